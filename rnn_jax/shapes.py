@@ -1,0 +1,56 @@
+"""The alphabet of the axes, and a check of shapes at trace time.
+
+B batch, L time, N chunks, C chunk length, D model width, H heads, K key width
+a head, P value width a head, S vector-state width, F MLP width, V vocabulary,
+W attention window, R stacked layers. A shape is its letters joined by `x`, as
+in `q_BxLxHxK`. The same letters name the logical axes that are sharded.
+"""
+
+AXES = {
+  'B': 'batch',
+  'L': 'time',
+  'N': 'chunks',
+  'C': 'chunk length',
+  'D': 'model width',
+  'H': 'heads',
+  'K': 'key width',
+  'P': 'value width',
+  'S': 'state width',
+  'F': 'MLP width',
+  'V': 'vocabulary',
+  'W': 'window',
+  'R': 'layers',
+}
+
+
+def check(**arrays):
+  """Checks that arrays agree on the axes that their names claim.
+
+  Args:
+    **arrays: arrays by name; the part behind the last `_` is the shape. A
+      digit in it is an axis of exactly that size.
+
+  Returns:
+    The size of each letter, a dict.
+
+  Raises:
+    ValueError: the wrong number of axes, or two arrays that disagree.
+  """
+  sizes, seen_in = {}, {}
+  for name, array in arrays.items():
+    letters = name.rpartition('_')[2].split('x')
+    if len(letters) != len(array.shape):
+      raise ValueError(
+        f'{name} has shape {tuple(array.shape)}: it needs {len(letters)} axes'
+      )
+    for letter, size in zip(letters, array.shape):
+      wanted = int(letter) if letter.isdigit() else sizes.get(letter, size)
+      if size != wanted:
+        where = seen_in.get(letter, 'its name')
+        raise ValueError(
+          f'{name} has shape {tuple(array.shape)}, but '
+          f'{AXES.get(letter, letter)} ({letter}) is {wanted} in {where}'
+        )
+      sizes[letter] = size
+      seen_in.setdefault(letter, name)
+  return sizes
