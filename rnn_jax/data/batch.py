@@ -1,6 +1,7 @@
 """The contract between data and everything behind it."""
 
-from typing import Any, NamedTuple
+from typing import Any
+from typing import NamedTuple
 
 
 class Batch(NamedTuple):

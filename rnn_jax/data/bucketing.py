@@ -1,0 +1,89 @@
+"""Buckets of similar length: a row is padded to the bucket it fits best.
+
+A bucket that has collected its rows becomes a batch. What waits in a bucket is
+part of the iterator's state, as positions, and is made again on restore.
+"""
+
+from collections.abc import Iterable
+
+import grain
+import numpy as np
+
+from rnn_jax.data import batch as batch_lib
+from rnn_jax.data import ordered
+from rnn_jax.data import rows as rows_lib
+
+
+def quantile_boundaries(
+  lengths: Iterable[int], buckets: int, longest: int
+) -> tuple[int, ...]:
+  """Returns rising bucket lengths that share the rows evenly; the last one is
+  `longest`, the others are multiples of 8."""
+  inner = np.arange(1, buckets) / buckets
+  cuts = np.quantile([*lengths], inner) if buckets > 1 else []
+  rounded = {8 * int(np.ceil(cut / 8)) for cut in cuts}
+  return (*sorted(cut for cut in rounded if cut < longest), longest)
+
+
+class Buckets(grain.DatasetIterator):
+  """Batches of `shapes`, (rows, length) each, with rising lengths."""
+
+  def __init__(self, examples: ordered.Ordered, shapes):
+    super().__init__(examples)
+    self._examples = examples
+    self._shapes = tuple(shapes)
+    self._waiting = [[] for _ in self._shapes]
+
+  def __next__(self) -> batch_lib.Batch:
+    while True:
+      for bucket, (rows, _) in enumerate(self._shapes):
+        if len(self._waiting[bucket]) >= rows:
+          return self._emit(bucket)
+      try:
+        position, ids = next(self._examples)
+      except StopIteration:
+        return self._emit_rest()
+      for number, row in enumerate(self._cut(ids)):
+        self._waiting[self._bucket(row)].append((position, number, row))
+
+  def get_state(self) -> dict:
+    return {
+      'examples': self._examples.get_state(),
+      'waiting': [
+        [[position, number] for position, number, _ in bucket]
+        for bucket in self._waiting
+      ],
+    }
+
+  def set_state(self, state: dict) -> None:
+    self._examples.set_state(state['examples'])
+    self._waiting = [
+      [
+        (position, number, self._cut(self._examples.make(position))[number])
+        for position, number in bucket
+      ]
+      for bucket in state['waiting']
+    ]
+
+  def _cut(self, ids):
+    return rows_lib.cut(ids, self._shapes[-1][1])
+
+  def _bucket(self, row):
+    lengths = [length for _, length in self._shapes]
+    return int(np.searchsorted(lengths, len(row) - 1))
+
+  def _emit(self, bucket):
+    rows, length = self._shapes[bucket]
+    waiting = self._waiting[bucket]
+    batch = rows_lib.blank(rows, length)
+    for row, (_, _, ids) in enumerate(waiting[:rows]):
+      rows_lib.write(batch, row, 0, ids)
+    batch.starts_BxL[:, 0] = 1
+    self._waiting[bucket] = waiting[rows:]
+    return batch
+
+  def _emit_rest(self):
+    for bucket, waiting in enumerate(self._waiting):
+      if waiting:
+        return self._emit(bucket)
+    raise StopIteration

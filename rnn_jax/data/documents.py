@@ -1,0 +1,166 @@
+"""The documents of a split, read from disk when they are asked for.
+
+A reader knows the units of a source (a file, a JSONL row): `files`, `names`,
+`sizes` in bytes, and `read(unit, start, stop)`, the UTF-8 bytes of a part.
+A document is a unit or a range of it. All of it pickles to a few arrays, so
+that worker processes get it cheaply.
+"""
+
+import dataclasses
+import hashlib
+import os
+from typing import Protocol
+
+import numpy as np
+
+from rnn_jax import config
+from rnn_jax import errors
+
+SPLITS = ('train', 'validation', 'test')
+
+
+class Reader(Protocol):
+  """What a source provides."""
+
+  files: tuple[str, ...]
+  names: tuple[str, ...]
+  sizes: np.ndarray
+
+  def read(self, unit: int, start: int, stop: int) -> bytes:
+    """Returns bytes `start` to `stop` of the unit's text."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Documents:
+  """Document n is bytes starts[n] to stops[n] of unit units[n]."""
+
+  reader: Reader
+  units: np.ndarray
+  starts: np.ndarray
+  stops: np.ndarray
+
+  def __len__(self):
+    return len(self.units)
+
+  @property
+  def names(self) -> tuple[str, ...]:
+    """A name for each document, the same on every machine."""
+    names = self.reader.names
+    return tuple(names[unit] for unit in self.units)
+
+  @property
+  def sizes(self) -> np.ndarray:
+    """Bytes of each document."""
+    return self.stops - self.starts
+
+  @property
+  def total_bytes(self) -> int:
+    """Bytes of all documents."""
+    return int(self.sizes.sum())
+
+  def read(self, n: int, start: int = 0, stop: int | None = None) -> bytes:
+    """Returns document n, or a byte range of it."""
+    first, last = int(self.starts[n]), int(self.stops[n])
+    stop = last if stop is None else min(first + stop, last)
+    return self.reader.read(int(self.units[n]), first + start, stop)
+
+  def select(self, chosen) -> 'Documents':
+    """Returns the chosen documents, by index or mask."""
+    return Documents(
+      self.reader, self.units[chosen], self.starts[chosen], self.stops[chosen]
+    )
+
+
+def whole(reader: Reader) -> Documents:
+  """Makes each unit that isn't empty a document."""
+  units = np.flatnonzero(reader.sizes)
+  return Documents(reader, units, np.zeros_like(units), reader.sizes[units])
+
+
+def assemble(data: config.Data, open_reader) -> dict[str, Documents]:
+  """Reads `data.path` and the held-out paths, and splits off the rest.
+
+  `open_reader(path, key)` returns a Reader or raises InputError; `key` is the
+  config key that a message should name. A split with its own path takes
+  nothing from `data.path`: its share stays in training.
+  """
+  documents = whole(open_reader(data.path, 'data.path'))
+  held_out = {}
+  for name in SPLITS[1:]:
+    key = f'{name}_path'
+    if path := getattr(data, key):
+      held_out[name] = whole(open_reader(path, f'data.{key}'))
+      _check_apart(documents, held_out[name], f'data.{key}={path!r}')
+  shares = [0 if name in held_out else share for name, share in _shares(data)]
+  shares[0] = 100 - sum(shares[1:])
+  return split(documents, shares, data.split_by) | held_out
+
+
+def split(documents: Documents, shares, by: str) -> dict[str, Documents]:
+  """Cuts documents into SPLITS by percentages.
+
+  By 'document', a hash of the name decides, so that a split doesn't depend on
+  the order of files; by 'position', each document is cut in parts.
+
+  Raises:
+    InputError: too few documents to give every split its share.
+  """
+  if by == 'position':
+    return _split_by_position(documents, shares)
+  needed = np.count_nonzero(shares)
+  if len(documents) < needed:
+    raise errors.InputError(
+      f'data.splits={tuple(shares)!r}: {len(documents)} document(s) cannot '
+      f"fill {needed} splits by document: set data.split_by='position', or "
+      'give more files'
+    )
+  hashes = [hashlib.sha256(name.encode()).digest() for name in documents.names]
+  order = sorted(range(len(hashes)), key=hashes.__getitem__)
+  counts = [
+    max(1, len(order) * share // 100) if share else 0 for share in shares
+  ]
+  test = len(order) - counts[2]
+  validation = test - counts[1]
+  parts = order[:validation], order[validation:test], order[test:]
+  return {
+    name: documents.select(np.array(sorted(part), np.int64))
+    for name, part in zip(SPLITS, parts, strict=True)
+  }
+
+
+def skip_to_character(text: bytes) -> int:
+  """Returns how many bytes of `text` end a character begun before it."""
+  skip = 0
+  while skip < len(text) and text[skip] & 0xC0 == 0x80:
+    skip += 1
+  return skip
+
+
+def _shares(data):
+  return zip(SPLITS, data.splits, strict=True)
+
+
+def _split_by_position(documents, shares):
+  edges = [documents.starts]
+  for per_cent in np.cumsum(shares)[:-1]:
+    cuts = documents.sizes * per_cent // 100
+    cuts = [
+      cut + skip_to_character(documents.read(n, int(cut), int(cut) + 4))
+      for n, cut in enumerate(cuts)
+    ]
+    edges.append(documents.starts + np.array(cuts, np.int64))
+  edges.append(documents.stops)
+  parts = {}
+  for name, starts, stops in zip(SPLITS, edges, edges[1:], strict=False):
+    part = Documents(documents.reader, documents.units, starts, stops)
+    parts[name] = part.select(stops > starts)
+  return parts
+
+
+def _check_apart(documents, held_out, argument):
+  trained_on = set(map(os.path.realpath, documents.reader.files))
+  for file in held_out.reader.files:
+    if os.path.realpath(file) in trained_on:
+      raise errors.InputError(
+        f'{argument}: data.path matches {file} too: leave it out of one'
+      )

@@ -1,0 +1,295 @@
+"""From a config to batches: corpus, training order, held-out passes.
+
+Sizes of batches are those of the whole job. With several processes, each one
+yields its own rows / process_count of them. Where a batch's shape depends on
+the examples (buckets), or its end does (held-out passes), all processes make
+the same batches and keep their own rows, so that shapes agree; otherwise each
+process reads its own shard.
+"""
+
+import dataclasses
+import functools
+import os
+
+import grain
+import numpy as np
+from absl import logging
+
+from rnn_jax import config as config_lib
+from rnn_jax import errors
+from rnn_jax.data import batch as batch_lib
+from rnn_jax.data import bucketing
+from rnn_jax.data import documents as documents_lib
+from rnn_jax.data import ordered
+from rnn_jax.data import packing
+from rnn_jax.data import pieces as pieces_lib
+from rnn_jax.data import rows as rows_lib
+from rnn_jax.data import stream
+from rnn_jax.data import tokenizer as tokenizer_lib
+
+SAMPLE = 2000  # pieces whose lengths the buckets are taken from
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Corpus:
+  """The documents of each split and the tokenizer made for them."""
+
+  data: config_lib.Data
+  documents: dict[str, documents_lib.Documents]
+  tokenizer: tokenizer_lib.Tokenizer
+  bytes_per_token: float
+
+  @classmethod
+  def open(cls, data: config_lib.Data, workdir: str | os.PathLike) -> 'Corpus':
+    """Finds the documents; loads `workdir`/tokenizer.json, or makes it.
+
+    Raises:
+      InputError: files that are missing or no text, or a tokenizer.json of
+        another kind.
+    """
+    source = config_lib.load('data/sources', data.source, 'data.source')
+    documents = source.load(data)
+    tokenizer = _tokenizer(data, documents['train'], workdir)
+    _warn_of_unknown(tokenizer, documents)
+    scale = _bytes_per_token(tokenizer, documents['train'])
+    return cls(data, documents, tokenizer, scale)
+
+
+def training_batches(
+  corpus: Corpus,
+  config: config_lib.Config,
+  multiple: int = 1,
+  *,
+  process_index: int = 0,
+  process_count: int = 1,
+) -> grain.DatasetIterator[batch_lib.Batch]:
+  """Returns the endless, shuffled batches of this process.
+
+  The rows of a batch are a multiple of `multiple`, which is itself one of
+  `process_count`. `get_state` is small, JSON-ready and independent of
+  data.workers. Call `close` to end the workers.
+
+  Raises:
+    InputError: a batch would have no row, or a process no piece.
+  """
+  data, seed = config.data, config.train.seed
+  own = _own(process_index, process_count, multiple)
+  shapes = _shapes(corpus, data, seed, multiple)
+  pieces = _pieces(corpus, data, 'train', seed)
+  if data.layout == 'buckets':
+    examples = ordered.Ordered(_order(pieces, seed), data.workers)
+    batches = OwnRows(_layout(examples, data, shapes), own)
+  else:
+    ((rows, length),) = shapes
+    examples = ordered.Ordered(_order(pieces, seed, own), data.workers)
+    batches = _layout(examples, data, ((rows // process_count, length),))
+  return _prefetched(batches, data)
+
+
+def heldout_batches(
+  corpus: Corpus,
+  config: config_lib.Config,
+  split: str,
+  multiple: int = 1,
+  *,
+  process_index: int = 0,
+  process_count: int = 1,
+) -> grain.DatasetIterator[batch_lib.Batch]:
+  """Returns one pass over a held-out split, in order, nothing left out.
+
+  Rows that the text doesn't fill have weight 0. Every process yields the same
+  number of batches.
+
+  Raises:
+    InputError: the split is empty, or a batch would have no row.
+  """
+  if not len(corpus.documents[split]):
+    raise errors.InputError(
+      f'split={split!r} holds no document: give it a share in data.splits='
+      f'{config.data.splits!r}, or set data.{split}_path'
+    )
+  data = _heldout_data(config)
+  own = _own(process_index, process_count, multiple)
+  shapes = _heldout_shapes(corpus, config, multiple)
+  pieces = _pieces(corpus, data, split, seed=None)
+  # Starting workers takes longer than a held-out split takes one process.
+  examples = ordered.Ordered(_order(pieces), workers=0)
+  return _prefetched(OwnRows(_layout(examples, data, shapes), own), data)
+
+
+def batch_shapes(
+  corpus: Corpus, config: config_lib.Config, multiple: int = 1
+) -> tuple[tuple[int, int], ...]:
+  """Returns the (rows, length) of all training batches, sorted.
+
+  Raises:
+    InputError: a batch would have no row.
+  """
+  shapes = _shapes(corpus, config.data, config.train.seed, multiple)
+  return tuple(sorted(shapes))
+
+
+class OwnRows(grain.DatasetIterator):
+  """Keeps every n-th row of each batch: the share of one of n processes."""
+
+  def __init__(self, batches: grain.DatasetIterator, own: slice):
+    super().__init__(batches)
+    self._own = own
+
+  def __next__(self) -> batch_lib.Batch:
+    batch = next(self._parent)
+    return batch_lib.Batch(*(x if x is None else x[self._own] for x in batch))
+
+  def get_state(self) -> dict:
+    return self._parent.get_state()
+
+  def set_state(self, state: dict) -> None:
+    self._parent.set_state(state)
+
+
+def _own(process_index, process_count, multiple):
+  if multiple % process_count:
+    raise ValueError(
+      f'multiple={multiple}: give one of process_count={process_count}'
+    )
+  return slice(process_index, None, process_count)
+
+
+def _prefetched(batches, data):
+  return grain.experimental.ThreadPrefetchDatasetIterator(
+    batches, data.prefetch
+  )
+
+
+def _layout(examples, data, shapes):
+  if data.layout == 'buckets':
+    return bucketing.Buckets(examples, shapes)
+  if data.layout == 'packed':
+    return packing.Packed(examples, shapes[0])
+  return stream.Stream(examples, shapes[0], data.carry_state)
+
+
+def _order(pieces, seed=None, own=slice(None)):
+  """Returns the examples: endless and shuffled, or one pass without a seed."""
+  order = grain.MapDataset.range(len(pieces))[own]
+  per_epoch = len(order)
+  if not per_epoch:
+    raise errors.InputError(
+      f'{len(pieces)} piece(s) of text cannot be shared by so many processes '
+      f'(data.length, data.stretch): give more text or shorter pieces'
+    )
+  if seed is not None:
+    order = order.shuffle(seed % 2**32).repeat()
+  return order.map_with_index(pieces_lib.Example(pieces, per_epoch))
+
+
+def _pieces(corpus, data, split, seed):
+  size = max(1, int(data.length * corpus.bytes_per_token))
+  size = data.stretch if data.layout == 'stream' else size
+  return pieces_lib.Pieces(
+    corpus.documents[split], corpus.tokenizer, size, seed
+  )
+
+
+def _shapes(corpus, data, seed, multiple):
+  lengths = (data.length,)
+  if data.layout == 'buckets':
+    lengths = data.boundaries or _boundaries(corpus, data, seed)
+  return tuple(
+    (_training_rows(data, length, multiple), length) for length in lengths
+  )
+
+
+def _training_rows(data, length, multiple):
+  if data.tokens_per_batch:
+    rows = data.tokens_per_batch // length
+    return _rows(rows, multiple, 'data.tokens_per_batch')
+  return _rows(data.batch_size, multiple, 'data.batch_size')
+
+
+def _rows(rows, multiple, key):
+  if rows < multiple:
+    raise errors.InputError(
+      f'{key} gives {rows} row(s), which devices x accumulation = {multiple} '
+      f'cannot share: give more'
+    )
+  return rows // multiple * multiple
+
+
+@functools.lru_cache(maxsize=4)
+def _boundaries(corpus, data, seed):
+  """Returns bucket lengths from a sample of the training rows."""
+  pieces = _pieces(corpus, data, 'train', seed)
+  count = min(SAMPLE, len(pieces))
+  sample = np.random.default_rng(seed).choice(len(pieces), count, False)
+  lengths = [
+    len(row) - 1
+    for piece in sample
+    for row in rows_lib.cut(pieces.make(int(piece), 0), data.length)
+  ]
+  return bucketing.quantile_boundaries(lengths, data.buckets, data.length)
+
+
+def _heldout_data(config):
+  evaluate = config.evaluate
+  return dataclasses.replace(
+    config.data,
+    length=evaluate.length or config.data.length,
+    batch_size=evaluate.batch_size,
+  )
+
+
+def _heldout_shapes(corpus, config, multiple):
+  """Returns shapes with the lengths of the training buckets that fit."""
+  data = _heldout_data(config)
+  trained = _shapes(corpus, config.data, config.train.seed, multiple)
+  lengths = {length for _, length in trained if length < data.length}
+  rows = _rows(data.batch_size, multiple, 'evaluate.batch_size')
+  return tuple((rows, length) for length in sorted(lengths | {data.length}))
+
+
+def _tokenizer(data, documents, workdir):
+  path = os.path.join(workdir, 'tokenizer.json')
+  if not os.path.exists(path):
+    tokenizer = tokenizer_lib.train(data, documents)
+    os.makedirs(workdir, exist_ok=True)
+    tokenizer.save(path)
+    return tokenizer
+  tokenizer = tokenizer_lib.load(path)
+  kind = tokenizer.spec()['kind']
+  if kind != data.tokenizer:
+    raise errors.InputError(
+      f'data.tokenizer={data.tokenizer!r}: {path} is of kind {kind!r}: choose '
+      'another work folder'
+    )
+  return tokenizer
+
+
+def _warn_of_unknown(tokenizer, documents):
+  if tokenizer.unknown is None:
+    return
+  for split in documents_lib.SPLITS[1:]:
+    held_out = documents[split]
+    for n in range(len(held_out)):
+      text = held_out.read(n).decode()
+      if strange := tokenizer.uncovered(text):
+        logging.warning(
+          '%s: %s holds characters that no training text holds: %r; each of '
+          'them counts as one unknown token',
+          split,
+          held_out.names[n],
+          ''.join(sorted(strange)),
+        )
+        break
+
+
+def _bytes_per_token(tokenizer, documents):
+  """Measures a spread of the training text, up to 64 times 16 KiB."""
+  step = -(-len(documents) // 64)
+  sizes = tokens = 0
+  for n in range(0, len(documents), step):
+    text = documents.read(n, 0, 16384)
+    text = text.decode(errors='ignore')
+    sizes += len(text.encode())
+    tokens += len(tokenizer.encode_document(text))
+  return sizes / max(tokens, 1)

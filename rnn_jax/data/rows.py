@@ -1,0 +1,36 @@
+"""Writing the ids of examples into the rows of a batch."""
+
+import numpy as np
+
+from rnn_jax.data import batch as batch_lib
+
+
+def cut(ids: np.ndarray, length: int) -> list[np.ndarray]:
+  """Cuts an example in rows that predict `length` tokens at most."""
+  return [ids[at : at + length + 1] for at in range(0, len(ids) - 1, length)]
+
+
+def blank(rows: int, length: int) -> batch_lib.Batch:
+  """Returns a batch of padding."""
+  shape = rows, length
+  return batch_lib.Batch(
+    np.zeros(shape, np.int32),
+    np.zeros(shape, np.int32),
+    np.zeros(shape, np.float32),
+    np.zeros(shape, np.int32),
+  )
+
+
+def write(batch: batch_lib.Batch, row: int, at: int, ids: np.ndarray) -> int:
+  """Writes ids into a row from step `at` on. Returns the step behind them."""
+  stop = at + len(ids) - 1
+  batch.tokens_BxL[row, at:stop] = ids[:-1]
+  batch.targets_BxL[row, at:stop] = ids[1:]
+  batch.weights_BxL[row, at:stop] = 1
+  return stop
+
+
+def start_padding(batch: batch_lib.Batch) -> batch_lib.Batch:
+  """Marks a start in rows that are padding alone, so that no state leaks."""
+  batch.starts_BxL[~batch.weights_BxL.any(1), 0] = 1
+  return batch

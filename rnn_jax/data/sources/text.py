@@ -1,0 +1,87 @@
+"""Text files: a path or a glob (`**` for all folders below); a file is one
+document, in UTF-8."""
+
+import glob
+import os
+
+import numpy as np
+
+from rnn_jax import config
+from rnn_jax import errors
+from rnn_jax.data import documents
+
+
+class Files:
+  """The Reader of whole files, named by their path from `root`."""
+
+  def __init__(self, files: list[str], root: str):
+    self.files = tuple(files)
+    self.root = root
+    self.sizes = np.array([os.path.getsize(file) for file in files], np.int64)
+
+  @property
+  def names(self) -> tuple[str, ...]:
+    return tuple(
+      os.path.relpath(file, self.root).replace(os.sep, '/')
+      for file in self.files
+    )
+
+  def read(self, unit: int, start: int, stop: int) -> bytes:
+    with open(self.files[unit], 'rb') as file:
+      file.seek(start)
+      return file.read(stop - start)
+
+
+def load(data: config.Data) -> dict[str, documents.Documents]:
+  """Returns the documents of each split.
+
+  Raises:
+    InputError: no file matches, or a file is empty or not UTF-8.
+  """
+  return documents.assemble(data, open_files)
+
+
+def open_files(path: str, key: str) -> Files:
+  """Returns the reader of the files that `path` matches, each one checked."""
+  files = match(path, key)
+  for file in files:
+    check_text(file, key)
+  return Files(files, os.path.commonpath([os.path.dirname(f) for f in files]))
+
+
+def match(path: str, key: str) -> list[str]:
+  """Lists the files that a path or a glob matches, sorted.
+
+  Raises:
+    InputError: there is none, or one is empty.
+  """
+  if not path:
+    raise errors.InputError(f'{key}={path!r}: give a file or a glob')
+  found = [path] if os.path.exists(path) else glob.glob(path, recursive=True)
+  files = sorted(
+    os.path.abspath(file) for file in found if os.path.isfile(file)
+  )
+  if not files:
+    raise errors.InputError(
+      f'{key}={path!r}: no such file: give a file or a glob such as '
+      "'folder/**/*.txt'"
+    )
+  for file in files:
+    if not os.path.getsize(file):
+      raise errors.InputError(
+        f'{key}={path!r}: {file} is empty: fill it or leave it out'
+      )
+  return files
+
+
+def check_text(file: str, key: str) -> None:
+  """Raises InputError, with the byte offset, unless the file is UTF-8."""
+  with open(file, 'rb') as opened:
+    content = opened.read()
+  try:
+    content.decode()
+  except UnicodeDecodeError as error:
+    raise errors.InputError(
+      f'{key}: {file} is not UTF-8 at byte offset {error.start}: convert it '
+      'or leave it out'
+    ) from None

@@ -1,0 +1,87 @@
+"""Streams: each row is a lane that reads one stretch of text after another.
+
+A batch is the next window of every lane, so that a state carried from batch
+to batch has seen all of the stretch so far. A lane whose stretch ends takes
+the next one within the window.
+"""
+
+import dataclasses
+
+import grain
+import numpy as np
+
+from rnn_jax.data import batch as batch_lib
+from rnn_jax.data import ordered
+from rnn_jax.data import rows as rows_lib
+
+
+@dataclasses.dataclass
+class Lane:
+  """Where a lane stands: predicted tokens `done` of the stretch `ids`."""
+
+  position: int = -1  # none yet
+  done: int = 0
+  ids: np.ndarray = dataclasses.field(
+    default_factory=lambda: np.zeros(1, np.int32)
+  )
+
+  @property
+  def left(self) -> int:
+    return len(self.ids) - 1 - self.done
+
+
+class Stream(grain.DatasetIterator):
+  """Batches of one shape, (lanes, length)."""
+
+  def __init__(
+    self, examples: ordered.Ordered, shape: tuple[int, int], carry_state: bool
+  ):
+    super().__init__(examples)
+    self._examples = examples
+    self._length = shape[1]
+    self._carry_state = carry_state
+    self._lanes = [Lane() for _ in range(shape[0])]
+
+  def __next__(self) -> batch_lib.Batch:
+    batch = rows_lib.blank(len(self._lanes), self._length)
+    for row, lane in enumerate(self._lanes):
+      self._fill(batch, row, lane)
+    if not batch.weights_BxL.any():
+      raise StopIteration
+    if not self._carry_state:
+      batch.starts_BxL[:, 0] = 1
+    return rows_lib.start_padding(batch)
+
+  def get_state(self) -> dict:
+    return {
+      'examples': self._examples.get_state(),
+      'lanes': [[lane.position, lane.done] for lane in self._lanes],
+    }
+
+  def set_state(self, state: dict) -> None:
+    self._examples.set_state(state['examples'])
+    self._lanes = [
+      Lane(position, done, self._examples.make(position))
+      if position >= 0
+      else Lane()
+      for position, done in state['lanes']
+    ]
+
+  def _fill(self, batch, row, lane):
+    at = 0
+    while at < self._length:
+      if lane.left <= 0 and not self._take(lane):
+        return
+      batch.starts_BxL[row, at] |= lane.done == 0
+      stop = min(lane.done + self._length - at, len(lane.ids) - 1)
+      ids = lane.ids[lane.done : stop + 1]
+      at = rows_lib.write(batch, row, at, ids)
+      lane.done = stop
+
+  def _take(self, lane):
+    """Gives a lane the next stretch; False if there is none left."""
+    for position, ids in self._examples:
+      if len(ids) > 1:
+        lane.position, lane.done, lane.ids = position, 0, ids
+        return True
+    return False
