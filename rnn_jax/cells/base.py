@@ -1,0 +1,129 @@
+"""The contract of a cell, and the scan over time that any cell gets with it.
+
+A cell says what one step does. `project` is all that is parallel in time
+before the recurrence, `emit` all that is parallel behind it; `step` is the
+definition in between, and `recur` a faster way of running many steps that
+must return the same numbers.
+"""
+
+import dataclasses
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from rnn_jax.ops import precision
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+  """How a recurrence is computed. The numbers do not depend on it."""
+
+  impl: str = 'auto'  # one of ops.gla.IMPLS, 'scan' for cells without others
+  chunk_length: int = 64
+  remat_every: int = 0  # steps between kept states under 'scan'; 0: keep all
+
+
+class Cell(nn.Module):
+  """Base of all cells. State leaves are float32 with the batch in front.
+
+  Attributes:
+    config: the options, an instance of the cell's own Config class.
+    width: D of the output.
+    plan: how to run over time.
+    policy: number formats.
+  """
+
+  config: object
+  width: int
+  plan: Plan = Plan()
+  policy: precision.Policy = precision.POLICIES['float32']
+
+  def init_state(self, B):
+    """The state before a document: zeros."""
+    raise NotImplementedError
+
+  def project(self, x_BxLxD):
+    """What the recurrence reads at each step, a pytree of BxL... arrays."""
+    raise NotImplementedError
+
+  def step(self, state, u):
+    """One step. `u` has no time axis. Returns (state, y)."""
+    raise NotImplementedError
+
+  def emit(self, y):
+    """The cell's output BxLxD from the recurrence's."""
+    return y
+
+  def recur(self, state, u, starts_BxL):
+    """Runs `step` over time. Returns (state, y with a time axis)."""
+    return scan_steps(self, state, u, starts_BxL)
+
+  def __call__(self, state, x_BxLxD, starts_BxL=None):
+    """Returns (state, y_BxLxD). L = 1 runs `step`."""
+    u = self.project(x_BxLxD)
+    if x_BxLxD.shape[1] == 1:
+      state, y = reset_and_step(self, state, *_first((u, starts_BxL)))
+      y = jax.tree.map(lambda y: y[:, None], y)
+    else:
+      state, y = self.recur(state, u, starts_BxL)
+    return state, self.emit(y)
+
+
+def reset_and_step(cell, state, u, starts_B):
+  """`cell.step` from the zero state where `starts_B` says so."""
+  if starts_B is not None:
+    fresh = cell.init_state(starts_B.shape[0])
+    state = jax.tree.map(
+      lambda zero, old: jnp.where(_broadcast(starts_B, old) != 0, zero, old),
+      fresh,
+      state,
+    )
+  return cell.step(state, u)
+
+
+def scan_steps(cell, state, u, starts_BxL):
+  """`nn.scan` over steps, keeping the state every `plan.remat_every` steps."""
+  leaves = jax.tree.leaves(u)
+  length, every = leaves[0].shape[1], cell.plan.remat_every
+  inputs = (u, starts_BxL)
+  if not every or every >= length:
+    return _scan(cell, state, inputs)
+  whole = length // every * every
+  head = jax.tree.map(
+    lambda x: x[:, :whole].reshape(x.shape[0], -1, every, *x.shape[2:]),
+    inputs,
+  )
+  chunks = nn.scan(
+    nn.remat(_scan, prevent_cse=False),
+    variable_broadcast='params',
+    split_rngs={'params': False},
+    in_axes=1,
+    out_axes=1,
+  )
+  state, y = chunks(cell, state, head)
+  y = jax.tree.map(lambda y: y.reshape(y.shape[0], whole, *y.shape[3:]), y)
+  if whole == length:
+    return state, y
+  tail = jax.tree.map(lambda x: x[:, whole:], inputs)
+  state, rest = _scan(cell, state, tail)
+  return state, jax.tree.map(lambda *y: jnp.concatenate(y, 1), y, rest)
+
+
+def _scan(cell, state, inputs):
+  run = nn.scan(
+    lambda cell, state, inputs: reset_and_step(cell, state, *inputs),
+    variable_broadcast='params',
+    split_rngs={'params': False},
+    in_axes=1,
+    out_axes=1,
+  )
+  return run(cell, state, inputs)
+
+
+def _first(tree):
+  return jax.tree.map(lambda x: x[:, 0], tree)
+
+
+def _broadcast(flags_B, like):
+  return flags_B.reshape(-1, *[1] * (like.ndim - 1))

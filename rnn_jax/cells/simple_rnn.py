@@ -1,0 +1,285 @@
+"""SimpleRNN: a gated linear recurrence with a matrix state.
+
+Preset 'simple', as published, for H = 1:
+
+    q = Wq x + bq    k = sigmoid(Wk x + bk)    g = sigmoid(Wg x + bg)
+    v = Wv x + bv    S_t = diag(g_t) S_{t-1} + k_t v_t^T    y_t = S_t^T q_t
+    o = Wo y + bo
+
+'modified' has v = tanh(Wv x + bv), and dropout on y. 'improved' has heads; a
+short causal convolution and a SiLU on q, k and v; an RMS norm a head on y,
+times a SiLU gate of x, before Wo. All projections of x are one matmul
+(`fused`), or one each. Optional Luong attention over past y: o = Wo [y; c].
+
+Shapes: x BxLxD, q, k, g BxLxHxK, v, y BxLxHxP, the state BxHxKxP.
+"""
+
+import dataclasses
+from typing import Any
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from rnn_jax import errors
+from rnn_jax.cells import base
+from rnn_jax.ops import causal_convolution
+from rnn_jax.ops import gla
+from rnn_jax.ops import luong_attention
+
+PRESETS = ('simple', 'modified', 'improved')
+DECAYS = ('key', 'head')
+ATTENTIONS = ('none', 'dot', 'general')
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  """Options of the cell, section `cell` of the config."""
+
+  preset: str = 'improved'  # or 'simple', 'modified'
+  heads: int = 4
+  key_width: int = 16
+  value_width: int = 48
+  fused: bool = True  # one projection of x rather than one each
+  decay: str = 'key'  # a gate for each key row, or 'head': one for each head
+  gate_bias: float = 3.0  # preset 'improved': sigmoid(3) = .95 kept a step
+  convolution: int = 4  # preset 'improved': taps; 0: none
+  dropout: float = 0.0  # on y
+  attention: str = 'none'  # Luong attention over past y: 'dot', 'general'
+  attention_window: int = 512  # past outputs that it sees
+
+  def check(self, config):
+    """Checks the options against each other and the whole config.
+
+    Raises:
+      InputError: names the key, the value and the remedy.
+    """
+    for key, choices in (
+      ('preset', PRESETS),
+      ('decay', DECAYS),
+      ('attention', ATTENTIONS),
+    ):
+      if getattr(self, key) not in choices:
+        self._refuse(key, f'choose one of {choices}')
+    for key in ('heads', 'key_width', 'value_width', 'attention_window'):
+      if getattr(self, key) < 1:
+        self._refuse(key, 'give 1 or more')
+    if self.convolution < 0:
+      self._refuse('convolution', 'give the number of taps, or 0')
+    if not 0 <= self.dropout < 1:
+      self._refuse('dropout', 'give a number in [0, 1)')
+    every, impl = config.remat.every, config.recurrence.impl
+    if isinstance(every, int) and impl in ('auto', 'chunked'):
+      if every > gla.BLOCK and every % gla.BLOCK:
+        raise errors.InputError(
+          f'remat.every={every}: chunks keep the state every multiple of '
+          f'{gla.BLOCK} steps; give one, or use recurrence.impl="scan"'
+        )
+
+  def _refuse(self, key, remedy):
+    raise errors.InputError(f'cell.{key}={getattr(self, key)!r}: {remedy}')
+
+  @property
+  def widths(self):
+    """Channels of each part of the projection, in the order of the fused."""
+    keys, values = self.heads * self.key_width, self.heads * self.value_width
+    gates = keys if self.decay == 'key' else self.heads
+    parts = {'query': keys, 'key': keys, 'gate': gates, 'value': values}
+    if self.preset == 'improved':
+      parts['output_gate'] = values
+    return parts
+
+
+class State(NamedTuple):
+  """What one step hands to the next. Unused parts are None."""
+
+  memory_BxHxKxP: Any
+  inputs: Any = None  # of the convolution
+  attention: Any = None
+
+
+class Projected(NamedTuple):
+  """What the recurrence reads: raw channels, and the log-decay."""
+
+  qkv: Any
+  loga_BxLxHxK: Any
+  gate: Any = None  # of the output
+
+
+class Cell(base.Cell):
+  """The cell; see the module's docstring."""
+
+  def setup(self):
+    config = self.config
+    if config.fused:
+      self.projection = self._dense(sum(config.widths.values()))
+    else:
+      self.projections = {
+        name: self._dense(width) for name, width in config.widths.items()
+      }
+    if self._improved and config.convolution:
+      self.kernel = self.param(
+        'kernel', _identity_kernel, (config.convolution, self._channels)
+      )
+    if self._improved:
+      self.norm = nn.RMSNorm(dtype=jnp.float32)
+    if config.attention == 'general':
+      self.attention_weights = self._dense(self._outputs, use_bias=False)
+    self.output = self._dense(self.width)
+    self.drop = nn.Dropout(config.dropout)
+
+  @property
+  def _improved(self):
+    return self.config.preset == 'improved'
+
+  @property
+  def _outputs(self):
+    return self.config.heads * self.config.value_width
+
+  @property
+  def _channels(self):
+    widths = self.config.widths
+    return widths['query'] + widths['key'] + widths['value']
+
+  @property
+  def _chunk_length(self):
+    every = self.plan.remat_every
+    if every <= gla.BLOCK:
+      return every or self.plan.chunk_length
+    return -(-every // gla.BLOCK) * gla.BLOCK  # 'sqrt' is rarely a multiple
+
+  def _dense(self, width, **options):
+    return nn.Dense(
+      width,
+      dtype=self.policy.activations,
+      dot_general=self.policy.dot_general,
+      kernel_init=nn.initializers.xavier_uniform(),
+      **options,
+    )
+
+  def init_state(self, B):
+    config = self.config
+    shape = (B, config.heads, config.key_width, config.value_width)
+    inputs = attention = None
+    if self._improved and config.convolution:
+      inputs = jnp.zeros((B, config.convolution - 1, self._channels))
+    if config.attention != 'none':
+      attention = luong_attention.init_cache(
+        B, config.attention_window, self._outputs
+      )
+    return State(jnp.zeros(shape), inputs, attention)
+
+  def project(self, x_BxLxD):
+    config = self.config
+    if config.fused:
+      parts = _split(self.projection(x_BxLxD), config.widths)
+    else:
+      parts = {name: f(x_BxLxD) for name, f in self.projections.items()}
+    raw = parts['gate'].astype(jnp.float32)
+    raw = raw + config.gate_bias if self._improved else raw
+    loga = jax.nn.log_sigmoid(raw).reshape(*raw.shape[:-1], config.heads, -1)
+    qkv = jnp.concatenate([parts['query'], parts['key'], parts['value']], -1)
+    return Projected(qkv, loga, parts.get('output_gate'))
+
+  def step(self, state, u):
+    one = jax.tree.map(lambda x: x[:, None], u)
+    state, y = self._advance(state, one, None, 'step')
+    return state, y[:, 0]
+
+  def recur(self, state, u, starts_BxL):
+    if self.plan.impl == 'scan':
+      return base.scan_steps(self, state, u, starts_BxL)
+    return self._advance(state, u, starts_BxL, self.plan.impl)
+
+  def _advance(self, state, u, starts_BxL, impl):
+    """Any number of steps; `step` and `recur` are this."""
+    inputs, q, k, v = self._read_channels(state.inputs, u.qkv, starts_BxL)
+    memory, y = gla.recurrence(
+      state.memory_BxHxKxP,
+      q,
+      k,
+      v,
+      u.loga_BxLxHxK,
+      starts_BxL=starts_BxL,
+      impl=impl,
+      chunk_length=self.plan.remat_every or self.plan.chunk_length,
+    )
+    if self._improved:
+      y = self.norm(y).astype(self.policy.activations)
+    y = y.reshape(*y.shape[:2], -1)
+    if u.gate is not None:
+      y = y * nn.silu(u.gate)
+    attention = state.attention
+    if attention is not None:
+      general = self.config.attention == 'general'
+      query = self.attention_weights(y) if general else y
+      attention, context = luong_attention.attend(
+        attention, query, y, starts_BxL
+      )
+      y = jnp.concatenate([y, context], -1)
+    return State(memory, inputs, attention), y
+
+  def _read_channels(self, inputs, qkv, starts_BxL):
+    config = self.config
+    if inputs is not None:
+      inputs, qkv = causal_convolution.convolve(
+        inputs, qkv, self.kernel, starts_BxL
+      )
+      inputs = inputs.astype(jnp.float32)
+    if self._improved:
+      qkv = nn.silu(qkv)
+    widths = {n: config.widths[n] for n in ('query', 'key', 'value')}
+    parts = {
+      name: x.reshape(*x.shape[:2], config.heads, -1)
+      for name, x in _split(qkv, widths).items()
+    }
+    q, k, v = parts['query'], parts['key'], parts['value']
+    if config.preset == 'improved':
+      return inputs, q, k, v
+    v = jnp.tanh(v) if config.preset == 'modified' else v
+    return inputs, q, jax.nn.sigmoid(k), v
+
+  def emit(self, y):
+    return self.output(self.drop(y, deterministic=not self.has_rng('dropout')))
+
+
+def separate_projections(params, config):
+  """Parameters of a fused cell as those of one with `fused=False`."""
+  params = dict(params)
+  fused = params.pop('projection')
+  kernels, biases = (
+    _split(fused[name], config.widths) for name in ('kernel', 'bias')
+  )
+  for name in config.widths:
+    params[f'projections_{name}'] = {
+      'kernel': kernels[name],
+      'bias': biases[name],
+    }
+  return params
+
+
+def fuse_projections(params, config):
+  """The inverse of `separate_projections`."""
+  params = dict(params)
+  parts = [params.pop(f'projections_{name}') for name in config.widths]
+  params['projection'] = {
+    name: jnp.concatenate([part[name] for part in parts], -1)
+    for name in ('kernel', 'bias')
+  }
+  return params
+
+
+def _split(x, widths):
+  """Cuts the last axis into named parts."""
+  parts, begin = {}, 0
+  for name, width in widths.items():
+    parts[name] = x[..., begin : begin + width]
+    begin += width
+  return parts
+
+
+def _identity_kernel(key, shape, dtype=jnp.float32):
+  """The newest input passes; the others are mixed in a little."""
+  noise = jax.random.normal(key, shape, dtype) * shape[0] ** -0.5 * 0.5
+  return noise.at[0].add(1.0)

@@ -1,0 +1,130 @@
+"""What stands around a cell: norm, residual, MLP; and R of it in a stack.
+
+'residual':  x = x + cell(norm(x));  x = x + mlp(norm(x)) where F > 0
+'plain':     x = cell(x), the published stack
+
+The MLP is SwiGLU, W2 (silu(Wg x) * Wu x) (Shazeer, "GLU Variants Improve
+Transformer", 2020). Layers are one program run R times by `nn.scan` over
+parameters stacked on a leading axis R, the states' too.
+"""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from rnn_jax import config as config_lib
+from rnn_jax.cells import base
+from rnn_jax.ops import precision
+
+
+class Mlp(nn.Module):
+  """SwiGLU from D to F to D."""
+
+  mlp_width: int
+  policy: precision.Policy
+
+  @nn.compact
+  def __call__(self, x_BxLxD):
+    dense = lambda width, name: nn.Dense(
+      width,
+      use_bias=False,
+      dtype=self.policy.activations,
+      dot_general=self.policy.dot_general,
+      name=name,
+    )
+    up = dense(2 * self.mlp_width, 'up')(x_BxLxD)
+    gate, value = jnp.split(up, 2, -1)
+    return dense(x_BxLxD.shape[-1], 'down')(nn.silu(gate) * value)
+
+
+class Block(nn.Module):
+  """A cell in its surroundings, with the cell's state in and out."""
+
+  config: config_lib.Model
+  cell_config: object
+  plan: base.Plan
+  policy: precision.Policy
+
+  def setup(self):
+    self.cell = make_cell(self)
+    if self.config.block == 'residual':
+      self.cell_norm = nn.RMSNorm(dtype=self.policy.activations)
+    if self.config.mlp_width:
+      self.mlp_norm = nn.RMSNorm(dtype=self.policy.activations)
+      self.mlp = Mlp(self.config.mlp_width, self.policy)
+    self.drop = nn.Dropout(self.config.dropout)
+
+  def __call__(self, x_BxLxD, state, starts_BxL):
+    """Returns (x_BxLxD, state)."""
+    plain = self.config.block == 'plain'
+    read = x_BxLxD if plain else self.cell_norm(x_BxLxD)
+    state, y = self.cell(state, read, starts_BxL)
+    x = self._dropped(y) if plain else x_BxLxD + self._dropped(y)
+    if self.config.mlp_width:
+      x = x + self._dropped(self.mlp(self.mlp_norm(x)))
+    return x, state
+
+  def _dropped(self, x):
+    return self.drop(x, deterministic=not self.has_rng('dropout'))
+
+
+def make_cell(block, **overrides):
+  """The cell that `block`'s config names."""
+  module = config_lib.load('cells', block.config.cell, 'model.cell')
+  return module.Cell(
+    block.cell_config,
+    block.config.width,
+    block.plan,
+    block.policy,
+    **overrides,
+  )
+
+
+class Stack(nn.Module):
+  """R blocks. The state is (the first's or None, the stacked others')."""
+
+  config: config_lib.Model
+  cell_config: object
+  plan: base.Plan
+  policy: precision.Policy
+
+  def setup(self):
+    block = (self.config, self.cell_config, self.plan, self.policy)
+    if self._first_differs:
+      self.first = Block(*block)
+    if self._scanned:
+      self.blocks = nn.scan(
+        Block,
+        variable_axes={'params': 0},
+        split_rngs={'params': True, 'dropout': True},
+        in_axes=(0, nn.broadcast),
+        out_axes=0,
+        length=self._scanned,
+      )(*block)
+
+  @property
+  def _first_differs(self):
+    inner = self.config.embedding_width or self.config.width
+    return inner != self.config.width
+
+  @property
+  def _scanned(self):
+    return self.config.layers - self._first_differs
+
+  def init_state(self, B):
+    """Zero states; the stacked ones are RxB... ."""
+    one = make_cell(self, parent=None).init_state(B)
+    stacked = jax.tree.map(
+      lambda x: jnp.zeros((self._scanned, *x.shape), x.dtype), one
+    )
+    return (one if self._first_differs else None, stacked)
+
+  def __call__(self, state, x_BxLxD, starts_BxL):
+    """Returns (state, x_BxLxD)."""
+    first, stacked = state
+    x = x_BxLxD
+    if self._first_differs:
+      x, first = self.first(x, first, starts_BxL)
+    if self._scanned:
+      x, stacked = self.blocks(x, stacked, starts_BxL)
+    return (first, stacked), x

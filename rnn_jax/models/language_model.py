@@ -1,0 +1,78 @@
+"""A language model: embedding, R recurrent blocks, head.
+
+    logits_t = W_head norm(stack(embedding(tokens)))_t + b
+
+Shapes: tokens BxL, logits BxLxV in float32. The state is constant in size and
+carries all that the model knows of the past.
+"""
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from rnn_jax import config as config_lib
+from rnn_jax.cells import base
+from rnn_jax.models import blocks
+from rnn_jax.ops import precision
+
+
+class LanguageModel(nn.Module):
+  """See the module's docstring; build it with `from_config`."""
+
+  config: config_lib.Model
+  cell_config: object
+  vocabulary: int
+  plan: base.Plan = base.Plan()
+  policy: precision.Policy = precision.POLICIES['float32']
+
+  def setup(self):
+    config = self.config
+    self.embedding = nn.Embed(
+      self.vocabulary,
+      config.embedding_width or config.width,
+      dtype=self.policy.activations,
+      embedding_init=nn.initializers.normal(1.0),
+    )
+    self.stack = blocks.Stack(config, self.cell_config, self.plan, self.policy)
+    if config.block == 'residual':
+      self.norm = nn.RMSNorm(dtype=self.policy.activations)
+    if not config.tied:
+      self.head = nn.Dense(
+        self.vocabulary,
+        dtype=jnp.float32,
+        dot_general=self.policy.dot_general,
+      )
+    self.drop = nn.Dropout(config.dropout)
+
+  def init_state(self, B):
+    """The state before a document, for B rows."""
+    return self.stack.init_state(B)
+
+  def features(self, state, tokens_BxL, starts_BxL=None):
+    """Returns (state, what the head reads, BxLxD)."""
+    x = self.embedding(tokens_BxL)
+    x = self.drop(x, deterministic=not self.has_rng('dropout'))
+    state, x = self.stack(state, x, starts_BxL)
+    return state, self.norm(x) if self.config.block == 'residual' else x
+
+  def __call__(self, state, tokens_BxL, starts_BxL=None):
+    """Returns (state, logits_BxLxV)."""
+    state, x = self.features(state, tokens_BxL, starts_BxL)
+    if not self.config.tied:
+      return state, self.head(x)
+    weights = self.embedding.embedding.T
+    contract = (((x.ndim - 1,), (0,)), ((), ()))
+    logits = self.policy.dot_general(x, weights, contract)
+    # An embedding of unit variance would make logits of size sqrt(D).
+    return state, logits.astype(jnp.float32) * weights.shape[0] ** -0.5
+
+
+def from_config(config, vocabulary):
+  """The model that a Config describes, for a vocabulary of that size."""
+  every = config_lib.remat_length(config.remat.every, config.data.length)
+  return LanguageModel(
+    config.model,
+    config.cell,
+    vocabulary,
+    base.Plan(config.recurrence.impl, config.recurrence.chunk_length, every),
+    precision.POLICIES[config.train.precision],
+  )
