@@ -1,0 +1,136 @@
+# A machine with Python 3.11 or newer, pip and make needs nothing else:
+# each target makes the virtual environment that it needs, once.
+
+PYTHON ?= python3
+VENV ?= .venv
+CONFIG ?= configs/stdlib_bytes.py
+WORKDIR ?= runs/stdlib_bytes
+TRAIN_FLAGS ?=
+PYTEST_FLAGS ?=
+PIP_FLAGS ?=
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+# CUDA 13 needs driver 580 and a GPU of compute capability 7.5 (Turing);
+# nvidia-smi prints "580.65.06, 9.0" for each GPU, and prose when it fails.
+detect_accelerator = \
+  if gpus=$$(nvidia-smi --query-gpu=driver_version,compute_cap \
+                        --format=csv,noheader 2>/dev/null); then \
+    printf '%s\n' "$$gpus" | awk -F', *' ' \
+      /^[0-9]+[.]/ { gpus++; if ($$1 + 0 < 580 || $$2 + 0 < 7.5) old++ } \
+      END { print !gpus ? "cpu" : old ? "cuda12" : "cuda13" }'; \
+  elif nvidia-smi -L 2>/dev/null | grep -q '^GPU '; then echo cuda12; \
+  else echo cpu; fi
+
+# Neither help nor clean has any use for a Python or a GPU.
+ifneq ($(filter-out help clean,$(or $(MAKECMDGOALS),help)),)
+  python_version := $(shell $(PYTHON) -c \
+    'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
+  ifeq ($(ACCELERATOR),)
+    ACCELERATOR := $(shell $(detect_accelerator))
+  else ifeq ($(ACCELERATOR),cpu)
+    # Asked for by name: also where the environment has a CUDA plugin.
+    export JAX_PLATFORMS := cpu
+  endif
+  ifeq ($(filter cpu cuda12 cuda13,$(ACCELERATOR)),)
+    $(error ACCELERATOR is '$(ACCELERATOR)': set it to cpu, cuda12 or cuda13)
+  endif
+endif
+
+python := $(VENV)/bin/python
+extra := $(filter cuda%,$(ACCELERATOR))
+other_cuda := $(if $(extra),$(filter-out $(extra),cuda12 cuda13))
+comma := ,
+
+# A stamp says: installed, for this Python and this accelerator.
+created := $(VENV)/.created-$(python_version)
+run_stamp := $(VENV)/.installed-$(python_version)-$(ACCELERATOR)-run
+test_stamp := $(VENV)/.installed-$(python_version)-$(ACCELERATOR)-test
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: help train test lint format env clean
+
+help: ## Show this list
+	@awk -F':.*## ' '/^[a-z]+:.*## /{ printf "make %-8s %s\n", $$1, $$2 }' \
+	  $(firstword $(MAKEFILE_LIST))
+	@echo
+	@echo 'Variables (make train PYTHON=python3.12 ACCELERATOR=cpu):'
+	@echo '  PYTHON        interpreter, 3.11 or newer      [$(PYTHON)]'
+	@echo '  ACCELERATOR   cpu, cuda12 or cuda13           [what nvidia-smi says]'
+	@echo '  VENV          the virtual environment         [$(VENV)]'
+	@echo '  CONFIG        what make train runs            [$(CONFIG)]'
+	@echo '  WORKDIR       where it writes                 [$(WORKDIR)]'
+	@echo '  TRAIN_FLAGS   more flags for the launcher     [$(TRAIN_FLAGS)]'
+	@echo '  PYTEST_FLAGS  more flags for pytest           [$(PYTEST_FLAGS)]'
+	@echo '  PIP_FLAGS     more flags for pip install      [$(PIP_FLAGS)]'
+
+train: $(run_stamp) ## Train CONFIG into WORKDIR; the same call resumes it
+	$(python) -m launch.train --config=$(CONFIG) --workdir=$(WORKDIR) \
+	  $(TRAIN_FLAGS)
+
+test: $(test_stamp) ## Run the tests
+	$(python) -m pytest $(PYTEST_FLAGS)
+
+lint: $(test_stamp) ## Check the code's style; changes nothing
+	$(python) -m ruff check .
+	$(python) -m ruff format --check .
+
+format: $(test_stamp) ## Bring the code into that style
+	$(python) -m ruff check --fix .
+	$(python) -m ruff format .
+
+env: $(test_stamp) ## Make the environment and run nothing
+
+clean: ## Remove the environment and all caches; keeps runs/
+	@if [ -f "$(VENV)/pyvenv.cfg" ]; then rm -rf "$(VENV)"; fi
+	rm -rf build *.egg-info .pytest_cache .ruff_cache .hypothesis
+	find . -path ./runs -prune -o -name __pycache__ -type d -prune \
+	  -exec rm -rf {} +
+
+$(run_stamp): $(created) pyproject.toml constraints.txt
+	$(call install,$(extra))
+	@touch $@
+
+# The tests' environment can do all that the run's can.
+$(test_stamp): $(created) pyproject.toml constraints.txt
+	$(call install,$(if $(extra),$(extra)$(comma))test)
+	@touch $(run_stamp) $@
+
+define install
+@echo "Installing rnn_jax for $(ACCELERATOR) into $(VENV)" \
+  "(minutes the first time, hundreds of megabytes)"
+@if ls $(VENV)/.installed-*-$(or $(other_cuda),none)-* >/dev/null 2>&1; then \
+  echo "$(VENV) was made for $(other_cuda), and $(extra) needs one of its own:" \
+    "run 'make clean' first, or name another one in VENV." >&2; \
+  exit 1; fi
+$(python) -m pip install $(PIP_FLAGS) --constraint constraints.txt \
+  --editable '.$(if $(1),[$(1)])'
+endef
+
+# An unfinished or another Python's environment is made anew. Some systems
+# split ensurepip off Python: then the pip that is there lends its hand.
+$(created):
+	@if [ -z "$(python_version)" ]; then \
+	  echo "'$(PYTHON)' runs no Python: install Python 3.11 or newer, or" \
+	    "name it: make PYTHON=/path/to/python3" >&2; exit 1; fi
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "'$(PYTHON)' is Python $(python_version), and rnn_jax needs 3.11" \
+	    "or newer. If there is one, name it: make PYTHON=python3.12" >&2; \
+	  exit 1; }
+	@if [ -d "$(VENV)" ] && [ -n "$$(ls -A "$(VENV)")" ] \
+	    && [ ! -f "$(VENV)/pyvenv.cfg" ]; then \
+	  echo "VENV=$(VENV) is a folder with files in it and no virtual" \
+	    "environment: name another one" >&2; exit 1; fi
+	@echo "Making a virtual environment of Python $(python_version) in $(VENV)"
+	@if $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null; then \
+	  $(PYTHON) -m venv --clear "$(VENV)"; \
+	elif $(PYTHON) -c 'import pip, venv' 2>/dev/null; then \
+	  $(PYTHON) -m venv --clear --without-pip "$(VENV)" && \
+	  $(PYTHON) -m pip --python "$(python)" install --quiet pip; \
+	else \
+	  echo "'$(PYTHON)' can't make a virtual environment: it lacks the module" \
+	    "venv, or both ensurepip and pip. On Debian and Ubuntu:" \
+	    "apt-get install python3-venv python3-pip" >&2; exit 1; fi
+	@touch $@
