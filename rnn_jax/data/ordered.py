@@ -4,9 +4,13 @@ Grain's own iterators keep a state for each worker. Here the state is the
 position in the order alone, and the workers are started again from there.
 """
 
+import itertools
+
 import grain
 import numpy as np
 from absl import flags
+
+GROUP = 16  # examples that a worker sends at once
 
 
 class Ordered(grain.DatasetIterator):
@@ -17,15 +21,16 @@ class Ordered(grain.DatasetIterator):
     self._examples = examples
     self._workers = workers
     self._position = 0
-    self._source = None
+    self._source = None  # of groups, made by workers
+    self._stream = None  # of examples
 
   def __next__(self) -> tuple[int, np.ndarray]:
     self._assert_not_closed()
     if self._position >= len(self._examples):
       raise StopIteration
-    if self._source is None:
-      self._source = self._start()
-    ids = next(self._source)
+    if self._stream is None:
+      self._stream = self._start()
+    ids = next(self._stream)
     self._position += 1
     return self._position - 1, ids
 
@@ -45,17 +50,31 @@ class Ordered(grain.DatasetIterator):
     super().close()
 
   def _start(self):
-    # The batches behind are prefetched as a whole: no threads here.
-    here = grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)
-    rest = self._examples[self._position :].to_iter_dataset(here)
-    if self._workers and not flags.FLAGS.is_parsed():
+    if not self._workers:
+      return map(self.make, range(self._position, len(self._examples)))
+    if not flags.FLAGS.is_parsed():
       flags.FLAGS.mark_as_parsed()  # Grain reads flags; scripts have none.
-    options = grain.MultiprocessingOptions(
-      num_workers=self._workers, per_worker_buffer_size=64
+    self._source = iter(self._worked_on(self._position // GROUP))
+    examples = itertools.chain.from_iterable(self._source)
+    return itertools.islice(examples, self._position % GROUP, None)
+
+  def _worked_on(self, group):
+    """Returns the groups of examples from `group` on, made by workers."""
+    groups = self._examples.batch(GROUP, batch_fn=list)[group:]
+    # Batches are prefetched as a whole: no threads within a worker.
+    one_by_one = grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)
+    # Through a queue: shared memory for each small array costs far more.
+    queued = grain.experimental.WithOptionsIterDataset(
+      groups.to_iter_dataset(one_by_one),
+      grain.experimental.DatasetOptions(min_shm_size=2**30),
     )
-    return iter(rest.mp_prefetch(options) if self._workers else rest)
+    return queued.mp_prefetch(
+      grain.MultiprocessingOptions(
+        num_workers=self._workers, per_worker_buffer_size=4
+      )
+    )
 
   def _stop(self):
     if self._source is not None:
       self._source.close()
-      self._source = None
+    self._source = self._stream = None

@@ -49,6 +49,10 @@ class Corpus:
     """
     source = config_lib.load('data/sources', data.source, 'data.source')
     documents = source.load(data)
+    if not len(documents['train']):
+      raise errors.InputError(
+        f'data.splits={data.splits!r} leave no text to train on: give more'
+      )
     tokenizer = _tokenizer(data, documents['train'], workdir)
     _warn_of_unknown(tokenizer, documents)
     scale = _bytes_per_token(tokenizer, documents['train'])

@@ -21,7 +21,6 @@ from rnn_jax import errors
 from rnn_jax.data import documents as documents_lib
 
 UNKNOWN = '<unknown>'
-END_OF_WORD = '</w>'
 
 
 class Tokenizer:
@@ -50,13 +49,15 @@ class Tokenizer:
     """Returns the int32 ids of a text that the vocabulary covers.
 
     Raises:
-      InputError: it doesn't; the message names the characters.
+      InputError: it doesn't, and the message names the characters; or it is
+        no UTF-8.
     """
+    text = _valid(text)
     ids = self.encode_document(text)
     if self.unknown is not None and self.unknown in ids:
-      strange = ''.join(sorted(self.uncovered(_string(text))))
+      strange = ''.join(sorted(self.uncovered(text)))
       raise errors.InputError(
-        f'text {_string(text)[:60]!r} holds characters outside the '
+        f'text {text[:60]!r} holds characters outside the '
         f'vocabulary: {strange!r}: leave them out'
       )
     return ids
@@ -134,7 +135,7 @@ class BytePairs(Tokenizer):
 
   def __init__(self, model: dict):
     self._model = model
-    self._tokenizer = tokenizers.Tokenizer.from_str(json.dumps(model))
+    self._tokenizer = _from_json(json.dumps(model))
     vocabulary = self._tokenizer.get_vocab()
     tokens = sorted(vocabulary, key=vocabulary.get)
     self.lossless = UNKNOWN not in vocabulary
@@ -195,15 +196,9 @@ def _train_byte_pairs(texts, data):
     model.pre_tokenizer = pre.ByteLevel(add_prefix_space=False)
     options = {'initial_alphabet': pre.ByteLevel.alphabet()}
   else:
-    bpe = tokenizers.models.BPE(
-      unk_token=UNKNOWN, end_of_word_suffix=END_OF_WORD
-    )
-    model = tokenizers.Tokenizer(bpe)
+    model = tokenizers.Tokenizer(tokenizers.models.BPE(unk_token=UNKNOWN))
     model.pre_tokenizer = pre.Whitespace()
-    options = {
-      'special_tokens': [UNKNOWN],
-      'end_of_word_suffix': END_OF_WORD,
-    }
+    options = {'special_tokens': [UNKNOWN]}
   trainer = tokenizers.trainers.BpeTrainer(
     vocab_size=data.vocabulary - 1, show_progress=False, **options
   )
@@ -217,6 +212,23 @@ def _train_byte_pairs(texts, data):
       f'need {trained.size}: give that or more'
     )
   return trained
+
+
+def _from_json(model):
+  try:
+    return tokenizers.Tokenizer.from_str(model)
+  except Exception as error:  # The package raises nothing narrower.
+    raise ValueError(str(error)) from error
+
+
+def _valid(text):
+  """Returns a text as a string that UTF-8 can write, or raises InputError."""
+  try:
+    return _bytes(text).decode()
+  except UnicodeError as error:
+    raise errors.InputError(
+      f'text {text[:60]!r} is no UTF-8: {error}'
+    ) from None
 
 
 def _string(text):
@@ -247,6 +259,5 @@ def _byte_token(token):
 
 
 def _word_token(token):
-  if token == UNKNOWN:
-    return '\ufffd '.encode()
-  return token.replace(END_OF_WORD, ' ').encode()
+  # The recipe keeps no trace of where words end: every token gets a space.
+  return '\ufffd '.encode() if token == UNKNOWN else f'{token} '.encode()

@@ -1,0 +1,38 @@
+"""The standard library of this Python, and of a made-up one."""
+
+import sysconfig
+
+import pytest
+
+from rnn_jax import config
+from rnn_jax import errors
+from rnn_jax.data.sources import python_stdlib
+
+
+def test_finds_the_library_and_splits_it():
+  found = python_stdlib.load(config.Data())
+  names = {name: set(part.names) for name, part in found.items()}
+  everything = set().union(*names.values())
+  assert {'json/decoder.py', 'argparse.py'} <= everything
+  assert sum(map(len, names.values())) == len(everything) > 300
+  assert 0.88 < len(names['train']) / len(everything) < 0.92
+  assert not any('/test/' in f'/{name}' for name in everything)
+
+
+def test_leaves_out_tests_packages_and_what_is_no_text(tmp_path, monkeypatch):
+  left_out = 'test', 'json/tests', 'site-packages/x', 'idlelib/idle_test'
+  for folder in ('', 'json', *left_out):
+    (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+    (tmp_path / folder / 'a.py').write_text('pass')
+  (tmp_path / 'empty.py').write_text('')
+  (tmp_path / 'latin.py').write_bytes(b'# \xe9')
+  (tmp_path / 'notes.txt').write_text('notes')
+  monkeypatch.setattr(sysconfig, 'get_path', lambda name: str(tmp_path))
+  found = python_stdlib.load(config.Data(splits=(100, 0, 0)))
+  assert found['train'].names == ('a.py', 'json/a.py')
+
+
+def test_a_python_without_sources_is_refused(tmp_path, monkeypatch):
+  monkeypatch.setattr(sysconfig, 'get_path', lambda name: str(tmp_path))
+  with pytest.raises(errors.InputError, match='no .py files'):
+    python_stdlib.load(config.Data())

@@ -1,0 +1,68 @@
+"""Buckets: boundaries from quantiles, rows in the bucket that fits best."""
+
+import grain
+import numpy as np
+import pytest
+
+from rnn_jax.data import bucketing
+from rnn_jax.data import ordered
+
+SHAPES = ((3, 4), (2, 8), (2, 16))
+
+
+def buckets(*targets):
+  """Batches of examples with so many targets each."""
+  examples = grain.MapDataset.source([np.arange(n + 1) for n in targets])
+  return bucketing.Buckets(ordered.Ordered(examples, 0), SHAPES)
+
+
+@pytest.mark.parametrize(
+  ('lengths', 'count', 'expected'),
+  (
+    (range(1, 101), 4, (32, 56, 80, 128)),
+    ([100] * 50, 4, (104, 128)),
+    ([128] * 50, 4, (128,)),
+    ([1] * 50, 2, (8, 128)),
+    (range(1, 101), 1, (128,)),
+  ),
+)
+def test_quantiles_are_rounded_up_and_told_apart(lengths, count, expected):
+  found = bucketing.quantile_boundaries(lengths, count, 128)
+  assert found == expected
+
+
+def test_a_full_bucket_becomes_a_batch_of_its_shape():
+  batches = buckets(4, 8, 1, 7, 9, 2)
+  first, second = next(batches), next(batches)
+  assert first.tokens_BxL.shape == (2, 8)
+  assert first.weights_BxL.sum(1).tolist() == [8, 7]
+  assert second.tokens_BxL.shape == (3, 4)
+  assert second.weights_BxL.sum(1).tolist() == [4, 1, 2]
+  assert second.starts_BxL.tolist() == [[1, 0, 0, 0]] * 3
+
+
+def test_the_end_pads_what_is_left():
+  (last,) = buckets(9)
+  assert last.weights_BxL.sum(1).tolist() == [9, 0]
+  assert last.starts_BxL[:, 0].tolist() == [1, 1]
+
+
+def test_a_long_example_is_cut_and_an_empty_one_skipped():
+  found = [*buckets(40, 0, 3)]
+  assert [batch.tokens_BxL.shape for batch in found] == [
+    (2, 16),
+    (3, 4),
+    (2, 8),
+  ]
+  assert [batch.weights_BxL.sum() for batch in found] == [32, 3, 8]
+
+
+def test_the_state_holds_positions_and_gives_back_what_waits():
+  batches = buckets(3, 40, 4, 4, 5, 6)
+  next(batches)
+  state = batches.get_state()
+  assert state['waiting'] == [[[0, 0]], [[1, 2]], []]
+  other = buckets(3, 40, 4, 4, 5, 6)
+  other.set_state(state)
+  for batch, again in zip(batches, other, strict=True):
+    np.testing.assert_array_equal(batch.targets_BxL, again.targets_BxL)
