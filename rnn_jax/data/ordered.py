@@ -5,6 +5,10 @@ position in the order alone, and the workers are started again from there.
 """
 
 import itertools
+import multiprocessing
+import os
+import signal
+import threading
 
 import grain
 import numpy as np
@@ -71,10 +75,23 @@ class Ordered(grain.DatasetIterator):
     return queued.mp_prefetch(
       grain.MultiprocessingOptions(
         num_workers=self._workers, per_worker_buffer_size=4
-      )
+      ),
+      worker_init_fn=_follow_parent,
     )
 
   def _stop(self):
     if self._source is not None:
       self._source.close()
     self._source = self._stream = None
+
+
+def _follow_parent(worker, workers):
+  """Lets Ctrl-C reach the parent alone, and no worker outlive its parent."""
+  del worker, workers
+  signal.signal(signal.SIGINT, signal.SIG_IGN)
+  threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent():
+  multiprocessing.parent_process().join()
+  os._exit(1)

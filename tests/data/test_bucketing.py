@@ -57,6 +57,14 @@ def test_a_long_example_is_cut_and_an_empty_one_skipped():
   assert [batch.weights_BxL.sum() for batch in found] == [32, 3, 8]
 
 
+def test_rows_beyond_a_full_bucket_wait_for_the_next_batch():
+  found = [*buckets(48)]
+  assert [batch.weights_BxL.sum(1).tolist() for batch in found] == [
+    [16, 16],
+    [16, 0],
+  ]
+
+
 def test_the_state_holds_positions_and_gives_back_what_waits():
   batches = buckets(3, 40, 4, 4, 5, 6)
   next(batches)

@@ -1,10 +1,19 @@
 """The order: positions in sequence, restarted anywhere."""
 
+import pathlib
+import signal
+import subprocess
+import sys
+
 import grain
 import numpy as np
 import pytest
 
 from rnn_jax.data import ordered
+from rnn_jax.data import pipeline
+from tests.data import helpers
+
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 def examples(count=None):
@@ -46,3 +55,55 @@ def test_workers_end_a_finite_order_anywhere(start):
   order.set_state({'position': start})
   assert [int(ids[0]) for _, ids in order] == [*range(start, 40)]
   order.close()
+
+
+SCRIPT = """
+import os, pathlib, signal, sys
+from rnn_jax.data import pipeline
+from tests.data import helpers
+
+def main(folder, end):
+  corpus, cfg = helpers.unique_corpus(folder, workers=1)
+  batches = pipeline.training_batches(corpus, cfg)
+  helpers.take(batches, 2)
+  if end == 'SIGKILL':
+    os.kill(os.getpid(), signal.SIGKILL)
+  if end == 'SIGINT':
+    signal.signal(signal.SIGINT, lambda *_: None)
+    os.killpg(0, signal.SIGINT)
+  print(sum(int(b.tokens_BxL.sum()) for b in helpers.take(batches, 40)))
+  batches.close()
+
+if __name__ == '__main__':
+  main(pathlib.Path(sys.argv[1]), sys.argv[2])
+"""
+
+
+def run_script(folder, end):
+  """Runs SCRIPT as a module; returns when its workers have ended too."""
+  (folder / 'script.py').write_text(SCRIPT)
+  return subprocess.run(
+    [sys.executable, '-m', 'script', str(folder), end],
+    capture_output=True,
+    cwd=ROOT,
+    env={'PYTHONPATH': f'{folder}:{ROOT}'},
+    start_new_session=True,
+    text=True,
+    timeout=60,
+    check=False,
+  )
+
+
+@pytest.mark.parametrize('end', ('close', 'SIGINT'))
+def test_workers_serve_a_script_to_its_end(tmp_path, end):
+  (tmp_path / 'there').mkdir()
+  done = run_script(tmp_path / 'there', end)
+  (tmp_path / 'here').mkdir()
+  corpus, cfg = helpers.unique_corpus(tmp_path / 'here')
+  batches = helpers.take(pipeline.training_batches(corpus, cfg), 42)[2:]
+  assert int(done.stdout) == sum(int(b.tokens_BxL.sum()) for b in batches)
+  assert not done.stderr
+
+
+def test_no_worker_outlives_a_killed_parent(tmp_path):
+  assert run_script(tmp_path, 'SIGKILL').returncode == -signal.SIGKILL

@@ -3,9 +3,6 @@
 import collections
 import json
 import multiprocessing
-import pathlib
-import subprocess
-import sys
 
 import grain
 import jax
@@ -19,7 +16,6 @@ from rnn_jax.data import rows
 from tests.data import helpers
 
 LAYOUTS = ('buckets', 'packed', 'stream')
-ROOT = pathlib.Path(__file__).parents[2]
 
 
 def read_but_not_yielded(state, corpus, cfg):
@@ -352,38 +348,3 @@ def test_no_text_to_train_on_is_refused(tmp_path):
   )
   with pytest.raises(errors.InputError, match='no text to train on'):
     pipeline.Corpus.open(cfg.data, tmp_path / 'work')
-
-
-SCRIPT = """
-import pathlib, sys
-from rnn_jax.data import pipeline
-from tests.data import helpers
-
-def main(folder):
-  corpus, cfg = helpers.unique_corpus(folder, workers=1)
-  batches = pipeline.training_batches(corpus, cfg)
-  print(sum(int(b.tokens_BxL.sum()) for b in helpers.take(batches, 5)))
-  batches.close()
-
-if __name__ == '__main__':
-  main(pathlib.Path(sys.argv[1]))
-"""
-
-
-def test_workers_serve_a_script_run_as_a_module(tmp_path):
-  (tmp_path / 'script.py').write_text(SCRIPT)
-  (tmp_path / 'there').mkdir()
-  done = subprocess.run(
-    [sys.executable, '-m', 'script', str(tmp_path / 'there')],
-    capture_output=True,
-    check=True,
-    cwd=ROOT,
-    env={'PYTHONPATH': f'{tmp_path}:{ROOT}'},
-    text=True,
-    timeout=120,
-  )
-  (tmp_path / 'here').mkdir()
-  corpus, cfg = helpers.unique_corpus(tmp_path / 'here')
-  batches = helpers.take(pipeline.training_batches(corpus, cfg), 5)
-  assert int(done.stdout) == sum(int(b.tokens_BxL.sum()) for b in batches)
-  assert 'leaked' not in done.stderr
