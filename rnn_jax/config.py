@@ -55,6 +55,7 @@ class Model:
   mlp_width: int = 0  # 0: no MLP between cells
   dropout: float = 0.0
   tied: bool = False  # the head is the transposed embedding
+  unroll: int = 1  # layers inlined in one turn of the scan over layers
 
 
 @dataclasses.dataclass(frozen=True)
