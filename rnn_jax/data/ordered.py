@@ -14,7 +14,10 @@ import grain
 import numpy as np
 from absl import flags
 
-GROUP = 16  # examples that a worker sends at once
+GROUP = 16  # examples that a worker sends at once, as one array
+# Bytes from which on an array goes through shared memory. What a worker has
+# in its pipe must fit there (64 KiB): it doesn't end before the pipe is read.
+SHARED = 8192
 
 
 class Ordered(grain.DatasetIterator):
@@ -59,18 +62,17 @@ class Ordered(grain.DatasetIterator):
     if not flags.FLAGS.is_parsed():
       flags.FLAGS.mark_as_parsed()  # Grain reads flags; scripts have none.
     self._source = iter(self._worked_on(self._position // GROUP))
-    examples = itertools.chain.from_iterable(self._source)
+    examples = itertools.chain.from_iterable(map(_part, self._source))
     return itertools.islice(examples, self._position % GROUP, None)
 
   def _worked_on(self, group):
     """Returns the groups of examples from `group` on, made by workers."""
-    groups = self._examples.batch(GROUP, batch_fn=list)[group:]
+    groups = self._examples.batch(GROUP, batch_fn=_join)[group:]
     # Batches are prefetched as a whole: no threads within a worker.
     one_by_one = grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)
-    # Through a queue: shared memory for each small array costs far more.
     queued = grain.experimental.WithOptionsIterDataset(
       groups.to_iter_dataset(one_by_one),
-      grain.experimental.DatasetOptions(min_shm_size=2**30),
+      grain.experimental.DatasetOptions(min_shm_size=SHARED),
     )
     return queued.mp_prefetch(
       grain.MultiprocessingOptions(
@@ -83,6 +85,19 @@ class Ordered(grain.DatasetIterator):
     if self._source is not None:
       self._source.close()
     self._source = self._stream = None
+
+
+def _join(examples):
+  """Returns one array: the number of examples, their sizes, their ids."""
+  sizes = [len(ids) for ids in examples]
+  return np.concatenate([[len(sizes)], sizes, *examples]).astype(np.int32)
+
+
+def _part(joined):
+  """Returns the examples, copied: shared memory is given back at once."""
+  count = int(joined[0])
+  ends = np.cumsum(joined[1 : count + 1])[:-1]
+  return np.split(np.array(joined[count + 1 :]), ends)
 
 
 def _follow_parent(worker, workers):

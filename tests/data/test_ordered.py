@@ -1,9 +1,11 @@
 """The order: positions in sequence, restarted anywhere."""
 
+import multiprocessing
 import pathlib
 import signal
 import subprocess
 import sys
+import time
 
 import grain
 import numpy as np
@@ -55,6 +57,21 @@ def test_workers_end_a_finite_order_anywhere(start):
   order.set_state({'position': start})
   assert [int(ids[0]) for _, ids in order] == [*range(start, 40)]
   order.close()
+
+
+@pytest.mark.parametrize('size', (3, 400, 40000))
+def test_workers_end_at_once_however_much_they_have_made(size):
+  made = grain.MapDataset.range(999).map(lambda n: np.full(size, n))
+  order = ordered.Ordered(made, workers=2)
+  for expected in range(20):
+    position, ids = next(order)
+    assert position == expected and (ids == expected).all()
+    assert len(ids) == size
+  time.sleep(0.5)  # Their buffers fill.
+  begin = time.monotonic()
+  order.close()
+  assert time.monotonic() - begin < 5
+  assert not multiprocessing.active_children()
 
 
 SCRIPT = """
