@@ -1,0 +1,393 @@
+"""Checkpoints of a run: saved in the background, checked when read.
+
+    <folder>/<step>/state/      a pytree of arrays (Orbax, OCDBT)
+    <folder>/<step>/data/       where the data iterator stands (Grain)
+    <folder>/<step>/progress/   a small JSON dict
+    <folder>/<step>/SHA256SUMS  the seal: `sha256sum -c SHA256SUMS` checks it
+
+Orbax writes a step under a temporary name and renames it when it is whole, so
+a killed process leaves no half of a checkpoint under a step's name. Orbax
+reads changed bytes without a complaint: the seal, written just before the
+rename, is what tells a sound checkpoint from one that a disk has damaged.
+"""
+
+import contextlib
+import errno
+import hashlib
+import json
+import logging as std_logging
+import math
+import os
+import pathlib
+import shutil
+import typing
+
+import grain
+import jax
+import orbax.checkpoint as ocp
+from absl import logging
+from orbax.checkpoint import checkpoint_managers
+
+from rnn_jax import errors
+
+SEAL = 'SHA256SUMS'
+METRIC = 'held_out_loss'  # the key of `progress` that decides the best
+FULL = {
+  errno.ENOSPC: 'No space left on device',
+  errno.EDQUOT: 'Disk quota exceeded',
+  errno.EFBIG: 'File too large',
+}
+
+PyTree = typing.Any
+Which = typing.Literal['latest', 'best'] | int
+
+
+class Checkpoints:
+  """The newest `keep` checkpoints of a run, and the best one besides.
+
+  The best is the one with the lowest finite `progress['held_out_loss']`; of
+  equals the first. Damaged ones count for nothing and are never deleted.
+  """
+
+  def __init__(self, folder: str | os.PathLike, keep: int | None = None):
+    """Opens the folder; with `keep` None it is only read, never written.
+
+    A writer creates the folder and clears away what a killed save has left.
+
+    Raises:
+      InputError: the folder cannot be created.
+    """
+    _quiet_orbax()
+    self.folder = pathlib.Path(folder).absolute()
+    self._keep = keep
+    self._writing = None
+    self._sound = set()  # steps this object has saved or restored
+    self._damaged = set()
+    with _clear_errors(self.folder):
+      self._manager = ocp.CheckpointManager(
+        self.folder, options=self._options()
+      )
+    self._losses = {step: self._loss(step) for step in self.steps()}
+
+  def steps(self) -> list[int]:
+    """Returns the steps of all checkpoints, sound or not, rising."""
+    return sorted(self._manager.all_steps())
+
+  def save(
+    self,
+    step: int,
+    state: PyTree,
+    data_iterator: grain.DatasetIterator,
+    progress: dict,
+  ) -> bool:
+    """Starts to write a checkpoint and returns; waits for the one before.
+
+    `state` and the iterator may change as soon as this returns.
+
+    Returns:
+      False where this object has already saved or restored this step: then
+      there is nothing to write.
+
+    Raises:
+      InputError: the disk is full, now or during the save before this one.
+      ValueError: the step is already saved, with another held-out loss.
+    """
+    self.wait()
+    loss = _finite(progress.get(METRIC))
+    if step in self._sound:
+      if loss not in (None, self._losses[step]):
+        raise ValueError(
+          f'step={step} is already saved with {METRIC}={self._losses[step]}, '
+          f'not {loss}: evaluate before saving'
+        )
+      return False
+    self._set_aside(step)
+    self._check_space(state)
+    self._losses[step] = loss
+    self._writing = self.folder / f'{step}{ocp.utils.TMP_DIR_SUFFIX}'
+    items = ocp.args.Composite(
+      state=ocp.args.StandardSave(state),
+      data=grain.checkpoint.CheckpointSave(data_iterator),
+      progress=ocp.args.JsonSave(progress),
+    )
+    with _clear_errors(self.folder):
+      self._manager.save(step, args=items, force=True)
+    self._sound.add(step)
+    return True
+
+  def restore(
+    self,
+    like: PyTree,
+    data_iterator: grain.DatasetIterator | None = None,
+    which: Which = 'latest',
+  ) -> tuple[int, PyTree, dict] | None:
+    """Reads the latest, the best or a given checkpoint.
+
+    `like` holds arrays, or jax.ShapeDtypeStructs with a sharding. A damaged
+    checkpoint is passed over with a warning: 'latest' goes on to the next
+    older one, 'best' to the next best one. `data_iterator` is set to where it
+    stood at the save.
+
+    Returns:
+      The step, the state and the progress; None if there is no checkpoint.
+
+    Raises:
+      InputError: every checkpoint is damaged, the given one is missing or
+        damaged, or a sound one doesn't fit `like`.
+    """
+    items = {
+      'state': ocp.args.StandardRestore(like),
+      'progress': ocp.args.JsonRestore(),
+    }
+    if data_iterator is not None:
+      items['data'] = grain.checkpoint.CheckpointRestore(data_iterator)
+    items = ocp.args.Composite(**items)
+    found = self._first_sound(
+      which, lambda step: self._manager.restore(step, args=items)
+    )
+    if found is None:
+      return None
+    step, restored = found
+    return step, restored['state'], restored['progress']
+
+  def restore_parameters(
+    self, like: PyTree, which: Which = 'best'
+  ) -> tuple[int, PyTree]:
+    """Reads `state['params']` alone, whatever else the state holds.
+
+    Returns:
+      The step and the parameters, in the shape and sharding of `like`.
+
+    Raises:
+      InputError: as `restore`, and if there is no checkpoint.
+    """
+    found = self._first_sound(which, lambda step: self._parameters(step, like))
+    if found is None:
+      raise errors.InputError(
+        f'no checkpoint in {self.folder}: train first with '
+        f'python -m launch.train --workdir={self.folder.parent}'
+      )
+    return found
+
+  def wait(self) -> None:
+    """Returns when the running save is on the disk.
+
+    Raises:
+      InputError: the disk is full.
+    """
+    with _clear_errors(self.folder):
+      self._manager.wait_until_finished()
+
+  def close(self) -> None:
+    """Waits for the running save and ends Orbax's threads.
+
+    Raises:
+      InputError: the disk is full.
+    """
+    with _clear_errors(self.folder):
+      self._manager.close()
+
+  def _options(self):
+    if self._keep is None:
+      return ocp.CheckpointManagerOptions(read_only=True)
+    return ocp.CheckpointManagerOptions(
+      cleanup_tmp_directories=True,
+      preservation_policy=_Preserve(self._preserved),
+      async_options=ocp.AsyncOptions(
+        # Orbax calls it when all items are written, before the rename.
+        post_finalization_callback=lambda: _seal(self._writing)
+      ),
+    )
+
+  def _preserved(self, steps):
+    """Returns those of `steps` that stay when the newest is on the disk."""
+    sound = sorted(set(steps) - self._damaged)
+    newest = set(sound[-self._keep :])
+    return newest | set(self._by_loss(sound)[:1]) | self._damaged
+
+  def _by_loss(self, steps):
+    rated = [step for step in steps if self._losses[step] is not None]
+    return sorted(rated, key=lambda step: (self._losses[step], step))
+
+  def _loss(self, step):
+    try:
+      text = (self.folder / str(step) / 'progress' / 'metadata').read_text()
+      return _finite(json.loads(text).get(METRIC))
+    except (OSError, ValueError, AttributeError):
+      return None  # damaged; found and reported when it is restored
+
+  def _candidates(self, which):
+    newest_first = self.steps()[::-1]
+    if which == 'latest':
+      return newest_first
+    if which == 'best':
+      rated = self._by_loss(newest_first)
+      return rated + [step for step in newest_first if step not in rated]
+    if newest_first and which not in newest_first:
+      raise errors.InputError(
+        f'no checkpoint of step {which} in {self.folder}: '
+        f'choose one of {newest_first[::-1]}'
+      )
+    return [step for step in newest_first if step == which]
+
+  def _first_sound(self, which, read):
+    """Returns (step, read(step)) of the first sound candidate, or None."""
+    candidates = self._candidates(which)
+    for step in candidates:
+      folder = self.folder / str(step)
+      if reason := _damage(folder):
+        self._damaged.add(step)
+        logging.warning(
+          'passed over the damaged checkpoint %s: %s', folder, reason
+        )
+        continue
+      try:
+        restored = read(step)
+      except Exception as error:
+        raise errors.InputError(
+          f'checkpoint {folder} is sound but does not fit this run '
+          f'({_first_line(error)}): give the config it was saved with'
+        ) from error
+      self._sound.add(step)
+      return step, restored
+    if not candidates:
+      return None
+    raise errors.InputError(
+      f'damaged: every checkpoint asked for in {self.folder} (steps '
+      f'{sorted(candidates)}): put back a copy, or train in another --workdir'
+    )
+
+  def _parameters(self, step, like):
+    like = {'params': like}
+    args = ocp.args.PyTreeRestore(
+      item=like,
+      restore_args=ocp.checkpoint_utils.construct_restore_args(like),
+      partial_restore=True,
+    )
+    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+      folder = self.folder / str(step) / 'state'
+      return checkpointer.restore(folder, args=args)['params']
+
+  def _set_aside(self, step):
+    """Renames a folder that stands where this step is about to be saved."""
+    folder = self.folder / str(step)
+    if not folder.exists():
+      return
+    number = 1
+    while (aside := folder.with_name(f'{step}.damaged-{number}')).exists():
+      number += 1
+    folder.rename(aside)
+    self._damaged.discard(step)
+    self._manager.reload()
+    logging.warning(
+      'renamed the damaged checkpoint %s to %s to save step %d again; delete '
+      'it when nothing in it is needed',
+      folder,
+      aside.name,
+      step,
+    )
+
+  def _check_space(self, state):
+    arrays = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
+    needed = int(1.1 * arrays) + 2**20
+    free = shutil.disk_usage(self.folder).free
+    if free < needed:
+      raise errors.InputError(
+        f'{_full(self.folder)}: it needs {needed:,} bytes, {free:,} are free'
+      )
+
+
+class _Preserve(checkpoint_managers.PreservationPolicy):
+  """Asks a function of steps. Orbax's BestN reads metrics of its own files,
+  which fails on a damaged one, and its LatestN counts damaged checkpoints."""
+
+  def __init__(self, preserved):
+    self._preserved = preserved
+
+  def should_preserve(self, checkpoints, *, context):
+    del context
+    preserved = self._preserved([info.step for info in checkpoints])
+    return [info.step in preserved for info in checkpoints]
+
+
+def _seal(folder):
+  """Writes the digests of all files of the items into the folder."""
+  lines = [
+    f'{_digest(path)}  {path.relative_to(folder)}\n'
+    for path in sorted(folder.glob('*/**/*'))
+    if path.is_file()
+  ]
+  (folder / SEAL).write_text(''.join(lines))
+
+
+def _damage(folder):
+  """Says what is damaged in a checkpoint; '' if nothing is."""
+  try:
+    lines = (folder / SEAL).read_text().splitlines()
+  except (OSError, ValueError) as error:
+    return f'{SEAL}: {_first_line(error)}'
+  for line in lines:
+    digest, _, name = line.partition('  ')
+    try:
+      if _digest(folder / name) != digest:
+        return f'{name} has changed since it was written'
+    except (OSError, ValueError) as error:
+      return f'{name}: {_first_line(error)}'
+  return '' if lines else f'{SEAL} is empty'
+
+
+def _digest(path):
+  with open(path, 'rb') as file:
+    return hashlib.file_digest(file, 'sha256').hexdigest()
+
+
+def _finite(loss):
+  return None if loss is None or not math.isfinite(loss) else float(loss)
+
+
+def _first_line(error):
+  text = str(error).strip().partition('\n')[0]
+  return f'{type(error).__name__}: {text}'
+
+
+def _full(folder):
+  return (
+    f'no space in {folder} for a checkpoint: make room and give the same '
+    f'command again, it goes on from the last complete checkpoint'
+  )
+
+
+@contextlib.contextmanager
+def _clear_errors(folder):
+  """Turns what a full disk raises, in whatever wrapping, into InputError."""
+  try:
+    yield
+  except Exception as error:
+    if reason := _disk_is_full(error):
+      raise errors.InputError(f'{_full(folder)} ({reason})') from error
+    if isinstance(error, OSError):
+      raise errors.InputError(f'{folder}: {error.strerror}') from error
+    raise
+
+
+def _disk_is_full(error):
+  while error is not None:
+    for code, text in FULL.items():
+      if getattr(error, 'errno', None) == code or text in str(error):
+        return text
+    error = error.__cause__ or error.__context__
+  return None
+
+
+class _NotFromOrbax(std_logging.Filter):
+  """Drops Orbax's records unless --verbosity=1: what matters is raised too."""
+
+  def filter(self, record):
+    ours = f'{os.sep}orbax{os.sep}' not in record.pathname
+    return ours or logging.get_verbosity() >= logging.DEBUG
+
+
+def _quiet_orbax():
+  logger = logging.get_absl_logger()
+  if not any(isinstance(f, _NotFromOrbax) for f in logger.filters):
+    logger.addFilter(_NotFromOrbax())
