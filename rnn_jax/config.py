@@ -176,9 +176,8 @@ def parse(raw):
       other; the message names the key, the value and the remedy.
   """
   raw = raw.to_dict() if isinstance(raw, ml_collections.ConfigDict) else raw
-  name = raw.get('model', {}).get('cell', Model.cell)
-  options = cell_options(name)
   config = _build(Config, {**raw, 'cell': {}}, '')
+  options = cell_options(config.model.cell)
   config = dataclasses.replace(
     config, cell=_build(options, raw.get('cell') or {}, 'cell.')
   )
@@ -239,6 +238,8 @@ def _to_config_dict(section):
 
 def _build(cls, raw, prefix):
   hints = typing.get_type_hints(cls)
+  if not isinstance(raw, (dict, ml_collections.ConfigDict)):
+    raise errors.InputError(f'{prefix[:-1]}={raw!r}: give keys: {[*hints]}')
   for key in raw:
     if key not in hints:
       close = difflib.get_close_matches(key, hints, 1)
@@ -260,7 +261,7 @@ def _convert(hint, value, key):
     return value
   if isinstance(hint, types.UnionType):
     kinds = typing.get_args(hint)
-    if isinstance(value, str) and int in kinds and value.isdigit():
+    if isinstance(value, str) and int in kinds and value.isdecimal():
       return int(value)
   elif typing.get_origin(hint) is tuple:
     if isinstance(value, (list, tuple)):
@@ -302,6 +303,7 @@ AT_LEAST = {
   'model.width': 1,
   'model.embedding_width': 0,
   'model.mlp_width': 0,
+  'model.unroll': 1,
   'recurrence.chunk_length': 1,
   'schedule.warmup_steps': 0,
   'train.steps': 1,
@@ -316,6 +318,7 @@ AT_LEAST = {
   'evaluate.length': 0,
   'evaluate.patience': 0,
   'optimizer.learning_rate': 0,
+  'optimizer.eps': 0,
   'optimizer.weight_decay': 0,
   'optimizer.clip_norm': 0,
   'schedule.final_learning_rate': 0,
