@@ -22,7 +22,7 @@ def convolve(state, x_BxLxE, kernel_WxE, starts_BxL=None):
     if d and document is not None:
       same = document[:, begin : begin + length] == document[:, taps - 1 :]
       x = jnp.where(same[..., None], x, 0)
-    y = y + kernel_WxE[d] * x
+    y = y + kernel_WxE[d, None, None] * x
   state = padded[:, length:]
   if document is not None:
     same = document[:, length:] == document[:, -1:]
