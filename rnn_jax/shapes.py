@@ -43,7 +43,7 @@ def check(**arrays):
       raise ValueError(
         f'{name} has shape {tuple(array.shape)}: it needs {len(letters)} axes'
       )
-    for letter, size in zip(letters, array.shape):
+    for letter, size in zip(letters, array.shape, strict=True):
       wanted = int(letter) if letter.isdigit() else sizes.get(letter, size)
       if size != wanted:
         where = seen_in.get(letter, 'its name')

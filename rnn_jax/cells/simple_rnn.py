@@ -119,8 +119,8 @@ class Cell(base.Cell):
         name: self._dense(width) for name, width in config.widths.items()
       }
     if self._improved and config.convolution:
-      self.kernel = self.param(
-        'kernel', _identity_kernel, (config.convolution, self._channels)
+      self.taps = self.param(
+        'taps', _identity_kernel, (config.convolution, self._channels)
       )
     if self._improved:
       self.norm = nn.RMSNorm(dtype=jnp.float32)
@@ -203,7 +203,7 @@ class Cell(base.Cell):
       u.loga_BxLxHxK,
       starts_BxL=starts_BxL,
       impl=impl,
-      chunk_length=self.plan.remat_every or self.plan.chunk_length,
+      chunk_length=self._chunk_length,
     )
     if self._improved:
       y = self.norm(y).astype(self.policy.activations)
@@ -224,7 +224,7 @@ class Cell(base.Cell):
     config = self.config
     if inputs is not None:
       inputs, qkv = causal_convolution.convolve(
-        inputs, qkv, self.kernel, starts_BxL
+        inputs, qkv, self.taps, starts_BxL
       )
       inputs = inputs.astype(jnp.float32)
     if self._improved:

@@ -10,6 +10,7 @@ process reads its own shard.
 import dataclasses
 import functools
 import os
+from collections.abc import Callable
 
 import grain
 import numpy as np
@@ -66,8 +67,11 @@ def training_batches(
   *,
   process_index: int = 0,
   process_count: int = 1,
+  place: Callable[[batch_lib.Batch], batch_lib.Batch] | None = None,
 ) -> grain.DatasetIterator[batch_lib.Batch]:
   """Returns the endless, shuffled batches of this process.
+
+  `place` puts a batch on its devices, ahead of its use.
 
   The rows of a batch are a multiple of `multiple`, which is itself one of
   `process_count`. `get_state` is small, JSON-ready and independent of
@@ -82,12 +86,12 @@ def training_batches(
   pieces = _pieces(corpus, data, 'train', seed)
   if data.layout == 'buckets':
     examples = ordered.Ordered(_order(pieces, seed), data.workers)
-    batches = OwnRows(_layout(examples, data, shapes), own)
+    batches = _own_rows(_layout(examples, data, shapes), own)
   else:
     ((rows, length),) = shapes
     examples = ordered.Ordered(_order(pieces, seed, own), data.workers)
     batches = _layout(examples, data, ((rows // process_count, length),))
-  return _prefetched(batches, data)
+  return _prefetched(batches, data, place)
 
 
 def heldout_batches(
@@ -98,6 +102,7 @@ def heldout_batches(
   *,
   process_index: int = 0,
   process_count: int = 1,
+  place: Callable[[batch_lib.Batch], batch_lib.Batch] | None = None,
 ) -> grain.DatasetIterator[batch_lib.Batch]:
   """Returns one pass over a held-out split, in order, nothing left out.
 
@@ -118,7 +123,8 @@ def heldout_batches(
   pieces = _pieces(corpus, data, split, seed=None)
   # Starting workers takes longer than a held-out split takes one process.
   examples = ordered.Ordered(_order(pieces), workers=0)
-  return _prefetched(OwnRows(_layout(examples, data, shapes), own), data)
+  batches = _own_rows(_layout(examples, data, shapes), own)
+  return _prefetched(batches, data, place)
 
 
 def batch_shapes(
@@ -133,22 +139,29 @@ def batch_shapes(
   return tuple(sorted(shapes))
 
 
-class OwnRows(grain.DatasetIterator):
-  """Keeps every n-th row of each batch: the share of one of n processes."""
+class Mapped(grain.DatasetIterator):
+  """Batches, each behind a function that has no state."""
 
-  def __init__(self, batches: grain.DatasetIterator, own: slice):
+  def __init__(self, batches: grain.DatasetIterator, function: Callable):
     super().__init__(batches)
-    self._own = own
+    self._function = function
 
   def __next__(self) -> batch_lib.Batch:
-    batch = next(self._parent)
-    return batch_lib.Batch(*(x if x is None else x[self._own] for x in batch))
+    return self._function(next(self._parent))
 
   def get_state(self) -> dict:
     return self._parent.get_state()
 
   def set_state(self, state: dict) -> None:
     self._parent.set_state(state)
+
+
+def _own_rows(batches, own):
+  """Keeps every n-th row of each batch: the share of one of n processes."""
+  return Mapped(
+    batches,
+    lambda batch: batch_lib.Batch(*(x if x is None else x[own] for x in batch)),
+  )
 
 
 def _own(process_index, process_count, multiple):
@@ -159,7 +172,8 @@ def _own(process_index, process_count, multiple):
   return slice(process_index, None, process_count)
 
 
-def _prefetched(batches, data):
+def _prefetched(batches, data, place):
+  batches = batches if place is None else Mapped(batches, place)
   return grain.experimental.ThreadPrefetchDatasetIterator(
     batches, data.prefetch
   )

@@ -25,16 +25,18 @@ class Mlp(nn.Module):
 
   @nn.compact
   def __call__(self, x_BxLxD):
-    dense = lambda width, name: nn.Dense(
+    up = self._dense(2 * self.mlp_width, 'up')(x_BxLxD)
+    gate, value = jnp.split(up, 2, -1)
+    return self._dense(x_BxLxD.shape[-1], 'down')(nn.silu(gate) * value)
+
+  def _dense(self, width, name):
+    return nn.Dense(
       width,
       use_bias=False,
       dtype=self.policy.activations,
       dot_general=self.policy.dot_general,
       name=name,
     )
-    up = dense(2 * self.mlp_width, 'up')(x_BxLxD)
-    gate, value = jnp.split(up, 2, -1)
-    return dense(x_BxLxD.shape[-1], 'down')(nn.silu(gate) * value)
 
 
 class Block(nn.Module):
@@ -100,6 +102,7 @@ class Stack(nn.Module):
         in_axes=(0, nn.broadcast),
         out_axes=0,
         length=self._scanned,
+        unroll=self.config.unroll,
       )(*block)
 
   @property

@@ -1,0 +1,54 @@
+"""Trains a model, or goes on training it.
+
+    python -m launch.train --config=configs/stdlib_bytes.py --workdir=runs/demo
+
+Any key of the config can be set: --config.train.steps=2000. The same command
+resumes a run that was stopped. --print_config shows every key and its value;
+--plot draws the learning curve of a run so far, and trains nothing.
+"""
+
+from absl import flags
+from ml_collections import config_flags
+
+from launch import command
+
+CONFIG = config_flags.DEFINE_config_file(
+  'config', None, 'A file of configs/; each key of it is a flag too.'
+)
+WORKDIR = flags.DEFINE_string(
+  'workdir', None, 'Folder of the run: checkpoints, metrics, tokenizer.'
+)
+PRINT_CONFIG = flags.DEFINE_bool(
+  'print_config', False, 'Print the resolved config and exit.'
+)
+PLOT = flags.DEFINE_bool(
+  'plot', False, 'Draw loss.png of the run in --workdir and exit.'
+)
+
+
+def main(argv):
+  # Imported late: the workers of the input pipeline import this file as well.
+  from rnn_jax import config as config_lib
+  from rnn_jax import errors
+  from rnn_jax.training import loop
+  from rnn_jax.training import plots
+
+  del argv
+  if PLOT.value and WORKDIR.value:
+    print(plots.draw_loss(WORKDIR.value))
+    return
+  if CONFIG.value is None:
+    raise errors.InputError('--config is missing: name a file of configs/')
+  config = config_lib.parse(CONFIG.value)
+  if PRINT_CONFIG.value:
+    print(config_lib.to_json(config))
+    return
+  if not WORKDIR.value:
+    raise errors.InputError('--workdir is missing: name a folder for the run')
+  progress = loop.train(config, WORKDIR.value)
+  if progress.finished:
+    command.report(WORKDIR.value)
+
+
+if __name__ == '__main__':
+  command.run(main)

@@ -1,0 +1,83 @@
+"""Language modelling: predict each next token; all sums are weighted.
+
+    loss = - sum_t w_t log p(target_t | tokens_<=t)        in nats
+
+Bits per byte divide the loss by the bytes that the targets stand for, so that
+tokenizers compare; a lossy tokenizer has none.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from rnn_jax.models import language_model
+
+
+class Task:
+  """The model of a config and tokenizer, and what is measured on it."""
+
+  def __init__(self, config, tokenizer):
+    self.model = language_model.from_config(config, tokenizer.size)
+    self._bytes_V = None
+    if tokenizer.lossless:
+      ids = range(tokenizer.size)
+      self._bytes_V = np.array(
+        [len(tokenizer.decode_bytes([i])) for i in ids], np.float32
+      )
+    self._drops = max(config.model.dropout, config.cell.dropout) > 0
+
+  def init_parameters(self, key):
+    """Returns new parameters, float32."""
+    tokens = jnp.zeros((1, 2), jnp.int32)
+    return self.model.init(key, self.init_state(1), tokens)['params']
+
+  def init_state(self, B):
+    """The recurrent state before a document, for B rows."""
+    return self.model.bind({}).init_state(B)
+
+  def sums(self, params, state, batch, key=None):
+    """Runs the model on a batch; with a `key`, dropout is on.
+
+    Returns:
+      (state, sums), sums a dict of scalars, 'loss' and 'weight' among them.
+    """
+    rngs = {'dropout': key} if key is not None and self._drops else {}
+    state, logits_BxLxV = self.model.apply(
+      {'params': params}, state, batch.tokens_BxL, batch.starts_BxL, rngs=rngs
+    )
+    nats_BxL = optax.softmax_cross_entropy_with_integer_labels(
+      logits_BxLxV.astype(jnp.float32), batch.targets_BxL
+    )
+    weights = batch.weights_BxL
+    hits = jnp.argmax(logits_BxLxV, -1) == batch.targets_BxL
+    sums = {
+      'loss': jnp.sum(weights * nats_BxL),
+      'weight': jnp.sum(weights),
+      'hits': jnp.sum(weights * hits),
+    }
+    if self._bytes_V is not None:
+      bytes_BxL = jnp.asarray(self._bytes_V)[batch.targets_BxL]
+      sums['bytes'] = jnp.sum(weights * bytes_BxL)
+    return state, jax.lax.stop_gradient(sums) | {'loss': sums['loss']}
+
+  def summarize(self, sums):
+    """Metrics of summed sums, Python floats: loss in nats a token, etc."""
+    loss = sums['loss'] / sums['weight']
+    metrics = {
+      'loss': loss,
+      'perplexity': math.exp(min(loss, 700.0)),
+      'accuracy': sums['hits'] / sums['weight'],
+    }
+    if sums.get('bytes'):
+      metrics['bits_per_byte'] = sums['loss'] / math.log(2) / sums['bytes']
+    return metrics
+
+  @property
+  def headline(self):
+    """The metric to show while training: (key of summarize, short name)."""
+    if self._bytes_V is None:
+      return 'perplexity', 'ppl'
+    return 'bits_per_byte', 'bits/byte'

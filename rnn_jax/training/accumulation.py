@@ -1,0 +1,58 @@
+"""Gradient accumulation: the sums of a large batch, a part of it at a time.
+
+Losses are weighted sums, so adding up parts and dividing once by the whole
+weight equals the large batch exactly, whatever the padding of each part.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+
+CARRY_AXES = (0, 1)  # of the rows: in the first layer's state, in the others'
+
+
+def accumulate(run, parts, carry, batch, key):
+  """Runs `run` on `parts` slices of the rows and adds up what it returns.
+
+  Args:
+    run: (carry, batch, key) -> (sums, carry), sums any pytree of arrays.
+    parts: how many slices; it divides the rows.
+    carry: the recurrent state of all rows, or None.
+    batch: the whole batch.
+    key: folded with the number of the slice.
+
+  Returns:
+    (sums, carry) of the whole batch.
+  """
+  if parts == 1:
+    return run(carry, batch, key)
+  axes = None if carry is None else jax.tree.broadcast(CARRY_AXES, carry)
+  split = functools.partial(_split_rows, parts=parts)
+  carries = jax.tree.map(split, carry, axes)
+  batches = jax.tree.map(functools.partial(split, axis=0), batch)
+
+  def add(total, part):
+    carry, batch, i = part
+    sums, carry = run(carry, batch, jax.random.fold_in(key, i))
+    return jax.tree.map(jnp.add, total, sums), carry
+
+  first = jax.tree.map(lambda x: x[0], (carries, batches))
+  like, _ = jax.eval_shape(run, *first, key)
+  zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), like)
+  sums, carries = jax.lax.scan(
+    add, zeros, (carries, batches, jnp.arange(parts))
+  )
+  return sums, jax.tree.map(_join_rows, carries, axes)
+
+
+def _split_rows(x, axis, parts):
+  """Row i of slice a is row i * parts + a: each device keeps its share."""
+  x = x.reshape(*x.shape[:axis], -1, parts, *x.shape[axis + 1 :])
+  return jnp.moveaxis(x, axis + 1, 0)
+
+
+def _join_rows(x, axis):
+  """The inverse of `_split_rows`."""
+  x = jnp.moveaxis(x, 0, axis + 1)
+  return x.reshape(*x.shape[:axis], -1, *x.shape[axis + 2 :])

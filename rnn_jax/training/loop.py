@@ -1,0 +1,272 @@
+"""A training run: from a config and a work folder to trained parameters.
+
+The same call again goes on where the last one stopped. A run that was cut
+anywhere ends with the parameters of one that wasn't, bit for bit: what a
+checkpoint keeps (arrays, the position in the data, `Progress`) is all that the
+next step depends on.
+"""
+
+import dataclasses
+import functools
+import time
+
+import jax
+
+from rnn_jax import config as config_lib
+from rnn_jax import errors
+from rnn_jax.data import pipeline
+from rnn_jax.parallel import mesh as mesh_lib
+from rnn_jax.training import checkpoint
+from rnn_jax.training import evaluate
+from rnn_jax.training import metrics
+from rnn_jax.training import plots
+from rnn_jax.training import progress as progress_lib
+from rnn_jax.training import schedules
+from rnn_jax.training import signals
+from rnn_jax.training import step as step_lib
+from rnn_jax.training import workdir as workdir_lib
+
+
+@dataclasses.dataclass
+class Progress:
+  """What a checkpoint keeps beside arrays."""
+
+  held_out_loss: float | None = None  # at this very step
+  best_loss: float | None = None
+  best_step: int = 0
+  evaluations_since_best: int = 0
+  real_tokens: int = 0
+  padded_tokens: int = 0
+  skipped_steps: int = 0
+  seconds: float = 0.0  # of training steps
+  finished: str = ''  # 'all steps', or why it ended early
+
+
+def train(config, workdir):
+  """Trains, or goes on training, in a work folder.
+
+  Args:
+    config: Config of the run.
+    workdir: path of its folder.
+
+  Returns:
+    Progress; `finished` is empty if a signal stopped the run.
+
+  Raises:
+    InputError: bad data or config, a folder of another run, a full disk, or
+      too many non-finite steps in a row.
+  """
+  with workdir_lib.open_for_training(workdir, config_lib.to_dict(config)):
+    run = Run(config, workdir)
+    try:
+      return run.go()
+    finally:
+      run.close()
+
+
+class Run:
+  """The parts of a run and where it stands."""
+
+  def __init__(self, config, workdir):
+    self._config = config
+    self._workdir = workdir
+    self._corpus = pipeline.Corpus.open(config.data, workdir)
+    self._schedule = schedules.warmup_cosine(config)
+    self._steps = step_lib.from_config(config, self._corpus.tokenizer)
+    self._batches = self._open_batches()
+    self._checkpoints = checkpoint.Checkpoints(
+      f'{workdir}/checkpoints', config.train.keep_checkpoints
+    )
+    self._progress = Progress()
+    self._step, self._state = 0, None
+    self._window = []  # (step, metrics on the device, padded tokens)
+    self._began = 0.0
+    self._saved = None  # the step of the newest checkpoint
+
+  def go(self):
+    """Runs to the end, or until a signal. Returns Progress."""
+    self._restore()
+    self._writer = metrics.Writer(self._workdir, self._step)
+    self._display = progress_lib.Display(self._config.train.steps, self._step)
+    try:
+      with signals.StopRequest() as stop:
+        self._began = time.monotonic()
+        while not self._progress.finished and not stop.name:
+          self._advance()
+        self._flush()
+        self._save()
+        self._checkpoints.wait()
+      if stop.name and not self._progress.finished:
+        self._display.say(
+          f'{stop.name}: saved at step {self._step}; the same command goes on'
+        )
+    finally:
+      self._display.close()
+      self._writer.close()
+    plots.draw_loss(self._workdir)
+    return self._progress
+
+  def close(self):
+    self._batches.close()
+    self._checkpoints.close()
+
+  def _open_batches(self):
+    return pipeline.training_batches(
+      self._corpus,
+      self._config,
+      jax.device_count() * self._config.train.accumulate,
+      process_index=jax.process_index(),
+      process_count=jax.process_count(),
+      place=functools.partial(
+        mesh_lib.put, shardings=self._steps.batch_sharding
+      ),
+    )
+
+  def _restore(self):
+    rows = max(
+      rows
+      for rows, _ in pipeline.batch_shapes(
+        self._corpus,
+        self._config,
+        jax.device_count() * self._config.train.accumulate,
+      )
+    )
+    self._state = self._steps.init(self._config.train.seed, rows)
+    found = self._checkpoints.restore(self._state, self._batches)
+    if found is None:
+      table = progress_lib.parameter_table(self._state['params'])
+      print(f'parameters:\n{table}', flush=True)
+      return
+    self._step, self._state, progress = found
+    self._progress = Progress(**progress)
+    self._saved = self._step
+    print(f'resumed at step {self._step}', flush=True)
+
+  def _advance(self):
+    """One step, and what is due behind it."""
+    train, every = self._config.train, self._config.evaluate.every
+    batch = next(self._batches)
+    self._state, values = self._steps.train(self._state, batch)
+    self._step += 1
+    self._window.append((self._step, values, batch.tokens_BxL.size))
+    self._display.advance()
+    last = self._step == train.steps
+    if self._step % train.log_every == 0 or last:
+      self._flush()
+    self._progress.held_out_loss = None
+    improved = False
+    if last or (every and self._step % every == 0):
+      improved = self._evaluate()
+    if last and not self._progress.finished:
+      self._progress.finished = 'all steps'
+    if improved or self._step % train.checkpoint_every == 0:
+      self._save()
+
+  def _flush(self):
+    """Fetches, checks and writes the metrics since the last time."""
+    if not self._window:
+      return
+    window, self._window = self._window, []
+    values = jax.device_get([values for _, values, _ in window])
+    seconds = time.monotonic() - self._began
+    self._check_finite(
+      [(s, v) for (s, _, _), v in zip(window, values, strict=True)]
+    )
+    good = [v for v in values if not v['skipped']]
+    padded = sum(size for _, _, size in window)
+    real = sum(float(v['sums']['weight']) for v in values)
+    self._progress.real_tokens += int(real)
+    self._progress.padded_tokens += padded
+    self._progress.seconds += seconds
+    row = {}
+    if good:
+      sums = jax.tree.map(
+        lambda *x: sum(map(float, x)), *[v['sums'] for v in good]
+      )
+      row = self._steps.task.summarize(sums)
+    row |= {
+      'gradient_norm': float(values[-1]['gradient_norm']),
+      'learning_rate': float(self._schedule(self._step - 1)),
+      'tokens_per_second': real / seconds,
+      'padded_tokens_per_second': padded / seconds,
+      'padding_efficiency': real / padded,
+      'compiled_programs': self._steps.traces,
+      'skipped_steps': self._progress.skipped_steps,
+      'peak_memory_bytes': metrics.peak_memory_bytes(),
+    }
+    self._writer.write(self._step, 'train', row)
+    self._report(row, seconds / len(window))
+    self._began = time.monotonic()
+
+  def _check_finite(self, values):
+    limit = self._config.train.max_skipped_steps
+    for step, value in values:
+      self._progress.skipped_steps += int(value['skipped'] > 0)
+      if value['skipped'] >= limit:
+        raise errors.InputError(
+          f'{limit} steps in a row, up to step {step}, had a non-finite loss '
+          'or gradient and were skipped (train.max_skipped_steps): lower '
+          'optimizer.learning_rate='
+          f'{self._config.optimizer.learning_rate!r}, or start from an '
+          'earlier checkpoint'
+        )
+
+  def _report(self, row, seconds_a_step):
+    left = (self._config.train.steps - self._step) * seconds_a_step
+    headline, name = self._steps.task.headline
+    if 'loss' not in row:
+      text = 'every step skipped: the loss or the gradient is not finite'
+    else:
+      text = f'loss {row["loss"]:.4f}  {row[headline]:.4f} {name}'
+    self._display.report(
+      self._step,
+      f'{text}  {row["tokens_per_second"]:,.0f} tokens/s '
+      f'({row["padded_tokens_per_second"]:,.0f} padded)  '
+      f'{left / 60:.1f} min left',
+    )
+
+  def _evaluate(self):
+    """Evaluates; returns whether this is the best so far."""
+    if not len(self._corpus.documents['validation']):
+      return False
+    self._flush()
+    values = evaluate.evaluate(
+      self._steps,
+      self._state['params'],
+      self._corpus,
+      self._config,
+      'validation',
+    )
+    self._writer.write(self._step, 'validation', values)
+    progress, loss = self._progress, values['loss']
+    best = progress.best_loss
+    improved = best is None or loss < best
+    progress.held_out_loss = loss
+    if improved:
+      progress.best_loss, progress.best_step = loss, self._step
+    since = 0 if improved else progress.evaluations_since_best + 1
+    progress.evaluations_since_best = since
+    headline, name = self._steps.task.headline
+    self._display.say(
+      f'step {self._step}  validation loss {loss:.4f}  '
+      f'{values[headline]:.4f} {name}{"  (best)" if improved else ""}'
+    )
+    patience = self._config.evaluate.patience
+    if patience and since >= patience:
+      progress.finished = f'no better for {since} evaluations'
+      self._display.say(f'stopped early: {progress.finished}')
+    self._began = time.monotonic()
+    return improved
+
+  def _save(self):
+    if self._saved == self._step or not self._step:
+      return
+    self._flush()
+    self._checkpoints.save(
+      self._step,
+      self._state,
+      self._batches,
+      dataclasses.asdict(self._progress),
+    )
+    self._saved = self._step
+    self._began = time.monotonic()

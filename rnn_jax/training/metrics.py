@@ -1,0 +1,63 @@
+"""Where measurements of a run go: metrics.jsonl, TensorBoard.
+
+A row of metrics.jsonl is {"step": n, "split": "train", "loss": ..., ...}. A
+resumed run first drops the rows behind the step that it resumes from.
+"""
+
+import json
+import os
+import pathlib
+import resource
+
+import jax
+import tensorboardX
+
+NAME = 'metrics.jsonl'
+
+
+class Writer:
+  """Appends rows; each is on disk when `write` returns."""
+
+  def __init__(self, workdir, step):
+    self._path = pathlib.Path(workdir) / NAME
+    kept = [row for row in read(workdir) if row['step'] <= step]
+    part = self._path.with_suffix('.part')
+    part.write_text(''.join(json.dumps(row) + '\n' for row in kept))
+    os.replace(part, self._path)
+    self._file = self._path.open('a')
+    self._board = tensorboardX.SummaryWriter(
+      str(pathlib.Path(workdir) / 'tensorboard'),
+      purge_step=step + 1 if step else None,
+    )
+
+  def write(self, step, split, values):
+    row = {'step': step, 'split': split, **values}
+    self._file.write(json.dumps(row) + '\n')
+    self._file.flush()
+    for name, value in values.items():
+      self._board.add_scalar(f'{split}/{name}', value, step)
+
+  def close(self):
+    self._file.close()
+    self._board.close()
+
+
+def read(workdir):
+  """The rows of a run, a list; a last line cut by a crash is left out."""
+  path = pathlib.Path(workdir) / NAME
+  rows = []
+  if path.exists():
+    for line in path.read_text().splitlines():
+      try:
+        rows.append(json.loads(line))
+      except json.JSONDecodeError:
+        break
+  return rows
+
+
+def peak_memory_bytes():
+  """The device's peak where it tells; else this process's resident peak."""
+  stats = jax.local_devices()[0].memory_stats()
+  if stats and 'peak_bytes_in_use' in stats:
+    return stats['peak_bytes_in_use']
+  return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,0 +1,58 @@
+"""The learning curve of a run, as a picture."""
+
+import pathlib
+
+import matplotlib
+
+matplotlib.use('Agg')
+
+from matplotlib import pyplot  # noqa: E402
+
+from rnn_jax import errors  # noqa: E402
+from rnn_jax.training import metrics  # noqa: E402
+
+
+def draw_loss(workdir):
+  """Draws `workdir`/loss.png from its metrics and returns the path.
+
+  Raises:
+    InputError: there are no metrics to draw.
+  """
+  rows = [row for row in metrics.read(workdir) if 'loss' in row]
+  if not rows:
+    raise errors.InputError(f'--workdir={workdir}: no metrics to draw yet')
+  figure, axes = pyplot.subplots(figsize=(7, 4.2), layout='constrained')
+  for split, style in (('train', '-'), ('validation', 'o-')):
+    points = [(r['step'], r['loss']) for r in rows if r['split'] == split]
+    if points:
+      alone = {'lw': 1, 'alpha': 0.6} if split == 'train' else {'ms': 4}
+      axes.plot(*zip(*points, strict=True), style, label=split, **alone)
+  held_out = [row for row in rows if row['split'] == 'validation']
+  if held_out:
+    best = min(held_out, key=lambda row: row['loss'])
+    axes.axhline(best['loss'], lw=0.8, ls=':', color='gray')
+    axes.annotate(
+      f'best {best["loss"]:.4f} at step {best["step"]}',
+      (best['step'], best['loss']),
+      xytext=(-4, 14),
+      textcoords='offset points',
+      ha='right',
+    )
+  _limit(axes, rows)
+  axes.set(xlabel='step', ylabel='loss (nats a token)')
+  axes.set_title(pathlib.Path(workdir).resolve().name)
+  axes.grid(alpha=0.3)
+  axes.legend()
+  path = pathlib.Path(workdir) / 'loss.png'
+  figure.savefig(path, dpi=130)
+  pyplot.close(figure)
+  return path
+
+
+def _limit(axes, rows):
+  """Keeps the first steps' steep fall from flattening all that follows."""
+  losses = sorted(row['loss'] for row in rows)
+  low, high = losses[0], losses[int(0.97 * (len(losses) - 1))]
+  if high > low:
+    margin = 0.06 * (high - low)
+    axes.set_ylim(low - margin, high + margin)

@@ -1,0 +1,61 @@
+"""What the terminal shows of a run: tables, a progress bar, lines."""
+
+import math
+import sys
+
+import jax
+import tqdm
+
+
+def parameter_table(params):
+  """Names, shapes and sizes of all parameters, with the total."""
+  leaves = jax.tree.leaves_with_path(params)
+  rows = [
+    (
+      '/'.join(key.key for key in path),
+      'x'.join(map(str, leaf.shape)),
+      f'{math.prod(leaf.shape):,}',
+    )
+    for path, leaf in leaves
+  ]
+  total = sum(math.prod(leaf.shape) for _, leaf in leaves)
+  rows.append(('total', '', f'{total:,}'))
+  widths = [max(len(row[i]) for row in rows) for i in range(3)]
+  return '\n'.join(
+    f'  {name:<{widths[0]}}  {shape:<{widths[1]}}  {size:>{widths[2]}}'
+    for name, shape, size in rows
+  )
+
+
+class Display:
+  """A progress bar on a terminal; a line at each report elsewhere."""
+
+  def __init__(self, steps, step):
+    self._steps = steps
+    self._bar = tqdm.tqdm(
+      total=steps,
+      initial=step,
+      unit='step',
+      dynamic_ncols=True,
+      disable=not sys.stderr.isatty(),
+    )
+
+  def advance(self):
+    self._bar.update()
+
+  def report(self, step, text):
+    """Shows the state of the training at a step."""
+    if self._bar.disable:
+      print(f'step {step}/{self._steps}  {text}', flush=True)
+    else:
+      self._bar.set_postfix_str(text)
+
+  def say(self, text):
+    """Prints a line that stays."""
+    if self._bar.disable:
+      print(text, flush=True)
+    else:
+      self._bar.write(text)
+
+  def close(self):
+    self._bar.close()

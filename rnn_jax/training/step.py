@@ -1,0 +1,157 @@
+"""One step of training and one of evaluation, jitted over a mesh.
+
+The train state is a dict: `params`, `optimizer`, `carry` (the recurrent state
+that goes from batch to batch, or None), `step`, `skipped` (non-finite steps in
+a row) and `key` (data of the PRNG key that all others are folded from).
+"""
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from rnn_jax import config as config_lib
+from rnn_jax.parallel import mesh as mesh_lib
+from rnn_jax.parallel import rules
+from rnn_jax.training import accumulation
+from rnn_jax.training import optimizer as optimizer_lib
+from rnn_jax.training import schedules
+
+
+def from_config(config, tokenizer):
+  """The steps of a Config, over a mesh of all devices."""
+  return Steps(
+    config_lib.load('tasks', config.task, 'task').Task(config, tokenizer),
+    optimizer_lib.make(config, schedules.warmup_cosine(config)),
+    config,
+    mesh_lib.make(),
+  )
+
+
+class Steps:
+  """The compiled programs of a run, one for each batch shape.
+
+  Attributes:
+    task: what is trained.
+    batch_sharding: where a batch lies.
+    traces: how many programs have been traced, and so compiled.
+  """
+
+  def __init__(self, task, optimizer, config, mesh):
+    self.task = task
+    self._optimizer = optimizer
+    self._accumulate = config.train.accumulate
+    self._carries = config.data.carry_state
+    self.batch_sharding = rules.sharding(mesh, 'B')
+    self.replicated = rules.sharding(mesh, '')
+    self.carry_sharding = (self.batch_sharding, rules.sharding(mesh, 'RxB'))
+    # Virtual devices share one pool of threads: two steps in flight can each
+    # hold threads that the other's all-reduce waits for.
+    self._one_at_a_time = mesh.size > 1 and jax.default_backend() == 'cpu'
+    self.traces = 0
+    self._train = jax.jit(self._train_step, donate_argnums=0)
+    self._evaluate = jax.jit(self._evaluate_step, donate_argnums=1)
+
+  def init(self, seed, rows):
+    """A new train state on the mesh; `rows` carry states, if any do."""
+    shardings = self._state_shardings()
+    return jax.jit(
+      lambda: self._new_state(seed, rows), out_shardings=shardings
+    )()
+
+  def train(self, state, batch):
+    """Returns (state, metrics); `state` is given away."""
+    return self._settle(self._train(state, batch))
+
+  def evaluate(self, params, carry, batch):
+    """Returns (carry, sums); `carry` is given away."""
+    return self._settle(self._evaluate(params, carry, batch))
+
+  def init_carry(self, rows):
+    """The carry before a pass; None where states are not carried."""
+    if not self._carries:
+      return None
+    return jax.jit(
+      lambda: self.task.init_state(rows), out_shardings=self.carry_sharding
+    )()
+
+  def _settle(self, result):
+    return jax.block_until_ready(result) if self._one_at_a_time else result
+
+  def _state_shardings(self):
+    return {
+      'params': self.replicated,
+      'optimizer': self.replicated,
+      'carry': self.carry_sharding if self._carries else self.replicated,
+      'step': self.replicated,
+      'skipped': self.replicated,
+      'key': self.replicated,
+    }
+
+  def _new_state(self, seed, rows):
+    key = jax.random.key(seed)
+    params = self.task.init_parameters(jax.random.fold_in(key, 0))
+    return {
+      'params': params,
+      'optimizer': self._optimizer.init(params),
+      'carry': self.task.init_state(rows) if self._carries else None,
+      'step': jnp.zeros((), jnp.int32),
+      'skipped': jnp.zeros((), jnp.int32),
+      'key': jax.random.key_data(jax.random.fold_in(key, 1)),
+    }
+
+  def _train_step(self, state, batch):
+    self.traces += 1
+    key = jax.random.wrap_key_data(state['key'])
+    key = jax.random.fold_in(key, state['step'])
+    gradients, sums, carry = self._gradients(
+      state['params'], state['carry'], batch, key
+    )
+    norm = optax.tree.norm(gradients)
+    finite = jnp.isfinite(sums['loss']) & jnp.isfinite(norm)
+    updates, optimizer = self._optimizer.update(
+      gradients, state['optimizer'], state['params']
+    )
+    new = {
+      'params': optax.apply_updates(state['params'], updates),
+      'optimizer': optimizer,
+      'carry': carry,
+    }
+    old = {name: state[name] for name in new}
+    kept = jax.tree.map(lambda a, b: jnp.where(finite, a, b), new, old)
+    skipped = jnp.where(finite, 0, state['skipped'] + 1)
+    kept |= {
+      'step': state['step'] + 1,
+      'skipped': skipped,
+      'key': state['key'],
+    }
+    kept = jax.lax.with_sharding_constraint(kept, self._state_shardings())
+    return kept, {'sums': sums, 'gradient_norm': norm, 'skipped': skipped}
+
+  def _gradients(self, params, carry, batch, key):
+    """Gradients of the mean loss, the sums, and the carry behind the batch."""
+    differentiate = jax.value_and_grad(self._loss, has_aux=True)
+
+    def run(carry, batch, key):
+      (_, (sums, carry)), gradients = differentiate(params, carry, batch, key)
+      return (gradients, sums), carry
+
+    (gradients, sums), carry = accumulation.accumulate(
+      run, self._accumulate, carry, batch, key
+    )
+    weight = jnp.maximum(sums['weight'], 1e-8)
+    return jax.tree.map(lambda g: g / weight, gradients), sums, carry
+
+  def _loss(self, params, carry, batch, key):
+    carry, sums = self._run(params, carry, batch, key)
+    return sums['loss'], (jax.lax.stop_gradient(sums), carry)
+
+  def _run(self, params, carry, batch, key):
+    if self._carries:
+      return self.task.sums(params, carry, batch, key)
+    fresh = self.task.init_state(batch.tokens_BxL.shape[0])
+    _, sums = self.task.sums(params, fresh, batch, key)
+    return carry, sums
+
+  def _evaluate_step(self, params, carry, batch):
+    self.traces += 1
+    return self._run(params, carry, batch, None)
