@@ -15,7 +15,6 @@ import contextlib
 import errno
 import hashlib
 import json
-import logging as std_logging
 import math
 import os
 import pathlib
@@ -24,14 +23,20 @@ import typing
 
 import grain
 import jax
+import numpy as np
 import orbax.checkpoint as ocp
 from absl import logging
 from orbax.checkpoint import checkpoint_managers
 
+from rnn_jax import config as config_lib
 from rnn_jax import errors
 
 SEAL = 'SHA256SUMS'
 METRIC = 'held_out_loss'  # the key of `progress` that decides the best
+NO_SPACE = (
+  'no space in {} for a checkpoint: make room and give the same command again, '
+  'it goes on from the last complete checkpoint ({})'
+)
 FULL = {
   errno.ENOSPC: 'No space left on device',
   errno.EDQUOT: 'Disk quota exceeded',
@@ -57,10 +62,10 @@ class Checkpoints:
     Raises:
       InputError: the folder cannot be created.
     """
-    _quiet_orbax()
+    logging.get_absl_logger().addFilter(_not_orbax_or_wanted)
     self.folder = pathlib.Path(folder).absolute()
     self._keep = keep
-    self._writing = None
+    self._writing = None  # the step that is on its way to the disk
     self._sound = set()  # steps this object has saved or restored
     self._damaged = set()
     with _clear_errors(self.folder):
@@ -104,7 +109,7 @@ class Checkpoints:
     self._set_aside(step)
     self._check_space(state)
     self._losses[step] = loss
-    self._writing = self.folder / f'{step}{ocp.utils.TMP_DIR_SUFFIX}'
+    self._writing = step
     items = ocp.args.Composite(
       state=ocp.args.StandardSave(state),
       data=grain.checkpoint.CheckpointSave(data_iterator),
@@ -112,7 +117,6 @@ class Checkpoints:
     )
     with _clear_errors(self.folder):
       self._manager.save(step, args=items, force=True)
-    self._sound.add(step)
     return True
 
   def restore(
@@ -125,8 +129,8 @@ class Checkpoints:
 
     `like` holds arrays, or jax.ShapeDtypeStructs with a sharding. A damaged
     checkpoint is passed over with a warning: 'latest' goes on to the next
-    older one, 'best' to the next best one. `data_iterator` is set to where it
-    stood at the save.
+    older one, 'best' to the next best one, in the end to those that were not
+    evaluated. `data_iterator` is set to where it stood at the save.
 
     Returns:
       The step, the state and the progress; None if there is no checkpoint.
@@ -141,10 +145,12 @@ class Checkpoints:
     }
     if data_iterator is not None:
       items['data'] = grain.checkpoint.CheckpointRestore(data_iterator)
-    items = ocp.args.Composite(**items)
-    found = self._first_sound(
-      which, lambda step: self._manager.restore(step, args=items)
-    )
+
+    def read(step):
+      self._check_fit(step, self._stored(step), like)
+      return self._manager.restore(step, args=ocp.args.Composite(**items))
+
+    found = self._first_sound(which, read)
     if found is None:
       return None
     step, restored = found
@@ -175,8 +181,13 @@ class Checkpoints:
     Raises:
       InputError: the disk is full.
     """
-    with _clear_errors(self.folder):
-      self._manager.wait_until_finished()
+    try:
+      with _clear_errors(self.folder):
+        self._manager.wait_until_finished()
+    finally:
+      if (self.folder / str(self._writing)).exists():
+        self._sound.add(self._writing)
+      self._writing = None
 
   def close(self) -> None:
     """Waits for the running save and ends Orbax's threads.
@@ -195,9 +206,13 @@ class Checkpoints:
       preservation_policy=_Preserve(self._preserved),
       async_options=ocp.AsyncOptions(
         # Orbax calls it when all items are written, before the rename.
-        post_finalization_callback=lambda: _seal(self._writing)
+        post_finalization_callback=self._seal
       ),
     )
+
+  def _seal(self):
+    folder = self.folder / f'{self._writing}{ocp.utils.TMP_DIR_SUFFIX}'
+    (folder / SEAL).write_text(_sums(folder))
 
   def _preserved(self, steps):
     """Returns those of `steps` that stay when the newest is on the disk."""
@@ -232,24 +247,17 @@ class Checkpoints:
 
   def _first_sound(self, which, read):
     """Returns (step, read(step)) of the first sound candidate, or None."""
+    self.wait()
     candidates = self._candidates(which)
     for step in candidates:
       folder = self.folder / str(step)
-      if reason := _damage(folder):
-        self._damaged.add(step)
-        logging.warning(
-          'passed over the damaged checkpoint %s: %s', folder, reason
-        )
-        continue
-      try:
+      reason = _damage(folder)
+      if not reason:
         restored = read(step)
-      except Exception as error:
-        raise errors.InputError(
-          f'checkpoint {folder} is sound but does not fit this run '
-          f'({_first_line(error)}): give the config it was saved with'
-        ) from error
-      self._sound.add(step)
-      return step, restored
+        self._sound.add(step)
+        return step, restored
+      self._damaged.add(step)
+      logging.warning('passed over damaged checkpoint %s: %s', folder, reason)
     if not candidates:
       return None
     raise errors.InputError(
@@ -258,15 +266,33 @@ class Checkpoints:
     )
 
   def _parameters(self, step, like):
+    stored = {'params': self._stored(step).get('params')}
     like = {'params': like}
+    self._check_fit(step, stored, like)
     args = ocp.args.PyTreeRestore(
       item=like,
       restore_args=ocp.checkpoint_utils.construct_restore_args(like),
       partial_restore=True,
     )
-    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
-      folder = self.folder / str(step) / 'state'
-      return checkpointer.restore(folder, args=args)['params']
+    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
+      restored = reader.restore(self.folder / str(step) / 'state', args=args)
+    return jax.device_put(restored['params'])  # without a sharding: NumPy's
+
+  def _stored(self, step):
+    """Returns the saved tree with the metadata of its arrays as leaves."""
+    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
+      metadata = reader.metadata(self.folder / str(step) / 'state')
+    return metadata.item_metadata.tree
+
+  def _check_fit(self, step, stored, like):
+    # Orbax casts another dtype and fills in what is missing without a word.
+    if lines := config_lib.differences(_described(stored), _described(like)):
+      listed = '\n  '.join(lines[:10] + ['...'] * (len(lines) > 10))
+      raise errors.InputError(
+        f'checkpoint {self.folder / str(step)} does not fit this run '
+        f'(saved -> asked for):\n  {listed}\n'
+        f'give the config that it was saved with'
+      )
 
   def _set_aside(self, step):
     """Renames a folder that stands where this step is about to be saved."""
@@ -274,17 +300,16 @@ class Checkpoints:
     if not folder.exists():
       return
     number = 1
-    while (aside := folder.with_name(f'{step}.damaged-{number}')).exists():
+    while (aside := folder.with_name(f'{step}.replaced-{number}')).exists():
       number += 1
     folder.rename(aside)
     self._damaged.discard(step)
     self._manager.reload()
     logging.warning(
-      'renamed the damaged checkpoint %s to %s to save step %d again; delete '
-      'it when nothing in it is needed',
-      folder,
-      aside.name,
+      'step %d is saved again: the checkpoint that was in the way is now %s, '
+      'delete it when you no longer need it',
       step,
+      aside,
     )
 
   def _check_space(self, state):
@@ -292,9 +317,8 @@ class Checkpoints:
     needed = int(1.1 * arrays) + 2**20
     free = shutil.disk_usage(self.folder).free
     if free < needed:
-      raise errors.InputError(
-        f'{_full(self.folder)}: it needs {needed:,} bytes, {free:,} are free'
-      )
+      reason = f'it needs {needed:,} bytes, {free:,} are free'
+      raise errors.InputError(NO_SPACE.format(self.folder, reason))
 
 
 class _Preserve(checkpoint_managers.PreservationPolicy):
@@ -305,56 +329,47 @@ class _Preserve(checkpoint_managers.PreservationPolicy):
     self._preserved = preserved
 
   def should_preserve(self, checkpoints, *, context):
-    del context
     preserved = self._preserved([info.step for info in checkpoints])
     return [info.step in preserved for info in checkpoints]
 
 
-def _seal(folder):
-  """Writes the digests of all files of the items into the folder."""
-  lines = [
-    f'{_digest(path)}  {path.relative_to(folder)}\n'
-    for path in sorted(folder.glob('*/**/*'))
-    if path.is_file()
-  ]
-  (folder / SEAL).write_text(''.join(lines))
+def _described(tree):
+  """Returns {path: dtype(shape)}; containers of all kinds look the same."""
+  leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+  return {
+    jax.tree_util.keystr(path, simple=True, separator='/'): (
+      f'{np.dtype(leaf.dtype)}{tuple(leaf.shape)}'
+    )
+    for path, leaf in leaves
+  }
+
+
+def _sums(folder):
+  """Returns the digests of all files of the items, as `sha256sum` writes."""
+  lines = []
+  for path in sorted(folder.glob('*/**/*')):
+    if path.is_file():
+      with open(path, 'rb') as file:
+        digest = hashlib.file_digest(file, 'sha256').hexdigest()
+      lines.append(f'{digest}  {path.relative_to(folder)}\n')
+  return ''.join(lines)
 
 
 def _damage(folder):
   """Says what is damaged in a checkpoint; '' if nothing is."""
   try:
-    lines = (folder / SEAL).read_text().splitlines()
+    written, found = (folder / SEAL).read_text(), _sums(folder)
   except (OSError, ValueError) as error:
-    return f'{SEAL}: {_first_line(error)}'
-  for line in lines:
-    digest, _, name = line.partition('  ')
-    try:
-      if _digest(folder / name) != digest:
-        return f'{name} has changed since it was written'
-    except (OSError, ValueError) as error:
-      return f'{name}: {_first_line(error)}'
-  return '' if lines else f'{SEAL} is empty'
-
-
-def _digest(path):
-  with open(path, 'rb') as file:
-    return hashlib.file_digest(file, 'sha256').hexdigest()
+    return f'it cannot be read ({error})'
+  changed = set(written.splitlines()) ^ set(found.splitlines())
+  if not changed:
+    return '' if written else f'{SEAL} is empty'
+  name = min(line.partition('  ')[2] for line in changed)
+  return f'{name} {"changed" if (folder / name).exists() else "is missing"}'
 
 
 def _finite(loss):
   return None if loss is None or not math.isfinite(loss) else float(loss)
-
-
-def _first_line(error):
-  text = str(error).strip().partition('\n')[0]
-  return f'{type(error).__name__}: {text}'
-
-
-def _full(folder):
-  return (
-    f'no space in {folder} for a checkpoint: make room and give the same '
-    f'command again, it goes on from the last complete checkpoint'
-  )
 
 
 @contextlib.contextmanager
@@ -364,9 +379,9 @@ def _clear_errors(folder):
     yield
   except Exception as error:
     if reason := _disk_is_full(error):
-      raise errors.InputError(f'{_full(folder)} ({reason})') from error
+      raise errors.InputError(NO_SPACE.format(folder, reason)) from error
     if isinstance(error, OSError):
-      raise errors.InputError(f'{folder}: {error.strerror}') from error
+      raise errors.InputError(f'{folder}: {error.strerror or error}') from error
     raise
 
 
@@ -379,15 +394,7 @@ def _disk_is_full(error):
   return None
 
 
-class _NotFromOrbax(std_logging.Filter):
+def _not_orbax_or_wanted(record):
   """Drops Orbax's records unless --verbosity=1: what matters is raised too."""
-
-  def filter(self, record):
-    ours = f'{os.sep}orbax{os.sep}' not in record.pathname
-    return ours or logging.get_verbosity() >= logging.DEBUG
-
-
-def _quiet_orbax():
-  logger = logging.get_absl_logger()
-  if not any(isinstance(f, _NotFromOrbax) for f in logger.filters):
-    logger.addFilter(_NotFromOrbax())
+  orbax = f'{os.sep}orbax{os.sep}' in record.pathname
+  return not orbax or logging.get_verbosity() >= logging.DEBUG

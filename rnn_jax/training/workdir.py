@@ -96,9 +96,9 @@ def load_config(workdir: str | os.PathLike) -> dict:
 
 
 def _unusable(folder, error):
+  reason = 'it is a file' if folder.is_file() else error.strerror
   return errors.InputError(
-    f'workdir={str(folder)!r}: {error.strerror}: give a folder that can be '
-    f'written'
+    f'workdir={str(folder)!r}: {reason}: give a folder that can be written'
   )
 
 
