@@ -1,0 +1,166 @@
+"""From prompts to tokens: one pass over the prompts, then one step a token.
+
+Prompts of several lengths stand flush right in one batch, and `starts` zeroes
+each row's state where its first token stands, so that the padding leaves no
+trace in it. What follows needs the state alone, which is constant in size.
+
+Shapes: tokens and starts BxL, logits BxV, the keys and `done` B; the buffer of
+new tokens is BxN. Any model serves that takes (state, tokens, starts) and
+returns (state, logits); `inference.layers` has the fastest form.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rnn_jax.inference import sampling as sampling_lib
+
+PREFILL_MULTIPLE = 64
+LEAST_BUFFER = 16
+
+
+class Carry(NamedTuple):
+  """What one call of `decode` hands to the next; it is donated."""
+
+  state: Any
+  logits_BxV: Any  # of the token to come
+  position: Any  # new tokens so far, a scalar
+
+
+class Produced(NamedTuple):
+  """New tokens. Behind `made` steps the buffers hold nothing of meaning."""
+
+  tokens_BxN: Any
+  logprobs_BxN: Any  # under the model, whatever the sampling
+  made: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+  """What a decode loop is compiled for."""
+
+  sampling: sampling_lib.Sampling = sampling_lib.Sampling()
+  boundary: int | None = None  # the token that ends a row; None: nothing does
+  buffer: int = LEAST_BUFFER  # N: at most so many steps a call
+
+
+def pad(prompts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+  """Stands prompts flush right. Returns (tokens_BxL, starts_BxL), int32.
+
+  L - 1 is a multiple of 64, of more where it is above 512: few lengths, few
+  programs to compile.
+
+  Raises:
+    ValueError: no prompts, or one without tokens.
+  """
+  if not prompts or not all(len(prompt) for prompt in prompts):
+    raise ValueError('prompts: give one or more, each of a token or more')
+  length = 1 + _round_up(max(len(prompt) for prompt in prompts) - 1)
+  tokens = np.zeros((len(prompts), length), np.int32)
+  starts = np.zeros_like(tokens)
+  for row, prompt in enumerate(prompts):
+    tokens[row, length - len(prompt) :] = prompt
+    starts[row, length - len(prompt)] = 1
+  return tokens, starts
+
+
+def _round_up(length):
+  multiple = max(PREFILL_MULTIPLE, (1 << length.bit_length()) // 16)
+  return -(-length // multiple) * multiple
+
+
+def buffer_size(count: int) -> int:
+  """A power of 2 that holds `count` tokens: few sizes, few programs."""
+  return max(LEAST_BUFFER, 1 << (count - 1).bit_length())
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def prefill(model, params, tokens_BxL, starts_BxL) -> Carry:
+  """Reads the prompts in one pass."""
+  state = model.apply({}, tokens_BxL.shape[0], method='init_state')
+  if tokens_BxL.shape[1] > 1:
+    # Nobody reads these logits, and XLA drops what nobody reads.
+    state, _ = _apply(
+      model, params, state, tokens_BxL[:, :-1], starts_BxL[:, :-1]
+    )
+  state, logits = _apply(
+    model, params, state, tokens_BxL[:, -1:], starts_BxL[:, -1:]
+  )
+  return Carry(state, logits[:, 0], jnp.int32(0))
+
+
+@functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
+def step(model, params, state, token_B):
+  """One step. Returns (state, logits_BxV); the old state is donated."""
+  state, logits = _apply(model, params, state, token_B[:, None])
+  return state, logits[:, 0]
+
+
+def _apply(model, params, state, tokens_BxL, starts_BxL=None):
+  return model.apply({'params': params}, state, tokens_BxL, starts_BxL)
+
+
+@jax.jit
+def row_keys(seed, rows_B) -> jax.Array:
+  """One PRNG key a row, keys_B, from a seed and the rows' numbers (uint32)."""
+  return jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(seed), rows_B)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=3)
+def decode(
+  model, options: Options, params, carry: Carry, keys_B, done_B, count
+) -> tuple[Carry, Produced]:
+  """Makes up to `count` tokens a row in one loop on the device.
+
+  Args:
+    model: the one that `params` are for.
+    options: what is fixed at compilation.
+    params: its parameters.
+    carry: from `prefill` or the call before; donated.
+    keys_B: one key a row, the same at each call.
+    done_B: rows whose tokens nobody will read. The loop ends when all are.
+    count: steps, at most options.buffer; a scalar.
+
+  Returns:
+    (carry, the tokens made).
+  """
+  B, N = done_B.shape[0], options.buffer
+  first = carry.position
+
+  def unfinished(loop):
+    carry, done, _, _ = loop
+    return (carry.position - first < count) & ~jnp.all(done)
+
+  def advance(loop):
+    carry, done, tokens, logprobs = loop
+    at = carry.position - first
+    keys = jax.vmap(jax.random.fold_in, (0, None))(keys_B, carry.position)
+    token = sampling_lib.sample(keys, carry.logits_BxV, options.sampling)
+    logprob = _logprob(carry.logits_BxV, token)
+    if options.boundary is not None:
+      done = done | (token == options.boundary)
+    state, logits = _apply(model, params, carry.state, token[:, None])
+    put = jax.lax.dynamic_update_slice_in_dim
+    return (
+      Carry(state, logits[:, 0], carry.position + 1),
+      done,
+      put(tokens, token[:, None], at, 1),
+      put(logprobs, logprob[:, None], at, 1),
+    )
+
+  empty = (jnp.zeros((B, N), jnp.int32), jnp.zeros((B, N), jnp.float32))
+  carry, _, tokens, logprobs = jax.lax.while_loop(
+    unfinished, advance, (carry, done_B, *empty)
+  )
+  return carry, Produced(tokens, logprobs, carry.position - first)
+
+
+def _logprob(logits_BxV, token_B):
+  chosen = jnp.take_along_axis(logits_BxV, token_B[:, None], -1)[:, 0]
+  return chosen - jax.nn.logsumexp(logits_BxV, -1)

@@ -1,0 +1,297 @@
+"""Text from prompts: a trained model, its tokenizer, and the decode loop.
+
+    generator = Generator.from_workdir('runs/demo')
+    generation = generator.generate(['def main('])
+    print(generation.completions[0].text)
+
+A prompt begins a document unless it is said to continue one. Without stop
+strings and listeners one call to the device makes all tokens of a batch; with
+them the same loop runs in slices, and the host reads along.
+"""
+
+import dataclasses
+import os
+import time
+from collections.abc import Callable
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rnn_jax import config as config_lib
+from rnn_jax import errors
+from rnn_jax.data import tokenizer as tokenizer_lib
+from rnn_jax.inference import decode
+from rnn_jax.inference import layers
+from rnn_jax.inference import sampling as sampling_lib
+from rnn_jax.inference import text as text_lib
+from rnn_jax.models import language_model
+from rnn_jax.training import checkpoint as checkpoint_lib
+from rnn_jax.training import workdir as workdir_lib
+
+SLICE = 16  # tokens between two looks of the host
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+  """What to make of each prompt.
+
+  Raises:
+    InputError: a value out of its range, on construction.
+  """
+
+  max_new_tokens: int = 200
+  sampling: sampling_lib.Sampling = sampling_lib.Sampling()
+  seed: int = 0
+  stop: tuple[str, ...] = ()  # the text ends in front of any of these
+  stop_at_boundary: bool = True  # end with the document
+  continues: bool = False  # prompts stand within a document, not at its start
+  batch_size: int = 64  # prompts at a time
+
+  def __post_init__(self):
+    if self.max_new_tokens < 1:
+      _refuse('max_new_tokens', self.max_new_tokens, 'give 1 or more')
+    if not 0 <= self.seed < 2**32:
+      _refuse('seed', self.seed, 'give a whole number from 0 to 2**32 - 1')
+    if '' in self.stop:
+      _refuse('stop', '', 'an empty string is everywhere: leave it out')
+    if self.batch_size < 1:
+      _refuse('batch_size', self.batch_size, 'give 1 or more')
+
+
+def _refuse(name, value, remedy):
+  raise errors.InputError(f'{name}={value!r}: {remedy}')
+
+
+@dataclasses.dataclass(frozen=True)
+class Completion:
+  """What a prompt became."""
+
+  prompt: str
+  text: str  # without the prompt and the stop string
+  tokens: tuple[int, ...]  # all that were made, with what ended the text
+  reason: str  # why it ended: 'length', 'boundary' or 'stop'
+  logprob: float  # of these tokens under the model, whatever the sampling
+
+
+@dataclasses.dataclass
+class Timing:
+  """Seconds, and what they were spent on. Compilation is none of the others."""
+
+  compile_seconds: float = 0.0
+  prefill_seconds: float = 0.0
+  decode_seconds: float = 0.0
+  prompt_tokens: int = 0
+  new_tokens: int = 0
+
+  @property
+  def tokens_per_second(self) -> float:
+    """New tokens of all rows, a second of decoding."""
+    return self.new_tokens / max(self.decode_seconds, 1e-9)
+
+
+@dataclasses.dataclass(frozen=True)
+class Generation:
+  """All prompts' completions, in their order."""
+
+  completions: tuple[Completion, ...]
+  timing: Timing
+
+
+class _Row:
+  """A prompt on its way through a batch."""
+
+  def __init__(self, prompt, tokenizer, options):
+    self.prompt = prompt
+    self.writer = text_lib.Writer(tokenizer, options.stop)
+    self.tokens = []
+    self.logprob = 0.0
+    self.reason = ''
+    self._shown = 0
+    self._boundary = tokenizer.boundary if options.stop_at_boundary else None
+
+  def read(self, tokens, logprobs, last):
+    """Takes a slice of new tokens, the `last` one or not."""
+    ids = tokens.tolist()
+    ended = self._boundary in ids
+    if ended:
+      ids = ids[: ids.index(self._boundary) + 1]
+    count = self.writer.write(ids)
+    if ended or last:
+      self.writer.finish()
+    self.tokens += ids[:count]
+    self.logprob += float(np.sum(logprobs[:count], dtype=np.float64))
+    if self.writer.stopped:
+      self.reason = 'stop'
+    elif ended:
+      self.reason = 'boundary'
+    elif last:
+      self.reason = 'length'
+
+  def news(self):
+    """Returns the text since the last call."""
+    shown, self._shown = self._shown, len(self.writer.text)
+    return self.writer.text[shown:]
+
+  def completion(self):
+    return Completion(
+      self.prompt,
+      self.writer.text,
+      tuple(self.tokens),
+      self.reason,
+      self.logprob,
+    )
+
+
+class Generator:
+  """A model that is ready to write.
+
+  compilations: programs compiled so far, one for each shape of a batch.
+  """
+
+  def __init__(self, model, params, tokenizer: tokenizer_lib.Tokenizer):
+    """Takes a `language_model.LanguageModel` and its parameters."""
+    self.tokenizer = tokenizer
+    self._model = layers.for_inference(model)
+    params = jax.device_put(params, jax.local_devices()[0])
+    self._params = jax.jit(layers.unstack)(params)
+    self._programs = {}
+
+  @classmethod
+  def from_workdir(
+    cls, workdir: str | os.PathLike, checkpoint: str | int = 'best'
+  ) -> 'Generator':
+    """Restores a run: its 'best' or 'latest' checkpoint, or one by its step.
+
+    Where none was evaluated, the best is the latest.
+
+    Raises:
+      InputError: `workdir` holds no run, or no such checkpoint.
+    """
+    config = config_lib.parse(workdir_lib.load_config(workdir))
+    tokenizer = tokenizer_lib.load(os.path.join(workdir, 'tokenizer.json'))
+    model = language_model.from_config(config, tokenizer.size)
+    checkpoints = checkpoint_lib.Checkpoints(
+      os.path.join(workdir, 'checkpoints')
+    )
+    like = jax.eval_shape(lambda: _init(model))
+    _, params = checkpoints.restore_parameters(like, checkpoint)
+    checkpoints.close()
+    return cls(model, params, tokenizer)
+
+  @property
+  def compilations(self) -> int:
+    return len(self._programs)
+
+  def generate(
+    self,
+    prompts: Sequence[str],
+    options: Options = Options(),  # noqa: B008, frozen
+    listener: Callable[[int, str], None] | None = None,
+  ) -> Generation:
+    """Continues prompts. A row's random numbers follow from its index.
+
+    Args:
+      prompts: texts; '' is the start of a document.
+      options: see there.
+      listener: called with a prompt's index and the next piece of its text as
+        soon as it is certain. The pieces add up to the completion's text.
+
+    Raises:
+      InputError: no prompts, or one that the vocabulary doesn't cover, or an
+        empty one that continues a document.
+    """
+    if not prompts:
+      raise errors.InputError('prompts=[]: give one or more')
+    ids = [self._encode(prompt, options) for prompt in prompts]
+    timing, rows = Timing(), []
+    for begin in range(0, len(prompts), options.batch_size):
+      batch = slice(begin, begin + options.batch_size)
+      some = [_Row(p, self.tokenizer, options) for p in prompts[batch]]
+      carry, keys_B = self._prefill(ids[batch], begin, options, timing)
+      self._decode(some, carry, keys_B, options, _tell(listener, begin), timing)
+      rows += some
+    timing.new_tokens = sum(len(row.tokens) for row in rows)
+    return Generation(tuple(row.completion() for row in rows), timing)
+
+  def _encode(self, prompt, options):
+    ids = self.tokenizer.encode(prompt)
+    if not options.continues:
+      return np.concatenate([[self.tokenizer.boundary], ids])
+    if not len(ids):
+      _refuse('prompt', prompt, 'it is empty: there is nothing to continue')
+    return ids
+
+  def _prefill(self, ids, first, options, timing):
+    """Reads a batch of prompts. Returns (carry, keys_B)."""
+    timing.prompt_tokens += sum(map(len, ids))
+    inputs = jax.device_put(decode.pad(ids))
+    prefill = self._program(decode.prefill, None, (*inputs,), timing)
+    begin = time.perf_counter()
+    carry = jax.block_until_ready(prefill(self._params, *inputs))
+    timing.prefill_seconds += time.perf_counter() - begin
+    rows = np.arange(first, first + len(ids), dtype=np.uint32)
+    return carry, decode.row_keys(
+      *jax.device_put((np.uint32(options.seed), rows))
+    )
+
+  def _decode(self, rows, carry, keys_B, options, tell, timing):
+    """Runs the rows to their ends, in one call or slice by slice."""
+    whole = not options.stop and tell is None
+    most = options.max_new_tokens if whole else SLICE
+    fixed = decode.Options(
+      options.sampling,
+      self.tokenizer.boundary if options.stop_at_boundary else None,
+      decode.buffer_size(min(most, options.max_new_tokens)),
+    )
+    left = options.max_new_tokens
+    while left and not all(row.reason for row in rows):
+      done_B = np.array([bool(row.reason) for row in rows])
+      inputs = jax.device_put((done_B, np.int32(min(left, most))))
+      arguments = (carry, keys_B, *inputs)
+      program = self._program(decode.decode, fixed, arguments, timing)
+      begin = time.perf_counter()
+      carry, produced = program(self._params, *arguments)
+      produced = jax.device_get(produced)
+      timing.decode_seconds += time.perf_counter() - begin
+      left -= min(left, most)
+      self._read(rows, produced, tell, last=not left)
+
+  @staticmethod
+  def _read(rows, produced, tell, last):
+    made = int(produced.made)
+    for index, row in enumerate(rows):
+      if not row.reason:
+        row.read(
+          produced.tokens_BxN[index, :made],
+          produced.logprobs_BxN[index, :made],
+          last,
+        )
+        if tell is not None and (news := row.news()):
+          tell(index, news)
+
+  def _program(self, function, fixed, arguments, timing):
+    """The compiled `function` for arguments of these shapes."""
+    shapes = tuple(leaf.shape for leaf in jax.tree.leaves(arguments))
+    key = function, fixed, shapes
+    if key not in self._programs:
+      begin = time.perf_counter()
+      static = (self._model,) if fixed is None else (self._model, fixed)
+      lowered = function.lower(*static, self._params, *arguments)
+      self._programs[key] = lowered.compile()
+      timing.compile_seconds += time.perf_counter() - begin
+    return self._programs[key]
+
+
+def _init(model):
+  state = model.apply({}, 1, method='init_state')
+  tokens = jnp.zeros((1, 2), jnp.int32)
+  return model.init(jax.random.key(0), state, tokens)['params']
+
+
+def _tell(listener, first):
+  """The listener of a batch whose first prompt has that index."""
+  if listener is None:
+    return None
+  return lambda index, news: listener(first + index, news)

@@ -1,0 +1,156 @@
+"""Decoding against the naive loop: a full pass over all tokens so far."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rnn_jax.inference import decode
+from rnn_jax.inference import sampling
+from tests.inference import models
+
+GREEDY = sampling.Sampling(temperature=0)
+LENGTHS = (1, 5, 70, 2)
+VARIANTS = (
+  {},
+  {'model_block': 'plain', 'cell_preset': 'simple', 'cell_heads': 1},
+  {'cell_attention': 'dot', 'cell_attention_window': 7},
+)
+TOLERANCE = {'rtol': 0, 'atol': 5e-5}  # measured: 4e-6 of logits of size 8
+
+
+def prompts():
+  draw = np.random.default_rng(0).integers
+  return [draw(0, models.VOCABULARY, n).astype(np.int32) for n in LENGTHS]
+
+
+def naive(model, params, prompt, count):
+  """Returns count greedy tokens and the logits that each came from."""
+  tokens, logits = list(prompt), []
+  for _ in range(count):
+    logits.append(models.full_pass(model, params, tokens)[-1])
+    tokens.append(int(jnp.argmax(logits[-1])))
+  return tokens[len(prompt) :], np.stack(logits)
+
+
+def run(model, params, options, count, slices=1):
+  """Returns the tokens of `prompts()`, made in equal slices."""
+  carry = decode.prefill(model, params, *decode.pad(prompts()))
+  keys_B = decode.row_keys(jnp.uint32(3), jnp.arange(4, dtype=jnp.uint32))
+  parts = []
+  for _ in range(slices):
+    carry, produced = decode.decode(
+      model, options, params, carry, keys_B, jnp.zeros(4, bool), count // slices
+    )
+    parts.append(produced.tokens_BxN[:, : produced.made])
+  return np.concatenate(parts, 1)
+
+
+@pytest.mark.parametrize('changes', VARIANTS, ids=str)
+def test_padding_leaves_no_trace(changes):
+  model, params = models.build(**changes)
+  carry = decode.prefill(model, params, *decode.pad(prompts()))
+  for row, prompt in enumerate(prompts()):
+    whole = models.full_pass(model, params, prompt)[-1]
+    np.testing.assert_allclose(carry.logits_BxV[row], whole, **TOLERANCE)
+
+
+@pytest.mark.parametrize('changes', VARIANTS, ids=str)
+def test_greedy_tokens_and_logits_are_those_of_full_passes(changes):
+  model, params = models.build(**changes)
+  tokens = run(model, params, decode.Options(GREEDY), 12)
+  carry = decode.prefill(model, params, *decode.pad(prompts()))
+  state, stepped = carry.state, [carry.logits_BxV]
+  for t in range(11):
+    state, logits = decode.step(model, params, state, jnp.asarray(tokens[:, t]))
+    stepped.append(logits)
+  for row, prompt in enumerate(prompts()):
+    wanted, logits = naive(model, params, prompt, 12)
+    assert tokens[row].tolist() == wanted
+    np.testing.assert_allclose(np.stack(stepped)[:, row], logits, **TOLERANCE)
+  assert len(np.unique(tokens)) > 8
+
+
+def test_slices_make_the_tokens_of_one_call():
+  model, params = models.build()
+  options = decode.Options(sampling.Sampling(temperature=1.3))
+  whole = run(model, params, options, 12)
+  np.testing.assert_array_equal(run(model, params, options, 12, 3), whole)
+  assert len(np.unique(whole)) > 20
+
+
+def test_a_row_does_not_depend_on_its_neighbours():
+  model, params = models.build()
+  options = decode.Options(sampling.Sampling(temperature=1.3))
+  together = run(model, params, options, 12)
+  for row, prompt in enumerate(prompts()):
+    carry = decode.prefill(model, params, *decode.pad([prompt]))
+    keys_B = decode.row_keys(jnp.uint32(3), jnp.uint32([row]))
+    _, alone = decode.decode(
+      model, options, params, carry, keys_B, jnp.zeros(1, bool), 12
+    )
+    np.testing.assert_array_equal(alone.tokens_BxN[0, :12], together[row])
+
+
+def test_log_probabilities_are_the_model_s():
+  model, params = models.build()
+  options = decode.Options(sampling.Sampling(temperature=1.3, top_k=9))
+  carry = decode.prefill(model, params, *decode.pad(prompts()))
+  keys_B = decode.row_keys(jnp.uint32(3), jnp.arange(4, dtype=jnp.uint32))
+  _, made = decode.decode(
+    model, options, params, carry, keys_B, jnp.zeros(4, bool), 9
+  )
+  for row, prompt in enumerate(prompts()):
+    new = np.asarray(made.tokens_BxN[row, :9])
+    logits = models.full_pass(model, params, [*prompt, *new])
+    wanted = jax.nn.log_softmax(logits[len(prompt) - 1 : -1])
+    wanted = wanted[np.arange(9), new]
+    np.testing.assert_allclose(made.logprobs_BxN[row, :9], wanted, atol=1e-4)
+
+
+def test_the_loop_ends_when_all_rows_are_done():
+  model, params = models.build()
+  tokens = run(model, params, decode.Options(GREEDY), 16)
+  # One row's boundary is not all rows'; a row that is done needs none.
+  boundary = int(tokens[2, 3])
+  options = decode.Options(GREEDY, boundary)
+  keys_B = decode.row_keys(jnp.uint32(3), jnp.arange(4, dtype=jnp.uint32))
+  for done, made in (([1, 1, 0, 1], 4), ([1, 1, 1, 1], 0), ([0, 0, 0, 1], 16)):
+    carry = decode.prefill(model, params, *decode.pad(prompts()))
+    done_B = jnp.array(done, bool)
+    _, out = decode.decode(model, options, params, carry, keys_B, done_B, 16)
+    assert out.made == made
+    np.testing.assert_array_equal(out.tokens_BxN[2, :made], tokens[2, :made])
+
+
+def test_the_old_state_is_donated():
+  model, params = models.build()
+  carry = decode.prefill(model, params, *decode.pad(prompts()))
+  keys_B = decode.row_keys(jnp.uint32(3), jnp.arange(4, dtype=jnp.uint32))
+  after, _ = decode.decode(
+    model, decode.Options(), params, carry, keys_B, jnp.zeros(4, bool), 3
+  )
+  assert all(x.is_deleted() for x in jax.tree.leaves(carry.state))
+  decode.step(model, params, after.state, jnp.zeros(4, jnp.int32))
+  assert all(x.is_deleted() for x in jax.tree.leaves(after.state))
+
+
+def test_pad_stands_prompts_flush_right():
+  tokens, starts = decode.pad([np.array([7, 8, 9]), np.arange(1, 67)])
+  assert tokens.shape == (2, 129)
+  assert tokens[0].tolist() == [0] * 126 + [7, 8, 9]
+  assert tokens[1].tolist() == [0] * 63 + [*range(1, 67)]
+  assert np.argwhere(starts).tolist() == [[0, 126], [1, 63]]
+
+
+def test_lengths_are_few():
+  lengths = [decode.pad([np.ones(n)])[0].shape[1] for n in range(1, 5000)]
+  assert all(n < padded < max(n * 1.13, n + 65)
+             for n, padded in enumerate(lengths))  # fmt: skip
+  assert len(set(lengths)) < 40
+
+
+@pytest.mark.parametrize('bad', ([], [np.array([1]), np.array([], np.int32)]))
+def test_pad_refuses_nothing(bad):
+  with pytest.raises(ValueError, match='one or more'):
+    decode.pad(bad)

@@ -1,0 +1,119 @@
+"""Draws against probabilities computed in NumPy from the definition."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rnn_jax import errors
+from rnn_jax.inference import sampling
+
+DRAWS = 20_000
+PROBABILITIES = np.array([0.05, 0.4, 0.1, 0.25, 0.2])
+LOGITS = np.log(PROBABILITIES).astype(np.float32) + 3
+
+
+def frequencies(logits, seed=0, **settings):
+  """Returns how often each token was drawn."""
+  draw = jax.jit(sampling.sample, static_argnums=2)
+  keys = jax.random.split(jax.random.key(seed), DRAWS)
+  rows = jnp.broadcast_to(jnp.asarray(logits), (DRAWS, len(logits)))
+  tokens = draw(keys, rows, sampling.Sampling(**settings))
+  assert tokens.dtype == jnp.int32
+  return np.bincount(tokens, minlength=len(logits))
+
+
+def expected(temperature=1.0, kept=range(5)):
+  weights = np.zeros(5)
+  weights[list(kept)] = PROBABILITIES[list(kept)] ** (1 / temperature)
+  return weights / weights.sum()
+
+
+CASES = [
+  ({}, expected()),
+  ({'temperature': 0.5}, expected(0.5)),
+  ({'temperature': 3.0}, expected(3.0)),
+  ({'top_k': 1}, expected(kept=[1])),
+  ({'top_k': 3}, expected(kept=[1, 3, 4])),
+  ({'top_k': 99}, expected()),
+  ({'top_p': 0.01}, expected(kept=[1])),
+  ({'top_p': 0.6}, expected(kept=[1, 3])),
+  ({'top_p': 0.7}, expected(kept=[1, 3, 4])),
+  ({'temperature': 0.5, 'top_k': 4, 'top_p': 0.9}, expected(0.5, [1, 3, 4])),
+]
+
+
+@pytest.mark.parametrize(('settings', 'probabilities'), CASES)
+def test_frequencies(settings, probabilities):
+  counts = frequencies(LOGITS, **settings)
+  possible = probabilities > 0
+  assert not counts[~possible].any()
+  wanted = DRAWS * probabilities[possible]
+  chi_square = np.sum((counts[possible] - wanted) ** 2 / wanted)
+  assert chi_square < 18.5  # 4 degrees of freedom: 1 in 1000 by chance
+
+
+def test_a_large_vocabulary_keeps_its_proportions():
+  logits = np.random.default_rng(0).normal(size=5000).astype(np.float32)
+  probabilities = np.exp(logits) / np.exp(logits).sum()
+  groups = np.add.reduceat(probabilities, range(0, 5000, 100))
+  counts = np.add.reduceat(frequencies(logits), range(0, 5000, 100))
+  chi_square = np.sum((counts - DRAWS * groups) ** 2 / (DRAWS * groups))
+  assert chi_square < 85.4  # 49 degrees of freedom: 1 in 1000
+
+
+@pytest.mark.parametrize('settings', ({'temperature': 0}, {'top_k': 1}))
+def test_ties_go_to_the_lower_id(settings):
+  counts = frequencies(np.array([0, 2, 1, 2], np.float32), **settings)
+  assert counts.tolist() == [0, DRAWS, 0, 0]
+
+
+def test_top_k_takes_exactly_k_of_equal_tokens():
+  counts = frequencies(np.zeros(6, np.float32), top_k=2)
+  assert np.flatnonzero(counts).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize('settings', ({}, {'top_k': 3}, {'top_p': 0.99}))
+def test_an_impossible_token_is_never_drawn(settings):
+  logits = np.array([-np.inf, 0, -np.inf, 1, -np.inf], np.float32)
+  counts = frequencies(logits, **settings)
+  assert np.flatnonzero(counts).tolist() == [1, 3]
+
+
+@pytest.mark.parametrize('temperature', (1e-45, 1e-30, 1e-6))
+def test_a_tiny_temperature_is_greedy(temperature):
+  counts = frequencies(1e4 * LOGITS, temperature=temperature)
+  assert counts[1] == DRAWS
+
+
+@pytest.mark.parametrize(
+  'settings', ({}, {'top_k': 7}, {'top_p': 0.8}), ids=str
+)
+def test_a_row_depends_on_its_own_key_and_logits_alone(settings):
+  settings = sampling.Sampling(**settings)
+  logits = jax.random.normal(jax.random.key(1), (64, 40))
+  keys = jax.random.split(jax.random.key(2), 64)
+  together = sampling.sample(keys, logits, settings)
+  order = np.random.default_rng(0).permutation(64)
+  shuffled = sampling.sample(keys[order], logits[order], settings)
+  np.testing.assert_array_equal(together[order], shuffled)
+  alone = sampling.sample(keys[5:6], logits[5:6], settings)
+  assert together[5] == alone[0]
+  assert len(np.unique(together)) > 5
+
+
+@pytest.mark.parametrize(
+  ('settings', 'message'),
+  (
+    ({'temperature': -0.5}, 'temperature=-0.5: give a finite number >= 0'),
+    ({'temperature': float('nan')}, 'temperature=nan'),
+    ({'temperature': float('inf')}, 'temperature=inf'),
+    ({'top_k': -1}, 'top_k=-1: give 1 or more, or 0'),
+    ({'top_p': 0.0}, r'top_p=0.0: give a number in \(0, 1\]'),
+    ({'top_p': 1.5}, 'top_p=1.5'),
+    ({'top_p': float('nan')}, 'top_p=nan'),
+  ),
+)
+def test_bad_settings_are_refused(settings, message):
+  with pytest.raises(errors.InputError, match=message):
+    sampling.Sampling(**settings)
