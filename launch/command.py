@@ -1,0 +1,140 @@
+"""What all launchers share: start-up, and errors that read as one line.
+
+    if __name__ == '__main__':
+      command.run(main)
+
+Import jax and rnn_jax's modules inside `main`: --help and a mistyped flag then
+answer at once, and so do worker processes, which import the launcher again.
+"""
+
+import contextlib
+import ctypes
+import logging as python_logging
+import os
+import platform
+import re
+import sys
+
+from absl import app
+from absl import flags
+from absl import logging
+
+from rnn_jax import errors
+
+INTERRUPTED = 130  # 128 + SIGINT, as shells count
+PIPE_CLOSED = 141  # 128 + SIGPIPE
+HELP = {'-h', '-help', '--help', '-?'}
+# mallopt(3): what XLA's CPU client allocates anew at each step stays with the
+# process; to fetch it from the kernel again costs a page fault for each 4 KiB.
+MALLOC_OPTIONS = (
+  (-3, 1 << 30),  # M_MMAP_THRESHOLD
+  (-1, (1 << 31) - 1),  # M_TRIM_THRESHOLD
+  (-8, 1),  # M_ARENA_MAX
+  (-2, 1 << 28),  # M_TOP_PAD
+)
+
+
+def run(main):
+  """Parses flags, runs `main(argv)` and exits the process.
+
+  What the user can mend, an InputError or a wrong flag, becomes one line on
+  stderr and exit code 1. Data is put on a device explicitly or not at all.
+  """
+  _keep_memory()
+  os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '1')
+  with _one_line_errors():
+    app.run(_started(main), flags_parser=_parse)
+
+
+def _started(main):
+  def guarded(argv):
+    import jax
+
+    if not flags.FLAGS['verbosity'].present:
+      logging.set_verbosity(logging.WARNING)
+    logging.get_absl_handler().setFormatter(
+      python_logging.Formatter('%(levelname)s: %(message)s')
+    )
+    jax.config.update('jax_transfer_guard', 'disallow')
+    with _one_line_errors():
+      return main(argv)
+
+  return guarded
+
+
+def _keep_memory():
+  """Has glibc keep freed memory; other C libraries are left alone."""
+  if platform.libc_ver()[0] != 'glibc':
+    return
+  with contextlib.suppress(OSError, AttributeError):
+    libc = ctypes.CDLL('libc.so.6')
+    for option, value in MALLOC_OPTIONS:
+      libc.mallopt(option, value)
+
+
+@contextlib.contextmanager
+def _one_line_errors():
+  try:
+    yield
+  except errors.InputError as error:
+    _fail(str(error))
+  except KeyboardInterrupt:
+    sys.exit(INTERRUPTED)
+  except BrokenPipeError:
+    # Python flushes stdout once more on its way out.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(PIPE_CLOSED)
+
+
+def _fail(message):
+  print(f'error: {message}', file=sys.stderr)
+  sys.exit(1)
+
+
+def _parse(argv):
+  """Returns what is left of argv; a config file is loaded on the way."""
+  if HELP & set(argv[1:]):
+    app.usage(shorthelp=True, writeto_stdout=True)
+    sys.exit(0)
+  try:
+    rest = flags.FLAGS(argv)
+    for name in flags.FLAGS:
+      # A config file that can't be read says so when its value is touched.
+      hasattr(flags.FLAGS[name].value, 'keys')
+  except flags.Error as error:
+    _fail(_flag_error(str(error)))
+  except Exception as error:
+    _fail(_config_error(error, argv[1:]))
+  if len(rest) > 1:
+    _fail(f'unexpected argument {rest[1]!r}: flags begin with --')
+  return rest
+
+
+def _flag_error(message):
+  if missing := re.search('Flag --(.*) must have a value other', message):
+    return f'--{missing[1]} is missing: see --help'
+  if early := re.search(r"Unknown command line flag '(\w+)\..*'", message):
+    if early[1] in flags.FLAGS:
+      return f'--{early[1]}=FILE is missing: see --help'
+  lines = message.strip().splitlines()
+  # A config file's own error comes with its traceback.
+  return ' '.join(lines if len(lines) < 3 else [lines[0], lines[-1]])
+
+
+def _config_error(error, argv):
+  """One line on what came out of loading a config and overriding its keys."""
+  text = str(error)
+  if isinstance(error, (AttributeError, KeyError)):
+    wrong = re.search(r'instead of \W*(\w+)', text)
+    wrong = wrong or re.search(r'(\w+)', text)
+    paths = [a.lstrip('-').partition('=')[0].split('.')[1:] for a in argv]
+    path = next((p for p in paths if wrong and wrong[1] in p), None)
+    close = re.search(r'Did you mean \W*(\w+)', text)
+    if path or close:
+      key = '.'.join(path) if path else wrong[1]
+      remedy = f'did you mean {close[1]!r}?' if close else 'see the config file'
+      return f'unknown config key {key}: {remedy}'
+  last = (text.strip().splitlines() or [''])[-1].strip()
+  if isinstance(error, OSError):
+    return '--config: ' + re.sub(r'^.*\[Errno \d+\] ', '', last)
+  return f'--config: {type(error).__name__}: {last}'
