@@ -34,7 +34,9 @@ def main(argv):
   from rnn_jax.training import plots
 
   del argv
-  if PLOT.value and WORKDIR.value:
+  if not WORKDIR.value and not PRINT_CONFIG.value:
+    raise errors.InputError('--workdir is missing: name a folder for the run')
+  if PLOT.value:
     print(plots.draw_loss(WORKDIR.value))
     return
   if CONFIG.value is None:
@@ -43,11 +45,35 @@ def main(argv):
   if PRINT_CONFIG.value:
     print(config_lib.to_json(config))
     return
-  if not WORKDIR.value:
-    raise errors.InputError('--workdir is missing: name a folder for the run')
   progress = loop.train(config, WORKDIR.value)
   if progress.finished:
-    command.report(WORKDIR.value)
+    _conclude(config, progress)
+
+
+def _conclude(config, progress):
+  """Shows what the best checkpoint is worth, and what it writes."""
+  from rnn_jax.inference import generate
+  from rnn_jax.inference import sampling
+  from rnn_jax.training import evaluate
+  from rnn_jax.training import progress as progress_lib
+
+  print(
+    f'trained: {progress.finished}, {progress.real_tokens:,} tokens in '
+    f'{progress.seconds:.0f} s; the curve is {WORKDIR.value}/loss.png'
+  )
+  if progress.best_loss is not None:
+    row = evaluate.evaluate_run(WORKDIR.value, split='')
+    print(progress_lib.evaluation_table(row))
+  sample = config.sample
+  if not sample.new_tokens:
+    return
+  options = generate.Options(
+    max_new_tokens=sample.new_tokens,
+    sampling=sampling.Sampling(sample.temperature, sample.top_k),
+  )
+  generator = generate.Generator.from_workdir(WORKDIR.value)
+  (written,) = generator.generate([sample.prompt], options).completions
+  print(f'a sample behind {sample.prompt!r}:\n{sample.prompt}{written.text}')
 
 
 if __name__ == '__main__':

@@ -8,6 +8,7 @@ spans fields. Behind `parse()` a value is an attribute, never a lookup.
 import dataclasses
 import difflib
 import importlib
+import json
 import math
 import types
 import typing
@@ -188,6 +189,11 @@ def parse(raw):
 def to_dict(config):
   """Returns the config as plain, JSON-ready dicts."""
   return dataclasses.asdict(config)
+
+
+def to_json(config):
+  """Returns the config as indented JSON."""
+  return json.dumps(to_dict(config), indent=2)
 
 
 def differences(old, new):

@@ -58,6 +58,16 @@ class Steps:
       lambda: self._new_state(seed, rows), out_shardings=shardings
     )()
 
+  def parameters_like(self):
+    """Shapes, dtypes and sharding of the parameters."""
+    shapes = jax.eval_shape(self.task.init_parameters, jax.random.key(0))
+    return jax.tree.map(
+      lambda x: jax.ShapeDtypeStruct(
+        x.shape, x.dtype, sharding=self.replicated
+      ),
+      shapes,
+    )
+
   def train(self, state, batch):
     """Returns (state, metrics); `state` is given away."""
     return self._settle(self._train(state, batch))
