@@ -1,0 +1,207 @@
+"""What each cell promises, for every file of rnn_jax/cells.
+
+A new cell is tested here with its default options; a row in VARIANTS adds
+others, a row in IMPLS the implementations that it has besides the scan.
+"""
+
+import dataclasses
+import functools
+import pkgutil
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rnn_jax import cells
+from rnn_jax import config as config_lib
+from rnn_jax.cells import base
+from rnn_jax.ops import precision
+
+NAMES = sorted(
+  {m.name for m in pkgutil.iter_modules(cells.__path__)} - {'base'}
+)
+SMALL = {'heads': 2, 'key_width': 3, 'value_width': 4}
+VARIANTS = {
+  'simple_rnn': (
+    {**SMALL, 'convolution': 3},
+    {
+      **SMALL,
+      'preset': 'modified',
+      'decay': 'head',
+      'fused': False,
+      'attention': 'general',
+      'attention_window': 4,
+    },
+  )
+}
+IMPLS = {'simple_rnn': ('chunked', 'associative')}
+CASES = {
+  f'{name}-{n}': (name, options)
+  for name in NAMES
+  for n, options in enumerate(VARIANTS.get(name, ({},)))
+}
+ALL = pytest.mark.parametrize('case', CASES)
+B, L, D = 2, 10, 6
+CLOSE = 2e-6  # measured: 7e-7, of the largest number of each array
+
+
+@dataclasses.dataclass(frozen=True)
+class Example:
+  """A cell with parameters, a state that is not zero, inputs and starts."""
+
+  cell: base.Cell
+  variables: dict
+  state: object
+  x: jax.Array
+  starts: jax.Array
+
+
+@functools.cache
+def example(case, policy='float32'):
+  name, options = CASES[case]
+  module = config_lib.load('cells', name, 'model.cell')
+  cell = module.Cell(
+    module.Config(**options), D, policy=precision.POLICIES[policy]
+  )
+  before, x = jax.random.normal(jax.random.key(0), (2, B, L, D))
+  variables = cell.init(jax.random.key(2), cell.init_state(B), x[:, :1])
+  variables = jitter(variables)
+  state, _ = cell.apply(variables, cell.init_state(B), before[:, :1])
+  starts = jnp.zeros((B, L), jnp.int32).at[0, 0].set(1).at[1, 4].set(1)
+  return Example(cell, variables, state, x, starts)
+
+
+@functools.cache
+def forward(case):
+  """A compiled function of (state, x, starts)."""
+  given = example(case)
+  return jax.jit(functools.partial(given.cell.apply, given.variables))
+
+
+@functools.cache
+def both_ways(case, **plan):
+  """The state and y, and the gradients of parameters, state and x."""
+  given = example(case)
+  cell = given.cell.clone(plan=base.Plan(**plan))
+
+  @jax.jit
+  def run(*inputs):
+    out, back = jax.vjp(lambda *x: cell.apply(*x, given.starts), *inputs)
+    return out, back(jax.tree.map(jnp.cos, out))
+
+  return run(given.variables, given.state, given.x)
+
+
+def jitter(tree):
+  """Moves zeros and ones away from where mistakes would hide."""
+  leaves, structure = jax.tree.flatten(tree)
+  keys = jax.random.split(jax.random.key(3), len(leaves))
+  moved = [
+    leaf + 0.2 * jax.random.normal(key, leaf.shape)
+    for leaf, key in zip(leaves, keys, strict=True)
+  ]
+  return jax.tree.unflatten(structure, moved)
+
+
+def assert_close(got, want):
+  assert jax.tree.structure(got) == jax.tree.structure(want)
+  for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+    np.testing.assert_allclose(
+      a, b, rtol=0, atol=CLOSE * max(1, abs(b).max(initial=0))
+    )
+
+
+@ALL
+def test_a_sequence_equals_its_steps(case):
+  given, run = example(case), forward(case)
+  state, steps = given.state, []
+  for t in range(L):
+    now = slice(t, t + 1)
+    state, y = run(state, given.x[:, now], given.starts[:, now])
+    steps.append(y)
+  whole = run(given.state, given.x, given.starts)
+  assert_close((state, jnp.concatenate(steps, 1)), whole)
+
+
+@ALL
+def test_a_carried_state_equals_one_pass(case):
+  given, run = example(case), forward(case)
+  none = 0 * given.starts
+  state, first = run(given.state, given.x[:, :4], none[:, :4])
+  state, second = run(state, given.x[:, 4:], none[:, 4:])
+  whole = run(given.state, given.x, none)
+  assert_close((state, jnp.concatenate([first, second], 1)), whole)
+
+
+@ALL
+def test_documents_in_one_row_equal_documents_alone(case):
+  given, run = example(case), forward(case)
+  _, packed = run(given.state, given.x, given.starts)
+  none, fresh = 0 * given.starts, given.cell.init_state(B)
+  _, whole = run(fresh, given.x, none)
+  _, second = run(fresh, given.x[:, 4:], none[:, 4:])
+  assert_close((packed[0], packed[1, 4:]), (whole[0], second[1]))
+
+
+@ALL
+def test_a_step_depends_on_its_own_document_s_past_alone(case):
+  given = example(case)
+
+  def output(x):
+    y = given.cell.apply(given.variables, given.state, x, given.starts)[1]
+    return y.sum(-1)
+
+  slopes = jax.jit(jax.jacrev(output))(given.x)
+  past = np.tril(np.ones((L, L)))
+  assert np.array_equal(slopes[0, :, 0].any(-1), past)
+  past[4:, :4] = 0
+  assert np.array_equal(slopes[1, :, 1].any(-1), past)
+  assert not slopes[0, :, 1].any() and not slopes[1, :, 0].any()
+
+
+@ALL
+def test_every_implementation_has_the_scan_s_gradients(case):
+  scan = both_ways(case, impl='scan')
+  for impl in IMPLS.get(CASES[case][0], ('auto',)):
+    assert_close(both_ways(case, impl=impl, chunk_length=4), scan)
+  _, (_, of_state, _) = scan
+  for leaf in jax.tree.leaves(of_state):
+    assert not leaf[0].any()  # its first step begins a document
+
+
+@ALL
+@pytest.mark.parametrize('every', (5, 'sqrt'))  # sqrt(10) = 4 leaves 2 over
+def test_remat_changes_no_gradient(case, every):
+  every = config_lib.remat_length(every, L)
+  got = both_ways(case, impl='scan', remat_every=every)
+  assert_close(got, both_ways(case, impl='scan'))
+
+
+@ALL
+def test_states_have_the_batch_in_front_and_begin_at_zero(case):
+  states = (example(case).cell.init_state(n) for n in (1, 3))
+  for one, three in zip(*map(jax.tree.leaves, states), strict=True):
+    assert three.shape == (3, *one.shape[1:]) and one.shape[0] == 1
+    assert not three.any()
+
+
+@ALL
+@pytest.mark.parametrize('policy', precision.POLICIES)
+def test_states_are_float32_under_every_policy(case, policy):
+  given = example(case, policy)
+  stored = given.cell.policy.activations
+  for length in (1, L):
+    x = given.x[:, :length].astype(stored)
+    state, y = jax.eval_shape(given.cell.apply, given.variables, given.state, x)
+    assert y.dtype == stored
+    for got, old in zip(
+      *map(jax.tree.leaves, (state, given.state)), strict=True
+    ):
+      assert (got.shape, got.dtype) == (old.shape, jnp.float32)
+  for leaf in jax.tree.leaves(given.variables):
+    assert leaf.dtype == jnp.float32
+
+
+def test_the_tables_name_cells_that_exist():
+  assert NAMES and {*VARIANTS, *IMPLS} <= {*NAMES}
