@@ -185,7 +185,7 @@ class Checkpoints:
       with _clear_errors(self.folder):
         self._manager.wait_until_finished()
     finally:
-      if (self.folder / str(self._writing)).exists():
+      if self._writing in self.steps():  # not if the write failed
         self._sound.add(self._writing)
       self._writing = None
 
@@ -228,7 +228,7 @@ class Checkpoints:
     try:
       text = (self.folder / str(step) / 'progress' / 'metadata').read_text()
       return _finite(json.loads(text).get(METRIC))
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, TypeError, AttributeError):
       return None  # damaged; found and reported when it is restored
 
   def _candidates(self, which):

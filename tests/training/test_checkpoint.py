@@ -269,6 +269,11 @@ def empty_the_folder(step_folder):
   step_folder.mkdir()
 
 
+def empty_the_folder_but_for_the_seal(step_folder):
+  empty_the_folder(step_folder)
+  empty_seal(step_folder)
+
+
 DAMAGES = (
   flip_arrays,
   flip_data,
@@ -280,6 +285,7 @@ DAMAGES = (
   empty_seal,
   cut_seal,
   empty_the_folder,
+  empty_the_folder_but_for_the_seal,
 )
 
 
@@ -311,13 +317,14 @@ def test_the_best_one_damaged_gives_the_next_best(folder, reader, warnings):
 
 
 def test_a_damaged_one_takes_no_place_among_the_newest(folder):
-  flip_arrays(folder / '3')
+  (folder / '3').rename(folder / '30')
+  flip_arrays(folder / '30')
   writer = checkpoint.Checkpoints(folder, 1)
-  writer.restore(make_state(0))
+  assert writer.restore(make_state(0))[0] == 2
   for step in (21, 22):
     writer.save(step, make_state(step), make_iterator(), {})
   writer.close()
-  assert writer.steps() == [2, 3, 22]
+  assert writer.steps() == [2, 22, 30]  # the best, the newest, the damaged
 
 
 def test_all_damaged(folder, reader, warnings):
