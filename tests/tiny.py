@@ -7,7 +7,7 @@ import sys
 
 from rnn_jax import config as config_lib
 
-WORDS = 'the a state gate forgets reads writes key value and then step'.split()
+WORDS = ('the', 'state', 'gate', 'forgets', 'reads', 'writes', 'a', 'key')
 ROOT = pathlib.Path(__file__).parent.parent
 
 

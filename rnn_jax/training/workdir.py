@@ -131,7 +131,10 @@ def _settle_config(folder, config):
     _write(folder, config)
     return
   lines = config_lib.differences(load_config(folder), config)
-  if fixed := [line for line in lines if not _is_free(line)]:
+  if not any((folder / 'checkpoints').glob('[0-9]*')):
+    # Nothing is trained yet: a command with a mistake may be given again.
+    (folder / 'tokenizer.json').unlink(missing_ok=True)
+  elif fixed := [line for line in lines if not _is_free(line)]:
     listed = '\n  '.join(fixed)
     raise errors.InputError(
       f'workdir={str(folder)!r} holds a run with another config '

@@ -50,13 +50,13 @@ def test_adamw_equals_the_published_equations():
     rate = reference_rate(settings, step)
     m = {n: 0.9 * m[n] + 0.1 * gradient[n] for n in m}
     v = {n: 0.99 * v[n] + 0.01 * gradient[n] ** 2 for n in v}
-    for name in params:
+    for name, value in params.items():
       direction = m[name] / (1 - 0.9 ** (step + 1))
       scale = np.sqrt(v[name] / (1 - 0.99 ** (step + 1))) + 1e-8
-      decay = 0.1 * params[name] if name == 'kernel' else 0.0
-      params[name] = params[name] - rate * (direction / scale + decay)
-  for name in params:
-    np.testing.assert_allclose(ours[name], params[name], rtol=1e-5, atol=1e-7)
+      decay = 0.1 * value if name == 'kernel' else 0.0
+      params[name] = value - rate * (direction / scale + decay)
+  for name, value in params.items():
+    np.testing.assert_allclose(ours[name], value, rtol=1e-5, atol=1e-7)
 
 
 def test_gradients_are_clipped_by_their_global_norm():

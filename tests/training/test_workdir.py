@@ -20,14 +20,26 @@ def make_config(**changes):
 
 
 def content(folder):
-  return {path.name: path.read_bytes() for path in folder.iterdir()}
+  return {
+    path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()
+  }
 
 
 @pytest.fixture
 def folder(tmp_path):
   folder = tmp_path / 'runs' / 'demo'
   workdir.open_for_training(folder, make_config()).close()
+  (folder / 'checkpoints' / '5').mkdir(parents=True)
   return folder
+
+
+def test_a_run_without_a_checkpoint_takes_another_config(tmp_path):
+  workdir.open_for_training(tmp_path, make_config()).close()
+  (tmp_path / 'tokenizer.json').write_text('made for the first config')
+  changed = make_config(model__layers=7)
+  workdir.open_for_training(tmp_path, changed).close()
+  assert workdir.load_config(tmp_path)['model']['layers'] == 7
+  assert not (tmp_path / 'tokenizer.json').exists()
 
 
 def test_the_first_run_writes_its_config(folder):

@@ -1,0 +1,173 @@
+"""`python -m launch.train` as a user types it, cut in every way."""
+
+import json
+import re
+import signal
+import time
+
+import jax
+import numpy as np
+import pytest
+
+from rnn_jax import config as config_lib
+from rnn_jax.data import pipeline
+from rnn_jax.training import checkpoint
+from rnn_jax.training import metrics
+from rnn_jax.training import step as step_lib
+from tests import tiny
+
+pytestmark = pytest.mark.slow
+STEPS = 40
+
+
+@pytest.fixture
+def raw(tmp_path):
+  raw = tiny.raw_config(tiny.write_text(tmp_path / 'text'))
+  raw.data.layout = 'stream'
+  raw.data.carry_state = True
+  raw.data.stretch = 90
+  raw.data.workers = 1
+  raw.train.steps = STEPS
+  raw.train.log_every = 1
+  raw.train.checkpoint_every = 5
+  raw.evaluate.every = 20
+  raw.sample.new_tokens = 5
+  return raw
+
+
+def start(config, workdir, *more):
+  return tiny.launch(
+    'train', f'--config={config}', f'--workdir={workdir}', *more
+  )
+
+
+def wait_for_step(process, workdir, step):
+  """Returns when the run has come that far; fails if it ends before."""
+  end = time.monotonic() + 240
+  while time.monotonic() < end:
+    rows = metrics.read(workdir)
+    if rows and rows[-1]['step'] >= step:
+      return
+    assert process.poll() is None, process.communicate()
+    time.sleep(0.02)
+  raise AssertionError(f'no step {step} in time')
+
+
+def read_params(raw, workdir):
+  config = config_lib.parse(raw)
+  corpus = pipeline.Corpus.open(config.data, workdir)
+  steps = step_lib.from_config(config, corpus.tokenizer)
+  folder = checkpoint.Checkpoints(f'{workdir}/checkpoints')
+  step, params = folder.restore_parameters(steps.parameters_like(), 'latest')
+  folder.close()
+  return step, jax.device_get(params)
+
+
+def test_runs_cut_by_signals_end_bit_for_bit_like_an_uncut_one(raw, tmp_path):
+  config = tiny.write_config(tmp_path / 'config.py', raw)
+  code, out, err = tiny.finish(start(config, tmp_path / 'whole'))
+  assert code == 0, err
+  assert f'step {STEPS}/{STEPS}' in out
+  assert 'bits per byte' in out
+  assert 'gzip' in out
+  assert 'a sample' in out
+
+  cut = tmp_path / 'cut'
+  process = start(config, cut)
+  wait_for_step(process, cut, 7)
+  process.send_signal(signal.SIGKILL)
+  assert tiny.finish(process)[0] == -signal.SIGKILL
+
+  # Other workers, and Ctrl-C: neither changes what is learnt.
+  process = start(config, cut, '--config.data.workers=0')
+  wait_for_step(process, cut, 14)
+  process.send_signal(signal.SIGINT)
+  code, out, err = tiny.finish(process)
+  assert code == 0, err
+  assert 'SIGINT: saved at step' in out
+
+  process = start(config, cut)
+  wait_for_step(process, cut, 22)
+  process.send_signal(signal.SIGTERM)
+  code, out, err = tiny.finish(process)
+  assert code == 0, err
+  assert 'resumed at step' in out
+  assert 'SIGTERM: saved at step' in out
+
+  code, out, err = tiny.finish(start(config, cut))
+  assert code == 0, err
+  step, expected = read_params(raw, tmp_path / 'whole')
+  assert step == STEPS
+  step, params = read_params(raw, cut)
+  assert step == STEPS
+  for x, y in zip(
+    jax.tree.leaves(params), jax.tree.leaves(expected), strict=True
+  ):
+    np.testing.assert_array_equal(x, y)
+  losses = [
+    [(r['step'], r['split'], r['loss']) for r in metrics.read(path)]
+    for path in (tmp_path / 'whole', cut)
+  ]
+  assert losses[0] == losses[1]  # no example twice, none missed
+
+  process = tiny.launch('evaluate', f'--workdir={cut}', '--json')
+  code, out, err = tiny.finish(process)
+  assert code == 0, err
+  row = json.loads(out)
+  assert row['split'] == 'test'
+  assert {'loss', 'bits_per_byte', 'gzip', 'xz'} <= row.keys()
+
+  process = tiny.launch('evaluate', f'--workdir={cut}', '--split=validation')
+  code, out, err = tiny.finish(process)
+  assert code == 0, err
+  assert out.startswith('validation split, step')
+
+  code, out, err = tiny.finish(start(config, cut, '--plot'))
+  assert (code, out.strip()) == (0, f'{cut}/loss.png'), err
+
+
+BAD = {
+  'a key that does not exist': (
+    ['--config.model.widht=3'],
+    r"widht.*did you mean 'width'",
+  ),
+  'a value of the wrong type': (['--config.model.width=wide'], 'wide'),
+  'a contradiction': (
+    ['--config.train.accumulate=3'],
+    'train.accumulate=3.*data.batch_size=8',
+  ),
+  'a missing file': (['--config.data.path=/no/such.txt'], '/no/such.txt'),
+}
+
+
+@pytest.mark.parametrize('case', BAD)
+def test_bad_input_is_one_line_and_leaves_nothing(case, raw, tmp_path):
+  flags, message = BAD[case]
+  config = tiny.write_config(tmp_path / 'config.py', raw)
+  code, out, err = tiny.finish(start(config, tmp_path / 'run', *flags))
+  assert code == 1
+  lines = [line for line in err.splitlines() if line.startswith('error: ')]
+  assert len(lines) == 1, err
+  assert 'Traceback' not in err
+  assert out == ''
+  assert re.search(message, lines[0])
+  assert not (tmp_path / 'run' / 'checkpoints').exists()
+
+
+def test_print_config_shows_every_key_as_set(raw, tmp_path):
+  config = tiny.write_config(tmp_path / 'config.py', raw)
+  flags = ('--print_config', '--config.train.steps=77')
+  code, out, err = tiny.finish(start(config, '', *flags))
+  assert code == 0, err
+  shown = json.loads(out)
+  assert shown['train']['steps'] == 77
+  assert shown['model']['width'] == 16
+  assert shown.keys() == config_lib.default().keys()
+
+
+@pytest.mark.parametrize('name', ('train', 'evaluate', 'generate'))
+def test_help_shows_flags_and_an_example(name):
+  code, out, err = tiny.finish(tiny.launch(name, '--help'))
+  assert code == 0, err
+  assert '--workdir' in out
+  assert f'python -m launch.{name} --' in out

@@ -1,0 +1,153 @@
+"""A whole run in this process: resume, early stop, what it leaves behind."""
+
+import json
+import math
+import pathlib
+
+import jax
+import numpy as np
+import pytest
+
+from rnn_jax import config as config_lib
+from rnn_jax import errors
+from rnn_jax.data import pipeline
+from rnn_jax.training import loop
+from rnn_jax.training import metrics
+from tests import tiny
+
+
+@pytest.fixture
+def raw(tmp_path):
+  return tiny.raw_config(tiny.write_text(tmp_path / 'text'))
+
+
+def final_params(run):
+  return jax.tree.map(np.array, jax.device_get(run._state['params']))
+
+
+def train(raw, workdir, stop_after=None):
+  """Runs to the end, or is cut between two steps without a save."""
+  run = loop.Run(config_lib.parse(raw), str(workdir))
+  try:
+    if stop_after is None:
+      progress = run.go()
+    else:
+      cut_after(run, stop_after)
+      with pytest.raises(InterruptedError):
+        run.go()
+      run._checkpoints.wait()
+      progress = None
+  finally:
+    run.close()
+  return progress, final_params(run)
+
+
+def cut_after(run, step):
+  advance = run._advance
+
+  def cut():
+    if run._step == step:
+      raise InterruptedError
+    advance()
+
+  run._advance = cut
+
+
+def assert_same(a, b):
+  for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+    np.testing.assert_array_equal(x, y)
+
+
+LAYOUTS = {
+  'buckets': {'layout': 'buckets', 'boundaries': (16, 32)},
+  'packed': {'layout': 'packed'},
+  'carried': {'layout': 'stream', 'carry_state': True, 'stretch': 100},
+}
+
+
+@pytest.mark.parametrize('layout', LAYOUTS)
+def test_a_cut_run_ends_bit_for_bit_like_an_uncut_one(raw, layout, tmp_path):
+  raw.data.update(LAYOUTS[layout])
+  raw.model.dropout = 0.1
+  whole, expected = train(raw, tmp_path / 'whole')
+  for step in (2, 7):
+    train(raw, tmp_path / 'cut', stop_after=step)
+  resumed, params = train(raw, tmp_path / 'cut')
+  assert_same(params, expected)
+  assert resumed.best_loss == whole.best_loss
+  assert resumed.real_tokens == whole.real_tokens
+  rows = [metrics.read(tmp_path / name) for name in ('whole', 'cut')]
+  steps = [[(r['step'], r['split']) for r in some] for some in rows]
+  assert steps[0] == steps[1]
+  losses = [[r['loss'] for r in some] for some in rows]
+  assert losses[0] == losses[1]
+
+
+def test_what_a_run_leaves_behind(raw, tmp_path):
+  progress, _ = train(raw, tmp_path / 'run')
+  assert progress.finished == 'all steps'
+  rows = metrics.read(tmp_path / 'run')
+  assert [r['step'] for r in rows if r['split'] == 'validation'] == [6, 12]
+  for row in rows:
+    assert all(math.isfinite(v) for k, v in row.items() if k != 'split')
+  last = [row for row in rows if row['split'] == 'train'][-1]
+  corpus = pipeline.Corpus.open(config_lib.parse(raw).data, tmp_path / 'run')
+  shapes = pipeline.batch_shapes(corpus, config_lib.parse(raw))
+  held_out = 1  # program of evaluation for each length it meets
+  assert last['compiled_programs'] >= 1
+  assert last['compiled_programs'] <= len(shapes) * (1 + held_out)
+  assert 0 < last['padding_efficiency'] <= 1
+  names = {path.name for path in pathlib.Path(tmp_path / 'run').iterdir()}
+  assert {
+    'checkpoints',
+    'config.json',
+    'loss.png',
+    'metrics.jsonl',
+    'tensorboard',
+    'tokenizer.json',
+  } <= names
+
+
+def test_training_lowers_the_held_out_loss(raw, tmp_path):
+  raw.train.steps = 60
+  raw.evaluate.every = 20
+  raw.optimizer.learning_rate = 1e-2
+  progress, _ = train(raw, tmp_path / 'run')
+  rows = metrics.read(tmp_path / 'run')
+  losses = [row['loss'] for row in rows if row['split'] == 'validation']
+  assert losses[-1] < losses[0] < math.log(257) + 1
+  assert progress.best_loss == min(losses)
+
+
+def test_patience_ends_a_run_that_no_longer_improves(raw, tmp_path):
+  raw.optimizer.learning_rate = 0.0
+  raw.schedule.final_learning_rate = 0.0
+  raw.evaluate.every = 2
+  raw.evaluate.patience = 2
+  progress, _ = train(raw, tmp_path / 'run')
+  assert progress.finished == 'no better for 2 evaluations'
+  assert progress.best_step == 2
+  steps = [row['step'] for row in metrics.read(tmp_path / 'run')]
+  assert max(steps) == 6
+  again, _ = train(raw, tmp_path / 'run')
+  assert again.finished == progress.finished
+
+
+def test_too_many_non_finite_steps_end_the_run(raw, tmp_path):
+  raw.optimizer.learning_rate = 1e30
+  raw.optimizer.clip_norm = 0.0
+  raw.train.max_skipped_steps = 3
+  raw.schedule.warmup_steps = 0
+  with pytest.raises(errors.InputError, match='3 steps in a row.*learning_rat'):
+    train(raw, tmp_path / 'run')
+
+
+def test_another_config_is_refused_and_shown(raw, tmp_path):
+  workdir = tmp_path / 'run'
+  loop.train(config_lib.parse(raw), str(workdir))
+  before = (workdir / 'config.json').read_text()
+  raw.model.width = 32
+  with pytest.raises(errors.InputError, match='model.width: 16 -> 32'):
+    loop.train(config_lib.parse(raw), str(workdir))
+  assert (workdir / 'config.json').read_text() == before
+  assert json.loads(before)['model']['width'] == 16
