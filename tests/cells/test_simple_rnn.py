@@ -1,0 +1,236 @@
+"""SimpleRNN against float64 NumPy models written from its equations."""
+
+import dataclasses
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rnn_jax import config as config_lib
+from rnn_jax import errors
+from rnn_jax.cells import base
+from rnn_jax.cells import simple_rnn
+from rnn_jax.models import language_model
+from tests.cells import test_contract
+
+B, L, D = 2, 9, 5
+CLOSE = 2e-6  # measured: 5e-7, of the largest number
+
+
+def build(**options):
+  """A cell, its parameters away from 0 and 1, a state and inputs."""
+  given = {'heads': 2, 'key_width': 3, 'value_width': 4, **options}
+  cell = simple_rnn.Cell(simple_rnn.Config(**given), D)
+  x = jax.random.normal(jax.random.key(0), (B, L, D))
+  state = cell.init_state(B)
+  variables = cell.init(jax.random.key(1), state, x[:, :1])
+  return cell, test_contract.jitter(variables), state, x
+
+
+def sigmoid(x):
+  return 1 / (1 + np.exp(-x))
+
+
+def silu(x):
+  return x * sigmoid(x)
+
+
+def dense(params, x):
+  return x @ params['kernel'] + params.get('bias', 0.0)
+
+
+def float64(tree):
+  return jax.tree.map(np.float64, tree)
+
+
+def assert_close(got, want):
+  np.testing.assert_allclose(got, want, rtol=0, atol=CLOSE * abs(want).max())
+
+
+def published(params, x, config):
+  """SYSTEMS.md, one head: the projection of x to o, one row of a batch."""
+  K, P = config.key_width, config.value_width
+  S, out = np.zeros((K, P)), []
+  for x_t in x:
+    p = dense(params['projection'], x_t)
+    q, k, g, v = p[:K], p[K : 2 * K], p[2 * K : 3 * K], p[3 * K :]
+    v = np.tanh(v) if config.preset == 'modified' else v
+    S = np.diag(sigmoid(g)) @ S + np.outer(sigmoid(k), v)
+    out.append(S.T @ q)
+  return dense(params['output'], np.stack(out))
+
+
+@pytest.mark.parametrize('preset', ('simple', 'modified'))
+def test_the_published_presets_are_the_published_equations(preset):
+  cell, variables, state, x = build(heads=1, preset=preset)
+  _, got = jax.jit(cell.apply)(variables, state, x)
+  params = float64(variables['params'])
+  want = [published(params, row, cell.config) for row in np.float64(x)]
+  assert_close(got, np.stack(want))
+
+
+def improved(params, x, config):
+  """The module's docstring, one row of a batch."""
+  H, K, P, W = 2, config.key_width, config.value_width, config.convolution
+  cuts = np.cumsum(
+    [H * K, H * K, H * (K if config.decay == 'key' else 1), H * P]
+  )
+  q, k, g, v, gate = np.split(dense(params['projection'], x), cuts, -1)
+  past = np.pad(np.concatenate([q, k, v], -1), [(W - 1, 0), (0, 0)])
+  mixed = sum(params['taps'][d] * past[W - 1 - d :][: len(x)] for d in range(W))
+  q, k, v = np.split(silu(mixed), [H * K, 2 * H * K], -1)
+  g = sigmoid(g + config.gate_bias)
+  S, out = np.zeros((H, K, P)), []
+  for t in range(len(x)):
+    for h in range(H):
+      a = np.broadcast_to(g[t].reshape(H, -1)[h], (K,))
+      written = np.outer(k[t].reshape(H, K)[h], v[t].reshape(H, P)[h])
+      S[h] = a[:, None] * S[h] + written
+    y = np.einsum('hkp,hk->hp', S, q[t].reshape(H, K))
+    y = y / np.sqrt((y**2).mean(-1, keepdims=True) + 1e-6)
+    out.append((y * params['norm']['scale']).reshape(-1))
+  return dense(params['output'], np.stack(out) * silu(gate))
+
+
+@pytest.mark.parametrize('decay', simple_rnn.DECAYS)
+def test_the_improved_preset_is_what_its_docstring_says(decay):
+  cell, variables, state, x = build(decay=decay, convolution=3)
+  _, got = jax.jit(cell.apply)(variables, state, x)
+  params = float64(variables['params'])
+  want = [improved(params, row, cell.config) for row in np.float64(x)]
+  assert_close(got, np.stack(want))
+
+
+@pytest.mark.parametrize('attention', ('dot', 'general'))
+def test_luong_attention_is_over_the_outputs_so_far(attention):
+  options = {'heads': 1, 'preset': 'simple', 'attention': attention}
+  cell, variables, state, x = build(**options, attention_window=50)
+  _, got = jax.jit(cell.apply)(variables, state, x)
+  params = float64(variables['params'])
+  P = cell.config.value_width
+  # o = Wo [y; c], whose first half of Wo and a unit matrix give y alone.
+  y = {'output': {'kernel': np.eye(P)}, 'projection': params['projection']}
+  want = []
+  for row in np.float64(x):
+    outputs, both = published(y, row, cell.config), []
+    for t, y_t in enumerate(outputs):
+      query = y_t
+      if attention == 'general':
+        query = y_t @ params['attention_weights']['kernel']
+      share = np.exp(outputs[: t + 1] @ query)
+      both.append([*y_t, *(share / share.sum() @ outputs[: t + 1])])
+    want.append(dense(params['output'], np.array(both)))
+  assert_close(got, np.stack(want))
+
+
+@pytest.mark.parametrize(
+  'options', ({}, {'preset': 'simple', 'decay': 'head'}), ids=str
+)
+def test_separate_projections_give_the_fused_one_s_numbers(options):
+  fused, variables, state, x = build(**options)
+  config = fused.config
+  apart = dataclasses.replace(config, fused=False)
+  apart = fused.clone(config=apart)
+  params = variables['params']
+  converted = simple_rnn.separate_projections(params, config)
+  made = jax.eval_shape(apart.init, jax.random.key(0), state, x)['params']
+  assert jax.tree.map(jnp.shape, made) == jax.tree.map(jnp.shape, converted)
+
+  def both_ways(cell, params):
+    def loss(params):
+      y = cell.apply({'params': params}, state, x)[1]
+      return jnp.sin(y).sum(), y
+
+    return jax.jit(jax.grad(loss, has_aux=True))(params)
+
+  slopes, y = both_ways(fused, params)
+  separate_slopes, separate_y = both_ways(apart, converted)
+  assert_close(separate_y, y)
+  jax.tree.map(
+    assert_close, simple_rnn.fuse_projections(separate_slopes, config), slopes
+  )
+  back = simple_rnn.fuse_projections(converted, config)
+  assert jax.tree.structure(back) == jax.tree.structure(params)
+  assert jax.tree.all(jax.tree.map(np.array_equal, back, params))
+
+
+def test_the_published_size_has_189504_parameters():
+  config = config_lib.default()
+  config.model.update({'block': 'plain', 'width': 128, 'layers': 2})
+  config.cell.update(
+    {'preset': 'simple', 'heads': 1, 'key_width': 32, 'value_width': 64}
+  )
+  model = language_model.from_config(config_lib.parse(config), 512)
+
+  def init(tokens):
+    state = model.apply({}, 2, method='init_state')
+    return model.init(jax.random.key(0), state, tokens)['params']
+
+  params = jax.eval_shape(init, jnp.zeros((2, 3), jnp.int32))
+  assert sum(leaf.size for leaf in jax.tree.leaves(params)) == 189_504
+
+
+def test_remat_keeps_the_state_every_so_many_steps_in_chunks_too():
+  cell, variables, state, x = build()
+  long = jnp.zeros((B, 96, D))
+
+  def loops(**plan):
+    run = cell.clone(plan=base.Plan(**plan))
+    jaxpr = jax.make_jaxpr(run.apply)(variables, state, long)
+    scans = [e for e in jaxpr.eqns if e.primitive.name == 'scan']
+    return [e.params['length'] for e in scans]
+
+  assert loops(impl='chunked', chunk_length=96) == [1]
+  assert loops(impl='chunked', chunk_length=96, remat_every=32) == [3]
+  assert loops(impl='auto', chunk_length=96, remat_every=8) == [12]
+  # 'sqrt' of 324 is 18: rounded up to whole blocks of 16.
+  assert loops(impl='auto', chunk_length=96, remat_every=18) == [3]
+  assert loops(impl='scan', remat_every=24) == [4]
+
+
+def test_dropout_falls_on_y_and_only_with_its_key():
+  cell, variables, state, x = build(preset='modified', dropout=0.5)
+  run = jax.jit(lambda rngs: cell.apply(variables, state, x, rngs=rngs)[1])
+  plain, again = run({}), run({})
+  dropped = run({'dropout': jax.random.key(0)})
+  assert np.array_equal(plain, again) and not np.allclose(plain, dropped)
+
+
+def checked(options, every=0, impl='auto'):
+  config = types.SimpleNamespace(
+    remat=config_lib.Remat(every), recurrence=config_lib.Recurrence(impl)
+  )
+  simple_rnn.Config(**options).check(config)
+
+
+@pytest.mark.parametrize(
+  ('key', 'value', 'remedy'),
+  (
+    ('preset', 'best', "choose one of .*'improved'"),
+    ('decay', 'row', "choose one of .*'head'"),
+    ('attention', 'all', "choose one of .*'general'"),
+    ('heads', 0, 'give 1 or more'),
+    ('key_width', 0, 'give 1 or more'),
+    ('value_width', -1, 'give 1 or more'),
+    ('attention_window', 0, 'give 1 or more'),
+    ('convolution', -1, 'give the number of taps, or 0'),
+    ('dropout', 1.0, r'give a number in \[0, 1\)'),
+  ),
+)
+def test_bad_options_are_refused_by_name(key, value, remedy):
+  with pytest.raises(
+    errors.InputError, match=f'cell.{key}={value!r}: {remedy}'
+  ):
+    checked({key: value})
+
+
+@pytest.mark.parametrize('impl', ('auto', 'chunked'))
+def test_a_remat_that_chunks_can_t_honour_is_refused(impl):
+  for every in (17, 24, 100):
+    with pytest.raises(errors.InputError, match=f'remat.every={every}: .* 16 '):
+      checked({}, every, impl)
+  for every in (0, 1, 7, 16, 48, 'sqrt'):
+    checked({}, every, impl)
+  checked({}, 17, 'scan')
