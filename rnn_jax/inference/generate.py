@@ -147,6 +147,7 @@ class _Row:
 class Generator:
   """A model that is ready to write.
 
+  tokenizer, params: what it writes with; the parameters layer by layer.
   compilations: programs compiled so far, one for each shape of a batch.
   """
 
@@ -155,7 +156,7 @@ class Generator:
     self.tokenizer = tokenizer
     self._model = layers.for_inference(model)
     params = jax.device_put(params, jax.local_devices()[0])
-    self._params = jax.jit(layers.unstack)(params)
+    self.params = jax.jit(layers.unstack)(params)
     self._programs = {}
 
   @classmethod
@@ -170,13 +171,17 @@ class Generator:
       InputError: `workdir` holds no run, or no such checkpoint.
     """
     config = config_lib.parse(workdir_lib.load_config(workdir))
-    tokenizer = tokenizer_lib.load(os.path.join(workdir, 'tokenizer.json'))
+    which = _which(checkpoint)
+    path = os.path.join(workdir, 'tokenizer.json')
+    if not os.path.exists(path):
+      raise errors.InputError(f'{path} is missing: train first')
+    tokenizer = tokenizer_lib.load(path)
     model = language_model.from_config(config, tokenizer.size)
     checkpoints = checkpoint_lib.Checkpoints(
       os.path.join(workdir, 'checkpoints')
     )
     like = jax.eval_shape(lambda: _init(model))
-    _, params = checkpoints.restore_parameters(like, checkpoint)
+    _, params = checkpoints.restore_parameters(like, which)
     checkpoints.close()
     return cls(model, params, tokenizer)
 
@@ -229,7 +234,7 @@ class Generator:
     inputs = jax.device_put(decode.pad(ids))
     prefill = self._program(decode.prefill, None, (*inputs,), timing)
     begin = time.perf_counter()
-    carry = jax.block_until_ready(prefill(self._params, *inputs))
+    carry = jax.block_until_ready(prefill(self.params, *inputs))
     timing.prefill_seconds += time.perf_counter() - begin
     rows = np.arange(first, first + len(ids), dtype=np.uint32)
     return carry, decode.row_keys(
@@ -252,7 +257,7 @@ class Generator:
       arguments = (carry, keys_B, *inputs)
       program = self._program(decode.decode, fixed, arguments, timing)
       begin = time.perf_counter()
-      carry, produced = program(self._params, *arguments)
+      carry, produced = program(self.params, *arguments)
       produced = jax.device_get(produced)
       timing.decode_seconds += time.perf_counter() - begin
       left -= min(left, most)
@@ -278,10 +283,18 @@ class Generator:
     if key not in self._programs:
       begin = time.perf_counter()
       static = (self._model,) if fixed is None else (self._model, fixed)
-      lowered = function.lower(*static, self._params, *arguments)
+      lowered = function.lower(*static, self.params, *arguments)
       self._programs[key] = lowered.compile()
       timing.compile_seconds += time.perf_counter() - begin
     return self._programs[key]
+
+
+def _which(checkpoint):
+  if isinstance(checkpoint, int) or checkpoint in ('best', 'latest'):
+    return checkpoint
+  if checkpoint.isdecimal():
+    return int(checkpoint)
+  return _refuse('checkpoint', checkpoint, "give 'best', 'latest' or a step")
 
 
 def _init(model):

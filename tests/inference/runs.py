@@ -1,0 +1,37 @@
+"""A run's folder without a run: what the tests of generation restore."""
+
+import json
+
+import grain
+import jax
+
+from rnn_jax import config as config_lib
+from rnn_jax.data import tokenizer
+from rnn_jax.training import checkpoint
+from tests.inference import models
+
+
+def make(folder, kind=None, losses=(2.0, 1.0, 3.0)):
+  """Writes checkpoints 1, 2, ... of random models with these losses."""
+  kind = kind or tokenizer.Bytes()
+  config = models.config()
+  model, _ = models.build(vocabulary=kind.size)
+  folder.mkdir(exist_ok=True)
+  (folder / 'config.json').write_text(
+    json.dumps(config_lib.to_dict(config)), encoding='utf-8'
+  )
+  kind.save(folder / 'tokenizer.json')
+  checkpoints = checkpoint.Checkpoints(folder / 'checkpoints', keep=9)
+  iterator = iter(grain.MapDataset.range(9).to_iter_dataset())
+  for step, loss in enumerate(losses, 1):
+    progress = {} if loss is None else {'held_out_loss': loss}
+    state = {'params': models.init(model, step)}
+    checkpoints.save(step, state, iterator, progress)
+  checkpoints.close()
+  return folder
+
+
+def parameters(step, kind):
+  """The parameters of that checkpoint."""
+  model, _ = models.build(vocabulary=kind.size)
+  return jax.device_get(models.init(model, step))

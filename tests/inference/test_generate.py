@@ -1,0 +1,240 @@
+"""Generation end to end, on small random models."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from rnn_jax import errors
+from rnn_jax.data import tokenizer
+from rnn_jax.inference import generate
+from rnn_jax.inference import layers
+from rnn_jax.inference import sampling
+from tests.inference import models
+from tests.inference import runs
+
+BYTES = tokenizer.Bytes()
+GREEDY = sampling.Sampling(temperature=0)
+WARM = sampling.Sampling(temperature=1.2)
+PROMPTS = ('', 'def main(', 'é' * 40)
+
+
+@pytest.fixture(scope='module', name='built')
+def _built():
+  return models.build(vocabulary=BYTES.size)
+
+
+@pytest.fixture(scope='module', name='generator')
+def _generator(built):
+  return generate.Generator(*built, BYTES)
+
+
+def options(**changes):
+  values = {'max_new_tokens': 40, 'sampling': WARM, **changes}
+  return generate.Options(**values)
+
+
+def test_greedy_text_is_that_of_full_passes(built, generator):
+  generation = generator.generate(PROMPTS, options(sampling=GREEDY))
+  for prompt, completion in zip(PROMPTS, generation.completions, strict=True):
+    tokens = [BYTES.boundary, *BYTES.encode(prompt).tolist()]
+    new = []
+    while len(new) < 10 and BYTES.boundary not in new:
+      logits = models.full_pass(*built, [*tokens, *new])[-1]
+      new.append(int(np.argmax(logits)))
+    assert list(completion.tokens[: len(new)]) == new
+    assert completion.prompt == prompt
+    assert completion.text == BYTES.decode(completion.tokens)
+
+
+def test_a_prompt_begins_a_document_unless_it_continues_one(built, generator):
+  settings = options(sampling=GREEDY, max_new_tokens=1)
+  for continues, begin in ((False, [BYTES.boundary]), (True, [])):
+    changed = dataclasses.replace(settings, continues=continues)
+    for letter in 'abcdefgh':
+      made = generator.generate([letter], changed).completions[0].tokens[0]
+      tokens = [*begin, *BYTES.encode(letter).tolist()]
+      assert made == np.argmax(models.full_pass(*built, tokens)[-1])
+
+
+def test_streamed_pieces_make_the_text_of_one_call(generator):
+  pieces = {row: [] for row in range(len(PROMPTS))}
+  whole = generator.generate(PROMPTS, options())
+  streamed = generator.generate(
+    PROMPTS, options(), lambda row, piece: pieces[row].append(piece)
+  )
+  for row, (a, b) in enumerate(
+    zip(whole.completions, streamed.completions, strict=True)
+  ):
+    assert (a.text, a.tokens, a.reason) == (b.text, b.tokens, b.reason)
+    assert ''.join(pieces[row]) == a.text
+    assert len(pieces[row]) > 1
+    np.testing.assert_allclose(a.logprob, b.logprob, rtol=1e-5)
+
+
+def test_batches_do_not_change_the_texts(generator):
+  whole = generator.generate(PROMPTS, options())
+  parts = generator.generate(PROMPTS, options(batch_size=2))
+  assert [c.tokens for c in whole.completions] == [
+    c.tokens for c in parts.completions
+  ]
+  seen = []
+  generator.generate(
+    PROMPTS, options(batch_size=2), lambda row, _: seen.append(row)
+  )
+  assert set(seen) == {0, 1, 2}
+
+
+def test_equal_prompts_get_different_texts_and_a_seed_repeats_them(generator):
+  first = generator.generate(['a'] * 4, options())
+  again = generator.generate(['a'] * 4, options())
+  other = generator.generate(['a'] * 4, options(seed=1))
+  tokens = [c.tokens for c in first.completions]
+  assert len(set(tokens)) == 4
+  assert tokens == [c.tokens for c in again.completions]
+  assert not set(tokens) & {c.tokens for c in other.completions}
+
+
+def test_a_text_ends_at_the_boundary(built):
+  model, params = built
+  bias = params['head']['bias'].at[BYTES.boundary].add(3)
+  params = params | {'head': params['head'] | {'bias': bias}}
+  generator = generate.Generator(model, params, BYTES)
+  unending, ended = (
+    generator.generate(['a'], options(stop_at_boundary=stop)).completions[0]
+    for stop in (False, True)
+  )
+  assert len(unending.tokens) == 40
+  assert unending.reason == 'length'
+  assert unending.text == BYTES.decode(unending.tokens)
+  at = unending.tokens.index(BYTES.boundary)
+  assert at > 2
+  assert ended.tokens == unending.tokens[: at + 1]
+  assert ended.reason == 'boundary'
+  assert ended.text == BYTES.decode(unending.tokens[:at])
+  tokens = [BYTES.boundary, 97, *ended.tokens]
+  logprobs = jax.nn.log_softmax(models.full_pass(model, params, tokens))
+  wanted = sum(logprobs[1 + n, t] for n, t in enumerate(ended.tokens))
+  np.testing.assert_allclose(ended.logprob, wanted, rtol=1e-5)
+
+
+def test_a_stop_string_ends_the_text_and_only_its_row(generator):
+  whole = generator.generate(PROMPTS, options())
+  text = whole.completions[1].text
+  for length in (1, 3, 20):
+    stop = text[11 : 11 + length]
+    stopped = generator.generate(PROMPTS, options(stop=('never!', stop)))
+    row = stopped.completions[1]
+    assert row.text == text[: text.index(stop)]
+    assert row.reason == 'stop'
+    for n in (0, 2):
+      wanted = whole.completions[n].text.partition(stop)[0]
+      assert stopped.completions[n].text == wanted
+
+
+def test_compilations_equal_the_shapes(built):
+  generator = generate.Generator(*built, BYTES)
+  counts = []
+  for prompts, changes in (
+    (['a'], {}),  # prefill of 65 tokens, loop of 64
+    (['b' * 60], {}),
+    (['c'], {'max_new_tokens': 33}),
+    (['d'], {'seed': 7}),
+    (['e' * 70], {}),  # prefill of 129
+    (['f'], {'stop': ('x',)}),  # loop of 16
+    (['g', 'h'], {}),  # two rows: both
+  ):
+    result = generator.generate(prompts, options(**changes))
+    counts.append(generator.compilations)
+    compiled = result.timing.compile_seconds > 0
+    assert compiled == (len(counts) == 1 or counts[-1] > counts[-2])
+  assert counts == [2, 2, 2, 2, 3, 4, 6]
+
+
+def test_nothing_moves_to_the_device_unasked(built):
+  with jax.transfer_guard('disallow'):
+    generator = generate.Generator(*built, BYTES)
+    generator.generate(['a', 'bc'], options(stop=('x',)), lambda *_: None)
+
+
+def test_timing_counts_tokens(generator):
+  timing = generator.generate(PROMPTS, options(stop_at_boundary=False)).timing
+  assert timing.prompt_tokens == 1 + 10 + 81
+  assert timing.new_tokens == 120
+  assert timing.tokens_per_second == 120 / timing.decode_seconds
+  assert timing.prefill_seconds > 0
+
+
+@pytest.fixture(scope='module', name='run')
+def _run(tmp_path_factory):
+  return runs.make(tmp_path_factory.mktemp('run'))
+
+
+def assert_restored(generator, step):
+  """The parameters that it computes with are those of that checkpoint."""
+  got = jax.device_get(generator.params)
+  wanted = layers.unstack(runs.parameters(step, BYTES))
+  jax.tree.map(np.testing.assert_array_equal, got, wanted)
+
+
+@pytest.mark.parametrize(
+  ('which', 'step'), (('best', 2), ('latest', 3), ('1', 1), (3, 3))
+)
+def test_restores_a_run(run, which, step):
+  with jax.transfer_guard('disallow'):
+    generator = generate.Generator.from_workdir(run, which)
+  assert_restored(generator, step)
+
+
+def test_the_best_without_an_evaluation_is_the_latest(tmp_path):
+  runs.make(tmp_path, losses=(None, None))
+  assert_restored(generate.Generator.from_workdir(tmp_path), 2)
+
+
+def test_a_folder_that_holds_no_checkpoint_is_refused(tmp_path):
+  runs.make(tmp_path, losses=())
+  with pytest.raises(errors.InputError, match='no checkpoint in .*checkpoints'):
+    generate.Generator.from_workdir(tmp_path)
+  (tmp_path / 'tokenizer.json').unlink()
+  with pytest.raises(errors.InputError, match='tokenizer.json is missing'):
+    generate.Generator.from_workdir(tmp_path)
+
+
+def test_other_folders_and_checkpoints_are_refused(run, tmp_path):
+  with pytest.raises(errors.InputError, match="not a run's folder"):
+    generate.Generator.from_workdir(tmp_path)
+  for which, message in (
+    ('first', "checkpoint='first': give 'best', 'latest' or a step"),
+    ('7', r'no checkpoint of step 7 .*\[1, 2, 3\]'),
+  ):
+    with pytest.raises(errors.InputError, match=message):
+      generate.Generator.from_workdir(run, which)
+
+
+def test_bad_prompts_are_refused(built):
+  characters = tokenizer.Characters('abc')
+  model, params = models.build(vocabulary=characters.size)
+  generator = generate.Generator(model, params, characters)
+  with pytest.raises(errors.InputError, match="outside the vocabulary: 'xz'"):
+    generator.generate(['abc', 'azx'])
+  with pytest.raises(errors.InputError, match='give one or more'):
+    generator.generate([])
+  with pytest.raises(errors.InputError, match='nothing to continue'):
+    generator.generate([''], options(continues=True))
+  assert generator.compilations == 0
+
+
+@pytest.mark.parametrize(
+  ('changes', 'message'),
+  (
+    ({'max_new_tokens': 0}, 'max_new_tokens=0: give 1 or more'),
+    ({'seed': -1}, 'seed=-1: give a whole number'),
+    ({'seed': 2**32}, 'seed=4294967296'),
+    ({'stop': ('a', '')}, "stop='': an empty string"),
+    ({'batch_size': 0}, 'batch_size=0'),
+  ),
+)
+def test_bad_options_are_refused(changes, message):
+  with pytest.raises(errors.InputError, match=message):
+    options(**changes)

@@ -1,0 +1,196 @@
+"""Errors of a command: one line, an exit code, no traceback."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+LAUNCHER = """
+'''Says something.
+
+  python -m launch.something --config=FILE
+'''
+from absl import flags
+from ml_collections import config_flags
+from launch import command
+
+CONFIG = config_flags.DEFINE_config_file('config')
+flags.DEFINE_string('say', None, 'What.', required=True)
+
+
+def main(_):
+  import logging
+  from absl import logging as absl_logging
+  import jax
+  from rnn_jax import errors
+
+  logging.getLogger('chatty').info('clutter')
+  absl_logging.info('clutter')
+  absl_logging.warning('heed this')
+  match flags.FLAGS.say:
+    case 'input':
+      raise errors.InputError('x=3: give 4')
+    case 'interrupt':
+      raise KeyboardInterrupt
+    case 'bug':
+      raise RuntimeError('a bug')
+    case 'transfer':
+      jax.numpy.sin(1.0)
+    case 'pipe':
+      for _ in range(100_000):
+        print('line')
+  print('width', CONFIG.value and CONFIG.value.model.width)
+
+
+if __name__ == '__main__':
+  command.run(main)
+"""
+CONFIG = """
+import ml_collections
+
+
+def get_config():
+  model = {'width': 128, 'cell': 'simple_rnn'}
+  return ml_collections.ConfigDict({'model': model, 'seed': 0}).lock()
+"""
+
+
+@pytest.fixture(scope='module', name='folder')
+def _folder(tmp_path_factory):
+  folder = tmp_path_factory.mktemp('launcher')
+  files = {
+    'main.py': LAUNCHER,
+    'good.py': CONFIG,
+    'syntax.py': 'def get_config(:\n',
+    'typo.py': CONFIG.replace('return', 'model =').replace(
+      '.lock()', '.lock(); model.sed = 1'
+    ),
+    'refuses.py': textwrap.dedent("""
+      from rnn_jax import errors
+      def get_config():
+        raise errors.InputError('y=1: give 2')
+    """),
+  }
+  for name, text in files.items():
+    (folder / name).write_text(text, encoding='utf-8')
+  return folder
+
+
+def launch(folder, *arguments):
+  return subprocess.run(
+    [sys.executable, 'main.py', *arguments],
+    cwd=folder,
+    env={**os.environ, 'PYTHONPATH': str(ROOT), 'JAX_PLATFORMS': 'cpu'},
+    capture_output=True,
+    text=True,
+    timeout=300,
+    check=False,
+  )
+
+
+@pytest.mark.parametrize(
+  ('arguments', 'message'),
+  (
+    (['--config=good.py'], '--say is missing: see --help'),
+    (['--say=x', '--sya=1'], "Unknown command line flag 'sya'. Did you mean:"),
+    (['--say=x', 'stray'], "unexpected argument 'stray'"),
+    (
+      ['--say=x', '--config=good.py', '--config.model.widht=3'],
+      "unknown config key model.widht: did you mean 'width'?",
+    ),
+    (
+      ['--say=x', '--config=good.py', '--config.modle.width=3'],
+      "unknown config key modle.width: did you mean 'model'?",
+    ),
+    (
+      ['--say=x', '--config=good.py', '--config.bogus=3'],
+      'unknown config key bogus: see the config file',
+    ),
+    (
+      ['--say=x', '--config=good.py', '--config.model.width=abc'],
+      'flag --config.model.width=abc: invalid literal for int()',
+    ),
+    (
+      ['--say=x', '--config.model.width=3'],
+      '--config=FILE is missing: see --help',
+    ),
+    (
+      ['--say=x', '--config=absent.py'],
+      "--config: No such file or directory: 'absent.py'",
+    ),
+    (['--say=x', '--config=.'], "--config: Is a directory: '.'"),
+    (['--say=x', '--config=syntax.py'], '--config: SyntaxError: invalid'),
+    (
+      ['--say=x', '--config=typo.py'],
+      "unknown config key sed: did you mean 'seed'?",
+    ),
+    (['--say=x', '--config=refuses.py'], 'InputError: y=1: give 2'),
+  ),
+)
+def test_a_wrong_flag_is_one_line(folder, arguments, message):
+  result = launch(folder, *arguments)
+  assert result.returncode == 1
+  assert result.stdout == ''
+  assert result.stderr.startswith('error: ')
+  assert message in result.stderr
+  assert result.stderr.count('\n') == 1
+
+
+def test_help_is_short_and_holds_the_example(folder):
+  result = launch(folder, '--help')
+  assert result.returncode == 0
+  assert 'python -m launch.something --config=FILE' in result.stdout
+  assert '--say: What.' in result.stdout
+  assert 'run_with_pdb' not in result.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  ('say', 'code', 'stderr'),
+  (
+    ('hello', 0, ''),
+    ('input', 1, 'error: x=3: give 4\n'),
+    ('interrupt', 130, ''),
+  ),
+)
+def test_main_ends_with_a_code_and_no_traceback(folder, say, code, stderr):
+  result = launch(folder, f'--say={say}', '--config=good.py')
+  assert result.returncode == code
+  assert result.stderr == 'WARNING: heed this\n' + stderr
+  assert result.stdout == ('width 128\n' if code == 0 else '')
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  ('say', 'message'),
+  (
+    ('bug', 'RuntimeError: a bug'),
+    ('transfer', 'Disallowed host-to-device transfer'),
+  ),
+)
+def test_a_bug_keeps_its_traceback(folder, say, message):
+  result = launch(folder, f'--say={say}')
+  assert result.returncode == 1
+  assert 'Traceback' in result.stderr
+  assert message in result.stderr
+
+
+@pytest.mark.slow
+def test_a_closed_pipe_is_no_error(folder):
+  process = subprocess.Popen(
+    [sys.executable, 'main.py', '--say=pipe'],
+    cwd=folder,
+    env={**os.environ, 'PYTHONPATH': str(ROOT), 'JAX_PLATFORMS': 'cpu'},
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+  )
+  process.stdout.readline()
+  process.stdout.close()
+  with process.stderr as stderr:
+    assert stderr.read() == 'WARNING: heed this\n'
+  assert process.wait(timeout=300) == 141

@@ -1,0 +1,142 @@
+"""The launcher as typed, on a small random model."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+from absl import flags
+from absl.testing import flagsaver
+
+from launch import generate
+from rnn_jax import errors
+from rnn_jax.data import tokenizer
+from tests.inference import runs
+
+ROOT = pathlib.Path(__file__).parents[2]
+LETTERS = tokenizer.Characters('abcdef\n')
+
+
+@pytest.fixture(scope='module', name='run')
+def _run(tmp_path_factory):
+  return runs.make(tmp_path_factory.mktemp('run'), LETTERS, losses=(1.0,))
+
+
+def main(**values):
+  """Runs the launcher's main in this process."""
+  with flagsaver.flagsaver(**values):
+    generate.main([])
+
+
+def test_writes_the_prompt_and_its_text(run, capsys):
+  settings = {'workdir': str(run), 'max_new_tokens': 12, 'seed': 3}
+  main(prompt='abc', json=True, **settings)
+  completion = json.loads(capsys.readouterr().out)
+  assert completion['prompt'] == 'abc'
+  assert completion['text'] == LETTERS.decode(completion['tokens'])
+  assert completion['reason'] in ('length', 'boundary')
+  for stream in (False, True):
+    main(prompt='abc', stream=stream, **settings)
+    assert capsys.readouterr().out == f'abc{completion["text"]}\n'
+
+
+def test_a_file_gives_a_prompt_a_line_and_samples_repeat_it(
+  run, tmp_path, capsys
+):
+  path = tmp_path / 'prompts.txt'
+  path.write_bytes(b'abc\r\nfade\n')
+  main(
+    workdir=str(run),
+    prompts_file=str(path),
+    samples=2,
+    json=True,
+    temperature=1.5,
+    max_new_tokens=12,
+  )
+  rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+  assert [row['prompt'] for row in rows] == ['abc', 'abc', 'fade', 'fade']
+  assert len({tuple(row['tokens']) for row in rows}) == 4
+
+
+@pytest.mark.parametrize(
+  ('values', 'message'),
+  (
+    ({}, 'give either --prompt or --prompts_file'),
+    ({'prompt': 'a', 'prompts_file': 'b'}, 'give either --prompt or --prompts'),
+    ({'prompt': ''}, "prompt='' is empty"),
+    ({'prompts_file': 'absent.txt'}, "'absent.txt': No such file"),
+    ({'prompts_file': '.'}, "prompts_file='.': Is a directory"),
+    ({'prompt': 'a', 'samples': 0}, 'samples=0: give 1 or more'),
+    ({'prompt': 'a', 'samples': 2, 'stream': True}, 'stream=True'),
+    ({'prompt': 'a', 'json': True, 'stream': True}, 'stream=True'),
+    ({'prompt': 'a', 'top_p': 0.0}, r'top_p=0.0: give a number in \(0, 1\]'),
+    ({'prompt': 'a', 'top_p': 1.1}, 'top_p=1.1'),
+    ({'prompt': 'a', 'top_k': -1}, 'top_k=-1'),
+    ({'prompt': 'a', 'temperature': -0.1}, 'temperature=-0.1'),
+    ({'prompt': 'a', 'max_new_tokens': 0}, 'max_new_tokens=0'),
+    ({'prompt': 'a', 'seed': -1}, 'seed=-1'),
+    ({'prompt': 'a', 'stop': ['']}, "stop=''"),
+    ({'prompt': 'a'}, "workdir='absent'"),
+    ({'prompt': 'a', 'workdir': str(ROOT)}, "is not a run's folder"),
+  ),
+  ids=str,
+)
+def test_bad_flags_are_refused_before_any_work(values, message):
+  with pytest.raises(errors.InputError, match=message):
+    main(**{'workdir': 'absent', **values})
+
+
+@pytest.mark.parametrize(
+  ('content', 'message'),
+  (
+    (b'', 'is empty: give a prompt'),
+    (b'\n', 'is empty: give a prompt'),
+    (b'a\n\nb\n', 'line 2 is empty'),
+    (b'a\r\n\r\n', 'line 2 is empty'),
+    (b'a\nb\xff\n', 'position 3'),
+  ),
+)
+def test_bad_files_are_refused(tmp_path, content, message):
+  path = tmp_path / 'prompts.txt'
+  path.write_bytes(content)
+  with pytest.raises(errors.InputError, match=f'prompts.txt.*{message}'):
+    main(workdir='absent', prompts_file=str(path))
+
+
+def test_characters_outside_the_vocabulary_are_named(run):
+  with pytest.raises(errors.InputError, match="outside the vocabulary: '!z'"):
+    main(workdir=str(run), prompt='abz!')
+
+
+@pytest.mark.slow
+def test_as_typed(run, tmp_path):
+  def launch(*arguments):
+    return subprocess.run(
+      [sys.executable, '-m', 'launch.generate', *arguments],
+      cwd=ROOT,
+      env={**os.environ, 'JAX_PLATFORMS': 'cpu'},
+      capture_output=True,
+      text=True,
+      timeout=300,
+      check=False,
+    )
+
+  settings = [f'--workdir={run}', '--prompt=abc', '--max_new_tokens=30']
+  plain = launch(*settings)
+  assert (plain.returncode, plain.stderr) == (0, '')
+  assert plain.stdout.startswith('abc')
+  text = plain.stdout[3:-1]
+  streamed = launch(*settings, '--stream', f'--stop={text[5:7]}', '--stop=q')
+  assert (streamed.returncode, streamed.stderr) == (0, '')
+  assert streamed.stdout[3:-1] == text.partition(text[5:7])[0]
+  bad = launch(f'--workdir={tmp_path}', '--prompt=abc')
+  assert bad.returncode == 1
+  assert bad.stderr.startswith('error: workdir=')
+  assert bad.stderr.count('\n') == 1
+
+
+def test_every_flag_has_help():
+  module = flags.FLAGS.flags_by_module_dict()['launch.generate']
+  assert all(len(flag.help) > 5 for flag in module)
