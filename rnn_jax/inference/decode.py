@@ -30,6 +30,7 @@ class Carry(NamedTuple):
 
   state: Any
   logits_BxV: Any  # of the token to come
+  keys_B: Any  # one PRNG key a row, the same all along
   position: Any  # new tokens so far, a scalar
 
 
@@ -81,8 +82,8 @@ def buffer_size(count: int) -> int:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def prefill(model, params, tokens_BxL, starts_BxL) -> Carry:
-  """Reads the prompts in one pass."""
+def prefill(model, params, tokens_BxL, starts_BxL, keys_B) -> Carry:
+  """Reads the prompts, which come from `pad`, in one pass."""
   state = model.apply({}, tokens_BxL.shape[0], method='init_state')
   if tokens_BxL.shape[1] > 1:
     # Nobody reads these logits, and XLA drops what nobody reads.
@@ -92,7 +93,7 @@ def prefill(model, params, tokens_BxL, starts_BxL) -> Carry:
   state, logits = _apply(
     model, params, state, tokens_BxL[:, -1:], starts_BxL[:, -1:]
   )
-  return Carry(state, logits[:, 0], jnp.int32(0))
+  return Carry(state, logits[:, 0], keys_B, jnp.int32(0))
 
 
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
@@ -114,7 +115,7 @@ def row_keys(seed, rows_B) -> jax.Array:
 
 @functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=3)
 def decode(
-  model, options: Options, params, carry: Carry, keys_B, done_B, count
+  model, options: Options, params, carry: Carry, done_B, count
 ) -> tuple[Carry, Produced]:
   """Makes up to `count` tokens a row in one loop on the device.
 
@@ -123,42 +124,44 @@ def decode(
     options: what is fixed at compilation.
     params: its parameters.
     carry: from `prefill` or the call before; donated.
-    keys_B: one key a row, the same at each call.
     done_B: rows whose tokens nobody will read. The loop ends when all are.
     count: steps, at most options.buffer; a scalar.
 
   Returns:
     (carry, the tokens made).
   """
-  B, N = done_B.shape[0], options.buffer
-  first = carry.position
+  shape = (done_B.shape[0], options.buffer)
+  nothing = Produced(
+    jnp.zeros(shape, jnp.int32), jnp.zeros(shape), jnp.int32(0)
+  )
 
   def unfinished(loop):
-    carry, done, _, _ = loop
-    return (carry.position - first < count) & ~jnp.all(done)
+    _, done_B, produced = loop
+    return (produced.made < count) & ~jnp.all(done_B)
 
   def advance(loop):
-    carry, done, tokens, logprobs = loop
-    at = carry.position - first
-    keys = jax.vmap(jax.random.fold_in, (0, None))(keys_B, carry.position)
-    token = sampling_lib.sample(keys, carry.logits_BxV, options.sampling)
-    logprob = _logprob(carry.logits_BxV, token)
-    if options.boundary is not None:
-      done = done | (token == options.boundary)
-    state, logits = _apply(model, params, carry.state, token[:, None])
-    put = jax.lax.dynamic_update_slice_in_dim
-    return (
-      Carry(state, logits[:, 0], carry.position + 1),
-      done,
-      put(tokens, token[:, None], at, 1),
-      put(logprobs, logprob[:, None], at, 1),
-    )
+    return _advance(model, options, params, *loop)
 
-  empty = (jnp.zeros((B, N), jnp.int32), jnp.zeros((B, N), jnp.float32))
-  carry, _, tokens, logprobs = jax.lax.while_loop(
-    unfinished, advance, (carry, done_B, *empty)
+  loop = jax.lax.while_loop(unfinished, advance, (carry, done_B, nothing))
+  return loop[0], loop[2]
+
+
+def _advance(model, options, params, carry, done_B, produced):
+  """Makes one token a row; what `decode` repeats."""
+  keys = jax.vmap(jax.random.fold_in, (0, None))(carry.keys_B, carry.position)
+  token_B = sampling_lib.sample(keys, carry.logits_BxV, options.sampling)
+  logprob_B = _logprob(carry.logits_BxV, token_B)
+  if options.boundary is not None:
+    done_B = done_B | (token_B == options.boundary)
+  state, logits = _apply(model, params, carry.state, token_B[:, None])
+  put = jax.lax.dynamic_update_slice_in_dim
+  produced = Produced(
+    put(produced.tokens_BxN, token_B[:, None], produced.made, 1),
+    put(produced.logprobs_BxN, logprob_B[:, None], produced.made, 1),
+    produced.made + 1,
   )
-  return carry, Produced(tokens, logprobs, carry.position - first)
+  carry = Carry(state, logits[:, 0], carry.keys_B, carry.position + 1)
+  return carry, done_B, produced
 
 
 def _logprob(logits_BxV, token_B):

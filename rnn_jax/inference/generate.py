@@ -214,8 +214,8 @@ class Generator:
     for begin in range(0, len(prompts), options.batch_size):
       batch = slice(begin, begin + options.batch_size)
       some = [_Row(p, self.tokenizer, options) for p in prompts[batch]]
-      carry, keys_B = self._prefill(ids[batch], begin, options, timing)
-      self._decode(some, carry, keys_B, options, _tell(listener, begin), timing)
+      carry = self._prefill(ids[batch], begin, options, timing)
+      self._decode(some, carry, options, _tell(listener, begin), timing)
       rows += some
     timing.new_tokens = sum(len(row.tokens) for row in rows)
     return Generation(tuple(row.completion() for row in rows), timing)
@@ -229,19 +229,20 @@ class Generator:
     return ids
 
   def _prefill(self, ids, first, options, timing):
-    """Reads a batch of prompts. Returns (carry, keys_B)."""
+    """Reads a batch of prompts. Returns what the loop begins with."""
     timing.prompt_tokens += sum(map(len, ids))
-    inputs = jax.device_put(decode.pad(ids))
-    prefill = self._program(decode.prefill, None, (*inputs,), timing)
+    rows = np.arange(first, first + len(ids), dtype=np.uint32)
+    tokens_BxL, starts_BxL, seed, rows_B = jax.device_put(
+      (*decode.pad(ids), np.uint32(options.seed), rows)
+    )
+    inputs = tokens_BxL, starts_BxL, decode.row_keys(seed, rows_B)
+    prefill = self._program(decode.prefill, None, inputs, timing)
     begin = time.perf_counter()
     carry = jax.block_until_ready(prefill(self.params, *inputs))
     timing.prefill_seconds += time.perf_counter() - begin
-    rows = np.arange(first, first + len(ids), dtype=np.uint32)
-    return carry, decode.row_keys(
-      *jax.device_put((np.uint32(options.seed), rows))
-    )
+    return carry
 
-  def _decode(self, rows, carry, keys_B, options, tell, timing):
+  def _decode(self, rows, carry, options, tell, timing):
     """Runs the rows to their ends, in one call or slice by slice."""
     whole = not options.stop and tell is None
     most = options.max_new_tokens if whole else SLICE
@@ -254,7 +255,7 @@ class Generator:
     while left and not all(row.reason for row in rows):
       done_B = np.array([bool(row.reason) for row in rows])
       inputs = jax.device_put((done_B, np.int32(min(left, most))))
-      arguments = (carry, keys_B, *inputs)
+      arguments = (carry, *inputs)
       program = self._program(decode.decode, fixed, arguments, timing)
       begin = time.perf_counter()
       carry, produced = program(self.params, *arguments)
