@@ -21,7 +21,6 @@ from rnn_jax.training import evaluate
 from rnn_jax.training import metrics
 from rnn_jax.training import plots
 from rnn_jax.training import progress as progress_lib
-from rnn_jax.training import schedules
 from rnn_jax.training import signals
 from rnn_jax.training import step as step_lib
 from rnn_jax.training import workdir as workdir_lib
@@ -71,7 +70,6 @@ class Run:
     self._config = config
     self._workdir = workdir
     self._corpus = pipeline.Corpus.open(config.data, workdir)
-    self._schedule = schedules.warmup_cosine(config)
     self._steps = step_lib.from_config(config, self._corpus.tokenizer)
     self._batches = self._open_batches()
     self._checkpoints = checkpoint.Checkpoints(
@@ -186,7 +184,7 @@ class Run:
       row = self._steps.task.summarize(sums)
     row |= {
       'gradient_norm': float(values[-1]['gradient_norm']),
-      'learning_rate': float(self._schedule(self._step - 1)),
+      'learning_rate': float(values[-1]['learning_rate']),
       'tokens_per_second': real / seconds,
       'padded_tokens_per_second': padded / seconds,
       'padding_efficiency': real / padded,

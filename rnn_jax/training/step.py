@@ -19,12 +19,8 @@ from rnn_jax.training import schedules
 
 def from_config(config, tokenizer):
   """The steps of a Config, over a mesh of all devices."""
-  return Steps(
-    config_lib.load('tasks', config.task, 'task').Task(config, tokenizer),
-    optimizer_lib.make(config, schedules.warmup_cosine(config)),
-    config,
-    mesh_lib.make(),
-  )
+  task = config_lib.load('tasks', config.task, 'task').Task(config, tokenizer)
+  return Steps(task, config, mesh_lib.make())
 
 
 class Steps:
@@ -36,9 +32,10 @@ class Steps:
     traces: how many programs have been traced, and so compiled.
   """
 
-  def __init__(self, task, optimizer, config, mesh):
+  def __init__(self, task, config, mesh):
     self.task = task
-    self._optimizer = optimizer
+    self._schedule = schedules.warmup_cosine(config)
+    self._optimizer = optimizer_lib.make(config, self._schedule)
     self._accumulate = config.train.accumulate
     self._carries = config.data.carry_state
     self.batch_sharding = rules.sharding(mesh, 'B')
@@ -60,7 +57,9 @@ class Steps:
 
   def parameters_like(self):
     """Shapes, dtypes and sharding of the parameters."""
-    shapes = jax.eval_shape(self.task.init_parameters, jax.random.key(0))
+    shapes = jax.eval_shape(
+      lambda: self.task.init_parameters(jax.random.key(0))
+    )
     return jax.tree.map(
       lambda x: jax.ShapeDtypeStruct(
         x.shape, x.dtype, sharding=self.replicated
@@ -135,7 +134,12 @@ class Steps:
       'key': state['key'],
     }
     kept = jax.lax.with_sharding_constraint(kept, self._state_shardings())
-    return kept, {'sums': sums, 'gradient_norm': norm, 'skipped': skipped}
+    return kept, {
+      'sums': sums,
+      'gradient_norm': norm,
+      'learning_rate': self._schedule(state['step']),
+      'skipped': skipped,
+    }
 
   def _gradients(self, params, carry, batch, key):
     """Gradients of the mean loss, the sums, and the carry behind the batch."""

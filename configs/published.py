@@ -1,0 +1,41 @@
+"""SimpleRNN as published, at the size of its benchmark: 189,504 parameters.
+
+  python -m launch.train --config=configs/published.py --workdir=runs/published
+
+Vocabulary 512, D 128, K 32, P 64, two layers without norms or residuals, an
+untied head; batches of 32 x 512 tokens, AdamW at 1e-3, clip 1, dropout only in
+the 'modified' preset (--config.cell.preset=modified --config.cell.dropout=0.1
+--config.model.dropout=0.1). The text is Python's own standard library.
+"""
+
+from rnn_jax import config as config_lib
+
+
+def get_config():
+  """Returns the config."""
+  config = config_lib.default()
+
+  config.data.source = 'python_stdlib'
+  config.data.tokenizer = 'bpe'
+  config.data.vocabulary = 512
+  config.data.layout = 'packed'
+  config.data.length = 512
+  config.data.batch_size = 32
+
+  config.model.block = 'plain'
+  config.model.layers = 2
+  config.model.unroll = 2
+  config.model.width = 128
+  config.cell.preset = 'simple'
+  config.cell.heads = 1
+  config.cell.key_width = 32
+  config.cell.value_width = 64
+
+  config.optimizer.learning_rate = 1e-3
+  config.optimizer.clip_norm = 1.0
+  config.schedule.warmup_steps = 20
+  config.schedule.final_learning_rate = 1e-3
+
+  config.train.steps = 300
+  config.evaluate.every = 100
+  return config

@@ -1,0 +1,127 @@
+"""Blocks and their stack against the sums that their docstring gives."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rnn_jax import config as config_lib
+from rnn_jax.cells import base
+from rnn_jax.cells import simple_rnn
+from rnn_jax.models import blocks
+from rnn_jax.ops import precision
+from tests.cells import test_contract
+
+B, L, D, R = 2, 6, 8, 3
+CELL = simple_rnn.Config(heads=2, key_width=3, value_width=4, convolution=2)
+# Of the largest number; three norms of small heads magnify the rounding.
+CLOSE = 3e-5  # measured: 6e-6
+PARTS = (CELL, base.Plan(chunk_length=4), precision.POLICIES['float32'])
+
+
+def build(E=D, **model):
+  """A stack, its parameters and inputs of width E."""
+  config = config_lib.Model(width=D, layers=R, **model)
+  stack = blocks.Stack(config, *PARTS)
+  x = jax.random.normal(jax.random.key(0), (B, L, E))
+  state = stack.init_state(B)
+  variables = jax.jit(stack.init)(jax.random.key(1), state, x, None)
+  return stack, test_contract.jitter(variables), state, x
+
+
+def assert_close(got, want):
+  for a, b in zip(*map(jax.tree.leaves, (got, want)), strict=True):
+    np.testing.assert_allclose(a, b, rtol=0, atol=CLOSE * abs(b).max())
+
+
+def rms_norm(params, x):
+  return x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-6) * params['scale']
+
+
+@jax.jit
+def run_cell(params, x):
+  cell = simple_rnn.Cell(CELL, D)
+  return cell.apply({'params': params}, cell.init_state(B), x)
+
+
+def by_hand(config, params, x):
+  """One block of the docstring, around the cell."""
+  params = jax.tree.map(np.asarray, params)
+  if config.block == 'plain':
+    return run_cell(params['cell'], x)
+  state, y = run_cell(params['cell'], rms_norm(params['cell_norm'], x))
+  x = x + np.asarray(y)
+  if config.mlp_width:
+    up = rms_norm(params['mlp_norm'], x) @ params['mlp']['up']['kernel']
+    gate, value = np.split(up, 2, -1)
+    down = params['mlp']['down']['kernel']
+    x = x + (gate / (1 + np.exp(-gate)) * value) @ down
+  return state, x
+
+
+@pytest.mark.parametrize(
+  ('E', 'model'),
+  (
+    (D, {'block': 'residual', 'mlp_width': 5}),
+    (D, {'block': 'residual'}),
+    (4, {'block': 'plain', 'embedding_width': 4}),
+  ),
+  ids=str,
+)
+def test_the_scan_over_layers_is_a_loop_over_their_parameters(E, model):
+  stack, variables, state, x = build(E, **model)
+  got_state, got = jax.jit(stack.apply)(variables, state, x, None)
+  params, states = variables['params'], []
+  x = np.asarray(x)
+  layers = [
+    jax.tree.map(lambda p, n=n: p[n], params['blocks'])
+    for n in range(R - ('first' in params))
+  ]
+  if E != D:
+    layers = [params['first'], *layers]
+  assert len(layers) == R
+  for layer in layers:
+    state, x = by_hand(stack.config, layer, x)
+    states.append(state)
+  first = states.pop(0) if E != D else None
+  stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
+  assert_close((got_state, got), ((first, stacked), x))
+
+
+def test_unrolled_layers_give_the_same_numbers_and_gradients():
+  stack, variables, state, x = build(mlp_width=5)
+
+  def loss(variables, unroll):
+    config = dataclasses.replace(stack.config, unroll=unroll)
+    out = blocks.Stack(config, *PARTS).apply(variables, state, x, None)
+    return jnp.sin(out[1]).sum(), out
+
+  run = jax.jit(jax.grad(loss, has_aux=True), static_argnums=1)
+  assert f'unroll={R}' in str(run.trace(variables, R).jaxpr)
+  assert_close(run(variables, R), run(variables, 1))
+
+
+def test_layers_begin_with_different_parameters():
+  stack, _, state, x = build()
+  params = jax.jit(stack.init)(jax.random.key(1), state, x, None)['params']
+  kernel = params['blocks']['cell']['projection']['kernel']
+  assert kernel.shape[0] == R and not np.array_equal(kernel[0], kernel[1])
+
+
+def test_one_layer_that_differs_needs_no_stack():
+  config = config_lib.Model(width=D, layers=1, block='plain', embedding_width=4)
+  stack = blocks.Stack(config, *PARTS)
+  run = functools.partial(stack.init_with_output, jax.random.key(0))
+  x = jnp.zeros((B, L, 4))
+  (state, y), variables = jax.eval_shape(run, stack.init_state(B), x, None)
+  assert y.shape == (B, L, D) and [*variables['params']] == ['first']
+  assert jax.tree.leaves(state[1])[0].shape[0] == 0
+
+
+def test_a_stack_has_states_for_each_layer_and_row():
+  _, stacked = build()[0].init_state(5)
+  shapes = [leaf.shape[:2] for leaf in jax.tree.leaves(stacked)]
+  assert shapes and set(shapes) == {(R, 5)}

@@ -1,0 +1,150 @@
+"""The whole model: one pass, its parts, its formats."""
+
+import functools
+
+import flax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rnn_jax import config as config_lib
+from rnn_jax.models import language_model
+from tests.cells import test_contract
+
+B, L, V = 2, 12, 7
+CLOSE = 3e-6  # measured: 7e-7, of the largest logit
+
+
+def build(**changes):
+  """A small model and its parameters, `section__key=value` changed."""
+  config = config_lib.default()
+  config.model.width = 8
+  config.recurrence.chunk_length = 4  # compiles faster than 64
+  config.cell.update({'heads': 2, 'key_width': 3, 'value_width': 4})
+  for key, value in changes.items():
+    section, _, name = key.partition('__')
+    config[section][name] = value
+  model = language_model.from_config(config_lib.parse(config), V)
+  return model, test_contract.jitter(init(model))
+
+
+@functools.cache
+def init(model):
+  tokens = jnp.zeros((B, 1), jnp.int32)
+  run = jax.jit(lambda key: model.init(key, fresh(model), tokens))
+  return flax.core.unfreeze(run(jax.random.key(0)))
+
+
+def fresh(model, rows=B):
+  return model.apply({}, rows, method='init_state')
+
+
+def tokens_and_starts():
+  tokens = jax.random.randint(jax.random.key(1), (B, L), 0, V)
+  return tokens, jnp.zeros((B, L), jnp.int32).at[1, 5].set(1)
+
+
+def assert_close(got, want, tolerance=CLOSE):
+  got, want = np.float64(got), np.float64(want)
+  np.testing.assert_allclose(
+    got, want, rtol=0, atol=tolerance * abs(want).max()
+  )
+
+
+@pytest.mark.parametrize(
+  'changes',
+  (
+    {'model__mlp_width': 16, 'model__tied': True},
+    {'model__block': 'plain', 'model__embedding_width': 6},
+  ),
+  ids=('residual', 'plain'),
+)
+def test_prefill_and_steps_give_the_logits_of_one_pass(changes):
+  model, variables = build(**changes)
+  tokens, starts = tokens_and_starts()
+  run = jax.jit(functools.partial(model.apply, variables))
+  _, whole = run(fresh(model), tokens, starts)
+  state, logits = run(fresh(model), tokens[:, :8], starts[:, :8])
+  parts = [logits]
+  for t in range(8, L):
+    now = slice(t, t + 1)
+    state, logits = run(state, tokens[:, now], starts[:, now])
+    parts.append(logits)
+  assert whole.shape == (B, L, V)
+  assert_close(np.concatenate(parts, 1), whole)
+  # Row 1 is packed of two documents: the second one equals itself alone.
+  _, alone = run(fresh(model), tokens[:, 5:], 0 * starts[:, 5:])
+  assert_close(whole[1, 5:], alone[1])
+
+
+def test_a_tied_head_is_the_transposed_embedding():
+  model, variables = build(model__tied=True)
+  tokens, _ = tokens_and_starts()
+  _, logits = jax.jit(model.apply)(variables, fresh(model), tokens)
+  _, features = model.apply(variables, fresh(model), tokens, method='features')
+  embedding = variables['params']['embedding']['embedding']
+  assert 'head' not in variables['params']
+  assert_close(logits, np.float64(features) @ embedding.T / np.sqrt(8))
+
+
+def test_dropout_needs_its_key_and_draws_by_it():
+  model, variables = build(model__dropout=0.5, model__mlp_width=8)
+  tokens, _ = tokens_and_starts()
+
+  @jax.jit
+  def logits(**rngs):
+    return model.apply(variables, fresh(model), tokens, rngs=rngs)[1]
+
+  one, other = (logits(dropout=jax.random.key(n)) for n in (0, 1))
+  assert np.array_equal(logits(), logits())
+  assert np.array_equal(one, logits(dropout=jax.random.key(0)))
+  assert not np.allclose(one, other) and not np.allclose(one, logits())
+
+
+# Of the largest logit, against the float32 model   # measured
+FORMATS = {
+  'float32': 0.0,
+  'bfloat16': 3e-2,  # 1e-2
+  'bfloat16_operands': 3e-2,  # 1e-2
+}
+
+
+@functools.cache
+def both_ways(policy):
+  """The state and the logits, and the gradients of the parameters."""
+  tokens, starts = tokens_and_starts()
+  model, variables = build(
+    model__mlp_width=16, model__layers=1, train__precision=policy
+  )
+
+  @jax.jit
+  @functools.partial(jax.grad, has_aux=True)
+  def run(variables):
+    state, logits = model.apply(variables, fresh(model), tokens, starts)
+    return jnp.sin(logits).sum(), (state, logits)
+
+  slopes, (state, logits) = run(variables)
+  return state, logits, slopes
+
+
+@pytest.mark.parametrize('policy', FORMATS)
+def test_a_policy_changes_formats_inside_and_little_of_the_answer(policy):
+  results = both_ways(policy)
+  for leaf in jax.tree.leaves(results):
+    assert leaf.dtype == jnp.float32 and np.isfinite(leaf).all()
+  logits, exact = results[1], both_ways('float32')[1]
+  assert_close(logits, exact, FORMATS[policy])
+  assert np.array_equal(logits, exact) == (policy == 'float32')
+
+
+def test_the_config_s_plan_and_policy_arrive_at_the_model():
+  config = config_lib.default()
+  config.recurrence.update({'impl': 'scan', 'chunk_length': 32})
+  config.remat.every = 'sqrt'
+  config.data.length = 50
+  config.train.precision = 'bfloat16_operands'
+  model = language_model.from_config(config_lib.parse(config), V)
+  assert model.plan == test_contract.base.Plan('scan', 32, 8)
+  assert model.policy.activations == jnp.float32
+  assert model.policy.operands == jnp.bfloat16
