@@ -14,10 +14,10 @@ from launch import command
 
 WORKDIR = flags.DEFINE_string('workdir', None, 'Folder of the run.')
 SPLIT = flags.DEFINE_string(
-    'split', '', "'train', 'validation' or 'test'; empty: test if there is one."
+  'split', '', "'train', 'validation' or 'test'; empty: test if there is one."
 )
 CHECKPOINT = flags.DEFINE_string(
-    'checkpoint', 'best', "'best', 'latest' or the number of a step."
+  'checkpoint', 'best', "'best', 'latest' or the number of a step."
 )
 JSON = flags.DEFINE_bool('json', False, 'Print one JSON object.')
 
@@ -32,7 +32,7 @@ def main(argv):
     raise errors.InputError("--workdir is missing: name a run's folder")
   which = CHECKPOINT.value
   row = evaluate.evaluate_run(
-      WORKDIR.value, SPLIT.value, int(which) if which.isdigit() else which
+    WORKDIR.value, SPLIT.value, int(which) if which.isdigit() else which
   )
   print(json.dumps(row) if JSON.value else progress.evaluation_table(row))
 

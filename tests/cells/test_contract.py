@@ -17,6 +17,7 @@ from rnn_jax import cells
 from rnn_jax import config as config_lib
 from rnn_jax.cells import base
 from rnn_jax.ops import precision
+from tests.cells import draws
 
 NAMES = sorted(
   {m.name for m in pkgutil.iter_modules(cells.__path__)} - {'base'}
@@ -66,10 +67,8 @@ def example(case, policy='float32'):
   cell = module.Cell(
     module.Config(**options), D, plan, precision.POLICIES[policy]
   )
-  before, x = jax.random.normal(jax.random.key(0), (2, B, L, D))
-  init = jax.jit(cell.init)
-  variables = init(jax.random.key(2), cell.init_state(B), x[:, :1])
-  variables = jitter(variables)
+  before, x = draws.normal(2, B, L, D)
+  variables = draws.parameters(cell.init, cell.init_state(B), x)
   run = jax.jit(cell.apply)
   state, _ = run(variables, cell.init_state(B), before[:, :1])
   starts = jnp.zeros((B, L), jnp.int32).at[0, 0].set(1).at[1, 4].set(1)
@@ -95,17 +94,6 @@ def both_ways(case, **plan):
     return out, back(jax.tree.map(jnp.cos, out))
 
   return run(given.variables, given.state, given.x)
-
-
-def jitter(tree):
-  """Moves zeros and ones away from where mistakes would hide."""
-  leaves, structure = jax.tree.flatten(tree)
-  keys = jax.random.split(jax.random.key(3), len(leaves))
-  moved = [
-    leaf + 0.2 * jax.random.normal(key, leaf.shape)
-    for leaf, key in zip(leaves, keys, strict=True)
-  ]
-  return jax.tree.unflatten(structure, moved)
 
 
 def assert_close(got, want):

@@ -13,7 +13,7 @@ from rnn_jax import errors
 from rnn_jax.cells import base
 from rnn_jax.cells import simple_rnn
 from rnn_jax.models import language_model
-from tests.cells import test_contract
+from tests.cells import draws
 
 B, L, D = 2, 9, 5
 CLOSE = 2e-6  # measured: 5e-7, of the largest number
@@ -24,10 +24,8 @@ def build(**options):
   given = {'heads': 2, 'key_width': 3, 'value_width': 4, **options}
   plan = base.Plan(chunk_length=4)  # compiles faster than 64
   cell = simple_rnn.Cell(simple_rnn.Config(**given), D, plan)
-  x = jax.random.normal(jax.random.key(0), (B, L, D))
-  state = cell.init_state(B)
-  variables = jax.jit(cell.init)(jax.random.key(1), state, x[:, :1])
-  return cell, test_contract.jitter(variables), state, x
+  x, state = draws.normal(B, L, D), cell.init_state(B)
+  return cell, draws.parameters(cell.init, state, x), state, x
 
 
 def sigmoid(x):

@@ -13,7 +13,7 @@ from rnn_jax.cells import base
 from rnn_jax.cells import simple_rnn
 from rnn_jax.models import blocks
 from rnn_jax.ops import precision
-from tests.cells import test_contract
+from tests.cells import draws
 
 B, L, D, R = 2, 6, 8, 3
 CELL = simple_rnn.Config(heads=2, key_width=3, value_width=4, convolution=2)
@@ -26,10 +26,8 @@ def build(E=D, **model):
   """A stack, its parameters and inputs of width E."""
   config = config_lib.Model(width=D, layers=R, **model)
   stack = blocks.Stack(config, *PARTS)
-  x = jax.random.normal(jax.random.key(0), (B, L, E))
-  state = stack.init_state(B)
-  variables = jax.jit(stack.init)(jax.random.key(1), state, x, None)
-  return stack, test_contract.jitter(variables), state, x
+  x, state = draws.normal(B, L, E), stack.init_state(B)
+  return stack, draws.parameters(stack.init, state, x, None), state, x
 
 
 def assert_close(got, want):
