@@ -1,4 +1,4 @@
-"""AdamW and its schedule against the published equations in float64."""
+"""AdamW against the published equations in float64."""
 
 import jax
 import jax.numpy as jnp
@@ -7,6 +7,7 @@ import numpy as np
 from rnn_jax import config as config_lib
 from rnn_jax.training import optimizer
 from rnn_jax.training import schedules
+from tests.training import test_schedules
 
 
 def config(**changes):
@@ -15,22 +16,6 @@ def config(**changes):
   raw.schedule.warmup_steps = 5
   raw.optimizer.update(changes)
   return config_lib.parse(raw)
-
-
-def reference_rate(settings, step):
-  peak, last = 1e-3, 1e-4
-  warmup, steps = settings.schedule.warmup_steps, settings.train.steps
-  if step < warmup:
-    return peak * (step + 1) / warmup
-  share = (step - warmup) / (steps - warmup)
-  return last + (peak - last) * (1 + np.cos(np.pi * share)) / 2
-
-
-def test_the_rate_warms_up_and_falls_as_a_cosine():
-  schedule = schedules.warmup_cosine(config())
-  for step in range(20):
-    expected = reference_rate(config(), step)
-    np.testing.assert_allclose(schedule(step), expected, rtol=1e-5)
 
 
 def test_adamw_equals_the_published_equations():
@@ -47,7 +32,7 @@ def test_adamw_equals_the_published_equations():
       jax.tree.map(jnp.float32, gradient), state, ours
     )
     ours = jax.tree.map(jnp.add, ours, updates)
-    rate = reference_rate(settings, step)
+    rate = test_schedules.reference_rate(settings, step)
     m = {n: 0.9 * m[n] + 0.1 * gradient[n] for n in m}
     v = {n: 0.99 * v[n] + 0.01 * gradient[n] ** 2 for n in v}
     for name, value in params.items():

@@ -1,0 +1,28 @@
+"""Parameters and inputs from NumPy: jax.random compiles for every shape."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def normal(*shape, seed=0):
+  """Standard normal numbers in float32."""
+  return jnp.asarray(np.random.default_rng(seed).normal(size=shape), 'float32')
+
+
+def parameters(init, *inputs):
+  """What `init(key, *inputs)` makes, away from the zeros and ones of its start.
+
+  Those would hide mistakes: a bias that is not added, a scale left out.
+  """
+  rng = np.random.default_rng(0)
+
+  def draw(path, like):
+    spread = rng.normal(size=like.shape)
+    name = path[-1].key
+    if name in ('scale', 'bias'):
+      return jnp.asarray(0.2 * spread + (name == 'scale'), like.dtype)
+    return jnp.asarray(spread * like.shape[-2] ** -0.5, like.dtype)
+
+  shapes = jax.eval_shape(init, jax.random.key(0), *inputs)
+  return jax.tree_util.tree_map_with_path(draw, shapes)
