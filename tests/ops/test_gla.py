@@ -35,9 +35,9 @@ SCALES = {'q': 1e12, 'k': 1e-9, 'v': 1e15}  # of the row 'large values'
 # The largest error of any tensor with float32 inputs.
 TOLERANCE = {  # measured: sigmoid, 0, 1e-30, e^-50, 1, nearly 1, mixed, large
   'step': 4e-7,  # e-7: 1.0, 1.8, 0.8, 1.5, 2.0, 1.0, 1.6, 1.1
-  'scan': 7e-7,  # e-7: 1.5, 1.5, 1.1, 3.3, 2.3, 3.0, 1.8, 1.2
-  'associative': 6e-7,  # e-7: 1.8, 1.3, 1.1, 1.2, 2.0, 2.7, 1.3, 1.7
-  'chunked': 1.5e-6,  # e-7: 2.5, 1.5, 2.0, 2.5, 3.2, 7.4, 1.8, 3.6
+  'scan': 7e-7,  # e-7: 1.5, 1.0, 1.1, 1.6, 2.3, 3.0, 1.8, 1.2
+  'associative': 7e-7,  # e-7: 1.8, 1.8, 1.1, 1.2, 2.0, 3.2, 1.6, 1.7
+  'chunked': 1.5e-6,  # e-7: 2.8, 1.5, 2.0, 2.5, 3.2, 7.4, 1.8, 3.6
 }
 # With bfloat16 inputs the states, float32, keep to the table above. The others
 # are stored with 8 bits, so that 2^-8 = 3.9e-3 is theirs by rounding alone.
@@ -51,13 +51,11 @@ CASES = (
   ('scan', 17, 64, 'after', 'key'),
   ('scan', 65, 64, 'before', 'head'),
   ('associative', 1, 64, 'after', 'key'),
-  ('associative', 17, 64, 'before', 'key'),
   ('associative', 64, 64, 'after', 'head'),
   ('chunked', 1, 16, 'after', 'key'),
   ('chunked', 2, 7, 'before', 'head'),
   ('chunked', 15, 16, 'after', 'key'),
   ('chunked', 16, 16, 'after', 'head'),
-  ('chunked', 64, 16, 'before', 'head'),
   ('chunked', 17, 16, 'before', 'key'),
   ('chunked', 17, 20, 'after', 'head'),
   ('chunked', 63, 64, 'before', 'key'),
