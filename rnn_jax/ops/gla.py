@@ -7,10 +7,12 @@ BxLxHxK, or BxLxHx1 for one decay a head; -inf (a gate of 0) is allowed. The
 state, the decays and all sums are float32 whatever the inputs' dtype; y has
 v's. Read-before-update, y_t = S_{t-1}^T q_t, is `read='before'`.
 
-The chunked form keeps one state a chunk. Inside, time is cut twice: blocks of
-16 steps meet through the state, sub-blocks of 4 through keys decayed to the
-end of theirs, and steps of one sub-block pair by pair. Every factor is a
-product of decays <= 1, none is divided by, so that no gate can overflow.
+The chunked form keeps one state a chunk, and blocks of steps meet through the
+state. With a decay for each key row, sub-blocks of 4 steps in a block of 16
+meet through keys decayed to the end of theirs, and steps of one sub-block pair
+by pair: every factor is a product of decays <= 1 and none is divided by, so
+that no gate can overflow. With one decay a head, a block is three matmuls and
+a matrix of decays between its steps.
 Source: Yang et al., "Gated Linear Attention Transformers", 2024.
 """
 
@@ -26,6 +28,8 @@ IMPLS = ('auto', 'step', 'scan', 'chunked', 'associative')
 READS = ('after', 'before')
 BLOCK = 16
 SUB_BLOCK = 4
+BLOCK_BY_HEAD = 32
+FORGOTTEN = -1e4  # e^-1e4 is 0 in float32
 
 _einsum = functools.partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)
 
@@ -34,7 +38,7 @@ def step(state_BxHxKxP, q_BxHxK, k_BxHxK, v_BxHxP, loga_BxHxK, read='after'):
   """One step: the definition of the recurrence. Returns (state, y_BxHxP)."""
   return _step(
     state_BxHxKxP,
-    (q_BxHxK, k_BxHxK, v_BxHxP, jnp.exp(loga_BxHxK)),
+    (q_BxHxK, k_BxHxK, v_BxHxP, loga_BxHxK),
     read,
   )
 
@@ -84,10 +88,9 @@ def recurrence(
     x.astype(jnp.float32)
     for x in (q_BxLxHxK, k_BxLxHxK, v_BxLxHxP, loga_BxLxHxK)
   )
-  a = jnp.exp(loga)
   if starts_BxL is not None:
     # A decay of exactly 0 forgets all that came before, gradients included.
-    a = jnp.where(starts_BxL[:, :, None, None] != 0, 0.0, a)
+    loga = jnp.where(starts_BxL[:, :, None, None] != 0, -jnp.inf, loga)
   run = {
     'step': _single,
     'scan': _scan,
@@ -96,9 +99,9 @@ def recurrence(
   }[impl]
   state = state_BxHxKxP.astype(jnp.float32)
   if read == 'before':
-    state, y = _read_before(run, state, q, k, v, a, starts_BxL)
+    state, y = _read_before(run, state, q, k, v, loga, starts_BxL)
   else:
-    state, y = run(state, q, k, v, a)
+    state, y = run(state, q, k, v, loga)
   return state, y.astype(v_BxLxHxP.dtype)
 
 
@@ -140,56 +143,57 @@ def _log_once(impl):
 
 
 def _step(state, inputs, read='after'):
-  q, k, v, a = (x.astype(jnp.float32) for x in inputs)
+  q, k, v, loga = (x.astype(jnp.float32) for x in inputs)
   old = state.astype(jnp.float32)
-  new = a[..., None] * old + k[..., None] * v[..., None, :]
+  new = jnp.exp(loga)[..., None] * old + k[..., None] * v[..., None, :]
   # A product and a sum, since a matmul of one row has no faster form.
   seen = new if read == 'after' else old
   return new, jnp.sum(q[..., None] * seen, -2)
 
 
-def _read_before(run, state, q, k, v, a, starts):
+def _read_before(run, state, q, k, v, loga, starts):
   """y_t = S_{t-1}^T q_t is the usual read one step earlier."""
   first = _einsum('bhk,bhkp->bhp', q[:, 0], state)[:, None]
   q = jnp.concatenate([q[:, 1:], jnp.zeros_like(q[:, :1])], 1)
-  state, y = run(state, q, k, v, a)
+  state, y = run(state, q, k, v, loga)
   y = jnp.concatenate([first, y[:, :-1]], 1)
   if starts is not None:
     y = jnp.where(starts[:, :, None, None] != 0, 0.0, y)
   return state, y
 
 
-def _single(state, q, k, v, a):
-  state, y = _step(state, (q[:, 0], k[:, 0], v[:, 0], a[:, 0]))
+def _single(state, q, k, v, loga):
+  state, y = _step(state, (q[:, 0], k[:, 0], v[:, 0], loga[:, 0]))
   return state, y[:, None]
 
 
-def _scan(state, q, k, v, a):
-  by_time = tuple(x.swapaxes(0, 1) for x in (q, k, v, a))
+def _scan(state, q, k, v, loga):
+  by_time = tuple(x.swapaxes(0, 1) for x in (q, k, v, loga))
   state, y = jax.lax.scan(_step, state, by_time)
   return state, y.swapaxes(0, 1)
 
 
-def _associative(state, q, k, v, a):
+def _associative(state, q, k, v, loga):
   def compose(first, second):
     (a_1, b_1), (a_2, b_2) = first, second
     return a_1 * a_2, a_2 * b_1 + b_2
 
   # The initial state is one more step in front, with nothing to decay.
   kv = jnp.concatenate([state[:, None], k[..., None] * v[..., None, :]], 1)
+  a = jnp.exp(loga)
   a = jnp.concatenate([jnp.ones_like(a[:, :1]), a], 1)[..., None]
   _, states = jax.lax.associative_scan(compose, (a, kv), axis=1)
   return states[:, -1], _einsum('blhk,blhkp->blhp', q, states[:, 1:])
 
 
-def _chunked(state, q, k, v, a, chunk_length):
+def _chunked(state, q, k, v, loga, chunk_length):
   B, L, H, K = q.shape
-  block = _block_length(chunk_length)
+  block = _block_length(chunk_length, by_head=loga.shape[-1] < K)
   chunk = min(chunk_length, -(-L // block) * block)
   pad = -L % chunk
-  q, k, v = (_pad_time(x, pad, 0.0) for x in (q, k, v))
-  a = _pad_time(a, pad, 1.0)
-  blocks = tuple(_to_blocks(x, chunk, block) for x in (q, k, v, a))
+  blocks = tuple(
+    _to_blocks(_pad_time(x, pad), chunk, block) for x in (q, k, v, loga)
+  )
   state = state.reshape(B * H, K, -1)
   state, y = jax.lax.scan(jax.checkpoint(_chunk), state, blocks)
   # y is chunks x blocks x BH x steps x P.
@@ -197,14 +201,15 @@ def _chunked(state, q, k, v, a, chunk_length):
   return state.reshape(B, H, K, -1), y.reshape(B, L + pad, H, -1)[:, :L]
 
 
-def _block_length(chunk_length):
-  """The longest block that divides a chunk and is no longer than BLOCK."""
-  return max(n for n in range(1, BLOCK + 1) if chunk_length % n == 0)
+def _block_length(chunk_length, by_head):
+  """The longest block that divides a chunk and is no longer than allowed."""
+  most = BLOCK_BY_HEAD if by_head else BLOCK
+  return max(n for n in range(1, most + 1) if chunk_length % n == 0)
 
 
-def _pad_time(x, pad, value):
-  widths = [(0, 0), (0, pad), (0, 0), (0, 0)]
-  return jnp.pad(x, widths, constant_values=value) if pad else x
+def _pad_time(x, pad):
+  """Adds steps that write nothing, forget nothing, and are not read."""
+  return jnp.pad(x, [(0, 0), (0, pad), (0, 0), (0, 0)]) if pad else x
 
 
 def _to_blocks(x, chunk, block):
@@ -216,8 +221,10 @@ def _to_blocks(x, chunk, block):
 
 
 def _chunk(state, inputs):
-  q, k, v, a = inputs
-  scores, k_to_end, decay = _scores(q, k, a)
+  q, k, v, loga = inputs
+  by_head = loga.shape[-1] < k.shape[-1]
+  scores_of = _head_scores if by_head else _key_scores
+  scores, k_to_end, decay = scores_of(q, k, loga)
   y_within = _einsum('nmij,nmjp->nmip', scores, v)
   written = _einsum('nmjk,nmjp->nmkp', k_to_end, v)
   q_from_start = q * decay
@@ -228,23 +235,33 @@ def _chunk(state, inputs):
   return state, jnp.stack(y)
 
 
-def _scores(q, k, a):
-  """What block-mates say to each other, over the last two axes (steps, K).
+def _head_scores(q, k, loga):
+  """What block-mates say to each other, with one decay a head.
+
+  Log-decays are added up between each pair of steps by a matmul with zeros and
+  ones, rather than as differences of two cumulative sums, which lose digits.
 
   Returns:
     scores: ..., steps i x steps j: sum_K q_i k_j prod_{j<t<=i} a_t for j <= i.
     k_to_end: k_j prod_{t>j} a_t.
     decay: prod_{t<=i} a_t.
   """
-  if a.shape[-1] == q.shape[-1]:
-    return _pair_scores(q, k, a)
-  # One decay a head leaves the sum over K: it is a matmul.
-  ones = jnp.ones_like(a)
-  between, to_end, decay = _pair_scores(ones, ones, a)
-  return _einsum('...ik,...jk->...ij', q, k) * between, k * to_end, decay
+  loga = jnp.maximum(loga[..., 0], FORGOTTEN)  # -inf times zero is no zero
+  steps = loga.shape[-1]
+  upto = jnp.tril(jnp.ones((steps, steps)))  # 1 where t <= i
+  behind = jnp.tril(jnp.ones((steps, steps), bool), -1).T  # j x t: t > j
+  spans = jnp.where(behind, loga[..., None, :], 0.0)
+  spans = _einsum('...jt,it->...ji', spans, upto)
+  between = jnp.where(behind | jnp.eye(steps, dtype=bool), jnp.exp(spans), 0.0)
+  scores = _einsum('...jk,...ik->...ji', k, q) * between
+  to_end = between[..., -1:]
+  decay = jnp.exp(_einsum('...t,it->...i', loga, upto))[..., None]
+  return scores.swapaxes(-1, -2), k * to_end, decay
 
 
-def _pair_scores(q, k, a):
+def _key_scores(q, k, loga):
+  """As `_head_scores`, with a decay for each key row."""
+  a = jnp.exp(loga)
   *batch, steps, width = q.shape
   sub = max(n for n in range(1, SUB_BLOCK + 1) if steps % n == 0)
   q, k, a = (x.reshape(*batch, steps // sub, sub, width) for x in (q, k, a))

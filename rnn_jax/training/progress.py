@@ -64,16 +64,16 @@ class Display:
 def evaluation_table(row):
   """The rows of `evaluate.evaluate_run` for a reader."""
   lines = [
-      f'{row["split"]} split, step {row["step"]}: {row["tokens"]:,} tokens, '
-      f'{row["bytes"]:,} bytes',
-      f'  loss           {row["loss"]:.4f} nats a token',
-      f'  perplexity     {row["perplexity"]:.3f}',
-      f'  accuracy       {row["accuracy"]:.4f}',
+    f'{row["split"]} split, step {row["step"]}: {row["tokens"]:,} tokens, '
+    f'{row["bytes"]:,} bytes',
+    f'  loss           {row["loss"]:.4f} nats a token',
+    f'  perplexity     {row["perplexity"]:.3f}',
+    f'  accuracy       {row["accuracy"]:.4f}',
   ]
   if 'bits_per_byte' in row:
     lines += [
-        f'  bits per byte  {row["bits_per_byte"]:.4f}   this model',
-        f'                 {row["gzip"]:.4f}   gzip -9',
-        f'                 {row["xz"]:.4f}   xz -9e',
+      f'  bits per byte  {row["bits_per_byte"]:.4f}   this model',
+      f'                 {row["gzip"]:.4f}   gzip -9',
+      f'                 {row["xz"]:.4f}   xz -9e',
     ]
   return '\n'.join(lines)
