@@ -37,7 +37,7 @@ TOLERANCE = {  # measured: sigmoid, 0, 1e-30, e^-50, 1, nearly 1, mixed, large
   'step': 4e-7,  # e-7: 1.0, 1.8, 0.8, 1.5, 2.0, 1.0, 1.6, 1.1
   'scan': 7e-7,  # e-7: 1.5, 1.0, 1.1, 1.6, 2.3, 3.0, 1.8, 1.2
   'associative': 7e-7,  # e-7: 1.8, 1.8, 1.1, 1.2, 2.0, 3.2, 1.6, 1.7
-  'chunked': 1.5e-6,  # e-7: 2.8, 1.5, 2.0, 2.5, 3.2, 7.4, 1.8, 3.6
+  'chunked': 1.5e-6,  # e-7: 2.8, 1.5, 2.0, 2.5, 3.9, 7.4, 1.8, 3.6
 }
 # With bfloat16 inputs the states, float32, keep to the table above. The others
 # are stored with 8 bits, so that 2^-8 = 3.9e-3 is theirs by rounding alone.
@@ -61,6 +61,7 @@ CASES = (
   ('chunked', 63, 64, 'before', 'key'),
   ('chunked', 65, 64, 'after', 'key'),
   ('chunked', 65, 1, 'after', 'head'),
+  ('chunked', 70, 64, 'before', 'head'),
   ('chunked', 130, 7, 'after', 'key'),
   ('chunked', 130, 16, 'before', 'head'),
   ('chunked', 130, 20, 'before', 'key'),
