@@ -17,6 +17,17 @@ from rnn_jax.cells import base
 from rnn_jax.ops import precision
 
 
+def dropout(config):
+  """Dropout of a Model config, switched on by an rng 'dropout'.
+
+  Residual blocks drop a channel for all of a row's steps (Gal and Ghahramani,
+  "A Theoretically Grounded Application of Dropout in Recurrent Neural
+  Networks", 2016); plain ones each number by itself, as published.
+  """
+  over_time = (-2,) if config.block == 'residual' else ()
+  return nn.Dropout(config.dropout, broadcast_dims=over_time)
+
+
 class Mlp(nn.Module):
   """SwiGLU from D to F to D."""
 
@@ -54,7 +65,7 @@ class Block(nn.Module):
     if self.config.mlp_width:
       self.mlp_norm = nn.RMSNorm(dtype=self.policy.activations)
       self.mlp = Mlp(self.config.mlp_width, self.policy)
-    self.drop = nn.Dropout(self.config.dropout)
+    self.drop = dropout(self.config)
 
   def __call__(self, x_BxLxD, state, starts_BxL):
     """Returns (x_BxLxD, state)."""

@@ -41,7 +41,7 @@ class LanguageModel(nn.Module):
         dtype=jnp.float32,
         dot_general=self.policy.dot_general,
       )
-    self.drop = nn.Dropout(config.dropout)
+    self.drop = blocks.dropout(config)
 
   def init_state(self, B):
     """The state before a document, for B rows."""

@@ -1,0 +1,54 @@
+"""Characters of Tiny Shakespeare, the usual first 90 % and last 10 %.
+
+  python -m launch.train --config=configs/tiny_shakespeare.py \\
+      --config.data.path=PATH/input.txt --workdir=runs/tiny_shakespeare
+
+The state is carried from window to window, in training and in evaluation. The
+anchor for the validation loss is nanoGPT's Transformer of 10.7 M parameters,
+1.4697 nats a character after its training on a GPU.
+"""
+
+from rnn_jax import config as config_lib
+
+
+def get_config():
+  """Returns the config; data.path is the file."""
+  config = config_lib.default()
+
+  config.data.source = 'text'
+  config.data.path = 'input.txt'
+  config.data.split_by = 'position'
+  config.data.splits = (90, 10, 0)
+  config.data.tokenizer = 'characters'
+  config.data.layout = 'stream'
+  config.data.carry_state = True
+  config.data.stretch = 8192
+  config.data.length = 192
+  config.data.batch_size = 16
+  config.data.workers = 0
+
+  config.model.layers = 3
+  config.model.unroll = 3
+  config.model.width = 256
+  config.model.mlp_width = 512
+  config.model.dropout = 0.2
+  config.cell.heads = 4
+  config.cell.key_width = 16
+  config.cell.value_width = 64
+  config.cell.decay = 'head'
+
+  config.optimizer.learning_rate = 3e-3
+  config.optimizer.weight_decay = 0.2
+  config.schedule.warmup_steps = 100
+  config.schedule.final_learning_rate = 1e-4
+
+  config.train.steps = 4000
+  config.train.precision = 'bfloat16_operands'
+  config.train.log_every = 50
+  config.train.checkpoint_every = 500
+  config.evaluate.every = 500
+  config.evaluate.batch_size = 8
+
+  config.sample.prompt = 'ROMEO:\n'
+  config.sample.new_tokens = 400
+  return config
