@@ -70,13 +70,18 @@ class Config:
       self._refuse('convolution', 'give the number of taps, or 0')
     if not 0 <= self.dropout < 1:
       self._refuse('dropout', 'give a number in [0, 1)')
-    every, impl = config.remat.every, config.recurrence.impl
-    if isinstance(every, int) and impl in ('auto', 'chunked'):
-      if every > gla.BLOCK and every % gla.BLOCK:
-        raise errors.InputError(
-          f'remat.every={every}: chunks keep the state every multiple of '
-          f'{gla.BLOCK} steps; give one, or use recurrence.impl="scan"'
-        )
+    if config.recurrence.impl in ('auto', 'chunked'):
+      for key in ('remat.every', 'recurrence.chunk_length'):
+        self._check_chunk(key, config)
+
+  def _check_chunk(self, key, config):
+    section, _, name = key.partition('.')
+    steps = getattr(getattr(config, section), name)
+    if isinstance(steps, int) and steps > gla.BLOCK and steps % gla.BLOCK:
+      raise errors.InputError(
+        f'{key}={steps}: chunks above {gla.BLOCK} steps are multiples of it; '
+        'give one, or use recurrence.impl="scan"'
+      )
 
   def _refuse(self, key, remedy):
     raise errors.InputError(f'cell.{key}={getattr(self, key)!r}: {remedy}')
@@ -225,7 +230,7 @@ class Cell(base.Cell):
     config = self.config
     if inputs is not None:
       inputs, qkv = causal_convolution.convolve(
-        inputs, qkv, self.taps, starts_BxL
+        inputs, qkv, self.taps.astype(qkv.dtype), starts_BxL
       )
       inputs = inputs.astype(jnp.float32)
     if self._improved:

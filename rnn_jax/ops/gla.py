@@ -189,8 +189,10 @@ def _associative(state, q, k, v, loga):
 def _chunked(state, q, k, v, loga, chunk_length):
   B, L, H, K = q.shape
   block = _block_length(chunk_length, by_head=loga.shape[-1] < K)
-  chunk = min(chunk_length, -(-L // block) * block)
-  pad = -L % chunk
+  # As many chunks as that length needs, but no longer than they must be.
+  chunks = -(-L // chunk_length)
+  chunk = -(-L // (chunks * block)) * block
+  pad = chunks * chunk - L
   blocks = tuple(
     _to_blocks(_pad_time(x, pad), chunk, block) for x in (q, k, v, loga)
   )

@@ -123,3 +123,16 @@ def test_a_stack_has_states_for_each_layer_and_row():
   _, stacked = build()[0].init_state(5)
   shapes = [leaf.shape[:2] for leaf in jax.tree.leaves(stacked)]
   assert shapes and set(shapes) == {(R, 5)}
+
+
+@pytest.mark.parametrize('block', ('residual', 'plain'))
+def test_residual_blocks_drop_a_channel_for_all_steps(block):
+  config = config_lib.Model(block=block, dropout=0.5)
+  ones = jnp.ones((4, 16, 8))
+  rngs = {'dropout': jax.random.key(0)}
+  dropped = np.array(
+    blocks.dropout(config).apply({}, ones, deterministic=False, rngs=rngs)
+  )
+  same = (dropped == dropped[:, :1]).all()
+  assert same == (block == 'residual')
+  assert set(np.unique(dropped)) == {0.0, 2.0}

@@ -1,0 +1,144 @@
+"""The rules of a config: ranges, choices, and fields that must agree."""
+
+from rnn_jax import errors
+
+CHOICES = {
+  'data.split_by': ('document', 'position'),
+  'data.tokenizer': ('bytes', 'characters', 'bpe'),
+  'data.pre_tokenizer': ('byte_level', 'whitespace'),
+  'data.layout': ('buckets', 'packed', 'stream'),
+  'model.block': ('residual', 'plain'),
+  'recurrence.impl': ('auto', 'scan', 'chunked', 'associative'),
+  'train.precision': ('float32', 'bfloat16', 'bfloat16_operands'),
+}
+AT_LEAST = {
+  'data.length': 1,
+  'data.buckets': 1,
+  'data.batch_size': 1,
+  'data.tokens_per_batch': 0,
+  'data.stretch': 1,
+  'data.workers': 0,
+  'data.prefetch': 0,
+  'model.layers': 1,
+  'model.width': 1,
+  'model.embedding_width': 0,
+  'model.mlp_width': 0,
+  'model.unroll': 1,
+  'recurrence.chunk_length': 1,
+  'schedule.warmup_steps': 0,
+  'train.steps': 1,
+  'train.seed': 0,
+  'train.accumulate': 1,
+  'train.log_every': 1,
+  'train.checkpoint_every': 1,
+  'train.keep_checkpoints': 1,
+  'train.max_skipped_steps': 1,
+  'evaluate.every': 0,
+  'evaluate.batch_size': 1,
+  'evaluate.length': 0,
+  'evaluate.patience': 0,
+  'optimizer.learning_rate': 0,
+  'optimizer.eps': 0,
+  'optimizer.weight_decay': 0,
+  'optimizer.clip_norm': 0,
+  'schedule.final_learning_rate': 0,
+  'sample.new_tokens': 0,
+  'sample.temperature': 0,
+  'sample.top_k': 0,
+}
+BELOW_ONE = ('model.dropout', 'optimizer.b1', 'optimizer.b2')
+
+
+def _value(config, key):
+  section, _, name = key.partition('.')
+  return getattr(getattr(config, section), name)
+
+
+def _refuse(key, value, remedy):
+  raise errors.InputError(f'{key}={value!r}: {remedy}')
+
+
+def check(config):
+  """Checks a Config.
+
+  Raises:
+    InputError: values that contradict each other, or out of their range; the
+      message names the key, the value and the remedy.
+  """
+  for key, choices in CHOICES.items():
+    if (value := _value(config, key)) not in choices:
+      _refuse(key, value, f'choose one of {choices}')
+  for key, least in AT_LEAST.items():
+    if (value := _value(config, key)) < least:
+      _refuse(key, value, f'give {least} or more')
+  for key in BELOW_ONE:
+    if not 0 <= (value := _value(config, key)) < 1:
+      _refuse(key, value, 'give a number in [0, 1)')
+  _check_data(config)
+  _check_model(config)
+  _check_remat(config)
+  config.cell.check(config)
+
+
+def _check_data(config):
+  data = config.data
+  if len(data.splits) != 3 or sum(data.splits) != 100 or min(data.splits) < 0:
+    _refuse('data.splits', data.splits, 'give three percentages with sum 100')
+  if data.splits[0] == 0:
+    _refuse('data.splits', data.splits, 'leave something to train on')
+  if list(data.boundaries) != sorted(set(data.boundaries)):
+    _refuse('data.boundaries', data.boundaries, 'give rising lengths')
+  if data.boundaries and data.boundaries[0] < 1:
+    _refuse('data.boundaries', data.boundaries, 'give lengths above 0')
+  if data.boundaries and data.boundaries[-1] != data.length:
+    _refuse(
+      'data.boundaries',
+      data.boundaries,
+      f'end with data.length={data.length}, the longest row',
+    )
+  if data.carry_state and data.layout != 'stream':
+    _refuse('data.carry_state', True, "it needs data.layout='stream'")
+  if 0 < data.tokens_per_batch < data.length * config.train.accumulate:
+    _refuse(
+      'data.tokens_per_batch',
+      data.tokens_per_batch,
+      f'give data.length * train.accumulate = '
+      f'{data.length * config.train.accumulate} or more',
+    )
+  if not data.tokens_per_batch and data.batch_size % config.train.accumulate:
+    _refuse(
+      'train.accumulate',
+      config.train.accumulate,
+      f'it must divide data.batch_size={data.batch_size}',
+    )
+
+
+def _check_model(config):
+  model = config.model
+  inner = model.embedding_width or model.width
+  if inner != model.width and model.block != 'plain':
+    _refuse(
+      'model.embedding_width',
+      inner,
+      f'a residual block needs model.width={model.width} (or 0)',
+    )
+  if inner != model.width and model.tied:
+    _refuse('model.tied', True, 'a tied head needs embedding_width = width')
+  if model.block == 'plain' and model.mlp_width:
+    _refuse('model.mlp_width', model.mlp_width, "block 'plain' has no MLP")
+  if config.schedule.warmup_steps > config.train.steps:
+    _refuse(
+      'schedule.warmup_steps',
+      config.schedule.warmup_steps,
+      f'give at most train.steps={config.train.steps}',
+    )
+
+
+def _check_remat(config):
+  every, recurrence = config.remat.every, config.recurrence
+  if isinstance(every, str) and every != 'sqrt':
+    _refuse('remat.every', every, "give a number of steps or 'sqrt'")
+  if not isinstance(every, str) and every < 0:
+    _refuse('remat.every', every, 'give 0 or more')
+  if every and recurrence.impl == 'associative':
+    _refuse('remat.every', every, "recurrence.impl 'associative' keeps all")
