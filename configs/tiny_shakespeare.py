@@ -29,12 +29,11 @@ def get_config():
 
   config.model.layers = 3
   config.model.unroll = 3
-  config.model.width = 256
-  config.model.mlp_width = 512
-  config.model.dropout = 0.15
+  config.model.width = 192
+  config.model.mlp_width = 384
   config.cell.heads = 4
   config.cell.key_width = 16
-  config.cell.value_width = 64
+  config.cell.value_width = 48
   config.cell.decay = 'head'
 
   config.optimizer.learning_rate = 3e-3
@@ -42,11 +41,11 @@ def get_config():
   config.schedule.warmup_steps = 100
   config.schedule.final_learning_rate = 1e-4
 
-  config.train.steps = 3200
+  config.train.steps = 2000
   config.train.precision = 'bfloat16_operands'
   config.train.log_every = 50
-  config.train.checkpoint_every = 400
-  config.evaluate.every = 400
+  config.train.checkpoint_every = 250
+  config.evaluate.every = 250
   config.evaluate.batch_size = 8
 
   config.sample.prompt = 'ROMEO:\n'
