@@ -20,7 +20,8 @@ def get_config():
   config.data.carry_state = True
   config.data.stretch = 8192
   config.data.length = 256
-  config.data.batch_size = 16
+  config.data.batch_size = 8
+  config.data.workers = 0
 
   config.model.layers = 3
   config.model.unroll = 3
@@ -29,15 +30,17 @@ def get_config():
   config.cell.heads = 4
   config.cell.key_width = 16
   config.cell.value_width = 48
+  config.cell.decay = 'head'
 
   config.optimizer.learning_rate = 3e-3
-  config.schedule.warmup_steps = 50
+  config.schedule.warmup_steps = 100
   config.schedule.final_learning_rate = 1e-4
 
-  config.train.steps = 700
+  config.train.steps = 1500
   config.train.precision = 'bfloat16_operands'
-  config.train.checkpoint_every = 350
-  config.evaluate.every = 350
+  config.train.log_every = 50
+  config.train.checkpoint_every = 500
+  config.evaluate.every = 500
   config.evaluate.batch_size = 32
 
   config.sample.prompt = 'def '
