@@ -23,30 +23,35 @@ def get_config():
   config.data.layout = 'stream'
   config.data.carry_state = True
   config.data.stretch = 8192
-  config.data.length = 192
-  config.data.batch_size = 16
+  config.data.length = 96
+  config.data.batch_size = 32
   config.data.workers = 0
 
   config.model.layers = 3
   config.model.unroll = 3
-  config.model.width = 192
-  config.model.mlp_width = 384
+  config.model.width = 256
+  config.model.mlp_width = 512
+  config.model.dropout = 0.1
   config.cell.heads = 4
   config.cell.key_width = 16
-  config.cell.value_width = 48
+  config.cell.value_width = 64
   config.cell.decay = 'head'
+
+  config.recurrence.chunk_length = 96
 
   config.optimizer.learning_rate = 3e-3
   config.optimizer.weight_decay = 0.1
   config.schedule.warmup_steps = 100
   config.schedule.final_learning_rate = 1e-4
 
-  config.train.steps = 2000
+  config.train.steps = 2200
   config.train.precision = 'bfloat16_operands'
   config.train.log_every = 50
-  config.train.checkpoint_every = 250
-  config.evaluate.every = 250
-  config.evaluate.batch_size = 8
+  config.train.checkpoint_every = 275
+  config.evaluate.every = 275
+  config.evaluate.batch_size = 4
+  config.evaluate.length = 192
+  config.evaluate.stretch = 32768
 
   config.sample.prompt = 'ROMEO:\n'
   config.sample.new_tokens = 400

@@ -117,6 +117,7 @@ class Evaluate:
   every: int = 200  # steps; 0: at the end alone
   batch_size: int = 32
   length: int = 0  # tokens a row; 0: data.length
+  stretch: int = 0  # bytes between resets of the state; 0: data.stretch
   patience: int = 0  # evaluations without a new best before a stop; 0: never
 
 

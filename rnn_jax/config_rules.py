@@ -36,6 +36,7 @@ AT_LEAST = {
   'evaluate.every': 0,
   'evaluate.batch_size': 1,
   'evaluate.length': 0,
+  'evaluate.stretch': 0,
   'evaluate.patience': 0,
   'optimizer.learning_rate': 0,
   'optimizer.eps': 0,

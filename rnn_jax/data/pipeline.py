@@ -254,6 +254,7 @@ def _heldout_data(config):
     config.data,
     length=evaluate.length or config.data.length,
     batch_size=evaluate.batch_size,
+    stretch=evaluate.stretch or config.data.stretch,
   )
 
 
