@@ -6,7 +6,7 @@ VENV ?= .venv
 CONFIG ?= configs/stdlib_bytes.py
 WORKDIR ?= runs/stdlib_bytes
 TRAIN_FLAGS ?=
-PYTEST_FLAGS ?=
+PYTEST_FLAGS ?= -n 2
 PIP_FLAGS ?=
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1

@@ -7,6 +7,7 @@ its best checkpoint on the held-out splits, evaluated now.
 """
 
 import json
+import pathlib
 import statistics
 
 from absl import flags
@@ -18,31 +19,45 @@ WORKDIR = flags.DEFINE_string(
 )
 
 
+NAME = flags.DEFINE_string('name', '', 'Of the row; empty: the folder.')
+
+
 def main(argv):
   del argv
+  import jax
+
   from benchmarks import rows
+  from rnn_jax import config as config_lib
+  from rnn_jax.inference import generate
   from rnn_jax.training import evaluate
   from rnn_jax.training import metrics
   from rnn_jax.training import workdir as workdir_lib
 
+  config = workdir_lib.load_config(WORKDIR.value)
   measured = metrics.read(WORKDIR.value)
   train = [row for row in measured if row['split'] == 'train']
-  curve = [
-    (row['step'], round(row['loss'], 4))
-    for row in measured
-    if row['split'] == 'validation'
-  ]
+  data = config_lib.parse(config).data
+  generator = generate.Generator.from_workdir(WORKDIR.value)
   row = rows.append(
     'runs',
     {
-      'config': workdir_lib.load_config(WORKDIR.value),
+      'name': NAME.value or pathlib.Path(WORKDIR.value).resolve().name,
+      'source': data.source,
+      'config': config,
+      'parameters': sum(x.size for x in jax.tree.leaves(generator.params)),
       'steps': train[-1]['step'],
+      'tokens': sum(row['tokens'] for row in train),
+      'seconds': sum(row['seconds'] for row in train),
       'tokens_per_second_median': statistics.median(
         row['tokens_per_second'] for row in train[1:]
       ),
       'padding_efficiency': train[-1]['padding_efficiency'],
       'peak_memory_bytes': train[-1]['peak_memory_bytes'],
-      'validation_curve': curve,
+      'validation_curve': [
+        (row['step'], round(row['loss'], 4))
+        for row in measured
+        if row['split'] == 'validation'
+      ],
       'held_out': evaluate.evaluate_run(WORKDIR.value, ''),
     },
   )

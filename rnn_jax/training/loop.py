@@ -185,6 +185,8 @@ class Run:
     row |= {
       'gradient_norm': float(values[-1]['gradient_norm']),
       'learning_rate': float(values[-1]['learning_rate']),
+      'tokens': int(real),
+      'seconds': seconds,
       'tokens_per_second': real / seconds,
       'padded_tokens_per_second': padded / seconds,
       'padding_efficiency': real / padded,
