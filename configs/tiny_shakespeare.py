@@ -3,7 +3,8 @@
   python -m launch.train --config=configs/tiny_shakespeare.py \\
       --config.data.path=PATH/input.txt --workdir=runs/tiny_shakespeare
 
-The state is carried from window to window, in training and in evaluation. The
+The state is carried from window to window, in training and in evaluation. It
+reaches 1.465 nats a character in 10 minutes on 2 cores (docs/results.md). The
 anchor for the validation loss is nanoGPT's Transformer of 10.7 M parameters,
 1.4697 nats a character after its training on a GPU.
 """

@@ -60,7 +60,7 @@ def test_workers_end_a_finite_order_anywhere(start):
 
 
 @pytest.mark.parametrize('size', (3, 400, 40000))
-def test_workers_end_at_once_however_much_they_have_made(size):
+def test_workers_end_by_themselves_however_much_they_have_made(size):
   made = grain.MapDataset.range(999).map(lambda n: np.full(size, n))
   order = ordered.Ordered(made, workers=2)
   for expected in range(20):
@@ -68,10 +68,11 @@ def test_workers_end_at_once_however_much_they_have_made(size):
     assert position == expected and (ids == expected).all()
     assert len(ids) == size
   time.sleep(0.5)  # Their buffers fill.
-  begin = time.monotonic()
+  workers = multiprocessing.active_children()
   order.close()
-  assert time.monotonic() - begin < 5
   assert not multiprocessing.active_children()
+  # Those that a full pipe holds up are killed by Grain after half a minute.
+  assert [worker.exitcode for worker in workers] == [0, 0]
 
 
 SCRIPT = """
