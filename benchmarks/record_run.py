@@ -37,6 +37,7 @@ def main(argv):
   measured = metrics.read(WORKDIR.value)
   train = [row for row in measured if row['split'] == 'train']
   data = config_lib.parse(config).data
+  config['data']['path'] = pathlib.Path(data.path).name  # not where it lay
   generator = generate.Generator.from_workdir(WORKDIR.value)
   row = rows.append(
     'runs',
