@@ -162,7 +162,7 @@ def test_print_config_shows_every_key_as_set(raw, tmp_path):
   shown = json.loads(out)
   assert shown['train']['steps'] == 77
   assert shown['model']['width'] == 16
-  assert shown.keys() == config_lib.default().keys()
+  assert shown.keys() == set(config_lib.default().keys())
 
 
 @pytest.mark.parametrize('name', ('train', 'evaluate', 'generate'))
