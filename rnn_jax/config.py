@@ -84,7 +84,7 @@ class Optimizer:
   b1: float = 0.9
   b2: float = 0.99
   eps: float = 1e-8
-  weight_decay: float = 0.01  # on matrices; not on biases, norms and gates
+  weight_decay: float = 0.01  # on kernels; not on embeddings, biases, gates
   clip_norm: float = 1.0  # 0: no clipping
 
 

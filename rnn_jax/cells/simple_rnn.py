@@ -8,8 +8,10 @@ Preset 'simple', as published, for H = 1:
 
 'modified' has v = tanh(Wv x + bv), and dropout on y. 'improved' has heads; a
 short causal convolution and a SiLU on q, k and v; an RMS norm a head on y,
-times a SiLU gate of x, before Wo. All projections of x are one matmul
-(`fused`), or one each. Optional Luong attention over past y: o = Wo [y; c].
+times a SiLU gate of x, before Wo; and no bias but the gates', which starts at
+other values for other heads, so that they forget at different speeds. All
+projections of x are one matmul (`fused`), or one each. Optional Luong attention
+over past y: o = Wo [y; c].
 
 Shapes: x BxLxD, q, k, g BxLxHxK, v, y BxLxHxP, the state BxHxKxP.
 """
@@ -45,6 +47,7 @@ class Config:
   fused: bool = True  # one projection of x rather than one each
   decay: str = 'key'  # a gate for each key row, or 'head': one for each head
   gate_bias: float = 3.0  # preset 'improved': sigmoid(3) = .95 kept a step
+  gate_spread: float = 2.0  # first head starts at gate_bias - 2, last at + 2
   convolution: int = 4  # preset 'improved': taps; 0: none
   dropout: float = 0.0  # on y
   attention: str = 'none'  # Luong attention over past y: 'dot', 'general'
@@ -129,9 +132,10 @@ class Cell(base.Cell):
         'taps', _identity_kernel, (config.convolution, self._channels)
       )
     if self._improved:
-      self.norm = nn.RMSNorm(dtype=jnp.float32)
+      self.norm = nn.RMSNorm(dtype=jnp.float32, use_scale=False)
+      self.gate_bias = self.param('gate_bias', self._spread_biases)
     if config.attention == 'general':
-      self.attention_weights = self._dense(self._outputs, use_bias=False)
+      self.attention_weights = self._dense(self._outputs, biased=False)
     self.output = self._dense(self.width)
     self.drop = nn.Dropout(config.dropout)
 
@@ -155,13 +159,21 @@ class Cell(base.Cell):
       return every or self.plan.chunk_length
     return -(-every // gla.BLOCK) * gla.BLOCK  # 'sqrt' is rarely a multiple
 
-  def _dense(self, width, **options):
+  def _spread_biases(self, key):
+    del key  # one value for all gates of a head, nothing drawn
+    config = self.config
+    ends = config.gate_bias - config.gate_spread
+    ends = (ends, config.gate_bias + config.gate_spread)
+    biases_H = jnp.linspace(*ends, config.heads)
+    return jnp.repeat(biases_H, config.widths['gate'] // config.heads)
+
+  def _dense(self, width, biased=True):
     return nn.Dense(
       width,
+      use_bias=biased and not self._improved,
       dtype=self.policy.activations,
       dot_general=self.policy.dot_general,
       kernel_init=nn.initializers.xavier_uniform(),
-      **options,
     )
 
   def init_state(self, B):
@@ -183,7 +195,7 @@ class Cell(base.Cell):
     else:
       parts = {name: f(x_BxLxD) for name, f in self.projections.items()}
     raw = parts['gate'].astype(jnp.float32)
-    raw = raw + config.gate_bias if self._improved else raw
+    raw = raw + self.gate_bias[None, None] if self._improved else raw
     loga = jax.nn.log_sigmoid(raw).reshape(*raw.shape[:-1], config.heads, -1)
     qkv = jnp.concatenate([parts['query'], parts['key'], parts['value']], -1)
     return Projected(qkv, loga, parts.get('output_gate'))
@@ -254,14 +266,9 @@ def separate_projections(params, config):
   """Parameters of a fused cell as those of one with `fused=False`."""
   params = dict(params)
   fused = params.pop('projection')
-  kernels, biases = (
-    _split(fused[name], config.widths) for name in ('kernel', 'bias')
-  )
+  parts = {leaf: _split(x, config.widths) for leaf, x in fused.items()}
   for name in config.widths:
-    params[f'projections_{name}'] = {
-      'kernel': kernels[name],
-      'bias': biases[name],
-    }
+    params[f'projections_{name}'] = {leaf: parts[leaf][name] for leaf in parts}
   return params
 
 
@@ -270,8 +277,8 @@ def fuse_projections(params, config):
   params = dict(params)
   parts = [params.pop(f'projections_{name}') for name in config.widths]
   params['projection'] = {
-    name: jnp.concatenate([part[name] for part in parts], -1)
-    for name in ('kernel', 'bias')
+    leaf: jnp.concatenate([part[leaf] for part in parts], -1)
+    for leaf in parts[0]
   }
   return params
 

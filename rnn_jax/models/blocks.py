@@ -3,9 +3,12 @@
 'residual':  x = x + cell(norm(x));  x = x + mlp(norm(x)) where F > 0
 'plain':     x = cell(x), the published stack
 
-The MLP is SwiGLU, W2 (silu(Wg x) * Wu x) (Shazeer, "GLU Variants Improve
-Transformer", 2020). Layers are one program run R times by `nn.scan` over
-parameters stacked on a leading axis R, the states' too.
+norm is RMSNorm (Zhang and Sennrich, "Root Mean Square Layer Normalization",
+2019) without a scale, which the matmul after it can hold.
+
+The MLP is SwiGLU, W_down (silu(W_gate x) * W_up x) (Shazeer, "GLU Variants
+Improve Transformer", 2020). Layers are one program run R times by `nn.scan`
+over parameters stacked on a leading axis R, the states' too.
 """
 
 import flax.linen as nn
@@ -28,6 +31,11 @@ def dropout(config):
   return nn.Dropout(config.dropout, broadcast_dims=over_time)
 
 
+def rms_norm(policy):
+  """The norm before a cell, an MLP and the head; see the module's docstring."""
+  return nn.RMSNorm(dtype=policy.activations, use_scale=False)
+
+
 class Mlp(nn.Module):
   """SwiGLU from D to F to D."""
 
@@ -36,9 +44,9 @@ class Mlp(nn.Module):
 
   @nn.compact
   def __call__(self, x_BxLxD):
-    up = self._dense(2 * self.mlp_width, 'up')(x_BxLxD)
-    gate, value = jnp.split(up, 2, -1)
-    return self._dense(x_BxLxD.shape[-1], 'down')(nn.silu(gate) * value)
+    gate = self._dense(self.mlp_width, 'gate')(x_BxLxD)
+    up = self._dense(self.mlp_width, 'up')(x_BxLxD)
+    return self._dense(x_BxLxD.shape[-1], 'down')(nn.silu(gate) * up)
 
   def _dense(self, width, name):
     return nn.Dense(
@@ -61,9 +69,9 @@ class Block(nn.Module):
   def setup(self):
     self.cell = make_cell(self)
     if self.config.block == 'residual':
-      self.cell_norm = nn.RMSNorm(dtype=self.policy.activations)
+      self.cell_norm = rms_norm(self.policy)
     if self.config.mlp_width:
-      self.mlp_norm = nn.RMSNorm(dtype=self.policy.activations)
+      self.mlp_norm = rms_norm(self.policy)
       self.mlp = Mlp(self.config.mlp_width, self.policy)
     self.drop = dropout(self.config)
 

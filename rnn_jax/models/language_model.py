@@ -34,7 +34,7 @@ class LanguageModel(nn.Module):
     )
     self.stack = blocks.Stack(config, self.cell_config, self.plan, self.policy)
     if config.block == 'residual':
-      self.norm = nn.RMSNorm(dtype=self.policy.activations)
+      self.norm = blocks.rms_norm(self.policy)
     if not config.tied:
       self.head = nn.Dense(
         self.vocabulary,

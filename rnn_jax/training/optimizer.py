@@ -6,7 +6,7 @@ Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019.
 import jax
 import optax
 
-DECAYED = ('kernel', 'embedding')  # matrices; not biases, norms, taps
+DECAYED = 'kernel'  # matrices; not embeddings, biases, norms, taps
 
 
 def make(config, schedule):
@@ -27,4 +27,4 @@ def make(config, schedule):
 
 def decay_mask(params):
   """True for the parameters that weight decay shrinks."""
-  return jax.tree.map_with_path(lambda path, _: path[-1].key in DECAYED, params)
+  return jax.tree.map_with_path(lambda path, _: path[-1].key == DECAYED, params)

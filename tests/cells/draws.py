@@ -13,15 +13,15 @@ def normal(*shape, seed=0):
 def parameters(init, *inputs):
   """What `init(key, *inputs)` makes, away from the zeros and ones of its start.
 
-  Those would hide mistakes: a bias that is not added, a scale left out.
+  Those would hide mistakes: a bias that is not added.
   """
   rng = np.random.default_rng(0)
 
   def draw(path, like):
     spread = rng.normal(size=like.shape)
     name = path[-1].key
-    if name in ('scale', 'bias'):
-      return jnp.asarray(0.2 * spread + (name == 'scale'), like.dtype)
+    if name.endswith('bias'):
+      return jnp.asarray(0.2 * spread, like.dtype)
     return jnp.asarray(spread * like.shape[-2] ** -0.5, like.dtype)
 
   shapes = jax.eval_shape(init, jax.random.key(0), *inputs)

@@ -80,7 +80,7 @@ def improved(params, x, config):
   past = np.pad(np.concatenate([q, k, v], -1), [(W - 1, 0), (0, 0)])
   mixed = sum(params['taps'][d] * past[W - 1 - d :][: len(x)] for d in range(W))
   q, k, v = np.split(silu(mixed), [H * K, 2 * H * K], -1)
-  g = sigmoid(g + config.gate_bias)
+  g = sigmoid(g + params['gate_bias'])
   S, out = np.zeros((H, K, P)), []
   for t in range(len(x)):
     for h in range(H):
@@ -89,7 +89,7 @@ def improved(params, x, config):
       S[h] = a[:, None] * S[h] + written
     y = np.einsum('hkp,hk->hp', S, q[t].reshape(H, K))
     y = y / np.sqrt((y**2).mean(-1, keepdims=True) + 1e-6)
-    out.append((y * params['norm']['scale']).reshape(-1))
+    out.append(y.reshape(-1))
   return dense(params['output'], np.stack(out) * silu(gate))
 
 
@@ -100,6 +100,15 @@ def test_the_improved_preset_is_what_its_docstring_says(decay):
   params = float64(variables['params'])
   want = [improved(params, row, cell.config) for row in np.float64(x)]
   assert_close(got, np.stack(want))
+
+
+@pytest.mark.parametrize('decay', simple_rnn.DECAYS)
+def test_heads_start_with_gates_spread_from_fast_to_slow(decay):
+  config = simple_rnn.Config(heads=3, key_width=2, decay=decay, gate_bias=2.0)
+  cell = simple_rnn.Cell(config, D)
+  init = cell.init(jax.random.key(0), cell.init_state(B), jnp.zeros((B, 1, D)))
+  want = np.repeat([0.0, 2.0, 4.0], 2 if decay == 'key' else 1)
+  np.testing.assert_array_equal(init['params']['gate_bias'], want)
 
 
 @pytest.mark.parametrize('attention', ('dot', 'general'))

@@ -35,8 +35,8 @@ def assert_close(got, want):
     np.testing.assert_allclose(a, b, rtol=0, atol=CLOSE * abs(b).max())
 
 
-def rms_norm(params, x):
-  return x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-6) * params['scale']
+def rms_norm(x):
+  return x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-6)
 
 
 @jax.jit
@@ -50,13 +50,12 @@ def by_hand(config, params, x):
   params = jax.tree.map(np.asarray, params)
   if config.block == 'plain':
     return run_cell(params['cell'], x)
-  state, y = run_cell(params['cell'], rms_norm(params['cell_norm'], x))
+  state, y = run_cell(params['cell'], rms_norm(x))
   x = x + np.asarray(y)
   if config.mlp_width:
-    up = rms_norm(params['mlp_norm'], x) @ params['mlp']['up']['kernel']
-    gate, value = np.split(up, 2, -1)
-    down = params['mlp']['down']['kernel']
-    x = x + (gate / (1 + np.exp(-gate)) * value) @ down
+    mlp = {name: dense['kernel'] for name, dense in params['mlp'].items()}
+    gate, up = rms_norm(x) @ mlp['gate'], rms_norm(x) @ mlp['up']
+    x = x + (gate / (1 + np.exp(-gate)) * up) @ mlp['down']
   return state, x
 
 

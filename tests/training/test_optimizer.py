@@ -59,7 +59,7 @@ def test_gradients_are_clipped_by_their_global_norm():
   np.testing.assert_allclose(mu['b'], [0.0, 0.08], rtol=1e-6)
 
 
-def test_biases_norms_and_taps_do_not_decay():
+def test_only_kernels_decay():
   params = {
     'cell': {'kernel': 0, 'bias': 0, 'taps': 0},
     'norm': {'scale': 0},
@@ -68,5 +68,5 @@ def test_biases_norms_and_taps_do_not_decay():
   assert optimizer.decay_mask(params) == {
     'cell': {'kernel': True, 'bias': False, 'taps': False},
     'norm': {'scale': False},
-    'embedding': {'embedding': True},
+    'embedding': {'embedding': False},
   }
