@@ -3,7 +3,7 @@
   python -m benchmarks.accuracy
 
 Compares outputs, final state and all gradients with the loop of
-tests/ops/gla_oracle.py, for each kind of gate, with resets, and for float32
+rnn_jax/ops/gla_oracle.py, for each kind of gate, with resets, and for float32
 and bfloat16 inputs. Errors are relative to the largest number of the oracle's
 tensor. Adds rows to benchmarks/results/accuracy.jsonl and prints a table.
 """
@@ -15,36 +15,31 @@ LENGTHS = {'step': 1, 'scan': 130, 'associative': 130, 'chunked': 130}
 
 def main(argv):
   del argv
-  import jax
-  import jax.numpy as jnp
-
   from benchmarks import rows
-  from tests.ops import test_gla
+  from rnn_jax import selfcheck
 
-  gates = list(test_gla.GATES)
+  gates = list(selfcheck.GATES)
   print('| implementation | inputs |', ' | '.join(gates), '|')
   print('|' + ' --- |' * (len(gates) + 2))
   for impl, length in LENGTHS.items():
-    for dtype in (jnp.float32, jnp.bfloat16):
-      with jax.transfer_guard('allow'):  # the tests hand over NumPy arrays
-        found = _largest(test_gla, impl, length, dtype)
-      name = jnp.dtype(dtype).name
-      values = {'impl': impl, 'L': length, 'inputs': name, 'errors': found}
+    for dtype in ('float32', 'bfloat16'):
+      found = _largest(selfcheck, impl, length, dtype)
+      values = {'impl': impl, 'L': length, 'inputs': dtype, 'errors': found}
       rows.append('accuracy', values)
       cells = ' | '.join(f'{found[gate]:.1e}' for gate in gates)
-      print(f'| {impl} | {name} | {cells} |', flush=True)
+      print(f'| {impl} | {dtype} | {cells} |', flush=True)
 
 
-def _largest(test_gla, impl, length, dtype):
+def _largest(selfcheck, impl, length, dtype):
   """The largest error by gate, over decays, reads, starts and tensors."""
-  largest = dict.fromkeys(test_gla.GATES, 0.0)
+  largest = dict.fromkeys(selfcheck.GATES, 0.0)
   for decay in ('key', 'head'):
-    drawn = test_gla.draw(length, decay, dtype)
+    drawn = selfcheck.draw(length, decay, dtype)
     for read in ('after', 'before'):
-      errors = test_gla.errors(*drawn, impl=impl, read=read).values()
+      errors = selfcheck.errors(*drawn, impl=impl, read=read).values()
       by_row = [max(row) for row in zip(*errors, strict=True)]
       for row, error in enumerate(by_row):
-        gate = list(test_gla.GATES)[row // len(test_gla.STARTS)]
+        gate = list(selfcheck.GATES)[row // len(selfcheck.STARTS)]
         largest[gate] = max(largest[gate], float(error))
   return largest
 

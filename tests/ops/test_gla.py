@@ -1,11 +1,7 @@
 """Each implementation against the float64 oracle, values and gradients.
 
-The rows of a batch differ in their gates, so that one compilation serves all
-kinds. Errors are relative to the largest number of the oracle's tensor (of
-that row); where the oracle is all zeros, so must the answer be.
+The inputs, the measure of error and the bounds are the self-check's.
 """
-
-import functools
 
 import hypothesis
 import jax
@@ -14,34 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
+from rnn_jax import selfcheck
 from rnn_jax.ops import gla
-from tests.ops import gla_oracle
-
-GATES = {
-  'sigmoid': lambda rng, shape: -np.logaddexp(0, -rng.normal(size=shape)),
-  'zero': lambda rng, shape: np.full(shape, -np.inf),
-  '1e-30': lambda rng, shape: np.full(shape, np.log(1e-30)),
-  'exp(-50)': lambda rng, shape: np.full(shape, -50.0),
-  'one': lambda rng, shape: np.zeros(shape),
-  'nearly one': lambda rng, shape: -1e-4 * rng.exponential(size=shape),
-  'mixture': lambda rng, shape: rng.choice(
-    [-np.inf, -1e4, np.log(1e-30), -50, -1, -1e-6, 0], size=shape
-  ),
-  'large values': lambda rng, shape: -rng.exponential(size=shape),
-}
-STARTS = ('none', 'first', 'several')  # one row of each kind of gate for each
-SCALES = {'q': 1e12, 'k': 1e-9, 'v': 1e15}  # of the row 'large values'
-
-# The largest error of any tensor with float32 inputs.
-TOLERANCE = {  # measured: sigmoid, 0, 1e-30, e^-50, 1, nearly 1, mixed, large
-  'step': 4e-7,  # e-7: 1.0, 1.8, 0.8, 1.5, 2.0, 1.0, 1.6, 1.1
-  'scan': 7e-7,  # e-7: 1.5, 1.0, 1.1, 1.6, 2.3, 3.0, 1.8, 1.2
-  'associative': 7e-7,  # e-7: 1.8, 1.8, 1.1, 1.2, 2.0, 3.2, 1.6, 1.7
-  'chunked': 1.5e-6,  # e-7: 2.8, 1.5, 2.0, 2.5, 3.9, 7.4, 1.8, 3.6
-}
-# With bfloat16 inputs the states, float32, keep to the table above. The others
-# are stored with 8 bits, so that 2^-8 = 3.9e-3 is theirs by rounding alone.
-TOLERANCE_BFLOAT16 = 2**-8 + 1e-6  # measured: 3.5e-3 (chunked: 3.8e-3)
+from rnn_jax.ops import gla_oracle
 
 # impl, L, chunk_length, read, decay
 CASES = (
@@ -76,68 +47,12 @@ CASES_BFLOAT16 = (
 )
 
 
-@functools.partial(jax.jit, static_argnames=('impl', 'chunk_length', 'read'))
-def both_ways(inputs, starts, cotangents, impl, chunk_length, read):
-  """The state and y, and the gradients of all inputs."""
-
-  def run(*x):
-    return gla.recurrence(
-      *x, starts_BxL=starts, impl=impl, chunk_length=chunk_length, read=read
-    )
-
-  out, back = jax.vjp(run, *inputs)
-  return out, gla_oracle.Inputs(*back(cotangents))
-
-
-def draw(L, decay='key', dtype=jnp.float32, H=2, K=3, P=4, seed=0):
-  """Inputs, starts and cotangents, a row for each kind of gate and start."""
-  rng, rows = np.random.default_rng(seed), len(GATES) * len(STARTS)
-
-  def normal(*shape):
-    return rng.normal(size=(rows, *shape)).astype(np.float32)
-
-  wide = (len(STARTS), L, H, K if decay == 'key' else 1)
-  loga = np.concatenate([gate(rng, wide) for gate in GATES.values()])
-  values = {'q': normal(L, H, K), 'k': normal(L, H, K), 'v': normal(L, H, P)}
-  for name, scale in SCALES.items():
-    values[name][-len(STARTS) :] *= scale
-  values = {name: jnp.asarray(x, dtype) for name, x in values.items()}
-  loga = jnp.asarray(loga.astype(np.float32), dtype)
-  inputs = gla_oracle.Inputs(normal(H, K, P), **values, loga=loga)
-  several = (rng.random((rows, L)) < 0.15) | (np.arange(L) == L // 2)
-  kind = np.arange(rows)[:, None] % len(STARTS)
-  starts = np.where(kind == 1, np.arange(L) == 0, several & (kind == 2))
-  cotangents = normal(H, K, P), jnp.asarray(normal(L, H, P), dtype)
-  return inputs, starts.astype(np.int32), cotangents
-
-
-def errors(inputs, starts, cotangents, impl, chunk_length=64, read='after'):
-  """The error of each tensor in each row: {name: numbers of shape B}."""
-  got = both_ways(inputs, starts, cotangents, impl, chunk_length, read)
-  want = gla_oracle.forward(inputs, starts, read)
-  gradients = gla_oracle.backward(inputs, starts, *cotangents, read)
-  found = dict(zip(('state', 'y'), map(relative, got[0], want), strict=True))
-  for name in gradients._fields:
-    pair = getattr(got[1], name), getattr(gradients, name)
-    found[f'd_{name}'] = relative(*pair)
-  return found
-
-
-def relative(got, want):
-  """max |got - want| / max |want| of each row; infinite for NaN."""
-  got, want = (np.float64(x).reshape(len(x), -1) for x in (got, want))
-  wrong, size = abs(got - want).max(1), abs(want).max(1)
-  error = np.where(wrong == 0, 0.0, wrong / np.where(size > 0, size, 1e-300))
-  return np.where(np.isfinite(error), error, np.inf)
-
-
 def refused(found, tolerance):
   """The errors above a tolerance, by name, gate and kind of start."""
-  rows = [f'{gate}, starts: {start}' for gate in GATES for start in STARTS]
   return {
     f'{name} ({row})': float(error)
     for name, by_row in found.items()
-    for row, error in zip(rows, by_row, strict=True)
+    for row, error in zip(selfcheck.row_names(), by_row, strict=True)
     if not error <= tolerance
   }
 
@@ -146,8 +61,8 @@ def refused(found, tolerance):
 def test_values_and_gradients_equal_the_oracle(
   impl, L, chunk_length, read, decay
 ):
-  found = errors(*draw(L, decay), impl, chunk_length, read)
-  assert refused(found, TOLERANCE[impl]) == {}
+  found = selfcheck.errors(*selfcheck.draw(L, decay), impl, chunk_length, read)
+  assert refused(found, selfcheck.BOUNDS[impl]) == {}
 
 
 @pytest.mark.parametrize(
@@ -156,13 +71,13 @@ def test_values_and_gradients_equal_the_oracle(
 def test_16_bits_in_cost_no_more_than_their_rounding_on_the_way_out(
   impl, L, chunk_length, read, decay
 ):
-  drawn = draw(L, decay, jnp.bfloat16)
-  state, y = both_ways(*drawn, impl, chunk_length, read)[0]
+  drawn = selfcheck.draw(L, decay, 'bfloat16')
+  state, y = selfcheck.both_ways(*drawn, impl, chunk_length, read)[0]
   assert (state.dtype, y.dtype) == (jnp.float32, jnp.bfloat16)
-  found = errors(*drawn, impl, chunk_length, read)
+  found = selfcheck.errors(*drawn, impl, chunk_length, read)
   in_float32 = {name: found.pop(name) for name in ('state', 'd_state')}
-  assert refused(in_float32, TOLERANCE[impl]) == {}
-  assert refused(found, TOLERANCE_BFLOAT16) == {}
+  assert refused(in_float32, selfcheck.BOUNDS[impl]) == {}
+  assert refused(found, selfcheck.BOUND_BFLOAT16) == {}
 
 
 @hypothesis.given(
@@ -178,16 +93,16 @@ def test_16_bits_in_cost_no_more_than_their_rounding_on_the_way_out(
 def test_any_shape_equals_the_oracle(
   impl, L, chunk_length, read, decay, widths, rows
 ):
-  drawn = draw(L, decay, jnp.float32, *widths)
+  drawn = selfcheck.draw(L, decay, 'float32', *widths)
   some = jax.tree.map(lambda x: x[rows], drawn)
-  found = errors(*some, impl, chunk_length, read)
-  assert max(x.max() for x in found.values()) <= TOLERANCE[impl], found
+  found = selfcheck.errors(*some, impl, chunk_length, read)
+  assert max(x.max() for x in found.values()) <= selfcheck.BOUNDS[impl], found
 
 
 @pytest.mark.parametrize('read', gla.READS)
 def test_the_oracle_s_gradients_are_differences_of_its_values(read):
   inputs, starts, cotangents = jax.tree.map(
-    lambda x: np.float64(x[:3]), draw(5)
+    lambda x: np.float64(x[:3]), selfcheck.draw(5)
   )
   gradients = gla_oracle.backward(inputs, starts, *cotangents, read)
 

@@ -1,0 +1,57 @@
+"""Compares every implementation of the recurrence with a float64 loop.
+
+    python -m launch.selfcheck
+
+Outputs, final state and every gradient, on this machine's device, for gates
+of 0, 1 and between, resets, several shapes and number formats. Prints a table
+of errors and bounds, and exits with 1 if one is beyond its bound.
+"""
+
+import sys
+
+from absl import flags
+
+from launch import command
+
+IMPL = flags.DEFINE_string('impl', '', 'Check this one; empty: all.')
+
+
+def main(argv):
+  del argv
+  import jax
+
+  from rnn_jax import errors
+  from rnn_jax import selfcheck
+
+  chosen = [c for c in selfcheck.cases() if IMPL.value in ('', c.impl)]
+  if not chosen:
+    names = sorted({case.impl for case in selfcheck.cases()})
+    raise errors.InputError(f'impl={IMPL.value!r}: choose one of {names}')
+  print(f'{jax.devices()[0].device_kind}, jax {jax.__version__}')
+  form = '{:<12} {:>4} {:>7} {:<5} {:<7} {:<9} {:>8} {:>8}  {}'
+  header = ('impl', 'L', 'KxP', 'decay', 'read', 'inputs', 'error', 'bound')
+  print(form.format(*header, 'worst'))
+  failed = 0
+  for case in chosen:
+    result = selfcheck.check(case)
+    failed += not result.passed
+    print(
+      form.format(
+        case.impl,
+        case.L,
+        f'{case.K}x{case.P}',
+        case.decay,
+        case.read,
+        case.dtype,
+        f'{result.error:.1e}',
+        f'{result.bound:.1e}',
+        result.where if result.passed else f'WRONG: {result.where}',
+      ),
+      flush=True,
+    )
+  print(f'{len(chosen) - failed} of {len(chosen)} within their bounds')
+  sys.exit(1 if failed else 0)
+
+
+if __name__ == '__main__':
+  command.run(main)

@@ -1,0 +1,164 @@
+"""Each implementation of the recurrence on this device against a float64 loop.
+
+The rows of a batch differ in their gates and resets, so that one compilation
+serves all kinds. The error of a tensor is max |got - want| / max |want| in a
+row: outputs, the final state, and the gradients of all five inputs. Where the
+loop's tensor is all zeros, so must the answer be.
+"""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from rnn_jax.ops import gla
+from rnn_jax.ops import gla_oracle
+
+GATES = {
+  'sigmoid': lambda rng, shape: -np.logaddexp(0, -rng.normal(size=shape)),
+  'zero': lambda rng, shape: np.full(shape, -np.inf),
+  '1e-30': lambda rng, shape: np.full(shape, np.log(1e-30)),
+  'exp(-50)': lambda rng, shape: np.full(shape, -50.0),
+  'one': lambda rng, shape: np.zeros(shape),
+  'nearly one': lambda rng, shape: -1e-4 * rng.exponential(size=shape),
+  'mixture': lambda rng, shape: rng.choice(
+    [-np.inf, -1e4, np.log(1e-30), -50, -1, -1e-6, 0], size=shape
+  ),
+  'large values': lambda rng, shape: -rng.exponential(size=shape),
+}
+STARTS = ('none', 'first', 'several')  # one row of each kind of gate for each
+SCALES = {'q': 1e12, 'k': 1e-9, 'v': 1e15}  # of the row 'large values'
+
+# The largest error of any tensor with float32 inputs; measured on a CPU, over
+# all kinds of rows, at widths 3x4 and 32x64.
+BOUNDS = {
+  'step': 2e-6,  # measured: 9.7e-7
+  'scan': 2e-6,  # 1.0e-6
+  'associative': 2e-6,  # 1.1e-6
+  'chunked': 2e-6,  # 7.4e-7
+}
+# With bfloat16 inputs the states, float32, keep to the table above. The others
+# are stored with 8 bits, so that 2^-8 = 3.9e-3 is theirs by rounding alone.
+BOUND_BFLOAT16 = 2**-8 + 1e-6  # measured: 3.5e-3 (chunked: 3.8e-3)
+IN_FLOAT32 = ('state', 'd_state')
+
+
+class Case(NamedTuple):
+  """What is compiled and compared."""
+
+  impl: str
+  L: int
+  K: int
+  P: int
+  decay: str = 'key'
+  read: str = 'after'
+  dtype: str = 'float32'
+
+
+class Result(NamedTuple):
+  """The worst tensor of a case, measured by its bound."""
+
+  case: Case
+  error: float
+  bound: float
+  where: str
+
+  @property
+  def passed(self):
+    return bool(self.error <= self.bound)
+
+
+def cases():
+  """Every implementation that this device can run, at several shapes."""
+  for impl in BOUNDS:
+    lengths = (1,) if impl == 'step' else (1, 17, 130)
+    for decay in ('key', 'head'):
+      for L in lengths:
+        for dtype in ('float32', 'bfloat16'):
+          read = gla.READS[L % 2]
+          yield Case(impl, L, 3, 4, decay, read, dtype)
+      yield Case(impl, lengths[-1], 32, 64, decay)
+
+
+def check(case: Case) -> Result:
+  """Runs one case."""
+  drawn = draw(case.L, case.decay, case.dtype, K=case.K, P=case.P)
+  found = errors(*drawn, case.impl, read=case.read)
+  worst = Result(case, -1.0, 1.0, '')
+  for name, by_row in found.items():
+    bound = bound_of(case, name)
+    row = int(np.argmax(by_row))
+    if by_row[row] / bound > worst.error / worst.bound:
+      where = f'{name}, gates {row_names()[row]}'
+      worst = Result(case, float(by_row[row]), bound, where)
+  return worst
+
+
+def bound_of(case: Case, tensor: str) -> float:
+  """The largest error that `tensor` may have."""
+  if case.dtype == 'bfloat16' and tensor not in IN_FLOAT32:
+    return BOUND_BFLOAT16
+  return BOUNDS[case.impl]
+
+
+def row_names() -> list[str]:
+  """What each row of `draw` holds."""
+  return [f'{gate}, starts: {start}' for gate in GATES for start in STARTS]
+
+
+@functools.partial(jax.jit, static_argnames=('impl', 'chunk_length', 'read'))
+def both_ways(inputs, starts, cotangents, impl, chunk_length, read):
+  """The state and y, and the gradients of all inputs."""
+
+  def run(*x):
+    return gla.recurrence(
+      *x, starts_BxL=starts, impl=impl, chunk_length=chunk_length, read=read
+    )
+
+  out, back = jax.vjp(run, *inputs)
+  return out, gla_oracle.Inputs(*back(cotangents))
+
+
+def draw(L, decay='key', dtype='float32', H=2, K=3, P=4, seed=0):
+  """Inputs, starts and cotangents, a row for each kind of gate and start."""
+  rng, rows = np.random.default_rng(seed), len(GATES) * len(STARTS)
+
+  def normal(*shape):
+    return rng.normal(size=(rows, *shape)).astype(np.float32)
+
+  wide = (len(STARTS), L, H, K if decay == 'key' else 1)
+  loga = np.concatenate([gate(rng, wide) for gate in GATES.values()])
+  values = {'q': normal(L, H, K), 'k': normal(L, H, K), 'v': normal(L, H, P)}
+  for name, scale in SCALES.items():
+    values[name][-len(STARTS) :] *= scale
+  values = {name: x.astype(dtype) for name, x in values.items()}
+  loga = loga.astype(np.float32).astype(dtype)
+  inputs = gla_oracle.Inputs(normal(H, K, P), **values, loga=loga)
+  several = (rng.random((rows, L)) < 0.15) | (np.arange(L) == L // 2)
+  kind = np.arange(rows)[:, None] % len(STARTS)
+  starts = np.where(kind == 1, np.arange(L) == 0, several & (kind == 2))
+  cotangents = normal(H, K, P), normal(L, H, P).astype(dtype)
+  return inputs, starts.astype(np.int32), cotangents
+
+
+def errors(inputs, starts, cotangents, impl, chunk_length=64, read='after'):
+  """The error of each tensor in each row: {name: numbers of shape B}."""
+  device = jax.device_put((inputs, starts, cotangents))
+  got = both_ways(*device, impl, chunk_length, read)
+  got = jax.device_get(got)
+  want = gla_oracle.forward(inputs, starts, read)
+  gradients = gla_oracle.backward(inputs, starts, *cotangents, read)
+  found = dict(zip(('state', 'y'), map(relative, got[0], want), strict=True))
+  for name in gradients._fields:
+    pair = getattr(got[1], name), getattr(gradients, name)
+    found[f'd_{name}'] = relative(*pair)
+  return found
+
+
+def relative(got, want):
+  """max |got - want| / max |want| of each row; infinite for NaN."""
+  got, want = (np.float64(x).reshape(len(x), -1) for x in (got, want))
+  wrong, size = abs(got - want).max(1), abs(want).max(1)
+  error = np.where(wrong == 0, 0.0, wrong / np.where(size > 0, size, 1e-300))
+  return np.where(np.isfinite(error), error, np.inf)

@@ -1,0 +1,56 @@
+"""The self-check finds what is wrong, and says where."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rnn_jax import selfcheck
+from rnn_jax.ops import gla
+from tests import tiny
+
+
+def test_every_implementation_is_checked():
+  impls = {case.impl for case in selfcheck.cases()}
+  assert impls == set(gla.IMPLS) - {'auto'}
+  for impl in impls:
+    some = [case for case in selfcheck.cases() if case.impl == impl]
+    assert {case.decay for case in some} == {'key', 'head'}
+    assert {case.dtype for case in some} == {'float32', 'bfloat16'}
+
+
+def test_the_worst_tensor_is_named():
+  case = selfcheck.Case('scan', 3, 2, 2)
+  result = selfcheck.check(case)
+  assert result.passed and 0 < result.error <= result.bound
+  assert 'gates ' in result.where
+
+
+@pytest.mark.parametrize('tensor', ('y', 'd_q', 'd_loga'))
+def test_a_wrong_tensor_is_found(monkeypatch, tensor):
+  right = selfcheck.errors
+
+  def wrong(*args, **options):
+    found = right(*args, **options)
+    found[tensor][4] = 2e-3
+    return found
+
+  monkeypatch.setattr(selfcheck, 'errors', wrong)
+  result = selfcheck.check(selfcheck.Case('scan', 3, 2, 2))
+  assert not result.passed and result.error == 2e-3
+  assert result.where == f'{tensor}, gates zero, starts: first'
+
+
+def test_what_is_no_number_is_an_infinite_error():
+  want = np.ones((2, 3))
+  got = jnp.asarray(want).at[1, 1].set(jnp.nan)
+  assert selfcheck.relative(got, want).tolist() == [0, np.inf]
+  assert selfcheck.relative(want, 0 * want)[0] > 1e299
+
+
+@pytest.mark.slow
+def test_the_command_prints_a_table_and_its_verdict():
+  code, out, err = tiny.finish(tiny.launch('selfcheck', '--impl=step'))
+  assert code == 0, err
+  assert '6 of 6 within their bounds' in out
+  code, _, err = tiny.finish(tiny.launch('selfcheck', '--impl=best'))
+  assert code == 1 and "impl='best': choose one of" in err
