@@ -103,6 +103,8 @@ class Train:
   steps: int = 1000  # optimizer steps
   seed: int = 0
   precision: str = 'float32'  # or 'bfloat16', 'bfloat16_operands'
+  label_smoothing: float = 0.0  # share of the target spread over all tokens
+  z_loss: float = 0.0  # times log^2 of the softmax's denominator
   accumulate: int = 1  # micro-batches a step; they divide the batch
   log_every: int = 20
   checkpoint_every: int = 200

@@ -28,6 +28,7 @@ AT_LEAST = {
   'schedule.warmup_steps': 0,
   'train.steps': 1,
   'train.seed': 0,
+  'train.z_loss': 0,
   'train.accumulate': 1,
   'train.log_every': 1,
   'train.checkpoint_every': 1,
@@ -47,7 +48,12 @@ AT_LEAST = {
   'sample.temperature': 0,
   'sample.top_k': 0,
 }
-BELOW_ONE = ('model.dropout', 'optimizer.b1', 'optimizer.b2')
+BELOW_ONE = (
+  'model.dropout',
+  'optimizer.b1',
+  'optimizer.b2',
+  'train.label_smoothing',
+)
 
 
 def _value(config, key):

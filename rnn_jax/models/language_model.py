@@ -15,6 +15,22 @@ from rnn_jax.models import blocks
 from rnn_jax.ops import precision
 
 
+class Head(nn.Module):
+  """The parameters of the head; a loss in blocks multiplies by them itself."""
+
+  vocabulary: int
+  width: int
+
+  @nn.compact
+  def __call__(self):
+    """Returns (kernel_DxV, bias_V)."""
+    shape = (self.width, self.vocabulary)
+    return (
+      self.param('kernel', nn.initializers.lecun_normal(), shape),
+      self.param('bias', nn.initializers.zeros, shape[1:]),
+    )
+
+
 class LanguageModel(nn.Module):
   """See the module's docstring; build it with `from_config`."""
 
@@ -36,11 +52,7 @@ class LanguageModel(nn.Module):
     if config.block == 'residual':
       self.norm = blocks.rms_norm(self.policy)
     if not config.tied:
-      self.head = nn.Dense(
-        self.vocabulary,
-        dtype=jnp.float32,
-        dot_general=self.policy.dot_general,
-      )
+      self.head = Head(self.vocabulary, config.width)
     self.drop = blocks.dropout(config)
 
   def init_state(self, B):
@@ -57,13 +69,19 @@ class LanguageModel(nn.Module):
   def __call__(self, state, tokens_BxL, starts_BxL=None):
     """Returns (state, logits_BxLxV)."""
     state, x = self.features(state, tokens_BxL, starts_BxL)
+    kernel_DxV, bias_V = self.head_weights()
+    contract = (((2,), (0,)), ((), ()))
+    logits = self.policy.dot_general(x, kernel_DxV, contract)
+    return state, logits.astype(jnp.float32) + bias_V[None, None]
+
+  def head_weights(self):
+    """Returns (kernel_DxV, bias_V), of which `logits` are made."""
     if not self.config.tied:
-      return state, self.head(x)
-    weights = self.embedding.embedding.T
-    contract = (((x.ndim - 1,), (0,)), ((), ()))
-    logits = self.policy.dot_general(x, weights, contract)
+      return self.head()
+    kernel_DxV = self.embedding.embedding.T
     # An embedding of unit variance would make logits of size sqrt(D).
-    return state, logits.astype(jnp.float32) * weights.shape[0] ** -0.5
+    kernel_DxV = kernel_DxV * kernel_DxV.shape[0] ** -0.5
+    return kernel_DxV, jnp.zeros(self.vocabulary)
 
 
 def from_config(config, vocabulary):

@@ -51,10 +51,11 @@ def dot_general(x, w, dimension_numbers, operands):
   The backward pass rounds the incoming gradient to the same format and sums
   in float32 too, where autodiff of a mixed product would multiply in float32.
   """
-  return _dot(x, w, dimension_numbers, operands)
+  return dot(x, w, dimension_numbers, operands)
 
 
-def _dot(x, w, dimension_numbers, operands):
+def dot(x, w, dimension_numbers, operands):
+  """The matmul alone, whose gradient is left to autodiff."""
   exact = jnp.dtype(operands) == jnp.float32
   return jax.lax.dot_general(
     x.astype(operands),
@@ -69,7 +70,7 @@ def _forward(x, w, dimension_numbers, operands):
   # The factors are kept as they are multiplied: half the memory in bfloat16.
   kept = x.astype(operands), w.astype(operands)
   dtypes = jnp.zeros((0,), x.dtype), jnp.zeros((0,), w.dtype)
-  return _dot(x, w, dimension_numbers, operands), (kept, dtypes)
+  return dot(x, w, dimension_numbers, operands), (kept, dtypes)
 
 
 def _backward(dimension_numbers, operands, residuals, dy):
@@ -80,8 +81,8 @@ def _backward(dimension_numbers, operands, residuals, dy):
   dy = dy.astype(operands)
   x_free = [a for a in range(x.ndim) if a not in x_axes]
   w_free = [a for a in range(w.ndim) if a not in w_axes]
-  dx = _dot(dy, w, ((range(len(x_free), dy.ndim), w_free), ((), ())), operands)
-  dw = _dot(x, dy, ((x_free, range(len(x_free))), ((), ())), operands)
+  dx = dot(dy, w, ((range(len(x_free), dy.ndim), w_free), ((), ())), operands)
+  dw = dot(x, dy, ((x_free, range(len(x_free))), ((), ())), operands)
   # dx carries w's contracted axes in rising order behind x's free ones.
   dx = _restore(dx, x_free, _paired(x_axes, w_axes))
   dw = _restore(dw, w_free, _paired(w_axes, x_axes), behind=True)

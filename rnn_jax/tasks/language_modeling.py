@@ -11,9 +11,9 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from rnn_jax.models import language_model
+from rnn_jax.ops import cross_entropy
 
 
 class Task:
@@ -27,6 +27,11 @@ class Task:
       self._bytes_V = np.array(
         [len(tokenizer.decode_bytes([i])) for i in ids], np.float32
       )
+    self._loss = cross_entropy.Options(
+      config.train.label_smoothing,
+      config.train.z_loss,
+      self.model.policy.operands,
+    )
     self._drops = max(config.model.dropout, config.cell.dropout) > 0
 
   def init_parameters(self, key):
@@ -42,26 +47,34 @@ class Task:
     """Runs the model on a batch; with a `key`, dropout is on.
 
     Returns:
-      (state, sums), sums a dict of scalars, 'loss' and 'weight' among them.
+      (state, sums), sums a dict of scalars: 'objective' is what training
+      lowers, with label smoothing and z-loss; 'loss' is in plain nats.
     """
     rngs = {'dropout': key} if key is not None and self._drops else {}
-    state, logits_BxLxV = self.model.apply(
-      {'params': params}, state, batch.tokens_BxL, batch.starts_BxL, rngs=rngs
+    variables, weights = {'params': params}, batch.weights_BxL
+    state, x_BxLxD = self.model.apply(
+      variables,
+      state,
+      batch.tokens_BxL,
+      batch.starts_BxL,
+      rngs=rngs,
+      method='features',
     )
-    nats_BxL = optax.softmax_cross_entropy_with_integer_labels(
-      logits_BxLxV.astype(jnp.float32), batch.targets_BxL
+    head = self.model.apply(variables, method='head_weights')
+    found = cross_entropy.sums(
+      x_BxLxD, *head, batch.targets_BxL, weights, self._loss
     )
-    weights = batch.weights_BxL
-    hits = jnp.argmax(logits_BxLxV, -1) == batch.targets_BxL
     sums = {
-      'loss': jnp.sum(weights * nats_BxL),
+      'objective': found.loss,
+      'loss': found.nats,
       'weight': jnp.sum(weights),
-      'hits': jnp.sum(weights * hits),
+      'hits': found.hits,
     }
     if self._bytes_V is not None:
       bytes_BxL = jnp.asarray(self._bytes_V)[batch.targets_BxL]
       sums['bytes'] = jnp.sum(weights * bytes_BxL)
-    return state, jax.lax.stop_gradient(sums) | {'loss': sums['loss']}
+    rest = jax.lax.stop_gradient(sums)
+    return state, rest | {'objective': sums['objective']}
 
   def summarize(self, sums):
     """Metrics of summed sums, Python floats: loss in nats a token, etc."""

@@ -116,7 +116,7 @@ class Steps:
       state['params'], state['carry'], batch, key
     )
     norm = optax.tree.norm(gradients)
-    finite = jnp.isfinite(sums['loss']) & jnp.isfinite(norm)
+    finite = jnp.isfinite(sums['objective']) & jnp.isfinite(norm)
     updates, optimizer = self._optimizer.update(
       gradients, state['optimizer'], state['params']
     )
@@ -157,7 +157,7 @@ class Steps:
 
   def _loss(self, params, carry, batch, key):
     carry, sums = self._run(params, carry, batch, key)
-    return sums['loss'], (jax.lax.stop_gradient(sums), carry)
+    return sums['objective'], (jax.lax.stop_gradient(sums), carry)
 
   def _run(self, params, carry, batch, key):
     if self._carries:

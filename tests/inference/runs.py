@@ -11,8 +11,11 @@ from rnn_jax.training import checkpoint
 from tests.inference import models
 
 
-def make(folder, kind=None, losses=(2.0, 1.0, 3.0)):
-  """Writes checkpoints 1, 2, ... of random models with these losses."""
+def make(folder, kind=None, losses=(2.0, 1.0, 3.0), boundary_bias=0.0):
+  """Writes checkpoints 1, 2, ... of random models with these losses.
+
+  A low `boundary_bias` makes models whose texts don't end by themselves.
+  """
   kind = kind or tokenizer.Bytes()
   config = models.config()
   model, _ = models.build(vocabulary=kind.size)
@@ -25,7 +28,10 @@ def make(folder, kind=None, losses=(2.0, 1.0, 3.0)):
   iterator = iter(grain.MapDataset.range(9).to_iter_dataset())
   for step, loss in enumerate(losses, 1):
     progress = {} if loss is None else {'held_out_loss': loss}
-    state = {'params': models.init(model, step)}
+    params = models.init(model, step)
+    bias = params['head']['bias'].at[kind.boundary].add(boundary_bias)
+    params['head'] = params['head'] | {'bias': bias}
+    state = {'params': params}
     checkpoints.save(step, state, iterator, progress)
   checkpoints.close()
   return folder

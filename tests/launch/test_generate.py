@@ -21,7 +21,8 @@ LETTERS = tokenizer.Characters('abcdef\n')
 
 @pytest.fixture(scope='module', name='run')
 def _run(tmp_path_factory):
-  return runs.make(tmp_path_factory.mktemp('run'), LETTERS, losses=(1.0,))
+  folder = tmp_path_factory.mktemp('run')
+  return runs.make(folder, LETTERS, losses=(1.0,), boundary_bias=-100.0)
 
 
 def main(**values):

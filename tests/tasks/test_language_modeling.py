@@ -49,6 +49,18 @@ def test_sums_equal_numpy(case):
   assert sums['bytes'] == (weights * bytes_).sum()
 
 
+def test_smoothing_and_z_loss_change_what_is_lowered_not_what_is_reported(case):
+  task, params, batch = case
+  raw = tiny.raw_config('unused')
+  raw.train.update({'label_smoothing': 0.1, 'z_loss': 0.01})
+  other = language_modeling.Task(config_lib.parse(raw), tokenizer_lib.Bytes())
+  state = task.init_state(3)
+  plain = task.sums(params, state, batch)[1]
+  smooth = other.sums(params, state, batch)[1]
+  assert plain['objective'] == plain['loss'] == smooth['loss']
+  assert smooth['objective'] > smooth['loss']
+
+
 def test_bits_per_byte_divide_by_bytes_not_tokens(case):
   task, *_ = case
   sums = {'loss': 100.0, 'weight': 50.0, 'hits': 5.0, 'bytes': 200.0}
