@@ -11,38 +11,63 @@ import pathlib
 import platform
 import subprocess
 
-import jax
-
 RESULTS = pathlib.Path(__file__).parent / 'results'
-PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'numpy')
+PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'numpy', 'torch')
+# What the commands of this folder write is no change of what they measure.
+WRITTEN = ('benchmarks/results', 'docs')
 
 
-def append(name, values):
-  """Adds a row to benchmarks/results/<name>.jsonl. Returns the row."""
-  row = {**values, **environment()}
-  RESULTS.mkdir(exist_ok=True)
-  with (RESULTS / f'{name}.jsonl').open('a') as file:
+def append(name, values, where=None, folder=RESULTS):
+  """Adds a row to <folder>/<name>.jsonl, from the machine `where` or this one.
+
+  Returns the row.
+  """
+  now = datetime.datetime.now(datetime.UTC)
+  row = {**values, **(environment() if where is None else where)}
+  row['time'] = now.isoformat(timespec='seconds')
+  pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
+  with (pathlib.Path(folder) / f'{name}.jsonl').open('a') as file:
     file.write(json.dumps(row) + '\n')
   return row
 
 
+def read(name, folder=RESULTS):
+  """The rows of <folder>/<name>.jsonl, the oldest first; a list."""
+  path = pathlib.Path(folder) / f'{name}.jsonl'
+  lines = path.read_text().splitlines() if path.exists() else []
+  return [json.loads(line) for line in lines]
+
+
 def environment():
   """The device, versions and commit of this process."""
-  versions = {name: importlib.metadata.version(name) for name in PACKAGES}
   return {
-    'device': _device(),
+    **_device(),
     'cores': len(os.sched_getaffinity(0)),
     'python': platform.python_version(),
-    'versions': versions,
+    'versions': dict(_versions()),
     'commit': _commit(),
-    'time': datetime.datetime.now(datetime.UTC).isoformat(timespec='seconds'),
   }
 
 
+def _versions():
+  """Pairs (package, version) of the packages that are installed."""
+  for name in PACKAGES:
+    try:
+      yield name, importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+      continue
+
+
 def _device():
+  # Imported late: a process that starts others must leave a GPU to them.
+  import jax
+
   device = jax.devices()[0]
-  if device.platform != 'cpu':
-    return device.device_kind
+  name = device.device_kind if device.platform != 'cpu' else _processor()
+  return {'device': name, 'platform': device.platform}
+
+
+def _processor():
   for line in pathlib.Path('/proc/cpuinfo').read_text().splitlines():
     if line.startswith('model name'):
       return line.partition(':')[2].strip()
@@ -51,17 +76,16 @@ def _device():
 
 def _commit():
   """The checkout's commit, with '+' where files differ from it."""
-  git = ['git', '-C', str(RESULTS.parent)]
-  commit = subprocess.run(
-    [*git, 'rev-parse', '--short=10', 'HEAD'],
-    capture_output=True,
-    text=True,
-    check=True,
-  ).stdout.strip()
-  status = subprocess.run(
-    [*git, 'status', '--porcelain', '--', ':!benchmarks/results'],
-    capture_output=True,
-    text=True,
-    check=True,
-  ).stdout
-  return commit + ('+' if status.strip() else '')
+  try:
+    commit = _git('rev-parse', '--short=10', 'HEAD')
+    excluded = [f':(top,exclude){path}' for path in WRITTEN]
+    changed = _git('status', '--porcelain', '--', *excluded)
+  except (OSError, subprocess.CalledProcessError):
+    return 'unknown'  # a copy without its history
+  return commit + ('+' if changed else '')
+
+
+def _git(*arguments):
+  git = ['git', '-C', str(RESULTS.parent), *arguments]
+  done = subprocess.run(git, capture_output=True, text=True, check=True)
+  return done.stdout.strip()

@@ -1,0 +1,89 @@
+"""Runs a case in a process of its own, and survives whatever it does."""
+
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+
+from benchmarks import cases as cases_lib
+
+ROOT = pathlib.Path(__file__).parents[1]
+COMMAND = (sys.executable, '-m', 'benchmarks.child')
+
+
+def run(case):
+  """What the case measured, a dict; on failure one with `error`.
+
+  `failure` is then 'exception', 'killed', 'timeout' or 'missing'.
+  """
+  with tempfile.TemporaryDirectory() as folder:
+    files = {name: pathlib.Path(folder, name) for name in ('case', 'result')}
+    files['case'].write_text(
+      json.dumps(case.identity() | {'repeats': case.repeats})
+    )
+    with open(pathlib.Path(folder, 'output'), 'w+') as output:
+      code = _wait(_start(case, files, output), case.timeout)
+      if code == 0 and files['result'].exists():
+        return json.loads(files['result'].read_text())
+      output.seek(0)
+      return _failure(code, case.timeout, output.read())
+
+
+def _start(case, files, output):
+  flags = [f'--{name}={path}' for name, path in files.items()]
+  return subprocess.Popen(
+    [*COMMAND, *flags],
+    cwd=ROOT,
+    env=_environment(case),
+    stdin=subprocess.DEVNULL,
+    stdout=output,
+    stderr=output,
+    start_new_session=True,
+  )
+
+
+def _environment(case):
+  """This process's variables and the case's; XLA_FLAGS add up."""
+  both = {**os.environ, **case.environment}
+  given, added = (e.get('XLA_FLAGS') for e in (os.environ, case.environment))
+  if given and added:
+    both['XLA_FLAGS'] = f'{given} {added}'
+  return both
+
+
+def _wait(process, timeout):
+  """The exit code; None if time ran out. Leaves no process behind."""
+  try:
+    return process.wait(timeout)
+  except subprocess.TimeoutExpired:
+    return None
+  finally:
+    with contextlib.suppress(ProcessLookupError):
+      os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _failure(code, timeout, output):
+  if code is None:
+    return {'failure': 'timeout', 'error': f'not done after {timeout:g} s'}
+  if code < 0:
+    name = signal.Signals(-code).name
+    return {'failure': 'killed', 'error': f'killed by {name}'}
+  last = (output.strip().splitlines() or [''])[-1][:300]
+  return {'failure': 'exception', 'error': f'exit code {code}: {last}'}
+
+
+def environment():
+  """rows.environment() of a process such as the cases run in.
+
+  Raises:
+    RuntimeError: it can't be started.
+  """
+  found = run(cases_lib.Case('environment', 'probe.environment'))
+  if 'error' in found:
+    raise RuntimeError(found['error'])
+  return found['environment']

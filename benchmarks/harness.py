@@ -1,0 +1,106 @@
+"""Runs the cases of a suite one after the other; see benchmarks.run."""
+
+import dataclasses
+import os
+import re
+
+from benchmarks import cases as cases_lib
+from benchmarks import children
+from benchmarks import rows
+from rnn_jax import errors
+
+SAME = ('device', 'commit')  # of a row that --resume takes for this run's
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+  """What to run."""
+
+  suite: str
+  only: str = ''  # a pattern that the names of cases hold
+  repeats: int = 0  # 0: each case's own
+  quick: bool = False
+  resume: bool = False
+  folder: str | os.PathLike = rows.RESULTS
+
+
+def run(request: Request) -> None:
+  """Runs the cases, appends a row for each and prints a line.
+
+  Raises:
+    InputError: a suite that doesn't exist or can't run here, a wrong pattern
+      or number.
+  """
+  suite = cases_lib.load(request.suite)
+  chosen = choose(suite.cases(request.quick), request)
+  where = children.environment()
+  _check_platform(suite, request.suite, where)
+  done = _done(request, where)
+  for number, case in enumerate(chosen, 1):
+    identity = case.identity() | {'quick': request.quick}
+    told = f'{number}/{len(chosen)} {case.name}'
+    if identity in done:
+      print(f'{told}: has its row', flush=True)
+      continue
+    values = _measure(case, where)
+    row = {'suite': request.suite, **identity, **values}
+    rows.append(request.suite, row, where, request.folder)
+    print(f'{told}: {_told(values)}', flush=True)
+
+
+def choose(cases, request):
+  """The cases that a request asks for.
+
+  Raises:
+    InputError: a pattern that is none or that no name holds.
+  """
+  try:
+    pattern = re.compile(request.only)
+  except re.error as error:
+    raise errors.InputError(f'--only={request.only!r}: {error}') from error
+  if request.repeats < 0:
+    raise errors.InputError(f'--repeats={request.repeats}: give 1 or more')
+  chosen = [case for case in cases if pattern.search(case.name)]
+  if not chosen:
+    names = [case.name for case in cases]
+    raise errors.InputError(f'--only={request.only!r}: no case of {names}')
+  if not request.repeats:
+    return chosen
+  return [dataclasses.replace(c, repeats=request.repeats) for c in chosen]
+
+
+def _check_platform(suite, name, where):
+  needed = getattr(suite, 'PLATFORM', '')
+  if needed and where['platform'] != needed:
+    raise errors.InputError(
+      f'--suite={name!r} needs a {needed.upper()}, and jax finds the '
+      f'{where["platform"]} alone: run it on a machine with one'
+    )
+
+
+def _done(request, where):
+  """The identities of rows that need not be measured again."""
+  if not request.resume:
+    return []
+  keys = ('case', 'subject', 'parameters', 'environment', 'core_limit', 'quick')
+  return [
+    {key: row.get(key) for key in keys}
+    for row in rows.read(request.suite, request.folder)
+    if all(row.get(key) == where[key] for key in SAME)
+    and row.get('failure') != 'missing'
+  ]
+
+
+def _measure(case, where):
+  if case.platform and case.platform != where['platform']:
+    error = f'needs a {case.platform}: this is {where["device"]}'
+    return {'failure': 'missing', 'error': error}
+  return children.run(case)
+
+
+def _told(values):
+  if 'error' in values:
+    return values['error']
+  if 'median' not in values:
+    return 'done'
+  return f'{values["median"]:.6g} s ± {values["deviation"]:.2g}'

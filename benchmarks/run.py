@@ -1,0 +1,44 @@
+"""Runs a suite of benchmarks: a row for each case, as soon as it is measured.
+
+  python -m benchmarks.run --suite=published [--resume] [--only=REGEX]
+
+Suites are the files of benchmarks/suites; rows go to
+benchmarks/results/<suite>.jsonl. What fails becomes a row with its error.
+--resume leaves out cases that have a row of this commit, device and these
+parameters; --quick runs everything at small sizes. Afterwards
+`python -m benchmarks.report` writes tables and plots into docs/.
+"""
+
+from absl import flags
+
+from launch import command
+
+SUITE = flags.DEFINE_string('suite', '', 'A file of benchmarks/suites.')
+RESUME = flags.DEFINE_bool('resume', False, 'Leave out what has its row.')
+ONLY = flags.DEFINE_string('only', '', 'Cases whose name holds this pattern.')
+REPEATS = flags.DEFINE_integer('repeats', 0, "0: each case's own number.")
+QUICK = flags.DEFINE_bool('quick', False, 'Small sizes: a rehearsal.')
+RESULTS = flags.DEFINE_string(
+  'results', '', 'Folder of rows; empty: benchmarks/results.'
+)
+
+
+def main(argv):
+  del argv
+  from benchmarks import harness
+  from benchmarks import rows
+
+  harness.run(
+    harness.Request(
+      suite=SUITE.value,
+      only=ONLY.value,
+      repeats=REPEATS.value,
+      quick=QUICK.value,
+      resume=RESUME.value,
+      folder=RESULTS.value or rows.RESULTS,
+    )
+  )
+
+
+if __name__ == '__main__':
+  command.run(main)
