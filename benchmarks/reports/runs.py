@@ -1,0 +1,47 @@
+"""Training runs that benchmarks.record_run has added, the newest of a name."""
+
+from benchmarks import tables
+
+HEAD = (
+  'run',
+  'parameters',
+  'steps',
+  'tokens',
+  'training',
+  'tokens/s',
+  'held-out split',
+  'nats a token',
+  'bits per byte',
+  'gzip, xz',
+  'peak memory',
+  'commit',
+)
+
+
+def cases(rows):
+  """A run is a case by its name."""
+  return [{**row, 'case': row['name']} for row in rows]
+
+
+def render(found, plots):
+  """Markdown of one machine's runs."""
+  del plots
+  return tables.table(HEAD, [_cells(row) for row in found.values()])
+
+
+def _cells(row):
+  held_out = row['held_out']
+  return (
+    row['name'],
+    f'{row["parameters"]:,}',
+    f'{row["steps"]:,}',
+    f'{row["tokens"] / 1e6:.2f} M',
+    f'{row["seconds"] / 60:.1f} min',
+    f'{row["tokens_per_second_median"]:,.0f}',
+    held_out['split'],
+    f'{held_out["loss"]:.4f}',
+    f'{held_out["bits_per_byte"]:.4f}',
+    f'{held_out["gzip"]:.3f}, {held_out["xz"]:.3f}',
+    f'{row["peak_memory_bytes"] / 2**20:,.0f} MiB',
+    row['commit'],
+  )

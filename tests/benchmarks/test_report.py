@@ -1,0 +1,187 @@
+"""Tables, claims and plots from given rows; no figure without a row."""
+
+import json
+import re
+import shutil
+
+import pytest
+
+from benchmarks import report
+from benchmarks import tables
+from benchmarks.reports import published
+from benchmarks.reports import scaling
+from rnn_jax import errors
+
+WHERE = {
+  'device': 'a processor',
+  'platform': 'cpu',
+  'cores': 2,
+  'python': '3.11',
+  'versions': {'jax': '1'},
+  'commit': 'abc',
+  'time': '2000-01-01T00:00:00',
+}
+INDEXED = 'forward: PyTorch, indexed, '
+
+
+def row(case, seconds=None, subject='ours.train_step', **others):
+  timed = {}
+  if seconds is not None:
+    keys = ('median', 'mean', 'min')
+    timed = dict.fromkeys(keys, seconds) | {'deviation': 0.0, 'repeats': 3}
+  made = {'case': case, 'subject': subject, 'parameters': {}}
+  return {**made, **timed, **WHERE, **others}
+
+
+def write(folder, name, rows):
+  lines = ''.join(json.dumps(row) + '\n' for row in rows)
+  (folder / f'{name}.jsonl').write_text(lines)
+
+
+@pytest.fixture(name='docs')
+def _docs(tmp_path):
+  folder = tmp_path / 'docs'
+  folder.mkdir()
+  return folder
+
+
+def test_marked_parts_are_renewed_and_the_rest_is_kept(docs, tmp_path):
+  page = docs / 'page.md'
+  page.write_text('before\n<!-- benchmarks: pipeline -->old<!-- end -->after\n')
+  page.write_text(page.read_text().replace('-->old', '-->\nold\n'))
+  (docs / 'other.md').write_text('nothing')
+  one = row('stream: both', 0.5, 'data.both', waiting_share=0.25)
+  write(tmp_path, 'pipeline', [one | {'tokens_per_second': 1234.0}])
+  assert report.write(docs, tmp_path) == [page]
+  text = page.read_text()
+  assert text.startswith('before\n') and text.endswith('<!-- end -->after\n')
+  assert '| stream: both | 500 ms ± 0.00 µs | 1,234 | 25.0 % |' in text
+  assert 'old' not in text
+  assert report.write(docs, tmp_path) == [page]
+  assert page.read_text() == text
+
+
+def test_without_rows_a_part_says_how_to_measure(docs, tmp_path):
+  told = report.section('decode', docs, tmp_path)
+  assert told == 'Not measured yet: `python -m benchmarks.run --suite=decode`.'
+
+
+def test_an_unknown_report_and_a_folder_without_marks_are_refused(docs):
+  with pytest.raises(errors.InputError, match='no file holds a mark'):
+    report.write(docs, docs)
+  (docs / 'a.md').write_text('<!-- benchmarks: bogus -->\n<!-- end -->')
+  with pytest.raises(errors.InputError, match='bogus'):
+    report.write(docs, docs)
+
+
+def test_the_newest_row_counts_but_a_missing_peer_hides_none():
+  lost = {'failure': 'missing', 'error': 'no torch'}
+  rows = [
+    row('a', 1.0),
+    row('a', 2.0),
+    row('a', 3.0, quick=True),
+    row('b', 4.0),
+    row('b', **lost),
+    row('c', 5.0, device='another processor', time='1999'),
+    row('c', **lost),
+    row('g', 6.0, device='a GPU', platform='gpu'),
+  ]
+  rows.insert(0, rows.pop(5))
+  found = tables.machines(rows)
+  assert {p: list(cases) for p, cases in found.items()} == {
+    'cpu': ['a', 'b', 'c'],
+    'gpu': ['g'],
+  }
+  assert found['cpu']['a']['median'] == 2.0
+  assert found['cpu']['b']['median'] == 4.0
+  assert found['cpu']['c']['error'] == 'no torch'
+
+
+def test_claims_are_confirmed_or_corrected_by_what_was_measured():
+  rows = [
+    row(f'{INDEXED}separate, batch 1', 0.7, sequences=1),
+    row(f'{INDEXED}separate, batch 32', 3.2, sequences=32),
+    row(f'{INDEXED}fused, batch 32', 6.4, sequences=32),
+    row('generation: PyTorch, indexed, rerun', 1.0),
+  ]
+  batches, fused, checkpointed, stepwise, *_ = published.claims(
+    {row['case']: row for row in rows}
+  )
+  assert batches.endswith('7.21 times as fast: **confirmed**, 7 times here.')
+  assert fused.endswith('1.02 times as fast: **corrected**, 0.5 times here.')
+  assert checkpointed.endswith('1.14 times as fast: not measured here.')
+  assert stepwise.endswith('a full re-run: not measured here.')
+
+
+def test_the_published_report_holds_only_numbers_of_its_rows(docs, tmp_path):
+  rows = [
+    row('reference, first', 1.0),
+    row('training: ours, fused, batch 32', 0.25, sequences=32),
+    row('training: ours, recurrence removed, batch 32', 0.2, sequences=32),
+    row(
+      'training: PyTorch, careful, separate, batch 32',
+      subject='torch_peer.train_step',
+      failure='missing',
+      error='torch is not installed',
+    ),
+    row('generation: ours, one loop', 0.002, seconds_per_token=2e-5),
+    row('reference, last', 1.1),
+  ]
+  write(tmp_path, 'published', rows)
+  told = report.section('published', docs, tmp_path)
+  assert '| ours, fused, batch 32 | - | 2.00 s ± 0.00 µs | 32 x 3 |' in told
+  assert 'takes 1.25 times the time of the same model without' in told
+  assert 'torch is not installed' in told
+  assert 'careful PyTorch loop' not in told
+  assert '10.0 % apart' in told
+  (picture,) = re.findall(r'\((plots/.*?\.png)\)', told)
+  assert (docs / picture).stat().st_size > 1000
+
+
+def test_exponents_growth_and_crossings_follow_from_the_rows(docs, tmp_path):
+  rows = []
+  for length in (1024, 8192, 65536):
+    ours = row(f'length {length}: ours', length / 1e5, temp_bytes=length)
+    full = row(
+      f'length {length}: attention, full',
+      length**2 / 1e9,
+      temp_bytes=length**2,
+    )
+    rows += [ours, full]
+  rows.append(
+    row('length 262144: attention, full', failure='killed', error='killed')
+  )
+  write(tmp_path, 'scaling', rows)
+  told = report.section('scaling', docs, tmp_path)
+  assert '| ours | 1.00 | 1.00 |' in told
+  assert '| attention, full | 2.00 | 2.00 |' in told
+  assert 'the time of ours grows 8 times, the length 8 times.' in told
+  assert 'Ours is faster than attention, full from 65,536 tokens on.' in told
+  assert '| 262,144 | - | killed |' in told
+  assert told.count('**confirmed**') == 4
+  assert scaling.exponent([(1, 1.0)]) is None
+
+
+def test_every_report_of_the_repository_renders(docs, tmp_path):
+  from benchmarks import rows as rows_lib
+
+  for path in rows_lib.RESULTS.glob('*.jsonl'):
+    shutil.copy(path, tmp_path)
+  marked = docs.parents[0] / 'marked'
+  shutil.copytree(rows_lib.RESULTS.parents[1] / 'docs', marked)
+  names = {path.name for path in report.write(marked, tmp_path)}
+  assert {'benchmarks.md', 'recurrence.md', 'results.md'} <= names
+
+
+@pytest.mark.parametrize(
+  ('value', 'text'),
+  (
+    (123.0, '123 s'),
+    (1.0, '1.00 s'),
+    (0.0123, '12.3 ms'),
+    (4.5e-6, '4.50 µs'),
+    (1e-9, '0.00 µs'),
+  ),
+)
+def test_seconds_have_three_digits_in_a_unit_that_fits(value, text):
+  assert tables.seconds(value) == text

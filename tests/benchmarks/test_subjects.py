@@ -1,0 +1,68 @@
+"""What stands beside our model computes what it says."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from benchmarks.subjects import attention
+from benchmarks.subjects import models
+from benchmarks.subjects import variants
+from rnn_jax.cells import simple_rnn
+
+CONFIG = simple_rnn.Config(preset='simple', heads=1, key_width=4, value_width=6)
+
+
+def run(cell, x):
+  """The outputs of a cell class with one and the same set of parameters."""
+  like = simple_rnn.Cell(CONFIG, width=5)
+  params = like.init(jax.random.key(0), like.init_state(2), x)
+  made = cell(CONFIG, width=5)
+  return made.apply(params, made.init_state(2), x)
+
+
+def test_an_unrolled_scan_is_the_same_recurrence():
+  x = jax.random.normal(jax.random.key(1), (2, 11, 5))
+  got, want = (
+    run(c, x) for c in (variants.cell('unrolled_4'), simple_rnn.Cell)
+  )
+  for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+    np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_without_recurrence_each_step_is_alone_and_reads_all_inputs():
+  cell = variants.cell('without_recurrence')
+  x = jax.random.normal(jax.random.key(1), (2, 7, 5))
+  jacobian = jax.jacobian(lambda x: run(cell, x)[1][0, :, 0])(x)[:, 0]
+  across = np.abs(jacobian).sum(-1)
+  assert np.all((across > 0) == np.eye(7, dtype=bool))
+  like = simple_rnn.Cell(CONFIG, width=5)
+  params = like.init(jax.random.key(0), like.init_state(2), x)
+
+  def total(params):
+    made = cell(CONFIG, width=5)
+    return jnp.sum(made.apply(params, made.init_state(2), x)[1] ** 2)
+
+  for gradient in jax.tree.leaves(jax.grad(total)(params)):
+    assert np.any(gradient != 0)
+
+
+@pytest.mark.parametrize('length', (3, 8, 21))
+def test_a_window_in_blocks_is_a_mask(length):
+  q, k, v = jax.random.normal(jax.random.key(0), (3, 2, length, 5))
+  window = 4
+  got = attention.attend(q, k, v, window)
+  apart = np.arange(length)[:, None] - np.arange(length)
+  scores = np.einsum('bia,bja->bij', q, k) / np.sqrt(5)
+  weights = np.where((apart >= 0) & (apart < window), np.exp(scores), 0)
+  weights /= weights.sum(-1, keepdims=True)
+  np.testing.assert_allclose(got, weights @ np.float64(v), rtol=1e-4, atol=1e-6)
+
+
+def test_the_operations_of_a_step_are_counted():
+  config = models.config({}, batch=2, length=3)
+  # By hand: 2 D (3K + P), 5 K P, 2 P D a layer; 2 D V for the head; times 3.
+  layer = 2 * 128 * 160 + 5 * 32 * 64 + 2 * 64 * 128
+  assert models.training_flops(config, 2, 3) == 3 * 6 * (
+    2 * layer + 2 * 128 * 512
+  )
