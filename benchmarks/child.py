@@ -5,6 +5,7 @@
 Whatever goes wrong here is a result with an `error`.
 """
 
+import contextlib
 import importlib
 import json
 import os
@@ -36,10 +37,13 @@ def main(argv):
 
 def _limit(cores):
   """Confines this process, so that its neighbours survive what it tries."""
-  pathlib.Path('/proc/self/oom_score_adj').write_text('1000')
-  machine = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE')
-  _, most = resource.getrlimit(resource.RLIMIT_DATA)
-  resource.setrlimit(resource.RLIMIT_DATA, (int(SHARE * machine), most))
+  with contextlib.suppress(OSError):
+    pathlib.Path('/proc/self/oom_score_adj').write_text('1000')
+  # CUDA maps more than there is memory.
+  if not pathlib.Path('/dev/nvidiactl').exists():
+    machine = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE')
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (int(SHARE * machine), most))
   if cores:
     allowed = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, allowed[:cores])

@@ -70,11 +70,15 @@ def _wait(process, timeout):
 def _failure(code, timeout, output):
   if code is None:
     return {'failure': 'timeout', 'error': f'not done after {timeout:g} s'}
-  if code < 0:
-    name = signal.Signals(-code).name
-    return {'failure': 'killed', 'error': f'killed by {name}'}
-  last = (output.strip().splitlines() or [''])[-1][:300]
-  return {'failure': 'exception', 'error': f'exit code {code}: {last}'}
+  killed = code < 0
+  told = (
+    f'killed by {signal.Signals(-code).name}'
+    if killed
+    else (f'exit code {code}')
+  )
+  if lines := output.strip().splitlines():
+    told += f': {lines[-1][:300]}'
+  return {'failure': 'killed' if killed else 'exception', 'error': told}
 
 
 def environment():

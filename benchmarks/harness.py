@@ -92,10 +92,18 @@ def _done(request, where):
 
 
 def _measure(case, where):
-  if case.platform and case.platform != where['platform']:
-    error = f'needs a {case.platform}: this is {where["device"]}'
-    return {'failure': 'missing', 'error': error}
+  if lacking := _lacking(case, where):
+    return {'failure': 'missing', 'error': lacking}
   return children.run(case)
+
+
+def _lacking(case, where):
+  """What the case needs and this machine hasn't, in words; or ''."""
+  if case.platform not in ('', where['platform']):
+    return f'needs a {case.platform}: this is {where["device"]}'
+  if case.core_limit > where['cores']:
+    return f'needs {case.core_limit} cores: there are {where["cores"]}'
+  return ''
 
 
 def _told(values):

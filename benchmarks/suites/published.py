@@ -91,6 +91,13 @@ def _generation(quick):
       parameters = {'model': {'loop': loop}, 'way': way, **size}
       name = f'generation: PyTorch, {loop}, {way}'
       yield cases_lib.Case(name, 'torch_peer.generate', parameters, repeats)
+  # Steps this small can be faster without threads that wait for each other.
+  yield cases_lib.Case(
+    'generation: PyTorch, careful, stepwise, one core',
+    'torch_peer.generate',
+    {'model': {'loop': 'careful'}, 'way': 'stepwise', **size},
+    core_limit=1,
+  )
   for way in ('rerun', 'stepwise', 'generate'):
     name = f'generation: ours, {"one loop" if way == "generate" else way}'
     yield cases_lib.Case(name, f'decoding.{way}', size)

@@ -28,6 +28,7 @@ if how == 'hang':
 values = {'median': 1.0, 'deviation': 0.0, 'repeats': case['repeats']}
 if case['subject'] == 'probe.environment':
   values = {'environment': {'device': 'a', 'platform': 'cpu', 'commit': 'c'}}
+  values['environment']['cores'] = 8
 values['flags'] = os.environ.get('XLA_FLAGS')
 json.dump(values, open(result, 'w'))
 """
@@ -37,6 +38,7 @@ CASES = [
   cases_lib.Case('exits', 'none.one', {'how': 'exit'}),
   cases_lib.Case('hangs', 'none.one', {'how': 'hang'}, timeout=0.5),
   cases_lib.Case('elsewhere', 'none.one', platform='gpu'),
+  cases_lib.Case('too wide', 'none.one', core_limit=9),
   cases_lib.Case('last', 'none.one', environment={'XLA_FLAGS': '--b'}),
 ]
 
@@ -66,6 +68,7 @@ def test_each_case_is_a_row_and_what_fails_says_how(folder):
     'exits': 'exception',
     'hangs': 'timeout',
     'elsewhere': 'missing',
+    'too wide': 'missing',
     'last': None,
   }
   assert found['good']['parameters'] == {'size': [1, 2]}
@@ -73,6 +76,7 @@ def test_each_case_is_a_row_and_what_fails_says_how(folder):
   assert found['killed']['error'] == 'killed by SIGKILL'
   assert found['exits']['error'] == 'exit code 1: nothing works'
   assert found['hangs']['error'] == 'not done after 0.5 s'
+  assert found['too wide']['error'] == 'needs 9 cores: there are 8'
   assert found['last']['flags'] == '--a --b'
 
 
