@@ -24,7 +24,7 @@ import jax.numpy as jnp
 
 from rnn_jax import shapes
 
-IMPLS = ('auto', 'step', 'scan', 'chunked', 'associative')
+IMPLS = ('auto', 'step', 'scan', 'chunked', 'associative', 'pallas')
 READS = ('after', 'before')
 BLOCK = 16
 SUB_BLOCK = 4
@@ -65,7 +65,8 @@ def recurrence(
     loga_BxLxHxK: log-decays, <= 0; the last axis is K or 1.
     starts_BxL: nonzero where a document begins: the state is zeroed before
       that step.
-    impl: one of IMPLS. A named one never falls back to another.
+    impl: one of IMPLS. A named one never falls back to another. 'pallas' needs
+      a GPU; the format of its operands is `gla_pallas.operands_of` the inputs'.
     chunk_length: steps between the states that 'chunked' keeps for the
       backward pass; a multiple of BLOCK is fastest.
     read: 'after' or 'before' the update.
@@ -96,6 +97,9 @@ def recurrence(
     'scan': _scan,
     'chunked': functools.partial(_chunked, chunk_length=chunk_length),
     'associative': _associative,
+    'pallas': functools.partial(
+      _pallas, dtype=jnp.result_type(q_BxLxHxK, k_BxLxHxK, v_BxLxHxP)
+    ),
   }[impl]
   state = state_BxHxKxP.astype(jnp.float32)
   if read == 'before':
@@ -132,6 +136,7 @@ def _check(given):
 
 
 def _choose(length):
+  # On a GPU too: 'pallas' is chosen once measured to be no slower there.
   impl = 'step' if length == 1 else 'chunked'
   _log_once(impl)
   return impl
@@ -165,6 +170,13 @@ def _read_before(run, state, q, k, v, loga, starts):
 def _single(state, q, k, v, loga):
   state, y = _step(state, (q[:, 0], k[:, 0], v[:, 0], loga[:, 0]))
   return state, y[:, None]
+
+
+def _pallas(state, q, k, v, loga, dtype):
+  from rnn_jax.ops import gla_pallas
+
+  operands = gla_pallas.operands_of(dtype)
+  return gla_pallas.recurrence(state, q, k, v, loga, operands=operands)
 
 
 def _scan(state, q, k, v, loga):
