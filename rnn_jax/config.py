@@ -74,6 +74,7 @@ class Remat:
   """Which states the backward pass finds kept; it computes the others again."""
 
   every: int | str = 0  # keep the state every K steps; 'sqrt'; 0: no remat
+  segment: int = 0  # steps of the whole model at a time; 0: all of a row's
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,6 +25,7 @@ AT_LEAST = {
   'model.mlp_width': 0,
   'model.unroll': 1,
   'recurrence.chunk_length': 1,
+  'remat.segment': 0,
   'schedule.warmup_steps': 0,
   'train.steps': 1,
   'train.seed': 0,

@@ -11,8 +11,11 @@ import dataclasses
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax import ad_checkpoint
 
 from rnn_jax.ops import precision
+
+KEPT = 'recurrence'  # name of what a remat over segments of time keeps
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +70,12 @@ class Cell(nn.Module):
       y = jax.tree.map(lambda y: y[:, None], y)
     else:
       state, y = self.recur(state, u, starts_BxL)
+      y = jax.tree.map(_keep, y)
     return state, self.emit(y)
+
+
+def _keep(y):
+  return ad_checkpoint.checkpoint_name(y, KEPT)
 
 
 def reset_and_step(cell, state, u, starts_B):

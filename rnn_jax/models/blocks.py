@@ -20,15 +20,26 @@ from rnn_jax.cells import base
 from rnn_jax.ops import precision
 
 
+def dropout_keys(key, segment=0):
+  """The rngs that switch dropout on: what `apply` takes.
+
+  Masks that hold for a row's steps are the same in every segment of time.
+  """
+  return {'dropout': jax.random.fold_in(key, segment), 'channels': key}
+
+
 def dropout(config):
-  """Dropout of a Model config, switched on by an rng 'dropout'.
+  """Dropout of a Model config, switched on by `dropout_keys`.
 
   Residual blocks drop a channel for all of a row's steps (Gal and Ghahramani,
   "A Theoretically Grounded Application of Dropout in Recurrent Neural
   Networks", 2016); plain ones each number by itself, as published.
   """
-  over_time = (-2,) if config.block == 'residual' else ()
-  return nn.Dropout(config.dropout, broadcast_dims=over_time)
+  if config.block == 'plain':
+    return nn.Dropout(config.dropout)
+  return nn.Dropout(
+    config.dropout, broadcast_dims=(-2,), rng_collection='channels'
+  )
 
 
 def rms_norm(policy):
@@ -117,7 +128,7 @@ class Stack(nn.Module):
       self.blocks = nn.scan(
         Block,
         variable_axes={'params': 0},
-        split_rngs={'params': True, 'dropout': True},
+        split_rngs={'params': True, 'dropout': True, 'channels': True},
         in_axes=(0, nn.broadcast),
         out_axes=0,
         length=self._scanned,

@@ -6,13 +6,16 @@ Bits per byte divide the loss by the bytes that the targets stand for, so that
 tokenizers compare; a lossy tokenizer has none.
 """
 
+import functools
 import math
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rnn_jax.models import blocks
 from rnn_jax.models import language_model
+from rnn_jax.models import segments
 from rnn_jax.ops import cross_entropy
 
 
@@ -32,6 +35,7 @@ class Task:
       config.train.z_loss,
       self.model.policy.operands,
     )
+    self._steps = config.remat.segment
     self._drops = max(config.model.dropout, config.cell.dropout) > 0
 
   def init_parameters(self, key):
@@ -50,7 +54,16 @@ class Task:
       (state, sums), sums a dict of scalars: 'objective' is what training
       lowers, with label smoothing and z-loss; 'loss' is in plain nats.
     """
-    rngs = {'dropout': key} if key is not None and self._drops else {}
+    run = functools.partial(self._segment, params, key)
+    state, sums = segments.sums(run, self._steps, state, batch)
+    rest = jax.lax.stop_gradient(sums)
+    return state, rest | {'objective': sums['objective']}
+
+  def _segment(self, params, key, state, batch, n):
+    """`sums` of segment number `n` of the rows."""
+    rngs = {}
+    if key is not None and self._drops:
+      rngs = blocks.dropout_keys(key, n)
     variables, weights = {'params': params}, batch.weights_BxL
     state, x_BxLxD = self.model.apply(
       variables,
@@ -73,8 +86,7 @@ class Task:
     if self._bytes_V is not None:
       bytes_BxL = jnp.asarray(self._bytes_V)[batch.targets_BxL]
       sums['bytes'] = jnp.sum(weights * bytes_BxL)
-    rest = jax.lax.stop_gradient(sums)
-    return state, rest | {'objective': sums['objective']}
+    return state, sums
 
   def summarize(self, sums):
     """Metrics of summed sums, Python floats: loss in nats a token, etc."""

@@ -128,7 +128,7 @@ def test_a_stack_has_states_for_each_layer_and_row():
 def test_residual_blocks_drop_a_channel_for_all_steps(block):
   config = config_lib.Model(block=block, dropout=0.5)
   ones = jnp.ones((4, 16, 8))
-  rngs = {'dropout': jax.random.key(0)}
+  rngs = blocks.dropout_keys(jax.random.key(0))
   dropped = np.array(
     blocks.dropout(config).apply({}, ones, deterministic=False, rngs=rngs)
   )

@@ -9,6 +9,7 @@ import pytest
 
 from rnn_jax import config as config_lib
 from rnn_jax.cells import base
+from rnn_jax.models import blocks
 from rnn_jax.models import language_model
 from tests.cells import draws
 
@@ -87,12 +88,13 @@ def test_dropout_needs_its_key_and_draws_by_it():
   tokens, _ = tokens_and_starts()
 
   @jax.jit
-  def logits(**rngs):
+  def logits(key=None):
+    rngs = {} if key is None else blocks.dropout_keys(key)
     return model.apply(variables, fresh(model), tokens, rngs=rngs)[1]
 
-  one, other = (logits(dropout=jax.random.key(n)) for n in (0, 1))
+  one, other = (logits(jax.random.key(n)) for n in (0, 1))
   assert np.array_equal(logits(), logits())
-  assert np.array_equal(one, logits(dropout=jax.random.key(0)))
+  assert np.array_equal(one, logits(jax.random.key(0)))
   assert not np.allclose(one, other) and not np.allclose(one, logits())
 
 
