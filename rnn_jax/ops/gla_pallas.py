@@ -50,6 +50,7 @@ WIDEST = 256
 SHORT = 16  # sequences up to here run step by step, the state in registers
 OPERANDS = ('float32', 'tf32', 'bfloat16')
 FORGOTTEN = -1e4  # e^-1e4 is 0 in float32, and 0 times it is no NaN
+DEFAULT = jax.lax.Precision.DEFAULT  # TF32 if float32; None asks the config
 _HALVES = (8, 4, 2, 1)
 
 _interpreted = contextvars.ContextVar('interpreted', default=False)
@@ -307,7 +308,7 @@ def _dot(plan, x, y, axes=(1, 0)):
     x.astype(plan.stored),
     y.astype(plan.stored),
     (((axes[0],), (axes[1],)), ((), ())),
-    precision=jax.lax.Precision.HIGHEST if exact else None,
+    precision=jax.lax.Precision.HIGHEST if exact else DEFAULT,
     preferred_element_type=jnp.float32,
   )
 
@@ -319,7 +320,9 @@ def _sums(mask, x):
     return jnp.sum(jnp.where(mask, x, 0.0), axis=1, keepdims=True)
   mask, sums = mask.astype(jnp.bfloat16), jnp.zeros(x.shape, jnp.float32)
   for part in reversed(_in_16_bits(x)):
-    sums += jnp.dot(mask, part, preferred_element_type=jnp.float32)
+    sums += jnp.dot(
+      mask, part, precision=DEFAULT, preferred_element_type=jnp.float32
+    )
   return sums
 
 
@@ -532,7 +535,7 @@ def _states_kernel(
 ):
   def advance(n, state):
     n = plan.N - 1 - n if reverse else n
-    states_ref[n, :, :] = state
+    states_ref[n, :, :] = state.astype(states_ref.dtype)
     steps = pl.ds(n * plan.chunk, plan.chunk)
     total = jnp.sum(total_ref[pl.ds(n * plan.subs, plan.subs), :], axis=0)
     written = _dot(plan, x_ref[steps, :], v_ref[steps, :], (0, 0))
@@ -559,7 +562,8 @@ def _states(plan, state, x, v, total, reverse=False):
       (total, (None, None, L // SUB, None, logs), f'b h 0 0 {of_keys}'),
     ],
     [
-      ((B, H, N, K, P), jnp.float32, *tiles),
+      # Read by matmuls, so kept in their format; the sum itself is not.
+      ((B, H, N, K, P), plan.stored, *tiles),
       ((B, H, K, P), jnp.float32, *tile),
     ],
     warps=4,
@@ -650,7 +654,8 @@ def _meetings_kernel(
     state, d_state = states_ref[:, columns], d_states_ref[:, columns]
     d_read += _dot(plan, dy_ref[:, columns], state, (1, 1))
     d_write += _dot(plan, v_ref[:, columns], d_state, (1, 1))
-    d_total += jnp.sum(state * d_state, axis=1)[None, :]
+    product = state.astype(jnp.float32) * d_state.astype(jnp.float32)
+    d_total += jnp.sum(product, axis=1)[None, :]
   d_read_ref[...], d_write_ref[...] = d_read, d_write
   d_total_ref[...] = d_total
 
