@@ -13,6 +13,11 @@ from rnn_jax import selfcheck
 from rnn_jax.ops import gla
 from rnn_jax.ops import gla_pallas
 
+# What jax 0.12 announces is said in docs/recurrence.md.
+pytestmark = pytest.mark.filterwarnings(
+  'ignore:The Pallas Triton backend is deprecated:DeprecationWarning'
+)
+
 # L, K, P, read, decay
 CASES = (
   (1, 16, 16, 'before', 'head'),
