@@ -28,7 +28,7 @@ def render(found, plots):
   steps = {
     name: row
     for name, row in found.items()
-    if row['subject'] == 'ours.train_step'
+    if row['subject'] == 'ours.train_step' and row.get('failure') != 'missing'
   }
   lines = [[name, *_cells(row, default, found)] for name, row in steps.items()]
   values = {n: 1e3 * r['median'] for n, r in steps.items() if 'median' in r}
@@ -39,6 +39,10 @@ def render(found, plots):
     'XLA counts the body of a loop once, so that its flops and bytes are a '
     'floor for whatever loops over time.',
   ]
+  if lacking := [
+    n for n, row in found.items() if row.get('failure') == 'missing'
+  ]:
+    parts.append(f'Not for this machine: {", ".join(lacking)}.')
   if values:
     parts.append(plots.bars('steps', values, 'training step, ms'))
   return '\n\n'.join(part for part in parts if part)

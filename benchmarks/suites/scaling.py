@@ -22,8 +22,11 @@ def cases(quick):
   return cases_lib.framed(listed, quick)
 
 
-def _repeats(length):
-  return 10 if length <= 8192 else 5
+def _repeats(length, name):
+  """Fewer of what takes long: attention's time is quadratic."""
+  if name == 'attention, full' and length > 4096:
+    return 3 if length <= 16_384 else 1
+  return 10 if length <= 8192 else 3
 
 
 def _by_length(lengths):
@@ -65,5 +68,5 @@ def _by_others(quick):
 
 
 def _case(kind, name, value, subject, parameters):
-  repeats = _repeats(parameters['length'])
+  repeats = _repeats(parameters['length'], name)
   return cases_lib.Case(f'{kind} {value}: {name}', subject, parameters, repeats)
