@@ -1,8 +1,8 @@
 """The largest error of a form of the recurrence, against float64.
 
 Outputs, final state and all gradients, with one decay a key row and one a
-head, reads before and after the update. Errors are relative to the largest
-number of the oracle's tensor.
+head, reads before and after the update; what errors are relative to stands in
+rnn_jax.selfcheck.
 """
 
 from rnn_jax import selfcheck

@@ -10,6 +10,7 @@ from benchmarks import cases as cases_lib
 LENGTHS = [2**n for n in range(7, 19)]  # 128 to 262,144
 WINDOWS = (256, 1024)
 LONGEST_RECURRENT = 16_384  # of PyTorch's cells, whose time is linear
+SEGMENT = 4096  # steps of the whole model that are kept at a time
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
 WIDTHS = (64, 128, 256, 512, 1024)
 LAYERS = (1, 2, 4, 8)
@@ -36,6 +37,10 @@ def _by_length(lengths):
     if length <= 8192:
       scan = {**size, 'overrides': {'recurrence.impl': 'scan'}}
       yield _case('length', 'ours, scan', length, 'ours.train_step', scan)
+    if length > SEGMENT:
+      segments = {**size, 'overrides': {'remat.segment': SEGMENT}}
+      name = f'ours, segments of {SEGMENT}'
+      yield _case('length', name, length, 'ours.train_step', segments)
     full = 'attention, full'
     yield _case('length', full, length, 'attention.train_step', size)
     for window in WINDOWS:
