@@ -21,6 +21,13 @@ from absl import logging
 
 from rnn_jax import errors
 
+COMPILATION_CACHE = flags.DEFINE_string(
+  'compilation_cache',
+  None,
+  'Folder where compiled programs are kept for the next start; empty: none. '
+  'Default: $JAX_COMPILATION_CACHE_DIR, else ~/.cache/rnn_jax.',
+)
+
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
 PIPE_CLOSED = 141  # 128 + SIGPIPE
 HELP = {'-h', '-help', '--help', '-?'}
@@ -56,10 +63,23 @@ def _started(main):
       python_logging.Formatter('%(levelname)s: %(message)s')
     )
     jax.config.update('jax_transfer_guard', 'disallow')
+    _keep_programs(jax)
     with _one_line_errors():
       return main(argv)
 
   return guarded
+
+
+def _keep_programs(jax):
+  """Turns the persistent cache of compiled programs on, unless refused."""
+  folder = COMPILATION_CACHE.value
+  if folder is None:
+    folder = jax.config.jax_compilation_cache_dir
+  if folder is None:
+    home = os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache')
+    folder = os.path.join(home, 'rnn_jax')
+  jax.config.update('jax_compilation_cache_dir', folder or None)
+  jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.3)
 
 
 def _keep_memory():

@@ -4,6 +4,7 @@ import os
 
 import hypothesis
 import jax
+import pytest
 from absl import flags
 
 jax.config.update('jax_numpy_rank_promotion', 'raise')
@@ -16,6 +17,14 @@ hypothesis.settings.register_profile(
   derandomize='CI' in os.environ,
 )
 hypothesis.settings.load_profile('quick')
+
+
+@pytest.fixture(scope='session', autouse=True)
+def _programs(tmp_path_factory):
+  """Commands keep what they compile for the run's other commands."""
+  folder = tmp_path_factory.getbasetemp().parent / 'programs'
+  os.environ['JAX_COMPILATION_CACHE_DIR'] = str(folder)
+
 
 # Grain's worker processes read absl flags, which pytest never parses.
 flags.FLAGS.mark_as_parsed()

@@ -80,6 +80,8 @@ class Run:
     self._window = []  # (step, metrics on the device, padded tokens)
     self._began = 0.0
     self._saved = None  # the step of the newest checkpoint
+    self._created = time.monotonic()
+    self._first_step_seconds = None
 
   def go(self):
     """Runs to the end, or until a signal. Returns Progress."""
@@ -146,6 +148,10 @@ class Run:
     batch = next(self._batches)
     self._state, values = self._steps.train(self._state, batch)
     self._step += 1
+    if self._first_step_seconds is None:
+      jax.block_until_ready(values)
+      self._first_step_seconds = time.monotonic() - self._created
+      self._display.say(f'first step after {self._first_step_seconds:.1f} s')
     self._window.append((self._step, values, batch.tokens_BxL.size))
     self._display.advance()
     last = self._step == train.steps
@@ -190,6 +196,7 @@ class Run:
       'tokens_per_second': real / seconds,
       'padded_tokens_per_second': padded / seconds,
       'padding_efficiency': real / padded,
+      'first_step_seconds': self._first_step_seconds,
       'compiled_programs': self._steps.traces,
       'skipped_steps': self._progress.skipped_steps,
       'peak_memory_bytes': metrics.peak_memory_bytes(),

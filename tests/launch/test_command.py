@@ -5,8 +5,12 @@ import pathlib
 import subprocess
 import sys
 import textwrap
+import types
 
 import pytest
+from absl.testing import flagsaver
+
+from launch import command
 
 ROOT = pathlib.Path(__file__).parents[2]
 LAUNCHER = """
@@ -177,6 +181,38 @@ def test_a_bug_keeps_its_traceback(folder, say, message):
   assert result.returncode == 1
   assert 'Traceback' in result.stderr
   assert message in result.stderr
+
+
+@pytest.mark.parametrize(
+  ('flag', 'where'),
+  (
+    (None, 'variable'),
+    ('', None),
+    ('named', 'named'),
+  ),
+)
+def test_compiled_programs_are_kept(monkeypatch, flag, where):
+  changed = {'jax_compilation_cache_dir': 'variable'}
+  fake = types.SimpleNamespace(
+    config=types.SimpleNamespace(
+      update=changed.__setitem__, jax_compilation_cache_dir='variable'
+    )
+  )
+  with flagsaver.flagsaver(compilation_cache=flag):
+    command._keep_programs(fake)
+  assert changed['jax_compilation_cache_dir'] == where
+
+
+def test_the_cache_s_default_is_the_user_s(monkeypatch, tmp_path):
+  monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
+  changed = {}
+  fake = types.SimpleNamespace(
+    config=types.SimpleNamespace(
+      update=changed.__setitem__, jax_compilation_cache_dir=None
+    )
+  )
+  command._keep_programs(fake)
+  assert changed['jax_compilation_cache_dir'] == str(tmp_path / 'rnn_jax')
 
 
 @pytest.mark.slow

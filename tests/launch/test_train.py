@@ -63,67 +63,75 @@ def read_params(raw, workdir):
   return step, jax.device_get(params)
 
 
+def cut_run(config, workdir, step, number, *flags):
+  """A run that gets a signal at a step. Returns (code, stdout, stderr)."""
+  process = start(config, workdir, *flags)
+  wait_for_step(process, workdir, step)
+  process.send_signal(number)
+  return tiny.finish(process)
+
+
+def assert_same_runs(raw, *workdirs):
+  """The same parameters, and a loss of each step: none twice, none missed."""
+  runs = [read_params(raw, workdir) for workdir in workdirs]
+  assert [step for step, _ in runs] == [STEPS, STEPS]
+  for x, y in zip(*(jax.tree.leaves(p) for _, p in runs), strict=True):
+    np.testing.assert_array_equal(x, y)
+  losses = [
+    [(r['step'], r['split'], r['loss']) for r in metrics.read(workdir)]
+    for workdir in workdirs
+  ]
+  assert losses[0] == losses[1]
+
+
 def test_runs_cut_by_signals_end_bit_for_bit_like_an_uncut_one(raw, tmp_path):
   config = tiny.write_config(tmp_path / 'config.py', raw)
   code, out, err = tiny.finish(start(config, tmp_path / 'whole'))
   assert code == 0, err
-  assert f'step {STEPS}/{STEPS}' in out
-  assert 'bits per byte' in out
-  assert 'gzip' in out
-  assert 'a sample' in out
+  for text in (
+    'first step after',
+    f'step {STEPS}/{STEPS}',
+    'bits per byte',
+    'gzip',
+    'a sample',
+  ):
+    assert text in out
 
   cut = tmp_path / 'cut'
-  process = start(config, cut)
-  wait_for_step(process, cut, 7)
-  process.send_signal(signal.SIGKILL)
-  assert tiny.finish(process)[0] == -signal.SIGKILL
-
+  assert cut_run(config, cut, 7, signal.SIGKILL)[0] == -signal.SIGKILL
   # Other workers, and Ctrl-C: neither changes what is learnt.
-  process = start(config, cut, '--config.data.workers=0')
-  wait_for_step(process, cut, 14)
-  process.send_signal(signal.SIGINT)
-  code, out, err = tiny.finish(process)
+  other = '--config.data.workers=0'
+  code, out, err = cut_run(config, cut, 14, signal.SIGINT, other)
   assert code == 0, err
   assert 'SIGINT: saved at step' in out
-
-  process = start(config, cut)
-  wait_for_step(process, cut, 22)
-  process.send_signal(signal.SIGTERM)
-  code, out, err = tiny.finish(process)
+  code, out, err = cut_run(config, cut, 22, signal.SIGTERM)
   assert code == 0, err
   assert 'resumed at step' in out
   assert 'SIGTERM: saved at step' in out
-
   code, out, err = tiny.finish(start(config, cut))
   assert code == 0, err
-  step, expected = read_params(raw, tmp_path / 'whole')
-  assert step == STEPS
-  step, params = read_params(raw, cut)
-  assert step == STEPS
-  for x, y in zip(
-    jax.tree.leaves(params), jax.tree.leaves(expected), strict=True
-  ):
-    np.testing.assert_array_equal(x, y)
-  losses = [
-    [(r['step'], r['split'], r['loss']) for r in metrics.read(path)]
-    for path in (tmp_path / 'whole', cut)
-  ]
-  assert losses[0] == losses[1]  # no example twice, none missed
+  assert_same_runs(raw, tmp_path / 'whole', cut)
 
-  process = tiny.launch('evaluate', f'--workdir={cut}', '--json')
+
+def test_a_finished_run_is_evaluated_and_drawn(raw, tmp_path):
+  raw.train.steps = 4
+  config, run = tiny.write_config(tmp_path / 'config.py', raw), tmp_path / 'run'
+  code, _, err = tiny.finish(start(config, run))
+  assert code == 0, err
+  process = tiny.launch('evaluate', f'--workdir={run}', '--json')
   code, out, err = tiny.finish(process)
   assert code == 0, err
   row = json.loads(out)
   assert row['split'] == 'test'
   assert {'loss', 'bits_per_byte', 'gzip', 'xz'} <= row.keys()
 
-  process = tiny.launch('evaluate', f'--workdir={cut}', '--split=validation')
+  process = tiny.launch('evaluate', f'--workdir={run}', '--split=validation')
   code, out, err = tiny.finish(process)
   assert code == 0, err
   assert out.startswith('validation split, step')
 
-  code, out, err = tiny.finish(start(config, cut, '--plot'))
-  assert (code, out.strip()) == (0, f'{cut}/loss.png'), err
+  code, out, err = tiny.finish(start(config, run, '--plot'))
+  assert (code, out.strip()) == (0, f'{run}/loss.png'), err
 
 
 BAD = {
