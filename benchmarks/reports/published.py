@@ -120,6 +120,10 @@ def _ratios(found):
       "the published code's indexing",
       'training: PyTorch, indexed, separate, batch 32',
     ),
+    (
+      'the same with a history of states',
+      'training: PyTorch, history, separate, batch 32',
+    ),
   ):
     other = per_sequence(found.get(name))
     if ours and other:

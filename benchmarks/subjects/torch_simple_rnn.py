@@ -2,10 +2,12 @@
 
     S_t = diag(g_t) S_{t-1} + k_t v_t^T        y_t = S_t^T q_t
 
-Two ways of writing the loop over time, with the same numbers. 'indexed', the
+Three ways of writing the loop over time, with the same numbers. 'indexed', the
 published way: all products k_t v_t^T are made first, BxLxKxP, and each step
 takes its own by index; the gradient of an index is as large as what was
-indexed, so that the backward pass grows with the square of L. 'careful': the
+indexed, so that the backward pass grows with the square of L. 'history': each
+step besides writes its state by index into all states, BxLxKxP, which are read
+at the end; an indexed write has as large a gradient again. 'careful': the
 state is a variable, inputs are unbound once, and outputs stacked once.
 """
 
@@ -19,7 +21,7 @@ from torch.utils import checkpoint
 class Options:
   """Sizes, and how the same numbers are computed."""
 
-  loop: str = 'careful'  # or 'indexed'
+  loop: str = 'careful'  # or 'indexed', 'history'
   fused: bool = False  # one projection rather than four
   checkpointed: bool = False  # each layer runs again in the backward pass
   vocabulary: int = 512
@@ -34,7 +36,7 @@ class Layer(torch.nn.Module):
 
   def __init__(self, options):
     super().__init__()
-    self.loop = {'careful': _careful, 'indexed': _indexed}[options.loop]
+    self.loop = LOOPS[options.loop]
     keys, values = options.key_width, options.value_width
     self.widths = [keys, keys, keys, values]  # q, k, g, v
     projected = [sum(self.widths)] if options.fused else self.widths
@@ -71,6 +73,20 @@ def _careful(q, k, g, v, state):
     state = torch.addcmul(kept, k_t.unsqueeze(-1), v_t.unsqueeze(-2))
     outputs.append(torch.bmm(q_t.unsqueeze(-2), state).squeeze(-2))
   return torch.stack(outputs, 1), state
+
+
+def _history(q, k, g, v, state):
+  written = k.unsqueeze(-1) * v.unsqueeze(-2)
+  states = torch.cat([state.unsqueeze(1), torch.zeros_like(written)], 1)
+  for t in range(q.shape[1]):
+    # A copy, since the backward pass reads it after later writes.
+    kept = g[:, t].unsqueeze(-1) * states[:, t].clone()
+    states[:, t + 1] = kept + written[:, t]
+  y = torch.einsum('blk,blkp->blp', q, states[:, 1:])
+  return y, states[:, -1]
+
+
+LOOPS = {'careful': _careful, 'indexed': _indexed, 'history': _history}
 
 
 class LanguageModel(torch.nn.Module):

@@ -42,7 +42,7 @@ def test_our_logits_are_those_of_the_equations(ours):
 
 
 @pytest.mark.parametrize('checkpointed', (False, True))
-@pytest.mark.parametrize('loop', ('indexed', 'careful'))
+@pytest.mark.parametrize('loop', ('indexed', 'history', 'careful'))
 def test_their_logits_and_gradients_are_ours(ours, loop, checkpointed):
   torch = pytest.importorskip('torch')
   from benchmarks.subjects import torch_simple_rnn
@@ -67,7 +67,7 @@ def test_their_logits_and_gradients_are_ours(ours, loop, checkpointed):
 
 
 @pytest.mark.parametrize('fused', (False, True))
-@pytest.mark.parametrize('loop', ('indexed', 'careful'))
+@pytest.mark.parametrize('loop', ('indexed', 'history', 'careful'))
 def test_stepwise_generation_is_that_of_a_full_rerun(loop, fused):
   torch = pytest.importorskip('torch')
   from benchmarks.subjects import torch_peer
