@@ -65,7 +65,7 @@ class Model:
 class Recurrence:
   """How the recurrence is computed: the same numbers, other costs."""
 
-  impl: str = 'auto'  # 'scan', 'chunked', 'associative' or 'auto'
+  impl: str = 'auto'  # 'scan', 'chunked', 'associative', 'pallas' (GPU)
   chunk_length: int = 64
 
 

@@ -8,7 +8,7 @@ CHOICES = {
   'data.pre_tokenizer': ('byte_level', 'whitespace'),
   'data.layout': ('buckets', 'packed', 'stream'),
   'model.block': ('residual', 'plain'),
-  'recurrence.impl': ('auto', 'scan', 'chunked', 'associative'),
+  'recurrence.impl': ('auto', 'scan', 'chunked', 'associative', 'pallas'),
   'train.precision': ('float32', 'bfloat16', 'bfloat16_operands'),
 }
 AT_LEAST = {

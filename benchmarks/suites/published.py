@@ -15,6 +15,10 @@ OURS = {
   'chunked': {'recurrence.impl': 'chunked'},
   'scan, remat sqrt': {'recurrence.impl': 'scan', 'remat.every': 'sqrt'},
   'chunked, remat 128': {'recurrence.impl': 'chunked', 'remat.every': 128},
+  'chunked, segments of 32': {
+    'recurrence.impl': 'chunked',
+    'remat.segment': 32,
+  },
 }
 THEIRS = {
   'separate': {},

@@ -16,6 +16,8 @@ LIBRARY = {
   'scan, remat sqrt': {'recurrence.impl': 'scan', 'remat.every': 'sqrt'},
   'associative': {'recurrence.impl': 'associative'},
   'pallas': {'recurrence.impl': 'pallas'},
+  'segments of 32': {'remat.segment': 32},
+  'segments of 64': {'remat.segment': 64},
   'bfloat16': {'train.precision': 'bfloat16'},
   'bfloat16 operands': {'train.precision': 'bfloat16_operands'},
   'layers scanned': {'model.unroll': 1},

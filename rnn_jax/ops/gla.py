@@ -151,9 +151,8 @@ def _step(state, inputs, read='after'):
   q, k, v, loga = (x.astype(jnp.float32) for x in inputs)
   old = state.astype(jnp.float32)
   new = jnp.exp(loga)[..., None] * old + k[..., None] * v[..., None, :]
-  # A product and a sum, since a matmul of one row has no faster form.
   seen = new if read == 'after' else old
-  return new, jnp.sum(q[..., None] * seen, -2)
+  return new, _einsum('bhk,bhkp->bhp', q, seen)
 
 
 def _read_before(run, state, q, k, v, loga, starts):
