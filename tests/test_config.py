@@ -86,7 +86,10 @@ def test_each_file_of_configs_parses(path):
       {'cell': {'head': 2}},
       "unknown config key cell.head: did you mean 'heads'?",
     ),
-    ({'remat': {'zzz': 2}}, "unknown config key remat.zzz: keys: ['every']"),
+    (
+      {'remat': {'zzz': 2}},
+      "unknown config key remat.zzz: keys: ['every', 'segment']",
+    ),
   ),
 )
 def test_an_unknown_key_is_named_with_the_nearest_known(raw, message):

@@ -7,13 +7,7 @@ BxLxHxK, or BxLxHx1 for one decay a head; -inf (a gate of 0) is allowed. The
 state, the decays and all sums are float32 whatever the inputs' dtype; y has
 v's. Read-before-update, y_t = S_{t-1}^T q_t, is `read='before'`.
 
-The chunked form keeps one state a chunk, and blocks of steps meet through the
-state. With a decay for each key row, sub-blocks of 4 steps in a block of 16
-meet through keys decayed to the end of theirs, and steps of one sub-block pair
-by pair: every factor is a product of decays <= 1 and none is divided by, so
-that no gate can overflow. With one decay a head, a block is three matmuls and
-a matrix of decays between its steps.
-Source: Yang et al., "Gated Linear Attention Transformers", 2024.
+The chunked form is `gla_chunked`, the kernels for a GPU are `gla_pallas`.
 """
 
 import functools
@@ -23,13 +17,11 @@ import jax
 import jax.numpy as jnp
 
 from rnn_jax import shapes
+from rnn_jax.ops import gla_chunked
 
 IMPLS = ('auto', 'step', 'scan', 'chunked', 'associative', 'pallas')
 READS = ('after', 'before')
-BLOCK = 16
-SUB_BLOCK = 4
-BLOCK_BY_HEAD = 32
-FORGOTTEN = -1e4  # e^-1e4 is 0 in float32
+BLOCK = gla_chunked.BLOCK  # what longer chunks are multiples of
 
 _einsum = functools.partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)
 
@@ -95,7 +87,7 @@ def recurrence(
   run = {
     'step': _single,
     'scan': _scan,
-    'chunked': functools.partial(_chunked, chunk_length=chunk_length),
+    'chunked': functools.partial(gla_chunked.run, chunk_length=chunk_length),
     'associative': _associative,
     'pallas': functools.partial(
       _pallas, dtype=jnp.result_type(q_BxLxHxK, k_BxLxHxK, v_BxLxHxP)
@@ -195,125 +187,3 @@ def _associative(state, q, k, v, loga):
   a = jnp.concatenate([jnp.ones_like(a[:, :1]), a], 1)[..., None]
   _, states = jax.lax.associative_scan(compose, (a, kv), axis=1)
   return states[:, -1], _einsum('blhk,blhkp->blhp', q, states[:, 1:])
-
-
-def _chunked(state, q, k, v, loga, chunk_length):
-  B, L, H, K = q.shape
-  block = _block_length(chunk_length, by_head=loga.shape[-1] < K)
-  # As many chunks as that length needs, but no longer than they must be.
-  chunks = -(-L // chunk_length)
-  chunk = -(-L // (chunks * block)) * block
-  pad = chunks * chunk - L
-  blocks = tuple(
-    _to_blocks(_pad_time(x, pad), chunk, block) for x in (q, k, v, loga)
-  )
-  state = state.reshape(B * H, K, -1)
-  state, y = jax.lax.scan(jax.checkpoint(_chunk), state, blocks)
-  # y is chunks x blocks x BH x steps x P.
-  y = y.reshape(-1, B, H, block, y.shape[-1]).transpose(1, 0, 3, 2, 4)
-  return state.reshape(B, H, K, -1), y.reshape(B, L + pad, H, -1)[:, :L]
-
-
-def _block_length(chunk_length, by_head):
-  """The longest block that divides a chunk and is no longer than allowed."""
-  most = BLOCK_BY_HEAD if by_head else BLOCK
-  return max(n for n in range(1, most + 1) if chunk_length % n == 0)
-
-
-def _pad_time(x, pad):
-  """Adds steps that write nothing, forget nothing, and are not read."""
-  return jnp.pad(x, [(0, 0), (0, pad), (0, 0), (0, 0)]) if pad else x
-
-
-def _to_blocks(x, chunk, block):
-  """BxLxHxK to chunks x blocks x BH x steps x K."""
-  B, L, H, K = x.shape
-  x = x.reshape(B, L // chunk, chunk // block, block, H, K)
-  x = x.transpose(1, 2, 0, 4, 3, 5)
-  return x.reshape(L // chunk, chunk // block, B * H, block, K)
-
-
-def _chunk(state, inputs):
-  q, k, v, loga = inputs
-  by_head = loga.shape[-1] < k.shape[-1]
-  scores_of = _head_scores if by_head else _key_scores
-  scores, k_to_end, decay = scores_of(q, k, loga)
-  y_within = _einsum('nmij,nmjp->nmip', scores, v)
-  written = _einsum('nmjk,nmjp->nmkp', k_to_end, v)
-  q_from_start = q * decay
-  y = []
-  for n in range(q.shape[0]):
-    y.append(y_within[n] + _einsum('mik,mkp->mip', q_from_start[n], state))
-    state = decay[n, :, -1][..., None] * state + written[n]
-  return state, jnp.stack(y)
-
-
-def _head_scores(q, k, loga):
-  """What block-mates say to each other, with one decay a head.
-
-  Log-decays are added up between each pair of steps by a matmul with zeros and
-  ones, rather than as differences of two cumulative sums, which lose digits.
-
-  Returns:
-    scores: ..., steps i x steps j: sum_K q_i k_j prod_{j<t<=i} a_t for j <= i.
-    k_to_end: k_j prod_{t>j} a_t.
-    decay: prod_{t<=i} a_t.
-  """
-  loga = jnp.maximum(loga[..., 0], FORGOTTEN)  # -inf times zero is no zero
-  steps = loga.shape[-1]
-  upto = jnp.tril(jnp.ones((steps, steps)))  # 1 where t <= i
-  behind = jnp.tril(jnp.ones((steps, steps), bool), -1).T  # j x t: t > j
-  spans = jnp.where(behind, loga[..., None, :], 0.0)
-  spans = _einsum('...jt,it->...ji', spans, upto)
-  between = jnp.where(behind | jnp.eye(steps, dtype=bool), jnp.exp(spans), 0.0)
-  scores = _einsum('...jk,...ik->...ji', k, q) * between
-  to_end = between[..., -1:]
-  decay = jnp.exp(_einsum('...t,it->...i', loga, upto))[..., None]
-  return scores.swapaxes(-1, -2), k * to_end, decay
-
-
-def _key_scores(q, k, loga):
-  """As `_head_scores`, with a decay for each key row."""
-  a = jnp.exp(loga)
-  *batch, steps, width = q.shape
-  sub = max(n for n in range(1, SUB_BLOCK + 1) if steps % n == 0)
-  q, k, a = (x.reshape(*batch, steps // sub, sub, width) for x in (q, k, a))
-  within, k_to_end = _direct_scores(q, k, a)
-  decay = _cumulative_product(a)
-  rows, decays, keys, so_far = [], [], None, None
-  for i in range(steps // sub):
-    here = decay[..., i, :, :]
-    row = within[..., i, :, :]
-    if i:
-      past = _einsum('...ik,...jk->...ij', q[..., i, :, :] * here, keys)
-      row = jnp.concatenate([past, row], -1)
-    rows.append(_pad_last(row, steps))
-    last = here[..., -1:, :]
-    ours = k_to_end[..., i, :, :]
-    keys = jnp.concatenate([keys * last, ours], -2) if i else ours
-    decays.append(so_far * here if i else here)
-    so_far = decays[-1][..., -1:, :]
-  return jnp.concatenate(rows, -2), keys, jnp.concatenate(decays, -2)
-
-
-def _direct_scores(q, k, a):
-  """Scores pair by pair; the keys decay along as the reader moves on."""
-  steps, rows, keys = q.shape[-2], [], k[..., :1, :]
-  for i in range(steps):
-    if i:
-      keys = keys * a[..., i : i + 1, :]
-      keys = jnp.concatenate([keys, k[..., i : i + 1, :]], -2)
-    rows.append(_pad_last(jnp.sum(q[..., i : i + 1, :] * keys, -1), steps))
-  return jnp.stack(rows, -2), keys
-
-
-def _cumulative_product(a):
-  products = [a[..., :1, :]]
-  for i in range(1, a.shape[-2]):
-    products.append(products[-1] * a[..., i : i + 1, :])
-  return jnp.concatenate(products, -2)
-
-
-def _pad_last(x, size):
-  widths = [(0, 0)] * (x.ndim - 1) + [(0, size - x.shape[-1])]
-  return jnp.pad(x, widths)

@@ -13,6 +13,7 @@ from rnn_jax import errors
 from rnn_jax.cells import base
 from rnn_jax.cells import simple_rnn
 from rnn_jax.models import language_model
+from tests import loops
 from tests.cells import draws
 
 B, L, D = 2, 9, 5
@@ -184,18 +185,16 @@ def test_remat_keeps_the_state_every_so_many_steps_in_chunks_too():
   cell, variables, state, x = build()
   long = jnp.zeros((B, 96, D))
 
-  def loops(**plan):
+  def turns(**plan):
     run = cell.clone(plan=base.Plan(**plan))
-    jaxpr = jax.make_jaxpr(run.apply)(variables, state, long)
-    scans = [e for e in jaxpr.eqns if e.primitive.name == 'scan']
-    return [e.params['length'] for e in scans]
+    return loops.lengths(jax.make_jaxpr(run.apply)(variables, state, long))
 
-  assert loops(impl='chunked', chunk_length=96) == [1]
-  assert loops(impl='chunked', chunk_length=96, remat_every=32) == [3]
-  assert loops(impl='auto', chunk_length=96, remat_every=8) == [12]
+  assert turns(impl='chunked', chunk_length=96) == [1]
+  assert turns(impl='chunked', chunk_length=96, remat_every=32) == [3]
+  assert turns(impl='auto', chunk_length=96, remat_every=8) == [12]
   # 'sqrt' of 324 is 18: rounded up to whole blocks of 16.
-  assert loops(impl='auto', chunk_length=96, remat_every=18) == [3]
-  assert loops(impl='scan', remat_every=24) == [4]
+  assert turns(impl='auto', chunk_length=96, remat_every=18) == [3]
+  assert turns(impl='scan', remat_every=24) == [4]
 
 
 def test_dropout_falls_on_y_and_only_with_its_key():

@@ -18,7 +18,7 @@ from tests.cells import draws
 B, L, D, R = 2, 6, 8, 3
 # Preset 'improved' divides by the norms of small heads: rounding, magnified.
 CELL = simple_rnn.Config('simple', heads=2, key_width=3, value_width=4)
-CLOSE = 2e-6  # measured: 7e-7, of the largest number
+CLOSE = 5e-6  # measured: 2.3e-6, of the largest number
 PARTS = (CELL, base.Plan(chunk_length=4), precision.POLICIES['float32'])
 
 

@@ -15,6 +15,7 @@ from tests.cells import draws
 
 B, L, V = 2, 12, 7
 CLOSE = 2e-6  # measured: 6e-7, of the largest logit
+ROUNDED = 1e-4  # measured: 1.9e-5, by a scan and steps
 
 
 def build(**changes):
@@ -67,10 +68,11 @@ def test_prefill_and_steps_give_the_logits_of_one_pass(changes):
     state, logits = run(state, tokens[:, now], starts[:, now])
     parts.append(logits)
   assert whole.shape == (B, L, V)
-  assert_close(np.concatenate(parts, 1), whole)
+  # A head's RMSNorm blows up the rounding of sums that nearly cancel.
+  assert_close(np.concatenate(parts, 1), whole, ROUNDED)
   # Row 1 is packed of two documents: the second one equals itself alone.
   _, alone = run(fresh(model), tokens[:, 5:], 0 * starts[:, 5:])
-  assert_close(whole[1, 5:], alone[1])
+  assert_close(whole[1, 5:], alone[1], ROUNDED)
 
 
 def test_a_tied_head_is_the_transposed_embedding():

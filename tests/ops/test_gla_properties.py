@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from rnn_jax.ops import gla
+from tests import loops
 
 LONG = ('scan', 'chunked', 'associative')  # those that run more than one step
 NAMES = (
@@ -151,11 +152,6 @@ def jaxpr(L, **options):
   return jax.make_jaxpr(lambda *x: gla.recurrence(*x, **options))(*inputs)
 
 
-def turns_of_its_loops(L, **options):
-  loops = [e for e in jaxpr(L, **options).eqns if e.primitive.name == 'scan']
-  return [loop.params['length'] for loop in loops]
-
-
 def test_auto_is_the_step_for_one_step_and_chunks_for_more():
   assert str(jaxpr(1, impl='auto')) == str(jaxpr(1, impl='step'))
   assert str(jaxpr(2, impl='auto')) == str(jaxpr(2, impl='chunked'))
@@ -187,8 +183,8 @@ def test_auto_logs_its_choice_once(caplog):
 def test_a_named_implementation_is_the_one_that_runs(
   impl, L, chunk_length, turns
 ):
-  found = turns_of_its_loops(L, impl=impl, chunk_length=chunk_length)
-  assert found == turns
+  traced = jaxpr(L, impl=impl, chunk_length=chunk_length)
+  assert loops.lengths(traced) == turns
 
 
 def test_chunks_keep_one_state_each_for_the_backward_pass():
@@ -200,8 +196,8 @@ def test_chunks_keep_one_state_each_for_the_backward_pass():
     back = jax.eval_shape(lambda *x: jax.vjp(run, *x)[1], *inputs)
     return sum(leaf.size for leaf in jax.tree.leaves(back))
 
-  widths = 3 * K + P  # q, k, loga; v; and the decays beside their logarithms
-  assert kept('chunked') <= L * (widths + K) + L // chunk * K * P
+  inputs_and_states = L * (3 * K + P) + L // chunk * K * P  # q, k, loga; v
+  assert kept('chunked') == inputs_and_states
   assert kept('scan') >= L * K * P
 
 
