@@ -21,9 +21,10 @@ hypothesis.settings.load_profile('quick')
 
 @pytest.fixture(scope='session', autouse=True)
 def _programs(tmp_path_factory):
-  """Commands keep what they compile for the run's other commands."""
+  """What one test or command compiles, the others find."""
   folder = tmp_path_factory.getbasetemp().parent / 'programs'
   os.environ['JAX_COMPILATION_CACHE_DIR'] = str(folder)
+  jax.config.update('jax_compilation_cache_dir', str(folder))
 
 
 # Grain's worker processes read absl flags, which pytest never parses.

@@ -1,7 +1,7 @@
-"""The recurrence alone on a GPU, ours and flash-linear-attention's.
+"""The recurrence alone, ours and flash-linear-attention's.
 
-(B, L, H, K, P) with bfloat16 inputs and float32 log-decays, forward, or
-forward and backward of the sum of the outputs times fixed numbers.
+(B, L, H, K, P) with float32 log-decays, forward, or forward and backward of
+the sum of the outputs times fixed numbers.
 """
 
 import jax
@@ -12,14 +12,22 @@ from benchmarks.subjects import models
 from rnn_jax.ops import gla
 
 
-def recurrence(repeats, shape, impl, backward, dtype='bfloat16'):
+def recurrence(
+  repeats,
+  shape,
+  impl,
+  backward,
+  dtype='bfloat16',
+  by_head=False,
+  chunk_length=gla.CHUNK,
+):
   """`gla.recurrence` of that impl, from the zero state."""
-  state, inputs, cotangent = jax.jit(_draw, static_argnums=(0, 1))(
-    tuple(shape), dtype
-  )
+  draw = jax.jit(_draw, static_argnums=(0, 1, 2))
+  state, inputs, cotangent = draw(tuple(shape), dtype, by_head)
 
   def forward(inputs):
-    return gla.recurrence(state, *inputs, impl=impl)[1]
+    options = {'impl': impl, 'chunk_length': chunk_length}
+    return gla.recurrence(state, *inputs, **options)[1]
 
   def both(inputs):
     y, back = jax.vjp(forward, inputs)
@@ -31,13 +39,14 @@ def recurrence(repeats, shape, impl, backward, dtype='bfloat16'):
   return values | measure.device_peak(jax.devices()[0])
 
 
-def _draw(shape, dtype):
+def _draw(shape, dtype, by_head):
   B, L, H, K, P = shape
   keys = jax.random.split(jax.random.key(0), 5)
   wide, tall = (B, L, H, K), (B, L, H, P)
   q, k = (jax.random.normal(key, wide, dtype) for key in keys[:2])
   v, cotangent = (jax.random.normal(key, tall, dtype) for key in keys[2:4])
-  loga = jax.nn.log_sigmoid(jax.random.normal(keys[4], wide) + 3)
+  decays = (B, L, H, 1) if by_head else wide
+  loga = jax.nn.log_sigmoid(jax.random.normal(keys[4], decays) + 3)
   state = jnp.zeros((B, H, K, P))
   return state, (q * K**-0.5, k, v, loga), cotangent
 

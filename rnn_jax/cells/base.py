@@ -23,7 +23,7 @@ class Plan:
   """How a recurrence is computed. The numbers do not depend on it."""
 
   impl: str = 'auto'  # one of ops.gla.IMPLS, 'scan' for cells without others
-  chunk_length: int = 64
+  chunk_length: int = 128
   remat_every: int = 0  # steps between kept states under 'scan'; 0: keep all
 
 
