@@ -221,45 +221,49 @@ def _key_parts(q, k, loga):
   block = q.shape[0]
   sub = max(s for s in range(1, SUB_BLOCK + 1) if block % s == 0)
   q, k, loga = (
-    x.reshape(-1, sub, *x.shape[1:]).swapaxes(0, 1) for x in (q, k, loga)
+    _apart(x.reshape(-1, sub, *x.shape[1:]).swapaxes(0, 1))
+    for x in (q, k, jnp.maximum(loga, FORGOTTEN))
   )
-  spans, pairs = _spans(sub)
-  loga = jnp.maximum(loga, FORGOTTEN)
-  decays = jnp.exp(_einsum('rt,tunmk->runmk', spans, loga))
-  between, from_start, to_end = jnp.split(decays, [pairs, pairs + sub])
-  scores = _pair_scores(q, k, between)
-  q, k = q * from_start, k * to_end
-  q, k = (x.transpose(1, 2, 3, 0, 4) for x in (q, k))  # u n m s K
-  return _join(scores.transpose(2, 3, 4, 0, 1), q, k, from_start[-1])
+  decays, last = _decays(loga), sub - 1
+  scores = _pair_scores(q, k, decays)
+  q = [q[i] * decays[0, i] for i in range(sub)]
+  k = [k[j] * decays[j + 1, last] for j in range(last)] + k[last:]
+  q, k = (jnp.stack(x).transpose(1, 2, 3, 0, 4) for x in (q, k))  # u n m s K
+  return _join(scores, q, k, decays[0, last])
 
 
-def _spans(steps):
-  """Which logs add up to a decay, as rows of zeros and ones; and the pairs.
-
-  First the pairs i > j, t in (j, i]; then t <= i for each i; t > j for each j.
-  """
-  t = np.arange(steps)
-  pairs = [(t > j) & (t <= i) for i in range(steps) for j in range(i)]
-  others = [t <= i for i in range(steps)] + [t > j for j in range(steps)]
-  return np.array(pairs + others, np.float32), len(pairs)
+def _apart(x):
+  """The first axis as a list. Derivatives of x[i] would be sums of pads."""
+  parts = jax.lax.split(x, [1] * x.shape[0])
+  return [jax.lax.squeeze(part, [0]) for part in parts]
 
 
-def _pair_scores(q, k, between):
-  """Scores i x j x u x n x m of the steps of each sub-block."""
-  steps, rows, begin = q.shape[0], [], 0
-  for i in range(steps):
-    row = jnp.sum(q[i] * k[i], -1)[None]
-    if i:
-      past = q[i][None] * k[:i] * between[begin : begin + i]
-      row = jnp.concatenate([jnp.sum(past, -1), row])
-    rows.append(jnp.pad(row, [(0, steps - 1 - i)] + [(0, 0)] * 3))
-    begin += i
-  return jnp.stack(rows)
+def _decays(loga):
+  """{(i, j): the product of decays i to j}, of logs in order of time."""
+  sums = {}
+  for j, step in enumerate(loga):
+    for i in range(j):
+      sums[i, j] = sums[i, j - 1] + step
+    sums[j, j] = step
+  return {span: jnp.exp(total) for span, total in sums.items()}
+
+
+def _pair_scores(q, k, decays):
+  """Scores u x n x m x i x j of the steps of each sub-block."""
+  rows = []
+  for i, query in enumerate(q):
+    row = [jnp.sum(query * k[j] * decays[j + 1, i], -1) for j in range(i)] + [
+      jnp.sum(query * k[i], -1)
+    ]
+    row += [jnp.zeros_like(row[0])] * (len(q) - 1 - i)
+    rows.append(jnp.stack(row, -1))
+  return jnp.stack(rows, -2)
 
 
 def _join(scores, q, k, decay):
   """From sub-blocks (u x n x m x ...) to blocks: A, q~, k~, b."""
   count, *_, sub, _ = q.shape
+  scores, q, k, decay = map(_apart, (scores, q, k, decay))
   rows, queries, keys, so_far = [], [], None, None
   for i in range(count):
     row = scores[i]
