@@ -39,13 +39,15 @@ def both_ways(product, numbers, x, w, dy):
   return y, back(dy)
 
 
+@pytest.mark.parametrize('rows', (precision.ROWS, 5))
 @pytest.mark.parametrize('operands', TOLERANCE)
 @pytest.mark.parametrize(
   ('x_shape', 'w_shape', 'x_axes', 'w_axes'), CONTRACTIONS
 )
 def test_values_and_gradients_are_those_of_the_product(
-  x_shape, w_shape, x_axes, w_axes, operands
+  x_shape, w_shape, x_axes, w_axes, operands, rows, monkeypatch
 ):
+  monkeypatch.setattr(precision, 'ROWS', rows)
   x, w = normal(*x_shape), normal(*w_shape, seed=1)
   exact = np.tensordot(np.float64(x), np.float64(w), (x_axes, w_axes))
   dy = normal(*exact.shape, seed=2)
@@ -110,3 +112,14 @@ def test_batch_axes_are_refused_by_name():
   numbers = (((2,), (1,)), ((0,), (0,)))
   with pytest.raises(NotImplementedError, match='no batch axes'):
     jax.grad(lambda x: precision.dot_general(x, x, numbers, 'float32').sum())(x)
+
+
+def test_many_rows_add_to_a_weights_gradient_in_parts(monkeypatch):
+  monkeypatch.setattr(precision, 'ROWS', 4)
+  numbers = ((2,), (0,)), ((), ())
+
+  def loss(w, x):
+    return precision.dot_general(x, w, numbers, jnp.float32).sum()
+
+  traced = jax.make_jaxpr(jax.grad(loss))(normal(3, 5), normal(2, 6, 3))
+  assert ':f32[3,3,5]' in str(traced)  # 12 rows are three times 4
