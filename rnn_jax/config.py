@@ -24,7 +24,8 @@ from rnn_jax import errors
 class Data:
   """What is read and how it becomes batches."""
 
-  source: str = 'python_stdlib'  # a file of rnn_jax/data/sources
+  source: str = 'python_stdlib'  # a file of rnn_jax/data/sources; 'tfds:NAME'
+  data_dir: str = 'data'  # source 'tfds': where datasets are prepared
   path: str = ''  # a file or a glob; unused by sources that need none
   validation_path: str = ''  # held-out files; empty: split off `path`
   test_path: str = ''
@@ -186,7 +187,7 @@ def parse(raw):
     config, cell=_build(options, raw.get('cell') or {}, 'cell.')
   )
   _locate('tasks', config.task, 'task')
-  _locate('data/sources', config.data.source, 'data.source')
+  _locate('data/sources', config.data.source.partition(':')[0], 'data.source')
   config_rules.check(config)
   return config
 

@@ -48,7 +48,8 @@ class Corpus:
       InputError: files that are missing or no text, or a tokenizer.json of
         another kind.
     """
-    source = config_lib.load('data/sources', data.source, 'data.source')
+    name = data.source.partition(':')[0]
+    source = config_lib.load('data/sources', name, 'data.source')
     documents = source.load(data)
     if not len(documents['train']):
       raise errors.InputError(

@@ -1,0 +1,33 @@
+"""The original DailyDialog text: a dialogue a line, __eou__ behind each turn.
+
+Source: Li et al., "DailyDialog: A Manually Labelled Multi-turn Dialogue
+Dataset", 2017.
+"""
+
+from collections.abc import Iterator
+
+from rnn_jax import errors
+from rnn_jax.data.preparation import examples
+from rnn_jax.data.preparation import lines
+
+SUFFIXES = ()  # .txt is plain text unless this format is asked for
+END_OF_TURN = '__eou__'
+
+
+def read(path: str, options: examples.Options) -> Iterator[examples.Example]:
+  """Yields {'turns': [...]} for each line that is not blank.
+
+  Raises:
+    InputError: a line has no __eou__.
+  """
+  for where, line in lines.read(path, options.encoding):
+    if not line.strip():
+      continue
+    if END_OF_TURN not in line:
+      raise errors.InputError(
+        f'{where}: no {END_OF_TURN}: in this format it stands behind each turn'
+      )
+    turns = [turn.strip() for turn in line.split(END_OF_TURN)]
+    if not turns[-1]:
+      turns.pop()
+    yield examples.Example(where, {'turns': turns})

@@ -1,0 +1,30 @@
+"""JSON Lines: each line an object."""
+
+import json
+from collections.abc import Iterator
+
+from rnn_jax import errors
+from rnn_jax.data.preparation import examples
+from rnn_jax.data.preparation import lines
+
+SUFFIXES = ('.jsonl', '.ndjson')
+
+
+def read(path: str, options: examples.Options) -> Iterator[examples.Example]:
+  """Yields an example for each line that is not blank.
+
+  Raises:
+    InputError: a line is not UTF-8 or no object.
+  """
+  for where, line in lines.read(path, options.encoding):
+    if not line.strip():
+      continue
+    try:
+      row = json.loads(line)
+    except ValueError as error:
+      raise errors.InputError(f'{where}: not JSON: {error}') from None
+    if not isinstance(row, dict):
+      raise errors.InputError(
+        f'{where}: a row must be an object, not {type(row).__name__}'
+      )
+    yield examples.Example(where, row)

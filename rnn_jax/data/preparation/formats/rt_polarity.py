@@ -1,0 +1,33 @@
+"""The original sentence polarity set: rt-polarity.pos and rt-polarity.neg.
+
+A sentence a line, 5,331 of each class; the files are in cp1252, whatever
+encoding is asked for by default. Source: Pang and Lee, "Seeing stars", 2005.
+"""
+
+from collections.abc import Iterator
+
+from rnn_jax import errors
+from rnn_jax.data.preparation import examples
+from rnn_jax.data.preparation import lines
+
+SUFFIXES = ('.pos', '.neg')
+CLASSES = ('neg', 'pos')
+ENCODING = 'cp1252'
+
+
+def read(path: str, options: examples.Options) -> Iterator[examples.Example]:
+  """Yields a sentence with its label for each line that is not blank.
+
+  Raises:
+    InputError: the file's name ends in neither .pos nor .neg.
+  """
+  suffix = path.rpartition('.')[2]
+  if suffix not in CLASSES:
+    raise errors.InputError(
+      f'{path}: the files of this format end in .pos and .neg'
+    )
+  default = examples.Options().encoding
+  encoding = ENCODING if options.encoding == default else options.encoding
+  for where, line in lines.read(path, encoding):
+    if line.strip():
+      yield examples.Example(where, {'text': line.strip(), 'label': suffix})

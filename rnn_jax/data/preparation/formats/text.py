@@ -1,0 +1,24 @@
+"""Plain text: a line is an example, or a file is."""
+
+from collections.abc import Iterator
+
+from rnn_jax.data.preparation import examples
+from rnn_jax.data.preparation import lines
+
+SUFFIXES = ('.txt', '.text', '.md')
+
+
+def read(path: str, options: examples.Options) -> Iterator[examples.Example]:
+  """Yields an example for each line that is not blank, or one for the file.
+
+  Raises:
+    InputError: the file cannot be decoded.
+  """
+  if options.document == 'file':
+    with open(path, 'rb') as file:
+      text = lines.decode(file.read(), options.encoding, path)
+    yield examples.Example(path, {'text': text})
+    return
+  for where, line in lines.read(path, options.encoding):
+    if line.strip():
+      yield examples.Example(where, {'text': line})

@@ -1,0 +1,182 @@
+"""What the columns hold: seen in the first example, held against all others.
+
+A column is text, a number, a picture, a class, or a list of texts or numbers.
+"""
+
+import dataclasses
+from typing import Any
+
+from rnn_jax import errors
+from rnn_jax.data.preparation import examples
+
+NUMBERS = (bool, int, float)
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+  """kind: str, bool, int, float or examples.Image."""
+
+  kind: type
+  is_list: bool = False
+
+
+@dataclasses.dataclass
+class Schema:
+  """The columns of a dataset, in the order of the first example.
+
+  label: the column of classes, or ''.
+  classes: their names; () until `finish` where none were given.
+  """
+
+  columns: dict[str, Column]
+  label: str
+  classes: tuple[str, ...]
+  is_given: bool  # the names of classes were given
+  seen: set[str] = dataclasses.field(default_factory=set)
+
+  def check(self, example: examples.Example) -> None:
+    """Notes the class of an example.
+
+    Raises:
+      InputError: a column is missing, superfluous, empty or of another kind,
+        or the label is outside the classes.
+    """
+    where, values, _ = example
+    if values.keys() != self.columns.keys():
+      raise errors.InputError(
+        f'{where}: columns {[*values]}, where the first example has '
+        f'{[*self.columns]}'
+      )
+    for name, column in self.columns.items():
+      if name == self.label:
+        self._check_label(where, values[name])
+      else:
+        _check_value(where, name, values[name], column)
+
+  def finish(self) -> None:
+    """Fixes the names of the classes: numbers by size, others by alphabet.
+
+    Raises:
+      InputError: all examples are of one class.
+    """
+    if not self.label:
+      return
+    if not self.is_given:
+      numbers = all(name.lstrip('-').isdigit() for name in self.seen)
+      self.classes = tuple(sorted(self.seen, key=int if numbers else None))
+    if len(self.seen) < 2:
+      raise errors.InputError(
+        f'--label={self.label!r}: all examples are of one class, '
+        f'{next(iter(self.seen), "")!r}: there is nothing to tell apart; give '
+        "--label='' if this is no classification"
+      )
+
+  def class_of(self, label: Any) -> int:
+    """Returns the number of a label's class."""
+    if self.is_given and _is_number(label):
+      return int(label)
+    return self.classes.index(str(label))
+
+  def _check_label(self, where, label):
+    if isinstance(label, (list, dict, float)) or label in (None, ''):
+      raise errors.InputError(
+        f'{where}: {self.label}={label!r} is no class: give a name or a number'
+      )
+    if self.is_given:
+      if _is_number(label) and 0 <= int(label) < len(self.classes):
+        label = self.classes[int(label)]
+      if str(label) not in self.classes:
+        raise errors.InputError(
+          f'{where}: {self.label}={label!r} is outside the classes '
+          f'{[*self.classes]}: mend it, or name it in --classes'
+        )
+    self.seen.add(str(label))
+
+
+def of(first: examples.Example, label: str | None, classes) -> Schema:
+  """Returns the schema that the first example shows.
+
+  `label` names the column of classes; None takes 'label' if there is one.
+
+  Raises:
+    InputError: a value is of no kind that can be kept, or there is no such
+      column.
+  """
+  columns = {
+    name: _column(first.where, name, value)
+    for name, value in first.values.items()
+  }
+  if label is None:
+    label = 'label' if 'label' in columns else ''
+  if label and label not in columns:
+    raise errors.InputError(
+      f'--label={label!r}: {first.where} has the columns {[*columns]}'
+    )
+  if classes and not label:
+    raise errors.InputError(
+      f'--classes={",".join(classes)}: no column of classes: name it in --label'
+    )
+  return Schema(columns, label, tuple(classes), bool(classes))
+
+
+def _is_number(label):
+  return isinstance(label, int) or (isinstance(label, str) and label.isdigit())
+
+
+def _column(where, name, value):
+  kinds = (str, *NUMBERS, examples.Image)
+  if isinstance(value, list):
+    if not value:
+      raise errors.InputError(
+        f'{where}: {name}=[] in the first example: its kind cannot be told; '
+        'put another one first'
+      )
+    value, is_list = value[0], True
+  else:
+    is_list = False
+  if type(value) not in kinds:
+    raise errors.InputError(
+      f'{where}: {name} holds {type(value).__name__}: text, numbers, pictures '
+      'and lists of them can be kept'
+    )
+  return Column(type(value), is_list)
+
+
+def _check_value(where, name, value, column):
+  if not column.is_list:
+    _check_item(where, name, value, column.kind)
+    return
+  if not isinstance(value, list) or not value:
+    raise errors.InputError(
+      f'{where}: {name} must be a list with something in it, not {value!r}'
+    )
+  for number, item in enumerate(value):
+    _check_item(where, f'{name}[{number}]', item, column.kind)
+
+
+def _check_item(where, name, value, kind):
+  if type(value) is not kind and not (kind is float and type(value) is int):
+    raise errors.InputError(
+      f'{where}: {name} is {type(value).__name__} {value!r:.60}, and '
+      f'{kind.__name__} in the first example'
+    )
+  if kind is str and not value.strip():
+    raise errors.InputError(
+      f'{where}: {name} is empty: fill it, or leave such examples out with '
+      '--skip_empty'
+    )
+  if kind is examples.Image:
+    _check_image(where, name, value)
+
+
+def _check_image(where, name, image):
+  import io
+
+  import PIL.Image
+
+  try:
+    PIL.Image.open(io.BytesIO(image.content)).load()
+  except Exception as error:
+    raise errors.InputError(
+      f'{where}: {name} cannot be read as a picture: {error}'
+    ) from None

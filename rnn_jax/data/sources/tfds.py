@@ -1,0 +1,130 @@
+"""Prepared TFDS datasets: `data.source='tfds:NAME'` below `data.data_dir`.
+
+A document is the text in `data.field` of an example; a list of texts is joined
+with line ends. Splits are the dataset's own; where it has no validation split,
+`data.splits` takes its share off training. Read without TensorFlow, so that
+the dataset must lie on disk as ArrayRecord, which `launch.prepare` writes.
+"""
+
+import contextlib
+import logging
+import os
+
+import numpy as np
+
+from rnn_jax import config
+from rnn_jax import errors
+from rnn_jax.data import documents
+
+
+class Examples:
+  """The Reader of one split; a unit is an example."""
+
+  def __init__(self, source, name: str, split: str, field: str):
+    self.files = (f'{name}/{split}',)
+    self._source = source
+    self._field = field
+    self._prefix = f'{name}/{split}'
+    self.sizes = np.array(
+      [len(self._text(n)) for n in range(len(source))], np.int64
+    )
+
+  @property
+  def names(self) -> tuple[str, ...]:
+    return tuple(f'{self._prefix}:{n}' for n in range(len(self.sizes)))
+
+  def read(self, unit: int, start: int, stop: int) -> bytes:
+    return self._text(unit)[start:stop]
+
+  def _text(self, n):
+    value = self._source[n][self._field]
+    return value if isinstance(value, bytes) else b'\n'.join(value)
+
+
+def load(data: config.Data) -> dict[str, documents.Documents]:
+  """Returns the documents of each split.
+
+  Raises:
+    InputError: the dataset is not prepared in `data.data_dir`, or not as
+      ArrayRecord, or has no text in `data.field`.
+  """
+  name = data.source.partition(':')[2]
+  if not name:
+    raise errors.InputError(
+      f"data.source={data.source!r}: name the dataset, as in 'tfds:reviews'"
+    )
+  builder = open_dataset(name, data.data_dir)
+  _check_field(builder, data)
+  found = {
+    split: _documents(builder, name, split, data.field)
+    for split in documents.SPLITS
+    if split in builder.info.splits
+  }
+  if 'train' not in found:
+    raise errors.InputError(
+      f'data.source={data.source!r} has the splits '
+      f'{[*builder.info.splits]}: one must be train'
+    )
+  if 'validation' not in found:
+    share = data.splits[1]
+    dealt = documents.split(found['train'], (100 - share, share, 0), 'document')
+    found |= {'train': dealt['train'], 'validation': dealt['validation']}
+  empty = found['train'].select(np.zeros(0, np.int64))
+  return {'test': empty} | found
+
+
+def open_dataset(name: str, data_dir: str):
+  """Returns the tfds builder of a dataset on disk.
+
+  Raises:
+    InputError: there is none of that name in `data_dir`.
+  """
+  with _quiet():
+    import tensorflow_datasets as tfds
+
+    try:
+      builder = tfds.builder(name, data_dir=data_dir or None)
+      there = os.path.isdir(builder.data_dir) and builder.info.splits
+    except Exception as error:
+      reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+      there, builder = False, None
+    else:
+      reason = 'nothing is prepared there'
+  if not there:
+    raise errors.InputError(
+      f'data.source={f"tfds:{name}"!r} in data.data_dir={data_dir!r}: '
+      f'{reason.rstrip(".")}: see launch.prepare --help'
+    )
+  if builder.info.file_format.value != 'array_record':
+    raise errors.InputError(
+      f'data.source={f"tfds:{name}"!r}: prepared as '
+      f"{builder.info.file_format.value}: prepare it as 'array_record', which "
+      'is read without TensorFlow'
+    )
+  return builder
+
+
+def _check_field(builder, data):
+  features = builder.info.features
+  texts = [n for n in features if features[n].np_dtype in (object, np.str_)]
+  if data.field not in texts:
+    raise errors.InputError(
+      f'data.field={data.field!r}: {data.source} has text in {texts}'
+    )
+
+
+def _documents(builder, name, split, field):
+  with _quiet():
+    source = builder.as_data_source(split)
+    return documents.whole(Examples(source, name, split, field))
+
+
+@contextlib.contextmanager
+def _quiet():
+  """Without TFDS's remarks on packages that this reading does not need."""
+  before = logging.root.manager.disable
+  logging.disable(logging.WARNING)
+  try:
+    yield
+  finally:
+    logging.disable(before)

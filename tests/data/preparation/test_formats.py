@@ -1,0 +1,186 @@
+"""Each format reads what its own files look like, and names what is wrong."""
+
+import io
+import json
+import pickle
+import tarfile
+import zipfile
+
+import numpy as np
+import PIL.Image
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from rnn_jax import errors
+from rnn_jax.data.preparation import examples
+from rnn_jax.data.preparation import inputs
+
+
+def read(name, path, **options):
+  module = inputs.load_format(name)
+  return list(module.read(str(path), examples.Options(**options)))
+
+
+def values(name, path, **options):
+  return [example.values for example in read(name, path, **options)]
+
+
+def refusal(name, path, **options):
+  with pytest.raises(errors.InputError) as caught:
+    read(name, path, **options)
+  return str(caught.value)
+
+
+def picture(color, kind='PNG'):
+  file = io.BytesIO()
+  PIL.Image.new('RGB', (3, 2), color).save(file, kind)
+  return file.getvalue()
+
+
+def test_jsonl(tmp_path):
+  rows = {'text': 'ü', 'label': 1}, {'text': 'b', 'label': 0}
+  path = tmp_path / 'a.jsonl'
+  path.write_text('\n\n'.join(map(json.dumps, rows)) + '\r\n')
+  found = read('jsonl', path)
+  assert [example.values for example in found] == [*rows]
+  assert [example.where for example in found] == [f'{path}:1', f'{path}:3']
+  path.write_text('{"text": 1}\n[1]\n')
+  assert (
+    refusal('jsonl', path) == f'{path}:2: a row must be an object, not list'
+  )
+  path.write_bytes(b'{"text": "a"}\n{"text": "\xff"}\n')
+  assert refusal('jsonl', path).startswith(f'{path}:2: byte 10 is not utf-8')
+
+
+def test_csv_and_tsv(tmp_path):
+  path = tmp_path / 'a.csv'
+  path.write_bytes(b'\xef\xbb\xbftext,label\r\n"a, ""b""\nc",1\r\nd,0\r\n')
+  found = read('csv', path)
+  assert found[0].values == {'text': 'a, "b"\nc', 'label': '1'}
+  assert found[1].where == f'{path}:4'
+  (tmp_path / 'a.tsv').write_text('text\tlabel\na, b\t1\n')
+  assert values('csv', tmp_path / 'a.tsv') == [{'text': 'a, b', 'label': '1'}]
+  path.write_text('text,label\na,b,c\n')
+  message = f'{path}:2: 3 columns, and the header has 2'
+  assert refusal('csv', path).startswith(message)
+  path.write_text('text,text\na,b\n')
+  assert 'the first line must name each column once' in refusal('csv', path)
+
+
+def test_text_by_lines_and_files(tmp_path):
+  path = tmp_path / 'a.txt'
+  path.write_text('one\n\ntwo\n')
+  assert values('text', path) == [{'text': 'one'}, {'text': 'two'}]
+  assert values('text', path, document='file') == [{'text': 'one\n\ntwo\n'}]
+  path.write_bytes(b'caf\xe9\n')
+  assert values('text', path, encoding='cp1252') == [{'text': 'café'}]
+  message = "--encoding='utf-9': no such encoding: 'utf-8' is the usual one"
+  assert refusal('text', path, encoding='utf-9') == message
+
+
+def test_the_original_rt_polarity(tmp_path):
+  (tmp_path / 'rt-polarity.pos').write_bytes(b'un clich\xe9 \n')
+  (tmp_path / 'rt-polarity.neg').write_bytes(b'bad\n')
+  good = values('rt_polarity', tmp_path / 'rt-polarity.pos')
+  assert good == [{'text': 'un cliché', 'label': 'pos'}]
+  bad = values('rt_polarity', tmp_path / 'rt-polarity.neg')
+  assert bad == [{'text': 'bad', 'label': 'neg'}]
+  (tmp_path / 'other.txt').write_text('x')
+  assert 'end in .pos and .neg' in refusal(
+    'rt_polarity', tmp_path / 'other.txt'
+  )
+
+
+def test_the_original_daily_dialog(tmp_path):
+  path = tmp_path / 'dialogues_text.txt'
+  path.write_text('Hi . __eou__ You too ? __eou__ \nOne __eou__\n')
+  turns = [example['turns'] for example in values('daily_dialog', path)]
+  assert turns == [['Hi .', 'You too ?'], ['One']]
+  path.write_text('Hi . __eou__\nno end of a turn\n')
+  assert refusal('daily_dialog', path).startswith(f'{path}:2: no __eou__')
+
+
+def test_parquet_as_a_hub_publishes_it(tmp_path):
+  table = pyarrow.table(
+    {'text': ['a', 'b'], 'label': [1, 0], 'turns': [['x', 'y'], ['z']]}
+  )
+  names = {'label': {'_type': 'ClassLabel', 'names': ['neg', 'pos']}}
+  told = {b'huggingface': json.dumps({'info': {'features': names}}).encode()}
+  path = tmp_path / 'train-00000-of-00001.parquet'
+  parquet.write_table(table.replace_schema_metadata(told), path)
+  assert values('parquet', path) == [
+    {'text': 'a', 'label': 'pos', 'turns': ['x', 'y']},
+    {'text': 'b', 'label': 'neg', 'turns': ['z']},
+  ]
+  content = path.read_bytes()
+  path.write_bytes(content[: len(content) // 2])
+  assert refusal('parquet', path).startswith(f'{path}: no whole Parquet file')
+
+
+def tarball(path, batches):
+  with tarfile.open(path, 'w:gz') as tar:
+    for name, batch in batches.items():
+      content = pickle.dumps(batch)
+      member = tarfile.TarInfo(f'cifar-10-batches-py/{name}')
+      member.size = len(content)
+      tar.addfile(member, io.BytesIO(content))
+
+
+def test_cifar10s_tarball(tmp_path):
+  rng = np.random.default_rng(0)
+  pixels = rng.integers(256, size=(3, 3072)).astype(np.uint8)
+  path = tmp_path / 'cifar-10-python.tar.gz'
+  batch = {b'data': pixels, b'labels': [3, 0, 9]}
+  tarball(path, {'data_batch_1': batch, 'test_batch': batch})
+  found = read('cifar10', path)
+  assert [example.split for example in found] == ['train'] * 3 + ['test'] * 3
+  labels = [example.values['label'] for example in found[:3]]
+  assert labels == ['cat', 'airplane', 'truck']
+  image = PIL.Image.open(io.BytesIO(found[1].values['image'].content))
+  wanted = pixels[1].reshape(3, 32, 32).transpose(1, 2, 0)
+  np.testing.assert_array_equal(np.asarray(image), wanted)
+  content = path.read_bytes()
+  path.write_bytes(content[: len(content) // 2])
+  assert refusal('cifar10', path).startswith(f'{path}: cut off or no tarball')
+
+
+def test_a_pickle_that_calls_functions_is_refused(tmp_path):
+  class Bad:
+    def __reduce__(self):
+      return print, ('called',)
+
+  path = tmp_path / 'a.tar.gz'
+  tarball(path, {'data_batch_1': Bad()})
+  assert 'builtins.print has no place in it' in refusal('cifar10', path)
+
+
+@pytest.mark.parametrize('packed', (False, True))
+def test_pictures_by_class(tmp_path, packed):
+  files = {
+    'train/cat/1.png': picture('red'),
+    'train/dog/2.JPG': picture('blue', 'JPEG'),
+    'val/cat/3.jpeg': picture('green', 'JPEG'),
+    'train/readme.txt': b'no picture',
+  }
+  if packed:
+    path = tmp_path / 'a.zip'
+    with zipfile.ZipFile(path, 'w') as file:
+      for name, content in files.items():
+        file.writestr(name, content)
+  else:
+    path = tmp_path
+    for name, content in files.items():
+      (path / name).parent.mkdir(parents=True, exist_ok=True)
+      (path / name).write_bytes(content)
+  found = read('images', path)
+  told = [(example.split, example.values['label']) for example in found]
+  assert told == [('train', 'cat'), ('train', 'dog'), ('validation', 'cat')]
+  assert found[0].values['image'].content == files['train/cat/1.png']
+
+
+def test_pictures_without_a_class_and_damaged_zips(tmp_path):
+  (tmp_path / '1.png').write_bytes(picture('red'))
+  assert 'lies in no folder' in refusal('images', tmp_path)
+  (tmp_path / 'a.zip').write_bytes(b'PK\x03\x04 and no more')
+  assert 'no whole zip' in refusal('images', tmp_path / 'a.zip')

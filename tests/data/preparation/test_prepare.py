@@ -1,0 +1,226 @@
+"""Raw files to a dataset that plain TFDS reads."""
+
+import dataclasses
+import json
+import os
+
+import numpy as np
+import pytest
+import tensorflow_datasets as tfds
+
+from rnn_jax import errors
+from rnn_jax.data.preparation import prepare
+from rnn_jax.data.preparation import writer
+
+
+def rows(count, offset=0):
+  return [
+    {'text': f'review {n} ü', 'label': n % 2, 'turns': ['a', f'b {n}']}
+    for n in range(offset, offset + count)
+  ]
+
+
+def jsonl(path, content):
+  path.write_text('\n'.join(map(json.dumps, content)) + '\n')
+  return str(path)
+
+
+@pytest.fixture(name='request_')
+def _request(tmp_path):
+  """30 examples in one file, to be dealt out 80 / 10 / 10."""
+  path = jsonl(tmp_path / 'all.jsonl', rows(30))
+  data_dir = str(tmp_path / 'data')
+  return prepare.Request('toy', data_dir, (path,), shares=(80, 10, 10))
+
+
+def changed(request, **values):
+  return dataclasses.replace(request, **values)
+
+
+def refusal(request):
+  with pytest.raises(errors.InputError) as caught:
+    prepare.prepare(request)
+  assert not os.path.exists(request.folder)
+  return str(caught.value)
+
+
+def read(request, split):
+  builder = tfds.builder_from_directory(request.folder)
+  return list(builder.as_data_source(split))
+
+
+def test_plain_tfds_reads_every_example_of_every_split(request_):
+  record, written = prepare.prepare(request_)
+  assert written
+  assert record['examples'] == {'train': 24, 'validation': 3, 'test': 3}
+  found = [e for split in record['examples'] for e in read(request_, split)]
+  assert len(found) == 30
+  by_text = {example['text'].decode(): example for example in found}
+  for row in rows(30):
+    example = by_text[row['text']]
+    assert example['label'] == row['label']
+    assert [turn.decode() for turn in example['turns']] == row['turns']
+  info = tfds.builder_from_directory(request_.folder).info
+  assert info.splits['train'].num_examples == 24
+  assert info.features['label'].names == ['0', '1']
+  assert record['asked']['inputs'][0]['sha256'] in info.description
+  assert {'lengths.png', 'preparation.json'} <= {*os.listdir(request_.folder)}
+
+
+def test_a_second_call_with_the_same_inputs_does_nothing(request_):
+  first, _ = prepare.prepare(request_)
+  when = os.stat(request_.folder).st_mtime_ns
+  second, written = prepare.prepare(request_)
+  assert (second, written) == (first, False)
+  assert os.stat(request_.folder).st_mtime_ns == when
+
+
+def test_other_inputs_or_options_are_refused_and_named(request_, tmp_path):
+  prepare.prepare(request_)
+  with pytest.raises(errors.InputError, match=r'inputs or options \(seed\)'):
+    prepare.prepare(changed(request_, seed=1))
+  jsonl(tmp_path / 'all.jsonl', rows(29))
+  with pytest.raises(errors.InputError, match=r'\(inputs\): remove it'):
+    prepare.prepare(request_)
+
+
+def test_the_seed_deals_and_copies_stay_together(request_, tmp_path):
+  twice = jsonl(tmp_path / 'twice.jsonl', rows(30) + rows(30))
+  told = []
+  for name, seed in (('a', 0), ('b', 0), ('c', 1)):
+    request = changed(request_, name=name, seed=seed, inputs=(twice,))
+    record, _ = prepare.prepare(request)
+    pairs = [(d['first'], d['second']) for d in record['duplicates']]
+    assert pairs == [(split, split) for split in record['examples']]
+    told.append([e['text'] for e in read(request, 'train')])
+  assert told[0] == told[1] != told[2]
+
+
+def test_given_splits_and_what_they_share(tmp_path):
+  folder = tmp_path / 'raw'
+  folder.mkdir()
+  jsonl(folder / 'train_1k.jsonl', rows(10))
+  jsonl(folder / 'validation.jsonl', rows(4, offset=8))
+  request = prepare.Request('toy', str(tmp_path / 'data'), (str(folder),))
+  refused = refusal(changed(request, duplicates='refuse'))
+  assert refused.startswith(
+    '--duplicates=refuse: 2 example(s) of train are in validation too, '
+    f'{folder}/train_1k.jsonl:9 and {folder}/validation.jsonl:1'
+  )
+  record, _ = prepare.prepare(request)
+  assert record['examples'] == {'train': 10, 'validation': 4}
+  assert record['duplicates'][0]['contents'] == 2
+  assert 'have splits of their own' in refusal(
+    changed(request, name='other', shares=(80, 10, 10))
+  )
+
+
+@pytest.mark.parametrize(
+  ('row', 'message'),
+  (
+    ({'text': ' ', 'label': 0, 'turns': ['a']}, ':4: text is empty'),
+    ({'text': 'a', 'label': 5, 'turns': ['a']}, ':4: label=5 is outside the'),
+    (
+      {'text': 'a', 'label': None, 'turns': ['a']},
+      ':4: label=None is no class',
+    ),
+    (
+      {'text': 'a', 'label': 0, 'turns': ['a', 7]},
+      ':4: turns[1] is int 7, and',
+    ),
+    ({'text': 'a', 'label': 0, 'turns': []}, ':4: turns must be a list with'),
+    ({'text': 'a', 'label': 0}, ":4: columns ['text', 'label'], where the"),
+    ({'text': 3, 'label': 0, 'turns': ['a']}, ':4: text is int 3, and str in'),
+  ),
+)
+def test_a_bad_example_is_named_by_file_line_and_column(
+  row, message, request_, tmp_path
+):
+  path = jsonl(tmp_path / 'bad.jsonl', [*rows(3), row])
+  request = changed(request_, inputs=(path,), classes=('bad', 'good'))
+  assert refusal(request).startswith(path + message)
+
+
+@pytest.mark.parametrize(
+  ('changes', 'message'),
+  (
+    ({'shares': ()}, '--splits is missing'),
+    ({'name': 'My set'}, "--name='My set': give small letters"),
+    ({'format': 'xls'}, "--format='xls': choose one of ['cifar10', 'csv'"),
+    ({'inputs': ()}, '--input is missing'),
+    ({'inputs': ('nowhere/*.csv',)}, "--input='nowhere/*.csv': no such file"),
+    ({'inputs': ('tests=a.csv',)}, "the split 'tests' is none of"),
+    ({'label': 'class'}, "--label='class'"),
+    ({'label': 'text', 'classes': ('a', 'b')}, 'is outside the classes'),
+    ({'label': '', 'classes': ('a', 'b')}, 'no column of classes'),
+  ),
+)
+def test_bad_requests_are_refused_by_name(changes, message, request_):
+  assert message in refusal(changed(request_, **changes))
+
+
+def test_one_class_alone_is_refused(request_, tmp_path):
+  path = jsonl(tmp_path / 'one.jsonl', rows(30)[::2])
+  refused = refusal(changed(request_, inputs=(path,)))
+  assert "all examples are of one class, '0'" in refused
+
+
+def test_empty_examples_are_left_out_when_asked(request_, tmp_path):
+  empty = {'text': '', 'label': 0, 'turns': ['a']}
+  path = jsonl(tmp_path / 'some.jsonl', [empty, *rows(10), empty])
+  request = changed(request_, inputs=(path,), skip_empty=True)
+  record, _ = prepare.prepare(request)
+  assert sum(record['examples'].values()) == 10
+
+
+def test_a_failure_half_way_leaves_nothing(request_, monkeypatch):
+  add, calls = writer.Writer.add, []
+
+  def failing(self, *arguments):
+    calls.append(arguments)
+    if len(calls) == 20:
+      raise OSError(28, 'No space left on device')
+    add(self, *arguments)
+
+  monkeypatch.setattr(writer.Writer, 'add', failing)
+  with pytest.raises(OSError, match='No space left'):
+    prepare.prepare(request_)
+  assert os.listdir(os.path.dirname(request_.folder)) == []
+  monkeypatch.undo()
+  assert prepare.prepare(request_)[1]
+
+
+def test_shards_hold_so_many_examples(request_, monkeypatch):
+  monkeypatch.setattr(writer, 'SHARD', 10)
+  prepare.prepare(request_)
+  found = [name for name in os.listdir(request_.folder) if '-train.' in name]
+  assert sorted(found) == [
+    f'toy-train.array_record-{n:05}-of-00003' for n in range(3)
+  ]
+  texts = {example['text'] for example in read(request_, 'train')}
+  assert len(texts) == 24
+
+
+def test_folders_of_others_and_of_other_versions_are_refused(request_):
+  prepare.prepare(request_)
+  path = os.path.join(request_.folder, 'preparation.json')
+  with open(path, encoding='utf-8') as file:
+    record = json.load(file)
+  with open(path, 'w', encoding='utf-8') as file:
+    json.dump(record | {'layout': 0}, file)
+  with pytest.raises(errors.InputError, match='another version of rnn_jax'):
+    prepare.prepare(request_)
+  os.remove(path)
+  with pytest.raises(errors.InputError, match='not written by launch.prepare'):
+    prepare.prepare(request_)
+
+
+def test_numbers_and_pictures_come_back(tmp_path):
+  content = [{'n': n, 'x': n / 2, 'flags': [True, False]} for n in range(1, 9)]
+  path = jsonl(tmp_path / 'a.jsonl', content)
+  request = prepare.Request('numbers', str(tmp_path), (f'train={path}',))
+  prepare.prepare(request)
+  found = read(request, 'train')
+  assert [int(e['n']) for e in found] == [*range(1, 9)]
+  assert [float(e['x']) for e in found] == [n / 2 for n in range(1, 9)]
+  np.testing.assert_array_equal(found[0]['flags'], [True, False])

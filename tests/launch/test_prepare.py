@@ -1,0 +1,98 @@
+"""The launcher as typed."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+READ = """
+import sys
+import tensorflow_datasets as tfds
+builder = tfds.builder_from_directory(sys.argv[1])
+print(sum(len(example['text']) > 0 for example in
+          builder.as_data_source('train')))
+assert 'tensorflow' not in sys.modules and 'rnn_jax' not in sys.modules
+"""
+
+
+def command(*arguments, **options):
+  return [sys.executable, '-m', 'launch.prepare', *arguments], {
+    'cwd': ROOT,
+    'env': os.environ | {'PYTHONPATH': str(ROOT)},
+    'text': True,
+    'stdout': subprocess.PIPE,
+    'stderr': subprocess.PIPE,
+    **options,
+  }
+
+
+def run(*arguments):
+  typed, options = command(*arguments)
+  return subprocess.run(typed, check=False, **options)
+
+
+@pytest.fixture(name='raw')
+def _raw(tmp_path):
+  rows = [{'text': f'review {n}', 'label': n % 2} for n in range(40)]
+  path = tmp_path / 'raw.jsonl'
+  path.write_text('\n'.join(map(json.dumps, rows)))
+  return path
+
+
+def test_prepares_once_and_others_read_it(raw, tmp_path):
+  arguments = (
+    '--name=toy',
+    f'--input={raw}',
+    '--splits=85,10,5',
+    f'--data_dir={tmp_path}/data',
+  )
+  first = run(*arguments)
+  assert first.returncode == 0, first.stderr
+  folder = f'{tmp_path}/data/toy/1.0.0'
+  assert first.stdout.startswith(f'{folder}: written\n  train              34')
+  second = run(*arguments)
+  assert second.stdout.startswith(f'{folder}: is there, nothing to do\n')
+  read = subprocess.run(
+    [sys.executable, '-c', READ, folder],
+    check=False,
+    capture_output=True,
+    text=True,
+    cwd=tmp_path,
+  )
+  assert read.stdout == '34\n', read.stderr
+
+
+def test_a_bad_line_is_one_line_of_error(raw, tmp_path):
+  raw.write_text('{"text": "a", "label": 1}\n{"text": "b"\n')
+  failed = run('--name=toy', f'--input={raw}', f'--data_dir={tmp_path}/data')
+  assert failed.returncode == 1
+  last = failed.stderr.strip().splitlines()[-1]
+  assert f'error: {raw}:2: not JSON' in last
+  assert 'Traceback' not in failed.stderr
+  assert not os.path.exists(f'{tmp_path}/data/toy/1.0.0')
+
+
+def test_killed_half_way_it_leaves_no_dataset(tmp_path):
+  path = tmp_path / 'many.txt'
+  path.write_text('\n'.join(f'line {n}' for n in range(400_000)))
+  typed, options = command(
+    '--name=toy', f'--input=train={path}', f'--data_dir={tmp_path}/data'
+  )
+  child = subprocess.Popen(typed, **options)
+  folder = tmp_path / 'data' / 'toy'
+  while not any(folder.glob('.1.0.0.partial/*')):
+    assert child.poll() is None, child.communicate()
+  child.kill()
+  child.communicate()
+  assert not (folder / '1.0.0').exists()
+  raw = tmp_path / 'few.txt'
+  raw.write_text('one\ntwo\n')
+  again = run(
+    '--name=toy', f'--input=train={raw}', f'--data_dir={tmp_path}/data'
+  )
+  assert again.returncode == 0, again.stderr
+  assert [path.name for path in folder.iterdir()] == ['1.0.0']
