@@ -37,8 +37,10 @@ class Data:
   pre_tokenizer: str = 'byte_level'  # of BPE; or 'whitespace', which is lossy
   layout: str = 'buckets'  # or 'packed', 'stream'
   length: int = 256  # tokens of the longest row
-  boundaries: tuple[int, ...] = ()  # bucket lengths; empty: from quantiles
-  buckets: int = 4  # how many, when they come from quantiles
+  boundaries: tuple[int, ...] = ()  # bucket lengths; empty: by `bucketing`
+  bucketing: str = 'quantile'  # or 'least_padding', 'powers'
+  buckets: int = 4  # how many there are at most; 'powers' has its own
+  fit: str = 'first'  # or 'best': the row of a pack that an example goes to
   batch_size: int = 32  # rows
   tokens_per_batch: int = 0  # above 0: rows = tokens_per_batch // length
   carry_state: bool = False  # layout 'stream': keep the state between windows

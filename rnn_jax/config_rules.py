@@ -7,6 +7,8 @@ CHOICES = {
   'data.tokenizer': ('bytes', 'characters', 'bpe'),
   'data.pre_tokenizer': ('byte_level', 'whitespace'),
   'data.layout': ('buckets', 'packed', 'stream'),
+  'data.bucketing': ('quantile', 'least_padding', 'powers'),
+  'data.fit': ('first', 'best'),
   'model.block': ('residual', 'plain'),
   'recurrence.impl': ('auto', 'scan', 'chunked', 'associative', 'pallas'),
   'train.precision': ('float32', 'bfloat16', 'bfloat16_operands'),

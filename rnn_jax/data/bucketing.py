@@ -25,6 +25,37 @@ def quantile_boundaries(
   return (*sorted(cut for cut in rounded if cut < longest), longest)
 
 
+def power_boundaries(longest: int) -> tuple[int, ...]:
+  """Returns 8, 16, 32 and so on, and `longest` behind them."""
+  powers = (8 << n for n in range(longest.bit_length()))
+  return (*(n for n in powers if n < longest), longest)
+
+
+def least_padding_boundaries(
+  lengths: Iterable[int], buckets: int, longest: int
+) -> tuple[int, ...]:
+  """Returns the rising bucket lengths that pad these rows least.
+
+  The last one is `longest`. Exact: a dynamic program over the lengths that
+  occur, quadratic in their number.
+  """
+  values, counts = np.unique([*lengths, longest], return_counts=True)
+  counts[-1] -= 1  # `longest` was added here
+  rows = np.concatenate([[0], np.cumsum(counts)])
+  # A bucket from values[i] to values[j] pads all of its rows to values[j].
+  size = (rows[None, 1:] - rows[:-1, None]) * values.astype(float)
+  size[np.tril_indices(len(values), -1)] = np.inf
+  least, before = size[0], []
+  for _ in range(min(buckets, len(values)) - 1):
+    total = least[:-1, None] + size[1:]
+    before.append(np.argmin(total, 0))
+    least = np.min(total, 0)
+  last = [len(values) - 1]
+  for choice in reversed(before):
+    last.append(int(choice[last[-1]]))
+  return tuple(int(values[n]) for n in reversed(last))
+
+
 class Buckets(grain.DatasetIterator):
   """Batches of `shapes`, (rows, length) each, with rising lengths."""
 

@@ -1,5 +1,7 @@
-"""Packing: several examples share a row, first fit; `starts` parts them.
+"""Packing: several examples share a row; `starts` parts them.
 
+An example goes to the first row with room for it, or to the one it leaves
+least room in ('best').
 An example that fits nowhere waits for the next batch, where it comes first.
 The iterator's state holds the positions of those alone.
 """
@@ -15,8 +17,14 @@ from rnn_jax.data import rows as rows_lib
 class Packed(grain.DatasetIterator):
   """Batches of one shape, (rows, length)."""
 
-  def __init__(self, examples: ordered.Ordered, shape: tuple[int, int]):
+  def __init__(
+    self,
+    examples: ordered.Ordered,
+    shape: tuple[int, int],
+    fit: str = 'first',
+  ):
     super().__init__(examples)
+    self._best = fit == 'best'
     self._examples = examples
     self._rows, self._length = shape
     self._waiting = []
@@ -61,6 +69,6 @@ class Packed(grain.DatasetIterator):
     if not len(fits):
       self._waiting.append(item)
       return
-    row = int(fits[0])
+    row = int(fits[np.argmax(filled[fits]) if self._best else 0])
     batch.starts_BxL[row, filled[row]] = 1
     filled[row] = rows_lib.write(batch, row, int(filled[row]), ids)

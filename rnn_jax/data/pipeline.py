@@ -184,7 +184,7 @@ def _layout(examples, data, shapes):
   if data.layout == 'buckets':
     return bucketing.Buckets(examples, shapes)
   if data.layout == 'packed':
-    return packing.Packed(examples, shapes[0])
+    return packing.Packed(examples, shapes[0], data.fit)
   return stream.Stream(examples, shapes[0], data.carry_state)
 
 
@@ -238,6 +238,8 @@ def _rows(rows, multiple, key):
 @functools.lru_cache(maxsize=4)
 def _boundaries(corpus, data, seed):
   """Returns bucket lengths from a sample of the training rows."""
+  if data.bucketing == 'powers':
+    return bucketing.power_boundaries(data.length)
   pieces = _pieces(corpus, data, 'train', seed)
   count = min(SAMPLE, len(pieces))
   sample = np.random.default_rng(seed).choice(len(pieces), count, False)
@@ -246,7 +248,11 @@ def _boundaries(corpus, data, seed):
     for piece in sample
     for row in rows_lib.cut(pieces.make(int(piece), 0), data.length)
   ]
-  return bucketing.quantile_boundaries(lengths, data.buckets, data.length)
+  choose = {
+    'quantile': bucketing.quantile_boundaries,
+    'least_padding': bucketing.least_padding_boundaries,
+  }[data.bucketing]
+  return choose(lengths, data.buckets, data.length)
 
 
 def _heldout_data(config):

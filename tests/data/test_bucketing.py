@@ -1,8 +1,12 @@
 """Buckets: boundaries from quantiles, rows in the bucket that fits best."""
 
+import itertools
+
 import grain
+import hypothesis
 import numpy as np
 import pytest
+from hypothesis import strategies as st
 
 from rnn_jax.data import bucketing
 from rnn_jax.data import ordered
@@ -29,6 +33,28 @@ def buckets(*targets):
 def test_quantiles_are_rounded_up_and_told_apart(lengths, count, expected):
   found = bucketing.quantile_boundaries(lengths, count, 128)
   assert found == expected
+
+
+def padded(lengths, boundaries):
+  found = np.searchsorted(boundaries, lengths)
+  return int(np.array(boundaries)[found].sum())
+
+
+@hypothesis.given(
+  st.lists(st.integers(1, 12), min_size=1, max_size=20), st.integers(1, 4)
+)
+def test_no_other_boundaries_pad_less(lengths, count):
+  found = bucketing.least_padding_boundaries(lengths, count, 12)
+  assert found[-1] == 12 and len(found) <= count
+  others = itertools.combinations(range(1, 12), count - 1)
+  least = min(padded(lengths, (*inner, 12)) for inner in others)
+  assert padded(lengths, found) == least
+
+
+def test_powers_of_two_end_with_the_longest():
+  assert bucketing.power_boundaries(100) == (8, 16, 32, 64, 100)
+  assert bucketing.power_boundaries(64) == (8, 16, 32, 64)
+  assert bucketing.power_boundaries(5) == (5,)
 
 
 def test_a_full_bucket_becomes_a_batch_of_its_shape():

@@ -7,9 +7,9 @@ from rnn_jax.data import ordered
 from rnn_jax.data import packing
 
 
-def packed(*targets):
+def packed(*targets, fit='first'):
   examples = grain.MapDataset.source([np.arange(n + 1) for n in targets])
-  return packing.Packed(ordered.Ordered(examples, 0), (2, 8))
+  return packing.Packed(ordered.Ordered(examples, 0), (2, 8), fit)
 
 
 def test_an_example_goes_where_it_fits_first():
@@ -28,6 +28,17 @@ def test_an_example_goes_where_it_fits_first():
   assert last.weights_BxL.sum(1).tolist() == [4, 0]
   assert last.starts_BxL[:, 0].tolist() == [1, 1]
   assert next(batches, None) is None
+
+
+def test_best_fit_leaves_the_least_room():
+  (batch,) = packed(5, 6, 2, 3, fit='best')
+  assert batch.targets_BxL.tolist() == [
+    [1, 2, 3, 4, 5, 1, 2, 3],
+    [1, 2, 3, 4, 5, 6, 1, 2],
+  ]
+  first, second = packed(5, 6, 2, 3)
+  assert first.weights_BxL.sum(1).tolist() == [7, 6]
+  assert second.weights_BxL.sum(1).tolist() == [3, 0]
 
 
 def test_what_does_not_fit_comes_first_in_the_next_batch():
