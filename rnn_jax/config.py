@@ -21,6 +21,18 @@ from rnn_jax import errors
 
 
 @dataclasses.dataclass(frozen=True)
+class Task:
+  """What is learnt. A key of another task than `name` has no effect."""
+
+  name: str = 'language_modeling'  # a file of rnn_jax/tasks
+  answer: str = 'pooled'  # classification: a head; 'word': write the class
+  pooling: str = 'mean'  # of a text's states; 'max', 'last', 'concat' of all
+  text_weight: float = 0.0  # answer 'pooled': of predicting the text as well
+  turns: str = 'all'  # dialogue: each turn is a reply; 'first': the second
+  reply_tokens: int = 50  # dialogue: the longest reply written in evaluation
+
+
+@dataclasses.dataclass(frozen=True)
 class Data:
   """What is read and how it becomes batches."""
 
@@ -29,7 +41,9 @@ class Data:
   path: str = ''  # a file or a glob; unused by sources that need none
   validation_path: str = ''  # held-out files; empty: split off `path`
   test_path: str = ''
-  field: str = 'text'  # the field of a JSONL row that holds the text
+  field: str = 'text'  # the column that holds the text, or a list of turns
+  label: str = 'label'  # task 'classification': the column of the class
+  classes: tuple[str, ...] = ()  # the classes by number, or by these names
   splits: tuple[int, ...] = (90, 5, 5)  # per cent: train, validation, test
   split_by: str = 'document'  # or 'position': the first 90 % of each document
   tokenizer: str = 'bytes'  # or 'characters', 'bpe'
@@ -141,6 +155,7 @@ class Sample:
 class Config:
   """One run. `cell` is the Config class of the cell's own file."""
 
+  task: Task = Task()
   data: Data = Data()
   model: Model = Model()
   cell: typing.Any = None
@@ -151,7 +166,6 @@ class Config:
   train: Train = Train()
   evaluate: Evaluate = Evaluate()
   sample: Sample = Sample()
-  task: str = 'language_modeling'  # a file of rnn_jax/tasks
 
 
 def default(cell='simple_rnn'):
@@ -188,7 +202,7 @@ def parse(raw):
   config = dataclasses.replace(
     config, cell=_build(options, raw.get('cell') or {}, 'cell.')
   )
-  _locate('tasks', config.task, 'task')
+  _locate('tasks', config.task.name, 'task.name')
   _locate('data/sources', config.data.source.partition(':')[0], 'data.source')
   config_rules.check(config)
   return config

@@ -3,6 +3,9 @@
 from rnn_jax import errors
 
 CHOICES = {
+  'task.answer': ('pooled', 'word'),
+  'task.pooling': ('mean', 'max', 'last', 'concat'),
+  'task.turns': ('all', 'first'),
   'data.split_by': ('document', 'position'),
   'data.tokenizer': ('bytes', 'characters', 'bpe'),
   'data.pre_tokenizer': ('byte_level', 'whitespace'),
@@ -14,6 +17,8 @@ CHOICES = {
   'train.precision': ('float32', 'bfloat16', 'bfloat16_operands'),
 }
 AT_LEAST = {
+  'task.text_weight': 0,
+  'task.reply_tokens': 1,
   'data.length': 1,
   'data.buckets': 1,
   'data.batch_size': 1,
@@ -84,10 +89,34 @@ def check(config):
   for key in BELOW_ONE:
     if not 0 <= (value := _value(config, key)) < 1:
       _refuse(key, value, 'give a number in [0, 1)')
+  _check_task(config)
   _check_data(config)
   _check_model(config)
   _check_remat(config)
   config.cell.check(config)
+
+
+def _check_task(config):
+  task, data = config.task, config.data
+  if task.name == 'language_modeling':
+    return
+  if data.layout == 'stream':
+    _refuse(
+      'data.layout',
+      data.layout,
+      f"task.name={task.name!r} needs 'buckets' or 'packed': a row holds whole "
+      'examples',
+    )
+  if task.name != 'classification':
+    return
+  if len(data.classes) < 2 or len(set(data.classes)) < len(data.classes):
+    _refuse(
+      'data.classes',
+      data.classes,
+      "name two or more classes in their order, as in ('negative', 'positive')",
+    )
+  if task.answer == 'word' and task.text_weight:
+    _refuse('task.text_weight', task.text_weight, "task.answer='word' has none")
 
 
 def _check_data(config):

@@ -77,7 +77,7 @@ class _Run:
 
   def __enter__(self):
     self._folder = tempfile.TemporaryDirectory()
-    corpus = pipeline.Corpus.open(self._config.data, self._folder.name)
+    corpus = pipeline.Corpus.open(self._config, self._folder.name)
     self._steps = step_lib.from_config(self._config, corpus.tokenizer)
     self.shapes = pipeline.batch_shapes(corpus, self._config)
     rows = max(rows for rows, _ in self.shapes)

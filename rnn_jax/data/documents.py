@@ -2,13 +2,15 @@
 
 A reader knows the units of a source (a file, a JSONL row): `files`, `names`,
 `sizes` in bytes, and `read(unit, start, stop)`, the UTF-8 bytes of a part.
-A document is a unit or a range of it. All of it pickles to a few arrays, so
+A document is a unit or a range of it; a list of texts, such as the turns of a
+dialogue, is one text with a line each. All of it pickles to a few arrays, so
 that worker processes get it cheaply.
 """
 
 import dataclasses
 import hashlib
 import os
+from collections.abc import Iterable
 from typing import Protocol
 
 import numpy as np
@@ -25,6 +27,7 @@ class Reader(Protocol):
   files: tuple[str, ...]
   names: tuple[str, ...]
   sizes: np.ndarray
+  labels: np.ndarray | None  # the class of each unit, where there are any
 
   def read(self, unit: int, start: int, stop: int) -> bytes:
     """Returns bytes `start` to `stop` of the unit's text."""
@@ -49,6 +52,12 @@ class Documents:
     return tuple(names[unit] for unit in self.units)
 
   @property
+  def labels(self) -> np.ndarray | None:
+    """The class of each document, if the source has any."""
+    labels = self.reader.labels
+    return None if labels is None else labels[self.units]
+
+  @property
   def sizes(self) -> np.ndarray:
     """Bytes of each document."""
     return self.stops - self.starts
@@ -69,6 +78,11 @@ class Documents:
     return Documents(
       self.reader, self.units[chosen], self.starts[chosen], self.stops[chosen]
     )
+
+
+def join_lines(texts: Iterable[str]) -> str:
+  """Returns texts as one, a line each; line ends within them become spaces."""
+  return '\n'.join(' '.join(text.splitlines()) for text in texts)
 
 
 def whole(reader: Reader) -> Documents:

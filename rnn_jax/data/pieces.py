@@ -92,14 +92,3 @@ class Pieces:
         begin = word if word < len(text) else begin
     ids = self._tokenizer.encode_document(text[begin:])
     return ids[-1] if len(ids) else self._tokenizer.boundary
-
-
-class Example:
-  """The map from a position of the shuffled order to a piece's ids."""
-
-  def __init__(self, pieces: Pieces, per_epoch: int):
-    self._pieces = pieces
-    self._per_epoch = per_epoch
-
-  def __call__(self, position: int, piece: int) -> np.ndarray:
-    return self._pieces.make(piece, position // self._per_epoch)

@@ -23,7 +23,6 @@ from rnn_jax.data import bucketing
 from rnn_jax.data import documents as documents_lib
 from rnn_jax.data import ordered
 from rnn_jax.data import packing
-from rnn_jax.data import pieces as pieces_lib
 from rnn_jax.data import rows as rows_lib
 from rnn_jax.data import stream
 from rnn_jax.data import tokenizer as tokenizer_lib
@@ -35,19 +34,22 @@ SAMPLE = 2000  # pieces whose lengths the buckets are taken from
 class Corpus:
   """The documents of each split and the tokenizer made for them."""
 
-  data: config_lib.Data
+  task: config_lib.Task
   documents: dict[str, documents_lib.Documents]
   tokenizer: tokenizer_lib.Tokenizer
   bytes_per_token: float
 
   @classmethod
-  def open(cls, data: config_lib.Data, workdir: str | os.PathLike) -> 'Corpus':
+  def open(
+    cls, config: config_lib.Config, workdir: str | os.PathLike
+  ) -> 'Corpus':
     """Finds the documents; loads `workdir`/tokenizer.json, or makes it.
 
     Raises:
-      InputError: files that are missing or no text, or a tokenizer.json of
-        another kind.
+      InputError: files that are missing or no text, documents that the task
+        can't use, or a tokenizer.json of another kind.
     """
+    data = config.data
     name = data.source.partition(':')[0]
     source = config_lib.load('data/sources', name, 'data.source')
     documents = source.load(data)
@@ -55,10 +57,46 @@ class Corpus:
       raise errors.InputError(
         f'data.splits={data.splits!r} leave no text to train on: give more'
       )
+    _example_maker(config.task).check(documents, config)
     tokenizer = _tokenizer(data, documents['train'], workdir)
     _warn_of_unknown(tokenizer, documents)
     scale = _bytes_per_token(tokenizer, documents['train'])
-    return cls(data, documents, tokenizer, scale)
+    return cls(config.task, documents, tokenizer, scale)
+
+  def examples(self, data, split, seed=None):
+    """Returns the maker of a split's examples; without a `seed` every epoch
+    is the same."""
+    size = max(1, int(data.length * self.bytes_per_token))
+    size = data.stretch if data.layout == 'stream' else size
+    options = Options(self.task, data, data.length, size, seed)
+    maker = _example_maker(self.task)
+    return maker.make(self.documents[split], self.tokenizer, options)
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+  """What a maker of examples may look at."""
+
+  task: config_lib.Task
+  data: config_lib.Data
+  length: int  # ids that a row can predict
+  piece_bytes: int  # of a document that is cut in pieces
+  seed: int | None
+
+
+class Example:
+  """The map from a position of the shuffled order to an example's ids."""
+
+  def __init__(self, examples, per_epoch: int):
+    self._examples = examples
+    self._per_epoch = per_epoch
+
+  def __call__(self, position: int, example: int) -> np.ndarray:
+    return self._examples.make(example, position // self._per_epoch)
+
+
+def _example_maker(task):
+  return config_lib.load('data/examples', task.name, 'task.name')
 
 
 def training_batches(
@@ -84,7 +122,7 @@ def training_batches(
   data, seed = config.data, config.train.seed
   own = _own(process_index, process_count, multiple)
   shapes = _shapes(corpus, data, seed, multiple)
-  pieces = _pieces(corpus, data, 'train', seed)
+  pieces = corpus.examples(data, 'train', seed)
   if data.layout == 'buckets':
     examples = ordered.Ordered(_order(pieces, seed), data.workers)
     batches = _own_rows(_layout(examples, data, shapes), own)
@@ -121,7 +159,7 @@ def heldout_batches(
   data = _heldout_data(config)
   own = _own(process_index, process_count, multiple)
   shapes = _heldout_shapes(corpus, config, multiple)
-  pieces = _pieces(corpus, data, split, seed=None)
+  pieces = corpus.examples(data, split)
   # Starting workers takes longer than a held-out split takes one process.
   examples = ordered.Ordered(_order(pieces), workers=0)
   batches = _own_rows(_layout(examples, data, shapes), own)
@@ -199,15 +237,7 @@ def _order(pieces, seed=None, own=slice(None)):
     )
   if seed is not None:
     order = order.shuffle(seed % 2**32).repeat()
-  return order.map_with_index(pieces_lib.Example(pieces, per_epoch))
-
-
-def _pieces(corpus, data, split, seed):
-  size = max(1, int(data.length * corpus.bytes_per_token))
-  size = data.stretch if data.layout == 'stream' else size
-  return pieces_lib.Pieces(
-    corpus.documents[split], corpus.tokenizer, size, seed
-  )
+  return order.map_with_index(Example(pieces, per_epoch))
 
 
 def _shapes(corpus, data, seed, multiple):
@@ -240,7 +270,7 @@ def _boundaries(corpus, data, seed):
   """Returns bucket lengths from a sample of the training rows."""
   if data.bucketing == 'powers':
     return bucketing.power_boundaries(data.length)
-  pieces = _pieces(corpus, data, 'train', seed)
+  pieces = corpus.examples(data, 'train', seed)
   count = min(SAMPLE, len(pieces))
   sample = np.random.default_rng(seed).choice(len(pieces), count, False)
   lengths = [

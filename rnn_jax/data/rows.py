@@ -1,4 +1,9 @@
-"""Writing the ids of examples into the rows of a batch."""
+"""Writing the ids of examples into the rows of a batch.
+
+An example is an int32 array: `ids[:-1]` is what a model reads, `ids[1:]` what
+it predicts. Where it should read an id and not predict it, `~id` stands for
+it, a negative number, whose weight is 0.
+"""
 
 import numpy as np
 
@@ -24,9 +29,10 @@ def blank(rows: int, length: int) -> batch_lib.Batch:
 def write(batch: batch_lib.Batch, row: int, at: int, ids: np.ndarray) -> int:
   """Writes ids into a row from step `at` on. Returns the step behind them."""
   stop = at + len(ids) - 1
-  batch.tokens_BxL[row, at:stop] = ids[:-1]
-  batch.targets_BxL[row, at:stop] = ids[1:]
-  batch.weights_BxL[row, at:stop] = 1
+  plain = np.maximum(ids, ~ids)
+  batch.tokens_BxL[row, at:stop] = plain[:-1]
+  batch.targets_BxL[row, at:stop] = plain[1:]
+  batch.weights_BxL[row, at:stop] = ids[1:] >= 0
   return stop
 
 

@@ -76,7 +76,7 @@ def evaluate_run(workdir, split, which='best'):
       f'--split={split!r}: choose one of {documents.SPLITS}'
     )
   config = config_lib.parse(workdir_lib.load_config(workdir))
-  corpus = pipeline.Corpus.open(config.data, workdir)
+  corpus = pipeline.Corpus.open(config, workdir)
   if not split:
     split = 'test' if len(corpus.documents['test']) else 'validation'
   steps = step_lib.from_config(config, corpus.tokenizer)

@@ -69,7 +69,7 @@ class Run:
   def __init__(self, config, workdir):
     self._config = config
     self._workdir = workdir
-    self._corpus = pipeline.Corpus.open(config.data, workdir)
+    self._corpus = pipeline.Corpus.open(config, workdir)
     self._steps = step_lib.from_config(config, self._corpus.tokenizer)
     self._batches = self._open_batches()
     self._checkpoints = checkpoint.Checkpoints(
@@ -178,7 +178,7 @@ class Run:
     )
     good = [v for v in values if not v['skipped']]
     padded = sum(size for _, _, size in window)
-    real = sum(float(v['sums']['weight']) for v in values)
+    real = sum(int(v['real_tokens']) for v in values)
     self._progress.real_tokens += int(real)
     self._progress.padded_tokens += padded
     self._progress.seconds += seconds

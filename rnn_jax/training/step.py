@@ -19,8 +19,8 @@ from rnn_jax.training import schedules
 
 def from_config(config, tokenizer):
   """The steps of a Config, over a mesh of all devices."""
-  task = config_lib.load('tasks', config.task, 'task').Task(config, tokenizer)
-  return Steps(task, config, mesh_lib.make())
+  tasks = config_lib.load('tasks', config.task.name, 'task.name')
+  return Steps(tasks.Task(config, tokenizer), config, mesh_lib.make())
 
 
 class Steps:
@@ -136,6 +136,7 @@ class Steps:
     kept = jax.lax.with_sharding_constraint(kept, self._state_shardings())
     return kept, {
       'sums': sums,
+      'real_tokens': _real_tokens(batch),
       'gradient_norm': norm,
       'learning_rate': self._schedule(state['step']),
       'skipped': skipped,
@@ -169,3 +170,9 @@ class Steps:
   def _evaluate_step(self, params, carry, batch):
     self.traces += 1
     return self._run(params, carry, batch, None)
+
+
+def _real_tokens(batch):
+  """How many steps are no padding: each example ends with a target."""
+  steps_L = jnp.arange(1, batch.weights_BxL.shape[1] + 1)
+  return jnp.sum(jnp.max((batch.weights_BxL > 0) * steps_L[None], 1))

@@ -19,6 +19,7 @@ class Texts:
   def __init__(self, *texts):
     self.texts = [text.encode() for text in texts]
     self.files = self.names = tuple(map(str, range(len(texts))))
+    self.labels = None
     self.sizes = np.array([len(text) for text in self.texts], np.int64)
 
   def read(self, unit, start, stop):
@@ -68,7 +69,7 @@ def unique_corpus(folder, **options):
   settings.update(options)
   settings['evaluate'] = dict(settings['evaluate'])
   cfg = configure(**settings)
-  return pipeline.Corpus.open(cfg.data, folder / 'work'), cfg
+  return pipeline.Corpus.open(cfg, folder / 'work'), cfg
 
 
 def take(iterator, count):

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from rnn_jax import config
 from rnn_jax.data import pieces
+from rnn_jax.data import pipeline
 from rnn_jax.data import tokenizer
 from tests.data import helpers
 
@@ -113,6 +114,6 @@ def test_without_a_seed_every_epoch_is_cut_from_the_start():
 def test_an_example_knows_its_epoch_from_its_position():
   text = helpers.in_memory(SENTENCES)
   cut = pieces.Pieces(text, tokenizer.Bytes(), 200, seed=0)
-  example = pieces.Example(cut, per_epoch=5)
+  example = pipeline.Example(cut, per_epoch=5)
   np.testing.assert_array_equal(example(14, 3), cut.make(3, 2))
   assert not np.array_equal(example(14, 3), cut.make(3, 1))

@@ -20,7 +20,7 @@ LAYOUTS = ('buckets', 'packed', 'stream')
 
 def read_but_not_yielded(state, corpus, cfg):
   """Counts the tokens that wait; returns them and the pieces of an epoch."""
-  pieces = pipeline._pieces(corpus, cfg.data, 'train', cfg.train.seed)
+  pieces = corpus.examples(cfg.data, 'train', cfg.train.seed)
   order = pipeline._order(pieces, cfg.train.seed)
   counts = collections.Counter()
   for position, done in state.get('lanes', []):
@@ -292,7 +292,7 @@ def test_more_processes_than_pieces_are_refused(tmp_path):
     splits=(100, 0, 0),
     layout='packed',
   )
-  corpus = pipeline.Corpus.open(cfg.data, tmp_path / 'work')
+  corpus = pipeline.Corpus.open(cfg, tmp_path / 'work')
   with pytest.raises(errors.InputError, match='1 piece.* cannot be shared'):
     pipeline.training_batches(corpus, cfg, 2, process_index=1, process_count=2)
 
@@ -303,7 +303,7 @@ def test_the_tokenizer_of_the_work_folder_is_used_again(tmp_path):
   saved = json.loads(path.read_text())
   saved['characters'] += '\uffff'
   path.write_text(json.dumps(saved))
-  again = pipeline.Corpus.open(cfg.data, tmp_path / 'work')
+  again = pipeline.Corpus.open(cfg, tmp_path / 'work')
   assert again.tokenizer.size == corpus.tokenizer.size + 1
 
 
@@ -312,7 +312,7 @@ def test_a_tokenizer_of_another_kind_is_refused(tmp_path):
   (tmp_path / 'again').mkdir()
   _, cfg = helpers.unique_corpus(tmp_path / 'again', tokenizer='bytes')
   with pytest.raises(errors.InputError, match="'bytes'.*kind 'characters'"):
-    pipeline.Corpus.open(cfg.data, tmp_path / 'work')
+    pipeline.Corpus.open(cfg, tmp_path / 'work')
 
 
 def test_held_out_characters_that_were_not_trained_are_named(tmp_path, caplog):
@@ -325,7 +325,7 @@ def test_held_out_characters_that_were_not_trained_are_named(tmp_path, caplog):
     splits=(100, 0, 0),
     tokenizer='characters',
   )
-  corpus = pipeline.Corpus.open(cfg.data, tmp_path / 'work')
+  corpus = pipeline.Corpus.open(cfg, tmp_path / 'work')
   assert 'validation.txt' in caplog.text and '☃' in caplog.text
   counts = helpers.count_targets(
     pipeline.heldout_batches(corpus, cfg, 'validation')
@@ -347,4 +347,4 @@ def test_no_text_to_train_on_is_refused(tmp_path):
     split_by='position',
   )
   with pytest.raises(errors.InputError, match='no text to train on'):
-    pipeline.Corpus.open(cfg.data, tmp_path / 'work')
+    pipeline.Corpus.open(cfg, tmp_path / 'work')

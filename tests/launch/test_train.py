@@ -55,7 +55,7 @@ def wait_for_step(process, workdir, step):
 
 def read_params(raw, workdir):
   config = config_lib.parse(raw)
-  corpus = pipeline.Corpus.open(config.data, workdir)
+  corpus = pipeline.Corpus.open(config, workdir)
   steps = step_lib.from_config(config, corpus.tokenizer)
   folder = checkpoint.Checkpoints(f'{workdir}/checkpoints')
   step, params = folder.restore_parameters(steps.parameters_like(), 'latest')

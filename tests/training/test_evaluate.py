@@ -28,7 +28,7 @@ def test_every_token_counts_once_whatever_the_batch(batch_size, tmp_path):
     raw.evaluate.batch_size = rows
     raw.evaluate.length = length
     config = config_lib.parse(raw)
-    corpus = pipeline.Corpus.open(config.data, tmp_path / 'run')
+    corpus = pipeline.Corpus.open(config, tmp_path / 'run')
     steps = step_lib.from_config(config, corpus.tokenizer)
     params = steps.init(0, raw.data.batch_size)['params']
     values = evaluate.evaluate(steps, params, corpus, config, 'validation')
@@ -60,7 +60,7 @@ def test_a_run_is_evaluated_from_its_folder(tmp_path):
 def test_an_empty_split_is_refused(tmp_path):
   raw = make(tmp_path, splits=(80, 20, 0))
   config = config_lib.parse(raw)
-  corpus = pipeline.Corpus.open(config.data, tmp_path / 'run')
+  corpus = pipeline.Corpus.open(config, tmp_path / 'run')
   steps = step_lib.from_config(config, corpus.tokenizer)
   with pytest.raises(errors.InputError, match="split='test'"):
     evaluate.evaluate(steps, None, corpus, config, 'test')

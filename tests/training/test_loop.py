@@ -108,7 +108,7 @@ def test_a_program_is_compiled_for_each_shape_and_no_more(
   raw.train.steps = 20
   train(raw, tmp_path / 'run')
   config = config_lib.parse(raw)
-  corpus = pipeline.Corpus.open(config.data, tmp_path / 'run')
+  corpus = pipeline.Corpus.open(config, tmp_path / 'run')
   shapes = pipeline.batch_shapes(corpus, config)
   last = metrics.read(tmp_path / 'run')[-2]
   assert last['split'] == 'train'

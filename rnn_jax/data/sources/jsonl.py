@@ -1,4 +1,8 @@
-"""JSONL files: each line an object, a document its field `data.field`."""
+"""JSONL files: each line an object, a document its field `data.field`.
+
+A field that holds a list of texts gives a document with a line for each. Where
+`data.classes` names classes, `data.label` is read too.
+"""
 
 import functools
 import json
@@ -15,11 +19,12 @@ from rnn_jax.data.sources import text
 class Rows:
   """The Reader of rows; a column of `places` is file, line, offset, length."""
 
-  def __init__(self, files: list[str], field: str, places, sizes):
+  def __init__(self, files: list[str], field: str, places, sizes, labels):
     self.files = tuple(files)
     self.field = field
     self.places = np.array(places, np.int64).reshape(-1, 4)
     self.sizes = np.array(sizes, np.int64)
+    self.labels = None if labels is None else np.array(labels, np.int64)
 
   @property
   def names(self) -> tuple[str, ...]:
@@ -32,41 +37,48 @@ class Rows:
     with open(self.files[index], 'rb') as file:
       file.seek(offset)
       row = file.read(length)
-    return json.loads(row)[self.field].encode()[start:stop]
+    return _text(json.loads(row)[self.field]).encode()[start:stop]
 
 
 def load(data: config.Data) -> dict[str, documents.Documents]:
   """Returns the documents of each split. A row with an empty text is none.
 
   Raises:
-    InputError: no file matches, a file is empty or not UTF-8, or a line is no
-      object with a text in `data.field`.
+    InputError: no file matches, a file is empty or not UTF-8, a line is no
+      object with a text in `data.field`, or with a class in `data.label`.
   """
-  return documents.assemble(
-    data, functools.partial(open_rows, field=data.field)
-  )
+  return documents.assemble(data, functools.partial(open_rows, data=data))
 
 
-def open_rows(path: str, key: str, field: str) -> Rows:
+def open_rows(path: str, key: str, data: config.Data) -> Rows:
   """Returns the reader of all rows of the files that `path` matches."""
   files = text.match(path, key)
-  places, sizes = [], []
+  places, sizes, labels = [], [], []
   for index, file in enumerate(files):
     text.check_text(file, key)
     offset = 0
     with open(file, 'rb') as lines:
       for number, line in enumerate(lines, 1):
         if line.strip():
-          sizes.append(_text_size(line, field, f'{file}:{number}'))
+          where = f'{file}:{number}'
+          row = _parse(line, where)
+          sizes.append(_text_size(row, data.field, where))
           places.append((index, number, offset, len(line)))
+          if data.classes:
+            labels.append(_label(row, data, where))
+            _check_not_empty(sizes[-1], data.field, where)
         offset += len(line)
   if not any(sizes):
     raise errors.InputError(f'{key}={path!r}: no row holds any text')
-  return Rows(files, field, places, sizes)
+  return Rows(files, data.field, places, sizes, labels or None)
 
 
-def _text_size(line, field, where):
-  """Returns the bytes of a row's text, or raises InputError."""
+def _text(value):
+  return value if isinstance(value, str) else documents.join_lines(value)
+
+
+def _parse(line, where):
+  """Returns a row, or raises InputError."""
   try:
     row = json.loads(line)
   except ValueError as error:
@@ -75,18 +87,52 @@ def _text_size(line, field, where):
     raise errors.InputError(
       f'{where}: a row must be an object, not {type(row).__name__}'
     )
+  return row
+
+
+def _text_size(row, field, where):
+  """Returns the bytes of a row's text, or raises InputError."""
   if field not in row:
     raise errors.InputError(
       f'{where}: no field data.field={field!r}: choose one of {[*row]}'
     )
-  if not isinstance(row[field], str):
+  value = row[field]
+  if isinstance(value, list):
+    for number, turn in enumerate(value):
+      if not isinstance(turn, str):
+        raise errors.InputError(
+          f'{where}: data.field={field!r}, item {number} is '
+          f'{type(turn).__name__}, no text: mend it'
+        )
+      _check_not_empty(len(turn.strip()), f'{field}[{number}]', where)
+  elif not isinstance(value, str):
     raise errors.InputError(
-      f'{where}: data.field={field!r} holds {type(row[field]).__name__}: '
+      f'{where}: data.field={field!r} holds {type(value).__name__}: '
       'choose a field that holds text'
     )
   try:
-    return len(row[field].encode())
+    return len(_text(value).encode())
   except UnicodeEncodeError:
     raise errors.InputError(
       f'{where}: data.field={field!r} holds half a surrogate pair: mend it'
     ) from None
+
+
+def _check_not_empty(size, column, where):
+  if not size:
+    raise errors.InputError(
+      f'{where}: {column!r} is empty: fill it, or take the row out'
+    )
+
+
+def _label(row, data, where):
+  """Returns the number of a row's class, given by number or by name."""
+  value = row.get(data.label)
+  if value in data.classes:
+    return data.classes.index(value)
+  if type(value) is int and 0 <= value < len(data.classes):
+    return value
+  raise errors.InputError(
+    f'{where}: data.label={data.label!r} holds {value!r}, which is none of '
+    f'data.classes={data.classes!r}, nor one of their numbers from 0'
+  )

@@ -17,6 +17,7 @@ class Files:
   def __init__(self, files: list[str], root: str):
     self.files = tuple(files)
     self.root = root
+    self.labels = None
     self.sizes = np.array([os.path.getsize(file) for file in files], np.int64)
 
   @property

@@ -1,9 +1,10 @@
 """Prepared TFDS datasets: `data.source='tfds:NAME'` below `data.data_dir`.
 
-A document is the text in `data.field` of an example; a list of texts is joined
-with line ends. Splits are the dataset's own; where it has no validation split,
-`data.splits` takes its share off training. Read without TensorFlow, so that
-the dataset must lie on disk as ArrayRecord, which `launch.prepare` writes.
+A document is the text in `data.field` of an example; a list of texts gets a
+line for each. Where `data.classes` names classes, `data.label` is read too.
+Splits are the dataset's own; where it has no validation split, `data.splits`
+takes its share off training. Read without TensorFlow, so that the dataset must
+lie on disk as ArrayRecord, which `launch.prepare` writes.
 """
 
 import contextlib
@@ -20,7 +21,7 @@ from rnn_jax.data import documents
 class Examples:
   """The Reader of one split; a unit is an example."""
 
-  def __init__(self, source, name: str, split: str, field: str):
+  def __init__(self, source, name: str, split: str, field: str, label: str):
     self.files = (f'{name}/{split}',)
     self._source = source
     self._field = field
@@ -28,6 +29,10 @@ class Examples:
     self.sizes = np.array(
       [len(self._text(n)) for n in range(len(source))], np.int64
     )
+    self.labels = None
+    if label:
+      found = (source[n][label] for n in range(len(source)))
+      self.labels = np.fromiter(found, np.int64, len(source))
 
   @property
   def names(self) -> tuple[str, ...]:
@@ -38,7 +43,9 @@ class Examples:
 
   def _text(self, n):
     value = self._source[n][self._field]
-    return value if isinstance(value, bytes) else b'\n'.join(value)
+    if isinstance(value, bytes):
+      return value
+    return documents.join_lines(text.decode() for text in value).encode()
 
 
 def load(data: config.Data) -> dict[str, documents.Documents]:
@@ -55,8 +62,10 @@ def load(data: config.Data) -> dict[str, documents.Documents]:
     )
   builder = open_dataset(name, data.data_dir)
   _check_field(builder, data)
+  if data.classes:
+    _check_label(builder, data)
   found = {
-    split: _documents(builder, name, split, data.field)
+    split: _documents(builder, name, split, data)
     for split in documents.SPLITS
     if split in builder.info.splits
   }
@@ -113,10 +122,27 @@ def _check_field(builder, data):
     )
 
 
-def _documents(builder, name, split, field):
+def _check_label(builder, data):
+  """The dataset must number its classes as `data.classes` does."""
+  feature = builder.info.features.get(data.label)
+  if feature is None:
+    raise errors.InputError(
+      f'data.label={data.label!r}: {data.source} has the columns '
+      f'{[*builder.info.features]}'
+    )
+  names = getattr(feature, 'names', None)
+  if names is None or tuple(names) != data.classes:
+    raise errors.InputError(
+      f'data.classes={data.classes!r}: the classes of {data.source} in '
+      f'{data.label!r} are {names and tuple(names)}: give those, in that order'
+    )
+
+
+def _documents(builder, name, split, data):
   with _quiet():
     source = builder.as_data_source(split)
-    return documents.whole(Examples(source, name, split, field))
+    label = data.label if data.classes else ''
+    return documents.whole(Examples(source, name, split, data.field, label))
 
 
 @contextlib.contextmanager

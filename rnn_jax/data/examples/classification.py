@@ -1,0 +1,90 @@
+"""Classification: a text and its class.
+
+With task.answer 'word', as published, the model writes the class behind the
+text, and only that is predicted:
+
+    boundary text boundary word boundary
+
+With 'pooled', a head reads the class off the states of the text:
+
+    boundary text boundary | V + class
+
+V + class is no token: the last step predicts it. The text is predicted as well
+where task.text_weight says how much that counts. A text too long for a row
+loses its end.
+"""
+
+import numpy as np
+
+from rnn_jax import errors
+
+
+class Labelled:
+  """Makes examples; as many as documents, the same in every epoch."""
+
+  def __init__(self, documents, tokenizer, options):
+    self._documents = documents
+    self._tokenizer = tokenizer
+    self._longest = options.length
+    classes = range(len(options.data.classes))
+    self._predict_text = options.task.text_weight > 0
+    if options.task.answer == 'word':
+      self._answers = words(tokenizer, options.data.classes)
+    else:
+      self._answers = [np.array([tokenizer.size + n]) for n in classes]
+
+  def __len__(self):
+    return len(self._documents)
+
+  def make(self, example: int, epoch: int) -> np.ndarray:
+    """Returns the ids of an example."""
+    del epoch
+    answer = self._answers[self._documents.labels[example]]
+    read = self.question(self._documents.read(example))
+    return np.concatenate([read, answer]).astype(np.int32)
+
+  def question(self, text: bytes) -> np.ndarray:
+    """Returns what stands in front of an answer."""
+    longest = max(map(len, self._answers))
+    room = self._longest - 1 - longest
+    ids = self._tokenizer.encode_document(text)[:room]
+    boundary = [self._tokenizer.boundary]
+    read = np.concatenate([boundary, ids, boundary])
+    return read if self._predict_text else ~read
+
+
+def words(tokenizer, classes) -> list[np.ndarray]:
+  """Returns the ids of each class's name, with the boundary behind it.
+
+  Raises:
+    InputError: the vocabulary lacks characters of a name.
+  """
+  return [
+    np.append(tokenizer.encode(name), tokenizer.boundary) for name in classes
+  ]
+
+
+def make(documents, tokenizer, options):
+  """Returns the examples of documents."""
+  return Labelled(documents, tokenizer, options)
+
+
+def check(documents, config):
+  """Checks the documents of all splits.
+
+  Raises:
+    InputError: they have no classes, or the training split has one alone.
+  """
+  train = documents['train']
+  if train.labels is None:
+    raise errors.InputError(
+      f'data.source={config.data.source!r} has no classes: use a source that '
+      "has, such as 'jsonl' or 'tfds:NAME'"
+    )
+  found = np.unique(train.labels)
+  if len(found) < 2:
+    only = [config.data.classes[n] for n in found]
+    raise errors.InputError(
+      f'data.label={config.data.label!r}: all {len(train)} training texts are '
+      f'of one class, {only}: there is nothing to learn'
+    )
