@@ -59,7 +59,7 @@ def main(argv):
         for row in measured
         if row['split'] == 'validation'
       ],
-      'held_out': evaluate.evaluate_run(WORKDIR.value, ''),
+      'held_out': evaluate.evaluate_run(evaluate.Run.open(WORKDIR.value), ''),
     },
   )
   print(json.dumps(row, indent=1))

@@ -2,8 +2,11 @@
 
     python -m launch.evaluate --workdir=runs/demo --split=test
 
-Prints loss, perplexity and, for lossless tokenizers, bits per byte beside
-those of gzip and xz on the same documents; --json prints one JSON object.
+Prints the loss and the task's scores: perplexity and, for lossless tokenizers,
+bits per byte beside gzip and xz of language models; accuracy and macro-F1 of
+classifiers; BLEU and ROUGE of dialogue. Writes every prediction, the scores
+with their confidence intervals, and plots to WORKDIR/evaluation/SPLIT/. --json
+prints the scores as one JSON object.
 """
 
 import json
@@ -19,22 +22,40 @@ SPLIT = flags.DEFINE_string(
 CHECKPOINT = flags.DEFINE_string(
   'checkpoint', 'best', "'best', 'latest' or the number of a step."
 )
+LIMIT = flags.DEFINE_integer(
+  'limit', 0, 'Write predictions for the first so many documents; 0: all.'
+)
+BERTSCORE = flags.DEFINE_string(
+  'bertscore', '', 'Dialogue: folder of a model for BERTScore; empty: none.'
+)
 JSON = flags.DEFINE_bool('json', False, 'Print one JSON object.')
 
 
 def main(argv):
   from rnn_jax import errors
+  from rnn_jax.evaluation import run as run_lib
   from rnn_jax.training import evaluate
   from rnn_jax.training import progress
 
   del argv
   if not WORKDIR.value:
     raise errors.InputError("--workdir is missing: name a run's folder")
+  if LIMIT.value < 0:
+    raise errors.InputError(f'--limit={LIMIT.value}: give 0 or more')
+  evaluate.check_split(SPLIT.value)
   which = CHECKPOINT.value
-  row = evaluate.evaluate_run(
-    WORKDIR.value, SPLIT.value, int(which) if which.isdigit() else which
+  run = evaluate.Run.open(
+    WORKDIR.value, int(which) if which.isdigit() else which
   )
-  print(json.dumps(row) if JSON.value else progress.evaluation_table(row))
+  row = run_lib.evaluate_run(
+    run, WORKDIR.value, SPLIT.value, LIMIT.value, BERTSCORE.value
+  )
+  if JSON.value:
+    print(json.dumps(row))
+    return
+  print(progress.evaluation_table(row))
+  if scores := run_lib.table(row):
+    print(scores)
 
 
 if __name__ == '__main__':

@@ -3,8 +3,10 @@
   python -m launch.generate --workdir=runs/demo --prompt="def main(" \\
       --max_new_tokens=200 --temperature=0.8 --top_k=50 --seed=0
 
-With --prompts_file each line of a file is a prompt; --json writes an object a
-prompt, with the keys prompt, text, tokens, reason and logprob.
+With --chat you hold a conversation with a model of dialogues; /reset begins a
+new one, an empty line or Ctrl-D ends it. With --prompts_file each line of a
+file is a prompt; --json writes an object a prompt, with the keys prompt, text,
+tokens, reason and logprob.
 """
 
 import dataclasses
@@ -35,11 +37,12 @@ STOP = flags.DEFINE_multi_string('stop', [], 'Ends a text; repeatable.')
 STREAM = flags.DEFINE_boolean(
   'stream', None, 'Show text as it is made. Default: one text, on a terminal.'
 )
+CHAT = flags.DEFINE_boolean('chat', False, 'Hold a conversation.')
 JSON = flags.DEFINE_boolean('json', False, 'Write JSON lines.')
 
 
 def main(_):
-  prompts = _prompts()
+  prompts = [] if CHAT.value else _prompts()
   from rnn_jax.inference import generate
   from rnn_jax.inference import sampling
 
@@ -51,6 +54,9 @@ def main(_):
     continues=CONTINUES.value,
   )
   generator = generate.Generator.from_workdir(WORKDIR.value, CHECKPOINT.value)
+  if CHAT.value:
+    _chat(generator, options)
+    return
   stream = STREAM.value
   if stream is None:
     stream = len(prompts) == 1 and sys.stdout.isatty() and not JSON.value
@@ -64,6 +70,32 @@ def main(_):
       print(json.dumps(dataclasses.asdict(completion), ensure_ascii=False))
     else:
       print(completion.prompt + completion.text)
+
+
+def _chat(generator, options):
+  """Reads turns from the terminal, or from a pipe, until there is no more."""
+  from rnn_jax.inference import conversation
+
+  talk = conversation.Conversation(generator, options)
+  asks = sys.stdin.isatty()
+  while turn := _read_turn(asks):
+    if turn == '/reset':
+      talk.reset()
+      continue
+    try:
+      reply = talk.say(turn, _show if asks else None)
+    except errors.InputError as error:
+      print(f'error: {error}', file=sys.stderr)
+      continue
+    print('' if asks else reply, flush=True)
+
+
+def _read_turn(asks):
+  """Returns the next turn; '' at the end."""
+  try:
+    return input('> ' if asks else '').strip()
+  except EOFError:
+    return ''
 
 
 def _show(_, piece):

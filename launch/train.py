@@ -62,10 +62,11 @@ def _conclude(config, progress):
     f'{progress.seconds:.0f} s; the curve is {WORKDIR.value}/loss.png'
   )
   if progress.best_loss is not None:
-    row = evaluate.evaluate_run(WORKDIR.value, split='')
+    run = evaluate.Run.open(WORKDIR.value)
+    row = evaluate.evaluate_run(run, '')
     print(progress_lib.evaluation_table(row))
   sample = config.sample
-  if not sample.new_tokens:
+  if not sample.new_tokens or not generate.writes_text(config):
     return
   options = generate.Options(
     max_new_tokens=sample.new_tokens,

@@ -73,7 +73,9 @@ class Model:
   width: int = 128
   embedding_width: int = 0  # 0: width; block 'plain' alone can differ
   mlp_width: int = 0  # 0: no MLP between cells
+  embedding_scale: float = 1.0  # standard deviation at the start
   dropout: float = 0.0
+  token_dropout: float = 0.0  # of whole tokens that are read
   tied: bool = False  # the head is the transposed embedding
   unroll: int = 1  # layers inlined in one turn of the scan over layers
 
@@ -138,6 +140,7 @@ class Evaluate:
   batch_size: int = 32
   length: int = 0  # tokens a row; 0: data.length
   stretch: int = 0  # bytes between resets of the state; 0: data.stretch
+  criterion: str = 'loss'  # of the best checkpoint; or 'errors', their share
   patience: int = 0  # evaluations without a new best before a stop; 0: never
 
 

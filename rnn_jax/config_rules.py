@@ -3,6 +3,7 @@
 from rnn_jax import errors
 
 CHOICES = {
+  'evaluate.criterion': ('loss', 'errors'),
   'task.answer': ('pooled', 'word'),
   'task.pooling': ('mean', 'max', 'last', 'concat'),
   'task.turns': ('all', 'first'),
@@ -30,6 +31,7 @@ AT_LEAST = {
   'model.width': 1,
   'model.embedding_width': 0,
   'model.mlp_width': 0,
+  'model.embedding_scale': 0,
   'model.unroll': 1,
   'recurrence.chunk_length': 1,
   'remat.segment': 0,
@@ -58,6 +60,7 @@ AT_LEAST = {
 }
 BELOW_ONE = (
   'model.dropout',
+  'model.token_dropout',
   'optimizer.b1',
   'optimizer.b2',
   'train.label_smoothing',

@@ -96,6 +96,25 @@ def prefill(model, params, tokens_BxL, starts_BxL, keys_B) -> Carry:
   return Carry(state, logits[:, 0], keys_B, jnp.int32(0))
 
 
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def begin(model, vocabulary: int, keys_B) -> Carry:
+  """Returns the carry of rows that have read nothing; `read` comes next."""
+  B = keys_B.shape[0]
+  state = model.apply({}, B, method='init_state')
+  return Carry(state, jnp.zeros((B, vocabulary)), keys_B, jnp.int32(0))
+
+
+@functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
+def read(model, params, carry: Carry, tokens_N, count) -> Carry:
+  """Reads `count` tokens behind what one row has read, a step at a time."""
+
+  def advance(n, carry):
+    state, logits = _apply(model, params, carry.state, tokens_N[n][None, None])
+    return carry._replace(state=state, logits_BxV=logits[:, 0])
+
+  return jax.lax.fori_loop(0, count, advance, carry)
+
+
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
 def step(model, params, state, token_B):
   """One step. Returns (state, logits_BxV); the old state is donated."""

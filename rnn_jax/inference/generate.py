@@ -104,6 +104,8 @@ class _Row:
 
   def __init__(self, prompt, tokenizer, options):
     self.prompt = prompt
+    if isinstance(prompt, np.ndarray):
+      self.prompt = tokenizer.decode(prompt)
     self.writer = text_lib.Writer(tokenizer, options.stop)
     self.tokens = []
     self.logprob = 0.0
@@ -148,12 +150,17 @@ class Generator:
   """A model that is ready to write.
 
   tokenizer, params: what it writes with; the parameters layer by layer.
+  asks: whether the model was trained on questions and answers, each with a
+    boundary behind it, so that a prompt is a question.
   compilations: programs compiled so far, one for each shape of a batch.
   """
 
-  def __init__(self, model, params, tokenizer: tokenizer_lib.Tokenizer):
+  def __init__(
+    self, model, params, tokenizer: tokenizer_lib.Tokenizer, asks: bool = False
+  ):
     """Takes a `language_model.LanguageModel` and its parameters."""
     self.tokenizer = tokenizer
+    self.asks = asks
     self._model = layers.for_inference(model)
     params = jax.device_put(params, jax.local_devices()[0])
     self.params = jax.jit(layers.unstack)(params)
@@ -171,6 +178,12 @@ class Generator:
       InputError: `workdir` holds no run, or no such checkpoint.
     """
     config = config_lib.parse(workdir_lib.load_config(workdir))
+    if not writes_text(config):
+      _refuse(
+        'workdir',
+        workdir,
+        "a model with task.answer='pooled' writes no text: see launch.evaluate",
+      )
     which = _which(checkpoint)
     path = os.path.join(workdir, 'tokenizer.json')
     if not os.path.exists(path):
@@ -183,7 +196,8 @@ class Generator:
     like = jax.eval_shape(lambda: _init(model))
     _, params = checkpoints.restore_parameters(like, which)
     checkpoints.close()
-    return cls(model, params, tokenizer)
+    asks = config.task.name != 'language_modeling'
+    return cls(model, params, tokenizer, asks)
 
   @property
   def compilations(self) -> int:
@@ -191,14 +205,15 @@ class Generator:
 
   def generate(
     self,
-    prompts: Sequence[str],
+    prompts: Sequence[str | np.ndarray],
     options: Options = Options(),  # noqa: B008, frozen
     listener: Callable[[int, str], None] | None = None,
   ) -> Generation:
     """Continues prompts. A row's random numbers follow from its index.
 
     Args:
-      prompts: texts; '' is the start of a document.
+      prompts: texts; '' is the start of a document. Or arrays of ids, which
+        are read as they are.
       options: see there.
       listener: called with a prompt's index and the next piece of its text as
         soon as it is certain. The pieces add up to the completion's text.
@@ -220,10 +235,45 @@ class Generator:
     timing.new_tokens = sum(len(row.tokens) for row in rows)
     return Generation(tuple(row.completion() for row in rows), timing)
 
+  def begin(self, options: Options) -> decode.Carry:
+    """Returns the carry of one row that has read nothing yet."""
+    rows_B = np.zeros(1, np.uint32)
+    seed, rows_B = jax.device_put((np.uint32(options.seed), rows_B))
+    return decode.begin(
+      self._model, self.tokenizer.size, decode.row_keys(seed, rows_B)
+    )
+
+  def extend(
+    self,
+    carry: decode.Carry,
+    ids: np.ndarray,
+    options: Options,
+    listener: Callable[[int, str], None] | None = None,
+  ) -> tuple[decode.Carry, Completion]:
+    """Reads ids behind what one row has read, and continues them.
+
+    Returns:
+      (carry, completion): the carry has read the new tokens as well.
+    """
+    timing = Timing()
+    filled = np.zeros(decode.buffer_size(len(ids)), np.int32)
+    filled[: len(ids)] = ids
+    arguments = (carry, *jax.device_put((filled, np.int32(len(ids)))))
+    read = self._program(decode.read, None, arguments, timing)
+    row = _Row(ids, self.tokenizer, options)
+    carry = read(self.params, *arguments)
+    carry = self._decode([row], carry, options, listener, timing)
+    return carry, row.completion()
+
   def _encode(self, prompt, options):
+    if isinstance(prompt, np.ndarray):
+      return prompt
     ids = self.tokenizer.encode(prompt)
+    boundary = [self.tokenizer.boundary]
+    if self.asks:
+      return np.concatenate([boundary, ids, boundary])
     if not options.continues:
-      return np.concatenate([[self.tokenizer.boundary], ids])
+      return np.concatenate([boundary, ids])
     if not len(ids):
       _refuse('prompt', prompt, 'it is empty: there is nothing to continue')
     return ids
@@ -243,7 +293,10 @@ class Generator:
     return carry
 
   def _decode(self, rows, carry, options, tell, timing):
-    """Runs the rows to their ends, in one call or slice by slice."""
+    """Runs the rows to their ends, in one call or slice by slice.
+
+    Returns the carry behind the last step that was run.
+    """
     whole = not options.stop and tell is None
     most = options.max_new_tokens if whole else SLICE
     fixed = decode.Options(
@@ -263,6 +316,7 @@ class Generator:
       timing.decode_seconds += time.perf_counter() - begin
       left -= min(left, most)
       self._read(rows, produced, tell, last=not left)
+    return carry
 
   @staticmethod
   def _read(rows, produced, tell, last):
@@ -288,6 +342,12 @@ class Generator:
       self._programs[key] = lowered.compile()
       timing.compile_seconds += time.perf_counter() - begin
     return self._programs[key]
+
+
+def writes_text(config: config_lib.Config) -> bool:
+  """Whether a run's model writes text at all."""
+  task = config.task
+  return task.name != 'classification' or task.answer == 'word'
 
 
 def _which(checkpoint):

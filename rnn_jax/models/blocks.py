@@ -28,6 +28,12 @@ def dropout_keys(key, segment=0):
   return {'dropout': jax.random.fold_in(key, segment), 'channels': key}
 
 
+def drops(config):
+  """Whether a Config drops anything while training."""
+  model = config.model
+  return max(model.dropout, model.token_dropout, config.cell.dropout) > 0
+
+
 def dropout(config):
   """Dropout of a Model config, switched on by `dropout_keys`.
 

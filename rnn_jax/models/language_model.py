@@ -46,7 +46,7 @@ class LanguageModel(nn.Module):
       self.vocabulary,
       config.embedding_width or config.width,
       dtype=self.policy.activations,
-      embedding_init=nn.initializers.normal(1.0),
+      embedding_init=nn.initializers.normal(config.embedding_scale),
     )
     self.stack = blocks.Stack(config, self.cell_config, self.plan, self.policy)
     if config.block == 'residual':
@@ -54,6 +54,9 @@ class LanguageModel(nn.Module):
     if not config.tied:
       self.head = Head(self.vocabulary, config.width)
     self.drop = blocks.dropout(config)
+    # Whole tokens (Iyyer et al., "Deep Unordered Composition Rivals Syntactic
+    # Methods for Text Classification", 2015).
+    self.drop_tokens = nn.Dropout(config.token_dropout, broadcast_dims=(-1,))
 
   def init_state(self, B):
     """The state before a document, for B rows."""
@@ -62,7 +65,9 @@ class LanguageModel(nn.Module):
   def features(self, state, tokens_BxL, starts_BxL=None):
     """Returns (state, what the head reads, BxLxD)."""
     x = self.embedding(tokens_BxL)
-    x = self.drop(x, deterministic=not self.has_rng('dropout'))
+    dropped = self.has_rng('dropout')
+    x = self.drop_tokens(x, deterministic=not dropped)
+    x = self.drop(x, deterministic=not dropped)
     state, x = self.stack(state, x, starts_BxL)
     return state, self.norm(x) if self.config.block == 'residual' else x
 

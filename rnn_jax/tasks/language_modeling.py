@@ -19,6 +19,11 @@ from rnn_jax.models import segments
 from rnn_jax.ops import cross_entropy
 
 
+def make(config, tokenizer):
+  """Returns the task of a Config."""
+  return Task(config, tokenizer)
+
+
 class Task:
   """The model of a config and tokenizer, and what is measured on it."""
 
@@ -36,7 +41,7 @@ class Task:
       self.model.policy.operands,
     )
     self._steps = config.remat.segment
-    self._drops = max(config.model.dropout, config.cell.dropout) > 0
+    self._drops = blocks.drops(config)
 
   def init_parameters(self, key):
     """Returns new parameters, float32."""

@@ -1,5 +1,6 @@
 """Evaluation on the whole of a held-out split."""
 
+import dataclasses
 import functools
 
 import jax
@@ -55,40 +56,73 @@ def evaluate(steps, params, corpus, config, split):
   return steps.task.summarize(total) | {'tokens': int(total['weight'])}
 
 
-def evaluate_run(workdir, split, which='best'):
-  """Evaluates a checkpoint of a run on a split, beside gzip and xz.
+@dataclasses.dataclass(frozen=True, eq=False)
+class Run:
+  """A run as it lies in its folder, with the parameters of a checkpoint."""
 
-  Args:
-    workdir: the run's folder.
-    split: 'train', 'validation' or 'test'; '' is 'test', or 'validation'
-      where the run has no test split.
-    which: 'best', 'latest' or a step.
+  config: config_lib.Config
+  corpus: pipeline.Corpus
+  steps: step_lib.Steps
+  params: dict
+  step: int
 
-  Returns:
-    A dict: split, step, the task's metrics, tokens, bytes, and where the
-    metrics have bits_per_byte, those of gzip and xz on the same documents.
+  @classmethod
+  def open(cls, workdir, which='best'):
+    """Restores a run's 'best' or 'latest' checkpoint, or that of a step.
 
-  Raises:
-    InputError: no such run, split or checkpoint, or an empty split.
-  """
+    Raises:
+      InputError: no such run or checkpoint, or its data is gone.
+    """
+    config = config_lib.parse(workdir_lib.load_config(workdir))
+    corpus = pipeline.Corpus.open(config, workdir)
+    steps = step_lib.from_config(config, corpus.tokenizer)
+    folder = checkpoint.Checkpoints(f'{workdir}/checkpoints')
+    try:
+      like = steps.parameters_like()
+      step, params = folder.restore_parameters(like, which)
+    finally:
+      folder.close()
+    return cls(config, corpus, steps, params, step)
+
+  def split(self, name):
+    """Returns a split's name: '' is 'test', or 'validation' without one."""
+    if name:
+      return name
+    return 'test' if len(self.corpus.documents['test']) else 'validation'
+
+
+def check_split(split):
+  """Raises InputError unless `split` names one, or is empty."""
   if split not in ('', *documents.SPLITS):
     raise errors.InputError(
       f'--split={split!r}: choose one of {documents.SPLITS}'
     )
-  config = config_lib.parse(workdir_lib.load_config(workdir))
-  corpus = pipeline.Corpus.open(config, workdir)
-  if not split:
-    split = 'test' if len(corpus.documents['test']) else 'validation'
-  steps = step_lib.from_config(config, corpus.tokenizer)
-  like = steps.parameters_like()
-  folder = checkpoint.Checkpoints(f'{workdir}/checkpoints')
-  try:
-    step, params = folder.restore_parameters(like, which)
-  finally:
-    folder.close()
-  values = evaluate(steps, params, corpus, config, split)
-  held_out = corpus.documents[split]
-  row = {'split': split, 'step': step, **values, 'bytes': held_out.total_bytes}
+
+
+def evaluate_run(run, split):
+  """Evaluates a run's parameters on a split, beside gzip and xz.
+
+  Args:
+    run: a Run.
+    split: 'train', 'validation' or 'test', or '', see `Run.split`.
+
+  Returns:
+    A dict: split, step, the task's metrics, tokens (predictions), documents.
+    Of language modelling also bytes, and where the metrics have
+    bits_per_byte, those of gzip and xz on the same documents.
+
+  Raises:
+    InputError: no such split, or an empty one.
+  """
+  check_split(split)
+  split = run.split(split)
+  values = evaluate(run.steps, run.params, run.corpus, run.config, split)
+  held_out = run.corpus.documents[split]
+  row = {'split': split, 'step': run.step, **values, 'documents': len(held_out)}
+  if run.config.task.name != 'language_modeling':
+    row.pop('bits_per_byte', None)  # the targets are a part of the text
+    return row
+  row['bytes'] = held_out.total_bytes
   if 'bits_per_byte' in values:
     row |= compressors.bits_per_byte(held_out)
   return row

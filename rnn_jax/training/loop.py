@@ -246,6 +246,8 @@ class Run:
     )
     self._writer.write(self._step, 'validation', values)
     progress, loss = self._progress, values['loss']
+    if self._config.evaluate.criterion == 'errors':
+      loss = 1 - values['accuracy']
     best = progress.best_loss
     improved = best is None or loss < best
     progress.held_out_loss = loss
@@ -255,7 +257,7 @@ class Run:
     progress.evaluations_since_best = since
     headline, name = self._steps.task.headline
     self._display.say(
-      f'step {self._step}  validation loss {loss:.4f}  '
+      f'step {self._step}  validation loss {values["loss"]:.4f}  '
       f'{values[headline]:.4f} {name}{"  (best)" if improved else ""}'
     )
     patience = self._config.evaluate.patience

@@ -64,12 +64,13 @@ class Display:
 def evaluation_table(row):
   """The rows of `evaluate.evaluate_run` for a reader."""
   lines = [
-    f'{row["split"]} split, step {row["step"]}: {row["tokens"]:,} tokens, '
-    f'{row["bytes"]:,} bytes',
-    f'  loss           {row["loss"]:.4f} nats a token',
-    f'  perplexity     {row["perplexity"]:.3f}',
+    f'{row["split"]} split, step {row["step"]}: {row["documents"]:,} '
+    f'documents, {row["tokens"]:,} predictions',
+    f'  loss           {row["loss"]:.4f} nats',
     f'  accuracy       {row["accuracy"]:.4f}',
   ]
+  if 'perplexity' in row:
+    lines.insert(2, f'  perplexity     {row["perplexity"]:.3f}')
   if 'bits_per_byte' in row:
     lines += [
       f'  bits per byte  {row["bits_per_byte"]:.4f}   this model',

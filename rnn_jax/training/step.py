@@ -20,7 +20,7 @@ from rnn_jax.training import schedules
 def from_config(config, tokenizer):
   """The steps of a Config, over a mesh of all devices."""
   tasks = config_lib.load('tasks', config.task.name, 'task.name')
-  return Steps(tasks.Task(config, tokenizer), config, mesh_lib.make())
+  return Steps(tasks.make(config, tokenizer), config, mesh_lib.make())
 
 
 class Steps:

@@ -45,16 +45,17 @@ def test_a_run_is_evaluated_from_its_folder(tmp_path):
   config = config_lib.parse(raw)
   workdir = str(tmp_path / 'run')
   progress = loop.train(config, workdir)
-  row = evaluate.evaluate_run(workdir, 'validation')
+  run = evaluate.Run.open(workdir)
+  row = evaluate.evaluate_run(run, 'validation')
   assert row['loss'] == pytest.approx(progress.best_loss, rel=1e-6)
   assert row['step'] == 2
   assert row['gzip'] > 0 and row['xz'] > 0
-  assert evaluate.evaluate_run(workdir, '')['split'] == 'test'
+  assert evaluate.evaluate_run(run, '')['split'] == 'test'
   assert json.loads(json.dumps(row)) == row
   with pytest.raises(errors.InputError, match="--split='tset'.*'test'"):
-    evaluate.evaluate_run(workdir, 'tset')
+    evaluate.evaluate_run(run, 'tset')
   with pytest.raises(errors.InputError, match='no checkpoint of step 7'):
-    evaluate.evaluate_run(workdir, 'test', 7)
+    evaluate.Run.open(workdir, 7)
 
 
 def test_an_empty_split_is_refused(tmp_path):

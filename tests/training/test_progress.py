@@ -26,6 +26,7 @@ def test_the_evaluation_table_shows_compressors_beside_bits_per_byte():
   row = {
     'split': 'test',
     'step': 5,
+    'documents': 7,
     'tokens': 1000,
     'bytes': 990,
     'loss': 1.0,
@@ -35,5 +36,5 @@ def test_the_evaluation_table_shows_compressors_beside_bits_per_byte():
   assert 'gzip' not in progress.evaluation_table(row)
   row |= {'bits_per_byte': 1.5, 'gzip': 2.0, 'xz': 1.75}
   table = progress.evaluation_table(row)
-  for text in ('1,000 tokens', '1.5000', '2.0000   gzip', '1.7500   xz'):
+  for text in ('1,000 predictions', '1.5000', '2.0000   gzip', '1.7500   xz'):
     assert text in table

@@ -1,0 +1,70 @@
+"""Pooling over a text as a recurrence: what was read so far, at every step.
+
+    mean:  c_t = c_{t-1} + 1,  s_t = s_{t-1} + x_t,  y_t = s_t / c_t
+    max:   m_t = max(m_{t-1}, x_t),                  y_t = m_t
+    last:                                            y_t = x_t
+
+`starts` begins anew: c, s = 0 and m = -inf before that step. 'concat' is all
+three, [last, max, mean] (Howard and Ruder, "Universal Language Model
+Fine-tuning for Text Classification", 2018). Everything is float32.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+KINDS = ('mean', 'max', 'last', 'concat')
+
+
+class State(NamedTuple):
+  """What is known of the text so far."""
+
+  count_Bx1: jax.Array
+  sum_BxD: jax.Array
+  max_BxD: jax.Array
+
+
+def init_state(B: int, D: int) -> State:
+  """Returns the state before a text."""
+  return State(jnp.zeros((B, 1)), jnp.zeros((B, D)), jnp.full((B, D), -jnp.inf))
+
+
+def pool(
+  state: State, x_BxLxD: jax.Array, kind: str, starts_BxL=None
+) -> tuple[State, jax.Array]:
+  """Reads L steps. Returns (state, y), y BxLxD, or BxLx3D of 'concat'.
+
+  Raises:
+    ValueError: no such kind.
+  """
+  if kind not in KINDS:
+    raise ValueError(f'kind={kind!r}: choose one of {KINDS}')
+  x = x_BxLxD.astype(jnp.float32)
+  resets = (
+    jnp.zeros(x.shape[:2], bool) if starts_BxL is None else starts_BxL > 0
+  )
+  before = jnp.zeros((x.shape[0], 1), bool)
+  resets = jnp.concatenate([before, resets], 1)[..., None]
+  ones = jnp.ones((*x.shape[:2], 1))
+  count = _scan(jnp.add, resets, state.count_Bx1, ones)
+  total = _scan(jnp.add, resets, state.sum_BxD, x)
+  most = _scan(jnp.maximum, resets, state.max_BxD, x)
+  state = State(count[:, -1], total[:, -1], most[:, -1])
+  found = {'last': x, 'max': most, 'mean': total / count}
+  if kind == 'concat':
+    return state, jnp.concatenate([*found.values()], -1)
+  return state, found[kind]
+
+
+def _scan(operator, resets, first, x):
+  """Scans `operator` over time from `first` on; drops that step."""
+
+  def combine(a, b):
+    reset_a, value_a = a
+    reset_b, value_b = b
+    value = jnp.where(reset_b, value_b, operator(value_a, value_b))
+    return reset_a | reset_b, value
+
+  values = jnp.concatenate([first[:, None], x], 1)
+  return jax.lax.associative_scan(combine, (resets, values), axis=1)[1][:, 1:]

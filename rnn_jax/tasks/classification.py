@@ -1,0 +1,126 @@
+"""Classification: the class of a text; all sums are weighted.
+
+With task.answer 'pooled' a head reads the class off the pooled states, and
+
+    objective = - log p(class | text) - text_weight sum_t log p(token_t | <t)
+
+The second sum is the language model's (Dai and Le, "Semi-supervised Sequence
+Learning", 2015, in one stage rather than two). A class is the target V + class
+of a text's last step. With 'word' the language model writes the class.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+
+from rnn_jax.models import blocks
+from rnn_jax.models import classifier
+from rnn_jax.models import segments
+from rnn_jax.ops import cross_entropy
+from rnn_jax.tasks import language_modeling
+
+
+def make(config, tokenizer):
+  """Returns the task of a Config."""
+  if config.task.answer == 'word':
+    return language_modeling.Task(config, tokenizer)
+  return Task(config, tokenizer)
+
+
+class Task:
+  """The classifier of a config and tokenizer, and what is measured on it."""
+
+  headline = 'accuracy', 'accuracy'
+
+  def __init__(self, config, tokenizer):
+    self.model = classifier.from_config(config, tokenizer.size)
+    self._vocabulary = tokenizer.size
+    self._text_weight = config.task.text_weight
+    self._smoothing = config.train.label_smoothing
+    self._text = cross_entropy.Options(
+      0.0, config.train.z_loss, self.model.body.policy.operands
+    )
+    self._steps = config.remat.segment
+    self._drops = blocks.drops(config)
+
+  def init_parameters(self, key):
+    """Returns new parameters, float32."""
+
+    def read(model, state, tokens):
+      if self._text_weight:
+        model.text_head()
+      return model(state, tokens)
+
+    tokens = jnp.zeros((1, 2), jnp.int32)
+    state = self.init_state(1)
+    return self.model.init(key, state, tokens, method=read)['params']
+
+  def init_state(self, B):
+    """The recurrent state before a text, for B rows."""
+    return self.model.apply({}, B, method='init_state')
+
+  def sums(self, params, state, batch, key=None):
+    """Runs the model on a batch; with a `key`, dropout is on.
+
+    Returns:
+      (state, sums), sums a dict of scalars: 'objective' is what training
+      lowers; 'loss' is that of the classes alone, in plain nats; 'weight'
+      counts texts.
+    """
+    run = functools.partial(self._segment, params, key)
+    state, sums = segments.sums(run, self._steps, state, batch)
+    rest = jax.lax.stop_gradient(sums)
+    return state, rest | {'objective': sums['objective']}
+
+  def _segment(self, params, key, state, batch, n):
+    """`sums` of segment number `n` of the rows."""
+    rngs = {}
+    if key is not None and self._drops:
+      rngs = blocks.dropout_keys(key, n)
+    variables = {'params': params}
+    state, x_BxLxD, logits_BxLxC = self.model.apply(
+      variables,
+      state,
+      batch.tokens_BxL,
+      batch.starts_BxL,
+      rngs=rngs,
+      method='features',
+    )
+    classes_BxL = batch.targets_BxL - self._vocabulary
+    weights_BxL = batch.weights_BxL * (classes_BxL >= 0)
+    sums = _class_sums(logits_BxLxC, classes_BxL, weights_BxL, self._smoothing)
+    if self._text_weight:
+      text = cross_entropy.sums(
+        x_BxLxD,
+        *self.model.apply(variables, method='text_head'),
+        jnp.where(classes_BxL >= 0, 0, batch.targets_BxL),
+        batch.weights_BxL * (classes_BxL < 0),
+        self._text,
+      )
+      sums['objective'] += self._text_weight * text.loss
+    return state, sums
+
+  def summarize(self, sums):
+    """Metrics of summed sums, Python floats; loss in nats a text."""
+    return {
+      'loss': sums['loss'] / sums['weight'],
+      'accuracy': sums['hits'] / sums['weight'],
+    }
+
+
+def _class_sums(logits_BxLxC, classes_BxL, weights_BxL, smoothing):
+  logp_BxLxC = jax.nn.log_softmax(logits_BxLxC.astype(jnp.float32))
+  C = logp_BxLxC.shape[-1]
+  # What has weight 0 may have any class.
+  onehot_BxLxC = jax.nn.one_hot(classes_BxL, C)
+  nats_BxL = -jnp.sum(onehot_BxLxC * logp_BxLxC, -1)
+  even_BxL = -jnp.mean(logp_BxLxC, -1)
+  hits_BxL = jnp.argmax(logp_BxLxC, -1) == classes_BxL
+  mixed_BxL = (1 - smoothing) * nats_BxL + smoothing * even_BxL
+  return {
+    'objective': jnp.sum(weights_BxL * mixed_BxL),
+    'loss': jnp.sum(weights_BxL * nats_BxL),
+    'weight': jnp.sum(weights_BxL),
+    'hits': jnp.sum(weights_BxL * hits_BxL),
+  }
