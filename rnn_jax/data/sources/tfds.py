@@ -124,13 +124,12 @@ def _check_field(builder, data):
 
 def _check_label(builder, data):
   """The dataset must number its classes as `data.classes` does."""
-  feature = builder.info.features.get(data.label)
-  if feature is None:
+  features = builder.info.features
+  if data.label not in features:
     raise errors.InputError(
-      f'data.label={data.label!r}: {data.source} has the columns '
-      f'{[*builder.info.features]}'
+      f'data.label={data.label!r}: {data.source} has the columns {[*features]}'
     )
-  names = getattr(feature, 'names', None)
+  names = getattr(features[data.label], 'names', None)
   if names is None or tuple(names) != data.classes:
     raise errors.InputError(
       f'data.classes={data.classes!r}: the classes of {data.source} in '

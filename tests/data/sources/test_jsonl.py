@@ -67,3 +67,41 @@ def test_rows_without_any_text_are_refused(tmp_path):
 def test_a_missing_file_is_named(tmp_path):
   with pytest.raises(errors.InputError, match='data.path=.*no such file'):
     load(tmp_path / 'a.jsonl')
+
+
+def test_a_list_of_texts_has_a_line_each(tmp_path):
+  row = {'turns': ['one ü', 'two\nlines'], 'label': 'b'}
+  (tmp_path / 'a.jsonl').write_text(json.dumps(row))
+  found = load(tmp_path / 'a.jsonl', field='turns')['train']
+  assert found.read(0).decode() == 'one ü\ntwo lines'
+  assert found.sizes.tolist() == [16]
+  assert found.labels is None
+
+
+def test_classes_are_read_by_number_or_name(tmp_path):
+  rows = [{'text': t, 'y': y} for t, y in (('a', 1), ('b', 'no'), ('c', 0))]
+  (tmp_path / 'a.jsonl').write_text('\n'.join(map(json.dumps, rows)))
+  named = {'label': 'y', 'classes': ('no', 'yes')}
+  found = load(tmp_path / 'a.jsonl', **named)['train']
+  assert pickle.loads(pickle.dumps(found)).labels.tolist() == [1, 0, 0]
+  assert found.select([0, 2]).labels.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+  ('row', 'message'),
+  (
+    ({'text': 'x', 'label': 2}, "a.jsonl:2: data.label='label' holds 2.*'yes'"),
+    ({'text': 'x', 'label': 'maybe'}, "holds 'maybe', which is none of"),
+    ({'text': 'x', 'label': True}, 'holds True'),
+    ({'text': 'x'}, 'holds None'),
+    ({'text': '', 'label': 0}, "a.jsonl:2: 'text' is empty"),
+    ({'text': ['x', 3], 'label': 0}, 'a.jsonl:2: .*item 1 is int, no text'),
+    ({'text': ['x', ' '], 'label': 0}, r"a.jsonl:2: 'text\[1\]' is empty"),
+  ),
+)
+def test_a_bad_class_or_turn_is_named_by_file_and_line(tmp_path, row, message):
+  good = {'text': 'good', 'label': 1}
+  lines = '\n'.join(map(json.dumps, (good, row)))
+  (tmp_path / 'a.jsonl').write_text(lines)
+  with pytest.raises(errors.InputError, match=message):
+    load(tmp_path / 'a.jsonl', classes=('no', 'yes'))

@@ -75,3 +75,21 @@ def test_a_dataset_without_a_training_split_is_refused(tmp_path):
   write(tmp_path, {'test': 3})
   with pytest.raises(errors.InputError, match='one must be train'):
     load(tmp_path)
+
+
+def test_classes_are_those_of_the_dataset(tmp_path):
+  rows = [{'text': f't{n}', 'label': 'pn'[n % 2]} for n in range(4)]
+  path = tmp_path / 'rows.jsonl'
+  path.write_text('\n'.join(map(json.dumps, rows)))
+  prepare.prepare(
+    prepare.Request('toy', str(tmp_path), (f'train={path}',), label='label')
+  )
+  options = {'splits': (100, 0, 0), 'classes': ('n', 'p')}
+  train = load(tmp_path, **options)['train']
+  for n in range(4):
+    label = 'np'[train.labels[n]]
+    assert label == 'pn'[int(train.read(n)[1:]) % 2]
+  with pytest.raises(errors.InputError, match=r"are \('n', 'p'\): give those"):
+    load(tmp_path, **options | {'classes': ('p', 'n')})
+  with pytest.raises(errors.InputError, match="data.label='x': tfds:toy has"):
+    load(tmp_path, **options | {'label': 'x'})

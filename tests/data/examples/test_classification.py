@@ -1,0 +1,72 @@
+"""What a text and its class become, for a head and for written classes."""
+
+import numpy as np
+import pytest
+
+from rnn_jax import config as config_lib
+from rnn_jax import errors
+from rnn_jax.data import pipeline
+from rnn_jax.data import tokenizer
+from rnn_jax.data.examples import classification
+from tests.data import helpers
+
+BYTES = tokenizer.Bytes()
+EDGE = BYTES.boundary
+
+
+def documents(labels=(0, 1, 1), texts=('bad', 'good', 'good too')):
+  found = helpers.in_memory(*texts)
+  found.reader.labels = None if labels is None else np.array(labels)
+  return found
+
+
+def make(length=32, **task):
+  options = pipeline.Options(
+    config_lib.Task('classification', **task),
+    config_lib.Data(classes=('no', 'yes')),
+    length,
+    length,
+    None,
+  )
+  return classification.make(documents(), BYTES, options)
+
+
+def test_a_head_predicts_the_class_at_the_last_step_alone():
+  ids = make().make(1, 0)
+  assert ids.dtype == np.int32
+  np.testing.assert_array_equal(
+    np.maximum(ids, ~ids), [EDGE, *b'good', EDGE, BYTES.size + 1]
+  )
+  assert (ids[:-1] < 0).all() and ids[-1] >= 0
+
+
+def test_the_text_is_predicted_too_where_it_has_a_weight():
+  assert (make(text_weight=0.1).make(1, 0) >= 0).all()
+
+
+def test_a_written_class_is_predicted_with_its_end():
+  ids = make(answer='word').make(1, 0)
+  np.testing.assert_array_equal(
+    np.maximum(ids, ~ids), [EDGE, *b'good', EDGE, *b'yes', EDGE]
+  )
+  np.testing.assert_array_equal(ids >= 0, [0] * 6 + [1] * 4)
+
+
+@pytest.mark.parametrize('answer', ('pooled', 'word'))
+def test_a_text_that_is_too_long_loses_its_end_not_its_class(answer):
+  ids = make(length=7, answer=answer).make(2, 0)
+  assert len(ids) <= 8
+  assert ids[-1] == (EDGE if answer == 'word' else BYTES.size + 1)
+  assert (
+    BYTES.decode(~ids[ids < 0])
+    == 'good too'[: 7 - 1 - (4, 1)[answer == 'pooled']]
+  )
+
+
+def test_documents_without_classes_or_with_one_are_refused():
+  config = helpers.configure(classes=('no', 'yes'), source='text')
+  classification.check({'train': documents()}, config)
+  with pytest.raises(errors.InputError, match="data.source='text' has no cl"):
+    classification.check({'train': documents(None)}, config)
+  with pytest.raises(errors.InputError, match=r"of one class, \['yes'\]"):
+    classification.check({'train': documents((1, 1, 1))}, config)

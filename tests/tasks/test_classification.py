@@ -1,0 +1,130 @@
+"""The classifier's sums against NumPy; rows that share documents or do not."""
+
+import jax
+import numpy as np
+import pytest
+
+from rnn_jax import config as config_lib
+from rnn_jax.data import rows as rows_lib
+from rnn_jax.data import tokenizer as tokenizer_lib
+from rnn_jax.tasks import classification
+from rnn_jax.tasks import language_modeling
+from tests import tiny
+
+BYTES = tokenizer_lib.Bytes()
+LENGTHS = (3, 6, 4)
+CLASSES = (1, 0, 1)
+
+
+def configure(**task):
+  raw = tiny.raw_config('unused')
+  raw.task.name = 'classification'
+  raw.data.classes = ('no', 'yes')
+  raw.task.update(task)
+  return raw
+
+
+def make_task(raw):
+  task = classification.make(config_lib.parse(raw), BYTES)
+  return task, jax.jit(task.init_parameters)(jax.random.key(0))
+
+
+def examples():
+  rng = np.random.default_rng(0)
+  texts = [rng.integers(0, 256, n) for n in LENGTHS]
+  edge = [BYTES.boundary]
+  return [
+    np.concatenate([edge, text, edge, [BYTES.size + label]]).astype(np.int32)
+    for text, label in zip(texts, CLASSES, strict=True)
+  ]
+
+
+def alone(masked=True):
+  """A row an example."""
+  batch = rows_lib.blank(3, 9)
+  for row, ids in enumerate(examples()):
+    if masked:
+      ids[:-1] = ~ids[:-1]
+    rows_lib.write(batch, row, 0, ids)
+  batch.starts_BxL[:, 0] = 1
+  return batch
+
+
+def packed():
+  """All examples in one row."""
+  batch = rows_lib.blank(1, 32)
+  at = 0
+  for ids in examples():
+    batch.starts_BxL[0, at] = 1
+    ids[:-1] = ~ids[:-1]
+    at = rows_lib.write(batch, 0, at, ids)
+  batch.starts_BxL[0, at] = 1
+  return batch
+
+
+def run(task, params, batch):
+  state = task.init_state(batch.tokens_BxL.shape[0])
+  return jax.jit(task.sums)(params, state, batch)[1]
+
+
+@pytest.mark.parametrize('pooling', ('mean', 'concat'))
+def test_sums_equal_numpy(pooling):
+  raw = configure(pooling=pooling)
+  raw.train.label_smoothing = 0.2
+  task, params = make_task(raw)
+  batch = alone()
+  sums = run(task, params, batch)
+  state = task.init_state(3)
+  _, logits = task.model.apply(
+    {'params': params}, state, batch.tokens_BxL, batch.starts_BxL
+  )
+  last = np.array([len(ids) - 2 for ids in examples()])
+  logits = np.float64(logits)[np.arange(3), last]
+  logp = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+  nats = -logp[np.arange(3), CLASSES]
+  assert sums['weight'] == 3
+  assert sums['hits'] == (logp.argmax(-1) == CLASSES).sum()
+  np.testing.assert_allclose(sums['loss'], nats.sum(), rtol=1e-5)
+  smooth = 0.8 * nats - 0.2 * logp.mean(-1)
+  np.testing.assert_allclose(sums['objective'], smooth.sum(), rtol=1e-5)
+  metrics = task.summarize({name: float(x) for name, x in sums.items()})
+  assert metrics['accuracy'] == sums['hits'] / 3
+
+
+@pytest.mark.parametrize('pooling', ('mean', 'max', 'last'))
+def test_texts_that_share_a_row_are_classified_as_if_alone(pooling):
+  task, params = make_task(configure(pooling=pooling))
+  together, apart = run(task, params, packed()), run(task, params, alone())
+  for name, value in apart.items():
+    np.testing.assert_allclose(together[name], value, rtol=1e-5, err_msg=name)
+
+
+def test_segments_of_time_give_the_same_sums():
+  raw = configure()
+  task, params = make_task(raw)
+  raw.remat.segment = 5
+  parts = classification.make(config_lib.parse(raw), BYTES)
+  whole, cut = run(task, params, packed()), run(parts, params, packed())
+  for name, value in whole.items():
+    np.testing.assert_allclose(cut[name], value, rtol=1e-5, err_msg=name)
+
+
+def test_the_text_adds_its_loss_times_its_weight():
+  task, params = make_task(configure(text_weight=0.5))
+  batch = alone(masked=False)
+  sums = run(task, params, batch)
+  text = batch._replace(
+    weights_BxL=batch.weights_BxL * (batch.targets_BxL < BYTES.size),
+    targets_BxL=np.minimum(batch.targets_BxL, BYTES.size - 1),
+  )
+  language = language_modeling.Task(config_lib.parse(configure()), BYTES)
+  nats = run(language, params['body'], text)['loss']
+  np.testing.assert_allclose(
+    sums['objective'], sums['loss'] + 0.5 * nats, rtol=1e-5
+  )
+  assert sums['weight'] == 3
+
+
+def test_a_written_class_is_a_language_model():
+  task = classification.make(config_lib.parse(configure(answer='word')), BYTES)
+  assert isinstance(task, language_modeling.Task)
