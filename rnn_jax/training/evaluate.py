@@ -65,8 +65,9 @@ def evaluate_run(workdir, split, which='best'):
     which: 'best', 'latest' or a step.
 
   Returns:
-    A dict: split, step, the task's metrics, tokens, bytes, and where the
-    metrics have bits_per_byte, those of gzip and xz on the same documents.
+    A dict: split, step, the task's metrics, tokens, bytes, the number of
+    parameters, and where the metrics have bits_per_byte, those of gzip and xz
+    on the same documents.
 
   Raises:
     InputError: no such run, split or checkpoint, or an empty split.
@@ -89,6 +90,7 @@ def evaluate_run(workdir, split, which='best'):
   values = evaluate(steps, params, corpus, config, split)
   held_out = corpus.documents[split]
   row = {'split': split, 'step': step, **values, 'bytes': held_out.total_bytes}
+  row['parameters'] = sum(leaf.size for leaf in jax.tree.leaves(like))
   if 'bits_per_byte' in values:
     row |= compressors.bits_per_byte(held_out)
   return row
