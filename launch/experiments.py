@@ -2,7 +2,8 @@
 
     python -m launch.experiments \\
         --grid=configs/experiments/rotten_tomatoes.py \\
-        --workdir=runs/rotten_tomatoes --set=data.data_dir=data
+        --workdir=runs/rotten_tomatoes --set=data.path=PATH/train.jsonl \\
+        --set=data.validation_path=PATH/validation.jsonl
 
 Each run is a launch.train and a launch.evaluate in a folder of its own. The
 same command goes on where it was stopped and tries failed runs again. --list

@@ -2,7 +2,8 @@
 
   python -m launch.experiments \\
       --grid=configs/experiments/daily_dialog.py \\
-      --workdir=runs/daily_dialog
+      --workdir=runs/daily_dialog --set=data.path=PATH/train.jsonl \\
+      --set=data.validation_path=PATH/validation.jsonl
 
 Data, optimizer and schedule are the config's for all variants. 'simple' and
 'modified' are the published model (configs/published.py): two plain layers

@@ -2,7 +2,8 @@
 
   python -m launch.experiments \\
       --grid=configs/experiments/rotten_tomatoes.py \\
-      --workdir=runs/rotten_tomatoes
+      --workdir=runs/rotten_tomatoes --set=data.path=PATH/train.jsonl \\
+      --set=data.validation_path=PATH/validation.jsonl
 
 Data, optimizer and schedule are the config's for all variants. 'simple' and
 'modified' are the published model (configs/published.py): two plain layers
