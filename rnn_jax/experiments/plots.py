@@ -74,11 +74,14 @@ def draw(
 
 
 def styles(grid: grid_lib.Grid) -> dict[str, Style]:
-  """The look of each variant; no two share one up to 28 of them."""
+  """The look of each variant.
+
+  Up to 28 of them, no two share colour and line, nor colour and marker.
+  """
   return {
     name: Style(
       COLOURS[n % len(COLOURS)],
-      MARKERS[n % len(MARKERS)],
+      MARKERS[(n + n // len(COLOURS)) % len(MARKERS)],
       LINES[n // len(COLOURS) % len(LINES)],
     )
     for n, name in enumerate(grid.variants)
@@ -187,26 +190,8 @@ def _bars(axes, metric, names, looks, summary):
   """A panel: a bar a variant, its deviation, its seeds, published lines."""
   for n, name in enumerate(names):
     figure = summary['variants'][name]['figures'][metric.key]
-    if figure['mean'] is None:
-      continue
-    axes.barh(n, figure['mean'], 0.62, color=looks[name].color, alpha=0.75)
-    reach = figure['mean']
-    if figure['deviation'] is not None:
-      axes.errorbar(
-        figure['mean'], n, xerr=figure['deviation'], color='#333333', capsize=3
-      )
-      reach += figure['deviation']
-    axes.annotate(
-      f'{figure["mean"]:.4g}',
-      (max(reach, 0), n),
-      xytext=(4, 0),
-      textcoords='offset points',
-      va='center',
-      fontsize=8,
-      # Above a published line, which would strike it out.
-      bbox={'facecolor': 'white', 'edgecolor': 'none', 'pad': 0.8},
-      zorder=5,
-    )
+    if figure['mean'] is not None:
+      _bar(axes, n, figure, looks[name].color)
   for n, (label, values) in enumerate(summary['published'].items()):
     if metric.key in values:
       axes.axvline(
@@ -224,6 +209,28 @@ def _bars(axes, metric, names, looks, summary):
   axes.grid(alpha=0.3, axis='x')
   axes.set_axisbelow(True)
   axes.spines[['top', 'right']].set_visible(False)
+
+
+def _bar(axes, n, figure, color):
+  """A variant's bar in row n, with its deviation and its mean as text."""
+  axes.barh(n, figure['mean'], 0.62, color=color, alpha=0.75)
+  reach = figure['mean']
+  if figure['deviation'] is not None:
+    axes.errorbar(
+      figure['mean'], n, xerr=figure['deviation'], color='#333333', capsize=3
+    )
+    reach += figure['deviation']
+  axes.annotate(
+    f'{figure["mean"]:#.4g}',
+    (max(reach, 0), n),
+    xytext=(4, 0),
+    textcoords='offset points',
+    va='center',
+    fontsize=8,
+    # Above a published line, which would strike it out.
+    bbox={'facecolor': 'white', 'edgecolor': 'none', 'pad': 0.8},
+    zorder=5,
+  )
 
 
 def _negative(axes):
@@ -282,11 +289,14 @@ def _legend(figure, *panels):
     for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
       found.setdefault(label, handle)
   if found:
+    # Of 8 points, a letter is 5 wide; line, marker and gaps take 50.
+    column = 5 * max(map(len, found)) + 50
+    columns = int(72 * figure.get_figwidth() / column)
     figure.legend(
       found.values(),
       found.keys(),
       loc='outside lower center',
-      ncols=min(4, len(found)),
+      ncols=max(1, min(columns, len(found))),
       fontsize=8,
       frameon=False,
     )

@@ -89,14 +89,14 @@ def results_table(summary: dict) -> str:
 
 def _ratios_section(summary):
   """The means divided by the baseline's, or ''."""
-  if not summary['variants'].get(summary['baseline'], {}).get('ratios'):
-    return ''
   columns = [*summary['metrics'], *(c._asdict() for c in summary_lib.COSTS)]
   lines = [
     [name] + [_shown('ratio', variant['ratios'].get(c['key'])) for c in columns]
     for name, variant in summary['variants'].items()
-    if name != summary['baseline']
+    if name != summary['baseline'] and variant['ratios']
   ]
+  if not lines:
+    return ''
   heads = [c['label'] for c in columns]
   told = f'Divided by the means of `{summary["baseline"]}`:'
   return f'{told}\n\n{_table(["variant", *heads], lines)}'
