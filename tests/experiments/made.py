@@ -29,6 +29,7 @@ if behave == 'slow':
   time.sleep(60)
 if behave == 'bad':
   sys.exit('error: lower it\\n  by half')
+print('SIGTERM: saved' if behave == 'cut' else 'step 2/2')
 if behave != 'cut':
   print('trained: all steps')
 """
