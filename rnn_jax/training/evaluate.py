@@ -107,8 +107,8 @@ def evaluate_run(run, split):
     split: 'train', 'validation' or 'test', or '', see `Run.split`.
 
   Returns:
-    A dict: split, step, the task's metrics, tokens (predictions), documents.
-    Of language modelling also bytes, and where the metrics have
+    A dict: split, step, the task's metrics, tokens (predictions), documents,
+    parameters. Of language modelling also bytes, and where the metrics have
     bits_per_byte, those of gzip and xz on the same documents.
 
   Raises:
@@ -119,6 +119,7 @@ def evaluate_run(run, split):
   values = evaluate(run.steps, run.params, run.corpus, run.config, split)
   held_out = run.corpus.documents[split]
   row = {'split': split, 'step': run.step, **values, 'documents': len(held_out)}
+  row['parameters'] = sum(leaf.size for leaf in jax.tree.leaves(run.params))
   if run.config.task.name != 'language_modeling':
     row.pop('bits_per_byte', None)  # the targets are a part of the text
     return row

@@ -2,6 +2,7 @@
 
 <workdir>/config.json   what the run was started with
 <workdir>/.lock         locked (flock) for as long as a process trains here
+<workdir>/run.log       what a run of launch.experiments printed, if it is one
 """
 
 import fcntl
@@ -18,6 +19,7 @@ from rnn_jax import errors
 
 CONFIG = 'config.json'
 LOCK = '.lock'
+LOG = 'run.log'
 TEMPORARY = 'config.json.tmp'
 # A run may go on with another value of these: they don't touch its result.
 FREE = (
@@ -50,7 +52,7 @@ def open_for_training(
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / CONFIG).exists():
       _refuse_if_used(folder)
-    lock = _lock(folder)
+    lock = take_lock(folder)
   except OSError as error:
     raise _unusable(folder, error) from error
   try:
@@ -95,23 +97,14 @@ def load_config(workdir: str | os.PathLike) -> dict:
   return config
 
 
-def _unusable(folder, error):
-  reason = 'it is a file' if folder.is_file() else error.strerror
-  return errors.InputError(
-    f'workdir={str(folder)!r}: {reason}: give a folder that can be written'
-  )
+def take_lock(folder: str | os.PathLike) -> typing.IO[str]:
+  """Returns the lock of a folder that exists; close it to give it back.
 
-
-def _refuse_if_used(folder):
-  names = sorted(set(os.listdir(folder)) - {LOCK, TEMPORARY})
-  if names:
-    raise errors.InputError(
-      f"workdir={str(folder)!r} is not a run's folder: it has no {CONFIG} but "
-      f'{", ".join(names[:3])}: give a new or an empty folder'
-    )
-
-
-def _lock(folder):
+  Raises:
+    InputError: another process has it.
+    OSError: the folder can't be written.
+  """
+  folder = pathlib.Path(folder)
   lock = open(folder / LOCK, 'a')  # noqa: SIM115 (it outlives this call)
   try:
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -126,6 +119,28 @@ def _lock(folder):
   return lock
 
 
+def fixed_differences(old: dict, new: dict) -> list[str]:
+  """Lists `key: old -> new` where `new` is the config of another run."""
+  lines = config_lib.differences(old, new)
+  return [line for line in lines if not _is_free(line)]
+
+
+def _unusable(folder, error):
+  reason = 'it is a file' if folder.is_file() else error.strerror
+  return errors.InputError(
+    f'workdir={str(folder)!r}: {reason}: give a folder that can be written'
+  )
+
+
+def _refuse_if_used(folder):
+  names = sorted(set(os.listdir(folder)) - {LOCK, TEMPORARY, LOG})
+  if names:
+    raise errors.InputError(
+      f"workdir={str(folder)!r} is not a run's folder: it has no {CONFIG} but "
+      f'{", ".join(names[:3])}: give a new or an empty folder'
+    )
+
+
 def _settle_config(folder, config):
   if not (folder / CONFIG).exists():
     _write(folder, config)
@@ -134,7 +149,7 @@ def _settle_config(folder, config):
   if not any((folder / 'checkpoints').glob('[0-9]*')):
     # Nothing is trained yet: a command with a mistake may be given again.
     (folder / 'tokenizer.json').unlink(missing_ok=True)
-  elif fixed := [line for line in lines if not _is_free(line)]:
+  elif fixed := fixed_differences(load_config(folder), config):
     listed = '\n  '.join(fixed)
     raise errors.InputError(
       f'workdir={str(folder)!r} holds a run with another config '

@@ -110,6 +110,19 @@ def test_a_folder_of_something_else_is_refused(tmp_path):
     workdir.load_config(tmp_path)
 
 
+def test_a_log_may_be_there_before_the_run(tmp_path):
+  (tmp_path / workdir.LOG).write_text('starts')
+  workdir.open_for_training(tmp_path, make_config()).close()
+  assert content(tmp_path)[workdir.LOG] == b'starts'
+
+
+def test_differences_that_make_another_run():
+  changed = make_config(data__workers=3, model__layers=7, train__log_every=1)
+  assert workdir.fixed_differences(make_config(), changed) == [
+    'model.layers: 2 -> 7'
+  ]
+
+
 def test_a_start_that_was_killed_while_writing_the_config(tmp_path):
   (tmp_path / workdir.TEMPORARY).write_text('{"da')
   (tmp_path / workdir.LOCK).touch()

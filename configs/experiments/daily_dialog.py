@@ -1,0 +1,71 @@
+"""SimpleRNN's variants on DailyDialog, beside the published scores.
+
+  python -m launch.experiments \\
+      --grid=configs/experiments/daily_dialog.py \\
+      --workdir=runs/daily_dialog --set=data.path=PATH/train.jsonl \\
+      --set=data.validation_path=PATH/validation.jsonl
+
+Data, optimizer and schedule are the config's for all variants. 'simple' and
+'modified' are the published model (configs/published.py): two plain layers
+without norms, residuals or MLP, one head of 32 keys and 64 values, width 128.
+'improved' is the config's own model, 'improved_luong' adds attention over its
+past outputs.
+"""
+
+from rnn_jax.experiments import grid
+
+PUBLISHED_MODEL = {
+  'model.block': 'plain',
+  'model.layers': 2,
+  'model.unroll': 2,
+  'model.width': 128,
+  'model.embedding_width': 0,
+  'model.mlp_width': 0,
+  'model.tied': False,
+  'cell.heads': 1,
+  'cell.key_width': 32,
+  'cell.value_width': 64,
+  'cell.decay': 'key',
+  'cell.attention': 'none',
+}
+
+
+def get_grid():
+  """Returns the grid."""
+  return grid.Grid(
+    title='SimpleRNN on DailyDialog',
+    config='configs/daily_dialog.py',
+    variants={
+      'simple': PUBLISHED_MODEL
+      | {'cell.preset': 'simple', 'cell.dropout': 0.0, 'model.dropout': 0.0},
+      'modified': PUBLISHED_MODEL
+      | {'cell.preset': 'modified', 'cell.dropout': 0.1, 'model.dropout': 0.1},
+      'improved': {'cell.preset': 'improved', 'cell.attention': 'none'},
+      'improved_luong': {'cell.preset': 'improved', 'cell.attention': 'dot'},
+    },
+    metrics=(
+      ('perplexity', 'lower', 'perplexity'),
+      ('bleu', 'higher', 'BLEU'),
+      ('rouge1', 'higher', 'ROUGE-1'),
+      ('rouge2', 'higher', 'ROUGE-2'),
+      ('rougeL', 'higher', 'ROUGE-L'),
+      ('valid', 'higher', 'valid replies'),
+    ),
+    baseline='simple',
+    notes={
+      'simple': {
+        'bleu': 0.0129,
+        'rouge1': 0.1028,
+        'rouge2': 0.0163,
+        'rougeL': 0.0995,
+        'valid': 0.999,
+      },
+      'modified': {
+        'bleu': 0.0132,
+        'rouge1': 0.1005,
+        'rouge2': 0.0259,
+        'rougeL': 0.0987,
+        'valid': 1.0,
+      },
+    },
+  )

@@ -1,0 +1,145 @@
+"""What is kept of runs: WORKDIR/runs.jsonl, a row for each that ended.
+
+A row is {"variant", "seed", "status": "done" or "failed", "error", "split",
+"scores", "seconds" (of training steps), "wall_seconds" (of the processes of the
+last call), "tokens_per_second" (median), "peak_memory_bytes", "parameters",
+"steps", "overrides", "config", "versions", "commit", "ended"}. Of several rows
+of a run, the last counts.
+"""
+
+import datetime
+import importlib.metadata
+import json
+import os
+import pathlib
+import platform
+import statistics
+import subprocess
+import typing
+
+from rnn_jax import errors
+from rnn_jax.experiments import plan
+from rnn_jax.training import metrics
+from rnn_jax.training import workdir as workdir_lib
+
+NAME = 'runs.jsonl'
+PACKAGES = ('jax', 'flax')
+
+
+def open_folder(workdir: str) -> typing.IO[str]:
+  """Makes `workdir` a folder of experiments, and returns its lock.
+
+  Raises:
+    InputError: it can't be made or written, holds something else, or another
+      process has its lock.
+  """
+  folder = pathlib.Path(workdir)
+  try:
+    folder.mkdir(parents=True, exist_ok=True)
+    others = sorted(set(os.listdir(folder)) - {workdir_lib.LOCK})
+    if others and NAME not in others:
+      raise errors.InputError(
+        f'workdir={workdir!r} is no folder of experiments: it has no {NAME} '
+        f'but {", ".join(others[:3])}: give a new or an empty folder'
+      )
+    lock = workdir_lib.take_lock(folder)
+    (folder / NAME).touch()
+  except OSError as error:
+    raise errors.InputError(
+      f'workdir={workdir!r}: {error.strerror}: give a folder that can be '
+      'written'
+    ) from error
+  return lock
+
+
+def read(workdir: str) -> dict[tuple[str, int], dict]:
+  """Returns the last row of each run, {(variant, seed): row}.
+
+  Raises:
+    InputError: a line that isn't the last is damaged.
+  """
+  path = pathlib.Path(workdir) / NAME
+  lines = path.read_text().splitlines() if path.exists() else []
+  rows = {}
+  for number, line in enumerate(lines, 1):
+    try:
+      row = json.loads(line)
+      rows[row['variant'], row['seed']] = row
+    except (ValueError, TypeError, KeyError) as error:
+      if number == len(lines):
+        break  # a crash cut it: that run is done again
+      raise errors.InputError(
+        f'{path}, line {number} is damaged: remove the line'
+      ) from error
+  return rows
+
+
+def append(workdir: str, row: dict) -> None:
+  """Adds a row; it is on disk when this returns."""
+  path = pathlib.Path(workdir) / NAME
+  with open(path, 'a+b') as file:
+    file.seek(0)
+    whole, _, cut = file.read().rpartition(b'\n')
+    if cut:
+      file.truncate(len(whole) + 1 if whole else 0)
+    file.write(json.dumps(row).encode() + b'\n')
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def describe(run: plan.Run, workdir: str) -> dict:
+  """What a row says of a run however it ended."""
+  ended = datetime.datetime.now(datetime.UTC).isoformat(timespec='seconds')
+  return {
+    **measured(pathlib.Path(workdir) / run.name),
+    'overrides': run.overrides,
+    'config': run.config,
+    'versions': versions(),
+    'commit': commit(),
+    'ended': ended,
+  }
+
+
+def measured(folder: pathlib.Path) -> dict:
+  """What a run's own metrics tell; None for what they don't."""
+  rows = [row for row in metrics.read(folder) if row['split'] == 'train']
+  figures = dict.fromkeys(
+    ('steps', 'seconds', 'tokens_per_second', 'peak_memory_bytes')
+  )
+  if rows:
+    figures |= {
+      'steps': rows[-1]['step'],
+      'seconds': sum(row['seconds'] for row in rows),
+      'tokens_per_second': statistics.median(
+        row['tokens_per_second'] for row in rows
+      ),
+      'peak_memory_bytes': max(row['peak_memory_bytes'] for row in rows),
+    }
+  return figures
+
+
+def best_scores(folder: pathlib.Path) -> dict:
+  """The validation row with the lowest loss, {} where there is none."""
+  rows = [row for row in metrics.read(folder) if row['split'] == 'validation']
+  return min(rows, key=lambda row: row['loss'], default={})
+
+
+def versions() -> dict[str, str]:
+  """Python's version, and those of the packages that do the arithmetic."""
+  found = {name: importlib.metadata.version(name) for name in PACKAGES}
+  return {'python': platform.python_version(), **found}
+
+
+def commit() -> str | None:
+  """The checkout's commit, with '+' where files differ from it, or None."""
+  try:
+    found = _git('rev-parse', '--short=10', 'HEAD')
+    return found + ('+' if _git('status', '--porcelain') else '')
+  except (OSError, subprocess.CalledProcessError):
+    return None  # a copy without its history
+
+
+def _git(*arguments):
+  git = ['git', '-C', str(plan.ROOT), *arguments]
+  done = subprocess.run(git, capture_output=True, text=True, check=True)
+  return done.stdout.strip()

@@ -1,0 +1,204 @@
+"""Runs a grid, one process at a time, and goes on where it was stopped.
+
+<workdir>/runs.jsonl               a row for each run that ended
+<workdir>/<variant>/seed<k>/       a run's folder, with its run.log
+<workdir>/report.md, report.json, curves.png, scores.png, memory_quality.png
+"""
+
+import dataclasses
+import json
+import pathlib
+import sys
+
+from rnn_jax import errors
+from rnn_jax.experiments import child
+from rnn_jax.experiments import grid as grid_lib
+from rnn_jax.experiments import plan
+from rnn_jax.experiments import records
+from rnn_jax.experiments import report
+from rnn_jax.training import signals
+from rnn_jax.training import workdir as workdir_lib
+
+FAILED = 1
+INTERRUPTED = 130  # 128 + SIGINT, as shells count
+FINISHED = 'trained: '  # how launch.train begins its last words
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+  """What the command line asks for."""
+
+  grid: str  # path of a grid file
+  workdir: str
+  only: str = ''
+  skip: str = ''
+  seeds: tuple[int, ...] = ()  # empty: the grid's
+  settings: tuple[str, ...] = ()  # 'section.key=value', for every run
+
+
+class Experiment:
+  """A grid with its work folder.
+
+  Raises:
+    InputError: from the start, for any run that could not begin.
+  """
+
+  def __init__(self, request: Request):
+    self.grid = grid_lib.load(request.grid)
+    if request.seeds:
+      grid_lib.check_seeds(request.seeds, '--seeds')
+    self._planned = plan.make(self.grid, request.settings)
+    every = [
+      self._planned(variant, seed)
+      for seed in request.seeds or self.grid.seeds
+      for variant in self.grid.variants
+    ]
+    self.runs = plan.select(every, request.only, request.skip)
+    self.workdir = request.workdir
+
+  def listing(self) -> str:
+    """A line for each run: its name, and whether it is done."""
+    rows = records.read(self.workdir)
+    width = max(len(run.name) for run in self.runs)
+    return '\n'.join(
+      f'{run.name:<{width}}  {self._state(run, rows)}' for run in self.runs
+    )
+
+  def report(self) -> str:
+    """Writes the comparison of all runs so far. Returns what it says."""
+    return report.write(self.grid, records.read(self.workdir), self.workdir)
+
+  def go(self) -> int:
+    """Does what is to do, then compares. Returns the exit code."""
+    with records.open_folder(self.workdir):
+      rows = records.read(self.workdir)
+      self._refuse_changes(rows)
+      with signals.StopRequest() as stop:
+        for number, run in enumerate(self.runs, 1):
+          if self._state(run, rows) == 'done':
+            continue
+          print(f'[{number}/{len(self.runs)}] {run.name}', flush=True)
+          row = self._end_of(run, stop)
+          if stop.name:
+            print(
+              f'{stop.name}: stopped in {run.name}: the same command goes on',
+              file=sys.stderr,
+            )
+            return INTERRUPTED
+          records.append(self.workdir, row)
+      print(self.report())
+    return self._conclude()
+
+  def _state(self, run, rows):
+    row = rows.get((run.variant, run.seed))
+    if row is None:
+      return 'to do'
+    if row['status'] == 'failed':
+      return f'failed: {row["error"]}'
+    return 'done' if row['split'] == self.grid.split else 'to evaluate'
+
+  def _refuse_changes(self, rows):
+    """Raises InputError if a run that was begun has another config now."""
+    changes = []
+    selected = {(run.variant, run.seed) for run in self.runs}
+    for variant, seed in sorted(selected | rows.keys()):
+      if variant not in self.grid.variants:
+        continue
+      run = self._planned(variant, seed)
+      then = self._begun_with(run, rows.get((variant, seed)))
+      changes += [
+        f'{run.name}: {line}'
+        for line in workdir_lib.fixed_differences(then, run.config)
+      ]
+    if changes:
+      listed = '\n  '.join(changes)
+      raise errors.InputError(
+        f'workdir={self.workdir!r} has runs with other values than the grid, '
+        f'its config or --set give now:\n  {listed}\n'
+        'restore these values, give the variant a new name, or use another '
+        '--workdir'
+      )
+
+  def _begun_with(self, run, row):
+    if row and row['status'] == 'done':
+      return row['config']
+    folder = self._folder(run)
+    if any((folder / 'checkpoints').glob('[0-9]*')):
+      return workdir_lib.load_config(folder)
+    return run.config
+
+  def _folder(self, run):
+    return pathlib.Path(self.workdir) / run.name
+
+  def _end_of(self, run, stop):
+    """Does a run. Returns its row; one of no use if it was stopped."""
+    error, scores, seconds = '', {}, 0.0
+    folder = self._folder(run)
+    with child.open_log(folder, workdir_lib.LOG) as log:
+      for name in self.grid.commands:
+        ended = child.run(self._command(name, run), log, stop)
+        seconds += ended.seconds
+        if name == 'train':
+          error, scores = _trained(ended), records.best_scores(folder)
+        else:
+          error, scores = _evaluated(ended)
+        if error or stop.name:
+          break
+    parameters = scores.pop('parameters', None)
+    return {
+      'variant': run.variant,
+      'seed': run.seed,
+      'status': 'failed' if error else 'done',
+      'error': f'{name}: {error}' if error else '',
+      'split': self.grid.split,
+      'scores': {} if error else scores,
+      'wall_seconds': seconds,
+      'parameters': parameters,
+      **records.describe(run, self.workdir),
+    }
+
+  def _command(self, name, run):
+    flags = [f'--workdir={self._folder(run)}']
+    if name == 'train':
+      flags += run.flags
+    else:
+      flags += [f'--split={self.grid.split}', '--json']
+    return [sys.executable, '-m', f'launch.{name}', *flags]
+
+  def _conclude(self):
+    rows = records.read(self.workdir)
+    failed = [
+      run.name
+      for run in self.runs
+      if rows[run.variant, run.seed]['status'] == 'failed'
+    ]
+    if not failed:
+      return 0
+    print(
+      f'{len(failed)} of {len(self.runs)} runs failed: {", ".join(failed)}: '
+      'the same command tries them again',
+      file=sys.stderr,
+    )
+    return FAILED
+
+
+def _trained(ended):
+  """What went wrong with launch.train, or ''."""
+  if ended.error:
+    return ended.error
+  if not any(line.startswith(FINISHED) for line in ended.lines):
+    return 'it was stopped before its last step'
+  return ''
+
+
+def _evaluated(ended):
+  """(what went wrong with launch.evaluate or '', scores)."""
+  if ended.error:
+    return ended.error, {}
+  try:
+    scores = json.loads(ended.lines[-1])
+    if not isinstance(scores, dict):
+      raise ValueError('no object')
+  except (IndexError, ValueError):
+    return 'its last line is no JSON object', {}
+  return '', scores

@@ -1,0 +1,159 @@
+"""Rows of runs to figures of variants: means over seeds, leaders, ratios.
+
+The deviation is that of a sample, sqrt(sum (x - mean)^2 / (n - 1)), and None
+for a single seed. A score that is missing or not finite is left out.
+"""
+
+import math
+import statistics
+import typing
+
+from rnn_jax.experiments import grid as grid_lib
+
+
+class Cost(typing.NamedTuple):
+  """A figure of a run that is no score."""
+
+  key: str
+  label: str
+  better: str  # 'higher', 'lower' or '', where neither is
+
+
+COSTS = (
+  Cost('seconds', 'training s', 'lower'),
+  Cost('tokens_per_second', 'tokens/s', 'higher'),
+  Cost('peak_memory_bytes', 'peak MiB', 'lower'),
+  Cost('parameters', 'parameters', ''),
+)
+
+
+def summarize(grid: grid_lib.Grid, rows: dict[tuple[str, int], dict]) -> dict:
+  """Returns all that a report says, ready for JSON.
+
+  Args:
+    grid: what is compared; runs of variants that it hasn't are left out.
+    rows: records.read's.
+
+  Returns:
+    {"title", "split", "baseline", "metrics", "variants": {name: {"done",
+    "failed", "overrides", "figures": {key: {"mean", "deviation", "values"}},
+    "ratios": {key: to the baseline's mean}}}, "leaders", "failures",
+    "missing", "published", "versions", "commits"}.
+  """
+  rows = {k: row for k, row in sorted(rows.items()) if k[0] in grid.variants}
+  variants = {
+    name: _variant(grid, [r for (v, _), r in rows.items() if v == name])
+    for name in grid.variants
+  }
+  _add_ratios(variants, grid.baseline)
+  return {
+    'title': grid.title,
+    'split': grid.split,
+    'baseline': grid.baseline,
+    'metrics': [metric._asdict() for metric in grid.compared],
+    'variants': variants,
+    'leaders': [_leader(metric, variants) for metric in grid.compared],
+    'failures': [
+      {'variant': variant, 'seed': seed, 'error': row['error']}
+      for (variant, seed), row in rows.items()
+      if row['status'] == 'failed'
+    ],
+    'missing': _missing(grid, rows),
+    'published': grid.notes,
+    'versions': _distinct(row['versions'] for row in rows.values()),
+    'commits': _distinct(row['commit'] for row in rows.values()),
+  }
+
+
+def _variant(grid, rows):
+  done = [row for row in rows if row['status'] == 'done']
+  figures = {
+    metric.key: _figure(
+      done, lambda row, key=metric.key: row['scores'].get(key)
+    )
+    for metric in grid.compared
+  }
+  for cost in COSTS:
+    figures[cost.key] = _figure(done, lambda row, key=cost.key: row[key])
+  return {
+    'done': len(done),
+    'failed': len(rows) - len(done),
+    'overrides': rows[-1]['overrides'] if rows else {},
+    'figures': figures,
+    'ratios': {},
+  }
+
+
+def _figure(rows, value_of):
+  values = {row['seed']: value_of(row) for row in rows}
+  values = {seed: value for seed, value in values.items() if _finite(value)}
+  numbers = list(values.values())
+  return {
+    'mean': statistics.fmean(numbers) if numbers else None,
+    'deviation': statistics.stdev(numbers) if len(numbers) > 1 else None,
+    'values': values,
+  }
+
+
+def _finite(value):
+  number = isinstance(value, (int, float)) and not isinstance(value, bool)
+  return number and math.isfinite(value)
+
+
+def _add_ratios(variants, baseline):
+  if not baseline:
+    return
+  base = variants[baseline]['figures']
+  for variant in variants.values():
+    for key, figure in variant['figures'].items():
+      if figure['mean'] is not None and base[key]['mean']:
+        variant['ratios'][key] = figure['mean'] / base[key]['mean']
+
+
+def _leader(metric, variants):
+  """Who leads in a metric, by how much, and the spread of the seeds.
+
+  `spread` is the larger deviation of the first two, None where either has one
+  seed; `exceeds` is whether the difference is above it.
+  """
+  figures = {
+    name: variant['figures'][metric.key]
+    for name, variant in variants.items()
+    if variant['figures'][metric.key]['mean'] is not None
+  }
+  order = sorted(
+    figures,
+    key=lambda name: figures[name]['mean'],
+    reverse=metric.better == 'higher',
+  )
+  found = {'metric': metric.key, 'order': order}
+  if len(order) > 1:
+    first, second = (figures[name] for name in order[:2])
+    deviations = (first['deviation'], second['deviation'])
+    difference = abs(first['mean'] - second['mean'])
+    spread = None if None in deviations else max(deviations)
+    found |= {
+      'difference': difference,
+      'spread': spread,
+      'exceeds': None if spread is None else difference > spread,
+    }
+  return found
+
+
+def _missing(grid, rows):
+  """Scores that done runs lack, with those that they have."""
+  return [
+    {'variant': variant, 'seed': seed, 'metric': metric.key}
+    | {'scores': [*row['scores']]}
+    for (variant, seed), row in rows.items()
+    for metric in grid.compared
+    if row['status'] == 'done' and not _finite(row['scores'].get(metric.key))
+  ]
+
+
+def _distinct(values):
+  found = []
+  for value in values:
+    if value is not None and value not in found:
+      found.append(value)
+  return found

@@ -1,0 +1,89 @@
+"""Grids and rows made by hand, and children that need no jax."""
+
+import json
+import sys
+
+from rnn_jax.experiments import grid as grid_lib
+
+# What launch.train and launch.evaluate leave behind, in a moment. `behave` is
+# 'good', 'bad', 'slow' (until SIGTERM) or 'cut' (ends well, and unfinished).
+FAKE = """
+import json, pathlib, signal, sys, time
+name, folder, behave, loss = sys.argv[1:]
+folder = pathlib.Path(folder)
+if name == 'evaluate':
+  print('a warning', file=sys.stderr)
+  print('a word before')
+  print(json.dumps({'loss': float(loss), 'parameters': 7}))
+  sys.exit()
+if behave == 'slow':
+  signal.signal(signal.SIGTERM, lambda *_: sys.exit(print('saved')))
+with open(folder / 'metrics.jsonl', 'a') as file:
+  for step in (1, 2):
+    train = {'step': step, 'split': 'train', 'seconds': 0.5,
+             'tokens_per_second': 10.0 * step, 'peak_memory_bytes': 2**20}
+    held_out = {'step': step, 'split': 'validation', 'loss': 9.0 - step}
+    file.write(json.dumps(train) + '\\n' + json.dumps(held_out) + '\\n')
+if behave == 'slow':
+  print('waits', flush=True)
+  time.sleep(60)
+if behave == 'bad':
+  sys.exit('error: lower it\\n  by half')
+print('SIGTERM: saved' if behave == 'cut' else 'step 2/2')
+if behave != 'cut':
+  print('trained: all steps')
+"""
+
+
+def fake(name, folder, behave='good', loss=1.0):
+  """The command line of a child that behaves so."""
+  return [sys.executable, '-c', FAKE, name, str(folder), behave, str(loss)]
+
+
+def grid(**fields):
+  """A grid of two variants; `fields` replace what it has."""
+  made = {
+    'title': 'Two widths',
+    'config': 'configs/stdlib_bytes.py',
+    'variants': {'narrow': {'model.width': 96}, 'wide': {}},
+    'metrics': (
+      ('loss', 'lower', 'loss'),
+      ('accuracy', 'higher', 'accuracy'),
+    ),
+    'baseline': 'narrow',
+    'seeds': (0, 1),
+  }
+  return grid_lib.Grid(**(made | fields))
+
+
+def row(variant, seed, scores=None, **fields):
+  """A row of runs.jsonl: done with these scores, or failed without."""
+  made = {
+    'variant': variant,
+    'seed': seed,
+    'status': 'failed' if scores is None else 'done',
+    'error': 'train: it broke' if scores is None else '',
+    'split': 'validation',
+    'scores': scores or {},
+    'seconds': 10.0,
+    'tokens_per_second': 2000.0,
+    'peak_memory_bytes': 3 * 2**20,
+    'parameters': 1234,
+    'overrides': {},
+    'config': {},
+    'versions': {'python': '3.11', 'jax': '0.10'},
+    'commit': 'abc',
+  }
+  return made | fields
+
+
+def rows(*made):
+  """{(variant, seed): row}, as records.read returns."""
+  return {(row['variant'], row['seed']): row for row in made}
+
+
+def write_metrics(folder, measured):
+  """Writes rows as a run's metrics.jsonl."""
+  folder.mkdir(parents=True, exist_ok=True)
+  lines = [json.dumps(row) + '\n' for row in measured]
+  (folder / 'metrics.jsonl').write_text(''.join(lines))

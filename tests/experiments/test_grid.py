@@ -1,0 +1,112 @@
+"""A grid that contradicts itself is refused before anything runs."""
+
+import pytest
+
+from rnn_jax import config as config_lib
+from rnn_jax import errors
+from rnn_jax.experiments import grid as grid_lib
+from rnn_jax.experiments import plan
+from tests.experiments import made
+
+BAD = {
+  'no variants': ({'variants': {}}, 'variants={}: name one'),
+  'a name that is no folder': ({'variants': {'a/b': {}}}, "variants='a/b'"),
+  'overrides that are no dict': ({'variants': {'a': 3}}, r"variants\['a'\]=3"),
+  'no such baseline': ({'baseline': 'thin'}, "baseline='thin'.*'narrow'"),
+  'no seeds': ({'seeds': ()}, r'seeds=\(\)'),
+  'a seed twice': ({'seeds': (1, 1)}, r'seeds=\(1, 1\): give different'),
+  'a fractional seed': ({'seeds': (0.5,)}, r'seeds=\(0.5,\)'),
+  'a seed below 0': ({'seeds': (-1,)}, r'seeds=\(-1,\)'),
+  'other commands': ({'commands': ('evaluate',)}, 'commands='),
+  'no such split': ({'split': 'dev'}, "split='dev'.*'validation'"),
+  'a split that is not read': (
+    {'commands': ('train',), 'split': 'test'},
+    "split='test': without 'evaluate'",
+  ),
+  'no metrics': ({'metrics': ()}, r'metrics=\(\)'),
+  'a metric without a label': (
+    {'metrics': (('loss', 'lower'),)},
+    r"metrics=\('loss', 'lower'\): give \(key",
+  ),
+  'a metric without a direction': (
+    {'metrics': (('loss', 'down', 'loss'),)},
+    "the second is one of.*'lower'",
+  ),
+  'a metric twice': (
+    {'metrics': (('loss', 'lower', 'a'), ('loss', 'lower', 'b'))},
+    'give each once',
+  ),
+  'a note on no metric': (
+    {'notes': {'paper': {'f1': 0.5}}},
+    r"notes\['paper'\]='f1': choose one of metrics: \['loss'",
+  ),
+  'a note that is no number': (
+    {'notes': {'paper': {'loss': 'low'}}},
+    "'low': give a finite number",
+  ),
+}
+
+
+@pytest.mark.parametrize('case', BAD)
+def test_a_contradiction_names_field_value_and_remedy(case):
+  fields, message = BAD[case]
+  with pytest.raises(errors.InputError, match=message):
+    grid_lib.check(made.grid(**fields))
+
+
+def test_a_good_grid_passes():
+  grid = made.grid(notes={'paper': {'loss': 2}})
+  grid_lib.check(grid)
+  assert [metric.key for metric in grid.compared] == ['loss', 'accuracy']
+
+
+FILES = {
+  'no function': ('x = 1', "get_grid.*fails, AttributeError.*'get_grid'"),
+  'an error': ('import no_such_module', 'ModuleNotFoundError.*mend the file'),
+  'no grid': ('def get_grid():\n  return {}', r'returns dict: return a rnn_'),
+}
+
+
+@pytest.mark.parametrize('case', FILES)
+def test_a_file_that_is_no_grid(case, tmp_path):
+  text, message = FILES[case]
+  (tmp_path / 'grid.py').write_text(text)
+  with pytest.raises(errors.InputError, match=message):
+    grid_lib.load(str(tmp_path / 'grid.py'))
+
+
+def test_no_file(tmp_path):
+  with pytest.raises(errors.InputError, match='--grid=none.py: no such file'):
+    grid_lib.load('none.py')
+  (tmp_path / 'grid.txt').touch()
+  with pytest.raises(errors.InputError, match=r'give a Python file'):
+    grid_lib.load(str(tmp_path / 'grid.txt'))
+
+
+GRIDS = sorted((plan.ROOT / 'configs' / 'experiments').glob('*.py'))
+
+
+@pytest.mark.parametrize('path', GRIDS, ids=lambda path: path.stem)
+def test_the_grids_of_the_checkout(path):
+  """Their overrides make whole configs that differ as their names say."""
+  grid = grid_lib.load(str(path))
+  found = {}
+  for name, overrides in grid.variants.items():
+    raw = config_lib.default().to_dict()
+    for key, value in overrides.items():
+      section, _, field = key.partition('.')
+      assert field in raw[section], key
+      raw[section][field] = value
+    found[name] = config_lib.parse(raw)
+  published = config_lib.parse(
+    grid_lib.call('configs/published.py', 'get_config', 'config')
+  )
+  for preset in ('simple', 'modified'):
+    assert found[preset].cell.preset == preset
+    dropout = 0.1 if preset == 'modified' else 0.0
+    assert found[preset].cell.dropout == found[preset].model.dropout == dropout
+    for key in ('block', 'layers', 'width', 'mlp_width', 'tied'):
+      assert getattr(found[preset].model, key) == getattr(published.model, key)
+    assert found[preset].cell.widths == published.cell.widths
+  assert found['improved'].cell.attention == 'none'
+  assert found['improved_luong'].cell.attention == 'dot'

@@ -1,0 +1,101 @@
+"""Pictures hold what was measured, each variant in its own colour."""
+
+import pytest
+from matplotlib import colors
+from matplotlib import pyplot
+
+from rnn_jax.experiments import plots
+from rnn_jax.experiments import summary
+from tests.experiments import made
+
+NAMES = ('curves.png', 'scores.png', 'memory_quality.png')
+
+
+def test_the_band_is_mean_and_range_where_all_seeds_have_a_loss():
+  runs = [
+    [(10, 1.0, 4.0), (20, 2.0, 3.0), (30, 3.0, 2.0)],
+    [(10, 2.0, 5.0), (20, 5.0, 1.0)],  # stopped early
+  ]
+  assert plots.band(runs) == [
+    (10, 1.5, 4.5, 4.0, 5.0),
+    (20, 3.5, 2.0, 1.0, 3.0),
+  ]
+
+
+def test_curves_come_from_the_metrics_of_runs_that_are_done(tmp_path):
+  train = {'split': 'train', 'loss': 9.0}
+  measured = [
+    train | {'step': 1, 'seconds': 2.0},
+    train | {'step': 2, 'seconds': 0.5},
+    {'step': 2, 'split': 'validation', 'loss': 3.0},
+    train | {'step': 4, 'seconds': 1.0},
+    {'step': 4, 'split': 'validation', 'loss': float('nan')},
+    {'step': 4, 'split': 'validation', 'loss': 2.0},
+  ]
+  for name in ('narrow/seed0', 'wide/seed0'):
+    made.write_metrics(tmp_path / name, measured)
+  rows = made.rows(
+    made.row('narrow', 0, {'loss': 1.0}),
+    made.row('narrow', 1, {'loss': 1.0}),  # its folder is gone
+    made.row('wide', 0),
+  )
+  assert plots.curves(rows, tmp_path) == {
+    'narrow': [[(2, 2.5, 3.0), (4, 3.5, 2.0)]]
+  }
+
+
+def test_variants_look_different_and_always_the_same():
+  many = made.grid(variants={f'v{n}': {} for n in range(28)}, baseline='')
+  looks = plots.styles(many)
+  for parts in (('color', 'linestyle'), ('color', 'marker')):
+    seen = {tuple(getattr(x, part) for part in parts) for x in looks.values()}
+    assert len(seen) == 28
+  assert len({look.color for look in [*looks.values()][:7]}) == 7
+
+
+def test_the_pictures_show_each_variant_in_its_colour(tmp_path):
+  rows = {}
+  for variant, loss in (('narrow', 2.0), ('wide', 1.0)):
+    for seed in (0, 1):
+      values = {'loss': loss + seed / 4, 'accuracy': 0.5}
+      rows |= made.rows(made.row(variant, seed, values))
+      curve = [
+        {'step': n, 'split': 'validation', 'loss': loss + 1 / n}
+        for n in range(1, 9)
+      ]
+      made.write_metrics(tmp_path / variant / f'seed{seed}', curve)
+  grid = made.grid(notes={'paper': {'loss': 1.5}})
+  found = summary.summarize(grid, rows)
+  drawn = plots.draw(grid, found, rows, tmp_path)
+  assert tuple(name for name, _ in drawn) == NAMES
+  for name in ('curves.png', 'memory_quality.png'):
+    pixels = pyplot.imread(tmp_path / name)[..., :3]
+    assert min(pixels.shape[:2]) > 300
+    for look in plots.styles(grid).values():
+      distance = abs(pixels - colors.to_rgb(look.color)).max(axis=-1)
+      assert (distance < 0.02).sum() > 100, (name, look)
+  pixels = pyplot.imread(tmp_path / 'scores.png')[..., :3]
+  for look in plots.styles(grid).values():  # bars let the grid shine through
+    shade = [0.75 * part + 0.25 for part in colors.to_rgb(look.color)]
+    assert (abs(pixels - shade).max(axis=-1) < 0.02).sum() > 1000, look
+
+
+def test_no_legend_is_wider_than_its_picture():
+  for count, letters in ((2, 5), (4, 14), (12, 28), (9, 40)):
+    figure, axes = pyplot.subplots(figsize=(6.4, 4.4), layout='constrained')
+    for n in range(count):
+      axes.plot([0], [0], 'o', label=f'{n:02}'.rjust(letters, 'n'))
+    plots._legend(figure, axes)
+    figure.canvas.draw()
+    box = figure.legends[0].get_window_extent()
+    assert box.x0 >= 0 and box.x1 <= figure.bbox.width, (count, letters)
+    pyplot.close(figure)
+
+
+@pytest.mark.parametrize('rows', ({}, made.rows(made.row('wide', 0))))
+def test_nothing_is_drawn_of_nothing_and_old_pictures_go(tmp_path, rows):
+  grid = made.grid()
+  for name in NAMES:
+    (tmp_path / name).write_text('old')
+  assert plots.draw(grid, summary.summarize(grid, rows), rows, tmp_path) == []
+  assert not [*tmp_path.iterdir()]

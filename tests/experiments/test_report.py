@@ -1,0 +1,126 @@
+"""What report.md says of rows made by hand."""
+
+import json
+import re
+
+import pytest
+
+from rnn_jax import errors
+from rnn_jax.experiments import report
+from rnn_jax.experiments import summary
+from tests.experiments import made
+
+GRID = made.grid(notes={'narrow': {'loss': 2.25}})
+ROWS = made.rows(
+  made.row('narrow', 0, {'loss': 2.0, 'accuracy': 0.5}, seconds=4.0),
+  made.row('narrow', 1, {'loss': 4.0, 'accuracy': 0.6}, seconds=8.0),
+  made.row('wide', 0, {'loss': 2.5, 'accuracy': 0.5}, parameters=54321),
+  made.row('wide', 1, {'loss': 2.9, 'accuracy': 0.4}, overrides={'a.b': 'c'}),
+  made.row('wide', 2, error='train: too much'),
+)
+
+
+def page(rows=ROWS, grid=GRID):
+  return report.page(summary.summarize(grid, rows))
+
+
+def cells(text, start):
+  """The cells of the first table row that begins so."""
+  line = next(x for x in text.splitlines() if x.startswith(f'| {start} |'))
+  return [cell.strip() for cell in line.strip('|').split('|')]
+
+
+def test_the_table_of_means():
+  text = page()
+  assert cells(text, 'variant') == [
+    *('variant', 'runs', 'loss ↓', 'accuracy ↑', 'training s ↓'),
+    *('tokens/s ↑', 'peak MiB ↓', 'parameters'),
+  ]
+  # Deviations: sqrt 2, sqrt 0.005 = 0.0707, sqrt 8 = 2.828.
+  assert cells(text, 'narrow') == [
+    *('narrow', '2', '3.000 ± 1.414', '**0.5500 ± 0.0707**'),
+    *('**6.000 ± 2.828**', '2,000 ± 0', '3.000 ± 0.000', '1,234'),
+  ]
+  assert cells(text, 'wide')[:4] == [
+    *('wide', '2, 1 failed', '**2.700 ± 0.283**', '0.4500 ± 0.0707'),
+  ]
+  assert cells(text, 'narrow (published)') == [
+    *('narrow (published)', '', '2.250', *['-'] * 5),
+  ]
+
+
+def test_ratios_to_the_baseline():
+  text = page().partition('Divided by the means of `narrow`')[2]
+  assert cells(text, 'wide') == [
+    *('wide', '0.90', '0.82', '1.67', '1.00', '1.00', '22.51'),
+  ]
+  assert '| narrow |' not in text
+  assert 'Divided' not in page(grid=made.grid(baseline=''))
+
+
+def test_a_sentence_a_metric():
+  loss, accuracy = report.sentences(summary.summarize(GRID, ROWS))
+  assert loss == (
+    'loss (lower is better): wide leads with 2.700, before narrow with 3.000; '
+    'the difference, 0.3, does not exceed the spread of seeds, 1.4.'
+  )
+  assert accuracy == (
+    'accuracy (higher is better): narrow leads with 0.5500, before wide with '
+    '0.4500; the difference, 0.1, exceeds the spread of seeds, 0.071.'
+  )
+
+
+SENTENCES = {
+  'one seed': (
+    [('narrow', 0, 2.0), ('wide', 0, 2.5), ('wide', 1, 2.7)],
+    'narrow leads.*0.6, rests on one seed: the spread of seeds is unknown',
+  ),
+  'one variant': ([('wide', 0, 2.5)], 'only wide has a score, 2.500'),
+  'level': ([('narrow', 0, 2.0), ('wide', 0, 2.0)], 'are level at 2.000'),
+  'none': ([('wide', 0, None)], 'no variant has a score'),
+}
+
+
+@pytest.mark.parametrize('case', SENTENCES)
+def test_other_sentences(case):
+  made_rows, expected = SENTENCES[case]
+  rows = made.rows(*(made.row(v, s, {'loss': x}) for v, s, x in made_rows))
+  told = report.sentences(summary.summarize(GRID, rows))[0]
+  assert re.search(expected, told), told
+
+
+def test_failures_variants_and_versions():
+  text = page()
+  assert '* wide/seed2 failed: train: too much' in text
+  assert '* narrow: the config as it is' in text
+  assert text.endswith('Run with python 3.11, jax 0.10; commit abc.\n')
+  assert "no finite 'accuracy'; its scores are loss" in page(
+    made.rows(made.row('wide', 0, {'loss': 1.0}))
+  )
+
+
+def test_the_files(tmp_path):
+  for (variant, seed), row in ROWS.items():
+    if row['status'] == 'done':
+      folder = tmp_path / variant / f'seed{seed}'
+      held_out = {'step': 5, 'split': 'validation', 'loss': 2.0 + seed}
+      made.write_metrics(folder, [held_out])
+  told = report.write(GRID, ROWS, str(tmp_path))
+  assert told.splitlines()[0].startswith('loss (lower is better): wide leads')
+  assert told.endswith(f'{tmp_path}/report.md')
+  text = (tmp_path / 'report.md').read_text()
+  shown = re.findall(r'!\[[^]]*\]\((.*?)\)', text)
+  assert shown == ['curves.png', 'scores.png', 'memory_quality.png']
+  assert all((tmp_path / name).is_file() for name in shown)
+  found = json.loads((tmp_path / 'report.json').read_text())
+  assert found['variants']['wide']['figures']['loss']['values'] == {
+    '0': 2.5,
+    '1': 2.9,
+  }
+
+
+def test_nothing_to_report(tmp_path):
+  rows = made.rows(made.row('of another grid', 0, {'loss': 1.0}))
+  with pytest.raises(errors.InputError, match='no run of this grid has ended'):
+    report.write(GRID, rows, str(tmp_path))
+  assert not [*tmp_path.iterdir()]

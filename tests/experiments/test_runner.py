@@ -1,0 +1,216 @@
+"""What is run, kept, skipped and refused, with children that need no jax."""
+
+import json
+import os
+import pathlib
+import signal
+import threading
+import time
+
+import pytest
+
+from rnn_jax import errors
+from rnn_jax.experiments import records
+from rnn_jax.experiments import runner
+from tests.experiments import made
+
+VARIANTS = {'narrow': {'model.width': 96}, 'wide': {}}
+
+
+class Bench:
+  """A grid file, its work folder, and children that behave as told."""
+
+  def __init__(self, folder, monkeypatch):
+    self._file = folder / 'grid.py'
+    self.workdir = folder / 'runs'
+    self.behave = {}  # name of a run -> as made.FAKE has it
+    self.started = []  # (command, name of a run)
+    self.grid()
+    monkeypatch.setattr(runner.Experiment, '_command', self._command)
+
+  def grid(self, variants=None, **fields):
+    self._file.write_text(
+      'from tests.experiments import made\n'
+      'def get_grid():\n'
+      f'  return made.grid(variants={variants or VARIANTS!r}, **{fields!r})\n'
+    )
+
+  def go(self, **request):
+    self.started.clear()
+    request = {'grid': str(self._file), 'workdir': str(self.workdir)} | request
+    return runner.Experiment(runner.Request(**request)).go()
+
+  def experiment(self, **request):
+    request = {'grid': str(self._file), 'workdir': str(self.workdir)} | request
+    return runner.Experiment(runner.Request(**request))
+
+  def rows(self):
+    return records.read(self.workdir)
+
+  def _command(self, name, run):
+    self.started.append((name, run.name))
+    behave = self.behave.get(run.name, 'good')
+    return made.fake(name, self.workdir / run.name, behave, 2 + run.seed)
+
+
+@pytest.fixture
+def bench(tmp_path, monkeypatch):
+  return Bench(tmp_path, monkeypatch)
+
+
+ALL = ['narrow/seed0', 'wide/seed0', 'narrow/seed1', 'wide/seed1']
+
+
+def test_every_run_is_trained_evaluated_and_kept(bench):
+  assert bench.go() == 0
+  assert bench.started == [
+    (name, run) for run in ALL for name in ('train', 'evaluate')
+  ]
+  row = bench.rows()['narrow', 1]
+  assert row['scores'] == {'loss': 3.0} and row['parameters'] == 7
+  assert row['seconds'] == 1.0 and row['tokens_per_second'] == 15.0
+  assert row['peak_memory_bytes'] == 2**20 and row['steps'] == 2
+  assert row['wall_seconds'] > 0 and row['error'] == ''
+  assert row['overrides'] == {'model.width': 96}
+  assert row['config']['train']['seed'] == 1
+  assert {'python', 'jax', 'flax'} == row['versions'].keys()
+  log = (bench.workdir / 'narrow/seed1/run.log').read_text()
+  assert 'trained: all steps' in log and 'a warning' in log
+  assert 'loss (lower' in (bench.workdir / 'report.md').read_text()
+  assert bench.go() == 0 and bench.started == []
+
+
+def test_a_failed_run_stops_no_other_and_is_tried_again(bench, capsys):
+  bench.behave = {'wide/seed0': 'bad', 'narrow/seed1': 'cut'}
+  assert bench.go() == runner.FAILED
+  assert len(bench.started) == 6
+  rows = bench.rows()
+  assert rows['wide', 0]['status'] == 'failed'
+  assert rows['wide', 0]['error'] == 'train: lower it by half'
+  assert rows['wide', 0]['scores'] == {} and rows['wide', 0]['steps'] == 2
+  assert 'before its last step' in rows['narrow', 1]['error']
+  assert rows['wide', 1]['status'] == 'done'
+  told = capsys.readouterr().err
+  assert '2 of 4 runs failed: wide/seed0, narrow/seed1: the same' in told
+  assert 'wide/seed0 failed' in (bench.workdir / 'report.md').read_text()
+  assert bench.experiment().listing().splitlines() == [
+    'narrow/seed0  done',
+    'wide/seed0    failed: train: lower it by half',
+    'narrow/seed1  failed: train: it was stopped before its last step',
+    'wide/seed1    done',
+  ]
+  bench.behave = {}
+  assert bench.go() == 0
+  assert {run for _, run in bench.started} == {'wide/seed0', 'narrow/seed1'}
+  assert 'failed' not in (bench.workdir / 'report.md').read_text()
+
+
+def test_only_skip_and_seeds(bench):
+  assert bench.go(only='narrow', skip='seed1') == 0
+  assert [*bench.rows()] == [('narrow', 0)]
+  assert bench.go(only='narrow', seeds=(7, 0)) == 0
+  assert [*bench.rows()] == [('narrow', 0), ('narrow', 7)]
+  with pytest.raises(errors.InputError, match=r'--seeds=\(3, 3\)'):
+    bench.go(seeds=(3, 3))
+  # A failure elsewhere is no failure of what was asked for.
+  bench.behave = {'wide/seed0': 'bad'}
+  assert bench.go(only='wide/seed0') == runner.FAILED
+  assert bench.go(only='narrow') == 0
+
+
+def test_nothing_is_made_by_a_listing_or_a_mistake(bench):
+  assert bench.experiment().listing().split('\n')[0] == 'narrow/seed0  to do'
+  bench.grid({'narrow': {'model.width': 96}, 'wide': {'model.widht': 1}})
+  with pytest.raises(errors.InputError, match="'wide': unknown.*model.widht"):
+    bench.go()
+  with pytest.raises(errors.InputError, match='no run of this grid'):
+    bench.grid()
+    bench.experiment().report()
+  assert not bench.workdir.exists()
+
+
+def test_a_changed_grid_is_refused_by_name(bench):
+  bench.go(only='narrow')
+  before = (bench.workdir / records.NAME).read_bytes()
+  bench.grid({'narrow': {'model.width': 48}, 'wide': {}})
+  for asked in ({}, {'only': 'wide'}):
+    with pytest.raises(errors.InputError) as caught:
+      bench.go(**asked)
+    for text in (
+      'narrow/seed0: model.width: 96 -> 48',
+      'narrow/seed1: model.width: 96 -> 48',
+      'give the variant a new name, or use another --workdir',
+    ):
+      assert text in str(caught.value)
+  assert bench.started == []
+  assert (bench.workdir / records.NAME).read_bytes() == before
+  bench.grid()
+  with pytest.raises(errors.InputError, match='train.steps: 1500 -> 700'):
+    bench.go(settings=('train.steps=700',))
+  # What touches no result may change, and variants may come and go.
+  bench.grid({'narrow': {'model.width': 96}, 'new': {}}, seeds=(0,))
+  assert bench.go(settings=('train.log_every=7',)) == 0
+  assert bench.started == [('train', 'new/seed0'), ('evaluate', 'new/seed0')]
+
+
+def test_an_unfinished_run_of_another_config_is_refused(bench):
+  folder = bench.workdir / 'wide/seed0'
+  bench.behave = {'wide/seed0': 'bad'}
+  assert bench.go(only='wide/seed0') == runner.FAILED
+  config = bench.rows()['wide', 0]['config']
+  (folder / 'config.json').write_text(json.dumps(config))
+  bench.behave = {}
+  lower = {'narrow': {}, 'wide': {'optimizer.learning_rate': 1e-5}}
+  bench.grid(lower)
+  (folder / 'checkpoints' / '1').mkdir(parents=True)
+  with pytest.raises(errors.InputError, match='wide/seed0: optimizer.learning'):
+    bench.go()
+  (folder / 'checkpoints' / '1').rmdir()  # nothing was trained: mend and retry
+  assert bench.go(only='wide/seed0') == 0
+
+
+def test_another_split_is_evaluated_without_training_anew(bench):
+  bench.go(only='narrow/seed0')
+  bench.grid(split='test')
+  listing = bench.experiment(only='narrow/seed0').listing()
+  assert listing == 'narrow/seed0  to evaluate'
+  assert bench.go(only='narrow/seed0') == 0
+  assert bench.rows()['narrow', 0]['split'] == 'test'
+
+
+def test_without_evaluate_the_curve_has_the_scores(bench):
+  bench.grid(commands=('train',))
+  assert bench.go(only='narrow/seed0') == 0
+  assert bench.started == [('train', 'narrow/seed0')]
+  assert bench.rows()['narrow', 0]['scores']['loss'] == 7.0
+  assert bench.rows()['narrow', 0]['parameters'] is None
+
+
+@pytest.mark.parametrize('number', (signal.SIGTERM, signal.SIGINT))
+def test_a_signal_stops_the_run_and_keeps_those_before(bench, capsys, number):
+  bench.behave = {'wide/seed0': 'slow'}
+  log = pathlib.Path(bench.workdir, 'wide/seed0/run.log')
+
+  def ask():
+    while not (log.exists() and 'waits' in log.read_text()):
+      time.sleep(0.02)
+    os.kill(os.getpid(), number)
+
+  asking = threading.Thread(target=ask)
+  asking.start()
+  assert bench.go() == runner.INTERRUPTED
+  asking.join()
+  assert 'saved' in log.read_text()
+  told = capsys.readouterr().err
+  assert f'{number.name}: stopped in wide/seed0: the same command' in told
+  assert [*bench.rows()] == [('narrow', 0)]
+  bench.behave = {}
+  assert bench.go() == 0
+  assert bench.started[0] == ('train', 'wide/seed0')
+  assert len(bench.rows()) == 4
+
+
+def test_one_process_at_a_time(bench):
+  with records.open_folder(str(bench.workdir)):
+    with pytest.raises(errors.InputError, match='another process'):
+      bench.go()

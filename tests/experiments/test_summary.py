@@ -1,0 +1,96 @@
+"""Means, deviations, ratios and leaders, against sums done by hand."""
+
+import json
+import math
+
+import pytest
+
+from rnn_jax.experiments import summary
+from tests.experiments import made
+
+
+def scores(loss, accuracy):
+  return {'loss': loss, 'accuracy': accuracy}
+
+
+ROWS = made.rows(
+  made.row('narrow', 0, scores(2.0, 0.50), seconds=4.0),
+  made.row('narrow', 1, scores(4.0, 0.60), seconds=8.0),
+  made.row('wide', 0, scores(2.5, 0.50), seconds=30.0),
+  made.row('wide', 1, scores(2.9, 0.40), seconds=30.0),
+  made.row('wide', 2),
+  made.row('of another grid', 0, scores(0.0, 1.0)),
+)
+
+
+def test_figures_of_variants():
+  found = summary.summarize(made.grid(), ROWS)
+  assert [*found['variants']] == ['narrow', 'wide']
+  narrow, wide = found['variants'].values()
+  assert (narrow['done'], narrow['failed']) == (2, 0)
+  assert (wide['done'], wide['failed']) == (2, 1)
+  loss = narrow['figures']['loss']
+  assert loss['mean'] == 3.0
+  assert loss['deviation'] == pytest.approx(math.sqrt(2))
+  assert loss['values'] == {0: 2.0, 1: 4.0}
+  accuracy = wide['figures']['accuracy']
+  assert accuracy['mean'] == pytest.approx(0.45)
+  assert accuracy['deviation'] == pytest.approx(math.sqrt(0.005))
+  assert wide['figures']['seconds']['mean'] == 30.0
+  assert json.loads(json.dumps(found, allow_nan=False))
+
+
+def test_ratios_are_to_the_means_of_the_baseline():
+  found = summary.summarize(made.grid(), ROWS)['variants']
+  assert found['wide']['ratios']['loss'] == pytest.approx(2.7 / 3.0)
+  assert found['wide']['ratios']['seconds'] == pytest.approx(5.0)
+  assert found['narrow']['ratios']['accuracy'] == 1.0
+  without = summary.summarize(made.grid(baseline=''), ROWS)['variants']
+  assert without['wide']['ratios'] == {}
+
+
+def test_the_leader_is_the_one_on_the_better_side():
+  loss, accuracy = summary.summarize(made.grid(), ROWS)['leaders']
+  assert loss['order'] == ['wide', 'narrow']
+  assert loss['difference'] == pytest.approx(0.3)
+  assert loss['spread'] == pytest.approx(math.sqrt(2))  # narrow's, the larger
+  assert loss['exceeds'] is False
+  assert accuracy['order'] == ['narrow', 'wide']
+  assert accuracy['difference'] == pytest.approx(0.1)
+  assert accuracy['spread'] == pytest.approx(math.sqrt(0.005))
+  assert accuracy['exceeds'] is True
+
+
+def test_one_seed_has_no_deviation():
+  rows = {key: row for key, row in ROWS.items() if key != ('wide', 1)}
+  found = summary.summarize(made.grid(), rows)
+  assert found['variants']['wide']['figures']['loss'] == {
+    'mean': 2.5,
+    'deviation': None,
+    'values': {0: 2.5},
+  }
+  assert found['leaders'][0]['spread'] is None
+  assert found['leaders'][0]['exceeds'] is None
+
+
+def test_failures_and_scores_that_are_missing_or_no_numbers():
+  rows = made.rows(
+    made.row('narrow', 0, {'loss': math.nan, 'f1': 0.1}),
+    made.row('narrow', 1, scores(3.0, math.inf)),
+    made.row('wide', 7, error='train: it broke'),
+  )
+  found = summary.summarize(made.grid(), rows)
+  assert found['failures'] == [
+    {'variant': 'wide', 'seed': 7, 'error': 'train: it broke'}
+  ]
+  assert [(m['seed'], m['metric']) for m in found['missing']] == [
+    (0, 'loss'),
+    (0, 'accuracy'),
+    (1, 'accuracy'),
+  ]
+  assert found['missing'][0]['scores'] == ['loss', 'f1']
+  figures = found['variants']['narrow']['figures']
+  assert figures['loss']['values'] == {1: 3.0}
+  assert figures['accuracy']['mean'] is None
+  assert found['leaders'][1] == {'metric': 'accuracy', 'order': []}
+  assert json.dumps(found, allow_nan=False)

@@ -1,0 +1,171 @@
+"""`python -m launch.experiments` as a user types it."""
+
+import json
+import signal
+import time
+
+import pytest
+
+from rnn_jax.experiments import records
+from rnn_jax.training import metrics
+from rnn_jax.training import workdir as workdir_lib
+from tests import tiny
+
+pytestmark = pytest.mark.slow
+STEPS = 200
+
+
+@pytest.fixture(name='grid')
+def _grid(tmp_path):
+  """A grid of a good variant and one whose text isn't there."""
+  raw = tiny.raw_config(tiny.write_text(tmp_path / 'text'))
+  raw.train.steps = STEPS
+  raw.train.log_every = 1
+  raw.train.checkpoint_every = 50
+  raw.evaluate.every = 100
+  raw.sample.new_tokens = 0
+  config = tiny.write_config(tmp_path / 'config.py', raw)
+  variants = {'good': {}, 'gone': {'data.path': f'{tmp_path}/later/*.txt'}}
+  return write_grid(tmp_path / 'grid.py', config, variants)
+
+
+def write_grid(path, config, variants):
+  path.write_text(
+    'from rnn_jax.experiments import grid\n\n\n'
+    'def get_grid():\n'
+    '  return grid.Grid(\n'
+    "    title='Two texts',\n"
+    f'    config={str(config)!r},\n'
+    f'    variants={variants!r},\n'
+    "    metrics=(('bits_per_byte', 'lower', 'bits per byte'),),\n"
+    "    baseline='good',\n"
+    '    seeds=(0, 1),\n'
+    '  )\n'
+  )
+  return path
+
+
+def run(grid, workdir, *flags):
+  process = tiny.launch(
+    'experiments', f'--grid={grid}', f'--workdir={workdir}', *flags
+  )
+  return tiny.finish(process, timeout=900)
+
+
+def statuses(workdir):
+  return {key: row['status'] for key, row in records.read(workdir).items()}
+
+
+def stop_at(step, grid, workdir):
+  """A SIGTERM when the first run has come that far. Returns like `run`."""
+  process = tiny.launch('experiments', f'--grid={grid}', f'--workdir={workdir}')
+  end = time.monotonic() + 600
+  while not any(
+    row['step'] >= step for row in metrics.read(workdir / 'good/seed0')
+  ):
+    assert process.poll() is None, process.communicate()
+    assert time.monotonic() < end
+    time.sleep(0.02)
+  process.send_signal(signal.SIGTERM)
+  return tiny.finish(process)
+
+
+def test_a_grid_is_cut_resumed_mended_and_compared(grid, tmp_path):
+  workdir = tmp_path / 'runs'
+  code, out, err = run(grid, workdir, '--list')
+  assert code == 0, err
+  assert [line.split()[0] for line in out.splitlines()] == [
+    *('good/seed0', 'gone/seed0', 'good/seed1', 'gone/seed1'),
+  ]
+  assert not workdir.exists()
+  _cut(grid, workdir)
+  _go_on(grid, workdir)
+  _mend(grid, workdir, tmp_path)
+  _change(grid, workdir, tmp_path)
+
+
+def _cut(grid, workdir):
+  code, out, err = stop_at(5, grid, workdir)
+  assert code == 130, err
+  assert 'SIGTERM: stopped in good/seed0: the same command goes on' in err
+  assert 'SIGTERM: saved at step' in out
+  assert statuses(workdir) == {}
+
+
+def _go_on(grid, workdir):
+  """The rest, of which one variant fails, and stops nothing."""
+  code, out, err = run(grid, workdir, '--skip=gone/seed1')
+  assert code == 1, err
+  assert '1 of 3 runs failed: gone/seed0' in err
+  assert 'resumed at step' in out
+  assert statuses(workdir) == {
+    ('good', 0): 'done',
+    ('gone', 0): 'failed',
+    ('good', 1): 'done',
+  }
+  rows = records.read(workdir)
+  assert '/later/*.txt' in rows['gone', 0]['error']
+  for seed in (0, 1):
+    row = rows['good', seed]
+    folder = workdir / 'good' / f'seed{seed}'
+    # The parent's config is the one that the flags made in the child.
+    assert workdir_lib.load_config(folder) == row['config']
+    assert row['steps'] == row['scores']['step'] == STEPS
+    assert row['scores']['split'] == 'validation'
+    assert row['parameters'] == 11761
+    held_out = [m for m in metrics.read(folder) if m['split'] == 'validation']
+    assert [m['step'] for m in held_out] == [100, 200]
+    assert row['scores']['loss'] == pytest.approx(held_out[-1]['loss'])
+  log = (workdir / 'good/seed0/run.log').read_text()
+  assert log.index('SIGTERM: saved') < log.index('resumed at step')
+
+
+def _mend(grid, workdir, tmp_path):
+  """The failed run is done again, the others are not; then a report."""
+  tiny.write_text(tmp_path / 'later')
+  before = (workdir / records.NAME).read_text()
+  code, out, err = run(grid, workdir, '--only=seed0')
+  assert code == 0, err
+  added = (workdir / records.NAME).read_text().removeprefix(before)
+  (row,) = map(json.loads, added.splitlines())
+  assert (row['variant'], row['seed'], row['status']) == ('gone', 0, 'done')
+  assert 'good/seed0\n' not in out
+
+  (workdir / 'report.md').unlink()
+  code, out, err = run(grid, workdir, '--report')
+  assert code == 0, err
+  # The same seed on the same text under another name: the same numbers.
+  good, gone = (records.read(workdir)[v, 0]['scores'] for v in ('good', 'gone'))
+  assert good['loss'] == gone['loss']
+  assert 'bits per byte (lower is better): ' in out
+  assert out.splitlines()[-1] == f'{workdir}/report.md'
+  text = (workdir / 'report.md').read_text()
+  assert '| good | 2 | ' in text and '| gone | 1 | ' in text
+  for name in ('curves.png', 'scores.png', 'memory_quality.png'):
+    assert name in text and (workdir / name).stat().st_size > 5000
+
+
+def _change(grid, workdir, tmp_path):
+  write_grid(grid, tmp_path / 'config.py', {'good': {'model.width': 24}})
+  code, _, err = run(grid, workdir)
+  assert code == 1
+  assert 'good/seed0: model.width: 16 -> 24' in err and 'Traceback' not in err
+
+
+BAD = {
+  'no grid': (['--workdir=w'], '--grid is missing'),
+  'no folder': (['--grid=g.py'], '--workdir is missing'),
+  'no such grid': (['--grid=g.py', '--workdir=w'], '--grid=g.py: no such file'),
+  'seeds that are none': (
+    ['--grid=g.py', '--workdir=w', '--seeds=a,1'],
+    '--seeds=a,1: give',
+  ),
+}
+
+
+@pytest.mark.parametrize('case', BAD)
+def test_a_mistake_is_one_line(case):
+  flags, message = BAD[case]
+  code, out, err = tiny.finish(tiny.launch('experiments', *flags))
+  assert (code, out) == (1, '')
+  assert err.startswith(f'error: {message}') and err.count('\n') == 1
