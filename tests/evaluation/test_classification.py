@@ -1,0 +1,103 @@
+"""Scores counted by hand; predictions of small models, both ways to answer."""
+
+import json
+
+import numpy as np
+import pytest
+
+from rnn_jax import config as config_lib
+from rnn_jax.evaluation import classification
+from rnn_jax.evaluation import run as run_lib
+from rnn_jax.training import evaluate
+from rnn_jax.training import loop
+from tests import tiny
+
+TRUE = 'aaaabbbbcc'
+FOUND = ['a', 'a', 'b', None, 'b', 'b', 'b', 'a', 'c', 'b']
+
+
+def predictions(labels=TRUE, found=FOUND):
+  return [
+    {'label': label, 'predicted': p}
+    for label, p in zip(labels, found, strict=True)
+  ]
+
+
+def test_scores_are_those_counted_by_hand():
+  scores = classification.scores(predictions(), ('a', 'b', 'c'))
+  assert scores['accuracy'] == pytest.approx(6 / 10)
+  assert scores['valid'] == pytest.approx(9 / 10)
+  # F1 = 2 hits / (true + predicted): a 4/7, b 6/9, c 2/3.
+  f1 = {'a': 4 / 7, 'b': 2 / 3, 'c': 2 / 3}
+  assert scores['f1'] == pytest.approx(f1)
+  assert scores['macro_f1'] == pytest.approx(sum(f1.values()) / 3)
+  assert scores['confusion_matrix'] == [
+    [2, 1, 0, 1],
+    [1, 3, 0, 0],
+    [0, 1, 1, 0],
+  ]
+  for name, (low, high) in scores['intervals'].items():
+    assert low < scores[name] < high
+  assert json.loads(json.dumps(scores)) == scores
+
+
+def write_reviews(folder):
+  """Texts whose class is one of their words."""
+  rng = np.random.default_rng(0)
+  for split, count in (('train', 64), ('validation', 16)):
+    rows = []
+    for n in range(count):
+      words = [*rng.choice(['film', 'plot', 'cast'], 3), ('bad', 'good')[n % 2]]
+      rng.shuffle(words)
+      rows.append({'text': ' '.join(words), 'label': n % 2})
+    path = folder / f'{split}.jsonl'
+    path.write_text('\n'.join(map(json.dumps, rows)))
+
+
+def train(folder, **task):
+  write_reviews(folder)
+  raw = tiny.raw_config(str(folder / 'train.jsonl'))
+  raw.task.name = 'classification'
+  raw.task.update(task)
+  raw.data.source = 'jsonl'
+  raw.data.validation_path = str(folder / 'validation.jsonl')
+  raw.data.splits = (100, 0, 0)
+  raw.data.classes = ('no', 'yes')
+  raw.data.layout = 'packed'
+  raw.evaluate.criterion = 'errors'
+  raw.model.embedding_scale = 0.1
+  raw.optimizer.learning_rate = 3e-2
+  raw.train.steps = 40
+  raw.train.log_every = 40
+  raw.evaluate.every = 40
+  raw.train.checkpoint_every = 40
+  workdir = folder / 'run'
+  loop.train(config_lib.parse(raw), str(workdir))
+  return evaluate.Run.open(workdir), workdir
+
+
+@pytest.mark.parametrize('answer', ('pooled', 'word'))
+def test_a_trained_model_is_scored_and_written_down(answer, tmp_path):
+  run, workdir = train(tmp_path, answer=answer)
+  row = run_lib.evaluate_run(run, workdir, 'validation')
+  assert row['valid'] == 1
+  assert row['documents'] == row['predictions'] == 16
+  folder = workdir / 'evaluation' / 'validation'
+  for name in ('scores.png', 'confusion_matrix.png'):
+    assert (folder / name).stat().st_size > 5000
+  assert json.loads((folder / 'scores.json').read_text()) == row
+  lines = (folder / 'predictions.jsonl').read_text().splitlines()
+  rows = [json.loads(line) for line in lines]
+  hits = [row['label'] == row['predicted'] for row in rows]
+  assert np.mean(hits) == pytest.approx(row['accuracy'])
+  assert rows[3]['name'] == 'validation.jsonl:4'
+  assert 'good' in rows[3]['text'] and rows[3]['label'] == 'yes'
+  if answer == 'pooled':
+    assert row['accuracy'] > 0.9
+    chosen = [max(row['probabilities']) > 0.5 for row in rows]
+    assert all(chosen)
+    assert row['accuracy'] == pytest.approx(
+      evaluate.evaluate_run(run, 'validation')['accuracy']
+    )
+  few = run_lib.evaluate_run(run, workdir, 'validation', limit=5)
+  assert few['predictions'] == 5 and few['documents'] == 16

@@ -1,0 +1,25 @@
+"""Bootstrap intervals: of a mean they are those of the normal law."""
+
+import numpy as np
+import pytest
+
+from rnn_jax.evaluation import intervals
+
+
+def test_an_interval_of_a_mean_is_nearly_1_96_standard_errors_wide():
+  x = np.random.default_rng(0).standard_normal(400)
+  low, high = intervals.percentile(np.mean, x)
+  error = x.std() / 20
+  assert low == pytest.approx(x.mean() - 1.96 * error, abs=0.2 * error)
+  assert high == pytest.approx(x.mean() + 1.96 * error, abs=0.2 * error)
+  assert intervals.percentile(np.mean, x) == [low, high]
+
+
+def test_columns_stay_together():
+  x = np.arange(50)
+  same = intervals.percentile(lambda a, b: float(np.mean(a == b)), x, x)
+  assert same == [1, 1]
+
+
+def test_of_one_example_it_is_the_statistic():
+  assert intervals.percentile(np.mean, [3.0]) == [3.0, 3.0]
