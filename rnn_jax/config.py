@@ -49,11 +49,13 @@ class Data:
   tokenizer: str = 'bytes'  # or 'characters', 'bpe'
   vocabulary: int = 512  # entries of a BPE vocabulary
   pre_tokenizer: str = 'byte_level'  # of BPE; or 'whitespace', which is lossy
-  layout: str = 'buckets'  # or 'packed', 'stream'
+  layout: str = 'buckets'  # or 'padded', 'sorted', 'packed', 'stream'
   length: int = 256  # tokens of the longest row
   boundaries: tuple[int, ...] = ()  # bucket lengths; empty: by `bucketing`
-  bucketing: str = 'quantile'  # or 'least_padding', 'powers'
+  bucketing: str = 'quantile'  # or 'balanced', 'least_padding', 'powers'
   buckets: int = 4  # how many there are at most; 'powers' has its own
+  length_multiple: int = 8  # of 'padded', 'sorted': lengths are multiples
+  pool: int = 16  # layout 'sorted': batches' worth of examples that are sorted
   fit: str = 'first'  # or 'best': the row of a pack that an example goes to
   batch_size: int = 32  # rows
   tokens_per_batch: int = 0  # above 0: rows = tokens_per_batch // length

@@ -9,8 +9,8 @@ CHOICES = {
   'data.split_by': ('document', 'position'),
   'data.tokenizer': ('bytes', 'characters', 'bpe'),
   'data.pre_tokenizer': ('byte_level', 'whitespace'),
-  'data.layout': ('buckets', 'packed', 'stream'),
-  'data.bucketing': ('quantile', 'least_padding', 'powers'),
+  'data.layout': ('buckets', 'padded', 'sorted', 'packed', 'stream'),
+  'data.bucketing': ('quantile', 'balanced', 'least_padding', 'powers'),
   'data.fit': ('first', 'best'),
   'model.block': ('residual', 'plain'),
   'recurrence.impl': ('auto', 'scan', 'chunked', 'associative', 'pallas'),
@@ -21,6 +21,8 @@ AT_LEAST = {
   'task.reply_tokens': 1,
   'data.length': 1,
   'data.buckets': 1,
+  'data.length_multiple': 1,
+  'data.pool': 1,
   'data.batch_size': 1,
   'data.tokens_per_batch': 0,
   'data.stretch': 1,
@@ -104,8 +106,8 @@ def _check_task(config):
     _refuse(
       'data.layout',
       data.layout,
-      f"task.name={task.name!r} needs 'buckets' or 'packed': a row holds whole "
-      'examples',
+      f'task.name={task.name!r} needs rows of whole examples: choose another '
+      'layout',
     )
   if task.name != 'classification':
     return

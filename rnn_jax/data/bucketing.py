@@ -20,7 +20,24 @@ def quantile_boundaries(
   """Returns rising bucket lengths that share the rows evenly; the last one is
   `longest`, the others are multiples of 8."""
   inner = np.arange(1, buckets) / buckets
-  cuts = np.quantile([*lengths], inner) if buckets > 1 else []
+  return _rounded(
+    np.quantile([*lengths], inner) if buckets > 1 else [], longest
+  )
+
+
+def balanced_boundaries(
+  lengths: Iterable[int], buckets: int, longest: int
+) -> tuple[int, ...]:
+  """Returns rising bucket lengths that share the tokens evenly, so that each
+  bucket is as much work; the last one is `longest`, the others are multiples
+  of 8."""
+  rising = np.sort([*lengths])
+  inner = np.arange(1, buckets) / buckets
+  tokens = np.cumsum(rising)
+  return _rounded(rising[np.searchsorted(tokens, inner * tokens[-1])], longest)
+
+
+def _rounded(cuts, longest):
   rounded = {8 * int(np.ceil(cut / 8)) for cut in cuts}
   return (*sorted(cut for cut in rounded if cut < longest), longest)
 

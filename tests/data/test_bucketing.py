@@ -35,6 +35,23 @@ def test_quantiles_are_rounded_up_and_told_apart(lengths, count, expected):
   assert found == expected
 
 
+def test_balanced_buckets_share_the_tokens():
+  lengths = [10] * 800 + [100] * 80 + [200] * 40
+  assert bucketing.balanced_boundaries(lengths, 3, 256) == (16, 104, 256)
+  # By rows the two longer kinds, a ninth of all, would share a bucket.
+  assert bucketing.quantile_boundaries(lengths, 3, 256) == (16, 256)
+
+
+@hypothesis.given(st.lists(st.integers(1, 128), min_size=1), st.integers(1, 5))
+def test_no_balanced_bucket_is_left_with_more_than_its_share(lengths, count):
+  found = bucketing.balanced_boundaries(lengths, count, 128)
+  assert found[-1] == 128 and len(found) <= count
+  assert list(found) == sorted(set(found))
+  for number, boundary in enumerate(found[:-1], 1):
+    held = sum(n for n in lengths if n <= boundary)
+    assert held >= number / count * sum(lengths) - 1e-6
+
+
 def padded(lengths, boundaries):
   found = np.searchsorted(boundaries, lengths)
   return int(np.array(boundaries)[found].sum())
