@@ -1,6 +1,9 @@
 """The choice of a layout: examples in, batches of given shapes out."""
 
+from collections.abc import Sequence
+
 import grain
+import numpy as np
 
 from rnn_jax import config
 from rnn_jax.data import bucketing
@@ -29,3 +32,24 @@ def lay_out(
   if data.layout == 'packed':
     return packing.Packed(examples, shapes[0], data.fit)
   return stream.Stream(examples, shapes[0], data.carry_state)
+
+
+def efficiency(
+  lengths: Sequence[int],
+  data: config.Data,
+  shapes: tuple[tuple[int, int], ...],
+  seed: int,
+) -> float:
+  """Returns the share of real tokens in batches of rows of these lengths.
+
+  The rows are read again and again, until the batches hold as many tokens as
+  the rows do: an end, which pads, would count for more than it does in a run.
+  """
+  rows = [np.zeros(length + 1, np.int32) for length in lengths]
+  examples = ordered.Ordered(grain.MapDataset.source(rows).repeat(), 0)
+  batches = lay_out(examples, data, shapes, seed)
+  real, padded = 0, 0
+  while real < sum(lengths):
+    weights = next(batches).weights_BxL
+    real, padded = real + int(weights.sum()), padded + weights.size
+  return real / max(padded, 1)

@@ -182,6 +182,32 @@ def batch_shapes(
   return tuple(sorted(shapes))
 
 
+def describe(
+  corpus: Corpus, config: config_lib.Config, multiple: int = 1
+) -> str:
+  """Returns a line on the training batches: rows x length, and padding.
+
+  Raises:
+    InputError: as `batch_shapes`.
+  """
+  data, seed = config.data, config.train.seed
+  shapes = batch_shapes(corpus, config, multiple)
+  ends = dict.fromkeys(f'{rows}x{n}' for rows, n in (shapes[0], shapes[-1]))
+  told = (
+    f'{data.layout}, {"at most " * (data.layout in plan.POOLED)}'
+    f'{len(shapes)} shape{"s" * (len(shapes) > 1)}: {" ... ".join(ends)}'
+  )
+  if data.layout == 'stream':
+    return f'{told}, no padding'
+  lengths = plan.sample_lengths(corpus, data, seed)
+  share = layouts.efficiency(
+    lengths, data, plan.training_shapes(corpus, data, seed, multiple), seed
+  )
+  return (
+    f'{told}, padding efficiency {share:.0%} ({len(lengths):,} sampled rows)'
+  )
+
+
 class Mapped(grain.DatasetIterator):
   """Batches, each behind a function that has no state."""
 

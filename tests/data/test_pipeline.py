@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import json
 import multiprocessing
+import re
 
 import grain
 import jax
@@ -13,6 +14,7 @@ import pytest
 
 from rnn_jax import errors
 from rnn_jax.data import pipeline
+from rnn_jax.data import plan
 from rnn_jax.data import rows
 from tests.data import helpers
 
@@ -294,6 +296,22 @@ def test_buckets_spare_padding(tmp_path):
     batches = helpers.take(pipeline.training_batches(corpus, cfg), 100)
     found.append(efficiency(batches))
   assert found[1] > 2 * found[0] > 0.4
+
+
+@pytest.mark.parametrize('layout', LAYOUTS)
+def test_the_description_is_that_of_the_batches(tmp_path, layout):
+  corpus, cfg = helpers.unique_corpus(tmp_path, layout=layout)
+  told = pipeline.describe(corpus, cfg, 2)
+  batches = helpers.take(pipeline.training_batches(corpus, cfg, 2), 100)
+  assert told.startswith(f'{layout}, ')
+  shapes = pipeline.batch_shapes(corpus, cfg, 2)
+  assert f'{len(shapes)} shape' in told
+  if layout == 'stream':
+    assert told.endswith('1 shape: 4x24, no padding')
+    return
+  share = re.search(r'padding efficiency (\d+)% \((\d+) sampled rows', told)
+  assert abs(int(share[1]) / 100 - efficiency(batches)) < 0.06
+  assert int(share[2]) == len(plan.sample(corpus, cfg.data, 0))
 
 
 def test_a_carried_stream_reads_its_stretches_in_order(tmp_path):
