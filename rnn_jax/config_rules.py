@@ -12,6 +12,7 @@ CHOICES = {
   'data.layout': ('buckets', 'padded', 'sorted', 'packed', 'stream'),
   'data.bucketing': ('quantile', 'balanced', 'least_padding', 'powers'),
   'data.fit': ('first', 'best'),
+  'data.curriculum': ('', 'length', 'rarity'),
   'model.block': ('residual', 'plain'),
   'recurrence.impl': ('auto', 'scan', 'chunked', 'associative', 'pallas'),
   'train.precision': ('float32', 'bfloat16', 'bfloat16_operands'),
@@ -21,8 +22,11 @@ AT_LEAST = {
   'task.reply_tokens': 1,
   'data.length': 1,
   'data.buckets': 1,
+  'data.rarity_buckets': 1,
   'data.length_multiple': 1,
   'data.pool': 1,
+  'data.growth_epochs': 1,
+  'data.curriculum_epochs': 1,
   'data.batch_size': 1,
   'data.tokens_per_batch': 0,
   'data.stretch': 1,
@@ -93,6 +97,8 @@ def check(config):
       _refuse(key, value, 'give a number in [0, 1)')
   _check_task(config)
   _check_data(config)
+  _check_batches(config)
+  _check_order(config.data)
   _check_model(config)
   _check_remat(config)
   config.cell.check(config)
@@ -127,6 +133,10 @@ def _check_data(config):
     _refuse('data.splits', data.splits, 'give three percentages with sum 100')
   if data.splits[0] == 0:
     _refuse('data.splits', data.splits, 'leave something to train on')
+
+
+def _check_batches(config):
+  data = config.data
   if list(data.boundaries) != sorted(set(data.boundaries)):
     _refuse('data.boundaries', data.boundaries, 'give rising lengths')
   if data.boundaries and data.boundaries[0] < 1:
@@ -139,6 +149,12 @@ def _check_data(config):
     )
   if data.carry_state and data.layout != 'stream':
     _refuse('data.carry_state', True, "it needs data.layout='stream'")
+  if data.rarity_buckets > 1 and data.layout != 'buckets':
+    _refuse(
+      'data.rarity_buckets',
+      data.rarity_buckets,
+      f"layout {data.layout!r} has no buckets: give 1, or layout 'buckets'",
+    )
   if 0 < data.tokens_per_batch < data.length * config.train.accumulate:
     _refuse(
       'data.tokens_per_batch',
@@ -152,6 +168,26 @@ def _check_data(config):
       config.train.accumulate,
       f'it must divide data.batch_size={data.batch_size}',
     )
+
+
+def _check_order(data):
+  lengths = [0, *data.growth, data.length]
+  if lengths != sorted(set(lengths)):
+    _refuse(
+      'data.growth',
+      data.growth,
+      f'give rising lengths between 0 and data.length={data.length}',
+    )
+  if data.growth and data.carry_state and data.tokens_per_batch:
+    _refuse(
+      'data.tokens_per_batch',
+      data.tokens_per_batch,
+      'its rows change with the length, and data.carry_state keeps one state a '
+      'row: give 0 and data.batch_size, or no data.growth',
+    )
+  shares = data.curriculum_shares
+  if not shares or min(shares) < 1 or max(shares) > 99:
+    _refuse('data.curriculum_shares', shares, 'give percentages from 1 to 99')
 
 
 def _check_model(config):

@@ -10,6 +10,7 @@ from rnn_jax.data import bucketing
 from rnn_jax.data import ordered
 from rnn_jax.data import packing
 from rnn_jax.data import pooling
+from rnn_jax.data import rarity
 from rnn_jax.data import stream
 
 
@@ -18,13 +19,15 @@ def lay_out(
   data: config.Data,
   shapes: tuple[tuple[int, int], ...],
   seed: int | None = None,
+  split: rarity.Split | None = None,
 ) -> grain.DatasetIterator:
   """Returns the batches that `data.layout` makes of examples.
 
-  `seed` decides the order of batches where the layout leaves it open.
+  `seed` decides the order of batches where the layout leaves it open; `split`
+  parts the rows of each bucket.
   """
   if data.layout == 'buckets':
-    return bucketing.Buckets(examples, shapes)
+    return bucketing.Buckets(examples, shapes, split)
   if data.layout == 'padded':
     return pooling.Pooled(examples, shapes, 1, seed)
   if data.layout == 'sorted':

@@ -18,7 +18,9 @@ from absl import logging
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data import batch as batch_lib
+from rnn_jax.data import curriculum
 from rnn_jax.data import documents as documents_lib
+from rnn_jax.data import growth
 from rnn_jax.data import layouts
 from rnn_jax.data import ordered
 from rnn_jax.data import plan
@@ -118,17 +120,18 @@ def training_batches(
   """
   data, seed = config.data, config.train.seed
   own = _own(process_index, process_count, multiple)
-  shapes = plan.training_shapes(corpus, data, seed, multiple)
-  pieces = corpus.examples(data, 'train', seed)
-  if data.layout in OWN_SHAPE:
-    ((rows, length),) = shapes
-    examples = ordered.Ordered(_order(pieces, seed, own), data.workers)
+  if data.layout in OWN_SHAPE and not data.growth:
+    ((rows, length),) = plan.training_shapes(corpus, data, seed, multiple)
+    order, _ = _training_order(corpus, data, seed, own)
+    examples = ordered.Ordered(order, data.workers)
     shape = rows // process_count, length
     batches = layouts.lay_out(examples, data, (shape,), seed)
   else:
-    examples = ordered.Ordered(_order(pieces, seed), data.workers)
-    batches = layouts.lay_out(examples, data, shapes, seed)
-    batches = _own_rows(batches, own)
+    stages = [
+      _own_rows(_stage(corpus, stage, seed, multiple), own)
+      for stage in growth.stages(data)
+    ]
+    batches = growth.Growing(stages) if data.growth else stages[0]
   return _prefetched(batches, data, place)
 
 
@@ -176,10 +179,12 @@ def batch_shapes(
   Raises:
     InputError: a batch would have no row.
   """
-  shapes = plan.training_shapes(
-    corpus, config.data, config.train.seed, multiple
-  )
-  return tuple(sorted(shapes))
+  found = set()
+  for stage in growth.stages(config.data):
+    found |= {
+      *plan.training_shapes(corpus, stage.data, config.train.seed, multiple)
+    }
+  return tuple(sorted(found))
 
 
 def describe(
@@ -225,6 +230,19 @@ class Mapped(grain.DatasetIterator):
     self._parent.set_state(state)
 
 
+def _stage(corpus, stage, seed, multiple):
+  """Returns the batches of some epochs, for all processes alike."""
+  data = stage.data
+  order, per_epoch = _training_order(corpus, data, seed)
+  if stage.end is not None:
+    order = order[: stage.end * per_epoch]
+  examples = ordered.Ordered(order, data.workers)
+  examples.set_state({'position': stage.first * per_epoch})
+  shapes = plan.training_shapes(corpus, data, seed, multiple)
+  split = plan.split(corpus, data, seed)
+  return layouts.lay_out(examples, data, shapes, seed, split)
+
+
 def _own_rows(batches, own):
   """Keeps every n-th row of each batch: the share of one of n processes."""
   return Mapped(
@@ -248,8 +266,23 @@ def _prefetched(batches, data, place):
   )
 
 
-def _order(pieces, seed=None, own=slice(None)):
-  """Returns the examples: endless and shuffled, or one pass without a seed."""
+def _training_order(corpus, data, seed, own=slice(None)):
+  """Returns the endless order of examples, and how many an epoch has."""
+  pieces = corpus.examples(data, 'train', seed)
+  chosen = None
+  if data.curriculum:
+    hard = curriculum.hard(corpus, data, seed)[own]
+    examples = np.arange(len(pieces))[own]
+    chosen = curriculum.Order(examples, hard, seed, data)
+  order = _order(pieces, seed, own, chosen)
+  return order, len(range(len(pieces))[own])
+
+
+def _order(pieces, seed=None, own=slice(None), chosen=None):
+  """Returns the examples: endless and shuffled, or one pass without a seed.
+
+  `chosen` names the example at each position in place of a shuffle.
+  """
   order = grain.MapDataset.range(len(pieces))[own]
   per_epoch = len(order)
   if not per_epoch:
@@ -257,7 +290,9 @@ def _order(pieces, seed=None, own=slice(None)):
       f'{len(pieces)} piece(s) of text cannot be shared by so many processes '
       f'(data.length, data.stretch): give more text or shorter pieces'
     )
-  if seed is not None:
+  if chosen is not None:
+    order = order.repeat().map_with_index(chosen)
+  elif seed is not None:
     order = order.shuffle(seed % 2**32).repeat()
   return order.map_with_index(Example(pieces, per_epoch))
 

@@ -8,6 +8,7 @@ import numpy as np
 from rnn_jax import errors
 from rnn_jax.data import bucketing
 from rnn_jax.data import pooling
+from rnn_jax.data import rarity
 from rnn_jax.data import rows as rows_lib
 
 SAMPLE = 2000  # pieces whose lengths the buckets are taken from
@@ -80,6 +81,24 @@ def sample(corpus, data, seed: int) -> tuple[np.ndarray, ...]:
 def sample_lengths(corpus, data, seed: int) -> list[int]:
   """Returns how many tokens each row of the sample predicts."""
   return [len(row) - 1 for row in sample(corpus, data, seed)]
+
+
+@functools.lru_cache(maxsize=4)
+def unigram(corpus, data, seed: int) -> rarity.Unigram:
+  """Returns the unigram model of the sample."""
+  return rarity.Unigram(sample(corpus, data, seed), corpus.tokenizer.size)
+
+
+def split(corpus, data, seed: int) -> rarity.Split | None:
+  """Returns how the rows of a bucket are split by rarity, if they are."""
+  if data.layout != 'buckets' or data.rarity_buckets == 1:
+    return None
+  return rarity.Split(
+    unigram(corpus, data, seed),
+    sample(corpus, data, seed),
+    _boundaries(corpus, data, seed),
+    data.rarity_buckets,
+  )
 
 
 def _training_rows(data, length, multiple):

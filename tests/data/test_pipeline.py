@@ -1,10 +1,8 @@
 """The pipeline: every token once an epoch, resumable, whoever makes it."""
 
 import collections
-import dataclasses
 import json
 import multiprocessing
-import re
 
 import grain
 import jax
@@ -14,11 +12,9 @@ import pytest
 
 from rnn_jax import errors
 from rnn_jax.data import pipeline
-from rnn_jax.data import plan
 from rnn_jax.data import rows
 from tests.data import helpers
 
-LAYOUTS = ('buckets', 'padded', 'sorted', 'packed', 'stream')
 POOLED = ('padded', 'sorted')
 
 
@@ -42,12 +38,7 @@ def yielded_of_a_pool(state, corpus, cfg):
   return helpers.count_targets(helpers.take(batches, state['done']))
 
 
-def efficiency(batches):
-  real = sum(batch.weights_BxL.sum() for batch in batches)
-  return real / sum(batch.weights_BxL.size for batch in batches)
-
-
-@pytest.mark.parametrize('layout', LAYOUTS)
+@pytest.mark.parametrize('layout', helpers.LAYOUTS)
 def test_a_held_out_pass_predicts_every_token_once(tmp_path, layout):
   corpus, cfg = helpers.unique_corpus(tmp_path, layout=layout)
   batches = [*pipeline.heldout_batches(corpus, cfg, 'validation')]
@@ -58,7 +49,7 @@ def test_a_held_out_pass_predicts_every_token_once(tmp_path, layout):
 
 
 @pytest.mark.parametrize('stop', (1, 17, 60))
-@pytest.mark.parametrize('layout', LAYOUTS)
+@pytest.mark.parametrize('layout', helpers.LAYOUTS)
 def test_training_predicts_every_token_once_an_epoch(tmp_path, layout, stop):
   corpus, cfg = helpers.unique_corpus(tmp_path, layout=layout)
   batches = pipeline.training_batches(corpus, cfg)
@@ -76,7 +67,7 @@ def test_training_predicts_every_token_once_an_epoch(tmp_path, layout, stop):
 
 
 @pytest.mark.parametrize('cut', (0, 1, 23))
-@pytest.mark.parametrize('layout', LAYOUTS)
+@pytest.mark.parametrize('layout', helpers.LAYOUTS)
 def test_a_cut_run_goes_on_with_the_same_batches(tmp_path, layout, cut):
   corpus, cfg = helpers.unique_corpus(tmp_path, layout=layout)
   batches = pipeline.training_batches(corpus, cfg)
@@ -90,7 +81,7 @@ def test_a_cut_run_goes_on_with_the_same_batches(tmp_path, layout, cut):
   helpers.assert_same(helpers.take(batches, 30), uncut)
 
 
-@pytest.mark.parametrize('layout', LAYOUTS)
+@pytest.mark.parametrize('layout', helpers.LAYOUTS)
 def test_a_held_out_pass_can_be_cut_too(tmp_path, layout):
   corpus, cfg = helpers.unique_corpus(tmp_path, layout=layout)
   batches = pipeline.heldout_batches(corpus, cfg, 'validation')
@@ -129,7 +120,50 @@ def test_the_number_of_workers_changes_nothing(tmp_path, layout, workers):
   assert not multiprocessing.active_children()
 
 
-@pytest.mark.parametrize('layout', LAYOUTS)
+CHOICES = (
+  {'rarity_buckets': 2},
+  {'curriculum': 'length'},
+  {'curriculum': 'rarity', 'layout': 'sorted', 'pool': 2},
+  {'growth': (6, 12)},
+  {'growth': (6, 12), 'boundaries': (5, 12, 24), 'curriculum': 'length'},
+  {'growth': (6, 12), 'layout': 'padded'},
+  {'growth': (6, 12), 'layout': 'sorted', 'pool': 2},
+  {'growth': (6, 12), 'layout': 'packed', 'fit': 'best'},
+  {'growth': (6, 12), 'layout': 'stream', 'carry_state': True},
+)
+
+
+@pytest.mark.parametrize('choice', CHOICES, ids=str)
+def test_every_choice_is_cut_and_resumed_anywhere(tmp_path, choice):
+  corpus, cfg = helpers.unique_corpus(tmp_path, **choice)
+  batches = pipeline.training_batches(corpus, cfg)
+  uncut, states = [], []
+  for _ in range(70):
+    states.append(json.loads(json.dumps(batches.get_state())))
+    uncut.append(next(batches))
+  other = pipeline.training_batches(corpus, cfg)
+  for cut in (69, 43, 24, 7, 0):  # backwards, on an iterator in use
+    other.set_state(states[cut])
+    helpers.assert_same(
+      helpers.take(other, min(70 - cut, 26)), uncut[cut:][:26]
+    )
+  shapes = {batch.tokens_BxL.shape for batch in uncut}
+  assert shapes <= {*pipeline.batch_shapes(corpus, cfg)}
+
+
+def test_workers_change_no_choice(tmp_path):
+  choice = {'growth': (12,), 'curriculum': 'rarity', 'rarity_buckets': 2}
+  corpus, alone = helpers.unique_corpus(tmp_path, **choice)
+  (tmp_path / 'again').mkdir()
+  _, helped = helpers.unique_corpus(tmp_path / 'again', workers=2, **choice)
+  expected = helpers.take(pipeline.training_batches(corpus, alone), 60)
+  batches = pipeline.training_batches(corpus, helped)
+  helpers.assert_same(helpers.take(batches, 60), expected)
+  batches.close()
+  assert not multiprocessing.active_children()
+
+
+@pytest.mark.parametrize('layout', helpers.LAYOUTS)
 def test_a_checkpoint_brings_the_batches_back(tmp_path, layout):
   corpus, cfg = helpers.unique_corpus(tmp_path, layout=layout)
   batches = pipeline.training_batches(corpus, cfg)
@@ -145,7 +179,7 @@ def test_a_checkpoint_brings_the_batches_back(tmp_path, layout):
   helpers.assert_same(helpers.take(other, 9), expected)
 
 
-@pytest.mark.parametrize('layout', LAYOUTS)
+@pytest.mark.parametrize('layout', helpers.LAYOUTS)
 def test_processes_share_held_out_batches_by_rows(tmp_path, layout):
   corpus, cfg = helpers.unique_corpus(
     tmp_path, layout=layout, evaluate={'batch_size': 4}
@@ -159,8 +193,8 @@ def test_processes_share_held_out_batches_by_rows(tmp_path, layout):
     ]
     for n in range(2)
   ]
-  helpers.assert_same(shares[0], [_rows(b, 0) for b in expected])
-  helpers.assert_same(shares[1], [_rows(b, 1) for b in expected])
+  helpers.assert_same(shares[0], [helpers.own_rows(b, 0) for b in expected])
+  helpers.assert_same(shares[1], [helpers.own_rows(b, 1) for b in expected])
 
 
 @pytest.mark.parametrize('layout', ('buckets', 'padded', 'sorted'))
@@ -171,7 +205,7 @@ def test_processes_share_batches_by_rows(tmp_path, layout):
     share = pipeline.training_batches(
       corpus, cfg, 2, process_index=n, process_count=2
     )
-    own = [_rows(batch, n) for batch in expected]
+    own = [helpers.own_rows(batch, n) for batch in expected]
     helpers.assert_same(helpers.take(share, 20), own)
 
 
@@ -190,128 +224,6 @@ def test_processes_read_their_own_shards(tmp_path, layout):
   assert not (counts[0][0].keys() & counts[1][0].keys()) - {boundary}
   seen = sum((late for _, late in counts), collections.Counter())
   assert seen.keys() == {*range(len(helpers.UNIQUE)), boundary}
-
-
-def _rows(batch, start):
-  return batch._replace(
-    **{
-      name: array[start::2]
-      for name, array in batch._asdict().items()
-      if array is not None
-    }
-  )
-
-
-@pytest.mark.parametrize('tokens_per_batch', (0, 100))
-@pytest.mark.parametrize('layout', LAYOUTS)
-def test_shapes_are_those_announced(tmp_path, layout, tokens_per_batch):
-  corpus, cfg = helpers.unique_corpus(
-    tmp_path, layout=layout, tokens_per_batch=tokens_per_batch
-  )
-  announced = pipeline.batch_shapes(corpus, cfg, multiple=2)
-  batches = helpers.take(pipeline.training_batches(corpus, cfg, 2), 60)
-  found = {batch.tokens_BxL.shape for batch in batches}
-  assert found == {*announced} or (layout in POOLED and found < {*announced})
-  assert announced == tuple(sorted(announced))
-  for count, length in announced:
-    assert count % 2 == 0
-    assert not tokens_per_batch or 0 < count * length <= tokens_per_batch
-
-
-def test_given_boundaries_are_the_lengths_of_the_buckets(tmp_path):
-  corpus, cfg = helpers.unique_corpus(tmp_path, boundaries=(5, 24))
-  assert pipeline.batch_shapes(corpus, cfg) == ((4, 5), (4, 24))
-
-
-def test_a_bucket_that_no_row_can_fill_is_refused(tmp_path):
-  (tmp_path / 'one.txt').write_text('x' * 40)
-  cfg = helpers.configure(
-    source='text',
-    path=str(tmp_path / 'one.txt'),
-    splits=(100, 0, 0),
-    boundaries=(8, 64),
-    length=64,
-    batch_size=1,
-  )
-  corpus = pipeline.Corpus.open(cfg, tmp_path / 'work')
-  message = r'boundaries=\(8, 64\): .*sampled rows, 41 tokens: begin with 41'
-  with pytest.raises(errors.InputError, match=message):
-    pipeline.training_batches(corpus, cfg)
-
-
-def test_a_batch_is_as_long_as_its_longest_row_rounded_up(tmp_path):
-  for layout in POOLED:
-    (tmp_path / layout).mkdir()
-    corpus, cfg = helpers.unique_corpus(
-      tmp_path / layout, layout=layout, length=22, length_multiple=5
-    )
-    announced = pipeline.batch_shapes(corpus, cfg)
-    assert announced == ((4, 5), (4, 10), (4, 15), (4, 20), (4, 22))
-    batches = helpers.take(pipeline.training_batches(corpus, cfg), 50)
-    for batch in batches:
-      longest = int(batch.weights_BxL.sum(1).max())
-      assert batch.tokens_BxL.shape[1] == min(-(-longest // 5) * 5, 22)
-      assert batch.weights_BxL.any(1).all()
-
-
-def test_rows_of_a_token_budget_grow_as_batches_shorten(tmp_path):
-  corpus, cfg = helpers.unique_corpus(
-    tmp_path, layout='sorted', tokens_per_batch=100
-  )
-  announced = pipeline.batch_shapes(corpus, cfg, multiple=2)
-  assert announced == ((4, 24), (6, 16), (12, 8))
-  cfg = dataclasses.replace(
-    cfg, data=dataclasses.replace(cfg.data, layout='padded')
-  )
-  announced = pipeline.batch_shapes(corpus, cfg, multiple=2)
-  assert announced == ((4, 8), (4, 16), (4, 24))
-
-
-def test_a_larger_pool_pads_less(tmp_path):
-  found = []
-  for layout, pool in (('padded', 1), ('sorted', 2), ('sorted', 8)):
-    folder = tmp_path / f'{layout}{pool}'
-    folder.mkdir()
-    corpus, cfg = helpers.unique_corpus(
-      folder, layout=layout, pool=pool, length=304
-    )
-    batches = helpers.take(pipeline.training_batches(corpus, cfg), 96)
-    found.append(efficiency(batches))
-  assert found == sorted(found) and found[-1] > 1.5 * found[0]
-
-
-@pytest.mark.parametrize(('layout', 'least'), (('packed', 0.9), ('stream', 1)))
-def test_little_of_a_batch_is_padding(tmp_path, layout, least):
-  corpus, cfg = helpers.unique_corpus(tmp_path, layout=layout, batch_size=6)
-  batches = helpers.take(pipeline.training_batches(corpus, cfg), 100)
-  assert efficiency(batches) >= least
-
-
-def test_buckets_spare_padding(tmp_path):
-  found = []
-  for buckets in (1, 4):
-    folder = tmp_path / str(buckets)
-    folder.mkdir()
-    corpus, cfg = helpers.unique_corpus(folder, length=304, buckets=buckets)
-    batches = helpers.take(pipeline.training_batches(corpus, cfg), 100)
-    found.append(efficiency(batches))
-  assert found[1] > 2 * found[0] > 0.4
-
-
-@pytest.mark.parametrize('layout', LAYOUTS)
-def test_the_description_is_that_of_the_batches(tmp_path, layout):
-  corpus, cfg = helpers.unique_corpus(tmp_path, layout=layout)
-  told = pipeline.describe(corpus, cfg, 2)
-  batches = helpers.take(pipeline.training_batches(corpus, cfg, 2), 100)
-  assert told.startswith(f'{layout}, ')
-  shapes = pipeline.batch_shapes(corpus, cfg, 2)
-  assert f'{len(shapes)} shape' in told
-  if layout == 'stream':
-    assert told.endswith('1 shape: 4x24, no padding')
-    return
-  share = re.search(r'padding efficiency (\d+)% \((\d+) sampled rows', told)
-  assert abs(int(share[1]) / 100 - efficiency(batches)) < 0.06
-  assert int(share[2]) == len(plan.sample(corpus, cfg.data, 0))
 
 
 def test_a_carried_stream_reads_its_stretches_in_order(tmp_path):
@@ -343,7 +255,7 @@ def test_the_seed_decides_the_order(tmp_path):
 
 
 def test_a_small_state_holds_no_text(tmp_path):
-  for layout in LAYOUTS:
+  for layout in helpers.LAYOUTS:
     (tmp_path / layout).mkdir()
     corpus, cfg = helpers.unique_corpus(tmp_path / layout, layout=layout)
     batches = pipeline.training_batches(corpus, cfg)
