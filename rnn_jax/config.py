@@ -60,6 +60,7 @@ class Data:
   fit: str = 'first'  # or 'best': the row of a pack that an example goes to
   batch_size: int = 32  # rows
   tokens_per_batch: int = 0  # above 0: rows = tokens_per_batch // length
+  memory_gib: float = 0.0  # above 0: of a device; tokens_per_batch follows
   growth: tuple[int, ...] = ()  # lengths that come before `length`
   growth_epochs: int = 1  # how long each of them lasts
   curriculum: str = ''  # or 'length', 'rarity': easy examples first

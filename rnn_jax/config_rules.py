@@ -29,6 +29,7 @@ AT_LEAST = {
   'data.curriculum_epochs': 1,
   'data.batch_size': 1,
   'data.tokens_per_batch': 0,
+  'data.memory_gib': 0,
   'data.stretch': 1,
   'data.workers': 0,
   'data.prefetch': 0,
@@ -155,6 +156,13 @@ def _check_batches(config):
       data.rarity_buckets,
       f"layout {data.layout!r} has no buckets: give 1, or layout 'buckets'",
     )
+  if data.memory_gib and data.tokens_per_batch:
+    _refuse(
+      'data.memory_gib',
+      data.memory_gib,
+      f'it decides data.tokens_per_batch={data.tokens_per_batch}: give one of '
+      'them, and 0 for the other',
+    )
   if 0 < data.tokens_per_batch < data.length * config.train.accumulate:
     _refuse(
       'data.tokens_per_batch',
@@ -162,7 +170,8 @@ def _check_batches(config):
       f'give data.length * train.accumulate = '
       f'{data.length * config.train.accumulate} or more',
     )
-  if not data.tokens_per_batch and data.batch_size % config.train.accumulate:
+  given = data.tokens_per_batch or data.memory_gib
+  if not given and data.batch_size % config.train.accumulate:
     _refuse(
       'train.accumulate',
       config.train.accumulate,
@@ -178,13 +187,15 @@ def _check_order(data):
       data.growth,
       f'give rising lengths between 0 and data.length={data.length}',
     )
-  if data.growth and data.carry_state and data.tokens_per_batch:
-    _refuse(
-      'data.tokens_per_batch',
-      data.tokens_per_batch,
-      'its rows change with the length, and data.carry_state keeps one state a '
-      'row: give 0 and data.batch_size, or no data.growth',
-    )
+  if data.growth and data.carry_state:
+    for key in ('tokens_per_batch', 'memory_gib'):
+      if value := getattr(data, key):
+        _refuse(
+          f'data.{key}',
+          value,
+          'its rows change with the length, and data.carry_state keeps one '
+          'state a row: give 0 and data.batch_size, or no data.growth',
+        )
   shares = data.curriculum_shares
   if not shares or min(shares) < 1 or max(shares) > 99:
     _refuse('data.curriculum_shares', shares, 'give percentages from 1 to 99')

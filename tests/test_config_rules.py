@@ -48,6 +48,10 @@ def test_a_share_outside_0_to_1_is_refused(key):
       {'data__layout': 'packed', 'data__rarity_buckets': 2},
       "data.rarity_buckets=2: layout 'packed' has no buckets",
     ),
+    (
+      {'data__memory_gib': 1.0, 'data__tokens_per_batch': 512},
+      'data.memory_gib=1.0: it decides data.tokens_per_batch=512',
+    ),
     ({'data__growth': (128, 64)}, 'rising lengths between 0 and .*=256'),
     ({'data__growth': (64, 256)}, 'rising lengths between 0 and .*=256'),
     ({'data__growth': (0, 64)}, 'rising lengths between 0 and .*=256'),

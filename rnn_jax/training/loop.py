@@ -18,6 +18,7 @@ from rnn_jax.data import pipeline
 from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.training import checkpoint
 from rnn_jax.training import evaluate
+from rnn_jax.training import memory
 from rnn_jax.training import metrics
 from rnn_jax.training import plots
 from rnn_jax.training import progress as progress_lib
@@ -67,11 +68,14 @@ class Run:
   """The parts of a run and where it stands."""
 
   def __init__(self, config, workdir):
-    self._config = config
     self._workdir = workdir
     self._corpus = pipeline.Corpus.open(config, workdir)
-    self._steps = step_lib.from_config(config, self._corpus.tokenizer)
     self._multiple = jax.device_count() * config.train.accumulate
+    config = memory.resolve(
+      config, self._corpus.tokenizer, workdir, self._multiple
+    )
+    self._config = config
+    self._steps = step_lib.from_config(config, self._corpus.tokenizer)
     self._batches = self._open_batches()
     self._checkpoints = checkpoint.Checkpoints(
       f'{workdir}/checkpoints', config.train.keep_checkpoints
@@ -127,6 +131,12 @@ class Run:
   def _restore(self):
     made = self._corpus, self._config, self._multiple
     rows = max(rows for rows, _ in pipeline.batch_shapes(*made))
+    if self._config.data.memory_gib:
+      print(
+        f'data.memory_gib={self._config.data.memory_gib!r} holds '
+        f'{self._config.data.tokens_per_batch:,} tokens a batch',
+        flush=True,
+      )
     print(f'batches: {pipeline.describe(*made)}', flush=True)
     self._state = self._steps.init(self._config.train.seed, rows)
     found = self._checkpoints.restore(self._state, self._batches)

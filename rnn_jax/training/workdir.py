@@ -133,7 +133,8 @@ def _settle_config(folder, config):
   lines = config_lib.differences(load_config(folder), config)
   if not any((folder / 'checkpoints').glob('[0-9]*')):
     # Nothing is trained yet: a command with a mistake may be given again.
-    (folder / 'tokenizer.json').unlink(missing_ok=True)
+    for made in ('tokenizer.json', 'memory.json'):
+      (folder / made).unlink(missing_ok=True)
   elif fixed := [line for line in lines if not _is_free(line)]:
     listed = '\n  '.join(fixed)
     raise errors.InputError(
