@@ -156,6 +156,11 @@ def _check_batches(config):
       data.rarity_buckets,
       f"layout {data.layout!r} has no buckets: give 1, or layout 'buckets'",
     )
+  _check_rows(config)
+
+
+def _check_rows(config):
+  data = config.data
   if data.memory_gib and data.tokens_per_batch:
     _refuse(
       'data.memory_gib',

@@ -132,9 +132,9 @@ def _settle_config(folder, config):
     return
   lines = config_lib.differences(load_config(folder), config)
   if not any((folder / 'checkpoints').glob('[0-9]*')):
+    (folder / 'memory.json').unlink(missing_ok=True)
     # Nothing is trained yet: a command with a mistake may be given again.
-    for made in ('tokenizer.json', 'memory.json'):
-      (folder / made).unlink(missing_ok=True)
+    (folder / 'tokenizer.json').unlink(missing_ok=True)
   elif fixed := [line for line in lines if not _is_free(line)]:
     listed = '\n  '.join(fixed)
     raise errors.InputError(
