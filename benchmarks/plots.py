@@ -28,13 +28,13 @@ class Plots:
     axes.legend(fontsize=8)
     return self._save(figure, name, f'{ylabel} against {xlabel}')
 
-  def bars(self, name, values, label):
-    """Draws {name: number} on a logarithmic axis. Returns Markdown."""
+  def bars(self, name, values, label, scale='log'):
+    """Draws {name: number} beside one another. Returns Markdown."""
     height = 1.2 + 0.24 * len(values)
     figure, axes = pyplot.subplots(figsize=(7, height), layout='constrained')
     bars = axes.barh(list(values), list(values.values()))
     axes.bar_label(bars, fmt='%.3g', padding=3, fontsize=7)
-    axes.set(xlabel=label, xscale='log')
+    axes.set(xlabel=label, xscale=scale)
     axes.margins(x=0.12)
     axes.invert_yaxis()
     axes.tick_params(axis='y', labelsize=8)

@@ -49,14 +49,23 @@ class Data:
   tokenizer: str = 'bytes'  # or 'characters', 'bpe'
   vocabulary: int = 512  # entries of a BPE vocabulary
   pre_tokenizer: str = 'byte_level'  # of BPE; or 'whitespace', which is lossy
-  layout: str = 'buckets'  # or 'packed', 'stream'
+  layout: str = 'buckets'  # or 'padded', 'sorted', 'packed', 'stream'
   length: int = 256  # tokens of the longest row
   boundaries: tuple[int, ...] = ()  # bucket lengths; empty: by `bucketing`
-  bucketing: str = 'quantile'  # or 'least_padding', 'powers'
+  bucketing: str = 'quantile'  # or 'balanced', 'least_padding', 'powers'
   buckets: int = 4  # how many there are at most; 'powers' has its own
+  rarity_buckets: int = 1  # above 1: each bucket is split by rarity as well
+  length_multiple: int = 8  # of 'padded', 'sorted': lengths are multiples
+  pool: int = 16  # layout 'sorted': batches' worth of examples that are sorted
   fit: str = 'first'  # or 'best': the row of a pack that an example goes to
   batch_size: int = 32  # rows
   tokens_per_batch: int = 0  # above 0: rows = tokens_per_batch // length
+  memory_gib: float = 0.0  # above 0: of a device; tokens_per_batch follows
+  growth: tuple[int, ...] = ()  # lengths that come before `length`
+  growth_epochs: int = 1  # how long each of them lasts
+  curriculum: str = ''  # or 'length', 'rarity': easy examples first
+  curriculum_shares: tuple[int, ...] = (80, 60, 40)  # per cent easy, by stage
+  curriculum_epochs: int = 1  # how long each stage lasts
   carry_state: bool = False  # layout 'stream': keep the state between windows
   stretch: int = 16384  # layout 'stream': bytes that one row reads in a line
   workers: int = 1  # processes that read and tokenize; 0: this process

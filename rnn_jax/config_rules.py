@@ -10,9 +10,10 @@ CHOICES = {
   'data.split_by': ('document', 'position'),
   'data.tokenizer': ('bytes', 'characters', 'bpe'),
   'data.pre_tokenizer': ('byte_level', 'whitespace'),
-  'data.layout': ('buckets', 'packed', 'stream'),
-  'data.bucketing': ('quantile', 'least_padding', 'powers'),
+  'data.layout': ('buckets', 'padded', 'sorted', 'packed', 'stream'),
+  'data.bucketing': ('quantile', 'balanced', 'least_padding', 'powers'),
   'data.fit': ('first', 'best'),
+  'data.curriculum': ('', 'length', 'rarity'),
   'model.block': ('residual', 'plain'),
   'recurrence.impl': ('auto', 'scan', 'chunked', 'associative', 'pallas'),
   'train.precision': ('float32', 'bfloat16', 'bfloat16_operands'),
@@ -22,8 +23,14 @@ AT_LEAST = {
   'task.reply_tokens': 1,
   'data.length': 1,
   'data.buckets': 1,
+  'data.rarity_buckets': 1,
+  'data.length_multiple': 1,
+  'data.pool': 1,
+  'data.growth_epochs': 1,
+  'data.curriculum_epochs': 1,
   'data.batch_size': 1,
   'data.tokens_per_batch': 0,
+  'data.memory_gib': 0,
   'data.stretch': 1,
   'data.workers': 0,
   'data.prefetch': 0,
@@ -94,6 +101,8 @@ def check(config):
       _refuse(key, value, 'give a number in [0, 1)')
   _check_task(config)
   _check_data(config)
+  _check_batches(config)
+  _check_order(config.data)
   _check_model(config)
   _check_remat(config)
   config.cell.check(config)
@@ -107,8 +116,8 @@ def _check_task(config):
     _refuse(
       'data.layout',
       data.layout,
-      f"task.name={task.name!r} needs 'buckets' or 'packed': a row holds whole "
-      'examples',
+      f'task.name={task.name!r} needs rows of whole examples: choose another '
+      'layout',
     )
   if task.name != 'classification':
     return
@@ -128,6 +137,10 @@ def _check_data(config):
     _refuse('data.splits', data.splits, 'give three percentages with sum 100')
   if data.splits[0] == 0:
     _refuse('data.splits', data.splits, 'leave something to train on')
+
+
+def _check_batches(config):
+  data = config.data
   if list(data.boundaries) != sorted(set(data.boundaries)):
     _refuse('data.boundaries', data.boundaries, 'give rising lengths')
   if data.boundaries and data.boundaries[0] < 1:
@@ -140,6 +153,24 @@ def _check_data(config):
     )
   if data.carry_state and data.layout != 'stream':
     _refuse('data.carry_state', True, "it needs data.layout='stream'")
+  if data.rarity_buckets > 1 and data.layout != 'buckets':
+    _refuse(
+      'data.rarity_buckets',
+      data.rarity_buckets,
+      f"layout {data.layout!r} has no buckets: give 1, or layout 'buckets'",
+    )
+  _check_rows(config)
+
+
+def _check_rows(config):
+  data = config.data
+  if data.memory_gib and data.tokens_per_batch:
+    _refuse(
+      'data.memory_gib',
+      data.memory_gib,
+      f'it decides data.tokens_per_batch={data.tokens_per_batch}: give one of '
+      'them, and 0 for the other',
+    )
   if 0 < data.tokens_per_batch < data.length * config.train.accumulate:
     _refuse(
       'data.tokens_per_batch',
@@ -147,12 +178,35 @@ def _check_data(config):
       f'give data.length * train.accumulate = '
       f'{data.length * config.train.accumulate} or more',
     )
-  if not data.tokens_per_batch and data.batch_size % config.train.accumulate:
+  given = data.tokens_per_batch or data.memory_gib
+  if not given and data.batch_size % config.train.accumulate:
     _refuse(
       'train.accumulate',
       config.train.accumulate,
       f'it must divide data.batch_size={data.batch_size}',
     )
+
+
+def _check_order(data):
+  lengths = [0, *data.growth, data.length]
+  if lengths != sorted(set(lengths)):
+    _refuse(
+      'data.growth',
+      data.growth,
+      f'give rising lengths between 0 and data.length={data.length}',
+    )
+  if data.growth and data.carry_state:
+    for key in ('tokens_per_batch', 'memory_gib'):
+      if value := getattr(data, key):
+        _refuse(
+          f'data.{key}',
+          value,
+          'its rows change with the length, and data.carry_state keeps one '
+          'state a row: give 0 and data.batch_size, or no data.growth',
+        )
+  shares = data.curriculum_shares
+  if not shares or min(shares) < 1 or max(shares) > 99:
+    _refuse('data.curriculum_shares', shares, 'give percentages from 1 to 99')
 
 
 def _check_model(config):

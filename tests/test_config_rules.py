@@ -44,6 +44,29 @@ def test_a_share_outside_0_to_1_is_refused(key):
     ({'data__boundaries': (0, 256)}, 'give lengths above 0'),
     ({'data__boundaries': (64, 128)}, 'end with data.length=256'),
     ({'data__carry_state': True}, "it needs data.layout='stream'"),
+    (
+      {'data__layout': 'packed', 'data__rarity_buckets': 2},
+      "data.rarity_buckets=2: layout 'packed' has no buckets",
+    ),
+    (
+      {'data__memory_gib': 1.0, 'data__tokens_per_batch': 512},
+      'data.memory_gib=1.0: it decides data.tokens_per_batch=512',
+    ),
+    ({'data__growth': (128, 64)}, 'rising lengths between 0 and .*=256'),
+    ({'data__growth': (64, 256)}, 'rising lengths between 0 and .*=256'),
+    ({'data__growth': (0, 64)}, 'rising lengths between 0 and .*=256'),
+    (
+      {
+        'data__growth': (64,),
+        'data__layout': 'stream',
+        'data__carry_state': True,
+        'data__tokens_per_batch': 512,
+      },
+      'data.tokens_per_batch=512: its rows change with the length',
+    ),
+    ({'data__curriculum_shares': ()}, 'give percentages from 1 to 99'),
+    ({'data__curriculum_shares': (80, 100)}, 'percentages from 1 to 99'),
+    ({'data__curriculum_shares': (80, 0)}, 'percentages from 1 to 99'),
     ({'data__tokens_per_batch': 255}, 'train.accumulate = 256 or more'),
     (
       {'train__accumulate': 2, 'data__tokens_per_batch': 300},

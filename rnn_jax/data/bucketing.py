@@ -1,7 +1,9 @@
 """Buckets of similar length: a row is padded to the bucket it fits best.
 
 A bucket that has collected its rows becomes a batch. What waits in a bucket is
-part of the iterator's state, as positions, and is made again on restore.
+part of the iterator's state, as positions, and is made again on restore. Where
+rows are split by rarity, a bucket has a queue for each kind, and a batch is of
+one kind; the shapes stay the same.
 """
 
 from collections.abc import Iterable
@@ -11,6 +13,7 @@ import numpy as np
 
 from rnn_jax.data import batch as batch_lib
 from rnn_jax.data import ordered
+from rnn_jax.data import rarity
 from rnn_jax.data import rows as rows_lib
 
 
@@ -20,7 +23,24 @@ def quantile_boundaries(
   """Returns rising bucket lengths that share the rows evenly; the last one is
   `longest`, the others are multiples of 8."""
   inner = np.arange(1, buckets) / buckets
-  cuts = np.quantile([*lengths], inner) if buckets > 1 else []
+  return _rounded(
+    np.quantile([*lengths], inner) if buckets > 1 else [], longest
+  )
+
+
+def balanced_boundaries(
+  lengths: Iterable[int], buckets: int, longest: int
+) -> tuple[int, ...]:
+  """Returns rising bucket lengths that share the tokens evenly, so that each
+  bucket is as much work; the last one is `longest`, the others are multiples
+  of 8."""
+  rising = np.sort([*lengths])
+  inner = np.arange(1, buckets) / buckets
+  tokens = np.cumsum(rising)
+  return _rounded(rising[np.searchsorted(tokens, inner * tokens[-1])], longest)
+
+
+def _rounded(cuts, longest):
   rounded = {8 * int(np.ceil(cut / 8)) for cut in cuts}
   return (*sorted(cut for cut in rounded if cut < longest), longest)
 
@@ -59,30 +79,38 @@ def least_padding_boundaries(
 class Buckets(grain.DatasetIterator):
   """Batches of `shapes`, (rows, length) each, with rising lengths."""
 
-  def __init__(self, examples: ordered.Ordered, shapes):
+  def __init__(
+    self,
+    examples: ordered.Ordered,
+    shapes,
+    split: rarity.Split | None = None,
+  ):
     super().__init__(examples)
     self._examples = examples
-    self._shapes = tuple(shapes)
+    self._split = split
+    kinds = 1 if split is None else split.count
+    self._lengths = [length for _, length in shapes]
+    self._shapes = [shape for shape in shapes for _ in range(kinds)]
     self._waiting = [[] for _ in self._shapes]
 
   def __next__(self) -> batch_lib.Batch:
     while True:
-      for bucket, (rows, _) in enumerate(self._shapes):
-        if len(self._waiting[bucket]) >= rows:
-          return self._emit(bucket)
+      for queue, (rows, _) in enumerate(self._shapes):
+        if len(self._waiting[queue]) >= rows:
+          return self._emit(queue)
       try:
         position, ids = next(self._examples)
       except StopIteration:
         return self._emit_rest()
       for number, row in enumerate(self._cut(ids)):
-        self._waiting[self._bucket(row)].append((position, number, row))
+        self._waiting[self._queue(row)].append((position, number, row))
 
   def get_state(self) -> dict:
     return {
       'examples': self._examples.get_state(),
       'waiting': [
-        [[position, number] for position, number, _ in bucket]
-        for bucket in self._waiting
+        [[position, number] for position, number, _ in queue]
+        for queue in self._waiting
       ],
     }
 
@@ -91,30 +119,32 @@ class Buckets(grain.DatasetIterator):
     self._waiting = [
       [
         (position, number, self._cut(self._examples.make(position))[number])
-        for position, number in bucket
+        for position, number in queue
       ]
-      for bucket in state['waiting']
+      for queue in state['waiting']
     ]
 
   def _cut(self, ids):
-    return rows_lib.cut(ids, self._shapes[-1][1])
+    return rows_lib.cut(ids, self._lengths[-1])
 
-  def _bucket(self, row):
-    lengths = [length for _, length in self._shapes]
-    return int(np.searchsorted(lengths, len(row) - 1))
+  def _queue(self, row):
+    bucket = int(np.searchsorted(self._lengths, len(row) - 1))
+    if self._split is None:
+      return bucket
+    return bucket * self._split.count + self._split.kind(bucket, row)
 
-  def _emit(self, bucket):
-    rows, length = self._shapes[bucket]
-    waiting = self._waiting[bucket]
+  def _emit(self, queue):
+    rows, length = self._shapes[queue]
+    waiting = self._waiting[queue]
     batch = rows_lib.blank(rows, length)
     for row, (_, _, ids) in enumerate(waiting[:rows]):
       rows_lib.write(batch, row, 0, ids)
     batch.starts_BxL[:, 0] = 1
-    self._waiting[bucket] = waiting[rows:]
+    self._waiting[queue] = waiting[rows:]
     return batch
 
   def _emit_rest(self):
-    for bucket, waiting in enumerate(self._waiting):
+    for queue, waiting in enumerate(self._waiting):
       if waiting:
-        return self._emit(bucket)
+        return self._emit(queue)
     raise StopIteration

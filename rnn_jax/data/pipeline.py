@@ -2,13 +2,12 @@
 
 Sizes of batches are those of the whole job. With several processes, each one
 yields its own rows / process_count of them. Where a batch's shape depends on
-the examples (buckets), or its end does (held-out passes), all processes make
-the same batches and keep their own rows, so that shapes agree; otherwise each
-process reads its own shard.
+the examples (all layouts but OWN_SHAPE), or its end does (held-out passes), all
+processes make the same batches and keep their own rows, so that shapes agree;
+otherwise each process reads its own shard.
 """
 
 import dataclasses
-import functools
 import os
 from collections.abc import Callable
 
@@ -19,15 +18,15 @@ from absl import logging
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data import batch as batch_lib
-from rnn_jax.data import bucketing
+from rnn_jax.data import curriculum
 from rnn_jax.data import documents as documents_lib
+from rnn_jax.data import growth
+from rnn_jax.data import layouts
 from rnn_jax.data import ordered
-from rnn_jax.data import packing
-from rnn_jax.data import rows as rows_lib
-from rnn_jax.data import stream
+from rnn_jax.data import plan
 from rnn_jax.data import tokenizer as tokenizer_lib
 
-SAMPLE = 2000  # pieces whose lengths the buckets are taken from
+OWN_SHAPE = ('packed', 'stream')  # all batches alike: read in shards
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -121,15 +120,18 @@ def training_batches(
   """
   data, seed = config.data, config.train.seed
   own = _own(process_index, process_count, multiple)
-  shapes = _shapes(corpus, data, seed, multiple)
-  pieces = corpus.examples(data, 'train', seed)
-  if data.layout == 'buckets':
-    examples = ordered.Ordered(_order(pieces, seed), data.workers)
-    batches = _own_rows(_layout(examples, data, shapes), own)
+  if data.layout in OWN_SHAPE and not data.growth:
+    ((rows, length),) = plan.training_shapes(corpus, data, seed, multiple)
+    order, _ = _training_order(corpus, data, seed, own)
+    examples = ordered.Ordered(order, data.workers)
+    shape = rows // process_count, length
+    batches = layouts.lay_out(examples, data, (shape,), seed)
   else:
-    ((rows, length),) = shapes
-    examples = ordered.Ordered(_order(pieces, seed, own), data.workers)
-    batches = _layout(examples, data, ((rows // process_count, length),))
+    stages = [
+      _own_rows(_stage(corpus, stage, seed, multiple), own)
+      for stage in growth.stages(data)
+    ]
+    batches = growth.Growing(stages) if data.growth else stages[0]
   return _prefetched(batches, data, place)
 
 
@@ -156,13 +158,13 @@ def heldout_batches(
       f'split={split!r} holds no document: give it a share in data.splits='
       f'{config.data.splits!r}, or set data.{split}_path'
     )
-  data = _heldout_data(config)
+  data = plan.heldout_data(config)
   own = _own(process_index, process_count, multiple)
-  shapes = _heldout_shapes(corpus, config, multiple)
+  shapes = plan.heldout_shapes(corpus, config, multiple)
   pieces = corpus.examples(data, split)
   # Starting workers takes longer than a held-out split takes one process.
   examples = ordered.Ordered(_order(pieces), workers=0)
-  batches = _own_rows(_layout(examples, data, shapes), own)
+  batches = _own_rows(layouts.lay_out(examples, data, shapes), own)
   return _prefetched(batches, data, place)
 
 
@@ -171,11 +173,44 @@ def batch_shapes(
 ) -> tuple[tuple[int, int], ...]:
   """Returns the (rows, length) of all training batches, sorted.
 
+  Where a batch is as long as its longest row ('padded', 'sorted'), these are
+  the shapes that can occur; a run may meet fewer.
+
   Raises:
     InputError: a batch would have no row.
   """
-  shapes = _shapes(corpus, config.data, config.train.seed, multiple)
-  return tuple(sorted(shapes))
+  found = set()
+  for stage in growth.stages(config.data):
+    found |= {
+      *plan.training_shapes(corpus, stage.data, config.train.seed, multiple)
+    }
+  return tuple(sorted(found))
+
+
+def describe(
+  corpus: Corpus, config: config_lib.Config, multiple: int = 1
+) -> str:
+  """Returns a line on the training batches: rows x length, and padding.
+
+  Raises:
+    InputError: as `batch_shapes`.
+  """
+  data, seed = config.data, config.train.seed
+  shapes = batch_shapes(corpus, config, multiple)
+  ends = dict.fromkeys(f'{rows}x{n}' for rows, n in (shapes[0], shapes[-1]))
+  told = (
+    f'{data.layout}, {"at most " * (data.layout in plan.POOLED)}'
+    f'{len(shapes)} shape{"s" * (len(shapes) > 1)}: {" ... ".join(ends)}'
+  )
+  if data.layout == 'stream':
+    return f'{told}, no padding'
+  lengths = plan.sample_lengths(corpus, data, seed)
+  share = layouts.efficiency(
+    lengths, data, plan.training_shapes(corpus, data, seed, multiple), seed
+  )
+  return (
+    f'{told}, padding efficiency {share:.0%} ({len(lengths):,} sampled rows)'
+  )
 
 
 class Mapped(grain.DatasetIterator):
@@ -193,6 +228,19 @@ class Mapped(grain.DatasetIterator):
 
   def set_state(self, state: dict) -> None:
     self._parent.set_state(state)
+
+
+def _stage(corpus, stage, seed, multiple):
+  """Returns the batches of some epochs, for all processes alike."""
+  data = stage.data
+  order, per_epoch = _training_order(corpus, data, seed)
+  if stage.end is not None:
+    order = order[: stage.end * per_epoch]
+  examples = ordered.Ordered(order, data.workers)
+  examples.set_state({'position': stage.first * per_epoch})
+  shapes = plan.training_shapes(corpus, data, seed, multiple)
+  split = plan.split(corpus, data, seed)
+  return layouts.lay_out(examples, data, shapes, seed, split)
 
 
 def _own_rows(batches, own):
@@ -218,16 +266,23 @@ def _prefetched(batches, data, place):
   )
 
 
-def _layout(examples, data, shapes):
-  if data.layout == 'buckets':
-    return bucketing.Buckets(examples, shapes)
-  if data.layout == 'packed':
-    return packing.Packed(examples, shapes[0], data.fit)
-  return stream.Stream(examples, shapes[0], data.carry_state)
+def _training_order(corpus, data, seed, own=slice(None)):
+  """Returns the endless order of examples, and how many an epoch has."""
+  pieces = corpus.examples(data, 'train', seed)
+  chosen = None
+  if data.curriculum:
+    hard = curriculum.hard(corpus, data, seed)[own]
+    examples = np.arange(len(pieces))[own]
+    chosen = curriculum.Order(examples, hard, seed, data)
+  order = _order(pieces, seed, own, chosen)
+  return order, len(range(len(pieces))[own])
 
 
-def _order(pieces, seed=None, own=slice(None)):
-  """Returns the examples: endless and shuffled, or one pass without a seed."""
+def _order(pieces, seed=None, own=slice(None), chosen=None):
+  """Returns the examples: endless and shuffled, or one pass without a seed.
+
+  `chosen` names the example at each position in place of a shuffle.
+  """
   order = grain.MapDataset.range(len(pieces))[own]
   per_epoch = len(order)
   if not per_epoch:
@@ -235,73 +290,11 @@ def _order(pieces, seed=None, own=slice(None)):
       f'{len(pieces)} piece(s) of text cannot be shared by so many processes '
       f'(data.length, data.stretch): give more text or shorter pieces'
     )
-  if seed is not None:
+  if chosen is not None:
+    order = order.repeat().map_with_index(chosen)
+  elif seed is not None:
     order = order.shuffle(seed % 2**32).repeat()
   return order.map_with_index(Example(pieces, per_epoch))
-
-
-def _shapes(corpus, data, seed, multiple):
-  lengths = (data.length,)
-  if data.layout == 'buckets':
-    lengths = data.boundaries or _boundaries(corpus, data, seed)
-  return tuple(
-    (_training_rows(data, length, multiple), length) for length in lengths
-  )
-
-
-def _training_rows(data, length, multiple):
-  if data.tokens_per_batch:
-    rows = data.tokens_per_batch // length
-    return _rows(rows, multiple, 'data.tokens_per_batch')
-  return _rows(data.batch_size, multiple, 'data.batch_size')
-
-
-def _rows(rows, multiple, key):
-  if rows < multiple:
-    raise errors.InputError(
-      f'{key} gives {rows} row(s), which devices x accumulation = {multiple} '
-      f'cannot share: give more'
-    )
-  return rows // multiple * multiple
-
-
-@functools.lru_cache(maxsize=4)
-def _boundaries(corpus, data, seed):
-  """Returns bucket lengths from a sample of the training rows."""
-  if data.bucketing == 'powers':
-    return bucketing.power_boundaries(data.length)
-  pieces = corpus.examples(data, 'train', seed)
-  count = min(SAMPLE, len(pieces))
-  sample = np.random.default_rng(seed).choice(len(pieces), count, False)
-  lengths = [
-    len(row) - 1
-    for piece in sample
-    for row in rows_lib.cut(pieces.make(int(piece), 0), data.length)
-  ]
-  choose = {
-    'quantile': bucketing.quantile_boundaries,
-    'least_padding': bucketing.least_padding_boundaries,
-  }[data.bucketing]
-  return choose(lengths, data.buckets, data.length)
-
-
-def _heldout_data(config):
-  evaluate = config.evaluate
-  return dataclasses.replace(
-    config.data,
-    length=evaluate.length or config.data.length,
-    batch_size=evaluate.batch_size,
-    stretch=evaluate.stretch or config.data.stretch,
-  )
-
-
-def _heldout_shapes(corpus, config, multiple):
-  """Returns shapes with the lengths of the training buckets that fit."""
-  data = _heldout_data(config)
-  trained = _shapes(corpus, config.data, config.train.seed, multiple)
-  lengths = {length for _, length in trained if length < data.length}
-  rows = _rows(data.batch_size, multiple, 'evaluate.batch_size')
-  return tuple((rows, length) for length in sorted(lengths | {data.length}))
 
 
 def _tokenizer(data, documents, workdir):

@@ -18,6 +18,7 @@ from rnn_jax.data import pipeline
 from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.training import checkpoint
 from rnn_jax.training import evaluate
+from rnn_jax.training import memory
 from rnn_jax.training import metrics
 from rnn_jax.training import plots
 from rnn_jax.training import progress as progress_lib
@@ -67,9 +68,13 @@ class Run:
   """The parts of a run and where it stands."""
 
   def __init__(self, config, workdir):
-    self._config = config
     self._workdir = workdir
     self._corpus = pipeline.Corpus.open(config, workdir)
+    self._multiple = jax.device_count() * config.train.accumulate
+    config = memory.resolve(
+      config, self._corpus.tokenizer, workdir, self._multiple
+    )
+    self._config = config
     self._steps = step_lib.from_config(config, self._corpus.tokenizer)
     self._batches = self._open_batches()
     self._checkpoints = checkpoint.Checkpoints(
@@ -79,6 +84,7 @@ class Run:
     self._step, self._state = 0, None
     self._window = []  # (step, metrics on the device, padded tokens)
     self._began = 0.0
+    self._waited = 0.0  # for batches, since the last row of metrics
     self._saved = None  # the step of the newest checkpoint
     self._created = time.monotonic()
     self._first_step_seconds = None
@@ -114,7 +120,7 @@ class Run:
     return pipeline.training_batches(
       self._corpus,
       self._config,
-      jax.device_count() * self._config.train.accumulate,
+      self._multiple,
       process_index=jax.process_index(),
       process_count=jax.process_count(),
       place=functools.partial(
@@ -123,14 +129,15 @@ class Run:
     )
 
   def _restore(self):
-    rows = max(
-      rows
-      for rows, _ in pipeline.batch_shapes(
-        self._corpus,
-        self._config,
-        jax.device_count() * self._config.train.accumulate,
+    made = self._corpus, self._config, self._multiple
+    rows = max(rows for rows, _ in pipeline.batch_shapes(*made))
+    if self._config.data.memory_gib:
+      print(
+        f'data.memory_gib={self._config.data.memory_gib!r} holds '
+        f'{self._config.data.tokens_per_batch:,} tokens a batch',
+        flush=True,
       )
-    )
+    print(f'batches: {pipeline.describe(*made)}', flush=True)
     self._state = self._steps.init(self._config.train.seed, rows)
     found = self._checkpoints.restore(self._state, self._batches)
     if found is None:
@@ -145,7 +152,9 @@ class Run:
   def _advance(self):
     """One step, and what is due behind it."""
     train, every = self._config.train, self._config.evaluate.every
+    asked = time.monotonic()
     batch = next(self._batches)
+    self._waited += time.monotonic() - asked
     self._state, values = self._steps.train(self._state, batch)
     self._step += 1
     if self._first_step_seconds is None:
@@ -196,6 +205,7 @@ class Run:
       'tokens_per_second': real / seconds,
       'padded_tokens_per_second': padded / seconds,
       'padding_efficiency': real / padded,
+      'data_waiting_share': self._waited / seconds,
       'first_step_seconds': self._first_step_seconds,
       'compiled_programs': self._steps.traces,
       'skipped_steps': self._progress.skipped_steps,
@@ -203,7 +213,7 @@ class Run:
     }
     self._writer.write(self._step, 'train', row)
     self._report(row, seconds / len(window))
-    self._began = time.monotonic()
+    self._began, self._waited = time.monotonic(), 0.0
 
   def _check_finite(self, values):
     limit = self._config.train.max_skipped_steps

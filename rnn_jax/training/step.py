@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import optax
 
 from rnn_jax import config as config_lib
+from rnn_jax.data import batch as batch_lib
 from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.parallel import rules
 from rnn_jax.training import accumulation
@@ -82,6 +83,27 @@ class Steps:
     return jax.jit(
       lambda: self.task.init_state(rows), out_shardings=self.carry_sharding
     )()
+
+  def train_bytes(self, rows, length):
+    """Bytes of each device for a training step of that shape, compiled anew:
+    its arguments and temporaries, as XLA counts them."""
+    state = jax.eval_shape(lambda: self._new_state(0, rows))
+    like = [
+      jax.ShapeDtypeStruct((rows, length), dtype)
+      for dtype in (jnp.int32, jnp.int32, jnp.float32, jnp.int32)
+    ]
+    arguments = jax.tree.map(
+      lambda x, sharding: jax.ShapeDtypeStruct(
+        x.shape, x.dtype, sharding=sharding
+      ),
+      (state, batch_lib.Batch(*like)),
+      (
+        jax.tree.broadcast(self._state_shardings(), state),
+        jax.tree.broadcast(self.batch_sharding, batch_lib.Batch(*like)),
+      ),
+    )
+    found = self._train.lower(*arguments).compile().memory_analysis()
+    return found.argument_size_in_bytes + found.temp_size_in_bytes
 
   def _settle(self, result):
     return jax.block_until_ready(result) if self._one_at_a_time else result

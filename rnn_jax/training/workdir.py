@@ -147,6 +147,7 @@ def _settle_config(folder, config):
     return
   lines = config_lib.differences(load_config(folder), config)
   if not any((folder / 'checkpoints').glob('[0-9]*')):
+    (folder / 'memory.json').unlink(missing_ok=True)
     # Nothing is trained yet: a command with a mistake may be given again.
     (folder / 'tokenizer.json').unlink(missing_ok=True)
   elif fixed := fixed_differences(load_config(folder), config):

@@ -162,6 +162,33 @@ def test_exponents_growth_and_crossings_follow_from_the_rows(docs, tmp_path):
   assert scaling.exponent([(1, 1.0)]) is None
 
 
+def test_choices_of_batches_are_told_by_data_set(docs, tmp_path):
+  measured = {
+    'padding_efficiency': 0.875,
+    'shapes': [[8, 64], [4, 128]],
+    'possible_shapes': 3,
+    'batches': 12.5,
+    'tokens_per_second': 4321.0,
+    'examples': 99,
+  }
+  rows = []
+  for name in ('reviews', 'dialogs'):
+    data = {'length': 128, 'tokens_per_batch': 512}
+    same = {'parameters': {'name': name, 'data': data}}
+    case, subject = f'{name}: padded', 'batching.epoch'
+    rows.append(row(case, 0.5, subject, **measured | same))
+  lost = {'failure': 'exception', 'error': 'no row'}
+  rows.append(row('dialogs: stream', None, subject, **lost | same))
+  write(tmp_path, 'batching', rows)
+  told = report.section('batching', docs, tmp_path)
+  assert told.count('99 examples, rows of 128 tokens at most, 512 tokens') == 2
+  line = '| padded | 87.5 % | 2 of 3 | 12 | 500 ms ± 0.00 µs | 4,321 |'
+  assert told.count(line) == 2
+  assert '| stream | no row | - | - | - | - |' in told
+  pictures = re.findall(r'\((plots/.*?\.png)\)', told)
+  assert len(pictures) == 2 and all((docs / file).exists() for file in pictures)
+
+
 def test_every_report_of_the_repository_renders(docs, tmp_path):
   from benchmarks import rows as rows_lib
 

@@ -9,6 +9,7 @@ from rnn_jax import config
 from rnn_jax.data import documents
 from rnn_jax.data import pipeline
 
+LAYOUTS = ('buckets', 'padded', 'sorted', 'packed', 'stream')
 UNIQUE = [chr(0x4E00 + n) for n in range(900)]
 SIZES = (1, 2, 5, 17, 40, 64, 90, 200, 3, 130, 48, 300)  # characters, sum 900
 
@@ -89,3 +90,14 @@ def assert_same(batches, others):
   for batch, other in zip(batches, others, strict=True):
     for a, b in zip(batch[:4], other[:4], strict=True):
       np.testing.assert_array_equal(a, b)
+
+
+def own_rows(batch, start):
+  """The share of one of two processes."""
+  return batch._replace(
+    **{
+      name: array[start::2]
+      for name, array in batch._asdict().items()
+      if array is not None
+    }
+  )

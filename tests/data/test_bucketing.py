@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from rnn_jax.data import bucketing
 from rnn_jax.data import ordered
+from rnn_jax.data import rarity
 
 SHAPES = ((3, 4), (2, 8), (2, 16))
 
@@ -33,6 +34,23 @@ def buckets(*targets):
 def test_quantiles_are_rounded_up_and_told_apart(lengths, count, expected):
   found = bucketing.quantile_boundaries(lengths, count, 128)
   assert found == expected
+
+
+def test_balanced_buckets_share_the_tokens():
+  lengths = [10] * 800 + [100] * 80 + [200] * 40
+  assert bucketing.balanced_boundaries(lengths, 3, 256) == (16, 104, 256)
+  # By rows the two longer kinds, a ninth of all, would share a bucket.
+  assert bucketing.quantile_boundaries(lengths, 3, 256) == (16, 256)
+
+
+@hypothesis.given(st.lists(st.integers(1, 128), min_size=1), st.integers(1, 5))
+def test_no_balanced_bucket_is_left_with_more_than_its_share(lengths, count):
+  found = bucketing.balanced_boundaries(lengths, count, 128)
+  assert found[-1] == 128 and len(found) <= count
+  assert list(found) == sorted(set(found))
+  for number, boundary in enumerate(found[:-1], 1):
+    held = sum(n for n in lengths if n <= boundary)
+    assert held >= number / count * sum(lengths) - 1e-6
 
 
 def padded(lengths, boundaries):
@@ -97,6 +115,28 @@ def test_the_state_holds_positions_and_gives_back_what_waits():
   state = batches.get_state()
   assert state['waiting'] == [[[0, 0]], [[1, 2]], []]
   other = buckets(3, 40, 4, 4, 5, 6)
+  other.set_state(state)
+  for batch, again in zip(batches, other, strict=True):
+    np.testing.assert_array_equal(batch.targets_BxL, again.targets_BxL)
+
+
+def test_rows_of_a_bucket_are_split_by_rarity():
+  rows = [np.array([0, *[n % 2] * (n % 3 + 1)]) for n in range(60)]
+  split = rarity.Split(rarity.Unigram(rows[:7], 3), rows, (4, 8), 2)
+
+  def make():
+    examples = ordered.Ordered(grain.MapDataset.source(rows), 0)
+    return bucketing.Buckets(examples, ((5, 4), (2, 8)), split)
+
+  batches = make()
+  found = [next(batches) for _ in range(4)]
+  for batch in found:
+    assert batch.tokens_BxL.shape == (5, 4)
+    assert len({*batch.targets_BxL[batch.weights_BxL > 0].tolist()}) == 1
+  assert len({int(batch.targets_BxL.max()) for batch in found}) == 2
+  state = batches.get_state()
+  assert len(state['waiting']) == 4
+  other = make()
   other.set_state(state)
   for batch, again in zip(batches, other, strict=True):
     np.testing.assert_array_equal(batch.targets_BxL, again.targets_BxL)

@@ -15,7 +15,7 @@ from rnn_jax.data import pipeline
 from rnn_jax.data import rows
 from tests.data import helpers
 
-LAYOUTS = ('buckets', 'packed', 'stream')
+POOLED = ('padded', 'sorted')
 
 
 def read_but_not_yielded(state, corpus, cfg):
@@ -25,18 +25,20 @@ def read_but_not_yielded(state, corpus, cfg):
   counts = collections.Counter()
   for position, done in state.get('lanes', []):
     counts.update(order[position][done + 1 :].tolist())
-  waiting = jax.tree.leaves(state.get('waiting', []))
+  waiting = jax.tree.leaves([state.get(k, []) for k in ('waiting', 'left')])
   for position, row in np.array(waiting, int).reshape(-1, 2):
     counts.update(rows.cut(order[position], cfg.data.length)[row][1:].tolist())
   return counts, len(pieces)
 
 
-def efficiency(batches):
-  real = sum(batch.weights_BxL.sum() for batch in batches)
-  return real / sum(batch.weights_BxL.size for batch in batches)
+def yielded_of_a_pool(state, corpus, cfg):
+  """Counts the tokens of its pool's batches that a state is behind."""
+  batches = pipeline.training_batches(corpus, cfg)
+  batches.set_state(state | {'done': 0})
+  return helpers.count_targets(helpers.take(batches, state['done']))
 
 
-@pytest.mark.parametrize('layout', LAYOUTS)
+@pytest.mark.parametrize('layout', helpers.LAYOUTS)
 def test_a_held_out_pass_predicts_every_token_once(tmp_path, layout):
   corpus, cfg = helpers.unique_corpus(tmp_path, layout=layout)
   batches = [*pipeline.heldout_batches(corpus, cfg, 'validation')]
@@ -47,7 +49,7 @@ def test_a_held_out_pass_predicts_every_token_once(tmp_path, layout):
 
 
 @pytest.mark.parametrize('stop', (1, 17, 60))
-@pytest.mark.parametrize('layout', LAYOUTS)
+@pytest.mark.parametrize('layout', helpers.LAYOUTS)
 def test_training_predicts_every_token_once_an_epoch(tmp_path, layout, stop):
   corpus, cfg = helpers.unique_corpus(tmp_path, layout=layout)
   batches = pipeline.training_batches(corpus, cfg)
@@ -55,6 +57,8 @@ def test_training_predicts_every_token_once_an_epoch(tmp_path, layout, stop):
   state = batches.get_state()
   waiting, per_epoch = read_but_not_yielded(state, corpus, cfg)
   counts += waiting
+  if layout in POOLED:
+    counts -= yielded_of_a_pool(state, corpus, cfg)
   epochs, rest = divmod(state['examples']['position'], per_epoch)
   del counts[corpus.tokenizer.boundary]
   assert set(counts.values()) <= {epochs, epochs + 1}
@@ -63,7 +67,7 @@ def test_training_predicts_every_token_once_an_epoch(tmp_path, layout, stop):
 
 
 @pytest.mark.parametrize('cut', (0, 1, 23))
-@pytest.mark.parametrize('layout', LAYOUTS)
+@pytest.mark.parametrize('layout', helpers.LAYOUTS)
 def test_a_cut_run_goes_on_with_the_same_batches(tmp_path, layout, cut):
   corpus, cfg = helpers.unique_corpus(tmp_path, layout=layout)
   batches = pipeline.training_batches(corpus, cfg)
@@ -77,7 +81,7 @@ def test_a_cut_run_goes_on_with_the_same_batches(tmp_path, layout, cut):
   helpers.assert_same(helpers.take(batches, 30), uncut)
 
 
-@pytest.mark.parametrize('layout', LAYOUTS)
+@pytest.mark.parametrize('layout', helpers.LAYOUTS)
 def test_a_held_out_pass_can_be_cut_too(tmp_path, layout):
   corpus, cfg = helpers.unique_corpus(tmp_path, layout=layout)
   batches = pipeline.heldout_batches(corpus, cfg, 'validation')
@@ -89,7 +93,14 @@ def test_a_held_out_pass_can_be_cut_too(tmp_path, layout):
 
 @pytest.mark.parametrize(
   ('layout', 'workers'),
-  (('buckets', 1), ('buckets', 2), ('packed', 2), ('stream', 2)),
+  (
+    ('buckets', 1),
+    ('buckets', 2),
+    ('padded', 2),
+    ('sorted', 2),
+    ('packed', 2),
+    ('stream', 2),
+  ),
 )
 def test_the_number_of_workers_changes_nothing(tmp_path, layout, workers):
   corpus, alone = helpers.unique_corpus(tmp_path, layout=layout)
@@ -109,7 +120,50 @@ def test_the_number_of_workers_changes_nothing(tmp_path, layout, workers):
   assert not multiprocessing.active_children()
 
 
-@pytest.mark.parametrize('layout', LAYOUTS)
+CHOICES = (
+  {'rarity_buckets': 2},
+  {'curriculum': 'length'},
+  {'curriculum': 'rarity', 'layout': 'sorted', 'pool': 2},
+  {'growth': (6, 12)},
+  {'growth': (6, 12), 'boundaries': (5, 12, 24), 'curriculum': 'length'},
+  {'growth': (6, 12), 'layout': 'padded'},
+  {'growth': (6, 12), 'layout': 'sorted', 'pool': 2},
+  {'growth': (6, 12), 'layout': 'packed', 'fit': 'best'},
+  {'growth': (6, 12), 'layout': 'stream', 'carry_state': True},
+)
+
+
+@pytest.mark.parametrize('choice', CHOICES, ids=str)
+def test_every_choice_is_cut_and_resumed_anywhere(tmp_path, choice):
+  corpus, cfg = helpers.unique_corpus(tmp_path, **choice)
+  batches = pipeline.training_batches(corpus, cfg)
+  uncut, states = [], []
+  for _ in range(70):
+    states.append(json.loads(json.dumps(batches.get_state())))
+    uncut.append(next(batches))
+  other = pipeline.training_batches(corpus, cfg)
+  for cut in (69, 43, 24, 7, 0):  # backwards, on an iterator in use
+    other.set_state(states[cut])
+    helpers.assert_same(
+      helpers.take(other, min(70 - cut, 26)), uncut[cut:][:26]
+    )
+  shapes = {batch.tokens_BxL.shape for batch in uncut}
+  assert shapes <= {*pipeline.batch_shapes(corpus, cfg)}
+
+
+def test_workers_change_no_choice(tmp_path):
+  choice = {'growth': (12,), 'curriculum': 'rarity', 'rarity_buckets': 2}
+  corpus, alone = helpers.unique_corpus(tmp_path, **choice)
+  (tmp_path / 'again').mkdir()
+  _, helped = helpers.unique_corpus(tmp_path / 'again', workers=2, **choice)
+  expected = helpers.take(pipeline.training_batches(corpus, alone), 60)
+  batches = pipeline.training_batches(corpus, helped)
+  helpers.assert_same(helpers.take(batches, 60), expected)
+  batches.close()
+  assert not multiprocessing.active_children()
+
+
+@pytest.mark.parametrize('layout', helpers.LAYOUTS)
 def test_a_checkpoint_brings_the_batches_back(tmp_path, layout):
   corpus, cfg = helpers.unique_corpus(tmp_path, layout=layout)
   batches = pipeline.training_batches(corpus, cfg)
@@ -125,7 +179,7 @@ def test_a_checkpoint_brings_the_batches_back(tmp_path, layout):
   helpers.assert_same(helpers.take(other, 9), expected)
 
 
-@pytest.mark.parametrize('layout', LAYOUTS)
+@pytest.mark.parametrize('layout', helpers.LAYOUTS)
 def test_processes_share_held_out_batches_by_rows(tmp_path, layout):
   corpus, cfg = helpers.unique_corpus(
     tmp_path, layout=layout, evaluate={'batch_size': 4}
@@ -139,18 +193,19 @@ def test_processes_share_held_out_batches_by_rows(tmp_path, layout):
     ]
     for n in range(2)
   ]
-  helpers.assert_same(shares[0], [_rows(b, 0) for b in expected])
-  helpers.assert_same(shares[1], [_rows(b, 1) for b in expected])
+  helpers.assert_same(shares[0], [helpers.own_rows(b, 0) for b in expected])
+  helpers.assert_same(shares[1], [helpers.own_rows(b, 1) for b in expected])
 
 
-def test_processes_share_buckets_by_rows(tmp_path):
-  corpus, cfg = helpers.unique_corpus(tmp_path)
+@pytest.mark.parametrize('layout', ('buckets', 'padded', 'sorted'))
+def test_processes_share_batches_by_rows(tmp_path, layout):
+  corpus, cfg = helpers.unique_corpus(tmp_path, layout=layout)
   expected = helpers.take(pipeline.training_batches(corpus, cfg, 2), 20)
   for n in range(2):
     share = pipeline.training_batches(
       corpus, cfg, 2, process_index=n, process_count=2
     )
-    own = [_rows(batch, n) for batch in expected]
+    own = [helpers.own_rows(batch, n) for batch in expected]
     helpers.assert_same(helpers.take(share, 20), own)
 
 
@@ -169,54 +224,6 @@ def test_processes_read_their_own_shards(tmp_path, layout):
   assert not (counts[0][0].keys() & counts[1][0].keys()) - {boundary}
   seen = sum((late for _, late in counts), collections.Counter())
   assert seen.keys() == {*range(len(helpers.UNIQUE)), boundary}
-
-
-def _rows(batch, start):
-  return batch._replace(
-    **{
-      name: array[start::2]
-      for name, array in batch._asdict().items()
-      if array is not None
-    }
-  )
-
-
-@pytest.mark.parametrize('tokens_per_batch', (0, 100))
-@pytest.mark.parametrize('layout', LAYOUTS)
-def test_shapes_are_those_announced(tmp_path, layout, tokens_per_batch):
-  corpus, cfg = helpers.unique_corpus(
-    tmp_path, layout=layout, tokens_per_batch=tokens_per_batch
-  )
-  announced = pipeline.batch_shapes(corpus, cfg, multiple=2)
-  batches = helpers.take(pipeline.training_batches(corpus, cfg, 2), 60)
-  assert {batch.tokens_BxL.shape for batch in batches} == {*announced}
-  assert announced == tuple(sorted(announced))
-  for count, length in announced:
-    assert count % 2 == 0
-    assert not tokens_per_batch or 0 < count * length <= tokens_per_batch
-
-
-def test_given_boundaries_are_the_lengths_of_the_buckets(tmp_path):
-  corpus, cfg = helpers.unique_corpus(tmp_path, boundaries=(5, 24))
-  assert pipeline.batch_shapes(corpus, cfg) == ((4, 5), (4, 24))
-
-
-@pytest.mark.parametrize(('layout', 'least'), (('packed', 0.9), ('stream', 1)))
-def test_little_of_a_batch_is_padding(tmp_path, layout, least):
-  corpus, cfg = helpers.unique_corpus(tmp_path, layout=layout, batch_size=6)
-  batches = helpers.take(pipeline.training_batches(corpus, cfg), 100)
-  assert efficiency(batches) >= least
-
-
-def test_buckets_spare_padding(tmp_path):
-  found = []
-  for buckets in (1, 4):
-    folder = tmp_path / str(buckets)
-    folder.mkdir()
-    corpus, cfg = helpers.unique_corpus(folder, length=304, buckets=buckets)
-    batches = helpers.take(pipeline.training_batches(corpus, cfg), 100)
-    found.append(efficiency(batches))
-  assert found[1] > 2 * found[0] > 0.4
 
 
 def test_a_carried_stream_reads_its_stretches_in_order(tmp_path):
@@ -248,7 +255,7 @@ def test_the_seed_decides_the_order(tmp_path):
 
 
 def test_a_small_state_holds_no_text(tmp_path):
-  for layout in LAYOUTS:
+  for layout in helpers.LAYOUTS:
     (tmp_path / layout).mkdir()
     corpus, cfg = helpers.unique_corpus(tmp_path / layout, layout=layout)
     batches = pipeline.training_batches(corpus, cfg)

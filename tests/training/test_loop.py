@@ -3,6 +3,8 @@
 import json
 import math
 import pathlib
+import re
+import time
 
 import jax
 import numpy as np
@@ -60,6 +62,7 @@ def assert_same(a, b):
 
 LAYOUTS = {
   'buckets': {'layout': 'buckets', 'boundaries': (16, 32)},
+  'sorted': {'layout': 'sorted', 'pool': 3},
   'packed': {'layout': 'packed'},
   'carried': {'layout': 'stream', 'carry_state': True, 'stretch': 100},
 }
@@ -112,7 +115,53 @@ def test_a_program_is_compiled_for_each_shape_and_no_more(
   shapes = pipeline.batch_shapes(corpus, config)
   last = metrics.read(tmp_path / 'run')[-2]
   assert last['split'] == 'train'
-  assert last['compiled_programs'] == 2 * len(shapes)  # and of evaluation
+  programs = 2 * len(shapes)  # and of evaluation
+  assert last['compiled_programs'] <= programs
+  assert last['compiled_programs'] == programs or layout == 'sorted'
+
+
+def test_the_time_spent_waiting_for_data_is_measured(
+  raw, tmp_path, monkeypatch
+):
+  raw.train.steps = raw.train.checkpoint_every = 6
+  raw.evaluate.every = 0
+  raw.data.prefetch = 0
+  train(raw, tmp_path / 'fast')
+  slowed = pipeline.training_batches
+
+  def slow(*arguments, place, **options):
+    def late(batch):
+      time.sleep(0.2)
+      return place(batch)
+
+    return slowed(*arguments, place=late, **options)
+
+  monkeypatch.setattr(pipeline, 'training_batches', slow)
+  train(raw, tmp_path / 'slow')
+  found = [
+    [
+      row['data_waiting_share'] * row['seconds']
+      for row in metrics.read(tmp_path / name)
+      if row['split'] == 'train'
+    ]
+    for name in ('fast', 'slow')
+  ]
+  assert all(0 < seconds < 0.5 for seconds in found[0])
+  assert all(seconds >= 0.6 for seconds in found[1])  # three batches each
+
+
+def test_a_run_says_what_its_batches_are(raw, tmp_path, capsys):
+  raw.data.layout = 'sorted'
+  raw.data.length_multiple = 16
+  for steps in (2, None):
+    train(raw, tmp_path / 'run', stop_after=steps)
+    out = capsys.readouterr().out
+    assert re.search(
+      r'^batches: sorted, at most 2 shapes: 8x16 ... 8x32, padding efficiency '
+      r'\d\d% \(\d+ sampled rows\)$',
+      out,
+      re.MULTILINE,
+    )
 
 
 def test_training_lowers_the_held_out_loss(raw, tmp_path):

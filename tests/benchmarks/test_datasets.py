@@ -1,0 +1,68 @@
+"""Data sets by name: given ones, docstrings without, refusals."""
+
+import json
+
+import pytest
+
+from benchmarks import datasets
+from benchmarks.subjects import batching
+from rnn_jax import errors
+
+
+def give(folder, monkeypatch, text):
+  path = folder / 'some.jsonl'
+  rows = [{'line': 'x' * n} for n in range(1, 60)]
+  path.write_text(''.join(json.dumps(row) + '\n' for row in rows))
+  monkeypatch.setenv(datasets.VARIABLE, text.format(path=path))
+  return path
+
+
+def test_given_data_sets_are_files_and_columns(tmp_path, monkeypatch):
+  path = give(tmp_path, monkeypatch, 'a={path}:line,b={path}:other')
+  assert datasets.names() == ['a', 'b']
+  found = datasets.overrides('b', tmp_path)
+  assert found == {'source': 'jsonl', 'path': str(path), 'field': 'other'}
+
+
+def test_without_any_there_are_docstrings(tmp_path, monkeypatch):
+  monkeypatch.delenv(datasets.VARIABLE, raising=False)
+  assert datasets.names() == [datasets.DOCSTRINGS]
+  found = datasets.overrides(datasets.DOCSTRINGS, tmp_path, limit=20)
+  lines = (tmp_path / 'docstrings.jsonl').read_text().splitlines()
+  assert found['path'].endswith('docstrings.jsonl') and len(lines) == 20
+  assert all(json.loads(line)['text'] for line in lines)
+
+
+@pytest.mark.parametrize(
+  ('text', 'message'),
+  (
+    ('{path}', 'give NAME=PATH.jsonl:COLUMN'),
+    ('a={path}', 'give NAME=PATH.jsonl:COLUMN|no such file'),
+    ('a={path}x:line', 'no such file'),
+  ),
+)
+def test_a_wrong_one_is_refused(tmp_path, monkeypatch, text, message):
+  give(tmp_path, monkeypatch, text)
+  with pytest.raises(
+    errors.InputError, match=f'{datasets.VARIABLE}.*{message}'
+  ):
+    datasets.names()
+
+
+def test_an_unknown_one_is_refused(tmp_path, monkeypatch):
+  give(tmp_path, monkeypatch, 'a={path}:line')
+  with pytest.raises(errors.InputError, match=r"no 'b': it has \['a'\]"):
+    datasets.overrides('b', tmp_path)
+
+
+@pytest.mark.parametrize('layout', ('padded', 'sorted', 'packed', 'stream'))
+def test_an_epoch_is_read_to_its_end(tmp_path, monkeypatch, layout):
+  give(tmp_path, monkeypatch, 'a={path}:line')
+  data = {'layout': layout, 'length': 64, 'tokens_per_batch': 256, 'pool': 2}
+  values = batching.epoch(2, 'a', data | {'workers': 0, 'stretch': 64})
+  assert values['examples'] == 59 and values['repeats'] == 2
+  # Two epochs, what waits at their end apart: bytes and a boundary each.
+  tokens = sum(range(1, 60)) + 59
+  assert 0.7 * tokens < values['tokens'] < 1.3 * tokens
+  assert 0 < values['padding_efficiency'] <= 1
+  assert 1 <= len(values['shapes']) <= values['possible_shapes']

@@ -1,0 +1,62 @@
+"""The plan: shapes that are announced, and boundaries that fit the rows."""
+
+import dataclasses
+
+import pytest
+
+from rnn_jax import errors
+from rnn_jax.data import pipeline
+from rnn_jax.data import plan as plan_lib
+from tests.data import helpers
+
+
+@pytest.mark.parametrize('tokens_per_batch', (0, 100))
+@pytest.mark.parametrize('layout', helpers.LAYOUTS)
+def test_shapes_are_those_announced(tmp_path, layout, tokens_per_batch):
+  corpus, cfg = helpers.unique_corpus(
+    tmp_path, layout=layout, tokens_per_batch=tokens_per_batch
+  )
+  announced = pipeline.batch_shapes(corpus, cfg, multiple=2)
+  batches = helpers.take(pipeline.training_batches(corpus, cfg, 2), 60)
+  found = {batch.tokens_BxL.shape for batch in batches}
+  assert found == {*announced} or (
+    layout in plan_lib.POOLED and found < {*announced}
+  )
+  assert announced == tuple(sorted(announced))
+  for count, length in announced:
+    assert count % 2 == 0
+    assert not tokens_per_batch or 0 < count * length <= tokens_per_batch
+
+
+def test_given_boundaries_are_the_lengths_of_the_buckets(tmp_path):
+  corpus, cfg = helpers.unique_corpus(tmp_path, boundaries=(5, 24))
+  assert pipeline.batch_shapes(corpus, cfg) == ((4, 5), (4, 24))
+
+
+def test_a_bucket_that_no_row_can_fill_is_refused(tmp_path):
+  (tmp_path / 'one.txt').write_text('x' * 40)
+  cfg = helpers.configure(
+    source='text',
+    path=str(tmp_path / 'one.txt'),
+    splits=(100, 0, 0),
+    boundaries=(8, 64),
+    length=64,
+    batch_size=1,
+  )
+  corpus = pipeline.Corpus.open(cfg, tmp_path / 'work')
+  message = r'boundaries=\(8, 64\): .*sampled rows, 41 tokens: begin with 41'
+  with pytest.raises(errors.InputError, match=message):
+    pipeline.training_batches(corpus, cfg)
+
+
+def test_rows_of_a_token_budget_grow_as_batches_shorten(tmp_path):
+  corpus, cfg = helpers.unique_corpus(
+    tmp_path, layout='sorted', tokens_per_batch=100
+  )
+  announced = pipeline.batch_shapes(corpus, cfg, multiple=2)
+  assert announced == ((4, 24), (6, 16), (12, 8))
+  cfg = dataclasses.replace(
+    cfg, data=dataclasses.replace(cfg.data, layout='padded')
+  )
+  announced = pipeline.batch_shapes(corpus, cfg, multiple=2)
+  assert announced == ((4, 8), (4, 16), (4, 24))
