@@ -1,0 +1,74 @@
+"""`launch.evaluate` and a conversation, as a user types them."""
+
+import json
+
+import pytest
+
+from rnn_jax import config as config_lib
+from rnn_jax.training import loop
+from tests import tiny
+
+pytestmark = pytest.mark.slow
+DIALOGUES = [
+  {'turns': ['how are you', 'well and you', 'me too']},
+  {'turns': ['where is it', 'over there']},
+]
+
+
+@pytest.fixture(scope='module')
+def workdir(tmp_path_factory):
+  folder = tmp_path_factory.mktemp('run')
+  path = folder / 'dialogues.jsonl'
+  path.write_text('\n'.join(map(json.dumps, DIALOGUES * 8)))
+  raw = tiny.raw_config(str(path))
+  raw.task.name = 'dialogue'
+  raw.task.reply_tokens = 8
+  raw.data.source = 'jsonl'
+  raw.data.field = 'turns'
+  raw.train.steps = 4
+  loop.train(config_lib.parse(raw), str(folder / 'run'))
+  return folder / 'run'
+
+
+def test_scores_are_printed_and_written(workdir):
+  code, out, err = tiny.finish(
+    tiny.launch('evaluate', f'--workdir={workdir}', '--split=test', '--json')
+  )
+  assert code == 0, err
+  row = json.loads(out.splitlines()[-1])
+  folder = workdir / 'evaluation' / 'test'
+  assert json.loads((folder / 'scores.json').read_text()) == row
+  assert {'perplexity', 'bleu', 'rougeL', 'valid'} <= row.keys()
+  code, out, err = tiny.finish(
+    tiny.launch('evaluate', f'--workdir={workdir}', '--split=test')
+  )
+  assert code == 0, err
+  assert f'perplexity     {row["perplexity"]:.3f}' in out
+  assert f'rougeL         {row["rougeL"]:.4f}   95 %' in out
+
+
+def test_wrong_flags_are_one_line_each(workdir):
+  for flag, message in (
+    ('--limit=-1', 'error: --limit=-1: give 0 or more'),
+    ('--split=dev', "error: --split='dev': choose one of"),
+    ('--checkpoint=99', 'no checkpoint of step 99'),
+  ):
+    code, out, err = tiny.finish(
+      tiny.launch('evaluate', f'--workdir={workdir}', flag)
+    )
+    assert code == 1 and message in err and 'Traceback' not in err
+
+
+def test_a_conversation_reads_a_turn_a_line(workdir):
+  process = tiny.launch(
+    'generate',
+    '--chat',
+    f'--workdir={workdir}',
+    '--max_new_tokens=5',
+    '--temperature=0',
+    stdin=-1,
+  )
+  out, err = process.communicate('hello\nhow are you\n/reset\nhello\n', 300)
+  assert process.returncode == 0, err
+  replies = out.splitlines()
+  assert len(replies) == 3 and replies[0] == replies[2]
