@@ -29,8 +29,8 @@ def _told(rows):
     return ''
   sizes = good[0]['parameters']['data']
   return (
-    f'{good[0]["examples"]:,} examples, rows of {sizes["length"]:,} tokens at '
-    f'most, {sizes["tokens_per_batch"]:,} tokens a batch.'
+    f'{good[0]["examples"]:,} examples, rows of {good[0]["length"]:,} tokens '
+    f'at most, {sizes["tokens_per_batch"]:,} tokens a batch.'
   )
 
 

@@ -16,6 +16,10 @@ def epoch(repeats, name, data, limit=0):
     raw.data.splits = (100, 0, 0)
     raw.data.update(datasets.overrides(name, folder, limit))
     raw.data.update(data)
+    raw.data.length = raw.data.tokens_per_batch
+    raw.data.length = _longest(
+      pipeline.Corpus.open(config_lib.parse(raw), folder)
+    )
     config = config_lib.parse(raw)
     corpus = pipeline.Corpus.open(config, folder)
     batches = pipeline.training_batches(corpus, config)
@@ -28,7 +32,15 @@ def epoch(repeats, name, data, limit=0):
   return _summary(epochs) | {
     'possible_shapes': len(pipeline.batch_shapes(corpus, config)),
     'examples': examples,
+    'length': config.data.length,
   }
+
+
+def _longest(corpus):
+  """Tokens that the longest document predicts, with its boundary."""
+  documents = corpus.documents['train']
+  encode = corpus.tokenizer.encode_document
+  return 1 + max(len(encode(documents.read(n))) for n in range(len(documents)))
 
 
 def _epoch(batches, end):

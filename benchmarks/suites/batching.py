@@ -29,9 +29,16 @@ CHOICES = {
 
 
 def cases(quick):
-  """Every choice on every data set, with one budget of tokens a batch."""
-  length, tokens, limit = (64, 1024, 200) if quick else (1024, 16384, 0)
-  sizes = {'length': length, 'tokens_per_batch': tokens}
+  """Every choice on every data set, with one budget of tokens a batch.
+
+  A row is as long as the longest example, so that none is cut.
+  """
+  tokens, limit = (2048, 100) if quick else (8192, 0)
+  sizes = {
+    'tokenizer': 'bpe',
+    'vocabulary': 300 if quick else 4096,
+    'tokens_per_batch': tokens,
+  }
   listed = [
     cases_lib.Case(
       f'{name}: {choice}',

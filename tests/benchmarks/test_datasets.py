@@ -58,9 +58,10 @@ def test_an_unknown_one_is_refused(tmp_path, monkeypatch):
 @pytest.mark.parametrize('layout', ('padded', 'sorted', 'packed', 'stream'))
 def test_an_epoch_is_read_to_its_end(tmp_path, monkeypatch, layout):
   give(tmp_path, monkeypatch, 'a={path}:line')
-  data = {'layout': layout, 'length': 64, 'tokens_per_batch': 256, 'pool': 2}
+  data = {'layout': layout, 'tokens_per_batch': 256, 'pool': 2}
   values = batching.epoch(2, 'a', data | {'workers': 0, 'stretch': 64})
   assert values['examples'] == 59 and values['repeats'] == 2
+  assert values['length'] == 60
   # Two epochs, what waits at their end apart: bytes and a boundary each.
   tokens = sum(range(1, 60)) + 59
   assert 0.7 * tokens < values['tokens'] < 1.3 * tokens

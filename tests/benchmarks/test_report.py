@@ -170,10 +170,11 @@ def test_choices_of_batches_are_told_by_data_set(docs, tmp_path):
     'batches': 12.5,
     'tokens_per_second': 4321.0,
     'examples': 99,
+    'length': 128,
   }
   rows = []
   for name in ('reviews', 'dialogs'):
-    data = {'length': 128, 'tokens_per_batch': 512}
+    data = {'tokens_per_batch': 512}
     same = {'parameters': {'name': name, 'data': data}}
     case, subject = f'{name}: padded', 'batching.epoch'
     rows.append(row(case, 0.5, subject, **measured | same))
