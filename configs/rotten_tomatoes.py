@@ -15,7 +15,7 @@ def get_config():
 
   config.task.name = 'classification'
   config.task.answer = 'pooled'
-  config.task.pooling = 'concat'
+  config.task.pooling = 'mean'
 
   config.data.source = 'jsonl'
   config.data.path = 'train.jsonl'
@@ -23,30 +23,36 @@ def get_config():
   config.data.splits = (100, 0, 0)
   config.data.classes = ('negative', 'positive')
   config.data.tokenizer = 'bpe'
-  config.data.vocabulary = 4096
-  config.data.layout = 'packed'
-  config.data.fit = 'best'
-  config.data.length = 128
-  config.data.batch_size = 16
+  config.data.vocabulary = 12288
+  config.data.layout = 'buckets'
+  config.data.bucketing = 'least_padding'
+  config.data.buckets = 3
+  config.data.length = 72
+  config.data.batch_size = 64
 
+  # Few texts, many words: what tells them apart must come from small weights
+  # that grow, and not be learnt by heart.
   config.model.layers = 1
-  config.model.width = 128
-  config.model.dropout = 0.3
+  config.model.width = 192
+  config.model.embedding_scale = 0.02
+  config.model.layer_scale = 0.01
+  config.model.dropout = 0.5
+  config.model.token_dropout = 0.5
   config.cell.heads = 4
   config.cell.key_width = 16
-  config.cell.value_width = 32
+  config.cell.value_width = 48
   config.cell.decay = 'head'
   config.recurrence.chunk_length = 64
 
-  config.optimizer.learning_rate = 2e-3
-  config.optimizer.weight_decay = 0.1
+  config.optimizer.learning_rate = 3e-3
   config.schedule.warmup_steps = 50
   config.schedule.final_learning_rate = 1e-5
 
-  config.train.steps = 1000
+  config.train.steps = 900
   config.train.log_every = 50
-  config.train.checkpoint_every = 500
-  config.evaluate.every = 100
+  config.train.checkpoint_every = 300
+  config.evaluate.every = 50
   config.evaluate.batch_size = 64
+  config.evaluate.criterion = 'errors'
   config.sample.new_tokens = 0
   return config

@@ -83,6 +83,7 @@ class Model:
   embedding_width: int = 0  # 0: width; block 'plain' alone can differ
   mlp_width: int = 0  # 0: no MLP between cells
   embedding_scale: float = 1.0  # standard deviation at the start
+  layer_scale: float = 0.0  # block 'residual': gains at the start; 0: none
   dropout: float = 0.0
   token_dropout: float = 0.0  # of whole tokens that are read
   tied: bool = False  # the head is the transposed embedding

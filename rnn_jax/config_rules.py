@@ -39,6 +39,7 @@ AT_LEAST = {
   'model.embedding_width': 0,
   'model.mlp_width': 0,
   'model.embedding_scale': 0,
+  'model.layer_scale': 0,
   'model.unroll': 1,
   'recurrence.chunk_length': 1,
   'remat.segment': 0,
@@ -220,6 +221,8 @@ def _check_model(config):
     )
   if inner != model.width and model.tied:
     _refuse('model.tied', True, 'a tied head needs embedding_width = width')
+  if model.block == 'plain' and model.layer_scale:
+    _refuse('model.layer_scale', model.layer_scale, "block 'plain' has none")
   if model.block == 'plain' and model.mlp_width:
     _refuse('model.mlp_width', model.mlp_width, "block 'plain' has no MLP")
   if config.schedule.warmup_steps > config.train.steps:

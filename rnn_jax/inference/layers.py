@@ -29,13 +29,12 @@ class LanguageModel(language_model.LanguageModel):
     cell = blocks.make_cell(self, parent=None)
     return tuple(cell.init_state(B) for _ in range(self.config.layers))
 
-  def features(self, state, tokens_BxL, starts_BxL=None):
-    """Returns (state, what the head reads, BxLxD)."""
+  def hidden(self, state, tokens_BxL, starts_BxL=None):
+    """Returns (state, the last block's outputs, BxLxD)."""
     x, states = self.embedding(tokens_BxL), []
     for layer, old in zip(self.layer, state, strict=True):
       x, new = layer(x, old, starts_BxL)
       states.append(new)
-    x = self.norm(x) if self.config.block == 'residual' else x
     return tuple(states), x
 
 

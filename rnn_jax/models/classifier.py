@@ -29,9 +29,12 @@ class Classifier(nn.Module):
     return self.body.init_state(B), pooling.init_state(B, width)
 
   def features(self, state, tokens_BxL, starts_BxL=None):
-    """Returns (state, the body's features BxLxD, logits_BxLxC)."""
+    """Returns (state, the last block's outputs BxLxD, logits_BxLxC).
+
+    The pool reads them without a norm, so that a word may count for little.
+    """
     inner, pool = state
-    inner, x = self.body.features(inner, tokens_BxL, starts_BxL)
+    inner, x = self.body.hidden(inner, tokens_BxL, starts_BxL)
     pool, y = pooling.pool(pool, x, self.pooling, starts_BxL)
     y = self.drop(y, deterministic=not self.has_rng('dropout'))
     return (inner, pool), x, self.head(y)
@@ -41,9 +44,9 @@ class Classifier(nn.Module):
     state, _, logits = self.features(state, tokens_BxL, starts_BxL)
     return state, logits
 
-  def text_head(self):
-    """Returns (kernel_DxV, bias_V), which predict the text."""
-    return self.body.head_weights()
+  def text_head(self, x_BxLxD):
+    """Returns (what predicts the text of a block's outputs, its weights)."""
+    return self.body.normalize(x_BxLxD), self.body.head_weights()
 
 
 def from_config(config, vocabulary):

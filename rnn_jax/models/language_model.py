@@ -64,12 +64,20 @@ class LanguageModel(nn.Module):
 
   def features(self, state, tokens_BxL, starts_BxL=None):
     """Returns (state, what the head reads, BxLxD)."""
+    state, x = self.hidden(state, tokens_BxL, starts_BxL)
+    return state, self.normalize(x)
+
+  def normalize(self, x_BxLxD):
+    """Returns what the head reads of the last block's outputs."""
+    return self.norm(x_BxLxD) if self.config.block == 'residual' else x_BxLxD
+
+  def hidden(self, state, tokens_BxL, starts_BxL=None):
+    """Returns (state, the last block's outputs, BxLxD)."""
     x = self.embedding(tokens_BxL)
     dropped = self.has_rng('dropout')
     x = self.drop_tokens(x, deterministic=not dropped)
     x = self.drop(x, deterministic=not dropped)
-    state, x = self.stack(state, x, starts_BxL)
-    return state, self.norm(x) if self.config.block == 'residual' else x
+    return self.stack(state, x, starts_BxL)
 
   def __call__(self, state, tokens_BxL, starts_BxL=None):
     """Returns (state, logits_BxLxV)."""

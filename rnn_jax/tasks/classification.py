@@ -48,9 +48,8 @@ class Task:
     """Returns new parameters, float32."""
 
     def read(model, state, tokens):
-      if self._text_weight:
-        model.text_head()
-      return model(state, tokens)
+      state, x, logits = model.features(state, tokens)
+      return logits, model.text_head(x) if self._text_weight else None
 
     tokens = jnp.zeros((1, 2), jnp.int32)
     state = self.init_state(1)
@@ -91,9 +90,10 @@ class Task:
     weights_BxL = batch.weights_BxL * (classes_BxL >= 0)
     sums = _class_sums(logits_BxLxC, classes_BxL, weights_BxL, self._smoothing)
     if self._text_weight:
+      x_BxLxD, head = self.model.apply(variables, x_BxLxD, method='text_head')
       text = cross_entropy.sums(
         x_BxLxD,
-        *self.model.apply(variables, method='text_head'),
+        *head,
         jnp.where(classes_BxL >= 0, 0, batch.targets_BxL),
         batch.weights_BxL * (classes_BxL < 0),
         self._text,
