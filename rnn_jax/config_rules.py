@@ -1,5 +1,7 @@
 """The rules of a config: ranges, choices, and fields that must agree."""
 
+import operator
+
 from rnn_jax import errors
 
 CHOICES = {
@@ -26,6 +28,11 @@ AT_LEAST = {
   'data.stretch': 1,
   'data.workers': 0,
   'data.prefetch': 0,
+  'data.synthetic.pairs': 1,
+  'data.synthetic.distance': 0,
+  'data.synthetic.symbols': 1,
+  'data.synthetic.examples': 1,
+  'data.synthetic.seed': 0,
   'model.layers': 1,
   'model.width': 1,
   'model.embedding_width': 0,
@@ -65,8 +72,7 @@ BELOW_ONE = (
 
 
 def _value(config, key):
-  section, _, name = key.partition('.')
-  return getattr(getattr(config, section), name)
+  return operator.attrgetter(key)(config)
 
 
 def _refuse(key, value, remedy):
@@ -107,6 +113,8 @@ def _check_task(config):
       f"task.name={task.name!r} needs 'buckets' or 'packed': a row holds whole "
       'examples',
     )
+  if task.name == 'recall' and config.remat.segment:
+    _refuse('remat.segment', config.remat.segment, 'it would cut answers')
   if task.name != 'classification':
     return
   if len(data.classes) < 2 or len(set(data.classes)) < len(data.classes):
@@ -135,6 +143,8 @@ def _check_data(config):
       data.boundaries,
       f'end with data.length={data.length}, the longest row',
     )
+  if data.synthetic.symbols > 26:
+    _refuse('data.synthetic.symbols', data.synthetic.symbols, 'give 26 at most')
   if data.carry_state and data.layout != 'stream':
     _refuse('data.carry_state', True, "it needs data.layout='stream'")
   if 0 < data.tokens_per_batch < data.length * config.train.accumulate:

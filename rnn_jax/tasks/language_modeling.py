@@ -86,7 +86,12 @@ class Task:
     if self._bytes_V is not None:
       bytes_BxL = jnp.asarray(self._bytes_V)[batch.targets_BxL]
       sums['bytes'] = jnp.sum(weights * bytes_BxL)
-    return state, sums
+    return state, sums | self.more_sums(x_BxLxD, head, batch)
+
+  def more_sums(self, x_BxLxD, head, batch):
+    """Sums that a task adds, of what the head reads; none here."""
+    del x_BxLxD, head, batch
+    return {}
 
   def summarize(self, sums):
     """Metrics of summed sums, Python floats: loss in nats a token, etc."""

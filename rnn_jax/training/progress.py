@@ -70,6 +70,8 @@ def evaluation_table(row):
     f'  perplexity     {row["perplexity"]:.3f}',
     f'  accuracy       {row["accuracy"]:.4f}',
   ]
+  if 'exact' in row:
+    lines.append(f'  exact          {row["exact"]:.4f}   whole answers')
   if 'bits_per_byte' in row:
     lines += [
       f'  bits per byte  {row["bits_per_byte"]:.4f}   this model',
