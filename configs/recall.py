@@ -4,10 +4,10 @@
   python -m launch.train --config=configs/recall.py:attention \\
       --config.cell.window=32 --workdir=runs/recall_window
 
-Each of simple_rnn (improved), simple (the published preset) and attention has
-24,600 weights a layer, all but the last hundreds of them the same number. Set
-the gap with --config.data.synthetic.distance, and data.length with it; other
-sources are copying and selective_copying. docs/analysis.md has the results.
+The models are simple_rnn (improved), simple (the published preset) and
+attention, with 24,576 to 25,408 weights a layer. Set the gap with
+--config.data.synthetic.distance, and data.length and data.boundaries with it;
+other sources are copying and selective_copying. docs/analysis.md has results.
 """
 
 from rnn_jax import config as config_lib

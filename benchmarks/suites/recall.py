@@ -1,7 +1,7 @@
 """Answers that small models get right, by the distance of what is asked.
 
 Each case trains one model on one distance, from fresh texts; nothing is timed.
-The models have two layers of width 64 and as many weights but for hundreds.
+The models have two layers of width 64, of 24,576 to 25,408 weights each.
 """
 
 from benchmarks import cases as cases_lib
