@@ -11,6 +11,7 @@ other sources are copying and selective_copying. docs/analysis.md has results.
 """
 
 from rnn_jax import config as config_lib
+from rnn_jax import errors
 
 CELLS = {
   'simple_rnn': {'heads': 4, 'key_width': 16, 'value_width': 16},
@@ -25,7 +26,15 @@ CELLS = {
 
 
 def get_config(model='simple_rnn'):
-  """Returns the config of one of CELLS."""
+  """Returns the config of one of CELLS.
+
+  Raises:
+    InputError: `model` is none of them.
+  """
+  if model not in CELLS:
+    raise errors.InputError(
+      f'configs/recall.py:{model}: choose one of {[*CELLS]}'
+    )
   cell = 'attention' if model == 'attention' else 'simple_rnn'
   config = config_lib.default(cell)
   config.cell.update(CELLS[model])

@@ -84,6 +84,10 @@ def attend(
     ValueError: shapes disagree, an odd K with rotary positions, or L = 0.
   """
   _check(cache, q_BxLxHxK, k_BxLxHxK, v_BxLxHxP, base)
+  if starts_BxL is not None and starts_BxL.shape != q_BxLxHxK.shape[:2]:
+    raise ValueError(
+      f'starts_BxL has shape {starts_BxL.shape}, not {q_BxLxHxK.shape[:2]}'
+    )
   length, window = q_BxLxHxK.shape[1], cache.k_BxWxHxK.shape[1]
   options = _Options(window, min(block or BLOCK, length), base)
   steps = lax.stop_gradient(cache.steps_B).astype(jnp.int32)

@@ -220,5 +220,7 @@ def test_what_cannot_be_computed_is_refused():
   with pytest.raises(ValueError, match='K=3: rotary'):
     cache = attention.init_cache(B, 4, H, 3, P)
     attention.attend(cache, q[..., :3], k[..., :3], v, base=BASE)
+  with pytest.raises(ValueError, match='starts_BxL has shape'):
+    attention.attend(empty(4), q, k, v, starts_BxL=np.zeros((B, 1)))
   with pytest.raises(ValueError, match='key width'):
     attention.attend(empty(4), q, k[..., :2], v)

@@ -59,11 +59,12 @@ def check(documents, config):
       text = split.read(n).decode()
       if not ANSWER.search(text):
         raise errors.InputError(
-          f'{split.names[n]}: no answer, which task.name={config.task.name!r} '
-          f'looks for behind {synthetic.MARK!r}: write one, or leave it out'
+          f'document {split.names[n]!r}: no answer, which '
+          f'task.name={config.task.name!r} looks for behind '
+          f'{synthetic.MARK!r}: write one, or leave it out'
         )
       if len(text) > config.data.length:
         raise errors.InputError(
-          f'data.length={config.data.length}: {split.names[n]} has {len(text)} '
-          'characters, and is not to be cut: give that or more'
+          f'data.length={config.data.length}: document {split.names[n]!r} has '
+          f'{len(text)} characters, and is not to be cut: give that or more'
         )

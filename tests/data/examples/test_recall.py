@@ -49,9 +49,9 @@ def test_what_cannot_be_learnt_is_refused():
   good, bare = helpers.in_memory('a=b'), helpers.in_memory('a=b', 'ab=')
   cfg = config.Config(data=config.Data(length=3))
   recall.check({'train': good}, cfg)
-  with pytest.raises(errors.InputError, match="1: no answer.*behind '='"):
+  with pytest.raises(errors.InputError, match="'1': no answer.*behind '='"):
     recall.check({'train': good, 'test': bare}, cfg)
-  with pytest.raises(errors.InputError, match='data.length=3: 0 has 4 char'):
+  with pytest.raises(errors.InputError, match="=3: document '0' has 4 char"):
     recall.check({'train': helpers.in_memory('ab=c')}, cfg)
 
 
