@@ -45,11 +45,10 @@ def _distances(curves):
 
 
 def _setting(curves):
-  row = _rows(curves)[0]
+  chance = 100 * _rows(curves)[0]['chance']
   return (
-    f'the share of answers right, {row["held_out"]["tokens"]:,} tokens of them '
-    f'held out, after {row["steps"]} steps; a letter guessed is right in '
-    f'{100 * row["chance"]:.3g} % of cases.'
+    'the share of held-out answers right; a letter guessed is right in '
+    f'{chance:.3g} % of cases.'
   )
 
 
@@ -58,12 +57,12 @@ def _table(curves):
   lines = [
     [
       model,
-      f'{next(iter(curve.values()))["weights"]:,}',
+      *(f'{next(iter(curve.values()))[key]:,}' for key in ('weights', 'steps')),
       *(_cell(curve.get(distance)) for distance in distances),
     ]
     for model, curve in curves.items()
   ]
-  head = ['model', 'weights', *(f'distance {n}' for n in distances)]
+  head = ['model', 'weights', 'steps', *(f'distance {n}' for n in distances)]
   return tables.table(head, lines)
 
 

@@ -182,12 +182,12 @@ def test_the_recall_report_says_what_was_learnt_and_what_not(docs, tmp_path):
   rows.append(row('copying 8: ours', failure='killed', error='killed by it'))
   write(tmp_path, 'recall', rows)
   told = report.section('recall', docs, tmp_path)
-  assert '| ours | 1,234 | 95.0 % | 50.0 % |' in told
-  assert '| theirs | 1,234 | 20.0 % | - |' in told
-  assert '| ours | 1,234 | 90.0 % (97.0 % of letters) |' in told
+  assert '| ours | 1,234 | 7 | 95.0 % | 50.0 % |' in told
+  assert '| theirs | 1,234 | 7 | 20.0 % | - |' in told
+  assert '| ours | 1,234 | 7 | 90.0 % (97.0 % of letters) |' in told
   assert '* ours: 90 % or more at 4, not at 8.' in told
   assert '* theirs: 90 % at no distance measured.' in told
-  assert 'after 7 steps; a letter guessed is right in 12.5 %' in told
+  assert 'a letter guessed is right in 12.5 % of cases' in told
   assert 'copying 8: ours: killed by it' in told
   assert len(re.findall(r'\(plots/.*?\.png\)', told)) == 1
 
