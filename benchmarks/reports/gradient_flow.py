@@ -56,14 +56,12 @@ def outcome(curves):
   """Sentences: how far each one falls, and how two of a kind compare."""
   for name, curve in curves.items():
     first, last = min(curve), max(curve)
+    told = f'{name}: over delays of {last} and more the gradient is '
     if curve[last]:
-      told = f'1/{curve[first] / curve[last]:,.3g}'
+      ratio = curve[first] / curve[last]
+      yield f'{told}1/{ratio:,.3g} of that at a delay of {first}.'
     else:
-      told = '0, in float32,'
-    yield (
-      f'{name}: over delays of {last} and more the gradient is {told} of that '
-      f'at a delay of {first}.'
-    )
+      yield f'{told}0 in float32.'
   for kind in ('initial', 'trained'):
     ours, simple = (
       curves.get(f'{model}, {kind}')

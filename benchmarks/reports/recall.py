@@ -92,6 +92,8 @@ def _outcome(curves):
   lines = []
   for model, curve in curves.items():
     measured = sorted(curve)
+    if not curve[measured[0]]['steps']:
+      continue  # no model
     learnt = [n for n in measured if curve[n]['held_out']['exact'] >= LEARNT]
     missed = [n for n in measured if n not in learnt]
     if not learnt:
