@@ -35,7 +35,7 @@ def get_config():
   config.model.layers = 1
   config.model.width = 192
   config.model.embedding_scale = 0.02
-  config.model.layer_scale = 0.01
+  config.model.branch_scale = 0.02
   config.model.dropout = 0.5
   config.model.token_dropout = 0.5
   config.cell.heads = 4

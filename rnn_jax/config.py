@@ -33,6 +33,17 @@ class Task:
 
 
 @dataclasses.dataclass(frozen=True)
+class Synthetic:
+  """What sources 'recall', 'copying' and 'selective_copying' make."""
+
+  pairs: int = 4  # keys with their values; of copying: letters
+  distance: int = 16  # characters between them and the first question
+  symbols: int = 8  # letters that they are drawn from, 26 at most
+  examples: int = 20_000  # documents, of all splits
+  seed: int = 0  # another one makes other documents
+
+
+@dataclasses.dataclass(frozen=True)
 class Data:
   """What is read and how it becomes batches."""
 
@@ -70,6 +81,7 @@ class Data:
   stretch: int = 16384  # layout 'stream': bytes that one row reads in a line
   workers: int = 1  # processes that read and tokenize; 0: this process
   prefetch: int = 2  # batches made ahead
+  synthetic: Synthetic = Synthetic()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +95,7 @@ class Model:
   embedding_width: int = 0  # 0: width; block 'plain' alone can differ
   mlp_width: int = 0  # 0: no MLP between cells
   embedding_scale: float = 1.0  # standard deviation at the start
-  layer_scale: float = 0.0  # block 'residual': gains at the start; 0: none
+  branch_scale: float = 1.0  # of what blocks add to the residual, at the start
   dropout: float = 0.0
   token_dropout: float = 0.0  # of whole tokens that are read
   tied: bool = False  # the head is the transposed embedding

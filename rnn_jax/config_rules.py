@@ -1,5 +1,7 @@
 """The rules of a config: ranges, choices, and fields that must agree."""
 
+import operator
+
 from rnn_jax import errors
 
 CHOICES = {
@@ -34,12 +36,17 @@ AT_LEAST = {
   'data.stretch': 1,
   'data.workers': 0,
   'data.prefetch': 0,
+  'data.synthetic.pairs': 1,
+  'data.synthetic.distance': 0,
+  'data.synthetic.symbols': 1,
+  'data.synthetic.examples': 1,
+  'data.synthetic.seed': 0,
   'model.layers': 1,
   'model.width': 1,
   'model.embedding_width': 0,
   'model.mlp_width': 0,
   'model.embedding_scale': 0,
-  'model.layer_scale': 0,
+  'model.branch_scale': 0,
   'model.unroll': 1,
   'recurrence.chunk_length': 1,
   'remat.segment': 0,
@@ -76,8 +83,7 @@ BELOW_ONE = (
 
 
 def _value(config, key):
-  section, _, name = key.partition('.')
-  return getattr(getattr(config, section), name)
+  return operator.attrgetter(key)(config)
 
 
 def _refuse(key, value, remedy):
@@ -120,6 +126,8 @@ def _check_task(config):
       f'task.name={task.name!r} needs rows of whole examples: choose another '
       'layout',
     )
+  if task.name == 'recall' and config.remat.segment:
+    _refuse('remat.segment', config.remat.segment, 'it would cut answers')
   if task.name != 'classification':
     return
   if len(data.classes) < 2 or len(set(data.classes)) < len(data.classes):
@@ -152,6 +160,8 @@ def _check_batches(config):
       data.boundaries,
       f'end with data.length={data.length}, the longest row',
     )
+  if data.synthetic.symbols > 26:
+    _refuse('data.synthetic.symbols', data.synthetic.symbols, 'give 26 at most')
   if data.carry_state and data.layout != 'stream':
     _refuse('data.carry_state', True, "it needs data.layout='stream'")
   if data.rarity_buckets > 1 and data.layout != 'buckets':
@@ -221,8 +231,6 @@ def _check_model(config):
     )
   if inner != model.width and model.tied:
     _refuse('model.tied', True, 'a tied head needs embedding_width = width')
-  if model.block == 'plain' and model.layer_scale:
-    _refuse('model.layer_scale', model.layer_scale, "block 'plain' has none")
   if model.block == 'plain' and model.mlp_width:
     _refuse('model.mlp_width', model.mlp_width, "block 'plain' has no MLP")
   if config.schedule.warmup_steps > config.train.steps:

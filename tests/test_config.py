@@ -1,6 +1,7 @@
 """The configuration: what is accepted, and how the rest is refused."""
 
 import dataclasses
+import functools
 import importlib.util
 import pathlib
 import pkgutil
@@ -22,8 +23,8 @@ def changed(**values):
   """The default config with `section__key=value`."""
   config = config_lib.default().to_dict()
   for key, value in values.items():
-    section, _, name = key.partition('__')
-    config[section][name] = value
+    *sections, name = key.split('__')
+    functools.reduce(dict.get, sections, config)[name] = value
   return config
 
 

@@ -196,7 +196,7 @@ class Generator:
     like = jax.eval_shape(lambda: _init(model))
     _, params = checkpoints.restore_parameters(like, which)
     checkpoints.close()
-    asks = config.task.name != 'language_modeling'
+    asks = config.task.name in ('classification', 'dialogue')
     return cls(model, params, tokenizer, asks)
 
   @property

@@ -6,9 +6,9 @@
 norm is RMSNorm (Zhang and Sennrich, "Root Mean Square Layer Normalization",
 2019) without a scale, which the matmul after it can hold.
 
-With model.layer_scale each branch is multiplied by a learnt gain a channel,
-which starts there: near 0 the stack begins as the embedding alone (Touvron et
-al., "Going Deeper with Image Transformers", 2021).
+With a small model.branch_scale the stack begins as the embedding alone: the
+projections that end a branch start that much smaller (Zhang et al., "Fixup
+Initialization: Residual Learning Without Normalization", 2019).
 
 The MLP is SwiGLU, W_down (silu(W_gate x) * W_up x) (Shazeer, "GLU Variants
 Improve Transformer", 2020). Layers are one program run R times by `nn.scan`
@@ -94,12 +94,6 @@ class Block(nn.Module):
     if self.config.mlp_width:
       self.mlp_norm = rms_norm(self.policy)
       self.mlp = Mlp(self.config.mlp_width, self.policy)
-    if self.config.layer_scale:
-      start = nn.initializers.constant(self.config.layer_scale)
-      width = (self.config.width,)
-      self.cell_gain = self.param('cell_gain', start, width)
-      if self.config.mlp_width:
-        self.mlp_gain = self.param('mlp_gain', start, width)
     self.drop = dropout(self.config)
 
   def __call__(self, x_BxLxD, state, starts_BxL):
@@ -109,18 +103,24 @@ class Block(nn.Module):
     state, y = self.cell(state, read, starts_BxL)
     if plain:
       return self._dropped(y), state
-    x = x_BxLxD + self._branch(y, 'cell_gain')
+    x = x_BxLxD + self._dropped(y)
     if self.config.mlp_width:
-      x = x + self._branch(self.mlp(self.mlp_norm(x)), 'mlp_gain')
+      x = x + self._dropped(self.mlp(self.mlp_norm(x)))
     return x, state
-
-  def _branch(self, y_BxLxD, gain):
-    if self.config.layer_scale:
-      y_BxLxD = y_BxLxD * getattr(self, gain).astype(y_BxLxD.dtype)[None, None]
-    return self._dropped(y_BxLxD)
 
   def _dropped(self, x):
     return self.drop(x, deterministic=not self.has_rng('dropout'))
+
+
+def scale_branches(params, scale):
+  """Returns new parameters with the ends of all branches times `scale`."""
+  ends = {'output', 'down'}  # of a cell, of the MLP
+
+  def scaled(path, x):
+    names = [key.key for key in path]
+    return x * scale if names[-1] == 'kernel' and ends & {*names} else x
+
+  return jax.tree.map_with_path(scaled, params)
 
 
 def make_cell(block, **overrides):

@@ -42,6 +42,7 @@ class Task:
       0.0, config.train.z_loss, self.model.body.policy.operands
     )
     self._steps = config.remat.segment
+    self._branch_scale = config.model.branch_scale
     self._drops = blocks.drops(config)
 
   def init_parameters(self, key):
@@ -53,7 +54,8 @@ class Task:
 
     tokens = jnp.zeros((1, 2), jnp.int32)
     state = self.init_state(1)
-    return self.model.init(key, state, tokens, method=read)['params']
+    params = self.model.init(key, state, tokens, method=read)['params']
+    return blocks.scale_branches(params, self._branch_scale)
 
   def init_state(self, B):
     """The recurrent state before a text, for B rows."""

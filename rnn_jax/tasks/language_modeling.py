@@ -41,12 +41,14 @@ class Task:
       self.model.policy.operands,
     )
     self._steps = config.remat.segment
+    self._branch_scale = config.model.branch_scale
     self._drops = blocks.drops(config)
 
   def init_parameters(self, key):
     """Returns new parameters, float32."""
     tokens = jnp.zeros((1, 2), jnp.int32)
-    return self.model.init(key, self.init_state(1), tokens)['params']
+    params = self.model.init(key, self.init_state(1), tokens)['params']
+    return blocks.scale_branches(params, self._branch_scale)
 
   def init_state(self, B):
     """The recurrent state before a document, for B rows."""
@@ -91,7 +93,12 @@ class Task:
     if self._bytes_V is not None:
       bytes_BxL = jnp.asarray(self._bytes_V)[batch.targets_BxL]
       sums['bytes'] = jnp.sum(weights * bytes_BxL)
-    return state, sums
+    return state, sums | self.more_sums(x_BxLxD, head, batch)
+
+  def more_sums(self, x_BxLxD, head, batch):
+    """Sums that a task adds, of what the head reads; none here."""
+    del x_BxLxD, head, batch
+    return {}
 
   def summarize(self, sums):
     """Metrics of summed sums, Python floats: loss in nats a token, etc."""

@@ -71,6 +71,8 @@ def evaluation_table(row):
   ]
   if 'perplexity' in row:
     lines.insert(2, f'  perplexity     {row["perplexity"]:.3f}')
+  if 'exact' in row:
+    lines.append(f'  exact          {row["exact"]:.4f}   whole answers')
   if 'bits_per_byte' in row:
     lines += [
       f'  bits per byte  {row["bits_per_byte"]:.4f}   this model',

@@ -190,6 +190,58 @@ def test_choices_of_batches_are_told_by_data_set(docs, tmp_path):
   assert len(pictures) == 2 and all((docs / file).exists() for file in pictures)
 
 
+def test_the_recall_report_says_what_was_learnt_and_what_not(docs, tmp_path):
+  rows = [
+    row(
+      f'{source} {distance}: {model}',
+      subject='recall.answers',
+      held_out={'exact': exact, 'accuracy': accuracy, 'tokens': 400},
+      weights=1234,
+      steps=7,
+      chance=0.125,
+    )
+    for source, distance, model, exact, accuracy in (
+      ('recall', 4, 'ours', 0.95, 0.95),
+      ('recall', 8, 'ours', 0.5, 0.5),
+      ('recall', 4, 'theirs', 0.2, 0.2),
+      ('copying', 4, 'ours', 0.9, 0.97),
+    )
+  ]
+  rows.append(row('copying 8: ours', failure='killed', error='killed by it'))
+  write(tmp_path, 'recall', rows)
+  told = report.section('recall', docs, tmp_path)
+  assert '| ours | 1,234 | 7 | 95.0 % | 50.0 % |' in told
+  assert '| theirs | 1,234 | 7 | 20.0 % | - |' in told
+  assert '| ours | 1,234 | 7 | 90.0 % (97.0 % of letters) |' in told
+  assert '* ours: 90 % or more at 4, not at 8.' in told
+  assert '* theirs: 90 % at no distance measured.' in told
+  assert 'a letter guessed is right in 12.5 % of cases' in told
+  assert 'copying 8: ours: killed by it' in told
+  assert len(re.findall(r'\(plots/.*?\.png\)', told)) == 1
+
+
+def test_the_gradient_report_compares_octaves_of_the_delay(docs, tmp_path):
+  slow = [9.0, 1.0, *[0.5] * 2, *[0.25] * 4]
+  fast = [9.0, 1.0, *[1e-2] * 2, *[1e-4] * 4]
+  gone = [9.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+  rows = [
+    row(name, subject='gradient_flow.norms', norms=norms, **others)
+    for name, norms, others in (
+      ('SimpleRNN, initial', slow, {}),
+      ('SimpleRNN, simple, initial', fast, {}),
+      ('SimpleRNN, trained', slow, {'held_out': {'loss': 1.5}}),
+      ('SimpleRNN, simple, trained', gone, {'held_out': {'loss': 1.75}}),
+    )
+  ]
+  write(tmp_path, 'gradient_flow', rows)
+  told = report.section('gradient_flow', docs, tmp_path)
+  assert '| SimpleRNN, initial | - | 1.0e+00 | 5.0e-01 | 2.5e-01 |' in told
+  assert '| SimpleRNN, trained | 1.500 |' in told
+  assert 'over delays of 4 and more the gradient is 1/4 of that' in told
+  assert "initial: over delays of 4 and more the improved preset's" in told
+  assert 'is 2.5e+03 times' in told and "of the simple preset's there" in told
+
+
 def test_every_report_of_the_repository_renders(docs, tmp_path):
   from benchmarks import rows as rows_lib
 

@@ -6,9 +6,13 @@ import numpy as np
 import pytest
 
 from benchmarks.subjects import attention
+from benchmarks.subjects import gradient_flow
 from benchmarks.subjects import models
+from benchmarks.subjects import trained
 from benchmarks.subjects import variants
+from rnn_jax import config as config_lib
 from rnn_jax.cells import simple_rnn
+from rnn_jax.models import language_model
 
 CONFIG = simple_rnn.Config(preset='simple', heads=1, key_width=4, value_width=6)
 
@@ -57,6 +61,20 @@ def test_a_window_in_blocks_is_a_mask(length):
   weights = np.where((apart >= 0) & (apart < window), np.exp(scores), 0)
   weights /= weights.sum(-1, keepdims=True)
   np.testing.assert_allclose(got, weights @ np.float64(v), rtol=1e-4, atol=1e-6)
+
+
+def test_the_gradient_of_the_last_loss_reaches_as_far_as_the_model():
+  raw = trained.raw_config('attention, window 32')
+  raw.model.width = 8
+  raw.cell.update(heads=1, head_width=4, window=2)
+  model = language_model.from_config(config_lib.parse(raw), 11)
+  tokens = np.random.default_rng(0).integers(0, 11, (3, 13))
+  state = model.apply({}, 3, method='init_state')
+  params = model.init(jax.random.key(0), state, tokens)['params']
+  norms = gradient_flow._norms(model, params, tokens)
+  assert norms.shape == (12,)
+  # Two layers that each see two steps back reach four.
+  assert np.all(norms[-5:] > 1e-4) and not norms[:-5].any()
 
 
 def test_the_operations_of_a_step_are_counted():

@@ -34,14 +34,22 @@ VARIANTS = {
       'attention': 'general',
       'attention_window': 4,
     },
-  )
+  ),
+  'attention': (
+    {'heads': 2, 'head_width': 4, 'window': 3},
+    {'heads': 2, 'head_width': 3, 'window': 30, 'rotary': 0.0},
+  ),
 }
-IMPLS = {'simple_rnn': ('chunked', 'associative')}
+IMPLS = {
+  'simple_rnn': ('chunked', 'associative'),
+  'attention': ('auto', 'chunked'),
+}
 CASES = {
   f'{name}-{n}': (name, options)
   for name in NAMES
   for n, options in enumerate(VARIANTS.get(name, ({},)))
 }
+REACH = {'attention-0': 3}  # steps before its own that a step sees; else all
 ALL = pytest.mark.parametrize('case', CASES)
 B, L, D = 2, 10, 6
 CLOSE = 2e-6  # measured: 4e-7, of the largest number of each array
@@ -146,6 +154,7 @@ def test_a_step_depends_on_its_own_document_s_past_alone(case):
 
   slopes = jax.jit(jax.jacrev(output))(given.x)
   past = np.tril(np.ones((L, L)))
+  past -= np.tril(past, -REACH.get(case, L) - 1)
   assert np.array_equal(slopes[0, :, 0].any(-1), past)
   past[4:, :4] = 0
   assert np.array_equal(slopes[1, :, 1].any(-1), past)
@@ -197,3 +206,4 @@ def test_states_are_float32_under_every_policy(case, policy):
 
 def test_the_tables_name_cells_that_exist():
   assert NAMES and {*VARIANTS, *IMPLS} <= {*NAMES}
+  assert {*REACH} <= {*CASES}

@@ -1,0 +1,66 @@
+"""Associative recall at a distance: pairs, a gap, and questions on the pairs.
+
+  python -m launch.train --config=configs/recall.py --workdir=runs/recall
+  python -m launch.train --config=configs/recall.py:attention \\
+      --config.cell.window=32 --workdir=runs/recall_window
+
+The models are simple_rnn (improved), simple (the published preset) and
+attention, with 24,576 to 25,408 weights a layer. Set the gap with
+--config.data.synthetic.distance, and data.length and data.boundaries with it;
+other sources are copying and selective_copying. docs/analysis.md has results.
+"""
+
+from rnn_jax import config as config_lib
+from rnn_jax import errors
+
+CELLS = {
+  'simple_rnn': {'heads': 4, 'key_width': 16, 'value_width': 16},
+  'simple': {
+    'preset': 'simple',
+    'heads': 1,
+    'key_width': 64,
+    'value_width': 96,
+  },
+  'attention': {'heads': 4, 'head_width': 24, 'window': 512},
+}
+
+
+def get_config(model='simple_rnn'):
+  """Returns the config of one of CELLS.
+
+  Raises:
+    InputError: `model` is none of them.
+  """
+  if model not in CELLS:
+    raise errors.InputError(
+      f'configs/recall.py:{model}: choose one of {[*CELLS]}'
+    )
+  cell = 'attention' if model == 'attention' else 'simple_rnn'
+  config = config_lib.default(cell)
+  config.cell.update(CELLS[model])
+
+  config.task.name = 'recall'
+  config.data.source = 'recall'
+  config.data.tokenizer = 'characters'
+  config.data.synthetic.pairs = 4
+  config.data.synthetic.distance = 16
+  config.data.splits = (90, 5, 5)
+  config.data.length = 64
+  config.data.boundaries = (64,)
+  config.data.batch_size = 32
+  config.data.workers = 0
+
+  config.model.layers = 2
+  config.model.unroll = 2
+  config.model.width = 64
+
+  config.optimizer.learning_rate = 3e-3
+  config.optimizer.weight_decay = 0.0
+  config.schedule.warmup_steps = 50
+
+  config.train.steps = 1000
+  config.train.log_every = 50
+  config.evaluate.every = 250
+  config.sample.prompt = 'aKcBdAbC................?c='
+  config.sample.new_tokens = 1
+  return config

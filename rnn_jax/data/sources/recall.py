@@ -1,0 +1,35 @@
+"""Associative recall: pairs of a key and a value, a gap, then each key again.
+
+    aKcBdA......?c=B?a=K?d=A
+
+A document has `data.synthetic.pairs` different keys (small letters), each with
+a value (capitals), `distance` dots, and a question for each key, in any order.
+Source: Arora et al., "Zoology: Measuring and Improving Recall in Efficient
+Language Models", 2023 (multi-query associative recall).
+"""
+
+from rnn_jax import config
+from rnn_jax.data import documents
+from rnn_jax.data import synthetic
+
+
+def load(data: config.Data) -> dict[str, documents.Documents]:
+  """Returns the documents of each split.
+
+  Raises:
+    InputError: more pairs than symbols, or too few examples to split.
+  """
+  return synthetic.load(data, make, distinct=True)
+
+
+def make(rng, options: config.Synthetic) -> str:
+  """Returns one document."""
+  chosen = rng.permutation(options.symbols)[: options.pairs]
+  keys = [synthetic.LETTERS[n] for n in chosen]
+  values = synthetic.draw(rng, options).upper()
+  told = ''.join(k + v for k, v in zip(keys, values, strict=True))
+  asked = (
+    f'{synthetic.ASK}{keys[n]}{synthetic.MARK}{values[n]}'
+    for n in rng.permutation(options.pairs)
+  )
+  return told + synthetic.FILLER * options.distance + ''.join(asked)

@@ -1,0 +1,26 @@
+"""Associative recall: what is asked was told, at that distance."""
+
+import re
+
+import numpy as np
+
+from rnn_jax import config
+from rnn_jax.data.sources import recall
+
+OPTIONS = config.Synthetic(pairs=5, distance=12, symbols=7)
+
+
+def test_each_key_is_told_once_and_asked_once():
+  for n in range(50):
+    text = recall.make(np.random.default_rng(n), OPTIONS)
+    told, gap, asked = re.fullmatch(r'(\w+)(\.*)(.+)', text).groups()
+    pairs = re.findall(r'([a-g])([A-G])', told)
+    assert len(told) == 10 and len(dict(pairs)) == 5 and len(gap) == 12
+    questions = re.findall(r'\?(.)=(.)', asked)
+    assert len(asked) == 20 and sorted(questions) == sorted(pairs)
+
+
+def test_order_keys_and_values_vary():
+  texts = [recall.make(np.random.default_rng(n), OPTIONS) for n in range(50)]
+  for place in (0, 1, -1, -3):
+    assert len({text[place] for text in texts}) > 4

@@ -1,0 +1,18 @@
+"""Selective copying: the letters in their order, wherever they stood."""
+
+import numpy as np
+
+from rnn_jax import config
+from rnn_jax.data.sources import selective_copying
+
+
+def test_the_answer_is_the_text_without_its_dots():
+  options = config.Synthetic(pairs=4, distance=9)
+  places = set()
+  for n in range(50):
+    text = selective_copying.make(np.random.default_rng(n), options)
+    read, answer = text.split('=')
+    assert len(read) == 13 and read.count('.') == 9
+    assert read.replace('.', '') == answer
+    places.update(at for at, letter in enumerate(read) if letter != '.')
+  assert places == {*range(13)}

@@ -1,0 +1,82 @@
+"""Whole answers are counted; cells learn to recall, and write what they do."""
+
+import jax
+import numpy as np
+import pytest
+
+from rnn_jax import config as config_lib
+from rnn_jax import errors
+from rnn_jax.data import pipeline
+from rnn_jax.inference import generate
+from rnn_jax.inference import sampling
+from rnn_jax.tasks import recall
+from rnn_jax.training import evaluate
+from rnn_jax.training import loop
+
+
+def test_an_answer_is_right_when_all_of_it_is():
+  asked = np.array([[0, 1, 1, 0, 1], [1, 1, 1, 1, 1], [0, 0, 0, 0, 0]], bool)
+  right = np.array([[0, 1, 1, 1, 0], [1, 1, 0, 1, 1], [1, 0, 1, 0, 1]], bool)
+  found = jax.jit(recall.count_answers)(right, asked)
+  assert (found['answers'], found['exact']) == (3, 1)
+  right[1, 2] = True
+  assert recall.count_answers(right, asked)['exact'] == 2
+
+
+def raw_config(cell, **options):
+  raw = config_lib.default(cell)
+  raw.cell.update(options)
+  raw.task.name = 'recall'
+  raw.data.source = 'recall'
+  raw.data.tokenizer = 'characters'
+  raw.data.length = 32
+  raw.data.boundaries = (32,)
+  raw.data.workers = 0
+  raw.data.synthetic.update(pairs=2, distance=4, symbols=3, examples=400)
+  raw.model.update(layers=2, width=16)
+  raw.optimizer.learning_rate = 0.01
+  raw.schedule.warmup_steps = 10
+  raw.train.update(steps=150, checkpoint_every=150, log_every=50)
+  raw.evaluate.every = 0
+  return raw
+
+
+@pytest.mark.parametrize(
+  ('cell', 'options'),
+  (
+    ('attention', {'heads': 2, 'head_width': 8, 'window': 16}),
+    ('simple_rnn', {'heads': 2, 'key_width': 8, 'value_width': 8}),
+  ),
+)
+def test_a_cell_trains_is_evaluated_and_writes(tmp_path, cell, options):
+  config = config_lib.parse(raw_config(cell, **options))
+  progress = loop.train(config, tmp_path)
+  assert progress.finished == 'all steps'
+  found = evaluate.evaluate_run(tmp_path, 'validation')
+  assert found['tokens'] == 2 * 20 and 'bits_per_byte' not in found
+  assert found['exact'] == pytest.approx(found['accuracy'])  # of one letter
+  assert found['exact'] > 0.6  # by chance: 1/3
+  _answers_as_evaluated(tmp_path, config, found)
+
+
+def _answers_as_evaluated(workdir, config, found):
+  """Decoding from a prompt gives the answers that evaluation counted."""
+  documents = pipeline.Corpus.open(config, workdir).documents['validation']
+  texts = [documents.read(n).decode() for n in range(len(documents))]
+  generator = generate.Generator.from_workdir(workdir)
+  options = generate.Options(max_new_tokens=1, sampling=sampling.Sampling(0.0))
+  written = generator.generate([text[:-1] for text in texts], options)
+  right = [
+    completion.text == text[-1]
+    for completion, text in zip(written.completions, texts, strict=True)
+  ]
+  # The last answer of each text is half of all.
+  assert abs(np.mean(right) - found['exact']) < 0.3
+  assert np.mean(right) > 0.5
+
+
+def test_segments_that_would_cut_answers_are_refused():
+  raw = raw_config('attention')
+  raw.remat.segment = 8
+  with pytest.raises(errors.InputError, match='remat.segment=8: it would cut'):
+    config_lib.parse(raw)
