@@ -16,6 +16,7 @@ def get_config():
   config.task.name = 'classification'
   config.task.answer = 'pooled'
   config.task.pooling = 'mean'
+  config.task.evidence = 0.5
 
   config.data.source = 'jsonl'
   config.data.path = 'train.jsonl'
@@ -23,6 +24,7 @@ def get_config():
   config.data.splits = (100, 0, 0)
   config.data.classes = ('negative', 'positive')
   config.data.tokenizer = 'bpe'
+  config.data.pre_tokenizer = 'whitespace'
   config.data.vocabulary = 12288
   config.data.layout = 'buckets'
   config.data.bucketing = 'least_padding'
@@ -33,24 +35,24 @@ def get_config():
   # Few texts, many words: what tells them apart must come from small weights
   # that grow, and not be learnt by heart.
   config.model.layers = 1
-  config.model.width = 192
+  config.model.width = 128
   config.model.embedding_scale = 0.02
   config.model.branch_scale = 0.02
   config.model.dropout = 0.5
   config.model.token_dropout = 0.5
   config.cell.heads = 4
   config.cell.key_width = 16
-  config.cell.value_width = 48
+  config.cell.value_width = 32
   config.cell.decay = 'head'
   config.recurrence.chunk_length = 64
 
-  config.optimizer.learning_rate = 3e-3
-  config.schedule.warmup_steps = 50
+  config.optimizer.learning_rate = 5e-4
+  config.schedule.warmup_steps = 20
   config.schedule.final_learning_rate = 1e-5
 
-  config.train.steps = 900
+  config.train.steps = 700
   config.train.log_every = 50
-  config.train.checkpoint_every = 300
+  config.train.checkpoint_every = 350
   config.evaluate.every = 50
   config.evaluate.batch_size = 64
   config.evaluate.criterion = 'errors'

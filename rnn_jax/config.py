@@ -27,6 +27,7 @@ class Task:
   name: str = 'language_modeling'  # a file of rnn_jax/tasks
   answer: str = 'pooled'  # classification: a head; 'word': write the class
   pooling: str = 'mean'  # of a text's states; 'max', 'last', 'concat' of all
+  evidence: float = 0.0  # of naive Bayes at the start; 0: none
   text_weight: float = 0.0  # answer 'pooled': of predicting the text as well
   turns: str = 'all'  # dialogue: each turn is a reply; 'first': the second
   reply_tokens: int = 50  # dialogue: the longest reply written in evaluation

@@ -21,6 +21,7 @@ CHOICES = {
   'train.precision': ('float32', 'bfloat16', 'bfloat16_operands'),
 }
 AT_LEAST = {
+  'task.evidence': 0,
   'task.text_weight': 0,
   'task.reply_tokens': 1,
   'data.length': 1,
@@ -136,8 +137,9 @@ def _check_task(config):
       data.classes,
       "name two or more classes in their order, as in ('negative', 'positive')",
     )
-  if task.answer == 'word' and task.text_weight:
-    _refuse('task.text_weight', task.text_weight, "task.answer='word' has none")
+  for key in ('text_weight', 'evidence'):
+    if task.answer == 'word' and (value := getattr(task, key)):
+      _refuse(f'task.{key}', value, "task.answer='word' has none")
 
 
 def _check_data(config):

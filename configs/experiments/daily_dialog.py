@@ -15,6 +15,9 @@ past outputs.
 from rnn_jax.experiments import grid
 
 PUBLISHED_MODEL = {
+  'model.embedding_scale': 1.0,
+  'model.branch_scale': 1.0,
+  'model.token_dropout': 0.0,
   'model.block': 'plain',
   'model.layers': 2,
   'model.unroll': 2,

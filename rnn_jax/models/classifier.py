@@ -1,12 +1,13 @@
 """A classifier: a recurrent language model's states, pooled, and a head.
 
-    logits_t = W pool(features)_t + b
+    logits_t = W pool(features)_t + b [+ sum_{s <= t} evidence(token_s)]
 
 Shapes: tokens BxL, logits BxLxC in float32, C classes. The logits of a step
 are those of the text so far; the state is constant in size.
 """
 
 import flax.linen as nn
+import jax.numpy as jnp
 
 from rnn_jax.models import language_model
 from rnn_jax.ops import pooling
@@ -18,26 +19,41 @@ class Classifier(nn.Module):
   body: language_model.LanguageModel
   classes: int
   pooling: str
+  evidence: bool = False  # a table of what each token says of the classes
 
   def setup(self):
     self.head = nn.Dense(self.classes)
     self.drop = nn.Dropout(self.body.config.dropout)
+    if self.evidence:
+      self.table = nn.Embed(
+        self.body.vocabulary,
+        self.classes,
+        embedding_init=nn.initializers.zeros,
+      )
+      self.drop_tokens = nn.Dropout(
+        self.body.config.token_dropout, broadcast_dims=(-1,)
+      )
 
   def init_state(self, B):
-    """The state before a text, for B rows: the body's and the pool's."""
-    width = self.body.config.width
-    return self.body.init_state(B), pooling.init_state(B, width)
+    """The state before a text, for B rows: the body's, the pool's, the sum."""
+    pool = pooling.init_state(B, self.body.config.width)
+    return self.body.init_state(B), pool, jnp.zeros((B, self.classes))
 
   def features(self, state, tokens_BxL, starts_BxL=None):
     """Returns (state, the last block's outputs BxLxD, logits_BxLxC).
 
     The pool reads them without a norm, so that a word may count for little.
     """
-    inner, pool = state
+    inner, pool, total = state
     inner, x = self.body.hidden(inner, tokens_BxL, starts_BxL)
     pool, y = pooling.pool(pool, x, self.pooling, starts_BxL)
-    y = self.drop(y, deterministic=not self.has_rng('dropout'))
-    return (inner, pool), x, self.head(y)
+    trains = self.has_rng('dropout')
+    logits = self.head(self.drop(y, deterministic=not trains))
+    if self.evidence:
+      told = self.drop_tokens(self.table(tokens_BxL), deterministic=not trains)
+      total, told = pooling.add_up(total, told, starts_BxL)
+      logits = logits + told
+    return (inner, pool, total), x, logits
 
   def __call__(self, state, tokens_BxL, starts_BxL=None):
     """Returns (state, logits_BxLxC)."""
@@ -52,4 +68,9 @@ class Classifier(nn.Module):
 def from_config(config, vocabulary):
   """The classifier that a Config describes, for a vocabulary of that size."""
   body = language_model.from_config(config, vocabulary)
-  return Classifier(body, len(config.data.classes), config.task.pooling)
+  return Classifier(
+    body,
+    len(config.data.classes),
+    config.task.pooling,
+    config.task.evidence > 0,
+  )

@@ -30,6 +30,15 @@ def init_state(B: int, D: int) -> State:
   return State(jnp.zeros((B, 1)), jnp.zeros((B, D)), jnp.full((B, D), -jnp.inf))
 
 
+def add_up(
+  sum_BxC: jax.Array, x_BxLxC: jax.Array, starts_BxL=None
+) -> tuple[jax.Array, jax.Array]:
+  """Adds up L steps behind `sum`, from zero at `starts`. Returns (sum, y)."""
+  resets = _resets(x_BxLxC, starts_BxL)
+  y = _scan(jnp.add, resets, sum_BxC, x_BxLxC.astype(jnp.float32))
+  return y[:, -1], y
+
+
 def pool(
   state: State, x_BxLxD: jax.Array, kind: str, starts_BxL=None
 ) -> tuple[State, jax.Array]:
@@ -41,11 +50,7 @@ def pool(
   if kind not in KINDS:
     raise ValueError(f'kind={kind!r}: choose one of {KINDS}')
   x = x_BxLxD.astype(jnp.float32)
-  resets = (
-    jnp.zeros(x.shape[:2], bool) if starts_BxL is None else starts_BxL > 0
-  )
-  before = jnp.zeros((x.shape[0], 1), bool)
-  resets = jnp.concatenate([before, resets], 1)[..., None]
+  resets = _resets(x, starts_BxL)
   ones = jnp.ones((*x.shape[:2], 1))
   count = _scan(jnp.add, resets, state.count_Bx1, ones)
   total = _scan(jnp.add, resets, state.sum_BxD, x)
@@ -55,6 +60,12 @@ def pool(
   if kind == 'concat':
     return state, jnp.concatenate([*found.values()], -1)
   return state, found[kind]
+
+
+def _resets(x, starts_BxL):
+  """Flags, Bx(L+1)x1: where to begin anew; the state itself is no start."""
+  flags = jnp.zeros(x.shape[:2], bool) if starts_BxL is None else starts_BxL > 0
+  return jnp.pad(flags, [(0, 0), (1, 0)])[..., None]
 
 
 def _scan(operator, resets, first, x):

@@ -7,12 +7,19 @@ With task.answer 'pooled' a head reads the class off the pooled states, and
 The second sum is the language model's (Dai and Le, "Semi-supervised Sequence
 Learning", 2015, in one stage rather than two). A class is the target V + class
 of a text's last step. With 'word' the language model writes the class.
+
+With task.evidence = w the logits also get the sum of the tokens' evidence, a
+table VxC that is learnt, and begins as naive Bayes on the training texts (Wang
+and Manning, "Baselines and Bigrams", 2012):
+
+    evidence(token)_c = w (log p(token | c) - mean over classes of the same)
 """
 
 import functools
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from rnn_jax.models import blocks
 from rnn_jax.models import classifier
@@ -35,6 +42,7 @@ class Task:
 
   def __init__(self, config, tokenizer):
     self.model = classifier.from_config(config, tokenizer.size)
+    self._config = config
     self._vocabulary = tokenizer.size
     self._text_weight = config.task.text_weight
     self._smoothing = config.train.label_smoothing
@@ -56,6 +64,14 @@ class Task:
     state = self.init_state(1)
     params = self.model.init(key, state, tokens, method=read)['params']
     return blocks.scale_branches(params, self._branch_scale)
+
+  def prime(self, params, corpus):
+    """Returns new parameters as they begin on a corpus, with its evidence."""
+    if not self._config.task.evidence:
+      return params
+    table = evidence(corpus, self._config.data)
+    weighted = self._config.task.evidence * table
+    return params | {'table': {'embedding': weighted}}
 
   def init_state(self, B):
     """The recurrent state before a text, for B rows."""
@@ -109,6 +125,23 @@ class Task:
       'loss': sums['loss'] / sums['weight'],
       'accuracy': sums['hits'] / sums['weight'],
     }
+
+
+def evidence(corpus, data):
+  """Returns what tokens say of classes in training texts, VxC, float32.
+
+  log p(token | class) is of the share of texts that hold the token, one added
+  to each count, and less its mean over the classes.
+  """
+  documents, maker = corpus.documents['train'], corpus.examples(data, 'train')
+  counts_VxC = np.ones((corpus.tokenizer.size, len(data.classes)))
+  for n in range(len(documents)):
+    ids = maker.question(documents.read(n))
+    present = np.unique(np.maximum(ids, ~ids))
+    counts_VxC[present, documents.labels[n]] += 1
+  logp_VxC = np.log(counts_VxC / counts_VxC.sum(0, keepdims=True))
+  logp_VxC -= logp_VxC.mean(1, keepdims=True)
+  return logp_VxC.astype(np.float32)
 
 
 def _class_sums(logits_BxLxC, classes_BxL, weights_BxL, smoothing):

@@ -141,6 +141,7 @@ class Run:
     self._state = self._steps.init(self._config.train.seed, rows)
     found = self._checkpoints.restore(self._state, self._batches)
     if found is None:
+      self._state = self._steps.prime(self._state, self._corpus)
       table = progress_lib.parameter_table(self._state['params'])
       print(f'parameters:\n{table}', flush=True)
       return

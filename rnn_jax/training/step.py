@@ -56,6 +56,11 @@ class Steps:
       lambda: self._new_state(seed, rows), out_shardings=shardings
     )()
 
+  def prime(self, state, corpus):
+    """Returns a new train state as it begins on a corpus."""
+    params = self.task.prime(state['params'], corpus)
+    return state | {'params': jax.device_put(params, self.replicated)}
+
   def parameters_like(self):
     """Shapes, dtypes and sharding of the parameters."""
     shapes = jax.eval_shape(

@@ -50,6 +50,23 @@ def test_two_parts_equal_the_whole(kind):
   np.testing.assert_allclose(joined, whole, rtol=2e-6, atol=1e-6)
 
 
+def test_a_sum_begins_anew_where_a_text_does():
+  x, starts = make()
+  _, mean = pooling.pool(pooling.init_state(B, D), x, 'mean', starts)
+  last, total = pooling.add_up(np.zeros((B, D), np.float32), x, starts)
+  steps = np.arange(L)[None]
+  begin = np.maximum.accumulate(np.where(starts > 0, steps, 0), 1)
+  counts = (steps - begin + 1)[..., None]
+  np.testing.assert_allclose(total, mean * counts, rtol=1e-5, atol=1e-5)
+  np.testing.assert_array_equal(last, total[:, -1])
+  starts[:, 4:] = 0
+  state, first = pooling.add_up(last * 0, x[:, :4], starts[:, :4])
+  _, second = pooling.add_up(state, x[:, 4:])
+  _, whole = pooling.add_up(last * 0, x, starts)
+  joined = jnp.concatenate([first, second], 1)
+  np.testing.assert_allclose(joined, whole, rtol=2e-6, atol=1e-5)
+
+
 def test_an_unknown_kind_is_named():
   with pytest.raises(ValueError, match="kind='sum': choose one of"):
     pooling.pool(pooling.init_state(B, D), make()[0], 'sum')

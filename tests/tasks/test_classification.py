@@ -1,10 +1,13 @@
 """The classifier's sums against NumPy; rows that share documents or do not."""
 
+import json
+
 import jax
 import numpy as np
 import pytest
 
 from rnn_jax import config as config_lib
+from rnn_jax.data import pipeline
 from rnn_jax.data import rows as rows_lib
 from rnn_jax.data import tokenizer as tokenizer_lib
 from rnn_jax.tasks import classification
@@ -128,3 +131,33 @@ def test_the_text_adds_its_loss_times_its_weight():
 def test_a_written_class_is_a_language_model():
   task = classification.make(config_lib.parse(configure(answer='word')), BYTES)
   assert isinstance(task, language_modeling.Task)
+
+
+def test_evidence_begins_as_naive_bayes(tmp_path):
+  texts = ('ab', 'abb', 'cb', 'c')
+  rows = [{'text': t, 'label': n // 2} for n, t in enumerate(texts)]
+  (tmp_path / 'a.jsonl').write_text('\n'.join(map(json.dumps, rows)))
+  raw = configure(evidence=0.5)
+  raw.data.source, raw.data.path = 'jsonl', str(tmp_path / 'a.jsonl')
+  raw.data.splits = (100, 0, 0)
+  config = config_lib.parse(raw)
+  corpus = pipeline.Corpus.open(config, tmp_path / 'run')
+  task, params = make_task(raw)
+  # Texts of each class that hold a token, one added.
+  counts = {'a': (3, 1), 'b': (3, 2), 'c': (1, 3), 'x': (1, 1)}
+  present = np.array([[2 + 2 + 2 + 257, 1 + 2 + 2 + 257]])
+  table = task.prime(params, corpus)['table']['embedding']
+  for letter, found in counts.items():
+    logp = np.log(np.array(found) / present[0])
+    expected = 0.5 * (logp - logp.mean())
+    np.testing.assert_allclose(table[ord(letter)], expected, rtol=1e-5)
+  batch = alone()
+  state = task.init_state(3)
+  logits = [
+    task.model.apply({'params': p}, state, batch.tokens_BxL, batch.starts_BxL)[
+      1
+    ]
+    for p in (params, task.prime(params, corpus))
+  ]
+  told = np.cumsum(table[batch.tokens_BxL], 1)
+  np.testing.assert_allclose(logits[1] - logits[0], told, atol=1e-5)

@@ -52,7 +52,8 @@ def test_a_cell_trains_is_evaluated_and_writes(tmp_path, cell, options):
   config = config_lib.parse(raw_config(cell, **options))
   progress = loop.train(config, tmp_path)
   assert progress.finished == 'all steps'
-  found = evaluate.evaluate_run(tmp_path, 'validation')
+  run = evaluate.Run.open(tmp_path)
+  found = evaluate.evaluate_run(run, 'validation')
   assert found['tokens'] == 2 * 20 and 'bits_per_byte' not in found
   assert found['exact'] == pytest.approx(found['accuracy'])  # of one letter
   assert found['exact'] > 0.6  # by chance: 1/3
