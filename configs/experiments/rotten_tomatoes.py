@@ -17,6 +17,7 @@ from rnn_jax.experiments import grid
 
 PUBLISHED = {
   'task.answer': 'word',
+  'task.evidence': 0.0,
   'data.length': 80,  # room for the written class
   'data.batch_size': 32,
   'optimizer.learning_rate': 1e-3,

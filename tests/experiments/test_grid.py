@@ -90,14 +90,10 @@ GRIDS = sorted((plan.ROOT / 'configs' / 'experiments').glob('*.py'))
 def test_the_grids_of_the_checkout(path):
   """Their overrides make whole configs that differ as their names say."""
   grid = grid_lib.load(str(path))
-  found = {}
-  for name, overrides in grid.variants.items():
-    raw = config_lib.default().to_dict()
-    for key, value in overrides.items():
-      section, _, field = key.partition('.')
-      assert field in raw[section], key
-      raw[section][field] = value
-    found[name] = config_lib.parse(raw)
+  planned = plan.make(grid)
+  found = {
+    name: config_lib.parse(planned(name, 0).config) for name in grid.variants
+  }
   published = config_lib.parse(
     grid_lib.call('configs/published.py', 'get_config', 'config')
   )
