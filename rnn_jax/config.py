@@ -75,7 +75,8 @@ class Data:
   memory_gib: float = 0.0  # above 0: of a device; tokens_per_batch follows
   growth: tuple[int, ...] = ()  # lengths that come before `length`
   growth_epochs: int = 1  # how long each of them lasts
-  curriculum: str = ''  # or 'length', 'rarity': easy examples first
+  curriculum: str = ''  # or 'length', 'rarity', 'column': easy examples first
+  difficulty: str = ''  # curriculum 'column': the column of its numbers
   curriculum_shares: tuple[int, ...] = (80, 60, 40)  # per cent easy, by stage
   curriculum_epochs: int = 1  # how long each stage lasts
   carry_state: bool = False  # layout 'stream': keep the state between windows

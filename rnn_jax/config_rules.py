@@ -15,7 +15,7 @@ CHOICES = {
   'data.layout': ('buckets', 'padded', 'sorted', 'packed', 'stream'),
   'data.bucketing': ('quantile', 'balanced', 'least_padding', 'powers'),
   'data.fit': ('first', 'best'),
-  'data.curriculum': ('', 'length', 'rarity'),
+  'data.curriculum': ('', 'length', 'rarity', 'column'),
   'model.block': ('residual', 'plain'),
   'recurrence.impl': ('auto', 'scan', 'chunked', 'associative', 'pallas'),
   'train.precision': ('float32', 'bfloat16', 'bfloat16_operands'),
@@ -217,6 +217,12 @@ def _check_order(data):
           'its rows change with the length, and data.carry_state keeps one '
           'state a row: give 0 and data.batch_size, or no data.growth',
         )
+  if (data.curriculum == 'column') != bool(data.difficulty):
+    _refuse(
+      'data.difficulty',
+      data.difficulty,
+      "data.curriculum='column' needs the name of a column, others have none",
+    )
   shares = data.curriculum_shares
   if not shares or min(shares) < 1 or max(shares) > 99:
     _refuse('data.curriculum_shares', shares, 'give percentages from 1 to 99')

@@ -6,14 +6,16 @@ examples, both shuffled, alternate so that a share s_i of those drawn is easy,
 until one half is used up; the other one's rest follows. So every example still
 comes exactly once an epoch. Behind the last stage all are shuffled together.
 
-Difficulty is the number of tokens ('length'), or the mean surprise of the
-tokens under a unigram model of a sample ('rarity'), as in the first epoch.
+Difficulty is the number of tokens ('length'), the mean surprise of the tokens
+under a unigram model of a sample ('rarity'), both as in the first epoch, or the
+number that the source has in column `data.difficulty` ('column').
 """
 
 import functools
 
 import numpy as np
 
+from rnn_jax import errors
 from rnn_jax.data import plan
 
 
@@ -57,13 +59,26 @@ class Order:
 def hard(corpus, data, seed: int) -> np.ndarray:
   """Returns for each training example whether it is of the harder half.
 
-  Makes all of them once. The seed decides among equals.
+  Makes all of them once, but for 'column'. The seed decides among equals.
+
+  Raises:
+    InputError: the source has no numbers.
   """
   examples = corpus.examples(data, 'train', seed)
-  measure = len
-  if data.curriculum == 'rarity':
-    measure = plan.unigram(corpus, data, seed).rarity
-  found = np.array([measure(examples.make(n, 0)) for n in range(len(examples))])
+  numbers = range(len(examples))
+  if data.curriculum == 'column':
+    column = corpus.documents['train'].difficulties
+    if column is None:
+      raise errors.InputError(
+        f'data.difficulty={data.difficulty!r}: data.source={data.source!r} has '
+        "no columns: use 'jsonl' or 'tfds:NAME'"
+      )
+    found = column[[examples.document(n) for n in numbers]]
+  else:
+    measure = len
+    if data.curriculum == 'rarity':
+      measure = plan.unigram(corpus, data, seed).rarity
+    found = np.array([measure(examples.make(n, 0)) for n in numbers])
   shuffled = np.random.default_rng(seed).permutation(len(found))
   rising = shuffled[np.argsort(found[shuffled], kind='stable')]
   hard = np.zeros(len(found), bool)

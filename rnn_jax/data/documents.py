@@ -28,6 +28,7 @@ class Reader(Protocol):
   names: tuple[str, ...]
   sizes: np.ndarray
   labels: np.ndarray | None  # the class of each unit, where there are any
+  difficulties: np.ndarray | None  # the number in `data.difficulty`
 
   def read(self, unit: int, start: int, stop: int) -> bytes:
     """Returns bytes `start` to `stop` of the unit's text."""
@@ -56,6 +57,12 @@ class Documents:
     """The class of each document, if the source has any."""
     labels = self.reader.labels
     return None if labels is None else labels[self.units]
+
+  @property
+  def difficulties(self) -> np.ndarray | None:
+    """How hard each document is, if the source was asked for it."""
+    numbers = self.reader.difficulties
+    return None if numbers is None else numbers[self.units]
 
   @property
   def sizes(self) -> np.ndarray:

@@ -39,9 +39,13 @@ class Pieces:
   def __len__(self):
     return int(self._ends[-1]) if len(self._ends) else 0
 
+  def document(self, piece: int) -> int:
+    """Returns the number of the document that a piece is of."""
+    return int(np.searchsorted(self._ends, piece, side='right'))
+
   def make(self, piece: int, epoch: int) -> np.ndarray:
     """Returns the ids of a piece; fewer than two if there is none."""
-    document = int(np.searchsorted(self._ends, piece, side='right'))
+    document = self.document(piece)
     start, stop = self._range(document, piece, epoch)
     if start >= stop:
       return np.zeros(0, np.int32)

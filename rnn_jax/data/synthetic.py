@@ -26,6 +26,7 @@ class Texts:
 
   files = ()
   labels = None
+  difficulties = None
 
   def __init__(self, make: Maker, options: config.Synthetic):
     self._make = make

@@ -21,6 +21,7 @@ class Texts:
     self.texts = [text.encode() for text in texts]
     self.files = self.names = tuple(map(str, range(len(texts))))
     self.labels = None
+    self.difficulties = None
     self.sizes = np.array([len(text) for text in self.texts], np.int64)
 
   def read(self, unit, start, stop):

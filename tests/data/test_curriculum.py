@@ -1,12 +1,15 @@
 """A curriculum: easy and hard by shares, each example once an epoch."""
 
+import json
 import pickle
 
 import hypothesis
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 
 from rnn_jax import config
+from rnn_jax import errors
 from rnn_jax.data import curriculum
 from rnn_jax.data import pipeline
 from tests.data import helpers
@@ -86,3 +89,39 @@ def test_examples_of_rare_tokens_are_hard(tmp_path):
   corpus = pipeline.Corpus.open(cfg, tmp_path / 'work')
   hard = curriculum.hard(corpus, cfg.data, 0)
   assert hard.tolist() == [False] * 8 + [True] * 8
+
+
+def write_rows(folder, numbers):
+  rows = [{'text': 'x' * 70, 'hard': number} for number in numbers]
+  (folder / 'a.jsonl').write_text('\n'.join(map(json.dumps, rows)))
+  cfg = helpers.configure(
+    source='jsonl',
+    path=str(folder / 'a.jsonl'),
+    splits=(100, 0, 0),
+    length=32,
+    curriculum='column',
+    difficulty='hard',
+  )
+  return pipeline.Corpus.open(cfg, folder / 'run'), cfg
+
+
+def test_a_column_says_which_documents_are_hard(tmp_path):
+  corpus, cfg = write_rows(tmp_path, (0.5, 7, -1, 3))
+  hard = curriculum.hard(corpus, cfg.data, 0)
+  pieces = corpus.examples(cfg.data, 'train', 0)
+  found = {pieces.document(n) for n in np.flatnonzero(hard)}
+  assert len(hard) > 4 and found == {1, 3}
+
+
+def test_a_difficulty_that_is_no_number_is_named(tmp_path):
+  for bad in ('much', None, True):
+    with pytest.raises(errors.InputError, match="a.jsonl:2: .*'hard' holds"):
+      write_rows(tmp_path, (1, bad))
+
+
+def test_a_source_without_columns_is_refused(tmp_path):
+  corpus, cfg = helpers.unique_corpus(
+    tmp_path, curriculum='column', difficulty='hard'
+  )
+  with pytest.raises(errors.InputError, match="data.source='text' has no col"):
+    curriculum.hard(corpus, cfg.data, 0)

@@ -36,6 +36,10 @@ class Labelled:
   def __len__(self):
     return len(self._documents)
 
+  def document(self, example: int) -> int:
+    """Returns the number of the document that an example is of."""
+    return example
+
   def make(self, example: int, epoch: int) -> np.ndarray:
     """Returns the ids of an example."""
     del epoch

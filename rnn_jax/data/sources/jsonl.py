@@ -6,6 +6,7 @@ A field that holds a list of texts gives a document with a line for each. Where
 
 import functools
 import json
+import math
 import os
 
 import numpy as np
@@ -19,12 +20,15 @@ from rnn_jax.data.sources import text
 class Rows:
   """The Reader of rows; a column of `places` is file, line, offset, length."""
 
-  def __init__(self, files: list[str], field: str, places, sizes, labels):
+  def __init__(
+    self, files: list[str], field: str, places, sizes, labels, difficulties
+  ):
     self.files = tuple(files)
     self.field = field
     self.places = np.array(places, np.int64).reshape(-1, 4)
     self.sizes = np.array(sizes, np.int64)
     self.labels = None if labels is None else np.array(labels, np.int64)
+    self.difficulties = None if difficulties is None else np.array(difficulties)
 
   @property
   def names(self) -> tuple[str, ...]:
@@ -53,7 +57,7 @@ def load(data: config.Data) -> dict[str, documents.Documents]:
 def open_rows(path: str, key: str, data: config.Data) -> Rows:
   """Returns the reader of all rows of the files that `path` matches."""
   files = text.match(path, key)
-  places, sizes, labels = [], [], []
+  places, sizes, labels, difficulties = [], [], [], []
   for index, file in enumerate(files):
     text.check_text(file, key)
     offset = 0
@@ -64,13 +68,16 @@ def open_rows(path: str, key: str, data: config.Data) -> Rows:
           row = _parse(line, where)
           sizes.append(_text_size(row, data.field, where))
           places.append((index, number, offset, len(line)))
+          if data.difficulty:
+            difficulties.append(_difficulty(row, data, where))
           if data.classes:
             labels.append(_label(row, data, where))
             _check_not_empty(sizes[-1], data.field, where)
         offset += len(line)
   if not any(sizes):
     raise errors.InputError(f'{key}={path!r}: no row holds any text')
-  return Rows(files, data.field, places, sizes, labels or None)
+  columns = labels or None, difficulties or None
+  return Rows(files, data.field, places, sizes, *columns)
 
 
 def _text(value):
@@ -123,6 +130,17 @@ def _check_not_empty(size, column, where):
     raise errors.InputError(
       f'{where}: {column!r} is empty: fill it, or take the row out'
     )
+
+
+def _difficulty(row, data, where):
+  """Returns the number of a row's difficulty."""
+  value = row.get(data.difficulty)
+  if type(value) not in (int, float) or not math.isfinite(value):
+    raise errors.InputError(
+      f'{where}: data.difficulty={data.difficulty!r} holds {value!r}: give a '
+      'number'
+    )
+  return float(value)
 
 
 def _label(row, data, where):

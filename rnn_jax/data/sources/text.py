@@ -18,6 +18,7 @@ class Files:
     self.files = tuple(files)
     self.root = root
     self.labels = None
+    self.difficulties = None
     self.sizes = np.array([os.path.getsize(file) for file in files], np.int64)
 
   @property

@@ -21,18 +21,19 @@ from rnn_jax.data import documents
 class Examples:
   """The Reader of one split; a unit is an example."""
 
-  def __init__(self, source, name: str, split: str, field: str, label: str):
+  def __init__(self, source, name: str, split: str, data: config.Data):
     self.files = (f'{name}/{split}',)
     self._source = source
-    self._field = field
+    self._field = data.field
     self._prefix = f'{name}/{split}'
     self.sizes = np.array(
       [len(self._text(n)) for n in range(len(source))], np.int64
     )
-    self.labels = None
-    if label:
-      found = (source[n][label] for n in range(len(source)))
-      self.labels = np.fromiter(found, np.int64, len(source))
+    self.labels = self.difficulties = None
+    if data.classes:
+      self.labels = self._column(data.label, np.int64)
+    if data.difficulty:
+      self.difficulties = self._column(data.difficulty, np.float64)
 
   @property
   def names(self) -> tuple[str, ...]:
@@ -40,6 +41,10 @@ class Examples:
 
   def read(self, unit: int, start: int, stop: int) -> bytes:
     return self._text(unit)[start:stop]
+
+  def _column(self, name, dtype):
+    found = (row[name] for row in self._source)
+    return np.fromiter(found, dtype, len(self._source))
 
   def _text(self, n):
     value = self._source[n][self._field]
@@ -64,6 +69,8 @@ def load(data: config.Data) -> dict[str, documents.Documents]:
   _check_field(builder, data)
   if data.classes:
     _check_label(builder, data)
+  if data.difficulty:
+    _check_difficulty(builder, data)
   found = {
     split: _documents(builder, name, split, data)
     for split in documents.SPLITS
@@ -137,11 +144,25 @@ def _check_label(builder, data):
     )
 
 
+def _check_difficulty(builder, data):
+  features = builder.info.features
+  numbers = [
+    name
+    for name in features
+    if features[name].shape == ()
+    and np.issubdtype(features[name].np_dtype, np.number)
+  ]
+  if data.difficulty not in numbers:
+    raise errors.InputError(
+      f'data.difficulty={data.difficulty!r}: {data.source} has numbers in '
+      f'{numbers}'
+    )
+
+
 def _documents(builder, name, split, data):
   with _quiet():
     source = builder.as_data_source(split)
-    label = data.label if data.classes else ''
-    return documents.whole(Examples(source, name, split, data.field, label))
+    return documents.whole(Examples(source, name, split, data))
 
 
 @contextlib.contextmanager
