@@ -8,6 +8,8 @@ matplotlib.use('Agg')
 
 from matplotlib import pyplot  # noqa: E402
 
+TICKS = 12  # sizes that are each named on an axis
+
 
 class Plots:
   """Draws into `docs`/plots, files that begin with `prefix`."""
@@ -18,14 +20,19 @@ class Plots:
 
   def lines(self, name, series, labels, scale='log'):
     """Draws {label: [(x, y), ...]}. Returns Markdown that shows the picture."""
-    figure, axes = pyplot.subplots(figsize=(7, 4.4), layout='constrained')
+    figure, axes = pyplot.subplots(figsize=(8.6, 4.4), layout='constrained')
     for label, points in series.items():
       if points:
         axes.plot(*zip(*sorted(points), strict=True), 'o-', ms=3, label=label)
     xlabel, ylabel = labels
     axes.set(xlabel=xlabel, ylabel=ylabel, xscale='log', yscale=scale)
     axes.grid(alpha=0.3, which='both' if scale == 'log' else 'major')
-    axes.legend(fontsize=8)
+    sizes = sorted({x for points in series.values() for x, _ in points})
+    if len(sizes) <= TICKS:
+      axes.set_xticks(sizes, [f'{size:,}' for size in sizes], fontsize=8)
+      axes.minorticks_off()
+    # Beside the curves: many of them leave no corner free.
+    axes.legend(fontsize=8, loc='upper left', bbox_to_anchor=(1, 1))
     return self._save(figure, name, f'{ylabel} against {xlabel}')
 
   def bars(self, name, values, label, scale='log'):
