@@ -16,6 +16,7 @@ def get_config():
 
   config.task.name = 'dialogue'
   config.task.turns = 'all'
+  config.task.least_reply_tokens = 8
 
   config.data.source = 'jsonl'
   config.data.field = 'turns'

@@ -28,6 +28,9 @@ CONTINUES = flags.DEFINE_boolean(
   'continues', False, 'Prompts stand within a document, not at its start.'
 )
 SAMPLES = flags.DEFINE_integer('samples', 1, 'Texts a prompt.')
+MIN_NEW_TOKENS = flags.DEFINE_integer(
+  'min_new_tokens', 0, 'Tokens before a document, or a reply, may end.'
+)
 MAX_NEW_TOKENS = flags.DEFINE_integer('max_new_tokens', 200, 'Tokens to make.')
 TEMPERATURE = flags.DEFINE_float('temperature', 1.0, '0: the likeliest token.')
 TOP_K = flags.DEFINE_integer('top_k', 0, 'Likeliest tokens; 0: all.')
@@ -48,6 +51,7 @@ def main(_):
 
   options = generate.Options(
     max_new_tokens=MAX_NEW_TOKENS.value,
+    min_new_tokens=MIN_NEW_TOKENS.value,
     sampling=sampling.Sampling(TEMPERATURE.value, TOP_K.value, TOP_P.value),
     seed=SEED.value,
     stop=tuple(STOP.value),

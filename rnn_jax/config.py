@@ -30,6 +30,7 @@ class Task:
   evidence: float = 0.0  # of naive Bayes at the start; 0: none
   text_weight: float = 0.0  # answer 'pooled': of predicting the text as well
   turns: str = 'all'  # dialogue: each turn is a reply; 'first': the second
+  least_reply_tokens: int = 0  # dialogue: of a reply written in evaluation
   reply_tokens: int = 50  # dialogue: the longest reply written in evaluation
 
 

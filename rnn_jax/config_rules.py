@@ -23,6 +23,7 @@ CHOICES = {
 AT_LEAST = {
   'task.evidence': 0,
   'task.text_weight': 0,
+  'task.least_reply_tokens': 0,
   'task.reply_tokens': 1,
   'data.length': 1,
   'data.buckets': 1,
@@ -129,6 +130,12 @@ def _check_task(config):
     )
   if task.name == 'recall' and config.remat.segment:
     _refuse('remat.segment', config.remat.segment, 'it would cut answers')
+  if task.least_reply_tokens > task.reply_tokens:
+    _refuse(
+      'task.least_reply_tokens',
+      task.least_reply_tokens,
+      f'give at most task.reply_tokens={task.reply_tokens}',
+    )
   if task.name != 'classification':
     return
   if len(data.classes) < 2 or len(set(data.classes)) < len(data.classes):

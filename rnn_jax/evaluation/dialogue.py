@@ -1,6 +1,7 @@
 """Replies written for a split, and their scores against the given ones.
 
-A reply is the likeliest token by token, at most task.reply_tokens of them.
+A reply is the likeliest token by token, task.least_reply_tokens to
+task.reply_tokens of them: small models end soon, which BLEU takes amiss.
 With task.turns 'all' each turn but the first is a reply, behind the turns as
 they were; with 'first' the second turn alone. BLEU is sacrebleu's (Post, "A
 Call for Clarity in Reporting BLEU Scores", 2018), as a share of 1; ROUGE-1, -2
@@ -129,6 +130,7 @@ def _write(run, asked):
   """Yields what the model writes behind each history."""
   options = generate.Options(
     max_new_tokens=run.config.task.reply_tokens,
+    min_new_tokens=run.config.task.least_reply_tokens,
     sampling=sampling.Sampling(0.0),
   )
   generator = generate.Generator(

@@ -134,7 +134,7 @@ def row_keys(seed, rows_B) -> jax.Array:
 
 @functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=3)
 def decode(
-  model, options: Options, params, carry: Carry, done_B, count
+  model, options: Options, params, carry: Carry, done_B, count, least=None
 ) -> tuple[Carry, Produced]:
   """Makes up to `count` tokens a row in one loop on the device.
 
@@ -145,6 +145,7 @@ def decode(
     carry: from `prefill` or the call before; donated.
     done_B: rows whose tokens nobody will read. The loop ends when all are.
     count: steps, at most options.buffer; a scalar.
+    least: steps before a row may end; a scalar, or None: none.
 
   Returns:
     (carry, the tokens made).
@@ -159,14 +160,18 @@ def decode(
     return (produced.made < count) & ~jnp.all(done_B)
 
   def advance(loop):
-    return _advance(model, options, params, *loop)
+    return _advance(model, options, params, least, *loop)
 
   loop = jax.lax.while_loop(unfinished, advance, (carry, done_B, nothing))
   return loop[0], loop[2]
 
 
-def _advance(model, options, params, carry, done_B, produced):
+def _advance(model, options, params, least, carry, done_B, produced):
   """Makes one token a row; what `decode` repeats."""
+  if least is not None and options.boundary is not None:
+    early = jnp.where(produced.made < least, -jnp.inf, 0.0)
+    logits = carry.logits_BxV.at[:, options.boundary].add(early)
+    carry = carry._replace(logits_BxV=logits)
   keys = jax.vmap(jax.random.fold_in, (0, None))(carry.keys_B, carry.position)
   token_B = sampling_lib.sample(keys, carry.logits_BxV, options.sampling)
   logprob_B = _logprob(carry.logits_BxV, token_B)

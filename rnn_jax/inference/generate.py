@@ -46,6 +46,7 @@ class Options:
   seed: int = 0
   stop: tuple[str, ...] = ()  # the text ends in front of any of these
   stop_at_boundary: bool = True  # end with the document
+  min_new_tokens: int = 0  # a document doesn't end before
   continues: bool = False  # prompts stand within a document, not at its start
   batch_size: int = 64  # prompts at a time
 
@@ -54,6 +55,12 @@ class Options:
       _refuse('max_new_tokens', self.max_new_tokens, 'give 1 or more')
     if not 0 <= self.seed < 2**32:
       _refuse('seed', self.seed, 'give a whole number from 0 to 2**32 - 1')
+    if not 0 <= self.min_new_tokens <= self.max_new_tokens:
+      _refuse(
+        'min_new_tokens',
+        self.min_new_tokens,
+        f'give 0 to max_new_tokens={self.max_new_tokens}',
+      )
     if '' in self.stop:
       _refuse('stop', '', 'an empty string is everywhere: leave it out')
     if self.batch_size < 1:
@@ -304,16 +311,19 @@ class Generator:
       self.tokenizer.boundary if options.stop_at_boundary else None,
       decode.buffer_size(min(most, options.max_new_tokens)),
     )
-    left = options.max_new_tokens
+    left, least = options.max_new_tokens, options.min_new_tokens
     while left and not all(row.reason for row in rows):
       done_B = np.array([bool(row.reason) for row in rows])
-      inputs = jax.device_put((done_B, np.int32(min(left, most))))
-      arguments = (carry, *inputs)
+      inputs = [done_B, np.int32(min(left, most))]
+      if options.min_new_tokens:
+        inputs.append(np.int32(max(least, 0)))
+      arguments = (carry, *jax.device_put(inputs))
       program = self._program(decode.decode, fixed, arguments, timing)
       begin = time.perf_counter()
       carry, produced = program(self.params, *arguments)
       produced = jax.device_get(produced)
       timing.decode_seconds += time.perf_counter() - begin
+      least -= most
       left -= min(left, most)
       self._read(rows, produced, tell, last=not left)
     return carry

@@ -238,3 +238,17 @@ def test_bad_prompts_are_refused(built):
 def test_bad_options_are_refused(changes, message):
   with pytest.raises(errors.InputError, match=message):
     options(**changes)
+
+
+@pytest.mark.parametrize('stop', ((), ('never',)))
+def test_a_text_does_not_end_before_its_least_length(tmp_path, stop):
+  run = runs.make(tmp_path / 'run', losses=(1.0,), boundary_bias=60.0)
+  eager = generate.Generator.from_workdir(run)
+  for least in (0, 1, 20):
+    chosen = options(min_new_tokens=least, stop=stop, sampling=GREEDY)
+    (completion,) = eager.generate(['ab'], chosen).completions
+    # The boundary is likeliest all along: it comes as soon as it may.
+    assert len(completion.tokens) == least + 1
+    assert completion.reason == 'boundary'
+  with pytest.raises(errors.InputError, match='min_new_tokens=5: give 0 to'):
+    options(max_new_tokens=4, min_new_tokens=5)
