@@ -1,5 +1,9 @@
 """Sentiment of film reviews, from scratch, with a head on pooled states.
 
+The logits begin at half the evidence of naive Bayes; the model learns what is
+to be added. A validation accuracy of .781 in a minute and a half on 2 cores
+(docs/results.md); published: .5807.
+
   python -m launch.train --config=configs/rotten_tomatoes.py \\
       --config.data.path=PATH/train.jsonl \\
       --config.data.validation_path=PATH/validation.jsonl \\
