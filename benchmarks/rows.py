@@ -4,12 +4,12 @@ Each row carries what its figures depend on: device, versions, commit, time.
 """
 
 import datetime
-import importlib.metadata
 import json
 import os
 import pathlib
 import platform
-import subprocess
+
+from rnn_jax import provenance
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
 PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'numpy', 'torch')
@@ -44,18 +44,9 @@ def environment():
     **_device(),
     'cores': len(os.sched_getaffinity(0)),
     'python': platform.python_version(),
-    'versions': dict(_versions()),
-    'commit': _commit(),
+    'versions': provenance.versions(PACKAGES),
+    'commit': provenance.commit(WRITTEN) or 'unknown',
   }
-
-
-def _versions():
-  """Pairs (package, version) of the packages that are installed."""
-  for name in PACKAGES:
-    try:
-      yield name, importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-      continue
 
 
 def _device():
@@ -72,20 +63,3 @@ def _processor():
     if line.startswith('model name'):
       return line.partition(':')[2].strip()
   return platform.processor()
-
-
-def _commit():
-  """The checkout's commit, with '+' where files differ from it."""
-  try:
-    commit = _git('rev-parse', '--short=10', 'HEAD')
-    excluded = [f':(top,exclude){path}' for path in WRITTEN]
-    changed = _git('status', '--porcelain', '--', *excluded)
-  except (OSError, subprocess.CalledProcessError):
-    return 'unknown'  # a copy without its history
-  return commit + ('+' if changed else '')
-
-
-def _git(*arguments):
-  git = ['git', '-C', str(RESULTS.parent), *arguments]
-  done = subprocess.run(git, capture_output=True, text=True, check=True)
-  return done.stdout.strip()

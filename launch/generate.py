@@ -45,7 +45,7 @@ JSON = flags.DEFINE_boolean('json', False, 'Write JSON lines.')
 
 
 def main(_):
-  prompts = [] if CHAT.value else _prompts()
+  prompts = _no_prompts() if CHAT.value else _prompts()
   from rnn_jax.inference import generate
   from rnn_jax.inference import sampling
 
@@ -104,6 +104,18 @@ def _read_turn(asks):
 
 def _show(_, piece):
   print(piece, end='', flush=True)
+
+
+def _no_prompts():
+  """Returns []; refuses flags that a conversation has no use for."""
+  unused = (PROMPT, PROMPTS_FILE, SAMPLES, STREAM, JSON, CONTINUES)
+  for flag in unused:
+    if flag.present:
+      raise errors.InputError(
+        f'{flag.name}={flag.value!r}: a conversation (--chat) has none: leave '
+        'it out'
+      )
+  return []
 
 
 def _prompts():

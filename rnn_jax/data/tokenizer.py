@@ -18,6 +18,7 @@ import tokenizers
 
 from rnn_jax import config
 from rnn_jax import errors
+from rnn_jax import files
 from rnn_jax.data import documents as documents_lib
 
 UNKNOWN = '<unknown>'
@@ -85,10 +86,8 @@ class Tokenizer:
 
   def save(self, path: str | os.PathLike) -> None:
     """Writes one file, which is whole or absent at any time."""
-    part = f'{path}.{os.getpid()}.part'
-    with open(part, 'w', encoding='utf-8') as file:
-      json.dump(self.spec(), file, ensure_ascii=False, indent=1)
-    os.replace(part, path)
+    text = json.dumps(self.spec(), ensure_ascii=False, indent=1)
+    files.write_whole(path, text)
 
 
 class Bytes(Tokenizer):

@@ -21,7 +21,7 @@ from rnn_jax.evaluation import intervals
 from rnn_jax.inference import generate
 from rnn_jax.inference import sampling
 
-ROUGE = {'rouge1': 'rouge1', 'rouge2': 'rouge2', 'rougeL': 'rougeL'}
+ROUGE = ('rouge1', 'rouge2', 'rougeL')
 
 
 def predict(run, split, limit):
@@ -58,10 +58,12 @@ def scores(predictions):
   """Returns the scores of predictions, with 'intervals' of 95 %."""
   written = [row['predicted'] for row in predictions]
   references = [row['reference'] for row in predictions]
-  bleu = sacrebleu.metrics.BLEU().corpus_score(
+  # Data sets of dialogues come with spaces around their full stops: `force`
+  # says that this is known.
+  bleu = sacrebleu.metrics.BLEU(force=True).corpus_score(
     written, [references], n_bootstrap=intervals.RESAMPLES
   )
-  scorer = rouge_scorer.RougeScorer([*ROUGE], use_stemmer=True)
+  scorer = rouge_scorer.RougeScorer(ROUGE, use_stemmer=True)
   each = [scorer.score(*pair) for pair in zip(references, written, strict=True)]
   found = {
     name: np.array([score[name].fmeasure for score in each]) for name in ROUGE

@@ -6,9 +6,9 @@ classification confusion_matrix.png.
 """
 
 import json
-import os
 import pathlib
 
+from rnn_jax import files
 from rnn_jax.evaluation import plots
 from rnn_jax.training import evaluate
 
@@ -37,11 +37,11 @@ def evaluate_run(run, workdir, split, limit=0, bertscore=''):
   if predictions:
     row['predictions'] = len(predictions)
     lines = (json.dumps(p, ensure_ascii=False) + '\n' for p in predictions)
-    _write(folder / 'predictions.jsonl', ''.join(lines))
+    files.write_whole(folder / 'predictions.jsonl', ''.join(lines))
     plots.draw_scores(row, folder / 'scores.png')
   if 'confusion_matrix' in row:
     plots.draw_confusion_matrix(row, folder / 'confusion_matrix.png')
-  _write(folder / 'scores.json', json.dumps(row, indent=1) + '\n')
+  files.write_whole(folder / 'scores.json', json.dumps(row, indent=1) + '\n')
   return row
 
 
@@ -76,10 +76,3 @@ def _predict(run, split, limit, bertscore):
       scores |= dialogue.bert_score(predictions, bertscore)
     return predictions, scores
   return [], {}
-
-
-def _write(path, text):
-  """Writes a file that is whole or absent at any time."""
-  part = path.with_suffix('.part')
-  part.write_text(text, encoding='utf-8')
-  os.replace(part, path)

@@ -8,16 +8,15 @@ of a run, the last counts.
 """
 
 import datetime
-import importlib.metadata
 import json
 import os
 import pathlib
 import platform
 import statistics
-import subprocess
 import typing
 
 from rnn_jax import errors
+from rnn_jax import provenance
 from rnn_jax.experiments import plan
 from rnn_jax.training import metrics
 from rnn_jax.training import workdir as workdir_lib
@@ -94,8 +93,8 @@ def describe(run: plan.Run, workdir: str) -> dict:
     **measured(pathlib.Path(workdir) / run.name),
     'overrides': run.overrides,
     'config': run.config,
-    'versions': versions(),
-    'commit': commit(),
+    'versions': _versions(),
+    'commit': provenance.commit(),
     'ended': ended,
   }
 
@@ -124,22 +123,5 @@ def best_scores(folder: pathlib.Path) -> dict:
   return min(rows, key=lambda row: row['loss'], default={})
 
 
-def versions() -> dict[str, str]:
-  """Python's version, and those of the packages that do the arithmetic."""
-  found = {name: importlib.metadata.version(name) for name in PACKAGES}
-  return {'python': platform.python_version(), **found}
-
-
-def commit() -> str | None:
-  """The checkout's commit, with '+' where files differ from it, or None."""
-  try:
-    found = _git('rev-parse', '--short=10', 'HEAD')
-    return found + ('+' if _git('status', '--porcelain') else '')
-  except (OSError, subprocess.CalledProcessError):
-    return None  # a copy without its history
-
-
-def _git(*arguments):
-  git = ['git', '-C', str(plan.ROOT), *arguments]
-  done = subprocess.run(git, capture_output=True, text=True, check=True)
-  return done.stdout.strip()
+def _versions():
+  return {'python': platform.python_version(), **provenance.versions(PACKAGES)}

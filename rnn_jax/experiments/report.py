@@ -5,10 +5,10 @@ failed runs, what each variant changes, and what it was run with.
 """
 
 import json
-import os
 import pathlib
 
 from rnn_jax import errors
+from rnn_jax import files
 from rnn_jax.experiments import grid as grid_lib
 from rnn_jax.experiments import plots
 from rnn_jax.experiments import summary as summary_lib
@@ -35,8 +35,10 @@ def write(
     )
   pictures = plots.draw(grid, summary, rows, workdir)
   folder = pathlib.Path(workdir)
-  _replace(folder / 'report.json', json.dumps(summary, indent=2) + '\n')
-  _replace(folder / 'report.md', page(summary, pictures))
+  files.write_whole(
+    folder / 'report.json', json.dumps(summary, indent=2) + '\n'
+  )
+  files.write_whole(folder / 'report.md', page(summary, pictures))
   told = [*sentences(summary), *_failures(summary), f'{folder}/report.md']
   return '\n'.join(told)
 
@@ -215,10 +217,3 @@ def _section(title, lines):
 
 def _listed(lines):
   return '\n'.join(f'* {line}' for line in lines)
-
-
-def _replace(path, text):
-  """Writes a file whole or not at all: one may read it meanwhile."""
-  part = path.with_name(path.name + '.part')
-  part.write_text(text, encoding='utf-8')
-  os.replace(part, path)

@@ -277,6 +277,8 @@ class Generator:
       return prompt
     ids = self.tokenizer.encode(prompt)
     boundary = [self.tokenizer.boundary]
+    if self.asks and options.continues:
+      _refuse('continues', True, 'a prompt is a question, whole: leave it out')
     if self.asks:
       return np.concatenate([boundary, ids, boundary])
     if not options.continues:

@@ -17,6 +17,7 @@ import os
 import pathlib
 
 from rnn_jax import errors
+from rnn_jax import files
 from rnn_jax.training import step as step_lib
 
 NAME = 'memory.json'
@@ -38,9 +39,7 @@ def resolve(config, tokenizer, workdir: str | os.PathLike, multiple: int):
   if not path.exists():
     rows = rows_for_budget(config, tokenizer, multiple)
     kept = {'tokens_per_batch': rows * config.data.length}
-    part = path.with_suffix('.part')
-    part.write_text(json.dumps(kept) + '\n')
-    part.replace(path)
+    files.write_whole(path, json.dumps(kept) + '\n')
   kept = json.loads(path.read_text())
   return dataclasses.replace(
     config, data=dataclasses.replace(config.data, **kept)

@@ -5,12 +5,13 @@ resumed run first drops the rows behind the step that it resumes from.
 """
 
 import json
-import os
 import pathlib
 import resource
 
 import jax
 import tensorboardX
+
+from rnn_jax import files
 
 NAME = 'metrics.jsonl'
 
@@ -21,9 +22,8 @@ class Writer:
   def __init__(self, workdir, step):
     self._path = pathlib.Path(workdir) / NAME
     kept = [row for row in read(workdir) if row['step'] <= step]
-    part = self._path.with_suffix('.part')
-    part.write_text(''.join(json.dumps(row) + '\n' for row in kept))
-    os.replace(part, self._path)
+    lines = (json.dumps(row) + '\n' for row in kept)
+    files.write_whole(self._path, ''.join(lines))
     self._file = self._path.open('a')
     self._board = tensorboardX.SummaryWriter(
       str(pathlib.Path(workdir) / 'tensorboard'),

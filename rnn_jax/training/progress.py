@@ -67,8 +67,9 @@ def evaluation_table(row):
     f'{row["split"]} split, step {row["step"]}: {row["documents"]:,} '
     f'documents, {row["tokens"]:,} predictions',
     f'  loss           {row["loss"]:.4f} nats',
-    f'  accuracy       {row["accuracy"]:.4f}',
   ]
+  if 'accuracy' not in row.get('intervals', ()):  # else it is shown with those
+    lines.append(f'  accuracy       {row["accuracy"]:.4f}')
   if 'perplexity' in row:
     lines.insert(2, f'  perplexity     {row["perplexity"]:.3f}')
   if 'exact' in row:
