@@ -72,3 +72,12 @@ def test_a_conversation_reads_a_turn_a_line(workdir):
   assert process.returncode == 0, err
   replies = out.splitlines()
   assert len(replies) == 3 and replies[0] == replies[2]
+
+
+def test_a_conversation_has_no_use_for_some_flags(workdir):
+  for flag in ('--prompt=hello', '--samples=1', '--json'):
+    code, _, err = tiny.finish(
+      tiny.launch('generate', '--chat', f'--workdir={workdir}', flag)
+    )
+    assert code == 1 and 'a conversation (--chat) has none: leave it' in err
+    assert flag[2:].partition('=')[0] in err and 'Traceback' not in err

@@ -1,0 +1,65 @@
+"""Conversations: each turn read once gives what one pass over all gives."""
+
+import numpy as np
+import pytest
+
+from rnn_jax import errors
+from rnn_jax.inference import conversation
+from rnn_jax.inference import generate
+from rnn_jax.inference import sampling
+from tests import dialogues
+
+TURNS = dialogues.TURNS
+
+
+@pytest.fixture(scope='module')
+def generator(tmp_path_factory):
+  workdir = dialogues.train(tmp_path_factory.mktemp('dialogue'))
+  return generate.Generator.from_workdir(workdir)
+
+
+def test_a_conversation_is_what_one_pass_over_its_turns_makes(generator):
+  options = generate.Options(20, sampling.Sampling(0.0))
+  talk = conversation.Conversation(generator, options)
+  pieces = []
+  assert talk.say(TURNS[0]) == TURNS[1]
+  reply = talk.say(f' {TURNS[2]}\n', lambda _, piece: pieces.append(piece))
+  assert reply == ''.join(pieces) == TURNS[3]
+  talk.reset()
+  assert talk.say(TURNS[0]) == TURNS[1]
+  (asked,) = generator.generate([TURNS[0]], options).completions
+  assert asked.text == TURNS[1]
+
+
+def test_a_reply_that_was_cut_off_ends_before_the_next_turn(generator):
+  cut = conversation.Conversation(
+    generator, generate.Options(4, sampling.Sampling(0.0))
+  )
+  assert cut.say(TURNS[0]) == TURNS[1][:4]
+  reply = cut.say(TURNS[2])
+  text = f'{TURNS[0]}\n{TURNS[1][:4]}\n{TURNS[2]}'.split('\n')
+  ids = [generator.tokenizer.boundary]
+  for turn in text:
+    ids += [*turn.encode(), generator.tokenizer.boundary]
+  options = generate.Options(4, sampling.Sampling(0.0))
+  (whole,) = generator.generate([np.array(ids)], options).completions
+  assert reply == whole.text
+
+
+def test_what_cannot_be_said_changes_nothing(generator, monkeypatch):
+  options = generate.Options(20, sampling.Sampling(0.0))
+  talk = conversation.Conversation(generator, options)
+  with pytest.raises(errors.InputError, match="turn=' ': say something"):
+    talk.say(' ')
+  assert talk.say(TURNS[0]) == TURNS[1]
+  with pytest.raises(errors.InputError, match='stop=.*leave it out'):
+    conversation.Conversation(generator, generate.Options(stop=('x',)))
+  monkeypatch.setattr(generator, 'asks', False)
+  with pytest.raises(errors.InputError, match="task.name='dialogue'"):
+    conversation.Conversation(generator, options)
+
+
+def test_a_question_is_whole(generator):
+  options = generate.Options(4, continues=True)
+  with pytest.raises(errors.InputError, match='continues=True: a prompt is a'):
+    generator.generate([TURNS[0]], options)

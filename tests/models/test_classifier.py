@@ -1,0 +1,77 @@
+"""The classifier: a text in parts, texts in a row, evidence that adds up."""
+
+import jax
+import numpy as np
+import pytest
+
+from rnn_jax import config as config_lib
+from rnn_jax.models import classifier
+from rnn_jax.ops import pooling
+from tests import tiny
+
+VOCABULARY = 11
+B, L = 3, 12
+
+
+def build(pooling_name, evidence):
+  raw = tiny.raw_config('unused')
+  raw.task.update(
+    name='classification', pooling=pooling_name, evidence=evidence
+  )
+  raw.data.classes = ('bad', 'fair', 'good')
+  model = classifier.from_config(config_lib.parse(raw), VOCABULARY)
+  rng = np.random.default_rng(1)
+  tokens = rng.integers(0, VOCABULARY, (B, L)).astype(np.int32)
+  starts = np.zeros_like(tokens)
+  starts[:, 0] = starts[1, 4] = starts[2, 7] = 1
+  state = model.apply({}, B, method='init_state')
+
+  def init(key):
+    params = model.init(key, state, tokens, starts)['params']
+    if 'table' in params:  # of zeros, before the texts are counted
+      shape = params['table']['embedding'].shape
+      table = jax.random.normal(jax.random.key(2), shape)
+      params['table'] = {'embedding': table}
+    return params
+
+  params = jax.jit(init)(jax.random.key(0))
+  run = jax.jit(lambda *inputs: model.apply({'params': params}, *inputs))
+  return run, params, state, tokens, starts
+
+
+@pytest.mark.parametrize('evidence', (0.0, 0.5))
+@pytest.mark.parametrize('name', pooling.KINDS)
+def test_two_parts_of_a_text_give_what_the_whole_gives(name, evidence):
+  run, _, state, tokens, starts = build(name, evidence)
+  _, whole = run(state, tokens, starts)
+  assert whole.shape == (B, L, 3) and whole.dtype == np.float32
+  for cut in (1, 5, 7):
+    middle, first = run(state, tokens[:, :cut], starts[:, :cut])
+    _, second = run(middle, tokens[:, cut:], starts[:, cut:])
+    joined = np.concatenate([first, second], axis=1)
+    np.testing.assert_allclose(joined, whole, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize('name', pooling.KINDS)
+def test_a_text_knows_nothing_of_the_one_before_it_in_the_row(name):
+  run, _, state, tokens, starts = build(name, 0.5)
+  _, logits = run(state, tokens, starts)
+  other = tokens.copy()
+  other[1, :4] = (other[1, :4] + 1) % VOCABULARY
+  _, changed = run(state, other, starts)
+  np.testing.assert_allclose(changed[1, 4:], logits[1, 4:], rtol=2e-5)
+  assert abs(changed[1, 3] - logits[1, 3]).max() > 1e-3
+
+
+def test_evidence_is_the_sum_of_what_the_tokens_tell():
+  run, params, state, tokens, starts = build('mean', 0.5)
+  _, logits = run(state, tokens, starts)
+  table = np.asarray(params['table']['embedding'], np.float64)
+  without, *_ = build('mean', 0.0)
+  _, rest = without(state, tokens, starts)
+  told = np.zeros((B, L, 3))
+  for row in range(B):
+    for t in range(L):
+      before = 0 if starts[row, t] else told[row, t - 1]
+      told[row, t] = before + table[tokens[row, t]]
+  np.testing.assert_allclose(logits - rest, told, rtol=1e-4, atol=1e-4)
