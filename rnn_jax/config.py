@@ -97,9 +97,17 @@ class Model:
   width: int = 128
   embedding_width: int = 0  # 0: width; block 'plain' alone can differ
   mlp_width: int = 0  # 0: no MLP between cells
+  mlp: str = 'swiglu'  # or 'geglu', 'gelu', 'relu'
+  norm: str = 'rms'  # or 'layer', with scale and bias
+  biases: bool = False  # of the MLP's matrices
+  positions: str = 'none'  # or 'sinusoidal', 'learned': added to the embedding
+  longest: int = 0  # learned positions; 0: data.length
   embedding_scale: float = 1.0  # standard deviation at the start
+  embedding_multiplier: float = 1.0  # of what is read of the embedding
+  kernel_scale: float = 0.0  # standard deviation at the start; 0: by the width
   branch_scale: float = 1.0  # of what blocks add to the residual, at the start
   dropout: float = 0.0
+  dropout_shape: str = 'channels'  # for all of a row's steps; or 'elements'
   token_dropout: float = 0.0  # of whole tokens that are read
   tied: bool = False  # the head is the transposed embedding
   unroll: int = 1  # layers inlined in one turn of the scan over layers
@@ -119,6 +127,9 @@ class Remat:
 
   every: int | str = 0  # keep the state every K steps; 'sqrt'; 0: no remat
   segment: int = 0  # steps of the whole model at a time; 0: all of a row's
+  layers: int = 0  # keep what enters every k-th layer; 0: all of each layer
+  keep: tuple[str, ...] = ()  # inside layers, besides: see models/remat.py
+  offload: bool = False  # what `keep` names lies in host memory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,6 +159,7 @@ class Train:
   steps: int = 1000  # optimizer steps
   seed: int = 0
   precision: str = 'float32'  # or 'bfloat16', 'bfloat16_operands'
+  compiler: str = 'default'  # options of XLA by name: training/compiler.py
   label_smoothing: float = 0.0  # share of the target spread over all tokens
   z_loss: float = 0.0  # times log^2 of the softmax's denominator
   accumulate: int = 1  # micro-batches a step; they divide the batch

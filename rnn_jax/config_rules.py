@@ -3,6 +3,7 @@
 import operator
 
 from rnn_jax import errors
+from rnn_jax.training import compiler
 
 CHOICES = {
   'evaluate.criterion': ('loss', 'errors'),
@@ -17,9 +18,15 @@ CHOICES = {
   'data.fit': ('first', 'best'),
   'data.curriculum': ('', 'length', 'rarity', 'column'),
   'model.block': ('residual', 'plain'),
+  'model.mlp': ('swiglu', 'geglu', 'gelu', 'relu'),
+  'model.norm': ('rms', 'layer'),
+  'model.positions': ('none', 'sinusoidal', 'learned'),
+  'model.dropout_shape': ('channels', 'elements'),
   'recurrence.impl': ('auto', 'scan', 'chunked', 'associative', 'pallas'),
+  'train.compiler': compiler.NAMES,
   'train.precision': ('float32', 'bfloat16', 'bfloat16_operands'),
 }
+KEEPABLE = ('matmuls', 'projection', 'recurrence', 'hidden')
 AT_LEAST = {
   'task.evidence': 0,
   'task.text_weight': 0,
@@ -47,11 +54,14 @@ AT_LEAST = {
   'model.width': 1,
   'model.embedding_width': 0,
   'model.mlp_width': 0,
+  'model.longest': 0,
   'model.embedding_scale': 0,
+  'model.kernel_scale': 0,
   'model.branch_scale': 0,
   'model.unroll': 1,
   'recurrence.chunk_length': 1,
   'remat.segment': 0,
+  'remat.layers': 0,
   'schedule.warmup_steps': 0,
   'train.steps': 1,
   'train.seed': 0,
@@ -248,11 +258,46 @@ def _check_model(config):
     _refuse('model.tied', True, 'a tied head needs embedding_width = width')
   if model.block == 'plain' and model.mlp_width:
     _refuse('model.mlp_width', model.mlp_width, "block 'plain' has no MLP")
+  _check_positions(config)
   if config.schedule.warmup_steps > config.train.steps:
     _refuse(
       'schedule.warmup_steps',
       config.schedule.warmup_steps,
       f'give at most train.steps={config.train.steps}',
+    )
+
+
+def _check_positions(config):
+  model, data = config.model, config.data
+  inner = model.embedding_width or model.width
+  if model.positions == 'sinusoidal' and inner % 2:
+    _refuse(
+      'model.width', inner, "model.positions='sinusoidal' needs an even one"
+    )
+  if model.positions != 'learned':
+    return
+  longest = model.longest or data.length
+  for key, length in (
+    ('data.length', data.length),
+    ('evaluate.length', config.evaluate.length),
+  ):
+    if length > longest:
+      _refuse(
+        key, length, f'there are model.longest={longest} learned positions'
+      )
+  written = len(config.sample.prompt.encode()) + config.sample.new_tokens
+  if written > longest:
+    _refuse(
+      'sample.new_tokens',
+      config.sample.new_tokens,
+      f'with the prompt, more than model.longest={longest} learned positions',
+    )
+  if data.carry_state:
+    _refuse(
+      'data.carry_state',
+      True,
+      "positions grow with the document, and model.positions='learned' has "
+      f"{longest}: choose 'sinusoidal', or rotary ones of the cell",
     )
 
 
@@ -264,3 +309,24 @@ def _check_remat(config):
     _refuse('remat.every', every, 'give 0 or more')
   if every and recurrence.impl == 'associative':
     _refuse('remat.every', every, "recurrence.impl 'associative' keeps all")
+  _check_layer_remat(config)
+
+
+def _check_layer_remat(config):
+  remat = config.remat
+  inner = config.model.embedding_width or config.model.width
+  layers = config.model.layers - (inner != config.model.width)
+  if remat.layers and layers % remat.layers:
+    _refuse('remat.layers', remat.layers, f'it must divide {layers} layers')
+  if unknown := [name for name in remat.keep if name not in KEEPABLE]:
+    _refuse('remat.keep', unknown, f'choose of {KEEPABLE}')
+  if remat.keep and not remat.layers:
+    _refuse(
+      'remat.keep', remat.keep, 'remat.layers=0 keeps all: give 1 or more'
+    )
+  if remat.offload and not remat.keep:
+    _refuse('remat.offload', True, 'remat.keep names nothing to offload')
+  if remat.offload and 'matmuls' in remat.keep and len(remat.keep) > 1:
+    _refuse(
+      'remat.keep', remat.keep, "remat.offload takes 'matmuls' alone, or others"
+    )

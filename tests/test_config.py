@@ -89,7 +89,8 @@ def test_each_file_of_configs_parses(path):
     ),
     (
       {'remat': {'zzz': 2}},
-      "unknown config key remat.zzz: keys: ['every', 'segment']",
+      "unknown config key remat.zzz: keys: ['every', 'segment', 'layers', "
+      "'keep', 'offload']",
     ),
   ),
 )

@@ -84,6 +84,48 @@ def test_a_share_outside_0_to_1_is_refused(key):
     ),
     ({'model__block': 'plain', 'model__mlp_width': 8}, 'mlp_width=8.*no MLP'),
     ({'schedule__warmup_steps': 1001}, 'give at most train.steps=1000'),
+    (
+      {'model__positions': 'sinusoidal', 'model__width': 127},
+      "model.width=127: model.positions='sinusoidal' needs an even one",
+    ),
+    (
+      {'model__positions': 'learned', 'model__longest': 128},
+      'data.length=256: there are model.longest=128 learned positions',
+    ),
+    (
+      {'model__positions': 'learned', 'evaluate__length': 300},
+      'evaluate.length=300: there are model.longest=256 learned positions',
+    ),
+    (
+      {'model__positions': 'learned', 'sample__new_tokens': 257},
+      'sample.new_tokens=257: with the prompt, more than model.longest=256',
+    ),
+    (
+      {
+        'model__positions': 'learned',
+        'data__layout': 'stream',
+        'data__carry_state': True,
+      },
+      "data.carry_state=True: positions grow .* choose 'sinusoidal'",
+    ),
+    ({'remat__layers': 3}, 'remat.layers=3: it must divide 2 layers'),
+    (
+      {'remat__layers': 1, 'remat__keep': ('hiden',)},
+      r"remat.keep=\['hiden'\]: choose of \('matmuls', ",
+    ),
+    ({'remat__keep': ('hidden',)}, 'remat.layers=0 keeps all: give 1 or more'),
+    (
+      {'remat__layers': 1, 'remat__offload': True},
+      'remat.offload=True: remat.keep names nothing to offload',
+    ),
+    (
+      {
+        'remat__layers': 1,
+        'remat__offload': True,
+        'remat__keep': ('matmuls', 'hidden'),
+      },
+      "remat.keep=.*: remat.offload takes 'matmuls' alone, or others",
+    ),
     ({'remat__every': 'often'}, "remat.every='often': .* or 'sqrt'"),
     ({'remat__every': -1}, 'remat.every=-1: give 0 or more'),
     (

@@ -16,15 +16,19 @@ from jax import ad_checkpoint
 from rnn_jax.ops import precision
 
 KEPT = 'recurrence'  # name of what a remat over segments of time keeps
+PROJECTED = 'projection'  # name of what `project` returns
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-  """How a recurrence is computed. The numbers do not depend on it."""
+  """How a model is computed. The numbers do not depend on it."""
 
   impl: str = 'auto'  # one of ops.gla.IMPLS, 'scan' for cells without others
   chunk_length: int = 128
   remat_every: int = 0  # steps between kept states under 'scan'; 0: keep all
+  layers: int = 0  # see models/remat.py; 0: none
+  keep: tuple[str, ...] = ()
+  offload: bool = False
 
 
 class Cell(nn.Module):
@@ -69,13 +73,14 @@ class Cell(nn.Module):
       state, y = reset_and_step(self, state, *_first((u, starts_BxL)))
       y = jax.tree.map(lambda y: y[:, None], y)
     else:
+      u = _name(u, PROJECTED)
       state, y = self.recur(state, u, starts_BxL)
-      y = jax.tree.map(_keep, y)
+      y = _name(y, KEPT)
     return state, self.emit(y)
 
 
-def _keep(y):
-  return ad_checkpoint.checkpoint_name(y, KEPT)
+def _name(tree, name):
+  return jax.tree.map(lambda x: ad_checkpoint.checkpoint_name(x, name), tree)
 
 
 def reset_and_step(cell, state, u, starts_B):

@@ -22,11 +22,17 @@ class Conversation:
     """Begins one. Options are those of generation, for each reply.
 
     Raises:
-      InputError: the model knows no turns, or there is a stop string.
+      InputError: the model knows no turns or has learned positions, or there
+        is a stop string.
     """
     if not generator.asks:
       raise errors.InputError(
         "the run's model knows no turns: train one with task.name='dialogue'"
+      )
+    if generator.longest:
+      raise errors.InputError(
+        f'the model has learned positions for {generator.longest} tokens, and '
+        "a conversation has no end: train one with model.positions='sinusoidal'"
       )
     if options.stop:
       raise errors.InputError(

@@ -232,6 +232,7 @@ class Generator:
     if not prompts:
       raise errors.InputError('prompts=[]: give one or more')
     ids = [self._encode(prompt, options) for prompt in prompts]
+    self._check_positions(max(map(len, ids)), options.max_new_tokens)
     timing, rows = Timing(), []
     for begin in range(0, len(prompts), options.batch_size):
       batch = slice(begin, begin + options.batch_size)
@@ -286,6 +287,22 @@ class Generator:
     if not len(ids):
       _refuse('prompt', prompt, 'it is empty: there is nothing to continue')
     return ids
+
+  def _check_positions(self, read, new):
+    longest = self.longest
+    if longest and read + new - 1 > longest:
+      _refuse(
+        'max_new_tokens',
+        new,
+        f'behind {read} tokens, the model has learned positions for '
+        f'{max(longest + 1 - read, 0)} more',
+      )
+
+  @property
+  def longest(self) -> int:
+    """Tokens that learned positions allow; 0: any number."""
+    config = self._model.config
+    return config.longest if config.positions == 'learned' else 0
 
   def _prefill(self, ids, first, options, timing):
     """Reads a batch of prompts. Returns what the loop begins with."""

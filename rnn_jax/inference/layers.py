@@ -14,7 +14,7 @@ from rnn_jax.models import language_model
 
 
 class LanguageModel(language_model.LanguageModel):
-  """Takes parameters from `unstack`. The state is a tuple, one entry a layer.
+  """Takes parameters from `unstack`. The stack's state is a tuple of layers'.
 
   See the module's docstring; build it with `for_inference`.
   """
@@ -27,15 +27,18 @@ class LanguageModel(language_model.LanguageModel):
   def init_state(self, B):
     """The state before a document, for B rows."""
     cell = blocks.make_cell(self, parent=None)
-    return tuple(cell.init_state(B) for _ in range(self.config.layers))
+    states = tuple(cell.init_state(B) for _ in range(self.config.layers))
+    return self._init_positions(B), states
 
   def hidden(self, state, tokens_BxL, starts_BxL=None):
     """Returns (state, the last block's outputs, BxLxD)."""
-    x, states = self.embedding(tokens_BxL), []
-    for layer, old in zip(self.layer, state, strict=True):
+    position, old_states = state
+    position, x = self.read(position, tokens_BxL, starts_BxL)
+    states = []
+    for layer, old in zip(self.layer, old_states, strict=True):
       x, new = layer(x, old, starts_BxL)
       states.append(new)
-    return tuple(states), x
+    return (position, tuple(states)), x
 
 
 def for_inference(model: language_model.LanguageModel) -> LanguageModel:

@@ -4,24 +4,38 @@
 'plain':     x = cell(x), the published stack
 
 norm is RMSNorm (Zhang and Sennrich, "Root Mean Square Layer Normalization",
-2019) without a scale, which the matmul after it can hold.
+2019) without a scale, which the matmul after it can hold, or LayerNorm (Ba et
+al., "Layer Normalization", 2016) with scale and bias.
 
 With a small model.branch_scale the stack begins as the embedding alone: the
 projections that end a branch start that much smaller (Zhang et al., "Fixup
 Initialization: Residual Learning Without Normalization", 2019).
 
-The MLP is SwiGLU, W_down (silu(W_gate x) * W_up x) (Shazeer, "GLU Variants
-Improve Transformer", 2020). Layers are one program run R times by `nn.scan`
-over parameters stacked on a leading axis R, the states' too.
+The MLP is gated, W_down (a(W_gate x) * W_up x) with a = silu or gelu for
+'swiglu' and 'geglu' (Shazeer, "GLU Variants Improve Transformer", 2020), or
+W_down a(W_up x) for 'gelu' and 'relu'. Layers are one program run R times by
+`nn.scan` over parameters stacked on a leading axis R, the states' too.
 """
+
+import functools
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax import ad_checkpoint
 
 from rnn_jax import config as config_lib
 from rnn_jax.cells import base
+from rnn_jax.models import remat
 from rnn_jax.ops import precision
+
+ACTIVATIONS = {
+  'swiglu': nn.silu,
+  'geglu': functools.partial(nn.gelu, approximate=False),
+  'gelu': functools.partial(nn.gelu, approximate=False),
+  'relu': nn.relu,
+}
+GATED = ('swiglu', 'geglu')
 
 
 def dropout_keys(key, segment=0):
@@ -43,36 +57,44 @@ def dropout(config):
 
   Residual blocks drop a channel for all of a row's steps (Gal and Ghahramani,
   "A Theoretically Grounded Application of Dropout in Recurrent Neural
-  Networks", 2016); plain ones each number by itself, as published.
+  Networks", 2016), or each number by itself, as plain ones always do.
   """
-  if config.block == 'plain':
+  if config.block == 'plain' or config.dropout_shape == 'elements':
     return nn.Dropout(config.dropout)
   return nn.Dropout(
     config.dropout, broadcast_dims=(-2,), rng_collection='channels'
   )
 
 
-def rms_norm(policy):
+def norm(config, policy):
   """The norm before a cell, an MLP and the head; see the module's docstring."""
+  if config.norm == 'layer':
+    return nn.LayerNorm(epsilon=1e-5, dtype=policy.activations)
   return nn.RMSNorm(dtype=policy.activations, use_scale=False)
 
 
 class Mlp(nn.Module):
-  """SwiGLU from D to F to D."""
+  """From D to F to D; see the module's docstring."""
 
-  mlp_width: int
+  config: config_lib.Model
   policy: precision.Policy
 
   @nn.compact
   def __call__(self, x_BxLxD):
-    gate = self._dense(self.mlp_width, 'gate')(x_BxLxD)
-    up = self._dense(self.mlp_width, 'up')(x_BxLxD)
-    return self._dense(x_BxLxD.shape[-1], 'down')(nn.silu(gate) * up)
+    config, activate = self.config, ACTIVATIONS[self.config.mlp]
+    hidden = self._dense(config.mlp_width, 'up')(x_BxLxD)
+    if config.mlp in GATED:
+      gate = self._dense(config.mlp_width, 'gate')(x_BxLxD)
+      hidden = activate(gate) * hidden
+    else:
+      hidden = activate(hidden)
+    hidden = ad_checkpoint.checkpoint_name(hidden, remat.HIDDEN)
+    return self._dense(x_BxLxD.shape[-1], 'down')(hidden)
 
   def _dense(self, width, name):
     return nn.Dense(
       width,
-      use_bias=False,
+      use_bias=self.config.biases,
       dtype=self.policy.activations,
       dot_general=self.policy.dot_general,
       name=name,
@@ -90,10 +112,10 @@ class Block(nn.Module):
   def setup(self):
     self.cell = make_cell(self)
     if self.config.block == 'residual':
-      self.cell_norm = rms_norm(self.policy)
+      self.cell_norm = norm(self.config, self.policy)
     if self.config.mlp_width:
-      self.mlp_norm = rms_norm(self.policy)
-      self.mlp = Mlp(self.config.mlp_width, self.policy)
+      self.mlp_norm = norm(self.config, self.policy)
+      self.mlp = Mlp(self.config, self.policy)
     self.drop = dropout(self.config)
 
   def __call__(self, x_BxLxD, state, starts_BxL):
@@ -112,15 +134,26 @@ class Block(nn.Module):
     return self.drop(x, deterministic=not self.has_rng('dropout'))
 
 
-def scale_branches(params, scale):
-  """Returns new parameters with the ends of all branches times `scale`."""
-  ends = {'output', 'down'}  # of a cell, of the MLP
+def scaled(params, key, config):
+  """Returns new parameters as the sizes of a Model config have them begin.
 
-  def scaled(path, x):
+  With a kernel_scale, matrices are drawn anew from a normal distribution of
+  that deviation (Radford et al., "Improving Language Understanding by
+  Generative Pre-Training", 2018).
+  """
+  ends = {'output', 'down'}  # of branches: of a cell, of the MLP
+  paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(params)]
+
+  def begin(path, x):
     names = [key.key for key in path]
-    return x * scale if names[-1] == 'kernel' and ends & {*names} else x
+    if names[-1] != 'kernel':
+      return x
+    if config.kernel_scale:
+      own = jax.random.fold_in(key, paths.index(path))
+      x = config.kernel_scale * jax.random.normal(own, x.shape, x.dtype)
+    return x * config.branch_scale if ends & {*names} else x
 
-  return jax.tree.map_with_path(scaled, params)
+  return jax.tree.map_with_path(begin, params)
 
 
 def make_cell(block, **overrides):
@@ -148,15 +181,36 @@ class Stack(nn.Module):
     if self._first_differs:
       self.first = Block(*block)
     if self._scanned:
-      self.blocks = nn.scan(
-        Block,
-        variable_axes={'params': 0},
-        split_rngs={'params': True, 'dropout': True, 'channels': True},
-        in_axes=(0, nn.broadcast),
-        out_axes=0,
-        length=self._scanned,
-        unroll=self.config.unroll,
-      )(*block)
+      # Parameters are drawn as if nothing was computed twice.
+      group = 0 if self.is_initializing() else self.plan.layers
+      self.blocks = self._stacked(group)(*block)
+
+  def _stacked(self, group):
+    """The class of all scanned layers, in groups that remat keeps apart."""
+    if not group:
+      return self._scan(Block, self._scanned)
+    if group == 1:
+      return self._scan(remat.layers(Block, self.plan), self._scanned)
+    inner = remat.layers(self._scan(Block, group), self.plan)
+    outer = self._scan(inner, self._scanned // group)
+    return nn.map_variables(outer, 'params', trans_in_fn=self._split)
+
+  def _scan(self, layer, length):
+    return nn.scan(
+      layer,
+      variable_axes={'params': 0},
+      split_rngs={'params': True, 'dropout': True, 'channels': True},
+      in_axes=(0, nn.broadcast),
+      out_axes=0,
+      length=length,
+      unroll=min(self.config.unroll, length),
+    )
+
+  def _split(self, tree):
+    """What is stacked over layers, over groups and the layers of each."""
+    return jax.tree.map(
+      lambda x: x.reshape(-1, self.plan.layers, *x.shape[1:]), tree
+    )
 
   @property
   def _first_differs(self):
@@ -182,5 +236,11 @@ class Stack(nn.Module):
     if self._first_differs:
       x, first = self.first(x, first, starts_BxL)
     if self._scanned:
-      x, stacked = self.blocks(x, stacked, starts_BxL)
+      x, stacked = self._run(x, stacked, starts_BxL)
     return (first, stacked), x
+
+  def _run(self, x, stacked, starts_BxL):
+    if self.plan.layers < 2 or self.is_initializing():
+      return self.blocks(x, stacked, starts_BxL)
+    x, new = self.blocks(x, self._split(stacked), starts_BxL)
+    return x, jax.tree.map(lambda x, like: x.reshape(like.shape), new, stacked)

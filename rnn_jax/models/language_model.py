@@ -1,10 +1,12 @@
 """A language model: embedding, R recurrent blocks, head.
 
-    logits_t = W_head norm(stack(embedding(tokens)))_t + b
+    logits_t = W_head norm(stack(c embedding(tokens) + positions))_t + b
 
 Shapes: tokens BxL, logits BxLxV in float32. The state is constant in size and
-carries all that the model knows of the past.
+carries all that the model knows of the past: (positions or None, the stack's).
 """
+
+import dataclasses
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -12,6 +14,7 @@ import jax.numpy as jnp
 from rnn_jax import config as config_lib
 from rnn_jax.cells import base
 from rnn_jax.models import blocks
+from rnn_jax.models import positions
 from rnn_jax.ops import precision
 
 
@@ -49,8 +52,14 @@ class LanguageModel(nn.Module):
       embedding_init=nn.initializers.normal(config.embedding_scale),
     )
     self.stack = blocks.Stack(config, self.cell_config, self.plan, self.policy)
+    if config.positions != 'none':
+      self.positions = positions.Positions(
+        config.positions,
+        config.embedding_width or config.width,
+        config.longest,
+      )
     if config.block == 'residual':
-      self.norm = blocks.rms_norm(self.policy)
+      self.norm = blocks.norm(config, self.policy)
     if not config.tied:
       self.head = Head(self.vocabulary, config.width)
     self.drop = blocks.dropout(config)
@@ -60,7 +69,14 @@ class LanguageModel(nn.Module):
 
   def init_state(self, B):
     """The state before a document, for B rows."""
-    return self.stack.init_state(B)
+    return self._init_positions(B), self.stack.init_state(B)
+
+  def _init_positions(self, B):
+    return self.positions.init_state(B) if self._has_positions else None
+
+  @property
+  def _has_positions(self):
+    return self.config.positions != 'none'
 
   def features(self, state, tokens_BxL, starts_BxL=None):
     """Returns (state, what the head reads, BxLxD)."""
@@ -73,11 +89,19 @@ class LanguageModel(nn.Module):
 
   def hidden(self, state, tokens_BxL, starts_BxL=None):
     """Returns (state, the last block's outputs, BxLxD)."""
-    x = self.embedding(tokens_BxL)
-    dropped = self.has_rng('dropout')
-    x = self.drop_tokens(x, deterministic=not dropped)
-    x = self.drop(x, deterministic=not dropped)
-    return self.stack(state, x, starts_BxL)
+    position, inner = state
+    position, x = self.read(position, tokens_BxL, starts_BxL)
+    inner, x = self.stack(inner, x, starts_BxL)
+    return (position, inner), x
+
+  def read(self, position_B, tokens_BxL, starts_BxL=None):
+    """Returns (position_B, what enters the first block, BxLxD)."""
+    fixed = not self.has_rng('dropout')
+    x = self.embedding(tokens_BxL) * self.config.embedding_multiplier
+    x = self.drop_tokens(x, deterministic=fixed)
+    if self._has_positions:
+      position_B, x = self.positions(position_B, x, starts_BxL)
+    return position_B, self.drop(x, deterministic=fixed)
 
   def __call__(self, state, tokens_BxL, starts_BxL=None):
     """Returns (state, logits_BxLxV)."""
@@ -99,11 +123,23 @@ class LanguageModel(nn.Module):
 
 def from_config(config, vocabulary):
   """The model that a Config describes, for a vocabulary of that size."""
-  every = config_lib.remat_length(config.remat.every, config.data.length)
+  longest = config.model.longest or config.data.length
   return LanguageModel(
-    config.model,
+    dataclasses.replace(config.model, longest=longest),
     config.cell,
     vocabulary,
-    base.Plan(config.recurrence.impl, config.recurrence.chunk_length, every),
+    _plan(config),
     precision.POLICIES[config.train.precision],
+  )
+
+
+def _plan(config):
+  remat = config.remat
+  return base.Plan(
+    config.recurrence.impl,
+    config.recurrence.chunk_length,
+    config_lib.remat_length(remat.every, config.data.length),
+    remat.layers,
+    remat.keep,
+    remat.offload,
   )

@@ -50,7 +50,6 @@ class Task:
       0.0, config.train.z_loss, self.model.body.policy.operands
     )
     self._steps = config.remat.segment
-    self._branch_scale = config.model.branch_scale
     self._drops = blocks.drops(config)
 
   def init_parameters(self, key):
@@ -63,7 +62,7 @@ class Task:
     tokens = jnp.zeros((1, 2), jnp.int32)
     state = self.init_state(1)
     params = self.model.init(key, state, tokens, method=read)['params']
-    return blocks.scale_branches(params, self._branch_scale)
+    return blocks.scaled(params, key, self._config.model)
 
   def prime(self, params, corpus):
     """Returns new parameters as they begin on a corpus, with its evidence."""

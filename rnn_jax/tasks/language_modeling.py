@@ -40,14 +40,14 @@ class Task:
       self.model.policy.operands,
     )
     self._steps = config.remat.segment
-    self._branch_scale = config.model.branch_scale
+    self._model_config = config.model
     self._drops = blocks.drops(config)
 
   def init_parameters(self, key):
     """Returns new parameters, float32."""
     tokens = jnp.zeros((1, 2), jnp.int32)
     params = self.model.init(key, self.init_state(1), tokens)['params']
-    return blocks.scale_branches(params, self._branch_scale)
+    return blocks.scaled(params, key, self._model_config)
 
   def prime(self, params, corpus):
     """Returns new parameters as they begin on a corpus: these."""

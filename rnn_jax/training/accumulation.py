@@ -9,7 +9,9 @@ import functools
 import jax
 import jax.numpy as jnp
 
-CARRY_AXES = (0, 1)  # of the rows: in the first layer's state, in the others'
+# Of the rows in a carry (models.language_model): in the positions, in the first
+# layer's state, in the others'.
+CARRY_AXES = (0, (0, 1))
 
 
 def accumulate(run, parts, carry, batch, key):

@@ -14,6 +14,7 @@ from rnn_jax.data import batch as batch_lib
 from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.parallel import rules
 from rnn_jax.training import accumulation
+from rnn_jax.training import compiler
 from rnn_jax.training import optimizer as optimizer_lib
 from rnn_jax.training import schedules
 
@@ -41,13 +42,19 @@ class Steps:
     self._carries = config.data.carry_state
     self.batch_sharding = rules.sharding(mesh, 'B')
     self.replicated = rules.sharding(mesh, '')
-    self.carry_sharding = (self.batch_sharding, rules.sharding(mesh, 'RxB'))
+    rows, stacked = self.batch_sharding, rules.sharding(mesh, 'RxB')
+    self.carry_sharding = (rows, (rows, stacked))
     # Virtual devices share one pool of threads: two steps in flight can each
     # hold threads that the other's all-reduce waits for.
     self._one_at_a_time = mesh.size > 1 and jax.default_backend() == 'cpu'
     self.traces = 0
-    self._train = jax.jit(self._train_step, donate_argnums=0)
-    self._evaluate = jax.jit(self._evaluate_step, donate_argnums=1)
+    options = compiler.options(config.train.compiler, jax.default_backend())
+    self._train = jax.jit(
+      self._train_step, donate_argnums=0, compiler_options=options
+    )
+    self._evaluate = jax.jit(
+      self._evaluate_step, donate_argnums=1, compiler_options=options
+    )
 
   def init(self, seed, rows):
     """A new train state on the mesh; `rows` carry states, if any do."""

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -45,17 +46,50 @@ def run_cell(params, x):
   return cell.apply({'params': params}, cell.init_state(B), x)
 
 
+def layer_norm(x, params):
+  x = x - x.mean(-1, keepdims=True)
+  x = x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-5)
+  return x * params['scale'] + params['bias']
+
+
+def erf(x):
+  return np.vectorize(math.erf)(x)
+
+
+ACTIVATIONS = {
+  'swiglu': lambda x: x / (1 + np.exp(-x)),
+  'geglu': lambda x: x * (1 + erf(x / 2**0.5)) / 2,
+  'gelu': lambda x: x * (1 + erf(x / 2**0.5)) / 2,
+  'relu': lambda x: np.maximum(x, 0),
+}
+
+
+def normed(params, name, x):
+  if name in params:
+    return layer_norm(x, params[name])
+  return rms_norm(x)
+
+
+def mlp(config, params, x):
+  def dense(name, x):
+    bias = params[name]['bias'] if config.biases else 0
+    return x @ params[name]['kernel'] + bias
+
+  activate = ACTIVATIONS[config.mlp]
+  if 'gate' in params:
+    return dense('down', activate(dense('gate', x)) * dense('up', x))
+  return dense('down', activate(dense('up', x)))
+
+
 def by_hand(config, params, x):
   """One block of the docstring, around the cell."""
   params = jax.tree.map(np.asarray, params)
   if config.block == 'plain':
     return run_cell(params['cell'], x)
-  state, y = run_cell(params['cell'], rms_norm(x))
+  state, y = run_cell(params['cell'], normed(params, 'cell_norm', x))
   x = x + np.asarray(y)
   if config.mlp_width:
-    mlp = {name: dense['kernel'] for name, dense in params['mlp'].items()}
-    gate, up = rms_norm(x) @ mlp['gate'], rms_norm(x) @ mlp['up']
-    x = x + (gate / (1 + np.exp(-gate)) * up) @ mlp['down']
+    x = x + mlp(config, params['mlp'], normed(params, 'mlp_norm', x))
   return state, x
 
 
@@ -63,6 +97,9 @@ def by_hand(config, params, x):
   ('E', 'model'),
   (
     (D, {'block': 'residual', 'mlp_width': 5}),
+    (D, {'mlp_width': 5, 'mlp': 'geglu', 'norm': 'layer'}),
+    (D, {'mlp_width': 5, 'mlp': 'gelu', 'norm': 'layer', 'biases': True}),
+    (D, {'mlp_width': 5, 'mlp': 'relu', 'biases': True}),
     (D, {'block': 'residual'}),
     (4, {'block': 'plain', 'embedding_width': 4}),
   ),
@@ -124,9 +161,31 @@ def test_a_stack_has_states_for_each_layer_and_row():
   assert shapes and set(shapes) == {(R, 5)}
 
 
-@pytest.mark.parametrize('block', ('residual', 'plain'))
+def test_kernels_begin_with_the_deviation_that_is_asked_for():
+  config = config_lib.Model(
+    width=64, layers=4, mlp_width=256, kernel_scale=0.02, branch_scale=0.5
+  )
+  stack = blocks.Stack(config, *PARTS)
+  x, state = draws.normal(B, L, 64), stack.init_state(B)
+
+  @jax.jit
+  def init(key):
+    params = stack.init(key, state, x, None)['params']
+    return blocks.scaled(params, key, config)
+
+  mlp = init(jax.random.key(0))['blocks']['mlp']
+  kernels = {name: np.asarray(dense['kernel']) for name, dense in mlp.items()}
+  for name, wanted in (('gate', 0.02), ('up', 0.02), ('down', 0.01)):
+    assert np.std(kernels[name]) == pytest.approx(wanted, rel=0.02)
+  assert not np.array_equal(kernels['gate'], kernels['up'])
+  assert not np.array_equal(kernels['gate'][0], kernels['gate'][1])
+
+
+@pytest.mark.parametrize('block', ('residual', 'plain', 'elements'))
 def test_residual_blocks_drop_a_channel_for_all_steps(block):
   config = config_lib.Model(block=block, dropout=0.5)
+  if block == 'elements':
+    config = config_lib.Model(dropout_shape='elements', dropout=0.5)
   ones = jnp.ones((4, 16, 8))
   rngs = blocks.dropout_keys(jax.random.key(0))
   dropped = np.array(

@@ -9,16 +9,17 @@ from rnn_jax.training import accumulation
 
 
 def run(carry, batch, key):
-  """A loss with a carry, laid out as a model's: (first, others stacked)."""
+  """A loss with a carry, laid out as a model's: positions, first, others."""
   del key
-  first, stacked = carry
+  position, (first, stacked) = carry
   seen = stacked.sum(0) + (0.0 if first is None else first)
   first = None if first is None else first + batch['x'].sum(1)
   sums = {
     'sum': (seen * batch['x'].sum(1)).sum(),
     'rows': jnp.sum(seen * 0 + 1),
   }
-  return sums, (first, stacked * 2 + batch['x'][None, :, 0])
+  stacked = stacked * 2 + batch['x'][None, :, 0]
+  return sums, (position + 1, (first, stacked))
 
 
 @pytest.mark.parametrize('with_first', (True, False))
@@ -27,7 +28,8 @@ def test_sums_and_carries_equal_those_of_the_whole(parts, with_first):
   rng = np.random.default_rng(0)
   batch = {'x': rng.normal(size=(8, 5)).astype(np.float32), 'label': None}
   first = rng.normal(size=8).astype(np.float32) if with_first else None
-  carry = (first, rng.normal(size=(3, 8)).astype(np.float32))
+  stacked = rng.normal(size=(3, 8)).astype(np.float32)
+  carry = (np.arange(8), (first, stacked))
   key = jax.random.key(0)
   want, want_carry = run(carry, batch, key)
   got, got_carry = accumulation.accumulate(run, parts, carry, batch, key)

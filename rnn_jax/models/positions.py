@@ -1,0 +1,66 @@
+"""Positions: where a step stands in its document, added to what it reads.
+
+    p_t = 0 where a document begins, else p_{t-1} + 1         x_t = x_t + e(p_t)
+
+    sinusoidal:  e(p)[2i] = sin(p w_i),  e(p)[2i+1] = cos(p w_i),
+                 w_i = 10000^(-2i/D)
+    learned:     e(p) = row p of a table NxD; NaN behind its end
+
+The state is p of the next step, so that a document may come in parts. A cell
+whose positions are rotary needs none of these.
+Source: Vaswani et al., "Attention Is All You Need", 2017.
+"""
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jax import lax
+
+KINDS = ('none', 'sinusoidal', 'learned')
+BASE = 10_000.0
+
+
+class Positions(nn.Module):
+  """See the module's docstring."""
+
+  kind: str
+  width: int
+  longest: int  # N, of 'learned'
+
+  def setup(self):
+    if self.kind == 'learned':
+      self.table = nn.Embed(
+        self.longest, self.width, embedding_init=nn.initializers.normal(0.02)
+      )
+
+  def init_state(self, B):
+    """The state before a document, for B rows."""
+    return jnp.zeros(B, jnp.int32)
+
+  def __call__(self, state_B, x_BxLxD, starts_BxL=None):
+    """Returns (state_B, x_BxLxD in its dtype)."""
+    position_BxL = count(state_B, x_BxLxD.shape[1], starts_BxL)
+    if self.kind == 'learned':
+      e_BxLxD = self.table(position_BxL)
+    else:
+      e_BxLxD = sinusoids(position_BxL, self.width)
+    x = x_BxLxD + e_BxLxD.astype(x_BxLxD.dtype)
+    return position_BxL[:, -1] + 1, x
+
+
+def count(state_B, length, starts_BxL=None):
+  """Returns the positions of `length` steps behind the state, BxL."""
+  steps = jnp.arange(length, dtype=jnp.int32)[None]
+  behind_state = state_B[:, None] + steps
+  if starts_BxL is None:
+    return behind_state
+  begin = lax.cummax(jnp.where(starts_BxL != 0, steps, -1), axis=1)
+  return jnp.where(begin < 0, behind_state, steps - begin)
+
+
+def sinusoids(position_BxL, width):
+  """Returns e(p), BxLxD in float32, for an even `width` D."""
+  pair = jnp.arange(width // 2, dtype=jnp.float32)
+  rate = BASE ** (-2 * pair / width)
+  angle = position_BxL.astype(jnp.float32)[..., None] * rate[None, None]
+  both = jnp.stack([jnp.sin(angle), jnp.cos(angle)], -1)
+  return both.reshape(*position_BxL.shape, width)

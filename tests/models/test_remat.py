@@ -1,0 +1,133 @@
+"""Layers computed twice: the same numbers, less kept."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rnn_jax import config as config_lib
+from rnn_jax.cells import base
+from rnn_jax.cells import simple_rnn
+from rnn_jax.models import blocks
+from rnn_jax.models import remat
+from rnn_jax.ops import precision
+from tests.cells import draws
+
+B, L, D, R = 4, 32, 16, 4
+CELL = simple_rnn.Config('simple', heads=2, key_width=4, value_width=8)
+KEPT = (
+  (),
+  ('matmuls',),
+  ('projection', 'recurrence'),
+  ('hidden', 'recurrence'),
+  ('matmuls', 'hidden'),
+)
+
+
+def build(dropout=0.0, **plan):
+  config = config_lib.Model(
+    width=D, layers=R, mlp_width=64, dropout=dropout, biases=True
+  )
+  plan = base.Plan(chunk_length=8, **plan)
+  return blocks.Stack(config, CELL, plan, precision.POLICIES['float32'])
+
+
+def inputs():
+  stack = build()
+  x, state = draws.normal(B, L, D), stack.init_state(B)
+  return draws.parameters(stack.init, state, x, None), state, x
+
+
+def traced(stack, dropout=False):
+  variables, state, x = inputs()
+  rngs = blocks.dropout_keys(jax.random.key(1)) if dropout else {}
+
+  def loss(variables, state, x):
+    new, y = stack.apply(variables, state, x, None, rngs=rngs)
+    return jnp.sin(y).sum(), (new, y)
+
+  run = jax.jit(jax.value_and_grad(loss, (0, 1, 2), has_aux=True))
+  return run.trace(variables, state, x), (variables, state, x)
+
+
+def result(*args, **kwargs):
+  found, arguments = traced(*args, **kwargs)
+  return found.lower().compile()(*arguments)
+
+
+def assert_close(got, want):
+  for a, b in zip(*map(jax.tree.leaves, (got, want)), strict=True):
+    np.testing.assert_allclose(a, b, rtol=0, atol=3e-6 * abs(b).max())
+
+
+@pytest.fixture(scope='module')
+def plain():
+  return result(build())
+
+
+@pytest.mark.parametrize('layers', (1, 2, 4))
+def test_groups_of_layers_give_the_numbers_of_all_kept(plain, layers):
+  assert_close(result(build(layers=layers)), plain)
+
+
+@pytest.mark.parametrize('keep', KEPT[1:], ids=str)
+def test_what_is_kept_changes_no_number(plain, keep):
+  assert_close(result(build(layers=1, keep=keep)), plain)
+
+
+def test_single_layers_drop_the_same_with_and_without():
+  kept = result(build(0.5), dropout=True)
+  assert_close(result(build(0.5, layers=1), dropout=True), kept)
+
+
+def test_parameters_begin_alike_whatever_is_kept():
+  _, state, x = inputs()
+  key = jax.random.key(3)
+  plain = jax.jit(build().init)(key, state, x, None)
+  grouped = jax.jit(build(layers=2).init)(key, state, x, None)
+  assert_close(grouped, plain)
+
+
+def residuals(**plan):
+  """Bytes that the forward pass hands to the backward pass."""
+  variables, state, x = inputs()
+  stack = build(**plan)
+
+  def forward(variables):
+    return jax.vjp(lambda v: stack.apply(v, state, x, None)[1], variables)[1]
+
+  kept = jax.eval_shape(forward, variables)
+  return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(kept))
+
+
+def test_the_less_is_kept_the_fewer_bytes_there_are():
+  parameters = sum(leaf.nbytes for leaf in jax.tree.leaves(inputs()[0]))
+  everything = residuals() - parameters
+  one = residuals(layers=1) - parameters
+  group = residuals(layers=2) - parameters
+  row = B * L * D * 4  # what enters a layer
+  assert group < one < everything / 4
+  # Inputs of groups, and the states that enter layers.
+  assert one - group == pytest.approx(R / 2 * row, rel=0.05)
+  named = residuals(layers=1, keep=('hidden',)) - parameters
+  assert named - one == pytest.approx(R * B * L * 64 * 4, rel=0.05)
+  matmuls = residuals(layers=1, keep=('matmuls',)) - parameters
+  assert one < matmuls < everything
+
+
+def test_offloaded_numbers_are_those_of_all_kept(plain):
+  stack = build(layers=1, keep=('hidden', 'recurrence'), offload=True)
+  # A CPU has one memory, and XLA drops what moves between two.
+  moved = str(traced(stack)[0].jaxpr).count('MemorySpace.Host')
+  assert moved == len(stack.plan.keep)
+  assert_close(result(stack), plain)
+
+
+def test_a_device_without_host_memory_is_named(monkeypatch):
+  monkeypatch.setattr(remat, 'HOST', 'elsewhere')
+  plan = base.Plan(layers=1, keep=('hidden',), offload=True)
+  with pytest.raises(ValueError, match="remat.offload=True: .* 'elsewhere'"):
+    remat.policy(plan)
+  assert remat.policy(dataclasses.replace(plan, offload=False))

@@ -1,0 +1,46 @@
+"""The models of configs/ have the sizes that their documents give."""
+
+import importlib
+import math
+
+import jax
+import pytest
+
+from rnn_jax import config as config_lib
+from rnn_jax.models import language_model
+
+
+def parameters(raw, vocabulary):
+  """How many there are; nothing is computed."""
+  model = language_model.from_config(config_lib.parse(raw), vocabulary)
+  tokens = jax.ShapeDtypeStruct((1, 2), 'int32')
+  state = jax.eval_shape(lambda: model.apply({}, 1, method='init_state'))
+  shapes = jax.eval_shape(model.init, jax.random.key(0), state, tokens)
+  return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))
+
+
+# Emb V d + R (4 d^2 + 4 d + 2 d F + F + d + 4 d) + 2 d + d V + V by hand.
+@pytest.mark.parametrize(
+  ('size', 'count'),
+  (
+    ('tiny', 419_673),
+    ('small', 3_205_209),
+    ('medium', 10_715_993),
+    ('gpt2', 85_192_793),
+  ),
+)
+def test_chatgot_has_its_parameters_at_89_characters(size, count):
+  module = importlib.import_module('configs.chatgot')
+  assert parameters(module.get_config(size), 89) == count
+
+
+def test_a_size_that_is_none_is_named():
+  module = importlib.import_module('configs.chatgot')
+  with pytest.raises(ValueError, match="size='large': choose one of .*'gpt2'"):
+    module.get_config('large')
+
+
+def test_the_memory_lab_s_decoder_has_its_parameters():
+  module = importlib.import_module('configs.memory_lab')
+  raw = module.get_config()
+  assert parameters(raw, raw.data.vocabulary) == 29_165_328
