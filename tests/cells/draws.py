@@ -22,6 +22,8 @@ def parameters(init, *inputs):
     name = path[-1].key
     if name.endswith('bias'):
       return jnp.asarray(0.2 * spread, like.dtype)
+    if name == 'scale':
+      return jnp.asarray(1 + 0.2 * spread, like.dtype)
     return jnp.asarray(spread * like.shape[-2] ** -0.5, like.dtype)
 
   shapes = jax.eval_shape(init, jax.random.key(0), *inputs)

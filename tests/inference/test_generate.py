@@ -8,6 +8,7 @@ import pytest
 
 from rnn_jax import errors
 from rnn_jax.data import tokenizer
+from rnn_jax.inference import conversation
 from rnn_jax.inference import generate
 from rnn_jax.inference import layers
 from rnn_jax.inference import sampling
@@ -252,3 +253,17 @@ def test_a_text_does_not_end_before_its_least_length(tmp_path, stop):
     assert completion.reason == 'boundary'
   with pytest.raises(errors.InputError, match='min_new_tokens=5: give 0 to'):
     options(max_new_tokens=4, min_new_tokens=5)
+
+
+def test_learned_positions_have_an_end():
+  changes = {'model_positions': 'learned', 'model_longest': 300}
+  built = models.build(vocabulary=BYTES.size, **changes)
+  generator = generate.Generator(*built, BYTES)
+  settings = options(max_new_tokens=24, stop_at_boundary=False)
+  (whole,) = generator.generate(['x' * 276], settings).completions
+  assert len(whole.tokens) == 24 and np.isfinite(whole.logprob)
+  with pytest.raises(errors.InputError, match='=24: behind 278 .* for 23 more'):
+    generator.generate(['x' * 277], settings)
+  with pytest.raises(errors.InputError, match='learned positions for 300 tok'):
+    generator.asks = True
+    conversation.Conversation(generator, settings)

@@ -14,6 +14,14 @@ VARIANTS = (
   {'model_mlp_width': 16, 'model_tied': True},
   {'model_block': 'plain', 'model_embedding_width': 8, 'cell_preset': 'simple'},
   {'model_block': 'plain', 'model_embedding_width': 8, 'model_layers': 1},
+  {
+    'model_mlp_width': 16,
+    'model_mlp': 'gelu',
+    'model_norm': 'layer',
+    'model_biases': True,
+    'model_positions': 'sinusoidal',
+    'remat_layers': 2,
+  },
   {'cell_attention': 'general', 'recurrence_impl': 'scan', 'remat_every': 2},
 )
 

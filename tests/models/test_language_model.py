@@ -53,8 +53,9 @@ def assert_close(got, want, tolerance=CLOSE):
   (
     {'model__mlp_width': 16, 'model__tied': True},
     {'model__block': 'plain', 'model__embedding_width': 6},
+    {'model__positions': 'learned', 'model__norm': 'layer'},
   ),
-  ids=('residual', 'plain'),
+  ids=('residual', 'plain', 'positions'),
 )
 def test_prefill_and_steps_give_the_logits_of_one_pass(changes):
   model, variables = build(**changes)
@@ -146,5 +147,8 @@ def test_the_config_s_plan_and_policy_arrive_at_the_model():
   config.train.precision = 'bfloat16_operands'
   model = language_model.from_config(config_lib.parse(config), V)
   assert model.plan == base.Plan('scan', 32, 8)
+  config.remat.update({'layers': 2, 'keep': ('hidden',), 'offload': True})
+  model = language_model.from_config(config_lib.parse(config), V)
+  assert model.plan == base.Plan('scan', 32, 8, 2, ('hidden',), True)
   assert model.policy.activations == jnp.float32
   assert model.policy.operands == jnp.bfloat16
