@@ -44,6 +44,6 @@ def get_grid():
     metrics=(('perplexity', 'lower', 'perplexity'),),
     baseline='baseline',
     seeds=(0,),
-    commands=('train', 'evaluate', 'profile'),
+    commands=('train', 'evaluate', 'profile', 'find_batch_size'),
     memory_gib=4.0,
   )

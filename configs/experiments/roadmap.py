@@ -38,10 +38,12 @@ def get_grid():
       'float16': EXACT | FLOAT16,
       'bfloat16': EXACT | {'train.precision': 'bfloat16'},
       'checkpoints': EXACT | CHECKPOINTS,
-      'checkpoints_matmuls_kept': EXACT | CHECKPOINTS | {
-        'remat.keep': ('matmuls',)
-      },
-      'checkpoints_offloaded': EXACT | CHECKPOINTS | {
+      'checkpoints_matmuls_kept': EXACT
+      | CHECKPOINTS
+      | {'remat.keep': ('matmuls',)},
+      'checkpoints_offloaded': EXACT
+      | CHECKPOINTS
+      | {
         'remat.keep': ('hidden', 'recurrence'),
         'remat.offload': True,
       },
@@ -69,6 +71,6 @@ def get_grid():
     metrics=(('perplexity', 'lower', 'perplexity'),),
     baseline='baseline',
     seeds=(0,),
-    commands=('train', 'evaluate', 'profile'),
+    commands=('train', 'evaluate', 'profile', 'find_batch_size'),
     memory_gib=4.0,
   )

@@ -20,7 +20,7 @@ import typing
 
 from rnn_jax import errors
 
-COMMANDS = (('train', 'evaluate'), ('train',))
+COMMANDS = ('train', 'evaluate', 'profile', 'find_batch_size')
 DIRECTIONS = ('higher', 'lower')
 SPLITS = ('train', 'validation', 'test')
 
@@ -43,7 +43,8 @@ class Grid:
   metrics: tuple[tuple[str, str, str], ...]  # Metric's fields, the main first
   baseline: str = ''  # the variant that ratios refer to; empty: no ratios
   seeds: tuple[int, ...] = (0, 1, 2)
-  commands: tuple[str, ...] = ('train', 'evaluate')  # ('train',): its curve
+  commands: tuple[str, ...] = ('train', 'evaluate')  # of COMMANDS, in order
+  memory_gib: float = 0.0  # of a device, for 'find_batch_size'
   split: str = 'validation'  # what evaluate reads
   notes: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
   # `notes`: published figures to draw beside ours, label -> {metric: value}
@@ -102,14 +103,28 @@ def check(grid: Grid) -> None:
   """
   _check_variants(grid)
   check_seeds(grid.seeds, 'seeds')
-  if tuple(grid.commands) not in COMMANDS:
-    _refuse('commands', grid.commands, f'choose one of {COMMANDS}')
+  _check_commands(grid)
   if grid.split not in SPLITS:
     _refuse('split', grid.split, f'choose one of {SPLITS}')
   if 'evaluate' not in grid.commands and grid.split != 'validation':
     _refuse('split', grid.split, "without 'evaluate', give 'validation'")
   _check_metrics(grid)
   _check_notes(grid)
+
+
+def _check_commands(grid):
+  asked = tuple(grid.commands)
+  order = tuple(name for name in COMMANDS if name in asked)
+  if asked != order or asked[:1] != ('train',):
+    _refuse(
+      'commands', asked, f"begin with 'train', then of {COMMANDS} in this order"
+    )
+  if ('find_batch_size' in asked) != (grid.memory_gib > 0):
+    _refuse(
+      'memory_gib',
+      grid.memory_gib,
+      "give it with 'find_batch_size' of commands, and 0 without",
+    )
 
 
 def check_seeds(seeds, argument):

@@ -16,6 +16,7 @@ matplotlib.use('Agg')
 
 from matplotlib import pyplot  # noqa: E402
 
+from rnn_jax.experiments import costs as costs_lib  # noqa: E402
 from rnn_jax.experiments import grid as grid_lib  # noqa: E402
 from rnn_jax.training import metrics  # noqa: E402
 
@@ -33,6 +34,10 @@ LINES = ('-', '--', ':', '-.')
 NOTE_LINES = ('--', ':', '-.')
 DPI = 140
 MIB = 2**20
+MEMORY_LABELS = {
+  'step_bytes': 'memory of a training step by the compiler (MiB)',
+  'peak_memory_bytes': 'peak memory (MiB)',
+}
 
 
 class Style(typing.NamedTuple):
@@ -58,6 +63,10 @@ def draw(
       'validation loss against steps and seconds',
     ),
     'scores.png': (_scores(grid, looks, summary), 'scores of the variants'),
+    'costs.png': (
+      _costs(grid, looks, summary),
+      'memory and time of a training step',
+    ),
     'memory_quality.png': (
       _memory(grid, looks, summary),
       'peak memory against the main score',
@@ -199,9 +208,14 @@ def _bars(axes, metric, names, looks, summary):
         label=f'{label} (published)',
         **_note_look(label, n, looks),
       )
+  _dress(axes, names, f'{metric.label} ({metric.better} is better)')
+
+
+def _dress(axes, names, title):
+  """What all panels of horizontal bars have."""
   axes.set_yticks(range(len(names)), names)
   axes.set_ylim(-0.6, len(names) - 0.4)
-  axes.set_title(f'{metric.label} ({metric.better} is better)', fontsize=9)
+  axes.set_title(title, fontsize=9)
   axes.margins(x=0.2)
   axes.set_xlim(left=min(0, axes.get_xlim()[0]) if _negative(axes) else 0)
   axes.locator_params(axis='x', nbins=5)
@@ -243,22 +257,54 @@ def _note_look(label, n, looks):
   return {'color': color, 'ls': NOTE_LINES[n % len(NOTE_LINES)], 'lw': 1.4}
 
 
+def _costs(grid, looks, summary):
+  """Bars of the memory and the time of a step, where profiles tell them."""
+  keys = [cost['key'] for cost in summary['costs']]
+  if costs_lib.MEMORY[0] not in keys:
+    return None
+  names = [n for n, v in summary['variants'].items() if v['done']]
+  figure, panels = pyplot.subplots(
+    1,
+    2,
+    figsize=(9.6, 1.4 + 0.34 * len(names)),
+    sharey=True,
+    layout='constrained',
+  )
+  for axes, key, scale, label in (
+    (panels[0], costs_lib.MEMORY[0], MIB, 'memory of a step (MiB)'),
+    (panels[1], costs_lib.TIME[0], 1e-3, 'time of a step (ms)'),
+  ):
+    for n, name in enumerate(names):
+      found = summary['variants'][name]['figures'][key]
+      if found['mean'] is not None:
+        _bar(axes, n, _scaled(found, scale), looks[name].color)
+    _dress(axes, names, f'{label}, lower is better')
+  panels[0].invert_yaxis()
+  return figure
+
+
+def _scaled(figure, scale):
+  parts = {key: figure[key] for key in ('mean', 'deviation')}
+  return {key: x if x is None else x / scale for key, x in parts.items()}
+
+
 def _memory(grid, looks, summary):
   metric = grid.compared[0]
+  memory_key = costs_lib.first(costs_lib.MEMORY, summary['costs'])
   points = {
     name: variant['figures']
     for name, variant in summary['variants'].items()
     if None
     not in (
       variant['figures'][metric.key]['mean'],
-      variant['figures']['peak_memory_bytes']['mean'],
+      variant['figures'].get(memory_key, {'mean': None})['mean'],
     )
   }
   if not points:
     return None
   figure, axes = pyplot.subplots(figsize=(6.4, 4.4), layout='constrained')
   for name, figures in points.items():
-    memory, score = figures['peak_memory_bytes'], figures[metric.key]
+    memory, score = figures[memory_key], figures[metric.key]
     axes.errorbar(
       memory['mean'] / MIB,
       score['mean'],
@@ -272,7 +318,7 @@ def _memory(grid, looks, summary):
     )
   axes.margins(0.15)
   axes.set(
-    xlabel='peak memory (MiB)',
+    xlabel=MEMORY_LABELS[memory_key],
     ylabel=f'{metric.label} ({metric.better} is better)',
   )
   axes.set_title('Means over seeds, with their deviation', fontsize=9)

@@ -1,7 +1,8 @@
 """The comparison as a page: report.md, report.json, and pictures.
 
-report.md has a sentence and a column a metric, then costs, ratios, pictures,
-failed runs, what each variant changes, and what it was run with.
+report.md has a sentence and a column a metric, then costs, ratios, what they
+allow to say, pictures, failed runs, what each variant changes, and what it was
+run with.
 """
 
 import json
@@ -12,6 +13,7 @@ from rnn_jax import files
 from rnn_jax.experiments import grid as grid_lib
 from rnn_jax.experiments import plots
 from rnn_jax.experiments import summary as summary_lib
+from rnn_jax.experiments import verdicts
 
 MIB = 2**20
 
@@ -39,7 +41,12 @@ def write(
     folder / 'report.json', json.dumps(summary, indent=2) + '\n'
   )
   files.write_whole(folder / 'report.md', page(summary, pictures))
-  told = [*sentences(summary), *_failures(summary), f'{folder}/report.md']
+  told = [
+    *sentences(summary),
+    *verdicts.ranking(summary),
+    *_failures(summary),
+    f'{folder}/report.md',
+  ]
   return '\n'.join(told)
 
 
@@ -52,6 +59,7 @@ def page(summary: dict, pictures: list[tuple[str, str]] = ()) -> str:
     'deviation.',
     results_table(summary),
     _ratios_section(summary),
+    _section('Ranking', verdicts.ranking(summary)),
     *(f'![{told}]({file})' for file, told in pictures),
     _section('Failed runs', _failures(summary)),
     _section('Missing scores', _missing(summary)),
@@ -72,7 +80,7 @@ def sentences(summary: dict) -> list[str]:
 
 def results_table(summary: dict) -> str:
   """The table of means; the best of each column is bold."""
-  columns = [*summary['metrics'], *(c._asdict() for c in summary_lib.COSTS)]
+  columns = [*summary['metrics'], *summary['costs']]
   best = {c['key']: _best(c, summary['variants']) for c in columns}
   lines = []
   for name, variant in summary['variants'].items():
@@ -91,7 +99,7 @@ def results_table(summary: dict) -> str:
 
 def _ratios_section(summary):
   """The means divided by the baseline's, or ''."""
-  columns = [*summary['metrics'], *(c._asdict() for c in summary_lib.COSTS)]
+  columns = [*summary['metrics'], *summary['costs']]
   lines = [
     [name] + [_shown('ratio', variant['ratios'].get(c['key'])) for c in columns]
     for name, variant in summary['variants'].items()
@@ -155,9 +163,9 @@ def _shown(key, value, beside=None):
   """A number for a reader; with as many digits as the one `beside` it."""
   if value is None:
     return '-'
-  if key in ('tokens_per_second', 'parameters'):
+  if key in ('tokens_per_second', 'parameters', 'largest_batch'):
     return f'{value:,.0f}'
-  scale = MIB if key == 'peak_memory_bytes' else 1
+  scale = MIB if key.endswith('_bytes') else 1
   size = abs((value if beside is None else beside) / scale)
   if key == 'ratio':
     return f'{value:.2f}'

@@ -12,6 +12,7 @@ import sys
 
 from rnn_jax import errors
 from rnn_jax.experiments import child
+from rnn_jax.experiments import costs as costs_lib
 from rnn_jax.experiments import grid as grid_lib
 from rnn_jax.experiments import plan
 from rnn_jax.experiments import records
@@ -132,16 +133,17 @@ class Experiment:
 
   def _end_of(self, run, stop):
     """Does a run. Returns its row; one of no use if it was stopped."""
-    error, scores, seconds = '', {}, 0.0
+    error, scores, costs, seconds = '', {}, {}, 0.0
     folder = self._folder(run)
     with child.open_log(folder, workdir_lib.LOG) as log:
       for name in self.grid.commands:
         ended = child.run(self._command(name, run), log, stop)
         seconds += ended.seconds
-        if name == 'train':
-          error, scores = _trained(ended), records.best_scores(folder)
+        error, found = _found(name, ended, folder)
+        if name in ('train', 'evaluate'):
+          scores = found
         else:
-          error, scores = _evaluated(ended)
+          costs |= found
         if error or stop.name:
           break
     parameters = scores.pop('parameters', None)
@@ -154,16 +156,32 @@ class Experiment:
       'scores': {} if error else scores,
       'wall_seconds': seconds,
       'parameters': parameters,
+      **costs,
       **records.describe(run, self.workdir),
     }
 
   def _command(self, name, run):
-    flags = [f'--workdir={self._folder(run)}']
-    if name == 'train':
-      flags += run.flags
-    else:
-      flags += [f'--split={self.grid.split}', '--json']
-    return [sys.executable, '-m', f'launch.{name}', *flags]
+    workdir = self._folder(run)
+    flags = {
+      'train': [f'--workdir={workdir}', *run.flags],
+      'evaluate': [
+        f'--workdir={workdir}',
+        f'--split={self.grid.split}',
+        '--json',
+      ],
+      # A program that was found in the cache would seem to compile at once.
+      'profile': [
+        f'--workdir={workdir / costs_lib.PROFILE}',
+        '--compilation_cache=',
+        *run.flags,
+      ],
+      'find_batch_size': [
+        f'--memory_gib={self.grid.memory_gib}',
+        '--json',
+        *run.flags,
+      ],
+    }
+    return [sys.executable, '-m', f'launch.{name}', *flags[name]]
 
   def _conclude(self):
     rows = records.read(self.workdir)
@@ -182,6 +200,20 @@ class Experiment:
     return FAILED
 
 
+def _found(name, ended, folder):
+  """(what went wrong with a command or '', the scores or costs it found)."""
+  if name == 'train':
+    return _trained(ended), records.best_scores(folder)
+  if name == 'evaluate':
+    return _last_object(ended)
+  if name == 'find_batch_size':
+    error, found = _last_object(ended)
+    return error, {'largest_batch': found.get('rows')}
+  if ended.error:
+    return ended.error, {}
+  return '', costs_lib.of_profile(folder / costs_lib.PROFILE)
+
+
 def _trained(ended):
   """What went wrong with launch.train, or ''."""
   if ended.error:
@@ -191,8 +223,8 @@ def _trained(ended):
   return ''
 
 
-def _evaluated(ended):
-  """(what went wrong with launch.evaluate or '', scores)."""
+def _last_object(ended):
+  """(what went wrong or '', the JSON object that a command ended with)."""
   if ended.error:
     return ended.error, {}
   try:

@@ -6,25 +6,9 @@ for a single seed. A score that is missing or not finite is left out.
 
 import math
 import statistics
-import typing
 
+from rnn_jax.experiments import costs as costs_lib
 from rnn_jax.experiments import grid as grid_lib
-
-
-class Cost(typing.NamedTuple):
-  """A figure of a run that is no score."""
-
-  key: str
-  label: str
-  better: str  # 'higher', 'lower' or '', where neither is
-
-
-COSTS = (
-  Cost('seconds', 'training s', 'lower'),
-  Cost('tokens_per_second', 'tokens/s', 'higher'),
-  Cost('peak_memory_bytes', 'peak MiB', 'lower'),
-  Cost('parameters', 'parameters', ''),
-)
 
 
 def summarize(grid: grid_lib.Grid, rows: dict[tuple[str, int], dict]) -> dict:
@@ -35,14 +19,16 @@ def summarize(grid: grid_lib.Grid, rows: dict[tuple[str, int], dict]) -> dict:
     rows: records.read's.
 
   Returns:
-    {"title", "split", "baseline", "metrics", "variants": {name: {"done",
-    "failed", "overrides", "figures": {key: {"mean", "deviation", "values"}},
-    "ratios": {key: to the baseline's mean}}}, "leaders", "failures",
-    "missing", "published", "versions", "commits"}.
+    {"title", "split", "baseline", "metrics", "costs", "variants": {name:
+    {"done", "failed", "overrides", "figures": {key: {"mean", "deviation",
+    "values"}}, "ratios": {key: to the baseline's mean}}}, "leaders",
+    "failures", "missing", "published", "versions", "commits"}.
   """
   rows = {k: row for k, row in sorted(rows.items()) if k[0] in grid.variants}
+  costs = costs_lib.present(rows.values())
+  keys = [cost.key for cost in costs]
   variants = {
-    name: _variant(grid, [r for (v, _), r in rows.items() if v == name])
+    name: _variant(grid, keys, [r for (v, _), r in rows.items() if v == name])
     for name in grid.variants
   }
   _add_ratios(variants, grid.baseline)
@@ -51,6 +37,7 @@ def summarize(grid: grid_lib.Grid, rows: dict[tuple[str, int], dict]) -> dict:
     'split': grid.split,
     'baseline': grid.baseline,
     'metrics': [metric._asdict() for metric in grid.compared],
+    'costs': [cost._asdict() for cost in costs],
     'variants': variants,
     'leaders': [_leader(metric, variants) for metric in grid.compared],
     'failures': [
@@ -65,7 +52,7 @@ def summarize(grid: grid_lib.Grid, rows: dict[tuple[str, int], dict]) -> dict:
   }
 
 
-def _variant(grid, rows):
+def _variant(grid, costs, rows):
   done = [row for row in rows if row['status'] == 'done']
   figures = {
     metric.key: _figure(
@@ -73,8 +60,8 @@ def _variant(grid, rows):
     )
     for metric in grid.compared
   }
-  for cost in COSTS:
-    figures[cost.key] = _figure(done, lambda row, key=cost.key: row[key])
+  for key in costs:
+    figures[key] = _figure(done, lambda row, key=key: row.get(key))
   return {
     'done': len(done),
     'failed': len(rows) - len(done),

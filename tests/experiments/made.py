@@ -5,7 +5,7 @@ import sys
 
 from rnn_jax.experiments import grid as grid_lib
 
-# What launch.train and launch.evaluate leave behind, in a moment. `behave` is
+# What the launchers of a grid leave behind, in a moment. `behave` is
 # 'good', 'bad', 'slow' (until SIGTERM) or 'cut' (ends well, and unfinished).
 FAKE = """
 import json, pathlib, signal, sys, time
@@ -15,6 +15,20 @@ if name == 'evaluate':
   print('a warning', file=sys.stderr)
   print('a word before')
   print(json.dumps({'loss': float(loss), 'parameters': 7}))
+  sys.exit()
+if name == 'profile':
+  programs = ('forward', 'forward + backward', 'training step')
+  (folder / 'profile').mkdir()
+  (folder / 'profile' / 'profile.json').write_text(json.dumps({
+    'time': {'median': 0.25, 'compile_seconds': 3.0},
+    'memory': {
+      'kept_for_backward': 5,
+      'programs': {p: {'total': n * 2**20} for n, p in enumerate(programs, 1)},
+    },
+  }))
+  sys.exit()
+if name == 'find_batch_size':
+  print(json.dumps({'rows': 64}))
   sys.exit()
 if behave == 'slow':
   signal.signal(signal.SIGTERM, lambda *_: sys.exit(print('saved')))

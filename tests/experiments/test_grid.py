@@ -18,6 +18,14 @@ BAD = {
   'a fractional seed': ({'seeds': (0.5,)}, r'seeds=\(0.5,\)'),
   'a seed below 0': ({'seeds': (-1,)}, r'seeds=\(-1,\)'),
   'other commands': ({'commands': ('evaluate',)}, 'commands='),
+  'commands in no order': (
+    {'commands': ('train', 'profile', 'evaluate')},
+    "commands=.*: begin with 'train'",
+  ),
+  'no budget': (
+    {'commands': ('train', 'find_batch_size')},
+    "memory_gib=0.0: give it with 'find_batch_size' of commands",
+  ),
   'no such split': ({'split': 'dev'}, "split='dev'.*'validation'"),
   'a split that is not read': (
     {'commands': ('train',), 'split': 'test'},

@@ -214,3 +214,41 @@ def test_one_process_at_a_time(bench):
   with records.open_folder(str(bench.workdir)):
     with pytest.raises(errors.InputError, match='another process'):
       bench.go()
+
+
+def test_profiles_and_largest_batches_are_costs_of_the_row(bench):
+  commands = ('train', 'evaluate', 'profile', 'find_batch_size')
+  bench.grid(commands=commands, memory_gib=4.0, seeds=(0,))
+  assert bench.go() == 0
+  assert [name for name, _ in bench.started] == [*commands] * 2
+  row = bench.rows()['wide', 0]
+  assert row['scores'] == {'loss': 2.0} and row['largest_batch'] == 64
+  assert (row['step_seconds'], row['compile_seconds']) == (0.25, 3.0)
+  kept = [row[f'{name}_bytes'] for name in ('kept', 'forward', 'backward')]
+  assert kept == [5, 2**20, 2 * 2**20]
+  page = (bench.workdir / 'report.md').read_text()
+  assert '| step MiB ↓ |' in page and '| 3.000 |' in page
+  assert (bench.workdir / 'costs.png').stat().st_size > 1000
+
+
+def test_the_commands_of_a_run_are_those_that_a_user_types(tmp_path):
+  (tmp_path / 'grid.py').write_text(
+    'from tests.experiments import made\n'
+    'def get_grid():\n'
+    '  commands = ("train", "evaluate", "profile", "find_batch_size")\n'
+    '  return made.grid(commands=commands, memory_gib=2.0)\n'
+  )
+  experiment = runner.Experiment(
+    runner.Request(str(tmp_path / 'grid.py'), str(tmp_path / 'runs'))
+  )
+  run = experiment.runs[0]
+  folder = f'{tmp_path}/runs/narrow/seed0'
+  typed = {
+    name: experiment._command(name, run)[2:]
+    for name in experiment.grid.commands
+  }
+  assert typed['train'] == ['launch.train', f'--workdir={folder}', *run.flags]
+  assert typed['profile'][1] == f'--workdir={folder}/profile'
+  assert typed['find_batch_size'][1:3] == ['--memory_gib=2.0', '--json']
+  for name in ('profile', 'find_batch_size'):
+    assert typed[name][-len(run.flags) :] == [*run.flags]

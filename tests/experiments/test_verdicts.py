@@ -1,0 +1,68 @@
+"""What may be said of costs, and of whom."""
+
+from rnn_jax.experiments import summary as summary_lib
+from rnn_jax.experiments import verdicts
+from tests.experiments import made
+
+MIB = 2**20
+
+
+def summarize(**figures):
+  """A comparison of {variant: (loss, MiB of a step, its seconds)}."""
+  grid = made.grid(
+    variants={name: {} for name in figures},
+    baseline='plain',
+    metrics=(('loss', 'lower', 'loss'),),
+  )
+  rows = [
+    made.row(
+      name, 0, {'loss': loss}, step_bytes=size * MIB, step_seconds=seconds
+    )
+    for name, (loss, size, seconds) in figures.items()
+  ]
+  return summary_lib.summarize(grid, made.rows(*rows))
+
+
+def test_the_best_of_those_that_keep_the_quality_is_named():
+  found = verdicts.ranking(
+    summarize(
+      plain=(2.0, 100, 1.0),
+      small=(2.01, 40, 1.5),
+      tiny=(2.5, 10, 0.5),
+      quick=(1.9, 120, 0.8),
+    )
+  )
+  assert found == [
+    'Memory of a step, by the baseline: tiny 0.10, small 0.40, plain 1.00, '
+    'quick 1.20.',
+    'Within 1% of the loss of `plain`, `small` takes the least memory: '
+    '60.0% less.',
+    'Time of a step, by the baseline: tiny 0.50, quick 0.80, plain 1.00, '
+    'small 1.50.',
+    'Within 1% of the loss of `plain`, `quick` takes the least time: '
+    '20.0% less.',
+    'Worse in loss by more than that: tiny (1.250 times).',
+  ]
+
+
+def test_nothing_is_said_of_gains_that_there_are_not():
+  found = verdicts.ranking(summarize(plain=(2.0, 100, 1), big=(2.0, 110, 2)))
+  assert not [line for line in found if line.startswith('Within')]
+  assert verdicts.ranking(summarize(plain=(2.0, 100, 1))) == []
+
+
+def test_higher_scores_are_kept_the_other_way_round():
+  grid = made.grid(metrics=(('accuracy', 'higher', 'accuracy'),))
+  rows = made.rows(
+    made.row('narrow', 0, {'accuracy': 0.8}),
+    made.row('wide', 0, {'accuracy': 0.7}),
+  )
+  summary = summary_lib.summarize(grid, rows)
+  assert verdicts.keeps_quality(summary, 'narrow')
+  assert not verdicts.keeps_quality(summary, 'wide')
+
+
+def test_without_a_baseline_nobody_is_ranked():
+  grid = made.grid(baseline='')
+  rows = made.rows(made.row('narrow', 0, {'loss': 1.0, 'accuracy': 1.0}))
+  assert verdicts.ranking(summary_lib.summarize(grid, rows)) == []
