@@ -1,5 +1,6 @@
 """The rules of a config: ranges, choices, and fields that must agree."""
 
+import math
 import operator
 
 from rnn_jax import errors
@@ -18,7 +19,14 @@ CHOICES = {
   'data.curriculum': ('', 'length', 'rarity', 'column'),
   'model.block': ('residual', 'plain'),
   'recurrence.impl': ('auto', 'scan', 'chunked', 'associative', 'pallas'),
-  'train.precision': ('float32', 'bfloat16', 'bfloat16_operands'),
+  'train.precision': (
+    'float32',
+    'tf32',
+    'bfloat16',
+    'bfloat16_operands',
+    'float16',
+  ),
+  'train.quantized': ('', 'int8'),
 }
 AT_LEAST = {
   'task.evidence': 0,
@@ -55,6 +63,7 @@ AT_LEAST = {
   'schedule.warmup_steps': 0,
   'train.steps': 1,
   'train.seed': 0,
+  'train.loss_scale_steps': 1,
   'train.z_loss': 0,
   'train.accumulate': 1,
   'train.log_every': 1,
@@ -114,6 +123,7 @@ def check(config):
   _check_order(config.data)
   _check_model(config)
   _check_remat(config)
+  _check_loss_scale(config.train)
   config.cell.check(config)
 
 
@@ -264,3 +274,20 @@ def _check_remat(config):
     _refuse('remat.every', every, 'give 0 or more')
   if every and recurrence.impl == 'associative':
     _refuse('remat.every', every, "recurrence.impl 'associative' keeps all")
+
+
+def _check_loss_scale(train):
+  scale = train.loss_scale
+  if train.precision == 'float16' and not scale:
+    _refuse(
+      'train.loss_scale',
+      scale,
+      "train.precision='float16' rounds small gradients to 0 without one: give "
+      '32768.0',
+    )
+  if scale and (scale < 1 or math.frexp(scale)[0] != 0.5):
+    _refuse(
+      'train.loss_scale',
+      scale,
+      'give a power of two, 1 or more, which rounds nothing',
+    )

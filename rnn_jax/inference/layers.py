@@ -31,7 +31,7 @@ class LanguageModel(language_model.LanguageModel):
 
   def hidden(self, state, tokens_BxL, starts_BxL=None):
     """Returns (state, the last block's outputs, BxLxD)."""
-    x, states = self.embedding(tokens_BxL), []
+    x, states = self.embed(tokens_BxL), []
     for layer, old in zip(self.layer, state, strict=True):
       x, new = layer(x, old, starts_BxL)
       states.append(new)
