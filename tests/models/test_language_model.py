@@ -108,7 +108,7 @@ FORMATS = {
   'float32': 0.0,
   'bfloat16': 4e-2,  # 2e-2
   'bfloat16_operands': 3e-2,  # 1.1e-2
-  'float16': 5e-3,
+  'float16': 5e-3,  # 1.5e-3
 }
 
 
@@ -171,6 +171,6 @@ def test_int8_rounds_the_layers_and_not_the_head():
     logits.append(jax.jit(model.apply)(variables, fresh(model), tokens)[1])
   off = np.std(features[1] - features[0]) / np.std(features[0])
   assert 1e-3 < off < 5e-2
-  head = variables['params']['head']
-  want = np.float64(features[1]) @ np.float64(head['kernel']) + head['bias']
+  head = jax.tree.map(np.float64, variables['params']['head'])
+  want = np.float64(features[1]) @ head['kernel'] + head['bias']
   assert_close(logits[1], want)

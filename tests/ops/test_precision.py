@@ -25,7 +25,7 @@ CONTRACTIONS = (
 TOLERANCE = {
   'float32': 2e-7,  # measured: 8e-8
   'bfloat16': 2**-7,  # two factors rounded by 2^-8 each; measured: 5e-3
-  'float16': 2**-10,  # by 2^-11 each
+  'float16': 2**-10,  # by 2^-11 each; measured: 3e-4
 }
 DENSE = (((1,), (0,)), ((), ()))
 # A GPU alone has TF32.
