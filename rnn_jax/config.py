@@ -158,7 +158,10 @@ class Train:
 
   steps: int = 1000  # optimizer steps
   seed: int = 0
-  precision: str = 'float32'  # or 'bfloat16', 'bfloat16_operands'
+  precision: str = 'float32'  # tf32, bfloat16, bfloat16_operands, float16
+  loss_scale: float = 32768.0  # at the start; of precision 'float16' alone
+  loss_scale_steps: int = 2000  # good steps before it doubles
+  quantized: str = ''  # or 'int8': matmuls of the forward pass
   compiler: str = 'default'  # options of XLA by name: training/compiler.py
   label_smoothing: float = 0.0  # share of the target spread over all tokens
   z_loss: float = 0.0  # times log^2 of the softmax's denominator

@@ -1,5 +1,6 @@
 """The rules of a config: ranges, choices, and fields that must agree."""
 
+import math
 import operator
 
 from rnn_jax import errors
@@ -24,7 +25,14 @@ CHOICES = {
   'model.dropout_shape': ('channels', 'elements'),
   'recurrence.impl': ('auto', 'scan', 'chunked', 'associative', 'pallas'),
   'train.compiler': compiler.NAMES,
-  'train.precision': ('float32', 'bfloat16', 'bfloat16_operands'),
+  'train.precision': (
+    'float32',
+    'tf32',
+    'bfloat16',
+    'bfloat16_operands',
+    'float16',
+  ),
+  'train.quantized': ('', 'int8'),
 }
 KEEPABLE = ('matmuls', 'projection', 'recurrence', 'hidden')
 AT_LEAST = {
@@ -65,6 +73,7 @@ AT_LEAST = {
   'schedule.warmup_steps': 0,
   'train.steps': 1,
   'train.seed': 0,
+  'train.loss_scale_steps': 1,
   'train.z_loss': 0,
   'train.accumulate': 1,
   'train.log_every': 1,
@@ -124,6 +133,7 @@ def check(config):
   _check_order(config.data)
   _check_model(config)
   _check_remat(config)
+  _check_loss_scale(config.train)
   config.cell.check(config)
 
 
@@ -329,4 +339,21 @@ def _check_layer_remat(config):
   if remat.offload and 'matmuls' in remat.keep and len(remat.keep) > 1:
     _refuse(
       'remat.keep', remat.keep, "remat.offload takes 'matmuls' alone, or others"
+    )
+
+
+def _check_loss_scale(train):
+  scale = train.loss_scale
+  if train.precision == 'float16' and not scale:
+    _refuse(
+      'train.loss_scale',
+      scale,
+      "train.precision='float16' rounds small gradients to 0 without one: give "
+      '32768.0',
+    )
+  if scale and (scale < 1 or math.frexp(scale)[0] != 0.5):
+    _refuse(
+      'train.loss_scale',
+      scale,
+      'give a power of two, 1 or more, which rounds nothing',
     )

@@ -126,6 +126,13 @@ def test_a_share_outside_0_to_1_is_refused(key):
       },
       "remat.keep=.*: remat.offload takes 'matmuls' alone, or others",
     ),
+    ({'train__loss_scale': 0.5}, 'train.loss_scale=0.5: give a power of two'),
+    ({'train__loss_scale': 1000.0}, 'give a power of two, 1 or more'),
+    ({'train__loss_scale': -2.0}, 'give a power of two, 1 or more'),
+    (
+      {'train__precision': 'float16', 'train__loss_scale': 0.0},
+      "loss_scale=0.0: train.precision='float16' .*: give 32768.0",
+    ),
     ({'remat__every': 'often'}, "remat.every='often': .* or 'sqrt'"),
     ({'remat__every': -1}, 'remat.every=-1: give 0 or more'),
     (

@@ -8,6 +8,7 @@ once at its measured bandwidth, whichever is longer.
 from benchmarks import tables
 
 PEAKS = {'float32': 'peak float32', 'bfloat16': 'peak bfloat16'}
+PEAK_OF = {**PEAKS, 'bfloat16_operands': PEAKS['bfloat16']}
 BANDWIDTH = 'peak bandwidth'
 HEAD = (
   'variant',
@@ -82,9 +83,9 @@ def _count(value):
 def roofline_share(row, found):
   """The least time by the measured peaks over the time taken, or None."""
   overrides = row['parameters'].get('overrides') or {}
-  precision = overrides.get('train.precision', 'float32')
-  kind = 'float32' if precision == 'float32' else 'bfloat16'
-  peak = tables.good(found, PEAKS[kind])
+  multiplied = overrides.get('train.precision', 'float32')
+  multiplied = overrides.get('train.quantized') or multiplied
+  peak = tables.good(found, PEAK_OF.get(multiplied))
   bandwidth = tables.good(found, BANDWIDTH)
   if not peak or not bandwidth or 'needed_flops' not in row:
     return None

@@ -57,7 +57,7 @@ def _norms(model, params, ids):
   @jax.jit
   def slopes(tokens, targets_B):
     apply = functools.partial(model.apply, {'params': params})
-    x = apply(tokens, method=lambda model, tokens: model.embedding(tokens))
+    x = apply(tokens, method=lambda model, tokens: model.embed(tokens))
     gradient = jax.grad(lambda x: apply(x, targets_B, method=_last_loss))(x)
     return jnp.sqrt(jnp.mean(jnp.sum(gradient**2, -1), 0))
 

@@ -18,8 +18,11 @@ LIBRARY = {
   'pallas': {'recurrence.impl': 'pallas'},
   'segments of 32': {'remat.segment': 32},
   'segments of 64': {'remat.segment': 64},
+  'tf32': {'train.precision': 'tf32'},
   'bfloat16': {'train.precision': 'bfloat16'},
   'bfloat16 operands': {'train.precision': 'bfloat16_operands'},
+  'float16': {'train.precision': 'float16'},
+  'int8 forward': {'train.quantized': 'int8'},
   'layers scanned': {'model.unroll': 1},
   **{
     f'chunked, {n} steps': {

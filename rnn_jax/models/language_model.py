@@ -9,9 +9,11 @@ carries all that the model knows of the past: (positions or None, the stack's).
 import dataclasses
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 
 from rnn_jax import config as config_lib
+from rnn_jax import errors
 from rnn_jax.cells import base
 from rnn_jax.models import blocks
 from rnn_jax.models import positions
@@ -48,7 +50,7 @@ class LanguageModel(nn.Module):
     self.embedding = nn.Embed(
       self.vocabulary,
       config.embedding_width or config.width,
-      dtype=self.policy.activations,
+      dtype=jnp.float32,  # so that its gradients are added up in it
       embedding_init=nn.initializers.normal(config.embedding_scale),
     )
     self.stack = blocks.Stack(config, self.cell_config, self.plan, self.policy)
@@ -87,6 +89,10 @@ class LanguageModel(nn.Module):
     """Returns what the head reads of the last block's outputs."""
     return self.norm(x_BxLxD) if self.config.block == 'residual' else x_BxLxD
 
+  def embed(self, tokens_BxL):
+    """Returns what the first block reads, BxLxD, before dropout."""
+    return self.embedding(tokens_BxL).astype(self.policy.activations)
+
   def hidden(self, state, tokens_BxL, starts_BxL=None):
     """Returns (state, the last block's outputs, BxLxD)."""
     position, inner = state
@@ -97,7 +103,7 @@ class LanguageModel(nn.Module):
   def read(self, position_B, tokens_BxL, starts_BxL=None):
     """Returns (position_B, what enters the first block, BxLxD)."""
     fixed = not self.has_rng('dropout')
-    x = self.embedding(tokens_BxL) * self.config.embedding_multiplier
+    x = self.embed(tokens_BxL) * self.config.embedding_multiplier
     x = self.drop_tokens(x, deterministic=fixed)
     if self._has_positions:
       position_B, x = self.positions(position_B, x, starts_BxL)
@@ -108,8 +114,9 @@ class LanguageModel(nn.Module):
     state, x = self.features(state, tokens_BxL, starts_BxL)
     kernel_DxV, bias_V = self.head_weights()
     contract = (((2,), (0,)), ((), ()))
-    logits = self.policy.dot_general(x, kernel_DxV, contract)
-    return state, logits.astype(jnp.float32) + bias_V[None, None]
+    operands = self.policy.operands  # as in the loss, which is not quantized
+    logits = precision.dot_general(x, kernel_DxV, contract, operands)
+    return state, logits + bias_V[None, None]
 
   def head_weights(self):
     """Returns (kernel_DxV, bias_V), of which `logits` are made."""
@@ -122,14 +129,18 @@ class LanguageModel(nn.Module):
 
 
 def from_config(config, vocabulary):
-  """The model that a Config describes, for a vocabulary of that size."""
+  """The model that a Config describes, for a vocabulary of that size.
+
+  Raises:
+    InputError: this device can't multiply in the config's number format.
+  """
   longest = config.model.longest or config.data.length
   return LanguageModel(
     dataclasses.replace(config.model, longest=longest),
     config.cell,
     vocabulary,
     _plan(config),
-    precision.POLICIES[config.train.precision],
+    _policy(config.train),
   )
 
 
@@ -143,3 +154,10 @@ def _plan(config):
     remat.keep,
     remat.offload,
   )
+
+
+def _policy(train):
+  policy = precision.policy(train.precision, train.quantized)
+  if lacking := precision.lacking(policy.operands, jax.devices()[0]):
+    raise errors.InputError(f'train.precision={train.precision!r}: {lacking}')
+  return policy

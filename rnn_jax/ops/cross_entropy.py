@@ -33,7 +33,7 @@ class Options:
 
   label_smoothing: float = 0.0
   z_loss: float = 0.0
-  operands: jnp.dtype = jnp.float32  # format of the matmuls' factors
+  operands: str = 'float32'  # format of the matmuls' factors
   block: int = 0  # logits held at once; 0: what suits the device
 
 

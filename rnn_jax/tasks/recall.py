@@ -8,6 +8,7 @@ behind the right ones before it. An answer is a run of steps with weight.
 import jax.numpy as jnp
 from jax import lax
 
+from rnn_jax.ops import precision
 from rnn_jax.tasks import language_modeling
 
 
@@ -23,8 +24,9 @@ class Task(language_modeling.Task):
     """Sums over answers: how many there are, and how many are right."""
     kernel_DxV, bias_V = head
     contract = (((2,), (0,)), ((), ()))
-    logits = self.model.policy.dot_general(x_BxLxD, kernel_DxV, contract)
-    logits = logits.astype(jnp.float32) + bias_V[None, None]
+    operands = self.model.policy.operands
+    logits = precision.dot_general(x_BxLxD, kernel_DxV, contract, operands)
+    logits = logits + bias_V[None, None]
     right_BxL = jnp.argmax(logits, -1) == batch.targets_BxL
     return count_answers(right_BxL, batch.weights_BxL > 0)
 

@@ -186,7 +186,7 @@ class Run:
     self._check_finite(
       [(s, v) for (s, _, _), v in zip(window, values, strict=True)]
     )
-    good = [v for v in values if not v['skipped']]
+    good = [v for v in values if v['finite']]
     padded = sum(size for _, _, size in window)
     real = sum(int(v['real_tokens']) for v in values)
     self._progress.real_tokens += int(real)
@@ -199,7 +199,7 @@ class Run:
       )
       row = self._steps.task.summarize(sums)
     row |= {
-      'gradient_norm': float(values[-1]['gradient_norm']),
+      'gradient_norm': float((good or values)[-1]['gradient_norm']),
       'learning_rate': float(values[-1]['learning_rate']),
       'tokens': int(real),
       'seconds': seconds,
@@ -212,6 +212,8 @@ class Run:
       'skipped_steps': self._progress.skipped_steps,
       'peak_memory_bytes': metrics.peak_memory_bytes(),
     }
+    if 'loss_scale' in values[-1]:
+      row['loss_scale'] = float(values[-1]['loss_scale'])
     self._writer.write(self._step, 'train', row)
     self._report(row, seconds / len(window))
     self._began, self._waited = time.monotonic(), 0.0
@@ -219,14 +221,17 @@ class Run:
   def _check_finite(self, values):
     limit = self._config.train.max_skipped_steps
     for step, value in values:
-      self._progress.skipped_steps += int(value['skipped'] > 0)
+      self._progress.skipped_steps += int(not value['finite'])
       if value['skipped'] >= limit:
+        half = self._config.train.precision == 'float16'
         raise errors.InputError(
           f'{limit} steps in a row, up to step {step}, had a non-finite loss '
           'or gradient and were skipped (train.max_skipped_steps): lower '
           'optimizer.learning_rate='
           f'{self._config.optimizer.learning_rate!r}, or start from an '
           'earlier checkpoint'
+          + ", or use train.precision='bfloat16', which holds more"
+          * half
         )
 
   def _report(self, row, seconds_a_step):

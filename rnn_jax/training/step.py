@@ -1,8 +1,9 @@
 """One step of training and one of evaluation, jitted over a mesh.
 
 The train state is a dict: `params`, `optimizer`, `carry` (the recurrent state
-that goes from batch to batch, or None), `step`, `skipped` (non-finite steps in
-a row) and `key` (data of the PRNG key that all others are folded from).
+that goes from batch to batch, or None), `loss_scale` (or None), `step`,
+`skipped` (non-finite steps in a row, but for those that lowered the loss scale)
+and `key` (data of the PRNG key that all others are folded from).
 """
 
 import jax
@@ -15,6 +16,7 @@ from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.parallel import rules
 from rnn_jax.training import accumulation
 from rnn_jax.training import compiler
+from rnn_jax.training import loss_scale
 from rnn_jax.training import optimizer as optimizer_lib
 from rnn_jax.training import schedules
 
@@ -36,9 +38,9 @@ class Steps:
 
   def __init__(self, task, config, mesh):
     self.task = task
+    self._train_config = config.train
     self._schedule = schedules.warmup_cosine(config)
     self._optimizer = optimizer_lib.make(config, self._schedule)
-    self._accumulate = config.train.accumulate
     self._carries = config.data.carry_state
     self.batch_sharding = rules.sharding(mesh, 'B')
     self.replicated = rules.sharding(mesh, '')
@@ -125,6 +127,7 @@ class Steps:
       'params': self.replicated,
       'optimizer': self.replicated,
       'carry': self.carry_sharding if self._carries else self.replicated,
+      'loss_scale': self.replicated,
       'step': self.replicated,
       'skipped': self.replicated,
       'key': self.replicated,
@@ -137,6 +140,7 @@ class Steps:
       'params': params,
       'optimizer': self._optimizer.init(params),
       'carry': self.task.init_state(rows) if self._carries else None,
+      'loss_scale': loss_scale.init(self._train_config),
       'step': jnp.zeros((), jnp.int32),
       'skipped': jnp.zeros((), jnp.int32),
       'key': jax.random.key_data(jax.random.fold_in(key, 1)),
@@ -146,11 +150,12 @@ class Steps:
     self.traces += 1
     key = jax.random.wrap_key_data(state['key'])
     key = jax.random.fold_in(key, state['step'])
-    gradients, sums, carry = self._gradients(
-      state['params'], state['carry'], batch, key
-    )
+    gradients, sums, carry = self._gradients(state, batch, key)
     norm = optax.tree.norm(gradients)
     finite = jnp.isfinite(sums['objective']) & jnp.isfinite(norm)
+    scale, lowered = loss_scale.update(
+      state['loss_scale'], finite, self._train_config.loss_scale_steps
+    )
     updates, optimizer = self._optimizer.update(
       gradients, state['optimizer'], state['params']
     )
@@ -161,8 +166,10 @@ class Steps:
     }
     old = {name: state[name] for name in new}
     kept = jax.tree.map(lambda a, b: jnp.where(finite, a, b), new, old)
-    skipped = jnp.where(finite, 0, state['skipped'] + 1)
+    failed = jnp.where(lowered, 0, 1)
+    skipped = jnp.where(finite, 0, state['skipped'] + failed)
     kept |= {
+      'loss_scale': scale,
       'step': state['step'] + 1,
       'skipped': skipped,
       'key': state['key'],
@@ -170,29 +177,34 @@ class Steps:
     kept = jax.lax.with_sharding_constraint(kept, self._state_shardings())
     return kept, {
       'sums': sums,
+      'finite': finite,
       'real_tokens': _real_tokens(batch),
       'gradient_norm': norm,
       'learning_rate': self._schedule(state['step']),
       'skipped': skipped,
+      **loss_scale.metrics(state['loss_scale']),
     }
 
-  def _gradients(self, params, carry, batch, key):
+  def _gradients(self, state, batch, key):
     """Gradients of the mean loss, the sums, and the carry behind the batch."""
+    factor = loss_scale.factor(state['loss_scale'], batch.tokens_BxL.size)
     differentiate = jax.value_and_grad(self._loss, has_aux=True)
 
     def run(carry, batch, key):
-      (_, (sums, carry)), gradients = differentiate(params, carry, batch, key)
+      (_, (sums, carry)), gradients = differentiate(
+        state['params'], carry, batch, key, factor
+      )
       return (gradients, sums), carry
 
     (gradients, sums), carry = accumulation.accumulate(
-      run, self._accumulate, carry, batch, key
+      run, self._train_config.accumulate, state['carry'], batch, key
     )
-    weight = jnp.maximum(sums['weight'], 1e-8)
+    weight = factor * jnp.maximum(sums['weight'], 1e-8)
     return jax.tree.map(lambda g: g / weight, gradients), sums, carry
 
-  def _loss(self, params, carry, batch, key):
+  def _loss(self, params, carry, batch, key, factor):
     carry, sums = self._run(params, carry, batch, key)
-    return sums['objective'], (jax.lax.stop_gradient(sums), carry)
+    return factor * sums['objective'], (jax.lax.stop_gradient(sums), carry)
 
   def _run(self, params, carry, batch, key):
     if self._carries:

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from rnn_jax import config as config_lib
+from rnn_jax import errors
 from rnn_jax.cells import base
 from rnn_jax.models import blocks
 from rnn_jax.models import language_model
+from rnn_jax.ops import precision
 from tests.cells import draws
 
 B, L, V = 2, 12, 7
@@ -107,6 +109,7 @@ FORMATS = {
   'float32': 0.0,
   'bfloat16': 4e-2,  # 2e-2
   'bfloat16_operands': 3e-2,  # 1.1e-2
+  'float16': 5e-3,  # 1.5e-3
 }
 
 
@@ -144,11 +147,34 @@ def test_the_config_s_plan_and_policy_arrive_at_the_model():
   config.recurrence.update({'impl': 'scan', 'chunk_length': 32})
   config.remat.every = 'sqrt'
   config.data.length = 50
-  config.train.precision = 'bfloat16_operands'
+  config.train.update(precision='bfloat16_operands', quantized='int8')
   model = language_model.from_config(config_lib.parse(config), V)
   assert model.plan == base.Plan('scan', 32, 8)
+  bfloat16_operands = precision.policy('bfloat16_operands', 'int8')
+  assert model.policy == bfloat16_operands
   config.remat.update({'layers': 2, 'keep': ('hidden',), 'offload': True})
   model = language_model.from_config(config_lib.parse(config), V)
   assert model.plan == base.Plan('scan', 32, 8, 2, ('hidden',), True)
-  assert model.policy.activations == jnp.float32
-  assert model.policy.operands == jnp.bfloat16
+
+
+def test_a_format_that_this_device_lacks_is_refused_by_name():
+  with pytest.raises(
+    errors.InputError, match="^train.precision='tf32': this device .*'float32'"
+  ):
+    build(train__precision='tf32')
+
+
+def test_int8_rounds_the_layers_and_not_the_head():
+  tokens, _ = tokens_and_starts()
+  plain, variables = build()
+  rounded, _ = build(train__quantized='int8')
+  features, logits = [], []
+  for model in (plain, rounded):
+    run = jax.jit(functools.partial(model.apply, method='features'))
+    features.append(run(variables, fresh(model), tokens)[1])
+    logits.append(jax.jit(model.apply)(variables, fresh(model), tokens)[1])
+  off = np.std(features[1] - features[0]) / np.std(features[0])
+  assert 1e-3 < off < 5e-2
+  head = jax.tree.map(np.float64, variables['params']['head'])
+  want = np.float64(features[1]) @ head['kernel'] + head['bias']
+  assert_close(logits[1], want)

@@ -1,6 +1,7 @@
 """Matmuls under each policy against the float64 product."""
 
 import functools
+import types
 
 import flax.linen as nn
 import jax
@@ -24,7 +25,11 @@ CONTRACTIONS = (
 TOLERANCE = {
   'float32': 2e-7,  # measured: 8e-8
   'bfloat16': 2**-7,  # two factors rounded by 2^-8 each; measured: 5e-3
+  'float16': 2**-10,  # by 2^-11 each; measured: 3e-4
 }
+DENSE = (((1,), (0,)), ((), ()))
+# A GPU alone has TF32.
+HERE = sorted({*precision.POLICIES} - {'tf32'})
 
 
 def normal(*shape, seed=0):
@@ -93,7 +98,7 @@ def test_the_backward_pass_multiplies_in_16_bits_and_keeps_16_bits():
   assert {e.outvars[0].aval.dtype.name for e in products} == {'float32'}
 
 
-@pytest.mark.parametrize('policy', precision.POLICIES)
+@pytest.mark.parametrize('policy', HERE)
 def test_dense_under_a_policy_stores_activations_in_its_format(policy):
   policy = precision.POLICIES[policy]
   dense = nn.Dense(4, dtype=policy.activations, dot_general=policy.dot_general)
@@ -105,6 +110,81 @@ def test_dense_under_a_policy_stores_activations_in_its_format(policy):
   )(params)
   for leaf in jax.tree.leaves((params, slopes)):
     assert leaf.dtype == jnp.float32
+
+
+def lowered_for_a_gpu(operands):
+  """The program of a matmul and of its gradients."""
+
+  def both(x, w):
+    y, back = jax.vjp(
+      lambda x, w: precision.dot_general(x, w, DENSE, operands), x, w
+    )
+    return y, back(y)
+
+  traced = jax.jit(both).trace(normal(5, 3), normal(3, 4))
+  return traced.lower(lowering_platforms=('cuda',)).as_text()
+
+
+def test_tf32_is_asked_for_by_name_and_float32_stays_exact():
+  tf32, exact = map(lowered_for_a_gpu, ('tf32', 'float32'))
+  assert (
+    tf32.count('dot_general') == tf32.count('lhs_precision_type = tf32') == 3
+  )
+  assert exact.count('precision = [HIGHEST, HIGHEST]') == 3
+  assert 'tf32' not in exact and 'f16' not in tf32
+
+
+@pytest.mark.parametrize(
+  ('capability', 'has'),
+  (
+    (None, False),
+    ('7.5', False),
+    ('8.0', True),
+    ('12.0', True),
+    ('gfx942', False),
+  ),
+)
+def test_tf32_needs_a_gpu_that_has_it(capability, has):
+  device = types.SimpleNamespace(device_kind='this one')
+  if capability:
+    device.compute_capability = capability
+  reason = precision.lacking('tf32', device)
+  assert reason == '' if has else '(this one) has no TensorFloat-32' in reason
+  assert has or "use 'float32'" in reason
+  for operands in {*precision.FORMATS} - {'tf32'}:
+    assert precision.lacking(operands, device) == ''
+
+
+@pytest.mark.parametrize('name', HERE)
+def test_a_quantized_policy_has_the_gradients_of_the_plain_one(name):
+  x, w, dy = normal(6, 40), normal(40, 4, seed=1), normal(6, 4, seed=2)
+  results = []
+  for quantized in ('', 'int8'):
+    policy = precision.policy(name, quantized)
+    y, back = jax.vjp(
+      jax.jit(lambda x, w: policy.dot_general(x, w, DENSE)),  # noqa: B023
+      x.astype(policy.activations),
+      w,
+    )
+    results.append((y, back(dy.astype(policy.activations))))
+  (plain, slopes), (rounded, straight) = results
+  assert rounded.dtype == policy.activations
+  for a, b in zip(slopes, straight, strict=True):
+    assert a.dtype == b.dtype
+    np.testing.assert_array_equal(a, b)
+  want = by_hand(x.astype(policy.activations), w)
+  error = jnp.finfo(policy.activations).eps
+  np.testing.assert_allclose(np.float64(rounded), want, rtol=2 * error)
+  assert not np.array_equal(plain, rounded)
+
+
+def by_hand(x, w):
+  """The product of both factors rounded to 8 bits, in float64."""
+  x, w = np.float32(x), np.float32(w)
+  x_scale = np.abs(x).max(1, keepdims=True) / np.float32(127)
+  w_scale = np.abs(w).max(0, keepdims=True) / np.float32(127)
+  sums = np.float64(np.rint(x / x_scale)) @ np.float64(np.rint(w / w_scale))
+  return np.float64(x_scale) * sums * np.float64(w_scale)
 
 
 def test_batch_axes_are_refused_by_name():
@@ -119,7 +199,7 @@ def test_many_rows_add_to_a_weights_gradient_in_parts(monkeypatch):
   numbers = ((2,), (0,)), ((), ())
 
   def loss(w, x):
-    return precision.dot_general(x, w, numbers, jnp.float32).sum()
+    return precision.dot_general(x, w, numbers, 'float32').sum()
 
   traced = jax.make_jaxpr(jax.grad(loss))(normal(3, 5), normal(2, 6, 3))
   assert ':f32[3,3,5]' in str(traced)  # 12 rows are three times 4

@@ -86,6 +86,25 @@ def test_a_cut_run_ends_bit_for_bit_like_an_uncut_one(raw, layout, tmp_path):
   assert losses[0] == losses[1]
 
 
+def test_a_cut_run_in_float16_goes_on_with_its_loss_scale(raw, tmp_path):
+  raw.train.update(precision='float16', loss_scale=2.0**20, loss_scale_steps=3)
+  raw.train.log_every = 1
+  _, expected = train(raw, tmp_path / 'whole')
+  for step in (2, 7):
+    train(raw, tmp_path / 'cut', stop_after=step)
+  _, params = train(raw, tmp_path / 'cut')
+  assert_same(params, expected)
+  scales = [
+    [
+      row['loss_scale']
+      for row in metrics.read(tmp_path / name)
+      if 'seconds' in row
+    ]
+    for name in ('whole', 'cut')
+  ]
+  assert scales[0] == scales[1] and len({*scales[0][5:]}) > 1
+
+
 def test_what_a_run_leaves_behind(raw, tmp_path):
   progress, _ = train(raw, tmp_path / 'run')
   assert progress.finished == 'all steps'

@@ -1,0 +1,60 @@
+"""A matmul of 8-bit integers, with a scale for each channel.
+
+    s_x = max |x| / 127 of a row of x       x_8 = round(x / s_x)
+    s_w = max |w| / 127 of a column of w    w_8 = round(w / s_w)
+    y = s_x s_w sum x_8 w_8                 the sum is exact, in int32
+
+A row is what one number of y is summed over: of activations a token, of
+weights an output channel. Zero is 0, and both signs reach equally far.
+Source: Jacob et al., "Quantization and Training of Neural Networks for
+Efficient Integer-Arithmetic-Only Inference", 2018.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+
+LARGEST = 127
+LONGEST = (2**31 - 1) // LARGEST**2  # products that an int32 sum surely holds
+
+
+def quantize(x, axes):
+  """Rounds an array to 8 bits, those along `axes` by one scale.
+
+  Returns:
+    (x_8, scale): int8, and float32 with size 1 along `axes`; x is about
+    scale * x_8, to half a scale. A scale is not finite where x is not.
+  """
+  x = x.astype(jnp.float32)
+  scale = jnp.max(jnp.abs(x), axes, keepdims=True) / LARGEST
+  scale = jnp.maximum(scale, jnp.finfo(jnp.float32).tiny)  # of all zeros
+  return jnp.round(x / scale).astype(jnp.int8), scale
+
+
+def dot_general(x, w, dimension_numbers):
+  """`lax.dot_general` of both factors rounded to 8 bits; float32.
+
+  It has no gradient of its own: rounding's is zero almost everywhere.
+
+  Raises:
+    NotImplementedError: batch axes, or a sum that int32 may not hold.
+  """
+  (x_axes, w_axes), batch = dimension_numbers
+  if any(map(len, batch)):
+    raise NotImplementedError('int8.dot_general has no batch axes')
+  length = math.prod(x.shape[axis] for axis in x_axes)
+  if length > LONGEST:
+    raise NotImplementedError(
+      f'a sum of {length} products of int8 may not fit in int32: contract '
+      f'{LONGEST} at most'
+    )
+  x_8, x_scale = quantize(x, tuple(x_axes))
+  w_8, w_scale = quantize(w, tuple(w_axes))
+  y = jax.lax.dot_general(
+    x_8, w_8, dimension_numbers, preferred_element_type=jnp.int32
+  )
+  x_free, w_free = x.ndim - len(x_axes), w.ndim - len(w_axes)
+  x_scale = x_scale.reshape(*y.shape[:x_free], *[1] * w_free)
+  w_scale = w_scale.reshape(*[1] * x_free, *y.shape[x_free:])
+  return y.astype(jnp.float32) * x_scale * w_scale
