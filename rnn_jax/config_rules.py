@@ -18,6 +18,7 @@ CHOICES = {
   'data.curriculum': ('', 'length', 'rarity', 'column'),
   'model.block': ('residual', 'plain'),
   'recurrence.impl': ('auto', 'scan', 'chunked', 'associative', 'pallas'),
+  'optimizer.moments': ('float32', 'bfloat16', 'int8'),
   'train.precision': ('float32', 'bfloat16', 'bfloat16_operands'),
 }
 AT_LEAST = {
@@ -53,6 +54,7 @@ AT_LEAST = {
   'recurrence.chunk_length': 1,
   'remat.segment': 0,
   'schedule.warmup_steps': 0,
+  'schedule.patience': 1,
   'train.steps': 1,
   'train.seed': 0,
   'train.z_loss': 0,
@@ -80,8 +82,11 @@ BELOW_ONE = (
   'model.token_dropout',
   'optimizer.b1',
   'optimizer.b2',
+  'schedule.factor',
   'train.label_smoothing',
 )
+
+WITH_MOMENTS = ('adamw',)  # optimizers that take `optimizer.moments`
 
 
 def _value(config, key):
@@ -114,6 +119,7 @@ def check(config):
   _check_order(config.data)
   _check_model(config)
   _check_remat(config)
+  _check_optimizer(config)
   config.cell.check(config)
 
 
@@ -248,12 +254,6 @@ def _check_model(config):
     _refuse('model.tied', True, 'a tied head needs embedding_width = width')
   if model.block == 'plain' and model.mlp_width:
     _refuse('model.mlp_width', model.mlp_width, "block 'plain' has no MLP")
-  if config.schedule.warmup_steps > config.train.steps:
-    _refuse(
-      'schedule.warmup_steps',
-      config.schedule.warmup_steps,
-      f'give at most train.steps={config.train.steps}',
-    )
 
 
 def _check_remat(config):
@@ -264,3 +264,42 @@ def _check_remat(config):
     _refuse('remat.every', every, 'give 0 or more')
   if every and recurrence.impl == 'associative':
     _refuse('remat.every', every, "recurrence.impl 'associative' keeps all")
+
+
+def _check_optimizer(config):
+  optimizer = config.optimizer
+  if optimizer.moments != 'float32' and optimizer.name not in WITH_MOMENTS:
+    _refuse(
+      'optimizer.moments',
+      optimizer.moments,
+      f"optimizer.name={optimizer.name!r} has its own state: give 'float32', "
+      f'or one of {WITH_MOMENTS}',
+    )
+  if config.schedule.warmup_steps > config.train.steps:
+    _refuse(
+      'schedule.warmup_steps',
+      config.schedule.warmup_steps,
+      f'give at most train.steps={config.train.steps}',
+    )
+  if config.schedule.name == 'plateau':
+    _check_plateau(config)
+
+
+def _check_plateau(config):
+  evaluate, schedule = config.evaluate, config.schedule
+  if not evaluate.every:
+    _refuse('evaluate.every', 0, "schedule.name='plateau' needs evaluations")
+  if 0 < evaluate.patience <= schedule.patience:
+    _refuse(
+      'evaluate.patience',
+      evaluate.patience,
+      'the run would stop before the rate is lowered: give more than '
+      f'schedule.patience={schedule.patience}, or 0',
+    )
+  if schedule.final_learning_rate > config.optimizer.learning_rate:
+    _refuse(
+      'schedule.final_learning_rate',
+      schedule.final_learning_rate,
+      "schedule.name='plateau' lowers the rate: give at most "
+      f'optimizer.learning_rate={config.optimizer.learning_rate!r}',
+    )

@@ -86,6 +86,31 @@ def test_a_cut_run_ends_bit_for_bit_like_an_uncut_one(raw, layout, tmp_path):
   assert losses[0] == losses[1]
 
 
+def test_a_cut_run_keeps_its_bytes_and_its_lowered_rate(raw, tmp_path):
+  raw.optimizer.moments = 'int8'
+  raw.optimizer.learning_rate = 0.3  # too high to improve for long
+  raw.schedule.name = 'plateau'
+  raw.schedule.patience = 1
+  raw.evaluate.every = 2
+  _, expected = train(raw, tmp_path / 'whole')
+  for step in (5, 10):
+    train(raw, tmp_path / 'cut', stop_after=step)
+  _, params = train(raw, tmp_path / 'cut')
+  assert_same(params, expected)
+  rates = [
+    [row['learning_rate'] for row in rows if row['split'] == 'train']
+    for rows in map(metrics.read, (tmp_path / 'whole', tmp_path / 'cut'))
+  ]
+  assert rates[0] == rates[1] and rates[0][-1] < 0.3
+
+
+def test_a_plateau_without_held_out_documents_is_refused(raw, tmp_path):
+  raw.schedule.name = 'plateau'
+  raw.data.splits = (100, 0, 0)
+  with pytest.raises(errors.InputError, match="name='plateau': no validation"):
+    train(raw, tmp_path / 'run')
+
+
 def test_what_a_run_leaves_behind(raw, tmp_path):
   progress, _ = train(raw, tmp_path / 'run')
   assert progress.finished == 'all steps'
