@@ -71,8 +71,8 @@ def _nearest(x, code):
   # jnp.searchsorted with its methods takes 16 to 1052 bytes a number and 2.5
   # to 130 times as long on a CPU.
   middles = jnp.asarray((code[:-1] + code[1:]) / 2)
-  below = jnp.zeros(x.shape, jnp.int32)
-  for half in (128, 64, 32, 16, 8, 4, 2, 1):
+  below = jnp.where(x > middles[127], 128, 0)
+  for half in (64, 32, 16, 8, 4, 2, 1):
     middle = middles.at[below + half - 1].get(mode='promise_in_bounds')
     below = below + half * (x > middle)
   return below

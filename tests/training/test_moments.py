@@ -75,3 +75,43 @@ def test_a_second_moment_above_0_stays_above_0():
   assert float(jnp.max(jnp.abs(updates))) < 1
   smallest = np.asarray(state.nu.codes)[1::2]
   assert (smallest == 1).all() and blockwise.UNSIGNED[1] > 0
+
+
+def test_a_tensor_in_chunks_is_the_tensor_whole(monkeypatch):
+  rng = np.random.default_rng(0)
+  gradients = jnp.float32(rng.normal(size=(3, 70, 60)))  # the rest is small
+  found = []
+  for chunk in (moments.CHUNK, 1024):
+    monkeypatch.setattr(moments, 'CHUNK', chunk)
+    transform = moments.stored(optax.scale_by_adam(), 'int8')
+    state = transform.init({'kernel': gradients[0]})
+    update = jax.jit(transform.update)
+    for gradient in gradients:
+      updates, state = update({'kernel': gradient}, state)
+    found.append((updates, state))
+  # The compiled programs round a last bit in other places.
+  exact, chunked = (jax.tree.map(np.float64, jax.device_get(x)) for x in found)
+  np.testing.assert_allclose(
+    exact[0]['kernel'], chunked[0]['kernel'], rtol=1e-5
+  )
+  assert jax.tree.structure(exact) == jax.tree.structure(chunked)
+  for name in ('mu', 'nu'):
+    a, b = (getattr(x[1], name)['kernel'] for x in (exact, chunked))
+    assert a.codes.shape == b.codes.shape == (70, 60)
+    assert np.abs(a.codes - b.codes).max() <= 1
+    assert (a.codes != b.codes).mean() < 1e-3
+    np.testing.assert_allclose(a.absmax_N, b.absmax_N, rtol=1e-6)
+
+
+@pytest.mark.parametrize('kind', ('bfloat16', 'int8'))
+def test_what_a_step_decodes_does_not_grow_with_the_tensor(kind):
+  transform = moments.stored(optax.scale_by_adam(), kind)
+  temporary = []
+  for rows in (2, 8):
+    gradient = jnp.zeros((rows, 1024, 512))
+    state = jax.eval_shape(transform.init, gradient)
+    step = jax.jit(transform.update, donate_argnums=(0, 1))
+    compiled = step.lower(gradient, state).compile()
+    temporary.append(compiled.memory_analysis().temp_size_in_bytes)
+  # A whole tensor more would be 4 bytes for each of 3 million numbers.
+  assert temporary[1] - temporary[0] < 1e6

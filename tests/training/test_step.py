@@ -97,35 +97,27 @@ def test_a_non_finite_step_changes_nothing_and_is_counted():
 
 def test_an_evaluation_lowers_the_rate_of_the_same_program():
   changes = [('schedule.name', 'plateau'), ('schedule.patience', 3)]
-  steps, state = make([*changes, ('optimizer.weight_decay', 0.5)])
-  found = []
+  steps, state = make([*changes, ('optimizer.weight_decay', 5.0)])
+  found, moves = [], []
   for evaluations in (0, 2, 3, 6, 6, 6, 6):
     state = steps.rescale(state, evaluations)
-    before = jax.tree.map(np.array, jax.device_get(state['params']))
     state, values = steps.train(state, draw(0))
     found.append(float(values['learning_rate']))
-    if found[-1] == 0:
-      assert largest_difference(before, jax.device_get(state['params'])) == 0
   np.testing.assert_allclose(
     found, [5e-4, 1e-3, 1e-3, 5e-4, 2.5e-4, 1.25e-4, 1e-4], rtol=1e-6
   )
-  assert steps.traces == 1 and steps._train._cache_size() == 1
-
-
-def test_a_lower_rate_makes_smaller_steps_and_smaller_decay():
-  changes = [('schedule.name', 'plateau'), ('schedule.patience', 1)]
-  changes += [('optimizer.weight_decay', 5.0), ('schedule.warmup_steps', 0)]
-  moves = []
-  for evaluations in (0, 1):
-    steps, state = make(changes)
+  for evaluations in (0, 3):
+    state = steps.init(0, 8)
     before = jax.tree.map(np.array, jax.device_get(state['params']))
-    state['step'] += 1  # behind the warm-up
+    state['step'] += 3  # behind the warm-up
     state = steps.rescale(state, evaluations)
-    state, _ = steps.train(state, draw(0))
-    moves.append(jax.tree.map(np.subtract, state['params'], before))
+    params = steps.train(state, draw(0))[0]['params']
+    moves.append(jax.tree.map(np.subtract, params, before))
   halved = jax.tree.map(lambda x: 0.5 * x, moves[0])
-  # Measured: ...
-  assert largest_difference(halved, moves[1]) < 1e-7
+  # Measured: 2.4e-7, the precision of the parameters.
+  assert largest_difference(halved, moves[1]) < 6e-7
+  assert largest_difference(halved, moves[0]) > 2e-4
+  assert steps.traces == 1 and steps._train._cache_size() == 1
 
 
 def test_one_program_for_each_batch_shape():

@@ -143,5 +143,5 @@ def trained_loss(moments, b2):
 def test_coarser_moments_train_as_well(b2):
   expected = trained_loss('float32', b2)
   for moments in ('bfloat16', 'int8'):
-    # Measured: ...
-    assert trained_loss(moments, b2) == pytest.approx(expected, rel=0.01)
+    # Measured: 7e-4 at most.
+    assert trained_loss(moments, b2) == pytest.approx(expected, rel=0.003)
