@@ -109,36 +109,44 @@ def _update(transform, updates, state, params=None):
 
 
 def _in_chunks(advance, gradient, moments, key):
-  """`advance(gradient, moments, key)` of a tensor, CHUNK numbers at a time."""
-  turns, rest = divmod(gradient.size, CHUNK)
-  if not turns:
+  """`advance(gradient, moments, key)` of a tensor, a chunk at a time."""
+  size = _chunk(gradient.size)
+  if size == gradient.size:
     return advance(gradient, moments, key)
 
-  def turn(n, held, size=CHUNK):
-    part = jax.tree.map(
-      lambda x: jax.lax.dynamic_slice_in_dim(
-        x, n * CHUNK // unit(x), -(-size // unit(x))
-      ),
-      held,
-    )
-    part = advance(*part, jax.random.fold_in(key, n))
-    return jax.tree.map(
-      lambda x, new: jax.lax.dynamic_update_slice_in_dim(
-        x, new, n * CHUNK // unit(x), 0
-      ),
-      held,
-      part,
-    )
+  def length(x):  # of a chunk; absmax_N has one entry for each block
+    return size if x.size == gradient.size else size // blockwise.BLOCK
 
-  def unit(x):  # numbers that an entry stands for; of absmax_N a block
-    return 1 if x.size == gradient.size else blockwise.BLOCK
+  def read(x, n):
+    return jax.lax.dynamic_slice_in_dim(x, n * length(x), length(x))
+
+  def write(x, chunk, n):
+    return jax.lax.dynamic_update_slice_in_dim(x, chunk, n * length(x), 0)
+
+  def turn(n, carry):
+    held, chunk = carry
+    chunk = advance(*chunk, jax.random.fold_in(key, n))
+    held = jax.tree.map(lambda x, new: write(x, new, n), held, chunk)
+    # Read a turn ahead: what reads and writes the same array in one turn, XLA
+    # would give a copy of it.
+    return held, jax.tree.map(lambda x: read(x, n + 1), held)
 
   whole = gradient, moments
   held = jax.tree.map(lambda x: x.reshape(-1), whole)
-  held = jax.lax.fori_loop(0, turns, turn, held)
-  if rest:
-    held = turn(turns, held, rest)
+  first = jax.tree.map(lambda x: read(x, 0), held)
+  turns = gradient.size // size
+  held, _ = jax.lax.fori_loop(0, turns, turn, (held, first))
   return jax.tree.map(lambda x, like: x.reshape(like.shape), held, whole)
+
+
+def _chunk(size):
+  """The most numbers up to CHUNK, in blocks, that divide a tensor; or all."""
+  blocks, rest = divmod(size, blockwise.BLOCK)
+  if size <= CHUNK or rest:
+    return size
+  divisors = range(CHUNK // blockwise.BLOCK, SMALL // blockwise.BLOCK, -1)
+  found = next((n for n in divisors if not blocks % n), blocks)
+  return found * blockwise.BLOCK
 
 
 def _encode(x, name, like, key):

@@ -79,9 +79,9 @@ def test_a_second_moment_above_0_stays_above_0():
 
 def test_a_tensor_in_chunks_is_the_tensor_whole(monkeypatch):
   rng = np.random.default_rng(0)
-  gradients = jnp.float32(rng.normal(size=(3, 70, 60)))  # the rest is small
+  gradients = jnp.float32(rng.normal(size=(3, 180, 128)))  # 90 blocks, by 18
   found = []
-  for chunk in (moments.CHUNK, 1024):
+  for chunk in (moments.CHUNK, 6144):
     monkeypatch.setattr(moments, 'CHUNK', chunk)
     transform = moments.stored(optax.scale_by_adam(), 'int8')
     state = transform.init({'kernel': gradients[0]})
@@ -97,7 +97,7 @@ def test_a_tensor_in_chunks_is_the_tensor_whole(monkeypatch):
   assert jax.tree.structure(exact) == jax.tree.structure(chunked)
   for name in ('mu', 'nu'):
     a, b = (getattr(x[1], name)['kernel'] for x in (exact, chunked))
-    assert a.codes.shape == b.codes.shape == (70, 60)
+    assert a.codes.shape == b.codes.shape == (180, 128)
     assert np.abs(a.codes - b.codes).max() <= 1
     assert (a.codes != b.codes).mean() < 1e-3
     np.testing.assert_allclose(a.absmax_N, b.absmax_N, rtol=1e-6)
