@@ -134,22 +134,28 @@ class Remat:
 
 @dataclasses.dataclass(frozen=True)
 class Optimizer:
-  """AdamW behind a clip by global norm."""
+  """How gradients, clipped by their global norm, change parameters."""
 
-  learning_rate: float = 1e-3  # the peak
-  b1: float = 0.9
-  b2: float = 0.99
-  eps: float = 1e-8
+  name: str = 'adamw'  # a file of rnn_jax/training/optimizers
+  learning_rate: float = 1e-3  # the peak; adafactor: relative, about 1e-2
+  b1: float = 0.9  # of adamw
+  b2: float = 0.99  # of adamw
+  eps: float = 1e-8  # of adamw
   weight_decay: float = 0.01  # on kernels; not on embeddings, biases, gates
   clip_norm: float = 1.0  # 0: no clipping
+  moments: str = 'float32'  # of adamw, stored; or 'bfloat16', 'int8'
+  offload: bool = False  # the state lies in host memory between steps
 
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-  """Linear warm-up, then a cosine."""
+  """Linear warm-up, then what `name` says."""
 
+  name: str = 'cosine'  # a file of rnn_jax/training/schedules
   warmup_steps: int = 100
-  final_learning_rate: float = 1e-4  # at the last step
+  final_learning_rate: float = 1e-4  # at the last step; plateau: the least
+  factor: float = 0.5  # of plateau: what the rate is multiplied by
+  patience: int = 5  # of plateau: evaluations without a new best before that
 
 
 @dataclasses.dataclass(frozen=True)
@@ -247,6 +253,8 @@ def parse(raw):
   )
   _locate('tasks', config.task.name, 'task.name')
   _locate('data/sources', config.data.source.partition(':')[0], 'data.source')
+  _locate('training/optimizers', config.optimizer.name, 'optimizer.name')
+  _locate('training/schedules', config.schedule.name, 'schedule.name')
   config_rules.check(config)
   return config
 

@@ -24,6 +24,7 @@ CHOICES = {
   'model.positions': ('none', 'sinusoidal', 'learned'),
   'model.dropout_shape': ('channels', 'elements'),
   'recurrence.impl': ('auto', 'scan', 'chunked', 'associative', 'pallas'),
+  'optimizer.moments': ('float32', 'bfloat16', 'int8'),
   'train.compiler': compiler.NAMES,
   'train.precision': (
     'float32',
@@ -71,6 +72,7 @@ AT_LEAST = {
   'remat.segment': 0,
   'remat.layers': 0,
   'schedule.warmup_steps': 0,
+  'schedule.patience': 1,
   'train.steps': 1,
   'train.seed': 0,
   'train.loss_scale_steps': 1,
@@ -99,8 +101,11 @@ BELOW_ONE = (
   'model.token_dropout',
   'optimizer.b1',
   'optimizer.b2',
+  'schedule.factor',
   'train.label_smoothing',
 )
+
+WITH_MOMENTS = ('adamw',)  # optimizers that take `optimizer.moments`
 
 
 def _value(config, key):
@@ -134,6 +139,7 @@ def check(config):
   _check_model(config)
   _check_remat(config)
   _check_loss_scale(config.train)
+  _check_optimizer(config)
   config.cell.check(config)
 
 
@@ -269,12 +275,6 @@ def _check_model(config):
   if model.block == 'plain' and model.mlp_width:
     _refuse('model.mlp_width', model.mlp_width, "block 'plain' has no MLP")
   _check_positions(config)
-  if config.schedule.warmup_steps > config.train.steps:
-    _refuse(
-      'schedule.warmup_steps',
-      config.schedule.warmup_steps,
-      f'give at most train.steps={config.train.steps}',
-    )
 
 
 def _check_positions(config):
@@ -356,4 +356,43 @@ def _check_loss_scale(train):
       'train.loss_scale',
       scale,
       'give a power of two, 1 or more, which rounds nothing',
+    )
+
+
+def _check_optimizer(config):
+  optimizer = config.optimizer
+  if optimizer.moments != 'float32' and optimizer.name not in WITH_MOMENTS:
+    _refuse(
+      'optimizer.moments',
+      optimizer.moments,
+      f"optimizer.name={optimizer.name!r} has its own state: give 'float32', "
+      f'or one of {WITH_MOMENTS}',
+    )
+  if config.schedule.warmup_steps > config.train.steps:
+    _refuse(
+      'schedule.warmup_steps',
+      config.schedule.warmup_steps,
+      f'give at most train.steps={config.train.steps}',
+    )
+  if config.schedule.name == 'plateau':
+    _check_plateau(config)
+
+
+def _check_plateau(config):
+  evaluate, schedule = config.evaluate, config.schedule
+  if not evaluate.every:
+    _refuse('evaluate.every', 0, "schedule.name='plateau' needs evaluations")
+  if 0 < evaluate.patience <= schedule.patience:
+    _refuse(
+      'evaluate.patience',
+      evaluate.patience,
+      'the run would stop before the rate is lowered: give more than '
+      f'schedule.patience={schedule.patience}, or 0',
+    )
+  if schedule.final_learning_rate > config.optimizer.learning_rate:
+    _refuse(
+      'schedule.final_learning_rate',
+      schedule.final_learning_rate,
+      "schedule.name='plateau' lowers the rate: give at most "
+      f'optimizer.learning_rate={config.optimizer.learning_rate!r}',
     )

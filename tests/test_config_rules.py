@@ -133,6 +133,32 @@ def test_a_share_outside_0_to_1_is_refused(key):
       {'train__precision': 'float16', 'train__loss_scale': 0.0},
       "loss_scale=0.0: train.precision='float16' .*: give 32768.0",
     ),
+    (
+      {'optimizer__name': 'adamv'},
+      r"optimizer.name='adamv': choose one of \['adafactor', 'adamw'\]",
+    ),
+    (
+      {'schedule__name': 'cosinus'},
+      r"schedule.name='cosinus': choose one of \['cosine', 'plateau'\]",
+    ),
+    (
+      {'optimizer__name': 'adafactor', 'optimizer__moments': 'int8'},
+      "optimizer.moments='int8': optimizer.name='adafactor' has its own state: "
+      "give 'float32', or one of .'adamw'",
+    ),
+    (
+      {'schedule__name': 'plateau', 'evaluate__every': 0},
+      "evaluate.every=0: schedule.name='plateau' needs evaluations",
+    ),
+    (
+      {'schedule__name': 'plateau', 'evaluate__patience': 5},
+      'evaluate.patience=5: .* give more than schedule.patience=5, or 0',
+    ),
+    (
+      {'schedule__name': 'plateau', 'optimizer__learning_rate': 5e-5},
+      'schedule.final_learning_rate=0.0001: .* at most '
+      'optimizer.learning_rate=5e-05',
+    ),
     ({'remat__every': 'often'}, "remat.every='often': .* or 'sqrt'"),
     ({'remat__every': -1}, 'remat.every=-1: give 0 or more'),
     (

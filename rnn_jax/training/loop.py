@@ -70,6 +70,8 @@ class Run:
   def __init__(self, config, workdir):
     self._workdir = workdir
     self._corpus = pipeline.Corpus.open(config, workdir)
+    if config.schedule.name == 'plateau':
+      _check_validation(self._corpus)
     self._multiple = jax.device_count() * config.train.accumulate
     config = memory.resolve(
       config, self._corpus.tokenizer, workdir, self._multiple
@@ -271,6 +273,7 @@ class Run:
       progress.best_loss, progress.best_step = loss, self._step
     since = 0 if improved else progress.evaluations_since_best + 1
     progress.evaluations_since_best = since
+    self._state = self._steps.rescale(self._state, since)
     headline, name = self._steps.task.headline
     self._display.say(
       f'step {self._step}  validation loss {values["loss"]:.4f}  '
@@ -295,3 +298,11 @@ class Run:
     )
     self._saved = self._step
     self._began = time.monotonic()
+
+
+def _check_validation(corpus):
+  if not len(corpus.documents['validation']):
+    raise errors.InputError(
+      "schedule.name='plateau': no validation documents to go by: give "
+      'data.validation_path, or a share of data.splits'
+    )

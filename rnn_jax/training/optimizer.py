@@ -1,28 +1,30 @@
-"""AdamW behind a clip by global norm.
+"""The optimizer of a config: one of `training/optimizers`, behind a clip.
 
-Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019.
+An optimizer is a file with
+
+    make(config, rate) -> optax.GradientTransformation
+
+where `rate` is the learning rate by step. Its updates are proportional to the
+rate, weight decay included, since a schedule may scale them afterwards. Weight
+decay touches what `decay_mask` names, whatever the optimizer.
 """
 
 import jax
 import optax
 
+from rnn_jax import config as config_lib
+
 DECAYED = 'kernel'  # matrices; not embeddings, biases, norms, taps
 
 
-def make(config, schedule):
+def make(config, rate):
   """The gradient transformation of a Config."""
   options = config.optimizer
-  adamw = optax.adamw(
-    schedule,
-    b1=options.b1,
-    b2=options.b2,
-    eps=options.eps,
-    weight_decay=options.weight_decay,
-    mask=decay_mask,
-  )
+  named = config_lib.load('training/optimizers', options.name, 'optimizer.name')
+  transform = named.make(config, rate)
   if not options.clip_norm:
-    return adamw
-  return optax.chain(optax.clip_by_global_norm(options.clip_norm), adamw)
+    return transform
+  return optax.chain(optax.clip_by_global_norm(options.clip_norm), transform)
 
 
 def decay_mask(params):

@@ -2,12 +2,14 @@
 
 The train state is a dict: `params`, `optimizer`, `carry` (the recurrent state
 that goes from batch to batch, or None), `loss_scale` (or None), `step`,
-`skipped` (non-finite steps in a row, but for those that lowered the loss scale)
-and `key` (data of the PRNG key that all others are folded from).
+`skipped` (non-finite steps in a row, but for those that lowered the loss
+scale), `rate_scale` (what evaluations have made of the schedule's rate) and
+`key` (data of the PRNG key that all others are folded from).
 """
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from rnn_jax import config as config_lib
@@ -17,8 +19,9 @@ from rnn_jax.parallel import rules
 from rnn_jax.training import accumulation
 from rnn_jax.training import compiler
 from rnn_jax.training import loss_scale
+from rnn_jax.training import offload
 from rnn_jax.training import optimizer as optimizer_lib
-from rnn_jax.training import schedules
+from rnn_jax.training import schedule as schedule_lib
 
 
 def from_config(config, tokenizer):
@@ -39,8 +42,9 @@ class Steps:
   def __init__(self, task, config, mesh):
     self.task = task
     self._train_config = config.train
-    self._schedule = schedules.warmup_cosine(config)
-    self._optimizer = optimizer_lib.make(config, self._schedule)
+    self._schedule = schedule_lib.make(config)
+    self._optimizer = optimizer_lib.make(config, self._schedule.rate)
+    self._offload = config.optimizer.offload
     self._carries = config.data.carry_state
     self.batch_sharding = rules.sharding(mesh, 'B')
     self.replicated = rules.sharding(mesh, '')
@@ -69,6 +73,14 @@ class Steps:
     """Returns a new train state as it begins on a corpus."""
     params = self.task.prime(state['params'], corpus)
     return state | {'params': jax.device_put(params, self.replicated)}
+
+  def rescale(self, state, evaluations):
+    """Returns the state with the rate that follows on an evaluation, so many
+    `evaluations` behind the best one."""
+    step, scale = jax.device_get((state['step'], state['rate_scale']))
+    scale = self._schedule.rescale(int(step), float(scale), evaluations)
+    placed = jax.device_put(np.float32(scale), self.replicated)
+    return state | {'rate_scale': placed}
 
   def parameters_like(self):
     """Shapes, dtypes and sharding of the parameters."""
@@ -125,13 +137,19 @@ class Steps:
   def _state_shardings(self):
     return {
       'params': self.replicated,
-      'optimizer': self.replicated,
+      'optimizer': self._optimizer_sharding(),
       'carry': self.carry_sharding if self._carries else self.replicated,
       'loss_scale': self.replicated,
       'step': self.replicated,
       'skipped': self.replicated,
+      'rate_scale': self.replicated,
       'key': self.replicated,
     }
+
+  def _optimizer_sharding(self):
+    if self._offload:
+      return offload.to_host(self.replicated)
+    return self.replicated
 
   def _new_state(self, seed, rows):
     key = jax.random.key(seed)
@@ -143,6 +161,7 @@ class Steps:
       'loss_scale': loss_scale.init(self._train_config),
       'step': jnp.zeros((), jnp.int32),
       'skipped': jnp.zeros((), jnp.int32),
+      'rate_scale': jnp.ones((), jnp.float32),
       'key': jax.random.key_data(jax.random.fold_in(key, 1)),
     }
 
@@ -156,14 +175,8 @@ class Steps:
     scale, lowered = loss_scale.update(
       state['loss_scale'], finite, self._train_config.loss_scale_steps
     )
-    updates, optimizer = self._optimizer.update(
-      gradients, state['optimizer'], state['params']
-    )
-    new = {
-      'params': optax.apply_updates(state['params'], updates),
-      'optimizer': optimizer,
-      'carry': carry,
-    }
+    state = state | {'optimizer': offload.to_device(state['optimizer'])}
+    new = self._update(state, gradients) | {'carry': carry}
     old = {name: state[name] for name in new}
     kept = jax.tree.map(lambda a, b: jnp.where(finite, a, b), new, old)
     failed = jnp.where(lowered, 0, 1)
@@ -172,18 +185,33 @@ class Steps:
       'loss_scale': scale,
       'step': state['step'] + 1,
       'skipped': skipped,
+      'rate_scale': state['rate_scale'],
       'key': state['key'],
     }
-    kept = jax.lax.with_sharding_constraint(kept, self._state_shardings())
+    shardings = self._state_shardings()
+    on_device = shardings | {'optimizer': self.replicated}
+    kept = jax.lax.with_sharding_constraint(kept, on_device)
+    kept['optimizer'] = jax.device_put(
+      kept['optimizer'], shardings['optimizer']
+    )
     return kept, {
       'sums': sums,
       'finite': finite,
       'real_tokens': _real_tokens(batch),
       'gradient_norm': norm,
-      'learning_rate': self._schedule(state['step']),
+      'learning_rate': state['rate_scale'] * self._schedule.rate(state['step']),
       'skipped': skipped,
       **loss_scale.metrics(state['loss_scale']),
     }
+
+  def _update(self, state, gradients):
+    """The parameters and the optimizer's state behind the gradients."""
+    updates, optimizer = self._optimizer.update(
+      gradients, state['optimizer'], state['params']
+    )
+    updates = jax.tree.map(lambda x: state['rate_scale'] * x, updates)
+    params = optax.apply_updates(state['params'], updates)
+    return {'params': params, 'optimizer': optimizer}
 
   def _gradients(self, state, batch, key):
     """Gradients of the mean loss, the sums, and the carry behind the batch."""

@@ -105,6 +105,31 @@ def test_a_cut_run_in_float16_goes_on_with_its_loss_scale(raw, tmp_path):
   assert scales[0] == scales[1] and len({*scales[0][5:]}) > 1
 
 
+def test_a_cut_run_keeps_its_bytes_and_its_lowered_rate(raw, tmp_path):
+  raw.optimizer.moments = 'int8'
+  raw.optimizer.learning_rate = 30.0  # too high to improve for long
+  raw.schedule.name = 'plateau'
+  raw.schedule.patience = 1
+  raw.evaluate.every = 2
+  _, expected = train(raw, tmp_path / 'whole')
+  for step in (5, 10):
+    train(raw, tmp_path / 'cut', stop_after=step)
+  _, params = train(raw, tmp_path / 'cut')
+  assert_same(params, expected)
+  rates = [
+    [row['learning_rate'] for row in rows if row['split'] == 'train']
+    for rows in map(metrics.read, (tmp_path / 'whole', tmp_path / 'cut'))
+  ]
+  assert rates[0] == rates[1] and 0 < rates[0][-1] < 30
+
+
+def test_a_plateau_without_held_out_documents_is_refused(raw, tmp_path):
+  raw.schedule.name = 'plateau'
+  raw.data.splits = (100, 0, 0)
+  with pytest.raises(errors.InputError, match="name='plateau': no validation"):
+    train(raw, tmp_path / 'run')
+
+
 def test_what_a_run_leaves_behind(raw, tmp_path):
   progress, _ = train(raw, tmp_path / 'run')
   assert progress.finished == 'all steps'

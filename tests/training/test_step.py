@@ -95,6 +95,31 @@ def test_a_non_finite_step_changes_nothing_and_is_counted():
   assert largest_difference(before['params'], jax.device_get(state['params']))
 
 
+def test_an_evaluation_lowers_the_rate_of_the_same_program():
+  changes = [('schedule.name', 'plateau'), ('schedule.patience', 3)]
+  steps, state = make([*changes, ('optimizer.weight_decay', 5.0)])
+  found, moves = [], []
+  for evaluations in (0, 2, 3, 6, 6, 6, 6):
+    state = steps.rescale(state, evaluations)
+    state, values = steps.train(state, draw(0))
+    found.append(float(values['learning_rate']))
+  np.testing.assert_allclose(
+    found, [5e-4, 1e-3, 1e-3, 5e-4, 2.5e-4, 1.25e-4, 1e-4], rtol=1e-6
+  )
+  for evaluations in (0, 3):
+    state = steps.init(0, 8)
+    before = jax.tree.map(np.array, jax.device_get(state['params']))
+    state['step'] += 3  # behind the warm-up
+    state = steps.rescale(state, evaluations)
+    params = steps.train(state, draw(0))[0]['params']
+    moves.append(jax.tree.map(np.subtract, params, before))
+  halved = jax.tree.map(lambda x: 0.5 * x, moves[0])
+  # Measured: 2.4e-7, the precision of the parameters.
+  assert largest_difference(halved, moves[1]) < 6e-7
+  assert largest_difference(halved, moves[0]) > 2e-4
+  assert steps.traces == 1 and steps._train._cache_size() == 1
+
+
 def test_one_program_for_each_batch_shape():
   steps, state = make()
   for length in (8, 12, 8, 16, 12):

@@ -70,6 +70,7 @@ def test_another_config_is_refused_with_each_difference(folder):
 FREE = {
   'data__workers': 3,
   'data__prefetch': 5,
+  'optimizer__offload': True,
   'train__log_every': 7,
   'train__checkpoint_every': 11,
   'train__keep_checkpoints': 9,

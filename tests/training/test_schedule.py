@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 
 from rnn_jax import config as config_lib
-from rnn_jax.training import schedules
+from rnn_jax.training import schedule
 
 
-def config(warmup):
+def config(warmup, **changes):
   raw = config_lib.default()
   raw.train.steps = 20
   raw.schedule.warmup_steps = warmup
+  raw.schedule.update(changes)
   return config_lib.parse(raw)
 
 
@@ -25,7 +26,19 @@ def reference_rate(settings, step):
 
 @pytest.mark.parametrize('warmup', (0, 1, 5, 20))
 def test_the_rate_warms_up_and_falls_as_a_cosine(warmup):
-  schedule = schedules.warmup_cosine(config(warmup))
+  rate = schedule.make(config(warmup)).rate
   for step in range(20):
     expected = reference_rate(config(warmup), step)
-    np.testing.assert_allclose(schedule(step), expected, rtol=1e-5)
+    np.testing.assert_allclose(rate(step), expected, rtol=1e-5)
+
+
+def test_a_plateau_follows_a_warm_up():
+  made = schedule.make(config(5, name='plateau', patience=2))
+  rates = [float(made.rate(step)) for step in (0, 3, 4, 5, 19)]
+  np.testing.assert_allclose(rates, [2e-4, 8e-4, 1e-3, 1e-3, 1e-3], rtol=1e-6)
+  assert made.rescale(5, 1.0, 2) == 1.0  # the warm-up has just ended
+  assert made.rescale(6, 1.0, 2) == 0.5
+
+
+def test_a_cosine_is_not_scaled():
+  assert schedule.make(config(5)).rescale(20, 1.0, 100) == 1.0

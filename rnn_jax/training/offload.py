@@ -1,0 +1,32 @@
+"""Where arrays lie that only the update of a step needs: device, or host.
+
+On the host they take nothing of the device's memory between updates; a step
+moves them there and back. The numbers are the same.
+"""
+
+import jax
+
+from rnn_jax import errors
+
+HOST = 'pinned_host'
+
+
+def to_host(sharding):
+  """The same sharding in the host's memory, for `optimizer.offload`.
+
+  Raises:
+    InputError: the devices reach no memory of the host.
+  """
+  for device in sharding.addressable_devices:
+    kinds = sorted(memory.kind for memory in device.addressable_memories())
+    if HOST not in kinds:
+      raise errors.InputError(
+        f'optimizer.offload=True: {device.device_kind} reaches {kinds} and no '
+        f'{HOST!r} memory: give False'
+      )
+  return sharding.with_memory_kind(HOST)
+
+
+def to_device(tree):
+  """Arrays of a traced step in the device's memory, wherever they were."""
+  return jax.device_put(tree, jax.memory.Space.Device)

@@ -1,0 +1,32 @@
+"""Adafactor: Adam's second moment from its sums over rows and columns.
+
+Of a matrix whose sides are both 128 or more, the mean squares of rows and of
+columns are kept, R and C, and no first moment:
+
+    b_t = 1 - t^-.8
+    R_t = b_t R_{t-1} + (1 - b_t) row means of (g_t^2 + 1e-30);  C_t alike
+    u_t = g_t / sqrt(R_t C_t^T / mean(R_t));  u_t = u_t / max(1, RMS(u_t))
+    p_t = p_{t-1} - rate (max(RMS(p_{t-1}), 1e-3) u_t + weight_decay p_{t-1})
+
+Of other tensors the whole second moment is kept. Tensors of more axes are
+matrices over their two longest. The rate is relative to the size of what it
+changes: about 1e-2 is usual. Weight decay is AdamW's. `optimizer.b1`, `b2` and
+`eps` have no part in it.
+Source: Shazeer and Stern, "Adafactor: Adaptive Learning Rates with Sublinear
+Memory Cost", 2018.
+"""
+
+import optax
+
+from rnn_jax.training import optimizer
+
+
+def make(config, rate):
+  """The gradient transformation of a Config; `rate` by step."""
+  decay = config.optimizer.weight_decay
+  return optax.adafactor(
+    rate,
+    # Optax takes it without the rate.
+    weight_decay_rate=lambda step: decay * rate(step),
+    weight_decay_mask=optimizer.decay_mask,
+  )

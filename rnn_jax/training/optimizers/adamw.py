@@ -1,0 +1,26 @@
+"""AdamW: Adam with weight decay apart from the gradient.
+
+    m_t = b1 m_{t-1} + (1 - b1) g_t
+    v_t = b2 v_{t-1} + (1 - b2) g_t^2
+    p_t = p_{t-1} - rate (m_t / (1 - b1^t) / (sqrt(v_t / (1 - b2^t)) + eps)
+                          + weight_decay p_{t-1})
+
+`optimizer.moments` says how m and v lie between steps (`training.moments`).
+Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019.
+"""
+
+import optax
+
+from rnn_jax.training import moments
+from rnn_jax.training import optimizer
+
+
+def make(config, rate):
+  """The gradient transformation of a Config; `rate` by step."""
+  options = config.optimizer
+  adam = optax.scale_by_adam(options.b1, options.b2, options.eps)
+  return optax.chain(
+    moments.stored(adam, options.moments),
+    optax.add_decayed_weights(options.weight_decay, optimizer.decay_mask),
+    optax.scale_by_learning_rate(rate),
+  )

@@ -1,0 +1,22 @@
+"""Half a cosine from the peak to the final rate.
+
+    rate_t = final + (peak - final) (1 + cos(pi t / steps)) / 2
+
+Source: Loshchilov and Hutter, "SGDR: Stochastic Gradient Descent with Warm
+Restarts", 2017.
+"""
+
+import optax
+
+from rnn_jax.training import schedule
+
+
+def make(config):
+  """The Schedule of a Config, behind its warm-up."""
+  peak, options = config.optimizer.learning_rate, config.schedule
+  rate = optax.cosine_decay_schedule(
+    peak,
+    max(config.train.steps - options.warmup_steps, 1),
+    options.final_learning_rate / peak if peak else 0.0,
+  )
+  return schedule.Schedule(rate)

@@ -1,0 +1,67 @@
+"""An optimizer's state on the host: the same numbers, from another memory."""
+
+import jax
+import numpy as np
+import pytest
+
+from rnn_jax import errors
+from rnn_jax.training import checkpoint
+from rnn_jax.training import offload
+from tests.training import saved
+from tests.training import test_step
+
+
+def kinds(tree):
+  return {leaf.sharding.memory_kind for leaf in jax.tree.leaves(tree)}
+
+
+def test_an_offloaded_run_is_the_same_to_the_bit(tmp_path):
+  changes = [('optimizer.moments', 'int8')]
+  expected, _ = test_step.run(changes, count=4)
+  changes += [('optimizer.offload', True)]
+  steps, state = test_step.make(changes)
+  for n in range(2):
+    state, _ = steps.train(state, test_step.draw(n))
+  assert kinds(state['optimizer']) == {'pinned_host'}
+  assert 'pinned_host' not in kinds(state['params'])
+  state = restored(steps, state, tmp_path)
+  assert kinds(state['optimizer']) == {'pinned_host'}
+  for n in range(2, 4):
+    state, _ = steps.train(state, test_step.draw(n))
+  assert steps.traces == 1 and steps._train._cache_size() == 1
+  jax.tree.map(np.testing.assert_array_equal, jax.device_get(state), expected)
+
+
+def restored(steps, state, folder):
+  checkpoints = checkpoint.Checkpoints(folder, keep=1)
+  try:
+    checkpoints.save(2, state, saved.make_iterator(), {})
+    checkpoints.wait()
+    _, state, _ = checkpoints.restore(steps.init(1, 8))
+  finally:
+    checkpoints.close()
+  return state
+
+
+class Memory:
+  kind = 'device'
+
+
+class Device:
+  device_kind = 'Abacus'
+
+  def addressable_memories(self):
+    return [Memory()]
+
+
+class Sharding:
+  addressable_devices = (Device(),)
+
+
+def test_a_device_without_a_host_s_memory_is_refused():
+  with pytest.raises(errors.InputError) as caught:
+    offload.to_host(Sharding())
+  assert str(caught.value) == (
+    "optimizer.offload=True: Abacus reaches ['device'] and no 'pinned_host' "
+    'memory: give False'
+  )
