@@ -109,7 +109,8 @@ class Model:
 class Recurrence:
   """How the recurrence is computed: the same numbers, other costs."""
 
-  impl: str = 'auto'  # 'scan', 'chunked', 'associative', 'pallas' (GPU)
+  impl: str = 'auto'  # 'scan'; 'chunked', 'associative', 'pallas' (GPU); of
+  # cell 'attention': 'exact', 'blocked', 'cudnn' (GPU)
   chunk_length: int = 128  # the best on a CPU: docs/benchmarks.md
 
 
@@ -233,7 +234,7 @@ def parse(raw):
   _locate('tasks', config.task.name, 'task.name')
   _locate('data/sources', config.data.source.partition(':')[0], 'data.source')
   config_rules.check(config)
-  return config
+  return dataclasses.replace(config, cell=config.cell.settle(config))
 
 
 def to_dict(config):

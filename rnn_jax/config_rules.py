@@ -17,7 +17,16 @@ CHOICES = {
   'data.fit': ('first', 'best'),
   'data.curriculum': ('', 'length', 'rarity', 'column'),
   'model.block': ('residual', 'plain'),
-  'recurrence.impl': ('auto', 'scan', 'chunked', 'associative', 'pallas'),
+  'recurrence.impl': (  # of any cell; each refuses what it lacks
+    'auto',
+    'scan',
+    'chunked',
+    'associative',
+    'pallas',
+    'exact',
+    'blocked',
+    'cudnn',
+  ),
   'train.precision': ('float32', 'bfloat16', 'bfloat16_operands'),
 }
 AT_LEAST = {

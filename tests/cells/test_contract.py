@@ -38,11 +38,12 @@ VARIANTS = {
   'attention': (
     {'heads': 2, 'head_width': 4, 'window': 3},
     {'heads': 2, 'head_width': 3, 'window': 30, 'rotary': 0.0},
+    {'heads': 2, 'head_width': 4, 'window': 5, 'top_k': 2, 'biases': True},
   ),
 }
 IMPLS = {
   'simple_rnn': ('chunked', 'associative'),
-  'attention': ('auto', 'chunked'),
+  'attention': ('auto', 'exact', 'blocked'),
 }
 CASES = {
   f'{name}-{n}': (name, options)
