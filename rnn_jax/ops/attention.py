@@ -38,9 +38,11 @@ from rnn_jax.ops import attention_ring
 from rnn_jax.ops import rotary
 
 IMPLS = ('auto', 'exact', 'blocked', 'cudnn')
-QUERIES = 128  # at a time
-KEYS = 512  # that they meet at a time
-TOGETHER = 1024  # keys at most that a block of queries meets all at once
+# On a CPU 128 x 128 took the least time of 64 to 512 queries and keys, for 4
+# heads of 32 and 8 of 64, rows of 256 to 4096 and windows of 256 and 1024, or
+# little more: what is made of a block stays in the cache.
+QUERIES = KEYS = 128
+SHORT = 128  # rows up to here are one block: exact makes its scores once
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,8 +54,7 @@ class Options:
     base: of the rotary angles; 0: no positions.
     top_k: how many keys of a query count; 0: all.
     queries: of a block; 0: QUERIES. The result does not depend on it.
-    keys: of a block; 0: KEYS, or all that a block of queries can see where they
-      are few, and with a top_k, whatever is given.
+    keys: of a block; 0: KEYS. With a top_k all that a block of queries can see.
   """
 
   impl: str = 'auto'
@@ -90,8 +91,9 @@ def attend(
   if q_BxLxHxK.shape[1] == 1 and starts_BxL is None:
     y = _one(cache, steps, *new, options)
     return attention_ring.write_one(cache, steps, *new[1:]), y
-  options = dataclasses.replace(options, impl=_choose(options))
-  run = {'exact': _exact, 'blocked': _blocked, 'cudnn': _cudnn}[options.impl]
+  impl = _choose(options, q_BxLxHxK.shape[1])
+  options = dataclasses.replace(options, impl=impl)
+  run = {'exact': _exact, 'blocked': _blocked, 'cudnn': _cudnn}[impl]
   arrays = cache.k_BxWxHxK, cache.v_BxWxHxP, *new
   y = run(arrays, _Marks(steps, starts_BxL), options)
   return attention_ring.write(cache, steps, *new[1:], starts_BxL), y
@@ -115,12 +117,13 @@ def _check(cache, q, k, v, options, starts):
     raise ValueError(f'impl={options.impl!r}: choose one of {IMPLS}')
 
 
-def _choose(options):
+def _choose(options, length):
   if options.impl != 'auto':
     return options.impl
   # On a GPU too: 'cudnn' is chosen once measured to be faster there.
-  _log_once('blocked')
-  return 'blocked'
+  impl = 'exact' if length <= SHORT else 'blocked'
+  _log_once(impl)
+  return impl
 
 
 @functools.cache
@@ -231,10 +234,9 @@ def _cudnn(arrays, marks, options):
 def _sizes(arrays, line, options):
   window, total = arrays[0].shape[1], line.k_BxSxHxK.shape[1]
   queries = min(options.queries or QUERIES, line.q_BxLxHxK.shape[1])
-  keys = visible = min(window + queries, total)
-  if not options.top_k and options.impl != 'exact':
-    few = visible if visible <= TOGETHER else KEYS
-    keys = min(options.keys or few, total)
+  keys = min(options.keys or KEYS, total)
+  if options.top_k or options.impl == 'exact':
+    keys = min(window + queries, total)
   return attention_blocked.Sizes(queries, keys, options.top_k)
 
 

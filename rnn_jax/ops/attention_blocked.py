@@ -76,8 +76,27 @@ def keep_top(x, count):
   """
   if not 0 < count < x.shape[-1]:
     return x
-  least = lax.top_k(lax.stop_gradient(x), count)[0][..., -1:]
-  return jnp.where(x >= least, x, -jnp.inf)
+  return jnp.where(x >= _ranked(lax.stop_gradient(x), count), x, -jnp.inf)
+
+
+def _ranked(x, count):
+  """The `count`-th largest number of each row, exactly, the last axis 1.
+
+  Found bit by bit, by counting: a CPU sorts a row in three times the time.
+  """
+
+  def swap(bits):  # as integers, negative floats stand in the wrong order
+    return jnp.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
+
+  def narrow(n, least):
+    tried = least + jnp.left_shift(jnp.int32(1), 31 - n)
+    enough = jnp.sum(order >= tried, -1, keepdims=True) >= count
+    return jnp.where(enough, tried, least)
+
+  order = swap(lax.bitcast_convert_type(x, jnp.int32))
+  least = jnp.full((*x.shape[:-1], 1), jnp.iinfo(jnp.int32).min, jnp.int32)
+  least = lax.fori_loop(0, 32, narrow, least)
+  return lax.bitcast_convert_type(swap(least), jnp.float32)
 
 
 def forward(line, sizes):

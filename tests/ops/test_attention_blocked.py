@@ -56,7 +56,7 @@ def both_ways(line, dy, sizes):
   return y, *blocked.backward(line, sizes, (y, z), dy)
 
 
-@hypothesis.settings(max_examples=8)
+@hypothesis.settings(max_examples=5)
 @hypothesis.given(
   st.integers(1, 20),
   st.integers(0, 9),
