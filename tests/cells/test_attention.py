@@ -113,3 +113,27 @@ def test_the_plan_s_implementation_is_the_one_that_runs(impl):
   variables = cell.init(jax.random.key(0), state, x)
   told = str(jax.make_jaxpr(cell.apply)(variables, state, x))
   assert ('f32[1,1,16,16]' in told) == (impl == 'exact')  # all scores
+
+
+def test_the_highest_scores_are_those_that_count():
+  x = jax.random.normal(jax.random.key(0), (2, 6, 8))
+
+  def run(length, **options):
+    config = attention.Config(heads=1, head_width=8, window=6, **options)
+    cell = attention.Cell(config, 8)
+    state = cell.init_state(2)
+    variables = cell.init(jax.random.key(1), state, x)
+    bound, ys = cell.bind(variables), []
+    for begin in range(0, 6, length):
+      state, y = bound(state, x[:, begin : begin + length])
+      ys.append(y)
+    return np.concatenate(ys, 1), bound
+
+  whole, bound = run(6, top_k=1, rotary=0.0)
+  q, k, v = (np.asarray(part)[:, :, 0] for part in bound.project(x))
+  scores = np.where(np.tril(np.ones((6, 6))), q @ k.swapaxes(1, 2), -np.inf)
+  want = bound.emit(np.take_along_axis(v, scores.argmax(-1)[..., None], 1))
+  np.testing.assert_allclose(whole, want, rtol=0, atol=1e-6)
+  np.testing.assert_allclose(
+    run(1, top_k=1, rotary=0.0)[0], want, rtol=0, atol=1e-6
+  )
