@@ -21,7 +21,7 @@ CELLS = {
     'key_width': 64,
     'value_width': 96,
   },
-  'attention': {'heads': 4, 'head_width': 24, 'window': 512},
+  'attention': {'heads': 4, 'head_width': 24},
 }
 
 

@@ -117,7 +117,8 @@ class Model:
 class Recurrence:
   """How the recurrence is computed: the same numbers, other costs."""
 
-  impl: str = 'auto'  # 'scan', 'chunked', 'associative', 'pallas' (GPU)
+  impl: str = 'auto'  # 'scan'; 'chunked', 'associative', 'pallas' (GPU); of
+  # cell 'attention': 'exact', 'blocked', 'cudnn' (GPU)
   chunk_length: int = 128  # the best on a CPU: docs/benchmarks.md
 
 
@@ -256,7 +257,7 @@ def parse(raw):
   _locate('training/optimizers', config.optimizer.name, 'optimizer.name')
   _locate('training/schedules', config.schedule.name, 'schedule.name')
   config_rules.check(config)
-  return config
+  return dataclasses.replace(config, cell=config.cell.settle(config))
 
 
 def to_dict(config):

@@ -23,7 +23,16 @@ CHOICES = {
   'model.norm': ('rms', 'layer'),
   'model.positions': ('none', 'sinusoidal', 'learned'),
   'model.dropout_shape': ('channels', 'elements'),
-  'recurrence.impl': ('auto', 'scan', 'chunked', 'associative', 'pallas'),
+  'recurrence.impl': (  # of any cell; each refuses what it lacks
+    'auto',
+    'scan',
+    'chunked',
+    'associative',
+    'pallas',
+    'exact',
+    'blocked',
+    'cudnn',
+  ),
   'optimizer.moments': ('float32', 'bfloat16', 'int8'),
   'train.compiler': compiler.NAMES,
   'train.precision': (

@@ -45,7 +45,8 @@ def test_the_default_has_every_key_and_parses_to_the_defaults(cell):
       keys = {field.name for field in dataclasses.fields(kind)}
       assert {*default[section.name]} == keys
   parsed = config_lib.parse(default)
-  assert parsed.cell == options() and parsed.model.cell == cell
+  assert parsed.cell == options().settle(parsed)
+  assert parsed.model.cell == cell
   rest = {'cell': None, 'model': config_lib.Model()}
   assert dataclasses.replace(parsed, **rest) == config_lib.Config()
 

@@ -22,8 +22,8 @@ def render(found, plots):
   for kind in ('length', 'batch', 'width', 'layers'):
     curves = curves_of(found, kind)
     if curves:
-      parts += [f'**{kind.capitalize()}**', _table(curves, kind)]
-      parts += [_exponents(curves), *_plots(curves, kind, plots)]
+      parts += [f'**{kind.capitalize()}**', table(curves, kind)]
+      parts += [_exponents(curves), *pictures(curves, kind, plots)]
     if curves and kind == 'length':
       parts += [*_growth(curves), *_crossing(curves), *claims(curves)]
   return '\n\n'.join(parts)
@@ -40,7 +40,8 @@ def curves_of(found, kind):
   return curves
 
 
-def _table(curves, kind):
+def table(curves, kind):
+  """Markdown: a line for each size, a column for each subject."""
   sizes = sorted({size for curve in curves.values() for size in curve})
   lines = [
     [f'{size:,}', *(_cell(curve.get(size)) for curve in curves.values())]
@@ -82,7 +83,8 @@ def _exponents(curves):
   return f'{told}\n\n' + tables.table(['subject', 'time', 'memory'], lines)
 
 
-def _plots(curves, kind, plots):
+def pictures(curves, kind, plots):
+  """Markdown of time and temporaries against the size, drawn."""
   for key, label in (
     ('median', 'seconds a training step'),
     ('temp_bytes', 'XLA temporaries, bytes'),

@@ -1,4 +1,4 @@
-"""The recurrence alone, ours and flash-linear-attention's.
+"""The recurrence and attention alone, and flash-linear-attention's.
 
 (B, L, H, K, P) with float32 log-decays, forward, or forward and backward of
 the sum of the outputs times fixed numbers.
@@ -6,9 +6,12 @@ the sum of the outputs times fixed numbers.
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from benchmarks import measure
 from benchmarks.subjects import models
+from rnn_jax.ops import attention as attention_lib
+from rnn_jax.ops import attention_ring
 from rnn_jax.ops import gla
 
 
@@ -49,6 +52,68 @@ def _draw(shape, dtype, by_head):
   loga = jax.nn.log_sigmoid(jax.random.normal(keys[4], decays) + 3)
   state = jnp.zeros((B, H, K, P))
   return state, (q * K**-0.5, k, v, loga), cotangent
+
+
+def attention(repeats, shape, window=0, options=None):
+  """`attention.attend` of rows that begin here, forward and backward.
+
+  `options` are those of attention.Options; a window of 0 is all of a row.
+  """
+  inputs, cotangent = jax.jit(_draw_attention, static_argnums=0)(tuple(shape))
+  both = _attend_both_ways(window, attention_lib.Options(**(options or {})))
+  program, values = measure.compile_program(jax.jit(both), inputs, cotangent)
+  memory = measure.Memory()
+
+  def run():
+    models.wait(program(inputs, cotangent))
+
+  values |= measure.repeat(run, repeats) | memory.values()
+  return values | measure.device_peak(jax.devices()[0])
+
+
+def attention_difference(repeats, shape):
+  """How far 'blocked' is from 'exact': y and the gradients of q, k and v.
+
+  Each is the largest difference as a share of the largest number.
+  """
+  del repeats
+  inputs, cotangent = jax.jit(_draw_attention, static_argnums=0)(tuple(shape))
+  found = []
+  for impl in ('exact', 'blocked'):
+    both = _attend_both_ways(0, attention_lib.Options(impl))
+    y, slopes = jax.jit(both)(inputs, cotangent)
+    found.append(dict(zip('yqkv', map(np.asarray, (y, *slopes)), strict=True)))
+  exact, got = found
+  return {
+    'differences': {
+      name: float(abs(x - exact[name]).max() / abs(exact[name]).max())
+      for name, x in got.items()
+    }
+  }
+
+
+def _attend_both_ways(window, options):
+  def forward(inputs):
+    q, _, v = inputs
+    B, L, H, K = q.shape
+    cache = attention_ring.init_cache(B, window or L, H, K, v.shape[-1])
+    return attention_lib.attend(cache, *inputs, options)[1]
+
+  def both(inputs, cotangent):
+    y, back = jax.vjp(forward, inputs)
+    return y, *back(cotangent)
+
+  return both
+
+
+def _draw_attention(shape):
+  B, L, H, K, P = shape
+  keys = jax.random.split(jax.random.key(0), 4)
+  widths = zip(keys, (K, K, P, P), strict=True)
+  q, k, v, cotangent = (
+    jax.random.normal(key, (B, L, H, width)) for key, width in widths
+  )
+  return (q, k, v), cotangent
 
 
 def chunk_gla(repeats, shape, backward, dtype='bfloat16'):

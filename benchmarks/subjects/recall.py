@@ -29,6 +29,8 @@ def answers(
   raw.data.splits = (95, 5, 0)
   length = distance + (6 * pairs if source == 'recall' else 2 * pairs + 1)
   raw.data.update(length=length, boundaries=(length,))
+  if raw.cell.get('window', 0) > length:
+    raw.cell.window = 0
   run = trained.train(raw)
   return run.values | {'chance': 1 / symbols, 'length': length}
 

@@ -20,7 +20,7 @@ MODELS = {
   'SimpleRNN': ('simple_rnn', {}),
   'SimpleRNN, simple': ('simple', {}),
   'attention, window 32': ('attention', {'window': 32}),
-  'attention, full': ('attention', {'window': 512}),
+  'attention, full': ('attention', {}),
 }
 
 

@@ -2,12 +2,14 @@
 
     q, k, v = W x        o = Wo [y_1; ...; y_H],  y_h of `ops.attention`
 
-A step sees itself and the `window` steps before it, of its own document. To
-attend to all, give a window as long as the rows. Unlike that of a recurrent
+A step sees itself and the `window` steps before it, of its own document; with
+a `top_k` those alone that have the highest scores. Unlike that of a recurrent
 cell, the state holds each step by itself: it grows with the window, and
-forgets all at once what leaves it.
+forgets all at once what leaves it. A window of 0 is a row's length, all of a
+row; a text that is written beyond it sees the last so many steps.
 
-Shapes: x BxLxD, q, k, v, y BxLxHxK, the state BxWxHxK twice.
+Shapes: x BxLxD, q, k, v, y BxLxHxK, the state BxWxHxK twice. With H K = D and
+biases there are 4 D^2 + 4 D parameters.
 Source: Vaswani et al., "Attention Is All You Need", 2017.
 """
 
@@ -22,8 +24,11 @@ import jax.numpy as jnp
 from rnn_jax import errors
 from rnn_jax.cells import base
 from rnn_jax.ops import attention
+from rnn_jax.ops import attention_cudnn
+from rnn_jax.ops import attention_ring
+from rnn_jax.ops import precision
 
-IMPLS = ('auto', 'chunked', 'scan')  # 'chunked': blocks of queries
+IMPLS = ('auto', 'scan', 'exact', 'blocked', 'cudnn')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,8 +37,10 @@ class Config:
 
   heads: int = 4
   head_width: int = 32
-  window: int = 256  # steps before its own that a step sees
+  window: int = 0  # steps before its own that a step sees; 0: data.length
+  top_k: int = 0  # keys of the highest scores that count; 0: all
   rotary: float = 10_000.0  # base of rotary positions; 0: no positions
+  biases: bool = False  # on q, k, v and the output
   dropout: float = 0.0  # on y
 
   def check(self, config):
@@ -42,22 +49,47 @@ class Config:
     Raises:
       InputError: names the key, the value and the remedy.
     """
-    for key in ('heads', 'head_width', 'window'):
+    for key in ('heads', 'head_width'):
       if getattr(self, key) < 1:
         self._refuse(key, 'give 1 or more')
-    if self.window > 2**22:
-      self._refuse('window', f'give {2**22} at most')
+    for key in ('window', 'top_k'):
+      if getattr(self, key) < 0:
+        self._refuse(key, 'give 0 or more')
     if self.rotary and self.rotary <= 1:
       self._refuse('rotary', 'give a number above 1, or 0 for no positions')
     if self.rotary and self.head_width % 2:
       self._refuse('head_width', 'rotary positions need an even one')
     if not 0 <= self.dropout < 1:
       self._refuse('dropout', 'give a number in [0, 1)')
-    impl = config.recurrence.impl
-    if impl not in IMPLS:
-      raise errors.InputError(
-        f"recurrence.impl={impl!r}: model.cell='attention' has {IMPLS}"
+    data = config.data
+    # A state that is carried on reaches back beyond its row.
+    if self.window > data.length and not data.carry_state:
+      self._refuse(
+        'window',
+        f'it is above data.length={data.length}: give 0 for all of a row',
       )
+    base.check_impl(config, IMPLS)
+    if config.recurrence.impl == 'cudnn':
+      self._check_cudnn(config.train.precision)
+
+  def _check_cudnn(self, policy):
+    kernel = "recurrence.impl='cudnn'"
+    stored = jnp.dtype(precision.POLICIES[policy].activations).name
+    if stored not in attention_cudnn.FORMATS:
+      raise errors.InputError(
+        f"{kernel}: train.precision={policy!r} stores {stored}: give 'bfloat16'"
+      )
+    if self.top_k:
+      self._refuse('top_k', f"{kernel} has none: give 'blocked' or 'exact'")
+    if self.head_width % 8 or self.head_width > attention_cudnn.WIDEST:
+      self._refuse(
+        'head_width',
+        f'{kernel} needs a multiple of 8, {attention_cudnn.WIDEST} at most',
+      )
+
+  def settle(self, config):
+    """Returns the options with the length that a window of 0 stands for."""
+    return dataclasses.replace(self, window=self.window or config.data.length)
 
   def _refuse(self, key, remedy):
     raise errors.InputError(f'cell.{key}={getattr(self, key)!r}: {remedy}')
@@ -83,7 +115,7 @@ class Cell(base.Cell):
   def _dense(self, width):
     return nn.Dense(
       width,
-      use_bias=False,
+      use_bias=self.config.biases,
       dtype=self.policy.activations,
       dot_general=self.policy.dot_general,
       kernel_init=nn.initializers.xavier_uniform(),
@@ -91,7 +123,7 @@ class Cell(base.Cell):
 
   def init_state(self, B):
     config = self.config
-    return attention.init_cache(
+    return attention_ring.init_cache(
       B, config.window, config.heads, config.head_width, config.head_width
     )
 
@@ -111,13 +143,13 @@ class Cell(base.Cell):
 
   def _attend(self, state, u, starts_BxL):
     """Any number of steps; `step` and `recur` are this."""
-    state, y = attention.attend(
-      state,
-      *u,
-      starts_BxL=starts_BxL,
+    options = attention.Options(
+      impl='auto' if self.plan.impl == 'scan' else self.plan.impl,
       base=self.config.rotary,
-      block=self.plan.remat_every or self.plan.chunk_length,
+      top_k=self.config.top_k,
+      queries=self.plan.remat_every or self.plan.chunk_length,
     )
+    state, y = attention.attend(state, *u, options, starts_BxL)
     return state, y.reshape(*y.shape[:2], -1)
 
   def emit(self, y):

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import ad_checkpoint
 
+from rnn_jax import errors
 from rnn_jax.ops import precision
 
 KEPT = 'recurrence'  # name of what a remat over segments of time keeps
@@ -23,12 +24,25 @@ PROJECTED = 'projection'  # name of what `project` returns
 class Plan:
   """How a model is computed. The numbers do not depend on it."""
 
-  impl: str = 'auto'  # one of ops.gla.IMPLS, 'scan' for cells without others
+  impl: str = 'auto'  # one of the cell's; 'scan' for cells without others
   chunk_length: int = 128
   remat_every: int = 0  # steps between kept states under 'scan'; 0: keep all
   layers: int = 0  # see models/remat.py; 0: none
   keep: tuple[str, ...] = ()
   offload: bool = False
+
+
+def check_impl(config, impls):
+  """Checks that recurrence.impl is among those that a cell has.
+
+  Raises:
+    InputError: it is not; the message has the cell and its `impls`.
+  """
+  impl = config.recurrence.impl
+  if impl not in impls:
+    raise errors.InputError(
+      f'recurrence.impl={impl!r}: model.cell={config.model.cell!r} has {impls}'
+    )
 
 
 class Cell(nn.Module):

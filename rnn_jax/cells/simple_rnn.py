@@ -31,6 +31,7 @@ from rnn_jax.ops import causal_convolution
 from rnn_jax.ops import gla
 from rnn_jax.ops import luong_attention
 
+IMPLS = ('auto', 'scan', 'chunked', 'associative', 'pallas')
 PRESETS = ('simple', 'modified', 'improved')
 DECAYS = ('key', 'head')
 ATTENTIONS = ('none', 'dot', 'general')
@@ -73,9 +74,15 @@ class Config:
       self._refuse('convolution', 'give the number of taps, or 0')
     if not 0 <= self.dropout < 1:
       self._refuse('dropout', 'give a number in [0, 1)')
+    base.check_impl(config, IMPLS)
     if config.recurrence.impl in ('auto', 'chunked'):
       for key in ('remat.every', 'recurrence.chunk_length'):
         self._check_chunk(key, config)
+
+  def settle(self, config):
+    """Returns the options as they are: none stands for another one's."""
+    del config
+    return self
 
   def _check_chunk(self, key, config):
     section, _, name = key.partition('.')

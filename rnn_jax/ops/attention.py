@@ -3,24 +3,27 @@
     y_t = sum_s softmax_s(q_t . k_s / sqrt(K)) v_s        t - W <= s <= t
 
 Shapes: q, k BxLxHxK; v, y BxLxHxP. Each query sees itself and the W keys before
-it, of its own document; W >= L is attention to all. The state is a ring of the
-last W keys and values: a step writes one slot and moves nothing, and costs the
-same at any position. Positions are rotary (`ops.rotary`) where `base` is not 0;
-the ring holds keys as they came, and turns them by their age when they are
-read, so that no number grows with the position.
+it, of its own document; W >= L is attention to all. With a `top_k` the softmax
+is over the keys of the k highest scores among those alone, and over what ties
+with the last of them; no gradient reaches the others. The state is a ring of
+the last W keys and values (`attention_ring`). Positions are rotary
+(`ops.rotary`) where `base` is not 0: the ring holds keys as they came, and
+turns them when they are read.
 
-Many steps run in blocks of queries, each against just the keys that it can see.
-The backward pass keeps the inputs alone and makes a block's scores again, so
-that memory is linear in L. Time is L (W + block), L^2 where W >= L.
+    exact     all scores at once, which the backward pass finds kept: L^2
+    blocked   `attention_blocked`, in memory linear in L
+    cudnn     `attention_cudnn`, on a GPU, in 16-bit formats
 
-Operands are multiplied in the inputs' format (the ring's are rounded to it);
-scores, softmax and all sums are float32.
-Source: Vaswani et al., "Attention Is All You Need", 2017; blocks: Rabe and
-Staats, "Self-attention Does Not Need O(n^2) Memory", 2021.
+return the same numbers. One step alone is the same for all of them. Operands
+are multiplied in the inputs' format (the ring's are rounded to it); scores,
+softmax and all sums are float32.
+Source: Vaswani et al., "Attention Is All You Need", 2017; top-k: Gupta et al.,
+"Memory-efficient Transformers via Top-k Attention", 2021.
 """
 
 import dataclasses
 import functools
+import logging
 from typing import Any
 from typing import NamedTuple
 
@@ -29,89 +32,74 @@ import jax.numpy as jnp
 from jax import lax
 
 from rnn_jax import shapes
+from rnn_jax.ops import attention_blocked
+from rnn_jax.ops import attention_cudnn
+from rnn_jax.ops import attention_ring
 from rnn_jax.ops import rotary
 
-BLOCK = 128  # queries at a time
-
-
-class Cache(NamedTuple):
-  """The state, float32. A document's step i lies in slot i mod W.
-
-  steps_B counts a document's steps up to W, then turns between W and 2W - 1.
-  """
-
-  k_BxWxHxK: Any
-  v_BxWxHxP: Any
-  steps_B: Any
+IMPLS = ('auto', 'exact', 'blocked', 'cudnn')
+# On a CPU 128 x 128 took the least time of 64 to 512 queries and keys, for 4
+# heads of 32 and 8 of 64, rows of 256 to 4096 and windows of 256 and 1024, or
+# little more: what is made of a block stays in the cache.
+QUERIES = KEYS = 128
+SHORT = 128  # rows up to here are one block: exact makes its scores once
 
 
 @dataclasses.dataclass(frozen=True)
-class _Options:
-  """What does not change from block to block."""
+class Options:
+  """How to attend.
 
-  window: int
-  block: int
-  base: float
+  Attributes:
+    impl: one of IMPLS. A named one never falls back to another.
+    base: of the rotary angles; 0: no positions.
+    top_k: how many keys of a query count; 0: all.
+    queries: of a block; 0: QUERIES. The result does not depend on it.
+    keys: of a block; 0: KEYS. With a top_k all that a block of queries can see.
+  """
 
-
-def init_cache(B, window, heads, key_width, value_width):
-  """A cache that holds nothing."""
-  return Cache(
-    jnp.zeros((B, window, heads, key_width)),
-    jnp.zeros((B, window, heads, value_width)),
-    jnp.zeros(B),
-  )
+  impl: str = 'auto'
+  base: float = 0.0
+  top_k: int = 0
+  queries: int = 0
+  keys: int = 0
 
 
 def attend(
-  cache, q_BxLxHxK, k_BxLxHxK, v_BxLxHxP, *, starts_BxL=None, base=0.0, block=0
+  cache, q_BxLxHxK, k_BxLxHxK, v_BxLxHxP, options=Options(), starts_BxL=None
 ):
   """Runs L >= 1 steps behind those in the cache.
 
   Args:
-    cache: Cache of the steps before; its size is the window.
+    cache: attention_ring.Cache of the steps before; its size is the window.
     q_BxLxHxK: what is looked for.
     k_BxLxHxK: what it is compared with.
     v_BxLxHxP: what is found there.
+    options: Options.
     starts_BxL: nonzero where a document begins, which sees nothing before.
-    base: of the rotary angles; 0: no positions.
-    block: queries at a time; 0: BLOCK. The result does not depend on it.
 
   Returns:
     (cache, y_BxLxHxP in v's dtype).
 
   Raises:
-    ValueError: shapes disagree, an odd K with rotary positions, or L = 0.
+    ValueError: shapes disagree, an odd K with rotary positions, L = 0, or an
+      impl that is none.
+    NotImplementedError: `impl` can't compute these inputs.
   """
-  _check(cache, q_BxLxHxK, k_BxLxHxK, v_BxLxHxP, base)
-  if starts_BxL is not None and starts_BxL.shape != q_BxLxHxK.shape[:2]:
-    raise ValueError(
-      f'starts_BxL has shape {starts_BxL.shape}, not {q_BxLxHxK.shape[:2]}'
-    )
-  length, window = q_BxLxHxK.shape[1], cache.k_BxWxHxK.shape[1]
-  options = _Options(window, min(block or BLOCK, length), base)
+  new = q_BxLxHxK, k_BxLxHxK, v_BxLxHxP
+  _check(cache, *new, options, starts_BxL)
   steps = lax.stop_gradient(cache.steps_B).astype(jnp.int32)
-  new = k_BxLxHxK, v_BxLxHxP
-  if length == 1 and starts_BxL is None:
-    y = _one(cache, steps, q_BxLxHxK, *new, options)
-    return _write_one(cache, steps, *new), y
-  number = jnp.zeros(q_BxLxHxK.shape[:2], jnp.int32)
-  if starts_BxL is not None:
-    number = jnp.cumsum(starts_BxL != 0, 1, dtype=jnp.int32)
-  y = lax.cond(
-    jnp.any(steps > 0),  # rows that begin here have no past to compute on
-    lambda *x: _behind_the_past(*x, options=options),
-    lambda cache, steps, *x: _in_blocks(*x, options=options),
-    cache,
-    steps,
-    q_BxLxHxK,
-    *new,
-    number,
-  )
-  return _write(cache, steps, *new, starts_BxL), y
+  if q_BxLxHxK.shape[1] == 1 and starts_BxL is None:
+    y = _one(cache, steps, *new, options)
+    return attention_ring.write_one(cache, steps, *new[1:]), y
+  impl = _choose(options, q_BxLxHxK.shape[1])
+  options = dataclasses.replace(options, impl=impl)
+  run = {'exact': _exact, 'blocked': _blocked, 'cudnn': _cudnn}[impl]
+  arrays = cache.k_BxWxHxK, cache.v_BxWxHxP, *new
+  y = run(arrays, _Marks(steps, starts_BxL), options)
+  return attention_ring.write(cache, steps, *new[1:], starts_BxL), y
 
 
-def _check(cache, q, k, v, base):
+def _check(cache, q, k, v, options, starts):
   shapes.check(
     k_BxWxHxK=cache.k_BxWxHxK,
     v_BxWxHxP=cache.v_BxWxHxP,
@@ -121,175 +109,166 @@ def _check(cache, q, k, v, base):
   )
   if not q.shape[1]:
     raise ValueError('q_BxLxHxK has L=0: give one step or more')
-  if base and q.shape[-1] % 2:
+  if starts is not None and starts.shape != q.shape[:2]:
+    raise ValueError(f'starts_BxL has shape {starts.shape}, not {q.shape[:2]}')
+  if options.base and q.shape[-1] % 2:
     raise ValueError(f'K={q.shape[-1]}: rotary positions need an even one')
+  if options.impl not in IMPLS:
+    raise ValueError(f'impl={options.impl!r}: choose one of {IMPLS}')
 
 
-def _weigh(q, k, v, seen_BxQxS, positions, base):
-  """Softmax attention of the queries to the keys that they see."""
-  if base:
-    q, k = (
-      rotary.turn(x, at, base).astype(x.dtype)
-      for x, at in zip((q, k), positions, strict=True)
-    )
-  scores = _einsum('bqhk,bshk->bhqs', q, k) * q.shape[-1] ** -0.5
-  scores = jnp.where(seen_BxQxS[:, None], scores, -jnp.inf)
-  share = jax.nn.softmax(scores, -1)
-  return _einsum('bhqs,bshp->bqhp', share.astype(v.dtype), v).astype(v.dtype)
+def _choose(options, length):
+  if options.impl != 'auto':
+    return options.impl
+  # On a GPU too: 'cudnn' is chosen once measured to be faster there.
+  impl = 'exact' if length <= SHORT else 'blocked'
+  _log_once(impl)
+  return impl
 
 
-_einsum = functools.partial(
-  jnp.einsum,
-  precision=lax.Precision.HIGHEST,
-  preferred_element_type=jnp.float32,
-)
+@functools.cache
+def _log_once(impl):
+  logging.info("attention.attend: impl='auto' runs %r", impl)
 
 
 def _one(cache, steps_B, q, k, v, options):
   """y of one step; the ring is read as it lies."""
-  slots = jnp.arange(options.window)[None]
-  age = (steps_B[:, None] - 1 - slots) % options.window + 1
+  age = attention_ring.ages(steps_B, cache.k_BxWxHxK.shape[1])
   seen = jnp.pad(age <= steps_B[:, None], [(0, 0), (0, 1)], constant_values=1)
   keys, values = (
     jnp.concatenate([old.astype(x.dtype), x], 1)
     for old, x in ((cache.k_BxWxHxK, k), (cache.v_BxWxHxP, v))
   )
-  positions = jnp.zeros((1, 1)), jnp.pad(-age, [(0, 0), (0, 1)])
-  return _weigh(q, keys, values, seen[:, None], positions, options.base)
+  q = _turned(q, jnp.zeros((1, 1), jnp.int32), options)
+  keys = _turned(keys, jnp.pad(-age, [(0, 0), (0, 1)]), options)
+  return _weigh(q, keys, values, seen[:, None], options.top_k)
 
 
-def _write_one(cache, steps_B, k, v):
-  window = cache.k_BxWxHxK.shape[1]
-  slot = jnp.arange(len(steps_B)), steps_B % window
-  return Cache(
-    cache.k_BxWxHxK.at[slot].set(k[:, 0].astype(jnp.float32)),
-    cache.v_BxWxHxP.at[slot].set(v[:, 0].astype(jnp.float32)),
-    _wrapped(steps_B + 1, window),
-  )
+def _turned(x, position_BxL, options):
+  if not options.base:
+    return x
+  return rotary.turn(x, position_BxL, options.base).astype(x.dtype)
 
 
-def _wrapped(steps_B, window):
-  turning = window + steps_B % window
-  return jnp.where(steps_B < window, steps_B, turning).astype(jnp.float32)
+def _weigh(q, k, v, seen_BxLxS, top_k):
+  """Softmax attention of the queries to the keys that they see."""
+  scores = attention_blocked.einsum('blhk,bshk->bhls', q, k)
+  scores = scores * q.shape[-1] ** -0.5
+  scores = jnp.where(seen_BxLxS[:, None], scores, -jnp.inf)
+  share = jax.nn.softmax(attention_blocked.keep_top(scores, top_k), -1)
+  y = attention_blocked.einsum('bhls,bshp->blhp', share.astype(v.dtype), v)
+  return y.astype(v.dtype)
 
 
-def _write(cache, steps_B, k, v, starts):
-  """The cache behind L steps, of which the last W stay."""
-  window, length = cache.k_BxWxHxK.shape[1], k.shape[1]
-  count = steps_B + length
-  if starts is not None:
-    since_start = jnp.argmax(starts[:, ::-1] != 0, 1) + 1
-    count = jnp.where(jnp.any(starts != 0, 1), since_start, count)
-  age = (count[:, None] - 1 - jnp.arange(window)[None]) % window + 1
-  exists, new = age <= count[:, None], age <= length
-  source = jnp.clip(length - age, 0)
+class _Marks(NamedTuple):
+  """How many steps there were before, and where documents begin, or None."""
 
-  def merge(old, x):
-    x = x.astype(jnp.float32)
-    x = jnp.take_along_axis(x, source[..., None, None], 1)
-    kept = jnp.where(new[..., None, None], x, old)
-    return jnp.where(exists[..., None, None], kept, 0.0)
-
-  return Cache(
-    merge(cache.k_BxWxHxK, k),
-    merge(cache.v_BxWxHxP, v),
-    _wrapped(count, window),
-  )
+  steps_B: Any
+  starts_BxL: Any
 
 
-def _behind_the_past(cache, steps_B, q, k, v, number, options):
-  """Blocks over the ring, in order of time, and the steps behind it."""
-  age = jnp.arange(options.window, 0, -1)[None]
-  slot = ((steps_B[:, None] - age) % options.window)[..., None, None]
-  past = jnp.where(age <= steps_B[:, None], 0, -1)  # -1: nobody's
-  k, v = (
-    jnp.concatenate([jnp.take_along_axis(x, slot, 1).astype(y.dtype), y], 1)
-    for x, y in ((cache.k_BxWxHxK, k), (cache.v_BxWxHxP, v))
-  )
-  number = jnp.concatenate([past.astype(jnp.int32), number], 1)
-  return _in_blocks(q, k, v, number, options)
+def _by_past(marks, run):
+  """`run(True)` where a row has a past, else `run(False)`: fewer keys."""
+  any_past = jnp.any(marks.steps_B > 0)
+  return lax.cond(any_past, lambda: run(True), lambda: run(False))
 
 
-def _in_blocks(q, k, v, number_BxS, options):
-  """y of L queries; the keys may begin before them."""
-  length = q.shape[1]
-  rest = -length % options.block
-  q, k, v = (jnp.pad(x, [(0, 0), (0, rest), (0, 0), (0, 0)]) for x in (q, k, v))
-  number_BxS = jnp.pad(number_BxS, [(0, 0), (0, rest)], mode='edge')
-  return _blocks(q, k, v, number_BxS, options)[:, :length]
+def _line(arrays, marks, options, past):
+  """The new steps as an attention_blocked.Line, behind the ring's if `past`.
 
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
-def _blocks(q, k, v, number_BxS, options):
-  def run(n):
-    block = _cut(n, q, k, v, number_BxS, options)
-    return _weigh(*block.arrays, *block.others)
-
-  y = lax.map(run, jnp.arange(q.shape[1] // options.block))
-  return y.swapaxes(0, 1).reshape(*q.shape[:3], -1)
-
-
-def _forward(q, k, v, number_BxS, options):
-  return _blocks(q, k, v, number_BxS, options), (q, k, v, number_BxS)
-
-
-def _backward(options, kept, dy):
-  # Sums go where a block's keys lie; autodiff would add up whole sequences.
-  q, k, v, number_BxS = kept
-
-  def run(sums, n):
-    block = _cut(n, q, k, v, number_BxS, options)
-    back = jax.vjp(lambda *x: _weigh(*x, *block.others), *block.arrays)[1]
-    dq, *more = back(_slice(dy, n * options.block, options.block))
-    sums = tuple(
-      _add(total, x, block.begin) for total, x in zip(sums, more, strict=True)
+  `arrays` are the ring's keys and values and the new q, k, v.
+  """
+  *old, q, k, v = arrays
+  (B, length), window = q.shape[:2], old[0].shape[1]
+  begin = jnp.zeros((B, 1), jnp.int32)
+  if past:
+    begin = window - jnp.minimum(marks.steps_B, window)[:, None]
+    k, v = (
+      jnp.concatenate(
+        [attention_ring.in_order(x, marks.steps_B).astype(y.dtype), y], 1
+      )
+      for x, y in zip(old, (k, v), strict=True)
     )
-    return sums, dq
-
-  zeros = tuple(jnp.zeros(x.shape, jnp.float32) for x in (k, v))
-  sums, dq = lax.scan(run, zeros, jnp.arange(q.shape[1] // options.block))
-  dq = dq.swapaxes(0, 1).reshape(q.shape)
-  dk, dv = (x.astype(like.dtype) for x, like in zip(sums, (k, v), strict=True))
-  return dq, dk, dv, None
-
-
-_blocks.defvjp(_forward, _backward)
+  at = jnp.arange(k.shape[1])[None]
+  mine = at[:, -length:]
+  if marks.starts_BxL is not None:
+    begin = jnp.maximum(begin, jnp.where(marks.starts_BxL != 0, mine, 0))
+    begin = lax.cummax(begin, 1)
+  first = jnp.maximum(begin, mine - window)
+  q, k = _turned(q, mine, options), _turned(k, at, options)
+  return attention_blocked.Line(q, k, v, first)
 
 
-class _Block(NamedTuple):
-  """A block's (q, k, v), what else `_weigh` takes, where its keys begin."""
-
-  arrays: Any
-  others: Any
-  begin: Any
-
-
-def _cut(n, q, k, v, number_BxS, options):
-  window, size, total = options.window, options.block, k.shape[1]
-  first = total - q.shape[1] + n * size  # the first query's place among keys
-  width = min(window + size, total)
-  begin = jnp.clip(first - window, 0, total - width)
-  arrays = (
-    _slice(q, n * size, size),
-    _slice(k, begin, width),
-    _slice(v, begin, width),
-  )
-  query = (first - begin + jnp.arange(size))[None]
-  key = jnp.arange(width)[None]
-  apart = query[:, :, None] - key[:, None]
-  mine, theirs = (
-    _slice(number_BxS, first, size),
-    _slice(number_BxS, begin, width),
-  )
-  seen = (apart >= 0) & (apart <= window)
-  seen = seen & (mine[:, :, None] == theirs[:, None])
-  return _Block(arrays, (seen, (query, key), options.base), begin)
+def _seen(line):
+  """BxLxS: which keys each query sees."""
+  at = jnp.arange(line.k_BxSxHxK.shape[1])[None, None]
+  mine = at[..., -line.q_BxLxHxK.shape[1] :].swapaxes(1, 2)
+  return (at >= line.first_BxL[..., None]) & (at <= mine)
 
 
-def _slice(x, begin, size):
-  return lax.dynamic_slice_in_dim(x, begin, size, 1)
+def _exact(arrays, marks, options):
+  def run(past):
+    # A program has room for a branch that is not taken: none for L (W + L).
+    if past:
+      return _blocked(arrays, marks, options)
+    line = _line(arrays, marks, options, past)
+    return _weigh(*line[:3], _seen(line), options.top_k)
+
+  return _by_past(marks, run)
 
 
-def _add(total, x, begin):
-  x = x.astype(total.dtype) + _slice(total, begin, x.shape[1])
-  return lax.dynamic_update_slice_in_dim(total, x, begin, 1)
+def _cudnn(arrays, marks, options):
+  if options.top_k:
+    attention_cudnn.refuse(f'tells no scores, top_k={options.top_k} needs them')
+  attention_cudnn.check(*arrays[2:])
+
+  def run(past):
+    line = _line(arrays, marks, options, past)
+    if past or marks.starts_BxL is not None:
+      return attention_cudnn.attend_masked(*line[:3], _seen(line))
+    return attention_cudnn.attend(*line[:3], window=arrays[0].shape[1])
+
+  return _by_past(marks, run)
+
+
+def _sizes(arrays, line, options):
+  window, total = arrays[0].shape[1], line.k_BxSxHxK.shape[1]
+  queries = min(options.queries or QUERIES, line.q_BxLxHxK.shape[1])
+  keys = min(options.keys or KEYS, total)
+  if options.top_k or options.impl == 'exact':
+    keys = min(window + queries, total)
+  return attention_blocked.Sizes(queries, keys, options.top_k)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _blocked(arrays, marks, options):
+  return _blocked_forward(arrays, marks, options)[0]
+
+
+def _blocked_forward(arrays, marks, options):
+  def run(past):
+    line = _line(arrays, marks, options, past)
+    return attention_blocked.forward(line, _sizes(arrays, line, options))
+
+  y, z = _by_past(marks, run)
+  return y, (arrays, marks, y, z)
+
+
+def _blocked_backward(options, kept, dy):
+  arrays, marks, *kept = kept
+
+  def run(past):
+    def lay(*arrays):
+      *qkv, first = _line(arrays, marks, options, past)
+      return qkv, first
+
+    qkv, back, first = jax.vjp(lay, *arrays, has_aux=True)
+    line = attention_blocked.Line(*qkv, first)
+    sizes = _sizes(arrays, line, options)
+    return back(list(attention_blocked.backward(line, sizes, kept, dy)))
+
+  # What is kept was computed by the branch that is taken here.
+  return _by_past(marks, run), None
+
+
+_blocked.defvjp(_blocked_forward, _blocked_backward)

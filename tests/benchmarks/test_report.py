@@ -162,6 +162,31 @@ def test_exponents_growth_and_crossings_follow_from_the_rows(docs, tmp_path):
   assert scaling.exponent([(1, 1.0)]) is None
 
 
+def test_what_blocks_of_attention_save_follows_from_the_rows(docs, tmp_path):
+  rows = [
+    row(f'length 8192: {name}', seconds, temp_bytes=mebibytes * 2**20)
+    for name, seconds, mebibytes in (
+      ('exact', 8.0, 4000),
+      ('blocked', 6.0, 200),
+      ('window 256', 0.75, 150),
+    )
+  ]
+  found = {'y': 1.25e-7, 'q': 2.5e-7}
+  rows.append(row('difference 8192: blocked', differences=found))
+  write(tmp_path, 'attention', rows)
+  told = report.section('attention', docs, tmp_path)
+  assert '| 8,192 | 8.00 s, 4,000 MiB | 6.00 s, 200 MiB | 750 ms, ' in told
+  assert '* At 8,192 steps, blocks take 1/20 of the temporaries' in told
+  assert 'window 256 is 8 times as fast as the faster form' in told
+  assert 'of full attention, blocked.' in told
+  assert 'at 8,192 steps by at most' in told and 'y 1.2e-07, q 2.5e-07' in told
+  assert len(re.findall(r'\(plots/.*?\.png\)', told)) == 2
+  lost = {'failure': 'killed', 'error': 'killed by it'}
+  write(tmp_path, 'attention', [row('difference 8192: blocked', **lost)])
+  told = report.section('attention', docs, tmp_path)
+  assert 'Difference at 8192: blocked: killed by it.' in told
+
+
 def test_choices_of_batches_are_told_by_data_set(docs, tmp_path):
   measured = {
     'padding_efficiency': 0.875,

@@ -8,6 +8,7 @@ import pytest
 from benchmarks.subjects import attention
 from benchmarks.subjects import gradient_flow
 from benchmarks.subjects import models
+from benchmarks.subjects import operators
 from benchmarks.subjects import trained
 from benchmarks.subjects import variants
 from rnn_jax import config as config_lib
@@ -61,6 +62,12 @@ def test_a_window_in_blocks_is_a_mask(length):
   weights = np.where((apart >= 0) & (apart < window), np.exp(scores), 0)
   weights /= weights.sum(-1, keepdims=True)
   np.testing.assert_allclose(got, weights @ np.float64(v), rtol=1e-4, atol=1e-6)
+
+
+def test_blocks_of_attention_are_compared_with_all_scores_at_once():
+  found = operators.attention_difference(1, [1, 150, 1, 4, 6])['differences']
+  assert [*found] == ['y', 'q', 'k', 'v']
+  assert 0 < max(found.values()) < 1e-5
 
 
 def test_the_gradient_of_the_last_loss_reaches_as_far_as_the_model():

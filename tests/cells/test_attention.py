@@ -1,16 +1,29 @@
 """Options of the attention cell; what all cells promise is in test_contract."""
 
+import jax
+import numpy as np
 import pytest
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.cells import attention
+from rnn_jax.cells import base
+
+CUDNN = "recurrence.impl='cudnn'"
 
 
-def refusal(section='cell', **options):
+def changed(**values):
+  """The default config with `section__key=value`."""
   raw = config_lib.default('attention')
-  raw[section].update(options)
+  for name, value in values.items():
+    section, _, key = name.partition('__')
+    raw[section][key] = value
+  return raw
+
+
+def refusal(**values):
   with pytest.raises(errors.InputError) as caught:
-    config_lib.parse(raw)
+    config_lib.parse(changed(**values))
   return str(caught.value)
 
 
@@ -18,19 +31,109 @@ def refusal(section='cell', **options):
   ('key', 'value', 'remedy'),
   (
     ('heads', 0, 'give 1 or more'),
-    ('window', 0, 'give 1 or more'),
-    ('window', 2**23, 'give 4194304 at most'),
+    ('window', -1, 'give 0 or more'),
+    (
+      'window',
+      257,
+      'it is above data.length=256: give 0 for all of a row',
+    ),
+    ('top_k', -1, 'give 0 or more'),
     ('rotary', 1.0, 'give a number above 1, or 0 for no positions'),
     ('head_width', 5, 'rotary positions need an even one'),
     ('dropout', 1.0, 'give a number in [0, 1)'),
   ),
 )
 def test_a_value_out_of_range_is_refused(key, value, remedy):
-  assert refusal(**{key: value}) == f'cell.{key}={value!r}: {remedy}'
+  told = refusal(**{f'cell__{key}': value})
+  assert told == f'cell.{key}={value!r}: {remedy}'
 
 
-def test_an_implementation_that_attention_lacks_is_refused():
-  assert refusal('recurrence', impl='associative') == (
-    "recurrence.impl='associative': model.cell='attention' has "
-    "('auto', 'chunked', 'scan')"
+@pytest.mark.parametrize('impl', ('associative', 'chunked', 'pallas'))
+def test_an_implementation_that_attention_lacks_is_refused(impl):
+  assert refusal(recurrence__impl=impl) == (
+    f"recurrence.impl={impl!r}: model.cell='attention' has "
+    "('auto', 'scan', 'exact', 'blocked', 'cudnn')"
+  )
+
+
+@pytest.mark.parametrize(
+  ('values', 'told'),
+  (
+    (
+      {},
+      f"{CUDNN}: train.precision='float32' stores float32: give 'bfloat16'",
+    ),
+    (
+      {'train__precision': 'bfloat16', 'cell__top_k': 8},
+      f"cell.top_k=8: {CUDNN} has none: give 'blocked' or 'exact'",
+    ),
+    (
+      {'train__precision': 'bfloat16', 'cell__head_width': 12},
+      f'cell.head_width=12: {CUDNN} needs a multiple of 8, 256 at most',
+    ),
+  ),
+)
+def test_what_cudnn_cannot_do_is_refused(values, told):
+  assert refusal(recurrence__impl='cudnn', **values) == told
+  config_lib.parse(
+    changed(recurrence__impl='cudnn', train__precision='bfloat16')
+  )
+
+
+def test_a_window_of_0_is_the_length_of_a_row():
+  parsed = config_lib.parse(changed(data__length=96))
+  assert parsed.cell.window == 96
+  assert config_lib.parse(config_lib.to_dict(parsed)) == parsed
+
+
+def test_a_state_that_is_carried_on_may_reach_beyond_its_row():
+  values = {'cell__window': 300, 'data__layout': 'stream'}
+  parsed = config_lib.parse(changed(data__carry_state=True, **values))
+  assert parsed.cell.window == 300
+  assert 'above data.length=256' in refusal(**values)
+
+
+def test_the_parameters_are_those_of_the_classical_layer():
+  def count(**options):
+    config = attention.Config(heads=2, head_width=4, window=4, **options)
+    cell = attention.Cell(config, 8)
+    x = np.zeros((1, 3, 8), np.float32)
+    made = jax.eval_shape(cell.init, jax.random.key(0), cell.init_state(1), x)
+    return sum(leaf.size for leaf in jax.tree.leaves(made))
+
+  assert count() == 4 * 8**2
+  assert count(biases=True) == 4 * 8**2 + 4 * 8
+
+
+@pytest.mark.parametrize('impl', ('exact', 'blocked'))
+def test_the_plan_s_implementation_is_the_one_that_runs(impl):
+  config = attention.Config(heads=1, head_width=4, window=16)
+  cell = attention.Cell(config, 8, base.Plan(impl, chunk_length=4))
+  x, state = np.zeros((1, 16, 8), np.float32), cell.init_state(1)
+  variables = cell.init(jax.random.key(0), state, x)
+  told = str(jax.make_jaxpr(cell.apply)(variables, state, x))
+  assert ('f32[1,1,16,16]' in told) == (impl == 'exact')  # all scores
+
+
+def test_the_highest_scores_are_those_that_count():
+  x = jax.random.normal(jax.random.key(0), (2, 6, 8))
+
+  def run(length, **options):
+    config = attention.Config(heads=1, head_width=8, window=6, **options)
+    cell = attention.Cell(config, 8)
+    state = cell.init_state(2)
+    variables = cell.init(jax.random.key(1), state, x)
+    bound, ys = cell.bind(variables), []
+    for begin in range(0, 6, length):
+      state, y = bound(state, x[:, begin : begin + length])
+      ys.append(y)
+    return np.concatenate(ys, 1), bound
+
+  whole, bound = run(6, top_k=1, rotary=0.0)
+  q, k, v = (np.asarray(part)[:, :, 0] for part in bound.project(x))
+  scores = np.where(np.tril(np.ones((6, 6))), q @ k.swapaxes(1, 2), -np.inf)
+  want = bound.emit(np.take_along_axis(v, scores.argmax(-1)[..., None], 1))
+  np.testing.assert_allclose(whole, want, rtol=0, atol=1e-6)
+  np.testing.assert_allclose(
+    run(1, top_k=1, rotary=0.0)[0], want, rtol=0, atol=1e-6
   )

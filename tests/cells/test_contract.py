@@ -38,18 +38,22 @@ VARIANTS = {
   'attention': (
     {'heads': 2, 'head_width': 4, 'window': 3},
     {'heads': 2, 'head_width': 3, 'window': 30, 'rotary': 0.0},
+    {'heads': 2, 'head_width': 4, 'window': 5, 'biases': True},
   ),
 }
 IMPLS = {
   'simple_rnn': ('chunked', 'associative'),
-  'attention': ('auto', 'chunked'),
+  'attention': ('auto', 'exact', 'blocked'),
 }
 CASES = {
   f'{name}-{n}': (name, options)
   for name in NAMES
   for n, options in enumerate(VARIANTS.get(name, ({},)))
 }
-REACH = {'attention-0': 3}  # steps before its own that a step sees; else all
+REACH = {
+  'attention-0': 3,
+  'attention-2': 5,
+}  # steps before its own that a step sees; else all
 ALL = pytest.mark.parametrize('case', CASES)
 B, L, D = 2, 10, 6
 CLOSE = 2e-6  # measured: 4e-7, of the largest number of each array
