@@ -15,15 +15,14 @@
 import pathlib
 import platform
 import statistics
-import time
 from typing import Any
 
 import jax
 
 from rnn_jax import provenance
 from rnn_jax.profiling import hlo
-from rnn_jax.profiling import host
 from rnn_jax.profiling import parts as parts_lib
+from rnn_jax.profiling import runner as runner_lib
 from rnn_jax.profiling import subject as subject_lib
 from rnn_jax.profiling import trace as trace_lib
 
@@ -42,10 +41,10 @@ def run(
     See the module's docstring.
   """
   parts = parts_lib.measure(subject, rows)
-  runner = _Runner(subject, rows, parts.step)
+  runner = runner_lib.Runner(subject, rows, parts.step)
   runner.run(WARMUPS)
   seconds = runner.run(steps)
-  device = runner.device_memory()
+  source, peak = runner.peak()
   with jax.profiler.trace(workdir / TRACE, profiler_options=_options()):
     traced = runner.run(steps)
   program = hlo.Program(parts.step.as_text())
@@ -59,7 +58,7 @@ def run(
         name: found._asdict() | {'total': found.total}
         for name, found in parts.programs.items()
       },
-      'device': device,
+      'device': {'source': source, 'peak_bytes': peak},
     },
     'cost': parts.costs,
     'time': {
@@ -118,38 +117,6 @@ def _row(found, total, steps):
     'times_a_step': found.times / steps,
     'share': found.nanoseconds / total,
   }
-
-
-class _Runner:
-  """Steps of the compiled program on one batch."""
-
-  def __init__(self, subject, rows, program):
-    self._program = program
-    self._batch = subject.batch(rows)
-    seed = subject.config.train.seed
-    host.give_back_free_memory()
-    self._memory = host.Memory()
-    self._state = subject.steps.init(seed, rows)
-
-  def run(self, steps):
-    """Runs so many. Returns the seconds of each."""
-    seconds = []
-    for number in range(steps):
-      began = time.perf_counter()
-      with jax.profiler.StepTraceAnnotation('train', step_num=number):
-        self._state, metrics = self._program(self._state, self._batch)
-        jax.block_until_ready((self._state, metrics))
-      seconds.append(time.perf_counter() - began)
-    return seconds
-
-  def device_memory(self):
-    """The peak so far, and who tells: the device, or else the kernel."""
-    stats = jax.local_devices()[0].memory_stats()
-    if stats and 'peak_bytes_in_use' in stats:
-      return {'source': 'device', 'peak_bytes': stats['peak_bytes_in_use']}
-    found = self._memory.values()
-    peak = found['resident_delta_bytes']
-    return {'source': 'resident growth', 'peak_bytes': peak}
 
 
 def _subject(subject, rows):

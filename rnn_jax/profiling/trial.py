@@ -7,6 +7,7 @@ before the first step. On a GPU the pool that it allocates from has that size.
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -24,6 +25,11 @@ from rnn_jax.training import memory
 MODULE = 'rnn_jax.profiling.child'
 STEPS = 3
 TIMEOUT = 1800  # seconds
+LONGEST = 300  # letters of an error
+# How XLA, its libraries, C++ and Python say that there is no memory left.
+EXHAUSTED = re.compile(
+  'RESOURCE_EXHAUSTED|out of memory|allocate of <|bad_alloc|MemoryError', re.I
+)
 POOL = 0.75  # of a GPU, where no variable says otherwise
 FRACTIONS = 'XLA_CLIENT_MEM_FRACTION', 'XLA_PYTHON_CLIENT_MEM_FRACTION'
 
@@ -93,11 +99,11 @@ def run(config: config_lib.Config, rows: int, budget: memory.Budget) -> Trial:
 
 def _read(rows, ended, result):
   if ended.returncode == 0:
-    found = json.loads(result.read_text())
-    peak = found.get('peak_bytes')
-    if peak is not None and jax.default_backend() == 'cpu':
-      peak //= jax.local_device_count()
-    return Trial(rows, found['fits'], peak, found.get('error', ''))
+    peak = json.loads(result.read_text())['peak_bytes']
+    return Trial(rows, True, peak, '')
+  told = [line for line in ended.stdout.splitlines() if EXHAUSTED.search(line)]
+  if told:
+    return Trial(rows, False, None, told[-1].strip()[:LONGEST])
   if ended.returncode < 0:  # what can't be allocated may end a process at once
     name = signal.Signals(-ended.returncode).name
     return Trial(rows, False, None, f'killed by {name}')
@@ -112,7 +118,8 @@ def _environment(budget, here):
   if cache := jax.config.jax_compilation_cache_dir:
     changed['JAX_COMPILATION_CACHE_DIR'] = cache
   if jax.default_backend() == 'cpu':
-    return changed
+    # As launchers have it: each arena more reserves 64 MiB of address space.
+    return changed | {'MALLOC_ARENA_MAX': '1'}
   given = next(filter(None, map(os.environ.get, FRACTIONS)), POOL)
   fraction = float(given) * budget.bytes / here.bytes
   for name in FRACTIONS:

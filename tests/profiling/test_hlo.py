@@ -4,9 +4,31 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from rnn_jax.profiling import frames
 from rnn_jax.profiling import hlo
 
 TEXT = """HloModule jit_step, is_scheduled=true, entry_computation_layout={()}
+
+FileNames
+1 "/a/rnn_jax/rnn_jax/ops/cross_entropy.py"
+2 "/a/rnn_jax/rnn_jax/ops/precision.py"
+3 "/a/site-packages/optax/_src/update.py"
+4 "/a/main.py"
+
+FunctionNames
+1 "sums"
+
+FileLocations
+1 {file_name_id=1 function_name_id=1 line=15 end_line=7 column=2 end_column=53}
+2 {file_name_id=2 function_name_id=1 line=15 end_line=7 column=2 end_column=53}
+3 {file_name_id=3 function_name_id=1 line=15 end_line=7 column=2 end_column=53}
+4 {file_name_id=4 function_name_id=1 line=15 end_line=7 column=2 end_column=53}
+
+StackFrames
+1 {file_location_id=1 parent_frame_id=5}
+2 {file_location_id=2 parent_frame_id=2}
+3 {file_location_id=3 parent_frame_id=2}
+4 {file_location_id=4 parent_frame_id=1}
 
 %fused (p.1: f32[8,4]) -> f32[8,4] {
   %p.1 = f32[8,4]{1,0} parameter(0)
@@ -34,6 +56,9 @@ ENTRY %main.7 (a: f32[8,4], b: bf16[100]) -> (f32[8,4], /*index=1*/bf16[100]) {
   %fusion.1 = f32[8,4]{1,0} fusion(%a), kind=kLoop, calls=%fused
   %while.1 = (s32[], f32[8,4]{1,0}) while(%fusion.1), condition=%condition.1, \
 body=%body.1, metadata={op_name="jit(step)/stack/while"}
+  %dot.5 = f32[8,4]{1,0} dot(%a, %fusion.1), lhs_contracting_dims={1}
+  %sub.1 = f32[8]{0} subtract(%a, %a), metadata={op_name="jit(step)/sub" \
+stack_frame_id=2}
   %pair.1 = (f32[16,4]{1,0}, s8[3]{0}) custom-call(%a), custom_call_target="x"
   ROOT %t.2 = (f32[8,4]{1,0}, /*index=1*/bf16[100]{0}) tuple(%a, %b)
 }
@@ -52,9 +77,11 @@ def test_operations_that_run_by_themselves():
 
 def test_a_fusion_is_its_root_s_module():
   program = hlo.Program(TEXT)
-  assert program.module('fusion.1') == 'Model.features/stack/cell'
-  backward = 'Model.features/stack/cell/out (backward)'
+  assert program.module('fusion.1') == 'stack/cell'
+  backward = 'stack/cell/out (backward)'
   assert program.module('dot.1') == backward
+  assert program.module('dot.5') == 'stack/cell'  # it reads fusion.1
+  assert program.module('sub.1') == 'ops/cross_entropy'
   assert program.module('pair.1') == hlo.NOBODY
   assert program.module('elsewhere') == hlo.NOBODY
 
@@ -62,12 +89,14 @@ def test_a_fusion_is_its_root_s_module():
 def test_largest_results_leave_out_what_is_only_renamed():
   found = [
     (size, array, operation.name)
-    for size, array, operation in hlo.Program(TEXT).largest(4)
+    for size, array, operation in hlo.Program(TEXT).largest(6)
   ]
   assert found == [
     (256, 'f32[16,4]', 'pair.1'),
     (128, 'f32[8,4]', 'dot.1'),
+    (128, 'f32[8,4]', 'dot.5'),
     (128, 'f32[8,4]', 'fusion.1'),
+    (32, 'f32[8]', 'sub.1'),
     (3, 's8[3]', 'pair.1'),
   ]
 
@@ -94,16 +123,18 @@ def test_bytes_of_arrays(dtype, size):
   (
     ('', hlo.NOBODY),
     ('jit(step)/add', hlo.NOBODY),
-    ('jit(step)/jvp(M.f)/head/dot_general', 'M.f/head'),
-    (
-      'jit(step)/transpose(jvp(M.f))/checkpoint/head/mul',
-      'M.f/head (backward)',
-    ),
+    ('jit(step)/jvp(M.f)/head/dot_general', 'head'),
+    ('jit(step)/transpose(jvp(M.f))/checkpoint/head/mul', 'head (backward)'),
     (
       'jit(step)/transpose(jvp(M.f))/rematted_computation/cell/mul',
-      'M.f/cell (again)',
+      'cell (again)',
     ),
-    ('jit(step)/vmap(jvp(M.f))/jit(relu)/cell/max', 'M.f/cell'),
+    ('jit(step)/vmap(jvp(M.f))/jit(relu)/cell/max', 'cell'),
+    (
+      'jit(s)/jvp(M.f)/M.g/cell/cell.run/cell._go/while/body/ij,jk->ik/dot',
+      'cell.run',
+    ),
+    ('jit(step)/jvp(M.f)/cell/cell.run/projection/dot', 'cell.run/projection'),
   ),
 )
 def test_module_of_a_path(path, module):
@@ -131,3 +162,14 @@ def test_a_program_that_xla_wrote():
   assert any(name.endswith('(backward)') for name in modules)
   size, array, _ = program.largest(1)[0]
   assert (size, array) == (16 * 64 * 64 * 4, 'f32[16,64,64]')
+
+
+def test_the_file_stands_for_a_module_that_was_not_entered():
+  found = frames.Frames(TEXT)
+  files = [found.module(str(number)) for number in range(6)]
+  entropy = 'ops/cross_entropy'
+  assert files == ['', entropy, entropy, 'optax', '', '']
+  assert frames.Frames('HloModule x').module('1') == ''
+  path = 'jit(step)/transpose(jvp())/mul'
+  assert hlo.module(path, entropy) == f'{entropy} (backward)'
+  assert hlo.module('jit(step)/jvp(M.f)/head/mul', entropy) == 'head'

@@ -16,7 +16,8 @@ def account(function, **options):
 
 def test_arguments_and_results_count():
   found = account(lambda x, y: (x + y, x * y))
-  assert (found.arguments, found.outputs) == (8 * N, 8 * N)
+  assert found.arguments == 8 * N
+  assert 8 * N <= found.outputs <= 8 * N + 64  # and a table of two pointers
   assert found.total == sum(found)
 
 
