@@ -4,8 +4,10 @@ import pytest
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.data import tokenizer
 from rnn_jax.profiling import trial
 from rnn_jax.training import memory
+from rnn_jax.training import step
 from tests import tiny
 
 
@@ -19,11 +21,12 @@ def config(**changes):
 
 @pytest.mark.slow
 def test_steps_within_their_budget_and_beyond_it():
-  given = memory.gib(0.25, 'x')
-  found = trial.run(config(), 512, given)
+  steps = step.from_config(config(), tokenizer.Bytes())
+  total = steps.train_bytes(512, 64)
+  found = trial.run(config(), 512, memory.Budget(int(1.3 * total), 'x'))
   assert (found.rows, found.fits, found.error) == (512, True, '')
-  assert 0.05 * 2**30 < found.peak_bytes < given.bytes
-  found = trial.run(config(), 512, memory.gib(0.02, 'x'))
+  assert 0.8 * total < found.peak_bytes < 1.3 * total
+  found = trial.run(config(), 512, memory.Budget(total // 2, 'x'))
   assert not found.fits
   assert found.peak_bytes is None
   assert trial.EXHAUSTED.search(found.error) or 'killed' in found.error
