@@ -1,11 +1,10 @@
 """Seconds, bytes and what XLA says of a compiled program."""
 
-import contextlib
 import os
-import pathlib
-import resource
 import statistics
 import time
+
+from rnn_jax.profiling import host
 
 
 def repeat(run, repeats, warmups=1):
@@ -39,35 +38,8 @@ def percentiles(seconds):
   return {f'p{n}': ordered[round(n / 100 * last)] for n in (50, 95, 99)}
 
 
-class Memory:
-  """Resident memory from its making on, where the kernel counts it."""
-
-  def __init__(self):
-    # Resets the peak; where it can't, the peak includes compilation.
-    with contextlib.suppress(OSError):
-      pathlib.Path('/proc/self/clear_refs').write_text('5')
-    self._before = _status('VmRSS')
-
-  def values(self):
-    """Resident bytes before, their peak, and the difference."""
-    peak = _status('VmHWM')
-    return {
-      'resident_bytes': self._before,
-      'resident_peak_bytes': peak,
-      'resident_delta_bytes': peak - self._before,
-    }
-
-
-def _status(key):
-  for line in pathlib.Path('/proc/self/status').read_text().splitlines():
-    if line.startswith(key + ':'):
-      return int(line.split()[1]) * 1024
-  return process_peak()
-
-
-def process_peak():
-  """The largest resident size that this process has had, in bytes."""
-  return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+Memory = host.Memory
+process_peak = host.process_peak
 
 
 def compile_program(jitted, *arguments):

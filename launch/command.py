@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import logging as python_logging
 import os
+import pathlib
 import platform
 import re
 import sys
@@ -27,10 +28,20 @@ COMPILATION_CACHE = flags.DEFINE_string(
   'Folder where compiled programs are kept for the next start; empty: none. '
   'Default: $JAX_COMPILATION_CACHE_DIR, else ~/.cache/rnn_jax.',
 )
+MEMORY_FRACTION = flags.DEFINE_float(
+  'memory_fraction', None, "Share of a GPU's memory to use, in (0, 1]."
+)
+PREALLOCATE = flags.DEFINE_bool(
+  'preallocate', None, "Take a GPU's memory at the start, not as needed."
+)
+CPUS = flags.DEFINE_string(
+  'cpus', None, 'CPUs to run on, as in 0-3,8. Default: all that there are.'
+)
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
 PIPE_CLOSED = 141  # 128 + SIGPIPE
 HELP = {'-h', '-help', '--help', '-?'}
+GPUS = '/dev/nvidiactl', '/dev/kfd', '/dev/dxg'  # NVIDIA, AMD, under Windows
 # mallopt(3): what XLA's CPU client allocates anew at each step stays with the
 # process; to fetch it from the kernel again costs a page fault for each 4 KiB.
 MALLOC_OPTIONS = (
@@ -55,6 +66,9 @@ def run(main):
 
 def _started(main):
   def guarded(argv):
+    with _one_line_errors():
+      _settle_memory()
+      _settle_cpus()
     import jax
 
     if not flags.FLAGS['verbosity'].present:
@@ -68,6 +82,60 @@ def _started(main):
       return main(argv)
 
   return guarded
+
+
+def _settle_memory():
+  """Hands the memory flags to XLA, which reads them when it finds a GPU.
+
+  Raises:
+    InputError: a flag without use here, or a share that is none.
+  """
+  share = MEMORY_FRACTION.value
+  for flag in (MEMORY_FRACTION, PREALLOCATE):
+    if flag.value is not None and not any(map(os.path.exists, GPUS)):
+      raise errors.InputError(
+        f'--{flag.name}={flag.value}: it is about the memory of a GPU, and '
+        'there is none: leave it out'
+      )
+  if share is not None:
+    if not 0 < share <= 1:
+      raise errors.InputError(
+        f'--memory_fraction={share}: give a share in (0, 1]'
+      )
+    # Both names in one environment are an error.
+    os.environ.pop('XLA_PYTHON_CLIENT_MEM_FRACTION', None)
+    os.environ['XLA_CLIENT_MEM_FRACTION'] = str(share)
+  if PREALLOCATE.value is not None:
+    text = str(PREALLOCATE.value).lower()
+    os.environ['XLA_PYTHON_CLIENT_PREALLOCATE'] = text
+
+
+def _settle_cpus():
+  """Confines the process to --cpus; the threads that it starts inherit that.
+
+  Raises:
+    InputError: a CPU that it can't run on, or no list of CPUs.
+  """
+  if CPUS.value is None:
+    return
+  told = f'--cpus={CPUS.value}'
+  if not hasattr(os, 'sched_setaffinity'):
+    raise errors.InputError(f'{told}: this system has no such setting')
+  if not re.fullmatch(r'(\d{1,4}(-\d{1,4})?(,(?!$)|$))+', CPUS.value):
+    raise errors.InputError(f'{told}: give numbers and ranges, as in 0-3,8')
+  chosen = set()
+  for part in CPUS.value.split(','):
+    first, _, last = part.partition('-')
+    chosen |= {*range(int(first), int(last or first) + 1)}
+  allowed = os.sched_getaffinity(0)
+  if not chosen:
+    raise errors.InputError(f'{told}: no CPU is in it: give 0-3, not 3-0')
+  if absent := ', '.join(map(str, sorted(chosen - allowed))):
+    raise errors.InputError(
+      f'{told}: CPU {absent} is not there: choose of {sorted(allowed)}'
+    )
+  for thread in pathlib.Path('/proc/self/task').iterdir():
+    os.sched_setaffinity(int(thread.name), chosen)
 
 
 def _keep_programs(jax):

@@ -1,27 +1,48 @@
 """The batch that fits in a given memory.
 
-What a training step needs of a device, by XLA's own account (arguments and
-temporaries of the compiled program), is about a + b rows. Two compilations of
-the longest row give a and b, and the rows that the budget holds follow:
+What a training step needs of a device, by XLA's own account
+(program_memory.py), is about a + b rows. Two compilations of the longest row
+give a and b, and the rows that the budget holds follow:
 
   rows = floor((budget - a) / b)
 
-They are compiled as well, and fewer are taken while they need more. Shorter
-rows share the tokens of such a batch. Nothing runs, so nothing can run out of
-memory; what other programs of the device hold, the budget must leave out.
+Where that line errs, more compilations close in on the answer, until so many
+rows fit and the next larger batch does not. Shorter rows share the tokens of
+such a batch. Nothing runs, so nothing can run out of memory; what other
+programs of the device hold, the budget must leave out.
 """
 
 import dataclasses
+import functools
 import json
 import os
 import pathlib
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
 
 from rnn_jax import errors
 from rnn_jax import files
+from rnn_jax.training import program_memory
 from rnn_jax.training import step as step_lib
 
 NAME = 'memory.json'
 PROBES = 2, 6  # times the fewest rows there can be
+GUESSES = 6  # batches that are compiled before halving takes over
+FURTHEST = 100  # times the largest batch that is known; a line may err
+
+
+class Budget(NamedTuple):
+  """Bytes of each device, and what a message calls them: 'key=value'."""
+
+  bytes: int
+  name: str
+
+
+def gib(number: float, key: str) -> Budget:
+  """Returns the Budget of so many GiB, given as `key`."""
+  return Budget(int(number * 2**30), f'{key}={number!r}')
 
 
 def resolve(config, tokenizer, workdir: str | os.PathLike, multiple: int):
@@ -53,18 +74,81 @@ def rows_for_budget(config, tokenizer, multiple: int) -> int:
     InputError: not even `multiple` of them.
   """
   steps = step_lib.from_config(config, tokenizer)
-  length, gib = config.data.length, config.data.memory_gib
-  few, many = (multiple * n for n in PROBES)
-  least, most = (steps.train_bytes(rows, length) for rows in (few, many))
-  each = max(most - least, 1) / (many - few)
-  rows = few + int((gib * 2**30 - least) / each)
-  rows = rows // multiple * multiple
-  while rows > 0 and steps.train_bytes(rows, length) > gib * 2**30:
-    rows -= max(rows // 32 // multiple, 1) * multiple
-  if rows < multiple:
-    needed = (least - (few - multiple) * each) / 2**30
-    raise errors.InputError(
-      f'data.memory_gib={gib!r}: {multiple} row(s) of data.length={length} '
-      f'tokens need about {needed:.3g}: give more, or shorter rows'
+  search = Search(steps, config.data.length, multiple)
+  return search.largest(gib(config.data.memory_gib, 'data.memory_gib'))
+
+
+class Search:
+  """Batches of rows of one length, by what their training step needs."""
+
+  def __init__(self, steps: step_lib.Steps, length: int, multiple: int):
+    self._steps = steps
+    self.length = length
+    self.multiple = multiple
+    self.memory = functools.cache(self._memory)
+
+  def largest(self, budget: Budget) -> int:
+    """Returns the rows, a multiple of `multiple`, that a budget holds.
+
+    One `multiple` more needs more than the budget, by the compiler's account.
+
+    Raises:
+      InputError: not even `multiple` rows.
+    """
+    params, optimizer = state_bytes(self._steps, self.multiple)
+    fixed = (
+      f'{budget.name}: parameters and optimizer state need '
+      f'{params + optimizer:,} bytes ({(params + optimizer) / 2**30:.3g} GiB)'
     )
-  return rows
+    if params > budget.bytes:
+      raise errors.InputError(f'{fixed}: give more, or a smaller model')
+    times = search(lambda n: self.memory(n * self.multiple).total, budget.bytes)
+    if not times:
+      needed = self.memory(self.multiple).total / 2**30
+      raise errors.InputError(
+        f'{fixed}, and {self.multiple} row(s) of data.length={self.length} '
+        f'tokens {needed:.3g} GiB with them: give more, or shorter rows'
+      )
+    return times * self.multiple
+
+  def _memory(self, rows: int) -> program_memory.ProgramMemory:
+    return program_memory.of(self._steps.compile_train(rows, self.length))
+
+
+def state_bytes(steps: step_lib.Steps, rows: int) -> tuple[int, int]:
+  """Returns the bytes of (all parameters, the optimizer's state)."""
+  state = jax.eval_shape(lambda: steps.init(0, rows))
+  return tree_bytes(state['params']), tree_bytes(state['optimizer'])
+
+
+def tree_bytes(tree) -> int:
+  """Returns the bytes of all arrays, or shapes of arrays, of a tree."""
+  return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
+
+
+def search(bytes_of: Callable[[int], int], budget: int) -> int:
+  """Returns the n >= 0 with bytes_of(n) <= budget < bytes_of(n + 1).
+
+  Args:
+    bytes_of: of n >= 1; it rises, nearly in a line, and takes long to call.
+    budget: bytes.
+  """
+  sizes = {n: bytes_of(n) for n in PROBES}
+  while True:
+    low = max((n for n in sizes if sizes[n] <= budget), default=0)
+    over = [n for n in sizes if n > low]
+    high = min(over) if over else None
+    if high == low + 1:
+      return low
+    n = _guess(sizes, low, high, budget)
+    sizes[n] = bytes_of(n)
+
+
+def _guess(sizes, low, high, budget):
+  """A number between low and high; None is no bound."""
+  if len(sizes) > GUESSES + len(PROBES):
+    return 2 * low if high is None else (low + high) // 2
+  a, b = sorted(sizes, key=lambda n: abs(sizes[n] - budget))[:2]
+  each = max((sizes[b] - sizes[a]) / (b - a), 1)
+  n = max(a + int((budget - sizes[a]) // each), low + 1)
+  return min(n, FURTHEST * max(sizes) if high is None else high - 1)

@@ -21,6 +21,7 @@ from rnn_jax.training import compiler
 from rnn_jax.training import loss_scale
 from rnn_jax.training import offload
 from rnn_jax.training import optimizer as optimizer_lib
+from rnn_jax.training import program_memory
 from rnn_jax.training import schedule as schedule_lib
 
 
@@ -111,8 +112,11 @@ class Steps:
     )()
 
   def train_bytes(self, rows, length):
-    """Bytes of each device for a training step of that shape, compiled anew:
-    its arguments and temporaries, as XLA counts them."""
+    """Bytes of each device that XLA counts for a training step of a shape."""
+    return program_memory.of(self.compile_train(rows, length)).total
+
+  def compile_train(self, rows, length):
+    """The program of a training step of that shape, compiled anew."""
     state = jax.eval_shape(lambda: self._new_state(0, rows))
     like = [
       jax.ShapeDtypeStruct((rows, length), dtype)
@@ -128,8 +132,7 @@ class Steps:
         jax.tree.broadcast(self.batch_sharding, batch_lib.Batch(*like)),
       ),
     )
-    found = self._train.lower(*arguments).compile().memory_analysis()
-    return found.argument_size_in_bytes + found.temp_size_in_bytes
+    return self._train.lower(*arguments).compile()
 
   def _settle(self, result):
     return jax.block_until_ready(result) if self._one_at_a_time else result

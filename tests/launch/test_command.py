@@ -11,6 +11,7 @@ import pytest
 from absl.testing import flagsaver
 
 from launch import command
+from rnn_jax import errors
 
 ROOT = pathlib.Path(__file__).parents[2]
 LAUNCHER = """
@@ -28,6 +29,7 @@ flags.DEFINE_string('say', None, 'What.', required=True)
 
 def main(_):
   import logging
+  import os
   from absl import logging as absl_logging
   import jax
   from rnn_jax import errors
@@ -44,6 +46,13 @@ def main(_):
       raise RuntimeError('a bug')
     case 'transfer':
       jax.numpy.sin(1.0)
+    case 'cpus':
+      jax.device_put(1).block_until_ready()
+      threads = {
+        frozenset(os.sched_getaffinity(int(thread)))
+        for thread in os.listdir('/proc/self/task')
+      }
+      print([set(found) for found in threads])
     case 'pipe':
       for _ in range(100_000):
         print('line')
@@ -230,3 +239,69 @@ def test_a_closed_pipe_is_no_error(folder):
   with process.stderr as stderr:
     assert stderr.read() == 'WARNING: heed this\n'
   assert process.wait(timeout=300) == 141
+
+
+@pytest.mark.parametrize(
+  ('flag', 'message'),
+  (
+    ('--cpus=0-3,4096', '--cpus=0-3,4096: CPU '),
+    ('--cpus=3-1', '--cpus=3-1: no CPU is in it: give 0-3, not 3-0'),
+    ('--cpus=0,', '--cpus=0,: give numbers and ranges, as in 0-3,8'),
+    ('--cpus=all', '--cpus=all: give numbers and ranges, as in 0-3,8'),
+    ('--memory_fraction=most', "'most'"),
+  ),
+)
+def test_a_wrong_setting_of_the_machine_is_one_line(folder, flag, message):
+  result = launch(folder, '--say=x', flag)
+  assert result.returncode == 1
+  assert result.stderr.startswith('error: ')
+  assert message in result.stderr
+  assert result.stderr.count('\n') == 1
+
+
+def settle(monkeypatch, gpu, **values):
+  """Settles the memory flags. Returns the variables that XLA then finds."""
+  names = 'XLA_CLIENT_MEM_FRACTION', 'XLA_PYTHON_CLIENT_PREALLOCATE'
+  for name in names:
+    monkeypatch.setenv(name, 'before')
+  monkeypatch.setenv('XLA_PYTHON_CLIENT_MEM_FRACTION', '.3')
+  monkeypatch.setattr(command, 'GPUS', ('/dev/null',) if gpu else ())
+  with flagsaver.flagsaver(**values):
+    command._settle_memory()
+  return [os.environ.get(name) for name in names]
+
+
+def test_memory_flags_become_what_xla_reads(monkeypatch):
+  assert settle(monkeypatch, False) == ['before', 'before']
+  found = settle(monkeypatch, True, memory_fraction=0.5, preallocate=False)
+  assert found == ['0.5', 'false']
+  assert 'XLA_PYTHON_CLIENT_MEM_FRACTION' not in os.environ
+  assert settle(monkeypatch, True, preallocate=True) == ['before', 'true']
+
+
+@pytest.mark.parametrize(
+  ('gpu', 'values', 'message'),
+  (
+    (True, {'memory_fraction': 1.5}, '--memory_fraction=1.5: give a share'),
+    (True, {'memory_fraction': 0.0}, '--memory_fraction=0.0: give a share'),
+    (
+      False,
+      {'memory_fraction': 0.5},
+      '--memory_fraction=0.5: .* there is none',
+    ),
+    (False, {'preallocate': False}, '--preallocate=False: .* there is none'),
+  ),
+)
+def test_memory_flags_without_use_are_refused(
+  monkeypatch, gpu, values, message
+):
+  with pytest.raises(errors.InputError, match=message):
+    settle(monkeypatch, gpu, **values)
+
+
+@pytest.mark.slow
+def test_a_command_runs_on_the_cpus_that_it_is_given(folder):
+  first = min(os.sched_getaffinity(0))
+  result = launch(folder, '--say=cpus', f'--cpus={first}')
+  assert result.returncode == 0, result.stderr
+  assert result.stdout.splitlines()[0] == str([{first}])

@@ -3,8 +3,10 @@
 import json
 import re
 
+import hypothesis
 import jax
 import pytest
+from hypothesis import strategies as st
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
@@ -29,7 +31,7 @@ def test_the_budget_is_used_and_kept_to():
   steps = step.from_config(config, tokenizer.Bytes())
   assert rows % 4 == 0
   assert steps.train_bytes(rows, 32) <= GIB * 2**30
-  assert steps.train_bytes(rows + max(rows // 8, 4), 32) > GIB * 2**30
+  assert steps.train_bytes(rows + 4, 32) > GIB * 2**30
 
 
 def test_the_batch_of_a_run_is_kept_in_its_folder(tmp_path, monkeypatch):
@@ -65,13 +67,59 @@ def test_without_a_budget_nothing_changes(tmp_path):
 
 
 def test_a_budget_for_no_row_is_refused_with_what_is_needed():
-  with pytest.raises(errors.InputError) as raised:
-    memory.rows_for_budget(configure(1e-5), tokenizer.Bytes(), 2)
-  message = str(raised.value)
-  assert message.startswith('data.memory_gib=1e-05: 2 row(s) of data.length=32')
-  needed = float(re.search(r'need about ([\d.e-]+)', message)[1])
   steps = step.from_config(configure(), tokenizer.Bytes())
-  exact = steps.train_bytes(2, 32)
-  assert needed * 2**30 == pytest.approx(exact, rel=0.1)
-  params = steps.parameters_like()
-  assert exact > 3 * sum(4 * x.size for x in jax.tree.leaves(params))
+  state = sum(memory.state_bytes(steps, 2))
+  with pytest.raises(errors.InputError) as raised:
+    memory.rows_for_budget(configure(state / 2**30), tokenizer.Bytes(), 2)
+  message = str(raised.value)
+  assert f'parameters and optimizer state need {state:,} bytes' in message
+  assert 'and 2 row(s) of data.length=32' in message
+  needed = float(re.search(r'tokens ([\d.e-]+) GiB', message)[1])
+  assert needed * 2**30 == pytest.approx(steps.train_bytes(2, 32), rel=1e-2)
+
+
+def test_a_budget_smaller_than_the_parameters_compiles_nothing(monkeypatch):
+  monkeypatch.setattr(step.Steps, 'compile_train', None)
+  steps = step.from_config(configure(), tokenizer.Bytes())
+  params, optimizer = memory.state_bytes(steps, 1)
+  leaves = jax.tree.leaves(steps.parameters_like())
+  assert params == sum(4 * x.size for x in leaves)
+  assert 2 * params <= optimizer < 2.1 * params  # Adam's two moments
+  with pytest.raises(errors.InputError) as raised:
+    memory.rows_for_budget(configure(1e-5), tokenizer.Bytes(), 1)
+  assert str(raised.value) == (
+    'data.memory_gib=1e-05: parameters and optimizer state need '
+    f'{params + optimizer:,} bytes ({(params + optimizer) / 2**30:.3g} GiB): '
+    'give more, or a smaller model'
+  )
+
+
+@hypothesis.given(
+  st.integers(0, 10**6),
+  st.integers(1, 5000),
+  st.integers(0, 300),
+  st.integers(0, 10**7),
+)
+def test_the_search_is_exact_where_the_line_errs(fixed, each, bend, budget):
+  def size(n):
+    return fixed + each * n + bend * (n // 7) + (n * n * bend) // 1000
+
+  found = memory.search(size, budget)
+  assert found == 0 or size(found) <= budget
+  assert size(found + 1) > budget
+
+
+def test_the_search_of_a_line_compiles_little():
+  asked = []
+
+  def size(n):
+    asked.append(n)
+    return 1000 + 30 * n
+
+  assert memory.search(size, 100_000) == 3300
+  assert asked == [2, 6, 600, 3300, 3301]
+
+
+def test_the_search_gets_past_a_batch_that_needs_no_more():
+  sizes = {n: 100 for n in range(1, 50)}
+  assert memory.search(lambda n: sizes.get(n, 100 + n), 400) == 300

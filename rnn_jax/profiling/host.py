@@ -1,0 +1,133 @@
+"""Memory of this machine and of this process, as the Linux kernel counts it."""
+
+import contextlib
+import ctypes
+import pathlib
+import re
+import resource
+
+from rnn_jax import errors
+
+ROOT = pathlib.Path('/')
+UNLIMITED = 1 << 60  # what version 1 of cgroups writes for no limit is larger
+
+
+class Memory:
+  """Resident memory from its making on."""
+
+  def __init__(self):
+    # Resets the peak; where it can't, the peak includes what came before.
+    with contextlib.suppress(OSError):
+      pathlib.Path('/proc/self/clear_refs').write_text('5')
+    self._before = status('VmRSS')
+
+  def values(self) -> dict[str, int]:
+    """Resident bytes before, their peak, and the difference."""
+    peak = status('VmHWM')
+    return {
+      'resident_bytes': self._before,
+      'resident_peak_bytes': peak,
+      'resident_delta_bytes': peak - self._before,
+    }
+
+
+def status(key: str) -> int:
+  """Returns bytes of /proc/self/status, or this process's resident peak."""
+  for line in pathlib.Path('/proc/self/status').read_text().splitlines():
+    if line.startswith(key + ':'):
+      return int(line.split()[1]) * 1024
+  return process_peak()
+
+
+def process_peak() -> int:
+  """Returns the largest resident size that this process has had, in bytes."""
+  return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def give_back_free_memory() -> None:
+  """Hands freed memory back to the kernel, where the C library is glibc.
+
+  Else what a compilation freed would hide what the next program takes.
+  """
+  with contextlib.suppress(OSError, AttributeError):
+    ctypes.CDLL('libc.so.6').malloc_trim(0)
+
+
+def limit(more: int) -> None:
+  """Lets this process take so many more bytes, after which it gets none.
+
+  The limit is on private memory that can be written (RLIMIT_DATA). The address
+  space (RLIMIT_AS) also counts what allocators reserve and never use.
+  """
+  _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+  resource.setrlimit(resource.RLIMIT_DATA, (status('VmData') + more, hard))
+
+
+def available_bytes(root: pathlib.Path = ROOT) -> int:
+  """Returns the memory that new work may take.
+
+  That is the least of what the kernel calls available and what is left of the
+  limits of this process's control groups (cgroups, version 1 or 2).
+
+  Raises:
+    InputError: the system doesn't tell.
+  """
+  try:
+    text = (root / 'proc/meminfo').read_text()
+  except OSError:
+    text = ''
+  found = re.search(r'^MemAvailable:\s*(\d+) kB', text, re.MULTILINE)
+  if not found:
+    raise errors.InputError(
+      "--memory_gib is missing: this system doesn't tell how much memory is "
+      'available: give a number'
+    )
+  return min([int(found[1]) * 1024, *_left_of_groups(root)])
+
+
+def _left_of_groups(root):
+  """What is left of each limit of a group of this process, or above it."""
+  left = []
+  for folder, names in _groups(root):
+    limit_bytes = _number(folder / names[0])
+    used = _number(folder / names[1])
+    if limit_bytes is None or used is None or limit_bytes >= UNLIMITED:
+      continue
+    # Pages of files are given back when memory gets short.
+    stat = _text(folder / 'memory.stat')
+    kept = re.search(rf'^{names[2]} (\d+)', stat, re.MULTILINE)
+    left.append(max(limit_bytes - used + (int(kept[1]) if kept else 0), 0))
+  return left
+
+
+def _groups(root):
+  """(folder, names of its files) of the groups; in a container, its root."""
+  first = (
+    'memory.limit_in_bytes',
+    'memory.usage_in_bytes',
+    'total_inactive_file',
+  )
+  second = ('memory.max', 'memory.current', 'inactive_file')
+  for line in _text(root / 'proc/self/cgroup').splitlines():
+    number, _, rest = line.partition(':')
+    controllers, _, path = rest.partition(':')
+    if number == '0' or controllers.split(',').count('memory'):
+      top = root / 'sys/fs/cgroup' / ('' if number == '0' else 'memory')
+      own = top / path.lstrip('/')
+      names = second if number == '0' else first
+      for folder in (own, *own.parents):
+        yield folder, names
+        if folder == top:
+          break
+
+
+def _text(path):
+  try:
+    return path.read_text()
+  except OSError:
+    return ''
+
+
+def _number(path):
+  text = _text(path).strip()
+  return int(text) if text.isdecimal() else None

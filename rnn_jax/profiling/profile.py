@@ -1,0 +1,143 @@
+"""Profiles a config's training step: memory, time, operations, buffers.
+
+`run` returns a dict that JSON can write:
+
+  subject    what was measured: rows, length, vocabulary, precision, device
+  memory     bytes of each device: 'arrays', 'kept_for_backward', 'programs' by
+             the compiler, 'device' by the device or the kernel
+  cost       flops and bytes accessed, as XLA counts: loops once, so a floor
+  time       seconds of the steps, without and with the trace
+  trace      its file, 'busy_share', the slowest operations and modules
+  buffers    the largest results of operations
+  versions, commit
+"""
+
+import pathlib
+import platform
+import statistics
+from typing import Any
+
+import jax
+
+from rnn_jax import provenance
+from rnn_jax.profiling import hlo
+from rnn_jax.profiling import parts as parts_lib
+from rnn_jax.profiling import runner as runner_lib
+from rnn_jax.profiling import subject as subject_lib
+from rnn_jax.profiling import trace as trace_lib
+
+WARMUPS = 2
+SHOWN = 10
+TRACE = 'trace'
+PACKAGES = 'jax', 'jaxlib', 'flax', 'optax'
+
+
+def run(
+  subject: subject_lib.Subject, rows: int, steps: int, workdir: pathlib.Path
+) -> dict[str, Any]:
+  """Compiles, runs and traces `steps` steps; the trace goes to `workdir`.
+
+  Returns:
+    See the module's docstring.
+  """
+  parts = parts_lib.measure(subject, rows)
+  runner = runner_lib.Runner(subject, rows, parts.step)
+  runner.run(WARMUPS)
+  seconds = runner.run(steps)
+  source, peak = runner.peak()
+  with jax.profiler.trace(workdir / TRACE, profiler_options=_options()):
+    traced = runner.run(steps)
+  program = hlo.Program(parts.step.as_text())
+  path = trace_lib.newest(workdir / TRACE)
+  return {
+    'subject': _subject(subject, rows),
+    'memory': {
+      'arrays': parts.arrays,
+      'kept_for_backward': parts.kept,
+      'programs': {
+        name: found._asdict() | {'total': found.total}
+        for name, found in parts.programs.items()
+      },
+      'device': {'source': source, 'peak_bytes': peak},
+    },
+    'cost': parts.costs,
+    'time': {
+      'steps': steps,
+      'median': statistics.median(seconds),
+      'seconds': seconds,
+      'seconds_with_trace': traced,
+    },
+    'trace': {'file': str(path.relative_to(workdir))}
+    | describe(trace_lib.read(path, program.name), program, traced),
+    'buffers': [
+      {
+        'bytes': size,
+        'array': array,
+        'operation': operation.name,
+        'module': operation.module,
+      }
+      for size, array, operation in program.largest(SHOWN)
+    ],
+    'versions': {'python': platform.python_version()}
+    | provenance.versions(PACKAGES),
+    'commit': provenance.commit(),
+  }
+
+
+def describe(
+  events: list[trace_lib.Event], program: hlo.Program, seconds: list[float]
+) -> dict[str, Any]:
+  """Returns the 'trace' of a report: shares, operations and modules.
+
+  Args:
+    events: of the steps.
+    program: that ran.
+    seconds: of each step, by the host's clock.
+  """
+  steps = len(seconds)
+  leaves = [e for e in events if not program.is_container(e.name)]
+  named = [(program.module(e.name), e) for e in leaves]
+  total = sum(e.end - e.start for e in leaves)
+  return {
+    'busy_share': trace_lib.busy(leaves) / 1e9 / sum(seconds),
+    'operations': [
+      _row(found, total, steps) | {'module': program.module(found.name)}
+      for found in trace_lib.sums((e.name, e) for e in leaves)[:SHOWN]
+    ],
+    'modules': [
+      _row(found, total, steps) for found in trace_lib.sums(named)[:SHOWN]
+    ],
+  }
+
+
+def _row(found, total, steps):
+  return {
+    'name': found.name,
+    'seconds_a_step': found.nanoseconds / 1e9 / steps,
+    'times_a_step': found.times / steps,
+    'share': found.nanoseconds / total,
+  }
+
+
+def _subject(subject, rows):
+  config, device = subject.config, jax.devices()[0]
+  return {
+    'description': subject.describe(),
+    'rows': rows,
+    'length': config.data.length,
+    'vocabulary': subject.tokenizer.size,
+    'precision': config.train.precision,
+    'accumulate': config.train.accumulate,
+    'device': {
+      'platform': device.platform,
+      'kind': device.device_kind,
+      'count': jax.device_count(),
+    },
+  }
+
+
+def _options():
+  """Without Python's own calls, which would crowd out the rest."""
+  options = jax.profiler.ProfileOptions()
+  options.python_tracer_level = 0
+  return options

@@ -1,0 +1,104 @@
+"""The largest batch, with compilations and trials that a test makes up."""
+
+import types
+
+import pytest
+
+from rnn_jax import config as config_lib
+from rnn_jax.profiling import batch_size
+from rnn_jax.profiling import subject as subject_lib
+from rnn_jax.profiling import trial
+from rnn_jax.training import memory
+from rnn_jax.training import program_memory
+from tests import tiny
+
+BUDGET = memory.Budget(10_000, 'a budget')  # 40 rows by the account below
+
+
+@pytest.fixture(name='subject')
+def _subject(monkeypatch):
+  def account(_, rows):
+    return program_memory.ProgramMemory(1000, 200 * rows, 25 * rows)
+
+  monkeypatch.setattr(memory.Search, '_memory', account)
+  monkeypatch.setattr(memory, 'state_bytes', lambda *_: (300, 600))
+  config = config_lib.parse(tiny.raw_config('unused'))
+  return subject_lib.Subject(config, None, types.SimpleNamespace(), 4)
+
+
+def let_run(monkeypatch, most):
+  """Trials of up to `most` rows succeed. Returns those that were made."""
+  made = []
+
+  def run(config, rows, budget):
+    del config
+    assert budget == BUDGET
+    made.append(rows)
+    if rows > most:
+      return trial.Trial(rows, False, None, 'killed by SIGABRT')
+    return trial.Trial(rows, True, 300 * rows, '')
+
+  monkeypatch.setattr(trial, 'run', run)
+  return made
+
+
+def test_without_trials_the_account_decides(subject):
+  found = batch_size.find(subject, BUDGET, confirm=False)
+  assert found.rows == 40
+  assert [*found.memory] == [40, 44]
+  assert batch_size.table(found).splitlines() == [
+    'rows  arguments  temporaries  outputs   total  of budget',
+    '  40     0.0000       0.0000   0.0000  0.0000     100.0%',
+    '  44     0.0000       0.0000   0.0000  0.0000     109.0%',
+  ]
+
+
+def test_the_next_larger_are_tried_until_one_fails(subject, monkeypatch):
+  made = let_run(monkeypatch, 43)
+  found = batch_size.find(subject, BUDGET, confirm=True)
+  assert (found.rows, made) == (40, [40, 44])
+  first, second = batch_size.table(found).splitlines()[1:]
+  assert first.split()[-2:] == ['yes', '0.0000']
+  assert second.endswith('no  killed by SIGABRT')
+
+
+def test_more_than_the_account_allows_is_tried_and_not_taken(
+  subject, monkeypatch
+):
+  made = let_run(monkeypatch, 1000)
+  assert batch_size.find(subject, BUDGET, confirm=True).rows == 40
+  assert made == [40, 44]  # 44 is a tenth more
+  monkeypatch.setattr(memory, 'search', lambda *_: 25)
+  assert batch_size.find(subject, BUDGET, confirm=True).rows == 100
+  assert made[2:] == [100, 104, 112]
+
+
+def test_an_account_that_errs_is_corrected(subject, monkeypatch):
+  made = let_run(monkeypatch, 33)
+  found = batch_size.find(subject, BUDGET, confirm=True)
+  assert (found.rows, made) == (32, [40, 36, 32])
+  assert [*found.memory] == [32, 36, 40, 44]
+  assert batch_size.table(found).splitlines()[-1].split()[-2:] == ['-', '-']
+
+
+def test_where_nothing_runs_there_is_no_answer(subject, monkeypatch):
+  made = let_run(monkeypatch, 0)
+  assert batch_size.find(subject, BUDGET, confirm=True).rows == 0
+  assert made[-1] == 4
+
+
+@pytest.mark.parametrize(
+  ('changes', 'flags'),
+  (
+    ({}, ''),
+    ({'tokens_per_batch': 320}, ' --config.data.tokens_per_batch=0'),
+    ({'memory_gib': 2.0}, ' --config.data.memory_gib=0'),
+  ),
+)
+def test_what_to_set_unsets_what_would_override_it(changes, flags):
+  raw = tiny.raw_config('unused')
+  raw.data.update(**changes)
+  subject = subject_lib.Subject(config_lib.parse(raw), None, None, 1)
+  found = batch_size.Found(7, BUDGET, {}, [])
+  told = batch_size.conclusion(found, subject)
+  assert told == '--config.data.batch_size=7' + flags

@@ -1,0 +1,114 @@
+"""Limits that are in force here, and groups that others made."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from rnn_jax import errors
+from rnn_jax.profiling import host
+
+MIB = 2**20
+CHILD = """
+import sys
+import numpy as np
+from rnn_jax.profiling import host
+
+host.limit(64 * 2**20)
+np.ones(48 * 2**20, np.uint8)
+try:
+  np.ones(80 * 2**20, np.uint8)
+except MemoryError:
+  sys.exit(3)
+"""
+
+
+def machine(tmp_path, available=1000, groups='', files=()):
+  """The files of a made-up machine. Returns their root."""
+  made = {
+    'proc/meminfo': f'MemTotal: 9999 kB\nMemAvailable:   {available} kB\n',
+    'proc/self/cgroup': groups,
+    **dict(files),
+  }
+  for name, text in made.items():
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+  return tmp_path
+
+
+def test_what_the_kernel_calls_available(tmp_path):
+  assert host.available_bytes(machine(tmp_path)) == 1000 * 1024
+  here = host.available_bytes()
+  total = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE')
+  assert 0 < here <= total
+
+
+def test_the_least_that_groups_of_version_2_leave(tmp_path):
+  files = {
+    'sys/fs/cgroup/memory.max': 'max\n',
+    'sys/fs/cgroup/memory.current': '7\n',
+    'sys/fs/cgroup/a/memory.max': '900000\n',
+    'sys/fs/cgroup/a/memory.current': '500000\n',
+    'sys/fs/cgroup/a/memory.stat': 'anon 5\ninactive_file 100000\n',
+    'sys/fs/cgroup/a/b/memory.max': '800000\n',
+    'sys/fs/cgroup/a/b/memory.current': '100000\n',
+  }
+  root = machine(tmp_path, groups='0::/a/b\n', files=files.items())
+  assert host.available_bytes(root) == 900_000 - 500_000 + 100_000
+
+
+def test_groups_of_version_1(tmp_path):
+  top = 'sys/fs/cgroup/memory'
+  files = {
+    f'{top}/memory.limit_in_bytes': '9223372036854771712\n',
+    f'{top}/memory.usage_in_bytes': '1000\n',
+    f'{top}/job/memory.limit_in_bytes': '600000\n',
+    f'{top}/job/memory.usage_in_bytes': '500000\n',
+    f'{top}/job/memory.stat': 'inactive_file 7\ntotal_inactive_file 20000\n',
+  }
+  groups = '5:cpu:/job\n4:memory:/job\n'
+  root = machine(tmp_path, groups=groups, files=files.items())
+  assert host.available_bytes(root) == 120_000
+
+
+def test_a_container_that_sees_its_own_group_alone(tmp_path):
+  files = {
+    'sys/fs/cgroup/memory.max': '500000\n',
+    'sys/fs/cgroup/memory.current': '100000\n',
+  }
+  root = machine(tmp_path, groups='0::/\n', files=files.items())
+  assert host.available_bytes(root) == 400_000
+  root = machine(tmp_path, groups='0::/out/of/sight\n')
+  assert host.available_bytes(root) == 400_000
+
+
+def test_a_system_that_does_not_tell_is_asked_for_a_number(tmp_path):
+  with pytest.raises(errors.InputError, match='--memory_gib is missing'):
+    host.available_bytes(tmp_path)
+
+
+def test_growth_is_what_was_touched():
+  memory = host.Memory()
+  kept = np.ones(64 * MIB, np.uint8)
+  found = memory.values()
+  del kept
+  assert 64 * MIB <= found['resident_delta_bytes'] < 72 * MIB
+  assert found['resident_peak_bytes'] == (
+    found['resident_bytes'] + found['resident_delta_bytes']
+  )
+
+
+def test_a_limit_is_above_what_the_process_has():
+  root = pathlib.Path(host.__file__).parents[2]
+  ended = subprocess.run(
+    [sys.executable, '-c', CHILD],
+    cwd=root,
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert ended.returncode == 3, ended.stderr
