@@ -10,7 +10,8 @@ the last W keys and values (`attention_ring`). Positions are rotary
 (`ops.rotary`) where `base` is not 0: the ring holds keys as they came, and
 turns them when they are read.
 
-    exact     all scores at once, which the backward pass finds kept: L^2
+    exact     all scores at once, which the backward pass finds kept: L^2;
+              behind a past, those of a block of queries, made again
     blocked   `attention_blocked`, in memory linear in L
     cudnn     `attention_cudnn`, on a GPU, in 16-bit formats
 
@@ -39,8 +40,8 @@ from rnn_jax.ops import rotary
 
 IMPLS = ('auto', 'exact', 'blocked', 'cudnn')
 # On a CPU 128 x 128 took the least time of 64 to 512 queries and keys, for 4
-# heads of 32 and 8 of 64, rows of 256 to 4096 and windows of 256 and 1024, or
-# little more: what is made of a block stays in the cache.
+# heads of 32 and 8 of 64, rows of 512 to 4096 and windows of 256 and 1024: what
+# is made of a block stays in the cache.
 QUERIES = KEYS = 128
 SHORT = 128  # rows up to here are one block: exact makes its scores once
 

@@ -10,7 +10,7 @@ import pytest
 from rnn_jax.ops import attention
 from rnn_jax.ops import attention_ring
 
-CLOSE = 1e-6  # measured: 4e-7 against the loop
+CLOSE = 1e-6  # measured: 3.6e-7, through the cache 4.8e-7
 B, L, H, K, P = 3, 11, 2, 4, 3
 BASE = 50.0
 FULL = 30
@@ -170,7 +170,7 @@ def test_gradients_equal_those_of_all_pairs(form, window):
   got = jax.jit(jax.grad(loss, (0, 1, 2)))(*qkv)
   want = reference_gradients(window, FORMS[form].top_k)
   for a, b in zip(got, want, strict=True):
-    np.testing.assert_allclose(a, b, rtol=0, atol=2 * CLOSE)
+    np.testing.assert_allclose(a, b, rtol=0, atol=CLOSE)
 
 
 @pytest.mark.parametrize('form', ('exact', 'blocked', 'blocked, top 2'))
@@ -184,7 +184,7 @@ def test_gradients_go_through_the_cache(form):
   got = jax.jit(jax.grad(loss, (0, 1, 2)))(*qkv)
   want = reference_gradients(4, FORMS[form].top_k)
   for a, b in zip(got, want, strict=True):
-    np.testing.assert_allclose(a, b, rtol=0, atol=2 * CLOSE)
+    np.testing.assert_allclose(a, b, rtol=0, atol=CLOSE)
 
 
 @pytest.mark.parametrize('form', ('exact', 'blocked, all keys'))
@@ -269,9 +269,9 @@ def test_formats(form, dtype, length):
   assert {x.dtype for x in cache} == {np.dtype('float32')}
   want = oracle(*qkv, 0 * starts, 4)
   digits = float(jnp.finfo(dtype).eps)
-  assert abs(np.float32(y) - want).max() < 4 * digits  # measured: 2
+  assert abs(np.float32(y) - want).max() < 3 * digits  # measured: 1.3
   for a, b in zip(got, run(*qkv)[0], strict=True):
-    assert abs(np.float32(a) - b).max() < 8 * digits  # measured: 4
+    assert abs(np.float32(a) - b).max() < 3 * digits  # measured: 1.1
 
 
 def temporaries(length, options, window=0):
@@ -299,7 +299,7 @@ def test_blocks_save_the_memory_of_all_scores():
     for impl in ('exact', 'blocked')
   )
   assert exact > 2 * H * 2048**2 * 4  # shares and their gradients
-  assert blocked < exact / 12
+  assert blocked < exact / 40  # measured: 1/61
 
 
 @pytest.mark.parametrize(('length', 'all_at_once'), ((128, True), (129, False)))
