@@ -34,6 +34,7 @@ def get_config(size='small'):
   config.data.split_by = 'position'
   config.data.splits = (90, 10, 0)
   config.data.tokenizer = 'characters'
+  config.data.vocabulary = 89  # what a profile, which reads no text, assumes
   config.data.layout = 'stream'
   config.data.length = 256
   config.data.batch_size = 32

@@ -10,6 +10,7 @@ a limit and in a process of their own, so that running out of memory ends
 nothing else.
 """
 
+import json
 import os
 
 from absl import flags
@@ -24,6 +25,7 @@ MEMORY_GIB = flags.DEFINE_float(
   'memory_gib', None, 'GiB of each device; default: what this one has.'
 )
 CONFIRM = flags.DEFINE_bool('confirm', False, 'Run real steps as well.')
+JSON = flags.DEFINE_bool('json', False, 'End with the result as JSON.')
 LENGTH = flags.DEFINE_integer(
   'length', 0, 'Tokens of a row; 0: data.length.', lower_bound=0
 )
@@ -56,6 +58,8 @@ def main(argv):
   if not found.rows:
     raise errors.InputError(f'{budget.name}: no batch ran: give more')
   print(f'largest: {batch_size.conclusion(found, subject)}')
+  if JSON.value:
+    print(json.dumps({'rows': found.rows, 'budget_bytes': budget.bytes}))
 
 
 if __name__ == '__main__':

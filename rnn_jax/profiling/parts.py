@@ -8,6 +8,7 @@ the whole step are compiled apart; with train.accumulate = n the first two see
 one micro-batch of the n.
 """
 
+import time
 from typing import Any
 from typing import NamedTuple
 
@@ -31,6 +32,7 @@ class Parts(NamedTuple):
     costs: {name: {'flops': ..., 'bytes': ...}}, as XLA counts, None where it
       doesn't.
     step: the compiled training step.
+    compile_seconds: what it took to trace and compile it.
   """
 
   arrays: dict[str, int]
@@ -38,6 +40,7 @@ class Parts(NamedTuple):
   programs: dict[str, program_memory.ProgramMemory]
   costs: dict[str, dict[str, float | None]]
   step: jax.stages.Compiled
+  compile_seconds: float
 
 
 def measure(subject: subject_lib.Subject, rows: int) -> Parts:
@@ -54,7 +57,9 @@ def measure(subject: subject_lib.Subject, rows: int) -> Parts:
     )
   }
   kept = program_memory.of(programs.pop('kept')).outputs
+  began = time.perf_counter()
   programs[STEP] = steps.compile_train(rows, length)
+  compile_seconds = time.perf_counter() - began
   return Parts(
     {
       'parameters': params,
@@ -65,6 +70,7 @@ def measure(subject: subject_lib.Subject, rows: int) -> Parts:
     {name: program_memory.of(p) for name, p in programs.items()},
     {name: _cost(p) for name, p in programs.items()},
     programs[STEP],
+    compile_seconds,
   )
 
 

@@ -64,6 +64,7 @@ def run(
     'time': {
       'steps': steps,
       'median': statistics.median(seconds),
+      'compile_seconds': parts.compile_seconds,
       'seconds': seconds,
       'seconds_with_trace': traced,
     },

@@ -104,6 +104,8 @@ def _time(profile):
     f'{time["median"] * 1e3:.3g} ms a step (median of {time["steps"]}), '
     f'{tokens / time["median"]:,.0f} tokens/s; '
     f'{traced * 1e3:.3g} ms while traced.',
+    f'The step was traced and compiled in {time["compile_seconds"]:.3g} s, or '
+    'found in the cache of programs.',
     f'The device was busy for {busy:.1%} of the traced steps.',
     f'Trace, for TensorBoard and Perfetto: {profile["trace"]["file"]}',
   ]

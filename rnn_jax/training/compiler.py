@@ -15,6 +15,9 @@ SETS = {
       'xla_llvm_disable_expensive_passes': True,
     },
     'fast_math': {'xla_cpu_enable_fast_math': True},  # not for NaN or infinity
+    'low_memory': {  # operations in an order that frees buffers early
+      'xla_cpu_enable_concurrency_optimized_scheduler': False
+    },
   },
   'gpu': {
     'default': {},

@@ -40,6 +40,7 @@ def _profile():
     'time': {
       'steps': 2,
       'median': 0.004,
+      'compile_seconds': 2.5,
       'seconds': [0.004, 0.004],
       'seconds_with_trace': [0.005, 0.005],
     },
