@@ -93,6 +93,11 @@ def dot_general(x, w, dimension_numbers, operands, quantized=''):
   in float32 too, where autodiff of a mixed product would multiply in float32.
   With `quantized` the product itself, but no gradient, is one of int8.
   """
+  return _product(x, w, dimension_numbers, operands, quantized)
+
+
+def _product(x, w, dimension_numbers, operands, quantized):
+  # Policies of jax.checkpoint see what lies here, not behind a custom_vjp.
   if quantized:
     return int8.dot_general(x, w, dimension_numbers)
   return dot(x, w, dimension_numbers, operands)
@@ -115,7 +120,7 @@ def _forward(x, w, dimension_numbers, operands, quantized):
   dtype, _ = FORMATS[operands]
   kept = x.astype(dtype), w.astype(dtype)
   dtypes = jnp.zeros((0,), x.dtype), jnp.zeros((0,), w.dtype)
-  y = dot_general(x, w, dimension_numbers, operands, quantized)
+  y = _product(x, w, dimension_numbers, operands, quantized)
   return y, (kept, dtypes)
 
 

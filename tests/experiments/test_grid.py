@@ -94,14 +94,37 @@ def test_no_file(tmp_path):
 GRIDS = sorted((plan.ROOT / 'configs' / 'experiments').glob('*.py'))
 
 
-@pytest.mark.parametrize('path', GRIDS, ids=lambda path: path.stem)
-def test_the_grids_of_the_checkout(path):
-  """Their overrides make whole configs that differ as their names say."""
+def configs_of(path):
+  """{variant: Config} of a grid."""
   grid = grid_lib.load(str(path))
   planned = plan.make(grid)
-  found = {
+  return {
     name: config_lib.parse(planned(name, 0).config) for name in grid.variants
   }
+
+
+@pytest.mark.parametrize('path', GRIDS, ids=lambda path: path.stem)
+def test_the_grids_of_the_checkout_make_whole_and_different_configs(path):
+  found = [repr(config) for config in configs_of(path).values()]
+  assert len(set(found)) == len(found) > 3
+
+
+def test_the_memory_lab_s_variants_are_what_their_names_say():
+  found = configs_of(plan.ROOT / 'configs/experiments/memory_lab.py')
+  assert len(found) == 8
+  for name, config in found.items():
+    flash = name.startswith(('flash', 'window'))
+    assert config.recurrence.impl == ('blocked' if flash else 'exact')
+    assert (config.train.precision == 'bfloat16') == (
+      flash or 'bfloat16' in name
+    )
+    assert config.remat.layers == ('checkpoints' in name)
+  assert found['window_256'].cell.window == 256
+
+
+@pytest.mark.parametrize('name', ('rotten_tomatoes', 'daily_dialog'))
+def test_simple_rnn_s_variants_are_the_published_ones_and_ours(name):
+  found = configs_of(plan.ROOT / 'configs' / 'experiments' / f'{name}.py')
   published = config_lib.parse(
     grid_lib.call('configs/published.py', 'get_config', 'config')
   )
