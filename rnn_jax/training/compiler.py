@@ -14,7 +14,11 @@ SETS = {
       'xla_backend_optimization_level': 1,
       'xla_llvm_disable_expensive_passes': True,
     },
-    'fast_math': {'xla_cpu_enable_fast_math': True},  # not for NaN or infinity
+    'fast_math': {  # sums in any order; steps that are skipped need the rest
+      'xla_cpu_enable_fast_math': True,
+      'xla_cpu_fast_math_honor_nans': True,
+      'xla_cpu_fast_math_honor_infs': True,
+    },
     'low_memory': {  # operations in an order that frees buffers early
       'xla_cpu_enable_concurrency_optimized_scheduler': False
     },
