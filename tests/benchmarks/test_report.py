@@ -187,6 +187,28 @@ def test_what_blocks_of_attention_save_follows_from_the_rows(docs, tmp_path):
   assert 'Difference at 8192: blocked: killed by it.' in told
 
 
+def test_what_techniques_save_is_a_share_of_the_plain_step(docs, tmp_path):
+  def measured(name, mebibytes):
+    sizes = dict.fromkeys(('optimizer', 'argument', 'temp'), mebibytes)
+    sizes |= {'total': mebibytes}
+    found = {f'{key}_bytes': size * 2**20 for key, size in sizes.items()}
+    return row(f'gpt2: {name}', **found)
+
+  rows = [
+    measured('plain, whole', 1000),
+    measured('8-bit, checkpoints, whole', 250),
+    measured('plain', 900),
+    measured('8-bit, checkpoints', 200),
+    row('gpt2: flash', failure='killed', error='killed by it'),
+  ]
+  write(tmp_path, 'memory', rows)
+  told = report.section('memory', docs, tmp_path)
+  assert '| plain | 900 MiB | 900 MiB | 900 MiB | 900 MiB | 10.0% |' in told
+  assert '| flash | killed by it | - | - | - | - |' in told
+  assert 'save 78.1 % of the gpt2 size: **corrected**, 75.0% here' in told
+  assert '80.0% with the loss in blocks besides.' in told
+
+
 def test_choices_of_batches_are_told_by_data_set(docs, tmp_path):
   measured = {
     'padding_efficiency': 0.875,

@@ -10,6 +10,7 @@ from benchmarks.subjects import gradient_flow
 from benchmarks.subjects import models
 from benchmarks.subjects import operators
 from benchmarks.subjects import trained
+from benchmarks.subjects import transformer
 from benchmarks.subjects import variants
 from rnn_jax import config as config_lib
 from rnn_jax.cells import simple_rnn
@@ -68,6 +69,18 @@ def test_blocks_of_attention_are_compared_with_all_scores_at_once():
   found = operators.attention_difference(1, [1, 150, 1, 4, 6])['differences']
   assert [*found] == ['y', 'q', 'k', 'v']
   assert 0 < max(found.values()) < 1e-5
+
+
+def test_a_transformer_s_step_is_counted_and_not_run():
+  given = {'config': 'chatgot', 'argument': 'tiny', 'batch': 2}
+  plain, small = (
+    transformer.step_memory(1, **given, overrides=changed)
+    for changed in ({}, {'optimizer.moments': 'int8', 'remat.layers': 1})
+  )
+  assert plain['weights'] == small['weights'] == 419_673
+  assert plain['parameter_bytes'] == 4 * 419_673
+  assert plain['optimizer_bytes'] > 8 * 419_673 > 3 * small['optimizer_bytes']
+  assert small['total_bytes'] < plain['total_bytes']
 
 
 def test_the_gradient_of_the_last_loss_reaches_as_far_as_the_model():
