@@ -66,7 +66,7 @@ def _norms(model, params, ids):
 
 def _last_loss(model, x_BxLxD, targets_B):
   """Nats of the last step alone, summed over rows."""
-  state = model.init_state(len(targets_B))
+  state = model.stack.init_state(len(targets_B))
   _, x_BxLxD = model.stack(state, x_BxLxD, None)
   kernel_DxV, bias_V = model.head_weights()
   logits = model.norm(x_BxLxD[:, -1]) @ kernel_DxV + bias_V[None]

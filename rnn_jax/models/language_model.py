@@ -90,8 +90,9 @@ class LanguageModel(nn.Module):
     return self.norm(x_BxLxD) if self.config.block == 'residual' else x_BxLxD
 
   def embed(self, tokens_BxL):
-    """Returns what the first block reads, BxLxD, before dropout."""
-    return self.embedding(tokens_BxL).astype(self.policy.activations)
+    """Returns c embedding(tokens), BxLxD."""
+    x = self.embedding(tokens_BxL) * self.config.embedding_multiplier
+    return x.astype(self.policy.activations)
 
   def hidden(self, state, tokens_BxL, starts_BxL=None):
     """Returns (state, the last block's outputs, BxLxD)."""
@@ -103,7 +104,7 @@ class LanguageModel(nn.Module):
   def read(self, position_B, tokens_BxL, starts_BxL=None):
     """Returns (position_B, what enters the first block, BxLxD)."""
     fixed = not self.has_rng('dropout')
-    x = self.embed(tokens_BxL) * self.config.embedding_multiplier
+    x = self.embed(tokens_BxL)
     x = self.drop_tokens(x, deterministic=fixed)
     if self._has_positions:
       position_B, x = self.positions(position_B, x, starts_BxL)
