@@ -54,7 +54,9 @@ def get_grid():
       'top_k_32': EXACT | {'cell.top_k': 32},
       '8bit': EXACT | EIGHT_BIT,
       'bfloat16_moments': EXACT | {'optimizer.moments': 'bfloat16'},
-      'adafactor': EXACT | {'optimizer.name': 'adafactor'},
+      # Its rate is relative to the size of what it changes.
+      'adafactor': EXACT
+      | {'optimizer.name': 'adafactor', 'optimizer.learning_rate': 1e-2},
       'optimizer_offloaded': EXACT | {'optimizer.offload': True},
       'swiglu': EXACT | {'model.mlp': 'swiglu'},
       'geglu': EXACT | {'model.mlp': 'geglu'},
