@@ -290,17 +290,12 @@ def _check_positions(config):
   model, data = config.model, config.data
   inner = model.embedding_width or model.width
   if model.positions == 'sinusoidal' and inner % 2:
-    _refuse(
-      'model.width', inner, "model.positions='sinusoidal' needs an even one"
-    )
+    _refuse('model.width', inner, 'sinusoidal positions need an even one')
   if model.positions != 'learned':
     return
   longest = model.longest or data.length
-  for key, length in (
-    ('data.length', data.length),
-    ('evaluate.length', config.evaluate.length),
-  ):
-    if length > longest:
+  for key in ('data.length', 'evaluate.length'):
+    if (length := _value(config, key)) > longest:
       _refuse(
         key, length, f'there are model.longest={longest} learned positions'
       )
@@ -340,9 +335,7 @@ def _check_layer_remat(config):
   if unknown := [name for name in remat.keep if name not in KEEPABLE]:
     _refuse('remat.keep', unknown, f'choose of {KEEPABLE}')
   if remat.keep and not remat.layers:
-    _refuse(
-      'remat.keep', remat.keep, 'remat.layers=0 keeps all: give 1 or more'
-    )
+    _refuse('remat.keep', remat.keep, 'remat.layers=0 keeps all: give it')
   if remat.offload and not remat.keep:
     _refuse('remat.offload', True, 'remat.keep names nothing to offload')
   if remat.offload and 'matmuls' in remat.keep and len(remat.keep) > 1:

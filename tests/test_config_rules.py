@@ -86,7 +86,7 @@ def test_a_share_outside_0_to_1_is_refused(key):
     ({'schedule__warmup_steps': 1001}, 'give at most train.steps=1000'),
     (
       {'model__positions': 'sinusoidal', 'model__width': 127},
-      "model.width=127: model.positions='sinusoidal' needs an even one",
+      'model.width=127: sinusoidal positions need an even one',
     ),
     (
       {'model__positions': 'learned', 'model__longest': 128},
@@ -113,7 +113,7 @@ def test_a_share_outside_0_to_1_is_refused(key):
       {'remat__layers': 1, 'remat__keep': ('hiden',)},
       r"remat.keep=\['hiden'\]: choose of \('matmuls', ",
     ),
-    ({'remat__keep': ('hidden',)}, 'remat.layers=0 keeps all: give 1 or more'),
+    ({'remat__keep': ('hidden',)}, 'remat.layers=0 keeps all: give it'),
     (
       {'remat__layers': 1, 'remat__offload': True},
       'remat.offload=True: remat.keep names nothing to offload',
