@@ -52,7 +52,7 @@ def _limit(cores):
 def _run(case):
   import jax
 
-  from benchmarks import measure
+  from rnn_jax import host
 
   # Made for training runs; here each case compiles, and data comes from NumPy.
   jax.config.update('jax_transfer_guard', 'allow')
@@ -63,7 +63,7 @@ def _run(case):
     values = getattr(module, function)(case['repeats'], **case['parameters'])
   except Exception as error:
     return _failure(error)
-  return values | {'process_peak_bytes': measure.process_peak()}
+  return values | {'process_peak_bytes': host.process_peak()}
 
 
 def _failure(error):

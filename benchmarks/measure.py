@@ -4,8 +4,6 @@ import os
 import statistics
 import time
 
-from rnn_jax.profiling import host
-
 
 def repeat(run, repeats, warmups=1):
   """Times `run()`, which must end when its work is done. Returns a dict."""
@@ -36,10 +34,6 @@ def percentiles(seconds):
   ordered = sorted(seconds)
   last = len(ordered) - 1
   return {f'p{n}': ordered[round(n / 100 * last)] for n in (50, 95, 99)}
-
-
-Memory = host.Memory
-process_peak = host.process_peak
 
 
 def compile_program(jitted, *arguments):

@@ -1,11 +1,10 @@
 """What a figure was made with: the checkout's commit, packages' versions."""
 
 import importlib.metadata
-import pathlib
 import subprocess
 from collections.abc import Iterable
 
-ROOT = pathlib.Path(__file__).parents[1]  # the checkout
+from rnn_jax import checkout
 
 
 def versions(packages: Iterable[str]) -> dict[str, str]:
@@ -34,6 +33,6 @@ def commit(excluded: Iterable[str] = ()) -> str | None:
 
 
 def _git(*arguments):
-  git = ['git', '-C', str(ROOT), *arguments]
+  git = ['git', '-C', str(checkout.ROOT), *arguments]
   done = subprocess.run(git, capture_output=True, text=True, check=True)
   return done.stdout.strip()

@@ -10,7 +10,7 @@ def render(found, plots):
   """Markdown of one machine's rows; times are medians."""
   curves = scaling.curves_of(found, 'length')
   parts = [tables.provenance(found), scaling.table(curves, 'length')]
-  parts += scaling.pictures(curves, 'length', plots)
+  parts += scaling.pictures(curves, 'length', plots, 'forward and backward')
   parts.append('\n'.join(f'* {told}' for told in _ratios(curves)))
   parts += map(_difference, tables.with_prefix(found, 'difference ').items())
   return '\n\n'.join(part for part in parts if part)

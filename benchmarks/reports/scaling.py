@@ -83,10 +83,10 @@ def _exponents(curves):
   return f'{told}\n\n' + tables.table(['subject', 'time', 'memory'], lines)
 
 
-def pictures(curves, kind, plots):
+def pictures(curves, kind, plots, timed='a training step'):
   """Markdown of time and temporaries against the size, drawn."""
   for key, label in (
-    ('median', 'seconds a training step'),
+    ('median', f'seconds {timed}'),
     ('temp_bytes', 'XLA temporaries, bytes'),
   ):
     series = {name: points(curve, key) for name, curve in curves.items()}

@@ -17,6 +17,7 @@ import optax
 from benchmarks import measure
 from benchmarks.subjects import inputs
 from benchmarks.subjects import models
+from rnn_jax import host
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,7 +102,7 @@ def train_step(repeats, batch=1, length=512, window=0):
   program, values = measure.compile_program(
     jax.jit(step, donate_argnums=(0, 1)), *state
   )
-  memory = measure.Memory()
+  memory = host.Memory()
 
   def run():
     nonlocal state

@@ -14,6 +14,7 @@ import numpy as np
 from benchmarks import measure
 from benchmarks.subjects import inputs
 from benchmarks.subjects import models
+from rnn_jax import host
 from rnn_jax.inference import decode
 from rnn_jax.inference import layers
 from rnn_jax.inference import sampling
@@ -26,7 +27,7 @@ def generate(
 ):
   """Greedy tokens behind prefixes, from prompts on the host to tokens on it."""
   made = _Decoder(overrides, batch, prefix, weights)
-  memory = measure.Memory()
+  memory = host.Memory()
 
   def run():
     tokens = jax.device_get(made.decode(made.prefill(), new_tokens))
@@ -85,7 +86,7 @@ def step(repeats, batch=1, steps=1000, overrides=None, weights=0):
 def stepwise(repeats, prefix=256, new_tokens=100, overrides=None, weights=0):
   """As `generate` for a batch of 1, with one call a token from Python."""
   made = _Decoder(overrides, 1, prefix, weights)
-  memory = measure.Memory()
+  memory = host.Memory()
 
   def run():
     carry = made.prefill()
@@ -116,7 +117,7 @@ def rerun(repeats, prefix=256, new_tokens=100, overrides=None, weights=0):
   program, values = measure.compile_program(
     extend, params, jnp.asarray(tokens), jnp.int32(prefix)
   )
-  memory = measure.Memory()
+  memory = host.Memory()
 
   def run():
     made = jax.device_put(tokens)

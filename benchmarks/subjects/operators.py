@@ -10,6 +10,7 @@ import numpy as np
 
 from benchmarks import measure
 from benchmarks.subjects import models
+from rnn_jax import host
 from rnn_jax.ops import attention as attention_lib
 from rnn_jax.ops import attention_ring
 from rnn_jax.ops import gla
@@ -62,7 +63,7 @@ def attention(repeats, shape, window=0, options=None):
   inputs, cotangent = jax.jit(_draw_attention, static_argnums=0)(tuple(shape))
   both = _attend_both_ways(window, attention_lib.Options(**(options or {})))
   program, values = measure.compile_program(jax.jit(both), inputs, cotangent)
-  memory = measure.Memory()
+  memory = host.Memory()
 
   def run():
     models.wait(program(inputs, cotangent))

@@ -4,6 +4,7 @@ import jax
 
 from benchmarks import measure
 from benchmarks.subjects import models
+from rnn_jax import host
 
 
 def train_step(
@@ -23,7 +24,7 @@ def train_step(
   step = jax.jit(steps.train, donate_argnums=0 if donate else ())
   program, values = measure.compile_program(step, state, data)
   values['weights'] = models.count(state['params'], weights)
-  memory = measure.Memory()
+  memory = host.Memory()
 
   def run():
     nonlocal state
@@ -59,7 +60,7 @@ def forward(
 
   program, values = measure.compile_program(apply, params, batches[0])
   values['weights'] = models.count(params, weights)
-  memory = measure.Memory()
+  memory = host.Memory()
 
   def run():
     for data in batches:

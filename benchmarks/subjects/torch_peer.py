@@ -6,6 +6,7 @@ from benchmarks import measure
 from benchmarks.subjects import inputs
 from benchmarks.subjects import torch_recurrent
 from benchmarks.subjects import torch_simple_rnn
+from rnn_jax import host
 
 SHORT = 8  # tokens of a first run, which loads what is loaded late
 
@@ -19,7 +20,7 @@ def forward(
   """
   network, values = _make(model, weights)
   tokens = _tokens(sequences, length)[:, :-1].split(batch)
-  memory = measure.Memory()
+  memory = host.Memory()
 
   def run(last=None):
     with torch.set_grad_enabled(gradients):
@@ -36,7 +37,7 @@ def train_step(repeats, model, batch=32, length=512, sequences=32, weights=0):
   network, values = _make(model, weights)
   optimizer = torch.optim.AdamW(network.parameters(), 1e-3)
   tokens = _tokens(sequences, length).split(batch)
-  memory = measure.Memory()
+  memory = host.Memory()
 
   def run(last=None):
     for some in tokens:
@@ -60,7 +61,7 @@ def generate(repeats, model, way, prefix=256, new_tokens=100, weights=0):
   network, values = _make(model, weights)
   prompt = _tokens(1, prefix)[:, :-1]
   make = {'rerun': rerun, 'stepwise': stepwise}[way]
-  memory = measure.Memory()
+  memory = host.Memory()
 
   def run():
     with torch.inference_mode():

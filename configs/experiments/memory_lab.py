@@ -7,7 +7,8 @@
 The decoder of configs/memory_lab.py. The baseline is float32 with all scores of
 attention at once and all activations kept. 'flash' is attention by blocks,
 whose memory is linear in the length; as published, it and its windows come with
-bfloat16. A query of window w sees itself and w keys before it.
+bfloat16. A query of window w sees itself and w keys before it: with rows of 512
+tokens, window_512 is all of a row.
 
 On a CPU, smaller: add --set=model.width=128 --set=model.layers=4
 --set=model.mlp_width=512 --set=cell.head_width=16 --set=data.vocabulary=2000

@@ -60,7 +60,7 @@ def get_grid():
       'optimizer_offloaded': EXACT | {'optimizer.offload': True},
       'swiglu': EXACT | {'model.mlp': 'swiglu'},
       'geglu': EXACT | {'model.mlp': 'geglu'},
-      'plateau': EXACT | {'schedule.name': 'plateau'},
+      'plateau': EXACT | {'schedule.name': 'plateau', 'schedule.patience': 1},
       'int8_forward': EXACT | {'train.quantized': 'int8'},
       'precision_accumulation_compiler': (
         EXACT | FLOAT16 | ACCUMULATION | COMPILER

@@ -10,7 +10,7 @@ import threading
 import time
 import typing
 
-from rnn_jax.experiments import plan
+from rnn_jax import checkout
 from rnn_jax.training import signals
 
 LONGEST_ERROR = 600
@@ -41,7 +41,7 @@ def run(
   began = time.monotonic()
   process = subprocess.Popen(
     command,
-    env=_environment(),
+    env=checkout.environment() | {'PYTHONUNBUFFERED': '1'},
     stdin=subprocess.DEVNULL,
     stdout=subprocess.PIPE,
     stderr=subprocess.PIPE,
@@ -66,15 +66,6 @@ def run(
     for thread in threads:
       thread.join()
   return Ended(_error(code, err), out, time.monotonic() - began)
-
-
-def _environment():
-  """This process's, with the checkout importable from any folder."""
-  paths = [str(plan.ROOT), os.environ.get('PYTHONPATH', '')]
-  return os.environ | {
-    'PYTHONPATH': os.pathsep.join(filter(None, paths)),
-    'PYTHONUNBUFFERED': '1',
-  }
 
 
 def _copy(stream, lines, log, lock):

@@ -13,11 +13,11 @@ import pathlib
 import re
 import typing
 
+from rnn_jax import checkout
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.experiments import grid as grid_lib
 
-ROOT = pathlib.Path(__file__).parents[2]  # the checkout
 SEED = 'train.seed'
 
 
@@ -161,11 +161,11 @@ def _keys(raw, prefix=''):
 
 def _find(config):
   """The config file as named, or of that name in the checkout."""
-  for path in (pathlib.Path(config), ROOT / config):
+  for path in (pathlib.Path(config), checkout.ROOT / config):
     if path.is_file():
       return str(path)
   raise errors.InputError(
-    f'config={config!r}: no such file here or in {ROOT}: give its path'
+    f'config={config!r}: no such file here or in {checkout.ROOT}: give its path'
   )
 
 

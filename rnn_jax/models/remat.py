@@ -18,12 +18,10 @@ Source: Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016.
 import flax.linen as nn
 import jax
 
-from rnn_jax import errors
+from rnn_jax import host
 from rnn_jax.cells import base
 
 HIDDEN = 'hidden'
-NAMED = (base.PROJECTED, base.KEPT, HIDDEN)
-HOST = 'pinned_host'
 
 
 def layers(block, plan: base.Plan):
@@ -39,14 +37,14 @@ def policy(plan: base.Plan):
   """
   policies = jax.checkpoint_policies
   if plan.offload:
-    _check_host_memory()
+    host.check_pinned(jax.local_devices(), 'remat.offload=True')
     if 'matmuls' in plan.keep:
-      return policies.offload_dot_with_no_batch_dims('device', HOST)
+      return policies.offload_dot_with_no_batch_dims('device', host.PINNED)
     return policies.save_and_offload_only_these_names(
       names_which_can_be_saved=[],
       names_which_can_be_offloaded=[*plan.keep],
       offload_src='device',
-      offload_dst=HOST,
+      offload_dst=host.PINNED,
     )
   named = policies.save_only_these_names(*plan.keep)
   if 'matmuls' not in plan.keep:
@@ -54,13 +52,3 @@ def policy(plan: base.Plan):
   return policies.save_from_both_policies(
     policies.dots_with_no_batch_dims_saveable, named
   )
-
-
-def _check_host_memory():
-  device = jax.local_devices()[0]
-  kinds = sorted(memory.kind for memory in device.addressable_memories())
-  if HOST not in kinds:
-    raise errors.InputError(
-      f'remat.offload=True: {device.device_kind} has no memory {HOST!r} '
-      f'(it has {kinds}): leave it out'
-    )

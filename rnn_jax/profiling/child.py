@@ -18,7 +18,7 @@ import jax
 
 from rnn_jax import config as config_lib
 from rnn_jax import files
-from rnn_jax.profiling import host
+from rnn_jax import host
 from rnn_jax.profiling import runner as runner_lib
 from rnn_jax.profiling import subject as subject_lib
 

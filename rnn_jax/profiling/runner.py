@@ -4,7 +4,7 @@ import time
 
 import jax
 
-from rnn_jax.profiling import host
+from rnn_jax import host
 from rnn_jax.profiling import subject as subject_lib
 
 

@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 import jax
 
+from rnn_jax import checkout
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax import provenance
-from rnn_jax.profiling import host
+from rnn_jax import host
 from rnn_jax.training import memory
 
 MODULE = 'rnn_jax.profiling.child'
@@ -112,9 +112,7 @@ def _read(rows, ended, result):
 
 def _environment(budget, here):
   """This process's, with a GPU's pool as large as the budget."""
-  changed = dict(os.environ)
-  paths = [str(provenance.ROOT), os.environ.get('PYTHONPATH', '')]
-  changed['PYTHONPATH'] = os.pathsep.join(filter(None, paths))
+  changed = checkout.environment()
   if cache := jax.config.jax_compilation_cache_dir:
     changed['JAX_COMPILATION_CACHE_DIR'] = cache
   if jax.default_backend() == 'cpu':

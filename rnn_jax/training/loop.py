@@ -70,14 +70,14 @@ class Run:
   def __init__(self, config, workdir):
     self._workdir = workdir
     self._corpus = pipeline.Corpus.open(config, workdir)
-    if config.schedule.name == 'plateau':
-      _check_validation(self._corpus)
     self._multiple = jax.device_count() * config.train.accumulate
     config = memory.resolve(
       config, self._corpus.tokenizer, workdir, self._multiple
     )
     self._config = config
     self._steps = step_lib.from_config(config, self._corpus.tokenizer)
+    if self._steps.follows_evaluations:
+      _check_validation(self._corpus, config.schedule.name)
     self._batches = self._open_batches()
     self._checkpoints = checkpoint.Checkpoints(
       f'{workdir}/checkpoints', config.train.keep_checkpoints
@@ -300,9 +300,9 @@ class Run:
     self._began = time.monotonic()
 
 
-def _check_validation(corpus):
+def _check_validation(corpus, schedule):
   if not len(corpus.documents['validation']):
     raise errors.InputError(
-      "schedule.name='plateau': no validation documents to go by: give "
+      f'schedule.name={schedule!r}: no validation documents to go by: give '
       'data.validation_path, or a share of data.splits'
     )

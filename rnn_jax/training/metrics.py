@@ -6,12 +6,12 @@ resumed run first drops the rows behind the step that it resumes from.
 
 import json
 import pathlib
-import resource
 
 import jax
 import tensorboardX
 
 from rnn_jax import files
+from rnn_jax import host
 
 NAME = 'metrics.jsonl'
 
@@ -60,4 +60,4 @@ def peak_memory_bytes():
   stats = jax.local_devices()[0].memory_stats()
   if stats and 'peak_bytes_in_use' in stats:
     return stats['peak_bytes_in_use']
-  return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+  return host.process_peak()

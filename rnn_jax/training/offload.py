@@ -6,9 +6,7 @@ moves them there and back. The numbers are the same.
 
 import jax
 
-from rnn_jax import errors
-
-HOST = 'pinned_host'
+from rnn_jax import host
 
 
 def to_host(sharding):
@@ -17,14 +15,8 @@ def to_host(sharding):
   Raises:
     InputError: the devices reach no memory of the host.
   """
-  for device in sharding.addressable_devices:
-    kinds = sorted(memory.kind for memory in device.addressable_memories())
-    if HOST not in kinds:
-      raise errors.InputError(
-        f'optimizer.offload=True: {device.device_kind} reaches {kinds} and no '
-        f'{HOST!r} memory: give False'
-      )
-  return sharding.with_memory_kind(HOST)
+  host.check_pinned(sharding.addressable_devices, 'optimizer.offload=True')
+  return sharding.with_memory_kind(host.PINNED)
 
 
 def to_device(tree):

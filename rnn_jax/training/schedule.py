@@ -15,11 +15,6 @@ import optax
 from rnn_jax import config as config_lib
 
 
-def _kept(step, scale, evaluations):
-  del step, evaluations
-  return scale
-
-
 @dataclasses.dataclass(frozen=True)
 class Schedule:
   """A learning rate, and what evaluations make of it.
@@ -27,11 +22,12 @@ class Schedule:
   Attributes:
     rate: step -> learning rate, before it is scaled.
     rescale: (step, scale, evaluations since the best one) -> scale, what the
-      rate is multiplied with from there; called behind each evaluation.
+      rate is multiplied with from there; called behind each evaluation. None:
+      evaluations make nothing of it.
   """
 
   rate: optax.Schedule
-  rescale: typing.Callable[[int, float, int], float] = _kept
+  rescale: typing.Callable[[int, float, int], float] | None = None
 
 
 def make(config):
@@ -44,6 +40,8 @@ def make(config):
   peak = config.optimizer.learning_rate
   rise = optax.linear_schedule(peak / warmup, peak, max(warmup - 1, 1))
   rate = optax.join_schedules([rise, schedule.rate], [warmup])
+  if schedule.rescale is None:
+    return Schedule(rate)
 
   def rescale(step, scale, evaluations):
     if step <= warmup:

@@ -38,12 +38,14 @@ class Steps:
     task: what is trained.
     batch_sharding: where a batch lies.
     traces: how many programs have been traced, and so compiled.
+    follows_evaluations: whether they change the learning rate.
   """
 
   def __init__(self, task, config, mesh):
     self.task = task
     self._train_config = config.train
     self._schedule = schedule_lib.make(config)
+    self.follows_evaluations = self._schedule.rescale is not None
     self._optimizer = optimizer_lib.make(config, self._schedule.rate)
     self._offload = config.optimizer.offload
     self._carries = config.data.carry_state
@@ -78,6 +80,8 @@ class Steps:
   def rescale(self, state, evaluations):
     """Returns the state with the rate that follows on an evaluation, so many
     `evaluations` behind the best one."""
+    if not self.follows_evaluations:
+      return state
     step, scale = jax.device_get((state['step'], state['rate_scale']))
     scale = self._schedule.rescale(int(step), float(scale), evaluations)
     placed = jax.device_put(np.float32(scale), self.replicated)

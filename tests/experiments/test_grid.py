@@ -2,6 +2,7 @@
 
 import pytest
 
+from rnn_jax import checkout
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.experiments import grid as grid_lib
@@ -91,7 +92,7 @@ def test_no_file(tmp_path):
     grid_lib.load(str(tmp_path / 'grid.txt'))
 
 
-GRIDS = sorted((plan.ROOT / 'configs' / 'experiments').glob('*.py'))
+GRIDS = sorted((checkout.ROOT / 'configs' / 'experiments').glob('*.py'))
 
 
 def configs_of(path):
@@ -110,7 +111,7 @@ def test_the_grids_of_the_checkout_make_whole_and_different_configs(path):
 
 
 def test_the_memory_lab_s_variants_are_what_their_names_say():
-  found = configs_of(plan.ROOT / 'configs/experiments/memory_lab.py')
+  found = configs_of(checkout.ROOT / 'configs/experiments/memory_lab.py')
   assert len(found) == 8
   for name, config in found.items():
     flash = name.startswith(('flash', 'window'))
@@ -124,7 +125,7 @@ def test_the_memory_lab_s_variants_are_what_their_names_say():
 
 @pytest.mark.parametrize('name', ('rotten_tomatoes', 'daily_dialog'))
 def test_simple_rnn_s_variants_are_the_published_ones_and_ours(name):
-  found = configs_of(plan.ROOT / 'configs' / 'experiments' / f'{name}.py')
+  found = configs_of(checkout.ROOT / 'configs' / 'experiments' / f'{name}.py')
   published = config_lib.parse(
     grid_lib.call('configs/published.py', 'get_config', 'config')
   )

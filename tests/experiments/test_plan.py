@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from rnn_jax import checkout
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.experiments import plan
@@ -100,7 +101,7 @@ def test_a_wrong_override_is_found_in_any_variant(case):
 def test_a_config_lies_here_or_in_the_checkout(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   run = plan.make(made.grid())('wide', 0)
-  assert run.flags[0] == f'--config={plan.ROOT}/configs/stdlib_bytes.py'
+  assert run.flags[0] == f'--config={checkout.ROOT}/configs/stdlib_bytes.py'
   with pytest.raises(errors.InputError, match="config='none.py': no such"):
     plan.make(made.grid(config='none.py'))
 

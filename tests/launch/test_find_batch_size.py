@@ -1,5 +1,6 @@
 """`python -m launch.find_batch_size` as a user types it."""
 
+import json
 import math
 import os
 import re
@@ -105,8 +106,10 @@ def test_a_prediction_for_another_machine_runs_nothing(raw, tmp_path):
 
 
 def test_the_default_budget_is_this_device_s(raw, tmp_path):
-  code, out, err = find(tmp_path, raw)
+  code, out, err = find(tmp_path, raw, '--json')
   assert code == 0, err
+  *_, flag, last = out.splitlines()
+  assert flag.endswith(f'={json.loads(last)["rows"]}')
   given = float(re.search(r'^budget: (\S+) GiB', out, re.MULTILINE)[1])
   total = float(out.splitlines()[3].split()[4])
   assert 0.9 * given < total <= given * 1.001

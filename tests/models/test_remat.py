@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from rnn_jax import config as config_lib
+from rnn_jax import host
 from rnn_jax.cells import base
 from rnn_jax.cells import simple_rnn
 from rnn_jax.models import blocks
@@ -126,7 +127,7 @@ def test_offloaded_numbers_are_those_of_all_kept(plain):
 
 
 def test_a_device_without_host_memory_is_named(monkeypatch):
-  monkeypatch.setattr(remat, 'HOST', 'elsewhere')
+  monkeypatch.setattr(host, 'PINNED', 'elsewhere')
   plan = base.Plan(layers=1, keep=('hidden',), offload=True)
   with pytest.raises(ValueError, match="remat.offload=True: .* 'elsewhere'"):
     remat.policy(plan)

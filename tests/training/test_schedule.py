@@ -41,4 +41,4 @@ def test_a_plateau_follows_a_warm_up():
 
 
 def test_a_cosine_is_not_scaled():
-  assert schedule.make(config(5)).rescale(20, 1.0, 100) == 1.0
+  assert schedule.make(config(5)).rescale is None

@@ -1,14 +1,18 @@
-"""Memory of this machine and of this process, as the Linux kernel counts it."""
+"""Memory of this machine and of this process, as the Linux kernel counts it;
+and the part of it that devices reach.
+"""
 
 import contextlib
 import ctypes
 import pathlib
 import re
 import resource
+from collections.abc import Iterable
 
 from rnn_jax import errors
 
 ROOT = pathlib.Path('/')
+PINNED = 'pinned_host'  # JAX's name of the memory that devices reach
 UNLIMITED = 1 << 60  # what version 1 of cgroups writes for no limit is larger
 
 
@@ -37,6 +41,21 @@ def status(key: str) -> int:
     if line.startswith(key + ':'):
       return int(line.split()[1]) * 1024
   return process_peak()
+
+
+def check_pinned(devices: Iterable, told: str) -> None:
+  """Checks that JAX's devices reach memory of their host.
+
+  Raises:
+    InputError: one doesn't; the message begins with `told`, 'key=value'.
+  """
+  for device in devices:
+    kinds = sorted(memory.kind for memory in device.addressable_memories())
+    if PINNED not in kinds:
+      raise errors.InputError(
+        f'{told}: {device.device_kind} reaches {kinds} and no {PINNED!r} '
+        'memory: give False'
+      )
 
 
 def process_peak() -> int:

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from rnn_jax import errors
-from rnn_jax.profiling import host
+from rnn_jax import host
 
 MIB = 2**20
 CHILD = """
 import sys
 import numpy as np
-from rnn_jax.profiling import host
+from rnn_jax import host
 
 host.limit(64 * 2**20)
 np.ones(48 * 2**20, np.uint8)
@@ -103,7 +103,7 @@ def test_growth_is_what_was_touched():
 
 
 def test_a_limit_is_above_what_the_process_has():
-  root = pathlib.Path(host.__file__).parents[2]
+  root = pathlib.Path(host.__file__).parents[1]
   ended = subprocess.run(
     [sys.executable, '-c', CHILD],
     cwd=root,
