@@ -23,16 +23,22 @@ class Memory:
     # Resets the peak; where it can't, the peak includes what came before.
     with contextlib.suppress(OSError):
       pathlib.Path('/proc/self/clear_refs').write_text('5')
-    self._before = status('VmRSS')
+    self._before = resident()
 
   def values(self) -> dict[str, int]:
     """Resident bytes before, their peak, and the difference."""
-    peak = status('VmHWM')
+    peak = max(status('VmHWM'), resident())
     return {
       'resident_bytes': self._before,
       'resident_peak_bytes': peak,
       'resident_delta_bytes': peak - self._before,
     }
+
+
+def resident() -> int:
+  """Returns the bytes of memory that this process has now."""
+  pages = pathlib.Path('/proc/self/statm').read_text().split()[1]
+  return int(pages) * resource.getpagesize()
 
 
 def status(key: str) -> int:

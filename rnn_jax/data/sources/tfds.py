@@ -122,7 +122,8 @@ def open_dataset(name: str, data_dir: str):
 
 def _check_field(builder, data):
   features = builder.info.features
-  texts = [n for n in features if features[n].np_dtype in (object, np.str_)]
+  kinds = (object, np.str_)
+  texts = sorted(n for n in features if features[n].np_dtype in kinds)
   if data.field not in texts:
     raise errors.InputError(
       f'data.field={data.field!r}: {data.source} has text in {texts}'
@@ -134,7 +135,8 @@ def _check_label(builder, data):
   features = builder.info.features
   if data.label not in features:
     raise errors.InputError(
-      f'data.label={data.label!r}: {data.source} has the columns {[*features]}'
+      f'data.label={data.label!r}: {data.source} has the columns '
+      f'{sorted(features)}'
     )
   names = getattr(features[data.label], 'names', None)
   if names is None or tuple(names) != data.classes:

@@ -62,7 +62,10 @@ def test_without_a_validation_split_training_gives_its_share(tmp_path):
   (
     ({'source': 'tfds'}, "data.source='tfds': name the dataset"),
     ({'source': 'tfds:nothing'}, 'see launch.prepare --help'),
-    ({'field': 'n'}, r"data.field='n': tfds:toy has text in \['text', 'turns'"),
+    (
+      {'field': 'n'},
+      r"data.field='n': tfds:toy has text in \['text', 'turns'\]",
+    ),
   ),
 )
 def test_what_is_not_there_is_named(tmp_path, options, message):
