@@ -18,6 +18,7 @@ import ml_collections
 
 from rnn_jax import config_rules
 from rnn_jax import errors
+from rnn_jax.parallel import check as mesh_rules
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,6 +181,28 @@ class Train:
 
 
 @dataclasses.dataclass(frozen=True)
+class Mesh:
+  """How devices share the work: the sizes of the mesh's axes, parallel/axes.py.
+
+  One size may be -1: what the others leave.
+  """
+
+  data: int = -1  # copies of the model, each with its rows of a batch
+  fsdp: int = 1  # rows too; the state is cut over it as `zero` says
+  pipe: int = 1  # groups of layers
+  sequence: int = 1  # stretches of time
+  tensor: int = 1  # heads, columns of the MLP, vocabulary
+  zero: int = 3  # 1: the optimizer's state, 2: and gradients, 3: and parameters
+  rules: tuple[str, ...] = (  # LETTER=AXIS of parameters, parallel/rules.py
+    'R=pipe',
+    'D=fsdp',
+    'H=tensor',
+    'F=tensor',
+    'V=tensor',
+  )
+
+
+@dataclasses.dataclass(frozen=True)
 class Evaluate:
   """Evaluation on the whole held-out split while training."""
 
@@ -214,6 +237,7 @@ class Config:
   optimizer: Optimizer = Optimizer()
   schedule: Schedule = Schedule()
   train: Train = Train()
+  mesh: Mesh = Mesh()
   evaluate: Evaluate = Evaluate()
   sample: Sample = Sample()
 
@@ -257,6 +281,7 @@ def parse(raw):
   _locate('training/optimizers', config.optimizer.name, 'optimizer.name')
   _locate('training/schedules', config.schedule.name, 'schedule.name')
   config_rules.check(config)
+  mesh_rules.check(config)
   return dataclasses.replace(config, cell=config.cell.settle(config))
 
 

@@ -29,6 +29,12 @@ from rnn_jax.ops import attention_ring
 from rnn_jax.ops import precision
 
 IMPLS = ('auto', 'scan', 'exact', 'blocked', 'cudnn')
+LETTERS = {
+  'projection/kernel': 'DxH',
+  'projection/bias': 'H',
+  'output/kernel': 'HxD',
+  'output/bias': 'D+H',
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,10 +133,14 @@ class Cell(base.Cell):
       B, config.window, config.heads, config.head_width, config.head_width
     )
 
+  def state_letters(self):
+    return attention_ring.Cache('BxWxH', 'BxWxH', 'B')
+
   def project(self, x_BxLxD):
-    parts = jnp.split(self.projection(x_BxLxD), 3, -1)
-    heads = self.config.heads
-    return Projected(*(x.reshape(*x.shape[:2], heads, -1) for x in parts))
+    x = self.projection(x_BxLxD)
+    # Head by head, so that devices can share them.
+    x = x.reshape(*x.shape[:2], self.config.heads, -1)
+    return Projected(*jnp.split(x, 3, -1))
 
   def step(self, state, u):
     state, y = self._attend(state, jax.tree.map(lambda x: x[:, None], u), None)

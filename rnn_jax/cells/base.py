@@ -15,6 +15,7 @@ from jax import ad_checkpoint
 
 from rnn_jax import errors
 from rnn_jax.ops import precision
+from rnn_jax.parallel import rules as rules_lib
 
 KEPT = 'recurrence'  # name of what a remat over segments of time keeps
 PROJECTED = 'projection'  # name of what `project` returns
@@ -30,6 +31,7 @@ class Plan:
   layers: int = 0  # see models/remat.py; 0: none
   keep: tuple[str, ...] = ()
   offload: bool = False
+  rules: rules_lib.Rules = rules_lib.Rules()  # how devices share parameters
 
 
 def check_impl(config, impls):
@@ -48,6 +50,11 @@ def check_impl(config, impls):
 class Cell(nn.Module):
   """Base of all cells. State leaves are float32 with the batch in front.
 
+  A cell's file has LETTERS, the letters of each parameter by its path, as in
+  {'output/kernel': 'HxD'} (see parallel/shares.py). Where 'H' is among them,
+  devices can share the heads: each then runs a cell with fewer `config.heads`,
+  and its outputs are added up.
+
   Attributes:
     config: the options, an instance of the cell's own Config class.
     width: D of the output.
@@ -63,6 +70,12 @@ class Cell(nn.Module):
   def init_state(self, B):
     """The state before a document: zeros."""
     raise NotImplementedError
+
+  def state_letters(self):
+    """The letters of the state's axes, a tree like it: rows alone are cut."""
+    return jax.tree.map(
+      lambda x: 'B', jax.eval_shape(lambda: self.init_state(1))
+    )
 
   def project(self, x_BxLxD):
     """What the recurrence reads at each step, a pytree of BxL... arrays."""

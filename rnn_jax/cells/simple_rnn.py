@@ -10,8 +10,8 @@ Preset 'simple', as published, for H = 1:
 short causal convolution and a SiLU on q, k and v; an RMS norm a head on y,
 times a SiLU gate of x, before Wo; and no bias but the gates', which starts at
 other values for other heads, so that they forget at different speeds. All
-projections of x are one matmul (`fused`), or one each. Optional Luong attention
-over past y: o = Wo [y; c].
+projections of x are one matmul (`fused`), head by head, or one each. Optional
+Luong attention over past y: o = Wo [y; c].
 
 Shapes: x BxLxD, q, k, g BxLxHxK, v, y BxLxHxP, the state BxHxKxP.
 """
@@ -35,6 +35,17 @@ IMPLS = ('auto', 'scan', 'chunked', 'associative', 'pallas')
 PRESETS = ('simple', 'modified', 'improved')
 DECAYS = ('key', 'head')
 ATTENTIONS = ('none', 'dot', 'general')
+LETTERS = {
+  'projection/kernel': 'DxH',
+  'projection/bias': 'H',
+  'projections_*/kernel': 'DxH',
+  'projections_*/bias': 'H',
+  'taps': '_xH',
+  'gate_bias': 'H',
+  'attention_weights/kernel': '_x_',
+  'output/kernel': 'HxD',
+  'output/bias': 'D+H',
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,13 +109,18 @@ class Config:
 
   @property
   def widths(self):
-    """Channels of each part of the projection, in the order of the fused."""
+    """Channels of each part of the projection."""
     keys, values = self.heads * self.key_width, self.heads * self.value_width
     gates = keys if self.decay == 'key' else self.heads
     parts = {'query': keys, 'key': keys, 'gate': gates, 'value': values}
     if self.preset == 'improved':
       parts['output_gate'] = values
     return parts
+
+  @property
+  def head_widths(self):
+    """Channels of one head, in the order of the fused projection's."""
+    return {name: n // self.heads for name, n in self.widths.items()}
 
 
 class State(NamedTuple):
@@ -195,17 +211,37 @@ class Cell(base.Cell):
       )
     return State(jnp.zeros(shape), inputs, attention)
 
+  def state_letters(self):
+    shapes = jax.eval_shape(lambda: self.init_state(1))
+    return State(
+      'BxH',
+      None if shapes.inputs is None else 'Bx_xH',
+      jax.tree.map(lambda x: 'B', shapes.attention),
+    )
+
   def project(self, x_BxLxD):
     config = self.config
     if config.fused:
-      parts = _split(self.projection(x_BxLxD), config.widths)
+      x = self._by_heads(self.projection(x_BxLxD))
+      parts = _split(x, config.head_widths)
     else:
-      parts = {name: f(x_BxLxD) for name, f in self.projections.items()}
+      parts = {
+        name: self._by_heads(project(x_BxLxD))
+        for name, project in self.projections.items()
+      }
     raw = parts['gate'].astype(jnp.float32)
-    raw = raw + self.gate_bias[None, None] if self._improved else raw
-    loga = jax.nn.log_sigmoid(raw).reshape(*raw.shape[:-1], config.heads, -1)
+    if self._improved:
+      raw = raw + self.gate_bias.reshape(1, 1, *raw.shape[2:])
     qkv = jnp.concatenate([parts['query'], parts['key'], parts['value']], -1)
-    return Projected(qkv, loga, parts.get('output_gate'))
+    gate = parts.get('output_gate')
+    return Projected(
+      qkv.reshape(*qkv.shape[:2], -1),
+      jax.nn.log_sigmoid(raw),
+      None if gate is None else gate.reshape(*gate.shape[:2], -1),
+    )
+
+  def _by_heads(self, x):
+    return x.reshape(*x.shape[:2], self.config.heads, -1)
 
   def step(self, state, u):
     one = jax.tree.map(lambda x: x[:, None], u)
@@ -254,11 +290,8 @@ class Cell(base.Cell):
       inputs = inputs.astype(jnp.float32)
     if self._improved:
       qkv = nn.silu(qkv)
-    widths = {n: config.widths[n] for n in ('query', 'key', 'value')}
-    parts = {
-      name: x.reshape(*x.shape[:2], config.heads, -1)
-      for name, x in _split(qkv, widths).items()
-    }
+    widths = {n: config.head_widths[n] for n in ('query', 'key', 'value')}
+    parts = _split(self._by_heads(qkv), widths)
     q, k, v = parts['query'], parts['key'], parts['value']
     if config.preset == 'improved':
       return inputs, q, k, v
@@ -273,9 +306,11 @@ def separate_projections(params, config):
   """Parameters of a fused cell as those of one with `fused=False`."""
   params = dict(params)
   fused = params.pop('projection')
-  parts = {leaf: _split(x, config.widths) for leaf, x in fused.items()}
-  for name in config.widths:
-    params[f'projections_{name}'] = {leaf: parts[leaf][name] for leaf in parts}
+  for leaf, x in fused.items():
+    by_heads = x.reshape(*x.shape[:-1], config.heads, -1)
+    for name, part in _split(by_heads, config.head_widths).items():
+      own = params.setdefault(f'projections_{name}', {})
+      own[leaf] = part.reshape(*x.shape[:-1], -1)
   return params
 
 
@@ -283,10 +318,13 @@ def fuse_projections(params, config):
   """The inverse of `separate_projections`."""
   params = dict(params)
   parts = [params.pop(f'projections_{name}') for name in config.widths]
-  params['projection'] = {
-    leaf: jnp.concatenate([part[leaf] for part in parts], -1)
-    for leaf in parts[0]
-  }
+  params['projection'] = {}
+  for leaf, like in parts[0].items():
+    by_heads = [
+      part[leaf].reshape(*like.shape[:-1], config.heads, -1) for part in parts
+    ]
+    joined = jnp.concatenate(by_heads, -1)
+    params['projection'][leaf] = joined.reshape(*like.shape[:-1], -1)
   return params
 
 

@@ -105,6 +105,12 @@ def _training_rows(data, length, multiple):
   if data.tokens_per_batch:
     rows = data.tokens_per_batch // length
     return _rows(rows, multiple, 'data.tokens_per_batch')
+  if data.batch_size % multiple:
+    raise errors.InputError(
+      f'data.batch_size={data.batch_size}: devices that share rows x '
+      f'accumulation = {multiple} must divide it: give a multiple, or another '
+      'mesh'
+    )
   return _rows(data.batch_size, multiple, 'data.batch_size')
 
 

@@ -15,8 +15,13 @@ The MLP is gated, W_down (a(W_gate x) * W_up x) with a = silu or gelu for
 'swiglu' and 'geglu' (Shazeer, "GLU Variants Improve Transformer", 2020), or
 W_down a(W_up x) for 'gelu' and 'relu'. Layers are one program run R times by
 `nn.scan` over parameters stacked on a leading axis R, the states' too.
+
+On a mesh, devices may share the heads of a cell and the columns of an MLP; a
+layer's parameters are gathered when its turn comes, and again for the backward
+pass.
 """
 
+import dataclasses
 import functools
 
 import flax.linen as nn
@@ -28,6 +33,10 @@ from rnn_jax import config as config_lib
 from rnn_jax.cells import base
 from rnn_jax.models import remat
 from rnn_jax.ops import precision
+from rnn_jax.parallel import axes
+from rnn_jax.parallel import rules as rules_lib
+from rnn_jax.parallel import shares
+from rnn_jax.parallel import tensor
 
 ACTIVATIONS = {
   'swiglu': nn.silu,
@@ -36,6 +45,16 @@ ACTIVATIONS = {
   'relu': nn.relu,
 }
 GATED = ('swiglu', 'geglu')
+LETTERS = {
+  'cell_norm/*': 'D',
+  'mlp_norm/*': 'D',
+  'mlp/up/kernel': 'DxF',
+  'mlp/up/bias': 'F',
+  'mlp/gate/kernel': 'DxF',
+  'mlp/gate/bias': 'F',
+  'mlp/down/kernel': 'FxD',
+  'mlp/down/bias': 'D+F',
+}
 
 
 def dropout_keys(key, segment=0):
@@ -43,6 +62,7 @@ def dropout_keys(key, segment=0):
 
   Masks that hold for a row's steps are the same in every segment of time.
   """
+  segment = segment + axes.index('sequence')
   return {'dropout': jax.random.fold_in(key, segment), 'channels': key}
 
 
@@ -78,18 +98,23 @@ class Mlp(nn.Module):
 
   config: config_lib.Model
   policy: precision.Policy
+  rules: rules_lib.Rules
 
   @nn.compact
   def __call__(self, x_BxLxD):
     config, activate = self.config, ACTIVATIONS[self.config.mlp]
-    hidden = self._dense(config.mlp_width, 'up')(x_BxLxD)
+    shares = self.rules.shares('F')
+    width = config.mlp_width // shares
+    x_BxLxD = tensor.enter(x_BxLxD) if shares > 1 else x_BxLxD
+    hidden = self._dense(width, 'up')(x_BxLxD)
     if config.mlp in GATED:
-      gate = self._dense(config.mlp_width, 'gate')(x_BxLxD)
+      gate = self._dense(width, 'gate')(x_BxLxD)
       hidden = activate(gate) * hidden
     else:
       hidden = activate(hidden)
     hidden = ad_checkpoint.checkpoint_name(hidden, remat.HIDDEN)
-    return self._dense(x_BxLxD.shape[-1], 'down')(hidden)
+    y = self._dense(x_BxLxD.shape[-1], 'down')(hidden)
+    return tensor.leave(y) if shares > 1 else y
 
   def _dense(self, width, name):
     return nn.Dense(
@@ -115,20 +140,26 @@ class Block(nn.Module):
       self.cell_norm = norm(self.config, self.policy)
     if self.config.mlp_width:
       self.mlp_norm = norm(self.config, self.policy)
-      self.mlp = Mlp(self.config, self.policy)
+      self.mlp = Mlp(self.config, self.policy, self.plan.rules)
     self.drop = dropout(self.config)
 
   def __call__(self, x_BxLxD, state, starts_BxL):
     """Returns (x_BxLxD, state)."""
     plain = self.config.block == 'plain'
     read = x_BxLxD if plain else self.cell_norm(x_BxLxD)
-    state, y = self.cell(state, read, starts_BxL)
+    state, y = self._run_cell(state, read, starts_BxL)
     if plain:
       return self._dropped(y), state
     x = x_BxLxD + self._dropped(y)
     if self.config.mlp_width:
       x = x + self._dropped(self.mlp(self.mlp_norm(x)))
     return x, state
+
+  def _run_cell(self, state, x_BxLxD, starts_BxL):
+    if self.plan.rules.shares('H') == 1:
+      return self.cell(state, x_BxLxD, starts_BxL)
+    state, y = self.cell(state, tensor.enter(x_BxLxD), starts_BxL)
+    return state, tensor.leave(y)
 
   def _dropped(self, x):
     return self.drop(x, deterministic=not self.has_rng('dropout'))
@@ -156,11 +187,28 @@ def scaled(params, key, config):
   return jax.tree.map_with_path(begin, params)
 
 
+def letters(cell):
+  """The letters of a block's parameters around the cell of that name."""
+  module = config_lib.load('cells', cell, 'model.cell')
+  return LETTERS | {f'cell/{path}': x for path, x in module.LETTERS.items()}
+
+
+def stack_letters(cell):
+  """The letters of a stack's parameters, of blocks around that cell."""
+  found = letters(cell)
+  stacked = {f'blocks/{path}': f'Rx{x}' for path, x in found.items()}
+  return {f'first/{path}': x for path, x in found.items()} | stacked
+
+
 def make_cell(block, **overrides):
-  """The cell that `block`'s config names."""
+  """The cell that `block`'s config names, with this device's heads."""
   module = config_lib.load('cells', block.config.cell, 'model.cell')
+  options, shares = block.cell_config, block.plan.rules.shares('H')
+  if shares > 1:
+    heads = options.heads // shares
+    options = dataclasses.replace(options, heads=heads)
   return module.Cell(
-    block.cell_config,
+    options,
     block.config.width,
     block.plan,
     block.policy,
@@ -187,13 +235,30 @@ class Stack(nn.Module):
 
   def _stacked(self, group):
     """The class of all scanned layers, in groups that remat keeps apart."""
+    block = self._gathered(group)
     if not group:
-      return self._scan(Block, self._scanned)
+      return self._scan(block, self._scanned)
     if group == 1:
-      return self._scan(remat.layers(Block, self.plan), self._scanned)
-    inner = remat.layers(self._scan(Block, group), self.plan)
+      return self._scan(remat.layers(block, self.plan), self._scanned)
+    inner = remat.layers(self._scan(block, group), self.plan)
     outer = self._scan(inner, self._scanned // group)
     return nn.map_variables(outer, 'params', trans_in_fn=self._split)
+
+  def _gathered(self, group):
+    """The class of a block whose parameters come as devices keep them."""
+    rules = self.plan.rules
+    if self.is_initializing() or not rules.is_used():
+      return Block
+    names = letters(self.config.cell)
+
+    def gather(variables):
+      params = variables['params']
+      found = shares.letters(params, names)
+      return {'params': shares.gather(params, found, rules)}
+
+    block = nn.map_variables(Block, 'params', trans_in_fn=gather)
+    # Else what is gathered of all layers would be kept for the backward pass.
+    return block if group else remat.without_gathered(block, rules)
 
   def _scan(self, layer, length):
     return nn.scan(
@@ -227,6 +292,12 @@ class Stack(nn.Module):
     stacked = jax.tree.map(
       lambda x: jnp.zeros((self._scanned, *x.shape), x.dtype), one
     )
+    return (one if self._first_differs else None, stacked)
+
+  def state_letters(self):
+    """The letters of the state's axes, a tree like it."""
+    one = make_cell(self, parent=None).state_letters()
+    stacked = jax.tree.map('Rx{}'.format, one)
     return (one if self._first_differs else None, stacked)
 
   def __call__(self, state, x_BxLxD, starts_BxL):

@@ -12,6 +12,8 @@ import jax.numpy as jnp
 from rnn_jax.models import language_model
 from rnn_jax.ops import pooling
 
+LETTERS = {'head/kernel': '_x_', 'head/bias': '_', 'table/embedding': '_x_'}
+
 
 class Classifier(nn.Module):
   """See the module's docstring; `body` reads, and may predict the text too."""
@@ -33,6 +35,12 @@ class Classifier(nn.Module):
       self.drop_tokens = nn.Dropout(
         self.body.config.token_dropout, broadcast_dims=(-1,)
       )
+
+  @nn.nowrap
+  def letters(self):
+    """The letters of the parameters by their path."""
+    body = {f'body/{path}': x for path, x in self.body.letters().items()}
+    return LETTERS | body
 
   def init_state(self, B):
     """The state before a text, for B rows: the body's, the pool's, the sum."""

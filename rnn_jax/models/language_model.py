@@ -17,7 +17,19 @@ from rnn_jax import errors
 from rnn_jax.cells import base
 from rnn_jax.models import blocks
 from rnn_jax.models import positions
+from rnn_jax.ops import cross_entropy
 from rnn_jax.ops import precision
+from rnn_jax.parallel import axes
+from rnn_jax.parallel import rules as rules_lib
+from rnn_jax.parallel import tensor
+
+LETTERS = {
+  'embedding/embedding': 'VxD',
+  'positions/table/embedding': '_xD',
+  'norm/*': 'D',
+  'head/kernel': 'DxV',
+  'head/bias': 'V',
+}
 
 
 class Head(nn.Module):
@@ -48,7 +60,7 @@ class LanguageModel(nn.Module):
   def setup(self):
     config = self.config
     self.embedding = nn.Embed(
-      self.vocabulary,
+      self.vocabulary // self.vocabulary_shares,
       config.embedding_width or config.width,
       dtype=jnp.float32,  # so that its gradients are added up in it
       embedding_init=nn.initializers.normal(config.embedding_scale),
@@ -63,11 +75,29 @@ class LanguageModel(nn.Module):
     if config.block == 'residual':
       self.norm = blocks.norm(config, self.policy)
     if not config.tied:
-      self.head = Head(self.vocabulary, config.width)
+      share = self.vocabulary // self.vocabulary_shares
+      self.head = Head(share, config.width)
     self.drop = blocks.dropout(config)
     # Whole tokens (Iyyer et al., "Deep Unordered Composition Rivals Syntactic
     # Methods for Text Classification", 2015).
     self.drop_tokens = nn.Dropout(config.token_dropout, broadcast_dims=(-1,))
+
+  @property
+  def vocabulary_shares(self):
+    """Among how many devices the vocabulary is shared, if it can be."""
+    shares = self.plan.rules.shares('V')
+    return 1 if self.vocabulary % shares else shares
+
+  @nn.nowrap
+  def letters(self):
+    """The letters of the parameters by their path."""
+    stack = blocks.stack_letters(self.config.cell)
+    return LETTERS | {f'stack/{path}': x for path, x in stack.items()}
+
+  def state_letters(self):
+    """The letters of the state's axes, a tree like it."""
+    position = 'B' if self._has_positions else None
+    return position, self.stack.state_letters()
 
   def init_state(self, B):
     """The state before a document, for B rows."""
@@ -91,8 +121,18 @@ class LanguageModel(nn.Module):
 
   def embed(self, tokens_BxL):
     """Returns c embedding(tokens), BxLxD."""
-    x = self.embedding(tokens_BxL) * self.config.embedding_multiplier
+    x = self._look_up(tokens_BxL) * self.config.embedding_multiplier
     return x.astype(self.policy.activations)
+
+  def _look_up(self, tokens_BxL):
+    shares = self.vocabulary_shares
+    if shares == 1:
+      return self.embedding(tokens_BxL)
+    share = self.vocabulary // shares
+    own = tokens_BxL - axes.index(tensor.AXIS) * share
+    x = self.embedding(jnp.clip(own, 0, share - 1))
+    mine = (own >= 0) & (own < share)
+    return tensor.leave(jnp.where(mine[..., None], x, 0))
 
   def hidden(self, state, tokens_BxL, starts_BxL=None):
     """Returns (state, the last block's outputs, BxLxD)."""
@@ -120,13 +160,35 @@ class LanguageModel(nn.Module):
     return state, logits + bias_V[None, None]
 
   def head_weights(self):
-    """Returns (kernel_DxV, bias_V), of which `logits` are made."""
+    """Returns (kernel_DxV, bias_V), of which `logits` are made.
+
+    Where devices share the vocabulary, these are this device's columns.
+    """
     if not self.config.tied:
       return self.head()
     kernel_DxV = self.embedding.embedding.T
     # An embedding of unit variance would make logits of size sqrt(D).
     kernel_DxV = kernel_DxV * kernel_DxV.shape[0] ** -0.5
-    return kernel_DxV, jnp.zeros(self.vocabulary)
+    return kernel_DxV, jnp.zeros(kernel_DxV.shape[1])
+
+
+def token_sums(model, x_BxLxD, head, batch, options):
+  """Sums of the loss of tokens, where devices may share the vocabulary.
+
+  Args:
+    model: a LanguageModel.
+    x_BxLxD: what its head reads.
+    head: `model.head_weights()`.
+    batch: (targets_BxL, weights_BxL).
+    options: cross_entropy.Options.
+
+  Returns:
+    cross_entropy.Sums, the same on each of these devices.
+  """
+  if model.vocabulary_shares > 1:
+    x_BxLxD = tensor.enter(x_BxLxD)
+    options = dataclasses.replace(options, axis=tensor.AXIS)
+  return cross_entropy.sums(x_BxLxD, *head, *batch, options)
 
 
 def from_config(config, vocabulary):
@@ -154,6 +216,7 @@ def _plan(config):
     remat.layers,
     remat.keep,
     remat.offload,
+    rules_lib.parse(config.mesh.rules, config.mesh.zero),
   )
 
 

@@ -20,6 +20,8 @@ import jax
 
 from rnn_jax import host
 from rnn_jax.cells import base
+from rnn_jax.parallel import rules as rules_lib
+from rnn_jax.parallel import shares
 
 HIDDEN = 'hidden'
 
@@ -27,6 +29,19 @@ HIDDEN = 'hidden'
 def layers(block, plan: base.Plan):
   """Returns the linen class `block` that keeps what the plan says alone."""
   return nn.remat(block, prevent_cse=False, policy=policy(plan))
+
+
+def without_gathered(block, rules):
+  """Returns the linen class `block` that keeps all but what devices told each
+  other of its parameters."""
+  if rules.zero < rules_lib.STAGES['parameters']:
+    return block
+
+  def keep(primitive, *inputs, name=None, **options):
+    del inputs, options
+    return primitive.name != 'all_gather' and name != shares.GATHERED
+
+  return nn.remat(block, prevent_cse=False, policy=keep)
 
 
 def policy(plan: base.Plan):

@@ -9,6 +9,9 @@ steps of time are taken a block at a time. Where gradients are wanted, a
 block's are computed while its logits are at hand, so that neither pass holds
 more than a block and no logit is computed twice.
 
+Devices may share V (`Options.axis`): W and b are then a device's columns, and
+the sums the same on all of them. x's gradient is still to be added up.
+
 Shapes: x BxLxD, W DxV, b V, targets and weights BxL. Sums are float32.
 """
 
@@ -35,6 +38,7 @@ class Options:
   z_loss: float = 0.0
   operands: str = 'float32'  # format of the matmuls' factors
   block: int = 0  # logits held at once; 0: what suits the device
+  axis: str = ''  # a mapped axis of devices that share V, in equal parts
 
 
 class Sums(NamedTuple):
@@ -151,26 +155,58 @@ def _values(kernel, bias, part, options):
   x, targets, _ = part
   z = _dot(x, kernel, ((2,), (0,)), options)
   z = z + bias.astype(jnp.float32)[None, None]
+  axis, V = options.axis, z.shape[-1] * _shares(options)
   most = jnp.max(z, -1)
-  lse = most + jnp.log(jnp.sum(jnp.exp(z - most[..., None]), -1))
-  chosen = jnp.take_along_axis(z, targets[..., None], -1)[..., 0]
+  most = jax.lax.pmax(most, axis) if axis else most
+  found = {
+    'denominator': jnp.sum(jnp.exp(z - most[..., None]), -1),
+    'chosen': _chosen(z, targets, options),
+  }
+  if options.label_smoothing:
+    found['total'] = jnp.sum(z, -1)
+  found = jax.lax.psum(found, axis) if axis else found
+  lse, chosen = most + jnp.log(found['denominator']), found['chosen']
   loss = nats = lse - chosen
   if smoothing := options.label_smoothing:
-    loss = (1 - smoothing) * nats + smoothing * (lse - jnp.mean(z, -1))
+    even = lse - found['total'] / V
+    loss = (1 - smoothing) * nats + smoothing * even
   if options.z_loss:
     loss = loss + options.z_loss * lse**2
   hits = (chosen >= most).astype(jnp.float32)
   return z, _Values(loss, nats, hits, lse)
 
 
+def _shares(options):
+  return jax.lax.axis_size(options.axis) if options.axis else 1
+
+
+def _first(z, options):
+  """The number of the first logit that this device has."""
+  if not options.axis:
+    return 0
+  return jax.lax.axis_index(options.axis) * z.shape[-1]
+
+
+def _chosen(z, targets, options):
+  """The targets' logits, 0 for those of other devices."""
+  if not options.axis:
+    return jnp.take_along_axis(z, targets[..., None], -1)[..., 0]
+  own = targets - _first(z, options)
+  mine = (own >= 0) & (own < z.shape[-1])
+  own = jnp.where(mine, own, 0)
+  chosen = jnp.take_along_axis(z, own[..., None], -1)[..., 0]
+  return jnp.where(mine, chosen, 0.0)
+
+
 def _slopes(z, values, part, options):
   """The gradients of the block's weighted loss by its logits."""
   _, targets, weights = part
-  V, smoothing = z.shape[-1], options.label_smoothing
+  smoothing, V = options.label_smoothing, z.shape[-1] * _shares(options)
   share = jnp.exp(z - values.lse[..., None])
   if options.z_loss:
     share = share * (1 + 2 * options.z_loss * values.lse)[..., None]
-  chosen = targets[..., None] == jnp.arange(V)[None, None]
+  ids = _first(z, options) + jnp.arange(z.shape[-1])
+  chosen = targets[..., None] == ids[None, None]
   wanted = jnp.where(chosen, 1 - smoothing, 0.0) + smoothing / V
   return (share - wanted) * weights.astype(jnp.float32)[..., None]
 

@@ -23,6 +23,7 @@ import numpy as np
 
 from rnn_jax.models import blocks
 from rnn_jax.models import classifier
+from rnn_jax.models import language_model
 from rnn_jax.models import segments
 from rnn_jax.ops import cross_entropy
 from rnn_jax.tasks import language_modeling
@@ -76,6 +77,10 @@ class Task:
     """The recurrent state before a text, for B rows."""
     return self.model.apply({}, B, method='init_state')
 
+  def letters(self):
+    """The letters of the parameters by their path, see parallel/shares.py."""
+    return self.model.letters()
+
   def sums(self, params, state, batch, key=None):
     """Runs the model on a batch; with a `key`, dropout is on.
 
@@ -106,12 +111,12 @@ class Task:
     sums = _class_sums(logits_BxLxC, classes_BxL, weights_BxL, self._smoothing)
     if self._text_weight:
       x_BxLxD, head = self.model.apply(variables, x_BxLxD, method='text_head')
-      text = cross_entropy.sums(
-        x_BxLxD,
-        *head,
+      predicted = (
         jnp.where(classes_BxL >= 0, 0, batch.targets_BxL),
         batch.weights_BxL * (classes_BxL < 0),
-        self._text,
+      )
+      text = language_model.token_sums(
+        self.model.body, x_BxLxD, head, predicted, self._text
       )
       sums['objective'] += self._text_weight * text.loss
     return state, sums

@@ -58,6 +58,14 @@ class Task:
     """The recurrent state before a document, for B rows."""
     return self.model.bind({}).init_state(B)
 
+  def letters(self):
+    """The letters of the parameters by their path, see parallel/shares.py."""
+    return self.model.letters()
+
+  def state_letters(self):
+    """The letters of the recurrent state, a tree like it."""
+    return self.model.bind({}).state_letters()
+
   def sums(self, params, state, batch, key=None):
     """Runs the model on a batch; with a `key`, dropout is on.
 
@@ -83,8 +91,8 @@ class Task:
       method='features',
     )
     head = self.model.apply(variables, method='head_weights')
-    found = cross_entropy.sums(
-      x_BxLxD, *head, batch.targets_BxL, weights, self._loss
+    found = language_model.token_sums(
+      self.model, x_BxLxD, head, (batch.targets_BxL, weights), self._loss
     )
     sums = {
       'objective': found.loss,

@@ -37,7 +37,7 @@ def evaluate(steps, params, corpus, config, split):
     corpus,
     config,
     split,
-    jax.device_count(),
+    mesh_lib.row_shares(steps.mesh),
     process_index=jax.process_index(),
     process_count=jax.process_count(),
     place=functools.partial(mesh_lib.put, shardings=steps.batch_sharding),
@@ -74,6 +74,8 @@ class Run:
       InputError: no such run or checkpoint, or its data is gone.
     """
     config = config_lib.parse(workdir_lib.load_config(workdir))
+    # The run's mesh was that of another machine, perhaps.
+    config = dataclasses.replace(config, mesh=config_lib.Mesh())
     corpus = pipeline.Corpus.open(config, workdir)
     steps = step_lib.from_config(config, corpus.tokenizer)
     folder = checkpoint.Checkpoints(f'{workdir}/checkpoints')

@@ -70,7 +70,8 @@ class Run:
   def __init__(self, config, workdir):
     self._workdir = workdir
     self._corpus = pipeline.Corpus.open(config, workdir)
-    self._multiple = jax.device_count() * config.train.accumulate
+    mesh = mesh_lib.make(config.mesh)
+    self._multiple = mesh_lib.row_shares(mesh) * config.train.accumulate
     config = memory.resolve(
       config, self._corpus.tokenizer, workdir, self._multiple
     )
@@ -146,11 +147,22 @@ class Run:
       self._state = self._steps.prime(self._state, self._corpus)
       table = progress_lib.parameter_table(self._state['params'])
       print(f'parameters:\n{table}', flush=True)
+      self._show_placement()
       return
     self._step, self._state, progress = found
     self._progress = Progress(**progress)
     self._saved = self._step
     print(f'resumed at step {self._step}', flush=True)
+    self._show_placement()
+
+  def _show_placement(self):
+    """Prints what lies where, if there is more than one device."""
+    where = self._steps.placement
+    if where.mesh.size > 1:
+      sizes = ', '.join(f'{name} {n}' for name, n in where.mesh.shape.items())
+      gradients = where.shardings('gradients')
+      table = progress_lib.placement_table(self._state, gradients)
+      print(f'mesh: {sizes}\n{table}', flush=True)
 
   def _advance(self):
     """One step, and what is due behind it."""

@@ -6,25 +6,69 @@ import sys
 import jax
 import tqdm
 
+from rnn_jax.parallel import placement
+
 
 def parameter_table(params):
-  """Names, shapes and sizes of all parameters, with the total."""
+  """Names, shapes and sizes of all parameters, with the total.
+
+  Where devices share them, also over which axes of the mesh each is cut.
+  """
   leaves = jax.tree.leaves_with_path(params)
   rows = [
     (
       '/'.join(key.key for key in path),
       'x'.join(map(str, leaf.shape)),
       f'{math.prod(leaf.shape):,}',
+      _cut(leaf),
     )
     for path, leaf in leaves
   ]
   total = sum(math.prod(leaf.shape) for _, leaf in leaves)
-  rows.append(('total', '', f'{total:,}'))
+  rows.append(('total', '', f'{total:,}', ''))
   widths = [max(len(row[i]) for row in rows) for i in range(3)]
   return '\n'.join(
     f'  {name:<{widths[0]}}  {shape:<{widths[1]}}  {size:>{widths[2]}}'
-    for name, shape, size in rows
+    f'  {cut}'.rstrip()
+    for name, shape, size, cut in rows
   )
+
+
+def placement_table(state, gradients):
+  """Bytes of each device, of a train state and of its gradients.
+
+  Args:
+    state: of training/step.py.
+    gradients: the shardings of gradients, a tree like the parameters.
+  """
+  params, optimizer = state['params'], state['optimizer']
+  rows = {
+    'parameters': (params, _shardings(params)),
+    'gradients': (params, gradients),
+    'optimizer': (optimizer, _shardings(optimizer)),
+    'recurrent state': (state['carry'], _shardings(state['carry'])),
+  }
+  lines = []
+  for name, (tree, shardings) in rows.items():
+    whole = sum(leaf.nbytes for leaf in jax.tree.leaves(tree))
+    own = placement.device_bytes(tree, shardings)
+    share = f'{own / whole:.1%}' if whole else '-'
+    lines.append(f'  {name:<15}  {own:>15,}  {whole:>15,}  {share:>6}')
+  header = (
+    f'  {"":<15}  {"bytes a device":>15}  {"all of it":>15}  {"share":>6}'
+  )
+  return '\n'.join([header, *lines])
+
+
+def _cut(leaf):
+  spec = getattr(leaf.sharding, 'spec', ())
+  if leaf.sharding.num_devices == 1 or not any(spec):
+    return ''
+  return f'cut {" x ".join(str(axes or "-") for axes in spec)}'.replace("'", '')
+
+
+def _shardings(tree):
+  return jax.tree.map(lambda leaf: leaf.sharding, tree)
 
 
 class Display:

@@ -14,8 +14,11 @@ import optax
 
 from rnn_jax import config as config_lib
 from rnn_jax.data import batch as batch_lib
+from rnn_jax.parallel import axes
 from rnn_jax.parallel import mesh as mesh_lib
+from rnn_jax.parallel import placement
 from rnn_jax.parallel import rules
+from rnn_jax.parallel import shares
 from rnn_jax.training import accumulation
 from rnn_jax.training import compiler
 from rnn_jax.training import loss_scale
@@ -26,9 +29,14 @@ from rnn_jax.training import schedule as schedule_lib
 
 
 def from_config(config, tokenizer):
-  """The steps of a Config, over a mesh of all devices."""
+  """The steps of a Config, over its mesh of all devices.
+
+  Raises:
+    InputError: the mesh fits neither the devices nor the model.
+  """
   tasks = config_lib.load('tasks', config.task.name, 'task.name')
-  return Steps(tasks.make(config, tokenizer), config, mesh_lib.make())
+  mesh = mesh_lib.make(config.mesh)
+  return Steps(tasks.make(config, tokenizer), config, mesh)
 
 
 class Steps:
@@ -36,6 +44,8 @@ class Steps:
 
   Attributes:
     task: what is trained.
+    mesh: of the devices.
+    placement: where parameters lie, placement.Placement.
     batch_sharding: where a batch lies.
     traces: how many programs have been traced, and so compiled.
     follows_evaluations: whether they change the learning rate.
@@ -49,10 +59,19 @@ class Steps:
     self._optimizer = optimizer_lib.make(config, self._schedule.rate)
     self._offload = config.optimizer.offload
     self._carries = config.data.carry_state
-    self.batch_sharding = rules.sharding(mesh, 'B')
-    self.replicated = rules.sharding(mesh, '')
-    rows, stacked = self.batch_sharding, rules.sharding(mesh, 'RxB')
-    self.carry_sharding = (rows, (rows, stacked))
+    self.mesh = mesh
+    self.placement = placement.Placement(
+      mesh,
+      rules.parse(config.mesh.rules, config.mesh.zero),
+      jax.eval_shape(lambda: task.init_parameters(jax.random.key(0))),
+      task.letters(),
+    )
+    self._batch_spec = rules.batch_spec('BxL')
+    self.batch_sharding = rules.sharding(mesh, self._batch_spec)
+    self._carry_specs = None
+    if self._carries:
+      letters = task.state_letters()
+      self._carry_specs = self.placement.of_carry(letters)
     # Virtual devices share one pool of threads: two steps in flight can each
     # hold threads that the other's all-reduce waits for.
     self._one_at_a_time = mesh.size > 1 and jax.default_backend() == 'cpu'
@@ -75,7 +94,8 @@ class Steps:
   def prime(self, state, corpus):
     """Returns a new train state as it begins on a corpus."""
     params = self.task.prime(state['params'], corpus)
-    return state | {'params': jax.device_put(params, self.replicated)}
+    shardings = self.placement.shardings('parameters')
+    return state | {'params': jax.device_put(params, shardings)}
 
   def rescale(self, state, evaluations):
     """Returns the state with the rate that follows on an evaluation, so many
@@ -84,7 +104,7 @@ class Steps:
       return state
     step, scale = jax.device_get((state['step'], state['rate_scale']))
     scale = self._schedule.rescale(int(step), float(scale), evaluations)
-    placed = jax.device_put(np.float32(scale), self.replicated)
+    placed = jax.device_put(np.float32(scale), self.placement.whole)
     return state | {'rate_scale': placed}
 
   def parameters_like(self):
@@ -93,10 +113,11 @@ class Steps:
       lambda: self.task.init_parameters(jax.random.key(0))
     )
     return jax.tree.map(
-      lambda x: jax.ShapeDtypeStruct(
-        x.shape, x.dtype, sharding=self.replicated
+      lambda x, sharding: jax.ShapeDtypeStruct(
+        x.shape, x.dtype, sharding=sharding
       ),
       shapes,
+      self.placement.shardings('parameters'),
     )
 
   def train(self, state, batch):
@@ -112,7 +133,7 @@ class Steps:
     if not self._carries:
       return None
     return jax.jit(
-      lambda: self.task.init_state(rows), out_shardings=self.carry_sharding
+      lambda: self.task.init_state(rows), out_shardings=self._carry_shardings()
     )()
 
   def train_bytes(self, rows, length):
@@ -141,22 +162,31 @@ class Steps:
   def _settle(self, result):
     return jax.block_until_ready(result) if self._one_at_a_time else result
 
-  def _state_shardings(self):
+  def _state_shardings(self, offloaded=True):
+    whole = self.placement.whole
     return {
-      'params': self.replicated,
-      'optimizer': self._optimizer_sharding(),
-      'carry': self.carry_sharding if self._carries else self.replicated,
-      'loss_scale': self.replicated,
-      'step': self.replicated,
-      'skipped': self.replicated,
-      'rate_scale': self.replicated,
-      'key': self.replicated,
+      'params': self.placement.shardings('parameters'),
+      'optimizer': self._optimizer_shardings(offloaded and self._offload),
+      'carry': self._carry_shardings() if self._carries else whole,
+      'loss_scale': whole,
+      'step': whole,
+      'skipped': whole,
+      'rate_scale': whole,
+      'key': whole,
     }
 
-  def _optimizer_sharding(self):
-    if self._offload:
-      return offload.to_host(self.replicated)
-    return self.replicated
+  def _optimizer_shardings(self, offloaded):
+    params = self.parameters_like()
+    state = jax.eval_shape(self._optimizer.init, params)
+    shardings = self.placement.of_optimizer(state)
+    if not offloaded:
+      return shardings
+    return jax.tree.map(offload.to_host, shardings)
+
+  def _carry_shardings(self):
+    return jax.tree.map(
+      lambda spec: rules.sharding(self.mesh, spec), self._carry_specs
+    )
 
   def _new_state(self, seed, rows):
     key = jax.random.key(seed)
@@ -196,7 +226,7 @@ class Steps:
       'key': state['key'],
     }
     shardings = self._state_shardings()
-    on_device = shardings | {'optimizer': self.replicated}
+    on_device = self._state_shardings(offloaded=False)
     kept = jax.lax.with_sharding_constraint(kept, on_device)
     kept['optimizer'] = jax.device_put(
       kept['optimizer'], shardings['optimizer']
@@ -223,25 +253,43 @@ class Steps:
   def _gradients(self, state, batch, key):
     """Gradients of the mean loss, the sums, and the carry behind the batch."""
     factor = loss_scale.factor(state['loss_scale'], batch.tokens_BxL.size)
+    whole, specs = jax.sharding.PartitionSpec(), self.placement.specs
+    run = self.placement.run(
+      self._add_up_gradients,
+      (specs('parameters'), self._carry_specs, self._batch_spec, whole, whole),
+      (specs('gradients'), whole, self._carry_specs),
+    )
+    gradients, sums, carry = run(
+      state['params'], state['carry'], batch, jax.random.key_data(key), factor
+    )
+    weight = factor * jnp.maximum(sums['weight'], 1e-8)
+    return jax.tree.map(lambda g: g / weight, gradients), sums, carry
+
+  def _add_up_gradients(self, params, carry, batch, key, factor):
+    """Gradients and sums of all devices, from each one's share of a batch."""
     differentiate = jax.value_and_grad(self._loss, has_aux=True)
 
     def run(carry, batch, key):
       (_, (sums, carry)), gradients = differentiate(
-        state['params'], carry, batch, key, factor
+        params, carry, batch, key, factor
       )
       return (gradients, sums), carry
 
+    key = _own_key(jax.random.wrap_key_data(key))
     (gradients, sums), carry = accumulation.accumulate(
-      run, self._train_config.accumulate, state['carry'], batch, key
+      run, self._train_config.accumulate, carry, batch, key
     )
-    weight = factor * jnp.maximum(sums['weight'], 1e-8)
-    return jax.tree.map(lambda g: g / weight, gradients), sums, carry
+    where = self.placement
+    gradients = shares.add_up(gradients, where.letters, where.rules)
+    return gradients, _add_up(sums), carry
 
   def _loss(self, params, carry, batch, key, factor):
     carry, sums = self._run(params, carry, batch, key)
     return factor * sums['objective'], (jax.lax.stop_gradient(sums), carry)
 
   def _run(self, params, carry, batch, key):
+    where = self.placement
+    params = shares.gather(params, where.letters_outside_layers, where.rules)
     if self._carries:
       return self.task.sums(params, carry, batch, key)
     fresh = self.task.init_state(batch.tokens_BxL.shape[0])
@@ -250,7 +298,30 @@ class Steps:
 
   def _evaluate_step(self, params, carry, batch):
     self.traces += 1
-    return self._run(params, carry, batch, None)
+    run = self.placement.run(
+      self._add_up_sums,
+      (self.placement.specs('parameters'), self._carry_specs, self._batch_spec),
+      (self._carry_specs, jax.sharding.PartitionSpec()),
+    )
+    return run(params, carry, batch)
+
+  def _add_up_sums(self, params, carry, batch):
+    carry, sums = self._run(params, carry, batch, None)
+    return carry, _add_up(sums)
+
+
+def _own_key(key):
+  """A key for this device's rows."""
+  for axis in rules.ROWS:
+    if axes.size(axis) > 1:
+      key = jax.random.fold_in(key, axes.index(axis))
+  return key
+
+
+def _add_up(sums):
+  """The sums over the rows and steps of all devices."""
+  names = tuple(n for n in (*rules.ROWS, 'sequence') if axes.size(n) > 1)
+  return jax.lax.psum(sums, names) if names else sums
 
 
 def _real_tokens(batch):

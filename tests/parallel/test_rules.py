@@ -1,15 +1,93 @@
 """Letters to axes of the mesh."""
 
 import jax
+import pytest
 
-from rnn_jax.parallel import mesh as mesh_lib
+from rnn_jax import config as config_lib
+from rnn_jax import errors
 from rnn_jax.parallel import rules
 
+Spec = jax.sharding.PartitionSpec
+SIZES = {'data': 2, 'fsdp': 2, 'pipe': 1, 'sequence': 1, 'tensor': 2}
+DEFAULTS = config_lib.Mesh().rules
 
-def test_letters_become_axes():
-  mesh = mesh_lib.make()
-  spec = jax.sharding.PartitionSpec
-  assert rules.sharding(mesh, 'RxBxL').spec == spec(None, 'data', None)
-  assert rules.sharding(mesh, '').spec == spec()
-  other = {'V': 'data'}
-  assert rules.sharding(mesh, 'BxV', other).spec == spec(None, 'data')
+
+@pytest.mark.parametrize(
+  ('zero', 'kept', 'cut'),
+  (
+    (3, 'parameters', ('fsdp', 'tensor')),
+    (2, 'parameters', (None, 'tensor')),
+    (2, 'gradients', ('fsdp', 'tensor')),
+    (1, 'gradients', (None, 'tensor')),
+    (1, 'optimizer', ('fsdp', 'tensor')),
+    (0, 'optimizer', (None, 'tensor')),
+  ),
+)
+def test_zero_says_what_is_cut_over_rows(zero, kept, cut):
+  found = rules.parse(DEFAULTS, zero).spec('DxF', (8, 16), SIZES, kept)
+  assert found == Spec(*cut)
+
+
+def test_an_axis_of_size_one_cuts_nothing():
+  found = rules.parse(DEFAULTS, 3)
+  sizes = dict.fromkeys(SIZES, 1)
+  assert found.spec('RxDxF', (2, 8, 16), sizes, 'parameters') == Spec()
+
+
+def test_a_letter_may_be_cut_over_two_axes():
+  found = rules.parse(('D=data+fsdp',), 3)
+  spec = found.spec('_xD', (3, 8), SIZES, 'parameters')
+  assert spec == Spec(None, ('data', 'fsdp'))
+
+
+def test_a_vocabulary_that_cannot_be_shared_is_whole():
+  found = rules.parse(DEFAULTS, 3)
+  spec = found.spec('VxD', (257, 8), SIZES, 'parameters')
+  assert spec == Spec(None, 'fsdp')
+  assert found.spec('V', (257,), SIZES, 'parameters') == Spec()
+  assert found.spec('V', (256,), SIZES, 'parameters') == Spec('tensor')
+
+
+def test_an_addend_is_cut_by_its_own_letters():
+  found = rules.parse(DEFAULTS, 3)
+  assert found.spec('D+F', (8,), SIZES, 'parameters') == Spec('fsdp')
+
+
+def test_other_sizes_are_refused():
+  found = rules.parse(DEFAULTS, 3)
+  message = r'mesh.fsdp=2: model width \(D\) is 9 in a parameter'
+  with pytest.raises(errors.InputError, match=message):
+    found.spec('DxF', (9, 16), SIZES, 'parameters')
+
+
+def test_two_letters_on_one_axis_are_refused():
+  found = rules.parse(('D=fsdp', 'F=fsdp'), 3)
+  message = "D and F are both cut over 'fsdp', and a parameter is DxF"
+  with pytest.raises(errors.InputError, match=message):
+    found.spec('DxF', (8, 16), SIZES, 'parameters')
+
+
+@pytest.mark.parametrize(
+  ('text', 'message'),
+  (
+    ('D', "mesh.rules: 'D': write LETTER=AXIS"),
+    ('X=fsdp', "mesh.rules: 'X=fsdp': write LETTER=AXIS with a letter of"),
+    ('D=rows', "'rows' is no axis of the mesh: choose of"),
+    ('B=data', 'B is no axis of a parameter: leave it out, it is cut'),
+    ('D=tensor', 'tensor cuts H, F, V: choose of'),
+    ('F=pipe', 'pipe cuts R: choose of'),
+    ('D=sequence', 'sequence cuts no letter of a parameter'),
+    ('R=data', 'R has a rule already: join them'),
+  ),
+)
+def test_a_rule_that_cannot_be_is_refused(text, message):
+  with pytest.raises(errors.InputError, match=message):
+    rules.parse(('R=pipe', text), 3)
+
+
+def test_rows_and_steps_are_cut_by_no_rule():
+  assert rules.batch_spec('BxL') == Spec(('data', 'fsdp'), ('sequence',))
+  found = rules.parse(DEFAULTS, 3)
+  assert found.state_spec('RxBxHx_') == Spec(
+    ('pipe',), ('data', 'fsdp'), ('tensor',), None
+  )

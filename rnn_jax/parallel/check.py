@@ -1,0 +1,109 @@
+"""The rules of the config's section `mesh`, as far as no device is needed."""
+
+import math
+
+from rnn_jax import errors
+from rnn_jax.data import pooling
+from rnn_jax.parallel import axes
+from rnn_jax.parallel import mesh as mesh_lib
+from rnn_jax.parallel import rules as rules_lib
+
+PER_TOKEN = ('language_modeling', 'dialogue')  # tasks whose steps stand alone
+
+
+def check(config):
+  """Checks a Config's mesh against the rest of it.
+
+  Raises:
+    InputError: names the key, the value and the remedy.
+  """
+  mesh = config.mesh
+  sizes = {name: getattr(mesh, name) for name in axes.NAMES}
+  for name, size in sizes.items():
+    if size < 1 and size != mesh_lib.REST:
+      _refuse(name, size, 'give 1 or more, or -1 for what the others leave')
+  rest = [name for name in sizes if sizes[name] == mesh_lib.REST]
+  if len(rest) > 1:
+    told = ' and '.join(f'mesh.{name}' for name in rest)
+    raise errors.InputError(f'{told} are both -1: one can be the rest')
+  if not 0 <= mesh.zero <= max(rules_lib.STAGES.values()):
+    _refuse('zero', mesh.zero, 'give 0, 1, 2 or 3')
+  rules = rules_lib.parse(mesh.rules, mesh.zero)
+  if rest and rest[0] not in rules_lib.ROWS:
+    _refuse(rest[0], -1, 'name its size: data or fsdp can be the rest')
+  _check_tensor(config, rules)
+  _check_pipe(config)
+  _check_sequence(config)
+  _check_moments(config, rules)
+
+
+def _check_tensor(config, rules):
+  size = config.mesh.tensor
+  if size == 1:
+    return
+  lengths = {
+    'H': ('cell.heads', getattr(config.cell, 'heads', 0)),
+    'F': ('model.mlp_width', config.model.mlp_width),
+  }
+  for letter, (key, length) in lengths.items():
+    if 'tensor' in rules.axes(letter) and length % size:
+      _refuse('tensor', size, f'it must divide {key}={length}')
+  if getattr(config.cell, 'attention', 'none') != 'none':
+    _refuse('tensor', size, 'cell.attention reads all heads: give 1')
+  if config.task.name == 'recall' and 'tensor' in rules.axes('V'):
+    _refuse('tensor', size, "task 'recall': leave V=tensor out of mesh.rules")
+
+
+def _check_pipe(config):
+  size, model = config.mesh.pipe, config.model
+  if size == 1:
+    return
+  if model.layers % size:
+    _refuse('pipe', size, f'it must divide model.layers={model.layers}')
+  if model.embedding_width not in (0, model.width):
+    _refuse(
+      'pipe',
+      size,
+      f'all layers must be alike, and model.embedding_width='
+      f'{model.embedding_width} makes the first one differ',
+    )
+
+
+def _check_sequence(config):
+  size, data = config.mesh.sequence, config.data
+  if size == 1:
+    return
+  lengths = [data.length, *data.boundaries, *data.growth]
+  lengths += [config.evaluate.length] * bool(config.evaluate.length)
+  if data.layout == 'buckets' and not data.boundaries:
+    _refuse(
+      'sequence', size, "layout 'buckets' needs data.boundaries that it divides"
+    )
+  if data.layout in ('padded', 'sorted'):
+    lengths += pooling.shape_lengths(data.length_multiple, data.length)
+  if wrong := [n for n in lengths if n % size]:
+    _refuse('sequence', size, f'it must divide the rows of {wrong[0]} tokens')
+  if config.task.name not in PER_TOKEN:
+    _refuse(
+      'sequence', size, f'task.name={config.task.name!r} needs whole rows'
+    )
+  if config.remat.segment:
+    _refuse('sequence', size, 'remat.segment cuts rows as well: give one')
+  if config.recurrence.impl == 'scan':
+    _refuse('sequence', size, "recurrence.impl='scan' needs whole rows")
+
+
+def _check_moments(config, rules):
+  """Blocks of moments run across the shares of a tensor."""
+  cut = {axis for _, names in rules.pairs for axis in names}
+  cut -= {*rules_lib.ROWS} if not config.mesh.zero else set()
+  sizes = [getattr(config.mesh, axis) for axis in cut]
+  if config.optimizer.moments == 'int8' and math.prod(sizes) != 1:
+    raise errors.InputError(
+      "optimizer.moments='int8': its blocks run across the shares that "
+      "devices keep: give 'bfloat16', or mesh.zero=0"
+    )
+
+
+def _refuse(key, value, remedy):
+  raise errors.InputError(f'mesh.{key}={value}: {remedy}')

@@ -1,0 +1,126 @@
+"""Where all that a training step keeps lies on a mesh, and how much that is."""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from rnn_jax.parallel import rules as rules_lib
+from rnn_jax.parallel import shares
+
+PyTree = Any
+
+
+class Placement:
+  """The shardings of a model's parameters and of what goes with them.
+
+  Attributes:
+    mesh: of the devices.
+    rules: rules.Rules.
+    letters: of each parameter, a tree like the parameters.
+    letters_outside_layers: '_' for those that are stacked over layers.
+    whole: the sharding of what every device has all of.
+  """
+
+  def __init__(
+    self,
+    mesh: jax.sharding.Mesh,
+    rules: rules_lib.Rules,
+    shapes: PyTree,
+    names: dict[str, str],
+  ):
+    """Places parameters of these `shapes`; `names` are their letters by path.
+
+    Raises:
+      InputError: the mesh doesn't fit a parameter.
+    """
+    self.mesh, self.rules = mesh, rules
+    self.letters = shares.letters(shapes, names)
+    # A layer's are gathered in its turn (models/blocks.py).
+    self.letters_outside_layers = jax.tree.map(
+      lambda x: '_' if x.startswith('R') else x, self.letters
+    )
+    self.whole = rules_lib.sharding(mesh)
+    self._shapes = shapes
+    self.specs = functools.cache(self._specs)
+    self.specs('optimizer')  # the most that is cut: refuses at once
+
+  def _specs(self, kept):
+    def spec(path, shape, letters):
+      try:
+        return self.rules.spec(letters, shape.shape, self.mesh.shape, kept)
+      except ValueError as error:
+        name = '/'.join(key.key for key in path)
+        raise type(error)(f'{error} ({name})') from error
+
+    return jax.tree.map_with_path(spec, self._shapes, self.letters)
+
+  def shardings(self, kept: str) -> PyTree:
+    """Returns the shardings of 'parameters' or 'gradients', a tree like
+    them."""
+    place = functools.partial(rules_lib.sharding, self.mesh)
+    return jax.tree.map(place, self.specs(kept))
+
+  def of_optimizer(self, state: PyTree) -> PyTree:
+    """Returns the shardings of an optimizer's state.
+
+    What has a parameter's path and shape is cut as that is, the rest is whole.
+    """
+    known = {
+      _path(path): (shape.shape, spec)
+      for (path, shape), spec in zip(
+        jax.tree.leaves_with_path(self._shapes),
+        jax.tree.leaves(self.specs('optimizer')),
+        strict=True,
+      )
+    }
+
+    def place(path, leaf):
+      names = _path(path)
+      for begin in range(len(names)):
+        shape, spec = known.get(names[begin:], (None, None))
+        if shape == leaf.shape:
+          return rules_lib.sharding(self.mesh, spec)
+      return self.whole
+
+    return jax.tree.map_with_path(place, state)
+
+  def of_carry(self, letters: PyTree) -> PyTree:
+    """Returns the specs of a recurrent state, from the letters of its axes."""
+    return jax.tree.map(self.rules.state_spec, letters)
+
+  def run(self, function: Callable, inputs: PyTree, outputs: PyTree):
+    """Returns `function` as a program of all devices, each on its share.
+
+    `inputs` and `outputs` are trees of PartitionSpec, as of `jax.shard_map`.
+    """
+    if self.mesh.size == 1:
+      return function
+    return jax.shard_map(
+      function,
+      mesh=self.mesh,
+      in_specs=inputs,
+      out_specs=outputs,
+      check_vma=False,
+    )
+
+
+def device_bytes(tree: PyTree, shardings: PyTree) -> int:
+  """Returns the bytes that a device has of arrays, or of shapes of arrays."""
+  shardings = jax.tree.broadcast(shardings, tree)
+  sizes = jax.tree.map(
+    lambda x, sharding: (
+      math.prod(sharding.shard_shape(x.shape)) * x.dtype.itemsize
+    ),
+    tree,
+    shardings,
+  )
+  return sum(jax.tree.leaves(sizes))
+
+
+def _path(path):
+  return tuple(
+    str(getattr(key, 'key', getattr(key, 'name', key))) for key in path
+  )
