@@ -74,24 +74,21 @@ def test_the_published_presets_are_the_published_equations(preset):
 def improved(params, x, config):
   """The module's docstring, one row of a batch."""
   H, K, P, W = 2, config.key_width, config.value_width, config.convolution
-  cuts = np.cumsum(
-    [H * K, H * K, H * (K if config.decay == 'key' else 1), H * P]
-  )
-  q, k, g, v, gate = np.split(dense(params['projection'], x), cuts, -1)
-  past = np.pad(np.concatenate([q, k, v], -1), [(W - 1, 0), (0, 0)])
-  mixed = sum(params['taps'][d] * past[W - 1 - d :][: len(x)] for d in range(W))
-  q, k, v = np.split(silu(mixed), [H * K, 2 * H * K], -1)
-  g = sigmoid(g + params['gate_bias'])
+  T, G = len(x), K if config.decay == 'key' else 1
+  heads = dense(params['projection'], x).reshape(T, H, -1)
+  q, k, g, v, gate = np.split(heads, np.cumsum([K, K, G, P]), -1)
+  mixed = np.concatenate([q, k, v], -1)  # whose channels go head by head
+  past = np.pad(mixed.reshape(T, -1), [(W - 1, 0), (0, 0)])
+  mixed = sum(params['taps'][d] * past[W - 1 - d :][:T] for d in range(W))
+  q, k, v = np.split(silu(mixed).reshape(T, H, -1), [K, 2 * K], -1)
+  a = np.broadcast_to(sigmoid(g + params['gate_bias'].reshape(H, G)), k.shape)
   S, out = np.zeros((H, K, P)), []
-  for t in range(len(x)):
-    for h in range(H):
-      a = np.broadcast_to(g[t].reshape(H, -1)[h], (K,))
-      written = np.outer(k[t].reshape(H, K)[h], v[t].reshape(H, P)[h])
-      S[h] = a[:, None] * S[h] + written
-    y = np.einsum('hkp,hk->hp', S, q[t].reshape(H, K))
-    y = y / np.sqrt((y**2).mean(-1, keepdims=True) + 1e-6)
-    out.append(y.reshape(-1))
-  return dense(params['output'], np.stack(out) * silu(gate))
+  for t in range(T):
+    S = a[t, ..., None] * S + k[t, ..., None] * v[t, :, None]
+    y = np.einsum('hkp,hk->hp', S, q[t])
+    out.append(y / np.sqrt((y**2).mean(-1, keepdims=True) + 1e-6))
+  y = np.stack(out) * silu(gate)
+  return dense(params['output'], y.reshape(T, -1))
 
 
 @pytest.mark.parametrize('decay', simple_rnn.DECAYS)
