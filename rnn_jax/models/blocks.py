@@ -156,7 +156,7 @@ class Block(nn.Module):
     return x, state
 
   def _run_cell(self, state, x_BxLxD, starts_BxL):
-    if self.plan.rules.shares('H') == 1:
+    if head_shares(self) == 1:
       return self.cell(state, x_BxLxD, starts_BxL)
     state, y = self.cell(state, tensor.enter(x_BxLxD), starts_BxL)
     return state, tensor.leave(y)
@@ -193,6 +193,13 @@ def letters(cell):
   return LETTERS | {f'cell/{path}': x for path, x in module.LETTERS.items()}
 
 
+def head_shares(block):
+  """Among how many devices the heads of `block`'s cell are shared."""
+  module = config_lib.load('cells', block.config.cell, 'model.cell')
+  has_heads = any('H' in letters for letters in module.LETTERS.values())
+  return block.plan.rules.shares('H') if has_heads else 1
+
+
 def stack_letters(cell):
   """The letters of a stack's parameters, of blocks around that cell."""
   found = letters(cell)
@@ -203,8 +210,8 @@ def stack_letters(cell):
 def make_cell(block, **overrides):
   """The cell that `block`'s config names, with this device's heads."""
   module = config_lib.load('cells', block.config.cell, 'model.cell')
-  options, shares = block.cell_config, block.plan.rules.shares('H')
-  if shares > 1:
+  options = block.cell_config
+  if (shares := head_shares(block)) > 1:
     heads = options.heads // shares
     options = dataclasses.replace(options, heads=heads)
   return module.Cell(

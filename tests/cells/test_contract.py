@@ -40,6 +40,7 @@ VARIANTS = {
     {'heads': 2, 'head_width': 3, 'window': 30, 'rotary': 0.0},
     {'heads': 2, 'head_width': 4, 'window': 5, 'biases': True},
   ),
+  'lstm': ({'state_width': 4},),
 }
 IMPLS = {
   'simple_rnn': ('chunked', 'associative'),
