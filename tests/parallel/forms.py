@@ -1,0 +1,113 @@
+"""Training steps of small models on meshes of virtual devices.
+
+  python -m tests.parallel.forms RESULT.json
+
+runs them on eight devices and writes what tests compare.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import jax
+import numpy as np
+
+from rnn_jax import config as config_lib
+from rnn_jax.data import tokenizer
+from rnn_jax.parallel import mesh as mesh_lib
+from rnn_jax.profiling import subject
+from rnn_jax.tasks import language_modeling
+from rnn_jax.training import step as step_lib
+from tests import tiny
+
+DEVICES, ROWS, LENGTH, STEPS = 8, 16, 16, 5
+CELLS = {
+  'simple_rnn': {'heads': 4, 'key_width': 4, 'value_width': 4},
+  'attention': {'heads': 4, 'head_width': 4, 'biases': True},
+  'lstm': {},
+}
+ALONE = {'data': 1}
+FORMS = {
+  'copies': {'data': 4},
+  'zero 1': {'data': 2, 'fsdp': 4, 'zero': 1},
+  'zero 2': {'data': 2, 'fsdp': 4, 'zero': 2},
+  'zero 3': {'data': 2, 'fsdp': 4},
+  'zero 3 and tensor': {'data': 2, 'fsdp': 2, 'tensor': 2},
+}
+HEADLESS = ('lstm',)
+
+
+def config(cell, mesh):
+  """The Config of a small model of that cell on a mesh."""
+  raw = config_lib.default(cell)
+  raw.data.update(length=LENGTH, batch_size=ROWS, layout='packed')
+  raw.model.update(width=16, mlp_width=32, biases=True, norm='layer')
+  raw.cell.update(CELLS[cell])
+  raw.mesh.update(mesh)
+  raw.schedule.warmup_steps = 2
+  raw.optimizer.eps = 1e-3  # else Adam turns rounding into whole steps
+  return config_lib.parse(raw)
+
+
+def steps(cell, mesh):
+  """Its Steps, on the first devices."""
+  parsed = config(cell, mesh)
+  count = int(np.prod([getattr(parsed.mesh, n) for n in mesh if n != 'zero']))
+  placed = mesh_lib.make(parsed.mesh, jax.devices()[:count])
+  task = language_modeling.make(parsed, tokenizer.Bytes())
+  return parsed, step_lib.Steps(task, parsed, placed)
+
+
+def train(cell, mesh):
+  """Parameters and losses of a few steps. Returns (Steps, params, losses)."""
+  parsed, made = steps(cell, mesh)
+  state, losses = made.init(0, ROWS), []
+  for n in range(STEPS):
+    batch = subject.random_batch(parsed, made.task.model.vocabulary, ROWS, n)
+    batch = mesh_lib.put(batch, made.batch_sharding)
+    state, values = made.train(state, batch)
+    losses.append(float(values['sums']['loss']))
+  _, sums = made.evaluate(state['params'], made.init_carry(ROWS), batch)
+  return made, jax.device_get(state['params']), [*losses, float(sums['loss'])]
+
+
+def largest_difference(a, b):
+  """Of two trees, or lists of numbers."""
+  differences = jax.tree.map(lambda x, y: np.max(np.abs(x - y)), a, b)
+  return float(max(jax.tree.leaves(differences)))
+
+
+def main(path):
+  found = {}
+  for cell in CELLS:
+    _, params, losses = train(cell, ALONE)
+    for form, mesh in FORMS.items():
+      if 'tensor' in mesh and cell in HEADLESS:
+        continue
+      _, others, other_losses = train(cell, mesh)
+      found[f'{cell}, {form}'] = {
+        'params': largest_difference(params, others),
+        'losses': largest_difference(losses, other_losses) / losses[0],
+      }
+      print(cell, form, found[f'{cell}, {form}'], flush=True)
+  pathlib.Path(path).write_text(json.dumps(found))
+
+
+def run(path):
+  """Runs this file on virtual devices. Returns what it wrote."""
+  environment = os.environ | {
+    'XLA_FLAGS': f'--xla_force_host_platform_device_count={DEVICES} '
+    '--xla_backend_optimization_level=0',
+    'JAX_PLATFORMS': 'cpu',
+  }
+  command = [sys.executable, '-m', 'tests.parallel.forms', str(path)]
+  subprocess.run(
+    command, cwd=tiny.ROOT, env=environment, check=True, timeout=900
+  )
+  return json.loads(path.read_text())
+
+
+if __name__ == '__main__':
+  main(sys.argv[1])
