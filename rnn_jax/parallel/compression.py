@@ -9,7 +9,7 @@ so nothing is lost: after any number of steps, all that was summed and all the
 residuals together are all the gradients, and on a constant gradient the mean of
 s is off by the residuals over the number of steps.
 
-    'int8'    Blocks of 256 numbers share a scale, max |a| / 127, and are
+    'int8'    Blocks of 64 numbers share a scale, max |a| / 127, and are
               rounded to int8 (`ops.int8`). Device d gets the d-th of n equal
               shards of all devices, sums it in float32, rounds the sum in the
               same way, and all gather the shards:
@@ -17,7 +17,9 @@ s is off by the residuals over the number of steps.
                 s = concat_d C(sum_d' C(a_d')_d)
 
               What the second rounding loses, the device whose shard it is adds
-              to its own residual, there. 25.4 % of the bytes of an exact sum.
+              to its own residual, there. 26.6 % of the bytes of an exact sum.
+              Sums of a language model's gradients were off by 1.1 %; with the
+              code of `ops.blockwise` by 1.4 %, with blocks of 256 by 1.8 %.
     'top_k'   Of each leaf, the k = ceil(share * size) numbers of the largest
               magnitude and their places. All devices gather all of them, 8
               bytes each: share * n of the bytes of an exact sum, so 1 % pays
@@ -53,7 +55,7 @@ from rnn_jax.parallel import axes
 
 KINDS = ('int8', 'top_k')
 SMALL = 4096  # numbers; a leaf of fewer is summed exactly
-BLOCK = 256  # numbers that share a scale
+BLOCK = 64  # numbers that share a scale
 BUCKET = 2**22  # numbers that are sent together, unless a leaf has more
 
 
