@@ -27,7 +27,9 @@ def quantize(x, axes):
     scale * x_8, to half a scale. A scale is not finite where x is not.
   """
   x = x.astype(jnp.float32)
-  scale = jnp.max(jnp.abs(x), axes, keepdims=True) / LARGEST
+  # XLA's maximum on a CPU may lose a NaN, but no infinity.
+  size = jnp.where(jnp.isnan(x), jnp.inf, jnp.abs(x))
+  scale = jnp.max(size, axes, keepdims=True) / LARGEST
   scale = jnp.maximum(scale, jnp.finfo(jnp.float32).tiny)  # of all zeros
   return jnp.round(x / scale).astype(jnp.int8), scale
 

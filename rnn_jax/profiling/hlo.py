@@ -11,6 +11,7 @@ file (frames.py) stands for it. What XLA made itself has neither: it goes by
 what is fused into it, or by the last made of what it reads.
 """
 
+import collections
 import math
 import re
 from collections.abc import Iterable
@@ -26,6 +27,7 @@ INSTRUCTION = re.compile(
 ARRAY = re.compile(r'\b([a-z]+\d*(?:e\d+m\d+\w*)?)\[([\d,]*)\]')
 OP_NAME = re.compile(r'op_name="((?:[^"\\]|\\.)*)"')
 FRAME = re.compile(r'stack_frame_id=(\d+)')
+TURNS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
 CALLED = re.compile(
   r'\b(?:calls|body|condition|to_apply|true_computation|false_computation)='
   r'%?([\w.\-]+)'
@@ -65,6 +67,8 @@ class Operation(NamedTuple):
     arrays: (shape, bytes) of each array that it makes, as 'f32[8,32]'.
     path: the `op_name`, or ''.
     module: whose it is; NOBODY if nothing tells.
+    operands: the names of what it reads.
+    attributes: the rest of its line, as the text has it.
   """
 
   name: str
@@ -72,6 +76,8 @@ class Operation(NamedTuple):
   arrays: tuple[tuple[str, int], ...]
   path: str
   module: str
+  operands: tuple[str, ...]
+  attributes: str
 
 
 class Program:
@@ -81,23 +87,31 @@ class Program:
     name: of the program (the HLO module).
     operations: all that run by themselves, {name: Operation}; what is fused
       into one of them is not among them.
+    runs: how often each of them runs, {name: times}. A loop of which XLA does
+      not know the turns counts as one turn; of a conditional, every branch.
+    devices: how many the program is for.
   """
 
   def __init__(self, text: str):
     self.name = re.match(r'HloModule ([\w.\-]+)', text)[1]
+    header = text.partition('\n')[0]
+    self.devices = math.prod(
+      int(n)
+      for n in re.findall(r'(?:num_partitions|replica_count)=(\d+)', header)
+    )
     entry, computations = _computations(text)
     reader = _Reader(computations, frames.Frames(text))
-    self.operations = {}
-    todo, seen = [entry], set()
+    self.operations, self.runs = {}, collections.Counter()
+    todo = [(entry, 1)]
     while todo:
-      name = todo.pop()
-      if name in seen:
-        continue
-      seen.add(name)
+      name, times = todo.pop()
       for raw in computations[name].values():
-        self.operations[raw.name] = reader.read(raw, computations[name])
-        if raw.opcode in CONTAINERS:
-          todo += raw.called
+        if raw.name not in self.operations:
+          self.operations[raw.name] = reader.read(raw, computations[name])
+        self.runs[raw.name] += times
+        # What has ended names again what its start has run.
+        if raw.opcode in CONTAINERS - {'async-done'}:
+          todo += [(called, times * raw.turns) for called in raw.called]
 
   def is_container(self, name: str) -> bool:
     """Whether that operation's time is the time of others."""
@@ -193,6 +207,13 @@ class _Raw(NamedTuple):
   frame: str
   operands: list[str]
   called: list[str]
+  rest: str
+
+  @property
+  def turns(self):
+    """How often a loop runs what it calls; 1 where XLA can't tell."""
+    known = TURNS.search(self.rest)
+    return int(known[1]) if known else 1
 
 
 class _Reader:
@@ -212,7 +233,15 @@ class _Reader:
         if not named.path and other.opcode != 'parameter':
           named = self._named(other)
     whose = module(named.path, self._frames.module(named.frame))
-    return Operation(raw.name, raw.opcode, raw.arrays, named.path, whose)
+    return Operation(
+      raw.name,
+      raw.opcode,
+      raw.arrays,
+      named.path,
+      whose,
+      tuple(raw.operands),
+      raw.rest,
+    )
 
   def _named(self, raw):
     """The line itself, or the last one fused into it that has a path."""
@@ -257,4 +286,5 @@ def _raw(number, name, shape, opcode, rest):
     frame[1] if frame else '',
     re.findall(r'%([\w.\-]+)', rest.partition(')')[0]),
     called,
+    rest,
   )
