@@ -200,6 +200,8 @@ class Mesh:
     'F=tensor',
     'V=tensor',
   )
+  compression: str = ''  # of gradients summed over data: 'int8' or 'top_k'
+  top_k_share: float = 0.01  # of a gradient's numbers that are sent at once
 
 
 @dataclasses.dataclass(frozen=True)

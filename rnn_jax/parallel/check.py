@@ -5,6 +5,7 @@ import math
 from rnn_jax import errors
 from rnn_jax.data import pooling
 from rnn_jax.parallel import axes
+from rnn_jax.parallel import compression
 from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.parallel import rules as rules_lib
 
@@ -35,6 +36,7 @@ def check(config):
   _check_pipe(config)
   _check_sequence(config)
   _check_moments(config, rules)
+  _check_compression(mesh, rules)
 
 
 def _check_tensor(config, rules):
@@ -102,6 +104,26 @@ def _check_moments(config, rules):
     raise errors.InputError(
       "optimizer.moments='int8': its blocks run across the shares that "
       "devices keep: give 'bfloat16', or mesh.zero=0"
+    )
+
+
+def _check_compression(mesh, rules):
+  kind, share = mesh.compression, mesh.top_k_share
+  if kind not in ('', *compression.KINDS):
+    _refuse(
+      'compression', repr(kind), f'choose of {compression.KINDS}, or none'
+    )
+  if not 0 < share <= 1:
+    _refuse('top_k_share', share, 'give a share in (0, 1]')
+  if not kind:
+    return
+  if mesh.data == 1:
+    _refuse('compression', repr(kind), 'mesh.data=1 sums nothing: give more')
+  if mesh.zero and any('data' in names for _, names in rules.pairs):
+    _refuse(
+      'compression',
+      repr(kind),
+      'mesh.rules cut over data, which needs exact sums: cut over fsdp',
     )
 
 

@@ -48,6 +48,10 @@ class Placement:
     self.specs('optimizer')  # the most that is cut: refuses at once
 
   def _specs(self, kept):
+    if kept == 'residual':  # a gradient for each device along `data`
+      spec = jax.sharding.PartitionSpec
+      return jax.tree.map(lambda x: spec('data', *x), self.specs('gradients'))
+
     def spec(path, shape, letters):
       try:
         return self.rules.spec(letters, shape.shape, self.mesh.shape, kept)
@@ -58,8 +62,8 @@ class Placement:
     return jax.tree.map_with_path(spec, self._shapes, self.letters)
 
   def shardings(self, kept: str) -> PyTree:
-    """Returns the shardings of 'parameters' or 'gradients', a tree like
-    them."""
+    """Returns the shardings of 'parameters', 'gradients' or the 'residual' of
+    compressed ones, a tree like them."""
     place = functools.partial(rules_lib.sharding, self.mesh)
     return jax.tree.map(place, self.specs(kept))
 

@@ -60,13 +60,19 @@ def gather(params: PyTree, letters: PyTree, rules: rules_lib.Rules) -> PyTree:
 
 
 def add_up(
-  gradients: PyTree, letters: PyTree, rules: rules_lib.Rules
+  gradients: PyTree,
+  letters: PyTree,
+  rules: rules_lib.Rules,
+  rows: tuple[str, ...] = rules_lib.ROWS,
 ) -> PyTree:
-  """Returns the sums of all devices' gradients, cut as gradients are kept."""
+  """Returns the sums of all devices' gradients, cut as gradients are kept.
+
+  `rows` are the axes of rows to sum over.
+  """
 
   def add(x, letters):
     own, addends = _read(letters, rules)
-    summed = ['sequence', *rules_lib.ROWS]
+    summed = ['sequence', *rows]
     for axis, letter in enumerate(own):
       storage = _storage(rules, letter)
       if not storage or rules.zero < rules_lib.STAGES['gradients']:

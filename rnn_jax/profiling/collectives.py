@@ -30,7 +30,9 @@ PERMUTE = 'collective-permute'
 # {{0,1},{2,3}}; {}; [2,4]<=[8]; mesh['data'=4,'tensor'=2] {'data'}
 LISTED = re.compile(r'replica_groups=\{(?:\{([\d,]*)\}.*?)?\}')
 COUNTED = re.compile(r'replica_groups=\[\d+,(\d+)\]<=')
-NAMED = re.compile(r'replica_groups=mesh\[([^\]]*)\] ?\{([^}]*)\}')
+NAMED = re.compile(
+  r'replica_groups=mesh\[([^\]]*)\](?:, device_ids=\(.*?\)\))? ?\{([^}]*)\}'
+)
 AXIS = re.compile(r"'([^']*)'=(\d+)")
 PART = re.compile(r"'([^']*)'(?::\(\d+\)(\d+))?")
 

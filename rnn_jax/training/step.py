@@ -3,8 +3,9 @@
 The train state is a dict: `params`, `optimizer`, `carry` (the recurrent state
 that goes from batch to batch, or None), `loss_scale` (or None), `step`,
 `skipped` (non-finite steps in a row, but for those that lowered the loss
-scale), `rate_scale` (what evaluations have made of the schedule's rate) and
-`key` (data of the PRNG key that all others are folded from).
+scale), `rate_scale` (what evaluations have made of the schedule's rate), `key`
+(data of the PRNG key that all others are folded from) and, where gradients are
+compressed, `residual` (what each device has not sent of them yet).
 """
 
 import jax
@@ -15,6 +16,7 @@ import optax
 from rnn_jax import config as config_lib
 from rnn_jax.data import batch as batch_lib
 from rnn_jax.parallel import axes
+from rnn_jax.parallel import compression
 from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.parallel import placement
 from rnn_jax.parallel import rules
@@ -58,6 +60,8 @@ class Steps:
     self.follows_evaluations = self._schedule.rescale is not None
     self._optimizer = optimizer_lib.make(config, self._schedule.rate)
     self._offload = config.optimizer.offload
+    self._compression = config.mesh.compression if mesh.size > 1 else ''
+    self._top_k_share = config.mesh.top_k_share
     self._carries = config.data.carry_state
     self.mesh = mesh
     self.placement = placement.Placement(
@@ -173,7 +177,11 @@ class Steps:
       'skipped': whole,
       'rate_scale': whole,
       'key': whole,
+      **self._residual(self.placement.shardings('residual')),
     }
+
+  def _residual(self, tree):
+    return {'residual': tree} if self._compression else {}
 
   def _optimizer_shardings(self, offloaded):
     params = self.parameters_like()
@@ -200,13 +208,14 @@ class Steps:
       'skipped': jnp.zeros((), jnp.int32),
       'rate_scale': jnp.ones((), jnp.float32),
       'key': jax.random.key_data(jax.random.fold_in(key, 1)),
+      **self._residual(compression.init(params, self.mesh.shape['data'])),
     }
 
   def _train_step(self, state, batch):
     self.traces += 1
     key = jax.random.wrap_key_data(state['key'])
     key = jax.random.fold_in(key, state['step'])
-    gradients, sums, carry = self._gradients(state, batch, key)
+    residual, gradients, sums, carry = self._gradients(state, batch, key)
     norm = optax.tree.norm(gradients)
     finite = jnp.isfinite(sums['objective']) & jnp.isfinite(norm)
     scale, lowered = loss_scale.update(
@@ -214,6 +223,7 @@ class Steps:
     )
     state = state | {'optimizer': offload.to_device(state['optimizer'])}
     new = self._update(state, gradients) | {'carry': carry}
+    new |= self._residual(residual)
     old = {name: state[name] for name in new}
     kept = jax.tree.map(lambda a, b: jnp.where(finite, a, b), new, old)
     failed = jnp.where(lowered, 0, 1)
@@ -251,22 +261,33 @@ class Steps:
     return {'params': params, 'optimizer': optimizer}
 
   def _gradients(self, state, batch, key):
-    """Gradients of the mean loss, the sums, and the carry behind the batch."""
+    """The residual, gradients of the mean loss, the sums, and the carry."""
     factor = loss_scale.factor(state['loss_scale'], batch.tokens_BxL.size)
     whole, specs = jax.sharding.PartitionSpec(), self.placement.specs
+    kept = specs('residual') if self._compression else None
     run = self.placement.run(
       self._add_up_gradients,
-      (specs('parameters'), self._carry_specs, self._batch_spec, whole, whole),
-      (specs('gradients'), whole, self._carry_specs),
+      (
+        kept,
+        specs('parameters'),
+        self._carry_specs,
+        self._batch_spec,
+        whole,
+        whole,
+      ),
+      (kept, specs('gradients'), whole, self._carry_specs),
     )
-    gradients, sums, carry = run(
-      state['params'], state['carry'], batch, jax.random.key_data(key), factor
+    return run(
+      state.get('residual'),
+      state['params'],
+      state['carry'],
+      batch,
+      jax.random.key_data(key),
+      factor,
     )
-    weight = factor * jnp.maximum(sums['weight'], 1e-8)
-    return jax.tree.map(lambda g: g / weight, gradients), sums, carry
 
-  def _add_up_gradients(self, params, carry, batch, key, factor):
-    """Gradients and sums of all devices, from each one's share of a batch."""
+  def _add_up_gradients(self, residual, params, carry, batch, key, factor):
+    """`_gradients` of all devices, from each one's share of a batch."""
     differentiate = jax.value_and_grad(self._loss, has_aux=True)
 
     def run(carry, batch, key):
@@ -279,9 +300,17 @@ class Steps:
     (gradients, sums), carry = accumulation.accumulate(
       run, self._train_config.accumulate, carry, batch, key
     )
+    sums = _add_up(sums)
+    weight = factor * jnp.maximum(sums['weight'], 1e-8)
     where = self.placement
-    gradients = shares.add_up(gradients, where.letters, where.rules)
-    return gradients, _add_up(sums), carry
+    rows = ('fsdp',) if self._compression else rules.ROWS
+    gradients = shares.add_up(gradients, where.letters, where.rules, rows)
+    gradients = jax.tree.map(lambda g: g / weight, gradients)
+    if self._compression:
+      residual, gradients = compression.all_reduce(
+        residual, gradients, self._compression, share=self._top_k_share
+      )
+    return residual, gradients, sums, carry
 
   def _loss(self, params, carry, batch, key, factor):
     carry, sums = self._run(params, carry, batch, key)

@@ -16,6 +16,7 @@ import numpy as np
 
 from rnn_jax import config as config_lib
 from rnn_jax.data import tokenizer
+from rnn_jax.parallel import axes
 from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.profiling import subject
 from rnn_jax.tasks import language_modeling
@@ -54,7 +55,7 @@ def config(cell, mesh):
 def steps(cell, mesh):
   """Its Steps, on the first devices."""
   parsed = config(cell, mesh)
-  count = int(np.prod([getattr(parsed.mesh, n) for n in mesh if n != 'zero']))
+  count = int(np.prod([getattr(parsed.mesh, n) for n in mesh if n in axes.NAMES]))
   placed = mesh_lib.make(parsed.mesh, jax.devices()[:count])
   task = language_modeling.make(parsed, tokenizer.Bytes())
   return parsed, step_lib.Steps(task, parsed, placed)
