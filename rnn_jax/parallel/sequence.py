@@ -46,12 +46,7 @@ from rnn_jax.ops import positions
 from rnn_jax.parallel import axes
 
 AXIS = 'sequence'
-
-_einsum = functools.partial(
-  jnp.einsum,
-  precision=lax.Precision.HIGHEST,
-  preferred_element_type=jnp.float32,
-)
+PIECE = 1024  # steps that are summed up at a time
 
 
 def recurrence(
@@ -103,23 +98,19 @@ def _recurrence(options, state, q, k, v, loga):
 
 
 def _forward(options, state, q, k, v, loga):
-  decay = jnp.exp(jnp.sum(loga, 1))
-  decay = jnp.broadcast_to(decay, (*decay.shape[:2], k.shape[-1]))
-  written = _einsum('blhk,blhp->bhkp', k * _decays_behind(loga), _float(v))
-  before, entering = _composed(decay, written, 1)
-  entering = before[..., None] * state + entering
+  decay, written = _composed(*_summed(_written, (k, v, loga), 1), 1)
+  entering = decay[..., None] * state + written
   run = functools.partial(gla.recurrence, **options._asdict())
   (last, y), back = jax.vjp(run, entering, q, k, v, loga)
-  return (_of_last(last), y), (back, decay, q, loga)
+  return (_of_last(last), y), (back, q, loga)
 
 
 def _backward(options, kept, cotangents):
-  back, decay, q, loga = kept
+  back, q, loga = kept
   d_last, d_y = cotangents
-  decays = _decays_up_to(loga, options.read)
-  seen = _einsum('blhk,blhp->bhkp', q * decays, _float(d_y))
-  behind, d_leaving = _composed(decay, seen, -1)
-  d_leaving = behind[..., None] * lax.psum(d_last, AXIS) + d_leaving
+  seen = functools.partial(_seen, read=options.read)
+  decay, d_seen = _composed(*_summed(seen, (q, d_y, loga), -1), -1)
+  d_leaving = decay[..., None] * lax.psum(d_last, AXIS) + d_seen
   d_entering, *d_inputs = back((d_leaving, d_y))
   # All that the row makes of the state before it goes through the first.
   d_state = jnp.where(axes.index(AXIS) == 0, d_entering, 0)
@@ -129,22 +120,53 @@ def _backward(options, kept, cotangents):
 _recurrence.defvjp(_forward, _backward)
 
 
-def _float(x):
-  return x.astype(jnp.float32)
+def _written(k, v, loga):
+  """(A, C) of some steps."""
+  later = jnp.pad(loga[:, 1:], [(0, 0), (0, 1), (0, 0), (0, 0)])
+  decays = jnp.exp(lax.cumsum(later, 1, reverse=True))
+  return _summary(k * decays, v, loga)
 
 
-def _decays_behind(loga_BxLxHxK):
-  """The product of the decays of the steps behind each."""
-  later = jnp.pad(loga_BxLxHxK[:, 1:], [(0, 0), (0, 1), (0, 0), (0, 0)])
-  return jnp.exp(lax.cumsum(later, 1, reverse=True))
-
-
-def _decays_up_to(loga_BxLxHxK, read):
-  """The product of the decays before what each step reads."""
+def _seen(q, d_y, loga, read):
+  """(A, R) of some steps."""
+  upto = loga
   if read == 'before':
-    before = loga_BxLxHxK[:, :-1]
-    loga_BxLxHxK = jnp.pad(before, [(0, 0), (1, 0), (0, 0), (0, 0)])
-  return jnp.exp(lax.cumsum(loga_BxLxHxK, 1))
+    upto = jnp.pad(loga[:, :-1], [(0, 0), (1, 0), (0, 0), (0, 0)])
+  return _summary(q * jnp.exp(lax.cumsum(upto, 1)), d_y, loga)
+
+
+def _summary(decayed_BxLxHxK, x_BxLxHxP, loga):
+  B, _, H, K = decayed_BxLxHxK.shape
+  add = jnp.einsum(
+    'blhk,blhp->bhkp',
+    decayed_BxLxHxK,
+    x_BxLxHxP.astype(jnp.float32),
+    precision=lax.Precision.HIGHEST,
+  )
+  return jnp.broadcast_to(jnp.exp(jnp.sum(loga, 1)), (B, H, K)), add
+
+
+def _summed(summary, arrays, way):
+  """The summary of all steps, made of those of pieces; `way` as in _composed.
+
+  What is as long as a piece of the row goes as soon as it is summed up.
+  """
+  length = arrays[0].shape[1]
+  pieces = -(-length // PIECE)
+  first = length - (pieces - 1) * PIECE
+
+  def piece(begin, size):
+    begin = begin if way == 1 else length - begin - size
+    return summary(
+      *(lax.dynamic_slice_in_dim(x, begin, size, 1) for x in arrays)
+    )
+
+  def more(n, so_far):
+    earlier, before = so_far
+    decay, add = piece(first + n * PIECE, PIECE)
+    return decay * earlier, decay[..., None] * before + add
+
+  return lax.fori_loop(0, pieces - 1, more, piece(0, first))
 
 
 def _composed(decay_BxHxK, add_BxHxKxP, way):

@@ -1,13 +1,10 @@
 """Rows cut over devices against oracles in float64 and against one device."""
 
-import functools
-import math
 import pickle
 import subprocess
 import sys
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import PartitionSpec
@@ -21,7 +18,6 @@ from rnn_jax.ops import gla
 from rnn_jax.ops import gla_oracle
 from rnn_jax.ops import luong_attention
 from rnn_jax.ops import positions
-from rnn_jax.parallel import axes
 from rnn_jax.parallel import sequence
 from rnn_jax.profiling import hlo
 from rnn_jax.training import program_memory
@@ -40,24 +36,18 @@ RECURRENCES = (
   (8, 40, 'scan', 64, 'after', 'head', 'float32'),
   (8, 8, 'auto', 64, 'before', 'key', 'float32'),  # a step for each device
   (3, 12, 'associative', 64, 'after', 'key', 'float32'),
-  (6, 18, 'scan', 64, 'before', 'key', 'float32'),
   (8, 32, 'scan', 64, 'after', 'key', 'bfloat16'),
 )
+PIECES = (4, 44, 'scan', 64, 'before', 'key', 'float32')  # 11 steps in 3
 # devices, stretch, window: of inputs, of outputs, of keys
-CONVOLUTIONS = ((2, 5, 4), (4, 2, 4), (8, 1, 4), (4, 3, 1), (2, 2, 7))
-OUTPUTS = ((2, 6, 4), (8, 2, 5), (4, 3, 1), (2, 3, 20))
-# devices, stretch, window, form of tests.ops.test_attention
-ATTENTIONS = (
-  (2, 6, 4, 'exact'),
-  (4, 3, 4, 'blocked'),
-  (8, 2, 3, 'blocked, top 2'),
-  (8, 1, 5, 'exact'),
-  (4, 4, 30, 'blocked'),
-)
-CELLS = (
-  ('simple_rnn', {'heads': 2, 'key_width': 3, 'value_width': 4}, 4),
-  (
-    'simple_rnn',
+CONVOLUTIONS = ((2, 5, 4), (8, 1, 4), (4, 3, 1), (2, 2, 7))
+OUTPUTS = ((4, 6, 4), (8, 2, 5), (2, 3, 20))
+# and the form of tests.ops.test_attention
+ATTENTIONS = ((2, 6, 4, 'blocked'), (4, 3, 30, 'blocked, top 2'))
+COUNTS = ((8, 2, True), (4, 3, True), (2, 4, False))
+# name, options, stretch of 4 devices
+CELLS = {
+  'simple_rnn': (
     {
       'heads': 2,
       'key_width': 3,
@@ -67,8 +57,8 @@ CELLS = (
     },
     1,
   ),
-  ('attention', {'heads': 2, 'head_width': 4, 'window': 5}, 1),
-)
+  'attention': ({'heads': 2, 'head_width': 4, 'window': 5}, 1),
+}
 LONG = 65_536
 
 
@@ -159,9 +149,8 @@ def largest_error(got, want):
   """Of all arrays, in parts of the largest number of each."""
   errors = []
   for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
-    a, b = np.float64(a), np.float64(b)
-    size = max(abs(b).max(initial=0), 1e-30)
-    errors.append(abs(a - b).max(initial=0) / size)
+    size = max(abs(np.float64(b)).max(initial=0), 1e-30)
+    errors.append(abs(np.float64(a) - b).max(initial=0) / size)
   return float(np.nan_to_num(max(errors), nan=np.inf))
 
 
@@ -224,9 +213,7 @@ def outputs_errors(devices, stretch, window):
   )
   starts = drawn_starts(5, length, stretch)
   cache = luong_attention.init_cache(5, window, 4)
-  cache, both = behind(
-    luong_attention.attend, cache, past, (query, y, starts)
-  )
+  cache, both = behind(luong_attention.attend, cache, past, (query, y, starts))
 
   def run(attend):
     return lambda cache, cut, starts: attend(cache, *cut, starts)
@@ -290,31 +277,28 @@ def cell_of(name, options, **plan):
 
 
 def cell_errors(name, options, stretch):
-  cell, length = cell_of(name, options), 4 * stretch
-  rng = np.random.default_rng(0)
-  x = rng.normal(size=(5, length, 6)).astype(np.float32)
+  cell, devices = cell_of(name, options), 8
+  x = np.random.default_rng(0).normal(size=(5, devices * stretch, 6))
+  x = x.astype(np.float32)
   state = cell.init_state(5)
-  params = cell.init(jax.random.key(0), state, x)
+  params = jax.jit(cell.init)(jax.random.key(0), state, x)
 
   def run(whole, x, starts):
     return cell.apply(*whole, x, starts)
 
-  starts = drawn_starts(5, length, stretch)
-  return against_one(4, run, run, ((params, state), x, starts))[0]
+  starts = drawn_starts(5, devices * stretch, stretch)
+  return against_one(devices, run, run, ((params, state), x, starts))[0]
 
 
 def refusal():
   """What a cell says that would step through its row."""
-  cell = cell_of('attention', CELLS[2][1], impl='scan')
-  x = np.zeros((1, 4, 6), np.float32)
-  state = cell.init_state(1)
-  params = cell.init(jax.random.key(0), state, x)
-  run = row_of(lambda whole, x, _: cell.apply(params, whole, x), 2)
-  try:
-    run(state, x, np.zeros((1, 4)), (state, x))
-  except NotImplementedError as error:
-    return str(error)
-  return 'nothing'
+  cell = cell_of('attention', CELLS['attention'][0], impl='scan')
+  x, state = np.zeros((1, 4, 6), np.float32), cell.init_state(1)
+  params = jax.eval_shape(cell.init, jax.random.key(0), state, x)
+  run = row_of(lambda whole, x, _: cell.apply(*whole, x), 2)
+  with pytest.raises(NotImplementedError) as told:
+    jax.eval_shape(run, (params, state), x, np.zeros((1, 4)), (state, x))
+  return str(told.value)
 
 
 def long_row(length):
@@ -360,16 +344,27 @@ def long_row_findings():
   }
 
 
+def in_pieces(run, length):
+  """`run` with pieces of so many steps."""
+  usual, sequence.PIECE = sequence.PIECE, length
+  found = run()
+  sequence.PIECE = usual
+  return found
+
+
 def measure(path):
   """All that needs devices, for the tests to judge."""
   assert jax.device_count() == 8
+  jax.config.update('jax_numpy_rank_promotion', 'raise')
+  recurrences = {x: recurrence_errors(*x) for x in RECURRENCES}
+  recurrences[PIECES] = in_pieces(lambda: recurrence_errors(*PIECES), 4)
   found = {
-    'recurrence': {x: recurrence_errors(*x) for x in RECURRENCES},
+    'recurrence': recurrences,
     'convolve': {x: convolution_errors(*x) for x in CONVOLUTIONS},
     'outputs': {x: outputs_errors(*x) for x in OUTPUTS},
     'attend': {x: attention_errors(*x) for x in ATTENTIONS},
-    'count': [counts(*x) for x in ((8, 2, True), (4, 3, True), (2, 4, False))],
-    'cells': [cell_errors(*x) for x in CELLS],
+    'count': {x: counts(*x) for x in COUNTS},
+    'cells': {x: cell_errors(x, *CELLS[x]) for x in CELLS},
     'refusal': refusal(),
     'long': long_row_findings(),
   }
@@ -377,24 +372,92 @@ def measure(path):
     pickle.dump(found, file)
 
 
+MEASURE = """
+import sys
+from tests.parallel import test_sequence
+test_sequence.measure(sys.argv[1])
+"""
+
+
 @pytest.fixture(scope='module')
 def found(tmp_path_factory):
   path = tmp_path_factory.mktemp('sequence') / 'found.pickle'
-  program = (
-    'import sys; from tests.parallel import test_sequence; '
-    'test_sequence.measure(sys.argv[1])'
-  )
   environment = {
     'XLA_FLAGS': '--xla_force_host_platform_device_count=8',
     'JAX_PLATFORMS': 'cpu',
-    'JAX_NUMPY_RANK_PROMOTION': 'raise',
     'PATH': '',
   }
   subprocess.run(
-    [sys.executable, '-c', program, str(path)],
+    [sys.executable, '-c', MEASURE, str(path)],
     cwd=tiny.ROOT,
     env=environment,
     check=True,
     timeout=600,
   )
   return pickle.loads(path.read_bytes())
+
+
+@pytest.mark.parametrize('case', (*RECURRENCES, PIECES))
+def test_the_recurrence_of_stretches_equals_the_oracle(found, case):
+  errors, impl, dtype = found['recurrence'][case], case[2], case[-1]
+  # Measured: 1.2e-7, with a bound of 2e-7 for 'step'; in 16 bits, 3.0e-3.
+  bound = selfcheck.BOUNDS['step' if impl == 'auto' else impl]
+  for name, error in errors.items():
+    rounded = dtype != 'float32' and name not in selfcheck.IN_FLOAT32
+    assert error.max() <= (selfcheck.BOUND_BFLOAT16 if rounded else bound), name
+
+
+@pytest.mark.parametrize(
+  ('kind', 'case'),
+  [
+    *(('convolve', x) for x in CONVOLUTIONS),
+    *(('outputs', x) for x in OUTPUTS),
+    *(('attend', x) for x in ATTENTIONS),
+  ],
+)
+def test_windows_of_stretches_equal_one_device_and_the_oracle(
+  found, kind, case
+):
+  of_one, of_oracle = found[kind][case]
+  assert of_one <= CLOSE and of_oracle <= CLOSE
+
+
+@pytest.mark.parametrize('case', COUNTS)
+def test_positions_of_stretches_are_those_of_the_row(found, case):
+  got, want = found['count'][case]
+  for a, b in zip(got, want, strict=True):
+    np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize('name', CELLS)
+def test_cells_whose_devices_have_one_step_each_equal_one_device(found, name):
+  assert found['cells'][name] <= CLOSE
+
+
+def test_steps_of_a_row_that_is_cut_are_refused(found):
+  assert found['refusal'] == (
+    "recurrence.impl='scan' steps through a row on one device, and rows are "
+    "cut over the 2 of the mesh's axis 'sequence': use 'auto', or one device "
+    'along that axis'
+  )
+
+
+def test_a_row_of_65536_steps_needs_a_sixth_of_the_memory_on_8_devices(found):
+  temporaries, of_one = found['long']['temporaries']
+  assert temporaries * 6 <= of_one  # measured: a 6.4th
+  assert found['long']['error'] <= CLOSE
+
+
+def test_what_devices_tell_each_other_does_not_grow_with_the_row(found):
+  # Forward and backward: three rounds of K (P + 1) numbers and the last state.
+  moved, of_a_shorter_row = found['long']['moved']
+  assert moved == of_a_shorter_row
+
+
+def test_without_a_mesh_the_programs_are_those_of_the_ops():
+  state, cut, starts, _ = long_row(40)
+  programs = [
+    jax.make_jaxpr(run_recurrence(f))(state, cut, starts)
+    for f in (sequence.recurrence, gla.recurrence)
+  ]
+  assert str(programs[0]) == str(programs[1])
