@@ -166,7 +166,10 @@ def _summed(summary, arrays, way):
     decay, add = piece(first + n * PIECE, PIECE)
     return decay * earlier, decay[..., None] * before + add
 
-  return lax.fori_loop(0, pieces - 1, more, piece(0, first))
+  so_far = piece(0, first)
+  if pieces == 1:
+    return so_far
+  return lax.fori_loop(0, pieces - 1, more, so_far)
 
 
 def _composed(decay_BxHxK, add_BxHxKxP, way):
