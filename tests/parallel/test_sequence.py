@@ -81,8 +81,9 @@ def test_steps_of_a_row_that_is_cut_are_refused(found):
 
 
 def test_a_row_of_65536_steps_needs_a_sixth_of_the_memory_on_8_devices(found):
-  temporaries, of_one = found['long']['temporaries']
-  assert temporaries * 6 <= of_one  # measured: a 6.4th
+  made, of_one = found['long']['made']
+  # Measured: a 7.0th, with jax 0.12 a 6.8th; half an array beside an eighth.
+  assert made * 6 <= of_one
   assert found['long']['error'] <= CLOSE
 
 
