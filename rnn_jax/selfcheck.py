@@ -159,9 +159,14 @@ def draw(L, decay='key', dtype='float32', H=2, K=3, P=4, seed=0):
 
 def errors(inputs, starts, cotangents, impl, chunk_length=64, read='after'):
   """The error of each tensor in each row: {name: numbers of shape B}."""
-  device = jax.device_put((inputs, starts, cotangents))
-  got = both_ways(*device, impl, chunk_length, read)
-  got = jax.device_get(got)
+  drawn = inputs, starts, cotangents
+  got = both_ways(*jax.device_put(drawn), impl, chunk_length, read)
+  return compared(jax.device_get(got), drawn, read)
+
+
+def compared(got, drawn, read):
+  """`errors` of what `both_ways` returned for what was drawn."""
+  inputs, starts, cotangents = drawn
   want = _oracle(inputs, starts, cotangents, read)
   positive = inputs._replace(
     **{name: abs(np.float64(getattr(inputs, name))) for name in 'qkv'},

@@ -27,6 +27,7 @@ from rnn_jax.ops import attention
 from rnn_jax.ops import attention_cudnn
 from rnn_jax.ops import attention_ring
 from rnn_jax.ops import precision
+from rnn_jax.parallel import sequence
 
 IMPLS = ('auto', 'scan', 'exact', 'blocked', 'cudnn')
 LETTERS = {
@@ -159,7 +160,7 @@ class Cell(base.Cell):
       top_k=self.config.top_k,
       queries=self.plan.remat_every or self.plan.chunk_length,
     )
-    state, y = attention.attend(state, *u, options, starts_BxL)
+    state, y = sequence.attend(state, *u, options, starts_BxL)
     return state, y.reshape(*y.shape[:2], -1)
 
   def emit(self, y):

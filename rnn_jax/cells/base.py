@@ -15,6 +15,7 @@ from jax import ad_checkpoint
 
 from rnn_jax import errors
 from rnn_jax.ops import precision
+from rnn_jax.parallel import axes
 from rnn_jax.parallel import rules as rules_lib
 
 KEPT = 'recurrence'  # name of what a remat over segments of time keeps
@@ -96,7 +97,7 @@ class Cell(nn.Module):
   def __call__(self, state, x_BxLxD, starts_BxL=None):
     """Returns (state, y_BxLxD). L = 1 runs `step`."""
     u = self.project(x_BxLxD)
-    if x_BxLxD.shape[1] == 1:
+    if x_BxLxD.shape[1] == 1 and axes.size('sequence') == 1:
       state, y = reset_and_step(self, state, *_first((u, starts_BxL)))
       y = jax.tree.map(lambda y: y[:, None], y)
     else:
@@ -123,7 +124,17 @@ def reset_and_step(cell, state, u, starts_B):
 
 
 def scan_steps(cell, state, u, starts_BxL):
-  """`nn.scan` over steps, keeping the state every `plan.remat_every` steps."""
+  """`nn.scan` over steps, keeping the state every `plan.remat_every` steps.
+
+  Raises:
+    NotImplementedError: the row is cut into stretches on several devices.
+  """
+  if (devices := axes.size('sequence')) > 1:
+    raise NotImplementedError(
+      "recurrence.impl='scan' steps through a row on one device, and rows are "
+      f"cut over the {devices} of the mesh's axis 'sequence': use 'auto', or "
+      'one device along that axis'
+    )
   leaves = jax.tree.leaves(u)
   length, every = leaves[0].shape[1], cell.plan.remat_every
   inputs = (u, starts_BxL)

@@ -27,9 +27,9 @@ import jax.numpy as jnp
 
 from rnn_jax import errors
 from rnn_jax.cells import base
-from rnn_jax.ops import causal_convolution
 from rnn_jax.ops import gla
 from rnn_jax.ops import luong_attention
+from rnn_jax.parallel import sequence
 
 IMPLS = ('auto', 'scan', 'chunked', 'associative', 'pallas')
 PRESETS = ('simple', 'modified', 'improved')
@@ -256,7 +256,7 @@ class Cell(base.Cell):
   def _advance(self, state, u, starts_BxL, impl):
     """Any number of steps; `step` and `recur` are this."""
     inputs, q, k, v = self._read_channels(state.inputs, u.qkv, starts_BxL)
-    memory, y = gla.recurrence(
+    memory, y = sequence.recurrence(
       state.memory_BxHxKxP,
       q,
       k,
@@ -275,7 +275,7 @@ class Cell(base.Cell):
     if attention is not None:
       general = self.config.attention == 'general'
       query = self.attention_weights(y) if general else y
-      attention, context = luong_attention.attend(
+      attention, context = sequence.attend_outputs(
         attention, query, y, starts_BxL
       )
       y = jnp.concatenate([y, context], -1)
@@ -284,7 +284,7 @@ class Cell(base.Cell):
   def _read_channels(self, inputs, qkv, starts_BxL):
     config = self.config
     if inputs is not None:
-      inputs, qkv = causal_convolution.convolve(
+      inputs, qkv = sequence.convolve(
         inputs, qkv, self.taps.astype(qkv.dtype), starts_BxL
       )
       inputs = inputs.astype(jnp.float32)

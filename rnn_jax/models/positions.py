@@ -13,7 +13,8 @@ Source: Vaswani et al., "Attention Is All You Need", 2017.
 
 import flax.linen as nn
 import jax.numpy as jnp
-from jax import lax
+
+from rnn_jax.parallel import sequence
 
 KINDS = ('none', 'sinusoidal', 'learned')
 BASE = 10_000.0
@@ -38,23 +39,15 @@ class Positions(nn.Module):
 
   def __call__(self, state_B, x_BxLxD, starts_BxL=None):
     """Returns (state_B, x_BxLxD in its dtype)."""
-    position_BxL = count(state_B, x_BxLxD.shape[1], starts_BxL)
+    state_B, position_BxL = sequence.count(
+      state_B, x_BxLxD.shape[1], starts_BxL
+    )
     if self.kind == 'learned':
       e_BxLxD = self.table(position_BxL)
     else:
       e_BxLxD = sinusoids(position_BxL, self.width)
     x = x_BxLxD + e_BxLxD.astype(x_BxLxD.dtype)
-    return position_BxL[:, -1] + 1, x
-
-
-def count(state_B, length, starts_BxL=None):
-  """Returns the positions of `length` steps behind the state, BxL."""
-  steps = jnp.arange(length, dtype=jnp.int32)[None]
-  behind_state = state_B[:, None] + steps
-  if starts_BxL is None:
-    return behind_state
-  begin = lax.cummax(jnp.where(starts_BxL != 0, steps, -1), axis=1)
-  return jnp.where(begin < 0, behind_state, steps - begin)
+    return state_B, x
 
 
 def sinusoids(position_BxL, width):

@@ -48,6 +48,22 @@ def in_order(x_BxWxHxK, steps_B):
   return jnp.take_along_axis(x_BxWxHxK, slot[..., None, None], 1)
 
 
+def from_order(k_BxWxHxK, v_BxWxHxP, steps_B):
+  """The cache behind `steps_B` steps, of the last W from oldest to newest.
+
+  Those in front that there were not may be anything.
+  """
+  window = k_BxWxHxK.shape[1]
+  age = ages(steps_B, window)
+  exists = age <= steps_B[:, None]
+
+  def lay(x):
+    x = jnp.take_along_axis(x, (window - age)[..., None, None], 1)
+    return jnp.where(exists[..., None, None], x, 0.0)
+
+  return Cache(lay(k_BxWxHxK), lay(v_BxWxHxP), _wrapped(steps_B, window))
+
+
 def write_one(cache, steps_B, k_Bx1xHxK, v_Bx1xHxP):
   """The cache behind one more step."""
   window = cache.k_BxWxHxK.shape[1]

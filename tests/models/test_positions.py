@@ -14,12 +14,6 @@ BEHIND = np.array([4, 9], np.int32)
 WANTED = np.array([[4, 5, 6, 0, 1, 2, 3], [0, 1, 2, 3, 4, 0, 1]])
 
 
-def test_positions_count_from_the_start_of_a_document():
-  np.testing.assert_array_equal(positions.count(BEHIND, L, STARTS), WANTED)
-  alone = positions.count(BEHIND, 3)
-  np.testing.assert_array_equal(alone, [[4, 5, 6], [9, 10, 11]])
-
-
 def test_sinusoids_equal_numpy():
   at = np.array([[0, 1, 50, 4000]])
   got = positions.sinusoids(jnp.asarray(at), D)

@@ -52,6 +52,18 @@ def test_what_stood_before_a_start_is_gone():
   assert not cache.k_BxWxHxK[0, 2].any() and cache.k_BxWxHxK[1].all()
 
 
+@pytest.mark.parametrize('length', (0, 2, 3, 7, 20))
+def test_steps_in_order_are_laid_where_writing_them_lays_them(length):
+  x, empty = steps(max(length, W)), attention_ring.init_cache(B, W, H, K, K)
+  zero = empty.steps_B.astype(int)
+  wanted = empty
+  if length:
+    wanted = attention_ring.write(empty, zero, x[:, :length], -x[:, :length])
+  last = np.roll(x, max(W - length, 0), 1)[:, -W:]  # in front: anything
+  got = attention_ring.from_order(last, -last, zero + length)
+  jax.tree.map(np.testing.assert_array_equal, got, wanted)
+
+
 def test_a_window_of_no_steps_is_refused():
   with pytest.raises(ValueError, match='window=0: give 1 or more'):
     attention_ring.init_cache(B, 0, H, K, K)

@@ -57,7 +57,7 @@ calls=%scatter
   %swapped = (s8[3]{0}, s8[3]{0}) all-to-all(%y, %y), \
 replica_groups=mesh['data'=4,'tensor'=2] {'data':(1)2}
   %gathered = s8[16]{0} all-gather(%y), replica_groups=\
-mesh['data'=4,'tensor'=2] {'data','tensor'}
+mesh['axis_0'=4,'axis_1'=2], device_ids=([4,2]T(1,0)) {'axis_0','axis_1'}
   %while.2 = f32[4]{0} while(%y), condition=%again, body=%outer, \
 backend_config={"known_trip_count":{"n":"2"}}
   ROOT %while.3 = f32[4]{0} while(%y), condition=%again, body=%inner

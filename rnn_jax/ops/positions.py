@@ -1,0 +1,19 @@
+"""Where each step stands in its document.
+
+    p_t = 0 where a document begins, else p_{t-1} + 1
+
+The state is p of the next step, so that a document may come in parts.
+"""
+
+import jax.numpy as jnp
+from jax import lax
+
+
+def count(state_B, length, starts_BxL=None):
+  """Returns (state_B, position_BxL) of `length` steps behind the state."""
+  steps = jnp.arange(length, dtype=jnp.int32)[None]
+  position_BxL = state_B[:, None] + steps
+  if starts_BxL is not None:
+    begin = lax.cummax(jnp.where(starts_BxL != 0, steps, -1), axis=1)
+    position_BxL = jnp.where(begin < 0, position_BxL, steps - begin)
+  return position_BxL[:, -1] + 1, position_BxL

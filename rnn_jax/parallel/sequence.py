@@ -1,0 +1,376 @@
+"""Sequence parallelism: n devices hold a stretch of L/n steps of each row.
+
+A stretch of the gated recurrence takes the state before it to
+
+    S' = diag(A) S + C        A = prod_t a_t,   C = S' from a state of zeros
+
+and (A, C) of one stretch behind another is (A2 A1, A2 C1 + C2). So devices tell
+each other B H (K + K P) numbers in log2 n rounds, whatever L is, and then each
+runs its own stretch from the state that enters it. The backward pass does the
+same from the other end: with q~_t = q_t prod_{s<=t} a_s, the gradient E of the
+state behind a stretch becomes before it
+
+    E' = diag(A) E + R        R = sum_t q~_t dy_t^T
+
+C and R are one matmul each, no pass over the states; the recurrence itself is
+run and differentiated once, between the true S and the true E. Windows (of a
+convolution, of attention) come from as many neighbours as they reach over.
+
+All functions here are for the inside of a `jax.shard_map` over `axes`. They
+have the contract of the op that they run, of a row whose stretch is given:
+
+  - the state given is that before the row, the same on all devices; the state
+    returned is that behind the row, the same on all devices
+  - a gradient is that of the sum over the devices of what each differentiates:
+    the state returned counts on each device that uses it
+  - the sum over the devices of the gradients of the state given is its gradient
+
+With one device along the axis they are the op, and no more.
+Source: Martin and Cundy, "Parallelizing Linear Recurrent Neural Nets over
+Sequence Length", 2018; Hillis and Steele, "Data Parallel Algorithms", 1986.
+"""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from rnn_jax.ops import attention
+from rnn_jax.ops import attention_ring
+from rnn_jax.ops import causal_convolution
+from rnn_jax.ops import gla
+from rnn_jax.ops import luong_attention
+from rnn_jax.ops import positions
+from rnn_jax.parallel import axes
+
+AXIS = 'sequence'
+PIECE = 1024  # steps that are summed up at a time
+
+
+def recurrence(
+  state_BxHxKxP: jax.Array,
+  q_BxLxHxK: jax.Array,
+  k_BxLxHxK: jax.Array,
+  v_BxLxHxP: jax.Array,
+  loga_BxLxHxK: jax.Array,
+  *,
+  starts_BxL: jax.Array | None = None,
+  impl: str = 'auto',
+  chunk_length: int = gla.CHUNK,
+  read: str = 'after',
+) -> tuple[jax.Array, jax.Array]:
+  """`gla.recurrence` of a row, of which this device holds a stretch.
+
+  Args, errors: those of `gla.recurrence`; L is the stretch's.
+
+  Returns:
+    (state_BxHxKxP in float32 behind the row, y_BxLxHxP of the stretch in v's
+    dtype).
+  """
+  inputs = state_BxHxKxP, q_BxLxHxK, k_BxLxHxK, v_BxLxHxP, loga_BxLxHxK
+  options = _Options(impl, chunk_length, read)
+  run = functools.partial(gla.recurrence, **options._asdict())
+  if axes.size(AXIS) == 1:
+    return run(*inputs, starts_BxL=starts_BxL)
+  jax.eval_shape(run, *inputs, starts_BxL=starts_BxL)  # refuses bad inputs
+  state, loga = (x.astype(jnp.float32) for x in (state_BxHxKxP, loga_BxLxHxK))
+  if starts_BxL is None:
+    return _recurrence(options, state, *inputs[1:4], loga)
+  begins = starts_BxL[..., None, None] != 0
+  loga = jnp.where(begins, -jnp.inf, loga)
+  state, y = _recurrence(options, state, *inputs[1:4], loga)
+  return state, jnp.where(begins, 0, y) if read == 'before' else y
+
+
+class _Options(NamedTuple):
+  """Of gla.recurrence."""
+
+  impl: str
+  chunk_length: int
+  read: str
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _recurrence(options, state, q, k, v, loga):
+  return _forward(options, state, q, k, v, loga)[0]
+
+
+def _forward(options, state, q, k, v, loga):
+  decay, written = _composed(*_summed(_written, (k, v, loga), 1), 1)
+  entering = decay[..., None] * state + written
+  run = functools.partial(gla.recurrence, **options._asdict())
+  (last, y), back = jax.vjp(run, entering, q, k, v, loga)
+  return (_of_last(last), y), (back, q, loga)
+
+
+def _backward(options, kept, cotangents):
+  back, q, loga = kept
+  d_last, d_y = cotangents
+  seen = functools.partial(_seen, read=options.read)
+  decay, d_seen = _composed(*_summed(seen, (q, d_y, loga), -1), -1)
+  d_leaving = decay[..., None] * lax.psum(d_last, AXIS) + d_seen
+  d_entering, *d_inputs = back((d_leaving, d_y))
+  # All that the row makes of the state before it goes through the first.
+  d_state = jnp.where(axes.index(AXIS) == 0, d_entering, 0)
+  return d_state, *d_inputs
+
+
+_recurrence.defvjp(_forward, _backward)
+
+
+def _written(k, v, loga):
+  """(A, C) of some steps."""
+  later = jnp.pad(loga[:, 1:], [(0, 0), (0, 1), (0, 0), (0, 0)])
+  decays = jnp.exp(lax.cumsum(later, 1, reverse=True))
+  return _summary(k * decays, v, loga)
+
+
+def _seen(q, d_y, loga, read):
+  """(A, R) of some steps."""
+  upto = loga
+  if read == 'before':
+    upto = jnp.pad(loga[:, :-1], [(0, 0), (1, 0), (0, 0), (0, 0)])
+  return _summary(q * jnp.exp(lax.cumsum(upto, 1)), d_y, loga)
+
+
+def _summary(decayed_BxLxHxK, x_BxLxHxP, loga):
+  B, _, H, K = decayed_BxLxHxK.shape
+  add = jnp.einsum(
+    'blhk,blhp->bhkp',
+    decayed_BxLxHxK,
+    x_BxLxHxP.astype(jnp.float32),
+    precision=lax.Precision.HIGHEST,
+  )
+  return jnp.broadcast_to(jnp.exp(jnp.sum(loga, 1)), (B, H, K)), add
+
+
+def _summed(summary, arrays, way):
+  """The summary of all steps, made of those of pieces; `way` as in _composed.
+
+  What is as long as a piece of the row goes as soon as it is summed up.
+  """
+  length = arrays[0].shape[1]
+  pieces = -(-length // PIECE)
+  first = length - (pieces - 1) * PIECE
+
+  def piece(begin, size):
+    begin = begin if way == 1 else length - begin - size
+    return summary(
+      *(lax.dynamic_slice_in_dim(x, begin, size, 1) for x in arrays)
+    )
+
+  def more(n, so_far):
+    earlier, before = so_far
+    decay, add = piece(first + n * PIECE, PIECE)
+    return decay * earlier, decay[..., None] * before + add
+
+  so_far = piece(0, first)
+  if pieces == 1:
+    return so_far
+  return lax.fori_loop(0, pieces - 1, more, so_far)
+
+
+def _composed(decay_BxHxK, add_BxHxKxP, way):
+  """What the stretches before this one make of a state: (decay, add).
+
+  `way` is 1, or -1 where those behind it come first. A round doubles the
+  stretches that a device knows of.
+  """
+  size, here = axes.size(AXIS), axes.index(AXIS)
+  place = here if way == 1 else size - 1 - here
+  decay, add = _moved_both(decay_BxHxK, add_BxHxKxP, 1, way, 0)
+  decay = jnp.where(place > 0, decay, 1.0)
+  distance = 1
+  while distance < size - 1:
+    # The first has no stretch before it to tell of.
+    earlier, more = _moved_both(decay, add, distance, way, 1)
+    add = add + decay[..., None] * more
+    decay = decay * jnp.where(place > distance, earlier, 1.0)
+    distance *= 2
+  return decay, add
+
+
+def _moved_both(decay, add, distance, way, first):
+  both = jnp.concatenate([add, decay[..., None]], -1)
+  both = _moved(both, distance, way, first)
+  return both[..., -1], both[..., :-1]
+
+
+def _moved(x, distance, way=1, first=0):
+  """What the device `distance` before this one has; zeros if there is none.
+
+  `first` is the first device in that order that sends.
+  """
+  size = axes.size(AXIS)
+  pairs = [(n, n + distance) for n in range(first, size - distance)]
+  if way == -1:
+    pairs = [(size - 1 - a, size - 1 - b) for a, b in pairs]
+  return lax.ppermute(x, AXIS, pairs)
+
+
+def _of_last(tree):
+  """What the last device has, on all of them.
+
+  A sum to which the others add zeros; transposed, it adds up the gradients.
+  """
+  last = axes.index(AXIS) == axes.size(AXIS) - 1
+  return jax.tree.map(
+    lambda x: lax.psum(jnp.where(last, x, jnp.zeros_like(x)), AXIS), tree
+  )
+
+
+def convolve(
+  state: jax.Array,
+  x_BxLxE: jax.Array,
+  kernel_WxE: jax.Array,
+  starts_BxL: jax.Array | None = None,
+) -> tuple[jax.Array, jax.Array]:
+  """`causal_convolution.convolve` of a row; its inputs are the stretch's.
+
+  Returns:
+    (state behind the row, y_BxLxE of the stretch).
+  """
+  if axes.size(AXIS) > 1:
+    state = _before(state.astype(x_BxLxE.dtype), x_BxLxE)
+    same = _same_document(starts_BxL, state.shape[1])
+    state = jnp.where(same[..., None], state, 0)
+  state, y = causal_convolution.convolve(state, x_BxLxE, kernel_WxE, starts_BxL)
+  return _behind_row(state), y
+
+
+def attend_outputs(
+  cache: luong_attention.Cache,
+  query_BxLxE: jax.Array,
+  y_BxLxE: jax.Array,
+  starts_BxL: jax.Array | None = None,
+) -> tuple[luong_attention.Cache, jax.Array]:
+  """`luong_attention.attend` of a row; its inputs are the stretch's.
+
+  Returns:
+    (cache behind the row, context_BxLxE of the stretch).
+  """
+  if axes.size(AXIS) > 1:
+    exist = jnp.ones(y_BxLxE.shape[:2], jnp.float32)
+    valid = _before(cache.valid_BxW, exist)
+    same = _same_document(starts_BxL, valid.shape[1])
+    cache = luong_attention.Cache(
+      _before(cache.y_BxWxE, y_BxLxE), jnp.where(same, valid, 0.0)
+    )
+  cache, context = luong_attention.attend(
+    cache, query_BxLxE, y_BxLxE, starts_BxL
+  )
+  return _behind_row(cache), context
+
+
+def attend(
+  cache: attention_ring.Cache,
+  q_BxLxHxK: jax.Array,
+  k_BxLxHxK: jax.Array,
+  v_BxLxHxP: jax.Array,
+  options: attention.Options,
+  starts_BxL: jax.Array | None = None,
+) -> tuple[attention_ring.Cache, jax.Array]:
+  """`attention.attend` of a row; its inputs are the stretch's.
+
+  A device gets the keys and values of the window before its stretch, from as
+  many neighbours as that reaches over: with a window of all of the row, those
+  of all devices before it.
+
+  Returns:
+    (cache behind the row, y_BxLxHxP of the stretch in v's dtype).
+
+  Raises:
+    ValueError, NotImplementedError: as `attention.attend`.
+  """
+  if axes.size(AXIS) > 1:
+    run = functools.partial(attention.attend, options=options)
+    new = q_BxLxHxK, k_BxLxHxK, v_BxLxHxP
+    jax.eval_shape(run, cache, *new, starts_BxL=starts_BxL)  # bad inputs
+    steps = lax.stop_gradient(cache.steps_B).astype(jnp.int32)
+    steps_B, _ = _counts(steps, k_BxLxHxK.shape[1], starts_BxL)
+    k, v = (
+      _before(attention_ring.in_order(old, steps), x)
+      for old, x in ((cache.k_BxWxHxK, k_BxLxHxK), (cache.v_BxWxHxP, v_BxLxHxP))
+    )
+    cache = attention_ring.from_order(k, v, steps_B)
+  cache, y = attention.attend(
+    cache, q_BxLxHxK, k_BxLxHxK, v_BxLxHxP, options, starts_BxL
+  )
+  return _behind_row(cache), y
+
+
+def count(
+  state_B: jax.Array, length: int, starts_BxL: jax.Array | None = None
+) -> tuple[jax.Array, jax.Array]:
+  """`positions.count` of a row, of `length` steps of it that are here.
+
+  Returns:
+    (state_B behind the row, position_BxL of the stretch).
+  """
+  if axes.size(AXIS) == 1:
+    return positions.count(state_B, length, starts_BxL)
+  here_B, end_B = _counts(state_B, length, starts_BxL)
+  _, position_BxL = positions.count(here_B, length, starts_BxL)
+  return end_B, position_BxL
+
+
+def _behind_row(state):
+  return state if axes.size(AXIS) == 1 else _of_last(state)
+
+
+def _before(row_BxM, x_BxL):
+  """The M steps before this stretch, of others and those before the row.
+
+  `row_BxM` are those before the row, x those of this stretch; further axes are
+  the same. Returns them in the former's dtype.
+  """
+  size, wanted, length = axes.size(AXIS), row_BxM.shape[1], x_BxL.shape[1]
+  if not wanted:
+    return row_BxM
+  reached = min(size - 1, -(-wanted // length))
+  parts = []
+  for distance in range(reached, 0, -1):
+    steps = min(length, wanted - (distance - 1) * length)
+    parts.append(_moved(x_BxL[:, length - steps :], distance))
+  moved = jnp.concatenate(parts, 1)
+  rest = [(0, 0)] * (x_BxL.ndim - 2)
+  moved = jnp.pad(moved, [(0, 0), (wanted - moved.shape[1], 0), *rest])
+  # Of those before the row, as many as no device before this one has.
+  row = jnp.pad(row_BxM, [(0, 0), (0, wanted), *rest])
+  begin = jnp.minimum(axes.index(AXIS) * length, wanted)
+  row = lax.dynamic_slice_in_dim(row, begin, wanted, 1)
+  return row + moved.astype(row.dtype)
+
+
+def _same_document(starts_BxL, steps):
+  """BxM: which of the M steps before this stretch no document ends behind.
+
+  That the stretch itself may begin with one is for the op to see.
+  """
+  if starts_BxL is None:
+    return jnp.ones((1, steps), bool)
+  begins = (starts_BxL != 0).astype(jnp.int32)
+  row = jnp.zeros((begins.shape[0], steps), jnp.int32)
+  begins = _before(row, begins)
+  later = jnp.pad(begins[:, 1:], [(0, 0), (0, 1)])[:, :steps]
+  return lax.cumsum(later, 1, reverse=True) == 0
+
+
+def _counts(steps_B, length, starts_BxL):
+  """A document's steps so far, (before this stretch, behind the row)."""
+  size, here = axes.size(AXIS), axes.index(AXIS)
+  begin, end = here * length, size * length
+  if starts_BxL is None:
+    return steps_B + begin, steps_B + end
+  at = begin + jnp.arange(length, dtype=jnp.int32)[None]
+  last_B = jnp.max(jnp.where(starts_BxL != 0, at, -1), 1)
+  last_NxB = lax.all_gather(last_B, AXIS)
+  known = jnp.where(jnp.arange(size)[:, None] < here, last_NxB, -1)
+
+  def steps_at(step, last_NxB):
+    last_B = jnp.max(last_NxB, 0)
+    return jnp.where(last_B < 0, steps_B + step, step - last_B)
+
+  return steps_at(begin, known), steps_at(end, last_NxB)
