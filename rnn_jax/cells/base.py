@@ -30,6 +30,7 @@ class Plan:
   layers: int = 0  # see models/remat.py; 0: none
   keep: tuple[str, ...] = ()
   offload: bool = False
+  micro_batches: int = 0  # of a pipeline over layers; 0: as many as stages
 
 
 def check_impl(config, impls):

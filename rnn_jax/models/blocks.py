@@ -15,6 +15,13 @@ The MLP is gated, W_down (a(W_gate x) * W_up x) with a = silu or gelu for
 'swiglu' and 'geglu' (Shazeer, "GLU Variants Improve Transformer", 2020), or
 W_down a(W_up x) for 'gelu' and 'relu'. Layers are one program run R times by
 `nn.scan` over parameters stacked on a leading axis R, the states' too.
+
+Where the mesh's axis 'pipe' is cut in n, parameters and states are those of a
+device's own R/n layers, and rows pass through `parallel/pipeline.gpipe`. What
+the stack returns is then the last stage's, and zeros on the others: whoever
+adds up losses of it drops those, where(stage == n - 1, loss, 0). Gradients of
+what stands before the stack are the first stage's, behind it the last's, zeros
+elsewhere: a sum over 'pipe' completes them.
 """
 
 import functools
@@ -28,6 +35,8 @@ from rnn_jax import config as config_lib
 from rnn_jax.cells import base
 from rnn_jax.models import remat
 from rnn_jax.ops import precision
+from rnn_jax.parallel import axes
+from rnn_jax.parallel import pipeline
 
 ACTIVATIONS = {
   'swiglu': nn.silu,
@@ -168,6 +177,54 @@ def make_cell(block, **overrides):
   )
 
 
+def stage(block: Block):
+  """Returns the function that runs some layers: see `parallel/pipeline.py`.
+
+  Its parameters and states are stacked over the layers, `extra` is starts_BxL
+  or None, `key` the rngs of the rows. Layers fold them with their own number,
+  so that masks do not depend on which stage a layer is in. It raises
+  ValueError where plan.layers does not divide the layers.
+  """
+  plan = block.plan
+
+  def layer(starts_BxL, keys, x, inputs):
+    number, params, state = inputs
+    keys = pipeline.fold(keys, number)
+    return block.apply({'params': params}, x, state, starts_BxL, rngs=keys)
+
+  def run(params, x_BxLxD, state, starts_BxL, keys):
+    count = jax.tree.leaves(params)[0].shape[0]
+    numbers = axes.index(pipeline.AXIS) * count + jnp.arange(count)
+    unroll = min(block.config.unroll, plan.layers or count)
+    over_layers = functools.partial(
+      jax.lax.scan,
+      functools.partial(layer, starts_BxL, keys),
+      unroll=unroll,
+    )
+    inputs = numbers, params, state
+    if not plan.layers:
+      return over_layers(x_BxLxD, inputs)
+    _check_groups(plan.layers, count)
+    group = remat.function(over_layers, plan)
+    x, new = jax.lax.scan(group, x_BxLxD, grouped(inputs, plan.layers))
+    return x, jax.tree.map(lambda x, like: x.reshape(like.shape), new, state)
+
+  return run
+
+
+def grouped(tree, layers):
+  """What is stacked over layers, over groups and the layers of each."""
+  return jax.tree.map(lambda x: x.reshape(-1, layers, *x.shape[1:]), tree)
+
+
+def _check_groups(layers, count):
+  if count % layers:
+    raise ValueError(
+      f'remat.layers={layers}: a stage has {count} layers, '
+      'give a number that divides them'
+    )
+
+
 class Stack(nn.Module):
   """R blocks. The state is (the first's or None, the stacked others')."""
 
@@ -177,13 +234,30 @@ class Stack(nn.Module):
   policy: precision.Policy
 
   def setup(self):
-    block = (self.config, self.cell_config, self.plan, self.policy)
+    self._check_stages()
     if self._first_differs:
-      self.first = Block(*block)
+      self.first = Block(*self._fields)
     if self._scanned:
       # Parameters are drawn as if nothing was computed twice.
       group = 0 if self.is_initializing() else self.plan.layers
-      self.blocks = self._stacked(group)(*block)
+      self.blocks = self._stacked(group)(*self._fields)
+
+  @property
+  def _fields(self):
+    return self.config, self.cell_config, self.plan, self.policy
+
+  def _check_stages(self):
+    if self._stages > 1 and self._first_differs:
+      raise ValueError(
+        f'model.embedding_width={self.config.embedding_width} with '
+        f'{self._stages} stages: the first layer differs from the others and '
+        'can be in no stage with them; give 0, or one stage'
+      )
+    if self.config.layers % self._stages:
+      raise ValueError(
+        f'model.layers={self.config.layers}: give a multiple of the '
+        f'{self._stages} stages'
+      )
 
   def _stacked(self, group):
     """The class of all scanned layers, in groups that remat keeps apart."""
@@ -207,10 +281,7 @@ class Stack(nn.Module):
     )
 
   def _split(self, tree):
-    """What is stacked over layers, over groups and the layers of each."""
-    return jax.tree.map(
-      lambda x: x.reshape(-1, self.plan.layers, *x.shape[1:]), tree
-    )
+    return grouped(tree, self.plan.layers)
 
   @property
   def _first_differs(self):
@@ -219,7 +290,13 @@ class Stack(nn.Module):
 
   @property
   def _scanned(self):
-    return self.config.layers - self._first_differs
+    """How many layers, of those that are here, are stacked."""
+    return self.config.layers // self._stages - self._first_differs
+
+  @property
+  def _stages(self):
+    whole = self.scope is not None and self.is_initializing()
+    return 1 if whole else axes.size(pipeline.AXIS)
 
   def init_state(self, B):
     """Zero states; the stacked ones are RxB... ."""
@@ -240,7 +317,19 @@ class Stack(nn.Module):
     return (first, stacked), x
 
   def _run(self, x, stacked, starts_BxL):
+    if self._stages > 1:
+      return self._pipelined(x, stacked, starts_BxL)
     if self.plan.layers < 2 or self.is_initializing():
       return self.blocks(x, stacked, starts_BxL)
     x, new = self.blocks(x, self._split(stacked), starts_BxL)
     return x, jax.tree.map(lambda x, like: x.reshape(like.shape), new, stacked)
+
+  def _pipelined(self, x, stacked, starts_BxL):
+    names = ('dropout', 'channels')
+    keys = {name: self.make_rng(name) for name in names if self.has_rng(name)}
+    return pipeline.gpipe(
+      stage(Block(*self._fields, parent=None)),
+      self.variables['params']['blocks'],
+      pipeline.Inputs(x, stacked, starts_BxL, keys),
+      pipeline.Options(self.plan.micro_batches),
+    )

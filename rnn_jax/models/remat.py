@@ -29,6 +29,11 @@ def layers(block, plan: base.Plan):
   return nn.remat(block, prevent_cse=False, policy=policy(plan))
 
 
+def function(run, plan: base.Plan):
+  """Returns the function `run`, likewise."""
+  return jax.checkpoint(run, prevent_cse=False, policy=policy(plan))
+
+
 def policy(plan: base.Plan):
   """The policy of `jax.checkpoint`: what is kept inside of layers.
 
