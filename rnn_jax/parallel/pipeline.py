@@ -26,8 +26,9 @@ one there is one stage. A stage is
 for the rows of one micro-batch: `params` and `state` are stacked over the
 stage's own layers, rows are the second axis of `state` and the first of
 `extra`, and the key is the micro-batch's own. Stages move in lock-step: in a
-bubble they run on zeros (or on what a bubble made of them) and the result is
-dropped, so that collectives over the mesh's other axes may stand in a stage.
+bubble they run on zeros, or on what a bubble made of them, and the result is
+dropped, whatever it is, and its gradients are. So collectives over the mesh's
+other axes may stand in a stage.
 """
 
 import dataclasses
@@ -163,8 +164,9 @@ def gpipe(
 
   def tick(arrived, now):
     m, x, state, extra = now
-    x = jnp.where(s == 0, x, arrived)
-    x, state = stage(params, x, state, extra, fold(inputs.key, m))
+    read = params, jnp.where(s == 0, x, arrived), state
+    read = _silent((m >= 0) & (m < count), read)
+    x, state = stage(*read, extra, fold(inputs.key, m))
     return send(x, 1), (x, state)
 
   to_ticks = functools.partial(_to_ticks, count)
@@ -192,6 +194,14 @@ def send(x: jax.Array, way: int) -> jax.Array:
     return x
   pairs = [(s, s + way) for s in range(n) if 0 <= s + way < n]
   return jax.lax.ppermute(x, AXIS, pairs)
+
+
+def _silent(active, tree):
+  """The same values; without gradients, even such as 0 times infinity, where
+  not `active`."""
+  return jax.tree.map(
+    lambda x: jnp.where(active, x, jax.lax.stop_gradient(x)), tree
+  )
 
 
 def _to_ticks(count, tree, axis):
