@@ -212,6 +212,8 @@ def ticks(traced):
   """How often a device runs its outermost loops."""
   (region,) = (e for e in traced.jaxpr.eqns if e.primitive.name == 'shard_map')
   eqns = region.params['jaxpr'].eqns
+  calls = [e.params['call_jaxpr'] for e in eqns if 'call_jaxpr' in e.params]
+  eqns = eqns + [e for call in calls for e in call.eqns]
   return [e.params['length'] for e in eqns if e.primitive.name == 'scan']
 
 
