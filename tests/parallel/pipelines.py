@@ -235,6 +235,7 @@ def measure(form, cases):
 
 def measure_gpipe():
   memory = [temporaries('gpipe', count) for count in (4, 16)]
+  memory.append(temporaries('remat', 16))
   return measure('gpipe', CASES), measure('remat', CASES[:1]), memory
 
 

@@ -106,20 +106,19 @@ def test_gpipe_has_the_numbers_and_gradients_of_all_layers_at_once(
   assert pipelines.error(found['got'], found['wanted']) < 3e-6
 
 
-def test_stages_computed_again_have_the_same_numbers(measured):
-  ((case, found),) = measured[1].items()
+def test_stages_computed_again_have_the_same_numbers_and_hold_less(measured):
+  (found,) = measured[1].values()
   assert pipelines.error(found['got'], found['wanted']) < 3e-6
-  # Forward, and back with less to read of the forward pass.
-  assert found['ticks'] == [sum(case[:2]) - 1] * 2
+  _, many, again = measured[2]
+  assert again < 0.7 * many  # measured: 0.5
 
 
-@pytest.mark.parametrize('case', pipelines.CASES)
+@pytest.mark.parametrize('case', [c for c in pipelines.CASES if c[1] > 1])
 def test_gpipe_takes_the_ticks_of_its_schedule(measured, case):
   stages, count, _ = case
   slots = len(pipeline.table(stages, count, 'gpipe'))
-  # Before them there may be what autodiff finds to be the same in all ticks.
-  *_, forward, backward = measured[0][case]['ticks']
-  assert forward + backward == slots
+  # There are loops over layers, too: of what is the same in all ticks.
+  assert measured[0][case]['ticks'].count(slots // 2) == 2
 
 
 def test_activations_travel_and_parameters_stay(measured):
@@ -128,5 +127,5 @@ def test_activations_travel_and_parameters_stay(measured):
 
 
 def test_gpipe_holds_what_grows_with_the_micro_batches(measured):
-  few, many = measured[2]
+  few, many, _ = measured[2]
   assert many > 2.5 * few
