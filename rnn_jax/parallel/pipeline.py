@@ -165,7 +165,10 @@ def gpipe(
   def tick(arrived, now):
     m, x, state, extra = now
     read = params, jnp.where(s == 0, x, arrived), state
-    read = _silent((m >= 0) & (m < count), read)
+    active = (m >= 0) & (m < count)
+    read = jax.tree.map(
+      lambda x: _silent(active, x) if _has_slopes(x) else x, read
+    )
     x, state = stage(*read, extra, fold(inputs.key, m))
     return send(x, 1), (x, state)
 
@@ -196,12 +199,24 @@ def send(x: jax.Array, way: int) -> jax.Array:
   return jax.lax.ppermute(x, AXIS, pairs)
 
 
-def _silent(active, tree):
-  """The same values; without gradients, even such as 0 times infinity, where
-  not `active`."""
-  return jax.tree.map(
-    lambda x: jnp.where(active, x, jax.lax.stop_gradient(x)), tree
-  )
+def _has_slopes(x):
+  return jnp.issubdtype(x.dtype, jnp.inexact)
+
+
+@jax.custom_jvp
+def _silent(active, x):
+  """Returns x; without gradients, not even 0 times infinity, in a bubble.
+
+  A select of x and x would do, but autodiff keep one for each tick.
+  """
+  del active
+  return x
+
+
+@_silent.defjvp
+def _silent_jvp(primals, tangents):
+  active, x = primals
+  return x, jnp.where(active, tangents[1], jnp.zeros_like(tangents[1]))
 
 
 def _to_ticks(count, tree, axis):

@@ -49,7 +49,7 @@ def draw():
 
 def loss(head, x, extra, key):
   del extra, key
-  return jnp.sum(jnp.sin(jnp.einsum('bld,d->bl', x, head))), {}
+  return jnp.sum(jnp.einsum('bld,d->bl', x, head) ** 2), {}
 
 
 def whole(stack, rngs, params, head, x, state, starts):
@@ -116,14 +116,14 @@ def measured(tmp_path_factory):
 
 @pytest.mark.parametrize('name', ('plain', 'remat', '1f1b'))
 def test_stages_have_the_numbers_and_gradients_of_the_stack(measured, name):
-  # Measured: 1.8e-6 of the largest number.
+  # Measured: 3e-7 of the largest number, 1.8e-6 with another compiler.
   wanted, _ = measured['in one piece']
   assert pipelines.error(measured[name][0], wanted) < 5e-6
 
 
 def test_dropout_is_the_same_in_any_number_of_stages(measured):
   two, four = measured['dropout'][0], measured['dropout_4'][0]
-  assert pipelines.error(two, four) < 3e-6  # measured: 3e-7
+  assert pipelines.error(two, four) < 3e-6  # measured: 5e-7
   assert pipelines.error(two, measured['plain'][0]) > 0.1
 
 

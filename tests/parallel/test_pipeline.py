@@ -124,6 +124,8 @@ def test_gpipe_takes_the_ticks_of_its_schedule(measured, case):
 def test_activations_travel_and_parameters_stay(measured):
   text = measured[0][2, 2, 1]['text']
   assert 'collective-permute' in text and 'all-gather' not in text
+  # Three ticks, two layers: autodiff keeps activations, no kernel for a tick.
+  assert 'f32[3,2,8,4,5]' in text and 'f32[3,2,5,5]' not in text
 
 
 def test_gpipe_holds_what_grows_with_the_micro_batches(measured):
