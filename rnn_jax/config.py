@@ -200,6 +200,7 @@ class Mesh:
     'F=tensor',
     'V=tensor',
   )
+  micro_batches: int = 0  # of a device's rows, in a pipeline; 0: `pipe`
   compression: str = ''  # of gradients summed over data: 'int8' or 'top_k'
   top_k_share: float = 0.01  # of a gradient's numbers that are sent at once
 

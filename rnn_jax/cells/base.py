@@ -33,6 +33,7 @@ class Plan:
   keep: tuple[str, ...] = ()
   offload: bool = False
   rules: rules_lib.Rules = rules_lib.Rules()  # how devices share parameters
+  micro_batches: int = 0  # of a pipeline over layers; 0: as many as stages
 
 
 def check_impl(config, impls):

@@ -1,4 +1,4 @@
-"""What stands around a cell: norm, residual, MLP; and R of it in a stack.
+"""What stands around a cell: norm, residual, MLP.
 
 'residual':  x = x + cell(norm(x));  x = x + mlp(norm(x)) where F > 0
 'plain':     x = cell(x), the published stack
@@ -13,12 +13,9 @@ Initialization: Residual Learning Without Normalization", 2019).
 
 The MLP is gated, W_down (a(W_gate x) * W_up x) with a = silu or gelu for
 'swiglu' and 'geglu' (Shazeer, "GLU Variants Improve Transformer", 2020), or
-W_down a(W_up x) for 'gelu' and 'relu'. Layers are one program run R times by
-`nn.scan` over parameters stacked on a leading axis R, the states' too.
+W_down a(W_up x) for 'gelu' and 'relu'.
 
-On a mesh, devices may share the heads of a cell and the columns of an MLP; a
-layer's parameters are gathered when its turn comes, and again for the backward
-pass.
+On a mesh, devices may share the heads of a cell and the columns of an MLP.
 """
 
 import dataclasses
@@ -34,6 +31,7 @@ from rnn_jax.cells import base
 from rnn_jax.models import remat
 from rnn_jax.ops import precision
 from rnn_jax.parallel import axes
+from rnn_jax.parallel import pipeline
 from rnn_jax.parallel import rules as rules_lib
 from rnn_jax.parallel import shares
 from rnn_jax.parallel import tensor
@@ -200,11 +198,10 @@ def head_shares(block):
   return block.plan.rules.shares('H') if has_heads else 1
 
 
-def stack_letters(cell):
-  """The letters of a stack's parameters, of blocks around that cell."""
-  found = letters(cell)
-  stacked = {f'blocks/{path}': f'Rx{x}' for path, x in found.items()}
-  return {f'first/{path}': x for path, x in found.items()} | stacked
+def gathered(block, params):
+  """A block's parameters as they are used, of those that this device keeps."""
+  found = shares.letters(params, letters(block.config.cell))
+  return shares.gather(params, found, block.plan.rules)
 
 
 def make_cell(block, **overrides):
@@ -221,104 +218,3 @@ def make_cell(block, **overrides):
     block.policy,
     **overrides,
   )
-
-
-class Stack(nn.Module):
-  """R blocks. The state is (the first's or None, the stacked others')."""
-
-  config: config_lib.Model
-  cell_config: object
-  plan: base.Plan
-  policy: precision.Policy
-
-  def setup(self):
-    block = (self.config, self.cell_config, self.plan, self.policy)
-    if self._first_differs:
-      self.first = Block(*block)
-    if self._scanned:
-      # Parameters are drawn as if nothing was computed twice.
-      group = 0 if self.is_initializing() else self.plan.layers
-      self.blocks = self._stacked(group)(*block)
-
-  def _stacked(self, group):
-    """The class of all scanned layers, in groups that remat keeps apart."""
-    block = self._gathered(group)
-    if not group:
-      return self._scan(block, self._scanned)
-    if group == 1:
-      return self._scan(remat.layers(block, self.plan), self._scanned)
-    inner = remat.layers(self._scan(block, group), self.plan)
-    outer = self._scan(inner, self._scanned // group)
-    return nn.map_variables(outer, 'params', trans_in_fn=self._split)
-
-  def _gathered(self, group):
-    """The class of a block whose parameters come as devices keep them."""
-    rules = self.plan.rules
-    if self.is_initializing() or not rules.is_used():
-      return Block
-    names = letters(self.config.cell)
-
-    def gather(variables):
-      params = variables['params']
-      found = shares.letters(params, names)
-      return {'params': shares.gather(params, found, rules)}
-
-    block = nn.map_variables(Block, 'params', trans_in_fn=gather)
-    # Else what is gathered of all layers would be kept for the backward pass.
-    return block if group else remat.without_gathered(block, rules)
-
-  def _scan(self, layer, length):
-    return nn.scan(
-      layer,
-      variable_axes={'params': 0},
-      split_rngs={'params': True, 'dropout': True, 'channels': True},
-      in_axes=(0, nn.broadcast),
-      out_axes=0,
-      length=length,
-      unroll=min(self.config.unroll, length),
-    )
-
-  def _split(self, tree):
-    """What is stacked over layers, over groups and the layers of each."""
-    return jax.tree.map(
-      lambda x: x.reshape(-1, self.plan.layers, *x.shape[1:]), tree
-    )
-
-  @property
-  def _first_differs(self):
-    inner = self.config.embedding_width or self.config.width
-    return inner != self.config.width
-
-  @property
-  def _scanned(self):
-    return self.config.layers - self._first_differs
-
-  def init_state(self, B):
-    """Zero states; the stacked ones are RxB... ."""
-    one = make_cell(self, parent=None).init_state(B)
-    stacked = jax.tree.map(
-      lambda x: jnp.zeros((self._scanned, *x.shape), x.dtype), one
-    )
-    return (one if self._first_differs else None, stacked)
-
-  def state_letters(self):
-    """The letters of the state's axes, a tree like it."""
-    one = make_cell(self, parent=None).state_letters()
-    stacked = jax.tree.map('Rx{}'.format, one)
-    return (one if self._first_differs else None, stacked)
-
-  def __call__(self, state, x_BxLxD, starts_BxL):
-    """Returns (state, x_BxLxD)."""
-    first, stacked = state
-    x = x_BxLxD
-    if self._first_differs:
-      x, first = self.first(x, first, starts_BxL)
-    if self._scanned:
-      x, stacked = self._run(x, stacked, starts_BxL)
-    return (first, stacked), x
-
-  def _run(self, x, stacked, starts_BxL):
-    if self.plan.layers < 2 or self.is_initializing():
-      return self.blocks(x, stacked, starts_BxL)
-    x, new = self.blocks(x, self._split(stacked), starts_BxL)
-    return x, jax.tree.map(lambda x, like: x.reshape(like.shape), new, stacked)

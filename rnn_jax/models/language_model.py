@@ -17,6 +17,7 @@ from rnn_jax import errors
 from rnn_jax.cells import base
 from rnn_jax.models import blocks
 from rnn_jax.models import positions
+from rnn_jax.models import stack
 from rnn_jax.ops import cross_entropy
 from rnn_jax.ops import precision
 from rnn_jax.parallel import axes
@@ -65,7 +66,7 @@ class LanguageModel(nn.Module):
       dtype=jnp.float32,  # so that its gradients are added up in it
       embedding_init=nn.initializers.normal(config.embedding_scale),
     )
-    self.stack = blocks.Stack(config, self.cell_config, self.plan, self.policy)
+    self.stack = stack.Stack(config, self.cell_config, self.plan, self.policy)
     if config.positions != 'none':
       self.positions = positions.Positions(
         config.positions,
@@ -91,8 +92,8 @@ class LanguageModel(nn.Module):
   @nn.nowrap
   def letters(self):
     """The letters of the parameters by their path."""
-    stack = blocks.stack_letters(self.config.cell)
-    return LETTERS | {f'stack/{path}': x for path, x in stack.items()}
+    found = stack.letters(self.config.cell)
+    return LETTERS | {f'stack/{path}': x for path, x in found.items()}
 
   def state_letters(self):
     """The letters of the state's axes, a tree like it."""
@@ -217,6 +218,7 @@ def _plan(config):
     remat.keep,
     remat.offload,
     rules_lib.parse(config.mesh.rules, config.mesh.zero),
+    config.mesh.micro_batches,
   )
 
 

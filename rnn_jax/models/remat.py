@@ -20,7 +20,6 @@ import jax
 
 from rnn_jax import host
 from rnn_jax.cells import base
-from rnn_jax.parallel import rules as rules_lib
 from rnn_jax.parallel import shares
 
 HIDDEN = 'hidden'
@@ -31,17 +30,15 @@ def layers(block, plan: base.Plan):
   return nn.remat(block, prevent_cse=False, policy=policy(plan))
 
 
-def without_gathered(block, rules):
-  """Returns the linen class `block` that keeps all but what devices told each
-  other of its parameters."""
-  if rules.zero < rules_lib.STAGES['parameters']:
-    return block
+def function(run, plan: base.Plan):
+  """Returns the function `run`, likewise."""
+  return jax.checkpoint(run, prevent_cse=False, policy=policy(plan))
 
-  def keep(primitive, *inputs, name=None, **options):
-    del inputs, options
-    return primitive.name != 'all_gather' and name != shares.GATHERED
 
-  return nn.remat(block, prevent_cse=False, policy=keep)
+def all_but_gathered(primitive, *inputs, name=None, **options):
+  """The policy that keeps all but parameters gathered from other devices."""
+  del inputs, options
+  return primitive.name != 'all_gather' and name != shares.GATHERED
 
 
 def policy(plan: base.Plan):

@@ -58,6 +58,8 @@ def _check_tensor(config, rules):
 
 def _check_pipe(config):
   size, model = config.mesh.pipe, config.model
+  if config.mesh.micro_batches < 0:
+    _refuse('micro_batches', config.mesh.micro_batches, 'give 0 or more')
   if size == 1:
     return
   if model.layers % size:

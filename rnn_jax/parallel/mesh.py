@@ -62,9 +62,12 @@ def sizes(options, count: int) -> tuple[int, ...]:
   return tuple(count // known if n == REST else n for n in given)
 
 
-def row_shares(mesh: jax.sharding.Mesh) -> int:
-  """Returns among how many devices the rows of a batch are shared."""
-  return math.prod(mesh.shape[axis] for axis in rules.ROWS)
+def row_multiple(mesh: jax.sharding.Mesh, options) -> int:
+  """Returns what the rows of a batch must be a multiple of: the devices that
+  share them, times the micro-batches that each has in a pipeline."""
+  shares = math.prod(mesh.shape[axis] for axis in rules.ROWS)
+  stages = mesh.shape['pipe']
+  return shares * (options.micro_batches or stages if stages > 1 else 1)
 
 
 def put(tree, shardings):

@@ -78,6 +78,12 @@ class Rules:
     the mesh; False outside."""
     return any(axes_lib.size(axis) > 1 for _, cut in self.pairs for axis in cut)
 
+  def gathers(self) -> bool:
+    """Returns whether parameters are gathered where they are used, likewise."""
+    cut = {axis for letter, _ in self.pairs for axis in self.storage(letter)}
+    kept = self.zero == STAGES['parameters']
+    return kept and any(axes_lib.size(axis) > 1 for axis in cut)
+
   def spec(
     self, letters: str, shape: tuple, sizes: Mapping[str, int], kept: str
   ) -> PartitionSpec:

@@ -104,7 +104,8 @@ def make(config: config_lib.Config) -> Subject:
     words = data.tokenizer == 'bpe' and data.pre_tokenizer == 'whitespace'
     tokenizer = Vocabulary(data.vocabulary, not words)
   steps = step_lib.from_config(config, tokenizer)
-  multiple = mesh_lib.row_shares(steps.mesh) * config.train.accumulate
+  multiple = mesh_lib.row_multiple(steps.mesh, config.mesh)
+  multiple *= config.train.accumulate
   return Subject(config, tokenizer, steps, multiple)
 
 

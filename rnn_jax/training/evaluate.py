@@ -37,7 +37,7 @@ def evaluate(steps, params, corpus, config, split):
     corpus,
     config,
     split,
-    mesh_lib.row_shares(steps.mesh),
+    mesh_lib.row_multiple(steps.mesh, config.mesh),
     process_index=jax.process_index(),
     process_count=jax.process_count(),
     place=functools.partial(mesh_lib.put, shardings=steps.batch_sharding),

@@ -71,7 +71,8 @@ class Run:
     self._workdir = workdir
     self._corpus = pipeline.Corpus.open(config, workdir)
     mesh = mesh_lib.make(config.mesh)
-    self._multiple = mesh_lib.row_shares(mesh) * config.train.accumulate
+    multiple = mesh_lib.row_multiple(mesh, config.mesh)
+    self._multiple = multiple * config.train.accumulate
     config = memory.resolve(
       config, self._corpus.tokenizer, workdir, self._multiple
     )

@@ -320,10 +320,11 @@ class Steps:
     where = self.placement
     params = shares.gather(params, where.letters_outside_layers, where.rules)
     if self._carries:
-      return self.task.sums(params, carry, batch, key)
+      carry, sums = self.task.sums(params, carry, batch, key)
+      return carry, _of_last_stage(sums)
     fresh = self.task.init_state(batch.tokens_BxL.shape[0])
     _, sums = self.task.sums(params, fresh, batch, key)
-    return carry, sums
+    return carry, _of_last_stage(sums)
 
   def _evaluate_step(self, params, carry, batch):
     self.traces += 1
@@ -347,9 +348,18 @@ def _own_key(key):
   return key
 
 
+def _of_last_stage(sums):
+  """The sums where the last layer is, zeros elsewhere."""
+  if (stages := axes.size('pipe')) == 1:
+    return sums
+  last = axes.index('pipe') == stages - 1
+  return jax.tree.map(lambda x: jnp.where(last, x, jnp.zeros_like(x)), sums)
+
+
 def _add_up(sums):
-  """The sums over the rows and steps of all devices."""
-  names = tuple(n for n in (*rules.ROWS, 'sequence') if axes.size(n) > 1)
+  """The sums over the rows, steps and stages of all devices."""
+  summed = *rules.ROWS, 'sequence', 'pipe'
+  names = tuple(name for name in summed if axes.size(name) > 1)
   return jax.lax.psum(sums, names) if names else sums
 
 

@@ -26,7 +26,7 @@ PARTS = (CELL, base.Plan(chunk_length=4), precision.POLICIES['float32'])
 def build(E=D, **model):
   """A stack, its parameters and inputs of width E."""
   config = config_lib.Model(width=D, layers=R, **model)
-  stack = blocks.Stack(config, *PARTS)
+  stack = stack_lib.Stack(config, *PARTS)
   x, state = draws.normal(B, L, E), stack.init_state(B)
   return stack, draws.parameters(stack.init, state, x, None), state, x
 
@@ -130,7 +130,7 @@ def test_unrolled_layers_give_the_same_numbers_and_gradients():
 
   def loss(variables, unroll):
     config = dataclasses.replace(stack.config, unroll=unroll)
-    out = blocks.Stack(config, *PARTS).apply(variables, state, x, None)
+    out = stack_lib.Stack(config, *PARTS).apply(variables, state, x, None)
     return jnp.sin(out[1]).sum(), out
 
   run = jax.jit(jax.grad(loss, has_aux=True), static_argnums=1)
@@ -147,7 +147,7 @@ def test_layers_begin_with_different_parameters():
 
 def test_one_layer_that_differs_needs_no_stack():
   config = config_lib.Model(width=D, layers=1, block='plain', embedding_width=4)
-  stack = blocks.Stack(config, *PARTS)
+  stack = stack_lib.Stack(config, *PARTS)
   run = functools.partial(stack.init_with_output, jax.random.key(0))
   x = jnp.zeros((B, L, 4))
   (state, y), variables = jax.eval_shape(run, stack.init_state(B), x, None)
@@ -165,7 +165,7 @@ def test_kernels_begin_with_the_deviation_that_is_asked_for():
   config = config_lib.Model(
     width=64, layers=4, mlp_width=256, kernel_scale=0.02, branch_scale=0.5
   )
-  stack = blocks.Stack(config, *PARTS)
+  stack = stack_lib.Stack(config, *PARTS)
   x, state = draws.normal(B, L, 64), stack.init_state(B)
 
   @jax.jit

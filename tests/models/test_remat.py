@@ -32,7 +32,7 @@ def build(dropout=0.0, **plan):
     width=D, layers=R, mlp_width=64, dropout=dropout, biases=True
   )
   plan = base.Plan(chunk_length=8, **plan)
-  return blocks.Stack(config, CELL, plan, precision.POLICIES['float32'])
+  return stack_lib.Stack(config, CELL, plan, precision.POLICIES['float32'])
 
 
 def inputs():

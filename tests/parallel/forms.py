@@ -55,7 +55,9 @@ def config(cell, mesh):
 def steps(cell, mesh):
   """Its Steps, on the first devices."""
   parsed = config(cell, mesh)
-  count = int(np.prod([getattr(parsed.mesh, n) for n in mesh if n in axes.NAMES]))
+  count = int(
+    np.prod([getattr(parsed.mesh, n) for n in mesh if n in axes.NAMES])
+  )
   placed = mesh_lib.make(parsed.mesh, jax.devices()[:count])
   task = language_modeling.make(parsed, tokenizer.Bytes())
   return parsed, step_lib.Steps(task, parsed, placed)

@@ -1,0 +1,219 @@
+"""R blocks, one behind the other.
+
+Layers are one program run R times by `nn.scan` over parameters stacked on a
+leading axis R, the states' too. On a mesh, a layer's parameters are gathered
+when its turn comes, and again for the backward pass.
+
+Where the mesh's axis 'pipe' is cut in n, parameters and states are those of a
+device's own R/n layers, and rows pass through `parallel/pipeline.gpipe`. What
+the stack returns is then the last stage's, and zeros on the others: whoever
+adds up losses of it drops those, where(stage == n - 1, loss, 0). Gradients of
+what stands before the stack are the first stage's, behind it the last's, zeros
+elsewhere: a sum over 'pipe' completes them.
+"""
+
+import functools
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from rnn_jax import config as config_lib
+from rnn_jax.cells import base
+from rnn_jax.models import blocks
+from rnn_jax.models import remat
+from rnn_jax.ops import precision
+from rnn_jax.parallel import axes
+from rnn_jax.parallel import pipeline
+
+
+def letters(cell):
+  """The letters of a stack's parameters, of blocks around that cell."""
+  found = blocks.letters(cell)
+  stacked = {f'blocks/{path}': f'Rx{x}' for path, x in found.items()}
+  return {f'first/{path}': x for path, x in found.items()} | stacked
+
+
+def stage(block: blocks.Block):
+  """Returns the function that runs some layers: see `parallel/pipeline.py`.
+
+  Its parameters and states are stacked over the layers, `extra` is starts_BxL
+  or None, `key` the rngs of the rows. Layers fold them with their own number,
+  so that masks do not depend on which stage a layer is in. It raises
+  ValueError where plan.layers does not divide the layers.
+  """
+  plan = block.plan
+
+  def layer(starts_BxL, keys, x, inputs):
+    number, params, state = inputs
+    keys = pipeline.fold(keys, number)
+    params = blocks.gathered(block, params)
+    return block.apply({'params': params}, x, state, starts_BxL, rngs=keys)
+
+  if plan.rules.gathers() and not plan.layers:
+    policy = remat.all_but_gathered
+    layer = jax.checkpoint(layer, prevent_cse=False, policy=policy)
+
+  def run(params, x_BxLxD, state, starts_BxL, keys):
+    count = jax.tree.leaves(params)[0].shape[0]
+    numbers = axes.index(pipeline.AXIS) * count + jnp.arange(count)
+    unroll = min(block.config.unroll, plan.layers or count)
+    over_layers = functools.partial(
+      jax.lax.scan,
+      functools.partial(layer, starts_BxL, keys),
+      unroll=unroll,
+    )
+    inputs = numbers, params, state
+    if not plan.layers:
+      return over_layers(x_BxLxD, inputs)
+    _check_groups(plan.layers, count)
+    group = remat.function(over_layers, plan)
+    x, new = jax.lax.scan(group, x_BxLxD, grouped(inputs, plan.layers))
+    return x, jax.tree.map(lambda x, like: x.reshape(like.shape), new, state)
+
+  return run
+
+
+def grouped(tree, layers):
+  """What is stacked over layers, over groups and the layers of each."""
+  return jax.tree.map(lambda x: x.reshape(-1, layers, *x.shape[1:]), tree)
+
+
+def _check_groups(layers, count):
+  if count % layers:
+    raise ValueError(
+      f'remat.layers={layers}: a stage has {count} layers, '
+      'give a number that divides them'
+    )
+
+
+class Stack(nn.Module):
+  """R blocks. The state is (the first's or None, the stacked others')."""
+
+  config: config_lib.Model
+  cell_config: object
+  plan: base.Plan
+  policy: precision.Policy
+
+  def setup(self):
+    self._check_stages()
+    if self._first_differs:
+      self.first = blocks.Block(*self._fields)
+    if self._scanned:
+      # Parameters are drawn as if nothing was computed twice.
+      group = 0 if self.is_initializing() else self.plan.layers
+      self.blocks = self._stacked(group)(*self._fields)
+
+  @property
+  def _fields(self):
+    return self.config, self.cell_config, self.plan, self.policy
+
+  def _check_stages(self):
+    if self._stages > 1 and self._first_differs:
+      raise ValueError(
+        f'model.embedding_width={self.config.embedding_width} with '
+        f'{self._stages} stages: the first layer differs from the others and '
+        'can be in no stage with them; give 0, or one stage'
+      )
+    if self.config.layers % self._stages:
+      raise ValueError(
+        f'model.layers={self.config.layers}: give a multiple of the '
+        f'{self._stages} stages'
+      )
+
+  def _stacked(self, group):
+    """The class of all scanned layers, in groups that remat keeps apart."""
+    block = self._gathered(group)
+    if not group:
+      return self._scan(block, self._scanned)
+    if group == 1:
+      return self._scan(remat.layers(block, self.plan), self._scanned)
+    inner = remat.layers(self._scan(block, group), self.plan)
+    outer = self._scan(inner, self._scanned // group)
+    return nn.map_variables(outer, 'params', trans_in_fn=self._split)
+
+  def _gathered(self, group):
+    """The class of a block whose parameters come as devices keep them."""
+    rules = self.plan.rules
+    if self.is_initializing() or not rules.is_used():
+      return blocks.Block
+
+    def gather(variables):
+      return {'params': blocks.gathered(self, variables['params'])}
+
+    block = nn.map_variables(blocks.Block, 'params', trans_in_fn=gather)
+    if group or not rules.gathers():
+      return block
+    # Else what is gathered of all layers would be kept for the backward pass.
+    return nn.remat(block, prevent_cse=False, policy=remat.all_but_gathered)
+
+  def _scan(self, layer, length):
+    return nn.scan(
+      layer,
+      variable_axes={'params': 0},
+      split_rngs={'params': True, 'dropout': True, 'channels': True},
+      in_axes=(0, nn.broadcast),
+      out_axes=0,
+      length=length,
+      unroll=min(self.config.unroll, length),
+    )
+
+  def _split(self, tree):
+    return grouped(tree, self.plan.layers)
+
+  @property
+  def _first_differs(self):
+    inner = self.config.embedding_width or self.config.width
+    return inner != self.config.width
+
+  @property
+  def _scanned(self):
+    """How many layers, of those that are here, are stacked."""
+    return self.config.layers // self._stages - self._first_differs
+
+  @property
+  def _stages(self):
+    whole = self.scope is not None and self.is_initializing()
+    return 1 if whole else axes.size(pipeline.AXIS)
+
+  def init_state(self, B):
+    """Zero states; the stacked ones are RxB... ."""
+    one = blocks.make_cell(self, parent=None).init_state(B)
+    stacked = jax.tree.map(
+      lambda x: jnp.zeros((self._scanned, *x.shape), x.dtype), one
+    )
+    return (one if self._first_differs else None, stacked)
+
+  def state_letters(self):
+    """The letters of the state's axes, a tree like it."""
+    one = blocks.make_cell(self, parent=None).state_letters()
+    stacked = jax.tree.map('Rx{}'.format, one)
+    return (one if self._first_differs else None, stacked)
+
+  def __call__(self, state, x_BxLxD, starts_BxL):
+    """Returns (state, x_BxLxD)."""
+    first, stacked = state
+    x = x_BxLxD
+    if self._first_differs:
+      x, first = self.first(x, first, starts_BxL)
+    if self._scanned:
+      x, stacked = self._run(x, stacked, starts_BxL)
+    return (first, stacked), x
+
+  def _run(self, x, stacked, starts_BxL):
+    if self._stages > 1:
+      return self._pipelined(x, stacked, starts_BxL)
+    if self.plan.layers < 2 or self.is_initializing():
+      return self.blocks(x, stacked, starts_BxL)
+    x, new = self.blocks(x, self._split(stacked), starts_BxL)
+    return x, jax.tree.map(lambda x, like: x.reshape(like.shape), new, stacked)
+
+  def _pipelined(self, x, stacked, starts_BxL):
+    names = ('dropout', 'channels')
+    keys = {name: self.make_rng(name) for name in names if self.has_rng(name)}
+    return pipeline.gpipe(
+      stage(blocks.Block(*self._fields, parent=None)),
+      self.variables['params']['blocks'],
+      pipeline.Inputs(x, stacked, starts_BxL, keys),
+      pipeline.Options(self.plan.micro_batches),
+    )

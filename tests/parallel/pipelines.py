@@ -1,0 +1,300 @@
+"""Pipelines of 2 and 4 stages on eight devices, and one program without any.
+
+A layer has what can go wrong in one: parameters, a state, rows' own inputs,
+noise from a key, a norm that is NaN where a bubble's zeros enter it, and
+collectives over another axis.
+"""
+
+import functools
+import importlib
+import pickle
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rnn_jax.parallel import axes
+from rnn_jax.parallel import pipeline
+from rnn_jax.parallel import pipeline_flush
+from tests import tiny
+
+R, B, L, D = 4, 32, 4, 5
+# (stages, M, devices along 'sequence'); rows are cut in two where time is not.
+CASES = ((2, 2, 1), (2, 1, 1), (2, 8, 1), (4, 4, 1), (4, 16, 1), (2, 4, 2))
+PROGRAM = """
+from tests.parallel import pipelines
+pipelines.write({!r}, {!r}, {!r})
+"""
+SPEC = jax.sharding.PartitionSpec
+
+
+def draw():
+  """Returns (params, head, x, state, extra) of all layers and rows."""
+  rng = np.random.default_rng(0)
+
+  def normal(*shape):
+    return rng.normal(size=shape).astype(np.float32)
+
+  names = ('starts', 'weights', 'targets')
+  extra = {name: rng.random((B, L)).astype(np.float32) for name in names}
+  params = {'kernel': normal(R, D, D) / 2, 'bias': normal(R, D)}
+  return params, normal(D), normal(B, L, D), normal(R, B, D), extra
+
+
+def layer(starts_BxL, key, x, inputs):
+  number, params, state = inputs
+  read = x / jnp.sqrt(jnp.mean(x**2, -1, keepdims=True))
+  y = jnp.einsum('bld,de->ble', read, params['kernel'])
+  y = y + params['bias'][None, None] + swap(x)
+  y = y + state[:, None] * (1 - starts_BxL[..., None])
+  y = jnp.tanh(y) * noise(key, number)
+  return x + y, 0.5 * state + over_time(jnp.sum(y, 1))
+
+
+def noise(key, number):
+  """A number from 1 to 2 of a key; a generator would take long to compile."""
+  data = jax.random.key_data(jax.random.fold_in(key, number))
+  return 1 + (data[1] % 1024).astype(jnp.float32) / 1024
+
+
+def swap(x):
+  """The first half of time and the second one, exchanged."""
+  if axes.size('sequence') == 1:
+    return jnp.roll(x, L // 2, 1)
+  return jax.lax.ppermute(x, 'sequence', [(0, 1), (1, 0)])
+
+
+def over_time(x):
+  return x if axes.size('sequence') == 1 else jax.lax.psum(x, 'sequence')
+
+
+def stage(params, x, state, extra, key):
+  count = params['bias'].shape[0]
+  numbers = axes.index('pipe') * count + jnp.arange(count)
+  run = functools.partial(layer, extra['starts'], key)
+  return jax.lax.scan(run, x, (numbers, params, state))
+
+
+def loss(head, x, extra, key):
+  errors = (jnp.einsum('bld,d->bl', x, head) - extra['targets']) ** 2
+  found = jnp.sum(extra['weights'] * errors)
+  return noise(key, R) * found, {'weight': jnp.sum(extra['weights'])}
+
+
+@functools.cache
+def reference(count, shards):
+  """Micro-batches of each device's rows one by one, all layers at once."""
+  key = jax.random.key(1)
+
+  def run(params, head, x, state, extra):
+    rows = functools.partial(split, shards * count)
+    parts = (
+      rows(x, 0),
+      rows(state, 1),
+      jax.tree.map(lambda a: rows(a, 0), extra),
+    )
+
+    def part(number, x, state, extra):
+      own = jax.random.fold_in(key, number % count)
+      y, new = stage(params, x, state, extra, own)
+      return loss(head, y, extra, own), new
+
+    (found, sums), new = jax.vmap(part)(jnp.arange(shards * count), *parts)
+    new = jnp.moveaxis(new, 0, 1).reshape(R, B, D)
+    return 0.5 * jnp.sum(found), (jax.tree.map(jnp.sum, sums), new)
+
+  run = jax.value_and_grad(run, (0, 1, 2, 3), has_aux=True)
+  return jax.device_get(jax.jit(run)(*draw()))
+
+
+def split(parts, x, axis):
+  x = x.reshape(*x.shape[:axis], parts, -1, *x.shape[axis + 1 :])
+  return jnp.moveaxis(x, axis, 0)
+
+
+def by_gpipe(remat, options, params, head, inputs):
+  options = pipeline.Options(options.micro_batches, remat)
+  x, state = pipeline.gpipe(stage, params, inputs, options)
+
+  def one(number, x, extra):
+    return loss(head, x, extra, jax.random.fold_in(inputs.key, number))
+
+  count = pipeline.micro_batches(inputs, options)
+  rows = functools.partial(split, count, axis=0)
+  parts = jax.tree.map(rows, (x, inputs.extra))
+  found, sums = jax.vmap(one)(jnp.arange(count), *parts)
+  return jnp.sum(found), (jax.tree.map(jnp.sum, sums), state)
+
+
+def by_1f1b(options, params, head, inputs):
+  return pipeline_flush.objective(stage, loss, params, head, inputs, options)
+
+
+FORMS = {
+  'gpipe': functools.partial(by_gpipe, False),
+  'remat': functools.partial(by_gpipe, True),
+  '1f1b': by_1f1b,
+}
+
+
+def program(form, stages, count, sequence=1, rows=2):
+  """The gradients' program on a mesh, and its shardings of `draw`'s arrays."""
+  shape = (rows, 1, stages, sequence, 1)
+  devices = np.array(jax.devices()[: np.prod(shape)]).reshape(shape)
+  mesh = jax.sharding.Mesh(devices, axes.NAMES)
+  options = pipeline.Options(count)
+  layers, timed = SPEC('pipe', 'data'), SPEC('data', 'sequence')
+  specs = (SPEC('pipe'), SPEC(), timed, layers, timed)
+
+  def objective(params, head, x, state, extra):
+    inputs = pipeline.Inputs(x, state, extra, jax.random.key(1))
+    found, (sums, new) = FORMS[form](options, params, head, inputs)
+    last = axes.index('pipe') == stages - 1
+    found, sums = jax.tree.map(lambda a: jnp.where(last, a, 0), (found, sums))
+    return 0.5 * found, (sums, new)
+
+  def local(*arrays):
+    run = jax.value_and_grad(objective, (0, 1, 2, 3), has_aux=True)
+    (found, (sums, new)), slopes = run(*arrays)
+    total = jax.lax.psum
+    everywhere = ('data', 'pipe', 'sequence')
+    found, sums, d_head = total((found, sums, slopes[1]), everywhere)
+    d_params = total(slopes[0], ('data', 'sequence'))
+    d_x, d_state = total(slopes[2], 'pipe'), total(slopes[3], 'sequence')
+    return (found, (sums, new)), (d_params, d_head, d_x, d_state)
+
+  out = ((SPEC(), (SPEC(), layers)), (specs[0], SPEC(), timed, layers))
+  return jax.jit(
+    jax.shard_map(
+      local, mesh=mesh, in_specs=specs, out_specs=out, check_vma=False
+    )
+  )
+
+
+def temporaries(form, count):
+  """Bytes of temporaries of two stages; micro-batches have 64 rows."""
+  mesh = jax.sharding.Mesh(np.array(jax.devices()[:2]), ('pipe',))
+  params, head, *_ = draw()
+  rows = 64 * count
+
+  def local(params, head, x, state, extra):
+    inputs = pipeline.Inputs(x, state, extra, jax.random.key(1))
+    options = pipeline.Options(count)
+    if form == '1f1b':
+      found = pipeline_flush.one_forward_one_backward(
+        stage, loss, params, head, inputs, options
+      )
+      return found.gradients, found.state
+
+    def run(params, head, x):
+      found, (_, new) = FORMS[form](
+        options, params, head, inputs._replace(x_BxLxD=x)
+      )
+      return found, new
+
+    return jax.grad(run, (0, 1, 2), has_aux=True)(params, head, x)
+
+  layers = SPEC('pipe')
+  specs = (layers, SPEC(), SPEC(), layers, SPEC())
+  run = jax.shard_map(
+    local, mesh=mesh, in_specs=specs, out_specs=layers, check_vma=False
+  )
+  shape = functools.partial(jax.ShapeDtypeStruct, dtype=np.float32)
+  extra = {name: shape((rows, L)) for name in draw()[-1]}
+  inputs = shape((rows, L, D)), shape((R, rows, D)), extra
+  compiled = jax.jit(run).lower(params, head, *inputs).compile()
+  return compiled.memory_analysis().temp_size_in_bytes
+
+
+def ticks(traced):
+  """How often a device runs its outermost loops."""
+  (region,) = (e for e in traced.jaxpr.eqns if e.primitive.name == 'shard_map')
+  eqns = region.params['jaxpr'].eqns
+  calls = [e.params['call_jaxpr'] for e in eqns if 'call_jaxpr' in e.params]
+  eqns = eqns + [e for call in calls for e in call.eqns]
+  return [e.params['length'] for e in eqns if e.primitive.name == 'scan']
+
+
+def measure(form, cases):
+  """Returns what the tests look at, of each case and of all."""
+  found = {}
+  for stages, count, sequence in cases:
+    rows = 3 - sequence
+    traced = program(form, stages, count, sequence, rows).trace(*draw())
+    compiled = traced.lower().compile()
+    found[stages, count, sequence] = {
+      'got': jax.device_get(compiled(*draw())),
+      'wanted': reference(count, rows),
+      'ticks': ticks(traced),
+      'text': compiled.as_text(),
+    }
+  return found
+
+
+def measure_gpipe():
+  memory = [temporaries('gpipe', count) for count in (4, 16)]
+  memory.append(temporaries('remat', 16))
+  return measure('gpipe', CASES), measure('remat', CASES[:1]), memory
+
+
+def measure_1f1b():
+  memory = [temporaries('1f1b', count) for count in (4, 16)]
+  return measure('1f1b', CASES), undifferentiated(), memory
+
+
+def undifferentiated():
+  """The objective of two stages, without gradients, and its program."""
+  mesh = jax.sharding.Mesh(np.array(jax.devices()[:2]), ('pipe',))
+
+  def local(params, head, *inputs):
+    inputs = pipeline.Inputs(*inputs, jax.random.key(1))
+    found, (sums, state) = by_1f1b(pipeline.Options(4), params, head, inputs)
+    return jax.lax.psum((found, sums), 'pipe'), state
+
+  layers = SPEC('pipe')
+  run = jax.shard_map(
+    local,
+    mesh=mesh,
+    in_specs=(layers, SPEC(), SPEC(), layers, SPEC()),
+    out_specs=(SPEC(), layers),
+    check_vma=False,
+  )
+  traced = jax.jit(run).trace(*draw())
+  return jax.device_get(traced.lower().compile()(*draw())), ticks(traced)
+
+
+def write(path, module, name):
+  """What the subprocess does."""
+  jax.config.update('jax_numpy_rank_promotion', 'raise')
+  assert jax.device_count() == 8
+  found = getattr(importlib.import_module(module), name)()
+  with open(path, 'wb') as file:
+    pickle.dump(found, file)
+
+
+def run(folder, module, name):
+  """Returns what a function of a module returns on eight devices."""
+  path = folder / 'found.pickle'
+  subprocess.run(
+    [sys.executable, '-c', PROGRAM.format(str(path), module, name)],
+    cwd=tiny.ROOT,
+    env={
+      # Small programs: compiling them takes longer than running them.
+      'XLA_FLAGS': '--xla_force_host_platform_device_count=8 '
+      '--xla_backend_optimization_level=0 '
+      '--xla_llvm_disable_expensive_passes=true',
+      'JAX_PLATFORMS': 'cpu',
+      'PATH': '',
+    },
+    check=True,
+    timeout=300,
+  )
+  return pickle.loads(path.read_bytes())
+
+
+def error(got, wanted):
+  """The largest difference, relative to the largest number of each array."""
+  pairs = zip(*map(jax.tree.leaves, (got, wanted)), strict=True)
+  return max(float(np.abs(a - b).max() / np.abs(b).max()) for a, b in pairs)

@@ -1,0 +1,86 @@
+"""1F1B against all layers at once, its ticks and its memory."""
+
+import jax
+import numpy as np
+import pytest
+
+from rnn_jax.parallel import pipeline
+from rnn_jax.parallel import pipeline_flush
+from tests.parallel import pipelines
+
+
+@pytest.fixture(scope='module')
+def measured(tmp_path_factory):
+  return pipelines.run(
+    tmp_path_factory.mktemp('flush'),
+    'tests.parallel.pipelines',
+    'measure_1f1b',
+  )
+
+
+# Measured: 5e-7 of the largest number; sums of rows in another order.
+@pytest.mark.parametrize('case', pipelines.CASES)
+def test_1f1b_has_the_numbers_and_gradients_of_all_layers_at_once(
+  measured, case
+):
+  found = measured[0][case]
+  (got, (*slopes, of_state)), (wanted, (*others, _)) = (
+    found['got'],
+    found['wanted'],
+  )
+  assert pipelines.error((got, slopes), (wanted, others)) < 3e-6
+  assert not np.any(of_state)  # as agreed: states carry no gradient
+
+
+@pytest.mark.parametrize('case', pipelines.CASES)
+def test_1f1b_takes_the_ticks_of_its_schedule(measured, case):
+  stages, count, _ = case
+  ticks = measured[0][case]['ticks']
+  assert ticks == [stages - 1, count, stages - 1]
+  fill, both, drain = ticks
+  table = pipeline.table(stages, count, '1f1b')
+  assert fill + 2 * both + drain == len(table)
+
+
+def test_without_gradients_there_is_no_backward_pass(measured):
+  ((value, sums), state), ticks = measured[1]
+  wanted, (wanted_sums, wanted_state) = pipelines.reference(4, 1)[0]
+  got = 0.5 * value, sums, state
+  # Measured: 3e-7
+  assert pipelines.error(got, (wanted, wanted_sums, wanted_state)) < 3e-6
+  assert ticks == [4 + 2 - 1, 4]  # all stages forward, and the loss
+
+
+def test_activations_travel_and_parameters_stay(measured):
+  text = measured[0][2, 2, 1]['text']
+  assert 'collective-permute' in text and 'all-gather' not in text
+
+
+def test_1f1b_holds_the_same_for_any_number_of_micro_batches(measured):
+  few, many = measured[2]
+  # Counters and schedules of the loops may differ, rows may not: the inputs
+  # of a micro-batch alone have 5 KiB.
+  assert abs(many - few) < 1024
+
+
+def test_one_stage_needs_no_mesh():
+  params, head, x, state, extra = pipelines.draw()
+  inputs = pipeline.Inputs(x, state, extra, jax.random.key(1))
+
+  @jax.jit
+  def run(params, head, x):
+    return pipeline_flush.objective(
+      pipelines.stage,
+      pipelines.loss,
+      params,
+      head,
+      inputs._replace(x_BxLxD=x),
+      pipeline.Options(4),
+    )
+
+  differentiate = jax.value_and_grad(run, (0, 1, 2), has_aux=True)
+  (value, (sums, new)), slopes = differentiate(params, head, x)
+  wanted, wanted_slopes = pipelines.reference(4, 1)
+  got = 0.5 * value, (sums, new), [0.5 * a for a in jax.tree.leaves(slopes)]
+  others = jax.tree.leaves(wanted_slopes[:3])
+  assert pipelines.error(got, (*wanted, others)) < 3e-6  # measured: 4e-7
