@@ -23,7 +23,6 @@ import functools
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 from jax import ad_checkpoint
 
 from rnn_jax import config as config_lib
@@ -31,7 +30,6 @@ from rnn_jax.cells import base
 from rnn_jax.models import remat
 from rnn_jax.ops import precision
 from rnn_jax.parallel import axes
-from rnn_jax.parallel import pipeline
 from rnn_jax.parallel import rules as rules_lib
 from rnn_jax.parallel import shares
 from rnn_jax.parallel import tensor

@@ -13,6 +13,7 @@ from rnn_jax import config as config_lib
 from rnn_jax.cells import base
 from rnn_jax.cells import simple_rnn
 from rnn_jax.models import blocks
+from rnn_jax.models import stack as stack_lib
 from rnn_jax.ops import precision
 from tests.cells import draws
 

@@ -11,6 +11,7 @@ from rnn_jax import config as config_lib
 from rnn_jax.cells import base
 from rnn_jax.cells import simple_rnn
 from rnn_jax.models import blocks
+from rnn_jax.models import stack as stack_lib
 from rnn_jax.ops import precision
 from rnn_jax.parallel import axes
 from rnn_jax.parallel import pipeline
@@ -63,7 +64,7 @@ def whole(stack, rngs, params, head, x, state, starts):
 def flush(block, params, head, x, state, starts):
   inputs = pipeline.Inputs(x, state, starts, {})
   found, (_, new) = pipeline_flush.objective(
-    blocks.stage(block), loss, params, head, inputs, pipeline.Options(4)
+    stack_lib.stage(block), loss, params, head, inputs, pipeline.Options(4)
   )
   return found, new
 
