@@ -18,8 +18,11 @@ from rnn_jax import config as config_lib
 from rnn_jax.data import tokenizer
 from rnn_jax.parallel import axes
 from rnn_jax.parallel import mesh as mesh_lib
+from rnn_jax.parallel import placement
+from rnn_jax.profiling import collectives
 from rnn_jax.profiling import subject
 from rnn_jax.tasks import language_modeling
+from rnn_jax.training import memory
 from rnn_jax.training import step as step_lib
 from tests import tiny
 
@@ -44,11 +47,11 @@ FORMS = {
 LACKING = {'lstm': {'tensor', 'sequence'}}
 
 
-def config(cell, mesh):
+def config(cell, mesh, width=16):
   """The Config of a small model of that cell on a mesh."""
   raw = config_lib.default(cell)
   raw.data.update(length=LENGTH, batch_size=ROWS, layout='packed')
-  raw.model.update(width=16, mlp_width=32, biases=True, norm='layer')
+  raw.model.update(width=width, mlp_width=32, biases=True, norm='layer')
   raw.cell.update(CELLS[cell])
   raw.mesh.update(mesh)
   raw.schedule.warmup_steps = 2
@@ -56,9 +59,9 @@ def config(cell, mesh):
   return config_lib.parse(raw)
 
 
-def steps(cell, mesh):
+def steps(cell, mesh, width=16):
   """Its Steps, on the first devices."""
-  parsed = config(cell, mesh)
+  parsed = config(cell, mesh, width)
   count = int(
     np.prod([getattr(parsed.mesh, n) for n in mesh if n in axes.NAMES])
   )
@@ -86,17 +89,44 @@ def largest_difference(a, b):
   return float(max(jax.tree.leaves(differences)))
 
 
+def told(made):
+  """What devices tell each other in a step: {opcode: largest bytes}."""
+  text = made.compile_train(ROWS, LENGTH).as_text()
+  largest = {}
+  for found in collectives.collectives(text):
+    largest[found.opcode] = max(found.bytes, largest.get(found.opcode, 0))
+  return largest
+
+
+def kept(zero):
+  """Bytes that one of eight devices keeps, and that one alone keeps."""
+  mesh = {'data': 1, 'fsdp': DEVICES, 'zero': zero}
+  _, made = steps('simple_rnn', mesh, width=256)
+  state = jax.eval_shape(lambda: made.init(0, ROWS))
+  where, params = made.placement, state['params']
+  parts = {
+    'parameters': (params, where.shardings('parameters')),
+    'gradients': (params, where.shardings('gradients')),
+    'optimizer': (state['optimizer'], where.of_optimizer(state['optimizer'])),
+  }
+  return {
+    name: (placement.device_bytes(*part), memory.tree_bytes(part[0]))
+    for name, part in parts.items()
+  }
+
+
 def main(path):
-  found = {}
+  found = {'kept': {zero: kept(zero) for zero in range(4)}}
   for cell in CELLS:
     _, params, losses = train(cell, ALONE)
     for form, mesh in FORMS.items():
       if LACKING.get(cell, set()) & {*mesh}:
         continue
-      _, others, other_losses = train(cell, mesh)
+      made, others, other_losses = train(cell, mesh)
       found[f'{cell}, {form}'] = {
         'params': largest_difference(params, others),
         'losses': largest_difference(losses, other_losses) / losses[0],
+        'told': told(made) if cell == 'simple_rnn' else {},
       }
       print(cell, form, found[f'{cell}, {form}'], flush=True)
   pathlib.Path(path).write_text(json.dumps(found))
