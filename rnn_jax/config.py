@@ -201,6 +201,7 @@ class Mesh:
     'V=tensor',
   )
   micro_batches: int = 0  # of a device's rows, in a pipeline; 0: `pipe`
+  schedule: str = 'gpipe'  # of a pipeline; or '1f1b', which holds less
   compression: str = ''  # of gradients summed over data: 'int8' or 'top_k'
   top_k_share: float = 0.01  # of a gradient's numbers that are sent at once
 

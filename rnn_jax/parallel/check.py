@@ -7,6 +7,7 @@ from rnn_jax.data import pooling
 from rnn_jax.parallel import axes
 from rnn_jax.parallel import compression
 from rnn_jax.parallel import mesh as mesh_lib
+from rnn_jax.parallel import pipeline
 from rnn_jax.parallel import rules as rules_lib
 
 PER_TOKEN = ('language_modeling', 'dialogue')  # tasks whose steps stand alone
@@ -60,8 +61,15 @@ def _check_pipe(config):
   size, model = config.mesh.pipe, config.model
   if config.mesh.micro_batches < 0:
     _refuse('micro_batches', config.mesh.micro_batches, 'give 0 or more')
+  schedule = config.mesh.schedule
+  if schedule not in pipeline.SCHEDULES:
+    _refuse('schedule', repr(schedule), f'choose of {pipeline.SCHEDULES}')
   if size == 1:
     return
+  if schedule == '1f1b' and config.task.name == 'classification':
+    _refuse('schedule', repr(schedule), "classification has 'gpipe' alone")
+  if schedule == '1f1b' and config.remat.segment:
+    _refuse('schedule', repr(schedule), "remat.segment needs 'gpipe'")
   if model.layers % size:
     _refuse('pipe', size, f'it must divide model.layers={model.layers}')
   if model.embedding_width not in (0, model.width):

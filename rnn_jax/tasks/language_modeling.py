@@ -15,7 +15,11 @@ import numpy as np
 from rnn_jax.models import blocks
 from rnn_jax.models import language_model
 from rnn_jax.models import segments
+from rnn_jax.models import stack
 from rnn_jax.ops import cross_entropy
+from rnn_jax.parallel import axes
+from rnn_jax.parallel import pipeline
+from rnn_jax.parallel import pipeline_flush
 
 
 def make(config, tokenizer):
@@ -42,6 +46,7 @@ class Task:
     self._steps = config.remat.segment
     self._model_config = config.model
     self._drops = blocks.drops(config)
+    self._flushes = config.mesh.schedule == '1f1b'
 
   def init_parameters(self, key):
     """Returns new parameters, float32."""
@@ -81,7 +86,9 @@ class Task:
     rngs = {}
     if key is not None and self._drops:
       rngs = blocks.dropout_keys(key, n)
-    variables, weights = {'params': params}, batch.weights_BxL
+    if self._flushes and axes.size(pipeline.AXIS) > 1:
+      return self._run_flush(params, rngs, state, batch)
+    variables = {'params': params}
     state, x_BxLxD = self.model.apply(
       variables,
       state,
@@ -90,6 +97,48 @@ class Task:
       rngs=rngs,
       method='features',
     )
+    return state, self._token_sums(variables, x_BxLxD, batch)
+
+  def _run_flush(self, params, rngs, state, batch):
+    """`_segment` by the schedule of `parallel/pipeline_flush.py`."""
+    model = self.model
+    position, (first, stacked) = state
+    position, x_BxLxD = model.apply(
+      {'params': params},
+      position,
+      batch.tokens_BxL,
+      batch.starts_BxL,
+      rngs=rngs,
+      method='read',
+    )
+    block = blocks.Block(
+      model.config, model.cell_config, model.plan, model.policy, parent=None
+    )
+    run = stack.stage(block)
+
+    def stage(params, x_BxLxD, state, batch, keys):
+      return run(params, x_BxLxD, state, batch.starts_BxL, keys)
+
+    def loss(params, x_BxLxD, batch, keys):
+      del keys
+      variables = {'params': params}
+      x_BxLxD = model.apply(variables, x_BxLxD, method='normalize')
+      sums = self._token_sums(variables, x_BxLxD, batch)
+      return sums.pop('objective'), sums
+
+    objective, (sums, stacked) = pipeline_flush.objective(
+      stage,
+      loss,
+      params['stack']['blocks'],
+      {name: x for name, x in params.items() if name != 'stack'},
+      pipeline.Inputs(x_BxLxD, stacked, batch, rngs),
+      pipeline.Options(model.plan.micro_batches),
+    )
+    return (position, (first, stacked)), sums | {'objective': objective}
+
+  def _token_sums(self, variables, x_BxLxD, batch):
+    """The sums of a batch, from what the head reads."""
+    weights = batch.weights_BxL
     head = self.model.apply(variables, method='head_weights')
     found = language_model.token_sums(
       self.model, x_BxLxD, head, (batch.targets_BxL, weights), self._loss
@@ -103,7 +152,7 @@ class Task:
     if self._bytes_V is not None:
       bytes_BxL = jnp.asarray(self._bytes_V)[batch.targets_BxL]
       sums['bytes'] = jnp.sum(weights * bytes_BxL)
-    return state, sums | self.more_sums(x_BxLxD, head, batch)
+    return sums | self.more_sums(x_BxLxD, head, batch)
 
   def more_sums(self, x_BxLxD, head, batch):
     """Sums that a task adds, of what the head reads; none here."""

@@ -40,6 +40,12 @@ FORMS = {
   'zero 3': {'data': 2, 'fsdp': 4},
   'zero 3 and tensor': {'data': 2, 'fsdp': 2, 'tensor': 2},
   'zero 3 and pipe': {'data': 1, 'fsdp': 2, 'pipe': 2, 'micro_batches': 4},
+  'copies and 1f1b': {
+    'data': 2,
+    'pipe': 2,
+    'micro_batches': 4,
+    'schedule': '1f1b',
+  },
   'copies and sequence': {'data': 2, 'sequence': 4},
   'sequence and tensor': {'data': 1, 'sequence': 2, 'tensor': 2},
 }

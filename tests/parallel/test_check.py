@@ -41,6 +41,17 @@ def refusal(cell='simple_rnn', **changes):
       {'mesh__tensor': 2, 'task__name': 'recall'},
       "mesh.tensor=2: task 'recall': leave V=tensor out of mesh.rules",
     ),
+    ({'mesh__schedule': 'dual'}, "mesh.schedule='dual': choose of"),
+    (
+      {'mesh__pipe': 2, 'mesh__schedule': '1f1b', 'remat__segment': 64},
+      "mesh.schedule='1f1b': remat.segment needs 'gpipe'",
+    ),
+    ({'mesh__compression': 'zip'}, "mesh.compression='zip': choose of"),
+    (
+      {'mesh__data': 1, 'mesh__compression': 'int8'},
+      "mesh.compression='int8': mesh.data=1 sums nothing",
+    ),
+    ({'mesh__top_k_share': 0.0}, 'mesh.top_k_share=0.0: give a share in'),
     ({'mesh__pipe': 4}, 'mesh.pipe=4: it must divide model.layers=2'),
     (
       {'mesh__sequence': 2},

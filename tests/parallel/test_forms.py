@@ -38,6 +38,7 @@ def test_a_mesh_gives_the_parameters_of_one_device(found, case):
       'zero 3 and pipe',
       {'all-reduce', 'all-gather', 'reduce-scatter', 'collective-permute'},
     ),
+    ('copies and 1f1b', {'all-reduce', 'collective-permute'}),
     ('copies and sequence', {'all-reduce', 'collective-permute'}),
     ('sequence and tensor', {'all-reduce', 'collective-permute'}),
   ),
