@@ -97,7 +97,7 @@ def test_one_stage_needs_no_mesh():
   assert 'collective' not in text and 'all-' not in text
 
 
-# Measured: 6e-7 of the largest number; sums of rows in another order.
+# Measured: 1e-6 of the largest number; sums of rows in another order.
 @pytest.mark.parametrize('case', pipelines.CASES)
 def test_gpipe_has_the_numbers_and_gradients_of_all_layers_at_once(
   measured, case
@@ -110,7 +110,7 @@ def test_stages_computed_again_have_the_same_numbers_and_hold_less(measured):
   (found,) = measured[1].values()
   assert pipelines.error(found['got'], found['wanted']) < 3e-6
   _, many, again = measured[2]
-  assert again < 0.7 * many  # measured: 0.5
+  assert again < 0.7 * many  # measured: 0.4
 
 
 @pytest.mark.parametrize('case', [c for c in pipelines.CASES if c[1] > 1])

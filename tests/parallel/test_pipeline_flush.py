@@ -18,7 +18,7 @@ def measured(tmp_path_factory):
   )
 
 
-# Measured: 5e-7 of the largest number; sums of rows in another order.
+# Measured: 1.9e-6 of the largest number; sums of rows in another order.
 @pytest.mark.parametrize('case', pipelines.CASES)
 def test_1f1b_has_the_numbers_and_gradients_of_all_layers_at_once(
   measured, case
@@ -46,7 +46,7 @@ def test_without_gradients_there_is_no_backward_pass(measured):
   ((value, sums), state), ticks = measured[1]
   wanted, (wanted_sums, wanted_state) = pipelines.reference(4, 1)[0]
   got = 0.5 * value, sums, state
-  # Measured: 3e-7
+  # Measured: 7e-7
   assert pipelines.error(got, (wanted, wanted_sums, wanted_state)) < 3e-6
   assert ticks == [4 + 2 - 1, 4]  # all stages forward, and the loss
 
