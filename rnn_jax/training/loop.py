@@ -4,8 +4,12 @@ The same call again goes on where the last one stopped. A run that was cut
 anywhere ends with the parameters of one that wasn't, bit for bit: what a
 checkpoint keeps (arrays, the position in the data, `Progress`) is all that the
 next step depends on.
+
+Of several processes (parallel/hosts.py) all run this, the first one alone
+writes and prints; of checkpoints each writes its own part.
 """
 
+import contextlib
 import dataclasses
 import functools
 import time
@@ -15,7 +19,7 @@ import jax
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data import pipeline
-from rnn_jax.parallel import mesh as mesh_lib
+from rnn_jax.parallel import hosts
 from rnn_jax.training import checkpoint
 from rnn_jax.training import evaluate
 from rnn_jax.training import memory
@@ -56,7 +60,11 @@ def train(config, workdir):
     InputError: bad data or config, a folder of another run, a full disk, or
       too many non-finite steps in a row.
   """
-  with workdir_lib.open_for_training(workdir, config_lib.to_dict(config)):
+  given = config_lib.to_dict(config)
+  hosts.agree(given)
+  lock = hosts.by_first(lambda: workdir_lib.open_for_training(workdir, given))
+  with lock or contextlib.nullcontext():
+    hosts.check_shared(f'{workdir}/{workdir_lib.CONFIG}')
     run = Run(config, workdir)
     try:
       return run.go()
@@ -69,7 +77,9 @@ class Run:
 
   def __init__(self, config, workdir):
     self._workdir = workdir
-    self._corpus = pipeline.Corpus.open(config, workdir)
+    self._corpus = hosts.first_ahead(
+      lambda: pipeline.Corpus.open(config, workdir)
+    )
     self._multiple = jax.device_count() * config.train.accumulate
     config = memory.resolve(
       config, self._corpus.tokenizer, workdir, self._multiple
@@ -84,6 +94,7 @@ class Run:
     )
     self._progress = Progress()
     self._step, self._state = 0, None
+    self._writer, self._display = metrics.NoWriter(), progress_lib.NoDisplay()
     self._window = []  # (step, metrics on the device, padded tokens)
     self._began = 0.0
     self._waited = 0.0  # for batches, since the last row of metrics
@@ -94,12 +105,14 @@ class Run:
   def go(self):
     """Runs to the end, or until a signal. Returns Progress."""
     self._restore()
-    self._writer = metrics.Writer(self._workdir, self._step)
-    self._display = progress_lib.Display(self._config.train.steps, self._step)
+    if hosts.first():
+      self._writer = metrics.Writer(self._workdir, self._step)
+      steps = self._config.train.steps
+      self._display = progress_lib.Display(steps, self._step)
     try:
       with signals.StopRequest() as stop:
         self._began = time.monotonic()
-        while not self._progress.finished and not stop.name:
+        while not (self._progress.finished or stop.wanted(self._step)):
           self._advance()
         self._flush()
         self._save()
@@ -111,7 +124,7 @@ class Run:
     finally:
       self._display.close()
       self._writer.close()
-    plots.draw_loss(self._workdir)
+    hosts.by_first(lambda: plots.draw_loss(self._workdir))
     return self._progress
 
   def close(self):
@@ -123,34 +136,29 @@ class Run:
       self._corpus,
       self._config,
       self._multiple,
-      process_index=jax.process_index(),
-      process_count=jax.process_count(),
-      place=functools.partial(
-        mesh_lib.put, shardings=self._steps.batch_sharding
-      ),
+      place=functools.partial(hosts.put, shardings=self._steps.batch_sharding),
     )
 
   def _restore(self):
     made = self._corpus, self._config, self._multiple
     rows = max(rows for rows, _ in pipeline.batch_shapes(*made))
     if self._config.data.memory_gib:
-      print(
+      _say(
         f'data.memory_gib={self._config.data.memory_gib!r} holds '
-        f'{self._config.data.tokens_per_batch:,} tokens a batch',
-        flush=True,
+        f'{self._config.data.tokens_per_batch:,} tokens a batch'
       )
-    print(f'batches: {pipeline.describe(*made)}', flush=True)
+    _say(f'batches: {pipeline.describe(*made)}')
     self._state = self._steps.init(self._config.train.seed, rows)
     found = self._checkpoints.restore(self._state, self._batches)
     if found is None:
       self._state = self._steps.prime(self._state, self._corpus)
       table = progress_lib.parameter_table(self._state['params'])
-      print(f'parameters:\n{table}', flush=True)
+      _say(f'parameters:\n{table}')
       return
     self._step, self._state, progress = found
     self._progress = Progress(**progress)
     self._saved = self._step
-    print(f'resumed at step {self._step}', flush=True)
+    _say(f'resumed at step {self._step}')
 
   def _advance(self):
     """One step, and what is due behind it."""
@@ -298,6 +306,11 @@ class Run:
     )
     self._saved = self._step
     self._began = time.monotonic()
+
+
+def _say(text):
+  if hosts.first():
+    print(text, flush=True)
 
 
 def _check_validation(corpus, schedule):
