@@ -229,7 +229,8 @@ def put(tree, shardings):
 
 def _put(x, sharding):
   x = np.asarray(x)
-  return jax.make_array_from_callback(x.shape, sharding, lambda part: x[part])
+  with jax.transfer_guard_host_to_device('allow'):  # this one is meant
+    return jax.make_array_from_callback(x.shape, sharding, lambda part: x[part])
 
 
 def whole(tree):

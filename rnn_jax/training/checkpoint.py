@@ -285,7 +285,10 @@ class Checkpoints:
     )
     with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
       restored = reader.restore(self.folder / str(step) / 'state', args=args)
-    return jax.device_put(restored['params'])  # without a sharding: NumPy's
+    return jax.tree.map(  # those without a sharding come as NumPy's
+      lambda x: x if isinstance(x, jax.Array) else jax.device_put(x),
+      restored['params'],
+    )
 
   def _stored(self, step):
     """Returns the saved tree with the metadata of its arrays as leaves."""
