@@ -22,6 +22,7 @@ from rnn_jax.data import pipeline
 from rnn_jax.parallel import hosts
 from rnn_jax.training import checkpoint
 from rnn_jax.training import evaluate
+from rnn_jax.training import goodput
 from rnn_jax.training import memory
 from rnn_jax.training import metrics
 from rnn_jax.training import plots
@@ -44,6 +45,7 @@ class Progress:
   skipped_steps: int = 0
   seconds: float = 0.0  # of training steps
   finished: str = ''  # 'all steps', or why it ended early
+  parts: dict = dataclasses.field(default_factory=dict)  # see goodput.py
 
 
 def train(config, workdir):
@@ -76,6 +78,7 @@ class Run:
   """The parts of a run and where it stands."""
 
   def __init__(self, config, workdir):
+    self._clock = goodput.Clock()
     self._workdir = workdir
     self._corpus = hosts.first_ahead(
       lambda: pipeline.Corpus.open(config, workdir)
@@ -105,6 +108,7 @@ class Run:
   def go(self):
     """Runs to the end, or until a signal. Returns Progress."""
     self._restore()
+    self._clock.resume(self._progress.parts, self._step, self._workdir)
     if hosts.first():
       self._writer = metrics.Writer(self._workdir, self._step)
       steps = self._config.train.steps
@@ -112,15 +116,18 @@ class Run:
     try:
       with signals.StopRequest() as stop:
         self._began = time.monotonic()
+        self._clock.enter('steps')
         while not (self._progress.finished or stop.wanted(self._step)):
           self._advance()
         self._flush()
         self._save()
-        self._checkpoints.wait()
+        with self._clock.part('checkpoint'):
+          self._checkpoints.wait()
       if stop.name and not self._progress.finished:
         self._display.say(
           f'{stop.name}: saved at step {self._step}; the same command goes on'
         )
+      self._display.say(goodput.table(self._tell_time()))
     finally:
       self._display.close()
       self._writer.close()
@@ -164,12 +171,12 @@ class Run:
     """One step, and what is due behind it."""
     train, every = self._config.train, self._config.evaluate.every
     asked = time.monotonic()
-    batch = next(self._batches)
+    with self._clock.part('data'):
+      batch = next(self._batches)
     self._waited += time.monotonic() - asked
-    self._state, values = self._steps.train(self._state, batch)
+    values = self._train(batch)
     self._step += 1
     if self._first_step_seconds is None:
-      jax.block_until_ready(values)
       self._first_step_seconds = time.monotonic() - self._created
       self._display.say(f'first step after {self._first_step_seconds:.1f} s')
     self._window.append((self._step, values, batch.tokens_BxL.size))
@@ -185,6 +192,23 @@ class Run:
       self._progress.finished = 'all steps'
     if improved or self._step % train.checkpoint_every == 0:
       self._save()
+
+  def _train(self, batch):
+    with self._clock.part('steps'):
+      traces = self._steps.traces
+      self._state, values = self._steps.train(self._state, batch)
+      if self._first_step_seconds is None:
+        jax.block_until_ready(values)
+      if self._steps.traces > traces:
+        self._clock.rename('compile')
+    return values
+
+  def _tell_time(self):
+    """Writes and returns the seconds of each part of the run."""
+    seconds = self._clock.seconds()
+    if hosts.first():
+      goodput.write(self._workdir, self._step, seconds)
+    return seconds
 
   def _flush(self):
     """Fetches, checks and writes the metrics since the last time."""
@@ -217,6 +241,7 @@ class Run:
       'padded_tokens_per_second': padded / seconds,
       'padding_efficiency': real / padded,
       'data_waiting_share': self._waited / seconds,
+      'goodput': goodput.share(self._tell_time(), 'steps'),
       'first_step_seconds': self._first_step_seconds,
       'compiled_programs': self._steps.traces,
       'skipped_steps': self._progress.skipped_steps,
@@ -263,13 +288,14 @@ class Run:
     if not len(self._corpus.documents['validation']):
       return False
     self._flush()
-    values = evaluate.evaluate(
-      self._steps,
-      self._state['params'],
-      self._corpus,
-      self._config,
-      'validation',
-    )
+    with self._clock.part('evaluation'):
+      values = evaluate.evaluate(
+        self._steps,
+        self._state['params'],
+        self._corpus,
+        self._config,
+        'validation',
+      )
     self._writer.write(self._step, 'validation', values)
     progress, loss = self._progress, values['loss']
     if self._config.evaluate.criterion == 'errors':
@@ -298,12 +324,14 @@ class Run:
     if self._saved == self._step or not self._step:
       return
     self._flush()
-    self._checkpoints.save(
-      self._step,
-      self._state,
-      self._batches,
-      dataclasses.asdict(self._progress),
-    )
+    self._progress.parts = self._clock.seconds()
+    with self._clock.part('checkpoint'):
+      self._checkpoints.save(
+        self._step,
+        self._state,
+        self._batches,
+        dataclasses.asdict(self._progress),
+      )
     self._saved = self._step
     self._began = time.monotonic()
 
