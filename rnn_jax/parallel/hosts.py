@@ -13,8 +13,10 @@ they needn't wait for heartbeats that it still sends.
 With one process everything here returns at once.
 """
 
+import collections
 import contextlib
 import ctypes
+import hashlib
 import itertools
 import json
 import os
@@ -102,20 +104,26 @@ def connect(address: clusters.Address, timeout: int, host_timeout: int) -> None:
   flags.FLAGS['experimental_orbax_use_distributed_barrier'].value = True
 
 
+def count() -> int:
+  """Returns how many processes the job has."""
+  # Without a job this must not wake the devices: errors come before that.
+  return jax.process_count() if jax.distributed.is_initialized() else 1
+
+
 def first() -> bool:
   """Returns whether this is the process that writes and prints."""
-  return jax.process_index() == 0
+  return count() == 1 or jax.process_index() == 0
 
 
 def barrier(name: str) -> None:
   """Returns when every process has come here, however long it takes."""
-  if jax.process_count() > 1:
+  if count() > 1:
     _wait(f'{name}.{next(_numbers)}', DAY)
 
 
 def gather(text: str) -> list[str]:
   """Returns the text of every process, by its number."""
-  if jax.process_count() == 1:
+  if count() == 1:
     return [text]
   barrier('gather')
   own = np.frombuffer(text.encode(), np.uint8)
@@ -130,7 +138,7 @@ def gather(text: str) -> list[str]:
 
 def told(value: Any) -> Any:
   """Returns what the first process gave, JSON-ready, to all."""
-  if jax.process_count() == 1:
+  if count() == 1:
     return value
   return json.loads(gather(json.dumps(value) if first() else '')[0])
 
@@ -149,7 +157,7 @@ def by_first(function: Callable[[], Any]) -> Any:
     try:
       result = function()
     except errors.InputError as error:
-      if jax.process_count() == 1:
+      if count() == 1:
         raise
       problem = str(error)
   if problem := told(problem):
@@ -176,25 +184,29 @@ def agree(config: dict) -> None:
   Raises:
     InputError: they don't; every process names the same ones and the keys.
   """
-  if jax.process_count() == 1:
+  if count() == 1:
     return
-  own = config | {
-    'jax': jax.__version__,
-    'devices of a process': jax.local_device_count(),
-  }
+  devices = collections.Counter(d.process_index for d in jax.devices())
+  if len(set(devices.values())) > 1:
+    raise errors.InputError(
+      'the processes have different numbers of devices (process: devices): '
+      f'{dict(sorted(devices.items()))}: give all hosts as many'
+    )
+  digest = hashlib.sha256(json.dumps(_comparable(config)).encode()).hexdigest()
+  if len(set(gather(digest))) == 1:
+    return
   lines = []
-  everyone = [json.loads(text) for text in gather(json.dumps(own))]
+  own = json.dumps(_comparable(config))
+  everyone = [json.loads(text) for text in gather(own)]
   for number, other in enumerate(everyone):
     for line in config_lib.differences(everyone[0], other):
-      if not line.startswith(HOST_KEYS):
-        lines.append(f'process {number}: {line}')
-  if lines:
-    listed = '\n  '.join(lines[:10] + ['...'] * (len(lines) > 10))
-    raise errors.InputError(
-      'the processes were started with different configs (value of process 0 '
-      f'-> that of another):\n  {listed}\ngive all hosts the same command, but '
-      'for --process'
-    )
+      lines.append(f'process {number}: {line}')
+  listed = '\n  '.join(lines[:10] + ['...'] * (len(lines) > 10))
+  raise errors.InputError(
+    'the processes were started with different configs (value of process 0 -> '
+    f'that of another):\n  {listed}\ngive all hosts the same command, but for '
+    '--process'
+  )
 
 
 def check_shared(path: str | os.PathLike) -> None:
@@ -203,7 +215,7 @@ def check_shared(path: str | os.PathLike) -> None:
   Raises:
     InputError: some don't; in every process.
   """
-  if jax.process_count() == 1:
+  if count() == 1:
     return
   end = time.monotonic() + SHARED
   while not os.path.exists(path) and time.monotonic() < end:
@@ -238,7 +250,7 @@ def whole(tree):
 
   All processes must call this; with one, nothing is moved.
   """
-  if jax.process_count() == 1:
+  if count() == 1:
     return tree
   with jax.transfer_guard('allow'):
     return multihost_utils.process_allgather(tree, tiled=True)
@@ -263,6 +275,17 @@ def abandon(code: int) -> None:
   sys.stderr.flush()
   # Not sys.exit: the runtime's client would wait for the others to leave.
   os._exit(code)
+
+
+def _comparable(config):
+  """Returns what hosts must agree on, one level deep, as JSON has it."""
+  found = {'software.jax': jax.__version__}
+  for section, values in json.loads(json.dumps(config)).items():
+    for key, value in values.items():
+      name = f'{section}.{key}'
+      if name not in HOST_KEYS:
+        found[name] = value
+  return found
 
 
 def _all(array):

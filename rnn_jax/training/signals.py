@@ -9,8 +9,9 @@ asking it costs a step no communication.
 import os
 import signal
 
-import jax
 from jax.experimental import multihost_utils
+
+from rnn_jax.parallel import hosts
 
 
 class StopRequest:
@@ -24,7 +25,7 @@ class StopRequest:
 
   def __init__(self):
     self.name = None
-    self._together = jax.process_count() > 1
+    self._together = hosts.count() > 1
     self._previous = {}
 
   def __enter__(self):
