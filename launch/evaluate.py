@@ -14,6 +14,7 @@ import json
 from absl import flags
 
 from launch import command
+from launch import hosts
 
 WORKDIR = flags.DEFINE_string('workdir', None, 'Folder of the run.')
 SPLIT = flags.DEFINE_string(
@@ -34,6 +35,7 @@ JSON = flags.DEFINE_bool('json', False, 'Print one JSON object.')
 def main(argv):
   from rnn_jax import errors
   from rnn_jax.evaluation import run as run_lib
+  from rnn_jax.parallel import hosts as hosts_lib
   from rnn_jax.training import evaluate
   from rnn_jax.training import progress
 
@@ -44,12 +46,15 @@ def main(argv):
     raise errors.InputError(f'--limit={LIMIT.value}: give 0 or more')
   evaluate.check_split(SPLIT.value)
   which = CHECKPOINT.value
-  run = evaluate.Run.open(
-    WORKDIR.value, int(which) if which.isdigit() else which
-  )
-  row = run_lib.evaluate_run(
-    run, WORKDIR.value, SPLIT.value, LIMIT.value, BERTSCORE.value
-  )
+  with hosts.joined(stops_together=False):
+    run = evaluate.Run.open(
+      WORKDIR.value, int(which) if which.isdigit() else which
+    )
+    row = run_lib.evaluate_run(
+      run, WORKDIR.value, SPLIT.value, LIMIT.value, BERTSCORE.value
+    )
+    if not hosts_lib.first():
+      return
   if JSON.value:
     print(json.dumps(row))
     return

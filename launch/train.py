@@ -3,14 +3,17 @@
     python -m launch.train --config=configs/stdlib_bytes.py --workdir=runs/demo
 
 Any key of the config can be set: --config.train.steps=2000. The same command
-resumes a run that was stopped. --print_config shows every key and its value;
---plot draws the learning curve of a run so far, and trains nothing.
+resumes a run that was stopped. On several hosts, see docs/scaling.md, each one
+gets this command with --coordinator, --processes and --process, or --cluster.
+--print_config shows every key and its value; --plot draws the learning curve of
+a run so far; both train nothing.
 """
 
 from absl import flags
 from ml_collections import config_flags
 
 from launch import command
+from launch import hosts
 
 CONFIG = config_flags.DEFINE_config_file(
   'config', None, 'A file of configs/; each key of it is a flag too.'
@@ -45,26 +48,30 @@ def main(argv):
   if PRINT_CONFIG.value:
     print(config_lib.to_json(config))
     return
-  progress = loop.train(config, WORKDIR.value)
-  if progress.finished:
-    _conclude(config, progress)
+  with hosts.joined(stops_together=True):
+    progress = loop.train(config, WORKDIR.value)
+    if progress.finished:
+      _conclude(config, progress)
 
 
 def _conclude(config, progress):
   """Shows what the best checkpoint is worth, and what it writes."""
   from rnn_jax.inference import generate
   from rnn_jax.inference import sampling
+  from rnn_jax.parallel import hosts as hosts_lib
   from rnn_jax.training import evaluate
   from rnn_jax.training import progress as progress_lib
 
-  print(
+  # All processes go this way, as they compute together; the first one tells.
+  tell = print if hosts_lib.first() else lambda text: None
+  tell(
     f'trained: {progress.finished}, {progress.real_tokens:,} tokens in '
     f'{progress.seconds:.0f} s; the curve is {WORKDIR.value}/loss.png'
   )
   if progress.best_loss is not None:
     run = evaluate.Run.open(WORKDIR.value)
     row = evaluate.evaluate_run(run, '')
-    print(progress_lib.evaluation_table(row))
+    tell(progress_lib.evaluation_table(row))
   sample = config.sample
   if not sample.new_tokens or not generate.writes_text(config):
     return
@@ -74,7 +81,7 @@ def _conclude(config, progress):
   )
   generator = generate.Generator.from_workdir(WORKDIR.value)
   (written,) = generator.generate([sample.prompt], options).completions
-  print(f'a sample behind {sample.prompt!r}:\n{sample.prompt}{written.text}')
+  tell(f'a sample behind {sample.prompt!r}:\n{sample.prompt}{written.text}')
 
 
 if __name__ == '__main__':

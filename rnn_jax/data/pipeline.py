@@ -1,10 +1,10 @@
 """From a config to batches: corpus, training order, held-out passes.
 
 Sizes of batches are those of the whole job. With several processes, each one
-yields its own rows / process_count of them. Where a batch's shape depends on
-the examples (all layouts but OWN_SHAPE), or its end does (held-out passes), all
-processes make the same batches and keep their own rows, so that shapes agree;
-otherwise each process reads its own shard.
+makes all of every batch, and its devices take their rows (parallel/hosts.py):
+what an iterator is asked to go on from doesn't depend on how many processes
+there are, nor do the shapes of batches. The price is that every host reads and
+tokenizes all of the text, not its share; data.workers spread that over cores.
 """
 
 import dataclasses
@@ -25,8 +25,6 @@ from rnn_jax.data import layouts
 from rnn_jax.data import ordered
 from rnn_jax.data import plan
 from rnn_jax.data import tokenizer as tokenizer_lib
-
-OWN_SHAPE = ('packed', 'stream')  # all batches alike: read in shards
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -103,35 +101,23 @@ def training_batches(
   config: config_lib.Config,
   multiple: int = 1,
   *,
-  process_index: int = 0,
-  process_count: int = 1,
   place: Callable[[batch_lib.Batch], batch_lib.Batch] | None = None,
 ) -> grain.DatasetIterator[batch_lib.Batch]:
-  """Returns the endless, shuffled batches of this process.
+  """Returns the endless, shuffled batches of the job.
 
   `place` puts a batch on its devices, ahead of its use.
 
-  The rows of a batch are a multiple of `multiple`, which is itself one of
-  `process_count`. `get_state` is small, JSON-ready and independent of
-  data.workers. Call `close` to end the workers.
+  The rows of a batch are a multiple of `multiple`. `get_state` is small,
+  JSON-ready and independent of data.workers. Call `close` to end the workers.
 
   Raises:
-    InputError: a batch would have no row, or a process no piece.
+    InputError: a batch would have no row.
   """
   data, seed = config.data, config.train.seed
-  own = _own(process_index, process_count, multiple)
-  if data.layout in OWN_SHAPE and not data.growth:
-    ((rows, length),) = plan.training_shapes(corpus, data, seed, multiple)
-    order, _ = _training_order(corpus, data, seed, own)
-    examples = ordered.Ordered(order, data.workers)
-    shape = rows // process_count, length
-    batches = layouts.lay_out(examples, data, (shape,), seed)
-  else:
-    stages = [
-      _own_rows(_stage(corpus, stage, seed, multiple), own)
-      for stage in growth.stages(data)
-    ]
-    batches = growth.Growing(stages) if data.growth else stages[0]
+  stages = [
+    _stage(corpus, stage, seed, multiple) for stage in growth.stages(data)
+  ]
+  batches = growth.Growing(stages) if data.growth else stages[0]
   return _prefetched(batches, data, place)
 
 
@@ -141,14 +127,11 @@ def heldout_batches(
   split: str,
   multiple: int = 1,
   *,
-  process_index: int = 0,
-  process_count: int = 1,
   place: Callable[[batch_lib.Batch], batch_lib.Batch] | None = None,
 ) -> grain.DatasetIterator[batch_lib.Batch]:
   """Returns one pass over a held-out split, in order, nothing left out.
 
-  Rows that the text doesn't fill have weight 0. Every process yields the same
-  number of batches.
+  Rows that the text doesn't fill have weight 0.
 
   Raises:
     InputError: the split is empty, or a batch would have no row.
@@ -159,12 +142,11 @@ def heldout_batches(
       f'{config.data.splits!r}, or set data.{split}_path'
     )
   data = plan.heldout_data(config)
-  own = _own(process_index, process_count, multiple)
   shapes = plan.heldout_shapes(corpus, config, multiple)
   pieces = corpus.examples(data, split)
   # Starting workers takes longer than a held-out split takes one process.
   examples = ordered.Ordered(_order(pieces), workers=0)
-  batches = _own_rows(layouts.lay_out(examples, data, shapes), own)
+  batches = layouts.lay_out(examples, data, shapes)
   return _prefetched(batches, data, place)
 
 
@@ -231,7 +213,7 @@ class Mapped(grain.DatasetIterator):
 
 
 def _stage(corpus, stage, seed, multiple):
-  """Returns the batches of some epochs, for all processes alike."""
+  """Returns the batches of some epochs."""
   data = stage.data
   order, per_epoch = _training_order(corpus, data, seed)
   if stage.end is not None:
@@ -243,22 +225,6 @@ def _stage(corpus, stage, seed, multiple):
   return layouts.lay_out(examples, data, shapes, seed, split)
 
 
-def _own_rows(batches, own):
-  """Keeps every n-th row of each batch: the share of one of n processes."""
-  return Mapped(
-    batches,
-    lambda batch: batch_lib.Batch(*(x if x is None else x[own] for x in batch)),
-  )
-
-
-def _own(process_index, process_count, multiple):
-  if multiple % process_count:
-    raise ValueError(
-      f'multiple={multiple}: give one of process_count={process_count}'
-    )
-  return slice(process_index, None, process_count)
-
-
 def _prefetched(batches, data, place):
   batches = batches if place is None else Mapped(batches, place)
   return grain.experimental.ThreadPrefetchDatasetIterator(
@@ -266,35 +232,29 @@ def _prefetched(batches, data, place):
   )
 
 
-def _training_order(corpus, data, seed, own=slice(None)):
+def _training_order(corpus, data, seed):
   """Returns the endless order of examples, and how many an epoch has."""
   pieces = corpus.examples(data, 'train', seed)
   chosen = None
   if data.curriculum:
-    hard = curriculum.hard(corpus, data, seed)[own]
-    examples = np.arange(len(pieces))[own]
-    chosen = curriculum.Order(examples, hard, seed, data)
-  order = _order(pieces, seed, own, chosen)
-  return order, len(range(len(pieces))[own])
+    hard = curriculum.hard(corpus, data, seed)
+    chosen = curriculum.Order(np.arange(len(pieces)), hard, seed, data)
+  return _order(pieces, seed, chosen), len(pieces)
 
 
-def _order(pieces, seed=None, own=slice(None), chosen=None):
+def _order(pieces, seed=None, chosen=None):
   """Returns the examples: endless and shuffled, or one pass without a seed.
 
   `chosen` names the example at each position in place of a shuffle.
   """
-  order = grain.MapDataset.range(len(pieces))[own]
-  per_epoch = len(order)
-  if not per_epoch:
-    raise errors.InputError(
-      f'{len(pieces)} piece(s) of text cannot be shared by so many processes '
-      f'(data.length, data.stretch): give more text or shorter pieces'
-    )
+  if not len(pieces):
+    raise errors.InputError('the text holds nothing to predict: give more')
+  order = grain.MapDataset.range(len(pieces))
   if chosen is not None:
     order = order.repeat().map_with_index(chosen)
   elif seed is not None:
     order = order.shuffle(seed % 2**32).repeat()
-  return order.map_with_index(Example(pieces, per_epoch))
+  return order.map_with_index(Example(pieces, len(pieces)))
 
 
 def _tokenizer(data, documents, workdir):

@@ -5,11 +5,13 @@ for tasks that have any), scores.json, scores.png with 95 % intervals, and of
 classification confusion_matrix.png.
 """
 
+import dataclasses
 import json
 import pathlib
 
 from rnn_jax import files
 from rnn_jax.evaluation import plots
+from rnn_jax.parallel import hosts
 from rnn_jax.training import evaluate
 
 
@@ -24,12 +26,16 @@ def evaluate_run(run, workdir, split, limit=0, bertscore=''):
     bertscore: a model's folder for BERTScore, of dialogue; '': none.
 
   Returns:
-    A dict: the scores, JSON-ready.
+    A dict: the scores, JSON-ready. Of several processes the first one has all
+    and writes, the others have what is computed together.
 
   Raises:
     InputError: no such split, an empty one, or what BERTScore lacks.
   """
   row = evaluate.evaluate_run(run, split)
+  run = dataclasses.replace(run, params=hosts.whole(run.params))
+  if not hosts.first():
+    return row
   folder = pathlib.Path(workdir) / 'evaluation' / row['split']
   folder.mkdir(parents=True, exist_ok=True)
   predictions, found = _predict(run, row['split'], limit, bertscore)

@@ -1,7 +1,7 @@
 """Checkpoints of a run: saved in the background, checked when read.
 
     <folder>/<step>/state/      a pytree of arrays (Orbax, OCDBT)
-    <folder>/<step>/data/       where the data iterator stands (Grain)
+    <folder>/<step>/data/       where the data iterator stands (JSON)
     <folder>/<step>/progress/   a small JSON dict
     <folder>/<step>/SHA256SUMS  the seal: `sha256sum -c SHA256SUMS` checks it
 
@@ -9,6 +9,10 @@ Orbax writes a step under a temporary name and renames it when it is whole, so
 a killed process leaves no half of a checkpoint under a step's name. Orbax
 reads changed bytes without a complaint: the seal, written just before the
 rename, is what tells a sound checkpoint from one that a disk has damaged.
+
+Of several processes each one writes its own part of the arrays, and the first
+one all the rest; the seal comes when all have written. All see one folder. The
+data iterator is the same in all of them, so that any number may go on.
 """
 
 import contextlib
@@ -30,6 +34,8 @@ from orbax.checkpoint import checkpoint_managers
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.parallel import hosts
+from rnn_jax.training import iterator_state
 
 SEAL = 'SHA256SUMS'
 METRIC = 'held_out_loss'  # the key of `progress` that decides the best
@@ -106,13 +112,14 @@ class Checkpoints:
           f'not {loss}: evaluate before saving'
         )
       return False
-    self._set_aside(step)
-    self._check_space(state)
+    if hosts.told(hosts.by_first(lambda: self._make_way(step, state))):
+      self._damaged.discard(step)
+      self._manager.reload()
     self._losses[step] = loss
     self._writing = step
     items = ocp.args.Composite(
       state=ocp.args.StandardSave(state),
-      data=grain.checkpoint.CheckpointSave(data_iterator),
+      data=iterator_state.Save(data_iterator),
       progress=ocp.args.JsonSave(progress),
     )
     with _clear_errors(self.folder):
@@ -144,7 +151,7 @@ class Checkpoints:
       'progress': ocp.args.JsonRestore(),
     }
     if data_iterator is not None:
-      items['data'] = grain.checkpoint.CheckpointRestore(data_iterator)
+      items['data'] = iterator_state.Restore(data_iterator)
 
     def read(step):
       self._check_fit(step, self._stored(step), like)
@@ -251,13 +258,15 @@ class Checkpoints:
     candidates = self._candidates(which)
     for step in candidates:
       folder = self.folder / str(step)
-      reason = _damage(folder)
+      # One reads all bytes; the others take its word.
+      reason = hosts.told(_damage(folder) if hosts.first() else None)
       if not reason:
         restored = read(step)
         self._sound.add(step)
         return step, restored
       self._damaged.add(step)
-      logging.warning('passed over damaged checkpoint %s: %s', folder, reason)
+      if hosts.first():
+        logging.warning('passed over damaged checkpoint %s: %s', folder, reason)
     if not candidates:
       return None
     raise errors.InputError(
@@ -276,7 +285,10 @@ class Checkpoints:
     )
     with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
       restored = reader.restore(self.folder / str(step) / 'state', args=args)
-    return jax.device_put(restored['params'])  # without a sharding: NumPy's
+    return jax.tree.map(  # those without a sharding come as NumPy's
+      lambda x: x if isinstance(x, jax.Array) else jax.device_put(x),
+      restored['params'],
+    )
 
   def _stored(self, step):
     """Returns the saved tree with the metadata of its arrays as leaves."""
@@ -294,31 +306,31 @@ class Checkpoints:
         f'give the config that it was saved with'
       )
 
-  def _set_aside(self, step):
-    """Renames a folder that stands where this step is about to be saved."""
-    folder = self.folder / str(step)
-    if not folder.exists():
-      return
-    number = 1
-    while (aside := folder.with_name(f'{step}.replaced-{number}')).exists():
-      number += 1
-    folder.rename(aside)
-    self._damaged.discard(step)
-    self._manager.reload()
-    logging.warning(
-      'step %d is saved again: the checkpoint that was in the way is now %s, '
-      'delete it when you no longer need it',
-      step,
-      aside,
-    )
+  def _make_way(self, step, state):
+    """Sees to the room for a step about to be saved; renames what stands there.
 
-  def _check_space(self, state):
+    Returns whether there was anything.
+    """
     arrays = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
     needed = int(1.1 * arrays) + 2**20
     free = shutil.disk_usage(self.folder).free
     if free < needed:
       reason = f'it needs {needed:,} bytes, {free:,} are free'
       raise errors.InputError(NO_SPACE.format(self.folder, reason))
+    folder = self.folder / str(step)
+    if not folder.exists():
+      return False
+    number = 1
+    while (aside := folder.with_name(f'{step}.replaced-{number}')).exists():
+      number += 1
+    folder.rename(aside)
+    logging.warning(
+      'step %d is saved again: the checkpoint that was in the way is now %s, '
+      'delete it when you no longer need it',
+      step,
+      aside,
+    )
+    return True
 
 
 class _Preserve(checkpoint_managers.PreservationPolicy):

@@ -11,7 +11,6 @@ from rnn_jax import errors
 from rnn_jax.data import compressors
 from rnn_jax.data import documents
 from rnn_jax.data import pipeline
-from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.training import checkpoint
 from rnn_jax.training import step as step_lib
 from rnn_jax.training import workdir as workdir_lib
@@ -38,8 +37,6 @@ def evaluate(steps, params, corpus, config, split):
     config,
     split,
     mesh_lib.row_multiple(steps.mesh, config.mesh),
-    process_index=jax.process_index(),
-    process_count=jax.process_count(),
     place=functools.partial(mesh_lib.put, shardings=steps.batch_sharding),
   )
   carry, sums = None, []

@@ -4,8 +4,12 @@ The same call again goes on where the last one stopped. A run that was cut
 anywhere ends with the parameters of one that wasn't, bit for bit: what a
 checkpoint keeps (arrays, the position in the data, `Progress`) is all that the
 next step depends on.
+
+Of several processes (parallel/hosts.py) all run this, the first one alone
+writes and prints; of checkpoints each writes its own part.
 """
 
+import contextlib
 import dataclasses
 import functools
 import time
@@ -15,9 +19,11 @@ import jax
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data import pipeline
+from rnn_jax.parallel import hosts
 from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.training import checkpoint
 from rnn_jax.training import evaluate
+from rnn_jax.training import goodput
 from rnn_jax.training import memory
 from rnn_jax.training import metrics
 from rnn_jax.training import plots
@@ -40,6 +46,7 @@ class Progress:
   skipped_steps: int = 0
   seconds: float = 0.0  # of training steps
   finished: str = ''  # 'all steps', or why it ended early
+  parts: dict = dataclasses.field(default_factory=dict)  # see goodput.py
 
 
 def train(config, workdir):
@@ -56,7 +63,11 @@ def train(config, workdir):
     InputError: bad data or config, a folder of another run, a full disk, or
       too many non-finite steps in a row.
   """
-  with workdir_lib.open_for_training(workdir, config_lib.to_dict(config)):
+  given = config_lib.to_dict(config)
+  hosts.agree(given)
+  lock = hosts.by_first(lambda: workdir_lib.open_for_training(workdir, given))
+  with lock or contextlib.nullcontext():
+    hosts.check_shared(f'{workdir}/{workdir_lib.CONFIG}')
     run = Run(config, workdir)
     try:
       return run.go()
@@ -68,11 +79,14 @@ class Run:
   """The parts of a run and where it stands."""
 
   def __init__(self, config, workdir):
+    self._clock = goodput.Clock()
     self._workdir = workdir
-    self._corpus = pipeline.Corpus.open(config, workdir)
     mesh = mesh_lib.make(config.mesh)
     multiple = mesh_lib.row_multiple(mesh, config.mesh)
     self._multiple = multiple * config.train.accumulate
+    self._corpus = hosts.first_ahead(
+      lambda: pipeline.Corpus.open(config, workdir)
+    )
     config = memory.resolve(
       config, self._corpus.tokenizer, workdir, self._multiple
     )
@@ -86,6 +100,7 @@ class Run:
     )
     self._progress = Progress()
     self._step, self._state = 0, None
+    self._writer, self._display = metrics.NoWriter(), progress_lib.NoDisplay()
     self._window = []  # (step, metrics on the device, padded tokens)
     self._began = 0.0
     self._waited = 0.0  # for batches, since the last row of metrics
@@ -96,24 +111,30 @@ class Run:
   def go(self):
     """Runs to the end, or until a signal. Returns Progress."""
     self._restore()
-    self._writer = metrics.Writer(self._workdir, self._step)
-    self._display = progress_lib.Display(self._config.train.steps, self._step)
+    self._clock.resume(self._progress.parts, self._step, self._workdir)
+    if hosts.first():
+      self._writer = metrics.Writer(self._workdir, self._step)
+      steps = self._config.train.steps
+      self._display = progress_lib.Display(steps, self._step)
     try:
       with signals.StopRequest() as stop:
         self._began = time.monotonic()
-        while not self._progress.finished and not stop.name:
+        self._clock.enter('steps')
+        while not (self._progress.finished or stop.wanted(self._step)):
           self._advance()
         self._flush()
         self._save()
-        self._checkpoints.wait()
+        with self._clock.part('checkpoint'):
+          self._checkpoints.wait()
       if stop.name and not self._progress.finished:
         self._display.say(
           f'{stop.name}: saved at step {self._step}; the same command goes on'
         )
+      self._display.say(goodput.table(self._tell_time()))
     finally:
       self._display.close()
       self._writer.close()
-    plots.draw_loss(self._workdir)
+    hosts.by_first(lambda: plots.draw_loss(self._workdir))
     return self._progress
 
   def close(self):
@@ -125,8 +146,6 @@ class Run:
       self._corpus,
       self._config,
       self._multiple,
-      process_index=jax.process_index(),
-      process_count=jax.process_count(),
       place=functools.partial(
         mesh_lib.put, shardings=self._steps.batch_sharding
       ),
@@ -136,24 +155,23 @@ class Run:
     made = self._corpus, self._config, self._multiple
     rows = max(rows for rows, _ in pipeline.batch_shapes(*made))
     if self._config.data.memory_gib:
-      print(
+      _say(
         f'data.memory_gib={self._config.data.memory_gib!r} holds '
-        f'{self._config.data.tokens_per_batch:,} tokens a batch',
-        flush=True,
+        f'{self._config.data.tokens_per_batch:,} tokens a batch'
       )
-    print(f'batches: {pipeline.describe(*made)}', flush=True)
+    _say(f'batches: {pipeline.describe(*made)}')
     self._state = self._steps.init(self._config.train.seed, rows)
     found = self._checkpoints.restore(self._state, self._batches)
     if found is None:
       self._state = self._steps.prime(self._state, self._corpus)
       table = progress_lib.parameter_table(self._state['params'])
-      print(f'parameters:\n{table}', flush=True)
+      _say(f'parameters:\n{table}')
       self._show_placement()
       return
     self._step, self._state, progress = found
     self._progress = Progress(**progress)
     self._saved = self._step
-    print(f'resumed at step {self._step}', flush=True)
+    _say(f'resumed at step {self._step}')
     self._show_placement()
 
   def _show_placement(self):
@@ -163,18 +181,18 @@ class Run:
       sizes = ', '.join(f'{name} {n}' for name, n in where.mesh.shape.items())
       gradients = where.shardings('gradients')
       table = progress_lib.placement_table(self._state, gradients)
-      print(f'mesh: {sizes}\n{table}', flush=True)
+      _say(f'mesh: {sizes}\n{table}')
 
   def _advance(self):
     """One step, and what is due behind it."""
     train, every = self._config.train, self._config.evaluate.every
     asked = time.monotonic()
-    batch = next(self._batches)
+    with self._clock.part('data'):
+      batch = next(self._batches)
     self._waited += time.monotonic() - asked
-    self._state, values = self._steps.train(self._state, batch)
+    values = self._train(batch)
     self._step += 1
     if self._first_step_seconds is None:
-      jax.block_until_ready(values)
       self._first_step_seconds = time.monotonic() - self._created
       self._display.say(f'first step after {self._first_step_seconds:.1f} s')
     self._window.append((self._step, values, batch.tokens_BxL.size))
@@ -190,6 +208,23 @@ class Run:
       self._progress.finished = 'all steps'
     if improved or self._step % train.checkpoint_every == 0:
       self._save()
+
+  def _train(self, batch):
+    with self._clock.part('steps'):
+      traces = self._steps.traces
+      self._state, values = self._steps.train(self._state, batch)
+      if self._first_step_seconds is None:
+        jax.block_until_ready(values)
+      if self._steps.traces > traces:
+        self._clock.rename('compile')
+    return values
+
+  def _tell_time(self):
+    """Writes and returns the seconds of each part of the run."""
+    seconds = self._clock.seconds()
+    if hosts.first():
+      goodput.write(self._workdir, self._step, seconds)
+    return seconds
 
   def _flush(self):
     """Fetches, checks and writes the metrics since the last time."""
@@ -222,6 +257,7 @@ class Run:
       'padded_tokens_per_second': padded / seconds,
       'padding_efficiency': real / padded,
       'data_waiting_share': self._waited / seconds,
+      'goodput': goodput.share(self._tell_time(), 'steps'),
       'first_step_seconds': self._first_step_seconds,
       'compiled_programs': self._steps.traces,
       'skipped_steps': self._progress.skipped_steps,
@@ -268,13 +304,14 @@ class Run:
     if not len(self._corpus.documents['validation']):
       return False
     self._flush()
-    values = evaluate.evaluate(
-      self._steps,
-      self._state['params'],
-      self._corpus,
-      self._config,
-      'validation',
-    )
+    with self._clock.part('evaluation'):
+      values = evaluate.evaluate(
+        self._steps,
+        self._state['params'],
+        self._corpus,
+        self._config,
+        'validation',
+      )
     self._writer.write(self._step, 'validation', values)
     progress, loss = self._progress, values['loss']
     if self._config.evaluate.criterion == 'errors':
@@ -303,14 +340,21 @@ class Run:
     if self._saved == self._step or not self._step:
       return
     self._flush()
-    self._checkpoints.save(
-      self._step,
-      self._state,
-      self._batches,
-      dataclasses.asdict(self._progress),
-    )
+    self._progress.parts = self._clock.seconds()
+    with self._clock.part('checkpoint'):
+      self._checkpoints.save(
+        self._step,
+        self._state,
+        self._batches,
+        dataclasses.asdict(self._progress),
+      )
     self._saved = self._step
     self._began = time.monotonic()
+
+
+def _say(text):
+  if hosts.first():
+    print(text, flush=True)
 
 
 def _check_validation(corpus, schedule):

@@ -24,6 +24,7 @@ import jax
 
 from rnn_jax import errors
 from rnn_jax import files
+from rnn_jax.parallel import hosts
 from rnn_jax.training import program_memory
 from rnn_jax.training import step as step_lib
 
@@ -57,11 +58,13 @@ def resolve(config, tokenizer, workdir: str | os.PathLike, multiple: int):
   if not config.data.memory_gib:
     return config
   path = pathlib.Path(workdir) / NAME
-  if not path.exists():
+  kept = hosts.told(json.loads(path.read_text()) if path.exists() else None)
+  if kept is None:
     rows = rows_for_budget(config, tokenizer, multiple)
-    kept = {'tokens_per_batch': rows * config.data.length}
-    files.write_whole(path, json.dumps(kept) + '\n')
-  kept = json.loads(path.read_text())
+    # Other hosts may count other bytes: they go by the first one's number.
+    kept = hosts.told({'tokens_per_batch': rows * config.data.length})
+    if hosts.first():
+      files.write_whole(path, json.dumps(kept) + '\n')
   return dataclasses.replace(
     config, data=dataclasses.replace(config.data, **kept)
   )

@@ -42,6 +42,16 @@ class Writer:
     self._board.close()
 
 
+class NoWriter:
+  """What a process has that leaves writing to another."""
+
+  def write(self, step, split, values):
+    pass
+
+  def close(self):
+    pass
+
+
 def read(workdir):
   """The rows of a run, a list; a last line cut by a crash is left out."""
   path = pathlib.Path(workdir) / NAME

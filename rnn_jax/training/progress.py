@@ -105,6 +105,22 @@ class Display:
     self._bar.close()
 
 
+class NoDisplay:
+  """What a process has that leaves telling to another."""
+
+  def advance(self):
+    pass
+
+  def report(self, step, text):
+    pass
+
+  def say(self, text):
+    pass
+
+  def close(self):
+    pass
+
+
 def evaluation_table(row):
   """The rows of `evaluate.evaluate_run` for a reader."""
   lines = [

@@ -25,6 +25,7 @@ TEMPORARY = 'config.json.tmp'
 FREE = (
   'data.workers',
   'data.prefetch',
+  'mesh.*',
   'optimizer.offload',
   'train.log_every',
   'train.checkpoint_every',

@@ -91,14 +91,3 @@ def assert_same(batches, others):
   for batch, other in zip(batches, others, strict=True):
     for a, b in zip(batch[:4], other[:4], strict=True):
       np.testing.assert_array_equal(a, b)
-
-
-def own_rows(batch, start):
-  """The share of one of two processes."""
-  return batch._replace(
-    **{
-      name: array[start::2]
-      for name, array in batch._asdict().items()
-      if array is not None
-    }
-  )

@@ -78,14 +78,3 @@ def test_rows_grow_and_every_stage_predicts_every_token_once(tmp_path, layout):
   for some in found[:2]:
     counts = helpers.count_targets(some)
     assert {counts[n] for n in range(len(helpers.UNIQUE))} == {2}
-
-
-@pytest.mark.parametrize('layout', ('sorted', 'packed'))
-def test_processes_share_rows_that_grow(tmp_path, layout):
-  corpus, cfg = helpers.unique_corpus(tmp_path, layout=layout, growth=(6,))
-  expected = helpers.take(pipeline.training_batches(corpus, cfg, 2), 60)
-  share = pipeline.training_batches(
-    corpus, cfg, 2, process_index=1, process_count=2
-  )
-  own = [helpers.own_rows(batch, 1) for batch in expected]
-  helpers.assert_same(helpers.take(share, 60), own)

@@ -179,53 +179,6 @@ def test_a_checkpoint_brings_the_batches_back(tmp_path, layout):
   helpers.assert_same(helpers.take(other, 9), expected)
 
 
-@pytest.mark.parametrize('layout', helpers.LAYOUTS)
-def test_processes_share_held_out_batches_by_rows(tmp_path, layout):
-  corpus, cfg = helpers.unique_corpus(
-    tmp_path, layout=layout, evaluate={'batch_size': 4}
-  )
-  expected = [*pipeline.heldout_batches(corpus, cfg, 'validation', 2)]
-  shares = [
-    [
-      *pipeline.heldout_batches(
-        corpus, cfg, 'validation', 2, process_index=n, process_count=2
-      )
-    ]
-    for n in range(2)
-  ]
-  helpers.assert_same(shares[0], [helpers.own_rows(b, 0) for b in expected])
-  helpers.assert_same(shares[1], [helpers.own_rows(b, 1) for b in expected])
-
-
-@pytest.mark.parametrize('layout', ('buckets', 'padded', 'sorted'))
-def test_processes_share_batches_by_rows(tmp_path, layout):
-  corpus, cfg = helpers.unique_corpus(tmp_path, layout=layout)
-  expected = helpers.take(pipeline.training_batches(corpus, cfg, 2), 20)
-  for n in range(2):
-    share = pipeline.training_batches(
-      corpus, cfg, 2, process_index=n, process_count=2
-    )
-    own = [helpers.own_rows(batch, n) for batch in expected]
-    helpers.assert_same(helpers.take(share, 20), own)
-
-
-@pytest.mark.parametrize('layout', ('packed', 'stream'))
-def test_processes_read_their_own_shards(tmp_path, layout):
-  corpus, cfg = helpers.unique_corpus(tmp_path, layout=layout)
-  counts = []
-  for n in range(2):
-    share = pipeline.training_batches(
-      corpus, cfg, 2, process_index=n, process_count=2
-    )
-    early = helpers.count_targets(helpers.take(share, 3))
-    counts.append((early, helpers.count_targets(helpers.take(share, 40))))
-    assert next(share).tokens_BxL.shape == (2, cfg.data.length)
-  boundary = corpus.tokenizer.boundary
-  assert not (counts[0][0].keys() & counts[1][0].keys()) - {boundary}
-  seen = sum((late for _, late in counts), collections.Counter())
-  assert seen.keys() == {*range(len(helpers.UNIQUE)), boundary}
-
-
 def test_a_carried_stream_reads_its_stretches_in_order(tmp_path):
   corpus, cfg = helpers.unique_corpus(
     tmp_path, layout='stream', carry_state=True
@@ -289,19 +242,6 @@ def test_a_batch_that_cannot_be_shared_is_refused(tmp_path):
   _, cfg = helpers.unique_corpus(tmp_path / 'again', tokens_per_batch=48)
   with pytest.raises(errors.InputError, match='data.tokens_per_batch gives 2'):
     pipeline.batch_shapes(corpus, cfg, multiple=4)
-
-
-def test_more_processes_than_pieces_are_refused(tmp_path):
-  (tmp_path / 'one.txt').write_text('short')
-  cfg = helpers.configure(
-    source='text',
-    path=str(tmp_path / 'one.txt'),
-    splits=(100, 0, 0),
-    layout='packed',
-  )
-  corpus = pipeline.Corpus.open(cfg, tmp_path / 'work')
-  with pytest.raises(errors.InputError, match='1 piece.* cannot be shared'):
-    pipeline.training_batches(corpus, cfg, 2, process_index=1, process_count=2)
 
 
 def test_the_tokenizer_of_the_work_folder_is_used_again(tmp_path):

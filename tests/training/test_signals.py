@@ -12,9 +12,9 @@ from rnn_jax.training import signals
 def test_the_first_signal_is_noted_and_the_handlers_come_back(number):
   before = signal.getsignal(number)
   with signals.StopRequest() as stop:
-    assert stop.name is None
+    assert stop.name is None and not stop.wanted(3)
     os.kill(os.getpid(), number)
-    assert stop.name == signal.Signals(number).name
+    assert stop.name == signal.Signals(number).name and stop.wanted(4)
   assert signal.getsignal(number) is before
 
 

@@ -1,0 +1,294 @@
+"""Two processes of `python -m launch.train` on one machine, as one job."""
+
+import json
+import os
+import re
+import signal
+import socket
+import time
+
+import jax
+import numpy as np
+import pytest
+
+from rnn_jax import config as config_lib
+from rnn_jax.data import pipeline
+from rnn_jax.training import checkpoint
+from rnn_jax.training import metrics
+from rnn_jax.training import step as step_lib
+from tests import tiny
+
+STEPS = 24
+# The runtime looks for a SIGTERM once a second: a step of these runs takes so
+# long that there are some left when it has.
+SLOW = """
+
+from rnn_jax.training import loop
+
+advance = loop.Run._advance
+
+
+def slowly(run):
+  import time
+
+  time.sleep(0.3)
+  advance(run)
+
+
+loop.Run._advance = slowly
+"""
+
+
+@pytest.fixture(scope='module')
+def raw(tmp_path_factory):
+  folder = tmp_path_factory.mktemp('data')
+  raw = tiny.raw_config(tiny.write_text(folder / 'text'))
+  raw.data.layout = 'stream'
+  raw.data.carry_state = True
+  raw.data.stretch = 90
+  raw.train.steps = STEPS
+  raw.train.log_every = 1
+  raw.train.checkpoint_every = 4
+  raw.evaluate.every = 12
+  raw.sample.new_tokens = 0
+  return raw
+
+
+@pytest.fixture(scope='module')
+def config(raw, tmp_path_factory):
+  return tiny.write_config(tmp_path_factory.mktemp('config') / 'c.py', raw)
+
+
+@pytest.fixture(scope='module')
+def slow(raw, tmp_path_factory):
+  path = tiny.write_config(tmp_path_factory.mktemp('slow') / 'c.py', raw)
+  path.write_text(path.read_text() + SLOW)
+  return path
+
+
+@pytest.fixture(scope='module')
+def alone(raw, config, tmp_path_factory):
+  """The folder of an uncut run of one process on two devices."""
+  workdir = tmp_path_factory.mktemp('alone') / 'run'
+  code, _, err = tiny.finish(single(config, workdir))
+  assert code == 0, err
+  return workdir
+
+
+def free_port():
+  with socket.socket() as listener:
+    listener.bind(('127.0.0.1', 0))
+    return listener.getsockname()[1]
+
+
+def environment(devices=1):
+  flags = f'--xla_force_host_platform_device_count={devices}'
+  return os.environ | {'JAX_PLATFORMS': 'cpu', 'XLA_FLAGS': flags}
+
+
+def single(config, workdir, name='train'):
+  files = () if config is None else (f'--config={config}',)
+  flags = (*files, f'--workdir={workdir}')
+  return tiny.launch(name, *flags, env=environment(devices=2))
+
+
+def pair(config, workdir, own=((), ()), timeout=60):
+  """Starts two processes; `own` are flags of each."""
+  port = free_port()
+  return [
+    tiny.launch(
+      'train',
+      f'--config={config}',
+      f'--workdir={workdir}',
+      f'--coordinator=127.0.0.1:{port}',
+      '--processes=2',
+      f'--process={n}',
+      f'--host_timeout={timeout}',
+      *own[n],
+      env=environment(),
+    )
+    for n in range(2)
+  ]
+
+
+def finish(processes):
+  """Returns (exit code, stdout, stderr) of each."""
+  return [tiny.finish(process) for process in processes]
+
+
+def wait_for_step(processes, workdir, step):
+  end = time.monotonic() + 240
+  while time.monotonic() < end:
+    rows = metrics.read(workdir)
+    if rows and rows[-1]['step'] >= step:
+      return
+    for process in processes:
+      assert process.poll() is None, process.communicate()
+    time.sleep(0.02)
+  raise AssertionError(f'no step {step} in time')
+
+
+def assert_saved(results):
+  for code, _, err in results:
+    assert code == 0, err
+  assert 'SIGTERM: saved at step' in results[0][1]
+
+
+def saved_params(raw, workdir):
+  parsed = config_lib.parse(raw)
+  corpus = pipeline.Corpus.open(parsed, workdir)
+  like = step_lib.from_config(parsed, corpus.tokenizer).parameters_like()
+  folder = checkpoint.Checkpoints(f'{workdir}/checkpoints')
+  step, params = folder.restore_parameters(like, 'latest')
+  folder.close()
+  assert step == STEPS
+  return jax.tree.leaves(jax.device_get(params))
+
+
+def assert_same_training(raw, workdir, expected):
+  """The parameters, and a loss of each step: none twice, none missed."""
+  pairs = zip(
+    saved_params(raw, workdir), saved_params(raw, expected), strict=True
+  )
+  for got, want in pairs:
+    # Two addends commute: of two devices even the sums are the same, 0 of 0.
+    np.testing.assert_array_equal(got, want)
+  for split in ('train', 'validation'):
+    losses = [
+      [(r['step'], r['loss']) for r in metrics.read(w) if r['split'] == split]
+      for w in (workdir, expected)
+    ]
+    assert losses[0] == losses[1]
+
+
+@pytest.mark.slow
+def test_two_processes_train_like_one_with_two_devices(
+  raw, config, alone, tmp_path
+):
+  run = tmp_path / 'run'
+  results = finish(pair(config, run))
+  for code, _, err in results:
+    assert code == 0, err
+  assert_same_training(raw, run, alone)
+  assert f'step {STEPS}/{STEPS}' in results[0][1]
+  assert 'bits per byte' in results[0][1]
+  told = [
+    line for line in results[1][1].splitlines() if not line.startswith('[Gloo]')
+  ]
+  assert not told
+  assert len([*(run / 'tensorboard').iterdir()]) == 1
+  written = {path.name for path in run.iterdir()}
+  assert written == {path.name for path in alone.iterdir()}
+
+
+@pytest.mark.slow
+def test_a_job_goes_on_after_all_that_can_happen(raw, slow, alone, tmp_path):
+  run = tmp_path / 'run'
+  # One process is killed: the other one ends, with a message, in time.
+  processes = pair(slow, run, timeout=10)
+  wait_for_step(processes, run, 5)
+  processes[1].kill()
+  killed = time.monotonic()
+  code, _, err = tiny.finish(processes[0], timeout=120)
+  seconds = time.monotonic() - killed
+  assert code == 1, err
+  # Twice the bound of the command, for a machine that does other things.
+  assert seconds < 2 * (10 + 5), err
+  assert 'error: process 0 of 2: JAX' in err.splitlines()[-1]
+  processes[1].communicate()
+
+  # One process alone goes on where two had been; SIGTERM stops it.
+  process = single(slow, run)
+  wait_for_step([process], run, 7)
+  process.send_signal(signal.SIGTERM)
+  result = tiny.finish(process)
+  assert_saved([result])
+  assert 'resumed at step 4' in result[1]
+
+  # Two go on; the SIGTERM of one stops both behind the same step.
+  processes = pair(slow, run)
+  wait_for_step(processes, run, 12)
+  processes[1].send_signal(signal.SIGTERM)
+  results = finish(processes)
+  assert_saved(results)
+  step = int(re.search(r'saved at step (\d+)', results[0][1])[1])
+  assert 12 <= step < STEPS
+
+  results = finish(pair(slow, run))
+  assert [code for code, _, _ in results] == [0, 0], results
+  assert f'resumed at step {step}' in results[0][1]
+  assert_same_training(raw, run, alone)
+
+
+@pytest.mark.slow
+def test_a_checkpoint_of_two_processes_is_evaluated_by_one(
+  config, alone, tmp_path
+):
+  port = free_port()
+  flags = (f'--workdir={alone}', '--json', f'--coordinator=127.0.0.1:{port}')
+  both = [
+    tiny.launch(
+      'evaluate', *flags, '--processes=2', f'--process={n}', env=environment()
+    )
+    for n in range(2)
+  ]
+  results = finish(both)
+  for code, _, err in results:
+    assert code == 0, err
+  rows = [line for line in results[0][1].splitlines() if line[0] == '{']
+  assert not [line for line in results[1][1].splitlines() if line[0] == '{']
+  code, out, err = tiny.finish(
+    tiny.launch('evaluate', *flags[:2], env=environment(devices=2))
+  )
+  assert code == 0, err
+  assert json.loads(rows[0]) == json.loads(out)
+
+
+@pytest.mark.slow
+def test_different_configs_are_refused_by_all(config, tmp_path):
+  own = ('--config.data.prefetch=3',), ('--config.train.seed=9',)
+  for code, _, err in finish(pair(config, tmp_path / 'run', own)):
+    assert code == 1
+    assert re.search(r'error: .*different configs', err), err
+    assert 'process 1: train.seed: 0 -> 9' in err
+    assert 'prefetch' not in err
+    assert 'Traceback' not in err
+  assert not (tmp_path / 'run').exists()
+
+
+@pytest.mark.slow
+def test_what_the_first_process_refuses_ends_all(config, tmp_path):
+  (tmp_path / 'run').mkdir()
+  (tmp_path / 'run' / 'notes.txt').write_text('mine')
+  for code, _, err in finish(pair(config, tmp_path / 'run')):
+    assert code == 1
+    assert "is not a run's folder" in err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  ('process', 'message'),
+  (
+    (1, r'the coordinator 127.0.0.1:\d+ cannot be reached \(Connection refus'),
+    (0, r'after 5 s not all of the processes are there \(coordinator 127.0.0'),
+  ),
+)
+def test_a_job_that_never_gathers_ends(process, message, config, tmp_path):
+  begun = time.monotonic()
+  code, out, err = tiny.finish(
+    tiny.launch(
+      'train',
+      f'--config={config}',
+      f'--workdir={tmp_path / "run"}',
+      f'--coordinator=127.0.0.1:{free_port()}',
+      '--processes=2',
+      f'--process={process}',
+      '--connect_timeout=5',
+      env=environment(),
+    )
+  )
+  assert code == 1
+  assert time.monotonic() - begun < 90  # most of it is Python's imports
+  assert out == ''
+  (line,) = err.splitlines()
+  assert re.search(f'error: process {process} of 2: {message}', line)
