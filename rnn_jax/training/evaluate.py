@@ -11,6 +11,7 @@ from rnn_jax import errors
 from rnn_jax.data import compressors
 from rnn_jax.data import documents
 from rnn_jax.data import pipeline
+from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.training import checkpoint
 from rnn_jax.training import step as step_lib
 from rnn_jax.training import workdir as workdir_lib
