@@ -38,6 +38,7 @@ def get_config():
   config.model.biases = True
   config.model.positions = 'sinusoidal'
   config.model.embedding_scale = 0.02
+  config.model.embedding_multiplier = 512**0.5  # else sinusoids drown it
   config.model.kernel_scale = 0.02
   config.model.branch_scale = (2 * LAYERS) ** -0.5
   config.cell.heads = 8

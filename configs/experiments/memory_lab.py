@@ -11,7 +11,8 @@ bfloat16. A query of window w sees itself and w keys before it: with rows of 512
 tokens, window_512 is all of a row.
 
 On a CPU, smaller: add --set=model.width=128 --set=model.layers=4
---set=model.mlp_width=512 --set=cell.head_width=16 --set=data.vocabulary=2000
+--set=model.embedding_multiplier=11.3 --set=model.mlp_width=512
+--set=cell.head_width=16 --set=data.vocabulary=2000
 --set=data.batch_size=8 --set=train.steps=200 --set=evaluate.every=100.
 
 Published, of another size on an RTX 5090 (width 256, 4 layers, length 256,

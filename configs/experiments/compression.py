@@ -1,0 +1,28 @@
+"""Gradients that copies of a model sum in fewer bytes, and what that costs.
+
+  XLA_FLAGS=--xla_force_host_platform_device_count=4 \\
+  python -m launch.experiments \\
+      --grid=configs/experiments/compression.py --workdir=runs/compression
+
+The default job, of which each device has a part of the rows. 'int8' sends 26.6 %
+of the exact sum's bytes, 'top_k' 1 % of the numbers of each device (see
+rnn_jax/parallel/compression.py).
+"""
+
+from rnn_jax.experiments import grid
+
+
+def get_grid():
+  """Returns the grid."""
+  return grid.Grid(
+    title='Compressed gradients',
+    config='configs/stdlib_bytes.py',
+    variants={
+      'exact': {'train.steps': 1000},
+      'int8': {'train.steps': 1000, 'mesh.compression': 'int8'},
+      'top_k': {'train.steps': 1000, 'mesh.compression': 'top_k'},
+    },
+    metrics=(('loss', 'lower', 'loss'), ('perplexity', 'lower', 'perplexity')),
+    baseline='exact',
+    seeds=(0,),
+  )
