@@ -4,8 +4,8 @@
   python -m launch.experiments \\
       --grid=configs/experiments/compression.py --workdir=runs/compression
 
-The default job, of which each device has a part of the rows. 'int8' sends 26.6 %
-of the exact sum's bytes, 'top_k' 1 % of the numbers of each device (see
+The default job, of which each device has a part of the rows. 'int8' sends
+26.6 % of the exact sum's bytes, 'top_k' 1 % of the numbers of each device (see
 rnn_jax/parallel/compression.py).
 """
 
