@@ -11,6 +11,7 @@ import pathlib
 import subprocess
 import sys
 
+import grain
 import jax
 import numpy as np
 
@@ -22,6 +23,7 @@ from rnn_jax.parallel import placement
 from rnn_jax.profiling import collectives
 from rnn_jax.profiling import subject
 from rnn_jax.tasks import language_modeling
+from rnn_jax.training import checkpoint
 from rnn_jax.training import memory
 from rnn_jax.training import step as step_lib
 from tests import tiny
@@ -32,6 +34,7 @@ CELLS = {
   'attention': {'heads': 4, 'head_width': 4, 'biases': True},
   'lstm': {},
 }
+CARRIED = 'simple_rnn, carried'  # the state goes from batch to batch
 ALONE = {'data': 1}
 FORMS = {
   'copies': {'data': 4},
@@ -51,12 +54,16 @@ FORMS = {
 }
 # The LSTM has no heads, and reads a row step by step.
 LACKING = {'lstm': {'tensor', 'sequence'}}
+# Those that cut the state that is carried.
+CARRYING = ('zero 3 and tensor', 'zero 3 and pipe', 'sequence and tensor')
 
 
 def config(cell, mesh, width=16):
   """The Config of a small model of that cell on a mesh."""
+  carried, cell = cell == CARRIED, cell.partition(',')[0]
   raw = config_lib.default(cell)
-  raw.data.update(length=LENGTH, batch_size=ROWS, layout='packed')
+  raw.data.update(length=LENGTH, batch_size=ROWS, layout='stream')
+  raw.data.carry_state = carried
   raw.model.update(width=width, mlp_width=32, biases=True, norm='layer')
   raw.cell.update(CELLS[cell])
   raw.mesh.update(mesh)
@@ -76,17 +83,63 @@ def steps(cell, mesh, width=16):
   return parsed, step_lib.Steps(task, parsed, placed)
 
 
+def draw(parsed, made, n):
+  """Batch n, some of whose rows go on with the text of the batch before."""
+  batch = subject.random_batch(parsed, made.task.model.vocabulary, ROWS, n)
+  batch.starts_BxL[::2, 0] = 0
+  batch.starts_BxL[::3, LENGTH // 2 + 1] = 1
+  return mesh_lib.put(batch, made.batch_sharding)
+
+
+def go_on(parsed, made, state, numbers):
+  """Trains on the batches of these numbers. Returns (state, losses)."""
+  losses = []
+  for n in numbers:
+    state, values = made.train(state, draw(parsed, made, n))
+    losses.append(float(values['sums']['loss']))
+  return state, losses
+
+
 def train(cell, mesh):
   """Parameters and losses of a few steps. Returns (Steps, params, losses)."""
   parsed, made = steps(cell, mesh)
-  state, losses = made.init(0, ROWS), []
-  for n in range(STEPS):
-    batch = subject.random_batch(parsed, made.task.model.vocabulary, ROWS, n)
-    batch = mesh_lib.put(batch, made.batch_sharding)
-    state, values = made.train(state, batch)
-    losses.append(float(values['sums']['loss']))
+  state, losses = go_on(parsed, made, made.init(0, ROWS), range(STEPS))
+  batch = draw(parsed, made, STEPS)
   _, sums = made.evaluate(state['params'], made.init_carry(ROWS), batch)
   return made, jax.device_get(state['params']), [*losses, float(sums['loss'])]
+
+
+def moved(folder):
+  """A state saved on one mesh and restored on others.
+
+  Returns {mesh: whether it is the same, how far parameters are apart from those
+  of an uncut run of one device after more steps}.
+  """
+  parsed, made = steps(CARRIED, FORMS['zero 3 and tensor'])
+  state, _ = go_on(parsed, made, made.init(0, ROWS), range(2))
+  saved = jax.device_get(state)
+  folder = checkpoint.Checkpoints(folder, 1)
+  folder.save(2, state, iter(grain.MapDataset.range(9).to_iter_dataset()), {})
+  folder.wait()
+  _, uncut, _ = train(CARRIED, ALONE)
+  found = {}
+  for mesh in (ALONE, FORMS['zero 1'], FORMS['zero 3 and pipe']):
+    parsed, made = steps(CARRIED, mesh)
+    _, state, _ = folder.restore(made.init(1, ROWS))
+    same = jax.tree.map(np.array_equal, saved, jax.device_get(state))
+    state, _ = go_on(parsed, made, state, range(2, STEPS))
+    params = jax.device_get(state['params'])
+    found[str(mesh)] = jax.tree.all(same), largest_difference(uncut, params)
+  folder.close()
+  return found
+
+
+def forms_of(cell):
+  """The forms that a cell is tested in."""
+  if cell == CARRIED:
+    return CARRYING
+  lacking = LACKING.get(cell, set())
+  return [form for form, mesh in FORMS.items() if not lacking & {*mesh}]
 
 
 def largest_difference(a, b):
@@ -122,13 +175,14 @@ def kept(zero):
 
 
 def main(path):
-  found = {'kept': {zero: kept(zero) for zero in range(4)}}
-  for cell in CELLS:
+  found = {
+    'kept': {zero: kept(zero) for zero in range(4)},
+    'moved': moved(pathlib.Path(path).parent / 'checkpoints'),
+  }
+  for cell in (*CELLS, CARRIED):
     _, params, losses = train(cell, ALONE)
-    for form, mesh in FORMS.items():
-      if LACKING.get(cell, set()) & {*mesh}:
-        continue
-      made, others, other_losses = train(cell, mesh)
+    for form in forms_of(cell):
+      made, others, other_losses = train(cell, FORMS[form])
       found[f'{cell}, {form}'] = {
         'params': largest_difference(params, others),
         'losses': largest_difference(losses, other_losses) / losses[0],
