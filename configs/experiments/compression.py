@@ -21,6 +21,11 @@ def get_grid():
       'exact': {'train.steps': 1000},
       'int8': {'train.steps': 1000, 'mesh.compression': 'int8'},
       'top_k': {'train.steps': 1000, 'mesh.compression': 'top_k'},
+      'top_k_10': {
+        'train.steps': 1000,
+        'mesh.compression': 'top_k',
+        'mesh.top_k_share': 0.1,
+      },
     },
     metrics=(('loss', 'lower', 'loss'), ('perplexity', 'lower', 'perplexity')),
     baseline='exact',
