@@ -17,6 +17,7 @@ from rnn_jax import cells
 from rnn_jax import config as config_lib
 from rnn_jax.cells import base
 from rnn_jax.ops import precision
+from rnn_jax.parallel import shares
 from tests.cells import draws
 
 NAMES = sorted(
@@ -115,6 +116,19 @@ def assert_close(got, want):
     np.testing.assert_allclose(
       a, b, rtol=0, atol=CLOSE * max(1, abs(b).max(initial=0))
     )
+
+
+@ALL
+def test_parameters_and_state_have_letters(case):
+  given = example(case)
+  module = config_lib.load('cells', CASES[case][0], 'model.cell')
+  shares.letters(given.variables['params'], module.LETTERS)
+  letters = given.cell.state_letters()
+  jax.tree.map(
+    lambda letters, x: letters.split('x')[: x.ndim].index('B'),
+    letters,
+    given.state,
+  )
 
 
 @ALL
