@@ -114,14 +114,23 @@ KNOWN = {
 NAMES = (*KNOWN, 'cpu')
 
 
+def check(name: str) -> None:
+  """Checks the name of a device.
+
+  Raises:
+    InputError: there is none of that name.
+  """
+  if name not in NAMES:
+    raise errors.InputError(f'--device={name!r}: choose of {", ".join(NAMES)}')
+
+
 def find(name: str) -> Device:
   """Returns the Device of that name; 'cpu' is measured, in a second or two.
 
   Raises:
-    InputError: there is none.
+    InputError: as `check`.
   """
-  if name not in NAMES:
-    raise errors.InputError(f'--device={name!r}: choose of {", ".join(NAMES)}')
+  check(name)
   return KNOWN[name] if name in KNOWN else measured()
 
 

@@ -19,7 +19,6 @@ from jax.extend import core
 FORMATS = 'float32', 'bfloat16', 'float16', 'int8'  # the widest first
 
 
-
 def count(jaxpr: core.ClosedJaxpr | core.Jaxpr) -> dict[str, float]:
   """Returns the operations of a program, {format of the factors: number}."""
   total = collections.Counter()
@@ -74,4 +73,3 @@ def _format(eqn):
     return 'tf32'
   # Of two formats the wider one is multiplied.
   return next((name for name in FORMATS if name in dtypes), 'float32')
-

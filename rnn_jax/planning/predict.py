@@ -24,6 +24,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from rnn_jax import config as config_lib
 from rnn_jax.parallel import axes
 from rnn_jax.planning import devices as devices_lib
 from rnn_jax.planning import program as program_lib
@@ -102,6 +103,17 @@ def work(
   """Returns the seconds of computing; `state` is bytes, read and written."""
   computing = sum(n / device.peak(name) for name, n in flops.items())
   return max(computing / efficiency, 2 * state / device.memory_bandwidth)
+
+
+def alone(
+  config: config_lib.Config,
+  rows: int,
+  device: devices_lib.Device,
+  efficiency: float = EFFICIENCY,
+) -> float:
+  """Returns the seconds of `work` of a config's whole batch on one device."""
+  flops, state = program_lib.of_one_device(config, rows)
+  return work(flops, state, device, efficiency)
 
 
 def sending(

@@ -107,10 +107,14 @@ def with_mesh(
   """
   whole = dict.fromkeys(axes.NAMES, 1) | sizes
   mesh = dataclasses.replace(config.mesh, **whole)
-  if mesh.data == 1 and mesh.compression:
-    mesh = dataclasses.replace(mesh, compression='')
   changed = dataclasses.replace(config, mesh=mesh)
   return config_lib.parse(config_lib.to_dict(changed))
+
+
+def alone(config: config_lib.Config) -> config_lib.Config:
+  """Returns the Config for one device, which sums no gradients of others."""
+  mesh = dataclasses.replace(config.mesh, compression='')
+  return with_mesh(dataclasses.replace(config, mesh=mesh), {})
 
 
 def subject(config: config_lib.Config) -> subject_lib.Subject:
@@ -177,16 +181,17 @@ def parameters(made: subject_lib.Subject) -> int:
   return sum(math.prod(x.shape) for x in jax.tree.leaves(like))
 
 
-def flops_alone(config: config_lib.Config, rows: int) -> dict[str, float]:
-  """Returns the operations of the same step on one device, which is traced."""
-  made = subject(with_mesh(config, {}))
+def of_one_device(
+  config: config_lib.Config, rows: int
+) -> tuple[dict[str, float], int]:
+  """Returns (operations, bytes of the state) of the same step on one device.
+
+  It is traced and not compiled; `operations` as of flops.count.
+  """
+  made = subject(alone(config))
   traced = made.steps.trace_train(rows, config.data.length)
-  return flops_lib.count(traced.jaxpr)
-
-
-def state_bytes_alone(made: subject_lib.Subject) -> int:
-  """Returns the bytes of parameters and optimizer's state, uncut."""
-  return sum(memory.state_bytes(made.steps, made.multiple))
+  state = sum(memory.state_bytes(made.steps, rows))
+  return flops_lib.count(traced.jaxpr), state
 
 
 def sent(text: str, sizes: Iterable[int]) -> tuple[Sent, ...]:

@@ -1,0 +1,174 @@
+"""A plan in words, and as JSON."""
+
+from rnn_jax.parallel import axes
+from rnn_jax.planning import plan as plan_lib
+from rnn_jax.planning import predict
+from rnn_jax.planning import search
+
+GIB = 2**30
+SHOWN = 8  # candidates that are told of
+NOT_COUNTED = (
+  "not counted: elementwise work and what activations take of the memory's "
+  'bandwidth\n(both are in the assumed share of the peak), latency, input, '
+  "checkpoints. Memory is\nthe CPU compiler's account: fusions of another "
+  'device may need less.'
+)
+
+
+def text(request: plan_lib.Request, plan: plan_lib.Plan) -> str:
+  """Returns a page on one plan."""
+  made = plan.program
+  precision = plan.subject.config.train.precision
+  head = (
+    f'{made.parameters:,} parameters, {precision}; {made.rows:,} rows of '
+    f'{made.length:,} tokens\n'
+    f'mesh {mesh(plan)}: {made.devices:,} x {request.device.name}, compiled in '
+    f'{made.seconds:.1f} s'
+  )
+  return '\n'.join([head, '', _a_device(request, plan), '', _step(plan)])
+
+
+def mesh(plan: plan_lib.Plan) -> str:
+  """Returns the mesh of a plan as --mesh takes it."""
+  sizes = dict(zip(axes.NAMES, plan.program.sizes, strict=True))
+  return plan_lib.name(sizes)
+
+
+def _a_device(request, plan):
+  made, found, device = plan.program, plan.prediction, request.device
+  worked = ', '.join(
+    f'{n:.3g} {name} operations at {request.efficiency:.0%} (assumed) of '
+    f'{device.peak(name) / 1e12:.4g} tera a second'
+    for name, n in made.flops.items()
+  )
+  lines = [('work', seconds(found.work), worked)]
+  if made.bubble:
+    lines.append(
+      ('', '', f'{made.bubble:.0%} of it the bubble of the pipeline')
+    )
+  for key, spent in found.sending.items():
+    along = tuple(key.split('+')) if key else ()
+    told = ', '.join(
+      f'{part.opcode} {part.bytes / 1e6:,.3g} MB'
+      for part in made.sent
+      if part.axes == along
+    )
+    link = predict.link(along, made.sizes, device) / 1e9
+    lines.append(
+      (key or 'itself', seconds(spent), f'{told} at {link:.4g} GB/s')
+    )
+  size = made.memory
+  verdict = 'fits' if found.fits else 'does NOT fit'
+  told = (
+    f'of {device.memory / GIB:,.1f} GiB, {predict.USABLE:.0%} usable: {verdict}'
+    f' (arguments {size.arguments / GIB:.3g}, temporaries '
+    f'{size.temporaries / GIB:.3g})'
+  )
+  lines.append(('memory', f'{size.total / GIB:.3g} GiB', told))
+  return '\n'.join(f'{a:12}{b:>10}  {c}' for a, b, c in lines)
+
+
+def _step(plan):
+  found = plan.prediction
+  lines = [
+    ('', 'nothing overlaps', "rows' axes overlap"),
+    ('step', seconds(found.step), seconds(found.overlapped)),
+    ('tokens a second', *(f'{n:,.0f}' for n in found.tokens)),
+    ('scaling efficiency', *(f'{share:.1%}' for share in found.scaling)),
+  ]
+  told = '\n'.join(f'{a:20}{b:>18}{c:>22}' for a, b, c in lines)
+  return f'{told}\n{NOT_COUNTED}'
+
+
+def losers(plans: list[plan_lib.Plan], found: list[search.Candidate]) -> str:
+  """Returns why the other meshes lose, a line for each of the nearest."""
+  best, *others = plans
+  lines = []
+  for plan in others:
+    spent = plan.prediction
+    why = 'needs too much memory'
+    if spent.fits:
+      ahead = spent.step / best.prediction.step - 1
+      why = (
+        f'a step of {seconds(spent.step)}, {ahead:.1%} longer: {_most(plan)}'
+      )
+    lines.append((mesh(plan), 'compiled', why))
+  compiled = {mesh(plan) for plan in plans}
+  rest = [one for one in found if plan_lib.name(one.sizes) not in compiled]
+  for one in [one for one in rest if not one.refused][:SHOWN]:
+    why = f'a step of {seconds(one.step)}'
+    lines.append((plan_lib.name(one.sizes), 'estimated', why))
+  for one in [one for one in rest if one.refused][:SHOWN]:
+    lines.append((plan_lib.name(one.sizes), 'refused', one.refused))
+  more = len(found) - len(lines) - 1
+  told = [f'{a:28}{b:10}  {c}' for a, b, c in lines]
+  return '\n'.join(['why not another mesh:', *told, f'and {more} more'])
+
+
+def _most(plan):
+  """What takes longest, in words."""
+  found = plan.prediction
+  parts = {'work': found.work} | {
+    f'sending along {key}': spent for key, spent in found.sending.items()
+  }
+  longest = max(parts, key=parts.get)
+  sent = sum(found.sending.values())
+  return f'most is {longest}, and all sending {seconds(sent)}'
+
+
+def confirmed(plan: plan_lib.Plan, found: plan_lib.Measured) -> str:
+  """Returns a measured step beside the predicted one."""
+  predicted = plan.prediction.step
+  arguments = plan.program.memory.arguments
+  return (
+    f'measured here: a step of {seconds(found.seconds)}, '
+    f'{found.seconds / predicted:.3g} times the predicted '
+    f'{seconds(predicted)};\n'
+    f'state and batch of a device {found.held:,} bytes, '
+    f'{found.held / arguments:.4g} times the predicted {arguments:,}'
+  )
+
+
+def values(
+  request: plan_lib.Request,
+  plan: plan_lib.Plan,
+  measured: plan_lib.Measured | None = None,
+) -> dict:
+  """Returns a plan as JSON-ready values."""
+  made, found = plan.program, plan.prediction
+  return {
+    'mesh': dict(zip(axes.NAMES, made.sizes, strict=True)),
+    'devices': made.devices,
+    'device': request.device.name,
+    'efficiency': request.efficiency,
+    'parameters': made.parameters,
+    'rows': made.rows,
+    'length': made.length,
+    'flops': made.flops,
+    'sent': [part._asdict() for part in made.sent],
+    'bubble': made.bubble,
+    'memory': {
+      **made.memory._asdict(),
+      'total': made.memory.total,
+      'of': request.device.memory,
+      'fits': found.fits,
+    },
+    'seconds': {
+      'work': found.work,
+      'sending': found.sending,
+      'step': found.step,
+      'overlapped': found.overlapped,
+      'compiling': made.seconds,
+    },
+    'tokens_per_second': found.tokens,
+    'scaling_efficiency': found.scaling,
+    'measured': measured._asdict() if measured else None,
+  }
+
+
+def seconds(value: float) -> str:
+  """Returns seconds with three digits, in a unit that fits."""
+  for unit, size in (('s', 1.0), ('ms', 1e-3)):
+    if value >= size:
+      return f'{value / size:.3g} {unit}'
+  return f'{value / 1e-6:.3g} us'

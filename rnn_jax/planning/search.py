@@ -1,0 +1,206 @@
+"""The mesh for so many devices: estimated for all, compiled for the best.
+
+Candidates are the ways to share the devices out over data, fsdp, pipe and
+tensor in powers of two (what is odd goes to data). Of each one the config and
+the placement say whether it can run, the bytes of the state that a device keeps
+say whether that alone is too much, and an estimate of the step ranks the rest:
+
+    work      flops of one device / (devices (1 - bubble))
+    data      2 g            the gradients' all-reduce
+    fsdp      2 p + g        parameters gathered twice, gradients scattered
+    tensor    4 x            activations at two places a layer, and back
+    pipe      2 x / layers   activations handed on, and back
+
+times (n - 1) / n, twice for all-reduces, where p and g are the bytes of a
+device's parameters when gathered and of its gradients, and x the bytes of what
+leaves a device's layers, each. The best few are compiled and predict.py judges.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import jax
+
+from rnn_jax import config as config_lib
+from rnn_jax import errors
+from rnn_jax.parallel import axes
+from rnn_jax.parallel import mesh as mesh_lib
+from rnn_jax.parallel import placement
+from rnn_jax.parallel import rules as rules_lib
+from rnn_jax.planning import devices as devices_lib
+from rnn_jax.planning import predict
+from rnn_jax.planning import program as program_lib
+from rnn_jax.profiling import subject as subject_lib
+
+SEARCHED = 'data', 'fsdp', 'pipe', 'tensor'
+COMPILED = 3  # of the best by estimate
+SMALLEST = 2  # by state, where none of those fits
+FLOAT = 4  # bytes of a parameter, a gradient and an activation
+
+
+class Candidate(NamedTuple):
+  """A mesh that is estimated.
+
+  Attributes:
+    sizes: {axis: size} of SEARCHED.
+    state: bytes of parameters, gradients and optimizer's state of a device.
+    step: seconds, estimated.
+    refused: why it is not compiled, in words; or ''.
+  """
+
+  sizes: dict[str, int]
+  state: int = 0
+  step: float = math.inf
+  refused: str = ''
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+  """What is searched for.
+
+  Attributes:
+    config: whose mesh's sizes are replaced.
+    rows: of the whole batch.
+    devices: how many.
+    device: the figures of one.
+    efficiency: share of the peak.
+  """
+
+  config: config_lib.Config
+  rows: int
+  devices: int
+  device: devices_lib.Device
+  efficiency: float = predict.EFFICIENCY
+
+
+class Model(NamedTuple):
+  """What all candidates share: shapes, letters, and the work of one device."""
+
+  params: dict
+  optimizer: dict
+  letters: dict[str, str]
+  alone: float
+
+
+def model(question: Question) -> Model:
+  """Returns the Model of a question."""
+  steps = program_lib.subject(program_lib.alone(question.config)).steps
+  state = jax.eval_shape(lambda: steps.init(0, question.rows))
+  working = predict.alone(
+    question.config, question.rows, question.device, question.efficiency
+  )
+  letters = steps.task.letters()
+  return Model(state['params'], state['optimizer'], letters, working)
+
+
+def candidates(question: Question, shared: Model) -> list[Candidate]:
+  """Returns all of them, those that can run first and the fastest of them."""
+  found = [
+    _candidate(question, shared, sizes) for sizes in meshes(question.devices)
+  ]
+  return sorted(found, key=lambda one: (bool(one.refused), one.step))
+
+
+def meshes(devices: int) -> Iterator[dict[str, int]]:
+  """Yields the sizes of SEARCHED: powers of two, what is odd along data."""
+  twos = (devices & -devices).bit_length() - 1
+  for fsdp in range(twos + 1):
+    for pipe in range(twos + 1 - fsdp):
+      for tensor in range(twos + 1 - fsdp - pipe):
+        cut = 2**fsdp, 2**pipe, 2**tensor
+        sizes = devices // math.prod(cut), *cut
+        yield dict(zip(SEARCHED, sizes, strict=True))
+
+
+def choose(
+  question: Question, found: list[Candidate], shared: Model
+) -> list[tuple[subject_lib.Subject, program_lib.Program, predict.Prediction]]:
+  """Returns the best few by estimate, compiled: the fastest that fits first.
+
+  Where none of them fits, those with the smallest state are compiled too,
+  until one does.
+  """
+  able = [one for one in found if not one.refused]
+  rest = sorted(able[COMPILED:], key=lambda one: one.state)[:SMALLEST]
+  read = [_compiled(question, one, shared) for one in able[:COMPILED]]
+  for one in rest:
+    if any(prediction.fits for _, _, prediction in read):
+      break
+    read.append(_compiled(question, one, shared))
+  return sorted(read, key=lambda made: (not made[2].fits, made[2].step))
+
+
+def _compiled(question, one, shared):
+  config = program_lib.with_mesh(question.config, one.sizes)
+  made = program_lib.subject(config)
+  program, _ = program_lib.compiled(made, question.rows)
+  predicted = predict.predict(
+    program, question.device, shared.alone, question.efficiency
+  )
+  return made, program, predicted
+
+
+def _candidate(question, shared, sizes):
+  try:
+    config = program_lib.with_mesh(question.config, sizes)
+    multiple = math.prod(sizes[axis] for axis in rules_lib.ROWS)
+    stages = sizes['pipe']
+    multiple *= (config.mesh.micro_batches or stages) if stages > 1 else 1
+    multiple *= config.train.accumulate
+    if question.rows % multiple:
+      return Candidate(sizes, refused=f'{multiple} must divide the rows')
+    where = placement.Placement(
+      mesh_lib.make(config.mesh, jax.devices()[: question.devices]),
+      rules_lib.parse(config.mesh.rules, config.mesh.zero),
+      shared.params,
+      shared.letters,
+    )
+  except errors.InputError as error:
+    return Candidate(sizes, refused=str(error))
+  return _estimated(question, shared, sizes, where)
+
+
+def _estimated(question, shared, sizes, where):
+  kept, gradients = (
+    placement.device_bytes(shared.params, where.shardings(kind))
+    for kind in ('parameters', 'gradients')
+  )
+  optimizer = placement.device_bytes(
+    shared.optimizer, where.of_optimizer(shared.optimizer)
+  )
+  state = kept + gradients + optimizer
+  usable = predict.USABLE * question.device.memory
+  if state > usable:
+    told = f'its state needs {state / 2**30:.3g} GiB a device'
+    return Candidate(sizes, state, refused=told)
+  step = _step(question, shared, sizes)
+  return Candidate(sizes, state, step)
+
+
+def _step(question, shared, sizes):
+  """Seconds, see the module's docstring."""
+  config = program_lib.with_mesh(question.config, sizes)
+  gathers = config.mesh.zero == rules_lib.STAGES['parameters']
+  cut = sizes['tensor'] * sizes['pipe']
+  whole = FLOAT * sum(
+    math.prod(x.shape) for x in jax.tree.leaves(shared.params)
+  )
+  rows = question.rows / (sizes['data'] * sizes['fsdp'])
+  left = FLOAT * rows * config.data.length * config.model.width
+  layers = config.model.layers / sizes['pipe']
+  ring = {name: (n - 1) / n for name, n in sizes.items()}
+  bytes_by_axis = {
+    'data': 2 * ring['data'] * whole / cut / sizes['fsdp'],
+    'fsdp': (3 if gathers else 2) * ring['fsdp'] * whole / cut,
+    'tensor': 2 * ring['tensor'] * 4 * left * layers,
+    'pipe': 2 * left * (sizes['pipe'] > 1),
+  }
+  full = tuple(sizes.get(name, 1) for name in axes.NAMES)
+  sending = sum(
+    size / predict.link((name,), full, question.device)
+    for name, size in bytes_by_axis.items()
+  )
+  bubble = program_lib.bubble(config.mesh)
+  return shared.alone / question.devices / (1 - bubble) + sending
