@@ -42,6 +42,7 @@ def main(argv):
   from rnn_jax.planning import plan
   from rnn_jax.planning import program
   from rnn_jax.planning import report
+  from rnn_jax.planning import search
   from rnn_jax.profiling import subject
 
   del argv
@@ -64,16 +65,17 @@ def main(argv):
     rows=ROWS.value,
     efficiency=EFFICIENCY.value,
   )
-  plans, candidates = plan.make(request)
-  measured = plan.confirm(plans[0]) if CONFIRM.value else None
+  plans, others = ([plan.make(request)], []) if sizes else search.find(request)
+  best = plans[0]
+  measured = plan.confirm(best) if CONFIRM.value else None
   if JSON.value:
-    print(json.dumps(report.values(request, plans[0], measured)))
+    print(json.dumps(report.values(request, best, measured)))
     return
-  print(report.text(request, plans[0]))
-  if candidates:
-    print(f'\n{report.losers(plans, candidates)}')
+  print(report.text(request, best))
+  if others:
+    print(f'\n{report.losers(plans, others)}')
   if measured:
-    print(f'\n{report.confirmed(plans[0], measured)}')
+    print(f'\n{report.confirmed(best, measured)}')
 
 
 if __name__ == '__main__':

@@ -12,7 +12,8 @@ counted, nor how often a `while` turns: its body counts once.
 
 import collections
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from collections.abc import Mapping
 
 from jax.extend import core
 

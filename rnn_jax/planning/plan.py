@@ -1,4 +1,4 @@
-"""A plan: a mesh, given or searched for, and what it predicts.
+"""A plan: a mesh, and what it predicts; search.py finds one.
 
 `rows` of a Request are of the whole batch, and so is all that is told in
 tokens; bytes and operations are a device's.
@@ -10,13 +10,14 @@ import re
 import statistics
 from typing import NamedTuple
 
+import jax
+
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.parallel import axes
 from rnn_jax.planning import devices as devices_lib
 from rnn_jax.planning import predict
 from rnn_jax.planning import program as program_lib
-from rnn_jax.planning import search
 from rnn_jax.profiling import runner as runner_lib
 from rnn_jax.profiling import subject as subject_lib
 
@@ -52,11 +53,13 @@ class Plan(NamedTuple):
     subject: what was compiled.
     program: as it was read.
     prediction: of it.
+    executable: the compiled step itself.
   """
 
   subject: subject_lib.Subject
   program: program_lib.Program
   prediction: predict.Prediction
+  executable: jax.stages.Compiled
 
 
 class Measured(NamedTuple):
@@ -112,48 +115,38 @@ def count(sizes: dict[str, int], devices: int) -> int:
   return needed
 
 
-def make(request: Request) -> tuple[list[Plan], list[search.Candidate]]:
-  """Returns (plans, candidates): the best plan first, and all that was looked
-  at where a mesh was searched for.
+def make(request: Request) -> Plan:
+  """Returns the Plan of the mesh that is asked for.
 
   Raises:
-    InputError: the mesh fits neither the config nor its rows, or no mesh does.
+    InputError: the mesh fits neither the config nor its rows.
   """
-  if not request.sizes:
-    return _searched(request)
   config = program_lib.with_mesh(request.config, request.sizes)
-  made = program_lib.subject(config)
-  rows = program_lib.rows_of(made, request.rows)
+  rows = program_lib.rows_of(program_lib.subject(config), request.rows)
+  request = dataclasses.replace(request, rows=rows)
   alone = predict.alone(config, rows, request.device, request.efficiency)
-  program, _ = program_lib.compiled(made, rows)
+  return compiled(request, config, alone)
+
+
+def compiled(request: Request, config: config_lib.Config, alone: float) -> Plan:
+  """Returns the Plan of a Config's own mesh for the rows of a request.
+
+  Args:
+    request: rows, device and efficiency of it count.
+    config: the mesh's sizes are in it.
+    alone: predict.alone of the same batch.
+  """
+  made = program_lib.subject(config)
+  program, executable = program_lib.compiled(made, request.rows)
   prediction = predict.predict(
     program, request.device, alone, request.efficiency
   )
-  return [Plan(made, program, prediction)], []
-
-
-def _searched(request):
-  config = program_lib.alone(request.config)
-  rows = program_lib.rows_of(program_lib.subject(config), request.rows)
-  question = search.Question(
-    request.config, rows, request.devices, request.device, request.efficiency
-  )
-  shared = search.model(question)
-  found = search.candidates(question, shared)
-  if all(one.refused for one in found):
-    told = '; '.join(f'{name(one.sizes)}: {one.refused}' for one in found[:3])
-    raise errors.InputError(
-      f'--devices={request.devices}: no mesh can run {rows} rows: {told}'
-    )
-  chosen = search.choose(question, found, shared)
-  return [Plan(*one) for one in chosen], found
+  return Plan(made, program, prediction, executable)
 
 
 def confirm(plan: Plan) -> Measured:
   """Runs real steps of a plan on this machine's virtual devices."""
-  made, rows = plan.subject, plan.program.rows
-  found = made.steps.compile_train(rows, plan.program.length)
-  runner = runner_lib.Runner(made, rows, found)
+  runner = runner_lib.Runner(plan.subject, plan.program.rows, plan.executable)
   runner.run(1)
   seconds = statistics.median(runner.run(STEPS))
   return Measured(seconds, runner.held // plan.program.devices)

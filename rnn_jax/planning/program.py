@@ -118,7 +118,7 @@ def alone(config: config_lib.Config) -> config_lib.Config:
 
 
 def subject(config: config_lib.Config) -> subject_lib.Subject:
-  """Returns the Subject of a Config on the first devices that its mesh needs."""
+  """Returns the Subject of a Config on the first devices, as its mesh needs."""
   count = math.prod(getattr(config.mesh, name) for name in axes.NAMES)
   return subject_lib.make(config, jax.devices()[:count])
 

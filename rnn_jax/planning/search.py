@@ -23,16 +23,14 @@ from typing import NamedTuple
 
 import jax
 
-from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.parallel import axes
 from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.parallel import placement
 from rnn_jax.parallel import rules as rules_lib
-from rnn_jax.planning import devices as devices_lib
+from rnn_jax.planning import plan as plan_lib
 from rnn_jax.planning import predict
 from rnn_jax.planning import program as program_lib
-from rnn_jax.profiling import subject as subject_lib
 
 SEARCHED = 'data', 'fsdp', 'pipe', 'tensor'
 COMPILED = 3  # of the best by estimate
@@ -56,25 +54,6 @@ class Candidate(NamedTuple):
   refused: str = ''
 
 
-@dataclasses.dataclass(frozen=True)
-class Question:
-  """What is searched for.
-
-  Attributes:
-    config: whose mesh's sizes are replaced.
-    rows: of the whole batch.
-    devices: how many.
-    device: the figures of one.
-    efficiency: share of the peak.
-  """
-
-  config: config_lib.Config
-  rows: int
-  devices: int
-  device: devices_lib.Device
-  efficiency: float = predict.EFFICIENCY
-
-
 class Model(NamedTuple):
   """What all candidates share: shapes, letters, and the work of one device."""
 
@@ -84,21 +63,44 @@ class Model(NamedTuple):
   alone: float
 
 
-def model(question: Question) -> Model:
-  """Returns the Model of a question."""
-  steps = program_lib.subject(program_lib.alone(question.config)).steps
-  state = jax.eval_shape(lambda: steps.init(0, question.rows))
+def find(
+  request: plan_lib.Request,
+) -> tuple[list[plan_lib.Plan], list[Candidate]]:
+  """Returns the plans that were compiled, the best first, and all candidates.
+
+  Raises:
+    InputError: no mesh can run.
+  """
+  whole = program_lib.subject(program_lib.alone(request.config))
+  rows = program_lib.rows_of(whole, request.rows)
+  request = dataclasses.replace(request, rows=rows)
+  shared = model(request)
+  found = candidates(request, shared)
+  if all(one.refused for one in found):
+    told = '; '.join(
+      f'{plan_lib.name(one.sizes)}: {one.refused}' for one in found[:3]
+    )
+    raise errors.InputError(
+      f'--devices={request.devices}: no mesh can run {rows} rows: {told}'
+    )
+  return choose(request, found, shared), found
+
+
+def model(request: plan_lib.Request) -> Model:
+  """Returns the Model of a request."""
+  steps = program_lib.subject(program_lib.alone(request.config)).steps
+  state = jax.eval_shape(lambda: steps.init(0, request.rows))
   working = predict.alone(
-    question.config, question.rows, question.device, question.efficiency
+    request.config, request.rows, request.device, request.efficiency
   )
   letters = steps.task.letters()
   return Model(state['params'], state['optimizer'], letters, working)
 
 
-def candidates(question: Question, shared: Model) -> list[Candidate]:
+def candidates(request: plan_lib.Request, shared: Model) -> list[Candidate]:
   """Returns all of them, those that can run first and the fastest of them."""
   found = [
-    _candidate(question, shared, sizes) for sizes in meshes(question.devices)
+    _candidate(request, shared, sizes) for sizes in meshes(request.devices)
   ]
   return sorted(found, key=lambda one: (bool(one.refused), one.step))
 
@@ -115,54 +117,50 @@ def meshes(devices: int) -> Iterator[dict[str, int]]:
 
 
 def choose(
-  question: Question, found: list[Candidate], shared: Model
-) -> list[tuple[subject_lib.Subject, program_lib.Program, predict.Prediction]]:
+  request: plan_lib.Request, found: list[Candidate], shared: Model
+) -> list[plan_lib.Plan]:
   """Returns the best few by estimate, compiled: the fastest that fits first.
 
   Where none of them fits, those with the smallest state are compiled too,
   until one does.
   """
+
+  def compile(one):
+    config = program_lib.with_mesh(request.config, one.sizes)
+    return plan_lib.compiled(request, config, shared.alone)
+
   able = [one for one in found if not one.refused]
-  rest = sorted(able[COMPILED:], key=lambda one: one.state)[:SMALLEST]
-  read = [_compiled(question, one, shared) for one in able[:COMPILED]]
-  for one in rest:
-    if any(prediction.fits for _, _, prediction in read):
+  plans = [compile(one) for one in able[:COMPILED]]
+  for one in sorted(able[COMPILED:], key=lambda one: one.state)[:SMALLEST]:
+    if any(plan.prediction.fits for plan in plans):
       break
-    read.append(_compiled(question, one, shared))
-  return sorted(read, key=lambda made: (not made[2].fits, made[2].step))
-
-
-def _compiled(question, one, shared):
-  config = program_lib.with_mesh(question.config, one.sizes)
-  made = program_lib.subject(config)
-  program, _ = program_lib.compiled(made, question.rows)
-  predicted = predict.predict(
-    program, question.device, shared.alone, question.efficiency
+    plans.append(compile(one))
+  return sorted(
+    plans, key=lambda plan: (not plan.prediction.fits, plan.prediction.step)
   )
-  return made, program, predicted
 
 
-def _candidate(question, shared, sizes):
+def _candidate(request, shared, sizes):
   try:
-    config = program_lib.with_mesh(question.config, sizes)
+    config = program_lib.with_mesh(request.config, sizes)
     multiple = math.prod(sizes[axis] for axis in rules_lib.ROWS)
     stages = sizes['pipe']
     multiple *= (config.mesh.micro_batches or stages) if stages > 1 else 1
     multiple *= config.train.accumulate
-    if question.rows % multiple:
+    if request.rows % multiple:
       return Candidate(sizes, refused=f'{multiple} must divide the rows')
     where = placement.Placement(
-      mesh_lib.make(config.mesh, jax.devices()[: question.devices]),
+      mesh_lib.make(config.mesh, jax.devices()[: request.devices]),
       rules_lib.parse(config.mesh.rules, config.mesh.zero),
       shared.params,
       shared.letters,
     )
   except errors.InputError as error:
     return Candidate(sizes, refused=str(error))
-  return _estimated(question, shared, sizes, where)
+  return _estimated(request, shared, sizes, where)
 
 
-def _estimated(question, shared, sizes, where):
+def _estimated(request, shared, sizes, where):
   kept, gradients = (
     placement.device_bytes(shared.params, where.shardings(kind))
     for kind in ('parameters', 'gradients')
@@ -171,23 +169,23 @@ def _estimated(question, shared, sizes, where):
     shared.optimizer, where.of_optimizer(shared.optimizer)
   )
   state = kept + gradients + optimizer
-  usable = predict.USABLE * question.device.memory
+  usable = predict.USABLE * request.device.memory
   if state > usable:
     told = f'its state needs {state / 2**30:.3g} GiB a device'
     return Candidate(sizes, state, refused=told)
-  step = _step(question, shared, sizes)
+  step = _step(request, shared, sizes)
   return Candidate(sizes, state, step)
 
 
-def _step(question, shared, sizes):
+def _step(request, shared, sizes):
   """Seconds, see the module's docstring."""
-  config = program_lib.with_mesh(question.config, sizes)
+  config = program_lib.with_mesh(request.config, sizes)
   gathers = config.mesh.zero == rules_lib.STAGES['parameters']
   cut = sizes['tensor'] * sizes['pipe']
   whole = FLOAT * sum(
     math.prod(x.shape) for x in jax.tree.leaves(shared.params)
   )
-  rows = question.rows / (sizes['data'] * sizes['fsdp'])
+  rows = request.rows / (sizes['data'] * sizes['fsdp'])
   left = FLOAT * rows * config.data.length * config.model.width
   layers = config.model.layers / sizes['pipe']
   ring = {name: (n - 1) / n for name, n in sizes.items()}
@@ -199,8 +197,8 @@ def _step(question, shared, sizes):
   }
   full = tuple(sizes.get(name, 1) for name in axes.NAMES)
   sending = sum(
-    size / predict.link((name,), full, question.device)
+    size / predict.link((name,), full, request.device)
     for name, size in bytes_by_axis.items()
   )
   bubble = program_lib.bubble(config.mesh)
-  return shared.alone / question.devices / (1 - bubble) + sending
+  return shared.alone / request.devices / (1 - bubble) + sending
