@@ -22,7 +22,8 @@ and writes of its memory, or sends to others, in one direction.
            is six passes of bfloat16.
 
 `cpu` is this machine, measured on the spot: a large matmul, a large copy. Its
-virtual devices share one memory, so it has one figure for all that is sent.
+virtual devices share its cores and its memory equally, and what they send each
+other is a copy.
 """
 
 import dataclasses
@@ -131,24 +132,24 @@ def find(name: str) -> Device:
     InputError: as `check`.
   """
   check(name)
-  return KNOWN[name] if name in KNOWN else measured()
+  return KNOWN[name] if name in KNOWN else measured(jax.device_count())
 
 
-def measured() -> Device:
-  """Returns this machine's CPU, all of its cores as one device."""
+def measured(shares: int) -> Device:
+  """Returns one of so many equal shares of this machine's CPU."""
   copied = jax.jit(lambda: jnp.zeros(COPIED, jnp.float32))()
   add = jax.jit(lambda x: x + 1)
   seconds = _fastest(lambda: add(copied))
-  bandwidth = 2 * COPIED * 4 / seconds
+  bandwidth = 2 * COPIED * 4 / seconds / shares
   memory = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE')
   return Device(
-    'cpu',
-    {name: _matmul(name) for name in ('float32', 'bfloat16')},
-    float(memory),
-    bandwidth,
-    bandwidth / 2,  # what is sent is read and written
-    bandwidth / 2,
-    2**31,
+    name='cpu',
+    peaks={name: _matmul(name) / shares for name in ('float32', 'bfloat16')},
+    memory=memory / shares,
+    memory_bandwidth=bandwidth,
+    inside=bandwidth / 2,  # what is sent is read and written
+    across=bandwidth / 2,
+    node=shares,
   )
 
 

@@ -1,5 +1,7 @@
 """A plan in words, and as JSON."""
 
+import re
+
 from rnn_jax.parallel import axes
 from rnn_jax.planning import plan as plan_lib
 from rnn_jax.planning import predict
@@ -81,39 +83,38 @@ def _step(plan):
 
 
 def losers(plans: list[plan_lib.Plan], found: list[search.Candidate]) -> str:
-  """Returns why the other meshes lose, a line for each of the nearest."""
+  """Returns why the other meshes lose: those compiled, those estimated to come
+  next, and one for each reason to refuse."""
   best, *others = plans
-  lines = []
-  for plan in others:
-    spent = plan.prediction
-    why = 'needs too much memory'
-    if spent.fits:
-      ahead = spent.step / best.prediction.step - 1
-      why = (
-        f'a step of {seconds(spent.step)}, {ahead:.1%} longer: {_most(plan)}'
-      )
-    lines.append((mesh(plan), 'compiled', why))
+  lines = [(mesh(plan), 'compiled', _why(plan, best)) for plan in others]
   compiled = {mesh(plan) for plan in plans}
   rest = [one for one in found if plan_lib.name(one.sizes) not in compiled]
   for one in [one for one in rest if not one.refused][:SHOWN]:
-    why = f'a step of {seconds(one.step)}'
+    why = f'a step of {seconds(one.step)}, most of it {one.longest}'
     lines.append((plan_lib.name(one.sizes), 'estimated', why))
-  for one in [one for one in rest if one.refused][:SHOWN]:
-    lines.append((plan_lib.name(one.sizes), 'refused', one.refused))
-  more = len(found) - len(lines) - 1
-  told = [f'{a:28}{b:10}  {c}' for a, b, c in lines]
-  return '\n'.join(['why not another mesh:', *told, f'and {more} more'])
+  kinds = {}
+  for one in rest:
+    if one.refused:
+      kinds.setdefault(re.sub(r'\d[\d.]*', '', one.refused), []).append(one)
+  for first, *more in kinds.values():
+    told = f'{first.refused} (and {len(more)} more)' if more else first.refused
+    lines.append((plan_lib.name(first.sizes), 'refused', told))
+  told = [f'{a:26}{b:10} {c}' for a, b, c in lines]
+  return '\n'.join([f'{len(found)} meshes; why not', *told])
 
 
-def _most(plan):
-  """What takes longest, in words."""
+def _why(plan, best):
   found = plan.prediction
-  parts = {'work': found.work} | {
-    f'sending along {key}': spent for key, spent in found.sending.items()
-  }
+  if not found.fits:
+    return f'needs {found.memory / GIB:.3g} GiB a device, too much'
+  ahead = found.step / best.prediction.step - 1
+  parts = {'work': found.work} | found.sending
   longest = max(parts, key=parts.get)
-  sent = sum(found.sending.values())
-  return f'most is {longest}, and all sending {seconds(sent)}'
+  sent = seconds(sum(found.sending.values()))
+  return (
+    f'a step of {seconds(found.step)}, {ahead:.1%} longer: most of it '
+    f'{longest}, {sent} of sending'
+  )
 
 
 def confirmed(plan: plan_lib.Plan, found: plan_lib.Measured) -> str:

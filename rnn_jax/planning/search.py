@@ -46,12 +46,14 @@ class Candidate(NamedTuple):
     state: bytes of parameters, gradients and optimizer's state of a device.
     step: seconds, estimated.
     refused: why it is not compiled, in words; or ''.
+    longest: what takes the step most, 'work' or an axis.
   """
 
   sizes: dict[str, int]
   state: int = 0
   step: float = math.inf
   refused: str = ''
+  longest: str = ''
 
 
 class Model(NamedTuple):
@@ -173,12 +175,13 @@ def _estimated(request, shared, sizes, where):
   if state > usable:
     told = f'its state needs {state / 2**30:.3g} GiB a device'
     return Candidate(sizes, state, refused=told)
-  step = _step(request, shared, sizes)
-  return Candidate(sizes, state, step)
+  spent = _spent(request, shared, sizes)
+  longest = max(spent, key=spent.get)
+  return Candidate(sizes, state, sum(spent.values()), '', longest)
 
 
-def _step(request, shared, sizes):
-  """Seconds, see the module's docstring."""
+def _spent(request, shared, sizes):
+  """Seconds of work and along each axis, see the module's docstring."""
   config = program_lib.with_mesh(request.config, sizes)
   gathers = config.mesh.zero == rules_lib.STAGES['parameters']
   cut = sizes['tensor'] * sizes['pipe']
@@ -196,9 +199,8 @@ def _step(request, shared, sizes):
     'pipe': 2 * left * (sizes['pipe'] > 1),
   }
   full = tuple(sizes.get(name, 1) for name in axes.NAMES)
-  sending = sum(
-    size / predict.link((name,), full, request.device)
-    for name, size in bytes_by_axis.items()
-  )
   bubble = program_lib.bubble(config.mesh)
-  return shared.alone / request.devices / (1 - bubble) + sending
+  return {'work': shared.alone / request.devices / (1 - bubble)} | {
+    name: size / predict.link((name,), full, request.device)
+    for name, size in bytes_by_axis.items()
+  }
