@@ -10,13 +10,13 @@ import jax
 from rnn_jax import config as config_lib
 from rnn_jax.planning import devices
 from rnn_jax.planning import plan as plan_lib
+from rnn_jax.planning import predict
 from rnn_jax.planning import program
 from rnn_jax.planning import search
 from tests import tiny
 
 ROWS = 32
 MESHES = {
-  'one': {},
   'fsdp': {'data': 4, 'fsdp': 2},
   'tensor': {'data': 2, 'tensor': 2},
   'pipe': {'data': 2, 'pipe': 2},
@@ -50,21 +50,18 @@ def read(sizes):
     'held': held,
     'bubble': found.bubble,
     'parameters': found.parameters,
+    'step': predict.predict(found, devices.KNOWN['h100'], 1.0).step,
   }
 
 
-def searched():
-  """All candidates for 16 devices, and the mesh that was compiled first."""
-  request = plan_lib.Request(config(), {}, 16, devices.KNOWN['h100'], ROWS, 0.4)
-  search.COMPILED = 1
-  plans, found = search.find(request)
-  best = plans[0]
-  return {
-    'best': best.program.sizes,
-    'estimate': found[0].step,
-    'predicted': best.prediction.step,
-    'candidates': [[one.sizes, one.refused] for one in found],
-  }
+def candidates():
+  """All for 8 devices: (sizes, why it is refused, seconds)."""
+  h100 = devices.KNOWN['h100']
+  request = plan_lib.Request(config(), {}, 8, h100, ROWS)
+  found = search.candidates(request, search.model(request))
+  return [
+    [one.sizes, one.refused, 0 if one.refused else one.step] for one in found
+  ]
 
 
 def main():
@@ -72,7 +69,7 @@ def main():
   told = {name: read(sizes) for name, sizes in MESHES.items()}
   counted, state = program.of_one_device(config(), ROWS)
   told['alone'] = {'flops': sum(counted.values()), 'state': state}
-  told['search'] = searched()
+  told['candidates'] = candidates()
   print(json.dumps(told))
 
 
