@@ -68,10 +68,12 @@ class Measured(NamedTuple):
   Attributes:
     seconds: the median of a step.
     held: bytes of the train state and the batch, of each device.
+    peak: bytes of each device, those among them, see runner.Runner.peak.
   """
 
   seconds: float
   held: int
+  peak: int
 
 
 def parse_mesh(text: str) -> dict[str, int]:
@@ -149,7 +151,8 @@ def confirm(plan: Plan) -> Measured:
   runner = runner_lib.Runner(plan.subject, plan.program.rows, plan.executable)
   runner.run(1)
   seconds = statistics.median(runner.run(STEPS))
-  return Measured(seconds, runner.held // plan.program.devices)
+  held = runner.held // plan.program.devices
+  return Measured(seconds, held, runner.peak()[1])
 
 
 def name(sizes: dict[str, int]) -> str:

@@ -119,15 +119,22 @@ def _why(plan, best):
 
 def confirmed(plan: plan_lib.Plan, found: plan_lib.Measured) -> str:
   """Returns a measured step beside the predicted one."""
-  predicted = plan.prediction.step
-  arguments = plan.program.memory.arguments
-  return (
-    f'measured here: a step of {seconds(found.seconds)}, '
-    f'{found.seconds / predicted:.3g} times the predicted '
-    f'{seconds(predicted)};\n'
-    f'state and batch of a device {found.held:,} bytes, '
-    f'{found.held / arguments:.4g} times the predicted {arguments:,}'
+  size = plan.program.memory
+  lines = (
+    ('a step', seconds, found.seconds, plan.prediction.step),
+    ('state and batch', _mebibytes, found.held, size.arguments),
+    ('peak of memory', _mebibytes, found.peak, size.total),
   )
+  told = [
+    f'{name:18}{unit(real):>12}{unit(predicted):>14}'
+    f'{real / predicted:>8.3g} times'
+    for name, unit, real, predicted in lines
+  ]
+  return '\n'.join([f'{"":18}{"measured":>12}{"predicted":>14}', *told])
+
+
+def _mebibytes(value):
+  return f'{value / 2**20:,.1f} MiB'
 
 
 def values(

@@ -39,8 +39,9 @@ def test_a_mesh_is_searched_for_and_real_steps_run_beside(tmp_path):
   assert 'GiB, 90% usable: fits' in out
   assert '4 meshes; why not' in out
   assert 'it must divide model.layers=1' in out
-  measured = out[out.index('measured here') :]
-  assert ', 1 times the predicted ' in measured
+  rows = {line[:16].strip(): line.split() for line in out.splitlines()}
+  assert rows['state and batch'][-2:] == ['1', 'times']
+  assert float(rows['a step'][-2]) > 0 < float(rows['peak of memory'][-2])
 
 
 @pytest.mark.parametrize(
