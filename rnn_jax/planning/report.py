@@ -99,7 +99,7 @@ def losers(plans: list[plan_lib.Plan], found: list[search.Candidate]) -> str:
   for first, *more in kinds.values():
     told = f'{first.refused} (and {len(more)} more)' if more else first.refused
     lines.append((plan_lib.name(first.sizes), 'refused', told))
-  told = [f'{a:26}{b:10} {c}' for a, b, c in lines]
+  told = [f'{a:34}{b:10} {c}' for a, b, c in lines]
   return '\n'.join([f'{len(found)} meshes; why not', *told])
 
 

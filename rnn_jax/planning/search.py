@@ -12,8 +12,8 @@ say whether that alone is too much, and an estimate of the step ranks the rest:
     pipe      2 x / layers   activations handed on, and back
 
 times (n - 1) / n, twice for all-reduces, where p and g are the bytes of a
-device's parameters when gathered and of its gradients, and x the bytes of what
-leaves a device's layers, each. The best few are compiled and predict.py judges.
+device's parameters when gathered, in the format of factors, and of its
+gradients, and x the bytes of what leaves a device's layers, each. The best few are compiled and predict.py judges.
 """
 
 import dataclasses
@@ -22,8 +22,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from rnn_jax import errors
+from rnn_jax.ops import precision
 from rnn_jax.parallel import axes
 from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.parallel import placement
@@ -35,7 +37,7 @@ from rnn_jax.planning import program as program_lib
 SEARCHED = 'data', 'fsdp', 'pipe', 'tensor'
 COMPILED = 3  # of the best by estimate
 SMALLEST = 2  # by state, where none of those fits
-FLOAT = 4  # bytes of a parameter, a gradient and an activation
+FLOAT = 4  # bytes of a gradient
 
 
 class Candidate(NamedTuple):
@@ -183,18 +185,20 @@ def _estimated(request, shared, sizes, where):
 def _spent(request, shared, sizes):
   """Seconds of work and along each axis, see the module's docstring."""
   config = program_lib.with_mesh(request.config, sizes)
-  gathers = config.mesh.zero == rules_lib.STAGES['parameters']
+  again = 1 + (config.mesh.zero == rules_lib.STAGES['parameters'])
   cut = sizes['tensor'] * sizes['pipe']
-  whole = FLOAT * sum(
-    math.prod(x.shape) for x in jax.tree.leaves(shared.params)
-  )
+  policy = precision.policy(config.train.precision)
+  activation = jnp.dtype(policy.activations).itemsize
+  # Parameters travel in the format in which they are multiplied.
+  operand = jnp.dtype(precision.FORMATS[policy.operands][0]).itemsize
+  count = sum(math.prod(x.shape) for x in jax.tree.leaves(shared.params)) / cut
   rows = request.rows / (sizes['data'] * sizes['fsdp'])
-  left = FLOAT * rows * config.data.length * config.model.width
+  left = activation * rows * config.data.length * config.model.width
   layers = config.model.layers / sizes['pipe']
   ring = {name: (n - 1) / n for name, n in sizes.items()}
   bytes_by_axis = {
-    'data': 2 * ring['data'] * whole / cut / sizes['fsdp'],
-    'fsdp': (3 if gathers else 2) * ring['fsdp'] * whole / cut,
+    'data': 2 * ring['data'] * FLOAT * count / sizes['fsdp'],
+    'fsdp': ring['fsdp'] * count * (FLOAT + again * operand),
     'tensor': 2 * ring['tensor'] * 4 * left * layers,
     'pipe': 2 * left * (sizes['pipe'] > 1),
   }
