@@ -59,14 +59,25 @@ def collectives(text: str) -> list[Collective]:
   Raises:
     ValueError: a group of devices is written in a way not known here.
   """
-  program = hlo.Program(text)
+  return [found for found, _ in with_operations(hlo.Program(text))]
+
+
+def with_operations(
+  program: hlo.Program,
+) -> list[tuple[Collective, hlo.Operation]]:
+  """Returns the collectives of a program, each with the operation it is.
+
+  Raises:
+    ValueError: as `collectives`.
+  """
   found = []
   for name, operation in program.operations.items():
     opcode = operation.opcode.removesuffix('-start')
     if opcode in PASSES or opcode == PERMUTE:
       group = _group(opcode, operation.attributes, program.devices)
       size = _result(operation) * (group if opcode == 'reduce-scatter' else 1)
-      found.append(Collective(opcode, size, group, program.runs[name]))
+      made = Collective(opcode, size, group, program.runs[name])
+      found.append((made, operation))
   return found
 
 
@@ -80,10 +91,16 @@ def wire_bytes(text: str) -> dict[str, float]:
     {opcode: bytes}, of the opcodes that occur in it.
   """
   sent = collections.defaultdict(float)
-  for opcode, size, group, times in collectives(text):
-    passes = PASSES[opcode] * (group - 1) / group if opcode in PASSES else 1
-    sent[opcode] += passes * size * times
+  for found in collectives(text):
+    sent[found.opcode] += sent_bytes(found)
   return dict(sent)
+
+
+def sent_bytes(found: Collective) -> float:
+  """Returns the bytes that one device sends for all runs of a collective."""
+  opcode, size, group, times = found
+  passes = PASSES[opcode] * (group - 1) / group if opcode in PASSES else 1
+  return passes * size * times
 
 
 def _result(operation):

@@ -5,6 +5,7 @@ entries where a text would have to decide; what a task predicts is random too.
 """
 
 import dataclasses
+from collections.abc import Sequence
 
 import jax
 import ml_collections
@@ -95,15 +96,17 @@ def parse(raw: ml_collections.ConfigDict, length: int) -> config_lib.Config:
   return config_lib.parse(raw)
 
 
-def make(config: config_lib.Config) -> Subject:
-  """Returns the Subject of a Config, on all devices."""
+def make(
+  config: config_lib.Config, devices: Sequence[jax.Device] | None = None
+) -> Subject:
+  """Returns the Subject of a Config, on all devices if `devices` is None."""
   data = config.data
   if data.tokenizer == 'bytes':
     tokenizer = tokenizer_lib.Bytes()
   else:
     words = data.tokenizer == 'bpe' and data.pre_tokenizer == 'whitespace'
     tokenizer = Vocabulary(data.vocabulary, not words)
-  steps = step_lib.from_config(config, tokenizer)
+  steps = step_lib.from_config(config, tokenizer, devices)
   multiple = mesh_lib.row_multiple(steps.mesh, config.mesh)
   multiple *= config.train.accumulate
   return Subject(config, tokenizer, steps, multiple)

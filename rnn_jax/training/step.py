@@ -30,14 +30,14 @@ from rnn_jax.training import program_memory
 from rnn_jax.training import schedule as schedule_lib
 
 
-def from_config(config, tokenizer):
-  """The steps of a Config, over its mesh of all devices.
+def from_config(config, tokenizer, devices=None):
+  """The steps of a Config, over its mesh of `devices`, of all if None.
 
   Raises:
     InputError: the mesh fits neither the devices nor the model.
   """
   tasks = config_lib.load('tasks', config.task.name, 'task.name')
-  mesh = mesh_lib.make(config.mesh)
+  mesh = mesh_lib.make(config.mesh, devices)
   return Steps(tasks.make(config, tokenizer), config, mesh)
 
 
@@ -146,6 +146,10 @@ class Steps:
 
   def compile_train(self, rows, length):
     """The program of a training step of that shape, compiled anew."""
+    return self.trace_train(rows, length).lower().compile()
+
+  def trace_train(self, rows, length):
+    """The same as traced, a jax.stages.Traced: its jaxpr, to be lowered."""
     state = jax.eval_shape(lambda: self._new_state(0, rows))
     like = [
       jax.ShapeDtypeStruct((rows, length), dtype)
@@ -161,7 +165,7 @@ class Steps:
         jax.tree.broadcast(self.batch_sharding, batch_lib.Batch(*like)),
       ),
     )
-    return self._train.lower(*arguments).compile()
+    return self._train.trace(*arguments)
 
   def _settle(self, result):
     return jax.block_until_ready(result) if self._one_at_a_time else result

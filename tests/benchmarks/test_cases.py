@@ -11,7 +11,14 @@ from benchmarks import cases as cases_lib
 from rnn_jax import errors
 
 ROOT = pathlib.Path(benchmarks.__path__[0])
-UNTIMED = {'accuracy', 'gradient_flow', 'memory', 'meshes', 'recall'}
+UNTIMED = {
+  'accuracy',
+  'gradient_flow',
+  'memory',
+  'meshes',
+  'planning',
+  'recall',
+}
 SUITES = sorted(
   path.stem for path in (ROOT / 'suites').glob('*.py') if path.stem[0] != '_'
 )

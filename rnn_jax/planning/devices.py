@@ -1,0 +1,171 @@
+"""What devices can do at most, as their vendors state it.
+
+Peaks are dense operations a second (a multiplication and an addition are two)
+by the format of the factors; bandwidths are bytes a second that a device reads
+and writes of its memory, or sends to others, in one direction.
+
+    h100   NVIDIA H100 Tensor Core GPU data sheet, SXM: 67 teraflops of
+           float32; with sparsity, which doubles them, 989 of TF32, 1,979 of
+           bfloat16 and float16, 3,958 of int8; 80 GB, 3.35 TB/s; NVLink
+           900 GB/s in both directions. NVIDIA DGX H100 data sheet: 8 GPUs,
+           8 ports of 400 Gb/s.
+    h200   NVIDIA H200 Tensor Core GPU data sheet, SXM: as the H100, but 141 GB,
+           4.8 TB/s. NVIDIA DGX H200 data sheet: as the DGX H100.
+    a100   NVIDIA A100 Tensor Core GPU data sheet, 80GB SXM: dense, 19.5
+           teraflops of float32, 156 of TF32, 312 of bfloat16 and float16, 624
+           of int8; 80 GB, 2,039 GB/s; NVLink 600 GB/s in both directions.
+           NVIDIA DGX A100 data sheet (80 GB): 8 GPUs, 8 ports of 200 Gb/s.
+    v5e    Google Cloud, TPU v5e: 197 teraflops of bfloat16, 393 of int8; 16 GB,
+           819 GB/s; 1,600 Gb/s between chips, over four links in a torus of two
+           dimensions, of which a ring along one dimension has two; 256 chips a
+           pod, which has 6.4 Tb/s to others. float32 at the highest precision
+           is six passes of bfloat16.
+
+`cpu` is this machine, measured on the spot: a large matmul, a large copy. Its
+virtual devices share its cores and its memory equally, and what they send each
+other is a copy.
+"""
+
+import dataclasses
+import math
+import os
+import time
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from rnn_jax import errors
+
+GIGA, TERA = 1e9, 1e12
+SIZE = 1024  # of the matmul that is measured, squared
+COPIED = 2**26  # numbers of the copy that is measured
+REPEATS = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Device:
+  """Figures of one device; see the module's docstring for units and sources.
+
+  Attributes:
+    name: as --device calls it.
+    peaks: operations a second by format.
+    memory: bytes.
+    memory_bandwidth: bytes a second.
+    inside: bytes a second that it sends to another of its node, or pod.
+    across: bytes a second that it sends to another node, or pod.
+    node: devices that are joined by the faster links.
+  """
+
+  name: str
+  peaks: dict[str, float]
+  memory: float
+  memory_bandwidth: float
+  inside: float
+  across: float
+  node: int
+
+  def peak(self, name: str) -> float:
+    """Returns the operations a second of a format.
+
+    Raises:
+      InputError: none is known.
+    """
+    if name not in self.peaks:
+      raise errors.InputError(
+        f'--device={self.name}: no peak of {name} is known, and the step '
+        f'multiplies in it: set train.precision to one of {[*self.peaks]}'
+      )
+    return self.peaks[name]
+
+
+def _teraflops(**peaks):
+  return {name: TERA * peak for name, peak in peaks.items()}
+
+
+HOPPER = _teraflops(
+  float32=67, tf32=494.5, bfloat16=989.5, float16=989.5, int8=1979
+)
+KNOWN = {
+  'h100': Device(
+    'h100', HOPPER, 80 * GIGA, 3.35 * TERA, 450 * GIGA, 50 * GIGA, 8
+  ),
+  'h200': Device(
+    'h200', HOPPER, 141 * GIGA, 4.8 * TERA, 450 * GIGA, 50 * GIGA, 8
+  ),
+  'a100': Device(
+    'a100',
+    _teraflops(float32=19.5, tf32=156, bfloat16=312, float16=312, int8=624),
+    80 * GIGA,
+    2.039 * TERA,
+    300 * GIGA,
+    25 * GIGA,
+    8,
+  ),
+  'v5e': Device(
+    'v5e',
+    _teraflops(float32=197 / 6, bfloat16=197, int8=393),
+    16 * GIGA,
+    0.819 * TERA,
+    100 * GIGA,
+    3.125 * GIGA,
+    256,
+  ),
+}
+NAMES = (*KNOWN, 'cpu')
+
+
+def check(name: str) -> None:
+  """Checks the name of a device.
+
+  Raises:
+    InputError: there is none of that name.
+  """
+  if name not in NAMES:
+    raise errors.InputError(f'--device={name!r}: choose of {", ".join(NAMES)}')
+
+
+def find(name: str) -> Device:
+  """Returns the Device of that name; 'cpu' is measured, in a second or two.
+
+  Raises:
+    InputError: as `check`.
+  """
+  check(name)
+  return KNOWN[name] if name in KNOWN else measured(jax.device_count())
+
+
+def measured(shares: int) -> Device:
+  """Returns one of so many equal shares of this machine's CPU."""
+  copied = jax.jit(lambda: jnp.zeros(COPIED, jnp.float32))()
+  add = jax.jit(lambda x: x + 1)
+  seconds = _fastest(lambda: add(copied))
+  bandwidth = 2 * COPIED * 4 / seconds / shares
+  memory = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE')
+  return Device(
+    name='cpu',
+    peaks={name: _matmul(name) / shares for name in ('float32', 'bfloat16')},
+    memory=memory / shares,
+    memory_bandwidth=bandwidth,
+    inside=bandwidth / 2,  # what is sent is read and written
+    across=bandwidth / 2,
+    node=shares,
+  )
+
+
+def _matmul(name):
+  x = jax.jit(lambda: jnp.ones((SIZE, SIZE), jnp.dtype(name)))()
+  multiply = jax.jit(
+    lambda x: jnp.dot(x, x, preferred_element_type=jnp.float32)
+  )
+  return 2 * SIZE**3 / _fastest(lambda: multiply(x))
+
+
+def _fastest(function: Callable):
+  jax.block_until_ready(function())
+  best = math.inf
+  for _ in range(REPEATS):
+    began = time.perf_counter()
+    jax.block_until_ready(function())
+    best = min(best, time.perf_counter() - began)
+  return best
