@@ -17,7 +17,6 @@ data iterator is the same in all of them, so that any number may go on.
 
 import contextlib
 import errno
-import hashlib
 import json
 import math
 import os
@@ -36,8 +35,8 @@ from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.parallel import hosts
 from rnn_jax.training import iterator_state
+from rnn_jax.training import seal
 
-SEAL = 'SHA256SUMS'
 METRIC = 'held_out_loss'  # the key of `progress` that decides the best
 NO_SPACE = (
   'no space in {} for a checkpoint: make room and give the same command again, '
@@ -219,7 +218,7 @@ class Checkpoints:
 
   def _seal(self):
     folder = self.folder / f'{self._writing}{ocp.utils.TMP_DIR_SUFFIX}'
-    (folder / SEAL).write_text(_sums(folder))
+    seal.write(folder)
 
   def _preserved(self, steps):
     """Returns those of `steps` that stay when the newest is on the disk."""
@@ -259,7 +258,7 @@ class Checkpoints:
     for step in candidates:
       folder = self.folder / str(step)
       # One reads all bytes; the others take its word.
-      reason = hosts.told(_damage(folder) if hosts.first() else None)
+      reason = hosts.told(seal.damage(folder) if hosts.first() else None)
       if not reason:
         restored = read(step)
         self._sound.add(step)
@@ -354,30 +353,6 @@ def _described(tree):
     )
     for path, leaf in leaves
   }
-
-
-def _sums(folder):
-  """Returns the digests of all files of the items, as `sha256sum` writes."""
-  lines = []
-  for path in sorted(folder.glob('*/**/*')):
-    if path.is_file():
-      with open(path, 'rb') as file:
-        digest = hashlib.file_digest(file, 'sha256').hexdigest()
-      lines.append(f'{digest}  {path.relative_to(folder)}\n')
-  return ''.join(lines)
-
-
-def _damage(folder):
-  """Says what is damaged in a checkpoint; '' if nothing is."""
-  try:
-    written, found = (folder / SEAL).read_text(), _sums(folder)
-  except (OSError, ValueError) as error:
-    return f'it cannot be read ({error})'
-  changed = set(written.splitlines()) ^ set(found.splitlines())
-  if not changed:
-    return '' if written else f'{SEAL} is empty'
-  name = min(line.partition('  ')[2] for line in changed)
-  return f'{name} {"changed" if (folder / name).exists() else "is missing"}'
 
 
 def _finite(loss):

@@ -7,6 +7,7 @@ import pytest
 
 from rnn_jax import errors
 from rnn_jax.training import checkpoint
+from rnn_jax.training import seal
 from tests.training import saved
 
 
@@ -28,7 +29,7 @@ def flip_progress(step_folder):
 
 
 def flip_seal(step_folder):
-  flip(step_folder / checkpoint.SEAL)
+  flip(step_folder / seal.NAME)
 
 
 def flip(path):
@@ -47,16 +48,16 @@ def remove_arrays(step_folder):
 
 
 def remove_seal(step_folder):
-  (step_folder / checkpoint.SEAL).unlink()
+  (step_folder / seal.NAME).unlink()
 
 
 def empty_seal(step_folder):
-  (step_folder / checkpoint.SEAL).write_text('')
+  (step_folder / seal.NAME).write_text('')
 
 
 def cut_seal(step_folder):
-  seal = step_folder / checkpoint.SEAL
-  seal.write_text('\n'.join(seal.read_text().splitlines()[:-1]) + '\n')
+  sums = step_folder / seal.NAME
+  sums.write_text('\n'.join(sums.read_text().splitlines()[:-1]) + '\n')
 
 
 def empty_the_folder(step_folder):
