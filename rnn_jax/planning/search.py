@@ -13,8 +13,8 @@ say whether that alone is too much, and an estimate of the step ranks the rest:
 
 times (n - 1) / n, twice for all-reduces, where p and g are the bytes of a
 device's parameters when gathered, in the format of factors, and of its
-gradients, and x the bytes of what leaves each of a device's layers. The best
-few are compiled, and predict.py judges.
+gradients, and x the bytes of what leaves a device's layers, each. The best few
+are compiled and predict.py judges.
 """
 
 import dataclasses

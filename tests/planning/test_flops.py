@@ -84,7 +84,8 @@ def test_formats_are_those_of_the_factors():
 
 
 def test_inside_of_a_shard_map_a_device_counts():
-  mesh = jax.sharding.AbstractMesh((4,), ('data',))
+  automatic = (jax.sharding.AxisType.Auto,)
+  mesh = jax.sharding.AbstractMesh((4,), ('data',), axis_types=automatic)
   rows = jax.sharding.PartitionSpec('data')
   run = jax.shard_map(
     lambda x, w: x @ w,
