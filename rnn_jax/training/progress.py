@@ -61,8 +61,9 @@ def placement_table(state, gradients):
 
 
 def _cut(leaf):
-  spec = getattr(leaf.sharding, 'spec', ())
-  if leaf.sharding.num_devices == 1 or not any(spec):
+  sharding = getattr(leaf, 'sharding', None)
+  spec = getattr(sharding, 'spec', ())
+  if not any(spec) or sharding.num_devices == 1:
     return ''
   return f'cut {" x ".join(str(axes or "-") for axes in spec)}'.replace("'", '')
 

@@ -99,7 +99,7 @@ def test_equal_prompts_get_different_texts_and_a_seed_repeats_them(generator):
 
 def test_a_text_ends_at_the_boundary(built):
   model, params = built
-  bias = params['head']['bias'].at[BYTES.boundary].add(8)
+  bias = params['head']['bias'].at[BYTES.boundary].add(6)
   params = params | {'head': params['head'] | {'bias': bias}}
   generator = generate.Generator(model, params, BYTES)
   unending, ended = (

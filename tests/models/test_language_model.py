@@ -13,6 +13,7 @@ from rnn_jax.cells import base
 from rnn_jax.models import blocks
 from rnn_jax.models import language_model
 from rnn_jax.ops import precision
+from rnn_jax.parallel import rules
 from tests.cells import draws
 
 B, L, V = 2, 12, 7
@@ -149,12 +150,14 @@ def test_the_config_s_plan_and_policy_arrive_at_the_model():
   config.data.length = 50
   config.train.update(precision='bfloat16_operands', quantized='int8')
   model = language_model.from_config(config_lib.parse(config), V)
-  assert model.plan == base.Plan('scan', 32, 8)
+  shared = rules.parse(config.mesh.rules, config.mesh.zero)
+  assert model.plan == base.Plan('scan', 32, 8, rules=shared)
   bfloat16_operands = precision.policy('bfloat16_operands', 'int8')
   assert model.policy == bfloat16_operands
   config.remat.update({'layers': 2, 'keep': ('hidden',), 'offload': True})
   model = language_model.from_config(config_lib.parse(config), V)
-  assert model.plan == base.Plan('scan', 32, 8, 2, ('hidden',), True)
+  kept = base.Plan('scan', 32, 8, 2, ('hidden',), True, shared)
+  assert model.plan == kept
 
 
 def test_a_format_that_this_device_lacks_is_refused_by_name():
