@@ -196,6 +196,7 @@ class Mesh:
   rules: tuple[str, ...] = (  # LETTER=AXIS of parameters, parallel/rules.py
     'R=pipe',
     'D=fsdp',
+    'S=fsdp',
     'H=tensor',
     'F=tensor',
     'V=tensor',

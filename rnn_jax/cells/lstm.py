@@ -24,7 +24,7 @@ IMPLS = ('auto', 'scan')
 LETTERS = {
   'projection/kernel': 'Dx_',
   'projection/bias': '_',
-  'recurrent/kernel': '_x_',
+  'recurrent/kernel': 'Sx_',
   'output/kernel': '_xD',
   'output/bias': 'D',
 }
