@@ -49,6 +49,11 @@ class Config:
     if not 0 <= self.dropout < 1:
       self._refuse('dropout', 'give a number in [0, 1)')
     base.check_impl(config, IMPLS)
+    if config.mesh.sequence != 1:
+      raise errors.InputError(
+        f"mesh.sequence={config.mesh.sequence}: model.cell='lstm' reads a row "
+        'step by step: give 1'
+      )
 
   def settle(self, config):
     """Returns the options with the width that 0 stands for."""

@@ -19,6 +19,7 @@ class Placement:
   Attributes:
     mesh: of the devices.
     rules: rules.Rules.
+    shapes: of the parameters.
     letters: of each parameter, a tree like the parameters.
     letters_outside_layers: '_' for those that are stacked over layers.
     whole: the sharding of what every device has all of.
@@ -43,7 +44,7 @@ class Placement:
       lambda x: '_' if x.startswith('R') else x, self.letters
     )
     self.whole = rules_lib.sharding(mesh)
-    self._shapes = shapes
+    self.shapes = shapes
     self.specs = functools.cache(self._specs)
     self.specs('optimizer')  # the most that is cut: refuses at once
 
@@ -59,7 +60,7 @@ class Placement:
         name = '/'.join(key.key for key in path)
         raise type(error)(f'{error} ({name})') from error
 
-    return jax.tree.map_with_path(spec, self._shapes, self.letters)
+    return jax.tree.map_with_path(spec, self.shapes, self.letters)
 
   def shardings(self, kept: str) -> PyTree:
     """Returns the shardings of 'parameters', 'gradients' or the 'residual' of
@@ -75,7 +76,7 @@ class Placement:
     known = {
       _path(path): (shape.shape, spec)
       for (path, shape), spec in zip(
-        jax.tree.leaves_with_path(self._shapes),
+        jax.tree.leaves_with_path(self.shapes),
         jax.tree.leaves(self.specs('optimizer')),
         strict=True,
       )

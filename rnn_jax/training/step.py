@@ -14,6 +14,7 @@ import numpy as np
 import optax
 
 from rnn_jax import config as config_lib
+from rnn_jax import errors
 from rnn_jax.data import batch as batch_lib
 from rnn_jax.parallel import axes
 from rnn_jax.parallel import compression
@@ -26,7 +27,6 @@ from rnn_jax.training import compiler
 from rnn_jax.training import loss_scale
 from rnn_jax.training import offload
 from rnn_jax.training import optimizer as optimizer_lib
-from rnn_jax.training import program_memory
 from rnn_jax.training import schedule as schedule_lib
 
 
@@ -60,7 +60,7 @@ class Steps:
     self.follows_evaluations = self._schedule.rescale is not None
     self._optimizer = optimizer_lib.make(config, self._schedule.rate)
     self._offload = config.optimizer.offload
-    self._compression = config.mesh.compression if mesh.size > 1 else ''
+    self._compression = config.mesh.compression
     self._top_k_share = config.mesh.top_k_share
     self._carries = config.data.carry_state
     self.mesh = mesh
@@ -70,6 +70,11 @@ class Steps:
       jax.eval_shape(lambda: task.init_parameters(jax.random.key(0))),
       task.letters(),
     )
+    if self._compression and mesh.shape['data'] == 1:
+      raise errors.InputError(
+        f'mesh.compression={self._compression!r}: mesh.data is 1 on '
+        f"{mesh.size} device(s) and sums nothing: give ''"
+      )
     self._batch_spec = rules.batch_spec('BxL')
     self.batch_sharding = rules.sharding(mesh, self._batch_spec)
     self._carry_specs = None
@@ -113,14 +118,11 @@ class Steps:
 
   def parameters_like(self):
     """Shapes, dtypes and sharding of the parameters."""
-    shapes = jax.eval_shape(
-      lambda: self.task.init_parameters(jax.random.key(0))
-    )
     return jax.tree.map(
       lambda x, sharding: jax.ShapeDtypeStruct(
         x.shape, x.dtype, sharding=sharding
       ),
-      shapes,
+      self.placement.shapes,
       self.placement.shardings('parameters'),
     )
 
@@ -139,10 +141,6 @@ class Steps:
     return jax.jit(
       lambda: self.task.init_state(rows), out_shardings=self._carry_shardings()
     )()
-
-  def train_bytes(self, rows, length):
-    """Bytes of each device that XLA counts for a training step of a shape."""
-    return program_memory.of(self.compile_train(rows, length)).total
 
   def compile_train(self, rows, length):
     """The program of a training step of that shape, compiled anew."""
@@ -181,15 +179,15 @@ class Steps:
       'skipped': whole,
       'rate_scale': whole,
       'key': whole,
-      **self._residual(self.placement.shardings('residual')),
+      **self._residual(lambda: self.placement.shardings('residual')),
     }
 
-  def _residual(self, tree):
-    return {'residual': tree} if self._compression else {}
+  def _residual(self, make):
+    """A part of the train state, if gradients are compressed."""
+    return {'residual': make()} if self._compression else {}
 
   def _optimizer_shardings(self, offloaded):
-    params = self.parameters_like()
-    state = jax.eval_shape(self._optimizer.init, params)
+    state = jax.eval_shape(self._optimizer.init, self.placement.shapes)
     shardings = self.placement.of_optimizer(state)
     if not offloaded:
       return shardings
@@ -212,7 +210,9 @@ class Steps:
       'skipped': jnp.zeros((), jnp.int32),
       'rate_scale': jnp.ones((), jnp.float32),
       'key': jax.random.key_data(jax.random.fold_in(key, 1)),
-      **self._residual(compression.init(params, self.mesh.shape['data'])),
+      **self._residual(
+        lambda: compression.init(params, self.mesh.shape['data'])
+      ),
     }
 
   def _train_step(self, state, batch):
@@ -227,7 +227,7 @@ class Steps:
     )
     state = state | {'optimizer': offload.to_device(state['optimizer'])}
     new = self._update(state, gradients) | {'carry': carry}
-    new |= self._residual(residual)
+    new |= self._residual(lambda: residual)
     old = {name: state[name] for name in new}
     kept = jax.tree.map(lambda a, b: jnp.where(finite, a, b), new, old)
     failed = jnp.where(lowered, 0, 1)
@@ -239,11 +239,10 @@ class Steps:
       'rate_scale': state['rate_scale'],
       'key': state['key'],
     }
-    shardings = self._state_shardings()
     on_device = self._state_shardings(offloaded=False)
     kept = jax.lax.with_sharding_constraint(kept, on_device)
     kept['optimizer'] = jax.device_put(
-      kept['optimizer'], shardings['optimizer']
+      kept['optimizer'], self._optimizer_shardings(self._offload)
     )
     return kept, {
       'sums': sums,

@@ -63,6 +63,7 @@ def test_it_begins_by_forgetting_little():
   (
     ('cell', 'state_width', -1, 'cell.state_width=-1: give 1 or more, or 0'),
     ('cell', 'dropout', 1.0, 'cell.dropout=1.0: give a number in'),
+    ('mesh', 'sequence', 2, "mesh.sequence=2: model.cell='lstm' reads a row"),
     ('recurrence', 'impl', 'chunked', "recurrence.impl='chunked': model.cell="),
   ),
 )

@@ -1,15 +1,6 @@
-"""Training steps of small models on meshes of virtual devices.
+"""Training steps of small models on meshes of virtual devices."""
 
-  python -m tests.parallel.forms RESULT.json
-
-runs them on eight devices and writes what tests compare.
-"""
-
-import json
-import os
-import pathlib
-import subprocess
-import sys
+import tempfile
 
 import grain
 import jax
@@ -26,9 +17,9 @@ from rnn_jax.tasks import language_modeling
 from rnn_jax.training import checkpoint
 from rnn_jax.training import memory
 from rnn_jax.training import step as step_lib
-from tests import tiny
+from tests import virtual
 
-DEVICES, ROWS, LENGTH, STEPS = 8, 16, 16, 5
+ROWS, LENGTH, STEPS = 16, 16, 5
 CELLS = {
   'simple_rnn': {'heads': 4, 'key_width': 4, 'value_width': 4},
   'attention': {'heads': 4, 'head_width': 4, 'biases': True},
@@ -159,7 +150,7 @@ def told(made):
 
 def kept(zero):
   """Bytes that one of eight devices keeps, and that one alone keeps."""
-  mesh = {'data': 1, 'fsdp': DEVICES, 'zero': zero}
+  mesh = {'data': 1, 'fsdp': virtual.DEVICES, 'zero': zero}
   _, made = steps('simple_rnn', mesh, width=256)
   state = jax.eval_shape(lambda: made.init(0, ROWS))
   where, params = made.placement, state['params']
@@ -174,11 +165,13 @@ def kept(zero):
   }
 
 
-def main(path):
-  found = {
-    'kept': {zero: kept(zero) for zero in range(4)},
-    'moved': moved(pathlib.Path(path).parent / 'checkpoints'),
-  }
+def measure():
+  """All that the tests compare."""
+  with tempfile.TemporaryDirectory() as folder:
+    found = {
+      'kept': {zero: kept(zero) for zero in range(4)},
+      'moved': moved(folder),
+    }
   for cell in (*CELLS, CARRIED):
     _, params, losses = train(cell, ALONE)
     for form in forms_of(cell):
@@ -188,23 +181,4 @@ def main(path):
         'losses': largest_difference(losses, other_losses) / losses[0],
         'told': told(made) if cell == 'simple_rnn' else {},
       }
-      print(cell, form, found[f'{cell}, {form}'], flush=True)
-  pathlib.Path(path).write_text(json.dumps(found))
-
-
-def run(path):
-  """Runs this file on virtual devices. Returns what it wrote."""
-  environment = os.environ | {
-    'XLA_FLAGS': f'--xla_force_host_platform_device_count={DEVICES} '
-    '--xla_backend_optimization_level=0',
-    'JAX_PLATFORMS': 'cpu',
-  }
-  command = [sys.executable, '-m', 'tests.parallel.forms', str(path)]
-  subprocess.run(
-    command, cwd=tiny.ROOT, env=environment, check=True, timeout=900
-  )
-  return json.loads(path.read_text())
-
-
-if __name__ == '__main__':
-  main(sys.argv[1])
+  return found

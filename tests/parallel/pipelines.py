@@ -6,10 +6,6 @@ collectives over another axis.
 """
 
 import functools
-import importlib
-import pickle
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -18,15 +14,10 @@ import numpy as np
 from rnn_jax.parallel import axes
 from rnn_jax.parallel import pipeline
 from rnn_jax.parallel import pipeline_flush
-from tests import tiny
 
 R, B, L, D = 4, 32, 4, 5
 # (stages, M, devices along 'sequence'); rows are cut in two where time is not.
 CASES = ((2, 2, 1), (2, 1, 1), (2, 8, 1), (4, 4, 1), (4, 16, 1), (2, 4, 2))
-PROGRAM = """
-from tests.parallel import pipelines
-pipelines.write({!r}, {!r}, {!r})
-"""
 SPEC = jax.sharding.PartitionSpec
 
 
@@ -263,35 +254,6 @@ def undifferentiated():
   )
   traced = jax.jit(run).trace(*draw())
   return jax.device_get(traced.lower().compile()(*draw())), ticks(traced)
-
-
-def write(path, module, name):
-  """What the subprocess does."""
-  jax.config.update('jax_numpy_rank_promotion', 'raise')
-  assert jax.device_count() == 8
-  found = getattr(importlib.import_module(module), name)()
-  with open(path, 'wb') as file:
-    pickle.dump(found, file)
-
-
-def run(folder, module, name):
-  """Returns what a function of a module returns on eight devices."""
-  path = folder / 'found.pickle'
-  subprocess.run(
-    [sys.executable, '-c', PROGRAM.format(str(path), module, name)],
-    cwd=tiny.ROOT,
-    env={
-      # Small programs: compiling them takes longer than running them.
-      'XLA_FLAGS': '--xla_force_host_platform_device_count=8 '
-      '--xla_backend_optimization_level=0 '
-      '--xla_llvm_disable_expensive_passes=true',
-      'JAX_PLATFORMS': 'cpu',
-      'PATH': '',
-    },
-    check=True,
-    timeout=300,
-  )
-  return pickle.loads(path.read_bytes())
 
 
 def error(got, wanted):

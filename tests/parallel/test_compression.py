@@ -1,8 +1,5 @@
 """Compressed sums over 8 devices, against float64 sums on one."""
 
-import pickle
-import subprocess
-import sys
 from typing import NamedTuple
 
 import jax
@@ -12,9 +9,9 @@ import pytest
 
 from rnn_jax.parallel import compression
 from rnn_jax.profiling import collectives
-from tests import tiny
+from tests import virtual
 
-DEVICES = 8
+DEVICES = virtual.DEVICES
 SHAPES = {'a': (96, 50), 'b': (4096,), 'c': (7, 3), 'd': (100, 70), 'e': ()}
 SMALL = ('c', 'e')
 LARGE = ('a', 'b', 'd')
@@ -28,11 +25,6 @@ DESCENTS = (('int8', 1000, 0.5), ('top_k', 1000, 0.1))  # kind, steps, rate
 BOUND = {'int8': 0.01, 'top_k': 1.0}
 REACHED = {'int8': 5e-5, 'top_k': 0.03}
 MISSED = {'int8': 4e-3, 'top_k': 0.5}
-SHARDED = """
-import pickle, sys
-from tests.parallel import test_compression
-pickle.dump(test_compression.run(), open(sys.argv[1], 'wb'))
-"""
 
 
 class Problem(NamedTuple):
@@ -171,21 +163,8 @@ def run():
 
 
 @pytest.fixture(scope='module')
-def found(tmp_path_factory):
-  path = tmp_path_factory.mktemp('compression') / 'found.pickle'
-  environment = {
-    'XLA_FLAGS': f'--xla_force_host_platform_device_count={DEVICES}',
-    'JAX_PLATFORMS': 'cpu',
-    'PATH': '',
-  }
-  subprocess.run(
-    [sys.executable, '-c', SHARDED, str(path)],
-    cwd=tiny.ROOT,
-    env=environment,
-    check=True,
-    timeout=300,
-  )
-  return pickle.loads(path.read_bytes())
+def found():
+  return virtual.call('tests.parallel.test_compression', 'run')
 
 
 def summed64(rows):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests import virtual
 from tests.parallel import forms
 
 CASES = [
@@ -14,8 +15,8 @@ TABLE = 257 * 16 * 4  # bytes of the embedding
 
 
 @pytest.fixture(scope='module')
-def found(tmp_path_factory):
-  return forms.run(tmp_path_factory.mktemp('forms') / 'found.json')
+def found():
+  return virtual.call('tests.parallel.forms', 'measure')
 
 
 @pytest.mark.parametrize('case', CASES)
@@ -61,7 +62,7 @@ def test_layers_are_gathered_one_at_a_time(found):
   ),
 )
 def test_zero_leaves_a_device_its_share(found, zero, cut):
-  kept = found['kept'][str(zero)]
+  kept = found['kept'][zero]
   for name, (own, whole) in kept.items():
     assert own <= whole / 7 if name in cut else own == whole
 

@@ -5,18 +5,15 @@ import jax.numpy as jnp
 import pytest
 
 from rnn_jax.parallel import pipeline
+from tests import virtual
 from tests.parallel import pipelines
 
 SIZES = [(n, count) for n in (1, 2, 4, 5) for count in (1, 2, 3, 8, 16)]
 
 
 @pytest.fixture(scope='module')
-def measured(tmp_path_factory):
-  return pipelines.run(
-    tmp_path_factory.mktemp('gpipe'),
-    'tests.parallel.pipelines',
-    'measure_gpipe',
-  )
+def measured():
+  return virtual.call('tests.parallel.pipelines', 'measure_gpipe')
 
 
 def times(table):

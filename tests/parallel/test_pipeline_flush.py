@@ -6,16 +6,13 @@ import pytest
 
 from rnn_jax.parallel import pipeline
 from rnn_jax.parallel import pipeline_flush
+from tests import virtual
 from tests.parallel import pipelines
 
 
 @pytest.fixture(scope='module')
-def measured(tmp_path_factory):
-  return pipelines.run(
-    tmp_path_factory.mktemp('flush'),
-    'tests.parallel.pipelines',
-    'measure_1f1b',
-  )
+def measured():
+  return virtual.call('tests.parallel.pipelines', 'measure_1f1b')
 
 
 # Measured: 1.9e-6 of the largest number; sums of rows in another order.

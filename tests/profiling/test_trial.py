@@ -7,6 +7,7 @@ from rnn_jax import errors
 from rnn_jax.data import tokenizer
 from rnn_jax.profiling import trial
 from rnn_jax.training import memory
+from rnn_jax.training import program_memory
 from rnn_jax.training import step
 from tests import tiny
 
@@ -22,7 +23,7 @@ def config(**changes):
 @pytest.mark.slow
 def test_steps_within_their_budget_and_beyond_it():
   steps = step.from_config(config(), tokenizer.Bytes())
-  total = steps.train_bytes(512, 64)
+  total = program_memory.of(steps.compile_train(512, 64)).total
   found = trial.run(config(), 512, memory.Budget(int(1.3 * total), 'x'))
   assert (found.rows, found.fits, found.error) == (512, True, '')
   assert 0.8 * total < found.peak_bytes < 1.3 * total

@@ -13,6 +13,7 @@ import pytest
 
 from rnn_jax import errors
 from rnn_jax.training import checkpoint
+from rnn_jax.training import seal
 from tests.training import saved
 
 
@@ -148,7 +149,7 @@ def test_a_disk_that_fills_during_the_save(folder, monkeypatch, code):
     raise OSError(code, os.strerror(code))
 
   with monkeypatch.context() as patch:
-    patch.setattr(checkpoint, '_sums', fail)
+    patch.setattr(seal, '_sums', fail)
     assert writer.save(4, saved.make_state(4), saved.make_iterator(), {})
     with pytest.raises(errors.InputError, match='the last complete checkpoint'):
       writer.wait()

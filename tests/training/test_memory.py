@@ -13,6 +13,7 @@ from rnn_jax import errors
 from rnn_jax.data import tokenizer
 from rnn_jax.training import loop
 from rnn_jax.training import memory
+from rnn_jax.training import program_memory
 from rnn_jax.training import step
 from tests import tiny
 
@@ -30,8 +31,10 @@ def test_the_budget_is_used_and_kept_to():
   rows = memory.rows_for_budget(config, tokenizer.Bytes(), 4)
   steps = step.from_config(config, tokenizer.Bytes())
   assert rows % 4 == 0
-  assert steps.train_bytes(rows, 32) <= GIB * 2**30
-  assert steps.train_bytes(rows + 4, 32) > GIB * 2**30
+  assert program_memory.of(steps.compile_train(rows, 32)).total <= GIB * 2**30
+  assert (
+    program_memory.of(steps.compile_train(rows + 4, 32)).total > GIB * 2**30
+  )
 
 
 def test_the_batch_of_a_run_is_kept_in_its_folder(tmp_path, monkeypatch):
@@ -75,7 +78,9 @@ def test_a_budget_for_no_row_is_refused_with_what_is_needed():
   assert f'parameters and optimizer state need {state:,} bytes' in message
   assert 'and 2 row(s) of data.length=32' in message
   needed = float(re.search(r'tokens ([\d.e-]+) GiB', message)[1])
-  assert needed * 2**30 == pytest.approx(steps.train_bytes(2, 32), rel=1e-2)
+  assert needed * 2**30 == pytest.approx(
+    program_memory.of(steps.compile_train(2, 32)).total, rel=1e-2
+  )
 
 
 def test_a_budget_smaller_than_the_parameters_compiles_nothing(monkeypatch):

@@ -1,9 +1,5 @@
 """A train step against its definition: mean gradients, AdamW, skipping."""
 
-import pickle
-import subprocess
-import sys
-
 import jax
 import numpy as np
 import pytest
@@ -13,6 +9,7 @@ from rnn_jax.data import batch as batch_lib
 from rnn_jax.data import tokenizer
 from rnn_jax.training import step
 from tests import tiny
+from tests import virtual
 
 
 def make(raw_changes=(), rows=8):
@@ -139,36 +136,19 @@ def test_dropout_draws_anew_each_step_and_repeats_with_the_seed():
   assert float(again.train(state, draw(0))[1]['sums']['loss']) == losses[0]
 
 
-SHARDED = """
-import pickle, sys
-from tests.training import test_step
-import jax
-assert jax.device_count() == 8
-results = [test_step.run(c)[0]['params'] for c in test_step.LAYOUTS]
-pickle.dump(results, open(sys.argv[1], 'wb'))
-"""
 LAYOUTS = (
   (),
   (('data.layout', 'stream'), ('data.carry_state', True)),
 )
 
 
-def test_eight_devices_give_the_parameters_of_one(tmp_path):
-  path = tmp_path / 'params.pickle'
-  environment = {
-    'XLA_FLAGS': '--xla_force_host_platform_device_count=8',
-    'JAX_PLATFORMS': 'cpu',
-    'PATH': '',
-  }
-  subprocess.run(
-    [sys.executable, '-c', SHARDED, str(path)],
-    cwd=tiny.ROOT,
-    env=environment,
-    check=True,
-    timeout=300,
-  )
-  for layout, sharded in zip(
-    LAYOUTS, pickle.loads(path.read_bytes()), strict=True
-  ):
+def all_layouts():
+  """Parameters of a few steps in each of LAYOUTS, on all devices."""
+  return [run(layout)[0]['params'] for layout in LAYOUTS]
+
+
+def test_eight_devices_give_the_parameters_of_one():
+  found = virtual.call('tests.training.test_step', 'all_layouts')
+  for layout, sharded in zip(LAYOUTS, found, strict=True):
     # Measured: 6e-8; sums of gradients are added in another order.
     assert largest_difference(run(layout)[0]['params'], sharded) < 2e-6

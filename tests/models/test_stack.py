@@ -16,6 +16,7 @@ from rnn_jax.ops import precision
 from rnn_jax.parallel import axes
 from rnn_jax.parallel import pipeline
 from rnn_jax.parallel import pipeline_flush
+from tests import virtual
 from tests.cells import draws
 from tests.parallel import pipelines
 
@@ -110,9 +111,8 @@ def measure():
 
 
 @pytest.fixture(scope='module')
-def measured(tmp_path_factory):
-  folder = tmp_path_factory.mktemp('stages')
-  return pipelines.run(folder, 'tests.models.test_stages', 'measure')
+def measured():
+  return virtual.call('tests.models.test_stack', 'measure')
 
 
 @pytest.mark.parametrize('name', ('plain', 'remat', '1f1b'))
