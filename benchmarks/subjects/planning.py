@@ -1,4 +1,4 @@
-"""A training step planned for devices that are not here; nothing runs."""
+"""A training step planned for devices, and on this machine run as well."""
 
 import dataclasses
 import importlib
@@ -25,13 +25,10 @@ def step(repeats, config, argument, overrides, mesh, rows):
   """
   del repeats
   program_lib.claim(math.prod(mesh.values()))
-  module = importlib.import_module(f'configs.{config}')
-  raw = module.get_config(*filter(None, [argument]))
-  for key, value in overrides.items():
-    section, _, name = key.partition('.')
-    raw[section][name] = value
   first, *others = devices_lib.KNOWN.values()
-  request = plan_lib.Request(config_lib.parse(raw), mesh, 0, first, rows)
+  request = plan_lib.Request(
+    _parsed(config, argument, overrides), mesh, 0, first, rows
+  )
   plan = plan_lib.make(request)
   flops, state = program_lib.of_one_device(request.config, rows)
   told = {first.name: report.values(request, plan)}
@@ -43,3 +40,30 @@ def step(repeats, config, argument, overrides, mesh, rows):
       plan._replace(prediction=prediction),
     )
   return {'plans': told}
+
+
+def confirmed(repeats, config, argument, overrides, mesh, rows):
+  """A plan for this machine's own devices beside real steps on them.
+
+  Args:
+    repeats: of the whole: the machine measured, planned for, and stepped on.
+    config, argument, overrides, mesh, rows: as of `step`.
+  """
+  program_lib.claim(math.prod(mesh.values()))
+  parsed = _parsed(config, argument, overrides)
+  told = []
+  for _ in range(repeats):
+    here = devices_lib.find('cpu')
+    request = plan_lib.Request(parsed, mesh, 0, here, rows)
+    plan = plan_lib.make(request)
+    told.append(report.values(request, plan, plan_lib.confirm(plan)))
+  return {'plans': told}
+
+
+def _parsed(config, argument, overrides):
+  module = importlib.import_module(f'configs.{config}')
+  raw = module.get_config(*filter(None, [argument]))
+  for key, value in overrides.items():
+    section, _, name = key.partition('.')
+    raw[section][name] = value
+  return config_lib.parse(raw)

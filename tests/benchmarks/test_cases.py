@@ -17,6 +17,7 @@ UNTIMED = {
   'memory',
   'meshes',
   'planning',
+  'prediction',
   'recall',
 }
 SUITES = sorted(
