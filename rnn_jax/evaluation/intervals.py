@@ -1,7 +1,9 @@
-"""Confidence intervals by the bootstrap, over examples.
+"""Confidence intervals by the bootstrap, over examples or batches.
 
-Source: Efron, "Bootstrap Methods: Another Look at the Jackknife", 1979; the
-resampling is SciPy's.
+Tokens of a text depend on each other, so that a language model's are drawn in
+blocks, its batches. Sources: Efron, "Bootstrap Methods: Another Look at the
+Jackknife", 1979; blocks: Künsch, "The Jackknife and the Bootstrap for General
+Stationary Observations", 1989; the resampling is SciPy's.
 """
 
 from collections.abc import Callable
@@ -35,3 +37,24 @@ def percentile(
     random_state=np.random.default_rng(seed),
   )
   return [float(edge) for edge in found.confidence_interval]
+
+
+def of_batches(task, sums: list[dict[str, float]]) -> dict[str, list[float]]:
+  """Returns {metric: [low, high]} of a language model on a split.
+
+  Args:
+    task: whose `summarize` makes metrics of summed sums.
+    sums: an entry a batch.
+  """
+  names = tuple(sums[0])
+  columns = [[one[name] for one in sums] for name in names]
+
+  def of(metric):
+    def statistic(*drawn):
+      total = zip(names, map(np.sum, drawn), strict=True)
+      return task.summarize(dict(total))[metric]
+
+    return percentile(statistic, *columns)
+
+  total = dict(zip(names, map(np.sum, columns), strict=True))
+  return {metric: of(metric) for metric in task.summarize(total)}

@@ -10,6 +10,7 @@ import json
 import pathlib
 
 from rnn_jax import files
+from rnn_jax.evaluation import intervals
 from rnn_jax.evaluation import plots
 from rnn_jax.parallel import hosts
 from rnn_jax.training import evaluate
@@ -32,13 +33,17 @@ def evaluate_run(run, workdir, split, limit=0, bertscore=''):
   Raises:
     InputError: no such split, an empty one, or what BERTScore lacks.
   """
-  row = evaluate.evaluate_run(run, split)
+  split = run.split(evaluate.check_split(split))
+  sums = run.batch_sums(split)
+  row = evaluate.describe(run, split, sums)
   run = dataclasses.replace(run, params=hosts.whole(run.params))
   if not hosts.first():
     return row
-  folder = pathlib.Path(workdir) / 'evaluation' / row['split']
+  folder = pathlib.Path(workdir) / 'evaluation' / split
   folder.mkdir(parents=True, exist_ok=True)
-  predictions, found = _predict(run, row['split'], limit, bertscore)
+  if run.config.task.name == 'language_modeling':
+    row['intervals'] = intervals.of_batches(run.steps.task, sums)
+  predictions, found = _predict(run, split, limit, bertscore)
   row |= found
   if predictions:
     row['predictions'] = len(predictions)

@@ -4,7 +4,6 @@ import dataclasses
 import functools
 
 import jax
-import numpy as np
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
@@ -18,7 +17,19 @@ from rnn_jax.training import workdir as workdir_lib
 
 
 def evaluate(steps, params, corpus, config, split):
-  """One pass over a split.
+  """One pass over a split: the task's metrics, see `batch_sums`, `metrics`."""
+  sums = batch_sums(steps, params, corpus, config, split)
+  return metrics(steps.task, sums)
+
+
+def metrics(task, sums):
+  """The task's metrics of all batches, and 'tokens', how many predictions."""
+  total = {name: sum(one[name] for one in sums) for name in sums[0]}
+  return task.summarize(total) | {'tokens': int(total['weight'])}
+
+
+def batch_sums(steps, params, corpus, config, split):
+  """One pass over a split, added up batch by batch.
 
   Args:
     steps: training.step.Steps, whose compiled programs run it.
@@ -28,7 +39,7 @@ def evaluate(steps, params, corpus, config, split):
     split: 'train', 'validation' or 'test'.
 
   Returns:
-    The task's metrics and 'tokens', the number of predictions; a dict.
+    A list of dicts of floats, what Task.sums names, an entry a batch.
 
   Raises:
     InputError: the split is empty.
@@ -49,9 +60,7 @@ def evaluate(steps, params, corpus, config, split):
       sums.append(more)
   finally:
     batches.close()
-  host = jax.device_get(sums)
-  total = jax.tree.map(lambda *x: float(np.sum(np.float64(x))), *host)
-  return steps.task.summarize(total) | {'tokens': int(total['weight'])}
+  return [jax.tree.map(float, one) for one in jax.device_get(sums)]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -90,33 +99,48 @@ class Run:
       return name
     return 'test' if len(self.corpus.documents['test']) else 'validation'
 
+  def batch_sums(self, split):
+    """The function of that name, of this run."""
+    return batch_sums(self.steps, self.params, self.corpus, self.config, split)
+
 
 def check_split(split):
-  """Raises InputError unless `split` names one, or is empty."""
+  """Returns `split`; raises InputError unless it names one, or is empty."""
   if split not in ('', *documents.SPLITS):
     raise errors.InputError(
       f'--split={split!r}: choose one of {documents.SPLITS}'
     )
+  return split
 
 
 def evaluate_run(run, split):
-  """Evaluates a run's parameters on a split, beside gzip and xz.
+  """Evaluates a run's parameters on a split, see `describe`.
 
   Args:
     run: a Run.
     split: 'train', 'validation' or 'test', or '', see `Run.split`.
 
+  Raises:
+    InputError: no such split, or an empty one.
+  """
+  split = run.split(check_split(split))
+  return describe(run, split, run.batch_sums(split))
+
+
+def describe(run, split, sums):
+  """What a run is worth on a split, beside gzip and xz.
+
+  Args:
+    run: a Run.
+    split: 'train', 'validation' or 'test'.
+    sums: of `batch_sums` on it.
+
   Returns:
     A dict: split, step, the task's metrics, tokens (predictions), documents,
     parameters. Of language modelling also bytes, and where the metrics have
     bits_per_byte, those of gzip and xz on the same documents.
-
-  Raises:
-    InputError: no such split, or an empty one.
   """
-  check_split(split)
-  split = run.split(split)
-  values = evaluate(run.steps, run.params, run.corpus, run.config, split)
+  values = metrics(run.steps.task, sums)
   held_out = run.corpus.documents[split]
   row = {'split': split, 'step': run.step, **values, 'documents': len(held_out)}
   row['parameters'] = sum(leaf.size for leaf in jax.tree.leaves(run.params))

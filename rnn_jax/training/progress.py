@@ -8,6 +8,12 @@ import tqdm
 
 from rnn_jax.parallel import placement
 
+SCORES = (  # name, digits, unit
+  ('loss', 4, ' nats'),
+  ('perplexity', 3, ''),
+  ('accuracy', 4, ''),
+)
+
 
 def parameter_table(params):
   """Names, shapes and sizes of all parameters, with the total.
@@ -123,16 +129,18 @@ class NoDisplay:
 
 
 def evaluation_table(row):
-  """The rows of `evaluate.evaluate_run` for a reader."""
+  """The rows of `evaluate.evaluate_run` for a reader.
+
+  Scores that have an interval are left to evaluation.run.table.
+  """
   lines = [
     f'{row["split"]} split, step {row["step"]}: {row["documents"]:,} '
-    f'documents, {row["tokens"]:,} predictions',
-    f'  loss           {row["loss"]:.4f} nats',
+    f'documents, {row["tokens"]:,} predictions'
   ]
-  if 'accuracy' not in row.get('intervals', ()):  # else it is shown with those
-    lines.append(f'  accuracy       {row["accuracy"]:.4f}')
-  if 'perplexity' in row:
-    lines.insert(2, f'  perplexity     {row["perplexity"]:.3f}')
+  alone = row.keys() - row.get('intervals', {}).keys()
+  for name, digits, unit in SCORES:
+    if name in alone:
+      lines.append(f'  {name:<14} {row[name]:.{digits}f}{unit}')
   if 'exact' in row:
     lines.append(f'  exact          {row["exact"]:.4f}   whole answers')
   if 'bits_per_byte' in row:

@@ -23,3 +23,25 @@ def test_columns_stay_together():
 
 def test_of_one_example_it_is_the_statistic():
   assert intervals.percentile(np.mean, [3.0]) == [3.0, 3.0]
+
+
+class Mean:
+  """A task whose one metric is the loss a token."""
+
+  def summarize(self, sums):
+    return {'loss': sums['loss'] / sums['weight']}
+
+
+def test_batches_are_drawn_whole_and_weigh_by_their_tokens():
+  rng = np.random.default_rng(1)
+  weights, losses = rng.integers(20, 30, 300), 2 + rng.standard_normal(300) / 9
+  sums = [
+    {'loss': loss * weight, 'weight': float(weight)}
+    for loss, weight in zip(losses, weights, strict=True)
+  ]
+  (low, high) = intervals.of_batches(Mean(), sums)['loss']
+  mean = np.average(losses, weights=weights)
+  # The deviation of a ratio's estimate, by linearization.
+  error = np.sqrt(np.sum((weights * (losses - mean)) ** 2)) / weights.sum()
+  assert low == pytest.approx(mean - 1.96 * error, abs=0.2 * error)
+  assert high == pytest.approx(mean + 1.96 * error, abs=0.2 * error)
