@@ -1,0 +1,167 @@
+"""Which states of a recurrence are kept, and how the others come back.
+
+The backward pass visits the blocks of a row from the last to the first, and
+needs the state in front of each. A schedule keeps a few of these states at a
+time; the others are computed again from the nearest one kept before them.
+
+    uniform      every state is kept; blocks of K steps make that L/K of them,
+                 and each step is computed once more
+    logarithmic  the state in the middle of what is left, and so on by halves:
+                 log2(n) states, about log2(n)/2 more passes
+    binomial     where a given number of states costs least (treeverse)
+
+Of n blocks and s states besides the first, the least number of blocks that are
+computed again on the way is, r being the least with C(s + 1 + r, r) >= n,
+
+    r n - C(s + 1 + r, r - 1)
+
+Sources: Griewank, "Achieving Logarithmic Growth of Temporal and Spatial
+Complexity in Reverse Automatic Differentiation", 1992; Griewank and Walther,
+"Algorithm 799: revolve", 2000; for recurrent networks Gruslys et al.,
+"Memory-Efficient Backpropagation Through Time", 2016.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+NAMES = ('uniform', 'logarithmic', 'binomial')
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+  """Moves of states between slots, by which all blocks are reversed.
+
+  Slot 0 has the state in front of block 0, slot `kept` takes what nobody keeps.
+  The i-th reversal is that of block n - 1 - i: it loads a slot, then goes over
+  the blocks advanced[offsets[i]:offsets[i + 1]], one after the other.
+
+  Attributes:
+    kept: how many slots.
+    swept: for each block, the slot of the state behind it in the first sweep.
+    loads: the slot where each reversal begins.
+    offsets: n + 1 bounds in `advanced`.
+    advanced: blocks that are computed on the way.
+    stored: the slot of the state behind each of these.
+  """
+
+  kept: int
+  swept: tuple[int, ...]
+  loads: tuple[int, ...]
+  offsets: tuple[int, ...]
+  advanced: tuple[int, ...]
+  stored: tuple[int, ...]
+
+  @property
+  def recomputed(self) -> int:
+    """Blocks that are computed again, those that are reversed included."""
+    return len(self.advanced) + len(self.loads)
+
+
+def make(name: str, blocks: int, kept: int = 0) -> Schedule:
+  """Returns a schedule.
+
+  Args:
+    name: one of NAMES.
+    blocks: how many a row has, 1 or more.
+    kept: of 'binomial', states kept at a time, the first included; 0: as many
+      as 'logarithmic' keeps. The others know their number.
+
+  Raises:
+    ValueError: unknown name, or a number below 1.
+  """
+  if name not in NAMES:
+    raise ValueError(f'name={name!r}: choose one of {NAMES}')
+  if blocks < 1 or kept < 0:
+    raise ValueError(f'blocks={blocks}, kept={kept}: give 1 or more blocks')
+  if name == 'uniform':
+    return _Recorder(blocks, blocks, _next).schedule()
+  halves = (blocks - 1).bit_length() + 1
+  if name == 'logarithmic':
+    return _Recorder(blocks, halves, _middle).schedule()
+  return _Recorder(blocks, min(kept or halves, blocks), best_split).schedule()
+
+
+def least(blocks: int, states: int) -> int:
+  """Returns how many blocks must be advanced over again, at least.
+
+  Args:
+    blocks: to reverse, 1 or more.
+    states: kept besides the first, 0 or more.
+  """
+  if states == 0:
+    return blocks * (blocks - 1) // 2
+  repeats = 0
+  while math.comb(states + 1 + repeats, repeats) < blocks:
+    repeats += 1
+  if repeats == 0:
+    return 0
+  return repeats * blocks - math.comb(states + 1 + repeats, repeats - 1)
+
+
+@functools.cache
+def best_split(blocks: int, states: int) -> int:
+  """Returns how far to advance before the next state is kept, at best."""
+  costs = [
+    ahead + least(blocks - ahead, states - 1) + least(ahead, states)
+    for ahead in range(1, blocks)
+  ]
+  return int(np.argmin(costs)) + 1
+
+
+def _next(blocks, states):
+  del blocks, states
+  return 1
+
+
+def _middle(blocks, states):
+  del states
+  return (blocks + 1) // 2
+
+
+class _Recorder:
+  """Follows the recursion of a schedule and writes its moves down."""
+
+  def __init__(
+    self, blocks: int, kept: int, split: Callable[[int, int], int]
+  ) -> None:
+    self._kept, self._split = kept, split
+    self._swept = [kept] * blocks
+    self._loads, self._offsets = [], [0]
+    self._advanced, self._stored = [], []
+    self._free = list(range(kept - 1, 0, -1))
+    self._start = None  # the slot where the way to the next reversal begins
+    self._reverse(0, blocks, 0, sweeping=True)
+
+  def schedule(self) -> Schedule:
+    lists = self._swept, self._loads, self._offsets, self._advanced
+    return Schedule(self._kept, *map(tuple, lists), tuple(self._stored))
+
+  def _reverse(self, begin, end, slot, sweeping=False):
+    """Reverses the blocks of [begin, end), the state of `begin` in `slot`."""
+    while end - begin > 1 and self._free:
+      middle = begin + self._split(end - begin, len(self._free))
+      taken = self._free.pop()
+      if sweeping:
+        self._swept[middle - 1] = taken
+      else:
+        self._advance(begin, middle, slot, taken)
+      self._reverse(middle, end, taken, sweeping)
+      self._free.append(taken)
+      end, sweeping = middle, False
+    for block in range(end - 1, begin - 1, -1):
+      self._advance(begin, block, slot, self._kept)
+      self._loads.append(self._start)
+      self._offsets.append(len(self._advanced))
+      self._start = None
+
+  def _advance(self, begin, end, slot, taken):
+    if self._start is None:
+      self._start = slot
+    self._advanced += range(begin, end)
+    self._stored += [self._kept] * (end - begin)
+    if end > begin:
+      self._stored[-1] = taken
