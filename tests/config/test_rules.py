@@ -4,11 +4,11 @@ import re
 
 import pytest
 
-from rnn_jax import config_rules
-from tests import test_config
+from rnn_jax.config import ranges as config_ranges
+from tests.config import test_config
 
 
-@pytest.mark.parametrize(('key', 'choices'), config_rules.CHOICES.items())
+@pytest.mark.parametrize(('key', 'choices'), config_ranges.CHOICES.items())
 def test_a_word_that_is_no_choice_is_refused_with_the_choices(key, choices):
   message = test_config.refusal(
     test_config.changed(**{key.replace('.', '__'): 'other'})
@@ -16,14 +16,14 @@ def test_a_word_that_is_no_choice_is_refused_with_the_choices(key, choices):
   assert message == f"{key}='other': choose one of {choices}"
 
 
-@pytest.mark.parametrize(('key', 'least'), config_rules.AT_LEAST.items())
+@pytest.mark.parametrize(('key', 'least'), config_ranges.AT_LEAST.items())
 def test_a_number_below_its_least_is_refused(key, least):
   name = key.replace('.', '__')
   message = test_config.refusal(test_config.changed(**{name: least - 1}))
   assert re.fullmatch(rf'{key}=-?[\d.]+: give {least} or more', message)
 
 
-@pytest.mark.parametrize('key', config_rules.BELOW_ONE)
+@pytest.mark.parametrize('key', config_ranges.BELOW_ONE)
 def test_a_share_outside_0_to_1_is_refused(key):
   for value in (-0.1, 1.0):
     message = test_config.refusal(
@@ -110,6 +110,34 @@ def test_a_share_outside_0_to_1_is_refused(key):
     ),
     ({'remat__layers': 3}, 'remat.layers=3: it must divide 2 layers'),
     (
+      {'remat__schedule': 'log'},
+      "remat.schedule='log': choose one of .*'logarithmic'",
+    ),
+    (
+      {'remat__schedule': 'binomial'},
+      "remat.schedule='binomial': remat.every=0 keeps all: give it",
+    ),
+    (
+      {'remat__schedule': 'binomial', 'remat__every': 8},
+      "recurrence.impl='auto' keeps states of its own choice: use 'scan'",
+    ),
+    (
+      {'remat__kept': 3},
+      "remat.kept=3: remat.schedule='binomial' takes it, not uniform",
+    ),
+    (
+      {'remat__every': 'auto'},
+      'remat.memory_gib=0.0: it goes with remat.every="auto"',
+    ),
+    (
+      {
+        'remat__every': 'auto',
+        'remat__memory_gib': 1.0,
+        'data__memory_gib': 1.0,
+      },
+      'remat.memory_gib=1.0: data.memory_gib takes',
+    ),
+    (
       {'remat__layers': 1, 'remat__keep': ('hiden',)},
       r"remat.keep=\['hiden'\]: choose of \('matmuls', ",
     ),
@@ -135,11 +163,11 @@ def test_a_share_outside_0_to_1_is_refused(key):
     ),
     (
       {'optimizer__name': 'adamv'},
-      r"optimizer.name='adamv': choose one of \['adafactor', 'adamw'\]",
+      r"optimizer.name='adamv': choose one of \['adabelief', ",
     ),
     (
       {'schedule__name': 'cosinus'},
-      r"schedule.name='cosinus': choose one of \['cosine', 'plateau'\]",
+      r"schedule.name='cosinus': choose one of \['constant', ",
     ),
     (
       {'optimizer__name': 'adafactor', 'optimizer__moments': 'int8'},

@@ -6,18 +6,18 @@ spans fields. Behind `parse()` a value is an attribute, never a lookup.
 """
 
 import dataclasses
-import difflib
 import importlib
 import json
 import math
 import pkgutil
-import types
 import typing
 
 import ml_collections
 
-from rnn_jax import config_rules
 from rnn_jax import errors
+from rnn_jax.config import compression
+from rnn_jax.config import rules
+from rnn_jax.config import values
 from rnn_jax.parallel import check as mesh_rules
 
 
@@ -47,6 +47,19 @@ class Synthetic:
 
 
 @dataclasses.dataclass(frozen=True)
+class Image:
+  """What pictures are like; of layout 'images' alone."""
+
+  size: int = 32  # pixels of each side
+  channels: int = 3  # or 1: grey
+  resize: bool = False  # pictures of other sizes; else they are refused
+  mean: tuple[float, ...] = (0.5,)  # of pixels from 0 to 1, or of each channel
+  deviation: tuple[float, ...] = (0.5,)  # the same
+  crop: int = 0  # of training: moved by so many pixels at most, black behind
+  flip: bool = False  # of training: every other one mirrored, by chance
+
+
+@dataclasses.dataclass(frozen=True)
 class Data:
   """What is read and how it becomes batches."""
 
@@ -60,10 +73,10 @@ class Data:
   classes: tuple[str, ...] = ()  # the classes by number, or by these names
   splits: tuple[int, ...] = (90, 5, 5)  # per cent: train, validation, test
   split_by: str = 'document'  # or 'position': the first 90 % of each document
-  tokenizer: str = 'bytes'  # or 'characters', 'bpe'
-  vocabulary: int = 512  # entries of a BPE vocabulary
+  tokenizer: str = 'bytes'  # or 'characters', 'bpe', 'numbers'
+  vocabulary: int = 512  # entries of a vocabulary of BPE or of numbers
   pre_tokenizer: str = 'byte_level'  # of BPE; or 'whitespace', which is lossy
-  layout: str = 'buckets'  # or 'padded', 'sorted', 'packed', 'stream'
+  layout: str = 'buckets'  # 'padded', 'sorted', 'packed', 'stream', 'images'
   length: int = 256  # tokens of the longest row
   boundaries: tuple[int, ...] = ()  # bucket lengths; empty: by `bucketing`
   bucketing: str = 'quantile'  # or 'balanced', 'least_padding', 'powers'
@@ -86,6 +99,7 @@ class Data:
   workers: int = 1  # processes that read and tokenize; 0: this process
   prefetch: int = 2  # batches made ahead
   synthetic: Synthetic = Synthetic()
+  image: Image = Image()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,13 +107,14 @@ class Model:
   """The stack around the cell. The cell's own options are section `cell`."""
 
   cell: str = 'simple_rnn'  # a file of rnn_jax/cells
-  block: str = 'residual'  # or 'plain': cells alone, as published
+  block: str = 'residual'  # or 'plain', 'normed', 'renormed': models/blocks.py
   layers: int = 2
+  shared_layers: bool = False  # all layers have the same parameters
   width: int = 128
   embedding_width: int = 0  # 0: width; block 'plain' alone can differ
   mlp_width: int = 0  # 0: no MLP between cells
-  mlp: str = 'swiglu'  # or 'geglu', 'gelu', 'relu'
-  norm: str = 'rms'  # or 'layer', with scale and bias
+  mlp: str = 'swiglu'  # or 'geglu', 'gelu', 'gelu_tanh', 'relu'
+  norm: str = 'rms'  # or 'layer', with scale and bias; 'standard': without
   biases: bool = False  # of the MLP's matrices
   positions: str = 'none'  # or 'sinusoidal', 'learned': added to the embedding
   longest: int = 0  # learned positions; 0: data.length
@@ -111,7 +126,17 @@ class Model:
   dropout_shape: str = 'channels'  # for all of a row's steps; or 'elements'
   token_dropout: float = 0.0  # of whole tokens that are read
   tied: bool = False  # the head is the transposed embedding
+  tied_multiplier: float = 0.0  # of it as a head; 0: width ** -0.5
+  head_bias: bool = True  # of the head
   unroll: int = 1  # layers inlined in one turn of the scan over layers
+
+
+@dataclasses.dataclass(frozen=True)
+class Vision:
+  """How pictures become rows of patches, and rows classes."""
+
+  patch: int = 4  # pixels of each side
+  pooling: str = 'mean'  # of a row's steps; or 'token': one more, in front
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,7 +144,7 @@ class Recurrence:
   """How the recurrence is computed: the same numbers, other costs."""
 
   impl: str = 'auto'  # 'scan'; 'chunked', 'associative', 'pallas' (GPU); of
-  # cell 'attention': 'exact', 'blocked', 'cudnn' (GPU)
+  # cell 'attention': 'exact', 'blocked', 'cudnn' (GPU); of 'bdh': 'pairs'
   chunk_length: int = 128  # the best on a CPU: docs/benchmarks.md
 
 
@@ -127,7 +152,10 @@ class Recurrence:
 class Remat:
   """Which states the backward pass finds kept; it computes the others again."""
 
-  every: int | str = 0  # keep the state every K steps; 'sqrt'; 0: no remat
+  every: int | str = 0  # keep the state every K steps; 'sqrt'; 'auto'; 0: all
+  schedule: str = 'uniform'  # which of these: see ops/remat_schedules.py
+  kept: int = 0  # under 'binomial', so many at a time; 0: log2 of their number
+  memory_gib: float = 0.0  # of a device, from which 'auto' follows
   segment: int = 0  # steps of the whole model at a time; 0: all of a row's
   layers: int = 0  # keep what enters every k-th layer; 0: all of each layer
   keep: tuple[str, ...] = ()  # inside layers, besides: see models/remat.py
@@ -140,10 +168,18 @@ class Optimizer:
 
   name: str = 'adamw'  # a file of rnn_jax/training/optimizers
   learning_rate: float = 1e-3  # the peak; adafactor: relative, about 1e-2
-  b1: float = 0.9  # of adamw
-  b2: float = 0.99  # of adamw
-  eps: float = 1e-8  # of adamw
+  b1: float = 0.9  # of the momentum, or of Adam's first moment
+  b2: float = 0.99  # of the second moment, and of lion's momentum
+  eps: float = 1e-8  # beside roots of second moments; shampoo: at the start
+  nesterov: bool = False  # of sgd, lars, muon: the momentum looks ahead
+  trust: float = 1e-3  # of lars: a step's size beside the parameter's
+  longest_side: int = 1024  # of kfac, shampoo: longer axes have a diagonal
+  roots_every: int = 10  # of kfac, shampoo: steps between inverses
+  damping: float = 1e-2  # of kfac: beside the mean curvature of a layer
   weight_decay: float = 0.01  # on kernels; not on embeddings, biases, gates
+  weight_decays: tuple[tuple[str, float], ...] = ()  # (pattern, weight decay)
+  multipliers: tuple[tuple[str, float], ...] = ()  # (pattern, of the rate)
+  frozen: tuple[str, ...] = ()  # patterns of parameters that never change
   clip_norm: float = 1.0  # 0: no clipping
   moments: str = 'float32'  # of adamw, stored; or 'bfloat16', 'int8'
   offload: bool = False  # the state lies in host memory between steps
@@ -158,6 +194,9 @@ class Schedule:
   final_learning_rate: float = 1e-4  # at the last step; plateau: the least
   factor: float = 0.5  # of plateau: what the rate is multiplied by
   patience: int = 5  # of plateau: evaluations without a new best before that
+  decay_steps: int = 0  # of stable_decay, the last ones; 0: a tenth of all
+  cycle_steps: int = 0  # of cyclical, one_cycle, up and down; 0: see there
+  low_learning_rate: float = 1e-4  # of cyclical, one_cycle: where cycles begin
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,6 +215,7 @@ class Train:
   accumulate: int = 1  # micro-batches a step; they divide the batch
   log_every: int = 20
   checkpoint_every: int = 200
+  checkpoint_dir: str = ''  # or gs://BUCKET/FOLDER; empty: in the work folder
   keep_checkpoints: int = 2  # the newest ones; the best is kept besides
   max_skipped_steps: int = 10  # non-finite steps in a row before the run stops
 
@@ -236,6 +276,7 @@ class Config:
   task: Task = Task()
   data: Data = Data()
   model: Model = Model()
+  vision: Vision = Vision()
   cell: typing.Any = None
   recurrence: Recurrence = Recurrence()
   remat: Remat = Remat()
@@ -243,6 +284,8 @@ class Config:
   schedule: Schedule = Schedule()
   train: Train = Train()
   mesh: Mesh = Mesh()
+  pruning: compression.Pruning = compression.Pruning()
+  distillation: compression.Distillation = compression.Distillation()
   evaluate: Evaluate = Evaluate()
   sample: Sample = Sample()
 
@@ -250,7 +293,7 @@ class Config:
 def default(cell='simple_rnn'):
   """Returns every key with its default, a locked ml_collections.ConfigDict."""
   defaults = Config(model=Model(cell=cell), cell=cell_options(cell)())
-  return _to_config_dict(defaults)
+  return values.to_config_dict(defaults)
 
 
 def cell_options(name):
@@ -276,16 +319,17 @@ def parse(raw):
       other; the message names the key, the value and the remedy.
   """
   raw = raw.to_dict() if isinstance(raw, ml_collections.ConfigDict) else raw
-  config = _build(Config, {**raw, 'cell': {}}, '')
+  config = values.build(Config, {**raw, 'cell': {}}, '')
   options = cell_options(config.model.cell)
   config = dataclasses.replace(
-    config, cell=_build(options, raw.get('cell') or {}, 'cell.')
+    config, cell=values.build(options, raw.get('cell') or {}, 'cell.')
   )
   _locate('tasks', config.task.name, 'task.name')
   _locate('data/sources', config.data.source.partition(':')[0], 'data.source')
   _locate('training/optimizers', config.optimizer.name, 'optimizer.name')
   _locate('training/schedules', config.schedule.name, 'schedule.name')
-  config_rules.check(config)
+  rules.check(config)
+  compression.check(config)
   mesh_rules.check(config)
   return dataclasses.replace(config, cell=config.cell.settle(config))
 
@@ -313,80 +357,34 @@ def differences(old, new):
 
 
 def remat_length(every, length):
-  """Steps between kept states for rows of `length` tokens; 0 for no remat."""
-  return math.isqrt(length - 1) + 1 if every == 'sqrt' else every
+  """Steps between kept states for rows of `length` tokens; 0 for no remat.
+
+  'auto' stands for none until training.remat_budget has chosen.
+  """
+  if every == 'sqrt':
+    return math.isqrt(length - 1) + 1
+  return 0 if every == 'auto' else every
 
 
 def _plain(value):
-  return list(value) if isinstance(value, tuple) else value
+  """A value as JSON has it: tuples are lists."""
+  if isinstance(value, (list, tuple)):
+    return [_plain(item) for item in value]
+  return value
+
+
+def names(folder):
+  """Lists what a config can name of `rnn_jax/<folder>`: its files but base."""
+  modules = pkgutil.iter_modules(_package(folder).__path__)
+  return sorted({m.name for m in modules if not m.ispkg} - {'base'})
+
+
+def _package(folder):
+  return importlib.import_module(f'rnn_jax.{folder.replace("/", ".")}')
 
 
 def _locate(folder, name, key):
   """The package of a folder that holds a file of that name, or InputError."""
-  package = importlib.import_module(f'rnn_jax.{folder.replace("/", ".")}')
-  modules = pkgutil.iter_modules(package.__path__)
-  names = sorted(module.name for module in modules if not module.ispkg)
-  if name not in names:
-    raise errors.InputError(f'{key}={name!r}: choose one of {names}')
-  return package.__name__
-
-
-def _to_config_dict(section):
-  out = ml_collections.ConfigDict()
-  hints = typing.get_type_hints(type(section))
-  for field in dataclasses.fields(section):
-    value = getattr(section, field.name)
-    if dataclasses.is_dataclass(value):
-      out[field.name] = _to_config_dict(value)
-    elif isinstance(hints[field.name], types.UnionType):
-      out[field.name] = ml_collections.config_dict.placeholder(object)
-      out[field.name] = value
-    else:
-      out[field.name] = value
-  return out.lock()
-
-
-def _build(cls, raw, prefix):
-  hints = typing.get_type_hints(cls)
-  if not isinstance(raw, (dict, ml_collections.ConfigDict)):
-    raise errors.InputError(f'{prefix[:-1]}={raw!r}: give keys: {[*hints]}')
-  for key in raw:
-    if key not in hints:
-      close = difflib.get_close_matches(key, hints, 1)
-      remedy = f'did you mean {close[0]!r}?' if close else f'keys: {[*hints]}'
-      raise errors.InputError(f'unknown config key {prefix}{key}: {remedy}')
-  values = {}
-  for key, value in raw.items():
-    hint = hints[key]
-    if dataclasses.is_dataclass(hint):
-      values[key] = _build(hint, value, f'{prefix}{key}.')
-    else:
-      values[key] = _convert(hint, value, prefix + key)
-  return cls(**values)
-
-
-def _convert(hint, value, key):
-  """Returns `value` as the type that `hint` declares, or raises."""
-  if hint is typing.Any:
-    return value
-  if isinstance(hint, types.UnionType):
-    kinds = typing.get_args(hint)
-    if isinstance(value, str) and int in kinds and value.isdecimal():
-      return int(value)
-  elif typing.get_origin(hint) is tuple:
-    if isinstance(value, (list, tuple)):
-      inner = typing.get_args(hint)[0]
-      return tuple(_convert(inner, item, key) for item in value)
-    kinds = ()
-  else:
-    kinds = (hint,)
-    if hint is float and type(value) is int:
-      return float(value)
-  if type(value) not in kinds:
-    name = getattr(hint, '__name__', str(hint))
-    raise errors.InputError(
-      f'{key}={value!r} is of type {type(value).__name__}: give {name}'
-    )
-  if isinstance(value, float) and not math.isfinite(value):
-    raise errors.InputError(f'{key}={value!r}: give a finite number')
-  return value
+  if name not in (known := names(folder)):
+    raise errors.InputError(f'{key}={name!r}: choose one of {known}')
+  return _package(folder).__name__

@@ -4,117 +4,13 @@ import math
 import operator
 
 from rnn_jax import errors
-from rnn_jax.training import compiler
+from rnn_jax.config import images
+from rnn_jax.config import ranges
+from rnn_jax.ops import remat_schedules
+from rnn_jax.training import rules
 
-CHOICES = {
-  'evaluate.criterion': ('loss', 'errors'),
-  'task.answer': ('pooled', 'word'),
-  'task.pooling': ('mean', 'max', 'last', 'concat'),
-  'task.turns': ('all', 'first'),
-  'data.split_by': ('document', 'position'),
-  'data.tokenizer': ('bytes', 'characters', 'bpe'),
-  'data.pre_tokenizer': ('byte_level', 'whitespace'),
-  'data.layout': ('buckets', 'padded', 'sorted', 'packed', 'stream'),
-  'data.bucketing': ('quantile', 'balanced', 'least_padding', 'powers'),
-  'data.fit': ('first', 'best'),
-  'data.curriculum': ('', 'length', 'rarity', 'column'),
-  'model.block': ('residual', 'plain'),
-  'model.mlp': ('swiglu', 'geglu', 'gelu', 'relu'),
-  'model.norm': ('rms', 'layer'),
-  'model.positions': ('none', 'sinusoidal', 'learned'),
-  'model.dropout_shape': ('channels', 'elements'),
-  'recurrence.impl': (  # of any cell; each refuses what it lacks
-    'auto',
-    'scan',
-    'chunked',
-    'associative',
-    'pallas',
-    'exact',
-    'blocked',
-    'cudnn',
-  ),
-  'optimizer.moments': ('float32', 'bfloat16', 'int8'),
-  'train.compiler': compiler.NAMES,
-  'train.precision': (
-    'float32',
-    'tf32',
-    'bfloat16',
-    'bfloat16_operands',
-    'float16',
-  ),
-  'train.quantized': ('', 'int8'),
-}
-KEEPABLE = ('matmuls', 'projection', 'recurrence', 'hidden')
-AT_LEAST = {
-  'task.evidence': 0,
-  'task.text_weight': 0,
-  'task.least_reply_tokens': 0,
-  'task.reply_tokens': 1,
-  'data.length': 1,
-  'data.buckets': 1,
-  'data.rarity_buckets': 1,
-  'data.length_multiple': 1,
-  'data.pool': 1,
-  'data.growth_epochs': 1,
-  'data.curriculum_epochs': 1,
-  'data.batch_size': 1,
-  'data.tokens_per_batch': 0,
-  'data.memory_gib': 0,
-  'data.stretch': 1,
-  'data.workers': 0,
-  'data.prefetch': 0,
-  'data.synthetic.pairs': 1,
-  'data.synthetic.distance': 0,
-  'data.synthetic.symbols': 1,
-  'data.synthetic.examples': 1,
-  'data.synthetic.seed': 0,
-  'model.layers': 1,
-  'model.width': 1,
-  'model.embedding_width': 0,
-  'model.mlp_width': 0,
-  'model.longest': 0,
-  'model.embedding_scale': 0,
-  'model.kernel_scale': 0,
-  'model.branch_scale': 0,
-  'model.unroll': 1,
-  'recurrence.chunk_length': 1,
-  'remat.segment': 0,
-  'remat.layers': 0,
-  'schedule.warmup_steps': 0,
-  'schedule.patience': 1,
-  'train.steps': 1,
-  'train.seed': 0,
-  'train.loss_scale_steps': 1,
-  'train.z_loss': 0,
-  'train.accumulate': 1,
-  'train.log_every': 1,
-  'train.checkpoint_every': 1,
-  'train.keep_checkpoints': 1,
-  'train.max_skipped_steps': 1,
-  'evaluate.every': 0,
-  'evaluate.batch_size': 1,
-  'evaluate.length': 0,
-  'evaluate.stretch': 0,
-  'evaluate.patience': 0,
-  'optimizer.learning_rate': 0,
-  'optimizer.eps': 0,
-  'optimizer.weight_decay': 0,
-  'optimizer.clip_norm': 0,
-  'schedule.final_learning_rate': 0,
-  'sample.new_tokens': 0,
-  'sample.temperature': 0,
-  'sample.top_k': 0,
-}
-BELOW_ONE = (
-  'model.dropout',
-  'model.token_dropout',
-  'optimizer.b1',
-  'optimizer.b2',
-  'schedule.factor',
-  'train.label_smoothing',
-)
-
-WITH_MOMENTS = ('adamw',)  # optimizers that take `optimizer.moments`
+IMAGES = 'image_classification'
+CLASSIFYING = ('classification', IMAGES)
 
 
 def _value(config, key):
@@ -132,13 +28,13 @@ def check(config):
     InputError: values that contradict each other, or out of their range; the
       message names the key, the value and the remedy.
   """
-  for key, choices in CHOICES.items():
+  for key, choices in ranges.CHOICES.items():
     if (value := _value(config, key)) not in choices:
       _refuse(key, value, f'choose one of {choices}')
-  for key, least in AT_LEAST.items():
+  for key, least in ranges.AT_LEAST.items():
     if (value := _value(config, key)) < least:
       _refuse(key, value, f'give {least} or more')
-  for key in BELOW_ONE:
+  for key in ranges.BELOW_ONE:
     if not 0 <= (value := _value(config, key)) < 1:
       _refuse(key, value, 'give a number in [0, 1)')
   _check_task(config)
@@ -148,12 +44,20 @@ def check(config):
   _check_model(config)
   _check_remat(config)
   _check_loss_scale(config.train)
-  _check_optimizer(config)
+  rules.check(config)
   config.cell.check(config)
+  if config.task.name == IMAGES:
+    images.check(config)
 
 
 def _check_task(config):
   task, data = config.task, config.data
+  if (data.layout == 'images') != (task.name == IMAGES):
+    _refuse(
+      'data.layout',
+      data.layout,
+      f"task.name={IMAGES!r} and layout 'images' need each other",
+    )
   if task.name == 'language_modeling':
     return
   if data.layout == 'stream':
@@ -171,17 +75,24 @@ def _check_task(config):
       task.least_reply_tokens,
       f'give at most task.reply_tokens={task.reply_tokens}',
     )
-  if task.name != 'classification':
-    return
+  if task.name in CLASSIFYING:
+    _check_classes(data)
+  for key in ('text_weight', 'evidence'):
+    if (
+      task.name == 'classification'
+      and task.answer == 'word'
+      and (value := getattr(task, key))
+    ):
+      _refuse(f'task.{key}', value, "task.answer='word' has none")
+
+
+def _check_classes(data):
   if len(data.classes) < 2 or len(set(data.classes)) < len(data.classes):
     _refuse(
       'data.classes',
       data.classes,
       "name two or more classes in their order, as in ('negative', 'positive')",
     )
-  for key in ('text_weight', 'evidence'):
-    if task.answer == 'word' and (value := getattr(task, key)):
-      _refuse(f'task.{key}', value, "task.answer='word' has none")
 
 
 def _check_data(config):
@@ -281,8 +192,21 @@ def _check_model(config):
     )
   if inner != model.width and model.tied:
     _refuse('model.tied', True, 'a tied head needs embedding_width = width')
-  if model.block == 'plain' and model.mlp_width:
-    _refuse('model.mlp_width', model.mlp_width, "block 'plain' has no MLP")
+  if model.block != 'residual' and model.mlp_width:
+    _refuse(
+      'model.mlp_width',
+      model.mlp_width,
+      f"block {model.block!r} has no MLP: give 0, or block 'residual'",
+    )
+  if model.shared_layers and inner != model.width:
+    _refuse(
+      'model.shared_layers',
+      True,
+      f'the first of layers with embedding_width={inner} differs from the '
+      'others: give 0',
+    )
+  if model.tied and not model.head_bias:
+    _refuse('model.head_bias', False, 'a tied head has none: give True')
   _check_positions(config)
 
 
@@ -291,8 +215,8 @@ def _check_positions(config):
   inner = model.embedding_width or model.width
   if model.positions == 'sinusoidal' and inner % 2:
     _refuse('model.width', inner, 'sinusoidal positions need an even one')
-  if model.positions != 'learned':
-    return
+  if model.positions != 'learned' or config.task.name == IMAGES:
+    return  # of a picture there are as many as it has patches
   longest = model.longest or data.length
   for key in ('data.length', 'evaluate.length'):
     if (length := _value(config, key)) > longest:
@@ -317,13 +241,40 @@ def _check_positions(config):
 
 def _check_remat(config):
   every, recurrence = config.remat.every, config.recurrence
-  if isinstance(every, str) and every != 'sqrt':
-    _refuse('remat.every', every, "give a number of steps or 'sqrt'")
+  if isinstance(every, str) and every not in ('auto', 'sqrt'):
+    _refuse('remat.every', every, "give a number of steps, 'auto' or 'sqrt'")
   if not isinstance(every, str) and every < 0:
     _refuse('remat.every', every, 'give 0 or more')
   if every and recurrence.impl == 'associative':
     _refuse('remat.every', every, "recurrence.impl 'associative' keeps all")
+  _check_remat_schedule(config)
   _check_layer_remat(config)
+
+
+def _check_remat_schedule(config):
+  remat = config.remat
+  if (name := remat.schedule) not in remat_schedules.NAMES:
+    _refuse('remat.schedule', name, f'choose one of {remat_schedules.NAMES}')
+  if name != 'uniform' and not remat.every:
+    _refuse('remat.schedule', name, 'remat.every=0 keeps all: give it')
+  if remat.kept and name != 'binomial':
+    _refuse(
+      'remat.kept',
+      remat.kept,
+      f"remat.schedule='binomial' takes it, not {name}",
+    )
+  if (remat.every == 'auto') != bool(remat.memory_gib):
+    _refuse(
+      'remat.memory_gib',
+      remat.memory_gib,
+      f'it goes with remat.every="auto", not {remat.every!r}: give both',
+    )
+  if remat.every == 'auto' and config.data.memory_gib:
+    _refuse(
+      'remat.memory_gib',
+      remat.memory_gib,
+      'data.memory_gib takes what there is for more rows: give one of them',
+    )
 
 
 def _check_layer_remat(config):
@@ -332,8 +283,8 @@ def _check_layer_remat(config):
   layers = config.model.layers - (inner != config.model.width)
   if remat.layers and layers % remat.layers:
     _refuse('remat.layers', remat.layers, f'it must divide {layers} layers')
-  if unknown := [name for name in remat.keep if name not in KEEPABLE]:
-    _refuse('remat.keep', unknown, f'choose of {KEEPABLE}')
+  if unknown := [name for name in remat.keep if name not in ranges.KEEPABLE]:
+    _refuse('remat.keep', unknown, f'choose of {ranges.KEEPABLE}')
   if remat.keep and not remat.layers:
     _refuse('remat.keep', remat.keep, 'remat.layers=0 keeps all: give it')
   if remat.offload and not remat.keep:
@@ -358,43 +309,4 @@ def _check_loss_scale(train):
       'train.loss_scale',
       scale,
       'give a power of two, 1 or more, which rounds nothing',
-    )
-
-
-def _check_optimizer(config):
-  optimizer = config.optimizer
-  if optimizer.moments != 'float32' and optimizer.name not in WITH_MOMENTS:
-    _refuse(
-      'optimizer.moments',
-      optimizer.moments,
-      f"optimizer.name={optimizer.name!r} has its own state: give 'float32', "
-      f'or one of {WITH_MOMENTS}',
-    )
-  if config.schedule.warmup_steps > config.train.steps:
-    _refuse(
-      'schedule.warmup_steps',
-      config.schedule.warmup_steps,
-      f'give at most train.steps={config.train.steps}',
-    )
-  if config.schedule.name == 'plateau':
-    _check_plateau(config)
-
-
-def _check_plateau(config):
-  evaluate, schedule = config.evaluate, config.schedule
-  if not evaluate.every:
-    _refuse('evaluate.every', 0, "schedule.name='plateau' needs evaluations")
-  if 0 < evaluate.patience <= schedule.patience:
-    _refuse(
-      'evaluate.patience',
-      evaluate.patience,
-      'the run would stop before the rate is lowered: give more than '
-      f'schedule.patience={schedule.patience}, or 0',
-    )
-  if schedule.final_learning_rate > config.optimizer.learning_rate:
-    _refuse(
-      'schedule.final_learning_rate',
-      schedule.final_learning_rate,
-      "schedule.name='plateau' lowers the rate: give at most "
-      f'optimizer.learning_rate={config.optimizer.learning_rate!r}',
     )

@@ -3,20 +3,17 @@
 import dataclasses
 import functools
 import importlib.util
+import json
 import pathlib
-import pkgutil
 
 import ml_collections
 import pytest
 
-from rnn_jax import cells
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 
-CONFIGS = pathlib.Path(__file__).parent.parent / 'configs'
-CELLS = sorted(
-  {m.name for m in pkgutil.iter_modules(cells.__path__)} - {'base'}
-)
+CONFIGS = pathlib.Path(__file__).parents[2] / 'configs'
+CELLS = config_lib.names('cells')
 
 
 def changed(**values):
@@ -90,7 +87,8 @@ def test_each_file_of_configs_parses(path):
     ),
     (
       {'remat': {'zzz': 2}},
-      "unknown config key remat.zzz: keys: ['every', 'segment', 'layers', "
+      "unknown config key remat.zzz: keys: ['every', 'schedule', 'kept', "
+      "'memory_gib', 'segment', 'layers', "
       "'keep', 'offload']",
     ),
   ),
@@ -164,6 +162,11 @@ def test_differences_name_each_leaf_that_changed():
     "train.seed: 0 -> '(absent)'",
   ]
   assert config_lib.differences(old, old) == []
+  pairs = (('embed.*', 1), ('head/.*', 0.5))
+  old = config_lib.parse(changed(optimizer__multipliers=pairs))
+  assert old.optimizer.multipliers == (('embed.*', 1.0), ('head/.*', 0.5))
+  saved = json.loads(config_lib.to_json(old))
+  assert config_lib.differences(saved, config_lib.to_dict(old)) == []
 
 
 def test_the_square_root_of_the_length_is_rounded_up():

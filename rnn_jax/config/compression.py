@@ -1,0 +1,99 @@
+"""Sections of the config that make a model smaller, and their rules."""
+
+import dataclasses
+
+from rnn_jax import errors
+
+SCOPES = ('layer', 'global')
+WITH_TEACHER = ('language_modeling', 'dialogue')
+
+
+@dataclasses.dataclass(frozen=True)
+class Pruning:
+  """Matrices lose their smallest numbers: training/pruning.py."""
+
+  sparsity: float = 0.0  # share of zeros in the end; 0: no pruning
+  scope: str = 'layer'  # the same share of each matrix; or 'global'
+  begin_step: int = 0
+  end_step: int = 0  # when the share is reached
+  every: int = 50  # steps between two prunings
+
+
+@dataclasses.dataclass(frozen=True)
+class Distillation:
+  """A trained model's predictions as targets: training/distillation.py."""
+
+  teacher: str = ''  # a run's work folder; '': none
+  checkpoint: str = 'best'  # or 'latest', or a step
+  alpha: float = 0.5  # of the loss on the text; 1 - alpha is the teacher's
+  temperature: float = 2.0
+
+
+def check(config):
+  """Checks these sections of a Config.
+
+  Raises:
+    InputError: names the key, the value and the remedy.
+  """
+  pruning = config.pruning
+  if pruning.scope not in SCOPES:
+    _refuse('pruning.scope', pruning.scope, f'choose one of {SCOPES}')
+  if not 0 <= pruning.sparsity < 1:
+    _refuse('pruning.sparsity', pruning.sparsity, 'give a number in [0, 1)')
+  for key, least in (('begin_step', 0), ('every', 1)):
+    if (value := getattr(pruning, key)) < least:
+      _refuse(f'pruning.{key}', value, f'give {least} or more')
+  if pruning.sparsity:
+    _check_schedule(config)
+  _check_distillation(config)
+
+
+def _check_distillation(config):
+  distillation, mesh = config.distillation, config.mesh
+  if not 0 <= distillation.alpha <= 1:
+    _refuse('distillation.alpha', distillation.alpha, 'give a share in [0, 1]')
+  if distillation.temperature <= 0:
+    _refuse(
+      'distillation.temperature',
+      distillation.temperature,
+      'give a number above 0',
+    )
+  if not distillation.teacher:
+    return
+  for key, wrong, remedy in (
+    ('task.name', config.task.name not in WITH_TEACHER, WITH_TEACHER),
+    ('remat.segment', config.remat.segment, 0),
+    ('mesh.pipe', mesh.pipe != 1, 1),
+    ('mesh.sequence', mesh.sequence != 1, 1),
+    ('mesh.tensor', mesh.tensor != 1, 1),
+  ):
+    if wrong:
+      section, _, name = key.partition('.')
+      value = getattr(getattr(config, section), name)
+      _refuse(
+        key,
+        value,
+        f'there is none of it with a distillation.teacher: give {remedy!r}',
+      )
+
+
+def _check_schedule(config):
+  pruning, steps = config.pruning, config.train.steps
+  if not pruning.begin_step < pruning.end_step < steps:
+    _refuse(
+      'pruning.end_step',
+      pruning.end_step,
+      f'give a step behind pruning.begin_step={pruning.begin_step} and before '
+      f'train.steps={steps}',
+    )
+  if not config.model.branch_scale:
+    _refuse(
+      'model.branch_scale',
+      config.model.branch_scale,
+      'matrices that begin at 0 would stay there under pruning: give a small '
+      'number',
+    )
+
+
+def _refuse(key, value, remedy):
+  raise errors.InputError(f'{key}={value!r}: {remedy}')
