@@ -1,4 +1,4 @@
-"""A scan over time whose backward pass follows a schedule of kept states.
+"""A scan over blocks of time, its backward pass by a schedule of kept states.
 
 The program does not grow with the row: the schedule (remat_schedules) is data,
 and one loop of the backward pass goes through it. What is held is the inputs,
@@ -14,52 +14,41 @@ import numpy as np
 
 from rnn_jax.ops import remat_schedules
 
-Step = Callable[[Any, Any, Any, Any], tuple[Any, Any]]
+Block = Callable[[Any, Any, Any, Any], tuple[Any, Any]]
 
 
 def scan(
-  step: Step,
+  block: Block,
   params: Any,
   state: Any,
   inputs: tuple[Any, Any],
-  every: int,
   schedule: remat_schedules.Schedule,
 ) -> tuple[Any, Any]:
-  """`jax.lax.scan` of a step, with the same numbers and gradients.
+  """`jax.lax.scan` over blocks of time, with the same numbers and gradients.
 
   Args:
-    step: (params, state, x, marks) -> (state, y), all trees.
-    params: what every step reads; it has gradients.
-    state: before the first step.
-    inputs: (x, marks), trees with the time in front; only x has gradients.
-    every: steps of a block.
-    schedule: of as many blocks as the time holds.
+    block: (params, state, x, marks) -> (state, y), all trees: one block.
+    params: what every block reads; it has gradients.
+    state: before the first block.
+    inputs: (x, marks), trees with the blocks in front; only x has gradients.
+    schedule: of as many blocks.
 
   Returns:
-    (state, y), the time in front.
+    (state, y), the blocks in front.
 
   Raises:
-    ValueError: the time is not `every` times the schedule's blocks.
+    ValueError: the inputs have not the schedule's number of blocks.
   """
-  blocks = len(schedule.loads)
-  (length,) = {leaf.shape[0] for leaf in jax.tree.leaves(inputs)}
-  if length != blocks * every:
+  (blocks,) = {leaf.shape[0] for leaf in jax.tree.leaves(inputs)}
+  if blocks != len(schedule.loads):
     raise ValueError(
-      f'inputs have {length} steps: the schedule takes {blocks} blocks of '
-      f'{every}'
+      f'inputs have {blocks} blocks: the schedule takes {len(schedule.loads)}'
     )
-  x, marks = _map(lambda u: u.reshape(blocks, every, *u.shape[1:]), inputs)
-  state, y = _blocks(step, schedule)(params, state, x, marks)
-  return state, _map(lambda u: u.reshape(length, *u.shape[2:]), y)
+  return _scheduled(block, schedule)(params, state, *inputs)
 
 
-def _blocks(step, schedule):
-  """The scan over blocks, with its own backward pass."""
-
-  def block(params, state, x, marks):
-    return jax.lax.scan(
-      lambda state, inputs: step(params, state, *inputs), state, (x, marks)
-    )
+def _scheduled(block, schedule):
+  """The scan, with its own backward pass."""
 
   @jax.custom_vjp
   def run(params, state, x, marks):

@@ -134,24 +134,33 @@ class _Recorder:
     self._advanced, self._stored = [], []
     self._free = list(range(kept - 1, 0, -1))
     self._start = None  # the slot where the way to the next reversal begins
-    self._reverse(0, blocks, 0, sweeping=True)
+    self._reverse(blocks)
 
   def schedule(self) -> Schedule:
     lists = self._swept, self._loads, self._offsets, self._advanced
     return Schedule(self._kept, *map(tuple, lists), tuple(self._stored))
 
-  def _reverse(self, begin, end, slot, sweeping=False):
-    """Reverses the blocks of [begin, end), the state of `begin` in `slot`."""
-    while end - begin > 1 and self._free:
-      middle = begin + self._split(end - begin, len(self._free))
-      taken = self._free.pop()
-      if sweeping:
-        self._swept[middle - 1] = taken
-      else:
-        self._advance(begin, middle, slot, taken)
-      self._reverse(middle, end, taken, sweeping)
-      self._free.append(taken)
-      end, sweeping = middle, False
+  def _reverse(self, blocks):
+    """Reverses the parts of a row, the last one first."""
+    sweeping = True
+    parts = [(0, blocks, 0, None)]  # begin, end, its state's slot, what to free
+    while parts:
+      begin, end, slot, done = parts.pop()
+      if done is not None:
+        self._free.append(done)
+      while end - begin > 1 and self._free:
+        middle = begin + self._split(end - begin, len(self._free))
+        taken = self._free.pop()
+        if sweeping:
+          self._swept[middle - 1] = taken
+        else:
+          self._advance(begin, middle, slot, taken)
+        parts.append((begin, middle, slot, taken))
+        begin, slot = middle, taken
+      self._reverse_one_by_one(begin, end, slot)
+      sweeping = False
+
+  def _reverse_one_by_one(self, begin, end, slot):
     for block in range(end - 1, begin - 1, -1):
       self._advance(begin, block, slot, self._kept)
       self._loads.append(self._start)

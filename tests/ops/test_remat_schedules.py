@@ -64,6 +64,7 @@ def test_binomial_is_the_cheapest_of_all(kept):
 
 
 def test_uniform_keeps_all_and_logarithmic_few():
+  assert remat_schedules.make('uniform', 5000).recomputed == 5000
   uniform = remat_schedules.make('uniform', 64)
   assert uniform.kept == 64 and uniform.recomputed == 64
   halves = remat_schedules.make('logarithmic', 64)
