@@ -6,7 +6,8 @@ A step sees itself and the `window` steps before it, of its own document; with
 a `top_k` those alone that have the highest scores. Unlike that of a recurrent
 cell, the state holds each step by itself: it grows with the window, and
 forgets all at once what leaves it. A window of 0 is a row's length, all of a
-row; a text that is written beyond it sees the last so many steps.
+row; a text that is written beyond it sees the last so many steps. With
+sees='row' a step sees all of its row, as of a picture, and there is no state.
 
 Shapes: x BxLxD, q, k, v, y BxLxHxK, the state BxWxHxK twice. With H K = D and
 biases there are 4 D^2 + 4 D parameters.
@@ -26,7 +27,9 @@ from rnn_jax.cells import base
 from rnn_jax.ops import attention
 from rnn_jax.ops import attention_cudnn
 from rnn_jax.ops import attention_ring
+from rnn_jax.ops import pairs
 from rnn_jax.ops import precision
+from rnn_jax.ops import rotary
 from rnn_jax.parallel import sequence
 
 IMPLS = ('auto', 'scan', 'exact', 'blocked', 'cudnn')
@@ -46,6 +49,7 @@ class Config:
   head_width: int = 32
   window: int = 0  # steps before its own that a step sees; 0: data.length
   top_k: int = 0  # keys of the highest scores that count; 0: all
+  sees: str = 'past'  # or 'row': all of it, what comes later included
   rotary: float = 10_000.0  # base of rotary positions; 0: no positions
   biases: bool = False  # on q, k, v and the output
   dropout: float = 0.0  # on y
@@ -68,6 +72,10 @@ class Config:
       self._refuse('head_width', 'rotary positions need an even one')
     if not 0 <= self.dropout < 1:
       self._refuse('dropout', 'give a number in [0, 1)')
+    base.check_sight(self.sees, config)
+    if self.sees == 'row':
+      self._check_row(config)
+      return
     data = config.data
     # A state that is carried on reaches back beyond its row.
     if self.window > data.length and not data.carry_state:
@@ -76,8 +84,15 @@ class Config:
         f'it is above data.length={data.length}: give 0 for all of a row',
       )
     base.check_impl(config, IMPLS)
+    base.check_steps(config)
     if config.recurrence.impl == 'cudnn':
       self._check_cudnn(config.train.precision)
+
+  def _check_row(self, config):
+    for key in ('window', 'top_k'):
+      if getattr(self, key):
+        self._refuse(key, "sees='row' is all of it: give 0")
+    base.check_impl(config, base.OF_ROWS)
 
   def _check_cudnn(self, policy):
     kernel = "recurrence.impl='cudnn'"
@@ -130,11 +145,19 @@ class Cell(base.Cell):
 
   def init_state(self, B):
     config = self.config
+    if self._sees_row:
+      return None
     return attention_ring.init_cache(
       B, config.window, config.heads, config.head_width, config.head_width
     )
 
+  @property
+  def _sees_row(self):
+    return self.config.sees == 'row'
+
   def state_letters(self):
+    if self._sees_row:
+      return None
     return attention_ring.Cache('BxWxH', 'BxWxH', 'B')
 
   def project(self, x_BxLxD):
@@ -148,12 +171,14 @@ class Cell(base.Cell):
     return state, y[:, 0]
 
   def recur(self, state, u, starts_BxL):
-    if self.plan.impl == 'scan':
+    if self.plan.impl == 'scan' and not self._sees_row:
       return base.scan_steps(self, state, u, starts_BxL)
     return self._attend(state, u, starts_BxL)
 
   def _attend(self, state, u, starts_BxL):
     """Any number of steps; `step` and `recur` are this."""
+    if self._sees_row:
+      return state, self._read_row(u, starts_BxL)
     options = attention.Options(
       impl='auto' if self.plan.impl == 'scan' else self.plan.impl,
       base=self.config.rotary,
@@ -162,6 +187,18 @@ class Cell(base.Cell):
     )
     state, y = sequence.attend(state, *u, options, starts_BxL)
     return state, y.reshape(*y.shape[:2], -1)
+
+  def _read_row(self, u, starts_BxL):
+    base.check_one_document(starts_BxL)
+    q, k, v = u
+    if self.config.rotary:
+      position = jnp.arange(q.shape[1])[None]
+      q, k = (
+        rotary.turn(x, position, self.config.rotary).astype(x.dtype)
+        for x in (q, k)
+      )
+    y = pairs.whole(q, k, v, 'softmax', self.policy.operands)
+    return y.astype(v.dtype).reshape(*y.shape[:2], -1)
 
   def emit(self, y):
     return self.output(self.drop(y, deterministic=not self.has_rng('dropout')))

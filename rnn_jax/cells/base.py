@@ -7,6 +7,8 @@ must return the same numbers.
 """
 
 import dataclasses
+from typing import Any
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax
@@ -15,11 +17,15 @@ from jax import ad_checkpoint
 
 from rnn_jax import errors
 from rnn_jax.ops import precision
+from rnn_jax.ops import remat_scan
+from rnn_jax.ops import remat_schedules
 from rnn_jax.parallel import axes
 from rnn_jax.parallel import rules as rules_lib
 
 KEPT = 'recurrence'  # name of what a remat over segments of time keeps
 PROJECTED = 'projection'  # name of what `project` returns
+SIGHTS = ('past', 'row')  # what a step of an attention sees
+OF_ROWS = ('auto', 'scan')  # recurrence.impl where it is its row: no choice
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,11 +35,22 @@ class Plan:
   impl: str = 'auto'  # one of the cell's; 'scan' for cells without others
   chunk_length: int = 128
   remat_every: int = 0  # steps between kept states under 'scan'; 0: keep all
+  remat_schedule: str = 'uniform'  # one of ops.remat_schedules, of such blocks
+  remat_kept: int = 0  # states kept at a time under 'binomial'; 0: log2
   layers: int = 0  # see models/remat.py; 0: none
   keep: tuple[str, ...] = ()
   offload: bool = False
   rules: rules_lib.Rules = rules_lib.Rules()  # how devices share parameters
   micro_batches: int = 0  # of a pipeline over layers; 0: as many as stages
+  fresh: bool = False  # rows begin with no past, and leave none: a cell with a
+  # large state can do without it
+
+
+class Gates(NamedTuple):
+  """What a step's gates let through; what launch.inspect looks at."""
+
+  values: dict  # {name: B..., in [0, 1]}
+  loga: Any = None  # log of the share of each state that a step keeps, B...
 
 
 def check_impl(config, impls):
@@ -46,6 +63,44 @@ def check_impl(config, impls):
   if impl not in impls:
     raise errors.InputError(
       f'recurrence.impl={impl!r}: model.cell={config.model.cell!r} has {impls}'
+    )
+
+
+def check_steps(config):
+  """Checks that a schedule of kept states has steps to go over.
+
+  Raises:
+    InputError: remat.schedule is not 'uniform', and the recurrence not 'scan'.
+  """
+  name, impl = config.remat.schedule, config.recurrence.impl
+  if name != 'uniform' and impl != 'scan':
+    raise errors.InputError(
+      f'remat.schedule={name!r}: model.cell={config.model.cell!r} under '
+      f"recurrence.impl={impl!r} keeps states of its own choice: use 'scan', "
+      "or remat.schedule='uniform'"
+    )
+
+
+def check_sight(sees, config):
+  """Checks the option `sees` of a cell whose steps may see all of their row.
+
+  Raises:
+    InputError: it is none of SIGHTS, or would show a task what it predicts.
+  """
+  if sees not in SIGHTS:
+    raise errors.InputError(f'cell.sees={sees!r}: choose one of {SIGHTS}')
+  if sees == 'row' and config.task.name != 'image_classification':
+    raise errors.InputError(
+      f"cell.sees='row': rows of task.name={config.task.name!r} hold padding, "
+      "and what comes later: give 'past'; 'image_classification' has whole rows"
+    )
+
+
+def check_one_document(starts_BxL):
+  """Raises ValueError where a step sees its row and rows hold documents."""
+  if starts_BxL is not None:
+    raise ValueError(
+      "starts_BxL with sees='row', where a row is one document: give None"
     )
 
 
@@ -87,6 +142,10 @@ class Cell(nn.Module):
     """One step. `u` has no time axis. Returns (state, y)."""
     raise NotImplementedError
 
+  def gates(self, state, u):
+    """The Gates of one step, from what `step` reads; None: it has none."""
+    del state, u
+
   def emit(self, y):
     """The cell's output BxLxD from the recurrence's."""
     return y
@@ -114,14 +173,19 @@ def _name(tree, name):
 
 def reset_and_step(cell, state, u, starts_B):
   """`cell.step` from the zero state where `starts_B` says so."""
-  if starts_B is not None:
-    fresh = cell.init_state(starts_B.shape[0])
-    state = jax.tree.map(
-      lambda zero, old: jnp.where(_broadcast(starts_B, old) != 0, zero, old),
-      fresh,
-      state,
-    )
-  return cell.step(state, u)
+  return cell.step(reset(cell, state, starts_B), u)
+
+
+def reset(cell, state, starts_B):
+  """The state, zero where `starts_B`, if there is one, says so."""
+  if starts_B is None:
+    return state
+  fresh = cell.init_state(starts_B.shape[0])
+  return jax.tree.map(
+    lambda zero, old: jnp.where(_broadcast(starts_B, old) != 0, zero, old),
+    fresh,
+    state,
+  )
 
 
 def scan_steps(cell, state, u, starts_BxL):
@@ -136,30 +200,71 @@ def scan_steps(cell, state, u, starts_BxL):
       f"cut over the {devices} of the mesh's axis 'sequence': use 'auto', or "
       'one device along that axis'
     )
-  leaves = jax.tree.leaves(u)
+  return in_segments(_scan, cell, state, (u, starts_BxL))
+
+
+def in_segments(run, cell, state, inputs):
+  """`run(cell, state, inputs)`, keeping the state every `plan.remat_every`
+  steps, or fewer of these as `plan.remat_schedule` says: what lies between is
+  computed again in the backward pass.
+
+  Args:
+    run: returns (state, y) of any number of steps.
+    cell: a Cell.
+    state: before them.
+    inputs: (what `project` returns, starts_BxL or None).
+
+  Returns:
+    (state, y with a time axis).
+  """
+  leaves = jax.tree.leaves(inputs)
   length, every = leaves[0].shape[1], cell.plan.remat_every
-  inputs = (u, starts_BxL)
   if not every or every >= length:
-    return _scan(cell, state, inputs)
+    return run(cell, state, inputs)
   whole = length // every * every
   head = jax.tree.map(
     lambda x: x[:, :whole].reshape(x.shape[0], -1, every, *x.shape[2:]),
     inputs,
   )
+  if cell.plan.remat_schedule == 'uniform' or cell.is_initializing():
+    state, y = _uniform(run, cell, state, head)
+  else:
+    state, y = _scheduled(run, cell, state, head)
+  y = jax.tree.map(lambda y: y.reshape(y.shape[0], whole, *y.shape[3:]), y)
+  if whole == length:
+    return state, y
+  tail = jax.tree.map(lambda x: x[:, whole:], inputs)
+  state, rest = run(cell, state, tail)
+  return state, jax.tree.map(lambda *y: jnp.concatenate(y, 1), y, rest)
+
+
+def _uniform(run, cell, state, blocks):
+  """`run` over blocks on axis 1; what enters each is kept."""
   chunks = nn.scan(
-    nn.remat(_scan, prevent_cse=False),
+    nn.remat(run, prevent_cse=False),
     variable_broadcast='params',
     split_rngs={'params': False},
     in_axes=1,
     out_axes=1,
   )
-  state, y = chunks(cell, state, head)
-  y = jax.tree.map(lambda y: y.reshape(y.shape[0], whole, *y.shape[3:]), y)
-  if whole == length:
-    return state, y
-  tail = jax.tree.map(lambda x: x[:, whole:], inputs)
-  state, rest = _scan(cell, state, tail)
-  return state, jax.tree.map(lambda *y: jnp.concatenate(y, 1), y, rest)
+  return chunks(cell, state, blocks)
+
+
+def _scheduled(run, cell, state, blocks):
+  """Likewise; the plan's schedule says what is kept."""
+  apart = cell.clone(parent=None, name=None)
+
+  def block(params, state, u, starts):
+    return nn.apply(run, apart)({'params': params}, state, (u, starts))
+
+  in_front = jax.tree.map(lambda x: x.swapaxes(0, 1), blocks)
+  count = jax.tree.leaves(in_front)[0].shape[0]
+  schedule = remat_schedules.make(
+    cell.plan.remat_schedule, count, cell.plan.remat_kept
+  )
+  params = cell.variables.get('params', {})
+  state, y = remat_scan.scan(block, params, state, in_front, schedule)
+  return state, jax.tree.map(lambda y: y.swapaxes(0, 1), y)
 
 
 def _scan(cell, state, inputs):

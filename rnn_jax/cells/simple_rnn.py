@@ -86,6 +86,7 @@ class Config:
     if not 0 <= self.dropout < 1:
       self._refuse('dropout', 'give a number in [0, 1)')
     base.check_impl(config, IMPLS)
+    base.check_steps(config)
     if config.recurrence.impl in ('auto', 'chunked'):
       for key in ('remat.every', 'recurrence.chunk_length'):
         self._check_chunk(key, config)
@@ -247,6 +248,13 @@ class Cell(base.Cell):
     one = jax.tree.map(lambda x: x[:, None], u)
     state, y = self._advance(state, one, None, 'step')
     return state, y[:, 0]
+
+  def gates(self, state, u):
+    found = {'keep': jnp.exp(u.loga_BxLxHxK)}
+    if not self._improved:
+      _, _, k, _ = self._read_channels(state.inputs, u.qkv[:, None], None)
+      found['write'] = k[:, 0]
+    return base.Gates(found, u.loga_BxLxHxK)
 
   def recur(self, state, u, starts_BxL):
     if self.plan.impl == 'scan':

@@ -2,10 +2,13 @@
 
 'residual':  x = x + cell(norm(x));  x = x + mlp(norm(x)) where F > 0
 'plain':     x = cell(x), the published stack
+'normed':    x = norm(x + norm(cell(x))), of a normed embedding
+'renormed':  the same of x = norm(x), block by block
 
 norm is RMSNorm (Zhang and Sennrich, "Root Mean Square Layer Normalization",
 2019) without a scale, which the matmul after it can hold, or LayerNorm (Ba et
-al., "Layer Normalization", 2016) with scale and bias.
+al., "Layer Normalization", 2016) with scale and bias, or 'standard', the same
+without them. What is standard stays so: 'renormed' is 'normed' then.
 
 With a small model.branch_scale the stack begins as the embedding alone: the
 projections that end a branch start that much smaller (Zhang et al., "Fixup
@@ -13,7 +16,9 @@ Initialization: Residual Learning Without Normalization", 2019).
 
 The MLP is gated, W_down (a(W_gate x) * W_up x) with a = silu or gelu for
 'swiglu' and 'geglu' (Shazeer, "GLU Variants Improve Transformer", 2020), or
-W_down a(W_up x) for 'gelu' and 'relu'.
+W_down a(W_up x) for 'gelu', 'relu' and 'gelu_tanh', which is gelu with a tanh
+in place of the error function (Hendrycks and Gimpel, "Gaussian Error Linear
+Units", 2016).
 
 On a mesh, devices may share the heads of a cell and the columns of an MLP.
 """
@@ -38,11 +43,15 @@ ACTIVATIONS = {
   'swiglu': nn.silu,
   'geglu': functools.partial(nn.gelu, approximate=False),
   'gelu': functools.partial(nn.gelu, approximate=False),
+  'gelu_tanh': functools.partial(nn.gelu, approximate=True),
   'relu': nn.relu,
 }
 GATED = ('swiglu', 'geglu')
+AROUND_SUM = ('normed', 'renormed')  # blocks with a norm around their sum
 LETTERS = {
   'cell_norm/*': 'D',
+  'sum_norm/*': 'D',
+  'begin_norm/*': 'D',
   'mlp_norm/*': 'D',
   'mlp/up/kernel': 'DxF',
   'mlp/up/bias': 'F',
@@ -86,6 +95,13 @@ def norm(config, policy):
   """The norm before a cell, an MLP and the head; see the module's docstring."""
   if config.norm == 'layer':
     return nn.LayerNorm(epsilon=1e-5, dtype=policy.activations)
+  if config.norm == 'standard':
+    return nn.LayerNorm(
+      epsilon=1e-5,
+      use_bias=False,
+      use_scale=False,
+      dtype=policy.activations,
+    )
   return nn.RMSNorm(dtype=policy.activations, use_scale=False)
 
 
@@ -108,6 +124,7 @@ class Mlp(nn.Module):
       hidden = activate(gate) * hidden
     else:
       hidden = activate(hidden)
+    self.sow('intermediates', remat.HIDDEN, hidden)  # where one asks for it
     hidden = ad_checkpoint.checkpoint_name(hidden, remat.HIDDEN)
     y = self._dense(x_BxLxD.shape[-1], 'down')(hidden)
     return tensor.leave(y) if shares > 1 else y
@@ -132,8 +149,13 @@ class Block(nn.Module):
 
   def setup(self):
     self.cell = make_cell(self)
-    if self.config.block == 'residual':
+    block = self.config.block
+    if block != 'plain':
       self.cell_norm = norm(self.config, self.policy)
+    if block in AROUND_SUM:
+      self.sum_norm = norm(self.config, self.policy)
+    if block == 'renormed':
+      self.begin_norm = norm(self.config, self.policy)
     if self.config.mlp_width:
       self.mlp_norm = norm(self.config, self.policy)
       self.mlp = Mlp(self.config, self.policy, self.plan.rules)
@@ -141,6 +163,8 @@ class Block(nn.Module):
 
   def __call__(self, x_BxLxD, state, starts_BxL):
     """Returns (x_BxLxD, state)."""
+    if self.config.block in AROUND_SUM:
+      return self._run_normed(x_BxLxD, state, starts_BxL)
     plain = self.config.block == 'plain'
     read = x_BxLxD if plain else self.cell_norm(x_BxLxD)
     state, y = self._run_cell(state, read, starts_BxL)
@@ -150,6 +174,13 @@ class Block(nn.Module):
     if self.config.mlp_width:
       x = x + self._dropped(self.mlp(self.mlp_norm(x)))
     return x, state
+
+  def _run_normed(self, x_BxLxD, state, starts_BxL):
+    x = x_BxLxD
+    if self.config.block == 'renormed':
+      x = self.begin_norm(x)
+    state, y = self._run_cell(state, x, starts_BxL)
+    return self.sum_norm(x + self._dropped(self.cell_norm(y))), state
 
   def _run_cell(self, state, x_BxLxD, starts_BxL):
     if head_shares(self) == 1:

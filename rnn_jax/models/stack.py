@@ -2,7 +2,10 @@
 
 Layers are one program run R times by `nn.scan` over parameters stacked on a
 leading axis R, the states' too. On a mesh, a layer's parameters are gathered
-when its turn comes, and again for the backward pass.
+when its turn comes, and again for the backward pass. With model.shared_layers
+all R layers are one, whose parameters have no such axis: they are gathered
+once, and their gradients are sums over the layers (Dehghani et al., "Universal
+Transformers", 2019).
 
 Where the mesh's axis 'pipe' is cut in n, parameters and states are those of a
 device's own R/n layers, and rows pass through `parallel/pipeline.gpipe`. What
@@ -31,7 +34,9 @@ def letters(cell):
   """The letters of a stack's parameters, of blocks around that cell."""
   found = blocks.letters(cell)
   stacked = {f'blocks/{path}': f'Rx{x}' for path, x in found.items()}
-  return {f'first/{path}': x for path, x in found.items()} | stacked
+  for name in ('first', 'shared'):
+    stacked |= {f'{name}/{path}': x for path, x in found.items()}
+  return stacked
 
 
 def stage(block: blocks.Block):
@@ -102,7 +107,11 @@ class Stack(nn.Module):
     if self._scanned:
       # Parameters are drawn as if nothing was computed twice.
       group = 0 if self.is_initializing() else self.plan.layers
-      self.blocks = self._stacked(group)(*self._fields)
+      layers = self._stacked(group)(*self._fields)
+      if self.config.shared_layers:
+        self.shared = layers
+      else:
+        self.blocks = layers
 
   @property
   def _fields(self):
@@ -130,12 +139,14 @@ class Stack(nn.Module):
       return self._scan(remat.layers(block, self.plan), self._scanned)
     inner = remat.layers(self._scan(block, group), self.plan)
     outer = self._scan(inner, self._scanned // group)
+    if self.config.shared_layers:
+      return outer
     return nn.map_variables(outer, 'params', trans_in_fn=self._split)
 
   def _gathered(self, group):
     """The class of a block whose parameters come as devices keep them."""
-    rules = self.plan.rules
-    if self.is_initializing() or not rules.is_used():
+    rules, once = self.plan.rules, self.config.shared_layers
+    if once or self.is_initializing() or not rules.is_used():
       return blocks.Block
 
     def gather(variables):
@@ -148,10 +159,12 @@ class Stack(nn.Module):
     return nn.remat(block, prevent_cse=False, policy=remat.all_but_gathered)
 
   def _scan(self, layer, length):
+    shared = self.config.shared_layers
     return nn.scan(
       layer,
-      variable_axes={'params': 0},
-      split_rngs={'params': True, 'dropout': True, 'channels': True},
+      variable_axes={} if shared else {'params': 0},
+      variable_broadcast='params' if shared else False,
+      split_rngs={'params': not shared, 'dropout': True, 'channels': True},
       in_axes=(0, nn.broadcast),
       out_axes=0,
       length=length,
@@ -203,9 +216,10 @@ class Stack(nn.Module):
   def _run(self, x, stacked, starts_BxL):
     if self._stages > 1:
       return self._pipelined(x, stacked, starts_BxL)
+    layers = self.shared if self.config.shared_layers else self.blocks
     if self.plan.layers < 2 or self.is_initializing():
-      return self.blocks(x, stacked, starts_BxL)
-    x, new = self.blocks(x, self._split(stacked), starts_BxL)
+      return layers(x, stacked, starts_BxL)
+    x, new = layers(x, self._split(stacked), starts_BxL)
     return x, jax.tree.map(lambda x, like: x.reshape(like.shape), new, stacked)
 
   def _pipelined(self, x, stacked, starts_BxL):

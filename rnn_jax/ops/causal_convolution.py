@@ -5,29 +5,52 @@
 Shapes: x and y are BxLxE (batch, time, channels), the kernel is WxE with tap d
 in row d, the state is Bx(W-1)xE: the inputs just before the first step, zero
 where there were none. Inputs of another document, by `starts`, count as zero.
+`windows` are what a convolution across channels multiplies: one matmul.
 """
 
+import jax
 import jax.numpy as jnp
 
 
 def convolve(state, x_BxLxE, kernel_WxE, starts_BxL=None):
   """Runs the convolution. Returns (state, y_BxLxE); L = 1 is one step."""
-  taps, length = kernel_WxE.shape[0], x_BxLxE.shape[1]
+  state, delayed = _delayed(state, x_BxLxE, kernel_WxE.shape[0], starts_BxL)
+  y = 0.0
+  for d, x in enumerate(delayed):
+    y = y + kernel_WxE[d, None, None] * x
+  return state, y
+
+
+def windows(
+  state: jax.Array,
+  x_BxLxE: jax.Array,
+  taps: int,
+  starts_BxL: jax.Array | None = None,
+) -> tuple[jax.Array, jax.Array]:
+  """The inputs that each step sees: (state, x_BxLxWxE), x_{t-d} in row d."""
+  state, delayed = _delayed(state, x_BxLxE, taps, starts_BxL)
+  return state, jnp.stack([*delayed], 2)
+
+
+def _delayed(state, x_BxLxE, taps, starts_BxL):
+  """The state behind the steps, and an iterator of x_{t-d} for each d."""
+  length = x_BxLxE.shape[1]
   padded = jnp.concatenate([state.astype(x_BxLxE.dtype), x_BxLxE], 1)
   document = _document_of_each_step(starts_BxL, padded, taps - 1)
-  y = 0.0
-  for d in range(taps):
+
+  def delay(d):
     begin = taps - 1 - d
     x = padded[:, begin : begin + length]
-    if d and document is not None:
-      same = document[:, begin : begin + length] == document[:, taps - 1 :]
-      x = jnp.where(same[..., None], x, 0)
-    y = y + kernel_WxE[d, None, None] * x
+    if not d or document is None:
+      return x
+    same = document[:, begin : begin + length] == document[:, taps - 1 :]
+    return jnp.where(same[..., None], x, 0)
+
   state = padded[:, length:]
   if document is not None:
     same = document[:, length:] == document[:, -1:]
     state = jnp.where(same[..., None], state, 0)
-  return state, y
+  return state, map(delay, range(taps))
 
 
 def _document_of_each_step(starts, padded, carried):

@@ -6,23 +6,19 @@ others, a row in IMPLS the implementations that it has besides the scan.
 
 import dataclasses
 import functools
-import pkgutil
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rnn_jax import cells
 from rnn_jax import config as config_lib
 from rnn_jax.cells import base
 from rnn_jax.ops import precision
 from rnn_jax.parallel import shares
 from tests.cells import draws
 
-NAMES = sorted(
-  {m.name for m in pkgutil.iter_modules(cells.__path__)} - {'base'}
-)
+NAMES = config_lib.names('cells')
 SMALL = {'heads': 2, 'key_width': 3, 'value_width': 4}
 VARIANTS = {
   'simple_rnn': (
@@ -41,11 +37,18 @@ VARIANTS = {
     {'heads': 2, 'head_width': 3, 'window': 30, 'rotary': 0.0},
     {'heads': 2, 'head_width': 4, 'window': 5, 'biases': True},
   ),
+  'gru': ({'state_width': 4},),
   'lstm': ({'state_width': 4},),
+  'min_lstm': ({'state_width': 4},),
+  'qrnn': ({'state_width': 4, 'taps': 3},),
+  'rhn': ({'state_width': 4, 'depth': 2},),
+  'bdh': ({'heads': 2, 'neurons': 16, 'rotary': 100.0},),
 }
 IMPLS = {
   'simple_rnn': ('chunked', 'associative'),
   'attention': ('auto', 'exact', 'blocked'),
+  'qrnn': ('chunked',),
+  'bdh': ('pairs', 'chunked', 'associative'),
 }
 CASES = {
   f'{name}-{n}': (name, options)
@@ -56,6 +59,7 @@ REACH = {
   'attention-0': 3,
   'attention-2': 5,
 }  # steps before its own that a step sees; else all
+SILENT = {'bdh-0'}  # the first step of a document sees nothing, and says so
 ALL = pytest.mark.parametrize('case', CASES)
 B, L, D = 2, 10, 6
 CLOSE = 2e-6  # measured: 4e-7, of the largest number of each array
@@ -73,14 +77,12 @@ class Example:
 
 
 @functools.cache
-def example(case, policy='float32'):
+def example(case):
   name, options = CASES[case]
   module = config_lib.load('cells', name, 'model.cell')
   # Chunks of 4 compile faster than the usual 64.
   plan = base.Plan(chunk_length=4)
-  cell = module.Cell(
-    module.Config(**options), D, plan, precision.POLICIES[policy]
-  )
+  cell = module.Cell(module.Config(**options), D, plan)
   before, x = draws.normal(2, B, L, D)
   variables = draws.parameters(cell.init, cell.init_state(B), x)
   run = jax.jit(cell.apply)
@@ -174,8 +176,10 @@ def test_a_step_depends_on_its_own_document_s_past_alone(case):
   slopes = jax.jit(jax.jacrev(output))(given.x)
   past = np.tril(np.ones((L, L)))
   past -= np.tril(past, -REACH.get(case, L) - 1)
+  past[0, 0] = case not in SILENT
   assert np.array_equal(slopes[0, :, 0].any(-1), past)
   past[4:, :4] = 0
+  past[[0, 4], [0, 4]] = [1, case not in SILENT]
   assert np.array_equal(slopes[1, :, 1].any(-1), past)
   assert not slopes[0, :, 1].any() and not slopes[1, :, 0].any()
 
@@ -199,6 +203,14 @@ def test_remat_changes_no_gradient(case, every):
 
 
 @ALL
+@pytest.mark.parametrize('schedule', ('logarithmic', 'binomial'))
+def test_a_schedule_of_kept_states_changes_no_gradient(case, schedule):
+  plan = {'remat_every': 2, 'remat_schedule': schedule, 'remat_kept': 2}
+  got = both_ways(case, impl='scan', **plan)
+  assert_close(got, both_ways(case, impl='scan'))
+
+
+@ALL
 def test_states_have_the_batch_in_front_and_begin_at_zero(case):
   states = (example(case).cell.init_state(n) for n in (1, 3))
   for one, three in zip(*map(jax.tree.leaves, states), strict=True):
@@ -207,22 +219,30 @@ def test_states_have_the_batch_in_front_and_begin_at_zero(case):
 
 
 @ALL
+def test_a_state_can_be_donated(case):
+  leaves = jax.tree.leaves(example(case).cell.init_state(B))
+  assert len({id(x) for x in leaves}) == len(leaves)
+
+
+@ALL
 @pytest.mark.parametrize('policy', sorted({*precision.POLICIES} - {'tf32'}))
 def test_states_are_float32_under_every_policy(case, policy):
-  given = example(case, policy)
-  stored = given.cell.policy.activations
+  given = example(case)
+  cell = given.cell.clone(policy=precision.POLICIES[policy])
+  stored = cell.policy.activations
   for length in (1, L):
     x = given.x[:, :length].astype(stored)
-    state, y = jax.eval_shape(given.cell.apply, given.variables, given.state, x)
+    state, y = jax.eval_shape(cell.apply, given.variables, given.state, x)
     assert y.dtype == stored
     for got, old in zip(
       *map(jax.tree.leaves, (state, given.state)), strict=True
     ):
       assert (got.shape, got.dtype) == (old.shape, jnp.float32)
-  for leaf in jax.tree.leaves(given.variables):
+  made = jax.eval_shape(cell.init, jax.random.key(0), given.state, given.x)
+  for leaf in jax.tree.leaves((given.state, made)):
     assert leaf.dtype == jnp.float32
 
 
 def test_the_tables_name_cells_that_exist():
   assert NAMES and {*VARIANTS, *IMPLS} <= {*NAMES}
-  assert {*REACH} <= {*CASES}
+  assert {*REACH, *SILENT} <= {*CASES}

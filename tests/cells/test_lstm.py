@@ -1,28 +1,20 @@
 """The LSTM against its equations."""
 
-import jax
 import numpy as np
 import pytest
 
-from rnn_jax import config as config_lib
-from rnn_jax import errors
-from rnn_jax.cells import lstm
-from tests.cells import draws
+from tests.cells import equations
 
-B, L, D = 2, 7, 5
-CLOSE = 2e-6  # measured: 3e-7, of the largest number
+D = equations.D
 
 
-def sigmoid(x):
-  return 1 / (1 + np.exp(-x))
-
-
-def equations(params, x):
-  """The module's docstring, one row of a batch, gate by gate."""
+def by_hand(params, x):
+  """The module's docstring, gate by gate."""
   W, b = params['projection']['kernel'], params['projection']['bias']
   U = params['recurrent']['kernel']
   S = U.shape[0]
   h, c, out = np.zeros(S), np.zeros(S), []
+  gates = {'write': [], 'keep': [], 'read': []}
   for x_t in x:
     i, f, g, o = (
       x_t @ W[:, n * S : (n + 1) * S]
@@ -30,32 +22,29 @@ def equations(params, x):
       + b[n * S : (n + 1) * S]
       for n in range(4)
     )
-    c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
-    h = sigmoid(o) * np.tanh(c)
+    i, f, o = map(equations.sigmoid, (i, f, o))
+    c = f * c + i * np.tanh(g)
+    h = o * np.tanh(c)
     out.append(h)
-  out = np.stack(out)
-  if 'output' in params:
-    out = out @ params['output']['kernel'] + params['output']['bias']
-  return out
+    for name, gate in zip(gates, (i, f, o), strict=True):
+      gates[name].append(gate)
+  return np.stack(out), gates
 
 
 @pytest.mark.parametrize('width', (0, 3))
 def test_it_is_what_its_docstring_says(width):
-  cell = lstm.Cell(lstm.Config(state_width=width), D)
-  x, state = draws.normal(B, L, D), cell.init_state(B)
-  variables = draws.parameters(cell.init, state, x)
-  _, got = jax.jit(cell.apply)(variables, state, x)
-  params = jax.tree.map(np.float64, variables['params'])
-  want = np.stack([equations(params, row) for row in np.float64(x)])
-  atol = CLOSE * abs(want).max()
-  np.testing.assert_allclose(got, want, rtol=0, atol=atol)
+  equations.compare('lstm', {'state_width': width}, by_hand)
 
 
 def test_it_begins_by_forgetting_little():
-  cell = lstm.Cell(lstm.Config(forget_bias=2.0), D)
-  init = cell.init(jax.random.key(0), cell.init_state(B), draws.normal(B, L, D))
+  params = equations.initial('lstm', forget_bias=2.0)
   want = np.repeat([0.0, 2.0, 0.0, 0.0], D)
-  np.testing.assert_array_equal(init['params']['projection']['bias'], want)
+  np.testing.assert_array_equal(params['projection']['bias'], want)
+
+
+def test_it_has_the_parameters_of_its_docstring():
+  assert equations.count('lstm') == 4 * D * (2 * D + 1)
+  assert equations.count('lstm', state_width=3) == 12 * (D + 4) + 4 * D
 
 
 @pytest.mark.parametrize(
@@ -68,7 +57,5 @@ def test_it_begins_by_forgetting_little():
   ),
 )
 def test_what_cannot_be_is_refused(section, key, value, message):
-  raw = config_lib.default('lstm')
-  raw[section][key] = value
-  with pytest.raises(errors.InputError, match=message):
-    config_lib.parse(raw)
+  told = equations.refusal('lstm', section, key, value)
+  assert told.startswith(message)

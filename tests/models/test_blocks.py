@@ -61,6 +61,9 @@ ACTIVATIONS = {
   'swiglu': lambda x: x / (1 + np.exp(-x)),
   'geglu': lambda x: x * (1 + erf(x / 2**0.5)) / 2,
   'gelu': lambda x: x * (1 + erf(x / 2**0.5)) / 2,
+  'gelu_tanh': lambda x: (
+    x * (1 + np.tanh((2 / np.pi) ** 0.5 * (x + 0.044715 * x**3))) / 2
+  ),
   'relu': lambda x: np.maximum(x, 0),
 }
 
@@ -101,6 +104,7 @@ def by_hand(config, params, x):
     (D, {'mlp_width': 5, 'mlp': 'geglu', 'norm': 'layer'}),
     (D, {'mlp_width': 5, 'mlp': 'gelu', 'norm': 'layer', 'biases': True}),
     (D, {'mlp_width': 5, 'mlp': 'relu', 'biases': True}),
+    (D, {'mlp_width': 5, 'mlp': 'gelu_tanh'}),
     (D, {'block': 'residual'}),
     (4, {'block': 'plain', 'embedding_width': 4}),
   ),
@@ -195,3 +199,59 @@ def test_residual_blocks_drop_a_channel_for_all_steps(block):
   same = (dropped == dropped[:, :1]).all()
   assert same == (block == 'residual')
   assert set(np.unique(dropped)) == {0.0, 2.0}
+
+
+def standard(x):
+  x = x - x.mean(-1, keepdims=True)
+  return x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-5)
+
+
+@pytest.mark.parametrize('block', blocks.AROUND_SUM)
+def test_blocks_with_a_norm_around_their_sum(block):
+  stack, variables, state, x = build(block=block, norm='standard')
+  _, got = jax.jit(stack.apply)(variables, state, x, None)
+  for n in range(R):
+    x = standard(x) if block == 'renormed' else x
+    params = jax.tree.map(lambda p, n=n: p[n], variables['params'])
+    _, y = run_cell(params['blocks']['cell'], x)
+    x = standard(x + standard(np.float64(y)))
+  assert_close(got, x)
+
+
+# Layers alone, and in groups whose activations are computed again.
+@pytest.mark.parametrize('group', (0, 1, 3))
+def test_shared_layers_are_one_layer_run_again_and_again(group):
+  stack, variables, state, x = build(shared_layers=True, block='normed')
+  assert variables['params'].keys() == {'shared'}
+  plan = base.Plan(chunk_length=4, layers=group)
+  grouped = stack.clone(plan=plan)
+  block = blocks.Block(stack.config, CELL, plan, stack.policy)
+  own = jax.tree.map(lambda s: s[0], state[1])
+
+  def by_stack(params, x):
+    return jnp.cos(grouped.apply({'params': params}, state, x, None)[1]).sum()
+
+  def in_turn(params, x):
+    for _ in range(R):
+      x, _ = block.apply({'params': params['shared']}, x, own, None)
+    return jnp.cos(x).sum()
+
+  got, want = (
+    jax.jit(jax.value_and_grad(run, (0, 1)))(variables['params'], x)
+    for run in (by_stack, in_turn)
+  )
+  assert_close(got, want)
+
+
+def test_a_hidden_unit_that_nobody_looks_at_changes_no_program(monkeypatch):
+  stack, variables, state, x = build(mlp_width=6)
+
+  def program():
+    def total(variables):
+      return jnp.sum(stack.apply(variables, state, x, None)[1])
+
+    return str(jax.make_jaxpr(jax.grad(total))(variables))
+
+  found = program()
+  monkeypatch.setattr(blocks.Mlp, 'sow', lambda *inputs: None)
+  assert found == program()

@@ -1,0 +1,1 @@
+"""What several cells are made of; no cells themselves."""

@@ -1,0 +1,100 @@
+"""The Dragon Hatchling's layer against its equations in float64."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rnn_jax import config as config_lib
+from rnn_jax import errors
+from rnn_jax.cells import base
+from rnn_jax.cells import bdh
+from tests.cells import bdh_oracle
+from tests.cells import draws
+
+B, L, D, H, N = 2, 6, 5, 2, 8
+CLOSE = 3e-6  # measured: 6e-7 of the largest number
+
+
+def cell(impl='auto', **options):
+  config = bdh.Config(heads=H, neurons=N, rotary=100.0, **options)
+  return bdh.Cell(config, D, base.Plan(impl, chunk_length=4))
+
+
+def given(module):
+  (x,) = draws.normal(1, B, L, D)
+  return draws.parameters(module.init, module.init_state(B), x), x
+
+
+@pytest.mark.parametrize(
+  ('sees', 'weights', 'impl'),
+  (
+    ('past', 'linear', 'pairs'),
+    ('past', 'linear', 'scan'),
+    ('past', 'linear', 'chunked'),
+    ('row', 'linear', 'auto'),
+    ('row', 'softmax', 'auto'),
+  ),
+)
+def test_the_layer_is_its_equations(sees, weights, impl):
+  module = cell(impl, sees=sees, weights=weights)
+  variables, x = given(module)
+  _, y = jax.jit(module.apply)(variables, module.init_state(B), x)
+  options = bdh_oracle.Options(H, 100.0, sees, weights)
+  want = bdh_oracle.layer(variables['params'], x, options)
+  np.testing.assert_allclose(y, want, rtol=0, atol=CLOSE * np.abs(want).max())
+
+
+@pytest.mark.parametrize('impl', ('pairs', 'chunked', 'scan'))
+def test_rows_that_leave_no_past_have_no_memory(impl):
+  module = cell(impl)
+  variables, x = given(module)
+  starts = jnp.zeros((B, L), jnp.int32).at[1, 3].set(1)
+  fresh = module.clone(plan=base.Plan(impl, chunk_length=4, fresh=True))
+  none = impl != 'scan'
+  assert (fresh.init_state(B).memory_BxHxKxD is None) == none
+  state, got = fresh.apply(variables, fresh.init_state(B), x, starts)
+  assert (state.memory_BxHxKxD is None) == none
+  _, want = module.apply(variables, module.init_state(B), x, starts)
+  # Measured: 0.
+  np.testing.assert_allclose(got, want, rtol=0, atol=1e-7)
+
+
+def test_auto_takes_pairs_where_rows_are_short():
+  variables, x = given(cell())
+  run = jax.jit(cell().apply).lower(variables, cell().init_state(B), x)
+  assert 'while' not in run.as_text()  # one product, no scan over chunks
+  longer = jnp.concatenate([x] * 4, 1)
+  run = jax.jit(cell().apply).lower(variables, cell().init_state(B), longer)
+  assert 'while' in run.as_text()
+
+
+def test_rows_that_are_seen_whole_have_no_state_and_no_documents():
+  module = cell(sees='row')
+  variables, x = given(module)
+  assert module.init_state(B) is None
+  with pytest.raises(ValueError, match="starts_BxL with sees='row'"):
+    module.apply(variables, None, x, jnp.zeros((B, L), jnp.int32))
+
+
+@pytest.mark.parametrize(
+  ('key', 'value', 'message'),
+  (
+    ('cell.neurons', 3, 'cell.neurons=3: rotary angles turn pairs'),
+    ('cell.heads', 0, 'cell.heads=0: give 1 or more'),
+    ('cell.rotary', 1.0, 'cell.rotary=1.0: give a number above 1'),
+    ('cell.dropout', 1.0, r'cell.dropout=1.0: give a number in \[0, 1\)'),
+    ('cell.weights', 'relu', "cell.weights='relu': choose one of"),
+    ('cell.weights', 'softmax', "it has no state to carry: give 'linear'"),
+    ('cell.sees', 'row', "rows of task.name='language_modeling' hold padding"),
+    ('cell.sees', 'all', "cell.sees='all': choose one of"),
+    ('recurrence.impl', 'pallas', "model.cell='bdh' has"),
+    ('mesh.pipe', 2, 'model.shared_layers=True has one layer for all'),
+  ),
+)
+def test_bad_options_are_named(key, value, message):
+  raw = config_lib.default('bdh')
+  raw.model.shared_layers = True
+  raw.update_from_flattened_dict({key: value})
+  with pytest.raises(errors.InputError, match=message):
+    config_lib.parse(raw)

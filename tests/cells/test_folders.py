@@ -1,0 +1,107 @@
+"""Cells by name: those of the package, and those of folders of one's own."""
+
+import os
+import re
+
+import pytest
+
+from configs import recall
+from configs import tiny_shakespeare
+from rnn_jax import cells
+from rnn_jax import config as config_lib
+from rnn_jax import errors
+from tests import tiny
+
+PAGE = tiny.ROOT / 'docs' / 'cells.md'
+SMALL = {
+  'data.length': 16,
+  'data.stretch': 64,
+  'data.batch_size': 2,
+  'model.layers': 1,
+  'model.width': 8,
+  'model.mlp_width': 8,
+  'train.steps': 3,
+  'schedule.warmup_steps': 1,
+  'evaluate.every': 0,
+  'evaluate.length': 16,
+  'sample.prompt': 'the',
+  'sample.new_tokens': 4,
+}
+
+
+def example():
+  """The cell of the page on how to add one."""
+  return re.search(r'```python\n(.*?)```', PAGE.read_text(), re.DOTALL)[1]
+
+
+def train(cell, folder, **variables):
+  """Trains the config of Tiny Shakespeare on another text, as a user does."""
+  path = folder / 'input.txt'
+  path.write_text('the gate forgets and the state reads ' * 40)
+  flags = [f'--config.{key}={value}' for key, value in SMALL.items()]
+  process = tiny.launch(
+    'train',
+    f'--config=configs/tiny_shakespeare.py:{cell}',
+    f'--config.data.path={path}',
+    f'--workdir={folder / "run"}',
+    *flags,
+    env=os.environ | variables,
+  )
+  return tiny.finish(process)
+
+
+@pytest.mark.slow
+def test_a_cell_in_a_folder_of_one_s_own_trains_and_writes(tmp_path):
+  folder = tmp_path / 'my_cells'
+  folder.mkdir()
+  (folder / 'average.py').write_text(example())
+  code, out, err = train('average', tmp_path, RNN_JAX_CELLS=str(folder))
+  assert code == 0, err
+  assert 'trained: all steps' in out and "a sample behind 'the'" in out
+
+
+@pytest.mark.parametrize('name', config_lib.names('cells'))
+@pytest.mark.parametrize('document', (recall, tiny_shakespeare))
+def test_any_cell_can_stand_behind_a_config_s_name(document, name):
+  parsed = config_lib.parse(document.get_config(name))
+  assert parsed.model.cell == name
+  assert type(parsed.cell).__module__.startswith('rnn_jax.cells.')
+
+
+def test_an_unknown_cell_lists_those_that_exist(tmp_path, monkeypatch):
+  (tmp_path / 'average.py').write_text(example())
+  monkeypatch.setattr(cells, '__path__', [*cells.__path__, str(tmp_path)])
+  with pytest.raises(errors.InputError) as caught:
+    config_lib.default('avrage')
+  told = str(caught.value)
+  assert told.startswith("model.cell='avrage': choose one of [")
+  for name in ('average', 'gru', 'qrnn', 'simple_rnn'):
+    assert repr(name) in told
+  assert "'base'" not in told and "'parts'" not in told
+
+
+def test_folders_are_joined_as_in_path(tmp_path, monkeypatch):
+  names = [tmp_path / name for name in ('a', 'b')]
+  for name in names:
+    name.mkdir()
+  joined = os.pathsep.join(map(str, names))
+  monkeypatch.setenv(cells.VARIABLE, joined)
+  assert cells.folders() == [*map(str, names)]
+
+
+@pytest.mark.parametrize(
+  ('make', 'message'),
+  (
+    (None, "RNN_JAX_CELLS='.*': there is no such folder"),
+    ('lstm.py', 'lstm.py is the name of a file of rnn_jax/cells'),
+    ('base.py', 'base.py is the name of a file of rnn_jax/cells'),
+  ),
+)
+def test_a_wrong_folder_is_refused(tmp_path, monkeypatch, make, message):
+  folder = tmp_path / 'mine'
+  if make:
+    folder.mkdir()
+    (folder / make).write_text('')
+  monkeypatch.setenv(cells.VARIABLE, str(folder))
+  with pytest.raises(errors.InputError, match=message):
+    cells.folders()
