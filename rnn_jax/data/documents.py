@@ -149,6 +149,29 @@ def split(documents: Documents, shares, by: str) -> dict[str, Documents]:
   }
 
 
+def complete(
+  found: dict[str, Documents], data: config.Data
+) -> dict[str, Documents]:
+  """Returns all SPLITS of a source that has some of its own.
+
+  Without a validation split, training gives it its share of `data.splits`.
+
+  Raises:
+    InputError: there is no training split.
+  """
+  if 'train' not in found:
+    raise errors.InputError(
+      f'data.source={data.source!r} has the splits {[*found]}: one must be '
+      'train'
+    )
+  if 'validation' not in found:
+    share = data.splits[1]
+    dealt = split(found['train'], (100 - share, share, 0), 'document')
+    found = found | {name: dealt[name] for name in ('train', 'validation')}
+  empty = found['train'].select(np.zeros(0, np.int64))
+  return {'test': empty} | found
+
+
 def skip_to_character(text: bytes) -> int:
   """Returns how many bytes of `text` end a character begun before it."""
   skip = 0

@@ -6,6 +6,7 @@ import grain
 import numpy as np
 
 from rnn_jax import config
+from rnn_jax.data import batches_of_pictures
 from rnn_jax.data import bucketing
 from rnn_jax.data import ordered
 from rnn_jax.data import packing
@@ -34,6 +35,9 @@ def lay_out(
     return pooling.Pooled(examples, shapes, data.pool, seed)
   if data.layout == 'packed':
     return packing.Packed(examples, shapes[0], data.fit)
+  if data.layout == 'images':
+    rows, _ = shapes[0]
+    return batches_of_pictures.Batches(examples, rows, data.image)
   return stream.Stream(examples, shapes[0], data.carry_state)
 
 

@@ -184,7 +184,7 @@ def describe(
     f'{data.layout}, {"at most " * (data.layout in plan.POOLED)}'
     f'{len(shapes)} shape{"s" * (len(shapes) > 1)}: {" ... ".join(ends)}'
   )
-  if data.layout == 'stream':
+  if data.layout in ('stream', 'images'):
     return f'{told}, no padding'
   lengths = plan.sample_lengths(corpus, data, seed)
   share = layouts.efficiency(

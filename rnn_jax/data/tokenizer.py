@@ -1,4 +1,4 @@
-"""Text to token ids and back: bytes, characters, or byte-pair encoding.
+"""Text to token ids and back: bytes, characters, byte pairs, or numbers.
 
 Ids of the text come first. The document boundary, which begins and ends every
 document, is an id that no text encodes to. A table holds the bytes that each
@@ -12,6 +12,8 @@ Multitask Learners", 2019.
 import json
 import os
 from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
 
 import numpy as np
 import tokenizers
@@ -153,10 +155,46 @@ class BytePairs(Tokenizer):
     return {'kind': 'bpe', 'model': self._model}
 
 
+class Numbers(Tokenizer):
+  """A token is a whole number, written in digits, with a space before it.
+
+  For a model that came without its vocabulary: its text is its ids.
+  """
+
+  lossless = False  # of several spaces one is left
+  whole_words = True
+
+  def __init__(self, size: int):
+    super().__init__(f' {n}'.encode() for n in range(size - 1))
+
+  def encode_document(self, text):
+    words = _string(text).split()
+    for word in words:
+      if not word.isdecimal() or int(word) >= self.boundary:
+        raise errors.InputError(
+          f'text {word[:60]!r} is no id: a vocabulary of numbers has 0 to '
+          f'{self.boundary - 1}, with spaces between'
+        )
+    return np.array(list(map(int, words)), np.int32)
+
+  def spec(self):
+    return {'kind': 'numbers', 'size': self.size}
+
+
+KINDS = {
+  'bytes': Bytes,
+  'characters': Characters,
+  'bpe': BytePairs,
+  'numbers': Numbers,
+}
+
+
 def train(data: config.Data, documents: documents_lib.Documents) -> Tokenizer:
   """Makes the tokenizer that `data` names from the training documents."""
   if data.tokenizer == 'bytes':
     return Bytes()
+  if data.tokenizer == 'numbers':
+    return Numbers(data.vocabulary)
   texts = (documents.read(n).decode() for n in range(len(documents)))
   if data.tokenizer == 'characters':
     return Characters(''.join(sorted(set().union(*texts))))
@@ -172,14 +210,50 @@ def load(path: str | os.PathLike) -> Tokenizer:
   try:
     with open(path, encoding='utf-8') as file:
       spec = json.load(file)
-    kind = spec.pop('kind')
-    kinds = {'bytes': Bytes, 'characters': Characters, 'bpe': BytePairs}
-    return kinds[kind](**spec)
+    return from_spec(spec)
   except (ValueError, KeyError, TypeError, AttributeError) as error:
     raise errors.InputError(
       f'{path} is no tokenizer of ours ({error}): remove it, or choose '
       'another work folder'
     ) from None
+
+
+def from_spec(spec: dict) -> Tokenizer:
+  """Returns the tokenizer that a `Tokenizer.spec()` describes.
+
+  Raises:
+    ValueError, KeyError, TypeError, AttributeError: it is none.
+  """
+  spec = dict(spec)
+  return KINDS[spec.pop('kind')](**spec)
+
+
+def byte_pairs(
+  vocabulary: Mapping[str, int], merges: Iterable[Sequence[str]]
+) -> BytePairs:
+  """Returns the byte-level BPE of a vocabulary and its merges, as GPT-2's.
+
+  Raises:
+    ValueError, KeyError: a merge of tokens that aren't there, ids with gaps,
+      or tokens that aren't bytes.
+  """
+  if sorted(vocabulary.values()) != [*range(len(vocabulary))]:
+    raise ValueError('ids with gaps')
+  model = _byte_level()
+  spec = json.loads(model.to_str()) | {'added_tokens': []}
+  spec['model'] |= {
+    'vocab': dict(vocabulary),
+    'merges': [list(pair) for pair in merges],
+  }
+  return BytePairs(spec)
+
+
+def _byte_level():
+  model = tokenizers.Tokenizer(tokenizers.models.BPE())
+  model.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(
+    add_prefix_space=False
+  )
+  return model
 
 
 def _train_byte_pairs(texts, data):
@@ -191,8 +265,7 @@ def _train_byte_pairs(texts, data):
     )
   pre = tokenizers.pre_tokenizers
   if over_bytes:
-    model = tokenizers.Tokenizer(tokenizers.models.BPE())
-    model.pre_tokenizer = pre.ByteLevel(add_prefix_space=False)
+    model = _byte_level()
     options = {'initial_alphabet': pre.ByteLevel.alphabet()}
   else:
     model = tokenizers.Tokenizer(tokenizers.models.BPE(unk_token=UNKNOWN))

@@ -78,6 +78,13 @@ def _predict(run, split, limit, bertscore):
     predictions = classification.predict(run, split, limit)
     classes = run.config.data.classes
     return predictions, classification.scores(predictions, classes)
+  if run.config.task.name == 'image_classification':
+    from rnn_jax.evaluation import classification
+    from rnn_jax.evaluation import image_classification
+
+    predictions = image_classification.predict(run, split, limit)
+    classes = run.config.data.classes
+    return predictions, classification.scores(predictions, classes)
   if run.config.task.name == 'dialogue':
     from rnn_jax.evaluation import dialogue
 

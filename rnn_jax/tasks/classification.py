@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rnn_jax.data import rows as rows_lib
 from rnn_jax.models import blocks
 from rnn_jax.models import classifier
 from rnn_jax.models import language_model
@@ -40,6 +41,7 @@ class Task:
   """The classifier of a config and tokenizer, and what is measured on it."""
 
   headline = 'accuracy', 'accuracy'
+  unit = 'tokens'
 
   def __init__(self, config, tokenizer):
     self.model = classifier.from_config(config, tokenizer.size)
@@ -77,6 +79,10 @@ class Task:
     """The recurrent state before a text, for B rows."""
     return self.model.apply({}, B, method='init_state')
 
+  def blank_batch(self, rows, length):
+    """A batch of padding."""
+    return rows_lib.blank(rows, length)
+
   def letters(self):
     """The letters of the parameters by their path, see parallel/shares.py."""
     return self.model.letters()
@@ -108,7 +114,7 @@ class Task:
     )
     classes_BxL = batch.targets_BxL - self._vocabulary
     weights_BxL = batch.weights_BxL * (classes_BxL >= 0)
-    sums = _class_sums(logits_BxLxC, classes_BxL, weights_BxL, self._smoothing)
+    sums = class_sums(logits_BxLxC, classes_BxL, weights_BxL, self._smoothing)
     if self._text_weight:
       x_BxLxD, head = self.model.apply(variables, x_BxLxD, method='text_head')
       predicted = (
@@ -146,7 +152,8 @@ def evidence(corpus, data):
   return logp_VxC.astype(np.float32)
 
 
-def _class_sums(logits_BxLxC, classes_BxL, weights_BxL, smoothing):
+def class_sums(logits_BxLxC, classes_BxL, weights_BxL, smoothing):
+  """The weighted sums of steps with a class, a dict of scalars."""
   logp_BxLxC = jax.nn.log_softmax(logits_BxLxC.astype(jnp.float32))
   C = logp_BxLxC.shape[-1]
   # What has weight 0 may have any class.

@@ -12,6 +12,7 @@ import math
 import jax.numpy as jnp
 import numpy as np
 
+from rnn_jax.data import rows as rows_lib
 from rnn_jax.models import blocks
 from rnn_jax.models import language_model
 from rnn_jax.models import segments
@@ -29,6 +30,8 @@ def make(config, tokenizer):
 
 class Task:
   """The model of a config and tokenizer, and what is measured on it."""
+
+  unit = 'tokens'
 
   def __init__(self, config, tokenizer):
     self.model = language_model.from_config(config, tokenizer.size)
@@ -51,7 +54,8 @@ class Task:
   def init_parameters(self, key):
     """Returns new parameters, float32."""
     tokens = jnp.zeros((1, 2), jnp.int32)
-    params = self.model.init(key, self.init_state(1), tokens)['params']
+    state = self.model.bind({}).init_state(1)
+    params = self.model.init(key, state, tokens)['params']
     return blocks.scaled(params, key, self._model_config)
 
   def prime(self, params, corpus):
@@ -62,6 +66,10 @@ class Task:
   def init_state(self, B):
     """The recurrent state before a document, for B rows."""
     return self.model.bind({}).init_state(B)
+
+  def blank_batch(self, rows, length):
+    """A batch of padding."""
+    return rows_lib.blank(rows, length)
 
   def letters(self):
     """The letters of the parameters by their path, see parallel/shares.py."""
@@ -83,21 +91,27 @@ class Task:
 
   def _segment(self, params, key, state, batch, n):
     """`sums` of segment number `n` of the rows."""
-    rngs = {}
-    if key is not None and self._drops:
-      rngs = blocks.dropout_keys(key, n)
+    rngs = self._rngs(key, n)
     if self._flushes and axes.size(pipeline.AXIS) > 1:
       return self._run_flush(params, rngs, state, batch)
-    variables = {'params': params}
-    state, x_BxLxD = self.model.apply(
-      variables,
+    state, x_BxLxD = self.features(params, rngs, state, batch)
+    return state, self.token_sums({'params': params}, x_BxLxD, batch)
+
+  def _rngs(self, key, n=0):
+    if key is None or not self._drops:
+      return {}
+    return blocks.dropout_keys(key, n)
+
+  def features(self, params, rngs, state, batch):
+    """Returns (state, what the head reads, BxLxD)."""
+    return self.model.apply(
+      {'params': params},
       state,
       batch.tokens_BxL,
       batch.starts_BxL,
       rngs=rngs,
       method='features',
     )
-    return state, self._token_sums(variables, x_BxLxD, batch)
 
   def _run_flush(self, params, rngs, state, batch):
     """`_segment` by the schedule of `parallel/pipeline_flush.py`."""
@@ -123,7 +137,7 @@ class Task:
       del keys
       variables = {'params': params}
       x_BxLxD = model.apply(variables, x_BxLxD, method='normalize')
-      sums = self._token_sums(variables, x_BxLxD, batch)
+      sums = self.token_sums(variables, x_BxLxD, batch)
       return sums.pop('objective'), sums
 
     objective, (sums, stacked) = pipeline_flush.objective(
@@ -136,8 +150,8 @@ class Task:
     )
     return (position, (first, stacked)), sums | {'objective': objective}
 
-  def _token_sums(self, variables, x_BxLxD, batch):
-    """The sums of a batch, from what the head reads."""
+  def token_sums(self, variables, x_BxLxD, batch):
+    """Returns the sums of a batch, from what the head reads."""
     weights = batch.weights_BxL
     head = self.model.apply(variables, method='head_weights')
     found = language_model.token_sums(

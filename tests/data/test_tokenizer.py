@@ -163,3 +163,29 @@ def test_a_damaged_model_is_named(tmp_path):
   path.write_text(json.dumps(spec))
   with pytest.raises(errors.InputError, match='tokenizer.json is no tokenizer'):
     tokenizer.load(path)
+
+
+def test_numbers_are_their_own_text(tmp_path):
+  trained = tokenizer.train(
+    config.Data(tokenizer='numbers', vocabulary=12), helpers.in_memory('1')
+  )
+  assert (trained.size, trained.boundary) == (12, 11)
+  assert trained.encode('0 10  3\n').tolist() == [0, 10, 3]
+  assert trained.decode([0, 10, 11, 3]) == ' 0 10 3'
+  trained.save(tmp_path / 'tokenizer.json')
+  assert tokenizer.load(tmp_path / 'tokenizer.json').spec() == trained.spec()
+  for text, word in (('3 x', 'x'), ('11', '11'), ('-1', '-1')):
+    with pytest.raises(errors.InputError, match=f"'{word}' is no id.* 0 to 10"):
+      trained.encode(text)
+
+
+def test_a_vocabulary_and_its_merges_are_byte_pairs():
+  trained = train('byte_level')
+  model = trained.spec()['model']['model']
+  given = tokenizer.byte_pairs(model['vocab'], model['merges'])
+  for text in TEXTS:
+    np.testing.assert_array_equal(given.encode(text), trained.encode(text))
+  with pytest.raises(ValueError, match='gaps'):
+    tokenizer.byte_pairs({'a': 0, 'b': 2}, [])
+  with pytest.raises(ValueError):
+    tokenizer.byte_pairs({'a': 0, 'b': 1}, [('a', 'c')])

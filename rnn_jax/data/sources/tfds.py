@@ -1,7 +1,8 @@
 """Prepared TFDS datasets: `data.source='tfds:NAME'` below `data.data_dir`.
 
 A document is the text in `data.field` of an example; a list of texts gets a
-line for each. Where `data.classes` names classes, `data.label` is read too.
+line for each; a picture is its pixels, as `data.image` says. Where
+`data.classes` names classes, `data.label` is read too.
 Splits are the dataset's own; where it has no validation split, `data.splits`
 takes its share off training. Read without TensorFlow, so that the dataset must
 lie on disk as ArrayRecord, which `launch.prepare` writes.
@@ -16,6 +17,7 @@ import numpy as np
 from rnn_jax import config
 from rnn_jax import errors
 from rnn_jax.data import documents
+from rnn_jax.data import pictures
 
 
 class Examples:
@@ -26,9 +28,7 @@ class Examples:
     self._source = source
     self._field = data.field
     self._prefix = f'{name}/{split}'
-    self.sizes = np.array(
-      [len(self._text(n)) for n in range(len(source))], np.int64
-    )
+    self.sizes = self._count()
     self.labels = self.difficulties = None
     if data.classes:
       self.labels = self._column(data.label, np.int64)
@@ -42,6 +42,10 @@ class Examples:
   def read(self, unit: int, start: int, stop: int) -> bytes:
     return self._text(unit)[start:stop]
 
+  def _count(self):
+    rows = range(len(self._source))
+    return np.array([len(self._text(n)) for n in rows], np.int64)
+
   def _column(self, name, dtype):
     found = (row[name] for row in self._source)
     return np.fromiter(found, dtype, len(self._source))
@@ -51,6 +55,24 @@ class Examples:
     if isinstance(value, bytes):
       return value
     return documents.join_lines(text.decode() for text in value).encode()
+
+
+class Pictures(Examples):
+  """The same of pictures, which are decoded when they are asked for."""
+
+  def __init__(self, source, name: str, split: str, data: config.Data):
+    self._image = data.image
+    super().__init__(source, name, split, data)
+
+  def _count(self):
+    size = int(np.prod(pictures.shape(self._image)))
+    return np.full(len(self._source), size, np.int64)
+
+  def read(self, unit: int, start: int, stop: int) -> bytes:
+    content = self._source[unit][self._field]
+    where = f'{self._prefix}:{unit}'
+    pixels = pictures.decode(content, self._image, where)
+    return pixels.tobytes()[start:stop]
 
 
 def load(data: config.Data) -> dict[str, documents.Documents]:
@@ -76,17 +98,7 @@ def load(data: config.Data) -> dict[str, documents.Documents]:
     for split in documents.SPLITS
     if split in builder.info.splits
   }
-  if 'train' not in found:
-    raise errors.InputError(
-      f'data.source={data.source!r} has the splits '
-      f'{[*builder.info.splits]}: one must be train'
-    )
-  if 'validation' not in found:
-    share = data.splits[1]
-    dealt = documents.split(found['train'], (100 - share, share, 0), 'document')
-    found |= {'train': dealt['train'], 'validation': dealt['validation']}
-  empty = found['train'].select(np.zeros(0, np.int64))
-  return {'test': empty} | found
+  return documents.complete(found, data)
 
 
 def open_dataset(name: str, data_dir: str):
@@ -124,10 +136,26 @@ def _check_field(builder, data):
   features = builder.info.features
   kinds = (object, np.str_)
   texts = sorted(n for n in features if features[n].np_dtype in kinds)
-  if data.field not in texts:
+  if data.field not in texts and not _is_picture(builder, data):
     raise errors.InputError(
       f'data.field={data.field!r}: {data.source} has text in {texts}'
+      f'{_told_of_pictures(features)}'
     )
+
+
+def _is_picture(builder, data):
+  """Whether `data.field` holds encoded pictures."""
+  features = builder.info.features
+  return data.field in features and _holds_pictures(features[data.field])
+
+
+def _holds_pictures(feature):
+  return type(feature).__name__ == 'Image'  # unimported: TFDS takes its time
+
+
+def _told_of_pictures(features):
+  found = sorted(n for n in features if _holds_pictures(features[n]))
+  return f' and pictures in {found}' if found else ''
 
 
 def _check_label(builder, data):
@@ -163,8 +191,14 @@ def _check_difficulty(builder, data):
 
 def _documents(builder, name, split, data):
   with _quiet():
-    source = builder.as_data_source(split)
-    return documents.whole(Examples(source, name, split, data))
+    if not _is_picture(builder, data):
+      source = builder.as_data_source(split)
+      return documents.whole(Examples(source, name, split, data))
+    import tensorflow_datasets as tfds
+
+    encoded = {data.field: tfds.decode.SkipDecoding()}
+    source = builder.as_data_source(split, decoders=encoded)
+    return documents.whole(Pictures(source, name, split, data))
 
 
 @contextlib.contextmanager

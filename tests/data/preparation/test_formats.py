@@ -161,6 +161,7 @@ def test_pictures_by_class(tmp_path, packed):
     'train/cat/1.png': picture('red'),
     'train/dog/2.JPG': picture('blue', 'JPEG'),
     'val/cat/3.jpeg': picture('green', 'JPEG'),
+    'val/dog/4.png': picture('blue'),
     'train/readme.txt': b'no picture',
   }
   if packed:
@@ -175,8 +176,19 @@ def test_pictures_by_class(tmp_path, packed):
       (path / name).write_bytes(content)
   found = read('images', path)
   told = [(example.split, example.values['label']) for example in found]
-  assert told == [('train', 'cat'), ('train', 'dog'), ('validation', 'cat')]
+  splits = ['train'] * 2 + ['validation'] * 2
+  assert told == [*zip(splits, ['cat', 'dog'] * 2, strict=True)]
   assert found[0].values['image'].content == files['train/cat/1.png']
+
+
+@pytest.mark.parametrize('more', ('train', 'test'))
+def test_classes_that_splits_do_not_share_are_named(tmp_path, more):
+  names = ['train/cat/1.png', 'test/cat/2.png', f'{more}/dog/3.png']
+  with zipfile.ZipFile(tmp_path / 'a.zip', 'w') as file:
+    for name in names:
+      file.writestr(name, picture('red'))
+  message = f"class 'dog' has pictures in {more} and none in"
+  assert message in refusal('images', tmp_path / 'a.zip')
 
 
 def test_pictures_without_a_class_and_damaged_zips(tmp_path):

@@ -16,25 +16,50 @@ def read(path: str, options: examples.Options) -> Iterator[examples.Example]:
   """Yields {'image', 'label'}, in order of names.
 
   Raises:
-    InputError: there is no picture, one lies in no class, or the zip is
-      damaged.
+    InputError: there is no picture, one lies in no class, splits have other
+      classes, or the zip is damaged.
   """
   del options
   files = _folder(path) if os.path.isdir(path) else _zip(path)
   found = False
   for name, content in files:
-    *parents, _ = name.split('/')
+    parents = _parents(name)
     where = f'{path}: {name}'
     if not parents:
       raise errors.InputError(
         f'{where}: lies in no folder: the folder of a picture is its class'
       )
     found = True
-    split = inputs.split_of(parents[0]) if len(parents) > 1 else ''
+    split = _split(parents)
     values = {'image': examples.Image(content), 'label': parents[-1]}
     yield examples.Example(where, values, split)
   if not found:
     raise errors.InputError(f'{path}: no picture in it ({", ".join(PICTURES)})')
+
+
+def _parents(name):
+  return name.split('/')[:-1]
+
+
+def _split(parents):
+  return inputs.split_of(parents[0]) if len(parents) > 1 else ''
+
+
+def _check_classes(path, names):
+  """All splits must have the folders of the first one."""
+  found = {}
+  for name in names:
+    if parents := _parents(name):
+      found.setdefault(_split(parents), set()).add(parents[-1])
+  splits = [name for name in inputs.SPLITS if name in found]
+  for name in splits[1:]:
+    if apart := sorted(found[name] ^ found[splits[0]]):
+      there = name if apart[0] in found[name] else splits[0]
+      lacking = splits[0] if there == name else name
+      raise errors.InputError(
+        f'{path}: class {apart[0]!r} has pictures in {there} and none in '
+        f'{lacking}: splits need the same folders of classes; move or add some'
+      )
 
 
 def _is_picture(name):
@@ -48,6 +73,7 @@ def _folder(root):
     for name in files
     if _is_picture(name)
   )
+  _check_classes(root, names)
   for name in names:
     with open(os.path.join(root, name), 'rb') as file:
       yield name, file.read()
@@ -56,7 +82,9 @@ def _folder(root):
 def _zip(path):
   try:
     with zipfile.ZipFile(path) as file:
-      for name in sorted(filter(_is_picture, file.namelist())):
+      names = sorted(filter(_is_picture, file.namelist()))
+      _check_classes(path, names)
+      for name in names:
         yield name, file.read(name)
   except (zipfile.BadZipFile, EOFError, OSError) as error:
     raise errors.InputError(f'{path}: no whole zip: {error}') from None

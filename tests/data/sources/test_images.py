@@ -1,0 +1,165 @@
+"""Pictures of files, read directly and from a prepared dataset."""
+
+import zipfile
+
+import numpy as np
+import PIL.Image
+import pytest
+
+from rnn_jax import config
+from rnn_jax import errors
+from rnn_jax.data import pictures
+from rnn_jax.data.preparation import prepare
+from rnn_jax.data.sources import images
+from rnn_jax.data.sources import tfds
+from tests.data import test_pictures
+from tests.data.preparation import test_formats
+
+IMAGE = config.Image(size=4)
+RNG = np.random.default_rng(0)
+PIXELS = RNG.integers(0, 256, (24, 4, 4, 3), np.uint8)
+
+
+def write(folder, splits=('',), each=4):
+  """Pictures of two classes. Returns {their path: their pixels}."""
+  found = {}
+  for split in splits:
+    for label in ('cat', 'dog'):
+      for _ in range(each):
+        name = '/'.join([*filter(None, (split, label)), f'{len(found)}.png'])
+        found[name] = PIXELS[len(found)]
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        PIL.Image.fromarray(found[name]).save(path)
+  return found
+
+
+def load(reader, path, **options):
+  data = {'classes': ('cat', 'dog'), 'splits': (50, 25, 25), 'image': IMAGE}
+  return reader.load(config.Data(path=str(path), **data | options))
+
+
+def read(documents):
+  """{name: pixels} of all splits."""
+  return {
+    split.names[n]: np.frombuffer(split.read(n), np.uint8)
+    for split in documents.values()
+    for n in range(len(split))
+  }
+
+
+@pytest.mark.parametrize('packed', (False, True))
+def test_every_picture_is_read_once(tmp_path, packed):
+  written = write(tmp_path / 'a')
+  path = tmp_path / 'a'
+  if packed:
+    path = tmp_path / 'a.zip'
+    with zipfile.ZipFile(path, 'w') as file:
+      for name in written:
+        file.write(tmp_path / 'a' / name, name)
+  found = load(images, path)
+  assert [len(found[split]) for split in ('train', 'validation', 'test')] == [
+    4,
+    2,
+    2,
+  ]
+  pixels = read(found)
+  assert pixels.keys() == written.keys()
+  for name, wanted in written.items():
+    np.testing.assert_array_equal(pixels[name], wanted.ravel())
+  for split in found.values():
+    for name, label in zip(split.names, split.labels, strict=True):
+      assert name.startswith(('cat', 'dog')[label])
+
+
+def test_splits_of_folders_are_kept_and_validation_is_made(tmp_path):
+  write(tmp_path, ('train', 'test'))
+  found = load(images, tmp_path)
+  assert {*found['test'].names} == {
+    name for name in read(found) if name.startswith('test')
+  }
+  assert (len(found['train']), len(found['validation'])) == (6, 2)
+
+
+def test_held_out_pictures_can_lie_elsewhere(tmp_path):
+  write(tmp_path / 'a')
+  write(tmp_path / 'b', each=2)
+  found = load(images, tmp_path / 'a', test_path=str(tmp_path / 'b'))
+  assert [len(found[split]) for split in ('train', 'validation', 'test')] == [
+    6,
+    2,
+    4,
+  ]
+
+
+def test_cifar10s_tarball_is_read(tmp_path):
+  path = tmp_path / 'cifar.tar.gz'
+  pixels = RNG.integers(0, 256, (8, 3072), np.uint8)
+  batch = {b'data': pixels, b'labels': [3, 5] * 4}
+  test_formats.tarball(path, {'data_batch_1': batch, 'test_batch': batch})
+  found = load(images, path, image=config.Image(size=32))
+  assert [len(found[split]) for split in ('train', 'validation', 'test')] == [
+    6,
+    2,
+    8,
+  ]
+  assert [*found['test'].labels] == [0, 1] * 4
+  first = np.frombuffer(found['test'].read(0), np.uint8).reshape(32, 32, 3)
+  np.testing.assert_array_equal(
+    first, pixels[0].reshape(3, 32, 32).transpose(1, 2, 0)
+  )
+
+
+def test_a_prepared_dataset_gives_the_same_pictures(tmp_path):
+  written = write(tmp_path / 'raw', ('train', 'test'))
+  inputs = (str(tmp_path / 'raw'),)
+  prepare.prepare(prepare.Request('pets', str(tmp_path), inputs))
+  options = {
+    'source': 'tfds:pets',
+    'data_dir': str(tmp_path),
+    'field': 'image',
+  }
+  found = load(tfds, '', **options)
+  assert {name: len(split) for name, split in found.items()} == {
+    'train': 6,
+    'validation': 2,
+    'test': 8,
+  }
+  of_files = sorted(x.tobytes() for x in written.values())
+  assert sorted(x.tobytes() for x in read(found).values()) == of_files
+  labels = {x.tobytes(): 'dog' in name for name, x in written.items()}
+  for split in found.values():
+    for n in range(len(split)):
+      assert split.labels[n] == labels[split.read(n)]
+  with pytest.raises(errors.InputError, match=r"and pictures in \['image'\]"):
+    load(tfds, '', **options | {'field': 'text'})
+
+
+@pytest.mark.parametrize(
+  ('name', 'message'),
+  (
+    ('cow/1.png', "its class 'cow' is none of data.classes"),
+    ('cat/bad.png', 'cat/bad.png: cannot be read as a picture'),
+    ('train/cat/1.png', 'lies in no split and others do'),
+  ),
+)
+def test_what_is_wrong_is_named(tmp_path, name, message):
+  write(tmp_path)
+  path = tmp_path / name
+  path.parent.mkdir(parents=True, exist_ok=True)
+  path.write_bytes(
+    b'nothing' if 'bad' in name else test_pictures.encode(PIXELS[0])
+  )
+  with pytest.raises(errors.InputError, match=message):
+    load(images, tmp_path)
+
+
+def test_no_file_is_named(tmp_path):
+  with pytest.raises(errors.InputError, match='data.path=.*: no such file'):
+    load(images, tmp_path / 'nothing.zip')
+
+
+def test_a_reader_counts_bytes():
+  read = pictures.Pictures(PIXELS, [0] * 24, map(str, range(24)))
+  assert set(read.sizes) == {48}
+  assert read.read(3, 1, 5) == PIXELS[3].tobytes()[1:5]

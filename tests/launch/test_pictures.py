@@ -1,0 +1,92 @@
+"""Pictures as a user trains on them: prepared, trained, evaluated."""
+
+import json
+
+import numpy as np
+import PIL.Image
+import pytest
+
+from tests import tiny
+
+CLASSES = ('dark', 'light')
+
+
+def write_pictures(folder):
+  rng = np.random.default_rng(0)
+  for split, count in (('train', 24), ('test', 6)):
+    for label, level in zip(CLASSES, (60, 190), strict=True):
+      path = folder / split / label
+      path.mkdir(parents=True)
+      for n in range(count):
+        noise = rng.integers(-50, 50, (8, 8, 3))
+        pixels = (level + noise).astype(np.uint8)
+        PIL.Image.fromarray(pixels).save(path / f'{n}.png')
+
+
+def flags(data):
+  """Those that make configs/cifar10_bdh.py small."""
+  keys = {
+    'data.source': 'tfds:pictures',
+    'data.data_dir': data,
+    'data.classes': repr(CLASSES),
+    'data.splits': '(75, 25, 0)',
+    'data.image.size': 8,
+    'data.image.crop': 1,
+    'data.batch_size': 8,
+    'data.workers': 0,
+    'model.width': 8,
+    'model.layers': 2,
+    'cell.heads': 2,
+    'cell.neurons': 8,
+    'optimizer.learning_rate': 0.01,
+    'schedule.warmup_steps': 2,
+    'train.steps': 12,
+    'train.log_every': 6,
+    'evaluate.every': 12,
+    'evaluate.batch_size': 8,
+  }
+  return [f'--config.{key}={value}' for key, value in keys.items()]
+
+
+def test_pictures_are_prepared_trained_on_and_evaluated(tmp_path):
+  raw, data, work = (tmp_path / name for name in ('raw', 'data', 'run'))
+  write_pictures(raw)
+  code, out, err = tiny.finish(
+    tiny.launch(
+      'prepare', '--name=pictures', f'--input={raw}', f'--data_dir={data}'
+    )
+  )
+  assert code == 0, err
+  assert (data / 'pictures/1.0.0').is_dir()
+  train = 'train', '--config=configs/cifar10_bdh.py', f'--workdir={work}'
+  code, out, err = tiny.finish(tiny.launch(*train, *flags(data)))
+  assert code == 0, err
+  assert 'pictures/s' in out and 'batches: images, 1 shape: 8x1' in out
+  code, out, err = tiny.finish(
+    tiny.launch('evaluate', f'--workdir={work}', '--json')
+  )
+  assert code == 0, err
+  row = json.loads(out)
+  assert row['split'] == 'test' and row['documents'] == 12
+  assert np.sum(row['confusion_matrix']) == 12
+  assert row['accuracy'] > 0.9  # light or dark
+  lines = (work / 'evaluation/test/predictions.jsonl').read_text().splitlines()
+  first = json.loads(lines[0])
+  assert first['name'] == 'pictures/test:0' and first['label'] in CLASSES
+  assert sum(first['probabilities']) == pytest.approx(1, abs=1e-5)
+  assert (work / 'evaluation/test/confusion_matrix.png').exists()
+
+
+def test_a_patch_that_does_not_fit_is_one_line(tmp_path):
+  code, out, err = tiny.finish(
+    tiny.launch(
+      'train',
+      '--config=configs/digits_bdh.py',
+      '--config.vision.patch=3',
+      f'--workdir={tmp_path}',
+    )
+  )
+  assert (code, out) == (1, '')
+  assert err.splitlines()[-1] == (
+    'error: vision.patch=3: it must divide data.image.size=8'
+  )

@@ -1,0 +1,105 @@
+"""Sums and gradients of pictures' classes; a step of training."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rnn_jax import config as config_lib
+from rnn_jax.data import batch as batch_lib
+from rnn_jax.data import tokenizer
+from rnn_jax.profiling import subject
+from rnn_jax.tasks import image_classification
+from rnn_jax.training import step as step_lib
+
+ROWS = 8
+
+
+def config(**changes):
+  raw = config_lib.default('bdh')
+  raw.task.name = 'image_classification'
+  raw.data.update(source='digits', layout='images', length=1, batch_size=ROWS)
+  raw.data.classes = tuple('abc')
+  raw.data.image.update(size=4, channels=1)
+  raw.vision.patch = 2
+  raw.model.update(width=4, block='normed', norm='standard', shared_layers=True)
+  raw.cell.update(heads=2, neurons=8, sees='row')
+  raw.schedule.warmup_steps = 0
+  raw.train.steps = 10
+  raw.update_from_flattened_dict(changes)
+  return config_lib.parse(raw)
+
+
+def batch(parsed, n=0):
+  made = subject.random_batch(parsed, 257, ROWS, n)
+  made.weights_BxL[-2:] = 0
+  return batch_lib.Batch(*(x if x is None else jnp.asarray(x) for x in made))
+
+
+def test_sums_are_those_of_a_softmax():
+  parsed = config(**{'train.label_smoothing': 0.1})
+  task, given = image_classification.make(parsed, None), batch(parsed)
+  params = task.init_parameters(jax.random.key(0))
+  params['head']['kernel'] = 9 * params['head']['kernel']
+  _, sums = jax.jit(task.sums)(params, None, given)
+  logits = np.float64(task.model.apply({'params': params}, given.image_BxHxWxC))
+  logp = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+  labels, weights = (
+    np.asarray(given.label_B),
+    np.asarray(given.weights_BxL[:, 0]),
+  )
+  nats = -logp[np.arange(ROWS), labels]
+  # Measured: 4e-7 of each sum.
+  assert float(sums['loss']) == pytest.approx(nats @ weights, rel=4e-6)
+  mixed = 0.9 * nats - 0.1 * logp.mean(-1)
+  assert float(sums['objective']) == pytest.approx(mixed @ weights, rel=4e-6)
+  assert float(sums['weight']) == ROWS - 2
+  assert float(sums['hits']) == (logp.argmax(-1) == labels) @ weights
+  found = task.summarize({name: float(x) for name, x in sums.items()})
+  assert found['accuracy'] == float(sums['hits']) / (ROWS - 2)
+
+
+def test_accumulated_steps_equal_one_large_step():
+  params = []
+  for parts in (1, 2):
+    parsed = config(**{'train.accumulate': parts, 'optimizer.eps': 1e-3})
+    made = step_lib.from_config(parsed, tokenizer.Bytes())
+    state = made.init(0, ROWS)
+    for n in range(3):
+      state, values = made.train(state, batch(parsed, n))
+    params.append(jax.device_get(state['params']))
+    assert int(values['real_tokens']) == ROWS - 2
+  for a, b in zip(*map(jax.tree.leaves, params), strict=True):
+    # Measured: 3e-8.
+    np.testing.assert_allclose(a, b, rtol=0, atol=1e-6)
+
+
+def test_a_program_is_compiled_from_shapes_alone():
+  parsed = config()
+  made = step_lib.from_config(parsed, tokenizer.Bytes())
+  text = made.trace_train(ROWS, 1).lower().as_text()
+  assert f'{ROWS}x4x4x1xui8' in text
+
+
+def test_padding_changes_no_gradient():
+  parsed = config()
+  task, given = image_classification.make(parsed, None), batch(parsed)
+  params = task.init_parameters(jax.random.key(0))
+
+  @jax.jit
+  @jax.grad
+  def gradient(params, given):
+    return task.sums(params, None, given)[1]['objective']
+
+  other = given.image_BxHxWxC.at[-2:].set(255)
+  for a, b in zip(
+    *map(
+      jax.tree.leaves,
+      (
+        gradient(params, given),
+        gradient(params, given._replace(image_BxHxWxC=other)),
+      ),
+    ),
+    strict=True,
+  ):
+    np.testing.assert_array_equal(a, b)
