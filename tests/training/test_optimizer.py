@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from rnn_jax import config as config_lib
+from rnn_jax import errors
 from rnn_jax.training import optimizer
 
 
@@ -47,14 +48,133 @@ def test_gradients_are_clipped_by_their_global_norm():
   np.testing.assert_allclose(mu['b'], [0.0, 0.08], rtol=1e-6)
 
 
-def test_only_kernels_decay():
-  params = {
-    'cell': {'kernel': 0, 'bias': 0, 'taps': 0},
-    'norm': {'scale': 0},
-    'embedding': {'embedding': 0},
+PARAMS = {
+  'blocks': {'cell': {'kernel': (2, 3, 4), 'bias': (2, 4), 'taps': (2, 3)}},
+  'norm': {'scale': (3,)},
+  'embedding': {'embedding': (5, 3)},
+}
+
+
+def draw(seed):
+  rng = np.random.default_rng(seed)
+  return jax.tree.map(
+    lambda shape: jnp.float32(rng.normal(size=shape)),
+    PARAMS,
+    is_leaf=lambda x: isinstance(x, tuple),
+  )
+
+
+def moves(params, **changes):
+  """What two steps of plain SGD with a rate of 1 add to the parameters."""
+  settings = config(name='sgd', b1=0.0, clip_norm=0.0, **changes)
+  transform = optimizer.make(settings, lambda step: 1.0)
+  state, new = transform.init(params), params
+  for n in range(2):
+    updates, state = transform.update(draw(n + 1), state, new)
+    new = jax.tree.map(jnp.add, new, updates)
+  return jax.tree.map(np.subtract, new, params)
+
+
+def by_name(tree, function):
+  return jax.tree.map_with_path(
+    lambda path, x: function(optimizer.name(path), x), tree
+  )
+
+
+def test_kernels_decay_and_what_patterns_name():
+  params, zeros = draw(0), jax.tree.map(jnp.zeros_like, draw(0))
+  named = (('.*/kernel', 0.0), ('.*/taps', 0.25), ('blocks/.*', 0.125))
+  expected = {
+    (): {'blocks/cell/kernel': 0.5},
+    named: {'blocks/cell/taps': 0.25, 'blocks/cell/bias': 0.125},
   }
-  assert optimizer.decay_mask(params) == {
-    'cell': {'kernel': True, 'bias': False, 'taps': False},
-    'norm': {'scale': False},
-    'embedding': {'embedding': False},
-  }
+  for patterns, rates in expected.items():
+    settings = config(
+      name='sgd', b1=0.0, weight_decay=0.5, weight_decays=patterns
+    )
+    transform = optimizer.make(settings, lambda step: 1.0)
+    found, _ = transform.update(zeros, transform.init(params), params)
+    for path, x in jax.tree.leaves_with_path(found):
+      name = optimizer.name(path)
+      param = params[path[0].key]
+      for key in path[1:]:
+        param = param[key.key]
+      np.testing.assert_allclose(x, -rates.get(name, 0.0) * param, 1e-6)
+
+
+def test_the_first_pattern_that_fits_multiplies_the_rate():
+  params = draw(0)
+  plain = moves(params, weight_decay=0.0)
+  found = moves(
+    params,
+    weight_decay=0.0,
+    multipliers=(('embedding/.*', 0.5), ('.*embedding', 4.0), ('norm.*', 2.0)),
+  )
+  times = {'embedding/embedding': 0.5, 'norm/scale': 2.0}
+  expected = by_name(plain, lambda name, x: times.get(name, 1.0) * x)
+  jax.tree.map(
+    lambda a, b: np.testing.assert_allclose(a, b, 1e-5, 1e-6), found, expected
+  )
+
+
+@pytest.mark.parametrize('name', ('adamw', 'adafactor', 'schedule_free'))
+def test_a_multiplier_is_another_rate(name):
+  params, found = draw(0), []
+  changes = {'multipliers': (('embedding/.*', 0.5),)}
+  for rate, more in ((1e-2, changes), (5e-3, {})):
+    settings = constant(name, **more)
+    transform = optimizer.make(settings, lambda step, rate=rate: rate)
+    state, new = transform.init(params), params
+    for n in range(3):
+      updates, state = transform.update(draw(n + 1), state, new)
+      new = jax.tree.map(jnp.add, new, updates)
+    found.append(new['embedding']['embedding'])
+  np.testing.assert_allclose(*found, rtol=1e-6)
+
+
+def constant(name, **changes):
+  """A config whose schedule suits every optimizer."""
+  raw = config_lib.default()
+  raw.schedule.update(name='constant', warmup_steps=0)
+  raw.optimizer.update(name=name, clip_norm=0.0, **changes)
+  return config_lib.parse(raw)
+
+
+def test_frozen_parameters_have_no_state_and_no_part_in_the_clip():
+  settings = config(frozen=('blocks/.*', '.*/scale'))
+  transform = optimizer.make(settings, lambda step: 1.0)
+  params = draw(0)
+  state = transform.init(params)
+  sizes = {x.shape for x in jax.tree.leaves(state)}
+  assert sizes == {(), (5, 3)}
+  gradient = jax.tree.map(lambda x: 1e6 * jnp.ones_like(x), params)
+  gradient['embedding']['embedding'] = draw(1)['embedding']['embedding'] / 100
+  updates, state = transform.update(gradient, state, params)
+  for name in ('blocks', 'norm'):
+    assert not any(x.any() for x in jax.tree.leaves(updates[name]))
+  (mu,) = (
+    x
+    for path, x in jax.tree.leaves_with_path(state)
+    if 'mu' in jax.tree_util.keystr(path)
+  )
+  expected = 0.1 * np.array(gradient['embedding']['embedding'])
+  np.testing.assert_allclose(mu, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+  ('key', 'value', 'told'),
+  (
+    ('multipliers', (('embed', 0.5),), "multipliers: 'embed' fits no"),
+    ('weight_decays', (('.*', 0.5), ('x.*', 1.0)), "weight_decays: 'x.*' fits"),
+    ('frozen', ('norm/.*', 'heads'), "frozen: 'heads' fits no parameter"),
+    ('frozen', ('.*',), 'nothing is left to train'),
+  ),
+)
+def test_a_pattern_without_a_parameter_is_refused_with_their_names(
+  key, value, told
+):
+  with pytest.raises(errors.InputError) as caught:
+    optimizer.check_names(config(**{key: value}), draw(0))
+  message = str(caught.value)
+  assert told in message
+  assert 'blocks/cell/taps' in message and 'norm/scale' in message

@@ -21,12 +21,12 @@ import optax
 from rnn_jax.training import optimizer
 
 
-def make(config, rate):
+def make(config, rate, stacked):
   """The gradient transformation of a Config; `rate` by step."""
-  decay = config.optimizer.weight_decay
-  return optax.adafactor(
-    rate,
-    # Optax takes it without the rate.
-    weight_decay_rate=lambda step: decay * rate(step),
-    weight_decay_mask=optimizer.decay_mask,
+  del stacked
+  return optax.chain(
+    optax.adafactor(),
+    optax.scale(-1.0),  # it goes down already
+    optimizer.decayed(config),
+    optimizer.scaled(config, rate),
   )

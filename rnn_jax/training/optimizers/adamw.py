@@ -15,12 +15,13 @@ from rnn_jax.training import moments
 from rnn_jax.training import optimizer
 
 
-def make(config, rate):
+def make(config, rate, stacked):
   """The gradient transformation of a Config; `rate` by step."""
+  del stacked
   options = config.optimizer
   adam = optax.scale_by_adam(options.b1, options.b2, options.eps)
   return optax.chain(
     moments.stored(adam, options.moments),
-    optax.add_decayed_weights(options.weight_decay, optimizer.decay_mask),
-    optax.scale_by_learning_rate(rate),
+    optimizer.decayed(config),
+    optimizer.scaled(config, rate),
   )

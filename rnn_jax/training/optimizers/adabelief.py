@@ -1,0 +1,28 @@
+"""AdaBelief: Adam whose second moment is of what the first did not expect.
+
+    m_t = b1 m_{t-1} + (1 - b1) g_t
+    s_t = b2 s_{t-1} + (1 - b2) (g_t - m_t)^2 + eps^2
+    p_t = p_{t-1} - rate (m_t / (1 - b1^t) / (sqrt(s_t / (1 - b2^t)) + eps)
+                          + weight_decay p_{t-1})
+
+The source adds eps itself to s_t, and gives 1e-16: with `optimizer.eps` = 1e-8,
+AdamW's, its square is that.
+Source: Zhuang et al., "AdaBelief Optimizer: Adapting Stepsizes by the Belief in
+Observed Gradients", 2020.
+"""
+
+import optax
+
+from rnn_jax.training import optimizer
+
+
+def make(config, rate, stacked):
+  """The gradient transformation of a Config; `rate` by step."""
+  del stacked
+  options = config.optimizer
+  eps = options.eps
+  return optax.chain(
+    optax.scale_by_belief(options.b1, options.b2, eps, eps_root=eps**2),
+    optimizer.decayed(config),
+    optimizer.scaled(config, rate),
+  )

@@ -1,0 +1,68 @@
+"""Muon: momentum of matrices, orthogonalized; AdamW for all else.
+
+    m_t = b1 m_{t-1} + (1 - b1) g_t
+    d_t = m_t / (1 - b1^t), with `optimizer.nesterov`
+          b1 m_t / (1 - b1^{t+1}) + (1 - b1) g_t / (1 - b1^t)
+    X_0 = d_t / |d_t|
+    X_i = a X_{i-1} + (b A + c A^2) X_{i-1},  A = X_{i-1} X_{i-1}^T,  i = 1 .. 5
+    p_t = p_{t-1} - rate (.2 sqrt(max(rows, columns)) X_5
+                          + weight_decay p_{t-1})
+
+with (a, b, c) = (3.4445, -4.775, 2.0315): X_5 has about the singular vectors of
+d_t, with singular values near 1. The factor before it gives its numbers the
+mean square of AdamW's, so that one rate serves both.
+
+Matrices are the kernels between the embedding and the head, each layer's by
+itself, as they lie: where one kernel makes several things (queries, keys,
+gates), these are orthogonalized together.
+Sources: Jordan et al., "Muon: An optimizer for hidden layers in neural
+networks", 2024; Liu et al., "Muon is Scalable for LLM Training", 2025, for the
+factor.
+"""
+
+import math
+
+import jax
+import optax
+
+from rnn_jax.training import optimizer
+
+RMS = 0.2  # of AdamW's updates, as the second source has it
+MATRIX = optax.contrib.MuonDimensionNumbers(-2, -1)
+
+
+def make(config, rate, stacked):
+  """The gradient transformation of a Config; `rate` by step."""
+  options = config.optimizer
+
+  def dimensions(params):
+    return jax.tree.map(lambda x: MATRIX, params)
+
+  matrices = optax.chain(
+    optax.contrib.scale_by_muon(
+      beta=options.b1,
+      eps=options.eps,
+      nesterov=options.nesterov,
+      weight_dimension_numbers=dimensions,
+    ),
+    optax.stateless(lambda updates, params: jax.tree.map(_sized, updates)),
+  )
+  others = optax.scale_by_adam(options.b1, options.b2, options.eps)
+  return optax.chain(
+    optax.partition({'matrices': matrices, 'others': others}, _kinds(stacked)),
+    optimizer.decayed(config),
+    optimizer.scaled(config, rate),
+  )
+
+
+def _sized(x):
+  return RMS * math.sqrt(max(x.shape[-2:])) * x
+
+
+def _kinds(stacked):
+  def kind(path, x):
+    name = optimizer.name(path)
+    matrix = x.ndim == 2 + (name in stacked) and path[-1].key == 'kernel'
+    return 'matrices' if matrix and path[0].key != 'head' else 'others'
+
+  return lambda params: jax.tree.map_with_path(kind, params)

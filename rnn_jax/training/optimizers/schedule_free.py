@@ -1,0 +1,76 @@
+"""Schedule-free AdamW: an average takes the place of a falling rate.
+
+    y_t = (1 - b1) z_t + b1 x_t,  g_t the gradient at y_t
+    v_t = b2 v_{t-1} + (1 - b2) g_t^2
+    z_{t+1} = z_t - rate_t (g_t / (sqrt(v_t / (1 - b2^t)) + eps)
+                            + weight_decay y_t)
+    x_{t+1} = (1 - c_t) x_t + c_t z_{t+1},  c_t = r_t^2 / sum_{i <= t} r_i^2
+
+r_t is the largest rate so far. The parameters of the train state are x, which
+evaluations, checkpoints and generation read; the optimizer's state keeps z.
+Gradients alone are taken at y (`point`).
+Source: Defazio et al., "The Road Less Scheduled", 2024.
+"""
+
+import jax
+import optax
+
+from rnn_jax.training import offload
+from rnn_jax.training import optimizer
+
+
+def make(config, rate, stacked):
+  """The gradient transformation of a Config; `rate` by step."""
+  del stacked
+  options = config.optimizer
+  adam = optax.scale_by_rms(
+    options.b2, options.eps, eps_in_sqrt=False, bias_correction=True
+  )
+  base = optax.chain(
+    adam, optimizer.decayed(config), optimizer.scaled(config, rate)
+  )
+  # Optax counts from 1 where it weighs.
+  free = optax.contrib.schedule_free(
+    base, lambda count: rate(count - 1), options.b1
+  )
+
+  def update(gradients, state, params):
+    y = _between(options.b1, params, state)
+    updates, state = free.update(gradients, state, y)
+    y = optax.apply_updates(y, updates)
+    new = optax.contrib.schedule_free_eval_params(state, y)
+    return optax.tree.sub(new, params), state
+
+  return optax.GradientTransformation(free.init, update)
+
+
+def point(config, params, state):
+  """Where gradients are taken, y; frozen parameters are as they are.
+
+  Args:
+    config: the run's Config.
+    params: x.
+    state: of the optimizer that `training.optimizer.make` returns.
+  """
+  (own,) = (x for x in jax.tree.leaves(state, is_leaf=_is_own) if _is_own(x))
+  z = jax.tree.map(offload.to_device, own.z)
+  own = own._replace(z=_filled(z, params))
+  return _between(config.optimizer.b1, params, own)
+
+
+def _between(b1, params, state):
+  return jax.tree.map(lambda x, z: (1.0 - b1) * z + b1 * x, params, state.z)
+
+
+def _filled(z, params):
+  """z with the parameters themselves where they are frozen."""
+  return jax.tree.map(
+    lambda z, x: x if isinstance(z, optax.MaskedNode) else z,
+    z,
+    params,
+    is_leaf=lambda z: isinstance(z, optax.MaskedNode),
+  )
+
+
+def _is_own(x):
+  return isinstance(x, optax.contrib.ScheduleFreeState)

@@ -1,0 +1,28 @@
+"""SGD with momentum.
+
+    m_t = g_t + b1 m_{t-1}
+    u_t = m_t, with `optimizer.nesterov` g_t + b1 m_t
+    p_t = p_{t-1} - rate (u_t + weight_decay p_{t-1})
+
+`optimizer.b1` = 0 is plain SGD and keeps no state but the number of steps.
+Weight decay is AdamW's: apart from the momentum.
+Sources: Polyak, "Some methods of speeding up the convergence of iteration
+methods", 1964; Sutskever et al., "On the importance of initialization and
+momentum in deep learning", 2013, for Nesterov's in this form.
+"""
+
+import optax
+
+from rnn_jax.training import optimizer
+
+
+def make(config, rate, stacked):
+  """The gradient transformation of a Config; `rate` by step."""
+  del stacked
+  options = config.optimizer
+  momentum = optax.trace(options.b1, options.nesterov)
+  return optax.chain(
+    momentum if options.b1 else optax.identity(),
+    optimizer.decayed(config),
+    optimizer.scaled(config, rate),
+  )

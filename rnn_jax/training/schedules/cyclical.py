@@ -1,0 +1,24 @@
+"""Triangles between the low rate and the peak.
+
+    rate_t = low + (peak - low) (1 - |2 (t mod cycle) / cycle - 1|)
+
+cycle is `schedule.cycle_steps`, up and down; for 0 a fifth of `train.steps`.
+Source: Smith, "Cyclical Learning Rates for Training Neural Networks", 2017.
+"""
+
+import jax.numpy as jnp
+
+from rnn_jax.training import schedule
+
+
+def make(config):
+  """The Schedule of a Config, which has no warm-up."""
+  peak, options = config.optimizer.learning_rate, config.schedule
+  low = options.low_learning_rate
+  cycle = options.cycle_steps or max(config.train.steps // 5, 2)
+
+  def rate(t):
+    away = jnp.abs(2 * (t % cycle) / cycle - 1)
+    return low + (peak - low) * (1 - away)
+
+  return schedule.Schedule(rate)

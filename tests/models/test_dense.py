@@ -1,0 +1,199 @@
+"""The factors of whole models against each layer run by itself."""
+
+import functools
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rnn_jax import config as config_lib
+from rnn_jax.cells import base
+from rnn_jax.cells import lstm
+from rnn_jax.data import tokenizer
+from rnn_jax.models import blocks
+from rnn_jax.models import dense
+from rnn_jax.models import language_model
+from rnn_jax.parallel import mesh as mesh_lib
+from rnn_jax.profiling import subject
+from rnn_jax.training import step as step_lib
+from rnn_jax.training.optimizers import kfac
+
+LAYERS, ROWS, LENGTH = 2, 4, 8
+KERNELS = (
+  'cell/projection/kernel',
+  'cell/output/kernel',
+  'mlp/up/kernel',
+  'mlp/gate/kernel',
+  'mlp/down/kernel',
+)
+LONGEST = 20  # mlp_width is above
+
+
+def config(**changes):
+  raw = config_lib.default()
+  raw.data.update(length=LENGTH, batch_size=ROWS)
+  raw.model.update(layers=LAYERS, width=12, mlp_width=24)
+  raw.cell.update(heads=2, key_width=2, value_width=4)
+  raw.optimizer.update(name='kfac', longest_side=LONGEST)
+  raw.schedule.update(warmup_steps=0)
+  for key, value in changes.items():
+    section, _, name = key.partition('__')
+    raw[section][name] = value
+  return config_lib.parse(raw)
+
+
+@functools.cache
+def batch():
+  """Rows that begin anywhere in a document, two of them with padding."""
+  settings = config()
+  drawn = subject.random_batch(settings, 259, ROWS, 0)
+  drawn.weights_BxL[:2, LENGTH // 2 :] = 0
+  drawn.starts_BxL[3, LENGTH // 2] = 1
+  return drawn
+
+
+def train(settings, count=1):
+  """A training step. Returns (parameters before it, the factors after it)."""
+  made = step_lib.from_config(
+    settings, tokenizer.Bytes(), jax.devices()[:count]
+  )
+  state = made.init(0, ROWS)
+  params = jax.device_get(state['params'])
+  placed = mesh_lib.put(batch(), made.batch_sharding)
+  state, _ = made.train(state, placed)
+  found = jax.tree.leaves(
+    state['optimizer'], is_leaf=lambda x: isinstance(x, kfac.State)
+  )
+  (kept,) = (x for x in found if isinstance(x, kfac.State))
+  return params, jax.device_get(kept.factors['stack']['blocks'])
+
+
+@functools.cache
+def trained():
+  return train(config())
+
+
+def layer_by_layer(params):
+  """{(layer, kernel): (x, dy)}, each layer a program of its own.
+
+  dy are gradients of what is added to a product, the rows of which are x.
+  """
+  settings = config()
+  model = language_model.from_config(settings, tokenizer.Bytes().size)
+  block = blocks.Block(
+    model.config, model.cell_config, model.plan, model.policy, parent=None
+  )
+  layers = [
+    jax.tree.map(lambda x, n=n: x[n], params['stack']['blocks'])
+    for n in range(LAYERS)
+  ]
+  seen = {}
+
+  def loss(added):
+    def listen(run, args, options, context):
+      y = run(*args, **options)
+      if not isinstance(context.module, nn.Dense):
+        return y
+      name = layer, '/'.join((*context.module.path, 'kernel'))
+      seen[name] = args[0], y
+      return y + added[name] if added else y
+
+    x = jnp.asarray(params['embedding']['embedding'])[batch().tokens_BxL]
+    state = blocks.make_cell(block, parent=None).init_state(ROWS)
+    for layer in range(LAYERS):
+      with nn.intercept_methods(listen):
+        x, _ = block.apply(
+          {'params': layers[layer]}, x, state, batch().starts_BxL
+        )
+    x = model.apply({'params': params}, x, method='normalize')
+    logits = x @ params['head']['kernel'] + params['head']['bias'][None, None]
+    told = jnp.take_along_axis(
+      jax.nn.log_softmax(logits), batch().targets_BxL[..., None], -1
+    )
+    return -jnp.sum(batch().weights_BxL * told[..., 0])
+
+  loss({})
+  read = {name: x for name, (x, _) in seen.items()}
+  back = jax.grad(loss)({name: 0 * y for name, (_, y) in seen.items()})
+  return {name: (read[name], back[name]) for name in read}
+
+
+def at(tree, name):
+  for key in name.split('/'):
+    tree = tree[key]
+  return tree
+
+
+def test_factors_of_stacked_layers_are_those_of_each_by_itself():
+  params, found = trained()
+  pairs = layer_by_layer(params)
+  assert {name for _, name in pairs} == {*KERNELS}
+  count = batch().weights_BxL.sum()
+  for (layer, name), pair in pairs.items():
+    read, back = (np.float64(x).reshape(-1, x.shape[-1]) for x in pair)
+    used = (back != 0).any(1)
+    assert (~used).sum() == LENGTH  # the padding of two rows
+    for x, factor in zip((read, back), at(found, name), strict=True):
+      rows = x[used]
+      expected = rows.T @ rows / count
+      if expected.shape[0] > LONGEST:
+        expected = np.diag(expected)
+      # Measured: 1.5e-5 of the largest, as float32 knows a first step's norm.
+      largest = abs(expected).max()
+      np.testing.assert_allclose(factor[layer], expected, 0, 1e-4 * largest)
+
+
+@pytest.mark.parametrize(
+  'change',
+  (
+    {'train__accumulate': 2, 'remat__layers': 1},
+    {'remat__segment': 5, 'model__unroll': 2},
+  ),
+)
+def test_factors_do_not_depend_on_how_they_are_computed(change):
+  _, expected = trained()
+  _, found = train(config(**change))
+  for a, b in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
+    np.testing.assert_allclose(a, b, 0, 1e-5 * abs(b).max())
+
+
+@pytest.mark.parametrize('every', (0, 3))
+def test_factors_of_a_recurrent_kernel_are_sums_over_steps(every):
+  """Also where the backward pass runs the steps again by a schedule."""
+  plan = base.Plan('scan', remat_every=every, remat_schedule='binomial')
+  cell = lstm.Cell(lstm.Config(state_width=3), 3, plan)
+  rng = np.random.default_rng(0)
+  x, c = (jnp.float32(rng.normal(size=(2, 7, 3))) for _ in range(2))
+  state = cell.bind({}).init_state(2)
+  params = cell.init(jax.random.key(0), state, x)['params']
+  blank = dense.blank(params, ['recurrent/kernel'], 100)
+
+  def loss(blank):
+    variables = {'params': dense.joined(params, blank)}
+    _, y = cell.apply(variables, state, x)
+    return jnp.sum(c * y), y
+
+  with dense.tagging():
+    found, h = jax.jit(jax.grad(loss, has_aux=True))(blank)
+  before = np.float64(h[:, :-1]).reshape(-1, 3)  # h_0 = 0
+  # Measured: 1e-7.
+  np.testing.assert_allclose(
+    found['recurrent']['kernel'].inputs, before.T @ before, 1e-6, 1e-6
+  )
+  assert found['recurrent']['kernel'].outputs.shape == (12, 12)
+
+
+def test_kernels_are_those_of_dense_layers_alone():
+  """No head, which a loss in blocks multiplies by itself, and no taps."""
+  settings = config()
+  model = language_model.from_config(settings, 50)
+
+  def init(key):
+    state = model.bind({}).init_state(1)
+    return model.init(key, state, jnp.zeros((1, 2), jnp.int32))['params']
+
+  with jax.transfer_guard('disallow'):  # as in the launchers
+    found = dense.kernels(init)
+  assert found == {f'stack/blocks/{name}' for name in KERNELS}

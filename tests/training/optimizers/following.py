@@ -1,0 +1,65 @@
+"""An optimizer of a config beside a reference of one matrix, in float64."""
+
+import jax
+import numpy as np
+
+from rnn_jax import config as config_lib
+from rnn_jax.training import optimizer
+
+SHAPES = {
+  'blocks': {'kernel': (2, 6, 5), 'bias': (2, 5)},
+  'embedding': {'embedding': (9, 5)},
+  'head': {'kernel': (5, 9)},
+}
+STACKED = frozenset(('blocks/kernel', 'blocks/bias'))
+STEPS = 7
+
+
+def config(name, **changes):
+  raw = config_lib.default()
+  raw.schedule.update(name='constant', warmup_steps=0)
+  raw.optimizer.update(name=name, clip_norm=0.0, weight_decay=0.1)
+  raw.optimizer.update(changes)
+  return config_lib.parse(raw)
+
+
+def rate(step):
+  return 0.01 + 0.005 * step
+
+
+def draw(rng):
+  return jax.tree.map(
+    lambda shape: rng.normal(size=shape) * 10.0 ** rng.uniform(-2, 0, shape),
+    SHAPES,
+    is_leaf=lambda x: isinstance(x, tuple),
+  )
+
+
+def compare(settings, reference, rtol=1e-5, atol=1e-7):
+  """Fails unless parameters are the reference's after some steps.
+
+  Args:
+    settings: Config.
+    reference: (parameter, gradients, weight decay) -> the parameter behind
+      gradients of steps 0, 1, ..., of one layer in float64.
+    rtol: relative tolerance.
+    atol: absolute tolerance.
+  """
+  rng = np.random.default_rng(0)
+  params, *gradients = (draw(rng) for _ in range(STEPS + 1))
+  transform = optimizer.make(settings, rate, STACKED)
+  ours = jax.tree.map(np.float32, params)
+  state = jax.jit(transform.init)(ours)
+  update = jax.jit(transform.update)
+  for gradient in gradients:
+    updates, state = update(jax.tree.map(np.float32, gradient), state, ours)
+    ours = jax.tree.map(np.add, ours, jax.device_get(updates))
+
+  def check(path, found, param, *gradients):
+    told = optimizer.name(path)
+    decay = settings.optimizer.weight_decay * told.endswith('kernel')
+    for layer in range(len(param)) if told in STACKED else [...]:
+      expected = reference(param[layer], [g[layer] for g in gradients], decay)
+      np.testing.assert_allclose(found[layer], expected, rtol, atol, told)
+
+  jax.tree.map_with_path(check, ours, params, *gradients)

@@ -1,0 +1,89 @@
+"""Updates of states that are cut over virtual devices."""
+
+import dataclasses
+
+import jax
+import numpy as np
+
+from rnn_jax.data import tokenizer
+from rnn_jax.parallel import placement
+from rnn_jax.training import optimizer
+from rnn_jax.training import step as step_lib
+from tests import virtual
+from tests.parallel import forms
+from tests.training.optimizers import following
+
+NAMES = ('lamb', 'lars', 'muon')  # norms and whole matrices
+MESH = {'data': 1, 'fsdp': 4, 'zero': 1, 'tensor': 2}
+OF_STEPS = {
+  'schedule_free': {'schedule_free': MESH},
+  'kfac': {
+    'kfac': {'data': virtual.DEVICES},
+    'kfac, sequence': {'data': 2, 'sequence': 4},
+  },
+}
+STEPS = 2
+
+
+def measure():
+  """{optimizer: how far parameters are apart from those of one device, and the
+  share of the state that a device has}."""
+  found = {name: updated(name) for name in NAMES}
+  for name, meshes in OF_STEPS.items():
+    found |= trained(name, meshes)
+  return found
+
+
+def updated(name):
+  """Of updates alone, behind gradients that are drawn."""
+  _, made = forms.steps('simple_rnn', MESH)
+  where = made.placement
+  rng = np.random.default_rng(0)
+  params, *gradients = (
+    jax.tree.map(lambda x: np.float32(rng.normal(size=x.shape)), where.shapes)
+    for _ in range(STEPS + 1)
+  )
+  settings = following.config(name, eps=1e-3)
+  transform = optimizer.make(settings, following.rate, where.stacked)
+  state = jax.eval_shape(transform.init, where.shapes)
+  cut = where.of_optimizer(state)
+  params_cut = where.shardings('parameters')
+  ends = []
+  for place in ({}, {'out_shardings': (params_cut, cut)}):
+    begin = jax.jit(lambda p: (p, transform.init(p)), **place)
+    turn = jax.jit(lambda p, s, g: _turn(transform, p, s, g), **place)
+    # Steps in flight hold threads that each other's collectives wait for.
+    now = jax.block_until_ready(begin(params))
+    for gradient in gradients:
+      now = jax.block_until_ready(turn(*now, gradient))
+    ends.append(jax.device_get(now[0]))
+  own = placement.device_bytes(state, cut)
+  whole = placement.device_bytes(state, where.whole)
+  return forms.largest_difference(*ends), own / whole
+
+
+def _turn(transform, params, state, gradient):
+  updates, state = transform.update(gradient, state, params)
+  return jax.tree.map(lambda p, u: p + u, params, updates), state
+
+
+def trained(name, meshes):
+  """Of whole steps: of gradients between two points, or with factors."""
+  ends = {}
+  for told, mesh in {'': forms.ALONE, **meshes}.items():
+    count = virtual.DEVICES if told else 1
+    settings = forms.config('simple_rnn', mesh)
+    own = following.config(name, eps=1e-3)
+    settings = dataclasses.replace(
+      settings, optimizer=own.optimizer, schedule=own.schedule
+    )
+    made = step_lib.from_config(
+      settings, tokenizer.Bytes(), jax.devices()[:count]
+    )
+    state = made.init(0, forms.ROWS)
+    state, _ = forms.go_on(settings, made, state, range(STEPS))
+    ends[told] = jax.device_get(state['params'])
+  return {
+    told: (forms.largest_difference(ends[''], ends[told]), None)
+    for told in meshes
+  }

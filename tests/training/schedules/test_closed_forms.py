@@ -1,0 +1,106 @@
+"""Learning rates behind a warm-up against their closed forms in NumPy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rnn_jax import config as config_lib
+from rnn_jax.training import schedule
+
+STEPS, PEAK, FINAL, LOW = 200, 2e-3, 1e-4, 4e-4
+
+
+def config(name, warmup, **changes):
+  raw = config_lib.default()
+  raw.train.steps = STEPS
+  raw.optimizer.learning_rate = PEAK
+  raw.schedule.update(name=name, warmup_steps=warmup, final_learning_rate=FINAL)
+  if name in ('cyclical', 'one_cycle'):
+    raw.schedule.low_learning_rate = LOW
+  raw.schedule.update(changes)
+  return config_lib.parse(raw)
+
+
+def line(begin, end, share):
+  return begin + (end - begin) * share
+
+
+def triangle(t, cycle):
+  """Smith's (2017): his `stepsize` is half of a cycle."""
+  size = cycle / 2
+  number = np.floor(1 + t / cycle)
+  x = np.abs(t / size - 2 * number + 1)
+  return LOW + (PEAK - LOW) * max(0, 1 - x)
+
+
+CASES = {  # name, warm-up, other keys: the rate t steps behind the warm-up
+  'constant': ('constant', 20, {}, lambda t: PEAK),
+  'linear': ('linear', 20, {}, lambda t: line(PEAK, FINAL, t / 180)),
+  'inverse_sqrt': (
+    'inverse_sqrt',
+    20,
+    {},
+    lambda t: PEAK * np.sqrt(20) / np.sqrt(20 + t),
+  ),
+  'inverse_sqrt, no warm-up': (
+    'inverse_sqrt',
+    0,
+    {},
+    lambda t: PEAK / np.sqrt(1 + t),
+  ),
+  'stable_decay': (
+    'stable_decay',
+    20,
+    {'decay_steps': 50},
+    lambda t: PEAK if t < 130 else line(PEAK, FINAL, (t - 130) / 50),
+  ),
+  'stable_decay, a tenth': (
+    'stable_decay',
+    0,
+    {},
+    lambda t: PEAK if t < 180 else line(PEAK, FINAL, (t - 180) / 20),
+  ),
+  'cyclical': ('cyclical', 0, {'cycle_steps': 50}, lambda t: triangle(t, 50)),
+  'cyclical, odd': (
+    'cyclical',
+    0,
+    {'cycle_steps': 33},
+    lambda t: triangle(t, 33),
+  ),
+  'cyclical, a fifth': ('cyclical', 0, {}, lambda t: triangle(t, 40)),
+  'one_cycle': (
+    'one_cycle',
+    0,
+    {'cycle_steps': 160},
+    lambda t: triangle(t, 160) if t < 160 else line(LOW, FINAL, (t - 160) / 40),
+  ),
+  'one_cycle, nine tenths': (
+    'one_cycle',
+    0,
+    {},
+    lambda t: triangle(t, 180) if t < 180 else line(LOW, FINAL, (t - 180) / 20),
+  ),
+}
+
+
+@pytest.mark.parametrize('case', CASES)
+def test_every_step_has_the_rate_of_the_closed_form(case):
+  name, warmup, changes, reference = CASES[case]
+  made = schedule.make(config(name, warmup, **changes))
+  found = jax.vmap(made.rate)(jnp.arange(STEPS))
+  expected = [PEAK * (n + 1) / warmup for n in range(warmup)]
+  expected += [reference(t) for t in range(STEPS - warmup)]
+  np.testing.assert_allclose(found, expected, rtol=2e-5)
+  assert made.rescale is None
+
+
+def test_a_stable_rate_does_not_depend_on_the_number_of_steps():
+  rates = []
+  for steps in (100, 200):
+    raw = config_lib.default()
+    raw.train.steps = steps
+    raw.schedule.update(name='stable_decay', warmup_steps=10, decay_steps=20)
+    made = schedule.make(config_lib.parse(raw))
+    rates.append(jax.vmap(made.rate)(jnp.arange(80)))
+  np.testing.assert_array_equal(*rates)
