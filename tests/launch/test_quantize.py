@@ -1,0 +1,50 @@
+"""`launch.quantize` as a user types it."""
+
+import json
+
+import pytest
+
+from rnn_jax import config as config_lib
+from rnn_jax.training import evaluate
+from rnn_jax.training import loop
+from tests import tiny
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope='module', name='run')
+def _run(tmp_path_factory):
+  folder = tmp_path_factory.mktemp('runs')
+  raw = tiny.raw_config(tiny.write_text(folder / 'text'))
+  raw.optimizer.learning_rate = 1e-2
+  raw.evaluate.every = 0
+  loop.train(config_lib.parse(raw), str(folder / 'run'))
+  return folder / 'run'
+
+
+@pytest.mark.parametrize('flags', ((), ('--activations',)))
+def test_a_quantized_run_is_evaluated_and_writes(run, flags, tmp_path):
+  folder = tmp_path / 'packed'
+  quantize = 'quantize', f'--workdir={run}', f'--output={folder}', *flags
+  code, out, err = tiny.finish(tiny.launch(*quantize))
+  assert code == 0, err
+  assert 'times smaller' in out
+  whole, packed = (
+    evaluate.evaluate_run(evaluate.Run.open(str(where)), 'test')['perplexity']
+    for where in (run, folder)
+  )
+  assert packed == pytest.approx(whole, rel=0.01) and packed != whole
+  config = json.loads((folder / 'config.json').read_text())
+  assert config['train']['quantized'] == ('int8' if flags else '')
+  if flags:
+    return
+  write = 'generate', f'--workdir={folder}', '--prompt=the', '--json'
+  told = []
+  for held in ('float32', 'int8'):
+    more = '--max_new_tokens=4', '--temperature=0', f'--weights={held}'
+    code, out, err = tiny.finish(tiny.launch(*write, *more))
+    assert code == 0, err
+    told.append(json.loads(out)['text'])
+  assert told[0] == told[1] and told[0]
+  code, _, err = tiny.finish(tiny.launch(*quantize))
+  assert code == 1 and 'is there already' in err

@@ -1,0 +1,135 @@
+"""Distillation against its equation, and as a run."""
+
+import shutil
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.special
+
+from rnn_jax import config as config_lib
+from rnn_jax import errors
+from rnn_jax.data import batch as batch_lib
+from rnn_jax.data import tokenizer as tokenizer_lib
+from rnn_jax.exchange import bundle as bundle_lib
+from rnn_jax.training import distillation
+from rnn_jax.training import evaluate
+from rnn_jax.training import loop
+from tests import tiny
+from tests.exchange import bundles
+
+ALPHA, T = 0.3, 2.5
+
+
+def student():
+  raw = tiny.raw_config('text')
+  raw.model.layers = 1
+  raw.distillation.update(teacher='runs/teacher', alpha=ALPHA, temperature=T)
+  return raw
+
+
+def softmax(x):
+  return scipy.special.softmax(np.float64(x), -1)
+
+
+def test_the_divergence_of_two_predictions():
+  rng = np.random.default_rng(0)
+  teacher, own = rng.normal(0, 3, (2, 2, 3, 7))
+  p, q = softmax(teacher / T), softmax(own / T)
+  got = distillation.divergence(np.float32(teacher), np.float32(own), T)
+  np.testing.assert_allclose(got, (p * np.log(p / q)).sum(-1), rtol=1e-5)
+  assert not np.any(distillation.divergence(own, own, T))
+
+
+def test_objective_and_gradient_of_a_teacher_of_another_kind():
+  teacher = bundles.make(bundles.raw_attention(), seed=1)
+  own = bundles.make(student(), seed=2)
+  task = distillation.Task(own.config, own.tokenizer, teacher)
+  rng = np.random.default_rng(0)
+  tokens, targets = rng.integers(0, 21, (2, 2, 6))
+  weights = rng.uniform(0, 1, (2, 6)).astype(np.float32)
+  starts = np.eye(2, 6, dtype=np.int32)[[0, 0]]
+  batch = batch_lib.Batch(*map(jnp.array, (tokens, targets, weights, starts)))
+
+  def objective(params):
+    _, sums = task.sums(params, task.init_state(2), batch, jax.random.key(0))
+    return sums['objective'], sums
+
+  (got, sums), gradients = jax.jit(jax.value_and_grad(objective, has_aux=True))(
+    own.params
+  )
+  logits = bundles.logits(own, tokens)
+  q, p = softmax(logits / T), softmax(bundles.logits(teacher, tokens) / T)
+  onehot = np.eye(21)[targets]
+  hard = -(weights * np.log((softmax(logits) * onehot).sum(-1))).sum()
+  soft = (weights * (p * np.log(p / q)).sum(-1)).sum()
+  np.testing.assert_allclose(sums['loss'], hard, rtol=1e-5)
+  want = ALPHA * hard + (1 - ALPHA) * T**2 * soft
+  np.testing.assert_allclose(got, want, rtol=1e-5)
+  # By hand: the gradient of T^2 KL by the logits is T (q - p).
+  slope = ALPHA * (softmax(logits) - onehot) + (1 - ALPHA) * T * (q - p)
+  slope = jnp.array(slope * weights[..., None], jnp.float32)
+  model = bundles.model(own)
+  state = model.apply({}, 2, method='init_state')
+
+  def run(params):
+    return model.apply({'params': params}, state, tokens)[1]
+
+  wanted = jax.jit(lambda p: jax.vjp(run, p)[1](slope)[0])(own.params)
+  jax.tree.map(
+    lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=5e-6),
+    gradients,
+    wanted,
+  )
+
+
+@pytest.mark.slow
+def test_a_run_learns_from_a_teacher_and_is_read_without_it(tmp_path):
+  text = tiny.write_text(tmp_path / 'text')
+  raw = tiny.raw_config(text)
+  raw.train.steps = 2
+  raw.schedule.warmup_steps = 0
+  raw.evaluate.every = 0
+  loop.train(config_lib.parse(raw), str(tmp_path / 'teacher'))
+  raw.model.update(layers=1, width=8)
+  raw.data.update(layout='stream', stretch=64, carry_state=True)
+  raw.distillation.teacher = str(tmp_path / 'teacher')
+  run = tmp_path / 'student'
+  done = loop.train(config_lib.parse(raw), str(run))
+  assert done.finished == 'all steps' and done.skipped_steps == 0
+  shutil.rmtree(tmp_path / 'teacher')
+  row = evaluate.evaluate_run(evaluate.Run.open(str(run)), 'test')
+  assert row['loss'] == pytest.approx(np.log(257), rel=0.2)
+
+
+def test_a_teacher_of_another_vocabulary_is_refused(tmp_path):
+  bundle = bundles.make(bundles.raw_published())
+  bundle_lib.write(bundle, tmp_path / 'teacher')
+  raw = student()
+  raw.distillation.teacher = str(tmp_path / 'teacher')
+  config = config_lib.parse(raw)
+  distillation.make(config, bundle.tokenizer)
+  with pytest.raises(
+    errors.InputError, match='another vocabulary, of 21 entries against 257'
+  ):
+    distillation.make(config, tokenizer_lib.Bytes())
+  raw.distillation.teacher = str(tmp_path / 'absent')
+  with pytest.raises(errors.InputError, match='absent.*no such folder'):
+    distillation.make(config_lib.parse(raw), bundle.tokenizer)
+
+
+@pytest.mark.parametrize(
+  ('changes', 'message'),
+  (
+    ({'distillation.alpha': 1.5}, 'distillation.alpha=1.5: give a share'),
+    ({'distillation.temperature': 0.0}, 'temperature=0.0: give a number above'),
+    ({'remat.segment': 8}, 'remat.segment=8: there is none of it .* give 0'),
+    ({'task.name': 'recall'}, "task.name='recall': there is none of it with"),
+  ),
+)
+def test_what_has_no_teacher_is_refused(changes, message):
+  raw = student()
+  raw.update_from_flattened_dict(changes)
+  with pytest.raises(errors.InputError, match=message):
+    config_lib.parse(raw)

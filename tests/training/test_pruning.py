@@ -1,0 +1,150 @@
+"""Pruning: how much goes, when, and that it never comes back."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rnn_jax import config as config_lib
+from rnn_jax import errors
+from rnn_jax.config import compression as config_compression
+from rnn_jax.exchange import bundle as bundle_lib
+from rnn_jax.training import loop
+from rnn_jax.training import pruning
+from tests import tiny
+
+
+def draw():
+  rng = np.random.default_rng(0)
+
+  def matrix(*shape, scale=1.0):
+    return {'kernel': scale * rng.normal(size=shape).astype(np.float32)}
+
+  return {
+    'embedding': {'embedding': rng.normal(size=(5, 4)).astype(np.float32)},
+    'stack': {'blocks': {'a': matrix(2, 10, 6, scale=0.1)}},
+    'head': matrix(8, 10) | {'bias': np.full(10, 1e-3, np.float32)},
+  }
+
+
+def smallest_gone(x, share):
+  """By hand: the share of a matrix that is smallest set to 0."""
+  x = x.copy()
+  order = np.argsort(np.abs(x), None)
+  x.flat[order[: int(share * x.size)]] = 0
+  return x
+
+
+def test_each_layer_loses_its_own_share():
+  params = draw()
+  got = pruning.prune(params, 0.3, 'layer')
+  stacked = params['stack']['blocks']['a']['kernel']
+  want = np.stack([smallest_gone(x, 0.3) for x in stacked])
+  np.testing.assert_array_equal(got['stack']['blocks']['a']['kernel'], want)
+  head = smallest_gone(params['head']['kernel'], 0.3)
+  np.testing.assert_array_equal(got['head']['kernel'], head)
+  assert got['head']['bias'] is params['head']['bias']
+  assert got['embedding'] == params['embedding']
+  assert pruning.sparsity(got) == pytest.approx(0.3)
+
+
+def test_all_layers_together_lose_the_smallest():
+  params = draw()
+  got = pruning.prune(params, 0.6, 'global')
+  kernels = params['stack']['blocks']['a']['kernel'], params['head']['kernel']
+  joined = smallest_gone(np.concatenate([x.ravel() for x in kernels]), 0.6)
+  np.testing.assert_array_equal(
+    np.concatenate(
+      [
+        np.ravel(got['stack']['blocks']['a']['kernel']),
+        np.ravel(got['head']['kernel']),
+      ]
+    ),
+    joined,
+  )
+  # The layers' numbers are a tenth of the head's: nearly all of it stays.
+  assert (np.asarray(got['head']['kernel']) != 0).mean() > 0.85
+
+
+def test_the_share_rises_by_the_cubic_and_zeros_stay():
+  options = config_compression.Pruning(0.5, 'layer', 2, 10, 4)
+  update = jax.jit(pruning.update, static_argnums=3)
+  rng = np.random.default_rng(1)
+  params = {'head': draw()['head']}
+  seen = []
+  for step in range(14):
+    old = params
+    params = {
+      'head': {
+        'kernel': old['head']['kernel'] + rng.normal(size=(8, 10)),
+        'bias': old['head']['bias'],
+      }
+    }
+    params = jax.device_get(
+      update(jnp.int32(step), old, jax.tree.map(np.float32, params), options)
+    )
+    seen.append(pruning.sparsity(params))
+    zero = old['head']['kernel'] == 0
+    assert (params['head']['kernel'][zero] == 0).all()
+  half = 0.5 * (1 - 0.5**3)  # at step 6, half-way
+  want = [0, 0, 0, 0, 0, 0, *[half] * 4, *[0.5] * 4]
+  # A share of 80 numbers is rounded down.
+  np.testing.assert_allclose(seen, np.floor(80 * np.array(want)) / 80)
+
+
+@pytest.mark.slow
+def test_a_run_ends_sparse_and_a_pruned_model_stays_so(tmp_path):
+  raw = tiny.raw_config(tiny.write_text(tmp_path / 'text'))
+  raw.evaluate.every = 0
+  raw.pruning.update(sparsity=0.5, end_step=8, every=3)
+  run = tmp_path / 'run'
+  loop.train(config_lib.parse(raw), str(run))
+  params = bundle_lib.read(run, 'latest').params
+  # Matrices of 64 to 4112 numbers, each share of which is rounded down.
+  assert pruning.sparsity(params) == pytest.approx(0.5, abs=0.005)
+  out = tmp_path / 'pruned'
+  code, told, err = tiny.finish(
+    tiny.launch(
+      'prune', f'--workdir={run}', '--sparsity=0.75', f'--output={out}'
+    )
+  )
+  assert code == 0, err
+  assert 'zeros in matrices: 75.0%' in told
+  before = bundle_lib.flat(bundle_lib.read(out, 0).params)
+  loop.train(config_lib.parse(raw), str(out))
+  after = bundle_lib.flat(bundle_lib.read(out, 'latest').params)
+  for name, x in before.items():
+    if name.endswith('kernel'):
+      np.testing.assert_array_equal(after[name][x == 0], 0)
+      assert (after[name] != x).any()
+  code, _, err = tiny.finish(
+    tiny.launch(
+      'prune', f'--workdir={run}', '--sparsity=1.5', f'--output={out}2'
+    )
+  )
+  assert code == 1 and '--sparsity=1.5: give a share in (0, 1)' in err
+
+
+@pytest.mark.parametrize(
+  ('values', 'message'),
+  (
+    ({'sparsity': 1.0}, r'pruning.sparsity=1.0: give a number in \[0, 1\)'),
+    ({'scope': 'all'}, "pruning.scope='all': choose one of"),
+    ({'every': 0}, 'pruning.every=0: give 1 or more'),
+    ({'sparsity': 0.5}, 'pruning.end_step=0: give a step behind'),
+    ({'sparsity': 0.5, 'end_step': 1000}, 'before train.steps=1000'),
+  ),
+)
+def test_schedules_that_can_not_be_are_refused(values, message):
+  raw = config_lib.default()
+  raw.pruning.update(values)
+  with pytest.raises(errors.InputError, match=message):
+    config_lib.parse(raw)
+
+
+def test_matrices_that_begin_at_zero_are_refused():
+  raw = config_lib.default()
+  raw.pruning.update(sparsity=0.5, end_step=10)
+  raw.model.branch_scale = 0.0
+  with pytest.raises(errors.InputError, match='would stay there under pruning'):
+    config_lib.parse(raw)
