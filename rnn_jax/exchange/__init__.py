@@ -1,0 +1,1 @@
+"""Models in and out: other programs' files, and files for other programs."""
