@@ -1,0 +1,53 @@
+"""Looks at a trained model from inside, on a few batches.
+
+    python -m launch.inspect --workdir=runs/demo
+
+Gradients and updates beside the weights, layer by layer; what gates let
+through, how long states last, which hidden units are dead; how far back a
+gradient reaches. Writes tables to WORKDIR/inspection/inspection.md and .json,
+pictures beside them, and scalars and histograms to WORKDIR/tensorboard. --json
+prints the report as one JSON object. docs/inspection.md says how to read it.
+"""
+
+import json
+
+from absl import flags
+
+from launch import command
+
+WORKDIR = flags.DEFINE_string('workdir', None, 'Folder of the run.')
+SPLIT = flags.DEFINE_string(
+  'split', 'validation', "'train', 'validation' or 'test'."
+)
+CHECKPOINT = flags.DEFINE_string(
+  'checkpoint', 'best', "'best', 'latest' or the number of a step."
+)
+BATCHES = flags.DEFINE_integer('batches', 4, 'How many to look at.')
+JSON = flags.DEFINE_bool('json', False, 'Print one JSON object.')
+
+
+def main(argv):
+  from rnn_jax import errors
+  from rnn_jax.inspection import report
+  from rnn_jax.inspection import run as run_lib
+  from rnn_jax.training import evaluate
+
+  del argv
+  if not WORKDIR.value:
+    raise errors.InputError("--workdir is missing: name a run's folder")
+  if BATCHES.value < 1:
+    raise errors.InputError(f'--batches={BATCHES.value}: give 1 or more')
+  split = evaluate.check_split(SPLIT.value) or 'validation'
+  which = CHECKPOINT.value
+  run = run_lib.Run.open(
+    WORKDIR.value, int(which) if which.isdigit() else which
+  )
+  found = run_lib.inspect(run, WORKDIR.value, split, BATCHES.value)
+  if JSON.value:
+    print(json.dumps(report.values(found)))
+  else:
+    print(report.markdown(found), end='')
+
+
+if __name__ == '__main__':
+  command.run(main)

@@ -1,0 +1,200 @@
+"""What a layer's gates, states and hidden units do on real tokens.
+
+A cell says by `Cell.gates` what its gates are. A row is run step by step
+(`Cell.step`, the definition), so that gates which read the state before them
+are seen as well. Padding behind a row's last target does not count.
+
+Of a channel whose step keeps the share a_t of the state, the half-life is that
+of its mean log-decay, in steps: log(1/2) / mean_t log a_t.
+
+Gate values are counted in bins of equal width in log(a / (1 - a)), 1/32 each:
+quantiles are exact to that, whatever is near 0 or 1.
+"""
+
+import functools
+from typing import Any
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from rnn_jax.cells import base
+from rnn_jax.data import batch as batch_lib
+from rnn_jax.inference import layers
+from rnn_jax.inspection import anatomy
+from rnn_jax.models import blocks
+from rnn_jax.models import remat
+
+LOGIT, BINS = 16.0, 1024  # bins lie in [-LOGIT, LOGIT]; the rest at the ends
+HIGH, LOW = 0.99, 0.01
+SILENT = {'relu': 0.0}  # |a| of a unit at rest, by MLP
+SILENT_ELSEWHERE = 1e-6
+
+
+class Gate(NamedTuple):
+  """Sums over real tokens and channels."""
+
+  count: Any
+  total: Any
+  above: Any  # HIGH
+  below: Any  # LOW
+  counts: Any  # of each bin
+
+
+class Layer(NamedTuple):
+  """What is seen of a layer on a batch; None where it has no such thing."""
+
+  gates: dict[str, Gate]
+  loga: Any  # sum over real tokens, of each channel
+  squares: dict[str, Any]  # {part of the state: sum over rows, by step}
+  rows: Any  # how many, by step
+  largest: Any  # |a| of each hidden unit
+  silent: Any  # of all hidden units at all tokens
+
+
+def layers_of(model, params: dict, batch: batch_lib.Batch) -> list[Layer]:
+  """Returns what is seen of each layer on a batch, dropout off.
+
+  Args:
+    model: a LanguageModel or Classifier.
+    params: its parameters.
+    batch: its rows begin with a state of zeros.
+  """
+  model, params = anatomy.body(model, params)
+  x_BxLxD = _enter(model, params, batch)
+  plan = base.Plan('auto', model.plan.chunk_length)
+  block = blocks.Block(
+    model.config, model.cell_config, plan, model.policy, parent=None
+  )
+  apart, found = _apart(params), []
+  for n in range(model.config.layers):
+    x_BxLxD, seen = _run(block, apart[f'layer_{n}'], x_BxLxD, batch)
+    found.append(seen)
+  return found
+
+
+@jax.jit
+def _apart(params):
+  """The parameters of the layers, one by one."""
+  return {
+    name: x
+    for name, x in layers.unstack(params).items()
+    if name.startswith('layer_')
+  }
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _enter(model, params, batch):
+  tokens_BxL, starts_BxL = batch.tokens_BxL, batch.starts_BxL
+  position_B, _ = model.apply({}, len(tokens_BxL), method='init_state')
+  _, x_BxLxD = model.apply(
+    {'params': params}, position_B, tokens_BxL, starts_BxL, method='read'
+  )
+  return x_BxLxD
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _run(block, params, x_BxLxD, batch):
+  """Returns (x_BxLxD, Layer) of one layer."""
+  cell = blocks.make_cell(block, parent=None)
+  (x_BxLxD, _), seen = block.apply(
+    {'params': params},
+    x_BxLxD,
+    cell.init_state(len(x_BxLxD)),
+    batch.starts_BxL,
+    capture_intermediates=_projects,
+    mutable=['intermediates'],
+  )
+  seen = seen['intermediates']
+  real_BxL = _real(batch.weights_BxL)
+  (u,) = seen['cell']['project']
+  gates, squares = _step_by_step(cell, params['cell'], u, batch.starts_BxL)
+  hidden = seen.get('mlp', {}).get(remat.HIDDEN, (None,))[0]
+  found = _gates(gates, real_BxL.T), *_units(hidden, real_BxL, block.config)
+  (gates, loga), largest, silent = found
+  squares = {
+    name: jnp.sum(jnp.where(real_BxL.T, x, 0), 1) for name, x in squares.items()
+  }
+  rows = jnp.sum(real_BxL, 0)
+  return x_BxLxD, Layer(gates, loga, squares, rows, largest, silent)
+
+
+def _projects(module, method):
+  return isinstance(module, base.Cell) and method == 'project'
+
+
+def _real(weights_BxL):
+  """Whether a step is at or before its row's last target."""
+  return lax.cummax(weights_BxL, axis=1, reverse=True) > 0
+
+
+def _step_by_step(cell, params, u, starts_BxL):
+  """(Gates LxB... or None, {part of the state: squares_LxB})."""
+
+  def observe(cell, state, u, starts_B):
+    state = base.reset(cell, state, starts_B)
+    gates = cell.gates(state, u)
+    state, _ = cell.step(state, u)
+    return state, (gates, _squares(state))
+
+  def one(state, inputs):
+    return cell.apply({'params': params}, state, *inputs, method=observe)
+
+  in_time = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), (u, starts_BxL))
+  return lax.scan(one, cell.init_state(len(starts_BxL)), in_time)[1]
+
+
+def _squares(state):
+  """{name: squared norm_B} of the parts of a state that are no counters."""
+  found = {}
+  for path, x in jax.tree.leaves_with_path(state):
+    if jnp.issubdtype(x.dtype, jnp.floating):
+      name = jax.tree_util.keystr(path, simple=True, separator='/')
+      name = name.rpartition('_B')[0] or name or 'state'
+      found[name] = jnp.sum(x.astype(jnp.float32) ** 2, (*range(1, x.ndim),))
+  return found
+
+
+def _gates(gates, real_LxB):
+  """({name: Gate}, sum of loga by channel or None)."""
+  if gates is None:
+    return {}, None
+  values = {
+    name: _count(x.reshape(*x.shape[:2], -1), real_LxB[..., None])
+    for name, x in gates.values.items()
+  }
+  if gates.loga is None:
+    return values, None
+  loga = gates.loga.reshape(*gates.loga.shape[:2], -1)
+  return values, jnp.sum(jnp.where(real_LxB[..., None], loga, 0), (0, 1))
+
+
+def _count(x, real):
+  x = x.astype(jnp.float32)
+  real = jnp.broadcast_to(real, x.shape)
+  logits = jnp.log(x) - jnp.log1p(-x)
+  bins = (logits + LOGIT) * (BINS / (2 * LOGIT))
+  bins = jnp.clip(bins, 0, BINS - 1).astype(jnp.int32)
+  return Gate(
+    jnp.sum(real),
+    jnp.sum(jnp.where(real, x, 0)),
+    jnp.sum(real & (x > HIGH)),
+    jnp.sum(real & (x < LOW)),
+    jnp.zeros(BINS, jnp.int32).at[bins].add(real.astype(jnp.int32)),
+  )
+
+
+def _units(hidden_BxLxF, real_BxL, config):
+  """(the largest |a| of each unit, how many |a| are at rest), or Nones."""
+  if hidden_BxLxF is None:
+    return None, None
+  size = jnp.abs(hidden_BxLxF.astype(jnp.float32))
+  real = real_BxL[..., None]
+  at_rest = real & (size <= at_rest_below(config))
+  return jnp.max(jnp.where(real, size, 0), (0, 1)), jnp.sum(at_rest)
+
+
+def at_rest_below(config) -> float:
+  """Returns the |a| up to which a hidden unit of a Model config is at rest."""
+  return SILENT.get(config.mlp, SILENT_ELSEWHERE)

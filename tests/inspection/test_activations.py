@@ -1,0 +1,139 @@
+"""Gates, states and units against values that are known."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rnn_jax.inspection import activations
+from rnn_jax.inspection import summary
+from tests.inspection import made
+
+
+def look(task, params, batch):
+  return jax.device_get(activations.layers_of(task.model, params, batch))
+
+
+def sigmoid(x):
+  return 1 / (1 + np.exp(-np.asarray(x, float)))
+
+
+@pytest.fixture(scope='module')
+def known():
+  """Two layers whose gates are those of biases alone, one MLP unit dead."""
+  config = made.config(
+    model__mlp_width=4, model__mlp='relu', model__biases=True
+  )
+  task, params = made.task(config)
+  blocks = params['stack']['blocks']
+  cell, mlp = blocks['cell'], blocks['mlp']
+  cell['projection']['kernel'] *= 0.0
+  # Layer 0: heads at logits 0 and 5. Layer 1: all channels at -6.
+  biases = [[0.0] * 3 + [5.0] * 3, [-6.0] * 6]
+  cell['gate_bias'] = jnp.array(biases)
+  # Unit 2 of layer 0 never sees the sun; all others always do.
+  mlp['up']['kernel'] *= 0.0
+  mlp['up']['bias'] = jnp.array([[1.0, 1.0, -1.0, 1.0], [1.0] * 4])
+  batch = made.batch((9, 5))
+  seen = look(task, params, batch)
+  return [seen, seen], config
+
+
+def test_gates_are_what_their_biases_say(known):
+  first, second = summary.gates(known[0])
+  assert (first['layer'], first['gate']) == (0, 'keep')
+  low, high = sigmoid(0), sigmoid(5)
+  assert first['mean'] == pytest.approx((low + high) / 2, rel=1e-5)
+  # A bin is 1/32 wide in the logit, at most 1/128 in the value.
+  assert first['low'] == pytest.approx(low, abs=1 / 128)
+  assert first['high'] == pytest.approx(high, abs=1 / 32 * high * (1 - high))
+  assert first['above'] == 0.5 and first['below'] == 0
+  assert second['mean'] == pytest.approx(sigmoid(-6), rel=1e-5)
+  assert second['below'] == 1 and second['above'] == 0
+  assert second['bins'].sum() == 2 * 14 * 6  # batches, real tokens, channels
+
+
+def test_half_lives_are_those_of_the_decay(known):
+  first, second = summary.half_lives(known[0])
+  assert first['channels'] == 6
+  for key, logit in (('low', 0), ('high', 5)):
+    want = np.log(0.5) / np.log(sigmoid(logit))
+    assert first[key] == pytest.approx(want, rel=1e-4)
+  want = np.log(0.5) / np.log(sigmoid(-6))
+  assert second['median'] == pytest.approx(want, rel=1e-4)
+
+
+def test_what_never_decays_lives_for_ever():
+  layer = activations.Layer({}, np.zeros(3), {}, np.ones(4), None, None)
+  (row,) = summary.half_lives([[layer]])
+  assert row['low'] == row['high'] == np.inf
+  mixed = layer._replace(loga=np.array([0.0, 4 * np.log(0.5), -np.inf]))
+  (row,) = summary.half_lives([[mixed]])
+  assert (row['low'], row['median'], row['high']) == (0, 1, np.inf)
+
+
+def test_a_unit_that_its_weights_keep_at_zero_is_dead(known):
+  first, second = summary.units(known[0], known[1].model)
+  assert (first['dead'], first['which'], first['units']) == (1, [2], 4)
+  assert first['at_rest'] == pytest.approx(0.25)
+  assert second['dead'] == 0 and second['at_rest'] == 0
+
+
+def test_a_smooth_unit_is_dead_below_a_small_number():
+  layer = activations.Layer(
+    {}, None, {}, np.ones(4), np.array([1e-7, 1e-3, 0.0]), 8
+  )
+  smooth = made.config(model__mlp='gelu').model
+  sharp = made.config(model__mlp='relu').model
+  assert summary.units([[layer]], smooth)[0]['which'] == [0, 2]
+  assert summary.units([[layer]], sharp)[0]['which'] == [2]
+
+
+def test_the_norm_of_a_state_is_that_which_the_model_ends_with():
+  config = made.config(cell__convolution=3)
+  task, params = made.task(config)
+  batch = made.batch((9, 9))
+  rows = summary.states([look(task, params, batch)])
+  (_, (_, state)), _ = task.model.apply(
+    {'params': params},
+    task.init_state(2),
+    batch.tokens_BxL,
+    batch.starts_BxL,
+    method='features',
+  )
+  for row in rows:
+    leaf = {'memory': state.memory_BxHxKxP, 'inputs': state.inputs}
+    whole = np.asarray(leaf[row['state']][row['layer']], float)
+    want = np.sqrt(np.mean(np.sum(whole.reshape(2, -1) ** 2, 1)))
+    assert len(row['norms']) == 9
+    # Measured: 3e-7.
+    assert row['last'] == pytest.approx(want, rel=1e-5)
+  assert {row['state'] for row in rows} == {'memory', 'inputs'}
+
+
+def test_gates_of_an_lstm_are_those_of_its_equations():
+  config = made.config('lstm', model__block='plain', model__layers=1)
+  task, params = made.task(config)
+  batch = made.batch((7, 3), steps=7)
+  (layer,) = look(task, params, batch)
+  weights = jax.tree.map(
+    lambda x: np.asarray(x[0], float), params['stack']['blocks']['cell']
+  )
+  embedding = np.asarray(params['embedding']['embedding'], float)
+  h = c = np.zeros((2, 6))
+  total, loga = dict.fromkeys(('write', 'keep', 'read'), 0), 0
+  for t in range(7):
+    real = batch.weights_BxL[:, t, None]
+    raw = embedding[batch.tokens_BxL[:, t]] @ weights['projection']['kernel']
+    raw = (
+      raw + weights['projection']['bias'] + h @ weights['recurrent']['kernel']
+    )
+    i, f, g, o = np.split(raw, 4, -1)
+    for name, x in (('write', i), ('keep', f), ('read', o)):
+      total[name] += np.sum(real * sigmoid(x))
+    loga = loga + np.sum(real * np.log(sigmoid(f)), 0)
+    c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+    h = sigmoid(o) * np.tanh(c)
+  for row in summary.gates([[layer]]):
+    assert row['mean'] == pytest.approx(total[row['gate']] / 60, rel=1e-5)
+  np.testing.assert_allclose(layer.loga, loga, rtol=1e-5)

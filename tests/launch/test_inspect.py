@@ -1,0 +1,58 @@
+"""`launch.inspect`, as a user types it."""
+
+import json
+
+import pytest
+
+from rnn_jax import config as config_lib
+from rnn_jax.training import loop
+from tests import tiny
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope='module')
+def workdir(tmp_path_factory):
+  folder = tmp_path_factory.mktemp('run')
+  raw = tiny.raw_config(tiny.write_text(folder / 'text'))
+  raw.data.layout = 'stream'
+  raw.train.steps = 4
+  raw.train.accumulate = 2
+  loop.train(config_lib.parse(raw), str(folder / 'run'))
+  return folder / 'run'
+
+
+def test_a_report_is_printed_and_written(workdir):
+  code, out, err = tiny.finish(
+    tiny.launch('inspect', f'--workdir={workdir}', '--batches=1', '--json')
+  )
+  assert code == 0, err
+  found = json.loads(out.splitlines()[-1])
+  folder = workdir / 'inspection'
+  assert json.loads((folder / 'inspection.json').read_text()) == found
+  assert (found['step'], found['split'], found['batches']) == (
+    4,
+    'validation',
+    1,
+  )
+  parts = [row['part'] for row in found['parts']]
+  assert parts == ['embedding', 'layer 0', 'layer 1', 'head']
+  assert all(row['ratio'] > 0 for row in found['parts'])
+  assert [row['gate'] for row in found['gates']] == ['keep'] * 2
+  assert len(found['flow']) > 8 and len(found['units']) == 2
+  text = (folder / 'inspection.md').read_text()
+  for name in ('gradients', 'gates', 'states', 'flow'):
+    assert f'({name}.png)' in text
+    assert (folder / f'{name}.png').stat().st_size > 1000
+  assert [*(workdir / 'tensorboard' / 'inspection').glob('events*')]
+
+
+def test_wrong_flags_are_one_line_each(workdir):
+  for flag, message in (
+    ('--batches=0', 'error: --batches=0: give 1 or more'),
+    ('--checkpoint=99', 'no checkpoint of step 99'),
+  ):
+    code, _, err = tiny.finish(
+      tiny.launch('inspect', f'--workdir={workdir}', flag)
+    )
+    assert code == 1 and message in err and 'Traceback' not in err
