@@ -5,7 +5,8 @@
       --config.cell.window=32 --workdir=runs/recall_window
 
 The models are simple_rnn (improved), simple (the published preset) and
-attention, with 24,576 to 25,408 weights a layer. Set the gap with
+attention, with 24,576 to 25,408 weights a layer, or any other cell of
+rnn_jax/cells with its own options' defaults. Set the gap with
 --config.data.synthetic.distance, and data.length and data.boundaries with it;
 other sources are copying and selective_copying. docs/analysis.md has results.
 """
@@ -26,18 +27,17 @@ CELLS = {
 
 
 def get_config(model='simple_rnn'):
-  """Returns the config of one of CELLS.
+  """Returns the config of one of CELLS, or of a cell.
 
   Raises:
     InputError: `model` is none of them.
   """
-  if model not in CELLS:
-    raise errors.InputError(
-      f'configs/recall.py:{model}: choose one of {[*CELLS]}'
-    )
-  cell = 'attention' if model == 'attention' else 'simple_rnn'
+  known = sorted({*CELLS, *config_lib.names('cells')})
+  if model not in known:
+    raise errors.InputError(f'configs/recall.py:{model}: choose one of {known}')
+  cell = 'simple_rnn' if model == 'simple' else model
   config = config_lib.default(cell)
-  config.cell.update(CELLS[model])
+  config.cell.update(CELLS.get(model, {}))
 
   config.task.name = 'recall'
   config.data.source = 'recall'

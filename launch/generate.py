@@ -42,6 +42,9 @@ STREAM = flags.DEFINE_boolean(
 )
 CHAT = flags.DEFINE_boolean('chat', False, 'Hold a conversation.')
 JSON = flags.DEFINE_boolean('json', False, 'Write JSON lines.')
+WEIGHTS = flags.DEFINE_enum(
+  'weights', 'float32', ['float32', 'int8'], 'What matrices are held as.'
+)
 
 
 def main(_):
@@ -57,7 +60,9 @@ def main(_):
     stop=tuple(STOP.value),
     continues=CONTINUES.value,
   )
-  generator = generate.Generator.from_workdir(WORKDIR.value, CHECKPOINT.value)
+  generator = generate.Generator.from_workdir(
+    WORKDIR.value, CHECKPOINT.value, WEIGHTS.value
+  )
   if CHAT.value:
     _chat(generator, options)
     return

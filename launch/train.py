@@ -6,8 +6,11 @@ Any key of the config can be set: --config.train.steps=2000. The same command
 resumes a run that was stopped. On several hosts, see docs/scaling.md, each one
 gets this command with --coordinator, --processes and --process, or --cluster.
 --print_config shows every key and its value; --plot draws the learning curve of
-a run so far; both train nothing.
+a run so far; --plot_schedule, or --plot_schedule=FILE.png, draws the learning
+rate by step. None of these trains.
 """
+
+import pathlib
 
 from absl import flags
 from ml_collections import config_flags
@@ -29,6 +32,27 @@ PLOT = flags.DEFINE_bool(
 )
 
 
+class _Picture(flags.ArgumentParser):
+  """A path; its flag alone stands for schedule.png in --workdir, or here."""
+
+  def parse(self, argument):
+    return {'true': SCHEDULE, 'false': None}.get(argument, argument)
+
+
+SCHEDULE = object()
+PLOT_SCHEDULE = flags.DEFINE_flag(
+  flags.Flag(
+    _Picture(),
+    None,
+    'plot_schedule',
+    None,
+    'Draw the learning rate by step into schedule.png, or the file named '
+    'here, and exit.',
+    boolean=True,  # it stands alone as well
+  )
+)
+
+
 def main(argv):
   # Imported late: the workers of the input pipeline import this file as well.
   from rnn_jax import config as config_lib
@@ -37,7 +61,8 @@ def main(argv):
   from rnn_jax.training import plots
 
   del argv
-  if not WORKDIR.value and not PRINT_CONFIG.value:
+  looks = PRINT_CONFIG.value or PLOT_SCHEDULE.value
+  if not WORKDIR.value and not looks:
     raise errors.InputError('--workdir is missing: name a folder for the run')
   if PLOT.value:
     print(plots.draw_loss(WORKDIR.value))
@@ -47,6 +72,11 @@ def main(argv):
   config = config_lib.parse(CONFIG.value)
   if PRINT_CONFIG.value:
     print(config_lib.to_json(config))
+    return
+  if path := PLOT_SCHEDULE.value:
+    if path is SCHEDULE:
+      path = pathlib.Path(WORKDIR.value or '', 'schedule.png')
+    print(plots.draw_schedule(config, path))
     return
   with hosts.joined(stops_together=True):
     progress = loop.train(config, WORKDIR.value)

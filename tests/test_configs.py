@@ -44,3 +44,10 @@ def test_the_memory_lab_s_decoder_has_its_parameters():
   module = importlib.import_module('configs.memory_lab')
   raw = module.get_config()
   assert parameters(raw, raw.data.vocabulary) == 29_165_328
+
+
+# 257 tokens rather than 256 by their boundary: 512 more than as published.
+@pytest.mark.parametrize(('size', 'count'), (('base', 25_296_896),))
+def test_the_dragon_hatchling_has_its_parameters_at_256_bytes(size, count):
+  module = importlib.import_module('configs.bdh')
+  assert parameters(module.get_config(size), 256) == count

@@ -143,7 +143,7 @@ def _locate(raw, key):
   for part in [*sections, name]:
     if not isinstance(section, dict) or part not in section:
       near = difflib.get_close_matches(key, _keys(raw), 1)
-      remedy = f'did you mean {near[0]!r}?' if near else 'see rnn_jax/config.py'
+      remedy = f'did you mean {near[0]!r}?' if near else 'see rnn_jax/config'
       raise errors.InputError(f'unknown config key {key}: {remedy}')
     section, parent = section[part], section
   if isinstance(section, dict):

@@ -6,7 +6,8 @@ trace in it. What follows needs the state alone, which is constant in size.
 
 Shapes: tokens and starts BxL, logits BxV, the keys and `done` B; the buffer of
 new tokens is BxN. Any model serves that takes (state, tokens, starts) and
-returns (state, logits); `inference.layers` has the fastest form.
+returns (state, logits); `inference.layers` has the fastest form. Parameters may
+be packed in 8 bits (training/quantized.py); they stay so between steps.
 """
 
 import dataclasses
@@ -20,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rnn_jax.inference import sampling as sampling_lib
+from rnn_jax.training import quantized
 
 PREFILL_MULTIPLE = 64
 LEAST_BUFFER = 16
@@ -67,7 +69,8 @@ def pad(prompts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
   starts = np.zeros_like(tokens)
   for row, prompt in enumerate(prompts):
     tokens[row, length - len(prompt) :] = prompt
-    starts[row, length - len(prompt)] = 1
+    # Padding begins anew at each step: its positions stay within a table.
+    starts[row, : length - len(prompt) + 1] = 1
   return tokens, starts
 
 
@@ -123,6 +126,10 @@ def step(model, params, state, token_B):
 
 
 def _apply(model, params, state, tokens_BxL, starts_BxL=None):
+  if quantized.is_packed(params):
+    # Else XLA unpacks them once, ahead of the loop over steps.
+    params, state = jax.lax.optimization_barrier((params, state))
+    params = quantized.unpack(params)
   return model.apply({'params': params}, state, tokens_BxL, starts_BxL)
 
 

@@ -28,8 +28,10 @@ from rnn_jax.inference import sampling as sampling_lib
 from rnn_jax.inference import text as text_lib
 from rnn_jax.models import language_model
 from rnn_jax.training import checkpoint as checkpoint_lib
+from rnn_jax.training import quantized
 from rnn_jax.training import workdir as workdir_lib
 
+WEIGHTS = ('float32', 'int8')
 SLICE = 16  # tokens between two looks of the host
 
 
@@ -163,48 +165,67 @@ class Generator:
   """
 
   def __init__(
-    self, model, params, tokenizer: tokenizer_lib.Tokenizer, asks: bool = False
+    self,
+    model,
+    params,
+    tokenizer: tokenizer_lib.Tokenizer,
+    asks: bool = False,
+    weights: str = 'float32',
   ):
-    """Takes a `language_model.LanguageModel` and its parameters."""
+    """Takes a `language_model.LanguageModel` and its parameters.
+
+    Raises:
+      InputError: `weights`, which matrices are held as, is not in WEIGHTS.
+    """
+    if weights not in WEIGHTS:
+      _refuse('weights', weights, f'choose one of {WEIGHTS}')
     self.tokenizer = tokenizer
     self.asks = asks
     self._model = layers.for_inference(model)
     params = jax.device_put(params, jax.local_devices()[0])
     self.params = jax.jit(layers.unstack)(params)
+    if weights == 'int8':
+      self.params = jax.jit(quantized.pack)(self.params)
     self._programs = {}
 
   @classmethod
   def from_workdir(
-    cls, workdir: str | os.PathLike, checkpoint: str | int = 'best'
+    cls,
+    workdir: str | os.PathLike,
+    checkpoint: str | int = 'best',
+    weights: str = 'float32',
   ) -> 'Generator':
     """Restores a run: its 'best' or 'latest' checkpoint, or one by its step.
 
-    Where none was evaluated, the best is the latest.
+    Where none was evaluated, the best is the latest. Matrices are held in
+    float32, or rounded to 8 bits with `weights='int8'`: see
+    training/quantized.py.
 
     Raises:
-      InputError: `workdir` holds no run, or no such checkpoint.
+      InputError: `workdir` holds no run, or no such checkpoint, or `weights` is
+        not in WEIGHTS.
     """
     config = config_lib.parse(workdir_lib.load_config(workdir))
     if not writes_text(config):
       _refuse(
         'workdir',
         workdir,
-        "a model with task.answer='pooled' writes no text: see launch.evaluate",
+        'its model chooses a class and writes no text: see launch.evaluate',
       )
-    which = _which(checkpoint)
+    which = which_checkpoint(checkpoint)
     path = os.path.join(workdir, 'tokenizer.json')
     if not os.path.exists(path):
       raise errors.InputError(f'{path} is missing: train first')
     tokenizer = tokenizer_lib.load(path)
     model = language_model.from_config(config, tokenizer.size)
     checkpoints = checkpoint_lib.Checkpoints(
-      os.path.join(workdir, 'checkpoints')
+      workdir_lib.checkpoint_folder(workdir, config.train.checkpoint_dir)
     )
     like = jax.eval_shape(lambda: _init(model))
     _, params = checkpoints.restore_parameters(like, which)
     checkpoints.close()
     asks = config.task.name in ('classification', 'dialogue')
-    return cls(model, params, tokenizer, asks)
+    return cls(model, params, tokenizer, asks, weights)
 
   @property
   def compilations(self) -> int:
@@ -376,10 +397,17 @@ class Generator:
 def writes_text(config: config_lib.Config) -> bool:
   """Whether a run's model writes text at all."""
   task = config.task
-  return task.name != 'classification' or task.answer == 'word'
+  word = task.answer == 'word'
+  heads = {'classification': word, 'image_classification': False}
+  return heads.get(task.name, True)
 
 
-def _which(checkpoint):
+def which_checkpoint(checkpoint: str | int) -> checkpoint_lib.Which:
+  """Returns what a flag or a caller names: 'best', 'latest' or a step.
+
+  Raises:
+    InputError: it is none of these.
+  """
   if isinstance(checkpoint, int) or checkpoint in ('best', 'latest'):
     return checkpoint
   if checkpoint.isdecimal():

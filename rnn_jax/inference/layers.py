@@ -22,7 +22,8 @@ class LanguageModel(language_model.LanguageModel):
   def setup(self):
     super().setup()
     fields = (self.config, self.cell_config, self.plan, self.policy)
-    self.layer = [blocks.Block(*fields) for _ in range(self.config.layers)]
+    count = 1 if self.config.shared_layers else self.config.layers
+    self.layer = [blocks.Block(*fields) for _ in range(count)]
 
   def init_state(self, B):
     """The state before a document, for B rows."""
@@ -35,8 +36,8 @@ class LanguageModel(language_model.LanguageModel):
     position, old_states = state
     position, x = self.read(position, tokens_BxL, starts_BxL)
     states = []
-    for layer, old in zip(self.layer, old_states, strict=True):
-      x, new = layer(x, old, starts_BxL)
+    for n, old in enumerate(old_states):
+      x, new = self.layer[n % len(self.layer)](x, old, starts_BxL)
       states.append(new)
     return (position, tuple(states)), x
 
@@ -56,7 +57,7 @@ def unstack(params: dict) -> dict:
   """Returns a `language_model.LanguageModel`'s parameters layer by layer."""
   params = dict(params)
   stack = params.pop('stack')
-  layers = [stack['first']] if 'first' in stack else []
+  layers = [stack[name] for name in ('first', 'shared') if name in stack]
   if 'blocks' in stack:
     stacked = stack['blocks']
     for n in range(jax.tree.leaves(stacked)[0].shape[0]):

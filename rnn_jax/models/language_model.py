@@ -2,6 +2,8 @@
 
     logits_t = W_head norm(stack(c embedding(tokens) + positions))_t + b
 
+'normed' blocks, which end with a norm, begin with one, before the stack.
+
 Shapes: tokens BxL, logits BxLxV in float32. The state is constant in size and
 carries all that the model knows of the past: (positions or None, the stack's).
 """
@@ -38,15 +40,16 @@ class Head(nn.Module):
 
   vocabulary: int
   width: int
+  biased: bool = True
 
   @nn.compact
   def __call__(self):
-    """Returns (kernel_DxV, bias_V)."""
+    """Returns (kernel_DxV, bias_V); without a bias, zeros."""
     shape = (self.width, self.vocabulary)
-    return (
-      self.param('kernel', nn.initializers.lecun_normal(), shape),
-      self.param('bias', nn.initializers.zeros, shape[1:]),
-    )
+    kernel = self.param('kernel', nn.initializers.lecun_normal(), shape)
+    if not self.biased:
+      return kernel, jnp.zeros(shape[1:])
+    return kernel, self.param('bias', nn.initializers.zeros, shape[1:])
 
 
 class LanguageModel(nn.Module):
@@ -73,11 +76,11 @@ class LanguageModel(nn.Module):
         config.embedding_width or config.width,
         config.longest,
       )
-    if config.block == 'residual':
+    if config.block != 'plain':
       self.norm = blocks.norm(config, self.policy)
     if not config.tied:
       share = self.vocabulary // self.vocabulary_shares
-      self.head = Head(share, config.width)
+      self.head = Head(share, config.width, config.head_bias)
     self.drop = blocks.dropout(config)
     # Whole tokens (Iyyer et al., "Deep Unordered Composition Rivals Syntactic
     # Methods for Text Classification", 2015).
@@ -149,6 +152,8 @@ class LanguageModel(nn.Module):
     x = self.drop_tokens(x, deterministic=fixed)
     if self._has_positions:
       position_B, x = self.positions(position_B, x, starts_BxL)
+    if self.config.block == 'normed':
+      x = self.norm(x)
     return position_B, self.drop(x, deterministic=fixed)
 
   def __call__(self, state, tokens_BxL, starts_BxL=None):
@@ -169,8 +174,8 @@ class LanguageModel(nn.Module):
       return self.head()
     kernel_DxV = self.embedding.embedding.T
     # An embedding of unit variance would make logits of size sqrt(D).
-    kernel_DxV = kernel_DxV * kernel_DxV.shape[0] ** -0.5
-    return kernel_DxV, jnp.zeros(kernel_DxV.shape[1])
+    multiplier = self.config.tied_multiplier or kernel_DxV.shape[0] ** -0.5
+    return kernel_DxV * multiplier, jnp.zeros(kernel_DxV.shape[1])
 
 
 def token_sums(model, x_BxLxD, head, batch, options):
@@ -203,27 +208,36 @@ def from_config(config, vocabulary):
     dataclasses.replace(config.model, longest=longest),
     config.cell,
     vocabulary,
-    _plan(config),
-    _policy(config.train),
+    plan(config),
+    policy(config.train),
   )
 
 
-def _plan(config):
+def plan(config):
+  """How a Config's model is computed, base.Plan."""
   remat = config.remat
   return base.Plan(
     config.recurrence.impl,
     config.recurrence.chunk_length,
     config_lib.remat_length(remat.every, config.data.length),
+    remat.schedule,
+    remat.kept,
     remat.layers,
     remat.keep,
     remat.offload,
     rules_lib.parse(config.mesh.rules, config.mesh.zero),
     config.mesh.micro_batches,
+    not (config.data.carry_state or remat.segment),
   )
 
 
-def _policy(train):
-  policy = precision.policy(train.precision, train.quantized)
-  if lacking := precision.lacking(policy.operands, jax.devices()[0]):
+def policy(train):
+  """The number formats of a Train config, precision.Policy.
+
+  Raises:
+    InputError: this device can't multiply in them.
+  """
+  found = precision.policy(train.precision, train.quantized)
+  if lacking := precision.lacking(found.operands, jax.devices()[0]):
     raise errors.InputError(f'train.precision={train.precision!r}: {lacking}')
-  return policy
+  return found

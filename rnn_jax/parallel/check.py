@@ -66,8 +66,12 @@ def _check_pipe(config):
     _refuse('schedule', repr(schedule), f'choose of {pipeline.SCHEDULES}')
   if size == 1:
     return
-  if schedule == '1f1b' and config.task.name == 'classification':
-    _refuse('schedule', repr(schedule), "classification has 'gpipe' alone")
+  if model.shared_layers:
+    _refuse(
+      'pipe', size, 'model.shared_layers=True has one layer for all: give 1'
+    )
+  if schedule == '1f1b' and config.task.name.endswith('classification'):
+    _refuse('schedule', repr(schedule), f"{config.task.name} has 'gpipe' alone")
   if schedule == '1f1b' and config.remat.segment:
     _refuse('schedule', repr(schedule), "remat.segment needs 'gpipe'")
   if model.layers % size:
@@ -85,6 +89,10 @@ def _check_sequence(config):
   size, data = config.mesh.sequence, config.data
   if size == 1:
     return
+  if config.task.name not in PER_TOKEN:
+    _refuse(
+      'sequence', size, f'task.name={config.task.name!r} needs whole rows'
+    )
   lengths = [data.length, *data.boundaries, *data.growth]
   lengths += [config.evaluate.length] * bool(config.evaluate.length)
   if data.layout == 'buckets' and not data.boundaries:
@@ -95,10 +103,6 @@ def _check_sequence(config):
     lengths += pooling.shape_lengths(data.length_multiple, data.length)
   if wrong := [n for n in lengths if n % size]:
     _refuse('sequence', size, f'it must divide the rows of {wrong[0]} tokens')
-  if config.task.name not in PER_TOKEN:
-    _refuse(
-      'sequence', size, f'task.name={config.task.name!r} needs whole rows'
-    )
   if config.remat.segment:
     _refuse('sequence', size, 'remat.segment cuts rows as well: give one')
   if config.recurrence.impl == 'scan':

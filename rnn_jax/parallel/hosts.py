@@ -64,6 +64,7 @@ def connect(address: clusters.Address, timeout: int, host_timeout: int) -> None:
       can't be it.
   """
   begun = time.monotonic()
+  _keep_stdout()
   if address.process and address.coordinator:
     _reach(address, begun + timeout)
   # The platform is no option of `initialize`; on CPUs gloo carries the words.
@@ -300,6 +301,16 @@ def _reach(address, end):
         'there, and see that no firewall is between'
       )
     time.sleep(0.5)
+
+
+def _keep_stdout():
+  """Leaves stdout to Python. Gloo writes to it for each group of processes
+  that sums, whenever it comes to it: that goes to stderr."""
+  sys.stdout.flush()
+  own = os.dup(1)
+  os.dup2(2, 1)
+  encoding, handling = sys.stdout.encoding, sys.stdout.errors
+  sys.stdout = open(own, 'w', encoding=encoding, errors=handling)  # noqa: SIM115
 
 
 @contextlib.contextmanager

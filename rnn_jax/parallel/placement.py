@@ -22,6 +22,7 @@ class Placement:
     shapes: of the parameters.
     letters: of each parameter, a tree like the parameters.
     letters_outside_layers: '_' for those that are stacked over layers.
+    stacked: names of these, as 'stack/blocks/mlp/up/kernel'.
     whole: the sharding of what every device has all of.
   """
 
@@ -42,6 +43,11 @@ class Placement:
     # A layer's are gathered in its turn (models/blocks.py).
     self.letters_outside_layers = jax.tree.map(
       lambda x: '_' if x.startswith('R') else x, self.letters
+    )
+    self.stacked = frozenset(
+      '/'.join(_path(path))
+      for path, x in jax.tree.leaves_with_path(self.letters)
+      if x.startswith('R')
     )
     self.whole = rules_lib.sharding(mesh)
     self.shapes = shapes

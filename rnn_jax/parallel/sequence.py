@@ -41,6 +41,7 @@ from rnn_jax.ops import attention
 from rnn_jax.ops import attention_ring
 from rnn_jax.ops import causal_convolution
 from rnn_jax.ops import gla
+from rnn_jax.ops import linear_scan as linear_scan_op
 from rnn_jax.ops import luong_attention
 from rnn_jax.ops import positions
 from rnn_jax.parallel import axes
@@ -232,12 +233,73 @@ def convolve(
   Returns:
     (state behind the row, y_BxLxE of the stretch).
   """
-  if axes.size(AXIS) > 1:
-    state = _before(state.astype(x_BxLxE.dtype), x_BxLxE)
-    same = _same_document(starts_BxL, state.shape[1])
-    state = jnp.where(same[..., None], state, 0)
+  state = _inputs_before(state, x_BxLxE, starts_BxL)
   state, y = causal_convolution.convolve(state, x_BxLxE, kernel_WxE, starts_BxL)
   return _behind_row(state), y
+
+
+def windows(
+  state: jax.Array,
+  x_BxLxE: jax.Array,
+  taps: int,
+  starts_BxL: jax.Array | None = None,
+) -> tuple[jax.Array, jax.Array]:
+  """`causal_convolution.windows` of a row; its inputs are the stretch's.
+
+  Returns:
+    (state behind the row, x_BxLxWxE of the stretch).
+  """
+  state = _inputs_before(state, x_BxLxE, starts_BxL)
+  state, x = causal_convolution.windows(state, x_BxLxE, taps, starts_BxL)
+  return _behind_row(state), x
+
+
+def _inputs_before(state, x_BxLxE, starts_BxL):
+  """The inputs just before this stretch, of its first step's document."""
+  if axes.size(AXIS) == 1:
+    return state
+  state = _before(state.astype(x_BxLxE.dtype), x_BxLxE)
+  same = _same_document(starts_BxL, state.shape[1])
+  return jnp.where(same[..., None], state, 0)
+
+
+def linear_scan(
+  state_BxS: jax.Array,
+  f_BxLxS: jax.Array,
+  u_BxLxS: jax.Array,
+  *,
+  starts_BxL: jax.Array | None = None,
+  impl: str = 'auto',
+  chunk_length: int = linear_scan_op.CHUNK,
+) -> tuple[jax.Array, jax.Array]:
+  """`linear_scan.recurrence` of a row, of which this device holds a stretch.
+
+  It is the recurrence above with diag(A) alone: a stretch is run from zeros for
+  its C, then once more from the state that enters it.
+
+  Args, errors: those of `linear_scan.recurrence`; L is the stretch's.
+
+  Returns:
+    (state_BxS in float32 behind the row, h_BxLxS of the stretch in u's dtype).
+  """
+  run = functools.partial(
+    linear_scan_op.recurrence,
+    starts_BxL=starts_BxL,
+    impl=impl,
+    chunk_length=chunk_length,
+  )
+  if axes.size(AXIS) == 1:
+    return run(state_BxS, f_BxLxS, u_BxLxS)
+  state = state_BxS.astype(jnp.float32)
+  written, _ = run(jnp.zeros_like(state), f_BxLxS, u_BxLxS)
+  f = f_BxLxS.astype(jnp.float32)
+  if starts_BxL is not None:
+    f = jnp.where(starts_BxL[..., None] != 0, 0.0, f)
+  # Each channel is a head with a state of one number.
+  decay, add = _composed(jnp.prod(f, 1)[..., None], written[..., None, None], 1)
+  entering = decay[..., 0] * state + add[..., 0, 0]
+  state, h = run(entering, f_BxLxS, u_BxLxS)
+  return _of_last(state), h
 
 
 def attend_outputs(

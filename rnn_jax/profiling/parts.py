@@ -86,7 +86,7 @@ def _passes(subject, rows):
   steps, task = subject.steps, subject.steps.task
 
   def loss(params, batch, key):
-    state = task.init_state(batch.tokens_BxL.shape[0])
+    state = task.init_state(batch.weights_BxL.shape[0])
     state, sums = task.sums(params, state, batch, key)
     return sums['objective'], (sums, state)
 
@@ -100,10 +100,11 @@ def _passes(subject, rows):
     subject.config, subject.tokenizer.size, rows, seed=0
   )
   like = jax.tree.map(
-    lambda x: jax.ShapeDtypeStruct(
-      x.shape, x.dtype, sharding=steps.batch_sharding
+    lambda x, sharding: jax.ShapeDtypeStruct(
+      x.shape, x.dtype, sharding=sharding
     ),
     made,
+    jax.tree.broadcast(steps.batch_sharding, made),
   )
   key = jax.eval_shape(lambda: jax.random.key(0))
   arguments = steps.parameters_like(), batch_lib.Batch(*like), key

@@ -72,7 +72,7 @@ def memory_bars(memory: dict[str, Any]) -> dict[str, int]:
 
 def _memory(memory):
   rows = [[label, _mib(n)] for label, n in memory_bars(memory).items()]
-  return _table(('part', 'MiB'), rows)
+  return table(('part', 'MiB'), rows)
 
 
 def _programs(profile):
@@ -91,7 +91,7 @@ def _programs(profile):
     'GB accessed',
   )
   return [
-    *_table(header, rows),
+    *table(header, rows),
     '\nXLA counts the body of a loop once: flops and bytes are a floor.',
   ]
 
@@ -115,7 +115,7 @@ def _operations(found):
   rows = [[*_times(row), row['name'], row['module']] for row in found]
   header = ('ms a step', 'times', 'share', 'operation', 'module')
   return [
-    *_table(header, rows),
+    *table(header, rows),
     '\nFrom the start of an operation to its end; where several run side by '
     'side,\nthe time of each counts in full. Shares are of the sum over all '
     'operations.',
@@ -124,7 +124,7 @@ def _operations(found):
 
 def _modules(found):
   rows = [[*_times(row), row['name']] for row in found]
-  return _table(('ms a step', 'times', 'share', 'module'), rows)
+  return table(('ms a step', 'times', 'share', 'module'), rows)
 
 
 def _times(row):
@@ -140,7 +140,7 @@ def _buffers(found):
     [_mib(row['bytes']), row['array'], row['operation'], row['module']]
     for row in found
   ]
-  return _table(('MiB', 'array', 'operation', 'module'), rows)
+  return table(('MiB', 'array', 'operation', 'module'), rows)
 
 
 def _mib(number):
@@ -151,8 +151,11 @@ def _count(number):
   return '-' if number is None else f'{number / 1e9:,.3f}'
 
 
-def _table(header, rows):
-  """Lines of a Markdown table whose columns are aligned; numbers right."""
+def table(header, rows):
+  """Lines of a Markdown table whose columns are aligned; numbers right.
+
+  `rows` are lists of texts.
+  """
   cells = [header, *rows]
   widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
   right = [_is_number(column) for column in zip(*rows, strict=True)]

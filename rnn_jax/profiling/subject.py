@@ -14,6 +14,7 @@ import numpy as np
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data import batch as batch_lib
+from rnn_jax.data import pictures
 from rnn_jax.data import tokenizer as tokenizer_lib
 from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.training import memory
@@ -120,6 +121,8 @@ def random_batch(
   A row that a head classifies has its class at the last step.
   """
   rng = np.random.default_rng(seed)
+  if config.data.layout == 'images':
+    return _random_pictures(config, rows, rng)
   shape = rows, config.data.length
   ids = rng.integers(0, vocabulary, (rows, shape[1] + 1), np.int32)
   targets = ids[:, 1:].copy()
@@ -130,4 +133,13 @@ def random_batch(
   starts[:, 0] = 1
   return batch_lib.Batch(
     ids[:, :-1].copy(), targets, np.ones(shape, np.float32), starts
+  )
+
+
+def _random_pictures(config, rows, rng):
+  batch = pictures.blank(rows, config.data.image)
+  return batch._replace(
+    weights_BxL=np.ones_like(batch.weights_BxL),
+    label_B=rng.integers(0, len(config.data.classes), rows, np.int32),
+    image_BxHxWxC=rng.integers(0, 256, batch.image_BxHxWxC.shape, np.uint8),
   )

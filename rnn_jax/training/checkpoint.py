@@ -1,27 +1,25 @@
 """Checkpoints of a run: saved in the background, checked when read.
 
     <folder>/<step>/state/      a pytree of arrays (Orbax, OCDBT)
-    <folder>/<step>/data/       where the data iterator stands (JSON)
+    <folder>/<step>/data/       where the data iterator stands, if any (JSON)
     <folder>/<step>/progress/   a small JSON dict
     <folder>/<step>/SHA256SUMS  the seal: `sha256sum -c SHA256SUMS` checks it
 
 Orbax writes a step under a temporary name and renames it when it is whole, so
 a killed process leaves no half of a checkpoint under a step's name. Orbax
 reads changed bytes without a complaint: the seal, written just before the
-rename, is what tells a sound checkpoint from one that a disk has damaged.
+rename, is what tells a sound checkpoint from one that a disk has damaged. In a
+bucket (remote.py) a file behind the seal, commit_success.txt, does what the
+rename does.
 
 Of several processes each one writes its own part of the arrays, and the first
 one all the rest; the seal comes when all have written. All see one folder. The
 data iterator is the same in all of them, so that any number may go on.
 """
 
-import contextlib
-import errno
 import json
 import math
 import os
-import pathlib
-import shutil
 import typing
 
 import grain
@@ -34,20 +32,14 @@ from orbax.checkpoint import checkpoint_managers
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.parallel import hosts
+from rnn_jax.training import disk
 from rnn_jax.training import iterator_state
+from rnn_jax.training import quantized
+from rnn_jax.training import remote
+from rnn_jax.training import residual
 from rnn_jax.training import seal
 
 METRIC = 'held_out_loss'  # the key of `progress` that decides the best
-NO_SPACE = (
-  'no space in {} for a checkpoint: make room and give the same command again, '
-  'it goes on from the last complete checkpoint ({})'
-)
-FULL = {
-  errno.ENOSPC: 'No space left on device',
-  errno.EDQUOT: 'Disk quota exceeded',
-  errno.EFBIG: 'File too large',
-}
-
 PyTree = typing.Any
 Which = typing.Literal['latest', 'best'] | int
 
@@ -65,15 +57,16 @@ class Checkpoints:
     A writer creates the folder and clears away what a killed save has left.
 
     Raises:
-      InputError: the folder cannot be created.
+      InputError: the folder cannot be created, or its bucket not reached.
     """
     logging.get_absl_logger().addFilter(_not_orbax_or_wanted)
-    self.folder = pathlib.Path(folder).absolute()
+    remote.reach(folder, writes=keep is not None)
+    self.folder = remote.path(folder)
     self._keep = keep
     self._writing = None  # the step that is on its way to the disk
     self._sound = set()  # steps this object has saved or restored
     self._damaged = set()
-    with _clear_errors(self.folder):
+    with disk.clear_errors(self.folder):
       self._manager = ocp.CheckpointManager(
         self.folder, options=self._options()
       )
@@ -87,7 +80,7 @@ class Checkpoints:
     self,
     step: int,
     state: PyTree,
-    data_iterator: grain.DatasetIterator,
+    data_iterator: grain.DatasetIterator | None,
     progress: dict,
   ) -> bool:
     """Starts to write a checkpoint and returns; waits for the one before.
@@ -116,13 +109,14 @@ class Checkpoints:
       self._manager.reload()
     self._losses[step] = loss
     self._writing = step
-    items = ocp.args.Composite(
-      state=ocp.args.StandardSave(state),
-      data=iterator_state.Save(data_iterator),
-      progress=ocp.args.JsonSave(progress),
-    )
-    with _clear_errors(self.folder):
-      self._manager.save(step, args=items, force=True)
+    items = {
+      'state': ocp.args.StandardSave(state),
+      'progress': ocp.args.JsonSave(progress),
+    }
+    if data_iterator is not None:
+      items['data'] = iterator_state.Save(data_iterator)
+    with disk.clear_errors(self.folder):
+      self._manager.save(step, args=ocp.args.Composite(**items), force=True)
     return True
 
   def restore(
@@ -145,27 +139,31 @@ class Checkpoints:
       InputError: every checkpoint is damaged, the given one is missing or
         damaged, or a sound one doesn't fit `like`.
     """
-    items = {
-      'state': ocp.args.StandardRestore(like),
-      'progress': ocp.args.JsonRestore(),
-    }
+    items = {'progress': ocp.args.JsonRestore()}
     if data_iterator is not None:
       items['data'] = iterator_state.Restore(data_iterator)
 
     def read(step):
-      self._check_fit(step, self._stored(step), like)
-      return self._manager.restore(step, args=ocp.args.Composite(**items))
+      stored = self._stored(step)
+      saved = residual.as_saved(stored, like)
+      self._check_fit(step, stored, saved)
+      state = ocp.args.StandardRestore(saved)
+      args = ocp.args.Composite(state=state, **items)
+      return self._manager.restore(step, args=args)
 
     found = self._first_sound(which, read)
     if found is None:
       return None
     step, restored = found
-    return step, restored['state'], restored['progress']
+    state = residual.resized(restored['state'], like)
+    return step, state, restored['progress']
 
   def restore_parameters(
     self, like: PyTree, which: Which = 'best'
   ) -> tuple[int, PyTree]:
     """Reads `state['params']` alone, whatever else the state holds.
+
+    Where they are packed in 8 bits (quantized.py), it unpacks them.
 
     Returns:
       The step and the parameters, in the shape and sharding of `like`.
@@ -173,11 +171,22 @@ class Checkpoints:
     Raises:
       InputError: as `restore`, and if there is no checkpoint.
     """
-    found = self._first_sound(which, lambda step: self._parameters(step, like))
+    step, parts = self.restore_parts({'params': like}, which)
+    return step, parts['params']
+
+  def restore_parts(
+    self, like: dict[str, PyTree], which: Which = 'best'
+  ) -> tuple[int, dict[str, PyTree]]:
+    """Reads those entries of a train state that `like` has.
+
+    Returns and raises as `restore_parameters`, of {name: part}.
+    """
+    found = self._first_sound(which, lambda step: self._parts(step, like))
     if found is None:
+      where = f' --workdir={self.folder.parent}'
       raise errors.InputError(
         f'no checkpoint in {self.folder}: train first with '
-        f'python -m launch.train --workdir={self.folder.parent}'
+        'python -m launch.train' + where * (not remote.is_remote(self.folder))
       )
     return found
 
@@ -188,7 +197,7 @@ class Checkpoints:
       InputError: the disk is full.
     """
     try:
-      with _clear_errors(self.folder):
+      with disk.clear_errors(self.folder):
         self._manager.wait_until_finished()
     finally:
       if self._writing in self.steps():  # not if the write failed
@@ -201,7 +210,7 @@ class Checkpoints:
     Raises:
       InputError: the disk is full.
     """
-    with _clear_errors(self.folder):
+    with disk.clear_errors(self.folder):
       self._manager.close()
 
   def _options(self):
@@ -217,8 +226,9 @@ class Checkpoints:
     )
 
   def _seal(self):
-    folder = self.folder / f'{self._writing}{ocp.utils.TMP_DIR_SUFFIX}'
-    seal.write(folder)
+    renamed = not remote.is_remote(self.folder)
+    suffix = ocp.utils.TMP_DIR_SUFFIX if renamed else ''
+    seal.write(self.folder / f'{self._writing}{suffix}')
 
   def _preserved(self, steps):
     """Returns those of `steps` that stay when the newest is on the disk."""
@@ -258,7 +268,8 @@ class Checkpoints:
     for step in candidates:
       folder = self.folder / str(step)
       # One reads all bytes; the others take its word.
-      reason = hosts.told(seal.damage(folder) if hosts.first() else None)
+      with disk.clear_errors(folder):
+        reason = hosts.told(seal.damage(folder) if hosts.first() else None)
       if not reason:
         restored = read(step)
         self._sound.add(step)
@@ -273,9 +284,13 @@ class Checkpoints:
       f'{sorted(candidates)}): put back a copy, or train in another --workdir'
     )
 
-  def _parameters(self, step, like):
-    stored = {'params': self._stored(step).get('params')}
-    like = {'params': like}
+  def _parts(self, step, like):
+    whole = self._stored(step)
+    stored = {name: whole.get(name) for name in like}
+    wanted = like
+    if 'params' in like:
+      packed = quantized.like(stored['params'], like['params'])
+      like = like | {'params': packed}
     self._check_fit(step, stored, like)
     args = ocp.args.PyTreeRestore(
       item=like,
@@ -284,10 +299,16 @@ class Checkpoints:
     )
     with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
       restored = reader.restore(self.folder / str(step) / 'state', args=args)
-    return jax.tree.map(  # those without a sharding come as NumPy's
-      lambda x: x if isinstance(x, jax.Array) else jax.device_put(x),
-      restored['params'],
+    restored = jax.tree.map(  # those without a sharding come as NumPy's
+      lambda x: x if isinstance(x, jax.Array) else jax.device_put(x), restored
     )
+    if quantized.is_packed(params := restored.get('params')):
+      where = jax.tree.map(
+        lambda x: getattr(x, 'sharding', None), wanted['params']
+      )
+      unpack = jax.jit(quantized.unpack, out_shardings=where)
+      restored = restored | {'params': unpack(params)}
+    return restored
 
   def _stored(self, step):
     """Returns the saved tree with the metadata of its arrays as leaves."""
@@ -306,16 +327,15 @@ class Checkpoints:
       )
 
   def _make_way(self, step, state):
-    """Sees to the room for a step about to be saved; renames what stands there.
+    """Sees to the room for a step about to be saved. Returns whether something
+    stood there."""
+    if not remote.is_remote(self.folder):
+      disk.check_space(self.folder, state)
+    with disk.clear_errors(self.folder):
+      return self._put_aside(step)
 
-    Returns whether there was anything.
-    """
-    arrays = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
-    needed = int(1.1 * arrays) + 2**20
-    free = shutil.disk_usage(self.folder).free
-    if free < needed:
-      reason = f'it needs {needed:,} bytes, {free:,} are free'
-      raise errors.InputError(NO_SPACE.format(self.folder, reason))
+  def _put_aside(self, step):
+    """Renames what stands in a step's way. Returns whether anything did."""
     folder = self.folder / str(step)
     if not folder.exists():
       return False
@@ -357,28 +377,6 @@ def _described(tree):
 
 def _finite(loss):
   return None if loss is None or not math.isfinite(loss) else float(loss)
-
-
-@contextlib.contextmanager
-def _clear_errors(folder):
-  """Turns what a full disk raises, in whatever wrapping, into InputError."""
-  try:
-    yield
-  except Exception as error:
-    if reason := _disk_is_full(error):
-      raise errors.InputError(NO_SPACE.format(folder, reason)) from error
-    if isinstance(error, OSError):
-      raise errors.InputError(f'{folder}: {error.strerror or error}') from error
-    raise
-
-
-def _disk_is_full(error):
-  while error is not None:
-    for code, text in FULL.items():
-      if getattr(error, 'errno', None) == code or text in str(error):
-        return text
-    error = error.__cause__ or error.__context__
-  return None
 
 
 def _not_orbax_or_wanted(record):

@@ -7,6 +7,7 @@ import jax
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.config import compression as config_compression
 from rnn_jax.data import compressors
 from rnn_jax.data import documents
 from rnn_jax.data import pipeline
@@ -55,7 +56,7 @@ def batch_sums(steps, params, corpus, config, split):
   try:
     for batch in batches:
       if carry is None:
-        carry = steps.init_carry(batch.tokens_BxL.shape[0])
+        carry = steps.init_carry(batch.weights_BxL.shape[0])
       carry, more = steps.evaluate(params, carry, batch)
       sums.append(more)
   finally:
@@ -81,11 +82,17 @@ class Run:
       InputError: no such run or checkpoint, or its data is gone.
     """
     config = config_lib.parse(workdir_lib.load_config(workdir))
-    # The run's mesh was that of another machine, perhaps.
-    config = dataclasses.replace(config, mesh=config_lib.Mesh())
+    # The run's mesh was that of another machine, perhaps, and so its teacher.
+    config = dataclasses.replace(
+      config,
+      mesh=config_lib.Mesh(),
+      distillation=config_compression.Distillation(),
+    )
     corpus = pipeline.Corpus.open(config, workdir)
     steps = step_lib.from_config(config, corpus.tokenizer)
-    folder = checkpoint.Checkpoints(f'{workdir}/checkpoints')
+    folder = checkpoint.Checkpoints(
+      workdir_lib.checkpoint_folder(workdir, config.train.checkpoint_dir)
+    )
     try:
       like = steps.parameters_like()
       step, params = folder.restore_parameters(like, which)

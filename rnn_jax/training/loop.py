@@ -28,6 +28,7 @@ from rnn_jax.training import memory
 from rnn_jax.training import metrics
 from rnn_jax.training import plots
 from rnn_jax.training import progress as progress_lib
+from rnn_jax.training import remat_budget
 from rnn_jax.training import signals
 from rnn_jax.training import step as step_lib
 from rnn_jax.training import workdir as workdir_lib
@@ -90,13 +91,20 @@ class Run:
     config = memory.resolve(
       config, self._corpus.tokenizer, workdir, self._multiple
     )
+    if config.remat.every == 'auto':
+      shapes = pipeline.batch_shapes(self._corpus, config, self._multiple)
+      config = remat_budget.resolve(config, self._corpus.tokenizer, shapes)
+      _say(f"remat.every='auto': {remat_budget.told(config)}")
     self._config = config
     self._steps = step_lib.from_config(config, self._corpus.tokenizer)
     if self._steps.follows_evaluations:
       _check_validation(self._corpus, config.schedule.name)
     self._batches = self._open_batches()
+    elsewhere = config.train.checkpoint_dir
+    hosts.by_first(lambda: workdir_lib.keep_copies(workdir, elsewhere))
     self._checkpoints = checkpoint.Checkpoints(
-      f'{workdir}/checkpoints', config.train.keep_checkpoints
+      workdir_lib.checkpoint_folder(workdir, elsewhere),
+      config.train.keep_checkpoints,
     )
     self._progress = Progress()
     self._step, self._state = 0, None
@@ -161,6 +169,9 @@ class Run:
       )
     _say(f'batches: {pipeline.describe(*made)}')
     self._state = self._steps.init(self._config.train.seed, rows)
+    if self._checkpoints.steps() == [0]:
+      self._begin_with_parameters()
+      return
     found = self._checkpoints.restore(self._state, self._batches)
     if found is None:
       self._state = self._steps.prime(self._state, self._corpus)
@@ -172,6 +183,14 @@ class Run:
     self._progress = Progress(**progress)
     self._saved = self._step
     _say(f'resumed at step {self._step}')
+    self._show_placement()
+
+  def _begin_with_parameters(self):
+    """Begins with a model that was put here, see exchange/bundle.py."""
+    like = self._steps.parameters_like()
+    _, params = self._checkpoints.restore_parameters(like, 0)
+    self._state |= {'params': params}
+    _say(f"begins with the parameters in {self._workdir}'s checkpoint 0")
     self._show_placement()
 
   def _show_placement(self):
@@ -195,7 +214,7 @@ class Run:
     if self._first_step_seconds is None:
       self._first_step_seconds = time.monotonic() - self._created
       self._display.say(f'first step after {self._first_step_seconds:.1f} s')
-    self._window.append((self._step, values, batch.tokens_BxL.size))
+    self._window.append((self._step, values, batch.weights_BxL.size))
     self._display.advance()
     last = self._step == train.steps
     if self._step % train.log_every == 0 or last:
@@ -294,7 +313,7 @@ class Run:
       text = f'loss {row["loss"]:.4f}  {row[headline]:.4f} {name}'
     self._display.report(
       self._step,
-      f'{text}  {row["tokens_per_second"]:,.0f} tokens/s '
+      f'{text}  {row["tokens_per_second"]:,.0f} {self._steps.task.unit}/s '
       f'({row["padded_tokens_per_second"]:,.0f} padded)  '
       f'{left / 60:.1f} min left',
     )

@@ -1,4 +1,4 @@
-"""The learning curve of a run, as a picture."""
+"""The learning curve of a run and the rates of a schedule, as pictures."""
 
 import pathlib
 
@@ -6,10 +6,13 @@ import matplotlib
 
 matplotlib.use('Agg')
 
+import jax  # noqa: E402
+import jax.numpy as jnp  # noqa: E402
 from matplotlib import pyplot  # noqa: E402
 
 from rnn_jax import errors  # noqa: E402
 from rnn_jax.training import metrics  # noqa: E402
+from rnn_jax.training import schedule as schedule_lib  # noqa: E402
 
 
 def draw_loss(workdir):
@@ -44,6 +47,30 @@ def draw_loss(workdir):
   axes.grid(alpha=0.3)
   axes.legend()
   path = pathlib.Path(workdir) / 'loss.png'
+  figure.savefig(path, dpi=130)
+  pyplot.close(figure)
+  return path
+
+
+def draw_schedule(config, path):
+  """Draws the learning rate of a Config by step and returns the path.
+
+  What evaluations make of it is not known before the run.
+  """
+  steps, made = config.train.steps, schedule_lib.make(config)
+  rates = jax.jit(lambda: jax.vmap(made.rate)(jnp.arange(steps)))()
+  figure, axes = pyplot.subplots(figsize=(7, 3.6), layout='constrained')
+  axes.plot(jax.device_get(rates), lw=1.5)
+  axes.set(xlabel='step', ylabel='learning rate')
+  axes.set_ylim(bottom=0)
+  name, warmup = config.schedule.name, config.schedule.warmup_steps
+  title = f'{name} behind {warmup} steps of warm-up' if warmup else name
+  if made.rescale:
+    title += ', until evaluations lower it'
+  axes.set_title(title)
+  axes.grid(alpha=0.3)
+  path = pathlib.Path(path)
+  path.parent.mkdir(parents=True, exist_ok=True)
   figure.savefig(path, dpi=130)
   pyplot.close(figure)
   return path

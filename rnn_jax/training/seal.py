@@ -6,6 +6,8 @@
 import hashlib
 import pathlib
 
+from rnn_jax.training import remote
+
 NAME = 'SHA256SUMS'
 
 
@@ -15,10 +17,15 @@ def write(folder: pathlib.Path) -> None:
 
 
 def damage(folder: pathlib.Path) -> str:
-  """Says what is damaged in a checkpoint; '' if nothing is."""
+  """Says what is damaged in a checkpoint; '' if nothing is.
+
+  Raises:
+    OSError, or a client's error: the bucket that it is in can't be asked.
+  """
+  gone = FileNotFoundError if remote.is_remote(folder) else OSError
   try:
     written, found = (folder / NAME).read_text(), _sums(folder)
-  except (OSError, ValueError) as error:
+  except (gone, UnicodeDecodeError) as error:
     return f'it cannot be read ({error})'
   changed = set(written.splitlines()) ^ set(found.splitlines())
   if not changed:
@@ -30,9 +37,18 @@ def damage(folder: pathlib.Path) -> str:
 def _sums(folder):
   """Returns the digests of all files of the items, as `sha256sum` writes."""
   lines = []
-  for path in sorted(folder.glob('*/**/*')):
-    if path.is_file():
-      with open(path, 'rb') as file:
+  for item in folder.iterdir():
+    for path in _files(item) if item.is_dir() else ():
+      with path.open('rb') as file:
         digest = hashlib.file_digest(file, 'sha256').hexdigest()
-      lines.append(f'{digest}  {path.relative_to(folder)}\n')
-  return ''.join(lines)
+      lines.append((str(path.relative_to(folder)), digest))
+  return ''.join(f'{digest}  {name}\n' for name, digest in sorted(lines))
+
+
+def _files(folder):
+  # `glob` takes '**' for different things on disks and in buckets.
+  for path in folder.iterdir():
+    if path.is_dir():
+      yield from _files(path)
+    else:
+      yield path

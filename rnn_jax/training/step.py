@@ -8,6 +8,8 @@ scale), `rate_scale` (what evaluations have made of the schedule's rate), `key`
 compressed, `residual` (what each device has not sent of them yet).
 """
 
+import contextlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,6 +18,7 @@ import optax
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data import batch as batch_lib
+from rnn_jax.models import dense
 from rnn_jax.parallel import axes
 from rnn_jax.parallel import compression
 from rnn_jax.parallel import mesh as mesh_lib
@@ -27,6 +30,7 @@ from rnn_jax.training import compiler
 from rnn_jax.training import loss_scale
 from rnn_jax.training import offload
 from rnn_jax.training import optimizer as optimizer_lib
+from rnn_jax.training import pruning
 from rnn_jax.training import schedule as schedule_lib
 
 
@@ -34,10 +38,15 @@ def from_config(config, tokenizer, devices=None):
   """The steps of a Config, over its mesh of `devices`, of all if None.
 
   Raises:
-    InputError: the mesh fits neither the devices nor the model.
+    InputError: the mesh fits neither the devices nor the model, or there is a
+      teacher that can't teach it.
   """
-  tasks = config_lib.load('tasks', config.task.name, 'task.name')
   mesh = mesh_lib.make(config.mesh, devices)
+  if config.distillation.teacher:
+    from rnn_jax.training import distillation  # it restores a checkpoint
+
+    return Steps(distillation.make(config, tokenizer), config, mesh)
+  tasks = config_lib.load('tasks', config.task.name, 'task.name')
   return Steps(tasks.make(config, tokenizer), config, mesh)
 
 
@@ -58,8 +67,8 @@ class Steps:
     self._train_config = config.train
     self._schedule = schedule_lib.make(config)
     self.follows_evaluations = self._schedule.rescale is not None
-    self._optimizer = optimizer_lib.make(config, self._schedule.rate)
     self._offload = config.optimizer.offload
+    self._pruning = config.pruning
     self._compression = config.mesh.compression
     self._top_k_share = config.mesh.top_k_share
     self._carries = config.data.carry_state
@@ -70,13 +79,26 @@ class Steps:
       jax.eval_shape(lambda: task.init_parameters(jax.random.key(0))),
       task.letters(),
     )
+    optimizer_lib.check_names(config, self.placement.shapes)
+    self._factors = optimizer_lib.factors_of(
+      config, task.init_parameters, self.placement.shapes
+    )
+    self._optimizer = optimizer_lib.make(
+      config, self._schedule.rate, self.placement.stacked, self._factors
+    )
+    self._point = optimizer_lib.point_of(config)
+    self._frozen = optimizer_lib.frozen(config, self.placement.shapes)
     if self._compression and mesh.shape['data'] == 1:
       raise errors.InputError(
         f'mesh.compression={self._compression!r}: mesh.data is 1 on '
         f"{mesh.size} device(s) and sums nothing: give ''"
       )
-    self._batch_spec = rules.batch_spec('BxL')
-    self.batch_sharding = rules.sharding(mesh, self._batch_spec)
+    self._batch_spec = batch_lib.Batch(
+      *map(rules.batch_spec, batch_lib.LETTERS)
+    )
+    self.batch_sharding = jax.tree.map(
+      lambda spec: rules.sharding(mesh, spec), self._batch_spec
+    )
     self._carry_specs = None
     if self._carries:
       letters = task.state_letters()
@@ -89,6 +111,7 @@ class Steps:
     self._train = jax.jit(
       self._train_step, donate_argnums=0, compiler_options=options
     )
+    self._look = jax.jit(self._look_step, compiler_options=options)
     self._evaluate = jax.jit(
       self._evaluate_step, donate_argnums=1, compiler_options=options
     )
@@ -102,9 +125,16 @@ class Steps:
 
   def prime(self, state, corpus):
     """Returns a new train state as it begins on a corpus."""
-    params = self.task.prime(state['params'], corpus)
+    primed = self.task.prime(state['params'], corpus)
     shardings = self.placement.shardings('parameters')
-    return state | {'params': jax.device_put(params, shardings)}
+    params = jax.device_put(primed, shardings)
+    if primed is state['params'] or not self._point:
+      return state | {'params': params}
+    begin = jax.jit(
+      self._optimizer.init,
+      out_shardings=self._state_shardings()['optimizer'],
+    )
+    return state | {'params': params, 'optimizer': begin(params)}
 
   def rescale(self, state, evaluations):
     """Returns the state with the rate that follows on an evaluation, so many
@@ -118,13 +148,21 @@ class Steps:
 
   def parameters_like(self):
     """Shapes, dtypes and sharding of the parameters."""
-    return jax.tree.map(
-      lambda x, sharding: jax.ShapeDtypeStruct(
-        x.shape, x.dtype, sharding=sharding
-      ),
-      self.placement.shapes,
-      self.placement.shardings('parameters'),
-    )
+    return self.parts_like(('params',))['params']
+
+  def parts_like(self, names):
+    """The same of those entries of a train state, {name: part}.
+
+    Of the carry it is that of one row.
+    """
+    state = jax.eval_shape(lambda: self._new_state(0, 1))
+    shardings = self._state_shardings()
+    return {name: _placed(state[name], shardings[name]) for name in names}
+
+  def look(self, state, batch):
+    """Returns (gradients of the mean loss, updates of the parameters, sums) of
+    a training step that isn't taken; the carry is of the batch's rows."""
+    return self._settle(self._look(state, batch))
 
   def train(self, state, batch):
     """Returns (state, metrics); `state` is given away."""
@@ -149,19 +187,13 @@ class Steps:
   def trace_train(self, rows, length):
     """The same as traced, a jax.stages.Traced: its jaxpr, to be lowered."""
     state = jax.eval_shape(lambda: self._new_state(0, rows))
-    like = [
-      jax.ShapeDtypeStruct((rows, length), dtype)
-      for dtype in (jnp.int32, jnp.int32, jnp.float32, jnp.int32)
-    ]
-    arguments = jax.tree.map(
-      lambda x, sharding: jax.ShapeDtypeStruct(
-        x.shape, x.dtype, sharding=sharding
-      ),
-      (state, batch_lib.Batch(*like)),
-      (
-        jax.tree.broadcast(self._state_shardings(), state),
-        jax.tree.broadcast(self.batch_sharding, batch_lib.Batch(*like)),
-      ),
+    batch = jax.tree.map(  # of one row: there may be more than memory holds
+      lambda x: jax.ShapeDtypeStruct((rows, *x.shape[1:]), x.dtype),
+      self.task.blank_batch(1, length),
+    )
+    arguments = (
+      _placed(state, self._state_shardings()),
+      _placed(batch, self.batch_sharding),
     )
     return self._train.trace(*arguments)
 
@@ -219,14 +251,15 @@ class Steps:
     self.traces += 1
     key = jax.random.wrap_key_data(state['key'])
     key = jax.random.fold_in(key, state['step'])
-    residual, gradients, sums, carry = self._gradients(state, batch, key)
+    residual, found, sums, carry = self._gradients(state, batch, key)
+    gradients, _ = found
     norm = optax.tree.norm(gradients)
     finite = jnp.isfinite(sums['objective']) & jnp.isfinite(norm)
     scale, lowered = loss_scale.update(
       state['loss_scale'], finite, self._train_config.loss_scale_steps
     )
     state = state | {'optimizer': offload.to_device(state['optimizer'])}
-    new = self._update(state, gradients) | {'carry': carry}
+    new = self._update(state, *found) | {'carry': carry}
     new |= self._residual(lambda: residual)
     old = {name: state[name] for name in new}
     kept = jax.tree.map(lambda a, b: jnp.where(finite, a, b), new, old)
@@ -254,18 +287,46 @@ class Steps:
       **loss_scale.metrics(state['loss_scale']),
     }
 
-  def _update(self, state, gradients):
+  def _update(self, state, gradients, factors):
     """The parameters and the optimizer's state behind the gradients."""
-    updates, optimizer = self._optimizer.update(
-      gradients, state['optimizer'], state['params']
-    )
-    updates = jax.tree.map(lambda x: state['rate_scale'] * x, updates)
+    updates, optimizer = self._updates(state, gradients, factors)
     params = optax.apply_updates(state['params'], updates)
+    if self._pruning.sparsity:
+      params = pruning.update(
+        state['step'], state['params'], params, self._pruning
+      )
+    params = jax.tree.map(  # to the bit, -0 and what pruning zeroed included
+      lambda held, old, new: old if held else new,
+      self._frozen,
+      state['params'],
+      params,
+    )
     return {'params': params, 'optimizer': optimizer}
 
+  def _updates(self, state, gradients, factors):
+    """What is added to the parameters, and the optimizer's state behind it."""
+    updates, optimizer = self._optimizer.update(
+      gradients, state['optimizer'], state['params'], factors=factors
+    )
+    updates = jax.tree.map(lambda x: state['rate_scale'] * x, updates)
+    updates = jax.tree.map(
+      lambda held, x: jnp.zeros_like(x) if held else x, self._frozen, updates
+    )
+    return updates, optimizer
+
+  def _look_step(self, state, batch):
+    self.traces += 1
+    key = jax.random.wrap_key_data(state['key'])
+    key = jax.random.fold_in(key, state['step'])
+    _, found, sums, _ = self._gradients(state, batch, key)
+    state = state | {'optimizer': offload.to_device(state['optimizer'])}
+    updates, _ = self._updates(state, *found)
+    return found[0], updates, sums
+
   def _gradients(self, state, batch, key):
-    """The residual, gradients of the mean loss, the sums, and the carry."""
-    factor = loss_scale.factor(state['loss_scale'], batch.tokens_BxL.size)
+    """The residual, (gradients of the mean loss, factors), the sums, and the
+    carry."""
+    factor = loss_scale.factor(state['loss_scale'], batch.weights_BxL.size)
     whole, specs = jax.sharding.PartitionSpec(), self.placement.specs
     kept = specs('residual') if self._compression else None
     run = self.placement.run(
@@ -278,11 +339,14 @@ class Steps:
         whole,
         whole,
       ),
-      (kept, specs('gradients'), whole, self._carry_specs),
+      (kept, (specs('gradients'), whole), whole, self._carry_specs),
     )
+    params = state['params']
+    if self._point:
+      params = self._point(params, state['optimizer'])
     return run(
       state.get('residual'),
-      state['params'],
+      params,
       state['carry'],
       batch,
       jax.random.key_data(key),
@@ -291,19 +355,21 @@ class Steps:
 
   def _add_up_gradients(self, residual, params, carry, batch, key, factor):
     """`_gradients` of all devices, from each one's share of a batch."""
-    differentiate = jax.value_and_grad(self._loss, has_aux=True)
+    differentiate = jax.value_and_grad(self._loss, (0, 1), has_aux=True)
+    blank = jax.tree.map(jnp.zeros_like, self._factors)
 
     def run(carry, batch, key):
-      (_, (sums, carry)), gradients = differentiate(
-        params, carry, batch, key, factor
+      (_, (sums, carry)), found = differentiate(
+        params, blank, carry, batch, key, factor
       )
-      return (gradients, sums), carry
+      return (*found, sums), carry
 
     key = _own_key(jax.random.wrap_key_data(key))
-    (gradients, sums), carry = accumulation.accumulate(
-      run, self._train_config.accumulate, carry, batch, key
-    )
-    sums = _add_up(sums)
+    with dense.tagging() if blank else contextlib.nullcontext():
+      (gradients, factors, sums), carry = accumulation.accumulate(
+        run, self._train_config.accumulate, carry, batch, key
+      )
+    sums, factors = _add_up((sums, factors))
     weight = factor * jnp.maximum(sums['weight'], 1e-8)
     where = self.placement
     rows = ('fsdp',) if self._compression else rules.ROWS
@@ -313,19 +379,26 @@ class Steps:
       residual, gradients = compression.all_reduce(
         residual, gradients, self._compression, share=self._top_k_share
       )
-    return residual, gradients, sums, carry
+    factors = dense.averaged(factors, sums['weight'], factor)
+    return residual, (gradients, factors), sums, carry
 
-  def _loss(self, params, carry, batch, key, factor):
-    carry, sums = self._run(params, carry, batch, key)
+  def _loss(self, params, factors, carry, batch, key, factor):
+    params = jax.tree.map(
+      lambda held, x: jax.lax.stop_gradient(x) if held else x,
+      self._frozen,
+      params,
+    )
+    carry, sums = self._run(params, carry, batch, key, factors)
     return factor * sums['objective'], (jax.lax.stop_gradient(sums), carry)
 
-  def _run(self, params, carry, batch, key):
+  def _run(self, params, carry, batch, key, factors):
     where = self.placement
     params = shares.gather(params, where.letters_outside_layers, where.rules)
+    params = dense.joined(params, factors)
     if self._carries:
       carry, sums = self.task.sums(params, carry, batch, key)
       return carry, _of_last_stage(sums)
-    fresh = self.task.init_state(batch.tokens_BxL.shape[0])
+    fresh = self.task.init_state(batch.weights_BxL.shape[0])
     _, sums = self.task.sums(params, fresh, batch, key)
     return carry, _of_last_stage(sums)
 
@@ -339,8 +412,19 @@ class Steps:
     return run(params, carry, batch)
 
   def _add_up_sums(self, params, carry, batch):
-    carry, sums = self._run(params, carry, batch, None)
+    carry, sums = self._run(params, carry, batch, None, {})
     return carry, _add_up(sums)
+
+
+def _placed(shapes, shardings):
+  """`shapes`, as jax.ShapeDtypeStructs that know where they lie."""
+  return jax.tree.map(
+    lambda x, sharding: jax.ShapeDtypeStruct(
+      x.shape, x.dtype, sharding=sharding
+    ),
+    shapes,
+    jax.tree.broadcast(shardings, shapes),
+  )
 
 
 def _own_key(key):

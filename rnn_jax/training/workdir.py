@@ -3,6 +3,9 @@
 <workdir>/config.json   what the run was started with
 <workdir>/.lock         locked (flock) for as long as a process trains here
 <workdir>/run.log       what a run of launch.experiments printed, if it is one
+<workdir>/checkpoints   of the run, unless `train.checkpoint_dir` names another
+                        folder. With those elsewhere go copies of what a work
+                        folder on another machine must have to go on: KEPT
 """
 
 import fcntl
@@ -16,11 +19,15 @@ from absl import logging
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.training import remote
 
 CONFIG = 'config.json'
 LOCK = '.lock'
 LOG = 'run.log'
 TEMPORARY = 'config.json.tmp'
+CHECKPOINTS = 'checkpoints'
+KEPT = 'tokenizer.json', 'memory.json'
+BEGINNING = '0'  # the checkpoint of a model that launch.convert has read
 # A run may go on with another value of these: they don't touch its result.
 FREE = (
   'data.workers',
@@ -28,9 +35,22 @@ FREE = (
   'mesh.*',
   'optimizer.offload',
   'train.log_every',
+  'train.checkpoint_dir',
   'train.checkpoint_every',
   'train.keep_checkpoints',
   'sample.*',
+)
+# A run that begins with such a model may have another value of these.
+OF_TRAINING = (
+  'model.dropout',
+  'model.dropout_shape',
+  'model.token_dropout',
+  'model.embedding_scale',
+  'model.kernel_scale',
+  'model.branch_scale',
+  'model.unroll',
+  'cell.dropout',
+  'cell.window',
 )
 
 
@@ -48,6 +68,7 @@ def open_for_training(
       belongs to a run with another config, or another process trains in it.
       Nothing in it has been changed then.
   """
+  _refuse_bucket(workdir)
   folder = pathlib.Path(workdir)
   config = json.loads(json.dumps(config))  # tuples compare as the file's lists
   try:
@@ -75,6 +96,7 @@ def load_config(workdir: str | os.PathLike) -> dict:
     InputError: there is no such folder, it is no run's folder, or its
       config.json is damaged.
   """
+  _refuse_bucket(workdir)
   path = pathlib.Path(workdir) / CONFIG
   if not path.parent.is_dir():
     raise errors.InputError(
@@ -97,6 +119,27 @@ def load_config(workdir: str | os.PathLike) -> dict:
       f'{path} is damaged ({error}): put back a copy, or use another --workdir'
     ) from error
   return config
+
+
+def checkpoint_folder(workdir: str | os.PathLike, checkpoint_dir: str) -> str:
+  """Returns where the checkpoints of a run are: that, or in its folder."""
+  return checkpoint_dir or os.path.join(workdir, CHECKPOINTS)
+
+
+def keep_copies(workdir: str | os.PathLike, checkpoint_dir: str) -> None:
+  """Puts the files of KEPT beside checkpoints that are elsewhere.
+
+  Raises:
+    InputError: that can't be written.
+  """
+  if not checkpoint_dir:
+    return
+  target = remote.path(checkpoint_dir)
+  with remote.clear_errors(target):
+    for name in KEPT:
+      path = pathlib.Path(workdir, name)
+      if path.exists():
+        (target / name).write_text(path.read_text(encoding='utf-8'))
 
 
 def take_lock(folder: str | os.PathLike) -> typing.IO[str]:
@@ -127,6 +170,15 @@ def fixed_differences(old: dict, new: dict) -> list[str]:
   return [line for line in lines if not _is_free(line)]
 
 
+def _refuse_bucket(workdir):
+  if remote.is_remote(workdir):
+    raise errors.InputError(
+      f'workdir={str(workdir)!r}: a work folder is one of this machine, for '
+      'its lock and metrics: give --workdir=FOLDER, and for what is large '
+      f'--config.train.checkpoint_dir={workdir}'
+    )
+
+
 def _unusable(folder, error):
   reason = 'it is a file' if folder.is_file() else error.strerror
   return errors.InputError(
@@ -144,28 +196,100 @@ def _refuse_if_used(folder):
 
 
 def _settle_config(folder, config):
-  if not (folder / CONFIG).exists():
-    _write(folder, config)
-    return
-  lines = config_lib.differences(load_config(folder), config)
-  if not any((folder / 'checkpoints').glob('[0-9]*')):
-    (folder / 'memory.json').unlink(missing_ok=True)
+  given = config['train']['checkpoint_dir']
+  old = load_config(folder) if (folder / CONFIG).exists() else None
+  trained = _has_checkpoints(checkpoint_folder(folder, given))
+  steps = {path.name for path in (folder / CHECKPOINTS).glob('[0-9]*')}
+  begins = steps == {BEGINNING}
+  if old:
+    before = old['train'].get('checkpoint_dir', '')
+    if before != given and not trained:
+      _refuse_leaving(checkpoint_folder(folder, before), given)
+    if begins:
+      _check_model(folder, config)
+    else:
+      _refuse_another(f'workdir={str(folder)!r}', old, config, trained)
+  if not trained:
     # Nothing is trained yet: a command with a mistake may be given again.
-    (folder / 'tokenizer.json').unlink(missing_ok=True)
-  elif fixed := fixed_differences(load_config(folder), config):
+    for name in KEPT:
+      (folder / name).unlink(missing_ok=True)
+  if given:
+    _settle_elsewhere(folder, given, config, trained)
+  if not old or config_lib.differences(old, config):
+    _write(folder, config)
+
+
+def _settle_elsewhere(folder, given, config, trained):
+  """Makes `given` the folder of this run's checkpoints, or checks that it is;
+  a new work folder takes from it what it needs to go on."""
+  target = remote.path(given)
+  name = f'train.checkpoint_dir={given!r}'
+  with remote.clear_errors(target):
+    if trained:
+      if not (target / CONFIG).exists():
+        raise errors.InputError(
+          f'{name} holds checkpoints, but no {CONFIG} of their run: give a new '
+          "folder, or copy the run's there"
+        )
+      theirs = json.loads((target / CONFIG).read_text())
+      _refuse_another(name, theirs, config, trained)
+      for file in KEPT:
+        if (target / file).exists() and not (folder / file).exists():
+          text = (target / file).read_text()
+          (folder / file).write_text(text, encoding='utf-8')
+    target.mkdir(parents=True, exist_ok=True)
+    (target / CONFIG).write_text(json.dumps(config, indent=2) + '\n')
+
+
+def _refuse_another(name, old, config, trained):
+  if trained and (fixed := fixed_differences(old, config)):
     listed = '\n  '.join(fixed)
     raise errors.InputError(
-      f'workdir={str(folder)!r} holds a run with another config '
+      f'{name} holds a run with another config '
       f'(its value -> the one given):\n  {listed}\n'
       f'restore these values, or use another --workdir'
     )
+
+
+def _refuse_leaving(before, given):
+  """Raises InputError if the checkpoints are not where they are looked for."""
+  if _has_checkpoints(before):
+    raise errors.InputError(
+      f'train.checkpoint_dir={given!r}: the checkpoints of this run are in '
+      f'{before}: copy that folder first, or leave the key as it was'
+    )
+
+
+def _has_checkpoints(folder):
+  remote.reach(folder, writes=True)
+  folder = remote.path(folder)
+  with remote.clear_errors(folder):
+    if not folder.exists():
+      return False
+    return any(path.name[:1].isdigit() for path in folder.iterdir())
+
+
+def _check_model(folder, config):
+  """Raises InputError unless a config is of the model that lies in a folder."""
+  old = load_config(folder)
+  lines = []
+  for section in ('model', 'cell'):
+    some = config_lib.differences(
+      {section: old.get(section, {})}, {section: config[section]}
+    )
+    lines += [line for line in some if not _is_free(line, OF_TRAINING)]
   if lines:
-    _write(folder, config)
+    listed = '\n  '.join(lines)
+    raise errors.InputError(
+      f'workdir={str(folder)!r} holds another model than the config '
+      f'(its value -> the one given):\n  {listed}\n'
+      'give its values, or use another --workdir'
+    )
 
 
-def _is_free(line):
+def _is_free(line, patterns=FREE):
   key = line.partition(':')[0]
-  return any(fnmatch.fnmatchcase(key, pattern) for pattern in FREE)
+  return any(fnmatch.fnmatchcase(key, pattern) for pattern in patterns)
 
 
 def _write(folder, config):

@@ -24,6 +24,14 @@ def test_given_data_sets_are_files_and_columns(tmp_path, monkeypatch):
   assert found == {'source': 'jsonl', 'path': str(path), 'field': 'other'}
 
 
+def test_a_text_has_no_column(tmp_path, monkeypatch):
+  path = tmp_path / 'some.txt'
+  path.write_text('abc')
+  monkeypatch.setenv(datasets.VARIABLE, f'a={path}')
+  found = datasets.overrides('a', tmp_path)
+  assert found == {'source': 'text', 'path': str(path)}
+
+
 def test_without_any_there_are_docstrings(tmp_path, monkeypatch):
   monkeypatch.delenv(datasets.VARIABLE, raising=False)
   assert datasets.names() == [datasets.DOCSTRINGS]

@@ -289,6 +289,57 @@ def test_the_gradient_report_compares_octaves_of_the_delay(docs, tmp_path):
   assert 'is 2.5e+03 times' in told and "of the simple preset's there" in told
 
 
+def test_each_optimizer_is_told_by_its_better_rate(docs, tmp_path):
+  def measured(name, rate, loss, seconds, share):
+    return row(
+      f'{name}, {rate:g}',
+      seconds,
+      'optimizers.compare',
+      parameters={'changes': {'name': name, 'learning_rate': rate}},
+      held_out={'loss': loss},
+      losses=[[10, 5.0], [20, loss]],
+      steps=20,
+      state_bytes=share * 1000,
+      parameter_bytes=1000,
+    )
+
+  rows = [
+    measured('adamw', 1e-3, 2.5, 0.5, 2),
+    measured('adamw', 3e-3, 2.25, 0.5, 2),
+    measured('lion', 1e-3, 2.0, 0.4, 1),
+    row('muon, 0.01', failure='killed', error='killed by it'),
+  ]
+  write(tmp_path, 'optimizers', rows)
+  told = report.section('optimizers', docs, tmp_path)
+  assert 'behind 20 steps' in told and 'muon, 0.01: killed by it' in told
+  first = '| `lion` | 0.001 | 2.000 | - | 1.00 | 0.80 x |'
+  second = '| `adamw` | 0.003 | 2.250 | 0.001: 2.500 | 2.00 | 1.00 x |'
+  assert f'{first}\n{second}' in told
+  (picture,) = re.findall(r'\((plots/.*?\.png)\)', told)
+  assert (docs / picture).exists()
+
+
+def test_the_report_on_cells_puts_three_rows_in_a_line(docs, tmp_path):
+  held_out = {'exact': 0.75, 'accuracy': 0.75, 'loss': 1.5}
+  given = {'steps': 200, 'data': 'shakespeare', 'distance': 16}
+  made = {'size': 155, 'weights': 1234, 'held_out': held_out}
+  curve = {'curve': [[10, 3.0], [20, 2.0]]}
+  speed = {'tokens_per_second': 5000.0, 'temp_bytes': 2**21}
+  rows = [
+    row('gru: training', 0.5, parameters=given, **made, **curve, **speed),
+    row('gru: decoding', 0.5, p50=2e-4, state_bytes=2048),
+    row('gru: recall', 0.5, parameters=given, **made),
+    row('lstm: training', error='exit code 1'),
+  ]
+  write(tmp_path, 'cells', rows)
+  told = report.section('cells', docs, tmp_path)
+  line = '| gru | 155 | 1,234 | 1.500 | 5,000 | 2.00 MiB | 200 µs | 2.0 KiB |'
+  assert f'{line} 75.0 % |' in told
+  assert f'| lstm |{" - |" * 8}' in told and 'lstm: training: exit code' in told
+  assert '200 steps on shakespeare' in told and 'at distance 16' in told
+  assert (docs / 'plots' / 'cells_cpu_loss.png').exists()
+
+
 def test_every_report_of_the_repository_renders(docs, tmp_path):
   from benchmarks import rows as rows_lib
 

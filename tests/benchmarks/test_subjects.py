@@ -6,15 +6,20 @@ import numpy as np
 import pytest
 
 from benchmarks.subjects import attention
+from benchmarks.subjects import cells
 from benchmarks.subjects import gradient_flow
 from benchmarks.subjects import models
 from benchmarks.subjects import operators
 from benchmarks.subjects import trained
 from benchmarks.subjects import transformer
 from benchmarks.subjects import variants
+from configs import tiny_shakespeare
 from rnn_jax import config as config_lib
 from rnn_jax.cells import simple_rnn
-from rnn_jax.models import language_model
+from rnn_jax.data import tokenizer
+from rnn_jax.inspection import curves
+from rnn_jax.inspection import flow
+from rnn_jax.tasks import language_modeling
 
 CONFIG = simple_rnn.Config(preset='simple', heads=1, key_width=4, value_width=6)
 
@@ -87,14 +92,14 @@ def test_the_gradient_of_the_last_loss_reaches_as_far_as_the_model():
   raw = trained.raw_config('attention, window 32')
   raw.model.width = 8
   raw.cell.update(heads=1, head_width=4, window=2)
-  model = language_model.from_config(config_lib.parse(raw), 11)
+  task = language_modeling.make(config_lib.parse(raw), tokenizer.Bytes())
   tokens = np.random.default_rng(0).integers(0, 11, (3, 13))
-  state = model.apply({}, 3, method='init_state')
-  params = model.init(jax.random.key(0), state, tokens)['params']
-  norms = gradient_flow._norms(model, params, tokens)
+  params = task.init_parameters(jax.random.key(0))
+  batch = gradient_flow._batch(tokens)
+  norms = curves.norms([flow.sums(task, params, batch)])
   assert norms.shape == (12,)
   # Two layers that each see two steps back reach four.
-  assert np.all(norms[-5:] > 1e-4) and not norms[:-5].any()
+  assert np.all(norms[:5] > 1e-4) and not norms[5:].any()
 
 
 def test_the_operations_of_a_step_are_counted():
@@ -104,3 +109,21 @@ def test_the_operations_of_a_step_are_counted():
   assert models.training_flops(config, 2, 3) == 3 * 6 * (
     2 * layer + 2 * 128 * 512
   )
+
+
+def test_a_cell_gets_as_many_weights_as_the_reference(monkeypatch):
+  get = tiny_shakespeare.get_config
+  wanted = cells.weights(cells.sized(get, cells.REFERENCE, '', 16))
+  raw = cells.sized(get, 'gru', 'state_width', 16)
+  assert abs(cells.weights(raw) - wanted) <= 0.02 * wanted
+  raw.cell.state_width += 3
+  assert abs(cells.weights(raw) - wanted) > 0.02 * wanted
+  monkeypatch.setattr(cells, 'WIDEST', 3)
+  with pytest.raises(RuntimeError, match='gru: .* weights, not about'):
+    cells.sized(get, 'gru', 'state_width', 16)
+
+
+def test_a_curve_has_the_means_between_its_points():
+  assert cells._curve([1.0, 3.0]) == [[1, 1.0], [2, 3.0]]
+  curve = cells._curve([float(n) for n in range(43)])
+  assert curve[:2] == [[3, 1.0], [6, 4.0]] and curve[-1][0] == 42

@@ -13,11 +13,17 @@ VOCABULARY = 257
 LONGEST = 96
 
 
-def config(**changes):
+CELLS = {
+  'simple_rnn': {'heads': 2, 'key_width': 4, 'value_width': 6},
+  'bdh': {'heads': 2, 'neurons': 16},
+}
+
+
+def config(cell='simple_rnn', **changes):
   """A small Config; `changes` are keys such as model_block."""
-  raw = config_lib.default()
+  raw = config_lib.default(cell)
   raw.model.update(layers=2, width=12)
-  raw.cell.update(heads=2, key_width=4, value_width=6)
+  raw.cell.update(CELLS[cell])
   for key, value in changes.items():
     section, _, name = key.partition('_')
     raw[section][name] = value

@@ -12,6 +12,7 @@ from rnn_jax.inference import conversation
 from rnn_jax.inference import generate
 from rnn_jax.inference import layers
 from rnn_jax.inference import sampling
+from rnn_jax.training import quantized
 from tests.inference import models
 from tests.inference import runs
 
@@ -267,3 +268,22 @@ def test_learned_positions_have_an_end():
   with pytest.raises(errors.InputError, match='learned positions for 300 tok'):
     generator.asks = True
     conversation.Conversation(generator, settings)
+
+
+def test_matrices_held_in_8_bits_write_as_the_rounded_model(built):
+  model, params = built
+  packed = generate.Generator(*built, BYTES, weights='int8')
+  held = sum(x.nbytes for x in jax.tree.leaves(packed.params))
+  whole = sum(x.nbytes for x in jax.tree.leaves(params))
+  assert held < 0.5 * whole  # this model is small: scales and vectors weigh
+  rounded = quantized.unpack(quantized.pack(params))
+  unpacked = generate.Generator(model, rounded, BYTES)
+  for a, b in zip(
+    packed.generate(PROMPTS, options()).completions,
+    unpacked.generate(PROMPTS, options()).completions,
+    strict=True,
+  ):
+    assert a.tokens == b.tokens
+    np.testing.assert_allclose(a.logprob, b.logprob, rtol=1e-5)
+  with pytest.raises(errors.InputError, match="weights='int4': choose one of"):
+    generate.Generator(*built, BYTES, weights='int4')

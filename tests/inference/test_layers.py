@@ -22,6 +22,14 @@ VARIANTS = (
     'model_positions': 'sinusoidal',
     'remat_layers': 2,
   },
+  {
+    'cell': 'bdh',
+    'model_block': 'normed',
+    'model_norm': 'standard',
+    'model_shared_layers': True,
+    'model_head_bias': False,
+    'recurrence_impl': 'scan',
+  },
   {'cell_attention': 'general', 'recurrence_impl': 'scan', 'remat_every': 2},
 )
 

@@ -173,6 +173,37 @@ def test_print_config_shows_every_key_as_set(raw, tmp_path):
   assert shown.keys() == set(config_lib.default().keys())
 
 
+def test_plot_schedule_draws_and_trains_nothing(raw, tmp_path):
+  config = tiny.write_config(tmp_path / 'config.py', raw)
+  picture, run = tmp_path / 'rates.png', tmp_path / 'run'
+  cases = ((f'--plot_schedule={picture}', picture),)
+  cases += (('--plot_schedule', run / 'schedule.png'),)
+  for flag, path in cases:
+    code, out, err = tiny.finish(start(config, run, flag))
+    assert (code, out.strip()) == (0, str(path)), err
+    assert path.read_bytes().startswith(b'\x89PNG')
+  assert [x.name for x in run.iterdir()] == ['schedule.png']
+
+
+def test_a_schedule_free_run_goes_on_and_is_evaluated_as_it_was(raw, tmp_path):
+  """What is evaluated, saved and read back are the averaged parameters."""
+  raw.train.steps = 8
+  raw.evaluate.every = 8
+  raw.optimizer.update(
+    name='schedule_free', multipliers=(('embedding/.*', 0.5),)
+  )
+  raw.schedule.name = 'constant'
+  config = tiny.write_config(tmp_path / 'config.py', raw)
+  run = tmp_path / 'run'
+  code, out, err = tiny.finish(start(config, run))
+  assert code == 0, err
+  (row,) = (r for r in metrics.read(run) if r['split'] == 'validation')
+  flags = (f'--workdir={run}', '--split=validation', '--json')
+  code, out, err = tiny.finish(tiny.launch('evaluate', *flags))
+  assert code == 0, err
+  assert json.loads(out)['loss'] == pytest.approx(row['loss'], rel=1e-6)
+
+
 @pytest.mark.parametrize('name', ('train', 'evaluate', 'generate'))
 def test_help_shows_flags_and_an_example(name):
   code, out, err = tiny.finish(tiny.launch(name, '--help'))

@@ -1,5 +1,6 @@
 """The whole model: one pass, its parts, its formats."""
 
+import dataclasses
 import functools
 
 import jax
@@ -79,14 +80,16 @@ def test_prefill_and_steps_give_the_logits_of_one_pass(changes):
   assert_close(whole[1, 5:], alone[1], ROUNDED)
 
 
-def test_a_tied_head_is_the_transposed_embedding():
-  model, variables = build(model__tied=True)
+@pytest.mark.parametrize('multiplier', (0.0, 0.5))
+def test_a_tied_head_is_the_transposed_embedding(multiplier):
+  model, variables = build(model__tied=True, model__tied_multiplier=multiplier)
   tokens, _ = tokens_and_starts()
   _, logits = jax.jit(model.apply)(variables, fresh(model), tokens)
   _, features = model.apply(variables, fresh(model), tokens, method='features')
   embedding = variables['params']['embedding']['embedding']
   assert 'head' not in variables['params']
-  assert_close(logits, np.float64(features) @ embedding.T / np.sqrt(8))
+  scale = multiplier or 8**-0.5
+  assert_close(logits, np.float64(features) @ embedding.T * scale)
 
 
 def test_dropout_needs_its_key_and_draws_by_it():
@@ -151,12 +154,14 @@ def test_the_config_s_plan_and_policy_arrive_at_the_model():
   config.train.update(precision='bfloat16_operands', quantized='int8')
   model = language_model.from_config(config_lib.parse(config), V)
   shared = rules.parse(config.mesh.rules, config.mesh.zero)
-  assert model.plan == base.Plan('scan', 32, 8, rules=shared)
+  assert model.plan == base.Plan('scan', 32, 8, rules=shared, fresh=True)
   bfloat16_operands = precision.policy('bfloat16_operands', 'int8')
   assert model.policy == bfloat16_operands
   config.remat.update({'layers': 2, 'keep': ('hidden',), 'offload': True})
+  kept = dataclasses.replace(
+    model.plan, layers=2, keep=('hidden',), offload=True
+  )
   model = language_model.from_config(config_lib.parse(config), V)
-  kept = base.Plan('scan', 32, 8, 2, ('hidden',), True, shared)
   assert model.plan == kept
 
 

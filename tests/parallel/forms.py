@@ -24,6 +24,7 @@ CELLS = {
   'simple_rnn': {'heads': 4, 'key_width': 4, 'value_width': 4},
   'attention': {'heads': 4, 'head_width': 4, 'biases': True},
   'lstm': {},
+  'gru': {},
 }
 CARRIED = 'simple_rnn, carried'  # the state goes from batch to batch
 ALONE = {'data': 1}
@@ -45,6 +46,8 @@ FORMS = {
 }
 # The LSTM has no heads, and reads a row step by step.
 LACKING = {'lstm': {'tensor', 'sequence'}}
+# Of a cell that shares its code with others, one form is enough.
+ONE = {'gru': 'zero 3 and pipe'}
 # Those that cut the state that is carried.
 CARRYING = ('zero 3 and tensor', 'zero 3 and pipe', 'sequence and tensor')
 
@@ -129,6 +132,8 @@ def forms_of(cell):
   """The forms that a cell is tested in."""
   if cell == CARRIED:
     return CARRYING
+  if cell in ONE:
+    return (ONE[cell],)
   lacking = LACKING.get(cell, set())
   return [form for form, mesh in FORMS.items() if not lacking & {*mesh}]
 

@@ -52,7 +52,9 @@ CELLS = {
     'attention_window': 3,
   },
   'attention': {'heads': 2, 'head_width': 4, 'window': 5},
+  'qrnn': {'taps': 3, 'pooling': 'ifo'},
 }
+LONGER = 'qrnn', 3  # steps of each device
 LONG = 65_536
 
 
@@ -270,9 +272,9 @@ def cell_of(name, **plan):
   return module.Cell(module.Config(**CELLS[name]), 6, base.Plan(**plan))
 
 
-def cell_errors(name):
+def cell_errors(name, stretch=1):
   cell, devices = cell_of(name), 8
-  x = np.random.default_rng(0).normal(size=(5, devices, 6))
+  x = np.random.default_rng(0).normal(size=(5, devices * stretch, 6))
   x = x.astype(np.float32)
   state = cell.init_state(5)
   params = jax.jit(cell.init)(jax.random.key(0), state, x)
@@ -280,7 +282,7 @@ def cell_errors(name):
   def run(whole, x, starts):
     return cell.apply(*whole, x, starts)
 
-  starts = drawn_starts(5, devices, 1)
+  starts = drawn_starts(5, devices * stretch, stretch)
   return against_one(devices, run, run, ((params, state), x, starts))[0]
 
 
@@ -363,6 +365,7 @@ def measure():
     'attend': {x: attention_errors(*x) for x in ATTENTIONS},
     'count': {x: counts(*x) for x in COUNTS},
     'cells': {x: cell_errors(x) for x in CELLS},
+    'longer': cell_errors(*LONGER),
     'refusal': refusal(),
     'long': long_row_findings(),
   }

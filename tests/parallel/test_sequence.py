@@ -56,6 +56,10 @@ def test_cells_whose_devices_have_one_step_each_equal_one_device(found, name):
   assert found['cells'][name] <= CLOSE
 
 
+def test_a_linear_recurrence_of_stretches_equals_one_device(found):
+  assert found['longer'] <= CLOSE
+
+
 def test_steps_of_a_row_that_is_cut_are_refused(found):
   assert found['refusal'] == (
     "recurrence.impl='scan' steps through a row on one device, and rows are "

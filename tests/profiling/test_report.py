@@ -97,4 +97,4 @@ def test_the_files_are_written(profile, tmp_path):
 
 
 def test_a_table_of_nothing_is_its_header():
-  assert report._table(('a', 'b'), []) == ['| a | b |', '| - | - |']
+  assert report.table(('a', 'b'), []) == ['| a | b |', '| - | - |']

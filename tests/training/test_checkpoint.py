@@ -13,6 +13,7 @@ import pytest
 
 from rnn_jax import errors
 from rnn_jax.training import checkpoint
+from rnn_jax.training import disk
 from rnn_jax.training import seal
 from tests.training import saved
 
@@ -62,6 +63,15 @@ def test_which(reader, which, step):
   got, params = reader.restore_parameters(saved.make_state(0)['params'], which)
   assert got == step
   saved.assert_same(params, saved.make_state(step)['params'])
+
+
+def test_parts_of_a_state_are_read_without_the_others(reader):
+  names = 'params', 'optimizer', 'scale'
+  like = {name: saved.make_state(0)[name] for name in names}
+  step, parts = reader.restore_parts(like, 1)
+  want = saved.make_state(1)
+  assert step == 1
+  saved.assert_same(parts, {name: want[name] for name in names})
 
 
 def test_best_without_a_loss_is_the_latest(tmp_path):
@@ -141,7 +151,7 @@ def test_a_full_disk_is_seen_before_the_save(writer, monkeypatch):
   assert writer.save(4, state, saved.make_iterator(), {})
 
 
-@pytest.mark.parametrize('code', sorted(checkpoint.FULL))
+@pytest.mark.parametrize('code', sorted(disk.FULL))
 def test_a_disk_that_fills_during_the_save(folder, monkeypatch, code):
   writer = checkpoint.Checkpoints(folder, 3)
 

@@ -1,8 +1,11 @@
 """loss.png is drawn from the metrics alone."""
 
+import numpy as np
 import pytest
+from matplotlib import axes
 from matplotlib import pyplot
 
+from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.training import metrics
 from rnn_jax.training import plots
@@ -22,3 +25,26 @@ def test_the_curve_is_a_picture_with_something_in_it(tmp_path):
 def test_nothing_to_draw_is_said(tmp_path):
   with pytest.raises(errors.InputError, match='no metrics'):
     plots.draw_loss(tmp_path)
+
+
+def test_a_schedule_is_a_picture_of_its_rates(tmp_path, monkeypatch):
+  drawn = []
+  plot = axes.Axes.plot
+  monkeypatch.setattr(
+    axes.Axes,
+    'plot',
+    lambda self, *given, **how: (
+      drawn.extend(given) or plot(self, *given, **how)
+    ),
+  )
+  raw = config_lib.default()
+  raw.train.steps, raw.schedule.warmup_steps = 20, 4
+  raw.schedule.name, raw.schedule.final_learning_rate = 'linear', 0.0
+  path = tmp_path / 'folder' / 'rates.png'
+  assert plots.draw_schedule(config_lib.parse(raw), path) == path
+  pixels = pyplot.imread(path)
+  assert min(pixels.shape[:2]) > 300 and pixels.std() > 0.01
+  (rates,) = drawn
+  rise = 1e-3 * np.arange(1, 5) / 4
+  fall = 1e-3 * (1 - np.arange(16) / 16)
+  np.testing.assert_allclose(rates, [*rise, *fall], rtol=1e-5)

@@ -1,0 +1,72 @@
+"""Several processes of a launcher on this machine, as one job."""
+
+import os
+import socket
+import time
+
+from rnn_jax.training import metrics
+from tests import tiny
+
+# The runtime looks for a SIGTERM once a second: a step of these runs takes so
+# long that there are some left when it has.
+SLOW = """
+
+from rnn_jax.training import loop
+
+advance = loop.Run._advance
+
+
+def slowly(run):
+  import time
+
+  time.sleep(0.3)
+  advance(run)
+
+
+loop.Run._advance = slowly
+"""
+
+
+def free_port():
+  with socket.socket() as listener:
+    listener.bind(('127.0.0.1', 0))
+    return listener.getsockname()[1]
+
+
+def environment(devices=1):
+  flags = f'--xla_force_host_platform_device_count={devices}'
+  return os.environ | {'JAX_PLATFORMS': 'cpu', 'XLA_FLAGS': flags}
+
+
+def start(name, own, devices=1):
+  """Starts a process for each of the flags in `own`."""
+  port = free_port()
+  return [
+    tiny.launch(
+      name,
+      *flags,
+      f'--coordinator=127.0.0.1:{port}',
+      f'--processes={len(own)}',
+      f'--process={n}',
+      env=environment(devices),
+    )
+    for n, flags in enumerate(own)
+  ]
+
+
+def finish(processes):
+  """Returns (exit code, stdout, stderr) of each."""
+  return [tiny.finish(process) for process in processes]
+
+
+def wait_for_step(processes, workdir, step):
+  """Returns when the run has come that far; fails if a process ends before."""
+  end = time.monotonic() + 240
+  while time.monotonic() < end:
+    rows = metrics.read(workdir)
+    if rows and rows[-1]['step'] >= step:
+      return
+    for process in processes:
+      assert process.poll() is None, process.communicate()
+    time.sleep(0.02)
+  raise AssertionError(f'no step {step} in time')

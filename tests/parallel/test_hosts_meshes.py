@@ -1,0 +1,74 @@
+"""Meshes that reach over processes of `python -m launch.train`."""
+
+import signal
+
+import jax
+import numpy as np
+import pytest
+
+from rnn_jax import config as config_lib
+from rnn_jax.training import evaluate
+from rnn_jax.training import metrics
+from tests import tiny
+from tests.parallel import jobs
+
+STEPS = 10
+
+
+@pytest.fixture
+def config(tmp_path):
+  raw = tiny.raw_config(tiny.write_text(tmp_path / 'text'))
+  raw.data.update(layout='stream', carry_state=True, stretch=90)
+  raw.train.update(steps=STEPS, log_every=1, checkpoint_every=STEPS)
+  raw.evaluate.every = 0
+  raw.sample.new_tokens = 0
+  raw.optimizer.eps = 1e-3  # else Adam turns rounding into whole steps
+  config_lib.parse(raw)
+  path = tiny.write_config(tmp_path / 'config.py', raw)
+  path.write_text(path.read_text() + jobs.SLOW)
+  return path
+
+
+def start(config, workdir, processes, devices, **mesh):
+  sizes = [f'--config.mesh.{axis}={size}' for axis, size in mesh.items()]
+  flags = f'--config={config}', f'--workdir={workdir}', *sizes
+  return jobs.start('train', [flags] * processes, devices)
+
+
+def losses(workdir):
+  rows = [row for row in metrics.read(workdir) if row['split'] == 'train']
+  return [row['step'] for row in rows], [row['loss'] for row in rows]
+
+
+@pytest.mark.slow
+def test_four_processes_and_then_two_end_like_one(config, tmp_path):
+  alone, run = tmp_path / 'alone', tmp_path / 'run'
+  flags = f'--config={config}', f'--workdir={alone}'
+  code, _, err = tiny.finish(
+    tiny.launch('train', *flags, env=jobs.environment())
+  )
+  assert code == 0, err
+
+  # Four of one device, of which each shares rows with one, heads with another.
+  processes = start(config, run, 4, 1, fsdp=2, tensor=2)
+  jobs.wait_for_step(processes, run, 2)
+  processes[3].send_signal(signal.SIGTERM)
+  results = jobs.finish(processes)
+  for code, _, err in results:
+    assert code == 0, err
+  assert 'SIGTERM: saved at step' in results[0][1]
+  assert [out for _, out, _ in results[1:]] == [''] * 3
+
+  # Two of two devices go on: a stage of the pipeline is in each.
+  results = jobs.finish(start(config, run, 2, 2, data=1, pipe=2, fsdp=2))
+  for code, _, err in results:
+    assert code == 0, err
+  assert 'resumed at step' in results[0][1]
+  assert 'fsdp 2, pipe 2' in results[0][1]
+
+  steps, own = losses(run)
+  assert steps == [*range(1, STEPS + 1)]
+  np.testing.assert_allclose(own, losses(alone)[1], 3e-6)
+  both = [evaluate.Run.open(w, 'latest').params for w in (run, alone)]
+  for got, want in zip(*map(jax.tree.leaves, both), strict=True):
+    np.testing.assert_allclose(got, want, 0, 2e-6)
