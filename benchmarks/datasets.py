@@ -2,9 +2,10 @@
 
   BENCHMARK_DATA=reviews=reviews.jsonl:text,dialogs=dialogs.jsonl:turns
 
-names JSONL files and the column of the text. Rows hold the names alone: where a
-file lies is no property of what was measured. Without the variable there are
-the docstrings of the running Python's standard library.
+names JSONL files and the column of the text; NAME=PATH.txt is a text without
+rows. Rows hold the names alone: where a file lies is no property of what was
+measured. Without the variable there are the docstrings of the running Python's
+standard library.
 """
 
 import ast
@@ -46,18 +47,22 @@ def overrides(name, folder, limit=0):
     path, field = given[name]
   else:
     raise errors.InputError(f'{VARIABLE} names no {name!r}: it has {[*given]}')
+  if not field:
+    return {'source': 'text', 'path': str(path)}
   return {'source': 'jsonl', 'path': str(path), 'field': field}
 
 
 def _given():
-  """{name: (path, column)} of the variable."""
+  """{name: (path, column)} of the variable; a text has the column ''."""
   found = {}
   for entry in filter(None, os.environ.get(VARIABLE, '').split(',')):
     name, _, rest = entry.partition('=')
     path, _, field = rest.rpartition(':')
-    if not (name and path and field):
+    if rest.endswith('.txt'):
+      path, field = rest, ''
+    elif not (name and path and field):
       raise errors.InputError(
-        f'{VARIABLE}: {entry!r}: give NAME=PATH.jsonl:COLUMN'
+        f'{VARIABLE}: {entry!r}: give NAME=PATH.jsonl:COLUMN, or NAME=PATH.txt'
       )
     if not pathlib.Path(path).is_file():
       raise errors.InputError(f'{VARIABLE}: {entry!r}: no such file')

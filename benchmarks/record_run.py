@@ -28,7 +28,6 @@ def main(argv):
 
   from benchmarks import rows
   from rnn_jax import config as config_lib
-  from rnn_jax.inference import generate
   from rnn_jax.training import evaluate
   from rnn_jax.training import metrics
   from rnn_jax.training import workdir as workdir_lib
@@ -38,14 +37,14 @@ def main(argv):
   train = [row for row in measured if row['split'] == 'train']
   data = config_lib.parse(config).data
   config['data']['path'] = pathlib.Path(data.path).name  # not where it lay
-  generator = generate.Generator.from_workdir(WORKDIR.value)
+  run = evaluate.Run.open(WORKDIR.value)
   row = rows.append(
     'runs',
     {
       'name': NAME.value or pathlib.Path(WORKDIR.value).resolve().name,
       'source': data.source,
       'config': config,
-      'parameters': sum(x.size for x in jax.tree.leaves(generator.params)),
+      'parameters': sum(x.size for x in jax.tree.leaves(run.params)),
       'steps': train[-1]['step'],
       'tokens': sum(row['tokens'] for row in train),
       'seconds': sum(row['seconds'] for row in train),
@@ -59,7 +58,7 @@ def main(argv):
         for row in measured
         if row['split'] == 'validation'
       ],
-      'held_out': evaluate.evaluate_run(evaluate.Run.open(WORKDIR.value), ''),
+      'held_out': evaluate.evaluate_run(run, ''),
     },
   )
   print(json.dumps(row, indent=1))

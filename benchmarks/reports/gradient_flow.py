@@ -1,14 +1,15 @@
 """Gradients against delay: octaves in a table, all delays in a plot."""
 
-import numpy as np
-
 from benchmarks import tables
+from rnn_jax.inspection import curves as curves_lib
 
 
 def render(found, plots):
   """Markdown of one machine's rows."""
   curves = {
-    name: octaves(row['norms']) for name, row in found.items() if 'norms' in row
+    name: curves_lib.octaves(row['norms'])
+    for name, row in found.items()
+    if 'norms' in row
   }
   parts = [tables.provenance(found)]
   if curves:
@@ -22,16 +23,6 @@ def render(found, plots):
     if 'error' in row
   )
   return '\n\n'.join([*parts, *failed])
-
-
-def octaves(norms):
-  """{first delay: root mean square of the norms up to twice the delay}."""
-  found, begin = {}, 1
-  while begin < len(norms):
-    part = np.array(norms[begin : 2 * begin], float)
-    found[begin] = float(np.sqrt(np.mean(part**2)))
-    begin *= 2
-  return found
 
 
 def _table(curves, found):

@@ -66,21 +66,26 @@ def prefill(repeats, prefix=256, batch=1, overrides=None, weights=0):
 def step(repeats, batch=1, steps=1000, overrides=None, weights=0):
   """One call a token from Python: latency and its percentiles."""
   made = _Decoder(overrides, batch, 64, weights)
-  carry = made.prefill()
-  state, token = carry.state, jnp.zeros(batch, jnp.int32)
+  state = made.prefill().state
+  values = latency(made.model, made.params, state, batch, max(steps, repeats))
+  return values | {'weights': made.values['weights']}
+
+
+def latency(model, params, state, batch, steps):
+  """Seconds of one step each, for a model of `layers.for_inference`."""
+  token = jnp.zeros(batch, jnp.int32)
   run = jax.jit(
-    lambda params, state, token: decode.step(made.model, params, state, token),
+    lambda params, state, token: decode.step(model, params, state, token),
     donate_argnums=1,
   )
-  program, values = measure.compile_program(run, made.params, state, token)
+  program, values = measure.compile_program(run, params, state, token)
   seconds = []
-  for _ in range(max(steps, repeats)):
+  for _ in range(steps):
     begin = time.perf_counter()
-    state, _ = models.wait(program(made.params, state, token))
+    state, _ = models.wait(program(params, state, token))
     seconds.append(time.perf_counter() - begin)
   seconds = seconds[len(seconds) // 10 :]  # the first tenth warms up
-  values |= measure.summarize(seconds) | measure.percentiles(seconds)
-  return values | {'weights': made.values['weights']}
+  return values | measure.summarize(seconds) | measure.percentiles(seconds)
 
 
 def stepwise(repeats, prefix=256, new_tokens=100, overrides=None, weights=0):

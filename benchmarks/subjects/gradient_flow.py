@@ -1,20 +1,16 @@
 """How much the loss at one step depends on inputs long before it.
 
-    g_t = |d loss_T / d x_t|,  x BxLxD what the first layer reads
-
-Root mean square over rows of held-out text, one document as far as the model
-knows. In a residual stack of causal cells, what reaches x_t for t < T comes
-through the recurrence alone.
+What `rnn_jax/inspection/flow.py` finds of rows of held-out text, each of them
+one document as far as the model knows.
 """
 
-import functools
-
 import jax
-import jax.numpy as jnp
 import numpy as np
-import optax
 
 from benchmarks.subjects import trained
+from rnn_jax.data import batch as batch_lib
+from rnn_jax.inspection import curves
+from rnn_jax.inspection import flow
 
 
 def norms(repeats, model, steps, length=512, rows=16, seed=0):
@@ -37,8 +33,8 @@ def norms(repeats, model, steps, length=512, rows=16, seed=0):
   )
   run = trained.train(raw)
   ids = _text(run.corpus, rows, length + 1)
-  found = _norms(run.task.model, run.params, ids)
-  return run.values | {'norms': [float(f'{x:.4g}') for x in found[::-1]]}
+  found = curves.norms([flow.sums(run.task, run.params, _batch(ids))])
+  return run.values | {'norms': [float(f'{x:.4g}') for x in found]}
 
 
 def _text(corpus, rows, length):
@@ -51,24 +47,11 @@ def _text(corpus, rows, length):
   return np.stack(found)
 
 
-def _norms(model, params, ids):
-  """The norm for each t, the last one behind the others."""
-
-  @jax.jit
-  def slopes(tokens, targets_B):
-    apply = functools.partial(model.apply, {'params': params})
-    x = apply(tokens, method=lambda model, tokens: model.embed(tokens))
-    gradient = jax.grad(lambda x: apply(x, targets_B, method=_last_loss))(x)
-    return jnp.sqrt(jnp.mean(jnp.sum(gradient**2, -1), 0))
-
-  return np.asarray(slopes(ids[:, :-1], ids[:, -1]))
-
-
-def _last_loss(model, x_BxLxD, targets_B):
-  """Nats of the last step alone, summed over rows."""
-  state = model.stack.init_state(len(targets_B))
-  _, x_BxLxD = model.stack(state, x_BxLxD, None)
-  kernel_DxV, bias_V = model.head_weights()
-  logits = model.norm(x_BxLxD[:, -1]) @ kernel_DxV + bias_V[None]
-  losses = optax.softmax_cross_entropy_with_integer_labels(logits, targets_B)
-  return jnp.sum(losses)
+def _batch(ids):
+  """Rows of ids, each of which predicts the next."""
+  starts = np.zeros(ids[:, 1:].shape, np.int32)
+  starts[:, 0] = 1
+  weights = np.ones(starts.shape, np.float32)
+  return jax.device_put(
+    batch_lib.Batch(ids[:, :-1], ids[:, 1:], weights, starts)
+  )

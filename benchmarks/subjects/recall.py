@@ -16,23 +16,28 @@ def answers(
   `repeats` is of no use here: another seed is another case.
   """
   del repeats
-  raw = trained.raw_config(model)
+  options = {'pairs': pairs, 'distance': distance, 'symbols': symbols}
+  return learn(trained.raw_config(model), source, options, steps, seed)
+
+
+def learn(raw, source, options, steps, seed=0):
+  """As `answers`, of a config's model; `options` are data.synthetic's."""
+  synthetic = raw.data.synthetic
   raw.train.update(steps=steps, seed=seed)
   raw.data.source = source
-  raw.data.synthetic.update(
-    pairs=pairs,
-    distance=distance,
-    symbols=symbols,
+  synthetic.update(
+    **options,
     seed=seed,
     examples=steps * raw.data.batch_size * 20 // 19 + 20,
   )
   raw.data.splits = (95, 5, 0)
-  length = distance + (6 * pairs if source == 'recall' else 2 * pairs + 1)
+  asked = 6 if source == 'recall' else 2
+  length = synthetic.distance + asked * synthetic.pairs + (source != 'recall')
   raw.data.update(length=length, boundaries=(length,))
   if raw.cell.get('window', 0) > length:
     raw.cell.window = 0
   run = trained.train(raw)
-  return run.values | {'chance': 1 / symbols, 'length': length}
+  return run.values | {'chance': 1 / synthetic.symbols, 'length': length}
 
 
 def elimination(repeats, distance, pairs=4, symbols=8, examples=2000):

@@ -11,22 +11,24 @@ MESHES = (
   {'data': 4, 'fsdp': 2},
   {'data': 2, 'fsdp': 2, 'tensor': 2},
 )
-MODELS = {  # config, its argument
-  'ChatGoT small': ('chatgot', 'small'),
-  'SimpleRNN': ('published', ''),
+MODELS = {  # config, its argument, what is set besides
+  'ChatGoT small': ('chatgot', 'small', {}),
+  'SimpleRNN': ('published', '', {'cell.heads': 2}),  # to be cut in two
 }
-QUICK = {'ChatGoT tiny': ('chatgot', 'tiny')}
+QUICK = {'ChatGoT tiny': ('chatgot', 'tiny', {})}
 
 
 def cases(quick):
   """Each model on one device and on eight."""
   listed = []
-  for model, (config, argument) in (QUICK if quick else MODELS).items():
+  for model, (config, argument, overrides) in (
+    QUICK if quick else MODELS
+  ).items():
     for mesh in MESHES[:1] if quick else MESHES:
       parameters = {
         'config': config,
         'argument': argument,
-        'overrides': {},
+        'overrides': overrides,
         'mesh': mesh,
         'rows': 2 if quick else 32,
       }

@@ -1,0 +1,76 @@
+"""Optimizers: the better of each one's rates in a table, and its curve."""
+
+from benchmarks import tables
+
+REFERENCE = 'adamw'
+HEADS = (
+  'optimizer',
+  'rate',
+  'held-out loss',
+  'other rates',
+  'state / parameters',
+  'seconds a step / AdamW',
+)
+
+
+def render(found, plots):
+  """Markdown of one machine's rows."""
+  parts = [tables.provenance(found)]
+  by_name = grouped(found)
+  best = {name: min(rows, key=_loss) for name, rows in by_name.items()}
+  if best:
+    steps = next(iter(best.values()))['steps']
+    lines = [
+      _line(name, row, by_name[name], best.get(REFERENCE))
+      for name, row in sorted(best.items(), key=lambda item: _loss(item[1]))
+    ]
+    parts += [f'Losses in nats a byte behind {steps} steps, the best first.']
+    parts += [tables.table([*HEADS], lines), _plot(best, plots)]
+  parts += [
+    f'{name}: {tables.short(row)}'
+    for name, row in found.items()
+    if 'error' in row
+  ]
+  return '\n\n'.join(parts)
+
+
+def grouped(found):
+  """{optimizer: rows of its rates} of what was measured."""
+  by_name = {}
+  for case, row in found.items():
+    if 'held_out' in row:
+      by_name.setdefault(case.partition(',')[0], []).append(row)
+  return by_name
+
+
+def _line(name, row, rows, reference):
+  others = [
+    f'{_rate(other):g}: {_loss(other):.3f}'
+    for other in rows
+    if other is not row
+  ]
+  times = (
+    tables.times(row['median'] / reference['median']) if reference else '-'
+  )
+  return [
+    f'`{name}`',
+    f'{_rate(row):g}',
+    f'{_loss(row):.3f}',
+    ', '.join(others) or '-',
+    f'{row["state_bytes"] / row["parameter_bytes"]:.2f}',
+    times,
+  ]
+
+
+def _plot(best, plots):
+  series = {name: row['losses'] for name, row in best.items()}
+  labels = 'step', 'training loss, nats a byte'
+  return plots.lines('losses', series, labels, 'linear')
+
+
+def _loss(row):
+  return row['held_out']['loss']
+
+
+def _rate(row):
+  return row['parameters']['changes']['learning_rate']
