@@ -176,6 +176,7 @@ class Optimizer:
   longest_side: int = 1024  # of kfac, shampoo: longer axes have a diagonal
   roots_every: int = 10  # of kfac, shampoo: steps between inverses
   damping: float = 1e-2  # of kfac: beside the mean curvature of a layer
+  grafting: str = 'adam'  # of shampoo: whose steps' length it takes; 'none'
   weight_decay: float = 0.01  # on kernels; not on embeddings, biases, gates
   weight_decays: tuple[tuple[str, float], ...] = ()  # (pattern, weight decay)
   multipliers: tuple[tuple[str, float], ...] = ()  # (pattern, of the rate)

@@ -31,6 +31,7 @@ CHOICES = {
     'cudnn',
   ),
   'optimizer.moments': ('float32', 'bfloat16', 'int8'),
+  'optimizer.grafting': ('adam', 'none'),
   'train.compiler': compiler.NAMES,
   'train.precision': (
     'float32',

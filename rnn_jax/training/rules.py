@@ -15,6 +15,7 @@ OWN = {
   'optimizer.longest_side': ('kfac', 'shampoo'),
   'optimizer.roots_every': ('kfac', 'shampoo'),
   'optimizer.damping': ('kfac',),
+  'optimizer.grafting': ('shampoo',),
   'schedule.decay_steps': ('stable_decay',),
   'schedule.cycle_steps': ('cyclical', 'one_cycle'),
   'schedule.low_learning_rate': ('cyclical', 'one_cycle'),

@@ -4,15 +4,19 @@ For a tensor g of k axes, and axis i of n_i numbers:
 
     H_i = eps I + sum_t g_t^(i) g_t^(i)T        g^(i) of n_i rows: axis i ahead
     u_t = g_t x_1 H_1^(-1/2k) ... x_k H_k^(-1/2k)
-    m_t = u_t + b1 m_{t-1}
+    m_t = u_t |a_t| / |u_t| + b1 m_{t-1}
     p_t = p_{t-1} - rate (m_t + weight_decay p_{t-1})
 
-x_i multiplies along axis i. Of an axis longer than `optimizer.longest_side`,
-as a vocabulary's, H_i is kept as its diagonal. Of a stack, each layer has its
-own. Roots are taken anew every `optimizer.roots_every` steps, by eigenvalues;
-those below 1e-6 of the largest are lost in float32 and count as that much.
+x_i multiplies along axis i. a_t is the step of Adam without momentum, from
+`b2` and eps: it lends u_t its length, tensor by tensor. Where
+`optimizer.grafting` is 'none', u_t keeps its own. Of an axis longer than
+`optimizer.longest_side`, as a vocabulary's, H_i is kept as its diagonal. Of a
+stack, each layer has its own. Roots are taken anew every
+`optimizer.roots_every` steps, by eigenvalues; those below 1e-6 of the largest
+are lost in float32 and count as that much.
 Source: Gupta et al., "Shampoo: Preconditioned Stochastic Tensor Optimization",
-2018; momentum and diagonals as there.
+2018; momentum and diagonals as there. Grafting: Anil et al., "Scalable Second
+Order Optimization for Deep Learning", 2020.
 """
 
 import functools
@@ -25,6 +29,7 @@ import optax
 from rnn_jax.training import optimizer
 
 LEAST = 1e-6  # of the largest eigenvalue: what float32 can tell from 0
+TINY = 1e-30  # beside the length of a direction of zeros
 
 
 class State(typing.NamedTuple):
@@ -42,13 +47,47 @@ class State(typing.NamedTuple):
 def make(config, rate, stacked):
   """The gradient transformation of a Config; `rate` by step."""
   options = config.optimizer
+  directions = scale_by_shampoo(options, stacked)
+  if options.grafting == 'adam':
+    sizes = optax.scale_by_rms(
+      options.b2, options.eps, eps_in_sqrt=False, bias_correction=True
+    )
+    directions = graft(directions, sizes, stacked)
   momentum = optax.trace(options.b1) if options.b1 else optax.identity()
   return optax.chain(
-    scale_by_shampoo(options, stacked),
+    directions,
     momentum,
     optimizer.decayed(config),
     optimizer.scaled(config, rate),
   )
+
+
+def graft(directions, sizes, stacked):
+  """Updates of one transformation with the lengths of another's.
+
+  Args:
+    directions: optax.GradientTransformation.
+    sizes: the other one.
+    stacked: names of the parameters of which each layer has its own length.
+
+  Returns:
+    optax.GradientTransformation whose state is the two's.
+  """
+
+  def init(params):
+    return directions.init(params), sizes.init(params)
+
+  def update(updates, state, params=None):
+    along, first = directions.update(updates, state[0], params)
+    like, second = sizes.update(updates, state[1], params)
+    return _each(stacked, _resized, along, like), (first, second)
+
+  return optax.GradientTransformation(init, update)
+
+
+def _resized(x, like):
+  norm = jnp.linalg.norm
+  return x * (norm(like.ravel()) / (norm(x.ravel()) + TINY))
 
 
 def scale_by_shampoo(options, stacked):
@@ -62,14 +101,7 @@ def scale_by_shampoo(options, stacked):
     optax.GradientTransformation with a `State`.
   """
 
-  def each(function, tree, *rest, over=jax.vmap):
-    """`function` of each parameter, of each layer of a stack."""
-
-    def apply(path, x, *others):
-      one = optimizer.name(path) in stacked
-      return (over(function) if one else function)(x, *others)
-
-    return jax.tree.map_with_path(apply, tree, *rest)
+  each = functools.partial(_each, stacked)
 
   def init(params):
     begin = functools.partial(_begin, options=options)
@@ -90,6 +122,16 @@ def scale_by_shampoo(options, stacked):
     return updates, State(count, sums, roots)
 
   return optax.GradientTransformation(init, update)
+
+
+def _each(stacked, function, tree, *rest, over=jax.vmap):
+  """`function` of each parameter, of each layer of a stack."""
+
+  def apply(path, x, *others):
+    one = optimizer.name(path) in stacked
+    return (over(function) if one else function)(x, *others)
+
+  return jax.tree.map_with_path(apply, tree, *rest)
 
 
 def _in_turn(function):

@@ -139,10 +139,10 @@ FORMULAS = {
   ),
   'shampoo': (
     {},
-    lambda named, count: 4 * count + 8 * preconditioners(named, 1024),
+    lambda named, count: 8 * count + 8 * preconditioners(named, 1024),
   ),
   'shampoo, longest 40': (
-    {'longest_side': 40, 'b1': 0.0},
+    {'longest_side': 40, 'b1': 0.0, 'grafting': 'none'},
     lambda named, count: 8 * preconditioners(named, 40),
   ),
 }
