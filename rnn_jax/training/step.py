@@ -8,8 +8,6 @@ scale), `rate_scale` (what evaluations have made of the schedule's rate), `key`
 compressed, `residual` (what each device has not sent of them yet).
 """
 
-import contextlib
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,19 +15,15 @@ import optax
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax.data import batch as batch_lib
-from rnn_jax.models import dense
-from rnn_jax.parallel import axes
 from rnn_jax.parallel import compression
 from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.parallel import placement
 from rnn_jax.parallel import rules
-from rnn_jax.parallel import shares
-from rnn_jax.training import accumulation
 from rnn_jax.training import compiler
 from rnn_jax.training import loss_scale
 from rnn_jax.training import offload
 from rnn_jax.training import optimizer as optimizer_lib
+from rnn_jax.training import passes as passes_lib
 from rnn_jax.training import pruning
 from rnn_jax.training import schedule as schedule_lib
 
@@ -70,7 +64,6 @@ class Steps:
     self._offload = config.optimizer.offload
     self._pruning = config.pruning
     self._compression = config.mesh.compression
-    self._top_k_share = config.mesh.top_k_share
     self._carries = config.data.carry_state
     self.mesh = mesh
     self.placement = placement.Placement(
@@ -80,11 +73,11 @@ class Steps:
       task.letters(),
     )
     optimizer_lib.check_names(config, self.placement.shapes)
-    self._factors = optimizer_lib.factors_of(
+    factors = optimizer_lib.factors_of(
       config, task.init_parameters, self.placement.shapes
     )
     self._optimizer = optimizer_lib.make(
-      config, self._schedule.rate, self.placement.stacked, self._factors
+      config, self._schedule.rate, self.placement.stacked, factors
     )
     self._point = optimizer_lib.point_of(config)
     self._frozen = optimizer_lib.frozen(config, self.placement.shapes)
@@ -93,16 +86,10 @@ class Steps:
         f'mesh.compression={self._compression!r}: mesh.data is 1 on '
         f"{mesh.size} device(s) and sums nothing: give ''"
       )
-    self._batch_spec = batch_lib.Batch(
-      *map(rules.batch_spec, batch_lib.LETTERS)
-    )
+    self._passes = passes_lib.Passes(task, config, self.placement, factors)
     self.batch_sharding = jax.tree.map(
-      lambda spec: rules.sharding(mesh, spec), self._batch_spec
+      lambda spec: rules.sharding(mesh, spec), passes_lib.BATCH_SPEC
     )
-    self._carry_specs = None
-    if self._carries:
-      letters = task.state_letters()
-      self._carry_specs = self.placement.of_carry(letters)
     # Virtual devices share one pool of threads: two steps in flight can each
     # hold threads that the other's all-reduce waits for.
     self._one_at_a_time = mesh.size > 1 and jax.default_backend() == 'cpu'
@@ -227,7 +214,7 @@ class Steps:
 
   def _carry_shardings(self):
     return jax.tree.map(
-      lambda spec: rules.sharding(self.mesh, spec), self._carry_specs
+      lambda spec: rules.sharding(self.mesh, spec), self._passes.carry_specs
     )
 
   def _new_state(self, seed, rows):
@@ -251,7 +238,7 @@ class Steps:
     self.traces += 1
     key = jax.random.wrap_key_data(state['key'])
     key = jax.random.fold_in(key, state['step'])
-    residual, found, sums, carry = self._gradients(state, batch, key)
+    residual, found, sums, carry = self._passes.gradients(state, batch, key)
     gradients, _ = found
     norm = optax.tree.norm(gradients)
     finite = jnp.isfinite(sums['objective']) & jnp.isfinite(norm)
@@ -314,106 +301,18 @@ class Steps:
     )
     return updates, optimizer
 
+  def _evaluate_step(self, params, carry, batch):
+    self.traces += 1
+    return self._passes.sums(params, carry, batch)
+
   def _look_step(self, state, batch):
     self.traces += 1
     key = jax.random.wrap_key_data(state['key'])
     key = jax.random.fold_in(key, state['step'])
-    _, found, sums, _ = self._gradients(state, batch, key)
+    _, found, sums, _ = self._passes.gradients(state, batch, key)
     state = state | {'optimizer': offload.to_device(state['optimizer'])}
     updates, _ = self._updates(state, *found)
     return found[0], updates, sums
-
-  def _gradients(self, state, batch, key):
-    """The residual, (gradients of the mean loss, factors), the sums, and the
-    carry."""
-    factor = loss_scale.factor(state['loss_scale'], batch.weights_BxL.size)
-    whole, specs = jax.sharding.PartitionSpec(), self.placement.specs
-    kept = specs('residual') if self._compression else None
-    run = self.placement.run(
-      self._add_up_gradients,
-      (
-        kept,
-        specs('parameters'),
-        self._carry_specs,
-        self._batch_spec,
-        whole,
-        whole,
-      ),
-      (kept, (specs('gradients'), whole), whole, self._carry_specs),
-    )
-    params = state['params']
-    if self._point:
-      params = self._point(params, state['optimizer'])
-    return run(
-      state.get('residual'),
-      params,
-      state['carry'],
-      batch,
-      jax.random.key_data(key),
-      factor,
-    )
-
-  def _add_up_gradients(self, residual, params, carry, batch, key, factor):
-    """`_gradients` of all devices, from each one's share of a batch."""
-    differentiate = jax.value_and_grad(self._loss, (0, 1), has_aux=True)
-    blank = jax.tree.map(jnp.zeros_like, self._factors)
-
-    def run(carry, batch, key):
-      (_, (sums, carry)), found = differentiate(
-        params, blank, carry, batch, key, factor
-      )
-      return (*found, sums), carry
-
-    key = _own_key(jax.random.wrap_key_data(key))
-    with dense.tagging() if blank else contextlib.nullcontext():
-      (gradients, factors, sums), carry = accumulation.accumulate(
-        run, self._train_config.accumulate, carry, batch, key
-      )
-    sums, factors = _add_up((sums, factors))
-    weight = factor * jnp.maximum(sums['weight'], 1e-8)
-    where = self.placement
-    rows = ('fsdp',) if self._compression else rules.ROWS
-    gradients = shares.add_up(gradients, where.letters, where.rules, rows)
-    gradients = jax.tree.map(lambda g: g / weight, gradients)
-    if self._compression:
-      residual, gradients = compression.all_reduce(
-        residual, gradients, self._compression, share=self._top_k_share
-      )
-    factors = dense.averaged(factors, sums['weight'], factor)
-    return residual, (gradients, factors), sums, carry
-
-  def _loss(self, params, factors, carry, batch, key, factor):
-    params = jax.tree.map(
-      lambda held, x: jax.lax.stop_gradient(x) if held else x,
-      self._frozen,
-      params,
-    )
-    carry, sums = self._run(params, carry, batch, key, factors)
-    return factor * sums['objective'], (jax.lax.stop_gradient(sums), carry)
-
-  def _run(self, params, carry, batch, key, factors):
-    where = self.placement
-    params = shares.gather(params, where.letters_outside_layers, where.rules)
-    params = dense.joined(params, factors)
-    if self._carries:
-      carry, sums = self.task.sums(params, carry, batch, key)
-      return carry, _of_last_stage(sums)
-    fresh = self.task.init_state(batch.weights_BxL.shape[0])
-    _, sums = self.task.sums(params, fresh, batch, key)
-    return carry, _of_last_stage(sums)
-
-  def _evaluate_step(self, params, carry, batch):
-    self.traces += 1
-    run = self.placement.run(
-      self._add_up_sums,
-      (self.placement.specs('parameters'), self._carry_specs, self._batch_spec),
-      (self._carry_specs, jax.sharding.PartitionSpec()),
-    )
-    return run(params, carry, batch)
-
-  def _add_up_sums(self, params, carry, batch):
-    carry, sums = self._run(params, carry, batch, None, {})
-    return carry, _add_up(sums)
 
 
 def _placed(shapes, shardings):
@@ -425,29 +324,6 @@ def _placed(shapes, shardings):
     shapes,
     jax.tree.broadcast(shardings, shapes),
   )
-
-
-def _own_key(key):
-  """A key for this device's rows."""
-  for axis in rules.ROWS:
-    if axes.size(axis) > 1:
-      key = jax.random.fold_in(key, axes.index(axis))
-  return key
-
-
-def _of_last_stage(sums):
-  """The sums where the last layer is, zeros elsewhere."""
-  if (stages := axes.size('pipe')) == 1:
-    return sums
-  last = axes.index('pipe') == stages - 1
-  return jax.tree.map(lambda x: jnp.where(last, x, jnp.zeros_like(x)), sums)
-
-
-def _add_up(sums):
-  """The sums over the rows, steps and stages of all devices."""
-  summed = *rules.ROWS, 'sequence', 'pipe'
-  names = tuple(name for name in summed if axes.size(name) > 1)
-  return jax.lax.psum(sums, names) if names else sums
 
 
 def _real_tokens(batch):
