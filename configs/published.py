@@ -10,10 +10,30 @@ the 'modified' preset (--config.cell.preset=modified --config.cell.dropout=0.1
 
 from rnn_jax import config as config_lib
 
+MODEL = {  # whatever other config it is put into
+  'model.embedding_scale': 1.0,
+  'model.branch_scale': 1.0,
+  'model.token_dropout': 0.0,
+  'model.block': 'plain',
+  'model.layers': 2,
+  'model.unroll': 2,
+  'model.width': 128,
+  'model.embedding_width': 0,
+  'model.mlp_width': 0,
+  'model.tied': False,
+  'cell.heads': 1,
+  'cell.key_width': 32,
+  'cell.value_width': 64,
+  'cell.decay': 'key',
+  'cell.attention': 'none',
+}
+
 
 def get_config():
   """Returns the config."""
   config = config_lib.default()
+  config.update_from_flattened_dict(MODEL)
+  config.cell.preset = 'simple'
 
   config.data.source = 'python_stdlib'
   config.data.tokenizer = 'bpe'
@@ -21,15 +41,6 @@ def get_config():
   config.data.layout = 'packed'
   config.data.length = 512
   config.data.batch_size = 32
-
-  config.model.block = 'plain'
-  config.model.layers = 2
-  config.model.unroll = 2
-  config.model.width = 128
-  config.cell.preset = 'simple'
-  config.cell.heads = 1
-  config.cell.key_width = 32
-  config.cell.value_width = 64
 
   config.optimizer.learning_rate = 1e-3
   config.optimizer.clip_norm = 1.0

@@ -13,27 +13,13 @@ without norms, residuals or MLP, one head of 32 keys and 64 values, width 128.
 past outputs.
 """
 
+from configs import published
 from rnn_jax.experiments import grid
 
-PUBLISHED_MODEL = {
+PUBLISHED = published.MODEL | {
   'train.steps': 1400,
   'train.checkpoint_every': 700,
   'evaluate.every': 200,
-  'model.embedding_scale': 1.0,
-  'model.branch_scale': 1.0,
-  'model.token_dropout': 0.0,
-  'model.block': 'plain',
-  'model.layers': 2,
-  'model.unroll': 2,
-  'model.width': 128,
-  'model.embedding_width': 0,
-  'model.mlp_width': 0,
-  'model.tied': False,
-  'cell.heads': 1,
-  'cell.key_width': 32,
-  'cell.value_width': 64,
-  'cell.decay': 'key',
-  'cell.attention': 'none',
 }
 
 
@@ -43,9 +29,9 @@ def get_grid():
     title='SimpleRNN on DailyDialog',
     config='configs/daily_dialog.py',
     variants={
-      'simple': PUBLISHED_MODEL
+      'simple': PUBLISHED
       | {'cell.preset': 'simple', 'cell.dropout': 0.0, 'model.dropout': 0.0},
-      'modified': PUBLISHED_MODEL
+      'modified': PUBLISHED
       | {'cell.preset': 'modified', 'cell.dropout': 0.1, 'model.dropout': 0.1},
       'improved': {'cell.preset': 'improved', 'cell.attention': 'none'},
       'improved_luong': {'cell.preset': 'improved', 'cell.attention': 'dot'},

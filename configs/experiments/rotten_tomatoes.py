@@ -13,9 +13,10 @@ of the lowest loss. 'improved' is the config's own model, 'improved_luong' adds
 attention over its past outputs.
 """
 
+from configs import published
 from rnn_jax.experiments import grid
 
-PUBLISHED = {
+PUBLISHED = published.MODEL | {
   'task.answer': 'word',
   'task.evidence': 0.0,
   'data.length': 80,  # room for the written class
@@ -24,21 +25,6 @@ PUBLISHED = {
   'optimizer.weight_decay': 0.01,
   'schedule.final_learning_rate': 1e-3,
   'evaluate.criterion': 'loss',
-  'model.embedding_scale': 1.0,
-  'model.branch_scale': 1.0,
-  'model.token_dropout': 0.0,
-  'model.block': 'plain',
-  'model.layers': 2,
-  'model.unroll': 2,
-  'model.width': 128,
-  'model.embedding_width': 0,
-  'model.mlp_width': 0,
-  'model.tied': False,
-  'cell.heads': 1,
-  'cell.key_width': 32,
-  'cell.value_width': 64,
-  'cell.decay': 'key',
-  'cell.attention': 'none',
 }
 
 
