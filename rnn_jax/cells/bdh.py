@@ -36,6 +36,7 @@ from rnn_jax.ops import precision
 from rnn_jax.ops import rotary
 from rnn_jax.parallel import axes
 from rnn_jax.parallel import sequence
+from rnn_jax.parallel import stretches
 
 IMPLS = ('auto', 'scan', 'pairs', 'chunked', 'associative')
 LETTERS = {
@@ -205,7 +206,7 @@ class Cell(base.Cell):
     neurons = self.config.neurons
     of_state = 2 * neurons * width / (neurons + width)
     short = length <= of_state + self.plan.chunk_length
-    return 'pairs' if short and axes.size(sequence.AXIS) == 1 else 'chunked'
+    return 'pairs' if short and axes.size(stretches.AXIS) == 1 else 'chunked'
 
   def _advance(self, state, u, starts_BxL, impl):
     """Any number of steps. Returns (state, (a_BxLxHxD, s_BxLxHxK))."""

@@ -27,7 +27,7 @@ have the contract of the op that they run, of a row whose stretch is given:
 
 With one device along the axis they are the op, and no more.
 Source: Martin and Cundy, "Parallelizing Linear Recurrent Neural Nets over
-Sequence Length", 2018; Hillis and Steele, "Data Parallel Algorithms", 1986.
+Sequence Length", 2018.
 """
 
 import functools
@@ -45,8 +45,8 @@ from rnn_jax.ops import linear_scan as linear_scan_op
 from rnn_jax.ops import luong_attention
 from rnn_jax.ops import positions
 from rnn_jax.parallel import axes
+from rnn_jax.parallel import stretches
 
-AXIS = 'sequence'
 PIECE = 1024  # steps that are summed up at a time
 
 
@@ -73,7 +73,7 @@ def recurrence(
   inputs = state_BxHxKxP, q_BxLxHxK, k_BxLxHxK, v_BxLxHxP, loga_BxLxHxK
   options = _Options(impl, chunk_length, read)
   run = functools.partial(gla.recurrence, **options._asdict())
-  if axes.size(AXIS) == 1:
+  if axes.size(stretches.AXIS) == 1:
     return run(*inputs, starts_BxL=starts_BxL)
   jax.eval_shape(run, *inputs, starts_BxL=starts_BxL)  # refuses bad inputs
   state, loga = (x.astype(jnp.float32) for x in (state_BxHxKxP, loga_BxLxHxK))
@@ -99,22 +99,22 @@ def _recurrence(options, state, q, k, v, loga):
 
 
 def _forward(options, state, q, k, v, loga):
-  decay, written = _composed(*_summed(_written, (k, v, loga), 1), 1)
+  decay, written = stretches.composed(*_summed(_written, (k, v, loga), 1), 1)
   entering = decay[..., None] * state + written
   run = functools.partial(gla.recurrence, **options._asdict())
   (last, y), back = jax.vjp(run, entering, q, k, v, loga)
-  return (_of_last(last), y), (back, q, loga)
+  return (stretches.of_last(last), y), (back, q, loga)
 
 
 def _backward(options, kept, cotangents):
   back, q, loga = kept
   d_last, d_y = cotangents
   seen = functools.partial(_seen, read=options.read)
-  decay, d_seen = _composed(*_summed(seen, (q, d_y, loga), -1), -1)
-  d_leaving = decay[..., None] * lax.psum(d_last, AXIS) + d_seen
+  decay, d_seen = stretches.composed(*_summed(seen, (q, d_y, loga), -1), -1)
+  d_leaving = decay[..., None] * lax.psum(d_last, stretches.AXIS) + d_seen
   d_entering, *d_inputs = back((d_leaving, d_y))
   # All that the row makes of the state before it goes through the first.
-  d_state = jnp.where(axes.index(AXIS) == 0, d_entering, 0)
+  d_state = jnp.where(axes.index(stretches.AXIS) == 0, d_entering, 0)
   return d_state, *d_inputs
 
 
@@ -148,7 +148,7 @@ def _summary(decayed_BxLxHxK, x_BxLxHxP, loga):
 
 
 def _summed(summary, arrays, way):
-  """The summary of all steps, made of those of pieces; `way` as in _composed.
+  """The summary of all steps, made of those of pieces; `way` as in `composed`.
 
   What is as long as a piece of the row goes as soon as it is summed up.
   """
@@ -171,55 +171,6 @@ def _summed(summary, arrays, way):
   if pieces == 1:
     return so_far
   return lax.fori_loop(0, pieces - 1, more, so_far)
-
-
-def _composed(decay_BxHxK, add_BxHxKxP, way):
-  """What the stretches before this one make of a state: (decay, add).
-
-  `way` is 1, or -1 where those behind it come first. A round doubles the
-  stretches that a device knows of.
-  """
-  size, here = axes.size(AXIS), axes.index(AXIS)
-  place = here if way == 1 else size - 1 - here
-  decay, add = _moved_both(decay_BxHxK, add_BxHxKxP, 1, way, 0)
-  decay = jnp.where(place > 0, decay, 1.0)
-  distance = 1
-  while distance < size - 1:
-    # The first has no stretch before it to tell of.
-    earlier, more = _moved_both(decay, add, distance, way, 1)
-    add = add + decay[..., None] * more
-    decay = decay * jnp.where(place > distance, earlier, 1.0)
-    distance *= 2
-  return decay, add
-
-
-def _moved_both(decay, add, distance, way, first):
-  both = jnp.concatenate([add, decay[..., None]], -1)
-  both = _moved(both, distance, way, first)
-  return both[..., -1], both[..., :-1]
-
-
-def _moved(x, distance, way=1, first=0):
-  """What the device `distance` before this one has; zeros if there is none.
-
-  `first` is the first device in that order that sends.
-  """
-  size = axes.size(AXIS)
-  pairs = [(n, n + distance) for n in range(first, size - distance)]
-  if way == -1:
-    pairs = [(size - 1 - a, size - 1 - b) for a, b in pairs]
-  return lax.ppermute(x, AXIS, pairs)
-
-
-def _of_last(tree):
-  """What the last device has, on all of them.
-
-  A sum to which the others add zeros; transposed, it adds up the gradients.
-  """
-  last = axes.index(AXIS) == axes.size(AXIS) - 1
-  return jax.tree.map(
-    lambda x: lax.psum(jnp.where(last, x, jnp.zeros_like(x)), AXIS), tree
-  )
 
 
 def convolve(
@@ -256,10 +207,10 @@ def windows(
 
 def _inputs_before(state, x_BxLxE, starts_BxL):
   """The inputs just before this stretch, of its first step's document."""
-  if axes.size(AXIS) == 1:
+  if axes.size(stretches.AXIS) == 1:
     return state
-  state = _before(state.astype(x_BxLxE.dtype), x_BxLxE)
-  same = _same_document(starts_BxL, state.shape[1])
+  state = stretches.before(state.astype(x_BxLxE.dtype), x_BxLxE)
+  same = stretches.same_document(starts_BxL, state.shape[1])
   return jnp.where(same[..., None], state, 0)
 
 
@@ -288,7 +239,7 @@ def linear_scan(
     impl=impl,
     chunk_length=chunk_length,
   )
-  if axes.size(AXIS) == 1:
+  if axes.size(stretches.AXIS) == 1:
     return run(state_BxS, f_BxLxS, u_BxLxS)
   state = state_BxS.astype(jnp.float32)
   written, _ = run(jnp.zeros_like(state), f_BxLxS, u_BxLxS)
@@ -296,10 +247,12 @@ def linear_scan(
   if starts_BxL is not None:
     f = jnp.where(starts_BxL[..., None] != 0, 0.0, f)
   # Each channel is a head with a state of one number.
-  decay, add = _composed(jnp.prod(f, 1)[..., None], written[..., None, None], 1)
+  decay, add = stretches.composed(
+    jnp.prod(f, 1)[..., None], written[..., None, None], 1
+  )
   entering = decay[..., 0] * state + add[..., 0, 0]
   state, h = run(entering, f_BxLxS, u_BxLxS)
-  return _of_last(state), h
+  return stretches.of_last(state), h
 
 
 def attend_outputs(
@@ -313,12 +266,12 @@ def attend_outputs(
   Returns:
     (cache behind the row, context_BxLxE of the stretch).
   """
-  if axes.size(AXIS) > 1:
+  if axes.size(stretches.AXIS) > 1:
     exist = jnp.ones(y_BxLxE.shape[:2], jnp.float32)
-    valid = _before(cache.valid_BxW, exist)
-    same = _same_document(starts_BxL, valid.shape[1])
+    valid = stretches.before(cache.valid_BxW, exist)
+    same = stretches.same_document(starts_BxL, valid.shape[1])
     cache = luong_attention.Cache(
-      _before(cache.y_BxWxE, y_BxLxE), jnp.where(same, valid, 0.0)
+      stretches.before(cache.y_BxWxE, y_BxLxE), jnp.where(same, valid, 0.0)
     )
   cache, context = luong_attention.attend(
     cache, query_BxLxE, y_BxLxE, starts_BxL
@@ -346,14 +299,14 @@ def attend(
   Raises:
     ValueError, NotImplementedError: as `attention.attend`.
   """
-  if axes.size(AXIS) > 1:
+  if axes.size(stretches.AXIS) > 1:
     run = functools.partial(attention.attend, options=options)
     new = q_BxLxHxK, k_BxLxHxK, v_BxLxHxP
     jax.eval_shape(run, cache, *new, starts_BxL=starts_BxL)  # bad inputs
     steps = lax.stop_gradient(cache.steps_B).astype(jnp.int32)
-    steps_B, _ = _counts(steps, k_BxLxHxK.shape[1], starts_BxL)
+    steps_B, _ = stretches.counts(steps, k_BxLxHxK.shape[1], starts_BxL)
     k, v = (
-      _before(attention_ring.in_order(old, steps), x)
+      stretches.before(attention_ring.in_order(old, steps), x)
       for old, x in ((cache.k_BxWxHxK, k_BxLxHxK), (cache.v_BxWxHxP, v_BxLxHxP))
     )
     cache = attention_ring.from_order(k, v, steps_B)
@@ -371,68 +324,12 @@ def count(
   Returns:
     (state_B behind the row, position_BxL of the stretch).
   """
-  if axes.size(AXIS) == 1:
+  if axes.size(stretches.AXIS) == 1:
     return positions.count(state_B, length, starts_BxL)
-  here_B, end_B = _counts(state_B, length, starts_BxL)
+  here_B, end_B = stretches.counts(state_B, length, starts_BxL)
   _, position_BxL = positions.count(here_B, length, starts_BxL)
   return end_B, position_BxL
 
 
 def _behind_row(state):
-  return state if axes.size(AXIS) == 1 else _of_last(state)
-
-
-def _before(row_BxM, x_BxL):
-  """The M steps before this stretch, of others and those before the row.
-
-  `row_BxM` are those before the row, x those of this stretch; further axes are
-  the same. Returns them in the former's dtype.
-  """
-  size, wanted, length = axes.size(AXIS), row_BxM.shape[1], x_BxL.shape[1]
-  if not wanted:
-    return row_BxM
-  reached = min(size - 1, -(-wanted // length))
-  parts = []
-  for distance in range(reached, 0, -1):
-    steps = min(length, wanted - (distance - 1) * length)
-    parts.append(_moved(x_BxL[:, length - steps :], distance))
-  moved = jnp.concatenate(parts, 1)
-  rest = [(0, 0)] * (x_BxL.ndim - 2)
-  moved = jnp.pad(moved, [(0, 0), (wanted - moved.shape[1], 0), *rest])
-  # Of those before the row, as many as no device before this one has.
-  row = jnp.pad(row_BxM, [(0, 0), (0, wanted), *rest])
-  begin = jnp.minimum(axes.index(AXIS) * length, wanted)
-  row = lax.dynamic_slice_in_dim(row, begin, wanted, 1)
-  return row + moved.astype(row.dtype)
-
-
-def _same_document(starts_BxL, steps):
-  """BxM: which of the M steps before this stretch no document ends behind.
-
-  That the stretch itself may begin with one is for the op to see.
-  """
-  if starts_BxL is None:
-    return jnp.ones((1, steps), bool)
-  begins = (starts_BxL != 0).astype(jnp.int32)
-  row = jnp.zeros((begins.shape[0], steps), jnp.int32)
-  begins = _before(row, begins)
-  later = jnp.pad(begins[:, 1:], [(0, 0), (0, 1)])[:, :steps]
-  return lax.cumsum(later, 1, reverse=True) == 0
-
-
-def _counts(steps_B, length, starts_BxL):
-  """A document's steps so far, (before this stretch, behind the row)."""
-  size, here = axes.size(AXIS), axes.index(AXIS)
-  begin, end = here * length, size * length
-  if starts_BxL is None:
-    return steps_B + begin, steps_B + end
-  at = begin + jnp.arange(length, dtype=jnp.int32)[None]
-  last_B = jnp.max(jnp.where(starts_BxL != 0, at, -1), 1)
-  last_NxB = lax.all_gather(last_B, AXIS)
-  known = jnp.where(jnp.arange(size)[:, None] < here, last_NxB, -1)
-
-  def steps_at(step, last_NxB):
-    last_B = jnp.max(last_NxB, 0)
-    return jnp.where(last_B < 0, steps_B + step, step - last_B)
-
-  return steps_at(begin, known), steps_at(end, last_NxB)
+  return state if axes.size(stretches.AXIS) == 1 else stretches.of_last(state)

@@ -12,6 +12,7 @@ import pytest
 from rnn_jax import selfcheck
 from rnn_jax.ops import gla
 from rnn_jax.ops import gla_pallas
+from rnn_jax.ops import gla_pallas_states
 
 # What jax 0.12 announces is said in docs/recurrence.md.
 pytestmark = pytest.mark.filterwarnings(
@@ -85,7 +86,7 @@ def test_16_bit_inputs_are_multiplied_as_such(L, K, P, read, decay):
 
 @pytest.mark.parametrize('decay', ('key', 'head'))
 def test_wide_states_are_put_together_from_blocks(monkeypatch, decay):
-  monkeypatch.setattr(gla_pallas, 'MANY', 1)
+  monkeypatch.setattr(gla_pallas_states, 'MANY', 1)
   assert found(33, 128, 80, 'after', decay, rows=slice(0, None, 5)) == {}
 
 
