@@ -13,7 +13,7 @@ from rnn_jax.tasks import language_modeling
 from tests import tiny
 
 B, L = 2, 13
-CLOSE = 1e-5  # measured: 3.2e-6, of the largest number of each array
+CLOSE = 5e-5  # measured: 1.2e-5, of the largest number of each array
 
 
 def make_task(segment, length=L, **sections):
