@@ -5,7 +5,6 @@ Each row carries what its figures depend on: device, versions, commit, time.
 
 import datetime
 import json
-import os
 import pathlib
 import platform
 
@@ -41,25 +40,8 @@ def read(name, folder=RESULTS):
 def environment():
   """The device, versions and commit of this process."""
   return {
-    **_device(),
-    'cores': len(os.sched_getaffinity(0)),
+    **provenance.machine(),
     'python': platform.python_version(),
     'versions': provenance.versions(PACKAGES),
     'commit': provenance.commit(WRITTEN) or 'unknown',
   }
-
-
-def _device():
-  # Imported late: a process that starts others must leave a GPU to them.
-  import jax
-
-  device = jax.devices()[0]
-  name = device.device_kind if device.platform != 'cpu' else _processor()
-  return {'device': name, 'platform': device.platform}
-
-
-def _processor():
-  for line in pathlib.Path('/proc/cpuinfo').read_text().splitlines():
-    if line.startswith('model name'):
-      return line.partition(':')[2].strip()
-  return platform.processor()

@@ -1,10 +1,26 @@
-"""What a figure was made with: the checkout's commit, packages' versions."""
+"""What a figure was made with: the machine, commit, packages' versions."""
 
+import contextlib
+import functools
 import importlib.metadata
+import os
+import pathlib
+import platform
 import subprocess
 from collections.abc import Iterable
 
 from rnn_jax import checkout
+
+
+@functools.cache
+def machine() -> dict:
+  """Returns {"device": its name, "platform", "cores"} of this process."""
+  import jax  # a process that starts others must leave a GPU to them
+
+  device = jax.devices()[0]
+  name = device.device_kind if device.platform != 'cpu' else _processor()
+  cores = len(os.sched_getaffinity(0))
+  return {'device': name, 'platform': device.platform, 'cores': cores}
 
 
 def versions(packages: Iterable[str]) -> dict[str, str]:
@@ -30,6 +46,14 @@ def commit(excluded: Iterable[str] = ()) -> str | None:
   except (OSError, subprocess.CalledProcessError):
     return None
   return found + ('+' if changed else '')
+
+
+def _processor():
+  with contextlib.suppress(OSError):
+    for line in pathlib.Path('/proc/cpuinfo').read_text().splitlines():
+      if line.startswith('model name'):
+        return line.partition(':')[2].strip()
+  return platform.processor()
 
 
 def _git(*arguments):

@@ -18,7 +18,6 @@ from matplotlib import pyplot  # noqa: E402
 
 from rnn_jax.experiments import costs as costs_lib  # noqa: E402
 from rnn_jax.experiments import grid as grid_lib  # noqa: E402
-from rnn_jax.training import metrics  # noqa: E402
 
 COLOURS = (
   '#0072B2',
@@ -59,7 +58,7 @@ def draw(
   looks = styles(grid)
   drawn = {
     'curves.png': (
-      _curves(looks, curves(rows, folder)),
+      _curves(looks, curves(rows)),
       'validation loss against steps and seconds',
     ),
     'scores.png': (_scores(grid, looks, summary), 'scores of the variants'),
@@ -98,25 +97,14 @@ def styles(grid: grid_lib.Grid) -> dict[str, Style]:
 
 
 def curves(
-  rows: dict[tuple[str, int], dict], folder: pathlib.Path
+  rows: dict[tuple[str, int], dict],
 ) -> dict[str, list[list[tuple[int, float, float]]]]:
   """{variant: [[(step, training seconds, loss), ...] of each done run]}."""
   found = {}
-  for (variant, seed), row in sorted(rows.items()):
-    curve = _curve(metrics.read(folder / variant / f'seed{seed}'))
-    if row['status'] == 'done' and curve:
-      found.setdefault(variant, []).append(curve)
+  for (variant, _), row in sorted(rows.items()):
+    if row['status'] == 'done' and row.get('curve'):
+      found.setdefault(variant, []).append([*map(tuple, row['curve'])])
   return found
-
-
-def _curve(rows):
-  points, seconds = [], 0.0
-  for row in rows:
-    if row['split'] == 'train':
-      seconds += row['seconds']
-    elif row['split'] == 'validation' and math.isfinite(row['loss']):
-      points.append((row['step'], seconds, row['loss']))
-  return points
 
 
 def band(

@@ -9,6 +9,7 @@ of a run, the last counts.
 
 import datetime
 import json
+import math
 import os
 import pathlib
 import platform
@@ -18,6 +19,7 @@ import typing
 from rnn_jax import errors
 from rnn_jax import provenance
 from rnn_jax.experiments import plan
+from rnn_jax.training import goodput
 from rnn_jax.training import metrics
 from rnn_jax.training import workdir as workdir_lib
 
@@ -88,9 +90,11 @@ def append(workdir: str, row: dict) -> None:
 
 def describe(run: plan.Run, workdir: str) -> dict:
   """What a row says of a run however it ended."""
+  folder = pathlib.Path(workdir) / run.name
   ended = datetime.datetime.now(datetime.UTC).isoformat(timespec='seconds')
   return {
-    **measured(pathlib.Path(workdir) / run.name),
+    **measured(folder),
+    **goodput.machine_of(folder),
     'overrides': run.overrides,
     'config': run.config,
     'versions': _versions(),
@@ -101,7 +105,8 @@ def describe(run: plan.Run, workdir: str) -> dict:
 
 def measured(folder: pathlib.Path) -> dict:
   """What a run's own metrics tell; None for what they don't."""
-  rows = [row for row in metrics.read(folder) if row['split'] == 'train']
+  every = metrics.read(folder)
+  rows = [row for row in every if row['split'] == 'train']
   figures = dict.fromkeys(
     ('steps', 'seconds', 'tokens_per_second', 'peak_memory_bytes')
   )
@@ -114,7 +119,18 @@ def measured(folder: pathlib.Path) -> dict:
       ),
       'peak_memory_bytes': max(row['peak_memory_bytes'] for row in rows),
     }
-  return figures
+  return figures | {'curve': _curve(every)}
+
+
+def _curve(rows):
+  """[step, training seconds until then, loss] of each evaluation."""
+  points, seconds = [], 0.0
+  for row in rows:
+    if row['split'] == 'train':
+      seconds += row['seconds']
+    elif row['split'] == 'validation' and math.isfinite(row['loss']):
+      points.append([row['step'], seconds, row['loss']])
+  return points
 
 
 def best_scores(folder: pathlib.Path) -> dict:

@@ -216,7 +216,9 @@ def _provenance(summary):
     for versions in summary['versions']
   )
   commits = ', '.join(summary['commits']) or 'unknown'
-  return f'Run with {versions}; commit {commits}.'
+  machines = ' and '.join(summary['machines'])
+  where = f' on {machines},' if machines else ''
+  return f'Run{where} with {versions}; commit {commits}.'
 
 
 def _section(title, lines):

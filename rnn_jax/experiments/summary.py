@@ -22,7 +22,7 @@ def summarize(grid: grid_lib.Grid, rows: dict[tuple[str, int], dict]) -> dict:
     {"title", "split", "baseline", "metrics", "costs", "variants": {name:
     {"done", "failed", "overrides", "figures": {key: {"mean", "deviation",
     "values"}}, "ratios": {key: to the baseline's mean}}}, "leaders",
-    "failures", "missing", "published", "versions", "commits"}.
+    "failures", "missing", "published", "machines", "versions", "commits"}.
   """
   rows = {k: row for k, row in sorted(rows.items()) if k[0] in grid.variants}
   costs = costs_lib.present(rows.values())
@@ -47,6 +47,11 @@ def summarize(grid: grid_lib.Grid, rows: dict[tuple[str, int], dict]) -> dict:
     ],
     'missing': _missing(grid, rows),
     'published': grid.notes,
+    'machines': _distinct(
+      f'{row["device"]}, {row["cores"]} cores'
+      for row in rows.values()
+      if 'device' in row
+    ),
     'versions': _distinct(row['versions'] for row in rows.values()),
     'commits': _distinct(row['commit'] for row in rows.values()),
   }

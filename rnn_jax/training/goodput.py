@@ -10,9 +10,10 @@
 
 At any time one part is running, so the shares add up to 1; that of `steps` is
 the goodput. The time from one process's end to the next one's start counts as
-nothing. WORKDIR/goodput.json holds the seconds as of the last row of metrics; a
-checkpoint holds them as of its step. What the file has beyond the checkpoint is
-what was lost when a process was killed.
+nothing. WORKDIR/goodput.json holds the seconds as of the last row of metrics,
+and the machine that they were spent on; a checkpoint holds them as of its step.
+What the file has beyond the checkpoint is what was lost when a process was
+killed.
 """
 
 import contextlib
@@ -22,6 +23,7 @@ import pathlib
 import time
 
 from rnn_jax import files
+from rnn_jax import provenance
 
 NAME = 'goodput.json'
 PARTS = (
@@ -96,9 +98,14 @@ def share(seconds: dict[str, float], part: str) -> float:
 
 
 def write(workdir: str | os.PathLike, step: int, seconds: dict) -> None:
-  """Writes goodput.json: {"step": n, "seconds": {...}, "shares": {...}}."""
+  """Writes goodput.json: "step", "machine", and "seconds", "shares" by part."""
   shares = {part: share(seconds, part) for part in seconds}
-  kept = {'step': step, 'seconds': seconds, 'shares': shares}
+  kept = {
+    'step': step,
+    'machine': provenance.machine(),
+    'seconds': seconds,
+    'shares': shares,
+  }
   path = pathlib.Path(workdir) / NAME
   files.write_whole(path, json.dumps(kept, indent=1) + '\n')
 
@@ -113,6 +120,15 @@ def table(seconds: dict[str, float]) -> str:
         f'  {part:<10} {seconds[part]:>9.1f} s {share(seconds, part):>6.1%}'
       )
   return '\n'.join(lines)
+
+
+def machine_of(workdir: str | os.PathLike) -> dict:
+  """Returns the machine that a run was last on; {} where it's not told."""
+  try:
+    kept = json.loads((pathlib.Path(workdir) / NAME).read_text())
+    return kept.get('machine', {})
+  except (OSError, ValueError, AttributeError):
+    return {}
 
 
 def _read(workdir):

@@ -22,26 +22,14 @@ def test_the_band_is_mean_and_range_where_all_seeds_have_a_loss():
   ]
 
 
-def test_curves_come_from_the_metrics_of_runs_that_are_done(tmp_path):
-  train = {'split': 'train', 'loss': 9.0}
-  measured = [
-    train | {'step': 1, 'seconds': 2.0},
-    train | {'step': 2, 'seconds': 0.5},
-    {'step': 2, 'split': 'validation', 'loss': 3.0},
-    train | {'step': 4, 'seconds': 1.0},
-    {'step': 4, 'split': 'validation', 'loss': float('nan')},
-    {'step': 4, 'split': 'validation', 'loss': 2.0},
-  ]
-  for name in ('narrow/seed0', 'wide/seed0'):
-    made.write_metrics(tmp_path / name, measured)
+def test_curves_are_of_runs_that_are_done():
+  curve = {'curve': [[2, 2.5, 3.0], [4, 3.5, 2.0]]}
   rows = made.rows(
-    made.row('narrow', 0, {'loss': 1.0}),
-    made.row('narrow', 1, {'loss': 1.0}),  # its folder is gone
-    made.row('wide', 0),
+    made.row('narrow', 0, {'loss': 1.0}) | curve,
+    made.row('narrow', 1, {'loss': 1.0}),  # it was never evaluated
+    made.row('wide', 0) | curve,
   )
-  assert plots.curves(rows, tmp_path) == {
-    'narrow': [[(2, 2.5, 3.0), (4, 3.5, 2.0)]]
-  }
+  assert plots.curves(rows) == {'narrow': [[(2, 2.5, 3.0), (4, 3.5, 2.0)]]}
 
 
 def test_variants_look_different_and_always_the_same():
@@ -58,12 +46,9 @@ def test_the_pictures_show_each_variant_in_its_colour(tmp_path):
   for variant, loss in (('narrow', 2.0), ('wide', 1.0)):
     for seed in (0, 1):
       values = {'loss': loss + seed / 4, 'accuracy': 0.5}
-      rows |= made.rows(made.row(variant, seed, values))
-      curve = [
-        {'step': n, 'split': 'validation', 'loss': loss + 1 / n}
-        for n in range(1, 9)
-      ]
-      made.write_metrics(tmp_path / variant / f'seed{seed}', curve)
+      curve = [[n, 0.0, loss + 1 / n] for n in range(1, 9)]
+      row = made.row(variant, seed, values) | {'curve': curve}
+      rows |= made.rows(row)
   grid = made.grid(notes={'paper': {'loss': 1.5}})
   found = summary.summarize(grid, rows)
   drawn = plots.draw(grid, found, rows, tmp_path)

@@ -55,9 +55,20 @@ def test_figures_of_a_run(tmp_path):
     'seconds': 5.0,
     'tokens_per_second': 40.0,
     'peak_memory_bytes': 9,
+    'curve': [[2, 4.5, 2.0], [4, 5.0, 2.5]],
   }
   assert records.best_scores(tmp_path)['loss'] == 2.0
-  assert set(records.measured(tmp_path / 'none').values()) == {None}
+  none = records.measured(tmp_path / 'none')
+  assert none.pop('curve') == [] and set(none.values()) == {None}
+
+
+def test_a_loss_that_is_no_number_is_no_point_of_a_curve(tmp_path):
+  measured = [
+    {'step': 4, 'split': 'validation', 'loss': float('nan')},
+    {'step': 8, 'split': 'validation', 'loss': 2.0},
+  ]
+  made.write_metrics(tmp_path, measured)
+  assert records.measured(tmp_path)['curve'] == [[8, 0.0, 2.0]]
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path):

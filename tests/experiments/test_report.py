@@ -94,18 +94,20 @@ def test_failures_variants_and_versions():
   assert '* wide/seed2 failed: train: too much' in text
   assert '* narrow: the config as it is' in text
   assert text.endswith('Run with python 3.11, jax 0.10; commit abc.\n')
+  on = {'device': 'a processor', 'cores': 2}
+  row = made.row('wide', 0, {'loss': 1.0}) | on
+  assert 'Run on a processor, 2 cores, with python' in page(made.rows(row))
   assert "no finite 'accuracy'; its scores are loss" in page(
     made.rows(made.row('wide', 0, {'loss': 1.0}))
   )
 
 
 def test_the_files(tmp_path):
-  for (variant, seed), row in ROWS.items():
-    if row['status'] == 'done':
-      folder = tmp_path / variant / f'seed{seed}'
-      held_out = {'step': 5, 'split': 'validation', 'loss': 2.0 + seed}
-      made.write_metrics(folder, [held_out])
-  told = report.write(GRID, ROWS, str(tmp_path))
+  rows = {
+    (variant, seed): row | {'curve': [[5, 1.0, 2.0 + seed]]}
+    for (variant, seed), row in ROWS.items()
+  }
+  told = report.write(GRID, rows, str(tmp_path))
   assert told.splitlines()[0].startswith('loss (lower is better): wide leads')
   assert told.endswith(f'{tmp_path}/report.md')
   text = (tmp_path / 'report.md').read_text()

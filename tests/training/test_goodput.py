@@ -2,6 +2,7 @@
 
 import json
 
+import jax
 import pytest
 
 from rnn_jax import config as config_lib
@@ -104,6 +105,8 @@ def test_a_cut_run_counts_what_it_lost(tmp_path, monkeypatch):
   kept = json.loads((workdir / goodput.NAME).read_text())
   assert kept['step'] == 7  # a step behind the best checkpoint
   assert sum(kept['shares'].values()) == pytest.approx(1, abs=1e-12)
+  assert goodput.machine_of(workdir)['platform'] == jax.default_backend()
+  assert goodput.machine_of(tmp_path / 'none') == {}
   assert kept['seconds']['lost'] == 0
   for part in ('startup', 'compile', 'steps', 'checkpoint', 'evaluation'):
     assert kept['seconds'][part] > 0, part
