@@ -46,6 +46,8 @@ def main(argv):
   given = MEMORY_GIB.value
   if given is not None and given <= 0:
     raise errors.InputError(f'--memory_gib={given!r}: give more than 0')
+  if given is not None and CONFIRM.value:
+    trial.check(memory.gib(given, '--memory_gib'))
   subject = subject_lib.make(subject_lib.parse(CONFIG.value, LENGTH.value))
   if given is None:
     budget = trial.device_budget()

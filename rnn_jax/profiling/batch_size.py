@@ -45,8 +45,7 @@ def find(
   """Returns the largest batch, confirmed by real steps if asked to.
 
   Raises:
-    InputError: not even the smallest batch fits, or this machine has less than
-      the budget and can't confirm.
+    InputError: not even the smallest batch fits.
   """
   length = subject.config.data.length
   search = memory.Search(subject.steps, length, subject.multiple)

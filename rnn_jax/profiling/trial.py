@@ -61,19 +61,22 @@ def device_budget() -> memory.Budget:
   return memory.Budget(share, 'the available memory')
 
 
-def run(config: config_lib.Config, rows: int, budget: memory.Budget) -> Trial:
-  """Runs a few steps of `rows` rows on random tokens within a budget.
-
-  Raises:
-    InputError: this machine has less than the budget.
-    RuntimeError: they failed for another reason than memory.
-  """
+def check(budget: memory.Budget) -> None:
+  """Raises InputError if this machine has less than the budget."""
   here = device_budget()
   if budget.bytes > here.bytes:
     raise errors.InputError(
       f'{budget.name}: --confirm runs on this machine, and {here.name} is '
       f'{here.bytes / 2**30:.3g} GiB: give less, or no --confirm'
     )
+
+
+def run(config: config_lib.Config, rows: int, budget: memory.Budget) -> Trial:
+  """Runs a few steps of `rows` rows on random tokens within a budget.
+
+  Raises:
+    RuntimeError: they failed for another reason than memory.
+  """
   with tempfile.TemporaryDirectory() as folder:
     request, result = (pathlib.Path(folder, n) for n in ('request', 'result'))
     asked = {
@@ -85,7 +88,7 @@ def run(config: config_lib.Config, rows: int, budget: memory.Budget) -> Trial:
     request.write_text(json.dumps(asked))
     ended = subprocess.run(
       [sys.executable, '-m', MODULE, str(request), str(result)],
-      env=_environment(budget, here),
+      env=_environment(budget),
       stdin=subprocess.DEVNULL,
       stdout=subprocess.PIPE,
       stderr=subprocess.STDOUT,
@@ -110,7 +113,7 @@ def _read(rows, ended, result):
   raise RuntimeError(f'steps of {rows} rows failed:\n{ended.stdout[-4000:]}')
 
 
-def _environment(budget, here):
+def _environment(budget):
   """This process's, with a GPU's pool as large as the budget."""
   changed = checkout.environment()
   if cache := jax.config.jax_compilation_cache_dir:
@@ -119,7 +122,7 @@ def _environment(budget, here):
     # As launchers have it: each arena more reserves 64 MiB of address space.
     return changed | {'MALLOC_ARENA_MAX': '1'}
   given = next(filter(None, map(os.environ.get, FRACTIONS)), POOL)
-  fraction = float(given) * budget.bytes / here.bytes
+  fraction = float(given) * budget.bytes / device_budget().bytes
   for name in FRACTIONS:
     changed.pop(name, None)
   changed[FRACTIONS[0]] = f'{fraction:.6f}'

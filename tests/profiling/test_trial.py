@@ -35,7 +35,7 @@ def test_steps_within_their_budget_and_beyond_it():
 
 def test_a_budget_that_this_machine_has_not_is_refused():
   with pytest.raises(errors.InputError) as raised:
-    trial.run(config(), 8, memory.gib(1e6, '--memory_gib'))
+    trial.check(memory.gib(1e6, '--memory_gib'))
   message = str(raised.value)
   assert message.startswith('--memory_gib=1000000.0: --confirm runs on this')
   assert 'the available memory is' in message
