@@ -217,8 +217,7 @@ def _provenance(summary):
   )
   commits = ', '.join(summary['commits']) or 'unknown'
   machines = ' and '.join(summary['machines'])
-  where = f' on {machines},' if machines else ''
-  return f'Run{where} with {versions}; commit {commits}.'
+  return f'Run on {machines}, with {versions}; commit {commits}.'
 
 
 def _section(title, lines):

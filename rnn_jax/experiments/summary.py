@@ -10,6 +10,8 @@ import statistics
 from rnn_jax.experiments import costs as costs_lib
 from rnn_jax.experiments import grid as grid_lib
 
+UNNAMED = 'a machine that its row does not name'
+
 
 def summarize(grid: grid_lib.Grid, rows: dict[tuple[str, int], dict]) -> dict:
   """Returns all that a report says, ready for JSON.
@@ -48,9 +50,8 @@ def summarize(grid: grid_lib.Grid, rows: dict[tuple[str, int], dict]) -> dict:
     'missing': _missing(grid, rows),
     'published': grid.notes,
     'machines': _distinct(
-      f'{row["device"]}, {row["cores"]} cores'
+      f'{row["device"]}, {row["cores"]} cores' if 'device' in row else UNNAMED
       for row in rows.values()
-      if 'device' in row
     ),
     'versions': _distinct(row['versions'] for row in rows.values()),
     'commits': _distinct(row['commit'] for row in rows.values()),

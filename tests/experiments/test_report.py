@@ -93,7 +93,10 @@ def test_failures_variants_and_versions():
   text = page()
   assert '* wide/seed2 failed: train: too much' in text
   assert '* narrow: the config as it is' in text
-  assert text.endswith('Run with python 3.11, jax 0.10; commit abc.\n')
+  assert text.endswith(
+    'Run on a machine that its row does not name, with python 3.11, jax 0.10; '
+    'commit abc.\n'
+  )
   on = {'device': 'a processor', 'cores': 2}
   row = made.row('wide', 0, {'loss': 1.0}) | on
   assert 'Run on a processor, 2 cores, with python' in page(made.rows(row))
