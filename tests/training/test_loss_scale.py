@@ -143,6 +143,19 @@ def test_a_run_that_overflows_at_the_start_recovers(tmp_path):
   assert rows[-1]['loss'] < 0.8 * rows[halvings]['loss']
 
 
+def test_the_factors_of_kfac_are_those_of_the_unscaled_loss():
+  changes = (*HALF, ('optimizer.name', 'kfac'))
+  low, high = (
+    test_step.run((*changes, ('train.loss_scale', scale)), count=2)[0]
+    for scale in (2.0**8, 2.0**10)
+  )
+  for a, b in zip(
+    *(jax.tree.leaves(state['optimizer']) for state in (low, high)),
+    strict=True,
+  ):
+    np.testing.assert_allclose(a, b, 1e-3, 1e-3 * np.abs(a).max(initial=0))
+
+
 def test_all_formats_reach_the_held_out_loss_of_float32(tmp_path):
   want = train(tmp_path, 'float32')[0].held_out_loss
   assert want < 4
