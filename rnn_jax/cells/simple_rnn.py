@@ -11,9 +11,15 @@ short causal convolution and a SiLU on q, k and v; an RMS norm a head on y,
 times a SiLU gate of x, before Wo; and no bias but the gates', which starts at
 other values for other heads, so that they forget at different speeds. All
 projections of x are one matmul (`fused`), head by head, or one each. Optional
-Luong attention over past y: o = Wo [y; c].
+attention over past y, all heads of them at once: o = Wo [y; c],
+
+    c_t = sum_s softmax_s(query_t . y_s) y_s        t - W <= s <= t
+
+with y_t as its query ('dot') or Wa y_t ('general').
 
 Shapes: x BxLxD, q, k, g BxLxHxK, v, y BxLxHxP, the state BxHxKxP.
+Source of the attention: Luong et al., "Effective Approaches to Attention-based
+Neural Machine Translation", 2015.
 """
 
 import dataclasses
@@ -27,8 +33,9 @@ import jax.numpy as jnp
 
 from rnn_jax import errors
 from rnn_jax.cells import base
+from rnn_jax.ops import attention
+from rnn_jax.ops import attention_ring
 from rnn_jax.ops import gla
-from rnn_jax.ops import luong_attention
 from rnn_jax.parallel import sequence
 
 IMPLS = ('auto', 'scan', 'chunked', 'associative', 'pallas')
@@ -63,7 +70,7 @@ class Config:
   convolution: int = 4  # preset 'improved': taps; 0: none
   dropout: float = 0.0  # on y
   attention: str = 'none'  # Luong attention over past y: 'dot', 'general'
-  attention_window: int = 512  # past outputs that it sees
+  attention_window: int = 512  # past outputs that it sees, W
 
   def check(self, config):
     """Checks the options against each other and the whole config.
@@ -129,7 +136,7 @@ class State(NamedTuple):
 
   memory_BxHxKxP: Any
   inputs: Any = None  # of the convolution
-  attention: Any = None
+  outputs: Any = None  # past ones, for attention
 
 
 class Projected(NamedTuple):
@@ -203,21 +210,20 @@ class Cell(base.Cell):
   def init_state(self, B):
     config = self.config
     shape = (B, config.heads, config.key_width, config.value_width)
-    inputs = attention = None
+    inputs = outputs = None
     if self._improved and config.convolution:
       inputs = jnp.zeros((B, config.convolution - 1, self._channels))
     if config.attention != 'none':
-      attention = luong_attention.init_cache(
-        B, config.attention_window, self._outputs
-      )
-    return State(jnp.zeros(shape), inputs, attention)
+      widths = 1, self._outputs, self._outputs
+      outputs = attention_ring.init_cache(B, config.attention_window, *widths)
+    return State(jnp.zeros(shape), inputs, outputs)
 
   def state_letters(self):
     shapes = jax.eval_shape(lambda: self.init_state(1))
     return State(
       'BxH',
       None if shapes.inputs is None else 'Bx_xH',
-      jax.tree.map(lambda x: 'B', shapes.attention),
+      jax.tree.map(lambda x: 'B', shapes.outputs),
     )
 
   def project(self, x_BxLxD):
@@ -279,15 +285,21 @@ class Cell(base.Cell):
     y = y.reshape(*y.shape[:2], -1)
     if u.gate is not None:
       y = y * nn.silu(u.gate)
-    attention = state.attention
-    if attention is not None:
-      general = self.config.attention == 'general'
-      query = self.attention_weights(y) if general else y
-      attention, context = sequence.attend_outputs(
-        attention, query, y, starts_BxL
-      )
+    outputs = state.outputs
+    if outputs is not None:
+      outputs, context = self._look_back(outputs, y, starts_BxL)
       y = jnp.concatenate([y, context], -1)
-    return State(memory, inputs, attention), y
+    return State(memory, inputs, outputs), y
+
+  def _look_back(self, outputs, y_BxLxE, starts_BxL):
+    """Attention of one head, all heads' y, with scores as they come."""
+    general = self.config.attention == 'general'
+    query = self.attention_weights(y_BxLxE) if general else y_BxLxE
+    query, y = query[:, :, None] * self._outputs**0.5, y_BxLxE[:, :, None]
+    outputs, context = sequence.attend(
+      outputs, query, y, y, attention.Options(), starts_BxL
+    )
+    return outputs, context[:, :, 0]
 
   def _read_channels(self, inputs, qkv, starts_BxL):
     config = self.config

@@ -42,7 +42,6 @@ from rnn_jax.ops import attention_ring
 from rnn_jax.ops import causal_convolution
 from rnn_jax.ops import gla
 from rnn_jax.ops import linear_scan as linear_scan_op
-from rnn_jax.ops import luong_attention
 from rnn_jax.ops import positions
 from rnn_jax.parallel import axes
 from rnn_jax.parallel import stretches
@@ -253,30 +252,6 @@ def linear_scan(
   entering = decay[..., 0] * state + add[..., 0, 0]
   state, h = run(entering, f_BxLxS, u_BxLxS)
   return stretches.of_last(state), h
-
-
-def attend_outputs(
-  cache: luong_attention.Cache,
-  query_BxLxE: jax.Array,
-  y_BxLxE: jax.Array,
-  starts_BxL: jax.Array | None = None,
-) -> tuple[luong_attention.Cache, jax.Array]:
-  """`luong_attention.attend` of a row; its inputs are the stretch's.
-
-  Returns:
-    (cache behind the row, context_BxLxE of the stretch).
-  """
-  if axes.size(stretches.AXIS) > 1:
-    exist = jnp.ones(y_BxLxE.shape[:2], jnp.float32)
-    valid = stretches.before(cache.valid_BxW, exist)
-    same = stretches.same_document(starts_BxL, valid.shape[1])
-    cache = luong_attention.Cache(
-      stretches.before(cache.y_BxWxE, y_BxLxE), jnp.where(same, valid, 0.0)
-    )
-  cache, context = luong_attention.attend(
-    cache, query_BxLxE, y_BxLxE, starts_BxL
-  )
-  return _behind_row(cache), context
 
 
 def attend(

@@ -109,10 +109,10 @@ def test_heads_start_with_gates_spread_from_fast_to_slow(decay):
   np.testing.assert_array_equal(init['params']['gate_bias'], want)
 
 
-@pytest.mark.parametrize('attention', ('dot', 'general'))
-def test_luong_attention_is_over_the_outputs_so_far(attention):
+@pytest.mark.parametrize(('attention', 'window'), (('dot', 3), ('general', 50)))
+def test_luong_attention_is_over_the_outputs_so_far(attention, window):
   options = {'heads': 1, 'preset': 'simple', 'attention': attention}
-  cell, variables, state, x = build(**options, attention_window=50)
+  cell, variables, state, x = build(**options, attention_window=window)
   _, got = jax.jit(cell.apply)(variables, state, x)
   params = float64(variables['params'])
   P = cell.config.value_width
@@ -125,8 +125,9 @@ def test_luong_attention_is_over_the_outputs_so_far(attention):
       query = y_t
       if attention == 'general':
         query = y_t @ params['attention_weights']['kernel']
-      share = np.exp(outputs[: t + 1] @ query)
-      both.append([*y_t, *(share / share.sum() @ outputs[: t + 1])])
+      seen = outputs[max(t - window, 0) : t + 1]
+      share = np.exp(seen @ query)
+      both.append([*y_t, *(share / share.sum() @ seen)])
     want.append(dense(params['output'], np.array(both)))
   assert_close(got, np.stack(want))
 

@@ -15,14 +15,12 @@ from rnn_jax.ops import attention
 from rnn_jax.ops import causal_convolution
 from rnn_jax.ops import gla
 from rnn_jax.ops import gla_oracle
-from rnn_jax.ops import luong_attention
 from rnn_jax.ops import positions
 from rnn_jax.parallel import sequence
 from rnn_jax.profiling import hlo
 from rnn_jax.training import program_memory
 from tests.ops import test_attention
 from tests.ops import test_causal_convolution
-from tests.ops import test_luong_attention
 
 WHOLE, CUT = PartitionSpec(), PartitionSpec(None, 'sequence')
 
@@ -36,9 +34,8 @@ RECURRENCES = (
   (8, 32, 'scan', 64, 'after', 'key', 'bfloat16'),
 )
 PIECES = (4, 44, 'scan', 64, 'before', 'key', 'float32')  # 11 steps in 3
-# devices, stretch, window: of inputs, of outputs, of keys
+# devices, stretch, window: of inputs, of keys
 CONVOLUTIONS = ((2, 5, 4), (8, 1, 4), (4, 3, 1), (2, 2, 7))
-OUTPUTS = ((4, 6, 4), (8, 2, 5), (2, 3, 20))
 # and the form of tests.ops.test_attention
 ATTENTIONS = ((2, 6, 4, 'blocked'), (4, 3, 30, 'blocked, top 2'))
 COUNTS = ((8, 2, True), (4, 3, True), (2, 4, False))
@@ -201,29 +198,6 @@ def behind(attend, cache, past, given):
   )
 
 
-def outputs_errors(devices, stretch, window):
-  length = devices * stretch
-  past = [x[[0, 1, 2, 0, 1]] for x in test_luong_attention.draw(7)]
-  query, y = (
-    x[[0, 1, 2, 0, 1]] for x in test_luong_attention.draw(length, 1)[:2]
-  )
-  starts = drawn_starts(5, length, stretch)
-  cache = luong_attention.init_cache(5, window, 4)
-  cache, both = behind(luong_attention.attend, cache, past, (query, y, starts))
-
-  def run(attend):
-    return lambda cache, cut, starts: attend(cache, *cut, starts)
-
-  error, y = against_one(
-    devices,
-    run(sequence.attend_outputs),
-    run(luong_attention.attend),
-    (cache, (query, y), starts),
-  )
-  want = test_luong_attention.oracle(*both, window)[:, 7:]
-  return error, largest_error(y, want)
-
-
 def attention_errors(devices, stretch, window, form):
   length, options = devices * stretch, test_attention.FORMS[form]
   *past, begins = (x[[0, 1, 2, 0, 1]] for x in test_attention.draw(7))
@@ -361,7 +335,6 @@ def measure():
   return {
     'recurrence': recurrences,
     'convolve': {x: convolution_errors(*x) for x in CONVOLUTIONS},
-    'outputs': {x: outputs_errors(*x) for x in OUTPUTS},
     'attend': {x: attention_errors(*x) for x in ATTENTIONS},
     'count': {x: counts(*x) for x in COUNTS},
     'cells': {x: cell_errors(x) for x in CELLS},

@@ -33,7 +33,6 @@ def test_the_recurrence_of_stretches_equals_the_oracle(found, case):
   ('kind', 'case'),
   [
     *(('convolve', x) for x in stretches.CONVOLUTIONS),
-    *(('outputs', x) for x in stretches.OUTPUTS),
     *(('attend', x) for x in stretches.ATTENTIONS),
   ],
 )
