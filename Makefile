@@ -6,7 +6,8 @@ VENV ?= .venv
 CONFIG ?= configs/stdlib_bytes.py
 WORKDIR ?= runs/stdlib_bytes
 TRAIN_FLAGS ?=
-PYTEST_FLAGS ?= -n 2
+# What a file's tests share is made once: they go to one process.
+PYTEST_FLAGS ?= -n 2 --dist loadfile
 PIP_FLAGS ?=
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1

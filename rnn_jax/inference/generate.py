@@ -22,10 +22,10 @@ import numpy as np
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data import tokenizer as tokenizer_lib
+from rnn_jax.inference import completion as completion_lib
 from rnn_jax.inference import decode
 from rnn_jax.inference import layers
 from rnn_jax.inference import sampling as sampling_lib
-from rnn_jax.inference import text as text_lib
 from rnn_jax.models import language_model
 from rnn_jax.training import checkpoint as checkpoint_lib
 from rnn_jax.training import quantized
@@ -73,17 +73,6 @@ def _refuse(name, value, remedy):
   raise errors.InputError(f'{name}={value!r}: {remedy}')
 
 
-@dataclasses.dataclass(frozen=True)
-class Completion:
-  """What a prompt became."""
-
-  prompt: str
-  text: str  # without the prompt and the stop string
-  tokens: tuple[int, ...]  # all that were made, with what ended the text
-  reason: str  # why it ended: 'length', 'boundary' or 'stop'
-  logprob: float  # of these tokens under the model, whatever the sampling
-
-
 @dataclasses.dataclass
 class Timing:
   """Seconds, and what they were spent on. Compilation is none of the others."""
@@ -104,55 +93,8 @@ class Timing:
 class Generation:
   """All prompts' completions, in their order."""
 
-  completions: tuple[Completion, ...]
+  completions: tuple[completion_lib.Completion, ...]
   timing: Timing
-
-
-class _Row:
-  """A prompt on its way through a batch."""
-
-  def __init__(self, prompt, tokenizer, options):
-    self.prompt = prompt
-    if isinstance(prompt, np.ndarray):
-      self.prompt = tokenizer.decode(prompt)
-    self.writer = text_lib.Writer(tokenizer, options.stop)
-    self.tokens = []
-    self.logprob = 0.0
-    self.reason = ''
-    self._shown = 0
-    self._boundary = tokenizer.boundary if options.stop_at_boundary else None
-
-  def read(self, tokens, logprobs, last):
-    """Takes a slice of new tokens, the `last` one or not."""
-    ids = tokens.tolist()
-    ended = self._boundary in ids
-    if ended:
-      ids = ids[: ids.index(self._boundary) + 1]
-    count = self.writer.write(ids)
-    if ended or last:
-      self.writer.finish()
-    self.tokens += ids[:count]
-    self.logprob += float(np.sum(logprobs[:count], dtype=np.float64))
-    if self.writer.stopped:
-      self.reason = 'stop'
-    elif ended:
-      self.reason = 'boundary'
-    elif last:
-      self.reason = 'length'
-
-  def news(self):
-    """Returns the text since the last call."""
-    shown, self._shown = self._shown, len(self.writer.text)
-    return self.writer.text[shown:]
-
-  def completion(self):
-    return Completion(
-      self.prompt,
-      self.writer.text,
-      tuple(self.tokens),
-      self.reason,
-      self.logprob,
-    )
 
 
 class Generator:
@@ -257,7 +199,7 @@ class Generator:
     timing, rows = Timing(), []
     for begin in range(0, len(prompts), options.batch_size):
       batch = slice(begin, begin + options.batch_size)
-      some = [_Row(p, self.tokenizer, options) for p in prompts[batch]]
+      some = [self._row(prompt, options) for prompt in prompts[batch]]
       carry = self._prefill(ids[batch], begin, options, timing)
       self._decode(some, carry, options, _tell(listener, begin), timing)
       rows += some
@@ -278,7 +220,7 @@ class Generator:
     ids: np.ndarray,
     options: Options,
     listener: Callable[[int, str], None] | None = None,
-  ) -> tuple[decode.Carry, Completion]:
+  ) -> tuple[decode.Carry, completion_lib.Completion]:
     """Reads ids behind what one row has read, and continues them.
 
     Returns:
@@ -289,10 +231,18 @@ class Generator:
     filled[: len(ids)] = ids
     arguments = (carry, *jax.device_put((filled, np.int32(len(ids)))))
     read = self._program(decode.read, None, arguments, timing)
-    row = _Row(ids, self.tokenizer, options)
+    row = self._row(ids, options)
     carry = read(self.params, *arguments)
     carry = self._decode([row], carry, options, listener, timing)
     return carry, row.completion()
+
+  def _row(self, prompt, options):
+    boundary = self._ending(options)
+    return completion_lib.Row(prompt, self.tokenizer, options.stop, boundary)
+
+  def _ending(self, options):
+    """The token that ends a text, or None."""
+    return self.tokenizer.boundary if options.stop_at_boundary else None
 
   def _encode(self, prompt, options):
     if isinstance(prompt, np.ndarray):
@@ -348,7 +298,7 @@ class Generator:
     most = options.max_new_tokens if whole else SLICE
     fixed = decode.Options(
       options.sampling,
-      self.tokenizer.boundary if options.stop_at_boundary else None,
+      self._ending(options),
       decode.buffer_size(min(most, options.max_new_tokens)),
     )
     left, least = options.max_new_tokens, options.min_new_tokens

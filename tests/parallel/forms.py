@@ -44,12 +44,16 @@ FORMS = {
   'copies and sequence': {'data': 2, 'sequence': 4},
   'sequence and tensor': {'data': 1, 'sequence': 2, 'tensor': 2},
 }
-# The LSTM has no heads, and reads a row step by step.
-LACKING = {'lstm': {'tensor', 'sequence'}}
-# Of a cell that shares its code with others, one form is enough.
-ONE = {'gru': 'zero 3 and pipe'}
-# Those that cut the state that is carried.
-CARRYING = ('zero 3 and tensor', 'zero 3 and pipe', 'sequence and tensor')
+# Copies and shares of the model are the same for each cell: others than the
+# first are tested where it is cut, or cut into stages. The LSTM has no heads,
+# and reads a row step by step.
+FORMS_OF = {
+  'simple_rnn': tuple(FORMS),
+  'attention': ('zero 3 and tensor', 'zero 3 and pipe', 'sequence and tensor'),
+  'lstm': ('zero 3', 'copies and 1f1b'),
+  'gru': ('zero 3 and pipe',),
+  CARRIED: ('zero 3 and tensor', 'zero 3 and pipe', 'sequence and tensor'),
+}
 
 
 def config(cell, mesh, width=16):
@@ -128,16 +132,6 @@ def moved(folder):
   return found
 
 
-def forms_of(cell):
-  """The forms that a cell is tested in."""
-  if cell == CARRIED:
-    return CARRYING
-  if cell in ONE:
-    return (ONE[cell],)
-  lacking = LACKING.get(cell, set())
-  return [form for form, mesh in FORMS.items() if not lacking & {*mesh}]
-
-
 def largest_difference(a, b):
   """Of two trees, or lists of numbers."""
   differences = jax.tree.map(lambda x, y: np.max(np.abs(x - y)), a, b)
@@ -177,9 +171,9 @@ def measure():
       'kept': {zero: kept(zero) for zero in range(4)},
       'moved': moved(folder),
     }
-  for cell in (*CELLS, CARRIED):
+  for cell, forms in FORMS_OF.items():
     _, params, losses = train(cell, ALONE)
-    for form in forms_of(cell):
+    for form in forms:
       made, others, other_losses = train(cell, FORMS[form])
       found[f'{cell}, {form}'] = {
         'params': largest_difference(params, others),

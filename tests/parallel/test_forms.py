@@ -6,9 +6,7 @@ from tests import virtual
 from tests.parallel import forms
 
 CASES = [
-  f'{cell}, {form}'
-  for cell in (*forms.CELLS, forms.CARRIED)
-  for form in forms.forms_of(cell)
+  f'{cell}, {form}' for cell, some in forms.FORMS_OF.items() for form in some
 ]
 LAYER = 16 * 32 * 4  # bytes of the largest matrix of a layer, DxF
 TABLE = 257 * 16 * 4  # bytes of the embedding
