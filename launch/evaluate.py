@@ -36,6 +36,7 @@ def main(argv):
   from rnn_jax import errors
   from rnn_jax.evaluation import run as run_lib
   from rnn_jax.parallel import hosts as hosts_lib
+  from rnn_jax.training import checkpoint
   from rnn_jax.training import evaluate
   from rnn_jax.training import progress
 
@@ -45,11 +46,9 @@ def main(argv):
   if LIMIT.value < 0:
     raise errors.InputError(f'--limit={LIMIT.value}: give 0 or more')
   evaluate.check_split(SPLIT.value)
-  which = CHECKPOINT.value
+  which = checkpoint.parse_which(CHECKPOINT.value)
   with hosts.joined(stops_together=False):
-    run = evaluate.Run.open(
-      WORKDIR.value, int(which) if which.isdigit() else which
-    )
+    run = evaluate.Run.open(WORKDIR.value, which)
     row = run_lib.evaluate_run(
       run, WORKDIR.value, SPLIT.value, LIMIT.value, BERTSCORE.value
     )

@@ -65,7 +65,12 @@ def main(argv):
   if not WORKDIR.value and not looks:
     raise errors.InputError('--workdir is missing: name a folder for the run')
   if PLOT.value:
-    print(plots.draw_loss(WORKDIR.value))
+    drawn = plots.draw_loss(WORKDIR.value)
+    if not drawn:
+      raise errors.InputError(
+        f'--workdir={WORKDIR.value}: it has no losses to draw: train first'
+      )
+    print(drawn)
     return
   if CONFIG.value is None:
     raise errors.InputError('--config is missing: name a file of configs/')

@@ -345,6 +345,21 @@ def to_json(config):
   return json.dumps(to_dict(config), indent=2)
 
 
+def completed(raw):
+  """Returns a config's dict with what it lacks of today's keys, by default."""
+  return _completed(raw, default(raw['model']['cell']).to_dict())
+
+
+def _completed(raw, defaults):
+  found = dict(raw)
+  for key, value in defaults.items():
+    if isinstance(value, dict):
+      found[key] = _completed(raw.get(key, {}), value)
+    else:
+      found.setdefault(key, value)
+  return found
+
+
 def differences(old, new):
   """Lists `key: old -> new` for each leaf in which two dicts differ."""
   lines = []

@@ -86,6 +86,13 @@ def _check_schedule(config):
       f'give a step behind pruning.begin_step={pruning.begin_step} and before '
       f'train.steps={steps}',
     )
+  if config.optimizer.name == 'schedule_free':
+    _refuse(
+      'optimizer.name',
+      config.optimizer.name,
+      'it takes gradients at points that pruning does not reach: take another '
+      'with pruning.sparsity',
+    )
   if not config.model.branch_scale:
     _refuse(
       'model.branch_scale',

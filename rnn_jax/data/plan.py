@@ -26,17 +26,20 @@ def training_shapes(
     InputError: a batch would have no row, or no row is as short as the first
       of `data.boundaries`.
   """
-  lengths = (data.length,)
-  if data.layout in POOLED:
-    lengths = pooling.shape_lengths(data.length_multiple, data.length)
-  if data.layout == 'buckets':
-    lengths = _boundaries(corpus, data, seed)
   # Where all batches have the same rows, the longest must fit.
   tallest = data.length if data.layout == 'padded' else 0
   return tuple(
     (_training_rows(data, tallest or length, multiple), length)
-    for length in lengths
+    for length in _training_lengths(corpus, data, seed)
   )
+
+
+def _training_lengths(corpus, data, seed):
+  if data.layout in POOLED:
+    return pooling.shape_lengths(data.length_multiple, data.length)
+  if data.layout == 'buckets':
+    return _boundaries(corpus, data, seed)
+  return (data.length,)
 
 
 def heldout_data(config):
@@ -56,11 +59,11 @@ def heldout_shapes(
   """Returns shapes with the lengths of the training buckets that fit.
 
   Raises:
-    InputError: as `training_shapes`.
+    InputError: no row is as short as the first of `data.boundaries`.
   """
   data = heldout_data(config)
-  trained = training_shapes(corpus, config.data, config.train.seed, multiple)
-  lengths = {length for _, length in trained if length < data.length}
+  trained = _training_lengths(corpus, config.data, config.train.seed)
+  lengths = {length for length in trained if length < data.length}
   rows = _rows(data.batch_size, multiple, 'evaluate.batch_size')
   return tuple((rows, length) for length in sorted(lengths | {data.length}))
 

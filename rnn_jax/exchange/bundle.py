@@ -21,7 +21,6 @@ from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data import tokenizer as tokenizer_lib
 from rnn_jax.exchange import tensors
-from rnn_jax.inference import generate
 from rnn_jax.training import checkpoint
 from rnn_jax.training import workdir as workdir_lib
 
@@ -81,13 +80,15 @@ def read(workdir: str | os.PathLike, which: str | int) -> Bundle:
   Raises:
     InputError: no such run or checkpoint.
   """
-  which = generate.which_checkpoint(which)
+  which = checkpoint.parse_which(which)
   config = config_lib.parse(workdir_lib.load_config(workdir))
   path = pathlib.Path(workdir) / 'tokenizer.json'
   if not path.exists():
     raise errors.InputError(f'{path} is missing: train first')
   tokenizer = tokenizer_lib.load(path)
-  checkpoints = checkpoint.Checkpoints(pathlib.Path(workdir) / 'checkpoints')
+  checkpoints = checkpoint.Checkpoints(
+    workdir_lib.checkpoint_folder(workdir, config.train.checkpoint_dir)
+  )
   try:
     _, params = checkpoints.restore_parameters(like(config, tokenizer), which)
   finally:
@@ -98,7 +99,8 @@ def read(workdir: str | os.PathLike, which: str | int) -> Bundle:
 def write(bundle: Bundle, workdir: str | os.PathLike) -> None:
   """Makes a work folder, which is whole or absent at any time.
 
-  Parameters may be packed in 8 bits (training/quantized.py).
+  Parameters may be packed in 8 bits (training/quantized.py). The checkpoint
+  lies in the folder, wherever those of the model's run are.
 
   Raises:
     InputError: the folder is there and not empty, or can't be made.
@@ -134,10 +136,12 @@ def check_absent(workdir: str | os.PathLike) -> pathlib.Path:
 
 
 def _fill(bundle, folder):
-  config = json.dumps(config_lib.to_dict(bundle.config), indent=2) + '\n'
+  train = dataclasses.replace(bundle.config.train, checkpoint_dir='')
+  config = dataclasses.replace(bundle.config, train=train)
+  config = json.dumps(config_lib.to_dict(config), indent=2) + '\n'
   (folder / workdir_lib.CONFIG).write_text(config, encoding='utf-8')
   bundle.tokenizer.save(folder / 'tokenizer.json')
-  checkpoints = checkpoint.Checkpoints(folder / 'checkpoints', keep=1)
+  checkpoints = checkpoint.Checkpoints(folder / workdir_lib.CHECKPOINTS, keep=1)
   try:
     params = jax.tree.map(np.asarray, bundle.params)
     checkpoints.save(0, {'params': params}, None, {})

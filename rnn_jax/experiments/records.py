@@ -1,10 +1,10 @@
 """What is kept of runs: WORKDIR/runs.jsonl, a row for each that ended.
 
 A row is {"variant", "seed", "status": "done" or "failed", "error", "split",
-"scores", "seconds" (of training steps), "wall_seconds" (of the processes of the
-last call), "tokens_per_second" (median), "peak_memory_bytes", "parameters",
-"steps", "overrides", "config", "versions", "commit", "ended"}. Of several rows
-of a run, the last counts.
+"commands", "scores", "seconds" (of training steps), "wall_seconds" (of the
+processes of the last call), "tokens_per_second" (median), "peak_memory_bytes",
+"parameters", "steps", "overrides", "config", "versions", "commit", "ended"}. Of
+several rows of a run, the last counts.
 """
 
 import datetime
@@ -134,9 +134,8 @@ def _curve(rows):
 
 
 def best_scores(folder: pathlib.Path) -> dict:
-  """The validation row with the lowest loss, {} where there is none."""
-  rows = [row for row in metrics.read(folder) if row['split'] == 'validation']
-  return min(rows, key=lambda row: row['loss'], default={})
+  """The validation row of the best evaluation, {} where there is none."""
+  return metrics.best(metrics.read(folder))
 
 
 def _versions():

@@ -96,7 +96,11 @@ class Experiment:
       return 'to do'
     if row['status'] == 'failed':
       return f'failed: {row["error"]}'
-    return 'done' if row['split'] == self.grid.split else 'to evaluate'
+    if row['split'] != self.grid.split:
+      return 'to evaluate'
+    asked = self.grid.commands
+    lacking = [x for x in asked if x not in row.get('commands', asked)]
+    return f'to do: {", ".join(lacking)}' if lacking else 'done'
 
   def _refuse_changes(self, rows):
     """Raises InputError if a run that was begun has another config now."""
@@ -153,6 +157,7 @@ class Experiment:
       'status': 'failed' if error else 'done',
       'error': f'{name}: {error}' if error else '',
       'split': self.grid.split,
+      'commands': self.grid.commands,
       'scores': {} if error else scores,
       'wall_seconds': seconds,
       'parameters': parameters,

@@ -175,12 +175,12 @@ def decode(
 
 def _advance(model, options, params, least, carry, done_B, produced):
   """Makes one token a row; what `decode` repeats."""
+  allowed_BxV = carry.logits_BxV
   if least is not None and options.boundary is not None:
     early = jnp.where(produced.made < least, -jnp.inf, 0.0)
-    logits = carry.logits_BxV.at[:, options.boundary].add(early)
-    carry = carry._replace(logits_BxV=logits)
+    allowed_BxV = allowed_BxV.at[:, options.boundary].add(early)
   keys = jax.vmap(jax.random.fold_in, (0, None))(carry.keys_B, carry.position)
-  token_B = sampling_lib.sample(keys, carry.logits_BxV, options.sampling)
+  token_B = sampling_lib.sample(keys, allowed_BxV, options.sampling)
   logprob_B = _logprob(carry.logits_BxV, token_B)
   if options.boundary is not None:
     done_B = done_B | (token_B == options.boundary)

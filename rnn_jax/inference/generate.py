@@ -154,7 +154,7 @@ class Generator:
         workdir,
         'its model chooses a class and writes no text: see launch.evaluate',
       )
-    which = which_checkpoint(checkpoint)
+    which = checkpoint_lib.parse_which(checkpoint)
     path = os.path.join(workdir, 'tokenizer.json')
     if not os.path.exists(path):
       raise errors.InputError(f'{path} is missing: train first')
@@ -350,19 +350,6 @@ def writes_text(config: config_lib.Config) -> bool:
   word = task.answer == 'word'
   heads = {'classification': word, 'image_classification': False}
   return heads.get(task.name, True)
-
-
-def which_checkpoint(checkpoint: str | int) -> checkpoint_lib.Which:
-  """Returns what a flag or a caller names: 'best', 'latest' or a step.
-
-  Raises:
-    InputError: it is none of these.
-  """
-  if isinstance(checkpoint, int) or checkpoint in ('best', 'latest'):
-    return checkpoint
-  if checkpoint.isdecimal():
-    return int(checkpoint)
-  return _refuse('checkpoint', checkpoint, "give 'best', 'latest' or a step")
 
 
 def _init(model):

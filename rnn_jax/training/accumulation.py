@@ -9,18 +9,15 @@ import functools
 import jax
 import jax.numpy as jnp
 
-# Of the rows in a carry (models.language_model): in the positions, in the first
-# layer's state, in the others'.
-CARRY_AXES = (0, (0, 1))
 
-
-def accumulate(run, parts, carry, batch, key):
+def accumulate(run, parts, carry, letters, batch, key):
   """Runs `run` on `parts` slices of the rows and adds up what it returns.
 
   Args:
     run: (carry, batch, key) -> (sums, carry), sums any pytree of arrays.
     parts: how many slices; it divides the rows.
     carry: the recurrent state of all rows, or None.
+    letters: of its axes, a tree like it: B counts rows.
     batch: the whole batch.
     key: folded with the number of the slice.
 
@@ -29,7 +26,9 @@ def accumulate(run, parts, carry, batch, key):
   """
   if parts == 1:
     return run(carry, batch, key)
-  axes = None if carry is None else jax.tree.broadcast(CARRY_AXES, carry)
+  axes = None
+  if carry is not None:
+    axes = jax.tree.map(lambda x: x.split('x').index('B'), letters)
   split = functools.partial(_split_rows, parts=parts)
   carries = jax.tree.map(split, carry, axes)
   batches = jax.tree.map(functools.partial(split, axis=0), batch)

@@ -383,3 +383,18 @@ def _not_orbax_or_wanted(record):
   """Drops Orbax's records unless --verbosity=1: what matters is raised too."""
   orbax = f'{os.sep}orbax{os.sep}' in record.pathname
   return not orbax or logging.get_verbosity() >= logging.DEBUG
+
+
+def parse_which(checkpoint: str | int) -> Which:
+  """Returns what a flag or a caller names: 'best', 'latest' or a step.
+
+  Raises:
+    InputError: it is none of these.
+  """
+  if isinstance(checkpoint, int) or checkpoint in ('best', 'latest'):
+    return checkpoint
+  if checkpoint.isdecimal():
+    return int(checkpoint)
+  raise errors.InputError(
+    f"checkpoint={checkpoint!r}: give 'best', 'latest' or a step"
+  )

@@ -39,10 +39,24 @@ def make(config, tokenizer):
   if teacher.tokenizer.spec() != tokenizer.spec():
     raise errors.InputError(
       f'distillation.teacher={options.teacher!r} has another vocabulary, of '
-      f'{teacher.tokenizer.size} entries against {tokenizer.size}: give a run '
-      'with the same tokenizer.json'
+      f'{teacher.tokenizer.size} entries against {tokenizer.size}, or entries '
+      'of another meaning: give a run with the same tokenizer.json'
     )
+  _check_length(config, teacher.config)
   return Task(config, tokenizer, teacher)
+
+
+def _check_length(config, theirs):
+  if theirs.model.positions != 'learned':
+    return
+  name = config.distillation.teacher
+  longest = theirs.model.longest or theirs.data.length
+  if config.data.carry_state or config.data.length > longest:
+    raise errors.InputError(
+      f'distillation.teacher={name!r} has learned positions for {longest} '
+      f'tokens: give data.length={longest} at most, not {config.data.length}, '
+      'and data.carry_state=False'
+    )
 
 
 def divergence(

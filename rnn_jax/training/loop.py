@@ -12,6 +12,7 @@ writes and prints; of checkpoints each writes its own part.
 import contextlib
 import dataclasses
 import functools
+import math
 import time
 
 import jax
@@ -189,7 +190,7 @@ class Run:
     """Begins with a model that was put here, see exchange/bundle.py."""
     like = self._steps.parameters_like()
     _, params = self._checkpoints.restore_parameters(like, 0)
-    self._state |= {'params': params}
+    self._state = self._steps.begin_with(self._state, params)
     _say(f"begins with the parameters in {self._workdir}'s checkpoint 0")
     self._show_placement()
 
@@ -331,17 +332,13 @@ class Run:
         self._config,
         'validation',
       )
-    self._writer.write(self._step, 'validation', values)
     progress, loss = self._progress, values['loss']
     if self._config.evaluate.criterion == 'errors':
       loss = 1 - values['accuracy']
-    best = progress.best_loss
-    improved = best is None or loss < best
-    progress.held_out_loss = loss
-    if improved:
-      progress.best_loss, progress.best_step = loss, self._step
-    since = 0 if improved else progress.evaluations_since_best + 1
-    progress.evaluations_since_best = since
+    improved = self._judge(loss)
+    row = values | {'best': float(improved)}
+    self._writer.write(self._step, 'validation', row)
+    since = progress.evaluations_since_best
     self._state = self._steps.rescale(self._state, since)
     headline, name = self._steps.task.headline
     self._display.say(
@@ -353,6 +350,20 @@ class Run:
       progress.finished = f'no better for {since} evaluations'
       self._display.say(f'stopped early: {progress.finished}')
     self._began = time.monotonic()
+    return improved
+
+  def _judge(self, loss):
+    """Takes down a held-out loss; returns whether it is the best so far."""
+    progress, pruning = self._progress, self._config.pruning
+    if pruning.sparsity and self._step <= pruning.end_step:
+      return False  # of a model that has not lost all it is to lose
+    progress.held_out_loss = loss
+    best = progress.best_loss
+    improved = math.isfinite(loss) and (best is None or loss < best)
+    if improved:
+      progress.best_loss, progress.best_step = loss, self._step
+    since = 0 if improved else progress.evaluations_since_best + 1
+    progress.evaluations_since_best = since
     return improved
 
   def _save(self):

@@ -1,7 +1,8 @@
 """Where measurements of a run go: metrics.jsonl, TensorBoard.
 
-A row of metrics.jsonl is {"step": n, "split": "train", "loss": ..., ...}. A
-resumed run first drops the rows behind the step that it resumes from.
+A row of metrics.jsonl is {"step": n, "split": "train", "loss": ..., ...}; of
+"validation" with "best", 1 where no evaluation before was as good. A resumed
+run first drops the rows behind the step that it resumes from.
 """
 
 import json
@@ -63,6 +64,11 @@ def read(workdir):
       except json.JSONDecodeError:
         break
   return rows
+
+
+def best(rows):
+  """The row of the best evaluation, {} where there is none."""
+  return next((row for row in reversed(rows) if row.get('best')), {})
 
 
 def peak_memory_bytes():

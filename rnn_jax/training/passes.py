@@ -41,9 +41,10 @@ class Passes:
     self._top_k_share = config.mesh.top_k_share
     self._point = optimizer.point_of(config)
     self._frozen = optimizer.frozen(config, placement.shapes)
-    self.carry_specs = None
+    self.carry_specs = self._letters = None
     if config.data.carry_state:
-      self.carry_specs = placement.of_carry(task.state_letters())
+      self._letters = task.state_letters()
+      self.carry_specs = placement.of_carry(self._letters)
 
   def sums(self, params, carry, batch):
     """Returns (carry, sums) of all devices."""
@@ -105,7 +106,7 @@ class Passes:
     key = _own_key(jax.random.wrap_key_data(key))
     with dense.tagging() if blank else contextlib.nullcontext():
       (gradients, factors, sums), carry = accumulation.accumulate(
-        run, self._accumulate, carry, batch, key
+        run, self._accumulate, carry, self._letters, batch, key
       )
     sums, factors = _add_up((sums, factors))
     weight = factor * jnp.maximum(sums['weight'], 1e-8)

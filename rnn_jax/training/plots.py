@@ -1,5 +1,6 @@
 """The learning curve of a run and the rates of a schedule, as pictures."""
 
+import math
 import pathlib
 
 import matplotlib
@@ -10,7 +11,6 @@ import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 from matplotlib import pyplot  # noqa: E402
 
-from rnn_jax import errors  # noqa: E402
 from rnn_jax.training import metrics  # noqa: E402
 from rnn_jax.training import schedule as schedule_lib  # noqa: E402
 
@@ -18,21 +18,22 @@ from rnn_jax.training import schedule as schedule_lib  # noqa: E402
 def draw_loss(workdir):
   """Draws `workdir`/loss.png from its metrics and returns the path.
 
-  Raises:
-    InputError: there are no metrics to draw.
+  What is not finite is left out.
+
+  Returns:
+    The path; None where there is nothing to draw.
   """
-  rows = [row for row in metrics.read(workdir) if 'loss' in row]
+  rows = metrics.read(workdir)
+  rows = [row for row in rows if math.isfinite(row.get('loss', math.nan))]
   if not rows:
-    raise errors.InputError(f'--workdir={workdir}: no metrics to draw yet')
+    return None
   figure, axes = pyplot.subplots(figsize=(7, 4.2), layout='constrained')
   for split, style in (('train', '-'), ('validation', 'o-')):
     points = [(r['step'], r['loss']) for r in rows if r['split'] == split]
     if points:
       alone = {'lw': 1, 'alpha': 0.6} if split == 'train' else {'ms': 4}
       axes.plot(*zip(*points, strict=True), style, label=split, **alone)
-  held_out = [row for row in rows if row['split'] == 'validation']
-  if held_out:
-    best = min(held_out, key=lambda row: row['loss'])
+  if best := metrics.best(rows):
     axes.axhline(best['loss'], lw=0.8, ls=':', color='gray')
     axes.annotate(
       f'best {best["loss"]:.4f} at step {best["step"]}',

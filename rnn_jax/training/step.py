@@ -112,16 +112,23 @@ class Steps:
 
   def prime(self, state, corpus):
     """Returns a new train state as it begins on a corpus."""
-    primed = self.task.prime(state['params'], corpus)
+    params = self.task.prime(state['params'], corpus)
+    if params is state['params']:
+      return state
     shardings = self.placement.shardings('parameters')
-    params = jax.device_put(primed, shardings)
-    if primed is state['params'] or not self._point:
-      return state | {'params': params}
+    return self.begin_with(state, jax.device_put(params, shardings))
+
+  def begin_with(self, state, params):
+    """Returns a new train state that begins with these parameters."""
+    state = state | {'params': params}
+    if not self._point:
+      return state
+    # Its state holds parameters as well.
     begin = jax.jit(
       self._optimizer.init,
       out_shardings=self._state_shardings()['optimizer'],
     )
-    return state | {'params': params, 'optimizer': begin(params)}
+    return state | {'optimizer': begin(params)}
 
   def rescale(self, state, evaluations):
     """Returns the state with the rate that follows on an evaluation, so many

@@ -40,6 +40,7 @@ FREE = (
   'train.keep_checkpoints',
   'sample.*',
 )
+FIXED = ('mesh.compression', 'mesh.top_k_share')  # the exceptions
 # A run that begins with such a model may have another value of these.
 OF_TRAINING = (
   'model.dropout',
@@ -107,6 +108,12 @@ def load_config(workdir: str | os.PathLike) -> dict:
     config = json.loads(path.read_text(encoding='utf-8'))
     if not isinstance(config, dict):
       raise ValueError('not a JSON object')
+    if not {'model', 'train'} <= config.keys():
+      raise errors.InputError(
+        f'{path} is of another program, it has no sections model and train: '
+        'give the --workdir of a launch.train; launch.convert reads models of '
+        'others'
+      )
   except FileNotFoundError as error:
     raise errors.InputError(
       f"workdir={str(workdir)!r} is not a run's folder, it has no {CONFIG}: "
@@ -165,9 +172,16 @@ def take_lock(folder: str | os.PathLike) -> typing.IO[str]:
 
 
 def fixed_differences(old: dict, new: dict) -> list[str]:
-  """Lists `key: old -> new` where `new` is the config of another run."""
-  lines = config_lib.differences(old, new)
-  return [line for line in lines if not _is_free(line)]
+  """Lists `key: old -> new` where `new` is the config of another run.
+
+  A key that `old`, of an earlier version, lacks was at its default.
+  """
+  lines = config_lib.differences(config_lib.completed(old), new)
+  return [
+    line
+    for line in lines
+    if not _is_among(line, FREE) or _is_among(line, FIXED)
+  ]
 
 
 def _refuse_bucket(workdir):
@@ -277,7 +291,7 @@ def _check_model(folder, config):
     some = config_lib.differences(
       {section: old.get(section, {})}, {section: config[section]}
     )
-    lines += [line for line in some if not _is_free(line, OF_TRAINING)]
+    lines += [line for line in some if not _is_among(line, OF_TRAINING)]
   if lines:
     listed = '\n  '.join(lines)
     raise errors.InputError(
@@ -287,7 +301,7 @@ def _check_model(folder, config):
     )
 
 
-def _is_free(line, patterns=FREE):
+def _is_among(line, patterns):
   key = line.partition(':')[0]
   return any(fnmatch.fnmatchcase(key, pattern) for pattern in patterns)
 

@@ -1,10 +1,12 @@
 """A model by itself, in memory and as a work folder."""
 
 import dataclasses
+import shutil
 
 import numpy as np
 import pytest
 
+from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.exchange import bundle as bundle_lib
 from tests import tiny
@@ -31,6 +33,22 @@ def test_a_folder_is_whole_or_absent(bundle, tmp_path, monkeypatch):
   with pytest.raises(errors.InputError, match='No space left on device'):
     bundle_lib.write(bundle, tmp_path / 'runs' / 'other')
   assert [path.name for path in (tmp_path / 'runs').iterdir()] == ['new']
+
+
+def test_checkpoints_that_lie_elsewhere_are_read_and_not_named(
+  bundle, tmp_path
+):
+  bundle_lib.write(bundle, tmp_path / 'run')
+  (tmp_path / 'run' / 'checkpoints').rename(tmp_path / 'elsewhere')
+  elsewhere = str(tmp_path / 'elsewhere')
+  train = dataclasses.replace(bundle.config.train, checkpoint_dir=elsewhere)
+  config = dataclasses.replace(bundle.config, train=train)
+  (tmp_path / 'run' / 'config.json').write_text(config_lib.to_json(config))
+  found = bundle_lib.read(tmp_path / 'run', 'best')
+  bundles.assert_same(found, dataclasses.replace(bundle, config=config))
+  bundle_lib.write(found, tmp_path / 'copy')
+  shutil.rmtree(elsewhere)
+  bundles.assert_same(bundle_lib.read(tmp_path / 'copy', 'best'), bundle)
 
 
 def test_parameters_of_another_model_are_refused(bundle):

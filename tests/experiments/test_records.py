@@ -43,11 +43,11 @@ def test_figures_of_a_run(tmp_path):
   measured = [
     train | {'step': 1, 'seconds': 3.0, 'tokens_per_second': 10.0},
     train | {'step': 2, 'seconds': 1.5, 'tokens_per_second': 70.0},
-    {'step': 2, 'split': 'validation', 'loss': 2.0},
+    {'step': 2, 'split': 'validation', 'loss': 2.0, 'best': 1.0},
     train
     | {'step': 4, 'seconds': 0.5, 'tokens_per_second': 40.0}
     | {'peak_memory_bytes': 9},
-    {'step': 4, 'split': 'validation', 'loss': 2.5},
+    {'step': 4, 'split': 'validation', 'loss': 2.5, 'best': 0.0},
   ]
   made.write_metrics(tmp_path, measured)
   assert records.measured(tmp_path) == {

@@ -252,6 +252,8 @@ def test_a_text_does_not_end_before_its_least_length(tmp_path, stop):
     # The boundary is likeliest all along: it comes as soon as it may.
     assert len(completion.tokens) == least + 1
     assert completion.reason == 'boundary'
+    # What the model thinks of a token, whether it may come or not.
+    assert completion.logprob < -30 * least + 1e-3
   with pytest.raises(errors.InputError, match='min_new_tokens=5: give 0 to'):
     options(max_new_tokens=4, min_new_tokens=5)
 

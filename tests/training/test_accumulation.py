@@ -30,9 +30,12 @@ def test_sums_and_carries_equal_those_of_the_whole(parts, with_first):
   first = rng.normal(size=8).astype(np.float32) if with_first else None
   stacked = rng.normal(size=(3, 8)).astype(np.float32)
   carry = (np.arange(8), (first, stacked))
+  letters = 'B', ('B' if with_first else None, 'RxB')
   key = jax.random.key(0)
   want, want_carry = run(carry, batch, key)
-  got, got_carry = accumulation.accumulate(run, parts, carry, batch, key)
+  got, got_carry = accumulation.accumulate(
+    run, parts, carry, letters, batch, key
+  )
   np.testing.assert_allclose(got['sum'], want['sum'], rtol=1e-5)
   assert got['rows'] == 8
   for a, b in zip(
@@ -46,7 +49,9 @@ def test_each_slice_has_a_key_of_its_own():
     return {'x': jax.random.normal(key, (1,)), 'n': batch.sum() * 0}, carry
 
   batch = jnp.ones((4, 1))
-  sums, _ = accumulation.accumulate(draw, 2, None, batch, jax.random.key(0))
+  sums, _ = accumulation.accumulate(
+    draw, 2, None, None, batch, jax.random.key(0)
+  )
   parts = [
     jax.random.normal(jax.random.fold_in(jax.random.key(0), i), (1,))
     for i in range(2)

@@ -94,6 +94,7 @@ def test_a_run_learns_from_a_teacher_and_is_read_without_it(tmp_path):
   loop.train(config_lib.parse(raw), str(tmp_path / 'teacher'))
   raw.model.update(layers=1, width=8)
   raw.data.update(layout='stream', stretch=64, carry_state=True)
+  raw.train.accumulate = 2
   raw.distillation.teacher = str(tmp_path / 'teacher')
   run = tmp_path / 'student'
   done = loop.train(config_lib.parse(raw), str(run))
@@ -116,6 +117,21 @@ def test_a_teacher_of_another_vocabulary_is_refused(tmp_path):
     distillation.make(config, tokenizer_lib.Bytes())
   raw.distillation.teacher = str(tmp_path / 'absent')
   with pytest.raises(errors.InputError, match='absent.*no such folder'):
+    distillation.make(config_lib.parse(raw), bundle.tokenizer)
+
+
+@pytest.mark.parametrize(
+  'changes', ({'data.length': 32}, {'data.carry_state': True})
+)
+def test_a_teacher_that_knows_fewer_positions_is_refused(changes, tmp_path):
+  bundle = bundles.make(bundles.raw_attention())
+  bundle_lib.write(bundle, tmp_path / 'teacher')
+  raw = student()
+  raw.data.update(length=24, layout='stream')
+  raw.distillation.teacher = str(tmp_path / 'teacher')
+  distillation.make(config_lib.parse(raw), bundle.tokenizer)
+  raw.update_from_flattened_dict(changes)
+  with pytest.raises(errors.InputError, match='learned positions for 24 tok'):
     distillation.make(config_lib.parse(raw), bundle.tokenizer)
 
 

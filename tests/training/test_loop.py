@@ -233,6 +233,24 @@ def test_patience_ends_a_run_that_no_longer_improves(raw, tmp_path):
   assert again.finished == progress.finished
 
 
+def test_a_loss_that_is_no_number_is_never_the_best(raw, tmp_path, monkeypatch):
+  losses = iter((math.nan, 3.0, 2.0, math.inf, 1.0, 4.0))
+  evaluated = loop.evaluate.evaluate
+  monkeypatch.setattr(
+    loop.evaluate,
+    'evaluate',
+    lambda *given: evaluated(*given) | {'loss': next(losses)},
+  )
+  raw.evaluate.every = 2
+  raw.evaluate.patience = 2
+  progress, _ = train(raw, tmp_path / 'run')
+  assert progress.finished == 'all steps'
+  assert (progress.best_step, progress.best_loss) == (10, 1.0)
+  rows = metrics.read(tmp_path / 'run')
+  assert metrics.best(rows)['step'] == 10
+  assert [r['best'] for r in rows if 'best' in r] == [0, 1, 1, 0, 1, 0]
+
+
 def test_too_many_non_finite_steps_end_the_run(raw, tmp_path):
   raw.optimizer.learning_rate = 1e30
   raw.optimizer.clip_norm = 0.0

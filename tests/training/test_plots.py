@@ -1,12 +1,10 @@
 """loss.png is drawn from the metrics alone."""
 
 import numpy as np
-import pytest
 from matplotlib import axes
 from matplotlib import pyplot
 
 from rnn_jax import config as config_lib
-from rnn_jax import errors
 from rnn_jax.training import metrics
 from rnn_jax.training import plots
 
@@ -15,16 +13,21 @@ def test_the_curve_is_a_picture_with_something_in_it(tmp_path):
   writer = metrics.Writer(tmp_path, 0)
   for step in range(1, 9):
     writer.write(step, 'train', {'loss': 3.0 / step})
-  writer.write(8, 'validation', {'loss': 0.5})
+  writer.write(7, 'train', {'loss': float('nan')})
+  writer.write(8, 'validation', {'loss': 0.5, 'best': 1.0})
+  writer.write(9, 'validation', {'loss': float('inf'), 'best': 0.0})
   writer.close()
   pixels = pyplot.imread(plots.draw_loss(tmp_path))
   assert min(pixels.shape[:2]) > 300
   assert pixels.std() > 0.01
 
 
-def test_nothing_to_draw_is_said(tmp_path):
-  with pytest.raises(errors.InputError, match='no metrics'):
-    plots.draw_loss(tmp_path)
+def test_where_nothing_is_finite_nothing_is_drawn(tmp_path):
+  assert plots.draw_loss(tmp_path) is None
+  writer = metrics.Writer(tmp_path, 0)
+  writer.write(1, 'train', {'loss': float('nan')})
+  writer.close()
+  assert plots.draw_loss(tmp_path) is None
 
 
 def test_a_schedule_is_a_picture_of_its_rates(tmp_path, monkeypatch):

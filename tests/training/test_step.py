@@ -76,6 +76,15 @@ def test_a_carried_state_reaches_the_next_batch():
   assert losses[0] != losses[1]
 
 
+@pytest.mark.parametrize('name', ('adamw', 'schedule_free'))
+def test_training_begins_with_the_parameters_that_it_is_given(name):
+  steps, state = make([('optimizer.name', name), ('schedule.name', 'constant')])
+  given = jax.tree.map(lambda x: x + 1.0, jax.device_get(state['params']))
+  state = steps.begin_with(state, jax.device_put(given))
+  state, _ = steps.train(state, draw(0))
+  assert largest_difference(jax.device_get(state['params']), given) < 0.1
+
+
 def test_a_non_finite_step_changes_nothing_and_is_counted():
   steps, state = make()
   before = jax.tree.map(np.array, jax.device_get(state))

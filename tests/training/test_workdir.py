@@ -124,6 +124,23 @@ def test_differences_that_make_another_run():
   ]
 
 
+def test_a_key_of_a_later_version_was_at_its_default():
+  old = make_config()
+  del old['train']['quantized'], old['distillation'], old['cell']['heads']
+  assert workdir.fixed_differences(old, make_config()) == []
+  changed = make_config(train__quantized='int8')
+  assert workdir.fixed_differences(old, changed) == [
+    "train.quantized: '' -> 'int8'"
+  ]
+
+
+def test_gradients_in_other_bits_make_another_run():
+  changed = make_config(mesh__data=4, mesh__compression='int8')
+  assert workdir.fixed_differences(make_config(), changed) == [
+    "mesh.compression: '' -> 'int8'"
+  ]
+
+
 def test_a_start_that_was_killed_while_writing_the_config(tmp_path):
   (tmp_path / workdir.TEMPORARY).write_text('{"da')
   (tmp_path / workdir.LOCK).touch()
@@ -163,6 +180,12 @@ def test_a_damaged_config(folder, damage):
     with pytest.raises(errors.InputError, match='config.json is damaged'):
       call()
   assert (folder / 'config.json').read_bytes() == damage
+
+
+def test_a_config_of_another_program(tmp_path):
+  (tmp_path / 'config.json').write_text('{"model_type": "gpt2"}')
+  with pytest.raises(errors.InputError, match='is of another program'):
+    workdir.load_config(tmp_path)
 
 
 def test_no_folder(tmp_path):
