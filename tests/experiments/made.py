@@ -36,7 +36,8 @@ with open(folder / 'metrics.jsonl', 'a') as file:
   for step in (1, 2):
     train = {'step': step, 'split': 'train', 'seconds': 0.5,
              'tokens_per_second': 10.0 * step, 'peak_memory_bytes': 2**20}
-    held_out = {'step': step, 'split': 'validation', 'loss': 9.0 - step, 'best': 1.0}
+    held_out = {'step': step, 'split': 'validation', 'best': 1.0,
+                'loss': 9.0 - step}
     file.write(json.dumps(train) + '\\n' + json.dumps(held_out) + '\\n')
 if behave == 'slow':
   print('waits', flush=True)
