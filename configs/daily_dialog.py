@@ -17,6 +17,7 @@ def get_config():
   config.task.name = 'dialogue'
   config.task.turns = 'all'
   config.task.least_reply_tokens = 8
+  config.task.reply_temperature = 0.5
 
   config.data.source = 'jsonl'
   config.data.field = 'turns'

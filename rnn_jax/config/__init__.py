@@ -33,6 +33,7 @@ class Task:
   turns: str = 'all'  # dialogue: each turn is a reply; 'first': the second
   least_reply_tokens: int = 0  # dialogue: of a reply written in evaluation
   reply_tokens: int = 50  # dialogue: the longest reply written in evaluation
+  reply_temperature: float = 0.0  # dialogue: of sampling one; 0: the likeliest
 
 
 @dataclasses.dataclass(frozen=True)

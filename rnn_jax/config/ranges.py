@@ -49,6 +49,7 @@ AT_LEAST = {
   'task.text_weight': 0,
   'task.least_reply_tokens': 0,
   'task.reply_tokens': 1,
+  'task.reply_temperature': 0,
   'data.length': 1,
   'data.buckets': 1,
   'data.rarity_buckets': 1,

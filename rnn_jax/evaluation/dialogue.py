@@ -1,7 +1,9 @@
 """Replies written for a split, and their scores against the given ones.
 
-A reply is the likeliest token by token, task.least_reply_tokens to
-task.reply_tokens of them: small models end soon, which BLEU takes amiss.
+A reply has task.least_reply_tokens to task.reply_tokens tokens: small models
+end soon, which BLEU takes amiss. Each is the likeliest, or drawn by one seed
+with task.reply_temperature: a small model's likeliest reply is the same one to
+all turns, and its scores tell that one sentence's luck.
 With task.turns 'all' each turn but the first is a reply, behind the turns as
 they were; with 'first' the second turn alone. BLEU is sacrebleu's (Post, "A
 Call for Clarity in Reporting BLEU Scores", 2018), as a share of 1; ROUGE-1, -2
@@ -133,7 +135,7 @@ def _write(run, asked):
   options = generate.Options(
     max_new_tokens=run.config.task.reply_tokens,
     min_new_tokens=run.config.task.least_reply_tokens,
-    sampling=sampling.Sampling(0.0),
+    sampling=sampling.Sampling(run.config.task.reply_temperature),
   )
   generator = generate.Generator(
     run.steps.task.model, run.params, run.corpus.tokenizer

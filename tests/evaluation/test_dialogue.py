@@ -1,5 +1,6 @@
 """Replies and their scores, on dialogues that a small model learns."""
 
+import dataclasses
 import json
 import sys
 
@@ -32,6 +33,20 @@ def test_each_reply_is_written_behind_the_turns_as_they_were(trained):
   for name in ('rouge1', 'rougeL', 'valid'):
     assert row[name] == pytest.approx(1)
   assert row['perplexity'] < 1.2
+
+
+def test_replies_are_drawn_with_a_temperature_and_by_one_seed(trained):
+  run, _ = trained
+  task = dataclasses.replace(run.config.task, reply_temperature=20.0)
+  drawn = dataclasses.replace(
+    run, config=dataclasses.replace(run.config, task=task)
+  )
+  found = [
+    [row['predicted'] for row in dialogue.predict(one, 'validation', 2)]
+    for one in (run, drawn, drawn)
+  ]
+  assert found[0] == TURNS[1:] * 2
+  assert found[1] == found[2] and len({*found[1]}) == 6
 
 
 def test_scores_tell_a_good_reply_from_a_bad_one():
