@@ -5,7 +5,7 @@
       --workdir=runs/rotten_tomatoes --set=data.path=PATH/train.jsonl \\
       --set=data.validation_path=PATH/validation.jsonl
 
-All variants have the config's data and steps. 'simple' and 'modified' are the
+All variants read the config's data, and as many texts of it. 'simple' and 'modified' are the
 published model (configs/published.py) with the published recipe: two plain
 layers without norms or residuals, one head of 32 keys and 64 values, width 128;
 the model writes the class's name; AdamW at 1e-3, batches of 32, the checkpoint
@@ -21,6 +21,9 @@ PUBLISHED = published.MODEL | {
   'task.evidence': 0.0,
   'data.length': 80,  # room for the written class
   'data.batch_size': 32,
+  'train.steps': 1400,
+  'train.checkpoint_every': 700,
+  'evaluate.every': 100,
   'optimizer.learning_rate': 1e-3,
   'optimizer.weight_decay': 0.01,
   'schedule.final_learning_rate': 1e-3,
