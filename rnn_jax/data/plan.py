@@ -139,11 +139,21 @@ def _boundaries(corpus, data, seed):
       'least_padding': bucketing.least_padding_boundaries,
     }[data.bucketing]
     return choose(lengths, data.buckets, data.length)
-  shortest = min(lengths, default=1)
-  if data.boundaries[0] < shortest:
-    raise errors.InputError(
-      f'data.boundaries={data.boundaries!r}: the first one is below the '
-      f'shortest of {len(lengths):,} sampled rows, {shortest} tokens: begin '
-      f'with {shortest} or more'
-    )
+  if data.boundaries[0] < min(lengths, default=1):
+    _check_first(corpus, data, seed)
   return data.boundaries
+
+
+def _check_first(corpus, data, seed):
+  """Raises InputError if all rows, not the sample's alone, are longer."""
+  pieces, first = corpus.examples(data, 'train', seed), data.boundaries[0]
+  shortest = data.length
+  for piece in range(len(pieces)):
+    for row in rows_lib.cut(pieces.make(piece, 0), data.length):
+      shortest = min(shortest, len(row) - 1)
+    if shortest <= first:
+      return
+  raise errors.InputError(
+    f'data.boundaries={data.boundaries!r}: the first one is below the shortest '
+    f'of all rows, {shortest} tokens: begin with {shortest} or more'
+  )

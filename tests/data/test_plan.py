@@ -44,9 +44,34 @@ def test_a_bucket_that_no_row_can_fill_is_refused(tmp_path):
     batch_size=1,
   )
   corpus = pipeline.Corpus.open(cfg, tmp_path / 'work')
-  message = r'boundaries=\(8, 64\): .*sampled rows, 41 tokens: begin with 41'
+  message = r'boundaries=\(8, 64\): .*of all rows, 41 tokens: begin with 41'
   with pytest.raises(errors.InputError, match=message):
     pipeline.training_batches(corpus, cfg)
+
+
+def test_a_boundary_may_be_that_of_one_row_outside_the_sample(
+  tmp_path, monkeypatch
+):
+  corpus, cfg = helpers.unique_corpus(tmp_path, length=24)
+  seed = cfg.train.seed
+  monkeypatch.setattr(plan_lib, 'SAMPLE', 10**6)
+  lengths = plan_lib.sample_lengths(corpus, cfg.data, seed)
+  plan_lib.sample.cache_clear()
+  monkeypatch.setattr(plan_lib, 'SAMPLE', 1)
+  data = dataclasses.replace(cfg.data, boundaries=(min(lengths), 24))
+  shapes = plan_lib.training_shapes(corpus, data, seed, 1)
+  assert [length for _, length in shapes] == [min(lengths), 24]
+  data = dataclasses.replace(cfg.data, boundaries=(min(lengths) - 1, 24))
+  with pytest.raises(errors.InputError, match='the shortest of all rows'):
+    plan_lib.training_shapes(corpus, data, seed, 1)
+
+
+def test_a_held_out_pass_has_its_own_number_of_rows(tmp_path):
+  corpus, cfg = helpers.unique_corpus(tmp_path, batch_size=3)
+  with pytest.raises(errors.InputError, match='data.batch_size=3'):
+    plan_lib.training_shapes(corpus, cfg.data, 0, 2)
+  rows = {rows for rows, _ in plan_lib.heldout_shapes(corpus, cfg, 2)}
+  assert len(rows) == 1 and rows.pop() % 2 == 0
 
 
 def test_rows_of_a_token_budget_grow_as_batches_shorten(tmp_path):
