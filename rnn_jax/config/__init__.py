@@ -66,7 +66,7 @@ class Data:
 
   source: str = 'python_stdlib'  # a file of rnn_jax/data/sources; 'tfds:NAME'
   data_dir: str = 'data'  # source 'tfds': where datasets are prepared
-  path: str = ''  # a file or a glob; unused by sources that need none
+  path: str = ''  # a file or a glob; refused by sources that read none
   validation_path: str = ''  # held-out files; empty: split off `path`
   test_path: str = ''
   field: str = 'text'  # the column that holds the text, or a list of turns

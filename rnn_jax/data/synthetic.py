@@ -14,6 +14,7 @@ import numpy as np
 from rnn_jax import config
 from rnn_jax import errors
 from rnn_jax.data import documents
+from rnn_jax.data.sources import base
 
 ASK, MARK, FILLER = '?', '=', '.'
 LETTERS = string.ascii_lowercase
@@ -53,6 +54,7 @@ def load(
   Raises:
     InputError: more letters are asked for than there are, or too few texts.
   """
+  base.check_no_path(data)
   options = data.synthetic
   if distinct and options.pairs > options.symbols:
     raise errors.InputError(

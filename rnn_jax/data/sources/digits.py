@@ -12,6 +12,7 @@ from rnn_jax import config
 from rnn_jax import errors
 from rnn_jax.data import documents
 from rnn_jax.data import pictures
+from rnn_jax.data.sources import base
 
 SIZE, LEVELS = 8, 16
 CLASSES = tuple('0123456789')
@@ -23,6 +24,7 @@ def load(data: config.Data) -> dict[str, documents.Documents]:
   Raises:
     InputError: data.image or data.classes are of other pictures.
   """
+  base.check_no_path(data)
   if pictures.shape(data.image) != (SIZE, SIZE, 1):
     raise errors.InputError(
       f'data.image.size={data.image.size}, data.image.channels='

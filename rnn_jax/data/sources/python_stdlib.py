@@ -10,6 +10,7 @@ import sysconfig
 from rnn_jax import config
 from rnn_jax import errors
 from rnn_jax.data import documents
+from rnn_jax.data.sources import base
 from rnn_jax.data.sources import text
 
 LEFT_OUT = {
@@ -28,6 +29,7 @@ def load(data: config.Data) -> dict[str, documents.Documents]:
   Raises:
     InputError: this Python comes without its source files.
   """
+  base.check_no_path(data)
   root = sysconfig.get_path('stdlib')
   files = sorted(filter(_is_text, _python_files(root)))
   if not files:

@@ -32,6 +32,17 @@ def test_leaves_out_tests_packages_and_what_is_no_text(tmp_path, monkeypatch):
   assert found['train'].names == ('a.py', 'json/a.py')
 
 
+@pytest.mark.parametrize('source', ('python_stdlib', 'digits', 'recall'))
+def test_a_path_that_would_be_left_aside_is_refused(source):
+  module = config.load('data/sources', source, 'data.source')
+  for key in ('path', 'test_path'):
+    data = config.Data(source=source, **{key: 'mine.txt'})
+    with pytest.raises(
+      errors.InputError, match=f"data.{key}='mine.txt': data.source='{source}'"
+    ):
+      module.load(data)
+
+
 def test_a_python_without_sources_is_refused(tmp_path, monkeypatch):
   monkeypatch.setattr(sysconfig, 'get_path', lambda name: str(tmp_path))
   with pytest.raises(errors.InputError, match='no .py files'):
