@@ -305,16 +305,19 @@ def test_each_optimizer_is_told_by_its_better_rate(docs, tmp_path):
 
   rows = [
     measured('adamw', 1e-3, 2.5, 0.5, 2),
-    measured('adamw', 3e-3, 2.25, 0.5, 2),
+    measured('adamw', 3e-3, 2.25, 0.9, 2),  # not its program's time
     measured('lion', 1e-3, 2.0, 0.4, 1),
     row('muon, 0.01', failure='killed', error='killed by it'),
   ]
   write(tmp_path, 'optimizers', rows)
   told = report.section('optimizers', docs, tmp_path)
   assert 'behind 20 steps' in told and 'muon, 0.01: killed by it' in told
-  first = '| `lion` | 0.001 | 2.000 | - | 1.00 | 0.80 x |'
-  second = '| `adamw` | 0.003 | 2.250 | 0.001: 2.500 | 2.00 | 1.00 x |'
+  first = '| `lion` | 0.001 | 2.000 | - | 1,000 | 1.00 | 0.80 x |'
+  second = '| `adamw` | 0.003 | 2.250 | 0.001: 2.500 | 2,000 | 2.00 | 1.00 x |'
   assert f'{first}\n{second}' in told
+  (lacking,) = re.findall('Not measured yet: (.*)', told)
+  assert '`shampoo, 0.001`' in lacking and '`lion, 0.0003`' in lacking
+  assert '`lion, 0.001`' not in lacking and 'muon, 0.01' not in lacking
   (picture,) = re.findall(r'\((plots/.*?\.png)\)', told)
   assert (docs / picture).exists()
 
