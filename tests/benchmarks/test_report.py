@@ -328,17 +328,23 @@ def test_the_report_on_cells_puts_three_rows_in_a_line(docs, tmp_path):
   made = {'size': 155, 'weights': 1234, 'held_out': held_out}
   curve = {'curve': [[10, 3.0], [20, 2.0]]}
   speed = {'tokens_per_second': 5000.0, 'temp_bytes': 2**21}
+  better = made | curve | speed | {'held_out': {'loss': 1.25}}
+  better['tokens_per_second'] = 6000.0
   rows = [
     row('gru: training', 0.5, parameters=given, **made, **curve, **speed),
-    row('gru: decoding', 0.5, p50=2e-4, state_bytes=2048),
+    row('gru: training, 0.001', 0.4, parameters=given, **better),
+    row('gru: decoding', 2e-4, state_bytes=2048) | {'min': 1e-4},
     row('gru: recall', 0.5, parameters=given, **made),
     row('lstm: training', error='exit code 1'),
   ]
   write(tmp_path, 'cells', rows)
   told = report.section('cells', docs, tmp_path)
-  line = '| gru | 155 | 1,234 | 1.500 | 5,000 | 2.00 MiB | 200 µs | 2.0 KiB |'
-  assert f'{line} 75.0 % |' in told
-  assert f'| lstm |{" - |" * 8}' in told and 'lstm: training: exit code' in told
+  line = '| gru | 155 | 1,234 | 0.001 | 1.250 | 0.003: 1.500 | 6,000 | 2.00 MiB'
+  assert f'{line} | 100 µs | 2.0 KiB | 75.0 % |' in told
+  assert 'Medians of the latencies are 2 to 2 times the least' in told
+  assert f'| lstm |{" - |" * 10}' in told
+  assert 'lstm: training: exit code' in told
+  assert '`qrnn: recall`; `qrnn: recall, 0.001`' in told
   assert '200 steps on shakespeare' in told and 'at distance 16' in told
   assert (docs / 'plots' / 'cells_cpu_loss.png').exists()
 
