@@ -2,6 +2,8 @@
 
 import re
 
+from benchmarks import cases as cases_lib
+
 
 def machines(rows):
   """The newest row of each case, {platform: {case: row}}.
@@ -50,24 +52,52 @@ def provenance(found):
 
 def noise(found):
   """How far the reference's two timings lie apart, a sentence; or ''."""
-  pair = [found.get(f'reference, {when}', {}) for when in ('first', 'last')]
-  if not all('median' in row for row in pair):
+  if not (pair := _references(found)):
     return ''
-  first, last = (row['median'] for row in pair)
-  apart = abs(last - first) / min(first, last)
+  first, last = pair
   return (
     f' Noise floor: the same training step took {seconds(first)} before all '
-    f'others and {seconds(last)} after them, {100 * apart:.1f} % apart.'
+    f'others and {seconds(last)} after them, {100 * floor(found):.1f} % apart.'
   )
 
 
+def floor(found):
+  """The same as a share of the shorter one; 0 where there is no reference."""
+  pair = _references(found)
+  return max(pair) / min(pair) - 1 if pair else 0.0
+
+
+def _references(found):
+  rows = [good(found, f'reference, {when}') for when in ('first', 'last')]
+  return [row['median'] for row in rows] if all(rows) else []
+
+
+def unmeasured(suite, found):
+  """The cases of a suite that have no row here, a sentence; or ''."""
+  platforms = {'', *map(_platform, found.values())}
+  lacking = [
+    f'`{case.name}`'
+    for case in cases_lib.load(suite).cases(False)
+    if case.platform in platforms
+    and case.name not in found
+    and not case.name.startswith('reference, ')
+  ]
+  return f'Not measured yet: {"; ".join(lacking)}.' if lacking else ''
+
+
 def timed(row, scale=1.0):
-  """Mean ± deviation of a row, or what went wrong with it."""
+  """Median ± deviation of a row, or what went wrong with it.
+
+  Ratios are of medians as well: what one slow repeat does shows in the
+  deviation alone.
+  """
   if row is None:
     return '-'
   if 'error' in row:
     return short(row)
-  return f'{seconds(scale * row["mean"])} ± {seconds(scale * row["deviation"])}'
+  return (
+    f'{seconds(scale * row["median"])} ± {seconds(scale * row["deviation"])}'
+  )
 
 
 def short(row):

@@ -3,12 +3,12 @@
   python -m launch.train --config=configs/bdh.py --workdir=runs/bdh
   python -m launch.train --config=configs/bdh.py:small --workdir=runs/bdh_small
 
-'base' is the published size, 25,296,896 parameters of which all 6 layers share
-25,165,824: one for a GPU (--config.train.precision=bfloat16). 'small' has
-525,312 and trains on 2 cores. Both read the standard library's sources; for
-files of yours give --config.data.source=text --config.data.path=GLOB. Bytes
-and the document boundary are 257 tokens here, the published vocabulary is 256:
-'published' has that, for files alone whose only ids are bytes (docs/vision.md).
+'base' has the published sizes, and 25,297,408 parameters, of which all 6 layers
+share 25,165,824: one for a GPU (--config.train.precision=bfloat16). Bytes and
+the document boundary are 257 tokens here; the published vocabulary, 256, has no
+boundary, and with it there are 25,296,896. 'small' has 852,224 and trains on 2
+cores. Both read the standard library's sources; for files of yours give
+--config.data.source=text --config.data.path=GLOB.
 """
 
 from rnn_jax import config as config_lib

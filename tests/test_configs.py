@@ -7,6 +7,7 @@ import jax
 import pytest
 
 from rnn_jax import config as config_lib
+from rnn_jax.data import tokenizer
 from rnn_jax.models import language_model
 
 
@@ -46,8 +47,17 @@ def test_the_memory_lab_s_decoder_has_its_parameters():
   assert parameters(raw, raw.data.vocabulary) == 29_165_328
 
 
-# 257 tokens rather than 256 by their boundary: 512 more than as published.
-@pytest.mark.parametrize(('size', 'count'), (('base', 25_296_896),))
-def test_the_dragon_hatchling_has_its_parameters_at_256_bytes(size, count):
+# 3 H K d + 2 V d by hand. V is 256 as published, 257 with the boundary.
+@pytest.mark.parametrize(
+  ('size', 'vocabulary', 'count'),
+  (
+    ('base', 256, 25_296_896),
+    ('base', tokenizer.Bytes().size, 25_297_408),
+    ('small', tokenizer.Bytes().size, 852_224),
+  ),
+)
+def test_the_dragon_hatchling_has_its_parameters(size, vocabulary, count):
   module = importlib.import_module('configs.bdh')
-  assert parameters(module.get_config(size), 256) == count
+  raw = module.get_config(size)
+  assert raw.data.tokenizer == 'bytes'
+  assert parameters(raw, vocabulary) == count

@@ -1,15 +1,21 @@
-"""Cells side by side: a table of all measures, curves of losses."""
+"""Cells side by side: a table of all measures, curves of losses.
+
+Of two rates of learning the better one counts, for each measure its own.
+"""
 
 from benchmarks import tables
+from benchmarks.suites import cells as suite
 
 HEAD = (
   'cell',
   'its width',
   'weights',
+  'rate',
   'nats, held out',
+  'at the other rate',
   'tokens/s',
   'temporaries of a step',
-  'latency of a token',
+  'latency of a token, least',
   'state of a row',
   'recall, right',
 )
@@ -18,27 +24,46 @@ WHAT = ('training', 'decoding', 'recall')
 
 def render(found, plots):
   """Markdown of one machine's rows."""
-  cells = dict.fromkeys(
-    name.partition(': ')[0] for name in found if name.partition(': ')[2] in WHAT
-  )
-  parts = [tables.provenance(found)]
-  if setting := _setting(found):
-    parts.append(setting)
-  parts.append(tables.table(HEAD, [_line(cell, found) for cell in cells]))
+  cells = grouped(found)
+  parts = [tables.provenance(found), _setting(found), _spread(cells)]
+  parts.append(tables.table(HEAD, [_line(*pair) for pair in cells.items()]))
   curves = {
-    cell: [(step, loss) for step, loss in row['curve']]
-    for cell in cells
-    if (row := found.get(f'{cell}: training', {})).get('curve')
+    cell: [(step, loss) for step, loss in best['curve']]
+    for cell, rows in cells.items()
+    if (best := _best(rows['training'], _loss)).get('curve')
   }
   if curves:
     labels = 'steps', 'training loss, nats a character'
     parts.append(plots.lines('loss', curves, labels, 'linear'))
-  failed = (
+  parts += (
     f'{name}: {tables.short(row)}'
     for name, row in found.items()
     if 'error' in row
   )
-  return '\n\n'.join([*parts, *failed])
+  parts.append(tables.unmeasured('cells', found))
+  return '\n\n'.join(part for part in parts if part)
+
+
+def grouped(found):
+  """{cell: {one of WHAT: {rate: row}}} of '<cell>: <what>[, <rate>]'."""
+  cells = {}
+  for name, row in found.items():
+    cell, _, told = name.partition(': ')
+    what, _, rate = told.partition(', ')
+    if what in WHAT:
+      rows = cells.setdefault(cell, {what: {} for what in WHAT})[what]
+      if 'error' not in row:
+        rows[float(rate or suite.RATES[0])] = row
+  return cells
+
+
+def _best(rows, key):
+  """The row of least `key`; {} of none."""
+  return min(rows.values(), key=key, default={})
+
+
+def _loss(row):
+  return row['held_out']['loss']
 
 
 def _setting(found):
@@ -54,20 +79,40 @@ def _setting(found):
   return f'Each cell: {", and ".join(told)}.' if told else ''
 
 
-def _line(cell, found):
-  training, decoding, recall = (
-    row if 'error' not in (row := found.get(f'{cell}: {what}', {})) else {}
-    for what in WHAT
+def _spread(cells):
+  """How far medians of latencies lie from the least, a sentence; or ''."""
+  apart = [
+    row['median'] / row['min']
+    for rows in cells.values()
+    for row in rows['decoding'].values()
+  ]
+  if not apart:
+    return ''
+  return (
+    f'Medians of the latencies are {min(apart):.2g} to {max(apart):.2g} times '
+    'the least ones, which are shown.'
   )
+
+
+def _line(cell, rows):
+  training = _best(rows['training'], _loss)
+  recall = _best(rows['recall'], lambda row: -row['held_out']['exact'])
+  decoding = next(iter(rows['decoding'].values()), {})
+  rates = {rate: _loss(row) for rate, row in rows['training'].items()}
+  rate = min(rates, key=rates.get, default=None)
+  others = [f'{r:g}: {loss:.3f}' for r, loss in rates.items() if r != rate]
+  speeds = [row['tokens_per_second'] for row in rows['training'].values()]
   width = training.get('size', 0)
   return [
     cell,
     str(width) if width else '-',
     f'{training["weights"]:,}' if training else '-',
-    f'{training["held_out"]["loss"]:.3f}' if training else '-',
-    tables.rate(training.get('tokens_per_second')),
+    f'{rate:g}' if rates else '-',
+    f'{_loss(training):.3f}' if training else '-',
+    ', '.join(others) or '-',
+    tables.rate(max(speeds, default=None)),
     tables.mebibytes(training.get('temp_bytes')),
-    tables.seconds(decoding['p50']) if decoding else '-',
+    tables.seconds(decoding['min']) if decoding else '-',
     _kibibytes(decoding.get('state_bytes')),
     f'{100 * recall["held_out"]["exact"]:.1f} %' if recall else '-',
   ]

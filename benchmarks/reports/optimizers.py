@@ -8,6 +8,7 @@ HEADS = (
   'rate',
   'held-out loss',
   'other rates',
+  'bytes of state',
   'state / parameters',
   'seconds a step / AdamW',
 )
@@ -20,8 +21,9 @@ def render(found, plots):
   best = {name: min(rows, key=_loss) for name, rows in by_name.items()}
   if best:
     steps = next(iter(best.values()))['steps']
+    reference = by_name.get(REFERENCE)
     lines = [
-      _line(name, row, by_name[name], best.get(REFERENCE))
+      _line(row, by_name[name], reference)
       for name, row in sorted(best.items(), key=lambda item: _loss(item[1]))
     ]
     parts += [f'Losses in nats a byte behind {steps} steps, the best first.']
@@ -31,7 +33,8 @@ def render(found, plots):
     for name, row in found.items()
     if 'error' in row
   ]
-  return '\n\n'.join(parts)
+  parts.append(tables.unmeasured('optimizers', found))
+  return '\n\n'.join(part for part in parts if part)
 
 
 def grouped(found):
@@ -43,20 +46,24 @@ def grouped(found):
   return by_name
 
 
-def _line(name, row, rows, reference):
+def seconds(rows):
+  """Of the program that several rates share: the least of the medians."""
+  return min(row['median'] for row in rows)
+
+
+def _line(row, rows, reference):
   others = [
     f'{_rate(other):g}: {_loss(other):.3f}'
     for other in rows
     if other is not row
   ]
-  times = (
-    tables.times(row['median'] / reference['median']) if reference else '-'
-  )
+  times = tables.times(seconds(rows) / seconds(reference)) if reference else '-'
   return [
-    f'`{name}`',
+    f'`{row["case"].partition(",")[0]}`',
     f'{_rate(row):g}',
     f'{_loss(row):.3f}',
     ', '.join(others) or '-',
+    f'{row["state_bytes"]:,}',
     f'{row["state_bytes"] / row["parameter_bytes"]:.2f}',
     times,
   ]

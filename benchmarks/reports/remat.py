@@ -14,6 +14,7 @@ HEADS = (
   'compile',
   'beside uniform, sqrt',
 )
+SAVED = 0.05  # of the temporaries: a smaller share is no reason to change
 
 
 def render(found, plots):
@@ -27,7 +28,7 @@ def render(found, plots):
       for name, row in _cases(found)
       if _length(row) == length
     }
-    lines = [_line(name, row, rows) for name, row in rows.items()]
+    lines = [_line(name, rows, tables.floor(found)) for name in rows]
     parts += [f'**{length:,} steps**', tables.table(HEADS, lines)]
   return '\n\n'.join(parts)
 
@@ -40,7 +41,8 @@ def _length(row):
   return row['parameters']['length']
 
 
-def _line(name, row, rows):
+def _line(name, rows, floor):
+  row = rows[name]
   kept, again = _counts(row)
   if 'median' not in row:
     return [name, kept, again, tables.short(row), '-', '-', '-', '-']
@@ -53,7 +55,7 @@ def _line(name, row, rows):
     tables.timed(row),
     tables.times(row['median'] / whole) if whole else '-',
     tables.seconds(row['compile_seconds']),
-    _verdict(name, row, rows),
+    _verdict(name, rows, floor),
   ]
 
 
@@ -77,19 +79,28 @@ def _counts(row):
   return f'{schedule.kept:,}', f'{again:,} ({again / length:.2f} passes)'
 
 
-def _verdict(name, row, rows):
-  """Memory and time relative to sqrt; which uniform one has less of both."""
-  root = rows.get('uniform, sqrt', {})
+def _verdict(name, rows, floor):
+  """Memory and time relative to sqrt; which uniform one it does not beat."""
+  row, root = rows[name], rows.get('uniform, sqrt', {})
   if not name.startswith(('logarithmic', 'binomial')) or 'median' not in root:
     return '-'
   memory = tables.times(row['temp_bytes'] / root['temp_bytes'])
   told = f'{memory} memory, {tables.times(row["median"] / root["median"])} time'
-  better = [
-    other
+  uniform = {
+    other: its
     for other, its in rows.items()
-    if other.startswith('uniform')
-    and 'median' in its
-    and its['temp_bytes'] <= row['temp_bytes']
-    and its['median'] <= row['median']
-  ]
-  return f'{told}: not better than {better[0]}' if better else told
+    if other.startswith('uniform') and 'median' in its
+  }
+  # The named column first: the others only where it is beaten.
+  for other in sorted(uniform, key=lambda other: other != 'uniform, sqrt'):
+    if not better(row, uniform[other], floor):
+      return f'{told}: not better than {other}'
+  return told
+
+
+def better(row, its, floor):
+  """Whether a row holds less than `its` by SAVED, or is faster than noise."""
+  return (
+    row['temp_bytes'] <= (1 - SAVED) * its['temp_bytes']
+    or row['median'] * (1 + floor) < its['median']
+  )

@@ -44,6 +44,7 @@ def render(found, plots):
     n for n, row in found.items() if row.get('failure') == 'missing'
   ]:
     parts.append(f'Not for this machine: {", ".join(lacking)}.')
+  parts.append(tables.unmeasured('xla_variants', found))
   if values:
     parts.append(plots.bars('steps', values, 'training step, ms'))
   return '\n\n'.join(part for part in parts if part)

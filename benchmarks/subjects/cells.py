@@ -32,14 +32,23 @@ POINTS = 20  # of a curve of losses
 
 
 def training(
-  repeats, cell, size, data, steps, length=0, batch=0, width=0, limit=0
+  repeats,
+  cell,
+  size,
+  data,
+  steps,
+  length=0,
+  batch=0,
+  width=0,
+  limit=0,
+  overrides=None,
 ):
   """Trains on a data set of benchmarks.datasets; losses, seconds, bytes.
 
   The learning rate's schedule ends with `steps`. `repeats` is of no use here.
   """
   del repeats
-  raw = sized(tiny_shakespeare.get_config, cell, size, width)
+  raw = sized(tiny_shakespeare.get_config, cell, size, width, overrides)
   raw.train.steps = steps
   raw.schedule.warmup_steps = min(raw.schedule.warmup_steps, steps // 2)
   raw.data.length = length or raw.data.length
@@ -88,10 +97,10 @@ def _curve(losses):
   ]
 
 
-def decoding(repeats, cell, size, steps=1000):
+def decoding(repeats, cell, size, steps=1000, overrides=None):
   """Latency of one step of one row, called from Python; bytes of its state."""
   del repeats
-  raw = sized(tiny_shakespeare.get_config, cell, size)
+  raw = sized(tiny_shakespeare.get_config, cell, size, 0, overrides)
   task = language_modeling.Task(config_lib.parse(raw), models.TOKENIZER)
   model = layers.for_inference(task.model)
   params = jax.jit(layers.unstack)(models.init(task))
@@ -100,10 +109,10 @@ def decoding(repeats, cell, size, steps=1000):
   return values | decoding_lib.latency(model, params, state, 1, steps)
 
 
-def recall(repeats, cell, size, distance, steps):
+def recall(repeats, cell, size, distance, steps, overrides=None):
   """Answers right of associative recall, as suite recall counts them."""
   del repeats
-  raw = sized(recall_config.get_config, cell, size)
+  raw = sized(recall_config.get_config, cell, size, 0, overrides)
   options = {'distance': distance}
   found = recall_lib.learn(raw, 'recall', options, steps)
   return found | _told(raw, size)
@@ -113,7 +122,7 @@ def _told(raw, size):
   return {'size': raw.cell[size] if size else 0}
 
 
-def sized(get_config, cell, size, width=0):
+def sized(get_config, cell, size, width=0, overrides=None):
   """A config whose model has as many weights as the reference's.
 
   Args:
@@ -121,13 +130,16 @@ def sized(get_config, cell, size, width=0):
     cell: a file of rnn_jax/cells.
     size: the option of the cell to find; empty: it is the reference.
     width: of the model; 0: the config's.
+    overrides: {'section.key': value} of this cell's config, none of them of
+      the reference's.
 
   Raises:
     RuntimeError: no width of the cell comes within 3 %.
   """
 
-  def made(cell, value=0):
+  def made(cell, value=0, overrides=overrides):
     raw = get_config(cell)
+    raw.update_from_flattened_dict(overrides or {})
     raw.model.width = width or raw.model.width
     if value:
       # As wide as the model, a cell would lose its output matrix.
@@ -137,7 +149,7 @@ def sized(get_config, cell, size, width=0):
 
   if not size:
     return made(cell)
-  wanted = weights(made(REFERENCE))
+  wanted = weights(made(REFERENCE, overrides=None))
   even = 2 if made(cell).cell.get('rotary', 0) else 1
   low, high = 1, WIDEST
   while high - low > 1:

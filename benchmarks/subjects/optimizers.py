@@ -1,12 +1,12 @@
 """The first steps of the default job with any optimizer."""
 
 import functools
-import statistics
 import tempfile
 import time
 
 import jax
 
+from benchmarks import measure
 from configs import stdlib_bytes
 from rnn_jax import config as config_lib
 from rnn_jax.data import pipeline
@@ -49,7 +49,7 @@ def compare(repeats, changes, steps, width=0):
     sums.append(jax.device_get(values['sums']))
   batches.close()
   return {
-    **_timed(seconds[1:]),  # the first one compiles
+    **measure.summarize(seconds[1:]),  # the first one compiles
     **sizes,
     'steps': steps,
     'losses': [
@@ -82,12 +82,3 @@ def _loss(sums):
   """Nats a token over some steps."""
   total = sum(float(x['weight']) for x in sums)
   return sum(float(x['loss']) for x in sums) / total
-
-
-def _timed(seconds):
-  return {
-    'median': statistics.median(seconds),
-    'mean': statistics.fmean(seconds),
-    'deviation': statistics.pstdev(seconds),
-    'repeats': len(seconds),
-  }

@@ -3,7 +3,9 @@
 The model is that of configs/tiny_shakespeare.py on the first data set of
 benchmarks.datasets; the reference is SimpleRNN, and every other cell gets the
 width at which the model comes nearest to as many weights. Each trains for as
-many steps on the same batches, and learns associative recall at one distance.
+many steps on the same batches, and learns associative recall at one distance,
+with two rates: the config's, which a case doesn't name, and a lower one. What a
+cell is given of its own besides stands in OWN.
 
   BENCHMARK_DATA=tiny_shakespeare=PATH/input.txt \\
       python -m benchmarks.run --suite=cells
@@ -20,8 +22,19 @@ SIZES = {  # the option that sets a cell's width
   'rhn': 'state_width',
   'qrnn': 'state_width',
   'attention': 'head_width',
-  'bdh': 'neurons',
+  'bdh, normed': 'neurons',
 }
+# BDH is norms around a sum. Its state forgets nothing: carried along, it would
+# keep pairs of characters of the whole text.
+OWN = {
+  'bdh, normed': {
+    'model.block': 'normed',
+    'model.norm': 'standard',
+    'model.mlp_width': 0,
+    'data.carry_state': False,
+  }
+}
+RATES = (3e-3, 1e-3)  # the configs' own, and another
 STEPS = 400
 RECALL_STEPS = 500
 DISTANCE = 16
@@ -30,21 +43,31 @@ QUICK = {'length': 16, 'batch': 2, 'width': 32, 'limit': 200}
 
 def cases(quick):
   """Training, decoding and recall of each cell."""
-  data = datasets.names()[0]
-  small = QUICK if quick else {}
-  listed = []
-  for cell, size in SIZES.items():
-    chosen = {'cell': cell, 'size': size}
-    train = {**chosen, 'data': data, 'steps': 3 if quick else STEPS, **small}
-    recall = {
-      **chosen,
-      'distance': 4 if quick else DISTANCE,
-      'steps': 3 if quick else RECALL_STEPS,
-    }
-    few = {'steps': 20} if quick else {}
-    listed += [
-      cases_lib.Case(f'{cell}: training', 'cells.training', train, 1),
-      cases_lib.Case(f'{cell}: decoding', 'cells.decoding', chosen | few, 1),
-      cases_lib.Case(f'{cell}: recall', 'cells.recall', recall, 1),
-    ]
+  listed = [case for told in SIZES for case in _of_cell(told, quick)]
   return cases_lib.framed(listed, quick)
+
+
+def _of_cell(told, quick):
+  chosen = {'cell': told.partition(',')[0], 'size': SIZES[told]}
+  small = QUICK if quick else {}
+  train = {'data': datasets.names()[0], 'steps': 3 if quick else STEPS}
+  recall = {
+    'distance': 4 if quick else DISTANCE,
+    'steps': 3 if quick else RECALL_STEPS,
+  }
+  few = {'steps': 20} if quick else {}
+  for what, parameters, rates in (
+    ('training', train | small, RATES),
+    ('decoding', few, RATES[:1]),
+    ('recall', recall, RATES),
+  ):
+    for rate in rates[:1] if quick else rates:
+      changed = dict(OWN.get(told, {}))
+      name = f'{told}: {what}'
+      if rate != RATES[0]:
+        changed['optimizer.learning_rate'] = rate
+        name += f', {rate:g}'
+      given = {'overrides': changed} if changed else {}
+      yield cases_lib.Case(
+        name, f'cells.{what}', chosen | parameters | given, 1
+      )

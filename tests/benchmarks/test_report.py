@@ -305,16 +305,19 @@ def test_each_optimizer_is_told_by_its_better_rate(docs, tmp_path):
 
   rows = [
     measured('adamw', 1e-3, 2.5, 0.5, 2),
-    measured('adamw', 3e-3, 2.25, 0.5, 2),
+    measured('adamw', 3e-3, 2.25, 0.9, 2),  # not its program's time
     measured('lion', 1e-3, 2.0, 0.4, 1),
     row('muon, 0.01', failure='killed', error='killed by it'),
   ]
   write(tmp_path, 'optimizers', rows)
   told = report.section('optimizers', docs, tmp_path)
   assert 'behind 20 steps' in told and 'muon, 0.01: killed by it' in told
-  first = '| `lion` | 0.001 | 2.000 | - | 1.00 | 0.80 x |'
-  second = '| `adamw` | 0.003 | 2.250 | 0.001: 2.500 | 2.00 | 1.00 x |'
+  first = '| `lion` | 0.001 | 2.000 | - | 1,000 | 1.00 | 0.80 x |'
+  second = '| `adamw` | 0.003 | 2.250 | 0.001: 2.500 | 2,000 | 2.00 | 1.00 x |'
   assert f'{first}\n{second}' in told
+  (lacking,) = re.findall('Not measured yet: (.*)', told)
+  assert '`shampoo, 0.001`' in lacking and '`lion, 0.0003`' in lacking
+  assert '`lion, 0.001`' not in lacking and 'muon, 0.01' not in lacking
   (picture,) = re.findall(r'\((plots/.*?\.png)\)', told)
   assert (docs / picture).exists()
 
@@ -325,17 +328,23 @@ def test_the_report_on_cells_puts_three_rows_in_a_line(docs, tmp_path):
   made = {'size': 155, 'weights': 1234, 'held_out': held_out}
   curve = {'curve': [[10, 3.0], [20, 2.0]]}
   speed = {'tokens_per_second': 5000.0, 'temp_bytes': 2**21}
+  better = made | curve | speed | {'held_out': {'loss': 1.25}}
+  better['tokens_per_second'] = 6000.0
   rows = [
     row('gru: training', 0.5, parameters=given, **made, **curve, **speed),
-    row('gru: decoding', 0.5, p50=2e-4, state_bytes=2048),
+    row('gru: training, 0.001', 0.4, parameters=given, **better),
+    row('gru: decoding', 2e-4, state_bytes=2048) | {'min': 1e-4},
     row('gru: recall', 0.5, parameters=given, **made),
     row('lstm: training', error='exit code 1'),
   ]
   write(tmp_path, 'cells', rows)
   told = report.section('cells', docs, tmp_path)
-  line = '| gru | 155 | 1,234 | 1.500 | 5,000 | 2.00 MiB | 200 µs | 2.0 KiB |'
-  assert f'{line} 75.0 % |' in told
-  assert f'| lstm |{" - |" * 8}' in told and 'lstm: training: exit code' in told
+  line = '| gru | 155 | 1,234 | 0.001 | 1.250 | 0.003: 1.500 | 6,000 | 2.00 MiB'
+  assert f'{line} | 100 µs | 2.0 KiB | 75.0 % |' in told
+  assert 'Medians of the latencies are 2 to 2 times the least' in told
+  assert f'| lstm |{" - |" * 10}' in told
+  assert 'lstm: training: exit code' in told
+  assert '`qrnn: recall`; `qrnn: recall, 0.001`' in told
   assert '200 steps on shakespeare' in told and 'at distance 16' in told
   assert (docs / 'plots' / 'cells_cpu_loss.png').exists()
 

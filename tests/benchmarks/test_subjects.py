@@ -13,6 +13,8 @@ from benchmarks.subjects import operators
 from benchmarks.subjects import trained
 from benchmarks.subjects import transformer
 from benchmarks.subjects import variants
+from benchmarks.suites import cells as suite
+from configs import recall
 from configs import tiny_shakespeare
 from rnn_jax import config as config_lib
 from rnn_jax.cells import simple_rnn
@@ -121,6 +123,27 @@ def test_a_cell_gets_as_many_weights_as_the_reference(monkeypatch):
   monkeypatch.setattr(cells, 'WIDEST', 3)
   with pytest.raises(RuntimeError, match='gru: .* weights, not about'):
     cells.sized(get, 'gru', 'state_width', 16)
+
+
+@pytest.mark.parametrize('subject', ('cells.training', 'cells.recall'))
+def test_the_dragon_hatchling_stands_in_its_own_block(subject):
+  listed = {case.name: case for case in suite.cases(False)}
+  config = {
+    'cells.training': tiny_shakespeare.get_config,
+    'cells.recall': recall.get_config,
+  }[subject]
+  what = subject.partition('.')[2]
+  given = listed[f'bdh, normed: {what}, 0.001'].parameters
+  assert listed[f'bdh, normed: {what}, 0.001'].subject == subject
+  raw = cells.sized(config, given['cell'], given['size'], 0, given['overrides'])
+  wanted = cells.weights(config(cells.REFERENCE))
+  assert abs(cells.weights(raw) - wanted) <= 0.03 * wanted
+  parsed = config_lib.parse(raw)
+  assert parsed.model.block == 'normed' and not parsed.data.carry_state
+  assert parsed.optimizer.learning_rate == 1e-3
+  # The reference and the config's own rate are as they were.
+  assert 'overrides' not in listed[f'gru: {what}'].parameters
+  assert config('gru').optimizer.learning_rate == suite.RATES[0]
 
 
 def test_a_curve_has_the_means_between_its_points():
