@@ -5,12 +5,9 @@ line for each; a picture is its pixels, as `data.image` says. Where
 `data.classes` names classes, `data.label` is read too.
 Splits are the dataset's own; where it has no validation split, `data.splits`
 takes its share off training. Read without TensorFlow, so that the dataset must
-lie on disk as ArrayRecord, which `launch.prepare` writes.
+lie on disk as ArrayRecord, which `launch.prepare` writes. NAME may go on with
+/CONFIG and :VERSION, as TFDS has it.
 """
-
-import contextlib
-import logging
-import os
 
 import numpy as np
 
@@ -18,6 +15,7 @@ from rnn_jax import config
 from rnn_jax import errors
 from rnn_jax.data import documents
 from rnn_jax.data import pictures
+from rnn_jax.data import prepared
 
 
 class Examples:
@@ -87,7 +85,7 @@ def load(data: config.Data) -> dict[str, documents.Documents]:
     raise errors.InputError(
       f"data.source={data.source!r}: name the dataset, as in 'tfds:reviews'"
     )
-  builder = open_dataset(name, data.data_dir)
+  builder = prepared.open_dataset(name, data.data_dir)
   _check_field(builder, data)
   if data.classes:
     _check_label(builder, data)
@@ -99,37 +97,6 @@ def load(data: config.Data) -> dict[str, documents.Documents]:
     if split in builder.info.splits
   }
   return documents.complete(found, data)
-
-
-def open_dataset(name: str, data_dir: str):
-  """Returns the tfds builder of a dataset on disk.
-
-  Raises:
-    InputError: there is none of that name in `data_dir`.
-  """
-  with _quiet():
-    import tensorflow_datasets as tfds
-
-    try:
-      builder = tfds.builder(name, data_dir=data_dir or None)
-      there = os.path.isdir(builder.data_dir) and builder.info.splits
-    except Exception as error:
-      reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-      there, builder = False, None
-    else:
-      reason = 'nothing is prepared there'
-  if not there:
-    raise errors.InputError(
-      f'data.source={f"tfds:{name}"!r} in data.data_dir={data_dir!r}: '
-      f'{reason.rstrip(".")}: see launch.prepare --help'
-    )
-  if builder.info.file_format.value != 'array_record':
-    raise errors.InputError(
-      f'data.source={f"tfds:{name}"!r}: prepared as '
-      f"{builder.info.file_format.value}: prepare it as 'array_record', which "
-      'is read without TensorFlow'
-    )
-  return builder
 
 
 def _check_field(builder, data):
@@ -190,7 +157,7 @@ def _check_difficulty(builder, data):
 
 
 def _documents(builder, name, split, data):
-  with _quiet():
+  with prepared.quiet(), prepared.reading(builder, split):
     if not _is_picture(builder, data):
       source = builder.as_data_source(split)
       return documents.whole(Examples(source, name, split, data))
@@ -199,14 +166,3 @@ def _documents(builder, name, split, data):
     encoded = {data.field: tfds.decode.SkipDecoding()}
     source = builder.as_data_source(split, decoders=encoded)
     return documents.whole(Pictures(source, name, split, data))
-
-
-@contextlib.contextmanager
-def _quiet():
-  """Without TFDS's remarks on packages that this reading does not need."""
-  before = logging.root.manager.disable
-  logging.disable(logging.WARNING)
-  try:
-    yield
-  finally:
-    logging.disable(before)
