@@ -26,6 +26,7 @@ class Schema:
 
   label: the column of classes, or ''.
   classes: their names; () until `finish` where none were given.
+  colored: the columns with a picture that is not grey.
   """
 
   columns: dict[str, Column]
@@ -33,6 +34,7 @@ class Schema:
   classes: tuple[str, ...]
   is_given: bool  # the names of classes were given
   seen: set[str] = dataclasses.field(default_factory=set)
+  colored: set[str] = dataclasses.field(default_factory=set)
 
   def check(self, example: examples.Example) -> None:
     """Notes the class of an example.

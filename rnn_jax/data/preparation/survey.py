@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from rnn_jax import errors
+from rnn_jax.data.preparation import channels
 from rnn_jax.data.preparation import examples
 from rnn_jax.data.preparation import inputs as inputs_lib
 from rnn_jax.data.preparation import lengths as lengths_lib
@@ -74,6 +75,7 @@ def take(request, found: list[inputs_lib.Input], progress) -> Survey:
     if schema is None:
       schema = schema_lib.of(example, request.label, _classes(request, found))
     schema.check(example)
+    channels.note(schema, example)
     contents.append(splits_lib.content_hash(example, schema.label))
     where.append(example.where)
     given.append(example.split)
