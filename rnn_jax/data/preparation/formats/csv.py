@@ -17,9 +17,7 @@ def read(path: str, options: examples.Options) -> Iterator[examples.Example]:
   Raises:
     InputError: there is no header, or a row has other columns than it.
   """
-  with open(path, 'rb') as file:
-    text = lines.decode(file.read(), options.encoding, path)
-  text = text.removeprefix('\ufeff')
+  text = lines.whole(path, options.encoding)
   delimiter = '\t' if path.endswith('.tsv') else ','
   rows = csv.reader(io.StringIO(text, newline=''), delimiter=delimiter)
   header = next(rows, [])
