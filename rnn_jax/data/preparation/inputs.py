@@ -132,7 +132,7 @@ def _of_folder(path, format_name):
     return [path]
   if format_name:
     suffixes = load_format(format_name).SUFFIXES
-    return [f for f in files if not suffixes or f.endswith(suffixes)]
+    return [f for f in files if f.lower().endswith(suffixes or '')]
   return [file for file in files if _format(file, '')]
 
 

@@ -119,6 +119,9 @@ def test_the_original_rt_polarity(tmp_path):
   assert good == [{'text': 'un cliché', 'label': 'pos'}]
   bad = values('rt_polarity', tmp_path / 'rt-polarity.neg')
   assert bad == [{'text': 'bad', 'label': 'neg'}]
+  (tmp_path / 'RT.POS').write_bytes(b'good\n')
+  good = values('rt_polarity', tmp_path / 'RT.POS')
+  assert good == [{'text': 'good', 'label': 'pos'}]
   (tmp_path / 'other.txt').write_text('x')
   assert 'end in .pos and .neg' in refusal(
     'rt_polarity', tmp_path / 'other.txt'
