@@ -108,8 +108,13 @@ def _classes(request, found):
 
 
 def _is_empty(example):
-  values = example.values.values()
-  return any(v == [] or isinstance(v, str) and not v.strip() for v in values)
+  return any(map(_holds_empty, example.values.values()))
+
+
+def _holds_empty(value):
+  if isinstance(value, list):
+    return not value or any(map(_holds_empty, value))
+  return isinstance(value, str) and not value.strip()
 
 
 def _splits(request, given, where, contents):

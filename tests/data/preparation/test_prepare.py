@@ -167,7 +167,10 @@ def test_one_class_alone_is_refused(request_, tmp_path):
 
 def test_empty_examples_are_left_out_when_asked(request_, tmp_path):
   empty = {'text': '', 'label': 0, 'turns': ['a']}
-  path = jsonl(tmp_path / 'some.jsonl', [empty, *rows(10), empty])
+  turn = {'text': 'a', 'label': 0, 'turns': ['a', ' ']}
+  none = {'text': 'a', 'label': 0, 'turns': []}
+  content = [empty, *rows(10), turn, none, empty]
+  path = jsonl(tmp_path / 'some.jsonl', content)
   request = changed(request_, inputs=(path,), skip_empty=True)
   record, _ = prepare.prepare(request)
   assert sum(record['examples'].values()) == 10
