@@ -46,11 +46,7 @@ def find(arguments: list[str], format_name: str) -> list[Input]:
     raise errors.InputError('--input is missing: name a file, glob or folder')
   found = []
   for argument in arguments:
-    split, _, path = argument.rpartition('=')
-    if split and split not in SPLITS:
-      raise errors.InputError(
-        f'--input={argument!r}: the split {split!r} is none of {SPLITS}'
-      )
+    split, path = _parse(argument)
     files = _files(path, argument, format_name)
     by_name = not split and os.path.isdir(path)
     for file in files:
@@ -103,6 +99,21 @@ def _package():
 
 def _formats():
   return sorted(m.name for m in pkgutil.iter_modules(_package().__path__))
+
+
+def _parse(argument):
+  """(split, path); a path may hold '=' too."""
+  split, sign, path = argument.partition('=')
+  if sign and split in SPLITS:
+    return split, path
+  if sign and not (
+    os.path.exists(argument) or glob.glob(argument, recursive=True)
+  ):
+    raise errors.InputError(
+      f'--input={argument!r}: no such file, and the split {split!r} is none of '
+      f'{SPLITS}'
+    )
+  return '', argument
 
 
 def _files(path, argument, format_name):

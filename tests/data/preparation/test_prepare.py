@@ -175,6 +175,37 @@ def test_empty_examples_are_left_out_when_asked(request_, tmp_path):
   record, _ = prepare.prepare(request)
   assert sum(record['examples'].values()) == 10
 
+def test_a_path_may_hold_an_equals_sign(request_, tmp_path):
+  folder = tmp_path / 'part=1'
+  folder.mkdir()
+  path = jsonl(folder / 'a.jsonl', rows(20))
+  prepare.prepare(changed(request_, inputs=(path,)))
+  request = changed(
+    request_, name='given', inputs=(f'train={path}',), shares=()
+  )
+  record, _ = prepare.prepare(request)
+  assert record['examples'] == {'train': 20}
+
+
+def test_a_split_that_would_get_nothing_is_refused(request_, tmp_path):
+  path = jsonl(tmp_path / 'ten.jsonl', rows(10))
+  request = changed(request_, inputs=(path,), shares=(85, 10, 5))
+  assert refusal(request).startswith('--splits: nothing is left for test')
+  record, _ = prepare.prepare(changed(request, shares=(90, 10, 0)))
+  assert record['examples'] == {'train': 9, 'validation': 1}
+
+
+def test_parquet_in_a_folder_for_each_split(tmp_path):
+  for split, texts in (('train', ['a', 'b']), ('test', ['c'])):
+    folder = tmp_path / 'raw' / 'default' / split
+    folder.mkdir(parents=True)
+    table = pyarrow.table({'text': texts})
+    parquet.write_table(table, folder / '0000.parquet')
+  raw = str(tmp_path / 'raw')
+  record, _ = prepare.prepare(prepare.Request('toy', str(tmp_path), (raw,)))
+  assert record['examples'] == {'train': 2, 'test': 1}
+
+
 
 def test_a_failure_half_way_leaves_nothing(request_, monkeypatch):
   add, calls = writer.Writer.add, []
