@@ -79,6 +79,17 @@ def test_other_inputs_or_options_are_refused_and_named(request_, tmp_path):
   prepare.prepare(request_)
   with pytest.raises(errors.InputError, match=r'inputs or options \(seed\)'):
     prepare.prepare(changed(request_, seed=1))
+def test_a_file_is_what_it_holds_however_its_path_is_spelt(
+  request_, tmp_path, monkeypatch
+):
+  prepare.prepare(request_)
+  (tmp_path / 'all.jsonl').rename(tmp_path / 'moved.jsonl')
+  monkeypatch.chdir(tmp_path)
+  for changes in ({}, {'format': 'jsonl'}):
+    moved = changed(request_, inputs=('moved.jsonl',), **changes)
+    assert prepare.prepare(moved)[1] is False
+
+
   jsonl(tmp_path / 'all.jsonl', rows(29))
   with pytest.raises(errors.InputError, match=r'\(inputs\): remove it'):
     prepare.prepare(request_)
