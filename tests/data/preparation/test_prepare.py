@@ -146,6 +146,7 @@ def test_given_splits_and_what_they_share(tmp_path):
 )
 def test_a_bad_example_is_named_by_file_line_and_column(
   row, message, request_, tmp_path
+    ({'text': '\ud83d', 'label': 0, 'turns': ['a']}, ":4: 'text' holds half a"),
 ):
   path = jsonl(tmp_path / 'bad.jsonl', [*rows(3), row])
   request = changed(request_, inputs=(path,), classes=('bad', 'good'))
@@ -269,3 +270,21 @@ def test_numbers_and_pictures_come_back(tmp_path):
   assert [int(e['n']) for e in found] == [*range(1, 9)]
   assert [float(e['x']) for e in found] == [n / 2 for n in range(1, 9)]
   np.testing.assert_array_equal(found[0]['flags'], [True, False])
+
+
+def test_whole_numbers_become_others_where_one_is_met(tmp_path):
+  content = [{'x': 1, 'y': [1, 2]}, {'x': 0.5, 'y': [3, 0.25]}]
+  path = jsonl(tmp_path / 'a.jsonl', content)
+  request = prepare.Request('numbers', str(tmp_path), (f'train={path}',))
+  prepare.prepare(request)
+  found = read(request, 'train')
+  assert [float(e['x']) for e in found] == [1, 0.5]
+  assert [[*map(float, e['y'])] for e in found] == [[1, 2], [3, 0.25]]
+
+
+@pytest.mark.parametrize('number', (2**63, -(2**70)))
+@pytest.mark.parametrize('first', (1, 0.5))
+def test_numbers_beyond_64_bits_are_refused(tmp_path, number, first):
+  path = jsonl(tmp_path / 'a.jsonl', [{'n': first}, {'n': number}])
+  request = prepare.Request('numbers', str(tmp_path), (f'train={path}',))
+  assert refusal(request).startswith(f'{path}:2: n={number} is outside')
