@@ -5,8 +5,10 @@ import json
 import os
 
 import numpy as np
+import pyarrow
 import pytest
 import tensorflow_datasets as tfds
+from pyarrow import parquet
 
 from rnn_jax import errors
 from rnn_jax.data.preparation import prepare
@@ -75,10 +77,6 @@ def test_a_second_call_with_the_same_inputs_does_nothing(request_):
   assert os.stat(request_.folder).st_mtime_ns == when
 
 
-def test_other_inputs_or_options_are_refused_and_named(request_, tmp_path):
-  prepare.prepare(request_)
-  with pytest.raises(errors.InputError, match=r'inputs or options \(seed\)'):
-    prepare.prepare(changed(request_, seed=1))
 def test_a_file_is_what_it_holds_however_its_path_is_spelt(
   request_, tmp_path, monkeypatch
 ):
@@ -90,6 +88,10 @@ def test_a_file_is_what_it_holds_however_its_path_is_spelt(
     assert prepare.prepare(moved)[1] is False
 
 
+def test_other_inputs_or_options_are_refused_and_named(request_, tmp_path):
+  prepare.prepare(request_)
+  with pytest.raises(errors.InputError, match=r'inputs or options \(seed\)'):
+    prepare.prepare(changed(request_, seed=1))
   jsonl(tmp_path / 'all.jsonl', rows(29))
   with pytest.raises(errors.InputError, match=r'\(inputs\): remove it'):
     prepare.prepare(request_)
@@ -142,11 +144,11 @@ def test_given_splits_and_what_they_share(tmp_path):
     ({'text': 'a', 'label': 0, 'turns': []}, ':4: turns must be a list with'),
     ({'text': 'a', 'label': 0}, ":4: columns ['text', 'label'], where the"),
     ({'text': 3, 'label': 0, 'turns': ['a']}, ':4: text is int 3, and str in'),
+    ({'text': '\ud83d', 'label': 0, 'turns': ['a']}, ":4: 'text' holds half a"),
   ),
 )
 def test_a_bad_example_is_named_by_file_line_and_column(
   row, message, request_, tmp_path
-    ({'text': '\ud83d', 'label': 0, 'turns': ['a']}, ":4: 'text' holds half a"),
 ):
   path = jsonl(tmp_path / 'bad.jsonl', [*rows(3), row])
   request = changed(request_, inputs=(path,), classes=('bad', 'good'))
@@ -170,22 +172,6 @@ def test_a_bad_example_is_named_by_file_line_and_column(
 def test_bad_requests_are_refused_by_name(changes, message, request_):
   assert message in refusal(changed(request_, **changes))
 
-
-def test_one_class_alone_is_refused(request_, tmp_path):
-  path = jsonl(tmp_path / 'one.jsonl', rows(30)[::2])
-  refused = refusal(changed(request_, inputs=(path,)))
-  assert "all examples are of one class, '0'" in refused
-
-
-def test_empty_examples_are_left_out_when_asked(request_, tmp_path):
-  empty = {'text': '', 'label': 0, 'turns': ['a']}
-  turn = {'text': 'a', 'label': 0, 'turns': ['a', ' ']}
-  none = {'text': 'a', 'label': 0, 'turns': []}
-  content = [empty, *rows(10), turn, none, empty]
-  path = jsonl(tmp_path / 'some.jsonl', content)
-  request = changed(request_, inputs=(path,), skip_empty=True)
-  record, _ = prepare.prepare(request)
-  assert sum(record['examples'].values()) == 10
 
 def test_a_path_may_hold_an_equals_sign(request_, tmp_path):
   folder = tmp_path / 'part=1'
@@ -217,6 +203,22 @@ def test_parquet_in_a_folder_for_each_split(tmp_path):
   record, _ = prepare.prepare(prepare.Request('toy', str(tmp_path), (raw,)))
   assert record['examples'] == {'train': 2, 'test': 1}
 
+
+def test_one_class_alone_is_refused(request_, tmp_path):
+  path = jsonl(tmp_path / 'one.jsonl', rows(30)[::2])
+  refused = refusal(changed(request_, inputs=(path,)))
+  assert "all examples are of one class, '0'" in refused
+
+
+def test_empty_examples_are_left_out_when_asked(request_, tmp_path):
+  empty = {'text': '', 'label': 0, 'turns': ['a']}
+  turn = {'text': 'a', 'label': 0, 'turns': ['a', ' ']}
+  none = {'text': 'a', 'label': 0, 'turns': []}
+  content = [empty, *rows(10), turn, none, empty]
+  path = jsonl(tmp_path / 'some.jsonl', content)
+  request = changed(request_, inputs=(path,), skip_empty=True)
+  record, _ = prepare.prepare(request)
+  assert sum(record['examples'].values()) == 10
 
 
 def test_a_failure_half_way_leaves_nothing(request_, monkeypatch):
