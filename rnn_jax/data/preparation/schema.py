@@ -27,6 +27,7 @@ class Schema:
   label: the column of classes, or ''.
   classes: their names; () until `finish` where none were given.
   colored: the columns with a picture that is not grey.
+  numbers: the columns that are text in the file, and numbers in the dataset.
   """
 
   columns: dict[str, Column]
@@ -35,6 +36,7 @@ class Schema:
   is_given: bool  # the names of classes were given
   seen: set[str] = dataclasses.field(default_factory=set)
   colored: set[str] = dataclasses.field(default_factory=set)
+  numbers: dict[str, type] = dataclasses.field(default_factory=dict)
 
   def check(self, example: examples.Example) -> None:
     """Notes the class of an example.

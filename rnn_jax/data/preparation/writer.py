@@ -105,6 +105,8 @@ class Writer:
     if isinstance(value, examples.Image):
       count = channels.of(self._schema, name)
       return io.BytesIO(channels.encode(value, count))
+    if name in self._schema.numbers:
+      return self._schema.numbers[name](value)
     return value
 
   def _shard(self, split):

@@ -290,3 +290,28 @@ def test_numbers_beyond_64_bits_are_refused(tmp_path, number, first):
   path = jsonl(tmp_path / 'a.jsonl', [{'n': first}, {'n': number}])
   request = prepare.Request('numbers', str(tmp_path), (f'train={path}',))
   assert refusal(request).startswith(f'{path}:2: n={number} is outside')
+
+
+def test_columns_of_csv_whose_every_value_is_a_number(tmp_path):
+  path = tmp_path / 'train.csv'
+  path.write_text(
+    'text,label,whole,part,code,far,some\n'
+    '1,0,3,0.5,007,12345678901234567890,1\n'
+    '2,1,-4,1,008,12345678901234567891,x\n'
+  )
+  request = prepare.Request('toy', str(tmp_path), (f'train={path}',))
+  record, _ = prepare.prepare(request)
+  found = read(request, 'train')
+  assert [int(e['whole']) for e in found] == [3, -4]
+  assert [float(e['part']) for e in found] == [0.5, 1]
+  assert isinstance(found[0]['whole'], int | np.integer)
+  assert [found[1][name] for name in ('text', 'code', 'far', 'some')] == [
+    b'2',
+    b'008',
+    b'12345678901234567891',
+    b'x',
+  ]
+  assert found[1]['label'] == 1 and record['classes'] == ['0', '1']
+  assert {*record['lengths']['train']} == {
+    f'{name}: words' for name in ('text', 'code', 'far', 'some')
+  }

@@ -13,6 +13,7 @@ from rnn_jax.data.preparation import examples
 from rnn_jax.data.preparation import lines
 
 SUFFIXES = ('.csv', '.tsv')
+UNTYPED = True  # columns of numbers are told by their values
 TABS = '.tsv'
 LONGEST = 2**31 - 1  # characters of a value; csv's own limit is 131,072
 
