@@ -53,12 +53,13 @@ def draw(lengths: dict[str, dict[str, list[int]]], path: str) -> None:
     every = [v for found in lengths.values() for v in found.get(name, ())]
     edges = np.histogram_bin_edges(every, bins=min(50, len(set(every))))
     for split, found in lengths.items():
+      values = found.get(name, ())
       panel.hist(
-        found.get(name, ()),
+        values,
         edges,
-        density=True,
+        weights=np.full(len(values), 1 / max(1, len(values))),
         histtype='step',
-        label=f'{split} ({len(found.get(name, ())):,})',
+        label=f'{split} ({len(values):,})',
       )
     panel.set_xlabel(name)
     panel.set_ylabel('share of examples')

@@ -8,9 +8,11 @@ import numpy as np
 import pyarrow
 import pytest
 import tensorflow_datasets as tfds
+from matplotlib import axes
 from pyarrow import parquet
 
 from rnn_jax import errors
+from rnn_jax.data.preparation import lengths
 from rnn_jax.data.preparation import prepare
 from rnn_jax.data.preparation import writer
 
@@ -315,3 +317,20 @@ def test_columns_of_csv_whose_every_value_is_a_number(tmp_path):
   assert {*record['lengths']['train']} == {
     f'{name}: words' for name in ('text', 'code', 'far', 'some')
   }
+
+
+def test_the_bars_of_a_split_add_up_to_one(tmp_path, monkeypatch):
+  drawn = []
+  monkeypatch.setattr(
+    axes.Axes,
+    'hist',
+    lambda self, x, bins, **options: drawn.append(
+      np.histogram(
+        x, bins, weights=options['weights'], density=options.get('density')
+      )[0]
+    ),
+  )
+  found = {'train': {'a': [1, 1, 40, 90]}, 'test': {'a': [5, 60]}}
+  monkeypatch.setattr(axes.Axes, 'legend', lambda self: None)
+  lengths.draw(found, str(tmp_path / 'a.png'))
+  assert [bars.sum() for bars in drawn] == [pytest.approx(1)] * 2
