@@ -36,7 +36,7 @@ DOCUMENT = flags.DEFINE_enum(
 )
 ENCODING = flags.DEFINE_string('encoding', 'utf-8', 'Of text files.')
 SKIP_EMPTY = flags.DEFINE_bool(
-  'skip_empty', False, 'Leave out examples with an empty text or list.'
+  'skip_empty', False, 'Leave out examples with an empty text, turn or list.'
 )
 DUPLICATES = flags.DEFINE_enum(
   'duplicates',

@@ -7,6 +7,7 @@ Source: Krizhevsky et al., "ImageNet Classification with Deep Convolutional
 Neural Networks", 2012.
 """
 
+import contextlib
 import io
 
 import numpy as np
@@ -50,22 +51,57 @@ def decode(content: bytes, image: config.Image, where: str) -> np.ndarray:
   import PIL.Image
 
   wanted = image.size, image.size
+  with _opened(content, image, where) as opened:
+    picture = in_mode(opened, MODES[image.channels])
+  if picture.size != wanted:
+    picture = picture.resize(wanted, PIL.Image.Resampling.BILINEAR)
+  return np.asarray(picture, np.uint8).reshape(shape(image))
+
+
+def check(content: bytes, image: config.Image, where: str) -> None:
+  """Checks a picture by its header: the pixels are not decoded.
+
+  Raises:
+    InputError: as `decode` does.
+  """
+  with _opened(content, image, where):
+    pass
+
+
+def in_mode(picture, mode: str):
+  """Returns a PIL picture in 'L' or 'RGB'; of 16 bits a pixel the upper 8."""
+  import PIL.Image
+
+  if picture.mode.startswith('I'):
+    pixels_HxW = np.clip(np.asarray(picture), 0, 65_535) >> 8
+    picture = PIL.Image.fromarray(pixels_HxW.astype(np.uint8))
+  return picture.convert(mode)
+
+
+@contextlib.contextmanager
+def _opened(content, image, where):
+  """Opens a picture, whose header must say what `image` does."""
+  import PIL.Image
+
   try:
     with PIL.Image.open(io.BytesIO(content)) as opened:
-      picture = opened.convert(MODES[image.channels])
+      _check_size(opened.size, image, where)
+      yield opened
+  except errors.InputError:
+    raise
   except Exception as error:
     raise errors.InputError(
       f'{where}: cannot be read as a picture ({error}): mend it, or take it out'
     ) from None
-  if picture.size != wanted and not image.resize:
-    width, height = picture.size
+
+
+def _check_size(size, image, where):
+  if size != (image.size, image.size) and not image.resize:
+    width, height = size
     raise errors.InputError(
       f'{where}: {width} x {height} pixels, and data.image.size={image.size}: '
       'give that size, or data.image.resize=True'
     )
-  if picture.size != wanted:
-    picture = picture.resize(wanted, PIL.Image.Resampling.BILINEAR)
-  return np.asarray(picture, np.uint8).reshape(shape(image))
 
 
 def augment(

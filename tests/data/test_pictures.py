@@ -76,6 +76,12 @@ def test_another_size_is_refused_or_resized():
   np.testing.assert_array_equal(found, np.full((4, 4, 1), 77))
 
 
+def test_sixteen_bits_a_pixel_keep_the_upper_eight():
+  pixels = np.array([[0, 255, 256, 65_535]] * 4, np.uint16)
+  found = pictures.decode(encode(pixels), GREY, 'a')
+  np.testing.assert_array_equal(found[0, :, 0], [0, 0, 1, 255])
+
+
 @pytest.mark.parametrize('content', (b'no picture', None))
 def test_a_picture_that_cannot_be_read_is_named(content):
   whole = encode(np.zeros((4, 4), np.uint8))

@@ -36,7 +36,7 @@ def find(arguments: list[str], format_name: str) -> list[Input]:
   """Returns the inputs of `[split=]path` arguments, sorted within each.
 
   A path is a file, a glob, or a folder: of files whose names begin with their
-  split, or of pictures by class.
+  split, of pictures by class, or of folders of Parquet, a split each.
 
   Raises:
     InputError: nothing is there, a file is empty or of no known format, or
@@ -46,15 +46,11 @@ def find(arguments: list[str], format_name: str) -> list[Input]:
     raise errors.InputError('--input is missing: name a file, glob or folder')
   found = []
   for argument in arguments:
-    split, _, path = argument.rpartition('=')
-    if split and split not in SPLITS:
-      raise errors.InputError(
-        f'--input={argument!r}: the split {split!r} is none of {SPLITS}'
-      )
+    split, path = _parse(argument)
     files = _files(path, argument, format_name)
     by_name = not split and os.path.isdir(path)
     for file in files:
-      own = split_of(os.path.basename(file)) if by_name else split
+      own = _split_below(path, file) if by_name else split
       found.append(Input(file, own, format_name or _format(file)))
   without = [input_.path for input_ in found if not input_.split]
   if without and len(without) < len(found):
@@ -105,6 +101,21 @@ def _formats():
   return sorted(m.name for m in pkgutil.iter_modules(_package().__path__))
 
 
+def _parse(argument):
+  """(split, path); a path may hold '=' too."""
+  split, sign, path = argument.partition('=')
+  if sign and split in SPLITS:
+    return split, path
+  if sign and not (
+    os.path.exists(argument) or glob.glob(argument, recursive=True)
+  ):
+    raise errors.InputError(
+      f'--input={argument!r}: no such file, and the split {split!r} is none of '
+      f'{SPLITS}'
+    )
+  return '', argument
+
+
 def _files(path, argument, format_name):
   if os.path.isdir(path):
     return _of_folder(path, format_name)
@@ -123,16 +134,25 @@ def _files(path, argument, format_name):
   return files
 
 
+def _split_below(root, file):
+  """The split that a file's name tells, or the folder that it lies in."""
+  folder, name = os.path.split(os.path.relpath(file, root))
+  return split_of(name) or split_of(os.path.basename(folder))
+
+
 def _of_folder(path, format_name):
   """The folder itself if it is one of pictures, else its files."""
   names = sorted(os.listdir(path))
   files = [os.path.join(path, name) for name in names if name[0] != '.']
   files = [file for file in files if os.path.isfile(file)]
+  if not files and format_name in ('', 'parquet'):
+    below = os.path.join(glob.escape(path), '**', '*.parquet')
+    files = sorted(glob.glob(below, recursive=True))
   if format_name == 'images' or not files:
     return [path]
   if format_name:
     suffixes = load_format(format_name).SUFFIXES
-    return [f for f in files if not suffixes or f.endswith(suffixes)]
+    return [f for f in files if f.lower().endswith(suffixes or '')]
   return [file for file in files if _format(file, '')]
 
 

@@ -5,6 +5,11 @@ import numpy as np
 from rnn_jax.data.preparation import examples
 
 
+def words(column: str) -> str:
+  """Returns what the words of a column are called."""
+  return f'{column}: words'
+
+
 def of(example: examples.Example, label: str) -> dict[str, int]:
   """Returns what can be counted: words of texts, items of lists."""
   found = {}
@@ -14,9 +19,9 @@ def of(example: examples.Example, label: str) -> dict[str, int]:
     if isinstance(value, list):
       found[f'{name}: items'] = len(value)
       if isinstance(value[0], str):
-        found[f'{name}: words'] = sum(len(item.split()) for item in value)
+        found[words(name)] = sum(len(item.split()) for item in value)
     elif isinstance(value, str):
-      found[f'{name}: words'] = len(value.split())
+      found[words(name)] = len(value.split())
   return found
 
 
@@ -48,12 +53,13 @@ def draw(lengths: dict[str, dict[str, list[int]]], path: str) -> None:
     every = [v for found in lengths.values() for v in found.get(name, ())]
     edges = np.histogram_bin_edges(every, bins=min(50, len(set(every))))
     for split, found in lengths.items():
+      values = found.get(name, ())
       panel.hist(
-        found.get(name, ()),
+        values,
         edges,
-        density=True,
+        weights=np.full(len(values), 1 / max(1, len(values))),
         histtype='step',
-        label=f'{split} ({len(found.get(name, ())):,})',
+        label=f'{split} ({len(values):,})',
       )
     panel.set_xlabel(name)
     panel.set_ylabel('share of examples')

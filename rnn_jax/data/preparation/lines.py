@@ -1,21 +1,40 @@
-"""The lines of a text file, decoded, with their places."""
+"""The text of a file, whole or by lines, decoded, with its places."""
 
 from collections.abc import Iterator
 
 from rnn_jax import errors
+
+MARK = '\ufeff'  # the byte order mark that some programs begin a file with
 
 
 def read(path: str, encoding: str) -> Iterator[tuple[str, str]]:
   """Yields ('file:line', the line without its end).
 
   Raises:
-    InputError: a line cannot be decoded; the message names file, line and byte.
+    InputError: a line cannot be decoded; the message names file, line and byte,
+      or file and byte of an encoding in which bytes do not tell lines.
   """
+  if not _ends_lines_as_ascii(encoding):
+    for number, text in enumerate(whole(path, encoding).split('\n'), 1):
+      yield f'{path}:{number}', text.removesuffix('\r')
+    return
   with open(path, 'rb') as file:
     for number, line in enumerate(file, 1):
       where = f'{path}:{number}'
-      text = line.removesuffix(b'\n').removesuffix(b'\r')
-      yield where, decode(text, encoding, where)
+      text = decode(line.removesuffix(b'\n'), encoding, where)
+      if number == 1:
+        text = text.removeprefix(MARK)
+      yield where, text.removesuffix('\r')
+
+
+def whole(path: str, encoding: str) -> str:
+  """Returns the text of a file, without its byte order mark.
+
+  Raises:
+    InputError: it cannot be decoded; the message names file and byte.
+  """
+  with open(path, 'rb') as file:
+    return decode(file.read(), encoding, path).removeprefix(MARK)
 
 
 def decode(content: bytes, encoding: str, where: str) -> str:
@@ -26,12 +45,21 @@ def decode(content: bytes, encoding: str, where: str) -> str:
   """
   try:
     return content.decode(encoding)
-  except UnicodeDecodeError as error:
+  except UnicodeError as error:
+    place = f'byte {getattr(error, "start", 0)}'
     raise errors.InputError(
-      f'{where}: byte {error.start} is not {encoding}: convert the file, or '
+      f'{where}: {place} is not {encoding}: convert the file, or '
       "name its encoding, such as --encoding='cp1252'"
     ) from None
   except LookupError:
     raise errors.InputError(
       f"--encoding={encoding!r}: no such encoding: 'utf-8' is the usual one"
     ) from None
+
+
+def _ends_lines_as_ascii(encoding):
+  """Whether a byte 10 is the end of a line and nothing else, unlike UTF-16."""
+  try:
+    return '\n'.encode(encoding) == b'\n'
+  except (LookupError, UnicodeError):
+    return True  # `decode` says what is wrong

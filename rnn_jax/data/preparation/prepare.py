@@ -81,10 +81,10 @@ def prepare(
   ]
   asked = _asked(request, sources)
   if (record := read_record(request.folder)) is not None:
-    if record['asked'] != asked:
+    if told := _difference(record['asked'], asked):
       raise errors.InputError(
         f'{request.folder} was made of other inputs or options '
-        f'({_difference(record["asked"], asked)}): remove it, or choose '
+        f'({told}): remove it, or choose '
         'another --name'
       )
     return record, False
@@ -143,7 +143,17 @@ def _asked(request, sources):
 
 
 def _difference(old, new):
+  """The options in which two requests ask for different data."""
+  old, new = map(_content, (old, new))
   return ', '.join(sorted(key for key in new if old.get(key) != new[key]))
+
+
+def _content(asked):
+  """Without paths: a file is what it holds, however its path is spelt."""
+  kept = 'sha256', 'split', 'format'
+  inputs = [{key: one[key] for key in kept} for one in asked['inputs']]
+  others = {key: asked[key] for key in asked if key != 'format'}
+  return others | {'inputs': inputs}
 
 
 def _write(request, found, survey, record, progress):

@@ -26,6 +26,8 @@ class Schema:
 
   label: the column of classes, or ''.
   classes: their names; () until `finish` where none were given.
+  colored: the columns with a picture that is not grey.
+  numbers: the columns that are text in the file, and numbers in the dataset.
   """
 
   columns: dict[str, Column]
@@ -33,6 +35,8 @@ class Schema:
   classes: tuple[str, ...]
   is_given: bool  # the names of classes were given
   seen: set[str] = dataclasses.field(default_factory=set)
+  colored: set[str] = dataclasses.field(default_factory=set)
+  numbers: dict[str, type] = dataclasses.field(default_factory=dict)
 
   def check(self, example: examples.Example) -> None:
     """Notes the class of an example.
@@ -47,11 +51,12 @@ class Schema:
         f'{where}: columns {[*values]}, where the first example has '
         f'{[*self.columns]}'
       )
-    for name, column in self.columns.items():
+    for name, value in values.items():
       if name == self.label:
-        self._check_label(where, values[name])
+        self._check_label(where, value)
       else:
-        _check_value(where, name, values[name], column)
+        self.columns[name] = _widened(self.columns[name], value)
+        _check_value(where, name, value, self.columns[name])
 
   def finish(self) -> None:
     """Fixes the names of the classes: numbers by size, others by alphabet.
@@ -142,6 +147,14 @@ def _column(where, name, value):
   return Column(type(value), is_list)
 
 
+def _widened(column, value):
+  """Whole numbers become others where one is met, in earlier examples too."""
+  items = value if column.is_list and isinstance(value, list) else [value]
+  if column.kind is int and any(type(item) is float for item in items):
+    return dataclasses.replace(column, kind=float)
+  return column
+
+
 def _check_value(where, name, value, column):
   if not column.is_list:
     _check_item(where, name, value, column.kind)
@@ -159,6 +172,11 @@ def _check_item(where, name, value, kind):
     raise errors.InputError(
       f'{where}: {name} is {type(value).__name__} {value!r:.60}, and '
       f'{kind.__name__} in the first example'
+    )
+  if type(value) is int and not -(2**63) <= value < 2**63:
+    raise errors.InputError(
+      f'{where}: {name}={value!r:.60} is outside the whole numbers of 64 bits: '
+      'mend it, or write it as text'
     )
   if kind is str and not value.strip():
     raise errors.InputError(

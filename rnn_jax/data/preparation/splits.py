@@ -51,7 +51,7 @@ def assign(contents: list[bytes], percent, seed: int) -> list[str]:
   """Returns a split for each example, copies of one all in the same.
 
   Raises:
-    InputError: there are too few examples to give each split one.
+    InputError: a split with a share above 0 would get no example.
   """
   groups = collections.Counter(contents)
   order = list(groups)
@@ -67,6 +67,12 @@ def assign(contents: list[bytes], percent, seed: int) -> list[str]:
     at = int(np.searchsorted(edges[:2], count, side='right'))
     chosen[content] = inputs.SPLITS[at]
     count += groups[content]
+  if missing := [name for name in wanted if name not in chosen.values()]:
+    raise errors.InputError(
+      f'--splits: nothing is left for {missing[0]}: its share of '
+      f'{len(contents)} example(s), {len(order)} of them different, is less '
+      'than one: give it a larger share, or 0'
+    )
   return [chosen[content] for content in contents]
 
 

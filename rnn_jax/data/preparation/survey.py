@@ -5,9 +5,11 @@ import dataclasses
 from collections.abc import Iterator
 
 from rnn_jax import errors
+from rnn_jax.data.preparation import channels
 from rnn_jax.data.preparation import examples
 from rnn_jax.data.preparation import inputs as inputs_lib
 from rnn_jax.data.preparation import lengths as lengths_lib
+from rnn_jax.data.preparation import numbers
 from rnn_jax.data.preparation import schema as schema_lib
 from rnn_jax.data.preparation import splits as splits_lib
 
@@ -72,8 +74,10 @@ def take(request, found: list[inputs_lib.Input], progress) -> Survey:
   contents, where, given, lengths, labels = [], [], [], [], []
   for example in progress(read(request, found), 'checking'):
     if schema is None:
-      schema = schema_lib.of(example, request.label, _classes(request, found))
+      schema = _schema(request, found, example)
     schema.check(example)
+    channels.note(schema, example)
+    numbers.note(schema, example)
     contents.append(splits_lib.content_hash(example, schema.label))
     where.append(example.where)
     given.append(example.split)
@@ -83,6 +87,7 @@ def take(request, found: list[inputs_lib.Input], progress) -> Survey:
   if schema is None:
     raise errors.InputError(f'--input: {found[0].path} holds no example')
   schema.finish()
+  numbers.settle(schema)
   chosen = _splits(request, given, where, contents)
   overlaps = splits_lib.overlaps(contents, where, chosen)
   _refuse_overlaps(request, overlaps)
@@ -90,9 +95,17 @@ def take(request, found: list[inputs_lib.Input], progress) -> Survey:
     schema,
     chosen,
     overlaps,
-    _by_split(chosen, lengths),
+    _by_split(chosen, lengths, {*map(lengths_lib.words, schema.numbers)}),
     _count_labels(schema, chosen, labels),
   )
+
+
+def _schema(request, found, first):
+  formats = [inputs_lib.load_format(one.format) for one in found]
+  schema = schema_lib.of(first, request.label, _classes(request, found))
+  if all(getattr(each, 'UNTYPED', False) for each in formats):
+    numbers.expect(schema)
+  return schema
 
 
 def _classes(request, found):
@@ -106,8 +119,13 @@ def _classes(request, found):
 
 
 def _is_empty(example):
-  values = example.values.values()
-  return any(v == [] or isinstance(v, str) and not v.strip() for v in values)
+  return any(map(_holds_empty, example.values.values()))
+
+
+def _holds_empty(value):
+  if isinstance(value, list):
+    return not value or any(map(_holds_empty, value))
+  return isinstance(value, str) and not value.strip()
 
 
 def _splits(request, given, where, contents):
@@ -142,11 +160,12 @@ def _refuse_overlaps(request, overlaps):
     )
 
 
-def _by_split(splits, lengths):
+def _by_split(splits, lengths, left_out):
   found = {name: collections.defaultdict(list) for name in inputs_lib.SPLITS}
   for split, counted in zip(splits, lengths, strict=True):
     for name, value in counted.items():
-      found[split][name].append(value)
+      if name not in left_out:
+        found[split][name].append(value)
   return {split: dict(values) for split, values in found.items() if values}
 
 

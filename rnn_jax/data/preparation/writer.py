@@ -12,6 +12,7 @@ import shutil
 
 import numpy as np
 
+from rnn_jax.data.preparation import channels
 from rnn_jax.data.preparation import examples
 from rnn_jax.data.preparation import schema as schema_lib
 
@@ -32,7 +33,8 @@ def features_of(schema: schema_lib.Schema):
     if column.kind is str:
       feature = tfds.features.Text()
     elif column.kind is examples.Image:
-      feature = tfds.features.Image(shape=(None, None, None))
+      shape = None, None, channels.of(schema, name)
+      feature = tfds.features.Image(shape=shape)
     else:
       feature = tfds.features.Scalar(KINDS[column.kind])
     found[name] = tfds.features.Sequence(feature) if column.is_list else feature
@@ -64,12 +66,7 @@ class Writer:
   def add(self, split: str, example: examples.Example) -> None:
     """Writes an example behind the others of its split."""
     encoded = self._features.encode_example(
-      {
-        name: self._schema.class_of(value)
-        if name == self._schema.label
-        else _plain(value)
-        for name, value in example.values.items()
-      }
+      {name: self._plain(name, value) for name, value in example.values.items()}
     )
     record = self._features.serialize_example(encoded)
     self._shard(split).write(record)
@@ -98,6 +95,19 @@ class Writer:
       description=description,
       check_data=False,
     )
+
+  def _plain(self, name, value):
+    """What tfds encodes."""
+    if name == self._schema.label:
+      return self._schema.class_of(value)
+    if isinstance(value, list):
+      return [self._plain(name, item) for item in value]
+    if isinstance(value, examples.Image):
+      count = channels.of(self._schema, name)
+      return io.BytesIO(channels.encode(value, count))
+    if name in self._schema.numbers:
+      return self._schema.numbers[name](value)
+    return value
 
   def _shard(self, split):
     """The open writer of the shard that the next example belongs to."""
@@ -134,11 +144,3 @@ def moved_into_place(folder: str):
     os.rename(partial, folder)
   finally:
     shutil.rmtree(partial, ignore_errors=True)
-
-
-def _plain(value):
-  if isinstance(value, examples.Image):
-    return io.BytesIO(value.content)
-  if isinstance(value, list):
-    return [_plain(item) for item in value]
-  return value

@@ -2,15 +2,15 @@
 
 A document is the text in `data.field` of an example; a list of texts gets a
 line for each; a picture is its pixels, as `data.image` says. Where
-`data.classes` names classes, `data.label` is read too.
-Splits are the dataset's own; where it has no validation split, `data.splits`
-takes its share off training. Read without TensorFlow, so that the dataset must
-lie on disk as ArrayRecord, which `launch.prepare` writes.
-"""
+`data.classes` names classes, `data.label` is read too, and no text may be
+empty; elsewhere an empty one is no document. Splits are the dataset's own, but
+for a test split without labels, which is left out; where there is no validation
+split, `data.splits` takes its share off training.
 
-import contextlib
-import logging
-import os
+Read without TensorFlow, so that the dataset must lie on disk as ArrayRecord,
+which `launch.prepare` writes. NAME may go on with /CONFIG and :VERSION, as TFDS
+has it.
+"""
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from rnn_jax import config
 from rnn_jax import errors
 from rnn_jax.data import documents
 from rnn_jax.data import pictures
+from rnn_jax.data import prepared
+
+MEND = 'prepare the dataset again without such examples'
 
 
 class Examples:
@@ -28,33 +31,64 @@ class Examples:
     self._source = source
     self._field = data.field
     self._prefix = f'{name}/{split}'
+    self._with_classes = bool(data.classes)
     self.sizes = self._count()
     self.labels = self.difficulties = None
     if data.classes:
       self.labels = self._column(data.label, np.int64)
+      if not _is_unlabelled(split, self.labels):
+        valid = (self.labels >= 0) & (self.labels < len(data.classes))
+        self._check_column(f'data.label={data.label!r}', self.labels, valid)
     if data.difficulty:
-      self.difficulties = self._column(data.difficulty, np.float64)
+      self.difficulties = found = self._column(data.difficulty, np.float64)
+      key = f'data.difficulty={data.difficulty!r}'
+      self._check_column(key, found, np.isfinite(found))
 
   @property
   def names(self) -> tuple[str, ...]:
-    return tuple(f'{self._prefix}:{n}' for n in range(len(self.sizes)))
+    return tuple(map(self._where, range(len(self.sizes))))
 
   def read(self, unit: int, start: int, stop: int) -> bytes:
     return self._text(unit)[start:stop]
 
+  def _where(self, n):
+    return f'{self._prefix}:{n}'
+
   def _count(self):
-    rows = range(len(self._source))
-    return np.array([len(self._text(n)) for n in rows], np.int64)
+    rows = (row[self._field] for row in self._source)
+    sizes = [self._size(value, n) for n, value in enumerate(rows)]
+    return np.array(sizes, np.int64)
+
+  def _size(self, value, n):
+    """Bytes of a text that is fit for training, or InputError."""
+    is_list = not isinstance(value, bytes)
+    try:
+      texts = [text.decode() for text in (value if is_list else [value])]
+    except UnicodeDecodeError:
+      raise errors.InputError(
+        f'{self._where(n)}: {self._field!r} is not UTF-8: {MEND}'
+      ) from None
+    empty = not texts or not all(map(str.strip, texts))
+    if empty and (self._with_classes or (is_list and texts)):
+      told = 'has an empty item' if is_list and texts else 'is empty'
+      raise errors.InputError(
+        f'{self._where(n)}: {self._field!r} {told}: {MEND}'
+      )
+    return len(_joined(value))
+
+  def _check_column(self, key, values, valid):
+    if len(wrong := np.flatnonzero(~valid)):
+      raise errors.InputError(
+        f'{self._where(wrong[0])}: {key} holds {values[wrong[0]]}, which is '
+        f'none of its values: {MEND}'
+      )
 
   def _column(self, name, dtype):
     found = (row[name] for row in self._source)
     return np.fromiter(found, dtype, len(self._source))
 
   def _text(self, n):
-    value = self._source[n][self._field]
-    if isinstance(value, bytes):
-      return value
-    return documents.join_lines(text.decode() for text in value).encode()
+    return _joined(self._source[n][self._field])
 
 
 class Pictures(Examples):
@@ -64,15 +98,16 @@ class Pictures(Examples):
     self._image = data.image
     super().__init__(source, name, split, data)
 
-  def _count(self):
-    size = int(np.prod(pictures.shape(self._image)))
-    return np.full(len(self._source), size, np.int64)
-
   def read(self, unit: int, start: int, stop: int) -> bytes:
     content = self._source[unit][self._field]
-    where = f'{self._prefix}:{unit}'
-    pixels = pictures.decode(content, self._image, where)
+    pixels = pictures.decode(content, self._image, self._where(unit))
     return pixels.tobytes()[start:stop]
+
+  def _count(self):
+    for n, row in enumerate(self._source):
+      pictures.check(row[self._field], self._image, self._where(n))
+    size = int(np.prod(pictures.shape(self._image)))
+    return np.full(len(self._source), size, np.int64)
 
 
 def load(data: config.Data) -> dict[str, documents.Documents]:
@@ -80,14 +115,15 @@ def load(data: config.Data) -> dict[str, documents.Documents]:
 
   Raises:
     InputError: the dataset is not prepared in `data.data_dir`, or not as
-      ArrayRecord, or has no text in `data.field`.
+      ArrayRecord, is damaged, has no text in `data.field`, or an example that
+      can't be used.
   """
   name = data.source.partition(':')[2]
   if not name:
     raise errors.InputError(
       f"data.source={data.source!r}: name the dataset, as in 'tfds:reviews'"
     )
-  builder = open_dataset(name, data.data_dir)
+  builder = prepared.open_dataset(name, data.data_dir)
   _check_field(builder, data)
   if data.classes:
     _check_label(builder, data)
@@ -98,38 +134,20 @@ def load(data: config.Data) -> dict[str, documents.Documents]:
     for split in documents.SPLITS
     if split in builder.info.splits
   }
+  if 'test' in found and _is_unlabelled('test', found['test'].labels):
+    del found['test']
   return documents.complete(found, data)
 
 
-def open_dataset(name: str, data_dir: str):
-  """Returns the tfds builder of a dataset on disk.
+def _joined(value):
+  if isinstance(value, bytes):
+    return value
+  return documents.join_lines(text.decode() for text in value).encode()
 
-  Raises:
-    InputError: there is none of that name in `data_dir`.
-  """
-  with _quiet():
-    import tensorflow_datasets as tfds
 
-    try:
-      builder = tfds.builder(name, data_dir=data_dir or None)
-      there = os.path.isdir(builder.data_dir) and builder.info.splits
-    except Exception as error:
-      reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-      there, builder = False, None
-    else:
-      reason = 'nothing is prepared there'
-  if not there:
-    raise errors.InputError(
-      f'data.source={f"tfds:{name}"!r} in data.data_dir={data_dir!r}: '
-      f'{reason.rstrip(".")}: see launch.prepare --help'
-    )
-  if builder.info.file_format.value != 'array_record':
-    raise errors.InputError(
-      f'data.source={f"tfds:{name}"!r}: prepared as '
-      f"{builder.info.file_format.value}: prepare it as 'array_record', which "
-      'is read without TensorFlow'
-    )
-  return builder
+def _is_unlabelled(split, labels):
+  """Whether it is the test split of a contest, whose classes are secret."""
+  return split == 'test' and labels is not None and np.all(labels == -1)
 
 
 def _check_field(builder, data):
@@ -190,7 +208,7 @@ def _check_difficulty(builder, data):
 
 
 def _documents(builder, name, split, data):
-  with _quiet():
+  with prepared.quiet(), prepared.reading(builder, split):
     if not _is_picture(builder, data):
       source = builder.as_data_source(split)
       return documents.whole(Examples(source, name, split, data))
@@ -199,14 +217,3 @@ def _documents(builder, name, split, data):
     encoded = {data.field: tfds.decode.SkipDecoding()}
     source = builder.as_data_source(split, decoders=encoded)
     return documents.whole(Pictures(source, name, split, data))
-
-
-@contextlib.contextmanager
-def _quiet():
-  """Without TFDS's remarks on packages that this reading does not need."""
-  before = logging.root.manager.disable
-  logging.disable(logging.WARNING)
-  try:
-    yield
-  finally:
-    logging.disable(before)

@@ -49,6 +49,12 @@ def test_jsonl(tmp_path):
   assert (
     refusal('jsonl', path) == f'{path}:2: a row must be an object, not list'
   )
+  path.write_bytes(b'\xef\xbb\xbf{"text": "a"}\n')
+  assert values('jsonl', path) == [{'text': 'a'}]
+  path.write_text('{"text": "\\ud83d\\ude00"}\n{"turns": ["a", "\\ud83d"]}\n')
+  assert refusal('jsonl', path) == (
+    f"{path}:2: 'turns' holds half a surrogate pair: mend it"
+  )
   path.write_bytes(b'{"text": "a"}\n{"text": "\xff"}\n')
   assert refusal('jsonl', path).startswith(f'{path}:2: byte 10 is not utf-8')
 
@@ -66,6 +72,33 @@ def test_csv_and_tsv(tmp_path):
   assert refusal('csv', path).startswith(message)
   path.write_text('text,text\na,b\n')
   assert 'the first line must name each column once' in refusal('csv', path)
+
+
+def test_quotes_among_tabs_are_characters(tmp_path):
+  path = tmp_path / 'A.TSV'
+  path.write_text('text\tlabel\n"it is\t1\na "third"\t0\nfourth"\t1\n')
+  assert values('csv', path) == [
+    {'text': '"it is', 'label': '1'},
+    {'text': 'a "third"', 'label': '0'},
+    {'text': 'fourth"', 'label': '1'},
+  ]
+  path.write_text('text\tlabel\na\tb\t1\n')
+  assert refusal('csv', path).endswith('a tab ends a value')
+
+
+def test_a_value_of_csv_may_be_long(tmp_path):
+  path = tmp_path / 'a.csv'
+  path.write_text(f'text,label\n{"x" * 200_000},1\n')
+  assert len(values('csv', path)[0]['text']) == 200_000
+
+
+@pytest.mark.parametrize('encoding', ('utf-16', 'utf-16-le', 'utf-32', 'cp037'))
+def test_lines_of_encodings_unlike_ascii(tmp_path, encoding):
+  path = tmp_path / 'a.txt'
+  path.write_bytes('one\r\n\nz ü\n'.encode(encoding))
+  found = read('text', path, encoding=encoding)
+  assert [example.values['text'] for example in found] == ['one', 'z ü']
+  assert found[1].where == f'{path}:3'
 
 
 def test_text_by_lines_and_files(tmp_path):
@@ -86,6 +119,9 @@ def test_the_original_rt_polarity(tmp_path):
   assert good == [{'text': 'un cliché', 'label': 'pos'}]
   bad = values('rt_polarity', tmp_path / 'rt-polarity.neg')
   assert bad == [{'text': 'bad', 'label': 'neg'}]
+  (tmp_path / 'RT.POS').write_bytes(b'good\n')
+  good = values('rt_polarity', tmp_path / 'RT.POS')
+  assert good == [{'text': 'good', 'label': 'pos'}]
   (tmp_path / 'other.txt').write_text('x')
   assert 'end in .pos and .neg' in refusal(
     'rt_polarity', tmp_path / 'other.txt'

@@ -5,10 +5,14 @@ import json
 import os
 
 import numpy as np
+import pyarrow
 import pytest
 import tensorflow_datasets as tfds
+from matplotlib import axes
+from pyarrow import parquet
 
 from rnn_jax import errors
+from rnn_jax.data.preparation import lengths
 from rnn_jax.data.preparation import prepare
 from rnn_jax.data.preparation import writer
 
@@ -75,6 +79,17 @@ def test_a_second_call_with_the_same_inputs_does_nothing(request_):
   assert os.stat(request_.folder).st_mtime_ns == when
 
 
+def test_a_file_is_what_it_holds_however_its_path_is_spelt(
+  request_, tmp_path, monkeypatch
+):
+  prepare.prepare(request_)
+  (tmp_path / 'all.jsonl').rename(tmp_path / 'moved.jsonl')
+  monkeypatch.chdir(tmp_path)
+  for changes in ({}, {'format': 'jsonl'}):
+    moved = changed(request_, inputs=('moved.jsonl',), **changes)
+    assert prepare.prepare(moved)[1] is False
+
+
 def test_other_inputs_or_options_are_refused_and_named(request_, tmp_path):
   prepare.prepare(request_)
   with pytest.raises(errors.InputError, match=r'inputs or options \(seed\)'):
@@ -131,6 +146,7 @@ def test_given_splits_and_what_they_share(tmp_path):
     ({'text': 'a', 'label': 0, 'turns': []}, ':4: turns must be a list with'),
     ({'text': 'a', 'label': 0}, ":4: columns ['text', 'label'], where the"),
     ({'text': 3, 'label': 0, 'turns': ['a']}, ':4: text is int 3, and str in'),
+    ({'text': '\ud83d', 'label': 0, 'turns': ['a']}, ":4: 'text' holds half a"),
   ),
 )
 def test_a_bad_example_is_named_by_file_line_and_column(
@@ -159,6 +175,37 @@ def test_bad_requests_are_refused_by_name(changes, message, request_):
   assert message in refusal(changed(request_, **changes))
 
 
+def test_a_path_may_hold_an_equals_sign(request_, tmp_path):
+  folder = tmp_path / 'part=1'
+  folder.mkdir()
+  path = jsonl(folder / 'a.jsonl', rows(20))
+  prepare.prepare(changed(request_, inputs=(path,)))
+  request = changed(
+    request_, name='given', inputs=(f'train={path}',), shares=()
+  )
+  record, _ = prepare.prepare(request)
+  assert record['examples'] == {'train': 20}
+
+
+def test_a_split_that_would_get_nothing_is_refused(request_, tmp_path):
+  path = jsonl(tmp_path / 'ten.jsonl', rows(10))
+  request = changed(request_, inputs=(path,), shares=(85, 10, 5))
+  assert refusal(request).startswith('--splits: nothing is left for test')
+  record, _ = prepare.prepare(changed(request, shares=(90, 10, 0)))
+  assert record['examples'] == {'train': 9, 'validation': 1}
+
+
+def test_parquet_in_a_folder_for_each_split(tmp_path):
+  for split, texts in (('train', ['a', 'b']), ('test', ['c'])):
+    folder = tmp_path / 'raw' / 'default' / split
+    folder.mkdir(parents=True)
+    table = pyarrow.table({'text': texts})
+    parquet.write_table(table, folder / '0000.parquet')
+  raw = str(tmp_path / 'raw')
+  record, _ = prepare.prepare(prepare.Request('toy', str(tmp_path), (raw,)))
+  assert record['examples'] == {'train': 2, 'test': 1}
+
+
 def test_one_class_alone_is_refused(request_, tmp_path):
   path = jsonl(tmp_path / 'one.jsonl', rows(30)[::2])
   refused = refusal(changed(request_, inputs=(path,)))
@@ -167,7 +214,10 @@ def test_one_class_alone_is_refused(request_, tmp_path):
 
 def test_empty_examples_are_left_out_when_asked(request_, tmp_path):
   empty = {'text': '', 'label': 0, 'turns': ['a']}
-  path = jsonl(tmp_path / 'some.jsonl', [empty, *rows(10), empty])
+  turn = {'text': 'a', 'label': 0, 'turns': ['a', ' ']}
+  none = {'text': 'a', 'label': 0, 'turns': []}
+  content = [empty, *rows(10), turn, none, empty]
+  path = jsonl(tmp_path / 'some.jsonl', content)
   request = changed(request_, inputs=(path,), skip_empty=True)
   record, _ = prepare.prepare(request)
   assert sum(record['examples'].values()) == 10
@@ -224,3 +274,63 @@ def test_numbers_and_pictures_come_back(tmp_path):
   assert [int(e['n']) for e in found] == [*range(1, 9)]
   assert [float(e['x']) for e in found] == [n / 2 for n in range(1, 9)]
   np.testing.assert_array_equal(found[0]['flags'], [True, False])
+
+
+def test_whole_numbers_become_others_where_one_is_met(tmp_path):
+  content = [{'x': 1, 'y': [1, 2]}, {'x': 0.5, 'y': [3, 0.25]}]
+  path = jsonl(tmp_path / 'a.jsonl', content)
+  request = prepare.Request('numbers', str(tmp_path), (f'train={path}',))
+  prepare.prepare(request)
+  found = read(request, 'train')
+  assert [float(e['x']) for e in found] == [1, 0.5]
+  assert [[*map(float, e['y'])] for e in found] == [[1, 2], [3, 0.25]]
+
+
+@pytest.mark.parametrize('number', (2**63, -(2**70)))
+@pytest.mark.parametrize('first', (1, 0.5))
+def test_numbers_beyond_64_bits_are_refused(tmp_path, number, first):
+  path = jsonl(tmp_path / 'a.jsonl', [{'n': first}, {'n': number}])
+  request = prepare.Request('numbers', str(tmp_path), (f'train={path}',))
+  assert refusal(request).startswith(f'{path}:2: n={number} is outside')
+
+
+def test_columns_of_csv_whose_every_value_is_a_number(tmp_path):
+  path = tmp_path / 'train.csv'
+  path.write_text(
+    'text,label,whole,part,code,far,some\n'
+    '1,0,3,0.5,007,12345678901234567890,1\n'
+    '2,1,-4,1,008,12345678901234567891,x\n'
+  )
+  request = prepare.Request('toy', str(tmp_path), (f'train={path}',))
+  record, _ = prepare.prepare(request)
+  found = read(request, 'train')
+  assert [int(e['whole']) for e in found] == [3, -4]
+  assert [float(e['part']) for e in found] == [0.5, 1]
+  assert isinstance(found[0]['whole'], int | np.integer)
+  assert [found[1][name] for name in ('text', 'code', 'far', 'some')] == [
+    b'2',
+    b'008',
+    b'12345678901234567891',
+    b'x',
+  ]
+  assert found[1]['label'] == 1 and record['classes'] == ['0', '1']
+  assert {*record['lengths']['train']} == {
+    f'{name}: words' for name in ('text', 'code', 'far', 'some')
+  }
+
+
+def test_the_bars_of_a_split_add_up_to_one(tmp_path, monkeypatch):
+  drawn = []
+  monkeypatch.setattr(
+    axes.Axes,
+    'hist',
+    lambda self, x, bins, **options: drawn.append(
+      np.histogram(
+        x, bins, weights=options['weights'], density=options.get('density')
+      )[0]
+    ),
+  )
+  found = {'train': {'a': [1, 1, 40, 90]}, 'test': {'a': [5, 60]}}
+  monkeypatch.setattr(axes.Axes, 'legend', lambda self: None)
+  lengths.draw(found, str(tmp_path / 'a.png'))
+  assert [bars.sum() for bars in drawn] == [pytest.approx(1)] * 2

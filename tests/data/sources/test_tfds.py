@@ -3,11 +3,15 @@
 import json
 import pickle
 
+import PIL.Image
 import pytest
 
 from rnn_jax import config
 from rnn_jax import errors
+from rnn_jax.data.preparation import examples
 from rnn_jax.data.preparation import prepare
+from rnn_jax.data.preparation import schema
+from rnn_jax.data.preparation import writer
 from rnn_jax.data.sources import tfds
 
 SPLITS = {'train': 6, 'validation': 2, 'test': 1}
@@ -96,3 +100,75 @@ def test_classes_are_those_of_the_dataset(tmp_path):
     load(tmp_path, **options | {'classes': ('p', 'n')})
   with pytest.raises(errors.InputError, match="data.label='x': tfds:toy has"):
     load(tmp_path, **options | {'label': 'x'})
+
+
+def test_a_picture_of_another_size_is_named_at_the_start(tmp_path):
+  for n in range(4):
+    path = tmp_path / 'raw' / 'train' / 'ab'[n % 2] / f'{n}.png'
+    path.parent.mkdir(parents=True, exist_ok=True)
+    size = (8, 8) if n < 3 else (8, 9)
+    PIL.Image.new('RGB', size, (n, 0, 0)).save(path)
+  raw = str(tmp_path / 'raw')
+  prepare.prepare(prepare.Request('toy', str(tmp_path), (raw,)))
+  image = config.Image(size=8)
+  with pytest.raises(errors.InputError, match='toy/train:3: 8 x 9 pixels'):
+    load(tmp_path, field='image', image=image)
+  options = {'splits': (50, 50, 0), 'field': 'image'}
+  resized = load(tmp_path, image=config.Image(size=8, resize=True), **options)
+  assert {*resized['train'].sizes} == {8 * 8 * 3}
+
+
+ROW = {'text': 'a', 'turns': ['a', 'b'], 'label': 0, 'n': 0.5}
+
+
+def write_unchecked(folder, **splits):
+  """What others than launch.prepare may have written."""
+  columns = {
+    'text': schema.Column(str),
+    'turns': schema.Column(str, is_list=True),
+    'label': schema.Column(int),
+    'n': schema.Column(float),
+  }
+  made = schema.Schema(columns, 'label', ('n', 'p'), is_given=True)
+  counts = {split: len(rows) for split, rows in splits.items()}
+  path = folder / 'toy' / '1.0.0'
+  path.mkdir(parents=True)
+  written = writer.Writer(str(path), 'toy', made, counts)
+  for split, rows in splits.items():
+    for row in rows:
+      written.add(split, examples.Example('', ROW | row))
+  written.finish('')
+
+
+@pytest.mark.parametrize(
+  ('row', 'options', 'message'),
+  (
+    ({'text': ' '}, {'classes': ('n', 'p')}, "'text' is empty: prepare the"),
+    ({'turns': []}, {'classes': ('n', 'p')}, "'turns' is empty"),
+    ({'turns': ['a', '']}, {}, "'turns' has an empty item"),
+    ({'label': -1}, {'classes': ('n', 'p')}, "data.label='label' holds -1"),
+    ({'n': float('nan')}, {'difficulty': 'n'}, "data.difficulty='n' holds nan"),
+  ),
+)
+def test_rows_of_others_are_checked_at_the_start(
+  tmp_path, row, options, message
+):
+  write_unchecked(tmp_path, train=[{}, {}], validation=[{}, row])
+  field = 'turns' if 'turns' in row else 'text'
+  with pytest.raises(errors.InputError) as caught:
+    load(tmp_path, field=field, **options)
+  assert str(caught.value).startswith(f'toy/validation:1: {message}')
+
+
+def test_an_empty_text_among_others_is_no_document(tmp_path):
+  write_unchecked(tmp_path, train=[{}, {'text': ''}, {}], validation=[{}])
+  assert len(load(tmp_path)['train']) == 2
+
+
+def test_a_test_split_without_labels_is_left_out(tmp_path):
+  content = [{'label': 0}, {'label': 1}]
+  write_unchecked(
+    tmp_path, train=content, validation=content, test=[{'label': -1}] * 2
+  )
+  found = load(tmp_path, classes=('n', 'p'))
+  assert len(found['validation']) == 2 and not len(found['test'])

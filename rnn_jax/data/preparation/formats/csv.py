@@ -1,4 +1,8 @@
-"""Comma- or tab-separated values under a line of column names."""
+"""Comma- or tab-separated values under a line of column names.
+
+Quotes enclose what holds a comma or a line end; among tabs, where no text holds
+either, they are characters like any other.
+"""
 
 import csv
 import io
@@ -9,6 +13,9 @@ from rnn_jax.data.preparation import examples
 from rnn_jax.data.preparation import lines
 
 SUFFIXES = ('.csv', '.tsv')
+UNTYPED = True  # columns of numbers are told by their values
+TABS = '.tsv'
+LONGEST = 2**31 - 1  # characters of a value; csv's own limit is 131,072
 
 
 def read(path: str, options: examples.Options) -> Iterator[examples.Example]:
@@ -17,11 +24,8 @@ def read(path: str, options: examples.Options) -> Iterator[examples.Example]:
   Raises:
     InputError: there is no header, or a row has other columns than it.
   """
-  with open(path, 'rb') as file:
-    text = lines.decode(file.read(), options.encoding, path)
-  text = text.removeprefix('\ufeff')
-  delimiter = '\t' if path.endswith('.tsv') else ','
-  rows = csv.reader(io.StringIO(text, newline=''), delimiter=delimiter)
+  tabs = path.lower().endswith(TABS)
+  rows = _rows(lines.whole(path, options.encoding), tabs)
   header = next(rows, [])
   if len(set(header)) < len(header) or not all(header):
     raise errors.InputError(
@@ -35,8 +39,16 @@ def read(path: str, options: examples.Options) -> Iterator[examples.Example]:
       if len(row) != len(header):
         raise errors.InputError(
           f'{where}: {len(row)} columns, and the header has {len(header)}: '
-          'quote what holds the delimiter'
+          + ('a tab ends a value' if tabs else 'quote what holds a comma')
         )
       yield examples.Example(where, dict(zip(header, row, strict=True)))
   except csv.Error as error:
     raise errors.InputError(f'{path}:{rows.line_num}: {error}') from None
+
+
+def _rows(text, tabs):
+  csv.field_size_limit(LONGEST)
+  file = io.StringIO(text, newline='')
+  if tabs:
+    return csv.reader(file, delimiter='\t', quoting=csv.QUOTE_NONE)
+  return csv.reader(file)

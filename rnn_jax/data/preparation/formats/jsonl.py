@@ -14,7 +14,8 @@ def read(path: str, options: examples.Options) -> Iterator[examples.Example]:
   """Yields an example for each line that is not blank.
 
   Raises:
-    InputError: a line is not UTF-8 or no object.
+    InputError: a line cannot be decoded, is no object, or spells half a
+      character.
   """
   for where, line in lines.read(path, options.encoding):
     if not line.strip():
@@ -27,4 +28,17 @@ def read(path: str, options: examples.Options) -> Iterator[examples.Example]:
       raise errors.InputError(
         f'{where}: a row must be an object, not {type(row).__name__}'
       )
+    if '\\u' in line:
+      _check_surrogates(row, where)
     yield examples.Example(where, row)
+
+
+def _check_surrogates(row, where):
+  """JSON can spell half a character, which no file can hold."""
+  for column, value in row.items():
+    try:
+      json.dumps([column, value], ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+      raise errors.InputError(
+        f'{where}: {ascii(column)} holds half a surrogate pair: mend it'
+      ) from None

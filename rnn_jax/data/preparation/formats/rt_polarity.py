@@ -21,7 +21,7 @@ def read(path: str, options: examples.Options) -> Iterator[examples.Example]:
   Raises:
     InputError: the file's name ends in neither .pos nor .neg.
   """
-  suffix = path.rpartition('.')[2]
+  suffix = path.lower().rpartition('.')[2]
   if suffix not in CLASSES:
     raise errors.InputError(
       f'{path}: the files of this format end in .pos and .neg'

@@ -15,8 +15,7 @@ def read(path: str, options: examples.Options) -> Iterator[examples.Example]:
     InputError: the file cannot be decoded.
   """
   if options.document == 'file':
-    with open(path, 'rb') as file:
-      text = lines.decode(file.read(), options.encoding, path)
+    text = lines.whole(path, options.encoding)
     yield examples.Example(path, {'text': text})
     return
   for where, line in lines.read(path, options.encoding):

@@ -1,0 +1,68 @@
+"""Pictures of every mode come back, by plain TFDS and by the sources here."""
+
+import PIL.Image
+import pytest
+import tensorflow_datasets
+
+from rnn_jax import config
+from rnn_jax.data.preparation import prepare
+from rnn_jax.data.sources import tfds
+
+COLORS = {
+  'L': 77,
+  '1': 255,
+  'P': 1,
+  'I;16': 77 * 256 + 5,
+  'LA': (77, 128),
+  'RGB': (10, 200, 30),
+  'RGBA': (10, 200, 30, 128),
+}
+
+
+def make(mode, number):
+  """A picture of one colour, but for a black pixel at `number`."""
+  picture = PIL.Image.new(mode, (8, 4), COLORS[mode])
+  if mode == 'P':
+    picture.putpalette([0, 0, 0, 10, 200, 30])
+  black = (0,) * (len(picture.getbands()) - 1) + (255,)
+  picture.putpixel((number, 0), black if mode in ('LA', 'RGBA') else 0)
+  return picture
+
+
+def write(folder, modes):
+  """Prepares a picture of each mode, alternately of two classes."""
+  for number, mode in enumerate(modes):
+    path = folder / 'raw' / 'train' / 'ab'[number % 2] / f'{number}.png'
+    path.parent.mkdir(parents=True, exist_ok=True)
+    make(mode, number).save(path)
+  path = str(folder / 'raw')
+  request = prepare.Request('toy', str(folder), (path,))
+  prepare.prepare(request)
+  builder = tensorflow_datasets.builder_from_directory(request.folder)
+  found = builder.as_data_source('train')
+  return [example['image'] for example in found]
+
+
+@pytest.mark.parametrize('mode', COLORS)
+def test_pictures_of_one_mode(tmp_path, mode):
+  grey = mode in ('L', '1', 'I;16', 'LA')
+  for number, pixels in enumerate(write(tmp_path, [mode, mode])):
+    assert pixels.shape == (4, 8, 1 if grey else 3)
+    value = {'1': [255]}.get(mode, [77]) if grey else [10, 200, 30]
+    assert pixels[1, 1].tolist() == value
+    assert not pixels[0, number].any()
+
+
+def test_grey_ones_among_others_have_three_channels(tmp_path):
+  found = write(tmp_path, COLORS)
+  assert [pixels.shape for pixels in found] == [(4, 8, 3)] * len(COLORS)
+  data = config.Data(
+    source='tfds:toy',
+    data_dir=str(tmp_path),
+    field='image',
+    splits=(50, 50, 0),
+    image=config.Image(size=4, channels=1, resize=True),
+  )
+  documents = tfds.load(data)
+  read = [documents['train'].read(n) for n in range(len(documents['train']))]
+  assert {len(content) for content in read} == {16}
