@@ -14,6 +14,7 @@ import pathlib
 import jax
 
 from rnn_jax import config as config_lib
+from rnn_jax.config import compression as config_compression
 from rnn_jax.data import pipeline
 from rnn_jax.inspection import activations
 from rnn_jax.inspection import curves
@@ -48,6 +49,8 @@ class Run:
   ) -> 'Run':
     """Restores a run's 'best' or 'latest' checkpoint, or that of a step.
 
+    A model that was put there (exchange/bundle.py) is one before a first step.
+
     Raises:
       InputError: no such run or checkpoint, or its data is gone.
     """
@@ -55,9 +58,15 @@ class Run:
     corpus = pipeline.Corpus.open(config, workdir)
     device = jax.local_devices()[:1]
     steps = step_lib.from_config(config, corpus.tokenizer, device)
-    folder = checkpoint.Checkpoints(f'{workdir}/checkpoints')
+    folder = checkpoint.Checkpoints(
+      workdir_lib.checkpoint_folder(workdir, config.train.checkpoint_dir)
+    )
     try:
-      step, state = folder.restore_parts(steps.parts_like(PARTS), which)
+      if which == 0 or folder.steps() == [0]:
+        step, params = folder.restore_parameters(steps.parameters_like(), which)
+        state = steps.begin_with(steps.init(config.train.seed, 1), params)
+      else:
+        step, state = folder.restore_parts(steps.parts_like(PARTS), which)
     finally:
       folder.close()
     return cls(config, corpus, steps, state, step)
@@ -80,13 +89,18 @@ class Run:
 
 
 def plain(config: config_lib.Config) -> config_lib.Config:
-  """Returns a Config of the same numbers, for one device and whole rows."""
+  """Returns a Config of the same model, for one device and whole rows.
+
+  What training alone needs, and another machine may lack, is left out: the
+  mesh, the compiler's options, the teacher.
+  """
   return dataclasses.replace(
     config,
     mesh=config_lib.Mesh(),
     remat=config_lib.Remat(),
-    train=dataclasses.replace(config.train, accumulate=1),
+    train=dataclasses.replace(config.train, accumulate=1, compiler='default'),
     optimizer=dataclasses.replace(config.optimizer, offload=False),
+    distillation=config_compression.Distillation(),
   )
 
 
