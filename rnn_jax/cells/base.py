@@ -146,6 +146,11 @@ class Cell(nn.Module):
     """The Gates of one step, from what `step` reads; None: it has none."""
     del state, u
 
+  def units(self, u):
+    """The hidden units in what `project` returns, BxL..., each 0 where it is at
+    rest; None: it has none. For launch.inspect, as `gates`."""
+    del u
+
   def emit(self, y):
     """The cell's output BxLxD from the recurrence's."""
     return y

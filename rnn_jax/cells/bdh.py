@@ -188,6 +188,9 @@ class Cell(base.Cell):
     s = s.reshape(*s.shape[:2], self.config.heads, -1)
     return Projected(s, x_BxLxD)
 
+  def units(self, u):
+    return u.s_BxLxHxK
+
   def step(self, state, u):
     one = jax.tree.map(lambda x: x[:, None], u)
     state, y = self._advance(state, one, None, 'step')

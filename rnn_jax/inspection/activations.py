@@ -1,8 +1,10 @@
 """What a layer's gates, states and hidden units do on real tokens.
 
-A cell says by `Cell.gates` what its gates are. A row is run step by step
-(`Cell.step`, the definition), so that gates which read the state before them
-are seen as well. Padding behind a row's last target does not count.
+A cell says by `Cell.gates` what its gates are, by `Cell.units` what hidden
+units it has besides those of the MLP. A row is run step by step (`Cell.step`,
+the definition), so that gates which read the state before them are seen as
+well. Padding behind a row's last target does not count. A cell whose steps see
+all of their row has no state, and nothing to run step by step.
 
 Of a channel whose step keeps the share a_t of the state, the half-life is that
 of its mean log-decay, in steps: log(1/2) / mean_t log a_t.
@@ -15,6 +17,7 @@ import functools
 from typing import Any
 from typing import NamedTuple
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -25,11 +28,13 @@ from rnn_jax.inference import layers
 from rnn_jax.inspection import anatomy
 from rnn_jax.models import blocks
 from rnn_jax.models import remat
+from rnn_jax.models import vision
 
 LOGIT, BINS = 16.0, 1024  # bins lie in [-LOGIT, LOGIT]; the rest at the ends
 HIGH, LOW = 0.99, 0.01
 SILENT = {'relu': 0.0}  # |a| of a unit at rest, by MLP
 SILENT_ELSEWHERE = 1e-6
+MLP, CELL = 'mlp', 'cell'  # where hidden units are
 
 
 class Gate(NamedTuple):
@@ -42,22 +47,30 @@ class Gate(NamedTuple):
   counts: Any  # of each bin
 
 
+class Units(NamedTuple):
+  """Hidden units of one kind, over real tokens."""
+
+  largest: Any  # |a| of each
+  silent: Any  # how many |a| are at rest, of all units at all tokens
+
+
 class Layer(NamedTuple):
-  """What is seen of a layer on a batch; None where it has no such thing."""
+  """What is seen of a layer on a batch; None or {} where there is no such."""
 
   gates: dict[str, Gate]
   loga: Any  # sum over real tokens, of each channel
   squares: dict[str, Any]  # {part of the state: sum over rows, by step}
   rows: Any  # how many, by step
-  largest: Any  # |a| of each hidden unit
-  silent: Any  # of all hidden units at all tokens
+  units: dict[str, Units]  # by MLP, CELL
 
 
-def layers_of(model, params: dict, batch: batch_lib.Batch) -> list[Layer]:
+def layers_of(
+  model: nn.Module, params: dict, batch: batch_lib.Batch
+) -> list[Layer]:
   """Returns what is seen of each layer on a batch, dropout off.
 
   Args:
-    model: a LanguageModel or Classifier.
+    model: a LanguageModel, or a Classifier of texts or of pictures.
     params: its parameters.
     batch: its rows begin with a state of zeros.
   """
@@ -69,7 +82,9 @@ def layers_of(model, params: dict, batch: batch_lib.Batch) -> list[Layer]:
   )
   apart, found = _apart(params), []
   for n in range(model.config.layers):
-    x_BxLxD, seen = _run(block, apart[f'layer_{n}'], x_BxLxD, batch)
+    # Shared parameters are there once.
+    own = apart[f'layer_{n % len(apart)}']
+    x_BxLxD, seen = _run(block, own, x_BxLxD, batch)
     found.append(seen)
   return found
 
@@ -86,6 +101,8 @@ def _apart(params):
 
 @functools.partial(jax.jit, static_argnums=0)
 def _enter(model, params, batch):
+  if isinstance(model, vision.Classifier):
+    return model.apply({'params': params}, batch.image_BxHxWxC, method='read')
   tokens_BxL, starts_BxL = batch.tokens_BxL, batch.starts_BxL
   position_B, _ = model.apply({}, len(tokens_BxL), method='init_state')
   _, x_BxLxD = model.apply(
@@ -107,17 +124,25 @@ def _run(block, params, x_BxLxD, batch):
     mutable=['intermediates'],
   )
   seen = seen['intermediates']
-  real_BxL = _real(batch.weights_BxL)
+  # A picture's steps are real if it is.
+  real_BxL = jnp.broadcast_to(_real(batch.weights_BxL), x_BxLxD.shape[:2])
   (u,) = seen['cell']['project']
   gates, squares = _step_by_step(cell, params['cell'], u, batch.starts_BxL)
-  hidden = seen.get('mlp', {}).get(remat.HIDDEN, (None,))[0]
-  found = _gates(gates, real_BxL.T), *_units(hidden, real_BxL, block.config)
-  (gates, loga), largest, silent = found
+  gates, loga = _gates(gates, real_BxL.T)
+  hidden = {
+    MLP: seen.get('mlp', {}).get(remat.HIDDEN, (None,))[0],
+    CELL: cell.apply({'params': params['cell']}, u, method='units'),
+  }
+  units = {
+    of: _units(x, real_BxL, at_rest_below(block.config, of))
+    for of, x in hidden.items()
+    if x is not None
+  }
   squares = {
     name: jnp.sum(jnp.where(real_BxL.T, x, 0), 1) for name, x in squares.items()
   }
   rows = jnp.sum(real_BxL, 0)
-  return x_BxLxD, Layer(gates, loga, squares, rows, largest, silent)
+  return x_BxLxD, Layer(gates, loga, squares, rows, units)
 
 
 def _projects(module, method):
@@ -131,6 +156,9 @@ def _real(weights_BxL):
 
 def _step_by_step(cell, params, u, starts_BxL):
   """(Gates LxB... or None, {part of the state: squares_LxB})."""
+  begin = cell.init_state(jax.tree.leaves(u)[0].shape[0])
+  if not jax.tree.leaves(begin):
+    return None, {}
 
   def observe(cell, state, u, starts_B):
     state = base.reset(cell, state, starts_B)
@@ -142,14 +170,15 @@ def _step_by_step(cell, params, u, starts_BxL):
     return cell.apply({'params': params}, state, *inputs, method=observe)
 
   in_time = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), (u, starts_BxL))
-  return lax.scan(one, cell.init_state(len(starts_BxL)), in_time)[1]
+  return lax.scan(one, begin, in_time)[1]
 
 
 def _squares(state):
   """{name: squared norm_B} of the parts of a state that are no counters."""
   found = {}
   for path, x in jax.tree.leaves_with_path(state):
-    if jnp.issubdtype(x.dtype, jnp.floating):
+    # A counter has one number a row.
+    if x.ndim > 1:
       name = jax.tree_util.keystr(path, simple=True, separator='/')
       name = name.rpartition('_B')[0] or name or 'state'
       found[name] = jnp.sum(x.astype(jnp.float32) ** 2, (*range(1, x.ndim),))
@@ -185,16 +214,19 @@ def _count(x, real):
   )
 
 
-def _units(hidden_BxLxF, real_BxL, config):
-  """(the largest |a| of each unit, how many |a| are at rest), or Nones."""
-  if hidden_BxLxF is None:
-    return None, None
-  size = jnp.abs(hidden_BxLxF.astype(jnp.float32))
+def _units(hidden, real_BxL, limit):
+  size = jnp.abs(hidden.astype(jnp.float32))
+  size = size.reshape(*size.shape[:2], -1)
   real = real_BxL[..., None]
-  at_rest = real & (size <= at_rest_below(config))
-  return jnp.max(jnp.where(real, size, 0), (0, 1)), jnp.sum(at_rest)
+  at_rest = real & (size <= limit)
+  return Units(jnp.max(jnp.where(real, size, 0), (0, 1)), jnp.sum(at_rest))
 
 
-def at_rest_below(config) -> float:
-  """Returns the |a| up to which a hidden unit of a Model config is at rest."""
-  return SILENT.get(config.mlp, SILENT_ELSEWHERE)
+def at_rest_below(config, of: str) -> float:
+  """Returns the |a| up to which a hidden unit is at rest.
+
+  Args:
+    config: the Model config.
+    of: MLP or CELL.
+  """
+  return 0.0 if of == CELL else SILENT.get(config.mlp, SILENT_ELSEWHERE)

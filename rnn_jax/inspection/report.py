@@ -106,7 +106,8 @@ def scalars(found: dict) -> dict[str, float]:
   for row in found['states']:
     told[f'state_norm/layer_{row["layer"]}/{row["state"]}'] = row['last']
   for row in found['units']:
-    told[f'dead_share/layer_{row["layer"]}'] = row['dead'] / row['units']
+    path = f'layer_{row["layer"]}/{row["of"]}'
+    told[f'dead_share/{path}'] = row['dead'] / row['units']
   return {
     name: x for name, x in told.items() if x is not None and math.isfinite(x)
   }
@@ -119,7 +120,7 @@ def markdown(found: dict) -> str:
     ('Gates', _gates(found['gates'])),
     ('Half-life of the memory, steps', _half_lives(found['half_lives'])),
     ('Norm of the state behind a step of a row', _states(found['states'])),
-    ('Hidden units of the MLP', _units(found['units'])),
+    ('Hidden units', _units(found['units'])),
     ('Gradient of the last loss, by distance', _flow(found['flow'])),
   )
   lines = [
@@ -128,6 +129,11 @@ def markdown(found: dict) -> str:
     f'{found["tokens"]:,} predictions, loss {found["loss"]:.4f} nats, '
     f'learning rate {found["learning_rate"]:.3g}',
   ]
+  if not found['recurrent']:
+    lines.append(
+      '\nEach step sees all of its row: there is no state, and no distance in '
+      'time to tell of.'
+    )
   for title, table in sections:
     if table:
       lines += [f'\n## {title}\n', *table]
@@ -175,11 +181,11 @@ def _states(rows):
 
 
 def _units(rows):
-  header = 'layer', 'units', 'dead', 'share', 'at rest', 'which'
+  header = 'layer', 'of', 'units', 'dead', 'share', 'at rest', 'which'
   return _table(
     header,
     [
-      [str(row['layer']), str(row['units']), str(row['dead'])]
+      [str(row['layer']), row['of'], str(row['units']), str(row['dead'])]
       + [f'{row["dead"] / row["units"]:.1%}', f'{row["at_rest"]:.1%}']
       + [_listed(row)]
       for row in rows

@@ -14,8 +14,10 @@ import pathlib
 import jax
 
 from rnn_jax import config as config_lib
+from rnn_jax.config import compression as config_compression
 from rnn_jax.data import pipeline
 from rnn_jax.inspection import activations
+from rnn_jax.inspection import anatomy
 from rnn_jax.inspection import curves
 from rnn_jax.inspection import flow
 from rnn_jax.inspection import gradients
@@ -48,6 +50,8 @@ class Run:
   ) -> 'Run':
     """Restores a run's 'best' or 'latest' checkpoint, or that of a step.
 
+    A model that was put there (exchange/bundle.py) is one before a first step.
+
     Raises:
       InputError: no such run or checkpoint, or its data is gone.
     """
@@ -55,9 +59,15 @@ class Run:
     corpus = pipeline.Corpus.open(config, workdir)
     device = jax.local_devices()[:1]
     steps = step_lib.from_config(config, corpus.tokenizer, device)
-    folder = checkpoint.Checkpoints(f'{workdir}/checkpoints')
+    folder = checkpoint.Checkpoints(
+      workdir_lib.checkpoint_folder(workdir, config.train.checkpoint_dir)
+    )
     try:
-      step, state = folder.restore_parts(steps.parts_like(PARTS), which)
+      if which == 0 or folder.steps() == [0]:
+        step, params = folder.restore_parameters(steps.parameters_like(), which)
+        state = steps.begin_with(steps.init(config.train.seed, 1), params)
+      else:
+        step, state = folder.restore_parts(steps.parts_like(PARTS), which)
     finally:
       folder.close()
     return cls(config, corpus, steps, state, step)
@@ -80,13 +90,18 @@ class Run:
 
 
 def plain(config: config_lib.Config) -> config_lib.Config:
-  """Returns a Config of the same numbers, for one device and whole rows."""
+  """Returns a Config of the same model, for one device and whole rows.
+
+  What training alone needs, and another machine may lack, is left out: the
+  mesh, the compiler's options, the teacher.
+  """
   return dataclasses.replace(
     config,
     mesh=config_lib.Mesh(),
     remat=config_lib.Remat(),
-    train=dataclasses.replace(config.train, accumulate=1),
+    train=dataclasses.replace(config.train, accumulate=1, compiler='default'),
     optimizer=dataclasses.replace(config.optimizer, offload=False),
+    distillation=config_compression.Distillation(),
   )
 
 
@@ -118,37 +133,49 @@ def look(run: Run, split: str, count: int) -> tuple[dict, dict]:
   Returns:
     (report, gradients of the last batch). The report has 'split', 'step',
     'batches', 'tokens', 'learning_rate', the task's metrics, 'parts' and
-    'parameters' (gradients.describe), 'gates', 'half_lives', 'states' and
-    'units' (summary.py), 'flow' (curves.norms).
+    'parameters' (gradients.describe), 'recurrent' (anatomy.is_recurrent),
+    'gates', 'half_lives', 'states' and 'units' (summary.py), 'flow'
+    (curves.norms). The last is empty where nothing is recurrent.
   """
   task, params = run.steps.task, run.state['params']
-  sums, slopes, updates, seen, reaches = [], [], [], [], []
-  last = None
+  body, _ = anatomy.body(task.model, params)
+  recurrent = anatomy.is_recurrent(body)
+  last, looks = None, []
   for batch in run.batches(split, count):
-    rows = batch.tokens_BxL.shape[0]
-    state = run.state | {'carry': run.steps.init_carry(rows)}
-    last, update, found = run.steps.look(state, batch)
-    slopes.append(jax.device_get(gradients.norms(last)))
-    updates.append(jax.device_get(gradients.norms(update)))
-    sums.append(jax.device_get(found))
-    layers = activations.layers_of(task.model, params, batch)
-    seen.append(jax.device_get(layers))
-    reaches.append(jax.device_get(flow.sums(task, params, batch)))
+    last, found = _look_at(run, batch, recurrent)
+    looks.append(jax.device_get(found))
+  sums, slopes, updates, seen, reaches = zip(*looks, strict=True)
   parts, parameters = gradients.describe(params, slopes, updates)
   return {
     'split': split,
     'step': run.step,
-    'batches': len(sums),
+    'batches': len(looks),
     'learning_rate': _rate(run),
     **evaluate.metrics(task, [jax.tree.map(float, one) for one in sums]),
     'parts': parts,
     'parameters': parameters,
+    'recurrent': recurrent,
     'gates': summary.gates(seen),
     'half_lives': summary.half_lives(seen),
     'states': summary.states(seen),
     'units': summary.units(seen, run.config.model),
-    'flow': curves.norms(reaches).tolist(),
+    'flow': curves.norms(reaches).tolist() if recurrent else [],
   }, jax.device_get(last)
+
+
+def _look_at(run, batch, recurrent):
+  """(gradients, (sums, norms of gradients and of updates, layers, flow))."""
+  task, params = run.steps.task, run.state['params']
+  rows = batch.weights_BxL.shape[0]
+  state = run.state | {'carry': run.steps.init_carry(rows)}
+  slopes, updates, sums = run.steps.look(state, batch)
+  return slopes, (
+    sums,
+    gradients.norms(slopes),
+    gradients.norms(updates),
+    activations.layers_of(task.model, params, batch),
+    flow.sums(task, params, batch) if recurrent else None,
+  )
 
 
 def _rate(run):

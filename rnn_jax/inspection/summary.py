@@ -117,29 +117,32 @@ def _over_time(vectors):
 
 
 def units(batches: Batches, config) -> list[dict]:
-  """Returns a row a layer with an MLP; `config` is its Model config.
+  """Returns a row a layer and kind of hidden units it has.
 
-  'layer', 'units', 'dead' (how many were at rest at all tokens), 'which' (the
-  first of them) and 'at_rest' (the share of all activations).
+  'layer', 'of' (activations.MLP or CELL), 'units', 'dead' (how many were at
+  rest at all tokens), 'which' (the first of them) and 'at_rest' (the share of
+  all activations). `config` is the Model config.
   """
-  rows, limit = [], activations.at_rest_below(config)
+  rows = []
   for n, seen in enumerate(_by_layer(batches)):
-    if seen[0].largest is None:
-      continue
-    largest = np.max([layer.largest for layer in seen], 0)
     tokens = sum(float(np.sum(layer.rows)) for layer in seen)
-    dead = np.flatnonzero(largest <= limit)
-    at_rest = sum(float(layer.silent) for layer in seen)
-    rows.append(
-      {
-        'layer': n,
-        'units': len(largest),
-        'dead': len(dead),
-        'at_rest': at_rest / max(tokens * len(largest), 1),
-        'which': dead[:LISTED].tolist(),
-      }
-    )
+    for of in seen[0].units:
+      limit = activations.at_rest_below(config, of)
+      found = [layer.units[of] for layer in seen]
+      rows.append({'layer': n, 'of': of, **_units(found, tokens, limit)})
   return rows
+
+
+def _units(found, tokens, limit):
+  largest = np.max([units.largest for units in found], 0)
+  dead = np.flatnonzero(largest <= limit)
+  at_rest = sum(float(units.silent) for units in found)
+  return {
+    'units': len(largest),
+    'dead': len(dead),
+    'at_rest': at_rest / max(tokens * len(largest), 1),
+    'which': dead[:LISTED].tolist(),
+  }
 
 
 def _by_layer(batches):

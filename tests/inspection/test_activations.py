@@ -1,12 +1,18 @@
 """Gates, states and units against values that are known."""
 
+import importlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from rnn_jax import config as config_lib
+from rnn_jax.cells import base
 from rnn_jax.inspection import activations
+from rnn_jax.inspection import run
 from rnn_jax.inspection import summary
+from rnn_jax.models import blocks
 from tests.inspection import made
 
 
@@ -64,7 +70,7 @@ def test_half_lives_are_those_of_the_decay(known):
 
 
 def test_what_never_decays_lives_for_ever():
-  layer = activations.Layer({}, np.zeros(3), {}, np.ones(4), None, None)
+  layer = activations.Layer({}, np.zeros(3), {}, np.ones(4), {})
   (row,) = summary.half_lives([[layer]])
   assert row['low'] == row['high'] == np.inf
   mixed = layer._replace(loga=np.array([0.0, 4 * np.log(0.5), -np.inf]))
@@ -75,18 +81,22 @@ def test_what_never_decays_lives_for_ever():
 def test_a_unit_that_its_weights_keep_at_zero_is_dead(known):
   first, second = summary.units(known[0], known[1].model)
   assert (first['dead'], first['which'], first['units']) == (1, [2], 4)
+  assert first['of'] == 'mlp'
   assert first['at_rest'] == pytest.approx(0.25)
   assert second['dead'] == 0 and second['at_rest'] == 0
 
 
 def test_a_smooth_unit_is_dead_below_a_small_number():
+  units = activations.Units(np.array([1e-7, 1e-3, 0.0]), 8)
   layer = activations.Layer(
-    {}, None, {}, np.ones(4), np.array([1e-7, 1e-3, 0.0]), 8
+    {}, None, {}, np.ones(4), {'mlp': units, 'cell': units}
   )
   smooth = made.config(model__mlp='gelu').model
   sharp = made.config(model__mlp='relu').model
-  assert summary.units([[layer]], smooth)[0]['which'] == [0, 2]
-  assert summary.units([[layer]], sharp)[0]['which'] == [2]
+  for config, of_mlp in ((smooth, [0, 2]), (sharp, [2])):
+    rows = summary.units([[layer]], config)
+    dead = {row['of']: row['which'] for row in rows}
+    assert dead == {'mlp': of_mlp, 'cell': [2]}
 
 
 def test_the_norm_of_a_state_is_that_which_the_model_ends_with():
@@ -137,3 +147,54 @@ def test_gates_of_an_lstm_are_those_of_its_equations():
   for row in summary.gates([[layer]]):
     assert row['mean'] == pytest.approx(total[row['gate']] / 60, rel=1e-5)
   np.testing.assert_allclose(layer.loga, loga, rtol=1e-5)
+
+
+@pytest.fixture(scope='module')
+def dragon():
+  """(config, task, parameters) of shared layers, 2 of 16 neurons dead."""
+  raw = importlib.import_module('configs.bdh').get_config('small')
+  raw.model.update(width=6, layers=3)
+  raw.cell.update(heads=2, neurons=8)
+  raw.data.update(length=8, batch_size=2)
+  config = run.plain(config_lib.parse(raw))
+  task, params = made.task(config)
+  encoder = params['stack']['shared']['cell']['encoder']
+  encoder['kernel'] = encoder['kernel'].at[:, np.array([3, 12])].set(0)
+  return config, task, params
+
+
+def test_layers_that_share_their_parameters_are_seen_one_by_one(dragon):
+  config, task, params = dragon
+  batch = made.batch((9, 5))
+  seen = look(task, params, batch)
+  shared = params['stack']['shared']
+  block = blocks.Block(
+    config.model, config.cell, base.Plan(), task.model.policy, parent=None
+  )
+
+  @jax.jit
+  def neurons():
+    """s = relu(x E) of each pass, BxLxHK."""
+    _, x = task.model.apply(
+      {'params': params}, None, batch.tokens_BxL, method='read'
+    )
+    found = []
+    for _ in range(3):
+      found.append(jax.nn.relu(x @ shared['cell']['encoder']['kernel']))
+      state = blocks.make_cell(block, parent=None).init_state(2)
+      x, _ = block.apply({'params': shared}, x, state, batch.starts_BxL)
+    return found
+
+  rows = summary.units([seen], config.model)
+  assert [(row['layer'], row['of']) for row in rows] == [
+    (n, 'cell') for n in range(3)
+  ]
+  real = np.arange(9)[None] < np.array([[9], [5]])
+  for row, whole in zip(rows, jax.device_get(neurons()), strict=True):
+    s = whole[real]
+    assert row['units'] == 16 and {3, 12} <= {*row['which']}
+    assert row['which'] == [*np.flatnonzero(~s.any(0))]
+    assert row['at_rest'] == pytest.approx(np.mean(s == 0), abs=0.01)
+  assert not summary.gates([seen])
+  # Counters are none of the state's parts.
+  assert {row['state'] for row in summary.states([seen])} == {'memory'}

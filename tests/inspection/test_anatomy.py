@@ -30,6 +30,20 @@ def test_layers_come_one_by_one_and_in_their_order():
   )
 
 
+def test_layers_that_share_their_parameters_are_one_part():
+  params = {
+    'patches': {'kernel': np.ones((4, 2)), 'bias': np.zeros(2)},
+    'token': np.ones(2),
+    'positions': {'table': {'embedding': np.ones((5, 2))}},
+    'stack': {'shared': {'cell': {'kernel': np.ones((2, 2))}}},
+    'head': {'bias': np.zeros(3)},
+  }
+  found = anatomy.parts(params)
+  first = 'patches', 'token', 'positions'
+  assert sorted(found, key=anatomy.place) == [*first, 'layer 0', 'head']
+  assert [*found['token']] == ['token']
+
+
 def test_a_classifier_s_own_head_is_not_its_language_model_s():
   params = {'body': tree(1), 'head': {'bias': np.zeros(2)}}
   found = anatomy.parts(params)

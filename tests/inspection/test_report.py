@@ -30,6 +30,7 @@ def found(**changes):
     'tokens': 1234,
     'loss': 1.25,
     'learning_rate': 1e-3,
+    'recurrent': True,
     'parts': [
       {'part': 'layer 0', 'parameters': 4321, **SIZES, 'ratio': 0.005},
       {'part': 'head', 'parameters': 5, **SIZES, 'ratio': None},
@@ -62,7 +63,14 @@ def found(**changes):
       }
     ],
     'units': [
-      {'layer': 0, 'units': 8, 'dead': 2, 'at_rest': 0.5, 'which': [1, 6]}
+      {
+        'layer': 0,
+        'of': 'mlp',
+        'units': 8,
+        'dead': 2,
+        'at_rest': 0.5,
+        'which': [1, 6],
+      }
     ],
     'flow': [1.0, 0.5, 0.25],
     **changes,
@@ -76,7 +84,7 @@ def test_the_text_has_each_table():
     '| layer 0 | 4,321 | 2 | 0.5 | 0.75 | 0.01 | 0.005 |',
     '| 0 | keep | 0.9 | 0.1 | 0.9 | 0.95 | 25.0% | 0.0% |',
     '| 0 | memory | 1 | 2 | 3 | 3 |',
-    '| 0 | 8 | 2 | 25.0% | 50.0% | 1 6 |',
+    '| 0 | mlp | 8 | 2 | 25.0% | 50.0% | 1 6 |',
     '| 1+ | 0.5 |',
   ):
     assert line in text, text
@@ -87,6 +95,12 @@ def test_a_model_without_gates_and_units_has_no_such_tables():
   assert '## Gradients' in text and '## Norm of the state' in text
   for title in ('## Gates', '## Hidden', '## Half-life', '## Gradient of'):
     assert title not in text
+
+
+def test_a_report_says_where_there_is_nothing_in_time():
+  text = report.markdown(found(recurrent=False, states=[], flow=[]))
+  assert 'Each step sees all of its row: there is no state' in text
+  assert 'sees all of its row' not in report.markdown(found())
 
 
 def test_json_has_no_number_that_is_none():
@@ -121,7 +135,7 @@ def test_all_forms_are_written(tmp_path, monkeypatch):
   pictures = {f'{x}.png' for x in ('gradients', 'gates', 'states', 'flow')}
   assert names == pictures | {'inspection.json', 'inspection.md'}
   assert seen['gradient_norm/layer_0'] == 0.5
-  assert seen['dead_share/layer_0'] == 0.25
+  assert seen['dead_share/layer_0/mlp'] == 0.25
   assert 'ratio/head' not in seen and seen['ratio/layer_0'] == 0.005
   assert histograms.keys() == {
     'gates/layer_0/keep',

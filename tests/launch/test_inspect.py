@@ -51,6 +51,7 @@ def test_wrong_flags_are_one_line_each(workdir):
   for flag, message in (
     ('--batches=0', 'error: --batches=0: give 1 or more'),
     ('--checkpoint=99', 'no checkpoint of step 99'),
+    ('--checkpoint=²', "checkpoint='²': give 'best', 'latest' or a step"),
   ):
     code, _, err = tiny.finish(
       tiny.launch('inspect', f'--workdir={workdir}', flag)
