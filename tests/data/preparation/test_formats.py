@@ -181,12 +181,38 @@ def test_pictures_by_class(tmp_path, packed):
   assert found[0].values['image'].content == files['train/cat/1.png']
 
 
+def zipped(path, names):
+  with zipfile.ZipFile(path, 'w') as file:
+    for name in names:
+      file.writestr(name, picture('red'))
+  return path
+
+
+def test_a_split_is_found_in_any_folder_above_the_class(tmp_path):
+  names = [
+    f'pets/{split}/{label}/x.png'
+    for split in ('test-set', 'train')
+    for label in ('cat', 'valid')
+  ]
+  found = read('images', zipped(tmp_path / 'a.zip', names))
+  told = [(example.split, example.values['label']) for example in found]
+  assert told == [
+    (split, label) for split in ('test', 'train') for label in ('cat', 'valid')
+  ]
+
+
+def test_a_picture_of_two_splits_is_refused(tmp_path):
+  path = zipped(tmp_path / 'a.zip', ['train/val_1/cat/x.png'])
+  assert refusal('images', path) == (
+    f'{path}: train/val_1/cat/x.png: lies in two splits, by its folders '
+    "['train', 'val_1']: rename one of them"
+  )
+
+
 @pytest.mark.parametrize('more', ('train', 'test'))
 def test_classes_that_splits_do_not_share_are_named(tmp_path, more):
   names = ['train/cat/1.png', 'test/cat/2.png', f'{more}/dog/3.png']
-  with zipfile.ZipFile(tmp_path / 'a.zip', 'w') as file:
-    for name in names:
-      file.writestr(name, picture('red'))
+  zipped(tmp_path / 'a.zip', names)
   message = f"class 'dog' has pictures in {more} and none in"
   assert message in refusal('images', tmp_path / 'a.zip')
 

@@ -1,4 +1,8 @@
-"""Pictures by class: a folder or zip of [split/]class/name.jpg."""
+"""Pictures by class: a folder or zip of [split/]class/name.jpg.
+
+Any folder above the class may be the split's, so that a set may lie in a folder
+of its own.
+"""
 
 import os
 import zipfile
@@ -16,8 +20,8 @@ def read(path: str, options: examples.Options) -> Iterator[examples.Example]:
   """Yields {'image', 'label'}, in order of names.
 
   Raises:
-    InputError: there is no picture, one lies in no class, splits have other
-      classes, or the zip is damaged.
+    InputError: there is no picture, one lies in no class or in two splits,
+      splits have other classes, or the zip is damaged.
   """
   del options
   files = _folder(path) if os.path.isdir(path) else _zip(path)
@@ -30,7 +34,7 @@ def read(path: str, options: examples.Options) -> Iterator[examples.Example]:
         f'{where}: lies in no folder: the folder of a picture is its class'
       )
     found = True
-    split = _split(parents)
+    split = _split(parents, where)
     values = {'image': examples.Image(content), 'label': parents[-1]}
     yield examples.Example(where, values, split)
   if not found:
@@ -41,8 +45,16 @@ def _parents(name):
   return name.split('/')[:-1]
 
 
-def _split(parents):
-  return inputs.split_of(parents[0]) if len(parents) > 1 else ''
+def _split(parents, where):
+  """The split that a folder above the class is named after, or ''."""
+  named = {inputs.split_of(name): name for name in parents[:-1]}
+  named.pop('', None)
+  if len(named) > 1:
+    raise errors.InputError(
+      f'{where}: lies in two splits, by its folders {[*named.values()]}: '
+      'rename one of them'
+    )
+  return next(iter(named), '')
 
 
 def _check_classes(path, names):
@@ -50,7 +62,8 @@ def _check_classes(path, names):
   found = {}
   for name in names:
     if parents := _parents(name):
-      found.setdefault(_split(parents), set()).add(parents[-1])
+      split = _split(parents, f'{path}: {name}')
+      found.setdefault(split, set()).add(parents[-1])
   splits = [name for name in inputs.SPLITS if name in found]
   for name in splits[1:]:
     if apart := sorted(found[name] ^ found[splits[0]]):
