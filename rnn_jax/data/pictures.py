@@ -7,13 +7,12 @@ Source: Krizhevsky et al., "ImageNet Classification with Deep Convolutional
 Neural Networks", 2012.
 """
 
-import io
-
 import numpy as np
 
 from rnn_jax import config
 from rnn_jax import errors
 from rnn_jax.data import batch as batch_lib
+from rnn_jax.data import encoded
 
 MODES = {1: 'L', 3: 'RGB'}
 
@@ -50,13 +49,7 @@ def decode(content: bytes, image: config.Image, where: str) -> np.ndarray:
   import PIL.Image
 
   wanted = image.size, image.size
-  try:
-    with PIL.Image.open(io.BytesIO(content)) as opened:
-      picture = opened.convert(MODES[image.channels])
-  except Exception as error:
-    raise errors.InputError(
-      f'{where}: cannot be read as a picture ({error}): mend it, or take it out'
-    ) from None
+  picture = encoded.read(content, where, MODES[image.channels])
   if picture.size != wanted and not image.resize:
     width, height = picture.size
     raise errors.InputError(

@@ -7,6 +7,7 @@ import dataclasses
 from typing import Any
 
 from rnn_jax import errors
+from rnn_jax.data import encoded
 from rnn_jax.data.preparation import examples
 
 NUMBERS = (bool, int, float)
@@ -166,17 +167,4 @@ def _check_item(where, name, value, kind):
       '--skip_empty'
     )
   if kind is examples.Image:
-    _check_image(where, name, value)
-
-
-def _check_image(where, name, image):
-  import io
-
-  import PIL.Image
-
-  try:
-    PIL.Image.open(io.BytesIO(image.content)).load()
-  except Exception as error:
-    raise errors.InputError(
-      f'{where}: {name} cannot be read as a picture: {error}'
-    ) from None
+    encoded.read(value.content, f'{where}: {name}')

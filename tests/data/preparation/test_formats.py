@@ -143,6 +143,11 @@ def test_cifar10s_tarball(tmp_path):
   content = path.read_bytes()
   path.write_bytes(content[: len(content) // 2])
   assert refusal('cifar10', path).startswith(f'{path}: cut off or no tarball')
+  path.write_bytes(b'no tarball')
+  assert refusal('cifar10', path) == (
+    f'{path}: cut off or no tarball (file could not be opened successfully): '
+    'fetch it again'
+  )
 
 
 def test_a_pickle_that_calls_functions_is_refused(tmp_path):
@@ -215,6 +220,29 @@ def test_classes_that_splits_do_not_share_are_named(tmp_path, more):
   zipped(tmp_path / 'a.zip', names)
   message = f"class 'dog' has pictures in {more} and none in"
   assert message in refusal('images', tmp_path / 'a.zip')
+
+
+def test_pictures_of_other_formats_are_named(tmp_path, caplog):
+  path = zipped(tmp_path / 'a.zip', ['cat/1.webp', 'dog/2.GIF'])
+  assert refusal('images', path) == (
+    f'{path}: 2 picture(s) such as cat/1.webp: save them as one of .jpg, '
+    '.jpeg, .png'
+  )
+  (tmp_path / 'cat').mkdir()
+  (tmp_path / 'cat' / '1.bmp').write_bytes(picture('red', 'BMP'))
+  (tmp_path / 'cat' / '2.png').write_bytes(picture('red'))
+  for _ in range(2):
+    assert len(read('images', tmp_path)) == 1
+  assert caplog.text.count('1 picture(s) such as cat/1.bmp are left out') == 1
+
+
+def test_no_picture_is_named(tmp_path):
+  (tmp_path / 'cat').mkdir()
+  (tmp_path / 'cat' / 'readme.txt').write_text('no picture')
+  assert refusal('images', tmp_path) == (
+    f'{tmp_path}: no picture in it (.jpg, .jpeg, .png): give a folder or zip '
+    'of class/name.jpg'
+  )
 
 
 def test_pictures_without_a_class_and_damaged_zips(tmp_path):

@@ -224,3 +224,15 @@ def test_numbers_and_pictures_come_back(tmp_path):
   assert [int(e['n']) for e in found] == [*range(1, 9)]
   assert [float(e['x']) for e in found] == [n / 2 for n in range(1, 9)]
   np.testing.assert_array_equal(found[0]['flags'], [True, False])
+
+
+def test_a_picture_that_cannot_be_read_is_named(tmp_path):
+  for name, content in (('cat/1.png', b'nothing'), ('dog/2.png', b'')):
+    path = tmp_path / 'raw' / name
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+  inputs = (str(tmp_path / 'raw'),)
+  assert refusal(prepare.Request('pets', str(tmp_path), inputs)) == (
+    f'{inputs[0]}: cat/1.png: image: cannot be read as a picture (of no known '
+    'format): mend it, or take it out'
+  )

@@ -4,9 +4,12 @@ Any folder above the class may be the split's, so that a set may lie in a folder
 of its own.
 """
 
+import functools
 import os
 import zipfile
 from collections.abc import Iterator
+
+from absl import logging
 
 from rnn_jax import errors
 from rnn_jax.data.preparation import examples
@@ -14,6 +17,7 @@ from rnn_jax.data.preparation import inputs
 
 SUFFIXES = ('.zip',)
 PICTURES = ('.jpg', '.jpeg', '.png')
+OTHERS = ('.webp', '.bmp', '.gif', '.tif', '.tiff', '.avif', '.heic')
 
 
 def read(path: str, options: examples.Options) -> Iterator[examples.Example]:
@@ -24,21 +28,16 @@ def read(path: str, options: examples.Options) -> Iterator[examples.Example]:
       splits have other classes, or the zip is damaged.
   """
   del options
-  files = _folder(path) if os.path.isdir(path) else _zip(path)
-  found = False
-  for name, content in files:
+  for name, content in _folder(path) if os.path.isdir(path) else _zip(path):
     parents = _parents(name)
     where = f'{path}: {name}'
     if not parents:
       raise errors.InputError(
         f'{where}: lies in no folder: the folder of a picture is its class'
       )
-    found = True
     split = _split(parents, where)
     values = {'image': examples.Image(content), 'label': parents[-1]}
     yield examples.Example(where, values, split)
-  if not found:
-    raise errors.InputError(f'{path}: no picture in it ({", ".join(PICTURES)})')
 
 
 def _parents(name):
@@ -75,19 +74,38 @@ def _check_classes(path, names):
       )
 
 
-def _is_picture(name):
-  return name.lower().endswith(PICTURES)
+def _pictures(path, names):
+  """Returns the names of pictures, sorted and checked."""
+  found = sorted(name for name in names if name.lower().endswith(PICTURES))
+  others = sorted(name for name in names if name.lower().endswith(OTHERS))
+  remedy = f'save them as one of {", ".join(PICTURES)}'
+  if not found and others:
+    raise errors.InputError(
+      f'{path}: {len(others)} picture(s) such as {others[0]}: {remedy}'
+    )
+  if not found:
+    raise errors.InputError(
+      f'{path}: no picture in it ({", ".join(PICTURES)}): give a folder or zip '
+      'of class/name.jpg'
+    )
+  if others:
+    _warn(f'{path}: {len(others)} picture(s) such as {others[0]}', remedy)
+  _check_classes(path, found)
+  return found
+
+
+@functools.cache  # a preparation reads all inputs twice
+def _warn(left_out, remedy):
+  logging.warning('%s are left out: %s', left_out, remedy)
 
 
 def _folder(root):
-  names = sorted(
+  names = [
     os.path.relpath(os.path.join(folder, name), root).replace(os.sep, '/')
     for folder, _, files in os.walk(root)
     for name in files
-    if _is_picture(name)
-  )
-  _check_classes(root, names)
-  for name in names:
+  ]
+  for name in _pictures(root, names):
     with open(os.path.join(root, name), 'rb') as file:
       yield name, file.read()
 
@@ -95,9 +113,7 @@ def _folder(root):
 def _zip(path):
   try:
     with zipfile.ZipFile(path) as file:
-      names = sorted(filter(_is_picture, file.namelist()))
-      _check_classes(path, names)
-      for name in names:
+      for name in _pictures(path, file.namelist()):
         yield name, file.read(name)
   except (zipfile.BadZipFile, EOFError, OSError) as error:
     raise errors.InputError(f'{path}: no whole zip: {error}') from None
