@@ -159,6 +159,19 @@ def test_bad_requests_are_refused_by_name(changes, message, request_):
   assert message in refusal(changed(request_, **changes))
 
 
+@pytest.mark.parametrize('names', ('123', '321'))
+def test_classes_whose_names_are_numbers_are_found_by_name(tmp_path, names):
+  path = tmp_path / 'a.csv'
+  lines = [f'{name * 4},{name}' for name in '123']
+  path.write_text('\n'.join(['text,label', *lines]))
+  request = prepare.Request(
+    'toy', str(tmp_path), (f'train={path}',), classes=tuple(names)
+  )
+  prepare.prepare(request)
+  for example in read(request, 'train'):
+    assert example['text'].decode() == names[example['label']] * 4
+
+
 def test_one_class_alone_is_refused(request_, tmp_path):
   path = jsonl(tmp_path / 'one.jsonl', rows(30)[::2])
   refused = refusal(changed(request_, inputs=(path,)))
