@@ -111,7 +111,7 @@ def assemble(data: config.Data, open_reader) -> dict[str, Documents]:
     key = f'{name}_path'
     if path := getattr(data, key):
       held_out[name] = whole(open_reader(path, f'data.{key}'))
-      _check_apart(documents, held_out[name], f'data.{key}={path!r}')
+      check_apart(documents, held_out[name], f'data.{key}={path!r}')
   shares = [0 if name in held_out else share for name, share in _shares(data)]
   shares[0] = 100 - sum(shares[1:])
   return split(documents, shares, data.split_by) | held_out
@@ -172,6 +172,22 @@ def complete(
   return {'test': empty} | found
 
 
+def check_apart(
+  documents: Documents, held_out: Documents, argument: str
+) -> None:
+  """Checks that no file of `data.path` is held out as well.
+
+  Raises:
+    InputError: one is; the message begins with `argument`.
+  """
+  trained_on = set(map(os.path.realpath, documents.reader.files))
+  for file in held_out.reader.files:
+    if os.path.realpath(file) in trained_on:
+      raise errors.InputError(
+        f'{argument}: data.path matches {file} too: leave it out of one'
+      )
+
+
 def skip_to_character(text: bytes) -> int:
   """Returns how many bytes of `text` end a character begun before it."""
   skip = 0
@@ -199,12 +215,3 @@ def _split_by_position(documents, shares):
     part = Documents(documents.reader, documents.units, starts, stops)
     parts[name] = part.select(stops > starts)
   return parts
-
-
-def _check_apart(documents, held_out, argument):
-  trained_on = set(map(os.path.realpath, documents.reader.files))
-  for file in held_out.reader.files:
-    if os.path.realpath(file) in trained_on:
-      raise errors.InputError(
-        f'{argument}: data.path matches {file} too: leave it out of one'
-      )

@@ -7,14 +7,12 @@ Source: Krizhevsky et al., "ImageNet Classification with Deep Convolutional
 Neural Networks", 2012.
 """
 
-import contextlib
-import io
-
 import numpy as np
 
 from rnn_jax import config
 from rnn_jax import errors
 from rnn_jax.data import batch as batch_lib
+from rnn_jax.data import encoded
 
 MODES = {1: 'L', 3: 'RGB'}
 
@@ -51,8 +49,9 @@ def decode(content: bytes, image: config.Image, where: str) -> np.ndarray:
   import PIL.Image
 
   wanted = image.size, image.size
-  with _opened(content, image, where) as opened:
-    picture = in_mode(opened, MODES[image.channels])
+  with encoded.opened(content, where) as opened:
+    _check_size(opened.size, image, where)
+    picture = encoded.in_mode(opened, MODES[image.channels])
   if picture.size != wanted:
     picture = picture.resize(wanted, PIL.Image.Resampling.BILINEAR)
   return np.asarray(picture, np.uint8).reshape(shape(image))
@@ -64,35 +63,8 @@ def check(content: bytes, image: config.Image, where: str) -> None:
   Raises:
     InputError: as `decode` does.
   """
-  with _opened(content, image, where):
-    pass
-
-
-def in_mode(picture, mode: str):
-  """Returns a PIL picture in 'L' or 'RGB'; of 16 bits a pixel the upper 8."""
-  import PIL.Image
-
-  if picture.mode.startswith('I'):
-    pixels_HxW = np.clip(np.asarray(picture), 0, 65_535) >> 8
-    picture = PIL.Image.fromarray(pixels_HxW.astype(np.uint8))
-  return picture.convert(mode)
-
-
-@contextlib.contextmanager
-def _opened(content, image, where):
-  """Opens a picture, whose header must say what `image` does."""
-  import PIL.Image
-
-  try:
-    with PIL.Image.open(io.BytesIO(content)) as opened:
-      _check_size(opened.size, image, where)
-      yield opened
-  except errors.InputError:
-    raise
-  except Exception as error:
-    raise errors.InputError(
-      f'{where}: cannot be read as a picture ({error}): mend it, or take it out'
-    ) from None
+  with encoded.opened(content, where) as opened:
+    _check_size(opened.size, image, where)
 
 
 def _check_size(size, image, where):

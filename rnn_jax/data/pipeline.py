@@ -43,8 +43,8 @@ class Corpus:
     """Finds the documents; loads `workdir`/tokenizer.json, or makes it.
 
     Raises:
-      InputError: files that are missing or no text, documents that the task
-        can't use, or a tokenizer.json of another kind.
+      InputError: files that are missing or no text, documents or lengths of
+        rows that the task can't use, or a tokenizer.json of another kind.
     """
     data = config.data
     name = data.source.partition(':')[0]
@@ -58,7 +58,11 @@ class Corpus:
     tokenizer = _tokenizer(data, documents['train'], workdir)
     _warn_of_unknown(tokenizer, documents)
     scale = _bytes_per_token(tokenizer, documents['train'])
-    return cls(config.task, documents, tokenizer, scale)
+    corpus = cls(config.task, documents, tokenizer, scale)
+    # Rows that are too short are refused now, not when their stage begins.
+    lengths = data.length, *data.growth, plan.heldout_data(config).length
+    corpus.examples(dataclasses.replace(data, length=min(lengths)), 'train')
+    return corpus
 
   def examples(self, data, split, seed=None):
     """Returns the maker of a split's examples; without a `seed` every epoch

@@ -20,18 +20,29 @@ from rnn_jax import errors
 
 
 class Labelled:
-  """Makes examples; as many as documents, the same in every epoch."""
+  """Makes examples; as many as documents, the same in every epoch.
+
+  Raises:
+    InputError: a row has no room for a text beside its class.
+  """
 
   def __init__(self, documents, tokenizer, options):
     self._documents = documents
     self._tokenizer = tokenizer
-    self._longest = options.length
     classes = range(len(options.data.classes))
     self._predict_text = options.task.text_weight > 0
     if options.task.answer == 'word':
       self._answers = words(tokenizer, options.data.classes)
     else:
       self._answers = [np.array([tokenizer.size + n]) for n in classes]
+    longest = max(map(len, self._answers))
+    self._room = options.length - 1 - longest
+    if self._room < 1:
+      raise errors.InputError(
+        f'rows of {options.length} tokens (data.length, one of data.growth, or '
+        f'evaluate.length): there is no room for a text beside its class, of '
+        f'task.answer={options.task.answer!r}: give {longest + 2} or more'
+      )
 
   def __len__(self):
     return len(self._documents)
@@ -49,9 +60,7 @@ class Labelled:
 
   def question(self, text: bytes) -> np.ndarray:
     """Returns what stands in front of an answer."""
-    longest = max(map(len, self._answers))
-    room = self._longest - 1 - longest
-    ids = self._tokenizer.encode_document(text)[:room]
+    ids = self._tokenizer.encode_document(text)[: self._room]
     boundary = [self._tokenizer.boundary]
     read = np.concatenate([boundary, ids, boundary])
     return read if self._predict_text else ~read

@@ -6,6 +6,7 @@ others (a palette, transparency, 16 bits a pixel) is coded again, as PNG.
 
 import io
 
+from rnn_jax.data import encoded
 from rnn_jax.data import pictures
 from rnn_jax.data.preparation import examples
 from rnn_jax.data.preparation import schema as schema_lib
@@ -34,7 +35,7 @@ def encode(image: examples.Image, channels: int) -> bytes:
     if opened.mode == mode:
       return image.content
     file = io.BytesIO()
-    pictures.in_mode(opened, mode).save(file, 'PNG')
+    encoded.in_mode(opened, mode).save(file, 'PNG')
   return file.getvalue()
 
 

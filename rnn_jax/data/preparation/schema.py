@@ -7,6 +7,8 @@ import dataclasses
 from typing import Any
 
 from rnn_jax import errors
+from rnn_jax.data import classes as classes_lib
+from rnn_jax.data import encoded
 from rnn_jax.data.preparation import examples
 
 NUMBERS = (bool, int, float)
@@ -77,10 +79,8 @@ class Schema:
       )
 
   def class_of(self, label: Any) -> int:
-    """Returns the number of a label's class."""
-    if self.is_given and _is_number(label):
-      return int(label)
-    return self.classes.index(str(label))
+    """Returns the number of the class of a label that `check` has passed."""
+    return classes_lib.number(label, self.classes)
 
   def _check_label(self, where, label):
     if isinstance(label, (list, dict, float)) or label in (None, ''):
@@ -88,13 +88,13 @@ class Schema:
         f'{where}: {self.label}={label!r} is no class: give a name or a number'
       )
     if self.is_given:
-      if _is_number(label) and 0 <= int(label) < len(self.classes):
-        label = self.classes[int(label)]
-      if str(label) not in self.classes:
+      number = classes_lib.number(label, self.classes)
+      if number is None:
         raise errors.InputError(
           f'{where}: {self.label}={label!r} is outside the classes '
           f'{[*self.classes]}: mend it, or name it in --classes'
         )
+      label = self.classes[number]
     self.seen.add(str(label))
 
 
@@ -122,10 +122,6 @@ def of(first: examples.Example, label: str | None, classes) -> Schema:
       f'--classes={",".join(classes)}: no column of classes: name it in --label'
     )
   return Schema(columns, label, tuple(classes), bool(classes))
-
-
-def _is_number(label):
-  return isinstance(label, int) or (isinstance(label, str) and label.isdigit())
 
 
 def _column(where, name, value):
@@ -184,17 +180,4 @@ def _check_item(where, name, value, kind):
       '--skip_empty'
     )
   if kind is examples.Image:
-    _check_image(where, name, value)
-
-
-def _check_image(where, name, image):
-  import io
-
-  import PIL.Image
-
-  try:
-    PIL.Image.open(io.BytesIO(image.content)).load()
-  except Exception as error:
-    raise errors.InputError(
-      f'{where}: {name} cannot be read as a picture: {error}'
-    ) from None
+    encoded.read(value.content, f'{where}: {name}')

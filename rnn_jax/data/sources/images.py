@@ -24,20 +24,48 @@ def load(data: config.Data) -> dict[str, documents.Documents]:
 
   Raises:
     InputError: there is no such file, a picture can't be read or has another
-      size, a class is none of `data.classes`, or some pictures lie in a split
-      and others don't.
+      size, a class is none of `data.classes`, or has no picture in one of the
+      splits that are given, or to train on; some pictures lie in a split and
+      others don't, or in `data.path` and a held-out path.
   """
-  read, splits = _read(data.path, 'data.path', data)
-  found = _by_split(documents.whole(read), splits, data)
-  for name in documents.SPLITS[1:]:
-    if path := getattr(data, f'{name}_path'):
-      read, _ = _read(path, f'data.{name}_path', data)
-      found[name] = documents.whole(read)
+  found = _given(data)
   if [*found] == ['']:
-    return documents.split(found[''], data.splits, 'document')
-  if '' in found:
-    found['train'] = found.pop('')
-  return documents.complete(found, data)
+    dealt = documents.split(found[''], data.splits, 'document')
+  else:
+    if '' in found:
+      found['train'] = found.pop('')
+    dealt = documents.complete(found, data)
+  argument = f'data.splits={data.splits!r}'
+  _check_classes(dealt['train'], argument, 'train', data)
+  return dealt
+
+
+def _given(data):
+  """{split: its documents} of `data.path` and the held-out paths."""
+  read, splits = _read(data.path, 'data.path', data)
+  whole = documents.whole(read)
+  found = _by_split(whole, splits, data)
+  for name, part in found.items():
+    _check_classes(part, f'data.path={data.path!r}', name, data)
+  for name in documents.SPLITS[1:]:
+    key = f'data.{name}_path'
+    if path := getattr(data, f'{name}_path'):
+      argument = f'{key}={path!r}'
+      found[name] = documents.whole(_read(path, key, data)[0])
+      documents.check_apart(whole, found[name], argument)
+      _check_classes(found[name], argument, name, data)
+  return found
+
+
+def _check_classes(found, argument, split, data):
+  """Every class must have pictures in a split that is given or trained on."""
+  there = {*found.labels}
+  lacking = [c for n, c in enumerate(data.classes) if n not in there]
+  if lacking:
+    raise errors.InputError(
+      f'{argument}: no picture of {lacking} in {split or "it"}, and '
+      f'data.classes={data.classes!r}: add some, or take the class out'
+    )
 
 
 def _by_split(found, splits, data):
@@ -70,7 +98,9 @@ def _read(path, key, data):
     pixels.append(pictures.decode(values['image'].content, data.image, where))
     names.append(name)
     splits.append(split)
-  files = (os.path.abspath(path),)
+  files = [os.path.abspath(path)]
+  if os.path.isdir(path):
+    files = [os.path.join(*files, name) for name in names]
   read = pictures.Pictures(np.stack(pixels), labels, names, files)
   return read, splits
 

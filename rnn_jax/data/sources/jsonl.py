@@ -13,6 +13,7 @@ import numpy as np
 
 from rnn_jax import config
 from rnn_jax import errors
+from rnn_jax.data import classes
 from rnn_jax.data import documents
 from rnn_jax.data.sources import text
 
@@ -146,10 +147,9 @@ def _difficulty(row, data, where):
 def _label(row, data, where):
   """Returns the number of a row's class, given by number or by name."""
   value = row.get(data.label)
-  if value in data.classes:
-    return data.classes.index(value)
-  if type(value) is int and 0 <= value < len(data.classes):
-    return value
+  number = classes.number(value, data.classes)
+  if number is not None:
+    return number
   raise errors.InputError(
     f'{where}: data.label={data.label!r} holds {value!r}, which is none of '
     f'data.classes={data.classes!r}, nor one of their numbers from 0'

@@ -1,5 +1,8 @@
 """What a text and its class become, for a head and for written classes."""
 
+import dataclasses
+import json
+
 import numpy as np
 import pytest
 
@@ -61,6 +64,32 @@ def test_a_text_that_is_too_long_loses_its_end_not_its_class(answer):
     BYTES.decode(~ids[ids < 0])
     == 'good too'[: 7 - 1 - (4, 1)[answer == 'pooled']]
   )
+
+
+@pytest.mark.parametrize(('answer', 'least'), (('word', 6), ('pooled', 3)))
+def test_a_row_without_room_for_a_text_is_refused(answer, least):
+  ids = make(length=least, answer=answer).make(2, 0)
+  assert len(ids) == least + 1 and ~ids[1] == ord('g')
+  for length in range(1, least):
+    message = rf'rows of {length} tokens .*answer={answer!r}: give {least} or'
+    with pytest.raises(errors.InputError, match=message):
+      make(length=length, answer=answer)
+
+
+@pytest.mark.parametrize(
+  'options', ({'growth': (5, 20)}, {'evaluate': {'length': 5}}), ids=str
+)
+def test_a_stage_without_room_is_refused_before_the_first(tmp_path, options):
+  path = tmp_path / 'a.jsonl'
+  rows = [{'text': f'text {n}', 'label': n % 2} for n in range(20)]
+  path.write_text('\n'.join(map(json.dumps, rows)))
+  config = helpers.configure(
+    source='jsonl', path=str(path), classes=('no', 'yes'), **options
+  )
+  task = config_lib.Task('classification', answer='word')
+  config = dataclasses.replace(config, task=task)
+  with pytest.raises(errors.InputError, match='rows of 5 tokens'):
+    pipeline.Corpus.open(config, tmp_path)
 
 
 def test_documents_without_classes_or_with_one_are_refused():

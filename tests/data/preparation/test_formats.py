@@ -179,6 +179,11 @@ def test_cifar10s_tarball(tmp_path):
   content = path.read_bytes()
   path.write_bytes(content[: len(content) // 2])
   assert refusal('cifar10', path).startswith(f'{path}: cut off or no tarball')
+  path.write_bytes(b'no tarball')
+  assert refusal('cifar10', path) == (
+    f'{path}: cut off or no tarball (file could not be opened successfully): '
+    'fetch it again'
+  )
 
 
 def test_a_pickle_that_calls_functions_is_refused(tmp_path):
@@ -217,14 +222,63 @@ def test_pictures_by_class(tmp_path, packed):
   assert found[0].values['image'].content == files['train/cat/1.png']
 
 
+def zipped(path, names):
+  with zipfile.ZipFile(path, 'w') as file:
+    for name in names:
+      file.writestr(name, picture('red'))
+  return path
+
+
+def test_a_split_is_found_in_any_folder_above_the_class(tmp_path):
+  names = [
+    f'pets/{split}/{label}/x.png'
+    for split in ('test-set', 'train')
+    for label in ('cat', 'valid')
+  ]
+  found = read('images', zipped(tmp_path / 'a.zip', names))
+  told = [(example.split, example.values['label']) for example in found]
+  assert told == [
+    (split, label) for split in ('test', 'train') for label in ('cat', 'valid')
+  ]
+
+
+def test_a_picture_of_two_splits_is_refused(tmp_path):
+  path = zipped(tmp_path / 'a.zip', ['train/val_1/cat/x.png'])
+  assert refusal('images', path) == (
+    f'{path}: train/val_1/cat/x.png: lies in two splits, by its folders '
+    "['train', 'val_1']: rename one of them"
+  )
+
+
 @pytest.mark.parametrize('more', ('train', 'test'))
 def test_classes_that_splits_do_not_share_are_named(tmp_path, more):
   names = ['train/cat/1.png', 'test/cat/2.png', f'{more}/dog/3.png']
-  with zipfile.ZipFile(tmp_path / 'a.zip', 'w') as file:
-    for name in names:
-      file.writestr(name, picture('red'))
+  zipped(tmp_path / 'a.zip', names)
   message = f"class 'dog' has pictures in {more} and none in"
   assert message in refusal('images', tmp_path / 'a.zip')
+
+
+def test_pictures_of_other_formats_are_named(tmp_path, caplog):
+  path = zipped(tmp_path / 'a.zip', ['cat/1.webp', 'dog/2.GIF'])
+  assert refusal('images', path) == (
+    f'{path}: 2 picture(s) such as cat/1.webp: save them as one of .jpg, '
+    '.jpeg, .png'
+  )
+  (tmp_path / 'cat').mkdir()
+  (tmp_path / 'cat' / '1.bmp').write_bytes(picture('red', 'BMP'))
+  (tmp_path / 'cat' / '2.png').write_bytes(picture('red'))
+  for _ in range(2):
+    assert len(read('images', tmp_path)) == 1
+  assert caplog.text.count('1 picture(s) such as cat/1.bmp are left out') == 1
+
+
+def test_no_picture_is_named(tmp_path):
+  (tmp_path / 'cat').mkdir()
+  (tmp_path / 'cat' / 'readme.txt').write_text('no picture')
+  assert refusal('images', tmp_path) == (
+    f'{tmp_path}: no picture in it (.jpg, .jpeg, .png): give a folder or zip '
+    'of class/name.jpg'
+  )
 
 
 def test_pictures_without_a_class_and_damaged_zips(tmp_path):

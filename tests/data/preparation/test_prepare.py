@@ -206,6 +206,19 @@ def test_parquet_in_a_folder_for_each_split(tmp_path):
   assert record['examples'] == {'train': 2, 'test': 1}
 
 
+@pytest.mark.parametrize('names', ('123', '321'))
+def test_classes_whose_names_are_numbers_are_found_by_name(tmp_path, names):
+  path = tmp_path / 'a.csv'
+  lines = [f'{name * 4},{name}' for name in '123']
+  path.write_text('\n'.join(['text,label', *lines]))
+  request = prepare.Request(
+    'toy', str(tmp_path), (f'train={path}',), classes=tuple(names)
+  )
+  prepare.prepare(request)
+  for example in read(request, 'train'):
+    assert example['text'].decode() == names[example['label']] * 4
+
+
 def test_one_class_alone_is_refused(request_, tmp_path):
   path = jsonl(tmp_path / 'one.jsonl', rows(30)[::2])
   refused = refusal(changed(request_, inputs=(path,)))
@@ -334,3 +347,15 @@ def test_the_bars_of_a_split_add_up_to_one(tmp_path, monkeypatch):
   monkeypatch.setattr(axes.Axes, 'legend', lambda self: None)
   lengths.draw(found, str(tmp_path / 'a.png'))
   assert [bars.sum() for bars in drawn] == [pytest.approx(1)] * 2
+
+
+def test_a_picture_that_cannot_be_read_is_named(tmp_path):
+  for name, content in (('cat/1.png', b'nothing'), ('dog/2.png', b'')):
+    path = tmp_path / 'raw' / name
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+  inputs = (str(tmp_path / 'raw'),)
+  assert refusal(prepare.Request('pets', str(tmp_path), inputs)) == (
+    f'{inputs[0]}: cat/1.png: image: cannot be read as a picture (of no known '
+    'format): mend it, or take it out'
+  )

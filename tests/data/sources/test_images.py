@@ -1,5 +1,6 @@
 """Pictures of files, read directly and from a prepared dataset."""
 
+import shutil
 import zipfile
 
 import numpy as np
@@ -152,6 +153,54 @@ def test_what_is_wrong_is_named(tmp_path, name, message):
   )
   with pytest.raises(errors.InputError, match=message):
     load(images, tmp_path)
+
+
+def test_a_class_that_a_held_out_path_lacks_is_named(tmp_path):
+  write(tmp_path / 'a')
+  write(tmp_path / 'b')
+  shutil.rmtree(tmp_path / 'b' / 'dog')
+  path = str(tmp_path / 'b')
+  message = rf"data.test_path='{path}': no picture of \['dog'\] in test, and"
+  with pytest.raises(errors.InputError, match=message):
+    load(images, tmp_path / 'a', test_path=path)
+
+
+def test_a_class_without_any_picture_is_named(tmp_path):
+  write(tmp_path)
+  with pytest.raises(errors.InputError, match=r"no picture of \['cow'\] in it"):
+    load(images, tmp_path, classes=('cat', 'cow', 'dog'))
+
+
+def test_a_class_without_a_training_picture_is_named(tmp_path):
+  refused = 0
+  for n in range(8):
+    folder = tmp_path / str(n)
+    write(folder)
+    shutil.rmtree(folder / 'dog')
+    (folder / 'dog').mkdir()
+    PIL.Image.fromarray(PIXELS[n]).save(folder / 'dog' / f'{n}.png')
+    try:
+      found = load(images, folder)
+    except errors.InputError as error:
+      message = "data.splits=(50, 25, 25): no picture of ['dog'] in train, and"
+      assert str(error).startswith(message)
+      refused += 1
+    else:
+      assert 1 in found['train'].labels
+  assert 0 < refused < 8
+
+
+@pytest.mark.parametrize('name', ('validation', 'test'))
+@pytest.mark.parametrize('inner', ('', 'more'))
+def test_held_out_pictures_that_are_trained_on_are_refused(
+  tmp_path, name, inner
+):
+  write(tmp_path / 'a' / inner)
+  (tmp_path / 'b').symlink_to(tmp_path / 'a')
+  held_out = {f'{name}_path': str(tmp_path / 'b' / inner)}
+  message = rf'data.{name}_path=.*: data.path matches .*cat/0.png too: leave'
+  with pytest.raises(errors.InputError, match=message):
+    load(images, tmp_path / 'a', **held_out)
 
 
 def test_no_file_is_named(tmp_path):

@@ -65,8 +65,9 @@ def read(path: str, options: examples.Options) -> Iterator[examples.Example]:
           found = True
           yield from _batch(tar.extractfile(member).read(), path, name, split)
   except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+    reason = str(error).partition('\n')[0].rstrip(':')  # then one a format
     raise errors.InputError(
-      f'{path}: cut off or no tarball ({error}): fetch it again'
+      f'{path}: cut off or no tarball ({reason}): fetch it again'
     ) from None
   if not found:
     raise errors.InputError(

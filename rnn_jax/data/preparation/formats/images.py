@@ -1,8 +1,15 @@
-"""Pictures by class: a folder or zip of [split/]class/name.jpg."""
+"""Pictures by class: a folder or zip of [split/]class/name.jpg.
 
+Any folder above the class may be the split's, so that a set may lie in a folder
+of its own.
+"""
+
+import functools
 import os
 import zipfile
 from collections.abc import Iterator
+
+from absl import logging
 
 from rnn_jax import errors
 from rnn_jax.data.preparation import examples
@@ -10,39 +17,43 @@ from rnn_jax.data.preparation import inputs
 
 SUFFIXES = ('.zip',)
 PICTURES = ('.jpg', '.jpeg', '.png')
+OTHERS = ('.webp', '.bmp', '.gif', '.tif', '.tiff', '.avif', '.heic')
 
 
 def read(path: str, options: examples.Options) -> Iterator[examples.Example]:
   """Yields {'image', 'label'}, in order of names.
 
   Raises:
-    InputError: there is no picture, one lies in no class, splits have other
-      classes, or the zip is damaged.
+    InputError: there is no picture, one lies in no class or in two splits,
+      splits have other classes, or the zip is damaged.
   """
   del options
-  files = _folder(path) if os.path.isdir(path) else _zip(path)
-  found = False
-  for name, content in files:
+  for name, content in _folder(path) if os.path.isdir(path) else _zip(path):
     parents = _parents(name)
     where = f'{path}: {name}'
     if not parents:
       raise errors.InputError(
         f'{where}: lies in no folder: the folder of a picture is its class'
       )
-    found = True
-    split = _split(parents)
+    split = _split(parents, where)
     values = {'image': examples.Image(content), 'label': parents[-1]}
     yield examples.Example(where, values, split)
-  if not found:
-    raise errors.InputError(f'{path}: no picture in it ({", ".join(PICTURES)})')
 
 
 def _parents(name):
   return name.split('/')[:-1]
 
 
-def _split(parents):
-  return inputs.split_of(parents[0]) if len(parents) > 1 else ''
+def _split(parents, where):
+  """The split that a folder above the class is named after, or ''."""
+  named = {inputs.split_of(name): name for name in parents[:-1]}
+  named.pop('', None)
+  if len(named) > 1:
+    raise errors.InputError(
+      f'{where}: lies in two splits, by its folders {[*named.values()]}: '
+      'rename one of them'
+    )
+  return next(iter(named), '')
 
 
 def _check_classes(path, names):
@@ -50,7 +61,8 @@ def _check_classes(path, names):
   found = {}
   for name in names:
     if parents := _parents(name):
-      found.setdefault(_split(parents), set()).add(parents[-1])
+      split = _split(parents, f'{path}: {name}')
+      found.setdefault(split, set()).add(parents[-1])
   splits = [name for name in inputs.SPLITS if name in found]
   for name in splits[1:]:
     if apart := sorted(found[name] ^ found[splits[0]]):
@@ -62,19 +74,38 @@ def _check_classes(path, names):
       )
 
 
-def _is_picture(name):
-  return name.lower().endswith(PICTURES)
+def _pictures(path, names):
+  """Returns the names of pictures, sorted and checked."""
+  found = sorted(name for name in names if name.lower().endswith(PICTURES))
+  others = sorted(name for name in names if name.lower().endswith(OTHERS))
+  remedy = f'save them as one of {", ".join(PICTURES)}'
+  if not found and others:
+    raise errors.InputError(
+      f'{path}: {len(others)} picture(s) such as {others[0]}: {remedy}'
+    )
+  if not found:
+    raise errors.InputError(
+      f'{path}: no picture in it ({", ".join(PICTURES)}): give a folder or zip '
+      'of class/name.jpg'
+    )
+  if others:
+    _warn(f'{path}: {len(others)} picture(s) such as {others[0]}', remedy)
+  _check_classes(path, found)
+  return found
+
+
+@functools.cache  # a preparation reads all inputs twice
+def _warn(left_out, remedy):
+  logging.warning('%s are left out: %s', left_out, remedy)
 
 
 def _folder(root):
-  names = sorted(
+  names = [
     os.path.relpath(os.path.join(folder, name), root).replace(os.sep, '/')
     for folder, _, files in os.walk(root)
     for name in files
-    if _is_picture(name)
-  )
-  _check_classes(root, names)
-  for name in names:
+  ]
+  for name in _pictures(root, names):
     with open(os.path.join(root, name), 'rb') as file:
       yield name, file.read()
 
@@ -82,9 +113,7 @@ def _folder(root):
 def _zip(path):
   try:
     with zipfile.ZipFile(path) as file:
-      names = sorted(filter(_is_picture, file.namelist()))
-      _check_classes(path, names)
-      for name in names:
+      for name in _pictures(path, file.namelist()):
         yield name, file.read(name)
   except (zipfile.BadZipFile, EOFError, OSError) as error:
     raise errors.InputError(f'{path}: no whole zip: {error}') from None
