@@ -4,9 +4,10 @@
 
 Prints the loss and the task's scores: perplexity and, for lossless tokenizers,
 bits per byte beside gzip and xz of language models; accuracy and macro-F1 of
-classifiers; BLEU and ROUGE of dialogue. Writes every prediction, the scores
-with their confidence intervals, and plots to WORKDIR/evaluation/SPLIT/. --json
-prints the scores as one JSON object.
+classifiers; BLEU, ROUGE and distinct n-grams of dialogue, and BERTScore by a
+model on disk. Writes every prediction, the scores with their confidence
+intervals, and plots to WORKDIR/evaluation/SPLIT/. --json prints the scores as
+one JSON object.
 """
 
 import json
@@ -27,7 +28,10 @@ LIMIT = flags.DEFINE_integer(
   'limit', 0, 'Write predictions for the first so many documents; 0: all.'
 )
 BERTSCORE = flags.DEFINE_string(
-  'bertscore', '', 'Dialogue: folder of a model for BERTScore; empty: none.'
+  'bertscore',
+  '',
+  'Dialogue: folder of a model for BERTScore, or its name in the local cache; '
+  'nothing is fetched; empty: none.',
 )
 JSON = flags.DEFINE_bool('json', False, 'Print one JSON object.')
 

@@ -8,17 +8,16 @@ With task.turns 'all' each turn but the first is a reply, behind the turns as
 they were; with 'first' the second turn alone. BLEU is sacrebleu's (Post, "A
 Call for Clarity in Reporting BLEU Scores", 2018), as a share of 1; ROUGE-1, -2
 and -L are mean F-measures of the rouge-score package (Lin, "ROUGE", 2004);
-BERTScore (Zhang et al., 2020) needs a model on disk and `pip install
-rnn_jax[bertscore]`. 'valid' is the share of replies with any text.
+BERTScore is evaluation/bertscore.py's. 'valid' is the share of replies with any
+text, 'words' their mean length; distinct-1 and -2 (Li et al., "A
+Diversity-Promoting Objective Function for Neural Conversation Models", 2016)
+are the distinct words and pairs of words of all replies, over all their words.
 """
-
-import os
 
 import numpy as np
 import sacrebleu
 from rouge_score import rouge_scorer
 
-from rnn_jax import errors
 from rnn_jax.evaluation import intervals
 from rnn_jax.inference import generate
 from rnn_jax.inference import sampling
@@ -56,74 +55,87 @@ def predict(run, split, limit):
   return [row | more for row, more in zip(rows, written, strict=True)]
 
 
-def scores(predictions):
-  """Returns the scores of predictions, with 'intervals' of 95 %."""
+def scores(predictions, scorer=None):
+  """Returns the scores of predictions, with 'intervals' of 95 %.
+
+  An interval draws dialogues, all replies of each: those depend on each other.
+  Distinct n-grams have none, for a draw with repeats has fewer of them.
+
+  Args:
+    predictions: of `predict`.
+    scorer: evaluation.bertscore.Scorer; None: no BERTScore.
+  """
   written = [row['predicted'] for row in predictions]
-  references = [row['reference'] for row in predictions]
-  # Data sets of dialogues come with spaces around their full stops: `force`
-  # says that this is known.
-  bleu = sacrebleu.metrics.BLEU(force=True).corpus_score(
-    written, [references], n_bootstrap=intervals.RESAMPLES
-  )
-  scorer = rouge_scorer.RougeScorer(ROUGE, use_stemmer=True)
-  each = [scorer.score(*pair) for pair in zip(references, written, strict=True)]
-  found = {
-    name: np.array([score[name].fmeasure for score in each]) for name in ROUGE
-  }
+  dialogues = [row['name'] for row in predictions]
+  found = _rouge(predictions)
+  if scorer:
+    found['bertscore_f1'] = scorer.f1(predictions)
   found['valid'] = np.array([bool(text.strip()) for text in written], float)
+  found['words'] = np.array([len(text.split()) for text in written], float)
+  counts = bleu_counts(predictions)
+  each = np.ones(len(written))
   edges = {
-    'bleu': _bleu_interval(bleu),
-    **{n: intervals.percentile(np.mean, x) for n, x in found.items()},
+    name: intervals.of_groups(np.divide, dialogues, x, each)
+    for name, x in found.items()
   }
   return {
-    'bleu': bleu.score / 100,
+    'bleu': bleu(*counts.sum(0)),
     **{name: float(np.mean(x)) for name, x in found.items()},
-    'words': float(np.mean([len(text.split()) for text in written])),
-    'intervals': edges,
+    'distinct1': distinct(written, 1),
+    'distinct2': distinct(written, 2),
+    'intervals': {
+      'bleu': intervals.of_groups(bleu, dialogues, *counts.T),
+      **edges,
+    },
   }
 
 
-def bert_score(predictions, model):
-  """Returns {'bertscore_f1': ...} by a model in a folder, or in the cache.
+def bleu_counts(predictions):
+  """Returns what `bleu` is made of, a row a reply, whose sums are a corpus's.
 
-  It reads the layer that the package names for a model, else the last one.
-
-  Raises:
-    InputError: the package or the model is missing.
+  Columns: words written and given, n-grams that match, and those written.
   """
-  try:
-    import bert_score
-    import transformers
-  except ImportError:
-    raise errors.InputError(
-      f'--bertscore={model!r}: the package bert-score is missing: pip install '
-      "'rnn_jax[bertscore]'"
-    ) from None
-  os.environ['HF_HUB_OFFLINE'] = '1'  # nothing is fetched
-  try:
-    layers = bert_score.utils.model2layers.get(model)
-    if layers is None:
-      config = transformers.AutoConfig.from_pretrained(model)
-      layers = config.num_hidden_layers
-    _, _, f1 = bert_score.score(
-      [row['predicted'] for row in predictions],
-      [row['reference'] for row in predictions],
-      model_type=model,
-      num_layers=layers,
-      verbose=False,
-    )
-  except OSError as error:
-    raise errors.InputError(
-      f'--bertscore={model!r}: {str(error).splitlines()[0]}: name a folder '
-      'with a model, or one of the local cache'
-    ) from None
-  return {'bertscore_f1': float(f1.mean())}
+  # Data sets of dialogues come with spaces around their full stops: `force`
+  # says that this is known. The order has no part in the counts.
+  metric = sacrebleu.metrics.BLEU(force=True, effective_order=True)
+  rows = []
+  for row in predictions:
+    one = metric.sentence_score(row['predicted'], [row['reference']])
+    rows.append([one.sys_len, one.ref_len, *one.counts, *one.totals])
+  return np.array(rows)
 
 
-def _bleu_interval(bleu):
-  # sacrebleu gives the mean of its resamples and half the interval's width.
-  low, high = bleu._mean - bleu._ci, bleu._mean + bleu._ci
-  return [max(low, 0.0) / 100, high / 100]
+def bleu(written, given, *counts):
+  """Returns BLEU as a share of 1, of summed `bleu_counts`."""
+  matches, totals = np.split(np.array(counts), 2)
+  found = sacrebleu.metrics.BLEU.compute_bleu(
+    matches.tolist(), totals.tolist(), written, given, smooth_method='exp'
+  )
+  return found.score / 100
+
+
+def distinct(texts, n):
+  """Returns distinct n-grams of all texts over all their words, 0 of none.
+
+  The share is of words whatever n, as published.
+  """
+  found, count = set(), 0
+  for text in texts:
+    words = text.split()
+    count += len(words)
+    found.update(zip(*(words[k:] for k in range(n)), strict=False))
+  return len(found) / max(count, 1)
+
+
+def _rouge(predictions):
+  """Returns {name: F-measure of each reply}."""
+  scorer = rouge_scorer.RougeScorer(ROUGE, use_stemmer=True)
+  each = [
+    scorer.score(row['reference'], row['predicted']) for row in predictions
+  ]
+  return {
+    name: np.array([score[name].fmeasure for score in each]) for name in ROUGE
+  }
 
 
 def _text(tokenizer, turn):

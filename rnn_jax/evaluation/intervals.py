@@ -1,9 +1,11 @@
-"""Confidence intervals by the bootstrap, over examples or batches.
+"""Confidence intervals by the bootstrap, over examples, groups or batches.
 
-Tokens of a text depend on each other, so that a language model's are drawn in
-blocks, its batches. Sources: Efron, "Bootstrap Methods: Another Look at the
-Jackknife", 1979; blocks: Künsch, "The Jackknife and the Bootstrap for General
-Stationary Observations", 1989; the resampling is SciPy's.
+Tokens of a text depend on each other, so that losses are drawn in blocks, the
+batches; so do replies of a dialogue, which are drawn together. Sources: Efron,
+"Bootstrap Methods: Another Look at the Jackknife", 1979; blocks: Künsch, "The
+Jackknife and the Bootstrap for General Stationary Observations", 1989; groups:
+Davison and Hinkley, "Bootstrap Methods and their Application", 1997, 3.8; the
+resampling is SciPy's.
 """
 
 from collections.abc import Callable
@@ -39,13 +41,28 @@ def percentile(
   return [float(edge) for edge in found.confidence_interval]
 
 
+def of_groups(statistic: Callable[..., float], groups, *columns) -> list[float]:
+  """Returns [low, high] of a statistic of sums, whose examples come in groups.
+
+  Args:
+    statistic: of the sums of the columns, a float each.
+    groups: the group of each example; examples of one are drawn together.
+    *columns: what is summed, an entry an example.
+  """
+  _, place = np.unique(np.asarray(groups), return_inverse=True)
+  sums = [np.bincount(place, weights=column) for column in columns]
+  return percentile(lambda *drawn: statistic(*map(np.sum, drawn)), *sums)
+
+
 def of_batches(task, sums: list[dict[str, float]]) -> dict[str, list[float]]:
-  """Returns {metric: [low, high]} of a language model on a split.
+  """Returns {metric: [low, high]} on a split; {} of a single batch.
 
   Args:
     task: whose `summarize` makes metrics of summed sums.
     sums: an entry a batch.
   """
+  if len(sums) < 2:
+    return {}
   names = tuple(sums[0])
   columns = [[one[name] for one in sums] for name in names]
 

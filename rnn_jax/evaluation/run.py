@@ -1,14 +1,15 @@
 """What a run predicts on a split, and what that is worth.
 
 Writes `workdir`/evaluation/<split>/: predictions.jsonl (a row a prediction,
-for tasks that have any), scores.json, scores.png with 95 % intervals, and of
-classification confusion_matrix.png.
+for tasks that have any, before they are scored), scores.json, scores.png with
+95 % intervals, and of classification confusion_matrix.png.
 """
 
 import dataclasses
 import json
 import pathlib
 
+from rnn_jax import errors
 from rnn_jax import files
 from rnn_jax.evaluation import intervals
 from rnn_jax.evaluation import plots
@@ -31,7 +32,8 @@ def evaluate_run(run, workdir, split, limit=0, bertscore=''):
     and writes, the others have what is computed together.
 
   Raises:
-    InputError: no such split, an empty one, or what BERTScore lacks.
+    InputError: no such split, an empty one, or what BERTScore lacks, before
+      anything is predicted.
   """
   split = run.split(evaluate.check_split(split))
   sums = run.batch_sums(split)
@@ -39,17 +41,21 @@ def evaluate_run(run, workdir, split, limit=0, bertscore=''):
   run = dataclasses.replace(run, params=hosts.whole(run.params))
   if not hosts.first():
     return row
+  scorer = _scorer(run.config.task.name, bertscore)
   folder = pathlib.Path(workdir) / 'evaluation' / split
   folder.mkdir(parents=True, exist_ok=True)
-  if run.config.task.name == 'language_modeling':
-    row['intervals'] = intervals.of_batches(run.steps.task, sums)
-  predictions, found = _predict(run, split, limit, bertscore)
-  row |= found
+  edges = intervals.of_batches(run.steps.task, sums)
+  row['intervals'] = {n: edge for n, edge in edges.items() if n in row}
+  predictions = _predict(run, split, limit)
   if predictions:
-    row['predictions'] = len(predictions)
+    # First of all: they are what took the time.
     lines = (json.dumps(p, ensure_ascii=False) + '\n' for p in predictions)
     files.write_whole(folder / 'predictions.jsonl', ''.join(lines))
-    plots.draw_scores(row, folder / 'scores.png')
+    found = _scores(run, predictions, scorer)
+    # What predictions say of a score replaces what batches say.
+    edges = row['intervals'] | found['intervals']
+    row |= found | {'intervals': edges, 'predictions': len(predictions)}
+  plots.draw_scores(row, folder / 'scores.png')
   if 'confusion_matrix' in row:
     plots.draw_confusion_matrix(row, folder / 'confusion_matrix.png')
   files.write_whole(folder / 'scores.json', json.dumps(row, indent=1) + '\n')
@@ -57,40 +63,61 @@ def evaluate_run(run, workdir, split, limit=0, bertscore=''):
 
 
 def table(row):
-  """The scores for a reader, lines that follow those of the loss."""
+  """The scores for a reader, lines that follow those of the loss.
+
+  Those of single classes are left to scores.json.
+  """
   edges = row.get('intervals', {})
-  lines = []
-  for name, (low, high) in edges.items():
-    lines.append(
-      f'  {name:<14} {row[name]:.4f}   95 %: {low:.4f} to {high:.4f}'
-    )
-  if 'bertscore_f1' in row:
-    lines.append(f'  {"bertscore_f1":<14} {row["bertscore_f1"]:.4f}')
+  lines = [
+    f'  {name:<14} {row[name]:.4f}   95 %: {edge[0]:.4f} to {edge[1]:.4f}'
+    for name, edge in edges.items()
+    if not isinstance(edge, dict)
+  ]
+  lines += [
+    f'  {name:<14} {row[name]:.4f}'
+    for name in ('distinct1', 'distinct2')
+    if name in row
+  ]
   return '\n'.join(lines)
 
 
-def _predict(run, split, limit, bertscore):
-  """Returns (predictions, scores), both empty of a language model."""
+def _scorer(task, bertscore):
+  """Returns the Scorer of BERTScore, None where none is asked for."""
+  if not bertscore:
+    return None
+  if task != 'dialogue':
+    raise errors.InputError(
+      f'--bertscore={bertscore!r}: BERTScore is of dialogue, and the run '
+      f'learnt {task!r}: leave it out'
+    )
+  from rnn_jax.evaluation import bertscore as bertscore_lib
+
+  return bertscore_lib.open_scorer(bertscore)
+
+
+def _predict(run, split, limit):
+  """Returns the predictions of a split, none of a language model."""
   # Scores bring large packages along; language modelling needs none of them.
   if run.config.task.name == 'classification':
     from rnn_jax.evaluation import classification
 
-    predictions = classification.predict(run, split, limit)
-    classes = run.config.data.classes
-    return predictions, classification.scores(predictions, classes)
+    return classification.predict(run, split, limit)
   if run.config.task.name == 'image_classification':
-    from rnn_jax.evaluation import classification
     from rnn_jax.evaluation import image_classification
 
-    predictions = image_classification.predict(run, split, limit)
-    classes = run.config.data.classes
-    return predictions, classification.scores(predictions, classes)
+    return image_classification.predict(run, split, limit)
   if run.config.task.name == 'dialogue':
     from rnn_jax.evaluation import dialogue
 
-    predictions = dialogue.predict(run, split, limit)
-    scores = dialogue.scores(predictions)
-    if bertscore:
-      scores |= dialogue.bert_score(predictions, bertscore)
-    return predictions, scores
-  return [], {}
+    return dialogue.predict(run, split, limit)
+  return []
+
+
+def _scores(run, predictions, scorer):
+  if run.config.task.name == 'dialogue':
+    from rnn_jax.evaluation import dialogue
+
+    return dialogue.scores(predictions, scorer)
+  from rnn_jax.evaluation import classification
+
+  return classification.scores(predictions, run.config.data.classes)

@@ -4,9 +4,11 @@ import json
 
 import numpy as np
 import pytest
+from sklearn import metrics
 
 from rnn_jax import config as config_lib
 from rnn_jax.evaluation import classification
+from rnn_jax.evaluation import intervals
 from rnn_jax.evaluation import run as run_lib
 from rnn_jax.training import evaluate
 from rnn_jax.training import loop
@@ -36,9 +38,31 @@ def test_scores_are_those_counted_by_hand():
     [1, 3, 0, 0],
     [0, 1, 1, 0],
   ]
-  for name, (low, high) in scores['intervals'].items():
+  edges = {**scores['intervals']}
+  assert edges.keys() == {'accuracy', 'macro_f1', 'valid', 'f1'}
+  each = edges.pop('f1')
+  assert each.keys() == f1.keys()
+  for name, (low, high) in edges.items():
     assert low < scores[name] < high
+  for name, (low, high) in each.items():
+    assert 0 <= low < scores['f1'][name] < high <= 1
   assert json.loads(json.dumps(scores)) == scores
+
+
+def test_the_interval_of_a_class_s_f1_is_of_scikit_learn_s():
+  labels, found = TRUE * 4, FOUND * 4
+  edges = classification.scores(predictions(labels, found), ('a', 'b', 'c'))
+  numbers = {'a': 0, 'b': 1, 'c': 2, None: 3}
+  columns = [[numbers[x] for x in column] for column in (labels, found)]
+  for name in 'abc':
+
+    def f1(true, found, name=name):
+      return metrics.f1_score(
+        true, found, labels=[numbers[name]], average='macro', zero_division=0
+      )
+
+    expected = intervals.percentile(f1, *columns)
+    assert edges['intervals']['f1'][name] == pytest.approx(expected)
 
 
 def write_reviews(folder):

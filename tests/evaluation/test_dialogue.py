@@ -4,7 +4,9 @@ import dataclasses
 import json
 import sys
 
+import numpy as np
 import pytest
+import sacrebleu
 
 from rnn_jax import errors
 from rnn_jax.evaluation import dialogue
@@ -33,6 +35,17 @@ def test_each_reply_is_written_behind_the_turns_as_they_were(trained):
   for name in ('rouge1', 'rougeL', 'valid'):
     assert row[name] == pytest.approx(1)
   assert row['perplexity'] < 1.2
+  assert row['distinct1'] == 7 / 18  # of 9 words, twice
+
+
+def rows(*pairs, name='dialogue {}'):
+  return [
+    {'name': name.format(n), 'predicted': predicted, 'reference': reference}
+    for n, (predicted, reference) in enumerate(pairs)
+  ]
+
+
+GOOD = ['the cat sat on the mat today', 'i like this very much indeed']
 
 
 def test_replies_are_drawn_with_a_temperature_and_by_one_seed(trained):
@@ -50,22 +63,106 @@ def test_replies_are_drawn_with_a_temperature_and_by_one_seed(trained):
 
 
 def test_scores_tell_a_good_reply_from_a_bad_one():
-  references = ['the cat sat on the mat today', 'i like this very much indeed']
-  rows = [{'reference': r, 'predicted': r} for r in references]
-  assert dialogue.scores(rows)['bleu'] == pytest.approx(1)
-  rows[1]['predicted'] = ''
-  scores = dialogue.scores(rows)
+  same = rows(*((text, text) for text in GOOD))
+  assert dialogue.scores(same)['bleu'] == pytest.approx(1)
+  scores = dialogue.scores(rows((GOOD[0], GOOD[0]), ('', GOOD[1])))
   assert scores['valid'] == 0.5
   assert scores['rouge1'] == scores['rouge2'] == scores['rougeL'] == 0.5
   assert 0 < scores['bleu'] < 1
-  rows[1]['predicted'] = 'i like that very much'
+  assert scores['words'] == 3.5
   # 4 of 5 words and of 6 words: F = 2 * 4 / 11; bigrams 2 of 4 and of 5.
-  scores = dialogue.scores(rows)
+  bad = 'i like that very much'
+  scores = dialogue.scores(rows((GOOD[0], GOOD[0]), (bad, GOOD[1])))
   assert scores['rouge1'] == pytest.approx((1 + 8 / 11) / 2)
   assert scores['rouge2'] == pytest.approx((1 + 4 / 9) / 2)
+  assert json.loads(json.dumps(scores)) == scores
 
 
-def test_bertscore_names_the_missing_package(monkeypatch):
+PAIRS = (
+  ('i like that very much .', GOOD[1]),
+  ('the cat sat on a mat', GOOD[0]),
+  ('', 'no'),
+  ("yes, it is. isn't it?", 'it is, yes, it is'),
+)
+
+
+def test_bleu_of_summed_counts_is_sacrebleu_s_of_the_corpus():
+  metric = sacrebleu.metrics.BLEU(force=True)
+  for pairs in (PAIRS, PAIRS[:1], PAIRS[2:3], PAIRS[3:]):
+    corpus = metric.corpus_score([p for p, _ in pairs], [[r for _, r in pairs]])
+    counts = dialogue.bleu_counts(rows(*pairs))
+    found = dialogue.bleu(*counts.sum(0))
+    assert found == pytest.approx(corpus.score / 100, abs=1e-12)
+
+
+def test_intervals_draw_dialogues_rather_than_replies():
+  one = rows(*PAIRS * 10)
+  whole = rows(*PAIRS * 10, name='the only one')
+  scores = dialogue.scores(one)
+  for name, (low, high) in scores['intervals'].items():
+    assert low < scores[name] < high, name
+  assert scores['intervals'].keys() == {
+    'bleu',
+    'rouge1',
+    'rouge2',
+    'rougeL',
+    'valid',
+    'words',
+  }
+  # A split of a single dialogue says nothing of others.
+  scores = dialogue.scores(whole)
+  for name, edges in scores['intervals'].items():
+    assert edges == pytest.approx([scores[name]] * 2), name
+
+
+def test_distinct_n_grams_are_counted_over_all_replies():
+  replies = ['i do not know', 'i do', '', 'know']
+  # 7 words: i, do, not, know; i do, do not, not know. None spans two replies.
+  assert dialogue.distinct(replies, 1) == 4 / 7
+  assert dialogue.distinct(replies, 2) == 3 / 7
+  assert dialogue.distinct(['', ' '], 1) == dialogue.distinct([], 2) == 0
+
+
+class Half:
+  """A scorer to whom all is half right."""
+
+  def f1(self, predictions):
+    return np.full(len(predictions), 0.5)
+
+
+def test_bertscore_is_one_of_the_scores():
+  scores = dialogue.scores(rows(*PAIRS), Half())
+  assert scores['bertscore_f1'] == 0.5
+  assert scores['intervals']['bertscore_f1'] == [0.5, 0.5]
+
+
+@pytest.fixture
+def untouched(trained, monkeypatch):
+  """A trained run that fails once it is asked for replies."""
+
+  def fail(*_):
+    raise AssertionError('predicted')
+
+  monkeypatch.setattr(dialogue, 'predict', fail)
+  return trained
+
+
+def test_what_bertscore_lacks_is_told_before_decoding(untouched, monkeypatch):
   monkeypatch.setitem(sys.modules, 'bert_score', None)
   with pytest.raises(errors.InputError, match="--bertscore='m'.*pip install"):
-    dialogue.bert_score([], 'm')
+    run_lib.evaluate_run(*untouched, 'validation', bertscore='m')
+
+
+def test_replies_are_kept_whatever_becomes_of_their_scores(
+  trained, monkeypatch
+):
+  run, workdir = trained
+  path = workdir / 'evaluation/train/predictions.jsonl'
+
+  def fail(*_):
+    raise MemoryError('of the scores')
+
+  monkeypatch.setattr(dialogue, 'scores', fail)
+  with pytest.raises(MemoryError):
+    run_lib.evaluate_run(run, workdir, 'train', limit=1)
+  assert len(path.read_text().splitlines()) == 3

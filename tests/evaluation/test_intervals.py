@@ -25,6 +25,30 @@ def test_of_one_example_it_is_the_statistic():
   assert intervals.percentile(np.mean, [3.0]) == [3.0, 3.0]
 
 
+def test_examples_of_a_group_are_drawn_together():
+  rng = np.random.default_rng(2)
+  groups = np.repeat(np.arange(200), 4)
+  x = rng.standard_normal(200)[groups]  # 800 examples that say 200 things
+
+  def mean(total, count):
+    return total / count
+
+  low, high = intervals.of_groups(mean, groups, x, np.ones(800))
+  error = x.std() / np.sqrt(200)
+  assert low == pytest.approx(x.mean() - 1.96 * error, abs=0.2 * error)
+  assert high == pytest.approx(x.mean() + 1.96 * error, abs=0.2 * error)
+  alone = intervals.percentile(np.mean, x)
+  assert high - low > 1.7 * (alone[1] - alone[0])  # 2 but for the draw
+  names = [f'dialogue {n}' for n in groups]
+  # By name they stand in another order, and are the same groups.
+  named = intervals.of_groups(mean, names, x, np.ones(800))
+  assert named == pytest.approx([low, high], abs=0.2 * error)
+
+
+def test_a_single_batch_says_nothing_of_the_spread():
+  assert intervals.of_batches(Mean(), [{'loss': 3.0, 'weight': 2.0}]) == {}
+
+
 class Mean:
   """A task whose one metric is the loss a token."""
 

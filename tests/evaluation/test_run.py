@@ -2,7 +2,12 @@
 
 import json
 
+import pytest
+from matplotlib import pyplot
+
 from rnn_jax import config as config_lib
+from rnn_jax import errors
+from rnn_jax.evaluation import plots
 from rnn_jax.evaluation import run as run_lib
 from rnn_jax.training import evaluate
 from rnn_jax.training import loop
@@ -25,3 +30,41 @@ def test_scores_of_a_language_model_have_intervals_over_batches(tmp_path):
   assert json.loads(written.read_text()) == row
   told = progress.evaluation_table(row) + run_lib.table(row)
   assert told.count('perplexity') == 1 and 'bits per byte' in told
+  assert (written.parent / 'scores.png').stat().st_size > 5000
+  with pytest.raises(errors.InputError, match="'language_modeling': leave"):
+    run_lib.evaluate_run(run, workdir, 'train', bertscore='m')
+
+
+def drawn(row, tmp_path, monkeypatch):
+  """Draws a row. Returns {tick: height} of each panel."""
+  monkeypatch.setattr(pyplot, 'close', lambda _: None)
+  plots.draw_scores({'split': 'test', 'step': 1, **row}, tmp_path / 'x.png')
+  figure = pyplot.gcf()
+  monkeypatch.undo()
+  panels = [
+    dict(
+      zip(
+        (tick.get_text() for tick in axes.get_xticklabels()),
+        (bar.get_height() for bar in axes.containers[0]),
+        strict=True,
+      )
+    )
+    for axes in figure.axes
+  ]
+  pyplot.close(figure)
+  return panels
+
+
+def test_a_language_model_is_drawn_beside_gzip_and_xz(tmp_path, monkeypatch):
+  row = {'accuracy': 0.5, 'bits_per_byte': 2.0, 'gzip': 3.0, 'xz': 2.5}
+  edges = {'accuracy': [0.4, 0.6], 'loss': [1, 2], 'bits_per_byte': [1.9, 2.2]}
+  shares, bits = drawn(row | {'intervals': edges}, tmp_path, monkeypatch)
+  assert shares == {'accuracy': 0.5}
+  assert bits == {'this model': 2.0, 'gzip -9': 3.0, 'xz -9e': 2.5}
+
+
+def test_of_a_lossy_tokenizer_and_a_single_batch_shares_are_drawn(
+  tmp_path, monkeypatch
+):
+  row = {'accuracy': 0.5, 'loss': 2.0, 'intervals': {}}
+  assert drawn(row, tmp_path, monkeypatch) == [{'accuracy': 0.5}]
