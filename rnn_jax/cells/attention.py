@@ -89,9 +89,11 @@ class Config:
       self._check_cudnn(config.train.precision)
 
   def _check_row(self, config):
-    for key in ('window', 'top_k'):
-      if getattr(self, key):
-        self._refuse(key, "sees='row' is all of it: give 0")
+    # `settle` gives a window that a run's folder is read with again.
+    if self.window not in (0, config.data.length):
+      self._refuse('window', "sees='row' is all of it: give 0")
+    if self.top_k:
+      self._refuse('top_k', "sees='row' is all of it: give 0")
     base.check_impl(config, base.OF_ROWS)
 
   def _check_cudnn(self, policy):
