@@ -5,12 +5,12 @@
       --workdir=runs/rotten_tomatoes --set=data.path=PATH/train.jsonl \\
       --set=data.validation_path=PATH/validation.jsonl
 
-All variants read the config's data, and as many texts of it. 'simple' and 'modified' are the
-published model (configs/published.py) with the published recipe: two plain
-layers without norms or residuals, one head of 32 keys and 64 values, width 128;
-the model writes the class's name; AdamW at 1e-3, batches of 32, the checkpoint
-of the lowest loss. 'improved' is the config's own model, 'improved_luong' adds
-attention over its past outputs.
+All variants read the config's data, and as many texts of it. 'simple' and
+'modified' are the published model (configs/published.py) with the published
+recipe: two plain layers without norms or residuals, one head of 32 keys and 64
+values, width 128; the model writes the class's name; AdamW at 1e-3, batches of
+32, the checkpoint of the lowest loss. 'improved' is the config's own model,
+'improved_luong' adds attention over its past outputs.
 """
 
 from configs import published

@@ -130,18 +130,6 @@ class Steps:
     )
     return state | {'optimizer': begin(params)}
 
-  def begin_with(self, state, params):
-    """Returns a new train state that begins with these parameters."""
-    state = state | {'params': params}
-    if not self._point:
-      return state
-    # Its state holds parameters as well.
-    begin = jax.jit(
-      self._optimizer.init,
-      out_shardings=self._state_shardings()['optimizer'],
-    )
-    return state | {'optimizer': begin(params)}
-
   def rescale(self, state, evaluations):
     """Returns the state with the rate that follows on an evaluation, so many
     `evaluations` behind the best one."""
