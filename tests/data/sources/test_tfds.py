@@ -130,6 +130,7 @@ def write_unchecked(folder, **splits):
     'n': schema.Column(float),
   }
   made = schema.Schema(columns, 'label', ('n', 'p'), is_given=True)
+  made.class_of = int  # unlabelled ones too
   counts = {split: len(rows) for split, rows in splits.items()}
   path = folder / 'toy' / '1.0.0'
   path.mkdir(parents=True)
