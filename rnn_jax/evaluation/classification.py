@@ -5,8 +5,6 @@ as predicted if the written text is exactly its name; else the text is no
 valid output, and wrong. Scores are scikit-learn's.
 """
 
-import functools
-
 import numpy as np
 from sklearn import metrics
 
@@ -64,7 +62,7 @@ def scores(predictions, classes):
   )
   return {
     'accuracy': float(metrics.accuracy_score(labels, predicted)),
-    'macro_f1': _macro_f1(every, labels, predicted),
+    'macro_f1': float(np.mean(each)),
     'valid': float(np.mean(predicted < len(classes))),
     'f1': dict(zip(classes, map(float, each), strict=True)),
     'classes': [*classes, INVALID],
@@ -73,31 +71,27 @@ def scores(predictions, classes):
   }
 
 
-def _macro_f1(every, labels, predicted):
-  found = metrics.f1_score(
-    labels, predicted, labels=every, average='macro', zero_division=0
-  )
-  return float(found)
+def f1(true, found):
+  """Returns F1 of a class, of booleans: whose it is, for whose it was taken."""
+  return 2 * np.sum(true & found) / max(np.sum(true) + np.sum(found), 1)
 
 
 def _intervals(classes, labels, predicted):
+  # scikit-learn's scores take milliseconds, and a thousand draws have each.
   every = range(len(classes))
+
+  def macro_f1(labels, predicted):
+    return np.mean([f1(labels == n, predicted == n) for n in every])
+
   return {
-    'accuracy': intervals.percentile(metrics.accuracy_score, labels, predicted),
-    'macro_f1': intervals.percentile(
-      functools.partial(_macro_f1, every), labels, predicted
-    ),
+    'accuracy': intervals.percentile(np.mean, labels == predicted),
+    'macro_f1': intervals.percentile(macro_f1, labels, predicted),
     'valid': intervals.percentile(np.mean, predicted < len(classes)),
     'f1': {
-      classes[n]: intervals.percentile(_f1, labels == n, predicted == n)
+      classes[n]: intervals.percentile(f1, labels == n, predicted == n)
       for n in every
     },
   }
-
-
-def _f1(true, found):
-  # scikit-learn's takes milliseconds, here a thousand times for each class.
-  return 2 * np.sum(true & found) / max(np.sum(true) + np.sum(found), 1)
 
 
 def _choose(run, ids):

@@ -109,7 +109,11 @@ def bleu(written, given, *counts):
   """Returns BLEU as a share of 1, of summed `bleu_counts`."""
   matches, totals = np.split(np.array(counts), 2)
   found = sacrebleu.metrics.BLEU.compute_bleu(
-    matches.tolist(), totals.tolist(), written, given, smooth_method='exp'
+    matches.tolist(),
+    totals.tolist(),
+    int(written),
+    int(given),
+    smooth_method='exp',
   )
   return found.score / 100
 
