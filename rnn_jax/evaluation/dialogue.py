@@ -61,9 +61,7 @@ def scores(predictions):
   references = [row['reference'] for row in predictions]
   # Data sets of dialogues come with spaces around their full stops: `force`
   # says that this is known.
-  bleu = sacrebleu.metrics.BLEU(force=True).corpus_score(
-    written, [references], n_bootstrap=intervals.RESAMPLES
-  )
+  bleu = sacrebleu.metrics.BLEU(force=True)
   scorer = rouge_scorer.RougeScorer(ROUGE, use_stemmer=True)
   each = [scorer.score(*pair) for pair in zip(references, written, strict=True)]
   found = {
@@ -71,11 +69,11 @@ def scores(predictions):
   }
   found['valid'] = np.array([bool(text.strip()) for text in written], float)
   edges = {
-    'bleu': _bleu_interval(bleu),
+    'bleu': _bleu_interval(written, references),
     **{n: intervals.percentile(np.mean, x) for n, x in found.items()},
   }
   return {
-    'bleu': bleu.score / 100,
+    'bleu': bleu.corpus_score(written, [references]).score / 100,
     **{name: float(np.mean(x)) for name, x in found.items()},
     'words': float(np.mean([len(text.split()) for text in written])),
     'intervals': edges,
@@ -119,10 +117,27 @@ def bert_score(predictions, model):
   return {'bertscore_f1': float(f1.mean())}
 
 
-def _bleu_interval(bleu):
-  # sacrebleu gives the mean of its resamples and half the interval's width.
-  low, high = bleu._mean - bleu._ci, bleu._mean + bleu._ci
-  return [max(low, 0.0) / 100, high / 100]
+def _bleu_interval(written, references):
+  """The interval of BLEU, which is no mean but made of sums of counts."""
+  # Counts are those of the corpus; `effective_order` spares a remark on each.
+  bleu = sacrebleu.metrics.BLEU(effective_order=True)
+  each = [
+    bleu.sentence_score(text, [reference])
+    for text, reference in zip(written, references, strict=True)
+  ]
+  counts = np.array(
+    [(*one.counts, *one.totals, one.sys_len, one.ref_len) for one in each]
+  )
+
+  def score(drawn):
+    *sums, written, given = counts[drawn.astype(int)].sum(0).tolist()
+    correct, total = sums[: len(sums) // 2], sums[len(sums) // 2 :]
+    found = bleu.compute_bleu(
+      correct, total, written, given, bleu.smooth_method
+    )
+    return found.score / 100
+
+  return intervals.percentile(score, np.arange(len(counts)))
 
 
 def _text(tokenizer, turn):
