@@ -50,6 +50,7 @@ AT_LEAST = {
   'task.least_reply_tokens': 0,
   'task.reply_tokens': 1,
   'task.reply_temperature': 0,
+  'data.vocabulary': 2,  # a token and the boundary
   'data.length': 1,
   'data.buckets': 1,
   'data.rarity_buckets': 1,
@@ -118,6 +119,11 @@ AT_LEAST = {
   'sample.temperature': 0,
   'sample.top_k': 0,
   'vision.patch': 1,
+}
+AT_MOST = {
+  'data.synthetic.symbols': 26,
+  'data.synthetic.seed': 2**32 - 1,
+  'train.seed': 2**32 - 1,  # jax.random.key takes no more: 2**32 would be 0
 }
 BELOW_ONE = (
   'model.dropout',

@@ -34,6 +34,9 @@ def check(config):
   for key, least in ranges.AT_LEAST.items():
     if (value := _value(config, key)) < least:
       _refuse(key, value, f'give {least} or more')
+  for key, most in ranges.AT_MOST.items():
+    if (value := _value(config, key)) > most:
+      _refuse(key, value, f'give {most} or less')
   for key in ranges.BELOW_ONE:
     if not 0 <= (value := _value(config, key)) < 1:
       _refuse(key, value, 'give a number in [0, 1)')
@@ -66,6 +69,13 @@ def _check_task(config):
       data.layout,
       f'task.name={task.name!r} needs rows of whole examples: choose another '
       'layout',
+    )
+  if data.split_by == 'position':
+    _refuse(
+      'data.split_by',
+      data.split_by,
+      f'task.name={task.name!r} has whole examples, which would lie in every '
+      "split: give 'document'",
     )
   if task.name == 'recall' and config.remat.segment:
     _refuse('remat.segment', config.remat.segment, 'it would cut answers')
@@ -115,8 +125,6 @@ def _check_batches(config):
       data.boundaries,
       f'end with data.length={data.length}, the longest row',
     )
-  if data.synthetic.symbols > 26:
-    _refuse('data.synthetic.symbols', data.synthetic.symbols, 'give 26 at most')
   if data.carry_state and data.layout != 'stream':
     _refuse('data.carry_state', True, "it needs data.layout='stream'")
   if data.rarity_buckets > 1 and data.layout != 'buckets':

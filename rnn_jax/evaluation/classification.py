@@ -30,10 +30,10 @@ def predict(run, split, limit):
   questions = [maker.question(text) for text in texts]
   ids = [np.maximum(question, ~question) for question in questions]
   answer = _write if run.config.task.answer == 'word' else _choose
-  classes = run.config.data.classes
+  classes, names = run.config.data.classes, documents.names
   return [
     {
-      'name': documents.names[n],
+      'name': names[n],
       'text': texts[n].decode(),
       'label': classes[documents.labels[n]],
       **found,

@@ -32,6 +32,7 @@ def predict(run, split, limit):
   predicted, reason (why it ended).
   """
   documents = run.corpus.documents[split]
+  names = documents.names
   maker = run.corpus.examples(run.config.data, split)
   tokenizer = run.corpus.tokenizer
   asked, rows = [], []
@@ -45,7 +46,7 @@ def predict(run, split, limit):
       asked.append(ids)
       rows.append(
         {
-          'name': documents.names[n],
+          'name': names[n],
           'turn': turn,
           'history': [*history],
           'reference': _text(tokenizer, reply),

@@ -4,7 +4,6 @@ import collections
 import json
 import multiprocessing
 
-import grain
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
@@ -13,6 +12,7 @@ import pytest
 from rnn_jax import errors
 from rnn_jax.data import pipeline
 from rnn_jax.data import rows
+from rnn_jax.training import iterator_state
 from tests.data import helpers
 
 POOLED = ('padded', 'sorted')
@@ -169,12 +169,12 @@ def test_a_checkpoint_brings_the_batches_back(tmp_path, layout):
   batches = pipeline.training_batches(corpus, cfg)
   helpers.take(batches, 11)
   with ocp.CheckpointManager(tmp_path / 'checkpoints') as manager:
-    data = grain.checkpoint.CheckpointSave(batches)
+    data = iterator_state.Save(batches)
     manager.save(1, args=ocp.args.Composite(data=data))
     expected = helpers.take(batches, 9)
     manager.wait_until_finished()
     other = pipeline.training_batches(corpus, cfg)
-    data = grain.checkpoint.CheckpointRestore(other)
+    data = iterator_state.Restore(other)
     manager.restore(1, args=ocp.args.Composite(data=data))
   helpers.assert_same(helpers.take(other, 9), expected)
 

@@ -7,11 +7,15 @@ import pytest
 from sklearn import metrics
 
 from rnn_jax import config as config_lib
+from rnn_jax.data import documents
+from rnn_jax.data import pipeline
+from rnn_jax.data import tokenizer
 from rnn_jax.evaluation import classification
 from rnn_jax.evaluation import run as run_lib
 from rnn_jax.training import evaluate
 from rnn_jax.training import loop
 from tests import tiny
+from tests.data import helpers
 
 TRUE = 'aaaabbbbcc'
 FOUND = ['a', 'a', 'b', None, 'b', 'b', 'b', 'a', 'c', 'b']
@@ -116,3 +120,25 @@ def test_a_trained_model_is_scored_and_written_down(answer, tmp_path):
     )
   few = run_lib.evaluate_run(run, workdir, 'validation', limit=5)
   assert few['predictions'] == 5 and few['documents'] == 16
+
+
+def test_names_are_made_once(monkeypatch):
+  made, names = [], documents.Documents.names.fget
+
+  def counted(self):
+    made.append(self)
+    return names(self)
+
+  found = helpers.in_memory('a', 'b', 'c')
+  found.reader.labels = np.array([0, 1, 1])
+  config = config_lib.Config(
+    task=config_lib.Task('classification'),
+    data=config_lib.Data(classes=('no', 'yes')),
+  )
+  corpus = pipeline.Corpus(config.task, {'test': found}, tokenizer.Bytes(), 1.0)
+  run = evaluate.Run(config, corpus, None, None, 0)
+  monkeypatch.setattr(documents.Documents, 'names', property(counted))
+  monkeypatch.setattr(classification, '_choose', lambda run, ids: [{}] * 3)
+  rows = classification.predict(run, 'test', 0)
+  assert [row['name'] for row in rows] == ['0', '1', '2']
+  assert len(made) == 1

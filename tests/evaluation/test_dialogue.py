@@ -9,6 +9,7 @@ import pytest
 import sacrebleu
 
 from rnn_jax import errors
+from rnn_jax.data import documents
 from rnn_jax.evaluation import dialogue
 from rnn_jax.evaluation import run as run_lib
 from rnn_jax.training import evaluate
@@ -35,7 +36,7 @@ def test_each_reply_is_written_behind_the_turns_as_they_were(trained):
   for name in ('rouge1', 'rougeL', 'valid'):
     assert row[name] == pytest.approx(1)
   assert row['perplexity'] < 1.2
-  assert row['distinct1'] == 7 / 18  # of 9 words, twice
+  assert row['distinct1'] == 7 / 14  # of 7 words, twice
 
 
 def rows(*pairs, name='dialogue {}'):
@@ -60,6 +61,41 @@ def test_replies_are_drawn_with_a_temperature_and_by_one_seed(trained):
   ]
   assert found[0] == TURNS[1:] * 2
   assert found[1] == found[2] and len({*found[1]}) == 6
+
+
+def test_names_are_made_once(trained, monkeypatch):
+  made, names = [], documents.Documents.names.fget
+
+  def counted(self):
+    made.append(self)
+    return names(self)
+
+  monkeypatch.setattr(documents.Documents, 'names', property(counted))
+  run, _ = trained
+  assert len(dialogue.predict(run, 'validation', 2)) == 6
+  assert len(made) == 1
+
+
+def test_the_interval_of_bleu_is_that_of_resampled_corpora(monkeypatch):
+  rows = [
+    {'reference': 'a b c d e f', 'predicted': 'a b c d e f'},
+    {'reference': 'g h i j k l', 'predicted': 'u v w x y z'},
+  ]
+  # A quarter of the corpora of two has the first twice, one the second.
+  assert dialogue.scores(rows)['intervals']['bleu'] == pytest.approx([0, 1])
+  rng, words = np.random.default_rng(0), [*'abcd.,']
+  drawn = [rng.choice(words, rng.integers(1, 9)) for _ in range(80)]
+  texts = [' '.join(found) for found in drawn]
+  pairs = zip(texts[:40], texts[40:], strict=True)
+  rows = [{'reference': r, 'predicted': p} for r, p in pairs]
+  monkeypatch.setattr(
+    dialogue.intervals,
+    'percentile',
+    lambda statistic, *columns: float(statistic(*columns)),
+  )
+  scores = dialogue.scores(rows)
+  assert 0.01 < scores['bleu'] < 0.99
+  assert scores['intervals']['bleu'] == pytest.approx(scores['bleu'])
 
 
 def test_scores_tell_a_good_reply_from_a_bad_one():

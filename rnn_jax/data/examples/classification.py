@@ -15,6 +15,7 @@ loses its end.
 """
 
 import numpy as np
+from absl import logging
 
 from rnn_jax import errors
 
@@ -23,10 +24,12 @@ class Labelled:
   """Makes examples; as many as documents, the same in every epoch.
 
   Raises:
-    InputError: a row has no room for a text beside its class.
+    InputError: a row has no room for a text beside its class, or a document
+      has no class.
   """
 
   def __init__(self, documents, tokenizer, options):
+    check_labels(documents, options.data)
     self._documents = documents
     self._tokenizer = tokenizer
     classes = range(len(options.data.classes))
@@ -82,8 +85,28 @@ def make(documents, tokenizer, options):
   return Labelled(documents, tokenizer, options)
 
 
+def check_labels(documents, data):
+  """Checks the documents of a split.
+
+  Raises:
+    InputError: one has none of the classes; the message names it.
+  """
+  classes, labels = len(data.classes), documents.labels
+  outside = np.flatnonzero((labels < 0) | (labels >= classes))
+  if len(outside):
+    n = outside[0]
+    raise errors.InputError(
+      f'{documents.names[n]}: data.label={data.label!r} holds {labels[n]}, and '
+      f'data.classes={data.classes!r} are 0 to {classes - 1}: give it its '
+      'class, or use another split'
+    )
+
+
 def check(documents, config):
   """Checks the documents of all splits.
+
+  A test split without labels, as some sets are published, is warned of: its
+  makers of examples refuse it, and training needs none.
 
   Raises:
     InputError: they have no classes, or the training split has one alone.
@@ -94,6 +117,13 @@ def check(documents, config):
       f'data.source={config.data.source!r} has no classes: use a source that '
       "has, such as 'jsonl' or 'tfds:NAME'"
     )
+  for name, split in documents.items():
+    try:
+      check_labels(split, config.data)
+    except errors.InputError as error:
+      if name != 'test':
+        raise
+      logging.warning('split %r cannot be evaluated: %s', name, error)
   found = np.unique(train.labels)
   if len(found) < 2:
     only = [config.data.classes[n] for n in found]

@@ -12,9 +12,14 @@ from rnn_jax.data.examples import classification
 
 
 class Labelled:
-  """Makes examples; as many as documents."""
+  """Makes examples; as many as documents.
+
+  Raises:
+    InputError: a document has no class.
+  """
 
   def __init__(self, documents, options):
+    classification.check_labels(documents, options.data)
     self._documents = documents
     self._image = options.data.image
     self._seed = options.seed

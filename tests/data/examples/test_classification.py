@@ -11,6 +11,7 @@ from rnn_jax import errors
 from rnn_jax.data import pipeline
 from rnn_jax.data import tokenizer
 from rnn_jax.data.examples import classification
+from rnn_jax.data.examples import image_classification
 from tests.data import helpers
 
 BYTES = tokenizer.Bytes()
@@ -99,3 +100,25 @@ def test_documents_without_classes_or_with_one_are_refused():
     classification.check({'train': documents(None)}, config)
   with pytest.raises(errors.InputError, match=r"of one class, \['yes'\]"):
     classification.check({'train': documents((1, 1, 1))}, config)
+
+
+@pytest.mark.parametrize('label', (-1, 2))
+def test_a_document_of_no_class_is_named(label):
+  config = helpers.configure(classes=('no', 'yes'))
+  splits = {'train': documents(), 'validation': documents((0, label, -1))}
+  message = rf"^1: data.label='label' holds {label}, and .* are 0 to 1: give"
+  with pytest.raises(errors.InputError, match=message):
+    classification.check(splits, config)
+
+
+@pytest.mark.parametrize('maker', (classification, image_classification))
+def test_a_test_split_without_labels_is_refused_when_it_is_used(maker, caplog):
+  config = helpers.configure(classes=('no', 'yes'))
+  unlabelled = documents((-1, -1, -1))
+  classification.check({'train': documents(), 'test': unlabelled}, config)
+  assert "'test' cannot be evaluated: 0: data.label='label' ho" in caplog.text
+  options = pipeline.Options(
+    config_lib.Task('classification'), config.data, 32, 32, None
+  )
+  with pytest.raises(errors.InputError, match='^0: .*or use another split'):
+    maker.make(unlabelled, BYTES, options)
