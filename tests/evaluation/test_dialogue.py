@@ -76,28 +76,6 @@ def test_names_are_made_once(trained, monkeypatch):
   assert len(made) == 1
 
 
-def test_the_interval_of_bleu_is_that_of_resampled_corpora(monkeypatch):
-  rows = [
-    {'reference': 'a b c d e f', 'predicted': 'a b c d e f'},
-    {'reference': 'g h i j k l', 'predicted': 'u v w x y z'},
-  ]
-  # A quarter of the corpora of two has the first twice, one the second.
-  assert dialogue.scores(rows)['intervals']['bleu'] == pytest.approx([0, 1])
-  rng, words = np.random.default_rng(0), [*'abcd.,']
-  drawn = [rng.choice(words, rng.integers(1, 9)) for _ in range(80)]
-  texts = [' '.join(found) for found in drawn]
-  pairs = zip(texts[:40], texts[40:], strict=True)
-  rows = [{'reference': r, 'predicted': p} for r, p in pairs]
-  monkeypatch.setattr(
-    dialogue.intervals,
-    'percentile',
-    lambda statistic, *columns: float(statistic(*columns)),
-  )
-  scores = dialogue.scores(rows)
-  assert 0.01 < scores['bleu'] < 0.99
-  assert scores['intervals']['bleu'] == pytest.approx(scores['bleu'])
-
-
 def test_scores_tell_a_good_reply_from_a_bad_one():
   same = rows(*((text, text) for text in GOOD))
   assert dialogue.scores(same)['bleu'] == pytest.approx(1)
