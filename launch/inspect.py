@@ -28,9 +28,9 @@ JSON = flags.DEFINE_bool('json', False, 'Print one JSON object.')
 
 def main(argv):
   from rnn_jax import errors
-  from rnn_jax.inference import generate
   from rnn_jax.inspection import report
   from rnn_jax.inspection import run as run_lib
+  from rnn_jax.training import checkpoint
   from rnn_jax.training import evaluate
 
   del argv
@@ -39,7 +39,7 @@ def main(argv):
   if BATCHES.value < 1:
     raise errors.InputError(f'--batches={BATCHES.value}: give 1 or more')
   split = evaluate.check_split(SPLIT.value) or 'validation'
-  which = generate.which_checkpoint(CHECKPOINT.value)
+  which = checkpoint.parse_which(CHECKPOINT.value)
   run = run_lib.Run.open(WORKDIR.value, which)
   found = run_lib.inspect(run, WORKDIR.value, split, BATCHES.value)
   if JSON.value:
