@@ -1,4 +1,4 @@
-"""How much of a batch is padding, by the way it is made."""
+"""How much of a batch is padding, and what that costs, by how it is made."""
 
 from benchmarks import tables
 
@@ -43,9 +43,11 @@ def _table(rows):
       f'{row["batches"]:,.0f}',
       tables.timed(row),
       tables.rate(row['tokens_per_second']),
+      tables.rate(row['trained_per_second']),
+      f'{row["compile_seconds"]:,.0f} s',
     ]
     if 'median' in row
-    else [choice, tables.timed(row), *'----']
+    else [choice, tables.timed(row), *'------']
     for choice, row in rows.items()
   ]
   head = [
@@ -53,8 +55,10 @@ def _table(rows):
     'real tokens',
     'shapes',
     'batches an epoch',
-    'an epoch',
-    'tokens/s',
+    'an epoch read',
+    'tokens/s read',
+    'tokens/s trained',
+    'compiled in',
   ]
   return tables.table(head, lines)
 

@@ -22,6 +22,27 @@ CHOICES = {
   'buckets, least padding 4': {'bucketing': 'least_padding'},
   'buckets, least padding 8': {'bucketing': 'least_padding', 'buckets': 8},
   'buckets, powers': {'bucketing': 'powers'},
+  'buckets, given': {'boundaries': (16, 32, 64, 128, 256)},
+  'buckets, least padding 4, each split by rarity': {
+    'bucketing': 'least_padding',
+    'rarity_buckets': 2,
+  },
+  'buckets, least padding 8, rows for 1 GiB': {
+    'bucketing': 'least_padding',
+    'buckets': 8,
+    'tokens_per_batch': 0,
+    'memory_gib': 1.0,
+  },
+  'buckets, least padding 8, easy rows first': {
+    'bucketing': 'least_padding',
+    'buckets': 8,
+    'curriculum': 'length',
+  },
+  'buckets, least padding 8, growing: 16, 64, whole': {
+    'bucketing': 'least_padding',
+    'buckets': 8,
+    'growth': (16, 64),
+  },
   'packed, first fit': {'layout': 'packed'},
   'packed, best fit': {'layout': 'packed', 'fit': 'best'},
   'stream': {'layout': 'stream'},
@@ -31,7 +52,8 @@ CHOICES = {
 def cases(quick):
   """Every choice on every data set, with one budget of tokens a batch.
 
-  A row is as long as the longest example, so that none is cut.
+  A row is as long as the longest example, so that none is cut. Three epochs are
+  those of the curriculum's stages, and of the lengths that grow.
   """
   tokens, limit = (2048, 100) if quick else (8192, 0)
   sizes = {

@@ -63,11 +63,23 @@ def test_an_unknown_one_is_refused(tmp_path, monkeypatch):
     datasets.overrides('b', tmp_path)
 
 
-@pytest.mark.parametrize('layout', ('padded', 'sorted', 'packed', 'stream'))
-def test_an_epoch_is_read_to_its_end(tmp_path, monkeypatch, layout):
+@pytest.mark.parametrize(
+  'data',
+  (
+    {'layout': 'sorted', 'pool': 2},
+    {'layout': 'stream'},
+    {'boundaries': (20, 64)},
+    {'growth': (16, 100)},
+    {'curriculum': 'length', 'rarity_buckets': 2},
+  ),
+  ids=lambda data: [*data][0],
+)
+def test_an_epoch_is_read_to_its_end(tmp_path, monkeypatch, data):
   give(tmp_path, monkeypatch, 'a={path}:line')
-  data = {'layout': layout, 'tokens_per_batch': 256, 'pool': 2}
-  values = batching.epoch(2, 'a', data | {'workers': 0, 'stretch': 64})
+  trained = {'trained_per_second': 1.0, 'compile_seconds': 1.0}
+  monkeypatch.setattr(batching, '_training', lambda *_: trained)
+  small = {'tokens_per_batch': 256, 'workers': 0, 'stretch': 64}
+  values = batching.epoch(2, 'a', small | data)
   assert values['examples'] == 59 and values['repeats'] == 2
   assert values['length'] == 60
   # Two epochs, what waits at their end apart: bytes and a boundary each.
@@ -75,3 +87,11 @@ def test_an_epoch_is_read_to_its_end(tmp_path, monkeypatch, layout):
   assert 0.7 * tokens < values['tokens'] < 1.3 * tokens
   assert 0 < values['padding_efficiency'] <= 1
   assert 1 <= len(values['shapes']) <= values['possible_shapes']
+
+
+def test_a_budget_decides_the_rows_and_steps_are_timed(tmp_path, monkeypatch):
+  give(tmp_path, monkeypatch, 'a={path}:line')
+  budget = {'tokens_per_batch': 0, 'memory_gib': 0.02, 'workers': 0}
+  values = batching.epoch(1, 'a', budget | {'buckets': 1})
+  assert values['shapes'] == [(values['batch_tokens'] // 60, 60)]
+  assert values['trained_per_second'] > 0 and values['compile_seconds'] > 0

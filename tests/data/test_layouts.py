@@ -1,9 +1,12 @@
 """Layouts side by side: how much of their batches is padding."""
 
+import json
 import re
 
+import numpy as np
 import pytest
 
+from rnn_jax import config
 from rnn_jax.data import pipeline
 from rnn_jax.data import plan
 from tests.data import helpers
@@ -74,3 +77,20 @@ def test_the_description_is_that_of_the_batches(tmp_path, layout):
   share = re.search(r'padding efficiency (\d+)% \((\d+) sampled rows', told)
   assert abs(int(share[1]) / 100 - efficiency(batches)) < 0.06
   assert int(share[2]) == len(plan.sample(corpus, cfg.data, 0))
+
+
+@pytest.mark.parametrize('fit', ('first', 'best'))
+def test_packs_of_sentences_are_nearly_full(tmp_path, fit):
+  """Lengths spread as a review's: about 30 tokens, 100 at most."""
+  lengths = np.random.default_rng(0).lognormal(3.2, 0.5, 400)
+  texts = ['x' * int(np.clip(n, 3, 96)) for n in lengths]
+  path = tmp_path / 'sentences.jsonl'
+  path.write_text(''.join(json.dumps({'text': text}) + '\n' for text in texts))
+  raw = config.default()
+  raw.data.update(source='jsonl', path=str(path), splits=(100, 0, 0))
+  raw.data.update(layout='packed', fit=fit, length=97, tokens_per_batch=4096)
+  cfg = config.parse(raw)
+  corpus = pipeline.Corpus.open(cfg, tmp_path)
+  batches = helpers.take(pipeline.training_batches(corpus, cfg), 12)
+  assert efficiency(batches) >= 0.95
+  assert len(pipeline.batch_shapes(corpus, cfg)) == 1
