@@ -76,6 +76,7 @@ def _draw_bars(axes, values, edges):
       ha='center',
       fontsize=9,
     )
+  axes.set_xlim(-0.6, len(names) - 0.4)
   axes.margins(y=0.12)
   axes.grid(axis='y', alpha=0.3)
   axes.set_axisbelow(True)
