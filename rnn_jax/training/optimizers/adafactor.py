@@ -9,7 +9,8 @@ columns are kept, R and C, and no first moment:
     p_t = p_{t-1} - rate (max(RMS(p_{t-1}), 1e-3) u_t + weight_decay p_{t-1})
 
 Of other tensors the whole second moment is kept. Tensors of more axes are
-matrices over their two longest. The rate is relative to the size of what it
+matrices over their two longest. RMS is over a tensor, of a stack over each
+layer. The rate is relative to the size of what it
 changes: about 1e-2 is usual. Weight decay is AdamW's. `optimizer.b1`, `b2` and
 `eps` have no part in it.
 Source: Shazeer and Stern, "Adafactor: Adaptive Learning Rates with Sublinear
@@ -23,10 +24,10 @@ from rnn_jax.training import optimizer
 
 def make(config, rate, stacked):
   """The gradient transformation of a Config; `rate` by step."""
-  del stacked
   return optax.chain(
-    optax.adafactor(),
-    optax.scale(-1.0),  # it goes down already
+    optax.scale_by_factored_rms(),
+    optimizer.by_layer(optax.clip_by_block_rms(1.0), stacked),
+    optimizer.by_layer(optax.scale_by_param_block_rms(), stacked),
     optimizer.decayed(config),
     optimizer.scaled(config, rate),
   )

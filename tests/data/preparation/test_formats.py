@@ -286,3 +286,38 @@ def test_pictures_without_a_class_and_damaged_zips(tmp_path):
   assert 'lies in no folder' in refusal('images', tmp_path)
   (tmp_path / 'a.zip').write_bytes(b'PK\x03\x04 and no more')
   assert 'no whole zip' in refusal('images', tmp_path / 'a.zip')
+
+
+def test_what_file_managers_add_to_a_zip_is_no_picture(tmp_path):
+  names = ['./cat/1.png', '__MACOSX/cat/._1.png', 'cat/._2.png', '.x/dog/3.png']
+  found = read('images', zipped(tmp_path / 'a.zip', names))
+  assert [example.where for example in found] == [
+    f'{tmp_path / "a.zip"}: ./cat/1.png'
+  ]
+
+
+def test_a_picture_damaged_in_a_zip_is_refused(tmp_path):
+  path = tmp_path / 'a.zip'
+  with zipfile.ZipFile(path, 'w', zipfile.ZIP_DEFLATED) as file:
+    file.writestr('cat/1.png', bytes(range(256)) * 40)
+  content = bytearray(path.read_bytes())
+  content[60:80] = bytes(20)
+  path.write_bytes(content)
+  assert 'no whole zip' in refusal('images', path)
+
+
+@pytest.mark.parametrize(
+  ('labels', 'message'),
+  (
+    ([3, 10], 'label 10 is none of 0 to 9'),
+    ([3, -1], 'label -1 is none of 0 to 9'),
+    ([3], '2 pictures and 1 labels'),
+  ),
+)
+def test_wrong_labels_of_a_tarball_are_named(tmp_path, labels, message):
+  pixels = np.zeros((2, 3072), np.uint8)
+  path = tmp_path / 'cifar-10-python.tar.gz'
+  tarball(path, {'data_batch_1': {b'data': pixels, b'labels': labels}})
+  assert refusal('cifar10', path) == (
+    f'{path}: data_batch_1 is no batch of CIFAR-10: {message}'
+  )

@@ -56,6 +56,31 @@ def test_parameters_follow_the_published_equations():
     np.testing.assert_allclose(ours[name], value, rtol=1e-5, atol=1e-6)
 
 
+def test_each_layer_of_a_stack_follows_them_by_itself():
+  settings = test_optimizer.config(name='adafactor', clip_norm=0.0)
+  rng = np.random.default_rng(1)
+  scales = np.array([0.01, 5.0])[:, None, None]  # layers unlike each other
+  params, *gradients = (
+    {'kernel': rng.normal(size=(2, 128, 130)) * scales} for _ in range(3)
+  )
+  gradients[1]['kernel'] *= np.array([50, 0.1])[:, None, None]  # one is clipped
+  transform = optimizer.make(settings, lambda step: 1e-2, {'kernel'})
+  ours = jax.tree.map(jnp.float32, params)
+  state = transform.init(ours)
+  for gradient in gradients:
+    updates, state = jax.jit(transform.update)(
+      jax.tree.map(jnp.float32, gradient), state, ours
+    )
+    ours = jax.tree.map(jnp.add, ours, updates)
+  decay = settings.optimizer.weight_decay
+  for layer in range(2):
+    own = [{'kernel': x['kernel'][layer]} for x in (params, *gradients)]
+    expected = reference(own[0], own[1:], 1e-2, decay)['kernel']
+    np.testing.assert_allclose(
+      ours['kernel'][layer], expected, rtol=1e-5, atol=1e-7
+    )
+
+
 def test_a_matrix_costs_its_rows_and_columns():
   settings = test_optimizer.config(name='adafactor')
   params = {'kernel': jnp.zeros((4, 256, 512))}

@@ -81,14 +81,23 @@ def _batch(content, path, name, split):
     batch = _Unpickler(io.BytesIO(content), encoding='bytes').load()
     pixels, labels = batch[b'data'], batch[b'labels']
     pixels = np.asarray(pixels, np.uint8).reshape(-1, 3, 32, 32)
+    if len(labels) != len(pixels):
+      raise ValueError(f'{len(pixels)} pictures and {len(labels)} labels')
+    names = [_class(label) for label in labels]
   except Exception as error:
     raise errors.InputError(
       f'{path}: {name} is no batch of CIFAR-10: {error}'
     ) from None
-  for number, (image, label) in enumerate(zip(pixels, labels, strict=True)):
+  for number, (image, label) in enumerate(zip(pixels, names, strict=True)):
     where = f'{path}: {name}, picture {number}'
-    values = {'image': _png(image), 'label': CLASSES[label]}
+    values = {'image': _png(image), 'label': label}
     yield examples.Example(where, values, split)
+
+
+def _class(label):
+  if label not in range(len(CLASSES)):
+    raise ValueError(f'label {label!r} is none of 0 to {len(CLASSES) - 1}')
+  return CLASSES[label]
 
 
 def _png(pixels):

@@ -6,7 +6,9 @@ of its own.
 
 import functools
 import os
+import re
 import zipfile
+import zlib
 from collections.abc import Iterator
 
 from absl import logging
@@ -18,6 +20,7 @@ from rnn_jax.data.preparation import inputs
 SUFFIXES = ('.zip',)
 PICTURES = ('.jpg', '.jpeg', '.png')
 OTHERS = ('.webp', '.bmp', '.gif', '.tif', '.tiff', '.avif', '.heic')
+HIDDEN = re.compile(r'(^|/)(__MACOSX/|\.(?!/))')  # of file managers
 
 
 def read(path: str, options: examples.Options) -> Iterator[examples.Example]:
@@ -76,6 +79,7 @@ def _check_classes(path, names):
 
 def _pictures(path, names):
   """Returns the names of pictures, sorted and checked."""
+  names = [name for name in names if not HIDDEN.search(name)]
   found = sorted(name for name in names if name.lower().endswith(PICTURES))
   others = sorted(name for name in names if name.lower().endswith(OTHERS))
   remedy = f'save them as one of {", ".join(PICTURES)}'
@@ -115,5 +119,5 @@ def _zip(path):
     with zipfile.ZipFile(path) as file:
       for name in _pictures(path, file.namelist()):
         yield name, file.read(name)
-  except (zipfile.BadZipFile, EOFError, OSError) as error:
+  except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
     raise errors.InputError(f'{path}: no whole zip: {error}') from None
