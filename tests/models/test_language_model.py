@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from configs import bdh
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.cells import base
@@ -15,6 +16,7 @@ from rnn_jax.models import blocks
 from rnn_jax.models import language_model
 from rnn_jax.ops import precision
 from rnn_jax.parallel import rules
+from tests.cells import bdh_oracle
 from tests.cells import draws
 
 B, L, V = 2, 12, 7
@@ -186,3 +188,27 @@ def test_int8_rounds_the_layers_and_not_the_head():
   head = jax.tree.map(np.float64, variables['params']['head'])
   want = np.float64(features[1]) @ head['kernel'] + head['bias']
   assert_close(logits[1], want)
+
+
+@pytest.mark.parametrize('impl', ('pairs', 'chunked', 'scan'))
+def test_the_dragon_hatchling_is_its_equations(impl):
+  """x = LN(Emb); x = LN(x + LN(layer(x))) in turn, one layer for all; x W."""
+  raw = bdh.get_config('small')
+  raw.model.update(layers=3, width=8, embedding_scale=1.0)
+  raw.cell.update(heads=2, neurons=16)
+  raw.recurrence.impl = impl
+  parsed = config_lib.parse(raw)
+  model = language_model.from_config(parsed, 11)
+  tokens = np.random.default_rng(0).integers(11, size=(2, 9))
+  state = model.apply({}, 2, method='init_state')
+  params = model.init(jax.random.key(0), state, tokens)['params']
+  params = jax.tree.map(lambda x: 10 * x, params)
+  _, got = jax.jit(model.apply)({'params': params}, state, tokens)
+  params = jax.tree.map(np.float64, params)
+  x = bdh_oracle.standard(params['embedding']['embedding'][tokens])
+  options = bdh_oracle.Options(2, parsed.cell.rotary, 'past')
+  for _ in range(3):
+    y = bdh_oracle.layer(params['stack']['shared']['cell'], x, options)
+    x = bdh_oracle.standard(x + bdh_oracle.standard(y))
+  want = x @ params['head']['kernel']
+  assert_close(got, want, 2e-5)

@@ -25,6 +25,9 @@ CELLS = {
   'attention': {'heads': 4, 'head_width': 4, 'biases': True},
   'lstm': {},
   'gru': {},
+  'min_lstm': {},
+  'qrnn': {},
+  'rhn': {},
 }
 CARRIED = 'simple_rnn, carried'  # the state goes from batch to batch
 ALONE = {'data': 1}
@@ -52,6 +55,9 @@ FORMS_OF = {
   'attention': ('zero 3 and tensor', 'zero 3 and pipe', 'sequence and tensor'),
   'lstm': ('zero 3', 'copies and 1f1b'),
   'gru': ('zero 3 and pipe',),
+  'min_lstm': ('zero 3',),
+  'qrnn': ('zero 3 and pipe',),
+  'rhn': ('zero 3',),
   CARRIED: ('zero 3 and tensor', 'zero 3 and pipe', 'sequence and tensor'),
 }
 
