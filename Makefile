@@ -6,8 +6,8 @@ VENV ?= .venv
 CONFIG ?= configs/stdlib_bytes.py
 WORKDIR ?= runs/stdlib_bytes
 TRAIN_FLAGS ?=
-# What a file's tests share is made once: they go to one process.
-PYTEST_FLAGS ?= -n 2 --dist loadfile
+# A file's tests stay together, for what they share; an idle process takes some.
+PYTEST_FLAGS ?= -n 2 --dist worksteal
 PIP_FLAGS ?=
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1

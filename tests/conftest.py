@@ -7,6 +7,12 @@ import jax
 import pytest
 from absl import flags
 
+from tests import virtual
+
+# Before the first computation, and for the processes that tests start.
+os.environ['XLA_FLAGS'] = ' '.join(
+  (*virtual.QUICK, os.environ.get('XLA_FLAGS', ''))
+).strip()
 jax.config.update('jax_numpy_rank_promotion', 'raise')
 
 # A failure in CI must fail again here: the examples follow from the test.

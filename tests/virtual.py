@@ -13,7 +13,7 @@ import jax
 from tests import tiny
 
 DEVICES = 8
-# Small programs take longer to compile than to run.
+# Tests' programs take longer to compile than to run.
 QUICK = (
   '--xla_backend_optimization_level=0',
   '--xla_llvm_disable_expensive_passes=true',

@@ -195,14 +195,13 @@ def test_every_implementation_has_the_scan_s_gradients(case):
 
 
 @ALL
-@pytest.mark.parametrize('every', (5, 'sqrt'))  # sqrt(10) = 4 leaves 2 over
-def test_remat_changes_no_gradient(case, every):
-  every = config_lib.remat_length(every, L)
+def test_remat_changes_no_gradient(case):
+  every = config_lib.remat_length('sqrt', L)  # 4 leaves 2 over
   got = both_ways(case, impl='scan', remat_every=every)
   assert_close(got, both_ways(case, impl='scan'))
 
 
-@ALL
+@pytest.mark.parametrize('case', ('simple_rnn-0', 'attention-0', 'lstm-0'))
 @pytest.mark.parametrize('schedule', ('logarithmic', 'binomial'))
 def test_a_schedule_of_kept_states_changes_no_gradient(case, schedule):
   plan = {'remat_every': 2, 'remat_schedule': schedule, 'remat_kept': 2}

@@ -39,13 +39,14 @@ def build(pooling_name, evidence):
   return run, params, state, tokens, starts
 
 
-@pytest.mark.parametrize('evidence', (0.0, 0.5))
-@pytest.mark.parametrize('name', pooling.KINDS)
+@pytest.mark.parametrize(
+  ('name', 'evidence'), (*((name, 0.5) for name in pooling.KINDS), ('mean', 0))
+)
 def test_two_parts_of_a_text_give_what_the_whole_gives(name, evidence):
   run, _, state, tokens, starts = build(name, evidence)
   _, whole = run(state, tokens, starts)
   assert whole.shape == (B, L, 3) and whole.dtype == np.float32
-  for cut in (1, 5, 7):
+  for cut in (5, 7):
     middle, first = run(state, tokens[:, :cut], starts[:, :cut])
     _, second = run(middle, tokens[:, cut:], starts[:, cut:])
     joined = np.concatenate([first, second], axis=1)

@@ -60,7 +60,7 @@ def assert_close(got, want):
     np.testing.assert_allclose(a, b, rtol=0, atol=atol)
 
 
-@pytest.mark.parametrize('segment', (1, 4, 12, 13, 99))
+@pytest.mark.parametrize('segment', (4, 12, 13))
 def test_segments_add_up_to_the_row(segment):
   assert_close(both_ways(segment), both_ways(0))
 

@@ -6,6 +6,7 @@ import time
 
 from rnn_jax.training import metrics
 from tests import tiny
+from tests import virtual
 
 # The runtime looks for a SIGTERM once a second: a step of these runs takes so
 # long that there are some left when it has.
@@ -34,7 +35,8 @@ def free_port():
 
 
 def environment(devices=1):
-  flags = f'--xla_force_host_platform_device_count={devices}'
+  count = f'--xla_force_host_platform_device_count={devices}'
+  flags = ' '.join((count, *virtual.QUICK))
   return os.environ | {'JAX_PLATFORMS': 'cpu', 'XLA_FLAGS': flags}
 
 
