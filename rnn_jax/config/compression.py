@@ -37,12 +37,14 @@ def check(config):
   """
   pruning = config.pruning
   if pruning.scope not in SCOPES:
-    _refuse('pruning.scope', pruning.scope, f'choose one of {SCOPES}')
+    errors.refuse('pruning.scope', pruning.scope, f'choose one of {SCOPES}')
   if not 0 <= pruning.sparsity < 1:
-    _refuse('pruning.sparsity', pruning.sparsity, 'give a number in [0, 1)')
+    errors.refuse(
+      'pruning.sparsity', pruning.sparsity, 'give a number in [0, 1)'
+    )
   for key, least in (('begin_step', 0), ('every', 1)):
     if (value := getattr(pruning, key)) < least:
-      _refuse(f'pruning.{key}', value, f'give {least} or more')
+      errors.refuse(f'pruning.{key}', value, f'give {least} or more')
   if pruning.sparsity:
     _check_schedule(config)
   _check_distillation(config)
@@ -51,9 +53,11 @@ def check(config):
 def _check_distillation(config):
   distillation, mesh = config.distillation, config.mesh
   if not 0 <= distillation.alpha <= 1:
-    _refuse('distillation.alpha', distillation.alpha, 'give a share in [0, 1]')
+    errors.refuse(
+      'distillation.alpha', distillation.alpha, 'give a share in [0, 1]'
+    )
   if distillation.temperature <= 0:
-    _refuse(
+    errors.refuse(
       'distillation.temperature',
       distillation.temperature,
       'give a number above 0',
@@ -70,7 +74,7 @@ def _check_distillation(config):
     if wrong:
       section, _, name = key.partition('.')
       value = getattr(getattr(config, section), name)
-      _refuse(
+      errors.refuse(
         key,
         value,
         f'there is none of it with a distillation.teacher: give {remedy!r}',
@@ -80,27 +84,23 @@ def _check_distillation(config):
 def _check_schedule(config):
   pruning, steps = config.pruning, config.train.steps
   if not pruning.begin_step < pruning.end_step < steps:
-    _refuse(
+    errors.refuse(
       'pruning.end_step',
       pruning.end_step,
       f'give a step behind pruning.begin_step={pruning.begin_step} and before '
       f'train.steps={steps}',
     )
   if config.optimizer.name == 'schedule_free':
-    _refuse(
+    errors.refuse(
       'optimizer.name',
       config.optimizer.name,
       'it takes gradients at points that pruning does not reach: take another '
       'with pruning.sparsity',
     )
   if not config.model.branch_scale:
-    _refuse(
+    errors.refuse(
       'model.branch_scale',
       config.model.branch_scale,
       'matrices that begin at 0 would stay there under pruning: give a small '
       'number',
     )
-
-
-def _refuse(key, value, remedy):
-  raise errors.InputError(f'{key}={value!r}: {remedy}')

@@ -17,10 +17,6 @@ def _value(config, key):
   return operator.attrgetter(key)(config)
 
 
-def _refuse(key, value, remedy):
-  raise errors.InputError(f'{key}={value!r}: {remedy}')
-
-
 def check(config):
   """Checks a Config.
 
@@ -30,16 +26,16 @@ def check(config):
   """
   for key, choices in ranges.CHOICES.items():
     if (value := _value(config, key)) not in choices:
-      _refuse(key, value, f'choose one of {choices}')
+      errors.refuse(key, value, f'choose one of {choices}')
   for key, least in ranges.AT_LEAST.items():
     if (value := _value(config, key)) < least:
-      _refuse(key, value, f'give {least} or more')
+      errors.refuse(key, value, f'give {least} or more')
   for key, most in ranges.AT_MOST.items():
     if (value := _value(config, key)) > most:
-      _refuse(key, value, f'give {most} or less')
+      errors.refuse(key, value, f'give {most} or less')
   for key in ranges.BELOW_ONE:
     if not 0 <= (value := _value(config, key)) < 1:
-      _refuse(key, value, 'give a number in [0, 1)')
+      errors.refuse(key, value, 'give a number in [0, 1)')
   _check_task(config)
   _check_data(config)
   _check_batches(config)
@@ -56,7 +52,7 @@ def check(config):
 def _check_task(config):
   task, data = config.task, config.data
   if (data.layout == 'images') != (task.name == IMAGES):
-    _refuse(
+    errors.refuse(
       'data.layout',
       data.layout,
       f"task.name={IMAGES!r} and layout 'images' need each other",
@@ -64,23 +60,23 @@ def _check_task(config):
   if task.name == 'language_modeling':
     return
   if data.layout == 'stream':
-    _refuse(
+    errors.refuse(
       'data.layout',
       data.layout,
       f'task.name={task.name!r} needs rows of whole examples: choose another '
       'layout',
     )
   if data.split_by == 'position':
-    _refuse(
+    errors.refuse(
       'data.split_by',
       data.split_by,
       f'task.name={task.name!r} has whole examples, which would lie in every '
       "split: give 'document'",
     )
   if task.name == 'recall' and config.remat.segment:
-    _refuse('remat.segment', config.remat.segment, 'it would cut answers')
+    errors.refuse('remat.segment', config.remat.segment, 'it would cut answers')
   if task.least_reply_tokens > task.reply_tokens:
-    _refuse(
+    errors.refuse(
       'task.least_reply_tokens',
       task.least_reply_tokens,
       f'give at most task.reply_tokens={task.reply_tokens}',
@@ -93,12 +89,12 @@ def _check_task(config):
       and task.answer == 'word'
       and (value := getattr(task, key))
     ):
-      _refuse(f'task.{key}', value, "task.answer='word' has none")
+      errors.refuse(f'task.{key}', value, "task.answer='word' has none")
 
 
 def _check_classes(data):
   if len(data.classes) < 2 or len(set(data.classes)) < len(data.classes):
-    _refuse(
+    errors.refuse(
       'data.classes',
       data.classes,
       "name two or more classes in their order, as in ('negative', 'positive')",
@@ -108,27 +104,29 @@ def _check_classes(data):
 def _check_data(config):
   data = config.data
   if len(data.splits) != 3 or sum(data.splits) != 100 or min(data.splits) < 0:
-    _refuse('data.splits', data.splits, 'give three percentages with sum 100')
+    errors.refuse(
+      'data.splits', data.splits, 'give three percentages with sum 100'
+    )
   if data.splits[0] == 0:
-    _refuse('data.splits', data.splits, 'leave something to train on')
+    errors.refuse('data.splits', data.splits, 'leave something to train on')
 
 
 def _check_batches(config):
   data = config.data
   if list(data.boundaries) != sorted(set(data.boundaries)):
-    _refuse('data.boundaries', data.boundaries, 'give rising lengths')
+    errors.refuse('data.boundaries', data.boundaries, 'give rising lengths')
   if data.boundaries and data.boundaries[0] < 1:
-    _refuse('data.boundaries', data.boundaries, 'give lengths above 0')
+    errors.refuse('data.boundaries', data.boundaries, 'give lengths above 0')
   if data.boundaries and data.boundaries[-1] != data.length:
-    _refuse(
+    errors.refuse(
       'data.boundaries',
       data.boundaries,
       f'end with data.length={data.length}, the longest row',
     )
   if data.carry_state and data.layout != 'stream':
-    _refuse('data.carry_state', True, "it needs data.layout='stream'")
+    errors.refuse('data.carry_state', True, "it needs data.layout='stream'")
   if data.rarity_buckets > 1 and data.layout != 'buckets':
-    _refuse(
+    errors.refuse(
       'data.rarity_buckets',
       data.rarity_buckets,
       f"layout {data.layout!r} has no buckets: give 1, or layout 'buckets'",
@@ -139,14 +137,14 @@ def _check_batches(config):
 def _check_rows(config):
   data = config.data
   if data.memory_gib and data.tokens_per_batch:
-    _refuse(
+    errors.refuse(
       'data.memory_gib',
       data.memory_gib,
       f'it decides data.tokens_per_batch={data.tokens_per_batch}: give one of '
       'them, and 0 for the other',
     )
   if 0 < data.tokens_per_batch < data.length * config.train.accumulate:
-    _refuse(
+    errors.refuse(
       'data.tokens_per_batch',
       data.tokens_per_batch,
       f'give data.length * train.accumulate = '
@@ -154,7 +152,7 @@ def _check_rows(config):
     )
   given = data.tokens_per_batch or data.memory_gib
   if not given and data.batch_size % config.train.accumulate:
-    _refuse(
+    errors.refuse(
       'train.accumulate',
       config.train.accumulate,
       f'it must divide data.batch_size={data.batch_size}',
@@ -164,7 +162,7 @@ def _check_rows(config):
 def _check_order(data):
   lengths = [0, *data.growth, data.length]
   if lengths != sorted(set(lengths)):
-    _refuse(
+    errors.refuse(
       'data.growth',
       data.growth,
       f'give rising lengths between 0 and data.length={data.length}',
@@ -172,49 +170,53 @@ def _check_order(data):
   if data.growth and data.carry_state:
     for key in ('tokens_per_batch', 'memory_gib'):
       if value := getattr(data, key):
-        _refuse(
+        errors.refuse(
           f'data.{key}',
           value,
           'its rows change with the length, and data.carry_state keeps one '
           'state a row: give 0 and data.batch_size, or no data.growth',
         )
   if (data.curriculum == 'column') != bool(data.difficulty):
-    _refuse(
+    errors.refuse(
       'data.difficulty',
       data.difficulty,
       "data.curriculum='column' needs the name of a column, others have none",
     )
   shares = data.curriculum_shares
   if not shares or min(shares) < 1 or max(shares) > 99:
-    _refuse('data.curriculum_shares', shares, 'give percentages from 1 to 99')
+    errors.refuse(
+      'data.curriculum_shares', shares, 'give percentages from 1 to 99'
+    )
 
 
 def _check_model(config):
   model = config.model
   inner = model.embedding_width or model.width
   if inner != model.width and model.block != 'plain':
-    _refuse(
+    errors.refuse(
       'model.embedding_width',
       inner,
       f'a residual block needs model.width={model.width} (or 0)',
     )
   if inner != model.width and model.tied:
-    _refuse('model.tied', True, 'a tied head needs embedding_width = width')
+    errors.refuse(
+      'model.tied', True, 'a tied head needs embedding_width = width'
+    )
   if model.block != 'residual' and model.mlp_width:
-    _refuse(
+    errors.refuse(
       'model.mlp_width',
       model.mlp_width,
       f"block {model.block!r} has no MLP: give 0, or block 'residual'",
     )
   if model.shared_layers and inner != model.width:
-    _refuse(
+    errors.refuse(
       'model.shared_layers',
       True,
       f'the first of layers with embedding_width={inner} differs from the '
       'others: give 0',
     )
   if model.tied and not model.head_bias:
-    _refuse('model.head_bias', False, 'a tied head has none: give True')
+    errors.refuse('model.head_bias', False, 'a tied head has none: give True')
   _check_positions(config)
 
 
@@ -222,24 +224,24 @@ def _check_positions(config):
   model, data = config.model, config.data
   inner = model.embedding_width or model.width
   if model.positions == 'sinusoidal' and inner % 2:
-    _refuse('model.width', inner, 'sinusoidal positions need an even one')
+    errors.refuse('model.width', inner, 'sinusoidal positions need an even one')
   if model.positions != 'learned' or config.task.name == IMAGES:
     return  # of a picture there are as many as it has patches
   longest = model.longest or data.length
   for key in ('data.length', 'evaluate.length'):
     if (length := _value(config, key)) > longest:
-      _refuse(
+      errors.refuse(
         key, length, f'there are model.longest={longest} learned positions'
       )
   written = len(config.sample.prompt.encode()) + config.sample.new_tokens
   if written > longest:
-    _refuse(
+    errors.refuse(
       'sample.new_tokens',
       config.sample.new_tokens,
       f'with the prompt, more than model.longest={longest} learned positions',
     )
   if data.carry_state:
-    _refuse(
+    errors.refuse(
       'data.carry_state',
       True,
       "positions grow with the document, and model.positions='learned' has "
@@ -250,11 +252,15 @@ def _check_positions(config):
 def _check_remat(config):
   every, recurrence = config.remat.every, config.recurrence
   if isinstance(every, str) and every not in ('auto', 'sqrt'):
-    _refuse('remat.every', every, "give a number of steps, 'auto' or 'sqrt'")
+    errors.refuse(
+      'remat.every', every, "give a number of steps, 'auto' or 'sqrt'"
+    )
   if not isinstance(every, str) and every < 0:
-    _refuse('remat.every', every, 'give 0 or more')
+    errors.refuse('remat.every', every, 'give 0 or more')
   if every and recurrence.impl == 'associative':
-    _refuse('remat.every', every, "recurrence.impl 'associative' keeps all")
+    errors.refuse(
+      'remat.every', every, "recurrence.impl 'associative' keeps all"
+    )
   _check_remat_schedule(config)
   _check_layer_remat(config)
 
@@ -262,23 +268,25 @@ def _check_remat(config):
 def _check_remat_schedule(config):
   remat = config.remat
   if (name := remat.schedule) not in remat_schedules.NAMES:
-    _refuse('remat.schedule', name, f'choose one of {remat_schedules.NAMES}')
+    errors.refuse(
+      'remat.schedule', name, f'choose one of {remat_schedules.NAMES}'
+    )
   if name != 'uniform' and not remat.every:
-    _refuse('remat.schedule', name, 'remat.every=0 keeps all: give it')
+    errors.refuse('remat.schedule', name, 'remat.every=0 keeps all: give it')
   if remat.kept and name != 'binomial':
-    _refuse(
+    errors.refuse(
       'remat.kept',
       remat.kept,
       f"remat.schedule='binomial' takes it, not {name}",
     )
   if (remat.every == 'auto') != bool(remat.memory_gib):
-    _refuse(
+    errors.refuse(
       'remat.memory_gib',
       remat.memory_gib,
       f'it goes with remat.every="auto", not {remat.every!r}: give both',
     )
   if remat.every == 'auto' and config.data.memory_gib:
-    _refuse(
+    errors.refuse(
       'remat.memory_gib',
       remat.memory_gib,
       'data.memory_gib takes what there is for more rows: give one of them',
@@ -290,15 +298,17 @@ def _check_layer_remat(config):
   inner = config.model.embedding_width or config.model.width
   layers = config.model.layers - (inner != config.model.width)
   if remat.layers and layers % remat.layers:
-    _refuse('remat.layers', remat.layers, f'it must divide {layers} layers')
+    errors.refuse(
+      'remat.layers', remat.layers, f'it must divide {layers} layers'
+    )
   if unknown := [name for name in remat.keep if name not in ranges.KEEPABLE]:
-    _refuse('remat.keep', unknown, f'choose of {ranges.KEEPABLE}')
+    errors.refuse('remat.keep', unknown, f'choose of {ranges.KEEPABLE}')
   if remat.keep and not remat.layers:
-    _refuse('remat.keep', remat.keep, 'remat.layers=0 keeps all: give it')
+    errors.refuse('remat.keep', remat.keep, 'remat.layers=0 keeps all: give it')
   if remat.offload and not remat.keep:
-    _refuse('remat.offload', True, 'remat.keep names nothing to offload')
+    errors.refuse('remat.offload', True, 'remat.keep names nothing to offload')
   if remat.offload and 'matmuls' in remat.keep and len(remat.keep) > 1:
-    _refuse(
+    errors.refuse(
       'remat.keep', remat.keep, "remat.offload takes 'matmuls' alone, or others"
     )
 
@@ -306,14 +316,14 @@ def _check_layer_remat(config):
 def _check_loss_scale(train):
   scale = train.loss_scale
   if train.precision == 'float16' and not scale:
-    _refuse(
+    errors.refuse(
       'train.loss_scale',
       scale,
       "train.precision='float16' rounds small gradients to 0 without one: give "
       '32768.0',
     )
   if scale and (scale < 1 or math.frexp(scale)[0] != 0.5):
-    _refuse(
+    errors.refuse(
       'train.loss_scale',
       scale,
       'give a power of two, 1 or more, which rounds nothing',

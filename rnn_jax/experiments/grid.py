@@ -105,9 +105,9 @@ def check(grid: Grid) -> None:
   check_seeds(grid.seeds, 'seeds')
   _check_commands(grid)
   if grid.split not in SPLITS:
-    _refuse('split', grid.split, f'choose one of {SPLITS}')
+    errors.refuse('split', grid.split, f'choose one of {SPLITS}')
   if 'evaluate' not in grid.commands and grid.split != 'validation':
-    _refuse('split', grid.split, "without 'evaluate', give 'validation'")
+    errors.refuse('split', grid.split, "without 'evaluate', give 'validation'")
   _check_metrics(grid)
   _check_notes(grid)
 
@@ -116,11 +116,11 @@ def _check_commands(grid):
   asked = tuple(grid.commands)
   order = tuple(name for name in COMMANDS if name in asked)
   if asked != order or asked[:1] != ('train',):
-    _refuse(
+    errors.refuse(
       'commands', asked, f"begin with 'train', then of {COMMANDS} in this order"
     )
   if ('find_batch_size' in asked) != (grid.memory_gib > 0):
-    _refuse(
+    errors.refuse(
       'memory_gib',
       grid.memory_gib,
       "give it with 'find_batch_size' of commands, and 0 without",
@@ -131,32 +131,38 @@ def check_seeds(seeds, argument):
   """Refuses seeds that are no whole numbers from 0 up, each once."""
   whole = all(type(seed) is int and seed >= 0 for seed in seeds)
   if not seeds or not whole or len(set(seeds)) < len(seeds):
-    _refuse(argument, seeds, 'give different whole numbers from 0 up')
+    errors.refuse(argument, seeds, 'give different whole numbers from 0 up')
 
 
 def _check_variants(grid):
   if not grid.variants or not isinstance(grid.variants, dict):
-    _refuse('variants', grid.variants, 'name one variant or more')
+    errors.refuse('variants', grid.variants, 'name one variant or more')
   for name, overrides in grid.variants.items():
     if not re.fullmatch(r'[\w-]+', name, re.ASCII):
-      _refuse('variants', name, 'name it by letters, digits, _ and -')
+      errors.refuse('variants', name, 'name it by letters, digits, _ and -')
     if not isinstance(overrides, dict):
-      _refuse(f'variants[{name!r}]', overrides, "give {'section.key': value}")
+      errors.refuse(
+        f'variants[{name!r}]', overrides, "give {'section.key': value}"
+      )
   if grid.baseline and grid.baseline not in grid.variants:
-    _refuse('baseline', grid.baseline, f'choose one of {[*grid.variants]}')
+    errors.refuse(
+      'baseline', grid.baseline, f'choose one of {[*grid.variants]}'
+    )
 
 
 def _check_metrics(grid):
   if not grid.metrics:
-    _refuse('metrics', grid.metrics, "give (('loss', 'lower', 'loss'),)")
+    errors.refuse('metrics', grid.metrics, "give (('loss', 'lower', 'loss'),)")
   for metric in grid.metrics:
     if len(metric) != 3 or not all(isinstance(part, str) for part in metric):
-      _refuse('metrics', metric, 'give (key, direction, label), three strings')
+      errors.refuse(
+        'metrics', metric, 'give (key, direction, label), three strings'
+      )
     if metric[1] not in DIRECTIONS:
-      _refuse('metrics', metric, f'the second is one of {DIRECTIONS}')
+      errors.refuse('metrics', metric, f'the second is one of {DIRECTIONS}')
   keys = [metric[0] for metric in grid.metrics]
   if len(set(keys)) < len(keys):
-    _refuse('metrics', keys, 'give each once')
+    errors.refuse('metrics', keys, 'give each once')
 
 
 def _check_notes(grid):
@@ -164,10 +170,8 @@ def _check_notes(grid):
   for label, values in grid.notes.items():
     for key, value in values.items():
       if key not in keys:
-        _refuse(f'notes[{label!r}]', key, f'choose one of metrics: {keys}')
+        errors.refuse(
+          f'notes[{label!r}]', key, f'choose one of metrics: {keys}'
+        )
       if not isinstance(value, (int, float)) or not math.isfinite(value):
-        _refuse(f'notes[{label!r}]', value, 'give a finite number')
-
-
-def _refuse(argument, value, remedy):
-  raise errors.InputError(f'{argument}={value!r}: {remedy}')
+        errors.refuse(f'notes[{label!r}]', value, 'give a finite number')

@@ -54,23 +54,21 @@ class Options:
 
   def __post_init__(self):
     if self.max_new_tokens < 1:
-      _refuse('max_new_tokens', self.max_new_tokens, 'give 1 or more')
+      errors.refuse('max_new_tokens', self.max_new_tokens, 'give 1 or more')
     if not 0 <= self.seed < 2**32:
-      _refuse('seed', self.seed, 'give a whole number from 0 to 2**32 - 1')
+      errors.refuse(
+        'seed', self.seed, 'give a whole number from 0 to 2**32 - 1'
+      )
     if not 0 <= self.min_new_tokens <= self.max_new_tokens:
-      _refuse(
+      errors.refuse(
         'min_new_tokens',
         self.min_new_tokens,
         f'give 0 to max_new_tokens={self.max_new_tokens}',
       )
     if '' in self.stop:
-      _refuse('stop', '', 'an empty string is everywhere: leave it out')
+      errors.refuse('stop', '', 'an empty string is everywhere: leave it out')
     if self.batch_size < 1:
-      _refuse('batch_size', self.batch_size, 'give 1 or more')
-
-
-def _refuse(name, value, remedy):
-  raise errors.InputError(f'{name}={value!r}: {remedy}')
+      errors.refuse('batch_size', self.batch_size, 'give 1 or more')
 
 
 @dataclasses.dataclass
@@ -120,7 +118,7 @@ class Generator:
       InputError: `weights`, which matrices are held as, is not in WEIGHTS.
     """
     if weights not in WEIGHTS:
-      _refuse('weights', weights, f'choose one of {WEIGHTS}')
+      errors.refuse('weights', weights, f'choose one of {WEIGHTS}')
     self.tokenizer = tokenizer
     self.asks = asks
     self._model = layers.for_inference(model)
@@ -149,7 +147,7 @@ class Generator:
     """
     config = config_lib.parse(workdir_lib.load_config(workdir))
     if not writes_text(config):
-      _refuse(
+      errors.refuse(
         'workdir',
         workdir,
         'its model chooses a class and writes no text: see launch.evaluate',
@@ -250,19 +248,23 @@ class Generator:
     ids = self.tokenizer.encode(prompt)
     boundary = [self.tokenizer.boundary]
     if self.asks and options.continues:
-      _refuse('continues', True, 'a prompt is a question, whole: leave it out')
+      errors.refuse(
+        'continues', True, 'a prompt is a question, whole: leave it out'
+      )
     if self.asks:
       return np.concatenate([boundary, ids, boundary])
     if not options.continues:
       return np.concatenate([boundary, ids])
     if not len(ids):
-      _refuse('prompt', prompt, 'it is empty: there is nothing to continue')
+      errors.refuse(
+        'prompt', prompt, 'it is empty: there is nothing to continue'
+      )
     return ids
 
   def _check_positions(self, read, new):
     longest = self.longest
     if longest and read + new - 1 > longest:
-      _refuse(
+      errors.refuse(
         'max_new_tokens',
         new,
         f'behind {read} tokens, the model has learned positions for '

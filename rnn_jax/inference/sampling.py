@@ -33,15 +33,13 @@ class Sampling:
 
   def __post_init__(self):
     if not 0 <= self.temperature < math.inf:
-      _refuse('temperature', self.temperature, 'give a finite number >= 0')
+      errors.refuse(
+        'temperature', self.temperature, 'give a finite number >= 0'
+      )
     if self.top_k < 0:
-      _refuse('top_k', self.top_k, 'give 1 or more, or 0 for all tokens')
+      errors.refuse('top_k', self.top_k, 'give 1 or more, or 0 for all tokens')
     if not 0 < self.top_p <= 1:
-      _refuse('top_p', self.top_p, 'give a number in (0, 1]')
-
-
-def _refuse(name, value, remedy):
-  raise errors.InputError(f'{name}={value!r}: {remedy}')
+      errors.refuse('top_p', self.top_p, 'give a number in (0, 1]')
 
 
 def sample(

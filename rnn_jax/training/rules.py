@@ -46,7 +46,7 @@ def _check_own(config):
     options = getattr(config, section)
     value, default = getattr(options, field), getattr(type(options)(), field)
     if value != default and options.name not in names:
-      _refuse(
+      errors.refuse(
         key,
         value,
         f'{section}.name={options.name!r} has none: leave it at {default!r}, '
@@ -61,30 +61,34 @@ def _check_patterns(options):
       try:
         re.compile(pattern)
       except re.error as error:
-        _refuse(f'optimizer.{key}', pattern, f'no regular expression ({error})')
+        errors.refuse(
+          f'optimizer.{key}', pattern, f'no regular expression ({error})'
+        )
   for pattern, value in options.multipliers:
     if value <= 0:
-      _refuse(
+      errors.refuse(
         'optimizer.multipliers',
         (pattern, value),
         'give a number above 0; what is not to change goes to optimizer.frozen',
       )
   for pattern, value in options.weight_decays:
     if value < 0:
-      _refuse('optimizer.weight_decays', (pattern, value), 'give 0 or more')
+      errors.refuse(
+        'optimizer.weight_decays', (pattern, value), 'give 0 or more'
+      )
 
 
 def _check_optimizer(config):
   options, schedule = config.optimizer, config.schedule
   if options.moments != 'float32' and options.name not in WITH_MOMENTS:
-    _refuse(
+    errors.refuse(
       'optimizer.moments',
       options.moments,
       f"optimizer.name={options.name!r} has its own state: give 'float32', "
       f'or one of {WITH_MOMENTS}',
     )
   if options.name == 'shampoo' and not options.eps:
-    _refuse(
+    errors.refuse(
       'optimizer.eps',
       options.eps,
       "optimizer.name='shampoo' takes roots of sums that begin with it: give a "
@@ -92,7 +96,7 @@ def _check_optimizer(config):
     )
   cut = [axis for axis in CUTTING if getattr(config.mesh, axis) != 1]
   if options.name in WHOLE and cut:
-    _refuse(
+    errors.refuse(
       f'mesh.{cut[0]}',
       getattr(config.mesh, cut[0]),
       f'optimizer.name={options.name!r} takes {WHOLE[options.name]} of whole '
@@ -103,14 +107,14 @@ def _check_optimizer(config):
   if options.name != 'schedule_free':
     return
   if schedule.name != 'constant':
-    _refuse(
+    errors.refuse(
       'schedule.name',
       schedule.name,
       "optimizer.name='schedule_free' averages instead of lowering the rate: "
       "give 'constant', with a warm-up",
     )
   if not options.b1:
-    _refuse(
+    errors.refuse(
       'optimizer.b1',
       options.b1,
       "optimizer.name='schedule_free' takes gradients between its average and "
@@ -120,14 +124,14 @@ def _check_optimizer(config):
 
 def _check_kfac(mesh):
   if any('data' in rule.partition('=')[2].split('+') for rule in mesh.rules):
-    _refuse(
+    errors.refuse(
       'mesh.rules',
       mesh.rules,
       "optimizer.name='kfac' has factors of whole kernels: cut no letter over "
       "'data', or take another optimizer",
     )
   if mesh.compression:
-    _refuse(
+    errors.refuse(
       'mesh.compression',
       mesh.compression,
       "optimizer.name='kfac' adds up its factors over devices as they are, "
@@ -139,25 +143,27 @@ def _check_steps(config):
   schedule, steps = config.schedule, config.train.steps
   warmup = schedule.warmup_steps
   if schedule.name in CYCLES and warmup:
-    _refuse(
+    errors.refuse(
       'schedule.warmup_steps',
       warmup,
       f'schedule.name={schedule.name!r} rises by itself: give 0',
     )
   if warmup > steps:
-    _refuse(
+    errors.refuse(
       'schedule.warmup_steps', warmup, f'give at most train.steps={steps}'
     )
   if schedule.decay_steps > steps - warmup:
-    _refuse(
+    errors.refuse(
       'schedule.decay_steps',
       schedule.decay_steps,
       f'give at most train.steps - schedule.warmup_steps = {steps - warmup}',
     )
   if schedule.cycle_steps == 1:
-    _refuse('schedule.cycle_steps', 1, 'give 2 or more, up and down; or 0')
+    errors.refuse(
+      'schedule.cycle_steps', 1, 'give 2 or more, up and down; or 0'
+    )
   if schedule.name == 'one_cycle' and schedule.cycle_steps > steps:
-    _refuse(
+    errors.refuse(
       'schedule.cycle_steps',
       schedule.cycle_steps,
       f'give at most train.steps={steps}',
@@ -167,9 +173,11 @@ def _check_steps(config):
 def _check_plateau(config):
   evaluate, schedule = config.evaluate, config.schedule
   if not evaluate.every:
-    _refuse('evaluate.every', 0, "schedule.name='plateau' needs evaluations")
+    errors.refuse(
+      'evaluate.every', 0, "schedule.name='plateau' needs evaluations"
+    )
   if 0 < evaluate.patience <= schedule.patience:
-    _refuse(
+    errors.refuse(
       'evaluate.patience',
       evaluate.patience,
       'the run would stop before the rate is lowered: give more than '
@@ -181,7 +189,7 @@ def _check_rates(config):
   """A rate that falls starts no lower than it ends; cycles begin above 0."""
   name = config.schedule.name
   if name in CYCLES and not config.schedule.low_learning_rate:
-    _refuse(
+    errors.refuse(
       'schedule.low_learning_rate',
       config.schedule.low_learning_rate,
       f'schedule.name={name!r} begins with it: give a number above 0',
@@ -193,12 +201,8 @@ def _check_rates(config):
   for less, more in pairs:
     value, most = (operator.attrgetter(key)(config) for key in (less, more))
     if value > most:
-      _refuse(
+      errors.refuse(
         less,
         value,
         f'schedule.name={name!r} lowers the rate: give at most {more}={most!r}',
       )
-
-
-def _refuse(key, value, remedy):
-  raise errors.InputError(f'{key}={value!r}: {remedy}')
