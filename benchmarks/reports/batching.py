@@ -43,7 +43,7 @@ def _table(rows):
       f'{row["batches"]:,.0f}',
       tables.timed(row),
       tables.rate(row['tokens_per_second']),
-      tables.rate(row['trained_per_second']),
+      tables.rate(row.get('trained_per_second')),
       f'{row["compile_seconds"]:,.0f} s',
     ]
     if 'median' in row

@@ -52,13 +52,13 @@ FORMS = {
 # and reads a row step by step.
 FORMS_OF = {
   'simple_rnn': tuple(FORMS),
-  'attention': ('zero 3 and tensor', 'zero 3 and pipe', 'sequence and tensor'),
-  'lstm': ('zero 3', 'copies and 1f1b'),
-  'gru': ('zero 3 and pipe',),
+  'attention': ('zero 3 and tensor', 'sequence and tensor'),
+  'lstm': ('copies and 1f1b',),
+  'gru': ('zero 3',),
   'min_lstm': ('zero 3',),
   'qrnn': ('zero 3 and pipe',),
   'rhn': ('zero 3',),
-  CARRIED: ('zero 3 and tensor', 'zero 3 and pipe', 'sequence and tensor'),
+  CARRIED: ('zero 3 and pipe', 'sequence and tensor'),
 }
 
 
