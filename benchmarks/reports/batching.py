@@ -44,10 +44,9 @@ def _table(rows):
       tables.timed(row),
       tables.rate(row['tokens_per_second']),
       tables.rate(row.get('trained_per_second')),
-      f'{row["compile_seconds"]:,.0f} s',
     ]
     if 'median' in row
-    else [choice, tables.timed(row), *'------']
+    else [choice, tables.timed(row), *'-----']
     for choice, row in rows.items()
   ]
   head = [
@@ -58,7 +57,6 @@ def _table(rows):
     'an epoch read',
     'tokens/s read',
     'tokens/s trained',
-    'compiled in',
   ]
   return tables.table(head, lines)
 
