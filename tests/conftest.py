@@ -1,5 +1,6 @@
 """Settings of all tests."""
 
+import gc
 import os
 
 import hypothesis
@@ -14,6 +15,10 @@ os.environ['XLA_FLAGS'] = ' '.join(
   (*virtual.QUICK, os.environ.get('XLA_FLAGS', ''))
 ).strip()
 jax.config.update('jax_numpy_rank_promotion', 'raise')
+
+# Tracing makes many objects, and few in circles.
+gc.freeze()
+gc.set_threshold(100_000)
 
 # A failure in CI must fail again here: the examples follow from the test.
 hypothesis.settings.register_profile(
