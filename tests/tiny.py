@@ -1,5 +1,6 @@
 """A run that is small enough for a test: its data, config and command."""
 
+import os
 import pathlib
 import random
 import subprocess
@@ -9,6 +10,7 @@ from rnn_jax import config as config_lib
 
 WORDS = ('the', 'state', 'gate', 'forgets', 'reads', 'writes', 'a', 'key')
 ROOT = pathlib.Path(__file__).parent.parent
+WITHOUT = ROOT / 'tests/without'
 
 
 def write_text(folder, files=12, words=60):
@@ -59,12 +61,16 @@ def write_config(path, raw):
   return path
 
 
-def launch(name, *flags, **options):
-  """Starts `python -m launch.<name>` as a user types it."""
+def launch(name, *flags, env=None, **options):
+  """Starts `python -m launch.<name>` as a user types it, who has no PyTorch."""
   command = [sys.executable, '-m', f'launch.{name}', *map(str, flags)]
+  env = dict(os.environ if env is None else env)
+  paths = (str(WITHOUT), env.get('PYTHONPATH'))
+  env['PYTHONPATH'] = os.pathsep.join(filter(None, paths))
   return subprocess.Popen(
     command,
     cwd=ROOT,
+    env=env,
     stdout=subprocess.PIPE,
     stderr=subprocess.PIPE,
     text=True,
