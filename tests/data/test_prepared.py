@@ -31,7 +31,7 @@ def test_a_name_that_tfds_knows_is_what_lies_on_disk(tmp_path):
   pixels = rng.integers(256, size=(6, 3072)).astype(np.uint8)
   batch = {b'data': pixels, b'labels': [3, 0, 9, 3, 0, 9]}
   path = tmp_path / 'cifar-10-python.tar.gz'
-  test_formats.tarball(path, {'data_batch_1': batch, 'test_batch': batch})
+  test_formats.cifar10(path, batch)
   prepare.prepare(prepare.Request('cifar10', str(tmp_path), (str(path),)))
   found = test_tfds.load(
     tmp_path,

@@ -129,25 +129,30 @@ def _holds_empty(value):
 
 
 def _splits(request, given, where, contents):
-  """The split of each example: as given, or dealt out by shares."""
-  if all(given):
-    if request.shares:
-      raise errors.InputError(
-        '--splits: the inputs have splits of their own: leave it out'
-      )
-    return given
-  if any(given):
+  """The split of each example: as given, or dealt out by shares.
+
+  Inputs that all lie in one split, as a published training set does, can be
+  dealt out as well.
+  """
+  named = set(given)
+  if '' in named and len(named) > 1:
     missing = where[given.index('')]
     raise errors.InputError(
       f'{missing} lies in no split and others do: name its folder train, '
       'validation or test'
     )
-  if not request.shares:
+  if request.shares and len(named) > 1:
+    raise errors.InputError(
+      '--splits: the inputs have splits of their own: leave it out'
+    )
+  if request.shares:
+    return splits_lib.assign(contents, request.shares, request.seed)
+  if '' in named:
     raise errors.InputError(
       '--splits is missing: the inputs have no splits: give --splits=85,10,5, '
       'or --input=train=PATH and so on'
     )
-  return splits_lib.assign(contents, request.shares, request.seed)
+  return given
 
 
 def _refuse_overlaps(request, overlaps):

@@ -163,12 +163,19 @@ def tarball(path, batches):
       tar.addfile(member, io.BytesIO(content))
 
 
+def cifar10(path, batch):
+  """A tarball that has this batch to train on and to test, and empty ones."""
+  empty = {b'data': np.zeros((0, 3072), np.uint8), b'labels': []}
+  batches = {f'data_batch_{n}': empty for n in range(2, 6)}
+  tarball(path, {'data_batch_1': batch, **batches, 'test_batch': batch})
+
+
 def test_cifar10s_tarball(tmp_path):
   rng = np.random.default_rng(0)
   pixels = rng.integers(256, size=(3, 3072)).astype(np.uint8)
   path = tmp_path / 'cifar-10-python.tar.gz'
   batch = {b'data': pixels, b'labels': [3, 0, 9]}
-  tarball(path, {'data_batch_1': batch, 'test_batch': batch})
+  cifar10(path, batch)
   found = read('cifar10', path)
   assert [example.split for example in found] == ['train'] * 3 + ['test'] * 3
   labels = [example.values['label'] for example in found[:3]]
@@ -183,6 +190,15 @@ def test_cifar10s_tarball(tmp_path):
   assert refusal('cifar10', path) == (
     f'{path}: cut off or no tarball (file could not be opened successfully): '
     'fetch it again'
+  )
+
+
+def test_a_tarball_without_all_batches_is_refused(tmp_path):
+  path = tmp_path / 'cifar-10-python.tar.gz'
+  batch = {b'data': np.zeros((1, 3072), np.uint8), b'labels': [3]}
+  tarball(path, {f'data_batch_{n}': batch for n in (4, 1, 3, 2)})
+  assert refusal('cifar10', path).startswith(
+    f'{path}: holds no data_batch_5, test_batch: fetch'
   )
 
 

@@ -195,6 +195,13 @@ def test_a_split_that_would_get_nothing_is_refused(request_, tmp_path):
   assert record['examples'] == {'train': 9, 'validation': 1}
 
 
+def test_one_split_alone_can_be_dealt_out(request_, tmp_path):
+  path = jsonl(tmp_path / 'train.jsonl', rows(20))
+  request = changed(request_, inputs=(f'train={path}',), shares=(80, 10, 10))
+  record, _ = prepare.prepare(request)
+  assert record['examples'] == {'train': 16, 'validation': 2, 'test': 2}
+
+
 def test_parquet_in_a_folder_for_each_split(tmp_path):
   for split, texts in (('train', ['a', 'b']), ('test', ['c'])):
     folder = tmp_path / 'raw' / 'default' / split

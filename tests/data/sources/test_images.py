@@ -97,7 +97,7 @@ def test_cifar10s_tarball_is_read(tmp_path):
   path = tmp_path / 'cifar.tar.gz'
   pixels = RNG.integers(0, 256, (8, 3072), np.uint8)
   batch = {b'data': pixels, b'labels': [3, 5] * 4}
-  test_formats.tarball(path, {'data_batch_1': batch, 'test_batch': batch})
+  test_formats.cifar10(path, batch)
   found = load(images, path, image=config.Image(size=32))
   assert [len(found[split]) for split in ('train', 'validation', 'test')] == [
     6,

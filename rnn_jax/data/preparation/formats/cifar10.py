@@ -17,7 +17,8 @@ from rnn_jax import errors
 from rnn_jax.data.preparation import examples
 
 SUFFIXES = ('.tar.gz', '.tgz', '.tar')
-SPLITS = {'data_batch': 'train', 'test_batch': 'test'}
+BATCHES = {f'data_batch_{n}': 'train' for n in range(1, 6)}
+BATCHES['test_batch'] = 'test'
 CLASSES = (
   'airplane',
   'automobile',
@@ -52,27 +53,25 @@ def read(path: str, options: examples.Options) -> Iterator[examples.Example]:
   """Yields {'image', 'label'} with the split of each batch's name.
 
   Raises:
-    InputError: the tarball is cut off, or holds other things.
+    InputError: the tarball is cut off, lacks a batch or holds other things.
   """
   del options
-  found = False
+  missing = dict(BATCHES)
   try:
     with tarfile.open(path) as tar:
       for member in tar:
         name = os.path.basename(member.name)
-        split = SPLITS.get(name[: len('data_batch')])
-        if member.isfile() and split:
-          found = True
+        if member.isfile() and (split := missing.pop(name, None)):
           yield from _batch(tar.extractfile(member).read(), path, name, split)
   except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
     reason = str(error).partition('\n')[0].rstrip(':')  # then one a format
     raise errors.InputError(
       f'{path}: cut off or no tarball ({reason}): fetch it again'
     ) from None
-  if not found:
+  if missing:
     raise errors.InputError(
-      f'{path}: holds no data_batch_1 or test_batch: this format is the '
-      'tarball cifar-10-python.tar.gz'
+      f'{path}: holds no {", ".join(missing)}: fetch cifar-10-python.tar.gz '
+      'again, which has five batches to train on and one to test'
     )
 
 
