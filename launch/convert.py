@@ -35,8 +35,8 @@ def main(argv):
   from rnn_jax import config as config_lib
   from rnn_jax import errors
   from rnn_jax.data import tokenizer
-  from rnn_jax.exchange import bundle as bundle_lib
   from rnn_jax.exchange import request
+  from rnn_jax.training import bundle as bundle_lib
 
   del argv
   module = request.find(FORMAT.value, 'read')

@@ -33,8 +33,8 @@ PLATFORMS = flags.DEFINE_list(
 
 def main(argv):
   from rnn_jax import errors
-  from rnn_jax.exchange import bundle as bundle_lib
   from rnn_jax.exchange import request
+  from rnn_jax.training import bundle as bundle_lib
 
   del argv
   if not OUTPUT.value:

@@ -35,7 +35,7 @@ def main(argv):
 
   from rnn_jax import errors
   from rnn_jax.config import compression as config_compression
-  from rnn_jax.exchange import bundle as bundle_lib
+  from rnn_jax.training import bundle as bundle_lib
   from rnn_jax.training import pruning
 
   del argv

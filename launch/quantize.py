@@ -29,7 +29,7 @@ def main(argv):
 
   import jax
 
-  from rnn_jax.exchange import bundle as bundle_lib
+  from rnn_jax.training import bundle as bundle_lib
   from rnn_jax.training import quantized
 
   del argv

@@ -108,7 +108,7 @@ def _conclude(config, progress):
     row = evaluate.evaluate_run(run, '')
     tell(progress_lib.evaluation_table(row))
   sample = config.sample
-  if not sample.new_tokens or not generate.writes_text(config):
+  if not sample.new_tokens or not config.task.writes_text:
     return
   options = generate.Options(
     max_new_tokens=sample.new_tokens,

@@ -10,9 +10,9 @@ import numpy as np
 
 from configs import stdlib_bytes
 from rnn_jax import config as config_lib
-from rnn_jax.exchange import bundle as bundle_lib
 from rnn_jax.inference import generate
 from rnn_jax.inference import sampling
+from rnn_jax.training import bundle as bundle_lib
 from rnn_jax.training import evaluate
 from rnn_jax.training import loop
 from rnn_jax.training import memory

@@ -16,9 +16,9 @@ import ml_collections
 
 from rnn_jax import errors
 from rnn_jax.config import compression
+from rnn_jax.config import mesh as mesh_rules
 from rnn_jax.config import rules
 from rnn_jax.config import values
-from rnn_jax.parallel import check as mesh_rules
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +34,12 @@ class Task:
   least_reply_tokens: int = 0  # dialogue: of a reply written in evaluation
   reply_tokens: int = 50  # dialogue: the longest reply written in evaluation
   reply_temperature: float = 0.0  # dialogue: of sampling one; 0: the likeliest
+
+  @property
+  def writes_text(self) -> bool:
+    """Whether the model predicts tokens, and not classes alone."""
+    words = self.name != 'classification' or self.answer == 'word'
+    return words and self.name != 'image_classification'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,6 +107,12 @@ class Data:
   prefetch: int = 2  # batches made ahead
   synthetic: Synthetic = Synthetic()
   image: Image = Image()
+
+  @property
+  def padded_lengths(self) -> tuple[int, ...]:
+    """Of batches as long as their longest row, rounded up."""
+    multiple = self.length_multiple
+    return (*range(multiple, self.length, multiple), self.length)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -211,7 +223,7 @@ class Train:
   loss_scale: float = 32768.0  # at the start; of precision 'float16' alone
   loss_scale_steps: int = 2000  # good steps before it doubles
   quantized: str = ''  # or 'int8': matmuls of the forward pass
-  compiler: str = 'default'  # options of XLA by name: training/compiler.py
+  compiler: str = 'default'  # options of XLA by name: config/compiler.py
   label_smoothing: float = 0.0  # share of the target spread over all tokens
   z_loss: float = 0.0  # times log^2 of the softmax's denominator
   accumulate: int = 1  # micro-batches a step; they divide the batch
@@ -361,18 +373,6 @@ def _completed(raw, defaults):
   return found
 
 
-def differences(old, new):
-  """Lists `key: old -> new` for each leaf in which two dicts differ."""
-  lines = []
-  for key in sorted(old.keys() | new.keys()):
-    a, b = old.get(key, '(absent)'), new.get(key, '(absent)')
-    if isinstance(a, dict) and isinstance(b, dict):
-      lines += [f'{key}.{line}' for line in differences(a, b)]
-    elif _plain(a) != _plain(b):
-      lines.append(f'{key}: {a!r} -> {b!r}')
-  return lines
-
-
 def remat_length(every, length):
   """Steps between kept states for rows of `length` tokens; 0 for no remat.
 
@@ -381,13 +381,6 @@ def remat_length(every, length):
   if every == 'sqrt':
     return math.isqrt(length - 1) + 1
   return 0 if every == 'auto' else every
-
-
-def _plain(value):
-  """A value as JSON has it: tuples are lists."""
-  if isinstance(value, (list, tuple)):
-    return [_plain(item) for item in value]
-  return value
 
 
 def names(folder):

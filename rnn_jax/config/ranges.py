@@ -1,6 +1,6 @@
 """The choices and ranges of single values of a config."""
 
-from rnn_jax.training import compiler
+from rnn_jax.config import compiler
 
 CHOICES = {
   'evaluate.criterion': ('loss', 'errors'),

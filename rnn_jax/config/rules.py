@@ -5,9 +5,9 @@ import operator
 
 from rnn_jax import errors
 from rnn_jax.config import images
+from rnn_jax.config import optimization
 from rnn_jax.config import ranges
 from rnn_jax.ops import remat_schedules
-from rnn_jax.training import rules
 
 IMAGES = 'image_classification'
 CLASSIFYING = ('classification', IMAGES)
@@ -43,7 +43,7 @@ def check(config):
   _check_model(config)
   _check_remat(config)
   _check_loss_scale(config.train)
-  rules.check(config)
+  optimization.check(config)
   config.cell.check(config)
   if config.task.name == IMAGES:
     images.check(config)

@@ -85,3 +85,22 @@ def _tuple(inner, value, key):
   if len(inner) != len(value):
     raise errors.InputError(f'{key}: {value!r}: give {len(inner)} values')
   return tuple(map(functools.partial(_convert, key=key), inner, value))
+
+
+def differences(old, new):
+  """Lists `key: old -> new` for each leaf in which two dicts differ."""
+  lines = []
+  for key in sorted(old.keys() | new.keys()):
+    a, b = old.get(key, '(absent)'), new.get(key, '(absent)')
+    if isinstance(a, dict) and isinstance(b, dict):
+      lines += [f'{key}.{line}' for line in differences(a, b)]
+    elif _plain(a) != _plain(b):
+      lines.append(f'{key}: {a!r} -> {b!r}')
+  return lines
+
+
+def _plain(value):
+  """A value as JSON has it: tuples are lists."""
+  if isinstance(value, (list, tuple)):
+    return [_plain(item) for item in value]
+  return value

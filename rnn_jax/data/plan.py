@@ -7,7 +7,6 @@ import numpy as np
 
 from rnn_jax import errors
 from rnn_jax.data import bucketing
-from rnn_jax.data import pooling
 from rnn_jax.data import rarity
 from rnn_jax.data import rows as rows_lib
 
@@ -36,7 +35,7 @@ def training_shapes(
 
 def _training_lengths(corpus, data, seed):
   if data.layout in POOLED:
-    return pooling.shape_lengths(data.length_multiple, data.length)
+    return data.padded_lengths
   if data.layout == 'buckets':
     return _boundaries(corpus, data, seed)
   return (data.length,)

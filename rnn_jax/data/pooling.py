@@ -21,11 +21,6 @@ from rnn_jax.data import ordered
 from rnn_jax.data import rows as rows_lib
 
 
-def shape_lengths(multiple: int, longest: int) -> tuple[int, ...]:
-  """Returns the multiples of `multiple` below `longest`, and `longest`."""
-  return (*range(multiple, longest, multiple), longest)
-
-
 class Pooled(grain.DatasetIterator):
   """Batches of some of `shapes`, (rows, length) each, with rising lengths."""
 

@@ -7,7 +7,6 @@ are read without running any code in them (`weights_only`).
 import os
 import pathlib
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import safetensors
@@ -18,7 +17,6 @@ from rnn_jax import errors
 SAFE = '.safetensors'
 TORCH = ('.pt', '.pth', '.bin')
 NESTED = ('state_dict', 'model_state_dict', 'model')  # of a saved trainer
-SHOWN = 10
 
 
 def read(path: str | os.PathLike) -> dict[str, np.ndarray]:
@@ -83,40 +81,6 @@ def check_kind(path: pathlib.Path) -> None:
   if path.suffix not in (SAFE, *TORCH):
     raise errors.InputError(
       f'{path}: name a file that ends in one of {(SAFE, *TORCH)}'
-    )
-
-
-def check(
-  found: Mapping[str, Any],
-  expected: Mapping[str, tuple[int, ...]],
-  what: str,
-) -> None:
-  """Compares tensors with the names and shapes of those of a model.
-
-  Args:
-    found: arrays by name.
-    expected: shapes by name.
-    what: what `found` is of, for the message.
-
-  Raises:
-    InputError: names each tensor that is missing, one too many, or of another
-      shape, with its shape and the expected one.
-  """
-  lines = []
-  for name in sorted({**found, **expected}):
-    if name not in found:
-      lines.append(f'{name}: missing, expected {tuple(expected[name])}')
-    elif name not in expected:
-      lines.append(f'{name}: {tuple(found[name].shape)}, expected none')
-    elif tuple(found[name].shape) != tuple(expected[name]):
-      lines.append(
-        f'{name}: {tuple(found[name].shape)}, expected {tuple(expected[name])}'
-      )
-  if lines:
-    listed = '\n  '.join(lines[:SHOWN] + ['...'] * (len(lines) > SHOWN))
-    raise errors.InputError(
-      f'{what} and its config name different tensors:\n  {listed}\n'
-      'give the config that the tensors were made with'
     )
 
 

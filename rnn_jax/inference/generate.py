@@ -146,7 +146,7 @@ class Generator:
         not in WEIGHTS.
     """
     config = config_lib.parse(workdir_lib.load_config(workdir))
-    if not writes_text(config):
+    if not config.task.writes_text:
       errors.refuse(
         'workdir',
         workdir,
@@ -344,14 +344,6 @@ class Generator:
       self._programs[key] = lowered.compile()
       timing.compile_seconds += time.perf_counter() - begin
     return self._programs[key]
-
-
-def writes_text(config: config_lib.Config) -> bool:
-  """Whether a run's model writes text at all."""
-  task = config.task
-  word = task.answer == 'word'
-  heads = {'classification': word, 'image_classification': False}
-  return heads.get(task.name, True)
 
 
 def _init(model):

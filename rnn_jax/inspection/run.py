@@ -50,7 +50,7 @@ class Run:
   ) -> 'Run':
     """Restores a run's 'best' or 'latest' checkpoint, or that of a step.
 
-    A model that was put there (exchange/bundle.py) is one before a first step.
+    A model that was put there (training/bundle.py) is one before a first step.
 
     Raises:
       InputError: no such run or checkpoint, or its data is gone.

@@ -13,10 +13,8 @@ they needn't wait for heartbeats that it still sends.
 With one process everything here returns at once.
 """
 
-import collections
 import contextlib
 import ctypes
-import hashlib
 import itertools
 import json
 import os
@@ -34,14 +32,12 @@ from absl import flags
 from jax.experimental import multihost_utils
 from orbax.checkpoint import multihost
 
-from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.parallel import clusters
 
 DAY = 24 * 3600  # a wait that ends, if ever, because a process is gone
 FAREWELL = 5  # seconds that a failed process waits for others that failed too
 SHARED = 60  # seconds until a file must be seen by all hosts
-HOST_KEYS = ('data.workers', 'data.prefetch')  # hosts may differ in these
 
 _numbers = itertools.count()
 _handler = ctypes.CFUNCTYPE(None, ctypes.c_int)
@@ -179,37 +175,6 @@ def first_ahead(function: Callable[[], Any]) -> Any:
   return result if first() else function()
 
 
-def agree(config: dict) -> None:
-  """Sees to it that all processes have the same config and software.
-
-  Raises:
-    InputError: they don't; every process names the same ones and the keys.
-  """
-  if count() == 1:
-    return
-  devices = collections.Counter(d.process_index for d in jax.devices())
-  if len(set(devices.values())) > 1:
-    raise errors.InputError(
-      'the processes have different numbers of devices (process: devices): '
-      f'{dict(sorted(devices.items()))}: give all hosts as many'
-    )
-  digest = hashlib.sha256(json.dumps(_comparable(config)).encode()).hexdigest()
-  if len(set(gather(digest))) == 1:
-    return
-  lines = []
-  own = json.dumps(_comparable(config))
-  everyone = [json.loads(text) for text in gather(own)]
-  for number, other in enumerate(everyone):
-    for line in config_lib.differences(everyone[0], other):
-      lines.append(f'process {number}: {line}')
-  listed = '\n  '.join(lines[:10] + ['...'] * (len(lines) > 10))
-  raise errors.InputError(
-    'the processes were started with different configs (value of process 0 -> '
-    f'that of another):\n  {listed}\ngive all hosts the same command, but for '
-    '--process'
-  )
-
-
 def check_shared(path: str | os.PathLike) -> None:
   """Sees to it that all processes see a file that the first one has.
 
@@ -260,17 +225,6 @@ def abandon(code: int) -> None:
   sys.stderr.flush()
   # Not sys.exit: the runtime's client would wait for the others to leave.
   os._exit(code)
-
-
-def _comparable(config):
-  """Returns what hosts must agree on, one level deep, as JSON has it."""
-  found = {'software.jax': jax.__version__}
-  for section, values in json.loads(json.dumps(config)).items():
-    for key, value in values.items():
-      name = f'{section}.{key}'
-      if name not in HOST_KEYS:
-        found[name] = value
-  return found
 
 
 def _all(array):

@@ -29,8 +29,8 @@ import orbax.checkpoint as ocp
 from absl import logging
 from orbax.checkpoint import checkpoint_managers
 
-from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.config import values
 from rnn_jax.parallel import hosts
 from rnn_jax.training import disk
 from rnn_jax.training import iterator_state
@@ -318,7 +318,7 @@ class Checkpoints:
 
   def _check_fit(self, step, stored, like):
     # Orbax casts another dtype and fills in what is missing without a word.
-    if lines := config_lib.differences(_described(stored), _described(like)):
+    if lines := values.differences(_described(stored), _described(like)):
       listed = '\n  '.join(lines[:10] + ['...'] * (len(lines) > 10))
       raise errors.InputError(
         f'checkpoint {self.folder / str(step)} does not fit this run '

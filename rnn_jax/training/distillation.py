@@ -16,11 +16,10 @@ import jax.numpy as jnp
 
 from rnn_jax import errors
 from rnn_jax.config import compression as config_compression
-from rnn_jax.exchange import bundle as bundle_lib
-from rnn_jax.inference import generate
 from rnn_jax.models import language_model
 from rnn_jax.ops import precision
 from rnn_jax.tasks import language_modeling
+from rnn_jax.training import bundle as bundle_lib
 
 
 def make(config, tokenizer):
@@ -31,7 +30,7 @@ def make(config, tokenizer):
   """
   options = config.distillation
   teacher = bundle_lib.read(options.teacher, options.checkpoint)
-  if not generate.writes_text(teacher.config):
+  if not teacher.config.task.writes_text:
     raise errors.InputError(
       f'distillation.teacher={options.teacher!r} predicts no tokens, its '
       "task.answer is 'pooled': give a language model"

@@ -22,6 +22,7 @@ from rnn_jax import errors
 from rnn_jax.data import pipeline
 from rnn_jax.parallel import hosts
 from rnn_jax.parallel import mesh as mesh_lib
+from rnn_jax.training import agreement
 from rnn_jax.training import checkpoint
 from rnn_jax.training import evaluate
 from rnn_jax.training import goodput
@@ -66,7 +67,7 @@ def train(config, workdir):
       too many non-finite steps in a row.
   """
   given = config_lib.to_dict(config)
-  hosts.agree(given)
+  agreement.check(given)
   lock = hosts.by_first(lambda: workdir_lib.open_for_training(workdir, given))
   with lock or contextlib.nullcontext():
     hosts.check_shared(f'{workdir}/{workdir_lib.CONFIG}')
@@ -187,7 +188,7 @@ class Run:
     self._show_placement()
 
   def _begin_with_parameters(self):
-    """Begins with a model that was put here, see exchange/bundle.py."""
+    """Begins with a model that was put here, see training/bundle.py."""
     like = self._steps.parameters_like()
     _, params = self._checkpoints.restore_parameters(like, 0)
     self._state = self._steps.begin_with(self._state, params)

@@ -15,11 +15,11 @@ import optax
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.config import compiler
 from rnn_jax.parallel import compression
 from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.parallel import placement
 from rnn_jax.parallel import rules
-from rnn_jax.training import compiler
 from rnn_jax.training import loss_scale
 from rnn_jax.training import offload
 from rnn_jax.training import optimizer as optimizer_lib

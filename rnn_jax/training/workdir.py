@@ -19,6 +19,7 @@ from absl import logging
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.config import values
 from rnn_jax.training import remote
 
 CONFIG = 'config.json'
@@ -176,7 +177,7 @@ def fixed_differences(old: dict, new: dict) -> list[str]:
 
   A key that `old`, of an earlier version, lacks was at its default.
   """
-  lines = config_lib.differences(config_lib.completed(old), new)
+  lines = values.differences(config_lib.completed(old), new)
   return [
     line
     for line in lines
@@ -229,7 +230,7 @@ def _settle_config(folder, config):
       (folder / name).unlink(missing_ok=True)
   if given:
     _settle_elsewhere(folder, given, config, trained)
-  if not old or config_lib.differences(old, config):
+  if not old or values.differences(old, config):
     _write(folder, config)
 
 
@@ -288,7 +289,7 @@ def _check_model(folder, config):
   old = load_config(folder)
   lines = []
   for section in ('model', 'cell'):
-    some = config_lib.differences(
+    some = values.differences(
       {section: old.get(section, {})}, {section: config[section]}
     )
     lines += [line for line in some if not _is_among(line, OF_TRAINING)]

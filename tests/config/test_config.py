@@ -11,6 +11,7 @@ import pytest
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.config import values
 
 CONFIGS = pathlib.Path(__file__).parents[2] / 'configs'
 CELLS = config_lib.names('cells')
@@ -156,17 +157,17 @@ def test_differences_name_each_leaf_that_changed():
   )
   del new['train']['seed']
   new['data']['splits'] = [90, 5, 5]  # as JSON gives tuples back
-  assert config_lib.differences(old, new) == [
+  assert values.differences(old, new) == [
     'cell.heads: 4 -> 2',
     'model.layers: 2 -> 3',
     "train.seed: 0 -> '(absent)'",
   ]
-  assert config_lib.differences(old, old) == []
+  assert values.differences(old, old) == []
   pairs = (('embed.*', 1), ('head/.*', 0.5))
   old = config_lib.parse(changed(optimizer__multipliers=pairs))
   assert old.optimizer.multipliers == (('embed.*', 1.0), ('head/.*', 0.5))
   saved = json.loads(config_lib.to_json(old))
-  assert config_lib.differences(saved, config_lib.to_dict(old)) == []
+  assert values.differences(saved, config_lib.to_dict(old)) == []
 
 
 def test_the_square_root_of_the_length_is_rounded_up():
@@ -181,3 +182,11 @@ def test_a_name_in_the_config_is_a_file_in_a_folder():
   assert config_lib.load('data/sources', 'text', 'data.source').__doc__
   with pytest.raises(errors.InputError, match="data.source='x'.*'text'"):
     config_lib.load('data/sources', 'x', 'data.source')
+
+
+@pytest.mark.parametrize(
+  ('length', 'expected'), ((20, (8, 16, 20)), (16, (8, 16)), (5, (5,)))
+)
+def test_padded_lengths_are_multiples_and_the_longest(length, expected):
+  data = config_lib.Data(length=length, length_multiple=8)
+  assert data.padded_lengths == expected

@@ -28,12 +28,6 @@ def lengths(batch):
   return [int(n) for n in batch.weights_BxL.sum(1)]
 
 
-def test_lengths_of_shapes_are_multiples_and_the_longest():
-  assert pooling.shape_lengths(8, 20) == (8, 16, 20)
-  assert pooling.shape_lengths(8, 16) == (8, 16)
-  assert pooling.shape_lengths(8, 5) == (5,)
-
-
 def test_a_pool_is_dealt_out_from_the_longest_row_down():
   first, second, third = pooled(1, 9, 2, 5, 11, 6, 3, pool=3)
   assert lengths(first) == [11, 9] and first.tokens_BxL.shape == (2, 12)

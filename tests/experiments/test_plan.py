@@ -5,8 +5,8 @@ import json
 import pytest
 
 from rnn_jax import checkout
-from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.config import values
 from rnn_jax.experiments import plan
 from tests.experiments import made
 
@@ -14,7 +14,7 @@ from tests.experiments import made
 def test_a_run_has_the_whole_config_and_the_flags_that_make_it():
   run = plan.make(made.grid(), ('train.steps=700',))('narrow', 3)
   base = plan.make(made.grid())('wide', 0)
-  assert config_lib.differences(base.config, run.config) == [
+  assert values.differences(base.config, run.config) == [
     'model.width: 192 -> 96',
     'train.seed: 0 -> 3',
     'train.steps: 1500 -> 700',

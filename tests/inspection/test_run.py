@@ -10,14 +10,14 @@ import pytest
 
 from rnn_jax import config as config_lib
 from rnn_jax.data import tokenizer
-from rnn_jax.exchange import bundle
 from rnn_jax.inspection import report
 from rnn_jax.inspection import run as run_lib
+from rnn_jax.training import bundle
 from rnn_jax.training import checkpoint
 from rnn_jax.training import quantized
 from rnn_jax.training import step
 from tests import tiny
-from tests.exchange import bundles
+from tests.training import bundles
 
 PICTURES = {
   'bdh': {'model.layers': 2, 'model.width': 8, 'cell.neurons': 8},

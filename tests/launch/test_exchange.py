@@ -7,12 +7,12 @@ import pytest
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax.exchange import bundle as bundle_lib
 from rnn_jax.exchange import tensors
+from rnn_jax.training import bundle as bundle_lib
 from rnn_jax.training import evaluate
 from rnn_jax.training import loop
 from tests import tiny
-from tests.exchange import bundles
+from tests.training import bundles
 
 pytestmark = pytest.mark.slow
 

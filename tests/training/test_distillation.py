@@ -12,12 +12,12 @@ from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data import batch as batch_lib
 from rnn_jax.data import tokenizer as tokenizer_lib
-from rnn_jax.exchange import bundle as bundle_lib
+from rnn_jax.training import bundle as bundle_lib
 from rnn_jax.training import distillation
 from rnn_jax.training import evaluate
 from rnn_jax.training import loop
 from tests import tiny
-from tests.exchange import bundles
+from tests.training import bundles
 
 ALPHA, T = 0.3, 2.5
 

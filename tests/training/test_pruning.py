@@ -8,7 +8,7 @@ import pytest
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.config import compression as config_compression
-from rnn_jax.exchange import bundle as bundle_lib
+from rnn_jax.training import bundle as bundle_lib
 from rnn_jax.training import loop
 from rnn_jax.training import pruning
 from tests import tiny

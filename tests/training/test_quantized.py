@@ -8,11 +8,11 @@ import numpy as np
 
 from configs import published
 from rnn_jax.data import tokenizer as tokenizer_lib
-from rnn_jax.exchange import bundle as bundle_lib
 from rnn_jax.ops import int8
+from rnn_jax.training import bundle as bundle_lib
 from rnn_jax.training import quantized
 from tests import tiny
-from tests.exchange import bundles
+from tests.training import bundles
 
 
 def by_hand(x, axis):

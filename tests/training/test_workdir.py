@@ -8,6 +8,7 @@ import pytest
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.config import values
 from rnn_jax.training import workdir
 
 
@@ -44,7 +45,7 @@ def test_a_run_without_a_checkpoint_takes_another_config(tmp_path):
 
 def test_the_first_run_writes_its_config(folder):
   config = workdir.load_config(folder)
-  assert config_lib.differences(config, make_config()) == []
+  assert values.differences(config, make_config()) == []
   assert config_lib.parse(config) == config_lib.parse(config_lib.default())
   assert sorted(content(folder)) == ['.lock', 'config.json']
 
@@ -83,7 +84,7 @@ FREE = {
 def test_what_cannot_change_the_result_may_change(folder, key):
   config = make_config(**{key: FREE[key]})
   workdir.open_for_training(folder, config).close()
-  assert config_lib.differences(workdir.load_config(folder), config) == []
+  assert values.differences(workdir.load_config(folder), config) == []
   assert sorted(content(folder)) == ['.lock', 'config.json']
 
 

@@ -23,9 +23,9 @@ import numpy as np
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data import tokenizer as tokenizer_lib
-from rnn_jax.exchange import bundle as bundle_lib
 from rnn_jax.exchange import request
 from rnn_jax.exchange import tensors
+from rnn_jax.training import bundle as bundle_lib
 
 ACTIVATIONS = {
   'gelu_new': 'gelu_tanh',
@@ -70,7 +70,7 @@ def read(source: request.Source) -> bundle_lib.Bundle:
     )
   found = _tensors(folder, config.model.tied)
   sizes = theirs['vocab_size'], config.model
-  tensors.check(found, _shapes(*sizes), str(folder))
+  bundle_lib.check(found, _shapes(*sizes), str(folder))
   return bundle_lib.make(config, tokenizer, _to_ours(found, config))
 
 

@@ -10,9 +10,9 @@ import json
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data import tokenizer as tokenizer_lib
-from rnn_jax.exchange import bundle as bundle_lib
 from rnn_jax.exchange import request
 from rnn_jax.exchange import tensors
+from rnn_jax.training import bundle as bundle_lib
 
 NAME = 'rnn_jax'
 
@@ -42,7 +42,7 @@ def read(source: request.Source) -> bundle_lib.Bundle:
   found = tensors.read(source.path)
   expected = bundle_lib.flat(bundle_lib.like(config, tokenizer))
   shapes = {name: x.shape for name, x in expected.items()}
-  tensors.check(found, shapes, str(source.path))
+  bundle_lib.check(found, shapes, str(source.path))
   return bundle_lib.make(config, tokenizer, bundle_lib.nested(found))
 
 

@@ -24,13 +24,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from rnn_jax import errors
-from rnn_jax.exchange import bundle as bundle_lib
 from rnn_jax.exchange import request
 from rnn_jax.exchange import standalone
 from rnn_jax.exchange import tensors
-from rnn_jax.inference import generate
 from rnn_jax.inference import layers
 from rnn_jax.models import language_model
+from rnn_jax.training import bundle as bundle_lib
 
 PLATFORMS = ('cpu', 'cuda', 'rocm', 'tpu')
 
@@ -69,7 +68,7 @@ def write(bundle: bundle_lib.Bundle, target: request.Target) -> None:
 
 
 def _check(config, batch_size, platforms):
-  if not generate.writes_text(config):
+  if not config.task.writes_text:
     raise errors.InputError(
       "task.answer='pooled': such a model writes no text: export it as "
       "'safetensors'"

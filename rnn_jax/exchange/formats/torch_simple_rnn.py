@@ -20,9 +20,9 @@ import numpy as np
 from rnn_jax import errors
 from rnn_jax.cells import simple_rnn
 from rnn_jax.data import tokenizer as tokenizer_lib
-from rnn_jax.exchange import bundle as bundle_lib
 from rnn_jax.exchange import request
 from rnn_jax.exchange import tensors
+from rnn_jax.training import bundle as bundle_lib
 
 NEEDED = {  # what the published model is, in keys of the config
   'model.cell': ('simple_rnn',),
@@ -54,7 +54,7 @@ def read(source: request.Source) -> bundle_lib.Bundle:
   vocabulary = _vocabulary(found, config, source.tokenizer)
   fused = any(name.endswith('.proj.weight') for name in found)
   expected = _shapes(config, vocabulary, fused)
-  tensors.check(found, expected, str(source.path))
+  bundle_lib.check(found, expected, str(source.path))
   tokenizer = source.tokenizer or tokenizer_lib.Numbers(vocabulary)
   return bundle_lib.make(config, tokenizer, _to_ours(found, config, fused))
 

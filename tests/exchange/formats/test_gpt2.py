@@ -11,8 +11,8 @@ from rnn_jax import errors
 from rnn_jax.exchange import request
 from rnn_jax.exchange import tensors
 from rnn_jax.exchange.formats import gpt2
-from tests.exchange import bundles
 from tests.exchange import oracles
+from tests.training import bundles
 
 HEADS = oracles.GPT2['n_head']
 TOKENS = np.random.default_rng(1).integers(0, 61, (2, 24))

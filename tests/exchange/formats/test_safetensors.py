@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from rnn_jax import errors
-from rnn_jax.exchange import bundle as bundle_lib
 from rnn_jax.exchange import request
 from rnn_jax.exchange import tensors
 from rnn_jax.exchange.formats import safetensors
+from rnn_jax.training import bundle as bundle_lib
 from tests import tiny
-from tests.exchange import bundles
+from tests.training import bundles
 
 
 @pytest.fixture(name='bundle')

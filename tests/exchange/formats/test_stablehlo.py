@@ -16,7 +16,7 @@ from rnn_jax.exchange.formats import stablehlo
 from rnn_jax.inference import generate
 from rnn_jax.inference import sampling
 from tests import tiny
-from tests.exchange import bundles
+from tests.training import bundles
 
 PROMPTS = np.array([[20, 3, 1, 4, 1], [20, 9, 2, 6, 5]], np.int32)
 # None in sys.modules makes an import fail, installed or not.

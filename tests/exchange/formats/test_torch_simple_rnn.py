@@ -11,8 +11,8 @@ from rnn_jax.data import tokenizer as tokenizer_lib
 from rnn_jax.exchange import request
 from rnn_jax.exchange import tensors
 from rnn_jax.exchange.formats import torch_simple_rnn
-from tests.exchange import bundles
 from tests.exchange import oracles
+from tests.training import bundles
 
 TOKENS = np.random.default_rng(1).integers(0, 21, (2, 9))
 

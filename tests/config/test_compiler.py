@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 from rnn_jax import errors
-from rnn_jax.training import compiler
+from rnn_jax.config import compiler
 
 
 @pytest.mark.parametrize('name', sorted(compiler.SETS['cpu']))

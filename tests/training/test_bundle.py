@@ -8,9 +8,9 @@ import pytest
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax.exchange import bundle as bundle_lib
+from rnn_jax.training import bundle as bundle_lib
 from tests import tiny
-from tests.exchange import bundles
+from tests.training import bundles
 
 
 @pytest.fixture(scope='module', name='bundle')

@@ -3,7 +3,6 @@
 import math
 
 from rnn_jax import errors
-from rnn_jax.data import pooling
 from rnn_jax.parallel import axes
 from rnn_jax.parallel import compression
 from rnn_jax.parallel import mesh as mesh_lib
@@ -100,7 +99,7 @@ def _check_sequence(config):
       'sequence', size, "layout 'buckets' needs data.boundaries that it divides"
     )
   if data.layout in ('padded', 'sorted'):
-    lengths += pooling.shape_lengths(data.length_multiple, data.length)
+    lengths += data.padded_lengths
   if wrong := [n for n in lengths if n % size]:
     _refuse('sequence', size, f'it must divide the rows of {wrong[0]} tokens')
   if config.remat.segment:

@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import shutil
+from collections.abc import Mapping
 from typing import Any
 
 import flax.traverse_util
@@ -20,11 +21,11 @@ import numpy as np
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data import tokenizer as tokenizer_lib
-from rnn_jax.exchange import tensors
 from rnn_jax.training import checkpoint
 from rnn_jax.training import workdir as workdir_lib
 
 SEPARATOR = '.'
+SHOWN = 10  # tensors that a message names
 SIZED = ('bpe', 'numbers')  # tokenizers that data.vocabulary is about
 
 
@@ -53,8 +54,42 @@ def make(
     data = dataclasses.replace(data, vocabulary=tokenizer.size)
   config = dataclasses.replace(config, data=data)
   expected = {k: x.shape for k, x in flat(like(config, tokenizer)).items()}
-  tensors.check(flat(params), expected, 'the model')
+  check(flat(params), expected, 'the model')
   return Bundle(config, tokenizer, params)
+
+
+def check(
+  found: Mapping[str, Any],
+  expected: Mapping[str, tuple[int, ...]],
+  what: str,
+) -> None:
+  """Compares tensors with the names and shapes of those of a model.
+
+  Args:
+    found: arrays by name.
+    expected: shapes by name.
+    what: what `found` is of, for the message.
+
+  Raises:
+    InputError: names each tensor that is missing, one too many, or of another
+      shape, with its shape and the expected one.
+  """
+  lines = []
+  for name in sorted({**found, **expected}):
+    if name not in found:
+      lines.append(f'{name}: missing, expected {tuple(expected[name])}')
+    elif name not in expected:
+      lines.append(f'{name}: {tuple(found[name].shape)}, expected none')
+    elif tuple(found[name].shape) != tuple(expected[name]):
+      lines.append(
+        f'{name}: {tuple(found[name].shape)}, expected {tuple(expected[name])}'
+      )
+  if lines:
+    listed = '\n  '.join(lines[:SHOWN] + ['...'] * (len(lines) > SHOWN))
+    raise errors.InputError(
+      f'{what} and its config name different tensors:\n  {listed}\n'
+      'give the config that the tensors were made with'
+    )
 
 
 def like(config: config_lib.Config, tokenizer: tokenizer_lib.Tokenizer) -> dict:

@@ -6,8 +6,8 @@ import numpy as np
 
 from rnn_jax import config as config_lib
 from rnn_jax.data import tokenizer as tokenizer_lib
-from rnn_jax.exchange import bundle as bundle_lib
 from rnn_jax.models import language_model
+from rnn_jax.training import bundle as bundle_lib
 
 
 def raw_published(heads=1, fused=True, preset='simple'):

@@ -1,0 +1,55 @@
+"""What all processes of a run share: config, software, number of devices."""
+
+import collections
+import hashlib
+import json
+
+import jax
+
+from rnn_jax import errors
+from rnn_jax.config import values
+from rnn_jax.parallel import hosts
+
+HOST_KEYS = ('data.workers', 'data.prefetch')  # hosts may differ in these
+
+
+def check(config: dict) -> None:
+  """Sees to it that all processes have the same config and software.
+
+  Raises:
+    InputError: they don't; every process names the same ones and the keys.
+  """
+  if hosts.count() == 1:
+    return
+  devices = collections.Counter(d.process_index for d in jax.devices())
+  if len(set(devices.values())) > 1:
+    raise errors.InputError(
+      'the processes have different numbers of devices (process: devices): '
+      f'{dict(sorted(devices.items()))}: give all hosts as many'
+    )
+  digest = hashlib.sha256(json.dumps(_comparable(config)).encode()).hexdigest()
+  if len(set(hosts.gather(digest))) == 1:
+    return
+  lines = []
+  own = json.dumps(_comparable(config))
+  everyone = [json.loads(text) for text in hosts.gather(own)]
+  for number, other in enumerate(everyone):
+    for line in values.differences(everyone[0], other):
+      lines.append(f'process {number}: {line}')
+  listed = '\n  '.join(lines[:10] + ['...'] * (len(lines) > 10))
+  raise errors.InputError(
+    'the processes were started with different configs (value of process 0 -> '
+    f'that of another):\n  {listed}\ngive all hosts the same command, but for '
+    '--process'
+  )
+
+
+def _comparable(config):
+  """Returns what hosts must agree on, one level deep, as JSON has it."""
+  found = {'software.jax': jax.__version__}
+  for section, keys in json.loads(json.dumps(config)).items():
+    for key, value in keys.items():
+      name = f'{section}.{key}'
+      if name not in HOST_KEYS:
+        found[name] = value
+  return found
