@@ -40,3 +40,10 @@ def _programs(tmp_path_factory):
 
 # Grain's worker processes read absl flags, which pytest never parses.
 flags.FLAGS.mark_as_parsed()
+
+
+@pytest.fixture(scope='module', autouse=True)
+def _memory():
+  """No file's programs stay in memory behind it."""
+  yield
+  jax.clear_caches()
