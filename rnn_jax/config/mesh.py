@@ -62,7 +62,7 @@ def _check_pipe(config):
     _refuse('micro_batches', config.mesh.micro_batches, 'give 0 or more')
   schedule = config.mesh.schedule
   if schedule not in pipeline.SCHEDULES:
-    _refuse('schedule', repr(schedule), f'choose of {pipeline.SCHEDULES}')
+    _refuse('schedule', schedule, f'choose of {pipeline.SCHEDULES}')
   if size == 1:
     return
   if model.shared_layers:
@@ -70,9 +70,9 @@ def _check_pipe(config):
       'pipe', size, 'model.shared_layers=True has one layer for all: give 1'
     )
   if schedule == '1f1b' and config.task.name.endswith('classification'):
-    _refuse('schedule', repr(schedule), f"{config.task.name} has 'gpipe' alone")
+    _refuse('schedule', schedule, f"{config.task.name} has 'gpipe' alone")
   if schedule == '1f1b' and config.remat.segment:
-    _refuse('schedule', repr(schedule), "remat.segment needs 'gpipe'")
+    _refuse('schedule', schedule, "remat.segment needs 'gpipe'")
   if model.layers % size:
     _refuse('pipe', size, f'it must divide model.layers={model.layers}')
   if model.embedding_width not in (0, model.width):
@@ -123,22 +123,20 @@ def _check_moments(config, rules):
 def _check_compression(mesh, rules):
   kind, share = mesh.compression, mesh.top_k_share
   if kind not in ('', *compression.KINDS):
-    _refuse(
-      'compression', repr(kind), f'choose of {compression.KINDS}, or none'
-    )
+    _refuse('compression', kind, f'choose of {compression.KINDS}, or none')
   if not 0 < share <= 1:
     _refuse('top_k_share', share, 'give a share in (0, 1]')
   if not kind:
     return
   if mesh.data == 1:
-    _refuse('compression', repr(kind), 'mesh.data=1 sums nothing: give more')
+    _refuse('compression', kind, 'mesh.data=1 sums nothing: give more')
   if mesh.zero and any('data' in names for _, names in rules.pairs):
     _refuse(
       'compression',
-      repr(kind),
+      kind,
       'mesh.rules cut over data, which needs exact sums: cut over fsdp',
     )
 
 
 def _refuse(key, value, remedy):
-  raise errors.InputError(f'mesh.{key}={value}: {remedy}')
+  errors.refuse(f'mesh.{key}', value, remedy)
