@@ -68,4 +68,4 @@ def _plot(rows, name, plots):
     if 'median' in row
   }
   label = f'{name}: real tokens, % of a batch'
-  return plots.bars(name, shares, label, scale='linear') if shares else ''
+  return plots.bars(name, shares, label) if shares else ''

@@ -34,7 +34,7 @@ def render(found, plots):
   }
   if curves:
     labels = 'steps', 'training loss, nats a character'
-    parts.append(plots.lines('loss', curves, labels, 'linear'))
+    parts.append(plots.losses('loss', curves, labels))
   parts += (
     f'{name}: {tables.short(row)}'
     for name, row in found.items()

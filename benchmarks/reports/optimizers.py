@@ -72,7 +72,7 @@ def _line(row, rows, reference):
 def _plot(best, plots):
   series = {name: row['losses'] for name, row in best.items()}
   labels = 'step', 'training loss, nats a byte'
-  return plots.lines('losses', series, labels, 'linear')
+  return plots.losses('losses', series, labels)
 
 
 def _loss(row):

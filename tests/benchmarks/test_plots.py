@@ -1,0 +1,68 @@
+"""Pictures of measurements: what is drawn, and what is left out."""
+
+import pytest
+from matplotlib import pyplot
+
+from benchmarks import plots as plots_lib
+
+
+@pytest.fixture(name='drawn')
+def _drawn(tmp_path, monkeypatch):
+  """Plots of a folder, and the axes of what they draw."""
+  axes = []
+  close = pyplot.close
+  monkeypatch.setattr(
+    pyplot, 'close', lambda figure: (axes.append(figure.axes[0]), close(figure))
+  )
+  return plots_lib.Plots(tmp_path, 'some_cpu'), axes
+
+
+def labels(axes):
+  return [line.get_label() for line in axes.lines]
+
+
+def test_a_run_that_diverges_leaves_the_others_their_room(drawn, tmp_path):
+  plots, axes = drawn
+  series = {
+    'good': [(10, 4.0), (20, 2.0)],
+    'better': [(10, 5.0), (20, 1.0)],
+    'gone': [(10, 6.0), (20, 900.0)],
+  }
+  told = plots.losses('loss', series, ('step', 'nats'))
+  assert told == '![nats against step](plots/some_cpu_loss.png)'
+  assert (tmp_path / 'plots/some_cpu_loss.png').stat().st_size > 5000
+  assert labels(axes[0]) == ['good', 'better']
+  assert axes[0].get_ylim() == pytest.approx((0.95, 5.0))
+
+
+def test_lines_of_one_color_differ(drawn):
+  plots, axes = drawn
+  series = {str(n): [(1, n + 1), (2, n + 2)] for n in range(13)}
+  plots.lines('many', series | {'none': []}, ('length', 's'))
+  looks = {(line.get_color(), line.get_linestyle()) for line in axes[0].lines}
+  assert len(looks) == 13
+
+
+@pytest.mark.parametrize(
+  ('values', 'scale'),
+  (({'a': 1.0, 'b': 20.0}, 'linear'), ({'a': 1.0, 'b': 40.0}, 'log')),
+)
+def test_bars_begin_at_0_if_the_shortest_can_be_seen(drawn, values, scale):
+  plots, axes = drawn
+  plots.bars('bars', values, 'ms')
+  assert axes[0].get_xscale() == scale
+
+
+@pytest.mark.parametrize(
+  ('value', 'told'),
+  (
+    (0, '0'),
+    (0.0123456, '0.0123'),
+    (1.23456, '1.23'),
+    (99.96, '100.0'),
+    (4263.5, '4,260'),
+    (-51.26, '-51.3'),
+  ),
+)
+def test_three_digits_are_told(value, told):
+  assert plots_lib._three_digits(value) == told
