@@ -20,6 +20,6 @@ def found():
 @pytest.mark.parametrize('case', CASES)
 def test_a_mesh_gives_the_parameters_of_one_device(found, case):
   params, losses = found[case]
-  # Measured after 3 steps: MEASURED_P and MEASURED_L.
-  assert params < 3e-6
-  assert losses < 3e-6
+  # Measured after 3 steps: parameters 2e-7, sums of losses 2e-6 of them.
+  assert params < 2e-6
+  assert losses < 1e-5

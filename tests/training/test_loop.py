@@ -23,6 +23,20 @@ def raw(tmp_path):
   return tiny.raw_config(tiny.write_text(tmp_path / 'text'))
 
 
+@pytest.fixture(autouse=True)
+def _programs(monkeypatch):
+  """A run that goes on has the programs of the one that was cut."""
+  made, make = {}, loop.step_lib.from_config
+
+  def from_config(config, tokenizer):
+    key = config_lib.to_json(config)
+    if key not in made:
+      made[key] = make(config, tokenizer)
+    return made[key]
+
+  monkeypatch.setattr(loop.step_lib, 'from_config', from_config)
+
+
 def final_params(run):
   return jax.tree.map(np.array, jax.device_get(run._state['params']))
 
