@@ -4,6 +4,8 @@ import re
 
 from benchmarks import cases as cases_lib
 
+OUT_OF_MEMORY = r'RESOURCE_EXHAUSTED: Out of memory allocating (\d+) bytes'
+
 
 def machines(rows):
   """The newest row of each case, {platform: {case: row}}.
@@ -102,6 +104,8 @@ def timed(row, scale=1.0):
 
 def short(row):
   """The error of a row in a few words that fit in a cell."""
+  if asked := re.search(OUT_OF_MEMORY, row['error']):
+    return f'out of memory at {int(asked[1]) / 2**30:,.1f} GiB'
   text = re.sub(r'\s+', ' ', row['error']).replace('|', '/')
   return text if len(text) <= 80 else text[:77] + '...'
 

@@ -35,9 +35,12 @@ def _ratios(curves):
   best = min(full, key=full.get)
   for name, seconds in times.items():
     if name not in full:
+      ratio, word = full[best] / seconds, 'fast'
+      if ratio < 1:
+        ratio, word = 1 / ratio, 'slow'
       yield (
-        f'At {LENGTH:,} steps, {name} is {full[best] / seconds:.3g} times as '
-        f'fast as the faster form of full attention, {best}.'
+        f'At {LENGTH:,} steps, {name} is {ratio:.3g} times as {word} as the '
+        f'faster form of full attention, {best}.'
       )
 
 

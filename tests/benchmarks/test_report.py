@@ -373,3 +373,19 @@ def test_every_report_of_the_repository_renders(docs, tmp_path):
 )
 def test_seconds_have_three_digits_in_a_unit_that_fits(value, text):
   assert tables.seconds(value) == text
+
+
+@pytest.mark.parametrize(
+  ('error', 'told'),
+  (
+    ('a | b\n  c', 'a / b c'),
+    ('x' * 90, 'x' * 77 + '...'),
+    (
+      'JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating '
+      '34427895808 bytes.',
+      'out of memory at 32.1 GiB',
+    ),
+  ),
+)
+def test_errors_fit_in_a_cell(error, told):
+  assert tables.short({'error': error}) == told
