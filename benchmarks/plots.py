@@ -1,6 +1,5 @@
 """Pictures of measurements in docs/plots."""
 
-import math
 import pathlib
 import statistics
 
@@ -9,6 +8,8 @@ import matplotlib
 matplotlib.use('Agg')
 
 from matplotlib import pyplot  # noqa: E402
+
+from benchmarks import tables  # noqa: E402
 
 TICKS = 12  # sizes that are each named on an axis
 FAR = 30  # times the shortest bar: longer ones need a logarithmic axis
@@ -44,11 +45,11 @@ class Plots:
   def losses(self, name, series, labels):
     """Draws {label: [(step, loss), ...]}, as far up as half of them begin.
 
-    What is never lower than that, as a run that diverges, is left out.
+    What is always above that, as a run that diverges, is left out.
     """
     lowest = {label: min(y for _, y in series[label]) for label in series}
     top = statistics.median(min(points)[1] for points in series.values())
-    shown = {label: series[label] for label in series if lowest[label] < top}
+    shown = {label: series[label] for label in series if lowest[label] <= top}
     figure, axes = _draw(shown, labels, '')
     axes.set_ylim(0.95 * min(lowest.values()), top)
     axes.grid(alpha=0.3)
@@ -59,7 +60,7 @@ class Plots:
     height = 0.8 + 0.24 * len(values)
     figure, axes = pyplot.subplots(figsize=(7, height), layout='constrained')
     bars = axes.barh(list(values), list(values.values()))
-    axes.bar_label(bars, fmt=_three_digits, padding=3, fontsize=7)
+    axes.bar_label(bars, fmt=tables.digits, padding=3, fontsize=7)
     axes.set(xlabel=label)
     axes.xaxis.set_major_formatter('{x:,g}')
     if max(values.values()) > FAR * min(values.values()):
@@ -101,11 +102,3 @@ def _write_out(axis):
   if PLAIN[0] <= low and high <= PLAIN[1]:
     axis.set_major_formatter('{x:,g}')
   axis.set_minor_formatter('')
-
-
-def _three_digits(value):
-  """12,300 for 12345.6, and 1.23 for 1.23456."""
-  if not value:
-    return '0'
-  places = 2 - math.floor(math.log10(abs(value)))
-  return f'{round(value, places):,.{max(places, 0)}f}'

@@ -114,13 +114,13 @@ def seconds(value):
   """Seconds with three digits, in a unit that fits."""
   for unit, size in (('s', 1.0), ('ms', 1e-3), ('µs', 1e-6)):
     if value >= size or unit == 'µs':
-      return f'{_digits(value / size)} {unit}'
+      return f'{digits(value / size)} {unit}'
   raise AssertionError(value)
 
 
 def mebibytes(value):
   """Bytes in MiB, or '-'."""
-  return '-' if value is None else f'{_digits(value / 2**20)} MiB'
+  return '-' if value is None else f'{digits(value / 2**20)} MiB'
 
 
 def rate(value):
@@ -130,10 +130,10 @@ def rate(value):
 
 def times(ratio):
   """A ratio with three digits."""
-  return f'{_digits(ratio)} x'
+  return f'{digits(ratio)} x'
 
 
-def _digits(value):
+def digits(value):
   """Three significant digits, written out."""
   if value >= 100:
     return f'{value:,.0f}'

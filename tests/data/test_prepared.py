@@ -12,7 +12,7 @@ from rnn_jax.data import prepared
 from rnn_jax.data.preparation import prepare
 from rnn_jax.data.preparation.formats import cifar10
 from rnn_jax.data.sources import tfds
-from tests.data.preparation import test_formats
+from tests.data.preparation.formats import files
 from tests.data.sources import test_tfds
 
 
@@ -31,7 +31,7 @@ def test_a_name_that_tfds_knows_is_what_lies_on_disk(tmp_path):
   pixels = rng.integers(256, size=(6, 3072)).astype(np.uint8)
   batch = {b'data': pixels, b'labels': [3, 0, 9, 3, 0, 9]}
   path = tmp_path / 'cifar-10-python.tar.gz'
-  test_formats.cifar10(path, batch)
+  files.cifar10(path, batch)
   prepare.prepare(prepare.Request('cifar10', str(tmp_path), (str(path),)))
   found = test_tfds.load(
     tmp_path,

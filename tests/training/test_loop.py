@@ -24,7 +24,7 @@ def raw(tmp_path):
 
 
 @pytest.fixture(autouse=True)
-def _programs(monkeypatch):
+def _steps(monkeypatch):
   """A run that goes on has the programs of the one that was cut."""
   made, make = {}, loop.step_lib.from_config
 

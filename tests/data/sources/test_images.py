@@ -14,7 +14,7 @@ from rnn_jax.data.preparation import prepare
 from rnn_jax.data.sources import images
 from rnn_jax.data.sources import tfds
 from tests.data import test_pictures
-from tests.data.preparation import test_formats
+from tests.data.preparation.formats import files
 
 IMAGE = config.Image(size=4)
 RNG = np.random.default_rng(0)
@@ -97,7 +97,7 @@ def test_cifar10s_tarball_is_read(tmp_path):
   path = tmp_path / 'cifar.tar.gz'
   pixels = RNG.integers(0, 256, (8, 3072), np.uint8)
   batch = {b'data': pixels, b'labels': [3, 5] * 4}
-  test_formats.cifar10(path, batch)
+  files.cifar10(path, batch)
   found = load(images, path, image=config.Image(size=32))
   assert [len(found[split]) for split in ('train', 'validation', 'test')] == [
     6,

@@ -1,0 +1,50 @@
+"""Files of some formats, and what each format reads of its own or refuses."""
+
+import io
+import pickle
+import tarfile
+
+import numpy as np
+import PIL.Image
+import pytest
+
+from rnn_jax import errors
+from rnn_jax.data.preparation import examples
+from rnn_jax.data.preparation import inputs
+
+
+def read(name, path, **options):
+  module = inputs.load_format(name)
+  return list(module.read(str(path), examples.Options(**options)))
+
+
+def values(name, path, **options):
+  return [example.values for example in read(name, path, **options)]
+
+
+def refusal(name, path, **options):
+  with pytest.raises(errors.InputError) as caught:
+    read(name, path, **options)
+  return str(caught.value)
+
+
+def picture(color, kind='PNG'):
+  file = io.BytesIO()
+  PIL.Image.new('RGB', (3, 2), color).save(file, kind)
+  return file.getvalue()
+
+
+def tarball(path, batches):
+  with tarfile.open(path, 'w:gz') as tar:
+    for name, batch in batches.items():
+      content = pickle.dumps(batch)
+      member = tarfile.TarInfo(f'cifar-10-batches-py/{name}')
+      member.size = len(content)
+      tar.addfile(member, io.BytesIO(content))
+
+
+def cifar10(path, batch):
+  """A tarball that has this batch to train on and to test, and empty ones."""
+  empty = {b'data': np.zeros((0, 3072), np.uint8), b'labels': []}
+  batches = {f'data_batch_{n}': empty for n in range(2, 6)}
+  tarball(path, {'data_batch_1': batch, **batches, 'test_batch': batch})
