@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import importlib.util
-import json
 import pathlib
 
 import ml_collections
@@ -11,7 +10,6 @@ import pytest
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax.config import values
 
 CONFIGS = pathlib.Path(__file__).parents[2] / 'configs'
 CELLS = config_lib.names('cells')
@@ -148,26 +146,6 @@ def test_a_flag_s_number_of_steps_between_states_is_a_number():
   assert config_lib.parse(changed(remat__every='32')).remat.every == 32
   assert config_lib.parse(changed(remat__every='sqrt')).remat.every == 'sqrt'
   assert "'sqrt'" in refusal(changed(remat__every='²'))
-
-
-def test_differences_name_each_leaf_that_changed():
-  old = config_lib.to_dict(config_lib.parse(changed()))
-  new = config_lib.to_dict(
-    config_lib.parse(changed(model__layers=3, cell__heads=2))
-  )
-  del new['train']['seed']
-  new['data']['splits'] = [90, 5, 5]  # as JSON gives tuples back
-  assert values.differences(old, new) == [
-    'cell.heads: 4 -> 2',
-    'model.layers: 2 -> 3',
-    "train.seed: 0 -> '(absent)'",
-  ]
-  assert values.differences(old, old) == []
-  pairs = (('embed.*', 1), ('head/.*', 0.5))
-  old = config_lib.parse(changed(optimizer__multipliers=pairs))
-  assert old.optimizer.multipliers == (('embed.*', 1.0), ('head/.*', 0.5))
-  saved = json.loads(config_lib.to_json(old))
-  assert values.differences(saved, config_lib.to_dict(old)) == []
 
 
 def test_the_square_root_of_the_length_is_rounded_up():

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from rnn_jax import config as config_lib
-from rnn_jax import errors
 from rnn_jax.models import vision
 from tests.cells import bdh_oracle
 
@@ -174,32 +173,6 @@ def test_sixteen_bits_are_near():
   assert got.dtype == jnp.float32
   # Measured: .03 of the largest logit.
   assert np.abs(got - want).max() < 0.1 * np.abs(want).max()
-
-
-@pytest.mark.parametrize(
-  ('key', 'value', 'message'),
-  (
-    ('vision.patch', 3, 'vision.patch=3: it must divide data.image.size=8'),
-    ('vision.pooling', 'max', "vision.pooling='max': choose one of"),
-    ('cell.heads', 3, 'they are 12 wide, and model.width=8: give heads that'),
-    ('cell.window', 4, "cell.window=4: sees='row' is all of it"),
-    ('data.layout', 'padded', "layout 'images' need each other"),
-    ('data.length', 4, 'a picture is a row of one step: give 1'),
-    ('data.tokenizer', 'characters', "pixels are 'bytes'"),
-    ('data.curriculum', 'length', 'pictures have none'),
-    ('data.image.channels', 2, 'give 3, or 1 for grey'),
-    ('data.image.crop', 8, 'nothing of a picture would be left'),
-    ('data.image.mean', (0.5, 0.5), 'one for each of 3 channels'),
-    ('data.image.deviation', (0.0,), 'give numbers above 0'),
-    ('data.classes', ('a',), 'name two or more classes'),
-    ('model.embedding_width', 4, 'embedding_width'),
-    ('mesh.sequence', 2, "task.name='image_classification' needs whole rows"),
-    ('recurrence.impl', 'exact', "model.cell='attention' has"),
-  ),
-)
-def test_bad_options_are_named(key, value, message):
-  with pytest.raises(errors.InputError, match=message):
-    config('vit', **{key: value})
 
 
 @pytest.mark.parametrize(

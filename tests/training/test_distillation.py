@@ -133,19 +133,3 @@ def test_a_teacher_that_knows_fewer_positions_is_refused(changes, tmp_path):
   raw.update_from_flattened_dict(changes)
   with pytest.raises(errors.InputError, match='learned positions for 24 tok'):
     distillation.make(config_lib.parse(raw), bundle.tokenizer)
-
-
-@pytest.mark.parametrize(
-  ('changes', 'message'),
-  (
-    ({'distillation.alpha': 1.5}, 'distillation.alpha=1.5: give a share'),
-    ({'distillation.temperature': 0.0}, 'temperature=0.0: give a number above'),
-    ({'remat.segment': 8}, 'remat.segment=8: there is none of it .* give 0'),
-    ({'task.name': 'recall'}, "task.name='recall': there is none of it with"),
-  ),
-)
-def test_what_has_no_teacher_is_refused(changes, message):
-  raw = student()
-  raw.update_from_flattened_dict(changes)
-  with pytest.raises(errors.InputError, match=message):
-    config_lib.parse(raw)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from rnn_jax import config as config_lib
-from rnn_jax import errors
 from rnn_jax.config import compression as config_compression
 from rnn_jax.training import bundle as bundle_lib
 from rnn_jax.training import loop
@@ -124,28 +123,3 @@ def test_a_run_ends_sparse_and_a_pruned_model_stays_so(tmp_path):
     )
   )
   assert code == 1 and '--sparsity=1.5: give a share in (0, 1)' in err
-
-
-@pytest.mark.parametrize(
-  ('values', 'message'),
-  (
-    ({'sparsity': 1.0}, r'pruning.sparsity=1.0: give a number in \[0, 1\)'),
-    ({'scope': 'all'}, "pruning.scope='all': choose one of"),
-    ({'every': 0}, 'pruning.every=0: give 1 or more'),
-    ({'sparsity': 0.5}, 'pruning.end_step=0: give a step behind'),
-    ({'sparsity': 0.5, 'end_step': 1000}, 'before train.steps=1000'),
-  ),
-)
-def test_schedules_that_can_not_be_are_refused(values, message):
-  raw = config_lib.default()
-  raw.pruning.update(values)
-  with pytest.raises(errors.InputError, match=message):
-    config_lib.parse(raw)
-
-
-def test_matrices_that_begin_at_zero_are_refused():
-  raw = config_lib.default()
-  raw.pruning.update(sparsity=0.5, end_step=10)
-  raw.model.branch_scale = 0.0
-  with pytest.raises(errors.InputError, match='would stay there under pruning'):
-    config_lib.parse(raw)

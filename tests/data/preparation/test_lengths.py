@@ -1,0 +1,34 @@
+"""Words and items of examples, counted and drawn."""
+
+from rnn_jax.data.preparation import examples
+from rnn_jax.data.preparation import lengths
+
+
+def test_words_and_items_are_counted_and_labels_are_not():
+  values = {
+    'text': 'one  two\nthree',
+    'turns': ['a b', 'c'],
+    'ids': [1, 2, 3],
+    'label': 'very good',
+    'score': 3,
+  }
+  assert lengths.of(examples.Example('f:1', values, ''), 'label') == {
+    'text: words': 3,
+    'turns: items': 2,
+    'turns: words': 3,
+    'ids: items': 3,
+  }
+
+
+def test_a_summary_has_four_points():
+  found = lengths.summary({'text: words': [*range(101)]})
+  assert found == {
+    'text: words': {'least': 0, 'median': 50, '95 %': 95, 'most': 100}
+  }
+
+
+def test_splits_that_count_other_things_share_a_picture(tmp_path):
+  path = tmp_path / 'lengths.png'
+  counted = {'train': {'a': [1, 2, 2], 'b': [5]}, 'test': {'a': [7]}}
+  lengths.draw(counted, str(path))
+  assert path.read_bytes().startswith(b'\x89PNG')

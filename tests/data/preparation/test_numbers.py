@@ -1,0 +1,40 @@
+"""What in a file of text is a number, and what is a name."""
+
+import pytest
+
+from rnn_jax.data.preparation import examples
+from rnn_jax.data.preparation import numbers
+from rnn_jax.data.preparation import schema
+
+
+def kind(*values, name='n'):
+  """What a column of these values is taken for."""
+  rows = [examples.Example('f', {name: value}, '') for value in values]
+  made = schema.of(rows[0], '', ())
+  numbers.expect(made)
+  for row in rows:
+    numbers.note(made, row)
+  numbers.settle(made)
+  return made.columns[name].kind
+
+
+@pytest.mark.parametrize(
+  ('values', 'found'),
+  (
+    (('12', '-3', '0'), int),
+    (('12', '-0.5'), float),
+    (('1e-3', '2.5E+4'), float),
+    (('12', '007'), str),
+    (('12', ''), str),
+    (('1.0e400', '1'), str),  # beyond float64
+    (('9' * 18,), int),
+    (('9' * 19, '1'), str),  # it would lose digits
+    (('1', 'a', '2'), str),
+  ),
+)
+def test_a_column_is_of_numbers_if_each_value_is(values, found):
+  assert kind(*values) is found
+
+
+def test_what_is_called_text_stays_text():
+  assert kind('12', '13', name='text') is str
