@@ -31,28 +31,15 @@ WIDEST = 4096
 POINTS = 20  # of a curve of losses
 
 
-def training(
-  repeats,
-  cell,
-  size,
-  data,
-  steps,
-  length=0,
-  batch=0,
-  width=0,
-  limit=0,
-  overrides=None,
-):
+def training(repeats, cell, size, data, steps, limit=0, overrides=None):
   """Trains on a data set of benchmarks.datasets; losses, seconds, bytes.
 
   The learning rate's schedule ends with `steps`. `repeats` is of no use here.
   """
   del repeats
-  raw = sized(tiny_shakespeare.get_config, cell, size, width, overrides)
+  raw = sized(tiny_shakespeare.get_config, cell, size, overrides)
   raw.train.steps = steps
   raw.schedule.warmup_steps = min(raw.schedule.warmup_steps, steps // 2)
-  raw.data.length = length or raw.data.length
-  raw.data.batch_size = batch or raw.data.batch_size
   with tempfile.TemporaryDirectory() as folder:
     raw.data.update(datasets.overrides(data, folder, limit))
     config = config_lib.parse(raw)
@@ -100,7 +87,7 @@ def _curve(losses):
 def decoding(repeats, cell, size, steps=1000, overrides=None):
   """Latency of one step of one row, called from Python; bytes of its state."""
   del repeats
-  raw = sized(tiny_shakespeare.get_config, cell, size, 0, overrides)
+  raw = sized(tiny_shakespeare.get_config, cell, size, overrides)
   task = language_modeling.Task(config_lib.parse(raw), models.TOKENIZER)
   model = layers.for_inference(task.model)
   params = jax.jit(layers.unstack)(models.init(task))
@@ -112,7 +99,7 @@ def decoding(repeats, cell, size, steps=1000, overrides=None):
 def recall(repeats, cell, size, distance, steps, overrides=None):
   """Answers right of associative recall, as suite recall counts them."""
   del repeats
-  raw = sized(recall_config.get_config, cell, size, 0, overrides)
+  raw = sized(recall_config.get_config, cell, size, overrides)
   options = {'distance': distance}
   found = recall_lib.learn(raw, 'recall', options, steps)
   return found | _told(raw, size)
@@ -122,25 +109,26 @@ def _told(raw, size):
   return {'size': raw.cell[size] if size else 0}
 
 
-def sized(get_config, cell, size, width=0, overrides=None):
+def sized(get_config, cell, size, overrides=None):
   """A config whose model has as many weights as the reference's.
 
   Args:
     get_config: of a file of configs/, which takes a cell.
     cell: a file of rnn_jax/cells.
     size: the option of the cell to find; empty: it is the reference.
-    width: of the model; 0: the config's.
-    overrides: {'section.key': value} of this cell's config, none of them of
-      the reference's.
+    overrides: {'section.key': value} of this cell's config; of the
+      reference's no more than 'model.width'.
 
   Raises:
     RuntimeError: no width of the cell comes within 3 %.
   """
 
+  overrides = overrides or {}
+  shared = {key: overrides[key] for key in overrides if key == 'model.width'}
+
   def made(cell, value=0, overrides=overrides):
     raw = get_config(cell)
-    raw.update_from_flattened_dict(overrides or {})
-    raw.model.width = width or raw.model.width
+    raw.update_from_flattened_dict(overrides)
     if value:
       # As wide as the model, a cell would lose its output matrix.
       same = size == 'state_width' and value == raw.model.width
@@ -149,7 +137,7 @@ def sized(get_config, cell, size, width=0, overrides=None):
 
   if not size:
     return made(cell)
-  wanted = weights(made(REFERENCE, overrides=None))
+  wanted = weights(made(REFERENCE, overrides=shared))
   even = 2 if made(cell).cell.get('rotary', 0) else 1
   low, high = 1, WIDEST
   while high - low > 1:

@@ -38,7 +38,7 @@ RATES = (3e-3, 1e-3)  # the configs' own, and another
 STEPS = 400
 RECALL_STEPS = 500
 DISTANCE = 16
-QUICK = {'length': 16, 'batch': 2, 'width': 32, 'limit': 200}
+QUICK = {'data.length': 16, 'data.batch_size': 2, 'model.width': 32}
 
 
 def cases(quick):
@@ -49,20 +49,22 @@ def cases(quick):
 
 def _of_cell(told, quick):
   chosen = {'cell': told.partition(',')[0], 'size': SIZES[told]}
-  small = QUICK if quick else {}
   train = {'data': datasets.names()[0], 'steps': 3 if quick else STEPS}
   recall = {
     'distance': 4 if quick else DISTANCE,
     'steps': 3 if quick else RECALL_STEPS,
   }
   few = {'steps': 20} if quick else {}
+  if quick:
+    train['limit'] = 200
   for what, parameters, rates in (
-    ('training', train | small, RATES),
+    ('training', train, RATES),
     ('decoding', few, RATES[:1]),
     ('recall', recall, RATES),
   ):
     for rate in rates[:1] if quick else rates:
-      changed = dict(OWN.get(told, {}))
+      small = QUICK if quick and what == 'training' else {}
+      changed = OWN.get(told, {}) | small
       name = f'{told}: {what}'
       if rate != RATES[0]:
         changed['optimizer.learning_rate'] = rate

@@ -115,14 +115,15 @@ def test_the_operations_of_a_step_are_counted():
 
 def test_a_cell_gets_as_many_weights_as_the_reference(monkeypatch):
   get = tiny_shakespeare.get_config
-  wanted = cells.weights(cells.sized(get, cells.REFERENCE, '', 16))
-  raw = cells.sized(get, 'gru', 'state_width', 16)
+  narrow = {'model.width': 16}
+  wanted = cells.weights(cells.sized(get, cells.REFERENCE, '', narrow))
+  raw = cells.sized(get, 'gru', 'state_width', narrow)
   assert abs(cells.weights(raw) - wanted) <= 0.02 * wanted
   raw.cell.state_width += 3
   assert abs(cells.weights(raw) - wanted) > 0.02 * wanted
   monkeypatch.setattr(cells, 'WIDEST', 3)
   with pytest.raises(RuntimeError, match='gru: .* weights, not about'):
-    cells.sized(get, 'gru', 'state_width', 16)
+    cells.sized(get, 'gru', 'state_width', narrow)
 
 
 @pytest.mark.parametrize('subject', ('cells.training', 'cells.recall'))
@@ -135,7 +136,7 @@ def test_the_dragon_hatchling_stands_in_its_own_block(subject):
   what = subject.partition('.')[2]
   given = listed[f'bdh, normed: {what}, 0.001'].parameters
   assert listed[f'bdh, normed: {what}, 0.001'].subject == subject
-  raw = cells.sized(config, given['cell'], given['size'], 0, given['overrides'])
+  raw = cells.sized(config, given['cell'], given['size'], given['overrides'])
   wanted = cells.weights(config(cells.REFERENCE))
   assert abs(cells.weights(raw) - wanted) <= 0.03 * wanted
   parsed = config_lib.parse(raw)
