@@ -9,8 +9,10 @@ import tempfile
 
 import jax
 
-SOURCES = ('linear_scan.cc',)
+SOURCES = ('gla.cc', 'gla_handlers.cc', 'linear_scan.cc')
 TARGETS = (  # handlers, by the names that they are called by
+  'gla_forward',
+  'gla_backward',
   'linear_scan_forward',
   'linear_scan_backward',
 )

@@ -1,0 +1,108 @@
+// gla.h's kernels as XLA's custom calls.
+
+#include "bfloat16.h"
+#include "gla.h"
+#include "xla.h"
+
+namespace rnn_jax {
+namespace {
+
+using Float32 = ffi::Buffer<ffi::F32>;
+using Float32Result = ffi::ResultBuffer<ffi::F32>;
+
+GlaShape shape_of(const ffi::AnyBuffer& k, const ffi::AnyBuffer& v,
+                  const Float32& a, bool read_before) {
+  auto keys = k.dimensions();
+  GlaShape shape{keys[0], keys[1],           keys[2],
+                 keys[3], v.dimensions()[3], false,
+                 read_before};
+  shape.by_head = a.dimensions()[3] < shape.K;
+  return shape;
+}
+
+// Calls run(T()) for the format of q, k and v.
+template <typename Run>
+ffi::Error with_format(ffi::DataType format, const Run& run) {
+  switch (format) {
+    case ffi::F32:
+      run(float());
+      return ffi::Error::Success();
+    case ffi::BF16:
+      run(BFloat16());
+      return ffi::Error::Success();
+    default:
+      return ffi::Error::InvalidArgument("q, k and v: float32 or bfloat16");
+  }
+}
+
+template <typename T, typename Buffer>
+T* data(Buffer& buffer) {
+  return static_cast<T*>(buffer.untyped_data());
+}
+
+ffi::Error forward(ffi::ThreadPool threads, Float32 state, ffi::AnyBuffer q,
+                   ffi::AnyBuffer k, ffi::AnyBuffer v, Float32 a,
+                   Float32Result last, ffi::Result<ffi::AnyBuffer> y,
+                   Float32Result kept, bool read_before) {
+  GlaShape shape = shape_of(k, v, a, read_before);
+  return with_format(k.element_type(), [&](auto format) {
+    using T = decltype(format);
+    GlaInputs<T> in{state.typed_data(), data<T>(q), data<T>(k), data<T>(v),
+                    a.typed_data()};
+    float* keep = kept->element_count() ? kept->typed_data() : nullptr;
+    gla_forward(pool_of(threads), shape, in, last->typed_data(), data<T>(*y),
+                keep);
+  });
+}
+
+ffi::Error backward(ffi::ThreadPool threads, Float32 kept, ffi::AnyBuffer q,
+                    ffi::AnyBuffer k, ffi::AnyBuffer v, Float32 a,
+                    Float32 d_last, ffi::AnyBuffer d_y, Float32Result d_state,
+                    ffi::Result<ffi::AnyBuffer> d_q,
+                    ffi::Result<ffi::AnyBuffer> d_k,
+                    ffi::Result<ffi::AnyBuffer> d_v, Float32Result d_a,
+                    bool read_before) {
+  GlaShape shape = shape_of(k, v, a, read_before);
+  return with_format(k.element_type(), [&](auto format) {
+    using T = decltype(format);
+    GlaInputs<T> in{nullptr, data<T>(q), data<T>(k), data<T>(v),
+                    a.typed_data()};
+    GlaGradients<T> out{d_state->typed_data(), data<T>(*d_q), data<T>(*d_k),
+                        data<T>(*d_v), d_a->typed_data()};
+    gla_backward(pool_of(threads), shape, in, kept.typed_data(),
+                 d_last.typed_data(), data<T>(d_y), out);
+  });
+}
+
+}  // namespace
+}  // namespace rnn_jax
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(gla_forward, rnn_jax::forward,
+                              rnn_jax::ffi::Ffi::Bind()
+                                  .Ctx<rnn_jax::ffi::ThreadPool>()
+                                  .Arg<rnn_jax::Float32>()
+                                  .Arg<rnn_jax::ffi::AnyBuffer>()
+                                  .Arg<rnn_jax::ffi::AnyBuffer>()
+                                  .Arg<rnn_jax::ffi::AnyBuffer>()
+                                  .Arg<rnn_jax::Float32>()
+                                  .Ret<rnn_jax::Float32>()
+                                  .Ret<rnn_jax::ffi::AnyBuffer>()
+                                  .Ret<rnn_jax::Float32>()
+                                  .Attr<bool>("read_before"));
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(gla_backward, rnn_jax::backward,
+                              rnn_jax::ffi::Ffi::Bind()
+                                  .Ctx<rnn_jax::ffi::ThreadPool>()
+                                  .Arg<rnn_jax::Float32>()
+                                  .Arg<rnn_jax::ffi::AnyBuffer>()
+                                  .Arg<rnn_jax::ffi::AnyBuffer>()
+                                  .Arg<rnn_jax::ffi::AnyBuffer>()
+                                  .Arg<rnn_jax::Float32>()
+                                  .Arg<rnn_jax::Float32>()
+                                  .Arg<rnn_jax::ffi::AnyBuffer>()
+                                  .Ret<rnn_jax::Float32>()
+                                  .Ret<rnn_jax::ffi::AnyBuffer>()
+                                  .Ret<rnn_jax::ffi::AnyBuffer>()
+                                  .Ret<rnn_jax::ffi::AnyBuffer>()
+                                  .Ret<rnn_jax::Float32>()
+                                  .Attr<bool>("read_before"));
