@@ -124,10 +124,19 @@ class Cell(nn.Module):
   plan: Plan = Plan()
   policy: precision.Policy = precision.POLICIES['float32']
 
+  def __init_subclass__(cls, **options):
+    # Flax would run `setup` first, and so ask for parameters.
+    for name in ('init_state', 'state_letters'):
+      if name in vars(cls):
+        setattr(cls, name, nn.nowrap(vars(cls)[name]))
+    super().__init_subclass__(**options)
+
+  @nn.nowrap
   def init_state(self, B):
-    """The state before a document: zeros."""
+    """The state before a document: zeros. Needs no parameters."""
     raise NotImplementedError
 
+  @nn.nowrap
   def state_letters(self):
     """The letters of the state's axes, a tree like it: rows alone are cut."""
     return jax.tree.map(
