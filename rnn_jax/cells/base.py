@@ -25,7 +25,6 @@ from rnn_jax.parallel import rules as rules_lib
 KEPT = 'recurrence'  # name of what a remat over segments of time keeps
 PROJECTED = 'projection'  # name of what `project` returns
 SIGHTS = ('past', 'row')  # what a step of an attention sees
-OF_ROWS = ('auto', 'scan')  # recurrence.impl where it is its row: no choice
 
 
 @dataclasses.dataclass(frozen=True)
