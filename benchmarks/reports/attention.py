@@ -13,6 +13,9 @@ def render(found, plots):
   parts += scaling.pictures(curves, 'length', plots, 'forward and backward')
   parts.append('\n'.join(f'* {told}' for told in _ratios(curves)))
   parts += map(_difference, tables.with_prefix(found, 'difference ').items())
+  if rows := scaling.curves_of(found, 'row'):
+    parts.append('Each step sees all of its row, later steps included:')
+    parts.append(scaling.table(rows, 'row'))
   parts.append(tables.unmeasured('attention', found))
   return '\n\n'.join(part for part in parts if part)
 

@@ -14,6 +14,7 @@ from rnn_jax import host
 from rnn_jax.ops import attention as attention_lib
 from rnn_jax.ops import attention_ring
 from rnn_jax.ops import gla
+from rnn_jax.ops import row_attention as row_attention_lib
 
 
 def recurrence(
@@ -60,8 +61,28 @@ def attention(repeats, shape, window=0, options=None):
 
   `options` are those of attention.Options; a window of 0 is all of a row.
   """
-  inputs, cotangent = jax.jit(_draw_attention, static_argnums=0)(tuple(shape))
   both = _attend_both_ways(window, attention_lib.Options(**(options or {})))
+  return _measure_attention(repeats, shape, both)
+
+
+def row_attention(repeats, shape, options):
+  """`row_attention.attend`, forward and backward.
+
+  `options` are those of row_attention.Options.
+  """
+  options = row_attention_lib.Options(**options)
+
+  def both(inputs, cotangent):
+    y, back = jax.vjp(
+      lambda *qkv: row_attention_lib.attend(*qkv, options), *inputs
+    )
+    return y, *back(cotangent)
+
+  return _measure_attention(repeats, shape, both)
+
+
+def _measure_attention(repeats, shape, both):
+  inputs, cotangent = jax.jit(_draw_attention, static_argnums=0)(tuple(shape))
   program, values = measure.compile_program(jax.jit(both), inputs, cotangent)
   memory = host.Memory()
 

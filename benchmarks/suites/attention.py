@@ -1,7 +1,8 @@
 """Attention alone by its length: forward and backward, 8 heads of 64.
 
 All scores at once, in blocks, in blocks within a window, and to the keys of the
-highest scores; and how far blocks are from all at once.
+highest scores; and how far blocks are from all at once. Rows that each step
+sees whole, in the forms of `ops.row_attention`: batches of 4, 3 heads.
 """
 
 from benchmarks import cases as cases_lib
@@ -16,6 +17,11 @@ FORMS = {
   'window 256': {'options': {'impl': 'blocked'}, 'window': 256},
   'top 64': {'options': {'impl': 'blocked', 'top_k': 64}},
 }
+ROWS = (64, 197, 1024, 4096)  # patches of pictures
+ROW_FORMS = {
+  'softmax': ('pairs', 'blocked'),
+  'linear': ('pairs', 'state'),
+}  # by weights
 
 
 def cases(quick):
@@ -40,7 +46,22 @@ def cases(quick):
     {'shape': _shape(compared, quick)},
     1,
   )
-  return cases_lib.framed([*listed, difference], quick)
+  return cases_lib.framed([*listed, difference, *_rows(quick)], quick)
+
+
+def _rows(quick):
+  for length in (8,) if quick else ROWS:
+    for weights, impls in ROW_FORMS.items():
+      # Of a Vision-BDH's neurons, or a ViT's heads.
+      wide = [1024, 192] if weights == 'linear' else [64, 64]
+      sizes = [1, length, 1, 8, 8] if quick else [4, length, 3, *wide]
+      for impl in impls:
+        yield cases_lib.Case(
+          f'row {length}: {weights}, {impl}',
+          'operators.row_attention',
+          {'shape': sizes, 'options': {'weights': weights, 'impl': impl}},
+          10 if length <= 1024 else 3,
+        )
 
 
 def _shape(length, quick):

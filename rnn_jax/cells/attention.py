@@ -27,12 +27,18 @@ from rnn_jax.cells import base
 from rnn_jax.ops import attention
 from rnn_jax.ops import attention_cudnn
 from rnn_jax.ops import attention_ring
-from rnn_jax.ops import pairs
 from rnn_jax.ops import precision
 from rnn_jax.ops import rotary
+from rnn_jax.ops import row_attention
 from rnn_jax.parallel import sequence
 
 IMPLS = ('auto', 'scan', 'exact', 'blocked', 'cudnn')
+OF_ROWS = {
+  'auto': 'auto',
+  'scan': 'auto',  # there are no steps to scan
+  'exact': 'pairs',
+  'blocked': 'blocked',
+}  # what each is of `ops.row_attention`
 LETTERS = {
   'projection/kernel': 'DxH',
   'projection/bias': 'H',
@@ -94,7 +100,7 @@ class Config:
       self._refuse('window', "sees='row' is all of it: give 0")
     if self.top_k:
       self._refuse('top_k', "sees='row' is all of it: give 0")
-    base.check_impl(config, base.OF_ROWS)
+    base.check_impl(config, tuple(OF_ROWS))
 
   def _check_cudnn(self, policy):
     kernel = "recurrence.impl='cudnn'"
@@ -199,8 +205,11 @@ class Cell(base.Cell):
         rotary.turn(x, position, self.config.rotary).astype(x.dtype)
         for x in (q, k)
       )
-    y = pairs.whole(q, k, v, 'softmax', self.policy.operands)
-    return y.astype(v.dtype).reshape(*y.shape[:2], -1)
+    options = row_attention.Options(
+      'softmax', OF_ROWS[self.plan.impl], operands=self.policy.operands
+    )
+    y = row_attention.attend(q, k, v, options)
+    return y.reshape(*y.shape[:2], -1)
 
   def emit(self, y):
     return self.output(self.drop(y, deterministic=not self.has_rng('dropout')))

@@ -25,7 +25,6 @@ from rnn_jax.parallel import rules as rules_lib
 KEPT = 'recurrence'  # name of what a remat over segments of time keeps
 PROJECTED = 'projection'  # name of what `project` returns
 SIGHTS = ('past', 'row')  # what a step of an attention sees
-OF_ROWS = ('auto', 'scan')  # recurrence.impl where it is its row: no choice
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,10 +123,19 @@ class Cell(nn.Module):
   plan: Plan = Plan()
   policy: precision.Policy = precision.POLICIES['float32']
 
+  def __init_subclass__(cls, **options):
+    # Flax would run `setup` first, and so ask for parameters.
+    for name in ('init_state', 'state_letters'):
+      if name in vars(cls):
+        setattr(cls, name, nn.nowrap(vars(cls)[name]))
+    super().__init_subclass__(**options)
+
+  @nn.nowrap
   def init_state(self, B):
-    """The state before a document: zeros."""
+    """The state before a document: zeros. Needs no parameters."""
     raise NotImplementedError
 
+  @nn.nowrap
   def state_letters(self):
     """The letters of the state's axes, a tree like it: rows alone are cut."""
     return jax.tree.map(

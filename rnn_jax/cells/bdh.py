@@ -34,6 +34,7 @@ from rnn_jax.cells import base
 from rnn_jax.ops import pairs
 from rnn_jax.ops import precision
 from rnn_jax.ops import rotary
+from rnn_jax.ops import row_attention
 from rnn_jax.parallel import axes
 from rnn_jax.parallel import sequence
 from rnn_jax.parallel import stretches
@@ -79,13 +80,20 @@ class Config:
       self._refuse(
         'weights', "it has no state to carry: give 'linear', or sees='row'"
       )
-    base.check_impl(config, IMPLS if self.sees == 'past' else base.OF_ROWS)
+    base.check_impl(config, self._impls)
     base.check_steps(config)
     if config.recurrence.impl == 'pairs' and config.mesh.sequence != 1:
       raise errors.InputError(
         "recurrence.impl='pairs': each step meets all before it on one device, "
         f"and mesh.sequence={config.mesh.sequence}: give 'auto'"
       )
+
+  @property
+  def _impls(self):
+    if self.sees == 'past':
+      return IMPLS
+    # There are no steps to scan: 'scan' is 'auto'.
+    return ('scan', *row_attention.IMPLS[self.weights])
 
   def settle(self, config):
     """Returns the options as they are: none stands for another one's."""
@@ -219,8 +227,12 @@ class Cell(base.Cell):
     if self._sees_row:
       base.check_one_document(starts_BxL)
       r = self._turned(s, rotary.table(L, s.shape[-1] // 2, self.config.rotary))
-      weights, operands = self.config.weights, self.policy.operands
-      a = pairs.whole(r, r, v, weights, operands)
+      options = row_attention.Options(
+        self.config.weights,
+        'auto' if self.plan.impl == 'scan' else self.plan.impl,
+        operands=self.policy.operands,
+      )
+      a = row_attention.attend(r, r, v, options)
       return state, (a.astype(x.dtype), s)
     steps = jax.lax.stop_gradient(state.steps_B).astype(jnp.int32)
     steps, position_BxL = sequence.count(steps, L, starts_BxL)

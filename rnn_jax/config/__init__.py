@@ -157,7 +157,8 @@ class Recurrence:
   """How the recurrence is computed: the same numbers, other costs."""
 
   impl: str = 'auto'  # 'scan'; 'chunked', 'associative', 'pallas' (GPU); of
-  # cell 'attention': 'exact', 'blocked', 'cudnn' (GPU); of 'bdh': 'pairs'
+  # cell 'attention': 'exact', 'blocked', 'cudnn' (GPU); of 'bdh': 'pairs', and
+  # of rows seen whole 'state', 'blocked'
   chunk_length: int = 128  # the best on a CPU: docs/benchmarks.md
 
 

@@ -26,6 +26,7 @@ CHOICES = {
     'associative',
     'pallas',
     'pairs',
+    'state',
     'exact',
     'blocked',
     'cudnn',

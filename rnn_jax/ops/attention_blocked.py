@@ -14,7 +14,8 @@ beside the inputs, and makes p_s = e^(x_s - z) again, a block at a time:
 
 Memory is linear in L. A block of queries begins with the first key that one
 of them sees, and ends with its own last one: all of L costs half of L^2, a
-window of W keys L times W and a block.
+window of W keys L times W and a block. Where a query sees what comes later as
+well, a block ends with the last key of the line: all of L costs L^2.
 
 Shapes: NxBxHxC... are blocks, N of C queries each. Scores, softmax and sums
 are float32, whatever is multiplied.
@@ -57,6 +58,7 @@ class Sizes:
   queries: int
   keys: int  # with a top_k all that a block of queries can see
   top_k: int = 0
+  causal: bool = True  # a query sees no key after itself
 
 
 class _Block(NamedTuple):
@@ -193,7 +195,7 @@ def _cut(line, sizes):
   first = first.reshape(len(first), -1, sizes.queries).swapaxes(0, 1)
   query = total - length + jnp.arange(len(first)) * sizes.queries
   begin = jnp.min(first[:, :, 0], 1)
-  end = jnp.minimum(query + sizes.queries, total)
+  end = jnp.minimum(query + sizes.queries, total) if sizes.causal else total
   turns = (end - begin + sizes.keys - 1) // sizes.keys
   return _Block(_blocks(line.q_BxLxHxK, sizes), first, begin, turns, query)
 
@@ -208,7 +210,9 @@ def _meet(block, turn, keys, values, sizes):
   query = (block.query + jnp.arange(q.shape[2]))[None, :, None]
   key = (begin + jnp.arange(sizes.keys))[None, None]
   first = jnp.maximum(block.first_BxC, after)[..., None]
-  seen = (key >= first) & (key <= query)
+  seen = key >= first
+  if sizes.causal:
+    seen &= key <= query
   x = einsum('bhck,bhsk->bhcs', q, k) * q.shape[-1] ** -0.5
   x = jnp.where(seen[:, None], x, -jnp.inf)
   return begin, k, v, keep_top(x, sizes.top_k)

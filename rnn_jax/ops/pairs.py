@@ -6,7 +6,8 @@
 `past` is the recurrence S_t = S_{t-1} + k_t v_t^T, y_t = S_{t-1}^T q_t of
 `ops.gla` (no decay, read before the update) as a triangle of products:
 quadratic in L, and with the fewest operations where L is short and S is large.
-In `whole` a step sees all of its row, itself included.
+In `whole` a step sees all of its row, itself included; `ops.row_attention` has
+other forms of it.
 
 Shapes: q, k BxLxHxK; v, y BxLxHxP; S BxHxKxP in float32. Factors are rounded to
 `operands` (ops/precision.py), forward and backward; sums are float32.
@@ -55,7 +56,7 @@ def past(
   if state_BxHxKxP is not None:
     new['state_BxHxKxP'] = state_BxHxKxP
   shapes.check(**new)
-  product = functools.partial(_product, operands=operands)
+  multiply = functools.partial(product, operands=operands)
   q, k, v = (x.swapaxes(1, 2) for x in (q_BxLxHxK, k_BxLxHxK, v_BxLxHxP))
   B, _, length, _ = q.shape
   # Which document of its row a step is in; 0 is that of the state.
@@ -64,16 +65,16 @@ def past(
     document_BxL = jnp.cumsum(starts_BxL != 0, 1)
   same = document_BxL[:, :, None] == document_BxL[:, None]
   seen = same & np.tril(np.ones((1, length, length), bool), -1)
-  scores = jnp.where(seen[:, None], product(q, k, (1, 1)), 0.0)
-  y = product(scores, v, (1, 0))
+  scores = jnp.where(seen[:, None], multiply(q, k, (1, 1)), 0.0)
+  y = multiply(scores, v, (1, 0))
   if state_BxHxKxP is None:
     return None, y.swapaxes(1, 2)
   carried = (document_BxL == 0)[:, None, :, None]
-  y += jnp.where(carried, product(q, state_BxHxKxP, (1, 0)), 0.0)
+  y += jnp.where(carried, multiply(q, state_BxHxKxP, (1, 0)), 0.0)
   last_BxL = document_BxL == document_BxL[:, -1:]
   written = jnp.where(last_BxL[:, None, :, None], k, 0)
   kept = (document_BxL[:, -1] == 0)[:, None, None, None]
-  state = jnp.where(kept, state_BxHxKxP, 0.0) + product(written, v, (0, 0))
+  state = jnp.where(kept, state_BxHxKxP, 0.0) + multiply(written, v, (0, 0))
   return state, y.swapaxes(1, 2)
 
 
@@ -99,13 +100,13 @@ def whole(
   if weights not in WEIGHTS:
     raise ValueError(f'weights={weights!r}: choose one of {WEIGHTS}')
   q, k, v = (x.swapaxes(1, 2) for x in (q_BxLxHxK, k_BxLxHxK, v_BxLxHxP))
-  scores = _product(q, k, (1, 1), operands)
+  scores = product(q, k, (1, 1), operands)
   if weights == 'softmax':
     scores = jax.nn.softmax(scores * q.shape[-1] ** -0.5, -1)
-  return _product(scores, v, (1, 0), operands).swapaxes(1, 2)
+  return product(scores, v, (1, 0), operands).swapaxes(1, 2)
 
 
-def _product(a, b, contracted, operands):
+def product(a, b, contracted, operands):
   """The matrix product of each row and head, over one axis of each."""
   dimensions = (((contracted[0],), (contracted[1],)), ((), ()))
 

@@ -173,6 +173,7 @@ def test_what_blocks_of_attention_save_follows_from_the_rows(docs, tmp_path):
   ]
   found = {'y': 1.25e-7, 'q': 2.5e-7}
   rows.append(row('difference 8192: blocked', differences=found))
+  rows.append(row('row 197: linear, state', 0.5, temp_bytes=3 * 2**20))
   write(tmp_path, 'attention', rows)
   told = report.section('attention', docs, tmp_path)
   assert '| 8,192 | 8.00 s, 4,000 MiB | 6.00 s, 200 MiB | 750 ms, ' in told
@@ -180,6 +181,7 @@ def test_what_blocks_of_attention_save_follows_from_the_rows(docs, tmp_path):
   assert 'window 256 is 8 times as fast as the faster form' in told
   assert 'of full attention, blocked.' in told
   assert 'at 8,192 steps by at most' in told and 'y 1.2e-07, q 2.5e-07' in told
+  assert '| row | linear, state |' in told and '| 197 | 500 ms, 3' in told
   assert len(re.findall(r'\(plots/.*?\.png\)', told)) == 2
   lost = {'failure': 'killed', 'error': 'killed by it'}
   write(tmp_path, 'attention', [row('difference 8192: blocked', **lost)])

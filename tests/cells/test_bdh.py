@@ -32,8 +32,10 @@ def given(module):
     ('past', 'linear', 'pairs'),
     ('past', 'linear', 'scan'),
     ('past', 'linear', 'chunked'),
-    ('row', 'linear', 'auto'),
-    ('row', 'softmax', 'auto'),
+    ('row', 'linear', 'pairs'),
+    ('row', 'linear', 'state'),
+    ('row', 'softmax', 'pairs'),
+    ('row', 'softmax', 'blocked'),
   ),
 )
 def test_the_layer_is_its_equations(sees, weights, impl):
@@ -89,6 +91,7 @@ def test_rows_that_are_seen_whole_have_no_state_and_no_documents():
     ('cell.sees', 'row', "rows of task.name='language_modeling' hold padding"),
     ('cell.sees', 'all', "cell.sees='all': choose one of"),
     ('recurrence.impl', 'pallas', "model.cell='bdh' has"),
+    ('recurrence.impl', 'state', "model.cell='bdh' has .*'associative'.$"),
     ('mesh.pipe', 2, 'model.shared_layers=True has one layer for all'),
   ),
 )

@@ -217,6 +217,20 @@ def test_states_have_the_batch_in_front_and_begin_at_zero(case):
     assert not three.any()
 
 
+@pytest.mark.parametrize('name', NAMES)
+def test_a_state_needs_no_parameters(name):
+  module = config_lib.load('cells', name, 'model.cell')
+  settled = config_lib.parse(config_lib.default(name)).cell
+  cell = module.Cell(settled, D)
+  letters, states = zip(
+    *((c.state_letters(), c.init_state(1)) for c in (cell, cell.bind({}))),
+    strict=True,
+  )
+  assert letters[0] == letters[1]
+  shapes, bound = (jax.tree.map(jnp.shape, state) for state in states)
+  assert shapes == bound and jax.tree.leaves(shapes)
+
+
 @ALL
 def test_a_state_can_be_donated(case):
   leaves = jax.tree.leaves(example(case).cell.init_state(B))

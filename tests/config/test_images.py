@@ -24,9 +24,27 @@ from tests.models import test_vision
     ('data.classes', ('a',), 'name two or more classes'),
     ('model.embedding_width', 4, 'embedding_width'),
     ('mesh.sequence', 2, "task.name='image_classification' needs whole rows"),
-    ('recurrence.impl', 'exact', "model.cell='attention' has"),
+    ('recurrence.impl', 'cudnn', "model.cell='attention' has .*'blocked'.$"),
   ),
 )
 def test_bad_options_are_named(key, value, message):
   with pytest.raises(errors.InputError, match=message):
     test_vision.config('vit', **{key: value})
+
+
+@pytest.mark.parametrize(
+  ('model', 'impls', 'refused'),
+  (
+    ('vit', ('exact', 'blocked'), 'state'),
+    ('v2', ('pairs', 'state'), 'blocked'),
+    ('v2_softmax', ('pairs', 'blocked'), 'state'),
+  ),
+)
+def test_rows_have_the_forms_of_their_attention(model, impls, refused):
+  for impl in ('auto', 'scan', *impls):
+    parsed = test_vision.config(model, **{'recurrence.impl': impl})
+    assert parsed.recurrence.impl == impl
+  with pytest.raises(
+    errors.InputError, match=f'{refused!r}: model.cell=.* has'
+  ):
+    test_vision.config(model, **{'recurrence.impl': refused})
