@@ -13,6 +13,7 @@ def render(found, plots):
       '-' if 'error' in row else tables.seconds(row['min']),
     )
     for name, row in found.items()
+    if row['subject'] == 'first_step.started'
   ]
   head = ('what', 'to the first step', 'fastest')
   return tables.provenance(found) + '\n\n' + tables.table(head, lines)

@@ -10,7 +10,7 @@ TINY = {'model.layers': 1, 'model.width': 16, 'model.mlp_width': 16}
 
 def cases(quick):
   """A cold start and a warm one."""
-  return [
+  starts = [
     cases_lib.Case(
       f'main job: {name}',
       'first_step.started',
@@ -23,3 +23,4 @@ def cases(quick):
     )
     for name, cached in (('cold', False), ('warm', True))
   ]
+  return cases_lib.framed(starts, quick)
