@@ -9,11 +9,13 @@ answer at once, and so do worker processes, which import the launcher again.
 
 import contextlib
 import ctypes
+import hashlib
 import logging as python_logging
 import os
 import pathlib
 import platform
 import re
+import stat
 import sys
 
 from absl import app
@@ -26,7 +28,7 @@ COMPILATION_CACHE = flags.DEFINE_string(
   'compilation_cache',
   None,
   'Folder where compiled programs are kept for the next start; empty: none. '
-  'Default: $JAX_COMPILATION_CACHE_DIR, else ~/.cache/rnn_jax.',
+  'Default: $JAX_COMPILATION_CACHE_DIR, else one in ~/.cache/rnn_jax.',
 )
 MEMORY_FRACTION = flags.DEFINE_float(
   'memory_fraction', None, "Share of a GPU's memory to use, in (0, 1]."
@@ -144,10 +146,50 @@ def _keep_programs(jax):
   if folder is None:
     folder = jax.config.jax_compilation_cache_dir
   if folder is None:
-    home = os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache')
-    folder = os.path.join(home, 'rnn_jax')
+    folder = _own_cache(jax.lib.__version__)
   jax.config.update('jax_compilation_cache_dir', folder or None)
   jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.3)
+
+
+def _own_cache(version):
+  """Returns the user's folder of programs for this processor; '': none.
+
+  A home may be shared by machines whose processors differ, and a program is
+  code: one that another user can write is not run.
+  """
+  home = os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache')
+  name = f'jaxlib-{version}-{_processor()}'
+  folder = pathlib.Path(home, 'rnn_jax', name)
+  try:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = folder.lstat()
+  except OSError:
+    return ''  # a home that is read-only, or none
+  if not hasattr(os, 'getuid'):
+    return str(folder)
+  if (
+    stat.S_ISDIR(found.st_mode)
+    and found.st_uid == os.getuid()
+    and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+  ):
+    return str(folder)
+  logging.warning(
+    'no compiled programs are kept: others can write %s: delete it, or name '
+    'a folder with --compilation_cache',
+    folder,
+  )
+  return ''
+
+
+def _processor():
+  """A digest of what a program may rely on: the kind of CPU, its features."""
+  told = [platform.machine(), platform.processor()]
+  with contextlib.suppress(OSError):
+    for line in pathlib.Path('/proc/cpuinfo').read_text().splitlines():
+      if line.startswith(('model name', 'flags', 'Features', 'CPU part')):
+        told.append(line)
+  text = '\n'.join(sorted(set(told)))
+  return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _keep_memory():

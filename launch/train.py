@@ -58,13 +58,14 @@ def main(argv):
   from rnn_jax import config as config_lib
   from rnn_jax import errors
   from rnn_jax.training import loop
-  from rnn_jax.training import plots
 
   del argv
   looks = PRINT_CONFIG.value or PLOT_SCHEDULE.value
   if not WORKDIR.value and not looks:
     raise errors.InputError('--workdir is missing: name a folder for the run')
   if PLOT.value:
+    from rnn_jax.training import plots
+
     drawn = plots.draw_loss(WORKDIR.value)
     if not drawn:
       raise errors.InputError(
@@ -79,6 +80,8 @@ def main(argv):
     print(config_lib.to_json(config))
     return
   if path := PLOT_SCHEDULE.value:
+    from rnn_jax.training import plots
+
     if path is SCHEDULE:
       path = pathlib.Path(WORKDIR.value or '', 'schedule.png')
     print(plots.draw_schedule(config, path))

@@ -3,6 +3,8 @@
 import ast
 import graphlib
 import pathlib
+import subprocess
+import sys
 
 import rnn_jax
 
@@ -24,3 +26,17 @@ def test_no_two_folders_import_each_other():
     graph.setdefault(room, set()).update(set(imported(path)) - {room})
   order = [*graphlib.TopologicalSorter(graph).static_order()]
   assert order.index('ops') < order.index('cells') < order.index('training')
+
+
+def test_a_first_step_waits_for_no_plots():
+  code = 'import sys, launch.train, rnn_jax.training.loop; print(*sys.modules)'
+  result = subprocess.run(
+    [sys.executable, '-c', code],
+    cwd=ROOT.parent,
+    capture_output=True,
+    text=True,
+    check=True,
+  )
+  loaded = set(result.stdout.split())
+  assert 'jax' in loaded
+  assert not loaded & {'matplotlib', 'tensorboardX', 'torch', 'tensorflow'}

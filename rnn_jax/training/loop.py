@@ -9,6 +9,7 @@ Of several processes (parallel/hosts.py) all run this, the first one alone
 writes and prints; of checkpoints each writes its own part.
 """
 
+import concurrent.futures
 import contextlib
 import dataclasses
 import functools
@@ -28,7 +29,6 @@ from rnn_jax.training import evaluate
 from rnn_jax.training import goodput
 from rnn_jax.training import memory
 from rnn_jax.training import metrics
-from rnn_jax.training import plots
 from rnn_jax.training import progress as progress_lib
 from rnn_jax.training import remat_budget
 from rnn_jax.training import signals
@@ -117,6 +117,7 @@ class Run:
     self._saved = None  # the step of the newest checkpoint
     self._created = time.monotonic()
     self._first_step_seconds = None
+    self._compiled = None  # a Future of the training step's program
 
   def go(self):
     """Runs to the end, or until a signal. Returns Progress."""
@@ -144,8 +145,13 @@ class Run:
     finally:
       self._display.close()
       self._writer.close()
-    hosts.by_first(lambda: plots.draw_loss(self._workdir))
+    hosts.by_first(self._draw_loss)
     return self._progress
+
+  def _draw_loss(self):
+    from rnn_jax.training import plots  # matplotlib takes long to import
+
+    plots.draw_loss(self._workdir)
 
   def close(self):
     self._batches.close()
@@ -161,6 +167,20 @@ class Run:
       ),
     )
 
+  def _compile_ahead(self):
+    """Compiles the training step beside what comes before the first one.
+
+    The call of the step then finds its program. Several processes compile in
+    the order of their calls, and which of several shapes comes first is not
+    known: these wait for the first batch.
+    """
+    shapes = pipeline.batch_shapes(self._corpus, self._config, self._multiple)
+    if jax.process_count() > 1 or len(shapes) > 1:
+      return
+    pool = concurrent.futures.ThreadPoolExecutor(1)
+    self._compiled = pool.submit(self._steps.compile_train, *shapes[0])
+    pool.shutdown(wait=False)
+
   def _restore(self):
     made = self._corpus, self._config, self._multiple
     rows = max(rows for rows, _ in pipeline.batch_shapes(*made))
@@ -170,6 +190,7 @@ class Run:
         f'{self._config.data.tokens_per_batch:,} tokens a batch'
       )
     _say(f'batches: {pipeline.describe(*made)}')
+    self._compile_ahead()
     self._state = self._steps.init(self._config.train.seed, rows)
     if self._checkpoints.steps() == [0]:
       self._begin_with_parameters()
@@ -233,6 +254,10 @@ class Run:
   def _train(self, batch):
     with self._clock.part('steps'):
       traces = self._steps.traces
+      if self._compiled is not None:
+        with self._clock.part('compile'):
+          self._compiled.result()
+        self._compiled = None
       self._state, values = self._steps.train(self._state, batch)
       if self._first_step_seconds is None:
         jax.block_until_ready(values)

@@ -5,11 +5,11 @@ A row of metrics.jsonl is {"step": n, "split": "train", "loss": ..., ...}; of
 run first drops the rows behind the step that it resumes from.
 """
 
+import functools
 import json
 import pathlib
 
 import jax
-import tensorboardX
 
 from rnn_jax import files
 from rnn_jax import host
@@ -26,10 +26,8 @@ class Writer:
     lines = (json.dumps(row) + '\n' for row in kept)
     files.write_whole(self._path, ''.join(lines))
     self._file = self._path.open('a')
-    self._board = tensorboardX.SummaryWriter(
-      str(pathlib.Path(workdir) / 'tensorboard'),
-      purge_step=step + 1 if step else None,
-    )
+    self._folder = str(pathlib.Path(workdir) / 'tensorboard')
+    self._purge_step = step + 1 if step else None
 
   def write(self, step, split, values):
     row = {'step': step, 'split': split, **values}
@@ -40,7 +38,15 @@ class Writer:
 
   def close(self):
     self._file.close()
-    self._board.close()
+    if '_board' in vars(self):
+      self._board.close()
+
+  @functools.cached_property
+  def _board(self):
+    # Its import takes as long as many steps: the first step doesn't wait.
+    import tensorboardX
+
+    return tensorboardX.SummaryWriter(self._folder, purge_step=self._purge_step)
 
 
 class NoWriter:

@@ -66,15 +66,17 @@ class Steps:
     self._compression = config.mesh.compression
     self._carries = config.data.carry_state
     self.mesh = mesh
+    # Jitted so that its trace serves the shapes and the initial state.
+    self._init_parameters = jax.jit(task.init_parameters)
     self.placement = placement.Placement(
       mesh,
       rules.parse(config.mesh.rules, config.mesh.zero),
-      jax.eval_shape(lambda: task.init_parameters(jax.random.key(0))),
+      jax.eval_shape(lambda: self._init_parameters(jax.random.key(0))),
       task.letters(),
     )
     optimizer_lib.check_names(config, self.placement.shapes)
     factors = optimizer_lib.factors_of(
-      config, task.init_parameters, self.placement.shapes
+      config, self._init_parameters, self.placement.shapes
     )
     self._optimizer = optimizer_lib.make(
       config, self._schedule.rate, self.placement.stacked, factors
@@ -226,7 +228,7 @@ class Steps:
 
   def _new_state(self, seed, rows):
     key = jax.random.key(seed)
-    params = self.task.init_parameters(jax.random.fold_in(key, 0))
+    params = self._init_parameters(jax.random.fold_in(key, 0))
     return {
       'params': params,
       'optimizer': self._optimizer.init(params),

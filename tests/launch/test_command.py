@@ -214,14 +214,46 @@ def test_compiled_programs_are_kept(monkeypatch, flag, where):
 
 def test_the_cache_s_default_is_the_user_s(monkeypatch, tmp_path):
   monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
+  folder = default_cache()
+  assert pathlib.Path(folder).parent == tmp_path / 'rnn_jax'
+  assert pathlib.Path(folder).name.startswith('jaxlib-0.0.1-')
+  assert os.stat(folder).st_mode & 0o777 == 0o700
+  assert default_cache() == folder
+  monkeypatch.setattr(command, '_processor', lambda: 'another')
+  assert default_cache() not in (folder, None)
+
+
+def default_cache():
   changed = {}
   fake = types.SimpleNamespace(
     config=types.SimpleNamespace(
       update=changed.__setitem__, jax_compilation_cache_dir=None
-    )
+    ),
+    lib=types.SimpleNamespace(__version__='0.0.1'),
   )
   command._keep_programs(fake)
-  assert changed['jax_compilation_cache_dir'] == str(tmp_path / 'rnn_jax')
+  return changed['jax_compilation_cache_dir']
+
+
+@pytest.mark.parametrize('how', ('owner', 'mode', 'link'))
+def test_programs_that_others_can_write_are_not_run(monkeypatch, tmp_path, how):
+  monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
+  folder = pathlib.Path(default_cache())
+  match how:
+    case 'owner':
+      monkeypatch.setattr(os, 'getuid', lambda: os.stat(folder).st_uid + 1)
+    case 'mode':
+      folder.chmod(0o770)
+    case 'link':
+      folder.rename(tmp_path / 'elsewhere')
+      folder.symlink_to(tmp_path / 'elsewhere')
+  assert default_cache() is None
+
+
+def test_a_home_without_room_for_programs_keeps_none(monkeypatch, tmp_path):
+  (tmp_path / 'file').touch()
+  monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path / 'file'))
+  assert default_cache() is None
 
 
 @pytest.mark.slow

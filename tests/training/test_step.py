@@ -7,6 +7,7 @@ import pytest
 from rnn_jax import config as config_lib
 from rnn_jax.data import batch as batch_lib
 from rnn_jax.data import tokenizer
+from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.training import step
 from tests import tiny
 from tests import virtual
@@ -124,6 +125,26 @@ def test_an_evaluation_lowers_the_rate_of_the_same_program():
   assert largest_difference(halved, moves[1]) < 6e-7
   assert largest_difference(halved, moves[0]) > 2e-4
   assert steps.traces == 1 and steps._train._cache_size() == 1
+
+
+def test_a_step_compiled_ahead_is_the_one_that_runs():
+  steps, state = make()
+  steps.compile_train(8, draw(0).weights_BxL.shape[1])
+  batch = mesh_lib.put(draw(0), steps.batch_sharding)
+  compiled = []
+
+  def listen(event, _, **__):
+    compiled.append(event)
+
+  jax.monitoring.register_event_duration_secs_listener(listen)
+  try:
+    steps.train(state, batch)
+    found = [event for event in compiled if 'backend_compile' in event]
+    assert steps.traces == 1 and not found
+    jax.block_until_ready(jax.jit(lambda x: x + 41)(batch.weights_BxL))
+    assert [event for event in compiled if 'backend_compile' in event]
+  finally:
+    jax.monitoring.unregister_event_duration_listener(listen)
 
 
 def test_one_program_for_each_batch_shape():
