@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from rnn_jax.ops import gla
+from rnn_jax.ops import gla_native
 from rnn_jax.ops import gla_oracle
 
 GATES = {
@@ -38,6 +39,7 @@ BOUNDS = {
   'scan': 1e-6,  # 4.0e-7
   'associative': 5e-7,  # 1.8e-7
   'chunked': 5e-7,  # 2.0e-7
+  'native': 5e-7,  # 2.7e-7
   'pallas': 5e-7,  # 2.7e-7, interpreted; on a GPU not measured
 }
 # With bfloat16 inputs the states, float32, keep to the table above. The others
@@ -90,8 +92,11 @@ def implementations() -> list[str]:
   """Those that this device can run."""
   from rnn_jax.ops import gla_pallas
 
-  kernels = gla_pallas.runs_here()
-  return [impl for impl in BOUNDS if kernels or impl != 'pallas']
+  lacking = {
+    'native': bool(gla_native.lacking()),
+    'pallas': not gla_pallas.runs_here(),
+  }
+  return [impl for impl in BOUNDS if not lacking.get(impl)]
 
 
 def check(case: Case) -> Result:

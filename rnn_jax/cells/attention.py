@@ -191,7 +191,7 @@ class Cell(base.Cell):
       impl='auto' if self.plan.impl == 'scan' else self.plan.impl,
       base=self.config.rotary,
       top_k=self.config.top_k,
-      queries=self.plan.remat_every or self.plan.chunk_length,
+      queries=self.plan.remat_every or self.plan.chunk_length or 0,
     )
     state, y = sequence.attend(state, *u, options, starts_BxL)
     return state, y.reshape(*y.shape[:2], -1)

@@ -32,7 +32,7 @@ class Plan:
   """How a model is computed. The numbers do not depend on it."""
 
   impl: str = 'auto'  # one of the cell's; 'scan' for cells without others
-  chunk_length: int = 128
+  chunk_length: int | None = None  # steps between kept states
   remat_every: int = 0  # steps between kept states under 'scan'; 0: keep all
   remat_schedule: str = 'uniform'  # one of ops.remat_schedules, of such blocks
   remat_kept: int = 0  # states kept at a time under 'binomial'; 0: log2

@@ -31,6 +31,7 @@ import jax.numpy as jnp
 
 from rnn_jax import errors
 from rnn_jax.cells import base
+from rnn_jax.ops import gla
 from rnn_jax.ops import pairs
 from rnn_jax.ops import precision
 from rnn_jax.ops import rotary
@@ -216,7 +217,7 @@ class Cell(base.Cell):
     length, width = u.x_BxLxD.shape[1:]
     neurons = self.config.neurons
     of_state = 2 * neurons * width / (neurons + width)
-    short = length <= of_state + self.plan.chunk_length
+    short = length <= of_state + (self.plan.chunk_length or gla.CHUNK)
     return 'pairs' if short and axes.size(stretches.AXIS) == 1 else 'chunked'
 
   def _advance(self, state, u, starts_BxL, impl):

@@ -41,7 +41,7 @@ class Config(vector.Config):
   pooling: str = 'fo'  # or 'f', 'ifo'
   forget_bias: float = 1.0  # b of f at the start: what is kept of h
 
-  impls = ('auto', 'scan', 'chunked', 'associative')
+  impls = ('auto', 'scan', 'chunked', 'associative', 'native')
 
   def check(self, config):
     """Checks the options against each other and the whole config.

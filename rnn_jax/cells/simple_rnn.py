@@ -38,7 +38,7 @@ from rnn_jax.ops import attention_ring
 from rnn_jax.ops import gla
 from rnn_jax.parallel import sequence
 
-IMPLS = ('auto', 'scan', 'chunked', 'associative', 'pallas')
+IMPLS = ('auto', 'scan', 'chunked', 'associative', 'native', 'pallas')
 PRESETS = ('simple', 'modified', 'improved')
 DECAYS = ('key', 'head')
 ATTENTIONS = ('none', 'dot', 'general')

@@ -156,10 +156,10 @@ class Vision:
 class Recurrence:
   """How the recurrence is computed: the same numbers, other costs."""
 
-  impl: str = 'auto'  # 'scan'; 'chunked', 'associative', 'pallas' (GPU); of
-  # cell 'attention': 'exact', 'blocked', 'cudnn' (GPU); of 'bdh': 'pairs', and
+  impl: str = 'auto'  # 'scan'; 'chunked', 'associative', 'native' (CPU),
+  # 'pallas' (GPU); of cell 'attention': 'exact', 'blocked', 'cudnn' (GPU); of 'bdh': 'pairs', and
   # of rows seen whole 'state', 'blocked'
-  chunk_length: int = 128  # the best on a CPU: docs/benchmarks.md
+  chunk_length: int = 0  # steps between kept states; 0: the impl's own
 
 
 @dataclasses.dataclass(frozen=True)

@@ -218,7 +218,7 @@ def plan(config):
   remat = config.remat
   return base.Plan(
     config.recurrence.impl,
-    config.recurrence.chunk_length,
+    config.recurrence.chunk_length or None,
     config_lib.remat_length(remat.every, config.data.length),
     remat.schedule,
     remat.kept,

@@ -204,8 +204,8 @@ void forward_unit(const Unit& unit, const GlaInputs<T>& in, float* state, T* y,
   float* copies = out + M;
   load_block(in.state + unit.sequence() * size, unit, M, S);
   for (int64_t t = 0; t < shape.L; ++t) {
-    if (kept && t % kStretch == 0) {
-      int64_t number = unit.sequence() * shape.stretches() + t / kStretch;
+    if (kept && t % shape.stretch == 0) {
+      int64_t number = unit.sequence() * shape.stretches() + t / shape.stretch;
       store_block(S, unit, M, kept + number * size);
     }
     Step<T> step(in, unit, t, M, copies);
@@ -220,8 +220,6 @@ void forward_unit(const Unit& unit, const GlaInputs<T>& in, float* state, T* y,
 struct Segment {
   int64_t first, last;  // stretches
   float* partials;
-
-  int64_t begin() const { return first * kStretch; }
 };
 
 template <typename T>
@@ -249,9 +247,9 @@ void backward_unit(const Unit& unit, const GlaInputs<T>& in, const float* kept,
   const GlaShape& shape = unit.shape;
   constexpr int64_t M = N * kWidth;
   int64_t K = shape.K, size = K * shape.P, padded = rounded_up(K, kWidth);
-  float* S = scratch((kStretch + 1) * K * M + 2 * M + 3 * padded * (kWidth + 1) +
-                     Step<T>::copies(K, M));
-  float* E = S + kStretch * K * M;
+  float* S = scratch((shape.stretch + 1) * K * M + 2 * M +
+                     3 * padded * (kWidth + 1) + Step<T>::copies(K, M));
+  float* E = S + shape.stretch * K * M;
   float* dv = E + K * M;
   float* dy_copy = dv + M;
   float* products = dy_copy + M;
@@ -261,7 +259,8 @@ void backward_unit(const Unit& unit, const GlaInputs<T>& in, const float* kept,
   std::fill(products, products + 3 * padded * kWidth, 0.0f);
   load_block(states_E + unit.sequence() * size, unit, M, E);
   for (int64_t n = segment.last; n-- > segment.first;) {
-    int64_t begin = n * kStretch, end = std::min(shape.L, begin + kStretch);
+    int64_t begin = n * shape.stretch;
+    int64_t end = std::min(shape.L, begin + shape.stretch);
     int64_t number = unit.sequence() * shape.stretches() + n;
     load_block(kept + number * size, unit, M, S);
     for (int64_t t = begin; t + 1 < end; ++t) {
@@ -289,7 +288,7 @@ void backward_unit(const Unit& unit, const GlaInputs<T>& in, const float* kept,
         write_sums(unit, t, dq, dk, da, out);
         continue;
       }
-      float* to = segment.partials + 3 * K * (t - segment.begin());
+      float* to = segment.partials + 3 * K * (t - segment.first * shape.stretch);
       for (const float* x : {dq, dk, da}) to = std::copy(x, x + K, to);
     }
   }
@@ -323,8 +322,9 @@ void add_blocks(const Pool& pool, const GlaShape& shape, const Blocks& blocks,
       const float* other = first + n * size;
       for (int64_t i = 0; i < size; ++i) first[i] += other[i];
     }
-    int64_t end = std::min(shape.L, segment.last * kStretch), K = shape.K;
-    for (int64_t t = segment.begin(); t < end; ++t, first += 3 * K) {
+    int64_t K = shape.K, t = segment.first * shape.stretch;
+    int64_t end = std::min(shape.L, segment.last * shape.stretch);
+    for (; t < end; ++t, first += 3 * K) {
       write_sums(unit, t, first, first + K, first + 2 * K, out);
     }
   });
@@ -360,9 +360,9 @@ void gla_backward(const Pool& pool, const GlaShape& shape,
   int64_t stretches = shape.stretches(), together = stretches, size = 0;
   std::vector<float> partials;
   if (blocks.count > 1) {
-    int64_t of_stretch = units * 3 * shape.K * kStretch;
+    int64_t of_stretch = units * 3 * shape.K * shape.stretch;
     together = std::min(stretches, std::max<int64_t>(1, kPartials / of_stretch));
-    size = 3 * shape.K * kStretch * together;
+    size = 3 * shape.K * shape.stretch * together;
     partials.resize(units * size);
   }
   for (int64_t last = stretches; last > 0; last -= together) {

@@ -6,7 +6,7 @@
 // columns of S do not meet before y. Arithmetic and states are float32.
 //
 // Forward goes once over time with its block of S in the first cache. With
-// `kept` it also stores S before every kStretch-th step. Backward takes the
+// `kept` it also stores S before each stretch of steps. Backward takes the
 // stretches from the last to the first: it runs one again from the kept state,
 // storing every S_{t-1}, and walks back over them:
 //
@@ -24,14 +24,13 @@
 
 namespace rnn_jax {
 
-constexpr int64_t kStretch = 32;  // steps between kept states
-
 struct GlaShape {
   int64_t B, L, H, K, P;
   bool by_head;      // a has one decay a head
   bool read_before;  // y_t = S_{t-1}^T q_t
+  int64_t stretch;   // steps between kept states
 
-  int64_t stretches() const { return (L + kStretch - 1) / kStretch; }
+  int64_t stretches() const { return (L + stretch - 1) / stretch; }
   int64_t decays() const { return by_head ? 1 : K; }
 };
 

@@ -30,7 +30,7 @@ def call(target, results, *operands, **attributes):
   if why := lacking():
     raise NotImplementedError(why)
   run = jax.ffi.ffi_call(f'rnn_jax_{target}', results)
-  return run(*operands, **attributes)
+  return tuple(run(*operands, **attributes))
 
 
 @functools.cache

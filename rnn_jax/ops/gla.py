@@ -7,7 +7,8 @@ BxLxHxK, or BxLxHx1 for one decay a head; -inf (a gate of 0) is allowed. The
 state, the decays and all sums are float32 whatever the inputs' dtype; y has
 v's. Read-before-update, y_t = S_{t-1}^T q_t, is `read='before'`.
 
-The chunked form is `gla_chunked`, the kernels for a GPU are `gla_pallas`.
+The chunked form is `gla_chunked`; `gla_native` is C++ for a CPU, `gla_pallas`
+kernels for a GPU.
 """
 
 import functools
@@ -18,8 +19,17 @@ import jax.numpy as jnp
 
 from rnn_jax import shapes
 from rnn_jax.ops import gla_chunked
+from rnn_jax.ops import gla_native
 
-IMPLS = ('auto', 'step', 'scan', 'chunked', 'associative', 'pallas')
+IMPLS = (
+  'auto',
+  'step',
+  'scan',
+  'chunked',
+  'associative',
+  'native',
+  'pallas',
+)
 READS = ('after', 'before')
 BLOCK = gla_chunked.BLOCK  # what longer chunks are multiples of
 CHUNK = 128  # within a few percent of the best at each shape measured
@@ -45,7 +55,7 @@ def recurrence(
   *,
   starts_BxL=None,
   impl='auto',
-  chunk_length=CHUNK,
+  chunk_length=None,
   read='after',
 ):
   """Runs the recurrence over time, any L >= 1.
@@ -58,10 +68,13 @@ def recurrence(
     loga_BxLxHxK: log-decays, <= 0; the last axis is K or 1.
     starts_BxL: nonzero where a document begins: the state is zeroed before
       that step.
-    impl: one of IMPLS. A named one never falls back to another. 'pallas' needs
-      a GPU; the format of its operands is `gla_pallas.operands_of` the inputs'.
-    chunk_length: steps between the states that 'chunked' keeps for the
-      backward pass; a multiple of BLOCK is fastest.
+    impl: one of IMPLS. A named one never falls back to another. 'native' needs
+      a CPU and the library of rnn_jax/native, 'pallas' a GPU; the format of its
+      operands is `gla_pallas.operands_of` the inputs'. 'auto' is 'step' for one
+      step, else 'native' where it can run, else 'chunked'.
+    chunk_length: steps between the states that 'chunked' and 'native' keep for
+      the backward pass. None: CHUNK and gla_native.STRETCH. A multiple of BLOCK
+      is the fastest of 'chunked'.
     read: 'after' or 'before' the update.
 
   Returns:
@@ -73,28 +86,32 @@ def recurrence(
   """
   _check(locals())
   length = q_BxLxHxK.shape[1]
-  impl = _choose(length) if impl == 'auto' else impl
+  impl = _choose(length, v_BxLxHxP.dtype) if impl == 'auto' else impl
   if impl == 'step' and length != 1:
     raise NotImplementedError(
       f"impl='step' runs one step, not L={length}: use 'chunked' or 'scan'"
     )
-  q, k, v, loga = (
-    x.astype(jnp.float32)
-    for x in (q_BxLxHxK, k_BxLxHxK, v_BxLxHxP, loga_BxLxHxK)
-  )
+  loga = loga_BxLxHxK.astype(jnp.float32)
   if starts_BxL is not None:
     # A decay of exactly 0 forgets all that came before, gradients included.
     loga = jnp.where(starts_BxL[:, :, None, None] != 0, -jnp.inf, loga)
+  state, inputs = state_BxHxKxP.astype(jnp.float32), (q_BxLxHxK, k_BxLxHxK)
+  if impl == 'native':
+    return _native(
+      state, *inputs, v_BxLxHxP, loga, starts_BxL, read, chunk_length
+    )
+  q, k, v = (x.astype(jnp.float32) for x in (*inputs, v_BxLxHxP))
   run = {
     'step': _single,
     'scan': _scan,
-    'chunked': functools.partial(gla_chunked.run, chunk_length=chunk_length),
+    'chunked': functools.partial(
+      gla_chunked.run, chunk_length=chunk_length or CHUNK
+    ),
     'associative': _associative,
     'pallas': functools.partial(
       _pallas, dtype=jnp.result_type(q_BxLxHxK, k_BxLxHxK, v_BxLxHxP)
     ),
   }[impl]
-  state = state_BxHxKxP.astype(jnp.float32)
   if read == 'before':
     state, y = _read_before(run, state, q, k, v, loga, starts_BxL)
   else:
@@ -124,13 +141,16 @@ def _check(given):
     raise ValueError(f'impl={given["impl"]!r}: choose one of {IMPLS}')
   if given['read'] not in READS:
     raise ValueError(f'read={given["read"]!r}: choose one of {READS}')
-  if given['chunk_length'] < 1:
+  if given['chunk_length'] is not None and given['chunk_length'] < 1:
     raise ValueError(f'chunk_length={given["chunk_length"]}: give 1 or more')
 
 
-def _choose(length):
-  # On a GPU too: 'pallas' is chosen once measured to be no slower there.
-  impl = 'step' if length == 1 else 'chunked'
+def _choose(length, dtype):
+  # On a GPU 'pallas' is chosen once measured to be no slower than 'chunked'.
+  if length == 1:
+    impl = 'step'
+  else:
+    impl = 'chunked' if gla_native.lacking(dtype) else 'native'
   _log_once(impl)
   return impl
 
@@ -162,6 +182,17 @@ def _read_before(run, state, q, k, v, loga, starts):
 def _single(state, q, k, v, loga):
   state, y = _step(state, (q[:, 0], k[:, 0], v[:, 0], loga[:, 0]))
   return state, y[:, None]
+
+
+def _native(state, q, k, v, loga, starts, read, chunk_length):
+  # Factors of one format, that of v: else what they have in common.
+  dtype = jnp.result_type(q, k, v)
+  q, k, values = (x.astype(dtype) for x in (q, k, v))
+  stretch = min(chunk_length or gla_native.STRETCH, q.shape[1])
+  state, y = gla_native.recurrence(state, q, k, values, loga, read, stretch)
+  if read == 'before' and starts is not None:
+    y = jnp.where(starts[:, :, None, None] != 0, 0, y)
+  return state, y.astype(v.dtype)
 
 
 def _pallas(state, q, k, v, loga, dtype):

@@ -1,8 +1,8 @@
 """The gated linear recurrence in C++ on a CPU, forward and backward.
 
 One pass over time for each row and head, with the state in the first cache.
-The backward pass has the state before every 32nd step; it runs a stretch of 32
-steps again and walks back over it (rnn_jax/native/gla.h has the equations). The
+The backward pass has the state before each stretch of steps; it runs one again
+and walks back over it (rnn_jax/native/gla.h has the equations). The
 gradients have none themselves.
 
 Shapes: q, k BxLxHxK; v BxLxHxP, all float32 or all bfloat16; a BxLxHxK or
@@ -10,14 +10,15 @@ BxLxHx1, the decays themselves; the state BxHxKxP; a and the state float32.
 """
 
 import functools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from rnn_jax.native import library
-from rnn_jax.native import vmap
+from rnn_jax.native import transforms
 
-STRETCH = 32  # kStretch of native/gla.h
+STRETCH = 32  # steps between kept states: what is fastest
 
 
 def lacking(dtype: jnp.dtype = jnp.float32) -> str:
@@ -35,7 +36,8 @@ def recurrence(
   k: jax.Array,
   v: jax.Array,
   loga: jax.Array,
-  read: str,
+  read: str = 'after',
+  stretch: int = STRETCH,
 ) -> tuple[jax.Array, jax.Array]:
   """Returns (state in float32, y in v's dtype); see the module's docstring.
 
@@ -45,59 +47,55 @@ def recurrence(
   """
   if why := lacking(v.dtype):
     raise NotImplementedError(why)
-  return _run(read == 'before', state, q, k, v, jnp.exp(loga))
+  options = _Options(read == 'before', stretch)
+  return _run(options, state, q, k, v, jnp.exp(loga))
+
+
+class _Options(NamedTuple):
+  """Attributes of the calls."""
+
+  read_before: bool
+  stretch: int
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _run(read_before, state, q, k, v, a):
-  state, y, _ = _call_forward(read_before, False, state, q, k, v, a)
+def _run(options, state, q, k, v, a):
+  state, y, _ = _call_forward(options, False, state, q, k, v, a)
   return state, y
 
 
-def _forward(read_before, state, q, k, v, a):
-  state, y, kept = _call_forward(read_before, True, state, q, k, v, a)
+def _forward(options, state, q, k, v, a):
+  state, y, kept = _call_forward(options, True, state, q, k, v, a)
   return (state, y), (kept, q, k, v, a)
 
 
-def _backward(read_before, residuals, cotangents):
-  return _gradients(read_before, *residuals, *cotangents)
+def _backward(options, residuals, cotangents):
+  return _call_backward(options, *residuals, *cotangents)
 
 
 _run.defvjp(_forward, _backward)
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _gradients(read_before, *arrays):
-  return _call_backward(read_before, *arrays)
-
-
-@_gradients.defjvp
-def _refuse(read_before, primals, tangents):
-  raise NotImplementedError(
-    "impl='native' has no gradients of gradients: use impl='chunked'"
-  )
-
-
-@vmap.over_rows(nondiff=2)
-def _call_forward(read_before, keep, state, q, k, v, a):
+@transforms.by_rows(static=2)
+def _call_forward(options, keep, state, q, k, v, a):
   B, L, H, K = q.shape
   P = v.shape[-1]
-  stretches = -(-L // STRETCH) if keep else 0
+  stretches = -(-L // options.stretch) if keep else 0
   results = (
     jax.ShapeDtypeStruct((B, H, K, P), jnp.float32),
     jax.ShapeDtypeStruct(v.shape, v.dtype),
     jax.ShapeDtypeStruct((B, H, stretches, K, P), jnp.float32),
   )
   inputs = state, q, k, v, a
-  return library.call('gla_forward', results, *inputs, read_before=read_before)
+  return library.call('gla_forward', results, *inputs, **options._asdict())
 
 
-@vmap.over_rows(nondiff=1)
-def _call_backward(read_before, kept, q, k, v, a, d_state, d_y):
+@transforms.by_rows(static=1)
+def _call_backward(options, kept, q, k, v, a, d_state, d_y):
   B, _, H, K = q.shape
   state = jax.ShapeDtypeStruct((B, H, K, v.shape[-1]), jnp.float32)
   likes = (jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (q, k, v, a))
   inputs = kept, q, k, v, a, d_state, d_y
   return library.call(
-    'gla_backward', (state, *likes), *inputs, read_before=read_before
+    'gla_backward', (state, *likes), *inputs, **options._asdict()
   )

@@ -15,6 +15,7 @@ and so f and h are all that any form keeps of the forward pass.
     associative  log L rounds over all steps
     chunked      all chunks at once, step by step; then the states between them:
                  C + L / C steps in a row for chunks of C
+    native       C++ on a CPU: one pass over time, the channels in vectors
 
 Source: Blelloch, "Prefix Sums and Their Applications", 1990; Martin and Cundy,
 "Parallelizing Linear Recurrent Neural Nets over Sequence Length", 2018.
@@ -27,8 +28,9 @@ import jax
 import jax.numpy as jnp
 
 from rnn_jax import shapes
+from rnn_jax.ops import linear_scan_native
 
-IMPLS = ('auto', 'step', 'scan', 'associative', 'chunked')
+IMPLS = ('auto', 'step', 'scan', 'associative', 'chunked', 'native')
 CHUNK = 128
 
 
@@ -48,7 +50,7 @@ def recurrence(
   *,
   starts_BxL: jax.Array | None = None,
   impl: str = 'auto',
-  chunk_length: int = CHUNK,
+  chunk_length: int | None = None,
 ) -> tuple[jax.Array, jax.Array]:
   """Runs the recurrence over time, any L >= 1.
 
@@ -57,15 +59,18 @@ def recurrence(
     f_BxLxS: what is kept of h.
     u_BxLxS: what is added.
     starts_BxL: nonzero where a document begins: h is zeroed before that step.
-    impl: one of IMPLS. A named one never falls back to another.
-    chunk_length: steps of a chunk of 'chunked'.
+    impl: one of IMPLS. A named one never falls back to another. 'native' needs
+      a CPU and the library of rnn_jax/native. 'auto' is 'step' for one step; on
+      a CPU 'native' where it can run, else 'scan'; elsewhere 'chunked'.
+    chunk_length: steps of a chunk of 'chunked'; None: CHUNK.
 
   Returns:
     (state_BxS in float32, h_BxLxS in u's dtype).
 
   Raises:
     ValueError: shapes disagree, or an option is none of its choices.
-    NotImplementedError: impl is 'step' and there are more.
+    NotImplementedError: impl is 'step' and there are more, or 'native' and it
+      can't run here.
   """
   _check(locals())
   length = u_BxLxS.shape[1]
@@ -77,7 +82,10 @@ def recurrence(
   state, f, u = (x.astype(jnp.float32) for x in (state_BxS, f_BxLxS, u_BxLxS))
   if starts_BxL is not None:
     f = jnp.where(starts_BxL[..., None] != 0, 0.0, f)
-  h = _run(_FORMS[impl], chunk_length, state, f, u)
+  if impl == 'native':
+    h = linear_scan_native.recurrence(state, f, u)
+  else:
+    h = _run(_FORMS[impl], chunk_length or CHUNK, state, f, u)
   return h[:, -1], h.astype(u_BxLxS.dtype)
 
 
@@ -94,14 +102,17 @@ def _check(given):
     raise ValueError('u_BxLxS has L=0: give one step or more')
   if given['impl'] not in IMPLS:
     raise ValueError(f'impl={given["impl"]!r}: choose one of {IMPLS}')
-  if given['chunk_length'] < 1:
+  if given['chunk_length'] is not None and given['chunk_length'] < 1:
     raise ValueError(f'chunk_length={given["chunk_length"]}: give 1 or more')
 
 
 def _choose(length):
-  # A CPU gains nothing by fewer steps in a row; a GPU launches each of them.
-  long = 'scan' if jax.default_backend() == 'cpu' else 'chunked'
-  impl = 'step' if length == 1 else long
+  if length == 1:
+    impl = 'step'
+  elif jax.default_backend() != 'cpu':
+    impl = 'chunked'  # a GPU launches each step in a row
+  else:
+    impl = 'scan' if linear_scan_native.lacking() else 'native'
   _log_once(impl)
   return impl
 

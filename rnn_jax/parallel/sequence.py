@@ -58,7 +58,7 @@ def recurrence(
   *,
   starts_BxL: jax.Array | None = None,
   impl: str = 'auto',
-  chunk_length: int = gla.CHUNK,
+  chunk_length: int | None = None,
   read: str = 'after',
 ) -> tuple[jax.Array, jax.Array]:
   """`gla.recurrence` of a row, of which this device holds a stretch.
@@ -88,7 +88,7 @@ class _Options(NamedTuple):
   """Of gla.recurrence."""
 
   impl: str
-  chunk_length: int
+  chunk_length: int | None
   read: str
 
 
@@ -220,7 +220,7 @@ def linear_scan(
   *,
   starts_BxL: jax.Array | None = None,
   impl: str = 'auto',
-  chunk_length: int = linear_scan_op.CHUNK,
+  chunk_length: int | None = None,
 ) -> tuple[jax.Array, jax.Array]:
   """`linear_scan.recurrence` of a row, of which this device holds a stretch.
 

@@ -8,19 +8,12 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
-from rnn_jax import config as config_lib
 from rnn_jax.cells import base
-from rnn_jax.ops import gla
 from tests.cells import draws
 
 B, L, D = 2, 11, 3
 STARTS = np.zeros((B, L), np.int32)
 STARTS[1, 4] = 1
-
-
-def test_one_length_of_chunks_is_the_default_everywhere():
-  lengths = base.Plan().chunk_length, config_lib.Recurrence().chunk_length
-  assert lengths == (gla.CHUNK, gla.CHUNK)
 
 
 @dataclasses.dataclass(frozen=True)

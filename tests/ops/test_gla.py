@@ -37,13 +37,23 @@ CASES = (
   ('chunked', 130, 16, 'before', 'head'),
   ('chunked', 130, 20, 'before', 'key'),
   ('chunked', 130, 64, 'after', 'key'),
+  ('native', 1, None, 'after', 'key'),
+  ('native', 1, 1, 'before', 'head'),
+  ('native', 31, None, 'before', 'key'),
+  ('native', 33, 7, 'after', 'head'),
+  ('native', 130, None, 'after', 'key'),
+  ('native', 130, 64, 'before', 'head'),
 )
+# H, K, P: rows wider than a vector, blocks of columns that are not full
+NATIVE_WIDTHS = ((1, 32, 64), (2, 17, 48), (1, 5, 130), (2, 1, 1), (1, 40, 200))
 CASES_BFLOAT16 = (
   ('step', 1, 64, 'after', 'key'),
   ('scan', 17, 64, 'after', 'key'),
   ('associative', 17, 64, 'after', 'key'),
   ('chunked', 65, 64, 'after', 'key'),
   ('chunked', 33, 16, 'before', 'head'),
+  ('native', 33, None, 'after', 'key'),
+  ('native', 65, 16, 'before', 'head'),
 )
 
 
@@ -65,6 +75,14 @@ def test_values_and_gradients_equal_the_oracle(
   assert refused(found, selfcheck.BOUNDS[impl]) == {}
 
 
+@pytest.mark.parametrize('widths', NATIVE_WIDTHS)
+def test_the_native_form_equals_the_oracle_at_any_width(widths):
+  for decay, read in zip(('key', 'head'), gla.READS, strict=True):
+    drawn = selfcheck.draw(35, decay, 'float32', *widths)
+    found = selfcheck.errors(*drawn, 'native', None, read)
+    assert refused(found, selfcheck.BOUNDS['native']) == {}
+
+
 @pytest.mark.parametrize(
   ('impl', 'L', 'chunk_length', 'read', 'decay'), CASES_BFLOAT16
 )
@@ -81,7 +99,7 @@ def test_16_bits_in_cost_no_more_than_their_rounding_on_the_way_out(
 
 
 @hypothesis.given(
-  st.sampled_from(['chunked', 'chunked', 'associative']),
+  st.sampled_from(['chunked', 'chunked', 'associative', 'native']),
   st.integers(1, 20),
   st.integers(1, 20),
   st.sampled_from(gla.READS),

@@ -2,16 +2,27 @@
 
 import functools
 import logging
+import os
+import re
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from rnn_jax.native import library
 from rnn_jax.ops import gla
 from tests import loops
+from tests import tiny
 
-LONG = ('scan', 'chunked', 'associative')  # those that run more than one step
+LONG = (
+  'scan',
+  'chunked',
+  'associative',
+  'native',
+)  # those that run more than one step
 NAMES = (
   'state_BxHxKxP',
   'q_BxLxHxK',
@@ -67,6 +78,7 @@ def test_the_future_does_not_reach_the_past(impl, read):
     ('scan', 'after'),
     ('associative', 'after'),
     *(('chunked', read) for read in gla.READS),
+    *(('native', read) for read in gla.READS),
   ),
 )
 def test_a_carried_state_equals_one_pass_and_so_do_the_gradients(impl, read):
@@ -152,10 +164,88 @@ def jaxpr(L, **options):
   return jax.make_jaxpr(lambda *x: gla.recurrence(*x, **options))(*inputs)
 
 
-def test_auto_is_the_step_for_one_step_and_chunks_for_more():
+def calls(traced):
+  """The targets of custom calls in a program."""
+  return set(re.findall(r'rnn_jax_\w+', str(traced)))
+
+
+def test_auto_is_the_step_for_one_step_and_native_for_more():
   assert str(jaxpr(1, impl='auto')) == str(jaxpr(1, impl='step'))
-  assert str(jaxpr(2, impl='auto')) == str(jaxpr(2, impl='chunked'))
+  assert calls(jaxpr(2, impl='auto')) == {'rnn_jax_gla_forward'}
+  assert calls(jaxpr(2, impl='chunked')) == set()
   assert str(jaxpr(2, impl='chunked')) != str(jaxpr(2, impl='scan'))
+
+
+def test_auto_is_chunks_where_there_is_no_library(monkeypatch):
+  monkeypatch.setattr(library, 'lacking', lambda: 'no compiler')
+  assert str(jaxpr(2, impl='auto')) == str(jaxpr(2, impl='chunked'))
+  with pytest.raises(NotImplementedError, match='no compiler'):
+    jaxpr(2, impl='native')
+
+
+def test_gradients_of_native_gradients_are_refused_by_name():
+  inputs = draw(3)
+
+  def slope(state):
+    return jnp.sum(
+      jax.grad(lambda s: jnp.sum(gla.recurrence(s, *inputs[1:])[1] ** 2))(state)
+    )
+
+  with pytest.raises(
+    NotImplementedError, match="no gradients of gradients: use 'chunked'"
+  ):
+    jax.grad(slope)(inputs[0])
+
+
+def test_a_mapped_axis_is_more_rows_of_one_call():
+  run = functools.partial(gla.recurrence, impl='native')
+
+  def both_ways(state, *inputs):
+    out, back = jax.vjp(run, state, *inputs)
+    return out, back(jax.tree.map(jnp.cos, out))
+
+  rows = [draw(13, B=2, H=2, K=3, P=4, seed=n) for n in range(3)]
+  stacked = [jnp.stack(x) for x in zip(*rows, strict=True)]
+  mapped = jax.jit(jax.vmap(both_ways, (0, None, 0, 0, 0)))
+  found = mapped(stacked[0], rows[0][1], *stacked[2:])
+  assert (
+    str(jax.make_jaxpr(jax.vmap(both_ways))(*stacked)).count(
+      'rnn_jax_gla_backward'
+    )
+    == 1
+  )
+  alone = jax.jit(both_ways)
+  for n, (state, _, *others) in enumerate(rows):
+    want = alone(state, rows[0][1], *others)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(want), strict=True):
+      assert np.array_equal(a[n], b)
+
+
+def test_threads_change_no_bit():
+  """One row of many columns, which threads share, against one core."""
+  program = (
+    'import sys, jax, numpy as np; from rnn_jax.ops import gla;'
+    'from tests.ops import test_gla_properties as tests;'
+    'x = tests.draw(100, H=1, K=8, P=96);'
+    "f = lambda *x: gla.recurrence(*x, impl='native');"
+    'out, back = jax.vjp(f, *x);'
+    'found = [*out, *back(jax.tree.map(jax.numpy.cos, out))];'
+    'sys.stdout.buffer.write(b"".join(np.asarray(a).tobytes() for a in found))'
+  )
+  cores = sorted(os.sched_getaffinity(0))
+  found = []
+  for some in (cores[:1], cores):
+    command = [sys.executable, '-c', program]
+    found.append(
+      subprocess.run(
+        command,
+        check=True,
+        capture_output=True,
+        cwd=tiny.ROOT,
+        preexec_fn=lambda some=some: os.sched_setaffinity(0, some),
+      ).stdout
+    )
+  assert len(found[0]) > 1000 and found[0] == found[1]
 
 
 def test_auto_logs_its_choice_once(caplog):
@@ -164,7 +254,7 @@ def test_auto_logs_its_choice_once(caplog):
     for _ in range(2):
       jaxpr(2, impl='auto')
   logged = [record.getMessage() for record in caplog.records]
-  assert logged.count("gla.recurrence: impl='auto' runs 'chunked'") == 1
+  assert logged.count("gla.recurrence: impl='auto' runs 'native'") == 1
 
 
 @pytest.mark.parametrize(
@@ -173,6 +263,7 @@ def test_auto_logs_its_choice_once(caplog):
     ('scan', 130, 64, [130]),
     ('associative', 130, 64, []),
     ('step', 1, 64, []),
+    ('native', 130, 64, []),
     ('chunked', 1, 64, [1]),
     ('chunked', 64, 64, [1]),
     ('chunked', 65, 64, [2]),
@@ -197,7 +288,7 @@ def test_chunks_keep_one_state_each_for_the_backward_pass():
     return sum(leaf.size for leaf in jax.tree.leaves(back))
 
   inputs_and_states = L * (3 * K + P) + L // chunk * K * P  # q, k, loga; v
-  assert kept('chunked') == inputs_and_states
+  assert kept('chunked') == kept('native') == inputs_and_states
   assert kept('scan') >= L * K * P
 
 

@@ -11,13 +11,20 @@ import pytest
 from rnn_jax.ops import linear_scan
 from tests import loops
 
-LONG = ('scan', 'associative', 'chunked')  # those that run more than one step
+LONG = (
+  'scan',
+  'associative',
+  'chunked',
+  'native',
+)  # those that run more than one step
 # impl, L, chunk_length
 CASES = (
   ('step', 1, 8),
   ('auto', 1, 8),
   ('auto', 23, 8),
   ('scan', 23, 8),
+  ('native', 23, None),
+  ('native', 1, None),
   ('associative', 23, 8),
   ('chunked', 23, 8),
   ('chunked', 24, 8),
@@ -168,6 +175,7 @@ def test_the_backward_pass_keeps_f_and_h_alone():
     ('associative', 23, []),
     ('chunked', 23, [8, 3]),
     ('chunked', 5, [5, 1]),
+    ('native', 23, []),
   ),
 )
 def test_a_named_implementation_is_the_one_that_runs(impl, L, turns):
