@@ -9,6 +9,8 @@ TRAIN_FLAGS ?=
 # A file's tests stay together, for what they share; an idle process takes some.
 PYTEST_FLAGS ?= -n 2 --dist worksteal
 PIP_FLAGS ?=
+PYTHON_OTHER ?= python3.12
+VENV_OTHER ?= .venv-other
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -51,10 +53,10 @@ test_stamp := $(VENV)/.installed-$(python_version)-$(ACCELERATOR)-test
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help train test lint format env clean
+.PHONY: help train test test-other test-isa lint format env clean
 
 help: ## Show this list
-	@awk -F':.*## ' '/^[a-z]+:.*## /{ printf "make %-8s %s\n", $$1, $$2 }' \
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{ printf "make %-10s %s\n", $$1, $$2 }' \
 	  $(firstword $(MAKEFILE_LIST))
 	@echo
 	@echo 'Variables (make train PYTHON=python3.12 ACCELERATOR=cpu):'
@@ -66,6 +68,8 @@ help: ## Show this list
 	@echo '  TRAIN_FLAGS   more flags for the launcher     [$(TRAIN_FLAGS)]'
 	@echo '  PYTEST_FLAGS  more flags for pytest           [$(PYTEST_FLAGS)]'
 	@echo '  PIP_FLAGS     more flags for pip install      [$(PIP_FLAGS)]'
+	@echo '  PYTHON_OTHER  interpreter of make test-other  [$(PYTHON_OTHER)]'
+	@echo '  VENV_OTHER    its virtual environment         [$(VENV_OTHER)]'
 
 train: $(run_stamp) ## Train CONFIG into WORKDIR; the same call resumes it
 	$(python) -m launch.train --config=$(CONFIG) --workdir=$(WORKDIR) \
@@ -73,6 +77,22 @@ train: $(run_stamp) ## Train CONFIG into WORKDIR; the same call resumes it
 
 test: $(test_stamp) ## Run the tests
 	$(python) -m pytest $(PYTEST_FLAGS)
+
+test-other: ## Run the tests on PYTHON_OTHER, in an environment of its own
+	$(MAKE) test PYTHON=$(PYTHON_OTHER) VENV=$(VENV_OTHER)
+
+# Float32 sums differ with the processor: a bound that one keeps, another may
+# not. All sets run, also after a failure.
+test-isa: $(test_stamp) ## Run the tests under each instruction set that is here
+	@failed=; for pair in SSE4_2:sse4_2 AVX2:avx2 AVX512:avx512f; do \
+	  isa=$${pair%%:*}; \
+	  if grep -qw "$${pair##*:}" /proc/cpuinfo; then \
+	    echo "Instructions up to $$isa"; \
+	    XLA_FLAGS="$$XLA_FLAGS --xla_cpu_max_isa=$$isa" \
+	      $(python) -m pytest $(PYTEST_FLAGS) || failed="$$failed $$isa"; \
+	  else echo "Skipped $$isa: this processor lacks it"; fi; \
+	done; \
+	if [ -n "$$failed" ]; then echo "Failed under$$failed" >&2; exit 1; fi
 
 lint: $(test_stamp) ## Check the code's style; changes nothing
 	$(python) -m ruff check .

@@ -19,9 +19,16 @@ QUICK = (
   '--xla_backend_optimization_level=0',
   '--xla_llvm_disable_expensive_passes=true',
 )
+ISA = '--xla_cpu_max_isa='
 if jaxlib.version.__version_info__ < (0, 11):
   # MLIR takes most of the time there; later versions know no other way.
   QUICK += ('--xla_cpu_use_fusion_emitters=false',)
+
+
+def processor() -> tuple[str, ...]:
+  """Returns the caller's XLA flag that limits the instruction set, if any."""
+  flags = os.environ.get('XLA_FLAGS', '').split()
+  return tuple(flag for flag in flags if flag.startswith(ISA))
 
 
 def call(module: str, function: str, flags: tuple[str, ...] = QUICK):
@@ -31,7 +38,7 @@ def call(module: str, function: str, flags: tuple[str, ...] = QUICK):
   """
   count = f'--xla_force_host_platform_device_count={DEVICES}'
   environment = os.environ | {
-    'XLA_FLAGS': ' '.join((count, *flags)),
+    'XLA_FLAGS': ' '.join((count, *flags, *processor())),
     'JAX_PLATFORMS': 'cpu',
   }
   with tempfile.TemporaryDirectory() as folder:

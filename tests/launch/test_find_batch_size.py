@@ -75,7 +75,7 @@ def runs(path, rows):
   )
   if ended.returncode:
     text = ended.stdout + ended.stderr
-    assert ended.returncode < 0 or trial.EXHAUSTED.search(text), text
+    assert ended.returncode < 0 or trial.ran_out(text), text
   return ended.returncode == 0
 
 

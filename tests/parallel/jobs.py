@@ -36,7 +36,7 @@ def free_port():
 
 def environment(devices=1):
   count = f'--xla_force_host_platform_device_count={devices}'
-  flags = ' '.join((count, *virtual.QUICK))
+  flags = ' '.join((count, *virtual.QUICK, *virtual.processor()))
   return os.environ | {'JAX_PLATFORMS': 'cpu', 'XLA_FLAGS': flags}
 
 

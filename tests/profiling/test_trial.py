@@ -1,5 +1,7 @@
 """Real steps in a process that a limit of memory may end."""
 
+import types
+
 import pytest
 
 from rnn_jax import config as config_lib
@@ -30,7 +32,29 @@ def test_steps_within_their_budget_and_beyond_it():
   found = trial.run(config(), 512, memory.Budget(total // 2, 'x'))
   assert not found.fits
   assert found.peak_bytes is None
-  assert trial.EXHAUSTED.search(found.error) or 'killed' in found.error
+  assert trial.ran_out(found.error) or 'killed' in found.error
+
+
+@pytest.mark.parametrize(
+  ('line', 'expected'),
+  (
+    ('RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes', True),
+    ('std::bad_alloc', True),
+    ('jax.errors.JaxRuntimeError: INTERNAL: YNNPACK operation failed', True),
+    ('INTERNAL: YNNPACK operation failed: error', True),
+    ('INTERNAL: YNNPACK operation failed: invalid parameter', False),
+    ('INTERNAL: YNNPACK operation failed: unsupported parameter', False),
+    ('INTERNAL: failed to compile', False),
+  ),
+)
+def test_memory_that_ran_out_is_told_from_other_errors(line, expected):
+  assert trial.ran_out(line) == expected
+  ended = types.SimpleNamespace(returncode=1, stdout=f'first\n{line}\nlast')
+  if expected:
+    assert trial._read(8, ended, None) == trial.Trial(8, False, None, line)
+  else:
+    with pytest.raises(RuntimeError, match='steps of 8 rows failed'):
+      trial._read(8, ended, None)
 
 
 def test_a_budget_that_this_machine_has_not_is_refused():

@@ -15,6 +15,7 @@ from rnn_jax import errors
 from rnn_jax.training import checkpoint
 from rnn_jax.training import disk
 from rnn_jax.training import seal
+from tests import virtual
 from tests.training import saved
 
 
@@ -187,6 +188,7 @@ def test_a_limit_on_the_size_of_a_file(tmp_path):
 
 def test_eight_devices(tmp_path):
   """Sharded arrays come back sharded, and whole on one device."""
+  count = '--xla_force_host_platform_device_count=8'
   run(
     tmp_path,
     'mesh = jax.make_mesh((8,), ("B",))\n'
@@ -204,7 +206,7 @@ def test_eight_devices(tmp_path):
     'saved.assert_same(got, state)\n'
     'saved.assert_same(params, state["params"])\n'
     'writer.close()\n',
-    XLA_FLAGS='--xla_force_host_platform_device_count=8',
+    XLA_FLAGS=' '.join((count, *virtual.processor())),
   )
   _, got, _ = checkpoint.Checkpoints(tmp_path).restore(saved.make_state(0))
   saved.assert_same(got, saved.make_state(1))
