@@ -156,9 +156,10 @@ class Vision:
 class Recurrence:
   """How the recurrence is computed: the same numbers, other costs."""
 
-  impl: str = 'auto'  # 'scan'; 'chunked', 'associative', 'native' (CPU),
-  # 'pallas' (GPU); of cell 'attention': 'exact', 'blocked', 'cudnn' (GPU); of 'bdh': 'pairs', and
-  # of rows seen whole 'state', 'blocked'
+  # 'auto', 'scan'; most have 'chunked', 'associative', 'native' (CPU), 'pallas'
+  # (GPU); attention 'exact', 'blocked', 'cudnn' (GPU); bdh 'pairs', and of rows
+  # seen whole 'state', 'blocked'
+  impl: str = 'auto'
   chunk_length: int = 0  # steps between kept states; 0: the impl's own
 
 
