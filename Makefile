@@ -104,9 +104,21 @@ format: $(test_stamp) ## Bring the code into that style
 
 env: $(test_stamp) ## Make the environment and run nothing
 
+wheel: $(test_stamp) ## Make a wheel with C++ libraries, in dist/
+	$(python) -m rnn_jax.native.wheel dist
+
+# The sanitizer's runtime must be the process's first library.
+sanitize: $(test_stamp) ## Look for reads outside of arrays in the C++ library
+	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) \
+	  $$($(CXX) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
+	  UBSAN_OPTIONS=print_stacktrace=1 JAX_PLATFORMS=cpu CXX=$(CXX) \
+	  RNN_JAX_NATIVE_FLAGS="-g -fsanitize=address,undefined \
+	    -fno-sanitize-recover=undefined" \
+	  $(python) -m tests.native.sanitize
+
 clean: ## Remove the environment and all caches; keeps runs/
 	@if [ -f "$(VENV)/pyvenv.cfg" ]; then rm -rf "$(VENV)"; fi
-	rm -rf build *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
 	find . -path ./runs -prune -o -name __pycache__ -type d -prune \
 	  -exec rm -rf {} +
 
@@ -128,6 +140,8 @@ define install
   exit 1; fi
 $(python) -m pip install $(PIP_FLAGS) --constraint constraints.txt \
   --editable '.$(if $(1),[$(1)])'
+@echo "Compiling the C++ library, if there is a compiler"
+@$(python) -m rnn_jax.native || true
 endef
 
 # An unfinished or another Python's environment is made anew. Some systems

@@ -4,7 +4,8 @@
 
 Outputs, final state and every gradient, on this machine's device, for gates
 of 0, 1 and between, resets, several shapes and number formats. Prints a table
-of errors and bounds, and exits with 1 if one is beyond its bound.
+of errors and bounds, and exits with 1 if one is beyond its bound. A line says
+which C++ library there is, or why there is none.
 """
 
 import sys
@@ -22,12 +23,14 @@ def main(argv):
 
   from rnn_jax import errors
   from rnn_jax import selfcheck
+  from rnn_jax.native import library
 
   chosen = [c for c in selfcheck.cases() if IMPL.value in ('', c.impl)]
   if not chosen:
     names = sorted({case.impl for case in selfcheck.cases()})
     raise errors.InputError(f'impl={IMPL.value!r}: choose one of {names}')
   print(f'{jax.devices()[0].device_kind}, jax {jax.__version__}')
+  print(library.describe(), flush=True)
   form = '{:<12} {:>4} {:>7} {:<5} {:<7} {:<9} {:>8} {:>8}  {}'
   header = ('impl', 'L', 'KxP', 'decay', 'read', 'inputs', 'error', 'bound')
   print(form.format(*header, 'worst'))

@@ -1,13 +1,22 @@
-"""Builds, loads and calls the C++ library."""
+"""The C++ library, an optional part: loads it and calls it.
+
+It is compiled once for this machine (build.py), or comes with the wheel
+(prebuilt.py). Where there is neither, `lacking` says why.
+"""
 
 import ctypes
+import dataclasses
 import functools
-import hashlib
+import os
 import pathlib
-import subprocess
-import tempfile
+import threading
 
 import jax
+
+from rnn_jax.native import build
+from rnn_jax.native import cache
+from rnn_jax.native import prebuilt
+from rnn_jax.native import processor
 
 SOURCES = ('gla.cc', 'gla_handlers.cc', 'linear_scan.cc')
 TARGETS = (  # handlers, by the names that they are called by
@@ -16,13 +25,13 @@ TARGETS = (  # handlers, by the names that they are called by
   'linear_scan_forward',
   'linear_scan_backward',
 )
-FLAGS = ('-O3', '-march=native', '-std=c++17', '-fPIC', '-ffp-contract=fast')
 FOLDER = pathlib.Path(__file__).parent
+_LOCK = threading.Lock()
 
 
 def lacking() -> str:
   """Says why there is no library here; '' if there is one."""
-  return _load()
+  return _loaded().why
 
 
 def call(target, results, *operands, **attributes):
@@ -33,20 +42,64 @@ def call(target, results, *operands, **attributes):
   return tuple(run(*operands, **attributes))
 
 
+def describe() -> str:
+  """Returns one line: the library, or why there is none."""
+  if why := lacking():
+    return f"native: not available: {why}; impl='auto' runs 'chunked'"
+  loaded = _loaded()
+  return f'native: {loaded.path}, {loaded.origin}, {loaded.vectors}'
+
+
+@dataclasses.dataclass(frozen=True)
+class _Loaded:
+  """What came of loading: `why` there is no library, or what it is."""
+
+  why: str = ''
+  path: pathlib.Path | None = None
+  origin: str = ''  # the compiler's version, or 'prebuilt'
+  vectors: str = ''
+
+
+def _loaded():
+  with _LOCK:  # handlers are registered once
+    return _load()
+
+
 @functools.cache
 def _load():
-  text = b''.join(p.read_bytes() for p in sorted(FOLDER.glob('*.[ch]*')))
-  key = hashlib.sha256(text).hexdigest()[:16]
-  path = pathlib.Path(tempfile.gettempdir(), f'rnn_jax_{key}.so')
-  if not path.exists():
-    include = ['-isystem', jax.ffi.include_dir()]
-    sources = [str(FOLDER / name) for name in SOURCES]
-    subprocess.run(
-      ['g++', *FLAGS, '-shared', *include, *sources, '-o', str(path)],
-      check=True,
-    )
-  library = ctypes.CDLL(str(path))
+  if os.environ.get('RNN_JAX_NATIVE') == '0':
+    return _Loaded('RNN_JAX_NATIVE=0 switches it off')
+  try:
+    loaded = _choose()
+    _register(ctypes.CDLL(str(loaded.path)))
+  except cache.UnavailableError as error:
+    return _Loaded(str(error))
+  except (
+    OSError,  # also of CDLL
+    AttributeError,  # a handler is missing
+    ValueError,
+    jax.errors.JaxRuntimeError,  # XLA refuses a handler
+  ) as error:
+    lines = str(error).splitlines() or ['']
+    return _Loaded(f'it does not load: {type(error).__name__}: {lines[0]}')
+  return loaded
+
+
+def _choose():
+  try:
+    path, compiler = build.find_or_build(FOLDER, SOURCES)
+    return _Loaded('', path, compiler.version, processor.vectors())
+  except cache.UnavailableError as error:
+    try:
+      path, level = prebuilt.find(build.digest_of(FOLDER))
+    except cache.UnavailableError as other:
+      has_files = prebuilt.FOLDER.is_dir()
+      why = f'{error}; {other}' if has_files else str(error)
+      raise cache.UnavailableError(why) from None
+    return _Loaded('', path, 'prebuilt', level)
+
+
+def _register(library):
   for target in TARGETS:
     handler = jax.ffi.pycapsule(getattr(library, target))
     jax.ffi.register_ffi_target(f'rnn_jax_{target}', handler, platform='cpu')
-  return ''

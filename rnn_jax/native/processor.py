@@ -1,0 +1,37 @@
+"""What this machine's processor can run."""
+
+import functools
+import pathlib
+import platform
+
+CPUINFO = pathlib.Path('/proc/cpuinfo')
+_FIELDS = ('flags', 'features', 'cpu implementer', 'cpu part')
+_WIDEST = (  # by the feature's name in /proc/cpuinfo, the widest first
+  ('avx512f', 'AVX-512'),
+  ('avx2', 'AVX2'),
+  ('avx', 'AVX'),
+  ('sse2', 'SSE2'),
+  ('asimd', 'NEON'),
+)
+
+
+@functools.cache
+def features() -> frozenset[str]:
+  """Returns the features' names; what Python knows where Linux lists none."""
+  try:
+    lines = CPUINFO.read_text(encoding='utf-8', errors='replace').splitlines()
+  except OSError:
+    lines = []
+  words = set()
+  for line in lines:
+    field, _, text = line.partition(':')
+    if field.strip().lower() in _FIELDS:
+      words.update(text.split())
+  return frozenset(words or {platform.machine(), platform.processor()})
+
+
+def vectors() -> str:
+  """Returns the widest vector instructions by name, as in 'AVX2'."""
+  have = features()
+  names = (name for feature, name in _WIDEST if feature in have)
+  return next(names, platform.machine())
