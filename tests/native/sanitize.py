@@ -1,0 +1,66 @@
+"""Runs every kernel of the C++ library on odd shapes, under a sanitizer.
+
+`make sanitize` compiles the library with AddressSanitizer and UBSan and runs
+this. Every operand and result of a call has a buffer of its own, followed by
+memory that no one may touch: the handlers are called one at a time, outside of
+jit. One bad access ends the process with a report.
+"""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rnn_jax.native import library
+from rnn_jax.ops import gla_native
+from rnn_jax.ops import linear_scan_native
+
+WIDTHS = 1, 3, 4, 7, 8, 15, 16, 17, 33
+
+
+def _arrays(*shapes, dtype=np.float32):
+  rng = np.random.default_rng(0)
+  return [jnp.asarray(rng.normal(size=s), dtype) for s in shapes]
+
+
+def _both_ways(function, *inputs):
+  outputs, pull = jax.vjp(function, *inputs)
+  jax.block_until_ready(pull(outputs))
+
+
+def linear_scan():
+  for B, L, S in itertools.product((1, 2), (1, 2, 5), (*WIDTHS, 255, 257)):
+    inputs = _arrays((B, S), (B, L, S), (B, L, S))
+    _both_ways(linear_scan_native.recurrence, *inputs)
+    yield B, L, S
+
+
+def gla():
+  shapes = itertools.product((1, 31, 33), WIDTHS, (1, 5, 16, 19, 65))
+  kinds = itertools.product((jnp.float32, jnp.bfloat16), (False, True))
+  for (L, K, P), (dtype, by_head) in itertools.product(shapes, kinds):
+    B, H = 1, 2
+    (state,) = _arrays((B, H, K, P))
+    q, k = _arrays((B, L, H, K), (B, L, H, K), dtype=dtype)
+    (v,) = _arrays((B, L, H, P), dtype=dtype)
+    loga = -jnp.ones((B, L, H, 1 if by_head else K))
+    read = 'before' if K % 2 else 'after'
+    _both_ways(
+      lambda *x, read=read: gla_native.recurrence(*x, read=read),
+      *(state, q, k, v, loga),
+    )
+    yield B, L, H, K, P
+
+
+def main():
+  if why := library.lacking():
+    raise SystemExit(f'nothing is checked: {why}')
+  print(library.describe(), flush=True)
+  for kernel in (linear_scan, gla):
+    count = sum(1 for _ in kernel())
+    print(f'{kernel.__name__}: {count} shapes', flush=True)
+
+
+if __name__ == '__main__':
+  main()
