@@ -1,5 +1,6 @@
 """Settings of all tests."""
 
+import contextlib
 import gc
 import os
 
@@ -8,6 +9,7 @@ import jax
 import pytest
 from absl import flags
 
+from rnn_jax.native import cache
 from tests import virtual
 
 # Before the first computation, and for the processes that tests start.
@@ -15,6 +17,10 @@ os.environ['XLA_FLAGS'] = ' '.join(
   (*virtual.QUICK, os.environ.get('XLA_FLAGS', ''))
 ).strip()
 jax.config.update('jax_numpy_rank_promotion', 'raise')
+
+# A test that moves the home folder doesn't compile the C++ library again.
+with contextlib.suppress(cache.UnavailableError):
+  os.environ['RNN_JAX_CACHE'] = str(cache.root())
 
 # Tracing makes many objects, and few in circles.
 gc.freeze()

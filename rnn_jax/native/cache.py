@@ -86,7 +86,8 @@ def find(where: pathlib.Path, key: dict) -> pathlib.Path | None:
       ):
         raise UnavailableError(f'others can write {path}: delete it')
       if path.name == _name(key, path):
-        os.utime(path)  # so that it isn't pruned
+        with contextlib.suppress(OSError):  # a folder that is read-only
+          os.utime(path)  # so that it isn't pruned
         return path
       path.unlink()
     except FileNotFoundError:
