@@ -67,7 +67,8 @@ struct Unit {
 // n numbers as floats, followed by zeros up to `padded`: the array itself if it
 // is already so, else a copy.
 template <typename T>
-const float* floats(const T* x, int64_t n, int64_t padded, float* copy) {
+const float* floats(const T* __restrict x, int64_t n, int64_t padded,
+                    float* __restrict copy) {
   if constexpr (std::is_same_v<T, float>) {
     if (n == padded) return x;
   }
@@ -77,7 +78,7 @@ const float* floats(const T* x, int64_t n, int64_t padded, float* copy) {
 }
 
 template <typename T>
-void write(const float* x, int64_t n, T* to) {
+void write(const float* __restrict x, int64_t n, T* __restrict to) {
   for (int64_t i = 0; i < n; ++i) assign(to[i], x[i]);
 }
 
@@ -193,6 +194,12 @@ float dot(const float* x, const float* y) {
   return total;
 }
 
+// From the gradient of q that S_{t-1} gives to that of S_t.
+void add_own_write(int64_t K, float v_dy, const float* __restrict a,
+                   const float* __restrict k, float* __restrict dq) {
+  for (int64_t i = 0; i < K; ++i) dq[i] = a[i] * dq[i] + k[i] * v_dy;
+}
+
 template <int N, bool kBefore, typename T>
 void forward_unit(const Unit& unit, const GlaInputs<T>& in, float* state, T* y,
                   float* kept) {
@@ -279,10 +286,7 @@ void backward_unit(const Unit& unit, const GlaInputs<T>& in, const float* kept,
         store(summed + i, sums(products + i * kWidth));
       }
       if (!kBefore) {
-        float met = dot<N>(step.v, dy);
-        for (int64_t i = 0; i < K; ++i) {
-          dq[i] = step.a[i] * dq[i] + step.k[i] * met;
-        }
+        add_own_write(K, dot<N>(step.v, dy), step.a, step.k, dq);
       }
       if (!segment.partials) {
         write_sums(unit, t, dq, dk, da, out);
