@@ -9,10 +9,16 @@ import tempfile
 
 import jax
 
-SOURCES = ('linear_scan.cc',)
+SOURCES = ('linear_scan.cc', 'gated.cc')
 TARGETS = (  # handlers, by the names that they are called by
   'linear_scan_forward',
   'linear_scan_backward',
+  'lstm_forward',
+  'lstm_backward',
+  'min_lstm_forward',
+  'min_lstm_backward',
+  'gru_forward',
+  'gru_backward',
 )
 FLAGS = ('-O3', '-march=native', '-std=c++17', '-fPIC', '-ffp-contract=fast')
 FOLDER = pathlib.Path(__file__).parent
