@@ -6,7 +6,8 @@ With a = u_t + U h_{t-1}, cut into one part of S numbers for each gate:
               c_t = f * c_{t-1} + i * g           h_t = o * tanh(c_t)
     min_lstm  the same with i = 1 - f
     gru       r, z = sigmoid(a_r, a_z)            q = U_n h_{t-1} + b
-              n = tanh(u_n + r * q)               h_t = (1 - z) * n + z * h_{t-1}
+              n = tanh(u_n + r * q)
+              h_t = (1 - z) * n + z * h_{t-1}
 
 The parts are in the order i, f, g, o; f, g, o; and r, z, n. Shapes: u is
 BxLx(G S) for G gates, U is Sx(G S), h and c are BxLxS, b is S. All is float32.
@@ -222,18 +223,16 @@ def _guarded(call, shared):
   @mapped.def_vmap
   def rule(size, batched, *operands):
     if any(batched[n] for n in shared):
-      given = [
-        x if has else jnp.broadcast_to(x, (size, *x.shape))
+      given = tuple(
+        _as_mapped(x, size, has)
         for x, has in zip(operands, batched, strict=True)
-      ]
-      results = jax.lax.map(lambda x: mapped(*x), tuple(given))
+      )
+      results = jax.lax.map(lambda x: mapped(*x), given)
       return results, (True,) * len(results)
-    rows = []
-    for n, (x, has) in enumerate(zip(operands, batched, strict=True)):
-      if n not in shared:
-        x = x if has else jnp.broadcast_to(x, (size, *x.shape))
-        x = x.reshape(-1, *x.shape[2:])
-      rows.append(x)
+    rows = [
+      x if n in shared else _as_rows(x, size, has)
+      for n, (x, has) in enumerate(zip(operands, batched, strict=True))
+    ]
     results = tuple(
       x.reshape(size, x.shape[0] // size, *x.shape[1:]) for x in mapped(*rows)
     )
@@ -250,3 +249,12 @@ def _guarded(call, shared):
     )
 
   return run
+
+
+def _as_mapped(x, size, has):
+  return x if has else jnp.broadcast_to(x, (size, *x.shape))
+
+
+def _as_rows(x, size, has):
+  x = _as_mapped(x, size, has)
+  return x.reshape(size * x.shape[1], *x.shape[2:])
