@@ -27,7 +27,7 @@ def recurrence(
   chunk_length=gla.CHUNK,
 ):
   """`gla.recurrence` of that impl, from the zero state."""
-  draw = jax.jit(_draw, static_argnums=(0, 1, 2))
+  draw = jax.jit(draw_recurrence, static_argnums=(0, 1, 2))
   state, inputs, cotangent = draw(tuple(shape), dtype, by_head)
 
   def forward(inputs):
@@ -44,7 +44,7 @@ def recurrence(
   return values | measure.device_peak(jax.devices()[0])
 
 
-def _draw(shape, dtype, by_head):
+def draw_recurrence(shape, dtype, by_head):
   B, L, H, K, P = shape
   keys = jax.random.split(jax.random.key(0), 5)
   wide, tall = (B, L, H, K), (B, L, H, P)

@@ -25,6 +25,7 @@ import jax
 import jax.numpy as jnp
 
 from rnn_jax.cells import base
+from rnn_jax.cells.parts import gated
 from rnn_jax.cells.parts import vector
 
 RESETS = ('after', 'before')
@@ -35,7 +36,7 @@ LETTERS = vector.LETTERS | {
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(vector.Config):
+class Config(gated.Config):
   """Options of the cell, section `cell` of the config."""
 
   keep_bias: float = 1.0  # b of z at the start: what is kept of h
@@ -50,6 +51,8 @@ class Config(vector.Config):
     if self.reset not in RESETS:
       self._refuse('reset', f'choose one of {RESETS}')
     super().check(config)
+    if self.reset == 'before' and config.recurrence.impl == 'native':
+      self._refuse('reset', "recurrence.impl='native' has 'after': use 'scan'")
 
 
 class State(NamedTuple):
@@ -58,9 +61,10 @@ class State(NamedTuple):
   h_BxS: Any
 
 
-class Cell(vector.Cell):
+class Cell(gated.Cell):
   """The cell; see the module's docstring."""
 
+  kind = 'gru'
   parts = 3
 
   def setup(self):
@@ -79,6 +83,14 @@ class Cell(vector.Cell):
 
   def init_state(self, B):
     return State(jnp.zeros((B, self.state_width)))
+
+  def lacking_native(self):
+    if self.config.reset == 'before':
+      return "impl='native' has cell.reset='after' only: use 'scan'"
+    return super().lacking_native()
+
+  def recurrent_bias(self):
+    return self.candidate_bias
 
   def step(self, state, u):
     r, z, of_input, of_state = self._raw(state, u)

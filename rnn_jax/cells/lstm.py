@@ -19,13 +19,14 @@ import jax
 import jax.numpy as jnp
 
 from rnn_jax.cells import base
+from rnn_jax.cells.parts import gated
 from rnn_jax.cells.parts import vector
 
 LETTERS = vector.LETTERS
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(vector.Config):
+class Config(gated.Config):
   """Options of the cell, section `cell` of the config."""
 
   forget_bias: float = 1.0  # b of f at the start: what is kept of c
@@ -38,9 +39,10 @@ class State(NamedTuple):
   c_BxS: Any
 
 
-class Cell(vector.Cell):
+class Cell(gated.Cell):
   """The cell; see the module's docstring."""
 
+  kind = 'lstm'
   parts = 4
 
   def setup(self):

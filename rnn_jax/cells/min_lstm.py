@@ -19,6 +19,7 @@ Config = lstm.Config
 class Cell(lstm.Cell):
   """The cell; see the module's docstring."""
 
+  kind = 'min_lstm'
   parts = 3
 
   def gate_biases(self):

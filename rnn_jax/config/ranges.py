@@ -31,6 +31,7 @@ CHOICES = {
     'exact',
     'blocked',
     'cudnn',
+    'native',
   ),
   'optimizer.moments': ('float32', 'bfloat16', 'int8'),
   'optimizer.grafting': ('adam', 'none'),

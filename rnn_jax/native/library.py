@@ -18,12 +18,18 @@ from rnn_jax.native import cache
 from rnn_jax.native import prebuilt
 from rnn_jax.native import processor
 
-SOURCES = ('gla.cc', 'gla_handlers.cc', 'linear_scan.cc')
+SOURCES = ('gla.cc', 'gla_handlers.cc', 'linear_scan.cc', 'gated.cc')
 TARGETS = (  # handlers, by the names that they are called by
   'gla_forward',
   'gla_backward',
   'linear_scan_forward',
   'linear_scan_backward',
+  'lstm_forward',
+  'lstm_backward',
+  'min_lstm_forward',
+  'min_lstm_backward',
+  'gru_forward',
+  'gru_backward',
 )
 FOLDER = pathlib.Path(__file__).parent
 _LOCK = threading.Lock()

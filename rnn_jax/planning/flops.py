@@ -17,6 +17,8 @@ from collections.abc import Mapping
 
 from jax.extend import core
 
+from rnn_jax.ops import gated
+
 FORMATS = 'float32', 'bfloat16', 'float16', 'int8'  # the widest first
 
 
@@ -34,6 +36,8 @@ def _of(eqn) -> Mapping[str, float]:
     return {_format(eqn): _matmul(eqn)}
   if name == 'conv_general_dilated':
     return {_format(eqn): _convolution(eqn)}
+  if name == 'ffi_call':
+    return _native(eqn)
   if name == 'cond':
     branches = [count(branch) for branch in params['branches']]
     return max(branches, key=lambda counted: sum(counted.values()))
@@ -42,6 +46,19 @@ def _of(eqn) -> Mapping[str, float]:
     total.update(count(inner))
   times = params['length'] if name == 'scan' else 1
   return {key: times * number for key, number in total.items()}
+
+
+def _native(eqn):
+  """Of a call of native/gated.cc: one product of h with U, at each step."""
+  kind, _, way = (
+    eqn.params['target_name'].removeprefix('rnn_jax_').rpartition('_')
+  )
+  if kind not in gated.KINDS:
+    return {}
+  forward = way == 'forward'
+  h = (eqn.outvars[0] if forward else eqn.invars[4]).aval
+  kernel = eqn.invars[1 if forward else 0].aval
+  return {'float32': 2 * h.size * kernel.shape[1]}
 
 
 def _jaxprs(values) -> Iterator:

@@ -14,6 +14,7 @@ import pytest
 
 from rnn_jax import config as config_lib
 from rnn_jax.cells import base
+from rnn_jax.native import library
 from rnn_jax.ops import precision
 from rnn_jax.parallel import shares
 from tests.cells import draws
@@ -48,6 +49,9 @@ IMPLS = {
   'simple_rnn': ('chunked', 'associative'),
   'attention': ('auto', 'exact', 'blocked'),
   'qrnn': ('chunked',),
+  'lstm': ('native',),
+  'min_lstm': ('native',),
+  'gru': ('native',),
   'bdh': ('pairs', 'chunked', 'associative'),
 }
 CASES = {
@@ -188,6 +192,8 @@ def test_a_step_depends_on_its_own_document_s_past_alone(case):
 def test_every_implementation_has_the_scan_s_gradients(case):
   scan = both_ways(case, impl='scan')
   for impl in IMPLS.get(CASES[case][0], ('auto',)):
+    if impl == 'native' and (why := library.lacking()):
+      pytest.skip(why)
     assert_close(both_ways(case, impl=impl, chunk_length=4), scan)
   _, (_, of_state, _) = scan
   for leaf in jax.tree.leaves(of_state):
@@ -199,6 +205,58 @@ def test_remat_changes_no_gradient(case):
   every = config_lib.remat_length('sqrt', L)  # 4 leaves 2 over
   got = both_ways(case, impl='scan', remat_every=every)
   assert_close(got, both_ways(case, impl='scan'))
+
+
+NATIVE = pytest.mark.skipif(bool(library.lacking()), reason=library.lacking())
+
+
+@NATIVE
+@pytest.mark.parametrize('case', ('lstm-0', 'gru-0'))
+@pytest.mark.parametrize('schedule', ('uniform', 'binomial'))
+def test_remat_of_native_steps_changes_no_gradient(case, schedule):
+  plan = {'remat_every': 4, 'remat_schedule': schedule, 'remat_kept': 2}
+  got = both_ways(case, impl='native', **plan)
+  assert_close(got, both_ways(case, impl='scan'))
+
+
+@NATIVE
+@pytest.mark.parametrize(
+  ('name', 'options', 'policy', 'message'),
+  (
+    ('lstm', {}, 'bfloat16', 'multiplies in float32, not bfloat16'),
+    ('gru', {'reset': 'before'}, 'float32', "has cell.reset='after' only"),
+  ),
+)
+def test_native_is_refused_by_name_and_passed_over_by_auto(
+  name, options, policy, message
+):
+  module = config_lib.load('cells', name, 'model.cell')
+  x = draws.normal(B, L, D)
+  for impl in ('auto', 'native'):
+    cell = module.Cell(
+      module.Config(**options),
+      D,
+      base.Plan(impl),
+      precision.POLICIES[policy],
+    )
+    variables = draws.parameters(cell.init, cell.init_state(B), x)
+    run = jax.jit(cell.apply).lower
+    if impl == 'auto':
+      text = run(variables, cell.init_state(B), x).as_text()
+      assert 'rnn_jax' not in text
+    else:
+      with pytest.raises(NotImplementedError, match=message):
+        run(variables, cell.init_state(B), x)
+
+
+@NATIVE
+def test_auto_is_native_but_for_a_single_step():
+  cell = example('lstm-0').cell.clone(plan=base.Plan('auto'))
+  variables = example('lstm-0').variables
+  for length, native in ((1, False), (2, True)):
+    x = draws.normal(B, length, D)
+    text = jax.jit(cell.apply).lower(variables, cell.init_state(B), x).as_text()
+    assert ('rnn_jax_lstm_forward' in text) == native
 
 
 @pytest.mark.parametrize('case', ('simple_rnn-0', 'attention-0', 'lstm-0'))

@@ -5,6 +5,8 @@ import functools
 import numpy as np
 import pytest
 
+from rnn_jax import config as config_lib
+from rnn_jax import errors
 from tests.cells import equations
 
 D = equations.D
@@ -63,3 +65,12 @@ def test_it_has_the_parameters_of_its_docstring():
 def test_what_cannot_be_is_refused(section, key, value, message):
   told = equations.refusal('gru', section, key, value)
   assert told.startswith(f'{section}.{key}={value!r}: {message}')
+
+
+def test_native_resets_after_the_product():
+  raw = config_lib.default('gru')
+  raw.cell.reset, raw.recurrence.impl = 'before', 'native'
+  with pytest.raises(
+    errors.InputError, match="cell.reset='before': recurrence.impl='native' has"
+  ):
+    config_lib.parse(raw)

@@ -7,7 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from rnn_jax.cells import base
 from rnn_jax.exchange import torch_cells
+from rnn_jax.native import library
 from tests.cells import draws
 
 B, L, D = 2, 9, 5
@@ -25,10 +27,10 @@ def theirs(cell, **options):
   )
 
 
-def ours(cell, layers, states, x):
+def ours(cell, impl, layers, states, x):
   """The layers one behind the other: (the last states, y)."""
   module = importlib.import_module(f'rnn_jax.cells.{cell}')
-  made, last = module.Cell(module.Config(), D), []
+  made, last = module.Cell(module.Config(), D, base.Plan(impl)), []
   for params, state in zip(layers, states, strict=True):
     end, x = made.apply({'params': params}, state, x)
     last.append(end)
@@ -60,14 +62,17 @@ def assert_close(got, want):
 
 
 @pytest.mark.parametrize('cell', CELLS)
-def test_outputs_states_and_gradients_are_pytorch_s(cell):
+@pytest.mark.parametrize('impl', ('scan', 'native'))
+def test_outputs_states_and_gradients_are_pytorch_s(cell, impl):
+  if impl == 'native' and (why := library.lacking()):
+    pytest.skip(why)
   torch = pytest.importorskip('torch')
   module, x, states = theirs(cell), draws.normal(B, L, D), first_states(cell)
   layers = torch_cells.from_torch(cell, module.state_dict())
 
   @jax.jit
   def both_ways(*inputs):
-    (last, y), back = jax.vjp(lambda *z: ours(cell, *z), *inputs)
+    (last, y), back = jax.vjp(lambda *z: ours(cell, impl, *z), *inputs)
     return (last, y), back(jax.tree.map(jnp.cos, (last, y)))
 
   (last, y), (d_layers, d_states, d_x) = both_ways(layers, states, x)

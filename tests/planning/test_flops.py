@@ -5,7 +5,10 @@ import jax.numpy as jnp
 import pytest
 
 from rnn_jax import config as config_lib
+from rnn_jax.cells import base
+from rnn_jax.cells import lstm
 from rnn_jax.data import tokenizer
+from rnn_jax.native import library
 from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.planning import flops
 from rnn_jax.training import step
@@ -123,3 +126,17 @@ def weights_of(like, name):
     for path, x in jax.tree.leaves_with_path(like)
     if name in jax.tree_util.keystr(path)
   )
+
+
+@pytest.mark.skipif(bool(library.lacking()), reason=library.lacking())
+def test_native_recurrences_count_as_the_scan_does():
+  x = jnp.zeros((2, 5, 4))
+
+  def both_ways(impl):
+    cell = lstm.Cell(lstm.Config(), 4, base.Plan(impl))
+    state = cell.init_state(2)
+    variables = jax.eval_shape(cell.init, jax.random.key(0), state, x)
+    loss = jax.grad(lambda v: jnp.sum(cell.apply(v, state, x)[1]))
+    return flops.count(jax.make_jaxpr(loss)(variables))
+
+  assert both_ways('native') == both_ways('scan')

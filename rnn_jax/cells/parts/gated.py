@@ -1,0 +1,80 @@
+"""Cells whose gates read h, and which ops/gated.py runs in C++ on a CPU.
+
+recurrence.impl 'scan' is the cell's `step` in a loop; 'native' is the C++
+code, which multiplies in float32; 'auto' takes 'native' where it can. A single
+step is always `step`.
+"""
+
+import dataclasses
+import functools
+import logging
+
+from rnn_jax.cells import base
+from rnn_jax.cells.parts import vector
+from rnn_jax.ops import gated
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(vector.Config):
+  """Options of these cells, those of vector.Config."""
+
+  impls = ('auto', 'scan', 'native')
+
+
+class Cell(vector.Cell):
+  """A cell with `recurrent`, whose kernel reads h.
+
+  Attributes:
+    kind: one of ops.gated.KINDS.
+  """
+
+  kind = ''
+
+  def recur(self, state, u, starts_BxL):
+    if not self._is_native():
+      return base.scan_steps(self, state, u, starts_BxL)
+    run = type(self)._run_native
+    return base.in_segments(run, self, state, (u, starts_BxL))
+
+  def lacking_native(self):
+    """Says why 'native' can't run this cell here; '' if it can."""
+    policy = self.policy
+    if policy.operands != 'float32' or policy.quantized:
+      return (
+        f"impl='native' multiplies in float32, not "
+        f"{policy.quantized or policy.operands}: use 'scan'"
+      )
+    return gated.lacking()
+
+  def recurrent_bias(self):
+    """What is added to U h, or None."""
+
+  def _is_native(self):
+    impl = self.plan.impl
+    if impl == 'scan' or self.is_initializing():
+      return False
+    why = self.lacking_native()
+    if impl == 'native' and why:
+      raise NotImplementedError(why)
+    if impl == 'auto':
+      _log_once(self.kind, why)
+    return not why
+
+  def _run_native(self, state, inputs):
+    u, starts_BxL = inputs
+    # A state is (h, c), or h alone.
+    h, c, y = gated.recurrence(
+      self.kind,
+      *(*state, None)[:2],
+      u,
+      self.recurrent.variables['params']['kernel'],
+      self.recurrent_bias(),
+      starts_BxL=starts_BxL,
+    )
+    return type(state)(*(x for x in (h, c) if x is not None)), y
+
+
+@functools.cache
+def _log_once(kind, why):
+  impl = f"'scan': {why}" if why else "'native'"
+  logging.info("recurrence.impl='auto' of %s runs %s", kind, impl)

@@ -1,0 +1,344 @@
+// Gated recurrences whose gates read h, one step after the other, and their
+// gradients; the equations are in ops/gated.py. Rows are independent: each
+// thread takes a few of them through all steps.
+
+#include <algorithm>
+
+#include "activations.h"
+#include "product.h"
+#include "xla.h"
+
+namespace rnn_jax {
+namespace {
+
+using Floats = ffi::Buffer<ffi::F32>;
+using Result = ffi::ResultBuffer<ffi::F32>;
+
+constexpr int64_t kRows = 16;  // of a thread at a time
+
+// kWidth units of one row at one step, at offset j of n that are left.
+struct Units {
+  int64_t S, j, n;
+  Vector get(const float* p, int64_t part = 0) const {
+    return load(p + part * S + j, n);
+  }
+  void put(float* p, int64_t part, Vector x) const {
+    store(p + part * S + j, x, n);
+  }
+};
+
+// What a backward pass reads and writes of a row at a step.
+struct Gradient {
+  const float* kept;
+  const float* h_before;  // as read: h0, h_{t-1}, or zeros
+  const float* c_before;
+  const float* d_h;
+  float* carried_h;  // without what goes through the product
+  float* carried_c;
+  float* d_u;
+  float* d_product;
+};
+
+inline Vector through_sigmoid(Vector d, Vector y) { return d * y * (1.0f - y); }
+inline Vector through_tanh(Vector d, Vector y) { return d * (1.0f - y * y); }
+
+// Each cell: kGates parts of u and U, kKept parts that the backward pass reads,
+// of which kCell is c (-1: there is none). Never inlined, so that the compiler
+// rounds alike in each of its uses.
+struct Lstm {
+  static constexpr int kGates = 4, kKept = 5, kCell = 4;
+
+  __attribute__((noinline)) static void step(
+      Units units, const Vector* product, const float* u, const float*,
+      const float*, float* c_state, float* h, float* kept) {
+    Vector i = sigmoid(units.get(u, 0) + product[0]);
+    Vector f = sigmoid(units.get(u, 1) + product[1]);
+    Vector g = tanh(units.get(u, 2) + product[2]);
+    Vector o = sigmoid(units.get(u, 3) + product[3]);
+    Vector c = f * units.get(c_state) + i * g;
+    units.put(c_state, 0, c);
+    units.put(h, 0, o * tanh(c));
+    if (!kept) return;
+    units.put(kept, 0, i);
+    units.put(kept, 1, f);
+    units.put(kept, 2, g);
+    units.put(kept, 3, o);
+    units.put(kept, 4, c);
+  }
+
+  static void back(Units units, const Gradient& at) {
+    Vector i = units.get(at.kept, 0), f = units.get(at.kept, 1);
+    Vector g = units.get(at.kept, 2), o = units.get(at.kept, 3);
+    Vector y = tanh(units.get(at.kept, 4));
+    Vector d_h = units.get(at.d_h) + units.get(at.carried_h);
+    Vector d_c = units.get(at.carried_c) + through_tanh(d_h * o, y);
+    units.put(at.carried_h, 0, Vector{});
+    units.put(at.carried_c, 0, d_c * f);
+    units.put(at.d_u, 0, through_sigmoid(d_c * g, i));
+    units.put(at.d_u, 1, through_sigmoid(d_c * units.get(at.c_before), f));
+    units.put(at.d_u, 2, through_tanh(d_c * i, g));
+    units.put(at.d_u, 3, through_sigmoid(d_h * y, o));
+  }
+};
+
+struct MinLstm {
+  static constexpr int kGates = 3, kKept = 4, kCell = 3;
+
+  __attribute__((noinline)) static void step(
+      Units units, const Vector* product, const float* u, const float*,
+      const float*, float* c_state, float* h, float* kept) {
+    Vector f = sigmoid(units.get(u, 0) + product[0]);
+    Vector g = tanh(units.get(u, 1) + product[1]);
+    Vector o = sigmoid(units.get(u, 2) + product[2]);
+    Vector c = f * units.get(c_state) + (1.0f - f) * g;
+    units.put(c_state, 0, c);
+    units.put(h, 0, o * tanh(c));
+    if (!kept) return;
+    units.put(kept, 0, f);
+    units.put(kept, 1, g);
+    units.put(kept, 2, o);
+    units.put(kept, 3, c);
+  }
+
+  static void back(Units units, const Gradient& at) {
+    Vector f = units.get(at.kept, 0), g = units.get(at.kept, 1);
+    Vector o = units.get(at.kept, 2), y = tanh(units.get(at.kept, 3));
+    Vector d_h = units.get(at.d_h) + units.get(at.carried_h);
+    Vector d_c = units.get(at.carried_c) + through_tanh(d_h * o, y);
+    units.put(at.carried_h, 0, Vector{});
+    units.put(at.carried_c, 0, d_c * f);
+    Vector d_f = d_c * (units.get(at.c_before) - g);
+    units.put(at.d_u, 0, through_sigmoid(d_f, f));
+    units.put(at.d_u, 1, through_tanh(d_c * (1.0f - f), g));
+    units.put(at.d_u, 2, through_sigmoid(d_h * y, o));
+  }
+};
+
+struct Gru {
+  static constexpr int kGates = 3, kKept = 4, kCell = -1;
+
+  __attribute__((noinline)) static void step(
+      Units units, const Vector* product, const float* u, const float* bias,
+      const float* before, float*, float* h, float* kept) {
+    Vector r = sigmoid(units.get(u, 0) + product[0]);
+    Vector z = sigmoid(units.get(u, 1) + product[1]);
+    Vector q = product[2] + units.get(bias);
+    Vector n = tanh(units.get(u, 2) + r * q);
+    units.put(h, 0, z * units.get(before) + (1.0f - z) * n);
+    if (!kept) return;
+    units.put(kept, 0, r);
+    units.put(kept, 1, z);
+    units.put(kept, 2, n);
+    units.put(kept, 3, q);
+  }
+
+  static void back(Units units, const Gradient& at) {
+    Vector r = units.get(at.kept, 0), z = units.get(at.kept, 1);
+    Vector n = units.get(at.kept, 2), q = units.get(at.kept, 3);
+    Vector d_h = units.get(at.d_h) + units.get(at.carried_h);
+    Vector d_n = through_tanh(d_h * (1.0f - z), n);
+    Vector d_r = through_sigmoid(d_n * q, r);
+    Vector d_z = through_sigmoid(d_h * (units.get(at.h_before) - n), z);
+    units.put(at.carried_h, 0, d_h * z);
+    units.put(at.d_u, 0, d_r);
+    units.put(at.d_u, 1, d_z);
+    units.put(at.d_u, 2, d_n);
+    units.put(at.d_product, 0, d_r);
+    units.put(at.d_product, 1, d_z);
+    units.put(at.d_product, 2, d_n * r);
+  }
+};
+
+struct Shape {
+  int64_t B, L, S;
+  int64_t panels() const { return (S + kWidth - 1) / kWidth; }
+  Units units(int64_t panel) const {
+    return {S, panel * kWidth, S - panel * kWidth};
+  }
+};
+
+Shape shape_of(const Floats& u, const Floats& kernel) {
+  auto dims = u.dimensions();
+  return {dims[0], dims[1], kernel.dimensions()[0]};
+}
+
+// Runs body(first row, rows).
+template <typename Body>
+void each(const Pool& pool, int64_t B, const Body& body) {
+  int64_t share = (B + pool.threads - 1) / std::max<int64_t>(pool.threads, 1);
+  int64_t rows = std::clamp<int64_t>(share, 1, kRows);
+  parallel_for(pool, (B + rows - 1) / rows, [&](int64_t item) {
+    body(item * rows, std::min(rows, B - item * rows));
+  });
+}
+
+// Where documents begin, BxL; without elements where none does.
+bool starts_at(const ffi::Buffer<ffi::U8>& starts, int64_t at) {
+  return starts.element_count() && starts.typed_data()[at];
+}
+
+template <typename Cell>
+ffi::Error forward(ffi::ThreadPool threads, Floats u, Floats kernel,
+                   Floats bias, Floats h0, Floats c0,
+                   ffi::Buffer<ffi::U8> starts, Result h, Result c_last,
+                   Result kept) {
+  constexpr int G = Cell::kGates;
+  const Shape shape = shape_of(u, kernel);
+  const int64_t L = shape.L, S = shape.S;
+  const float* weights = kernel.typed_data();
+  Lines packed(shape.panels() * S * G * kWidth);
+  pack<G>(packed.data(), S, shape.panels(),
+          [&](int64_t k, int64_t panel, int64_t v, int64_t lane) {
+            int64_t j = panel * kWidth + lane;
+            return j < S ? weights[(k * G + v) * S + j] : 0.0f;
+          });
+  const float* matrix = packed.data();
+  const bool keeps = kept->element_count();
+  each(pool_of(threads), shape.B, [&](int64_t first, int64_t rows) {
+    Lines h_memory(rows * S), c_memory(rows * S);
+    float *before = h_memory.data(), *c = c_memory.data();
+    std::copy_n(h0.typed_data() + first * S, rows * S, before);
+    if (Cell::kCell >= 0) {
+      std::copy_n(c0.typed_data() + first * S, rows * S, c);
+    }
+    for (int64_t t = 0; t < L; ++t) {
+      for (int64_t row = 0; row < rows; ++row) {
+        if (!starts_at(starts, (first + row) * L + t)) continue;
+        std::fill_n(before + row * S, S, 0.0f);
+        std::fill_n(c + row * S, S, 0.0f);
+      }
+      auto use = [&](int64_t row, int64_t panel, const Vector* product) {
+        int64_t at = (first + row) * L + t;
+        Cell::step(shape.units(panel), product, u.typed_data() + at * G * S,
+                   bias.typed_data(), before + row * S, c + row * S,
+                   h->typed_data() + at * S,
+                   keeps ? kept->typed_data() + at * Cell::kKept * S : nullptr);
+      };
+      multiply<G>(before, S, rows, S, matrix, shape.panels(), use);
+      for (int64_t row = 0; row < rows; ++row) {
+        std::copy_n(h->typed_data() + ((first + row) * L + t) * S, S,
+                    before + row * S);
+      }
+    }
+    if (Cell::kCell >= 0) {
+      std::copy_n(c, rows * S, c_last->typed_data() + first * S);
+    }
+  });
+  return ffi::Error::Success();
+}
+
+template <typename Cell>
+ffi::Error backward(ffi::ThreadPool threads, Floats kernel, Floats h0,
+                    Floats c0, ffi::Buffer<ffi::U8> starts, Floats h,
+                    Floats kept, Floats d_h, Floats d_c_last, Result d_h0,
+                    Result d_c0, Result d_u, Result d_product) {
+  constexpr int G = Cell::kGates, K = Cell::kKept, V = 4;
+  constexpr bool kHasCell = Cell::kCell >= 0;
+  const Shape shape = shape_of(h, kernel);
+  const int64_t L = shape.L, S = shape.S;
+  const int64_t panels = (shape.panels() + V - 1) / V;
+  const float* weights = kernel.typed_data();
+  Lines packed(panels * G * S * V * kWidth);
+  pack<V>(packed.data(), G * S, panels,
+          [&](int64_t k, int64_t panel, int64_t v, int64_t lane) {
+            int64_t j = (panel * V + v) * kWidth + lane;
+            return j < S ? weights[j * G * S + k] : 0.0f;
+          });
+  const float* matrix = packed.data();
+  const std::vector<float> zeros(S);
+  // The product's own gradient is u's, but for a GRU.
+  float* d_products = kHasCell ? d_u->typed_data() : d_product->typed_data();
+  each(pool_of(threads), shape.B, [&](int64_t first, int64_t rows) {
+    Lines h_memory(rows * S), c_memory(rows * S);
+    float *carried_h = h_memory.data(), *carried_c = c_memory.data();
+    if (kHasCell) {
+      std::copy_n(d_c_last.typed_data() + first * S, rows * S, carried_c);
+    }
+    for (int64_t t = L; t-- > 0;) {
+      for (int64_t row = 0; row < rows; ++row) {
+        int64_t at = (first + row) * L + t;
+        bool begins = starts_at(starts, at);
+        Gradient gradient = {
+            kept.typed_data() + at * K * S,
+            begins ? zeros.data()
+            : t    ? h.typed_data() + (at - 1) * S
+                   : h0.typed_data() + (first + row) * S,
+            begins || !kHasCell ? zeros.data()
+            : t ? kept.typed_data() + ((at - 1) * K + Cell::kCell) * S
+                : c0.typed_data() + (first + row) * S,
+            d_h.typed_data() + at * S,
+            carried_h + row * S,
+            carried_c + row * S,
+            d_u->typed_data() + at * G * S,
+            d_products + at * G * S};
+        for (int64_t panel = 0; panel < shape.panels(); ++panel) {
+          Cell::back(shape.units(panel), gradient);
+        }
+      }
+      auto use = [&](int64_t row, int64_t panel, const Vector* product) {
+        for (int64_t v = 0; v < V && panel * V + v < shape.panels(); ++v) {
+          Units units = shape.units(panel * V + v);
+          float* to = carried_h + row * S;
+          units.put(to, 0, units.get(to) + product[v]);
+        }
+      };
+      const float* from = d_products + (first * L + t) * G * S;
+      multiply<V>(from, L * G * S, rows, G * S, matrix, panels, use);
+      for (int64_t row = 0; row < rows; ++row) {
+        if (!starts_at(starts, (first + row) * L + t)) continue;
+        std::fill_n(carried_h + row * S, S, 0.0f);
+        std::fill_n(carried_c + row * S, S, 0.0f);
+      }
+    }
+    std::copy_n(carried_h, rows * S, d_h0->typed_data() + first * S);
+    if (kHasCell) {
+      std::copy_n(carried_c, rows * S, d_c0->typed_data() + first * S);
+    }
+  });
+  return ffi::Error::Success();
+}
+
+auto forward_binding() {
+  return ffi::Ffi::Bind()
+      .Ctx<ffi::ThreadPool>()
+      .Arg<Floats>()
+      .Arg<Floats>()
+      .Arg<Floats>()
+      .Arg<Floats>()
+      .Arg<Floats>()
+      .Arg<ffi::Buffer<ffi::U8>>()
+      .Ret<Floats>()
+      .Ret<Floats>()
+      .Ret<Floats>();
+}
+
+auto backward_binding() {
+  return ffi::Ffi::Bind()
+      .Ctx<ffi::ThreadPool>()
+      .Arg<Floats>()
+      .Arg<Floats>()
+      .Arg<Floats>()
+      .Arg<ffi::Buffer<ffi::U8>>()
+      .Arg<Floats>()
+      .Arg<Floats>()
+      .Arg<Floats>()
+      .Arg<Floats>()
+      .Ret<Floats>()
+      .Ret<Floats>()
+      .Ret<Floats>()
+      .Ret<Floats>();
+}
+
+}  // namespace
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(lstm_forward, forward<Lstm>, forward_binding());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(lstm_backward, backward<Lstm>,
+                              backward_binding());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(min_lstm_forward, forward<MinLstm>,
+                              forward_binding());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(min_lstm_backward, backward<MinLstm>,
+                              backward_binding());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(gru_forward, forward<Gru>, forward_binding());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(gru_backward, backward<Gru>, backward_binding());
+
+}  // namespace rnn_jax
