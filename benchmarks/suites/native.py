@@ -33,4 +33,4 @@ def cases(quick):
           22,
         )
       )
-  return listed
+  return cases_lib.framed(listed, quick)

@@ -55,7 +55,7 @@ def _without_gradients(call):
   def refuse(primals, tangents):
     del primals, tangents
     raise NotImplementedError(
-      "impl='native' has no gradients of gradients: use 'chunked' or 'scan'"
+      "impl='native' has no gradients of gradients: use impl='scan'"
     )
 
   return call

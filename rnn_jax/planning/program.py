@@ -94,6 +94,8 @@ def claim(devices: int) -> None:
   given = os.environ.get('XLA_FLAGS', '')
   rest = re.sub(rf'{FLAG}=\d+', '', given).strip()
   os.environ['XLA_FLAGS'] = f'{rest} {FLAG}={devices}'.strip()
+  # These stand for other devices, which don't run what is written for a CPU.
+  os.environ['RNN_JAX_NATIVE'] = '0'
   jax.config.update('jax_platforms', 'cpu')
   found = jax.device_count()
   if found != devices or jax.default_backend() != 'cpu':
