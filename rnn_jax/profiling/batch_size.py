@@ -3,7 +3,7 @@
 The compiler's account of a training step decides (training/memory.py). Real
 steps (trial.py) then show whether the account holds: at the batch found, at the
 next larger one, and at one that is a tenth larger; where the first fails, at
-smaller ones until one fits.
+smaller ones until one fits, and at one between that and the last that didn't.
 """
 
 import math
@@ -74,9 +74,15 @@ def _confirm(subject, rows, budget):
     trials.append(trial.run(config, n, budget))
     if not trials[-1].fits:
       break
+  failed = rows
   while rows > multiple and not trials[-1].fits and not trials[0].fits:
+    failed = rows
     rows = max(int(SMALLER * rows / multiple), 1) * multiple
     trials.append(trial.run(config, rows, budget))
+  # What matmuls need beside the compiler's account is little: look closer.
+  middle = (rows + failed) // 2 // multiple * multiple
+  if trials[-1].fits and rows < middle < failed:
+    trials.append(trial.run(config, middle, budget))
   return trials
 
 
