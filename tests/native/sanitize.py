@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rnn_jax.native import library
+from rnn_jax.ops import gated
 from rnn_jax.ops import gla_native
 from rnn_jax.ops import linear_scan_native
 
@@ -53,11 +54,28 @@ def gla():
     yield B, L, H, K, P
 
 
+def gated_cells():
+  shapes = itertools.product((1, 3, 17), (1, 4), (1, 3, 8, 17))
+  for (B, L, S), name in itertools.product(shapes, gated.KINDS):
+    kind = gated.KINDS[name]
+    h, u, kernel = _arrays((B, S), (B, L, kind.gates * S), (S, kind.gates * S))
+    c = h if kind.cell else None
+    bias = h[0] if name == 'gru' else None
+    starts = jnp.zeros((B, L), jnp.int32).at[:, L // 2].set(1)
+
+    def run(h, u, kernel, name=name, c=c, bias=bias, starts=starts):
+      found = gated.recurrence(name, h, c, u, kernel, bias, starts_BxL=starts)
+      return found[0], found[2]
+
+    _both_ways(run, h, u, kernel)
+    yield name, B, L, S
+
+
 def main():
   if why := library.lacking():
     raise SystemExit(f'nothing is checked: {why}')
   print(library.describe(), flush=True)
-  for kernel in (linear_scan, gla):
+  for kernel in (linear_scan, gla, gated_cells):
     count = sum(1 for _ in kernel())
     print(f'{kernel.__name__}: {count} shapes', flush=True)
 
