@@ -29,11 +29,14 @@ def lacking() -> str:
   return _load()
 
 
-def call(target, results, *operands, **attributes):
-  """`jax.ffi.ffi_call` of a handler in TARGETS."""
+def call(target, results, *operands, aliases=None, **attributes):
+  """`jax.ffi.ffi_call` of a handler in TARGETS; `aliases` says, {operand:
+  result}, what is written where an operand was."""
   if why := lacking():
     raise NotImplementedError(why)
-  run = jax.ffi.ffi_call(f'rnn_jax_{target}', results)
+  run = jax.ffi.ffi_call(
+    f'rnn_jax_{target}', results, input_output_aliases=aliases
+  )
   return run(*operands, **attributes)
 
 

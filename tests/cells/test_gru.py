@@ -70,5 +70,7 @@ def test_what_cannot_be_is_refused(section, key, value, message):
 def test_native_resets_after_the_product():
   raw = config_lib.default('gru')
   raw.cell.reset, raw.recurrence.impl = 'before', 'native'
-  with pytest.raises(errors.InputError, match="cell.reset='before': recurrence.impl='native' has"):
+  with pytest.raises(
+    errors.InputError, match="cell.reset='before': recurrence.impl='native' has"
+  ):
     config_lib.parse(raw)
