@@ -157,7 +157,8 @@ class Recurrence:
   """How the recurrence is computed: the same numbers, other costs."""
 
   impl: str = 'auto'  # 'scan'; 'chunked', 'associative', 'pallas' (GPU); of
-  # cell 'attention': 'exact', 'blocked', 'cudnn' (GPU); of 'bdh': 'pairs'
+  # cell 'attention': 'exact', 'blocked', 'cudnn' (GPU); of 'bdh': 'pairs'; of
+  # 'lstm', 'min_lstm' and 'gru': 'native' (CPU, C++)
   chunk_length: int = 128  # the best on a CPU: docs/benchmarks.md
 
 
