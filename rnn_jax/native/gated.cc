@@ -29,7 +29,8 @@ struct Units {
 
 // What a backward pass reads and writes of a row at a step.
 struct Gradient {
-  const float* kept;
+  const float* gates;  // may be where d_u is
+  const float* extra;
   const float* h_before;  // as read: h0, h_{t-1}, or zeros
   const float* c_before;
   const float* d_h;
@@ -42,15 +43,18 @@ struct Gradient {
 inline Vector through_sigmoid(Vector d, Vector y) { return d * y * (1.0f - y); }
 inline Vector through_tanh(Vector d, Vector y) { return d * (1.0f - y * y); }
 
-// Each cell: kGates parts of u and U, kKept parts that the backward pass reads,
-// of which kCell is c (-1: there is none). Never inlined, so that the compiler
-// rounds alike in each of its uses.
+// Each recurrence: kGates parts of u and U. What the backward pass reads is as
+// many activated gates, which may be written where u is, and an array `extra`:
+// c, or q of a GRU, which has no c. A step is never inlined, so that the
+// compiler rounds alike in each of its uses.
 struct Lstm {
-  static constexpr int kGates = 4, kKept = 5, kCell = 4;
+  static constexpr int kGates = 4;
+  static constexpr bool kCell = true;
 
   __attribute__((noinline)) static void step(
       Units units, const Vector* product, const float* u, const float*,
-      const float*, float* c_state, float* h, float* kept) {
+      const float*, float* c_state, float* h, float* gates,
+      float* extra) {
     Vector i = sigmoid(units.get(u, 0) + product[0]);
     Vector f = sigmoid(units.get(u, 1) + product[1]);
     Vector g = tanh(units.get(u, 2) + product[2]);
@@ -58,18 +62,18 @@ struct Lstm {
     Vector c = f * units.get(c_state) + i * g;
     units.put(c_state, 0, c);
     units.put(h, 0, o * tanh(c));
-    if (!kept) return;
-    units.put(kept, 0, i);
-    units.put(kept, 1, f);
-    units.put(kept, 2, g);
-    units.put(kept, 3, o);
-    units.put(kept, 4, c);
+    if (!gates) return;
+    units.put(gates, 0, i);
+    units.put(gates, 1, f);
+    units.put(gates, 2, g);
+    units.put(gates, 3, o);
+    units.put(extra, 0, c);
   }
 
   static void back(Units units, const Gradient& at) {
-    Vector i = units.get(at.kept, 0), f = units.get(at.kept, 1);
-    Vector g = units.get(at.kept, 2), o = units.get(at.kept, 3);
-    Vector y = tanh(units.get(at.kept, 4));
+    Vector i = units.get(at.gates, 0), f = units.get(at.gates, 1);
+    Vector g = units.get(at.gates, 2), o = units.get(at.gates, 3);
+    Vector y = tanh(units.get(at.extra));
     Vector d_h = units.get(at.d_h) + units.get(at.carried_h);
     Vector d_c = units.get(at.carried_c) + through_tanh(d_h * o, y);
     units.put(at.carried_h, 0, Vector{});
@@ -82,27 +86,29 @@ struct Lstm {
 };
 
 struct MinLstm {
-  static constexpr int kGates = 3, kKept = 4, kCell = 3;
+  static constexpr int kGates = 3;
+  static constexpr bool kCell = true;
 
   __attribute__((noinline)) static void step(
       Units units, const Vector* product, const float* u, const float*,
-      const float*, float* c_state, float* h, float* kept) {
+      const float*, float* c_state, float* h, float* gates,
+      float* extra) {
     Vector f = sigmoid(units.get(u, 0) + product[0]);
     Vector g = tanh(units.get(u, 1) + product[1]);
     Vector o = sigmoid(units.get(u, 2) + product[2]);
     Vector c = f * units.get(c_state) + (1.0f - f) * g;
     units.put(c_state, 0, c);
     units.put(h, 0, o * tanh(c));
-    if (!kept) return;
-    units.put(kept, 0, f);
-    units.put(kept, 1, g);
-    units.put(kept, 2, o);
-    units.put(kept, 3, c);
+    if (!gates) return;
+    units.put(gates, 0, f);
+    units.put(gates, 1, g);
+    units.put(gates, 2, o);
+    units.put(extra, 0, c);
   }
 
   static void back(Units units, const Gradient& at) {
-    Vector f = units.get(at.kept, 0), g = units.get(at.kept, 1);
-    Vector o = units.get(at.kept, 2), y = tanh(units.get(at.kept, 3));
+    Vector f = units.get(at.gates, 0), g = units.get(at.gates, 1);
+    Vector o = units.get(at.gates, 2), y = tanh(units.get(at.extra));
     Vector d_h = units.get(at.d_h) + units.get(at.carried_h);
     Vector d_c = units.get(at.carried_c) + through_tanh(d_h * o, y);
     units.put(at.carried_h, 0, Vector{});
@@ -115,26 +121,27 @@ struct MinLstm {
 };
 
 struct Gru {
-  static constexpr int kGates = 3, kKept = 4, kCell = -1;
+  static constexpr int kGates = 3;
+  static constexpr bool kCell = false;
 
   __attribute__((noinline)) static void step(
       Units units, const Vector* product, const float* u, const float* bias,
-      const float* before, float*, float* h, float* kept) {
+      const float* before, float*, float* h, float* gates, float* extra) {
     Vector r = sigmoid(units.get(u, 0) + product[0]);
     Vector z = sigmoid(units.get(u, 1) + product[1]);
     Vector q = product[2] + units.get(bias);
     Vector n = tanh(units.get(u, 2) + r * q);
     units.put(h, 0, z * units.get(before) + (1.0f - z) * n);
-    if (!kept) return;
-    units.put(kept, 0, r);
-    units.put(kept, 1, z);
-    units.put(kept, 2, n);
-    units.put(kept, 3, q);
+    if (!gates) return;
+    units.put(gates, 0, r);
+    units.put(gates, 1, z);
+    units.put(gates, 2, n);
+    units.put(extra, 0, q);
   }
 
   static void back(Units units, const Gradient& at) {
-    Vector r = units.get(at.kept, 0), z = units.get(at.kept, 1);
-    Vector n = units.get(at.kept, 2), q = units.get(at.kept, 3);
+    Vector r = units.get(at.gates, 0), z = units.get(at.gates, 1);
+    Vector n = units.get(at.gates, 2), q = units.get(at.extra);
     Vector d_h = units.get(at.d_h) + units.get(at.carried_h);
     Vector d_n = through_tanh(d_h * (1.0f - z), n);
     Vector d_r = through_sigmoid(d_n * q, r);
@@ -181,7 +188,7 @@ template <typename Cell>
 ffi::Error forward(ffi::ThreadPool threads, Floats u, Floats kernel,
                    Floats bias, Floats h0, Floats c0,
                    ffi::Buffer<ffi::U8> starts, Result h, Result c_last,
-                   Result kept) {
+                   Result gates, Result extra) {
   constexpr int G = Cell::kGates;
   const Shape shape = shape_of(u, kernel);
   const int64_t L = shape.L, S = shape.S;
@@ -193,12 +200,12 @@ ffi::Error forward(ffi::ThreadPool threads, Floats u, Floats kernel,
             return j < S ? weights[(k * G + v) * S + j] : 0.0f;
           });
   const float* matrix = packed.data();
-  const bool keeps = kept->element_count();
+  const bool keeps = gates->element_count();
   each(pool_of(threads), shape.B, [&](int64_t first, int64_t rows) {
     Lines h_memory(rows * S), c_memory(rows * S);
     float *before = h_memory.data(), *c = c_memory.data();
     std::copy_n(h0.typed_data() + first * S, rows * S, before);
-    if (Cell::kCell >= 0) {
+    if (Cell::kCell) {
       std::copy_n(c0.typed_data() + first * S, rows * S, c);
     }
     for (int64_t t = 0; t < L; ++t) {
@@ -212,7 +219,8 @@ ffi::Error forward(ffi::ThreadPool threads, Floats u, Floats kernel,
         Cell::step(shape.units(panel), product, u.typed_data() + at * G * S,
                    bias.typed_data(), before + row * S, c + row * S,
                    h->typed_data() + at * S,
-                   keeps ? kept->typed_data() + at * Cell::kKept * S : nullptr);
+                   keeps ? gates->typed_data() + at * G * S : nullptr,
+                   keeps ? extra->typed_data() + at * S : nullptr);
       };
       multiply<G>(before, S, rows, S, matrix, shape.panels(), use);
       for (int64_t row = 0; row < rows; ++row) {
@@ -220,7 +228,7 @@ ffi::Error forward(ffi::ThreadPool threads, Floats u, Floats kernel,
                     before + row * S);
       }
     }
-    if (Cell::kCell >= 0) {
+    if (Cell::kCell) {
       std::copy_n(c, rows * S, c_last->typed_data() + first * S);
     }
   });
@@ -230,10 +238,9 @@ ffi::Error forward(ffi::ThreadPool threads, Floats u, Floats kernel,
 template <typename Cell>
 ffi::Error backward(ffi::ThreadPool threads, Floats kernel, Floats h0,
                     Floats c0, ffi::Buffer<ffi::U8> starts, Floats h,
-                    Floats kept, Floats d_h, Floats d_c_last, Result d_h0,
-                    Result d_c0, Result d_u, Result d_product) {
-  constexpr int G = Cell::kGates, K = Cell::kKept, V = 4;
-  constexpr bool kHasCell = Cell::kCell >= 0;
+                    Floats gates, Floats extra, Floats d_h, Floats d_c_last,
+                    Result d_h0, Result d_c0, Result d_u, Result d_product) {
+  constexpr int G = Cell::kGates, V = 4;
   const Shape shape = shape_of(h, kernel);
   const int64_t L = shape.L, S = shape.S;
   const int64_t panels = (shape.panels() + V - 1) / V;
@@ -247,11 +254,11 @@ ffi::Error backward(ffi::ThreadPool threads, Floats kernel, Floats h0,
   const float* matrix = packed.data();
   const std::vector<float> zeros(S);
   // The product's own gradient is u's, but for a GRU.
-  float* d_products = kHasCell ? d_u->typed_data() : d_product->typed_data();
+  float* d_products = Cell::kCell ? d_u->typed_data() : d_product->typed_data();
   each(pool_of(threads), shape.B, [&](int64_t first, int64_t rows) {
     Lines h_memory(rows * S), c_memory(rows * S);
     float *carried_h = h_memory.data(), *carried_c = c_memory.data();
-    if (kHasCell) {
+    if (Cell::kCell) {
       std::copy_n(d_c_last.typed_data() + first * S, rows * S, carried_c);
     }
     for (int64_t t = L; t-- > 0;) {
@@ -259,12 +266,13 @@ ffi::Error backward(ffi::ThreadPool threads, Floats kernel, Floats h0,
         int64_t at = (first + row) * L + t;
         bool begins = starts_at(starts, at);
         Gradient gradient = {
-            kept.typed_data() + at * K * S,
+            gates.typed_data() + at * G * S,
+            extra.typed_data() + at * S,
             begins ? zeros.data()
             : t    ? h.typed_data() + (at - 1) * S
                    : h0.typed_data() + (first + row) * S,
-            begins || !kHasCell ? zeros.data()
-            : t ? kept.typed_data() + ((at - 1) * K + Cell::kCell) * S
+            begins || !Cell::kCell ? zeros.data()
+            : t ? extra.typed_data() + (at - 1) * S
                 : c0.typed_data() + (first + row) * S,
             d_h.typed_data() + at * S,
             carried_h + row * S,
@@ -291,7 +299,7 @@ ffi::Error backward(ffi::ThreadPool threads, Floats kernel, Floats h0,
       }
     }
     std::copy_n(carried_h, rows * S, d_h0->typed_data() + first * S);
-    if (kHasCell) {
+    if (Cell::kCell) {
       std::copy_n(carried_c, rows * S, d_c0->typed_data() + first * S);
     }
   });
@@ -309,6 +317,7 @@ auto forward_binding() {
       .Arg<ffi::Buffer<ffi::U8>>()
       .Ret<Floats>()
       .Ret<Floats>()
+      .Ret<Floats>()
       .Ret<Floats>();
 }
 
@@ -319,6 +328,7 @@ auto backward_binding() {
       .Arg<Floats>()
       .Arg<Floats>()
       .Arg<ffi::Buffer<ffi::U8>>()
+      .Arg<Floats>()
       .Arg<Floats>()
       .Arg<Floats>()
       .Arg<Floats>()

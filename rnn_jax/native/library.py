@@ -40,11 +40,19 @@ def lacking() -> str:
   return _loaded().why
 
 
-def call(target, results, *operands, **attributes):
-  """`jax.ffi.ffi_call` of a handler in TARGETS."""
+def call(target, results, *operands, aliases=None, **attributes):
+  """`jax.ffi.ffi_call` of a handler in TARGETS, a tuple.
+
+  `aliases`, {operand: result}, are results written where an operand was.
+
+  Raises:
+    NotImplementedError: there is no library here.
+  """
   if why := lacking():
     raise NotImplementedError(why)
-  run = jax.ffi.ffi_call(f'rnn_jax_{target}', results)
+  run = jax.ffi.ffi_call(
+    f'rnn_jax_{target}', results, input_output_aliases=aliases
+  )
   return tuple(run(*operands, **attributes))
 
 

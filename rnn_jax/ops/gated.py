@@ -13,8 +13,8 @@ The parts are in the order i, f, g, o; f, g, o; and r, z, n. Shapes: u is
 BxLx(G S) for G gates, U is Sx(G S), h and c are BxLxS, b is S. All is float32.
 A row is read step by step on one thread, rows by several threads, and the
 numbers do not depend on how many. The backward pass goes from the last step to
-the first, multiplying with the transposed U, and keeps the gates and c. The
-gradient of U is one product over all steps.
+the first, multiplying with the transposed U; it reads the gates, which lie
+where u was, and c or q. The gradient of U is one product over all steps.
 Sources: those of cells/lstm.py, cells/min_lstm.py and cells/gru.py.
 """
 
@@ -31,18 +31,16 @@ ROWS = 2048  # steps at a time of the gradient of U
 
 
 class Kind(NamedTuple):
-  """A recurrence: how many gates, arrays kept for the backward pass, and
-  whether it has c."""
+  """How many gates a recurrence has, and whether it has c."""
 
   gates: int
-  kept: int
   cell: bool
 
 
 KINDS = {
-  'lstm': Kind(4, 5, True),
-  'min_lstm': Kind(3, 4, True),
-  'gru': Kind(3, 4, False),
+  'lstm': Kind(4, True),
+  'min_lstm': Kind(3, True),
+  'gru': Kind(3, False),
 }
 
 
@@ -131,19 +129,19 @@ def _check(kind, h, c, u, kernel, bias, starts):
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _run(kind, u, kernel, bias, h0, c0, starts):
-  h, c, _ = _forward(kind, False)(u, kernel, bias, h0, c0, starts)
+  h, c, *_ = _forward(kind, False)(u, kernel, bias, h0, c0, starts)
   return h, c
 
 
 def _run_forward(kind, u, kernel, bias, h0, c0, starts):
-  h, c, kept = _forward(kind, True)(u, kernel, bias, h0, c0, starts)
-  return (h, c), (kernel, h0, c0, starts, h, kept)
+  h, c, *kept = _forward(kind, True)(u, kernel, bias, h0, c0, starts)
+  return (h, c), (kernel, h0, c0, starts, h, *kept)
 
 
 def _run_backward(kind, residuals, d):
-  kernel, h0, c0, starts, h, kept = residuals
+  kernel, h0, c0, starts, h, gates, extra = residuals
   d_h0, d_c0, d_u, d_product = _backward(kind)(
-    kernel, h0, c0, starts, h, kept, *d
+    kernel, h0, c0, starts, h, gates, extra, *d
   )
   d_product = d_u if KINDS[kind].cell else d_product
   before = jnp.concatenate([h0[:, None], h[:, :-1]], 1)
@@ -171,27 +169,35 @@ def _outer(x_BxLxI, y_BxLxJ):
 
 @functools.cache
 def _forward(kind, keeps):
-  """u, U, b, h0, c0, starts -> h, c, what the backward pass reads."""
+  """u, U, b, h0, c0, starts -> h, c, gates, and c or q of all steps: the last
+  two are empty unless it keeps them, for the backward pass."""
 
   def call(u, kernel, bias, h0, c0, starts):
-    B, L, _ = u.shape
+    B, L, width = u.shape
     S = kernel.shape[0]
-    kept = (B, L, KINDS[kind].kept * S if keeps else 0)
-    results = [_float32(B, L, S), _float32(*c0.shape), _float32(*kept)]
+    results = [
+      _float32(B, L, S),
+      _float32(*c0.shape),
+      _float32(B, L, width if keeps else 0),
+      _float32(B, L, S if keeps else 0),
+    ]
     operands = u, kernel, bias, h0, c0, starts
-    return tuple(library.call(f'{kind}_forward', results, *operands))
+    aliases = {0: 2} if keeps else {}
+    return tuple(
+      library.call(f'{kind}_forward', results, *operands, aliases=aliases)
+    )
 
   return _guarded(call, shared=(1, 2))
 
 
 @functools.cache
 def _backward(kind):
-  """U, h0, c0, starts, h, kept, and the gradients of h and the last c ->
-  the gradients of h0, c0, u, and of U h."""
+  """U, h0, c0, starts, h, gates, c or q, and the gradients of h and the last
+  c -> the gradients of h0, c0, u, and of U h where that is not u's."""
 
-  def call(kernel, h0, c0, starts, h, kept, d_h, d_c):
+  def call(kernel, h0, c0, starts, h, gates, extra, d_h, d_c):
     B, L, S = h.shape
-    _, _, cell = KINDS[kind]
+    cell = KINDS[kind].cell
     width = kernel.shape[1]
     results = [
       _float32(B, S),
@@ -199,8 +205,10 @@ def _backward(kind):
       _float32(B, L, width),
       _float32(B, L, 0 if cell else width),
     ]
-    operands = kernel, h0, c0, starts, h, kept, d_h, d_c
-    return tuple(library.call(f'{kind}_backward', results, *operands))
+    operands = kernel, h0, c0, starts, h, gates, extra, d_h, d_c
+    return tuple(
+      library.call(f'{kind}_backward', results, *operands, aliases={5: 2})
+    )
 
   return _guarded(call, shared=(0,))
 

@@ -189,9 +189,9 @@ def test_remat_keeps_the_state_every_so_many_steps_in_chunks_too():
 
   assert turns(impl='chunked', chunk_length=96) == [1]
   assert turns(impl='chunked', chunk_length=96, remat_every=32) == [3]
-  assert turns(impl='auto', chunk_length=96, remat_every=8) == [12]
+  assert turns(impl='chunked', chunk_length=96, remat_every=8) == [12]
   # 'sqrt' of 324 is 18: rounded up to whole blocks of 16.
-  assert turns(impl='auto', chunk_length=96, remat_every=18) == [3]
+  assert turns(impl='chunked', chunk_length=96, remat_every=18) == [3]
   assert turns(impl='scan', remat_every=24) == [4]
 
 
