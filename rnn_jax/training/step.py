@@ -75,8 +75,9 @@ class Steps:
       task.letters(),
     )
     optimizer_lib.check_names(config, self.placement.shapes)
+    # By tracing, and so not by a function that was traced already.
     factors = optimizer_lib.factors_of(
-      config, self._init_parameters, self.placement.shapes
+      config, task.init_parameters, self.placement.shapes
     )
     self._optimizer = optimizer_lib.make(
       config, self._schedule.rate, self.placement.stacked, factors
