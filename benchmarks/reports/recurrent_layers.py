@@ -24,11 +24,11 @@ def _table(found, what, shapes, impls):
   lines = []
   for cell in suite.CELLS:
     for shape in shapes:
-      told = f'{cell}, {"x".join(map(str, shape))}'
-      theirs = tables.good(found, f'{what}: {told}, PyTorch')
-      line = [told, _time(theirs)]
+      label = f'{cell}, {"x".join(map(str, shape))}'
+      theirs = tables.good(found, f'{what}: {label}, PyTorch')
+      line = [label, _time(theirs)]
       for impl in impls:
-        ours = tables.good(found, f'{what}: {told}, {impl}')
+        ours = tables.good(found, f'{what}: {label}, {impl}')
         line += [_time(ours), _speed(ours, theirs)]
       lines.append(line)
   return tables.table(head, lines)
