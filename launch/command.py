@@ -120,21 +120,21 @@ def _settle_cpus():
   """
   if CPUS.value is None:
     return
-  names = f'--cpus={CPUS.value}'
+  flag = f'--cpus={CPUS.value}'
   if not hasattr(os, 'sched_setaffinity'):
-    raise errors.InputError(f'{names}: this system has no such setting')
+    raise errors.InputError(f'{flag}: this system has no such setting')
   if not re.fullmatch(r'(\d{1,4}(-\d{1,4})?(,(?!$)|$))+', CPUS.value):
-    raise errors.InputError(f'{names}: give numbers and ranges, as in 0-3,8')
+    raise errors.InputError(f'{flag}: give numbers and ranges, as in 0-3,8')
   chosen = set()
   for part in CPUS.value.split(','):
     first, _, last = part.partition('-')
     chosen |= {*range(int(first), int(last or first) + 1)}
   allowed = os.sched_getaffinity(0)
   if not chosen:
-    raise errors.InputError(f'{names}: no CPU is in it: give 0-3, not 3-0')
+    raise errors.InputError(f'{flag}: no CPU is in it: give 0-3, not 3-0')
   if absent := ', '.join(map(str, sorted(chosen - allowed))):
     raise errors.InputError(
-      f'{names}: CPU {absent} is not there: choose of {sorted(allowed)}'
+      f'{flag}: CPU {absent} is not there: choose of {sorted(allowed)}'
     )
   for thread in pathlib.Path('/proc/self/task').iterdir():
     os.sched_setaffinity(int(thread.name), chosen)
