@@ -222,7 +222,8 @@ def test_a_mapped_axis_is_more_rows_of_one_call():
 def test_threads_change_no_bit():
   """One row of many columns, which threads share, against one core."""
   program = (
-    'import sys, jax, numpy as np; from rnn_jax.ops import gla;'
+    'import os, sys; os.sched_setaffinity(0, map(int, sys.argv[1:]));'
+    'import jax, numpy as np; from rnn_jax.ops import gla;'
     'from tests.ops import test_gla_properties as tests;'
     'x = tests.draw(100, H=1, K=8, P=96);'
     "f = lambda *x: gla.recurrence(*x, impl='native');"
@@ -233,14 +234,13 @@ def test_threads_change_no_bit():
   cores = sorted(os.sched_getaffinity(0))
   found = []
   for some in (cores[:1], cores):
-    command = [sys.executable, '-c', program]
+    command = [sys.executable, '-c', program, *map(str, some)]
     found.append(
       subprocess.run(
         command,
         check=True,
         capture_output=True,
         cwd=tiny.ROOT,
-        preexec_fn=lambda some=some: os.sched_setaffinity(0, some),
       ).stdout
     )
   assert len(found[0]) > 1000 and found[0] == found[1]
