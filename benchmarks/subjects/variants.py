@@ -27,9 +27,8 @@ class WithoutRecurrence(simple_rnn.Cell):
   """All of the cell but its recurrence."""
 
   def recur(self, state, u, starts_BxL):
-    del starts_BxL
-    q, k, v = _parts(self.config, u.qkv)
-    y = v * jnp.sum(q * k * jnp.exp(u.loga_BxLxHxK), -1, keepdims=True)
+    _, (q, k, v, loga) = self.read(state.inputs, u, starts_BxL)
+    y = v * jnp.sum(q * k * jnp.exp(loga), -1, keepdims=True)
     return state, y.reshape(*y.shape[:2], -1)
 
 
@@ -37,10 +36,8 @@ class _Unrolled(simple_rnn.Cell):
   """The recurrence as a scan of unrolled turns."""
 
   def recur(self, state, u, starts_BxL):
-    del starts_BxL  # all zeros here
-    by_time = tuple(
-      x.swapaxes(0, 1) for x in (*_parts(self.config, u.qkv), u.loga_BxLxHxK)
-    )
+    _, read = self.read(state.inputs, u, starts_BxL)  # no starts here
+    by_time = tuple(x.swapaxes(0, 1) for x in read)
     memory, y = jax.lax.scan(
       _step, state.memory_BxHxKxP, by_time, unroll=self.turn
     )
@@ -50,13 +47,3 @@ class _Unrolled(simple_rnn.Cell):
 
 def _step(state, inputs):
   return gla.step(state, *inputs)
-
-
-def _parts(config, qkv):
-  """q, k BxLxHxK and v BxLxHxP of the preset 'simple'."""
-  keys = config.heads * config.key_width
-  q, k, v = (
-    x.reshape(*x.shape[:2], config.heads, -1)
-    for x in jnp.split(qkv, [keys, 2 * keys], -1)
-  )
-  return q, jax.nn.sigmoid(k), v

@@ -35,13 +35,28 @@ from rnn_jax import errors
 from rnn_jax.cells import base
 from rnn_jax.ops import attention
 from rnn_jax.ops import attention_ring
+from rnn_jax.ops import causal_convolution
 from rnn_jax.ops import gla
+from rnn_jax.ops import gla_native
+from rnn_jax.ops import gla_projected
+from rnn_jax.parallel import axes
 from rnn_jax.parallel import sequence
 
 IMPLS = ('auto', 'scan', 'chunked', 'associative', 'native', 'pallas')
 PRESETS = ('simple', 'modified', 'improved')
 DECAYS = ('key', 'head')
 ATTENTIONS = ('none', 'dot', 'general')
+ACTIVATIONS = {  # of q, k and v, as ops/gla_projected.py names them
+  'simple': ('identity', 'sigmoid', 'identity'),
+  'modified': ('identity', 'sigmoid', 'tanh'),
+  'improved': ('silu', 'silu', 'silu'),
+}
+FUNCTIONS = {
+  'identity': lambda x: x,
+  'sigmoid': jax.nn.sigmoid,
+  'tanh': jnp.tanh,
+  'silu': nn.silu,
+}
 LETTERS = {
   'projection/kernel': 'DxH',
   'projection/bias': 'H',
@@ -139,12 +154,13 @@ class State(NamedTuple):
   outputs: Any = None  # past ones, for attention
 
 
-class Projected(NamedTuple):
-  """What the recurrence reads: raw channels, and the log-decay."""
+class Channels(NamedTuple):
+  """What the recurrence reads: of the projection, and the log-decay."""
 
-  qkv: Any
+  q_BxLxHxK: Any
+  k_BxLxHxK: Any
+  v_BxLxHxP: Any
   loga_BxLxHxK: Any
-  gate: Any = None  # of the output
 
 
 class Cell(base.Cell):
@@ -227,64 +243,55 @@ class Cell(base.Cell):
     )
 
   def project(self, x_BxLxD):
-    config = self.config
-    if config.fused:
-      x = self._by_heads(self.projection(x_BxLxD))
-      parts = _split(x, config.head_widths)
-    else:
-      parts = {
-        name: self._by_heads(project(x_BxLxD))
-        for name, project in self.projections.items()
-      }
-    raw = parts['gate'].astype(jnp.float32)
-    if self._improved:
-      raw = raw + self.gate_bias.reshape(1, 1, *raw.shape[2:])
-    qkv = jnp.concatenate([parts['query'], parts['key'], parts['value']], -1)
-    gate = parts.get('output_gate')
-    return Projected(
-      qkv.reshape(*qkv.shape[:2], -1),
-      jax.nn.log_sigmoid(raw),
-      None if gate is None else gate.reshape(*gate.shape[:2], -1),
-    )
+    """The raw channels of each head, BxLxHxC: `config.head_widths` of them."""
+    if self.config.fused:
+      return self._by_heads(self.projection(x_BxLxD))
+    parts = [
+      self._by_heads(self.projections[name](x_BxLxD))
+      for name in self.config.widths
+    ]
+    return jnp.concatenate(parts, -1)
 
   def _by_heads(self, x):
     return x.reshape(*x.shape[:2], self.config.heads, -1)
 
-  def step(self, state, u):
-    one = jax.tree.map(lambda x: x[:, None], u)
-    state, y = self._advance(state, one, None, 'step')
+  def step(self, state, u_BxHxC):
+    impl = 'auto' if self.plan.impl in ('auto', 'native') else 'step'
+    state, y = self._advance(state, u_BxHxC[:, None], None, impl)
     return state, y[:, 0]
 
-  def gates(self, state, u):
-    found = {'keep': jnp.exp(u.loga_BxLxHxK)}
+  def gates(self, state, u_BxHxC):
+    _, read = self.read(state.inputs, u_BxHxC[:, None])
+    loga = read.loga_BxLxHxK[:, 0]
+    found = {'keep': jnp.exp(loga)}
     if not self._improved:
-      _, _, k, _ = self._read_channels(state.inputs, u.qkv[:, None], None)
-      found['write'] = k[:, 0]
-    return base.Gates(found, u.loga_BxLxHxK)
+      found['write'] = read.k_BxLxHxK[:, 0]
+    return base.Gates(found, loga)
 
-  def recur(self, state, u, starts_BxL):
+  def recur(self, state, u_BxLxHxC, starts_BxL):
     if self.plan.impl == 'scan':
-      return base.scan_steps(self, state, u, starts_BxL)
-    return self._advance(state, u, starts_BxL, self.plan.impl)
+      return base.scan_steps(self, state, u_BxLxHxC, starts_BxL)
+    return self._advance(state, u_BxLxHxC, starts_BxL, self.plan.impl)
 
-  def _advance(self, state, u, starts_BxL, impl):
+  def _advance(self, state, u_BxLxHxC, starts_BxL, impl):
     """Any number of steps; `step` and `recur` are this."""
-    inputs, q, k, v = self._read_channels(state.inputs, u.qkv, starts_BxL)
-    memory, y = sequence.recurrence(
-      state.memory_BxHxKxP,
-      q,
-      k,
-      v,
-      u.loga_BxLxHxK,
-      starts_BxL=starts_BxL,
-      impl=impl,
-      chunk_length=self._chunk_length,
-    )
+    if self._is_native(u_BxLxHxC.dtype, impl):
+      memory, inputs, y, gate = self._native(state, u_BxLxHxC, starts_BxL)
+    else:
+      inputs, read = self.read(state.inputs, u_BxLxHxC, starts_BxL)
+      memory, y = sequence.recurrence(
+        state.memory_BxHxKxP,
+        *read,
+        starts_BxL=starts_BxL,
+        impl=impl,
+        chunk_length=self._chunk_length,
+      )
+      gate = self._parts(u_BxLxHxC).get('output_gate')
     if self._improved:
       y = self.norm(y).astype(self.policy.activations)
     y = y.reshape(*y.shape[:2], -1)
-    if u.gate is not None:
-      y = y * nn.silu(u.gate)
+    if self._improved:
+      y = y * nn.silu(gate.reshape(y.shape))
     outputs = state.outputs
     if outputs is not None:
       outputs, context = self._look_back(outputs, y, starts_BxL)
@@ -301,22 +308,66 @@ class Cell(base.Cell):
     )
     return outputs, context[:, :, 0]
 
-  def _read_channels(self, inputs, qkv, starts_BxL):
-    config = self.config
+  def _is_native(self, dtype, impl):
+    """Whether all of it is one call: rows are whole, and C++ is wanted."""
+    if impl not in ('auto', 'native') or axes.size('sequence') > 1:
+      return False
+    return impl == 'native' or not gla_projected.lacking(dtype)
+
+  def _native(self, state, u_BxLxHxC, starts_BxL):
+    """Returns (memory, inputs, y_BxLxHxP, the output gate or no channels)."""
+    config, taps, bias = self.config, None, None
+    inputs = state.inputs
     if inputs is not None:
-      inputs, qkv = sequence.convolve(
-        inputs, qkv, self.taps.astype(qkv.dtype), starts_BxL
+      parts = self._parts(u_BxLxHxC[:, -inputs.shape[1] :])
+      newest = _joined(parts['query'], parts['key'], parts['value'])
+      inputs = causal_convolution.state_behind(inputs, newest, starts_BxL)
+      taps, inputs = self.taps, inputs.astype(jnp.float32)
+    if self._improved:
+      bias = self.gate_bias.reshape(config.heads, -1)
+    widths = config.head_widths
+    layout = gla_projected.Layout(
+      widths['query'],
+      widths['value'],
+      widths['gate'],
+      *ACTIVATIONS[config.preset],
+    )
+    memory, y, gate = gla_projected.recurrence(
+      layout,
+      state.memory_BxHxKxP,
+      u_BxLxHxC,
+      inputs=state.inputs,
+      taps=taps,
+      bias=bias,
+      starts_BxL=starts_BxL,
+      stretch=self._chunk_length or gla_native.STRETCH,
+    )
+    return memory, inputs, y, gate
+
+  def read(self, inputs, u_BxLxHxC, starts_BxL=None):
+    """Returns (inputs behind the steps, Channels)."""
+    parts = self._parts(u_BxLxHxC)
+    raw = parts['gate'].astype(jnp.float32)
+    if self._improved:
+      raw = raw + self.gate_bias.reshape(1, 1, *raw.shape[2:])
+    channels = [parts[name] for name in ('query', 'key', 'value')]
+    if inputs is not None:
+      joined = _joined(*channels)
+      inputs, joined = sequence.convolve(
+        inputs, joined, self.taps.astype(joined.dtype), starts_BxL
       )
       inputs = inputs.astype(jnp.float32)
-    if self._improved:
-      qkv = nn.silu(qkv)
-    widths = {n: config.head_widths[n] for n in ('query', 'key', 'value')}
-    parts = _split(self._by_heads(qkv), widths)
-    q, k, v = parts['query'], parts['key'], parts['value']
-    if config.preset == 'improved':
-      return inputs, q, k, v
-    v = jnp.tanh(v) if config.preset == 'modified' else v
-    return inputs, q, jax.nn.sigmoid(k), v
+      widths = self.config.head_widths
+      widths = {name: widths[name] for name in ('query', 'key', 'value')}
+      channels = _split(self._by_heads(joined), widths).values()
+    q, k, v = (
+      FUNCTIONS[name](x)
+      for name, x in zip(ACTIVATIONS[self.config.preset], channels, strict=True)
+    )
+    return inputs, Channels(q, k, v, jax.nn.log_sigmoid(raw))
+
+  def _parts(self, u_BxLxHxC):
+    return _split(u_BxLxHxC, self.config.head_widths)
 
   def emit(self, y):
     return self.output(self.drop(y, deterministic=not self.has_rng('dropout')))
@@ -353,6 +404,12 @@ def _split(x, widths):
   # One split, whose gradient is one concatenation, not a sum of padded parts.
   ends = itertools.accumulate(widths.values())
   return dict(zip(widths, jnp.split(x, list(ends)[:-1], -1), strict=True))
+
+
+def _joined(*parts_BxLxHx_):
+  """Parts of each head as one row of channels, BxLxE."""
+  x = jnp.concatenate(parts_BxLxHx_, -1)
+  return x.reshape(*x.shape[:2], -1)
 
 
 def _identity_kernel(key, shape, dtype=jnp.float32):

@@ -18,10 +18,18 @@ from rnn_jax.native import cache
 from rnn_jax.native import prebuilt
 from rnn_jax.native import processor
 
-SOURCES = ('gla.cc', 'gla_handlers.cc', 'linear_scan.cc', 'gated.cc')
+SOURCES = (
+  'gla.cc',
+  'gla_handlers.cc',
+  'gla_projected.cc',
+  'linear_scan.cc',
+  'gated.cc',
+)
 TARGETS = (  # handlers, by the names that they are called by
   'gla_forward',
   'gla_backward',
+  'gla_projected_forward',
+  'gla_projected_backward',
   'linear_scan_forward',
   'linear_scan_backward',
   'lstm_forward',

@@ -11,11 +11,15 @@ import jax
 import jax.numpy as jnp
 
 
-def by_rows(static: int):
+def by_rows(static: int = 0, shared: tuple[int, ...] = ()):
   """Decorates a function of arrays with the batch in front.
 
-  Its first `static` arguments are no arrays. It returns a tuple of arrays, with
-  the batch in front as well.
+  It returns a tuple of arrays, with the batch in front as well.
+
+  Args:
+    static: how many arguments, the first ones, are no arrays.
+    shared: numbers of the arrays that all rows read: they have no batch. Where
+      one of them is mapped, one call follows the other.
   """
 
   def decorate(function):
@@ -28,13 +32,17 @@ def by_rows(static: int):
 
       @call.def_vmap
       def mapped(size, is_mapped, *arrays):
-        joined = [
-          _join(x if has_axis else jnp.broadcast_to(x[None], (size, *x.shape)))
-          for x, has_axis in zip(arrays, is_mapped, strict=True)
+        one_call = not any(is_mapped[n] for n in shared)
+        given = [
+          x if has or (one_call and n in shared) else _repeat(x, size)
+          for n, (x, has) in enumerate(zip(arrays, is_mapped, strict=True))
         ]
-        results = run(*fixed, *joined)
-        apart = tuple(x.reshape(size, -1, *x.shape[1:]) for x in results)
-        return apart, (True,) * len(apart)
+        if one_call:
+          joined = [x if n in shared else _join(x) for n, x in enumerate(given)]
+          results = tuple(_part(x, size) for x in run(*fixed, *joined))
+        else:
+          results = jax.lax.map(lambda x: run(*fixed, *x), given)
+        return results, (True,) * len(results)
 
       return _without_gradients(call)(*arrays)
 
@@ -43,9 +51,18 @@ def by_rows(static: int):
   return decorate
 
 
+def _repeat(x, size):
+  return jnp.broadcast_to(x, (size, *x.shape))
+
+
 def _join(x):
   """The first two axes as one."""
-  return x.reshape(-1, *x.shape[2:])
+  return x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
+
+
+def _part(x, size):
+  """The first axis as two."""
+  return x.reshape(size, x.shape[0] // size, *x.shape[1:])
 
 
 def _without_gradients(call):

@@ -46,11 +46,28 @@ def _delayed(state, x_BxLxE, taps, starts_BxL):
     same = document[:, begin : begin + length] == document[:, taps - 1 :]
     return jnp.where(same[..., None], x, 0)
 
-  state = padded[:, length:]
-  if document is not None:
-    same = document[:, length:] == document[:, -1:]
-    state = jnp.where(same[..., None], state, 0)
-  return state, map(delay, range(taps))
+  return _newest(padded, document, taps - 1), map(delay, range(taps))
+
+
+def state_behind(state, x_BxLxE, starts_BxL=None):
+  """The state alone, as `convolve` returns it."""
+  count = state.shape[1]
+  x_BxLxE = x_BxLxE[:, -count:] if count else x_BxLxE[:, :0]
+  if starts_BxL is not None:
+    starts_BxL = starts_BxL[:, starts_BxL.shape[1] - x_BxLxE.shape[1] :]
+  padded = jnp.concatenate([state.astype(x_BxLxE.dtype), x_BxLxE], 1)
+  document = _document_of_each_step(starts_BxL, padded, count)
+  return _newest(padded, document, count)
+
+
+def _newest(padded, document, count):
+  """The last inputs, as far as they are of the last step's document."""
+  begin = padded.shape[1] - count
+  newest = padded[:, begin:]
+  if document is None:
+    return newest
+  same = document[:, begin:] == document[:, -1:]
+  return jnp.where(same[..., None], newest, 0)
 
 
 def _document_of_each_step(starts, padded, carried):

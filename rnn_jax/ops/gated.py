@@ -25,6 +25,7 @@ import jax
 import jax.numpy as jnp
 
 from rnn_jax.native import library
+from rnn_jax.native import transforms
 from rnn_jax.ops import precision
 
 ROWS = 2048  # steps at a time of the gradient of U
@@ -187,7 +188,7 @@ def _forward(kind, keeps):
       library.call(f'{kind}_forward', results, *operands, aliases=aliases)
     )
 
-  return _guarded(call, shared=(1, 2))
+  return transforms.by_rows(shared=(1, 2))(call)
 
 
 @functools.cache
@@ -210,59 +211,8 @@ def _backward(kind):
       library.call(f'{kind}_backward', results, *operands, aliases={5: 2})
     )
 
-  return _guarded(call, shared=(0,))
+  return transforms.by_rows(shared=(0,))(call)
 
 
 def _float32(*shape):
   return jax.ShapeDtypeStruct(shape, jnp.float32)
-
-
-def _guarded(call, shared):
-  """`call` under vmap, and without gradients of its own.
-
-  A mapped axis becomes rows, unless one of the operands at `shared`, which all
-  rows read, has it too: then one call follows the other.
-  """
-
-  @jax.custom_batching.custom_vmap
-  def mapped(*operands):
-    return call(*operands)
-
-  @mapped.def_vmap
-  def rule(size, batched, *operands):
-    if any(batched[n] for n in shared):
-      given = tuple(
-        _as_mapped(x, size, has)
-        for x, has in zip(operands, batched, strict=True)
-      )
-      results = jax.lax.map(lambda x: mapped(*x), given)
-      return results, (True,) * len(results)
-    rows = [
-      x if n in shared else _as_rows(x, size, has)
-      for n, (x, has) in enumerate(zip(operands, batched, strict=True))
-    ]
-    results = tuple(
-      x.reshape(size, x.shape[0] // size, *x.shape[1:]) for x in mapped(*rows)
-    )
-    return results, (True,) * len(results)
-
-  @jax.custom_jvp
-  def run(*operands):
-    return mapped(*operands)
-
-  @run.defjvp
-  def refuse(primals, tangents):
-    raise NotImplementedError(
-      "impl='native' has no gradients of gradients: use 'scan'"
-    )
-
-  return run
-
-
-def _as_mapped(x, size, has):
-  return x if has else jnp.broadcast_to(x, (size, *x.shape))
-
-
-def _as_rows(x, size, has):
-  x = _as_mapped(x, size, has)
-  return x.reshape(size * x.shape[1], *x.shape[2:])

@@ -211,7 +211,7 @@ def test_gradients_of_gradients_are_refused():
     return jnp.sum(run('lstm', (h, c, u, U, None))[2])
 
   u = jnp.float32(u)
-  with pytest.raises(NotImplementedError, match="use 'scan'"):
+  with pytest.raises(NotImplementedError, match="use impl='scan'"):
     jax.grad(lambda u: jnp.sum(jax.grad(loss)(u) ** 2))(u)
 
 

@@ -1,0 +1,477 @@
+// The gated linear recurrence read from a projection: a short causal
+// convolution of the channels of q, k and v, their activations and the gate's
+// sigmoid, inside of the passes over time. Of what lies between the projection
+// and y nothing is stored.
+//
+// Shapes, row-major: the projection BxLxHxC with a head's channels q (K), k (K),
+// gate (G: K or 1), v (P) and a rest (R) that this doesn't read; the inputs
+// before the first step Bx(W-1)xHxE and the taps WxHxE with a head's channels
+// q, k, v (E = 2K + P); biases of the gate HxG; starts BxL.
+//
+//   x_t = sum_{d<W} taps_d * projection_{t-d}       steps of this document
+//   q, k, v = activations of x_t      a = sigmoid(gate + bias), 0 at a start
+
+#include <array>
+
+#include "activations.h"
+#include "gla_passes.h"
+#include "xla.h"
+
+namespace rnn_jax {
+namespace {
+
+enum Activation : int64_t { kIdentity, kSigmoid, kTanh, kSilu };
+
+// f(x), and its slope.
+inline Vector activate(Activation f, Vector x, Vector* slope) {
+  if (f == kIdentity) {
+    *slope = broadcast(1.0f);
+    return x;
+  }
+  if (f == kTanh) {
+    Vector y = tanh(x);
+    *slope = 1.0f - y * y;
+    return y;
+  }
+  Vector s = sigmoid(x);
+  if (f == kSigmoid) {
+    *slope = s * (1.0f - s);
+    return s;
+  }
+  *slope = s * (1.0f + x * (1.0f - s));
+  return x * s;
+}
+
+// Channels that lie side by side, n of a head: where their numbers are.
+struct Range {
+  int64_t n;
+  int64_t in_projection, in_taps;  // offsets within a row
+};
+
+template <typename T>
+struct Projected {
+  using Format = T;
+
+  GlaShape shape;
+  int64_t C, R, W;  // W: 1 if there is no convolution
+  std::array<Activation, 3> activations;  // of q, k, v
+  const T* projection;
+  const float *inputs, *taps, *bias;  // taps, bias: may be null
+  const uint8_t* starts;              // may be null
+  // Gradients: of the rest, and where to write them.
+  const T* d_rest;
+  T* d_projection;
+  float *d_inputs, *d_taps, *d_bias;  // d_taps, d_bias: a row's own
+  float* later;  // BxHx(W-1)xE: gradients of x of the steps behind a stretch
+
+  // What a thread has of a stretch, rows of steps. Those of raw numbers begin
+  // W - 1 steps earlier; those of slopes, which become gradients of x, end
+  // W - 1 steps later. Where the keys' are does not depend on M.
+  struct Memory {
+    float *raw_keys, *keys, *a, *d_keys, *d_a, *raw_columns, *columns,
+        *d_columns;
+
+    Memory(const Projected& p, int64_t M, float* at) {
+      int64_t K = p.shape.K, T_ = p.most_steps(), more = T_ + p.W - 1;
+      raw_keys = at;
+      keys = raw_keys + more * 2 * K;
+      a = keys + T_ * 2 * K;
+      d_keys = a + T_ * K;
+      d_a = d_keys + more * 2 * K;
+      raw_columns = d_a + T_ * K;
+      columns = raw_columns + more * M;
+      d_columns = columns + T_ * M;
+    }
+  };
+
+  int64_t most_steps() const { return std::max(shape.stretch, kPiece); }
+
+  int64_t floats(int64_t, int64_t M) const {
+    int64_t K = shape.K, T_ = most_steps(), more = T_ + W - 1;
+    return more * (4 * K + 2 * M) + T_ * (4 * K + M);
+  }
+
+  int64_t E() const { return 2 * shape.K + shape.P; }
+  int64_t G() const { return shape.decays(); }
+  int64_t in_projection(const Unit& unit, int64_t t) const {
+    return ((unit.row * shape.L + t) * shape.H + unit.head) * C;
+  }
+  Range keys_of(const Unit& unit) const {
+    return {2 * shape.K, unit.head * C, unit.head * E()};
+  }
+  Range columns_of(const Unit& unit) const {
+    int64_t K = shape.K;
+    return {unit.columns, unit.head * C + 2 * K + G() + unit.first,
+            unit.head * E() + 2 * K + unit.first};
+  }
+
+  // How many steps back x_t reaches: not beyond its document's first step.
+  int64_t reach(const Unit& unit, int64_t t) const {
+    if (!starts) return W - 1;
+    const uint8_t* of_row = starts + unit.row * shape.L;
+    int64_t d = 0;
+    while (d < W - 1 && (t - d < 0 || !of_row[t - d])) ++d;
+    return d;
+  }
+
+  Steps read(const Unit& unit, int64_t begin, int64_t end, int64_t M,
+             float* at) const {
+    return read_all(unit, begin, end, M, at, false);
+  }
+
+  Steps read_for_gradients(const Unit& unit, int64_t begin, int64_t end,
+                           int64_t M, float* at) const {
+    return read_all(unit, begin, end, M, at, true);
+  }
+
+  void read_keys(const Unit& unit, int64_t begin, int64_t end,
+                 float* at) const {
+    Memory memory(*this, 0, at);
+    read_keys(unit, begin, end, memory, true);
+  }
+
+  void add_columns(const Unit& unit, int64_t begin, int64_t end,
+                   const float* dv, int64_t M, float* at) const {
+    Memory memory(*this, M, at);
+    for (int64_t i = 0; i < (end - begin) * M; i += kWidth) {
+      float* d = memory.d_columns + i;
+      store(d, load(d) * load(dv + i));
+    }
+    float* behind = later_of(unit) + (W - 1) * 2 * shape.K;
+    add(unit, begin, end, columns_of(unit), memory.raw_columns,
+        memory.d_columns, M, behind + unit.first, shape.P);
+  }
+
+  void add_keys(const Unit& unit, int64_t begin, int64_t end,
+                const KeyGradients& d, float* at) const {
+    int64_t K = shape.K;
+    Memory memory(*this, 0, at);
+    float* to_bias =
+        d_bias ? d_bias + (unit.row * shape.H + unit.head) * G() : nullptr;
+    for (int64_t t = begin; t < end; ++t) {
+      int64_t i = t - begin;
+      float *d_keys = memory.d_keys + i * 2 * K, *d_a = memory.d_a + i * K;
+      for (int64_t j = 0; j < K; ++j) d_keys[j] *= d.q(i)[j];
+      for (int64_t j = 0; j < K; ++j) d_keys[K + j] *= d.k(i)[j];
+      float total = 0;
+      for (int64_t j = 0; j < K; ++j) total += d_a[j] *= d.a(i)[j];
+      if (shape.by_head) d_a[0] = total;
+      T* to = d_projection + in_projection(unit, t);
+      write(d_a, G(), to + 2 * K);
+      for (int64_t j = 0; to_bias && j < G(); ++j) to_bias[j] += d_a[j];
+      const T* rest =
+          d_rest + ((unit.row * shape.L + t) * shape.H + unit.head) * R;
+      std::copy(rest, rest + R, to + C - R);
+    }
+    add(unit, begin, end, keys_of(unit), memory.raw_keys, memory.d_keys, 2 * K,
+        later_of(unit), 2 * K);
+  }
+
+ private:
+  float* later_of(const Unit& unit) const {
+    return later + unit.sequence() * (W - 1) * E();
+  }
+
+  Steps read_all(const Unit& unit, int64_t begin, int64_t end, int64_t M,
+                 float* at, bool slopes) const {
+    Memory memory(*this, M, at);
+    read_keys(unit, begin, end, memory, slopes);
+    Range range = columns_of(unit);
+    stage(unit, begin, end, range, M, memory.raw_columns);
+    for (int64_t t = begin; t < end; ++t) {
+      int64_t i = t - begin, back = reach(unit, t);
+      const float* newest = memory.raw_columns + (i + W - 1) * M;
+      for (int64_t j = 0; j < M; j += kWidth) {
+        int64_t n = std::max<int64_t>(0, range.n - j);
+        Vector slope, x = convolved(range, newest, back, j, M, n);
+        Vector v = activate(activations[2], x, &slope);
+        store(memory.columns + i * M + j, v);
+        if (slopes) store(memory.d_columns + i * M + j, slope);
+      }
+    }
+    return {memory.keys, memory.keys + shape.K, memory.a, memory.columns,
+            2 * shape.K, shape.K, M};
+  }
+
+  void read_keys(const Unit& unit, int64_t begin, int64_t end,
+                 const Memory& memory, bool slopes) const {
+    int64_t K = shape.K;
+    Range range = keys_of(unit);
+    stage(unit, begin, end, range, range.n, memory.raw_keys);
+    for (int64_t t = begin; t < end; ++t) {
+      int64_t i = t - begin, back = reach(unit, t);
+      const float* newest = memory.raw_keys + (i + W - 1) * 2 * K;
+      for (int64_t half = 0; half < 2; ++half) {
+        for (int64_t j = half * K; j < (half + 1) * K; j += kWidth) {
+          int64_t n = (half + 1) * K - j, to = i * 2 * K + j;
+          Vector slope, x = convolved(range, newest, back, j, 2 * K, n);
+          Vector y = activate(activations[half], x, &slope);
+          store(memory.keys + to, y, n);
+          if (slopes) store(memory.d_keys + to, slope, n);
+        }
+      }
+      read_decays(unit, t, memory.a + i * K,
+                  slopes ? memory.d_a + i * K : nullptr);
+    }
+  }
+
+  void read_decays(const Unit& unit, int64_t t, float* a, float* d_a) const {
+    int64_t K = shape.K;
+    const T* gate = projection + in_projection(unit, t) + 2 * K;
+    copy_padded(gate, G(), G(), a);
+    if (shape.by_head) std::fill(a, a + K, *a);
+    const float* own = bias ? bias + unit.head * G() : nullptr;
+    bool begins = starts && starts[unit.row * shape.L + t];
+    for (int64_t j = 0; j < K; j += kWidth) {
+      Vector x = load(a + j, K - j), slope;
+      if (own) x += shape.by_head ? broadcast(*own) : load(own + j, K - j);
+      Vector y = activate(kSigmoid, x, &slope);
+      if (begins) y = slope = Vector{};
+      store(a + j, y, K - j);
+      if (d_a) store(d_a + j, slope, K - j);
+    }
+  }
+
+  // Raw numbers of the steps [begin - (W - 1), end), rows of M.
+  void stage(const Unit& unit, int64_t begin, int64_t end, const Range& range,
+             int64_t M, float* to) const {
+    for (int64_t t = begin - (W - 1); t < end; ++t, to += M) {
+      if (t >= 0) {
+        const T* from = projection + (unit.row * shape.L + t) * shape.H * C;
+        copy_padded(from + range.in_projection, range.n, M, to);
+      } else {
+        int64_t row = unit.row * (W - 1) + W - 1 + t;
+        const float* from = inputs + row * shape.H * E();
+        copy_padded(from + range.in_taps, range.n, M, to);
+      }
+    }
+  }
+
+  // Row d of the taps.
+  const float* tap(const Range& range, int64_t d) const {
+    return taps + d * shape.H * E() + range.in_taps;
+  }
+
+  // x of up to kWidth channels from the j-th on, of which n are there.
+  Vector convolved(const Range& range, const float* newest, int64_t back,
+                   int64_t j, int64_t M, int64_t n) const {
+    if (!taps) return load(newest + j, n);
+    Vector x{};
+    for (int64_t d = 0; d <= back; ++d) {
+      x += load(tap(range, d) + j, n) * load(newest + j - d * M, n);
+    }
+    return x;
+  }
+
+  // From the gradients of x, rows of M, to those of raw numbers and taps.
+  // `behind` has those of the W - 1 steps behind the stretch, rows of
+  // `between`, and is left with its first ones for the stretch before it.
+  void add(const Unit& unit, int64_t begin, int64_t end, const Range& range,
+           const float* raw, float* d, int64_t M, float* behind,
+           int64_t between) const {
+    int64_t steps = end - begin;
+    for (int64_t i = 0; i < W - 1; ++i) {
+      copy_padded(behind + i * between, range.n, M, d + (steps + i) * M);
+    }
+    for (int64_t i = 0; i < W - 1; ++i) {
+      std::copy(d + i * M, d + i * M + range.n, behind + i * between);
+    }
+    for (int64_t t = begin; t < end; ++t) {
+      T* to = d_projection + (unit.row * shape.L + t) * shape.H * C +
+              range.in_projection;
+      if (!taps) {
+        write(d + (t - begin) * M, range.n, to);
+        continue;
+      }
+      spread(unit, t, begin, range, d, M, [&](int64_t j, Vector x, int64_t n) {
+        write_vector(x, std::min<int64_t>(n, kWidth), to + j);
+      });
+    }
+    if (!taps) return;
+    for (int64_t t = -(W - 1); begin == 0 && t < 0; ++t) {
+      int64_t row = unit.row * (W - 1) + W - 1 + t;
+      float* to = d_inputs + row * shape.H * E() + range.in_taps;
+      spread(unit, t, 0, range, d, M, [&](int64_t j, Vector x, int64_t n) {
+        store(to + j, x, n);
+      });
+    }
+    for (int64_t back = 0; back < W; ++back) {
+      float* to = d_taps + (unit.row * W + back) * shape.H * E() + range.in_taps;
+      for (int64_t j = 0; j < range.n; j += kWidth) {
+        Vector sum = load(to + j, range.n - j);
+        for (int64_t i = 0; i < steps; ++i) {
+          if (back > reach(unit, begin + i)) continue;
+          sum += load(d + i * M + j, range.n - j) *
+                 load(raw + (i + W - 1 - back) * M + j, range.n - j);
+        }
+        store(to + j, sum, range.n - j);
+      }
+    }
+  }
+
+  // The gradient of a step's raw numbers, from those of x since `begin`.
+  template <typename Take>
+  void spread(const Unit& unit, int64_t t, int64_t begin, const Range& range,
+              const float* d, int64_t M, const Take& take) const {
+    int64_t most = std::min(W - 1, shape.L - 1 - t);
+    for (int64_t j = 0; j < range.n; j += kWidth) {
+      int64_t n = range.n - j;
+      Vector x{};
+      for (int64_t back = 0; back <= most; ++back) {
+        if (t + back < 0 || back > reach(unit, t + back)) continue;
+        x += load(tap(range, back) + j, n) * load(d + (t + back - begin) * M + j, n);
+      }
+      take(j, x, n);
+    }
+  }
+
+  static void write_vector(Vector x, int64_t n, T* to) {
+    float numbers[kWidth];
+    store(numbers, x);
+    write(numbers, n, to);
+  }
+};
+
+// Calls run(T()) for the format of the projection.
+template <typename Run>
+ffi::Error with_format(const ffi::AnyBuffer& projection, const Run& run) {
+  switch (projection.element_type()) {
+    case ffi::F32:
+      run(float());
+      return ffi::Error::Success();
+    case ffi::BF16:
+      run(BFloat16());
+      return ffi::Error::Success();
+    default:
+      return ffi::Error::InvalidArgument("projection: float32 or bfloat16");
+  }
+}
+
+using Float32 = ffi::Buffer<ffi::F32>;
+using Float32Result = ffi::ResultBuffer<ffi::F32>;
+using AnyResult = ffi::Result<ffi::AnyBuffer>;
+using Bytes = ffi::Buffer<ffi::U8>;
+
+const float* or_null(const Float32& x) {
+  return x.element_count() ? x.typed_data() : nullptr;
+}
+
+// The widths K, P and G of a head, the activations of q, k and v, and the steps
+// between kept states.
+struct Attributes {
+  int64_t keys, values, gates, query, key, value, stretch;
+};
+
+template <typename T>
+Projected<T> source_of(const Attributes& given, const Float32& inputs,
+                       const ffi::AnyBuffer& projection, const Float32& taps,
+                       const Float32& bias, const Bytes& starts) {
+  auto dims = projection.dimensions();
+  Projected<T> source{};
+  source.shape = {dims[0], dims[1], dims[2], given.keys, given.values,
+                  given.gates < given.keys, false, given.stretch};
+  source.C = dims[3];
+  source.R = source.C - 2 * given.keys - given.gates - given.values;
+  source.taps = or_null(taps);
+  source.W = source.taps ? taps.dimensions()[0] : 1;
+  source.activations = {static_cast<Activation>(given.query),
+                        static_cast<Activation>(given.key),
+                        static_cast<Activation>(given.value)};
+  source.projection = static_cast<const T*>(projection.untyped_data());
+  source.inputs = inputs.typed_data();
+  source.bias = or_null(bias);
+  source.starts = starts.element_count() ? starts.typed_data() : nullptr;
+  return source;
+}
+
+ffi::Error forward(ffi::ThreadPool threads, Float32 state, Float32 inputs,
+                   ffi::AnyBuffer projection, Float32 taps, Float32 bias,
+                   Bytes starts, Float32Result last, AnyResult y,
+                   Float32Result kept, int64_t keys, int64_t values,
+                   int64_t gates, int64_t query, int64_t key, int64_t value,
+                   int64_t stretch) {
+  Attributes given{keys, values, gates, query, key, value, stretch};
+  return with_format(projection, [&](auto format) {
+    using T = decltype(format);
+    auto source = source_of<T>(given, inputs, projection, taps, bias, starts);
+    run_forward<false>(pool_of(threads), source.shape, source,
+                       state.typed_data(), last->typed_data(),
+                       static_cast<T*>(y->untyped_data()),
+                       kept->element_count() ? kept->typed_data() : nullptr);
+  });
+}
+
+ffi::Error backward(ffi::ThreadPool threads, Float32 kept, Float32 inputs,
+                    ffi::AnyBuffer projection, Float32 taps, Float32 bias,
+                    Bytes starts, Float32 d_last, ffi::AnyBuffer d_y,
+                    ffi::AnyBuffer d_rest, Float32Result d_state,
+                    Float32Result d_inputs, AnyResult d_projection,
+                    Float32Result d_taps, Float32Result d_bias, int64_t keys,
+                    int64_t values, int64_t gates, int64_t query, int64_t key,
+                    int64_t value, int64_t stretch) {
+  Attributes given{keys, values, gates, query, key, value, stretch};
+  return with_format(projection, [&](auto format) {
+    using T = decltype(format);
+    auto source = source_of<T>(given, inputs, projection, taps, bias, starts);
+    source.d_rest = static_cast<const T*>(d_rest.untyped_data());
+    source.d_projection = static_cast<T*>(d_projection->untyped_data());
+    source.d_inputs = d_inputs->typed_data();
+    auto zeroed = [](Float32Result& x) {
+      std::fill_n(x->typed_data(), x->element_count(), 0.0f);
+      return x->typed_data();
+    };
+    source.d_taps = zeroed(d_taps);
+    source.d_bias = bias.element_count() ? zeroed(d_bias) : nullptr;
+    const GlaShape& shape = source.shape;
+    std::vector<float> later(shape.B * shape.H * (source.W - 1) * source.E());
+    source.later = later.data();
+    std::copy_n(d_last.typed_data(), d_last.element_count(),
+                d_state->typed_data());
+    run_backward<false>(pool_of(threads), shape, source, kept.typed_data(),
+                        static_cast<const T*>(d_y.untyped_data()),
+                        d_state->typed_data());
+  });
+}
+
+}  // namespace
+}  // namespace rnn_jax
+
+#define RNN_JAX_ATTRIBUTES        \
+  .Attr<int64_t>("keys")          \
+      .Attr<int64_t>("values")    \
+      .Attr<int64_t>("gates")     \
+      .Attr<int64_t>("query")     \
+      .Attr<int64_t>("key")       \
+      .Attr<int64_t>("value")     \
+      .Attr<int64_t>("stretch")
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(gla_projected_forward, rnn_jax::forward,
+                              rnn_jax::ffi::Ffi::Bind()
+                                  .Ctx<rnn_jax::ffi::ThreadPool>()
+                                  .Arg<rnn_jax::Float32>()
+                                  .Arg<rnn_jax::Float32>()
+                                  .Arg<rnn_jax::ffi::AnyBuffer>()
+                                  .Arg<rnn_jax::Float32>()
+                                  .Arg<rnn_jax::Float32>()
+                                  .Arg<rnn_jax::Bytes>()
+                                  .Ret<rnn_jax::Float32>()
+                                  .Ret<rnn_jax::ffi::AnyBuffer>()
+                                  .Ret<rnn_jax::Float32>() RNN_JAX_ATTRIBUTES);
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(gla_projected_backward, rnn_jax::backward,
+                              rnn_jax::ffi::Ffi::Bind()
+                                  .Ctx<rnn_jax::ffi::ThreadPool>()
+                                  .Arg<rnn_jax::Float32>()
+                                  .Arg<rnn_jax::Float32>()
+                                  .Arg<rnn_jax::ffi::AnyBuffer>()
+                                  .Arg<rnn_jax::Float32>()
+                                  .Arg<rnn_jax::Float32>()
+                                  .Arg<rnn_jax::Bytes>()
+                                  .Arg<rnn_jax::Float32>()
+                                  .Arg<rnn_jax::ffi::AnyBuffer>()
+                                  .Arg<rnn_jax::ffi::AnyBuffer>()
+                                  .Ret<rnn_jax::Float32>()
+                                  .Ret<rnn_jax::Float32>()
+                                  .Ret<rnn_jax::ffi::AnyBuffer>()
+                                  .Ret<rnn_jax::Float32>()
+                                  .Ret<rnn_jax::Float32>() RNN_JAX_ATTRIBUTES);

@@ -1,0 +1,204 @@
+// One step of the gated linear recurrence forward and backward, of a block of
+// columns: what gla_passes.h runs over time. gla.h has the equations.
+#ifndef RNN_JAX_NATIVE_GLA_STEPS_H_
+#define RNN_JAX_NATIVE_GLA_STEPS_H_
+
+#include <algorithm>
+#include <type_traits>
+#include <vector>
+
+#include "bfloat16.h"
+#include "gla.h"
+#include "vector.h"
+
+namespace rnn_jax {
+
+constexpr int kMostVectors = 8;   // of a block: what registers hold
+constexpr int64_t kUnits = 8;     // wanted, where a single row has fewer
+
+inline int64_t rounded_up(int64_t x, int64_t multiple) {
+  return (x + multiple - 1) / multiple * multiple;
+}
+
+// Memory that a thread keeps for its next unit.
+inline float* scratch(int64_t floats) {
+  static thread_local std::vector<Vector> memory;
+  int64_t vectors = rounded_up(floats, kWidth) / kWidth;
+  if (static_cast<int64_t>(memory.size()) < vectors) memory.resize(vectors);
+  return reinterpret_cast<float*>(memory.data());
+}
+
+// How P's columns are cut into blocks of whole vectors, the same for any number
+// of threads, so that sums over blocks are too.
+struct Blocks {
+  int64_t count, vectors;  // vectors of the widest
+
+  Blocks(const GlaShape& shape) {
+    int64_t all = rounded_up(shape.P, kWidth) / kWidth;
+    int64_t rows = shape.B * shape.H;
+    int64_t least = (all + kMostVectors - 1) / kMostVectors;
+    int64_t wanted = (kUnits + rows - 1) / rows;
+    count = std::min(all, std::max(least, wanted));
+    vectors = (all + count - 1) / count;
+    count = (all + vectors - 1) / vectors;
+  }
+};
+
+// One row and head, and a block of columns.
+struct Unit {
+  const GlaShape& shape;
+  int64_t row, head, block, first, columns;
+
+  Unit(const GlaShape& shape, const Blocks& blocks, int64_t number)
+      : shape(shape) {
+    int64_t sequence = number / blocks.count;
+    row = sequence / shape.H;
+    head = sequence % shape.H;
+    block = number % blocks.count;
+    first = block * blocks.vectors * kWidth;
+    columns = std::min(blocks.vectors * kWidth, shape.P - first);
+  }
+
+  int64_t sequence() const { return row * shape.H + head; }
+  // Offset of a step's row of n numbers in an array BxLxHxn.
+  int64_t at(int64_t t, int64_t n) const {
+    return ((row * shape.L + t) * shape.H + head) * n;
+  }
+};
+
+// n numbers as floats, followed by zeros up to `padded`.
+template <typename T>
+void copy_padded(const T* __restrict x, int64_t n, int64_t padded,
+                 float* __restrict copy) {
+  for (int64_t i = 0; i < n; ++i) copy[i] = to_float(x[i]);
+  for (int64_t i = n; i < padded; ++i) copy[i] = 0;
+}
+
+// The same, in the array itself if it is already so.
+template <typename T>
+const float* floats(const T* x, int64_t n, int64_t padded, float* copy) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (n == padded) return x;
+  }
+  copy_padded(x, n, padded, copy);
+  return copy;
+}
+
+template <typename T>
+void write(const float* __restrict x, int64_t n, T* __restrict to) {
+  for (int64_t i = 0; i < n; ++i) assign(to[i], x[i]);
+}
+
+// A block of a state KxP to KxM, M columns of whole vectors, and back.
+inline void load_block(const float* state, const Unit& unit, int64_t M, float* block) {
+  for (int64_t k = 0; k < unit.shape.K; ++k) {
+    const float* from = state + k * unit.shape.P + unit.first;
+    float* to = block + k * M;
+    std::copy(from, from + unit.columns, to);
+    std::fill(to + unit.columns, to + M, 0.0f);
+  }
+}
+
+inline void store_block(const float* block, const Unit& unit, int64_t M,
+                 float* state) {
+  for (int64_t k = 0; k < unit.shape.K; ++k) {
+    const float* from = block + k * M;
+    std::copy(from, from + unit.columns, state + k * unit.shape.P + unit.first);
+  }
+}
+
+// y = S^T q and S <- diag(a) S + k v^T, in the order that is asked for.
+template <int N, bool kBefore>
+void advance(int64_t K, const float* q, const float* k, const float* a,
+             const float* v, float* S, float* y) {
+  Vector sum[N] = {};
+  for (int64_t i = 0; i < K; ++i, S += N * kWidth) {
+    Vector q_i = broadcast(q[i]), k_i = broadcast(k[i]), a_i = broadcast(a[i]);
+    for (int j = 0; j < N; ++j) {
+      Vector s = load(S + j * kWidth);
+      if (kBefore) sum[j] += q_i * s;
+      s = a_i * s + k_i * load(v + j * kWidth);
+      if (!kBefore) sum[j] += q_i * s;
+      store(S + j * kWidth, s);
+    }
+  }
+  for (int j = 0; j < N; ++j) store(y + j * kWidth, sum[j]);
+}
+
+// next = diag(a) S + k v^T.
+template <int N>
+void update(int64_t K, const float* k, const float* a, const float* v,
+            const float* S, float* next) {
+  for (int64_t i = 0; i < K; ++i, S += N * kWidth, next += N * kWidth) {
+    Vector k_i = broadcast(k[i]), a_i = broadcast(a[i]);
+    for (int j = 0; j < N; ++j) {
+      store(next + j * kWidth,
+            a_i * load(S + j * kWidth) + k_i * load(v + j * kWidth));
+    }
+  }
+}
+
+// One step back, see gla.h: E is changed; dv is written; of each row of S the
+// vectors whose elements sum to S dy, E v and E * S, in `products`, 3 x K.
+template <int N, bool kBefore>
+void retreat(int64_t K, const float* q, const float* k, const float* a,
+             const float* v, const float* dy, const float* S, float* E,
+             float* dv, float* products) {
+  Vector sum[N] = {};
+  float *of_q = products, *of_k = products + rounded_up(K, kWidth) * kWidth,
+        *of_a = of_k + rounded_up(K, kWidth) * kWidth;
+  for (int64_t i = 0; i < K; ++i, S += N * kWidth, E += N * kWidth) {
+    Vector q_i = broadcast(q[i]), k_i = broadcast(k[i]), a_i = broadcast(a[i]);
+    Vector dq = {}, dk = {}, da = {};
+    for (int j = 0; j < N; ++j) {
+      Vector s = load(S + j * kWidth), e = load(E + j * kWidth);
+      Vector dy_j = load(dy + j * kWidth);
+      if (!kBefore) e += q_i * dy_j;
+      dq += s * dy_j;
+      dk += e * load(v + j * kWidth);
+      da += e * s;
+      sum[j] += k_i * e;
+      e *= a_i;
+      if (kBefore) e += q_i * dy_j;
+      store(E + j * kWidth, e);
+    }
+    store(of_q + i * kWidth, dq);
+    store(of_k + i * kWidth, dk);
+    store(of_a + i * kWidth, da);
+  }
+  for (int j = 0; j < N; ++j) store(dv + j * kWidth, sum[j]);
+}
+
+template <int N>
+float dot(const float* x, const float* y) {
+  float total = 0;
+  Vector sum = {};
+  for (int j = 0; j < N; ++j) sum += load(x + j * kWidth) * load(y + j * kWidth);
+  for (int i = 0; i < kWidth; ++i) total += sum[i];
+  return total;
+}
+
+// From the gradient of q that S_{t-1} gives to that of S_t.
+inline void add_own_write(int64_t K, float v_dy, const float* __restrict a,
+                   const float* __restrict k, float* __restrict dq) {
+  for (int64_t i = 0; i < K; ++i) dq[i] = a[i] * dq[i] + k[i] * v_dy;
+}
+
+// Calls run(std::integral_constant<int, N>) with the least N of 1 to 4, 6 and 8
+// that holds a block's columns: fewer programs to compile than all.
+template <int N = 1, typename Run>
+void with_vectors(int64_t columns, const Run& run) {
+  if constexpr (N == kMostVectors) {
+    run(std::integral_constant<int, N>());
+  } else {
+    if (columns <= N * kWidth) {
+      run(std::integral_constant<int, N>());
+    } else {
+      with_vectors<(N < 4 ? N + 1 : N + 2)>(columns, run);
+    }
+  }
+}
+
+}  // namespace rnn_jax
+
+#endif  // RNN_JAX_NATIVE_GLA_STEPS_H_
