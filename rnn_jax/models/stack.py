@@ -168,7 +168,8 @@ class Stack(nn.Module):
       in_axes=(0, nn.broadcast),
       out_axes=0,
       length=length,
-      unroll=min(self.config.unroll, length),
+      # Where layers are made, one program makes them all.
+      unroll=1 if self.is_initializing() else min(self.config.unroll, length),
     )
 
   def _split(self, tree):

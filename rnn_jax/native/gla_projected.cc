@@ -3,10 +3,10 @@
 // sigmoid, inside of the passes over time. Of what lies between the projection
 // and y nothing is stored.
 //
-// Shapes, row-major: the projection BxLxHxC with a head's channels q (K), k (K),
-// gate (G: K or 1), v (P) and a rest (R) that this doesn't read; the inputs
-// before the first step Bx(W-1)xHxE and the taps WxHxE with a head's channels
-// q, k, v (E = 2K + P); biases of the gate HxG; starts BxL.
+// Shapes, row-major: the projection BxLx(HC) with a head's channels q (K), k
+// (K), gate (G: K or 1), v (P) and a rest (R) that this doesn't read; the inputs
+// before the first step Bx(W-1)x(HE) and the taps Wx(HE) with a head's channels
+// q, k, v (E = 2K + P); y BxLx(HP), biases of the gate HxG; starts BxL.
 //
 //   x_t = sum_{d<W} taps_d * projection_{t-d}       steps of this document
 //   q, k, v = activations of x_t      a = sigmoid(gate + bias), 0 at a start
@@ -356,10 +356,10 @@ const float* or_null(const Float32& x) {
   return x.element_count() ? x.typed_data() : nullptr;
 }
 
-// The widths K, P and G of a head, the activations of q, k and v, and the steps
+// The widths K, P and G of a head, how many heads, the activations of q, k and v, and the steps
 // between kept states.
 struct Attributes {
-  int64_t keys, values, gates, query, key, value, stretch;
+  int64_t keys, values, gates, heads, query, key, value, stretch;
 };
 
 template <typename T>
@@ -368,9 +368,9 @@ Projected<T> source_of(const Attributes& given, const Float32& inputs,
                        const Float32& bias, const Bytes& starts) {
   auto dims = projection.dimensions();
   Projected<T> source{};
-  source.shape = {dims[0], dims[1], dims[2], given.keys, given.values,
+  source.shape = {dims[0], dims[1], given.heads, given.keys, given.values,
                   given.gates < given.keys, false, given.stretch};
-  source.C = dims[3];
+  source.C = dims[2] / given.heads;
   source.R = source.C - 2 * given.keys - given.gates - given.values;
   source.taps = or_null(taps);
   source.W = source.taps ? taps.dimensions()[0] : 1;
@@ -388,9 +388,9 @@ ffi::Error forward(ffi::ThreadPool threads, Float32 state, Float32 inputs,
                    ffi::AnyBuffer projection, Float32 taps, Float32 bias,
                    Bytes starts, Float32Result last, AnyResult y,
                    Float32Result kept, int64_t keys, int64_t values,
-                   int64_t gates, int64_t query, int64_t key, int64_t value,
+                   int64_t gates, int64_t heads, int64_t query, int64_t key, int64_t value,
                    int64_t stretch) {
-  Attributes given{keys, values, gates, query, key, value, stretch};
+  Attributes given{keys, values, gates, heads, query, key, value, stretch};
   return with_format(projection, [&](auto format) {
     using T = decltype(format);
     auto source = source_of<T>(given, inputs, projection, taps, bias, starts);
@@ -407,9 +407,9 @@ ffi::Error backward(ffi::ThreadPool threads, Float32 kept, Float32 inputs,
                     ffi::AnyBuffer d_rest, Float32Result d_state,
                     Float32Result d_inputs, AnyResult d_projection,
                     Float32Result d_taps, Float32Result d_bias, int64_t keys,
-                    int64_t values, int64_t gates, int64_t query, int64_t key,
+                    int64_t values, int64_t gates, int64_t heads, int64_t query, int64_t key,
                     int64_t value, int64_t stretch) {
-  Attributes given{keys, values, gates, query, key, value, stretch};
+  Attributes given{keys, values, gates, heads, query, key, value, stretch};
   return with_format(projection, [&](auto format) {
     using T = decltype(format);
     auto source = source_of<T>(given, inputs, projection, taps, bias, starts);
@@ -440,6 +440,7 @@ ffi::Error backward(ffi::ThreadPool threads, Float32 kept, Float32 inputs,
   .Attr<int64_t>("keys")          \
       .Attr<int64_t>("values")    \
       .Attr<int64_t>("gates")     \
+      .Attr<int64_t>("heads")     \
       .Attr<int64_t>("query")     \
       .Attr<int64_t>("key")       \
       .Attr<int64_t>("value")     \

@@ -90,8 +90,14 @@ def recurrence(
   if starts_BxL is not None:
     starts = (starts_BxL != 0).astype(jnp.uint8)
   activations = (ACTIVATIONS.index(name) for name in layout[3:])
-  options = _Options(*layout[:3], *activations, min(stretch, L))
-  return _run(options, state, inputs, x_BxLxHxC, taps, bias, starts)
+  options = _Options(
+    *layout[:3], x_BxLxHxC.shape[2], *activations, min(stretch, L)
+  )
+  # Head by head in one axis: XLA copies arrays that have axes of 1 more often.
+  x_BxLx_ = x_BxLxHxC.reshape(B, L, -1)
+  state, *outputs = _run(options, state, inputs, x_BxLx_, taps, bias, starts)
+  H = x_BxLxHxC.shape[2]
+  return state, *(y.reshape(B, L, H, -1) for y in outputs)
 
 
 def _rest(layout, C):
@@ -126,6 +132,7 @@ class _Options(NamedTuple):
   keys: int
   values: int
   gates: int
+  heads: int
   query: int
   key: int
   value: int
@@ -154,7 +161,10 @@ _run.defvjp(_forward, _backward)
 
 def _rest_of(options, arrays):
   x = arrays[2]
-  return x[..., x.shape[-1] - _rest(options, x.shape[-1]) :]
+  x = x.reshape(*x.shape[:2], options.heads, -1)
+  C = x.shape[-1]
+  rest = x[..., C - _rest(options, C) :]
+  return rest.reshape(*rest.shape[:2], -1)
 
 
 def _of_all_rows(d, like):
@@ -163,12 +173,12 @@ def _of_all_rows(d, like):
 
 @transforms.by_rows(static=2, shared=(3, 4))
 def _call_forward(options, keep, state, inputs, x, taps, bias, starts):
-  B, L, H, _ = x.shape
-  K, P = options.keys, options.values
+  B, L, _ = x.shape
+  H, K, P = options.heads, options.keys, options.values
   stretches = -(-L // options.stretch) if keep else 0
   results = (
     jax.ShapeDtypeStruct((B, H, K, P), jnp.float32),
-    jax.ShapeDtypeStruct((B, L, H, P), x.dtype),
+    jax.ShapeDtypeStruct((B, L, H * P), x.dtype),
     jax.ShapeDtypeStruct((B, H, stretches, K, P), jnp.float32),
   )
   operands = state, inputs, x, taps, bias, starts
@@ -181,9 +191,10 @@ def _call_forward(options, keep, state, inputs, x, taps, bias, starts):
 def _call_backward(
   options, kept, inputs, x, taps, bias, starts, d_state, d_y, d_rest
 ):
-  B, L, H, _ = x.shape
+  B = x.shape[0]
+  shape = B, options.heads, options.keys, options.values
   results = (
-    jax.ShapeDtypeStruct((B, H, options.keys, options.values), jnp.float32),
+    jax.ShapeDtypeStruct(shape, jnp.float32),
     jax.ShapeDtypeStruct(inputs.shape, jnp.float32),
     jax.ShapeDtypeStruct(x.shape, x.dtype),
     *(jax.ShapeDtypeStruct((B, n.size), jnp.float32) for n in (taps, bias)),
