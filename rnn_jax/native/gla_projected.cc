@@ -387,9 +387,12 @@ Projected<T> source_of(const Attributes& given, const Float32& inputs,
 ffi::Error forward(ffi::ThreadPool threads, Float32 state, Float32 inputs,
                    ffi::AnyBuffer projection, Float32 taps, Float32 bias,
                    Bytes starts, Float32Result last, AnyResult y,
-                   Float32Result kept, int64_t keys, int64_t values,
-                   int64_t gates, int64_t heads, int64_t query, int64_t key, int64_t value,
-                   int64_t stretch) {
+                   Float32Result kept, AnyResult same, int64_t keys,
+                   int64_t values, int64_t gates, int64_t heads, int64_t query,
+                   int64_t key, int64_t value, int64_t stretch) {
+  if (same->untyped_data() != projection.untyped_data()) {
+    return ffi::Error::InvalidArgument("projection: it is not in place");
+  }
   Attributes given{keys, values, gates, heads, query, key, value, stretch};
   return with_format(projection, [&](auto format) {
     using T = decltype(format);
@@ -457,7 +460,9 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(gla_projected_forward, rnn_jax::forward,
                                   .Arg<rnn_jax::Bytes>()
                                   .Ret<rnn_jax::Float32>()
                                   .Ret<rnn_jax::ffi::AnyBuffer>()
-                                  .Ret<rnn_jax::Float32>() RNN_JAX_ATTRIBUTES);
+                                  .Ret<rnn_jax::Float32>()
+                                  .Ret<rnn_jax::ffi::AnyBuffer>()
+                                      RNN_JAX_ATTRIBUTES);
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(gla_projected_backward, rnn_jax::backward,
                               rnn_jax::ffi::Ffi::Bind()

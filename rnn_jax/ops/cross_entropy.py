@@ -105,11 +105,14 @@ def _forward(x, kernel, bias, targets, weights, options):
     z, values = _values(kernel, bias, part, options)
     d_z = _slopes(z, values, part, options)
     d_part = _dot(d_z, kernel, ((2,), (1,)), options)
+    d_kernel = d_kernel + _dot(part[0], d_z, ((0, 1), (0, 1)), options)
+    # Both read the block before it is overwritten: else XLA copies all of d_x.
+    d_part = d_part + 0 * d_kernel[0, 0]
     put = jax.lax.dynamic_update_slice_in_dim
     return (
       jax.tree.map(jnp.add, total, _total(values, part[2])),
       put(d_x, d_part.astype(x.dtype), begin, 1),
-      d_kernel + _dot(part[0], d_z, ((0, 1), (0, 1)), options),
+      d_kernel,
       d_bias + jnp.sum(d_z, (0, 1)),
       put(losses, values.loss, begin, 1),
     )

@@ -141,13 +141,13 @@ class _Options(NamedTuple):
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _run(options, *arrays):
-  state, y, _ = _call_forward(options, False, *arrays)
-  return state, y, _rest_of(options, arrays)
+  state, y, _, x = _call_forward(options, False, *arrays)
+  return state, y, _rest_of(options, x)
 
 
-def _forward(options, *arrays):
-  state, y, kept = _call_forward(options, True, *arrays)
-  return (state, y, _rest_of(options, arrays)), (kept, *arrays[1:])
+def _forward(options, state, inputs, x, *others):
+  state, y, kept, x = _call_forward(options, True, state, inputs, x, *others)
+  return (state, y, _rest_of(options, x)), (kept, inputs, x, *others)
 
 
 def _backward(options, residuals, cotangents):
@@ -159,8 +159,7 @@ def _backward(options, residuals, cotangents):
 _run.defvjp(_forward, _backward)
 
 
-def _rest_of(options, arrays):
-  x = arrays[2]
+def _rest_of(options, x):
   x = x.reshape(*x.shape[:2], options.heads, -1)
   C = x.shape[-1]
   rest = x[..., C - _rest(options, C) :]
@@ -180,10 +179,17 @@ def _call_forward(options, keep, state, inputs, x, taps, bias, starts):
     jax.ShapeDtypeStruct((B, H, K, P), jnp.float32),
     jax.ShapeDtypeStruct((B, L, H * P), x.dtype),
     jax.ShapeDtypeStruct((B, H, stretches, K, P), jnp.float32),
+    jax.ShapeDtypeStruct(x.shape, x.dtype),
   )
   operands = state, inputs, x, taps, bias, starts
   return library.call(
-    'gla_projected_forward', results, *operands, **options._asdict()
+    'gla_projected_forward',
+    results,
+    *operands,
+    # Unchanged, it is returned for the backward pass to write over: XLA copies
+    # an operand that is read elsewhere as well.
+    aliases={2: 3},
+    **options._asdict(),
   )
 
 

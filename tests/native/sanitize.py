@@ -15,6 +15,7 @@ import numpy as np
 from rnn_jax.native import library
 from rnn_jax.ops import gated
 from rnn_jax.ops import gla_native
+from rnn_jax.ops import gla_projected
 from rnn_jax.ops import linear_scan_native
 
 WIDTHS = 1, 3, 4, 7, 8, 15, 16, 17, 33
@@ -54,6 +55,36 @@ def gla():
     yield B, L, H, K, P
 
 
+def projected():
+  widths = itertools.product((1, 5, 17), (1, 5, 19), (0, 3))
+  kinds = itertools.product((1, 3, 9), (0, 1, 4), (False, True))
+  for (K, P, R), (L, W, by_head) in itertools.product(widths, kinds):
+    B, H, G = 2, 2, 1 if by_head else K
+    activation = gla_projected.ACTIVATIONS[(K + P + L) % 4]
+    layout = gla_projected.Layout(K, P, G, *[activation] * 3)
+    E = H * (2 * K + P)
+    state, bias = _arrays((B, H, K, P), (H, G))
+    dtype = jnp.bfloat16 if L == 3 else jnp.float32
+    (x,) = _arrays((B, L, H, 2 * K + G + P + R), dtype=dtype)
+    inputs, taps = _arrays((B, W - 1, E), (W, E)) if W else (None, None)
+    starts = jnp.zeros((B, L), jnp.int32).at[:, L // 2].set(1)
+
+    def run(state, x, inputs, taps, bias, layout=layout, starts=starts):
+      return gla_projected.recurrence(
+        layout,
+        state,
+        x,
+        inputs=inputs,
+        taps=taps,
+        bias=bias,
+        starts_BxL=starts,
+        stretch=2,
+      )
+
+    _both_ways(run, state, x, inputs, taps, bias)
+    yield B, L, H, K, P
+
+
 def gated_cells():
   shapes = itertools.product((1, 3, 17), (1, 4), (1, 3, 8, 17))
   for (B, L, S), name in itertools.product(shapes, gated.KINDS):
@@ -75,7 +106,7 @@ def main():
   if why := library.lacking():
     raise SystemExit(f'nothing is checked: {why}')
   print(library.describe(), flush=True)
-  for kernel in (linear_scan, gla, gated_cells):
+  for kernel in (linear_scan, gla, projected, gated_cells):
     count = sum(1 for _ in kernel())
     print(f'{kernel.__name__}: {count} shapes', flush=True)
 

@@ -219,31 +219,38 @@ def test_a_mapped_axis_is_more_rows_of_one_call():
       assert np.array_equal(a[n], b)
 
 
+def bytes_by_cores(program):
+  """The bytes of `found`, arrays that a program makes: on one core, on all."""
+  program = (
+    'import os, sys; os.sched_setaffinity(0, map(int, sys.argv[1:]));'
+    f'{program}'
+    'found = jax.tree.leaves(found);'
+    'sys.stdout.buffer.write(b"".join(np.asarray(a).tobytes() for a in found))'
+  )
+  cores = sorted(os.sched_getaffinity(0))
+  return [
+    subprocess.run(
+      [sys.executable, '-c', program, *map(str, some)],
+      check=True,
+      capture_output=True,
+      cwd=tiny.ROOT,
+    ).stdout
+    for some in (cores[:1], cores)
+  ]
+
+
 def test_threads_change_no_bit():
   """One row of many columns, which threads share, against one core."""
   program = (
-    'import os, sys; os.sched_setaffinity(0, map(int, sys.argv[1:]));'
     'import jax, numpy as np; from rnn_jax.ops import gla;'
     'from tests.ops import test_gla_properties as tests;'
     'x = tests.draw(100, H=1, K=8, P=96);'
     "f = lambda *x: gla.recurrence(*x, impl='native');"
     'out, back = jax.vjp(f, *x);'
-    'found = [*out, *back(jax.tree.map(jax.numpy.cos, out))];'
-    'sys.stdout.buffer.write(b"".join(np.asarray(a).tobytes() for a in found))'
+    'found = out, back(jax.tree.map(jax.numpy.cos, out));'
   )
-  cores = sorted(os.sched_getaffinity(0))
-  found = []
-  for some in (cores[:1], cores):
-    command = [sys.executable, '-c', program, *map(str, some)]
-    found.append(
-      subprocess.run(
-        command,
-        check=True,
-        capture_output=True,
-        cwd=tiny.ROOT,
-      ).stdout
-    )
-  assert len(found[0]) > 1000 and found[0] == found[1]
+  one, all_ = bytes_by_cores(program)
+  assert len(one) > 1000 and one == all_
 
 
 def test_auto_logs_its_choice_once(caplog):
