@@ -21,6 +21,7 @@ import jax
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data import pipeline
+from rnn_jax.data import plan
 from rnn_jax.parallel import hosts
 from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.training import agreement
@@ -177,9 +178,18 @@ class Run:
     shapes = pipeline.batch_shapes(self._corpus, self._config, self._multiple)
     if jax.process_count() > 1 or len(shapes) > 1:
       return
-    pool = concurrent.futures.ThreadPoolExecutor(1)
-    self._compiled = pool.submit(self._steps.compile_train, *shapes[0])
-    pool.shutdown(wait=False)
+    self._compiled = _aside(self._steps.compile_train, *shapes[0])
+
+  def _compile_evaluation(self):
+    """Compiles an evaluation step beside the training steps before it."""
+    if not len(self._corpus.documents['validation']):
+      return
+    multiple = mesh_lib.row_multiple(self._steps.mesh, self._config.mesh)
+    shapes = plan.heldout_shapes(self._corpus, self._config, multiple)
+    if jax.process_count() > 1 or len(shapes) > 1:
+      return
+    # Traced here: what counts traces would see one in the midst of a step.
+    _aside(self._steps.trace_evaluate(*shapes[0]).lower().compile)
 
   def _restore(self):
     made = self._corpus, self._config, self._multiple
@@ -237,6 +247,7 @@ class Run:
     if self._first_step_seconds is None:
       self._first_step_seconds = time.monotonic() - self._created
       self._display.say(f'first step after {self._first_step_seconds:.1f} s')
+      self._compile_evaluation()
     self._window.append((self._step, values, batch.weights_BxL.size))
     self._display.advance()
     last = self._step == train.steps
@@ -406,6 +417,14 @@ class Run:
       )
     self._saved = self._step
     self._began = time.monotonic()
+
+
+def _aside(function, *args):
+  """A Future of a call on a thread of its own."""
+  pool = concurrent.futures.ThreadPoolExecutor(1)
+  future = pool.submit(function, *args)
+  pool.shutdown(wait=False)
+  return future
 
 
 def _say(text):

@@ -184,15 +184,23 @@ class Steps:
   def trace_train(self, rows, length):
     """The same as traced, a jax.stages.Traced: its jaxpr, to be lowered."""
     state = jax.eval_shape(lambda: self._new_state(0, rows))
+    state = _placed(state, self._state_shardings())
+    return self._train.trace(state, self._batch_like(rows, length))
+
+  def trace_evaluate(self, rows, length):
+    """The same of an evaluation step of that shape."""
+    carry = jax.eval_shape(lambda: self.init_carry(rows))
+    if carry is not None:
+      carry = _placed(carry, self._carry_shardings())
+    batch = self._batch_like(rows, length)
+    return self._evaluate.trace(self.parameters_like(), carry, batch)
+
+  def _batch_like(self, rows, length):
     batch = jax.tree.map(  # of one row: there may be more than memory holds
       lambda x: jax.ShapeDtypeStruct((rows, *x.shape[1:]), x.dtype),
       self.task.blank_batch(1, length),
     )
-    arguments = (
-      _placed(state, self._state_shardings()),
-      _placed(batch, self.batch_sharding),
-    )
-    return self._train.trace(*arguments)
+    return _placed(batch, self.batch_sharding)
 
   def _settle(self, result):
     return jax.block_until_ready(result) if self._one_at_a_time else result

@@ -127,10 +127,13 @@ def test_an_evaluation_lowers_the_rate_of_the_same_program():
   assert steps.traces == 1 and steps._train._cache_size() == 1
 
 
-def test_a_step_compiled_ahead_is_the_one_that_runs():
+def test_steps_compiled_ahead_are_those_that_run():
   steps, state = make()
-  steps.compile_train(8, draw(0).weights_BxL.shape[1])
+  length = draw(0).weights_BxL.shape[1]
+  steps.compile_train(8, length)
+  steps.trace_evaluate(8, length).lower().compile()
   batch = mesh_lib.put(draw(0), steps.batch_sharding)
+  carry = steps.init_carry(8)
   compiled = []
 
   def listen(event, _, **__):
@@ -138,9 +141,10 @@ def test_a_step_compiled_ahead_is_the_one_that_runs():
 
   jax.monitoring.register_event_duration_secs_listener(listen)
   try:
-    steps.train(state, batch)
+    state, _ = steps.train(state, batch)
+    steps.evaluate(state['params'], carry, batch)
     found = [event for event in compiled if 'backend_compile' in event]
-    assert steps.traces == 1 and not found
+    assert steps.traces == 2 and not found
     jax.block_until_ready(jax.jit(lambda x: x + 41)(batch.weights_BxL))
     assert [event for event in compiled if 'backend_compile' in event]
   finally:
