@@ -82,6 +82,19 @@ inline void multiply_last(const float* x, int64_t stride, int64_t rows,
   }
 }
 
+// One row by the panels from `panel` on, at most P of them.
+template <int P, int V, typename Use>
+inline void multiply_row_last(const float* x, int64_t K, const float* packed,
+                              int64_t panel, int64_t panels, const Use& use) {
+  if constexpr (P > 0) {
+    if (panels - panel == P) {
+      multiply_block<1, V, P>(x, 0, K, packed, 0, panel, use);
+    } else {
+      multiply_row_last<P - 1, V>(x, K, packed, panel, panels, use);
+    }
+  }
+}
+
 // use(row, panel, V vectors) of each row of x and each panel.
 template <int V, typename Use>
 void multiply(const float* x, int64_t stride, int64_t rows, int64_t K,
@@ -92,6 +105,8 @@ void multiply(const float* x, int64_t stride, int64_t rows, int64_t K,
     for (; panel + R <= panels; panel += R) {
       multiply_block<1, V, R>(x, stride, K, packed, 0, panel, use);
     }
+    multiply_row_last<R - 1, V>(x, K, packed, panel, panels, use);
+    return;
   }
   for (; panel < panels; ++panel) {
     int64_t row = 0;
