@@ -177,13 +177,12 @@ struct Projected {
     Memory memory(*this, M, at);
     read_keys(unit, begin, end, memory, slopes);
     Range range = columns_of(unit);
-    stage(unit, begin, end, range, M, memory.raw_columns);
+    Raw raw = raw_of(unit, begin, end, range, M, memory.raw_columns);
     for (int64_t t = begin; t < end; ++t) {
       int64_t i = t - begin, back = reach(unit, t);
-      const float* newest = memory.raw_columns + (i + W - 1) * M;
       for (int64_t j = 0; j < M; j += kWidth) {
         int64_t n = std::max<int64_t>(0, range.n - j);
-        Vector slope, x = convolved(range, newest, back, j, M, n);
+        Vector slope, x = convolved(range, raw, i, back, j, n);
         Vector v = activate(activations[2], x, &slope);
         store(memory.columns + i * M + j, v);
         if (slopes) store(memory.d_columns + i * M + j, slope);
@@ -197,18 +196,20 @@ struct Projected {
                  const Memory& memory, bool slopes) const {
     int64_t K = shape.K;
     Range range = keys_of(unit);
-    stage(unit, begin, end, range, range.n, memory.raw_keys);
+    Raw raw = raw_of(unit, begin, end, range, range.n, memory.raw_keys);
     for (int64_t t = begin; t < end; ++t) {
       int64_t i = t - begin, back = reach(unit, t);
-      const float* newest = memory.raw_keys + (i + W - 1) * 2 * K;
       for (int64_t half = 0; half < 2; ++half) {
-        for (int64_t j = half * K; j < (half + 1) * K; j += kWidth) {
-          int64_t n = (half + 1) * K - j, to = i * 2 * K + j;
-          Vector slope, x = convolved(range, newest, back, j, 2 * K, n);
+        auto read = [&](int64_t j, int64_t n) __attribute__((always_inline)) {
+          int64_t to = i * 2 * K + j;
+          Vector slope, x = convolved(range, raw, i, back, j, n);
           Vector y = activate(activations[half], x, &slope);
           store(memory.keys + to, y, n);
           if (slopes) store(memory.d_keys + to, slope, n);
-        }
+        };
+        int64_t j = half * K, end_j = j + K;
+        for (; j + kWidth <= end_j; j += kWidth) read(j, kWidth);
+        if (j < end_j) read(j, end_j - j);
       }
       read_decays(unit, t, memory.a + i * K,
                   slopes ? memory.d_a + i * K : nullptr);
@@ -232,19 +233,32 @@ struct Projected {
     }
   }
 
-  // Raw numbers of the steps [begin - (W - 1), end), rows of M.
-  void stage(const Unit& unit, int64_t begin, int64_t end, const Range& range,
-             int64_t M, float* to) const {
+  // Raw numbers of steps, rows so many floats apart.
+  struct Raw {
+    const float* first;
+    int64_t apart;
+  };
+
+  // Those from `begin` on, with W - 1 rows before them: the projection's own
+  // if it is all of floats, else a copy with rows of M.
+  Raw raw_of(const Unit& unit, int64_t begin, int64_t end, const Range& range,
+             int64_t M, float* copy) const {
+    const T* rows =
+        projection + unit.row * shape.L * shape.H * C + range.in_projection;
+    if constexpr (std::is_same_v<T, float>) {
+      if (!taps) return {rows + begin * shape.H * C, shape.H * C};
+    }
+    float* to = copy;
     for (int64_t t = begin - (W - 1); t < end; ++t, to += M) {
       if (t >= 0) {
-        const T* from = projection + (unit.row * shape.L + t) * shape.H * C;
-        copy_padded(from + range.in_projection, range.n, M, to);
+        copy_padded(rows + t * shape.H * C, range.n, M, to);
       } else {
         int64_t row = unit.row * (W - 1) + W - 1 + t;
         const float* from = inputs + row * shape.H * E();
         copy_padded(from + range.in_taps, range.n, M, to);
       }
     }
+    return {copy + (W - 1) * M, M};
   }
 
   // Row d of the taps.
@@ -252,13 +266,14 @@ struct Projected {
     return taps + d * shape.H * E() + range.in_taps;
   }
 
-  // x of up to kWidth channels from the j-th on, of which n are there.
-  Vector convolved(const Range& range, const float* newest, int64_t back,
-                   int64_t j, int64_t M, int64_t n) const {
-    if (!taps) return load(newest + j, n);
+  // x of the i-th step: up to kWidth channels from the j-th on, n are there.
+  Vector convolved(const Range& range, const Raw& raw, int64_t i, int64_t back,
+                   int64_t j, int64_t n) const {
+    const float* newest = raw.first + i * raw.apart + j;
+    if (!taps) return load(newest, n);
     Vector x{};
     for (int64_t d = 0; d <= back; ++d) {
-      x += load(tap(range, d) + j, n) * load(newest + j - d * M, n);
+      x += load(tap(range, d) + j, n) * load(newest - d * raw.apart, n);
     }
     return x;
   }
