@@ -48,8 +48,6 @@ def get_config():
   config.cell.key_width = 16
   config.cell.value_width = 32
   config.cell.decay = 'head'
-  config.recurrence.chunk_length = 64
-
   config.optimizer.learning_rate = 5e-4
   config.schedule.warmup_steps = 20
   config.schedule.final_learning_rate = 1e-5

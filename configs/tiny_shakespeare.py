@@ -53,8 +53,6 @@ def get_config(cell='simple_rnn'):
   config.model.mlp_width = 512
   config.model.dropout = 0.1
 
-  config.recurrence.chunk_length = 96
-
   config.optimizer.learning_rate = 3e-3
   config.optimizer.weight_decay = 0.1
   config.schedule.warmup_steps = 100
