@@ -10,6 +10,7 @@ import pytest
 from absl import flags
 
 from rnn_jax.native import cache
+from rnn_jax.native import library
 from tests import virtual
 
 # Before the first computation, and for the processes that tests start.
@@ -34,6 +35,14 @@ hypothesis.settings.register_profile(
   derandomize='CI' in os.environ,
 )
 hypothesis.settings.load_profile('quick')
+
+
+def pytest_runtest_setup(item):
+  """Skips what needs the C++ library where there is none, and says why."""
+  parameters = item.callspec.params if hasattr(item, 'callspec') else {}
+  if item.get_closest_marker('native') or 'native' in parameters.values():
+    if why := library.lacking():
+      pytest.skip(why)
 
 
 @pytest.fixture(scope='session', autouse=True)

@@ -10,6 +10,7 @@ from rnn_jax.ops import gla_pallas
 from tests import tiny
 
 
+@pytest.mark.native
 def test_every_implementation_is_checked():
   with gla_pallas.interpret():
     cases = list(selfcheck.cases())

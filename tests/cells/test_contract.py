@@ -207,10 +207,7 @@ def test_remat_changes_no_gradient(case):
   assert_close(got, both_ways(case, impl='scan'))
 
 
-NATIVE = pytest.mark.skipif(bool(library.lacking()), reason=library.lacking())
-
-
-@NATIVE
+@pytest.mark.native
 @pytest.mark.parametrize('case', ('lstm-0', 'gru-0'))
 @pytest.mark.parametrize('schedule', ('uniform', 'binomial'))
 def test_remat_of_native_steps_changes_no_gradient(case, schedule):
@@ -219,7 +216,7 @@ def test_remat_of_native_steps_changes_no_gradient(case, schedule):
   assert_close(got, both_ways(case, impl='scan'))
 
 
-@NATIVE
+@pytest.mark.native
 @pytest.mark.parametrize(
   ('name', 'options', 'policy', 'message'),
   (
@@ -249,7 +246,7 @@ def test_native_is_refused_by_name_and_passed_over_by_auto(
         run(variables, cell.init_state(B), x)
 
 
-@NATIVE
+@pytest.mark.native
 def test_auto_is_native_but_for_a_single_step():
   cell = example('lstm-0').cell.clone(plan=base.Plan('auto'))
   variables = example('lstm-0').variables

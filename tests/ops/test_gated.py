@@ -7,12 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rnn_jax.native import library
 from rnn_jax.ops import gated
 
-pytestmark = pytest.mark.skipif(
-  bool(library.lacking()), reason=library.lacking()
-)
+pytestmark = pytest.mark.native
 
 CLOSE = 2e-6  # measured: 5e-7, of the largest number of each array
 OUTPUTS = 'h_BxS', 'c_BxS', 'h_BxLxS'

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import strategies as st
 
 from rnn_jax import selfcheck
+from rnn_jax.native import library
 from rnn_jax.ops import gla
 from rnn_jax.ops import gla_oracle
 
@@ -57,6 +58,11 @@ CASES_BFLOAT16 = (
 )
 
 
+DRAWN = ['chunked', 'chunked', 'associative']
+if not library.lacking():
+  DRAWN.append('native')
+
+
 def refused(found, tolerance):
   """The errors above a tolerance, by name, gate and kind of start."""
   return {
@@ -75,6 +81,7 @@ def test_values_and_gradients_equal_the_oracle(
   assert refused(found, selfcheck.BOUNDS[impl]) == {}
 
 
+@pytest.mark.native
 @pytest.mark.parametrize('widths', NATIVE_WIDTHS)
 def test_the_native_form_equals_the_oracle_at_any_width(widths):
   for decay, read in zip(('key', 'head'), gla.READS, strict=True):
@@ -99,7 +106,7 @@ def test_16_bits_in_cost_no_more_than_their_rounding_on_the_way_out(
 
 
 @hypothesis.given(
-  st.sampled_from(['chunked', 'chunked', 'associative', 'native']),
+  st.sampled_from(DRAWN),
   st.integers(1, 20),
   st.integers(1, 20),
   st.sampled_from(gla.READS),

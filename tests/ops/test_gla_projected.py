@@ -7,13 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rnn_jax.native import library
 from rnn_jax.ops import gla_projected
 from tests.ops import test_gla_properties as properties
 
-pytestmark = pytest.mark.skipif(
-  bool(library.lacking()), reason=library.lacking()
-)
+pytestmark = pytest.mark.native
 
 CLOSE = 2e-6  # of the largest number of each array; measured: 4e-7
 SIMPLE = 'identity', 'sigmoid', 'identity'

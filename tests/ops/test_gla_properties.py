@@ -169,6 +169,7 @@ def calls(traced):
   return set(re.findall(r'rnn_jax_\w+', str(traced)))
 
 
+@pytest.mark.native
 def test_auto_is_the_step_for_one_step_and_native_for_more():
   assert str(jaxpr(1, impl='auto')) == str(jaxpr(1, impl='step'))
   assert calls(jaxpr(2, impl='auto')) == {'rnn_jax_gla_forward'}
@@ -183,6 +184,7 @@ def test_auto_is_chunks_where_there_is_no_library(monkeypatch):
     jaxpr(2, impl='native')
 
 
+@pytest.mark.native
 def test_gradients_of_native_gradients_are_refused_by_name():
   inputs = draw(3)
 
@@ -195,6 +197,7 @@ def test_gradients_of_native_gradients_are_refused_by_name():
     jax.grad(slope)(inputs[0])
 
 
+@pytest.mark.native
 def test_a_mapped_axis_is_more_rows_of_one_call():
   run = functools.partial(gla.recurrence, impl='native')
 
@@ -239,6 +242,7 @@ def bytes_by_cores(program):
   ]
 
 
+@pytest.mark.native
 def test_threads_change_no_bit():
   """One row of many columns, which threads share, against one core."""
   program = (
@@ -253,6 +257,7 @@ def test_threads_change_no_bit():
   assert len(one) > 1000 and one == all_
 
 
+@pytest.mark.native
 def test_auto_logs_its_choice_once(caplog):
   gla._log_once.cache_clear()
   with caplog.at_level(logging.INFO):
@@ -283,6 +288,7 @@ def test_a_named_implementation_is_the_one_that_runs(
   assert loops.lengths(traced) == turns
 
 
+@pytest.mark.native
 def test_chunks_keep_one_state_each_for_the_backward_pass():
   L, K, P, chunk = 128, 8, 8, 32
   inputs = draw(L, K=K, P=P)

@@ -155,6 +155,7 @@ def test_16_bits_in_are_float32_inside(impl):
   np.testing.assert_allclose(np.float32(h), want, rtol=2**-8, atol=1e-6)
 
 
+@pytest.mark.native
 def test_the_backward_pass_keeps_f_and_h_alone():
   *inputs, starts = draw(24)
 
