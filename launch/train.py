@@ -10,6 +10,9 @@ a run so far; --plot_schedule, or --plot_schedule=FILE.png, draws the learning
 rate by step. None of these trains.
 """
 
+import concurrent.futures
+import contextlib
+import functools
 import pathlib
 
 from absl import flags
@@ -94,8 +97,6 @@ def main(argv):
 
 def _conclude(config, progress):
   """Shows what the best checkpoint is worth, and what it writes."""
-  from rnn_jax.inference import generate
-  from rnn_jax.inference import sampling
   from rnn_jax.parallel import hosts as hosts_lib
   from rnn_jax.training import evaluate
   from rnn_jax.training import progress as progress_lib
@@ -106,20 +107,48 @@ def _conclude(config, progress):
     f'trained: {progress.finished}, {progress.real_tokens:,} tokens in '
     f'{progress.seconds:.0f} s; the curve is {WORKDIR.value}/loss.png'
   )
-  if progress.best_loss is not None:
-    run = evaluate.Run.open(WORKDIR.value)
-    row = evaluate.evaluate_run(run, '')
-    tell(progress_lib.evaluation_table(row))
-  sample = config.sample
-  if not sample.new_tokens or not config.task.writes_text:
-    return
+  with _beside() as call:
+    sample = config.sample
+    written = None
+    if sample.new_tokens and config.task.writes_text:
+      written = call(_write, sample)
+    if progress.best_loss is not None:
+      run = evaluate.Run.open(WORKDIR.value)
+      row = evaluate.evaluate_run(run, '')
+      tell(progress_lib.evaluation_table(row))
+    if written:
+      text = f'{sample.prompt}{written()}'
+      tell(f'a sample behind {sample.prompt!r}:\n{text}')
+
+
+def _write(sample):
+  """What the best checkpoint writes behind a prompt."""
+  from rnn_jax.inference import generate
+  from rnn_jax.inference import sampling
+
   options = generate.Options(
     max_new_tokens=sample.new_tokens,
     sampling=sampling.Sampling(sample.temperature, sample.top_k),
   )
   generator = generate.Generator.from_workdir(WORKDIR.value)
   (written,) = generator.generate([sample.prompt], options).completions
-  tell(f'a sample behind {sample.prompt!r}:\n{sample.prompt}{written.text}')
+  return written.text
+
+
+@contextlib.contextmanager
+def _beside():
+  """Yields call(function, *args), which returns what waits for the result.
+
+  The call compiles and runs beside what follows it. Several processes compute
+  together, in one order: there it runs when its result is asked for.
+  """
+  import jax
+
+  if jax.process_count() > 1:
+    yield functools.partial
+    return
+  with concurrent.futures.ThreadPoolExecutor(1) as pool:
+    yield lambda *call: pool.submit(*call).result
 
 
 if __name__ == '__main__':
