@@ -4,14 +4,16 @@
 // and y nothing is stored.
 //
 // Shapes, row-major: the projection BxLx(HC) with a head's channels q (K), k
-// (K), gate (G: K or 1), v (P) and a rest (R) that this doesn't read; the inputs
-// before the first step Bx(W-1)x(HE) and the taps Wx(HE) with a head's channels
-// q, k, v (E = 2K + P); y BxLx(HP), biases of the gate HxG; starts BxL.
+// (K), gate (G: K or 1), v (P) and a rest (R) that this doesn't read; the
+// inputs before the first step Bx(W-1)x(HE) and the taps Wx(HE) with a head's
+// channels q, k, v (E = 2K + P); y BxLx(HP), biases of the gate HxG; starts
+// BxL.
 //
 //   x_t = sum_{d<W} taps_d * projection_{t-d}       steps of this document
 //   q, k, v = activations of x_t      a = sigmoid(gate + bias), 0 at a start
 
 #include <array>
+#include <cstring>
 
 #include "activations.h"
 #include "gla_passes.h"
@@ -72,23 +74,23 @@ struct Projected {
         *d_columns;
 
     Memory(const Projected& p, int64_t M, float* at) {
-      int64_t K = p.shape.K, T_ = p.most_steps(), more = T_ + p.W - 1;
+      int64_t K = p.shape.K, steps = p.most_steps(), more = steps + p.W - 1;
       raw_keys = at;
       keys = raw_keys + more * 2 * K;
-      a = keys + T_ * 2 * K;
-      d_keys = a + T_ * K;
+      a = keys + steps * 2 * K;
+      d_keys = a + steps * K;
       d_a = d_keys + more * 2 * K;
-      raw_columns = d_a + T_ * K;
+      raw_columns = d_a + steps * K;
       columns = raw_columns + more * M;
-      d_columns = columns + T_ * M;
+      d_columns = columns + steps * M;
     }
   };
 
   int64_t most_steps() const { return std::max(shape.stretch, kPiece); }
 
   int64_t floats(int64_t, int64_t M) const {
-    int64_t K = shape.K, T_ = most_steps(), more = T_ + W - 1;
-    return more * (4 * K + 2 * M) + T_ * (4 * K + M);
+    int64_t K = shape.K, steps = most_steps(), more = steps + W - 1;
+    return more * (4 * K + 2 * M) + steps * (4 * K + M);
   }
 
   int64_t E() const { return 2 * shape.K + shape.P; }
@@ -311,7 +313,8 @@ struct Projected {
       });
     }
     for (int64_t back = 0; back < W; ++back) {
-      float* to = d_taps + (unit.row * W + back) * shape.H * E() + range.in_taps;
+      int64_t row = unit.row * W + back;
+      float* to = d_taps + row * shape.H * E() + range.in_taps;
       for (int64_t j = 0; j < range.n; j += kWidth) {
         Vector sum = load(to + j, range.n - j);
         for (int64_t i = 0; i < steps; ++i) {
@@ -334,7 +337,8 @@ struct Projected {
       Vector x{};
       for (int64_t back = 0; back <= most; ++back) {
         if (t + back < 0 || back > reach(unit, t + back)) continue;
-        x += load(tap(range, back) + j, n) * load(d + (t + back - begin) * M + j, n);
+        const float* later_d = d + (t + back - begin) * M;
+        x += load(tap(range, back) + j, n) * load(later_d + j, n);
       }
       take(j, x, n);
     }
@@ -371,8 +375,8 @@ const float* or_null(const Float32& x) {
   return x.element_count() ? x.typed_data() : nullptr;
 }
 
-// The widths K, P and G of a head, how many heads, the activations of q, k and v, and the steps
-// between kept states.
+// The widths K, P and G of a head, how many heads, the activations of q, k and
+// v, and the steps between kept states.
 struct Attributes {
   int64_t keys, values, gates, heads, query, key, value, stretch;
 };
@@ -405,8 +409,9 @@ ffi::Error forward(ffi::ThreadPool threads, Float32 state, Float32 inputs,
                    Float32Result kept, AnyResult same, int64_t keys,
                    int64_t values, int64_t gates, int64_t heads, int64_t query,
                    int64_t key, int64_t value, int64_t stretch) {
-  if (same->untyped_data() != projection.untyped_data()) {
-    return ffi::Error::InvalidArgument("projection: it is not in place");
+  if (same->untyped_data() != projection.untyped_data()) {  // not in place
+    std::memcpy(same->untyped_data(), projection.untyped_data(),
+                projection.size_bytes());
   }
   Attributes given{keys, values, gates, heads, query, key, value, stretch};
   return with_format(projection, [&](auto format) {
@@ -425,8 +430,9 @@ ffi::Error backward(ffi::ThreadPool threads, Float32 kept, Float32 inputs,
                     ffi::AnyBuffer d_rest, Float32Result d_state,
                     Float32Result d_inputs, AnyResult d_projection,
                     Float32Result d_taps, Float32Result d_bias, int64_t keys,
-                    int64_t values, int64_t gates, int64_t heads, int64_t query, int64_t key,
-                    int64_t value, int64_t stretch) {
+                    int64_t values, int64_t gates, int64_t heads,
+                    int64_t query, int64_t key, int64_t value,
+                    int64_t stretch) {
   Attributes given{keys, values, gates, heads, query, key, value, stretch};
   return with_format(projection, [&](auto format) {
     using T = decltype(format);

@@ -90,7 +90,8 @@ void write(const float* __restrict x, int64_t n, T* __restrict to) {
 }
 
 // A block of a state KxP to KxM, M columns of whole vectors, and back.
-inline void load_block(const float* state, const Unit& unit, int64_t M, float* block) {
+inline void load_block(const float* state, const Unit& unit, int64_t M,
+                       float* block) {
   for (int64_t k = 0; k < unit.shape.K; ++k) {
     const float* from = state + k * unit.shape.P + unit.first;
     float* to = block + k * M;
@@ -173,7 +174,9 @@ template <int N>
 float dot(const float* x, const float* y) {
   float total = 0;
   Vector sum = {};
-  for (int j = 0; j < N; ++j) sum += load(x + j * kWidth) * load(y + j * kWidth);
+  for (int j = 0; j < N; ++j) {
+    sum += load(x + j * kWidth) * load(y + j * kWidth);
+  }
   for (int i = 0; i < kWidth; ++i) total += sum[i];
   return total;
 }
