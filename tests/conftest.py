@@ -1,11 +1,13 @@
 """Settings of all tests."""
 
 import contextlib
+import functools
 import gc
 import os
 
 import hypothesis
 import jax
+import jax.numpy as jnp
 import pytest
 from absl import flags
 
@@ -38,11 +40,26 @@ hypothesis.settings.load_profile('quick')
 
 
 def pytest_runtest_setup(item):
-  """Skips what needs the C++ library where there is none, and says why."""
-  parameters = item.callspec.params if hasattr(item, 'callspec') else {}
-  if item.get_closest_marker('native') or 'native' in parameters.values():
-    if why := library.lacking():
+  """Skips what this machine can't run, and says why.
+
+  A test needs what it is marked with, or has as a parameter.
+  """
+  found = getattr(item, 'callspec', None)
+  values = found.params.values() if found else ()
+  for name, lacking in (('native', library.lacking), ('float16', _no_float16)):
+    named = any(isinstance(x, str) and x == name for x in values)
+    if (named or item.get_closest_marker(name)) and (why := lacking()):
       pytest.skip(why)
+
+
+@functools.cache
+def _no_float16():
+  """Says why XLA can't compile float16 here; '' if it can."""
+  try:
+    jax.block_until_ready(jax.jit(lambda x: x.astype('float16'))(jnp.ones(9)))
+  except jax.errors.JaxRuntimeError as error:
+    return f'no float16 with these instructions: {str(error).splitlines()[0]}'
+  return ''
 
 
 @pytest.fixture(scope='session', autouse=True)

@@ -251,7 +251,7 @@ def test_large_scores_leave_everything_finite(form):
   (
     ('exact', jnp.bfloat16, L),
     ('blocked', jnp.bfloat16, L),
-    ('blocked', jnp.float16, L),
+    pytest.param('blocked', jnp.float16, L, marks=pytest.mark.float16),
     ('blocked', jnp.bfloat16, 1),
   ),
 )

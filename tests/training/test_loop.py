@@ -100,6 +100,7 @@ def test_a_cut_run_ends_bit_for_bit_like_an_uncut_one(raw, layout, tmp_path):
   assert losses[0] == losses[1]
 
 
+@pytest.mark.float16
 def test_a_cut_run_in_float16_goes_on_with_its_loss_scale(raw, tmp_path):
   raw.train.update(precision='float16', loss_scale=2.0**20, loss_scale_steps=3)
   raw.train.log_every = 1

@@ -69,6 +69,7 @@ def test_other_formats_have_none():
   assert shapes[0]['loss_scale'] is None and 'loss_scale' not in shapes[1]
 
 
+@pytest.mark.float16
 def test_gradients_are_unscaled_before_the_clip_and_the_norm():
   found = [
     test_step.run((*HALF, ('train.loss_scale', scale)), count=2)
@@ -85,6 +86,7 @@ def test_gradients_are_unscaled_before_the_clip_and_the_norm():
   )  # 4e-3
 
 
+@pytest.mark.float16
 def test_an_overflow_changes_nothing_but_the_scale_and_is_no_failure():
   steps, state = test_step.make((*HALF, ('train.loss_scale', 2.0**30)))
   before = jax.tree.map(np.array, jax.device_get(state))
@@ -99,6 +101,7 @@ def test_an_overflow_changes_nothing_but_the_scale_and_is_no_failure():
       jax.tree.map(np.testing.assert_array_equal, before[name], after[name])
 
 
+@pytest.mark.float16
 def test_what_no_scale_can_mend_is_a_failure():
   steps, state = test_step.make((*HALF, ('train.loss_scale', 2.0)))
   bad = test_step.draw(0)
@@ -108,6 +111,7 @@ def test_what_no_scale_can_mend_is_a_failure():
     assert (values['skipped'], state['loss_scale'].scale) == (skipped, scale)
 
 
+@pytest.mark.float16
 def test_the_scale_doubles_while_steps_are_good():
   changes = (*HALF, ('train.loss_scale', 4.0), ('train.loss_scale_steps', 2))
   state, values = test_step.run(changes, count=5)
@@ -126,6 +130,7 @@ def train(tmp_path, name, **changes):
   return progress, metrics.read(tmp_path / name)
 
 
+@pytest.mark.float16
 def test_a_run_that_overflows_at_the_start_recovers(tmp_path):
   progress, rows = train(
     tmp_path,
@@ -143,6 +148,7 @@ def test_a_run_that_overflows_at_the_start_recovers(tmp_path):
   assert rows[-1]['loss'] < 0.8 * rows[halvings]['loss']
 
 
+@pytest.mark.float16
 def test_the_factors_of_kfac_are_those_of_the_unscaled_loss():
   changes = (*HALF, ('optimizer.name', 'kfac'))
   low, high = (
@@ -156,6 +162,7 @@ def test_the_factors_of_kfac_are_those_of_the_unscaled_loss():
     np.testing.assert_allclose(a, b, 1e-3, 1e-3 * np.abs(a).max(initial=0))
 
 
+@pytest.mark.float16
 def test_all_formats_reach_the_held_out_loss_of_float32(tmp_path):
   want = train(tmp_path, 'float32')[0].held_out_loss
   assert want < 4
