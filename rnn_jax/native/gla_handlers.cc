@@ -20,21 +20,6 @@ GlaShape shape_of(const ffi::AnyBuffer& k, const ffi::AnyBuffer& v,
   return shape;
 }
 
-// Calls run(T()) for the format of q, k and v.
-template <typename Run>
-ffi::Error with_format(ffi::DataType format, const Run& run) {
-  switch (format) {
-    case ffi::F32:
-      run(float());
-      return ffi::Error::Success();
-    case ffi::BF16:
-      run(BFloat16());
-      return ffi::Error::Success();
-    default:
-      return ffi::Error::InvalidArgument("q, k and v: float32 or bfloat16");
-  }
-}
-
 template <typename T, typename Buffer>
 T* data(Buffer& buffer) {
   return static_cast<T*>(buffer.untyped_data());

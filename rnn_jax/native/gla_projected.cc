@@ -351,21 +351,6 @@ struct Projected {
   }
 };
 
-// Calls run(T()) for the format of the projection.
-template <typename Run>
-ffi::Error with_format(const ffi::AnyBuffer& projection, const Run& run) {
-  switch (projection.element_type()) {
-    case ffi::F32:
-      run(float());
-      return ffi::Error::Success();
-    case ffi::BF16:
-      run(BFloat16());
-      return ffi::Error::Success();
-    default:
-      return ffi::Error::InvalidArgument("projection: float32 or bfloat16");
-  }
-}
-
 using Float32 = ffi::Buffer<ffi::F32>;
 using Float32Result = ffi::ResultBuffer<ffi::F32>;
 using AnyResult = ffi::Result<ffi::AnyBuffer>;
@@ -414,7 +399,7 @@ ffi::Error forward(ffi::ThreadPool threads, Float32 state, Float32 inputs,
                 projection.size_bytes());
   }
   Attributes given{keys, values, gates, heads, query, key, value, stretch};
-  return with_format(projection, [&](auto format) {
+  return with_format(projection.element_type(), [&](auto format) {
     using T = decltype(format);
     auto source = source_of<T>(given, inputs, projection, taps, bias, starts);
     run_forward<false>(pool_of(threads), source.shape, source,
@@ -434,7 +419,7 @@ ffi::Error backward(ffi::ThreadPool threads, Float32 kept, Float32 inputs,
                     int64_t query, int64_t key, int64_t value,
                     int64_t stretch) {
   Attributes given{keys, values, gates, heads, query, key, value, stretch};
-  return with_format(projection, [&](auto format) {
+  return with_format(projection.element_type(), [&](auto format) {
     using T = decltype(format);
     auto source = source_of<T>(given, inputs, projection, taps, bias, starts);
     source.d_rest = static_cast<const T*>(d_rest.untyped_data());

@@ -1,7 +1,8 @@
-// What handlers share: XLA's thread pool as a Pool.
+// What handlers share: XLA's thread pool as a Pool, formats as types.
 #ifndef RNN_JAX_NATIVE_XLA_H_
 #define RNN_JAX_NATIVE_XLA_H_
 
+#include "bfloat16.h"
 #include "parallel.h"
 #include "xla/ffi/api/ffi.h"
 
@@ -13,6 +14,21 @@ inline Pool pool_of(ffi::ThreadPool& threads) {
   return Pool{threads.num_threads(), [&threads](std::function<void()> task) {
                 threads.Schedule(std::move(task));
               }};
+}
+
+// Calls run(T()) for the format of the activations.
+template <typename Run>
+ffi::Error with_format(ffi::DataType format, const Run& run) {
+  switch (format) {
+    case ffi::F32:
+      run(float());
+      return ffi::Error::Success();
+    case ffi::BF16:
+      run(BFloat16());
+      return ffi::Error::Success();
+    default:
+      return ffi::Error::InvalidArgument("inputs: float32 or bfloat16");
+  }
 }
 
 }  // namespace rnn_jax

@@ -247,7 +247,8 @@ class Run:
     if self._first_step_seconds is None:
       self._first_step_seconds = time.monotonic() - self._created
       self._display.say(f'first step after {self._first_step_seconds:.1f} s')
-      self._compile_evaluation()
+      with self._clock.part('compile'):
+        self._compile_evaluation()
     self._window.append((self._step, values, batch.weights_BxL.size))
     self._display.advance()
     last = self._step == train.steps
