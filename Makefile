@@ -1,13 +1,15 @@
-# A machine with Python 3.11 or newer, pip and make needs nothing else:
-# each target makes the virtual environment that it needs, once.
+# Needs Python 3.11 or newer, pip and make. Each target creates the virtual
+# environment that it needs, once.
 
 PYTHON ?= python3
 VENV ?= .venv
 CONFIG ?= configs/stdlib_bytes.py
 WORKDIR ?= runs/stdlib_bytes
 TRAIN_FLAGS ?=
-# A file's tests stay together, for what they share; an idle process takes some.
-PYTEST_FLAGS ?= -n 2 --dist worksteal
+# A file's tests stay together, for what they share; tests/conftest.py puts
+# the long files first.
+PYTEST_FLAGS ?= -n 2 --dist loadfile --no-loadscope-reorder
+QUICK ?= tests/ops tests/cells tests/config tests/tasks tests/models
 PIP_FLAGS ?=
 PYTHON_OTHER ?= python3.12
 VENV_OTHER ?= .venv-other
@@ -15,7 +17,7 @@ VENV_OTHER ?= .venv-other
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 # CUDA 13 needs driver 580 and a GPU of compute capability 7.5 (Turing);
-# nvidia-smi prints "580.65.06, 9.0" for each GPU, and prose when it fails.
+# nvidia-smi prints "580.65.06, 9.0" for each GPU, or a message if it fails.
 detect_accelerator = \
   if gpus=$$(nvidia-smi --query-gpu=driver_version,compute_cap \
                         --format=csv,noheader 2>/dev/null); then \
@@ -25,14 +27,14 @@ detect_accelerator = \
   elif nvidia-smi -L 2>/dev/null | grep -q '^GPU '; then echo cuda12; \
   else echo cpu; fi
 
-# Neither help nor clean has any use for a Python or a GPU.
+# help and clean need neither Python nor a GPU.
 ifneq ($(filter-out help clean,$(or $(MAKECMDGOALS),help)),)
   python_version := $(shell $(PYTHON) -c \
     'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
   ifeq ($(ACCELERATOR),)
     ACCELERATOR := $(shell $(detect_accelerator))
   else ifeq ($(ACCELERATOR),cpu)
-    # Asked for by name: also where the environment has a CUDA plugin.
+    # The user asked for the CPU: use it even if a CUDA plugin is installed.
     export JAX_PLATFORMS := cpu
   endif
   ifeq ($(filter cpu cuda12 cuda13,$(ACCELERATOR)),)
@@ -45,15 +47,17 @@ extra := $(filter cuda%,$(ACCELERATOR))
 other_cuda := $(if $(extra),$(filter-out $(extra),cuda12 cuda13))
 comma := ,
 
-# A stamp says: installed, for this Python and this accelerator.
+# A stamp means: installed, for this Python and this accelerator.
 created := $(VENV)/.created-$(python_version)
 run_stamp := $(VENV)/.installed-$(python_version)-$(ACCELERATOR)-run
 test_stamp := $(VENV)/.installed-$(python_version)-$(ACCELERATOR)-test
+peers_stamp := $(VENV)/.installed-$(python_version)-$(ACCELERATOR)-peers
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help train test test-other test-isa lint format env clean
+.PHONY: help train test test-quick test-peers test-other test-isa lint format \
+  env clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{ printf "make %-10s %s\n", $$1, $$2 }' \
@@ -61,54 +65,64 @@ help: ## Show this list
 	@echo
 	@echo 'Variables (make train PYTHON=python3.12 ACCELERATOR=cpu):'
 	@echo '  PYTHON        interpreter, 3.11 or newer      [$(PYTHON)]'
-	@echo '  ACCELERATOR   cpu, cuda12 or cuda13           [what nvidia-smi says]'
+	@echo '  ACCELERATOR   cpu, cuda12 or cuda13           [from nvidia-smi]'
 	@echo '  VENV          the virtual environment         [$(VENV)]'
 	@echo '  CONFIG        what make train runs            [$(CONFIG)]'
-	@echo '  WORKDIR       where it writes                 [$(WORKDIR)]'
+	@echo '  WORKDIR       where make train writes         [$(WORKDIR)]'
 	@echo '  TRAIN_FLAGS   more flags for the launcher     [$(TRAIN_FLAGS)]'
 	@echo '  PYTEST_FLAGS  more flags for pytest           [$(PYTEST_FLAGS)]'
 	@echo '  PIP_FLAGS     more flags for pip install      [$(PIP_FLAGS)]'
 	@echo '  PYTHON_OTHER  interpreter of make test-other  [$(PYTHON_OTHER)]'
 	@echo '  VENV_OTHER    its virtual environment         [$(VENV_OTHER)]'
 
-train: $(run_stamp) ## Train CONFIG into WORKDIR; the same call resumes it
+train: $(run_stamp) ## Train CONFIG into WORKDIR; run it again to resume
 	$(python) -m launch.train --config=$(CONFIG) --workdir=$(WORKDIR) \
 	  $(TRAIN_FLAGS)
 
 test: $(test_stamp) ## Run the tests
-	$(python) -m pytest $(PYTEST_FLAGS)
+	$(python) -m pytest -m 'not peers' $(PYTEST_FLAGS)
 
-test-other: ## Run the tests on PYTHON_OTHER, in an environment of its own
+test-quick: $(test_stamp) ## Run those that take seconds, while you edit
+	$(python) -m pytest -m 'not peers and not slow' $(PYTEST_FLAGS) $(QUICK)
+
+# In the same environment, which grows by PyTorch and transformers.
+test-peers: $(peers_stamp) ## Compare with PyTorch and transformers (gigabytes)
+	$(python) -c 'import bert_score, torch, transformers'
+	$(python) -m pytest -m peers $(PYTEST_FLAGS)
+
+test-other: ## Run the tests on PYTHON_OTHER, in its own environment
 	$(MAKE) test PYTHON=$(PYTHON_OTHER) VENV=$(VENV_OTHER)
 
-# Float32 sums differ with the processor: a bound that one keeps, another may
-# not. All sets run, also after a failure.
-test-isa: $(test_stamp) ## Run the tests under each instruction set that is here
+# Float32 sums differ between processors: a bound that holds on one may fail on
+# another. A failure doesn't stop the remaining sets.
+test-isa: $(test_stamp) ## Run the tests under each available instruction set
 	@failed=; for pair in SSE4_2:sse4_2 AVX2:avx2 AVX512:avx512f; do \
 	  isa=$${pair%%:*}; \
 	  if grep -qw "$${pair##*:}" /proc/cpuinfo; then \
 	    echo "Instructions up to $$isa"; \
 	    XLA_FLAGS="$$XLA_FLAGS --xla_cpu_max_isa=$$isa" \
-	      $(python) -m pytest $(PYTEST_FLAGS) || failed="$$failed $$isa"; \
+	      $(python) -m pytest -m 'not peers' $(PYTEST_FLAGS) \
+	      || failed="$$failed $$isa"; \
 	  else echo "Skipped $$isa: this processor lacks it"; fi; \
 	done; \
 	if [ -n "$$failed" ]; then echo "Failed under$$failed" >&2; exit 1; fi
 
-lint: $(test_stamp) ## Check the code's style; changes nothing
+lint: $(test_stamp) ## Check style and types, without changes
 	$(python) -m ruff check .
 	$(python) -m ruff format --check .
+	$(python) -m mypy
 
-format: $(test_stamp) ## Bring the code into that style
+format: $(test_stamp) ## Format the code and fix what lint can fix
 	$(python) -m ruff check --fix .
 	$(python) -m ruff format .
 
-env: $(test_stamp) ## Make the environment and run nothing
+env: $(test_stamp) ## Create the environment only
 
-wheel: $(test_stamp) ## Make a wheel with C++ libraries, in dist/
+wheel: $(test_stamp) ## Build a wheel with C++ libraries, in dist/
 	$(python) -m rnn_jax.native.wheel dist
 
-# The sanitizer's runtime must be the process's first library.
-sanitize: $(test_stamp) ## Look for reads outside of arrays in the C++ library
+# The sanitizer's runtime must be the first library that the process loads.
+sanitize: $(test_stamp) ## Run the C++ kernels under ASan and UBSan
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) \
 	  $$($(CXX) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
 	  UBSAN_OPTIONS=print_stacktrace=1 JAX_PLATFORMS=cpu CXX=$(CXX) \
@@ -116,9 +130,9 @@ sanitize: $(test_stamp) ## Look for reads outside of arrays in the C++ library
 	    -fno-sanitize-recover=undefined" \
 	  $(python) -m tests.native.sanitize
 
-clean: ## Remove the environment and all caches; keeps runs/
+clean: ## Remove the environment and all caches; keep runs/
 	@if [ -f "$(VENV)/pyvenv.cfg" ]; then rm -rf "$(VENV)"; fi
-	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find . -path ./runs -prune -o -name __pycache__ -type d -prune \
 	  -exec rm -rf {} +
 
@@ -126,17 +140,21 @@ $(run_stamp): $(created) pyproject.toml constraints.txt
 	$(call install,$(extra))
 	@touch $@
 
-# The tests' environment can do all that the run's can.
+# The test environment includes the run environment.
 $(test_stamp): $(created) pyproject.toml constraints.txt
 	$(call install,$(if $(extra),$(extra)$(comma))test)
 	@touch $(run_stamp) $@
+
+$(peers_stamp): $(test_stamp)
+	$(call install,$(if $(extra),$(extra)$(comma))test$(comma)peers$(comma)bertscore)
+	@touch $@
 
 define install
 @echo "Installing rnn_jax for $(ACCELERATOR) into $(VENV)" \
   "(minutes the first time, hundreds of megabytes)"
 @if ls $(VENV)/.installed-*-$(or $(other_cuda),none)-* >/dev/null 2>&1; then \
-  echo "$(VENV) was made for $(other_cuda), and $(extra) needs one of its own:" \
-    "run 'make clean' first, or name another one in VENV." >&2; \
+  echo "$(VENV) was created for $(other_cuda), and $(extra) needs its own" \
+    "environment: run 'make clean' first, or set VENV to another folder." >&2; \
   exit 1; fi
 $(python) -m pip install $(PIP_FLAGS) --constraint constraints.txt \
   --editable '.$(if $(1),[$(1)])'
@@ -144,28 +162,28 @@ $(python) -m pip install $(PIP_FLAGS) --constraint constraints.txt \
 @$(python) -m rnn_jax.native || true
 endef
 
-# An unfinished or another Python's environment is made anew. Some systems
-# split ensurepip off Python: then the pip that is there lends its hand.
+# Recreates an unfinished environment and one of another Python. Some systems
+# package ensurepip separately: the installed pip then installs pip.
 $(created):
 	@if [ -z "$(python_version)" ]; then \
-	  echo "'$(PYTHON)' runs no Python: install Python 3.11 or newer, or" \
+	  echo "'$(PYTHON)' doesn't run Python: install Python 3.11 or newer, or" \
 	    "name it: make PYTHON=/path/to/python3" >&2; exit 1; fi
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "'$(PYTHON)' is Python $(python_version), and rnn_jax needs 3.11" \
-	    "or newer. If there is one, name it: make PYTHON=python3.12" >&2; \
+	    "or newer. If you have one, name it: make PYTHON=python3.12" >&2; \
 	  exit 1; }
 	@if [ -d "$(VENV)" ] && [ -n "$$(ls -A "$(VENV)")" ] \
 	    && [ ! -f "$(VENV)/pyvenv.cfg" ]; then \
-	  echo "VENV=$(VENV) is a folder with files in it and no virtual" \
-	    "environment: name another one" >&2; exit 1; fi
-	@echo "Making a virtual environment of Python $(python_version) in $(VENV)"
+	  echo "VENV=$(VENV) is a folder with files that isn't a virtual" \
+	    "environment: name another folder" >&2; exit 1; fi
+	@echo "Creating a virtual environment with Python $(python_version) in $(VENV)"
 	@if $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null; then \
 	  $(PYTHON) -m venv --clear "$(VENV)"; \
 	elif $(PYTHON) -c 'import pip, venv' 2>/dev/null; then \
 	  $(PYTHON) -m venv --clear --without-pip "$(VENV)" && \
 	  $(PYTHON) -m pip --python "$(python)" install --quiet pip; \
 	else \
-	  echo "'$(PYTHON)' can't make a virtual environment: it lacks the module" \
+	  echo "'$(PYTHON)' can't create a virtual environment: it lacks the module" \
 	    "venv, or both ensurepip and pip. On Debian and Ubuntu:" \
 	    "apt-get install python3-venv python3-pip" >&2; exit 1; fi
 	@touch $@

@@ -2,12 +2,12 @@
 
   python -m benchmarks.report
 
-Every file of docs/ may hold <!-- benchmarks: NAME --> ... <!-- end -->; what
-stands between is replaced by the report NAME, a file of benchmarks/reports, on
-the newest rows of benchmarks/results/NAME.jsonl. Plots go to docs/plots.
+Every file of docs/ may hold <!-- benchmarks: NAME --> ... <!-- end -->; what is
+between them is replaced by the report of the suite NAME on the newest rows of
+benchmarks/results/NAME.jsonl. Plots go to docs/plots.
 """
 
-import importlib
+import os
 import pathlib
 import re
 
@@ -24,20 +24,22 @@ MARKED = re.compile(
 )
 
 
-def main(argv):
+def main(argv: list[str]) -> None:
   del argv
-  from benchmarks import rows
+  from benchmarks.harness import rows
 
   docs = pathlib.Path(DOCS.value or pathlib.Path(__file__).parents[1] / 'docs')
   for path in write(docs, ROWS.value or rows.RESULTS):
     print(path)
 
 
-def write(docs, folder):
+def write(
+  docs: str | os.PathLike, folder: str | os.PathLike
+) -> list[pathlib.Path]:
   """Renews the marked parts of docs/*.md. Returns the paths it wrote.
 
   Raises:
-    InputError: no file holds a mark, or one names no report.
+    InputError: no file holds a mark, or one names no suite.
   """
   from rnn_jax import errors
 
@@ -58,27 +60,29 @@ def _renewed(match, docs, folder):
   return f'{begin}\n{section(name, docs, folder)}\n\n{end}'
 
 
-def section(name, docs, folder):
-  """The report of that name as Markdown; its plots are drawn.
+def section(
+  name: str, docs: str | os.PathLike, folder: str | os.PathLike
+) -> str:
+  """The report of that suite as Markdown; its plots are drawn.
 
   Raises:
-    InputError: there is no such report.
+    InputError: no such suite.
   """
-  from benchmarks import plots
-  from benchmarks import rows
-  from benchmarks import tables
-  from rnn_jax import errors
+  from benchmarks.harness import case
+  from benchmarks.harness import plots
+  from benchmarks.harness import rows
+  from benchmarks.harness import tables
 
-  if not (pathlib.Path(__file__).parent / 'reports' / f'{name}.py').exists():
-    raise errors.InputError(f'<!-- benchmarks: {name} -->: no such report')
-  report = importlib.import_module(f'benchmarks.reports.{name}')
-  read = getattr(report, 'cases', list)(rows.read(name, folder))
-  found = tables.machines(read)
-  if not found:
+  suite = case.load(name, '<!-- benchmarks: NAME -->, NAME')
+  select = getattr(suite, 'select', tables.newest)
+  selected = select(rows.read(name, folder))
+  if not selected:
     return f'Not measured yet: `python -m benchmarks.run --suite={name}`.'
   return '\n\n'.join(
-    report.render(rows_of, plots.Plots(docs, f'{name}_{platform}'))
-    for platform, rows_of in found.items()
+    part
+    for platform, chosen in selected.items()
+    for part in suite.report(chosen, plots.Plots(docs, f'{name}_{platform}'))
+    if part
   )
 
 

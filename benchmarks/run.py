@@ -14,8 +14,8 @@ from absl import flags
 from launch import command
 
 SUITE = flags.DEFINE_string('suite', '', 'A file of benchmarks/suites.')
-RESUME = flags.DEFINE_bool('resume', False, 'Leave out what has its row.')
-ONLY = flags.DEFINE_string('only', '', 'Cases whose name holds this pattern.')
+RESUME = flags.DEFINE_bool('resume', False, 'Leave out cases with a row.')
+ONLY = flags.DEFINE_string('only', '', 'Only cases whose name matches this.')
 REPEATS = flags.DEFINE_integer('repeats', 0, "0: each case's own number.")
 QUICK = flags.DEFINE_bool('quick', False, 'Small sizes: a rehearsal.')
 RESULTS = flags.DEFINE_string(
@@ -23,13 +23,13 @@ RESULTS = flags.DEFINE_string(
 )
 
 
-def main(argv):
+def main(argv: list[str]) -> None:
   del argv
-  from benchmarks import harness
-  from benchmarks import rows
+  from benchmarks.harness import rows
+  from benchmarks.harness import runner
 
-  harness.run(
-    harness.Request(
+  runner.run(
+    runner.Request(
       suite=SUITE.value,
       only=ONLY.value,
       repeats=REPEATS.value,

@@ -1,19 +1,19 @@
-"""The Dragon Hatchling (BDH) as a language model of bytes.
+"""The Dragon Hatchling (BDH) as a byte-level language model.
 
   python -m launch.train --config=configs/bdh.py --workdir=runs/bdh
   python -m launch.train --config=configs/bdh.py:small --workdir=runs/bdh_small
 
-'base' has the published sizes, and 25,297,408 parameters, of which all 6 layers
-share 25,165,824: one for a GPU (--config.train.precision=bfloat16). Bytes and
-the document boundary are 257 tokens here; the published vocabulary, 256, has no
-boundary, and with it there are 25,296,896. 'small' has 852,224 and trains on 2
-cores. Both read the standard library's sources; for files of yours give
---config.data.source=text --config.data.path=GLOB.
+'base' has the published sizes and 25,297,408 parameters, of which all 6 layers
+share 25,165,824; train it on a GPU (--config.train.precision=bfloat16). The
+vocabulary is the 256 bytes and a document boundary; the published one has no
+boundary, which makes 25,296,896 parameters. 'small' has 852,224 and trains on 2
+CPU cores. Both read the sources of Python's standard library; for your own
+files, add --config.data.source=text --config.data.path=GLOB.
 """
 
 from rnn_jax import config as config_lib
 
-SIZES = {  # layers, width, neurons of each of 4 heads
+SIZES = {  # layers, width, neurons in each of the 4 heads
   'base': (6, 256, 8192),
   'small': (4, 128, 512),
 }
@@ -24,10 +24,8 @@ def get_config(size='base'):
   if size not in SIZES:
     raise ValueError(f'size={size!r}: choose one of {[*SIZES]}')
   layers, width, neurons = SIZES[size]
-  config = config_lib.default('bdh')
+  config = config_lib.default('bdh', layout='stream')
 
-  config.data.source = 'python_stdlib'
-  config.data.layout = 'stream'
   config.data.stretch = 8192
   config.data.length = 256
   config.data.batch_size = 8

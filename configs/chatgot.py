@@ -1,15 +1,15 @@
-"""ChatGoT's Transformers of characters: tiny, small, medium and gpt2 sizes.
+"""ChatGoT's character-level Transformers: tiny, small, medium and gpt2 sizes.
 
   python -m launch.train --config=configs/chatgot.py:small \\
       --config.data.path=PATH/input.txt --workdir=runs/chatgot
 
-Pre-LN blocks with GELU, sinusoids on an embedding times sqrt(D), an untied
-head with bias. At 89 characters 'small' has 3,205,209 parameters and 'gpt2'
-85,192,793. A character sees all of its window of 256, and windows follow one
-another without overlap (the original's begin every 128).
+Pre-LN blocks with GELU, sinusoidal positions added to the embedding times
+sqrt(D), and an untied head with bias. With 89 characters, 'small' has 3,205,209
+parameters and 'gpt2' 85,192,793. Each character attends within its window of
+256; windows don't overlap (the original's start every 128 characters).
 
-The rate is what trains the small size from scratch; the original has 5e-5.
-What each way to save memory or time buys: configs/experiments/roadmap.py.
+The learning rate trains the small size from scratch; the original uses 5e-5.
+configs/experiments/roadmap.py compares the ways to save memory or time.
 """
 
 from rnn_jax import config as config_lib
@@ -23,19 +23,17 @@ SIZES = {  # width, heads, width of the MLP, layers
 
 
 def get_config(size='small'):
-  """Returns the config of a size; data.path is the file."""
+  """Returns the config of a size; set data.path to the text file."""
   if size not in SIZES:
     raise ValueError(f'size={size!r}: choose one of {[*SIZES]}')
   width, heads, mlp_width, layers = SIZES[size]
-  config = config_lib.default('attention')
+  config = config_lib.default('attention', source='text', layout='stream')
 
-  config.data.source = 'text'
   config.data.path = 'input.txt'
   config.data.split_by = 'position'
   config.data.splits = (90, 10, 0)
   config.data.tokenizer = 'characters'
-  config.data.vocabulary = 89  # what a profile, which reads no text, assumes
-  config.data.layout = 'stream'
+  config.data.vocabulary = 89  # for profiles, which read no text
   config.data.length = 256
   config.data.batch_size = 32
 

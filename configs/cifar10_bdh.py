@@ -1,44 +1,45 @@
-"""CIFAR-10 by Vision-BDH, or by ViT-Tiny as what it is compared with.
+"""CIFAR-10 with Vision-BDH, or with ViT-Tiny as the baseline.
 
   python -m launch.prepare --name=cifar10 --input=cifar-10-python.tar.gz
   python -m launch.train --config=configs/cifar10_bdh.py \\
       --workdir=runs/cifar10
 
-The models are v2 (the default), v1, v2_softmax, v2_token (a class token) and
-vit, as in --config=configs/cifar10_bdh.py:vit. The recipe is the published
-optimized one: 2e-4, batches of 128 x 2, warm-up, cosine, bfloat16, 50 epochs
-with moved and mirrored pictures. The plain one has 1e-4 and float32:
---config.optimizer.learning_rate=1e-4 --config.train.precision=float32. On a
-GPU --config.train.compiler=deterministic repeats a run to the last bit.
+The models are v2 (the default), v1, v2_softmax, v2_token (with a class token)
+and vit, e.g. --config=configs/cifar10_bdh.py:vit. The recipe is the published
+optimized one: learning rate 2e-4, batches of 128 x 2, warm-up, cosine,
+bfloat16, 50 epochs with random crops and flips. The plain recipe uses 1e-4 and
+float32: --config.optimizer.learning_rate=1e-4 --config.train.precision=float32.
+On a GPU, --config.train.compiler=deterministic makes runs repeat bit for bit.
 
 Published test accuracy, not measured here: v2 .8173, v2_softmax .8045, v1
-.8043, vit .7605. A folder or zip of pictures by class is prepared alike, or
-read directly: --config.data.source=images --config.data.path=PATH.
-docs/vision.md has more.
+.8043, vit .7605. A folder or zip of images by class is prepared in the same
+way, or read directly: --config.data.source=images --config.data.path=PATH. See
+docs/vision.md.
 """
 
 from rnn_jax import config as config_lib
 from rnn_jax.data.preparation.formats import cifar10
 
 MODELS = ('v1', 'v2', 'v2_softmax', 'v2_token', 'vit')
-EPOCH = 47_500  # pictures that the validation split leaves to train on
+EPOCH = 47_500  # training images, without the validation split
 
 
 def get_config(model='v2'):
   """Returns the config of one of MODELS."""
   if model not in MODELS:
     raise ValueError(f'model={model!r}: choose one of {MODELS}')
-  config = config_lib.default('attention' if model == 'vit' else 'bdh')
-  config.task.name = 'image_classification'
+  config = config_lib.default(
+    'attention' if model == 'vit' else 'bdh',
+    task='image_classification',
+    source='tfds:cifar10',
+    layout='images',
+  )
 
-  config.data.source = 'tfds:cifar10'
   config.data.field = 'image'
   config.data.classes = cifar10.CLASSES
   config.data.splits = (95, 5, 0)
-  config.data.layout = 'images'
-  config.data.length = 1
   config.data.image.mean = (0.4914, 0.4822, 0.4465)
-  config.data.image.deviation = (0.247, 0.2435, 0.2616)
+  config.data.image.std = (0.247, 0.2435, 0.2616)
   config.data.image.crop = 4
   config.data.image.flip = True
   config.data.batch_size = 256

@@ -1,4 +1,4 @@
-"""Conversation: every turn is a reply to all turns before it.
+"""Conversation: each turn is predicted from all turns before it.
 
   python -m launch.train --config=configs/daily_dialog.py \\
       --config.data.path=PATH/train.jsonl \\
@@ -11,22 +11,19 @@ from rnn_jax import config as config_lib
 
 
 def get_config():
-  """Returns the config; data.path and data.validation_path are the files."""
-  config = config_lib.default()
+  """Returns the config; set data.path and data.validation_path to the files."""
+  config = config_lib.default(task='dialogue', source='jsonl', layout='packed')
 
-  config.task.name = 'dialogue'
   config.task.turns = 'all'
-  config.task.least_reply_tokens = 8
+  config.task.min_reply_tokens = 8
   config.task.reply_temperature = 0.5
 
-  config.data.source = 'jsonl'
   config.data.field = 'turns'
   config.data.path = 'train.jsonl'
   config.data.validation_path = 'validation.jsonl'
   config.data.splits = (100, 0, 0)
   config.data.tokenizer = 'bpe'
   config.data.vocabulary = 2048
-  config.data.layout = 'packed'
   config.data.fit = 'best'
   config.data.length = 384
   config.data.batch_size = 8

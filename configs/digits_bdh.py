@@ -1,10 +1,10 @@
-"""Handwritten digits of 8 x 8 pixels by a Vision-BDH; no data is needed.
+"""Handwritten digits of 8 x 8 pixels with a Vision-BDH; no download is needed.
 
   python -m launch.train --config=configs/digits_bdh.py --workdir=runs/digits
   python -m launch.evaluate --workdir=runs/digits --split=test
 
-The 1,797 digits that come with scikit-learn, 70 / 10 / 20 per cent, moved by a
-pixel at most while training.
+The 1,797 digits that ship with scikit-learn, split 70 / 10 / 20 per cent.
+Training shifts each image by up to one pixel.
 """
 
 from rnn_jax import config as config_lib
@@ -12,13 +12,10 @@ from rnn_jax import config as config_lib
 
 def get_config():
   """Returns the config."""
-  config = config_lib.default('bdh')
+  config = config_lib.default(
+    'bdh', task='image_classification', source='digits', layout='images'
+  )
 
-  config.task.name = 'image_classification'
-
-  config.data.source = 'digits'
-  config.data.layout = 'images'
-  config.data.length = 1
   config.data.classes = tuple('0123456789')
   config.data.splits = (70, 10, 20)
   config.data.image.size = 8

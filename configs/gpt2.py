@@ -1,13 +1,13 @@
-"""GPT-2's Transformers, to be trained on from a checkpoint, or from scratch.
+"""GPT-2's Transformers, to fine-tune from a checkpoint or train from scratch.
 
   python -m launch.convert --input=FOLDER --format=gpt2 \\
       --config=configs/gpt2.py:small --workdir=runs/gpt2
   python -m launch.train --config=configs/gpt2.py:small --workdir=runs/gpt2
 
-The folder is one of Hugging Face's transformers (docs/exchange.md). The sizes
-are those of the four published ones; 'small' has 124,439,808 parameters. Rows
-of 1024 tokens, all that there are positions for; the text is Python's own
-standard library unless data.path says otherwise.
+FOLDER is a model folder of Hugging Face's transformers (docs/interop.md). The
+four sizes are the published ones; 'small' has 124,439,808 parameters. Rows have
+1024 tokens, the number of learned positions. The default text is the sources of
+Python's standard library; change data.source and data.path for another.
 """
 
 from rnn_jax import config as config_lib
@@ -25,11 +25,10 @@ def get_config(size='small'):
   if size not in SIZES:
     raise ValueError(f'size={size!r}: choose one of {[*SIZES]}')
   width, heads, layers = SIZES[size]
-  config = config_lib.default('attention')
+  config = config_lib.default('attention', layout='packed')
 
   config.data.tokenizer = 'bpe'
   config.data.vocabulary = 50257
-  config.data.layout = 'packed'
   config.data.length = 1024
   config.data.batch_size = 8
 
@@ -40,7 +39,7 @@ def get_config(size='small'):
   config.model.norm = 'layer'
   config.model.biases = True
   config.model.positions = 'learned'
-  config.model.longest = 1024
+  config.model.max_positions = 1024
   config.model.embedding_scale = 0.02
   config.model.kernel_scale = 0.02
   config.model.branch_scale = (2 * layers) ** -0.5

@@ -1,14 +1,15 @@
-"""Associative recall at a distance: pairs, a gap, and questions on the pairs.
+"""Associative recall at a distance: pairs, a gap, then queries for the pairs.
 
   python -m launch.train --config=configs/recall.py --workdir=runs/recall
   python -m launch.train --config=configs/recall.py:attention \\
       --config.cell.window=32 --workdir=runs/recall_window
 
 The models are simple_rnn (improved), simple (the published preset) and
-attention, with 24,576 to 25,408 weights a layer, or any other cell of
-rnn_jax/cells with its own options' defaults. Set the gap with
---config.data.synthetic.distance, and data.length and data.boundaries with it;
-other sources are copying and selective_copying. docs/analysis.md has results.
+attention, with 24,576 to 25,408 weights per layer, or any other cell in
+rnn_jax/cells with its default options. Set the gap with
+--config.data.synthetic.distance and adjust data.length and data.boundaries to
+it. Other sources are copying and selective_copying. docs/analysis.md has
+results.
 """
 
 from rnn_jax import config as config_lib
@@ -27,20 +28,18 @@ CELLS = {
 
 
 def get_config(model='simple_rnn'):
-  """Returns the config of one of CELLS, or of a cell.
+  """Returns the config of one of CELLS, or of another cell.
 
   Raises:
-    InputError: `model` is none of them.
+    InputError: `model` is not one of them.
   """
   known = sorted({*CELLS, *config_lib.names('cells')})
-  if model not in known:
+  if model not in known and '.' not in model:  # a dot: a module of one's own
     raise errors.InputError(f'configs/recall.py:{model}: choose one of {known}')
   cell = 'simple_rnn' if model == 'simple' else model
-  config = config_lib.default(cell)
+  config = config_lib.default(cell, task='recall', source='recall')
   config.cell.update(CELLS.get(model, {}))
 
-  config.task.name = 'recall'
-  config.data.source = 'recall'
   config.data.tokenizer = 'characters'
   config.data.synthetic.pairs = 4
   config.data.synthetic.distance = 16

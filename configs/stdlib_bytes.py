@@ -1,22 +1,20 @@
-"""A byte-level language model of Python's own standard library.
+"""A byte-level language model of Python's standard library.
 
     make train
     python -m launch.train --config=configs/stdlib_bytes.py \\
         --workdir=runs/stdlib_bytes
 
-Real text on every machine, without a download. The files are split as wholes,
-90 / 5 / 5 per cent, so that no held-out file was read in training.
+Every machine has this text; nothing is downloaded. Files are split as wholes,
+90 / 5 / 5 per cent, so that training reads no part of a held-out file.
 """
 
 from rnn_jax import config as config_lib
 
 
 def get_config():
-  """Returns the config of the main job."""
-  config = config_lib.default()
+  """Returns the config of the default job."""
+  config = config_lib.default(layout='stream')
 
-  config.data.source = 'python_stdlib'
-  config.data.layout = 'stream'
   config.data.carry_state = True
   config.data.stretch = 8192
   config.data.length = 256

@@ -4,7 +4,8 @@
       command.run(main)
 
 Import jax and rnn_jax's modules inside `main`: --help and a mistyped flag then
-answer at once, and so do worker processes, which import the launcher again.
+answer at once, and worker processes, which import the launcher again, start
+quickly.
 """
 
 import contextlib
@@ -27,25 +28,25 @@ from rnn_jax import errors
 COMPILATION_CACHE = flags.DEFINE_string(
   'compilation_cache',
   None,
-  'Folder where compiled programs are kept for the next start; empty: none. '
-  'Default: $JAX_COMPILATION_CACHE_DIR, else one in ~/.cache/rnn_jax.',
+  'Folder for compiled programs, reused at the next start; empty: no cache. '
+  'Default: $JAX_COMPILATION_CACHE_DIR, else a folder in ~/.cache/rnn_jax.',
 )
 MEMORY_FRACTION = flags.DEFINE_float(
-  'memory_fraction', None, "Share of a GPU's memory to use, in (0, 1]."
+  'memory_fraction', None, "Fraction of a GPU's memory to use, in (0, 1]."
 )
 PREALLOCATE = flags.DEFINE_bool(
-  'preallocate', None, "Take a GPU's memory at the start, not as needed."
+  'preallocate', None, "Allocate a GPU's memory at startup, not as needed."
 )
 CPUS = flags.DEFINE_string(
-  'cpus', None, 'CPUs to run on, as in 0-3,8. Default: all that there are.'
+  'cpus', None, 'CPUs to run on, e.g. 0-3,8. Default: all of them.'
 )
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
 PIPE_CLOSED = 141  # 128 + SIGPIPE
 HELP = {'-h', '-help', '--help', '-?'}
-GPUS = '/dev/nvidiactl', '/dev/kfd', '/dev/dxg'  # NVIDIA, AMD, under Windows
-# mallopt(3): what XLA's CPU client allocates anew at each step stays with the
-# process; to fetch it from the kernel again costs a page fault for each 4 KiB.
+GPUS = '/dev/nvidiactl', '/dev/kfd', '/dev/dxg'  # NVIDIA, AMD, WSL
+# mallopt(3): XLA's CPU client allocates its buffers again at each step. Keep
+# freed memory: fetching it from the kernel costs a page fault for each 4 KiB.
 MALLOC_OPTIONS = (
   (-3, 1 << 30),  # M_MMAP_THRESHOLD
   (-1, (1 << 31) - 1),  # M_TRIM_THRESHOLD
@@ -53,12 +54,60 @@ MALLOC_OPTIONS = (
   (-2, 1 << 28),  # M_TOP_PAD
 )
 
+flags.disclaim_key_flags()  # define_config's flag belongs to its caller
+
+
+def define_config(help_text):
+  """Defines --config, a config file, each key of which is a flag too.
+
+  A key that names a part, as --config.optimizer.name=lion, brings the part's
+  own keys, wherever it is in the command line.
+
+  Returns:
+    The flag's holder.
+  """
+  from ml_collections.config_flags import config_flags
+
+  class Parser(config_flags.ConfigFileFlagParser):
+    """Reads a config file and names the parts that flags name."""
+
+    def parse(self, path):
+      return _name_parts(super().parse(path))
+
+  holder = config_flags.DEFINE_config_file(
+    'config', None, help_text, flag_values=flags.FLAGS
+  )
+  flags.FLAGS['config'].parser = Parser('config')
+  return holder
+
+
+def _name_parts(config):
+  from rnn_jax.config import parts
+
+  if not isinstance(config, parts.Root):
+    return config
+  given = {key: value for key, value in _config_flags() if '.' in key}
+  parts.override(
+    config, {key: given[key] for key in given if key in parts.BY_KEY}
+  )
+  parts.check_flat(given, config)
+  return config
+
+
+def _config_flags():
+  """Yields (key, value) of --config.key=value in the command line."""
+  for n, text in enumerate(sys.argv):
+    flag, equals, value = text.partition('=')
+    if match := re.fullmatch(r'--?config\.([\w.]+)', flag):
+      after = sys.argv[n + 1] if n + 1 < len(sys.argv) else ''
+      yield match[1], value if equals else after
+
 
 def run(main):
   """Parses flags, runs `main(argv)` and exits the process.
 
-  What the user can mend, an InputError or a wrong flag, becomes one line on
-  stderr and exit code 1. Data is put on a device explicitly or not at all.
+  An error that the user can fix (an InputError or a wrong flag) becomes one
+  line on stderr and exit code 1. Implicit transfers to a device are errors.
   """
   _keep_memory()
   os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '1')
@@ -87,22 +136,22 @@ def _started(main):
 
 
 def _settle_memory():
-  """Hands the memory flags to XLA, which reads them when it finds a GPU.
+  """Passes the memory flags to XLA, which reads them when it finds a GPU.
 
   Raises:
-    InputError: a flag without use here, or a share that is none.
+    InputError: a memory flag without a GPU, or a fraction outside (0, 1].
   """
   share = MEMORY_FRACTION.value
   for flag in (MEMORY_FRACTION, PREALLOCATE):
     if flag.value is not None and not any(map(os.path.exists, GPUS)):
       raise errors.InputError(
-        f'--{flag.name}={flag.value}: it is about the memory of a GPU, and '
-        'there is none: leave it out'
+        f"--{flag.name}={flag.value}: the flag sets a GPU's memory, and "
+        'there is no GPU here: leave it out'
       )
   if share is not None:
     if not 0 < share <= 1:
       raise errors.InputError(
-        f'--memory_fraction={share}: give a share in (0, 1]'
+        f'--memory_fraction={share}: give a fraction in (0, 1]'
       )
     # Both names in one environment are an error.
     os.environ.pop('XLA_PYTHON_CLIENT_MEM_FRACTION', None)
@@ -113,35 +162,37 @@ def _settle_memory():
 
 
 def _settle_cpus():
-  """Confines the process to --cpus; the threads that it starts inherit that.
+  """Pins the process to --cpus; the threads that it starts inherit that.
 
   Raises:
-    InputError: a CPU that it can't run on, or no list of CPUs.
+    InputError: a CPU that isn't available, or a malformed list.
   """
   if CPUS.value is None:
     return
   flag = f'--cpus={CPUS.value}'
   if not hasattr(os, 'sched_setaffinity'):
-    raise errors.InputError(f'{flag}: this system has no such setting')
+    raise errors.InputError(
+      f'{flag}: this system has no CPU affinity: leave it out'
+    )
   if not re.fullmatch(r'(\d{1,4}(-\d{1,4})?(,(?!$)|$))+', CPUS.value):
-    raise errors.InputError(f'{flag}: give numbers and ranges, as in 0-3,8')
+    raise errors.InputError(f'{flag}: give numbers and ranges, e.g. 0-3,8')
   chosen = set()
   for part in CPUS.value.split(','):
     first, _, last = part.partition('-')
     chosen |= {*range(int(first), int(last or first) + 1)}
   allowed = os.sched_getaffinity(0)
   if not chosen:
-    raise errors.InputError(f'{flag}: no CPU is in it: give 0-3, not 3-0')
+    raise errors.InputError(f'{flag}: the range is empty: give 0-3, not 3-0')
   if absent := ', '.join(map(str, sorted(chosen - allowed))):
     raise errors.InputError(
-      f'{flag}: CPU {absent} is not there: choose of {sorted(allowed)}'
+      f'{flag}: CPU {absent} is not available: choose from {sorted(allowed)}'
     )
   for thread in pathlib.Path('/proc/self/task').iterdir():
     os.sched_setaffinity(int(thread.name), chosen)
 
 
 def _keep_programs(jax):
-  """Turns the persistent cache of compiled programs on, unless refused."""
+  """Turns on the persistent compilation cache, unless a flag turns it off."""
   folder = COMPILATION_CACHE.value
   if folder is None:
     folder = jax.config.jax_compilation_cache_dir
@@ -152,37 +203,38 @@ def _keep_programs(jax):
 
 
 def _own_cache(version):
-  """Returns the user's folder of programs for this processor; '': none.
+  """Returns the user's program cache for this processor; '': no cache.
 
-  A home may be shared by machines whose processors differ, and a program is
-  code: one that another user can write is not run.
+  Machines with different processors may share a home, hence one folder for
+  each processor. Programs are code: a folder that other users can write to
+  isn't used.
   """
   home = os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache')
   name = f'jaxlib-{version}-{_processor()}'
   folder = pathlib.Path(home, 'rnn_jax', name)
   try:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = folder.lstat()
+    status = folder.lstat()
   except OSError:
-    return ''  # a home that is read-only, or none
+    return ''  # the home is read-only or missing
   if not hasattr(os, 'getuid'):
     return str(folder)
   if (
-    stat.S_ISDIR(found.st_mode)
-    and found.st_uid == os.getuid()
-    and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    stat.S_ISDIR(status.st_mode)
+    and status.st_uid == os.getuid()
+    and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
   ):
     return str(folder)
   logging.warning(
-    'no compiled programs are kept: others can write %s: delete it, or name '
-    'a folder with --compilation_cache',
+    'compiled programs are not cached: other users can write to %s: delete '
+    'it, or name a folder with --compilation_cache',
     folder,
   )
   return ''
 
 
 def _processor():
-  """A digest of what a program may rely on: the kind of CPU, its features."""
+  """A digest of what a program depends on: the CPU's model and features."""
   names = [platform.machine(), platform.processor()]
   with contextlib.suppress(OSError):
     for line in pathlib.Path('/proc/cpuinfo').read_text().splitlines():
@@ -193,7 +245,7 @@ def _processor():
 
 
 def _keep_memory():
-  """Has glibc keep freed memory; other C libraries are left alone."""
+  """Makes glibc keep freed memory; does nothing on other C libraries."""
   if platform.libc_ver()[0] != 'glibc':
     return
   with contextlib.suppress(OSError, AttributeError):
@@ -211,7 +263,7 @@ def _one_line_errors():
   except KeyboardInterrupt:
     sys.exit(INTERRUPTED)
   except BrokenPipeError:
-    # Python flushes stdout once more on its way out.
+    # Python flushes stdout once more at exit.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(PIPE_CLOSED)
 
@@ -222,22 +274,30 @@ def _fail(message):
 
 
 def _parse(argv):
-  """Returns what is left of argv; a config file is loaded on the way."""
+  """Returns the rest of argv after the flags; loads the config file."""
   if HELP & set(argv[1:]):
     app.usage(shorthelp=True, writeto_stdout=True)
     sys.exit(0)
   try:
     rest = flags.FLAGS(argv)
     for name in flags.FLAGS:
-      # A config file that can't be read says so when its value is touched.
+      # Reading the value raises the error of a config file that won't load.
       hasattr(flags.FLAGS[name].value, 'keys')
   except flags.Error as error:
-    _fail(_flag_error(str(error)))
+    _fail(_input_error(error) or _flag_error(str(error)))
   except Exception as error:
     _fail(_config_error(error, argv[1:]))
   if len(rest) > 1:
     _fail(f'unexpected argument {rest[1]!r}: flags begin with --')
   return rest
+
+
+def _input_error(error):
+  """The message of the InputError that led to this one; '': there is none."""
+  cause = error.__context__
+  told = str(cause) if isinstance(cause, errors.InputError) else ''
+  # A config file's own error comes with its traceback.
+  return told if '\n' not in told else ''
 
 
 def _flag_error(message):
@@ -252,7 +312,7 @@ def _flag_error(message):
 
 
 def _config_error(error, argv):
-  """One line on what came out of loading a config and overriding its keys."""
+  """One line for an error in loading a config or overriding its keys."""
   text = str(error)
   if isinstance(error, (AttributeError, KeyError)):
     wrong = re.search(r'instead of \W*(\w+)', text)

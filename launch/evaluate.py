@@ -1,13 +1,13 @@
-"""Evaluates a checkpoint of a run on a held-out split.
+"""Evaluates a run's checkpoint on a held-out split.
 
     python -m launch.evaluate --workdir=runs/demo --split=test
 
-Prints the loss and the task's scores: perplexity and, for lossless tokenizers,
-bits per byte beside gzip and xz of language models; accuracy and macro-F1 of
-classifiers; BLEU, ROUGE and distinct n-grams of dialogue, and BERTScore by a
-model on disk. Writes every prediction, the scores with their confidence
-intervals, and plots to WORKDIR/evaluation/SPLIT/. --json prints the scores as
-one JSON object.
+Prints the loss and the task's scores. Language models: perplexity and, with a
+lossless tokenizer, bits per byte next to gzip and xz. Classifiers: accuracy and
+macro-F1. Dialogue: BLEU, ROUGE, distinct n-grams and, with a model on disk,
+BERTScore. Writes every prediction, the scores with their confidence intervals,
+and plots to WORKDIR/evaluation/SPLIT/. --json prints the scores as one JSON
+object.
 """
 
 import json
@@ -19,19 +19,21 @@ from launch import hosts
 
 WORKDIR = flags.DEFINE_string('workdir', None, 'Folder of the run.')
 SPLIT = flags.DEFINE_string(
-  'split', '', "'train', 'validation' or 'test'; empty: test if there is one."
+  'split',
+  '',
+  "'train', 'validation' or 'test'; empty: test, if the run has one.",
 )
 CHECKPOINT = flags.DEFINE_string(
-  'checkpoint', 'best', "'best', 'latest' or the number of a step."
+  'checkpoint', 'best', "'best', 'latest' or a step number."
 )
 LIMIT = flags.DEFINE_integer(
-  'limit', 0, 'Write predictions for the first so many documents; 0: all.'
+  'limit', 0, 'Write predictions for the first N documents only; 0: all.'
 )
 BERTSCORE = flags.DEFINE_string(
   'bertscore',
   '',
   'Dialogue: folder of a model for BERTScore, or its name in the local cache; '
-  'nothing is fetched; empty: none.',
+  'nothing is downloaded; empty: no BERTScore.',
 )
 JSON = flags.DEFINE_bool('json', False, 'Print one JSON object.')
 
@@ -40,9 +42,9 @@ def main(argv):
   from rnn_jax import errors
   from rnn_jax.evaluation import run as run_lib
   from rnn_jax.parallel import hosts as hosts_lib
-  from rnn_jax.training import checkpoint
+  from rnn_jax.runs import progress
+  from rnn_jax.runs.checkpoints import checkpoint
   from rnn_jax.training import evaluate
-  from rnn_jax.training import progress
 
   del argv
   if not WORKDIR.value:

@@ -1,13 +1,13 @@
-"""Runs a grid of variants and seeds, and compares them.
+"""Runs a grid of variants and seeds and compares the results.
 
     python -m launch.experiments \\
         --grid=configs/experiments/rotten_tomatoes.py \\
         --workdir=runs/rotten_tomatoes --set=data.path=PATH/train.jsonl \\
         --set=data.validation_path=PATH/validation.jsonl
 
-Each run is a launch.train and a launch.evaluate in a folder of its own. The
-same command goes on where it was stopped and tries failed runs again. --list
-shows the runs; --report compares what there is so far, and runs nothing.
+Each run is a launch.train and a launch.evaluate in its own folder. The same
+command resumes where it stopped and retries failed runs. --list shows the runs;
+--report compares the results so far and runs nothing.
 """
 
 import os
@@ -17,18 +17,22 @@ from absl import flags
 
 from launch import command
 
-GRID = flags.DEFINE_string('grid', None, 'A file of configs/experiments/.')
-WORKDIR = flags.DEFINE_string('workdir', None, 'Folder of all its runs.')
+GRID = flags.DEFINE_string('grid', None, 'A file in configs/experiments/.')
+WORKDIR = flags.DEFINE_string('workdir', None, 'Folder for all runs.')
 ONLY = flags.DEFINE_string(
-  'only', '', 'Run those whose variant/seedK this regular expression finds.'
+  'only', '', 'Run only the runs whose VARIANT/seedK matches this regex.'
 )
-SKIP = flags.DEFINE_string('skip', '', 'Leave out those that this one finds.')
-SEEDS = flags.DEFINE_list('seeds', [], "Seeds instead of the grid's: 0,1,2.")
+SKIP = flags.DEFINE_string('skip', '', 'Skip the runs that match this regex.')
+SEEDS = flags.DEFINE_list(
+  'seeds', [], "Seeds to use instead of the grid's: 0,1,2."
+)
 SET = flags.DEFINE_multi_string(
-  'set', [], 'section.key=value for every run, such as data.path; repeat it.'
+  'set', [], 'section.key=value for every run, e.g. data.path=FILE'
 )
 LIST = flags.DEFINE_bool('list', False, 'Print the runs and exit.')
-REPORT = flags.DEFINE_bool('report', False, 'Compare what is there and exit.')
+REPORT = flags.DEFINE_bool(
+  'report', False, 'Compare the results so far and exit.'
+)
 
 
 def main(argv):

@@ -1,12 +1,12 @@
-"""Writes the model of a run to a file that other programs read.
+"""Exports a run's model to a file that other programs read.
 
   python -m launch.export --workdir=runs/demo --format=safetensors \\
       --output=model.safetensors
 
 Formats: safetensors (parameters, config and tokenizer in one file, which
 launch.convert reads), torch_simple_rnn (the published model's PyTorch state
-dict, .pt or .safetensors), stablehlo (a folder with the compiled-ahead step of
-decoding, which runs with jax and numpy alone). See docs/exchange.md.
+dict, .pt or .safetensors), stablehlo (a folder with the decode step, exported
+ahead of time, that needs neither rnn_jax nor Flax). See docs/interop.md.
 """
 
 import pathlib
@@ -15,30 +15,34 @@ from absl import flags
 
 from launch import command
 
-WORKDIR = flags.DEFINE_string('workdir', None, 'The run.', required=True)
-FORMAT = flags.DEFINE_string('format', None, 'The format.', required=True)
+WORKDIR = flags.DEFINE_string(
+  'workdir', None, 'Folder of the run.', required=True
+)
+FORMAT = flags.DEFINE_string('format', None, 'Format to write.', required=True)
 OUTPUT = flags.DEFINE_string(
-  'output', None, 'The file or folder to write; it is not there yet.'
+  'output', None, 'File or folder to write; it must not exist yet.'
 )
 CHECKPOINT = flags.DEFINE_string(
-  'checkpoint', 'best', "'best', 'latest' or a step."
+  'checkpoint', 'best', "'best', 'latest' or a step number."
 )
 BATCH_SIZE = flags.DEFINE_integer(
-  'batch_size', None, 'Rows of a step, of stablehlo; 1 if not given.'
+  'batch_size', None, 'stablehlo: rows in a step. Default: 1.'
 )
 PLATFORMS = flags.DEFINE_list(
-  'platforms', None, 'cpu, cuda, ..., of stablehlo; cpu if not given.'
+  'platforms', None, 'stablehlo: cpu, cuda, ... Default: cpu.'
 )
 
 
 def main(argv):
   from rnn_jax import errors
-  from rnn_jax.exchange import request
-  from rnn_jax.training import bundle as bundle_lib
+  from rnn_jax.interop import request
+  from rnn_jax.runs import bundle as bundle_lib
 
   del argv
   if not OUTPUT.value:
-    raise errors.InputError('--output is missing: name what to write')
+    raise errors.InputError(
+      '--output is missing: name the file or folder to write'
+    )
   path = pathlib.Path(OUTPUT.value)
   module = request.find(FORMAT.value, 'write')
   request.check_absent(path)

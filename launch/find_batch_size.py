@@ -1,12 +1,12 @@
-"""Finds the largest batch whose training step fits a budget of memory.
+"""Finds the largest batch whose training step fits a memory budget.
 
     python -m launch.find_batch_size --config=configs/published.py \\
         --memory_gib=4
 
-It compiles steps and reads XLA's account of their memory; nothing runs, so the
-budget may be another machine's. Without --memory_gib it is what this device has
-left. --confirm then runs a few real steps on random tokens, under the budget as
-a limit and in a process of their own, so that running out of memory ends
+Compiles training steps and reads XLA's memory analysis. Nothing runs, so the
+budget may be another machine's. Without --memory_gib, the budget is the free
+memory of this device. --confirm then runs a few real steps on random tokens, in
+a separate process limited to the budget, so that running out of memory harms
 nothing else.
 """
 
@@ -14,31 +14,32 @@ import json
 import os
 
 from absl import flags
-from ml_collections import config_flags
 
 from launch import command
 
-CONFIG = config_flags.DEFINE_config_file(
-  'config', None, 'A file of configs/; each key of it is a flag too.'
+CONFIG = command.define_config(
+  'A file in configs/; each of its keys is a flag too.'
 )
 MEMORY_GIB = flags.DEFINE_float(
-  'memory_gib', None, 'GiB of each device; default: what this one has.'
+  'memory_gib', None, 'GiB on each device. Default: what this device has.'
 )
 CONFIRM = flags.DEFINE_bool('confirm', False, 'Run real steps as well.')
-JSON = flags.DEFINE_bool('json', False, 'End with the result as JSON.')
+JSON = flags.DEFINE_bool(
+  'json', False, 'Print the result as JSON on the last line.'
+)
 LENGTH = flags.DEFINE_integer(
-  'length', 0, 'Tokens of a row; 0: data.length.', lower_bound=0
+  'length', 0, 'Tokens in a row; 0: data.length.', lower_bound=0
 )
 
 
 def main(argv):
-  # The real steps need the GPU's memory, which this process would else take.
+  # Leave the GPU's memory to the process that runs the real steps.
   os.environ.setdefault('XLA_PYTHON_CLIENT_PREALLOCATE', 'false')
   from rnn_jax import errors
   from rnn_jax.profiling import batch_size
-  from rnn_jax.profiling import subject as subject_lib
   from rnn_jax.profiling import trial
-  from rnn_jax.training import memory
+  from rnn_jax.profiling import workload as workload_lib
+  from rnn_jax.training.memory import batch_size as batch_size_lib
 
   del argv
   if CONFIG.value is None:
@@ -47,21 +48,21 @@ def main(argv):
   if given is not None and given <= 0:
     raise errors.InputError(f'--memory_gib={given!r}: give more than 0')
   if given is not None and CONFIRM.value:
-    trial.check(memory.gib(given, '--memory_gib'))
-  subject = subject_lib.make(subject_lib.parse(CONFIG.value, LENGTH.value))
+    trial.check(batch_size_lib.gib(given, '--memory_gib'))
+  workload = workload_lib.make(workload_lib.parse(CONFIG.value, LENGTH.value))
   if given is None:
     budget = trial.device_budget()
   else:
-    budget = memory.gib(given, '--memory_gib')
-  print(subject.describe())
-  print(f'budget: {budget.bytes / 2**30:.4g} GiB of each device', flush=True)
-  found = batch_size.find(subject, budget, CONFIRM.value)
-  print(f'{batch_size.table(found)}\n(GiB, by the compiled program)')
-  if not found.rows:
-    raise errors.InputError(f'{budget.name}: no batch ran: give more')
-  print(f'largest: {batch_size.conclusion(found, subject)}')
+    budget = batch_size_lib.gib(given, '--memory_gib')
+  print(workload.describe())
+  print(f'budget: {budget.bytes / 2**30:.4g} GiB on each device', flush=True)
+  result = batch_size.find(workload, budget, CONFIRM.value)
+  print(f'{batch_size.table(result)}\n(GiB, from the compiled program)')
+  if not result.rows:
+    raise errors.InputError(f'{budget.name}: no batch ran: give more memory')
+  print(f'largest: {batch_size.conclusion(result, workload)}')
   if JSON.value:
-    print(json.dumps({'rows': found.rows, 'budget_bytes': budget.bytes}))
+    print(json.dumps({'rows': result.rows, 'budget_bytes': budget.bytes}))
 
 
 if __name__ == '__main__':

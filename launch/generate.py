@@ -1,12 +1,12 @@
-"""Continues prompts with the model of a finished or running training run.
+"""Generates text with the model of a finished or running training run.
 
   python -m launch.generate --workdir=runs/demo --prompt="def main(" \\
       --max_new_tokens=200 --temperature=0.8 --top_k=50 --seed=0
 
-With --chat you hold a conversation with a model of dialogues; /reset begins a
-new one, an empty line or Ctrl-D ends it. With --prompts_file each line of a
-file is a prompt; --json writes an object a prompt, with the keys prompt, text,
-tokens, reason and logprob.
+--chat holds a conversation with a dialogue model: /reset starts a new one, an
+empty line or Ctrl-D ends it. --prompts_file reads one prompt per line. --json
+writes one object per prompt, with the keys prompt, text, tokens, reason and
+logprob.
 """
 
 import dataclasses
@@ -18,32 +18,46 @@ from absl import flags
 from launch import command
 from rnn_jax import errors
 
-WORKDIR = flags.DEFINE_string('workdir', None, 'The run.', required=True)
+WORKDIR = flags.DEFINE_string(
+  'workdir', None, 'Folder of the run.', required=True
+)
 CHECKPOINT = flags.DEFINE_string(
-  'checkpoint', 'best', "'best', 'latest' or a step."
+  'checkpoint', 'best', "'best', 'latest' or a step number."
 )
-PROMPT = flags.DEFINE_string('prompt', None, 'The text to continue.')
-PROMPTS_FILE = flags.DEFINE_string('prompts_file', None, 'A prompt a line.')
+PROMPT = flags.DEFINE_string('prompt', None, 'Text to continue.')
+PROMPTS_FILE = flags.DEFINE_string(
+  'prompts_file', None, 'File with one prompt per line.'
+)
 CONTINUES = flags.DEFINE_boolean(
-  'continues', False, 'Prompts stand within a document, not at its start.'
+  'continues', False, 'Prompts continue a document; they do not start one.'
 )
-SAMPLES = flags.DEFINE_integer('samples', 1, 'Texts a prompt.')
+SAMPLES = flags.DEFINE_integer('samples', 1, 'Texts per prompt.')
 MIN_NEW_TOKENS = flags.DEFINE_integer(
-  'min_new_tokens', 0, 'Tokens before a document, or a reply, may end.'
+  'min_new_tokens', 0, 'Least tokens before a document or reply may end.'
 )
-MAX_NEW_TOKENS = flags.DEFINE_integer('max_new_tokens', 200, 'Tokens to make.')
-TEMPERATURE = flags.DEFINE_float('temperature', 1.0, '0: the likeliest token.')
-TOP_K = flags.DEFINE_integer('top_k', 0, 'Likeliest tokens; 0: all.')
-TOP_P = flags.DEFINE_float('top_p', 1.0, 'Mass of the nucleus, in (0, 1].')
-SEED = flags.DEFINE_integer('seed', 0, 'Of the random numbers.')
-STOP = flags.DEFINE_multi_string('stop', [], 'Ends a text; repeatable.')
+MAX_NEW_TOKENS = flags.DEFINE_integer(
+  'max_new_tokens', 200, 'Tokens to generate at most.'
+)
+TEMPERATURE = flags.DEFINE_float(
+  'temperature', 1.0, 'Sampling temperature; 0: greedy.'
+)
+TOP_K = flags.DEFINE_integer(
+  'top_k', 0, 'Sample from the K likeliest tokens; 0: from all.'
+)
+TOP_P = flags.DEFINE_float(
+  'top_p', 1.0, 'Nucleus sampling: probability mass, in (0, 1].'
+)
+SEED = flags.DEFINE_integer('seed', 0, 'Seed of the sampling.')
+STOP = flags.DEFINE_multi_string('stop', [], 'Stop at this text')
 STREAM = flags.DEFINE_boolean(
-  'stream', None, 'Show text as it is made. Default: one text, on a terminal.'
+  'stream',
+  None,
+  'Print tokens as they are generated. Default: on a terminal, for one text.',
 )
 CHAT = flags.DEFINE_boolean('chat', False, 'Hold a conversation.')
-JSON = flags.DEFINE_boolean('json', False, 'Write JSON lines.')
+JSON = flags.DEFINE_boolean('json', False, 'Print JSON lines.')
 WEIGHTS = flags.DEFINE_enum(
-  'weights', 'float32', ['float32', 'int8'], 'What matrices are held as.'
+  'weights', 'float32', ['float32', 'int8'], 'Format of the weights in memory.'
 )
 
 
@@ -82,7 +96,7 @@ def main(_):
 
 
 def _chat(generator, options):
-  """Reads turns from the terminal, or from a pipe, until there is no more."""
+  """Reads turns from the terminal, or from a pipe, until the input ends."""
   from rnn_jax.inference import conversation
 
   talk = conversation.Conversation(generator, options)
@@ -107,24 +121,24 @@ def _read_turn(asks):
     return ''
 
 
-def _show(_, piece):
-  print(piece, end='', flush=True)
+def _show(_, text):
+  print(text, end='', flush=True)
 
 
 def _no_prompts():
-  """Returns []; refuses flags that a conversation has no use for."""
+  """Returns []; refuses flags that have no effect in a conversation."""
   unused = (PROMPT, PROMPTS_FILE, SAMPLES, STREAM, JSON, CONTINUES)
   for flag in unused:
     if flag.present:
       raise errors.InputError(
-        f'{flag.name}={flag.value!r}: a conversation (--chat) has none: leave '
+        f'{flag.name}={flag.value!r}: it has no effect with --chat: leave '
         'it out'
       )
   return []
 
 
 def _prompts():
-  """Returns the prompts that the flags name, each SAMPLES times."""
+  """Returns the prompts of the flags, each SAMPLES times."""
   if SAMPLES.value < 1:
     raise errors.InputError(f'samples={SAMPLES.value}: give 1 or more')
   if (PROMPT.value is None) == (PROMPTS_FILE.value is None):
@@ -135,7 +149,9 @@ def _prompts():
   elif not PROMPT.value:
     raise errors.InputError("prompt='' is empty: give some text to continue")
   if STREAM.value and (len(prompts) * SAMPLES.value > 1 or JSON.value):
-    raise errors.InputError('stream=True: it shows one text, and no JSON')
+    raise errors.InputError(
+      'stream=True: it prints one text, not several and not JSON: leave it out'
+    )
   return [prompt for prompt in prompts for _ in range(SAMPLES.value)]
 
 
@@ -155,7 +171,7 @@ def _lines(path):
   for number, line in enumerate(lines, 1):
     if not line:
       raise errors.InputError(
-        f'prompts_file={path!r}, line {number} is empty: take it out'
+        f'prompts_file={path!r}, line {number} is empty: remove it'
       )
   return lines
 

@@ -1,4 +1,4 @@
-"""The flags of a job on several hosts, and how its processes begin and end."""
+"""Flags of a job on several hosts, and how its processes start and end."""
 
 import contextlib
 import signal
@@ -8,49 +8,49 @@ import traceback
 from absl import flags
 
 COORDINATOR = flags.DEFINE_string(
-  'coordinator', '', 'HOST:PORT of process 0, of a job on several hosts.'
+  'coordinator', '', 'HOST:PORT of process 0 in a job on several hosts.'
 )
 PROCESSES = flags.DEFINE_integer(
-  'processes', None, 'How many processes the job has.'
+  'processes', None, 'Number of processes in the job.'
 )
 PROCESS = flags.DEFINE_integer(
-  'process', None, 'Number of this process, from 0.'
+  'process', None, 'Index of this process, from 0.'
 )
 CLUSTER = flags.DEFINE_string(
   'cluster',
   '',
-  "Who tells all that instead: 'slurm', 'mpi', 'k8s' or 'env' (variables "
+  "Detect these three: 'slurm', 'mpi', 'k8s' or 'env' (the variables "
   'JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES, JAX_PROCESS_ID).',
 )
 CONNECT_TIMEOUT = flags.DEFINE_integer(
   'connect_timeout',
   300,
-  'Seconds until all processes must have come.',
+  'Seconds to wait for all processes to connect.',
   lower_bound=5,
 )
 HOST_TIMEOUT = flags.DEFINE_integer(
   'host_timeout',
   100,
-  'Seconds of silence after which a host counts as gone and all others end.',
+  'Seconds without a heartbeat after which a host is lost and the job ends.',
   lower_bound=5,
 )
 
-# What the words of a collective say when it is another process that is gone.
+# Words in a collective's error when another process is lost.
 BROKEN = 'Gloo', 'NCCL', 'nccl', 'UNAVAILABLE', 'heartbeat', 'Barrier'
 
 
 @contextlib.contextmanager
 def joined(*, stops_together: bool):
-  """Runs what is within as one process of the job; alone without flags.
+  """Runs its body as one process of a job; by itself without flags.
 
-  What ends one process by an error ends all of them.
+  An error that ends one process ends all of them.
 
   Args:
-    stops_together: whether a SIGTERM of one host is kept for
-      `training.signals`; else it ends the process as usual.
+    stops_together: whether `runs.signals` handles a SIGTERM on one host;
+      otherwise SIGTERM ends the process as usual.
 
   Raises:
-    InputError: flags that make no sense; a job that can't be joined.
+    InputError: inconsistent flags, or a job that can't be joined.
   """
   from rnn_jax import errors
   from rnn_jax.parallel import clusters
@@ -76,23 +76,23 @@ def joined(*, stops_together: bool):
     if any(word in str(error) for word in BROKEN):
       _lost(error)
     traceback.print_exc()
-    _end('error: this process failed as above, and the others with it', 1)
+    _end('error: this process failed as shown above; the others end too', 1)
   hosts.leave()
 
 
 def _lost(error):
-  """Ends the process; the runtime does, when it knows who is gone."""
+  """Ends the process, unless the runtime does so first and names the cause."""
   import time
 
-  said = str(error).splitlines()[0]
+  cause = str(error).splitlines()[0]
   print(
-    f'lost touch with another process ({said}): waiting up to '
-    f'{HOST_TIMEOUT.value} s to hear which',
+    f'lost contact with another process ({cause}): waiting up to '
+    f'{HOST_TIMEOUT.value} s to learn which one',
     file=sys.stderr,
     flush=True,
   )
   time.sleep(HOST_TIMEOUT.value + 5)
-  _end('error: another process is gone', 1)
+  _end('error: another process was lost', 1)
 
 
 def _end(message, code):

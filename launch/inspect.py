@@ -1,12 +1,12 @@
-"""Looks at a trained model from inside, on a few batches.
+"""Inspects a trained model on a few batches.
 
     python -m launch.inspect --workdir=runs/demo
 
-Gradients and updates beside the weights, layer by layer; what gates let
-through, how long states last, which hidden units are dead; how far back a
-gradient reaches. Writes tables to WORKDIR/inspection/inspection.md and .json,
-pictures beside them, and scalars and histograms to WORKDIR/tensorboard. --json
-prints the report as one JSON object. docs/inspection.md says how to read it.
+Reports gradients, updates and weights layer by layer, gate activations, state
+half-lives, dead hidden units, and how far back a gradient reaches. Writes
+tables to WORKDIR/inspection/inspection.md and .json with plots next to them,
+and scalars and histograms to WORKDIR/tensorboard. --json prints the report as
+one JSON object. docs/inspection.md says how to read it.
 """
 
 import json
@@ -20,9 +20,9 @@ SPLIT = flags.DEFINE_string(
   'split', 'validation', "'train', 'validation' or 'test'."
 )
 CHECKPOINT = flags.DEFINE_string(
-  'checkpoint', 'best', "'best', 'latest' or the number of a step."
+  'checkpoint', 'best', "'best', 'latest' or a step number."
 )
-BATCHES = flags.DEFINE_integer('batches', 4, 'How many to look at.')
+BATCHES = flags.DEFINE_integer('batches', 4, 'Number of batches to read.')
 JSON = flags.DEFINE_bool('json', False, 'Print one JSON object.')
 
 
@@ -30,7 +30,7 @@ def main(argv):
   from rnn_jax import errors
   from rnn_jax.inspection import report
   from rnn_jax.inspection import run as run_lib
-  from rnn_jax.training import checkpoint
+  from rnn_jax.runs.checkpoints import checkpoint
   from rnn_jax.training import evaluate
 
   del argv
@@ -41,11 +41,11 @@ def main(argv):
   split = evaluate.check_split(SPLIT.value) or 'validation'
   which = checkpoint.parse_which(CHECKPOINT.value)
   run = run_lib.Run.open(WORKDIR.value, which)
-  found = run_lib.inspect(run, WORKDIR.value, split, BATCHES.value)
+  result = run_lib.inspect(run, WORKDIR.value, split, BATCHES.value)
   if JSON.value:
-    print(json.dumps(report.values(found)))
+    print(json.dumps(report.values(result)))
   else:
-    print(report.markdown(found), end='')
+    print(report.markdown(result), end='')
 
 
 if __name__ == '__main__':

@@ -1,14 +1,14 @@
-"""Raw files to a TFDS dataset, without TensorFlow.
+"""Writes raw files as a TFDS dataset, without TensorFlow.
 
-    python -m launch.prepare --name=reviews --input=reviews.csv \
+    python -m launch.prepare --name=reviews --input=reviews.csv \\
         --splits=85,10,5 --data_dir=data
 
 writes data/reviews/1.0.0, which any `tfds.builder_from_directory` reads. Inputs
 are JSONL, CSV or TSV, text, Parquet, the original rt-polarity and DailyDialog
-files, CIFAR-10's tarball, and pictures by class in a folder or zip. Name an
+files, CIFAR-10's tarball, and images by class in a folder or zip. Name each
 input's split, --input=train=a.jsonl --input=test=b.jsonl, or give a folder of
-files that begin with it; else --splits deals them out. A second call with the
-same inputs does nothing.
+files whose names start with it; otherwise --splits divides the examples. A
+second call with the same inputs does nothing.
 """
 
 from absl import flags
@@ -18,31 +18,34 @@ from launch import command
 NAME = flags.DEFINE_string('name', None, 'Name of the dataset.')
 DATA_DIR = flags.DEFINE_string('data_dir', 'data', 'Folder of datasets.')
 INPUT = flags.DEFINE_multi_string(
-  'input', [], '[train=|validation=|test=]file, glob or folder; repeat it.'
+  'input', [], '[train=|validation=|test=]file, glob or folder'
 )
 FORMAT = flags.DEFINE_string(
-  'format', '', "Format of all inputs; empty: by each file's name."
+  'format', '', "Format of all inputs; empty: inferred from each file's name."
 )
 SPLITS = flags.DEFINE_string(
-  'splits', '', 'Per cent of train, validation, test, as in 85,10,5.'
+  'splits', '', 'Percentages of train, validation and test, e.g. 85,10,5.'
 )
-SEED = flags.DEFINE_integer('seed', 0, 'Of the order that --splits deals by.')
+SEED = flags.DEFINE_integer('seed', 0, 'Seed of the assignment by --splits.')
 LABEL = flags.DEFINE_string(
-  'label', None, "Column of classes; default: 'label' if there; '': none."
+  'label', None, "Column of classes. Default: 'label', if present; '': none."
 )
 CLASSES = flags.DEFINE_list('classes', [], 'Names of the classes, in order.')
 DOCUMENT = flags.DEFINE_enum(
-  'document', 'line', ['line', 'file'], 'What an example of a text file is.'
+  'document',
+  'line',
+  ['line', 'file'],
+  'Unit that makes one example of a text file.',
 )
-ENCODING = flags.DEFINE_string('encoding', 'utf-8', 'Of text files.')
+ENCODING = flags.DEFINE_string('encoding', 'utf-8', 'Encoding of text files.')
 SKIP_EMPTY = flags.DEFINE_bool(
-  'skip_empty', False, 'Leave out examples with an empty text, turn or list.'
+  'skip_empty', False, 'Skip examples with an empty text, turn or list.'
 )
 DUPLICATES = flags.DEFINE_enum(
   'duplicates',
   'report',
   ['report', 'refuse'],
-  'What to do about examples that two splits share.',
+  'What to do about examples that occur in two splits.',
 )
 
 
@@ -72,8 +75,8 @@ def main(argv):
     examples.Options(DOCUMENT.value, ENCODING.value),
   )
 
-  def progress(iterable, told):
-    return tqdm.tqdm(iterable, told, unit='', leave=False)
+  def progress(iterable, label):
+    return tqdm.tqdm(iterable, label, unit='', leave=False)
 
   record, written = prepare.prepare(request, progress)
   print(report.text(record, request.folder, written))

@@ -3,30 +3,29 @@
     python -m launch.profile --config=configs/published.py \\
         --workdir=runs/profile
 
-Memory of parameters, gradients, optimizer and activations, by the compiled
-program and by the device; the slowest operations and the largest results by
-module; how busy the device was. Random tokens of the config's shape, so no
-dataset is read. WORKDIR gets profile.md, profile.json, profile.png, and trace/
-for TensorBoard and Perfetto.
+Reports the memory of parameters, gradients, optimizer state and activations,
+from the compiled program and from the device; the slowest operations and the
+largest results by module; and how busy the device was. It runs on random tokens
+of the config's shape and reads no dataset. WORKDIR gets profile.md,
+profile.json, profile.png, and trace/ for TensorBoard and Perfetto.
 """
 
 import pathlib
 
 from absl import flags
-from ml_collections import config_flags
 
 from launch import command
 
-CONFIG = config_flags.DEFINE_config_file(
-  'config', None, 'A file of configs/; each key of it is a flag too.'
+CONFIG = command.define_config(
+  'A file in configs/; each of its keys is a flag too.'
 )
-WORKDIR = flags.DEFINE_string('workdir', None, 'Folder of the report.')
+WORKDIR = flags.DEFINE_string('workdir', None, 'Folder for the report.')
 STEPS = flags.DEFINE_integer('steps', 5, 'Steps to trace.', lower_bound=1)
 ROWS = flags.DEFINE_integer(
-  'rows', 0, 'Rows of a batch; 0: as the config says.', lower_bound=0
+  'rows', 0, "Rows in a batch; 0: the config's.", lower_bound=0
 )
 LENGTH = flags.DEFINE_integer(
-  'length', 0, 'Tokens of a row; 0: data.length.', lower_bound=0
+  'length', 0, 'Tokens in a row; 0: data.length.', lower_bound=0
 )
 
 
@@ -34,15 +33,15 @@ def main(argv):
   from rnn_jax import errors
   from rnn_jax.profiling import profile
   from rnn_jax.profiling import report
-  from rnn_jax.profiling import subject as subject_lib
+  from rnn_jax.profiling import workload as workload_lib
 
   del argv
   if CONFIG.value is None:
     raise errors.InputError('--config is missing: name a file of configs/')
   if not WORKDIR.value:
     raise errors.InputError('--workdir is missing: name a folder to write to')
-  subject = subject_lib.make(subject_lib.parse(CONFIG.value, LENGTH.value))
-  rows = subject.rows(ROWS.value)
+  workload = workload_lib.make(workload_lib.parse(CONFIG.value, LENGTH.value))
+  rows = workload.rows(ROWS.value)
   workdir = pathlib.Path(WORKDIR.value)
   try:
     workdir.mkdir(parents=True, exist_ok=True)
@@ -50,8 +49,8 @@ def main(argv):
     raise errors.InputError(
       f'--workdir={WORKDIR.value}: {error.strerror}: give a folder'
     ) from error
-  found = profile.run(subject, rows, STEPS.value, workdir)
-  print(report.write(found, workdir), end='')
+  result = profile.run(workload, rows, STEPS.value, workdir)
+  print(report.write(result, workdir), end='')
 
 
 if __name__ == '__main__':

@@ -1,28 +1,32 @@
-"""Makes a work folder of a run's model with its smallest numbers set to 0.
+"""Prunes a run's model: writes a copy with its smallest weights set to 0.
 
   python -m launch.prune --workdir=runs/demo --sparsity=0.5 --output=runs/half
 
-It is read as any other. To train it on with its zeros kept, give launch.train
-that folder, and a config with section `pruning`; the same section prunes
-gradually while a model is trained. See docs/compression.md.
+Every launcher reads the new work folder. To continue training with the zeros
+kept, give launch.train that folder and a config with a `pruning` section; the
+same section prunes gradually during training. See docs/compression.md.
 """
 
 from absl import flags
 
 from launch import command
 
-WORKDIR = flags.DEFINE_string('workdir', None, 'The run.', required=True)
+WORKDIR = flags.DEFINE_string(
+  'workdir', None, 'Folder of the run.', required=True
+)
 OUTPUT = flags.DEFINE_string(
-  'output', None, 'The work folder to make.', required=True
+  'output', None, 'Work folder to create.', required=True
 )
 SPARSITY = flags.DEFINE_float(
-  'sparsity', None, 'Share of zeros, in (0, 1).', required=True
+  'sparsity', None, 'Fraction of zeros, in (0, 1).', required=True
 )
 SCOPE = flags.DEFINE_string(
-  'scope', 'layer', "'layer': of each matrix; 'global': of all together."
+  'scope',
+  'layer',
+  "'layer': of each matrix; 'global': of all matrices together.",
 )
 CHECKPOINT = flags.DEFINE_string(
-  'checkpoint', 'best', "'best', 'latest' or a step."
+  'checkpoint', 'best', "'best', 'latest' or a step number."
 )
 
 
@@ -35,13 +39,13 @@ def main(argv):
 
   from rnn_jax import errors
   from rnn_jax.config import compression as config_compression
-  from rnn_jax.training import bundle as bundle_lib
+  from rnn_jax.runs import bundle as bundle_lib
   from rnn_jax.training import pruning
 
   del argv
   if not 0 < SPARSITY.value < 1:
     raise errors.InputError(
-      f'--sparsity={SPARSITY.value}: give a share in (0, 1)'
+      f'--sparsity={SPARSITY.value}: give a fraction in (0, 1)'
     )
   if SCOPE.value not in config_compression.SCOPES:
     raise errors.InputError(

@@ -1,26 +1,28 @@
-"""Makes a work folder whose checkpoint holds a run's matrices in 8 bits.
+"""Quantizes a run's model: writes a copy with its matrices in 8 bits.
 
   python -m launch.quantize --workdir=runs/demo --output=runs/demo8
 
-It is a quarter as large, and launch.generate, launch.evaluate and launch.export
-read it as any other. With --activations matmuls multiply in 8 bits as well,
-those of the activations rounded as they come (but for the head's); without it
-the matrices alone are rounded. See docs/compression.md.
+The checkpoint is a quarter as large, and every launcher reads it. With
+--activations, matmuls (except the head's) also round their activations and
+multiply in 8 bits; without it only the matrices are rounded. See
+docs/compression.md.
 """
 
 from absl import flags
 
 from launch import command
 
-WORKDIR = flags.DEFINE_string('workdir', None, 'The run.', required=True)
+WORKDIR = flags.DEFINE_string(
+  'workdir', None, 'Folder of the run.', required=True
+)
 OUTPUT = flags.DEFINE_string(
-  'output', None, 'The work folder to make.', required=True
+  'output', None, 'Work folder to create.', required=True
 )
 CHECKPOINT = flags.DEFINE_string(
-  'checkpoint', 'best', "'best', 'latest' or a step."
+  'checkpoint', 'best', "'best', 'latest' or a step number."
 )
 ACTIVATIONS = flags.DEFINE_bool(
-  'activations', False, 'Round the factors of matmuls as well.'
+  'activations', False, 'Also quantize activations in matmuls.'
 )
 
 
@@ -29,13 +31,13 @@ def main(argv):
 
   import jax
 
-  from rnn_jax.training import bundle as bundle_lib
-  from rnn_jax.training import quantized
+  from rnn_jax.models import int8_weights
+  from rnn_jax.runs import bundle as bundle_lib
 
   del argv
   bundle_lib.check_absent(OUTPUT.value)
   bundle = bundle_lib.read(WORKDIR.value, CHECKPOINT.value)
-  packed = jax.jit(quantized.pack)(jax.device_put(bundle.params))
+  packed = jax.jit(int8_weights.pack)(jax.device_put(bundle.params))
   packed = jax.device_get(packed)
   config = bundle.config
   if ACTIVATIONS.value:

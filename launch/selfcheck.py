@@ -2,10 +2,10 @@
 
     python -m launch.selfcheck
 
-Outputs, final state and every gradient, on this machine's device, for gates
-of 0, 1 and between, resets, several shapes and number formats. Prints a table
-of errors and bounds, and exits with 1 if one is beyond its bound. A line says
-which C++ library there is, or why there is none.
+Compares outputs, final state and every gradient on this machine's device, for
+gates of 0, 1 and in between, resets, several shapes and dtypes. Prints a table
+of errors and bounds and exits with 1 if an error exceeds its bound. One line
+says which C++ library is in use, or why it isn't available.
 """
 
 import sys
@@ -14,7 +14,7 @@ from absl import flags
 
 from launch import command
 
-IMPL = flags.DEFINE_string('impl', '', 'Check this one; empty: all.')
+IMPL = flags.DEFINE_string('impl', '', 'Implementation to check; empty: all.')
 
 
 def main(argv):

@@ -1,13 +1,13 @@
-"""Trains a model, or goes on training it.
+"""Trains a model, or resumes its training.
 
     python -m launch.train --config=configs/stdlib_bytes.py --workdir=runs/demo
 
-Any key of the config can be set: --config.train.steps=2000. The same command
-resumes a run that was stopped. On several hosts, see docs/scaling.md, each one
-gets this command with --coordinator, --processes and --process, or --cluster.
---print_config shows every key and its value; --plot draws the learning curve of
-a run so far; --plot_schedule, or --plot_schedule=FILE.png, draws the learning
-rate by step. None of these trains.
+Every key of the config is a flag: --config.train.steps=2000. The same command
+resumes a stopped run. On several hosts (docs/scaling.md), run it on each host
+with --coordinator, --processes and --process, or with --cluster. Three flags
+print or draw and don't train: --print_config shows every key and its value,
+--plot draws the learning curve of a run so far, and --plot_schedule or
+--plot_schedule=FILE.png draws the learning rate by step.
 """
 
 import concurrent.futures
@@ -16,13 +16,12 @@ import functools
 import pathlib
 
 from absl import flags
-from ml_collections import config_flags
 
 from launch import command
 from launch import hosts
 
-CONFIG = config_flags.DEFINE_config_file(
-  'config', None, 'A file of configs/; each key of it is a flag too.'
+CONFIG = command.define_config(
+  'A file in configs/; each of its keys is a flag too.'
 )
 WORKDIR = flags.DEFINE_string(
   'workdir', None, 'Folder of the run: checkpoints, metrics, tokenizer.'
@@ -36,7 +35,7 @@ PLOT = flags.DEFINE_bool(
 
 
 class _Picture(flags.ArgumentParser):
-  """A path; its flag alone stands for schedule.png in --workdir, or here."""
+  """A path; without one, schedule.png in --workdir or the current folder."""
 
   def parse(self, argument):
     return {'true': SCHEDULE, 'false': None}.get(argument, argument)
@@ -49,15 +48,15 @@ PLOT_SCHEDULE = flags.DEFINE_flag(
     None,
     'plot_schedule',
     None,
-    'Draw the learning rate by step into schedule.png, or the file named '
-    'here, and exit.',
-    boolean=True,  # it stands alone as well
+    'Draw the learning rate by step to schedule.png, or to the given file, '
+    'and exit.',
+    boolean=True,  # the value is optional
   )
 )
 
 
 def main(argv):
-  # Imported late: the workers of the input pipeline import this file as well.
+  # Imported here: the input pipeline's workers import this file too.
   from rnn_jax import config as config_lib
   from rnn_jax import errors
   from rnn_jax.training import loop
@@ -72,7 +71,7 @@ def main(argv):
     drawn = plots.draw_loss(WORKDIR.value)
     if not drawn:
       raise errors.InputError(
-        f'--workdir={WORKDIR.value}: it has no losses to draw: train first'
+        f'--workdir={WORKDIR.value}: no losses to draw yet: train first'
       )
     print(drawn)
     return
@@ -96,18 +95,18 @@ def main(argv):
 
 
 def _conclude(config, progress):
-  """Shows what the best checkpoint is worth, and what it writes."""
+  """Prints the best checkpoint's evaluation and a sample of its text."""
   from rnn_jax.parallel import hosts as hosts_lib
+  from rnn_jax.runs import progress as progress_lib
   from rnn_jax.training import evaluate
-  from rnn_jax.training import progress as progress_lib
 
-  # All processes go this way, as they compute together; the first one tells.
-  tell = print if hosts_lib.first() else lambda text: None
-  tell(
+  # All processes run this, as they compute together; the first one prints.
+  report = print if hosts_lib.first() else lambda text: None
+  report(
     f'trained: {progress.finished}, {progress.real_tokens:,} tokens in '
     f'{progress.seconds:.0f} s; the curve is {WORKDIR.value}/loss.png'
   )
-  with _beside() as call:
+  with _background() as call:
     sample = config.sample
     written = None
     if sample.new_tokens and config.task.writes_text:
@@ -115,14 +114,14 @@ def _conclude(config, progress):
     if progress.best_loss is not None:
       run = evaluate.Run.open(WORKDIR.value)
       row = evaluate.evaluate_run(run, '')
-      tell(progress_lib.evaluation_table(row))
+      report(progress_lib.evaluation_table(row))
     if written:
       text = f'{sample.prompt}{written()}'
-      tell(f'a sample behind {sample.prompt!r}:\n{text}')
+      report(f'a sample after {sample.prompt!r}:\n{text}')
 
 
 def _write(sample):
-  """What the best checkpoint writes behind a prompt."""
+  """Returns what the best checkpoint generates after the prompt."""
   from rnn_jax.inference import generate
   from rnn_jax.inference import sampling
 
@@ -136,11 +135,11 @@ def _write(sample):
 
 
 @contextlib.contextmanager
-def _beside():
-  """Yields call(function, *args), which returns what waits for the result.
+def _background():
+  """Yields call(function, *args), which returns a function of the result.
 
-  The call compiles and runs beside what follows it. Several processes compute
-  together, in one order: there it runs when its result is asked for.
+  The call compiles and runs in the background. Several processes must compute
+  in the same order: there it runs when its result is asked for.
   """
   import jax
 

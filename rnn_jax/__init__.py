@@ -1,3 +1,3 @@
 """rnn_jax: train and serve recurrent sequence models in JAX."""
 
-__version__ = '0.1.0'
+__version__ = '0.2.0'

@@ -1,4 +1,4 @@
-"""What a user can mend: the errors that a command prints as one line."""
+"""Errors that a user can fix; a command prints them as one line."""
 
 from typing import Any
 from typing import NoReturn
@@ -9,5 +9,5 @@ class InputError(ValueError):
 
 
 def refuse(argument: str, value: Any, remedy: str) -> NoReturn:
-  """Raises the InputError of an argument's value."""
+  """Raises an InputError about the value of an argument."""
   raise InputError(f'{argument}={value!r}: {remedy}')

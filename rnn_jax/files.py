@@ -1,11 +1,11 @@
-"""Writing files so that they are whole or absent at any time."""
+"""Writes files that are complete or absent at any time."""
 
 import os
 import pathlib
 
 
 def write_whole(path: str | os.PathLike, text: str) -> None:
-  """Writes a text in UTF-8, in place of a file that may be there."""
+  """Writes a text in UTF-8; replaces an existing file."""
   path = pathlib.Path(path)
   part = path.with_name(f'{path.name}.{os.getpid()}.part')
   part.write_text(text, encoding='utf-8')

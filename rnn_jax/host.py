@@ -1,6 +1,4 @@
-"""Memory of this machine and of this process, as the Linux kernel counts it;
-and the part of it that devices reach.
-"""
+"""The memory of this machine and of this process, by the Linux kernel."""
 
 import contextlib
 import ctypes
@@ -8,25 +6,26 @@ import pathlib
 import re
 import resource
 from collections.abc import Iterable
+from typing import Any
 
 from rnn_jax import errors
 
 ROOT = pathlib.Path('/')
-PINNED = 'pinned_host'  # JAX's name of the memory that devices reach
-UNLIMITED = 1 << 60  # what version 1 of cgroups writes for no limit is larger
+PINNED = 'pinned_host'  # JAX's name of host memory that devices can access
+UNLIMITED = 1 << 60  # version 1 of cgroups writes a larger number for no limit
 
 
 class Memory:
-  """Resident memory from its making on."""
+  """The growth of resident memory since its construction."""
 
-  def __init__(self):
-    # Resets the peak; where it can't, the peak includes what came before.
+  def __init__(self) -> None:
+    # Resets the peak; if that fails, the peak includes what came before.
     with contextlib.suppress(OSError):
       pathlib.Path('/proc/self/clear_refs').write_text('5')
     self._before = resident()
 
   def values(self) -> dict[str, int]:
-    """Resident bytes before, their peak, and the difference."""
+    """Returns resident bytes before, their peak, and the difference."""
     peak = max(status('VmHWM'), resident())
     return {
       'resident_bytes': self._before,
@@ -36,53 +35,53 @@ class Memory:
 
 
 def resident() -> int:
-  """Returns the bytes of memory that this process has now."""
+  """Returns the resident bytes of this process."""
   pages = pathlib.Path('/proc/self/statm').read_text().split()[1]
   return int(pages) * resource.getpagesize()
 
 
 def status(key: str) -> int:
-  """Returns bytes of /proc/self/status, or this process's resident peak."""
+  """Returns bytes of /proc/self/status, or (no such key) the resident peak."""
   for line in pathlib.Path('/proc/self/status').read_text().splitlines():
     if line.startswith(key + ':'):
       return int(line.split()[1]) * 1024
   return process_peak()
 
 
-def check_pinned(devices: Iterable, told: str) -> None:
-  """Checks that JAX's devices reach memory of their host.
+def check_pinned(devices: Iterable[Any], setting: str) -> None:
+  """Checks that devices can access memory of their host.
 
   Raises:
-    InputError: one doesn't; the message begins with `told`, 'key=value'.
+    InputError: one can't; the message begins with `setting`, 'key=value'.
   """
   for device in devices:
     kinds = sorted(memory.kind for memory in device.addressable_memories())
     if PINNED not in kinds:
       raise errors.InputError(
-        f'{told}: {device.device_kind} reaches {kinds} and no {PINNED!r} '
+        f'{setting}: {device.device_kind} reaches {kinds} and no {PINNED!r} '
         'memory: give False'
       )
 
 
 def process_peak() -> int:
-  """Returns the largest resident size that this process has had, in bytes."""
+  """Returns the peak resident bytes of this process."""
   return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def give_back_free_memory() -> None:
-  """Hands freed memory back to the kernel, where the C library is glibc.
+  """Returns freed memory to the kernel, if the C library is glibc.
 
-  Else what a compilation freed would hide what the next program takes.
+  Otherwise what a compilation freed would hide what the next program takes.
   """
   with contextlib.suppress(OSError, AttributeError):
     ctypes.CDLL('libc.so.6').malloc_trim(0)
 
 
 def limit(more: int) -> None:
-  """Lets this process take so many more bytes, after which it gets none.
+  """Lets this process allocate at most `more` bytes from now on.
 
-  The limit is on private memory that can be written (RLIMIT_DATA). The address
-  space (RLIMIT_AS) also counts what allocators reserve and never use.
+  The limit is on private writable memory (RLIMIT_DATA). The address space
+  (RLIMIT_AS) would also count what allocators reserve and never use.
   """
   _, hard = resource.getrlimit(resource.RLIMIT_DATA)
   resource.setrlimit(resource.RLIMIT_DATA, (status('VmData') + more, hard))
@@ -91,34 +90,31 @@ def limit(more: int) -> None:
 def available_bytes(root: pathlib.Path = ROOT) -> int:
   """Returns the memory that new work may take.
 
-  That is the least of what the kernel calls available and what is left of the
-  limits of this process's control groups (cgroups, version 1 or 2).
+  It is the least of what the kernel calls available and what the limits of this
+  process's control groups leave (cgroups, version 1 or 2).
 
   Raises:
-    InputError: the system doesn't tell.
+    InputError: the system doesn't report it.
   """
-  try:
-    text = (root / 'proc/meminfo').read_text()
-  except OSError:
-    text = ''
-  found = re.search(r'^MemAvailable:\s*(\d+) kB', text, re.MULTILINE)
-  if not found:
+  text = _text(root / 'proc/meminfo')
+  available = re.search(r'^MemAvailable:\s*(\d+) kB', text, re.MULTILINE)
+  if not available:
     raise errors.InputError(
-      "--memory_gib is missing: this system doesn't tell how much memory is "
-      'available: give a number'
+      "--memory_gib is missing: this system doesn't report its available "
+      'memory: give a number'
     )
-  return min([int(found[1]) * 1024, *_left_of_groups(root)])
+  return min([int(available[1]) * 1024, *_left_of_groups(root)])
 
 
 def _left_of_groups(root):
-  """What is left of each limit of a group of this process, or above it."""
+  """Returns what each limit of this process's groups and parents leaves."""
   left = []
   for folder, names in _groups(root):
     limit_bytes = _number(folder / names[0])
     used = _number(folder / names[1])
     if limit_bytes is None or used is None or limit_bytes >= UNLIMITED:
       continue
-    # Pages of files are given back when memory gets short.
+    # The kernel reclaims pages of files when memory is short.
     stat = _text(folder / 'memory.stat')
     kept = re.search(rf'^{names[2]} (\d+)', stat, re.MULTILINE)
     left.append(max(limit_bytes - used + (int(kept[1]) if kept else 0), 0))
@@ -126,7 +122,7 @@ def _left_of_groups(root):
 
 
 def _groups(root):
-  """(folder, names of its files) of the groups; in a container, its root."""
+  """Yields (folder, names of its files) of the groups up to the root."""
   first = (
     'memory.limit_in_bytes',
     'memory.usage_in_bytes',

@@ -1,21 +1,21 @@
-"""What a figure was made with: the machine, commit, packages' versions."""
+"""Where a figure comes from: machine, commit and versions of packages."""
 
 import contextlib
 import functools
 import importlib.metadata
 import os
-import pathlib
 import platform
 import subprocess
 from collections.abc import Iterable
 
-from rnn_jax import checkout
+from rnn_jax import subprocesses
+from rnn_jax.native import processor
 
 
 @functools.cache
-def machine() -> dict:
+def machine() -> dict[str, str | int]:
   """Returns {"device": its name, "platform", "cores"} of this process."""
-  import jax  # a process that starts others must leave a GPU to them
+  import jax  # late: a process that starts others must leave a GPU to them
 
   device = jax.devices()[0]
   name = device.device_kind if device.platform != 'cpu' else _processor()
@@ -25,38 +25,42 @@ def machine() -> dict:
 
 def versions(packages: Iterable[str]) -> dict[str, str]:
   """Returns the versions of those packages that are installed."""
-  found = {}
+  installed = {}
   for name in packages:
-    try:
-      found[name] = importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-      continue
-  return found
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+      installed[name] = importlib.metadata.version(name)
+  return installed
 
 
 def commit(excluded: Iterable[str] = ()) -> str | None:
-  """Returns the checkout's commit, with '+' where files differ from it.
+  """Returns the checkout's commit, with '+' if files differ from it.
 
-  Changes in `excluded` paths do not count. None: a copy without its history.
+  Changes in `excluded` paths don't count. None: a copy without history.
   """
   paths = [f':(top,exclude){path}' for path in excluded]
   try:
-    found = _git('rev-parse', '--short=10', 'HEAD')
+    head = _git('rev-parse', '--short=10', 'HEAD')
     changed = _git('status', '--porcelain', '--', *paths)
   except (OSError, subprocess.CalledProcessError):
     return None
-  return found + ('+' if changed else '')
+  return head + ('+' if changed else '')
 
 
 def _processor():
+  """Returns a CPU's name, as in 'AMD EPYC, AVX-512'.
+
+  Virtual machines give the same model to processors of very different speed.
+  """
+  model = platform.processor() or platform.machine()
   with contextlib.suppress(OSError):
-    for line in pathlib.Path('/proc/cpuinfo').read_text().splitlines():
+    for line in processor.CPUINFO.read_text().splitlines():
       if line.startswith('model name'):
-        return line.partition(':')[2].strip()
-  return platform.processor()
+        model = line.partition(':')[2].strip()
+        break
+  return f'{model}, {processor.vectors()}'
 
 
 def _git(*arguments):
-  git = ['git', '-C', str(checkout.ROOT), *arguments]
+  git = ['git', '-C', str(subprocesses.ROOT), *arguments]
   done = subprocess.run(git, capture_output=True, text=True, check=True)
   return done.stdout.strip()

@@ -1,21 +1,24 @@
-"""Each implementation of the recurrence on this device against a float64 loop.
+"""Compares each implementation of the recurrence with a float64 loop.
 
-The rows of a batch differ in their gates and resets, so that one compilation
-serves all kinds. The error of a tensor (outputs, the final state, the gradients
-of all five inputs) is max |got - want| / max size in a row, where size is what
-the loop makes of the inputs' absolute values: sums that cancel are not known
-better than their terms. Where the size is 0, so must the answer be.
+The rows of a batch have different gates and resets, so that one compilation
+covers all kinds. The error of a tensor (outputs, final state, gradients of all
+five inputs) is max |got - want| / max size in a row, where size is the loop's
+result for the inputs' absolute values: a sum that cancels isn't more exact than
+its terms. If the size is 0, the result must be 0.
 """
 
 import functools
+from collections.abc import Iterator
+from typing import Any
 from typing import NamedTuple
 
 import jax
 import numpy as np
+from numpy import typing as npt
 
 from rnn_jax.ops import gla
-from rnn_jax.ops import gla_native
-from rnn_jax.ops import gla_oracle
+from rnn_jax.ops.gla import native as gla_native
+from rnn_jax.ops.gla import oracle as gla_oracle
 
 GATES = {
   'sigmoid': lambda rng, shape: -np.logaddexp(0, -rng.normal(size=shape)),
@@ -42,17 +45,21 @@ BOUNDS = {
   'native': 1e-6,  # 4.0e-7: step by step, as 'scan'
   'pallas': 5e-7,  # 2.7e-7, interpreted; on a GPU not measured
 }
-# With bfloat16 inputs the states, float32, keep to the table above. The others
-# are stored with 8 bits, so that 2^-8 = 3.9e-3 is theirs by rounding alone.
+# With bfloat16 inputs the states are float32 and keep the bounds above. Other
+# tensors are stored with 8 bits: rounding by itself is 2^-8 = 3.9e-3.
 BOUND_BFLOAT16 = 2**-8 + 1e-6  # measured: 3.1e-3
 IN_FLOAT32 = ('state', 'd_state')
-# Kernels multiply bfloat16 numbers, states among them: a result has up to four
-# roundings of 2^-9 behind it (query, key, score, output).
+# Kernels multiply bfloat16 numbers, also states: a result has up to four
+# roundings of 2^-9 (query, key, score, output).
 BOUND_BFLOAT16_OPERANDS = 2**-7  # 5.6e-3, interpreted; on a GPU not measured
 
 
+# (inputs, starts_BxL, cotangents of the state and y).
+Drawn = tuple[gla_oracle.Inputs, np.ndarray, tuple[np.ndarray, np.ndarray]]
+
+
 class Case(NamedTuple):
-  """What is compiled and compared."""
+  """An implementation at one shape."""
 
   impl: str
   L: int
@@ -64,7 +71,7 @@ class Case(NamedTuple):
 
 
 class Result(NamedTuple):
-  """The worst tensor of a case, measured by its bound."""
+  """The worst tensor of a case, relative to its bound."""
 
   case: Case
   error: float
@@ -72,12 +79,13 @@ class Result(NamedTuple):
   where: str
 
   @property
-  def passed(self):
+  def passed(self) -> bool:
+    """Whether the error is within its bound."""
     return bool(self.error <= self.bound)
 
 
-def cases():
-  """Every implementation that this device can run, at several shapes."""
+def cases() -> Iterator[Case]:
+  """Yields each implementation that this device can run, at several shapes."""
   for impl in implementations():
     lengths = (1,) if impl == 'step' else (1, 17, 130)
     for decay in ('key', 'head'):
@@ -89,8 +97,8 @@ def cases():
 
 
 def implementations() -> list[str]:
-  """Those that this device can run."""
-  from rnn_jax.ops import gla_pallas
+  """Returns those that this device can run."""
+  from rnn_jax.ops.gla import pallas as gla_pallas
 
   lacking = {
     'native': bool(gla_native.lacking()),
@@ -102,9 +110,8 @@ def implementations() -> list[str]:
 def check(case: Case) -> Result:
   """Runs one case."""
   drawn = draw(case.L, case.decay, case.dtype, K=case.K, P=case.P)
-  found = errors(*drawn, case.impl, read=case.read)
   worst = Result(case, -1.0, 1.0, '')
-  for name, by_row in found.items():
+  for name, by_row in errors(*drawn, case.impl, read=case.read).items():
     bound = bound_of(case, name)
     row = int(np.argmax(by_row))
     if by_row[row] / bound > worst.error / worst.bound:
@@ -114,7 +121,7 @@ def check(case: Case) -> Result:
 
 
 def bound_of(case: Case, tensor: str) -> float:
-  """The largest error that `tensor` may have."""
+  """Returns the largest error that `tensor` may have."""
   if case.dtype == 'bfloat16' and case.impl == 'pallas':
     return BOUND_BFLOAT16_OPERANDS
   if case.dtype == 'bfloat16' and tensor not in IN_FLOAT32:
@@ -123,13 +130,20 @@ def bound_of(case: Case, tensor: str) -> float:
 
 
 def row_names() -> list[str]:
-  """What each row of `draw` holds."""
+  """Returns what each row of `draw` holds."""
   return [f'{gate}, starts: {start}' for gate in GATES for start in STARTS]
 
 
 @functools.partial(jax.jit, static_argnames=('impl', 'chunk_length', 'read'))
-def both_ways(inputs, starts, cotangents, impl, chunk_length, read):
-  """The state and y, and the gradients of all inputs."""
+def both_ways(
+  inputs: gla_oracle.Inputs,
+  starts: jax.Array,
+  cotangents: tuple[jax.Array, jax.Array],
+  impl: str,
+  chunk_length: int,
+  read: str,
+) -> tuple[tuple[jax.Array, jax.Array], gla_oracle.Inputs]:
+  """Returns (state, y), and the gradients of all inputs."""
 
   def run(*x):
     return gla.recurrence(
@@ -140,8 +154,16 @@ def both_ways(inputs, starts, cotangents, impl, chunk_length, read):
   return out, gla_oracle.Inputs(*back(cotangents))
 
 
-def draw(L, decay='key', dtype='float32', H=2, K=3, P=4, seed=0):
-  """Inputs, starts and cotangents, a row for each kind of gate and start."""
+def draw(
+  L: int,
+  decay: str = 'key',
+  dtype: str = 'float32',
+  H: int = 2,
+  K: int = 3,
+  P: int = 4,
+  seed: int = 0,
+) -> Drawn:
+  """Returns random inputs with a row for each kind of gate and start."""
   rng, rows = np.random.default_rng(seed), len(GATES) * len(STARTS)
 
   def normal(*shape):
@@ -162,15 +184,22 @@ def draw(L, decay='key', dtype='float32', H=2, K=3, P=4, seed=0):
   return inputs, starts.astype(np.int32), cotangents
 
 
-def errors(inputs, starts, cotangents, impl, chunk_length=64, read='after'):
-  """The error of each tensor in each row: {name: numbers of shape B}."""
+def errors(
+  inputs: gla_oracle.Inputs,
+  starts: np.ndarray,
+  cotangents: tuple[np.ndarray, np.ndarray],
+  impl: str,
+  chunk_length: int = 64,
+  read: str = 'after',
+) -> dict[str, np.ndarray]:
+  """Returns the error of each tensor in each row, {name: errors_B}."""
   drawn = inputs, starts, cotangents
   got = both_ways(*jax.device_put(drawn), impl, chunk_length, read)
   return compared(jax.device_get(got), drawn, read)
 
 
-def compared(got, drawn, read):
-  """`errors` of what `both_ways` returned for what was drawn."""
+def compared(got: Any, drawn: Drawn, read: str) -> dict[str, np.ndarray]:
+  """Returns `errors` of the result of `both_ways` for drawn inputs."""
   inputs, starts, cotangents = drawn
   want = _oracle(inputs, starts, cotangents, read)
   positive = inputs._replace(
@@ -191,8 +220,10 @@ def _oracle(inputs, starts, cotangents, read):
   return (*forward, *backward)
 
 
-def relative(got, want, size):
-  """max |got - want| / max size of each row; infinite for NaN."""
+def relative(
+  got: npt.ArrayLike, want: npt.ArrayLike, size: npt.ArrayLike
+) -> np.ndarray:
+  """Returns max |got - want| / max size of each row; infinite for NaN."""
   got, want, size = (
     np.float64(x).reshape(len(x), -1) for x in (got, want, size)
   )

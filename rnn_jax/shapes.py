@@ -1,10 +1,12 @@
-"""The alphabet of the axes, and a check of shapes at trace time.
+"""The letters of the axes, and a check of shapes at trace time.
 
 B batch, L time, N chunks, C chunk length, D model width, H heads, K key width
 a head, P value width a head, S vector-state width, F MLP width, V vocabulary,
 W attention window, R stacked layers. A shape is its letters joined by `x`, as
 in `q_BxLxHxK`. The same letters name the logical axes that are sharded.
 """
+
+from typing import Any
 
 AXES = {
   'B': 'batch',
@@ -23,18 +25,18 @@ AXES = {
 }
 
 
-def check(**arrays):
-  """Checks that arrays agree on the axes that their names claim.
+def check(**arrays: Any) -> dict[str, int]:
+  """Checks that arrays have the axes in their names.
 
   Args:
-    **arrays: arrays by name; the part behind the last `_` is the shape. A
-      digit in it is an axis of exactly that size.
+    **arrays: arrays by name; the part after the last `_` is the shape. A digit
+      in it is an axis of exactly that size.
 
   Returns:
-    The size of each letter, a dict.
+    The size of each letter.
 
   Raises:
-    ValueError: the wrong number of axes, or two arrays that disagree.
+    ValueError: the number of axes is wrong, or two arrays disagree.
   """
   sizes, seen_in = {}, {}
   for name, array in arrays.items():

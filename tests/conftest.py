@@ -3,7 +3,9 @@
 import contextlib
 import functools
 import gc
+import importlib.util
 import os
+import time
 
 import hypothesis
 import jax
@@ -11,9 +13,11 @@ import jax.numpy as jnp
 import pytest
 from absl import flags
 
+from launch import command
 from rnn_jax.native import cache
 from rnn_jax.native import library
-from tests import virtual
+from tests.support import tiny
+from tests.support import virtual
 
 # Before the first computation, and for the processes that tests start.
 os.environ['XLA_FLAGS'] = ' '.join(
@@ -39,14 +43,29 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile('quick')
 
 
+KEPT = 30 * 24 * 3600  # seconds that a compiled program is kept
+# Their tests wait for processes: begun last, one of them would run by itself.
+LONG = ('launch', 'parallel', 'training')
+
+
+def pytest_collection_modifyitems(items):
+  """Puts the folders with the longest files first; files stay whole."""
+
+  def rank(item):
+    room = item.path.relative_to(tiny.ROOT / 'tests').parts[0]
+    return LONG.index(room) if room in LONG else len(LONG)
+
+  items.sort(key=rank)
+
+
 def pytest_runtest_setup(item):
   """Skips what this machine can't run, and says why.
 
   A test needs what it is marked with, or has as a parameter.
   """
-  found = getattr(item, 'callspec', None)
-  values = found.params.values() if found else ()
-  for name, lacking in (('native', library.lacking), ('float16', _no_float16)):
+  case = getattr(item, 'callspec', None)
+  values = case.params.values() if case else ()
+  for name, lacking in LACKING.items():
     named = any(isinstance(x, str) and x == name for x in values)
     if (named or item.get_closest_marker(name)) and (why := lacking()):
       pytest.skip(why)
@@ -62,12 +81,37 @@ def _no_float16():
   return ''
 
 
+def _no_peers():
+  """Says which packages of `make test-peers` are absent; '' if none is."""
+  names = 'torch', 'transformers', 'bert_score'
+  absent = [name for name in names if importlib.util.find_spec(name) is None]
+  return f'needs {", ".join(absent)}: make test-peers' if absent else ''
+
+
+LACKING = {
+  'native': library.lacking,
+  'float16': _no_float16,
+  'peers': _no_peers,
+}
+
+
 @pytest.fixture(scope='session', autouse=True)
-def _programs(tmp_path_factory):
-  """What one test or command compiles, the others find."""
+def _programs(request, tmp_path_factory):
+  """Keeps compiled programs for other tests, their processes and later runs."""
   folder = tmp_path_factory.getbasetemp().parent / 'programs'
-  os.environ['JAX_COMPILATION_CACHE_DIR'] = str(folder)
-  jax.config.update('jax_compilation_cache_dir', str(folder))
+  if kept := getattr(request.config, 'cache', None):
+    # A program is code for one kind of processor.
+    folder = kept.mkdir(f'programs-{command._processor()}')
+    for path in folder.iterdir():
+      with contextlib.suppress(OSError):  # two processes may do this
+        if path.stat().st_mtime < time.time() - KEPT:
+          path.unlink()
+  for name, value in {
+    'jax_compilation_cache_dir': str(folder),
+    'jax_persistent_cache_min_compile_time_secs': 0.1,
+  }.items():
+    os.environ[name.upper()] = str(value)
+    jax.config.update(name, value)
 
 
 # Grain's worker processes read absl flags, which pytest never parses.
@@ -76,6 +120,6 @@ flags.FLAGS.mark_as_parsed()
 
 @pytest.fixture(scope='module', autouse=True)
 def _memory():
-  """No file's programs stay in memory behind it."""
+  """No file's programs stay in memory after it."""
   yield
   jax.clear_caches()

@@ -7,7 +7,7 @@ import jax
 import pytest
 
 from rnn_jax import config as config_lib
-from rnn_jax.data import tokenizer
+from rnn_jax.data.text import tokenizer
 from rnn_jax.models import language_model
 
 

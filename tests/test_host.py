@@ -1,15 +1,14 @@
-"""Limits that are in force here, and groups that others made."""
+"""Limits of this process, and control groups of made-up machines."""
 
 import json
 import os
-import subprocess
 import sys
 
 import pytest
 
-from rnn_jax import checkout
 from rnn_jax import errors
 from rnn_jax import host
+from rnn_jax import subprocesses
 
 MIB = 2**20
 GROWING = """
@@ -49,14 +48,14 @@ def machine(tmp_path, available=1000, groups='', files=()):
   return tmp_path
 
 
-def test_what_the_kernel_calls_available(tmp_path):
+def test_available_memory_is_the_kernel_s(tmp_path):
   assert host.available_bytes(machine(tmp_path)) == 1000 * 1024
   here = host.available_bytes()
   total = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE')
   assert 0 < here <= total
 
 
-def test_the_least_that_groups_of_version_2_leave(tmp_path):
+def test_the_tightest_group_of_version_2_counts(tmp_path):
   files = {
     'sys/fs/cgroup/memory.max': 'max\n',
     'sys/fs/cgroup/memory.current': '7\n',
@@ -84,7 +83,7 @@ def test_groups_of_version_1(tmp_path):
   assert host.available_bytes(root) == 120_000
 
 
-def test_a_container_that_sees_its_own_group_alone(tmp_path):
+def test_a_container_that_sees_only_its_own_group(tmp_path):
   files = {
     'sys/fs/cgroup/memory.max': '500000\n',
     'sys/fs/cgroup/memory.current': '100000\n',
@@ -95,32 +94,26 @@ def test_a_container_that_sees_its_own_group_alone(tmp_path):
   assert host.available_bytes(root) == 400_000
 
 
-def test_a_system_that_does_not_tell_is_asked_for_a_number(tmp_path):
+def test_a_system_that_reports_nothing_needs_a_number(tmp_path):
   with pytest.raises(errors.InputError, match='--memory_gib is missing'):
     host.available_bytes(tmp_path)
 
 
-def child(source):
+def run(source):
   """A new process: what others have taken and freed is not in its memory."""
-  return subprocess.run(
-    [sys.executable, '-c', source],
-    cwd=checkout.ROOT,
-    capture_output=True,
-    text=True,
-    check=False,
+  return subprocesses.run([sys.executable, '-c', source])
+
+
+def test_growth_is_the_memory_that_was_touched():
+  ended = run(GROWING)
+  assert ended.code == 0, ended.err
+  values = json.loads(ended.out[-1])
+  assert 64 * MIB <= values['resident_delta_bytes'] < 80 * MIB
+  assert values['resident_peak_bytes'] == (
+    values['resident_bytes'] + values['resident_delta_bytes']
   )
 
 
-def test_growth_is_what_was_touched():
-  ended = child(GROWING)
-  assert not ended.returncode, ended.stderr
-  found = json.loads(ended.stdout)
-  assert 64 * MIB <= found['resident_delta_bytes'] < 80 * MIB
-  assert found['resident_peak_bytes'] == (
-    found['resident_bytes'] + found['resident_delta_bytes']
-  )
-
-
-def test_a_limit_is_above_what_the_process_has():
-  ended = child(LIMITED)
-  assert ended.returncode == 3, ended.stderr
+def test_a_limit_adds_to_what_the_process_has():
+  ended = run(LIMITED)
+  assert ended.code == 3, ended.err

@@ -9,6 +9,18 @@ import sys
 import rnn_jax
 
 ROOT = pathlib.Path(rnn_jax.__file__).parent
+# From what knows most to what knows least.
+ROOMS = (
+  ('experiments', 'inspection', 'interop', 'planning', 'profiling'),
+  ('evaluation', 'inference', 'training'),
+  ('tasks',),
+  ('runs',),
+  ('data', 'models'),
+  ('cells', 'config'),
+  ('parallel',),
+  ('ops',),
+  ('native',),
+)
 
 
 def imported(path):
@@ -19,13 +31,32 @@ def imported(path):
         yield f'{node.module}.{name.name}'.split('.')[1]
 
 
-def test_no_two_folders_import_each_other():
+def rooms():
+  """{folder or file of rnn_jax: the others that it takes something from}."""
   graph = {}
   for path in ROOT.rglob('*.py'):
     room = path.relative_to(ROOT).parts[0].removesuffix('.py')
     graph.setdefault(room, set()).update(set(imported(path)) - {room})
-  order = [*graphlib.TopologicalSorter(graph).static_order()]
-  assert order.index('ops') < order.index('cells') < order.index('training')
+  return graph
+
+
+def test_no_two_folders_import_each_other():
+  graphlib.TopologicalSorter(rooms()).prepare()
+
+
+def test_folders_import_downwards():
+  floors = {room: n for n, floor in enumerate(ROOMS) for room in floor}
+  graph = rooms()
+  assert {path.name for path in ROOT.iterdir() if path.is_dir()} - {
+    '__pycache__'
+  } == set(floors)
+  upwards = {
+    (room, other)
+    for room in floors
+    for other in graph[room] & set(floors)
+    if floors[other] < floors[room]
+  }
+  assert not upwards
 
 
 def test_a_first_step_waits_for_no_plots():

@@ -1,4 +1,4 @@
-"""The self-check finds what is wrong, and says where."""
+"""The self-check finds errors and says where they are."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -6,8 +6,9 @@ import pytest
 
 from rnn_jax import selfcheck
 from rnn_jax.ops import gla
-from rnn_jax.ops import gla_pallas
-from tests import tiny
+from rnn_jax.ops.gla import pallas as gla_pallas
+from tests.support import launchers
+from tests.support import tiny
 
 
 @pytest.mark.native
@@ -34,9 +35,9 @@ def test_a_wrong_tensor_is_found(monkeypatch, tensor):
   right = selfcheck.errors
 
   def wrong(*args, **options):
-    found = right(*args, **options)
-    found[tensor][4] = 2e-3
-    return found
+    by_row = right(*args, **options)
+    by_row[tensor][4] = 2e-3
+    return by_row
 
   monkeypatch.setattr(selfcheck, 'errors', wrong)
   result = selfcheck.check(selfcheck.Case('scan', 3, 2, 2))
@@ -44,7 +45,7 @@ def test_a_wrong_tensor_is_found(monkeypatch, tensor):
   assert result.where == f'{tensor}, gates zero, starts: first'
 
 
-def test_what_is_no_number_is_an_infinite_error():
+def test_nan_is_an_infinite_error():
   want = np.ones((2, 3))
   got = jnp.asarray(want).at[1, 1].set(jnp.nan)
   assert selfcheck.relative(got, want, want).tolist() == [0, np.inf]
@@ -56,5 +57,5 @@ def test_the_command_prints_a_table_and_its_verdict():
   code, out, err = tiny.finish(tiny.launch('selfcheck', '--impl=step'))
   assert code == 0, err
   assert '6 of 6 within their bounds' in out
-  code, _, err = tiny.finish(tiny.launch('selfcheck', '--impl=best'))
+  code, _, err = launchers.run('selfcheck', '--impl=best')
   assert code == 1 and "impl='best': choose one of" in err

@@ -1,4 +1,4 @@
-"""The check of shapes: agreement, and messages that name both sides."""
+"""The check of shapes, and messages that name both arrays."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import pytest
 from rnn_jax import shapes
 
 
-def test_the_sizes_of_the_letters_come_back():
+def test_the_sizes_of_the_letters_are_returned():
   sizes = shapes.check(
     q_BxLxHxK=np.zeros((2, 5, 3, 4)), state_BxK=np.ones((2, 4))
   )

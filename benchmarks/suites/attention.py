@@ -1,15 +1,20 @@
-"""Attention alone by its length: forward and backward, 8 heads of 64.
+"""Attention by its length: forward and backward, 8 heads of 64.
 
 All scores at once, in blocks, in blocks within a window, and to the keys of the
-highest scores; and how far blocks are from all at once. Rows that each step
-sees whole, in the forms of `ops.row_attention`: batches of 4, 3 heads.
+highest scores; and how far blocks are from all at once. Rows of which each step
+sees the whole, in the forms of `ops.row_attention`: batches of 4, 3 heads.
+
+  python -m benchmarks.run --suite=attention       15 minutes on 2 cores
 """
 
-from benchmarks import cases as cases_lib
+from benchmarks.harness import case
+from benchmarks.harness import curves
+from benchmarks.harness import plots as plots_lib
+from benchmarks.harness import tables
 
 LENGTHS = [2**n for n in range(9, 15)]  # 512 to 16,384
 LONGEST_TOP = 8192  # finding the highest scores takes long
-COMPARED = 8192  # the length at which blocks are compared with all at once
+COMPARED = 8192  # the length at which forms are compared
 FORMS = {
   'exact': {'options': {'impl': 'exact'}},
   'blocked': {'options': {'impl': 'blocked'}},
@@ -18,19 +23,19 @@ FORMS = {
   'top 64': {'options': {'impl': 'blocked', 'top_k': 64}},
 }
 ROWS = (64, 197, 1024, 4096)  # patches of pictures
-ROW_FORMS = {
+ROW_FORMS = {  # by weights
   'softmax': ('pairs', 'blocked'),
   'linear': ('pairs', 'state'),
-}  # by weights
+}
 
 
-def cases(quick):
+def cases(quick: bool) -> list[case.Case]:
   """Short rows first."""
   lengths = (64, 128) if quick else LENGTHS
   listed = [
-    cases_lib.Case(
+    case.Case(
       f'length {length}: {name}',
-      'operators.attention',
+      'workloads.operators.attention',
       {'shape': _shape(length, quick), **parameters},
       10 if length <= 2048 else 3,
     )
@@ -40,13 +45,13 @@ def cases(quick):
     and (length <= LONGEST_TOP or not name.startswith('top'))
   ]
   compared = lengths[-1] if quick else COMPARED
-  difference = cases_lib.Case(
+  difference = case.Case(
     f'difference {compared}: blocked',
-    'operators.attention_difference',
+    'workloads.operators.attention_difference',
     {'shape': _shape(compared, quick)},
-    1,
+    repeats=0,
   )
-  return cases_lib.framed([*listed, difference, *_rows(quick)], quick)
+  return case.framed([*listed, difference, *_rows(quick)], quick)
 
 
 def _rows(quick):
@@ -56,9 +61,9 @@ def _rows(quick):
       wide = [1024, 192] if weights == 'linear' else [64, 64]
       sizes = [1, length, 1, 8, 8] if quick else [4, length, 3, *wide]
       for impl in impls:
-        yield cases_lib.Case(
+        yield case.Case(
           f'row {length}: {weights}, {impl}',
-          'operators.row_attention',
+          'workloads.operators.row_attention',
           {'shape': sizes, 'options': {'weights': weights, 'impl': impl}},
           10 if length <= 1024 else 3,
         )
@@ -66,3 +71,57 @@ def _rows(quick):
 
 def _shape(length, quick):
   return [1, length, 1, 8, 8] if quick else [1, length, 8, 64, 64]
+
+
+def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
+  """Times (medians) and temporaries by length, and what blocks save."""
+  by_length = curves.of(rows, 'length')
+  yield tables.provenance(rows)
+  yield curves.table(by_length, 'length')
+  yield from curves.pictures(by_length, 'length', plots, 'forward and backward')
+  yield '\n'.join(f'* {line}' for line in _ratios(by_length))
+  yield from map(_difference, tables.with_prefix(rows, 'difference ').items())
+  if whole := curves.of(rows, 'row'):
+    yield 'Each step sees all of its row, later steps included:'
+    yield curves.table(whole, 'row')
+  yield tables.unmeasured(cases(False), rows)
+
+
+def _ratios(by_length):
+  at = {name: curve.get(COMPARED, {}) for name, curve in by_length.items()}
+  bytes_, times = (
+    {name: row[key] for name, row in at.items() if row.get(key)}
+    for key in ('temp_bytes', 'median')
+  )
+  if {'exact', 'blocked'} <= bytes_.keys():
+    ratio = bytes_['exact'] / bytes_['blocked']
+    yield (
+      f'At {COMPARED:,} steps, blocks take 1/{ratio:.3g} of the temporaries of '
+      'all scores at once.'
+    )
+  full = {name: times[name] for name in ('exact', 'blocked') if name in times}
+  if not full:
+    return
+  best = min(full, key=full.get)
+  for name, seconds in times.items():
+    if name not in full:
+      ratio, word = full[best] / seconds, 'fast'
+      if ratio < 1:
+        ratio, word = 1 / ratio, 'slow'
+      yield (
+        f'At {COMPARED:,} steps, {name} is {ratio:.3g} times as {word} as the '
+        f'faster form of full attention, {best}.'
+      )
+
+
+def _difference(item):
+  name, row = item
+  if 'differences' not in row:
+    return f'Difference at {name}: {tables.short(row)}.'
+  length = int(name.partition(':')[0])
+  shares = ', '.join(f'{key} {x:.1e}' for key, x in row['differences'].items())
+  return (
+    f'Blocks and all scores at once differ at {length:,} steps by at most this '
+    'share of the largest number of y and of the gradients of q, k, v: '
+    f'{shares}.'
+  )

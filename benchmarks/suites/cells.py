@@ -1,18 +1,25 @@
 """All cells at one number of weights: loss, speed, memory, latency, recall.
 
 The model is that of configs/tiny_shakespeare.py on the first data set of
-benchmarks.datasets; the reference is SimpleRNN, and every other cell gets the
-width at which the model comes nearest to as many weights. Each trains for as
-many steps on the same batches, and learns associative recall at one distance,
-with two rates: the config's, which a case doesn't name, and a lower one. What a
-cell is given of its own besides stands in OWN.
+benchmarks/harness/datasets.py; the reference is SimpleRNN, and every other cell
+gets the width at which the model comes nearest to as many weights. Each trains
+for as many steps on the same batches, and learns associative recall at one
+distance, with two rates: the config's, which a case doesn't name, and a lower
+one. OWN holds what a cell is given besides.
 
   BENCHMARK_DATA=tiny_shakespeare=PATH/input.txt \\
-      python -m benchmarks.run --suite=cells
+      python -m benchmarks.run --suite=cells       2 hours on 2 cores
 """
 
-from benchmarks import cases as cases_lib
-from benchmarks import datasets
+import math
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.harness import case
+from benchmarks.harness import datasets
+from benchmarks.harness import measure
+from benchmarks.harness import plots as plots_lib
+from benchmarks.harness import tables
 
 SIZES = {  # the option that sets a cell's width
   'simple_rnn': '',  # the reference
@@ -40,15 +47,20 @@ RECALL_STEPS = 500
 DISTANCE = 16
 QUICK = {'data.length': 16, 'data.batch_size': 2, 'model.width': 32}
 
+REFERENCE = 'simple_rnn'
+CHARACTERS = 65  # of Tiny Shakespeare; that many weights all models have more
+WIDEST = 4096
+POINTS = 20  # of a curve of losses
 
-def cases(quick):
+
+def cases(quick: bool) -> list[case.Case]:
   """Training, decoding and recall of each cell."""
-  listed = [case for told in SIZES for case in _of_cell(told, quick)]
-  return cases_lib.framed(listed, quick)
+  listed = [one for name in SIZES for one in _of_cell(name, quick)]
+  return case.framed(listed, quick)
 
 
-def _of_cell(told, quick):
-  chosen = {'cell': told.partition(',')[0], 'size': SIZES[told]}
+def _of_cell(name, quick):
+  model = {'cell': name.partition(',')[0], 'size': SIZES[name]}
   train = {'data': datasets.names()[0], 'steps': 3 if quick else STEPS}
   recall = {
     'distance': 4 if quick else DISTANCE,
@@ -64,12 +76,250 @@ def _of_cell(told, quick):
   ):
     for rate in rates[:1] if quick else rates:
       small = QUICK if quick and what == 'training' else {}
-      changed = OWN.get(told, {}) | small
-      name = f'{told}: {what}'
+      overrides = OWN.get(name, {}) | small
+      if what == 'recall':  # whose rows are whole examples
+        overrides.pop('data.carry_state', None)
+      label = f'{name}: {what}'
       if rate != RATES[0]:
-        changed['optimizer.learning_rate'] = rate
-        name += f', {rate:g}'
-      given = {'overrides': changed} if changed else {}
-      yield cases_lib.Case(
-        name, f'cells.{what}', chosen | parameters | given, 1
-      )
+        overrides['optimizer.learning_rate'] = rate
+        label += f', {rate:g}'
+      given = {'model': model | {'overrides': overrides}, **parameters}
+      yield case.Case(label, f'suites.cells.{what}', given, repeats=0)
+
+
+def training(
+  model: tables.Row, data: str, steps: int, limit: int = 0
+) -> tables.Row:
+  """Trains on a data set of harness/datasets.py; losses, seconds, bytes.
+
+  `model` is as for `sized`. The learning rate's schedule ends with `steps`.
+  """
+  import tempfile
+
+  from benchmarks.workloads import published_model
+  from benchmarks.workloads import training as training_lib
+  from configs import tiny_shakespeare
+  from rnn_jax.training.memory import program as program_memory
+
+  raw = sized(tiny_shakespeare.get_config, **model)
+  raw.train.steps = steps
+  raw.schedule.warmup_steps = min(raw.schedule.warmup_steps, steps // 2)
+  with tempfile.TemporaryDirectory() as folder:
+    raw.data.update(datasets.overrides(data, folder, limit))
+    with training_lib.Training(raw) as run:
+      done = [run.step() for _ in range(steps)]
+      held_out = run.evaluate()
+  # The first step compiles.
+  values = measure.summarize([x.waiting + x.seconds for x in done[1:]])
+  rows, length = run.config.data.batch_size, run.config.data.length
+  program = run.programs.compile_train(rows, length)
+  return {
+    **values,
+    **_size(raw, model),
+    'curve': _curve([x.sums['loss'] / x.sums['weight'] for x in done]),
+    'held_out': held_out,
+    'weights': published_model.count(run.params),
+    'tokens_per_second': rows * length / values['median'],
+    'temp_bytes': program_memory.of(program).temporaries,
+  }
+
+
+def _curve(losses):
+  """POINTS of [step, mean of the losses since the point before]."""
+  every = -(-len(losses) // POINTS)
+  return [
+    [end, math.fsum(losses[end - every : end]) / every]
+    for end in range(every, len(losses) + 1, every)
+  ]
+
+
+def decoding(model: tables.Row, steps: int = 1000) -> tables.Row:
+  """Latency of one step of one row, called from Python; bytes of its state."""
+  from benchmarks.workloads import decoding as decoding_lib
+  from configs import tiny_shakespeare
+
+  raw = sized(tiny_shakespeare.get_config, **model)
+  return decoding_lib.latency_of(raw, steps) | _size(raw, model)
+
+
+def recall(model: tables.Row, distance: int, steps: int) -> tables.Row:
+  """Right answers of associative recall, as suite recall counts them."""
+  from benchmarks.suites import recall as recall_suite
+  from configs import recall as recall_config
+
+  raw = sized(recall_config.get_config, **model)
+  values = recall_suite.learn(raw, 'recall', {'distance': distance}, steps)
+  return values | _size(raw, model)
+
+
+def _size(raw, model):
+  return {'size': raw.cell[model['size']] if model['size'] else 0}
+
+
+def sized(
+  get_config: Callable[[str], Any],
+  cell: str,
+  size: str,
+  overrides: tables.Row | None = None,
+) -> Any:
+  """A config whose model has as many weights as the reference's.
+
+  Args:
+    get_config: of a file of configs/, which takes a cell.
+    cell: a file of rnn_jax/cells.
+    size: the option of the cell to search for; empty: it is the reference.
+    overrides: {'section.key': value} of this cell's config; only 'model.width'
+      also applies to the reference.
+
+  Raises:
+    RuntimeError: no width of the cell comes within 3 %.
+  """
+
+  from rnn_jax import config as config_lib
+
+  overrides = overrides or {}
+  shared = {key: overrides[key] for key in overrides if key == 'model.width'}
+
+  def config(cell, value=0, overrides=overrides):
+    raw = get_config(cell)
+    config_lib.override(raw, overrides)
+    if value:
+      # As wide as the model, a cell would lose its output matrix.
+      same = size == 'state_width' and value == raw.model.width
+      raw.cell[size] = value + same
+    return raw
+
+  if not size:
+    return config(cell)
+  wanted = weights(config(REFERENCE, overrides=shared))
+  even = 2 if config(cell).cell.get('rotary', 0) else 1
+  low, high = 1, WIDEST
+  while high - low > 1:
+    middle = (low + high) // 2
+    enough = weights(config(cell, even * middle)) >= wanted
+    low, high = (low, middle) if enough else (middle, high)
+  near = [config(cell, even * n) for n in (low, high)]
+  best = min(near, key=lambda raw: abs(weights(raw) - wanted))
+  if abs((count := weights(best)) - wanted) > 0.03 * wanted:
+    raise RuntimeError(f'{cell}: {count:,} weights, not about {wanted:,}')
+  return best
+
+
+def weights(raw: Any) -> int:
+  """The number of weights of a config's language model, without its
+  vocabulary's; nothing is computed.
+  """
+  import jax
+
+  from rnn_jax import config as config_lib
+  from rnn_jax.models import language_model
+
+  model = language_model.from_config(config_lib.parse(raw), CHARACTERS)
+  tokens = jax.ShapeDtypeStruct((1, 2), 'int32')
+  state = jax.eval_shape(lambda: model.apply({}, 1, method='init_state'))
+  shapes = jax.eval_shape(model.init, jax.random.key(0), state, tokens)
+  return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))
+
+
+WHAT = ('training', 'decoding', 'recall')
+HEAD = (
+  'cell | its width | weights | rate | nats, held out | at the other rate | '
+  'tokens/s | temporaries of a step | latency per token, least | '
+  'state per row | recall, right'
+)
+
+
+def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
+  """A table of all measures, and curves of losses.
+
+  Of two learning rates the better one counts, for each measure its own.
+  """
+  by_cell = grouped(rows)
+  yield tables.provenance(rows)
+  yield _setting(rows)
+  yield _spread(by_cell)
+  yield tables.table(HEAD, [_line(*pair) for pair in by_cell.items()])
+  losses = {
+    cell: [(step, loss) for step, loss in best['curve']]
+    for cell, kinds in by_cell.items()
+    if (best := _best(kinds['training'], _loss)).get('curve')
+  }
+  if losses:
+    labels = 'steps', 'training loss, nats per character'
+    yield plots.losses('loss', losses, labels)
+  yield from tables.failures(rows)
+  yield tables.unmeasured(cases(False), rows)
+
+
+def grouped(
+  rows: tables.Rows,
+) -> dict[str, dict[str, dict[float, tables.Row]]]:
+  """{cell: {one of WHAT: {rate: row}}} of '<cell>: <what>[, <rate>]'."""
+  by_cell = {}
+  for name, row in rows.items():
+    cell, _, rest = name.partition(': ')
+    what, _, rate = rest.partition(', ')
+    if what in WHAT:
+      kinds = by_cell.setdefault(cell, {what: {} for what in WHAT})
+      if 'error' not in row:
+        kinds[what][float(rate or RATES[0])] = row
+  return by_cell
+
+
+def _best(rows, key):
+  """The row of least `key`; {} of none."""
+  return min(rows.values(), key=key, default={})
+
+
+def _loss(row):
+  return row['held_out']['loss']
+
+
+def _setting(rows):
+  """What each was given, a sentence; or ''."""
+  given = []
+  for what, words in (
+    ('training', '{steps} steps on {data}'),
+    ('recall', '{steps} steps of associative recall at distance {distance}'),
+  ):
+    same = [row for name, row in rows.items() if name.endswith(what)]
+    given += [words.format(**row['parameters']) for row in same[:1]]
+  return f'Each cell: {", and ".join(given)}.' if given else ''
+
+
+def _spread(by_cell):
+  """How far medians of latencies lie from the least, a sentence; or ''."""
+  apart = [
+    row['median'] / row['min']
+    for kinds in by_cell.values()
+    for row in kinds['decoding'].values()
+  ]
+  if not apart:
+    return ''
+  return (
+    f'Medians of the latencies are {min(apart):.2g} to {max(apart):.2g} times '
+    'the least ones, which are shown.'
+  )
+
+
+def _line(cell, kinds):
+  best = _best(kinds['training'], _loss)
+  recalled = _best(kinds['recall'], lambda row: -row['held_out']['exact'])
+  decoded = next(iter(kinds['decoding'].values()), {})
+  rates = {rate: _loss(row) for rate, row in kinds['training'].items()}
+  rate = min(rates, key=rates.get, default=None)
+  others = [f'{r:g}: {loss:.3f}' for r, loss in rates.items() if r != rate]
+  speeds = [row['tokens_per_second'] for row in kinds['training'].values()]
+  return [
+    cell,
+    str(best.get('size') or '-'),
+    f'{best["weights"]:,}' if best else '-',
+    f'{rate:g}' if rates else '-',
+    f'{_loss(best):.3f}' if best else '-',
+    ', '.join(others) or '-',
+    tables.rate(max(speeds, default=None)),
+    tables.mebibytes(best.get('temp_bytes')),
+    tables.seconds(decoded['min']) if decoded else '-',
+    f'{decoded["state_bytes"] / 1024:,.1f} KiB' if decoded else '-',
+    f'{100 * recalled["held_out"]["exact"]:.1f} %' if recalled else '-',
+  ]

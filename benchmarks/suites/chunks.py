@@ -1,10 +1,16 @@
-"""How long a chunk of the recurrence should be: forward and backward alone.
+"""The recurrence by the length of its chunks: forward and backward.
 
-Every length at every shape, (B, L, H, K, P) in float32, with one decay a key
-row and one a head.
+Every length at every shape, (B, L, H, K, P) in float32, with one decay per key
+row and one per head.
+
+  python -m benchmarks.run --suite=chunks          27 minutes on 2 cores
 """
 
-from benchmarks import cases as cases_lib
+import math
+
+from benchmarks.harness import case
+from benchmarks.harness import plots as plots_lib
+from benchmarks.harness import tables
 
 LENGTHS = (32, 64, 128, 256, 512)
 SHAPES = (
@@ -16,12 +22,12 @@ SHAPES = (
 )
 
 
-def cases(quick):
-  """One case a shape, decay and length of chunks."""
+def cases(quick: bool) -> list[case.Case]:
+  """One case per shape, decay and length of chunks."""
   listed = [
-    cases_lib.Case(
+    case.Case(
       f'{"x".join(map(str, shape))}, one decay a {decay}, chunks of {length}',
-      'operators.recurrence',
+      'workloads.operators.recurrence',
       {
         'shape': [1, 64, 1, 4, 4] if quick else shape,
         'impl': 'chunked',
@@ -36,4 +42,30 @@ def cases(quick):
     for decay in ('key', 'head')
     for length in LENGTHS
   ]
-  return cases_lib.framed(listed, quick)
+  return case.framed(listed, quick)
+
+
+def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
+  """Medians: a line for each shape and decay, a column for each length."""
+  by_shape, lengths = {}, set()
+  for name, row in rows.items():
+    shape, _, length = name.rpartition(', chunks of ')
+    if shape:
+      by_shape.setdefault(shape, {})[int(length)] = row.get('median')
+      lengths.add(int(length))
+  lengths = sorted(lengths)
+  lines = [
+    [
+      shape,
+      *(tables.seconds(x) if (x := times.get(n)) else '-' for n in lengths),
+    ]
+    for shape, times in by_shape.items()
+  ]
+  whole = [times for times in by_shape.values() if all(map(times.get, lengths))]
+  if whole:
+    ratios = [[x[n] / min(x.values()) for x in whole] for n in lengths]
+    means = [math.prod(some) ** (1 / len(some)) for some in ratios]
+    lines.append(['relative to the best, mean', *map(tables.times, means)])
+  head = ['(B, L, H, K, P)', *(f'{length} steps' for length in lengths)]
+  yield tables.provenance(rows)
+  yield tables.table(' | '.join(head), lines)

@@ -1,13 +1,21 @@
-"""One layer of LSTM and GRU alone, ours and PyTorch's, by (B, L, D).
+"""One layer of LSTM or GRU, ours and PyTorch's, by (B, L, D).
 
-Cases that are compared follow one another, so that a change of the machine's
-speed meets all of them.
+Training is a forward and a backward pass, with the gradients of the parameters
+and of x; stepping is L steps, one after the other, each from the state that the
+one before left. Cases that are compared follow one another, so that a change of
+the machine's speed meets all of them.
+
+  python -m benchmarks.run --suite=recurrent_layers    5 minutes on 2 cores
 """
 
-from benchmarks import cases as cases_lib
+from collections.abc import Sequence
+
+from benchmarks.harness import case
+from benchmarks.harness import measure
+from benchmarks.harness import plots as plots_lib
+from benchmarks.harness import tables
 
 CELLS = ('lstm', 'gru')
-IMPLS = ('native', 'scan')
 TRAINING = (
   [32, 128, 128],
   [32, 512, 128],
@@ -17,25 +25,170 @@ TRAINING = (
   [32, 128, 256],
 )
 STEPPING = ([1, 512, 128], [32, 512, 128], [1, 512, 256], [32, 512, 256])
+KINDS = {  # shapes, and our impls
+  'training': (TRAINING, ('native', 'scan')),
+  'stepping': (STEPPING, ('auto',)),
+}
 
 
-def cases(quick):
-  """Training and stepping of each cell at each shape."""
+def cases(quick: bool) -> list[case.Case]:
+  """Training and stepping of each cell at each shape: PyTorch, then ours."""
   listed = []
   for cell in CELLS:
-    for shape in TRAINING:
-      listed += _compared('training', cell, shape, IMPLS, quick)
-    for shape in STEPPING:
-      listed += _compared('stepping', cell, shape, ('auto',), quick)
-  return cases_lib.framed(listed, quick)
+    for what, (shapes, impls) in KINDS.items():
+      for shape in shapes:
+        size = {'cell': cell, 'shape': [2, 4, 8] if quick else shape}
+        name = _name(what, cell, shape)
+        workload = f'suites.recurrent_layers.{what}'
+        listed.append(
+          case.Case(f'{name}, PyTorch', f'{workload}_of_torch', size)
+        )
+        for impl in impls:
+          ours = size | {'impl': impl}
+          listed.append(case.Case(f'{name}, {impl}', workload, ours))
+  return case.framed(listed, quick)
 
 
-def _compared(what, cell, shape, impls, quick):
-  """PyTorch's case, then ours."""
-  size = {'cell': cell, 'shape': [2, 4, 8] if quick else shape}
-  name = f'{what}: {cell}, {"x".join(map(str, shape))}'
-  yield cases_lib.Case(f'{name}, PyTorch', f'torch_layers.{what}', size)
+def _name(what, cell, shape):
+  return f'{what}: {cell}, {"x".join(map(str, shape))}'
+
+
+def training(
+  repeats: int, cell: str, shape: Sequence[int], impl: str
+) -> tables.Row:
+  """Seconds of both passes, and XLA's figures of the program."""
+  import jax
+  import jax.numpy as jnp
+
+  from benchmarks.workloads import programs
+
+  layer, variables, x_BxLxD = _make(cell, shape, impl)
+  state, dy_BxLxD = layer.init_state(shape[0]), jnp.cos(x_BxLxD)
+
+  @jax.jit
+  def both(variables, x_BxLxD):
+    def forward(variables, x_BxLxD):
+      return layer.apply(variables, state, x_BxLxD)[1]
+
+    y_BxLxD, back = jax.vjp(forward, variables, x_BxLxD)
+    return y_BxLxD, back(dy_BxLxD)
+
+  program, values = programs.compile_ahead(both, variables, x_BxLxD)
+  run = programs.run(program, variables, x_BxLxD)
+  return values | measure.repeat(run, repeats, 3)
+
+
+def stepping(
+  repeats: int, cell: str, shape: Sequence[int], impl: str
+) -> tables.Row:
+  """Seconds of L steps within one program, and of each."""
+  import jax
+
+  from benchmarks.workloads import programs
+
+  layer, variables, x_BxLxD = _make(cell, shape, impl)
+
+  @jax.jit
+  def steps(variables, x_LxBxD):
+    def turn(state, x_BxD):
+      state, y_Bx1xD = layer.apply(variables, state, x_BxD[:, None])
+      return state, y_Bx1xD[:, 0]
+
+    return jax.lax.scan(turn, layer.init_state(shape[0]), x_LxBxD)
+
+  arguments = variables, x_BxLxD.swapaxes(0, 1)
+  program, values = programs.compile_ahead(steps, *arguments)
+  values |= measure.repeat(programs.run(program, *arguments), repeats, 3)
+  return values | {'seconds_per_step': values['median'] / shape[1]}
+
+
+def _make(cell, shape, impl):
+  """(the layer, its variables, an input)."""
+  import importlib
+
+  import jax
+
+  from rnn_jax.cells import base
+
+  module = importlib.import_module(f'rnn_jax.cells.{cell}')
+  B, _, D = shape
+  layer = module.Cell(module.Config(), D, base.Plan(impl))
+  x_BxLxD = jax.random.normal(jax.random.key(0), shape)
+  init = jax.jit(layer.init)
+  first = x_BxLxD[:, :1]
+  return layer, init(jax.random.key(1), layer.init_state(B), first), x_BxLxD
+
+
+def training_of_torch(
+  repeats: int, cell: str, shape: Sequence[int]
+) -> tables.Row:
+  """Seconds of both passes of torch.nn.LSTM or torch.nn.GRU."""
+  layer, x_BxLxD = _make_torch(cell, shape)
+  x_BxLxD.requires_grad_()
+  dy_BxLxD = x_BxLxD.detach().cos()
+
+  def run():
+    layer.zero_grad()
+    x_BxLxD.grad = None
+    layer(x_BxLxD)[0].backward(dy_BxLxD)
+
+  return measure.repeat(run, repeats, 3)
+
+
+def stepping_of_torch(
+  repeats: int, cell: str, shape: Sequence[int]
+) -> tables.Row:
+  """Seconds of L steps, and of each."""
+  import torch
+
+  layer, x_BxLxD = _make_torch(cell, shape)
+  steps = x_BxLxD.split(1, 1)
+
+  def run():
+    state = None
+    with torch.inference_mode():
+      for x_Bx1xD in steps:
+        _, state = layer(x_Bx1xD, state)
+
+  values = measure.repeat(run, repeats, 3)
+  return values | {'seconds_per_step': values['median'] / shape[1]}
+
+
+def _make_torch(cell, shape):
+  import torch
+
+  torch.manual_seed(0)
+  torch.set_num_threads(measure.cores())
+  make = {'lstm': torch.nn.LSTM, 'gru': torch.nn.GRU}[cell]
+  return make(shape[-1], shape[-1], batch_first=True), torch.randn(shape)
+
+
+def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
+  """Medians: a line for each cell and shape, with PyTorch's time over ours."""
+  yield tables.provenance(rows)
+  for what, (shapes, impls) in KINDS.items():
+    head = [f'{what}, (B, L, D)', 'PyTorch']
+    for impl in impls:
+      head += [f"ours, '{impl}'", 'speed']
+    names = [_name(what, cell, shape) for cell in CELLS for shape in shapes]
+    lines = [_line(rows, name, impls) for name in names]
+    yield tables.table(' | '.join(head), lines)
+  yield tables.unmeasured(cases(False), rows)
+
+
+def _line(rows, name, impls):
+  theirs = tables.good(rows, f'{name}, PyTorch')
+  line = [name.partition(': ')[2], _time(theirs)]
   for impl in impls:
-    yield cases_lib.Case(
-      f'{name}, {impl}', f'recurrent_layers.{what}', size | {'impl': impl}
-    )
+    ours = tables.good(rows, f'{name}, {impl}')
+    both = ours and theirs
+    ratio = tables.times(theirs['median'] / ours['median']) if both else '-'
+    line += [_time(ours), ratio]
+  return line
+
+
+def _time(row):
+  """Of both passes, or of one step."""
+  if not row:
+    return '-'
+  return tables.seconds(row.get('seconds_per_step', row['median']))

@@ -2,18 +2,23 @@
 
 Projections, recurrences, number formats, layers, donation, and options of XLA;
 each changes one thing of the same default.
+
+  python -m benchmarks.run --suite=xla_variants    19 minutes on 2 cores
 """
 
-from benchmarks import cases as cases_lib
+from benchmarks.harness import case
+from benchmarks.harness import plots as plots_lib
+from benchmarks.harness import tables
 
 CHUNKS = (16, 32, 64, 128, 256)
+SCAN = {'recurrence.impl': 'scan'}
 LIBRARY = {
   'default': {},
   'separate projections': {'cell.fused': False},
-  'scan': {'recurrence.impl': 'scan'},
-  'scan, remat 8': {'recurrence.impl': 'scan', 'remat.every': 8},
-  'scan, remat 32': {'recurrence.impl': 'scan', 'remat.every': 32},
-  'scan, remat sqrt': {'recurrence.impl': 'scan', 'remat.every': 'sqrt'},
+  'scan': SCAN,
+  'scan, remat 8': SCAN | {'remat.every': 8},
+  'scan, remat 32': SCAN | {'remat.every': 32},
+  'scan, remat sqrt': SCAN | {'remat.every': 'sqrt'},
   'associative': {'recurrence.impl': 'associative'},
   'pallas': {'recurrence.impl': 'pallas'},
   'segments of 32': {'remat.segment': 32},
@@ -32,7 +37,12 @@ LIBRARY = {
     for n in CHUNKS
   },
 }
-UNROLLED = (4, 8, 16)
+PARAMETERS = {
+  **{name: {'overrides': overrides} for name, overrides in LIBRARY.items()},
+  **{f'scan, unrolled {n}': {'cell': f'unrolled_{n}'} for n in (4, 8, 16)},
+  'not donated': {'donate': False},
+  'recurrence removed': {'cell': 'without_recurrence'},
+}
 XLA = {
   'cpu': {
     'fast math': '--xla_cpu_enable_fast_math=true',
@@ -52,40 +62,120 @@ XLA = {
   },
 }
 CORES = (1, 2, 4, 8)
-SUBJECT = 'ours.train_step'
 
 
-def cases(quick):
-  """The variants, behind what the device can do at most."""
+def cases(quick: bool) -> list[case.Case]:
+  """The variants, after the most that the device can do."""
+  listed = [*case.peaks(quick), *_variants(quick)]
+  return case.framed(listed, quick)
+
+
+def _variants(quick):
   size = {'batch': 2, 'length': 32} if quick else {}
-  listed = [*_library(size), *_options(size)]
-  return cases_lib.framed([*cases_lib.peaks(quick), *listed], quick)
-
-
-def _library(size):
-  for name, overrides in LIBRARY.items():
-    parameters = {'overrides': overrides, **size}
-    yield cases_lib.Case(name, SUBJECT, parameters)
-  for turn in UNROLLED:
-    yield cases_lib.Case(
-      f'scan, unrolled {turn}', SUBJECT, {'cell': f'unrolled_{turn}', **size}
-    )
-  yield cases_lib.Case('not donated', SUBJECT, {'donate': False, **size})
-  removed = {'cell': 'without_recurrence', **size}
-  yield cases_lib.Case('recurrence removed', SUBJECT, removed)
-
-
-def _options(size):
+  workload = 'workloads.published_model.train_step'
+  for name, parameters in PARAMETERS.items():
+    yield case.Case(name, workload, {**parameters, **size})
   for platform, options in XLA.items():
     for name, flag in options.items():
-      yield cases_lib.Case(
+      yield case.Case(
         f'XLA: {name}',
-        SUBJECT,
+        workload,
         size,
         environment={'XLA_FLAGS': flag},
         platform=platform,
       )
   for count in CORES:
-    yield cases_lib.Case(
-      f'cores: {count}', SUBJECT, size, core_limit=count, platform='cpu'
+    yield case.Case(
+      f'cores: {count}', workload, size, core_limit=count, platform='cpu'
     )
+
+
+PEAKS = {'float32': 'peak float32', 'bfloat16': 'peak bfloat16'}
+PEAK_OF = {**PEAKS, 'bfloat16_operands': PEAKS['bfloat16']}
+BANDWIDTH = 'peak bandwidth'
+
+
+def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
+  """The variants, and how near each comes to the roofline.
+
+  The roofline is the time that the device needs at least: the operations that
+  the equations need at its measured peak, or its arguments and results moved
+  once at its measured bandwidth, whichever is longer.
+  """
+  missing = [n for n, row in rows.items() if row.get('failure') == 'missing']
+  steps = {
+    name: row
+    for name, row in rows.items()
+    if name not in missing and not name.startswith('peak ')
+  }
+  yield tables.provenance(rows)
+  yield _peaks(rows)
+  yield tables.by_row('variant', steps, _columns(rows))
+  yield (
+    'XLA counts the body of a loop once, so that its flops and bytes are a '
+    'floor for whatever loops over time.'
+  )
+  if missing:
+    yield f'Not for this machine: {", ".join(missing)}.'
+  yield tables.unmeasured(cases(False), rows)
+  times = {n: 1e3 * r['median'] for n, r in steps.items() if 'median' in r}
+  if times:
+    yield plots.bars('steps', times, 'training step, ms')
+
+
+def _peaks(rows):
+  peaks = []
+  for kind, name in PEAKS.items():
+    if row := tables.good(rows, name):
+      peaks.append(f'{row["flops_per_second"] / 1e9:,.0f} GFLOP/s in {kind}')
+  if row := tables.good(rows, BANDWIDTH):
+    peaks.append(f'{row["bytes_per_second"] / 1e9:,.1f} GB/s of a copy')
+  return f'Peaks measured in the same run: {", ".join(peaks)}.' if peaks else ''
+
+
+def _columns(rows):
+  default = tables.good(rows, 'default')
+
+  def relative(row):
+    return tables.times(row['median'] / default['median']) if default else '-'
+
+  def compiling(row):
+    return ', '.join(
+      tables.seconds(row[f'{what}_seconds']) for what in ('trace', 'compile')
+    )
+
+  def share(row):
+    share = roofline_share(row, rows)
+    return '-' if share is None else f'{100 * share:.1f} %'
+
+  return {
+    'step': tables.timed,
+    'relative': relative,
+    'tracing, compiling': compiling,
+    'XLA temporaries': lambda row: tables.mebibytes(row['temp_bytes']),
+    'peak memory': lambda row: tables.mebibytes(row['resident_delta_bytes']),
+    'XLA flops': lambda row: _count(row['xla_flops']),
+    'XLA bytes': lambda row: _count(row['xla_bytes_accessed']),
+    'share of the roofline': share,
+  }
+
+
+def _count(value):
+  return '-' if value is None else f'{value:.3g}'
+
+
+def roofline_share(row: tables.Row, rows: tables.Rows) -> float | None:
+  """The least time by the measured peaks over the time taken, or None."""
+  overrides = row['parameters'].get('overrides') or {}
+  multiplied = overrides.get('train.precision', 'float32')
+  multiplied = overrides.get('train.quantized') or multiplied
+  peak = tables.good(rows, PEAK_OF.get(multiplied))
+  bandwidth = tables.good(rows, BANDWIDTH)
+  if not peak or not bandwidth or 'needed_flops' not in row:
+    return None
+  moved = row['argument_bytes'] + row['output_bytes']
+  least = max(
+    row['needed_flops'] / peak['flops_per_second'],
+    moved / bandwidth['bytes_per_second'],
+  )
+  return least / row['median']

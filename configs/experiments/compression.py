@@ -1,11 +1,11 @@
-"""Gradients that copies of a model sum in fewer bytes, and what that costs.
+"""Compressed gradient sums between data-parallel devices, and their cost.
 
   XLA_FLAGS=--xla_force_host_platform_device_count=4 \\
   python -m launch.experiments \\
       --grid=configs/experiments/compression.py --workdir=runs/compression
 
-The default job, of which each device has a part of the rows. 'int8' sends
-26.6 % of the exact sum's bytes, 'top_k' 1 % of the numbers of each device (see
+The default job, with each batch divided among the devices. 'int8' sends
+26.6 % of the exact sum's bytes, 'top_k' 1 % of each device's numbers (see
 rnn_jax/parallel/compression.py).
 """
 

@@ -1,16 +1,16 @@
-"""SimpleRNN's variants on DailyDialog, beside the published scores.
+"""SimpleRNN's variants on DailyDialog, next to the published scores.
 
   python -m launch.experiments \\
       --grid=configs/experiments/daily_dialog.py \\
       --workdir=runs/daily_dialog --set=data.path=PATH/train.jsonl \\
       --set=data.validation_path=PATH/validation.jsonl
 
-All variants have the config's data and optimizer, and about the same time: the
-published model takes 2.3 steps in the time of one of ours. 'simple' and
-'modified' are the published model (configs/published.py): two plain layers
+All variants use the config's data and optimizer and train for about the same
+time: the published model takes 2.3 steps in the time of one of ours. 'simple'
+and 'modified' are the published model (configs/published.py): two plain layers
 without norms, residuals or MLP, one head of 32 keys and 64 values, width 128.
-'improved' is the config's own model, 'improved_luong' adds attention over its
-past outputs.
+'improved' is the config's model; 'improved_luong' adds attention over its past
+outputs.
 """
 
 from configs import published

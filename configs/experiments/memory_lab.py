@@ -1,22 +1,22 @@
-"""What saves memory in training a Transformer, each technique and its sums.
+"""What saves memory in training a Transformer: single techniques and sums.
 
   python -m launch.experiments \\
       --grid=configs/experiments/memory_lab.py --workdir=runs/lab \\
       --set=data.path=PATH/corpus.txt
 
-The decoder of configs/memory_lab.py. The baseline is float32 with all scores of
-attention at once and all activations kept. 'flash' is attention by blocks,
-whose memory is linear in the length; as published, it and its windows come with
-bfloat16. A query of window w sees itself and w keys before it: with rows of 512
-tokens, window_512 is all of a row.
+The decoder of configs/memory_lab.py. The baseline is float32 with all attention
+scores at once and all activations kept. 'flash' is blocked attention, with
+memory linear in the length; as published, it and its windows use bfloat16. With
+window w a query sees itself and the w keys before it: in rows of 512 tokens,
+window_512 is the whole row.
 
 On a CPU, smaller: add --set=model.width=128 --set=model.layers=4
 --set=model.embedding_multiplier=11.3 --set=model.mlp_width=512
 --set=cell.head_width=16 --set=data.vocabulary=2000
 --set=data.batch_size=8 --set=train.steps=200 --set=evaluate.every=100.
 
-Published, of another size on an RTX 5090 (width 256, 4 layers, length 256,
-50,257 entries, batch 128): perplexity 14.96 in float32, 15.04 in bfloat16,
+Published, for another size on an RTX 5090 (width 256, 4 layers, length 256,
+vocabulary 50,257, batch 128): perplexity 14.96 in float32, 15.04 in bfloat16,
 15.05 with flash, 14.95 with a window of 16, 15.05 with checkpoints.
 """
 

@@ -1,17 +1,17 @@
-"""A Transformer's training, one technique at a time and then together.
+"""A Transformer's training: one technique at a time, then combined.
 
   python -m launch.experiments \\
       --grid=configs/experiments/roadmap.py --workdir=runs/roadmap \\
       --set=data.path=PATH/input.txt
 
 The small size of configs/chatgot.py. The baseline is float32, exact attention,
-plain AdamW, all activations kept, XLA as it is. Each variant changes one thing;
-'precision_accumulation_compiler' and 'flash_checkpoints_8bit' are the two
-combinations of the roadmap, 'all' is both.
+plain AdamW, all activations kept and XLA's default options. Each variant
+changes one thing; 'precision_accumulation_compiler' and
+'flash_checkpoints_8bit' are the two combinations of the roadmap, 'all' is both.
 
-Techniques that need no variant here: memory settings and CPU affinity are
-flags of every launcher (--memory_fraction, --cpus), graphs of kernels and their
-fusion are what XLA does. Parallelism over devices is another matter.
+Some techniques need no variant: memory settings and CPU affinity are flags of
+every launcher (--memory_fraction, --cpus), and XLA does kernel fusion and
+kernel graphs itself. Parallelism over devices is in docs/scaling.md.
 
 On a CPU, smaller: add --set=model.width=128 --set=cell.head_width=32
 --set=model.mlp_width=512 --set=train.steps=200 --set=evaluate.every=100.
@@ -54,7 +54,7 @@ def get_grid():
       'top_k_32': EXACT | {'cell.top_k': 32},
       '8bit': EXACT | EIGHT_BIT,
       'bfloat16_moments': EXACT | {'optimizer.moments': 'bfloat16'},
-      # Its rate is relative to the size of what it changes.
+      # Its learning rate is relative to the size of each parameter.
       'adafactor': EXACT
       | {'optimizer.name': 'adafactor', 'optimizer.learning_rate': 1e-2},
       'optimizer_offloaded': EXACT | {'optimizer.offload': True},

@@ -1,15 +1,15 @@
-"""SimpleRNN's variants on Rotten Tomatoes, beside the published scores.
+"""SimpleRNN's variants on Rotten Tomatoes, next to the published scores.
 
   python -m launch.experiments \\
       --grid=configs/experiments/rotten_tomatoes.py \\
       --workdir=runs/rotten_tomatoes --set=data.path=PATH/train.jsonl \\
       --set=data.validation_path=PATH/validation.jsonl
 
-All variants read the config's data, and as many texts of it. 'simple' and
+All variants read the same data and the same number of texts. 'simple' and
 'modified' are the published model (configs/published.py) with the published
 recipe: two plain layers without norms or residuals, one head of 32 keys and 64
 values, width 128; the model writes the class's name; AdamW at 1e-3, batches of
-32, the checkpoint of the lowest loss. 'improved' is the config's own model,
+32, the checkpoint with the lowest loss. 'improved' is the config's model;
 'improved_luong' adds attention over its past outputs.
 """
 

@@ -1,7 +1,7 @@
-"""Cells: a file is a cell, and its name is what a config calls it.
+"""Cells: each file is a cell, and a config chooses it by the file's name.
 
-`base` is what all of them share, `parts` what some do. The variable
-RNN_JAX_CELLS names further folders of such files, joined as in PATH.
+`base` is the contract of all cells, `parts` is shared by some. The variable
+RNN_JAX_CELLS names further folders of cells, joined as in PATH.
 """
 
 import os
@@ -16,23 +16,23 @@ def folders() -> list[str]:
   """Returns the folders that the variable names.
 
   Raises:
-    InputError: there is no such folder, or a cell of it has the name of one
-      that is here.
+    InputError: a folder doesn't exist, or one of its cells has the name of a
+      file of rnn_jax/cells.
   """
-  found = []
-  for given in filter(None, os.environ.get(VARIABLE, '').split(os.pathsep)):
-    folder = pathlib.Path(given).absolute()
+  paths = []
+  for name in filter(None, os.environ.get(VARIABLE, '').split(os.pathsep)):
+    folder = pathlib.Path(name).absolute()
     if not folder.is_dir():
-      raise errors.InputError(f'{VARIABLE}={given!r}: there is no such folder')
+      errors.refuse(VARIABLE, name, 'there is no such folder')
     taken = {file.name for path in __path__ for file in _files(path)}
     for file in _files(folder):
       if file.name in taken:
         raise errors.InputError(
-          f'{VARIABLE}={given!r}: {file.name} is the name of a file of '
-          'rnn_jax/cells: give it another one'
+          f'{VARIABLE}={name!r}: rnn_jax/cells has a file {file.name} as well: '
+          'rename yours'
         )
-    found.append(str(folder))
-  return found
+    paths.append(str(folder))
+  return paths
 
 
 def _files(folder):

@@ -1,20 +1,22 @@
-"""The contract of a cell, and the scan over time that any cell gets with it.
+"""The contract of a cell, and the scan over time that every cell has.
 
-A cell says what one step does. `project` is all that is parallel in time
-before the recurrence, `emit` all that is parallel behind it; `step` is the
-definition in between, and `recur` a faster way of running many steps that
-must return the same numbers.
+A cell defines one `step`. `project` is everything before the recurrence that is
+parallel in time, `emit` everything after it; `recur` runs many steps, maybe in
+a faster way, and must return the same numbers as `step`.
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 from typing import NamedTuple
+from typing import Self
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax import ad_checkpoint
 
+from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.ops import precision
 from rnn_jax.ops import remat_scan
@@ -22,41 +24,67 @@ from rnn_jax.ops import remat_schedules
 from rnn_jax.parallel import axes
 from rnn_jax.parallel import rules as rules_lib
 
-KEPT = 'recurrence'  # name of what a remat over segments of time keeps
-PROJECTED = 'projection'  # name of what `project` returns
-SIGHTS = ('past', 'row')  # what a step of an attention sees
+PyTree = Any
+KEPT = 'recurrence'  # name of the recurrence's outputs, which remat may save
+PROJECTED = 'projection'  # name of the outputs of `project`
+SIGHTS = ('past', 'row')  # the steps that one step of an attention sees
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-  """How a model is computed. The numbers do not depend on it."""
+  """How a model is computed. The numbers don't depend on it."""
 
   impl: str = 'auto'  # one of the cell's; 'scan' for cells without others
-  chunk_length: int | None = None  # steps between kept states
-  remat_every: int = 0  # steps between kept states under 'scan'; 0: keep all
+  chunk_length: int | None = None  # steps between stored states
+  remat_every: int = 0  # steps between stored states under 'scan'; 0: store all
   remat_schedule: str = 'uniform'  # one of ops.remat_schedules, of such blocks
-  remat_kept: int = 0  # states kept at a time under 'binomial'; 0: log2
-  layers: int = 0  # see models/remat.py; 0: none
-  keep: tuple[str, ...] = ()
-  offload: bool = False
-  rules: rules_lib.Rules = rules_lib.Rules()  # how devices share parameters
+  remat_kept: int = 0  # states stored at a time under 'binomial'; 0: log2
+  layers: int = 0  # in a remat group, see models/remat.py; 0: no remat
+  keep: tuple[str, ...] = ()  # names that such a group saves
+  offload: bool = False  # whether it saves them in host memory
+  rules: rules_lib.Rules = rules_lib.Rules()  # how parameters are sharded
   micro_batches: int = 0  # of a pipeline over layers; 0: as many as stages
-  fresh: bool = False  # rows begin with no past, and leave none: a cell with a
-  # large state can do without it
+  fresh: bool = False  # rows have no past and their last state isn't used, so
+  # that a cell with a large state can omit it
 
 
 class Gates(NamedTuple):
-  """What a step's gates let through; what launch.inspect looks at."""
+  """The gates of a step, for launch.inspect."""
 
-  values: dict  # {name: B..., in [0, 1]}
-  loga: Any = None  # log of the share of each state that a step keeps, B...
+  values: dict[str, jax.Array]  # {name: B..., in [0, 1]}
+  loga: jax.Array | None = None  # log of the decay of each state number, B...
 
 
-def check_impl(config, impls):
-  """Checks that recurrence.impl is among those that a cell has.
+@dataclasses.dataclass(frozen=True)
+class Config:
+  """Base of the cells' options."""
+
+  def check(self, config: config_lib.Config) -> None:
+    """Checks the options against each other and the whole config.
+
+    Raises:
+      InputError: names the key, the value and the remedy.
+    """
+    raise NotImplementedError
+
+  def settle(self, config: config_lib.Config) -> Self:
+    """Returns the options, defaults that depend on `config` filled in."""
+    del config
+    return self
+
+  def _check_dropout(self):
+    if not 0 <= self.dropout < 1:
+      self._refuse('dropout', 'give a number in [0, 1)')
+
+  def _refuse(self, key, remedy):
+    errors.refuse(f'cell.{key}', getattr(self, key), remedy)
+
+
+def check_impl(config: config_lib.Config, impls: tuple[str, ...]) -> None:
+  """Checks that recurrence.impl is one of the cell's `impls`.
 
   Raises:
-    InputError: it is not; the message has the cell and its `impls`.
+    InputError: it isn't; the message names the cell and its impls.
   """
   impl = config.recurrence.impl
   if impl not in impls:
@@ -65,51 +93,70 @@ def check_impl(config, impls):
     )
 
 
-def check_steps(config):
-  """Checks that a schedule of kept states has steps to go over.
+def check_steps(config: config_lib.Config) -> None:
+  """Checks that a remat schedule has steps to schedule.
 
   Raises:
-    InputError: remat.schedule is not 'uniform', and the recurrence not 'scan'.
+    InputError: remat.schedule isn't 'uniform', and the recurrence isn't 'scan'.
   """
   name, impl = config.remat.schedule, config.recurrence.impl
   if name != 'uniform' and impl != 'scan':
     raise errors.InputError(
       f'remat.schedule={name!r}: model.cell={config.model.cell!r} under '
-      f"recurrence.impl={impl!r} keeps states of its own choice: use 'scan', "
-      "or remat.schedule='uniform'"
+      f"recurrence.impl={impl!r} chooses its own stored states: use 'scan', or "
+      "remat.schedule='uniform'"
     )
 
 
-def check_sight(sees, config):
+def check_kept(config: config_lib.Config) -> None:
+  """Checks that `remat.every` is given only where states are scanned.
+
+  Raises:
+    InputError: the recurrence isn't 'scan'.
+  """
+  every, impl = config.remat.every, config.recurrence.impl
+  if every not in (0, 'auto') and impl != 'scan':  # 'auto' is resolved later
+    raise errors.InputError(
+      f'remat.every={every!r}: model.cell={config.model.cell!r} under '
+      f"recurrence.impl={impl!r} chooses its own kept states: use 'scan', "
+      'recurrence.chunk_length, or remat.every=0'
+    )
+
+
+def check_sight(sees: str, config: config_lib.Config) -> None:
   """Checks the option `sees` of a cell whose steps may see all of their row.
 
   Raises:
-    InputError: it is none of SIGHTS, or would show a task what it predicts.
+    InputError: it isn't one of SIGHTS, or a task would see its targets.
   """
   if sees not in SIGHTS:
     raise errors.InputError(f'cell.sees={sees!r}: choose one of {SIGHTS}')
-  if sees == 'row' and config.task.name != 'image_classification':
+  if sees == 'row' and not config.task.reads_images:
     raise errors.InputError(
-      f"cell.sees='row': rows of task.name={config.task.name!r} hold padding, "
-      "and what comes later: give 'past'; 'image_classification' has whole rows"
+      f"cell.sees='row': rows of task.name={config.task.name!r} have padding, "
+      "and later steps are targets: give 'past', or use 'image_classification'"
     )
 
 
-def check_one_document(starts_BxL):
-  """Raises ValueError where a step sees its row and rows hold documents."""
+def check_one_document(starts_BxL: jax.Array | None) -> None:
+  """Checks that a row is one document, where a step sees all of it.
+
+  Raises:
+    ValueError: `starts_BxL` is given.
+  """
   if starts_BxL is not None:
     raise ValueError(
-      "starts_BxL with sees='row', where a row is one document: give None"
+      "starts_BxL with sees='row', which takes one document per row: give None"
     )
 
 
 class Cell(nn.Module):
-  """Base of all cells. State leaves are float32 with the batch in front.
+  """Base of all cells. State leaves are float32 with the batch on axis 0.
 
-  A cell's file has LETTERS, the letters of each parameter by its path, as in
-  {'output/kernel': 'HxD'} (see parallel/shares.py). Where 'H' is among them,
-  devices can share the heads: each then runs a cell with fewer `config.heads`,
-  and its outputs are added up.
+  A cell's file has LOGICAL_AXES, the logical axes of each parameter by path, as
+  in {'output/kernel': 'HxD'} (see parallel/fsdp.py). Where 'H' is among them,
+  the heads can be sharded: each device then runs a cell with fewer
+  `config.heads`, and the outputs are summed over devices.
 
   Attributes:
     config: the options, an instance of the cell's own Config class.
@@ -118,57 +165,93 @@ class Cell(nn.Module):
     policy: number formats.
   """
 
-  config: object
+  config: Any
   width: int
   plan: Plan = Plan()
   policy: precision.Policy = precision.POLICIES['float32']
 
   def __init_subclass__(cls, **options):
-    # Flax would run `setup` first, and so ask for parameters.
-    for name in ('init_state', 'state_letters'):
+    # Flax would run `setup` first, which needs parameters.
+    for name in ('init_state', 'state_axes'):
       if name in vars(cls):
         setattr(cls, name, nn.nowrap(vars(cls)[name]))
     super().__init_subclass__(**options)
 
   @nn.nowrap
-  def init_state(self, B):
-    """The state before a document: zeros. Needs no parameters."""
+  def init_state(self, B: int) -> PyTree:
+    """Returns the state before a document: zeros, for B rows.
+
+    Needs no parameters.
+    """
     raise NotImplementedError
 
   @nn.nowrap
-  def state_letters(self):
-    """The letters of the state's axes, a tree like it: rows alone are cut."""
+  def state_axes(self) -> PyTree:
+    """Returns the logical axes of the state, a tree like it.
+
+    Needs no parameters. By default only rows are sharded.
+    """
     return jax.tree.map(
       lambda x: 'B', jax.eval_shape(lambda: self.init_state(1))
     )
 
-  def project(self, x_BxLxD):
-    """What the recurrence reads at each step, a pytree of BxL... arrays."""
+  def dense(self, width: int, **options: Any) -> nn.Dense:
+    """Returns an nn.Dense of a width under the policy."""
+    return nn.Dense(
+      width,
+      dtype=self.policy.activations,
+      dot_general=self.policy.dot_general,
+      **options,
+    )
+
+  def project(self, x_BxLxD: jax.Array) -> PyTree:
+    """Returns the inputs of the recurrence, a pytree of BxL... arrays."""
     raise NotImplementedError
 
-  def step(self, state, u):
-    """One step. `u` has no time axis. Returns (state, y)."""
+  def step(self, state: PyTree, u: PyTree) -> tuple[PyTree, PyTree]:
+    """Runs one step, for `u` without a time axis. Returns (state, y)."""
     raise NotImplementedError
 
-  def gates(self, state, u):
-    """The Gates of one step, from what `step` reads; None: it has none."""
+  def gates(self, state: PyTree, u: PyTree) -> Gates | None:
+    """Returns the Gates of one step, or None; arguments as of `step`."""
     del state, u
+    return None
 
-  def units(self, u):
-    """The hidden units in what `project` returns, BxL..., each 0 where it is at
-    rest; None: it has none. For launch.inspect, as `gates`."""
+  def units(self, u: PyTree) -> jax.Array | None:
+    """Returns the hidden units in the result of `project`, or None.
+
+    They are BxL..., 0 where inactive; for launch.inspect, as `gates`.
+    """
     del u
+    return None
 
-  def emit(self, y):
-    """The cell's output BxLxD from the recurrence's."""
+  def emit(self, y: PyTree) -> jax.Array:
+    """Returns the cell's output BxLxD, from that of the recurrence."""
     return y
 
-  def recur(self, state, u, starts_BxL):
-    """Runs `step` over time. Returns (state, y with a time axis)."""
+  def recur(
+    self, state: PyTree, u: PyTree, starts_BxL: jax.Array | None
+  ) -> tuple[PyTree, PyTree]:
+    """Runs `step` over time. Returns (state, y with a time axis).
+
+    `starts_BxL` is nonzero where a document begins, before which the state is
+    zero; None if no document begins.
+    """
     return scan_steps(self, state, u, starts_BxL)
 
-  def __call__(self, state, x_BxLxD, starts_BxL=None):
-    """Returns (state, y_BxLxD). L = 1 runs `step`."""
+  def __call__(
+    self, state: PyTree, x_BxLxD: jax.Array, starts_BxL: jax.Array | None = None
+  ) -> tuple[PyTree, jax.Array]:
+    """Runs `project`, `recur` and `emit`; L = 1 runs `step`.
+
+    Args:
+      state: before the first step.
+      x_BxLxD: the inputs.
+      starts_BxL: nonzero where a document begins, or None.
+
+    Returns:
+      (state, y_BxLxD).
+    """
     u = self.project(x_BxLxD)
     if x_BxLxD.shape[1] == 1 and axes.size('sequence') == 1:
       state, y = reset_and_step(self, state, *_first((u, starts_BxL)))
@@ -184,13 +267,15 @@ def _name(tree, name):
   return jax.tree.map(lambda x: ad_checkpoint.checkpoint_name(x, name), tree)
 
 
-def reset_and_step(cell, state, u, starts_B):
-  """`cell.step` from the zero state where `starts_B` says so."""
+def reset_and_step(
+  cell: Cell, state: PyTree, u: PyTree, starts_B: jax.Array | None
+) -> tuple[PyTree, PyTree]:
+  """Runs `cell.step`, from zeros where `starts_B` is nonzero."""
   return cell.step(reset(cell, state, starts_B), u)
 
 
-def reset(cell, state, starts_B):
-  """The state, zero where `starts_B`, if there is one, says so."""
+def reset(cell: Cell, state: PyTree, starts_B: jax.Array | None) -> PyTree:
+  """Returns the state, zeros where `starts_B` is nonzero; None resets none."""
   if starts_B is None:
     return state
   fresh = cell.init_state(starts_B.shape[0])
@@ -201,31 +286,42 @@ def reset(cell, state, starts_B):
   )
 
 
-def scan_steps(cell, state, u, starts_BxL):
-  """`nn.scan` over steps, keeping the state every `plan.remat_every` steps.
+def scan_steps(
+  cell: Cell, state: PyTree, u: PyTree, starts_BxL: jax.Array | None
+) -> tuple[PyTree, PyTree]:
+  """Runs `nn.scan` over steps, storing the state every `plan.remat_every`.
+
+  Returns:
+    (state, y with a time axis).
 
   Raises:
-    NotImplementedError: the row is cut into stretches on several devices.
+    NotImplementedError: the row is sharded over devices.
   """
   if (devices := axes.size('sequence')) > 1:
     raise NotImplementedError(
       "recurrence.impl='scan' steps through a row on one device, and rows are "
-      f"cut over the {devices} of the mesh's axis 'sequence': use 'auto', or "
-      'one device along that axis'
+      f"sharded over the {devices} devices of the mesh's axis 'sequence': use "
+      "'auto', or mesh.sequence=1"
     )
   return in_segments(_scan, cell, state, (u, starts_BxL))
 
 
-def in_segments(run, cell, state, inputs):
-  """`run(cell, state, inputs)`, keeping the state every `plan.remat_every`
-  steps, or fewer of these as `plan.remat_schedule` says: what lies between is
-  computed again in the backward pass.
+def in_segments(
+  run: Callable[..., tuple[PyTree, PyTree]],
+  cell: Cell,
+  state: PyTree,
+  inputs: tuple[PyTree, jax.Array | None],
+) -> tuple[PyTree, PyTree]:
+  """Runs `run(cell, state, inputs)`, storing only some states.
+
+  One state in `plan.remat_every` steps is stored, or fewer as
+  `plan.remat_schedule` says; the backward pass recomputes the steps between.
 
   Args:
-    run: returns (state, y) of any number of steps.
+    run: (cell, state, inputs) -> (state, y), for any number of steps.
     cell: a Cell.
-    state: before them.
-    inputs: (what `project` returns, starts_BxL or None).
+    state: before the first step.
+    inputs: (the result of `project`, starts_BxL or None).
 
   Returns:
     (state, y with a time axis).
@@ -252,7 +348,7 @@ def in_segments(run, cell, state, inputs):
 
 
 def _uniform(run, cell, state, blocks):
-  """`run` over blocks on axis 1; what enters each is kept."""
+  """Runs blocks on axis 1; the state before each is stored."""
   chunks = nn.scan(
     nn.remat(run, prevent_cse=False),
     variable_broadcast='params',
@@ -264,19 +360,19 @@ def _uniform(run, cell, state, blocks):
 
 
 def _scheduled(run, cell, state, blocks):
-  """Likewise; the plan's schedule says what is kept."""
+  """Runs blocks on axis 1; the plan's schedule says which states are stored."""
   apart = cell.clone(parent=None, name=None)
 
   def block(params, state, u, starts):
     return nn.apply(run, apart)({'params': params}, state, (u, starts))
 
-  in_front = jax.tree.map(lambda x: x.swapaxes(0, 1), blocks)
-  count = jax.tree.leaves(in_front)[0].shape[0]
+  blocks = jax.tree.map(lambda x: x.swapaxes(0, 1), blocks)
+  count = jax.tree.leaves(blocks)[0].shape[0]
   schedule = remat_schedules.make(
     cell.plan.remat_schedule, count, cell.plan.remat_kept
   )
   params = cell.variables.get('params', {})
-  state, y = remat_scan.scan(block, params, state, in_front, schedule)
+  state, y = remat_scan.scan(block, params, state, blocks, schedule)
   return state, jax.tree.map(lambda y: y.swapaxes(0, 1), y)
 
 

@@ -1,47 +1,48 @@
-"""The Dragon Hatchling's layer: attention of many positive, turned neurons.
+"""The Dragon Hatchling's layer: attention of many positive, rotated neurons.
 
     s_h = relu(x E_h)       R_h = rotary(s_h)       a_h = (past of R_h R_h^T) x
     u_h = relu(norm(a_h) G_h)       y = [s_1 * u_1; ...; s_H * u_H] W
 
-without a softmax, a scale or biases; a step sees those before it, not itself:
+without a softmax, a scale or biases; a step sees those before it, not itself.
+The recurrent form,
 
     S_t = S_{t-1} + R_t x_t^T       a_t = S_{t-1}^T R_t
 
-is its recurrent form, the SimpleRNN's state with a gate of 1, q = k, read
-before the update. `norm` is LayerNorm without scale and bias. Rotary angles
-turn neighbours among all neurons, t base^(-2m/N) for the pair m.
+is that of the SimpleRNN with a gate of 1 and q = k, read before the update.
+`norm` is LayerNorm without scale and bias. Rotary angles rotate neighbouring
+neurons, t base^(-2m/N) for the pair m.
 
-With sees='row' a step sees all of its row and itself, as of a picture; then
+With sees='row' a step sees all of its row and itself, as in an image; then
 there is no state, and weights='softmax' is softmax(R R^T / sqrt(N)) instead.
 
-Shapes: x, a BxLxD, s, u BxLxHxK with K = N neurons a head, S BxHxKxD: the
-state is large, K D numbers a head. Parameters: 3 H D K.
+Shapes: x, a BxLxD, s, u BxLxHxK with K = N neurons per head, S BxHxKxD: the
+state is large, K D numbers per head. Parameters: 3 H D K.
 Source: Kosowski et al., "The Dragon Hatchling: The Missing Link between the
 Transformer and Models of the Brain", 2025.
 """
 
 import dataclasses
 import functools
-from typing import Any
 from typing import NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.cells import base
 from rnn_jax.ops import gla
 from rnn_jax.ops import pairs
 from rnn_jax.ops import precision
 from rnn_jax.ops import rotary
-from rnn_jax.ops import row_attention
+from rnn_jax.ops.attention import row as row_attention
 from rnn_jax.parallel import axes
 from rnn_jax.parallel import sequence
-from rnn_jax.parallel import stretches
+from rnn_jax.parallel import sequence_shards
 
 IMPLS = ('auto', 'scan', 'pairs', 'chunked', 'associative')
-LETTERS = {
+LOGICAL_AXES = {
   'encoder/kernel': 'DxH',
   'gate/kernel': 'HxDx_',
   'output/kernel': 'HxD',
@@ -49,17 +50,17 @@ LETTERS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
-  """Options of the cell, section `cell` of the config."""
+class Config(base.Config):
+  """Options of the cell, section `cell` of a config."""
 
   heads: int = 4
-  neurons: int = 8192  # N, of each head
+  neurons: int = 8192  # N, per head
   rotary: float = 65_536.0  # base of the angles
   sees: str = 'past'  # or 'row': all of it, the step itself included
-  weights: str = 'linear'  # or 'softmax', of sees='row'
+  weights: str = 'linear'  # or 'softmax', with sees='row'
   dropout: float = 0.0  # on s * u
 
-  def check(self, config):
+  def check(self, config: config_lib.Config) -> None:
     """Checks the options against each other and the whole config.
 
     Raises:
@@ -69,24 +70,24 @@ class Config:
       if getattr(self, key) < 1:
         self._refuse(key, 'give 1 or more')
     if self.neurons % 2:
-      self._refuse('neurons', 'rotary angles turn pairs: give an even number')
+      self._refuse('neurons', 'rotary angles rotate pairs: give an even number')
     if self.rotary <= 1:
       self._refuse('rotary', 'give a number above 1')
     if self.weights not in pairs.WEIGHTS:
       self._refuse('weights', f'choose one of {pairs.WEIGHTS}')
-    if not 0 <= self.dropout < 1:
-      self._refuse('dropout', 'give a number in [0, 1)')
+    self._check_dropout()
     base.check_sight(self.sees, config)
     if self.weights != 'linear' and self.sees == 'past':
       self._refuse(
-        'weights', "it has no state to carry: give 'linear', or sees='row'"
+        'weights', "it has no recurrent form: give 'linear', or sees='row'"
       )
     base.check_impl(config, self._impls)
     base.check_steps(config)
+    base.check_kept(config)
     if config.recurrence.impl == 'pairs' and config.mesh.sequence != 1:
       raise errors.InputError(
-        "recurrence.impl='pairs': each step meets all before it on one device, "
-        f"and mesh.sequence={config.mesh.sequence}: give 'auto'"
+        "recurrence.impl='pairs' needs a whole row on one device, and "
+        f"mesh.sequence={config.mesh.sequence}: give 'auto'"
       )
 
   @property
@@ -96,30 +97,25 @@ class Config:
     # There are no steps to scan: 'scan' is 'auto'.
     return ('scan', *row_attention.IMPLS[self.weights])
 
-  def settle(self, config):
-    """Returns the options as they are: none stands for another one's."""
-    del config
-    return self
-
-  def _refuse(self, key, remedy):
-    raise errors.InputError(f'cell.{key}={getattr(self, key)!r}: {remedy}')
-
 
 class State(NamedTuple):
-  """What one step hands to the next; None where a step sees its row.
+  """The state between two steps; None where a step sees its row.
 
-  A plan that is `fresh` has no memory before a row, and none behind it.
+  A `fresh` plan has no memory before or after a row.
   """
 
-  memory_BxHxKxD: Any
-  steps_B: Any  # of the document so far
+  memory_BxHxKxD: jax.Array | None
+  steps_B: jax.Array  # of the document so far
 
 
 class Projected(NamedTuple):
-  """What a step reads of its input."""
+  """The neurons and the input itself."""
 
-  s_BxLxHxK: Any
-  x_BxLxD: Any
+  s_BxLxHxK: jax.Array
+  x_BxLxD: jax.Array
+
+
+Outputs = tuple[jax.Array, jax.Array]  # (a_BxLxHxD, s_BxLxHxK)
 
 
 class Gate(nn.Module):
@@ -129,10 +125,10 @@ class Gate(nn.Module):
   policy: precision.Policy
 
   @nn.compact
-  def __call__(self, a_BxLxHxD):
+  def __call__(self, a_BxLxHxD: jax.Array) -> jax.Array:
     heads, width = a_BxLxHxD.shape[2:]
     kernel_HxDxK = self.param(
-      'kernel', _begin_each, (heads, width, self.neurons)
+      'kernel', _init_each, (heads, width, self.neurons)
     )
 
     def one(a_BxLxD, kernel_DxK):
@@ -146,11 +142,12 @@ class Gate(nn.Module):
 class Cell(base.Cell):
   """The cell; see the module's docstring."""
 
-  def setup(self):
+  def setup(self) -> None:
     config = self.config
-    self.encoder = self._dense(
+    self.encoder = self.dense(
       config.heads * config.neurons,
-      functools.partial(_begin_side_by_side, heads=config.heads),
+      use_bias=False,
+      kernel_init=functools.partial(_init_concatenated, heads=config.heads),
     )
     self.norm = nn.LayerNorm(
       epsilon=1e-5,
@@ -159,75 +156,78 @@ class Cell(base.Cell):
       dtype=self.policy.activations,
     )
     self.gate = Gate(config.neurons, self.policy)
-    self.output = self._dense(self.width, nn.initializers.xavier_uniform())
-    self.drop = nn.Dropout(config.dropout)
-
-  def _dense(self, width, begin):
-    return nn.Dense(
-      width,
+    self.output = self.dense(
+      self.width,
       use_bias=False,
-      dtype=self.policy.activations,
-      dot_general=self.policy.dot_general,
-      kernel_init=begin,
+      kernel_init=nn.initializers.xavier_uniform(),
     )
+    self.drop = nn.Dropout(config.dropout)
 
   @property
   def _sees_row(self):
     return self.config.sees == 'row'
 
-  def init_state(self, B):
+  def init_state(self, B: int) -> State | None:
     if self._sees_row:
       return None
     config = self.config
     shape = (B, config.heads, config.neurons, self.width)
     return State(jnp.zeros(shape) if self._keeps else None, jnp.zeros(B))
 
-  def state_letters(self):
+  def state_axes(self) -> State | None:
     if self._sees_row:
       return None
-    return State('BxHx_xD' if self._keeps else None, 'B')
+    return State._make(['BxHx_xD' if self._keeps else None, 'B'])
 
   @property
   def _keeps(self):
-    """Whether there is a memory: a scan has one in any case."""
+    """Whether there is a memory: a scan always needs one."""
     return not self.plan.fresh or self.plan.impl == 'scan'
 
-  def project(self, x_BxLxD):
+  def project(self, x_BxLxD: jax.Array) -> Projected:
     s = nn.relu(self.encoder(x_BxLxD))
     s = s.reshape(*s.shape[:2], self.config.heads, -1)
     return Projected(s, x_BxLxD)
 
-  def units(self, u):
+  def units(self, u: Projected) -> jax.Array:
     return u.s_BxLxHxK
 
-  def step(self, state, u):
+  def step(
+    self, state: State | None, u: Projected
+  ) -> tuple[State | None, Outputs]:
     one = jax.tree.map(lambda x: x[:, None], u)
     state, y = self._advance(state, one, None, 'step')
     return state, jax.tree.map(lambda y: y[:, 0], y)
 
-  def recur(self, state, u, starts_BxL):
+  def recur(
+    self, state: State | None, u: Projected, starts_BxL: jax.Array | None
+  ) -> tuple[State | None, Outputs]:
     if self.plan.impl == 'scan' and not self._sees_row:
       return base.scan_steps(self, state, u, starts_BxL)
     return self._advance(state, u, starts_BxL, self._impl(u))
 
   def _impl(self, u):
-    """What 'auto' stands for: where rows are short, pairs cost the least."""
+    """The impl of 'auto': for short rows, pairs are cheapest."""
     if self.plan.impl != 'auto':
       return self.plan.impl
     length, width = u.x_BxLxD.shape[1:]
     neurons = self.config.neurons
-    of_state = 2 * neurons * width / (neurons + width)
-    short = length <= of_state + (self.plan.chunk_length or gla.CHUNK)
-    return 'pairs' if short and axes.size(stretches.AXIS) == 1 else 'chunked'
+    break_even = 2 * neurons * width / (neurons + width)
+    short = length <= break_even + (self.plan.chunk_length or gla.CHUNK)
+    return (
+      'pairs' if short and axes.size(sequence_shards.AXIS) == 1 else 'chunked'
+    )
 
   def _advance(self, state, u, starts_BxL, impl):
-    """Any number of steps. Returns (state, (a_BxLxHxD, s_BxLxHxK))."""
+    """Runs any number of steps. Returns (state, Outputs)."""
     s, x = u
     B, L, heads, _ = s.shape
     v = jnp.broadcast_to(x[:, :, None], (B, L, heads, x.shape[-1]))
     if self._sees_row:
       base.check_one_document(starts_BxL)
-      r = self._turned(s, rotary.table(L, s.shape[-1] // 2, self.config.rotary))
+      r = self._rotated(
+        s, rotary.table(L, s.shape[-1] // 2, self.config.rotary)
+      )
       options = row_attention.Options(
         self.config.weights,
         'auto' if self.plan.impl == 'scan' else self.plan.impl,
@@ -238,18 +238,18 @@ class Cell(base.Cell):
     steps = jax.lax.stop_gradient(state.steps_B).astype(jnp.int32)
     steps, position_BxL = sequence.count(steps, L, starts_BxL)
     half, turns = s.shape[-1] // 2, self.config.rotary
-    r = self._turned(s, rotary.angles(position_BxL, half, turns))
+    r = self._rotated(s, rotary.angles(position_BxL, half, turns))
     memory, a = self._read_past(state.memory_BxHxKxD, r, v, starts_BxL, impl)
     state = State(memory, steps.astype(jnp.float32))
     return state, (a.astype(x.dtype), s)
 
   def _read_past(self, memory, r, v, starts_BxL, impl):
-    """Returns (the memory behind the row, a_BxLxHxD)."""
+    """Returns (the memory after the row, a_BxLxHxD)."""
     if impl == 'pairs':
       operands = self.policy.operands
       return pairs.past(memory, r, r, v, starts_BxL, operands)
     B, L, heads, neurons = r.shape
-    given = memory
+    keeps = memory is not None
     if memory is None:
       memory = jnp.zeros((B, heads, neurons, v.shape[-1]))
     memory, a = sequence.recurrence(
@@ -263,26 +263,26 @@ class Cell(base.Cell):
       chunk_length=self.plan.chunk_length,
       read='before',
     )
-    return (None if given is None else memory), a
+    return (memory if keeps else None), a
 
-  def _turned(self, s, angles):
-    return rotary.turn_neighbours(s, *angles).astype(s.dtype)
+  def _rotated(self, s, angles):
+    return rotary.rotate_neighbours(s, *angles).astype(s.dtype)
 
-  def emit(self, y):
+  def emit(self, y: Outputs) -> jax.Array:
     a, s = y
     z = s * nn.relu(self.gate(self.norm(a)))
     z = self.drop(z, deterministic=not self.has_rng('dropout'))
     return self.output(z.reshape(*z.shape[:2], -1))
 
 
-def _begin_each(key, shape, dtype=jnp.float32):
-  """Xavier's limits for each head's own matrix, HxDxK."""
+def _init_each(key, shape, dtype=jnp.float32):
+  """Draws each head's matrix within Xavier's limits, HxDxK."""
   limit = (6 / (shape[1] + shape[2])) ** 0.5
   return jax.random.uniform(key, shape, dtype, -limit, limit)
 
 
-def _begin_side_by_side(key, shape, dtype=jnp.float32, *, heads):
-  """The same for matrices side by side, DxHK."""
+def _init_concatenated(key, shape, dtype=jnp.float32, *, heads):
+  """Draws the same for concatenated matrices, DxHK."""
   width, columns = shape
-  each = _begin_each(key, (heads, width, columns // heads), dtype)
+  each = _init_each(key, (heads, width, columns // heads), dtype)
   return each.swapaxes(0, 1).reshape(shape)

@@ -5,31 +5,32 @@
     reset 'after':   n = tanh(W x_t + b + r * (U h_{t-1} + b'))
     reset 'before':  n = tanh(W x_t + b + U (r * h_{t-1}))
 
-W, U and b hold the gates in the order r, z, n, torch.nn.GRU's, which resets
-'after'; of its two biases those of r and z are one here, their sum, and b' is
-the second one of n. 'before', the published form, has no b' and pays a second
-product a step, `recurrent_candidate`. z is what is kept of h: in the paper of
-2014 as here, in some others it is 1 - z. The output is h, or W_o h + b where S
-differs from the width D of the model. Shapes: x BxLxD, h BxS. There are
-3 S (D + S + 1) + S parameters with 'after', and S D + D of the output.
+W, U and b hold the gates in torch.nn.GRU's order r, z, n. That GRU resets
+'after'; its two biases of r and z are one here, their sum, and b' is its second
+bias of n. 'before', the published form, has no b' and needs a second product
+per step, `recurrent_candidate`. z multiplies h_{t-1}, as in the paper of 2014;
+in some others 1 - z does. The output is h, or W_o h + b where S differs from
+the model's width D. Shapes: x BxLxD, h BxS. There are 3 S (D + S + 1) + S
+parameters with 'after', and S D + D of the output.
 Source: Cho et al., "Learning Phrase Representations using RNN Encoder-Decoder
 for Statistical Machine Translation", 2014.
 """
 
 import dataclasses
-from typing import Any
 from typing import NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from rnn_jax import config as config_lib
 from rnn_jax.cells import base
 from rnn_jax.cells.parts import gated
 from rnn_jax.cells.parts import vector
+from rnn_jax.ops import gated_layers
 
 RESETS = ('after', 'before')
-LETTERS = vector.LETTERS | {
+LOGICAL_AXES = vector.LOGICAL_AXES | {
   'recurrent_candidate/kernel': 'Sx_',
   'candidate_bias': '_',
 }
@@ -37,12 +38,12 @@ LETTERS = vector.LETTERS | {
 
 @dataclasses.dataclass(frozen=True)
 class Config(gated.Config):
-  """Options of the cell, section `cell` of the config."""
+  """Options of the cell, section `cell` of a config."""
 
-  keep_bias: float = 1.0  # b of z at the start: what is kept of h
+  keep_bias: float = 1.0  # initial b of z, which keeps h
   reset: str = 'after'  # or 'before' the product with U
 
-  def check(self, config):
+  def check(self, config: config_lib.Config) -> None:
     """Checks the options against each other and the whole config.
 
     Raises:
@@ -51,14 +52,12 @@ class Config(gated.Config):
     if self.reset not in RESETS:
       self._refuse('reset', f'choose one of {RESETS}')
     super().check(config)
-    if self.reset == 'before' and config.recurrence.impl == 'native':
-      self._refuse('reset', "recurrence.impl='native' has 'after': use 'scan'")
 
 
 class State(NamedTuple):
-  """What one step hands to the next."""
+  """The state between two steps."""
 
-  h_BxS: Any
+  h_BxS: jax.Array
 
 
 class Cell(gated.Cell):
@@ -67,7 +66,7 @@ class Cell(gated.Cell):
   kind = 'gru'
   parts = 3
 
-  def setup(self):
+  def setup(self) -> None:
     super().setup()
     if self.config.reset == 'before':
       self.recurrent = self.recurrent_dense(2, use_bias=False)
@@ -78,43 +77,50 @@ class Cell(gated.Cell):
       'candidate_bias', nn.initializers.zeros, (self.state_width,)
     )
 
-  def gate_biases(self):
+  def gate_biases(self) -> tuple[float, ...]:
     return 0.0, self.config.keep_bias, 0.0
 
-  def init_state(self, B):
+  def init_state(self, B: int) -> State:
     return State(jnp.zeros((B, self.state_width)))
 
-  def lacking_native(self):
-    if self.config.reset == 'before':
-      return "impl='native' has cell.reset='after' only: use 'scan'"
-    return super().lacking_native()
-
-  def recurrent_bias(self):
+  def recurrent_bias(self) -> jax.Array:
     return self.candidate_bias
 
-  def step(self, state, u):
-    r, z, of_input, of_state = self._raw(state, u)
+  def run_native(
+    self, state: State, u: jax.Array, starts_BxL: jax.Array | None
+  ) -> tuple[State, jax.Array]:
+    if self.config.reset == 'after':
+      return super().run_native(state, u, starts_BxL)
+    products = self.recurrent, self.recurrent_candidate
+    kernels = tuple(dense.variables['params']['kernel'] for dense in products)
+    h, y = gated_layers.recurrence(
+      'gru_before', state.h_BxS, u, kernels, starts_BxL=starts_BxL
+    )
+    return State(h), y
+
+  def step(self, state: State, u: jax.Array) -> tuple[State, jax.Array]:
+    r, z, n_input, n_state = self._raw(state, u)
     r, z = jax.nn.sigmoid(r), jax.nn.sigmoid(z)
-    if of_state:
-      read = r * (of_state[0] + self.candidate_bias[None])
+    if n_state:
+      read = r * (n_state[0] + self.candidate_bias[None])
     else:
       read = self.recurrent_candidate(self.stored(r * state.h_BxS))
-    n = jnp.tanh(of_input + read)
+    n = jnp.tanh(n_input + read)
     h = vector.keep(z, state.h_BxS, n)
     return State(h), h.astype(u.dtype)
 
-  def gates(self, state, u):
+  def gates(self, state: State, u: jax.Array) -> base.Gates:
     r, z, _, _ = self._raw(state, u)
     values = {'keep': jax.nn.sigmoid(z), 'read': jax.nn.sigmoid(r)}
     return base.Gates(values, jax.nn.log_sigmoid(z))
 
   def _raw(self, state, u):
-    """r and z before their nonlinearity, W x + b and [U h] of n.
+    """Returns r and z before their nonlinearity, W x + b and [U h] of n.
 
-    The last one is empty where the reset comes before the product.
+    The last is empty if the reset comes before the product.
     """
     before = self.config.reset == 'before'
-    of_state = self.recurrent(self.stored(state.h_BxS))
-    r, z, *of_state = vector.split(of_state, 2 if before else 3)
-    x_r, x_z, of_input = vector.split(u, 3)
-    return x_r + r, x_z + z, of_input, of_state
+    product = self.recurrent(self.stored(state.h_BxS))
+    r, z, *n_state = vector.split(product, 2 if before else 3)
+    x_r, x_z, n_input = vector.split(u, 3)
+    return x_r + r, x_z + z, n_input, n_state

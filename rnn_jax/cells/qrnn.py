@@ -7,43 +7,50 @@
     pooling 'fo':   h_t = f * h_{t-1} + (1 - f) * z          y = o * h
     pooling 'ifo':  h_t = f * h_{t-1} + i * z                y = o * h
 
-No gate reads h: all gates of a row are one matmul, and the recurrence is
-elementwise, `ops.linear_scan`. W_0, ..., W_{k-1} lie behind one another in the
-projection, and hold z, f, o, i in this order. The output is y, or W_o y + b
-where S differs from the width D of the model. Shapes: x BxLxD, h and y BxS, the
-state also the k - 1 inputs before a step, BxWxD. With g gates there are
+Gates don't read h: all gates of a row are one matmul, and the recurrence is
+elementwise, `ops.linear_scan`. The projection's kernel is W_0, ..., W_{k-1}
+concatenated, each with z, f, o, i in this order. The output is y, or W_o y + b
+where S differs from the model's width D. Shapes: x BxLxD, h and y BxS; the
+state also has the k - 1 inputs before a step, BxWxD. With g gates there are
 g S (k D + 1) parameters, and S D + D of the output.
 Source: Bradbury et al., "Quasi-Recurrent Neural Networks", 2016.
 """
 
 import dataclasses
 import functools
-from typing import Any
+from typing import ClassVar
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.cells import base
 from rnn_jax.cells.parts import vector
 from rnn_jax.parallel import sequence
 
 GATES = {'f': 2, 'fo': 3, 'ifo': 4}  # by pooling
-LETTERS = vector.LETTERS
+LOGICAL_AXES = vector.LOGICAL_AXES
 
 
 @dataclasses.dataclass(frozen=True)
 class Config(vector.Config):
-  """Options of the cell, section `cell` of the config."""
+  """Options of the cell, section `cell` of a config."""
 
   taps: int = 2  # k, inputs that a gate sees
   pooling: str = 'fo'  # or 'f', 'ifo'
-  forget_bias: float = 1.0  # b of f at the start: what is kept of h
+  forget_bias: float = 1.0  # initial b of f, which keeps h
 
-  impls = ('auto', 'scan', 'chunked', 'associative', 'native')
+  impls: ClassVar[tuple[str, ...]] = (
+    'auto',
+    'scan',
+    'chunked',
+    'associative',
+    'native',
+  )
 
-  def check(self, config):
+  def check(self, config: config_lib.Config) -> None:
     """Checks the options against each other and the whole config.
 
     Raises:
@@ -57,7 +64,7 @@ class Config(vector.Config):
     if model.embedding_width not in (0, model.width):
       raise errors.InputError(
         f"model.embedding_width={model.embedding_width}: model.cell='qrnn' "
-        f'keeps inputs of one width: give model.width={model.width}, or 0'
+        f'stores inputs of one width: give model.width={model.width}, or 0'
       )
     super().check(config)
 
@@ -65,41 +72,41 @@ class Config(vector.Config):
     if config.mesh.sequence != 1 and config.remat.every:
       raise errors.InputError(
         f'remat.every={config.remat.every!r}: with mesh.sequence='
-        f"{config.mesh.sequence} model.cell='qrnn' keeps all states: give 0"
+        f"{config.mesh.sequence} model.cell='qrnn' stores all states: give 0"
       )
 
 
 class State(NamedTuple):
-  """What one step hands to the next."""
+  """The state between two steps."""
 
-  h_BxS: Any
-  inputs_BxWxD: Any
+  h_BxS: jax.Array
+  inputs_BxWxD: jax.Array
 
 
 class Cell(vector.Cell):
   """The cell; see the module's docstring."""
 
   @property
-  def parts(self):
+  def parts(self) -> int:  # type: ignore[override]
     return GATES[self.config.pooling]
 
-  def gate_biases(self):
+  def gate_biases(self) -> tuple[float, ...]:
     return (0.0, self.config.forget_bias, 0.0, 0.0)[: self.parts]
 
-  def init_state(self, B):
+  def init_state(self, B: int) -> State:
     return State(
       jnp.zeros((B, self.state_width)),
       jnp.zeros((B, self.config.taps - 1, self.width)),
     )
 
-  def project(self, x_BxLxD):
-    return x_BxLxD  # what gates see of the past is the state's
+  def project(self, x_BxLxD: jax.Array) -> jax.Array:
+    return x_BxLxD  # the gates read earlier inputs from the state
 
-  def step(self, state, u):
+  def step(self, state: State, u: jax.Array) -> tuple[State, jax.Array]:
     state, y = self._advance(state, (u[:, None], None), 'step')
     return state, y[:, 0]
 
-  def gates(self, state, u):
+  def gates(self, state: State, u: jax.Array) -> base.Gates:
     _, (_, f, *others) = self._raw(state, u[:, None], None)
     f, *others = (x[:, 0] for x in (f, *others))
     values = {'keep': jax.nn.sigmoid(f)}
@@ -108,14 +115,16 @@ class Cell(vector.Cell):
       values['read'] = jax.nn.sigmoid(others[0])
     return base.Gates(values, jax.nn.log_sigmoid(f))
 
-  def recur(self, state, u, starts_BxL):
+  def recur(
+    self, state: State, u: jax.Array, starts_BxL: jax.Array | None
+  ) -> tuple[State, jax.Array]:
     if self.plan.impl == 'scan':
       return base.scan_steps(self, state, u, starts_BxL)
     run = functools.partial(type(self)._advance, impl=self.plan.impl)
     return base.in_segments(run, self, state, (u, starts_BxL))
 
   def _advance(self, state, inputs, impl):
-    """Any number of steps; `step` and `recur` are this."""
+    """Runs any number of steps, for `step` and `recur`."""
     x_BxLxD, starts_BxL = inputs
     before, (z, f, *others) = self._raw(state, x_BxLxD, starts_BxL)
     f = jax.nn.sigmoid(f)
@@ -133,7 +142,7 @@ class Cell(vector.Cell):
     return state, y.astype(x_BxLxD.dtype)
 
   def _raw(self, state, x_BxLxD, starts_BxL):
-    """Returns (inputs for what comes next, z, f, o, i as far as there are)."""
+    """Returns (the inputs for the next step, [z, f] or more of z, f, o, i)."""
     before, x = sequence.windows(
       state.inputs_BxWxD, x_BxLxD, self.config.taps, starts_BxL
     )

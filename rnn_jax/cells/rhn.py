@@ -2,13 +2,13 @@
 
     s_0 = h_{t-1}                                     for l = 1 ... n:
     c = tanh(W x_t [l = 1] + U_l s_{l-1} + b_l)       (the candidate)
-    t = sigmoid(W x_t [l = 1] + U_l s_{l-1} + b_l)    (how much of it is taken)
+    t = sigmoid(W x_t [l = 1] + U_l s_{l-1} + b_l)    (the transform gate)
     s_l = t * c + (1 - t) * s_{l-1}                   h_t = s_n
 
-The input enters the first layer alone; the carry gate is coupled, 1 - t. W, U
-and b hold c, then t. The output is h, or W_o h + b where S differs from the
-width D of the model. Shapes: x BxLxD, h BxS. There are
-2 S (D + n S + n) parameters, and S D + D of the output.
+Only the first layer reads the input; the carry gate is coupled, 1 - t. W, U and
+b hold c, then t. The output is h, or W_o h + b where S differs from the model's
+width D. Shapes: x BxLxD, h BxS. There are 2 S (D + n S + n) parameters, and
+S D + D of the output.
 Source: Zilly et al., "Recurrent Highway Networks", 2016.
 """
 
@@ -19,23 +19,26 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from rnn_jax import config as config_lib
 from rnn_jax.cells import base
+from rnn_jax.cells.parts import gated
 from rnn_jax.cells.parts import vector
+from rnn_jax.ops import gated_layers
 
-LETTERS = vector.LETTERS | {
+LOGICAL_AXES = vector.LOGICAL_AXES | {
   'recurrents_*/kernel': 'Sx_',
   'recurrents_*/bias': '_',
 }
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(vector.Config):
-  """Options of the cell, section `cell` of the config."""
+class Config(gated.Config):
+  """Options of the cell, section `cell` of a config."""
 
   depth: int = 3  # n, layers within a step
-  transform_bias: float = -2.0  # b of t at the start: sigmoid(-2) = .12 taken
+  transform_bias: float = -2.0  # initial b of t: sigmoid(-2) = .12
 
-  def check(self, config):
+  def check(self, config: config_lib.Config) -> None:
     """Checks the options against each other and the whole config.
 
     Raises:
@@ -47,48 +50,63 @@ class Config(vector.Config):
 
 
 class State(NamedTuple):
-  """What one step hands to the next."""
+  """The state between two steps."""
 
-  h_BxS: Any
+  h_BxS: jax.Array
 
 
-class Cell(vector.Cell):
+class Cell(gated.Cell):
   """The cell; see the module's docstring."""
 
+  kind = 'rhn'
   parts = 2
 
-  def setup(self):
+  def setup(self) -> None:
     super().setup()
     # The first layer's bias is the input's.
     first = self.recurrent_dense(self.parts, use_bias=False)
     others = [
-      self.recurrent_dense(self.parts, bias_init=self.begin_biases)
+      self.recurrent_dense(self.parts, bias_init=self.init_biases)
       for _ in range(self.config.depth - 1)
     ]
     self.recurrents = [first, *others]
 
-  def gate_biases(self):
+  def gate_biases(self) -> tuple[float, ...]:
     return 0.0, self.config.transform_bias
 
-  def init_state(self, B):
+  def init_state(self, B: int) -> State:
     return State(jnp.zeros((B, self.state_width)))
 
-  def step(self, state, u):
-    s, _ = self._climb(state, u)
+  def run_native(
+    self, state: State, u: jax.Array, starts_BxL: jax.Array | None
+  ) -> tuple[State, jax.Array]:
+    layers = [dense.variables['params'] for dense in self.recurrents]
+    h, y = gated_layers.recurrence(
+      'rhn',
+      state.h_BxS,
+      u,
+      tuple(layer['kernel'] for layer in layers),
+      tuple(layer['bias'] for layer in layers[1:]),
+      starts_BxL=starts_BxL,
+    )
+    return State(h), y
+
+  def step(self, state: State, u: jax.Array) -> tuple[State, jax.Array]:
+    s, _ = self._run_layers(state, u)
     return State(s), s.astype(u.dtype)
 
-  def gates(self, state, u):
-    _, taken = self._climb(state, u)
-    values = {f'take_{n}': jax.nn.sigmoid(t) for n, t in enumerate(taken, 1)}
-    loga = sum(jax.nn.log_sigmoid(-t) for t in taken)
+  def gates(self, state: State, u: jax.Array) -> base.Gates:
+    _, raw = self._run_layers(state, u)
+    values = {f'take_{n}': jax.nn.sigmoid(t) for n, t in enumerate(raw, 1)}
+    loga: Any = sum(jax.nn.log_sigmoid(-t) for t in raw)
     return base.Gates({'keep': jnp.exp(loga), **values}, loga)
 
-  def _climb(self, state, u):
+  def _run_layers(self, state, u):
     """Returns (s_n, [t_1, ..., t_n] before their nonlinearity)."""
-    s, taken = state.h_BxS, []
+    s, transform = state.h_BxS, []
     for number, recurrent in enumerate(self.recurrents):
       read = recurrent(self.stored(s))
       c, t = vector.split(read if number else u + read, self.parts)
       s = vector.keep(1 - jax.nn.sigmoid(t), s, jnp.tanh(c))
-      taken.append(t)
-    return s, taken
+      transform.append(t)
+    return s, transform

@@ -7,11 +7,11 @@ Preset 'simple', as published, for H = 1:
     o = Wo y + bo
 
 'modified' has v = tanh(Wv x + bv), and dropout on y. 'improved' has heads; a
-short causal convolution and a SiLU on q, k and v; an RMS norm a head on y,
-times a SiLU gate of x, before Wo; and no bias but the gates', which starts at
-other values for other heads, so that they forget at different speeds. All
+short causal convolution and a SiLU on q, k and v; an RMS norm per head on y,
+times a SiLU gate of x, before Wo; and only one bias, of the gates, whose
+initial value differs by head, so that heads forget at different speeds. All
 projections of x are one matmul (`fused`), head by head, or one each. Optional
-attention over past y, all heads of them at once: o = Wo [y; c],
+attention over past y, with all heads concatenated: o = Wo [y; c],
 
     c_t = sum_s softmax_s(query_t . y_s) y_s        t - W <= s <= t
 
@@ -24,21 +24,21 @@ Neural Machine Translation", 2015.
 
 import dataclasses
 import itertools
-from typing import Any
 from typing import NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.cells import base
 from rnn_jax.ops import attention
-from rnn_jax.ops import attention_ring
 from rnn_jax.ops import causal_convolution
 from rnn_jax.ops import gla
-from rnn_jax.ops import gla_native
-from rnn_jax.ops import gla_projected
+from rnn_jax.ops.attention import ring as attention_ring
+from rnn_jax.ops.gla import native as gla_native
+from rnn_jax.ops.gla import projected as gla_projected
 from rnn_jax.parallel import axes
 from rnn_jax.parallel import sequence
 
@@ -46,18 +46,18 @@ IMPLS = ('auto', 'scan', 'chunked', 'associative', 'native', 'pallas')
 PRESETS = ('simple', 'modified', 'improved')
 DECAYS = ('key', 'head')
 ATTENTIONS = ('none', 'dot', 'general')
-ACTIVATIONS = {  # of q, k and v, as ops/gla_projected.py names them
+ACTIVATIONS: dict[str, tuple[str, str, str]] = {  # of q, k and v
   'simple': ('identity', 'sigmoid', 'identity'),
   'modified': ('identity', 'sigmoid', 'tanh'),
   'improved': ('silu', 'silu', 'silu'),
 }
-FUNCTIONS = {
+FUNCTIONS = {  # by their names in ops/gla/projected.py
   'identity': lambda x: x,
   'sigmoid': jax.nn.sigmoid,
   'tanh': jnp.tanh,
   'silu': nn.silu,
 }
-LETTERS = {
+LOGICAL_AXES = {
   'projection/kernel': 'DxH',
   'projection/bias': 'H',
   'projections_*/kernel': 'DxH',
@@ -71,8 +71,8 @@ LETTERS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
-  """Options of the cell, section `cell` of the config."""
+class Config(base.Config):
+  """Options of the cell, section `cell` of a config."""
 
   preset: str = 'improved'  # or 'simple', 'modified'
   heads: int = 4
@@ -80,14 +80,14 @@ class Config:
   value_width: int = 48
   fused: bool = True  # one projection of x rather than one each
   decay: str = 'key'  # a gate for each key row, or 'head': one for each head
-  gate_bias: float = 3.0  # preset 'improved': sigmoid(3) = .95 kept a step
+  gate_bias: float = 3.0  # preset 'improved': sigmoid(3) = .95 decay per step
   gate_spread: float = 2.0  # first head starts at gate_bias - 2, last at + 2
-  convolution: int = 4  # preset 'improved': taps; 0: none
+  convolution: int = 4  # preset 'improved': number of taps; 0: none
   dropout: float = 0.0  # on y
   attention: str = 'none'  # Luong attention over past y: 'dot', 'general'
   attention_window: int = 512  # past outputs that it sees, W
 
-  def check(self, config):
+  def check(self, config: config_lib.Config) -> None:
     """Checks the options against each other and the whole config.
 
     Raises:
@@ -105,34 +105,25 @@ class Config:
         self._refuse(key, 'give 1 or more')
     if self.convolution < 0:
       self._refuse('convolution', 'give the number of taps, or 0')
-    if not 0 <= self.dropout < 1:
-      self._refuse('dropout', 'give a number in [0, 1)')
+    self._check_dropout()
     base.check_impl(config, IMPLS)
     base.check_steps(config)
     if config.recurrence.impl in ('auto', 'chunked'):
       for key in ('remat.every', 'recurrence.chunk_length'):
         self._check_chunk(key, config)
 
-  def settle(self, config):
-    """Returns the options as they are: none stands for another one's."""
-    del config
-    return self
-
   def _check_chunk(self, key, config):
     section, _, name = key.partition('.')
     steps = getattr(getattr(config, section), name)
     if isinstance(steps, int) and steps > gla.BLOCK and steps % gla.BLOCK:
       raise errors.InputError(
-        f'{key}={steps}: chunks above {gla.BLOCK} steps are multiples of it; '
-        'give one, or use recurrence.impl="scan"'
+        f'{key}={steps}: give up to {gla.BLOCK} or a multiple of it, or use '
+        "recurrence.impl='scan'"
       )
 
-  def _refuse(self, key, remedy):
-    raise errors.InputError(f'cell.{key}={getattr(self, key)!r}: {remedy}')
-
   @property
-  def widths(self):
-    """Channels of each part of the projection."""
+  def widths(self) -> dict[str, int]:
+    """The channels of each part of the projection."""
     keys, values = self.heads * self.key_width, self.heads * self.value_width
     gates = keys if self.decay == 'key' else self.heads
     parts = {'query': keys, 'key': keys, 'gate': gates, 'value': values}
@@ -141,32 +132,32 @@ class Config:
     return parts
 
   @property
-  def head_widths(self):
-    """Channels of one head, in the order of the fused projection's."""
+  def head_widths(self) -> dict[str, int]:
+    """The channels of one head, in the order of the fused projection."""
     return {name: n // self.heads for name, n in self.widths.items()}
 
 
 class State(NamedTuple):
-  """What one step hands to the next. Unused parts are None."""
+  """The state between two steps. Unused parts are None."""
 
-  memory_BxHxKxP: Any
-  inputs: Any = None  # of the convolution
-  outputs: Any = None  # past ones, for attention
+  memory_BxHxKxP: jax.Array
+  inputs: jax.Array | None = None  # of the convolution
+  outputs: attention_ring.Cache | None = None  # past ones, for attention
 
 
 class Channels(NamedTuple):
-  """What the recurrence reads: of the projection, and the log-decay."""
+  """The inputs of the recurrence."""
 
-  q_BxLxHxK: Any
-  k_BxLxHxK: Any
-  v_BxLxHxP: Any
-  loga_BxLxHxK: Any
+  q_BxLxHxK: jax.Array
+  k_BxLxHxK: jax.Array
+  v_BxLxHxP: jax.Array
+  loga_BxLxHxK: jax.Array
 
 
 class Cell(base.Cell):
   """The cell; see the module's docstring."""
 
-  def setup(self):
+  def setup(self) -> None:
     config = self.config
     if config.fused:
       self.projection = self._dense(sum(config.widths.values()))
@@ -204,10 +195,10 @@ class Cell(base.Cell):
     every = self.plan.remat_every
     if every <= gla.BLOCK:
       return every or self.plan.chunk_length
-    return -(-every // gla.BLOCK) * gla.BLOCK  # 'sqrt' is rarely a multiple
+    return -(-every // gla.BLOCK) * gla.BLOCK  # 'sqrt' gives any number
 
   def _spread_biases(self, key):
-    del key  # one value for all gates of a head, nothing drawn
+    del key  # not random: one value for all gates of a head
     config = self.config
     ends = config.gate_bias - config.gate_spread
     ends = (ends, config.gate_bias + config.gate_spread)
@@ -215,15 +206,13 @@ class Cell(base.Cell):
     return jnp.repeat(biases_H, config.widths['gate'] // config.heads)
 
   def _dense(self, width, biased=True):
-    return nn.Dense(
+    return self.dense(
       width,
       use_bias=biased and not self._improved,
-      dtype=self.policy.activations,
-      dot_general=self.policy.dot_general,
       kernel_init=nn.initializers.xavier_uniform(),
     )
 
-  def init_state(self, B):
+  def init_state(self, B: int) -> State:
     config = self.config
     shape = (B, config.heads, config.key_width, config.value_width)
     inputs = outputs = None
@@ -234,16 +223,17 @@ class Cell(base.Cell):
       outputs = attention_ring.init_cache(B, config.attention_window, *widths)
     return State(jnp.zeros(shape), inputs, outputs)
 
-  def state_letters(self):
+  def state_axes(self) -> State:
     shapes = jax.eval_shape(lambda: self.init_state(1))
-    return State(
-      'BxH',
-      None if shapes.inputs is None else 'Bx_xH',
-      jax.tree.map(lambda x: 'B', shapes.outputs),
-    )
+    inputs = None if shapes.inputs is None else 'Bx_xH'
+    outputs = jax.tree.map(lambda x: 'B', shapes.outputs)
+    return State._make(['BxH', inputs, outputs])
 
-  def project(self, x_BxLxD):
-    """The raw channels of each head, BxLxHxC: `config.head_widths` of them."""
+  def project(self, x_BxLxD: jax.Array) -> jax.Array:
+    """Returns the raw channels of each head, BxLxHxC.
+
+    C is the sum of `config.head_widths`.
+    """
     if self.config.fused:
       return self._by_heads(self.projection(x_BxLxD))
     parts = [
@@ -255,26 +245,28 @@ class Cell(base.Cell):
   def _by_heads(self, x):
     return x.reshape(*x.shape[:2], self.config.heads, -1)
 
-  def step(self, state, u_BxHxC):
-    # A call of the C++ library takes longer than a step's few operations.
+  def step(self, state: State, u_BxHxC: jax.Array) -> tuple[State, jax.Array]:
+    # A library call takes longer than a step's few operations.
     state, y = self._advance(state, u_BxHxC[:, None], None, 'step')
     return state, y[:, 0]
 
-  def gates(self, state, u_BxHxC):
+  def gates(self, state: State, u_BxHxC: jax.Array) -> base.Gates:
     _, read = self.read(state.inputs, u_BxHxC[:, None])
     loga = read.loga_BxLxHxK[:, 0]
-    found = {'keep': jnp.exp(loga)}
+    values = {'keep': jnp.exp(loga)}
     if not self._improved:
-      found['write'] = read.k_BxLxHxK[:, 0]
-    return base.Gates(found, loga)
+      values['write'] = read.k_BxLxHxK[:, 0]
+    return base.Gates(values, loga)
 
-  def recur(self, state, u_BxLxHxC, starts_BxL):
+  def recur(
+    self, state: State, u_BxLxHxC: jax.Array, starts_BxL: jax.Array | None
+  ) -> tuple[State, jax.Array]:
     if self.plan.impl == 'scan':
       return base.scan_steps(self, state, u_BxLxHxC, starts_BxL)
     return self._advance(state, u_BxLxHxC, starts_BxL, self.plan.impl)
 
   def _advance(self, state, u_BxLxHxC, starts_BxL, impl):
-    """Any number of steps; `step` and `recur` are this."""
+    """Runs any number of steps, for `step` and `recur`."""
     if self._is_native(u_BxLxHxC.dtype, impl):
       memory, inputs, y, gate = self._native(state, u_BxLxHxC, starts_BxL)
     else:
@@ -294,12 +286,12 @@ class Cell(base.Cell):
       y = y * nn.silu(gate.reshape(y.shape))
     outputs = state.outputs
     if outputs is not None:
-      outputs, context = self._look_back(outputs, y, starts_BxL)
+      outputs, context = self._attend(outputs, y, starts_BxL)
       y = jnp.concatenate([y, context], -1)
     return State(memory, inputs, outputs), y
 
-  def _look_back(self, outputs, y_BxLxE, starts_BxL):
-    """Attention of one head, all heads' y, with scores as they come."""
+  def _attend(self, outputs, y_BxLxE, starts_BxL):
+    """Runs attention over the y of all heads, with unscaled scores."""
     general = self.config.attention == 'general'
     query = self.attention_weights(y_BxLxE) if general else y_BxLxE
     query, y = query[:, :, None] * self._outputs**0.5, y_BxLxE[:, :, None]
@@ -309,19 +301,19 @@ class Cell(base.Cell):
     return outputs, context[:, :, 0]
 
   def _is_native(self, dtype, impl):
-    """Whether all of it is one call: rows are whole, and C++ is wanted."""
+    """Whether one library call runs all of it, on whole rows."""
     if impl not in ('auto', 'native') or axes.size('sequence') > 1:
       return False
     return impl == 'native' or not gla_projected.lacking(dtype)
 
   def _native(self, state, u_BxLxHxC, starts_BxL):
-    """Returns (memory, inputs, y_BxLxHxP, the output gate or no channels)."""
+    """Returns (memory, inputs, y_BxLxHxP, the output gate or empty)."""
     config, taps, bias = self.config, None, None
     inputs = state.inputs
     if inputs is not None:
       parts = self._parts(u_BxLxHxC[:, -inputs.shape[1] :])
       newest = _joined(parts['query'], parts['key'], parts['value'])
-      inputs = causal_convolution.state_behind(inputs, newest, starts_BxL)
+      inputs = causal_convolution.next_state(inputs, newest, starts_BxL)
       taps, inputs = self.taps, inputs.astype(jnp.float32)
     if self._improved:
       bias = self.gate_bias.reshape(config.heads, -1)
@@ -340,12 +332,23 @@ class Cell(base.Cell):
       taps=taps,
       bias=bias,
       starts_BxL=starts_BxL,
-      stretch=self._chunk_length or gla_native.STRETCH,
+      segment=self._chunk_length or gla_native.SEGMENT,
     )
     return memory, inputs, y, gate
 
-  def read(self, inputs, u_BxLxHxC, starts_BxL=None):
-    """Returns (inputs behind the steps, Channels)."""
+  def read(
+    self,
+    inputs: jax.Array | None,
+    u_BxLxHxC: jax.Array,
+    starts_BxL: jax.Array | None = None,
+  ) -> tuple[jax.Array | None, Channels]:
+    """Returns (the convolution's next inputs, Channels).
+
+    Args:
+      inputs: those before the first step, BxWxE, or None.
+      u_BxLxHxC: the raw channels, of `project`.
+      starts_BxL: nonzero where a document begins, or None.
+    """
     parts = self._parts(u_BxLxHxC)
     raw = parts['gate'].astype(jnp.float32)
     if self._improved:
@@ -369,12 +372,12 @@ class Cell(base.Cell):
   def _parts(self, u_BxLxHxC):
     return _split(u_BxLxHxC, self.config.head_widths)
 
-  def emit(self, y):
+  def emit(self, y: jax.Array) -> jax.Array:
     return self.output(self.drop(y, deterministic=not self.has_rng('dropout')))
 
 
-def separate_projections(params, config):
-  """Parameters of a fused cell as those of one with `fused=False`."""
+def separate_projections(params: base.PyTree, config: Config) -> base.PyTree:
+  """Returns a fused cell's parameters for a cell with `fused=False`."""
   params = dict(params)
   fused = params.pop('projection')
   for leaf, x in fused.items():
@@ -385,8 +388,8 @@ def separate_projections(params, config):
   return params
 
 
-def fuse_projections(params, config):
-  """The inverse of `separate_projections`."""
+def fuse_projections(params: base.PyTree, config: Config) -> base.PyTree:
+  """Returns an unfused cell's parameters for a cell with `fused=True`."""
   params = dict(params)
   parts = [params.pop(f'projections_{name}') for name in config.widths]
   params['projection'] = {}
@@ -400,19 +403,19 @@ def fuse_projections(params, config):
 
 
 def _split(x, widths):
-  """Cuts the last axis into named parts."""
-  # One split, whose gradient is one concatenation, not a sum of padded parts.
+  """Splits the last axis into named parts."""
+  # One split: its gradient is one concatenation, not a sum of padded parts.
   ends = itertools.accumulate(widths.values())
   return dict(zip(widths, jnp.split(x, list(ends)[:-1], -1), strict=True))
 
 
 def _joined(*parts_BxLxHx_):
-  """Parts of each head as one row of channels, BxLxE."""
+  """Joins the parts of all heads in one row of channels, BxLxE."""
   x = jnp.concatenate(parts_BxLxHx_, -1)
   return x.reshape(*x.shape[:2], -1)
 
 
 def _identity_kernel(key, shape, dtype=jnp.float32):
-  """The newest input passes; the others are mixed in a little."""
+  """Draws taps near the identity: 1 for the newest input, plus noise."""
   noise = jax.random.normal(key, shape, dtype) * shape[0] ** -0.5 * 0.5
   return noise.at[0].add(1.0)

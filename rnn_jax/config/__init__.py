@@ -2,154 +2,186 @@
 
 A config file calls `default()`, changes what it wants, and returns the result;
 a launcher hands that to `parse()`, which checks types and every rule that
-spans fields. Behind `parse()` a value is an attribute, never a lookup.
+spans fields. After `parse()` a value is an attribute, never a lookup.
+
+Sections that name a part (a task, a source, a layout, an optimizer, a schedule)
+have here what all parts of that kind share: the part's own file adds the rest,
+see `parts`.
 """
 
 import dataclasses
-import importlib
 import json
 import math
-import pkgutil
 import typing
+from collections.abc import Mapping
+from typing import ClassVar
 
 import ml_collections
 
-from rnn_jax import errors
 from rnn_jax.config import compression
 from rnn_jax.config import mesh as mesh_rules
+from rnn_jax.config import parts
 from rnn_jax.config import rules
 from rnn_jax.config import values
+from rnn_jax.config.parts import load as load
+from rnn_jax.config.parts import names as names
+from rnn_jax.config.parts import override as override
+from rnn_jax.config.parts import section as section
+from rnn_jax.config.values import option as option
+
+MAX_SEED = 2**32 - 1  # jax.random.key takes no more: 2**32 would be 0
 
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-  """What is learnt. A key of another task than `name` has no effect."""
+  """What is learnt; what all tasks share, and what each says of itself."""
 
-  name: str = 'language_modeling'  # a file of rnn_jax/tasks
-  answer: str = 'pooled'  # classification: a head; 'word': write the class
-  pooling: str = 'mean'  # of a text's states; 'max', 'last', 'concat' of all
-  evidence: float = 0.0  # of naive Bayes at the start; 0: none
-  text_weight: float = 0.0  # answer 'pooled': of predicting the text as well
-  turns: str = 'all'  # dialogue: each turn is a reply; 'first': the second
-  least_reply_tokens: int = 0  # dialogue: of a reply written in evaluation
-  reply_tokens: int = 50  # dialogue: the longest reply written in evaluation
-  reply_temperature: float = 0.0  # dialogue: of sampling one; 0: the likeliest
+  name: str = 'language_modeling'  # a file of rnn_jax/tasks, or your module
 
-  @property
-  def writes_text(self) -> bool:
-    """Whether the model predicts tokens, and not classes alone."""
-    words = self.name != 'classification' or self.answer == 'word'
-    return words and self.name != 'image_classification'
+  writes_text: ClassVar[bool] = True  # the model predicts tokens
+  per_token: ClassVar[bool] = False  # the loss is a sum over single tokens
+  predicts_all: ClassVar[bool] = False  # of a text, which may be cut anywhere
+  classifies: ClassVar[bool] = False  # documents have one of data.classes
+  reads_images: ClassVar[bool] = False  # pictures, not tokens
+  reads_logits: ClassVar[bool] = False  # of the whole vocabulary, at each step
+  answers: ClassVar[bool] = False  # a boundary ends a prompt; a reply follows
+  predictor: ClassVar[str] = ''  # module of predictions (evaluation/run.py)
 
+  def check(self, config: 'Config') -> None:
+    """Checks the options against each other and the whole config.
 
-@dataclasses.dataclass(frozen=True)
-class Synthetic:
-  """What sources 'recall', 'copying' and 'selective_copying' make."""
-
-  pairs: int = 4  # keys with their values; of copying: letters
-  distance: int = 16  # characters between them and the first question
-  symbols: int = 8  # letters that they are drawn from, 26 at most
-  examples: int = 20_000  # documents, of all splits
-  seed: int = 0  # another one makes other documents
-
-
-@dataclasses.dataclass(frozen=True)
-class Image:
-  """What pictures are like; of layout 'images' alone."""
-
-  size: int = 32  # pixels of each side
-  channels: int = 3  # or 1: grey
-  resize: bool = False  # pictures of other sizes; else they are refused
-  mean: tuple[float, ...] = (0.5,)  # of pixels from 0 to 1, or of each channel
-  deviation: tuple[float, ...] = (0.5,)  # the same
-  crop: int = 0  # of training: moved by so many pixels at most, black behind
-  flip: bool = False  # of training: every other one mirrored, by chance
+    Raises:
+      InputError: names the key, the value and the remedy.
+    """
 
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-  """What is read and how it becomes batches."""
+  """What is read and how it becomes batches; what all of it shares."""
 
   source: str = 'python_stdlib'  # a file of rnn_jax/data/sources; 'tfds:NAME'
-  data_dir: str = 'data'  # source 'tfds': where datasets are prepared
-  path: str = ''  # a file or a glob; refused by sources that read none
-  validation_path: str = ''  # held-out files; empty: split off `path`
-  test_path: str = ''
-  field: str = 'text'  # the column that holds the text, or a list of turns
-  label: str = 'label'  # task 'classification': the column of the class
+  layout: str = 'buckets'  # a file of rnn_jax/data/batching/layouts
   classes: tuple[str, ...] = ()  # the classes by number, or by these names
   splits: tuple[int, ...] = (90, 5, 5)  # per cent: train, validation, test
-  split_by: str = 'document'  # or 'position': the first 90 % of each document
-  tokenizer: str = 'bytes'  # or 'characters', 'bpe', 'numbers'
-  vocabulary: int = 512  # entries of a vocabulary of BPE or of numbers
-  pre_tokenizer: str = 'byte_level'  # of BPE; or 'whitespace', which is lossy
-  layout: str = 'buckets'  # 'padded', 'sorted', 'packed', 'stream', 'images'
-  length: int = 256  # tokens of the longest row
-  boundaries: tuple[int, ...] = ()  # bucket lengths; empty: by `bucketing`
-  bucketing: str = 'quantile'  # or 'balanced', 'least_padding', 'powers'
-  buckets: int = 4  # how many there are at most; 'powers' has its own
-  rarity_buckets: int = 1  # above 1: each bucket is split by rarity as well
-  length_multiple: int = 8  # of 'padded', 'sorted': lengths are multiples
-  pool: int = 16  # layout 'sorted': batches' worth of examples that are sorted
-  fit: str = 'first'  # or 'best': the row of a pack that an example goes to
-  batch_size: int = 32  # rows
-  tokens_per_batch: int = 0  # above 0: rows = tokens_per_batch // length
-  memory_gib: float = 0.0  # above 0: of a device; tokens_per_batch follows
-  growth: tuple[int, ...] = ()  # lengths that come before `length`
-  growth_epochs: int = 1  # how long each of them lasts
-  curriculum: str = ''  # or 'length', 'rarity', 'column': easy examples first
+  split_by: str = option('document', choices=('document', 'position'))
+  tokenizer: str = option('bytes', choices='data.text.tokenizer:KINDS')
+  vocabulary: int = option(512, least=2)  # entries, of BPE or of numbers
+  pre_tokenizer: str = option(  # of BPE; 'whitespace' is lossy
+    'byte_level', choices='data.text.tokenizer:PRE_TOKENIZERS'
+  )
+  length: int = option(256, least=1)  # tokens of the longest row
+  batch_size: int = option(32, least=1)  # rows
+  # Above 0: rows = tokens_per_batch // length.
+  tokens_per_batch: int = option(0, least=0)
+  # Above 0: of a device; tokens_per_batch follows.
+  memory_gib: float = option(0.0, least=0)
+  length_schedule: tuple[int, ...] = ()  # of rows, before those of `length`
+  length_schedule_epochs: int = option(1, least=1)  # how long each lasts
+  # Easy examples first, by which difficulty.
+  curriculum: str = option('', choices='data.batching.curriculum:KINDS')
   difficulty: str = ''  # curriculum 'column': the column of its numbers
   curriculum_shares: tuple[int, ...] = (80, 60, 40)  # per cent easy, by stage
-  curriculum_epochs: int = 1  # how long each stage lasts
-  carry_state: bool = False  # layout 'stream': keep the state between windows
-  stretch: int = 16384  # layout 'stream': bytes that one row reads in a line
-  workers: int = 1  # processes that read and tokenize; 0: this process
-  prefetch: int = 2  # batches made ahead
-  synthetic: Synthetic = Synthetic()
-  image: Image = Image()
+  curriculum_epochs: int = option(1, least=1)  # how long each stage lasts
+  workers: int = option(1, least=0)  # processes that read and tokenize
+  prefetch: int = option(2, least=0)  # batches made ahead
 
-  @property
-  def padded_lengths(self) -> tuple[int, ...]:
-    """Of batches as long as their longest row, rounded up."""
-    multiple = self.length_multiple
-    return (*range(multiple, self.length, multiple), self.length)
+  holds_images: ClassVar[bool] = False  # of a layout: pictures, not tokens
+  cuts_documents: ClassVar[bool] = False  # of a layout: rows begin anywhere
+  carry_state: ClassVar[bool] = False  # of a layout: from batch to batch
+  pads: ClassVar[bool] = True  # a layout's batches
+  shapes_vary: ClassVar[bool] = False  # a run may not meet all of them
+  same_rows: ClassVar[bool] = False  # in batches of all lengths
+
+  def check(self, config: 'Config') -> None:
+    """Checks the options against each other and the whole config.
+
+    Raises:
+      InputError: names the key, the value and the remedy.
+    """
+
+  def __reduce__(self):
+    # The class is made of its source's and its layout's, and has no name.
+    return _data, (dict(vars(self)),)
+
+  def row_lengths(self) -> tuple[int, ...] | None:
+    """The lengths of rows; None: the text decides."""
+    return (self.length,)
+
+  def shortened(self, length: int) -> typing.Self:
+    """The same with rows of another length."""
+    return dataclasses.replace(self, length=length)
+
+  def heldout(self, evaluate: 'Evaluate') -> typing.Self:
+    """The same for a held-out pass."""
+    return dataclasses.replace(
+      self,
+      length=evaluate.length or self.length,
+      batch_size=evaluate.batch_size,
+    )
+
+  def piece_bytes(self, bytes_per_token: float) -> int:
+    """Bytes of a piece of a document that is cut."""
+    return max(1, int(self.length * bytes_per_token))
+
+
+def _data(given):
+  return parts.section('data', **given)
+
+
+@dataclasses.dataclass(frozen=True)
+class Image:
+  """What pictures are like, of layout 'images'."""
+
+  size: int = option(32, least=1)  # pixels of each side
+  channels: int = option(3, choices=(1, 3))  # 1: grey
+  resize: bool = False  # pictures of other sizes; else they are refused
+  mean: tuple[float, ...] = (0.5,)  # of pixels from 0 to 1, or of each channel
+  std: tuple[float, ...] = (0.5,)  # the same
+  crop: int = option(0, least=0)  # in training: moved by up to so many pixels
+  flip: bool = False  # in training: every other one mirrored, at random
 
 
 @dataclasses.dataclass(frozen=True)
 class Model:
   """The stack around the cell. The cell's own options are section `cell`."""
 
-  cell: str = 'simple_rnn'  # a file of rnn_jax/cells
-  block: str = 'residual'  # or 'plain', 'normed', 'renormed': models/blocks.py
-  layers: int = 2
+  cell: str = 'simple_rnn'  # a file of rnn_jax/cells, or your module
+  block: str = option('residual', choices='models.blocks:BLOCKS')
+  layers: int = option(2, least=1)
   shared_layers: bool = False  # all layers have the same parameters
-  width: int = 128
-  embedding_width: int = 0  # 0: width; block 'plain' alone can differ
-  mlp_width: int = 0  # 0: no MLP between cells
-  mlp: str = 'swiglu'  # or 'geglu', 'gelu', 'gelu_tanh', 'relu'
-  norm: str = 'rms'  # or 'layer', with scale and bias; 'standard': without
+  width: int = option(128, least=1)
+  embedding_width: int = option(0, least=0)  # 0: width; only 'plain' can differ
+  mlp_width: int = option(0, least=0)  # 0: no MLP between cells
+  mlp: str = option('swiglu', choices='models.blocks:ACTIVATIONS')
+  norm: str = option('rms', choices='models.blocks:NORMS')
   biases: bool = False  # of the MLP's matrices
-  positions: str = 'none'  # or 'sinusoidal', 'learned': added to the embedding
-  longest: int = 0  # learned positions; 0: data.length
-  embedding_scale: float = 1.0  # standard deviation at the start
+  # Added to the embedding.
+  positions: str = option('none', choices='models.positions:KINDS')
+  max_positions: int = option(0, least=0)  # learned ones; 0: data.length
+  embedding_scale: float = option(1.0, least=0)  # initial standard deviation
   embedding_multiplier: float = 1.0  # of what is read of the embedding
-  kernel_scale: float = 0.0  # standard deviation at the start; 0: by the width
-  branch_scale: float = 1.0  # of what blocks add to the residual, at the start
-  dropout: float = 0.0
-  dropout_shape: str = 'channels'  # for all of a row's steps; or 'elements'
-  token_dropout: float = 0.0  # of whole tokens that are read
+  # Initial standard deviation; 0: by the width.
+  kernel_scale: float = option(0.0, least=0)
+  # Of what blocks add to the residual, initially.
+  branch_scale: float = option(1.0, least=0)
+  dropout: float = option(0.0, below=1)
+  # 'channels': for all of a row's steps.
+  dropout_shape: str = option('channels', choices=('channels', 'elements'))
+  token_dropout: float = option(0.0, below=1)  # of whole tokens that are read
   tied: bool = False  # the head is the transposed embedding
-  tied_multiplier: float = 0.0  # of it as a head; 0: width ** -0.5
+  # Of the embedding as a head; 0: width ** -0.5.
+  tied_multiplier: float = option(0.0, least=0)
   head_bias: bool = True  # of the head
-  unroll: int = 1  # layers inlined in one turn of the scan over layers
+  unroll: int = option(1, least=1)  # layers in one turn of the scan over layers
 
 
 @dataclasses.dataclass(frozen=True)
 class Vision:
   """How pictures become rows of patches, and rows classes."""
 
-  patch: int = 4  # pixels of each side
-  pooling: str = 'mean'  # of a row's steps; or 'token': one more, in front
+  patch: int = option(4, least=1)  # pixels of each side
+  # 'mean' of a row's steps; 'token': one more, in front.
+  pooling: str = option('mean', choices=('mean', 'token'))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,80 +192,98 @@ class Recurrence:
   # (GPU); attention 'exact', 'blocked', 'cudnn' (GPU); bdh 'pairs', and of rows
   # seen whole 'state', 'blocked'
   impl: str = 'auto'
-  chunk_length: int = 0  # steps between kept states; 0: the impl's own
+  chunk_length: int = option(0, least=0)  # steps between kept states; 0: auto
 
 
 @dataclasses.dataclass(frozen=True)
 class Remat:
-  """Which states the backward pass finds kept; it computes the others again."""
+  """Which states are kept for the backward pass; it recomputes the others."""
 
   every: int | str = 0  # keep the state every K steps; 'sqrt'; 'auto'; 0: all
-  schedule: str = 'uniform'  # which of these: see ops/remat_schedules.py
-  kept: int = 0  # under 'binomial', so many at a time; 0: log2 of their number
-  memory_gib: float = 0.0  # of a device, from which 'auto' follows
-  segment: int = 0  # steps of the whole model at a time; 0: all of a row's
-  layers: int = 0  # keep what enters every k-th layer; 0: all of each layer
+  # Which of these.
+  schedule: str = option('uniform', choices='ops.remat_schedules:NAMES')
+  kept: int = option(0, least=0)  # under 'binomial', at a time; 0: log2
+  memory_gib: float = option(0.0, least=0)  # of a device; 'auto' follows
+  segment: int = option(
+    0, least=0
+  )  # steps of the whole model at a time; 0: all
+  layers: int = option(0, least=0)  # keep every k-th layer's input; 0: all
   keep: tuple[str, ...] = ()  # inside layers, besides: see models/remat.py
   offload: bool = False  # what `keep` names lies in host memory
 
 
 @dataclasses.dataclass(frozen=True)
 class Optimizer:
-  """How gradients, clipped by their global norm, change parameters."""
+  """How gradients, clipped by their global norm, change parameters.
 
-  name: str = 'adamw'  # a file of rnn_jax/training/optimizers
-  learning_rate: float = 1e-3  # the peak; adafactor: relative, about 1e-2
-  b1: float = 0.9  # of the momentum, or of Adam's first moment
-  b2: float = 0.99  # of the second moment, and of lion's momentum
-  eps: float = 1e-8  # beside roots of second moments; shampoo: at the start
-  nesterov: bool = False  # of sgd, lars, muon: the momentum looks ahead
-  trust: float = 1e-3  # of lars: a step's size beside the parameter's
-  longest_side: int = 1024  # of kfac, shampoo: longer axes have a diagonal
-  roots_every: int = 10  # of kfac, shampoo: steps between inverses
-  damping: float = 1e-2  # of kfac: beside the mean curvature of a layer
-  grafting: str = 'adam'  # of shampoo: whose steps' length it takes; 'none'
-  weight_decay: float = 0.01  # on kernels; not on embeddings, biases, gates
+  What all optimizers share, and what each says of itself.
+  """
+
+  name: str = 'adamw'  # a file of rnn_jax/training/optimizers, or your module
+  learning_rate: float = option(1e-3, least=0)  # the peak
+  # On kernels; not on embeddings, biases, gates.
+  weight_decay: float = option(0.01, least=0)
   weight_decays: tuple[tuple[str, float], ...] = ()  # (pattern, weight decay)
   multipliers: tuple[tuple[str, float], ...] = ()  # (pattern, of the rate)
   frozen: tuple[str, ...] = ()  # patterns of parameters that never change
-  clip_norm: float = 1.0  # 0: no clipping
-  moments: str = 'float32'  # of adamw, stored; or 'bfloat16', 'int8'
+  clip_norm: float = option(1.0, least=0)  # 0: no clipping
   offload: bool = False  # the state lies in host memory between steps
+
+  whole_matrices: ClassVar[bool] = False  # it can't share out a parameter
+  gradients_elsewhere: ClassVar[bool] = False  # not taken at the parameters
+
+  @property
+  def blockwise_state(self) -> bool:
+    """Whether blocks of its state run across the axes of a parameter."""
+    return False
+
+  def check(self, config: 'Config') -> None:
+    """Checks the options against each other and the whole config.
+
+    Raises:
+      InputError: names the key, the value and the remedy.
+    """
 
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-  """Linear warm-up, then what `name` says."""
+  """A linear warm-up, then what `name` says; what all schedules share."""
 
-  name: str = 'cosine'  # a file of rnn_jax/training/schedules
-  warmup_steps: int = 100
-  final_learning_rate: float = 1e-4  # at the last step; plateau: the least
-  factor: float = 0.5  # of plateau: what the rate is multiplied by
-  patience: int = 5  # of plateau: evaluations without a new best before that
-  decay_steps: int = 0  # of stable_decay, the last ones; 0: a tenth of all
-  cycle_steps: int = 0  # of cyclical, one_cycle, up and down; 0: see there
-  low_learning_rate: float = 1e-4  # of cyclical, one_cycle: where cycles begin
+  name: str = 'cosine'  # a file of rnn_jax/training/schedules, or your module
+  warmup_steps: int = option(100, least=0)
+
+  constant: ClassVar[bool] = False  # the peak, once it is reached
+
+  def check(self, config: 'Config') -> None:
+    """Checks the options against each other and the whole config.
+
+    Raises:
+      InputError: names the key, the value and the remedy.
+    """
 
 
 @dataclasses.dataclass(frozen=True)
 class Train:
   """The run."""
 
-  steps: int = 1000  # optimizer steps
-  seed: int = 0
-  precision: str = 'float32'  # tf32, bfloat16, bfloat16_operands, float16
-  loss_scale: float = 32768.0  # at the start; of precision 'float16' alone
-  loss_scale_steps: int = 2000  # good steps before it doubles
-  quantized: str = ''  # or 'int8': matmuls of the forward pass
-  compiler: str = 'default'  # options of XLA by name: config/compiler.py
-  label_smoothing: float = 0.0  # share of the target spread over all tokens
-  z_loss: float = 0.0  # times log^2 of the softmax's denominator
-  accumulate: int = 1  # micro-batches a step; they divide the batch
-  log_every: int = 20
-  checkpoint_every: int = 200
+  steps: int = option(1000, least=1)  # optimizer steps
+  seed: int = option(0, least=0, most=MAX_SEED)
+  precision: str = option('float32', choices='ops.precision:POLICIES')
+  loss_scale: float = 32768.0  # initially; only of precision 'float16'
+  loss_scale_steps: int = option(2000, least=1)  # good steps before it doubles
+  # Matmuls of the forward pass.
+  quantized: str = option('', choices=('', 'int8'))
+  compiler: str = option('default', choices='config.compiler:NAMES')
+  # Share of the target spread over all tokens.
+  label_smoothing: float = option(0.0, below=1)
+  z_loss: float = option(0.0, least=0)  # times log^2 of softmax's denominator
+  accumulate: int = option(1, least=1)  # micro-batches; they divide the batch
+  log_every: int = option(20, least=1)
+  checkpoint_every: int = option(200, least=1)
   checkpoint_dir: str = ''  # or gs://BUCKET/FOLDER; empty: in the work folder
-  keep_checkpoints: int = 2  # the newest ones; the best is kept besides
-  max_skipped_steps: int = 10  # non-finite steps in a row before the run stops
+  keep_checkpoints: int = option(2, least=1)  # the newest ones, and the best
+  # Non-finite steps in a row before the run stops.
+  max_skipped_steps: int = option(10, least=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -267,12 +317,14 @@ class Mesh:
 class Evaluate:
   """Evaluation on the whole held-out split while training."""
 
-  every: int = 200  # steps; 0: at the end alone
-  batch_size: int = 32
-  length: int = 0  # tokens a row; 0: data.length
-  stretch: int = 0  # bytes between resets of the state; 0: data.stretch
-  criterion: str = 'loss'  # of the best checkpoint; or 'errors', their share
-  patience: int = 0  # evaluations without a new best before a stop; 0: never
+  every: int = option(200, least=0)  # steps; 0: only at the end
+  batch_size: int = option(32, least=1)
+  length: int = option(0, least=0)  # tokens per row; 0: data.length
+  stretch: int = option(0, least=0)  # layout 'stream'; 0: data.stretch
+  # Of the best checkpoint; 'errors': their share.
+  criterion: str = option('loss', choices=('loss', 'errors'))
+  # Evaluations without a new best before a stop; 0: never.
+  patience: int = option(0, least=0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -280,14 +332,14 @@ class Sample:
   """What the finished model writes to the terminal."""
 
   prompt: str = ''  # empty: the start of a document
-  new_tokens: int = 200
-  temperature: float = 0.8
-  top_k: int = 50
+  new_tokens: int = option(200, least=0)
+  temperature: float = option(0.8, least=0)
+  top_k: int = option(50, least=0)
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-  """One run. `cell` is the Config class of the cell's own file."""
+  """One run. Sections of parts are of the classes of the parts' own files."""
 
   task: Task = Task()
   data: Data = Data()
@@ -306,28 +358,41 @@ class Config:
   sample: Sample = Sample()
 
 
-def default(cell='simple_rnn'):
-  """Returns every key with its default, a locked ml_collections.ConfigDict."""
-  defaults = Config(model=Model(cell=cell), cell=cell_options(cell)())
-  return values.to_config_dict(defaults)
+def default(
+  cell: str = 'simple_rnn',
+  *,
+  task: str = 'language_modeling',
+  source: str = 'python_stdlib',
+  layout: str = 'buckets',
+  optimizer: str = 'adamw',
+  schedule: str = 'cosine',
+) -> parts.Root:
+  """Returns every key of these parts with its default, a locked ConfigDict.
+
+  Raises:
+    InputError: there is no such part; the message lists those that exist.
+  """
+  root = parts.to_config_dict(_build({}))
+  override(
+    root,
+    {
+      'model.cell': cell,
+      'task.name': task,
+      'data.source': source,
+      'data.layout': layout,
+      'optimizer.name': optimizer,
+      'schedule.name': schedule,
+    },
+  )
+  return root
 
 
-def cell_options(name):
+def cell_options(name: str) -> type:
   """Returns the dataclass of the options of `rnn_jax/cells/<name>.py`."""
   return load('cells', name, 'model.cell').Config
 
 
-def load(folder, name, key):
-  """Imports `rnn_jax/<folder>/<name>.py`, which the config's `key` names.
-
-  Raises:
-    InputError: there is no such file; the message lists those that exist.
-  """
-  package = _locate(folder, name, key)
-  return importlib.import_module(f'{package}.{name}')
-
-
-def parse(raw):
+def parse(raw: Mapping[str, typing.Any] | ml_collections.ConfigDict) -> Config:
   """Checks a ConfigDict (or a dict) and returns the frozen Config.
 
   Raises:
@@ -335,34 +400,54 @@ def parse(raw):
       other; the message names the key, the value and the remedy.
   """
   raw = raw.to_dict() if isinstance(raw, ml_collections.ConfigDict) else raw
-  config = values.build(Config, {**raw, 'cell': {}}, '')
-  options = cell_options(config.model.cell)
-  config = dataclasses.replace(
-    config, cell=values.build(options, raw.get('cell') or {}, 'cell.')
-  )
-  _locate('tasks', config.task.name, 'task.name')
-  _locate('data/sources', config.data.source.partition(':')[0], 'data.source')
-  _locate('training/optimizers', config.optimizer.name, 'optimizer.name')
-  _locate('training/schedules', config.schedule.name, 'schedule.name')
+  config = _build(raw)
+  values.check(config)
   rules.check(config)
+  for kind in parts.KINDS:
+    own = getattr(config, kind.section)
+    name = dict(parts.chosen(raw))[kind.key]
+    parts.options(kind, name).check(own, config)
   compression.check(config)
   mesh_rules.check(config)
   return dataclasses.replace(config, cell=config.cell.settle(config))
 
 
-def to_dict(config):
+def _build(raw):
+  """The Config of raw values, of which only types are checked."""
+  named = parts.chosen(raw)
+  rest = {key: raw[key] for key in raw if key not in parts.SECTIONS}
+  config = values.build(Config, rest, '')
+  sections = {}
+  for name in parts.SECTIONS:
+    cls = parts.section_class(name, named)
+    given = raw.get(name, {})
+    parts.check_keys(name, given, named)
+    sections[name] = values.build(cls, given, f'{name}.')
+  return dataclasses.replace(config, **sections)
+
+
+def to_dict(config: Config) -> dict:
   """Returns the config as plain, JSON-ready dicts."""
   return dataclasses.asdict(config)
 
 
-def to_json(config):
+def to_json(config: Config) -> str:
   """Returns the config as indented JSON."""
   return json.dumps(to_dict(config), indent=2)
 
 
-def completed(raw):
+def completed(raw: Mapping[str, typing.Any]) -> dict:
   """Returns a config's dict with what it lacks of today's keys, by default."""
-  return _completed(raw, default(raw['model']['cell']).to_dict())
+  return _completed(raw, to_dict(_build(_named(raw))))
+
+
+def _named(raw):
+  """Only the names of a raw config's parts."""
+  found = {}
+  for key, name in parts.chosen(raw):
+    section, _, field = key.partition('.')
+    found.setdefault(section, {})[field] = name
+  return found
 
 
 def _completed(raw, defaults):
@@ -375,28 +460,11 @@ def _completed(raw, defaults):
   return found
 
 
-def remat_length(every, length):
+def remat_length(every: int | str, length: int) -> int:
   """Steps between kept states for rows of `length` tokens; 0 for no remat.
 
-  'auto' stands for none until training.remat_budget has chosen.
+  'auto' stands for none until training.memory.remat has chosen.
   """
   if every == 'sqrt':
     return math.isqrt(length - 1) + 1
   return 0 if every == 'auto' else every
-
-
-def names(folder):
-  """Lists what a config can name of `rnn_jax/<folder>`: its files but base."""
-  modules = pkgutil.iter_modules(_package(folder).__path__)
-  return sorted({m.name for m in modules if not m.ispkg} - {'base'})
-
-
-def _package(folder):
-  return importlib.import_module(f'rnn_jax.{folder.replace("/", ".")}')
-
-
-def _locate(folder, name, key):
-  """The package of a folder that holds a file of that name, or InputError."""
-  if name not in (known := names(folder)):
-    raise errors.InputError(f'{key}={name!r}: choose one of {known}')
-  return _package(folder).__name__

@@ -1,11 +1,11 @@
 """Sections of the config that make a model smaller, and their rules."""
 
 import dataclasses
+from typing import Any
 
 from rnn_jax import errors
 
 SCOPES = ('layer', 'global')
-WITH_TEACHER = ('language_modeling', 'dialogue')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Distillation:
   temperature: float = 2.0
 
 
-def check(config):
+def check(config: Any) -> None:
   """Checks these sections of a Config.
 
   Raises:
@@ -65,7 +65,7 @@ def _check_distillation(config):
   if not distillation.teacher:
     return
   for key, wrong, remedy in (
-    ('task.name', config.task.name not in WITH_TEACHER, WITH_TEACHER),
+    ('task.name', not config.task.per_token, 'language_modeling'),
     ('remat.segment', config.remat.segment, 0),
     ('mesh.pipe', mesh.pipe != 1, 1),
     ('mesh.sequence', mesh.sequence != 1, 1),
@@ -90,7 +90,7 @@ def _check_schedule(config):
       f'give a step behind pruning.begin_step={pruning.begin_step} and before '
       f'train.steps={steps}',
     )
-  if config.optimizer.name == 'schedule_free':
+  if config.optimizer.gradients_elsewhere:
     errors.refuse(
       'optimizer.name',
       config.optimizer.name,

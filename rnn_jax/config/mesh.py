@@ -1,6 +1,7 @@
 """The rules of the config's section `mesh`, as far as no device is needed."""
 
 import math
+from typing import Any
 
 from rnn_jax import errors
 from rnn_jax.parallel import axes
@@ -9,10 +10,8 @@ from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.parallel import pipeline
 from rnn_jax.parallel import rules as rules_lib
 
-PER_TOKEN = ('language_modeling', 'dialogue')  # tasks whose steps stand alone
 
-
-def check(config):
+def check(config: Any) -> None:
   """Checks a Config's mesh against the rest of it.
 
   Raises:
@@ -52,8 +51,13 @@ def _check_tensor(config, rules):
       _refuse('tensor', size, f'it must divide {key}={length}')
   if getattr(config.cell, 'attention', 'none') != 'none':
     _refuse('tensor', size, 'cell.attention reads all heads: give 1')
-  if config.task.name == 'recall' and 'tensor' in rules.axes('V'):
-    _refuse('tensor', size, "task 'recall': leave V=tensor out of mesh.rules")
+  if config.task.reads_logits and 'tensor' in rules.axes('V'):
+    _refuse(
+      'tensor',
+      size,
+      f'task.name={config.task.name!r} reads all logits: leave V=tensor out of '
+      'mesh.rules',
+    )
 
 
 def _check_pipe(config):
@@ -64,13 +68,26 @@ def _check_pipe(config):
   if schedule not in pipeline.SCHEDULES:
     _refuse('schedule', schedule, f'choose of {pipeline.SCHEDULES}')
   if size == 1:
+    for key in ('micro_batches', 'schedule'):
+      value, default = (
+        getattr(config.mesh, key),
+        getattr(type(config.mesh)(), key),
+      )
+      if value != default:
+        _refuse(
+          key,
+          value,
+          f'it has no effect without mesh.pipe: leave it at {default!r}',
+        )
     return
   if model.shared_layers:
     _refuse(
       'pipe', size, 'model.shared_layers=True has one layer for all: give 1'
     )
-  if schedule == '1f1b' and config.task.name.endswith('classification'):
-    _refuse('schedule', schedule, f"{config.task.name} has 'gpipe' alone")
+  if schedule == '1f1b' and not config.task.writes_text:
+    _refuse(
+      'schedule', schedule, f"task.name={config.task.name!r} needs 'gpipe'"
+    )
   if schedule == '1f1b' and config.remat.segment:
     _refuse('schedule', schedule, "remat.segment needs 'gpipe'")
   if model.layers % size:
@@ -88,18 +105,18 @@ def _check_sequence(config):
   size, data = config.mesh.sequence, config.data
   if size == 1:
     return
-  if config.task.name not in PER_TOKEN:
+  if not config.task.per_token:
     _refuse(
       'sequence', size, f'task.name={config.task.name!r} needs whole rows'
     )
-  lengths = [data.length, *data.boundaries, *data.growth]
-  lengths += [config.evaluate.length] * bool(config.evaluate.length)
-  if data.layout == 'buckets' and not data.boundaries:
+  if (lengths := data.row_lengths()) is None:
     _refuse(
-      'sequence', size, "layout 'buckets' needs data.boundaries that it divides"
+      'sequence',
+      size,
+      f'data.layout={data.layout!r} needs data.boundaries that it divides',
     )
-  if data.layout in ('padded', 'sorted'):
-    lengths += data.padded_lengths
+  lengths = [data.length, *lengths, *data.length_schedule]
+  lengths += [config.evaluate.length] * bool(config.evaluate.length)
   if wrong := [n for n in lengths if n % size]:
     _refuse('sequence', size, f'it must divide the rows of {wrong[0]} tokens')
   if config.remat.segment:
@@ -113,7 +130,7 @@ def _check_moments(config, rules):
   cut = {axis for _, names in rules.pairs for axis in names}
   cut -= {*rules_lib.ROWS} if not config.mesh.zero else set()
   sizes = [getattr(config.mesh, axis) for axis in cut]
-  if config.optimizer.moments == 'int8' and math.prod(sizes) != 1:
+  if config.optimizer.blockwise_state and math.prod(sizes) != 1:
     raise errors.InputError(
       "optimizer.moments='int8': its blocks run across the shares that "
       "devices keep: give 'bfloat16', or mesh.zero=0"

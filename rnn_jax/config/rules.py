@@ -1,65 +1,59 @@
-"""The rules of a config: ranges, choices, and fields that must agree."""
+"""The rules of a config: fields that must agree."""
 
+import dataclasses
 import math
 import operator
+from typing import Any
 
 from rnn_jax import errors
-from rnn_jax.config import images
 from rnn_jax.config import optimization
-from rnn_jax.config import ranges
-from rnn_jax.ops import remat_schedules
-
-IMAGES = 'image_classification'
-CLASSIFYING = ('classification', IMAGES)
+from rnn_jax.config import values
 
 
 def _value(config, key):
   return operator.attrgetter(key)(config)
 
 
-def check(config):
-  """Checks a Config.
+def check(config: Any) -> None:
+  """Checks a Config, but for what each part and section checks by itself.
 
   Raises:
-    InputError: values that contradict each other, or out of their range; the
-      message names the key, the value and the remedy.
+    InputError: values that contradict each other; the message names the key,
+      the value and the remedy.
   """
-  for key, choices in ranges.CHOICES.items():
-    if (value := _value(config, key)) not in choices:
-      errors.refuse(key, value, f'choose one of {choices}')
-  for key, least in ranges.AT_LEAST.items():
-    if (value := _value(config, key)) < least:
-      errors.refuse(key, value, f'give {least} or more')
-  for key, most in ranges.AT_MOST.items():
-    if (value := _value(config, key)) > most:
-      errors.refuse(key, value, f'give {most} or less')
-  for key in ranges.BELOW_ONE:
-    if not 0 <= (value := _value(config, key)) < 1:
-      errors.refuse(key, value, 'give a number in [0, 1)')
   _check_task(config)
-  _check_data(config)
-  _check_batches(config)
+  _check_splits(config.data)
+  _check_rows(config)
   _check_order(config.data)
   _check_model(config)
+  _check_vision(config)
   _check_remat(config)
   _check_loss_scale(config.train)
   optimization.check(config)
-  config.cell.check(config)
-  if config.task.name == IMAGES:
-    images.check(config)
 
 
 def _check_task(config):
   task, data = config.task, config.data
-  if (data.layout == 'images') != (task.name == IMAGES):
+  if data.holds_images != task.reads_images:
     errors.refuse(
       'data.layout',
       data.layout,
-      f"task.name={IMAGES!r} and layout 'images' need each other",
+      f'task.name={task.name!r} reads '
+      f'{"pictures" if task.reads_images else "tokens"}, and this layout holds '
+      f'{"pictures" if data.holds_images else "tokens"}: they need each other, '
+      "as 'image_classification' and 'images' do",
     )
-  if task.name == 'language_modeling':
+  if task.classifies:
+    _check_classes(data)
+  if config.evaluate.stretch and not data.cuts_documents:
+    errors.refuse(
+      'evaluate.stretch',
+      config.evaluate.stretch,
+      f'data.layout={data.layout!r} has none: give 0',
+    )
+  if task.predicts_all:
     return
-  if data.layout == 'stream':
+  if data.cuts_documents:
     errors.refuse(
       'data.layout',
       data.layout,
@@ -73,23 +67,6 @@ def _check_task(config):
       f'task.name={task.name!r} has whole examples, which would lie in every '
       "split: give 'document'",
     )
-  if task.name == 'recall' and config.remat.segment:
-    errors.refuse('remat.segment', config.remat.segment, 'it would cut answers')
-  if task.least_reply_tokens > task.reply_tokens:
-    errors.refuse(
-      'task.least_reply_tokens',
-      task.least_reply_tokens,
-      f'give at most task.reply_tokens={task.reply_tokens}',
-    )
-  if task.name in CLASSIFYING:
-    _check_classes(data)
-  for key in ('text_weight', 'evidence'):
-    if (
-      task.name == 'classification'
-      and task.answer == 'word'
-      and (value := getattr(task, key))
-    ):
-      errors.refuse(f'task.{key}', value, "task.answer='word' has none")
 
 
 def _check_classes(data):
@@ -101,37 +78,13 @@ def _check_classes(data):
     )
 
 
-def _check_data(config):
-  data = config.data
+def _check_splits(data):
   if len(data.splits) != 3 or sum(data.splits) != 100 or min(data.splits) < 0:
     errors.refuse(
       'data.splits', data.splits, 'give three percentages with sum 100'
     )
   if data.splits[0] == 0:
     errors.refuse('data.splits', data.splits, 'leave something to train on')
-
-
-def _check_batches(config):
-  data = config.data
-  if list(data.boundaries) != sorted(set(data.boundaries)):
-    errors.refuse('data.boundaries', data.boundaries, 'give rising lengths')
-  if data.boundaries and data.boundaries[0] < 1:
-    errors.refuse('data.boundaries', data.boundaries, 'give lengths above 0')
-  if data.boundaries and data.boundaries[-1] != data.length:
-    errors.refuse(
-      'data.boundaries',
-      data.boundaries,
-      f'end with data.length={data.length}, the longest row',
-    )
-  if data.carry_state and data.layout != 'stream':
-    errors.refuse('data.carry_state', True, "it needs data.layout='stream'")
-  if data.rarity_buckets > 1 and data.layout != 'buckets':
-    errors.refuse(
-      'data.rarity_buckets',
-      data.rarity_buckets,
-      f"layout {data.layout!r} has no buckets: give 1, or layout 'buckets'",
-    )
-  _check_rows(config)
 
 
 def _check_rows(config):
@@ -160,21 +113,32 @@ def _check_rows(config):
 
 
 def _check_order(data):
-  lengths = [0, *data.growth, data.length]
+  lengths = [0, *data.length_schedule, data.length]
   if lengths != sorted(set(lengths)):
     errors.refuse(
-      'data.growth',
-      data.growth,
+      'data.length_schedule',
+      data.length_schedule,
       f'give rising lengths between 0 and data.length={data.length}',
     )
-  if data.growth and data.carry_state:
+  if not data.length_schedule:
+    _check_idle(
+      data, 'data', ('length_schedule_epochs',), 'data.length_schedule'
+    )
+  if not data.curriculum:
+    _check_idle(
+      data,
+      'data',
+      ('curriculum_shares', 'curriculum_epochs'),
+      'data.curriculum',
+    )
+  if data.length_schedule and data.carry_state:
     for key in ('tokens_per_batch', 'memory_gib'):
       if value := getattr(data, key):
         errors.refuse(
           f'data.{key}',
           value,
           'its rows change with the length, and data.carry_state keeps one '
-          'state a row: give 0 and data.batch_size, or no data.growth',
+          'state a row: give 0 and data.batch_size, or no data.length_schedule',
         )
   if (data.curriculum == 'column') != bool(data.difficulty):
     errors.refuse(
@@ -225,20 +189,26 @@ def _check_positions(config):
   inner = model.embedding_width or model.width
   if model.positions == 'sinusoidal' and inner % 2:
     errors.refuse('model.width', inner, 'sinusoidal positions need an even one')
-  if model.positions != 'learned' or config.task.name == IMAGES:
+  if model.positions != 'learned':
+    _check_idle(model, 'model', ('max_positions',), "model.positions='learned'")
+    return
+  if config.task.reads_images:
     return  # of a picture there are as many as it has patches
-  longest = model.longest or data.length
+  longest = model.max_positions or data.length
   for key in ('data.length', 'evaluate.length'):
     if (length := _value(config, key)) > longest:
       errors.refuse(
-        key, length, f'there are model.longest={longest} learned positions'
+        key,
+        length,
+        f'there are model.max_positions={longest} learned positions',
       )
   written = len(config.sample.prompt.encode()) + config.sample.new_tokens
   if written > longest:
     errors.refuse(
       'sample.new_tokens',
       config.sample.new_tokens,
-      f'with the prompt, more than model.longest={longest} learned positions',
+      f'with the prompt, more than model.max_positions={longest} learned '
+      'positions',
     )
   if data.carry_state:
     errors.refuse(
@@ -267,11 +237,7 @@ def _check_remat(config):
 
 def _check_remat_schedule(config):
   remat = config.remat
-  if (name := remat.schedule) not in remat_schedules.NAMES:
-    errors.refuse(
-      'remat.schedule', name, f'choose one of {remat_schedules.NAMES}'
-    )
-  if name != 'uniform' and not remat.every:
+  if (name := remat.schedule) != 'uniform' and not remat.every:
     errors.refuse('remat.schedule', name, 'remat.every=0 keeps all: give it')
   if remat.kept and name != 'binomial':
     errors.refuse(
@@ -301,8 +267,9 @@ def _check_layer_remat(config):
     errors.refuse(
       'remat.layers', remat.layers, f'it must divide {layers} layers'
     )
-  if unknown := [name for name in remat.keep if name not in ranges.KEEPABLE]:
-    errors.refuse('remat.keep', unknown, f'choose of {ranges.KEEPABLE}')
+  keepable = values.choices_of('models.remat:KEEPABLE')
+  if unknown := [name for name in remat.keep if name not in keepable]:
+    errors.refuse('remat.keep', unknown, f'choose among {keepable}')
   if remat.keep and not remat.layers:
     errors.refuse('remat.keep', remat.keep, 'remat.layers=0 keeps all: give it')
   if remat.offload and not remat.keep:
@@ -313,8 +280,23 @@ def _check_layer_remat(config):
     )
 
 
+def _check_vision(config):
+  if not config.task.reads_images:
+    keys = (field.name for field in dataclasses.fields(config.vision))
+    _check_idle(
+      config.vision, 'vision', keys, "task.name='image_classification'"
+    )
+
+
 def _check_loss_scale(train):
   scale = train.loss_scale
+  if train.precision != 'float16':
+    _check_idle(
+      train,
+      'train',
+      ('loss_scale', 'loss_scale_steps'),
+      "train.precision='float16'",
+    )
   if train.precision == 'float16' and not scale:
     errors.refuse(
       'train.loss_scale',
@@ -328,3 +310,16 @@ def _check_loss_scale(train):
       scale,
       'give a power of two, 1 or more, which rounds nothing',
     )
+
+
+def _check_idle(section, name, keys, without):
+  """Refuses keys that have no effect without another one."""
+  defaults = type(section)()
+  for key in keys:
+    value, default = getattr(section, key), getattr(defaults, key)
+    if value != default:
+      errors.refuse(
+        f'{name}.{key}',
+        value,
+        f'it has no effect without {without}: leave it at {default!r}',
+      )

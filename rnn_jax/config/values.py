@@ -3,18 +3,81 @@
 import dataclasses
 import difflib
 import functools
+import importlib
 import math
 import types
 import typing
+from collections.abc import Iterator
+from collections.abc import Sequence
 
 import ml_collections
 
 from rnn_jax import errors
 
+T = typing.TypeVar('T')
 
-def to_config_dict(section):
+
+def option(
+  default: T,
+  *,
+  least: float | None = None,
+  most: float | None = None,
+  below: float | None = None,
+  choices: Sequence[T] | str = (),
+) -> T:
+  """A dataclass field with the values that it takes.
+
+  Args:
+    default: its value.
+    least, most: the smallest and the largest number, themselves included.
+    below: what it is less than; from 0 on.
+    choices: the values that there are, or where they are implemented: a module
+      of rnn_jax and a name in it, as in 'ops.pooling:KINDS'.
+  """
+  limits = {'least': least, 'most': most, 'below': below, 'choices': choices}
+  return dataclasses.field(default=default, metadata=limits)
+
+
+def options(section: typing.Any, prefix: str = '') -> Iterator[tuple]:
+  """Yields (key, value, metadata) of each field of a section and below it."""
+  for field in dataclasses.fields(section):
+    value = getattr(section, field.name)
+    yield prefix + field.name, value, field.metadata
+    if dataclasses.is_dataclass(value):
+      yield from options(value, f'{prefix}{field.name}.')
+
+
+def check(section: typing.Any) -> None:
+  """Checks each value against what its `option` takes.
+
+  Raises:
+    InputError: names the key, the value and what there is.
+  """
+  for key, value, limits in options(section):
+    if (given := limits.get('choices')) and value not in choices_of(given):
+      errors.refuse(key, value, f'choose one of {choices_of(given)}')
+    if (least := limits.get('least')) is not None and value < least:
+      errors.refuse(key, value, f'give {least} or more')
+    if (most := limits.get('most')) is not None and value > most:
+      errors.refuse(key, value, f'give {most} or less')
+    if (below := limits.get('below')) is not None and not 0 <= value < below:
+      errors.refuse(key, value, f'give a number in [0, {below})')
+
+
+def choices_of(given: Sequence[typing.Any] | str) -> tuple:
+  """Returns the `choices` of an option, from where they are implemented."""
+  if not isinstance(given, str):
+    return tuple(given)
+  module, _, name = given.partition(':')
+  return tuple(getattr(importlib.import_module(f'rnn_jax.{module}'), name))
+
+
+def to_config_dict(
+  section: typing.Any,
+  kind: type[ml_collections.ConfigDict] = ml_collections.ConfigDict,
+) -> ml_collections.ConfigDict:
   """Returns a section's values as a locked ml_collections.ConfigDict."""
-  out = ml_collections.ConfigDict()
+  out = kind()
   hints = typing.get_type_hints(type(section))
   for field in dataclasses.fields(section):
     value = getattr(section, field.name)
@@ -28,24 +91,25 @@ def to_config_dict(section):
   return out.lock()
 
 
-def build(cls, raw, prefix):
+def build(cls: type, raw: typing.Any, prefix: str) -> typing.Any:
   """Returns the dataclass `cls` of raw values; `prefix` is of their keys.
 
   Raises:
     InputError: an unknown key, or a value of a wrong type.
   """
   hints = typing.get_type_hints(cls)
+  keys = [field.name for field in dataclasses.fields(cls)]
   if not isinstance(raw, (dict, ml_collections.ConfigDict)):
-    raise errors.InputError(f'{prefix[:-1]}={raw!r}: give keys: {[*hints]}')
+    raise errors.InputError(f'{prefix[:-1]}={raw!r}: give keys: {keys}')
   for key in raw:
-    if key not in hints:
-      close = difflib.get_close_matches(key, hints, 1)
-      remedy = f'did you mean {close[0]!r}?' if close else f'keys: {[*hints]}'
+    if key not in keys:
+      close = difflib.get_close_matches(key, keys, 1)
+      remedy = f'did you mean {close[0]!r}?' if close else f'keys: {keys}'
       raise errors.InputError(f'unknown config key {prefix}{key}: {remedy}')
   values = {}
   for key, value in raw.items():
     hint = hints[key]
-    if dataclasses.is_dataclass(hint):
+    if dataclasses.is_dataclass(hint) and not isinstance(value, hint):
       values[key] = build(hint, value, f'{prefix}{key}.')
     else:
       values[key] = _convert(hint, value, prefix + key)
@@ -54,7 +118,7 @@ def build(cls, raw, prefix):
 
 def _convert(hint, value, key):
   """Returns `value` as the type that `hint` declares, or raises."""
-  if hint is typing.Any:
+  if hint is typing.Any or dataclasses.is_dataclass(hint):
     return value
   if isinstance(hint, types.UnionType):
     kinds = typing.get_args(hint)
@@ -87,7 +151,7 @@ def _tuple(inner, value, key):
   return tuple(map(functools.partial(_convert, key=key), inner, value))
 
 
-def differences(old, new):
+def differences(old: dict, new: dict) -> list[str]:
   """Lists `key: old -> new` for each leaf in which two dicts differ."""
   lines = []
   for key in sorted(old.keys() | new.keys()):

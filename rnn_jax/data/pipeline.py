@@ -17,14 +17,13 @@ from absl import logging
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax.data import batch as batch_lib
-from rnn_jax.data import curriculum
-from rnn_jax.data import documents as documents_lib
-from rnn_jax.data import growth
-from rnn_jax.data import layouts
-from rnn_jax.data import ordered
-from rnn_jax.data import plan
-from rnn_jax.data import tokenizer as tokenizer_lib
+from rnn_jax.data import loader
+from rnn_jax.data.batching import batch as batch_lib
+from rnn_jax.data.batching import curriculum
+from rnn_jax.data.batching import length_schedule
+from rnn_jax.data.batching import shapes as shapes_lib
+from rnn_jax.data.text import documents as documents_lib
+from rnn_jax.data.text import tokenizer as tokenizer_lib
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -47,31 +46,34 @@ class Corpus:
         rows that the task can't use, or a tokenizer.json of another kind.
     """
     data = config.data
-    name = data.source.partition(':')[0]
-    source = config_lib.load('data/sources', name, 'data.source')
+    source = config_lib.load('data/sources', data.source, 'data.source')
     documents = source.load(data)
     if not len(documents['train']):
       raise errors.InputError(
         f'data.splits={data.splits!r} leave no text to train on: give more'
       )
-    _example_maker(config.task).check(documents, config)
+    _task(config.task).check_documents(documents, config)
     tokenizer = _tokenizer(data, documents['train'], workdir)
     _warn_of_unknown(tokenizer, documents)
     scale = _bytes_per_token(tokenizer, documents['train'])
     corpus = cls(config.task, documents, tokenizer, scale)
     # Rows that are too short are refused now, not when their stage begins.
-    lengths = data.length, *data.growth, plan.heldout_data(config).length
+    lengths = (
+      data.length,
+      *data.length_schedule,
+      data.heldout(config.evaluate).length,
+    )
     corpus.examples(dataclasses.replace(data, length=min(lengths)), 'train')
     return corpus
 
   def examples(self, data, split, seed=None):
     """Returns the maker of a split's examples; without a `seed` every epoch
     is the same."""
-    size = max(1, int(data.length * self.bytes_per_token))
-    size = data.stretch if data.layout == 'stream' else size
+    size = data.piece_bytes(self.bytes_per_token)
     options = Options(self.task, data, data.length, size, seed)
-    maker = _example_maker(self.task)
-    return maker.make(self.documents[split], self.tokenizer, options)
+    return _task(self.task).make_examples(
+      self.documents[split], self.tokenizer, options
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,8 +98,8 @@ class Example:
     return self._examples.make(example, position // self._per_epoch)
 
 
-def _example_maker(task):
-  return config_lib.load('data/examples', task.name, 'task.name')
+def _task(task):
+  return config_lib.load('tasks', task.name, 'task.name')
 
 
 def training_batches(
@@ -119,9 +121,12 @@ def training_batches(
   """
   data, seed = config.data, config.train.seed
   stages = [
-    _stage(corpus, stage, seed, multiple) for stage in growth.stages(data)
+    _stage(corpus, stage, seed, multiple)
+    for stage in length_schedule.stages(data)
   ]
-  batches = growth.Growing(stages) if data.growth else stages[0]
+  batches = (
+    length_schedule.Growing(stages) if data.length_schedule else stages[0]
+  )
   return _prefetched(batches, data, place)
 
 
@@ -141,16 +146,20 @@ def heldout_batches(
     InputError: the split is empty, or a batch would have no row.
   """
   if not len(corpus.documents[split]):
+    path = f'{split}_path'
+    files = (
+      f', or its files in data.{path}' if hasattr(config.data, path) else ''
+    )
     raise errors.InputError(
       f'split={split!r} holds no document: give it a share in data.splits='
-      f'{config.data.splits!r}, or set data.{split}_path'
+      f'{config.data.splits!r}{files}'
     )
-  data = plan.heldout_data(config)
-  shapes = plan.heldout_shapes(corpus, config, multiple)
+  data = config.data.heldout(config.evaluate)
+  shapes = shapes_lib.heldout_shapes(corpus, config, multiple)
   pieces = corpus.examples(data, split)
   # Starting workers takes longer than a held-out split takes one process.
-  examples = ordered.Ordered(_order(pieces), workers=0)
-  batches = layouts.lay_out(examples, data, shapes)
+  examples = loader.Ordered(_order(pieces), workers=0)
+  batches = shapes_lib.layout(data).make(examples, shapes, data)
   return _prefetched(batches, data, place)
 
 
@@ -159,16 +168,18 @@ def batch_shapes(
 ) -> tuple[tuple[int, int], ...]:
   """Returns the (rows, length) of all training batches, sorted.
 
-  Where a batch is as long as its longest row ('padded', 'sorted'), these are
+  Where a batch is as long as its longest row (`data.shapes_vary`), these are
   the shapes that can occur; a run may meet fewer.
 
   Raises:
     InputError: a batch would have no row.
   """
   found = set()
-  for stage in growth.stages(config.data):
+  for stage in length_schedule.stages(config.data):
     found |= {
-      *plan.training_shapes(corpus, stage.data, config.train.seed, multiple)
+      *shapes_lib.training_shapes(
+        corpus, stage.data, config.train.seed, multiple
+      )
     }
   return tuple(sorted(found))
 
@@ -185,14 +196,17 @@ def describe(
   shapes = batch_shapes(corpus, config, multiple)
   ends = dict.fromkeys(f'{rows}x{n}' for rows, n in (shapes[0], shapes[-1]))
   told = (
-    f'{data.layout}, {"at most " * (data.layout in plan.POOLED)}'
+    f'{data.layout}, {"at most " * data.shapes_vary}'
     f'{len(shapes)} shape{"s" * (len(shapes) > 1)}: {" ... ".join(ends)}'
   )
-  if data.layout in ('stream', 'images'):
+  if not data.pads:
     return f'{told}, no padding'
-  lengths = plan.sample_lengths(corpus, data, seed)
-  share = layouts.efficiency(
-    lengths, data, plan.training_shapes(corpus, data, seed, multiple), seed
+  lengths = shapes_lib.sample_lengths(corpus, data, seed)
+  share = shapes_lib.efficiency(
+    lengths,
+    data,
+    shapes_lib.training_shapes(corpus, data, seed, multiple),
+    seed,
   )
   return (
     f'{told}, padding efficiency {share:.0%} ({len(lengths):,} sampled rows)'
@@ -222,11 +236,10 @@ def _stage(corpus, stage, seed, multiple):
   order, per_epoch = _training_order(corpus, data, seed)
   if stage.end is not None:
     order = order[: stage.end * per_epoch]
-  examples = ordered.Ordered(order, data.workers)
+  examples = loader.Ordered(order, data.workers)
   examples.set_state({'position': stage.first * per_epoch})
-  shapes = plan.training_shapes(corpus, data, seed, multiple)
-  split = plan.split(corpus, data, seed)
-  return layouts.lay_out(examples, data, shapes, seed, split)
+  shapes = shapes_lib.training_shapes(corpus, data, seed, multiple)
+  return shapes_lib.layout(data).make(examples, shapes, data, seed, corpus)
 
 
 def _prefetched(batches, data, place):

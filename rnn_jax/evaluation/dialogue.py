@@ -1,11 +1,11 @@
-"""Replies written for a split, and their scores against the given ones.
+"""Writes replies for a split and scores them against the references.
 
-A reply has task.least_reply_tokens to task.reply_tokens tokens: small models
-end soon, which BLEU takes amiss. Each is the likeliest, or drawn by one seed
-with task.reply_temperature: a small model's likeliest reply is the same one to
-all turns, and its scores tell that one sentence's luck.
-With task.turns 'all' each turn but the first is a reply, behind the turns as
-they were; with 'first' the second turn alone. BLEU is sacrebleu's (Post, "A
+A reply has task.min_reply_tokens to task.reply_tokens tokens: small models
+end early, which BLEU punishes. Each is the likeliest, or is sampled with one
+seed and task.reply_temperature: a small model's likeliest reply is the same for
+all turns, and its scores depend on that one sentence.
+With task.turns 'all' each turn but the first is a reply to the true turns
+before it; with 'first' only the second turn is. BLEU is sacrebleu's (Post, "A
 Call for Clarity in Reporting BLEU Scores", 2018), as a share of 1; ROUGE-1, -2
 and -L are mean F-measures of the rouge-score package (Lin, "ROUGE", 2004);
 BERTScore is evaluation/bertscore.py's. 'valid' is the share of replies with any
@@ -14,18 +14,24 @@ Diversity-Promoting Objective Function for Neural Conversation Models", 2016)
 are the distinct words and pairs of words of all replies, over all their words.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import sacrebleu
 from rouge_score import rouge_scorer
 
+from rnn_jax.evaluation import bertscore
 from rnn_jax.evaluation import intervals
 from rnn_jax.inference import generate
 from rnn_jax.inference import sampling
+from rnn_jax.training import evaluate
 
+TAKES_SCORER = True  # of BERTScore
 ROUGE = ('rouge1', 'rouge2', 'rougeL')
 
 
-def predict(run, split, limit):
+def predict(run: evaluate.Run, split: str, limit: int) -> list[dict[str, Any]]:
   """Returns a dict for each reply of the first `limit` dialogues (0: all).
 
   Keys: name, turn (its number in the dialogue, from 0), history, reference,
@@ -35,7 +41,7 @@ def predict(run, split, limit):
   names = documents.names
   maker = run.corpus.examples(run.config.data, split)
   tokenizer = run.corpus.tokenizer
-  asked, rows = [], []
+  contexts, rows = [], []
   for n in range(min(len(documents), limit or len(documents))):
     turns = maker.turns(n)
     ids = np.array([tokenizer.boundary])
@@ -43,7 +49,7 @@ def predict(run, split, limit):
     for turn, reply in enumerate(turns[1:], 1):
       ids = np.concatenate([ids, turns[turn - 1]])
       history.append(_text(tokenizer, turns[turn - 1]))
-      asked.append(ids)
+      contexts.append(ids)
       rows.append(
         {
           'name': names[n],
@@ -52,36 +58,49 @@ def predict(run, split, limit):
           'reference': _text(tokenizer, reply),
         }
       )
-  written = _write(run, asked)
-  return [row | more for row, more in zip(rows, written, strict=True)]
+  replies = _write(run, contexts)
+  return [row | reply for row, reply in zip(rows, replies, strict=True)]
 
 
-def scores(predictions, scorer=None):
+def score_run(
+  run: evaluate.Run,
+  predictions: Sequence[dict[str, Any]],
+  scorer: bertscore.Scorer | None,
+) -> dict[str, Any]:
+  """Returns the `scores` of a run's predictions."""
+  del run
+  return scores(predictions, scorer)
+
+
+def scores(
+  predictions: Sequence[dict[str, Any]],
+  scorer: bertscore.Scorer | None = None,
+) -> dict[str, Any]:
   """Returns the scores of predictions, with 'intervals' of 95 %.
 
-  An interval draws dialogues, all replies of each: those depend on each other.
-  Distinct n-grams have none, for a draw with repeats has fewer of them.
+  An interval resamples dialogues with all their replies, which depend on each
+  other. Distinct n-grams have none: a sample with repeats has fewer of them.
 
   Args:
     predictions: of `predict`.
-    scorer: evaluation.bertscore.Scorer; None: no BERTScore.
+    scorer: of BERTScore; None: no BERTScore.
   """
   written = [row['predicted'] for row in predictions]
   dialogues = [row['name'] for row in predictions]
-  found = _rouge(predictions)
+  values = _rouge(predictions)
   if scorer:
-    found['bertscore_f1'] = scorer.f1(predictions)
-  found['valid'] = np.array([bool(text.strip()) for text in written], float)
-  found['words'] = np.array([len(text.split()) for text in written], float)
+    values['bertscore_f1'] = scorer.f1(predictions)
+  values['valid'] = np.array([bool(text.strip()) for text in written], float)
+  values['words'] = np.array([len(text.split()) for text in written], float)
   counts = bleu_counts(predictions)
   each = np.ones(len(written))
   edges = {
     name: intervals.of_groups(np.divide, dialogues, x, each)
-    for name, x in found.items()
+    for name, x in values.items()
   }
   return {
     'bleu': bleu(*counts.sum(0)),
-    **{name: float(np.mean(x)) for name, x in found.items()},
+    **{name: float(np.mean(x)) for name, x in values.items()},
     'distinct1': distinct(written, 1),
     'distinct2': distinct(written, 2),
     'intervals': {
@@ -91,13 +110,13 @@ def scores(predictions, scorer=None):
   }
 
 
-def bleu_counts(predictions):
-  """Returns what `bleu` is made of, a row a reply, whose sums are a corpus's.
+def bleu_counts(predictions: Sequence[dict[str, Any]]) -> np.ndarray:
+  """Returns what `bleu` needs, one row per reply; their sum is the corpus's.
 
   Columns: words written and given, n-grams that match, and those written.
   """
-  # Data sets of dialogues come with spaces around their full stops: `force`
-  # says that this is known. The order has no part in the counts.
+  # Datasets of dialogues have spaces around their full stops: `force` says that
+  # this is known. The order doesn't affect the counts.
   metric = sacrebleu.metrics.BLEU(force=True, effective_order=True)
   rows = []
   for row in predictions:
@@ -106,30 +125,30 @@ def bleu_counts(predictions):
   return np.array(rows)
 
 
-def bleu(written, given, *counts):
+def bleu(written: float, given: float, *counts: float) -> float:
   """Returns BLEU as a share of 1, of summed `bleu_counts`."""
   matches, totals = np.split(np.array(counts), 2)
-  found = sacrebleu.metrics.BLEU.compute_bleu(
+  result = sacrebleu.metrics.BLEU.compute_bleu(
     matches.tolist(),
     totals.tolist(),
     int(written),
     int(given),
     smooth_method='exp',
   )
-  return found.score / 100
+  return result.score / 100
 
 
-def distinct(texts, n):
-  """Returns distinct n-grams of all texts over all their words, 0 of none.
+def distinct(texts: Sequence[str], n: int) -> float:
+  """Returns distinct n-grams of all texts over all their words; 0 without.
 
-  The share is of words whatever n, as published.
+  It is divided by words for every n, as published.
   """
-  found, count = set(), 0
+  ngrams, count = set(), 0
   for text in texts:
     words = text.split()
     count += len(words)
-    found.update(zip(*(words[k:] for k in range(n)), strict=False))
-  return len(found) / max(count, 1)
+    ngrams.update(zip(*(words[k:] for k in range(n)), strict=False))
+  return len(ngrams) / max(count, 1)
 
 
 def _rouge(predictions):
@@ -147,19 +166,21 @@ def _text(tokenizer, turn):
   return tokenizer.decode(turn).strip()
 
 
-def _write(run, asked):
-  """Yields what the model writes behind each history."""
+def _write(run, contexts):
+  """Returns what the model writes after each context."""
   options = generate.Options(
     max_new_tokens=run.config.task.reply_tokens,
-    min_new_tokens=run.config.task.least_reply_tokens,
+    min_new_tokens=run.config.task.min_reply_tokens,
     sampling=sampling.Sampling(run.config.task.reply_temperature),
   )
   generator = generate.Generator(
-    run.steps.task.model, run.params, run.corpus.tokenizer
+    run.programs.task.model, run.params, run.corpus.tokenizer
   )
-  # Histories of like length share a batch, which pads them to the longest.
-  order = sorted(range(len(asked)), key=lambda n: len(asked[n]))
-  completions = generator.generate([asked[n] for n in order], options)
-  found = dict(zip(order, completions.completions, strict=True))
-  for n in range(len(asked)):
-    yield {'predicted': found[n].text.strip(), 'reason': found[n].reason}
+  # Contexts of similar length share a batch, which pads them to the longest.
+  order = sorted(range(len(contexts)), key=lambda n: len(contexts[n]))
+  generation = generator.generate([contexts[n] for n in order], options)
+  replies = dict(zip(order, generation.completions, strict=True))
+  return [
+    {'predicted': reply.text.strip(), 'reason': reply.reason}
+    for _, reply in sorted(replies.items(), key=lambda item: item[0])
+  ]

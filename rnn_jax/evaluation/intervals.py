@@ -1,6 +1,6 @@
 """Confidence intervals by the bootstrap, over examples, groups or batches.
 
-Tokens of a text depend on each other, so that losses are drawn in blocks, the
+Tokens of a text depend on each other, so losses are drawn in blocks, the
 batches; so do replies of a dialogue, which are drawn together. Sources: Efron,
 "Bootstrap Methods: Another Look at the Jackknife", 1979; blocks: Künsch, "The
 Jackknife and the Bootstrap for General Stationary Observations", 1989; groups:
@@ -9,8 +9,12 @@ resampling is SciPy's.
 """
 
 from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy import typing as npt
 from scipy import stats
 
 RESAMPLES = 1000
@@ -18,17 +22,17 @@ LEVEL = 0.95
 
 
 def percentile(
-  statistic: Callable[..., float], *columns, seed: int = 0
+  statistic: Callable[..., float], *columns: npt.ArrayLike, seed: int = 0
 ) -> list[float]:
-  """Returns [low, high] of a statistic of columns, an entry an example.
+  """Returns [low, high] of a statistic of columns, one entry per example.
 
   The 95 % percentile interval; examples are drawn whole, so that the columns
-  stay together. Of one example the interval is the statistic itself.
+  stay together. For one example the interval is the statistic itself.
   """
   columns = tuple(np.asarray(column) for column in columns)
   if len(columns[0]) < 2:
     return [float(statistic(*columns))] * 2
-  found = stats.bootstrap(
+  result = stats.bootstrap(
     columns,
     statistic,
     n_resamples=RESAMPLES,
@@ -38,28 +42,34 @@ def percentile(
     vectorized=False,
     random_state=np.random.default_rng(seed),
   )
-  return [float(edge) for edge in found.confidence_interval]
+  return [float(edge) for edge in result.confidence_interval]
 
 
-def of_groups(statistic: Callable[..., float], groups, *columns) -> list[float]:
+def of_groups(
+  statistic: Callable[..., float],
+  groups: Sequence[str] | np.ndarray,
+  *columns: npt.ArrayLike,
+) -> list[float]:
   """Returns [low, high] of a statistic of sums, whose examples come in groups.
 
   Args:
-    statistic: of the sums of the columns, a float each.
+    statistic: a function of the columns' sums.
     groups: the group of each example; examples of one are drawn together.
-    *columns: what is summed, an entry an example.
+    *columns: what is summed, one entry per example.
   """
   _, place = np.unique(np.asarray(groups), return_inverse=True)
   sums = [np.bincount(place, weights=column) for column in columns]
   return percentile(lambda *drawn: statistic(*map(np.sum, drawn)), *sums)
 
 
-def of_batches(task, sums: list[dict[str, float]]) -> dict[str, list[float]]:
-  """Returns {metric: [low, high]} on a split; {} of a single batch.
+def of_batches(
+  task: Any, sums: Sequence[Mapping[str, float]]
+) -> dict[str, list[float]]:
+  """Returns {metric: [low, high]} on a split; {} for a single batch.
 
   Args:
-    task: whose `summarize` makes metrics of summed sums.
-    sums: an entry a batch.
+    task: its `summarize` turns added sums into metrics.
+    sums: one entry per batch.
   """
   if len(sums) < 2:
     return {}

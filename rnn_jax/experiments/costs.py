@@ -1,24 +1,27 @@
-"""What a run costs: figures of a row of runs.jsonl that are no scores.
+"""What a run costs: figures of a row of runs.jsonl other than scores.
 
 Every run's own metrics give seconds, tokens_per_second, peak_memory_bytes and
-parameters. A grid with the command 'profile' adds what launch.profile finds of
-the training step, by the compiler and in seconds, and 'find_batch_size' the
-rows that fit in the grid's memory_gib.
+parameters. A grid with the command 'profile' adds the memory and the seconds of
+a training step by launch.profile, and one with 'find_batch_size' the rows that
+fit in the grid's memory_gib.
 """
 
 import json
 import pathlib
-import typing
+from collections.abc import Iterable
+from collections.abc import Sequence
+from typing import Any
+from typing import NamedTuple
 
-PROFILE = 'profile'  # a folder of the run's
+PROFILE = 'profile'  # a folder in the run's folder
 
 
-class Cost(typing.NamedTuple):
-  """A figure of a run that is no score; keys of bytes end in _bytes."""
+class Cost(NamedTuple):
+  """A figure of a run other than a score; keys of bytes end in _bytes."""
 
   key: str
   label: str
-  better: str  # 'higher', 'lower' or '', where neither is
+  better: str  # 'higher', 'lower' or '' for neither
 
 
 COSTS = (
@@ -34,26 +37,26 @@ COSTS = (
   Cost('step_bytes', 'step MiB', 'lower'),
   Cost('largest_batch', 'largest batch', 'higher'),
 )
-MEMORY = ('step_bytes', 'peak_memory_bytes')  # the first that rows have
+MEMORY = ('step_bytes', 'peak_memory_bytes')  # rows' first of these counts
 TIME = ('step_seconds', 'seconds')
 
 
-def present(rows: typing.Iterable[dict]) -> list[Cost]:
+def present(rows: Iterable[dict[str, Any]]) -> list[Cost]:
   """Returns the costs that any of the rows has."""
   keys = {key for row in rows for key, value in row.items() if value}
   return [cost for cost in COSTS if cost.key in keys]
 
 
-def first(keys: tuple[str, ...], found: list[dict]) -> str:
-  """Returns the first of `keys` that is a cost of a summary."""
-  named = {cost['key'] for cost in found}
-  return next((key for key in keys if key in named), keys[-1])
+def first(keys: Sequence[str], costs: Iterable[dict[str, str]]) -> str:
+  """Returns the first of `keys` among a summary's costs; else the last key."""
+  known = {cost['key'] for cost in costs}
+  return next((key for key in keys if key in known), keys[-1])
 
 
 def of_profile(folder: pathlib.Path) -> dict[str, float]:
   """Returns the costs in a profile's folder, launch.profile's --workdir."""
-  found = json.loads((folder / 'profile.json').read_text())
-  memory, time = found['memory'], found['time']
+  profile = json.loads((folder / 'profile.json').read_text())
+  memory, time = profile['memory'], profile['time']
   programs = memory['programs']
   return {
     'step_seconds': time['median'],

@@ -1,4 +1,4 @@
-"""A grid: variants of one config, a few seeds each, and what to compare.
+"""A grid: variants of one config, a few seeds each, and the metrics to compare.
 
 A grid file has a function `get_grid()` that returns a Grid:
 
@@ -16,7 +16,9 @@ import importlib.util
 import math
 import pathlib
 import re
-import typing
+from collections.abc import Sequence
+from typing import Any
+from typing import NamedTuple
 
 from rnn_jax import errors
 
@@ -25,7 +27,7 @@ DIRECTIONS = ('higher', 'lower')
 SPLITS = ('train', 'validation', 'test')
 
 
-class Metric(typing.NamedTuple):
+class Metric(NamedTuple):
   """A score of launch.evaluate --json, and which way is better."""
 
   key: str
@@ -39,15 +41,15 @@ class Grid:
 
   title: str
   config: str  # path of a config file
-  variants: dict[str, dict[str, typing.Any]]  # name -> {'model.width': 64}
+  variants: dict[str, dict[str, Any]]  # name -> {'model.width': 64}
   metrics: tuple[tuple[str, str, str], ...]  # Metric's fields, the main first
   baseline: str = ''  # the variant that ratios refer to; empty: no ratios
   seeds: tuple[int, ...] = (0, 1, 2)
-  commands: tuple[str, ...] = ('train', 'evaluate')  # of COMMANDS, in order
+  commands: tuple[str, ...] = ('train', 'evaluate')  # some of COMMANDS
   memory_gib: float = 0.0  # of a device, for 'find_batch_size'
   split: str = 'validation'  # what evaluate reads
+  # Published figures to draw beside ours, label -> {metric: value}.
   notes: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
-  # `notes`: published figures to draw beside ours, label -> {metric: value}
 
   @property
   def compared(self) -> tuple[Metric, ...]:
@@ -59,7 +61,7 @@ def load(path: str) -> Grid:
   """Returns the checked grid of a file.
 
   Raises:
-    InputError: no such file, an error in it, or a grid that contradicts
+    InputError: a missing file, an error in it, or a grid that contradicts
       itself; the message names the field, its value and the remedy.
   """
   grid = call(path, 'get_grid', '--grid')
@@ -72,31 +74,31 @@ def load(path: str) -> Grid:
   return grid
 
 
-def call(path: str, function: str, argument: str) -> typing.Any:
+def call(path: str, function: str, argument: str) -> Any:
   """Returns what a function of a Python file returns.
 
   Raises:
-    InputError: no such file or function, or an error in it.
+    InputError: a missing file or function, or an error in it.
   """
-  told = f'{argument}={path}'
+  given = f'{argument}={path}'
   if not pathlib.Path(path).is_file():
-    raise errors.InputError(f'{told}: no such file: give a path to one')
+    raise errors.InputError(f'{given}: no such file: give its path')
   spec = importlib.util.spec_from_file_location('_given', path)
   if spec is None:
-    raise errors.InputError(f'{told}: give a Python file, NAME.py')
+    raise errors.InputError(f'{given}: give a Python file, NAME.py')
   module = importlib.util.module_from_spec(spec)
   try:
     spec.loader.exec_module(module)
     return getattr(module, function)()
   except Exception as error:
     raise errors.InputError(
-      f'{told}: {function}() fails, {type(error).__name__}: {error}: mend '
+      f'{given}: {function}() fails, {type(error).__name__}: {error}: correct '
       'the file'
     ) from error
 
 
 def check(grid: Grid) -> None:
-  """Checks all of a grid but its overrides, which plan.make checks.
+  """Checks a grid except its overrides, which plan.make checks.
 
   Raises:
     InputError: names the field, its value and the remedy.
@@ -113,22 +115,24 @@ def check(grid: Grid) -> None:
 
 
 def _check_commands(grid):
-  asked = tuple(grid.commands)
-  order = tuple(name for name in COMMANDS if name in asked)
-  if asked != order or asked[:1] != ('train',):
+  commands = tuple(grid.commands)
+  ordered = tuple(name for name in COMMANDS if name in commands)
+  if commands != ordered or commands[:1] != ('train',):
     errors.refuse(
-      'commands', asked, f"begin with 'train', then of {COMMANDS} in this order"
+      'commands',
+      commands,
+      f"begin with 'train', then some of {COMMANDS} in this order",
     )
-  if ('find_batch_size' in asked) != (grid.memory_gib > 0):
+  if ('find_batch_size' in commands) != (grid.memory_gib > 0):
     errors.refuse(
       'memory_gib',
       grid.memory_gib,
-      "give it with 'find_batch_size' of commands, and 0 without",
+      "give it with 'find_batch_size' in commands, and 0 without",
     )
 
 
-def check_seeds(seeds, argument):
-  """Refuses seeds that are no whole numbers from 0 up, each once."""
+def check_seeds(seeds: Sequence[int], argument: str) -> None:
+  """Raises InputError unless seeds are different whole numbers from 0 up."""
   whole = all(type(seed) is int and seed >= 0 for seed in seeds)
   if not seeds or not whole or len(set(seeds)) < len(seeds):
     errors.refuse(argument, seeds, 'give different whole numbers from 0 up')
@@ -139,7 +143,7 @@ def _check_variants(grid):
     errors.refuse('variants', grid.variants, 'name one variant or more')
   for name, overrides in grid.variants.items():
     if not re.fullmatch(r'[\w-]+', name, re.ASCII):
-      errors.refuse('variants', name, 'name it by letters, digits, _ and -')
+      errors.refuse('variants', name, 'use only letters, digits, _ and -')
     if not isinstance(overrides, dict):
       errors.refuse(
         f'variants[{name!r}]', overrides, "give {'section.key': value}"

@@ -1,7 +1,7 @@
-"""From a grid to its runs, each with the whole config that it will have.
+"""Turns a grid into runs, each with its whole config.
 
-Everything that can be wrong with a config is found here, in a moment and
-without a device, before the first run has started.
+Every error in a config is raised here, at once and without a device, before
+the first run starts.
 """
 
 import ast
@@ -11,11 +11,14 @@ import difflib
 import json
 import pathlib
 import re
-import typing
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
 
-from rnn_jax import checkout
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax import subprocesses
+from rnn_jax.config import parts
 from rnn_jax.experiments import grid as grid_lib
 
 SEED = 'train.seed'
@@ -28,26 +31,26 @@ class Run:
   Attributes:
     variant: its name in the grid.
     seed: of the run.
-    overrides: {dotted key: value}, the seed not among them.
+    overrides: {dotted key: value}, without the seed.
     config: the whole config as JSON has it.
-    flags: of launch.train, but for --workdir.
+    flags: of launch.train, except --workdir.
   """
 
   variant: str
   seed: int
-  overrides: dict[str, typing.Any]
-  config: dict[str, typing.Any]
+  overrides: dict[str, Any]
+  config: dict[str, Any]
   flags: tuple[str, ...]
 
   @property
   def name(self) -> str:
-    """What --only and --skip match, and the folder in the work folder."""
+    """What --only and --skip match; also the run's folder in the workdir."""
     return f'{self.variant}/seed{self.seed}'
 
 
 def make(
-  grid: grid_lib.Grid, settings: tuple[str, ...] = ()
-) -> typing.Callable[[str, int], Run]:
+  grid: grid_lib.Grid, settings: Sequence[str] = ()
+) -> Callable[[str, int], Run]:
   """Returns a function (variant, seed) -> Run.
 
   Args:
@@ -58,10 +61,10 @@ def make(
     InputError: a wrong config file, setting, or override of any variant.
   """
   path = _find(grid.config)
-  raw = grid_lib.call(path, 'get_config', 'config').to_dict()
-  common = dict(_setting(raw, text) for text in settings)
+  raw = grid_lib.call(path, 'get_config', 'config')
+  common = _common(raw, settings)
 
-  def planned(variant, seed):
+  def plan(variant, seed):
     overrides = grid.variants[variant]
     if twice := sorted(common.keys() & overrides.keys()):
       raise errors.InputError(
@@ -71,30 +74,29 @@ def make(
     return _run(path, raw, variant, seed, overrides | common)
 
   for variant in grid.variants:
-    planned(variant, 0)
-  return planned
+    plan(variant, 0)
+  return plan
 
 
 def select(
   runs: list[Run], only: str | None = None, skip: str | None = None
 ) -> list[Run]:
-  """Returns the runs whose name `only` finds and `skip` doesn't.
+  """Returns the runs whose name matches `only` and doesn't match `skip`.
 
   Raises:
-    InputError: not a regular expression, or nothing is left.
+    InputError: a bad regular expression, or no run is left.
   """
   wanted, unwanted = _pattern('--only', only), _pattern('--skip', skip)
   chosen = [
     run
     for run in runs
-    if (wanted is None or wanted.search(run.name))
-    and not (unwanted and unwanted.search(run.name))
+    if wanted.search(run.name) and not (skip and unwanted.search(run.name))
   ]
   if not chosen:
     given = {'--only': only, '--skip': skip}
-    told = ' '.join(f'{flag}={value}' for flag, value in given.items() if value)
+    flags = ' '.join(f'{name}={x}' for name, x in given.items() if x)
     raise errors.InputError(
-      f'{told}: leaves none of the runs {[run.name for run in runs]}'
+      f'{flags}: leaves none of the runs {[run.name for run in runs]}'
     )
   return chosen
 
@@ -105,8 +107,9 @@ def _run(path, raw, variant, seed, overrides):
       f'{SEED}={overrides[SEED]!r} of variant {variant!r}: give seeds in the '
       'grid or by --seeds'
     )
-  changed, values = copy.deepcopy(raw), overrides | {SEED: seed}
+  values = overrides | {SEED: seed}
   try:
+    changed = _with_parts(raw, values)
     for key, value in values.items():
       section, name = _locate(changed, key)
       section[name] = value
@@ -120,11 +123,29 @@ def _run(path, raw, variant, seed, overrides):
   )
 
 
-def _setting(raw, text):
-  """'section.key=value' as (key, value of the key's type)."""
-  key, equals, value = text.partition('=')
-  if not equals:
-    raise errors.InputError(f'--set={text}: give section.key=value')
+def _with_parts(raw, values):
+  """The dict of a config with the parts that `values` name."""
+  named = copy.deepcopy(raw)
+  names = {key: values[key] for key in values if key in parts.BY_KEY}
+  config_lib.override(named, names)
+  parts.check_flat(values, named)
+  return named.to_dict()
+
+
+def _common(raw, settings):
+  """{key: value} of 'section.key=value'."""
+  pairs = []
+  for text in settings:
+    key, equals, value = text.partition('=')
+    if not equals:
+      raise errors.InputError(f'--set={text}: give section.key=value')
+    pairs.append((key, value))
+  raw = _with_parts(raw, dict(pairs))
+  return dict(_setting(raw, key, value) for key, value in pairs)
+
+
+def _setting(raw, key, value):
+  """(key, value of the key's type)."""
   section, name = _locate(raw, key)
   if isinstance(section[name], str):
     return key, value
@@ -160,19 +181,20 @@ def _keys(raw, prefix=''):
 
 
 def _find(config):
-  """The config file as named, or of that name in the checkout."""
-  for path in (pathlib.Path(config), checkout.ROOT / config):
+  """Returns the config file as named, or of that name in the checkout."""
+  for path in (pathlib.Path(config), subprocesses.ROOT / config):
     if path.is_file():
       return str(path)
   raise errors.InputError(
-    f'config={config!r}: no such file here or in {checkout.ROOT}: give its path'
+    f'config={config!r}: no such file here or in {subprocesses.ROOT}: give its '
+    'path'
   )
 
 
 def _pattern(flag, text):
   try:
-    return re.compile(text) if text else None
+    return re.compile(text or '')
   except re.error as error:
     raise errors.InputError(
-      f'{flag}={text}: no regular expression ({error}): mend it'
+      f'{flag}={text}: not a regular expression ({error}): correct it'
     ) from error

@@ -1,10 +1,10 @@
-"""What is kept of runs: WORKDIR/runs.jsonl, a row for each that ended.
+"""The records of runs: WORKDIR/runs.jsonl, a row for each that ended.
 
 A row is {"variant", "seed", "status": "done" or "failed", "error", "split",
 "commands", "scores", "seconds" (of training steps), "wall_seconds" (of the
 processes of the last call), "tokens_per_second" (median), "peak_memory_bytes",
-"parameters", "steps", "overrides", "config", "versions", "commit", "ended"}. Of
-several rows of a run, the last counts.
+"parameters", "steps", "overrides", "config", "versions", "commit", "ended"}. If
+a run has several rows, the last counts.
 """
 
 import datetime
@@ -14,25 +14,28 @@ import os
 import pathlib
 import platform
 import statistics
-import typing
+from typing import IO
+from typing import Any
 
 from rnn_jax import errors
 from rnn_jax import provenance
 from rnn_jax.experiments import plan
-from rnn_jax.training import goodput
-from rnn_jax.training import metrics
-from rnn_jax.training import workdir as workdir_lib
+from rnn_jax.runs import goodput
+from rnn_jax.runs import metrics
+from rnn_jax.runs import workdir as workdir_lib
 
 NAME = 'runs.jsonl'
 PACKAGES = ('jax', 'flax')
 
+Rows = dict[tuple[str, int], dict[str, Any]]  # {(variant, seed): row}
 
-def open_folder(workdir: str) -> typing.IO[str]:
-  """Makes `workdir` a folder of experiments, and returns its lock.
+
+def open_folder(workdir: str) -> IO[str]:
+  """Makes `workdir` a folder of experiments and returns its lock.
 
   Raises:
-    InputError: it can't be made or written, holds something else, or another
-      process has its lock.
+    InputError: it can't be created or written, holds something else, or
+      another process has its lock.
   """
   folder = pathlib.Path(workdir)
   try:
@@ -40,7 +43,7 @@ def open_folder(workdir: str) -> typing.IO[str]:
     others = sorted(set(os.listdir(folder)) - {workdir_lib.LOCK})
     if others and NAME not in others:
       raise errors.InputError(
-        f'workdir={workdir!r} is no folder of experiments: it has no {NAME} '
+        f"workdir={workdir!r} isn't a folder of experiments: it has no {NAME} "
         f'but {", ".join(others[:3])}: give a new or an empty folder'
       )
     lock = workdir_lib.take_lock(folder)
@@ -53,8 +56,8 @@ def open_folder(workdir: str) -> typing.IO[str]:
   return lock
 
 
-def read(workdir: str) -> dict[tuple[str, int], dict]:
-  """Returns the last row of each run, {(variant, seed): row}.
+def read(workdir: str | os.PathLike) -> Rows:
+  """Returns the last row of each run.
 
   Raises:
     InputError: a line that isn't the last is damaged.
@@ -68,14 +71,14 @@ def read(workdir: str) -> dict[tuple[str, int], dict]:
       rows[row['variant'], row['seed']] = row
     except (ValueError, TypeError, KeyError) as error:
       if number == len(lines):
-        break  # a crash cut it: that run is done again
+        break  # a crash truncated it: that run is repeated
       raise errors.InputError(
         f'{path}, line {number} is damaged: remove the line'
       ) from error
   return rows
 
 
-def append(workdir: str, row: dict) -> None:
+def append(workdir: str | os.PathLike, row: dict[str, Any]) -> None:
   """Adds a row; it is on disk when this returns."""
   path = pathlib.Path(workdir) / NAME
   with open(path, 'a+b') as file:
@@ -88,8 +91,8 @@ def append(workdir: str, row: dict) -> None:
     os.fsync(file.fileno())
 
 
-def describe(run: plan.Run, workdir: str) -> dict:
-  """What a row says of a run however it ended."""
+def describe(run: plan.Run, workdir: str) -> dict[str, Any]:
+  """Returns what a row says about a run however it ended."""
   folder = pathlib.Path(workdir) / run.name
   ended = datetime.datetime.now(datetime.UTC).isoformat(timespec='seconds')
   return {
@@ -103,10 +106,10 @@ def describe(run: plan.Run, workdir: str) -> dict:
   }
 
 
-def measured(folder: pathlib.Path) -> dict:
-  """What a run's own metrics tell; None for what they don't."""
-  every = metrics.read(folder)
-  rows = [row for row in every if row['split'] == 'train']
+def measured(folder: pathlib.Path) -> dict[str, Any]:
+  """Returns the figures in a run's own metrics; None for missing ones."""
+  all_rows = metrics.read(folder)
+  rows = [row for row in all_rows if row['split'] == 'train']
   figures = dict.fromkeys(
     ('steps', 'seconds', 'tokens_per_second', 'peak_memory_bytes')
   )
@@ -119,11 +122,11 @@ def measured(folder: pathlib.Path) -> dict:
       ),
       'peak_memory_bytes': max(row['peak_memory_bytes'] for row in rows),
     }
-  return figures | {'curve': _curve(every)}
+  return figures | {'curve': _curve(all_rows)}
 
 
 def _curve(rows):
-  """[step, training seconds until then, loss] of each evaluation."""
+  """Returns [step, training seconds until then, loss] of each evaluation."""
   points, seconds = [], 0.0
   for row in rows:
     if row['split'] == 'train':
@@ -133,8 +136,8 @@ def _curve(rows):
   return points
 
 
-def best_scores(folder: pathlib.Path) -> dict:
-  """The validation row of the best evaluation, {} where there is none."""
+def best_scores(folder: pathlib.Path) -> dict[str, Any]:
+  """Returns the validation row of the best evaluation, {} without one."""
   return metrics.best(metrics.read(folder))
 
 

@@ -1,17 +1,20 @@
-"""The comparison as a page: report.md, report.json, and pictures.
+"""Writes the comparison: report.md, report.json and figures.
 
-report.md has a sentence and a column a metric, then costs, ratios, what they
-allow to say, pictures, failed runs, what each variant changes, and what it was
-run with.
+report.md has a sentence and a column for each metric, then costs, ratios, a
+ranking, figures, failed runs, what each variant changes, and versions.
 """
 
 import json
+import os
 import pathlib
+from collections.abc import Iterable
+from typing import Any
 
 from rnn_jax import errors
 from rnn_jax import files
 from rnn_jax.experiments import grid as grid_lib
 from rnn_jax.experiments import plots
+from rnn_jax.experiments import records
 from rnn_jax.experiments import summary as summary_lib
 from rnn_jax.experiments import verdicts
 
@@ -19,15 +22,15 @@ MIB = 2**20
 
 
 def write(
-  grid: grid_lib.Grid, rows: dict[tuple[str, int], dict], workdir: str
+  grid: grid_lib.Grid, rows: records.Rows, workdir: str | os.PathLike
 ) -> str:
   """Writes the report of some rows into a work folder.
 
   Returns:
-    Its sentences and its path, for a terminal.
+    Its sentences and its path, to print.
 
   Raises:
-    InputError: there are no rows of this grid.
+    InputError: no row is of this grid.
   """
   summary = summary_lib.summarize(grid, rows)
   if not any(v['done'] + v['failed'] for v in summary['variants'].values()):
@@ -35,23 +38,25 @@ def write(
       f'workdir={str(workdir)!r}: no run of this grid has ended there: run it '
       'first, without --report'
     )
-  pictures = plots.draw(grid, summary, rows, workdir)
+  figures = plots.draw(grid, summary, rows, workdir)
   folder = pathlib.Path(workdir)
   files.write_whole(
     folder / 'report.json', json.dumps(summary, indent=2) + '\n'
   )
-  files.write_whole(folder / 'report.md', page(summary, pictures))
-  told = [
+  files.write_whole(folder / 'report.md', page(summary, figures))
+  lines = [
     *sentences(summary),
     *verdicts.ranking(summary),
     *_failures(summary),
     f'{folder}/report.md',
   ]
-  return '\n'.join(told)
+  return '\n'.join(lines)
 
 
-def page(summary: dict, pictures: list[tuple[str, str]] = ()) -> str:
-  """Returns the Markdown of a summary; `pictures` are (file, what it shows)."""
+def page(
+  summary: dict[str, Any], figures: Iterable[tuple[str, str]] = ()
+) -> str:
+  """Returns the Markdown of a summary; `figures` are (file, caption)."""
   parts = [
     f'# {summary["title"]}',
     _listed(sentences(summary)),
@@ -60,7 +65,7 @@ def page(summary: dict, pictures: list[tuple[str, str]] = ()) -> str:
     results_table(summary),
     _ratios_section(summary),
     _section('Ranking', verdicts.ranking(summary)),
-    *(f'![{told}]({file})' for file, told in pictures),
+    *(f'![{caption}]({file})' for file, caption in figures),
     _section('Failed runs', _failures(summary)),
     _section('Missing scores', _missing(summary)),
     _section('Variants', _overrides(summary)),
@@ -69,8 +74,8 @@ def page(summary: dict, pictures: list[tuple[str, str]] = ()) -> str:
   return '\n\n'.join(filter(None, parts)) + '\n'
 
 
-def sentences(summary: dict) -> list[str]:
-  """Who leads in each metric, and whether seeds differ by less."""
+def sentences(summary: dict[str, Any]) -> list[str]:
+  """Returns who leads in each metric, and if by more than seeds differ."""
   labels = {m['key']: m for m in summary['metrics']}
   return [
     _sentence(leader, labels[leader['metric']], summary['variants'])
@@ -78,8 +83,8 @@ def sentences(summary: dict) -> list[str]:
   ]
 
 
-def results_table(summary: dict) -> str:
-  """The table of means; the best of each column is bold."""
+def results_table(summary: dict[str, Any]) -> str:
+  """Returns the table of means; the best of each column is bold."""
   columns = [*summary['metrics'], *summary['costs']]
   best = {c['key']: _best(c, summary['variants']) for c in columns}
   lines = []
@@ -98,7 +103,7 @@ def results_table(summary: dict) -> str:
 
 
 def _ratios_section(summary):
-  """The means divided by the baseline's, or ''."""
+  """Returns the means divided by the baseline's, or ''."""
   columns = [*summary['metrics'], *summary['costs']]
   lines = [
     [name] + [_shown('ratio', variant['ratios'].get(c['key'])) for c in columns]
@@ -108,31 +113,31 @@ def _ratios_section(summary):
   if not lines:
     return ''
   heads = [c['label'] for c in columns]
-  told = f'Divided by the means of `{summary["baseline"]}`:'
-  return f'{told}\n\n{_table(["variant", *heads], lines)}'
+  title = f'Divided by the means of `{summary["baseline"]}`:'
+  return f'{title}\n\n{_table(["variant", *heads], lines)}'
 
 
 def _sentence(leader, metric, variants):
   order = leader['order']
-  told = f'{metric["label"]} ({metric["better"]} is better): '
+  start = f'{metric["label"]} ({metric["better"]} is better): '
   if not order:
-    return f'{told}no variant has a score.'
+    return f'{start}no variant has a score.'
   first = _shown(metric['key'], _mean(variants[order[0]], metric['key']))
   if len(order) == 1:
-    return f'{told}only {order[0]} has a score, {first}.'
+    return f'{start}only {order[0]} has a score, {first}.'
   second = _shown(metric['key'], _mean(variants[order[1]], metric['key']))
   if not leader['difference']:
-    return f'{told}{order[0]} and {order[1]} are level at {first}.'
-  told += f'{order[0]} leads with {first}, before {order[1]} with {second}; '
+    return f'{start}{order[0]} and {order[1]} are level at {first}.'
+  start += f'{order[0]} leads with {first}, before {order[1]} with {second}; '
   difference = f'{leader["difference"]:.2g}'
   if leader['spread'] is None:
     return (
-      f'{told}the difference, {difference}, rests on one seed: the spread of '
+      f'{start}the difference, {difference}, rests on one seed: the spread of '
       'seeds is unknown.'
     )
   exceeds = 'exceeds' if leader['exceeds'] else 'does not exceed'
   return (
-    f'{told}the difference, {difference}, {exceeds} the spread of seeds, '
+    f'{start}the difference, {difference}, {exceeds} the spread of seeds, '
     f'{leader["spread"]:.2g}.'
   )
 
@@ -142,7 +147,7 @@ def _mean(variant, key):
 
 
 def _best(column, variants):
-  """The best mean of a column, None where none is better than another."""
+  """Returns the best mean of a column; None if all are equally good."""
   means = [_mean(variant, column['key']) for variant in variants.values()]
   means = [mean for mean in means if mean is not None]
   if len(set(means)) < 2 or not column['better']:
@@ -160,7 +165,7 @@ def _cell(key, variant, best):
 
 
 def _shown(key, value, beside=None):
-  """A number for a reader; with as many digits as the one `beside` it."""
+  """Formats a number, with as many digits as the one `beside` it."""
   if value is None:
     return '-'
   if key in ('tokens_per_second', 'parameters', 'largest_batch'):

@@ -1,4 +1,4 @@
-"""Runs a grid, one process at a time, and goes on where it was stopped.
+"""Runs a grid, one process at a time, and resumes where it was stopped.
 
 <workdir>/runs.jsonl               a row for each run that ended
 <workdir>/<variant>/seed<k>/       a run's folder, with its run.log
@@ -9,20 +9,21 @@ import dataclasses
 import json
 import pathlib
 import sys
+from typing import Any
 
 from rnn_jax import errors
-from rnn_jax.experiments import child
+from rnn_jax import subprocesses
 from rnn_jax.experiments import costs as costs_lib
 from rnn_jax.experiments import grid as grid_lib
 from rnn_jax.experiments import plan
 from rnn_jax.experiments import records
 from rnn_jax.experiments import report
-from rnn_jax.training import signals
-from rnn_jax.training import workdir as workdir_lib
+from rnn_jax.runs import signals
+from rnn_jax.runs import workdir as workdir_lib
 
 FAILED = 1
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
-FINISHED = 'trained: '  # how launch.train begins its last words
+FINISHED = 'trained: '  # how launch.train begins its last message
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,24 +42,24 @@ class Experiment:
   """A grid with its work folder.
 
   Raises:
-    InputError: from the start, for any run that could not begin.
+    InputError: on construction, for any run that couldn't begin.
   """
 
   def __init__(self, request: Request):
     self.grid = grid_lib.load(request.grid)
     if request.seeds:
       grid_lib.check_seeds(request.seeds, '--seeds')
-    self._planned = plan.make(self.grid, request.settings)
-    every = [
-      self._planned(variant, seed)
+    self._plan = plan.make(self.grid, request.settings)
+    runs = [
+      self._plan(variant, seed)
       for seed in request.seeds or self.grid.seeds
       for variant in self.grid.variants
     ]
-    self.runs = plan.select(every, request.only, request.skip)
+    self.runs = plan.select(runs, request.only, request.skip)
     self.workdir = request.workdir
 
   def listing(self) -> str:
-    """A line for each run: its name, and whether it is done."""
+    """Returns a line for each run: its name and state."""
     rows = records.read(self.workdir)
     width = max(len(run.name) for run in self.runs)
     return '\n'.join(
@@ -66,11 +67,11 @@ class Experiment:
     )
 
   def report(self) -> str:
-    """Writes the comparison of all runs so far. Returns what it says."""
+    """Writes the comparison of all runs so far and returns a summary."""
     return report.write(self.grid, records.read(self.workdir), self.workdir)
 
   def go(self) -> int:
-    """Does what is to do, then compares. Returns the exit code."""
+    """Runs what is left, then compares. Returns the exit code."""
     with records.open_folder(self.workdir):
       rows = records.read(self.workdir)
       self._refuse_changes(rows)
@@ -79,10 +80,10 @@ class Experiment:
           if self._state(run, rows) == 'done':
             continue
           print(f'[{number}/{len(self.runs)}] {run.name}', flush=True)
-          row = self._end_of(run, stop)
+          row = self._execute(run, stop)
           if stop.name:
             print(
-              f'{stop.name}: stopped in {run.name}: the same command goes on',
+              f'{stop.name}: stopped in {run.name}: the same command resumes',
               file=sys.stderr,
             )
             return INTERRUPTED
@@ -98,19 +99,19 @@ class Experiment:
       return f'failed: {row["error"]}'
     if row['split'] != self.grid.split:
       return 'to evaluate'
-    asked = self.grid.commands
-    lacking = [x for x in asked if x not in row.get('commands', asked)]
-    return f'to do: {", ".join(lacking)}' if lacking else 'done'
+    commands = self.grid.commands
+    missing = [x for x in commands if x not in row.get('commands', commands)]
+    return f'to do: {", ".join(missing)}' if missing else 'done'
 
   def _refuse_changes(self, rows):
-    """Raises InputError if a run that was begun has another config now."""
+    """Raises InputError if a run that has begun has another config now."""
     changes = []
     selected = {(run.variant, run.seed) for run in self.runs}
     for variant, seed in sorted(selected | rows.keys()):
       if variant not in self.grid.variants:
         continue
-      run = self._planned(variant, seed)
-      then = self._begun_with(run, rows.get((variant, seed)))
+      run = self._plan(variant, seed)
+      then = self._first_config(run, rows.get((variant, seed)))
       changes += [
         f'{run.name}: {line}'
         for line in workdir_lib.fixed_differences(then, run.config)
@@ -124,7 +125,7 @@ class Experiment:
         '--workdir'
       )
 
-  def _begun_with(self, run, row):
+  def _first_config(self, run, row):
     if row and row['status'] == 'done':
       return row['config']
     folder = self._folder(run)
@@ -135,19 +136,25 @@ class Experiment:
   def _folder(self, run):
     return pathlib.Path(self.workdir) / run.name
 
-  def _end_of(self, run, stop):
-    """Does a run. Returns its row; one of no use if it was stopped."""
+  def _execute(self, run, stop):
+    """Executes a run. Returns its row, which is useless if it was stopped."""
     error, scores, costs, seconds = '', {}, {}, 0.0
     folder = self._folder(run)
-    with child.open_log(folder, workdir_lib.LOG) as log:
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / workdir_lib.LOG, 'a', encoding='utf-8') as log:
       for name in self.grid.commands:
-        ended = child.run(self._command(name, run), log, stop)
+        ended = subprocesses.run(
+          self._command(name, run),
+          variables=subprocesses.environment() | {'PYTHONUNBUFFERED': '1'},
+          log=log,
+          stop=lambda: bool(stop.name),
+        )
         seconds += ended.seconds
-        error, found = _found(name, ended, folder)
+        error, figures = _figures(name, ended, folder)
         if name in ('train', 'evaluate'):
-          scores = found
+          scores = figures
         else:
-          costs |= found
+          costs |= figures
         if error or stop.name:
           break
     parameters = scores.pop('parameters', None)
@@ -174,7 +181,7 @@ class Experiment:
         f'--split={self.grid.split}',
         '--json',
       ],
-      # A program that was found in the cache would seem to compile at once.
+      # A cached program would seem to compile at once.
       'profile': [
         f'--workdir={workdir / costs_lib.PROFILE}',
         '--compilation_cache=',
@@ -199,43 +206,31 @@ class Experiment:
       return 0
     print(
       f'{len(failed)} of {len(self.runs)} runs failed: {", ".join(failed)}: '
-      'the same command tries them again',
+      'the same command retries them',
       file=sys.stderr,
     )
     return FAILED
 
 
-def _found(name, ended, folder):
-  """(what went wrong with a command or '', the scores or costs it found)."""
+def _figures(
+  name: str, ended: subprocesses.Ended, folder: pathlib.Path
+) -> tuple[str, dict[str, Any]]:
+  """Returns (a command's error or '', the scores or costs that it measured)."""
   if name == 'train':
-    return _trained(ended), records.best_scores(folder)
-  if name == 'evaluate':
-    return _last_object(ended)
-  if name == 'find_batch_size':
-    error, found = _last_object(ended)
-    return error, {'largest_batch': found.get('rows')}
+    error = ended.error
+    if not error and not any(x.startswith(FINISHED) for x in ended.out):
+      error = 'it was stopped before its last step'
+    return error, records.best_scores(folder)
   if ended.error:
     return ended.error, {}
-  return '', costs_lib.of_profile(folder / costs_lib.PROFILE)
-
-
-def _trained(ended):
-  """What went wrong with launch.train, or ''."""
-  if ended.error:
-    return ended.error
-  if not any(line.startswith(FINISHED) for line in ended.lines):
-    return 'it was stopped before its last step'
-  return ''
-
-
-def _last_object(ended):
-  """(what went wrong or '', the JSON object that a command ended with)."""
-  if ended.error:
-    return ended.error, {}
+  if name == 'profile':
+    return '', costs_lib.of_profile(folder / costs_lib.PROFILE)
   try:
-    scores = json.loads(ended.lines[-1])
-    if not isinstance(scores, dict):
-      raise ValueError('no object')
+    values = json.loads(ended.out[-1])
   except (IndexError, ValueError):
-    return 'its last line is no JSON object', {}
-  return '', scores
+    values = None
+  if not isinstance(values, dict):
+    return "its last line isn't a JSON object", {}
+  if name == 'find_batch_size':
+    values = {'largest_batch': values.get('rows')}
+  return '', values

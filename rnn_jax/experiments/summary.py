@@ -1,4 +1,4 @@
-"""Rows of runs to figures of variants: means over seeds, leaders, ratios.
+"""Summarizes rows of runs: means over seeds, leaders, ratios.
 
 The deviation is that of a sample, sqrt(sum (x - mean)^2 / (n - 1)), and None
 for a single seed. A score that is missing or not finite is left out.
@@ -6,19 +6,21 @@ for a single seed. A score that is missing or not finite is left out.
 
 import math
 import statistics
+from typing import Any
 
 from rnn_jax.experiments import costs as costs_lib
 from rnn_jax.experiments import grid as grid_lib
+from rnn_jax.experiments import records
 
-UNNAMED = 'a machine that its row does not name'
+UNNAMED = 'an unknown machine'
 
 
-def summarize(grid: grid_lib.Grid, rows: dict[tuple[str, int], dict]) -> dict:
+def summarize(grid: grid_lib.Grid, rows: records.Rows) -> dict[str, Any]:
   """Returns all that a report says, ready for JSON.
 
   Args:
-    grid: what is compared; runs of variants that it hasn't are left out.
-    rows: records.read's.
+    grid: what is compared; runs of other variants are left out.
+    rows: from records.read.
 
   Returns:
     {"title", "split", "baseline", "metrics", "costs", "variants": {name:
@@ -104,9 +106,9 @@ def _add_ratios(variants, baseline):
 
 
 def _leader(metric, variants):
-  """Who leads in a metric, by how much, and the spread of the seeds.
+  """Returns who leads in a metric, by how much, and the spread of the seeds.
 
-  `spread` is the larger deviation of the first two, None where either has one
+  `spread` is the larger deviation of the first two, None if either has one
   seed; `exceeds` is whether the difference is above it.
   """
   figures = {
@@ -119,22 +121,22 @@ def _leader(metric, variants):
     key=lambda name: figures[name]['mean'],
     reverse=metric.better == 'higher',
   )
-  found = {'metric': metric.key, 'order': order}
+  leader = {'metric': metric.key, 'order': order}
   if len(order) > 1:
     first, second = (figures[name] for name in order[:2])
     deviations = (first['deviation'], second['deviation'])
     difference = abs(first['mean'] - second['mean'])
     spread = None if None in deviations else max(deviations)
-    found |= {
+    leader |= {
       'difference': difference,
       'spread': spread,
       'exceeds': None if spread is None else difference > spread,
     }
-  return found
+  return leader
 
 
 def _missing(grid, rows):
-  """Scores that done runs lack, with those that they have."""
+  """Returns the scores that finished runs lack, with those that they have."""
   return [
     {'variant': variant, 'seed': seed, 'metric': metric.key}
     | {'scores': [*row['scores']]}
@@ -145,8 +147,8 @@ def _missing(grid, rows):
 
 
 def _distinct(values):
-  found = []
+  distinct = []
   for value in values:
-    if value is not None and value not in found:
-      found.append(value)
-  return found
+    if value is not None and value not in distinct:
+      distinct.append(value)
+  return distinct

@@ -1,32 +1,31 @@
-"""What the figures of a comparison allow to say, in sentences.
+"""Sentences that the figures of a comparison support.
 
-Variants are ranked by what a step costs against the baseline of the same grid,
-and the best is named among those that keep the baseline's quality: whose main
-score is worse by no more than TOLERANCE of it.
+Variants are ranked by the cost of a step relative to the baseline of the grid.
+The best is named among those that keep the baseline's quality: their main score
+is worse by at most TOLERANCE of it.
 """
+
+from typing import Any
 
 from rnn_jax.experiments import costs as costs_lib
 
 TOLERANCE = 0.01
 
 
-def ranking(summary: dict) -> list[str]:
+def ranking(summary: dict[str, Any]) -> list[str]:
   """Returns sentences on memory and time; none without a baseline."""
   baseline = summary['baseline']
   if not baseline or len(_scored(summary)) < 2:
     return []
   lines = []
-  for keys, what in (
-    (costs_lib.MEMORY, 'memory'),
-    (costs_lib.TIME, 'time'),
-  ):
+  for keys, what in ((costs_lib.MEMORY, 'memory'), (costs_lib.TIME, 'time')):
     key = costs_lib.first(keys, summary['costs'])
     lines += _ranked(summary, key, what)
-  return lines + _spoilt(summary)
+  return lines + _losers(summary)
 
 
-def keeps_quality(summary: dict, name: str) -> bool:
-  """Whether a variant's main score is within TOLERANCE of the baseline's."""
+def keeps_quality(summary: dict[str, Any], name: str) -> bool:
+  """Returns if a variant's main score is within TOLERANCE of the baseline's."""
   metric = summary['metrics'][0]
   ratio = summary['variants'][name]['ratios'].get(metric['key'])
   if ratio is None:
@@ -51,7 +50,7 @@ def _ranked(summary, key, what):
     return []
   order = sorted(ratios, key=ratios.get)
   listed = ', '.join(f'{name} {ratios[name]:.2f}' for name in order)
-  lines = [f'{what.capitalize()} of a step, by the baseline: {listed}.']
+  lines = [f'{what.capitalize()} of a step, relative to baseline: {listed}.']
   best = next((name for name in order if keeps_quality(summary, name)), None)
   if best is not None and ratios[best] < 1:
     label = summary['metrics'][0]['label']
@@ -62,8 +61,8 @@ def _ranked(summary, key, what):
   return lines
 
 
-def _spoilt(summary):
-  """Who loses quality, and by how much."""
+def _losers(summary):
+  """Returns who loses quality, and by how much."""
   metric = summary['metrics'][0]
   lost = [
     f'{name} ({summary["variants"][name]["ratios"][metric["key"]]:.3f} times)'

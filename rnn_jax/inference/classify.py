@@ -1,7 +1,7 @@
 """Probabilities of classes for texts, by a classifier with a head.
 
-Texts stand flush right in a batch, as prompts do in `inference.decode`; the
-class is read off the last step. Source of the form: see models/classifier.py.
+Texts are right-aligned in a batch, as prompts are in `inference.decode`; the
+last step gives the class. See models/classifier.py.
 """
 
 import functools
@@ -29,13 +29,13 @@ def probabilities(
   """Returns the probability of each class for each text, NxC, float32.
 
   Args:
-    model: the classifier that `params` are for.
+    model: the classifier.
     params: its parameters.
-    texts: ids, each as `data.examples.classification` frames a text.
+    texts: ids, framed by `data.text.examples.classification`.
   """
   params = jax.device_put(params, jax.local_devices()[0])
-  found = np.zeros((len(texts), model.classes), np.float32)
-  # Texts of like length together: what is padded is computed for nothing.
+  probabilities_NxC = np.zeros((len(texts), model.classes), np.float32)
+  # Texts of similar length share a batch: padding wastes time.
   order = sorted(range(len(texts)), key=lambda n: len(texts[n]))
   for begin in range(0, len(order), BATCH):
     chosen = order[begin : begin + BATCH]
@@ -43,5 +43,5 @@ def probabilities(
     filled += [texts[chosen[0]]] * (BATCH - len(chosen))
     inputs = jax.device_put(decode.pad(filled))
     rows = jax.device_get(_probabilities(model, params, *inputs))
-    found[chosen] = rows[: len(chosen)]
-  return found
+    probabilities_NxC[chosen] = rows[: len(chosen)]
+  return probabilities_NxC

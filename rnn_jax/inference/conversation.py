@@ -1,10 +1,10 @@
-"""A conversation: the model's state goes from turn to turn.
+"""A conversation: the model's state carries over from turn to turn.
 
     conversation = Conversation(generator, options)
     print(conversation.say('Hello .'))
 
-Each turn is read once, however long the conversation is, and all that is kept
-of it is the state, constant in size.
+Each turn is read once, however long the conversation is, and only the state is
+kept, which is constant in size.
 """
 
 from collections.abc import Callable
@@ -16,18 +16,19 @@ from rnn_jax.inference import generate
 
 
 class Conversation:
-  """Turns of a person and of a model that was trained on dialogues."""
+  """Turns of a person and a model that was trained on dialogues."""
 
   def __init__(self, generator: generate.Generator, options: generate.Options):
-    """Begins one. Options are those of generation, for each reply.
+    """Begins a conversation; `options` are for each reply.
 
     Raises:
-      InputError: the model knows no turns or has learned positions, or there
-        is a stop string.
+      InputError: the model wasn't trained on turns or has learned positions,
+        or there is a stop string.
     """
     if not generator.asks:
       raise errors.InputError(
-        "the run's model knows no turns: train one with task.name='dialogue'"
+        "the run's model wasn't trained on turns: train one with "
+        "task.name='dialogue'"
       )
     if generator.longest:
       raise errors.InputError(
@@ -35,17 +36,17 @@ class Conversation:
         "a conversation has no end: train one with model.positions='sinusoidal'"
       )
     if options.stop:
-      raise errors.InputError(
-        f'stop={options.stop!r}: a reply ends with its boundary: leave it out'
+      errors.refuse(
+        'stop', options.stop, 'a reply ends with its boundary: leave it out'
       )
     self._generator = generator
     self._options = options
     self.reset()
 
   def reset(self) -> None:
-    """Forgets all that was said."""
+    """Forgets all turns."""
     self._carry = self._generator.begin(self._options)
-    self._before = self._boundary  # ids that the next turn stands behind
+    self._before = self._boundary  # ids before the next turn
 
   def say(
     self, turn: str, listener: Callable[[int, str], None] | None = None
@@ -57,12 +58,12 @@ class Conversation:
       listener: see `Generator.generate`.
 
     Raises:
-      InputError: a turn that is empty, or that the vocabulary doesn't cover;
-        the conversation stands as before.
+      InputError: the turn is empty, or the vocabulary doesn't cover it; the
+        conversation is unchanged.
     """
     ids = self._generator.tokenizer.encode(turn.strip())
     if not len(ids):
-      raise errors.InputError(f'turn={turn!r}: say something')
+      errors.refuse('turn', turn, 'say something')
     ids = np.concatenate([self._before, ids, self._boundary])
     self._carry, completion = self._generator.extend(
       self._carry, ids, self._options, listener

@@ -1,13 +1,13 @@
-"""From prompts to tokens: one pass over the prompts, then one step a token.
+"""From prompts to tokens: one pass over the prompts, then one step per token.
 
-Prompts of several lengths stand flush right in one batch, and `starts` zeroes
-each row's state where its first token stands, so that the padding leaves no
-trace in it. What follows needs the state alone, which is constant in size.
+Prompts of several lengths are right-aligned in one batch, and `starts` zeroes
+each row's state at its first token, so that padding leaves no trace. From then
+on only the state is needed, which is constant in size.
 
 Shapes: tokens and starts BxL, logits BxV, the keys and `done` B; the buffer of
-new tokens is BxN. Any model serves that takes (state, tokens, starts) and
+new tokens is BxN. Any model works that takes (state, tokens, starts) and
 returns (state, logits); `inference.layers` has the fastest form. Parameters may
-be packed in 8 bits (training/quantized.py); they stay so between steps.
+be packed in 8 bits (models/int8_weights.py) and stay packed between steps.
 """
 
 import dataclasses
@@ -16,51 +16,52 @@ from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from rnn_jax.inference import sampling as sampling_lib
-from rnn_jax.training import quantized
+from rnn_jax.models import int8_weights
 
 PREFILL_MULTIPLE = 64
 LEAST_BUFFER = 16
 
 
 class Carry(NamedTuple):
-  """What one call of `decode` hands to the next; it is donated."""
+  """What one call of `decode` passes to the next; it is donated."""
 
   state: Any
-  logits_BxV: Any  # of the token to come
-  keys_B: Any  # one PRNG key a row, the same all along
-  position: Any  # new tokens so far, a scalar
+  logits_BxV: jax.Array  # of the next token
+  keys_B: jax.Array  # one PRNG key per row, always the same
+  position: jax.Array  # new tokens so far, a scalar
 
 
 class Produced(NamedTuple):
-  """New tokens. Behind `made` steps the buffers hold nothing of meaning."""
+  """New tokens. After `made` steps the buffers' contents are undefined."""
 
-  tokens_BxN: Any
-  logprobs_BxN: Any  # under the model, whatever the sampling
-  made: Any
+  tokens_BxN: jax.Array
+  logprobs_BxN: jax.Array  # under the model, whatever the sampling
+  made: jax.Array
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-  """What a decode loop is compiled for."""
+  """The static options of a decode loop."""
 
   sampling: sampling_lib.Sampling = sampling_lib.Sampling()
-  boundary: int | None = None  # the token that ends a row; None: nothing does
-  buffer: int = LEAST_BUFFER  # N: at most so many steps a call
+  boundary: int | None = None  # the token that ends a row, if any
+  buffer: int = LEAST_BUFFER  # N: the most steps per call
 
 
 def pad(prompts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-  """Stands prompts flush right. Returns (tokens_BxL, starts_BxL), int32.
+  """Right-aligns prompts. Returns (tokens_BxL, starts_BxL), int32.
 
-  L - 1 is a multiple of 64, of more where it is above 512: few lengths, few
+  L - 1 is a multiple of 64, or of more if it is above 512: few lengths, few
   programs to compile.
 
   Raises:
-    ValueError: no prompts, or one without tokens.
+    ValueError: there are no prompts, or one has no tokens.
   """
   if not prompts or not all(len(prompt) for prompt in prompts):
     raise ValueError('prompts: give one or more, each of a token or more')
@@ -69,7 +70,7 @@ def pad(prompts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
   starts = np.zeros_like(tokens)
   for row, prompt in enumerate(prompts):
     tokens[row, length - len(prompt) :] = prompt
-    # Padding begins anew at each step: its positions stay within a table.
+    # Padding restarts at each step: its positions stay within a table.
     starts[row, : length - len(prompt) + 1] = 1
   return tokens, starts
 
@@ -80,16 +81,22 @@ def _round_up(length):
 
 
 def buffer_size(count: int) -> int:
-  """A power of 2 that holds `count` tokens: few sizes, few programs."""
+  """Returns a power of 2 >= `count`: few sizes, few programs."""
   return max(LEAST_BUFFER, 1 << (count - 1).bit_length())
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def prefill(model, params, tokens_BxL, starts_BxL, keys_B) -> Carry:
-  """Reads the prompts, which come from `pad`, in one pass."""
+def prefill(
+  model: nn.Module,
+  params: dict,
+  tokens_BxL: jax.Array,
+  starts_BxL: jax.Array,
+  keys_B: jax.Array,
+) -> Carry:
+  """Reads prompts from `pad` in one pass."""
   state = model.apply({}, tokens_BxL.shape[0], method='init_state')
   if tokens_BxL.shape[1] > 1:
-    # Nobody reads these logits, and XLA drops what nobody reads.
+    # These logits are unused: XLA removes them.
     state, _ = _apply(
       model, params, state, tokens_BxL[:, :-1], starts_BxL[:, :-1]
     )
@@ -100,16 +107,22 @@ def prefill(model, params, tokens_BxL, starts_BxL, keys_B) -> Carry:
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def begin(model, vocabulary: int, keys_B) -> Carry:
-  """Returns the carry of rows that have read nothing; `read` comes next."""
+def begin(model: nn.Module, vocabulary: int, keys_B: jax.Array) -> Carry:
+  """Returns the carry of rows that have read nothing; `read` is next."""
   B = keys_B.shape[0]
   state = model.apply({}, B, method='init_state')
   return Carry(state, jnp.zeros((B, vocabulary)), keys_B, jnp.int32(0))
 
 
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
-def read(model, params, carry: Carry, tokens_N, count) -> Carry:
-  """Reads `count` tokens behind what one row has read, a step at a time."""
+def read(
+  model: nn.Module,
+  params: dict,
+  carry: Carry,
+  tokens_N: jax.Array,
+  count: jax.Array,
+) -> Carry:
+  """Reads `count` more tokens into the state of one row, step by step."""
 
   def advance(n, carry):
     state, logits = _apply(model, params, carry.state, tokens_N[n][None, None])
@@ -119,40 +132,48 @@ def read(model, params, carry: Carry, tokens_N, count) -> Carry:
 
 
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
-def step(model, params, state, token_B):
-  """One step. Returns (state, logits_BxV); the old state is donated."""
+def step(
+  model: nn.Module, params: dict, state: Any, token_B: jax.Array
+) -> tuple[Any, jax.Array]:
+  """Runs one step. Returns (state, logits_BxV); the old state is donated."""
   state, logits = _apply(model, params, state, token_B[:, None])
   return state, logits[:, 0]
 
 
 def _apply(model, params, state, tokens_BxL, starts_BxL=None):
-  if quantized.is_packed(params):
-    # Else XLA unpacks them once, ahead of the loop over steps.
+  if int8_weights.is_packed(params):
+    # Otherwise XLA unpacks them once, before the loop over steps.
     params, state = jax.lax.optimization_barrier((params, state))
-    params = quantized.unpack(params)
+    params = int8_weights.unpack(params)
   return model.apply({'params': params}, state, tokens_BxL, starts_BxL)
 
 
 @jax.jit
-def row_keys(seed, rows_B) -> jax.Array:
-  """One PRNG key a row, keys_B, from a seed and the rows' numbers (uint32)."""
+def row_keys(seed: jax.Array, rows_B: jax.Array) -> jax.Array:
+  """Returns keys_B, a PRNG key per row, from a seed and uint32 row numbers."""
   return jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(seed), rows_B)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=3)
 def decode(
-  model, options: Options, params, carry: Carry, done_B, count, least=None
+  model: nn.Module,
+  options: Options,
+  params: dict,
+  carry: Carry,
+  done_B: jax.Array,
+  count: jax.Array,
+  least: jax.Array | None = None,
 ) -> tuple[Carry, Produced]:
-  """Makes up to `count` tokens a row in one loop on the device.
+  """Makes up to `count` tokens per row in one loop on the device.
 
   Args:
-    model: the one that `params` are for.
+    model: the model.
     options: what is fixed at compilation.
     params: its parameters.
-    carry: from `prefill` or the call before; donated.
-    done_B: rows whose tokens nobody will read. The loop ends when all are.
+    carry: from `prefill` or the previous call; donated.
+    done_B: rows that have ended. The loop ends when all have.
     count: steps, at most options.buffer; a scalar.
-    least: steps before a row may end; a scalar, or None: none.
+    least: steps before a row may end; a scalar, or None: 0.
 
   Returns:
     (carry, the tokens made).
@@ -174,7 +195,7 @@ def decode(
 
 
 def _advance(model, options, params, least, carry, done_B, produced):
-  """Makes one token a row; what `decode` repeats."""
+  """Makes one token per row: the body of `decode`."""
   allowed_BxV = carry.logits_BxV
   if least is not None and options.boundary is not None:
     early = jnp.where(produced.made < least, -jnp.inf, 0.0)

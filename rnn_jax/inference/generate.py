@@ -1,15 +1,16 @@
-"""Text from prompts: a trained model, its tokenizer, and the decode loop.
+"""Generates text: a trained model, its tokenizer, and the decode loop.
 
     generator = Generator.from_workdir('runs/demo')
     generation = generator.generate(['def main('])
     print(generation.completions[0].text)
 
-A prompt begins a document unless it is said to continue one. Without stop
-strings and listeners one call to the device makes all tokens of a batch; with
-them the same loop runs in slices, and the host reads along.
+A prompt begins a document unless `continues` is set. Without stop strings and
+listeners one call to the device makes all tokens of a batch; with them the same
+loop runs in slices, and the host checks the text in between.
 """
 
 import dataclasses
+import functools
 import os
 import time
 from collections.abc import Callable
@@ -21,35 +22,35 @@ import numpy as np
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax.data import tokenizer as tokenizer_lib
-from rnn_jax.inference import completion as completion_lib
+from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.inference import decode
 from rnn_jax.inference import layers
 from rnn_jax.inference import sampling as sampling_lib
+from rnn_jax.inference import text as text_lib
+from rnn_jax.models import int8_weights
 from rnn_jax.models import language_model
-from rnn_jax.training import checkpoint as checkpoint_lib
-from rnn_jax.training import quantized
-from rnn_jax.training import workdir as workdir_lib
+from rnn_jax.runs import workdir as workdir_lib
+from rnn_jax.runs.checkpoints import checkpoint as checkpoint_lib
 
 WEIGHTS = ('float32', 'int8')
-SLICE = 16  # tokens between two looks of the host
+SLICE = 16  # tokens between two checks by the host
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-  """What to make of each prompt.
+  """How to continue each prompt.
 
   Raises:
-    InputError: a value out of its range, on construction.
+    InputError: a value is out of its range, on construction.
   """
 
   max_new_tokens: int = 200
   sampling: sampling_lib.Sampling = sampling_lib.Sampling()
   seed: int = 0
-  stop: tuple[str, ...] = ()  # the text ends in front of any of these
+  stop: tuple[str, ...] = ()  # the text ends before any of these
   stop_at_boundary: bool = True  # end with the document
-  min_new_tokens: int = 0  # a document doesn't end before
-  continues: bool = False  # prompts stand within a document, not at its start
+  min_new_tokens: int = 0  # before a document may end
+  continues: bool = False  # prompts are within a document, not at its start
   batch_size: int = 64  # prompts at a time
 
   def __post_init__(self):
@@ -73,7 +74,7 @@ class Options:
 
 @dataclasses.dataclass
 class Timing:
-  """Seconds, and what they were spent on. Compilation is none of the others."""
+  """Seconds and tokens; the other times don't include compilation."""
 
   compile_seconds: float = 0.0
   prefill_seconds: float = 0.0
@@ -83,39 +84,40 @@ class Timing:
 
   @property
   def tokens_per_second(self) -> float:
-    """New tokens of all rows, a second of decoding."""
+    """New tokens of all rows per second of decoding."""
     return self.new_tokens / max(self.decode_seconds, 1e-9)
 
 
 @dataclasses.dataclass(frozen=True)
 class Generation:
-  """All prompts' completions, in their order."""
+  """All prompts' completions, in the prompts' order."""
 
-  completions: tuple[completion_lib.Completion, ...]
+  completions: tuple[text_lib.Completion, ...]
   timing: Timing
 
 
 class Generator:
   """A model that is ready to write.
 
-  tokenizer, params: what it writes with; the parameters layer by layer.
-  asks: whether the model was trained on questions and answers, each with a
-    boundary behind it, so that a prompt is a question.
-  compilations: programs compiled so far, one for each shape of a batch.
+  Attributes:
+    tokenizer: its tokenizer.
+    params: its parameters, layer by layer.
+    asks: whether the model was trained on questions and answers, with a
+      boundary after each, so that a prompt is a question.
   """
 
   def __init__(
     self,
-    model,
-    params,
+    model: language_model.LanguageModel,
+    params: dict,
     tokenizer: tokenizer_lib.Tokenizer,
     asks: bool = False,
     weights: str = 'float32',
   ):
-    """Takes a `language_model.LanguageModel` and its parameters.
+    """Takes a model and its parameters; `weights` is their format.
 
     Raises:
-      InputError: `weights`, which matrices are held as, is not in WEIGHTS.
+      InputError: `weights` is not in WEIGHTS.
     """
     if weights not in WEIGHTS:
       errors.refuse('weights', weights, f'choose one of {WEIGHTS}')
@@ -125,7 +127,7 @@ class Generator:
     params = jax.device_put(params, jax.local_devices()[0])
     self.params = jax.jit(layers.unstack)(params)
     if weights == 'int8':
-      self.params = jax.jit(quantized.pack)(self.params)
+      self.params = jax.jit(int8_weights.pack)(self.params)
     self._programs = {}
 
   @classmethod
@@ -135,14 +137,13 @@ class Generator:
     checkpoint: str | int = 'best',
     weights: str = 'float32',
   ) -> 'Generator':
-    """Restores a run: its 'best' or 'latest' checkpoint, or one by its step.
+    """Restores a run: its 'best' or 'latest' checkpoint, or that of a step.
 
-    Where none was evaluated, the best is the latest. Matrices are held in
-    float32, or rounded to 8 bits with `weights='int8'`: see
-    training/quantized.py.
+    If none was evaluated, the best is the latest. Matrices are held in float32,
+    or rounded to 8 bits with `weights='int8'`: see models/int8_weights.py.
 
     Raises:
-      InputError: `workdir` holds no run, or no such checkpoint, or `weights` is
+      InputError: `workdir` has no run or no such checkpoint, or `weights` is
         not in WEIGHTS.
     """
     config = config_lib.parse(workdir_lib.load_config(workdir))
@@ -150,7 +151,7 @@ class Generator:
       errors.refuse(
         'workdir',
         workdir,
-        'its model chooses a class and writes no text: see launch.evaluate',
+        'its model predicts a class, not text: see launch.evaluate',
       )
     which = checkpoint_lib.parse_which(checkpoint)
     path = os.path.join(workdir, 'tokenizer.json')
@@ -164,11 +165,12 @@ class Generator:
     like = jax.eval_shape(lambda: _init(model))
     _, params = checkpoints.restore_parameters(like, which)
     checkpoints.close()
-    asks = config.task.name in ('classification', 'dialogue')
+    asks = config.task.answers
     return cls(model, params, tokenizer, asks, weights)
 
   @property
   def compilations(self) -> int:
+    """How many programs were compiled so far."""
     return len(self._programs)
 
   def generate(
@@ -180,15 +182,15 @@ class Generator:
     """Continues prompts. A row's random numbers follow from its index.
 
     Args:
-      prompts: texts; '' is the start of a document. Or arrays of ids, which
+      prompts: texts ('' is the start of a document), or arrays of ids, which
         are read as they are.
-      options: see there.
-      listener: called with a prompt's index and the next piece of its text as
-        soon as it is certain. The pieces add up to the completion's text.
+      options: how to continue them.
+      listener: called with a prompt's index and the next part of its text as
+        soon as it is final. The parts add up to the completion's text.
 
     Raises:
-      InputError: no prompts, or one that the vocabulary doesn't cover, or an
-        empty one that continues a document.
+      InputError: there are no prompts, the vocabulary doesn't cover one, or an
+        empty one continues a document.
     """
     if not prompts:
       raise errors.InputError('prompts=[]: give one or more')
@@ -197,10 +199,11 @@ class Generator:
     timing, rows = Timing(), []
     for begin in range(0, len(prompts), options.batch_size):
       batch = slice(begin, begin + options.batch_size)
-      some = [self._row(prompt, options) for prompt in prompts[batch]]
+      batch_rows = [self._row(prompt, options) for prompt in prompts[batch]]
       carry = self._prefill(ids[batch], begin, options, timing)
-      self._decode(some, carry, options, _tell(listener, begin), timing)
-      rows += some
+      notify = listener and functools.partial(_notify, listener, begin)
+      self._decode(batch_rows, carry, options, notify, timing)
+      rows += batch_rows
     timing.new_tokens = sum(len(row.tokens) for row in rows)
     return Generation(tuple(row.completion() for row in rows), timing)
 
@@ -218,11 +221,11 @@ class Generator:
     ids: np.ndarray,
     options: Options,
     listener: Callable[[int, str], None] | None = None,
-  ) -> tuple[decode.Carry, completion_lib.Completion]:
-    """Reads ids behind what one row has read, and continues them.
+  ) -> tuple[decode.Carry, text_lib.Completion]:
+    """Reads more ids into the state of one row and continues them.
 
     Returns:
-      (carry, completion): the carry has read the new tokens as well.
+      (carry, completion): the carry has read the new tokens too.
     """
     timing = Timing()
     filled = np.zeros(decode.buffer_size(len(ids)), np.int32)
@@ -236,10 +239,10 @@ class Generator:
 
   def _row(self, prompt, options):
     boundary = self._ending(options)
-    return completion_lib.Row(prompt, self.tokenizer, options.stop, boundary)
+    return text_lib.Row(prompt, self.tokenizer, options.stop, boundary)
 
   def _ending(self, options):
-    """The token that ends a text, or None."""
+    """Returns the token that ends a text, or None."""
     return self.tokenizer.boundary if options.stop_at_boundary else None
 
   def _encode(self, prompt, options):
@@ -249,16 +252,14 @@ class Generator:
     boundary = [self.tokenizer.boundary]
     if self.asks and options.continues:
       errors.refuse(
-        'continues', True, 'a prompt is a question, whole: leave it out'
+        'continues', True, 'a prompt is a whole question: leave it out'
       )
     if self.asks:
       return np.concatenate([boundary, ids, boundary])
     if not options.continues:
       return np.concatenate([boundary, ids])
     if not len(ids):
-      errors.refuse(
-        'prompt', prompt, 'it is empty: there is nothing to continue'
-      )
+      errors.refuse('prompt', prompt, 'there is nothing to continue')
     return ids
 
   def _check_positions(self, read, new):
@@ -267,18 +268,18 @@ class Generator:
       errors.refuse(
         'max_new_tokens',
         new,
-        f'behind {read} tokens, the model has learned positions for '
+        f'after {read} tokens, the model has learned positions for only '
         f'{max(longest + 1 - read, 0)} more',
       )
 
   @property
   def longest(self) -> int:
-    """Tokens that learned positions allow; 0: any number."""
+    """How many tokens learned positions allow; 0: any number."""
     config = self._model.config
-    return config.longest if config.positions == 'learned' else 0
+    return config.max_positions if config.positions == 'learned' else 0
 
   def _prefill(self, ids, first, options, timing):
-    """Reads a batch of prompts. Returns what the loop begins with."""
+    """Reads a batch of prompts. Returns the loop's first carry."""
     timing.prompt_tokens += sum(map(len, ids))
     rows = np.arange(first, first + len(ids), dtype=np.uint32)
     tokens_BxL, starts_BxL, seed, rows_B = jax.device_put(
@@ -291,12 +292,12 @@ class Generator:
     timing.prefill_seconds += time.perf_counter() - begin
     return carry
 
-  def _decode(self, rows, carry, options, tell, timing):
+  def _decode(self, rows, carry, options, notify, timing):
     """Runs the rows to their ends, in one call or slice by slice.
 
-    Returns the carry behind the last step that was run.
+    Returns the carry after the last step.
     """
-    whole = not options.stop and tell is None
+    whole = not options.stop and notify is None
     most = options.max_new_tokens if whole else SLICE
     fixed = decode.Options(
       options.sampling,
@@ -317,11 +318,11 @@ class Generator:
       timing.decode_seconds += time.perf_counter() - begin
       least -= most
       left -= min(left, most)
-      self._read(rows, produced, tell, last=not left)
+      self._read(rows, produced, notify, last=not left)
     return carry
 
   @staticmethod
-  def _read(rows, produced, tell, last):
+  def _read(rows, produced, notify, last):
     made = int(produced.made)
     for index, row in enumerate(rows):
       if not row.reason:
@@ -330,11 +331,11 @@ class Generator:
           produced.logprobs_BxN[index, :made],
           last,
         )
-        if tell is not None and (news := row.news()):
-          tell(index, news)
+        if notify is not None and (text := row.new_text()):
+          notify(index, text)
 
   def _program(self, function, fixed, arguments, timing):
-    """The compiled `function` for arguments of these shapes."""
+    """Returns the compiled `function` for arguments of these shapes."""
     shapes = tuple(leaf.shape for leaf in jax.tree.leaves(arguments))
     key = function, fixed, shapes
     if key not in self._programs:
@@ -352,8 +353,6 @@ def _init(model):
   return model.init(jax.random.key(0), state, tokens)['params']
 
 
-def _tell(listener, first):
-  """The listener of a batch whose first prompt has that index."""
-  if listener is None:
-    return None
-  return lambda index, news: listener(first + index, news)
+def _notify(listener, first, index, text):
+  """Calls a listener from a batch whose first prompt has number `first`."""
+  listener(first + index, text)

@@ -1,10 +1,11 @@
-"""The language model with each layer's parameters and state apart.
+"""The language model with separate parameters and state for each layer.
 
 Training stacks the layers' parameters, RxDx..., and scans over R: one layer to
-compile. A step that makes one token would first cut each layer's weights out
-of the stack, which costs as much as multiplying by them. The numbers are the
-same.
+compile. In decoding, slicing each layer's weights out of the stack would cost
+as much as multiplying by them. The numbers are the same.
 """
+
+from typing import Any
 
 import jax
 
@@ -14,24 +15,29 @@ from rnn_jax.models import language_model
 
 
 class LanguageModel(language_model.LanguageModel):
-  """Takes parameters from `unstack`. The stack's state is a tuple of layers'.
+  """Takes parameters from `unstack`; its state is a tuple of the layers'.
 
-  See the module's docstring; build it with `for_inference`.
+  Build it with `for_inference`.
   """
 
-  def setup(self):
+  def setup(self) -> None:
     super().setup()
     fields = (self.config, self.cell_config, self.plan, self.policy)
     count = 1 if self.config.shared_layers else self.config.layers
     self.layer = [blocks.Block(*fields) for _ in range(count)]
 
-  def init_state(self, B):
-    """The state before a document, for B rows."""
+  def init_state(self, B: int) -> Any:
+    """Returns the state before a document, for B rows."""
     cell = blocks.make_cell(self, parent=None)
     states = tuple(cell.init_state(B) for _ in range(self.config.layers))
     return self._init_positions(B), states
 
-  def hidden(self, state, tokens_BxL, starts_BxL=None):
+  def hidden(
+    self,
+    state: Any,
+    tokens_BxL: jax.Array,
+    starts_BxL: jax.Array | None = None,
+  ) -> tuple[Any, jax.Array]:
     """Returns (state, the last block's outputs, BxLxD)."""
     position, old_states = state
     position, x = self.read(position, tokens_BxL, starts_BxL)
@@ -43,7 +49,7 @@ class LanguageModel(language_model.LanguageModel):
 
 
 def for_inference(model: language_model.LanguageModel) -> LanguageModel:
-  """Returns `model` for parameters from `unstack`, forward alone."""
+  """Returns `model` for parameters from `unstack`, forward only."""
   return LanguageModel(
     model.config,
     model.cell_config,

@@ -1,4 +1,4 @@
-"""Choosing the next token from its logits.
+"""Samples the next token from its logits.
 
     p = softmax(logits / temperature), restricted to the top_k likeliest
     tokens, and of those to the nucleus: the smallest set of likeliest tokens
@@ -24,7 +24,7 @@ class Sampling:
   """How a token is chosen.
 
   Raises:
-    InputError: a value out of its range, on construction.
+    InputError: a value is out of its range, on construction.
   """
 
   temperature: float = 1.0  # 0: the likeliest token
@@ -45,13 +45,13 @@ class Sampling:
 def sample(
   keys_B: jax.Array, logits_BxV: jax.Array, settings: Sampling
 ) -> jax.Array:
-  """Returns token_B in int32. A row depends on its own key and logits alone.
+  """Returns token_B in int32. A row depends only on its own key and logits.
 
   Ties between equal logits go to the lower id, in the top k and when greedy.
   """
   if settings.temperature == 0:
     return jnp.argmax(logits_BxV, -1).astype(jnp.int32)
-  # Likeliest at 0: a low temperature then reaches -inf, never inf - inf.
+  # With the maximum at 0, a low temperature gives -inf, never inf - inf.
   logits = logits_BxV - jnp.max(logits_BxV, -1, keepdims=True)
   logits = logits / max(settings.temperature, COLDEST)
   uniform_B = jax.vmap(jax.random.uniform)(keys_B)
@@ -65,7 +65,7 @@ def sample(
 
 
 def _nucleus(falling_weights, top_p):
-  """Puts 0 behind the weights whose share of the sum reaches `top_p`."""
+  """Zeroes the weights after those whose share of the sum reaches `top_p`."""
   if top_p == 1:
     return falling_weights
   mass = jnp.cumsum(falling_weights, -1)
@@ -74,12 +74,12 @@ def _nucleus(falling_weights, top_p):
 
 
 def _draw(uniform_B, weights):
-  """The index whose share of the weights' sum a number in [0, 1) hits.
+  """Returns the index whose share of the weights a number in [0, 1) hits.
 
-  One random number a row, where the Gumbel maximum needs one a token.
+  One random number per row; the Gumbel-max trick needs one per token.
   """
   ends = jnp.cumsum(weights, -1)
-  # Rounded sums may fall by a bit: a weight of 0 is never hit all the same.
+  # Rounded sums may decrease slightly: still never choose a weight of 0.
   ends = jnp.where(weights > 0, ends, -1.0)
   target = uniform_B * jnp.max(ends, -1)
   return jnp.argmax(ends > target[:, None], -1).astype(jnp.int32)

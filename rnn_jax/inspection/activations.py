@@ -1,20 +1,19 @@
-"""What a layer's gates, states and hidden units do on real tokens.
+"""Gates, states and hidden units of each layer on real tokens.
 
-A cell says by `Cell.gates` what its gates are, by `Cell.units` what hidden
-units it has besides those of the MLP. A row is run step by step (`Cell.step`,
-the definition), so that gates which read the state before them are seen as
-well. Padding behind a row's last target does not count. A cell whose steps see
-all of their row has no state, and nothing to run step by step.
+`Cell.gates` returns a cell's gates, `Cell.units` its hidden units besides those
+of the MLP. A row is run step by step (`Cell.step`, the definition), which also
+shows gates that read the state before them. Padding after a row's last target
+doesn't count. A cell whose steps see their whole row has no state, and nothing
+is run step by step.
 
-Of a channel whose step keeps the share a_t of the state, the half-life is that
-of its mean log-decay, in steps: log(1/2) / mean_t log a_t.
+A channel keeps the share a_t of its state in each step. Its half-life in steps
+is that of its mean log-decay: log(1/2) / mean_t log a_t.
 
 Gate values are counted in bins of equal width in log(a / (1 - a)), 1/32 each:
 quantiles are exact to that, whatever is near 0 or 1.
 """
 
 import functools
-from typing import Any
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -22,8 +21,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from rnn_jax import config as config_lib
 from rnn_jax.cells import base
-from rnn_jax.data import batch as batch_lib
+from rnn_jax.data.batching import batch as batch_lib
 from rnn_jax.inference import layers
 from rnn_jax.inspection import anatomy
 from rnn_jax.models import blocks
@@ -32,7 +32,7 @@ from rnn_jax.models import vision
 
 LOGIT, BINS = 16.0, 1024  # bins lie in [-LOGIT, LOGIT]; the rest at the ends
 HIGH, LOW = 0.99, 0.01
-SILENT = {'relu': 0.0}  # |a| of a unit at rest, by MLP
+SILENT = {'relu': 0.0}  # largest |a| of a unit at rest, by MLP
 SILENT_ELSEWHERE = 1e-6
 MLP, CELL = 'mlp', 'cell'  # where hidden units are
 
@@ -40,39 +40,39 @@ MLP, CELL = 'mlp', 'cell'  # where hidden units are
 class Gate(NamedTuple):
   """Sums over real tokens and channels."""
 
-  count: Any
-  total: Any
-  above: Any  # HIGH
-  below: Any  # LOW
-  counts: Any  # of each bin
+  count: jax.Array
+  total: jax.Array
+  above: jax.Array  # how many are above HIGH
+  below: jax.Array  # how many are below LOW
+  counts: jax.Array  # of each bin
 
 
 class Units(NamedTuple):
   """Hidden units of one kind, over real tokens."""
 
-  largest: Any  # |a| of each
-  silent: Any  # how many |a| are at rest, of all units at all tokens
+  largest: jax.Array  # |a| of each
+  silent: jax.Array  # how many |a| are at rest, of all units at all tokens
 
 
 class Layer(NamedTuple):
-  """What is seen of a layer on a batch; None or {} where there is no such."""
+  """Observations of a layer on a batch; None or {} if there are none."""
 
   gates: dict[str, Gate]
-  loga: Any  # sum over real tokens, of each channel
-  squares: dict[str, Any]  # {part of the state: sum over rows, by step}
-  rows: Any  # how many, by step
+  loga: jax.Array | None  # of each channel, summed over real tokens
+  squares: dict[str, jax.Array]  # {part of the state: sum over rows, by step}
+  rows: jax.Array  # how many, by step
   units: dict[str, Units]  # by MLP, CELL
 
 
 def layers_of(
   model: nn.Module, params: dict, batch: batch_lib.Batch
 ) -> list[Layer]:
-  """Returns what is seen of each layer on a batch, dropout off.
+  """Returns the observations of each layer on a batch, without dropout.
 
   Args:
-    model: a LanguageModel, or a Classifier of texts or of pictures.
+    model: a LanguageModel, or a Classifier of texts or of images.
     params: its parameters.
-    batch: its rows begin with a state of zeros.
+    batch: its rows begin with a zero state.
   """
   model, params = anatomy.body(model, params)
   x_BxLxD = _enter(model, params, batch)
@@ -80,18 +80,18 @@ def layers_of(
   block = blocks.Block(
     model.config, model.cell_config, plan, model.policy, parent=None
   )
-  apart, found = _apart(params), []
+  by_layer, seen = _by_layer(params), []
   for n in range(model.config.layers):
-    # Shared parameters are there once.
-    own = apart[f'layer_{n % len(apart)}']
-    x_BxLxD, seen = _run(block, own, x_BxLxD, batch)
-    found.append(seen)
-  return found
+    # Layers that share their parameters have one entry.
+    own = by_layer[f'layer_{n % len(by_layer)}']
+    x_BxLxD, layer = _run(block, own, x_BxLxD, batch)
+    seen.append(layer)
+  return seen
 
 
 @jax.jit
-def _apart(params):
-  """The parameters of the layers, one by one."""
+def _by_layer(params):
+  """Returns the parameters of each layer."""
   return {
     name: x
     for name, x in layers.unstack(params).items()
@@ -124,7 +124,7 @@ def _run(block, params, x_BxLxD, batch):
     mutable=['intermediates'],
   )
   seen = seen['intermediates']
-  # A picture's steps are real if it is.
+  # An image's steps are real if it is.
   real_BxL = jnp.broadcast_to(_real(batch.weights_BxL), x_BxLxD.shape[:2])
   (u,) = seen['cell']['project']
   gates, squares = _step_by_step(cell, params['cell'], u, batch.starts_BxL)
@@ -150,12 +150,12 @@ def _projects(module, method):
 
 
 def _real(weights_BxL):
-  """Whether a step is at or before its row's last target."""
+  """Returns if a step is at or before its row's last target."""
   return lax.cummax(weights_BxL, axis=1, reverse=True) > 0
 
 
 def _step_by_step(cell, params, u, starts_BxL):
-  """(Gates LxB... or None, {part of the state: squares_LxB})."""
+  """Returns (Gates LxB... or None, {part of the state: squares_LxB})."""
   begin = cell.init_state(jax.tree.leaves(u)[0].shape[0])
   if not jax.tree.leaves(begin):
     return None, {}
@@ -174,19 +174,19 @@ def _step_by_step(cell, params, u, starts_BxL):
 
 
 def _squares(state):
-  """{name: squared norm_B} of the parts of a state that are no counters."""
-  found = {}
+  """Returns {name: squared norm_B} of a state's parts, without counters."""
+  squares = {}
   for path, x in jax.tree.leaves_with_path(state):
-    # A counter has one number a row.
+    # A counter has one number per row.
     if x.ndim > 1:
       name = jax.tree_util.keystr(path, simple=True, separator='/')
       name = name.rpartition('_B')[0] or name or 'state'
-      found[name] = jnp.sum(x.astype(jnp.float32) ** 2, (*range(1, x.ndim),))
-  return found
+      squares[name] = jnp.sum(x.astype(jnp.float32) ** 2, (*range(1, x.ndim),))
+  return squares
 
 
 def _gates(gates, real_LxB):
-  """({name: Gate}, sum of loga by channel or None)."""
+  """Returns ({name: Gate}, sum of loga by channel or None)."""
   if gates is None:
     return {}, None
   values = {
@@ -222,8 +222,8 @@ def _units(hidden, real_BxL, limit):
   return Units(jnp.max(jnp.where(real, size, 0), (0, 1)), jnp.sum(at_rest))
 
 
-def at_rest_below(config, of: str) -> float:
-  """Returns the |a| up to which a hidden unit is at rest.
+def at_rest_below(config: config_lib.Model, of: str) -> float:
+  """Returns the largest |a| of a hidden unit at rest.
 
   Args:
     config: the Model config.

@@ -1,4 +1,4 @@
-"""The parts of a model: what has the layers in it, its layers one by one."""
+"""The parts of a model: the body with the layers, and each layer."""
 
 import flax.linen as nn
 import jax
@@ -7,14 +7,14 @@ from rnn_jax.inference import layers
 from rnn_jax.models import blocks
 from rnn_jax.models import classifier
 
-# What stands before the layers.
+# Parts before the layers.
 FIRST = 'embedding', 'patches', 'token', 'positions'
 
 
 def body(model: nn.Module, params: dict) -> tuple[nn.Module, dict]:
-  """Returns the model that has the stack of layers, and its parameters.
+  """Returns the model with the stack of layers, and its parameters.
 
-  It is a text classifier's language model, else the model itself.
+  For a text classifier it is its language model, else the model itself.
   """
   if isinstance(model, classifier.Classifier):
     return model.body.clone(parent=None), params['body']
@@ -22,24 +22,24 @@ def body(model: nn.Module, params: dict) -> tuple[nn.Module, dict]:
 
 
 def is_recurrent(model: nn.Module) -> bool:
-  """Whether the layers of a `body` have a state, which goes from step to step.
+  """Returns whether the layers of a `body` carry a state from step to step.
 
-  They have none where a step sees all of its row.
+  They don't if a step sees its whole row.
   """
   cell = blocks.make_cell(model, parent=None)
   return bool(jax.tree.leaves(jax.eval_shape(lambda: cell.init_state(1))))
 
 
 def parts(params: dict) -> dict[str, dict[str, jax.Array]]:
-  """Returns {part: {path: array}}, stacked layers one by one.
+  """Returns {part: {path: array}}, each layer of a stack separately.
 
   Args:
-    params: of a model, or a tree like them, as gradients and updates.
+    params: of a model, or a tree like them, such as gradients and updates.
 
   Returns:
-    Parts are 'embedding', 'layer 0', 'layer 1', 'head' and the like, of layers
-    that share their parameters 'layer 0' alone; those of a text classifier's
-    language model begin with 'body/'. See `place` for an order.
+    Parts are 'embedding', 'layer 0', 'layer 1', 'head' and the like; layers
+    that share their parameters are only 'layer 0'; those of a text classifier's
+    language model begin with 'body/'. `place` is their order.
   """
   if 'body' in params:
     rest = {name: x for name, x in params.items() if name != 'body'}
@@ -52,7 +52,7 @@ def parts(params: dict) -> dict[str, dict[str, jax.Array]]:
 
 
 def place(part: str) -> tuple[int, int, int]:
-  """Returns a key by which parts sort as a model runs them."""
+  """Returns a key that sorts parts in the order in which a model runs."""
   outer, _, name = part.rpartition('/')
   if name.startswith('layer '):
     return not outer, 1, int(name.removeprefix('layer '))
@@ -60,7 +60,7 @@ def place(part: str) -> tuple[int, int, int]:
 
 
 def _flat(name, tree):
-  """Arrays by their path; one that is a part by itself has the part's name."""
+  """Returns arrays by their path; a part of one array has its own name."""
   return {
     jax.tree_util.keystr(path, simple=True, separator='/') or name: x
     for path, x in jax.tree.leaves_with_path(tree)

@@ -1,4 +1,4 @@
-"""Curves over the distance in time, of what flow.py adds up. NumPy alone."""
+"""Curves over the distance in time, from the sums of flow.py. NumPy only."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ import numpy as np
 def norms(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
   """Returns g by distance, from `flow.sums` of one or more batches.
 
-  It ends where no row reaches further; it is empty where no row has a target.
+  It ends where no row reaches further; it is empty if no row has a target.
   """
   longest = max(len(counts) for _, counts in parts)
   total = np.zeros((2, longest))
@@ -20,10 +20,10 @@ def norms(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
 
 
 def octaves(norms: Sequence[float]) -> dict[int, float]:
-  """{first distance: root mean square of g up to twice the distance}."""
-  found, begin = {}, 1
+  """Returns {first distance: root mean square of g up to twice that}."""
+  octaves, begin = {}, 1
   while begin < len(norms):
     part = np.array(norms[begin : 2 * begin], float)
-    found[begin] = float(np.sqrt(np.mean(part**2)))
+    octaves[begin] = float(np.sqrt(np.mean(part**2)))
     begin *= 2
-  return found
+  return octaves

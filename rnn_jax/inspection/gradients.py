@@ -1,10 +1,9 @@
-"""How large gradients are, and how far a step goes, by layer.
+"""The size of gradients and updates, by layer.
 
     ratio = |update| / |weight|
 
-Norms are Euclidean, over all of a part's numbers. The update is what the
-run's optimizer would add, its clipping, moments, weight decay and learning
-rate in it.
+Norms are Euclidean, over all numbers of a part. The update is what the run's
+optimizer would add, with its clipping, moments, weight decay and learning rate.
 """
 
 import math
@@ -31,38 +30,38 @@ def norms(tree: dict) -> Norms:
 def describe(
   params: dict, gradients: Sequence[Norms], updates: Sequence[Norms]
 ) -> tuple[list[dict], list[dict]]:
-  """Rows of a table of parts, and of one of parameters.
+  """Returns rows for a table of parts and for one of parameters.
 
   Args:
     params: the weights.
     gradients: norms of the gradients of each batch.
-    updates: norms of the update that each batch alone would make.
+    updates: norms of the update that each batch by itself would make.
 
   Returns:
     (parts, parameters). A row has 'part', of parameters also 'name',
     'parameters', 'weight_norm', 'gradient_norm' (the mean over batches),
     'gradient_norm_largest', 'update_norm' and 'ratio', means too; the ratio
-    is None where all weights are 0.
+    is None if all weights are 0.
   """
   weights = jax.device_get(norms(params))
   by_part, by_name = [], []
   parts = jax.eval_shape(anatomy.parts, params)
   for part in sorted(parts, key=anatomy.place):
     arrays = parts[part]
-    found = (
+    sizes = (
       weights[part],
       [g[part] for g in gradients],
       [u[part] for u in updates],
     )
-    by_part.append({'part': part, **_row(arrays, *found)})
+    by_part.append({'part': part, **_row(arrays, *sizes)})
     for name, x in arrays.items():
-      row = _row({name: x}, *found)
+      row = _row({name: x}, *sizes)
       by_name.append({'part': part, 'name': name, **row})
   return by_part, by_name
 
 
 def _row(arrays, weights, gradients, updates):
-  """A row on some arrays of a part, from the norms of all of that part."""
+  """Returns a row on some arrays of a part, from the norms of all."""
 
   def joined(norms):
     return math.hypot(*(float(norms[name]) for name in arrays))

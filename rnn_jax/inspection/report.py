@@ -1,65 +1,68 @@
-"""An inspection for a reader: tables, JSON, pictures, TensorBoard.
+"""Writes an inspection as tables, JSON, figures and TensorBoard events.
 
-<workdir>/inspection/    inspection.md, inspection.json and the pictures
+<workdir>/inspection/    inspection.md, inspection.json and the figures
 <workdir>/tensorboard/inspection/    scalars and histograms, by the step
 """
 
 import json
 import math
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import tensorboardX
 
 from rnn_jax import files
+from rnn_jax import plots
 from rnn_jax.inspection import anatomy
 from rnn_jax.inspection import curves
-from rnn_jax.inspection import plots
 from rnn_jax.inspection import summary
 from rnn_jax.profiling import report as tables
 
 NAME = 'inspection'
 DIGITS = 6  # of numbers in the JSON file
 
+Report = Mapping[str, Any]  # see run.measure
 
-def write(found: dict, last: dict, workdir: pathlib.Path) -> None:
-  """Writes an inspection in all forms.
+
+def write(report: Report, last: dict, workdir: pathlib.Path) -> None:
+  """Writes an inspection in all formats.
 
   Args:
-    found: the report, see run.look.
+    report: see run.measure.
     last: gradients, a tree of arrays, for histograms.
     workdir: the run's folder.
   """
   folder = workdir / NAME
   folder.mkdir(exist_ok=True)
-  text = markdown(found)
-  for name, told in plots.draw(found, folder):
-    text += f'\n![{told}]({name})\n'
+  text = markdown(report)
+  for name, caption in draw(report, folder):
+    text += f'\n![{caption}]({name})\n'
   files.write_whole(folder / f'{NAME}.md', text)
-  told = json.dumps(values(found), indent=1) + '\n'
-  files.write_whole(folder / f'{NAME}.json', told)
+  text = json.dumps(values(report), indent=1) + '\n'
+  files.write_whole(folder / f'{NAME}.json', text)
   board = tensorboardX.SummaryWriter(str(workdir / 'tensorboard' / NAME))
   try:
-    _write_board(board, found, last)
+    _write_board(board, report, last)
   finally:
     board.close()
 
 
-def values(found: Any) -> Any:
-  """Returns a report as JSON holds it: rounded, None where not finite."""
-  if isinstance(found, dict):
-    return {key: values(x) for key, x in found.items() if key != 'bins'}
-  if isinstance(found, list):
-    return [values(x) for x in found]
-  if isinstance(found, float):
-    return float(f'{found:.{DIGITS}g}') if math.isfinite(found) else None
-  return found
+def values(report: Any) -> Any:
+  """Returns a report for JSON: rounded, None for what isn't finite."""
+  if isinstance(report, dict):
+    return {key: values(x) for key, x in report.items() if key != 'bins'}
+  if isinstance(report, list):
+    return [values(x) for x in report]
+  if isinstance(report, float):
+    return float(f'{report:.{DIGITS}g}') if math.isfinite(report) else None
+  return report
 
 
-def _write_board(board, found, last):
-  step = found['step']
-  for name, value in scalars(found).items():
+def _write_board(board, report, last):
+  step = report['step']
+  for name, value in scalars(report).items():
     board.add_scalar(name, value, step)
   for part, named in anatomy.parts(last).items():
     for name, array in named.items():
@@ -68,15 +71,15 @@ def _write_board(board, found, last):
         path = f'gradients/{part}/{name}'.replace(' ', '_')
         board.add_histogram(path, x, step)
   edges = summary.edges()
-  for row in found['gates']:
-    taken = np.flatnonzero(row['bins'])
-    if len(taken):
-      _write_gate(board, row, (taken[0], taken[-1] + 1), edges, step)
+  for row in report['gates']:
+    full = np.flatnonzero(row['bins'])
+    if len(full):
+      _write_gate(board, row, (full[0], full[-1] + 1), edges, step)
 
 
-def _write_gate(board, row, taken, edges, step):
-  """The bins from the first to the last that is not empty."""
-  first, last = taken
+def _write_gate(board, row, ends, edges, step):
+  """Writes the bins from the first to the last that isn't empty."""
+  first, last = ends
   counts, edges = row['bins'][first:last], edges[first : last + 1]
   middles = (edges[:-1] + edges[1:]) / 2
   board.add_histogram_raw(
@@ -92,47 +95,47 @@ def _write_gate(board, row, taken, edges, step):
   )
 
 
-def scalars(found: dict) -> dict[str, float]:
-  """Returns {tag: number} of what TensorBoard shows as curves."""
-  told = {}
-  for row in found['parts']:
+def scalars(report: Report) -> dict[str, float]:
+  """Returns {tag: number} for TensorBoard's curves."""
+  tags = {}
+  for row in report['parts']:
     part = row['part'].replace(' ', '_')
     for key in ('gradient_norm', 'weight_norm', 'ratio'):
-      told[f'{key}/{part}'] = row[key]
-  for row in found['gates']:
-    told[f'gate_mean/layer_{row["layer"]}/{row["gate"]}'] = row['mean']
-  for row in found['half_lives']:
-    told[f'half_life/layer_{row["layer"]}'] = row['median']
-  for row in found['states']:
-    told[f'state_norm/layer_{row["layer"]}/{row["state"]}'] = row['last']
-  for row in found['units']:
+      tags[f'{key}/{part}'] = row[key]
+  for row in report['gates']:
+    tags[f'gate_mean/layer_{row["layer"]}/{row["gate"]}'] = row['mean']
+  for row in report['half_lives']:
+    tags[f'half_life/layer_{row["layer"]}'] = row['median']
+  for row in report['states']:
+    tags[f'state_norm/layer_{row["layer"]}/{row["state"]}'] = row['last']
+  for row in report['units']:
     path = f'layer_{row["layer"]}/{row["of"]}'
-    told[f'dead_share/{path}'] = row['dead'] / row['units']
+    tags[f'dead_share/{path}'] = row['dead'] / row['units']
   return {
-    name: x for name, x in told.items() if x is not None and math.isfinite(x)
+    name: x for name, x in tags.items() if x is not None and math.isfinite(x)
   }
 
 
-def markdown(found: dict) -> str:
-  """Returns the tables of a report, which read as text as well."""
+def markdown(report: Report) -> str:
+  """Returns the tables of a report, which are readable as text too."""
   sections = (
-    ('Gradients, updates and weights', _parts(found['parts'])),
-    ('Gates', _gates(found['gates'])),
-    ('Half-life of the memory, steps', _half_lives(found['half_lives'])),
-    ('Norm of the state behind a step of a row', _states(found['states'])),
-    ('Hidden units', _units(found['units'])),
-    ('Gradient of the last loss, by distance', _flow(found['flow'])),
+    ('Gradients, updates and weights', _parts(report['parts'])),
+    ('Gates', _gates(report['gates'])),
+    ('Half-life of the memory, steps', _half_lives(report['half_lives'])),
+    ('Norm of the state after a step of a row', _states(report['states'])),
+    ('Hidden units', _units(report['units'])),
+    ('Gradient of the last loss, by distance', _flow(report['flow'])),
   )
   lines = [
-    f'# Step {found["step"]}, from inside\n',
-    f'{found["batches"]} batches of the {found["split"]} split, '
-    f'{found["tokens"]:,} predictions, loss {found["loss"]:.4f} nats, '
-    f'learning rate {found["learning_rate"]:.3g}',
+    f'# Inspection of step {report["step"]}\n',
+    f'{report["batches"]} batches of the {report["split"]} split, '
+    f'{report["tokens"]:,} predictions, loss {report["loss"]:.4f} nats, '
+    f'learning rate {report["learning_rate"]:.3g}',
   ]
-  if not found['recurrent']:
+  if not report['recurrent']:
     lines.append(
-      '\nEach step sees all of its row: there is no state, and no distance in '
-      'time to tell of.'
+      '\nEach step sees its whole row: there is no state, and no distance in '
+      'time.'
     )
   for title, table in sections:
     if table:
@@ -144,7 +147,7 @@ def _parts(rows):
   header = 'part', 'numbers', 'weight', 'gradient', 'largest', 'update', 'ratio'
   keys = 'weight_norm', 'gradient_norm', 'gradient_norm_largest', 'update_norm'
   cells = [
-    [row['part'], f'{row["parameters"]:,}', *_told(row, *keys, 'ratio')]
+    [row['part'], f'{row["parameters"]:,}', *_numbers(row, *keys, 'ratio')]
     for row in rows
   ]
   return tables.table(header, cells)
@@ -156,7 +159,7 @@ def _gates(rows):
     header,
     [
       [str(row['layer']), row['gate']]
-      + _told(row, 'mean', 'low', 'median', 'high')
+      + _numbers(row, 'mean', 'low', 'median', 'high')
       + [f'{row[key]:.1%}' for key in ('above', 'below')]
       for row in rows
     ],
@@ -166,7 +169,7 @@ def _gates(rows):
 def _half_lives(rows):
   cells = [
     [str(row['layer']), str(row['channels'])]
-    + _told(row, 'low', 'median', 'high')
+    + _numbers(row, 'low', 'median', 'high')
     for row in rows
   ]
   return _table(('layer', 'channels', '5 %', 'median', '95 %'), cells)
@@ -175,7 +178,7 @@ def _half_lives(rows):
 def _states(rows):
   keys = 'first', 'middle', 'last', 'largest'
   cells = [
-    [str(row['layer']), row['state'], *_told(row, *keys)] for row in rows
+    [str(row['layer']), row['state'], *_numbers(row, *keys)] for row in rows
   ]
   return _table(('layer', 'state', *keys), cells)
 
@@ -210,9 +213,100 @@ def _table(header, rows):
   return tables.table(header, rows) if rows else []
 
 
-def _told(row, *keys):
+def _numbers(row, *keys):
   return [_number(row[key]) for key in keys]
 
 
 def _number(x):
   return '-' if x is None else f'{x:.3g}'
+
+
+def draw(report: Report, folder: pathlib.Path) -> list[tuple[str, str]]:
+  """Draws the figures that have data; returns (file, caption) of each."""
+  figures = {
+    'gradients.png': (
+      _draw_gradients(report['parts']),
+      'gradients and updates by layer',
+    ),
+    'gates.png': (_draw_gates(report['gates']), 'gates by layer'),
+    'states.png': (
+      _draw_states(report['states']),
+      'norm of the state over time',
+    ),
+    'flow.png': (
+      _draw_flow(report['flow'][1:]),
+      'gradient by distance in time',
+    ),
+  }
+  return plots.save_all(figures, folder)
+
+
+def _draw_gradients(rows):
+  """Draws a dot per part: the gradient's norm, and the update to the weight."""
+  size = 10, 1.2 + 0.3 * len(rows)
+  figure, panels = plots.panels(size, 1, 2, sharey=True)
+  for axes, key, title, color in (
+    (panels[0, 0], 'gradient_norm', 'norm of the gradient', plots.BLUE),
+    (panels[0, 1], 'ratio', '|update| / |weight|', plots.ORANGE),
+  ):
+    # A logarithmic axis has no place for zero.
+    dots = [(row[key], n) for n, row in enumerate(rows) if row[key]]
+    dots = [(x, n) for x, n in dots if math.isfinite(x)]
+    if dots:
+      axes.plot(*zip(*dots, strict=True), 'o', color=color)
+      axes.set_xscale('log')
+      axes.margins(x=0.2)
+      axes.tick_params(which='minor', labelbottom=False)
+    for x, n in dots:
+      plots.label(axes, f'{x:.3g}', (x, n))
+    plots.name_rows(axes, [row['part'] for row in rows])
+    axes.set_xlabel(title)
+    plots.dress(axes)
+  return figure
+
+
+def _draw_gates(rows):
+  """Draws each gate's median and mean over its 5 % to 95 % quantiles."""
+  rows = [row for row in rows if row['median'] is not None]
+  if not rows:
+    return None
+  figure, axes = plots.panel((7, 1.2 + 0.3 * len(rows)))
+  low, high, median, mean = (
+    [row[key] for row in rows] for key in ('low', 'high', 'median', 'mean')
+  )
+  places = range(len(rows))
+  axes.hlines(places, low, high, color=plots.BLUE, lw=3)
+  axes.plot(median, places, 'o', color=plots.BLUE)
+  axes.plot(mean, places, 'x', color=plots.ORANGE)
+  names = [f'layer {row["layer"]}, {row["gate"]}' for row in rows]
+  plots.name_rows(axes, names)
+  axes.set_xlim(-0.02, 1.02)
+  axes.set_xlabel('5 % to 95 % of values; dot: median, cross: mean')
+  plots.dress(axes)
+  return figure
+
+
+def _draw_states(rows):
+  """Draws a line per layer, in a panel per part of the state."""
+  names = list(dict.fromkeys(row['state'] for row in rows))
+  if not names:
+    return None
+  figure, panels = plots.panels((8, 0.6 + 2.6 * len(names)), len(names))
+  for axes, name in zip(panels.flat, names, strict=True):
+    for n, row in enumerate(row for row in rows if row['state'] == name):
+      look = plots.LINES[n // 10 % len(plots.LINES)]
+      axes.plot(row['norms'], look, lw=1.2, label=f'layer {row["layer"]}')
+    axes.set(xlabel='step of a row', ylabel=f'norm of {name}')
+    axes.legend(fontsize=8, loc='upper left', bbox_to_anchor=(1, 1))
+    plots.dress(axes)
+  return figure
+
+
+def _draw_flow(norms):
+  if not any(norms):
+    return None
+  figure, axes = plots.panel((7, 4))
+  axes.loglog(range(1, len(norms) + 1), norms, 'o-', ms=3, color=plots.BLUE)
+  axes.set(xlabel='T - t, steps', ylabel='|d loss_T / d x_t|')
+  plots.dress(axes)
+  return figure

@@ -1,8 +1,8 @@
-"""A run's checkpoint, looked at from inside on a few batches.
+"""Inspects a run's checkpoint on a few batches.
 
-On one device, whatever mesh the run had: on several, the numbers are the same.
-Nothing of the run changes. Rows begin with a state of zeros, also where
-data.carry_state hands them one while training.
+It uses one device, whatever mesh the run had: the numbers are the same. The run
+doesn't change. Rows begin with a zero state, even if data.carry_state carries
+one over in training.
 """
 
 import dataclasses
@@ -10,12 +10,15 @@ import functools
 import itertools
 import os
 import pathlib
+from collections.abc import Iterator
+from typing import Any
 
 import jax
 
 from rnn_jax import config as config_lib
 from rnn_jax.config import compression as config_compression
 from rnn_jax.data import pipeline
+from rnn_jax.data.batching import batch as batch_lib
 from rnn_jax.inspection import activations
 from rnn_jax.inspection import anatomy
 from rnn_jax.inspection import curves
@@ -24,24 +27,25 @@ from rnn_jax.inspection import gradients
 from rnn_jax.inspection import report
 from rnn_jax.inspection import summary
 from rnn_jax.parallel import mesh as mesh_lib
-from rnn_jax.training import checkpoint
+from rnn_jax.runs import workdir as workdir_lib
+from rnn_jax.runs.checkpoints import checkpoint
 from rnn_jax.training import evaluate
+from rnn_jax.training import programs as programs_lib
 from rnn_jax.training import schedule as schedule_lib
-from rnn_jax.training import step as step_lib
-from rnn_jax.training import workdir as workdir_lib
+from rnn_jax.training import train_state
 
-# Of a train state, what the next step's update depends on.
-PARTS = 'params', 'optimizer', 'loss_scale', 'step', 'rate_scale', 'key'
+# The parts of a train state that the next update depends on.
+PARTS = 'params', 'opt_state', 'loss_scale', 'step', 'rate_scale', 'key'
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Run:
-  """A run as it lies in its folder, with a checkpoint's train state."""
+  """A run as it is on disk, with a checkpoint's train state."""
 
   config: config_lib.Config
   corpus: pipeline.Corpus
-  steps: step_lib.Steps
-  state: dict
+  programs: programs_lib.Programs
+  state: train_state.TrainState
   step: int
 
   @classmethod
@@ -50,50 +54,56 @@ class Run:
   ) -> 'Run':
     """Restores a run's 'best' or 'latest' checkpoint, or that of a step.
 
-    A model that was put there (training/bundle.py) is one before a first step.
+    A model that was put there (runs/bundle.py) is at step 0.
 
     Raises:
-      InputError: no such run or checkpoint, or its data is gone.
+      InputError: the run, the checkpoint or the data is missing.
     """
     config = plain(config_lib.parse(workdir_lib.load_config(workdir)))
     corpus = pipeline.Corpus.open(config, workdir)
     device = jax.local_devices()[:1]
-    steps = step_lib.from_config(config, corpus.tokenizer, device)
+    programs = programs_lib.from_config(config, corpus.tokenizer, device)
     folder = checkpoint.Checkpoints(
       workdir_lib.checkpoint_folder(workdir, config.train.checkpoint_dir)
     )
     try:
       if which == 0 or folder.steps() == [0]:
-        step, params = folder.restore_parameters(steps.parameters_like(), which)
-        state = steps.begin_with(steps.init(config.train.seed, 1), params)
+        step, params = folder.restore_parameters(
+          programs.parameters_like(), which
+        )
+        state = programs.init_from(programs.init(config.train.seed, 1), params)
       else:
-        step, state = folder.restore_parts(steps.parts_like(PARTS), which)
+        like = programs.parts_like(PARTS)
+        step, parts = folder.restore_parts(like, which)
+        state = train_state.TrainState(**parts)
     finally:
       folder.close()
-    return cls(config, corpus, steps, state, step)
+    return cls(config, corpus, programs, state, step)
 
-  def batches(self, split: str, count: int):
+  def batches(self, split: str, count: int) -> Iterator[batch_lib.Batch]:
     """Yields the first `count` batches of a split, on the device.
 
     Raises:
       InputError: the split is empty.
     """
-    multiple = mesh_lib.row_multiple(self.steps.mesh, self.config.mesh)
-    place = functools.partial(mesh_lib.put, shardings=self.steps.batch_sharding)
-    found = pipeline.heldout_batches(
+    multiple = mesh_lib.row_multiple(self.programs.mesh, self.config.mesh)
+    place = functools.partial(
+      mesh_lib.put, shardings=self.programs.batch_sharding
+    )
+    batches = pipeline.heldout_batches(
       self.corpus, self.config, split, multiple, place=place
     )
     try:
-      yield from itertools.islice(found, count)
+      yield from itertools.islice(batches, count)
     finally:
-      found.close()
+      batches.close()
 
 
 def plain(config: config_lib.Config) -> config_lib.Config:
   """Returns a Config of the same model, for one device and whole rows.
 
-  What training alone needs, and another machine may lack, is left out: the
-  mesh, the compiler's options, the teacher.
+  It leaves out what only training needs and another machine may lack: the mesh,
+  the compiler's options, the teacher.
   """
   return dataclasses.replace(
     config,
@@ -107,8 +117,8 @@ def plain(config: config_lib.Config) -> config_lib.Config:
 
 def inspect(
   run: Run, workdir: str | os.PathLike, split: str, count: int
-) -> dict:
-  """Looks at a run on `count` batches of a split and writes what it finds.
+) -> dict[str, Any]:
+  """Inspects a run on `count` batches of a split and writes the report.
 
   Args:
     run: a Run.
@@ -117,39 +127,39 @@ def inspect(
     count: of batches; fewer if the split has fewer.
 
   Returns:
-    The report, see `look`.
+    The report, see `measure`.
 
   Raises:
     InputError: the split is empty.
   """
-  found, last = look(run, split, count)
-  report.write(found, last, pathlib.Path(workdir))
-  return found
+  values, last = measure(run, split, count)
+  report.write(values, last, pathlib.Path(workdir))
+  return values
 
 
-def look(run: Run, split: str, count: int) -> tuple[dict, dict]:
-  """Looks at a run, see `inspect`; writes nothing.
+def measure(run: Run, split: str, count: int) -> tuple[dict[str, Any], dict]:
+  """Inspects a run, see `inspect`; writes nothing.
 
   Returns:
     (report, gradients of the last batch). The report has 'split', 'step',
     'batches', 'tokens', 'learning_rate', the task's metrics, 'parts' and
     'parameters' (gradients.describe), 'recurrent' (anatomy.is_recurrent),
     'gates', 'half_lives', 'states' and 'units' (summary.py), 'flow'
-    (curves.norms). The last is empty where nothing is recurrent.
+    (curves.norms), which is empty if nothing is recurrent.
   """
-  task, params = run.steps.task, run.state['params']
+  task, params = run.programs.task, run.state.params
   body, _ = anatomy.body(task.model, params)
   recurrent = anatomy.is_recurrent(body)
-  last, looks = None, []
+  last, measured = None, []
   for batch in run.batches(split, count):
-    last, found = _look_at(run, batch, recurrent)
-    looks.append(jax.device_get(found))
-  sums, slopes, updates, seen, reaches = zip(*looks, strict=True)
-  parts, parameters = gradients.describe(params, slopes, updates)
+    last, values = _measure_batch(run, batch, recurrent)
+    measured.append(jax.device_get(values))
+  sums, norms, updates, seen, reaches = zip(*measured, strict=True)
+  parts, parameters = gradients.describe(params, norms, updates)
   return {
     'split': split,
     'step': run.step,
-    'batches': len(looks),
+    'batches': len(measured),
     'learning_rate': _rate(run),
     **evaluate.metrics(task, [jax.tree.map(float, one) for one in sums]),
     'parts': parts,
@@ -163,15 +173,15 @@ def look(run: Run, split: str, count: int) -> tuple[dict, dict]:
   }, jax.device_get(last)
 
 
-def _look_at(run, batch, recurrent):
-  """(gradients, (sums, norms of gradients and of updates, layers, flow))."""
-  task, params = run.steps.task, run.state['params']
+def _measure_batch(run, batch, recurrent):
+  """Returns (gradients, (sums, norms, norms of updates, layers, flow))."""
+  task, params = run.programs.task, run.state.params
   rows = batch.weights_BxL.shape[0]
-  state = run.state | {'carry': run.steps.init_carry(rows)}
-  slopes, updates, sums = run.steps.look(state, batch)
-  return slopes, (
+  state = run.state.replace(carry=run.programs.init_carry(rows))
+  tree, updates, sums = run.programs.compute_gradients(state, batch)
+  return tree, (
     sums,
-    gradients.norms(slopes),
+    gradients.norms(tree),
     gradients.norms(updates),
     activations.layers_of(task.model, params, batch),
     flow.sums(task, params, batch) if recurrent else None,
@@ -179,7 +189,7 @@ def _look_at(run, batch, recurrent):
 
 
 def _rate(run):
-  """The learning rate of the step that is looked at."""
-  rate = jax.jit(schedule_lib.make(run.config).rate)(run.state['step'])
-  rate, scale = jax.device_get((rate, run.state['rate_scale']))
+  """Returns the learning rate of the inspected step."""
+  rate = jax.jit(schedule_lib.make(run.config).rate)(run.state.step)
+  rate, scale = jax.device_get((rate, run.state.rate_scale))
   return float(scale) * float(rate)

@@ -1,23 +1,26 @@
-"""From sums over batches (activations.py) to rows of tables."""
+"""Turns sums over batches (activations.py) into rows of tables."""
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from rnn_jax import config as config_lib
 from rnn_jax.inspection import activations
 
 QUANTILES = {'low': 0.05, 'median': 0.5, 'high': 0.95}
-LISTED = 16  # dead units that are told by number
+LISTED = 16  # dead units that are listed
 
 Batches = Sequence[Sequence[activations.Layer]]  # [batch][layer], on the host
+Rows = list[dict[str, Any]]
 
 
-def gates(batches: Batches) -> list[dict]:
-  """Returns a row a layer and gate.
+def gates(batches: Batches) -> Rows:
+  """Returns a row per layer and gate.
 
   'layer', 'gate', 'mean', 'low', 'median', 'high' (5 %, 50 % and 95 %
-  quantile), 'above' and 'below' (shares), 'bins': see `bins`.
+  quantile), 'above' and 'below' (shares), 'bins' (counts between `edges`).
   """
   rows = []
   for n, seen in enumerate(_by_layer(batches)):
@@ -27,11 +30,11 @@ def gates(batches: Batches) -> list[dict]:
 
 
 def _gate(seen, name):
-  found = [layer.gates[name] for layer in seen]
+  gates = [layer.gates[name] for layer in seen]
   count, total, above, below = (
-    sum(float(gate[i]) for gate in found) for i in range(4)
+    sum(float(gate[i]) for gate in gates) for i in range(4)
   )
-  counts = sum(np.asarray(gate.counts, np.int64) for gate in found)
+  counts = sum(np.asarray(gate.counts, np.int64) for gate in gates)
   count = max(count, 1)
   return {
     'mean': total / count,
@@ -43,7 +46,7 @@ def _gate(seen, name):
 
 
 def edges() -> np.ndarray:
-  """Returns the gate values between which the bins lie, BINS + 1 of them."""
+  """Returns the BINS + 1 gate values that separate the bins."""
   ends = activations.LOGIT, activations.BINS
   logits = np.linspace(-ends[0], ends[0], ends[1] + 1)
   return 1 / (1 + np.exp(-logits))
@@ -53,7 +56,7 @@ def _quantile(counts, q):
   reached = np.concatenate([[0], np.cumsum(counts)])
   if not reached[-1]:
     return None
-  # Straight between the edges of a bin; empty bins hold no quantile.
+  # Linear between the edges of a bin; empty bins hold no quantile.
   full = np.flatnonzero(counts)
   bin_ = full[np.searchsorted(reached[full + 1], q * reached[-1])]
   within = (q * reached[-1] - reached[bin_]) / counts[bin_]
@@ -61,11 +64,11 @@ def _quantile(counts, q):
   return float(low + (high - low) * within)
 
 
-def half_lives(batches: Batches) -> list[dict]:
-  """Returns a row a layer that tells its log-decays, over its channels.
+def half_lives(batches: Batches) -> Rows:
+  """Returns a row, over its channels, per layer that reports log-decays.
 
   'layer', 'channels', 'low', 'median', 'high': quantiles of the half-life in
-  steps; infinite where nothing decays.
+  steps; infinite if nothing decays.
   """
   rows = []
   for n, seen in enumerate(_by_layer(batches)):
@@ -75,19 +78,19 @@ def half_lives(batches: Batches) -> list[dict]:
       with np.errstate(divide='ignore'):
         steps = math.log(0.5) * max(tokens, 1) / np.minimum(loga, -0.0)
       # No quantile lies between two channels: one of them may be infinite.
-      found = {
+      quantiles = {
         key: float(np.quantile(steps, q, method='inverted_cdf'))
         for key, q in QUANTILES.items()
       }
-      rows.append({'layer': n, 'channels': len(steps), **found})
+      rows.append({'layer': n, 'channels': len(steps), **quantiles})
   return rows
 
 
-def states(batches: Batches) -> list[dict]:
-  """Returns a row a layer and part of its state.
+def states(batches: Batches) -> Rows:
+  """Returns a row per layer and part of its state.
 
   'layer', 'state', 'first', 'middle', 'last', 'largest' and 'norms': the norm
-  behind each step of a row, a root mean square over rows.
+  after each step of a row, a root mean square over rows.
   """
   rows = []
   for n, seen in enumerate(_by_layer(batches)):
@@ -98,14 +101,15 @@ def states(batches: Batches) -> list[dict]:
       norms = np.sqrt(total[reached] / count[reached])
       if not len(norms):
         continue
-      found = {
+      norms = norms.tolist()
+      row = {
         'first': norms[0],
         'middle': norms[len(norms) // 2],
         'last': norms[-1],
-        'largest': norms.max(),
+        'largest': max(norms),
+        'norms': norms,
       }
-      found = {key: float(x) for key, x in found.items()}
-      rows.append({'layer': n, 'state': name, **found, 'norms': norms.tolist()})
+      rows.append({'layer': n, 'state': name, **row})
   return rows
 
 
@@ -116,8 +120,8 @@ def _over_time(vectors):
   return total
 
 
-def units(batches: Batches, config) -> list[dict]:
-  """Returns a row a layer and kind of hidden units it has.
+def units(batches: Batches, config: config_lib.Model) -> Rows:
+  """Returns a row per layer and kind of hidden units.
 
   'layer', 'of' (activations.MLP or CELL), 'units', 'dead' (how many were at
   rest at all tokens), 'which' (the first of them) and 'at_rest' (the share of
@@ -128,15 +132,15 @@ def units(batches: Batches, config) -> list[dict]:
     tokens = sum(float(np.sum(layer.rows)) for layer in seen)
     for of in seen[0].units:
       limit = activations.at_rest_below(config, of)
-      found = [layer.units[of] for layer in seen]
-      rows.append({'layer': n, 'of': of, **_units(found, tokens, limit)})
+      units = [layer.units[of] for layer in seen]
+      rows.append({'layer': n, 'of': of, **_units(units, tokens, limit)})
   return rows
 
 
-def _units(found, tokens, limit):
-  largest = np.max([units.largest for units in found], 0)
+def _units(units, tokens, limit):
+  largest = np.max([one.largest for one in units], 0)
   dead = np.flatnonzero(largest <= limit)
-  at_rest = sum(float(units.silent) for units in found)
+  at_rest = sum(float(one.silent) for one in units)
   return {
     'units': len(largest),
     'dead': len(dead),

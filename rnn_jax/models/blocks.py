@@ -1,17 +1,17 @@
-"""What stands around a cell: norm, residual, MLP.
+"""The block around a cell: norm, residual connection, MLP.
 
 'residual':  x = x + cell(norm(x));  x = x + mlp(norm(x)) where F > 0
 'plain':     x = cell(x), the published stack
-'normed':    x = norm(x + norm(cell(x))), of a normed embedding
-'renormed':  the same of x = norm(x), block by block
+'normed':    x = norm(x + norm(cell(x))), after a normed embedding
+'renormed':  the same with x = norm(x) at the start of every block
 
 norm is RMSNorm (Zhang and Sennrich, "Root Mean Square Layer Normalization",
-2019) without a scale, which the matmul after it can hold, or LayerNorm (Ba et
-al., "Layer Normalization", 2016) with scale and bias, or 'standard', the same
-without them. What is standard stays so: 'renormed' is 'normed' then.
+2019) without a scale, which the next matmul can learn, or LayerNorm (Ba et al.,
+"Layer Normalization", 2016) with scale and bias, or 'standard', the same
+without them. 'standard' is idempotent: 'renormed' equals 'normed' then.
 
-With a small model.branch_scale the stack begins as the embedding alone: the
-projections that end a branch start that much smaller (Zhang et al., "Fixup
+With a small model.branch_scale the initial stack is close to the identity: the
+last projection of each branch starts that much smaller (Zhang et al., "Fixup
 Initialization: Residual Learning Without Normalization", 2019).
 
 The MLP is gated, W_down (a(W_gate x) * W_up x) with a = silu or gelu for
@@ -20,11 +20,13 @@ W_down a(W_up x) for 'gelu', 'relu' and 'gelu_tanh', which is gelu with a tanh
 in place of the error function (Hendrycks and Gimpel, "Gaussian Error Linear
 Units", 2016).
 
-On a mesh, devices may share the heads of a cell and the columns of an MLP.
+On a mesh, the heads of a cell and the columns of an MLP may be sharded.
 """
 
 import dataclasses
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -35,23 +37,26 @@ from rnn_jax.cells import base
 from rnn_jax.models import remat
 from rnn_jax.ops import precision
 from rnn_jax.parallel import axes
+from rnn_jax.parallel import fsdp
 from rnn_jax.parallel import rules as rules_lib
-from rnn_jax.parallel import shares
 from rnn_jax.parallel import tensor
 
-ACTIVATIONS = {
+PyTree = Any
+ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
   'swiglu': nn.silu,
   'geglu': functools.partial(nn.gelu, approximate=False),
   'gelu': functools.partial(nn.gelu, approximate=False),
   'gelu_tanh': functools.partial(nn.gelu, approximate=True),
   'relu': nn.relu,
 }
+BLOCKS = ('residual', 'plain', 'normed', 'renormed')
+NORMS = ('rms', 'layer', 'standard')
 GATED = ('swiglu', 'geglu')
 AROUND_SUM = ('normed', 'renormed')  # blocks with a norm around their sum
-LETTERS = {
+LOGICAL_AXES = {
   'cell_norm/*': 'D',
   'sum_norm/*': 'D',
-  'begin_norm/*': 'D',
+  'input_norm/*': 'D',
   'mlp_norm/*': 'D',
   'mlp/up/kernel': 'DxF',
   'mlp/up/bias': 'F',
@@ -62,27 +67,32 @@ LETTERS = {
 }
 
 
-def dropout_keys(key, segment=0):
-  """The rngs that switch dropout on: what `apply` takes.
+def dropout_keys(
+  key: jax.Array, segment: int | jax.Array = 0
+) -> dict[str, jax.Array]:
+  """Returns the `rngs` of `apply` that switch dropout on.
 
-  Masks that hold for a row's steps are the same in every segment of time.
+  Args:
+    key: a PRNG key.
+    segment: the number of the segment of time. Masks that are constant over
+      time are the same in every segment.
   """
   segment = segment + axes.index('sequence')
   return {'dropout': jax.random.fold_in(key, segment), 'channels': key}
 
 
-def drops(config):
-  """Whether a Config drops anything while training."""
+def drops(config: config_lib.Config) -> bool:
+  """Returns whether training with this config uses dropout."""
   model = config.model
   return max(model.dropout, model.token_dropout, config.cell.dropout) > 0
 
 
-def dropout(config):
-  """Dropout of a Model config, switched on by `dropout_keys`.
+def dropout(config: config_lib.Model) -> nn.Dropout:
+  """Returns the dropout of a Model config, switched on by `dropout_keys`.
 
-  Residual blocks drop a channel for all of a row's steps (Gal and Ghahramani,
-  "A Theoretically Grounded Application of Dropout in Recurrent Neural
-  Networks", 2016), or each number by itself, as plain ones always do.
+  Plain blocks drop single numbers. Others do, or drop a channel for all steps
+  of a row (Gal and Ghahramani, "A Theoretically Grounded Application of Dropout
+  in Recurrent Neural Networks", 2016).
   """
   if config.block == 'plain' or config.dropout_shape == 'elements':
     return nn.Dropout(config.dropout)
@@ -91,8 +101,8 @@ def dropout(config):
   )
 
 
-def norm(config, policy):
-  """The norm before a cell, an MLP and the head; see the module's docstring."""
+def norm(config: config_lib.Model, policy: precision.Policy) -> nn.Module:
+  """Returns the norm that a config chooses; see the module's docstring."""
   if config.norm == 'layer':
     return nn.LayerNorm(epsilon=1e-5, dtype=policy.activations)
   if config.norm == 'standard':
@@ -106,28 +116,28 @@ def norm(config, policy):
 
 
 class Mlp(nn.Module):
-  """From D to F to D; see the module's docstring."""
+  """The MLP, from D to F to D; see the module's docstring."""
 
   config: config_lib.Model
   policy: precision.Policy
   rules: rules_lib.Rules
 
   @nn.compact
-  def __call__(self, x_BxLxD):
+  def __call__(self, x_BxLxD: jax.Array) -> jax.Array:
     config, activate = self.config, ACTIVATIONS[self.config.mlp]
-    shares = self.rules.shares('F')
-    width = config.mlp_width // shares
-    x_BxLxD = tensor.enter(x_BxLxD) if shares > 1 else x_BxLxD
+    shards = self.rules.shares('F')
+    width = config.mlp_width // shards
+    x_BxLxD = tensor.enter(x_BxLxD) if shards > 1 else x_BxLxD
     hidden = self._dense(width, 'up')(x_BxLxD)
     if config.mlp in GATED:
       gate = self._dense(width, 'gate')(x_BxLxD)
       hidden = activate(gate) * hidden
     else:
       hidden = activate(hidden)
-    self.sow('intermediates', remat.HIDDEN, hidden)  # where one asks for it
+    self.sow('intermediates', remat.HIDDEN, hidden)  # if that is mutable
     hidden = ad_checkpoint.checkpoint_name(hidden, remat.HIDDEN)
     y = self._dense(x_BxLxD.shape[-1], 'down')(hidden)
-    return tensor.leave(y) if shares > 1 else y
+    return tensor.leave(y) if shards > 1 else y
 
   def _dense(self, width, name):
     return nn.Dense(
@@ -140,14 +150,14 @@ class Mlp(nn.Module):
 
 
 class Block(nn.Module):
-  """A cell in its surroundings, with the cell's state in and out."""
+  """A cell with norms, residual connection and MLP."""
 
   config: config_lib.Model
-  cell_config: object
+  cell_config: base.Config
   plan: base.Plan
   policy: precision.Policy
 
-  def setup(self):
+  def setup(self) -> None:
     self.cell = make_cell(self)
     block = self.config.block
     if block != 'plain':
@@ -155,19 +165,21 @@ class Block(nn.Module):
     if block in AROUND_SUM:
       self.sum_norm = norm(self.config, self.policy)
     if block == 'renormed':
-      self.begin_norm = norm(self.config, self.policy)
+      self.input_norm = norm(self.config, self.policy)
     if self.config.mlp_width:
       self.mlp_norm = norm(self.config, self.policy)
       self.mlp = Mlp(self.config, self.policy, self.plan.rules)
     self.drop = dropout(self.config)
 
-  def __call__(self, x_BxLxD, state, starts_BxL):
-    """Returns (x_BxLxD, state)."""
+  def __call__(
+    self, x_BxLxD: jax.Array, state: PyTree, starts_BxL: jax.Array | None
+  ) -> tuple[jax.Array, PyTree]:
+    """Returns (x_BxLxD, state), of the cell's state before and after."""
     if self.config.block in AROUND_SUM:
       return self._run_normed(x_BxLxD, state, starts_BxL)
     plain = self.config.block == 'plain'
-    read = x_BxLxD if plain else self.cell_norm(x_BxLxD)
-    state, y = self._run_cell(state, read, starts_BxL)
+    x = x_BxLxD if plain else self.cell_norm(x_BxLxD)
+    state, y = self._run_cell(state, x, starts_BxL)
     if plain:
       return self._dropped(y), state
     x = x_BxLxD + self._dropped(y)
@@ -178,12 +190,12 @@ class Block(nn.Module):
   def _run_normed(self, x_BxLxD, state, starts_BxL):
     x = x_BxLxD
     if self.config.block == 'renormed':
-      x = self.begin_norm(x)
+      x = self.input_norm(x)
     state, y = self._run_cell(state, x, starts_BxL)
     return self.sum_norm(x + self._dropped(self.cell_norm(y))), state
 
   def _run_cell(self, state, x_BxLxD, starts_BxL):
-    if head_shares(self) == 1:
+    if head_shards(self) == 1:
       return self.cell(state, x_BxLxD, starts_BxL)
     state, y = self.cell(state, tensor.enter(x_BxLxD), starts_BxL)
     return state, tensor.leave(y)
@@ -192,53 +204,66 @@ class Block(nn.Module):
     return self.drop(x, deterministic=not self.has_rng('dropout'))
 
 
-def scaled(params, key, config):
-  """Returns new parameters as the sizes of a Model config have them begin.
+def scaled(params: PyTree, key: jax.Array, config: config_lib.Model) -> PyTree:
+  """Returns new parameters with the initial scales of a Model config.
 
-  With a kernel_scale, matrices are drawn anew from a normal distribution of
-  that deviation (Radford et al., "Improving Language Understanding by
+  With a kernel_scale, matrices are drawn again from a normal distribution of
+  that standard deviation (Radford et al., "Improving Language Understanding by
   Generative Pre-Training", 2018).
+
+  Args:
+    params: as `init` returns them.
+    key: a PRNG key for the kernel_scale.
+    config: the Model config.
   """
-  ends = {'output', 'down'}  # of branches: of a cell, of the MLP
+  last = {'output', 'down'}  # projections of a branch, of a cell and the MLP
   paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(params)]
 
-  def begin(path, x):
+  def scale(path, x):
     names = [key.key for key in path]
     if names[-1] != 'kernel':
       return x
     if config.kernel_scale:
       own = jax.random.fold_in(key, paths.index(path))
       x = config.kernel_scale * jax.random.normal(own, x.shape, x.dtype)
-    return x * config.branch_scale if ends & {*names} else x
+    return x * config.branch_scale if last & {*names} else x
 
-  return jax.tree.map_with_path(begin, params)
+  return jax.tree.map_with_path(scale, params)
 
 
-def letters(cell):
-  """The letters of a block's parameters around the cell of that name."""
+def logical_axes(cell: str) -> dict[str, str]:
+  """Returns the logical axes of a block's parameters by path.
+
+  `cell` is the name of its cell.
+  """
   module = config_lib.load('cells', cell, 'model.cell')
-  return LETTERS | {f'cell/{path}': x for path, x in module.LETTERS.items()}
+  return LOGICAL_AXES | {
+    f'cell/{path}': x for path, x in module.LOGICAL_AXES.items()
+  }
 
 
-def head_shares(block):
-  """Among how many devices the heads of `block`'s cell are shared."""
+def head_shards(block: nn.Module) -> int:
+  """Returns over how many devices the heads of a block's cell are sharded."""
   module = config_lib.load('cells', block.config.cell, 'model.cell')
-  has_heads = any('H' in letters for letters in module.LETTERS.values())
+  has_heads = any('H' in axes for axes in module.LOGICAL_AXES.values())
   return block.plan.rules.shares('H') if has_heads else 1
 
 
-def gathered(block, params):
-  """A block's parameters as they are used, of those that this device keeps."""
-  found = shares.letters(params, letters(block.config.cell))
-  return shares.gather(params, found, block.plan.rules)
+def gathered(block: nn.Module, params: PyTree) -> PyTree:
+  """Returns a block's parameters as it uses them, from this device's shards."""
+  axes = fsdp.logical_axes(params, logical_axes(block.config.cell))
+  return fsdp.gather(params, axes, block.plan.rules)
 
 
-def make_cell(block, **overrides):
-  """The cell that `block`'s config names, with this device's heads."""
+def make_cell(block: nn.Module, **overrides: Any) -> base.Cell:
+  """Returns the cell that a block's config names, with this device's heads.
+
+  `overrides` are more arguments of the linen module.
+  """
   module = config_lib.load('cells', block.config.cell, 'model.cell')
   options = block.cell_config
-  if (shares := head_shares(block)) > 1:
-    heads = options.heads // shares
+  if (shards := head_shards(block)) > 1:
+    heads = options.heads // shards
     options = dataclasses.replace(options, heads=heads)
   return module.Cell(
     options,

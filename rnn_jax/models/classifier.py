@@ -1,4 +1,4 @@
-"""A classifier: a recurrent language model's states, pooled, and a head.
+"""A text classifier: a recurrent language model, a pool and a head.
 
     logits_t = W pool(features)_t + b [+ sum_{s <= t} evidence(token_s)]
 
@@ -6,24 +6,33 @@ Shapes: tokens BxL, logits BxLxC in float32, C classes. The logits of a step
 are those of the text so far; the state is constant in size.
 """
 
+from typing import Any
+
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 
+from rnn_jax import config as config_lib
 from rnn_jax.models import language_model
 from rnn_jax.ops import pooling
 
-LETTERS = {'head/kernel': '_x_', 'head/bias': '_', 'table/embedding': '_x_'}
+PyTree = Any
+LOGICAL_AXES = {
+  'head/kernel': '_x_',
+  'head/bias': '_',
+  'table/embedding': '_x_',
+}
 
 
 class Classifier(nn.Module):
-  """See the module's docstring; `body` reads, and may predict the text too."""
+  """See the module's docstring; `body` may also predict the text."""
 
   body: language_model.LanguageModel
   classes: int
   pooling: str
-  evidence: bool = False  # a table of what each token says of the classes
+  evidence: bool = False  # whether there is a table of class logits per token
 
-  def setup(self):
+  def setup(self) -> None:
     self.head = nn.Dense(self.classes)
     self.drop = nn.Dropout(self.body.config.dropout)
     if self.evidence:
@@ -37,48 +46,72 @@ class Classifier(nn.Module):
       )
 
   @nn.nowrap
-  def letters(self):
-    """The letters of the parameters by their path."""
-    body = {f'body/{path}': x for path, x in self.body.letters().items()}
-    return LETTERS | body
+  def logical_axes(self) -> dict[str, str]:
+    """Returns the logical axes of the parameters by path."""
+    body = {f'body/{path}': x for path, x in self.body.logical_axes().items()}
+    return LOGICAL_AXES | body
 
-  def init_state(self, B):
-    """The state before a text, for B rows: the body's, the pool's, the sum."""
+  def init_state(self, B: int) -> PyTree:
+    """Returns the state before a text, for B rows.
+
+    It is (the body's, the pool's, the sum of the evidence).
+    """
     pool = pooling.init_state(B, self.body.config.width)
     return self.body.init_state(B), pool, jnp.zeros((B, self.classes))
 
-  def features(self, state, tokens_BxL, starts_BxL=None):
+  def features(
+    self,
+    state: PyTree,
+    tokens_BxL: jax.Array,
+    starts_BxL: jax.Array | None = None,
+  ) -> tuple[PyTree, jax.Array, jax.Array]:
     """Returns (state, the last block's outputs BxLxD, logits_BxLxC).
 
-    The pool reads them without a norm, so that a word may count for little.
+    The pool reads the outputs without a norm, so that a word may have little
+    weight.
     """
     inner, pool, total = state
     inner, x = self.body.hidden(inner, tokens_BxL, starts_BxL)
     pool, y = pooling.pool(pool, x, self.pooling, starts_BxL)
-    trains = self.has_rng('dropout')
-    logits = self.head(self.drop(y, deterministic=not trains))
+    fixed = not self.has_rng('dropout')
+    logits = self.head(self.drop(y, deterministic=fixed))
     if self.evidence:
-      told = self.drop_tokens(self.table(tokens_BxL), deterministic=not trains)
-      total, told = pooling.add_up(total, told, starts_BxL)
-      logits = logits + told
+      evidence = self.drop_tokens(self.table(tokens_BxL), deterministic=fixed)
+      total, evidence = pooling.add_up(total, evidence, starts_BxL)
+      logits = logits + evidence
     return (inner, pool, total), x, logits
 
-  def __call__(self, state, tokens_BxL, starts_BxL=None):
+  def __call__(
+    self,
+    state: PyTree,
+    tokens_BxL: jax.Array,
+    starts_BxL: jax.Array | None = None,
+  ) -> tuple[PyTree, jax.Array]:
     """Returns (state, logits_BxLxC)."""
     state, _, logits = self.features(state, tokens_BxL, starts_BxL)
     return state, logits
 
-  def text_head(self, x_BxLxD):
-    """Returns (what predicts the text of a block's outputs, its weights)."""
+  def text_head(
+    self, x_BxLxD: jax.Array
+  ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    """Returns (the inputs of the body's head, (kernel_DxV, bias_V)).
+
+    `x_BxLxD` are the last block's outputs.
+    """
     return self.body.normalize(x_BxLxD), self.body.head_weights()
 
 
-def from_config(config, vocabulary):
-  """The classifier that a Config describes, for a vocabulary of that size."""
+def from_config(config: config_lib.Config, vocabulary: int) -> Classifier:
+  """Returns the classifier of a config, for a vocabulary of that size.
+
+  Raises:
+    InputError: this device can't multiply in the config's number format.
+  """
+  task: Any = config.task  # the task's own Config
   body = language_model.from_config(config, vocabulary)
   return Classifier(
     body,
     len(config.data.classes),
-    config.task.pooling,
-    config.task.evidence > 0,
+    task.pooling,
+    task.evidence > 0,
   )

@@ -1,10 +1,10 @@
 """The Kronecker factors of a model's Dense kernels, from its backward pass.
 
-Beside a kernel DxF of a linen Dense there may lie two parameters more, of any
-value: 'inputs' DxD and 'outputs' FxF, or D and F. Inside `tagging` their
-gradients are the factors of `ops/kronecker.py`. As parameters they go through
-scans over layers, rematerialization and segments as the kernel does, stacked as
-it is.
+A linen Dense may have two more parameters next to its kernel DxF, with any
+values: 'inputs' DxD and 'outputs' FxF, or D and F. Inside `tagging` their
+gradients are the factors of `ops/kronecker.py`. As parameters they pass through
+scans over layers, rematerialization and segments like the kernel, and are
+stacked like it.
 """
 
 import contextlib
@@ -24,58 +24,58 @@ KERNEL = 'kernel'
 
 
 class Factors(NamedTuple):
-  """Of one kernel: A and G; see `ops/kronecker.py`."""
+  """The factors A and G of one kernel; see `ops/kronecker.py`."""
 
-  inputs: Any
-  outputs: Any
+  inputs: jax.Array
+  outputs: jax.Array
 
 
 def kernels(init: Callable[[jax.Array], PyTree]) -> frozenset[str]:
-  """Returns the names of the kernels that a Dense multiplies by.
+  """Returns the names of the kernels of all Dense layers that are called.
 
-  `init` makes parameters from a key; only its shapes are computed.
+  `init` returns parameters from a key; only its shapes are computed.
   """
-  found = set()
+  names = set()
 
   def record(run, args, options, context):
-    if _is_product(context):
-      found.add('/'.join((*context.module.path, KERNEL)))
+    if _is_dense_call(context):
+      names.add('/'.join((*context.module.path, KERNEL)))
     return run(*args, **options)
 
   with nn.intercept_methods(record):
     jax.eval_shape(lambda: init(jax.random.key(0)))
-  return frozenset(found)
+  return frozenset(names)
 
 
 def blank(params: PyTree, names: Iterable[str], longest: int) -> PyTree:
-  """Returns Factors of zeros at the place of each named kernel.
+  """Returns a tree with Factors of zeros in place of each named kernel.
 
   Args:
     params: arrays or their shapes.
     names: of kernels, as 'stack/blocks/mlp/up/kernel'.
-    longest: a longer side has the diagonal alone.
+    longest: the longest side of a full factor; above it, only the diagonal.
 
   Returns:
-    `params` without all that isn't named.
+    A tree like `params`, with only the named leaves.
   """
 
   def zeros(stack, side):
     sides = (side,) if side > longest else (side, side)
     return jnp.zeros((*stack, *sides), jnp.float32)
 
-  found = {}
+  factors: dict[str, Any] = {}
   for name in sorted(names):
     *path, last = name.split('/')
-    place, kernel = found, params
+    branch, kernel = factors, params
     for key in path:
-      place, kernel = place.setdefault(key, {}), kernel[key]
+      branch, kernel = branch.setdefault(key, {}), kernel[key]
     *stack, rows, columns = kernel[last].shape
-    place[last] = Factors(zeros(stack, rows), zeros(stack, columns))
-  return found
+    branch[last] = Factors(zeros(stack, rows), zeros(stack, columns))
+  return factors
 
 
 def joined(params: PyTree, factors: PyTree) -> PyTree:
-  """Returns parameters with Factors beside their kernels."""
+  """Returns parameters with Factors next to their kernels."""
   params = dict(params)
   for key, inner in factors.items():
     if isinstance(inner, Factors):
@@ -86,31 +86,38 @@ def joined(params: PyTree, factors: PyTree) -> PyTree:
 
 
 def averaged(factors: PyTree, weight: jax.Array, scale: jax.Array) -> PyTree:
-  """Returns sums over rows of a loss times `scale`, divided by their weight."""
+  """Returns mean factors from sums over rows.
+
+  Args:
+    factors: the sums, a tree of Factors.
+    weight: of the rows.
+    scale: the loss was multiplied by it.
+  """
   weight = jnp.maximum(weight, 1e-8)
 
-  def divide(found):
-    return Factors(found.inputs / weight, found.outputs / (weight * scale**2))
+  def divide(sums):
+    return Factors(sums.inputs / weight, sums.outputs / (weight * scale**2))
 
   return jax.tree.map(divide, factors, is_leaf=lambda x: isinstance(x, Factors))
 
 
 def tagging() -> contextlib.AbstractContextManager:
-  """Makes each Dense with Factors give their gradients.
+  """Returns a context in which Factors have gradients.
 
-  What is differentiated is traced inside, and so is its backward pass.
+  Both the differentiated function and its backward pass are traced inside.
   """
 
   def tag(run, args, options, context):
     y, module = run(*args, **options), context.module
-    if not _is_product(context) or not module.has_variable('params', 'inputs'):
+    has_factors = _is_dense_call(context)
+    if not has_factors or not module.has_variable('params', 'inputs'):
       return y
-    found = (module.get_variable('params', name) for name in Factors._fields)
-    return kronecker.tagged(y, *args, *found)
+    factors = (module.get_variable('params', name) for name in Factors._fields)
+    return kronecker.tagged(y, *args, *factors)
 
   return nn.intercept_methods(tag)
 
 
-def _is_product(context):
+def _is_dense_call(context):
   called = context.method_name == '__call__'
   return called and isinstance(context.module, nn.Dense)

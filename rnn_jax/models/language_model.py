@@ -2,13 +2,14 @@
 
     logits_t = W_head norm(stack(c embedding(tokens) + positions))_t + b
 
-'normed' blocks, which end with a norm, begin with one, before the stack.
+'normed' blocks, which end with a norm, have it before the stack instead.
 
 Shapes: tokens BxL, logits BxLxV in float32. The state is constant in size and
-carries all that the model knows of the past: (positions or None, the stack's).
+summarizes the past: (positions or None, the stack's state).
 """
 
 import dataclasses
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -26,7 +27,8 @@ from rnn_jax.parallel import axes
 from rnn_jax.parallel import rules as rules_lib
 from rnn_jax.parallel import tensor
 
-LETTERS = {
+PyTree = Any
+LOGICAL_AXES = {
   'embedding/embedding': 'VxD',
   'positions/table/embedding': '_xD',
   'norm/*': 'D',
@@ -36,15 +38,15 @@ LETTERS = {
 
 
 class Head(nn.Module):
-  """The parameters of the head; a loss in blocks multiplies by them itself."""
+  """The parameters of the head; the loss in blocks multiplies by them."""
 
   vocabulary: int
   width: int
   biased: bool = True
 
   @nn.compact
-  def __call__(self):
-    """Returns (kernel_DxV, bias_V); without a bias, zeros."""
+  def __call__(self) -> tuple[jax.Array, jax.Array]:
+    """Returns (kernel_DxV, bias_V), zeros if there is no bias."""
     shape = (self.width, self.vocabulary)
     kernel = self.param('kernel', nn.initializers.lecun_normal(), shape)
     if not self.biased:
@@ -56,17 +58,17 @@ class LanguageModel(nn.Module):
   """See the module's docstring; build it with `from_config`."""
 
   config: config_lib.Model
-  cell_config: object
+  cell_config: base.Config
   vocabulary: int
   plan: base.Plan = base.Plan()
   policy: precision.Policy = precision.POLICIES['float32']
 
-  def setup(self):
+  def setup(self) -> None:
     config = self.config
     self.embedding = nn.Embed(
-      self.vocabulary // self.vocabulary_shares,
+      self.vocabulary // self.vocabulary_shards,
       config.embedding_width or config.width,
-      dtype=jnp.float32,  # so that its gradients are added up in it
+      dtype=jnp.float32,  # its gradients are summed in this dtype
       embedding_init=nn.initializers.normal(config.embedding_scale),
     )
     self.stack = stack.Stack(config, self.cell_config, self.plan, self.policy)
@@ -74,37 +76,37 @@ class LanguageModel(nn.Module):
       self.positions = positions.Positions(
         config.positions,
         config.embedding_width or config.width,
-        config.longest,
+        config.max_positions,
       )
     if config.block != 'plain':
       self.norm = blocks.norm(config, self.policy)
     if not config.tied:
-      share = self.vocabulary // self.vocabulary_shares
-      self.head = Head(share, config.width, config.head_bias)
+      columns = self.vocabulary // self.vocabulary_shards
+      self.head = Head(columns, config.width, config.head_bias)
     self.drop = blocks.dropout(config)
     # Whole tokens (Iyyer et al., "Deep Unordered Composition Rivals Syntactic
     # Methods for Text Classification", 2015).
     self.drop_tokens = nn.Dropout(config.token_dropout, broadcast_dims=(-1,))
 
   @property
-  def vocabulary_shares(self):
-    """Among how many devices the vocabulary is shared, if it can be."""
-    shares = self.plan.rules.shares('V')
-    return 1 if self.vocabulary % shares else shares
+  def vocabulary_shards(self) -> int:
+    """Over how many devices the vocabulary is sharded; 1 if it isn't."""
+    shards = self.plan.rules.shares('V')
+    return 1 if self.vocabulary % shards else shards
 
   @nn.nowrap
-  def letters(self):
-    """The letters of the parameters by their path."""
-    found = stack.letters(self.config.cell)
-    return LETTERS | {f'stack/{path}': x for path, x in found.items()}
+  def logical_axes(self) -> dict[str, str]:
+    """Returns the logical axes of the parameters by path."""
+    axes = stack.logical_axes(self.config.cell)
+    return LOGICAL_AXES | {f'stack/{path}': x for path, x in axes.items()}
 
-  def state_letters(self):
-    """The letters of the state's axes, a tree like it."""
+  def state_axes(self) -> PyTree:
+    """Returns the logical axes of the state, a tree like it."""
     position = 'B' if self._has_positions else None
-    return position, self.stack.state_letters()
+    return position, self.stack.state_axes()
 
-  def init_state(self, B):
-    """The state before a document, for B rows."""
+  def init_state(self, B: int) -> PyTree:
+    """Returns the state before a document, for B rows."""
     return self._init_positions(B), self.stack.init_state(B)
 
   def _init_positions(self, B):
@@ -114,39 +116,57 @@ class LanguageModel(nn.Module):
   def _has_positions(self):
     return self.config.positions != 'none'
 
-  def features(self, state, tokens_BxL, starts_BxL=None):
-    """Returns (state, what the head reads, BxLxD)."""
+  def features(
+    self,
+    state: PyTree,
+    tokens_BxL: jax.Array,
+    starts_BxL: jax.Array | None = None,
+  ) -> tuple[PyTree, jax.Array]:
+    """Returns (state, the head's inputs BxLxD)."""
     state, x = self.hidden(state, tokens_BxL, starts_BxL)
     return state, self.normalize(x)
 
-  def normalize(self, x_BxLxD):
-    """Returns what the head reads of the last block's outputs."""
+  def normalize(self, x_BxLxD: jax.Array) -> jax.Array:
+    """Returns the head's inputs BxLxD from the last block's outputs."""
     return self.norm(x_BxLxD) if self.config.block == 'residual' else x_BxLxD
 
-  def embed(self, tokens_BxL):
+  def embed(self, tokens_BxL: jax.Array) -> jax.Array:
     """Returns c embedding(tokens), BxLxD."""
     x = self._look_up(tokens_BxL) * self.config.embedding_multiplier
     return x.astype(self.policy.activations)
 
   def _look_up(self, tokens_BxL):
-    shares = self.vocabulary_shares
-    if shares == 1:
+    shards = self.vocabulary_shards
+    if shards == 1:
       return self.embedding(tokens_BxL)
-    share = self.vocabulary // shares
-    own = tokens_BxL - axes.index(tensor.AXIS) * share
-    x = self.embedding(jnp.clip(own, 0, share - 1))
-    mine = (own >= 0) & (own < share)
-    return tensor.leave(jnp.where(mine[..., None], x, 0))
+    rows = self.vocabulary // shards
+    local = tokens_BxL - axes.index(tensor.AXIS) * rows
+    x = self.embedding(jnp.clip(local, 0, rows - 1))
+    is_local = (local >= 0) & (local < rows)
+    return tensor.leave(jnp.where(is_local[..., None], x, 0))
 
-  def hidden(self, state, tokens_BxL, starts_BxL=None):
-    """Returns (state, the last block's outputs, BxLxD)."""
+  def hidden(
+    self,
+    state: PyTree,
+    tokens_BxL: jax.Array,
+    starts_BxL: jax.Array | None = None,
+  ) -> tuple[PyTree, jax.Array]:
+    """Returns (state, the last block's outputs BxLxD)."""
     position, inner = state
     position, x = self.read(position, tokens_BxL, starts_BxL)
     inner, x = self.stack(inner, x, starts_BxL)
     return (position, inner), x
 
-  def read(self, position_B, tokens_BxL, starts_BxL=None):
-    """Returns (position_B, what enters the first block, BxLxD)."""
+  def read(
+    self,
+    position_B: PyTree,
+    tokens_BxL: jax.Array,
+    starts_BxL: jax.Array | None = None,
+  ) -> tuple[PyTree, jax.Array]:
+    """Returns (position_B, the first block's inputs BxLxD).
+
+    `position_B` is the state of the positions, or None.
+    """
     fixed = not self.has_rng('dropout')
     x = self.embed(tokens_BxL)
     x = self.drop_tokens(x, deterministic=fixed)
@@ -156,56 +176,67 @@ class LanguageModel(nn.Module):
       x = self.norm(x)
     return position_B, self.drop(x, deterministic=fixed)
 
-  def __call__(self, state, tokens_BxL, starts_BxL=None):
+  def __call__(
+    self,
+    state: PyTree,
+    tokens_BxL: jax.Array,
+    starts_BxL: jax.Array | None = None,
+  ) -> tuple[PyTree, jax.Array]:
     """Returns (state, logits_BxLxV)."""
     state, x = self.features(state, tokens_BxL, starts_BxL)
     kernel_DxV, bias_V = self.head_weights()
     contract = (((2,), (0,)), ((), ()))
-    operands = self.policy.operands  # as in the loss, which is not quantized
+    operands = self.policy.operands  # as in the loss, which isn't quantized
     logits = precision.dot_general(x, kernel_DxV, contract, operands)
     return state, logits + bias_V[None, None]
 
-  def head_weights(self):
-    """Returns (kernel_DxV, bias_V), of which `logits` are made.
+  def head_weights(self) -> tuple[jax.Array, jax.Array]:
+    """Returns (kernel_DxV, bias_V) of the head.
 
-    Where devices share the vocabulary, these are this device's columns.
+    Where the vocabulary is sharded, these are this device's columns.
     """
     if not self.config.tied:
       return self.head()
     kernel_DxV = self.embedding.embedding.T
-    # An embedding of unit variance would make logits of size sqrt(D).
+    # An embedding of unit variance would give logits of size sqrt(D).
     multiplier = self.config.tied_multiplier or kernel_DxV.shape[0] ** -0.5
     return kernel_DxV * multiplier, jnp.zeros(kernel_DxV.shape[1])
 
 
-def token_sums(model, x_BxLxD, head, batch, options):
-  """Sums of the loss of tokens, where devices may share the vocabulary.
+def token_sums(
+  model: LanguageModel,
+  x_BxLxD: jax.Array,
+  head: tuple[jax.Array, jax.Array],
+  batch: tuple[jax.Array, jax.Array],
+  options: cross_entropy.Options,
+) -> cross_entropy.Sums:
+  """Returns the sums of the tokens' loss; the vocabulary may be sharded.
 
   Args:
-    model: a LanguageModel.
-    x_BxLxD: what its head reads.
+    model: the language model.
+    x_BxLxD: its head's inputs.
     head: `model.head_weights()`.
     batch: (targets_BxL, weights_BxL).
-    options: cross_entropy.Options.
+    options: of the loss.
 
   Returns:
-    cross_entropy.Sums, the same on each of these devices.
+    cross_entropy.Sums, the same on all devices that shard the vocabulary.
   """
-  if model.vocabulary_shares > 1:
+  if model.vocabulary_shards > 1:
     x_BxLxD = tensor.enter(x_BxLxD)
     options = dataclasses.replace(options, axis=tensor.AXIS)
   return cross_entropy.sums(x_BxLxD, *head, *batch, options)
 
 
-def from_config(config, vocabulary):
-  """The model that a Config describes, for a vocabulary of that size.
+def from_config(config: config_lib.Config, vocabulary: int) -> LanguageModel:
+  """Returns the model of a config, for a vocabulary of that size.
 
   Raises:
     InputError: this device can't multiply in the config's number format.
   """
-  longest = config.model.longest or config.data.length
+  positions = config.model.max_positions or config.data.length
   return LanguageModel(
-    dataclasses.replace(config.model, longest=longest),
+    dataclasses.replace(config.model, max_positions=positions),
     config.cell,
     vocabulary,
     plan(config),
@@ -213,8 +244,8 @@ def from_config(config, vocabulary):
   )
 
 
-def plan(config):
-  """How a Config's model is computed, base.Plan."""
+def plan(config: config_lib.Config) -> base.Plan:
+  """Returns how a config's model is computed."""
   remat = config.remat
   return base.Plan(
     config.recurrence.impl,
@@ -231,13 +262,13 @@ def plan(config):
   )
 
 
-def policy(train):
-  """The number formats of a Train config, precision.Policy.
+def policy(train: config_lib.Train) -> precision.Policy:
+  """Returns the number formats of a Train config.
 
   Raises:
     InputError: this device can't multiply in them.
   """
-  found = precision.policy(train.precision, train.quantized)
-  if lacking := precision.lacking(found.operands, jax.devices()[0]):
+  formats = precision.policy(train.precision, train.quantized)
+  if lacking := precision.lacking(formats.operands, jax.devices()[0]):
     raise errors.InputError(f'train.precision={train.precision!r}: {lacking}')
-  return found
+  return formats

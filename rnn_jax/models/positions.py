@@ -1,17 +1,18 @@
-"""Positions: where a step stands in its document, added to what it reads.
+"""Positional embeddings, added to a step's input.
 
     p_t = 0 where a document begins, else p_{t-1} + 1         x_t = x_t + e(p_t)
 
     sinusoidal:  e(p)[2i] = sin(p w_i),  e(p)[2i+1] = cos(p w_i),
                  w_i = 10000^(-2i/D)
-    learned:     e(p) = row p of a table NxD; NaN behind its end
+    learned:     e(p) = row p of a table NxD; NaN for p >= N
 
-The state is p of the next step, so that a document may come in parts. A cell
-whose positions are rotary needs none of these.
+The state is p of the next step, so that a document may be split over calls. A
+cell with rotary positions doesn't need these.
 Source: Vaswani et al., "Attention Is All You Need", 2017.
 """
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 
 from rnn_jax.parallel import sequence
@@ -25,19 +26,24 @@ class Positions(nn.Module):
 
   kind: str
   width: int
-  longest: int  # N, of 'learned'
+  longest: int  # N of 'learned'
 
-  def setup(self):
+  def setup(self) -> None:
     if self.kind == 'learned':
       self.table = nn.Embed(
         self.longest, self.width, embedding_init=nn.initializers.normal(0.02)
       )
 
-  def init_state(self, B):
-    """The state before a document, for B rows."""
+  def init_state(self, B: int) -> jax.Array:
+    """Returns the state before a document, for B rows."""
     return jnp.zeros(B, jnp.int32)
 
-  def __call__(self, state_B, x_BxLxD, starts_BxL=None):
+  def __call__(
+    self,
+    state_B: jax.Array,
+    x_BxLxD: jax.Array,
+    starts_BxL: jax.Array | None = None,
+  ) -> tuple[jax.Array, jax.Array]:
     """Returns (state_B, x_BxLxD in its dtype)."""
     state_B, position_BxL = sequence.count(
       state_B, x_BxLxD.shape[1], starts_BxL
@@ -50,7 +56,7 @@ class Positions(nn.Module):
     return state_B, x
 
 
-def sinusoids(position_BxL, width):
+def sinusoids(position_BxL: jax.Array, width: int) -> jax.Array:
   """Returns e(p), BxLxD in float32, for an even `width` D."""
   pair = jnp.arange(width // 2, dtype=jnp.float32)
   rate = BASE ** (-2 * pair / width)

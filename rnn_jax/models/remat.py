@@ -1,48 +1,54 @@
-"""Activations that the backward pass computes again, by whole layers.
+"""Rematerialization by whole layers.
 
-With remat.layers = k, the R layers are run in groups of k, and only what enters
-a group is kept for the backward pass, which runs the group's forward pass once
-more: R/k activations of BxLxD in place of R times all that a layer makes.
-remat.keep names what is kept besides, and so not computed again:
+With remat.layers = k, the R layers run in groups of k. Only the inputs of a
+group are saved for the backward pass, which runs the group's forward pass once
+more: R/k activations of BxLxD instead of all activations of R layers.
+remat.keep names what is saved as well, and so isn't recomputed:
 
-    matmuls     what every product with a weight returns
-    projection  what a cell reads of its input
-    recurrence  what comes out of its recurrence, or its attention
-    hidden      what enters the last matrix of the MLP
+    matmuls     the result of every product with a weight
+    projection  the projections of a cell's input
+    recurrence  the outputs of its recurrence or attention
+    hidden      the input of the last matrix of the MLP
 
-With remat.offload these lie in the host's memory until they are needed.
-Numbers do not change; with k > 1 dropout draws other masks.
+With remat.offload these are in host memory until they are needed. The numbers
+don't change; with k > 1 dropout draws other masks.
 Source: Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016.
 """
+
+from collections.abc import Callable
+from typing import Any
 
 import flax.linen as nn
 import jax
 
 from rnn_jax import host
 from rnn_jax.cells import base
-from rnn_jax.parallel import shares
+from rnn_jax.parallel import fsdp
 
 HIDDEN = 'hidden'
+KEEPABLE = ('matmuls', base.PROJECTED, base.KEPT, HIDDEN)
 
 
-def layers(block, plan: base.Plan):
-  """Returns the linen class `block` that keeps what the plan says alone."""
+def layers(block: type[nn.Module], plan: base.Plan) -> type[nn.Module]:
+  """Returns the linen class `block`, saving only what the plan names."""
   return nn.remat(block, prevent_cse=False, policy=policy(plan))
 
 
-def function(run, plan: base.Plan):
-  """Returns the function `run`, likewise."""
+def function(run: Callable[..., Any], plan: base.Plan) -> Callable[..., Any]:
+  """Returns the function `run`, saving only what the plan names."""
   return jax.checkpoint(run, prevent_cse=False, policy=policy(plan))
 
 
-def all_but_gathered(primitive, *inputs, name=None, **options):
-  """The policy that keeps all but parameters gathered from other devices."""
+def all_but_gathered(
+  primitive: Any, *inputs: Any, name: str | None = None, **options: Any
+) -> bool:
+  """A policy of `jax.checkpoint`: saves all but gathered parameters."""
   del inputs, options
-  return primitive.name != 'all_gather' and name != shares.GATHERED
+  return primitive.name != 'all_gather' and name != fsdp.GATHERED
 
 
-def policy(plan: base.Plan):
-  """The policy of `jax.checkpoint`: what is kept inside of layers.
+def policy(plan: base.Plan) -> Callable[..., Any]:
+  """Returns the policy of `jax.checkpoint` inside a group of layers.
 
   Raises:
     InputError: the device has no host memory to offload to.

@@ -1,21 +1,23 @@
-"""R blocks, one behind the other.
+"""A stack of R blocks.
 
-Layers are one program run R times by `nn.scan` over parameters stacked on a
-leading axis R, the states' too. On a mesh, a layer's parameters are gathered
-when its turn comes, and again for the backward pass. With model.shared_layers
-all R layers are one, whose parameters have no such axis: they are gathered
-once, and their gradients are sums over the layers (Dehghani et al., "Universal
-Transformers", 2019).
+`nn.scan` runs one program R times over parameters and states that are stacked
+on a leading axis R. On a mesh, a layer's parameters are gathered when it runs,
+and again in the backward pass. With model.shared_layers all R layers are one,
+whose parameters don't have that axis: they are gathered once, and their
+gradients are sums over the layers (Dehghani et al., "Universal Transformers",
+2019).
 
-Where the mesh's axis 'pipe' is cut in n, parameters and states are those of a
-device's own R/n layers, and rows pass through `parallel/pipeline.gpipe`. What
-the stack returns is then the last stage's, and zeros on the others: whoever
-adds up losses of it drops those, where(stage == n - 1, loss, 0). Gradients of
-what stands before the stack are the first stage's, behind it the last's, zeros
+With n devices along the mesh's axis 'pipe', parameters and states are those of
+a device's own R/n layers, and rows pass through `parallel/pipeline.gpipe`. The
+stack's result is then valid on the last stage, and zero on the others: a sum of
+losses drops those, where(stage == n - 1, loss, 0). Gradients of layers before
+the stack are those of the first stage, after it those of the last, and zero
 elsewhere: a sum over 'pipe' completes them.
 """
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -29,23 +31,28 @@ from rnn_jax.ops import precision
 from rnn_jax.parallel import axes
 from rnn_jax.parallel import pipeline
 
+PyTree = Any
 
-def letters(cell):
-  """The letters of a stack's parameters, of blocks around that cell."""
-  found = blocks.letters(cell)
-  stacked = {f'blocks/{path}': f'Rx{x}' for path, x in found.items()}
+
+def logical_axes(cell: str) -> dict[str, str]:
+  """Returns the logical axes of a stack's parameters by path.
+
+  `cell` is the name of its blocks' cell.
+  """
+  single = blocks.logical_axes(cell)
+  stacked = {f'blocks/{path}': f'Rx{x}' for path, x in single.items()}
   for name in ('first', 'shared'):
-    stacked |= {f'{name}/{path}': x for path, x in found.items()}
+    stacked |= {f'{name}/{path}': x for path, x in single.items()}
   return stacked
 
 
-def stage(block: blocks.Block):
-  """Returns the function that runs some layers: see `parallel/pipeline.py`.
+def stage(block: blocks.Block) -> Callable[..., tuple[jax.Array, PyTree]]:
+  """Returns the function that runs a stage: see `parallel/pipeline.py`.
 
   Its parameters and states are stacked over the layers, `extra` is starts_BxL
   or None, `key` the rngs of the rows. Layers fold them with their own number,
-  so that masks do not depend on which stage a layer is in. It raises
-  ValueError where plan.layers does not divide the layers.
+  so that masks don't depend on a layer's stage. It raises ValueError if
+  plan.layers doesn't divide the number of layers.
   """
   plan = block.plan
 
@@ -79,33 +86,36 @@ def stage(block: blocks.Block):
   return run
 
 
-def grouped(tree, layers):
-  """What is stacked over layers, over groups and the layers of each."""
+def grouped(tree: PyTree, layers: int) -> PyTree:
+  """Splits axis 0 of all leaves into groups and the layers of each."""
   return jax.tree.map(lambda x: x.reshape(-1, layers, *x.shape[1:]), tree)
 
 
 def _check_groups(layers, count):
   if count % layers:
     raise ValueError(
-      f'remat.layers={layers}: a stage has {count} layers, '
-      'give a number that divides them'
+      f'remat.layers={layers}: a stage has {count} layers: give a number that '
+      'divides them'
     )
 
 
 class Stack(nn.Module):
-  """R blocks. The state is (the first's or None, the stacked others')."""
+  """R blocks. The state is (the first's or None, the others' stacked).
+
+  The first block is separate if its input has another width.
+  """
 
   config: config_lib.Model
-  cell_config: object
+  cell_config: base.Config
   plan: base.Plan
   policy: precision.Policy
 
-  def setup(self):
+  def setup(self) -> None:
     self._check_stages()
     if self._first_differs:
       self.first = blocks.Block(*self._fields)
     if self._scanned:
-      # Parameters are drawn as if nothing was computed twice.
+      # Parameters are initialized as if there was no remat.
       group = 0 if self.is_initializing() else self.plan.layers
       layers = self._stacked(group)(*self._fields)
       if self.config.shared_layers:
@@ -121,8 +131,8 @@ class Stack(nn.Module):
     if self._stages > 1 and self._first_differs:
       raise ValueError(
         f'model.embedding_width={self.config.embedding_width} with '
-        f'{self._stages} stages: the first layer differs from the others and '
-        'can be in no stage with them; give 0, or one stage'
+        f'{self._stages} stages: all layers need the same input width; give 0, '
+        'or one stage'
       )
     if self.config.layers % self._stages:
       raise ValueError(
@@ -131,7 +141,7 @@ class Stack(nn.Module):
       )
 
   def _stacked(self, group):
-    """The class of all scanned layers, in groups that remat keeps apart."""
+    """Returns the class of all scanned layers, in remat groups of `group`."""
     block = self._gathered(group)
     if not group:
       return self._scan(block, self._scanned)
@@ -144,7 +154,7 @@ class Stack(nn.Module):
     return nn.map_variables(outer, 'params', trans_in_fn=self._split)
 
   def _gathered(self, group):
-    """The class of a block whose parameters come as devices keep them."""
+    """Returns the class of a block that takes sharded parameters."""
     rules, once = self.plan.rules, self.config.shared_layers
     if once or self.is_initializing() or not rules.is_used():
       return blocks.Block
@@ -155,7 +165,7 @@ class Stack(nn.Module):
     block = nn.map_variables(blocks.Block, 'params', trans_in_fn=gather)
     if group or not rules.gathers():
       return block
-    # Else what is gathered of all layers would be kept for the backward pass.
+    # Else the gathered parameters of all layers would be saved.
     return nn.remat(block, prevent_cse=False, policy=remat.all_but_gathered)
 
   def _scan(self, layer, length):
@@ -168,7 +178,7 @@ class Stack(nn.Module):
       in_axes=(0, nn.broadcast),
       out_axes=0,
       length=length,
-      # Where layers are made, one program makes them all.
+      # One program initializes all layers.
       unroll=1 if self.is_initializing() else min(self.config.unroll, length),
     )
 
@@ -182,7 +192,7 @@ class Stack(nn.Module):
 
   @property
   def _scanned(self):
-    """How many layers, of those that are here, are stacked."""
+    """The number of this device's layers that are stacked."""
     return self.config.layers // self._stages - self._first_differs
 
   @property
@@ -190,21 +200,23 @@ class Stack(nn.Module):
     whole = self.scope is not None and self.is_initializing()
     return 1 if whole else axes.size(pipeline.AXIS)
 
-  def init_state(self, B):
-    """Zero states; the stacked ones are RxB... ."""
+  def init_state(self, B: int) -> PyTree:
+    """Returns zero states for B rows; the stacked ones are RxB...."""
     one = blocks.make_cell(self, parent=None).init_state(B)
     stacked = jax.tree.map(
       lambda x: jnp.zeros((self._scanned, *x.shape), x.dtype), one
     )
     return (one if self._first_differs else None, stacked)
 
-  def state_letters(self):
-    """The letters of the state's axes, a tree like it."""
-    one = blocks.make_cell(self, parent=None).state_letters()
+  def state_axes(self) -> PyTree:
+    """Returns the logical axes of the state, a tree like it."""
+    one = blocks.make_cell(self, parent=None).state_axes()
     stacked = jax.tree.map('Rx{}'.format, one)
     return (one if self._first_differs else None, stacked)
 
-  def __call__(self, state, x_BxLxD, starts_BxL):
+  def __call__(
+    self, state: PyTree, x_BxLxD: jax.Array, starts_BxL: jax.Array | None
+  ) -> tuple[PyTree, jax.Array]:
     """Returns (state, x_BxLxD)."""
     first, stacked = state
     x = x_BxLxD

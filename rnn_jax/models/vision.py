@@ -1,22 +1,23 @@
-"""A classifier of pictures: patches, R blocks, a head.
+"""An image classifier: patches, R blocks, a head.
 
     x = [token;] W patches + b  + positions
     logits = W_head norm(pool(stack(x))) + b
 
-Patches are squares of pixels, row by row, that do not overlap: W is a
-convolution with a stride of its own size. The pool is the mean over the row's
-steps, or the step of a learnt token in front of them. The stack's cell and
-block say which model it is:
+Patches are adjacent squares of pixels, row by row: W is a convolution whose
+stride is its size. The pool is the mean over the row's steps, or the step of a
+learned token before them. The stack's cell and block define the model:
 
     Vision-BDH v1    cell 'bdh', block 'normed', norm 'standard', shared layers
     Vision-BDH v2    the same with block 'renormed': the same function
     ViT              cell 'attention', block 'residual', norm 'layer', an MLP
 
-both with sees='row'; with any other cell the row is read from its first patch
-to its last. Shapes: images BxHxWxC, bytes; rows BxLxD; logits BxC in float32.
+all with sees='row'; any other cell reads the row from its first patch to its
+last. Shapes: images BxHxWxC, bytes; rows BxLxD; logits BxC in float32.
 Sources: Dosovitskiy et al., "An Image is Worth 16x16 Words", 2021; Kosowski et
 al., "The Dragon Hatchling", 2025.
 """
+
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -31,7 +32,7 @@ from rnn_jax.models import positions
 from rnn_jax.models import stack
 from rnn_jax.ops import precision
 
-LETTERS = {
+LOGICAL_AXES = {
   'patches/kernel': '_xD',
   'patches/bias': 'D',
   'token': 'D',
@@ -46,21 +47,21 @@ class Classifier(nn.Module):
   """See the module's docstring; build it with `from_config`."""
 
   config: config_lib.Model
-  cell_config: object
+  cell_config: base.Config
   vision: config_lib.Vision
   image: config_lib.Image
   classes: int
   plan: base.Plan = base.Plan()
   policy: precision.Policy = precision.POLICIES['float32']
 
-  def setup(self):
+  def setup(self) -> None:
     config, policy = self.config, self.policy
     self.patches = nn.Dense(
       config.width, dtype=policy.activations, dot_general=policy.dot_general
     )
     if self._has_token:
-      begin = nn.initializers.normal(0.02)
-      self.token = self.param('token', begin, (config.width,))
+      init = nn.initializers.normal(0.02)
+      self.token = self.param('token', init, (config.width,))
     if config.positions != 'none':
       self.positions = positions.Positions(
         config.positions, config.width, self.steps
@@ -75,17 +76,17 @@ class Classifier(nn.Module):
     return self.vision.pooling == 'token'
 
   @property
-  def steps(self):
-    """How many a row has."""
+  def steps(self) -> int:
+    """The number of steps in a row."""
     return (self.image.size // self.vision.patch) ** 2 + self._has_token
 
   @nn.nowrap
-  def letters(self):
-    """The letters of the parameters by their path."""
-    found = stack.letters(self.config.cell)
-    return LETTERS | {f'stack/{path}': x for path, x in found.items()}
+  def logical_axes(self) -> dict[str, str]:
+    """Returns the logical axes of the parameters by path."""
+    axes = stack.logical_axes(self.config.cell)
+    return LOGICAL_AXES | {f'stack/{path}': x for path, x in axes.items()}
 
-  def __call__(self, image_BxHxWxC):
+  def __call__(self, image_BxHxWxC: jax.Array) -> jax.Array:
     """Returns logits_BxC."""
     x_BxLxD = self.read(image_BxHxWxC)
     state = self.stack.init_state(x_BxLxD.shape[0])
@@ -96,9 +97,10 @@ class Classifier(nn.Module):
       pooled_BxD = jnp.mean(x_BxLxD.astype(jnp.float32), 1)
     return self.head(self.norm(pooled_BxD).astype(jnp.float32))
 
-  def read(self, image_BxHxWxC):
-    """Returns what enters the first block, BxLxD."""
-    x = self.patches(cut(self._scaled(image_BxHxWxC), self.vision.patch))
+  def read(self, image_BxHxWxC: jax.Array) -> jax.Array:
+    """Returns the first block's inputs, BxLxD."""
+    patches = split(self._scaled(image_BxHxWxC), self.vision.patch)
+    x = self.patches(patches)
     if self._has_token:
       token = self.token.astype(x.dtype)[None, None]
       token = jnp.broadcast_to(token, (x.shape[0], 1, x.shape[-1]))
@@ -110,20 +112,20 @@ class Classifier(nn.Module):
     return self.drop(x, deterministic=not self.has_rng('dropout'))
 
   def _scaled(self, image_BxHxWxC):
-    """Bytes as numbers about 0, of about unit size."""
-    mean, deviation = (
+    """Returns bytes normalized to a mean of 0 and a standard deviation of 1."""
+    mean, std = (
       np.array(x, np.float32).reshape(1, 1, 1, -1)
-      for x in (self.image.mean, self.image.deviation)
+      for x in (self.image.mean, self.image.std)
     )
-    x = (image_BxHxWxC.astype(jnp.float32) / 255 - mean) / deviation
+    x = (image_BxHxWxC.astype(jnp.float32) / 255 - mean) / std
     return x.astype(self.policy.activations)
 
 
-def cut(image_BxHxWxC: jax.Array, patch: int) -> jax.Array:
+def split(image_BxHxWxC: jax.Array, patch: int) -> jax.Array:
   """Returns the patches of images row by row, BxLx(patch patch C).
 
   Raises:
-    ValueError: patches don't cover the image.
+    ValueError: the patch doesn't divide the image.
   """
   B, height, width, channels = image_BxHxWxC.shape
   if height % patch or width % patch:
@@ -135,17 +137,18 @@ def cut(image_BxHxWxC: jax.Array, patch: int) -> jax.Array:
   return x.swapaxes(2, 3).reshape(B, rows * columns, -1)
 
 
-def from_config(config):
-  """The classifier that a Config describes.
+def from_config(config: config_lib.Config) -> Classifier:
+  """Returns the classifier of a config.
 
   Raises:
     InputError: this device can't multiply in the config's number format.
   """
+  data: Any = config.data  # with the keys of layout 'images'
   return Classifier(
     config.model,
     config.cell,
     config.vision,
-    config.data.image,
+    data.image,
     len(config.data.classes),
     language_model.plan(config),
     language_model.policy(config.train),

@@ -1,1 +1,1 @@
-"""Recurrences in C++ for a CPU, an optional part: see library.py."""
+"""Recurrences in C++ for a CPU, optional: see library.py."""

@@ -1,4 +1,4 @@
-"""Builds the C++ library ahead of its first use, if it can be built here.
+"""Builds the C++ library ahead of its first use, if this machine can.
 
 python -m rnn_jax.native
 """

@@ -1,4 +1,4 @@
-// Sigmoid and tanh of vectors, and vectors that end where an array does.
+// Sigmoid and tanh of vectors, and loads and stores at the end of an array.
 #ifndef RNN_JAX_NATIVE_ACTIVATIONS_H_
 #define RNN_JAX_NATIVE_ACTIVATIONS_H_
 
@@ -24,12 +24,12 @@ inline Vector select(Integers where, Vector yes, Vector no) {
   return (Vector)((where & (Integers)yes) | (~where & (Integers)no));
 }
 
-// e^x to 1e-7 of itself between -87.3 and 88.3; infinity above, and NaN of NaN.
+// e^x to a relative 1e-7 between -87.3 and 88.3; infinity above, NaN for NaN.
 // Source: Moshier, "Cephes Mathematical Library", expf.
 inline Vector exponential(Vector x) {
   x = select(x > 89.0f, broadcast(89.0f), x);
   x = select(x < -87.3f, broadcast(-87.3f), x);
-  const float round = 12582912.0f;  // 1.5 * 2^23: what is added has no fraction
+  const float round = 12582912.0f;  // 1.5 * 2^23: the sum has no fraction bits
   Vector rounded = x * 1.44269504088896341f + round;
   Vector n = rounded - round;
   Vector r = x - n * 0.693359375f + n * 2.12194440e-4f;

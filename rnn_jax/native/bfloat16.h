@@ -20,7 +20,7 @@ inline float to_float(BFloat16 x) {
 }
 
 inline void assign(float& to, float x) { to = x; }
-// To the nearest, ties to even; a NaN stays one.
+// Rounds to nearest, ties to even; a NaN stays a NaN.
 inline void assign(BFloat16& to, float x) {
   uint32_t wide;
   std::memcpy(&wide, &x, sizeof(wide));

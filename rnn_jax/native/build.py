@@ -19,8 +19,15 @@ import jax
 from rnn_jax.native import cache
 from rnn_jax.native import processor
 
-# No -fvisibility=hidden: XLA's macro for handlers exports nothing by itself.
-FLAGS = ('-O3', '-std=c++17', '-fPIC', '-ffp-contract=fast')
+# Without -fvisibility=hidden: XLA's macro for handlers doesn't export them.
+# Copies are of a few vectors: a call of memcpy takes longer than they do.
+FLAGS = (
+  '-O3',
+  '-std=c++17',
+  '-fPIC',
+  '-ffp-contract=fast',
+  '-fno-tree-loop-distribute-patterns',
+)
 NATIVE = {
   'x86_64': '-march=native',
   'amd64': '-march=native',
@@ -28,12 +35,12 @@ NATIVE = {
   'arm64': '-mcpu=native',
 }
 COMPILERS = ('c++', 'g++', 'clang++')
-TIMEOUT = 600  # seconds of one call of the compiler
+TIMEOUT = 600  # seconds per call of the compiler
 
 
 @dataclasses.dataclass(frozen=True)
 class Compiler:
-  """A C++ compiler that answers."""
+  """A C++ compiler that runs."""
 
   command: tuple[str, ...]  # the path of the program, and $CXX's arguments
   version: str  # the first line of --version
@@ -43,7 +50,7 @@ def compiler() -> Compiler:
   """Returns $CXX, else the first of COMPILERS that is on the PATH.
 
   Raises:
-    cache.UnavailableError: there is none, or it doesn't run.
+    cache.UnavailableError: no compiler is found, or it doesn't run.
   """
   names = [os.environ['CXX']] if os.environ.get('CXX') else COMPILERS
   for name in names:
@@ -62,20 +69,20 @@ def compiler() -> Compiler:
 
 
 def native_flags() -> tuple[str, ...]:
-  """Returns FLAGS with this processor's, and $RNN_JAX_NATIVE_FLAGS."""
+  """Returns FLAGS, this processor's flag and $RNN_JAX_NATIVE_FLAGS."""
   target = NATIVE.get(platform.machine().lower())
-  more = shlex.split(os.environ.get('RNN_JAX_NATIVE_FLAGS', ''))
-  return (*FLAGS, *((target,) if target else ()), *more)
+  extra = shlex.split(os.environ.get('RNN_JAX_NATIVE_FLAGS', ''))
+  return (*FLAGS, *((target,) if target else ()), *extra)
 
 
 def find_or_build(
   folder: pathlib.Path, sources: Sequence[str]
 ) -> tuple[pathlib.Path, Compiler]:
-  """Returns the library of `sources`: the cached one, or a new one.
+  """Returns the library of `sources`, cached or newly compiled.
 
   Raises:
     cache.UnavailableError: there is no compiler, it fails, or there is no
-      folder to keep libraries in.
+      folder for libraries.
   """
   if os.name != 'posix':
     raise cache.UnavailableError(f'it is not built on {platform.system()}')
@@ -86,7 +93,7 @@ def find_or_build(
     return path, chosen
   try:
     with cache.lock(where, key):
-      path = cache.find(where, key)  # another process's
+      path = cache.find(where, key)  # another process may have built it
       return path or _build(folder, sources, chosen, flags, where, key), chosen
   except OSError as error:
     raise cache.UnavailableError(
@@ -102,16 +109,16 @@ def compile_and_link(
   result: pathlib.Path,
   link_flags: Sequence[str] = (),
 ) -> None:
-  """Compiles `sources` side by side and links them as `result`.
+  """Compiles `sources` in parallel and links them as `result`.
 
   Raises:
-    cache.UnavailableError: the compiler fails; its last line.
+    cache.UnavailableError: the compiler fails; the message has its last line.
   """
   include = ('-isystem', jax.ffi.include_dir())
   objects = [str(result.parent / f'{name}.o') for name in sources]
   steps = [
-    (*command, *flags, *include, '-c', str(folder / source), '-o', made)
-    for source, made in zip(sources, objects, strict=True)
+    (*command, *flags, *include, '-c', str(folder / source), '-o', target)
+    for source, target in zip(sources, objects, strict=True)
   ]
   run = functools.partial(_run, workspace=result.parent)
   with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -132,7 +139,7 @@ def digest_of(folder: pathlib.Path) -> str:
 
 
 def _key(folder, sources, chosen, flags):
-  """What the library depends on."""
+  """Returns everything that the library depends on."""
   return {
     'files': digest_of(folder),
     'sources': list(sources),

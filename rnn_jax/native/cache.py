@@ -1,9 +1,10 @@
 """The user's folder of compiled libraries.
 
-A library is code. So the folder and its files must be the user's own and not
-writable by others, and a file's name holds the digest of its content: one that
-is truncated, damaged or of another key is never loaded. A file is moved into
-the folder when it is whole, so several processes may build at once.
+A library is code. So the folder and its files must belong to the user and not
+be writable by others, and a file's name holds the digest of its content: a
+truncated or damaged file, or one of another key, is never loaded. A file is
+moved into the folder when it is complete, so several processes may build at
+once.
 """
 
 import contextlib
@@ -22,18 +23,18 @@ from rnn_jax import files
 try:
   import fcntl
 except ImportError:  # not on Windows
-  fcntl = None
+  fcntl = None  # type: ignore[assignment]
 
 UNUSED_SECONDS = 30 * 24 * 3600
 ABANDONED_SECONDS = 24 * 3600
 
 
 class UnavailableError(Exception):
-  """There is no library here; the text says why, in one line."""
+  """The library isn't available; the message says why, in one line."""
 
 
 def root() -> pathlib.Path:
-  """Returns $RNN_JAX_CACHE, else rnn_jax in the user's folder of caches.
+  """Returns $RNN_JAX_CACHE, else rnn_jax in the user's cache folder.
 
   Raises:
     UnavailableError: the user has no home folder.
@@ -47,46 +48,45 @@ def root() -> pathlib.Path:
 
 
 def folder() -> pathlib.Path:
-  """Returns the folder of libraries, made if it is not there.
+  """Returns the folder of libraries, created if it doesn't exist.
 
   Raises:
-    UnavailableError: it can't be made, or others can write in it.
+    UnavailableError: it can't be created, or others can write to it.
   """
   path = root() / 'native'
   try:
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = path.lstat()
+    status = path.lstat()
   except OSError as error:
     raise UnavailableError(
-      f"{path} can't be made ({error.strerror}): set RNN_JAX_CACHE"
+      f"{path} can't be created ({error.strerror}): set RNN_JAX_CACHE"
     ) from None
-  if not stat.S_ISDIR(found.st_mode) or not _is_own(found):
+  if not stat.S_ISDIR(status.st_mode) or not _is_own(status):
     raise UnavailableError(
-      f'others can write {path}: delete it, or set RNN_JAX_CACHE'
+      f'others can write to {path}: delete it, or set RNN_JAX_CACHE'
     )
   return path
 
 
 def digest(key: dict) -> str:
-  """Returns the name of a key."""
+  """Returns the hexadecimal name of a key, 16 digits."""
   text = json.dumps(key, sort_keys=True)
   return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def find(where: pathlib.Path, key: dict) -> pathlib.Path | None:
-  """Returns a key's library, whole and the user's own; removes damaged ones.
+  """Returns a key's intact library or None; removes damaged ones.
 
   Raises:
-    UnavailableError: others can write the file.
+    UnavailableError: others can write to the file.
   """
   for path in sorted(where.glob(f'{digest(key)}-*.so')):
     try:
-      if not stat.S_ISREG((found := path.lstat()).st_mode) or not _is_own(
-        found
-      ):
-        raise UnavailableError(f'others can write {path}: delete it')
+      status = path.lstat()
+      if not stat.S_ISREG(status.st_mode) or not _is_own(status):
+        raise UnavailableError(f'others can write to {path}: delete it')
       if path.name == _name(key, path):
-        with contextlib.suppress(OSError):  # a folder that is read-only
+        with contextlib.suppress(OSError):  # a read-only folder
           os.utime(path)  # so that it isn't pruned
         return path
       path.unlink()
@@ -96,7 +96,7 @@ def find(where: pathlib.Path, key: dict) -> pathlib.Path | None:
 
 
 def keep(built: pathlib.Path, where: pathlib.Path, key: dict) -> pathlib.Path:
-  """Moves a library that was built in `where` to its place, and prunes."""
+  """Moves a library built in `where` to its place, and prunes old ones."""
   built.chmod(0o700)
   path = where / _name(key, built)
   os.replace(built, path)
@@ -107,7 +107,7 @@ def keep(built: pathlib.Path, where: pathlib.Path, key: dict) -> pathlib.Path:
 
 @contextlib.contextmanager
 def workspace(where: pathlib.Path) -> Iterator[pathlib.Path]:
-  """A folder to build in, on the same file system."""
+  """Yields a temporary folder to build in, on the same file system."""
   with tempfile.TemporaryDirectory(
     prefix='building-', dir=where, ignore_cleanup_errors=True
   ) as path:
@@ -116,7 +116,7 @@ def workspace(where: pathlib.Path) -> Iterator[pathlib.Path]:
 
 @contextlib.contextmanager
 def lock(where: pathlib.Path, key: dict) -> Iterator[None]:
-  """Waits while another process builds the same; without locks it doesn't."""
+  """Waits while another process builds the same key, if files can be locked."""
   with (where / f'{digest(key)}.lock').open('w') as file:
     if fcntl is not None:
       with contextlib.suppress(OSError):  # a file system without locks
@@ -133,15 +133,15 @@ def _name(key, content):
   return f'{digest(key)}-{sha256(content)[:32]}.so'
 
 
-def _is_own(found):
+def _is_own(status):
   if not hasattr(os, 'getuid'):
     return True
-  writable = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-  return found.st_uid == os.getuid() and not writable
+  writable = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+  return status.st_uid == os.getuid() and not writable
 
 
 def _prune(where):
-  """Removes what no process has used for long."""
+  """Removes files that no process has used for long."""
   now = time.time()
   for path in where.iterdir():
     with contextlib.suppress(OSError):

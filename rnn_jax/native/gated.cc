@@ -1,52 +1,41 @@
-// Gated recurrences whose gates read h, one step after the other, and their
-// gradients; the equations are in ops/gated.py. Rows are independent: each
-// thread takes a few of them through all steps.
+// Gated recurrences whose gates read h, step by step, and their gradients; the
+// equations are in ops/gated.py. Rows are independent: each thread runs a few of
+// them through all steps.
 
 #include <algorithm>
 
-#include "activations.h"
-#include "product.h"
-#include "xla.h"
+#include "gated.h"
 
 namespace rnn_jax {
 namespace {
 
-using Floats = ffi::Buffer<ffi::F32>;
-using Result = ffi::ResultBuffer<ffi::F32>;
-
-constexpr int64_t kRows = 16;  // of a thread at a time
-
-// kWidth units of one row at one step, at offset j of n that are left.
-struct Units {
-  int64_t S, j, n;
-  Vector get(const float* p, int64_t part = 0) const {
-    return load(p + part * S + j, n);
-  }
-  void put(float* p, int64_t part, Vector x) const {
-    store(p + part * S + j, x, n);
-  }
-};
-
-// What a backward pass reads and writes of a row at a step.
+// The memory of one row and step in the backward pass.
 struct Gradient {
-  const float* gates;  // may be where d_u is
-  const float* extra;
+  const float* gates;  // may alias d_u
+  const float* extra;  // may alias the stored h_before
   const float* h_before;  // as read: h0, h_{t-1}, or zeros
   const float* c_before;
   const float* d_h;
-  float* carried_h;  // without what goes through the product
+  float* carried_h;  // without the part through the product
   float* carried_c;
   float* d_u;
-  float* d_product;
+  float* d_product;  // contiguous rows: those of d_u are L steps apart
 };
 
-inline Vector through_sigmoid(Vector d, Vector y) { return d * y * (1.0f - y); }
-inline Vector through_tanh(Vector d, Vector y) { return d * (1.0f - y * y); }
+// Stores the gradients of u's parts, where those of U h are the same.
+template <typename... Vectors>
+inline void put_gradients(Units units, const Gradient& at, Vectors... parts) {
+  int64_t part = 0;
+  for (Vector x : {parts...}) {
+    units.put(at.d_u, part, x);
+    units.put(at.d_product, part++, x);
+  }
+}
 
-// Each recurrence: kGates parts of u and U. What the backward pass reads is as
-// many activated gates, which may be written where u is, and an array `extra`:
-// c, or q of a GRU, which has no c. A step is never inlined, so that the
-// compiler rounds alike in each of its uses.
+// Each recurrence has kGates parts of u and U. The backward pass reads as many
+// activated gates, which may overwrite u, and an array `extra`: c, or q of a
+// GRU, which has no c. A step is never inlined, so that the compiler rounds
+// alike wherever it is called.
 struct Lstm {
   static constexpr int kGates = 4;
   static constexpr bool kCell = true;
@@ -78,10 +67,10 @@ struct Lstm {
     Vector d_c = units.get(at.carried_c) + through_tanh(d_h * o, y);
     units.put(at.carried_h, 0, Vector{});
     units.put(at.carried_c, 0, d_c * f);
-    units.put(at.d_u, 0, through_sigmoid(d_c * g, i));
-    units.put(at.d_u, 1, through_sigmoid(d_c * units.get(at.c_before), f));
-    units.put(at.d_u, 2, through_tanh(d_c * i, g));
-    units.put(at.d_u, 3, through_sigmoid(d_h * y, o));
+    Vector d_f = d_c * units.get(at.c_before);
+    put_gradients(units, at, through_sigmoid(d_c * g, i),
+                  through_sigmoid(d_f, f), through_tanh(d_c * i, g),
+                  through_sigmoid(d_h * y, o));
   }
 };
 
@@ -114,9 +103,9 @@ struct MinLstm {
     units.put(at.carried_h, 0, Vector{});
     units.put(at.carried_c, 0, d_c * f);
     Vector d_f = d_c * (units.get(at.c_before) - g);
-    units.put(at.d_u, 0, through_sigmoid(d_f, f));
-    units.put(at.d_u, 1, through_tanh(d_c * (1.0f - f), g));
-    units.put(at.d_u, 2, through_sigmoid(d_h * y, o));
+    put_gradients(units, at, through_sigmoid(d_f, f),
+                  through_tanh(d_c * (1.0f - f), g),
+                  through_sigmoid(d_h * y, o));
   }
 };
 
@@ -156,32 +145,9 @@ struct Gru {
   }
 };
 
-struct Shape {
-  int64_t B, L, S;
-  int64_t panels() const { return (S + kWidth - 1) / kWidth; }
-  Units units(int64_t panel) const {
-    return {S, panel * kWidth, S - panel * kWidth};
-  }
-};
-
 Shape shape_of(const Floats& u, const Floats& kernel) {
   auto dims = u.dimensions();
   return {dims[0], dims[1], kernel.dimensions()[0]};
-}
-
-// Runs body(first row, rows).
-template <typename Body>
-void each(const Pool& pool, int64_t B, const Body& body) {
-  int64_t share = (B + pool.threads - 1) / std::max<int64_t>(pool.threads, 1);
-  int64_t rows = std::clamp<int64_t>(share, 1, kRows);
-  parallel_for(pool, (B + rows - 1) / rows, [&](int64_t item) {
-    body(item * rows, std::min(rows, B - item * rows));
-  });
-}
-
-// Where documents begin, BxL; without elements where none does.
-bool starts_at(const ffi::Buffer<ffi::U8>& starts, int64_t at) {
-  return starts.element_count() && starts.typed_data()[at];
 }
 
 template <typename Cell>
@@ -192,18 +158,14 @@ ffi::Error forward(ffi::ThreadPool threads, Floats u, Floats kernel,
   constexpr int G = Cell::kGates;
   const Shape shape = shape_of(u, kernel);
   const int64_t L = shape.L, S = shape.S;
-  const float* weights = kernel.typed_data();
   Lines packed(shape.panels() * S * G * kWidth);
-  pack<G>(packed.data(), S, shape.panels(),
-          [&](int64_t k, int64_t panel, int64_t v, int64_t lane) {
-            int64_t j = panel * kWidth + lane;
-            return j < S ? weights[(k * G + v) * S + j] : 0.0f;
-          });
+  pack_gates<G>(packed.data(), kernel.typed_data(), S);
   const float* matrix = packed.data();
   const bool keeps = gates->element_count();
   each(pool_of(threads), shape.B, [&](int64_t first, int64_t rows) {
-    Lines h_memory(rows * S), c_memory(rows * S);
-    float *before = h_memory.data(), *c = c_memory.data();
+    Lines h_memory(2 * rows * S), c_memory(rows * S);
+    float *before = h_memory.data(), *after = before + rows * S;
+    float* c = c_memory.data();
     std::copy_n(h0.typed_data() + first * S, rows * S, before);
     if (Cell::kCell) {
       std::copy_n(c0.typed_data() + first * S, rows * S, c);
@@ -216,17 +178,25 @@ ffi::Error forward(ffi::ThreadPool threads, Floats u, Floats kernel,
       }
       auto use = [&](int64_t row, int64_t panel, const Vector* product) {
         int64_t at = (first + row) * L + t;
+        if (t + 1 < L) {
+          shape.units(panel).prefetch(u.typed_data() + (at + 1) * G * S, G);
+          shape.units(panel).prefetch(h->typed_data() + (at + 1) * S, 1);
+          if (keeps) {
+            shape.units(panel).prefetch(extra->typed_data() + (at + 1) * S, 1);
+          }
+        }
         Cell::step(shape.units(panel), product, u.typed_data() + at * G * S,
                    bias.typed_data(), before + row * S, c + row * S,
-                   h->typed_data() + at * S,
+                   after + row * S,
                    keeps ? gates->typed_data() + at * G * S : nullptr,
                    keeps ? extra->typed_data() + at * S : nullptr);
       };
       multiply<G>(before, S, rows, S, matrix, shape.panels(), use);
       for (int64_t row = 0; row < rows; ++row) {
-        std::copy_n(h->typed_data() + ((first + row) * L + t) * S, S,
-                    before + row * S);
+        std::copy_n(after + row * S, S,
+                    h->typed_data() + ((first + row) * L + t) * S);
       }
+      std::swap(before, after);
     }
     if (Cell::kCell) {
       std::copy_n(c, rows * S, c_last->typed_data() + first * S);
@@ -239,25 +209,21 @@ template <typename Cell>
 ffi::Error backward(ffi::ThreadPool threads, Floats kernel, Floats h0,
                     Floats c0, ffi::Buffer<ffi::U8> starts, Floats h,
                     Floats gates, Floats extra, Floats d_h, Floats d_c_last,
-                    Result d_h0, Result d_c0, Result d_u, Result d_product) {
+                    Result d_h0, Result d_c0, Result d_u, Result before,
+                    Result d_product) {
   constexpr int G = Cell::kGates, V = 4;
   const Shape shape = shape_of(h, kernel);
   const int64_t L = shape.L, S = shape.S;
   const int64_t panels = (shape.panels() + V - 1) / V;
-  const float* weights = kernel.typed_data();
   Lines packed(panels * G * S * V * kWidth);
-  pack<V>(packed.data(), G * S, panels,
-          [&](int64_t k, int64_t panel, int64_t v, int64_t lane) {
-            int64_t j = (panel * V + v) * kWidth + lane;
-            return j < S ? weights[j * G * S + k] : 0.0f;
-          });
+  pack_transposed<V>(packed.data(), kernel.typed_data(), S, G);
   const float* matrix = packed.data();
   const std::vector<float> zeros(S);
-  // The product's own gradient is u's, but for a GRU.
-  float* d_products = Cell::kCell ? d_u->typed_data() : d_product->typed_data();
   each(pool_of(threads), shape.B, [&](int64_t first, int64_t rows) {
     Lines h_memory(rows * S), c_memory(rows * S);
     float *carried_h = h_memory.data(), *carried_c = c_memory.data();
+    Lines product_memory(rows * G * S);
+    float* d_products = product_memory.data();
     if (Cell::kCell) {
       std::copy_n(d_c_last.typed_data() + first * S, rows * S, carried_c);
     }
@@ -278,9 +244,23 @@ ffi::Error backward(ffi::ThreadPool threads, Floats kernel, Floats h0,
             carried_h + row * S,
             carried_c + row * S,
             d_u->typed_data() + at * G * S,
-            d_products + at * G * S};
+            d_products + row * G * S};
         for (int64_t panel = 0; panel < shape.panels(); ++panel) {
-          Cell::back(shape.units(panel), gradient);
+          Units units = shape.units(panel);
+          if (t) {
+            units.prefetch(gates.typed_data() + (at - 1) * G * S, G);
+            units.prefetch(d_h.typed_data() + (at - 1) * S, 1);
+            units.prefetch(before->typed_data() + (at - 1) * S, 1);
+            if (t > 1) units.prefetch(extra.typed_data() + (at - 2) * S, 1);
+            if (t > 1) units.prefetch(h.typed_data() + (at - 2) * S, 1);
+          }
+          Cell::back(units, gradient);
+          Vector h_before = units.get(gradient.h_before);
+          units.put(before->typed_data() + at * S, 0, h_before);
+        }
+        if (!Cell::kCell) {
+          std::copy_n(gradient.d_product, G * S,
+                      d_product->typed_data() + at * G * S);
         }
       }
       auto use = [&](int64_t row, int64_t panel, const Vector* product) {
@@ -290,8 +270,7 @@ ffi::Error backward(ffi::ThreadPool threads, Floats kernel, Floats h0,
           units.put(to, 0, units.get(to) + product[v]);
         }
       };
-      const float* from = d_products + (first * L + t) * G * S;
-      multiply<V>(from, L * G * S, rows, G * S, matrix, panels, use);
+      multiply<V>(d_products, G * S, rows, G * S, matrix, panels, use);
       for (int64_t row = 0; row < rows; ++row) {
         if (!starts_at(starts, (first + row) * L + t)) continue;
         std::fill_n(carried_h + row * S, S, 0.0f);
@@ -333,6 +312,7 @@ auto backward_binding() {
       .Arg<Floats>()
       .Arg<Floats>()
       .Arg<Floats>()
+      .Ret<Floats>()
       .Ret<Floats>()
       .Ret<Floats>()
       .Ret<Floats>()

@@ -7,8 +7,8 @@
 namespace rnn_jax {
 namespace {
 
-// Arrays of their own for q, k, v and a, and for their gradients: a source of
-// gla_passes.h.
+// A source of gla_passes.h: separate arrays for q, k, v and a, and for their
+// gradients.
 template <typename T>
 struct Arrays {
   using Format = T;
@@ -25,25 +25,25 @@ struct Arrays {
     int64_t K = shape.K, steps = end - begin;
     float* copies[] = {memory, memory + steps * K, memory + 2 * steps * K,
                        memory + 3 * steps * K};
-    Steps found;
+    Steps result;
     int64_t between = shape.H * K;
     const T* q = in.q + unit.at(begin, K);
     const T* k = in.k + unit.at(begin, K);
-    found.q = rows(q, between, K, steps, K, copies[0], &found.qk_apart);
-    found.k = rows(k, between, K, steps, K, copies[1], &found.qk_apart);
+    result.q = rows(q, between, K, steps, K, copies[0], &result.qk_apart);
+    result.k = rows(k, between, K, steps, K, copies[1], &result.qk_apart);
     const T* v = in.v + unit.at(begin, shape.P) + unit.first;
-    found.v = rows(v, shape.H * shape.P, unit.columns, steps, M, copies[3],
-                   &found.v_apart);
-    found.a = in.a + unit.at(begin, shape.decays());
-    found.a_apart = shape.H * shape.decays();
-    if (!shape.by_head) return found;
+    result.v = rows(v, shape.H * shape.P, unit.columns, steps, M, copies[3],
+                   &result.v_apart);
+    result.a = in.a + unit.at(begin, shape.decays());
+    result.a_apart = shape.H * shape.decays();
+    if (!shape.by_head) return result;
     for (int64_t i = 0; i < steps; ++i) {
       float* to = copies[2] + i * K;
-      std::fill(to, to + K, found.a[i * found.a_apart]);
+      std::fill(to, to + K, result.a[i * result.a_apart]);
     }
-    found.a = copies[2];
-    found.a_apart = K;
-    return found;
+    result.a = copies[2];
+    result.a_apart = K;
+    return result;
   }
 
   Steps read_for_gradients(const Unit& unit, int64_t begin, int64_t end,
@@ -78,8 +78,8 @@ struct Arrays {
   }
 
  private:
-  // n numbers of each step, as floats `apart` from step to step, with zeros up
-  // to M: the array itself if it is already so, else a copy.
+  // n floats of each step, `apart` from step to step, padded with zeros to M:
+  // the array itself if it has that layout, else a copy.
   static const float* rows(const T* from, int64_t between, int64_t n,
                            int64_t steps, int64_t M, float* copy,
                            int64_t* apart) {

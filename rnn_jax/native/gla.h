@@ -3,18 +3,18 @@
 //
 // Shapes, row-major: q, k BxLxHxK, v, y BxLxHxP, a BxLxHxK or BxLxHx1, states
 // BxHxKxP. A unit of work is one row and head, and a block of P's columns: the
-// columns of S do not meet before y. Arithmetic and states are float32.
+// columns of S are independent. Arithmetic and states are float32.
 //
-// Forward goes once over time with its block of S in the first cache. With
-// `kept` it also stores S before each stretch of steps. Backward takes the
-// stretches from the last to the first: it runs one again from the kept state,
-// storing every S_{t-1}, and walks back over them:
+// Forward is one pass over time with its block of S in the L1 cache. With `kept`
+// it also stores S before each segment of steps. Backward visits the segments
+// from the last to the first: it runs one again from the stored state, storing
+// every S_{t-1}, and goes back over them:
 //
 //   E += q dy^T     dq = a * (S_{t-1} dy) + k (v . dy)     dk = E v
 //   dv = E^T k      da = sum_P E * S_{t-1}                 E *= a
 //
-// with E the gradient of S_t. Reading before the update, dq = S_{t-1} dy, and E
-// takes q dy^T after it is multiplied by a.
+// with E the gradient of S_t. With the read before the update, dq = S_{t-1} dy,
+// and q dy^T is added to E after it is multiplied by a.
 #ifndef RNN_JAX_NATIVE_GLA_H_
 #define RNN_JAX_NATIVE_GLA_H_
 
@@ -26,11 +26,11 @@ namespace rnn_jax {
 
 struct GlaShape {
   int64_t B, L, H, K, P;
-  bool by_head;      // a has one decay a head
+  bool by_head;      // a has one decay per head
   bool read_before;  // y_t = S_{t-1}^T q_t
-  int64_t stretch;   // steps between kept states
+  int64_t segment;   // steps between stored states
 
-  int64_t stretches() const { return (L + stretch - 1) / stretch; }
+  int64_t segments() const { return (L + segment - 1) / segment; }
   int64_t decays() const { return by_head ? 1 : K; }
 };
 
@@ -49,7 +49,7 @@ struct GlaGradients {
   float* a;
 };
 
-// `kept`, BxHxNxKxP for N stretches, may be null.
+// `kept`, BxHxNxKxP for N segments, may be null.
 template <typename T>
 void gla_forward(const Pool& pool, const GlaShape& shape,
                  const GlaInputs<T>& in, float* state, T* y, float* kept);

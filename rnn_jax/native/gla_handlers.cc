@@ -11,11 +11,11 @@ using Float32 = ffi::Buffer<ffi::F32>;
 using Float32Result = ffi::ResultBuffer<ffi::F32>;
 
 GlaShape shape_of(const ffi::AnyBuffer& k, const ffi::AnyBuffer& v,
-                  const Float32& a, bool read_before, int64_t stretch) {
+                  const Float32& a, bool read_before, int64_t segment) {
   auto keys = k.dimensions();
   GlaShape shape{keys[0], keys[1],           keys[2],
                  keys[3], v.dimensions()[3], false,
-                 read_before, stretch};
+                 read_before, segment};
   shape.by_head = a.dimensions()[3] < shape.K;
   return shape;
 }
@@ -28,8 +28,8 @@ T* data(Buffer& buffer) {
 ffi::Error forward(ffi::ThreadPool threads, Float32 state, ffi::AnyBuffer q,
                    ffi::AnyBuffer k, ffi::AnyBuffer v, Float32 a,
                    Float32Result last, ffi::Result<ffi::AnyBuffer> y,
-                   Float32Result kept, bool read_before, int64_t stretch) {
-  GlaShape shape = shape_of(k, v, a, read_before, stretch);
+                   Float32Result kept, bool read_before, int64_t segment) {
+  GlaShape shape = shape_of(k, v, a, read_before, segment);
   return with_format(k.element_type(), [&](auto format) {
     using T = decltype(format);
     GlaInputs<T> in{state.typed_data(), data<T>(q), data<T>(k), data<T>(v),
@@ -46,8 +46,8 @@ ffi::Error backward(ffi::ThreadPool threads, Float32 kept, ffi::AnyBuffer q,
                     ffi::Result<ffi::AnyBuffer> d_q,
                     ffi::Result<ffi::AnyBuffer> d_k,
                     ffi::Result<ffi::AnyBuffer> d_v, Float32Result d_a,
-                    bool read_before, int64_t stretch) {
-  GlaShape shape = shape_of(k, v, a, read_before, stretch);
+                    bool read_before, int64_t segment) {
+  GlaShape shape = shape_of(k, v, a, read_before, segment);
   return with_format(k.element_type(), [&](auto format) {
     using T = decltype(format);
     GlaInputs<T> in{nullptr, data<T>(q), data<T>(k), data<T>(v),
@@ -74,7 +74,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(gla_forward, rnn_jax::forward,
                                   .Ret<rnn_jax::ffi::AnyBuffer>()
                                   .Ret<rnn_jax::Float32>()
                                   .Attr<bool>("read_before")
-                                  .Attr<int64_t>("stretch"));
+                                  .Attr<int64_t>("segment"));
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(gla_backward, rnn_jax::backward,
                               rnn_jax::ffi::Ffi::Bind()
@@ -92,4 +92,4 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(gla_backward, rnn_jax::backward,
                                   .Ret<rnn_jax::ffi::AnyBuffer>()
                                   .Ret<rnn_jax::Float32>()
                                   .Attr<bool>("read_before")
-                                  .Attr<int64_t>("stretch"));
+                                  .Attr<int64_t>("segment"));

@@ -2,16 +2,15 @@
 // and a. A source has
 //
 //   Format       float or BFloat16, of y and its gradient
-//   floats(T, M) memory that it needs for T steps and M columns
+//   floats(T, M) floats of memory that it needs for T steps and M columns
 //   read(...)    the steps [begin, end) of a unit, as floats
-//   read_for_gradients(...)  the same, when gradients of them will follow
-//   add_columns(...)  takes the gradients of v of a unit's steps
-//   add_keys(...)     takes those of q, k and a, of all columns
+//   read_for_gradients(...)  the same, if gradients of them will follow
+//   add_columns(...)  receives the gradients of v of a unit's steps
+//   add_keys(...)     receives those of q, k and a, of all columns
 //
-// Stretches of steps come from the last to the first, and what is taken of one
-// may be written where it was read. add_keys has the memory of
-// read_for_gradients or, where several blocks of columns add to its gradients,
-// that of read_keys.
+// Segments of steps come from the last to the first, and the gradients of one
+// may overwrite its inputs. add_keys gets the memory of read_for_gradients or,
+// where several blocks of columns add to its gradients, that of read_keys.
 #ifndef RNN_JAX_NATIVE_GLA_PASSES_H_
 #define RNN_JAX_NATIVE_GLA_PASSES_H_
 
@@ -26,14 +25,14 @@ namespace rnn_jax {
 constexpr int64_t kPiece = 32;          // steps that forward reads at a time
 constexpr int64_t kPartials = 1 << 20;  // floats of sums over blocks
 
-// Rows of a few steps, so many floats apart; those of v have M columns, and
-// zeros behind the unit's own.
+// Rows of a few steps, `*_apart` floats apart; those of v have M columns, padded
+// with zeros.
 struct Steps {
   const float *q, *k, *a, *v;
   int64_t qk_apart, a_apart, v_apart;
 };
 
-// Gradients of q, k and a of some steps: 3 padded floats a step.
+// Gradients of q, k and a of some steps: 3 padded rows per step.
 struct KeyGradients {
   float* rows;
   int64_t padded;
@@ -61,9 +60,9 @@ void forward_unit(const Unit& unit, const Source& source, const float* before,
     int64_t end = std::min(shape.L, begin + piece);
     Steps steps = source.read(unit, begin, end, M, memory);
     for (int64_t t = begin; t < end; ++t) {
-      if (kept && t % shape.stretch == 0) {
+      if (kept && t % shape.segment == 0) {
         int64_t number =
-            unit.sequence() * shape.stretches() + t / shape.stretch;
+            unit.sequence() * shape.segments() + t / shape.segment;
         store_block(S, unit, M, kept + number * size);
       }
       int64_t i = t - begin;
@@ -77,28 +76,28 @@ void forward_unit(const Unit& unit, const Source& source, const float* before,
   store_block(S, unit, M, state + unit.sequence() * size);
 }
 
-// Stretches of steps, and where sums over P go: nowhere yet, or, where several
-// blocks of columns add to them, to `partials`.
-struct Segment {
+// A range of segments, and where sums over P are stored: in `partials` if
+// several blocks of columns add to them, else not at all.
+struct SegmentRange {
   int64_t first, last;
   float* partials;
 
   float* of_step(int64_t t, const GlaShape& shape) const {
     int64_t apart = 3 * rounded_up(shape.K, kWidth);
-    return partials + apart * (t - first * shape.stretch);
+    return partials + apart * (t - first * shape.segment);
   }
 };
 
-// `E`, KxP a row and head, is the gradient of the state behind the segment, and
-// becomes that of the state before it.
+// `E`, KxP per row and head, is the gradient of the state after the range; it is
+// overwritten with that of the state before it.
 template <int N, bool kBefore, typename Source>
 void backward_unit(const Unit& unit, const Source& source, const float* kept,
                    const typename Source::Format* d_y, float* states_E,
-                   const Segment& segment) {
+                   const SegmentRange& range) {
   const GlaShape& shape = unit.shape;
   constexpr int64_t M = N * kWidth;
   int64_t K = shape.K, size = K * shape.P, padded = rounded_up(K, kWidth);
-  int64_t T = shape.stretch;
+  int64_t T = shape.segment;
   float* S = scratch((T + 1) * K * M + M + T * M +
                      3 * padded * (kWidth + T) + source.floats(T, M));
   float* E = S + T * K * M;
@@ -109,9 +108,9 @@ void backward_unit(const Unit& unit, const Source& source, const float* kept,
   float* memory = own_rows + 3 * padded * T;
   std::fill(products, products + 3 * padded * kWidth, 0.0f);
   load_block(states_E + unit.sequence() * size, unit, M, E);
-  for (int64_t n = segment.last; n-- > segment.first;) {
+  for (int64_t n = range.last; n-- > range.first;) {
     int64_t begin = n * T, end = std::min(shape.L, begin + T);
-    int64_t number = unit.sequence() * shape.stretches() + n;
+    int64_t number = unit.sequence() * shape.segments() + n;
     Steps steps = source.read_for_gradients(unit, begin, end, M, memory);
     load_block(kept + number * size, unit, M, S);
     for (int64_t i = 0; i + 1 < end - begin; ++i) {
@@ -120,7 +119,7 @@ void backward_unit(const Unit& unit, const Source& source, const float* kept,
                 S + (i + 1) * K * M);
     }
     KeyGradients rows(
-        segment.partials ? segment.of_step(begin, shape) : own_rows, K);
+        range.partials ? range.of_step(begin, shape) : own_rows, K);
     for (int64_t i = end - begin; i-- > 0;) {
       const float* k = steps.k + i * steps.qk_apart;
       const float* a = steps.a + i * steps.a_apart;
@@ -135,27 +134,27 @@ void backward_unit(const Unit& unit, const Source& source, const float* kept,
       if (!kBefore) add_own_write(K, dot<N>(v, dy), a, k, rows.q(i));
     }
     source.add_columns(unit, begin, end, dv, M, memory);
-    if (!segment.partials) source.add_keys(unit, begin, end, rows, memory);
+    if (!range.partials) source.add_keys(unit, begin, end, rows, memory);
   }
   store_block(E, unit, M, states_E + unit.sequence() * size);
 }
 
-// Adds up what the blocks of columns contributed, always in their order.
+// Adds up the partial sums of the blocks of columns, always in their order.
 template <typename Source>
 void add_blocks(const Pool& pool, const GlaShape& shape, const Blocks& blocks,
-                const Source& source, const Segment& segment, int64_t size) {
+                const Source& source, const SegmentRange& range, int64_t size) {
   parallel_for(pool, shape.B * shape.H, [&](int64_t sequence) {
     Unit unit(shape, blocks, sequence * blocks.count);
-    Segment own = segment;
+    SegmentRange own = range;
     own.partials += sequence * blocks.count * size;
     for (int64_t n = 1; n < blocks.count; ++n) {
       const float* other = own.partials + n * size;
       for (int64_t i = 0; i < size; ++i) own.partials[i] += other[i];
     }
-    float* memory = scratch(source.floats(shape.stretch, 0));
+    float* memory = scratch(source.floats(shape.segment, 0));
     for (int64_t n = own.last; n-- > own.first;) {
-      int64_t begin = n * shape.stretch;
-      int64_t end = std::min(shape.L, begin + shape.stretch);
+      int64_t begin = n * shape.segment;
+      int64_t end = std::min(shape.L, begin + shape.segment);
       source.read_keys(unit, begin, end, memory);
       KeyGradients rows(own.of_step(begin, shape), shape.K);
       source.add_keys(unit, begin, end, rows, memory);
@@ -176,35 +175,35 @@ void run_forward(const Pool& pool, const GlaShape& shape, const Source& source,
   });
 }
 
-// `E` holds the gradient of the last state, and then that of the first.
+// `E` is the gradient of the last state; it is overwritten with the first's.
 template <bool kBefore, typename Source>
 void run_backward(const Pool& pool, const GlaShape& shape,
                   const Source& source, const float* kept,
                   const typename Source::Format* d_y, float* E) {
   Blocks blocks(shape);
   int64_t units = shape.B * shape.H * blocks.count;
-  int64_t stretches = shape.stretches(), together = stretches, size = 0;
+  int64_t segments = shape.segments(), together = segments, size = 0;
   std::vector<float> partials;
   if (blocks.count > 1) {
-    int64_t of_stretch = 3 * rounded_up(shape.K, kWidth) * shape.stretch;
-    together = std::clamp<int64_t>(kPartials / (units * of_stretch), 1,
-                                   stretches);
-    size = of_stretch * together;
+    int64_t of_segment = 3 * rounded_up(shape.K, kWidth) * shape.segment;
+    together = std::clamp<int64_t>(kPartials / (units * of_segment), 1,
+                                   segments);
+    size = of_segment * together;
     partials.resize(units * size);
   }
-  for (int64_t last = stretches; last > 0; last -= together) {
+  for (int64_t last = segments; last > 0; last -= together) {
     int64_t first = std::max<int64_t>(0, last - together);
     parallel_for(pool, units, [&](int64_t number) {
       Unit unit(shape, blocks, number);
       float* own = size ? partials.data() + number * size : nullptr;
-      Segment segment{first, last, own};
+      SegmentRange range{first, last, own};
       with_vectors(unit.columns, [&](auto N) {
-        backward_unit<N, kBefore>(unit, source, kept, d_y, E, segment);
+        backward_unit<N, kBefore>(unit, source, kept, d_y, E, range);
       });
     });
     if (size) {
-      Segment segment{first, last, partials.data()};
-      add_blocks(pool, shape, blocks, source, segment, size);
+      SegmentRange range{first, last, partials.data()};
+      add_blocks(pool, shape, blocks, source, range, size);
     }
   }
 }

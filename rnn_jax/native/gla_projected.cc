@@ -1,7 +1,7 @@
-// The gated linear recurrence read from a projection: a short causal
+// The gated linear recurrence fused with the maps of its inputs: a short causal
 // convolution of the channels of q, k and v, their activations and the gate's
-// sigmoid, inside of the passes over time. Of what lies between the projection
-// and y nothing is stored.
+// sigmoid, inside the passes over time. No intermediate result between the
+// projection and y is stored.
 //
 // Shapes, row-major: the projection BxLx(HC) with a head's channels q (K), k
 // (K), gate (G: K or 1), v (P) and a rest (R) that this doesn't read; the
@@ -24,7 +24,7 @@ namespace {
 
 enum Activation : int64_t { kIdentity, kSigmoid, kTanh, kSilu };
 
-// f(x), and its slope.
+// f(x), and its derivative.
 inline Vector activate(Activation f, Vector x, Vector* slope) {
   if (f == kIdentity) {
     *slope = broadcast(1.0f);
@@ -44,11 +44,13 @@ inline Vector activate(Activation f, Vector x, Vector* slope) {
   return x * s;
 }
 
-// Channels that lie side by side, n of a head: where their numbers are.
+// n adjacent channels of a head, and their offsets.
 struct Range {
   int64_t n;
   int64_t in_projection, in_taps;  // offsets within a row
 };
+
+constexpr int64_t kAhead = 8;  // steps from asking for memory to using it
 
 template <typename T>
 struct Projected {
@@ -64,11 +66,11 @@ struct Projected {
   const T* d_rest;
   T* d_projection;
   float *d_inputs, *d_taps, *d_bias;  // d_taps, d_bias: a row's own
-  float* later;  // BxHx(W-1)xE: gradients of x of the steps behind a stretch
+  float* later;  // BxHx(W-1)xE: gradients of x of the steps after a segment
 
-  // What a thread has of a stretch, rows of steps. Those of raw numbers begin
-  // W - 1 steps earlier; those of slopes, which become gradients of x, end
-  // W - 1 steps later. Where the keys' are does not depend on M.
+  // A thread's buffers for a segment, rows of steps. Those of raw inputs begin
+  // W - 1 steps earlier; those of derivatives, which become gradients of x, end
+  // W - 1 steps later. The keys' offsets don't depend on M.
   struct Memory {
     float *raw_keys, *keys, *a, *d_keys, *d_a, *raw_columns, *columns,
         *d_columns;
@@ -86,7 +88,7 @@ struct Projected {
     }
   };
 
-  int64_t most_steps() const { return std::max(shape.stretch, kPiece); }
+  int64_t most_steps() const { return std::max(shape.segment, kPiece); }
 
   int64_t floats(int64_t, int64_t M) const {
     int64_t K = shape.K, steps = most_steps(), more = steps + W - 1;
@@ -107,7 +109,7 @@ struct Projected {
             unit.head * E() + 2 * K + unit.first};
   }
 
-  // How many steps back x_t reaches: not beyond its document's first step.
+  // How many steps back x_t reaches: at most to its document's first step.
   int64_t reach(const Unit& unit, int64_t t) const {
     if (!starts) return W - 1;
     const uint8_t* of_row = starts + unit.row * shape.L;
@@ -139,9 +141,9 @@ struct Projected {
       float* d = memory.d_columns + i;
       store(d, load(d) * load(dv + i));
     }
-    float* behind = later_of(unit) + (W - 1) * 2 * shape.K;
+    float* after = later_of(unit) + (W - 1) * 2 * shape.K;
     add(unit, begin, end, columns_of(unit), memory.raw_columns,
-        memory.d_columns, M, behind + unit.first, shape.P);
+        memory.d_columns, M, after + unit.first, shape.P);
   }
 
   void add_keys(const Unit& unit, int64_t begin, int64_t end,
@@ -201,6 +203,7 @@ struct Projected {
     Raw raw = raw_of(unit, begin, end, range, range.n, memory.raw_keys);
     for (int64_t t = begin; t < end; ++t) {
       int64_t i = t - begin, back = reach(unit, t);
+      prefetch(unit, t + kAhead);
       for (int64_t half = 0; half < 2; ++half) {
         auto read = [&](int64_t j, int64_t n) __attribute__((always_inline)) {
           int64_t to = i * 2 * K + j;
@@ -215,6 +218,15 @@ struct Projected {
       }
       read_decays(unit, t, memory.a + i * K,
                   slopes ? memory.d_a + i * K : nullptr);
+    }
+  }
+
+  // Asks for all that is read and written of a step.
+  void prefetch(const Unit& unit, int64_t t) const {
+    if (t >= shape.L) return;
+    auto row = reinterpret_cast<const char*>(projection + in_projection(unit, t));
+    for (int64_t at = 0; at < C * int64_t{sizeof(T)}; at += 64) {
+      __builtin_prefetch(row + at);
     }
   }
 
@@ -235,14 +247,14 @@ struct Projected {
     }
   }
 
-  // Raw numbers of steps, rows so many floats apart.
+  // Raw inputs of steps, rows `apart` floats apart.
   struct Raw {
     const float* first;
     int64_t apart;
   };
 
-  // Those from `begin` on, with W - 1 rows before them: the projection's own
-  // if it is all of floats, else a copy with rows of M.
+  // Those from `begin` on, and the W - 1 rows before: the projection itself if
+  // it is float, else a copy with rows of M.
   Raw raw_of(const Unit& unit, int64_t begin, int64_t end, const Range& range,
              int64_t M, float* copy) const {
     const T* rows =
@@ -268,7 +280,7 @@ struct Projected {
     return taps + d * shape.H * E() + range.in_taps;
   }
 
-  // x of the i-th step: up to kWidth channels from the j-th on, n are there.
+  // x of the i-th step: up to kWidth of n channels, from the j-th on.
   Vector convolved(const Range& range, const Raw& raw, int64_t i, int64_t back,
                    int64_t j, int64_t n) const {
     const float* newest = raw.first + i * raw.apart + j;
@@ -280,18 +292,18 @@ struct Projected {
     return x;
   }
 
-  // From the gradients of x, rows of M, to those of raw numbers and taps.
-  // `behind` has those of the W - 1 steps behind the stretch, rows of
-  // `between`, and is left with its first ones for the stretch before it.
+  // From the gradients of x, rows of M, to those of raw inputs and taps.
+  // `after` has those of the W - 1 steps after the segment, rows of
+  // `between`; it is overwritten with its first ones, for the segment before it.
   void add(const Unit& unit, int64_t begin, int64_t end, const Range& range,
-           const float* raw, float* d, int64_t M, float* behind,
+           const float* raw, float* d, int64_t M, float* after,
            int64_t between) const {
     int64_t steps = end - begin;
     for (int64_t i = 0; i < W - 1; ++i) {
-      copy_padded(behind + i * between, range.n, M, d + (steps + i) * M);
+      copy_padded(after + i * between, range.n, M, d + (steps + i) * M);
     }
     for (int64_t i = 0; i < W - 1; ++i) {
-      std::copy(d + i * M, d + i * M + range.n, behind + i * between);
+      std::copy(d + i * M, d + i * M + range.n, after + i * between);
     }
     for (int64_t t = begin; t < end; ++t) {
       T* to = d_projection + (unit.row * shape.L + t) * shape.H * C +
@@ -327,7 +339,7 @@ struct Projected {
     }
   }
 
-  // The gradient of a step's raw numbers, from those of x since `begin`.
+  // The gradient of a step's raw inputs, from those of x since `begin`.
   template <typename Take>
   void spread(const Unit& unit, int64_t t, int64_t begin, const Range& range,
               const float* d, int64_t M, const Take& take) const {
@@ -360,10 +372,10 @@ const float* or_null(const Float32& x) {
   return x.element_count() ? x.typed_data() : nullptr;
 }
 
-// The widths K, P and G of a head, how many heads, the activations of q, k and
-// v, and the steps between kept states.
+// The widths K, P and G of a head, the number of heads, the activations of q, k
+// and v, and the steps between stored states.
 struct Attributes {
-  int64_t keys, values, gates, heads, query, key, value, stretch;
+  int64_t keys, values, gates, heads, query, key, value, segment;
 };
 
 template <typename T>
@@ -373,7 +385,7 @@ Projected<T> source_of(const Attributes& given, const Float32& inputs,
   auto dims = projection.dimensions();
   Projected<T> source{};
   source.shape = {dims[0], dims[1], given.heads, given.keys, given.values,
-                  given.gates < given.keys, false, given.stretch};
+                  given.gates < given.keys, false, given.segment};
   source.C = dims[2] / given.heads;
   source.R = source.C - 2 * given.keys - given.gates - given.values;
   source.taps = or_null(taps);
@@ -393,12 +405,12 @@ ffi::Error forward(ffi::ThreadPool threads, Float32 state, Float32 inputs,
                    Bytes starts, Float32Result last, AnyResult y,
                    Float32Result kept, AnyResult same, int64_t keys,
                    int64_t values, int64_t gates, int64_t heads, int64_t query,
-                   int64_t key, int64_t value, int64_t stretch) {
+                   int64_t key, int64_t value, int64_t segment) {
   if (same->untyped_data() != projection.untyped_data()) {  // not in place
     std::memcpy(same->untyped_data(), projection.untyped_data(),
                 projection.size_bytes());
   }
-  Attributes given{keys, values, gates, heads, query, key, value, stretch};
+  Attributes given{keys, values, gates, heads, query, key, value, segment};
   return with_format(projection.element_type(), [&](auto format) {
     using T = decltype(format);
     auto source = source_of<T>(given, inputs, projection, taps, bias, starts);
@@ -417,8 +429,8 @@ ffi::Error backward(ffi::ThreadPool threads, Float32 kept, Float32 inputs,
                     Float32Result d_taps, Float32Result d_bias, int64_t keys,
                     int64_t values, int64_t gates, int64_t heads,
                     int64_t query, int64_t key, int64_t value,
-                    int64_t stretch) {
-  Attributes given{keys, values, gates, heads, query, key, value, stretch};
+                    int64_t segment) {
+  Attributes given{keys, values, gates, heads, query, key, value, segment};
   return with_format(projection.element_type(), [&](auto format) {
     using T = decltype(format);
     auto source = source_of<T>(given, inputs, projection, taps, bias, starts);
@@ -453,7 +465,7 @@ ffi::Error backward(ffi::ThreadPool threads, Float32 kept, Float32 inputs,
       .Attr<int64_t>("query")     \
       .Attr<int64_t>("key")       \
       .Attr<int64_t>("value")     \
-      .Attr<int64_t>("stretch")
+      .Attr<int64_t>("segment")
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(gla_projected_forward, rnn_jax::forward,
                               rnn_jax::ffi::Ffi::Bind()

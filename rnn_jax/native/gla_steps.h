@@ -1,5 +1,5 @@
-// One step of the gated linear recurrence forward and backward, of a block of
-// columns: what gla_passes.h runs over time. gla.h has the equations.
+// One step of the gated linear recurrence, forward and backward, for a block of
+// columns; gla_passes.h runs it over time. The equations are in gla.h.
 #ifndef RNN_JAX_NATIVE_GLA_STEPS_H_
 #define RNN_JAX_NATIVE_GLA_STEPS_H_
 
@@ -13,14 +13,14 @@
 
 namespace rnn_jax {
 
-constexpr int kMostVectors = 8;   // of a block: what registers hold
-constexpr int64_t kUnits = 8;     // wanted, where a single row has fewer
+constexpr int kMostVectors = 8;   // in a block: as many as registers hold
+constexpr int64_t kUnits = 8;     // at least, where a single row has fewer
 
 inline int64_t rounded_up(int64_t x, int64_t multiple) {
   return (x + multiple - 1) / multiple * multiple;
 }
 
-// Memory that a thread keeps for its next unit.
+// Memory of a thread, reused for its next unit.
 inline float* scratch(int64_t floats) {
   static thread_local std::vector<Vector> memory;
   int64_t vectors = rounded_up(floats, kWidth) / kWidth;
@@ -28,8 +28,8 @@ inline float* scratch(int64_t floats) {
   return reinterpret_cast<float*>(memory.data());
 }
 
-// How P's columns are cut into blocks of whole vectors, the same for any number
-// of threads, so that sums over blocks are too.
+// Blocks of whole vectors of P's columns. They don't depend on the number of
+// threads, so sums over blocks don't either.
 struct Blocks {
   int64_t count, vectors;  // vectors of the widest
 
@@ -74,7 +74,7 @@ void copy_padded(const T* __restrict x, int64_t n, int64_t padded,
   for (int64_t i = n; i < padded; ++i) copy[i] = 0;
 }
 
-// The same, in the array itself if it is already so.
+// The same, or the array itself if it has that layout.
 template <typename T>
 const float* floats(const T* x, int64_t n, int64_t padded, float* copy) {
   if constexpr (std::is_same_v<T, float>) {
@@ -108,7 +108,7 @@ inline void store_block(const float* block, const Unit& unit, int64_t M,
   }
 }
 
-// y = S^T q and S <- diag(a) S + k v^T, in the order that is asked for.
+// y = S^T q and S <- diag(a) S + k v^T, in that order if kBefore.
 template <int N, bool kBefore>
 void advance(int64_t K, const float* q, const float* k, const float* a,
              const float* v, float* S, float* y) {
@@ -139,8 +139,8 @@ void update(int64_t K, const float* k, const float* a, const float* v,
   }
 }
 
-// One step back, see gla.h: E is changed; dv is written; of each row of S the
-// vectors whose elements sum to S dy, E v and E * S, in `products`, 3 x K.
+// One step back, see gla.h. Updates E, writes dv, and for each row of S writes
+// the vectors whose elements sum to S dy, E v and E * S to `products`, 3 x K.
 template <int N, bool kBefore>
 void retreat(int64_t K, const float* q, const float* k, const float* a,
              const float* v, const float* dy, const float* S, float* E,
@@ -181,14 +181,14 @@ float dot(const float* x, const float* y) {
   return total;
 }
 
-// From the gradient of q that S_{t-1} gives to that of S_t.
+// Turns the gradient of q through S_{t-1} into that through S_t.
 inline void add_own_write(int64_t K, float v_dy, const float* __restrict a,
                    const float* __restrict k, float* __restrict dq) {
   for (int64_t i = 0; i < K; ++i) dq[i] = a[i] * dq[i] + k[i] * v_dy;
 }
 
 // Calls run(std::integral_constant<int, N>) with the least N of 1 to 4, 6 and 8
-// that holds a block's columns: fewer programs to compile than all.
+// that holds a block's columns: fewer instances to compile than all eight.
 template <int N = 1, typename Run>
 void with_vectors(int64_t columns, const Run& run) {
   if constexpr (N == kMostVectors) {

@@ -1,7 +1,7 @@
-"""The C++ library, an optional part: loads it and calls it.
+"""Loads and calls the C++ library, which is optional.
 
 It is compiled once for this machine (build.py), or comes with the wheel
-(prebuilt.py). Where there is neither, `lacking` says why.
+(prebuilt.py). Where neither works, `lacking` returns why.
 """
 
 import ctypes
@@ -10,6 +10,8 @@ import functools
 import os
 import pathlib
 import threading
+from collections.abc import Sequence
+from typing import Any
 
 import jax
 
@@ -24,8 +26,9 @@ SOURCES = (
   'gla_projected.cc',
   'linear_scan.cc',
   'gated.cc',
+  'gated_layers.cc',
 )
-TARGETS = (  # handlers, by the names that they are called by
+TARGETS = (  # names of the handlers
   'gla_forward',
   'gla_backward',
   'gla_projected_forward',
@@ -38,23 +41,41 @@ TARGETS = (  # handlers, by the names that they are called by
   'min_lstm_backward',
   'gru_forward',
   'gru_backward',
+  'rhn_forward',
+  'rhn_backward',
+  'gru_before_forward',
+  'gru_before_backward',
 )
 FOLDER = pathlib.Path(__file__).parent
 _LOCK = threading.Lock()
 
 
 def lacking() -> str:
-  """Says why there is no library here; '' if there is one."""
+  """Returns why the library isn't available; '' if it is."""
   return _loaded().why
 
 
-def call(target, results, *operands, aliases=None, **attributes):
-  """`jax.ffi.ffi_call` of a handler in TARGETS, a tuple.
+def call(
+  target: str,
+  results: Sequence[jax.ShapeDtypeStruct],
+  *operands: jax.Array,
+  aliases: dict[int, int] | None = None,
+  **attributes: Any,
+) -> tuple[jax.Array, ...]:
+  """Calls a handler by `jax.ffi.ffi_call`.
 
-  `aliases`, {operand: result}, are results written where an operand was.
+  Args:
+    target: one of TARGETS.
+    results: shapes and dtypes of the results.
+    *operands: arrays.
+    aliases: {operand: result}, results that overwrite an operand.
+    **attributes: static arguments of the handler.
+
+  Returns:
+    The results.
 
   Raises:
-    NotImplementedError: there is no library here.
+    NotImplementedError: the library isn't available.
   """
   if why := lacking():
     raise NotImplementedError(why)
@@ -65,7 +86,7 @@ def call(target, results, *operands, aliases=None, **attributes):
 
 
 def describe() -> str:
-  """Returns one line: the library, or why there is none."""
+  """Returns one line: the library, or why it isn't available."""
   if why := lacking():
     return f"native: not available: {why}; impl='auto' runs 'chunked'"
   loaded = _loaded()
@@ -74,7 +95,7 @@ def describe() -> str:
 
 @dataclasses.dataclass(frozen=True)
 class _Loaded:
-  """What came of loading: `why` there is no library, or what it is."""
+  """The loaded library, or `why` it isn't available."""
 
   why: str = ''
   path: pathlib.Path | None = None
@@ -103,7 +124,7 @@ def _load():
     jax.errors.JaxRuntimeError,  # XLA refuses a handler
   ) as error:
     lines = str(error).splitlines() or ['']
-    return _Loaded(f'it does not load: {type(error).__name__}: {lines[0]}')
+    return _Loaded(f"it doesn't load: {type(error).__name__}: {lines[0]}")
   return loaded
 
 

@@ -1,5 +1,5 @@
 // The elementwise linear recurrence h_t = f_t h_{t-1} + u_t of BxLxS arrays,
-// and its gradients; the equations are in ops/linear_scan.py.
+// and its gradients; the equations are in ops/linear_scan.
 
 #include <algorithm>
 #include <vector>
@@ -10,7 +10,7 @@
 namespace rnn_jax {
 namespace {
 
-constexpr int64_t kChannels = 256;  // of one item: what a cache line fetches
+constexpr int64_t kChannels = 256;  // per work item
 
 struct Shape {
   int64_t B, L, S;

@@ -10,8 +10,8 @@
 
 namespace rnn_jax {
 
-// Where tasks can be sent; `schedule` may run one at once, later, or never
-// before its caller returns.
+// Runs tasks: `schedule` may run one at once, later, or only after its caller
+// has returned.
 struct Pool {
   int64_t threads;
   std::function<void(std::function<void()>)> schedule;

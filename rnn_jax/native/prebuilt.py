@@ -1,6 +1,6 @@
-"""Libraries that a wheel brings along, for machines without a compiler.
+"""Prebuilt libraries of a wheel, for machines without a compiler.
 
-Beside each library lies a JSON file with its digest, the version of XLA's
+Next to each library is a JSON file with its digest, the version of XLA's
 interface that it was compiled for, and the digest of its sources.
 """
 
@@ -15,8 +15,8 @@ from rnn_jax.native import cache
 from rnn_jax.native import processor
 
 FOLDER = pathlib.Path(__file__).parent / 'prebuilt'
-# The processors by their flags for a compiler, the best first, and the
-# features that Linux lists for them.
+# Processor levels as compilers name them, the best first, with the features
+# that Linux lists for them.
 _V2 = {'cx16', 'lahf_lm', 'popcnt', 'sse4_1', 'sse4_2', 'ssse3'}
 _V3 = _V2 | {'avx', 'avx2', 'bmi1', 'bmi2', 'f16c', 'fma', 'abm', 'movbe'}
 _V4 = _V3 | {'avx512f', 'avx512bw', 'avx512cd', 'avx512dq', 'avx512vl'}
@@ -33,7 +33,7 @@ def find(source: str) -> tuple[pathlib.Path, str]:
     source: the digest of the sources (build.digest_of).
 
   Raises:
-    cache.UnavailableError: there is none that fits.
+    cache.UnavailableError: no library fits.
   """
   here = interface()
   why = 'the package has no prebuilt library for this machine'
@@ -43,7 +43,7 @@ def find(source: str) -> tuple[pathlib.Path, str]:
       continue
     about = json.loads(path.with_suffix('.json').read_text(encoding='utf-8'))
     major, minor = about['interface']
-    # XLA runs what was compiled for an older minor version, not for a newer.
+    # XLA runs libraries of an older minor version, and refuses newer ones.
     if major != here[0] or minor > here[1]:
       why = (
         f'the prebuilt library is for version {major}.{minor} of XLA FFI, '
@@ -62,5 +62,5 @@ def interface() -> tuple[int, int]:
   """Returns the version of XLA's foreign function interface in jaxlib."""
   header = pathlib.Path(jax.ffi.include_dir(), 'xla/ffi/api/c_api.h')
   text = header.read_text(encoding='utf-8')
-  found = dict(re.findall(r'#define XLA_FFI_API_(MAJOR|MINOR) (\d+)', text))
-  return int(found['MAJOR']), int(found['MINOR'])
+  version = dict(re.findall(r'#define XLA_FFI_API_(MAJOR|MINOR) (\d+)', text))
+  return int(version['MAJOR']), int(version['MINOR'])

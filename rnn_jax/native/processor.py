@@ -1,4 +1,4 @@
-"""What this machine's processor can run."""
+"""Features of this machine's processor."""
 
 import functools
 import pathlib
@@ -17,7 +17,7 @@ _WIDEST = (  # by the feature's name in /proc/cpuinfo, the widest first
 
 @functools.cache
 def features() -> frozenset[str]:
-  """Returns the features' names; what Python knows where Linux lists none."""
+  """Returns the names of the features; where Linux lists none, the machine."""
   try:
     lines = CPUINFO.read_text(encoding='utf-8', errors='replace').splitlines()
   except OSError:
@@ -31,7 +31,7 @@ def features() -> frozenset[str]:
 
 
 def vectors() -> str:
-  """Returns the widest vector instructions by name, as in 'AVX2'."""
+  """Returns the name of the widest vector instructions, as 'AVX2'."""
   have = features()
   names = (name for feature, name in _WIDEST if feature in have)
   return next(names, platform.machine())

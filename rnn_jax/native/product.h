@@ -10,12 +10,12 @@
 namespace rnn_jax {
 
 #if defined(__AVX512F__) || defined(__ARM_NEON)
-constexpr int kSums = 24;  // vectors that a product has in registers: of 32
+constexpr int kSums = 24;  // accumulators of a product, of 32 registers
 #else
 constexpr int kSums = 12;  // of 16
 #endif
 
-// Floats from the beginning of a cache line on.
+// Floats aligned to a cache line.
 class Lines {
  public:
   explicit Lines(int64_t size) : memory_(size + 16) {}
@@ -43,8 +43,8 @@ void pack(float* packed, int64_t K, int64_t panels, const At& at) {
   }
 }
 
-// R rows of x by P panels. Each sum adds up k = 0, 1, ... in order, so that no
-// number depends on R and P.
+// R rows of x by P panels. Each sum adds k = 0, 1, ... in order, so that the
+// result doesn't depend on R and P.
 template <int R, int V, int P, typename Use>
 inline void multiply_block(const float* x, int64_t stride, int64_t K,
                            const float* packed, int64_t row, int64_t panel,
@@ -95,13 +95,13 @@ inline void multiply_row_last(const float* x, int64_t K, const float* packed,
   }
 }
 
-// use(row, panel, V vectors) of each row of x and each panel.
+// Calls use(row, panel, V vectors) for each row of x and each panel.
 template <int V, typename Use>
 void multiply(const float* x, int64_t stride, int64_t rows, int64_t K,
               const float* packed, int64_t panels, const Use& use) {
   constexpr int R = kSums / V;
   int64_t panel = 0;
-  if (rows == 1) {  // sums of several panels, as one sum waits for itself
+  if (rows == 1) {  // several panels: one sum alone would wait for its latency
     for (; panel + R <= panels; panel += R) {
       multiply_block<1, V, R>(x, stride, K, packed, 0, panel, use);
     }

@@ -1,4 +1,4 @@
-// Vectors of floats as wide as the target has them, by GCC's and Clang's vector
+// Vectors of floats of the target's width, by GCC's and Clang's vector
 // extensions: AVX-512, AVX, or 128 bits (SSE, NEON).
 #ifndef RNN_JAX_NATIVE_VECTOR_H_
 #define RNN_JAX_NATIVE_VECTOR_H_
@@ -38,7 +38,7 @@ typedef int32_t Index __attribute__((vector_size(4 * kWidth)));
 inline Vector sums(const float* x) {
   Vector v[kWidth];
   for (int i = 0; i < kWidth; ++i) v[i] = load(x + i * kWidth);
-  // Pairs within 128 bits first: these shuffles are the cheap ones.
+  // Pairs within 128 bits first: these shuffles are cheap.
   for (int i = 0; i < kWidth; i += 2) {
 #if defined(__AVX512F__)
     v[i / 2] = RNN_JAX_SHUFFLE(v[i], v[i + 1], 0, 16, 1, 17, 4, 20, 5, 21, 8,

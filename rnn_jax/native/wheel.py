@@ -4,8 +4,8 @@
 
 writes dist/rnn_jax-VERSION-py3-none-manylinux_2_N_MACHINE.whl. The compiler is
 $CXX, else the system's; with CXX=aarch64-linux-gnu-g++ the wheel is for arm64.
-N is the newest glibc that the libraries ask for: for older systems compile on
-an older one. The interface is that of the jaxlib in use, and newer ones run it.
+N is the newest glibc that the libraries need: for older systems compile on an
+older one. The interface is that of the installed jaxlib; newer ones run it too.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from rnn_jax.native import prebuilt
 
 ROOT = pathlib.Path(__file__).parents[2]
 FILES = ('pyproject.toml', 'README.md', 'LICENSE')
-# C++'s own library is linked in, and hidden from that of jaxlib.
+# The C++ standard library is linked in, and hidden from jaxlib's.
 LINK_FLAGS = ('-static-libstdc++', '-static-libgcc', '-Wl,--exclude-libs,ALL')
 
 
@@ -32,8 +32,8 @@ def make(folder: pathlib.Path) -> None:
   """Writes a wheel for the compiler's machine into `folder`.
 
   Raises:
-    cache.UnavailableError: there is no compiler, it fails, or compiles for a
-      machine that has no levels.
+    cache.UnavailableError: there is no compiler, it fails, or its target has no
+      levels.
   """
   if not (ROOT / 'pyproject.toml').exists():
     raise cache.UnavailableError(f'{ROOT} is not a checkout')
@@ -62,19 +62,19 @@ def _compile(command, level, to):
   """Writes a level's files; returns the version of glibc that it needs."""
   flags = (*build.FLAGS, f'-march={level}')
   with tempfile.TemporaryDirectory() as name:
-    made = pathlib.Path(name, f'{level}.so')
+    result = pathlib.Path(name, f'{level}.so')
     build.compile_and_link(
-      library.FOLDER, library.SOURCES, command, flags, made, LINK_FLAGS
+      library.FOLDER, library.SOURCES, command, flags, result, LINK_FLAGS
     )
-    shutil.copy(made, to)
+    shutil.copy(result, to)
     about = {
-      'sha256': cache.sha256(made),
+      'sha256': cache.sha256(result),
       'interface': prebuilt.interface(),
       'sources': build.digest_of(library.FOLDER),
     }
     (to / f'{level}.json').write_text(json.dumps(about), encoding='utf-8')
-    found = re.findall(rb'GLIBC_(\d+)\.(\d+)', made.read_bytes())
-  return max((int(major), int(minor)) for major, minor in found)
+    versions = re.findall(rb'GLIBC_(\d+)\.(\d+)', result.read_bytes())
+  return max((int(major), int(minor)) for major, minor in versions)
 
 
 def _output(*command):

@@ -1,4 +1,4 @@
-// What handlers share: XLA's thread pool as a Pool, formats as types.
+// Shared by all handlers: XLA's thread pool as a Pool, formats as types.
 #ifndef RNN_JAX_NATIVE_XLA_H_
 #define RNN_JAX_NATIVE_XLA_H_
 

@@ -4,20 +4,20 @@
     loss = (1 - e) nats + e (lse - mean_v z_v) + c lse^2
 
 with label smoothing e (Szegedy et al., "Rethinking the Inception Architecture
-for Computer Vision", 2016) and z-loss c (Chowdhery et al., "PaLM", 2022). The
-steps of time are taken a block at a time. Where gradients are wanted, a
-block's are computed while its logits are at hand, so that neither pass holds
-more than a block and no logit is computed twice.
+for Computer Vision", 2016) and z-loss c (Chowdhery et al., "PaLM", 2022). Time
+is processed in blocks of steps. The gradients of a block are computed in the
+forward pass, together with its logits, so that neither pass holds more than
+one block and no logit is computed twice.
 
-Devices may share V (`Options.axis`): W and b are then a device's columns, and
-the sums the same on all of them. x's gradient is still to be added up.
+V may be sharded over devices (`Options.axis`): W and b are then a device's
+columns, and the sums are the same on all of them. The gradient of x is a
+partial sum: the caller adds it up over devices.
 
 Shapes: x BxLxD, W DxV, b V, targets and weights BxL. Sums are float32.
 """
 
 import dataclasses
 import functools
-from typing import Any
 from typing import NamedTuple
 
 import jax
@@ -38,29 +38,29 @@ class Options:
   z_loss: float = 0.0
   operands: str = 'float32'  # format of the matmuls' factors
   block: int = 0  # logits held at once; 0: what suits the device
-  axis: str = ''  # a mapped axis of devices that share V, in equal parts
+  axis: str = ''  # a mapped axis of devices that shards V, in equal parts
 
 
 class Sums(NamedTuple):
   """Weighted sums over B and L. Only `loss` has gradients."""
 
-  loss: Any
-  nats: Any  # without smoothing and z-loss
-  hits: Any  # targets that no other logit exceeds
+  loss: jax.Array
+  nats: jax.Array  # without smoothing and z-loss
+  hits: jax.Array  # targets that no other logit exceeds
 
 
 def sums(
-  x_BxLxD,
-  kernel_DxV,
-  bias_V,
-  targets_BxL,
-  weights_BxL,
+  x_BxLxD: jax.Array,
+  kernel_DxV: jax.Array,
+  bias_V: jax.Array,
+  targets_BxL: jax.Array,
+  weights_BxL: jax.Array,
   options: Options = Options(),
 ) -> Sums:
   """Returns the Sums of a batch.
 
   Args:
-    x_BxLxD: what the head reads, of any float format.
+    x_BxLxD: the head's inputs, of any float dtype.
     kernel_DxV: the head's matrix.
     bias_V: the head's bias.
     targets_BxL: int32 in [0, V).
@@ -68,7 +68,7 @@ def sums(
     options: smoothing, z-loss, number format.
 
   Raises:
-    ValueError: shapes disagree, or an option is out of its range.
+    ValueError: shapes disagree, or an option is out of range.
   """
   shapes.check(
     x_BxLxD=x_BxLxD,
@@ -99,11 +99,11 @@ def _sums(x, kernel, bias, targets, weights, options):
 
 def _forward(x, kernel, bias, targets, weights, options):
   def add(carry, begin, length):
-    # A block's gradient is written where the block was read.
+    # A block's gradient overwrites the block.
     total, d_x, d_kernel, d_bias, losses = carry
     part = _cut((d_x, targets, weights), begin, length)
     z, values = _values(kernel, bias, part, options)
-    d_z = _slopes(z, values, part, options)
+    d_z = _logit_gradients(z, values, part, options)
     d_part = _dot(d_z, kernel, ((2,), (1,)), options)
     d_kernel = d_kernel + _dot(part[0], d_z, ((0, 1), (0, 1)), options)
     # Both read the block before it is overwritten: else XLA copies all of d_x.
@@ -124,9 +124,9 @@ def _forward(x, kernel, bias, targets, weights, options):
     jnp.zeros(bias.shape, jnp.float32),
     jnp.zeros(weights.shape, jnp.float32),
   )
-  total, *slopes = _over_blocks(add, zeros, x, kernel, options)
+  total, *gradients = _over_blocks(add, zeros, x, kernel, options)
   like = jnp.zeros(0, kernel.dtype), jnp.zeros(0, bias.dtype)
-  return total, (slopes, like, jnp.zeros(0, weights.dtype))
+  return total, (gradients, like, jnp.zeros(0, weights.dtype))
 
 
 def _backward(options, residuals, cotangents):
@@ -146,12 +146,12 @@ _sums.defvjp(_forward, _backward)
 
 
 class _Values(NamedTuple):
-  """Of each step of a block."""
+  """For each step of a block."""
 
-  loss: Any
-  nats: Any
-  hits: Any
-  lse: Any
+  loss: jax.Array
+  nats: jax.Array
+  hits: jax.Array
+  lse: jax.Array
 
 
 def _values(kernel, bias, part, options):
@@ -159,66 +159,66 @@ def _values(kernel, bias, part, options):
   x, targets, _ = part
   z = _dot(x, kernel, ((2,), (0,)), options)
   z = z + bias.astype(jnp.float32)[None, None]
-  axis, V = options.axis, z.shape[-1] * _shares(options)
-  most = jnp.max(z, -1)
-  most = jax.lax.pmax(most, axis) if axis else most
-  found = {
-    'denominator': jnp.sum(jnp.exp(z - most[..., None]), -1),
-    'chosen': _chosen(z, targets, options),
+  axis, V = options.axis, z.shape[-1] * _shards(options)
+  largest = jnp.max(z, -1)
+  largest = jax.lax.pmax(largest, axis) if axis else largest
+  sums_V = {
+    'denominator': jnp.sum(jnp.exp(z - largest[..., None]), -1),
+    'target': _target_logits(z, targets, options),
   }
   if options.label_smoothing:
-    found['total'] = jnp.sum(z, -1)
-  found = jax.lax.psum(found, axis) if axis else found
-  lse, chosen = most + jnp.log(found['denominator']), found['chosen']
-  loss = nats = lse - chosen
+    sums_V['total'] = jnp.sum(z, -1)
+  sums_V = jax.lax.psum(sums_V, axis) if axis else sums_V
+  lse, target = largest + jnp.log(sums_V['denominator']), sums_V['target']
+  loss = nats = lse - target
   if smoothing := options.label_smoothing:
-    even = lse - found['total'] / V
-    loss = (1 - smoothing) * nats + smoothing * even
+    uniform = lse - sums_V['total'] / V
+    loss = (1 - smoothing) * nats + smoothing * uniform
   if options.z_loss:
     loss = loss + options.z_loss * lse**2
-  hits = (chosen >= most).astype(jnp.float32)
+  hits = (target >= largest).astype(jnp.float32)
   return z, _Values(loss, nats, hits, lse)
 
 
-def _shares(options):
+def _shards(options):
   return jax.lax.axis_size(options.axis) if options.axis else 1
 
 
 def _first(z, options):
-  """The number of the first logit that this device has."""
+  """Returns the index in V of this device's first logit."""
   if not options.axis:
     return 0
   return jax.lax.axis_index(options.axis) * z.shape[-1]
 
 
-def _chosen(z, targets, options):
-  """The targets' logits, 0 for those of other devices."""
+def _target_logits(z, targets, options):
+  """Returns the targets' logits, 0 where another device has them."""
   if not options.axis:
     return jnp.take_along_axis(z, targets[..., None], -1)[..., 0]
-  own = targets - _first(z, options)
-  mine = (own >= 0) & (own < z.shape[-1])
-  own = jnp.where(mine, own, 0)
-  chosen = jnp.take_along_axis(z, own[..., None], -1)[..., 0]
-  return jnp.where(mine, chosen, 0.0)
+  local = targets - _first(z, options)
+  is_local = (local >= 0) & (local < z.shape[-1])
+  local = jnp.where(is_local, local, 0)
+  target = jnp.take_along_axis(z, local[..., None], -1)[..., 0]
+  return jnp.where(is_local, target, 0.0)
 
 
-def _slopes(z, values, part, options):
-  """The gradients of the block's weighted loss by its logits."""
+def _logit_gradients(z, values, part, options):
+  """Returns the gradient of the block's weighted loss by its logits."""
   _, targets, weights = part
-  smoothing, V = options.label_smoothing, z.shape[-1] * _shares(options)
-  share = jnp.exp(z - values.lse[..., None])
+  smoothing, V = options.label_smoothing, z.shape[-1] * _shards(options)
+  probability = jnp.exp(z - values.lse[..., None])
   if options.z_loss:
-    share = share * (1 + 2 * options.z_loss * values.lse)[..., None]
+    probability = probability * (1 + 2 * options.z_loss * values.lse)[..., None]
   ids = _first(z, options) + jnp.arange(z.shape[-1])
-  chosen = targets[..., None] == ids[None, None]
-  wanted = jnp.where(chosen, 1 - smoothing, 0.0) + smoothing / V
-  return (share - wanted) * weights.astype(jnp.float32)[..., None]
+  is_target = targets[..., None] == ids[None, None]
+  wanted = jnp.where(is_target, 1 - smoothing, 0.0) + smoothing / V
+  return (probability - wanted) * weights.astype(jnp.float32)[..., None]
 
 
 def _total(values, weights):
   weights = weights.astype(jnp.float32)
-  wanted = values.loss, values.nats, values.hits
-  return Sums(*(jnp.sum(weights * value) for value in wanted))
+  summed = values.loss, values.nats, values.hits
+  return Sums(*(jnp.sum(weights * value) for value in summed))
 
 
 def _zeros():
@@ -238,8 +238,8 @@ def _over_blocks(add, carry, x, kernel, options):
   """Runs carry = add(carry, begin, length) over blocks of time."""
   B, L, _ = x.shape
   block = options.block or BLOCK.get(jax.default_backend(), BLOCK_ELSEWHERE)
-  most = max(1, block // (B * kernel.shape[-1]))
-  length = -(-L // -(-L // most))  # the same number of blocks, balanced
+  longest = max(1, block // (B * kernel.shape[-1]))
+  length = -(-L // -(-L // longest))  # the same number of blocks, balanced
   whole = L // length
   carry = jax.lax.fori_loop(
     0, whole, lambda n, carry: add(carry, n * length, length), carry

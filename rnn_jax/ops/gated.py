@@ -1,6 +1,6 @@
 """Gated recurrences whose gates read h, in C++ on a CPU: see native/gated.cc.
 
-With a = u_t + U h_{t-1}, cut into one part of S numbers for each gate:
+With a = u_t + U h_{t-1}, split into S numbers for each gate:
 
     lstm      i, f, o = sigmoid(a_i, a_f, a_o)    g = tanh(a_g)
               c_t = f * c_{t-1} + i * g           h_t = o * tanh(c_t)
@@ -9,12 +9,12 @@ With a = u_t + U h_{t-1}, cut into one part of S numbers for each gate:
               n = tanh(u_n + r * q)
               h_t = (1 - z) * n + z * h_{t-1}
 
-The parts are in the order i, f, g, o; f, g, o; and r, z, n. Shapes: u is
-BxLx(G S) for G gates, U is Sx(G S), h and c are BxLxS, b is S. All is float32.
-A row is read step by step on one thread, rows by several threads, and the
-numbers do not depend on how many. The backward pass goes from the last step to
-the first, multiplying with the transposed U; it reads the gates, which lie
-where u was, and c or q. The gradient of U is one product over all steps.
+The order is i, f, g, o; f, g, o; and r, z, n. Shapes: u is BxLx(G S) for G
+gates, U is Sx(G S), h and c are BxLxS, b is S. Everything is float32. One
+thread steps through a row; rows run in parallel, and the numbers don't depend
+on how many threads there are. The backward pass goes from the last step to the
+first and multiplies by the transposed U; it reads the gates, which overwrite u,
+and c or q. The gradient of U is one product over all steps.
 Sources: those of cells/lstm.py, cells/min_lstm.py and cells/gru.py.
 """
 
@@ -27,8 +27,6 @@ import jax.numpy as jnp
 from rnn_jax.native import library
 from rnn_jax.native import transforms
 from rnn_jax.ops import precision
-
-ROWS = 2048  # steps at a time of the gradient of U
 
 
 class Kind(NamedTuple):
@@ -46,7 +44,7 @@ KINDS = {
 
 
 def lacking() -> str:
-  """Says why the recurrences can't run here; '' if they can."""
+  """Returns why the recurrences can't run here; '' if they can."""
   if (device := jax.default_backend()) != 'cpu':
     return f"impl='native' needs a CPU, not {device}"
   return library.lacking()
@@ -74,13 +72,14 @@ def recurrence(
     starts_BxL: nonzero where a document begins: h and c are zeroed before it.
 
   Returns:
-    (h_BxS, c_BxS or None, h_BxLxS), of which the states are float32 and
-    h_BxLxS has u's dtype.
+    (h_BxS, c_BxS or None, h_BxLxS): the states are float32, and h_BxLxS has
+    u's dtype.
 
   Raises:
-    ValueError: an unknown kind, shapes that disagree, or c or b where the kind
-      has none.
-    NotImplementedError: no library here, or a gradient of a gradient.
+    ValueError: an unknown kind, shapes that disagree, or c or b for a kind that
+      doesn't have them.
+    NotImplementedError: the library isn't available, or a second derivative is
+      needed.
   """
   _check(kind, h_BxS, c_BxS, u_BxLx_, kernel_Sx_, bias_S, starts_BxL)
   if why := lacking():
@@ -105,16 +104,16 @@ def recurrence(
 def _check(kind, h, c, u, kernel, bias, starts):
   if kind not in KINDS:
     raise ValueError(f'kind={kind!r}: choose one of {tuple(KINDS)}')
-  for name, x, wanted in (
+  for name, x, needed in (
     ('c_BxS', c, KINDS[kind].cell),
     ('bias_S', bias, kind == 'gru'),
   ):
-    if (x is not None) != wanted:
+    if (x is not None) != needed:
       raise ValueError(
-        f'{name} with kind={kind!r}: give {"it" if wanted else "None"}'
+        f'{name} with kind={kind!r}: give {"it" if needed else "None"}'
       )
   width = h.shape[-1] * KINDS[kind].gates
-  for name, x, want in (
+  for name, x, shape in (
     ('h_BxS', h, (u.shape[0], kernel.shape[0])),
     ('c_BxS', c, h.shape),
     ('u_BxLx_', u, (*u.shape[:2], width)),
@@ -122,8 +121,8 @@ def _check(kind, h, c, u, kernel, bias, starts):
     ('bias_S', bias, h.shape[-1:]),
     ('starts_BxL', starts, u.shape[:2]),
   ):
-    if x is not None and x.shape != want:
-      raise ValueError(f'{name} has shape {x.shape}, not {want}')
+    if x is not None and x.shape != shape:
+      raise ValueError(f'{name} has shape {x.shape}, not {shape}')
   if not u.shape[1]:
     raise ValueError('u_BxLx_ has L=0: give one step or more')
 
@@ -141,14 +140,11 @@ def _run_forward(kind, u, kernel, bias, h0, c0, starts):
 
 def _run_backward(kind, residuals, d):
   kernel, h0, c0, starts, h, gates, extra = residuals
-  d_h0, d_c0, d_u, d_product = _backward(kind)(
+  d_h0, d_c0, d_u, before, d_product = _backward(kind)(
     kernel, h0, c0, starts, h, gates, extra, *d
   )
   d_product = d_u if KINDS[kind].cell else d_product
-  before = jnp.concatenate([h0[:, None], h[:, :-1]], 1)
-  if starts.shape[1]:
-    before = jnp.where(starts[..., None] != 0, 0.0, before)
-  d_kernel = _outer(before, d_product)
+  d_kernel = precision.weight_gradient(before, d_product, 'float32')
   S = kernel.shape[0]
   d_bias = d_product[..., -S:].sum((0, 1)) if kind == 'gru' else jnp.zeros((0,))
   return d_u, d_kernel, d_bias, d_h0, d_c0, None
@@ -157,21 +153,12 @@ def _run_backward(kind, residuals, d):
 _run.defvjp(_run_forward, _run_backward)
 
 
-def _outer(x_BxLxI, y_BxLxJ):
-  """The sum over rows and steps of x times y."""
-  x, y = (a.reshape(-1, a.shape[-1]) for a in (x_BxLxI, y_BxLxJ))
-  if x.shape[0] % ROWS:
-    return precision.dot(x, y, (((0,), (0,)), ((), ())), 'float32')
-  # As in ops.precision: a CPU turns x around first.
-  x, y = (a.reshape(-1, ROWS, a.shape[-1]) for a in (x, y))
-  parts = precision.dot(x, y, (((1,), (1,)), ((0,), (0,))), 'float32')
-  return jnp.sum(jax.lax.optimization_barrier(parts), 0)
-
-
 @functools.cache
 def _forward(kind, keeps):
-  """u, U, b, h0, c0, starts -> h, c, gates, and c or q of all steps: the last
-  two are empty unless it keeps them, for the backward pass."""
+  """Returns u, U, b, h0, c0, starts -> h, c, gates, and c or q of all steps.
+
+  The last two are for the backward pass, and empty unless it `keeps` them.
+  """
 
   def call(u, kernel, bias, h0, c0, starts):
     B, L, width = u.shape
@@ -193,8 +180,12 @@ def _forward(kind, keeps):
 
 @functools.cache
 def _backward(kind):
-  """U, h0, c0, starts, h, gates, c or q, and the gradients of h and the last
-  c -> the gradients of h0, c0, u, and of U h where that is not u's."""
+  """Returns the backward pass of one kind.
+
+  U, h0, c0, starts, h, gates, c or q, and the gradients of h and the last c ->
+  the gradients of h0, c0 and u, h before each step, and the gradient of U h
+  where it differs from u's.
+  """
 
   def call(kernel, h0, c0, starts, h, gates, extra, d_h, d_c):
     B, L, S = h.shape
@@ -204,11 +195,14 @@ def _backward(kind):
       _float32(B, S),
       _float32(*c0.shape),
       _float32(B, L, width),
+      _float32(B, L, S),
       _float32(B, L, 0 if cell else width),
     ]
     operands = kernel, h0, c0, starts, h, gates, extra, d_h, d_c
+    # A step's gates and c or q are read before its results are written.
+    aliases = {5: 2, 6: 3}
     return tuple(
-      library.call(f'{kind}_backward', results, *operands, aliases={5: 2})
+      library.call(f'{kind}_backward', results, *operands, aliases=aliases)
     )
 
   return transforms.by_rows(shared=(0,))(call)

@@ -1,12 +1,12 @@
-"""Attention of linear weights, or a softmax's, by all pairs of steps.
+"""Attention with linear or softmax weights, computed over all pairs of steps.
 
     past:  y_t = S_0^T q_t + sum_{s<t} (q_t . k_s) v_s     S_L = S_0 + sum k v^T
     whole: y_t = sum_s w(q_t . k_s) v_s      w(z) = z, or softmax_s(z / sqrt(K))
 
 `past` is the recurrence S_t = S_{t-1} + k_t v_t^T, y_t = S_{t-1}^T q_t of
 `ops.gla` (no decay, read before the update) as a triangle of products:
-quadratic in L, and with the fewest operations where L is short and S is large.
-In `whole` a step sees all of its row, itself included; `ops.row_attention` has
+quadratic in L, with the fewest operations where L is short and S is large. In
+`whole` a step sees all of its row, itself included; `ops.attention.row` has
 other forms of it.
 
 Shapes: q, k BxLxHxK; v, y BxLxHxP; S BxHxKxP in float32. Factors are rounded to
@@ -28,38 +28,42 @@ WEIGHTS = ('linear', 'softmax')
 
 
 def past(
-  state_BxHxKxP,
-  q_BxLxHxK,
-  k_BxLxHxK,
-  v_BxLxHxP,
-  starts_BxL=None,
-  operands='float32',
-):
-  """Runs the steps of a row behind a state.
+  state_BxHxKxP: jax.Array | None,
+  q_BxLxHxK: jax.Array,
+  k_BxLxHxK: jax.Array,
+  v_BxLxHxP: jax.Array,
+  starts_BxL: jax.Array | None = None,
+  operands: str = 'float32',
+) -> tuple[jax.Array | None, jax.Array]:
+  """Continues the recurrence from a state over one row.
 
   Args:
-    state_BxHxKxP: S before the first step; None, if it is of zeros and S
-      behind the row is of no use: both cost as much as the row.
-    q_BxLxHxK: what is read.
-    k_BxLxHxK: where it is written.
-    v_BxLxHxP: what is written.
-    starts_BxL: nonzero where a document begins, which sees nothing before.
+    state_BxHxKxP: S before the first step. None if it is zero and the last S
+      isn't needed: each of the two costs as much as the row.
+    q_BxLxHxK: the queries.
+    k_BxLxHxK: the keys.
+    v_BxLxHxP: the values.
+    starts_BxL: nonzero where a document begins: it sees no earlier step.
     operands: format of the factors.
 
   Returns:
-    (state_BxHxKxP behind the last step or None, y_BxLxHxP), float32.
+    (state_BxHxKxP after the last step or None, y_BxLxHxP), float32.
 
   Raises:
     ValueError: shapes disagree.
   """
-  new = {'q_BxLxHxK': q_BxLxHxK, 'k_BxLxHxK': k_BxLxHxK, 'v_BxLxHxP': v_BxLxHxP}
+  arrays = {
+    'q_BxLxHxK': q_BxLxHxK,
+    'k_BxLxHxK': k_BxLxHxK,
+    'v_BxLxHxP': v_BxLxHxP,
+  }
   if state_BxHxKxP is not None:
-    new['state_BxHxKxP'] = state_BxHxKxP
-  shapes.check(**new)
+    arrays['state_BxHxKxP'] = state_BxHxKxP
+  shapes.check(**arrays)
   multiply = functools.partial(product, operands=operands)
   q, k, v = (x.swapaxes(1, 2) for x in (q_BxLxHxK, k_BxLxHxK, v_BxLxHxP))
   B, _, length, _ = q.shape
-  # Which document of its row a step is in; 0 is that of the state.
+  # The number of each step's document in its row; 0 is that of the state.
   document_BxL = jnp.zeros((B, length), jnp.int32)
   if starts_BxL is not None:
     document_BxL = jnp.cumsum(starts_BxL != 0, 1)
@@ -79,14 +83,18 @@ def past(
 
 
 def whole(
-  q_BxLxHxK, k_BxLxHxK, v_BxLxHxP, weights='linear', operands='float32'
-):
-  """Has each step read all of its row.
+  q_BxLxHxK: jax.Array,
+  k_BxLxHxK: jax.Array,
+  v_BxLxHxP: jax.Array,
+  weights: str = 'linear',
+  operands: str = 'float32',
+) -> jax.Array:
+  """Attends from each step to all of its row.
 
   Args:
-    q_BxLxHxK: what is looked for.
-    k_BxLxHxK: what it is compared with.
-    v_BxLxHxP: what is found there.
+    q_BxLxHxK: the queries.
+    k_BxLxHxK: the keys.
+    v_BxLxHxP: the values.
     weights: one of WEIGHTS.
     operands: format of the factors.
 
@@ -94,7 +102,7 @@ def whole(
     y_BxLxHxP in float32.
 
   Raises:
-    ValueError: shapes disagree, or `weights` is none of its choices.
+    ValueError: shapes disagree, or `weights` isn't one of WEIGHTS.
   """
   shapes.check(q_BxLxHxK=q_BxLxHxK, k_BxLxHxK=k_BxLxHxK, v_BxLxHxP=v_BxLxHxP)
   if weights not in WEIGHTS:
@@ -106,8 +114,17 @@ def whole(
   return product(scores, v, (1, 0), operands).swapaxes(1, 2)
 
 
-def product(a, b, contracted, operands):
-  """The matrix product of each row and head, over one axis of each."""
+def product(
+  a: jax.Array, b: jax.Array, contracted: tuple[int, int], operands: str
+) -> jax.Array:
+  """Returns the matrix product of each row and head, float32.
+
+  Args:
+    a: BxH and two more axes.
+    b: BxH and two more axes.
+    contracted: the axis of a and that of b, 0 or 1, that are summed over.
+    operands: format of the factors.
+  """
   dimensions = (((contracted[0],), (contracted[1],)), ((), ()))
 
   def one(a, b):

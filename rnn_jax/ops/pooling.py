@@ -1,12 +1,12 @@
-"""Pooling over a text as a recurrence: what was read so far, at every step.
+"""Pooling over a text as a recurrence: the pool of all steps so far.
 
     mean:  c_t = c_{t-1} + 1,  s_t = s_{t-1} + x_t,  y_t = s_t / c_t
     max:   m_t = max(m_{t-1}, x_t),                  y_t = m_t
     last:                                            y_t = x_t
 
-`starts` begins anew: c, s = 0 and m = -inf before that step. 'concat' is all
-three, [last, max, mean] (Howard and Ruder, "Universal Language Model
-Fine-tuning for Text Classification", 2018). Everything is float32.
+`starts` resets: c, s = 0 and m = -inf before that step. 'concat' is all three,
+[last, max, mean] (Howard and Ruder, "Universal Language Model Fine-tuning for
+Text Classification", 2018). Everything is float32.
 """
 
 from typing import NamedTuple
@@ -18,7 +18,7 @@ KINDS = ('mean', 'max', 'last', 'concat')
 
 
 class State(NamedTuple):
-  """What is known of the text so far."""
+  """Number, sum and maximum of the text's steps so far."""
 
   count_Bx1: jax.Array
   sum_BxD: jax.Array
@@ -31,21 +31,39 @@ def init_state(B: int, D: int) -> State:
 
 
 def add_up(
-  sum_BxC: jax.Array, x_BxLxC: jax.Array, starts_BxL=None
+  sum_BxC: jax.Array, x_BxLxC: jax.Array, starts_BxL: jax.Array | None = None
 ) -> tuple[jax.Array, jax.Array]:
-  """Adds up L steps behind `sum`, from zero at `starts`. Returns (sum, y)."""
+  """Returns (sum_BxC, y_BxLxC), the running sum continued over L steps.
+
+  Args:
+    sum_BxC: the sum before the first step.
+    x_BxLxC: the addends.
+    starts_BxL: above 0 where the sum restarts from zero.
+  """
   resets = _resets(x_BxLxC, starts_BxL)
   y = _scan(jnp.add, resets, sum_BxC, x_BxLxC.astype(jnp.float32))
   return y[:, -1], y
 
 
 def pool(
-  state: State, x_BxLxD: jax.Array, kind: str, starts_BxL=None
+  state: State,
+  x_BxLxD: jax.Array,
+  kind: str,
+  starts_BxL: jax.Array | None = None,
 ) -> tuple[State, jax.Array]:
-  """Reads L steps. Returns (state, y), y BxLxD, or BxLx3D of 'concat'.
+  """Pools over L steps.
+
+  Args:
+    state: of the steps before.
+    x_BxLxD: the steps.
+    kind: one of KINDS.
+    starts_BxL: above 0 where a text begins.
+
+  Returns:
+    (state, y), y is BxLxD, or BxLx3D for 'concat'.
 
   Raises:
-    ValueError: no such kind.
+    ValueError: `kind` isn't one of KINDS.
   """
   if kind not in KINDS:
     raise ValueError(f'kind={kind!r}: choose one of {KINDS}')
@@ -54,16 +72,17 @@ def pool(
   ones = jnp.ones((*x.shape[:2], 1))
   count = _scan(jnp.add, resets, state.count_Bx1, ones)
   total = _scan(jnp.add, resets, state.sum_BxD, x)
-  most = _scan(jnp.maximum, resets, state.max_BxD, x)
-  state = State(count[:, -1], total[:, -1], most[:, -1])
-  found = {'last': x, 'max': most, 'mean': total / count}
+  largest = _scan(jnp.maximum, resets, state.max_BxD, x)
+  state = State(count[:, -1], total[:, -1], largest[:, -1])
+  pools = {'last': x, 'max': largest, 'mean': total / count}
   if kind == 'concat':
-    return state, jnp.concatenate([*found.values()], -1)
-  return state, found[kind]
+    return state, jnp.concatenate([*pools.values()], -1)
+  return state, pools[kind]
 
 
 def _resets(x, starts_BxL):
-  """Flags, Bx(L+1)x1: where to begin anew; the state itself is no start."""
+  """Returns the steps that reset, Bx(L+1)x1; the first is the state, which
+  doesn't."""
   flags = jnp.zeros(x.shape[:2], bool) if starts_BxL is None else starts_BxL > 0
   return jnp.pad(flags, [(0, 0), (1, 0)])[..., None]
 

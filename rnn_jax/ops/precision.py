@@ -1,14 +1,15 @@
-"""Which number format holds activations, and which one enters a matmul.
+"""Number formats: of stored activations, and of the operands of a matmul.
 
-A policy separates the two, since what helps differs by device. Units that
-multiply 16 bits and add in float32 (tensor cores, AMX) want 16-bit operands
-everywhere; storing activations in 16 bits saves bandwidth on a GPU, but on a
-CPU each elementwise operation then pays a conversion. TensorFloat-32 is how a
-GPU multiplies float32 with 10 bits of mantissa. Parameters, recurrent states,
-gradients of parameters and the loss are float32 under every policy.
+A policy separates the two, because what is fastest differs by device. Units
+that multiply 16 bits and add in float32 (tensor cores, AMX) want 16-bit
+operands everywhere. Storing activations in 16 bits saves bandwidth on a GPU,
+but on a CPU every elementwise operation then pays for a conversion. With
+TensorFloat-32 a GPU multiplies float32 with 10 bits of mantissa. Parameters,
+recurrent states, gradients of parameters and the loss are float32 under every
+policy.
 
-A quantized policy multiplies in `ops.int8` on the way forward; the backward
-pass is that of the same matmul without it, a straight-through estimator.
+A quantized policy multiplies in `ops.int8` in the forward pass; the backward
+pass is that of the unquantized matmul, a straight-through estimator.
 Sources: Micikevicius et al., "Mixed Precision Training", 2018; Bengio et al.,
 "Estimating or Propagating Gradients Through Stochastic Neurons for Conditional
 Computation", 2013.
@@ -17,33 +18,34 @@ Computation", 2013.
 import dataclasses
 import functools
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from rnn_jax.ops import int8
 
-ROWS = 2048  # of a weight's gradient at a time on a CPU
-AMPERE = 8  # the compute capability from which NVIDIA's GPUs have TF32
+ROWS = 8192  # rows of a weight gradient's partial sum on a CPU
+AMPERE = 8  # the first compute capability of NVIDIA GPUs that has TF32
 
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
   """Formats by role: `activations` are stored, `operands` are multiplied."""
 
-  activations: jnp.dtype
+  activations: jax.typing.DTypeLike
   operands: str  # a key of FORMATS
-  quantized: str = ''  # or 'int8': of the forward pass
+  quantized: str = ''  # or 'int8', in the forward pass
 
   def dot_general(
     self,
-    x,
-    w,
-    dimension_numbers,
-    precision=None,
-    preferred_element_type=None,
-    **_,
-  ):
+    x: jax.Array,
+    w: jax.Array,
+    dimension_numbers: jax.lax.DotDimensionNumbers,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+    **_: Any,
+  ) -> jax.Array:
     """`lax.dot_general` under this policy, as linen's Dense calls it."""
     del precision, preferred_element_type
     y = dot_general(x, w, dimension_numbers, self.operands, self.quantized)
@@ -51,7 +53,7 @@ class Policy:
 
 
 # How factors are multiplied: their dtype, and lax's `precision`.
-FORMATS = {
+FORMATS: dict[str, tuple[jax.typing.DTypeLike, Any]] = {
   'float32': (jnp.float32, jax.lax.Precision.HIGHEST),
   'tf32': (jnp.float32, jax.lax.DotAlgorithmPreset.TF32_TF32_F32),
   'bfloat16': (jnp.bfloat16, None),
@@ -66,13 +68,13 @@ POLICIES = {
 }
 
 
-def policy(name, quantized=''):
-  """Returns the Policy of that name, quantized or not."""
+def policy(name: str, quantized: str = '') -> Policy:
+  """Returns a policy of POLICIES by name, quantized to '' or 'int8'."""
   return dataclasses.replace(POLICIES[name], quantized=quantized)
 
 
-def lacking(operands, device):
-  """Says why a jax.Device can't multiply `operands`; '' if it can."""
+def lacking(operands: str, device: jax.Device) -> str:
+  """Returns why a device can't multiply `operands`; '' if it can."""
   if operands != 'tf32':
     return ''
   capability = getattr(device, 'compute_capability', '').partition('.')[0]
@@ -86,25 +88,47 @@ def lacking(operands, device):
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3, 4))
-def dot_general(x, w, dimension_numbers, operands, quantized=''):
-  """A matmul of `operands`-format factors with a float32 sum.
+def dot_general(
+  x: jax.Array,
+  w: jax.Array,
+  dimension_numbers: jax.lax.DotDimensionNumbers,
+  operands: str,
+  quantized: str = '',
+) -> jax.Array:
+  """Returns `lax.dot_general` of factors in a format, with float32 sums.
 
-  The backward pass rounds the incoming gradient to the same format and sums
-  in float32 too, where autodiff of a mixed product would multiply in float32.
-  With `quantized` the product itself, but no gradient, is one of int8.
+  The backward pass rounds the incoming gradient to the same format and sums in
+  float32 as well; autodiff of a mixed product would multiply in float32. With
+  `quantized` the forward product is in int8, and the gradients aren't.
+
+  Args:
+    x: an array.
+    w: an array.
+    dimension_numbers: of `lax.dot_general`; gradients need ones without batch
+      axes.
+    operands: a key of FORMATS.
+    quantized: '' or 'int8'.
+
+  Raises:
+    NotImplementedError: in the backward pass or in int8, batch axes.
   """
   return _product(x, w, dimension_numbers, operands, quantized)
 
 
 def _product(x, w, dimension_numbers, operands, quantized):
-  # Policies of jax.checkpoint see what lies here, not behind a custom_vjp.
+  # Policies of jax.checkpoint see this product, not one inside a custom_vjp.
   if quantized:
     return int8.dot_general(x, w, dimension_numbers)
   return dot(x, w, dimension_numbers, operands)
 
 
-def dot(x, w, dimension_numbers, operands):
-  """The matmul alone, whose gradient is left to autodiff."""
+def dot(
+  x: jax.Array,
+  w: jax.Array,
+  dimension_numbers: jax.lax.DotDimensionNumbers,
+  operands: str,
+) -> jax.Array:
+  """Returns the same product, with a gradient by autodiff."""
   dtype, how = FORMATS[operands]
   return jax.lax.dot_general(
     x.astype(dtype),
@@ -116,7 +140,7 @@ def dot(x, w, dimension_numbers, operands):
 
 
 def _forward(x, w, dimension_numbers, operands, quantized):
-  # The factors are kept as they are multiplied: half the memory in 16 bits.
+  # Residuals in the format of the product: half the memory in 16 bits.
   dtype, _ = FORMATS[operands]
   kept = x.astype(dtype), w.astype(dtype)
   dtypes = jnp.zeros((0,), x.dtype), jnp.zeros((0,), w.dtype)
@@ -135,32 +159,46 @@ def _backward(dimension_numbers, operands, quantized, residuals, dy):
   w_free = [a for a in range(w.ndim) if a not in w_axes]
   dx = dot(dy, w, ((range(len(x_free), dy.ndim), w_free), ((), ())), operands)
   dw = _weight_gradient(x, dy, x_free, operands)
-  # dx carries w's contracted axes in rising order behind x's free ones.
+  # dx has x's free axes first, then w's contracted ones in ascending order.
   dx = _restore(dx, x_free, _paired(x_axes, w_axes))
-  dw = _restore(dw, w_free, _paired(w_axes, x_axes), behind=True)
+  dw = _restore(dw, w_free, _paired(w_axes, x_axes), free_last=True)
   return dx.astype(like_x.dtype), dw.astype(like_w.dtype)
 
 
 def _weight_gradient(x, dy, x_free, operands):
-  """x and dy multiplied over the free axes of x, which lead in dy."""
+  """Multiplies x and dy over the free axes of x, which are dy's first ones."""
   count = len(x_free)
-  rows = math.prod(dy.shape[:count])
-  alone = x_free == list(range(count)) and (x.ndim, dy.ndim) == (count + 1,) * 2
-  if jax.default_backend() != 'cpu' or not alone or rows % ROWS:
-    return dot(x, dy, ((x_free, range(count)), ((), ())), operands)
-  # XLA turns x around first, on a CPU: of many rows at once from far apart.
+  is_dense = x_free == [*range(count)] and (x.ndim, dy.ndim) == (count + 1,) * 2
+  if is_dense:
+    return weight_gradient(x, dy, operands)
+  return dot(x, dy, ((x_free, range(count)), ((), ())), operands)
+
+
+def weight_gradient(x: jax.Array, dy: jax.Array, operands: str) -> jax.Array:
+  """Returns x^T dy, DxF in float32, summed over all axes but the last.
+
+  Args:
+    x: ...xD.
+    dy: ...xF.
+    operands: a key of FORMATS.
+  """
+  leading = list(range(x.ndim - 1))
+  rows = math.prod(x.shape[:-1])
+  if jax.default_backend() != 'cpu' or rows % ROWS:
+    return dot(x, dy, ((leading, leading), ((), ())), operands)
+  # On a CPU, XLA transposes x first, with slow strided reads over many rows.
   x, dy = (a.reshape(-1, ROWS, a.shape[-1]) for a in (x, dy))
   parts = dot(x, dy, (((1,), (1,)), ((0,), (0,))), operands)
   return jnp.sum(jax.lax.optimization_barrier(parts), 0)
 
 
 def _paired(axes, others):
-  """The contracted axes, in the rising order of their partners."""
+  """Returns the contracted axes, in the ascending order of their partners."""
   return [a for _, a in sorted(zip(others, axes, strict=True))]
 
 
-def _restore(array, free, contracted, behind=False):
-  order = [*contracted, *free] if behind else [*free, *contracted]
+def _restore(array, free, contracted, free_last=False):
+  order = [*contracted, *free] if free_last else [*free, *contracted]
   return jnp.transpose(array, [order.index(a) for a in range(array.ndim)])
 
 

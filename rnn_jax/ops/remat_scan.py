@@ -1,8 +1,8 @@
-"""A scan over blocks of time, its backward pass by a schedule of kept states.
+"""A scan over blocks of time whose backward pass follows a remat schedule.
 
-The program does not grow with the row: the schedule (remat_schedules) is data,
-and one loop of the backward pass goes through it. What is held is the inputs,
-the kept states, and what a single block's reversal needs.
+The program doesn't grow with the row: the schedule (remat_schedules) is data,
+and the backward pass is one loop over it. Memory holds the inputs, the kept
+states, and the residuals of one block.
 """
 
 from collections.abc import Callable
@@ -14,41 +14,42 @@ import numpy as np
 
 from rnn_jax.ops import remat_schedules
 
-Block = Callable[[Any, Any, Any, Any], tuple[Any, Any]]
+PyTree = Any
+Block = Callable[[PyTree, PyTree, PyTree, PyTree], tuple[PyTree, PyTree]]
 
 
 def scan(
   block: Block,
-  params: Any,
-  state: Any,
-  inputs: tuple[Any, Any],
+  params: PyTree,
+  state: PyTree,
+  inputs: tuple[PyTree, PyTree],
   schedule: remat_schedules.Schedule,
-) -> tuple[Any, Any]:
-  """`jax.lax.scan` over blocks of time, with the same numbers and gradients.
+) -> tuple[PyTree, PyTree]:
+  """Returns `jax.lax.scan` over blocks of time, gradients included.
 
   Args:
-    block: (params, state, x, marks) -> (state, y), all trees: one block.
-    params: what every block reads; it has gradients.
+    block: (params, state, x, marks) -> (state, y), one block of steps.
+    params: read by every block; has gradients.
     state: before the first block.
-    inputs: (x, marks), trees with the blocks in front; only x has gradients.
-    schedule: of as many blocks.
+    inputs: (x, marks), trees with the blocks on axis 0; only x has gradients.
+    schedule: of the same number of blocks.
 
   Returns:
-    (state, y), the blocks in front.
+    (state, y), y with the blocks on axis 0.
 
   Raises:
-    ValueError: the inputs have not the schedule's number of blocks.
+    ValueError: the number of blocks differs from the schedule's.
   """
   (blocks,) = {leaf.shape[0] for leaf in jax.tree.leaves(inputs)}
   if blocks != len(schedule.loads):
     raise ValueError(
-      f'inputs have {blocks} blocks: the schedule takes {len(schedule.loads)}'
+      f'inputs have {blocks} blocks, the schedule {len(schedule.loads)}'
     )
   return _scheduled(block, schedule)(params, state, *inputs)
 
 
 def _scheduled(block, schedule):
-  """The scan, with its own backward pass."""
+  """Returns the scan with its own backward pass."""
 
   @jax.custom_vjp
   def run(params, state, x, marks):
@@ -78,7 +79,7 @@ def _scheduled(block, schedule):
 
 
 def _backward(block, schedule, residuals, cotangents):
-  """Gradients of (params, state, x)."""
+  """Returns the gradients of (params, state, x)."""
   params, kept, x, marks = residuals
   advanced = np.array(schedule.advanced or [0], np.int32)
   stored = np.array(schedule.stored or [0], np.int32)
@@ -87,26 +88,26 @@ def _backward(block, schedule, residuals, cotangents):
     kept, dstate, dparams = carry
     load, bounds, number, dy = move
 
-    def advance(i, carry):
+    def recompute(i, carry):
       state, kept = carry
       at = jnp.asarray(advanced)[i]
       state, _ = block(params, state, _take(x, at), _take(marks, at))
       return state, _put(kept, jnp.asarray(stored)[i], state)
 
     start = _take(kept, load), kept
-    state, kept = jax.lax.fori_loop(bounds[0], bounds[1], advance, start)
+    state, kept = jax.lax.fori_loop(bounds[0], bounds[1], recompute, start)
     _, pull = jax.vjp(
-      lambda *given: block(*given, _take(marks, number)),
+      lambda *inputs: block(*inputs, _take(marks, number)),
       params,
       state,
       _take(x, number),
     )
-    more, dstate, dx = pull((dstate, dy))
-    return (kept, dstate, _map(jnp.add, dparams, more)), dx
+    of_block, dstate, dx = pull((dstate, dy))
+    return (kept, dstate, _map(jnp.add, dparams, of_block)), dx
 
   dstate, dy = cotangents
   offsets = np.array(schedule.offsets, np.int32)
-  moves = (  # in the order of the blocks; the scan takes the last one first
+  moves = (  # in the order of the blocks; the scan runs in reverse
     np.array(schedule.loads, np.int32)[::-1],
     np.stack([offsets[:-1], offsets[1:]], 1)[::-1],
     np.arange(len(schedule.loads), dtype=np.int32),

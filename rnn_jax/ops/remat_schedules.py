@@ -1,17 +1,17 @@
-"""Which states of a recurrence are kept, and how the others come back.
+"""Schedules of kept states: which ones a recurrence stores for its gradient.
 
 The backward pass visits the blocks of a row from the last to the first, and
-needs the state in front of each. A schedule keeps a few of these states at a
-time; the others are computed again from the nearest one kept before them.
+needs the state before each. A schedule stores a few of these states at a time
+and recomputes the others from the nearest stored one before them.
 
-    uniform      every state is kept; blocks of K steps make that L/K of them,
-                 and each step is computed once more
-    logarithmic  the state in the middle of what is left, and so on by halves:
+    uniform      every state: L/K of them for blocks of K steps, and each step
+                 is recomputed once
+    logarithmic  the state in the middle of the rest, and so on by halves:
                  log2(n) states, about log2(n)/2 more passes
-    binomial     where a given number of states costs least (treeverse)
+    binomial     a given number of states where it costs least (treeverse)
 
-Of n blocks and s states besides the first, the least number of blocks that are
-computed again on the way is, r being the least with C(s + 1 + r, r) >= n,
+For n blocks and s states besides the first, the least number of blocks that are
+recomputed on the way is, r being the least with C(s + 1 + r, r) >= n,
 
     r n - C(s + 1 + r, r - 1)
 
@@ -35,17 +35,17 @@ NAMES = ('uniform', 'logarithmic', 'binomial')
 class Schedule:
   """Moves of states between slots, by which all blocks are reversed.
 
-  Slot 0 has the state in front of block 0, slot `kept` takes what nobody keeps.
-  The i-th reversal is that of block n - 1 - i: it loads a slot, then goes over
-  the blocks advanced[offsets[i]:offsets[i + 1]], one after the other.
+  Slot 0 holds the state before block 0; slot `kept` takes states that aren't
+  stored. The i-th reversal is that of block n - 1 - i: it loads a slot, then
+  runs the blocks advanced[offsets[i]:offsets[i + 1]] in order.
 
   Attributes:
-    kept: how many slots.
-    swept: for each block, the slot of the state behind it in the first sweep.
+    kept: the number of slots.
+    swept: for each block, the slot of the state after it in the first sweep.
     loads: the slot where each reversal begins.
     offsets: n + 1 bounds in `advanced`.
-    advanced: blocks that are computed on the way.
-    stored: the slot of the state behind each of these.
+    advanced: the blocks that are recomputed on the way.
+    stored: the slot of the state after each of these.
   """
 
   kept: int
@@ -57,7 +57,7 @@ class Schedule:
 
   @property
   def recomputed(self) -> int:
-    """Blocks that are computed again, those that are reversed included."""
+    """How many blocks are recomputed, including those that are reversed."""
     return len(self.advanced) + len(self.loads)
 
 
@@ -66,31 +66,31 @@ def make(name: str, blocks: int, kept: int = 0) -> Schedule:
 
   Args:
     name: one of NAMES.
-    blocks: how many a row has, 1 or more.
-    kept: of 'binomial', states kept at a time, the first included; 0: as many
-      as 'logarithmic' keeps. The others know their number.
+    blocks: the number of blocks in a row, 1 or more.
+    kept: states that 'binomial' stores at a time, including the first; 0: as
+      many as 'logarithmic'. The others ignore it.
 
   Raises:
-    ValueError: unknown name, or a number below 1.
+    ValueError: an unknown name, no blocks, or kept below 0.
   """
   if name not in NAMES:
     raise ValueError(f'name={name!r}: choose one of {NAMES}')
   if blocks < 1 or kept < 0:
     raise ValueError(f'blocks={blocks}, kept={kept}: give 1 or more blocks')
   if name == 'uniform':
-    return _Recorder(blocks, blocks, _next).schedule()
+    return _Recorder(blocks, blocks, _one).schedule()
   halves = (blocks - 1).bit_length() + 1
   if name == 'logarithmic':
-    return _Recorder(blocks, halves, _middle).schedule()
+    return _Recorder(blocks, halves, _half).schedule()
   return _Recorder(blocks, min(kept or halves, blocks), best_split).schedule()
 
 
 def least(blocks: int, states: int) -> int:
-  """Returns how many blocks must be advanced over again, at least.
+  """Returns the least number of blocks that are recomputed on the way.
 
   Args:
     blocks: to reverse, 1 or more.
-    states: kept besides the first, 0 or more.
+    states: stored besides the first, 0 or more.
   """
   if states == 0:
     return blocks * (blocks - 1) // 2
@@ -104,7 +104,12 @@ def least(blocks: int, states: int) -> int:
 
 @functools.cache
 def best_split(blocks: int, states: int) -> int:
-  """Returns how far to advance before the next state is kept, at best."""
+  """Returns the best number of blocks to the next stored state.
+
+  Args:
+    blocks: to reverse, 2 or more.
+    states: stored besides the first, 1 or more.
+  """
   costs = [
     ahead + least(blocks - ahead, states - 1) + least(ahead, states)
     for ahead in range(1, blocks)
@@ -112,42 +117,50 @@ def best_split(blocks: int, states: int) -> int:
   return int(np.argmin(costs)) + 1
 
 
-def _next(blocks, states):
+def _one(blocks, states):
   del blocks, states
   return 1
 
 
-def _middle(blocks, states):
+def _half(blocks, states):
   del states
   return (blocks + 1) // 2
 
 
 class _Recorder:
-  """Follows the recursion of a schedule and writes its moves down."""
+  """Follows the recursion of a schedule and records its moves."""
 
   def __init__(
     self, blocks: int, kept: int, split: Callable[[int, int], int]
   ) -> None:
     self._kept, self._split = kept, split
     self._swept = [kept] * blocks
-    self._loads, self._offsets = [], [0]
-    self._advanced, self._stored = [], []
+    self._loads: list[int] = []
+    self._offsets = [0]
+    self._advanced: list[int] = []
+    self._stored: list[int] = []
     self._free = list(range(kept - 1, 0, -1))
-    self._start = None  # the slot where the way to the next reversal begins
+    self._start: int | None = None  # slot from which the next reversal starts
     self._reverse(blocks)
 
   def schedule(self) -> Schedule:
-    lists = self._swept, self._loads, self._offsets, self._advanced
-    return Schedule(self._kept, *map(tuple, lists), tuple(self._stored))
+    return Schedule(
+      kept=self._kept,
+      swept=tuple(self._swept),
+      loads=tuple(self._loads),
+      offsets=tuple(self._offsets),
+      advanced=tuple(self._advanced),
+      stored=tuple(self._stored),
+    )
 
   def _reverse(self, blocks):
     """Reverses the parts of a row, the last one first."""
     sweeping = True
-    parts = [(0, blocks, 0, None)]  # begin, end, its state's slot, what to free
+    parts = [(0, blocks, 0, None)]  # begin, end, its state's slot, slot to free
     while parts:
-      begin, end, slot, done = parts.pop()
-      if done is not None:
-        self._free.append(done)
+      begin, end, slot, unused = parts.pop()
+      if unused is not None:
+        self._free.append(unused)
       while end - begin > 1 and self._free:
         middle = begin + self._split(end - begin, len(self._free))
         taken = self._free.pop()

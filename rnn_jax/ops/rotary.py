@@ -1,28 +1,33 @@
-"""Rotary positions: channels in pairs, turned by angles that grow with time.
+"""Rotary positions: pairs of channels, rotated by angles that grow with time.
 
-    (x_i, x_{i+K/2}) turned by the angle  p base^(-2i/K)        i < K/2
+    (x_i, x_{i+K/2}) rotated by the angle  p base^(-2i/K)        i < K/2
 
-or, of neighbours, (x_{2i}, x_{2i+1}) by the same angle.
+or, for neighbours, (x_{2i}, x_{2i+1}) by the same angle.
 
-Of two vectors turned so, the product depends on the difference of their
-positions p alone. So p may be counted from anywhere that both share: from the
-first key of a row, or backwards from a query. Angles are counted in parts of
-2^32 to a turn, in whole numbers that wrap around where the circle does, so that
-this holds to the last digit however large p is.
+The inner product of two rotated vectors depends only on the difference of their
+positions p. So p may be counted from any common origin: the first key of a row,
+or backwards from a query. Angles are integers in units of 2^-32 turns, which
+wrap around where the circle does, so that this is exact however large p is.
 Source: Su et al., "RoFormer: Enhanced Transformer with Rotary Position
 Embedding", 2021.
 """
 
 import functools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 
-def turn(x_BxLxHxK, position_BxL, base):
-  """Returns x turned, float32. Positions are integers, their B may be 1.
+def rotate(
+  x_BxLxHxK: jax.Array, position_BxL: jax.Array, base: float
+) -> jax.Array:
+  """Returns x rotated, BxLxHxK in float32.
 
-  K is even; base is above 1.
+  Args:
+    x_BxLxHxK: vectors of an even K.
+    position_BxL: integers; their B may be 1.
+    base: above 1.
   """
   half = x_BxLxHxK.shape[-1] // 2
   cos, sin = (t[:, :, None] for t in angles(position_BxL, half, base))
@@ -30,41 +35,51 @@ def turn(x_BxLxHxK, position_BxL, base):
   return jnp.concatenate([a * cos - b * sin, a * sin + b * cos], -1)
 
 
-def turn_neighbours(x_BxLxHxK, cos_BxLxK, sin_BxLxK):
-  """Returns x with its neighbours turned, float32.
+def rotate_neighbours(
+  x_BxLxHxK: jax.Array,
+  cos_BxLxK: jax.Array | np.ndarray,
+  sin_BxLxK: jax.Array | np.ndarray,
+) -> jax.Array:
+  """Returns x with neighbouring channels rotated, BxLxHxK in float32.
 
-  The cosines and sines are of K/2 angles each, as of `angles` or `table`;
-  their B may be 1.
+  Args:
+    x_BxLxHxK: vectors of an even K.
+    cos_BxLxK: cosines of K/2 angles, of `angles` or `table`; their B may be 1.
+    sin_BxLxK: their sines.
   """
   pairs = x_BxLxHxK.astype(jnp.float32)
   pairs = pairs.reshape(*pairs.shape[:-1], -1, 2)
   a, b = pairs[..., 0], pairs[..., 1]
   cos, sin = cos_BxLxK[:, :, None], sin_BxLxK[:, :, None]
-  turned = jnp.stack([a * cos - b * sin, a * sin + b * cos], -1)
-  return turned.reshape(x_BxLxHxK.shape)
+  rotated = jnp.stack([a * cos - b * sin, a * sin + b * cos], -1)
+  return rotated.reshape(x_BxLxHxK.shape)
 
 
-def angles(position_BxL, half, base):
-  """Returns the (cosines, sines) of `half` angles at each position, float32,
-  BxLx`half`."""
+def angles(
+  position_BxL: jax.Array, half: int, base: float
+) -> tuple[jax.Array, jax.Array]:
+  """Returns the (cosines, sines) of `half` angles at each position.
+
+  Both are BxLx`half` in float32. Positions are integers.
+  """
   parts = np.round(_turns(half, base) * 2.0**32).astype(np.uint32)
   angle = position_BxL.astype(jnp.uint32)[..., None] * parts[None, None]
-  # From -pi to pi: most digits where they are needed.
+  # From -pi to pi, where float32 has the most digits.
   angle = angle.astype(jnp.int32).astype(jnp.float32) * (2 * np.pi / 2**32)
   return jnp.cos(angle), jnp.sin(angle)
 
 
 @functools.cache
-def table(length, half, base):
+def table(length: int, half: int, base: float) -> tuple[np.ndarray, np.ndarray]:
   """Returns `angles` of the positions 0 to `length` - 1, 1xLx`half`.
 
-  They are made once, by NumPy in float64, and are constants of a program.
+  NumPy computes them once in float64; they are constants of a program.
   """
   turns = np.arange(length)[None, :, None] * _turns(half, base)
   angle = 2 * np.pi * (turns % 1)
-  return tuple(f(angle).astype(np.float32) for f in (np.cos, np.sin))
+  return np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32)
 
 
 def _turns(half, base):
-  """Of a whole circle, what each angle is a position."""
+  """Returns the turns per position of each angle, float64."""
   return base ** (-np.arange(half) / half) / (2 * np.pi)

@@ -7,8 +7,8 @@ from typing import Any
 
 import jax
 
+from rnn_jax.parallel import fsdp
 from rnn_jax.parallel import rules as rules_lib
-from rnn_jax.parallel import shares
 
 PyTree = Any
 
@@ -20,8 +20,8 @@ class Placement:
     mesh: of the devices.
     rules: rules.Rules.
     shapes: of the parameters.
-    letters: of each parameter, a tree like the parameters.
-    letters_outside_layers: '_' for those that are stacked over layers.
+    logical_axes: of each parameter, a tree like the parameters.
+    axes_outside_layers: '_' for those that are stacked over layers.
     stacked: names of these, as 'stack/blocks/mlp/up/kernel'.
     whole: the sharding of what every device has all of.
   """
@@ -33,20 +33,20 @@ class Placement:
     shapes: PyTree,
     names: dict[str, str],
   ):
-    """Places parameters of these `shapes`; `names` are their letters by path.
+    """Places parameters of these `shapes`; `names` are their axes by path.
 
     Raises:
       InputError: the mesh doesn't fit a parameter.
     """
     self.mesh, self.rules = mesh, rules
-    self.letters = shares.letters(shapes, names)
+    self.logical_axes = fsdp.logical_axes(shapes, names)
     # A layer's are gathered in its turn (models/blocks.py).
-    self.letters_outside_layers = jax.tree.map(
-      lambda x: '_' if x.startswith('R') else x, self.letters
+    self.axes_outside_layers = jax.tree.map(
+      lambda x: '_' if x.startswith('R') else x, self.logical_axes
     )
     self.stacked = frozenset(
       '/'.join(_path(path))
-      for path, x in jax.tree.leaves_with_path(self.letters)
+      for path, x in jax.tree.leaves_with_path(self.logical_axes)
       if x.startswith('R')
     )
     self.whole = rules_lib.sharding(mesh)
@@ -59,14 +59,14 @@ class Placement:
       spec = jax.sharding.PartitionSpec
       return jax.tree.map(lambda x: spec('data', *x), self.specs('gradients'))
 
-    def spec(path, shape, letters):
+    def spec(path, shape, logical_axes):
       try:
-        return self.rules.spec(letters, shape.shape, self.mesh.shape, kept)
+        return self.rules.spec(logical_axes, shape.shape, self.mesh.shape, kept)
       except ValueError as error:
         name = '/'.join(key.key for key in path)
         raise type(error)(f'{error} ({name})') from error
 
-    return jax.tree.map_with_path(spec, self.shapes, self.letters)
+    return jax.tree.map_with_path(spec, self.shapes, self.logical_axes)
 
   def shardings(self, kept: str) -> PyTree:
     """Returns the shardings of 'parameters', 'gradients' or the 'residual' of
@@ -98,9 +98,9 @@ class Placement:
 
     return jax.tree.map_with_path(place, state)
 
-  def of_carry(self, letters: PyTree) -> PyTree:
-    """Returns the specs of a recurrent state, from the letters of its axes."""
-    return jax.tree.map(self.rules.state_spec, letters)
+  def of_carry(self, logical_axes: PyTree) -> PyTree:
+    """Returns the specs of a recurrent state, from the logical axes."""
+    return jax.tree.map(self.rules.state_spec, logical_axes)
 
   def run(self, function: Callable, inputs: PyTree, outputs: PyTree):
     """Returns `function` as a program of all devices, each on its share.

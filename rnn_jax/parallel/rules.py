@@ -1,4 +1,4 @@
-"""Where arrays lie on a mesh: letters of the alphabet to its axes.
+"""Where arrays lie on a mesh: logical axes to those of the mesh.
 
 A rule 'D=fsdp' says that every axis of a parameter that is a model width is cut
 over the mesh's axis `fsdp`; 'D=data+fsdp' over both. Of what is kept, `zero`
@@ -28,7 +28,7 @@ from rnn_jax.parallel import axes as axes_lib
 
 ROWS = ('data', 'fsdp')  # the axes that cut rows, and only storage
 STAGES = {'optimizer': 1, 'gradients': 2, 'parameters': 3}
-# Which letters the axes can cut beside storage; the code must follow.
+# Which logical axes a mesh axis can cut beside storage; the code must follow.
 WORK = {'tensor': 'HFV', 'pipe': 'R', 'sequence': ''}
 BATCH = {'B': ROWS, 'L': ('sequence',)}
 KEY = 'mesh.rules'
@@ -62,14 +62,14 @@ class Rules:
     work = set(self.axes(letter)) - set(ROWS)
     return math.prod(axes_lib.size(axis) for axis in work)
 
-  def state_spec(self, letters: str) -> PartitionSpec:
+  def state_spec(self, logical_axes: str) -> PartitionSpec:
     """Returns how a recurrent state is cut, as the work on it is."""
     return PartitionSpec(
       *(
         BATCH.get(letter)
         or tuple(axis for axis in self.axes(letter) if axis not in ROWS)
         or None
-        for letter in letters.split('x')
+        for letter in logical_axes.split('x')
       )
     )
 
@@ -85,22 +85,22 @@ class Rules:
     return kept and any(axes_lib.size(axis) > 1 for axis in cut)
 
   def spec(
-    self, letters: str, shape: tuple, sizes: Mapping[str, int], kept: str
+    self, logical_axes: str, shape: tuple, sizes: Mapping[str, int], kept: str
   ) -> PartitionSpec:
     """Returns how a parameter, or what is kept of one, is cut.
 
     Args:
-      letters: of its axes, as 'DxF', see shares.py; '_' is an axis that no
+      logical_axes: of the parameter, as 'DxF', see fsdp.py; '_' is one that no
         rule cuts.
       shape: its whole shape.
       sizes: of the mesh's axes.
       kept: 'parameters', 'gradients' or 'optimizer'.
 
     Raises:
-      InputError: two letters are cut over one axis, or an axis has a size that
+      InputError: two are cut over one axis of the mesh, or one has a size that
         the mesh's doesn't divide. (The vocabulary is then kept whole.)
     """
-    cut, taken, own = [], {}, letters.partition('+')[0]
+    cut, taken, own = [], {}, logical_axes.partition('+')[0]
     for letter, length in zip(own.split('x'), shape, strict=True):
       wanted = self.axes(letter)
       if self.zero < STAGES[kept]:
@@ -173,9 +173,11 @@ def _check_axis(told, letter, axis):
     )
 
 
-def batch_spec(letters: str) -> PartitionSpec:
-  """Returns how an array of a batch is cut, from its letters, as 'BxL'."""
-  return PartitionSpec(*(BATCH.get(letter) for letter in letters.split('x')))
+def batch_spec(logical_axes: str) -> PartitionSpec:
+  """Returns how an array of a batch is cut, from its logical axes, as 'BxL'."""
+  return PartitionSpec(
+    *(BATCH.get(letter) for letter in logical_axes.split('x'))
+  )
 
 
 WHOLE = PartitionSpec()

@@ -38,13 +38,13 @@ import jax.numpy as jnp
 from jax import lax
 
 from rnn_jax.ops import attention
-from rnn_jax.ops import attention_ring
 from rnn_jax.ops import causal_convolution
 from rnn_jax.ops import gla
 from rnn_jax.ops import linear_scan as linear_scan_op
 from rnn_jax.ops import positions
+from rnn_jax.ops.attention import ring as attention_ring
 from rnn_jax.parallel import axes
-from rnn_jax.parallel import stretches
+from rnn_jax.parallel import sequence_shards
 
 PIECE = 1024  # steps that are summed up at a time
 
@@ -72,7 +72,7 @@ def recurrence(
   inputs = state_BxHxKxP, q_BxLxHxK, k_BxLxHxK, v_BxLxHxP, loga_BxLxHxK
   options = _Options(impl, chunk_length, read)
   run = functools.partial(gla.recurrence, **options._asdict())
-  if axes.size(stretches.AXIS) == 1:
+  if axes.size(sequence_shards.AXIS) == 1:
     return run(*inputs, starts_BxL=starts_BxL)
   jax.eval_shape(run, *inputs, starts_BxL=starts_BxL)  # refuses bad inputs
   state, loga = (x.astype(jnp.float32) for x in (state_BxHxKxP, loga_BxLxHxK))
@@ -98,22 +98,26 @@ def _recurrence(options, state, q, k, v, loga):
 
 
 def _forward(options, state, q, k, v, loga):
-  decay, written = stretches.composed(*_summed(_written, (k, v, loga), 1), 1)
+  decay, written = sequence_shards.composed(
+    *_summed(_written, (k, v, loga), 1), 1
+  )
   entering = decay[..., None] * state + written
   run = functools.partial(gla.recurrence, **options._asdict())
   (last, y), back = jax.vjp(run, entering, q, k, v, loga)
-  return (stretches.of_last(last), y), (back, q, loga)
+  return (sequence_shards.of_last(last), y), (back, q, loga)
 
 
 def _backward(options, kept, cotangents):
   back, q, loga = kept
   d_last, d_y = cotangents
   seen = functools.partial(_seen, read=options.read)
-  decay, d_seen = stretches.composed(*_summed(seen, (q, d_y, loga), -1), -1)
-  d_leaving = decay[..., None] * lax.psum(d_last, stretches.AXIS) + d_seen
+  decay, d_seen = sequence_shards.composed(
+    *_summed(seen, (q, d_y, loga), -1), -1
+  )
+  d_leaving = decay[..., None] * lax.psum(d_last, sequence_shards.AXIS) + d_seen
   d_entering, *d_inputs = back((d_leaving, d_y))
   # All that the row makes of the state before it goes through the first.
-  d_state = jnp.where(axes.index(stretches.AXIS) == 0, d_entering, 0)
+  d_state = jnp.where(axes.index(sequence_shards.AXIS) == 0, d_entering, 0)
   return d_state, *d_inputs
 
 
@@ -206,10 +210,10 @@ def windows(
 
 def _inputs_before(state, x_BxLxE, starts_BxL):
   """The inputs just before this stretch, of its first step's document."""
-  if axes.size(stretches.AXIS) == 1:
+  if axes.size(sequence_shards.AXIS) == 1:
     return state
-  state = stretches.before(state.astype(x_BxLxE.dtype), x_BxLxE)
-  same = stretches.same_document(starts_BxL, state.shape[1])
+  state = sequence_shards.before(state.astype(x_BxLxE.dtype), x_BxLxE)
+  same = sequence_shards.same_document(starts_BxL, state.shape[1])
   return jnp.where(same[..., None], state, 0)
 
 
@@ -238,7 +242,7 @@ def linear_scan(
     impl=impl,
     chunk_length=chunk_length,
   )
-  if axes.size(stretches.AXIS) == 1:
+  if axes.size(sequence_shards.AXIS) == 1:
     return run(state_BxS, f_BxLxS, u_BxLxS)
   state = state_BxS.astype(jnp.float32)
   written, _ = run(jnp.zeros_like(state), f_BxLxS, u_BxLxS)
@@ -246,12 +250,12 @@ def linear_scan(
   if starts_BxL is not None:
     f = jnp.where(starts_BxL[..., None] != 0, 0.0, f)
   # Each channel is a head with a state of one number.
-  decay, add = stretches.composed(
+  decay, add = sequence_shards.composed(
     jnp.prod(f, 1)[..., None], written[..., None, None], 1
   )
   entering = decay[..., 0] * state + add[..., 0, 0]
   state, h = run(entering, f_BxLxS, u_BxLxS)
-  return stretches.of_last(state), h
+  return sequence_shards.of_last(state), h
 
 
 def attend(
@@ -274,14 +278,14 @@ def attend(
   Raises:
     ValueError, NotImplementedError: as `attention.attend`.
   """
-  if axes.size(stretches.AXIS) > 1:
+  if axes.size(sequence_shards.AXIS) > 1:
     run = functools.partial(attention.attend, options=options)
     new = q_BxLxHxK, k_BxLxHxK, v_BxLxHxP
     jax.eval_shape(run, cache, *new, starts_BxL=starts_BxL)  # bad inputs
     steps = lax.stop_gradient(cache.steps_B).astype(jnp.int32)
-    steps_B, _ = stretches.counts(steps, k_BxLxHxK.shape[1], starts_BxL)
+    steps_B, _ = sequence_shards.counts(steps, k_BxLxHxK.shape[1], starts_BxL)
     k, v = (
-      stretches.before(attention_ring.in_order(old, steps), x)
+      sequence_shards.before(attention_ring.in_order(old, steps), x)
       for old, x in ((cache.k_BxWxHxK, k_BxLxHxK), (cache.v_BxWxHxP, v_BxLxHxP))
     )
     cache = attention_ring.from_order(k, v, steps_B)
@@ -299,12 +303,16 @@ def count(
   Returns:
     (state_B behind the row, position_BxL of the stretch).
   """
-  if axes.size(stretches.AXIS) == 1:
+  if axes.size(sequence_shards.AXIS) == 1:
     return positions.count(state_B, length, starts_BxL)
-  here_B, end_B = stretches.counts(state_B, length, starts_BxL)
+  here_B, end_B = sequence_shards.counts(state_B, length, starts_BxL)
   _, position_BxL = positions.count(here_B, length, starts_BxL)
   return end_B, position_BxL
 
 
 def _behind_row(state):
-  return state if axes.size(stretches.AXIS) == 1 else stretches.of_last(state)
+  return (
+    state
+    if axes.size(sequence_shards.AXIS) == 1
+    else sequence_shards.of_last(state)
+  )

@@ -1,8 +1,8 @@
-"""What devices can do at most, as their vendors state it.
+"""The peak figures of devices, as their vendors state them.
 
-Peaks are dense operations a second (a multiplication and an addition are two)
-by the format of the factors; bandwidths are bytes a second that a device reads
-and writes of its memory, or sends to others, in one direction.
+Peaks are dense operations per second (a multiplication and an addition are two)
+by the format of the factors; bandwidths are bytes per second that a device
+reads and writes in its memory, or sends to others, in one direction.
 
     h100   NVIDIA H100 Tensor Core GPU data sheet, SXM: 67 teraflops of
            float32; with sparsity, which doubles them, 989 of TF32, 1,979 of
@@ -17,13 +17,12 @@ and writes of its memory, or sends to others, in one direction.
            NVIDIA DGX A100 data sheet (80 GB): 8 GPUs, 8 ports of 200 Gb/s.
     v5e    Google Cloud, TPU v5e: 197 teraflops of bfloat16, 393 of int8; 16 GB,
            819 GB/s; 1,600 Gb/s between chips, over four links in a torus of two
-           dimensions, of which a ring along one dimension has two; 256 chips a
-           pod, which has 6.4 Tb/s to others. float32 at the highest precision
-           is six passes of bfloat16.
+           dimensions, of which a ring along one dimension has two; 256 chips
+           per pod, which has 6.4 Tb/s to others. float32 at the highest
+           precision is six passes of bfloat16.
 
-`cpu` is this machine, measured on the spot: a large matmul, a large copy. Its
-virtual devices share its cores and its memory equally, and what they send each
-other is a copy.
+`cpu` is this machine, measured at once: a large matmul, a large copy. Its
+virtual devices share its cores and memory equally and send by copying.
 """
 
 import dataclasses
@@ -49,12 +48,12 @@ class Device:
 
   Attributes:
     name: as --device calls it.
-    peaks: operations a second by format.
+    peaks: operations per second by format.
     memory: bytes.
-    memory_bandwidth: bytes a second.
-    inside: bytes a second that it sends to another of its node, or pod.
-    across: bytes a second that it sends to another node, or pod.
-    node: devices that are joined by the faster links.
+    memory_bandwidth: bytes per second.
+    inside: bytes per second that it sends within its node, or pod.
+    across: bytes per second that it sends to another node, or pod.
+    node: devices that the faster links join.
   """
 
   name: str
@@ -66,10 +65,10 @@ class Device:
   node: int
 
   def peak(self, name: str) -> float:
-    """Returns the operations a second of a format.
+    """Returns the operations per second of a format.
 
     Raises:
-      InputError: none is known.
+      InputError: its peak is unknown.
     """
     if name not in self.peaks:
       raise errors.InputError(
@@ -116,13 +115,9 @@ NAMES = (*KNOWN, 'cpu')
 
 
 def check(name: str) -> None:
-  """Checks the name of a device.
-
-  Raises:
-    InputError: there is none of that name.
-  """
+  """Raises InputError unless `name` is one of NAMES."""
   if name not in NAMES:
-    raise errors.InputError(f'--device={name!r}: choose of {", ".join(NAMES)}')
+    errors.refuse('--device', name, f'choose one of {", ".join(NAMES)}')
 
 
 def find(name: str) -> Device:
@@ -136,10 +131,10 @@ def find(name: str) -> Device:
 
 
 def measured(shares: int) -> Device:
-  """Returns one of so many equal shares of this machine's CPU."""
-  copied = jax.jit(lambda: jnp.zeros(COPIED, jnp.float32))()
+  """Returns one of `shares` equal shares of this machine's CPU."""
+  source = jax.jit(lambda: jnp.zeros(COPIED, jnp.float32))()
   add = jax.jit(lambda x: x + 1)
-  seconds = _fastest(lambda: add(copied))
+  seconds = _fastest(lambda: add(source))
   bandwidth = 2 * COPIED * 4 / seconds / shares
   memory = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE')
   return Device(
@@ -147,7 +142,7 @@ def measured(shares: int) -> Device:
     peaks={name: _matmul(name) / shares for name in ('float32', 'bfloat16')},
     memory=memory / shares,
     memory_bandwidth=bandwidth,
-    inside=bandwidth / 2,  # what is sent is read and written
+    inside=bandwidth / 2,  # a transfer reads and writes
     across=bandwidth / 2,
     node=shares,
   )

@@ -1,13 +1,13 @@
-"""Operations of matmuls and convolutions, counted from a jaxpr.
+"""Counts the operations of matmuls and convolutions in a jaxpr.
 
-A matmul of MxK by KxN has 2 M K N, for each of its batch; a convolution 2 for
-each number that comes out, input channel of its group and tap. What a scan
-holds counts as often as it turns, of a `cond` the branch that has most. XLA's
-own account counts the body of a loop once, whatever its turns.
+A matmul of MxK by KxN has 2 M K N, for each entry of its batch; a convolution 2
+for each output number, input channel of its group and tap. The body of a scan
+counts once per iteration; of a `cond` the most expensive branch counts. XLA's
+own account counts the body of a loop once.
 
-Inside of a `shard_map` shapes are one device's, and so is what is counted;
-outside of one a device is taken to do all of it. Elementwise work is not
-counted, nor how often a `while` turns: its body counts once.
+Inside a `shard_map` the count is one device's, as the shapes are; outside, one
+device is assumed to do all the work. Elementwise work is not counted, and the
+body of a `while` counts once.
 """
 
 import collections
@@ -18,12 +18,13 @@ from collections.abc import Mapping
 from jax.extend import core
 
 from rnn_jax.ops import gated
+from rnn_jax.ops import gated_layers
 
 FORMATS = 'float32', 'bfloat16', 'float16', 'int8'  # the widest first
 
 
 def count(jaxpr: core.ClosedJaxpr | core.Jaxpr) -> dict[str, float]:
-  """Returns the operations of a program, {format of the factors: number}."""
+  """Returns the operations of a program by the format of the factors."""
   total = collections.Counter()
   for eqn in getattr(jaxpr, 'jaxpr', jaxpr).eqns:
     total.update(_of(eqn))
@@ -49,16 +50,18 @@ def _of(eqn) -> Mapping[str, float]:
 
 
 def _native(eqn):
-  """Of a call of native/gated.cc: one product of h with U, at each step."""
+  """Counts a call of a native gated cell: one product per matrix and step."""
   kind, _, way = (
     eqn.params['target_name'].removeprefix('rnn_jax_').rpartition('_')
   )
-  if kind not in gated.KINDS:
+  if kind not in {*gated.KINDS, *gated_layers.KINDS}:
     return {}
   forward = way == 'forward'
   h = (eqn.outvars[0] if forward else eqn.invars[4]).aval
-  kernel = eqn.invars[1 if forward else 0].aval
-  return {'float32': 2 * h.size * kernel.shape[1]}
+  begin = 1 if forward else 0
+  first, second = (x.aval.size for x in eqn.invars[begin : begin + 2])
+  matrices = first + second if kind == 'gru_before' else first
+  return {'float32': 2 * h.size // h.shape[-1] * matrices}
 
 
 def _jaxprs(values) -> Iterator:
@@ -84,10 +87,10 @@ def _convolution(eqn):
 
 
 def _format(eqn):
-  """The factors' dtype; 'tf32' where the program asks for that."""
+  """Returns the factors' dtype, or 'tf32' if the program requests it."""
   dtypes = {var.aval.dtype.name for var in eqn.invars[:2]}
   precision = str(eqn.params.get('precision'))
   if dtypes == {'float32'} and 'TF32' in precision:
     return 'tf32'
-  # Of two formats the wider one is multiplied.
+  # The product of two formats is computed in the wider one.
   return next((name for name in FORMATS if name in dtypes), 'float32')

@@ -1,7 +1,7 @@
-"""A plan: a mesh, and what it predicts; search.py finds one.
+"""A plan: a mesh with its prediction; search.py finds the best mesh.
 
-`rows` of a Request are of the whole batch, and so is all that is told in
-tokens; bytes and operations are a device's.
+The rows and tokens of a Request are of the whole batch; bytes and operations
+are a device's.
 """
 
 import dataclasses
@@ -18,24 +18,23 @@ from rnn_jax.parallel import axes
 from rnn_jax.planning import devices as devices_lib
 from rnn_jax.planning import predict
 from rnn_jax.planning import program as program_lib
-from rnn_jax.profiling import runner as runner_lib
-from rnn_jax.profiling import subject as subject_lib
+from rnn_jax.profiling import workload as workload_lib
 
-STEPS = 5  # real ones of a confirmation, behind a first that does not count
+STEPS = 5  # of a confirmation, after a first that doesn't count
 SYNTAX = re.compile(r'(\w+)=(\d+)')
 
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-  """What is asked for.
+  """What to plan.
 
   Attributes:
-    config: whose mesh's sizes are replaced.
-    sizes: of the mesh's axes; empty: searched for.
+    config: the config; its mesh's sizes are replaced.
+    sizes: of the mesh's axes; empty: search for them.
     devices: how many.
     device: the figures of one.
     rows: 0: as the config says.
-    efficiency: share of the peak.
+    efficiency: share of the peak that matmuls reach.
   """
 
   config: config_lib.Config
@@ -50,13 +49,13 @@ class Plan(NamedTuple):
   """A mesh that was compiled.
 
   Attributes:
-    subject: what was compiled.
-    program: as it was read.
-    prediction: of it.
-    executable: the compiled step itself.
+    workload: what was compiled.
+    program: its counts.
+    prediction: its times and memory.
+    executable: the compiled step.
   """
 
-  subject: subject_lib.Subject
+  workload: workload_lib.Workload
   program: program_lib.Program
   prediction: predict.Prediction
   executable: jax.stages.Compiled
@@ -68,7 +67,7 @@ class Measured(NamedTuple):
   Attributes:
     seconds: the median of a step.
     held: bytes of the train state and the batch, of each device.
-    peak: bytes of each device, those among them, see runner.Runner.peak.
+    peak: bytes of each device, with those held; see workload.Runner.peak.
   """
 
   seconds: float
@@ -80,24 +79,25 @@ def parse_mesh(text: str) -> dict[str, int]:
   """Returns the sizes of 'data=64,fsdp=8'; {} of an empty text.
 
   Raises:
-    InputError: it is written otherwise, or an axis is none or comes twice.
+    InputError: it has another form, an unknown axis, or an axis twice.
   """
   sizes = {}
   for part in filter(None, text.split(',')):
-    found = SYNTAX.fullmatch(part)
-    if not found or found[1] not in axes.NAMES or int(found[2]) < 1:
+    match = SYNTAX.fullmatch(part)
+    if not match or match[1] not in axes.NAMES or int(match[2]) < 1:
       raise errors.InputError(
         f'--mesh={text}: {part!r}: write AXIS=SIZE with an axis of '
         f'{axes.NAMES} and a size of 1 or more, as in data=64,fsdp=8'
       )
-    if found[1] in sizes:
-      raise errors.InputError(f'--mesh={text}: {found[1]} comes twice')
-    sizes[found[1]] = int(found[2])
+    axis = match[1]
+    if axis in sizes:
+      raise errors.InputError(f'--mesh={text}: {axis} is there twice')
+    sizes[axis] = int(match[2])
   return sizes
 
 
 def count(sizes: dict[str, int], devices: int) -> int:
-  """Returns how many devices a mesh needs, or `devices` where there is none.
+  """Returns how many devices a mesh needs, or `devices` without a mesh.
 
   Raises:
     InputError: both are given and contradict each other, or neither is.
@@ -109,46 +109,52 @@ def count(sizes: dict[str, int], devices: int) -> int:
     )
   needed = math.prod(sizes.values()) if sizes else devices
   if devices and needed != devices:
-    told = ','.join(f'{name}={n}' for name, n in sizes.items())
+    mesh = ','.join(f'{name}={n}' for name, n in sizes.items())
     raise errors.InputError(
-      f'--devices={devices}: --mesh={told} makes up {needed}: give sizes whose '
-      f'product is {devices}, or leave --devices out'
+      f'--devices={devices}: --mesh={mesh} has {needed} devices: give sizes '
+      f'whose product is {devices}, or leave --devices out'
     )
   return needed
 
 
 def make(request: Request) -> Plan:
-  """Returns the Plan of the mesh that is asked for.
+  """Returns the Plan of the requested mesh.
 
   Raises:
     InputError: the mesh fits neither the config nor its rows.
   """
   config = program_lib.with_mesh(request.config, request.sizes)
-  rows = program_lib.rows_of(program_lib.subject(config), request.rows)
+  rows = program_lib.rows_of(program_lib.workload(config), request.rows)
   request = dataclasses.replace(request, rows=rows)
-  alone = predict.alone(config, rows, request.device, request.efficiency)
-  return compiled(request, config, alone)
+  baseline = predict.one_device_seconds(
+    config, rows, request.device, request.efficiency
+  )
+  return compiled(request, config, baseline)
 
 
-def compiled(request: Request, config: config_lib.Config, alone: float) -> Plan:
+def compiled(
+  request: Request, config: config_lib.Config, baseline: float
+) -> Plan:
   """Returns the Plan of a Config's own mesh for the rows of a request.
 
   Args:
-    request: rows, device and efficiency of it count.
-    config: the mesh's sizes are in it.
-    alone: predict.alone of the same batch.
+    request: its rows, device and efficiency count.
+    config: has the mesh's sizes.
+    baseline: predict.one_device_seconds of the same batch.
   """
-  made = program_lib.subject(config)
+  made = program_lib.workload(config)
   program, executable = program_lib.compiled(made, request.rows)
   prediction = predict.predict(
-    program, request.device, alone, request.efficiency
+    program, request.device, baseline, request.efficiency
   )
   return Plan(made, program, prediction, executable)
 
 
 def confirm(plan: Plan) -> Measured:
   """Runs real steps of a plan on this machine's virtual devices."""
-  runner = runner_lib.Runner(plan.subject, plan.program.rows, plan.executable)
+  runner = workload_lib.Runner(
+    plan.workload, plan.program.rows, plan.executable
+  )
   runner.run(1)
   seconds = statistics.median(runner.run(STEPS))
   held = runner.held // plan.program.devices
@@ -157,5 +163,5 @@ def confirm(plan: Plan) -> Measured:
 
 def name(sizes: dict[str, int]) -> str:
   """Returns a mesh as --mesh takes it, without axes of size 1."""
-  told = [f'{axis}={n}' for axis, n in sizes.items() if n > 1]
-  return ','.join(told) or 'data=1'
+  large = [f'{axis}={n}' for axis, n in sizes.items() if n > 1]
+  return ','.join(large) or 'data=1'

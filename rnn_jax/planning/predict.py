@@ -1,20 +1,20 @@
-"""The time of a training step on devices of stated figures.
+"""Predicts the time of a training step from the figures of devices.
 
     work      = max(sum_f flops_f / (efficiency peak_f), 2 state / bandwidth)
     sending_a = sum of bytes sent along axes a / slowest link that they span
     step      = work + sum_a sending_a                    nothing overlaps
               = max(work, sending_rows) + sending_others  perfect overlap
 
-f are the formats that are multiplied in. `efficiency` is the share of the peak
-that matmuls reach, an assumption. Of the traffic of memory only a floor counts:
-the state, which a step reads and writes once; what activations add is in
-`efficiency`. `sending_rows` is what goes along data and fsdp alone: gradients'
-sums and parameters, which later or earlier layers' work can hide; what goes
-along the other axes is waited for. A link is slow if devices of a group lie in
-different nodes. No latency is counted, and none of the traffic of others.
+f are the formats of matmuls. `efficiency` is the share of the peak that matmuls
+reach, an assumption. Of the memory traffic only a floor counts: the state,
+which a step reads and writes once; `efficiency` covers that of activations.
+`sending_rows` is what goes along data and fsdp: gradients and parameters, which
+the work of other layers can hide; what goes along the other axes is waited for.
+A link is slow if devices of a group are in different nodes. Latency and the
+traffic of others don't count.
 
-The scaling efficiency is the time that the same batch would take one device,
-without its memory's limit, over devices x step.
+The scaling efficiency is the time that one device without a memory limit would
+take for the same batch, divided by devices x step.
 """
 
 import dataclasses
@@ -38,14 +38,14 @@ class Prediction:
   """Seconds of a step, and what they are made of.
 
   Attributes:
-    work: computing, bubbles too, or the floor of memory's traffic.
+    work: computing with bubbles, or the floor of memory traffic.
     sending: {axes, as 'data+fsdp': seconds}.
     step: if nothing overlaps.
-    overlapped: if all that goes along rows' axes alone overlaps with work.
-    tokens: a second, of all devices, by `step`; and by `overlapped`.
+    overlapped: if all that goes only along the rows' axes overlaps with work.
+    tokens: per second, of all devices, by `step`; and by `overlapped`.
     scaling: efficiency, by `step`; and by `overlapped`.
     memory: bytes of a device.
-    fits: whether they are within the usable share of what it has.
+    fits: whether they are within the usable share of its memory.
   """
 
   work: float
@@ -61,7 +61,7 @@ class Prediction:
 def predict(
   program: program_lib.Program,
   device: devices_lib.Device,
-  alone: float,
+  baseline: float,
   efficiency: float = EFFICIENCY,
 ) -> Prediction:
   """Returns the Prediction of a program.
@@ -69,11 +69,11 @@ def predict(
   Args:
     program: what a device does.
     device: its figures.
-    alone: seconds of the same batch on one device, see `work`.
+    baseline: `one_device_seconds` of the same batch.
     efficiency: share of the peak.
 
   Raises:
-    InputError: the device has no peak of a format.
+    InputError: the device's peak of a format is unknown.
   """
   working = work(program.flops, program.memory.arguments, device, efficiency)
   seconds = sending(program.sent, program.sizes, device)
@@ -88,7 +88,7 @@ def predict(
     step=step,
     overlapped=overlapped,
     tokens=tuple(program.tokens / t for t in both),
-    scaling=tuple(alone / (program.devices * t) for t in both),
+    scaling=tuple(baseline / (program.devices * t) for t in both),
     memory=program.memory.total,
     fits=program.memory.total <= USABLE * device.memory,
   )
@@ -105,13 +105,13 @@ def work(
   return max(computing / efficiency, 2 * state / device.memory_bandwidth)
 
 
-def alone(
+def one_device_seconds(
   config: config_lib.Config,
   rows: int,
   device: devices_lib.Device,
   efficiency: float = EFFICIENCY,
 ) -> float:
-  """Returns the seconds of `work` of a config's whole batch on one device."""
+  """Returns the seconds of `work` for the whole batch on one device."""
   flops, state = program_lib.of_one_device(config, rows)
   return work(flops, state, device, efficiency)
 

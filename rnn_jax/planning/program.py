@@ -1,8 +1,8 @@
-"""A config's training step on a mesh of virtual devices, compiled and read.
+"""Compiles a training step for a mesh of virtual devices and reads it.
 
-The devices are the CPU's, which only stand for others: what each of them would
-compute, send and hold is read from the program, and nothing runs. `claim` must
-come before jax finds its devices.
+The CPU's virtual devices stand in for others: what each would compute, send and
+hold is read from the program, and nothing runs. Call `claim` before jax finds
+its devices.
 """
 
 import dataclasses
@@ -21,16 +21,15 @@ from rnn_jax.parallel import axes
 from rnn_jax.parallel import pipeline
 from rnn_jax.planning import flops as flops_lib
 from rnn_jax.profiling import collectives
-from rnn_jax.profiling import groups
 from rnn_jax.profiling import hlo
-from rnn_jax.profiling import subject as subject_lib
-from rnn_jax.training import memory
-from rnn_jax.training import program_memory
+from rnn_jax.profiling import workload as workload_lib
+from rnn_jax.training.memory import batch_size
+from rnn_jax.training.memory import program as program_memory
 
 FLAG = '--xla_force_host_platform_device_count'
-SHARED = 'data', 'fsdp'  # the axes whose devices share rows alone
-# The CPU's compiler sums what has 16 bits in 32, and names the sum so; other
-# devices send 16.
+SHARED = 'data', 'fsdp'  # axes along which only rows are split
+# The CPU's compiler sums 16-bit numbers in 32 bits, under this name; other
+# devices send 16 bits.
 PROMOTED = re.compile(r'to_apply=%?[\w.\-]*_promoted\b')
 
 
@@ -39,9 +38,9 @@ class Sent(NamedTuple):
 
   Attributes:
     opcode: as in profiling/collectives.py.
-    axes: of the mesh, along which the devices of a group lie.
+    axes: of the mesh, along which the devices of a group are.
     bytes: in all.
-    runs: of such collectives.
+    runs: how many such collectives run.
   """
 
   opcode: str
@@ -52,7 +51,7 @@ class Sent(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-  """What one device's program does, by count.
+  """Counts of what one device's program does.
 
   Attributes:
     sizes: of the mesh's axes, in the order of axes.NAMES.
@@ -61,8 +60,8 @@ class Program:
     flops: {format: operations}, with those of a pipeline's bubble.
     sent: to other devices.
     memory: bytes.
-    bubble: the share of its time that a stage works for nothing.
-    seconds: that tracing and compiling took.
+    bubble: the share of its time that a stage is idle.
+    seconds: how long tracing and compiling took.
   """
 
   sizes: tuple[int, ...]
@@ -77,29 +76,30 @@ class Program:
 
   @property
   def devices(self) -> int:
+    """How many devices the mesh has."""
     return math.prod(self.sizes)
 
   @property
   def tokens(self) -> int:
-    """Of the whole batch."""
+    """Tokens of the whole batch."""
     return self.rows * self.length
 
 
 def claim(devices: int) -> None:
-  """Makes so many virtual devices of this process's CPU, its only platform.
+  """Splits this process's CPU, its only platform, into virtual devices.
 
   Raises:
-    RuntimeError: jax has found other devices already.
+    RuntimeError: jax has already found other devices.
   """
   given = os.environ.get('XLA_FLAGS', '')
   rest = re.sub(rf'{FLAG}=\d+', '', given).strip()
   os.environ['XLA_FLAGS'] = f'{rest} {FLAG}={devices}'.strip()
-  # These stand for other devices, which don't run what is written for a CPU.
+  # They stand in for devices that don't run code for a CPU.
   os.environ['RNN_JAX_NATIVE'] = '0'
   jax.config.update('jax_platforms', 'cpu')
-  found = jax.device_count()
-  if found != devices or jax.default_backend() != 'cpu':
-    raise RuntimeError(f'{found} {jax.default_backend()} devices are there')
+  count, backend = jax.device_count(), jax.default_backend()
+  if (count, backend) != (devices, 'cpu'):
+    raise RuntimeError(f'jax has {count} {backend} devices already')
 
 
 def with_mesh(
@@ -111,78 +111,83 @@ def with_mesh(
     InputError: they contradict the config.
   """
   whole = dict.fromkeys(axes.NAMES, 1) | sizes
+  if whole['pipe'] == 1:  # then the keys of a pipeline have no effect
+    defaults = config_lib.Mesh()
+    for key in ('micro_batches', 'schedule'):
+      whole[key] = getattr(defaults, key)
   mesh = dataclasses.replace(config.mesh, **whole)
   changed = dataclasses.replace(config, mesh=mesh)
   return config_lib.parse(config_lib.to_dict(changed))
 
 
-def alone(config: config_lib.Config) -> config_lib.Config:
-  """Returns the Config for one device, which sums no gradients of others."""
+def one_device(config: config_lib.Config) -> config_lib.Config:
+  """Returns the Config for one device, without compression of gradients."""
   mesh = dataclasses.replace(config.mesh, compression='')
   return with_mesh(dataclasses.replace(config, mesh=mesh), {})
 
 
-def subject(config: config_lib.Config) -> subject_lib.Subject:
-  """Returns the Subject of a Config on the first devices, as its mesh needs."""
+def workload(config: config_lib.Config) -> workload_lib.Workload:
+  """Returns the Workload of a Config on as many devices as its mesh needs."""
   count = math.prod(getattr(config.mesh, name) for name in axes.NAMES)
-  return subject_lib.make(config, jax.devices()[:count])
+  return workload_lib.make(config, jax.devices()[:count])
 
 
-def rows_of(made: subject_lib.Subject, asked: int) -> int:
-  """Returns the rows of a step: `asked`, or the config's own if 0.
+def rows_of(made: workload_lib.Workload, requested: int) -> int:
+  """Returns the rows of a step: `requested`, or the config's own if 0.
 
   Raises:
-    InputError: the mesh doesn't divide them; the message suggests others.
+    InputError: they aren't a multiple of `made.multiple`; the message suggests
+      others.
   """
   data = made.config.data
-  rows = asked or data.tokens_per_batch // data.length or data.batch_size
-  told = f'--rows={rows}' if asked else f'{rows} row(s) by the config'
-  if data.memory_gib and not asked:
-    raise errors.InputError(
-      f'data.memory_gib={data.memory_gib}: a plan needs its rows: give --rows'
+  rows = requested or data.tokens_per_batch // data.length or data.batch_size
+  source = f'--rows={rows}' if requested else f'{rows} row(s) by the config'
+  if data.memory_gib and not requested:
+    errors.refuse(
+      'data.memory_gib', data.memory_gib, 'a plan needs its rows: give --rows'
     )
   if rows < 1 or rows % made.multiple:
     less = rows // made.multiple * made.multiple
     near = [str(n) for n in (less, less + made.multiple) if n]
     raise errors.InputError(
-      f'{told}: data x fsdp x micro-batches x train.accumulate = '
+      f'{source}: data x fsdp x micro-batches x train.accumulate = '
       f'{made.multiple} must divide them: give --rows={" or ".join(near)}'
     )
   return rows
 
 
 def compiled(
-  made: subject_lib.Subject, rows: int
+  made: workload_lib.Workload, rows: int
 ) -> tuple[Program, jax.stages.Compiled]:
   """Returns a training step of a Subject as it was read, and itself."""
   began = time.perf_counter()
-  length, mesh = made.config.data.length, made.steps.mesh
-  traced = made.steps.trace_train(rows, length)
-  found = traced.lower().compile()
+  length, mesh = made.config.data.length, made.programs.mesh
+  traced = made.programs.trace_train(rows, length)
+  executable = traced.lower().compile()
   sizes = tuple(mesh.shape[name] for name in axes.NAMES)
-  read = Program(
+  program = Program(
     sizes=sizes,
     rows=rows,
     length=length,
     parameters=parameters(made),
     flops=flops_lib.count(traced.jaxpr),
-    sent=sent(found.as_text(), sizes),
-    memory=program_memory.of(found),
+    sent=sent(executable.as_text(), sizes),
+    memory=program_memory.of(executable),
     bubble=bubble(made.config.mesh),
     seconds=time.perf_counter() - began,
   )
-  return read, found
+  return program, executable
 
 
 def bubble(options: config_lib.Mesh) -> float:
-  """Returns the share of its time that a stage of a pipeline waits."""
+  """Returns the share of its time that a stage of a pipeline is idle."""
   stages = options.pipe
   return pipeline.bubble_share(stages, options.micro_batches or stages)
 
 
-def parameters(made: subject_lib.Subject) -> int:
+def parameters(made: workload_lib.Workload) -> int:
   """Returns how many numbers the whole model has."""
-  like = made.steps.parameters_like()
+  like = made.programs.parameters_like()
   return sum(math.prod(x.shape) for x in jax.tree.leaves(like))
 
 
@@ -191,11 +196,11 @@ def of_one_device(
 ) -> tuple[dict[str, float], int]:
   """Returns (operations, bytes of the state) of the same step on one device.
 
-  It is traced and not compiled; `operations` as of flops.count.
+  It is traced and not compiled; for `operations` see flops.count.
   """
-  made = subject(alone(config))
-  traced = made.steps.trace_train(rows, config.data.length)
-  state = sum(memory.state_bytes(made.steps, rows))
+  made = workload(one_device(config))
+  traced = made.programs.trace_train(rows, config.data.length)
+  state = sum(batch_size.state_bytes(made.programs, rows))
   return flops_lib.count(traced.jaxpr), state
 
 
@@ -208,11 +213,11 @@ def sent(text: str, sizes: Iterable[int]) -> tuple[Sent, ...]:
   """
   program, sizes = hlo.Program(text), tuple(sizes)
   total = {}
-  for found, operation in collectives.with_operations(program):
-    joined = groups.members(operation.attributes, math.prod(sizes))
-    key = found.opcode, groups.along(joined, sizes, axes.NAMES)
+  for collective, operation in collectives.with_operations(program):
+    joined = collectives.members(operation.attributes, math.prod(sizes))
+    key = collective.opcode, collectives.along(joined, sizes, axes.NAMES)
     size, runs = total.get(key, (0, 0))
-    own = collectives.sent_bytes(found)
+    own = collective.sent
     own /= 2 if PROMOTED.search(operation.attributes) else 1
-    total[key] = size + own, runs + found.times
+    total[key] = size + own, runs + collective.times
   return tuple(Sent(*key, *value) for key, value in sorted(total.items()))

@@ -1,6 +1,7 @@
-"""A plan in words, and as JSON."""
+"""Formats a plan as text and as JSON."""
 
 import re
+from typing import Any
 
 from rnn_jax.parallel import axes
 from rnn_jax.planning import plan as plan_lib
@@ -8,7 +9,7 @@ from rnn_jax.planning import predict
 from rnn_jax.planning import search
 
 GIB = 2**30
-SHOWN = 8  # candidates that are told of
+SHOWN = 8  # candidates in the report
 NOT_COUNTED = (
   "not counted: elementwise work and what activations take of the memory's "
   'bandwidth\n(both are in the assumed share of the peak), latency, input, '
@@ -18,9 +19,9 @@ NOT_COUNTED = (
 
 
 def text(request: plan_lib.Request, plan: plan_lib.Plan) -> str:
-  """Returns a page on one plan."""
+  """Returns the report on one plan."""
   made = plan.program
-  precision = plan.subject.config.train.precision
+  precision = plan.workload.config.train.precision
   head = (
     f'{made.parameters:,} parameters, {precision}; {made.rows:,} rows of '
     f'{made.length:,} tokens\n'
@@ -37,100 +38,105 @@ def mesh(plan: plan_lib.Plan) -> str:
 
 
 def _a_device(request, plan):
-  made, found, device = plan.program, plan.prediction, request.device
+  made, prediction, device = plan.program, plan.prediction, request.device
   worked = ', '.join(
     f'{n:.3g} {name} operations at {request.efficiency:.0%} (assumed) of '
-    f'{device.peak(name) / 1e12:.4g} tera a second'
+    f'{device.peak(name) / 1e12:.4g} tera per second'
     for name, n in made.flops.items()
   )
-  lines = [('work', seconds(found.work), worked)]
+  lines = [('work', seconds(prediction.work), worked)]
   if made.bubble:
     lines.append(
       ('', '', f'{made.bubble:.0%} of it the bubble of the pipeline')
     )
-  for key, spent in found.sending.items():
+  for key, spent in prediction.sending.items():
     along = tuple(key.split('+')) if key else ()
-    told = ', '.join(
+    sent = ', '.join(
       f'{part.opcode} {part.bytes / 1e6:,.3g} MB'
       for part in made.sent
       if part.axes == along
     )
     link = predict.link(along, made.sizes, device) / 1e9
     lines.append(
-      (key or 'itself', seconds(spent), f'{told} at {link:.4g} GB/s')
+      (key or 'itself', seconds(spent), f'{sent} at {link:.4g} GB/s')
     )
   size = made.memory
-  verdict = 'fits' if found.fits else 'does NOT fit'
-  told = (
+  verdict = 'fits' if prediction.fits else 'does NOT fit'
+  account = (
     f'of {device.memory / GIB:,.1f} GiB, {predict.USABLE:.0%} usable: {verdict}'
     f' (arguments {size.arguments / GIB:.3g}, temporaries '
     f'{size.temporaries / GIB:.3g})'
   )
-  lines.append(('memory', f'{size.total / GIB:.3g} GiB', told))
+  lines.append(('memory', f'{size.total / GIB:.3g} GiB', account))
   return '\n'.join(f'{a:12}{b:>10}  {c}' for a, b, c in lines)
 
 
 def _step(plan):
-  found = plan.prediction
+  prediction = plan.prediction
   lines = [
     ('', 'nothing overlaps', "rows' axes overlap"),
-    ('step', seconds(found.step), seconds(found.overlapped)),
-    ('tokens a second', *(f'{n:,.0f}' for n in found.tokens)),
-    ('scaling efficiency', *(f'{share:.1%}' for share in found.scaling)),
+    ('step', seconds(prediction.step), seconds(prediction.overlapped)),
+    ('tokens per second', *(f'{n:,.0f}' for n in prediction.tokens)),
+    ('scaling efficiency', *(f'{share:.1%}' for share in prediction.scaling)),
   ]
-  told = '\n'.join(f'{a:20}{b:>18}{c:>22}' for a, b, c in lines)
-  return f'{told}\n{NOT_COUNTED}'
+  table = '\n'.join(f'{a:20}{b:>18}{c:>22}' for a, b, c in lines)
+  return f'{table}\n{NOT_COUNTED}'
 
 
-def losers(plans: list[plan_lib.Plan], found: list[search.Candidate]) -> str:
-  """Returns why the other meshes lose: those compiled, those estimated to come
-  next, and one for each reason to refuse."""
+def losers(
+  plans: list[plan_lib.Plan], candidates: list[search.Candidate]
+) -> str:
+  """Returns why the other meshes lose.
+
+  It lists those that were compiled, the best of those that were estimated, and
+  one for each reason to refuse a mesh.
+  """
   best, *others = plans
   lines = [(mesh(plan), 'compiled', _why(plan, best)) for plan in others]
   compiled = {mesh(plan) for plan in plans}
-  rest = [one for one in found if plan_lib.name(one.sizes) not in compiled]
+  rest = [x for x in candidates if plan_lib.name(x.sizes) not in compiled]
   for one in [one for one in rest if not one.refused][:SHOWN]:
-    why = f'a step of {seconds(one.step)}, most of it {one.longest}'
+    why = f'a step of {seconds(one.step)}, mostly {one.longest}'
     lines.append((plan_lib.name(one.sizes), 'estimated', why))
   kinds = {}
   for one in rest:
     if one.refused:
       kinds.setdefault(re.sub(r'\d[\d.]*', '', one.refused), []).append(one)
   for first, *more in kinds.values():
-    told = f'{first.refused} (and {len(more)} more)' if more else first.refused
-    lines.append((plan_lib.name(first.sizes), 'refused', told))
-  told = [f'{a:34}{b:10} {c}' for a, b, c in lines]
-  return '\n'.join([f'{len(found)} meshes; why not', *told])
+    why = f'{first.refused} (and {len(more)} more)' if more else first.refused
+    lines.append((plan_lib.name(first.sizes), 'refused', why))
+  table = [f'{a:34}{b:10} {c}' for a, b, c in lines]
+  return '\n'.join([f'{len(candidates)} meshes; why not', *table])
 
 
 def _why(plan, best):
-  found = plan.prediction
-  if not found.fits:
-    return f'needs {found.memory / GIB:.3g} GiB a device, too much'
-  ahead = found.step / best.prediction.step - 1
-  parts = {'work': found.work} | found.sending
+  prediction = plan.prediction
+  if not prediction.fits:
+    return f'needs {prediction.memory / GIB:.3g} GiB per device, too much'
+  ahead = prediction.step / best.prediction.step - 1
+  parts = {'work': prediction.work} | prediction.sending
   longest = max(parts, key=parts.get)
-  sent = seconds(sum(found.sending.values()))
+  sent = seconds(sum(prediction.sending.values()))
   return (
-    f'a step of {seconds(found.step)}, {ahead:.1%} longer: most of it '
+    f'a step of {seconds(prediction.step)}, {ahead:.1%} longer: mostly '
     f'{longest}, {sent} of sending'
   )
 
 
-def confirmed(plan: plan_lib.Plan, found: plan_lib.Measured) -> str:
-  """Returns a measured step beside the predicted one."""
+def confirmed(plan: plan_lib.Plan, measured: plan_lib.Measured) -> str:
+  """Returns a measured step next to the predicted one."""
   size = plan.program.memory
   lines = (
-    ('a step', seconds, found.seconds, plan.prediction.step),
-    ('state and batch', _mebibytes, found.held, size.arguments),
-    ('peak of memory', _mebibytes, found.peak, size.total),
+    ('a step', seconds, measured.seconds, plan.prediction.step),
+    ('state and batch', _mebibytes, measured.held, size.arguments),
+    ('peak of memory', _mebibytes, measured.peak, size.total),
   )
-  told = [
+  table = [
     f'{name:18}{unit(real):>12}{unit(predicted):>14}'
     f'{real / predicted:>8.3g} times'
     for name, unit, real, predicted in lines
   ]
-  return '\n'.join([f'{"":18}{"measured":>12}{"predicted":>14}', *told])
+  return '\n'.join([f'{"":18}{"measured":>12}{"predicted":>14}', *table])
 
 
 def _mebibytes(value):
@@ -141,9 +147,9 @@ def values(
   request: plan_lib.Request,
   plan: plan_lib.Plan,
   measured: plan_lib.Measured | None = None,
-) -> dict:
+) -> dict[str, Any]:
   """Returns a plan as JSON-ready values."""
-  made, found = plan.program, plan.prediction
+  made, prediction = plan.program, plan.prediction
   return {
     'mesh': dict(zip(axes.NAMES, made.sizes, strict=True)),
     'devices': made.devices,
@@ -159,23 +165,23 @@ def values(
       **made.memory._asdict(),
       'total': made.memory.total,
       'of': request.device.memory,
-      'fits': found.fits,
+      'fits': prediction.fits,
     },
     'seconds': {
-      'work': found.work,
-      'sending': found.sending,
-      'step': found.step,
-      'overlapped': found.overlapped,
+      'work': prediction.work,
+      'sending': prediction.sending,
+      'step': prediction.step,
+      'overlapped': prediction.overlapped,
       'compiling': made.seconds,
     },
-    'tokens_per_second': found.tokens,
-    'scaling_efficiency': found.scaling,
+    'tokens_per_second': prediction.tokens,
+    'scaling_efficiency': prediction.scaling,
     'measured': measured._asdict() if measured else None,
   }
 
 
 def seconds(value: float) -> str:
-  """Returns seconds with three digits, in a unit that fits."""
+  """Returns seconds with three digits, in a suitable unit."""
   for unit, size in (('s', 1.0), ('ms', 1e-3)):
     if value >= size:
       return f'{value / size:.3g} {unit}'

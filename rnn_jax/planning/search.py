@@ -1,9 +1,9 @@
-"""The mesh for so many devices: estimated for all, compiled for the best.
+"""Searches for the best mesh: estimates all, compiles the best few.
 
-Candidates are the ways to share the devices out over data, fsdp, pipe and
-tensor in powers of two (what is odd goes to data). Of each one the config and
-the placement say whether it can run, the bytes of the state that a device keeps
-say whether that alone is too much, and an estimate of the step ranks the rest:
+Candidates are the ways to factor the devices over data, fsdp, pipe and tensor
+in powers of two (an odd factor goes to data). The config and the placement may
+refuse a mesh; so does a train state that exceeds a device's memory. An estimate
+of the step ranks the others:
 
     work      flops of one device / (devices (1 - bubble))
     data      2 g            the gradients' all-reduce
@@ -11,10 +11,10 @@ say whether that alone is too much, and an estimate of the step ranks the rest:
     tensor    4 x            activations at two places a layer, and back
     pipe      2 x / layers   activations handed on, and back
 
-times (n - 1) / n, twice for all-reduces, where p and g are the bytes of a
-device's parameters when gathered, in the format of factors, and of its
-gradients, and x the bytes of what leaves a device's layers, each. The best few
-are compiled and predict.py judges.
+times (n - 1) / n, twice for all-reduces. p and g are the bytes of a device's
+gathered parameters, in the format of factors, and of its gradients; x is the
+bytes of the activations that leave each of its layers. predict.py ranks those
+that are compiled.
 """
 
 import dataclasses
@@ -36,8 +36,8 @@ from rnn_jax.planning import predict
 from rnn_jax.planning import program as program_lib
 
 SEARCHED = 'data', 'fsdp', 'pipe', 'tensor'
-COMPILED = 3  # of the best by estimate
-SMALLEST = 2  # by state, where none of those fits
+COMPILED = 3  # the best by estimate
+SMALLEST = 2  # by state, if none of those fits
 FLOAT = 4  # bytes of a gradient
 
 
@@ -48,8 +48,8 @@ class Candidate(NamedTuple):
     sizes: {axis: size} of SEARCHED.
     state: bytes of parameters, gradients and optimizer's state of a device.
     step: seconds, estimated.
-    refused: why it is not compiled, in words; or ''.
-    longest: what takes the step most, 'work' or an axis.
+    refused: why it can't run, or ''.
+    longest: what takes most of the step, 'work' or an axis.
   """
 
   sizes: dict[str, int]
@@ -60,12 +60,19 @@ class Candidate(NamedTuple):
 
 
 class Model(NamedTuple):
-  """What all candidates share: shapes, letters, and the work of one device."""
+  """What all candidates share.
+
+  Attributes:
+    params: shapes of the parameters.
+    optimizer: shapes of the optimizer's state.
+    logical_axes: of the parameters.
+    baseline: seconds of the batch on one device.
+  """
 
   params: dict
   optimizer: dict
-  letters: dict[str, str]
-  alone: float
+  logical_axes: dict[str, str]
+  baseline: float
 
 
 def find(
@@ -76,42 +83,43 @@ def find(
   Raises:
     InputError: no mesh can run.
   """
-  whole = program_lib.subject(program_lib.alone(request.config))
+  whole = program_lib.workload(program_lib.one_device(request.config))
   rows = program_lib.rows_of(whole, request.rows)
   request = dataclasses.replace(request, rows=rows)
   shared = model(request)
-  found = candidates(request, shared)
-  if all(one.refused for one in found):
-    told = '; '.join(
-      f'{plan_lib.name(one.sizes)}: {one.refused}' for one in found[:3]
+  every = candidates(request, shared)
+  if all(one.refused for one in every):
+    reasons = '; '.join(
+      f'{plan_lib.name(one.sizes)}: {one.refused}' for one in every[:3]
     )
     raise errors.InputError(
-      f'--devices={request.devices}: no mesh can run {rows} rows: {told}'
+      f'--devices={request.devices}: no mesh can run {rows} rows: {reasons}'
     )
-  return choose(request, found, shared), found
+  return choose(request, every, shared), every
 
 
 def model(request: plan_lib.Request) -> Model:
   """Returns the Model of a request."""
-  steps = program_lib.subject(program_lib.alone(request.config)).steps
-  state = jax.eval_shape(lambda: steps.init(0, request.rows))
-  working = predict.alone(
+  config = program_lib.one_device(request.config)
+  programs = program_lib.workload(config).programs
+  state = jax.eval_shape(lambda: programs.init(0, request.rows))
+  baseline = predict.one_device_seconds(
     request.config, request.rows, request.device, request.efficiency
   )
-  letters = steps.task.letters()
-  return Model(state['params'], state['optimizer'], letters, working)
+  logical_axes = programs.task.logical_axes()
+  return Model(state.params, state.opt_state, logical_axes, baseline)
 
 
 def candidates(request: plan_lib.Request, shared: Model) -> list[Candidate]:
-  """Returns all of them, those that can run first and the fastest of them."""
-  found = [
+  """Returns all candidates: those that can run come first, by their time."""
+  every = [
     _candidate(request, shared, sizes) for sizes in meshes(request.devices)
   ]
-  return sorted(found, key=lambda one: (bool(one.refused), one.step))
+  return sorted(every, key=lambda one: (bool(one.refused), one.step))
 
 
 def meshes(devices: int) -> Iterator[dict[str, int]]:
-  """Yields the sizes of SEARCHED: powers of two, what is odd along data."""
+  """Yields sizes of SEARCHED: powers of two, with an odd factor along data."""
   twos = (devices & -devices).bit_length() - 1
   for fsdp in range(twos + 1):
     for pipe in range(twos + 1 - fsdp):
@@ -122,19 +130,19 @@ def meshes(devices: int) -> Iterator[dict[str, int]]:
 
 
 def choose(
-  request: plan_lib.Request, found: list[Candidate], shared: Model
+  request: plan_lib.Request, every: list[Candidate], shared: Model
 ) -> list[plan_lib.Plan]:
   """Returns the best few by estimate, compiled: the fastest that fits first.
 
-  Where none of them fits, those with the smallest state are compiled too,
-  until one does.
+  If none of them fits, those with the smallest state are compiled too, until
+  one does.
   """
 
   def compile(one):
     config = program_lib.with_mesh(request.config, one.sizes)
-    return plan_lib.compiled(request, config, shared.alone)
+    return plan_lib.compiled(request, config, shared.baseline)
 
-  able = [one for one in found if not one.refused]
+  able = [one for one in every if not one.refused]
   plans = [compile(one) for one in able[:COMPILED]]
   for one in sorted(able[COMPILED:], key=lambda one: one.state)[:SMALLEST]:
     if any(plan.prediction.fits for plan in plans):
@@ -158,7 +166,7 @@ def _candidate(request, shared, sizes):
       mesh_lib.make(config.mesh, jax.devices()[: request.devices]),
       rules_lib.parse(config.mesh.rules, config.mesh.zero),
       shared.params,
-      shared.letters,
+      shared.logical_axes,
     )
   except errors.InputError as error:
     return Candidate(sizes, refused=str(error))
@@ -176,15 +184,15 @@ def _estimated(request, shared, sizes, where):
   state = kept + gradients + optimizer
   usable = predict.USABLE * request.device.memory
   if state > usable:
-    told = f'its state needs {state / 2**30:.3g} GiB a device'
-    return Candidate(sizes, state, refused=told)
+    why = f'its state needs {state / 2**30:.3g} GiB per device'
+    return Candidate(sizes, state, refused=why)
   spent = _spent(request, shared, sizes)
   longest = max(spent, key=spent.get)
   return Candidate(sizes, state, sum(spent.values()), '', longest)
 
 
 def _spent(request, shared, sizes):
-  """Seconds of work and along each axis, see the module's docstring."""
+  """Returns seconds of work and along each axis; see the module's docstring."""
   config = program_lib.with_mesh(request.config, sizes)
   again = 1 + (config.mesh.zero == rules_lib.STAGES['parameters'])
   cut = sizes['tensor'] * sizes['pipe']
@@ -205,7 +213,7 @@ def _spent(request, shared, sizes):
   }
   full = tuple(sizes.get(name, 1) for name in axes.NAMES)
   bubble = program_lib.bubble(config.mesh)
-  return {'work': shared.alone / request.devices / (1 - bubble)} | {
+  return {'work': shared.baseline / request.devices / (1 - bubble)} | {
     name: size / predict.link((name,), full, request.device)
     for name, size in bytes_by_axis.items()
   }

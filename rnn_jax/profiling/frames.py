@@ -1,4 +1,4 @@
-"""The source files that a compiled program's operations come from.
+"""Finds the source files of a compiled program's operations.
 
 The text of a program begins with four tables: files, functions, locations (a
 file and a line), and frames of calls: each has a location and, counted from 1,
@@ -9,11 +9,11 @@ import re
 
 PACKAGE = '/rnn_jax/'
 LIBRARY = 'optax'
-HELPERS = {'ops/precision'}  # what others multiply by says nothing of them
+HELPERS = {'ops/precision'}  # matmuls of other modules
 
 
 class Frames:
-  """The tables of a program's text; empty where it has none."""
+  """The tables of a program's text; empty if it has none."""
 
   def __init__(self, text: str):
     files = dict(_rows(text, 'FileNames', r'"(.*)"'))
@@ -28,26 +28,26 @@ class Frames:
       self._callers[number] = str(int(above) - 1)
 
   def module(self, frame: str) -> str:
-    """Returns the innermost file of this package, as in 'ops/gla'; or ''.
+    """Returns the innermost file of this package, as in 'ops/gla', or ''.
 
-    That of a frame inside of optax is 'optax'.
+    For a frame inside optax it is 'optax'.
     """
     while frame in self._files:
       file = self._files[frame]
       if f'/{LIBRARY}/' in file:
         return LIBRARY
-      _, found, inside = file.rpartition(PACKAGE)
+      _, package, inside = file.rpartition(PACKAGE)
       name = inside.removesuffix('.py')
-      if found and name not in HELPERS:
+      if package and name not in HELPERS:
         return name
       frame = self._callers[frame]
     return ''
 
 
 def _rows(text, table, pattern):
-  """(number, groups of the pattern...) of the rows of a table."""
-  found = re.search(rf'^{table}\n((?:.+\n)*)', text, re.MULTILINE)
-  lines = found[1].splitlines() if found else ()
+  """Yields (number, groups of the pattern...) of the rows of a table."""
+  rows = re.search(rf'^{table}\n((?:.+\n)*)', text, re.MULTILINE)
+  lines = rows[1].splitlines() if rows else ()
   for line in lines:
     if match := re.match(rf'(\d+) {pattern}', line):
       yield match.groups()

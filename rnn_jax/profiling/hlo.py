@@ -1,4 +1,4 @@
-"""The text of a compiled program: its operations, and whose they are.
+"""Reads the text of a compiled program: operations and their modules.
 
 XLA names each operation of the optimized program and keeps, as `op_name`, the
 path that led to it while tracing:
@@ -6,9 +6,9 @@ path that led to it while tracing:
   jit(train)/transpose(jvp(LanguageModel.features))/stack/while/body/.../mul
 
 Without transformations, loops and the primitive at its end, that is the path of
-the module: stack, in the backward pass. Where no module was entered, the source
-file (frames.py) stands for it. What XLA made itself has neither: it goes by
-what is fused into it, or by the last made of what it reads.
+the module: stack, in the backward pass. If no module was entered, the source
+file (frames.py) takes its place. What XLA added itself has neither: it takes
+the module of what is fused into it, or of its operand that was made last.
 """
 
 import collections
@@ -27,15 +27,15 @@ INSTRUCTION = re.compile(
 ARRAY = re.compile(r'\b([a-z]+\d*(?:e\d+m\d+\w*)?)\[([\d,]*)\]')
 OP_NAME = re.compile(r'op_name="((?:[^"\\]|\\.)*)"')
 FRAME = re.compile(r'stack_frame_id=(\d+)')
-TURNS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
+ITERATIONS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
 CALLED = re.compile(
   r'\b(?:calls|body|condition|to_apply|true_computation|false_computation)='
   r'%?([\w.\-]+)'
 )
 BRANCHES = re.compile(r'branch_computations=\{([^}]*)\}')
-# They run other operations, which are counted themselves.
+# These run other operations, which are counted themselves.
 CONTAINERS = {'while', 'call', 'conditional', 'async-start', 'async-done'}
-# They only rename what others made, or come with the arguments.
+# These only rename results of others, or are arguments.
 NO_RESULT = CONTAINERS | {
   'bitcast',
   'get-tuple-element',
@@ -66,7 +66,7 @@ class Operation(NamedTuple):
   Attributes:
     arrays: (shape, bytes) of each array that it makes, as 'f32[8,32]'.
     path: the `op_name`, or ''.
-    module: whose it is; NOBODY if nothing tells.
+    module: the module that it belongs to, or NOBODY.
     operands: the names of what it reads.
     attributes: the rest of its line, as the text has it.
   """
@@ -85,10 +85,10 @@ class Program:
 
   Attributes:
     name: of the program (the HLO module).
-    operations: all that run by themselves, {name: Operation}; what is fused
-      into one of them is not among them.
-    runs: how often each of them runs, {name: times}. A loop of which XLA does
-      not know the turns counts as one turn; of a conditional, every branch.
+    operations: {name: Operation} of all that run by themselves, without what
+      is fused into them.
+    runs: how often each of them runs, {name: times}. A loop with an unknown
+      number of iterations counts as one; a conditional runs every branch.
     devices: how many the program is for.
   """
 
@@ -109,19 +109,19 @@ class Program:
         if raw.name not in self.operations:
           self.operations[raw.name] = reader.read(raw, computations[name])
         self.runs[raw.name] += times
-        # What has ended names again what its start has run.
+        # The end of an asynchronous operation names its computation again.
         if raw.opcode in CONTAINERS - {'async-done'}:
-          todo += [(called, times * raw.turns) for called in raw.called]
+          todo += [(called, times * raw.iterations) for called in raw.called]
 
   def is_container(self, name: str) -> bool:
-    """Whether that operation's time is the time of others."""
-    found = self.operations.get(name)
-    return found is not None and found.opcode in CONTAINERS
+    """Returns whether that operation's time is the time of others."""
+    one = self.operations.get(name)
+    return one is not None and one.opcode in CONTAINERS
 
   def module(self, name: str) -> str:
     """Returns the module of an operation, by the operation's name."""
-    found = self.operations.get(name)
-    return NOBODY if found is None else found.module
+    one = self.operations.get(name)
+    return NOBODY if one is None else one.module
 
   def largest(self, count: int) -> list[tuple[int, str, Operation]]:
     """Returns (bytes, shape, operation) of the largest results."""
@@ -135,29 +135,29 @@ class Program:
 
 
 def module(path: str, file: str = '') -> str:
-  """Returns the module of an `op_name`, '(backward)' or '(again)' behind it.
+  """Returns the module of an `op_name`, with '(backward)' or '(again)'.
 
   Args:
     path: the `op_name`.
-    file: what stands for a module where the path has none.
+    file: takes the place of a module if the path has none.
   """
   names = []
   for part in _split(path)[:-1]:
     if name := _unwrap(part):
       _enter(names, name)
-  told = '/'.join(names) or file
-  if not told:
+  name = '/'.join(names) or file
+  if not name:
     return NOBODY
   if 'rematted_computation' in path:
-    return told + ' (again)'
-  return told + ' (backward)' * ('transpose(' in path)
+    return name + ' (again)'
+  return name + ' (backward)' * ('transpose(' in path)
 
 
 def _enter(names, name):
   """Adds a part of a path; 'cell.recur' takes the place of 'cell'.
 
-  Methods that a method calls, those of the whole model, and sums in Einstein's
-  notation, 'ij,jk->ik', are no places of their own.
+  Methods that a method calls, those of the whole model, and the formulas of
+  einsum, 'ij,jk->ik', are skipped.
   """
   instance, _, method = name.rpartition('.')
   last = names[-1].partition('.')[0] if names else None
@@ -171,8 +171,8 @@ def _enter(names, name):
 
 def array_bytes(dtype: str, dimensions: Iterable[int]) -> int:
   """Returns the bytes of an array of XLA's type, 'f32' or 'pred'."""
-  found = BITS.match(dtype)
-  bits = int(found[1]) if found else 8 * (dtype == 'pred')
+  match = BITS.match(dtype)
+  bits = int(match[1]) if match else 8 * (dtype == 'pred')
   return math.ceil(math.prod(dimensions) * bits / 8)
 
 
@@ -188,16 +188,16 @@ def _split(path):
 
 
 def _unwrap(part):
-  """The name inside transformations; '' for what is no module."""
-  while found := re.fullmatch(r'(\w+)\((.*)\)', part):
-    if found[1] in ('jit', 'pjit', 'checkpoint', 'remat'):
+  """Returns the name inside transformations; '' if it isn't a module."""
+  while match := re.fullmatch(r'(\w+)\((.*)\)', part):
+    if match[1] in ('jit', 'pjit', 'checkpoint', 'remat'):
       return ''
-    part = found[2]
+    part = match[2]
   return '' if part in WRAPPERS or part.startswith('branch_') else part
 
 
 class _Raw(NamedTuple):
-  """A line of the text, number `number` of its computation."""
+  """A line of the text; `number` counts those of its computation."""
 
   number: int
   name: str
@@ -210,41 +210,43 @@ class _Raw(NamedTuple):
   rest: str
 
   @property
-  def turns(self):
-    """How often a loop runs what it calls; 1 where XLA can't tell."""
-    known = TURNS.search(self.rest)
+  def iterations(self) -> int:
+    """How often a loop runs what it calls; 1 if XLA doesn't know."""
+    known = ITERATIONS.search(self.rest)
     return int(known[1]) if known else 1
 
 
 class _Reader:
-  """Finds whose an operation is."""
+  """Finds the module of each operation."""
 
-  def __init__(self, computations, frames):
+  def __init__(
+    self, computations: dict[str, dict[str, _Raw]], frames: frames.Frames
+  ):
     self._computations = computations
     self._frames = frames
 
-  def read(self, raw, around):
-    """The Operation of a line, with its computation's lines around it."""
+  def read(self, raw: _Raw, around: dict[str, _Raw]) -> Operation:
+    """Returns the Operation of a line of a computation, `around`."""
     named = self._named(raw)
     if not named.path:
       read = [around[name] for name in raw.operands if name in around]
-      # What was made last is most often what it was made for.
+      # The operand made last is most often the reason for the operation.
       for other in sorted(read, key=lambda line: -line.number):
         if not named.path and other.opcode != 'parameter':
           named = self._named(other)
-    whose = module(named.path, self._frames.module(named.frame))
+    owner = module(named.path, self._frames.module(named.frame))
     return Operation(
       raw.name,
       raw.opcode,
       raw.arrays,
       named.path,
-      whose,
+      owner,
       tuple(raw.operands),
       raw.rest,
     )
 
   def _named(self, raw):
-    """The line itself, or the last one fused into it that has a path."""
+    """Returns the line, or the last one fused into it that has a path."""
     if raw.path or raw.opcode in CONTAINERS:
       return raw
     inner = [
@@ -257,15 +259,15 @@ class _Reader:
 
 
 def _computations(text):
-  """(name of the entry, {computation: {name: _Raw}})."""
-  entry, found, now = '', {}, None
+  """Returns (name of the entry, {computation: {name: _Raw}})."""
+  entry, computations, now = '', {}, None
   for line in text.splitlines():
     if header := COMPUTATION.match(line):
-      now = found[header[2]] = {}
+      now = computations[header[2]] = {}
       entry = header[2] if header[1] else entry
     elif now is not None and (match := INSTRUCTION.match(line)):
       now[match[1]] = _raw(len(now), *match.groups())
-  return entry, found
+  return entry, computations
 
 
 def _raw(number, name, shape, opcode, rest):

@@ -1,11 +1,10 @@
 """The memory of a training step by its parts, as the compiler counts it.
 
-Parameters, gradients and the optimizer's state are arrays whose sizes are
-known. What the forward pass keeps for the backward pass is what its half of
-the derivative hands over (`jax.vjp`), compiled by itself: so many bytes leave
-that program beside the loss. The forward pass alone, forward and backward, and
-the whole step are compiled apart; with train.accumulate = n the first two see
-one micro-batch of the n.
+Parameters, gradients and the optimizer's state are arrays of known sizes. What
+the forward pass keeps for the backward pass are the residuals of `jax.vjp`: the
+outputs of a program that is compiled by itself. The forward pass, forward and
+backward, and the whole step are compiled separately; with train.accumulate = n
+the first two see one micro-batch of the n.
 """
 
 import time
@@ -14,25 +13,24 @@ from typing import NamedTuple
 
 import jax
 
-from rnn_jax.data import batch as batch_lib
-from rnn_jax.profiling import subject as subject_lib
-from rnn_jax.training import memory
-from rnn_jax.training import program_memory
+from rnn_jax.data.batching import batch as batch_lib
+from rnn_jax.profiling import workload as workload_lib
+from rnn_jax.training.memory import batch_size
+from rnn_jax.training.memory import program as program_memory
 
 FORWARD, BACKWARD, STEP = 'forward', 'forward + backward', 'training step'
 
 
 class Parts(NamedTuple):
-  """What `measure` finds; bytes of each device.
+  """The parts of a step; bytes of each device.
 
   Attributes:
-    arrays: {name: bytes} of what lives from step to step, and of gradients.
+    arrays: {name: bytes} of the train state and of gradients.
     kept: bytes that the forward pass keeps for the backward pass.
     programs: {name: ProgramMemory}.
-    costs: {name: {'flops': ..., 'bytes': ...}}, as XLA counts, None where it
-      doesn't.
+    costs: {name: {'flops': ..., 'bytes': ...}} by XLA, None if it has none.
     step: the compiled training step.
-    compile_seconds: what it took to trace and compile it.
+    compile_seconds: how long it took to trace and compile it.
   """
 
   arrays: dict[str, int]
@@ -43,22 +41,22 @@ class Parts(NamedTuple):
   compile_seconds: float
 
 
-def measure(subject: subject_lib.Subject, rows: int) -> Parts:
-  """Compiles the passes of a training step with `rows` rows."""
-  steps, length = subject.steps, subject.config.data.length
-  params, optimizer = memory.state_bytes(steps, rows)
-  passes = _passes(subject, rows // subject.config.train.accumulate)
+def measure(workload: workload_lib.Workload, rows: int) -> Parts:
+  """Compiles the parts of a training step with `rows` rows."""
+  params, optimizer = batch_size.state_bytes(workload.programs, rows)
+  parts = _parts(workload, rows // workload.config.train.accumulate)
   programs = {
-    name: jax.jit(run).lower(*passes.arguments).compile()
+    name: jax.jit(run).lower(*parts.arguments).compile()
     for name, run in (
-      (FORWARD, passes.forward),
-      (BACKWARD, passes.backward),
-      ('kept', passes.keep),
+      (FORWARD, parts.forward),
+      (BACKWARD, parts.backward),
+      ('kept', parts.keep),
     )
   }
   kept = program_memory.of(programs.pop('kept')).outputs
   began = time.perf_counter()
-  programs[STEP] = steps.compile_train(rows, length)
+  length = workload.config.data.length
+  programs[STEP] = workload.programs.compile_train(rows, length)
   compile_seconds = time.perf_counter() - began
   return Parts(
     {
@@ -74,21 +72,20 @@ def measure(subject: subject_lib.Subject, rows: int) -> Parts:
   )
 
 
-class _Passes(NamedTuple):
+class _Parts(NamedTuple):
   forward: Any
   backward: Any
   keep: Any
   arguments: tuple
 
 
-def _passes(subject, rows):
-  """The functions of (params, batch, key) to compile, and their arguments."""
-  steps, task = subject.steps, subject.steps.task
+def _parts(workload, rows):
+  """Returns functions of (params, batch, key) to compile, and arguments."""
+  programs, task = workload.programs, workload.programs.task
 
   def loss(params, batch, key):
     state = task.init_state(batch.weights_BxL.shape[0])
-    state, sums = task.sums(params, state, batch, key)
-    return sums['objective'], (sums, state)
+    return task.loss(params, state, batch, key)
 
   def keep(params, batch, key):
     _, pull, _ = jax.vjp(
@@ -96,23 +93,23 @@ def _passes(subject, rows):
     )
     return pull
 
-  made = subject_lib.random_batch(
-    subject.config, subject.tokenizer.size, rows, seed=0
+  made = workload_lib.random_batch(
+    workload.config, workload.tokenizer.size, rows, seed=0
   )
   like = jax.tree.map(
     lambda x, sharding: jax.ShapeDtypeStruct(
       x.shape, x.dtype, sharding=sharding
     ),
     made,
-    jax.tree.broadcast(steps.batch_sharding, made),
+    jax.tree.broadcast(programs.batch_sharding, made),
   )
   key = jax.eval_shape(lambda: jax.random.key(0))
-  arguments = steps.parameters_like(), batch_lib.Batch(*like), key
+  arguments = programs.parameters_like(), batch_lib.Batch(*like), key
   backward = jax.value_and_grad(loss, has_aux=True)
-  return _Passes(loss, backward, keep, arguments)
+  return _Parts(loss, backward, keep, arguments)
 
 
 def _cost(program):
-  found = program.cost_analysis() or {}
-  found = found[0] if isinstance(found, list) else found
-  return {'flops': found.get('flops'), 'bytes': found.get('bytes accessed')}
+  cost = program.cost_analysis() or {}
+  cost = cost[0] if isinstance(cost, list) else cost
+  return {'flops': cost.get('flops'), 'bytes': cost.get('bytes accessed')}

@@ -5,7 +5,7 @@
   subject    what was measured: rows, length, vocabulary, precision, device
   memory     bytes of each device: 'arrays', 'kept_for_backward', 'programs' by
              the compiler, 'device' by the device or the kernel
-  cost       flops and bytes accessed, as XLA counts: loops once, so a floor
+  cost       flops and bytes accessed by XLA, a floor: it counts loops once
   time       seconds of the steps, without and with the trace
   trace      its file, 'busy_share', the slowest operations and modules
   buffers    the largest results of operations
@@ -22,9 +22,8 @@ import jax
 from rnn_jax import provenance
 from rnn_jax.profiling import hlo
 from rnn_jax.profiling import parts as parts_lib
-from rnn_jax.profiling import runner as runner_lib
-from rnn_jax.profiling import subject as subject_lib
 from rnn_jax.profiling import trace as trace_lib
+from rnn_jax.profiling import workload as workload_lib
 
 WARMUPS = 2
 SHOWN = 10
@@ -33,15 +32,15 @@ PACKAGES = 'jax', 'jaxlib', 'flax', 'optax'
 
 
 def run(
-  subject: subject_lib.Subject, rows: int, steps: int, workdir: pathlib.Path
+  workload: workload_lib.Workload, rows: int, steps: int, workdir: pathlib.Path
 ) -> dict[str, Any]:
   """Compiles, runs and traces `steps` steps; the trace goes to `workdir`.
 
   Returns:
     See the module's docstring.
   """
-  parts = parts_lib.measure(subject, rows)
-  runner = runner_lib.Runner(subject, rows, parts.step)
+  parts = parts_lib.measure(workload, rows)
+  runner = workload_lib.Runner(workload, rows, parts.step)
   runner.run(WARMUPS)
   seconds = runner.run(steps)
   source, peak = runner.peak()
@@ -50,13 +49,13 @@ def run(
   program = hlo.Program(parts.step.as_text())
   path = trace_lib.newest(workdir / TRACE)
   return {
-    'subject': _subject(subject, rows),
+    'subject': _workload(workload, rows),
     'memory': {
       'arrays': parts.arrays,
       'kept_for_backward': parts.kept,
       'programs': {
-        name: found._asdict() | {'total': found.total}
-        for name, found in parts.programs.items()
+        name: memory._asdict() | {'total': memory.total}
+        for name, memory in parts.programs.items()
       },
       'device': {'source': source, 'peak_bytes': peak},
     },
@@ -92,7 +91,7 @@ def describe(
 
   Args:
     events: of the steps.
-    program: that ran.
+    program: the one that ran.
     seconds: of each step, by the host's clock.
   """
   steps = len(seconds)
@@ -102,31 +101,31 @@ def describe(
   return {
     'busy_share': trace_lib.busy(leaves) / 1e9 / sum(seconds),
     'operations': [
-      _row(found, total, steps) | {'module': program.module(found.name)}
-      for found in trace_lib.sums((e.name, e) for e in leaves)[:SHOWN]
+      _row(sum_, total, steps) | {'module': program.module(sum_.name)}
+      for sum_ in trace_lib.sums((e.name, e) for e in leaves)[:SHOWN]
     ],
     'modules': [
-      _row(found, total, steps) for found in trace_lib.sums(named)[:SHOWN]
+      _row(sum_, total, steps) for sum_ in trace_lib.sums(named)[:SHOWN]
     ],
   }
 
 
-def _row(found, total, steps):
+def _row(sum_, total, steps):
   return {
-    'name': found.name,
-    'seconds_a_step': found.nanoseconds / 1e9 / steps,
-    'times_a_step': found.times / steps,
-    'share': found.nanoseconds / total,
+    'name': sum_.name,
+    'seconds_a_step': sum_.nanoseconds / 1e9 / steps,
+    'times_a_step': sum_.times / steps,
+    'share': sum_.nanoseconds / total,
   }
 
 
-def _subject(subject, rows):
-  config, device = subject.config, jax.devices()[0]
+def _workload(workload, rows):
+  config, device = workload.config, jax.devices()[0]
   return {
-    'description': subject.describe(),
+    'description': workload.describe(),
     'rows': rows,
     'length': config.data.length,
-    'vocabulary': subject.tokenizer.size,
+    'vocabulary': workload.tokenizer.size,
     'precision': config.train.precision,
     'accumulate': config.train.accumulate,
     'device': {
@@ -138,7 +137,7 @@ def _subject(subject, rows):
 
 
 def _options():
-  """Without Python's own calls, which would crowd out the rest."""
+  """Returns options without Python's own calls, which crowd out the rest."""
   options = jax.profiler.ProfileOptions()
   options.python_tracer_level = 0
   return options

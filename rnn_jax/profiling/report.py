@@ -1,24 +1,18 @@
-"""A profile for a reader: text, Markdown, JSON and bars.
+"""Writes a profile as text, Markdown, JSON and bars.
 
-<workdir>/profile.md, profile.json, profile.png; the trace lies beside them.
+<workdir>/profile.md, profile.json, profile.png, next to the trace.
 """
 
 import json
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
-import matplotlib
-
-matplotlib.use('Agg')
-
-from matplotlib import pyplot  # noqa: E402
-
-from rnn_jax import files  # noqa: E402
-from rnn_jax.profiling import parts  # noqa: E402
+from rnn_jax import files
+from rnn_jax import plots
+from rnn_jax.profiling import parts
 
 NAME = 'profile'
-DPI = 140
-BLUE, ORANGE = '#0072B2', '#D55E00'
 MIB = 2**20
 
 
@@ -34,7 +28,7 @@ def write(profile: dict[str, Any], workdir: pathlib.Path) -> str:
 
 
 def markdown(profile: dict[str, Any]) -> str:
-  """Returns the tables of a profile, which read as text as well."""
+  """Returns the tables of a profile, which are readable as text too."""
   subject = profile['subject']
   return '\n'.join(
     [
@@ -51,7 +45,7 @@ def markdown(profile: dict[str, Any]) -> str:
       '\n## The slowest modules\n',
       *_modules(profile['trace']['modules']),
       '\n## The largest results of operations in the compiled program\n',
-      'Several may lie in one buffer, one after another or updated in place.\n',
+      'Several may share one buffer, one after another or updated in place.\n',
       *_buffers(profile['buffers']),
       '',
     ]
@@ -59,7 +53,7 @@ def markdown(profile: dict[str, Any]) -> str:
 
 
 def memory_bars(memory: dict[str, Any]) -> dict[str, int]:
-  """Returns {label: bytes} of what a step's memory is made of."""
+  """Returns {label: bytes} of the parts of a step's memory."""
   step = memory['programs'][parts.STEP]
   return {
     **memory['arrays'],
@@ -77,9 +71,9 @@ def _memory(memory):
 
 def _programs(profile):
   rows = []
-  for name, found in profile['memory']['programs'].items():
+  for name, memory in profile['memory']['programs'].items():
     cost = profile['cost'][name]
-    sizes = [_mib(n) for n in found.values()]
+    sizes = [_mib(n) for n in memory.values()]
     rows.append([name, *sizes, *(_count(n) for n in cost.values())])
   header = (
     'program',
@@ -101,30 +95,29 @@ def _time(profile):
   tokens = profile['subject']['rows'] * profile['subject']['length']
   traced = sum(time['seconds_with_trace']) / time['steps']
   return [
-    f'{time["median"] * 1e3:.3g} ms a step (median of {time["steps"]}), '
+    f'{time["median"] * 1e3:.3g} ms per step (median of {time["steps"]}), '
     f'{tokens / time["median"]:,.0f} tokens/s; '
     f'{traced * 1e3:.3g} ms while traced.',
-    f'The step was traced and compiled in {time["compile_seconds"]:.3g} s, or '
-    'found in the cache of programs.',
+    f'The step was traced and compiled, or read from the cache of programs, in '
+    f'{time["compile_seconds"]:.3g} s.',
     f'The device was busy for {busy:.1%} of the traced steps.',
     f'Trace, for TensorBoard and Perfetto: {profile["trace"]["file"]}',
   ]
 
 
-def _operations(found):
-  rows = [[*_times(row), row['name'], row['module']] for row in found]
-  header = ('ms a step', 'times', 'share', 'operation', 'module')
+def _operations(operations):
+  rows = [[*_times(row), row['name'], row['module']] for row in operations]
+  header = ('ms per step', 'times', 'share', 'operation', 'module')
   return [
     *table(header, rows),
-    '\nFrom the start of an operation to its end; where several run side by '
-    'side,\nthe time of each counts in full. Shares are of the sum over all '
-    'operations.',
+    '\nFrom the start of an operation to its end; operations that run in '
+    'parallel\neach count in full. Shares are of the sum over all operations.',
   ]
 
 
-def _modules(found):
-  rows = [[*_times(row), row['name']] for row in found]
-  return table(('ms a step', 'times', 'share', 'module'), rows)
+def _modules(modules):
+  rows = [[*_times(row), row['name']] for row in modules]
+  return table(('ms per step', 'times', 'share', 'module'), rows)
 
 
 def _times(row):
@@ -135,10 +128,10 @@ def _times(row):
   ]
 
 
-def _buffers(found):
+def _buffers(buffers):
   rows = [
     [_mib(row['bytes']), row['array'], row['operation'], row['module']]
-    for row in found
+    for row in buffers
   ]
   return table(('MiB', 'array', 'operation', 'module'), rows)
 
@@ -151,11 +144,8 @@ def _count(number):
   return '-' if number is None else f'{number / 1e9:,.3f}'
 
 
-def table(header, rows):
-  """Lines of a Markdown table whose columns are aligned; numbers right.
-
-  `rows` are lists of texts.
-  """
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+  """Returns the lines of an aligned Markdown table, numbers to the right."""
   cells = [header, *rows]
   widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
   right = [_is_number(column) for column in zip(*rows, strict=True)]
@@ -183,24 +173,10 @@ def draw(profile: dict[str, Any], path: pathlib.Path) -> None:
     row['name']: row['seconds_a_step'] * 1e3
     for row in profile['trace']['modules']
   }
-  bars = max(len(memory), len(modules))
-  figure, panels = pyplot.subplots(
-    1, 2, figsize=(14, 1.2 + 0.4 * bars), layout='constrained'
-  )
+  count = max(len(memory), len(modules))
+  figure, ((left, right),) = plots.panels((14, 1.2 + 0.4 * count), 1, 2)
   sizes = {label: n / MIB for label, n in memory.items()}
-  _bars(panels[0], sizes, 'MiB of each device', BLUE)
-  _bars(panels[1], modules, 'ms a step, all operations of a module', ORANGE)
-  figure.savefig(path, dpi=DPI, metadata={'Software': None})
-  pyplot.close(figure)
-
-
-def _bars(axes, values, label, color):
-  axes.barh(range(len(values)), values.values(), 0.62, color=color, alpha=0.75)
-  axes.set_yticks(range(len(values)), values.keys(), fontsize=8)
-  axes.invert_yaxis()
-  axes.set_xlabel(label)
-  axes.bar_label(axes.containers[0], fmt='{:.4g}', padding=4, fontsize=8)
-  axes.margins(x=0.15)
-  axes.grid(alpha=0.3, axis='x')
-  axes.set_axisbelow(True)
-  axes.spines[['top', 'right']].set_visible(False)
+  plots.bars(left, sizes, 'MiB of each device', plots.BLUE)
+  title = 'ms per step, all operations of a module'
+  plots.bars(right, modules, title, plots.ORANGE)
+  plots.save(figure, path)

@@ -2,8 +2,8 @@
 
 On a GPU the operations are the events of the device's streams. On a CPU they
 are events of XLA's threads, and an operation that several threads share ends
-with an event of its own, 'end: NAME', which a number ties to its start. So an
-operation lasts from its start to its end, and several can run at a time.
+with an event 'end: NAME', which has the number of its start. So an operation
+lasts from its start to its end, and several can run at a time.
 """
 
 import collections
@@ -27,7 +27,7 @@ class Event(NamedTuple):
 
 
 class Sum(NamedTuple):
-  """What ran under one name: nanoseconds from start to end, and how often."""
+  """All runs of a name: nanoseconds from start to end, and how many."""
 
   name: str
   nanoseconds: float
@@ -35,13 +35,13 @@ class Sum(NamedTuple):
 
 
 def newest(folder: pathlib.Path) -> pathlib.Path:
-  """Returns the file of the last trace that was written to a folder."""
+  """Returns the file of the latest trace in a folder."""
   (path,) = max((folder / 'plugins/profile').iterdir()).glob('*.xplane.pb')
   return path
 
 
 def read(path: pathlib.Path, program: str) -> list[Event]:
-  """Returns the operations of a trace, by their start.
+  """Returns the operations of a trace, sorted by their start.
 
   Args:
     path: of the trace, *.xplane.pb.
@@ -64,7 +64,7 @@ def read(path: pathlib.Path, program: str) -> list[Event]:
 
 
 def _of_streams(lines):
-  """All that ran on a GPU; a kernel without an operation keeps its own name."""
+  """Returns what ran on a GPU; a kernel of no operation keeps its own name."""
   events = []
   for line in lines:
     for event in line.events:
@@ -100,7 +100,7 @@ def busy(events: Iterable[Event]) -> float:
 
 
 def sums(named: Iterable[tuple[str, Event]]) -> list[Sum]:
-  """Adds up (name, event) by name. Returns the longest first."""
+  """Adds up (name, event) by name; the longest comes first."""
   time, times = collections.Counter(), collections.Counter()
   for name, event in named:
     time[name] += event.end - event.start

@@ -1,31 +1,40 @@
-"""Real steps of a batch in a process of their own, which may run out of memory.
+"""Real training steps in a child process, which may run out of memory.
 
-On a CPU the process gets a limit on its private memory, above what it holds
-before the first step. On a GPU the pool that it allocates from has that size.
+  python -m rnn_jax.profiling.trial REQUEST RESULT
+
+`run` starts this. REQUEST is JSON: the config, rows, steps, and the limit in
+bytes of each device. RESULT gets the peak; without memory there is no RESULT
+and the process fails. Compilation ends before the limit applies.
+
+On a CPU the limit is on the process's private memory, above what it holds
+before the first step. On a GPU it is the size of the pool that the process
+allocates from, which the environment sets.
 """
 
+import contextlib
 import json
 import os
 import pathlib
 import re
-import signal
-import subprocess
 import sys
 import tempfile
+import time
 from typing import NamedTuple
 
 import jax
 
-from rnn_jax import checkout
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax import files
 from rnn_jax import host
-from rnn_jax.training import memory
+from rnn_jax import subprocesses
+from rnn_jax.profiling import workload as workload_lib
+from rnn_jax.training.memory import batch_size
 
-MODULE = 'rnn_jax.profiling.child'
 STEPS = 3
+PAUSE = 0.2  # seconds between steps
 TIMEOUT = 1800  # seconds
-LONGEST = 300  # letters of an error
+LONGEST = 300  # characters of an error
 # How XLA, its libraries, C++ and Python say that there is no memory left.
 # YNNPACK, which jax 0.12 multiplies with on a CPU, has no status of its own for
 # it: a plain error is one, a wrong parameter is not.
@@ -39,11 +48,11 @@ FRACTIONS = 'XLA_CLIENT_MEM_FRACTION', 'XLA_PYTHON_CLIENT_MEM_FRACTION'
 
 
 class Trial(NamedTuple):
-  """How real steps of so many rows went.
+  """How real steps of `rows` rows went.
 
   Attributes:
-    peak_bytes: what they held at most, of each device; None if they failed.
-    error: why they did, or ''.
+    peak_bytes: the peak of each device; None if the steps failed.
+    error: why they failed, or ''.
   """
 
   rows: int
@@ -52,30 +61,32 @@ class Trial(NamedTuple):
   error: str
 
 
-def device_budget() -> memory.Budget:
+def device_budget() -> batch_size.Budget:
   """Returns what this machine has for each device.
 
   Raises:
-    InputError: it doesn't tell.
+    InputError: it doesn't say.
   """
   stats = jax.local_devices()[0].memory_stats()
   if stats and 'bytes_limit' in stats:
-    return memory.Budget(stats['bytes_limit'], "the device's memory")
+    return batch_size.Budget(stats['bytes_limit'], "the device's memory")
   share = host.available_bytes() // jax.local_device_count()
-  return memory.Budget(share, 'the available memory')
+  return batch_size.Budget(share, 'the available memory')
 
 
-def check(budget: memory.Budget) -> None:
+def check(budget: batch_size.Budget) -> None:
   """Raises InputError if this machine has less than the budget."""
   here = device_budget()
   if budget.bytes > here.bytes:
     raise errors.InputError(
       f'{budget.name}: --confirm runs on this machine, and {here.name} is '
-      f'{here.bytes / 2**30:.3g} GiB: give less, or no --confirm'
+      f'{here.bytes / 2**30:.3g} GiB: give less, or drop --confirm'
     )
 
 
-def run(config: config_lib.Config, rows: int, budget: memory.Budget) -> Trial:
+def run(
+  config: config_lib.Config, rows: int, budget: batch_size.Budget
+) -> Trial:
   """Runs a few steps of `rows` rows on random tokens within a budget.
 
   Raises:
@@ -83,23 +94,17 @@ def run(config: config_lib.Config, rows: int, budget: memory.Budget) -> Trial:
   """
   with tempfile.TemporaryDirectory() as folder:
     request, result = (pathlib.Path(folder, n) for n in ('request', 'result'))
-    asked = {
+    values = {
       'config': config_lib.to_dict(config),
       'rows': rows,
       'steps': STEPS,
       'limit': budget.bytes,
     }
-    request.write_text(json.dumps(asked))
-    ended = subprocess.run(
-      [sys.executable, '-m', MODULE, str(request), str(result)],
-      env=_environment(budget),
-      stdin=subprocess.DEVNULL,
-      stdout=subprocess.PIPE,
-      stderr=subprocess.STDOUT,
-      text=True,
-      errors='replace',
+    request.write_text(json.dumps(values))
+    ended = subprocesses.run(
+      [sys.executable, '-m', __spec__.name, str(request), str(result)],
+      variables=_environment(budget),
       timeout=TIMEOUT,
-      check=False,
     )
     return _read(rows, ended, result)
 
@@ -110,30 +115,55 @@ def ran_out(line: str) -> bool:
 
 
 def _read(rows, ended, result):
-  if ended.returncode == 0:
+  if ended.code == 0:
     peak = json.loads(result.read_text())['peak_bytes']
     return Trial(rows, True, peak, '')
-  told = [line for line in ended.stdout.splitlines() if ran_out(line)]
-  if told:
-    return Trial(rows, False, None, told[-1].strip()[:LONGEST])
-  if ended.returncode < 0:  # what can't be allocated may end a process at once
-    name = signal.Signals(-ended.returncode).name
-    return Trial(rows, False, None, f'killed by {name}')
-  raise RuntimeError(f'steps of {rows} rows failed:\n{ended.stdout[-4000:]}')
+  output = [*ended.out, *ended.err]
+  if exhausted := [line for line in output if ran_out(line)]:
+    return Trial(rows, False, None, exhausted[-1].strip()[:LONGEST])
+  if ended.signal_name:  # what can't be allocated may end a process at once
+    return Trial(rows, False, None, f'killed by {ended.signal_name}')
+  text = '\n'.join(output)[-4000:]
+  raise RuntimeError(f'steps of {rows} rows failed, {ended.error}:\n{text}')
 
 
 def _environment(budget):
-  """This process's, with a GPU's pool as large as the budget."""
-  changed = checkout.environment()
+  """This process's variables, with a GPU's pool as large as the budget."""
+  variables = subprocesses.environment()
   if cache := jax.config.jax_compilation_cache_dir:
-    changed['JAX_COMPILATION_CACHE_DIR'] = cache
+    variables['JAX_COMPILATION_CACHE_DIR'] = cache
   if jax.default_backend() == 'cpu':
-    # As launchers have it: each arena more reserves 64 MiB of address space.
-    return changed | {'MALLOC_ARENA_MAX': '1'}
+    # As launchers do: each further arena reserves 64 MiB of address space.
+    return variables | {'MALLOC_ARENA_MAX': '1'}
   given = next(filter(None, map(os.environ.get, FRACTIONS)), POOL)
   fraction = float(given) * budget.bytes / device_budget().bytes
   for name in FRACTIONS:
-    changed.pop(name, None)
-  changed[FRACTIONS[0]] = f'{fraction:.6f}'
-  changed['XLA_PYTHON_CLIENT_PREALLOCATE'] = 'true'
-  return changed
+    variables.pop(name, None)
+  variables[FRACTIONS[0]] = f'{fraction:.6f}'
+  variables['XLA_PYTHON_CLIENT_PREALLOCATE'] = 'true'
+  return variables
+
+
+def main(request_path: str, result_path: str) -> None:
+  """Runs the steps of a request; see the module's docstring."""
+  # The kernel's first choice, should the machine run out of memory.
+  with contextlib.suppress(OSError):
+    pathlib.Path('/proc/self/oom_score_adj').write_text('1000')
+  request = json.loads(pathlib.Path(request_path).read_text())
+  config, rows = config_lib.parse(request['config']), request['rows']
+  workload = workload_lib.make(config)
+  program = workload.programs.compile_train(rows, config.data.length)
+  runner = workload_lib.Runner(workload, rows, program)
+  if jax.default_backend() == 'cpu':
+    budget = request['limit'] * jax.local_device_count()
+    host.limit(budget - runner.held)
+  for _ in range(request['steps']):
+    runner.run(1)
+    # A CPU client frees the temporaries of a step only after its results are
+    # there; a limit would count them twice.
+    time.sleep(PAUSE)
+  files.write_whole(result_path, json.dumps({'peak_bytes': runner.peak()[1]}))
+
+
+if __name__ == '__main__':
+  main(*sys.argv[1:])

@@ -15,13 +15,19 @@ and Manning, "Baselines and Bigrams", 2012):
     evidence(token)_c = w (log p(token | c) - mean over classes of the same)
 """
 
+import dataclasses
 import functools
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rnn_jax.data import rows as rows_lib
+from rnn_jax import config as config_lib
+from rnn_jax import errors
+from rnn_jax.data.batching import rows as rows_lib
+from rnn_jax.data.text import tokenizer as tokenizer_lib
+from rnn_jax.data.text.examples import classification as examples
 from rnn_jax.models import blocks
 from rnn_jax.models import classifier
 from rnn_jax.models import language_model
@@ -29,8 +35,52 @@ from rnn_jax.models import segments
 from rnn_jax.ops import cross_entropy
 from rnn_jax.tasks import language_modeling
 
+POOLED = {'pooling': 'mean', 'evidence': 0.0, 'text_weight': 0.0}  # by default
 
-def make(config, tokenizer):
+
+@dataclasses.dataclass(frozen=True)
+class Config(config_lib.Task):
+  """Options of the task, section `task` of the config."""
+
+  # 'pooled': a head reads the class; 'word': the model writes it.
+  answer: str = config_lib.option('pooled', choices=('pooled', 'word'))
+  # Of a text's states; 'concat': all three.
+  pooling: str = config_lib.option('mean', choices='ops.pooling:KINDS')
+  # Of naive Bayes at the start; 0: none.
+  evidence: float = config_lib.option(0.0, least=0)
+  # Of predicting the text as well.
+  text_weight: float = config_lib.option(0.0, least=0)
+
+  classifies: ClassVar[bool] = True
+  answers: ClassVar[bool] = True
+  predictor: ClassVar[str] = 'rnn_jax.evaluation.classification'
+
+  @property
+  def writes_text(self) -> bool:
+    """Whether the model predicts tokens, and not only classes."""
+    return self.answer == 'word'
+
+  def check(self, config: config_lib.Config) -> None:
+    """Checks the options against each other and the whole config.
+
+    Raises:
+      InputError: names the key, the value and the remedy.
+    """
+    for key, default in POOLED.items():
+      value = getattr(self, key)
+      if self.answer == 'word' and value != default:
+        errors.refuse(
+          f'task.{key}', value, "task.answer='word' has none, only 'pooled'"
+        )
+
+
+make_examples = examples.make  # workers import that file, and no jax
+check_documents = examples.check
+
+
+def make(
+  config: config_lib.Config, tokenizer: tokenizer_lib.Tokenizer
+) -> 'Task | language_modeling.Task':
   """Returns the task of a Config."""
   if config.task.answer == 'word':
     return language_modeling.Task(config, tokenizer)
@@ -67,8 +117,8 @@ class Task:
     params = self.model.init(key, state, tokens, method=read)['params']
     return blocks.scaled(params, key, self._config.model)
 
-  def prime(self, params, corpus):
-    """Returns new parameters as they begin on a corpus, with its evidence."""
+  def init_from_data(self, params, corpus):
+    """Returns the parameters to begin with on a corpus, with its evidence."""
     if not self._config.task.evidence:
       return params
     table = evidence(corpus, self._config.data)
@@ -83,23 +133,30 @@ class Task:
     """A batch of padding."""
     return rows_lib.blank(rows, length)
 
-  def letters(self):
-    """The letters of the parameters by their path, see parallel/shares.py."""
-    return self.model.letters()
+  def logical_axes(self):
+    """The logical axes of the parameters by path, see parallel/fsdp.py."""
+    return self.model.logical_axes()
 
-  def sums(self, params, state, batch, key=None):
+  def loss(self, params, state, batch, key=None):
     """Runs the model on a batch; with a `key`, dropout is on.
 
+    Args:
+      params: the parameters.
+      state: the recurrent state before the batch, B rows of it.
+      batch: Batch.
+      key: PRNG key of dropout, or None.
+
     Returns:
-      (state, sums), sums a dict of scalars: 'objective' is what training
-      lowers; 'loss' is that of the classes alone, in plain nats; 'weight'
-      counts texts.
+      (objective, (sums, state)): the objective is what training lowers, a sum
+      over texts. `sums` is a dict of scalars: 'objective', 'loss' of the
+      classes only, in plain nats, 'weight', the number of texts, and 'hits'.
     """
     run = functools.partial(self._segment, params, key)
-    return segments.sums(run, self._steps, state, batch)
+    state, sums = segments.add_up(run, self._steps, state, batch)
+    return sums['objective'], (sums, state)
 
   def _segment(self, params, key, state, batch, n):
-    """`sums` of segment number `n` of the rows."""
+    """Returns (state, sums) of segment number `n` of the rows."""
     rngs = {}
     if key is not None and self._drops:
       rngs = blocks.dropout_keys(key, n)

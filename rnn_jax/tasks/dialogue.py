@@ -1,13 +1,55 @@
-"""Dialogue: predict the replies, each behind the turns before it.
+"""Dialogue: predict the replies, each after the turns before it.
 
-The loss is that of language modelling, on replies alone: the examples
-(data/examples/dialogue.py) say which ids are predicted. Written replies are
-scored by evaluation/dialogue.py.
+The loss is that of language modelling, only on replies: the examples
+(data/text/examples/dialogue.py) say which ids are predicted. Written replies
+are scored by evaluation/dialogue.py.
 """
 
+import dataclasses
+from typing import ClassVar
+
+from rnn_jax import config as config_lib
+from rnn_jax import errors
+from rnn_jax.data.text import tokenizer as tokenizer_lib
+from rnn_jax.data.text.examples import dialogue as examples
 from rnn_jax.tasks import language_modeling
 
 
-def make(config, tokenizer):
+@dataclasses.dataclass(frozen=True)
+class Config(config_lib.Task):
+  """Options of the task, section `task` of the config."""
+
+  # 'all': each turn is a reply; 'first': only the second.
+  turns: str = config_lib.option('all', choices=('all', 'first'))
+  # Of replies that are written in evaluation.
+  min_reply_tokens: int = config_lib.option(0, least=0)
+  reply_tokens: int = config_lib.option(50, least=1)  # the longest
+  reply_temperature: float = config_lib.option(0.0, least=0)  # 0: the likeliest
+
+  per_token: ClassVar[bool] = True
+  answers: ClassVar[bool] = True
+  predictor: ClassVar[str] = 'rnn_jax.evaluation.dialogue'
+
+  def check(self, config: config_lib.Config) -> None:
+    """Checks the options against each other and the whole config.
+
+    Raises:
+      InputError: names the key, the value and the remedy.
+    """
+    if self.min_reply_tokens > self.reply_tokens:
+      errors.refuse(
+        'task.min_reply_tokens',
+        self.min_reply_tokens,
+        f'give at most task.reply_tokens={self.reply_tokens}',
+      )
+
+
+make_examples = examples.make  # workers import that file, and no jax
+check_documents = examples.check
+
+
+def make(
+  config: config_lib.Config, tokenizer: tokenizer_lib.Tokenizer
+) -> language_modeling.Task:
   """Returns the task of a Config."""
   return language_modeling.Task(config, tokenizer)

@@ -6,13 +6,18 @@ Bits per byte divide the loss by the bytes that the targets stand for, so that
 tokenizers compare; a lossy tokenizer has none.
 """
 
+import dataclasses
 import functools
 import math
+from typing import ClassVar
 
 import jax.numpy as jnp
 import numpy as np
 
-from rnn_jax.data import rows as rows_lib
+from rnn_jax import config as config_lib
+from rnn_jax.data.batching import rows as rows_lib
+from rnn_jax.data.text import tokenizer as tokenizer_lib
+from rnn_jax.data.text.examples import language_modeling as examples
 from rnn_jax.models import blocks
 from rnn_jax.models import language_model
 from rnn_jax.models import segments
@@ -23,7 +28,21 @@ from rnn_jax.parallel import pipeline
 from rnn_jax.parallel import pipeline_flush
 
 
-def make(config, tokenizer):
+@dataclasses.dataclass(frozen=True)
+class Config(config_lib.Task):
+  """Options of the task, section `task` of the config."""
+
+  per_token: ClassVar[bool] = True
+  predicts_all: ClassVar[bool] = True
+
+
+make_examples = examples.make  # workers import that file, and no jax
+check_documents = examples.check
+
+
+def make(
+  config: config_lib.Config, tokenizer: tokenizer_lib.Tokenizer
+) -> 'Task':
   """Returns the task of a Config."""
   return Task(config, tokenizer)
 
@@ -58,8 +77,8 @@ class Task:
     params = self.model.init(key, state, tokens)['params']
     return blocks.scaled(params, key, self._model_config)
 
-  def prime(self, params, corpus):
-    """Returns new parameters as they begin on a corpus: these."""
+  def init_from_data(self, params, corpus):
+    """Returns the parameters to begin with on a corpus: these."""
     del corpus
     return params
 
@@ -71,31 +90,39 @@ class Task:
     """A batch of padding."""
     return rows_lib.blank(rows, length)
 
-  def letters(self):
-    """The letters of the parameters by their path, see parallel/shares.py."""
-    return self.model.letters()
+  def logical_axes(self):
+    """The logical axes of the parameters by path, see parallel/fsdp.py."""
+    return self.model.logical_axes()
 
-  def state_letters(self):
-    """The letters of the recurrent state, a tree like it."""
-    return self.model.bind({}).state_letters()
+  def state_axes(self):
+    """The logical axes of the recurrent state, a tree like it."""
+    return self.model.bind({}).state_axes()
 
-  def sums(self, params, state, batch, key=None):
+  def loss(self, params, state, batch, key=None):
     """Runs the model on a batch; with a `key`, dropout is on.
 
+    Args:
+      params: the parameters.
+      state: the recurrent state before the batch, B rows of it.
+      batch: Batch.
+      key: PRNG key of dropout, or None.
+
     Returns:
-      (state, sums), sums a dict of scalars: 'objective' is what training
-      lowers, with label smoothing and z-loss; 'loss' is in plain nats.
+      (objective, (sums, state)): the objective is what training lowers, a sum
+      over tokens with label smoothing and z-loss. `sums` is a dict of scalars:
+      'objective', 'loss' in plain nats, 'weight' and others.
     """
     run = functools.partial(self._segment, params, key)
-    return segments.sums(run, self._steps, state, batch)
+    state, sums = segments.add_up(run, self._steps, state, batch)
+    return sums['objective'], (sums, state)
 
   def _segment(self, params, key, state, batch, n):
-    """`sums` of segment number `n` of the rows."""
+    """Returns (state, sums) of segment number `n` of the rows."""
     rngs = self._rngs(key, n)
     if self._flushes and axes.size(pipeline.AXIS) > 1:
       return self._run_flush(params, rngs, state, batch)
     state, x_BxLxD = self.features(params, rngs, state, batch)
-    return state, self.token_sums({'params': params}, x_BxLxD, batch)
+    return state, self.head_sums({'params': params}, x_BxLxD, batch)
 
   def _rngs(self, key, n=0):
     if key is None or not self._drops:
@@ -137,7 +164,7 @@ class Task:
       del keys
       variables = {'params': params}
       x_BxLxD = model.apply(variables, x_BxLxD, method='normalize')
-      sums = self.token_sums(variables, x_BxLxD, batch)
+      sums = self.head_sums(variables, x_BxLxD, batch)
       return sums.pop('objective'), sums
 
     objective, (sums, stacked) = pipeline_flush.objective(
@@ -150,7 +177,7 @@ class Task:
     )
     return (position, (first, stacked)), sums | {'objective': objective}
 
-  def token_sums(self, variables, x_BxLxD, batch):
+  def head_sums(self, variables, x_BxLxD, batch):
     """Returns the sums of a batch, from what the head reads."""
     weights = batch.weights_BxL
     head = self.model.apply(variables, method='head_weights')

@@ -5,14 +5,45 @@ tokens, `exact` whole answers: those with every token right, each predicted
 behind the right ones before it. An answer is a run of steps with weight.
 """
 
+import dataclasses
+from typing import ClassVar
+
 import jax.numpy as jnp
 from jax import lax
 
+from rnn_jax import config as config_lib
+from rnn_jax import errors
+from rnn_jax.data.text import tokenizer as tokenizer_lib
+from rnn_jax.data.text.examples import recall as examples
 from rnn_jax.ops import precision
 from rnn_jax.tasks import language_modeling
 
 
-def make(config, tokenizer):
+@dataclasses.dataclass(frozen=True)
+class Config(config_lib.Task):
+  """Options of the task, section `task` of the config."""
+
+  reads_logits: ClassVar[bool] = True
+
+  def check(self, config: config_lib.Config) -> None:
+    """Checks the options against each other and the whole config.
+
+    Raises:
+      InputError: names the key, the value and the remedy.
+    """
+    if config.remat.segment:
+      errors.refuse(
+        'remat.segment', config.remat.segment, 'it would cut answers'
+      )
+
+
+make_examples = examples.make  # workers import that file, and no jax
+check_documents = examples.check
+
+
+def make(
+  config: config_lib.Config, tokenizer: tokenizer_lib.Tokenizer
+) -> 'Task':
   """Returns the task of a Config."""
   return Task(config, tokenizer)
 

@@ -1,25 +1,36 @@
-"""Gradient accumulation: the sums of a large batch, a part of it at a time.
+"""Gradient accumulation: the sums of a large batch, one slice at a time.
 
-Losses are weighted sums, so adding up parts and dividing once by the whole
-weight equals the large batch exactly, whatever the padding of each part.
+Losses are weighted sums, so adding up slices and dividing once by the total
+weight equals the large batch exactly, however much padding each slice has.
 """
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+PyTree = Any
 
-def accumulate(run, parts, carry, letters, batch, key):
+
+def accumulate(
+  run: Callable[[PyTree, PyTree, jax.Array], tuple[PyTree, PyTree]],
+  parts: int,
+  carry: PyTree,
+  logical_axes: PyTree,
+  batch: PyTree,
+  key: jax.Array,
+) -> tuple[PyTree, PyTree]:
   """Runs `run` on `parts` slices of the rows and adds up what it returns.
 
   Args:
     run: (carry, batch, key) -> (sums, carry), sums any pytree of arrays.
-    parts: how many slices; it divides the rows.
+    parts: the number of slices; it divides the rows.
     carry: the recurrent state of all rows, or None.
-    letters: of its axes, a tree like it: B counts rows.
-    batch: the whole batch.
-    key: folded with the number of the slice.
+    logical_axes: its logical axes, a tree like it; B counts rows.
+    batch: the whole batch, rows leading on every leaf.
+    key: each slice folds its number into it.
 
   Returns:
     (sums, carry) of the whole batch.
@@ -28,7 +39,7 @@ def accumulate(run, parts, carry, letters, batch, key):
     return run(carry, batch, key)
   axes = None
   if carry is not None:
-    axes = jax.tree.map(lambda x: x.split('x').index('B'), letters)
+    axes = jax.tree.map(lambda x: x.split('x').index('B'), logical_axes)
   split = functools.partial(_split_rows, parts=parts)
   carries = jax.tree.map(split, carry, axes)
   batches = jax.tree.map(functools.partial(split, axis=0), batch)
@@ -48,7 +59,7 @@ def accumulate(run, parts, carry, letters, batch, key):
 
 
 def _split_rows(x, axis, parts):
-  """Row i of slice a is row i * parts + a: each device keeps its share."""
+  """Row i of slice a is row i * parts + a, so that devices keep their rows."""
   x = x.reshape(*x.shape[:axis], -1, parts, *x.shape[axis + 1 :])
   return jnp.moveaxis(x, axis + 1, 0)
 

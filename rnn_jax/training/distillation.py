@@ -18,8 +18,8 @@ from rnn_jax import errors
 from rnn_jax.config import compression as config_compression
 from rnn_jax.models import language_model
 from rnn_jax.ops import precision
+from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.tasks import language_modeling
-from rnn_jax.training import bundle as bundle_lib
 
 
 def make(config, tokenizer):
@@ -49,7 +49,7 @@ def _check_length(config, theirs):
   if theirs.model.positions != 'learned':
     return
   name = config.distillation.teacher
-  longest = theirs.model.longest or theirs.data.length
+  longest = theirs.model.max_positions or theirs.data.length
   if config.data.carry_state or config.data.length > longest:
     raise errors.InputError(
       f'distillation.teacher={name!r} has learned positions for {longest} '
@@ -79,19 +79,19 @@ class Task(language_modeling.Task):
   def init_state(self, B):
     return super().init_state(B), self._teacher.bind({}).init_state(B)
 
-  def state_letters(self):
-    return super().state_letters(), self._teacher.bind({}).state_letters()
+  def state_axes(self):
+    return super().state_axes(), self._teacher.bind({}).state_axes()
 
-  def sums(self, params, state, batch, key=None):
+  def loss(self, params, state, batch, key=None):
     own, theirs = state
     if key is None:
-      own, sums = super().sums(params, own, batch)
-      return (own, theirs), sums
+      objective, (sums, own) = super().loss(params, own, batch)
+      return objective, (sums, (own, theirs))
     inputs = batch.tokens_BxL, batch.starts_BxL
     theirs, wanted_BxLxV = self._teacher.apply(self._constants, theirs, *inputs)
     own, x_BxLxD = self.features(params, self._rngs(key), own, batch)
     variables = {'params': params}
-    sums = self.token_sums(variables, x_BxLxD, batch)
+    sums = self.head_sums(variables, x_BxLxD, batch)
     soft = jnp.sum(
       batch.weights_BxL
       * divergence(
@@ -102,7 +102,8 @@ class Task(language_modeling.Task):
     )
     alpha, T = self._options.alpha, self._options.temperature
     objective = alpha * sums['objective'] + (1 - alpha) * T**2 * soft
-    return (own, theirs), sums | {'objective': objective}
+    sums |= {'objective': objective}
+    return objective, (sums, (own, theirs))
 
   def _logits(self, variables, x_BxLxD):
     kernel_DxV, bias_V = self.model.apply(variables, method='head_weights')

@@ -1,46 +1,63 @@
-"""Evaluation on the whole of a held-out split."""
+"""Evaluation on a whole held-out split."""
 
 import dataclasses
 import functools
+import os
+from typing import Any
 
 import jax
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.config import compression as config_compression
-from rnn_jax.data import compressors
-from rnn_jax.data import documents
 from rnn_jax.data import pipeline
+from rnn_jax.data.text import compressors
+from rnn_jax.data.text import documents
 from rnn_jax.parallel import mesh as mesh_lib
-from rnn_jax.training import checkpoint
-from rnn_jax.training import step as step_lib
-from rnn_jax.training import workdir as workdir_lib
+from rnn_jax.runs import workdir as workdir_lib
+from rnn_jax.runs.checkpoints import checkpoint
+from rnn_jax.training import programs as programs_lib
+
+PyTree = Any
 
 
-def evaluate(steps, params, corpus, config, split):
-  """One pass over a split: the task's metrics, see `batch_sums`, `metrics`."""
-  sums = batch_sums(steps, params, corpus, config, split)
-  return metrics(steps.task, sums)
+def evaluate(
+  programs: programs_lib.Programs,
+  params: PyTree,
+  corpus: pipeline.Corpus,
+  config: config_lib.Config,
+  split: str,
+) -> dict[str, float]:
+  """Returns the task's metrics on a split, see `batch_sums` and `metrics`."""
+  sums = batch_sums(programs, params, corpus, config, split)
+  return metrics(programs.task, sums)
 
 
-def metrics(task, sums):
-  """The task's metrics of all batches, and 'tokens', how many predictions."""
+def metrics(task: Any, sums: list[dict[str, float]]) -> dict[str, float]:
+  """Returns the task's metrics of all batches, and the number of predictions
+  as 'tokens'."""
   total = {name: sum(one[name] for one in sums) for name in sums[0]}
   return task.summarize(total) | {'tokens': int(total['weight'])}
 
 
-def batch_sums(steps, params, corpus, config, split):
-  """One pass over a split, added up batch by batch.
+def batch_sums(
+  programs: programs_lib.Programs,
+  params: PyTree,
+  corpus: pipeline.Corpus,
+  config: config_lib.Config,
+  split: str,
+) -> list[dict[str, float]]:
+  """Runs over a whole split and returns the sums of each batch.
 
   Args:
-    steps: training.step.Steps, whose compiled programs run it.
+    programs: the compiled programs that run it.
     params: the model's parameters.
-    corpus: data.pipeline.Corpus.
-    config: the run's Config.
+    corpus: the documents.
+    config: of the run.
     split: 'train', 'validation' or 'test'.
 
   Returns:
-    A list of dicts of floats, what Task.sums names, an entry a batch.
+    For each batch the sums of the task's loss, see step.Aux.
 
   Raises:
     InputError: the split is empty.
@@ -49,15 +66,15 @@ def batch_sums(steps, params, corpus, config, split):
     corpus,
     config,
     split,
-    mesh_lib.row_multiple(steps.mesh, config.mesh),
-    place=functools.partial(mesh_lib.put, shardings=steps.batch_sharding),
+    mesh_lib.row_multiple(programs.mesh, config.mesh),
+    place=functools.partial(mesh_lib.put, shardings=programs.batch_sharding),
   )
   carry, sums = None, []
   try:
     for batch in batches:
       if carry is None:
-        carry = steps.init_carry(batch.weights_BxL.shape[0])
-      carry, more = steps.evaluate(params, carry, batch)
+        carry = programs.init_carry(batch.weights_BxL.shape[0])
+      carry, more = programs.evaluate_step(params, carry, batch)
       sums.append(more)
   finally:
     batches.close()
@@ -66,53 +83,61 @@ def batch_sums(steps, params, corpus, config, split):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Run:
-  """A run as it lies in its folder, with the parameters of a checkpoint."""
+  """A run as it is in its folder, with the parameters of a checkpoint."""
 
   config: config_lib.Config
   corpus: pipeline.Corpus
-  steps: step_lib.Steps
-  params: dict
+  programs: programs_lib.Programs
+  params: PyTree
   step: int
 
   @classmethod
-  def open(cls, workdir, which='best'):
+  def open(
+    cls, workdir: str | os.PathLike, which: checkpoint.Which = 'best'
+  ) -> 'Run':
     """Restores a run's 'best' or 'latest' checkpoint, or that of a step.
 
     Raises:
       InputError: no such run or checkpoint, or its data is gone.
     """
     config = config_lib.parse(workdir_lib.load_config(workdir))
-    # The run's mesh was that of another machine, perhaps, and so its teacher.
+    # This machine may have neither the run's devices nor its teacher.
     config = dataclasses.replace(
       config,
       mesh=config_lib.Mesh(),
       distillation=config_compression.Distillation(),
     )
     corpus = pipeline.Corpus.open(config, workdir)
-    steps = step_lib.from_config(config, corpus.tokenizer)
+    programs = programs_lib.from_config(config, corpus.tokenizer)
     folder = checkpoint.Checkpoints(
       workdir_lib.checkpoint_folder(workdir, config.train.checkpoint_dir)
     )
     try:
-      like = steps.parameters_like()
+      like = programs.parameters_like()
       step, params = folder.restore_parameters(like, which)
     finally:
       folder.close()
-    return cls(config, corpus, steps, params, step)
+    return cls(config, corpus, programs, params, step)
 
-  def split(self, name):
+  def split(self, name: str) -> str:
     """Returns a split's name: '' is 'test', or 'validation' without one."""
     if name:
       return name
     return 'test' if len(self.corpus.documents['test']) else 'validation'
 
-  def batch_sums(self, split):
-    """The function of that name, of this run."""
-    return batch_sums(self.steps, self.params, self.corpus, self.config, split)
+  def batch_sums(self, split: str) -> list[dict[str, float]]:
+    """Returns the function of that name for this run."""
+    return batch_sums(
+      self.programs, self.params, self.corpus, self.config, split
+    )
 
 
-def check_split(split):
-  """Returns `split`; raises InputError unless it names one, or is empty."""
+def check_split(split: str) -> str:
+  """Returns `split`, which may be empty.
+
+  Raises:
+    InputError: there is no such split.
+  """
   if split not in ('', *documents.SPLITS):
     raise errors.InputError(
       f'--split={split!r}: choose one of {documents.SPLITS}'
@@ -120,7 +145,7 @@ def check_split(split):
   return split
 
 
-def evaluate_run(run, split):
+def evaluate_run(run: Run, split: str) -> dict[str, Any]:
   """Evaluates a run's parameters on a split, see `describe`.
 
   Args:
@@ -134,8 +159,10 @@ def evaluate_run(run, split):
   return describe(run, split, run.batch_sums(split))
 
 
-def describe(run, split, sums):
-  """What a run is worth on a split, beside gzip and xz.
+def describe(
+  run: Run, split: str, sums: list[dict[str, float]]
+) -> dict[str, Any]:
+  """Returns a run's scores on a split, with those of gzip and xz.
 
   Args:
     run: a Run.
@@ -144,14 +171,14 @@ def describe(run, split, sums):
 
   Returns:
     A dict: split, step, the task's metrics, tokens (predictions), documents,
-    parameters. Of language modelling also bytes, and where the metrics have
+    parameters. For language modelling also bytes, and where the metrics have
     bits_per_byte, those of gzip and xz on the same documents.
   """
-  values = metrics(run.steps.task, sums)
+  values = metrics(run.programs.task, sums)
   held_out = run.corpus.documents[split]
   row = {'split': split, 'step': run.step, **values, 'documents': len(held_out)}
   row['parameters'] = sum(leaf.size for leaf in jax.tree.leaves(run.params))
-  if run.config.task.name != 'language_modeling':
+  if not run.config.task.predicts_all:
     row.pop('bits_per_byte', None)  # the targets are a part of the text
     return row
   row['bytes'] = held_out.total_bytes

@@ -1,16 +1,16 @@
-"""Dynamic loss scale: keeps gradients within what float16 can hold.
+"""Dynamic loss scale: keeps gradients within the range of float16.
 
     scaled objective = objective * scale / 2^ceil(log2 n)
 
-n is the tokens that a batch has room for. float16 ends at 65,504 and is 0 below
-6e-8, where many gradients of activations lie. The scaled objective is what is
-differentiated; the gradients of parameters, in float32, are divided by the same
-factor before anything looks at them. If one is not finite, the step is skipped
-and the scale halved; after N good steps without a break it doubles. All factors
-are powers of two, so that scaling rounds nothing.
+n is the number of tokens that a batch has room for. float16 ends at 65,504 and
+is 0 below 6e-8, where many gradients of activations lie. The scaled objective
+is what is differentiated; the gradients of parameters, in float32, are divided
+by the same factor before anything looks at them. If one is not finite, the step
+is skipped and the scale halved; after N finite steps in a row it doubles. All
+factors are powers of two, so that scaling rounds nothing.
 
 An objective is a sum over tokens, divided by its weight once all parts of a
-batch are added up. Differentiated as it is, a token's gradients would begin at
+batch are added up. Differentiated as it is, a token's gradients would start at
 scale times those of its own loss, and those of what all tokens share, such as
 biases, at scale times the sum. n is known beforehand: with it the scale is that
 of a mean, as in the paper, whatever the batch.
@@ -21,28 +21,41 @@ Source: Micikevicius et al., "Mixed Precision Training", 2018.
 from typing import Any
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 
-LEAST = 1.0  # from here on, a non-finite step is no matter of the scale
+from rnn_jax import config as config_lib
+
+LEAST = 1.0  # below it, a non-finite step isn't due to the scale
 MOST = 2.0**24  # where doubling ends
 
 
 class LossScale(NamedTuple):
-  """What one step hands to the next."""
+  """What one step hands to the next.
 
-  scale: Any  # float32, a power of two
-  good: Any  # int32: finite steps since it changed
+  Attributes:
+    scale: float32 scalar, a power of two.
+    good: int32 scalar, the number of finite steps since it changed.
+  """
+
+  scale: Any
+  good: Any
 
 
-def init(train):
-  """The LossScale that a Train config begins with; None if it needs none."""
-  if train.precision != 'float16':
+def is_needed(train: config_lib.Train) -> bool:
+  """Returns whether a run computes in float16."""
+  return train.precision == 'float16'
+
+
+def init(train: config_lib.Train) -> LossScale | None:
+  """Returns the LossScale to begin with; None where none is needed."""
+  if not is_needed(train):
     return None
   return LossScale(jnp.float32(train.loss_scale), jnp.int32(0))
 
 
-def factor(state, tokens):
-  """What the objective of a batch is multiplied by.
+def factor(state: LossScale | None, tokens: int) -> jax.Array | float:
+  """Returns what the objective of a batch is multiplied by.
 
   Args:
     state: a LossScale, or None.
@@ -56,17 +69,19 @@ def factor(state, tokens):
   return state.scale * 2.0 ** -(tokens - 1).bit_length()
 
 
-def update(state, finite, steps):
-  """What follows from a step.
+def update(
+  state: LossScale | None, finite: jax.Array, steps: int
+) -> tuple[LossScale | None, jax.Array | bool]:
+  """Returns the LossScale after a step, and whether it was lowered.
 
   Args:
-    state: the LossScale that it ran with, or None.
+    state: the LossScale that the step ran with, or None.
     finite: whether its loss and gradients were finite.
-    steps: good ones without a break before the scale doubles.
+    steps: consecutive finite ones before the scale doubles.
 
   Returns:
     (state, lowered): `lowered` says that the scale was too large, as far as
-    one can tell: the step was skipped, and the scale could fall.
+    one can tell: the step was skipped, and the scale could be halved.
   """
   if state is None:
     return None, False
@@ -80,6 +95,6 @@ def update(state, finite, steps):
   )
 
 
-def metrics(state):
-  """What a row of metrics says of it: nothing without a LossScale."""
+def metrics(state: LossScale | None) -> dict[str, jax.Array]:
+  """Returns the metrics of a LossScale: {} without one."""
   return {} if state is None else {'loss_scale': state.scale}

@@ -28,6 +28,7 @@ import optax
 from rnn_jax.ops import blockwise
 from rnn_jax.ops import stochastic_rounding
 
+KINDS = ('float32', 'bfloat16', 'int8')
 CODES = {'mu': blockwise.SIGNED, 'nu': blockwise.UNSIGNED}
 SMALL = 4096  # numbers; a tensor of fewer is not worth quantizing
 CHUNK = 2**18  # numbers that are decoded at a time; a multiple of a block

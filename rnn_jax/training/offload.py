@@ -1,24 +1,26 @@
-"""Where arrays lie that only the update of a step needs: device, or host.
+"""Keeps arrays that only the update of a step needs in the host's memory.
 
-On the host they take nothing of the device's memory between updates; a step
-moves them there and back. The numbers are the same.
+There they take none of the device's memory between updates; a step moves them
+to the device and back. The numbers are the same.
 """
+
+from typing import Any
 
 import jax
 
 from rnn_jax import host
 
 
-def to_host(sharding):
-  """The same sharding in the host's memory, for `optimizer.offload`.
+def to_host(sharding: jax.sharding.Sharding) -> jax.sharding.Sharding:
+  """Returns the same sharding in the host's memory, for `optimizer.offload`.
 
   Raises:
-    InputError: the devices reach no memory of the host.
+    InputError: the devices can't address the host's memory.
   """
   host.check_pinned(sharding.addressable_devices, 'optimizer.offload=True')
   return sharding.with_memory_kind(host.PINNED)
 
 
-def to_device(tree):
-  """Arrays of a traced step in the device's memory, wherever they were."""
+def to_device(tree: Any) -> Any:
+  """Returns arrays of a traced step in the device's memory."""
   return jax.device_put(tree, jax.memory.Space.Device)

@@ -1,6 +1,6 @@
 """The optimizer of a config: one of `training/optimizers`, behind a clip.
 
-An optimizer is a file with
+An optimizer is a file with its options, `Config`, and
 
     make(config, rate, stacked) -> optax.GradientTransformation
 

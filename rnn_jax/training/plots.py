@@ -1,85 +1,79 @@
-"""The learning curve of a run and the rates of a schedule, as pictures."""
+"""Figures of a run: its learning curve and its learning rates."""
 
 import math
+import os
 import pathlib
 
-import matplotlib
+import jax
+import jax.numpy as jnp
 
-matplotlib.use('Agg')
-
-import jax  # noqa: E402
-import jax.numpy as jnp  # noqa: E402
-from matplotlib import pyplot  # noqa: E402
-
-from rnn_jax.training import metrics  # noqa: E402
-from rnn_jax.training import schedule as schedule_lib  # noqa: E402
+from rnn_jax import config as config_lib
+from rnn_jax import plots
+from rnn_jax.runs import metrics
+from rnn_jax.training import schedule as schedule_lib
 
 
-def draw_loss(workdir):
-  """Draws `workdir`/loss.png from its metrics and returns the path.
-
-  What is not finite is left out.
+def draw_loss(workdir: str | os.PathLike) -> pathlib.Path | None:
+  """Draws `workdir`/loss.png from its metrics; leaves out what isn't finite.
 
   Returns:
-    The path; None where there is nothing to draw.
+    The path; None if there is nothing to draw.
   """
   rows = metrics.read(workdir)
   rows = [row for row in rows if math.isfinite(row.get('loss', math.nan))]
   if not rows:
     return None
-  figure, axes = pyplot.subplots(figsize=(7, 4.2), layout='constrained')
-  for split, style in (('train', '-'), ('validation', 'o-')):
+  figure, axes = plots.panel((7, 4.2))
+  for split, line, look in (
+    ('train', '-', {'lw': 1, 'alpha': 0.6}),
+    ('validation', 'o-', {'ms': 4}),
+  ):
     points = [(r['step'], r['loss']) for r in rows if r['split'] == split]
     if points:
-      alone = {'lw': 1, 'alpha': 0.6} if split == 'train' else {'ms': 4}
-      axes.plot(*zip(*points, strict=True), style, label=split, **alone)
+      axes.plot(*zip(*points, strict=True), line, label=split, **look)
   if best := metrics.best(rows):
     axes.axhline(best['loss'], lw=0.8, ls=':', color='gray')
-    axes.annotate(
-      f'best {best["loss"]:.4f} at step {best["step"]}',
-      (best['step'], best['loss']),
-      xytext=(-4, 14),
-      textcoords='offset points',
-      ha='right',
-    )
-  _limit(axes, rows)
-  axes.set(xlabel='step', ylabel='loss (nats a token)')
+    text = f'best {best["loss"]:.4f} at step {best["step"]}'
+    at = best['step'], best['loss']
+    plots.label(axes, text, at, xytext=(-4, 14), ha='right', fontsize=10)
+  _limit(axes, [row['loss'] for row in rows])
+  axes.set(xlabel='step', ylabel='loss (nats per token)')
   axes.set_title(pathlib.Path(workdir).resolve().name)
-  axes.grid(alpha=0.3)
   axes.legend()
-  path = pathlib.Path(workdir) / 'loss.png'
-  figure.savefig(path, dpi=130)
-  pyplot.close(figure)
-  return path
+  plots.dress(axes)
+  return plots.save(figure, pathlib.Path(workdir) / 'loss.png')
 
 
-def draw_schedule(config, path):
+def draw_schedule(
+  config: config_lib.Config, path: str | os.PathLike
+) -> pathlib.Path:
   """Draws the learning rate of a Config by step and returns the path.
 
-  What evaluations make of it is not known before the run.
+  How evaluations lower it isn't known before the run.
   """
-  steps, made = config.train.steps, schedule_lib.make(config)
-  rates = jax.jit(lambda: jax.vmap(made.rate)(jnp.arange(steps)))()
-  figure, axes = pyplot.subplots(figsize=(7, 3.6), layout='constrained')
+  schedule = schedule_lib.make(config)
+  rates = jax.jit(
+    lambda: jax.vmap(schedule.rate)(jnp.arange(config.train.steps))
+  )()
+  figure, axes = plots.panel((7, 3.6))
   axes.plot(jax.device_get(rates), lw=1.5)
   axes.set(xlabel='step', ylabel='learning rate')
   axes.set_ylim(bottom=0)
-  name, warmup = config.schedule.name, config.schedule.warmup_steps
-  title = f'{name} behind {warmup} steps of warm-up' if warmup else name
-  if made.rescale:
+  title, warmup = config.schedule.name, config.schedule.warmup_steps
+  if warmup:
+    title += f' after {warmup} steps of warm-up'
+  if schedule.rescale:
     title += ', until evaluations lower it'
   axes.set_title(title)
-  axes.grid(alpha=0.3)
+  plots.dress(axes)
   path = pathlib.Path(path)
   path.parent.mkdir(parents=True, exist_ok=True)
-  figure.savefig(path, dpi=130)
-  pyplot.close(figure)
-  return path
+  return plots.save(figure, path)
 
 
-def _limit(axes, rows):
+def _limit(axes, losses):
   """Keeps the first steps' steep fall from flattening all that follows."""
-  losses = sorted(row['loss'] for row in rows)
+  losses = sorted(losses)
   low, high = losses[0], losses[int(0.97 * (len(losses) - 1))]
   if high > low:
     margin = 0.06 * (high - low)

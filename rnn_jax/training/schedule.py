@@ -1,10 +1,10 @@
 """The learning rate of a config: a linear warm-up, then `training/schedules`.
 
-A schedule is a file with
+A schedule is a file with its options, `Config`, and
 
     make(config) -> Schedule
 
-whose step 0 is the one behind the warm-up.
+whose step 0 is the one after the warm-up.
 """
 
 import dataclasses

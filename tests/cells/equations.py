@@ -5,7 +5,7 @@ import numpy as np
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from tests.cells import draws
+from tests.support import draws
 
 B, L, D = 2, 7, 5
 CLOSE = 2e-6  # measured: 3e-7, of the largest number
@@ -37,15 +37,15 @@ def compare(name, options, equations):
 
 
 def _compare_gates(cell, variables, x, want):
-  """What a cell tells of its gates against those of each row."""
+  """Compares the gates of a cell with those of each row."""
 
   def look(cell, x):
-    state, u, found = cell.init_state(B), cell.project(x), []
+    state, u, gates = cell.init_state(B), cell.project(x), []
     for t in range(L):
       now = jax.tree.map(lambda x, t=t: x[:, t], u)
-      found.append(cell.gates(state, now))
+      gates.append(cell.gates(state, now))
       state, _ = cell.step(state, now)
-    return jax.tree.map(lambda *x: np.stack(x, 1), *jax.device_get(found))
+    return jax.tree.map(lambda *x: np.stack(x, 1), *jax.device_get(gates))
 
   got = cell.apply(variables, x, method=look)
   assert got.values.keys() == want[0].keys()
@@ -71,8 +71,8 @@ def count(name, **options):
   """How many parameters a cell has."""
   cell, x = made(name, **options), draws.normal(B, L, D)
   state = cell.init_state(B)
-  found = jax.eval_shape(cell.init, jax.random.key(0), state, x)
-  return sum(leaf.size for leaf in jax.tree.leaves(found))
+  variables = jax.eval_shape(cell.init, jax.random.key(0), state, x)
+  return sum(leaf.size for leaf in jax.tree.leaves(variables))
 
 
 def refusal(cell, section, key, value):

@@ -1,4 +1,4 @@
-"""Options of the attention cell; what all cells promise is in test_contract."""
+"""Options of the attention cell; test_contract tests the rest."""
 
 import jax
 import numpy as np
@@ -15,9 +15,8 @@ CUDNN = "recurrence.impl='cudnn'"
 def changed(**values):
   """The default config with `section__key=value`."""
   raw = config_lib.default('attention')
-  for name, value in values.items():
-    section, _, key = name.partition('__')
-    raw[section][key] = value
+  given = {name.replace('__', '.'): values[name] for name in values}
+  config_lib.override(raw, given)
   return raw
 
 
@@ -35,21 +34,21 @@ def refusal(**values):
     (
       'window',
       257,
-      'it is above data.length=256: give 0 for all of a row',
+      'above data.length=256: give 0 for all of a row',
     ),
     ('top_k', -1, 'give 0 or more'),
     ('rotary', 1.0, 'give a number above 1, or 0 for no positions'),
-    ('head_width', 5, 'rotary positions need an even one'),
+    ('head_width', 5, 'rotary positions need an even number'),
     ('dropout', 1.0, 'give a number in [0, 1)'),
   ),
 )
 def test_a_value_out_of_range_is_refused(key, value, remedy):
-  told = refusal(**{f'cell__{key}': value})
-  assert told == f'cell.{key}={value!r}: {remedy}'
+  error = refusal(**{f'cell__{key}': value})
+  assert error == f'cell.{key}={value!r}: {remedy}'
 
 
 @pytest.mark.parametrize('impl', ('associative', 'chunked', 'pallas'))
-def test_an_implementation_that_attention_lacks_is_refused(impl):
+def test_an_unsupported_impl_is_refused(impl):
   assert refusal(recurrence__impl=impl) == (
     f"recurrence.impl={impl!r}: model.cell='attention' has "
     "('auto', 'scan', 'exact', 'blocked', 'cudnn')"
@@ -57,7 +56,7 @@ def test_an_implementation_that_attention_lacks_is_refused(impl):
 
 
 @pytest.mark.parametrize(
-  ('values', 'told'),
+  ('values', 'message'),
   (
     (
       {},
@@ -65,7 +64,7 @@ def test_an_implementation_that_attention_lacks_is_refused(impl):
     ),
     (
       {'train__precision': 'bfloat16', 'cell__top_k': 8},
-      f"cell.top_k=8: {CUDNN} has none: give 'blocked' or 'exact'",
+      f"cell.top_k=8: {CUDNN} has no top_k: use 'blocked' or 'exact'",
     ),
     (
       {'train__precision': 'bfloat16', 'cell__head_width': 12},
@@ -73,8 +72,8 @@ def test_an_implementation_that_attention_lacks_is_refused(impl):
     ),
   ),
 )
-def test_what_cudnn_cannot_do_is_refused(values, told):
-  assert refusal(recurrence__impl='cudnn', **values) == told
+def test_unsupported_cudnn_options_are_refused(values, message):
+  assert refusal(recurrence__impl='cudnn', **values) == message
   config_lib.parse(
     changed(recurrence__impl='cudnn', train__precision='bfloat16')
   )
@@ -86,9 +85,9 @@ def test_a_window_of_0_is_the_length_of_a_row():
   assert config_lib.parse(config_lib.to_dict(parsed)) == parsed
 
 
-def test_a_state_that_is_carried_on_may_reach_beyond_its_row():
+def test_a_carried_state_may_reach_beyond_its_row():
   values = {'cell__window': 300, 'data__layout': 'stream'}
-  parsed = config_lib.parse(changed(data__carry_state=True, **values))
+  parsed = config_lib.parse(changed(**values, data__carry_state=True))
   assert parsed.cell.window == 300
   assert 'above data.length=256' in refusal(**values)
 
@@ -111,11 +110,11 @@ def test_the_plan_s_implementation_is_the_one_that_runs(impl):
   cell = attention.Cell(config, 8, base.Plan(impl, chunk_length=4))
   x, state = np.zeros((1, 16, 8), np.float32), cell.init_state(1)
   variables = cell.init(jax.random.key(0), state, x)
-  told = str(jax.make_jaxpr(cell.apply)(variables, state, x))
-  assert ('f32[1,1,16,16]' in told) == (impl == 'exact')  # all scores
+  jaxpr = str(jax.make_jaxpr(cell.apply)(variables, state, x))
+  assert ('f32[1,1,16,16]' in jaxpr) == (impl == 'exact')  # all scores
 
 
-def test_the_highest_scores_are_those_that_count():
+def test_only_the_highest_scores_count():
   x = jax.random.normal(jax.random.key(0), (2, 6, 8))
 
   def run(length, **options):

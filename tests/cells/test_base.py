@@ -9,7 +9,7 @@ import pytest
 from flax import linen as nn
 
 from rnn_jax.cells import base
-from tests.cells import draws
+from tests.support import draws
 
 B, L, D = 2, 11, 3
 STARTS = np.zeros((B, L), np.int32)
@@ -78,7 +78,7 @@ def slopes(cell):
 
 
 @pytest.mark.parametrize('every', (1, 4, 5))
-def test_remat_leaves_the_gradients_alone(every):
+def test_remat_does_not_change_the_gradients(every):
   inputs = PARAMS, np.ones((B, D), np.float32), X
   want, got = (
     slopes(build())(*inputs),
@@ -88,7 +88,7 @@ def test_remat_leaves_the_gradients_alone(every):
     np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
-def test_remat_keeps_one_state_every_so_many_steps():
+def test_remat_stores_one_state_per_segment():
   inputs = PARAMS, np.ones((B, D), np.float32), X[:, :8]
 
   def kept(every):

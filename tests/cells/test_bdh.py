@@ -9,8 +9,8 @@ from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.cells import base
 from rnn_jax.cells import bdh
-from tests.cells import bdh_oracle
-from tests.cells import draws
+from tests.support import bdh_oracle
+from tests.support import draws
 
 B, L, D, H, N = 2, 6, 5, 2, 8
 CLOSE = 3e-6  # measured: 6e-7 of the largest number
@@ -38,7 +38,7 @@ def given(module):
     ('row', 'softmax', 'blocked'),
   ),
 )
-def test_the_layer_is_its_equations(sees, weights, impl):
+def test_the_layer_equals_its_equations(sees, weights, impl):
   module = cell(impl, sees=sees, weights=weights)
   variables, x = given(module)
   _, y = jax.jit(module.apply)(variables, module.init_state(B), x)
@@ -48,7 +48,7 @@ def test_the_layer_is_its_equations(sees, weights, impl):
 
 
 @pytest.mark.parametrize('impl', ('pairs', 'chunked', 'scan'))
-def test_rows_that_leave_no_past_have_no_memory(impl):
+def test_rows_without_a_past_have_no_memory(impl):
   module = cell(impl)
   variables, x = given(module)
   starts = jnp.zeros((B, L), jnp.int32).at[1, 3].set(1)
@@ -62,7 +62,7 @@ def test_rows_that_leave_no_past_have_no_memory(impl):
   np.testing.assert_allclose(got, want, rtol=0, atol=1e-7)
 
 
-def test_auto_takes_pairs_where_rows_are_short():
+def test_auto_is_pairs_for_short_rows():
   variables, x = given(cell())
   run = jax.jit(cell().apply).lower(variables, cell().init_state(B), x)
   assert 'while' not in run.as_text()  # one product, no scan over chunks
@@ -71,7 +71,7 @@ def test_auto_takes_pairs_where_rows_are_short():
   assert 'while' in run.as_text()
 
 
-def test_rows_that_are_seen_whole_have_no_state_and_no_documents():
+def test_sees_row_has_no_state_and_no_documents():
   module = cell(sees='row')
   variables, x = given(module)
   assert module.init_state(B) is None
@@ -82,13 +82,13 @@ def test_rows_that_are_seen_whole_have_no_state_and_no_documents():
 @pytest.mark.parametrize(
   ('key', 'value', 'message'),
   (
-    ('cell.neurons', 3, 'cell.neurons=3: rotary angles turn pairs'),
+    ('cell.neurons', 3, 'cell.neurons=3: rotary angles rotate pairs'),
     ('cell.heads', 0, 'cell.heads=0: give 1 or more'),
     ('cell.rotary', 1.0, 'cell.rotary=1.0: give a number above 1'),
     ('cell.dropout', 1.0, r'cell.dropout=1.0: give a number in \[0, 1\)'),
     ('cell.weights', 'relu', "cell.weights='relu': choose one of"),
-    ('cell.weights', 'softmax', "it has no state to carry: give 'linear'"),
-    ('cell.sees', 'row', "rows of task.name='language_modeling' hold padding"),
+    ('cell.weights', 'softmax', "it has no recurrent form: give 'linear'"),
+    ('cell.sees', 'row', "rows of task.name='language_modeling' have padding"),
     ('cell.sees', 'all', "cell.sees='all': choose one of"),
     ('recurrence.impl', 'pallas', "model.cell='bdh' has"),
     ('recurrence.impl', 'state', "model.cell='bdh' has .*'associative'.$"),

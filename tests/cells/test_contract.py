@@ -16,8 +16,8 @@ from rnn_jax import config as config_lib
 from rnn_jax.cells import base
 from rnn_jax.native import library
 from rnn_jax.ops import precision
-from rnn_jax.parallel import shares
-from tests.cells import draws
+from rnn_jax.parallel import fsdp
+from tests.support import draws
 
 NAMES = config_lib.names('cells')
 SMALL = {'heads': 2, 'key_width': 3, 'value_width': 4}
@@ -38,7 +38,7 @@ VARIANTS = {
     {'heads': 2, 'head_width': 3, 'window': 30, 'rotary': 0.0},
     {'heads': 2, 'head_width': 4, 'window': 5, 'biases': True},
   ),
-  'gru': ({'state_width': 4},),
+  'gru': ({'state_width': 4}, {'reset': 'before'}),
   'lstm': ({'state_width': 4},),
   'min_lstm': ({'state_width': 4},),
   'qrnn': ({'state_width': 4, 'taps': 3},),
@@ -52,6 +52,7 @@ IMPLS = {
   'lstm': ('native',),
   'min_lstm': ('native',),
   'gru': ('native',),
+  'rhn': ('native',),
   'bdh': ('pairs', 'chunked', 'associative'),
 }
 CASES = {
@@ -125,14 +126,14 @@ def assert_close(got, want):
 
 
 @ALL
-def test_parameters_and_state_have_letters(case):
+def test_parameters_and_state_have_logical_axes(case):
   given = example(case)
   module = config_lib.load('cells', CASES[case][0], 'model.cell')
-  shares.letters(given.variables['params'], module.LETTERS)
-  letters = given.cell.state_letters()
+  fsdp.logical_axes(given.variables['params'], module.LOGICAL_AXES)
+  axes = given.cell.state_axes()
   jax.tree.map(
-    lambda letters, x: letters.split('x')[: x.ndim].index('B'),
-    letters,
+    lambda axes, x: axes.split('x')[: x.ndim].index('B'),
+    axes,
     given.state,
   )
 
@@ -160,7 +161,7 @@ def test_a_carried_state_equals_one_pass(case):
 
 
 @ALL
-def test_documents_in_one_row_equal_documents_alone(case):
+def test_documents_in_one_row_equal_separate_documents(case):
   given, run = example(case), forward(case)
   _, packed = run(given.state, given.x, given.starts)
   none, fresh = 0 * given.starts, given.cell.init_state(B)
@@ -170,7 +171,7 @@ def test_documents_in_one_row_equal_documents_alone(case):
 
 
 @ALL
-def test_a_step_depends_on_its_own_document_s_past_alone(case):
+def test_a_step_depends_only_on_its_own_document_s_past(case):
   given = example(case)
 
   def output(x):
@@ -189,7 +190,7 @@ def test_a_step_depends_on_its_own_document_s_past_alone(case):
 
 
 @ALL
-def test_every_implementation_has_the_scan_s_gradients(case):
+def test_every_impl_has_the_scan_s_gradients(case):
   scan = both_ways(case, impl='scan')
   for impl in IMPLS.get(CASES[case][0], ('auto',)):
     if impl == 'native' and (why := library.lacking()):
@@ -208,7 +209,7 @@ def test_remat_changes_no_gradient(case):
 
 
 @pytest.mark.native
-@pytest.mark.parametrize('case', ('lstm-0', 'gru-0'))
+@pytest.mark.parametrize('case', ('lstm-0', 'gru-0', 'gru-1', 'rhn-0'))
 @pytest.mark.parametrize('schedule', ('uniform', 'binomial'))
 def test_remat_of_native_steps_changes_no_gradient(case, schedule):
   plan = {'remat_every': 4, 'remat_schedule': schedule, 'remat_kept': 2}
@@ -218,15 +219,11 @@ def test_remat_of_native_steps_changes_no_gradient(case, schedule):
 
 @pytest.mark.native
 @pytest.mark.parametrize(
-  ('name', 'options', 'policy', 'message'),
-  (
-    ('lstm', {}, 'bfloat16', 'multiplies in float32, not bfloat16'),
-    ('gru', {'reset': 'before'}, 'float32', "has cell.reset='after' only"),
-  ),
+  ('name', 'options'),
+  (('lstm', {}), ('gru', {'reset': 'before'}), ('rhn', {})),
 )
-def test_native_is_refused_by_name_and_passed_over_by_auto(
-  name, options, policy, message
-):
+def test_native_is_refused_by_name_and_skipped_by_auto(name, options):
+  message = 'multiplies in float32, not bfloat16'
   module = config_lib.load('cells', name, 'model.cell')
   x = draws.normal(B, L, D)
   for impl in ('auto', 'native'):
@@ -234,7 +231,7 @@ def test_native_is_refused_by_name_and_passed_over_by_auto(
       module.Config(**options),
       D,
       base.Plan(impl),
-      precision.POLICIES[policy],
+      precision.POLICIES['bfloat16'],
     )
     variables = draws.parameters(cell.init, cell.init_state(B), x)
     run = jax.jit(cell.apply).lower
@@ -247,25 +244,29 @@ def test_native_is_refused_by_name_and_passed_over_by_auto(
 
 
 @pytest.mark.native
-def test_auto_is_native_but_for_a_single_step():
-  cell = example('lstm-0').cell.clone(plan=base.Plan('auto'))
-  variables = example('lstm-0').variables
+@pytest.mark.parametrize(
+  ('case', 'target'),
+  (('lstm-0', 'lstm'), ('gru-1', 'gru_before'), ('rhn-0', 'rhn')),
+)
+def test_auto_is_native_except_for_a_single_step(case, target):
+  cell = example(case).cell.clone(plan=base.Plan('auto'))
+  variables = example(case).variables
   for length, native in ((1, False), (2, True)):
     x = draws.normal(B, length, D)
     text = jax.jit(cell.apply).lower(variables, cell.init_state(B), x).as_text()
-    assert ('rnn_jax_lstm_forward' in text) == native
+    assert (f'rnn_jax_{target}_forward' in text) == native
 
 
 @pytest.mark.parametrize('case', ('simple_rnn-0', 'attention-0', 'lstm-0'))
 @pytest.mark.parametrize('schedule', ('logarithmic', 'binomial'))
-def test_a_schedule_of_kept_states_changes_no_gradient(case, schedule):
+def test_a_remat_schedule_changes_no_gradient(case, schedule):
   plan = {'remat_every': 2, 'remat_schedule': schedule, 'remat_kept': 2}
   got = both_ways(case, impl='scan', **plan)
   assert_close(got, both_ways(case, impl='scan'))
 
 
 @ALL
-def test_states_have_the_batch_in_front_and_begin_at_zero(case):
+def test_states_have_the_batch_first_and_begin_at_zero(case):
   states = (example(case).cell.init_state(n) for n in (1, 3))
   for one, three in zip(*map(jax.tree.leaves, states), strict=True):
     assert three.shape == (3, *one.shape[1:]) and one.shape[0] == 1
@@ -277,11 +278,11 @@ def test_a_state_needs_no_parameters(name):
   module = config_lib.load('cells', name, 'model.cell')
   settled = config_lib.parse(config_lib.default(name)).cell
   cell = module.Cell(settled, D)
-  letters, states = zip(
-    *((c.state_letters(), c.init_state(1)) for c in (cell, cell.bind({}))),
+  axes, states = zip(
+    *((c.state_axes(), c.init_state(1)) for c in (cell, cell.bind({}))),
     strict=True,
   )
-  assert letters[0] == letters[1]
+  assert axes[0] == axes[1]
   shapes, bound = (jax.tree.map(jnp.shape, state) for state in states)
   assert shapes == bound and jax.tree.leaves(shapes)
 

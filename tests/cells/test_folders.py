@@ -10,7 +10,7 @@ from configs import tiny_shakespeare
 from rnn_jax import cells
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from tests import tiny
+from tests.support import tiny
 
 PAGE = tiny.ROOT / 'docs' / 'cells.md'
 SMALL = {
@@ -51,18 +51,18 @@ def train(cell, folder, **variables):
 
 
 @pytest.mark.slow
-def test_a_cell_in_a_folder_of_one_s_own_trains_and_writes(tmp_path):
+def test_a_cell_in_the_user_s_folder_trains_and_generates(tmp_path):
   folder = tmp_path / 'my_cells'
   folder.mkdir()
   (folder / 'average.py').write_text(example())
   code, out, err = train('average', tmp_path, RNN_JAX_CELLS=str(folder))
   assert code == 0, err
-  assert 'trained: all steps' in out and "a sample behind 'the'" in out
+  assert 'trained: all steps' in out and "a sample after 'the'" in out
 
 
 @pytest.mark.parametrize('name', config_lib.names('cells'))
 @pytest.mark.parametrize('document', (recall, tiny_shakespeare))
-def test_any_cell_can_stand_behind_a_config_s_name(document, name):
+def test_a_config_can_name_any_cell(document, name):
   parsed = config_lib.parse(document.get_config(name))
   assert parsed.model.cell == name
   assert type(parsed.cell).__module__.startswith('rnn_jax.cells.')
@@ -73,11 +73,11 @@ def test_an_unknown_cell_lists_those_that_exist(tmp_path, monkeypatch):
   monkeypatch.setattr(cells, '__path__', [*cells.__path__, str(tmp_path)])
   with pytest.raises(errors.InputError) as caught:
     config_lib.default('avrage')
-  told = str(caught.value)
-  assert told.startswith("model.cell='avrage': choose one of [")
+  refusal = str(caught.value)
+  assert refusal.startswith("model.cell='avrage': choose one of [")
   for name in ('average', 'gru', 'qrnn', 'simple_rnn'):
-    assert repr(name) in told
-  assert "'base'" not in told and "'parts'" not in told
+    assert repr(name) in refusal
+  assert "'base'" not in refusal and "'parts'" not in refusal
 
 
 def test_folders_are_joined_as_in_path(tmp_path, monkeypatch):
@@ -93,8 +93,8 @@ def test_folders_are_joined_as_in_path(tmp_path, monkeypatch):
   ('make', 'message'),
   (
     (None, "RNN_JAX_CELLS='.*': there is no such folder"),
-    ('lstm.py', 'lstm.py is the name of a file of rnn_jax/cells'),
-    ('base.py', 'base.py is the name of a file of rnn_jax/cells'),
+    ('lstm.py', 'rnn_jax/cells has a file lstm.py as well: rename yours'),
+    ('base.py', 'rnn_jax/cells has a file base.py as well: rename yours'),
   ),
 )
 def test_a_wrong_folder_is_refused(tmp_path, monkeypatch, make, message):

@@ -32,17 +32,17 @@ def by_hand(params, x):
 
 
 @pytest.mark.parametrize('width', (0, 3))
-def test_it_is_what_its_docstring_says(width):
+def test_it_equals_its_equations(width):
   equations.compare('lstm', {'state_width': width}, by_hand)
 
 
-def test_it_begins_by_forgetting_little():
+def test_it_begins_with_a_high_forget_gate():
   params = equations.initial('lstm', forget_bias=2.0)
   want = np.repeat([0.0, 2.0, 0.0, 0.0], D)
   np.testing.assert_array_equal(params['projection']['bias'], want)
 
 
-def test_it_has_the_parameters_of_its_docstring():
+def test_it_has_as_many_parameters_as_documented():
   assert equations.count('lstm') == 4 * D * (2 * D + 1)
   assert equations.count('lstm', state_width=3) == 12 * (D + 4) + 4 * D
 
@@ -52,10 +52,10 @@ def test_it_has_the_parameters_of_its_docstring():
   (
     ('cell', 'state_width', -1, 'cell.state_width=-1: give 1 or more, or 0'),
     ('cell', 'dropout', 1.0, 'cell.dropout=1.0: give a number in'),
-    ('mesh', 'sequence', 2, "mesh.sequence=2: model.cell='lstm' reads a row"),
+    ('mesh', 'sequence', 2, "mesh.sequence=2: model.cell='lstm' runs a row"),
     ('recurrence', 'impl', 'chunked', "recurrence.impl='chunked': model.cell="),
   ),
 )
-def test_what_cannot_be_is_refused(section, key, value, message):
-  told = equations.refusal('lstm', section, key, value)
-  assert told.startswith(message)
+def test_bad_options_are_refused(section, key, value, message):
+  refusal = equations.refusal('lstm', section, key, value)
+  assert refusal.startswith(message)

@@ -31,14 +31,14 @@ def by_hand(params, x):
   return np.stack(out), gates
 
 
-def test_it_is_what_its_docstring_says():
+def test_it_equals_its_equations():
   equations.compare('min_lstm', {'state_width': 3}, by_hand)
 
 
-def test_it_begins_by_forgetting_little():
+def test_it_begins_with_a_high_forget_gate():
   cell = equations.made('min_lstm', forget_bias=2.0)
   want = np.repeat([2.0, 0.0, 0.0], D)
-  np.testing.assert_array_equal(cell.begin_biases(None, want.shape), want)
+  np.testing.assert_array_equal(cell.init_biases(None, want.shape), want)
 
 
 def test_it_has_three_quarters_of_an_lstm_s_parameters():
@@ -47,8 +47,8 @@ def test_it_has_three_quarters_of_an_lstm_s_parameters():
   assert 4 * counts[0] == 3 * counts[1]
 
 
-def test_what_cannot_be_is_refused():
-  told = equations.refusal('min_lstm', 'mesh', 'sequence', 2)
-  assert told == (
-    "mesh.sequence=2: model.cell='min_lstm' reads a row step by step: give 1"
+def test_bad_options_are_refused():
+  refusal = equations.refusal('min_lstm', 'mesh', 'sequence', 2)
+  assert refusal == (
+    "mesh.sequence=2: model.cell='min_lstm' runs a row step by step: give 1"
   )

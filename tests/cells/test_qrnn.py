@@ -10,9 +10,9 @@ from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.cells import base
 from rnn_jax.cells import qrnn
-from tests import loops
-from tests.cells import draws
 from tests.cells import equations
+from tests.support import draws
+from tests.support import loops
 
 D = equations.D
 GATES = {'f': 'zf', 'fo': 'zfo', 'ifo': 'zfoi'}
@@ -23,8 +23,8 @@ def by_hand(pooling, taps, params, x):
   W, b = params['projection']['kernel'], params['projection']['bias']
   W = W.reshape(taps, D, -1)
   h, out = np.zeros(len(b) // len(GATES[pooling])), []
-  told = {'f': 'keep', 'i': 'write', 'o': 'read'}
-  found = {'write': []} | {told[name]: [] for name in GATES[pooling][1:]}
+  names = {'f': 'keep', 'i': 'write', 'o': 'read'}
+  by_name = {'write': []} | {names[name]: [] for name in GATES[pooling][1:]}
   for t in range(len(x)):
     read = b + sum(x[t - d] @ W[d] for d in range(taps) if d <= t)
     parts = np.split(read, len(GATES[pooling]))
@@ -36,14 +36,14 @@ def by_hand(pooling, taps, params, x):
     h = gates['f'] * h + gates['i'] * np.tanh(z)
     out.append(gates.get('o', 1.0) * h)
     for name, gate in gates.items():
-      found[told[name]].append(gate)
-  return np.stack(out), found
+      by_name[names[name]].append(gate)
+  return np.stack(out), by_name
 
 
 @pytest.mark.parametrize(
   ('pooling', 'taps', 'width'), (('f', 3, 0), ('fo', 2, 4), ('ifo', 1, 0))
 )
-def test_it_is_what_its_docstring_says(pooling, taps, width):
+def test_it_equals_its_equations(pooling, taps, width):
   equations.compare(
     'qrnn',
     {'pooling': pooling, 'taps': taps, 'state_width': width},
@@ -51,13 +51,13 @@ def test_it_is_what_its_docstring_says(pooling, taps, width):
   )
 
 
-def test_it_begins_by_forgetting_little():
+def test_it_begins_with_a_high_forget_gate():
   cell = equations.made('qrnn', forget_bias=2.0, pooling='ifo')
   want = np.repeat([0.0, 2.0, 0.0, 0.0], D)
-  np.testing.assert_array_equal(cell.begin_biases(None, want.shape), want)
+  np.testing.assert_array_equal(cell.init_biases(None, want.shape), want)
 
 
-def test_it_has_the_parameters_of_its_docstring():
+def test_it_has_as_many_parameters_as_documented():
   for pooling, gates in GATES.items():
     want = len(gates) * D * (3 * D + 1)
     assert equations.count('qrnn', taps=3, pooling=pooling) == want
@@ -91,19 +91,19 @@ def test_the_plan_s_implementation_is_the_one_that_runs(plan, turns):
     ('recurrence', 'impl', 'pallas', "model.cell='qrnn' has ('auto', 'scan'"),
   ),
 )
-def test_what_cannot_be_is_refused(section, key, value, message):
-  told = equations.refusal('qrnn', section, key, value)
-  assert told.startswith(f'{section}.{key}={value!r}: {message}')
+def test_bad_options_are_refused(section, key, value, message):
+  refusal = equations.refusal('qrnn', section, key, value)
+  assert refusal.startswith(f'{section}.{key}={value!r}: {message}')
 
 
-def test_what_it_cannot_do_together_is_refused():
+def test_incompatible_options_are_refused():
   raw = config_lib.default('qrnn')
   raw.mesh.sequence, raw.remat.every = 2, 16
   raw.data.layout = 'stream'
   with pytest.raises(errors.InputError) as caught:
     config_lib.parse(raw)
   assert str(caught.value) == (
-    "remat.every=16: with mesh.sequence=2 model.cell='qrnn' keeps all states: "
+    "remat.every=16: with mesh.sequence=2 model.cell='qrnn' stores all states: "
     'give 0'
   )
   raw = config_lib.default('qrnn')

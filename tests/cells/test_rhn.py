@@ -30,12 +30,12 @@ def by_hand(params, x):
 
 
 @pytest.mark.parametrize(('depth', 'width'), ((1, 0), (3, 4)))
-def test_it_is_what_its_docstring_says(depth, width):
+def test_it_equals_its_equations(depth, width):
   options = {'depth': depth, 'state_width': width}
   equations.compare('rhn', options, by_hand)
 
 
-def test_each_layer_begins_by_carrying_on():
+def test_each_layer_begins_by_carrying():
   params = equations.initial('rhn', depth=2, transform_bias=-3.0)
   want = np.repeat([0.0, -3.0], D)
   for name in ('projection', 'recurrents_1'):
@@ -43,7 +43,7 @@ def test_each_layer_begins_by_carrying_on():
   assert 'bias' not in params['recurrents_0']
 
 
-def test_it_has_the_parameters_of_its_docstring():
+def test_it_has_as_many_parameters_as_documented():
   for depth in (1, 4):
     want = 2 * D * (D + depth * D + depth)
     assert equations.count('rhn', depth=depth) == want
@@ -53,9 +53,9 @@ def test_it_has_the_parameters_of_its_docstring():
   ('section', 'key', 'value', 'message'),
   (
     ('cell', 'depth', 0, 'give 1 or more'),
-    ('mesh', 'sequence', 2, "model.cell='rhn' reads a row step by step"),
+    ('mesh', 'sequence', 2, "model.cell='rhn' runs a row step by step"),
   ),
 )
-def test_what_cannot_be_is_refused(section, key, value, message):
-  told = equations.refusal('rhn', section, key, value)
-  assert told.startswith(f'{section}.{key}={value!r}: {message}')
+def test_bad_options_are_refused(section, key, value, message):
+  refusal = equations.refusal('rhn', section, key, value)
+  assert refusal.startswith(f'{section}.{key}={value!r}: {message}')

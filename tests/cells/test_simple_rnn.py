@@ -13,8 +13,8 @@ from rnn_jax import errors
 from rnn_jax.cells import base
 from rnn_jax.cells import simple_rnn
 from rnn_jax.models import language_model
-from tests import loops
-from tests.cells import draws
+from tests.support import draws
+from tests.support import loops
 
 B, L, D = 2, 9, 5
 CLOSE = 2e-6  # measured: 6e-7, of the largest number
@@ -63,7 +63,7 @@ def published(params, x, config):
 
 
 @pytest.mark.parametrize('preset', ('simple', 'modified'))
-def test_the_published_presets_are_the_published_equations(preset):
+def test_the_published_presets_equal_the_published_equations(preset):
   cell, variables, state, x = build(heads=1, preset=preset)
   _, got = jax.jit(cell.apply)(variables, state, x)
   params = float64(variables['params'])
@@ -92,7 +92,7 @@ def improved(params, x, config):
 
 
 @pytest.mark.parametrize('decay', simple_rnn.DECAYS)
-def test_the_improved_preset_is_what_its_docstring_says(decay):
+def test_the_improved_preset_equals_its_equations(decay):
   cell, variables, state, x = build(decay=decay, convolution=3)
   _, got = jax.jit(cell.apply)(variables, state, x)
   params = float64(variables['params'])
@@ -116,7 +116,7 @@ def test_luong_attention_is_over_the_outputs_so_far(attention, window):
   _, got = jax.jit(cell.apply)(variables, state, x)
   params = float64(variables['params'])
   P = cell.config.value_width
-  # o = Wo [y; c], whose first half of Wo and a unit matrix give y alone.
+  # o = Wo [y; c], whose first half of Wo and a identity matrix return only y.
   y = {'output': {'kernel': np.eye(P)}, 'projection': params['projection']}
   want = []
   for row in np.float64(x):
@@ -126,8 +126,8 @@ def test_luong_attention_is_over_the_outputs_so_far(attention, window):
       if attention == 'general':
         query = y_t @ params['attention_weights']['kernel']
       seen = outputs[max(t - window, 0) : t + 1]
-      share = np.exp(seen @ query)
-      both.append([*y_t, *(share / share.sum() @ seen)])
+      weights = np.exp(seen @ query)
+      both.append([*y_t, *(weights / weights.sum() @ seen)])
     want.append(dense(params['output'], np.array(both)))
   assert_close(got, np.stack(want))
 
@@ -135,7 +135,7 @@ def test_luong_attention_is_over_the_outputs_so_far(attention, window):
 @pytest.mark.parametrize(
   'options', ({}, {'preset': 'simple', 'decay': 'head'}), ids=str
 )
-def test_separate_projections_give_the_fused_one_s_numbers(options):
+def test_separate_projections_equal_the_fused_one(options):
   fused, variables, state, x = build(**options)
   config = fused.config
   apart = dataclasses.replace(config, fused=False)
@@ -179,7 +179,7 @@ def test_the_published_size_has_189504_parameters():
   assert sum(leaf.size for leaf in jax.tree.leaves(params)) == 189_504
 
 
-def test_remat_keeps_the_state_every_so_many_steps_in_chunks_too():
+def test_remat_stores_one_state_per_chunk():
   cell, variables, state, x = build()
   long = jnp.zeros((B, 96, D))
 
@@ -195,7 +195,7 @@ def test_remat_keeps_the_state_every_so_many_steps_in_chunks_too():
   assert turns(impl='scan', remat_every=24) == [4]
 
 
-def test_dropout_falls_on_y_and_only_with_its_key():
+def test_dropout_is_on_y_and_only_with_its_key():
   cell, variables, state, x = build(preset='modified', dropout=0.5)
   run = jax.jit(lambda rngs: cell.apply(variables, state, x, rngs=rngs)[1])
   plain, again = run({}), run({})
@@ -232,7 +232,7 @@ def test_bad_options_are_refused_by_name(key, value, remedy):
 
 
 @pytest.mark.parametrize('impl', ('auto', 'chunked'))
-def test_a_remat_that_chunks_can_t_honour_is_refused(impl):
+def test_a_remat_length_that_does_not_fit_chunks_is_refused(impl):
   for every in (17, 24, 100):
     with pytest.raises(errors.InputError, match=f'remat.every={every}: .* 16 '):
       checked({}, every, impl)

@@ -1,5 +1,6 @@
 """The configuration: what is accepted, and how the rest is refused."""
 
+import contextlib
 import dataclasses
 import functools
 import importlib.util
@@ -10,16 +11,22 @@ import pytest
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.config import parts
 
 CONFIGS = pathlib.Path(__file__).parents[2] / 'configs'
 CELLS = config_lib.names('cells')
 
 
-def changed(**values):
-  """The default config with `section__key=value`."""
-  config = config_lib.default().to_dict()
+def changed(**given):
+  """The default config with `section__key=value`; parts bring their keys."""
+  raw = config_lib.default()
+  values = {key.replace('__', '.'): given[key] for key in given}
+  for key in [key for key in values if key in parts.BY_KEY]:
+    with contextlib.suppress(errors.InputError, TypeError):  # see the refusal
+      config_lib.override(raw, {key: values[key]})
+  config = raw.to_dict()
   for key, value in values.items():
-    *sections, name = key.split('__')
+    *sections, name = key.split('.')
     functools.reduce(dict.get, sections, config)[name] = value
   return config
 
@@ -35,16 +42,17 @@ def test_the_default_has_every_key_and_parses_to_the_defaults(cell):
   default = config_lib.default(cell)
   options = config_lib.cell_options(cell)
   assert default.is_locked
-  for section in dataclasses.fields(config_lib.Config):
-    kind = options if section.name == 'cell' else section.type
-    if dataclasses.is_dataclass(kind):
-      keys = {field.name for field in dataclasses.fields(kind)}
-      assert {*default[section.name]} == keys
   parsed = config_lib.parse(default)
+  for section in dataclasses.fields(config_lib.Config):
+    made = getattr(parsed, section.name)
+    keys = {field.name for field in dataclasses.fields(made)}
+    assert {*default[section.name]} == keys
+    if section.name in parts.SECTIONS:
+      assert made == config_lib.section(section.name) or made == parsed.cell
+    else:
+      assert made == type(made)() or made == parsed.model
   assert parsed.cell == options().settle(parsed)
-  assert parsed.model.cell == cell
-  rest = {'cell': None, 'model': config_lib.Model()}
-  assert dataclasses.replace(parsed, **rest) == config_lib.Config()
+  assert parsed.model == config_lib.Model(cell=cell)
 
 
 def test_a_parsed_config_comes_back_as_plain_dicts():
@@ -58,7 +66,8 @@ def test_a_parsed_config_comes_back_as_plain_dicts():
 def test_keys_left_out_have_their_defaults():
   parsed = config_lib.parse({'model': {'layers': 3}})
   assert parsed.model == config_lib.Model(layers=3)
-  assert parsed.data == config_lib.Data() and parsed.cell.heads == 4
+  assert parsed.data == config_lib.section('data')
+  assert parsed.cell.heads == 4
 
 
 @pytest.mark.parametrize(
@@ -166,5 +175,5 @@ def test_a_name_in_the_config_is_a_file_in_a_folder():
   ('length', 'expected'), ((20, (8, 16, 20)), (16, (8, 16)), (5, (5,)))
 )
 def test_padded_lengths_are_multiples_and_the_longest(length, expected):
-  data = config_lib.Data(length=length, length_multiple=8)
-  assert data.padded_lengths == expected
+  given = {'layout': 'padded', 'length': length, 'length_multiple': 8}
+  assert config_lib.section('data', **given).row_lengths() == expected

@@ -39,7 +39,7 @@ def refusal(cell='simple_rnn', **changes):
     ),
     (
       {'mesh__tensor': 2, 'task__name': 'recall'},
-      "mesh.tensor=2: task 'recall': leave V=tensor out of mesh.rules",
+      "mesh.tensor=2: task.name='recall' reads all logits: leave V=tensor",
     ),
     ({'mesh__schedule': 'dual'}, "mesh.schedule='dual': choose of"),
     (
@@ -55,7 +55,7 @@ def refusal(cell='simple_rnn', **changes):
     ({'mesh__pipe': 4}, 'mesh.pipe=4: it must divide model.layers=2'),
     (
       {'mesh__sequence': 2},
-      "mesh.sequence=2: layout 'buckets' needs data.boundaries",
+      "mesh.sequence=2: data.layout='buckets' needs data.boundaries",
     ),
     (
       {'mesh__sequence': 3, 'data__layout': 'packed'},

@@ -1,50 +1,98 @@
 """Each choice and range refuses what is outside, with what is inside."""
 
+import dataclasses
 import re
 
-import flax
 import pytest
 
 from rnn_jax import config as config_lib
-from rnn_jax.config import ranges
+from rnn_jax.config import parts
+from rnn_jax.config import values
 from tests.config import test_config
 
 
-@pytest.mark.parametrize(('key', 'choices'), ranges.CHOICES.items())
-def test_a_word_that_is_no_choice_is_refused_with_the_choices(key, choices):
-  message = test_config.refusal(
-    test_config.changed(**{key.replace('.', '__'): 'other'})
-  )
-  assert message == f"{key}='other': choose one of {choices}"
+def limited():
+  """{(section, its parts' names, key): (value, limits)} of every option."""
+  found = {}
+  config = config_lib.parse({})
+  for kind in parts.KINDS:
+    for name in config_lib.names(kind.folder):
+      section, key = kind.place
+      given = {key: name} if section == kind.section else {}
+      if section == 'data' and 'image' in name:
+        given['layout'] = 'images'
+      made = config_lib.section(kind.section, **given)
+      if kind.section == 'cell':
+        continue  # cells check their options by themselves
+      for option, value, limits in values.options(made):
+        found[made, f'{kind.section}.{option}'] = value, limits
+  for key, value, limits in values.options(config):
+    if key.partition('.')[0] not in parts.SECTIONS:
+      found[config, key] = value, limits
+  return {place: each for place, each in found.items() if each[1]}
 
 
-@pytest.mark.parametrize(('key', 'least'), ranges.AT_LEAST.items())
-def test_a_number_below_its_least_is_refused(key, least):
-  name = key.replace('.', '__')
-  message = test_config.refusal(test_config.changed(**{name: least - 1}))
+LIMITED = limited()
+
+
+def having(limit):
+  """[(section, key, the limit)] of the options that have one."""
+  return [
+    pytest.param(made, key, limits[limit], id=f'{type(made).__module__}.{key}')
+    for (made, key), (_, limits) in LIMITED.items()
+    if limits[limit] not in (None, ())
+  ]
+
+
+def refusal(made, key, value):
+  """What is said of a section, or a Config, with another value of a key."""
+  path = key.split('.')
+  raw = dataclasses.asdict(made)
+  if not isinstance(made, config_lib.Config):
+    raw = {path[0]: raw}
+  held = raw
+  for part in path[:-1]:
+    held = held[part]
+  held[path[-1]] = value
+  return test_config.refusal(raw)
+
+
+@pytest.mark.parametrize(('made', 'key', 'choices'), having('choices'))
+def test_what_is_no_choice_is_refused_with_the_choices(made, key, choices):
+  choices = values.choices_of(choices)
+  value = 'other' if isinstance(choices[0], str) else 2
+  message = refusal(made, key, value)
+  assert message == f'{key}={value!r}: choose one of {choices}'
+
+
+@pytest.mark.parametrize(('made', 'key', 'least'), having('least'))
+def test_a_number_below_its_least_is_refused(made, key, least):
+  kind = type(LIMITED[made, key][0])
+  message = refusal(made, key, kind(least - 1))
   assert re.fullmatch(rf'{key}=-?[\d.]+: give {least} or more', message)
 
 
-@pytest.mark.parametrize(('key', 'most'), ranges.AT_MOST.items())
-def test_a_number_above_its_most_is_refused(key, most):
-  name = key.replace('.', '__')
-  config_lib.parse(test_config.changed(**{name: most}))
+@pytest.mark.parametrize(('made', 'key', 'most'), having('most'))
+def test_a_number_above_its_most_is_refused(made, key, most):
   for value in (most + 1, 2**64):
-    message = test_config.refusal(test_config.changed(**{name: value}))
+    message = refusal(made, key, value)
     assert message == f'{key}={value}: give {most} or less'
 
 
-def test_every_seed_has_a_least_and_a_most():
-  flat = flax.traverse_util.flatten_dict(test_config.changed(), sep='.')
-  seeds = {key for key in flat if key.endswith('.seed')}
-  assert seeds == {'train.seed', 'data.synthetic.seed'}
-  assert seeds <= {*ranges.AT_MOST} and seeds <= {*ranges.AT_LEAST}
-
-
-@pytest.mark.parametrize('key', ranges.BELOW_ONE)
-def test_a_share_outside_0_to_1_is_refused(key):
+@pytest.mark.parametrize(('made', 'key', 'below'), having('below'))
+def test_a_share_outside_0_to_1_is_refused(made, key, below):
+  assert below == 1
   for value in (-0.1, 1.0):
-    message = test_config.refusal(
-      test_config.changed(**{key.replace('.', '__'): value})
-    )
+    message = refusal(made, key, value)
     assert message == f'{key}={value}: give a number in [0, 1)'
+
+
+def test_every_seed_has_a_least_and_a_most():
+  seeds = {
+    key: limits
+    for (_, key), (_, limits) in LIMITED.items()
+    if key.endswith('.seed')
+  }
+  assert {*seeds} == {'train.seed', 'data.synthetic.seed'}
+  for limits in seeds.values():
+    assert limits['least'] == 0 and limits['most'] == 2**32 - 1

@@ -35,30 +35,48 @@ def test_whole_examples_are_not_cut_by_position(task):
     ({'data__boundaries': (64, 64, 256)}, 'give rising lengths'),
     ({'data__boundaries': (0, 256)}, 'give lengths above 0'),
     ({'data__boundaries': (64, 128)}, 'end with data.length=256'),
-    ({'data__carry_state': True}, "it needs data.layout='stream'"),
+    (
+      {'data__carry_state': True},
+      "data.layout='buckets' has no such key: .* choose one of .'stream'.",
+    ),
     (
       {'data__layout': 'packed', 'data__rarity_buckets': 2},
-      "data.rarity_buckets=2: layout 'packed' has no buckets",
+      "data.rarity_buckets=2: data.layout='packed' has no such key",
     ),
     (
       {'data__memory_gib': 1.0, 'data__tokens_per_batch': 512},
       'data.memory_gib=1.0: it decides data.tokens_per_batch=512',
     ),
-    ({'data__growth': (128, 64)}, 'rising lengths between 0 and .*=256'),
-    ({'data__growth': (64, 256)}, 'rising lengths between 0 and .*=256'),
-    ({'data__growth': (0, 64)}, 'rising lengths between 0 and .*=256'),
+    (
+      {'data__length_schedule': (128, 64)},
+      'rising lengths between 0 and .*=256',
+    ),
+    (
+      {'data__length_schedule': (64, 256)},
+      'rising lengths between 0 and .*=256',
+    ),
+    ({'data__length_schedule': (0, 64)}, 'rising lengths between 0 and .*=256'),
     (
       {
-        'data__growth': (64,),
+        'data__length_schedule': (64,),
         'data__layout': 'stream',
         'data__carry_state': True,
         'data__tokens_per_batch': 512,
       },
       'data.tokens_per_batch=512: its rows change with the length',
     ),
-    ({'data__curriculum_shares': ()}, 'give percentages from 1 to 99'),
-    ({'data__curriculum_shares': (80, 100)}, 'percentages from 1 to 99'),
-    ({'data__curriculum_shares': (80, 0)}, 'percentages from 1 to 99'),
+    (
+      {'data__curriculum': 'length', 'data__curriculum_shares': ()},
+      'give percentages from 1 to 99',
+    ),
+    (
+      {'data__curriculum': 'length', 'data__curriculum_shares': (80, 100)},
+      'percentages from 1 to 99',
+    ),
+    (
+      {'data__curriculum': 'length', 'data__curriculum_shares': (80, 0)},
+      'percentages from 1 to 99',
+    ),
     ({'data__tokens_per_batch': 255}, 'train.accumulate = 256 or more'),
     (
       {'train__accumulate': 2, 'data__tokens_per_batch': 300},
@@ -81,16 +99,16 @@ def test_whole_examples_are_not_cut_by_position(task):
       'model.width=127: sinusoidal positions need an even one',
     ),
     (
-      {'model__positions': 'learned', 'model__longest': 128},
-      'data.length=256: there are model.longest=128 learned positions',
+      {'model__positions': 'learned', 'model__max_positions': 128},
+      'data.length=256: there are model.max_positions=128 learned positions',
     ),
     (
       {'model__positions': 'learned', 'evaluate__length': 300},
-      'evaluate.length=300: there are model.longest=256 learned positions',
+      'evaluate.length=300: there are model.max_positions=256 learned pos',
     ),
     (
       {'model__positions': 'learned', 'sample__new_tokens': 257},
-      'sample.new_tokens=257: with the prompt, more than model.longest=256',
+      'sample.new_tokens=257: with the prompt, .* model.max_positions=256',
     ),
     (
       {
@@ -111,7 +129,7 @@ def test_whole_examples_are_not_cut_by_position(task):
     ),
     (
       {'remat__schedule': 'binomial', 'remat__every': 8},
-      "recurrence.impl='auto' keeps states of its own choice: use 'scan'",
+      "recurrence.impl='auto' chooses its own stored states: use 'scan'",
     ),
     (
       {'remat__kept': 3},
@@ -131,7 +149,7 @@ def test_whole_examples_are_not_cut_by_position(task):
     ),
     (
       {'remat__layers': 1, 'remat__keep': ('hiden',)},
-      r"remat.keep=\['hiden'\]: choose of \('matmuls', ",
+      r"remat.keep=\['hiden'\]: choose among \('matmuls', ",
     ),
     ({'remat__keep': ('hidden',)}, 'remat.layers=0 keeps all: give it'),
     (
@@ -146,9 +164,18 @@ def test_whole_examples_are_not_cut_by_position(task):
       },
       "remat.keep=.*: remat.offload takes 'matmuls' alone, or others",
     ),
-    ({'train__loss_scale': 0.5}, 'train.loss_scale=0.5: give a power of two'),
-    ({'train__loss_scale': 1000.0}, 'give a power of two, 1 or more'),
-    ({'train__loss_scale': -2.0}, 'give a power of two, 1 or more'),
+    (
+      {'train__precision': 'float16', 'train__loss_scale': 0.5},
+      'train.loss_scale=0.5: give a power of two, 1 or more',
+    ),
+    (
+      {'train__precision': 'float16', 'train__loss_scale': 1000.0},
+      'train.loss_scale=1000.0: give a power of two, 1 or more',
+    ),
+    (
+      {'train__precision': 'float16', 'train__loss_scale': -2.0},
+      'train.loss_scale=-2.0: give a power of two, 1 or more',
+    ),
     (
       {'train__precision': 'float16', 'train__loss_scale': 0.0},
       "loss_scale=0.0: train.precision='float16' .*: give 32768.0",
@@ -163,8 +190,8 @@ def test_whole_examples_are_not_cut_by_position(task):
     ),
     (
       {'optimizer__name': 'adafactor', 'optimizer__moments': 'int8'},
-      "optimizer.moments='int8': optimizer.name='adafactor' has its own state: "
-      "give 'float32', or one of .'adamw'",
+      "optimizer.moments='int8': optimizer.name='adafactor' has no such key: "
+      "leave it out, or choose one of .'adamw'",
     ),
     (
       {'schedule__name': 'plateau', 'evaluate__every': 0},
@@ -185,12 +212,12 @@ def test_whole_examples_are_not_cut_by_position(task):
       {'remat__every': 'sqrt', 'recurrence__impl': 'associative'},
       "remat.every='sqrt': recurrence.impl 'associative' keeps all",
     ),
-    ({'remat__every': 20}, 'remat.every=20: .*above 16 steps are multiples'),
+    ({'remat__every': 20}, 'remat.every=20: give up to 16 or a multiple'),
     (
       {'remat__every': 20, 'recurrence__impl': 'chunked'},
-      'remat.every=20: .*above 16 steps are multiples',
+      'remat.every=20: give up to 16 or a multiple',
     ),
-    ({'recurrence__chunk_length': 47}, 'chunk_length=47: .*are multiples'),
+    ({'recurrence__chunk_length': 47}, 'chunk_length=47: give up to 16'),
     ({'data__source': 'tfx'}, r"data.source='tfx': choose one of .*'jsonl'"),
     ({'model__cell': 'lstn'}, r"model.cell='lstn': choose one of \["),
     ({'cell__heads': 0}, 'cell.heads=0: give 1 or more'),

@@ -11,9 +11,9 @@ import pytest
 
 from rnn_jax import errors
 from rnn_jax.data import pipeline
-from rnn_jax.data import rows
-from rnn_jax.training import iterator_state
-from tests.data import helpers
+from rnn_jax.data.batching import rows
+from rnn_jax.runs.checkpoints import iterator_state
+from tests.support import corpora
 
 POOLED = ('padded', 'sorted')
 
@@ -35,25 +35,25 @@ def yielded_of_a_pool(state, corpus, cfg):
   """Counts the tokens of its pool's batches that a state is behind."""
   batches = pipeline.training_batches(corpus, cfg)
   batches.set_state(state | {'done': 0})
-  return helpers.count_targets(helpers.take(batches, state['done']))
+  return corpora.count_targets(corpora.take(batches, state['done']))
 
 
-@pytest.mark.parametrize('layout', helpers.LAYOUTS)
+@pytest.mark.parametrize('layout', corpora.LAYOUTS)
 def test_a_held_out_pass_predicts_every_token_once(tmp_path, layout):
-  corpus, cfg = helpers.unique_corpus(tmp_path, layout=layout)
+  corpus, cfg = corpora.unique_corpus(tmp_path, layout=layout)
   batches = [*pipeline.heldout_batches(corpus, cfg, 'validation')]
-  counts = helpers.count_targets(batches)
-  assert counts.pop(corpus.tokenizer.boundary) == len(helpers.SIZES)
-  assert counts == dict.fromkeys(range(len(helpers.UNIQUE)), 1)
+  counts = corpora.count_targets(batches)
+  assert counts.pop(corpus.tokenizer.boundary) == len(corpora.SIZES)
+  assert counts == dict.fromkeys(range(len(corpora.UNIQUE)), 1)
   assert {batch.tokens_BxL.shape[0] for batch in batches} == {3}
 
 
 @pytest.mark.parametrize('stop', (1, 17, 60))
-@pytest.mark.parametrize('layout', helpers.LAYOUTS)
+@pytest.mark.parametrize('layout', corpora.LAYOUTS)
 def test_training_predicts_every_token_once_an_epoch(tmp_path, layout, stop):
-  corpus, cfg = helpers.unique_corpus(tmp_path, layout=layout)
+  corpus, cfg = corpora.unique_corpus(tmp_path, layout=layout)
   batches = pipeline.training_batches(corpus, cfg)
-  counts = helpers.count_targets(helpers.take(batches, stop))
+  counts = corpora.count_targets(corpora.take(batches, stop))
   state = batches.get_state()
   waiting, per_epoch = read_but_not_yielded(state, corpus, cfg)
   counts += waiting
@@ -62,33 +62,33 @@ def test_training_predicts_every_token_once_an_epoch(tmp_path, layout, stop):
   epochs, rest = divmod(state['examples']['position'], per_epoch)
   del counts[corpus.tokenizer.boundary]
   assert set(counts.values()) <= {epochs, epochs + 1}
-  assert all(counts[n] >= epochs for n in range(len(helpers.UNIQUE)))
+  assert all(counts[n] >= epochs for n in range(len(corpora.UNIQUE)))
   assert bool(rest) == (epochs + 1 in counts.values())
 
 
 @pytest.mark.parametrize('cut', (0, 1, 23))
-@pytest.mark.parametrize('layout', helpers.LAYOUTS)
+@pytest.mark.parametrize('layout', corpora.LAYOUTS)
 def test_a_cut_run_goes_on_with_the_same_batches(tmp_path, layout, cut):
-  corpus, cfg = helpers.unique_corpus(tmp_path, layout=layout)
+  corpus, cfg = corpora.unique_corpus(tmp_path, layout=layout)
   batches = pipeline.training_batches(corpus, cfg)
-  helpers.take(batches, cut)
+  corpora.take(batches, cut)
   state = json.loads(json.dumps(batches.get_state()))
-  uncut = helpers.take(batches, 30)
+  uncut = corpora.take(batches, 30)
   other = pipeline.training_batches(corpus, cfg)
   other.set_state(state)
-  helpers.assert_same(helpers.take(other, 30), uncut)
+  corpora.assert_same(corpora.take(other, 30), uncut)
   batches.set_state(state)  # Backwards, on an iterator in use.
-  helpers.assert_same(helpers.take(batches, 30), uncut)
+  corpora.assert_same(corpora.take(batches, 30), uncut)
 
 
-@pytest.mark.parametrize('layout', helpers.LAYOUTS)
+@pytest.mark.parametrize('layout', corpora.LAYOUTS)
 def test_a_held_out_pass_can_be_cut_too(tmp_path, layout):
-  corpus, cfg = helpers.unique_corpus(tmp_path, layout=layout)
+  corpus, cfg = corpora.unique_corpus(tmp_path, layout=layout)
   batches = pipeline.heldout_batches(corpus, cfg, 'validation')
-  helpers.take(batches, 3)
+  corpora.take(batches, 3)
   other = pipeline.heldout_batches(corpus, cfg, 'validation')
   other.set_state(batches.get_state())
-  helpers.assert_same([*other], [*batches])
+  corpora.assert_same([*other], [*batches])
 
 
 @pytest.mark.parametrize(
@@ -96,26 +96,24 @@ def test_a_held_out_pass_can_be_cut_too(tmp_path, layout):
   (
     ('buckets', 1),
     ('buckets', 2),
-    ('padded', 2),
     ('sorted', 2),
-    ('packed', 2),
     ('stream', 2),
   ),
 )
 def test_the_number_of_workers_changes_nothing(tmp_path, layout, workers):
-  corpus, alone = helpers.unique_corpus(tmp_path, layout=layout)
+  corpus, alone = corpora.unique_corpus(tmp_path, layout=layout)
   (tmp_path / 'again').mkdir()
-  _, helped = helpers.unique_corpus(
+  _, helped = corpora.unique_corpus(
     tmp_path / 'again', layout=layout, workers=workers
   )
-  expected = helpers.take(pipeline.training_batches(corpus, alone), 20)
+  expected = corpora.take(pipeline.training_batches(corpus, alone), 20)
   batches = pipeline.training_batches(corpus, helped)
-  helpers.assert_same(helpers.take(batches, 12), expected[:12])
+  corpora.assert_same(corpora.take(batches, 12), expected[:12])
   state = batches.get_state()
-  helpers.assert_same(helpers.take(batches, 8), expected[12:])
+  corpora.assert_same(corpora.take(batches, 8), expected[12:])
   other = pipeline.training_batches(corpus, alone)
   other.set_state(state)
-  helpers.assert_same(helpers.take(other, 8), expected[12:])
+  corpora.assert_same(corpora.take(other, 8), expected[12:])
   batches.close()
   assert not multiprocessing.active_children()
 
@@ -124,18 +122,22 @@ CHOICES = (
   {'rarity_buckets': 2},
   {'curriculum': 'length'},
   {'curriculum': 'rarity', 'layout': 'sorted', 'pool': 2},
-  {'growth': (6, 12)},
-  {'growth': (6, 12), 'boundaries': (5, 12, 24), 'curriculum': 'length'},
-  {'growth': (6, 12), 'layout': 'padded'},
-  {'growth': (6, 12), 'layout': 'sorted', 'pool': 2},
-  {'growth': (6, 12), 'layout': 'packed', 'fit': 'best'},
-  {'growth': (6, 12), 'layout': 'stream', 'carry_state': True},
+  {'length_schedule': (6, 12)},
+  {
+    'length_schedule': (6, 12),
+    'boundaries': (5, 12, 24),
+    'curriculum': 'length',
+  },
+  {'length_schedule': (6, 12), 'layout': 'padded'},
+  {'length_schedule': (6, 12), 'layout': 'sorted', 'pool': 2},
+  {'length_schedule': (6, 12), 'layout': 'packed', 'fit': 'best'},
+  {'length_schedule': (6, 12), 'layout': 'stream', 'carry_state': True},
 )
 
 
 @pytest.mark.parametrize('choice', CHOICES, ids=str)
 def test_every_choice_is_cut_and_resumed_anywhere(tmp_path, choice):
-  corpus, cfg = helpers.unique_corpus(tmp_path, **choice)
+  corpus, cfg = corpora.unique_corpus(tmp_path, **choice)
   batches = pipeline.training_batches(corpus, cfg)
   uncut, states = [], []
   for _ in range(70):
@@ -144,46 +146,50 @@ def test_every_choice_is_cut_and_resumed_anywhere(tmp_path, choice):
   other = pipeline.training_batches(corpus, cfg)
   for cut in (69, 43, 24, 7, 0):  # backwards, on an iterator in use
     other.set_state(states[cut])
-    helpers.assert_same(
-      helpers.take(other, min(70 - cut, 26)), uncut[cut:][:26]
+    corpora.assert_same(
+      corpora.take(other, min(70 - cut, 26)), uncut[cut:][:26]
     )
   shapes = {batch.tokens_BxL.shape for batch in uncut}
   assert shapes <= {*pipeline.batch_shapes(corpus, cfg)}
 
 
 def test_workers_change_no_choice(tmp_path):
-  choice = {'growth': (12,), 'curriculum': 'rarity', 'rarity_buckets': 2}
-  corpus, alone = helpers.unique_corpus(tmp_path, **choice)
+  choice = {
+    'length_schedule': (12,),
+    'curriculum': 'rarity',
+    'rarity_buckets': 2,
+  }
+  corpus, alone = corpora.unique_corpus(tmp_path, **choice)
   (tmp_path / 'again').mkdir()
-  _, helped = helpers.unique_corpus(tmp_path / 'again', workers=2, **choice)
-  expected = helpers.take(pipeline.training_batches(corpus, alone), 60)
+  _, helped = corpora.unique_corpus(tmp_path / 'again', workers=2, **choice)
+  expected = corpora.take(pipeline.training_batches(corpus, alone), 60)
   batches = pipeline.training_batches(corpus, helped)
-  helpers.assert_same(helpers.take(batches, 60), expected)
+  corpora.assert_same(corpora.take(batches, 60), expected)
   batches.close()
   assert not multiprocessing.active_children()
 
 
-@pytest.mark.parametrize('layout', helpers.LAYOUTS)
+@pytest.mark.parametrize('layout', corpora.LAYOUTS)
 def test_a_checkpoint_brings_the_batches_back(tmp_path, layout):
-  corpus, cfg = helpers.unique_corpus(tmp_path, layout=layout)
+  corpus, cfg = corpora.unique_corpus(tmp_path, layout=layout)
   batches = pipeline.training_batches(corpus, cfg)
-  helpers.take(batches, 11)
+  corpora.take(batches, 11)
   with ocp.CheckpointManager(tmp_path / 'checkpoints') as manager:
     data = iterator_state.Save(batches)
     manager.save(1, args=ocp.args.Composite(data=data))
-    expected = helpers.take(batches, 9)
+    expected = corpora.take(batches, 9)
     manager.wait_until_finished()
     other = pipeline.training_batches(corpus, cfg)
     data = iterator_state.Restore(other)
     manager.restore(1, args=ocp.args.Composite(data=data))
-  helpers.assert_same(helpers.take(other, 9), expected)
+  corpora.assert_same(corpora.take(other, 9), expected)
 
 
 def test_a_carried_stream_reads_its_stretches_in_order(tmp_path):
-  corpus, cfg = helpers.unique_corpus(
+  corpus, cfg = corpora.unique_corpus(
     tmp_path, layout='stream', carry_state=True
   )
-  batches = helpers.take(pipeline.training_batches(corpus, cfg), 30)
+  batches = corpora.take(pipeline.training_batches(corpus, cfg), 30)
   for row in range(4):
     tokens, targets, starts = (
       np.concatenate([getattr(batch, name)[row] for batch in batches])
@@ -195,57 +201,57 @@ def test_a_carried_stream_reads_its_stretches_in_order(tmp_path):
 
 
 def test_the_seed_decides_the_order(tmp_path):
-  corpus, cfg = helpers.unique_corpus(tmp_path, layout='packed')
+  corpus, cfg = corpora.unique_corpus(tmp_path, layout='packed')
   (tmp_path / 'again').mkdir()
-  _, other = helpers.unique_corpus(
+  _, other = corpora.unique_corpus(
     tmp_path / 'again', layout='packed', train={'seed': 1}
   )
   one, same, another = (
     next(pipeline.training_batches(corpus, c)) for c in (cfg, cfg, other)
   )
-  helpers.assert_same([one], [same])
+  corpora.assert_same([one], [same])
   assert not np.array_equal(one.tokens_BxL, another.tokens_BxL)
 
 
 def test_a_small_state_holds_no_text(tmp_path):
-  for layout in helpers.LAYOUTS:
+  for layout in corpora.LAYOUTS:
     (tmp_path / layout).mkdir()
-    corpus, cfg = helpers.unique_corpus(tmp_path / layout, layout=layout)
+    corpus, cfg = corpora.unique_corpus(tmp_path / layout, layout=layout)
     batches = pipeline.training_batches(corpus, cfg)
-    helpers.take(batches, 50)
+    corpora.take(batches, 50)
     assert len(json.dumps(batches.get_state())) < 300
 
 
 def test_held_out_rows_can_be_longer_or_shorter(tmp_path):
-  corpus, cfg = helpers.unique_corpus(
+  corpus, cfg = corpora.unique_corpus(
     tmp_path, boundaries=(8, 24), evaluate={'batch_size': 2, 'length': 16}
   )
   batches = [*pipeline.heldout_batches(corpus, cfg, 'validation')]
   assert {batch.tokens_BxL.shape for batch in batches} == {(2, 8), (2, 16)}
-  counts = helpers.count_targets(batches)
-  assert sum(counts.values()) == len(helpers.UNIQUE) + len(helpers.SIZES)
+  counts = corpora.count_targets(batches)
+  assert sum(counts.values()) == len(corpora.UNIQUE) + len(corpora.SIZES)
 
 
 def test_an_empty_split_is_refused_with_the_remedy(tmp_path):
-  corpus, cfg = helpers.unique_corpus(tmp_path)
+  corpus, cfg = corpora.unique_corpus(tmp_path)
   with pytest.raises(errors.InputError, match="'test' holds no.*test_path"):
     pipeline.heldout_batches(corpus, cfg, 'test')
 
 
 def test_a_batch_that_cannot_be_shared_is_refused(tmp_path):
-  corpus, cfg = helpers.unique_corpus(tmp_path)
+  corpus, cfg = corpora.unique_corpus(tmp_path)
   with pytest.raises(errors.InputError, match='accumulation = 5 must divide'):
     pipeline.training_batches(corpus, cfg, multiple=5)
   with pytest.raises(errors.InputError, match='evaluate.batch_size gives 3'):
     pipeline.heldout_batches(corpus, cfg, 'validation', multiple=4)
   (tmp_path / 'again').mkdir()
-  _, cfg = helpers.unique_corpus(tmp_path / 'again', tokens_per_batch=48)
+  _, cfg = corpora.unique_corpus(tmp_path / 'again', tokens_per_batch=48)
   with pytest.raises(errors.InputError, match='data.tokens_per_batch gives 2'):
     pipeline.batch_shapes(corpus, cfg, multiple=4)
 
 
 def test_the_tokenizer_of_the_work_folder_is_used_again(tmp_path):
-  corpus, cfg = helpers.unique_corpus(tmp_path)
+  corpus, cfg = corpora.unique_corpus(tmp_path)
   path = tmp_path / 'work' / 'tokenizer.json'
   saved = json.loads(path.read_text())
   saved['characters'] += '\uffff'
@@ -255,9 +261,9 @@ def test_the_tokenizer_of_the_work_folder_is_used_again(tmp_path):
 
 
 def test_a_tokenizer_of_another_kind_is_refused(tmp_path):
-  helpers.unique_corpus(tmp_path)
+  corpora.unique_corpus(tmp_path)
   (tmp_path / 'again').mkdir()
-  _, cfg = helpers.unique_corpus(tmp_path / 'again', tokenizer='bytes')
+  _, cfg = corpora.unique_corpus(tmp_path / 'again', tokenizer='bytes')
   with pytest.raises(errors.InputError, match="'bytes'.*kind 'characters'"):
     pipeline.Corpus.open(cfg, tmp_path / 'work')
 
@@ -265,7 +271,7 @@ def test_a_tokenizer_of_another_kind_is_refused(tmp_path):
 def test_held_out_characters_that_were_not_trained_are_named(tmp_path, caplog):
   (tmp_path / 'train.txt').write_text('abc ' * 30)
   (tmp_path / 'validation.txt').write_text('ab ☃')
-  cfg = helpers.configure(
+  cfg = corpora.configure(
     source='text',
     path=str(tmp_path / 'train.txt'),
     validation_path=str(tmp_path / 'validation.txt'),
@@ -274,20 +280,20 @@ def test_held_out_characters_that_were_not_trained_are_named(tmp_path, caplog):
   )
   corpus = pipeline.Corpus.open(cfg, tmp_path / 'work')
   assert 'validation.txt' in caplog.text and '☃' in caplog.text
-  counts = helpers.count_targets(
+  counts = corpora.count_targets(
     pipeline.heldout_batches(corpus, cfg, 'validation')
   )
   assert counts[corpus.tokenizer.unknown] == 1
 
 
 def test_pieces_are_scaled_by_the_bytes_of_a_token(tmp_path):
-  corpus, _ = helpers.unique_corpus(tmp_path)
+  corpus, _ = corpora.unique_corpus(tmp_path)
   assert corpus.bytes_per_token == 3
 
 
 def test_no_text_to_train_on_is_refused(tmp_path):
   (tmp_path / 'one.txt').write_text('x')
-  cfg = helpers.configure(
+  cfg = corpora.configure(
     source='text',
     path=str(tmp_path / 'one.txt'),
     splits=(90, 10, 0),

@@ -1,4 +1,4 @@
-"""BERTScore by a tiny random BERT; what is missing is told before decoding."""
+"""BERTScore by a tiny random BERT; errors come before decoding."""
 
 import shutil
 import socket
@@ -18,9 +18,9 @@ NAME = 'somebody/tiny'
 @pytest.fixture(scope='module')
 def folder(tmp_path_factory):
   """A BERT of 16 positions, whose tokenizer knows no limit."""
-  pytest.importorskip('bert_score')
-  torch = pytest.importorskip('torch')
-  transformers = pytest.importorskip('transformers')
+  import torch
+  import transformers
+
   where = tmp_path_factory.mktemp('model')
   (where / 'vocab.txt').write_text('\n'.join(VOCABULARY))
   tokenizer = transformers.BertTokenizer(str(where / 'vocab.txt'))
@@ -61,30 +61,33 @@ def by_hand(folder, written, reference):
   return 2 * precision * recall / (precision + recall)
 
 
+@pytest.mark.peers
 def test_scores_are_greedy_matches_and_0_of_what_is_empty(folder):
   scorer = bertscore.open_scorer(str(folder))
   written, reference = 'the cat sat', 'a cat on the mat .'
-  found = scorer.f1(
+  scores = scorer.f1(
     rows(
       (written, reference), ('', reference), (reference, reference), (' ',) * 2
     )
   )
-  assert found[0] == pytest.approx(
+  assert scores[0] == pytest.approx(
     by_hand(folder, written, reference), abs=1e-5
   )
-  assert 0 < found[0] < 1
-  assert found[1] == found[3] == 0
-  assert found[2] == pytest.approx(1, abs=1e-5)
+  assert 0 < scores[0] < 1
+  assert scores[1] == scores[3] == 0
+  assert scores[2] == pytest.approx(1, abs=1e-5)
   assert not scorer.f1(rows(('', 'cat'))).any()
 
 
+@pytest.mark.peers
 def test_a_long_text_is_cut_to_the_model_s_positions(folder):
   scorer = bertscore.open_scorer(str(folder))
   long, cut = ' '.join(['cat'] * 40), ' '.join(['cat'] * 13)
-  found = scorer.f1(rows((long, 'the cat'), (cut, 'the cat')))
-  assert found[0] == pytest.approx(found[1], abs=1e-6)
+  scores = scorer.f1(rows((long, 'the cat'), (cut, 'the cat')))
+  assert scores[0] == pytest.approx(scores[1], abs=1e-6)
 
 
+@pytest.mark.peers
 def test_a_name_is_looked_up_in_the_cache(folder, tmp_path, monkeypatch):
   from huggingface_hub import constants
 
@@ -97,6 +100,7 @@ def test_a_name_is_looked_up_in_the_cache(folder, tmp_path, monkeypatch):
   assert bertscore.open_scorer(NAME).f1(rows(('a cat', 'a cat')))[0] > 0.99
 
 
+@pytest.mark.peers
 def test_nothing_is_fetched(folder, tmp_path, monkeypatch):
   asked = []
 
@@ -114,6 +118,7 @@ def test_nothing_is_fetched(folder, tmp_path, monkeypatch):
   assert not asked
 
 
+@pytest.mark.peers
 def test_a_folder_that_the_package_takes_for_a_t5_is_named(folder, tmp_path):
   shutil.copytree(folder, tmp_path / 'best5')
   with pytest.raises(errors.InputError, match="a 'bert': rename the folder"):

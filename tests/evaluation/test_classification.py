@@ -7,28 +7,28 @@ import pytest
 from sklearn import metrics
 
 from rnn_jax import config as config_lib
-from rnn_jax.data import documents
 from rnn_jax.data import pipeline
-from rnn_jax.data import tokenizer
+from rnn_jax.data.text import documents
+from rnn_jax.data.text import tokenizer
 from rnn_jax.evaluation import classification
 from rnn_jax.evaluation import run as run_lib
 from rnn_jax.training import evaluate
 from rnn_jax.training import loop
-from tests import tiny
-from tests.data import helpers
+from tests.support import corpora
+from tests.support import tiny
 
 TRUE = 'aaaabbbbcc'
-FOUND = ['a', 'a', 'b', None, 'b', 'b', 'b', 'a', 'c', 'b']
+PREDICTED = ['a', 'a', 'b', None, 'b', 'b', 'b', 'a', 'c', 'b']
 
 
-def predictions(labels=TRUE, found=FOUND):
+def predictions(labels=TRUE, predicted=PREDICTED):
   return [
     {'label': label, 'predicted': p}
-    for label, p in zip(labels, found, strict=True)
+    for label, p in zip(labels, predicted, strict=True)
   ]
 
 
-def test_scores_are_those_counted_by_hand():
+def test_scores_match_a_count_by_hand():
   scores = classification.scores(predictions(), ('a', 'b', 'c'))
   assert scores['accuracy'] == pytest.approx(6 / 10)
   assert scores['valid'] == pytest.approx(9 / 10)
@@ -55,9 +55,9 @@ def test_scores_are_those_counted_by_hand():
 def test_f1_of_draws_is_scikit_learn_s():
   rng = np.random.default_rng(0)
   for chance in (0.0, 0.1, 0.5, 1.0):
-    true, found = rng.random((2, 20)) < chance
-    expected = metrics.f1_score(true, found, zero_division=0)
-    assert classification.f1(true, found) == pytest.approx(expected)
+    true, predicted = rng.random((2, 20)) < chance
+    expected = metrics.f1_score(true, predicted, zero_division=0)
+    assert classification.f1(true, predicted) == pytest.approx(expected)
 
 
 def write_reviews(folder):
@@ -96,7 +96,7 @@ def train(folder, **task):
 
 
 @pytest.mark.parametrize('answer', ('pooled', 'word'))
-def test_a_trained_model_is_scored_and_written_down(answer, tmp_path):
+def test_a_trained_model_is_scored_and_written(answer, tmp_path):
   run, workdir = train(tmp_path, answer=answer)
   row = run_lib.evaluate_run(run, workdir, 'validation')
   assert row['valid'] == 1
@@ -129,16 +129,16 @@ def test_names_are_made_once(monkeypatch):
     made.append(self)
     return names(self)
 
-  found = helpers.in_memory('a', 'b', 'c')
-  found.reader.labels = np.array([0, 1, 1])
+  texts = corpora.in_memory('a', 'b', 'c')
+  texts.reader.labels = np.array([0, 1, 1])
   config = config_lib.Config(
-    task=config_lib.Task('classification'),
-    data=config_lib.Data(classes=('no', 'yes')),
+    task=config_lib.section('task', name='classification'),
+    data=config_lib.section('data', classes=('no', 'yes')),
   )
-  corpus = pipeline.Corpus(config.task, {'test': found}, tokenizer.Bytes(), 1.0)
+  corpus = pipeline.Corpus(config.task, {'test': texts}, tokenizer.Bytes(), 1.0)
   run = evaluate.Run(config, corpus, None, None, 0)
   monkeypatch.setattr(documents.Documents, 'names', property(counted))
-  monkeypatch.setattr(classification, '_choose', lambda run, ids: [{}] * 3)
+  monkeypatch.setattr(classification, '_classify', lambda run, ids: [{}] * 3)
   rows = classification.predict(run, 'test', 0)
   assert [row['name'] for row in rows] == ['0', '1', '2']
   assert len(made) == 1

@@ -9,11 +9,11 @@ import pytest
 import sacrebleu
 
 from rnn_jax import errors
-from rnn_jax.data import documents
+from rnn_jax.data.text import documents
 from rnn_jax.evaluation import dialogue
 from rnn_jax.evaluation import run as run_lib
 from rnn_jax.training import evaluate
-from tests import dialogues
+from tests.support import dialogues
 
 TURNS = dialogues.TURNS
 
@@ -24,7 +24,7 @@ def trained(tmp_path_factory):
   return evaluate.Run.open(workdir), workdir
 
 
-def test_each_reply_is_written_behind_the_turns_as_they_were(trained):
+def test_each_reply_follows_the_true_turns(trained):
   run, workdir = trained
   row = run_lib.evaluate_run(run, workdir, 'validation', limit=2)
   lines = (workdir / 'evaluation/validation/predictions.jsonl').read_text()
@@ -49,18 +49,18 @@ def rows(*pairs, name='dialogue {}'):
 GOOD = ['the cat sat on the mat today', 'i like this very much indeed']
 
 
-def test_replies_are_drawn_with_a_temperature_and_by_one_seed(trained):
+def test_replies_are_sampled_with_a_temperature_and_one_seed(trained):
   run, _ = trained
   task = dataclasses.replace(run.config.task, reply_temperature=20.0)
   drawn = dataclasses.replace(
     run, config=dataclasses.replace(run.config, task=task)
   )
-  found = [
+  result = [
     [row['predicted'] for row in dialogue.predict(one, 'validation', 2)]
     for one in (run, drawn, drawn)
   ]
-  assert found[0] == TURNS[1:] * 2
-  assert found[1] == found[2] and len({*found[1]}) == 6
+  assert result[0] == TURNS[1:] * 2
+  assert result[1] == result[2] and len({*result[1]}) == 6
 
 
 def test_names_are_made_once(trained, monkeypatch):
@@ -76,7 +76,7 @@ def test_names_are_made_once(trained, monkeypatch):
   assert len(made) == 1
 
 
-def test_scores_tell_a_good_reply_from_a_bad_one():
+def test_scores_of_good_and_bad_replies():
   same = rows(*((text, text) for text in GOOD))
   assert dialogue.scores(same)['bleu'] == pytest.approx(1)
   scores = dialogue.scores(rows((GOOD[0], GOOD[0]), ('', GOOD[1])))
@@ -105,11 +105,11 @@ def test_bleu_of_summed_counts_is_sacrebleu_s_of_the_corpus():
   for pairs in (PAIRS, PAIRS[:1], PAIRS[2:3], PAIRS[3:]):
     corpus = metric.corpus_score([p for p, _ in pairs], [[r for _, r in pairs]])
     counts = dialogue.bleu_counts(rows(*pairs))
-    found = dialogue.bleu(*counts.sum(0))
-    assert found == pytest.approx(corpus.score / 100, abs=1e-12)
+    result = dialogue.bleu(*counts.sum(0))
+    assert result == pytest.approx(corpus.score / 100, abs=1e-12)
 
 
-def test_intervals_draw_dialogues_rather_than_replies():
+def test_intervals_resample_dialogues_rather_than_replies():
   one = rows(*PAIRS * 10)
   whole = rows(*PAIRS * 10, name='the only one')
   scores = dialogue.scores(one)
@@ -138,7 +138,7 @@ def test_distinct_n_grams_are_counted_over_all_replies():
 
 
 class Half:
-  """A scorer to whom all is half right."""
+  """A scorer that finds each reply half right."""
 
   def f1(self, predictions):
     return np.full(len(predictions), 0.5)
@@ -161,15 +161,13 @@ def untouched(trained, monkeypatch):
   return trained
 
 
-def test_what_bertscore_lacks_is_told_before_decoding(untouched, monkeypatch):
+def test_a_missing_package_is_an_error_before_decoding(untouched, monkeypatch):
   monkeypatch.setitem(sys.modules, 'bert_score', None)
   with pytest.raises(errors.InputError, match="--bertscore='m'.*pip install"):
     run_lib.evaluate_run(*untouched, 'validation', bertscore='m')
 
 
-def test_replies_are_kept_whatever_becomes_of_their_scores(
-  trained, monkeypatch
-):
+def test_replies_are_kept_if_scoring_fails(trained, monkeypatch):
   run, workdir = trained
   path = workdir / 'evaluation/train/predictions.jsonl'
 

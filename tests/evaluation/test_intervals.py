@@ -1,4 +1,4 @@
-"""Bootstrap intervals: of a mean they are those of the normal law."""
+"""Bootstrap intervals; for a mean they match the normal distribution."""
 
 import numpy as np
 import pytest
@@ -37,15 +37,15 @@ def test_examples_of_a_group_are_drawn_together():
   error = x.std() / np.sqrt(200)
   assert low == pytest.approx(x.mean() - 1.96 * error, abs=0.2 * error)
   assert high == pytest.approx(x.mean() + 1.96 * error, abs=0.2 * error)
-  alone = intervals.percentile(np.mean, x)
-  assert high - low > 1.7 * (alone[1] - alone[0])  # 2 but for the draw
+  single = intervals.percentile(np.mean, x)
+  assert high - low > 1.7 * (single[1] - single[0])  # 2 but for the draw
   names = [f'dialogue {n}' for n in groups]
-  # By name they stand in another order, and are the same groups.
+  # By name they have another order, but are the same groups.
   named = intervals.of_groups(mean, names, x, np.ones(800))
   assert named == pytest.approx([low, high], abs=0.2 * error)
 
 
-def test_a_single_batch_says_nothing_of_the_spread():
+def test_a_single_batch_has_no_interval():
   assert intervals.of_batches(Mean(), [{'loss': 3.0, 'weight': 2.0}]) == {}
 
 

@@ -1,18 +1,17 @@
-"""What a language model's evaluation writes."""
+"""The files that the evaluation of a language model writes."""
 
 import json
 
 import pytest
-from matplotlib import pyplot
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax.evaluation import plots
+from rnn_jax import plots
 from rnn_jax.evaluation import run as run_lib
+from rnn_jax.runs import progress
 from rnn_jax.training import evaluate
 from rnn_jax.training import loop
-from rnn_jax.training import progress
-from tests import tiny
+from tests.support import tiny
 
 
 def test_scores_of_a_language_model_have_intervals_over_batches(tmp_path):
@@ -28,8 +27,8 @@ def test_scores_of_a_language_model_have_intervals_over_batches(tmp_path):
   assert row['intervals']['loss'][0] < row['intervals']['loss'][1]
   written = workdir / 'evaluation' / 'train' / 'scores.json'
   assert json.loads(written.read_text()) == row
-  told = progress.evaluation_table(row) + run_lib.table(row)
-  assert told.count('perplexity') == 1 and 'bits per byte' in told
+  text = progress.evaluation_table(row) + run_lib.table(row)
+  assert text.count('perplexity') == 1 and 'bits per byte' in text
   assert (written.parent / 'scores.png').stat().st_size > 5000
   with pytest.raises(errors.InputError, match="'language_modeling': leave"):
     run_lib.evaluate_run(run, workdir, 'train', bertscore='m')
@@ -37,11 +36,10 @@ def test_scores_of_a_language_model_have_intervals_over_batches(tmp_path):
 
 def drawn(row, tmp_path, monkeypatch):
   """Draws a row. Returns {tick: height} of each panel."""
-  monkeypatch.setattr(pyplot, 'close', lambda _: None)
-  plots.draw_scores({'split': 'test', 'step': 1, **row}, tmp_path / 'x.png')
-  figure = pyplot.gcf()
-  monkeypatch.undo()
-  panels = [
+  figures = []
+  monkeypatch.setattr(plots, 'save', lambda figure, _: figures.append(figure))
+  run_lib.draw_scores({'split': 'test', 'step': 1, **row}, tmp_path / 'x.png')
+  return [
     dict(
       zip(
         (tick.get_text() for tick in axes.get_xticklabels()),
@@ -49,10 +47,8 @@ def drawn(row, tmp_path, monkeypatch):
         strict=True,
       )
     )
-    for axes in figure.axes
+    for axes in figures[0].axes
   ]
-  pyplot.close(figure)
-  return panels
 
 
 def test_a_language_model_is_drawn_beside_gzip_and_xz(tmp_path, monkeypatch):
@@ -63,7 +59,7 @@ def test_a_language_model_is_drawn_beside_gzip_and_xz(tmp_path, monkeypatch):
   assert bits == {'this model': 2.0, 'gzip -9': 3.0, 'xz -9e': 2.5}
 
 
-def test_of_a_lossy_tokenizer_and_a_single_batch_shares_are_drawn(
+def test_a_lossy_tokenizer_and_a_single_batch_have_only_shares(
   tmp_path, monkeypatch
 ):
   row = {'accuracy': 0.5, 'loss': 2.0, 'intervals': {}}

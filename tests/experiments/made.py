@@ -1,12 +1,12 @@
-"""Grids and rows made by hand, and children that need no jax."""
+"""Handwritten grids and rows, and fake launchers that need no jax."""
 
 import json
 import sys
 
 from rnn_jax.experiments import grid as grid_lib
 
-# What the launchers of a grid leave behind, in a moment. `behave` is
-# 'good', 'bad', 'slow' (until SIGTERM) or 'cut' (ends well, and unfinished).
+# Writes what the launchers of a grid write, at once. `behave` is
+# 'good', 'bad', 'slow' (until SIGTERM) or 'cut' (exits with 0, unfinished).
 FAKE = """
 import json, pathlib, signal, sys, time
 name, folder, behave, loss = sys.argv[1:]
@@ -51,7 +51,7 @@ if behave != 'cut':
 
 
 def fake(name, folder, behave='good', loss=1.0):
-  """The command line of a child that behaves so."""
+  """The command line of a fake launcher that behaves so."""
   return [sys.executable, '-c', FAKE, name, str(folder), behave, str(loss)]
 
 

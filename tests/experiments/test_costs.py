@@ -16,15 +16,15 @@ def test_costs_are_read_by_the_names_that_a_profile_writes(tmp_path):
     },
   }
   (tmp_path / 'profile.json').write_text(json.dumps(written))
-  found = costs.of_profile(tmp_path)
-  assert [found[f'{n}_bytes'] for n in ('forward', 'backward', 'step')] == [
+  result = costs.of_profile(tmp_path)
+  assert [result[f'{n}_bytes'] for n in ('forward', 'backward', 'step')] == [
     0,
     1,
     2,
   ]
-  assert found['kept_bytes'] == 7
-  assert (found['step_seconds'], found['compile_seconds']) == (0.5, 2.0)
-  assert found.keys() <= {cost.key for cost in costs.COSTS}
+  assert result['kept_bytes'] == 7
+  assert (result['step_seconds'], result['compile_seconds']) == (0.5, 2.0)
+  assert result.keys() <= {cost.key for cost in costs.COSTS}
 
 
 def test_only_what_rows_have_is_shown():

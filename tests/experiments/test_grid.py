@@ -2,9 +2,9 @@
 
 import pytest
 
-from rnn_jax import checkout
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax import subprocesses
 from rnn_jax.experiments import grid as grid_lib
 from rnn_jax.experiments import plan
 from tests.experiments import made
@@ -25,7 +25,7 @@ BAD = {
   ),
   'no budget': (
     {'commands': ('train', 'find_batch_size')},
-    "memory_gib=0.0: give it with 'find_batch_size' of commands",
+    "memory_gib=0.0: give it with 'find_batch_size' in commands",
   ),
   'no such split': ({'split': 'dev'}, "split='dev'.*'validation'"),
   'a split that is not read': (
@@ -71,13 +71,16 @@ def test_a_good_grid_passes():
 
 FILES = {
   'no function': ('x = 1', "get_grid.*fails, AttributeError.*'get_grid'"),
-  'an error': ('import no_such_module', 'ModuleNotFoundError.*mend the file'),
+  'an error': (
+    'import no_such_module',
+    'ModuleNotFoundError.*correct the',
+  ),
   'no grid': ('def get_grid():\n  return {}', r'returns dict: return a rnn_'),
 }
 
 
 @pytest.mark.parametrize('case', FILES)
-def test_a_file_that_is_no_grid(case, tmp_path):
+def test_a_file_without_a_grid(case, tmp_path):
   text, message = FILES[case]
   (tmp_path / 'grid.py').write_text(text)
   with pytest.raises(errors.InputError, match=message):
@@ -92,7 +95,7 @@ def test_no_file(tmp_path):
     grid_lib.load(str(tmp_path / 'grid.txt'))
 
 
-GRIDS = sorted((checkout.ROOT / 'configs' / 'experiments').glob('*.py'))
+GRIDS = sorted((subprocesses.ROOT / 'configs' / 'experiments').glob('*.py'))
 
 
 def configs_of(path):
@@ -106,35 +109,41 @@ def configs_of(path):
 
 @pytest.mark.parametrize('path', GRIDS, ids=lambda path: path.stem)
 def test_the_grids_of_the_checkout_make_whole_and_different_configs(path):
-  found = [repr(config) for config in configs_of(path).values()]
-  assert len(set(found)) == len(found) > 3
+  variants = [repr(config) for config in configs_of(path).values()]
+  assert len(set(variants)) == len(variants) > 3
 
 
 def test_the_memory_lab_s_variants_are_what_their_names_say():
-  found = configs_of(checkout.ROOT / 'configs/experiments/memory_lab.py')
-  assert len(found) == 8
-  for name, config in found.items():
+  variants = configs_of(subprocesses.ROOT / 'configs/experiments/memory_lab.py')
+  assert len(variants) == 8
+  for name, config in variants.items():
     flash = name.startswith(('flash', 'window'))
     assert config.recurrence.impl == ('blocked' if flash else 'exact')
     assert (config.train.precision == 'bfloat16') == (
       flash or 'bfloat16' in name
     )
     assert config.remat.layers == ('checkpoints' in name)
-  assert found['window_256'].cell.window == 256
+  assert variants['window_256'].cell.window == 256
 
 
 @pytest.mark.parametrize('name', ('rotten_tomatoes', 'daily_dialog'))
 def test_simple_rnn_s_variants_are_the_published_ones_and_ours(name):
-  found = configs_of(checkout.ROOT / 'configs' / 'experiments' / f'{name}.py')
+  variants = configs_of(
+    subprocesses.ROOT / 'configs' / 'experiments' / f'{name}.py'
+  )
   published = config_lib.parse(
     grid_lib.call('configs/published.py', 'get_config', 'config')
   )
   for preset in ('simple', 'modified'):
-    assert found[preset].cell.preset == preset
+    assert variants[preset].cell.preset == preset
     dropout = 0.1 if preset == 'modified' else 0.0
-    assert found[preset].cell.dropout == found[preset].model.dropout == dropout
+    assert (
+      variants[preset].cell.dropout == variants[preset].model.dropout == dropout
+    )
     for key in ('block', 'layers', 'width', 'mlp_width', 'tied'):
-      assert getattr(found[preset].model, key) == getattr(published.model, key)
-    assert found[preset].cell.widths == published.cell.widths
-  assert found['improved'].cell.attention == 'none'
-  assert found['improved_luong'].cell.attention == 'dot'
+      assert getattr(variants[preset].model, key) == getattr(
+        published.model, key
+      )
+    assert variants[preset].cell.widths == published.cell.widths
+  assert variants['improved'].cell.attention == 'none'
+  assert variants['improved_luong'].cell.attention == 'dot'

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from rnn_jax import checkout
 from rnn_jax import errors
+from rnn_jax import subprocesses
 from rnn_jax.config import values
 from rnn_jax.experiments import plan
 from tests.experiments import made
@@ -53,7 +53,7 @@ SETTINGS = {
 @pytest.mark.parametrize('text', SETTINGS)
 def test_a_setting_takes_the_type_of_its_key(text):
   grid = made.grid(variants={'a': {}}, baseline='')
-  run = plan.make(grid, (text,))('a', 0)
+  run = plan.make(grid, (text, 'data.source=text'))('a', 0)
   section, _, name = text.partition('=')[0].partition('.')
   value = run.config[section][name]
   assert value == SETTINGS[text] and type(value) is type(SETTINGS[text])
@@ -61,7 +61,8 @@ def test_a_setting_takes_the_type_of_its_key(text):
 
 BAD_SETTINGS = {
   'data.path': '--set=data.path: give section.key=value',
-  'data.pat=x': "unknown config key data.pat: did you mean 'data.path'",
+  'data.lenght=3': "config key data.lenght: did you mean 'data.length'",
+  'data.path=x': "data.path='x': data.source='python_stdlib' has no such key",
   'data=x': 'data is a section',
   'model.layers=wide': "model.layers='wide' is of type str: give int",
   'cell.fused=2': "cell.fused='2' is of type str: give bool",
@@ -98,10 +99,10 @@ def test_a_wrong_override_is_found_in_any_variant(case):
     plan.make(grid)
 
 
-def test_a_config_lies_here_or_in_the_checkout(tmp_path, monkeypatch):
+def test_a_config_is_found_here_or_in_the_checkout(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   run = plan.make(made.grid())('wide', 0)
-  assert run.flags[0] == f'--config={checkout.ROOT}/configs/stdlib_bytes.py'
+  assert run.flags[0] == f'--config={subprocesses.ROOT}/configs/stdlib_bytes.py'
   with pytest.raises(errors.InputError, match="config='none.py': no such"):
     plan.make(made.grid(config='none.py'))
 
@@ -132,5 +133,5 @@ def test_only_and_skip(given):
 def test_a_selection_that_leaves_nothing():
   with pytest.raises(errors.InputError, match='--only=wide.*none.*ab/seed1'):
     plan.select(planned_runs(), 'wide')
-  with pytest.raises(errors.InputError, match=r'--skip=\(: no regular'):
+  with pytest.raises(errors.InputError, match=r'--skip=\(: not a regular'):
     plan.select(planned_runs(), '', '(')

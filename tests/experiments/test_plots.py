@@ -1,9 +1,11 @@
-"""Pictures hold what was measured, each variant in its own colour."""
+"""Figures show what was measured, each variant in its own color."""
 
 import pytest
 from matplotlib import colors
 from matplotlib import pyplot
+from matplotlib.backends import backend_agg
 
+from rnn_jax import plots as shared
 from rnn_jax.experiments import plots
 from rnn_jax.experiments import summary
 from tests.experiments import made
@@ -22,7 +24,7 @@ def test_the_band_is_mean_and_range_where_all_seeds_have_a_loss():
   ]
 
 
-def test_curves_are_of_runs_that_are_done():
+def test_curves_are_those_of_finished_runs():
   curve = {'curve': [[2, 2.5, 3.0], [4, 3.5, 2.0]]}
   rows = made.rows(
     made.row('narrow', 0, {'loss': 1.0}) | curve,
@@ -32,7 +34,7 @@ def test_curves_are_of_runs_that_are_done():
   assert plots.curves(rows) == {'narrow': [[(2, 2.5, 3.0), (4, 3.5, 2.0)]]}
 
 
-def test_variants_look_different_and_always_the_same():
+def test_variants_look_different():
   many = made.grid(variants={f'v{n}': {} for n in range(28)}, baseline='')
   looks = plots.styles(many)
   for parts in (('color', 'linestyle'), ('color', 'marker')):
@@ -41,7 +43,7 @@ def test_variants_look_different_and_always_the_same():
   assert len({look.color for look in [*looks.values()][:7]}) == 7
 
 
-def test_the_pictures_show_each_variant_in_its_colour(tmp_path):
+def test_the_figures_show_each_variant_in_its_color(tmp_path):
   rows = {}
   for variant, loss in (('narrow', 2.0), ('wide', 1.0)):
     for seed in (0, 1):
@@ -50,8 +52,8 @@ def test_the_pictures_show_each_variant_in_its_colour(tmp_path):
       row = made.row(variant, seed, values) | {'curve': curve}
       rows |= made.rows(row)
   grid = made.grid(notes={'paper': {'loss': 1.5}})
-  found = summary.summarize(grid, rows)
-  drawn = plots.draw(grid, found, rows, tmp_path)
+  comparison = summary.summarize(grid, rows)
+  drawn = plots.draw(grid, comparison, rows, tmp_path)
   assert tuple(name for name, _ in drawn) == NAMES
   for name in ('curves.png', 'memory_quality.png'):
     pixels = pyplot.imread(tmp_path / name)[..., :3]
@@ -65,20 +67,21 @@ def test_the_pictures_show_each_variant_in_its_colour(tmp_path):
     assert (abs(pixels - shade).max(axis=-1) < 0.02).sum() > 1000, look
 
 
-def test_no_legend_is_wider_than_its_picture():
+def test_no_legend_is_wider_than_its_figure():
   for count, letters in ((2, 5), (4, 14), (12, 28), (9, 40)):
-    figure, axes = pyplot.subplots(figsize=(6.4, 4.4), layout='constrained')
+    figure, axes = shared.panel((6.4, 4.4))
     for n in range(count):
       axes.plot([0], [0], 'o', label=f'{n:02}'.rjust(letters, 'n'))
-    plots._legend(figure, axes)
-    figure.canvas.draw()
+    shared.legend_below(figure, axes)
+    backend_agg.FigureCanvasAgg(figure).draw()
     box = figure.legends[0].get_window_extent()
     assert box.x0 >= 0 and box.x1 <= figure.bbox.width, (count, letters)
-    pyplot.close(figure)
 
 
 @pytest.mark.parametrize('rows', ({}, made.rows(made.row('wide', 0))))
-def test_nothing_is_drawn_of_nothing_and_old_pictures_go(tmp_path, rows):
+def test_without_data_nothing_is_drawn_and_old_figures_are_removed(
+  tmp_path, rows
+):
   grid = made.grid()
   for name in NAMES:
     (tmp_path / name).write_text('old')

@@ -7,7 +7,7 @@ from rnn_jax.experiments import records
 from tests.experiments import made
 
 
-def test_of_a_run_the_last_row_counts(tmp_path):
+def test_the_last_row_of_a_run_counts(tmp_path):
   for row in (made.row('a', 0), made.row('a', 1), made.row('a', 0, {'x': 1})):
     records.append(tmp_path, row)
   rows = records.read(tmp_path)
@@ -17,7 +17,7 @@ def test_of_a_run_the_last_row_counts(tmp_path):
 
 
 @pytest.mark.parametrize('kept', (0, 1))
-def test_a_row_that_a_crash_cut_is_as_if_it_had_not_been(tmp_path, kept):
+def test_a_row_that_a_crash_truncated_is_ignored(tmp_path, kept):
   for seed in range(kept):
     records.append(tmp_path, made.row('a', seed))
   with open(tmp_path / records.NAME, 'a') as file:
@@ -28,13 +28,13 @@ def test_a_row_that_a_crash_cut_is_as_if_it_had_not_been(tmp_path, kept):
   assert len((tmp_path / records.NAME).read_text().splitlines()) == kept + 1
 
 
-def test_damage_elsewhere_is_no_crash_and_is_told(tmp_path):
+def test_damage_elsewhere_is_an_error(tmp_path):
   (tmp_path / records.NAME).write_text('{}\n[1]\n')
   with pytest.raises(errors.InputError, match='line 1 is damaged: remove'):
     records.read(tmp_path)
 
 
-def test_no_folder_has_no_rows(tmp_path):
+def test_a_missing_folder_has_no_rows(tmp_path):
   assert records.read(tmp_path / 'none') == {}
 
 
@@ -62,7 +62,7 @@ def test_figures_of_a_run(tmp_path):
   assert none.pop('curve') == [] and set(none.values()) == {None}
 
 
-def test_a_loss_that_is_no_number_is_no_point_of_a_curve(tmp_path):
+def test_curves_leave_out_losses_that_are_not_finite(tmp_path):
   measured = [
     {'step': 4, 'split': 'validation', 'loss': float('nan')},
     {'step': 8, 'split': 'validation', 'loss': 2.0},
@@ -73,7 +73,7 @@ def test_a_loss_that_is_no_number_is_no_point_of_a_curve(tmp_path):
 
 def test_a_folder_of_something_else_is_refused(tmp_path):
   (tmp_path / 'config.json').touch()
-  with pytest.raises(errors.InputError, match='no folder of experiments.*json'):
+  with pytest.raises(errors.InputError, match="isn't a folder of exp.*json"):
     records.open_folder(str(tmp_path))
   with pytest.raises(errors.InputError, match='give a folder that can be'):
     records.open_folder(str(tmp_path / 'config.json' / 'x'))

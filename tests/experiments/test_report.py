@@ -1,4 +1,4 @@
-"""What report.md says of rows made by hand."""
+"""What report.md says about handwritten rows."""
 
 import json
 import re
@@ -85,8 +85,8 @@ SENTENCES = {
 def test_other_sentences(case):
   made_rows, expected = SENTENCES[case]
   rows = made.rows(*(made.row(v, s, {'loss': x}) for v, s, x in made_rows))
-  told = report.sentences(summary.summarize(GRID, rows))[0]
-  assert re.search(expected, told), told
+  sentence = report.sentences(summary.summarize(GRID, rows))[0]
+  assert re.search(expected, sentence), sentence
 
 
 def test_failures_variants_and_versions():
@@ -94,8 +94,7 @@ def test_failures_variants_and_versions():
   assert '* wide/seed2 failed: train: too much' in text
   assert '* narrow: the config as it is' in text
   assert text.endswith(
-    'Run on a machine that its row does not name, with python 3.11, jax 0.10; '
-    'commit abc.\n'
+    'Run on an unknown machine, with python 3.11, jax 0.10; commit abc.\n'
   )
   on = {'device': 'a processor', 'cores': 2}
   row = made.row('wide', 0, {'loss': 1.0}) | on
@@ -110,21 +109,21 @@ def test_the_files(tmp_path):
     (variant, seed): row | {'curve': [[5, 1.0, 2.0 + seed]]}
     for (variant, seed), row in ROWS.items()
   }
-  told = report.write(GRID, rows, str(tmp_path))
-  assert told.splitlines()[0].startswith('loss (lower is better): wide leads')
-  assert told.endswith(f'{tmp_path}/report.md')
-  text = (tmp_path / 'report.md').read_text()
-  shown = re.findall(r'!\[[^]]*\]\((.*?)\)', text)
+  text = report.write(GRID, rows, str(tmp_path))
+  assert text.splitlines()[0].startswith('loss (lower is better): wide leads')
+  assert text.endswith(f'{tmp_path}/report.md')
+  page = (tmp_path / 'report.md').read_text()
+  shown = re.findall(r'!\[[^]]*\]\((.*?)\)', page)
   assert shown == ['curves.png', 'scores.png', 'memory_quality.png']
   assert all((tmp_path / name).is_file() for name in shown)
-  found = json.loads((tmp_path / 'report.json').read_text())
-  assert found['variants']['wide']['figures']['loss']['values'] == {
+  values = json.loads((tmp_path / 'report.json').read_text())
+  assert values['variants']['wide']['figures']['loss']['values'] == {
     '0': 2.5,
     '1': 2.9,
   }
 
 
-def test_nothing_to_report(tmp_path):
+def test_without_runs_there_is_no_report(tmp_path):
   rows = made.rows(made.row('of another grid', 0, {'loss': 1.0}))
   with pytest.raises(errors.InputError, match='no run of this grid has ended'):
     report.write(GRID, rows, str(tmp_path))

@@ -1,6 +1,5 @@
 """What is run, kept, skipped and refused, with children that need no jax."""
 
-import json
 import os
 import pathlib
 import signal
@@ -12,13 +11,14 @@ import pytest
 from rnn_jax import errors
 from rnn_jax.experiments import records
 from rnn_jax.experiments import runner
+from rnn_jax.runs import workdir
 from tests.experiments import made
 
 VARIANTS = {'narrow': {'model.width': 96}, 'wide': {}}
 
 
 class Bench:
-  """A grid file, its work folder, and children that behave as told."""
+  """A grid file, its work folder, and children that behave as configured."""
 
   def __init__(self, folder, monkeypatch):
     self._file = folder / 'grid.py'
@@ -90,8 +90,8 @@ def test_a_failed_run_stops_no_other_and_is_tried_again(bench, capsys):
   assert rows['wide', 0]['scores'] == {} and rows['wide', 0]['steps'] == 2
   assert 'before its last step' in rows['narrow', 1]['error']
   assert rows['wide', 1]['status'] == 'done'
-  told = capsys.readouterr().err
-  assert '2 of 4 runs failed: wide/seed0, narrow/seed1: the same' in told
+  err = capsys.readouterr().err
+  assert '2 of 4 runs failed: wide/seed0, narrow/seed1: the same' in err
   assert 'wide/seed0 failed' in (bench.workdir / 'report.md').read_text()
   assert bench.experiment().listing().splitlines() == [
     'narrow/seed0  done',
@@ -118,7 +118,7 @@ def test_only_skip_and_seeds(bench):
   assert bench.go(only='narrow') == 0
 
 
-def test_nothing_is_made_by_a_listing_or_a_mistake(bench):
+def test_a_listing_or_a_mistake_creates_nothing(bench):
   assert bench.experiment().listing().split('\n')[0] == 'narrow/seed0  to do'
   bench.grid({'narrow': {'model.width': 96}, 'wide': {'model.widht': 1}})
   with pytest.raises(errors.InputError, match="'wide': unknown.*model.widht"):
@@ -158,18 +158,18 @@ def test_an_unfinished_run_of_another_config_is_refused(bench):
   bench.behave = {'wide/seed0': 'bad'}
   assert bench.go(only='wide/seed0') == runner.FAILED
   config = bench.rows()['wide', 0]['config']
-  (folder / 'config.json').write_text(json.dumps(config))
+  (folder / 'config.json').write_text(workdir.dump(config))
   bench.behave = {}
   lower = {'narrow': {}, 'wide': {'optimizer.learning_rate': 1e-5}}
   bench.grid(lower)
   (folder / 'checkpoints' / '1').mkdir(parents=True)
   with pytest.raises(errors.InputError, match='wide/seed0: optimizer.learning'):
     bench.go()
-  (folder / 'checkpoints' / '1').rmdir()  # nothing was trained: mend and retry
+  (folder / 'checkpoints' / '1').rmdir()  # nothing was trained: fix and retry
   assert bench.go(only='wide/seed0') == 0
 
 
-def test_another_split_is_evaluated_without_training_anew(bench):
+def test_another_split_is_evaluated_without_training_again(bench):
   bench.go(only='narrow/seed0')
   bench.grid(split='test')
   listing = bench.experiment(only='narrow/seed0').listing()
@@ -201,8 +201,8 @@ def test_a_signal_stops_the_run_and_keeps_those_before(bench, capsys, number):
   assert bench.go() == runner.INTERRUPTED
   asking.join()
   assert 'saved' in log.read_text()
-  told = capsys.readouterr().err
-  assert f'{number.name}: stopped in wide/seed0: the same command' in told
+  err = capsys.readouterr().err
+  assert f'{number.name}: stopped in wide/seed0: the same command' in err
   assert [*bench.rows()] == [('narrow', 0)]
   bench.behave = {}
   assert bench.go() == 0

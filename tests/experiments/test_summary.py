@@ -1,4 +1,4 @@
-"""Means, deviations, ratios and leaders, against sums done by hand."""
+"""Means, deviations, ratios and leaders, computed by hand."""
 
 import json
 import math
@@ -24,9 +24,9 @@ ROWS = made.rows(
 
 
 def test_figures_of_variants():
-  found = summary.summarize(made.grid(), ROWS)
-  assert [*found['variants']] == ['narrow', 'wide']
-  narrow, wide = found['variants'].values()
+  result = summary.summarize(made.grid(), ROWS)
+  assert [*result['variants']] == ['narrow', 'wide']
+  narrow, wide = result['variants'].values()
   assert (narrow['done'], narrow['failed']) == (2, 0)
   assert (wide['done'], wide['failed']) == (2, 1)
   loss = narrow['figures']['loss']
@@ -37,14 +37,14 @@ def test_figures_of_variants():
   assert accuracy['mean'] == pytest.approx(0.45)
   assert accuracy['deviation'] == pytest.approx(math.sqrt(0.005))
   assert wide['figures']['seconds']['mean'] == 30.0
-  assert json.loads(json.dumps(found, allow_nan=False))
+  assert json.loads(json.dumps(result, allow_nan=False))
 
 
 def test_ratios_are_to_the_means_of_the_baseline():
-  found = summary.summarize(made.grid(), ROWS)['variants']
-  assert found['wide']['ratios']['loss'] == pytest.approx(2.7 / 3.0)
-  assert found['wide']['ratios']['seconds'] == pytest.approx(5.0)
-  assert found['narrow']['ratios']['accuracy'] == 1.0
+  result = summary.summarize(made.grid(), ROWS)['variants']
+  assert result['wide']['ratios']['loss'] == pytest.approx(2.7 / 3.0)
+  assert result['wide']['ratios']['seconds'] == pytest.approx(5.0)
+  assert result['narrow']['ratios']['accuracy'] == 1.0
   without = summary.summarize(made.grid(baseline=''), ROWS)['variants']
   assert without['wide']['ratios'] == {}
 
@@ -63,34 +63,34 @@ def test_the_leader_is_the_one_on_the_better_side():
 
 def test_one_seed_has_no_deviation():
   rows = {key: row for key, row in ROWS.items() if key != ('wide', 1)}
-  found = summary.summarize(made.grid(), rows)
-  assert found['variants']['wide']['figures']['loss'] == {
+  result = summary.summarize(made.grid(), rows)
+  assert result['variants']['wide']['figures']['loss'] == {
     'mean': 2.5,
     'deviation': None,
     'values': {0: 2.5},
   }
-  assert found['leaders'][0]['spread'] is None
-  assert found['leaders'][0]['exceeds'] is None
+  assert result['leaders'][0]['spread'] is None
+  assert result['leaders'][0]['exceeds'] is None
 
 
-def test_failures_and_scores_that_are_missing_or_no_numbers():
+def test_failures_and_scores_that_are_missing_or_not_finite():
   rows = made.rows(
     made.row('narrow', 0, {'loss': math.nan, 'f1': 0.1}),
     made.row('narrow', 1, scores(3.0, math.inf)),
     made.row('wide', 7, error='train: it broke'),
   )
-  found = summary.summarize(made.grid(), rows)
-  assert found['failures'] == [
+  result = summary.summarize(made.grid(), rows)
+  assert result['failures'] == [
     {'variant': 'wide', 'seed': 7, 'error': 'train: it broke'}
   ]
-  assert [(m['seed'], m['metric']) for m in found['missing']] == [
+  assert [(m['seed'], m['metric']) for m in result['missing']] == [
     (0, 'loss'),
     (0, 'accuracy'),
     (1, 'accuracy'),
   ]
-  assert found['missing'][0]['scores'] == ['loss', 'f1']
-  figures = found['variants']['narrow']['figures']
+  assert result['missing'][0]['scores'] == ['loss', 'f1']
+  figures = result['variants']['narrow']['figures']
   assert figures['loss']['values'] == {1: 3.0}
   assert figures['accuracy']['mean'] is None
-  assert found['leaders'][1] == {'metric': 'accuracy', 'order': []}
-  assert json.dumps(found, allow_nan=False)
+  assert result['leaders'][1] == {'metric': 'accuracy', 'order': []}
+  assert json.dumps(result, allow_nan=False)

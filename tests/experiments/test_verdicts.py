@@ -1,4 +1,4 @@
-"""What may be said of costs, and of whom."""
+"""Which variant is best, and what the comparison may claim."""
 
 from rnn_jax.experiments import summary as summary_lib
 from rnn_jax.experiments import verdicts
@@ -24,7 +24,7 @@ def summarize(**figures):
 
 
 def test_the_best_of_those_that_keep_the_quality_is_named():
-  found = verdicts.ranking(
+  lines = verdicts.ranking(
     summarize(
       plain=(2.0, 100, 1.0),
       small=(2.01, 40, 1.5),
@@ -32,12 +32,12 @@ def test_the_best_of_those_that_keep_the_quality_is_named():
       quick=(1.9, 120, 0.8),
     )
   )
-  assert found == [
-    'Memory of a step, by the baseline: tiny 0.10, small 0.40, plain 1.00, '
-    'quick 1.20.',
+  assert lines == [
+    'Memory of a step, relative to baseline: tiny 0.10, small 0.40, '
+    'plain 1.00, quick 1.20.',
     'Within 1% of the loss of `plain`, `small` takes the least memory: '
     '60.0% less.',
-    'Time of a step, by the baseline: tiny 0.50, quick 0.80, plain 1.00, '
+    'Time of a step, relative to baseline: tiny 0.50, quick 0.80, plain 1.00, '
     'small 1.50.',
     'Within 1% of the loss of `plain`, `quick` takes the least time: '
     '20.0% less.',
@@ -45,13 +45,13 @@ def test_the_best_of_those_that_keep_the_quality_is_named():
   ]
 
 
-def test_nothing_is_said_of_gains_that_there_are_not():
-  found = verdicts.ranking(summarize(plain=(2.0, 100, 1), big=(2.0, 110, 2)))
-  assert not [line for line in found if line.startswith('Within')]
+def test_no_gain_is_claimed_without_one():
+  lines = verdicts.ranking(summarize(plain=(2.0, 100, 1), big=(2.0, 110, 2)))
+  assert not [line for line in lines if line.startswith('Within')]
   assert verdicts.ranking(summarize(plain=(2.0, 100, 1))) == []
 
 
-def test_higher_scores_are_kept_the_other_way_round():
+def test_higher_scores_may_not_fall():
   grid = made.grid(metrics=(('accuracy', 'higher', 'accuracy'),))
   rows = made.rows(
     made.row('narrow', 0, {'accuracy': 0.8}),
@@ -62,7 +62,7 @@ def test_higher_scores_are_kept_the_other_way_round():
   assert not verdicts.keeps_quality(summary, 'wide')
 
 
-def test_without_a_baseline_nobody_is_ranked():
+def test_without_a_baseline_there_is_no_ranking():
   grid = made.grid(baseline='')
   rows = made.rows(made.row('narrow', 0, {'loss': 1.0, 'accuracy': 1.0}))
   assert verdicts.ranking(summary_lib.summarize(grid, rows)) == []

@@ -38,21 +38,22 @@ def build(seed=0, vocabulary=VOCABULARY, **changes):
 
 def init(model, seed=0):
   """Random parameters; the head's are large, so that texts differ."""
+  return _init(model, seed)
 
-  def make():
-    state = model.apply({}, 1, method='init_state')
-    tokens = jnp.zeros((1, 2), jnp.int32)
-    params = model.init(jax.random.key(seed), state, tokens)['params']
-    if 'head' in params:
-      params['head'] = jax.tree.map(lambda x: 4 * x, params['head'])
-    return params
 
-  return jax.jit(make)()
+@functools.partial(jax.jit, static_argnums=0)
+def _init(model, seed):
+  state = model.apply({}, 1, method='init_state')
+  tokens = jnp.zeros((1, 2), jnp.int32)
+  params = model.init(jax.random.key(seed), state, tokens)['params']
+  if 'head' in params:
+    params['head'] = jax.tree.map(lambda x: 4 * x, params['head'])
+  return params
 
 
 def full_pass(model, params, tokens):
   """Logits LxV of one sequence from the zero state."""
-  # Filled up behind, where a causal model doesn't see it: one compilation.
+  # Padded at the end, which a causal model ignores: one compilation.
   row = np.zeros((1, LONGEST), np.int32)
   row[0, : len(tokens)] = tokens
   return np.asarray(_run(model, params, row))[0, : len(tokens)]

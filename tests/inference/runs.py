@@ -1,27 +1,26 @@
-"""A run's folder without a run: what the tests of generation restore."""
-
-import json
+"""Writes a run's folder for the tests of generation."""
 
 import grain
 import jax
 
 from rnn_jax import config as config_lib
-from rnn_jax.data import tokenizer
-from rnn_jax.training import checkpoint
+from rnn_jax.data.text import tokenizer
+from rnn_jax.runs import workdir
+from rnn_jax.runs.checkpoints import checkpoint
 from tests.inference import models
 
 
 def make(folder, kind=None, losses=(2.0, 1.0, 3.0), boundary_bias=0.0):
   """Writes checkpoints 1, 2, ... of random models with these losses.
 
-  A low `boundary_bias` makes models whose texts don't end by themselves.
+  A low `boundary_bias` makes models whose texts don't end early.
   """
   kind = kind or tokenizer.Bytes()
   config = models.config()
   model, _ = models.build(vocabulary=kind.size)
   folder.mkdir(exist_ok=True)
   (folder / 'config.json').write_text(
-    json.dumps(config_lib.to_dict(config)), encoding='utf-8'
+    workdir.dump(config_lib.to_dict(config)), encoding='utf-8'
   )
   kind.save(folder / 'tokenizer.json')
   checkpoints = checkpoint.Checkpoints(folder / 'checkpoints', keep=9)

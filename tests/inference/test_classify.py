@@ -1,4 +1,4 @@
-"""Probabilities of classes: a batch of padded texts equals each alone."""
+"""Probabilities of classes: padding in a batch changes nothing."""
 
 import jax
 import numpy as np
@@ -7,7 +7,7 @@ import pytest
 from rnn_jax import config as config_lib
 from rnn_jax.inference import classify
 from rnn_jax.models import classifier
-from tests import tiny
+from tests.support import tiny
 
 VOCABULARY = 11
 
@@ -29,31 +29,31 @@ def texts(lengths):
   return [rng.integers(0, VOCABULARY, n).astype(np.int32) for n in lengths]
 
 
-def test_padded_texts_have_the_probabilities_of_each_alone(model_and_params):
+def test_padded_texts_have_the_probabilities_of_single_ones(model_and_params):
   model, params = model_and_params
   # More than a batch of them, of lengths that are padded to two shapes.
   given = texts([5, 90, 1, 33] + [2, 3] * (classify.BATCH // 2))
-  found = classify.probabilities(model, params, given)
-  assert found.shape == (len(given), 3) and found.dtype == np.float32
-  np.testing.assert_allclose(found.sum(-1), 1, rtol=1e-5)
+  result = classify.probabilities(model, params, given)
+  assert result.shape == (len(given), 3) and result.dtype == np.float32
+  np.testing.assert_allclose(result.sum(-1), 1, rtol=1e-5)
   run = jax.jit(model.apply)
   for n in (0, 1, 2, 4):
     ids = given[n][None]
     state = model.apply({}, 1, method='init_state')
     _, logits = run({'params': params}, state, ids)
-    alone = jax.nn.softmax(logits[0, -1])
-    np.testing.assert_allclose(found[n], alone, rtol=1e-4, atol=1e-6)
+    single = jax.nn.softmax(logits[0, -1])
+    np.testing.assert_allclose(result[n], single, rtol=1e-4, atol=1e-6)
 
 
 def test_the_order_of_the_texts_is_kept(model_and_params):
   model, params = model_and_params
   given = texts([7, 3, 5])
-  found = classify.probabilities(model, params, given)
+  result = classify.probabilities(model, params, given)
   turned = classify.probabilities(model, params, given[::-1])
-  np.testing.assert_allclose(found, turned[::-1], rtol=1e-5)
-  assert len(np.unique(found.round(6), axis=0)) == 3
+  np.testing.assert_allclose(result, turned[::-1], rtol=1e-5)
+  assert len(np.unique(result.round(6), axis=0)) == 3
 
 
-def test_no_texts_have_no_probabilities(model_and_params):
+def test_without_texts_there_are_no_probabilities(model_and_params):
   model, params = model_and_params
   assert classify.probabilities(model, params, []).shape == (0, 3)

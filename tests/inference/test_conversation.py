@@ -1,4 +1,4 @@
-"""Conversations: each turn read once gives what one pass over all gives."""
+"""Conversations: reading turns one by one equals one pass over all."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from rnn_jax import errors
 from rnn_jax.inference import conversation
 from rnn_jax.inference import generate
 from rnn_jax.inference import sampling
-from tests import dialogues
+from tests.support import dialogues
 
 TURNS = dialogues.TURNS
 
@@ -18,7 +18,7 @@ def generator(tmp_path_factory):
   return generate.Generator.from_workdir(workdir)
 
 
-def test_a_conversation_is_what_one_pass_over_its_turns_makes(generator):
+def test_a_conversation_equals_one_pass_over_its_turns(generator):
   options = generate.Options(20, sampling.Sampling(0.0))
   talk = conversation.Conversation(generator, options)
   pieces = []
@@ -46,7 +46,7 @@ def test_a_reply_that_was_cut_off_ends_before_the_next_turn(generator):
   assert reply == whole.text
 
 
-def test_what_cannot_be_said_changes_nothing(generator, monkeypatch):
+def test_an_invalid_turn_changes_nothing(generator, monkeypatch):
   options = generate.Options(20, sampling.Sampling(0.0))
   talk = conversation.Conversation(generator, options)
   with pytest.raises(errors.InputError, match="turn=' ': say something"):
@@ -59,7 +59,7 @@ def test_what_cannot_be_said_changes_nothing(generator, monkeypatch):
     conversation.Conversation(generator, options)
 
 
-def test_a_question_is_whole(generator):
+def test_a_question_does_not_continue_a_document(generator):
   options = generate.Options(4, continues=True)
   with pytest.raises(errors.InputError, match='continues=True: a prompt is a'):
     generator.generate([TURNS[0]], options)

@@ -91,10 +91,10 @@ def test_a_row_does_not_depend_on_its_neighbours():
   together = run(model, params, options, 12)
   for row, prompt in enumerate(prompts()):
     carry = prefill(model, params, [prompt], row)
-    _, alone = decode.decode(
+    _, single = decode.decode(
       model, options, params, carry, jnp.zeros(1, bool), 12
     )
-    np.testing.assert_array_equal(alone.tokens_BxN[0, :12], together[row])
+    np.testing.assert_array_equal(single.tokens_BxN[0, :12], together[row])
 
 
 def test_log_probabilities_are_the_model_s():
@@ -113,7 +113,7 @@ def test_log_probabilities_are_the_model_s():
 def test_the_loop_ends_when_all_rows_are_done():
   model, params = models.build()
   tokens = run(model, params, decode.Options(GREEDY), 16)
-  # One row's boundary is not all rows'; a row that is done needs none.
+  # All rows must reach the boundary, except those that are done.
   boundary = int(tokens[2, 3])
   options = decode.Options(GREEDY, boundary)
   for done, made in (([1, 1, 0, 1], 4), ([1, 1, 1, 1], 0), ([0, 0, 0, 1], 16)):
@@ -135,12 +135,12 @@ def test_the_old_state_is_donated():
   assert all(x.is_deleted() for x in jax.tree.leaves(after.state))
 
 
-def test_pad_stands_prompts_flush_right():
+def test_pad_right_aligns_prompts():
   tokens, starts = decode.pad([np.array([7, 8, 9]), np.arange(1, 67)])
   assert tokens.shape == (2, 129)
   assert tokens[0].tolist() == [0] * 126 + [7, 8, 9]
   assert tokens[1].tolist() == [0] * 63 + [*range(1, 67)]
-  # Each step of padding begins anew, and the prompt does, nothing else.
+  # Only steps of padding, and the first of the prompt, reset the state.
   assert [row.sum() for row in starts] == [127, 64]
   assert starts[0, :127].all() and starts[1, :64].all()
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from rnn_jax import errors
-from rnn_jax.data import tokenizer
+from rnn_jax.data.text import tokenizer
 from rnn_jax.inference import conversation
 from rnn_jax.inference import generate
 from rnn_jax.inference import layers
 from rnn_jax.inference import sampling
-from rnn_jax.training import quantized
+from rnn_jax.models import int8_weights
 from tests.inference import models
 from tests.inference import runs
 
@@ -60,7 +60,7 @@ def test_a_prompt_begins_a_document_unless_it_continues_one(built, generator):
       assert made == np.argmax(models.full_pass(*built, tokens)[-1])
 
 
-def test_streamed_pieces_make_the_text_of_one_call(generator):
+def test_streamed_parts_add_up_to_the_text_of_one_call(generator):
   pieces = {row: [] for row in range(len(PROMPTS))}
   whole = generator.generate(PROMPTS, options())
   streamed = generator.generate(
@@ -135,7 +135,7 @@ def test_a_stop_string_ends_the_text_and_only_its_row(generator):
       assert stopped.completions[n].text == wanted
 
 
-def test_compilations_equal_the_shapes(built):
+def test_there_is_one_compilation_per_shape(built):
   generator = generate.Generator(*built, BYTES)
   counts = []
   for prompts, changes in (
@@ -154,7 +154,7 @@ def test_compilations_equal_the_shapes(built):
   assert counts == [2, 2, 2, 2, 3, 4, 6]
 
 
-def test_nothing_moves_to_the_device_unasked(built):
+def test_no_implicit_transfers(built):
   with jax.transfer_guard('disallow'):
     generator = generate.Generator(*built, BYTES)
     generator.generate(['a', 'bc'], options(stop=('x',)), lambda *_: None)
@@ -243,42 +243,42 @@ def test_bad_options_are_refused(changes, message):
 
 
 @pytest.mark.parametrize('stop', ((), ('never',)))
-def test_a_text_does_not_end_before_its_least_length(tmp_path, stop):
+def test_a_text_has_its_minimum_length(tmp_path, stop):
   run = runs.make(tmp_path / 'run', losses=(1.0,), boundary_bias=60.0)
   eager = generate.Generator.from_workdir(run)
   for least in (0, 1, 20):
     chosen = options(min_new_tokens=least, stop=stop, sampling=GREEDY)
     (completion,) = eager.generate(['ab'], chosen).completions
-    # The boundary is likeliest all along: it comes as soon as it may.
+    # The boundary is always likeliest: it comes as soon as it may.
     assert len(completion.tokens) == least + 1
     assert completion.reason == 'boundary'
-    # What the model thinks of a token, whether it may come or not.
+    # The model's probability of a token, whether it is allowed or not.
     assert completion.logprob < -30 * least + 1e-3
   with pytest.raises(errors.InputError, match='min_new_tokens=5: give 0 to'):
     options(max_new_tokens=4, min_new_tokens=5)
 
 
-def test_learned_positions_have_an_end():
-  changes = {'model_positions': 'learned', 'model_longest': 300}
+def test_learned_positions_limit_the_length():
+  changes = {'model_positions': 'learned', 'model_max_positions': 300}
   built = models.build(vocabulary=BYTES.size, **changes)
   generator = generate.Generator(*built, BYTES)
   settings = options(max_new_tokens=24, stop_at_boundary=False)
   (whole,) = generator.generate(['x' * 276], settings).completions
   assert len(whole.tokens) == 24 and np.isfinite(whole.logprob)
-  with pytest.raises(errors.InputError, match='=24: behind 278 .* for 23 more'):
+  with pytest.raises(errors.InputError, match='=24: after 278 .* only 23 more'):
     generator.generate(['x' * 277], settings)
   with pytest.raises(errors.InputError, match='learned positions for 300 tok'):
     generator.asks = True
     conversation.Conversation(generator, settings)
 
 
-def test_matrices_held_in_8_bits_write_as_the_rounded_model(built):
+def test_8_bit_matrices_write_what_the_rounded_model_does(built):
   model, params = built
   packed = generate.Generator(*built, BYTES, weights='int8')
   held = sum(x.nbytes for x in jax.tree.leaves(packed.params))
   whole = sum(x.nbytes for x in jax.tree.leaves(params))
   assert held < 0.5 * whole  # this model is small: scales and vectors weigh
-  rounded = quantized.unpack(quantized.pack(params))
+  rounded = int8_weights.unpack(int8_weights.pack(params))
   unpacked = generate.Generator(model, rounded, BYTES)
   for a, b in zip(
     packed.generate(PROMPTS, options()).completions,

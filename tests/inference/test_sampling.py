@@ -1,4 +1,4 @@
-"""Draws against probabilities computed in NumPy from the definition."""
+"""Samples against probabilities computed in NumPy from the definition."""
 
 import jax
 import jax.numpy as jnp
@@ -13,11 +13,11 @@ PROBABILITIES = np.array([0.05, 0.4, 0.1, 0.25, 0.2])
 LOGITS = np.log(PROBABILITIES).astype(np.float32) + 3
 
 
-def frequencies(logits, seed=0, **settings):
+def frequencies(logits, seed=0, draws=DRAWS, **settings):
   """Returns how often each token was drawn."""
   draw = jax.jit(sampling.sample, static_argnums=2)
-  keys = jax.random.split(jax.random.key(seed), DRAWS)
-  rows = jnp.broadcast_to(jnp.asarray(logits), (DRAWS, len(logits)))
+  keys = jax.random.split(jax.random.key(seed), draws)
+  rows = jnp.broadcast_to(jnp.asarray(logits), (draws, len(logits)))
   tokens = draw(keys, rows, sampling.Sampling(**settings))
   assert tokens.dtype == jnp.int32
   return np.bincount(tokens, minlength=len(logits))
@@ -56,9 +56,11 @@ def test_frequencies(settings, probabilities):
 def test_a_large_vocabulary_keeps_its_proportions():
   logits = np.random.default_rng(0).normal(size=5000).astype(np.float32)
   probabilities = np.exp(logits) / np.exp(logits).sum()
-  groups = np.add.reduceat(probabilities, range(0, 5000, 100))
-  counts = np.add.reduceat(frequencies(logits), range(0, 5000, 100))
-  chi_square = np.sum((counts - DRAWS * groups) ** 2 / (DRAWS * groups))
+  draws = 5000  # of a group about 100 are expected
+  groups = draws * np.add.reduceat(probabilities, range(0, 5000, 100))
+  counts = frequencies(logits, draws=draws)
+  counts = np.add.reduceat(counts, range(0, 5000, 100))
+  chi_square = np.sum((counts - groups) ** 2 / groups)
   assert chi_square < 85.4  # 49 degrees of freedom: 1 in 1000
 
 
@@ -89,7 +91,7 @@ def test_a_tiny_temperature_is_greedy(temperature):
 @pytest.mark.parametrize(
   'settings', ({}, {'top_k': 7}, {'top_p': 0.8}), ids=str
 )
-def test_a_row_depends_on_its_own_key_and_logits_alone(settings):
+def test_a_row_depends_only_on_its_own_key_and_logits(settings):
   settings = sampling.Sampling(**settings)
   logits = jax.random.normal(jax.random.key(1), (64, 40))
   keys = jax.random.split(jax.random.key(2), 64)
@@ -97,8 +99,8 @@ def test_a_row_depends_on_its_own_key_and_logits_alone(settings):
   order = np.random.default_rng(0).permutation(64)
   shuffled = sampling.sample(keys[order], logits[order], settings)
   np.testing.assert_array_equal(together[order], shuffled)
-  alone = sampling.sample(keys[5:6], logits[5:6], settings)
-  assert together[5] == alone[0]
+  single = sampling.sample(keys[5:6], logits[5:6], settings)
+  assert together[5] == single[0]
   assert len(np.unique(together)) > 5
 
 

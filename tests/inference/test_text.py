@@ -1,28 +1,28 @@
-"""The writer: pieces of text from tokens that are pieces of characters."""
+"""The writer: text from tokens that may be parts of characters."""
 
 import hypothesis
 import pytest
 from hypothesis import strategies
 
-from rnn_jax.data import tokenizer
+from rnn_jax.data.text import tokenizer
 from rnn_jax.inference import text
 
 BYTES = tokenizer.Bytes()
 
 
 def write(tokens, stop, sizes):
-  """Returns the writer and the pieces that slices of these sizes gave."""
-  writer, pieces, at = text.Writer(BYTES, stop), [], 0
+  """Returns the writer and the parts that slices of these sizes gave."""
+  writer, parts, at = text.Writer(BYTES, stop), [], 0
   for size in [*sizes, len(tokens)]:
     shown = len(writer.text)
     writer.write(tokens[at : at + size])
-    pieces.append(writer.text[shown:])
+    parts.append(writer.text[shown:])
     at += size
     if writer.stopped:
       break
   shown = len(writer.text)
   writer.finish()
-  return writer, [*pieces, writer.text[shown:]]
+  return writer, [*parts, writer.text[shown:]]
 
 
 def ids(string):
@@ -33,10 +33,10 @@ def ids(string):
   strategies.text('aé\U0001f600\u4e2d', max_size=8),
   strategies.lists(strategies.integers(1, 5), max_size=8),
 )
-def test_no_piece_holds_half_a_character(string, sizes):
-  writer, pieces = write(ids(string), (), sizes)
-  assert writer.text == ''.join(pieces) == string
-  assert '\ufffd' not in ''.join(pieces)
+def test_no_part_ends_within_a_character(string, sizes):
+  writer, parts = write(ids(string), (), sizes)
+  assert writer.text == ''.join(parts) == string
+  assert '\ufffd' not in ''.join(parts)
 
 
 @hypothesis.given(
@@ -47,7 +47,7 @@ def test_no_piece_holds_half_a_character(string, sizes):
   strategies.lists(strategies.integers(1, 5), max_size=8),
 )
 def test_the_text_ends_before_the_first_stop_string(string, stop, sizes):
-  writer, pieces = write(ids(string), stop, sizes)
+  writer, parts = write(ids(string), stop, sizes)
   ends = [end for end in range(len(string) + 1)
           if any(string[:end].endswith(s) for s in stop)]  # fmt: skip
   wanted = string
@@ -57,16 +57,16 @@ def test_the_text_ends_before_the_first_stop_string(string, stop, sizes):
     wanted = done.removesuffix(longest)
   assert writer.text == wanted
   assert writer.stopped == bool(ends)
-  assert ''.join(pieces) == wanted
+  assert ''.join(parts) == wanted
 
 
 @pytest.mark.parametrize('size', (1, 2, 3, 50))
-def test_a_stop_string_is_found_across_slices(size):
-  writer, pieces = write(ids('one\n\ntwo'), ('\n\n',), [size] * 9)
-  assert ''.join(pieces) == writer.text == 'one'
+def test_a_stop_string_may_span_slices(size):
+  writer, parts = write(ids('one\n\ntwo'), ('\n\n',), [size] * 9)
+  assert ''.join(parts) == writer.text == 'one'
 
 
-def test_reads_no_token_behind_the_stop_string():
+def test_no_token_after_the_stop_string_is_read():
   writer = text.Writer(BYTES, ('end',))
   assert writer.write(ids('the ')) == 4
   assert writer.write(ids('end of it')) == 3
@@ -83,11 +83,11 @@ def test_what_may_become_a_stop_string_is_held_back():
   assert writer.text == 'a story st'
 
 
-def test_a_character_that_stays_cut_is_replaced():
+def test_an_incomplete_character_is_replaced():
   writer, _ = write(ids('aé')[:-1], (), [1])
   assert writer.text == 'a\ufffd' == BYTES.decode(ids('aé')[:-1])
 
 
-def test_a_boundary_is_no_text():
+def test_a_boundary_is_not_text():
   writer, _ = write([97, BYTES.boundary, 98], ('x',), [1])
   assert writer.text == 'ab'

@@ -4,8 +4,8 @@ import jax
 import numpy as np
 
 from rnn_jax import config as config_lib
-from rnn_jax.data import batch as batch_lib
-from rnn_jax.data import tokenizer
+from rnn_jax.data.batching import batch as batch_lib
+from rnn_jax.data.text import tokenizer
 
 TOKENIZER = tokenizer.Characters('abcdefghij')
 

@@ -1,4 +1,4 @@
-"""Gates, states and units against values that are known."""
+"""Gates, states and units against known values."""
 
 import importlib
 
@@ -26,7 +26,7 @@ def sigmoid(x):
 
 @pytest.fixture(scope='module')
 def known():
-  """Two layers whose gates are those of biases alone, one MLP unit dead."""
+  """Two layers with gates from biases only, and one dead MLP unit."""
   config = made.config(
     model__mlp_width=4, model__mlp='relu', model__biases=True
   )
@@ -37,7 +37,7 @@ def known():
   # Layer 0: heads at logits 0 and 5. Layer 1: all channels at -6.
   biases = [[0.0] * 3 + [5.0] * 3, [-6.0] * 6]
   cell['gate_bias'] = jnp.array(biases)
-  # Unit 2 of layer 0 never sees the sun; all others always do.
+  # Unit 2 of layer 0 is always off, all others always on.
   mlp['up']['kernel'] *= 0.0
   mlp['up']['bias'] = jnp.array([[1.0, 1.0, -1.0, 1.0], [1.0] * 4])
   batch = made.batch((9, 5))
@@ -69,7 +69,7 @@ def test_half_lives_are_those_of_the_decay(known):
   assert second['median'] == pytest.approx(want, rel=1e-4)
 
 
-def test_what_never_decays_lives_for_ever():
+def test_what_never_decays_has_an_infinite_half_life():
   layer = activations.Layer({}, np.zeros(3), {}, np.ones(4), {})
   (row,) = summary.half_lives([[layer]])
   assert row['low'] == row['high'] == np.inf
@@ -99,7 +99,7 @@ def test_a_smooth_unit_is_dead_below_a_small_number():
     assert dead == {'mlp': of_mlp, 'cell': [2]}
 
 
-def test_the_norm_of_a_state_is_that_which_the_model_ends_with():
+def test_the_norm_of_a_state_is_that_of_the_model_s_final_state():
   config = made.config(cell__convolution=3)
   task, params = made.task(config)
   batch = made.batch((9, 9))
@@ -178,12 +178,12 @@ def test_layers_that_share_their_parameters_are_seen_one_by_one(dragon):
     _, x = task.model.apply(
       {'params': params}, None, batch.tokens_BxL, method='read'
     )
-    found = []
+    outputs = []
     for _ in range(3):
-      found.append(jax.nn.relu(x @ shared['cell']['encoder']['kernel']))
+      outputs.append(jax.nn.relu(x @ shared['cell']['encoder']['kernel']))
       state = blocks.make_cell(block, parent=None).init_state(2)
       x, _ = block.apply({'params': shared}, x, state, batch.starts_BxL)
-    return found
+    return outputs
 
   rows = summary.units([seen], config.model)
   assert [(row['layer'], row['of']) for row in rows] == [

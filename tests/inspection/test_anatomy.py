@@ -18,15 +18,15 @@ def tree(layers):
 
 
 def test_layers_come_one_by_one_and_in_their_order():
-  found = anatomy.parts(tree(11))
+  parts = anatomy.parts(tree(11))
   layers = [f'layer {n}' for n in range(12)]
-  assert sorted(found, key=anatomy.place) == ['embedding', *layers, 'head']
-  assert found['layer 0']['cell/kernel'].shape == (
+  assert sorted(parts, key=anatomy.place) == ['embedding', *layers, 'head']
+  assert parts['layer 0']['cell/kernel'].shape == (
     4,
     3,
   )  # that of another width
   np.testing.assert_array_equal(
-    found['layer 3']['cell/kernel'], np.arange(12.0, 18).reshape(2, 3)
+    parts['layer 3']['cell/kernel'], np.arange(12.0, 18).reshape(2, 3)
   )
 
 
@@ -38,20 +38,20 @@ def test_layers_that_share_their_parameters_are_one_part():
     'stack': {'shared': {'cell': {'kernel': np.ones((2, 2))}}},
     'head': {'bias': np.zeros(3)},
   }
-  found = anatomy.parts(params)
+  parts = anatomy.parts(params)
   first = 'patches', 'token', 'positions'
-  assert sorted(found, key=anatomy.place) == [*first, 'layer 0', 'head']
-  assert [*found['token']] == ['token']
+  assert sorted(parts, key=anatomy.place) == [*first, 'layer 0', 'head']
+  assert [*parts['token']] == ['token']
 
 
 def test_a_classifier_s_own_head_is_not_its_language_model_s():
   params = {'body': tree(1), 'head': {'bias': np.zeros(2)}}
-  found = anatomy.parts(params)
-  assert sorted(found, key=anatomy.place) == [
+  parts = anatomy.parts(params)
+  assert sorted(parts, key=anatomy.place) == [
     'body/embedding',
     'body/layer 0',
     'body/layer 1',
     'body/head',
     'head',
   ]
-  assert [*found['head']] == ['bias']
+  assert [*parts['head']] == ['bias']

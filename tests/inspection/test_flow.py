@@ -1,4 +1,4 @@
-"""Gradients by distance against those that a test computes plainly."""
+"""Gradients by distance against plain computations."""
 
 import jax
 import jax.numpy as jnp
@@ -72,8 +72,8 @@ def test_curves_of_batches_count_the_rows_that_reach():
 
 
 def test_octaves_end_where_the_curve_does():
-  found = curves.octaves([7.0, 1.0, 3.0, 4.0, 5.0])
-  assert found == {
+  octaves = curves.octaves([7.0, 1.0, 3.0, 4.0, 5.0])
+  assert octaves == {
     1: 1,
     2: pytest.approx(np.sqrt(12.5)),
     4: 5,

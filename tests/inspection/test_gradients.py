@@ -1,4 +1,4 @@
-"""Norms of gradients and updates against those that a test computes plainly."""
+"""Norms of gradients and updates against plain computations."""
 
 import jax
 import jax.numpy as jnp
@@ -7,33 +7,35 @@ import pytest
 
 from rnn_jax.inspection import anatomy
 from rnn_jax.inspection import gradients
-from rnn_jax.training import step
+from rnn_jax.training import programs as programs_lib
 from tests.inspection import made
 
 RATE, DECAY = 0.01, 0.1
 
 
 @pytest.fixture(scope='module')
-def found():
-  """(steps, state, batch, what Steps.look returns) of a first step."""
+def measured():
+  """(programs, state, batch, gradients and updates) of a first step."""
   config = made.config(
     model__mlp_width=5,
     optimizer__learning_rate=RATE,
     optimizer__weight_decay=DECAY,
     optimizer__clip_norm=0.0,
   )
-  steps = step.from_config(config, made.TOKENIZER, jax.local_devices()[:1])
-  state, batch = steps.init(0, 2), made.batch((9, 4))
-  return steps, state, batch, steps.look(state, batch)
+  programs = programs_lib.from_config(
+    config, made.TOKENIZER, jax.local_devices()[:1]
+  )
+  state, batch = programs.init(0, 2), made.batch((9, 4))
+  return programs, state, batch, programs.compute_gradients(state, batch)
 
 
-def test_gradients_of_each_layer_are_those_of_the_mean_loss(found):
-  steps, state, batch, (slopes, _, _) = found
+def test_gradients_of_each_layer_are_those_of_the_mean_loss(measured):
+  programs, state, batch, (slopes, _, _) = measured
 
   @jax.jit
   def plain(params):
     """The mean loss, from the logits."""
-    model = steps.task.model
+    model = programs.task.model
     before = model.apply({}, 2, method='init_state')
     _, logits = model.apply(
       {'params': params}, before, batch.tokens_BxL, batch.starts_BxL
@@ -42,7 +44,7 @@ def test_gradients_of_each_layer_are_those_of_the_mean_loss(found):
     picked = jnp.take_along_axis(logp, batch.targets_BxL[..., None], -1)
     return -jnp.sum(picked[..., 0] * batch.weights_BxL) / 13
 
-  want = jax.jit(jax.grad(plain))(state['params'])
+  want = jax.jit(jax.grad(plain))(state.params)
   parts = jax.device_get(gradients.norms(slopes))
   assert parts.keys() == {'embedding', 'layer 0', 'layer 1', 'head'}
   for n in range(2):
@@ -56,13 +58,13 @@ def test_gradients_of_each_layer_are_those_of_the_mean_loss(found):
   assert parts['head']['kernel'] == pytest.approx(norm, rel=1e-5)
 
 
-def test_a_ratio_is_that_of_the_step_that_adamw_would_make(found):
-  _, state, _, (slopes, updates, _) = found
+def test_a_ratio_is_that_of_the_step_that_adamw_would_make(measured):
+  _, state, _, (slopes, updates, _) = measured
   rows, names = gradients.describe(
-    state['params'], [gradients.norms(slopes)], [gradients.norms(updates)]
+    state.params, [gradients.norms(slopes)], [gradients.norms(updates)]
   )
   slopes, weights = (
-    jax.device_get(anatomy.parts(tree)) for tree in (slopes, state['params'])
+    jax.device_get(anatomy.parts(tree)) for tree in (slopes, state.params)
   )
   for row in names:
     g = slopes[row['part']][row['name']].astype(float)
@@ -86,13 +88,13 @@ def test_a_ratio_is_that_of_the_step_that_adamw_would_make(found):
   assert layer['parameters'] == sum(row['parameters'] for row in own)
 
 
-def test_looking_leaves_the_state_to_the_step_that_is_looked_at(found):
-  steps, state, batch, (_, updates, sums) = found
-  before = jax.device_get(state['params'])
-  changed, values = steps.train(jax.tree.map(jnp.copy, state), batch)
+def test_inspecting_a_step_leaves_its_state_unchanged(measured):
+  programs, state, batch, (_, updates, sums) = measured
+  before = jax.device_get(state.params)
+  changed, values = programs.train_step(jax.tree.map(jnp.copy, state), batch)
   assert float(sums['loss']) == pytest.approx(float(values['sums']['loss']))
   for a, b, change in zip(
-    *map(jax.tree.leaves, (before, changed['params'], updates)), strict=True
+    *map(jax.tree.leaves, (before, changed.params, updates)), strict=True
   ):
     np.testing.assert_allclose(a + np.asarray(change), b, rtol=0, atol=1e-6)
 

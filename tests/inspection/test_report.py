@@ -1,4 +1,4 @@
-"""What becomes of a report: text, JSON, pictures, TensorBoard."""
+"""A report as text, JSON, figures and TensorBoard events."""
 
 import json
 import math
@@ -22,7 +22,7 @@ SIZES = {
 }
 
 
-def found(**changes):
+def inspection(**changes):
   return {
     'step': 7,
     'split': 'validation',
@@ -78,7 +78,7 @@ def found(**changes):
 
 
 def test_the_text_has_each_table():
-  text = re.sub(' +', ' ', report.markdown(found()))
+  text = re.sub(' +', ' ', report.markdown(inspection()))
   assert '1,234 predictions, loss 1.2500 nats' in text
   for line in (
     '| layer 0 | 4,321 | 2 | 0.5 | 0.75 | 0.01 | 0.005 |',
@@ -91,24 +91,24 @@ def test_the_text_has_each_table():
 
 
 def test_a_model_without_gates_and_units_has_no_such_tables():
-  text = report.markdown(found(gates=[], units=[], half_lives=[], flow=[]))
+  text = report.markdown(inspection(gates=[], units=[], half_lives=[], flow=[]))
   assert '## Gradients' in text and '## Norm of the state' in text
   for title in ('## Gates', '## Hidden', '## Half-life', '## Gradient of'):
     assert title not in text
 
 
-def test_a_report_says_where_there_is_nothing_in_time():
-  text = report.markdown(found(recurrent=False, states=[], flow=[]))
-  assert 'Each step sees all of its row: there is no state' in text
-  assert 'sees all of its row' not in report.markdown(found())
+def test_a_model_without_states_is_reported():
+  text = report.markdown(inspection(recurrent=False, states=[], flow=[]))
+  assert 'Each step sees its whole row: there is no state' in text
+  assert 'sees its whole row' not in report.markdown(inspection())
 
 
-def test_json_has_no_number_that_is_none():
-  told = report.values(found())
-  assert json.loads(json.dumps(told, allow_nan=False)) == told
-  assert told['half_lives'][0]['high'] is None
-  assert told['half_lives'][0]['median'] == 6
-  assert 'bins' not in told['gates'][0]
+def test_json_has_no_infinite_number():
+  text = report.values(inspection())
+  assert json.loads(json.dumps(text, allow_nan=False)) == text
+  assert text['half_lives'][0]['high'] is None
+  assert text['half_lives'][0]['median'] == 6
+  assert 'bins' not in text['gates'][0]
 
 
 def test_all_forms_are_written(tmp_path, monkeypatch):
@@ -130,10 +130,10 @@ def test_all_forms_are_written(tmp_path, monkeypatch):
   stacked = {
     'cell': {'kernel': np.ones((2, 3)), 'bias': np.full((2, 1), np.nan)}
   }
-  report.write(found(), {'stack': {'blocks': stacked}}, tmp_path)
+  report.write(inspection(), {'stack': {'blocks': stacked}}, tmp_path)
   names = {path.name for path in (tmp_path / 'inspection').iterdir()}
-  pictures = {f'{x}.png' for x in ('gradients', 'gates', 'states', 'flow')}
-  assert names == pictures | {'inspection.json', 'inspection.md'}
+  figures = {f'{x}.png' for x in ('gradients', 'gates', 'states', 'flow')}
+  assert names == figures | {'inspection.json', 'inspection.md'}
   assert seen['gradient_norm/layer_0'] == 0.5
   assert seen['dead_share/layer_0/mlp'] == 0.25
   assert 'ratio/head' not in seen and seen['ratio/layer_0'] == 0.005

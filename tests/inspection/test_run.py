@@ -1,25 +1,25 @@
-"""Runs and folders that are looked at from inside, whole."""
+"""Whole runs and folders, inspected."""
 
 import dataclasses
 import importlib
-import json
 
 import jax
 import numpy as np
 import pytest
 
 from rnn_jax import config as config_lib
-from rnn_jax.data import tokenizer
+from rnn_jax.data.text import tokenizer
 from rnn_jax.inspection import report
 from rnn_jax.inspection import run as run_lib
-from rnn_jax.training import bundle
-from rnn_jax.training import checkpoint
-from rnn_jax.training import quantized
-from rnn_jax.training import step
-from tests import tiny
-from tests.training import bundles
+from rnn_jax.models import int8_weights
+from rnn_jax.runs import bundle
+from rnn_jax.runs import workdir
+from rnn_jax.runs.checkpoints import checkpoint
+from rnn_jax.training import programs as programs_lib
+from tests.support import bundles
+from tests.support import tiny
 
-PICTURES = {
+IMAGES = {
   'bdh': {'model.layers': 2, 'model.width': 8, 'cell.neurons': 8},
   'vit': {
     'model.layers': 2,
@@ -33,14 +33,14 @@ PICTURES = {
     'data.image.size': 8,
     'data.image.channels': 1,
     'data.image.mean': (0.5,),
-    'data.image.deviation': (0.5,),
+    'data.image.std': (0.5,),
     'data.image.crop': 0,
   },
   'lstm': {'model.layers': 1, 'model.width': 8},
 }
 
 
-def pictures(model):
+def image_config(model):
   """The Config of a small model of the digits."""
   name = {'vit': ('cifar10_bdh', 'vit')}.get(model, ('digits_bdh',))
   raw = importlib.import_module(f'configs.{name[0]}').get_config(*name[1:])
@@ -48,12 +48,12 @@ def pictures(model):
     raw, digits = config_lib.default('lstm'), raw
     for section in ('task', 'data', 'vision', 'evaluate', 'sample'):
       raw[section].update(digits[section])
-  raw.update_from_flattened_dict(PICTURES[model])
+  raw.update_from_flattened_dict(IMAGES[model])
   raw.evaluate.batch_size = 100
   return config_lib.parse(raw)
 
 
-def text(folder):
+def text_config(folder):
   """The unparsed config of a small language model."""
   raw = tiny.raw_config(tiny.write_text(folder / 'text'))
   raw.data.layout = 'stream'
@@ -63,23 +63,25 @@ def text(folder):
 def write(folder, config, at=4, where='checkpoints'):
   """A run's folder with the state of a new model at step `at`."""
   plain = run_lib.plain(config)
-  steps = step.from_config(plain, tokenizer.Bytes(), jax.local_devices()[:1])
-  state = steps.init(0, 2) | {'step': np.int32(at)}
+  programs = programs_lib.from_config(
+    plain, tokenizer.Bytes(), jax.local_devices()[:1]
+  )
+  state = programs.init(0, 2).replace(step=np.int32(at))
   folder.mkdir()
-  whole = json.dumps(config_lib.to_dict(config))
+  whole = workdir.dump(config_lib.to_dict(config))
   (folder / 'config.json').write_text(whole)
   checkpoints = checkpoint.Checkpoints(folder / where, keep=1)
-  checkpoints.save(at, state, None, {})
+  checkpoints.save(at, state.entries(), None, {})
   checkpoints.close()
-  return jax.device_get(state['params'])
+  return jax.device_get(state.params)
 
 
 def look(folder, count=1, which='best'):
   """(the report, its text) of a folder's run."""
   opened = run_lib.Run.open(folder, which)
-  found, last = run_lib.look(opened, 'validation', count)
-  assert {row['part'] for row in found['parts']} and last
-  return found, report.markdown(found)
+  values, last = run_lib.measure(opened, 'validation', count)
+  assert {row['part'] for row in values['parts']} and last
+  return values, report.markdown(values)
 
 
 @pytest.mark.parametrize(
@@ -89,50 +91,50 @@ def look(folder, count=1, which='best'):
     ('vit', [(0, 'mlp', 12), (1, 'mlp', 12)]),
   ),
 )
-def test_pictures_that_are_seen_whole_have_no_time(model, units, tmp_path):
-  params = write(tmp_path / 'run', pictures(model))
-  found, told = look(tmp_path / 'run', count=2)
-  assert found['batches'] == 2 and found['step'] == 4
-  assert 100 < found['tokens'] < 200  # the second batch has padding
+def test_images_that_are_seen_whole_have_no_time(model, units, tmp_path):
+  params = write(tmp_path / 'run', image_config(model))
+  values, text = look(tmp_path / 'run', count=2)
+  assert values['batches'] == 2 and values['step'] == 4
+  assert 100 < values['tokens'] < 200  # the second batch has padding
   layers = ['layer 0'] if model == 'bdh' else ['layer 0', 'layer 1']
-  parts = [row['part'] for row in found['parts']]
+  parts = [row['part'] for row in values['parts']]
   token = ['token'] * (model == 'vit')
   assert parts[0] == 'patches' and {*layers, *token, 'head'} <= {*parts}
-  for row in found['parts']:
+  for row in values['parts']:
     assert row['gradient_norm'] > 0 and row['update_norm'] > 0
   kernel = np.linalg.norm(params['head']['kernel'])
-  rows = {(row['part'], row['name']): row for row in found['parameters']}
+  rows = {(row['part'], row['name']): row for row in values['parameters']}
   norm = rows['head', 'kernel']['weight_norm']
   assert norm == pytest.approx(kernel, rel=1e-5)
-  rows = found['units']
+  rows = values['units']
   assert [(row['layer'], row['of'], row['units']) for row in rows] == units
   assert all(row['at_rest'] < 1 for row in rows)
-  assert not found['recurrent']
+  assert not values['recurrent']
   for key in ('gates', 'half_lives', 'states', 'flow'):
-    assert not found[key]
-  assert 'no distance in time' in told and '## Norm of the state' not in told
+    assert not values[key]
+  assert 'no distance in time' in text and '## Norm of the state' not in text
 
 
-def test_pictures_that_are_read_in_a_row_have_gates_and_time(tmp_path):
-  write(tmp_path / 'run', pictures('lstm'))
-  found, told = look(tmp_path / 'run')
-  assert {row['gate'] for row in found['gates']} == {'write', 'keep', 'read'}
-  assert all(len(row['norms']) == 4 for row in found['states'])
-  assert len(found['flow']) == 4 and min(found['flow']) > 0
-  assert found['recurrent'] and '## Gradient of the last loss' in told
+def test_images_that_are_read_in_a_row_have_gates_and_time(tmp_path):
+  write(tmp_path / 'run', image_config('lstm'))
+  values, text = look(tmp_path / 'run')
+  assert {row['gate'] for row in values['gates']} == {'write', 'keep', 'read'}
+  assert all(len(row['norms']) == 4 for row in values['states'])
+  assert len(values['flow']) == 4 and min(values['flow']) > 0
+  assert values['recurrent'] and '## Gradient of the last loss' in text
 
 
-def test_a_student_is_seen_without_its_teacher(tmp_path):
-  raw = text(tmp_path)
+def test_a_student_is_inspected_without_its_teacher(tmp_path):
+  raw = text_config(tmp_path)
   raw.data.carry_state = True
   raw.distillation.teacher = str(tmp_path / 'gone')
   write(tmp_path / 'run', config_lib.parse(raw))
-  found, _ = look(tmp_path / 'run')
-  assert found['step'] == 4 and found['flow']
+  values, _ = look(tmp_path / 'run')
+  assert values['step'] == 4 and values['flow']
 
 
-def test_checkpoints_may_lie_elsewhere(tmp_path):
-  raw = text(tmp_path)
+def test_checkpoints_may_be_elsewhere(tmp_path):
+  raw = text_config(tmp_path)
   raw.train.checkpoint_dir = str(tmp_path / 'elsewhere')
   write(tmp_path / 'run', config_lib.parse(raw), where=tmp_path / 'elsewhere')
   assert run_lib.Run.open(tmp_path / 'run').step == 4
@@ -141,22 +143,22 @@ def test_checkpoints_may_lie_elsewhere(tmp_path):
 @pytest.mark.parametrize(
   ('packed', 'name'), ((True, 'adamw'), (False, 'schedule_free'))
 )
-def test_a_model_alone_is_one_before_its_first_step(packed, name, tmp_path):
-  raw = text(tmp_path)
+def test_a_model_without_a_run_is_at_step_0(packed, name, tmp_path):
+  raw = text_config(tmp_path)
   raw.optimizer.name = name
   raw.schedule.name = 'constant'
   model = bundles.make(raw, tokenizer.Bytes())
   params, want = model.params, model.params
   if packed:
-    params = jax.jit(quantized.pack)(params)
-    want = jax.jit(quantized.unpack)(params)
+    params = jax.jit(int8_weights.pack)(params)
+    want = jax.jit(int8_weights.unpack)(params)
     params = jax.device_get(params)
   bundle.write(dataclasses.replace(model, params=params), tmp_path / 'run')
   opened = run_lib.Run.open(tmp_path / 'run', 'latest')
-  assert opened.step == 0 == opened.state['step']
-  jax.tree.map(np.testing.assert_array_equal, opened.state['params'], want)
-  found, _ = run_lib.look(opened, 'validation', 1)
+  assert opened.step == 0 == opened.state.step
+  jax.tree.map(np.testing.assert_array_equal, opened.state.params, want)
+  values, _ = run_lib.measure(opened, 'validation', 1)
   rate = raw.optimizer.learning_rate / raw.schedule.warmup_steps
-  assert found['learning_rate'] == pytest.approx(rate)
-  for row in found['parts']:
+  assert values['learning_rate'] == pytest.approx(rate)
+  for row in values['parts']:
     assert row['gradient_norm'] > 0 and 0 < row['ratio'] < 1

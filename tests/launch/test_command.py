@@ -12,6 +12,7 @@ from absl.testing import flagsaver
 
 from launch import command
 from rnn_jax import errors
+from tests.support import launchers
 
 ROOT = pathlib.Path(__file__).parents[2]
 LAUNCHER = """
@@ -93,6 +94,11 @@ def _folder(tmp_path_factory):
   return folder
 
 
+def run(folder, *arguments):
+  """In this process. Returns (exit code, stdout, stderr)."""
+  return launchers.run_file(folder / 'main.py', *arguments, folder=folder)
+
+
 def launch(folder, *arguments):
   return subprocess.run(
     [sys.executable, 'main.py', *arguments],
@@ -145,12 +151,20 @@ def launch(folder, *arguments):
   ),
 )
 def test_a_wrong_flag_is_one_line(folder, arguments, message):
-  result = launch(folder, *arguments)
+  code, out, err = run(folder, *arguments)
+  assert (code, out) == (1, '')
+  assert err.startswith('error: ')
+  assert message in err
+  assert err.count('\n') == 1
+
+
+def test_a_wrong_flag_ends_the_process(folder):
+  result = launch(folder, '--say=x', 'stray')
   assert result.returncode == 1
   assert result.stdout == ''
-  assert result.stderr.startswith('error: ')
-  assert message in result.stderr
-  assert result.stderr.count('\n') == 1
+  assert result.stderr == (
+    "error: unexpected argument 'stray': flags begin with --\n"
+  )
 
 
 def test_help_is_short_and_holds_the_example(folder):
@@ -277,18 +291,18 @@ def test_a_closed_pipe_is_no_error(folder):
   ('flag', 'message'),
   (
     ('--cpus=0-3,4096', '--cpus=0-3,4096: CPU '),
-    ('--cpus=3-1', '--cpus=3-1: no CPU is in it: give 0-3, not 3-0'),
-    ('--cpus=0,', '--cpus=0,: give numbers and ranges, as in 0-3,8'),
-    ('--cpus=all', '--cpus=all: give numbers and ranges, as in 0-3,8'),
+    ('--cpus=3-1', '--cpus=3-1: the range is empty: give 0-3, not 3-0'),
+    ('--cpus=0,', '--cpus=0,: give numbers and ranges, e.g. 0-3,8'),
+    ('--cpus=all', '--cpus=all: give numbers and ranges, e.g. 0-3,8'),
     ('--memory_fraction=most', "'most'"),
   ),
 )
 def test_a_wrong_setting_of_the_machine_is_one_line(folder, flag, message):
-  result = launch(folder, '--say=x', flag)
-  assert result.returncode == 1
-  assert result.stderr.startswith('error: ')
-  assert message in result.stderr
-  assert result.stderr.count('\n') == 1
+  code, _, err = run(folder, '--say=x', flag)
+  assert code == 1
+  assert err.startswith('error: ')
+  assert message in err
+  assert err.count('\n') == 1
 
 
 def settle(monkeypatch, gpu, **values):
@@ -314,14 +328,14 @@ def test_memory_flags_become_what_xla_reads(monkeypatch):
 @pytest.mark.parametrize(
   ('gpu', 'values', 'message'),
   (
-    (True, {'memory_fraction': 1.5}, '--memory_fraction=1.5: give a share'),
-    (True, {'memory_fraction': 0.0}, '--memory_fraction=0.0: give a share'),
+    (True, {'memory_fraction': 1.5}, '--memory_fraction=1.5: give a fraction'),
+    (True, {'memory_fraction': 0.0}, '--memory_fraction=0.0: give a fraction'),
     (
       False,
       {'memory_fraction': 0.5},
-      '--memory_fraction=0.5: .* there is none',
+      '--memory_fraction=0.5: .* there is no GPU',
     ),
-    (False, {'preallocate': False}, '--preallocate=False: .* there is none'),
+    (False, {'preallocate': False}, '--preallocate=False: .* there is no GPU'),
   ),
 )
 def test_memory_flags_without_use_are_refused(

@@ -1,4 +1,4 @@
-"""`launch.evaluate` and a conversation, as a user types them."""
+"""`launch.evaluate` on dialogues, and a conversation."""
 
 import json
 
@@ -6,7 +6,8 @@ import pytest
 
 from rnn_jax import config as config_lib
 from rnn_jax.training import loop
-from tests import tiny
+from tests.support import launchers
+from tests.support import tiny
 
 pytestmark = pytest.mark.slow
 DIALOGUES = [
@@ -39,9 +40,8 @@ def test_scores_are_printed_and_written(workdir):
   folder = workdir / 'evaluation' / 'test'
   assert json.loads((folder / 'scores.json').read_text()) == row
   assert {'perplexity', 'bleu', 'rougeL', 'valid'} <= row.keys()
-  code, out, err = tiny.finish(
-    tiny.launch('evaluate', f'--workdir={workdir}', '--split=test')
-  )
+  flags = f'--workdir={workdir}', '--split=test'
+  code, out, err = launchers.run('evaluate', *flags)
   assert code == 0, err
   assert f'perplexity     {row["perplexity"]:.3f}' in out
   assert f'rougeL         {row["rougeL"]:.4f}   95 %' in out
@@ -53,9 +53,7 @@ def test_wrong_flags_are_one_line_each(workdir):
     ('--split=dev', "error: --split='dev': choose one of"),
     ('--checkpoint=99', 'no checkpoint of step 99'),
   ):
-    code, out, err = tiny.finish(
-      tiny.launch('evaluate', f'--workdir={workdir}', flag)
-    )
+    code, _, err = launchers.run('evaluate', f'--workdir={workdir}', flag)
     assert code == 1 and message in err and 'Traceback' not in err
 
 
@@ -76,8 +74,7 @@ def test_a_conversation_reads_a_turn_a_line(workdir):
 
 def test_a_conversation_has_no_use_for_some_flags(workdir):
   for flag in ('--prompt=hello', '--samples=1', '--json'):
-    code, _, err = tiny.finish(
-      tiny.launch('generate', '--chat', f'--workdir={workdir}', flag)
-    )
-    assert code == 1 and 'a conversation (--chat) has none: leave it' in err
+    flags = '--chat', f'--workdir={workdir}', flag
+    code, _, err = launchers.run('generate', *flags)
+    assert code == 1 and 'it has no effect with --chat: leave it out' in err
     assert flag[2:].partition('=')[0] in err and 'Traceback' not in err

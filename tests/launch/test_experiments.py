@@ -1,4 +1,4 @@
-"""`python -m launch.experiments` as a user types it."""
+"""`launch.experiments`: a grid that is cut, resumed, mended and compared."""
 
 import json
 import signal
@@ -7,9 +7,10 @@ import time
 import pytest
 
 from rnn_jax.experiments import records
-from rnn_jax.training import metrics
-from rnn_jax.training import workdir as workdir_lib
-from tests import tiny
+from rnn_jax.runs import metrics
+from rnn_jax.runs import workdir as workdir_lib
+from tests.support import launchers
+from tests.support import tiny
 
 pytestmark = pytest.mark.slow
 STEPS = 200
@@ -46,10 +47,10 @@ def write_grid(path, config, variants):
 
 
 def run(grid, workdir, *flags):
-  process = tiny.launch(
+  """In this process; the runs of a grid are processes of their own."""
+  return launchers.run(
     'experiments', f'--grid={grid}', f'--workdir={workdir}', *flags
   )
-  return tiny.finish(process, timeout=900)
 
 
 def statuses(workdir):
@@ -87,7 +88,7 @@ def test_a_grid_is_cut_resumed_mended_and_compared(grid, tmp_path):
 def _cut(grid, workdir):
   code, out, err = stop_at(5, grid, workdir)
   assert code == 130, err
-  assert 'SIGTERM: stopped in good/seed0: the same command goes on' in err
+  assert 'SIGTERM: stopped in good/seed0: the same command resumes' in err
   assert 'SIGTERM: saved at step' in out
   assert statuses(workdir) == {}
 
@@ -166,6 +167,6 @@ BAD = {
 @pytest.mark.parametrize('case', BAD)
 def test_a_mistake_is_one_line(case):
   flags, message = BAD[case]
-  code, out, err = tiny.finish(tiny.launch('experiments', *flags))
+  code, out, err = launchers.run('experiments', *flags)
   assert (code, out) == (1, '')
   assert err.startswith(f'error: {message}') and err.count('\n') == 1

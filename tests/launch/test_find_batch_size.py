@@ -1,4 +1,4 @@
-"""`python -m launch.find_batch_size` as a user types it."""
+"""`launch.find_batch_size`: its answer, its budget and what it refuses."""
 
 import json
 import math
@@ -11,7 +11,8 @@ import pytest
 
 from rnn_jax import config as config_lib
 from rnn_jax.profiling import trial
-from tests import tiny
+from tests.support import launchers
+from tests.support import tiny
 
 pytestmark = pytest.mark.slow
 GIB = 1.0
@@ -21,25 +22,26 @@ STEPS = """
 import json, resource, sys, time
 import jax, numpy as np
 from rnn_jax import config as config_lib
-from rnn_jax.data import batch, tokenizer
+from rnn_jax.data.batching import batch
+from rnn_jax.data.text import tokenizer
 from rnn_jax.parallel import mesh
-from rnn_jax.training import step
+from rnn_jax.training import programs as programs_lib
 
 config, rows, budget = sys.argv[1:]
 config, rows = config_lib.parse(json.load(open(config))), int(rows)
-steps = step.from_config(config, tokenizer.Bytes())
-program = steps.compile_train(rows, config.data.length)
-state = jax.block_until_ready(steps.init(0, rows))
+programs = programs_lib.from_config(config, tokenizer.Bytes())
+program = programs.compile_train(rows, config.data.length)
+state = jax.block_until_ready(programs.init(0, rows))
 ones = np.ones((rows, config.data.length), np.int32)
 like = batch.Batch(ones, ones, ones.astype(np.float32), ones)
-like = mesh.put(like, steps.batch_sharding)
+like = mesh.put(like, programs.batch_sharding)
 held = sum(x.nbytes for x in jax.tree.leaves((state, like)))
 for line in open('/proc/self/status'):
   if line.startswith('VmSize:'):
     size = int(line.split()[1]) * 1024
 most = size - held + int(float(budget) * 2**30)
 resource.setrlimit(resource.RLIMIT_AS, (most, most))
-for _ in range(3):
+for _ in range(2):
   state, metrics = program(state, like)
   jax.block_until_ready((state, metrics))
   time.sleep(0.2)  # temporaries of a step are freed behind its results
@@ -58,9 +60,7 @@ def _raw():
 
 def find(folder, raw, *flags):
   config = tiny.write_config(folder / 'config.py', raw)
-  return tiny.finish(
-    tiny.launch('find_batch_size', f'--config={config}', *flags)
-  )
+  return launchers.run('find_batch_size', f'--config={config}', *flags)
 
 
 def runs(path, rows):
@@ -80,10 +80,12 @@ def runs(path, rows):
 
 
 def test_the_answer_is_within_a_tenth_of_the_true_limit(raw, tmp_path):
-  code, out, err = find(tmp_path, raw, f'--memory_gib={GIB}', '--confirm')
+  config = tiny.write_config(tmp_path / 'config.py', raw)
+  flags = f'--config={config}', f'--memory_gib={GIB}', '--confirm'
+  code, out, err = tiny.finish(tiny.launch('find_batch_size', *flags))
   assert code == 0, err
-  found = int(re.search(r'--config\.data\.batch_size=(\d+)$', out.strip())[1])
-  line = next(x for x in out.splitlines() if x.split()[:1] == [str(found)])
+  result = int(re.search(r'--config\.data\.batch_size=(\d+)$', out.strip())[1])
+  line = next(x for x in out.splitlines() if x.split()[:1] == [str(result)])
   *_, total, share, confirmed, peak = line.split()
   assert confirmed == 'yes'
   assert 0.9 * GIB < float(total) <= GIB
@@ -91,9 +93,9 @@ def test_the_answer_is_within_a_tenth_of_the_true_limit(raw, tmp_path):
   assert float(peak) == pytest.approx(float(total), rel=0.1)
   path = tmp_path / 'config.json'
   path.write_text(config_lib.to_json(config_lib.parse(raw)))
-  # The true limit t: found / 1.1 <= t < found / 0.9.
-  assert runs(path, math.ceil(found / 1.1))
-  assert not runs(path, math.ceil(found / 0.9))
+  # The true limit t: result / 1.1 <= t < result / 0.9.
+  assert runs(path, math.ceil(result / 1.1))
+  assert not runs(path, math.ceil(result / 0.9))
 
 
 def test_the_default_budget_is_this_device_s(raw, tmp_path):
@@ -138,7 +140,7 @@ def test_bad_input_is_one_line(raw, tmp_path, flags, message):
 
 
 def test_help_shows_flags_and_an_example():
-  code, out, err = tiny.finish(tiny.launch('find_batch_size', '--help'))
+  code, out, err = launchers.run('find_batch_size', '--help')
   assert code == 0, err
   assert 'python -m launch.find_batch_size --config=' in out
   for flag in ('--memory_gib', '--[no]confirm', '--length'):

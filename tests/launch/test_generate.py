@@ -1,10 +1,7 @@
 """The launcher as typed, on a small random model."""
 
 import json
-import os
 import pathlib
-import subprocess
-import sys
 
 import pytest
 from absl import flags
@@ -12,8 +9,10 @@ from absl.testing import flagsaver
 
 from launch import generate
 from rnn_jax import errors
-from rnn_jax.data import tokenizer
+from rnn_jax.data.text import tokenizer
 from tests.inference import runs
+from tests.support import launchers
+from tests.support import tiny
 
 ROOT = pathlib.Path(__file__).parents[2]
 LETTERS = tokenizer.Characters('abcdef\n')
@@ -113,29 +112,21 @@ def test_characters_outside_the_vocabulary_are_named(run):
 
 @pytest.mark.slow
 def test_as_typed(run, tmp_path):
-  def launch(*arguments):
-    return subprocess.run(
-      [sys.executable, '-m', 'launch.generate', *arguments],
-      cwd=ROOT,
-      env={**os.environ, 'JAX_PLATFORMS': 'cpu'},
-      capture_output=True,
-      text=True,
-      timeout=300,
-      check=False,
-    )
-
   settings = [f'--workdir={run}', '--prompt=abc', '--max_new_tokens=30']
-  plain = launch(*settings)
-  assert (plain.returncode, plain.stderr) == (0, '')
-  assert plain.stdout.startswith('abc')
-  text = plain.stdout[3:-1]
-  streamed = launch(*settings, '--stream', f'--stop={text[5:7]}', '--stop=q')
-  assert (streamed.returncode, streamed.stderr) == (0, '')
-  assert streamed.stdout[3:-1] == text.partition(text[5:7])[0]
-  bad = launch(f'--workdir={tmp_path}', '--prompt=abc')
-  assert bad.returncode == 1
-  assert bad.stderr.startswith('error: workdir=')
-  assert bad.stderr.count('\n') == 1
+  code, out, err = launchers.run('generate', *settings)
+  assert (code, err) == (0, '')
+  assert out.startswith('abc')
+  text = out[3:-1]
+  stops = '--stream', f'--stop={text[5:7]}', '--stop=q'
+  process = tiny.launch('generate', *settings, *stops)
+  code, out, err = tiny.finish(process)
+  assert (code, err) == (0, '')
+  assert out[3:-1] == text.partition(text[5:7])[0]
+  bad = f'--workdir={tmp_path}', '--prompt=abc'
+  code, _, err = launchers.run('generate', *bad)
+  assert code == 1
+  assert err.startswith('error: workdir=')
+  assert err.count('\n') == 1
 
 
 def test_every_flag_has_help():

@@ -6,7 +6,8 @@ import pytest
 
 from rnn_jax import config as config_lib
 from rnn_jax.training import loop
-from tests import tiny
+from tests.support import launchers
+from tests.support import tiny
 
 pytestmark = pytest.mark.slow
 
@@ -27,19 +28,19 @@ def test_a_report_is_printed_and_written(workdir):
     tiny.launch('inspect', f'--workdir={workdir}', '--batches=1', '--json')
   )
   assert code == 0, err
-  found = json.loads(out.splitlines()[-1])
+  report = json.loads(out.splitlines()[-1])
   folder = workdir / 'inspection'
-  assert json.loads((folder / 'inspection.json').read_text()) == found
-  assert (found['step'], found['split'], found['batches']) == (
+  assert json.loads((folder / 'inspection.json').read_text()) == report
+  assert (report['step'], report['split'], report['batches']) == (
     4,
     'validation',
     1,
   )
-  parts = [row['part'] for row in found['parts']]
+  parts = [row['part'] for row in report['parts']]
   assert parts == ['embedding', 'layer 0', 'layer 1', 'head']
-  assert all(row['ratio'] > 0 for row in found['parts'])
-  assert [row['gate'] for row in found['gates']] == ['keep'] * 2
-  assert len(found['flow']) > 8 and len(found['units']) == 2
+  assert all(row['ratio'] > 0 for row in report['parts'])
+  assert [row['gate'] for row in report['gates']] == ['keep'] * 2
+  assert len(report['flow']) > 8 and len(report['units']) == 2
   text = (folder / 'inspection.md').read_text()
   for name in ('gradients', 'gates', 'states', 'flow'):
     assert f'({name}.png)' in text
@@ -53,7 +54,5 @@ def test_wrong_flags_are_one_line_each(workdir):
     ('--checkpoint=99', 'no checkpoint of step 99'),
     ('--checkpoint=²', "checkpoint='²': give 'best', 'latest' or a step"),
   ):
-    code, _, err = tiny.finish(
-      tiny.launch('inspect', f'--workdir={workdir}', flag)
-    )
+    code, _, err = launchers.run('inspect', f'--workdir={workdir}', flag)
     assert code == 1 and message in err and 'Traceback' not in err

@@ -6,7 +6,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from tests import tiny
+from tests.support import launchers
 
 CLASSES = ('dark', 'light')
 
@@ -23,9 +23,9 @@ def write_pictures(folder):
         PIL.Image.fromarray(pixels).save(path / f'{n}.png')
 
 
-def flags(data):
+def keys(data):
   """Those that make configs/cifar10_bdh.py small."""
-  keys = {
+  small = {
     'data.source': 'tfds:pictures',
     'data.data_dir': data,
     'data.classes': repr(CLASSES),
@@ -45,26 +45,22 @@ def flags(data):
     'evaluate.every': 12,
     'evaluate.batch_size': 8,
   }
-  return [f'--config.{key}={value}' for key, value in keys.items()]
+  return [f'--config.{key}={value}' for key, value in small.items()]
 
 
 def test_pictures_are_prepared_trained_on_and_evaluated(tmp_path):
   raw, data, work = (tmp_path / name for name in ('raw', 'data', 'run'))
   write_pictures(raw)
-  code, out, err = tiny.finish(
-    tiny.launch(
-      'prepare', '--name=pictures', f'--input={raw}', f'--data_dir={data}'
-    )
-  )
+  flags = '--name=pictures', f'--input={raw}', f'--data_dir={data}'
+  code, out, err = launchers.run('prepare', *flags)
   assert code == 0, err
   assert (data / 'pictures/1.0.0').is_dir()
   train = 'train', '--config=configs/cifar10_bdh.py', f'--workdir={work}'
-  code, out, err = tiny.finish(tiny.launch(*train, *flags(data)))
+  code, out, err = launchers.run(*train, *keys(data))
   assert code == 0, err
   assert 'pictures/s' in out and 'batches: images, 1 shape: 8x1' in out
-  code, out, err = tiny.finish(
-    tiny.launch('evaluate', f'--workdir={work}', '--json')
-  )
+  flags = f'--workdir={work}', '--json'
+  code, out, err = launchers.run('evaluate', *flags)
   assert code == 0, err
   row = json.loads(out)
   assert row['split'] == 'test' and row['documents'] == 12
@@ -78,13 +74,11 @@ def test_pictures_are_prepared_trained_on_and_evaluated(tmp_path):
 
 
 def test_a_patch_that_does_not_fit_is_one_line(tmp_path):
-  code, out, err = tiny.finish(
-    tiny.launch(
-      'train',
-      '--config=configs/digits_bdh.py',
-      '--config.vision.patch=3',
-      f'--workdir={tmp_path}',
-    )
+  code, out, err = launchers.run(
+    'train',
+    '--config=configs/digits_bdh.py',
+    '--config.vision.patch=3',
+    f'--workdir={tmp_path}',
   )
   assert (code, out) == (1, '')
   assert err.splitlines()[-1] == (

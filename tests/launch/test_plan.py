@@ -1,39 +1,40 @@
-"""`python -m launch.plan` as a user types it."""
+"""`launch.plan`: plans, real steps for comparison, and what it refuses."""
 
 import json
 
 import pytest
 
-from tests import tiny
+from rnn_jax.planning import program
+from tests.support import launchers
+from tests.support import tiny
 
 pytestmark = pytest.mark.slow
-
-
-def plan(folder, raw, *flags):
-  config = tiny.write_config(folder / 'config.py', raw)
-  return tiny.finish(tiny.launch('plan', f'--config={config}', *flags))
 
 
 def test_a_plan_for_sixteen_devices(tmp_path):
   raw = tiny.raw_config('no dataset is read')
   flags = '--mesh=data=8,fsdp=2', '--devices=16', '--rows=32', '--device=h200'
-  code, out, err = plan(tmp_path, raw, *flags, '--json')
+  config = tiny.write_config(tmp_path / 'config.py', raw)
+  process = tiny.launch('plan', f'--config={config}', *flags, '--json')
+  code, out, err = tiny.finish(process)
   assert code == 0, err
-  found = json.loads(out)
-  assert found['devices'] == 16
-  assert found['mesh']['data'] == 8
-  assert set(found['seconds']['sending']) == {'data', 'fsdp', 'data+fsdp'}
-  assert 0 < found['seconds']['overlapped'] < found['seconds']['step']
-  tokens = 32 * 32 / found['seconds']['step']
-  assert found['tokens_per_second'][0] == pytest.approx(tokens)
-  assert found['memory']['fits']
+  values = json.loads(out)
+  assert values['devices'] == 16
+  assert values['mesh']['data'] == 8
+  assert set(values['seconds']['sending']) == {'data', 'fsdp', 'data+fsdp'}
+  assert 0 < values['seconds']['overlapped'] < values['seconds']['step']
+  tokens = 32 * 32 / values['seconds']['step']
+  assert values['tokens_per_second'][0] == pytest.approx(tokens)
+  assert values['memory']['fits']
 
 
 def test_a_mesh_is_searched_for_and_real_steps_run_beside(tmp_path):
   raw = tiny.raw_config('no dataset is read')
   raw.model.layers = 1
   flags = '--devices=2', '--rows=8', '--device=cpu', '--confirm'
-  code, out, err = plan(tmp_path, raw, *flags)
+  config = tiny.write_config(tmp_path / 'config.py', raw)
+  process = tiny.launch('plan', f'--config={config}', *flags)
+  code, out, err = tiny.finish(process)
   assert code == 0, err
   assert ': 2 x cpu, compiled in ' in out
   assert 'GiB, 90% usable: fits' in out
@@ -47,28 +48,19 @@ def test_a_mesh_is_searched_for_and_real_steps_run_beside(tmp_path):
 @pytest.mark.parametrize(
   ('flags', 'message'),
   (
-    ([], "--device='': choose of h100, h200, a100, v5e, cpu"),
-    (['--device=b300'], "--device='b300': choose of h100"),
+    ([], "--device='': choose one of h100, h200, a100, v5e, cpu"),
+    (['--device=b300'], "--device='b300': choose one of h100"),
     (['--device=h100'], '--mesh and --devices are missing'),
     (['--device=h100', '--mesh=data:8'], "'data:8': write AXIS=SIZE"),
     (['--device=h100', '--mesh=rows=8'], "'rows=8': write AXIS=SIZE"),
     (['--device=h100', '--mesh=data=0'], "'data=0': write AXIS=SIZE"),
     (
       ['--device=h100', '--mesh=data=2,data=4'],
-      '--mesh=data=2,data=4: data comes twice',
+      '--mesh=data=2,data=4: data is there twice',
     ),
     (
       ['--device=h100', '--mesh=data=8,fsdp=4', '--devices=16'],
-      '--devices=16: --mesh=data=8,fsdp=4 makes up 32',
-    ),
-    (
-      ['--device=h100', '--mesh=data=16', '--rows=40'],
-      '= 16 must divide them: give --rows=32 or 48',
-    ),
-    (
-      ['--device=h100', '--mesh=data=16'],
-      '8 row(s) by the config: data x fsdp x micro-batches x train.accumulate '
-      '= 16 must divide them: give --rows=16',
+      '--devices=16: --mesh=data=8,fsdp=4 has 32 devices',
     ),
     (
       ['--device=h100', '--mesh=data=2,tensor=4', '--rows=8'],
@@ -81,10 +73,34 @@ def test_a_mesh_is_searched_for_and_real_steps_run_beside(tmp_path):
     (['--device=h100', '--devices=2', '--efficiency=0'], '--efficiency=0.0'),
   ),
 )
-def test_bad_input_is_one_line(tmp_path, flags, message):
-  code, out, err = plan(tmp_path, tiny.raw_config(''), *flags)
+def test_bad_input_is_one_line(tmp_path, monkeypatch, flags, message):
+  # Only a new process can have as many devices; none of these gets to use them.
+  monkeypatch.setattr(program, 'claim', lambda count: None)
+  config = tiny.write_config(tmp_path / 'config.py', tiny.raw_config(''))
+  code, out, err = launchers.run('plan', f'--config={config}', *flags)
   assert (code, out) == (1, '')
   lines = [line for line in err.splitlines() if line.startswith('error: ')]
   assert len(lines) == 1, err
   assert message in lines[0]
+  assert 'Traceback' not in err
+
+
+@pytest.mark.parametrize(
+  ('flags', 'message'),
+  (
+    (['--rows=40'], '= 16 must divide them: give --rows=32 or 48'),
+    (
+      [],
+      '8 row(s) by the config: data x fsdp x micro-batches x train.accumulate '
+      '= 16 must divide them: give --rows=16',
+    ),
+  ),
+)
+def test_rows_that_do_not_fit_the_mesh_are_refused(tmp_path, flags, message):
+  config = tiny.write_config(tmp_path / 'config.py', tiny.raw_config(''))
+  flags = f'--config={config}', '--device=h100', '--mesh=data=16', *flags
+  code, out, err = tiny.finish(tiny.launch('plan', *flags))
+  assert (code, out) == (1, '')
+  (line,) = (x for x in err.splitlines() if x.startswith('error: '))
+  assert message in line
   assert 'Traceback' not in err

@@ -5,8 +5,11 @@ import os
 import pathlib
 import subprocess
 import sys
+import time
 
 import pytest
+
+from tests.support import launchers
 
 ROOT = pathlib.Path(__file__).parents[2]
 READ = """
@@ -54,8 +57,9 @@ def test_prepares_once_and_others_read_it(raw, tmp_path):
   assert first.returncode == 0, first.stderr
   folder = f'{tmp_path}/data/toy/1.0.0'
   assert first.stdout.startswith(f'{folder}: written\n  train              34')
-  second = run(*arguments)
-  assert second.stdout.startswith(f'{folder}: is there, nothing to do\n')
+  code, out, err = launchers.run('prepare', *arguments)
+  assert code == 0, err
+  assert out.startswith(f'{folder}: is there, nothing to do\n')
   read = subprocess.run(
     [sys.executable, '-c', READ, folder],
     check=False,
@@ -68,17 +72,18 @@ def test_prepares_once_and_others_read_it(raw, tmp_path):
 
 def test_a_bad_line_is_one_line_of_error(raw, tmp_path):
   raw.write_text('{"text": "a", "label": 1}\n{"text": "b"\n')
-  failed = run('--name=toy', f'--input={raw}', f'--data_dir={tmp_path}/data')
-  assert failed.returncode == 1
-  last = failed.stderr.strip().splitlines()[-1]
+  arguments = '--name=toy', f'--input={raw}', f'--data_dir={tmp_path}/data'
+  code, _, err = launchers.run('prepare', *arguments)
+  assert code == 1
+  last = err.strip().splitlines()[-1]
   assert f'error: {raw}:2: not JSON' in last
-  assert 'Traceback' not in failed.stderr
+  assert 'Traceback' not in err
   assert not os.path.exists(f'{tmp_path}/data/toy/1.0.0')
 
 
 def test_killed_half_way_it_leaves_no_dataset(tmp_path):
   path = tmp_path / 'many.txt'
-  path.write_text('\n'.join(f'line {n}' for n in range(400_000)))
+  path.write_text('\n'.join(f'line {n}' for n in range(200_000)))
   typed, options = command(
     '--name=toy', f'--input=train={path}', f'--data_dir={tmp_path}/data'
   )
@@ -86,13 +91,13 @@ def test_killed_half_way_it_leaves_no_dataset(tmp_path):
   folder = tmp_path / 'data' / 'toy'
   while not any(folder.glob('.1.0.0.partial/*')):
     assert child.poll() is None, child.communicate()
+    time.sleep(0.01)
   child.kill()
   child.communicate()
   assert not (folder / '1.0.0').exists()
   raw = tmp_path / 'few.txt'
   raw.write_text('one\ntwo\n')
-  again = run(
-    '--name=toy', f'--input=train={raw}', f'--data_dir={tmp_path}/data'
-  )
-  assert again.returncode == 0, again.stderr
+  arguments = f'--input=train={raw}', f'--data_dir={tmp_path}/data'
+  code, _, err = launchers.run('prepare', '--name=toy', *arguments)
+  assert code == 0, err
   assert [path.name for path in folder.iterdir()] == ['1.0.0']

@@ -1,4 +1,4 @@
-"""`launch.quantize` as a user types it."""
+"""`launch.quantize`: what it writes is evaluated, and writes in turn."""
 
 import json
 
@@ -7,7 +7,8 @@ import pytest
 from rnn_jax import config as config_lib
 from rnn_jax.training import evaluate
 from rnn_jax.training import loop
-from tests import tiny
+from tests.support import launchers
+from tests.support import tiny
 
 pytestmark = pytest.mark.slow
 
@@ -22,11 +23,17 @@ def _run(tmp_path_factory):
   return folder / 'run'
 
 
+def process(*arguments):
+  return tiny.finish(tiny.launch(*arguments))
+
+
 @pytest.mark.parametrize('flags', ((), ('--activations',)))
 def test_a_quantized_run_is_evaluated_and_writes(run, flags, tmp_path):
   folder = tmp_path / 'packed'
   quantize = 'quantize', f'--workdir={run}', f'--output={folder}', *flags
-  code, out, err = tiny.finish(tiny.launch(*quantize))
+  # One of the two as a process, as a user types it.
+  launch = launchers.run if flags else process
+  code, out, err = launch(*quantize)
   assert code == 0, err
   assert 'times smaller' in out
   whole, packed = (
@@ -39,12 +46,12 @@ def test_a_quantized_run_is_evaluated_and_writes(run, flags, tmp_path):
   if flags:
     return
   write = 'generate', f'--workdir={folder}', '--prompt=the', '--json'
-  told = []
+  texts = []
   for held in ('float32', 'int8'):
     more = '--max_new_tokens=4', '--temperature=0', f'--weights={held}'
-    code, out, err = tiny.finish(tiny.launch(*write, *more))
+    code, out, err = launchers.run(*write, *more)
     assert code == 0, err
-    told.append(json.loads(out)['text'])
-  assert told[0] == told[1] and told[0]
-  code, _, err = tiny.finish(tiny.launch(*quantize))
+    texts.append(json.loads(out)['text'])
+  assert texts[0] == texts[1] and texts[0]
+  code, _, err = launchers.run(*quantize)
   assert code == 1 and 'is there already' in err

@@ -7,12 +7,12 @@ import jax
 import numpy as np
 import pytest
 
+from rnn_jax.runs import metrics
+from rnn_jax.runs.checkpoints import remote
 from rnn_jax.training import evaluate
-from rnn_jax.training import metrics
-from rnn_jax.training import remote
-from tests import bucket as bucket_lib
-from tests import tiny
-from tests.parallel import jobs
+from tests.support import bucket as bucket_lib
+from tests.support import jobs
+from tests.support import tiny
 
 pytestmark = [
   pytest.mark.slow,

@@ -1,4 +1,4 @@
-"""`python -m launch.train` as a user types it, cut in every way."""
+"""`launch.train`: cut in every way, and what it refuses, prints and draws."""
 
 import json
 import re
@@ -11,10 +11,11 @@ import pytest
 
 from rnn_jax import config as config_lib
 from rnn_jax.data import pipeline
-from rnn_jax.training import checkpoint
-from rnn_jax.training import metrics
-from rnn_jax.training import step as step_lib
-from tests import tiny
+from rnn_jax.runs import metrics
+from rnn_jax.runs.checkpoints import checkpoint
+from rnn_jax.training import programs as programs_lib
+from tests.support import launchers
+from tests.support import tiny
 
 pytestmark = pytest.mark.slow
 STEPS = 40
@@ -33,6 +34,12 @@ def raw(tmp_path):
   raw.evaluate.every = 20
   raw.sample.new_tokens = 5
   return raw
+
+
+def run(config, workdir, *more):
+  return launchers.run(
+    'train', f'--config={config}', f'--workdir={workdir}', *more
+  )
 
 
 def start(config, workdir, *more):
@@ -56,9 +63,9 @@ def wait_for_step(process, workdir, step):
 def read_params(raw, workdir):
   config = config_lib.parse(raw)
   corpus = pipeline.Corpus.open(config, workdir)
-  steps = step_lib.from_config(config, corpus.tokenizer)
+  programs = programs_lib.from_config(config, corpus.tokenizer)
   folder = checkpoint.Checkpoints(f'{workdir}/checkpoints')
-  step, params = folder.restore_parameters(steps.parameters_like(), 'latest')
+  step, params = folder.restore_parameters(programs.parameters_like(), 'latest')
   folder.close()
   return step, jax.device_get(params)
 
@@ -115,23 +122,25 @@ def test_runs_cut_by_signals_end_bit_for_bit_like_an_uncut_one(raw, tmp_path):
 
 def test_a_finished_run_is_evaluated_and_drawn(raw, tmp_path):
   raw.train.steps = 4
-  config, run = tiny.write_config(tmp_path / 'config.py', raw), tmp_path / 'run'
-  code, _, err = tiny.finish(start(config, run))
+  raw.data.workers = 0
+  config = tiny.write_config(tmp_path / 'config.py', raw)
+  folder = tmp_path / 'run'
+  code, _, err = run(config, folder)
   assert code == 0, err
-  process = tiny.launch('evaluate', f'--workdir={run}', '--json')
+  process = tiny.launch('evaluate', f'--workdir={folder}', '--json')
   code, out, err = tiny.finish(process)
   assert code == 0, err
   row = json.loads(out)
   assert row['split'] == 'test'
   assert {'loss', 'bits_per_byte', 'gzip', 'xz'} <= row.keys()
 
-  process = tiny.launch('evaluate', f'--workdir={run}', '--split=validation')
-  code, out, err = tiny.finish(process)
+  flags = f'--workdir={folder}', '--split=validation'
+  code, out, err = launchers.run('evaluate', *flags)
   assert code == 0, err
   assert out.startswith('validation split, step')
 
-  code, out, err = tiny.finish(start(config, run, '--plot'))
-  assert (code, out.strip()) == (0, f'{run}/loss.png'), err
+  code, out, err = run(config, folder, '--plot')
+  assert (code, out.strip()) == (0, f'{folder}/loss.png'), err
 
 
 BAD = {
@@ -152,7 +161,7 @@ BAD = {
 def test_bad_input_is_one_line_and_leaves_nothing(case, raw, tmp_path):
   flags, message = BAD[case]
   config = tiny.write_config(tmp_path / 'config.py', raw)
-  code, out, err = tiny.finish(start(config, tmp_path / 'run', *flags))
+  code, out, err = run(config, tmp_path / 'run', *flags)
   assert code == 1
   lines = [line for line in err.splitlines() if line.startswith('error: ')]
   assert len(lines) == 1, err
@@ -165,7 +174,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(case, raw, tmp_path):
 def test_print_config_shows_every_key_as_set(raw, tmp_path):
   config = tiny.write_config(tmp_path / 'config.py', raw)
   flags = ('--print_config', '--config.train.steps=77')
-  code, out, err = tiny.finish(start(config, '', *flags))
+  code, out, err = run(config, '', *flags)
   assert code == 0, err
   shown = json.loads(out)
   assert shown['train']['steps'] == 77
@@ -175,38 +184,39 @@ def test_print_config_shows_every_key_as_set(raw, tmp_path):
 
 def test_plot_schedule_draws_and_trains_nothing(raw, tmp_path):
   config = tiny.write_config(tmp_path / 'config.py', raw)
-  picture, run = tmp_path / 'rates.png', tmp_path / 'run'
+  picture, folder = tmp_path / 'rates.png', tmp_path / 'run'
   cases = ((f'--plot_schedule={picture}', picture),)
-  cases += (('--plot_schedule', run / 'schedule.png'),)
+  cases += (('--plot_schedule', folder / 'schedule.png'),)
   for flag, path in cases:
-    code, out, err = tiny.finish(start(config, run, flag))
+    code, out, err = run(config, folder, flag)
     assert (code, out.strip()) == (0, str(path)), err
     assert path.read_bytes().startswith(b'\x89PNG')
-  assert [x.name for x in run.iterdir()] == ['schedule.png']
+  assert [x.name for x in folder.iterdir()] == ['schedule.png']
 
 
-def test_a_schedule_free_run_goes_on_and_is_evaluated_as_it_was(raw, tmp_path):
+def test_a_schedule_free_run_is_evaluated_as_in_training(raw, tmp_path):
   """What is evaluated, saved and read back are the averaged parameters."""
   raw.train.steps = 8
+  raw.data.workers = 0
   raw.evaluate.every = 8
   raw.optimizer.update(
     name='schedule_free', multipliers=(('embedding/.*', 0.5),)
   )
   raw.schedule.name = 'constant'
   config = tiny.write_config(tmp_path / 'config.py', raw)
-  run = tmp_path / 'run'
-  code, out, err = tiny.finish(start(config, run))
+  folder = tmp_path / 'run'
+  code, out, err = run(config, folder)
   assert code == 0, err
-  (row,) = (r for r in metrics.read(run) if r['split'] == 'validation')
-  flags = (f'--workdir={run}', '--split=validation', '--json')
-  code, out, err = tiny.finish(tiny.launch('evaluate', *flags))
+  (row,) = (r for r in metrics.read(folder) if r['split'] == 'validation')
+  flags = (f'--workdir={folder}', '--split=validation', '--json')
+  code, out, err = launchers.run('evaluate', *flags)
   assert code == 0, err
   assert json.loads(out)['loss'] == pytest.approx(row['loss'], rel=1e-6)
 
 
 @pytest.mark.parametrize('name', ('train', 'evaluate', 'generate'))
 def test_help_shows_flags_and_an_example(name):
-  code, out, err = tiny.finish(tiny.launch(name, '--help'))
+  code, out, err = launchers.run(name, '--help')
   assert code == 0, err
   assert '--workdir' in out
   assert f'python -m launch.{name} --' in out

@@ -15,7 +15,7 @@ from rnn_jax.cells import simple_rnn
 from rnn_jax.models import blocks
 from rnn_jax.models import stack as stack_lib
 from rnn_jax.ops import precision
-from tests.cells import draws
+from tests.support import draws
 
 B, L, D, R = 2, 6, 8, 3
 # Preset 'improved' divides by the norms of small heads: rounding, magnified.
@@ -110,7 +110,7 @@ def by_hand(config, params, x):
   ),
   ids=str,
 )
-def test_the_scan_over_layers_is_a_loop_over_their_parameters(E, model):
+def test_the_scan_over_layers_equals_a_loop_over_their_parameters(E, model):
   stack, variables, state, x = build(E, **model)
   got_state, got = jax.jit(stack.apply)(variables, state, x, None)
   params, states = variables['params'], []
@@ -150,7 +150,7 @@ def test_layers_begin_with_different_parameters():
   assert kernel.shape[0] == R and not np.array_equal(kernel[0], kernel[1])
 
 
-def test_one_layer_that_differs_needs_no_stack():
+def test_a_single_first_layer_needs_no_stack():
   config = config_lib.Model(width=D, layers=1, block='plain', embedding_width=4)
   stack = stack_lib.Stack(config, *PARTS)
   run = functools.partial(stack.init_with_output, jax.random.key(0))
@@ -166,7 +166,7 @@ def test_a_stack_has_states_for_each_layer_and_row():
   assert shapes and set(shapes) == {(R, 5)}
 
 
-def test_kernels_begin_with_the_deviation_that_is_asked_for():
+def test_kernels_begin_with_the_requested_deviation():
   config = config_lib.Model(
     width=64, layers=4, mlp_width=256, kernel_scale=0.02, branch_scale=0.5
   )
@@ -218,9 +218,9 @@ def test_blocks_with_a_norm_around_their_sum(block):
   assert_close(got, x)
 
 
-# Layers alone, and in groups whose activations are computed again.
+# Single layers, and groups whose activations are recomputed.
 @pytest.mark.parametrize('group', (0, 1, 3))
-def test_shared_layers_are_one_layer_run_again_and_again(group):
+def test_shared_layers_are_one_layer_run_repeatedly(group):
   stack, variables, state, x = build(shared_layers=True, block='normed')
   assert variables['params'].keys() == {'shared'}
   plan = base.Plan(chunk_length=4, layers=group)
@@ -243,7 +243,7 @@ def test_shared_layers_are_one_layer_run_again_and_again(group):
   assert_close(got, want)
 
 
-def test_a_hidden_unit_that_nobody_looks_at_changes_no_program(monkeypatch):
+def test_sown_hidden_units_do_not_change_the_program(monkeypatch):
   stack, variables, state, x = build(mlp_width=6)
 
   def program():
@@ -252,6 +252,6 @@ def test_a_hidden_unit_that_nobody_looks_at_changes_no_program(monkeypatch):
 
     return str(jax.make_jaxpr(jax.grad(total))(variables))
 
-  found = program()
+  hlo = program()
   monkeypatch.setattr(blocks.Mlp, 'sow', lambda *inputs: None)
-  assert found == program()
+  assert hlo == program()

@@ -7,7 +7,9 @@ import pytest
 from rnn_jax import config as config_lib
 from rnn_jax.models import classifier
 from rnn_jax.ops import pooling
-from tests import tiny
+from tests.support import tiny
+
+pytestmark = pytest.mark.slow
 
 VOCABULARY = 11
 B, L = 3, 12
@@ -42,7 +44,7 @@ def build(pooling_name, evidence):
 @pytest.mark.parametrize(
   ('name', 'evidence'), (*((name, 0.5) for name in pooling.KINDS), ('mean', 0))
 )
-def test_two_parts_of_a_text_give_what_the_whole_gives(name, evidence):
+def test_two_parts_of_a_text_equal_the_whole(name, evidence):
   run, _, state, tokens, starts = build(name, evidence)
   _, whole = run(state, tokens, starts)
   assert whole.shape == (B, L, 3) and whole.dtype == np.float32
@@ -54,7 +56,7 @@ def test_two_parts_of_a_text_give_what_the_whole_gives(name, evidence):
 
 
 @pytest.mark.parametrize('name', pooling.KINDS)
-def test_a_text_knows_nothing_of_the_one_before_it_in_the_row(name):
+def test_texts_in_one_row_are_independent(name):
   run, _, state, tokens, starts = build(name, 0.5)
   _, logits = run(state, tokens, starts)
   other = tokens.copy()
@@ -64,15 +66,15 @@ def test_a_text_knows_nothing_of_the_one_before_it_in_the_row(name):
   assert abs(changed[1, 3] - logits[1, 3]).max() > 1e-3
 
 
-def test_evidence_is_the_sum_of_what_the_tokens_tell():
+def test_evidence_is_the_sum_over_the_tokens():
   run, params, state, tokens, starts = build('mean', 0.5)
   _, logits = run(state, tokens, starts)
   table = np.asarray(params['table']['embedding'], np.float64)
   without, *_ = build('mean', 0.0)
   _, rest = without(state, tokens, starts)
-  told = np.zeros((B, L, 3))
+  evidence_sum = np.zeros((B, L, 3))
   for row in range(B):
     for t in range(L):
-      before = 0 if starts[row, t] else told[row, t - 1]
-      told[row, t] = before + table[tokens[row, t]]
-  np.testing.assert_allclose(logits - rest, told, rtol=1e-4, atol=1e-4)
+      before = 0 if starts[row, t] else evidence_sum[row, t - 1]
+      evidence_sum[row, t] = before + table[tokens[row, t]]
+  np.testing.assert_allclose(logits - rest, evidence_sum, rtol=1e-4, atol=1e-4)

@@ -1,4 +1,4 @@
-"""The factors of whole models against each layer run by itself."""
+"""The factors of whole models against each layer run separately."""
 
 import functools
 
@@ -11,14 +11,16 @@ import pytest
 from rnn_jax import config as config_lib
 from rnn_jax.cells import base
 from rnn_jax.cells import lstm
-from rnn_jax.data import tokenizer
+from rnn_jax.data.text import tokenizer
 from rnn_jax.models import blocks
 from rnn_jax.models import dense
 from rnn_jax.models import language_model
 from rnn_jax.parallel import mesh as mesh_lib
-from rnn_jax.profiling import subject
-from rnn_jax.training import step as step_lib
+from rnn_jax.profiling import workload
+from rnn_jax.training import programs as programs_lib
 from rnn_jax.training.optimizers import kfac
+
+pytestmark = pytest.mark.slow
 
 LAYERS, ROWS, LENGTH = 2, 4, 8
 KERNELS = (
@@ -50,7 +52,7 @@ def config(**changes):
 def batch():
   """Rows that begin anywhere in a document, two of them with padding."""
   settings = config()
-  drawn = subject.random_batch(settings, 259, ROWS, 0)
+  drawn = workload.random_batch(settings, 259, ROWS, 0)
   drawn.weights_BxL[:2, LENGTH // 2 :] = 0
   drawn.starts_BxL[3, LENGTH // 2] = 1
   return drawn
@@ -58,17 +60,17 @@ def batch():
 
 def train(settings, count=1):
   """A training step. Returns (parameters before it, the factors after it)."""
-  made = step_lib.from_config(
+  made = programs_lib.from_config(
     settings, tokenizer.Bytes(), jax.devices()[:count]
   )
   state = made.init(0, ROWS)
-  params = jax.device_get(state['params'])
+  params = jax.device_get(state.params)
   placed = mesh_lib.put(batch(), made.batch_sharding)
-  state, _ = made.train(state, placed)
-  found = jax.tree.leaves(
-    state['optimizer'], is_leaf=lambda x: isinstance(x, kfac.State)
+  state, _ = made.train_step(state, placed)
+  states = jax.tree.leaves(
+    state.opt_state, is_leaf=lambda x: isinstance(x, kfac.State)
   )
-  (kept,) = (x for x in found if isinstance(x, kfac.State))
+  (kept,) = (x for x in states if isinstance(x, kfac.State))
   return params, jax.device_get(kept.factors['stack']['blocks'])
 
 
@@ -111,10 +113,10 @@ def layer_by_layer(params):
         )
     x = model.apply({'params': params}, x, method='normalize')
     logits = x @ params['head']['kernel'] + params['head']['bias'][None, None]
-    told = jnp.take_along_axis(
+    log_probability = jnp.take_along_axis(
       jax.nn.log_softmax(logits), batch().targets_BxL[..., None], -1
     )
-    return -jnp.sum(batch().weights_BxL * told[..., 0])
+    return -jnp.sum(batch().weights_BxL * log_probability[..., 0])
 
   loss({})
   read = {name: x for name, (x, _) in seen.items()}
@@ -128,8 +130,8 @@ def at(tree, name):
   return tree
 
 
-def test_factors_of_stacked_layers_are_those_of_each_by_itself():
-  params, found = trained()
+def test_factors_of_stacked_layers_are_those_of_each_layer():
+  params, factors = trained()
   pairs = layer_by_layer(params)
   assert {name for _, name in pairs} == {*KERNELS}
   count = batch().weights_BxL.sum()
@@ -137,7 +139,7 @@ def test_factors_of_stacked_layers_are_those_of_each_by_itself():
     read, back = (np.float64(x).reshape(-1, x.shape[-1]) for x in pair)
     used = (back != 0).any(1)
     assert (~used).sum() == LENGTH  # the padding of two rows
-    for x, factor in zip((read, back), at(found, name), strict=True):
+    for x, factor in zip((read, back), at(factors, name), strict=True):
       rows = x[used]
       expected = rows.T @ rows / count
       if expected.shape[0] > LONGEST:
@@ -156,8 +158,8 @@ def test_factors_of_stacked_layers_are_those_of_each_by_itself():
 )
 def test_factors_do_not_depend_on_how_they_are_computed(change):
   _, expected = trained()
-  _, found = train(config(**change))
-  for a, b in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
+  _, factors = train(config(**change))
+  for a, b in zip(*map(jax.tree.leaves, (factors, expected)), strict=True):
     np.testing.assert_allclose(a, b, 0, 1e-5 * abs(b).max())
 
 
@@ -178,17 +180,17 @@ def test_factors_of_a_recurrent_kernel_are_sums_over_steps(every):
     return jnp.sum(c * y), y
 
   with dense.tagging():
-    found, h = jax.jit(jax.grad(loss, has_aux=True))(blank)
+    factors, h = jax.jit(jax.grad(loss, has_aux=True))(blank)
   before = np.float64(h[:, :-1]).reshape(-1, 3)  # h_0 = 0
   # Measured: 1e-7.
   np.testing.assert_allclose(
-    found['recurrent']['kernel'].inputs, before.T @ before, 1e-6, 1e-6
+    factors['recurrent']['kernel'].inputs, before.T @ before, 1e-6, 1e-6
   )
-  assert found['recurrent']['kernel'].outputs.shape == (12, 12)
+  assert factors['recurrent']['kernel'].outputs.shape == (12, 12)
 
 
-def test_kernels_are_those_of_dense_layers_alone():
-  """No head, which a loss in blocks multiplies by itself, and no taps."""
+def test_kernels_are_only_those_of_dense_layers():
+  """Without the head, by which the loss multiplies itself, and without taps."""
   settings = config()
   model = language_model.from_config(settings, 50)
 
@@ -197,5 +199,5 @@ def test_kernels_are_those_of_dense_layers_alone():
     return model.init(key, state, jnp.zeros((1, 2), jnp.int32))['params']
 
   with jax.transfer_guard('disallow'):  # as in the launchers
-    found = dense.kernels(init)
-  assert found == {f'stack/blocks/{name}' for name in KERNELS}
+    names = dense.kernels(init)
+  assert names == {f'stack/blocks/{name}' for name in KERNELS}

@@ -16,8 +16,8 @@ from rnn_jax.models import blocks
 from rnn_jax.models import language_model
 from rnn_jax.ops import precision
 from rnn_jax.parallel import rules
-from tests.cells import bdh_oracle
-from tests.cells import draws
+from tests.support import bdh_oracle
+from tests.support import draws
 
 B, L, V = 2, 12, 7
 CLOSE = 2e-6  # measured: 6e-7, of the largest logit
@@ -77,9 +77,9 @@ def test_prefill_and_steps_give_the_logits_of_one_pass(changes):
   assert whole.shape == (B, L, V)
   # A head's RMSNorm blows up the rounding of sums that nearly cancel.
   assert_close(np.concatenate(parts, 1), whole, ROUNDED)
-  # Row 1 is packed of two documents: the second one equals itself alone.
-  _, alone = run(fresh(model), tokens[:, 5:], 0 * starts[:, 5:])
-  assert_close(whole[1, 5:], alone[1], ROUNDED)
+  # Row 1 is packed of two documents: the second one equals a row of its own.
+  _, single = run(fresh(model), tokens[:, 5:], 0 * starts[:, 5:])
+  assert_close(whole[1, 5:], single[1], ROUNDED)
 
 
 @pytest.mark.parametrize('multiplier', (0.0, 0.5))
@@ -94,7 +94,7 @@ def test_a_tied_head_is_the_transposed_embedding(multiplier):
   assert_close(logits, np.float64(features) @ embedding.T * scale)
 
 
-def test_dropout_needs_its_key_and_draws_by_it():
+def test_dropout_needs_a_key_and_depends_on_it():
   model, variables = build(model__dropout=0.5, model__mlp_width=8)
   tokens, _ = tokens_and_starts()
 
@@ -138,7 +138,7 @@ def both_ways(policy):
 
 
 @pytest.mark.parametrize('policy', FORMATS)
-def test_a_policy_changes_formats_inside_and_little_of_the_answer(policy):
+def test_a_policy_changes_formats_inside_and_results_only_a_little(policy):
   results = both_ways(policy)
   for leaf in jax.tree.leaves(results):
     assert leaf.dtype == jnp.float32 and np.isfinite(leaf).all()
@@ -148,15 +148,15 @@ def test_a_policy_changes_formats_inside_and_little_of_the_answer(policy):
   assert np.array_equal(logits, exact) == (policy == 'float32')
 
 
-def test_the_config_s_plan_and_policy_arrive_at_the_model():
+def test_the_model_has_the_config_s_plan_and_policy():
   config = config_lib.default()
   config.recurrence.update({'impl': 'scan', 'chunk_length': 32})
   config.remat.every = 'sqrt'
   config.data.length = 50
   config.train.update(precision='bfloat16_operands', quantized='int8')
   model = language_model.from_config(config_lib.parse(config), V)
-  shared = rules.parse(config.mesh.rules, config.mesh.zero)
-  assert model.plan == base.Plan('scan', 32, 8, rules=shared, fresh=True)
+  sharding = rules.parse(config.mesh.rules, config.mesh.zero)
+  assert model.plan == base.Plan('scan', 32, 8, rules=sharding, fresh=True)
   bfloat16_operands = precision.policy('bfloat16_operands', 'int8')
   assert model.policy == bfloat16_operands
   config.remat.update({'layers': 2, 'keep': ('hidden',), 'offload': True})
@@ -167,7 +167,7 @@ def test_the_config_s_plan_and_policy_arrive_at_the_model():
   assert model.plan == kept
 
 
-def test_a_format_that_this_device_lacks_is_refused_by_name():
+def test_an_unsupported_format_is_refused_by_name():
   with pytest.raises(
     errors.InputError, match="^train.precision='tf32': this device .*'float32'"
   ):
@@ -191,7 +191,7 @@ def test_int8_rounds_the_layers_and_not_the_head():
 
 
 @pytest.mark.parametrize('impl', ('pairs', 'chunked', 'scan'))
-def test_the_dragon_hatchling_is_its_equations(impl):
+def test_the_dragon_hatchling_equals_its_equations(impl):
   """x = LN(Emb); x = LN(x + LN(layer(x))) in turn, one layer for all; x W."""
   raw = bdh.get_config('small')
   raw.model.update(layers=3, width=8, embedding_scale=1.0)

@@ -42,7 +42,7 @@ def test_parts_of_a_document_have_the_positions_of_the_whole(kind):
     np.testing.assert_allclose(whole, x + np.asarray(table)[WANTED], rtol=1e-6)
 
 
-def test_behind_the_learned_positions_is_nothing():
+def test_positions_beyond_the_learned_table_are_nan():
   module = positions.Positions('learned', D, 3)
   x = jnp.zeros((1, 4, D))
   variables = module.init(jax.random.key(0), jnp.zeros(1, jnp.int32), x)

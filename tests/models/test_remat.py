@@ -15,7 +15,9 @@ from rnn_jax.models import blocks
 from rnn_jax.models import remat
 from rnn_jax.models import stack as stack_lib
 from rnn_jax.ops import precision
-from tests.cells import draws
+from tests.support import draws
+
+pytestmark = pytest.mark.slow
 
 B, L, D, R = 4, 32, 16, 4
 CELL = simple_rnn.Config('simple', heads=2, key_width=4, value_width=8)
@@ -55,8 +57,8 @@ def traced(stack, dropout=False):
 
 
 def result(*args, **kwargs):
-  found, arguments = traced(*args, **kwargs)
-  return found.lower().compile()(*arguments)
+  program, arguments = traced(*args, **kwargs)
+  return program.lower().compile()(*arguments)
 
 
 def assert_close(got, want):
@@ -70,21 +72,21 @@ def plain():
 
 
 @pytest.mark.parametrize('layers', (1, 2, 4))
-def test_groups_of_layers_give_the_numbers_of_all_kept(plain, layers):
+def test_groups_of_layers_do_not_change_the_numbers(plain, layers):
   assert_close(result(build(layers=layers)), plain)
 
 
 @pytest.mark.parametrize('keep', KEPT[1:], ids=str)
-def test_what_is_kept_changes_no_number(plain, keep):
+def test_saved_names_do_not_change_the_numbers(plain, keep):
   assert_close(result(build(layers=1, keep=keep)), plain)
 
 
-def test_single_layers_drop_the_same_with_and_without():
+def test_single_layers_have_the_same_dropout_with_and_without_remat():
   kept = result(build(0.5), dropout=True)
   assert_close(result(build(0.5, layers=1), dropout=True), kept)
 
 
-def test_parameters_begin_alike_whatever_is_kept():
+def test_initial_parameters_do_not_depend_on_remat():
   _, state, x = inputs()
   key = jax.random.key(3)
   plain = jax.jit(build().init)(key, state, x, None)
@@ -93,7 +95,7 @@ def test_parameters_begin_alike_whatever_is_kept():
 
 
 def residuals(**plan):
-  """Bytes that the forward pass hands to the backward pass."""
+  """Bytes that the forward pass saves for the backward pass."""
   variables, state, x = inputs()
   stack = build(**plan)
 
@@ -104,12 +106,12 @@ def residuals(**plan):
   return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(kept))
 
 
-def test_the_less_is_kept_the_fewer_bytes_there_are():
+def test_saving_less_needs_fewer_bytes():
   parameters = sum(leaf.nbytes for leaf in jax.tree.leaves(inputs()[0]))
   everything = residuals() - parameters
   one = residuals(layers=1) - parameters
   group = residuals(layers=2) - parameters
-  row = B * L * D * 4  # what enters a layer
+  row = B * L * D * 4  # the input of a layer
   assert group < one < everything / 4
   # Inputs of groups, and the states that enter layers.
   assert one - group == pytest.approx(R / 2 * row, rel=0.05)
@@ -119,9 +121,9 @@ def test_the_less_is_kept_the_fewer_bytes_there_are():
   assert one < matmuls < everything
 
 
-def test_offloaded_numbers_are_those_of_all_kept(plain):
+def test_offloading_does_not_change_the_numbers(plain):
   stack = build(layers=1, keep=('hidden', 'recurrence'), offload=True)
-  # A CPU has one memory, and XLA drops what moves between two.
+  # A CPU has one memory, and XLA drops copies between two.
   moved = str(traced(stack)[0].jaxpr).count('MemorySpace.Host')
   assert moved == len(stack.plan.keep)
   assert_close(result(stack), plain)

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 from rnn_jax import config as config_lib
-from rnn_jax.data import batch as batch_lib
-from rnn_jax.data import tokenizer as tokenizer_lib
+from rnn_jax.data.batching import batch as batch_lib
+from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.tasks import language_modeling
-from tests import tiny
+from tests.support import tiny
+
+pytestmark = pytest.mark.slow
 
 B, L = 2, 13
 CLOSE = 5e-5  # measured: 1.2e-5, of the largest number of each array
@@ -37,7 +39,7 @@ def case():
   starts = (rng.random((B, L)) < 0.2).astype(np.int32)
   batch = batch_lib.Batch(tokens[:, :-1], tokens[:, 1:], weights, starts)
   params = task.init_parameters(jax.random.key(0))
-  state, _ = jax.jit(task.sums)(params, task.init_state(B), batch)
+  _, (_, state) = jax.jit(task.loss)(params, task.init_state(B), batch)
   return params, state, batch
 
 
@@ -48,8 +50,7 @@ def both_ways(segment, key=None, **sections):
   @jax.jit
   @functools.partial(jax.grad, argnums=(0, 1), has_aux=True)
   def run(params, state):
-    state, sums = task.sums(params, state, batch, key)
-    return sums['objective'], (state, sums)
+    return task.loss(params, state, batch, key)
 
   return run(params, state)
 
@@ -72,21 +73,22 @@ def test_every_segment_drops_the_same_channels():
   task, whole = (make_task(n, **options) for n in (4, 0))
   params, state, batch = case()
   got, want = (
-    jax.jit(t.sums)(params, state, batch, key) for t in (task, whole)
+    jax.jit(t.loss)(params, state, batch, key) for t in (task, whole)
   )
   assert_close(got, want)
-  plain = jax.jit(whole.sums)(params, state, batch)[1]
-  assert plain['loss'] != want[1]['loss']
+  _, (plain, _) = jax.jit(whole.loss)(params, state, batch)
+  _, (sums, _) = want
+  assert plain['loss'] != sums['loss']
 
 
-def test_what_the_backward_pass_holds_does_not_grow_with_the_row():
+def test_the_backward_pass_s_memory_does_not_grow_with_the_row():
   def bytes_held(segment, length):
     task = make_task(segment, length, cell={'attention': 'none'})
     spec = jax.ShapeDtypeStruct
     batch = batch_lib.Batch(*[spec((4, length), kind) for kind in 'iifi'])
     params = jax.eval_shape(task.init_parameters, jax.random.key(0))
     state = jax.eval_shape(lambda: task.init_state(4))
-    run = jax.jit(jax.grad(lambda *x: task.sums(*x)[1]['objective']))
+    run = jax.jit(jax.grad(lambda *x: task.loss(*x)[0]))
     compiled = run.lower(params, state, batch).compile()
     return compiled.memory_analysis().temp_size_in_bytes
 

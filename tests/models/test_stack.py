@@ -16,14 +16,16 @@ from rnn_jax.ops import precision
 from rnn_jax.parallel import axes
 from rnn_jax.parallel import pipeline
 from rnn_jax.parallel import pipeline_flush
-from tests import virtual
-from tests.cells import draws
 from tests.parallel import pipelines
+from tests.support import draws
+from tests.support import virtual
+
+pytestmark = pytest.mark.slow
 
 B, L, D, R = 8, 6, 8, 4
 CELL = simple_rnn.Config('simple', heads=2, key_width=3, value_width=4)
 SPEC = jax.sharding.PartitionSpec
-CASES = {  # stages, and what else there is
+CASES = {  # stages and other options
   'plain': (2, {}, {}),
   'remat': (2, {}, {'layers': 2, 'micro_batches': 4}),
   'dropout': (2, {'dropout': 0.5}, {'micro_batches': 2}),
@@ -57,17 +59,17 @@ def loss(head, x, extra, key):
 def whole(stack, rngs, params, head, x, state, starts):
   variables = {'params': {'blocks': params}}
   (_, new), y = stack.apply(variables, (None, state), x, starts, rngs=rngs)
-  found, _ = loss(head, y, None, None)
+  results, _ = loss(head, y, None, None)
   last = axes.index('pipe') == axes.size('pipe') - 1
-  return jnp.where(last, found, 0), new
+  return jnp.where(last, results, 0), new
 
 
 def flush(block, params, head, x, state, starts):
   inputs = pipeline.Inputs(x, state, starts, {})
-  found, (_, new) = pipeline_flush.objective(
+  results, (_, new) = pipeline_flush.objective(
     stack_lib.stage(block), loss, params, head, inputs, pipeline.Options(4)
   )
-  return found, new
+  return results, new
 
 
 def on_stages(stages, objective):
@@ -78,10 +80,10 @@ def on_stages(stages, objective):
 
   def local(*arrays):
     differentiate = jax.value_and_grad(objective, (0, 1, 2), has_aux=True)
-    (found, new), (d_params, d_head, d_x) = differentiate(*arrays)
-    found, d_head = jax.lax.psum((found, d_head), ('data', 'pipe'))
+    (results, new), (d_params, d_head, d_x) = differentiate(*arrays)
+    results, d_head = jax.lax.psum((results, d_head), ('data', 'pipe'))
     slopes = jax.lax.psum(d_params, 'data'), d_head, jax.lax.psum(d_x, 'pipe')
-    return (found, new), slopes
+    return (results, new), slopes
 
   run = jax.shard_map(
     local,
@@ -96,18 +98,18 @@ def on_stages(stages, objective):
 
 def measure():
   """What the subprocess does."""
-  found = {}
+  results = {}
   for name, (stages, model, plan) in CASES.items():
     stack, _ = build(model, plan)
     rngs = blocks.dropout_keys(jax.random.key(3)) if model else {}
-    found[name] = on_stages(stages, functools.partial(whole, stack, rngs))
+    results[name] = on_stages(stages, functools.partial(whole, stack, rngs))
   _, block = build({}, {})
-  found['1f1b'] = on_stages(2, functools.partial(flush, block))
+  results['1f1b'] = on_stages(2, functools.partial(flush, block))
   # Here too, so that the compiler rounds alike.
   run = functools.partial(whole, build({}, {})[0], {})
   run = jax.value_and_grad(run, (0, 1, 2), has_aux=True)
-  found['in one piece'] = jax.device_get(jax.jit(run)(*draw())), ''
-  return found
+  results['in one piece'] = jax.device_get(jax.jit(run)(*draw())), ''
+  return results
 
 
 @pytest.fixture(scope='module')
@@ -129,13 +131,13 @@ def test_dropout_is_the_same_in_any_number_of_stages(measured):
 
 
 @pytest.mark.parametrize('name', ('plain', '1f1b'))
-def test_activations_travel_and_parameters_stay(measured, name):
+def test_only_activations_move_between_stages(measured, name):
   text = measured[name][1]
   assert 'collective-permute' in text and 'all-gather' not in text
 
 
 def shapes(stack, *arrays):
-  """Of what two stages return of `arrays`, which are a stage's own."""
+  """The shapes that two stages return, from `arrays` of one stage."""
   mesh = jax.sharding.AbstractMesh((2,), ('pipe',))
 
   def local(params, x, state):
@@ -148,7 +150,7 @@ def shapes(stack, *arrays):
   return jax.eval_shape(run, *arrays)
 
 
-def test_a_stage_has_states_of_its_own_layers():
+def test_a_stage_has_the_states_of_its_layers():
   params, _, x, *_ = draw()
   own = jax.tree.map(lambda p: p[: R // 2], params)
   (_, new), y = shapes(build({}, {})[0], own, x, None)
@@ -165,7 +167,7 @@ def test_a_stage_has_states_of_its_own_layers():
     ({}, {'micro_batches': 3}, 'micro_batches=3.* 8 rows'),
   ),
 )
-def test_stages_that_there_cannot_be_are_refused(model, plan, message):
+def test_impossible_stages_are_refused(model, plan, message):
   params, _, x, *_ = draw()
   own = jax.tree.map(lambda p: p[: R // 2], params)
   with pytest.raises(ValueError, match=message):

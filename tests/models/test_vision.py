@@ -11,11 +11,13 @@ import pytest
 
 from rnn_jax import config as config_lib
 from rnn_jax.models import vision
-from tests.cells import bdh_oracle
+from tests.support import bdh_oracle
+
+pytestmark = pytest.mark.slow
 
 ROWS, CLASSES = 3, 4
 CLOSE = 5e-6  # measured: 9e-7 of the largest logit
-SAME = 2e-5  # measured: 3e-6; the norm of what is normed divides by 1 + eps
+SAME = 2e-5  # measured: 3e-6; normalizing twice divides by 1 + eps
 
 
 def config(model='v2', **changes):
@@ -40,7 +42,7 @@ def pictures():
 
 
 def made(parsed, scale=1.0):
-  """(the model, parameters away from where they begin)."""
+  """(the model, parameters away from their initial values)."""
   model = vision.from_config(parsed)
   params = model.init(jax.random.key(0), jnp.asarray(pictures()))['params']
   rng = np.random.default_rng(1)
@@ -54,7 +56,7 @@ def oracle(params, parsed):
   """The logits of Vision-BDH v1 in float64."""
   params = jax.tree.map(np.float64, params)
   image = parsed.data.image
-  x = (pictures() / 255 - np.array(image.mean)) / np.array(image.deviation)
+  x = (pictures() / 255 - np.array(image.mean)) / np.array(image.std)
   rows = []
   for picture in x:
     patches = [
@@ -79,7 +81,7 @@ def oracle(params, parsed):
 
 
 @pytest.mark.parametrize('name', ('v1', 'v2', 'v2_softmax', 'v2_token'))
-def test_vision_bdh_is_its_equations(name):
+def test_vision_bdh_equals_its_equations(name):
   parsed = config(name)
   model, params = made(parsed)
   got = jax.jit(model.apply)({'params': params}, pictures())
@@ -128,18 +130,18 @@ def test_patches_are_a_strided_convolution():
     dimension_numbers=('NHWC', 'HWIO', 'NHWC'),
     precision='highest',
   )
-  got = np.asarray(vision.cut(jnp.asarray(images), 4)) @ kernel.reshape(-1, 5)
+  got = np.asarray(vision.split(jnp.asarray(images), 4)) @ kernel.reshape(-1, 5)
   # Measured: 4e-6, of sums of 48 numbers.
   np.testing.assert_allclose(got, want.reshape(2, 6, 5), rtol=0, atol=2e-5)
   with pytest.raises(ValueError, match='patch=3: it must divide'):
-    vision.cut(images, 3)
+    vision.split(images, 3)
 
 
-def test_vit_sees_all_of_a_picture_and_where_it_is():
+def test_vit_sees_all_of_an_image_and_its_positions():
   model, params = made(config('vit'))
   run = jax.jit(lambda image: model.apply({'params': params}, image))
   logits, image = run(pictures()), pictures()
-  image[:, -1, -1] ^= 255  # the last patch, behind the token
+  image[:, -1, -1] ^= 255  # the last patch
   assert np.abs(run(image) - logits).max(1).min() > 1e-3
   swapped = pictures()
   swapped[:, :4, :4], swapped[:, 4:, 4:] = (
@@ -162,7 +164,7 @@ def test_any_cell_reads_patches_in_a_row():
   assert np.isfinite(logits).all()
 
 
-def test_sixteen_bits_are_near():
+def test_16_bit_results_are_close():
   parsed = config('v2')
   model, params = made(parsed)
   half = dataclasses.replace(

@@ -14,9 +14,10 @@ import numpy as np
 
 from rnn_jax.native import library
 from rnn_jax.ops import gated
-from rnn_jax.ops import gla_native
-from rnn_jax.ops import gla_projected
-from rnn_jax.ops import linear_scan_native
+from rnn_jax.ops import gated_layers
+from rnn_jax.ops.gla import native as gla_native
+from rnn_jax.ops.gla import projected as gla_projected
+from rnn_jax.ops.linear_scan import native as linear_scan_native
 
 WIDTHS = 1, 3, 4, 7, 8, 15, 16, 17, 33
 
@@ -78,7 +79,7 @@ def projected():
         taps=taps,
         bias=bias,
         starts_BxL=starts,
-        stretch=2,
+        segment=2,
       )
 
     _both_ways(run, state, x, inputs, taps, bias)
@@ -95,18 +96,36 @@ def gated_cells():
     starts = jnp.zeros((B, L), jnp.int32).at[:, L // 2].set(1)
 
     def run(h, u, kernel, name=name, c=c, bias=bias, starts=starts):
-      found = gated.recurrence(name, h, c, u, kernel, bias, starts_BxL=starts)
-      return found[0], found[2]
+      results = gated.recurrence(name, h, c, u, kernel, bias, starts_BxL=starts)
+      return results[0], results[2]
 
     _both_ways(run, h, u, kernel)
     yield name, B, L, S
+
+
+def layered_cells():
+  shapes = itertools.product((1, 3, 17), (1, 4), (1, 3, 8, 17, 65))
+  cells = ('rhn', 1), ('rhn', 3), ('gru_before', 2)
+  for (B, L, S), (kind, count) in itertools.product(shapes, cells):
+    is_rhn = kind == 'rhn'
+    widths = (2 * S,) * count if is_rhn else (2 * S, S)
+    h, u = _arrays((B, S), (B, L, gated_layers.KINDS[kind] * S))
+    kernels = _arrays(*((S, width) for width in widths))
+    biases = _arrays(*[(2 * S,)] * (count - 1)) if is_rhn else []
+    starts = jnp.zeros((B, L), jnp.int32).at[:, L // 2].set(1)
+
+    def run(*inputs, kind=kind, starts=starts):
+      return gated_layers.recurrence(kind, *inputs, starts_BxL=starts)
+
+    _both_ways(run, h, u, tuple(kernels), tuple(biases))
+    yield kind, B, L, S
 
 
 def main():
   if why := library.lacking():
     raise SystemExit(f'nothing is checked: {why}')
   print(library.describe(), flush=True)
-  for kernel in (linear_scan, gla, projected, gated_cells):
+  for kernel in (linear_scan, gla, projected, gated_cells, layered_cells):
     count = sum(1 for _ in kernel())
     print(f'{kernel.__name__}: {count} shapes', flush=True)
 

@@ -65,7 +65,7 @@ def test_a_library_is_built_once_and_again_when_a_source_changes(tiny):
 
 @needs_compiler
 @pytest.mark.parametrize('what', ('flags', 'jaxlib', 'processor', 'compiler'))
-def test_what_a_library_depends_on_is_in_its_key(tiny, monkeypatch, what):
+def test_the_key_has_everything_a_library_depends_on(tiny, monkeypatch, what):
   def key():
     chosen = build.compiler()
     return cache.digest(build._key(tiny, SOURCES, chosen, build.native_flags()))
@@ -107,9 +107,7 @@ def test_two_processes_may_build_at_once(tiny):
   assert len([*cache.folder().glob('*.so')]) == 1
 
 
-def test_without_a_compiler_the_reason_names_what_was_looked_for(
-  tiny, monkeypatch
-):
+def test_without_a_compiler_the_reason_names_the_candidates(tiny, monkeypatch):
   monkeypatch.delenv('CXX', raising=False)
   monkeypatch.setenv('PATH', str(tiny))
   with pytest.raises(cache.UnavailableError, match='no C.. compiler found'):
@@ -134,7 +132,9 @@ def test_a_broken_compiler_is_quoted(tiny, monkeypatch):
 
 def test_a_folder_that_others_can_write_is_not_used(tiny):
   cache.folder().chmod(0o777)
-  with pytest.raises(cache.UnavailableError, match='others can write .*native'):
+  with pytest.raises(
+    cache.UnavailableError, match='others can write to .*native'
+  ):
     cache.folder()
 
 
@@ -142,7 +142,7 @@ def test_a_folder_of_another_user_is_not_used(tiny, monkeypatch):
   cache.folder()
   other = os.getuid() + 1
   monkeypatch.setattr(os, 'getuid', lambda: other)
-  with pytest.raises(cache.UnavailableError, match='others can write'):
+  with pytest.raises(cache.UnavailableError, match='others can write to'):
     cache.folder()
 
 
@@ -150,7 +150,9 @@ def test_a_folder_of_another_user_is_not_used(tiny, monkeypatch):
 def test_a_library_that_others_can_write_is_not_loaded(tiny):
   path, _ = build.find_or_build(tiny, SOURCES)
   path.chmod(0o722)
-  with pytest.raises(cache.UnavailableError, match=f'others can write {path}'):
+  with pytest.raises(
+    cache.UnavailableError, match=f'others can write to {path}'
+  ):
     build.find_or_build(tiny, SOURCES)
 
 
@@ -158,11 +160,11 @@ def test_a_link_is_not_a_folder_of_libraries(tiny, tmp_path):
   (tmp_path / 'cache').mkdir()
   (tmp_path / 'elsewhere').mkdir()
   (tmp_path / 'cache' / 'native').symlink_to(tmp_path / 'elsewhere')
-  with pytest.raises(cache.UnavailableError, match='others can write'):
+  with pytest.raises(cache.UnavailableError, match='others can write to'):
     cache.folder()
 
 
-def test_a_folder_that_cannot_be_made_is_a_reason(tmp_path, monkeypatch):
+def test_a_folder_that_cannot_be_created_is_a_reason(tmp_path, monkeypatch):
   (tmp_path / 'file').touch()
   monkeypatch.setenv('RNN_JAX_CACHE', str(tmp_path / 'file'))
   with pytest.raises(cache.UnavailableError, match='set RNN_JAX_CACHE'):
@@ -177,7 +179,7 @@ def test_a_user_without_a_home_is_a_reason(monkeypatch):
     cache.root()
 
 
-def test_libraries_that_were_not_used_for_long_are_removed(tiny):
+def test_unused_libraries_are_removed(tiny):
   where = cache.folder()
   for name, days in (('old-1.so', 31), ('new-1.so', 29)):
     (where / name).touch()
@@ -213,10 +215,10 @@ def test_it_can_be_switched_off(monkeypatch, unloaded):
 def test_a_library_without_a_handler_is_a_reason(tiny, monkeypatch, unloaded):
   monkeypatch.setattr(library, 'FOLDER', tiny)
   monkeypatch.setattr(library, 'SOURCES', SOURCES)
-  assert library.lacking().startswith('it does not load: AttributeError')
+  assert library.lacking().startswith("it doesn't load: AttributeError")
 
 
-def test_what_is_there_is_described():
+def test_the_library_is_described():
   if why := library.lacking():
     assert why in library.describe()
   else:

@@ -22,7 +22,7 @@ def read_bits(pattern, more):
   return 10.0 ** (bits - 6) * (0.1 + 0.9 * (fraction + middle))
 
 
-def test_the_codes_are_those_of_the_bits():
+def test_the_codes_are_those_of_their_bits():
   signed = np.concatenate([read_bits(p, 0) for p in range(1, 128)])
   expected = np.sort([0, 1, *signed, *-signed])
   np.testing.assert_allclose(blockwise.SIGNED, expected, rtol=1e-6)
@@ -32,7 +32,7 @@ def test_the_codes_are_those_of_the_bits():
 
 
 @pytest.mark.parametrize('name', CODES)
-def test_a_code_has_256_rising_entries(name):
+def test_a_code_has_256_sorted_entries(name):
   code = CODES[name]
   assert code.shape == (256,) and code.dtype == np.float32
   assert (np.diff(code) > 0).all()
@@ -69,7 +69,7 @@ def test_each_number_becomes_the_nearest_entry(name, seed, shape):
 
 
 @pytest.mark.parametrize('name', CODES)
-def test_what_is_read_back_is_the_entry_times_the_largest(name):
+def test_dequantized_numbers_are_the_entry_times_the_largest(name):
   code, x = CODES[name], draw(0, (3, 100), name == 'signed')
   codes, absmax_N = jax.device_get(quantize(x, code))
   y = dequantize(codes, absmax_N, code)
@@ -83,7 +83,7 @@ def test_zeros_stay_zeros():
     np.testing.assert_array_equal(y, np.zeros((5, 70)))
 
 
-def test_a_block_does_not_feel_its_neighbours():
+def test_blocks_are_independent():
   x = draw(0, (512,), signed=True)
   other = x.copy()  # jax may still read x
   other[300] = 1e6

@@ -48,8 +48,8 @@ def test_equals_the_loop(L, taps):
   for a, b in zip(got, oracle(*map(np.asarray, drawn)), strict=True):
     np.testing.assert_allclose(a, b, rtol=0, atol=CLOSE)
   state, x, _, starts = drawn
-  behind = causal_convolution.state_behind(state, x, starts)
-  assert np.array_equal(behind, got[0])
+  state_after = causal_convolution.next_state(state, x, starts)
+  assert np.array_equal(state_after, got[0])
 
 
 def test_no_starts_are_starts_of_zero():

@@ -37,9 +37,9 @@ def full(values, targets, smoothing=0.0, z_loss=0.0):
   loss = (1 - smoothing) * nats + smoothing * (lse - z.mean(-1))
   loss = loss + z_loss * lse**2
   hits = z.argmax(-1) == targets
-  share = np.exp(z - lse[..., None]) * (1 + 2 * z_loss * lse)[..., None]
+  probability = np.exp(z - lse[..., None]) * (1 + 2 * z_loss * lse)[..., None]
   wanted = (1 - smoothing) * np.eye(V)[targets] + smoothing / V
-  d_z = (share - wanted) * weights[..., None]
+  d_z = (probability - wanted) * weights[..., None]
   gradients = {
     'x': d_z @ kernel.T,
     'kernel': np.einsum('bld,blv->dv', x, d_z),
@@ -53,11 +53,11 @@ def full(values, targets, smoothing=0.0, z_loss=0.0):
 def both_ways(values, targets, options):
   def run(values):
     x, kernel, bias, weights = (values[name] for name in NAMES)
-    found = cross_entropy.sums(x, kernel, bias, targets, weights, options)
-    return found.loss, found
+    sums = cross_entropy.sums(x, kernel, bias, targets, weights, options)
+    return sums.loss, sums
 
-  gradients, found = jax.grad(run, has_aux=True)(values)
-  return found, gradients
+  gradients, sums = jax.grad(run, has_aux=True)(values)
+  return sums, gradients
 
 
 def assert_close(got, want, tolerance=CLOSE):
@@ -73,9 +73,9 @@ def assert_close(got, want, tolerance=CLOSE):
 def test_blocks_add_up_to_the_full_form(block, smoothing, z_loss):
   values, targets = draw()
   options = cross_entropy.Options(smoothing, z_loss, block=block)
-  found, gradients = both_ways(values, targets, options)
+  sums, gradients = both_ways(values, targets, options)
   want, want_gradients = full(values, targets, smoothing, z_loss)
-  for got, number in zip(found, want, strict=True):
+  for got, number in zip(sums, want, strict=True):
     assert_close(got, np.asarray(number))
   for name in NAMES:
     assert_close(gradients[name], want_gradients[name])
@@ -119,8 +119,8 @@ def test_only_the_loss_has_gradients():
 def test_huge_logits_stay_finite():
   values, targets = draw()
   values['kernel'] = values['kernel'] * np.float32(1e4)
-  found, gradients = both_ways(values, targets, cross_entropy.Options())
-  assert np.isfinite(found.loss)
+  sums, gradients = both_ways(values, targets, cross_entropy.Options())
+  assert np.isfinite(sums.loss)
   assert all(np.isfinite(g).all() for g in gradients.values())
 
 
@@ -128,11 +128,11 @@ def test_bfloat16_factors_cost_their_rounding():
   values, targets = draw()
   values['x'] = jnp.asarray(values['x'], jnp.bfloat16)
   options = cross_entropy.Options(operands='bfloat16', block=2 * B * V)
-  found, gradients = both_ways(values, targets, options)
+  sums, gradients = both_ways(values, targets, options)
   want, want_gradients = full(values, targets)
-  assert found.loss.dtype == gradients['kernel'].dtype == jnp.float32
+  assert sums.loss.dtype == gradients['kernel'].dtype == jnp.float32
   assert gradients['x'].dtype == jnp.bfloat16
-  assert_close(found.loss, np.asarray(want[0]), 1e-2)  # measured: 2e-3
+  assert_close(sums.loss, np.asarray(want[0]), 1e-2)  # measured: 2e-3
   for name in NAMES:
     got = np.float64(gradients[name])
     assert_close(got, want_gradients[name], 3e-2)  # measured: 1e-2

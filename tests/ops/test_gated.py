@@ -82,7 +82,7 @@ def run(kind, inputs, starts=None):
 
 @functools.partial(jax.jit, static_argnums=0)
 def both_ways(kind, inputs, starts, cotangents):
-  """(outputs without what a backward pass needs, outputs with, gradients)."""
+  """(outputs without residuals, outputs with residuals, gradients)."""
 
   def loss(inputs):
     outputs = run(kind, inputs, starts)
@@ -104,11 +104,11 @@ def assert_close(got, want, name=''):
 @pytest.mark.parametrize(('kind', 'shape'), CASES)
 def test_values_and_gradients_equal_the_oracle(kind, shape):
   inputs, starts, cotangents = draw(kind, shape)
-  alone, outputs, gradients = both_ways(
+  values, outputs, gradients = both_ways(
     kind, in_float32(inputs), starts, cotangents
   )
   wanted = oracle(kind, starts, *inputs)
-  for name, a, b, want in zip(OUTPUTS, alone, outputs, wanted, strict=True):
+  for name, a, b, want in zip(OUTPUTS, values, outputs, wanted, strict=True):
     assert (a is None) == (want is None)
     if want is not None:
       assert_close(a, want, name)
@@ -135,7 +135,7 @@ def moved(inputs, n, change):
 
 
 @pytest.mark.parametrize('kind', KINDS)
-def test_two_halves_are_the_whole(kind):
+def test_two_halves_equal_the_whole_row(kind):
   (h, c, u, *weights), *_ = draw(kind, (3, 6, 5))
   whole = run(kind, (h, c, u, *weights))
   first = run(kind, (h, c, u[:, :2], *weights))
@@ -151,11 +151,11 @@ def test_a_row_is_the_same_among_any_others(kind):
   _, _, together = run(kind, (h, c, u, *weights))
   c = [None] * 7 if c is None else c[:, None]
   for n in range(7):
-    _, _, alone = run(kind, (h[n, None], c[n], u[n, None], *weights))
-    assert np.array_equal(alone[0], together[n])
+    _, _, single = run(kind, (h[n, None], c[n], u[n, None], *weights))
+    assert np.array_equal(single[0], together[n])
 
 
-def test_gates_reach_their_limits_and_pass_on_what_is_no_number():
+def test_gates_saturate_and_propagate_nan():
   for kind in KINDS:
     (h, c, u, U, b), *_ = draw(kind, (1, 1, 8))
     limits = [-300.0, 300.0, -1e30, 1e30, 89.0, -89.0, 0.0, np.nan]
@@ -168,7 +168,7 @@ def test_gates_reach_their_limits_and_pass_on_what_is_no_number():
         np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-30)
 
 
-def test_inputs_of_16_bits_are_read_in_float32():
+def test_16_bit_inputs_are_converted_to_float32():
   (h, c, u, U, _), *_ = draw('lstm', (2, 3, 5))
   u = jnp.asarray(u, jnp.bfloat16)
   state, _, y = gated.recurrence('lstm', *in_float32((h, c)), u, jnp.float32(U))
@@ -178,7 +178,7 @@ def test_inputs_of_16_bits_are_read_in_float32():
 
 
 @pytest.mark.parametrize('mapped_kernel', (False, True))
-def test_a_mapped_axis_is_rows_or_one_call_after_the_other(mapped_kernel):
+def test_a_mapped_axis_is_more_rows_or_sequential_calls(mapped_kernel):
   drawn = [draw('gru', (2, 3, 5), seed) for seed in (1, 2)]
   starts = jnp.stack([starts for _, starts, _ in drawn])
   h, u, U, b = (
@@ -201,7 +201,7 @@ def test_a_mapped_axis_is_rows_or_one_call_after_the_other(mapped_kernel):
       assert_close(x[n], np.asarray(y))
 
 
-def test_gradients_of_gradients_are_refused():
+def test_second_derivatives_are_refused():
   (h, c, u, U, _), *_ = draw('lstm', (1, 2, 3))
 
   def loss(u):
@@ -224,7 +224,7 @@ def test_gradients_of_gradients_are_refused():
     ('lstm', {'starts_BxL': jnp.zeros((2, 3))}, 'starts_BxL has shape'),
   ),
 )
-def test_what_does_not_fit_is_refused(kind, changes, message):
+def test_mismatched_arguments_are_refused(kind, changes, message):
   inputs = {
     'h_BxS': jnp.zeros((2, 3)),
     'c_BxS': jnp.zeros((2, 3)),

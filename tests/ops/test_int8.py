@@ -52,9 +52,7 @@ def test_the_product_is_that_of_the_rounded_factors():
     ((3,), (3, 4), (0,), (0,)),
   ),
 )
-def test_scales_belong_to_what_is_not_contracted(
-  x_shape, w_shape, x_axes, w_axes
-):
+def test_scales_belong_to_the_free_axes(x_shape, w_shape, x_axes, w_axes):
   x, w = normal(*x_shape), normal(*w_shape, seed=1)
   got = product(x, w, ((x_axes, w_axes), ((), ())))
   # The same as a product of matrices.
@@ -72,7 +70,7 @@ numbers = st.floats(-1e6, 1e6, width=32, allow_subnormal=False)
 
 
 @hypothesis.given(x=hnp.arrays(np.float32, (3, 4), elements=numbers))
-def test_a_number_is_off_by_half_a_scale_at_most(x):
+def test_the_error_is_at_most_half_a_scale(x):
   x_8, scale = jax.jit(int8.quantize, static_argnums=1)(x, 1)
   assert (x_8.dtype, scale.dtype) == (jnp.int8, jnp.float32)
   assert scale.shape == (3, 1)
@@ -81,7 +79,7 @@ def test_a_number_is_off_by_half_a_scale_at_most(x):
   assert np.abs(np.int32(x_8)).max() <= 127
 
 
-def test_rows_of_zeros_and_what_is_not_finite():
+def test_rows_of_zeros_and_non_finite_numbers():
   x, w = normal(4, 3), normal(3, 2, seed=1)
   x[0], x[1, 0], x[2, 1] = 0, np.nan, np.inf
   got = product(x, w)
@@ -93,7 +91,7 @@ def test_the_sum_is_exact_to_the_longest_that_int32_holds():
   ones = np.ones((1, int8.LONGEST), np.float32)
   np.testing.assert_allclose(product(ones, ones.T), int8.LONGEST, rtol=CLOSE)
   longer = np.ones((1, int8.LONGEST + 1), np.float32)
-  with pytest.raises(NotImplementedError, match='133145 products of int8'):
+  with pytest.raises(NotImplementedError, match='133145 int8 products'):
     product(longer, longer.T)
 
 

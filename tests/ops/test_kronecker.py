@@ -22,7 +22,7 @@ def spread(n, seed=0):
 
 
 @pytest.mark.parametrize('whole', (True, False))
-def test_factors_of_a_network_are_sums_over_rows_that_a_loss_depends_on(whole):
+def test_factors_of_a_network_are_sums_over_rows_without_padding(whole):
   x, v, w = draw(ROWS, D), draw(D, H, seed=1), draw(H, V, seed=2)
   labels = np.arange(ROWS) % V
   weights = np.arange(ROWS) < ROWS - PADDING
@@ -30,13 +30,13 @@ def test_factors_of_a_network_are_sums_over_rows_that_a_loss_depends_on(whole):
   def loss(params, blank):
     h = jnp.tanh(kronecker.tagged(x32 @ params[0], x32, *blank[0]))
     y = kronecker.tagged(h @ params[1], h, *blank[1])
-    told = jax.nn.log_softmax(y)[jnp.arange(ROWS), labels]
-    return -jnp.sum(weights * told)
+    log_probability = jax.nn.log_softmax(y)[jnp.arange(ROWS), labels]
+    return -jnp.sum(weights * log_probability)
 
   x32, params = jnp.float32(x), (jnp.float32(v), jnp.float32(w))
   sides = ((D, H), (H, V))
   blank = [[jnp.ones((n, n) if whole else n) for n in layer] for layer in sides]
-  gradients, found = jax.jit(jax.grad(loss, (0, 1)))(params, blank)
+  gradients, factors = jax.jit(jax.grad(loss, (0, 1)))(params, blank)
 
   h = np.tanh(x @ v)
   odds = np.exp(h @ w)
@@ -46,14 +46,14 @@ def test_factors_of_a_network_are_sums_over_rows_that_a_loss_depends_on(whole):
   for n, (read, back) in enumerate(((x, dh), (h, dy))):
     # Measured: 3e-7.
     close(gradients[n], read.T @ back)
-    for sums, rows in zip(found[n], (read[weights], back), strict=True):
+    for sums, rows in zip(factors[n], (read[weights], back), strict=True):
       expected = rows.T @ rows
       close(sums, expected if whole else np.diag(expected))
       assert sums.dtype == jnp.float32
 
 
-def close(found, expected, tolerance=3e-6):
-  np.testing.assert_allclose(found, expected, tolerance, tolerance)
+def close(got, expected, tolerance=3e-6):
+  np.testing.assert_allclose(got, expected, tolerance, tolerance)
 
 
 def test_their_product_is_the_fisher_matrix_of_independent_rows():
@@ -74,7 +74,7 @@ def test_their_product_is_the_fisher_matrix_of_independent_rows():
 
 @pytest.mark.parametrize('sides', ((5, 3), (5, -3), (-5, 3), (-5, -3)))
 def test_directions_solve_the_published_damped_system(sides):
-  """Negative sides have a diagonal alone."""
+  """Negative sides have only a diagonal."""
   rows, columns = map(abs, sides)
   a, g = spread(rows), 1e-4 * spread(columns, seed=1)
   gradient, damping = draw(rows, columns, seed=2), 1e-3
@@ -82,7 +82,7 @@ def test_directions_solve_the_published_damped_system(sides):
     jnp.float32(np.diag(x) if n < 0 else x)
     for x, n in zip((a, g), sides, strict=True)
   ]
-  found = kronecker.precondition(
+  direction = kronecker.precondition(
     jnp.float32(gradient),
     *(kronecker.inverse(factor, damping) for factor in given),
   )
@@ -91,15 +91,15 @@ def test_directions_solve_the_published_damped_system(sides):
     for x, n in zip((a, g), sides, strict=True)
   )
   means = np.trace(a) / rows, np.trace(g) / columns
-  more = damping * means[0] * means[1]
+  product_damping = damping * means[0] * means[1]
   balance = np.sqrt(means[0] / means[1])
   system = np.kron(
-    a + balance * np.sqrt(more) * np.eye(rows),
-    g + np.sqrt(more) / balance * np.eye(columns),
+    a + balance * np.sqrt(product_damping) * np.eye(rows),
+    g + np.sqrt(product_damping) / balance * np.eye(columns),
   )
   expected = np.linalg.solve(system, gradient.ravel()).reshape(rows, columns)
   # Measured: 5e-6.
-  close(found, means[0] * means[1] * expected, 3e-5)
+  close(direction, means[0] * means[1] * expected, 3e-5)
 
 
 @pytest.mark.parametrize('scale', (0.0, 1e-12, 1.0))
@@ -107,8 +107,8 @@ def test_a_factor_of_one_direction_has_an_inverse(scale):
   """Of the least damping that a config can have; without rows too."""
   n, least = 512, 1e-5
   x = np.ones((1, n), np.float32)
-  found = np.array(kronecker.inverse(jnp.array(scale * x.T @ x), least))
-  assert np.isfinite(found).all()
+  inverse = np.array(kronecker.inverse(jnp.array(scale * x.T @ x), least))
+  assert np.isfinite(inverse).all()
   across = np.eye(n)[0] - np.eye(n)[1]
   # Measured: 2e-3: as 1e-7 of the largest eigenvalue is beside the damping.
-  np.testing.assert_allclose(found @ across, across / least**0.5, 0.01, 1.0)
+  np.testing.assert_allclose(inverse @ across, across / least**0.5, 0.01, 1.0)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rnn_jax.ops import linear_scan
-from tests import loops
+from tests.support import loops
 
 LONG = (
   'scan',
@@ -97,7 +97,7 @@ def assert_close(got, want):
     np.testing.assert_allclose(a, b, rtol=0, atol=CLOSE * abs(b).max())
 
 
-def test_the_oracle_s_gradients_are_differences_of_its_values():
+def test_the_oracle_s_gradients_are_finite_differences():
   *inputs, starts = (np.float64(x) for x in draw(4))
   cotangents = np.float64(draw(4, 1)[0]), np.float64(draw(4, 1)[2])
 
@@ -141,7 +141,7 @@ def test_another_document_changes_no_bit_and_gets_no_gradient(impl):
 
 
 @pytest.mark.parametrize('impl', LONG)
-def test_16_bits_in_are_float32_inside(impl):
+def test_16_bit_inputs_are_float32_inside(impl):
   state, f, u, starts = draw(23)
   low = f.astype(jnp.bfloat16), u.astype(jnp.bfloat16)
   run = functools.partial(
@@ -156,7 +156,7 @@ def test_16_bits_in_are_float32_inside(impl):
 
 
 @pytest.mark.native
-def test_the_backward_pass_keeps_f_and_h_alone():
+def test_the_backward_pass_stores_only_f_and_h():
   *inputs, starts = draw(24)
 
   def kept(impl):
@@ -193,8 +193,8 @@ def test_auto_logs_its_choice_once(caplog):
     for _ in range(2):
       linear_scan.recurrence(*draw(2)[:3])
   logged = [record.getMessage() for record in caplog.records]
-  told = "linear_scan.recurrence: impl='auto' runs"
-  assert sum(message.startswith(told) for message in logged) == 1
+  prefix = "linear_scan.recurrence: impl='auto' runs"
+  assert sum(message.startswith(prefix) for message in logged) == 1
 
 
 def test_the_step_is_the_definition():
@@ -223,7 +223,7 @@ def test_bad_arguments_are_refused_by_name(change, error, message):
     linear_scan.recurrence(*arrays, **given)
 
 
-def test_no_steps_at_all_are_refused():
+def test_zero_steps_are_refused():
   state, f, u, _ = draw(4)
   with pytest.raises(ValueError, match='L=0: give one step or more'):
     linear_scan.recurrence(state, f[:, :0], u[:, :0])

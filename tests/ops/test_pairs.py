@@ -20,19 +20,19 @@ def draw():
 
 
 def starts():
-  found = np.zeros((B, L), np.int32)
-  found[0, 0] = found[1, 3] = found[1, 5] = 1
-  return found
+  begins = np.zeros((B, L), np.int32)
+  begins[0, 0] = begins[1, 3] = begins[1, 5] = 1
+  return begins
 
 
 def stepped(state, q, k, v, begins):
   """The recurrence in float64, one step at a time."""
-  state, found = state.copy(), []
+  state, y = state.copy(), []
   for t in range(L):
     state[begins[:, t] != 0] = 0
-    found.append(np.einsum('bhk,bhkp->bhp', q[:, t], state))
+    y.append(np.einsum('bhk,bhkp->bhp', q[:, t], state))
     state += np.einsum('bhk,bhp->bhkp', k[:, t], v[:, t])
-  return state, np.stack(found, 1)
+  return state, np.stack(y, 1)
 
 
 def summed(q, k, v, weights):

@@ -50,7 +50,7 @@ def test_two_parts_equal_the_whole(kind):
   np.testing.assert_allclose(joined, whole, rtol=2e-6, atol=1e-6)
 
 
-def test_a_sum_begins_anew_where_a_text_does():
+def test_a_sum_restarts_where_a_text_begins():
   x, starts = make()
   _, mean = pooling.pool(pooling.init_state(B, D), x, 'mean', starts)
   last, total = pooling.add_up(np.zeros((B, D), np.float32), x, starts)

@@ -28,7 +28,7 @@ TOLERANCE = {
   'float16': 2**-10,  # by 2^-11 each; measured: 3e-4
 }
 DENSE = (((1,), (0,)), ((), ()))
-# A GPU alone has TF32.
+# Only a GPU has TF32.
 HERE = sorted({*precision.POLICIES} - {'tf32'})
 
 
@@ -125,7 +125,7 @@ def lowered_for_a_gpu(operands):
   return traced.lower(lowering_platforms=('cuda',)).as_text()
 
 
-def test_tf32_is_asked_for_by_name_and_float32_stays_exact():
+def test_tf32_is_requested_by_name_and_float32_stays_exact():
   tf32, exact = map(lowered_for_a_gpu, ('tf32', 'float32'))
   assert (
     tf32.count('dot_general') == tf32.count('lhs_precision_type = tf32') == 3
@@ -194,7 +194,7 @@ def test_batch_axes_are_refused_by_name():
     jax.grad(lambda x: precision.dot_general(x, x, numbers, 'float32').sum())(x)
 
 
-def test_many_rows_add_to_a_weights_gradient_in_parts(monkeypatch):
+def test_a_weight_gradient_of_many_rows_is_a_sum_of_parts(monkeypatch):
   monkeypatch.setattr(precision, 'ROWS', 4)
   numbers = ((2,), (0,)), ((), ())
 

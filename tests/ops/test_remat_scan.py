@@ -72,11 +72,11 @@ def scheduled(name, every, kept, length=L):
 def test_values_and_gradients_are_those_of_a_plain_scan(name, every, kept):
   given = inputs()
   expected = loss(plain)(*given)
-  found = loss(scheduled(name, every, kept))(*given)
+  got = loss(scheduled(name, every, kept))(*given)
   # Sums of the parameters' gradients run in another order.
   jax.tree.map(
     lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-5),
-    found,
+    got,
     expected,
   )
 
@@ -90,7 +90,7 @@ def test_the_program_does_not_grow_with_the_row():
   assert lines(512) < 1.1 * lines(32)
 
 
-def test_few_states_are_held():
+def test_few_states_are_stored():
   length, width = 512, 16
 
   def outer(params, state, x, mark):
@@ -116,8 +116,8 @@ def test_few_states_are_held():
   assert few < 40 * state + 6 * 4 * length * width
 
 
-def test_another_number_of_blocks_is_refused():
+def test_a_different_number_of_blocks_is_refused():
   params, state, x, marks = inputs()
   schedule = remat_schedules.make('uniform', 3)
-  with pytest.raises(ValueError, match='12 blocks: the schedule takes 3'):
+  with pytest.raises(ValueError, match='12 blocks, the schedule 3'):
     remat_scan.scan(step, params, state, (x, marks), schedule)

@@ -29,7 +29,7 @@ def play(schedule, blocks):
 
 @pytest.mark.parametrize('name', remat_schedules.NAMES)
 @pytest.mark.parametrize('blocks', BLOCKS)
-def test_each_block_is_reversed_from_the_state_in_front_of_it(name, blocks):
+def test_each_block_is_reversed_from_the_state_before_it(name, blocks):
   for kept in (0, 1, 2, 5) if name == 'binomial' else (0,):
     schedule = remat_schedules.make(name, blocks, kept)
     play(schedule, blocks)
@@ -63,7 +63,7 @@ def test_binomial_is_the_cheapest_of_all(kept):
     assert done == cheapest(blocks, kept - 1)
 
 
-def test_uniform_keeps_all_and_logarithmic_few():
+def test_uniform_stores_all_states_and_logarithmic_few():
   assert remat_schedules.make('uniform', 5000).recomputed == 5000
   uniform = remat_schedules.make('uniform', 64)
   assert uniform.kept == 64 and uniform.recomputed == 64
@@ -76,7 +76,7 @@ def test_uniform_keeps_all_and_logarithmic_few():
   assert best.kept == 7 and best.recomputed < halves.recomputed
 
 
-def test_what_is_refused():
+def test_bad_arguments_are_refused():
   with pytest.raises(ValueError, match="name='log'.*'logarithmic'"):
     remat_schedules.make('log', 4)
   with pytest.raises(ValueError, match='blocks=0'):

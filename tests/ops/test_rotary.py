@@ -12,14 +12,14 @@ def test_equals_a_complex_product():
   angle = position[0][:, None] * 100.0 ** (-np.arange(3) / 3)
   want = pairs * np.exp(1j * angle)[:, None]
   want = np.concatenate([want.real, want.imag], -1)
-  got = rotary.turn(x, position, 100.0)
+  got = rotary.rotate(x, position, 100.0)
   np.testing.assert_allclose(got, want, rtol=0, atol=5e-6)  # measured: 1.2e-6
 
 
-def test_a_product_depends_on_the_difference_of_positions_alone():
+def test_a_product_depends_only_on_the_difference_of_positions():
   q, k = np.random.default_rng(0).normal(size=(2, 1, 1, 1, 8))
   products = [
-    np.vdot(*(rotary.turn(x, np.array([[p]]), 10.0) for x, p in pairs))
+    np.vdot(*(rotary.rotate(x, np.array([[p]]), 10.0) for x, p in pairs))
     for pairs in (
       ((q, 9), (k, 4)),
       ((q, 5), (k, 0)),

@@ -7,17 +7,18 @@ import jax
 import numpy as np
 
 from rnn_jax import config as config_lib
-from rnn_jax.data import tokenizer
+from rnn_jax.data.text import tokenizer
 from rnn_jax.parallel import axes
 from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.parallel import placement
 from rnn_jax.profiling import collectives
-from rnn_jax.profiling import subject
+from rnn_jax.profiling import workload
+from rnn_jax.runs.checkpoints import checkpoint
 from rnn_jax.tasks import language_modeling
-from rnn_jax.training import checkpoint
-from rnn_jax.training import memory
-from rnn_jax.training import step as step_lib
-from tests import virtual
+from rnn_jax.training import programs as programs_lib
+from rnn_jax.training import train_state
+from rnn_jax.training.memory import batch_size
+from tests.support import virtual
 
 ROWS, LENGTH, STEPS = 16, 16, 5
 CELLS = {
@@ -49,7 +50,7 @@ FORMS = {
 }
 # Copies and shares of the model are the same for each cell: others than the
 # first are tested where it is cut, or cut into stages. The LSTM has no heads,
-# and reads a row step by step.
+# and runs a row step by step.
 FORMS_OF = {
   'simple_rnn': tuple(FORMS),
   'attention': ('zero 3 and tensor', 'sequence and tensor'),
@@ -76,20 +77,20 @@ def config(cell, mesh, width=16):
   return config_lib.parse(raw)
 
 
-def steps(cell, mesh, width=16):
-  """Its Steps, on the first devices."""
+def programs(cell, mesh, width=16):
+  """Its Programs, on the first devices."""
   parsed = config(cell, mesh, width)
   count = int(
     np.prod([getattr(parsed.mesh, n) for n in mesh if n in axes.NAMES])
   )
   placed = mesh_lib.make(parsed.mesh, jax.devices()[:count])
   task = language_modeling.make(parsed, tokenizer.Bytes())
-  return parsed, step_lib.Steps(task, parsed, placed)
+  return parsed, programs_lib.Programs(task, parsed, placed)
 
 
 def draw(parsed, made, n):
   """Batch n, some of whose rows go on with the text of the batch before."""
-  batch = subject.random_batch(parsed, made.task.model.vocabulary, ROWS, n)
+  batch = workload.random_batch(parsed, made.task.model.vocabulary, ROWS, n)
   batch.starts_BxL[::2, 0] = 0
   batch.starts_BxL[::3, LENGTH // 2 + 1] = 1
   return mesh_lib.put(batch, made.batch_sharding)
@@ -99,18 +100,18 @@ def go_on(parsed, made, state, numbers):
   """Trains on the batches of these numbers. Returns (state, losses)."""
   losses = []
   for n in numbers:
-    state, values = made.train(state, draw(parsed, made, n))
+    state, values = made.train_step(state, draw(parsed, made, n))
     losses.append(float(values['sums']['loss']))
   return state, losses
 
 
 def train(cell, mesh):
-  """Parameters and losses of a few steps. Returns (Steps, params, losses)."""
-  parsed, made = steps(cell, mesh)
+  """Returns (Programs, parameters, losses) of a few steps."""
+  parsed, made = programs(cell, mesh)
   state, losses = go_on(parsed, made, made.init(0, ROWS), range(STEPS))
   batch = draw(parsed, made, STEPS)
-  _, sums = made.evaluate(state['params'], made.init_carry(ROWS), batch)
-  return made, jax.device_get(state['params']), [*losses, float(sums['loss'])]
+  _, sums = made.evaluate_step(state.params, made.init_carry(ROWS), batch)
+  return made, jax.device_get(state.params), [*losses, float(sums['loss'])]
 
 
 def moved(folder):
@@ -119,20 +120,22 @@ def moved(folder):
   Returns {mesh: whether it is the same, how far parameters are apart from those
   of an uncut run of one device after more steps}.
   """
-  parsed, made = steps(CARRIED, FORMS['zero 3 and tensor'])
+  parsed, made = programs(CARRIED, FORMS['zero 3 and tensor'])
   state, _ = go_on(parsed, made, made.init(0, ROWS), range(2))
   saved = jax.device_get(state)
   folder = checkpoint.Checkpoints(folder, 1)
-  folder.save(2, state, iter(grain.MapDataset.range(9).to_iter_dataset()), {})
+  position = iter(grain.MapDataset.range(9).to_iter_dataset())
+  folder.save(2, state.entries(), position, {})
   folder.wait()
   _, uncut, _ = train(CARRIED, ALONE)
   found = {}
   for mesh in (ALONE, FORMS['zero 1'], FORMS['zero 3 and pipe']):
-    parsed, made = steps(CARRIED, mesh)
-    _, state, _ = folder.restore(made.init(1, ROWS))
+    parsed, made = programs(CARRIED, mesh)
+    _, entries, _ = folder.restore(made.init(1, ROWS).entries())
+    state = train_state.TrainState(**entries)
     same = jax.tree.map(np.array_equal, saved, jax.device_get(state))
     state, _ = go_on(parsed, made, state, range(2, STEPS))
-    params = jax.device_get(state['params'])
+    params = jax.device_get(state.params)
     found[str(mesh)] = jax.tree.all(same), largest_difference(uncut, params)
   folder.close()
   return found
@@ -156,16 +159,16 @@ def told(made):
 def kept(zero):
   """Bytes that one of eight devices keeps, and that one alone keeps."""
   mesh = {'data': 1, 'fsdp': virtual.DEVICES, 'zero': zero}
-  _, made = steps('simple_rnn', mesh, width=256)
+  _, made = programs('simple_rnn', mesh, width=256)
   state = jax.eval_shape(lambda: made.init(0, ROWS))
-  where, params = made.placement, state['params']
+  where, params = made.placement, state.params
   parts = {
     'parameters': (params, where.shardings('parameters')),
     'gradients': (params, where.shardings('gradients')),
-    'optimizer': (state['optimizer'], where.of_optimizer(state['optimizer'])),
+    'optimizer': (state.opt_state, where.of_optimizer(state.opt_state)),
   }
   return {
-    name: (placement.device_bytes(*part), memory.tree_bytes(part[0]))
+    name: (placement.device_bytes(*part), batch_size.tree_bytes(part[0]))
     for name, part in parts.items()
   }
 

@@ -6,11 +6,11 @@ import jax
 import numpy as np
 
 from rnn_jax import config as config_lib
-from rnn_jax.data import tokenizer
+from rnn_jax.data.text import tokenizer
 from rnn_jax.parallel import axes
 from rnn_jax.parallel import mesh as mesh_lib
-from rnn_jax.profiling import subject
-from rnn_jax.training import step as step_lib
+from rnn_jax.profiling import workload
+from rnn_jax.training import programs as programs_lib
 
 ROWS, STEPS = 8, 3
 ALONE = {'data': 1}
@@ -62,18 +62,18 @@ def train(model, mesh):
   parsed = config(model, mesh)
   sizes = [getattr(parsed.mesh, name) for name in mesh if name in axes.NAMES]
   devices = jax.devices()[: int(np.prod(sizes))]
-  made = step_lib.from_config(parsed, tokenizer.Bytes(), devices)
+  made = programs_lib.from_config(parsed, tokenizer.Bytes(), devices)
 
   def draw(n):
-    batch = subject.random_batch(parsed, 257, ROWS, n)
+    batch = workload.random_batch(parsed, 257, ROWS, n)
     return mesh_lib.put(batch, made.batch_sharding)
 
   state, losses = made.init(0, ROWS), []
   for n in range(STEPS):
-    state, values = made.train(state, draw(n))
+    state, values = made.train_step(state, draw(n))
     losses.append(float(values['sums']['loss']))
-  _, sums = made.evaluate(state['params'], None, draw(STEPS))
-  return jax.device_get(state['params']), [*losses, float(sums['loss'])]
+  _, sums = made.evaluate_step(state.params, None, draw(STEPS))
+  return jax.device_get(state.params), [*losses, float(sums['loss'])]
 
 
 def measure():

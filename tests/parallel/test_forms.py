@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests import virtual
 from tests.parallel import forms
+from tests.support import virtual
 
 CASES = [
   f'{cell}, {form}' for cell, some in forms.FORMS_OF.items() for form in some

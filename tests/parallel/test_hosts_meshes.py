@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from rnn_jax import config as config_lib
+from rnn_jax.runs import metrics
 from rnn_jax.training import evaluate
-from rnn_jax.training import metrics
-from tests import tiny
-from tests.parallel import jobs
+from tests.support import jobs
+from tests.support import launchers
+from tests.support import tiny
 
 STEPS = 10
 
@@ -24,8 +25,13 @@ def config(tmp_path):
   raw.sample.new_tokens = 0
   raw.optimizer.eps = 1e-3  # else Adam turns rounding into whole steps
   config_lib.parse(raw)
-  path = tiny.write_config(tmp_path / 'config.py', raw)
-  path.write_text(path.read_text() + jobs.SLOW)
+  return tiny.write_config(tmp_path / 'config.py', raw)
+
+
+@pytest.fixture
+def slow(config, tmp_path):
+  path = tmp_path / 'slow.py'
+  path.write_text(config.read_text() + jobs.SLOW)
   return path
 
 
@@ -41,16 +47,14 @@ def losses(workdir):
 
 
 @pytest.mark.slow
-def test_four_processes_and_then_two_end_like_one(config, tmp_path):
+def test_four_processes_and_then_two_end_like_one(config, slow, tmp_path):
   alone, run = tmp_path / 'alone', tmp_path / 'run'
   flags = f'--config={config}', f'--workdir={alone}'
-  code, _, err = tiny.finish(
-    tiny.launch('train', *flags, env=jobs.environment())
-  )
+  code, _, err = launchers.run('train', *flags)
   assert code == 0, err
 
   # Four of one device, of which each shares rows with one, heads with another.
-  processes = start(config, run, 4, 1, fsdp=2, tensor=2)
+  processes = start(slow, run, 4, 1, fsdp=2, tensor=2)
   jobs.wait_for_step(processes, run, 2)
   processes[3].send_signal(signal.SIGTERM)
   results = jobs.finish(processes)
@@ -59,7 +63,7 @@ def test_four_processes_and_then_two_end_like_one(config, tmp_path):
   assert 'SIGTERM: saved at step' in results[0][1]
   assert [out for _, out, _ in results[1:]] == [''] * 3
 
-  # Two of two devices go on: a stage of the pipeline is in each.
+  # Two of two devices resume: a stage of the pipeline is in each.
   results = jobs.finish(start(config, run, 2, 2, data=1, pipe=2, fsdp=2))
   for code, _, err in results:
     assert code == 0, err

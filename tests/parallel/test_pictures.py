@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests import virtual
 from tests.parallel import pictures
+from tests.support import virtual
 
 CASES = [
   f'{model}, {form}'

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import pytest
 
 from rnn_jax.parallel import pipeline
-from tests import virtual
 from tests.parallel import pipelines
+from tests.support import virtual
 
 SIZES = [(n, count) for n in (1, 2, 4, 5) for count in (1, 2, 3, 8, 16)]
 

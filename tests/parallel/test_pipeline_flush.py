@@ -6,8 +6,8 @@ import pytest
 
 from rnn_jax.parallel import pipeline
 from rnn_jax.parallel import pipeline_flush
-from tests import virtual
 from tests.parallel import pipelines
+from tests.support import virtual
 
 
 @pytest.fixture(scope='module')

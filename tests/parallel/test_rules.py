@@ -1,4 +1,4 @@
-"""Letters to axes of the mesh."""
+"""Logical axes to axes of the mesh."""
 
 import jax
 import pytest
@@ -48,7 +48,7 @@ def test_a_vocabulary_that_cannot_be_shared_is_whole():
   assert found.spec('V', (256,), SIZES, 'parameters') == Spec('tensor')
 
 
-def test_an_addend_is_cut_by_its_own_letters():
+def test_an_addend_is_cut_by_its_own_axes():
   found = rules.parse(DEFAULTS, 3)
   assert found.spec('D+F', (8,), SIZES, 'parameters') == Spec('fsdp')
 
@@ -60,7 +60,7 @@ def test_other_sizes_are_refused():
     found.spec('DxF', (9, 16), SIZES, 'parameters')
 
 
-def test_two_letters_on_one_axis_are_refused():
+def test_two_logical_axes_on_one_axis_are_refused():
   found = rules.parse(('D=fsdp', 'F=fsdp'), 3)
   message = "D and F are both cut over 'fsdp', and a parameter is DxF"
   with pytest.raises(errors.InputError, match=message):

@@ -7,24 +7,28 @@ import pytest
 from rnn_jax import selfcheck
 from rnn_jax.ops import gla
 from rnn_jax.parallel import sequence
-from tests import virtual
-from tests.parallel import stretches
+from tests.parallel import sequence_shards
+from tests.support import virtual
 
 CLOSE = 2e-6  # measured: 1.3e-6, of the largest number of each array
 
 
 @pytest.fixture(scope='module')
 def found():
-  return virtual.call('tests.parallel.stretches', 'measure')
+  return virtual.call('tests.parallel.sequence_shards', 'measure')
 
 
 @pytest.fixture(scope='module')
 def long():
   # With XLA's passes: what a long row takes is theirs to decide.
-  return virtual.call('tests.parallel.stretches', 'long_row_findings', flags=())
+  return virtual.call(
+    'tests.parallel.sequence_shards', 'long_row_findings', flags=()
+  )
 
 
-@pytest.mark.parametrize('case', (*stretches.RECURRENCES, stretches.PIECES))
+@pytest.mark.parametrize(
+  'case', (*sequence_shards.RECURRENCES, sequence_shards.PIECES)
+)
 def test_the_recurrence_of_stretches_equals_the_oracle(found, case):
   errors, impl, dtype = found['recurrence'][case], case[2], case[-1]
   # Measured: 1.2e-7, with a bound of 2e-7 for 'step'; in 16 bits, 3.0e-3.
@@ -37,8 +41,8 @@ def test_the_recurrence_of_stretches_equals_the_oracle(found, case):
 @pytest.mark.parametrize(
   ('kind', 'case'),
   [
-    *(('convolve', x) for x in stretches.CONVOLUTIONS),
-    *(('attend', x) for x in stretches.ATTENTIONS),
+    *(('convolve', x) for x in sequence_shards.CONVOLUTIONS),
+    *(('attend', x) for x in sequence_shards.ATTENTIONS),
   ],
 )
 def test_windows_of_stretches_equal_one_device_and_the_oracle(
@@ -48,14 +52,14 @@ def test_windows_of_stretches_equal_one_device_and_the_oracle(
   assert of_one <= CLOSE and of_oracle <= CLOSE
 
 
-@pytest.mark.parametrize('case', stretches.COUNTS)
+@pytest.mark.parametrize('case', sequence_shards.COUNTS)
 def test_positions_of_stretches_are_those_of_the_row(found, case):
   got, want = found['count'][case]
   for a, b in zip(got, want, strict=True):
     np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize('name', stretches.CELLS)
+@pytest.mark.parametrize('name', sequence_shards.CELLS)
 def test_cells_whose_devices_have_one_step_each_equal_one_device(found, name):
   assert found['cells'][name] <= CLOSE
 
@@ -67,8 +71,8 @@ def test_a_linear_recurrence_of_stretches_equals_one_device(found):
 def test_steps_of_a_row_that_is_cut_are_refused(found):
   assert found['refusal'] == (
     "recurrence.impl='scan' steps through a row on one device, and rows are "
-    "cut over the 2 of the mesh's axis 'sequence': use 'auto', or one device "
-    'along that axis'
+    "sharded over the 2 devices of the mesh's axis 'sequence': use 'auto', or "
+    'mesh.sequence=1'
   )
 
 
@@ -88,9 +92,9 @@ def test_what_devices_tell_each_other_does_not_grow_with_the_row(long):
 
 
 def test_without_a_mesh_the_programs_are_those_of_the_ops():
-  state, cut, starts, _ = stretches.long_row(40)
+  state, cut, starts, _ = sequence_shards.long_row(40)
   programs = [
-    jax.make_jaxpr(stretches.run_recurrence(f))(state, cut, starts)
+    jax.make_jaxpr(sequence_shards.run_recurrence(f))(state, cut, starts)
     for f in (sequence.recurrence, gla.recurrence)
   ]
   assert str(programs[0]) == str(programs[1])

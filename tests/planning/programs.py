@@ -13,7 +13,7 @@ from rnn_jax.planning import plan as plan_lib
 from rnn_jax.planning import predict
 from rnn_jax.planning import program
 from rnn_jax.planning import search
-from tests import tiny
+from tests.support import tiny
 
 ROWS = 32
 MESHES = {
@@ -31,11 +31,11 @@ def config():
 
 def read(sizes):
   """A compiled mesh, what its buffers take, and its gradients' bytes."""
-  made = program.subject(program.with_mesh(config(), sizes))
-  found, _ = program.compiled(made, ROWS)
-  state = made.steps.init(0, ROWS)
+  made = program.workload(program.with_mesh(config(), sizes))
+  result, _ = program.compiled(made, ROWS)
+  state = made.programs.init(0, ROWS)
   batch = made.batch(ROWS)
-  device = made.steps.mesh.devices.flat[-1]
+  device = made.programs.mesh.devices.flat[-1]
   held = sum(
     shard.data.nbytes
     for x in jax.tree.leaves((state, batch))
@@ -43,14 +43,14 @@ def read(sizes):
     if shard.device == device
   )
   return {
-    'flops': sum(found.flops.values()),
-    'sent': [[*part] for part in found.sent],
-    'memory': found.memory.total,
-    'arguments': found.memory.arguments,
+    'flops': sum(result.flops.values()),
+    'sent': [[*part] for part in result.sent],
+    'memory': result.memory.total,
+    'arguments': result.memory.arguments,
     'held': held,
-    'bubble': found.bubble,
-    'parameters': found.parameters,
-    'step': predict.predict(found, devices.KNOWN['h100'], 1.0).step,
+    'bubble': result.bubble,
+    'parameters': result.parameters,
+    'step': predict.predict(result, devices.KNOWN['h100'], 1.0).step,
   }
 
 
@@ -58,19 +58,19 @@ def candidates():
   """All for 8 devices: (sizes, why it is refused, seconds)."""
   h100 = devices.KNOWN['h100']
   request = plan_lib.Request(config(), {}, 8, h100, ROWS)
-  found = search.candidates(request, search.model(request))
+  result = search.candidates(request, search.model(request))
   return [
-    [one.sizes, one.refused, 0 if one.refused else one.step] for one in found
+    [one.sizes, one.refused, 0 if one.refused else one.step] for one in result
   ]
 
 
 def main():
   program.claim(16)
-  told = {name: read(sizes) for name, sizes in MESHES.items()}
+  values = {name: read(sizes) for name, sizes in MESHES.items()}
   counted, state = program.of_one_device(config(), ROWS)
-  told['alone'] = {'flops': sum(counted.values()), 'state': state}
-  told['candidates'] = candidates()
-  print(json.dumps(told))
+  values['one device'] = {'flops': sum(counted.values()), 'state': state}
+  values['candidates'] = candidates()
+  print(json.dumps(values))
 
 
 if __name__ == '__main__':

@@ -6,13 +6,15 @@ import pytest
 
 from rnn_jax import config as config_lib
 from rnn_jax.cells import base
+from rnn_jax.cells import gru
 from rnn_jax.cells import lstm
-from rnn_jax.data import tokenizer
+from rnn_jax.cells import rhn
+from rnn_jax.data.text import tokenizer
 from rnn_jax.native import library
 from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.planning import flops
-from rnn_jax.training import step
-from tests import tiny
+from rnn_jax.training import programs as programs_lib
+from tests.support import tiny
 
 X, W = jnp.ones((4, 8)), jnp.ones((8, 8))
 ONE = 2 * 4 * 8 * 8  # of X @ W
@@ -67,9 +69,9 @@ def test_convolutions_by_hand(groups, channels):
       x, kernel, (1,), 'VALID', feature_group_count=groups
     )
 
-  found = count(run, jnp.ones((2, 6, 10)), jnp.ones((9, channels, 3)))
+  counts = count(run, jnp.ones((2, 6, 10)), jnp.ones((9, channels, 3)))
   # 2 rows of 9 channels and 8 places, each of 3 taps a channel.
-  assert found == {'float32': 2 * (2 * 9 * 8) * 3 * channels}
+  assert counts == {'float32': 2 * (2 * 9 * 8) * 3 * channels}
 
 
 def test_formats_are_those_of_the_factors():
@@ -106,17 +108,17 @@ def test_a_wide_model_has_six_for_each_weight_and_token():
   raw.data.length = 64
   config = config_lib.parse(raw)
   task = config_lib.load('tasks', config.task.name, 'task.name')
-  made = step.Steps(
+  made = programs_lib.Programs(
     task.make(config, tokenizer.Bytes()),
     config,
     mesh_lib.make(devices=jax.devices()[:1]),
   )
-  found = sum(flops.count(made.trace_train(2, 64).jaxpr).values())
+  counts = sum(flops.count(made.trace_train(2, 64).jaxpr).values())
   like = made.parameters_like()
   weights = sum(x.size for x in jax.tree.leaves(like))
   embedding = weights_of(like, 'embedding')
   # 0.2 % over it is measured: the recurrence, which has no weights.
-  assert found / (6 * (weights - embedding) * 2 * 64) == pytest.approx(1, 0.02)
+  assert counts / (6 * (weights - embedding) * 2 * 64) == pytest.approx(1, 0.02)
 
 
 def weights_of(like, name):
@@ -129,11 +131,21 @@ def weights_of(like, name):
 
 
 @pytest.mark.skipif(bool(library.lacking()), reason=library.lacking())
-def test_native_recurrences_count_as_the_scan_does():
+@pytest.mark.parametrize(
+  ('module', 'options'),
+  (
+    (lstm, {}),
+    (gru, {}),
+    (gru, {'reset': 'before'}),
+    (rhn, {'depth': 1}),
+    (rhn, {'depth': 3}),
+  ),
+)
+def test_native_recurrences_count_as_the_scan_does(module, options):
   x = jnp.zeros((2, 5, 4))
 
   def both_ways(impl):
-    cell = lstm.Cell(lstm.Config(), 4, base.Plan(impl))
+    cell = module.Cell(module.Config(**options), 4, base.Plan(impl))
     state = cell.init_state(2)
     variables = jax.eval_shape(cell.init, jax.random.key(0), state, x)
     loss = jax.grad(lambda v: jnp.sum(cell.apply(v, state, x)[1]))

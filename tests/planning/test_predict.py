@@ -1,4 +1,4 @@
-"""Predictions from made numbers, by hand."""
+"""Predictions from made-up numbers, by hand."""
 
 import dataclasses
 
@@ -8,7 +8,7 @@ from rnn_jax import errors
 from rnn_jax.planning import devices
 from rnn_jax.planning import predict
 from rnn_jax.planning import program
-from rnn_jax.training import program_memory
+from rnn_jax.training.memory import program as program_memory
 
 # 1 Tera operations, 10 bytes, 100 bytes and 1,000 and 10 bytes a second.
 DEVICE = devices.Device(
@@ -38,7 +38,7 @@ MADE = program.Program(
 )
 
 
-def test_work_is_what_takes_longer():
+def test_work_is_the_longer_of_computing_and_memory():
   flops = MADE.flops
   # 2 s of float32 and 1 s of bfloat16 at half of the peak; 200 bytes in 2 s.
   assert predict.work(flops, 100, DEVICE, 0.5) == 6
@@ -60,33 +60,33 @@ def test_the_slowest_link_that_a_group_spans(along, expected):
   assert predict.link(along, MADE.sizes, DEVICE) == expected
 
 
-def test_a_small_group_can_still_lie_across_nodes():
+def test_a_small_group_can_still_span_nodes():
   nodes_of_three = dataclasses.replace(DEVICE, node=3)
   # Devices 2 and 3 are neighbours along tensor, in different nodes.
   assert predict.link(('tensor',), MADE.sizes, nodes_of_three) == 10
 
 
 def test_a_step_with_and_without_overlap():
-  found = predict.predict(MADE, DEVICE, alone=96.0, efficiency=0.5)
-  assert found.work == 6
-  assert found.sending == {'fsdp': 1.0, 'data': 3.0, 'tensor': 2.0}
-  assert found.step == 6 + 1 + 3 + 2
-  assert found.overlapped == 6 + 2
-  assert found.tokens == (320 / 12, 320 / 8)
-  assert found.scaling == (96 / (32 * 12), 96 / (32 * 8))
-  assert found.memory == 800_100
-  assert found.fits
+  prediction = predict.predict(MADE, DEVICE, baseline=96.0, efficiency=0.5)
+  assert prediction.work == 6
+  assert prediction.sending == {'fsdp': 1.0, 'data': 3.0, 'tensor': 2.0}
+  assert prediction.step == 6 + 1 + 3 + 2
+  assert prediction.overlapped == 6 + 2
+  assert prediction.tokens == (320 / 12, 320 / 8)
+  assert prediction.scaling == (96 / (32 * 12), 96 / (32 * 8))
+  assert prediction.memory == 800_100
+  assert prediction.fits
   # Slow enough to outlast the work that hides it.
   slow = dataclasses.replace(DEVICE, across=2.0)
-  found = predict.predict(MADE, slow, alone=96.0, efficiency=0.5)
-  assert found.overlapped == (1 + 15) + 2
+  prediction = predict.predict(MADE, slow, baseline=96.0, efficiency=0.5)
+  assert prediction.overlapped == (1 + 15) + 2
 
 
-def test_what_is_summed_over_rows_and_heads_at_once_is_waited_for():
+def test_sums_over_rows_and_heads_are_waited_for():
   both = program.Sent('all-reduce', ('data', 'tensor'), 30.0, 1)
   made = dataclasses.replace(MADE, sent=(both,))
-  found = predict.predict(made, DEVICE, alone=96.0, efficiency=0.5)
-  assert found.step == found.overlapped == 6 + 3
+  prediction = predict.predict(made, DEVICE, baseline=96.0, efficiency=0.5)
+  assert prediction.step == prediction.overlapped == 6 + 3
 
 
 def test_a_tenth_of_the_memory_is_not_for_the_program():

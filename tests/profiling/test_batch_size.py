@@ -1,4 +1,4 @@
-"""The largest batch, with compilations and trials that a test makes up."""
+"""The largest batch, with made-up compilations and trials."""
 
 import types
 
@@ -6,24 +6,25 @@ import pytest
 
 from rnn_jax import config as config_lib
 from rnn_jax.profiling import batch_size
-from rnn_jax.profiling import subject as subject_lib
 from rnn_jax.profiling import trial
-from rnn_jax.training import memory
-from rnn_jax.training import program_memory
-from tests import tiny
+from rnn_jax.profiling import workload as workload_lib
+from rnn_jax.training.memory import batch_size as batch_size_lib
+from rnn_jax.training.memory import program as program_memory
+from tests.support import tiny
 
-BUDGET = memory.Budget(10_000, 'a budget')  # 40 rows by the account below
+# 40 rows by the account below.
+BUDGET = batch_size_lib.Budget(10_000, 'a budget')
 
 
-@pytest.fixture(name='subject')
-def _subject(monkeypatch):
+@pytest.fixture(name='workload')
+def _workload(monkeypatch):
   def account(_, rows):
     return program_memory.ProgramMemory(1000, 200 * rows, 25 * rows)
 
-  monkeypatch.setattr(memory.Search, '_memory', account)
-  monkeypatch.setattr(memory, 'state_bytes', lambda *_: (300, 600))
+  monkeypatch.setattr(batch_size_lib.Search, '_memory', account)
+  monkeypatch.setattr(batch_size_lib, 'state_bytes', lambda *_: (300, 600))
   config = config_lib.parse(tiny.raw_config('unused'))
-  return subject_lib.Subject(config, None, types.SimpleNamespace(), 4)
+  return workload_lib.Workload(config, None, types.SimpleNamespace(), 4)
 
 
 def let_run(monkeypatch, most):
@@ -42,48 +43,48 @@ def let_run(monkeypatch, most):
   return made
 
 
-def test_without_trials_the_account_decides(subject):
-  found = batch_size.find(subject, BUDGET, confirm=False)
-  assert found.rows == 40
-  assert [*found.memory] == [40, 44]
-  assert batch_size.table(found).splitlines() == [
+def test_without_trials_the_account_decides(workload):
+  result = batch_size.find(workload, BUDGET, confirm=False)
+  assert result.rows == 40
+  assert [*result.memory] == [40, 44]
+  assert batch_size.table(result).splitlines() == [
     'rows  arguments  temporaries  outputs   total  of budget',
     '  40     0.0000       0.0000   0.0000  0.0000     100.0%',
     '  44     0.0000       0.0000   0.0000  0.0000     109.0%',
   ]
 
 
-def test_the_next_larger_are_tried_until_one_fails(subject, monkeypatch):
+def test_the_next_larger_are_tried_until_one_fails(workload, monkeypatch):
   made = let_run(monkeypatch, 43)
-  found = batch_size.find(subject, BUDGET, confirm=True)
-  assert (found.rows, made) == (40, [40, 44])
-  first, second = batch_size.table(found).splitlines()[1:]
+  result = batch_size.find(workload, BUDGET, confirm=True)
+  assert (result.rows, made) == (40, [40, 44])
+  first, second = batch_size.table(result).splitlines()[1:]
   assert first.split()[-2:] == ['yes', '0.0000']
   assert second.endswith('no  killed by SIGABRT')
 
 
 def test_more_than_the_account_allows_is_tried_and_not_taken(
-  subject, monkeypatch
+  workload, monkeypatch
 ):
   made = let_run(monkeypatch, 1000)
-  assert batch_size.find(subject, BUDGET, confirm=True).rows == 40
+  assert batch_size.find(workload, BUDGET, confirm=True).rows == 40
   assert made == [40, 44]  # 44 is a tenth more
-  monkeypatch.setattr(memory, 'search', lambda *_: 25)
-  assert batch_size.find(subject, BUDGET, confirm=True).rows == 100
+  monkeypatch.setattr(batch_size_lib, 'search', lambda *_: 25)
+  assert batch_size.find(workload, BUDGET, confirm=True).rows == 100
   assert made[2:] == [100, 104, 112]
 
 
-def test_an_account_that_errs_is_corrected(subject, monkeypatch):
+def test_a_wrong_account_is_corrected(workload, monkeypatch):
   made = let_run(monkeypatch, 33)
-  found = batch_size.find(subject, BUDGET, confirm=True)
-  assert (found.rows, made) == (32, [40, 36, 32])
-  assert [*found.memory] == [32, 36, 40, 44]
-  assert batch_size.table(found).splitlines()[-1].split()[-2:] == ['-', '-']
+  result = batch_size.find(workload, BUDGET, confirm=True)
+  assert (result.rows, made) == (32, [40, 36, 32])
+  assert [*result.memory] == [32, 36, 40, 44]
+  assert batch_size.table(result).splitlines()[-1].split()[-2:] == ['-', '-']
 
 
-def test_where_nothing_runs_there_is_no_answer(subject, monkeypatch):
+def test_if_nothing_runs_the_answer_is_0(workload, monkeypatch):
   made = let_run(monkeypatch, 0)
-  assert batch_size.find(subject, BUDGET, confirm=True).rows == 0
+  assert batch_size.find(workload, BUDGET, confirm=True).rows == 0
   assert made[-1] == 4
 
 
@@ -98,7 +99,7 @@ def test_where_nothing_runs_there_is_no_answer(subject, monkeypatch):
 def test_what_to_set_unsets_what_would_override_it(changes, flags):
   raw = tiny.raw_config('unused')
   raw.data.update(**changes)
-  subject = subject_lib.Subject(config_lib.parse(raw), None, None, 1)
-  found = batch_size.Found(7, BUDGET, {}, [])
-  told = batch_size.conclusion(found, subject)
-  assert told == '--config.data.batch_size=7' + flags
+  workload = workload_lib.Workload(config_lib.parse(raw), None, None, 1)
+  result = batch_size.Result(7, BUDGET, {}, [])
+  text = batch_size.conclusion(result, workload)
+  assert text == '--config.data.batch_size=7' + flags

@@ -87,11 +87,11 @@ def test_a_fusion_is_its_root_s_module():
 
 
 def test_largest_results_leave_out_what_is_only_renamed():
-  found = [
+  result = [
     (size, array, operation.name)
     for size, array, operation in hlo.Program(TEXT).largest(6)
   ]
-  assert found == [
+  assert result == [
     (256, 'f32[16,4]', 'pair.1'),
     (128, 'f32[8,4]', 'dot.1'),
     (128, 'f32[8,4]', 'dot.5'),
@@ -164,9 +164,9 @@ def test_a_program_that_xla_wrote():
   assert (size, array) == (16 * 64 * 64 * 4, 'f32[16,64,64]')
 
 
-def test_the_file_stands_for_a_module_that_was_not_entered():
-  found = frames.Frames(TEXT)
-  files = [found.module(str(number)) for number in range(6)]
+def test_a_file_takes_the_place_of_a_module_that_was_not_entered():
+  result = frames.Frames(TEXT)
+  files = [result.module(str(number)) for number in range(6)]
   entropy = 'ops/cross_entropy'
   assert files == ['', entropy, entropy, 'optax', '', '']
   assert frames.Frames('HloModule x').module('1') == ''

@@ -3,23 +3,16 @@
 import jax
 import pytest
 
-from rnn_jax import config as config_lib
 from rnn_jax.profiling import parts
-from rnn_jax.profiling import subject as subject_lib
-from rnn_jax.training import program_memory
-from tests import tiny
+from rnn_jax.training.memory import program as program_memory
+from tests.profiling import test_workload
 
 ROWS = 16
 
 
 def measure(**changes):
-  raw = tiny.raw_config('unused')
-  with raw.unlocked():
-    for key, value in changes.items():
-      section, name = key.split('__')
-      raw[section][name] = value
-  subject = subject_lib.make(config_lib.parse(raw))
-  return subject, parts.measure(subject, ROWS)
+  workload = test_workload.make(**changes)
+  return workload, parts.measure(workload, ROWS)
 
 
 @pytest.fixture(name='plain', scope='module')
@@ -28,31 +21,31 @@ def _plain():
 
 
 def test_arrays_are_those_of_the_state(plain):
-  subject, found = plain
-  state = subject.steps.init(0, ROWS)
-  assert found.arrays == {
-    name: sum(x.nbytes for x in jax.tree.leaves(state[key]))
+  workload, result = plain
+  state = workload.programs.init(0, ROWS)
+  assert result.arrays == {
+    name: sum(x.nbytes for x in jax.tree.leaves(getattr(state, key)))
     for name, key in (
       ('parameters', 'params'),
       ('gradients', 'params'),
-      ('optimizer state', 'optimizer'),
+      ('optimizer state', 'opt_state'),
     )
   }
 
 
 def test_gradients_leave_forward_and_backward(plain):
-  _, found = plain
-  params = found.arrays['parameters']
+  _, result = plain
+  params = result.arrays['parameters']
   forward, backward = (
-    found.programs[n] for n in (parts.FORWARD, parts.BACKWARD)
+    result.programs[n] for n in (parts.FORWARD, parts.BACKWARD)
   )
   assert forward.outputs < params / 2 < params <= backward.outputs
   assert forward.total < backward.total
-  step = found.programs[parts.STEP]
-  assert step == program_memory.of(found.step)
-  assert step.arguments > params + found.arrays['optimizer state']
+  step = result.programs[parts.STEP]
+  assert step == program_memory.of(result.step)
+  assert step.arguments > params + result.arrays['optimizer state']
   assert (
-    found.costs[parts.BACKWARD]['flops'] > found.costs[parts.FORWARD]['flops']
+    result.costs[parts.BACKWARD]['flops'] > result.costs[parts.FORWARD]['flops']
   )
 
 

@@ -1,4 +1,4 @@
-"""A made-up profile in all its forms."""
+"""A made-up profile in all its formats."""
 
 import json
 
@@ -53,10 +53,10 @@ def _profile():
 
 
 def test_shares_and_sums_leave_out_what_contains_others(profile):
-  found = profile['trace']
+  result = profile['trace']
   # Busy from 0 to 3, 4 to 6 and 9 to 9.5 of 10 ms; 6.5 ms of operations.
-  assert found['busy_share'] == pytest.approx(0.55)
-  dot, fusion, copy = found['operations']
+  assert result['busy_share'] == pytest.approx(0.55)
+  dot, fusion, copy = result['operations']
   assert dot == {
     'name': 'dot.1',
     'seconds_a_step': pytest.approx(0.002),
@@ -66,7 +66,7 @@ def test_shares_and_sums_leave_out_what_contains_others(profile):
   }
   assert fusion['module'] == 'stack/cell'
   assert (copy['name'], copy['module']) == ('memcpy', hlo.NOBODY)
-  assert sum(row['share'] for row in found['modules']) == pytest.approx(1)
+  assert sum(row['share'] for row in result['modules']) == pytest.approx(1)
 
 
 def test_the_text_has_every_part(profile):
@@ -77,9 +77,9 @@ def test_the_text_has_every_part(profile):
     '| kept for backward       | 1.50 |',
     '| peak by device          | 4.00 |',
     '| training step      |      1.00 |        2.00 |    0.00 |  3.00 |',
-    '4 ms a step (median of 2), 8,000 tokens/s; 5 ms while traced.',
+    '4 ms per step (median of 2), 8,000 tokens/s; 5 ms while traced.',
     'The device was busy for 55.0% of the traced steps.',
-    '|     2.000 |     1 | 61.5% | dot.1     | stack/cell/out (backward) |',
+    '|       2.000 |     1 | 61.5% | dot.1     | stack/cell/out (backward) |',
     '| 1.00 | f32[8] | dot.1     | a/b    |',
   ):
     assert line in text, line
@@ -96,5 +96,5 @@ def test_the_files_are_written(profile, tmp_path):
   assert width > 1000 and height > 200
 
 
-def test_a_table_of_nothing_is_its_header():
+def test_an_empty_table_is_its_header():
   assert report.table(('a', 'b'), []) == ['| a | b |', '| - | - |']

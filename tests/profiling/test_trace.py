@@ -102,8 +102,8 @@ def test_busy_counts_what_overlaps_once():
 def test_sums_count_every_time():
   events = [trace.Event('x', 0, 3), trace.Event('y', 0, 5)]
   events.append(trace.Event('x', 10, 13))
-  found = trace.sums((event.name, event) for event in events)
-  assert found == [trace.Sum('x', 6, 2), trace.Sum('y', 5, 1)]
+  result = trace.sums((event.name, event) for event in events)
+  assert result == [trace.Sum('x', 6, 2), trace.Sum('y', 5, 1)]
 
 
 def test_a_trace_of_a_program_names_its_operations(tmp_path):

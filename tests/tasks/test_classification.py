@@ -8,11 +8,11 @@ import pytest
 
 from rnn_jax import config as config_lib
 from rnn_jax.data import pipeline
-from rnn_jax.data import rows as rows_lib
-from rnn_jax.data import tokenizer as tokenizer_lib
+from rnn_jax.data.batching import rows as rows_lib
+from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.tasks import classification
 from rnn_jax.tasks import language_modeling
-from tests import tiny
+from tests.support import tiny
 
 BYTES = tokenizer_lib.Bytes()
 LENGTHS = (3, 6, 4)
@@ -67,7 +67,8 @@ def packed():
 
 def run(task, params, batch):
   state = task.init_state(batch.tokens_BxL.shape[0])
-  return jax.jit(task.sums)(params, state, batch)[1]
+  _, (sums, _) = jax.jit(task.loss)(params, state, batch)
+  return sums
 
 
 @pytest.mark.parametrize('pooling', ('mean', 'concat'))
@@ -146,7 +147,7 @@ def test_evidence_begins_as_naive_bayes(tmp_path):
   # Texts of each class that hold a token, one added.
   counts = {'a': (3, 1), 'b': (3, 2), 'c': (1, 3), 'x': (1, 1)}
   present = np.array([[2 + 2 + 2 + 257, 1 + 2 + 2 + 257]])
-  table = task.prime(params, corpus)['table']['embedding']
+  table = task.init_from_data(params, corpus)['table']['embedding']
   for letter, found in counts.items():
     logp = np.log(np.array(found) / present[0])
     expected = 0.5 * (logp - logp.mean())
@@ -157,7 +158,7 @@ def test_evidence_begins_as_naive_bayes(tmp_path):
     task.model.apply({'params': p}, state, batch.tokens_BxL, batch.starts_BxL)[
       1
     ]
-    for p in (params, task.prime(params, corpus))
+    for p in (params, task.init_from_data(params, corpus))
   ]
   told = np.cumsum(table[batch.tokens_BxL], 1)
   np.testing.assert_allclose(logits[1] - logits[0], told, atol=1e-5)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from rnn_jax import config as config_lib
-from rnn_jax.data import batch as batch_lib
-from rnn_jax.data import tokenizer
-from rnn_jax.profiling import subject
+from rnn_jax.data.batching import batch as batch_lib
+from rnn_jax.data.text import tokenizer
+from rnn_jax.profiling import workload
 from rnn_jax.tasks import image_classification
-from rnn_jax.training import step as step_lib
+from rnn_jax.training import programs as programs_lib
 
 ROWS = 8
 
@@ -31,7 +31,7 @@ def config(**changes):
 
 
 def batch(parsed, n=0):
-  made = subject.random_batch(parsed, 257, ROWS, n)
+  made = workload.random_batch(parsed, 257, ROWS, n)
   made.weights_BxL[-2:] = 0
   return batch_lib.Batch(*(x if x is None else jnp.asarray(x) for x in made))
 
@@ -41,7 +41,7 @@ def test_sums_are_those_of_a_softmax():
   task, given = image_classification.make(parsed, None), batch(parsed)
   params = task.init_parameters(jax.random.key(0))
   params['head']['kernel'] = 9 * params['head']['kernel']
-  _, sums = jax.jit(task.sums)(params, None, given)
+  _, (sums, _) = jax.jit(task.loss)(params, None, given)
   logits = np.float64(task.model.apply({'params': params}, given.image_BxHxWxC))
   logp = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
   labels, weights = (
@@ -63,11 +63,11 @@ def test_accumulated_steps_equal_one_large_step():
   params = []
   for parts in (1, 2):
     parsed = config(**{'train.accumulate': parts, 'optimizer.eps': 1e-3})
-    made = step_lib.from_config(parsed, tokenizer.Bytes())
+    made = programs_lib.from_config(parsed, tokenizer.Bytes())
     state = made.init(0, ROWS)
     for n in range(3):
-      state, values = made.train(state, batch(parsed, n))
-    params.append(jax.device_get(state['params']))
+      state, values = made.train_step(state, batch(parsed, n))
+    params.append(jax.device_get(state.params))
     assert int(values['real_tokens']) == ROWS - 2
   for a, b in zip(*map(jax.tree.leaves, params), strict=True):
     # Measured: 3e-8.
@@ -76,7 +76,7 @@ def test_accumulated_steps_equal_one_large_step():
 
 def test_a_program_is_compiled_from_shapes_alone():
   parsed = config()
-  made = step_lib.from_config(parsed, tokenizer.Bytes())
+  made = programs_lib.from_config(parsed, tokenizer.Bytes())
   text = made.trace_train(ROWS, 1).lower().as_text()
   assert f'{ROWS}x4x4x1xui8' in text
 
@@ -89,7 +89,7 @@ def test_padding_changes_no_gradient():
   @jax.jit
   @jax.grad
   def gradient(params, given):
-    return task.sums(params, None, given)[1]['objective']
+    return task.loss(params, None, given)[0]
 
   other = given.image_BxHxWxC.at[-2:].set(255)
   for a, b in zip(

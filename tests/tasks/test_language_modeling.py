@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from rnn_jax import config as config_lib
-from rnn_jax.data import batch as batch_lib
-from rnn_jax.data import tokenizer as tokenizer_lib
+from rnn_jax.data.batching import batch as batch_lib
+from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.tasks import language_modeling
-from tests import tiny
+from tests.support import tiny
 
 
 @pytest.fixture(scope='module')
@@ -30,7 +30,8 @@ def case():
 def test_sums_equal_numpy(case):
   task, params, batch = case
   state = task.init_state(3)
-  _, sums = task.sums(params, state, batch)
+  objective, (sums, _) = task.loss(params, state, batch)
+  assert objective == sums['objective']
   _, logits = task.model.apply(
     {'params': params}, state, batch.tokens_BxL, batch.starts_BxL
   )
@@ -55,8 +56,8 @@ def test_smoothing_and_z_loss_change_what_is_lowered_not_what_is_reported(case):
   raw.train.update({'label_smoothing': 0.1, 'z_loss': 0.01})
   other = language_modeling.Task(config_lib.parse(raw), tokenizer_lib.Bytes())
   state = task.init_state(3)
-  plain = task.sums(params, state, batch)[1]
-  smooth = other.sums(params, state, batch)[1]
+  _, (plain, _) = task.loss(params, state, batch)
+  _, (smooth, _) = other.loss(params, state, batch)
   assert plain['objective'] == plain['loss'] == smooth['loss']
   assert smooth['objective'] > smooth['loss']
 

@@ -41,6 +41,7 @@ def raw_config(cell, **options):
   return raw
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ('cell', 'options'),
   (

@@ -30,11 +30,11 @@ def test_sums_and_carries_equal_those_of_the_whole(parts, with_first):
   first = rng.normal(size=8).astype(np.float32) if with_first else None
   stacked = rng.normal(size=(3, 8)).astype(np.float32)
   carry = (np.arange(8), (first, stacked))
-  letters = 'B', ('B' if with_first else None, 'RxB')
+  state_axes = 'B', ('B' if with_first else None, 'RxB')
   key = jax.random.key(0)
   want, want_carry = run(carry, batch, key)
   got, got_carry = accumulation.accumulate(
-    run, parts, carry, letters, batch, key
+    run, parts, carry, state_axes, batch, key
   )
   np.testing.assert_allclose(got['sum'], want['sum'], rtol=1e-5)
   assert got['rows'] == 8

@@ -10,14 +10,14 @@ import scipy.special
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax.data import batch as batch_lib
-from rnn_jax.data import tokenizer as tokenizer_lib
-from rnn_jax.training import bundle as bundle_lib
+from rnn_jax.data.batching import batch as batch_lib
+from rnn_jax.data.text import tokenizer as tokenizer_lib
+from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.training import distillation
 from rnn_jax.training import evaluate
 from rnn_jax.training import loop
-from tests import tiny
-from tests.training import bundles
+from tests.support import bundles
+from tests.support import tiny
 
 ALPHA, T = 0.3, 2.5
 
@@ -53,8 +53,9 @@ def test_objective_and_gradient_of_a_teacher_of_another_kind():
   batch = batch_lib.Batch(*map(jnp.array, (tokens, targets, weights, starts)))
 
   def objective(params):
-    _, sums = task.sums(params, task.init_state(2), batch, jax.random.key(0))
-    return sums['objective'], sums
+    state, key = task.init_state(2), jax.random.key(0)
+    objective, (sums, _) = task.loss(params, state, batch, key)
+    return objective, sums
 
   (got, sums), gradients = jax.jit(jax.value_and_grad(objective, has_aux=True))(
     own.params

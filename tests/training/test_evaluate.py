@@ -9,8 +9,8 @@ from rnn_jax import errors
 from rnn_jax.data import pipeline
 from rnn_jax.training import evaluate
 from rnn_jax.training import loop
-from rnn_jax.training import step as step_lib
-from tests import tiny
+from rnn_jax.training import programs as programs_lib
+from tests.support import tiny
 
 
 def make(tmp_path, **data):
@@ -29,9 +29,9 @@ def test_every_token_counts_once_whatever_the_batch(batch_size, tmp_path):
     raw.evaluate.length = length
     config = config_lib.parse(raw)
     corpus = pipeline.Corpus.open(config, tmp_path / 'run')
-    steps = step_lib.from_config(config, corpus.tokenizer)
-    params = steps.init(0, raw.data.batch_size)['params']
-    values = evaluate.evaluate(steps, params, corpus, config, 'validation')
+    programs = programs_lib.from_config(config, corpus.tokenizer)
+    params = programs.init(0, raw.data.batch_size).params
+    values = evaluate.evaluate(programs, params, corpus, config, 'validation')
     documents = corpus.documents['validation']
     # Each document's end is predicted too.
     assert values['tokens'] == documents.total_bytes + len(documents)
@@ -63,6 +63,6 @@ def test_an_empty_split_is_refused(tmp_path):
   raw = make(tmp_path, splits=(80, 20, 0))
   config = config_lib.parse(raw)
   corpus = pipeline.Corpus.open(config, tmp_path / 'run')
-  steps = step_lib.from_config(config, corpus.tokenizer)
+  programs = programs_lib.from_config(config, corpus.tokenizer)
   with pytest.raises(errors.InputError, match="split='test'"):
-    evaluate.evaluate(steps, None, corpus, config, 'test')
+    evaluate.evaluate(programs, None, corpus, config, 'test')

@@ -1,5 +1,6 @@
 """A whole run in this process: resume, early stop, what it leaves behind."""
 
+import contextlib
 import json
 import math
 import pathlib
@@ -13,9 +14,11 @@ import pytest
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data import pipeline
+from rnn_jax.runs import metrics
+from rnn_jax.training import evaluate
 from rnn_jax.training import loop
-from rnn_jax.training import metrics
-from tests import tiny
+from rnn_jax.training import programs as programs_lib
+from tests.support import tiny
 
 
 @pytest.fixture
@@ -24,49 +27,39 @@ def raw(tmp_path):
 
 
 @pytest.fixture(autouse=True)
-def _steps(monkeypatch):
-  """A run that goes on has the programs of the one that was cut."""
-  made, make = {}, loop.step_lib.from_config
+def _programs(monkeypatch):
+  """A resumed run has the programs of the one that was cut."""
+  made, make = {}, programs_lib.Programs
 
-  def from_config(config, tokenizer):
+  def once(task, config, mesh):
     key = config_lib.to_json(config)
     if key not in made:
-      made[key] = make(config, tokenizer)
+      made[key] = make(task, config, mesh)
     return made[key]
 
-  monkeypatch.setattr(loop.step_lib, 'from_config', from_config)
-
-
-def final_params(run):
-  return jax.tree.map(np.array, jax.device_get(run._state['params']))
+  monkeypatch.setattr(programs_lib, 'Programs', once)
 
 
 def train(raw, workdir, stop_after=None):
-  """Runs to the end, or is cut between two steps without a save."""
-  run = loop.Run(config_lib.parse(raw), str(workdir))
-  try:
-    if stop_after is None:
-      progress = run.go()
-    else:
-      cut_after(run, stop_after)
-      with pytest.raises(InterruptedError):
-        run.go()
-      run._checkpoints.wait()
-      progress = None
-  finally:
-    run.close()
-  return progress, final_params(run)
+  """Runs to the end, or is cut between two steps without a save.
 
+  Returns (progress, None if it was cut; the parameters after its last step).
+  """
+  progress, seen = None, []
 
-def cut_after(run, step):
-  advance = run._advance
-
-  def cut():
-    if run._step == step:
+  def watch(trainer):
+    seen[:] = [trainer]
+    if trainer.step == stop_after:
       raise InterruptedError
-    advance()
 
-  run._advance = cut
+  cut = contextlib.nullcontext()
+  if stop_after is not None:
+    cut = pytest.raises(InterruptedError)
+  with cut:
+    config = config_lib.parse(raw)
+    progress = loop.train(config, str(workdir), hooks=[watch])
+  params = [jax.device_get(trainer.state.params) for trainer in seen]
+  return progress, jax.tree.map(np.array, params)
 
 
 def assert_same(a, b):
@@ -250,9 +243,9 @@ def test_patience_ends_a_run_that_no_longer_improves(raw, tmp_path):
 
 def test_a_loss_that_is_no_number_is_never_the_best(raw, tmp_path, monkeypatch):
   losses = iter((math.nan, 3.0, 2.0, math.inf, 1.0, 4.0))
-  evaluated = loop.evaluate.evaluate
+  evaluated = evaluate.evaluate
   monkeypatch.setattr(
-    loop.evaluate,
+    evaluate,
     'evaluate',
     lambda *given: evaluated(*given) | {'loss': next(losses)},
   )

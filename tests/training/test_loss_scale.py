@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from rnn_jax import config as config_lib
+from rnn_jax.runs import metrics
 from rnn_jax.training import loop
 from rnn_jax.training import loss_scale
-from rnn_jax.training import metrics
-from tests import tiny
+from tests.support import tiny
 from tests.training import test_step
 
 HALF = (('train.precision', 'float16'),)
@@ -64,9 +64,9 @@ def test_other_formats_have_none():
   assert loss_scale.factor(None, 100) == 1.0
   assert loss_scale.update(None, jnp.bool_(False), 3) == (None, False)
   assert loss_scale.metrics(None) == {}
-  steps, state = test_step.make()
-  shapes = jax.eval_shape(steps.train, state, test_step.draw(0))
-  assert shapes[0]['loss_scale'] is None and 'loss_scale' not in shapes[1]
+  programs, state = test_step.make()
+  shapes = jax.eval_shape(programs.train_step, state, test_step.draw(0))
+  assert shapes[0].loss_scale is None and 'loss_scale' not in shapes[1]
 
 
 @pytest.mark.float16
@@ -79,7 +79,7 @@ def test_gradients_are_unscaled_before_the_clip_and_the_norm():
   (low, one), (high, other) = found
   assert one['gradient_norm'] == pytest.approx(other['gradient_norm'], rel=1e-5)
   # Measured: 3e-7.
-  assert test_step.largest_difference(low['params'], high['params']) < 2e-6
+  assert test_step.largest_difference(low.params, high.params) < 2e-6
   _, exact = test_step.run(count=2)
   assert one['gradient_norm'] == pytest.approx(
     exact['gradient_norm'], rel=1e-2
@@ -88,34 +88,35 @@ def test_gradients_are_unscaled_before_the_clip_and_the_norm():
 
 @pytest.mark.float16
 def test_an_overflow_changes_nothing_but_the_scale_and_is_no_failure():
-  steps, state = test_step.make((*HALF, ('train.loss_scale', 2.0**30)))
+  programs, state = test_step.make((*HALF, ('train.loss_scale', 2.0**30)))
   before = jax.tree.map(np.array, jax.device_get(state))
   for count in (1, 2):
-    state, values = steps.train(state, test_step.draw(0))
+    state, values = programs.train_step(state, test_step.draw(0))
     assert not values['finite'] and values['skipped'] == 0
     assert np.isfinite(values['sums']['objective'])
     assert values['loss_scale'] == 2.0 ** (31 - count)
     after = jax.device_get(state)
-    assert after['loss_scale'] == (2.0 ** (30 - count), 0)
-    for name in ('params', 'optimizer'):
-      jax.tree.map(np.testing.assert_array_equal, before[name], after[name])
+    assert after.loss_scale == (2.0 ** (30 - count), 0)
+    for name in ('params', 'opt_state'):
+      pair = getattr(before, name), getattr(after, name)
+      jax.tree.map(np.testing.assert_array_equal, *pair)
 
 
 @pytest.mark.float16
 def test_what_no_scale_can_mend_is_a_failure():
-  steps, state = test_step.make((*HALF, ('train.loss_scale', 2.0)))
+  programs, state = test_step.make((*HALF, ('train.loss_scale', 2.0)))
   bad = test_step.draw(0)
   bad = bad._replace(weights_BxL=np.full_like(bad.weights_BxL, np.inf))
   for scale, skipped in ((1, 0), (1, 1), (1, 2)):
-    state, values = steps.train(state, bad)
-    assert (values['skipped'], state['loss_scale'].scale) == (skipped, scale)
+    state, values = programs.train_step(state, bad)
+    assert (values['skipped'], state.loss_scale.scale) == (skipped, scale)
 
 
 @pytest.mark.float16
 def test_the_scale_doubles_while_steps_are_good():
   changes = (*HALF, ('train.loss_scale', 4.0), ('train.loss_scale_steps', 2))
   state, values = test_step.run(changes, count=5)
-  assert state['loss_scale'] == (16.0, 1) and values['loss_scale'] == 16
+  assert state.loss_scale == (16.0, 1) and values['loss_scale'] == 16
 
 
 def train(tmp_path, name, **changes):
@@ -156,7 +157,7 @@ def test_the_factors_of_kfac_are_those_of_the_unscaled_loss():
     for scale in (2.0**8, 2.0**10)
   )
   for a, b in zip(
-    *(jax.tree.leaves(state['optimizer']) for state in (low, high)),
+    *(jax.tree.leaves(state.opt_state) for state in (low, high)),
     strict=True,
   ):
     np.testing.assert_allclose(a, b, 1e-3, 1e-3 * np.abs(a).max(initial=0))

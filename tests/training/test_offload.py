@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 
 from rnn_jax import errors
-from rnn_jax.training import checkpoint
+from rnn_jax.runs.checkpoints import checkpoint
 from rnn_jax.training import offload
-from tests.training import saved
+from rnn_jax.training import train_state
+from tests.support import saved
 from tests.training import test_step
 
 
@@ -19,28 +20,29 @@ def test_an_offloaded_run_is_the_same_to_the_bit(tmp_path):
   changes = [('optimizer.moments', 'int8')]
   expected, _ = test_step.run(changes, count=4)
   changes += [('optimizer.offload', True)]
-  steps, state = test_step.make(changes)
+  programs, state = test_step.make(changes)
   for n in range(2):
-    state, _ = steps.train(state, test_step.draw(n))
-  assert kinds(state['optimizer']) == {'pinned_host'}
-  assert 'pinned_host' not in kinds(state['params'])
-  state = restored(steps, state, tmp_path)
-  assert kinds(state['optimizer']) == {'pinned_host'}
+    state, _ = programs.train_step(state, test_step.draw(n))
+  assert kinds(state.opt_state) == {'pinned_host'}
+  assert 'pinned_host' not in kinds(state.params)
+  state = restored(programs, state, tmp_path)
+  assert kinds(state.opt_state) == {'pinned_host'}
   for n in range(2, 4):
-    state, _ = steps.train(state, test_step.draw(n))
-  assert steps.traces == 1 and steps._train._cache_size() == 1
+    state, _ = programs.train_step(state, test_step.draw(n))
+  assert programs.traces == 1 and programs._train_step._cache_size() == 1
   jax.tree.map(np.testing.assert_array_equal, jax.device_get(state), expected)
 
 
-def restored(steps, state, folder):
+def restored(programs, state, folder):
   checkpoints = checkpoint.Checkpoints(folder, keep=1)
   try:
-    checkpoints.save(2, state, saved.make_iterator(), {})
+    checkpoints.save(2, state.entries(), saved.make_iterator(), {})
     checkpoints.wait()
-    _, state, _ = checkpoints.restore(steps.init(1, 8))
+    like = programs.init(1, 8).entries()
+    _, entries, _ = checkpoints.restore(like)
   finally:
     checkpoints.close()
-  return state
+  return train_state.TrainState(**entries)
 
 
 class Memory:

@@ -5,7 +5,7 @@ from matplotlib import axes
 from matplotlib import pyplot
 
 from rnn_jax import config as config_lib
-from rnn_jax.training import metrics
+from rnn_jax.runs import metrics
 from rnn_jax.training import plots
 
 

@@ -7,10 +7,11 @@ import pytest
 
 from rnn_jax import config as config_lib
 from rnn_jax.config import compression as config_compression
-from rnn_jax.training import bundle as bundle_lib
+from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.training import loop
 from rnn_jax.training import pruning
-from tests import tiny
+from tests.support import launchers
+from tests.support import tiny
 
 
 def draw():
@@ -117,9 +118,6 @@ def test_a_run_ends_sparse_and_a_pruned_model_stays_so(tmp_path):
     if name.endswith('kernel'):
       np.testing.assert_array_equal(after[name][x == 0], 0)
       assert (after[name] != x).any()
-  code, _, err = tiny.finish(
-    tiny.launch(
-      'prune', f'--workdir={run}', '--sparsity=1.5', f'--output={out}2'
-    )
-  )
-  assert code == 1 and '--sparsity=1.5: give a share in (0, 1)' in err
+  flags = f'--workdir={run}', '--sparsity=1.5', f'--output={out}2'
+  code, _, err = launchers.run('prune', *flags)
+  assert code == 1 and '--sparsity=1.5: give a fraction in (0, 1)' in err

@@ -1,16 +1,20 @@
 """A train step against its definition: mean gradients, AdamW, skipping."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from rnn_jax import config as config_lib
-from rnn_jax.data import batch as batch_lib
-from rnn_jax.data import tokenizer
+from rnn_jax.data.batching import batch as batch_lib
+from rnn_jax.data.text import tokenizer
 from rnn_jax.parallel import mesh as mesh_lib
+from rnn_jax.training import programs as programs_lib
 from rnn_jax.training import step
-from tests import tiny
-from tests import virtual
+from rnn_jax.training import train_state
+from tests.support import tiny
+from tests.support import virtual
 
 
 def make(raw_changes=(), rows=8):
@@ -21,8 +25,8 @@ def make(raw_changes=(), rows=8):
       section, name = key.split('.')
       raw[section][name] = value
   config = config_lib.parse(raw)
-  steps = step.from_config(config, tokenizer.Bytes())
-  return steps, steps.init(0, rows)
+  programs = programs_lib.from_config(config, tokenizer.Bytes())
+  return programs, programs.init(0, rows)
 
 
 def draw(seed, rows=8, length=12):
@@ -36,9 +40,9 @@ def draw(seed, rows=8, length=12):
 
 
 def run(changes=(), count=3):
-  steps, state = make(changes)
+  programs, state = make(changes)
   for n in range(count):
-    state, values = steps.train(state, draw(n))
+    state, values = programs.train_step(state, draw(n))
   return jax.device_get(state), jax.device_get(values)
 
 
@@ -47,31 +51,103 @@ def largest_difference(a, b):
   return max(float(np.max(np.abs(x - y))) for x, y in pairs)
 
 
+class Line:
+  """A task whose model is a line: the sum of w (a x + b - y)^2."""
+
+  def init_state(self, rows):
+    return jnp.zeros(rows)
+
+  def loss(self, params, carry, batch, key):
+    del key
+    error = params['a'] * batch.tokens_BxL + params['b'] - batch.targets_BxL
+    loss = jnp.sum(batch.weights_BxL * error**2)
+    sums = {'objective': loss, 'weight': jnp.sum(batch.weights_BxL)}
+    return loss, (sums, carry + 1)
+
+
+def divide_by_weight(grad_fn):
+  """What is left of the sum over devices on one device."""
+
+  def mean(*args):
+    found, grads = grad_fn(*args)
+    weight = found[1].sums['weight']
+    return found, jax.tree.map(lambda g: g / weight, grads)
+
+  return mean
+
+
+@pytest.mark.parametrize('carries', (False, True))
+def test_a_step_is_the_rate_times_the_clipped_mean_gradient(carries):
+  rng = np.random.default_rng(0)
+  x, y, w = rng.uniform(0.5, 1, (3, 4, 5)).astype(np.float32)
+  batch = batch_lib.Batch(x, y, w, np.zeros((4, 5), np.int32))
+  rate, clip, scale = 0.1, 0.25, 0.5
+  tx = optax.chain(optax.clip_by_global_norm(clip), optax.sgd(rate))
+  params = {'a': jnp.float32(1.5), 'b': jnp.float32(-0.5)}
+  state = train_state.TrainState(
+    params,
+    tx.init(params),
+    carry=jnp.zeros(4) if carries else None,
+    step=jnp.int32(3),
+    skipped=jnp.int32(2),
+    rate_scale=jnp.float32(scale),
+    key=jax.random.key_data(jax.random.key(0)),
+  )
+  train_step = step.make_train_step(
+    step.make_loss_fn(Line(), carries),
+    optax.with_extra_args_support(tx),
+    lambda step: rate,
+    divide_by_weight,
+    lambda state, updates: optax.apply_updates(state.params, updates),
+  )
+  new, metrics = jax.jit(train_step)(state, batch)
+  error = np.float64(1.5 * x - 0.5 - y)
+  grads = {
+    'a': (w * 2 * error * x).sum() / w.sum(),
+    'b': (w * 2 * error).sum() / w.sum(),
+  }
+  norm = np.hypot(*grads.values())
+  assert norm > clip  # else nothing is clipped
+  for name, g in grads.items():
+    want = params[name] - scale * rate * g * clip / norm
+    np.testing.assert_allclose(new.params[name], want, 1e-6)
+  np.testing.assert_allclose(metrics['gradient_norm'], norm, 1e-6)
+  np.testing.assert_allclose(metrics['learning_rate'], scale * rate, 1e-6)
+  np.testing.assert_allclose(
+    metrics['sums']['objective'], (w * error**2).sum(), 1e-6
+  )
+  assert (new.step, new.skipped, metrics['finite']) == (4, 0, True)
+  if carries:
+    np.testing.assert_array_equal(new.carry, np.ones(4))
+  else:
+    assert new.carry is None
+
+
 @pytest.mark.parametrize('carry', (False, True))
 def test_accumulated_micro_batches_equal_the_large_batch(carry):
   layout = [('data.layout', 'stream'), ('data.carry_state', carry)]
   whole, sums = run(layout)
   parts, part_sums = run([*layout, ('train.accumulate', 4)])
-  assert largest_difference(whole['params'], parts['params']) < 2e-6
+  assert largest_difference(whole.params, parts.params) < 2e-6
   np.testing.assert_allclose(
     sums['sums']['loss'], part_sums['sums']['loss'], rtol=1e-6
   )
   if carry:
-    assert largest_difference(whole['carry'], parts['carry']) < 2e-6
+    assert largest_difference(whole.carry, parts.carry) < 2e-6
 
 
 def test_a_carried_state_reaches_the_next_batch():
   layout = [('data.layout', 'stream'), ('data.carry_state', True)]
-  steps, state = make(layout)
+  programs, state = make(layout)
   batch = draw(0)
   batch = batch._replace(starts_BxL=np.zeros_like(batch.starts_BxL))
-  state, first = steps.train(state, batch)
-  assert float(abs(jax.tree.leaves(state['carry'])[0]).max()) > 0
+  state, first = programs.train_step(state, batch)
+  assert float(abs(jax.tree.leaves(state.carry)[0]).max()) > 0
   fresh = batch._replace(starts_BxL=draw(0).starts_BxL)
-  params = jax.device_get(state['params'])
-  carry = jax.tree.map(np.array, jax.device_get(state['carry']))
+  params = jax.device_get(state.params)
+  carry = jax.tree.map(np.array, jax.device_get(state.carry))
   losses = [
-    float(steps.evaluate(params, jax.device_put(carry), b)[1]['loss'])
+    float(programs.evaluate_step(params, jax.device_put(carry), b)[1]['loss'])
     for b in (batch, fresh)
   ]
   assert losses[0] != losses[1]
@@ -79,61 +155,63 @@ def test_a_carried_state_reaches_the_next_batch():
 
 @pytest.mark.parametrize('name', ('adamw', 'schedule_free'))
 def test_training_begins_with_the_parameters_that_it_is_given(name):
-  steps, state = make([('optimizer.name', name), ('schedule.name', 'constant')])
-  given = jax.tree.map(lambda x: x + 1.0, jax.device_get(state['params']))
-  state = steps.begin_with(state, jax.device_put(given))
-  state, _ = steps.train(state, draw(0))
-  assert largest_difference(jax.device_get(state['params']), given) < 0.1
+  programs, state = make(
+    [('optimizer.name', name), ('schedule.name', 'constant')]
+  )
+  given = jax.tree.map(lambda x: x + 1.0, jax.device_get(state.params))
+  state = programs.init_from(state, jax.device_put(given))
+  state, _ = programs.train_step(state, draw(0))
+  assert largest_difference(jax.device_get(state.params), given) < 0.1
 
 
 def test_a_non_finite_step_changes_nothing_and_is_counted():
-  steps, state = make()
+  programs, state = make()
   before = jax.tree.map(np.array, jax.device_get(state))
   bad = draw(0)
   bad = bad._replace(weights_BxL=np.full_like(bad.weights_BxL, np.inf))
   for count in (1, 2):
-    state, values = steps.train(state, bad)
+    state, values = programs.train_step(state, bad)
     assert int(values['skipped']) == count
   after = jax.device_get(state)
-  assert largest_difference(before['params'], after['params']) == 0
-  assert largest_difference(before['optimizer'], after['optimizer']) == 0
-  state, values = steps.train(state, draw(0))
+  assert largest_difference(before.params, after.params) == 0
+  assert largest_difference(before.opt_state, after.opt_state) == 0
+  state, values = programs.train_step(state, draw(0))
   assert int(values['skipped']) == 0
-  assert largest_difference(before['params'], jax.device_get(state['params']))
+  assert largest_difference(before.params, jax.device_get(state.params))
 
 
 def test_an_evaluation_lowers_the_rate_of_the_same_program():
   changes = [('schedule.name', 'plateau'), ('schedule.patience', 3)]
-  steps, state = make([*changes, ('optimizer.weight_decay', 5.0)])
+  programs, state = make([*changes, ('optimizer.weight_decay', 5.0)])
   found, moves = [], []
   for evaluations in (0, 2, 3, 6, 6, 6, 6):
-    state = steps.rescale(state, evaluations)
-    state, values = steps.train(state, draw(0))
+    state = programs.rescale(state, evaluations)
+    state, values = programs.train_step(state, draw(0))
     found.append(float(values['learning_rate']))
   np.testing.assert_allclose(
     found, [5e-4, 1e-3, 1e-3, 5e-4, 2.5e-4, 1.25e-4, 1e-4], rtol=1e-6
   )
   for evaluations in (0, 3):
-    state = steps.init(0, 8)
-    before = jax.tree.map(np.array, jax.device_get(state['params']))
-    state['step'] += 3  # behind the warm-up
-    state = steps.rescale(state, evaluations)
-    params = steps.train(state, draw(0))[0]['params']
+    state = programs.init(0, 8)
+    before = jax.tree.map(np.array, jax.device_get(state.params))
+    state = state.replace(step=state.step + 3)  # after the warm-up
+    state = programs.rescale(state, evaluations)
+    params = programs.train_step(state, draw(0))[0].params
     moves.append(jax.tree.map(np.subtract, params, before))
   halved = jax.tree.map(lambda x: 0.5 * x, moves[0])
   # Measured: 2.4e-7, the precision of the parameters.
   assert largest_difference(halved, moves[1]) < 6e-7
   assert largest_difference(halved, moves[0]) > 2e-4
-  assert steps.traces == 1 and steps._train._cache_size() == 1
+  assert programs.traces == 1 and programs._train_step._cache_size() == 1
 
 
 def test_steps_compiled_ahead_are_those_that_run():
-  steps, state = make()
+  programs, state = make()
   length = draw(0).weights_BxL.shape[1]
-  steps.compile_train(8, length)
-  steps.trace_evaluate(8, length).lower().compile()
-  batch = mesh_lib.put(draw(0), steps.batch_sharding)
-  carry = steps.init_carry(8)
+  programs.compile_train(8, length)
+  programs.trace_evaluate(8, length).lower().compile()
+  batch = mesh_lib.put(draw(0), programs.batch_sharding)
+  carry = programs.init_carry(8)
   compiled = []
 
   def listen(event, _, **__):
@@ -141,10 +219,10 @@ def test_steps_compiled_ahead_are_those_that_run():
 
   jax.monitoring.register_event_duration_secs_listener(listen)
   try:
-    state, _ = steps.train(state, batch)
-    steps.evaluate(state['params'], carry, batch)
+    state, _ = programs.train_step(state, batch)
+    programs.evaluate_step(state.params, carry, batch)
     found = [event for event in compiled if 'backend_compile' in event]
-    assert steps.traces == 2 and not found
+    assert programs.traces == 2 and not found
     jax.block_until_ready(jax.jit(lambda x: x + 41)(batch.weights_BxL))
     assert [event for event in compiled if 'backend_compile' in event]
   finally:
@@ -152,22 +230,22 @@ def test_steps_compiled_ahead_are_those_that_run():
 
 
 def test_one_program_for_each_batch_shape():
-  steps, state = make()
+  programs, state = make()
   for length in (8, 12, 8, 16, 12):
-    state, _ = steps.train(state, draw(0, length=length))
-  assert steps.traces == 3
+    state, _ = programs.train_step(state, draw(0, length=length))
+  assert programs.traces == 3
 
 
 def test_dropout_draws_anew_each_step_and_repeats_with_the_seed():
   changes = [('model.dropout', 0.5), ('optimizer.learning_rate', 0.0)]
-  steps, state = make(changes)
+  programs, state = make(changes)
   losses = []
   for _ in range(2):
-    state, values = steps.train(state, draw(0))
+    state, values = programs.train_step(state, draw(0))
     losses.append(float(values['sums']['loss']))
   assert losses[0] != losses[1]
   again, state = make(changes)
-  assert float(again.train(state, draw(0))[1]['sums']['loss']) == losses[0]
+  assert float(again.train_step(state, draw(0))[1]['sums']['loss']) == losses[0]
 
 
 LAYOUTS = (
@@ -178,11 +256,11 @@ LAYOUTS = (
 
 def all_layouts():
   """Parameters of a few steps in each of LAYOUTS, on all devices."""
-  return [run(layout)[0]['params'] for layout in LAYOUTS]
+  return [run(layout)[0].params for layout in LAYOUTS]
 
 
 def test_eight_devices_give_the_parameters_of_one():
   found = virtual.call('tests.training.test_step', 'all_layouts')
   for layout, sharded in zip(LAYOUTS, found, strict=True):
     # Measured: 6e-8; sums of gradients are added in another order.
-    assert largest_difference(run(layout)[0]['params'], sharded) < 2e-6
+    assert largest_difference(run(layout)[0].params, sharded) < 2e-6

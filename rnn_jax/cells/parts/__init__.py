@@ -1,1 +1,1 @@
-"""What several cells are made of; no cells themselves."""
+"""Code that several cells share; not cells themselves."""

@@ -1,20 +1,25 @@
-"""What cells with a state of S numbers share, read step by step.
+"""Cells with a state of S numbers that run step by step.
 
     u = W x + b for all steps at once      (state, h) = step(state, u_t)
 
-The output is h, or W_o h + b where S differs from the width D of the model. A
-cell's file says how many gates there are, and what `step` makes of them.
+The output is h, or W_o h + b where S differs from the model's width D. A cell's
+file defines the number of gates and `step`.
 """
 
 import dataclasses
+from typing import Any
+from typing import ClassVar
+from typing import Self
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 
+from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.cells import base
 
-LETTERS = {
+LOGICAL_AXES = {
   'projection/kernel': 'Dx_',
   'projection/bias': '_',
   'recurrent/kernel': 'Sx_',
@@ -24,15 +29,15 @@ LETTERS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(base.Config):
   """Options that these cells share, section `cell` of the config."""
 
   state_width: int = 0  # S; 0: model.width
-  dropout: float = 0.0  # on h where it leaves the cell
+  dropout: float = 0.0  # on the output h
 
-  impls = ('auto', 'scan')
+  impls: ClassVar[tuple[str, ...]] = ('auto', 'scan')
 
-  def check(self, config):
+  def check(self, config: config_lib.Config) -> None:
     """Checks the options against each other and the whole config.
 
     Raises:
@@ -40,13 +45,12 @@ class Config:
     """
     if self.state_width < 0:
       self._refuse('state_width', 'give 1 or more, or 0 for model.width')
-    if not 0 <= self.dropout < 1:
-      self._refuse('dropout', 'give a number in [0, 1)')
+    self._check_dropout()
     base.check_impl(config, self.impls)
     self._check_sequence(config)
 
-  def settle(self, config):
-    """Returns the options with the width that 0 stands for."""
+  def settle(self, config: config_lib.Config) -> Self:
+    """Returns the options with model.width for a state_width of 0."""
     return dataclasses.replace(
       self, state_width=self.state_width or config.model.width
     )
@@ -55,22 +59,23 @@ class Config:
     if config.mesh.sequence != 1:
       raise errors.InputError(
         f'mesh.sequence={config.mesh.sequence}: model.cell='
-        f'{config.model.cell!r} reads a row step by step: give 1'
+        f'{config.model.cell!r} runs a row step by step: give 1'
       )
-
-  def _refuse(self, key, remedy):
-    raise errors.InputError(f'cell.{key}={getattr(self, key)!r}: {remedy}')
 
 
 class Cell(base.Cell):
-  """The cell but its `step` and its recurrent weights."""
+  """The cell without its `step` and its recurrent weights.
 
-  parts = 0  # how many S of `projection` there are
+  Attributes:
+    parts: the width of `projection` in units of S, set by the cell.
+  """
 
-  def setup(self):
+  parts = 0
+
+  def setup(self) -> None:
     self.projection = self.dense(
       self.parts * self.state_width,
-      bias_init=self.begin_biases,
+      bias_init=self.init_biases,
       kernel_init=nn.initializers.xavier_uniform(),
     )
     if self.state_width != self.width:
@@ -78,52 +83,49 @@ class Cell(base.Cell):
     self.drop = nn.Dropout(self.config.dropout)
 
   @property
-  def state_width(self):
+  def state_width(self) -> int:
     """S."""
     return self.config.state_width or self.width
 
-  def gate_biases(self):
-    """The bias of each gate at the start."""
+  def gate_biases(self) -> tuple[float, ...]:
+    """Returns the initial bias of each gate."""
     return (0.0,) * self.parts
 
-  def begin_biases(self, key, shape, dtype=jnp.float32):
+  def init_biases(
+    self,
+    key: jax.Array,
+    shape: tuple[int, ...],
+    dtype: jax.typing.DTypeLike = jnp.float32,
+  ) -> jax.Array:
+    """Returns the initial biases of all gates, as a linen initializer."""
     del key, shape
     return jnp.repeat(jnp.array(self.gate_biases(), dtype), self.state_width)
 
-  def dense(self, width, **options):
-    """An nn.Dense under the policy."""
-    return nn.Dense(
-      width,
-      dtype=self.policy.activations,
-      dot_general=self.policy.dot_general,
-      **options,
-    )
-
-  def recurrent_dense(self, gates, **options):
-    """What reads h: orthogonal at the start."""
+  def recurrent_dense(self, gates: int, **options: Any) -> nn.Dense:
+    """Returns the nn.Dense of so many gates that reads h, orthogonal."""
     return self.dense(
       gates * self.state_width,
       kernel_init=nn.initializers.orthogonal(),
       **options,
     )
 
-  def stored(self, h_BxS):
-    """h as activations are stored."""
+  def stored(self, h_BxS: jax.Array) -> jax.Array:
+    """Returns h in the dtype of activations."""
     return h_BxS.astype(self.policy.activations)
 
-  def project(self, x_BxLxD):
+  def project(self, x_BxLxD: jax.Array) -> jax.Array:
     return self.projection(x_BxLxD)
 
-  def emit(self, y):
+  def emit(self, y: jax.Array) -> jax.Array:
     y = self.drop(y, deterministic=not self.has_rng('dropout'))
     return self.output(y) if self.state_width != self.width else y
 
 
-def split(x, parts):
-  """Cuts the last axis into equal parts, in float32."""
+def split(x: jax.Array, parts: int) -> list[jax.Array]:
+  """Splits the last axis into equal parts, in float32."""
   return jnp.split(x.astype(jnp.float32), parts, -1)
 
 
-def keep(kept, old, new):
-  """kept * old + (1 - kept) * new."""
+def keep(kept: jax.Array, old: jax.Array, new: jax.Array) -> jax.Array:
+  """Returns kept * old + (1 - kept) * new."""
   return kept * old + (1 - kept) * new

@@ -6,8 +6,8 @@ others (a palette, transparency, 16 bits a pixel) is coded again, as PNG.
 
 import io
 
-from rnn_jax.data import encoded
-from rnn_jax.data import pictures
+from rnn_jax.data.images import codec
+from rnn_jax.data.images import images
 from rnn_jax.data.preparation import examples
 from rnn_jax.data.preparation import schema as schema_lib
 
@@ -30,12 +30,12 @@ def encode(image: examples.Image, channels: int) -> bytes:
   """Returns a picture's file: its own if it has so many channels."""
   import PIL.Image
 
-  mode = pictures.MODES[channels]
+  mode = images.MODES[channels]
   with PIL.Image.open(io.BytesIO(image.content)) as opened:
     if opened.mode == mode:
       return image.content
     file = io.BytesIO()
-    encoded.in_mode(opened, mode).save(file, 'PNG')
+    codec.in_mode(opened, mode).save(file, 'PNG')
   return file.getvalue()
 
 

@@ -7,8 +7,8 @@ import dataclasses
 from typing import Any
 
 from rnn_jax import errors
-from rnn_jax.data import classes as classes_lib
-from rnn_jax.data import encoded
+from rnn_jax.data.images import codec
+from rnn_jax.data.preparation import classes as classes_lib
 from rnn_jax.data.preparation import examples
 
 NUMBERS = (bool, int, float)
@@ -180,4 +180,4 @@ def _check_item(where, name, value, kind):
       '--skip_empty'
     )
   if kind is examples.Image:
-    encoded.read(value.content, f'{where}: {name}')
+    codec.read(value.content, f'{where}: {name}')

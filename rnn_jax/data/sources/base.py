@@ -1,20 +1,45 @@
-"""What sources share."""
+"""Options that several sources share.
 
-from rnn_jax import config
+A source is a file with its options, `Config`, which extends config.Data, and
+
+    load(data) -> {split: documents.Documents}
+
+of the splits 'train', 'validation' and 'test'.
+"""
+
+import dataclasses
+
+from rnn_jax import config as config_lib
 from rnn_jax import errors
 
-PATHS = ('path', 'validation_path', 'test_path')
+
+@dataclasses.dataclass(frozen=True)
+class Files(config_lib.Data):
+  """Options of sources that read files."""
+
+  path: str = ''  # a file or a glob
+  validation_path: str = ''  # held-out files; empty: split off `path`
+  test_path: str = ''
 
 
-def check_no_path(data: config.Data) -> None:
-  """Checks that a source which reads no files of the user's is given none.
+@dataclasses.dataclass(frozen=True)
+class Columns(config_lib.Data):
+  """Options of sources whose documents are rows of a table."""
+
+  field: str = 'text'  # the column of the text, or of a list of turns
+  label: str = 'label'  # the column of the class, where there are classes
+
+
+def check_pictures(data: config_lib.Data) -> None:
+  """Checks that the layout is one for pictures.
 
   Raises:
-    InputError: it is, and would leave them aside.
+    InputError: it isn't; names both.
   """
-  for name in PATHS:
-    if path := getattr(data, name):
-      raise errors.InputError(
-        f'data.{name}={path!r}: data.source={data.source!r} reads no files of '
-        f"yours: give data.source='text', 'jsonl' or 'images', or leave it out"
-      )
+  if not data.holds_images:
+    errors.refuse(
+      'data.source',
+      data.source,
+      f'it holds pictures, and data.layout={data.layout!r} tokens: give '
+      "data.layout='images'",
+    )

@@ -7,12 +7,18 @@ and their copy. Source: Arjovsky, Shah and Bengio, "Unitary Evolution Recurrent
 Neural Networks", 2016.
 """
 
-from rnn_jax import config
-from rnn_jax.data import documents
-from rnn_jax.data import synthetic
+import dataclasses
+
+from rnn_jax.data.text import documents
+from rnn_jax.data.text import synthetic
 
 
-def load(data: config.Data) -> dict[str, documents.Documents]:
+@dataclasses.dataclass(frozen=True)
+class Config(synthetic.Config):
+  """Options of the source, of section `data` of the config."""
+
+
+def load(data: Config) -> dict[str, documents.Documents]:
   """Returns the documents of each split.
 
   Raises:
@@ -21,7 +27,7 @@ def load(data: config.Data) -> dict[str, documents.Documents]:
   return synthetic.load(data, make)
 
 
-def make(rng, options: config.Synthetic) -> str:
+def make(rng, options: synthetic.Options) -> str:
   """Returns one document."""
   letters = synthetic.draw(rng, options)
   gap = synthetic.FILLER * options.distance

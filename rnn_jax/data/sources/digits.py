@@ -5,27 +5,42 @@ stretched to bytes. `data.splits` deals them out.
 Source: Alpaydin and Kaynak, "Cascading Classifiers", 1998.
 """
 
+import dataclasses
+
 import numpy as np
 from sklearn import datasets
 
-from rnn_jax import config
+from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax.data import documents
-from rnn_jax.data import pictures
+from rnn_jax.data.images import images
 from rnn_jax.data.sources import base
+from rnn_jax.data.text import documents
 
 SIZE, LEVELS = 8, 16
 CLASSES = tuple('0123456789')
 
 
-def load(data: config.Data) -> dict[str, documents.Documents]:
+@dataclasses.dataclass(frozen=True)
+class Config(config_lib.Data):
+  """Options of the source, of section `data` of the config."""
+
+  def check(self, config: config_lib.Config) -> None:
+    """Checks that pictures can be read.
+
+    Raises:
+      InputError: names the key, the value and the remedy.
+    """
+    del config
+    base.check_pictures(self)
+
+
+def load(data: Config) -> dict[str, documents.Documents]:
   """Returns the pictures of each split.
 
   Raises:
     InputError: data.image or data.classes are of other pictures.
   """
-  base.check_no_path(data)
-  if pictures.shape(data.image) != (SIZE, SIZE, 1):
+  if images.shape(data.image) != (SIZE, SIZE, 1):
     raise errors.InputError(
       f'data.image.size={data.image.size}, data.image.channels='
       f"{data.image.channels}: data.source='digits' has 8 x 8 pixels in grey: "
@@ -39,5 +54,5 @@ def load(data: config.Data) -> dict[str, documents.Documents]:
   found = datasets.load_digits()
   pixels = np.round(found.images * (255 / LEVELS)).astype(np.uint8)
   names = map(str, range(len(pixels)))
-  read = pictures.Pictures(pixels[..., None], found.target, names)
+  read = images.Pictures(pixels[..., None], found.target, names)
   return documents.split(documents.whole(read), data.splits, 'document')

@@ -7,19 +7,35 @@ any, `data.splits` deals the pictures out, and where there is no validation
 split, it takes its share off training.
 """
 
+import dataclasses
 import os
 
 import numpy as np
 
-from rnn_jax import config
+from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax.data import documents
-from rnn_jax.data import pictures
+from rnn_jax.data.images import images
 from rnn_jax.data.preparation import examples
 from rnn_jax.data.preparation import inputs
+from rnn_jax.data.sources import base
+from rnn_jax.data.text import documents
 
 
-def load(data: config.Data) -> dict[str, documents.Documents]:
+@dataclasses.dataclass(frozen=True)
+class Config(base.Files):
+  """Options of the source, of section `data` of the config."""
+
+  def check(self, config: config_lib.Config) -> None:
+    """Checks that pictures can be read.
+
+    Raises:
+      InputError: names the key, the value and the remedy.
+    """
+    del config
+    base.check_pictures(self)
+
+
+def load(data: Config) -> dict[str, documents.Documents]:
   """Returns the pictures of each split.
 
   Raises:
@@ -95,13 +111,13 @@ def _read(path, key, data):
   ):
     name = where.removeprefix(f'{path}: ')
     labels.append(_class(values['label'], where, data))
-    pixels.append(pictures.decode(values['image'].content, data.image, where))
+    pixels.append(images.decode(values['image'].content, data.image, where))
     names.append(name)
     splits.append(split)
   files = [os.path.abspath(path)]
   if os.path.isdir(path):
     files = [os.path.join(*files, name) for name in names]
-  read = pictures.Pictures(np.stack(pixels), labels, names, files)
+  read = images.Pictures(np.stack(pixels), labels, names, files)
   return read, splits
 
 

@@ -4,6 +4,7 @@ A field that holds a list of texts gives a document with a line for each. Where
 `data.classes` names classes, `data.label` is read too.
 """
 
+import dataclasses
 import functools
 import json
 import math
@@ -11,11 +12,16 @@ import os
 
 import numpy as np
 
-from rnn_jax import config
 from rnn_jax import errors
-from rnn_jax.data import classes
-from rnn_jax.data import documents
+from rnn_jax.data.preparation import classes
+from rnn_jax.data.sources import base
 from rnn_jax.data.sources import text
+from rnn_jax.data.text import documents
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(base.Files, base.Columns):
+  """Options of the source, of section `data` of the config."""
 
 
 class Rows:
@@ -45,7 +51,7 @@ class Rows:
     return _text(json.loads(row)[self.field]).encode()[start:stop]
 
 
-def load(data: config.Data) -> dict[str, documents.Documents]:
+def load(data: Config) -> dict[str, documents.Documents]:
   """Returns the documents of each split. A row with an empty text is none.
 
   Raises:
@@ -55,7 +61,7 @@ def load(data: config.Data) -> dict[str, documents.Documents]:
   return documents.assemble(data, functools.partial(open_rows, data=data))
 
 
-def open_rows(path: str, key: str, data: config.Data) -> Rows:
+def open_rows(path: str, key: str, data: Config) -> Rows:
   """Returns the reader of all rows of the files that `path` matches."""
   files = text.match(path, key)
   places, sizes, labels, difficulties = [], [], [], []

@@ -4,14 +4,14 @@ A document is one `.py` file. Tests and installed packages are left out, so
 are the few files that are empty or not UTF-8.
 """
 
+import dataclasses
 import os
 import sysconfig
 
-from rnn_jax import config
+from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax.data import documents
-from rnn_jax.data.sources import base
 from rnn_jax.data.sources import text
+from rnn_jax.data.text import documents
 
 LEFT_OUT = {
   '__pycache__',
@@ -23,13 +23,17 @@ LEFT_OUT = {
 }
 
 
-def load(data: config.Data) -> dict[str, documents.Documents]:
+@dataclasses.dataclass(frozen=True)
+class Config(config_lib.Data):
+  """Options of the source, of section `data` of the config."""
+
+
+def load(data: Config) -> dict[str, documents.Documents]:
   """Returns the documents of each split.
 
   Raises:
     InputError: this Python comes without its source files.
   """
-  base.check_no_path(data)
   root = sysconfig.get_path('stdlib')
   files = sorted(filter(_is_text, _python_files(root)))
   if not files:

@@ -8,12 +8,18 @@ Source: Arora et al., "Zoology: Measuring and Improving Recall in Efficient
 Language Models", 2023 (multi-query associative recall).
 """
 
-from rnn_jax import config
-from rnn_jax.data import documents
-from rnn_jax.data import synthetic
+import dataclasses
+
+from rnn_jax.data.text import documents
+from rnn_jax.data.text import synthetic
 
 
-def load(data: config.Data) -> dict[str, documents.Documents]:
+@dataclasses.dataclass(frozen=True)
+class Config(synthetic.Config):
+  """Options of the source, of section `data` of the config."""
+
+
+def load(data: Config) -> dict[str, documents.Documents]:
   """Returns the documents of each split.
 
   Raises:
@@ -22,7 +28,7 @@ def load(data: config.Data) -> dict[str, documents.Documents]:
   return synthetic.load(data, make, distinct=True)
 
 
-def make(rng, options: config.Synthetic) -> str:
+def make(rng, options: synthetic.Options) -> str:
   """Returns one document."""
   chosen = rng.permutation(options.symbols)[: options.pairs]
   keys = [synthetic.LETTERS[n] for n in chosen]

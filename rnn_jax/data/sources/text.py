@@ -1,14 +1,20 @@
 """Text files: a path or a glob (`**` for all folders below); a file is one
 document, in UTF-8."""
 
+import dataclasses
 import glob
 import os
 
 import numpy as np
 
-from rnn_jax import config
 from rnn_jax import errors
-from rnn_jax.data import documents
+from rnn_jax.data.sources import base
+from rnn_jax.data.text import documents
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(base.Files):
+  """Options of the source, of section `data` of the config."""
 
 
 class Files:
@@ -34,7 +40,7 @@ class Files:
       return file.read(stop - start)
 
 
-def load(data: config.Data) -> dict[str, documents.Documents]:
+def load(data: Config) -> dict[str, documents.Documents]:
   """Returns the documents of each split.
 
   Raises:

@@ -12,21 +12,30 @@ which `launch.prepare` writes. NAME may go on with /CONFIG and :VERSION, as TFDS
 has it.
 """
 
+import dataclasses
+
 import numpy as np
 
-from rnn_jax import config
 from rnn_jax import errors
-from rnn_jax.data import documents
-from rnn_jax.data import pictures
-from rnn_jax.data import prepared
+from rnn_jax.data.images import images
+from rnn_jax.data.preparation import prepared
+from rnn_jax.data.sources import base
+from rnn_jax.data.text import documents
 
 MEND = 'prepare the dataset again without such examples'
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(base.Columns):
+  """Options of the source, of section `data` of the config."""
+
+  data_dir: str = 'data'  # where datasets are prepared
 
 
 class Examples:
   """The Reader of one split; a unit is an example."""
 
-  def __init__(self, source, name: str, split: str, data: config.Data):
+  def __init__(self, source, name: str, split: str, data: Config):
     self.files = (f'{name}/{split}',)
     self._source = source
     self._field = data.field
@@ -94,23 +103,23 @@ class Examples:
 class Pictures(Examples):
   """The same of pictures, which are decoded when they are asked for."""
 
-  def __init__(self, source, name: str, split: str, data: config.Data):
+  def __init__(self, source, name: str, split: str, data: Config):
     self._image = data.image
     super().__init__(source, name, split, data)
 
   def read(self, unit: int, start: int, stop: int) -> bytes:
     content = self._source[unit][self._field]
-    pixels = pictures.decode(content, self._image, self._where(unit))
+    pixels = images.decode(content, self._image, self._where(unit))
     return pixels.tobytes()[start:stop]
 
   def _count(self):
     for n, row in enumerate(self._source):
-      pictures.check(row[self._field], self._image, self._where(n))
-    size = int(np.prod(pictures.shape(self._image)))
+      images.check(row[self._field], self._image, self._where(n))
+    size = int(np.prod(images.shape(self._image)))
     return np.full(len(self._source), size, np.int64)
 
 
-def load(data: config.Data) -> dict[str, documents.Documents]:
+def load(data: Config) -> dict[str, documents.Documents]:
   """Returns the documents of each split.
 
   Raises:
@@ -212,6 +221,7 @@ def _documents(builder, name, split, data):
     if not _is_picture(builder, data):
       source = builder.as_data_source(split)
       return documents.whole(Examples(source, name, split, data))
+    base.check_pictures(data)
     import tensorflow_datasets as tfds
 
     encoded = {data.field: tfds.decode.SkipDecoding()}

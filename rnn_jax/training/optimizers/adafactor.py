@@ -10,19 +10,29 @@ columns are kept, R and C, and no first moment:
 
 Of other tensors the whole second moment is kept. Tensors of more axes are
 matrices over their two longest. RMS is over a tensor, of a stack over each
-layer. The rate is relative to the size of what it
-changes: about 1e-2 is usual. Weight decay is AdamW's. `optimizer.b1`, `b2` and
-`eps` have no part in it.
+layer. The rate is relative to the size of what it changes: about 1e-2 is usual.
+Weight decay is AdamW's.
 Source: Shazeer and Stern, "Adafactor: Adaptive Learning Rates with Sublinear
 Memory Cost", 2018.
 """
 
+import dataclasses
+from collections.abc import Collection
+
 import optax
 
+from rnn_jax import config as config_lib
 from rnn_jax.training import optimizer
 
 
-def make(config, rate, stacked):
+@dataclasses.dataclass(frozen=True)
+class Config(config_lib.Optimizer):
+  """Options of the optimizer, section `optimizer` of the config."""
+
+
+def make(
+  config: config_lib.Config, rate: optax.Schedule, stacked: Collection[str]
+) -> optax.GradientTransformation:
   """The gradient transformation of a Config; `rate` by step."""
   return optax.chain(
     optax.scale_by_factored_rms(),

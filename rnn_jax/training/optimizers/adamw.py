@@ -9,13 +9,33 @@
 Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019.
 """
 
+import dataclasses
+from collections.abc import Collection
+
 import optax
 
+from rnn_jax import config as config_lib
 from rnn_jax.training import moments
 from rnn_jax.training import optimizer
+from rnn_jax.training.optimizers import base
 
 
-def make(config, rate, stacked):
+@dataclasses.dataclass(frozen=True)
+class Config(base.Adam):
+  """Options of the optimizer, section `optimizer` of the config."""
+
+  # How both moments are stored.
+  moments: str = config_lib.option('float32', choices='training.moments:KINDS')
+
+  @property
+  def blockwise_state(self) -> bool:
+    """Whether blocks of its state run across the axes of a parameter."""
+    return self.moments == 'int8'
+
+
+def make(
+  config: config_lib.Config, rate: optax.Schedule, stacked: Collection[str]
+) -> optax.GradientTransformation:
   """The gradient transformation of a Config; `rate` by step."""
   del stacked
   options = config.optimizer

@@ -24,19 +24,60 @@ Source: Martens and Grosse, "Optimizing Neural Networks with Kronecker-factored
 Approximate Curvature", 2015.
 """
 
+import dataclasses
+from collections.abc import Collection
 from typing import Any
+from typing import ClassVar
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
+from rnn_jax import config as config_lib
+from rnn_jax import errors
 from rnn_jax.ops import kronecker
 from rnn_jax.training import optimizer
+from rnn_jax.training.optimizers import base
 
 FACTORED = True  # its updates read the factors of kernels
 RMS = 0.5  # of a step, times the rate; AdamW's are from 1 to .2
 TINY = 1e-30  # beside the mean square of a direction of zeros
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(base.Adam):
+  """Options of the optimizer, section `optimizer` of the config."""
+
+  # Longer axes have a diagonal.
+  longest_side: int = config_lib.option(1024, least=1)
+  roots_every: int = config_lib.option(10, least=1)  # steps between inverses
+  # Beside the mean curvature of a layer; float32 loses less than that.
+  damping: float = config_lib.option(1e-2, least=1e-5)
+
+  whole_matrices: ClassVar[bool] = True  # for their inverses
+
+  def check(self, config: config_lib.Config) -> None:
+    """Checks that the factors are of whole kernels, and summed exactly.
+
+    Raises:
+      InputError: names the key, the value and the remedy.
+    """
+    mesh = config.mesh
+    if any('data' in rule.partition('=')[2].split('+') for rule in mesh.rules):
+      errors.refuse(
+        'mesh.rules',
+        mesh.rules,
+        f'optimizer.name={self.name!r} has factors of whole kernels: cut no '
+        "axis over 'data', or take another optimizer",
+      )
+    if mesh.compression:
+      errors.refuse(
+        'mesh.compression',
+        mesh.compression,
+        f'optimizer.name={self.name!r} adds up its factors over devices as '
+        "they are, which are more numbers than the gradients: give ''",
+      )
 
 
 class State(NamedTuple):
@@ -51,7 +92,12 @@ class State(NamedTuple):
   inverses: Any
 
 
-def make(config, rate, stacked, factors=None):
+def make(
+  config: config_lib.Config,
+  rate: optax.Schedule,
+  stacked: Collection[str],
+  factors: Any = None,
+) -> optax.GradientTransformation:
   """The gradient transformation of a Config; `rate` by step.
 
   Its updates take the argument `factors`, the batch's. `factors` here are like

@@ -10,12 +10,28 @@ three decades above SGD's.
 Source: You et al., "Large Batch Training of Convolutional Networks", 2017.
 """
 
+import dataclasses
+from collections.abc import Collection
+
 import optax
 
+from rnn_jax import config as config_lib
 from rnn_jax.training import optimizer
+from rnn_jax.training.optimizers import base
 
 
-def make(config, rate, stacked):
+@dataclasses.dataclass(frozen=True)
+class Config(base.Momentum):
+  """Options of the optimizer, section `optimizer` of the config."""
+
+  nesterov: bool = False  # the momentum looks ahead
+  # A step's size beside the parameter's.
+  trust: float = config_lib.option(1e-3, least=0)
+
+
+def make(
+  config: config_lib.Config, rate: optax.Schedule, stacked: Collection[str]
+) -> optax.GradientTransformation:
   """The gradient transformation of a Config; `rate` by step."""
   options = config.optimizer
   ratio = optax.scale_by_trust_ratio(trust_coefficient=options.trust)

@@ -9,12 +9,26 @@ more weight decay, are the source's advice.
 Source: Chen et al., "Symbolic Discovery of Optimization Algorithms", 2023.
 """
 
+import dataclasses
+from collections.abc import Collection
+
 import optax
 
+from rnn_jax import config as config_lib
 from rnn_jax.training import optimizer
+from rnn_jax.training.optimizers import base
 
 
-def make(config, rate, stacked):
+@dataclasses.dataclass(frozen=True)
+class Config(base.Momentum):
+  """Options of the optimizer, section `optimizer` of the config."""
+
+  b2: float = config_lib.option(0.99, below=1)  # decay of the momentum
+
+
+def make(
+  config: config_lib.Config, rate: optax.Schedule, stacked: Collection[str]
+) -> optax.GradientTransformation:
   """The gradient transformation of a Config; `rate` by step."""
   del stacked
   options = config.optimizer

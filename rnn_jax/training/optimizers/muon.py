@@ -20,18 +20,31 @@ networks", 2024; Liu et al., "Muon is Scalable for LLM Training", 2025, for the
 factor.
 """
 
+import dataclasses
 import math
+from collections.abc import Collection
 
 import jax
 import optax
 
+from rnn_jax import config as config_lib
 from rnn_jax.training import optimizer
+from rnn_jax.training.optimizers import base
 
 RMS = 0.2  # of AdamW's updates, as the second source has it
 MATRIX = optax.contrib.MuonDimensionNumbers(-2, -1)
 
 
-def make(config, rate, stacked):
+@dataclasses.dataclass(frozen=True)
+class Config(base.Adam):
+  """Options of the optimizer, section `optimizer` of the config."""
+
+  nesterov: bool = False  # the momentum of matrices looks ahead
+
+
+def make(
+  config: config_lib.Config, rate: optax.Schedule, stacked: Collection[str]
+) -> optax.GradientTransformation:
   """The gradient transformation of a Config; `rate` by step."""
   options = config.optimizer
 

@@ -11,12 +11,24 @@ Source: Liu et al., "On the Variance of the Adaptive Learning Rate and Beyond",
 2020.
 """
 
+import dataclasses
+from collections.abc import Collection
+
 import optax
 
+from rnn_jax import config as config_lib
 from rnn_jax.training import optimizer
+from rnn_jax.training.optimizers import base
 
 
-def make(config, rate, stacked):
+@dataclasses.dataclass(frozen=True)
+class Config(base.Adam):
+  """Options of the optimizer, section `optimizer` of the config."""
+
+
+def make(
+  config: config_lib.Config, rate: optax.Schedule, stacked: Collection[str]
+) -> optax.GradientTransformation:
   """The gradient transformation of a Config; `rate` by step."""
   del stacked
   options = config.optimizer

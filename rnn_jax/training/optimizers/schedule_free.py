@@ -12,14 +12,51 @@ Gradients alone are taken at y (`point`).
 Source: Defazio et al., "The Road Less Scheduled", 2024.
 """
 
+import dataclasses
+from collections.abc import Collection
+from typing import ClassVar
+
 import jax
 import optax
 
+from rnn_jax import config as config_lib
+from rnn_jax import errors
 from rnn_jax.training import offload
 from rnn_jax.training import optimizer
+from rnn_jax.training.optimizers import base
 
 
-def make(config, rate, stacked):
+@dataclasses.dataclass(frozen=True)
+class Config(base.Adam):
+  """Options of the optimizer, section `optimizer` of the config."""
+
+  gradients_elsewhere: ClassVar[bool] = True  # see `point`
+
+  def check(self, config: config_lib.Config) -> None:
+    """Checks the momentum, and that no schedule lowers the rate.
+
+    Raises:
+      InputError: names the key, the value and the remedy.
+    """
+    if not config.schedule.constant:
+      errors.refuse(
+        'schedule.name',
+        config.schedule.name,
+        f'optimizer.name={self.name!r} averages instead of lowering the rate: '
+        "give 'constant', with a warm-up",
+      )
+    if not self.b1:
+      errors.refuse(
+        'optimizer.b1',
+        self.b1,
+        f'optimizer.name={self.name!r} takes gradients between its average '
+        'and its last point: give a number above 0',
+      )
+
+
+def make(
+  config: config_lib.Config, rate: optax.Schedule, stacked: Collection[str]
+) -> optax.GradientTransformation:
   """The gradient transformation of a Config; `rate` by step."""
   del stacked
   options = config.optimizer

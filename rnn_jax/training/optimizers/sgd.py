@@ -11,12 +11,26 @@ methods", 1964; Sutskever et al., "On the importance of initialization and
 momentum in deep learning", 2013, for Nesterov's in this form.
 """
 
+import dataclasses
+from collections.abc import Collection
+
 import optax
 
+from rnn_jax import config as config_lib
 from rnn_jax.training import optimizer
+from rnn_jax.training.optimizers import base
 
 
-def make(config, rate, stacked):
+@dataclasses.dataclass(frozen=True)
+class Config(base.Momentum):
+  """Options of the optimizer, section `optimizer` of the config."""
+
+  nesterov: bool = False  # the momentum looks ahead
+
+
+def make(
+  config: config_lib.Config, rate: optax.Schedule, stacked: Collection[str]
+) -> optax.GradientTransformation:
   """The gradient transformation of a Config; `rate` by step."""
   del stacked
   options = config.optimizer

@@ -19,17 +19,50 @@ Source: Gupta et al., "Shampoo: Preconditioned Stochastic Tensor Optimization",
 Order Optimization for Deep Learning", 2020.
 """
 
+import dataclasses
 import functools
 import typing
+from collections.abc import Collection
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 import optax
 
+from rnn_jax import config as config_lib
+from rnn_jax import errors
 from rnn_jax.training import optimizer
+from rnn_jax.training.optimizers import base
 
 LEAST = 1e-6  # of the largest eigenvalue: what float32 can tell from 0
 TINY = 1e-30  # beside the length of a direction of zeros
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(base.Adam):
+  """Options of the optimizer, section `optimizer` of the config."""
+
+  # Longer axes have a diagonal.
+  longest_side: int = config_lib.option(1024, least=1)
+  roots_every: int = config_lib.option(10, least=1)  # steps between roots
+  # Whose steps' length it takes.
+  grafting: str = config_lib.option('adam', choices=('adam', 'none'))
+
+  whole_matrices: ClassVar[bool] = True  # for their roots
+
+  def check(self, config: config_lib.Config) -> None:
+    """Checks that roots exist.
+
+    Raises:
+      InputError: names the key, the value and the remedy.
+    """
+    if not self.eps:
+      errors.refuse(
+        'optimizer.eps',
+        self.eps,
+        f'optimizer.name={self.name!r} takes roots of sums that begin with '
+        'it: give a number above 0',
+      )
 
 
 class State(typing.NamedTuple):
@@ -44,7 +77,9 @@ class State(typing.NamedTuple):
   roots: typing.Any
 
 
-def make(config, rate, stacked):
+def make(
+  config: config_lib.Config, rate: optax.Schedule, stacked: Collection[str]
+) -> optax.GradientTransformation:
   """The gradient transformation of a Config; `rate` by step."""
   options = config.optimizer
   directions = scale_by_shampoo(options, stacked)

@@ -1,11 +1,22 @@
 """The peak, all along."""
 
+import dataclasses
+from typing import ClassVar
+
 import optax
 
+from rnn_jax import config as config_lib
 from rnn_jax.training import schedule
 
 
-def make(config):
+@dataclasses.dataclass(frozen=True)
+class Config(config_lib.Schedule):
+  """Options of the schedule, section `schedule` of the config."""
+
+  constant: ClassVar[bool] = True
+
+
+def make(config: config_lib.Config) -> schedule.Schedule:
   """The Schedule of a Config, behind its warm-up."""
   peak = config.optimizer.learning_rate
   return schedule.Schedule(optax.constant_schedule(peak))

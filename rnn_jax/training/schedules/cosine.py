@@ -6,12 +6,21 @@ Source: Loshchilov and Hutter, "SGDR: Stochastic Gradient Descent with Warm
 Restarts", 2017.
 """
 
+import dataclasses
+
 import optax
 
+from rnn_jax import config as config_lib
 from rnn_jax.training import schedule
+from rnn_jax.training.schedules import base
 
 
-def make(config):
+@dataclasses.dataclass(frozen=True)
+class Config(base.Final):
+  """Options of the schedule, section `schedule` of the config."""
+
+
+def make(config: config_lib.Config) -> schedule.Schedule:
   """The Schedule of a Config, behind its warm-up."""
   peak, options = config.optimizer.learning_rate, config.schedule
   rate = optax.cosine_decay_schedule(

@@ -6,12 +6,21 @@ cycle is `schedule.cycle_steps`, up and down; for 0 a fifth of `train.steps`.
 Source: Smith, "Cyclical Learning Rates for Training Neural Networks", 2017.
 """
 
+import dataclasses
+
 import jax.numpy as jnp
 
+from rnn_jax import config as config_lib
 from rnn_jax.training import schedule
+from rnn_jax.training.schedules import base
 
 
-def make(config):
+@dataclasses.dataclass(frozen=True)
+class Config(base.Cycle):
+  """Options of the schedule, section `schedule` of the config."""
+
+
+def make(config: config_lib.Config) -> schedule.Schedule:
   """The Schedule of a Config, which has no warm-up."""
   peak, options = config.optimizer.learning_rate, config.schedule
   low = options.low_learning_rate

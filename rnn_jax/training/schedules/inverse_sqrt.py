@@ -6,12 +6,20 @@ It doesn't depend on the number of steps.
 Source: Vaswani et al., "Attention Is All You Need", 2017.
 """
 
+import dataclasses
+
 import jax.numpy as jnp
 
+from rnn_jax import config as config_lib
 from rnn_jax.training import schedule
 
 
-def make(config):
+@dataclasses.dataclass(frozen=True)
+class Config(config_lib.Schedule):
+  """Options of the schedule, section `schedule` of the config."""
+
+
+def make(config: config_lib.Config) -> schedule.Schedule:
   """The Schedule of a Config, behind its warm-up."""
   peak = config.optimizer.learning_rate
   warmup = max(config.schedule.warmup_steps, 1)

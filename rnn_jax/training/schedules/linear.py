@@ -3,12 +3,21 @@
 rate_t = peak + (final - peak) t / steps
 """
 
+import dataclasses
+
 import optax
 
+from rnn_jax import config as config_lib
 from rnn_jax.training import schedule
+from rnn_jax.training.schedules import base
 
 
-def make(config):
+@dataclasses.dataclass(frozen=True)
+class Config(base.Falling):
+  """Options of the schedule, section `schedule` of the config."""
+
+
+def make(config: config_lib.Config) -> schedule.Schedule:
   """The Schedule of a Config, behind its warm-up."""
   options = config.schedule
   rate = optax.linear_schedule(

@@ -9,12 +9,42 @@ Source: Smith and Topin, "Super-Convergence: Very Fast Training of Neural
 Networks Using Large Learning Rates", 2018.
 """
 
+import dataclasses
+
 import jax.numpy as jnp
 
+from rnn_jax import config as config_lib
+from rnn_jax import errors
 from rnn_jax.training import schedule
+from rnn_jax.training.schedules import base
 
 
-def make(config):
+@dataclasses.dataclass(frozen=True)
+class Config(base.Cycle, base.Final):
+  """Options of the schedule, section `schedule` of the config."""
+
+  def check(self, config: config_lib.Config) -> None:
+    """Checks the cycle, and that its end is the lowest rate.
+
+    Raises:
+      InputError: names the key, the value and the remedy.
+    """
+    super().check(config)
+    if self.cycle_steps > config.train.steps:
+      errors.refuse(
+        'schedule.cycle_steps',
+        self.cycle_steps,
+        f'give at most train.steps={config.train.steps}',
+      )
+    base.check_at_most(
+      self,
+      'final_learning_rate',
+      'schedule.low_learning_rate',
+      self.low_learning_rate,
+    )
+
+
+def make(config: config_lib.Config) -> schedule.Schedule:
   """The Schedule of a Config, which has no warm-up."""
   peak, options = config.optimizer.learning_rate, config.schedule
   low, final = options.low_learning_rate, options.final_learning_rate

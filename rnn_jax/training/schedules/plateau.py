@@ -5,12 +5,47 @@ Each time that `schedule.patience` evaluations in a row have brought no new best
 the final rate. Evaluations of the warm-up count, but lower nothing.
 """
 
+import dataclasses
+
 import optax
 
+from rnn_jax import config as config_lib
+from rnn_jax import errors
 from rnn_jax.training import schedule
+from rnn_jax.training.schedules import base
 
 
-def make(config):
+@dataclasses.dataclass(frozen=True)
+class Config(base.Falling):
+  """Options of the schedule, section `schedule` of the config."""
+
+  # What the rate is multiplied by.
+  factor: float = config_lib.option(0.5, below=1)
+  # Evaluations without a new best before that.
+  patience: int = config_lib.option(5, least=1)
+
+  def check(self, config: config_lib.Config) -> None:
+    """Checks that there are evaluations to go by.
+
+    Raises:
+      InputError: names the key, the value and the remedy.
+    """
+    super().check(config)
+    evaluate = config.evaluate
+    if not evaluate.every:
+      errors.refuse(
+        'evaluate.every', 0, f'schedule.name={self.name!r} needs evaluations'
+      )
+    if 0 < evaluate.patience <= self.patience:
+      errors.refuse(
+        'evaluate.patience',
+        evaluate.patience,
+        'the run would stop before the rate is lowered: give more than '
+        f'schedule.patience={self.patience}, or 0',
+      )
+
+
+def make(config: config_lib.Config) -> schedule.Schedule:
   """The Schedule of a Config, behind its warm-up."""
   peak, options = config.optimizer.learning_rate, config.schedule
   least = options.final_learning_rate / peak if peak else 0.0

@@ -11,12 +11,40 @@ Hägele et al., "Scaling Laws and Compute-Optimal Training Beyond Fixed Training
 Durations", 2024.
 """
 
+import dataclasses
+
 import optax
 
+from rnn_jax import config as config_lib
+from rnn_jax import errors
 from rnn_jax.training import schedule
+from rnn_jax.training.schedules import base
 
 
-def make(config):
+@dataclasses.dataclass(frozen=True)
+class Config(base.Falling):
+  """Options of the schedule, section `schedule` of the config."""
+
+  # The last ones; 0: a tenth of all.
+  decay_steps: int = config_lib.option(0, least=0)
+
+  def check(self, config: config_lib.Config) -> None:
+    """Checks that the decay fits in the steps after the warm-up.
+
+    Raises:
+      InputError: names the key, the value and the remedy.
+    """
+    super().check(config)
+    left = config.train.steps - self.warmup_steps
+    if self.decay_steps > left:
+      errors.refuse(
+        'schedule.decay_steps',
+        self.decay_steps,
+        f'give at most train.steps - schedule.warmup_steps = {left}',
+      )
+
+
+def make(config: config_lib.Config) -> schedule.Schedule:
   """The Schedule of a Config, behind its warm-up."""
   options, steps = config.schedule, config.train.steps
   left = steps - options.warmup_steps

@@ -56,8 +56,10 @@ def test_pictures_of_one_mode(tmp_path, mode):
 def test_grey_ones_among_others_have_three_channels(tmp_path):
   found = write(tmp_path, COLORS)
   assert [pixels.shape for pixels in found] == [(4, 8, 3)] * len(COLORS)
-  data = config.Data(
+  data = config.section(
+    'data',
     source='tfds:toy',
+    layout='images',
     data_dir=str(tmp_path),
     field='image',
     splits=(50, 50, 0),

@@ -4,12 +4,12 @@ import re
 
 import numpy as np
 
-from rnn_jax import config
 from rnn_jax.data.sources import copying
+from rnn_jax.data.text import synthetic
 
 
 def test_the_letters_stand_at_both_ends():
-  options = config.Synthetic(pairs=6, distance=9, symbols=3)
+  options = synthetic.Options(pairs=6, distance=9, symbols=3)
   texts = [copying.make(np.random.default_rng(n), options) for n in range(20)]
   for text in texts:
     first, second = re.fullmatch(r'([abc]{6})\.{9}=([abc]{6})', text).groups()
@@ -18,7 +18,7 @@ def test_the_letters_stand_at_both_ends():
 
 
 def test_no_gap():
-  options = config.Synthetic(pairs=2, distance=0)
+  options = synthetic.Options(pairs=2, distance=0)
   assert re.fullmatch(
     r'(..)=\1', copying.make(np.random.default_rng(0), options)
   )

@@ -9,11 +9,11 @@ import pytest
 
 from rnn_jax import config
 from rnn_jax import errors
-from rnn_jax.data import pictures
+from rnn_jax.data.images import images as images_lib
 from rnn_jax.data.preparation import prepare
 from rnn_jax.data.sources import images
 from rnn_jax.data.sources import tfds
-from tests.data import test_pictures
+from tests.data.images import test_images
 from tests.data.preparation.formats import files
 
 IMAGE = config.Image(size=4)
@@ -36,8 +36,15 @@ def write(folder, splits=('',), each=4):
 
 
 def load(reader, path, **options):
-  data = {'classes': ('cat', 'dog'), 'splits': (50, 25, 25), 'image': IMAGE}
-  return reader.load(config.Data(path=str(path), **data | options))
+  data = {
+    'source': 'images',
+    'layout': 'images',
+    'classes': ('cat', 'dog'),
+    'splits': (50, 25, 25),
+    'image': IMAGE,
+  }
+  data |= {'path': str(path)} if path else {}
+  return reader.load(config.section('data', **data | options))
 
 
 def read(documents):
@@ -149,7 +156,7 @@ def test_what_is_wrong_is_named(tmp_path, name, message):
   path = tmp_path / name
   path.parent.mkdir(parents=True, exist_ok=True)
   path.write_bytes(
-    b'nothing' if 'bad' in name else test_pictures.encode(PIXELS[0])
+    b'nothing' if 'bad' in name else test_images.encode(PIXELS[0])
   )
   with pytest.raises(errors.InputError, match=message):
     load(images, tmp_path)
@@ -209,6 +216,6 @@ def test_no_file_is_named(tmp_path):
 
 
 def test_a_reader_counts_bytes():
-  read = pictures.Pictures(PIXELS, [0] * 24, map(str, range(24)))
+  read = images_lib.Pictures(PIXELS, [0] * 24, map(str, range(24)))
   assert set(read.sizes) == {48}
   assert read.read(3, 1, 5) == PIXELS[3].tobytes()[1:5]

@@ -11,7 +11,11 @@ from rnn_jax.data.sources import jsonl
 
 
 def load(path, splits=(100, 0, 0), **options):
-  return jsonl.load(config.Data(path=str(path), splits=splits, **options))
+  return jsonl.load(
+    config.section(
+      'data', source='jsonl', path=str(path), splits=splits, **options
+    )
+  )
 
 
 def test_each_row_with_a_text_is_a_document(tmp_path):

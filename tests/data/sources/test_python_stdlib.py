@@ -10,7 +10,7 @@ from rnn_jax.data.sources import python_stdlib
 
 
 def test_finds_the_library_and_splits_it():
-  found = python_stdlib.load(config.Data())
+  found = python_stdlib.load(config.section('data'))
   names = {name: set(part.names) for name, part in found.items()}
   everything = set().union(*names.values())
   assert {'json/decoder.py', 'argparse.py'} <= everything
@@ -28,22 +28,20 @@ def test_leaves_out_tests_packages_and_what_is_no_text(tmp_path, monkeypatch):
   (tmp_path / 'latin.py').write_bytes(b'# \xe9')
   (tmp_path / 'notes.txt').write_text('notes')
   monkeypatch.setattr(sysconfig, 'get_path', lambda name: str(tmp_path))
-  found = python_stdlib.load(config.Data(splits=(100, 0, 0)))
+  found = python_stdlib.load(config.section('data', splits=(100, 0, 0)))
   assert found['train'].names == ('a.py', 'json/a.py')
 
 
 @pytest.mark.parametrize('source', ('python_stdlib', 'digits', 'recall'))
 def test_a_path_that_would_be_left_aside_is_refused(source):
-  module = config.load('data/sources', source, 'data.source')
   for key in ('path', 'test_path'):
-    data = config.Data(source=source, **{key: 'mine.txt'})
     with pytest.raises(
       errors.InputError, match=f"data.{key}='mine.txt': data.source='{source}'"
     ):
-      module.load(data)
+      config.parse({'data': {'source': source, key: 'mine.txt'}})
 
 
 def test_a_python_without_sources_is_refused(tmp_path, monkeypatch):
   monkeypatch.setattr(sysconfig, 'get_path', lambda name: str(tmp_path))
   with pytest.raises(errors.InputError, match='no .py files'):
-    python_stdlib.load(config.Data())
+    python_stdlib.load(config.section('data'))

@@ -4,10 +4,10 @@ import re
 
 import numpy as np
 
-from rnn_jax import config
 from rnn_jax.data.sources import recall
+from rnn_jax.data.text import synthetic
 
-OPTIONS = config.Synthetic(pairs=5, distance=12, symbols=7)
+OPTIONS = synthetic.Options(pairs=5, distance=12, symbols=7)
 
 
 def test_each_key_is_told_once_and_asked_once():

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from rnn_jax import config
 from rnn_jax.data.sources import selective_copying
+from rnn_jax.data.text import synthetic
 
 
 def test_the_answer_is_the_text_without_its_dots():
-  options = config.Synthetic(pairs=4, distance=9)
+  options = synthetic.Options(pairs=4, distance=9)
   places = set()
   for n in range(50):
     text = selective_copying.make(np.random.default_rng(n), options)

@@ -15,7 +15,11 @@ def write(folder, **contents):
 
 
 def load(path, splits=(100, 0, 0), **options):
-  return text.load(config.Data(path=str(path), splits=splits, **options))
+  return text.load(
+    config.section(
+      'data', source='text', path=str(path), splits=splits, **options
+    )
+  )
 
 
 def test_a_glob_finds_files_in_all_folders_below(tmp_path):

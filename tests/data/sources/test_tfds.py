@@ -33,7 +33,9 @@ def write(folder, splits, name='toy'):
 
 
 def load(folder, source='tfds:toy', **options):
-  data = config.Data(source=source, data_dir=str(folder), **options)
+  if 'image' in options:
+    options['layout'] = 'images'
+  data = config.section('data', source=source, data_dir=str(folder), **options)
   return tfds.load(data)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests import virtual
+from tests.support import virtual
 from tests.training.optimizers import on_meshes
 
 

@@ -37,14 +37,14 @@ def test_parameters_follow_the_published_equations():
 def z_of(state):
   """{path of a parameter: the optimizer's own point}."""
   found = {}
-  for path, leaf in jax.tree.leaves_with_path(state['optimizer']):
+  for path, leaf in jax.tree.leaves_with_path(state.opt_state):
     names = [str(getattr(k, 'key', getattr(k, 'name', k))) for k in path]
     if 'z' in names:
       found['/'.join(names[names.index('z') + 1 :])] = leaf
   return jax.device_get(found)
 
 
-def primed(task, params, corpus):
+def shifted(task, params, corpus):
   """Begins elsewhere, with both points."""
   del task, corpus
   return params | {'head': jax.tree.map(lambda x: x + 1.0, params['head'])}
@@ -54,13 +54,13 @@ def test_gradients_are_taken_between_and_evaluations_at_the_average(
   monkeypatch,
 ):
   """Of frozen parameters there is but one point, and no state."""
-  steps, state = test_step.make(FREE)
-  monkeypatch.setattr(type(steps.task), 'prime', primed)
-  state = steps.prime(state, None)
-  before = jax.tree.map(np.array, jax.device_get(state['params']))
+  programs, state = test_step.make(FREE)
+  monkeypatch.setattr(type(programs.task), 'init_from_data', shifted)
+  state = programs.init_from_data(state, None)
+  before = jax.tree.map(np.array, jax.device_get(state.params))
   for n in range(3):
-    state, _ = steps.train(state, test_step.draw(n))
-  x = jax.device_get(state['params'])
+    state, _ = programs.train_step(state, test_step.draw(n))
+  x = jax.device_get(state.params)
   moved = jax.tree.map(lambda a, b: bool((a != b).any()), before, x)
   assert moved['embedding'] == {'embedding': False}
   assert moved['head'] == {'kernel': True, 'bias': False}
@@ -74,8 +74,8 @@ def test_gradients_are_taken_between_and_evaluations_at_the_average(
   y = jax.tree.map(lambda x, z: np.float32(0.1 * z + 0.9 * x), x, z)
   batch = test_step.draw(3)
   at_y, at_x = (
-    steps.evaluate(params, None, batch)[1]['loss'] for params in (y, x)
+    programs.evaluate_step(params, None, batch)[1]['loss'] for params in (y, x)
   )
-  _, values = steps.train(state, batch)
+  _, values = programs.train_step(state, batch)
   np.testing.assert_allclose(values['sums']['loss'], at_y, rtol=1e-6)
   assert abs(at_x / at_y - 1) > 1e-4

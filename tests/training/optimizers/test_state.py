@@ -1,7 +1,5 @@
 """The state of every optimizer: its bytes, and that a checkpoint holds all."""
 
-import pkgutil
-
 import grain
 import jax
 import jax.numpy as jnp
@@ -9,17 +7,16 @@ import numpy as np
 import pytest
 
 from rnn_jax import config as config_lib
-from rnn_jax.data import tokenizer
+from rnn_jax.data.text import tokenizer
 from rnn_jax.models import dense
+from rnn_jax.runs.checkpoints import checkpoint
 from rnn_jax.tasks import language_modeling
-from rnn_jax.training import checkpoint
-from rnn_jax.training import memory
 from rnn_jax.training import optimizer
-from rnn_jax.training import optimizers
-from rnn_jax.training import step as step_lib
+from rnn_jax.training import programs as programs_lib
+from rnn_jax.training.memory import batch_size
 from tests.training.optimizers import following
 
-NAMES = sorted(m.name for m in pkgutil.iter_modules(optimizers.__path__))
+NAMES = config_lib.names('training/optimizers')
 SHAPES = {'blocks': {'kernel': (2, 3, 4)}, 'head': {'kernel': (4, 3)}}
 
 
@@ -156,7 +153,7 @@ def test_bytes_of_state(case):
   settings = following.config(case.partition(',')[0], **changes)
   factors = optimizer.factors_of(settings, init, shapes)
   transform = optimizer.make(settings, following.rate, stacked, factors)
-  found = memory.tree_bytes(jax.eval_shape(transform.init, shapes))
+  found = batch_size.tree_bytes(jax.eval_shape(transform.init, shapes))
   count = sum(x.size for x in jax.tree.leaves(shapes))
   # Numbers of steps and the like besides.
   assert 0 <= found - formula(named, count) <= 32
@@ -172,7 +169,7 @@ def test_every_optimizer_has_its_formula():
 def test_layers_of_a_model_are_known_by_name():
   settings = config_lib.parse(config_lib.default())
   one = jax.devices()[:1]
-  made = step_lib.from_config(settings, tokenizer.Bytes(), one)
+  made = programs_lib.from_config(settings, tokenizer.Bytes(), one)
   assert made.placement.stacked == {
     f'stack/blocks/cell/{name}'
     for name in ('gate_bias', 'output/kernel', 'projection/kernel', 'taps')

@@ -15,9 +15,10 @@ def config(name, warmup, **changes):
   raw = config_lib.default()
   raw.train.steps = STEPS
   raw.optimizer.learning_rate = PEAK
-  raw.schedule.update(name=name, warmup_steps=warmup, final_learning_rate=FINAL)
-  if name in ('cyclical', 'one_cycle'):
-    raw.schedule.low_learning_rate = LOW
+  raw.schedule.update(name=name, warmup_steps=warmup)
+  for key, value in (('final', FINAL), ('low', LOW)):
+    if (key := f'{key}_learning_rate') in raw.schedule:
+      raw.schedule[key] = value
   raw.schedule.update(changes)
   return config_lib.parse(raw)
 

@@ -1,0 +1,89 @@
+"""What a benchmark is made of.
+
+A benchmark is a file of benchmarks/suites with
+
+  cases(quick)          a list of Case; `quick` asks for small sizes, to see
+                        that everything runs
+  its workloads         functions that measure and return a row's values
+  report(rows, plots)   yields paragraphs of Markdown on the measured rows
+
+and, where they are needed, PLATFORM ('cpu' or 'gpu': it is refused elsewhere)
+and select(rows), in the place of tables.newest.
+
+A case names a workload: a function of that file or of benchmarks/workloads,
+which runs in a process of its own. The process that starts these must leave a
+GPU and the memory to them, and the report needs neither: both import suites, so
+a suite imports jax, PyTorch and what loads them inside of its workloads.
+"""
+
+import dataclasses
+import importlib
+import json
+import pkgutil
+from collections.abc import Iterable
+from types import ModuleType
+
+from benchmarks.harness import measure
+from rnn_jax import errors
+
+PUBLISHED_WEIGHTS = 189_504
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+  """One measurement, made in a process of its own."""
+
+  name: str
+  workload: str  # 'folder.module.function' below benchmarks
+  parameters: measure.Values = dataclasses.field(default_factory=dict)
+  repeats: int = 10  # 0: the workload takes no such argument
+  environment: dict[str, str] = dataclasses.field(default_factory=dict)
+  core_limit: int = 0  # how many cores the process may use; 0: all
+  platform: str = ''  # the one it needs; '': any
+  timeout: float = 900.0  # seconds
+
+  def identity(self) -> measure.Values:
+    """What a row must agree in to be a row of this case; JSON-ready."""
+    names = ('workload', 'parameters', 'environment', 'core_limit')
+    identity = {name: getattr(self, name) for name in names}
+    return json.loads(json.dumps({'case': self.name} | identity))
+
+
+def framed(cases: Iterable[Case], quick: bool) -> list[Case]:
+  """`cases` between two runs of one reference: how far the same thing varies.
+
+  The reference is a training step of the published model.
+  """
+  workload = 'workloads.published_model.train_step'
+  parameters = {'batch': 2, 'length': 32} if quick else {}
+  first, last = (
+    Case(f'reference, {when}', workload, parameters)
+    for when in ('first', 'last')
+  )
+  return [first, *cases, last]
+
+
+def peaks(quick: bool) -> list[Case]:
+  """The most that this device can do, as cases."""
+  size = 256 if quick else 4096
+  return [
+    Case(f'peak {kind}', f'workloads.peaks.{kind}', parameters)
+    for kind, parameters in (
+      ('float32', {'size': size}),
+      ('bfloat16', {'size': size}),
+      ('bandwidth', {'mebibytes': 8 if quick else 512}),
+    )
+  ]
+
+
+def load(name: str, argument: str = '--suite') -> ModuleType:
+  """The suite of that name, which `argument` gave.
+
+  Raises:
+    InputError: no such suite; the message lists those that exist.
+  """
+  package = importlib.import_module('benchmarks.suites')
+  names = sorted(m.name for m in pkgutil.iter_modules(package.__path__))
+  if name not in names:
+    errors.refuse(argument, name, f'choose one of {names}')
+  return importlib.import_module(f'benchmarks.suites.{name}')

@@ -1,0 +1,183 @@
+"""Rows chosen and written as Markdown; what the reports share."""
+
+import re
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+
+from benchmarks.harness import case as case_lib
+from benchmarks.harness import measure
+
+OUT_OF_MEMORY = r'RESOURCE_EXHAUSTED: Out of memory allocating (\d+) bytes'
+
+Row = measure.Values
+Rows = dict[str, Row]  # by case
+Report = Iterator[str]  # paragraphs of Markdown
+
+
+def newest(rows: Iterable[Row]) -> dict[str, Rows]:
+  """The newest row of each case, by platform.
+
+  Of several devices of a platform, the one that was measured last counts. A
+  missing peer hides no earlier row; rehearsals (--quick) are left out.
+  """
+  rows = [row for row in rows if not row.get('quick')]
+  last = {_platform(row): row['device'] for row in rows}
+  chosen = {platform: {} for platform in last}
+  for row in rows:
+    cases = chosen[_platform(row)]
+    if row['device'] != last[_platform(row)]:
+      continue
+    name = row['case']
+    if row.get('failure') != 'missing' or 'error' in cases.get(name, row):
+      cases.pop(name, None)
+      cases[name] = row
+  return chosen
+
+
+def _platform(row):
+  return row.get('platform', 'cpu')
+
+
+def table(head: str, lines: Iterable[Sequence[str]]) -> str:
+  """A Markdown table; `head` is written as there: 'name | seconds'."""
+  rule = ' | '.join('---' for _ in head.split(' | '))
+  rows = (head, rule, *map(' | '.join, lines))
+  return '\n'.join(f'| {row} |' for row in rows)
+
+
+def by_row(
+  label: str, rows: Rows, columns: Mapping[str, Callable[[Row], str]]
+) -> str:
+  """A table with a line for each row: its name, then what each column says.
+
+  A row with an error has that in the first column, and '-' in the others.
+  """
+  lines = (
+    [name, short(row), *['-'] * (len(columns) - 1)]
+    if 'error' in row
+    else [name, *(cell(row) for cell in columns.values())]
+    for name, row in rows.items()
+  )
+  return table(' | '.join([label, *columns]), lines)
+
+
+def failures(rows: Rows) -> Report:
+  """A paragraph for each row with an error."""
+  for name, row in rows.items():
+    if 'error' in row:
+      yield f'{name}: {short(row)}'
+
+
+def unmeasured(cases: Iterable[case_lib.Case], rows: Rows) -> str:
+  """The cases of a suite that have no row here, a sentence; or ''."""
+  platforms = {'', *map(_platform, rows.values())}
+  lacking = [
+    f'`{case.name}`'
+    for case in cases
+    if case.platform in platforms
+    and case.name not in rows
+    and not case.name.startswith('reference, ')
+  ]
+  return f'Not measured yet: {"; ".join(lacking)}.' if lacking else ''
+
+
+def provenance(rows: Rows) -> str:
+  """Where and with what these rows were measured, and how much they vary."""
+  values = list(rows.values())
+  last = values[-1]
+  versions = {name: v for row in values for name, v in row['versions'].items()}
+  commits = dict.fromkeys(row['commit'] for row in values)
+  text = (
+    f'{last["device"]}, {last["cores"]} cores, Python {last["python"]}, '
+    + ', '.join(f'{name} {versions[name]}' for name in sorted(versions))
+    + f'; commit {", ".join(commits)}; {last["time"][:10]}.'
+  )
+  if pair := _references(rows):
+    before, after = map(seconds, pair)
+    text += (
+      f' Noise floor: the same training step took {before} before all others '
+      f'and {after} after them, {100 * floor(rows):.1f} % apart.'
+    )
+  return text
+
+
+def floor(rows: Rows) -> float:
+  """How far the reference's two timings lie apart, a share of the shorter one;
+  0 without a reference.
+  """
+  pair = _references(rows)
+  return max(pair) / min(pair) - 1 if pair else 0.0
+
+
+def _references(rows):
+  both = [good(rows, f'reference, {when}') for when in ('first', 'last')]
+  return [row['median'] for row in both] if all(both) else []
+
+
+def good(rows: Rows, name: str) -> Row | None:
+  """The row of that case if it was measured, else None."""
+  row = rows.get(name)
+  return row if row and 'median' in row else None
+
+
+def with_prefix(rows: Rows, prefix: str) -> Rows:
+  """{rest of the name: row} of cases whose names begin so."""
+  size = len(prefix)
+  return {
+    name[size:]: row for name, row in rows.items() if name.startswith(prefix)
+  }
+
+
+def timed(row: Row | None, scale: float = 1.0) -> str:
+  """Median ± deviation of a row, or what went wrong with it.
+
+  Ratios are of medians as well: one slow repeat shows only in the deviation.
+  """
+  if row is None:
+    return '-'
+  if 'error' in row:
+    return short(row)
+  return (
+    f'{seconds(scale * row["median"])} ± {seconds(scale * row["deviation"])}'
+  )
+
+
+def short(row: Row) -> str:
+  """The error of a row in a few words that fit in a cell."""
+  if asked := re.search(OUT_OF_MEMORY, row['error']):
+    return f'out of memory at {int(asked[1]) / 2**30:,.1f} GiB'
+  text = re.sub(r'\s+', ' ', row['error']).replace('|', '/')
+  return text if len(text) <= 80 else text[:77] + '...'
+
+
+def seconds(value: float) -> str:
+  """Seconds with three digits, in a unit that fits."""
+  for unit, size in (('s', 1.0), ('ms', 1e-3), ('µs', 1e-6)):
+    if value >= size or unit == 'µs':
+      return f'{digits(value / size)} {unit}'
+  raise AssertionError(value)
+
+
+def mebibytes(value: float | None) -> str:
+  """Bytes in MiB, or '-'."""
+  return '-' if value is None else f'{digits(value / 2**20)} MiB'
+
+
+def rate(value: float | None) -> str:
+  """Tokens per second, or '-'."""
+  return '-' if value is None else f'{value:,.0f}'
+
+
+def times(ratio: float) -> str:
+  """A ratio with three digits."""
+  return f'{digits(ratio)} x'
+
+
+def digits(value: float) -> str:
+  """Three significant digits, written out."""
+  if value >= 100:
+    return f'{value:,.0f}'
+  return f'{value:.2f}' if value < 10 else f'{value:.1f}'

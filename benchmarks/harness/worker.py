@@ -1,0 +1,80 @@
+"""Runs one case and writes what it measured; workers.py starts this.
+
+  python -m benchmarks.harness.worker --case=case.json --result=result.json
+
+Whatever goes wrong here is a result with an `error`.
+"""
+
+import contextlib
+import importlib
+import json
+import os
+import pathlib
+import resource
+
+from absl import flags
+
+from launch import command
+
+CASE = flags.DEFINE_string('case', None, 'File of the case.', required=True)
+RESULT = flags.DEFINE_string('result', None, 'File to write.', required=True)
+PEERS = {
+  'torch': 'pip install -e .[peers]',
+  'fla': 'pip install flash-linear-attention, beside a PyTorch for CUDA',
+}
+SHARE = 0.85  # of the machine's memory, before an allocation fails
+
+
+def main(argv: list[str]) -> None:
+  del argv
+  case = json.loads(pathlib.Path(CASE.value).read_text())
+  _limit(case['core_limit'])
+  result = _run(case)
+  part = pathlib.Path(RESULT.value + '.part')
+  part.write_text(json.dumps(result))
+  part.replace(RESULT.value)
+
+
+def _limit(cores):
+  """Confines this process, so that its neighbours survive what it tries."""
+  with contextlib.suppress(OSError):
+    pathlib.Path('/proc/self/oom_score_adj').write_text('1000')
+  # CUDA maps more memory than the machine has.
+  if not pathlib.Path('/dev/nvidiactl').exists():
+    machine = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE')
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (int(SHARE * machine), most))
+  if cores:
+    allowed = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, allowed[:cores])
+
+
+def _run(case):
+  import jax
+
+  from rnn_jax import host
+
+  # Made for training runs; here each case compiles, and data comes from NumPy.
+  jax.config.update('jax_transfer_guard', 'allow')
+  jax.config.update('jax_enable_compilation_cache', False)
+  module, _, function = case['workload'].rpartition('.')
+  repeats = {'repeats': case['repeats']} if case['repeats'] else {}
+  try:
+    module = importlib.import_module(f'benchmarks.{module}')
+    values = getattr(module, function)(**repeats, **case['parameters'])
+  except Exception as error:
+    return _failure(error)
+  return values | {'process_peak_bytes': host.process_peak()}
+
+
+def _failure(error):
+  if getattr(error, 'name', None) in PEERS:
+    message = f'{error.name} is not installed: {PEERS[error.name]}'
+    return {'failure': 'missing', 'error': message}
+  lines = str(error).strip().splitlines() or ['']
+  message = f'{type(error).__name__}: {lines[0][:300]}'
+  return {'failure': 'exception', 'error': message}
+
+
+if __name__ == '__main__':
+  command.run(main)

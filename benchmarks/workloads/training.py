@@ -1,0 +1,115 @@
+"""A training run in memory, for what is measured on its steps or its model."""
+
+import functools
+import tempfile
+import time
+from typing import Any
+from typing import NamedTuple
+
+import jax
+import ml_collections
+
+from benchmarks.harness import measure
+from benchmarks.workloads import published_model
+from configs import recall
+from rnn_jax import config as config_lib
+from rnn_jax.data import pipeline
+from rnn_jax.data.batching import batch as batch_lib
+from rnn_jax.parallel import mesh as mesh_lib
+from rnn_jax.training import evaluate
+from rnn_jax.training import programs as programs_lib
+
+# Names of the reports: a model of configs/recall.py, and options of its cell.
+MODELS = {
+  'SimpleRNN': ('simple_rnn', {}),
+  'SimpleRNN, simple': ('simple', {}),
+  'attention, window 32': ('attention', {'window': 32}),
+  'attention, full': ('attention', {}),
+}
+
+
+def raw_config(model: str) -> ml_collections.ConfigDict:
+  """The config of one of MODELS, to be changed further."""
+  name, options = MODELS[model]
+  raw = recall.get_config(name)
+  raw.cell.update(options)
+  return raw
+
+
+def set_steps(raw: ml_collections.ConfigDict, steps: int) -> None:
+  """Makes a config one of so many steps; of 0, one that can be parsed."""
+  raw.train.steps = max(1, steps)
+  raw.schedule.warmup_steps = min(raw.schedule.warmup_steps, raw.train.steps)
+
+
+class Step(NamedTuple):
+  """One training step."""
+
+  waiting: float  # seconds until its batch was there
+  seconds: float  # after that
+  sums: dict[str, Any]  # the task's, of the batch: 'loss', 'weight', ...
+
+
+class Training:
+  """A run of a config without a work folder; closed by `with`."""
+
+  def __init__(self, raw: ml_collections.ConfigDict):
+    self.config = config = config_lib.parse(raw)
+    with tempfile.TemporaryDirectory() as folder:
+      self.corpus = pipeline.Corpus.open(config, folder)
+    self.programs = programs_lib.from_config(config, self.corpus.tokenizer)
+    self.shapes = pipeline.batch_shapes(self.corpus, config)
+    rows = max(rows for rows, _ in self.shapes)
+    self.state = self.programs.init(config.train.seed, rows)
+    self._batches = pipeline.training_batches(
+      self.corpus,
+      config,
+      place=functools.partial(
+        mesh_lib.put, shardings=self.programs.batch_sharding
+      ),
+    )
+
+  def __enter__(self):
+    return self
+
+  def __exit__(self, *error):
+    self._batches.close()
+
+  @property
+  def params(self) -> measure.Values:
+    """The model's parameters."""
+    return self.state.params
+
+  def next(self) -> batch_lib.Batch:
+    """The next batch, on its device."""
+    return jax.block_until_ready(next(self._batches))
+
+  def train(self, batch: batch_lib.Batch) -> dict[str, Any]:
+    """A step, to its end. Returns the task's sums of the batch."""
+    self.state, metrics = self.programs.train_step(self.state, batch)
+    return jax.device_get(metrics['sums'])
+
+  def step(self) -> Step:
+    """A step on the next batch."""
+    begin = time.perf_counter()
+    batch = self.next()
+    ready = time.perf_counter()
+    sums = self.train(batch)
+    return Step(ready - begin, time.perf_counter() - ready, sums)
+
+  def evaluate(self) -> dict[str, float]:
+    """The task's metrics on the validation split."""
+    return evaluate.evaluate(
+      self.programs, self.params, self.corpus, self.config, 'validation'
+    )
+
+  def learn(self, steps: int) -> measure.Values:
+    """Trains and evaluates; for 0 steps neither. Returns a row's values."""
+    done = [self.step() for _ in range(steps)]
+    values = {'weights': published_model.count(self.params), 'steps': steps}
+    if steps:
+      values |= {
+        'training_seconds': sum(step.waiting + step.seconds for step in done),
+        'held_out': self.evaluate(),
+      }
+    return values

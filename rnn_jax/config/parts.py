@@ -1,0 +1,338 @@
+"""Parts: a file each, chosen by its name, whose options are a section.
+
+A key of the config names a part: `optimizer.name = 'lion'` is the file
+rnn_jax/training/optimizers/lion.py, and 'mypackage.myoptimizer', with a dot, a
+module of one's own. Its `Config`, a frozen dataclass that extends the common
+one (config.Optimizer), is the config's section: a key of another part is
+unknown. `Config.check(config)` refuses bad values; what others must know of the
+part is an attribute of it.
+
+In the ConfigDict of a config file, naming another part replaces the keys of its
+section. Those that both have, with the same default, keep what was set.
+"""
+
+import dataclasses
+import functools
+import importlib
+import pkgutil
+import types
+from collections.abc import Mapping
+from typing import Any
+from typing import NamedTuple
+
+import ml_collections
+
+from rnn_jax import errors
+from rnn_jax.config import values
+
+
+class Kind(NamedTuple):
+  """One kind of part."""
+
+  key: str  # of the config; names a file
+  folder: str  # of rnn_jax, where these files are
+  section: str  # of the config; has the file's options
+  default: str
+  needs: tuple[str, ...]  # what a file has beside `Config`
+
+  @property
+  def place(self) -> list[str]:
+    """The section and the name of the key."""
+    return self.key.split('.')
+
+
+KINDS = (
+  Kind(
+    'task.name',
+    'tasks',
+    'task',
+    'language_modeling',
+    ('make', 'make_examples', 'check_documents'),
+  ),
+  Kind('data.source', 'data/sources', 'data', 'python_stdlib', ('load',)),
+  Kind(
+    'data.layout',
+    'data/batching/layouts',
+    'data',
+    'buckets',
+    ('make', 'lengths'),
+  ),
+  Kind('model.cell', 'cells', 'cell', 'simple_rnn', ('Cell', 'LOGICAL_AXES')),
+  Kind(
+    'optimizer.name', 'training/optimizers', 'optimizer', 'adamw', ('make',)
+  ),
+  Kind('schedule.name', 'training/schedules', 'schedule', 'cosine', ('make',)),
+)
+BY_KEY = {kind.key: kind for kind in KINDS}
+SECTIONS = tuple(dict.fromkeys(kind.section for kind in KINDS))
+
+Names = tuple[tuple[str, str], ...]  # (key, the part that it names)
+
+
+def load(folder: str, name: str, key: str) -> types.ModuleType:
+  """Imports the part that the config's `key` names.
+
+  Args:
+    folder: of rnn_jax, where the parts of this kind are.
+    name: of a file of it, or with a dot a module of one's own. What follows a
+      colon is the part's: 'tfds:NAME'.
+    key: of the config, for the message.
+
+  Raises:
+    InputError: there is no such file, and the message lists those that exist;
+      or the module can't be imported, or lacks what a part has.
+  """
+  file, own = name.partition(':')[0], '.' in name.partition(':')[0]
+  if not own:
+    if file not in (known := names(folder)):
+      raise errors.InputError(
+        f'{key}={name!r}: choose one of {known}, or name a module of yours, as '
+        "in 'mypackage.mymodule'"
+      )
+    file = f'{_package(folder).__name__}.{file}'
+  try:
+    module = importlib.import_module(file)
+  except Exception as error:
+    if not own:
+      raise
+    raise errors.InputError(
+      f'{key}={name!r}: this module cannot be imported, '
+      f'{type(error).__name__}: {error}'
+    ) from error
+  needs = ('Config', *BY_KEY[key].needs) if own and key in BY_KEY else ()
+  if lacking := [each for each in needs if not hasattr(module, each)]:
+    raise errors.InputError(
+      f'{key}={name!r}: {module.__file__} lacks {lacking}: see a file of '
+      f'rnn_jax/{folder}'
+    )
+  return module
+
+
+def names(folder: str) -> list[str]:
+  """Lists what a config can name of `rnn_jax/<folder>`: its files but base."""
+  modules = pkgutil.iter_modules(_package(folder).__path__)
+  return sorted({m.name for m in modules if not m.ispkg} - {'base'})
+
+
+def _package(folder):
+  return importlib.import_module(f'rnn_jax.{folder.replace("/", ".")}')
+
+
+def options(kind: Kind, name: str) -> type:
+  """Returns the Config of a part.
+
+  Raises:
+    InputError: as `load`.
+  """
+  return load(kind.folder, name, kind.key).Config
+
+
+def chosen(raw: Mapping[str, Any]) -> Names:
+  """Returns (key, name) for each kind, of raw values or by default."""
+  found = []
+  for kind in KINDS:
+    section, key = kind.place
+    given = raw.get(section)
+    named = isinstance(given, (dict, ml_collections.ConfigDict))
+    name = given.get(key, kind.default) if named else kind.default
+    # What is not a name is refused with all other wrong types.
+    found.append((kind.key, name if isinstance(name, str) else kind.default))
+  return tuple(found)
+
+
+def section_class(section: str, named: Names) -> type:
+  """Returns the dataclass of a section, of the parts that are named.
+
+  Raises:
+    InputError: as `load`, or two parts have the same key.
+  """
+  own = tuple(x for x in named if BY_KEY[x[0]].section == section)
+  return _section_class(own)
+
+
+@functools.cache
+def _section_class(named):
+  classes = [options(BY_KEY[key], name) for key, name in named]
+  if len(classes) == 1:
+    return classes[0]
+  common = {*_fields(classes[0])}.intersection(*map(_fields, classes[1:]))
+  shared = {field.name for cls in _common_base(classes) for field in _own(cls)}
+  if twice := sorted(common - shared):
+    told = ' and '.join(f'{key}={name!r}' for key, name in named)
+    raise errors.InputError(f'{told} both have the key {twice[0]!r}: rename it')
+  # The last one first: its methods count.
+  return dataclasses.make_dataclass(
+    _common_base(classes)[0].__name__, (), bases=(*classes[::-1],), frozen=True
+  )
+
+
+def _common_base(classes):
+  """What all of these classes extend, the nearest first."""
+  return [
+    cls
+    for cls in classes[0].__mro__
+    if dataclasses.is_dataclass(cls)
+    and all(issubclass(other, cls) for other in classes)
+  ]
+
+
+def _own(cls):
+  return dataclasses.fields(cls)
+
+
+def _fields(cls):
+  return [field.name for field in dataclasses.fields(cls)]
+
+
+def section(section_name: str, /, **given: Any) -> Any:
+  """Returns a section of given values: `section('data', source='text')`.
+
+  Raises:
+    InputError: as `load`, an unknown key, or a value of a wrong type.
+  """
+  named = chosen({section_name: given})
+  cls = section_class(section_name, named)
+  return values.build(cls, given, f'{section_name}.')
+
+
+def check_keys(section: str, raw: Any, named: Names) -> None:
+  """Checks that no key of a section belongs to another part.
+
+  Raises:
+    InputError: one does; the message names those that have it.
+  """
+  if not isinstance(raw, (dict, ml_collections.ConfigDict)):
+    return
+  known = _fields(section_class(section, named))
+  for key in raw:
+    if key in known:
+      continue
+    for kind in (kind for kind in KINDS if kind.section == section):
+      if having := _having(kind, key):
+        errors.refuse(
+          f'{section}.{key}',
+          raw[key],
+          f'{kind.key}={dict(named)[kind.key]!r} has no such key: leave it '
+          f'out, or choose one of {having}',
+        )
+
+
+def check_flat(given: Mapping[str, Any], raw: Mapping[str, Any]) -> None:
+  """As `check_keys`, of {'section.key': value} and the config that it is for.
+
+  Raises:
+    InputError: as `check_keys`.
+  """
+  for key, value in given.items():
+    section_name, _, name = key.partition('.')
+    if section_name in SECTIONS and '.' not in name:
+      check_keys(section_name, {name: value}, chosen(raw))
+
+
+def _having(kind, key):
+  """The parts of a kind that have a key."""
+  return [
+    name for name in names(kind.folder) if key in _fields(options(kind, name))
+  ]
+
+
+class Section(ml_collections.ConfigDict):
+  """A section of a config file; naming a part brings its keys."""
+
+  def __setitem__(self, key, value):
+    root, name = self.__dict__.get('_place', (None, None))
+    kind = BY_KEY.get(f'{name}.{key}')
+    if root is None or kind is None:
+      super().__setitem__(key, value)
+      return
+    before, named = self[key], chosen(root)
+    super().__setitem__(key, value)
+    try:
+      root.refill(kind.section, named)
+    except errors.InputError:
+      super().__setitem__(key, before)
+      raise
+
+  def update(self, *other, **given):
+    """As of a dict; parts are named first."""
+    given = dict(*other) | given
+    name = self.__dict__.get('_place', (None, None))[1]
+    first = [key for key in given if f'{name}.{key}' in BY_KEY]
+    for key in first:
+      self[key] = given.pop(key)
+    super().update(given)
+
+
+class Root(ml_collections.ConfigDict):
+  """The config of a config file."""
+
+  def __setitem__(self, key, value):
+    super().__setitem__(key, value)
+    if isinstance(value := self[key], Section):
+      value.__dict__['_place'] = self, key
+
+  def update(self, *other, **given):
+    """As of a dict; parts are named first."""
+    given = dict(*other) | given
+    for kind in KINDS:
+      section, key = kind.place
+      if key in given.get(section, ()):
+        self[section][key] = given[section][key]
+    super().update(given)
+
+  def refill(self, name: str, before: Names) -> None:
+    """Gives a section the keys of the parts that are named now.
+
+    Args:
+      name: of the section.
+      before: the parts that were named.
+
+    Raises:
+      InputError: as `section_class`.
+    """
+    old, new = (section_class(name, named) for named in (before, chosen(self)))
+    if new is old:
+      return
+    section, defaults = self[name], _defaults(old)
+    fresh = _defaults(new)
+    changed = {
+      key: value
+      for key, value in section.items()
+      if key in fresh and defaults[key] == fresh[key]
+    }
+    with section.unlocked():
+      for key in [*section]:
+        del section[key]
+      for key, value in (fresh | changed).items():
+        ml_collections.ConfigDict.__setitem__(section, key, value)
+
+
+def _defaults(cls):
+  filled = values.to_config_dict(cls())
+  return {key: filled[key] for key in filled}
+
+
+def to_config_dict(config: Any) -> Root:
+  """Returns the values of a Config as a locked ConfigDict of a config file."""
+  root = Root()
+  for field in dataclasses.fields(config):
+    value = getattr(config, field.name)
+    root[field.name] = values.to_config_dict(value, Section)
+  return root.lock()
+
+
+def override(raw: Root, given: Mapping[str, Any]) -> None:
+  """Sets keys of a config file's config, {'section.key': value}.
+
+  Parts are named first, whatever the order.
+
+  Raises:
+    InputError: as `load`, or a key of another part.
+    AttributeError, KeyError: an unknown key.
+  """
+  for key in sorted(given, key=lambda key: key not in BY_KEY):
+    *path, name = key.split('.')
+    holder = functools.reduce(lambda held, part: held[part], path, raw)
+    if len(path) == 1 and name not in holder and path[0] in SECTIONS:
+      check_keys(path[0], {name: given[key]}, chosen(raw))
+    holder[name] = given[key]

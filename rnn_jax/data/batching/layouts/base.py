@@ -1,0 +1,34 @@
+"""Options and functions that several layouts share."""
+
+import dataclasses
+from typing import Any
+from typing import ClassVar
+
+from rnn_jax import config as config_lib
+
+
+@dataclasses.dataclass(frozen=True)
+class Multiples(config_lib.Data):
+  """Options of layouts whose batches are as long as their longest row."""
+
+  # Lengths are rounded up to multiples of it.
+  length_multiple: int = config_lib.option(8, least=1)
+
+  shapes_vary: ClassVar[bool] = True
+
+  def row_lengths(self) -> tuple[int, ...]:
+    """All lengths that a batch can have, rising."""
+    multiple = self.length_multiple
+    return (*range(multiple, self.length, multiple), self.length)
+
+
+def longest(corpus: Any, data: config_lib.Data, seed: int) -> tuple[int, ...]:
+  """The lengths of a layout with one shape."""
+  del corpus, seed
+  return (data.length,)
+
+
+def known(corpus: Any, data: config_lib.Data, seed: int) -> tuple[int, ...]:
+  """The lengths of a layout whose options say them."""
+  del corpus, seed
+  return data.row_lengths()

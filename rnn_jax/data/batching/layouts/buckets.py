@@ -1,0 +1,257 @@
+"""Buckets of similar length: a row is padded to the bucket it fits best.
+
+A bucket that has collected its rows becomes a batch. What waits in a bucket is
+part of the iterator's state, as positions, and is made again on restore. Where
+rows are split by rarity, a bucket has a queue for each kind, and a batch is of
+one kind; the shapes stay the same.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Iterable
+from typing import Any
+from typing import Self
+
+import grain
+import numpy as np
+
+from rnn_jax import config as config_lib
+from rnn_jax import errors
+from rnn_jax.data import loader
+from rnn_jax.data.batching import batch as batch_lib
+from rnn_jax.data.batching import rarity
+from rnn_jax.data.batching import rows as rows_lib
+from rnn_jax.data.batching import shapes as shapes_lib
+
+BUCKETINGS = ('quantile', 'balanced', 'least_padding', 'powers')
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(config_lib.Data):
+  """Options of the layout, of section `data` of the config."""
+
+  boundaries: tuple[int, ...] = ()  # bucket lengths; empty: by `bucketing`
+  bucketing: str = config_lib.option('quantile', choices=BUCKETINGS)
+  # How many there are at most; 'powers' has its own number.
+  buckets: int = config_lib.option(4, least=1)
+  # Above 1: each bucket is split by rarity as well.
+  rarity_buckets: int = config_lib.option(1, least=1)
+
+  def check(self, config: config_lib.Config) -> None:
+    """Checks the bucket lengths.
+
+    Raises:
+      InputError: names the key, the value and the remedy.
+    """
+    del config
+    given = self.boundaries
+    if list(given) != sorted(set(given)):
+      errors.refuse('data.boundaries', given, 'give rising lengths')
+    if given and given[0] < 1:
+      errors.refuse('data.boundaries', given, 'give lengths above 0')
+    if given and given[-1] != self.length:
+      errors.refuse(
+        'data.boundaries',
+        given,
+        f'end with data.length={self.length}, the longest row',
+      )
+
+  def row_lengths(self) -> tuple[int, ...] | None:
+    """The boundaries; None: the text decides."""
+    return self.boundaries or None
+
+  def shortened(self, length: int) -> Self:
+    """The same with rows of another length."""
+    kept = self.boundaries
+    if kept:
+      kept = (*(n for n in kept if n < length), length)
+    return dataclasses.replace(self, length=length, boundaries=kept)
+
+
+@functools.lru_cache(maxsize=4)
+def lengths(corpus: Any, data: Config, seed: int) -> tuple[int, ...]:
+  """Returns the bucket lengths that are given, or that suit a sample.
+
+  Raises:
+    InputError: no row is as short as the first of `data.boundaries`.
+  """
+  if data.bucketing == 'powers' and not data.boundaries:
+    return power_boundaries(data.length)
+  rows = shapes_lib.sample_lengths(corpus, data, seed)
+  if not data.boundaries:
+    choose = {
+      'quantile': quantile_boundaries,
+      'balanced': balanced_boundaries,
+      'least_padding': least_padding_boundaries,
+    }[data.bucketing]
+    return choose(rows, data.buckets, data.length)
+  if data.boundaries[0] < min(rows, default=1):
+    _check_first(corpus, data, seed)
+  return data.boundaries
+
+
+def make(
+  examples: loader.Ordered,
+  shapes: tuple[tuple[int, int], ...],
+  data: config_lib.Data,
+  seed: int | None = None,
+  corpus: Any = None,
+) -> grain.DatasetIterator:
+  """Returns the batches, see the package's docstring."""
+  if corpus is None or seed is None or data.rarity_buckets == 1:
+    return Buckets(examples, shapes)
+  split = rarity.Split(
+    shapes_lib.unigram(corpus, data, seed),
+    shapes_lib.sample(corpus, data, seed),
+    lengths(corpus, data, seed),
+    data.rarity_buckets,
+  )
+  return Buckets(examples, shapes, split)
+
+
+def _check_first(corpus, data, seed):
+  """Raises InputError if all rows, not only the sample's, are longer."""
+  pieces, first = corpus.examples(data, 'train', seed), data.boundaries[0]
+  shortest = data.length
+  for piece in range(len(pieces)):
+    for row in rows_lib.cut(pieces.make(piece, 0), data.length):
+      shortest = min(shortest, len(row) - 1)
+    if shortest <= first:
+      return
+  raise errors.InputError(
+    f'data.boundaries={data.boundaries!r}: the first one is below the shortest '
+    f'of all rows, {shortest} tokens: begin with {shortest} or more'
+  )
+
+
+def quantile_boundaries(
+  lengths: Iterable[int], buckets: int, longest: int
+) -> tuple[int, ...]:
+  """Returns rising bucket lengths that share the rows evenly; the last one is
+  `longest`, the others are multiples of 8."""
+  inner = np.arange(1, buckets) / buckets
+  return _rounded(
+    np.quantile([*lengths], inner) if buckets > 1 else [], longest
+  )
+
+
+def balanced_boundaries(
+  lengths: Iterable[int], buckets: int, longest: int
+) -> tuple[int, ...]:
+  """Returns rising bucket lengths that share the tokens evenly, so that each
+  bucket is as much work; the last one is `longest`, the others are multiples
+  of 8."""
+  rising = np.sort([*lengths])
+  inner = np.arange(1, buckets) / buckets
+  tokens = np.cumsum(rising)
+  return _rounded(rising[np.searchsorted(tokens, inner * tokens[-1])], longest)
+
+
+def _rounded(cuts, longest):
+  rounded = {8 * int(np.ceil(cut / 8)) for cut in cuts}
+  return (*sorted(cut for cut in rounded if cut < longest), longest)
+
+
+def power_boundaries(longest: int) -> tuple[int, ...]:
+  """Returns 8, 16, 32 and so on, and `longest` behind them."""
+  powers = (8 << n for n in range(longest.bit_length()))
+  return (*(n for n in powers if n < longest), longest)
+
+
+def least_padding_boundaries(
+  lengths: Iterable[int], buckets: int, longest: int
+) -> tuple[int, ...]:
+  """Returns the rising bucket lengths that pad these rows least.
+
+  The last one is `longest`. Exact: a dynamic program over the lengths that
+  occur, quadratic in their number.
+  """
+  values, counts = np.unique([*lengths, longest], return_counts=True)
+  counts[-1] -= 1  # `longest` was added here
+  rows = np.concatenate([[0], np.cumsum(counts)])
+  # A bucket from values[i] to values[j] pads all of its rows to values[j].
+  size = (rows[None, 1:] - rows[:-1, None]) * values.astype(float)
+  size[np.tril_indices(len(values), -1)] = np.inf
+  least, before = size[0], []
+  for _ in range(min(buckets, len(values)) - 1):
+    total = least[:-1, None] + size[1:]
+    before.append(np.argmin(total, 0))
+    least = np.min(total, 0)
+  last = [len(values) - 1]
+  for choice in reversed(before):
+    last.append(int(choice[last[-1]]))
+  return tuple(int(values[n]) for n in reversed(last))
+
+
+class Buckets(grain.DatasetIterator):
+  """Batches of `shapes`, (rows, length) each, with rising lengths."""
+
+  def __init__(
+    self,
+    examples: loader.Ordered,
+    shapes,
+    split: rarity.Split | None = None,
+  ):
+    super().__init__(examples)
+    self._examples = examples
+    self._split = split
+    kinds = 1 if split is None else split.count
+    self._lengths = [length for _, length in shapes]
+    self._shapes = [shape for shape in shapes for _ in range(kinds)]
+    self._waiting = [[] for _ in self._shapes]
+
+  def __next__(self) -> batch_lib.Batch:
+    while True:
+      for queue, (rows, _) in enumerate(self._shapes):
+        if len(self._waiting[queue]) >= rows:
+          return self._emit(queue)
+      try:
+        position, ids = next(self._examples)
+      except StopIteration:
+        return self._emit_rest()
+      for number, row in enumerate(self._cut(ids)):
+        self._waiting[self._queue(row)].append((position, number, row))
+
+  def get_state(self) -> dict:
+    return {
+      'examples': self._examples.get_state(),
+      'waiting': [
+        [[position, number] for position, number, _ in queue]
+        for queue in self._waiting
+      ],
+    }
+
+  def set_state(self, state: dict) -> None:
+    self._examples.set_state(state['examples'])
+    self._waiting = [
+      [
+        (position, number, self._cut(self._examples.make(position))[number])
+        for position, number in queue
+      ]
+      for queue in state['waiting']
+    ]
+
+  def _cut(self, ids):
+    return rows_lib.cut(ids, self._lengths[-1])
+
+  def _queue(self, row):
+    bucket = int(np.searchsorted(self._lengths, len(row) - 1))
+    if self._split is None:
+      return bucket
+    return bucket * self._split.count + self._split.kind(bucket, row)
+
+  def _emit(self, queue):
+    rows, length = self._shapes[queue]
+    waiting = self._waiting[queue]
+    batch = rows_lib.blank(rows, length)
+    for row, (_, _, ids) in enumerate(waiting[:rows]):
+      rows_lib.write(batch, row, 0, ids)
+    batch.starts_BxL[:, 0] = 1
+    self._waiting[queue] = waiting[rows:]
+    return batch
+
+  def _emit_rest(self):
+    for queue, waiting in enumerate(self._waiting):
+      if waiting:
+        return self._emit(queue)
+    raise StopIteration

@@ -1,0 +1,129 @@
+"""Streams: each row is a lane that reads one stretch of text after another.
+
+A batch is the next window of every lane, so that a state carried from batch
+to batch has seen all of the stretch so far. A lane whose stretch ends takes
+the next one within the window.
+"""
+
+import dataclasses
+from typing import Any
+from typing import ClassVar
+from typing import Self
+
+import grain
+import numpy as np
+
+from rnn_jax import config as config_lib
+from rnn_jax.data import loader
+from rnn_jax.data.batching import batch as batch_lib
+from rnn_jax.data.batching import rows as rows_lib
+from rnn_jax.data.batching.layouts import base
+
+lengths = base.longest
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(config_lib.Data):
+  """Options of the layout, of section `data` of the config."""
+
+  carry_state: bool = False  # keep the state between windows
+  # Bytes that one row reads in a line.
+  stretch: int = config_lib.option(16384, least=1)
+
+  cuts_documents: ClassVar[bool] = True
+  pads: ClassVar[bool] = False
+
+  def heldout(self, evaluate: config_lib.Evaluate) -> Self:
+    """The same for a held-out pass."""
+    return dataclasses.replace(
+      super().heldout(evaluate), stretch=evaluate.stretch or self.stretch
+    )
+
+  def piece_bytes(self, bytes_per_token: float) -> int:
+    """Bytes of a piece of a document that is cut."""
+    del bytes_per_token
+    return self.stretch
+
+
+def make(
+  examples: loader.Ordered,
+  shapes: tuple[tuple[int, int], ...],
+  data: config_lib.Data,
+  seed: int | None = None,
+  corpus: Any = None,
+) -> grain.DatasetIterator:
+  """Returns the batches, see the package's docstring."""
+  del seed, corpus
+  return Stream(examples, shapes[0], data.carry_state)
+
+
+@dataclasses.dataclass
+class Lane:
+  """Where a lane stands: predicted tokens `done` of the stretch `ids`."""
+
+  position: int = -1  # none yet
+  done: int = 0
+  ids: np.ndarray = dataclasses.field(
+    default_factory=lambda: np.zeros(1, np.int32)
+  )
+
+  @property
+  def left(self) -> int:
+    return len(self.ids) - 1 - self.done
+
+
+class Stream(grain.DatasetIterator):
+  """Batches of one shape, (lanes, length)."""
+
+  def __init__(
+    self, examples: loader.Ordered, shape: tuple[int, int], carry_state: bool
+  ):
+    super().__init__(examples)
+    self._examples = examples
+    self._length = shape[1]
+    self._carry_state = carry_state
+    self._lanes = [Lane() for _ in range(shape[0])]
+
+  def __next__(self) -> batch_lib.Batch:
+    batch = rows_lib.blank(len(self._lanes), self._length)
+    for row, lane in enumerate(self._lanes):
+      self._fill(batch, row, lane)
+    if not batch.weights_BxL.any():
+      raise StopIteration
+    if not self._carry_state:
+      batch.starts_BxL[:, 0] = 1
+    return rows_lib.start_padding(batch)
+
+  def get_state(self) -> dict:
+    return {
+      'examples': self._examples.get_state(),
+      'lanes': [[lane.position, lane.done] for lane in self._lanes],
+    }
+
+  def set_state(self, state: dict) -> None:
+    self._examples.set_state(state['examples'])
+    self._lanes = [
+      Lane(position, done, self._examples.make(position))
+      if position >= 0
+      else Lane()
+      for position, done in state['lanes']
+    ]
+
+  def _fill(self, batch, row, lane):
+    at = 0
+    while at < self._length:
+      if lane.left <= 0 and not self._take(lane):
+        return
+      batch.starts_BxL[row, at] |= lane.done == 0
+      stop = min(lane.done + self._length - at, len(lane.ids) - 1)
+      ids = lane.ids[lane.done : stop + 1]
+      at = rows_lib.write(batch, row, at, ids)
+      lane.done = stop
+
+  def _take(self, lane):
+    """Gives a lane the next stretch; False if there is none left."""
+    for position, ids in self._examples:
+      if len(ids) > 1:
+        lane.position, lane.done, lane.ids = position, 0, ids
+        return True
+    return False

@@ -1,0 +1,125 @@
+"""What batches a run makes: their shapes, from the config and a sample."""
+
+import functools
+import types
+from collections.abc import Sequence
+from typing import Any
+
+import grain
+import numpy as np
+
+from rnn_jax import config as config_lib
+from rnn_jax import errors
+from rnn_jax.data import loader
+from rnn_jax.data.batching import rarity
+from rnn_jax.data.batching import rows as rows_lib
+
+SAMPLE = 2000  # pieces whose lengths the buckets are taken from
+
+
+def layout(data: config_lib.Data) -> types.ModuleType:
+  """Returns the file of a layout, see `data/batching/layouts`."""
+  return config_lib.load('data/batching/layouts', data.layout, 'data.layout')
+
+
+def training_shapes(
+  corpus: Any, data: config_lib.Data, seed: int, multiple: int
+) -> tuple[tuple[int, int], ...]:
+  """Returns the (rows, length) of training batches, lengths rising.
+
+  Where `data.shapes_vary` these are all that there can be.
+
+  Raises:
+    InputError: a batch would have no row, or no row is as short as the first
+      of the lengths.
+  """
+  # Where all batches have the same rows, the longest must fit.
+  tallest = data.length if data.same_rows else 0
+  return tuple(
+    (_training_rows(data, tallest or length, multiple), length)
+    for length in layout(data).lengths(corpus, data, seed)
+  )
+
+
+def heldout_shapes(
+  corpus: Any, config: config_lib.Config, multiple: int
+) -> tuple[tuple[int, int], ...]:
+  """Returns shapes with the lengths of the training buckets that fit.
+
+  Raises:
+    InputError: no row is as short as the first of the lengths.
+  """
+  data = config.data.heldout(config.evaluate)
+  trained = layout(data).lengths(corpus, config.data, config.train.seed)
+  lengths = {length for length in trained if length < data.length}
+  rows = _rows(data.batch_size, multiple, 'evaluate.batch_size')
+  return tuple((rows, length) for length in sorted(lengths | {data.length}))
+
+
+def efficiency(
+  lengths: Sequence[int],
+  data: config_lib.Data,
+  shapes: tuple[tuple[int, int], ...],
+  seed: int,
+) -> float:
+  """Returns the share of real tokens in batches of rows of these lengths.
+
+  The rows are read again and again, until the batches hold as many tokens as
+  the rows do: an end, which pads, would count for more than it does in a run.
+  """
+  rows = [np.zeros(length + 1, np.int32) for length in lengths]
+  examples = loader.Ordered(grain.MapDataset.source(rows).repeat(), 0)
+  batches = layout(data).make(examples, shapes, data, seed)
+  real, padded = 0, 0
+  while real < sum(lengths):
+    weights = next(batches).weights_BxL
+    real, padded = real + int(weights.sum()), padded + weights.size
+  return real / max(padded, 1)
+
+
+@functools.lru_cache(maxsize=4)
+def sample(
+  corpus: Any, data: config_lib.Data, seed: int
+) -> tuple[np.ndarray, ...]:
+  """Returns the ids of a sample of training rows, the same for a seed."""
+  pieces = corpus.examples(data, 'train', seed)
+  count = min(SAMPLE, len(pieces))
+  chosen = np.random.default_rng(seed).choice(len(pieces), count, False)
+  return tuple(
+    row
+    for piece in chosen
+    for row in rows_lib.cut(pieces.make(int(piece), 0), data.length)
+  )
+
+
+def sample_lengths(corpus: Any, data: config_lib.Data, seed: int) -> list[int]:
+  """Returns how many tokens each row of the sample predicts."""
+  return [len(row) - 1 for row in sample(corpus, data, seed)]
+
+
+@functools.lru_cache(maxsize=4)
+def unigram(corpus: Any, data: config_lib.Data, seed: int) -> rarity.Unigram:
+  """Returns the unigram model of the sample."""
+  return rarity.Unigram(sample(corpus, data, seed), corpus.tokenizer.size)
+
+
+def _training_rows(data, length, multiple):
+  if data.tokens_per_batch:
+    rows = data.tokens_per_batch // length
+    return _rows(rows, multiple, 'data.tokens_per_batch')
+  if data.batch_size % multiple:
+    raise errors.InputError(
+      f'data.batch_size={data.batch_size}: devices that share rows x '
+      f'accumulation = {multiple} must divide it: give a multiple, or another '
+      'mesh'
+    )
+  return _rows(data.batch_size, multiple, 'data.batch_size')
+
+
+def _rows(rows, multiple, key):
+  if rows < multiple:
+    raise errors.InputError(
+      f'{key} gives {rows} row(s), which devices x accumulation = {multiple} '
+      f'cannot share: give more'
+    )
+  return rows // multiple * multiple

@@ -1,0 +1,109 @@
+"""Pictures: from encoded files to pixels, and from pixels to batches.
+
+A picture is size x size x channels bytes, its rows from the top. In training
+it may be moved (a crop of itself with a black border) and mirrored: what comes
+of picture n in an epoch depends on (seed, epoch, n) alone, whoever makes it.
+Source: Krizhevsky et al., "ImageNet Classification with Deep Convolutional
+Neural Networks", 2012.
+"""
+
+import numpy as np
+
+from rnn_jax import config
+from rnn_jax import errors
+from rnn_jax.data.batching import batch as batch_lib
+from rnn_jax.data.images import codec
+
+MODES = {1: 'L', 3: 'RGB'}
+
+
+class Pictures:
+  """The Reader of pictures in memory, pixels_NxHxWxC in bytes."""
+
+  difficulties = None
+
+  def __init__(self, pixels_NxHxWxC, labels, names, files=()):
+    self.pixels = pixels_NxHxWxC
+    self.labels = np.array(labels, np.int64)
+    self.names = tuple(names)
+    self.files = tuple(files)
+    size = int(np.prod(pixels_NxHxWxC.shape[1:]))
+    self.sizes = np.full(len(pixels_NxHxWxC), size, np.int64)
+
+  def read(self, unit: int, start: int, stop: int) -> bytes:
+    return self.pixels[unit].tobytes()[start:stop]
+
+
+def shape(image: config.Image) -> tuple[int, int, int]:
+  """Returns the shape of a picture."""
+  return image.size, image.size, image.channels
+
+
+def decode(content: bytes, image: config.Image, where: str) -> np.ndarray:
+  """Returns the pixels of an encoded picture, HxWxC bytes.
+
+  Raises:
+    InputError: it can't be read, or has another size and data.image.resize is
+      False; the message begins with `where`.
+  """
+  import PIL.Image
+
+  wanted = image.size, image.size
+  with codec.opened(content, where) as opened:
+    _check_size(opened.size, image, where)
+    picture = codec.in_mode(opened, MODES[image.channels])
+  if picture.size != wanted:
+    picture = picture.resize(wanted, PIL.Image.Resampling.BILINEAR)
+  return np.asarray(picture, np.uint8).reshape(shape(image))
+
+
+def check(content: bytes, image: config.Image, where: str) -> None:
+  """Checks a picture by its header: the pixels are not decoded.
+
+  Raises:
+    InputError: as `decode` does.
+  """
+  with codec.opened(content, where) as opened:
+    _check_size(opened.size, image, where)
+
+
+def _check_size(size, image, where):
+  if size != (image.size, image.size) and not image.resize:
+    width, height = size
+    raise errors.InputError(
+      f'{where}: {width} x {height} pixels, and data.image.size={image.size}: '
+      'give that size, or data.image.resize=True'
+    )
+
+
+def augment(
+  pixels_HxWxC: np.ndarray, image: config.Image, rng: np.random.Generator
+) -> np.ndarray:
+  """Returns a picture as it is trained on: moved and mirrored by chance."""
+  down, right = rng.integers(0, 2 * image.crop + 1, 2)
+  mirrored = rng.random() < 0.5
+  if border := image.crop:
+    height, width, _ = pixels_HxWxC.shape
+    padded = np.pad(pixels_HxWxC, [(border, border)] * 2 + [(0, 0)])
+    pixels_HxWxC = padded[down : down + height, right : right + width]
+  return pixels_HxWxC[:, ::-1] if image.flip and mirrored else pixels_HxWxC
+
+
+def blank(rows: int, image: config.Image) -> batch_lib.Batch:
+  """Returns a batch of padding."""
+  return batch_lib.Batch(
+    None,
+    None,
+    np.zeros((rows, 1), np.float32),
+    None,
+    np.zeros(rows, np.int32),
+    np.zeros((rows, *shape(image)), np.uint8),
+  )
+
+
+def write(batch: batch_lib.Batch, row: int, ids: np.ndarray) -> None:
+  """Writes an example, its pixels and its class, into a row."""
+  image_BxHxWxC = batch.image_BxHxWxC
+  image_BxHxWxC[row] = ids[:-1].reshape(image_BxHxWxC.shape[1:])
+  batch.label_B[row] = ids[-1]
+  batch.weights_BxL[row] = 1

@@ -1,0 +1,160 @@
+"""TFDS datasets on disk: DATA_DIR/NAME[/CONFIG]/VERSION, as ArrayRecord.
+
+What lies on disk is opened as it lies there, whether `launch.prepare` wrote it
+or TFDS did, also under a name that TFDS knows: its own CIFAR-10 and one that
+was prepared here have the same name and other versions.
+"""
+
+import contextlib
+import logging
+import os
+import re
+
+from rnn_jax import errors
+from rnn_jax.data.preparation import prepare
+from rnn_jax.data.text import documents
+
+VERSION = re.compile(r'\d+\.\d+\.\d+')
+NAME = re.compile(r'(?P<name>[^/:]+)(/(?P<config>[^/:]+))?(:(?P<version>.+))?')
+
+
+def open_dataset(name: str, data_dir: str):
+  """Returns the tfds builder of NAME[/CONFIG][:VERSION].
+
+  Without a version it is the newest one on disk.
+
+  Raises:
+    InputError: there is none of that name in `data_dir`, it has several
+      configs, is no ArrayRecord, was written by another version of rnn_jax, or
+      lacks a file.
+  """
+  told = f'data.source={f"tfds:{name}"!r} in data.data_dir={data_dir!r}'
+  with quiet():
+    folder = _folder(name, data_dir, told)
+    builder = _open(folder) if folder else _of_tfds(name, data_dir, told)
+  if builder.info.file_format.value != 'array_record':
+    raise errors.InputError(
+      f'data.source={f"tfds:{name}"!r}: prepared as '
+      f"{builder.info.file_format.value}: prepare it as 'array_record', which "
+      'is read without TensorFlow'
+    )
+  for split in documents.SPLITS:
+    _check_files(builder, split)
+  return builder
+
+
+@contextlib.contextmanager
+def quiet():
+  """Without TFDS's remarks on packages that this reading does not need."""
+  before = logging.root.manager.disable
+  logging.disable(logging.WARNING)
+  try:
+    yield
+  finally:
+    logging.disable(before)
+
+
+@contextlib.contextmanager
+def reading(builder, split: str):
+  """Says which files a failure within is about.
+
+  Raises:
+    InputError: in place of what the readers of shards raise.
+  """
+  try:
+    yield
+  except errors.InputError:
+    raise
+  except Exception as error:
+    first, *others = map(os.fspath, builder.info.splits[split].filepaths)
+    files = f'{first} or one of {len(others)} more' if others else first
+    raise errors.InputError(
+      f'{files}: cut off or damaged ({_first_line(error)}): {_again(builder)}'
+    ) from None
+
+
+def _folder(name, data_dir, told):
+  """The folder of a dataset on disk, or None."""
+  parts = NAME.fullmatch(name)
+  if not parts:
+    return None
+  root = os.path.join(_data_dir(data_dir), parts['name'])
+  found = _versions(os.path.join(root, parts['config'] or ''))
+  if not found and not parts['config']:
+    configs = [each for each in _folders(root) if _versions(f'{root}/{each}')]
+    if len(configs) > 1:
+      raise errors.InputError(
+        f'{told}: there are the configs {configs}: name one, as in '
+        f"'tfds:{parts['name']}/{configs[0]}'"
+      )
+    found = [v for each in configs for v in _versions(f'{root}/{each}')]
+  chosen = parts['version']
+  found = [f for f in found if chosen in (None, os.path.basename(f))]
+  return found[-1] if found else None
+
+
+def _data_dir(data_dir):
+  if data_dir:
+    return os.path.expanduser(data_dir)
+  import tensorflow_datasets as tfds
+
+  return os.path.expanduser(tfds.core.constants.DATA_DIR)
+
+
+def _folders(path):
+  return sorted(os.listdir(path)) if os.path.isdir(path) else []
+
+
+def _versions(path):
+  """The folders of versions in a folder, the newest one last."""
+  found = [name for name in _folders(path) if VERSION.fullmatch(name)]
+  found.sort(key=lambda name: [*map(int, name.split('.'))])
+  return [os.path.join(path, name) for name in found]
+
+
+def _open(folder):
+  import tensorflow_datasets as tfds
+
+  if os.path.exists(os.path.join(folder, prepare.RECORD)):
+    prepare.read_record(folder)
+  try:
+    return tfds.builder_from_directory(folder)
+  except Exception as error:
+    raise errors.InputError(
+      f'{folder}: no whole dataset ({_first_line(error)}): remove it and '
+      'prepare it again, see launch.prepare --help'
+    ) from None
+
+
+def _of_tfds(name, data_dir, told):
+  """The dataset that TFDS itself finds, such as one of a namespace."""
+  import tensorflow_datasets as tfds
+
+  reason = 'nothing is prepared there'
+  try:
+    builder = tfds.builder(name, data_dir=data_dir or None)
+    if os.path.isdir(builder.data_dir) and builder.info.splits:
+      return builder
+  except Exception as error:
+    reason = _first_line(error)
+  raise errors.InputError(f'{told}: {reason}: see launch.prepare --help')
+
+
+def _check_files(builder, split):
+  if split not in builder.info.splits:
+    return
+  for path in map(os.fspath, builder.info.splits[split].filepaths):
+    if not os.path.exists(path):
+      raise errors.InputError(f'{path} is missing: {_again(builder)}')
+
+
+def _again(builder):
+  return (
+    f'copy it again, or remove {os.fspath(builder.data_dir)} and prepare it '
+    'again, see launch.prepare --help'
+  )
+
+
+def _first_line(error):
+  lines = str(error).strip().splitlines()
+  return (lines or [type(error).__name__])[0].rstrip('.')

@@ -1,0 +1,65 @@
+"""A run's model in one .safetensors file.
+
+Tensors have the names of the parameters, joined by dots, and their shapes in
+training. The metadata is {'format': 'rnn_jax', 'config': JSON, 'tokenizer':
+JSON}: `launch.generate` needs nothing else.
+"""
+
+import json
+
+from rnn_jax import config as config_lib
+from rnn_jax import errors
+from rnn_jax.data.text import tokenizer as tokenizer_lib
+from rnn_jax.interop import request
+from rnn_jax.interop import tensors
+from rnn_jax.runs import bundle as bundle_lib
+
+NAME = 'rnn_jax'
+
+
+def read(source: request.Source) -> bundle_lib.Bundle:
+  """Returns the model of a file that `write` made.
+
+  Raises:
+    InputError: the file isn't one of `write`, or its tensors don't fit its
+      config.
+  """
+  source.refuse('config', 'tokenizer')
+  metadata = tensors.read_metadata(source.path)
+  if metadata.get('format') != NAME:
+    raise errors.InputError(
+      f'{source.path} was not written by launch.export: its metadata has '
+      f'format={metadata.get("format")!r}: choose the --format that it is in'
+    )
+  try:
+    config = json.loads(metadata['config'])
+    spec = json.loads(metadata['tokenizer'])
+    tokenizer = tokenizer_lib.from_spec(spec)
+  except (ValueError, KeyError, TypeError, AttributeError) as error:
+    raise errors.InputError(
+      f'{source.path}: its metadata is damaged ({error}): export it again'
+    ) from error
+  config = config_lib.parse(config)
+  arrays = tensors.read(source.path)
+  expected = bundle_lib.flat(bundle_lib.like(config, tokenizer))
+  shapes = {name: x.shape for name, x in expected.items()}
+  bundle_lib.check(arrays, shapes, str(source.path))
+  return bundle_lib.make(config, tokenizer, bundle_lib.nested(arrays))
+
+
+def write(bundle: bundle_lib.Bundle, target: request.Target) -> None:
+  """Writes the file.
+
+  Raises:
+    InputError: the name doesn't end in .safetensors, or the file can't be
+      written.
+  """
+  target.refuse('batch_size', 'platforms')
+  if target.path.suffix != tensors.SAFE:
+    raise errors.InputError(f'--output={target.path}: end it in {tensors.SAFE}')
+  metadata = {
+    'format': NAME,
+    'config': config_lib.to_json(bundle.config),
+    'tokenizer': json.dumps(bundle.tokenizer.spec()),
+  }
+  tensors.write(target.path, bundle_lib.flat(bundle.params), metadata)

@@ -1,0 +1,78 @@
+"""Requests to a format, and the list of formats.
+
+A format is a file of rnn_jax/interop/formats with `read(source)`, which returns
+a bundle, or `write(bundle, target)`, or both.
+"""
+
+import dataclasses
+import importlib
+import pathlib
+import pkgutil
+import types
+from typing import Literal
+
+from rnn_jax import config as config_lib
+from rnn_jax import errors
+from rnn_jax.data.text import tokenizer as tokenizer_lib
+from rnn_jax.interop import formats
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+  """What to read, with what the user adds to it."""
+
+  path: pathlib.Path
+  config: config_lib.Config | None = None
+  tokenizer: tokenizer_lib.Tokenizer | None = None
+
+  def refuse(self, *names: str) -> None:
+    """Raises InputError if one of these was given: the files have it."""
+    _refuse_given(self, names, 'the files have their own')
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+  """Where to write, and the options of some formats."""
+
+  path: pathlib.Path
+  batch_size: int | None = None
+  platforms: tuple[str, ...] | None = None
+
+  def refuse(self, *names: str) -> None:
+    """Raises InputError if one of these was given: it has no effect."""
+    _refuse_given(self, names, "this --format doesn't use it")
+
+
+def find(name: str, direction: Literal['read', 'write']) -> types.ModuleType:
+  """Returns the module of a format that can be read, or written.
+
+  Raises:
+    InputError: it doesn't exist; the message lists those that do.
+  """
+  modules = pkgutil.iter_modules(formats.__path__)
+  able = {}
+  for known in sorted(module.name for module in modules):
+    module = importlib.import_module(f'{formats.__name__}.{known}')
+    if hasattr(module, direction):
+      able[known] = module
+  if name not in able:
+    errors.refuse('--format', name, f'choose one of {[*able]}')
+  return able[name]
+
+
+def check_absent(path: pathlib.Path) -> None:
+  """Raises InputError if a path exists or can't be created."""
+  if path.exists():
+    raise errors.InputError(
+      f'--output={path} already exists: remove it, or give another name'
+    )
+  if not path.absolute().parent.is_dir():
+    raise errors.InputError(
+      f'--output={path}: there is no folder {path.absolute().parent}'
+    )
+
+
+def _refuse_given(request, names, reason):
+  for name in names:
+    if getattr(request, name) is not None:
+      raise errors.InputError(f'--{name} is given, and {reason}: leave it out')

@@ -1,0 +1,98 @@
+"""Parameters that a checkpoint stores in 8 bits.
+
+    w_8 = round(w / s),  s = max |w| / 127 of an output channel     w ~ s w_8
+
+A matrix ('kernel') has a scale for each column and layer, an embedding one for
+each row; all other parameters stay float32. In the checkpoint's tree such an
+array is {'int8': w_8, 'scale': s}. Restored parameters are s w_8 in float32,
+which every program reads. With train.quantized='int8' matmuls round w to the
+same w_8 again, and quantize the activations as well.
+Source: see ops/int8.py.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from rnn_jax.ops import int8
+
+PyTree = Any
+PARTS = {'int8', 'scale'}
+SUMMED = {'kernel': -2, 'embedding': -1}  # the axis that shares a scale
+
+
+def pack(params: PyTree) -> PyTree:
+  """Returns parameters with their matrices in 8 bits."""
+
+  def packed(path, x):
+    if (axis := _axis(path, x)) is None:
+      return x
+    numbers, scale = int8.quantize(x, (axis,))
+    return {'int8': numbers, 'scale': scale}
+
+  return jax.tree.map_with_path(packed, params)
+
+
+def unpack(params: PyTree) -> PyTree:
+  """Returns packed parameters as float32, the inverse of `pack` but rounded."""
+  return jax.tree.map(
+    lambda x: (
+      x['scale'] * x['int8'].astype(jnp.float32) if _is_packed(x) else x
+    ),
+    params,
+    is_leaf=_is_packed,
+  )
+
+
+def like(stored: PyTree, wanted: PyTree) -> PyTree:
+  """Returns the shapes to restore, which `unpack` turns into `wanted`.
+
+  Args:
+    stored: the tree of a checkpoint, any of its leaves packed.
+    wanted: arrays or jax.ShapeDtypeStructs, a tree of dicts.
+  """
+  flat, tree = jax.tree_util.tree_flatten_with_path(wanted)
+  return jax.tree.unflatten(
+    tree, [_like_one(_find(stored, path), path, x) for path, x in flat]
+  )
+
+
+def is_packed(params: PyTree) -> bool:
+  """Returns whether any leaf of a tree is packed."""
+  return any(map(_is_packed, jax.tree.leaves(params, is_leaf=_is_packed)))
+
+
+def _is_packed(x):
+  return isinstance(x, dict) and x.keys() == PARTS
+
+
+def _axis(path, x):
+  axis = SUMMED.get(path[-1].key)
+  return axis if axis is not None and x.ndim >= 2 else None
+
+
+def _find(stored, path):
+  for key in path:
+    if not isinstance(stored, dict):
+      return None
+    stored = stored.get(key.key)
+  return stored
+
+
+def _like_one(stored, path, x):
+  axis = _axis(path, x)
+  if axis is None or not _is_packed(stored):
+    return x
+  shape = list(x.shape)
+  shape[axis] = 1
+  sharding = getattr(x, 'sharding', None)
+  whole = sharding
+  if isinstance(sharding, jax.sharding.NamedSharding):
+    whole = jax.sharding.NamedSharding(
+      sharding.mesh, jax.sharding.PartitionSpec()
+    )
+  return {
+    'int8': jax.ShapeDtypeStruct(x.shape, jnp.int8, sharding=sharding),
+    'scale': jax.ShapeDtypeStruct(shape, jnp.float32, sharding=whole),
+  }

@@ -1,0 +1,244 @@
+"""The gated linear recurrence with a matrix state (gated linear attention).
+
+    S_t = diag(a_t) S_{t-1} + k_t v_t^T        y_t = S_t^T q_t
+
+Shapes: q, k BxLxHxK; v, y BxLxHxP; the state BxHxKxP. `loga` = log a_t <= 0 is
+BxLxHxK, or BxLxHx1 for one decay a head; -inf (a gate of 0) is allowed. The
+state, the decays and all sums are float32 whatever the inputs' dtype; y has
+v's. Read-before-update, y_t = S_{t-1}^T q_t, is `read='before'`.
+
+The chunked form is in chunked.py, C++ for a CPU in native.py, and kernels for a
+GPU in pallas/.
+Source: Yang et al., "Gated Linear Attention Transformers with Hardware-
+Efficient Training", 2024.
+"""
+
+import functools
+import logging
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from rnn_jax import shapes
+from rnn_jax.ops.gla import chunked as gla_chunked
+from rnn_jax.ops.gla import native as gla_native
+
+IMPLS = (
+  'auto',
+  'step',
+  'scan',
+  'chunked',
+  'associative',
+  'native',
+  'pallas',
+)
+READS = ('after', 'before')
+BLOCK = gla_chunked.BLOCK  # longer chunks are multiples of it
+CHUNK = 128  # within a few percent of the best at each shape measured
+
+_einsum = functools.partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)
+
+
+def step(
+  state_BxHxKxP: jax.Array,
+  q_BxHxK: jax.Array,
+  k_BxHxK: jax.Array,
+  v_BxHxP: jax.Array,
+  loga_BxHxK: jax.Array,
+  read: str = 'after',
+) -> tuple[jax.Array, jax.Array]:
+  """Runs one step, the definition of the recurrence.
+
+  Args:
+    state_BxHxKxP: the state before the step.
+    q_BxHxK: the query.
+    k_BxHxK: the key.
+    v_BxHxP: the value.
+    loga_BxHxK: log-decay, <= 0; the last axis is K or 1.
+    read: 'after' or 'before' the update.
+
+  Returns:
+    (state_BxHxKxP, y_BxHxP), float32.
+  """
+  return _step(
+    state_BxHxKxP,
+    (q_BxHxK, k_BxHxK, v_BxHxP, loga_BxHxK),
+    read,
+  )
+
+
+def recurrence(
+  state_BxHxKxP: jax.Array,
+  q_BxLxHxK: jax.Array,
+  k_BxLxHxK: jax.Array,
+  v_BxLxHxP: jax.Array,
+  loga_BxLxHxK: jax.Array,
+  *,
+  starts_BxL: jax.Array | None = None,
+  impl: str = 'auto',
+  chunk_length: int | None = None,
+  read: str = 'after',
+) -> tuple[jax.Array, jax.Array]:
+  """Runs the recurrence over time, any L >= 1.
+
+  Args:
+    state_BxHxKxP: the state before the first step.
+    q_BxLxHxK: the queries.
+    k_BxLxHxK: the keys.
+    v_BxLxHxP: the values.
+    loga_BxLxHxK: log-decays, <= 0; the last axis is K or 1.
+    starts_BxL: nonzero where a document begins: the state is zeroed before
+      that step.
+    impl: one of IMPLS. A named one never falls back to another. 'native' needs
+      a CPU and the library of rnn_jax/native, 'pallas' a GPU; the format of its
+      operands is `pallas.operands_of` the inputs' dtype. 'auto' is 'step' for
+      one step, else 'native' where it can run, else 'chunked'.
+    chunk_length: steps between the states that 'chunked' and 'native' store for
+      the backward pass. None: CHUNK and gla_native.SEGMENT. For 'chunked' a
+      multiple of BLOCK is fastest.
+    read: 'after' or 'before' the update.
+
+  Returns:
+    (state_BxHxKxP in float32, y_BxLxHxP in v's dtype).
+
+  Raises:
+    ValueError: shapes disagree, or an unknown option.
+    NotImplementedError: `impl` can't compute these inputs.
+  """
+  _check(locals())
+  length = q_BxLxHxK.shape[1]
+  impl = _choose(length, v_BxLxHxP.dtype) if impl == 'auto' else impl
+  if impl == 'step' and length != 1:
+    raise NotImplementedError(
+      f"impl='step' runs one step, not L={length}: use 'chunked' or 'scan'"
+    )
+  loga = loga_BxLxHxK.astype(jnp.float32)
+  if starts_BxL is not None:
+    # A decay of exactly 0 forgets all earlier steps, gradients included.
+    loga = jnp.where(starts_BxL[:, :, None, None] != 0, -jnp.inf, loga)
+  state, inputs = state_BxHxKxP.astype(jnp.float32), (q_BxLxHxK, k_BxLxHxK)
+  if impl == 'native':
+    return _native(
+      state, *inputs, v_BxLxHxP, loga, starts_BxL, read, chunk_length
+    )
+  q, k, v = (x.astype(jnp.float32) for x in (*inputs, v_BxLxHxP))
+  forms: dict[str, Callable[..., tuple[jax.Array, jax.Array]]] = {
+    'step': _single,
+    'scan': _scan,
+    'chunked': functools.partial(
+      gla_chunked.run, chunk_length=chunk_length or CHUNK
+    ),
+    'associative': _associative,
+    'pallas': functools.partial(
+      _pallas, dtype=jnp.result_type(q_BxLxHxK, k_BxLxHxK, v_BxLxHxP)
+    ),
+  }
+  run = forms[impl]
+  if read == 'before':
+    state, y = _read_before(run, state, q, k, v, loga, starts_BxL)
+  else:
+    state, y = run(state, q, k, v, loga)
+  return state, y.astype(v_BxLxHxP.dtype)
+
+
+def _check(given):
+  shapes.check(
+    state_BxHxKxP=given['state_BxHxKxP'],
+    q_BxLxHxK=given['q_BxLxHxK'],
+    k_BxLxHxK=given['k_BxLxHxK'],
+    v_BxLxHxP=given['v_BxLxHxP'],
+  )
+  expected, loga = given['q_BxLxHxK'].shape, given['loga_BxLxHxK'].shape
+  if loga not in (expected, (*expected[:-1], 1)):
+    raise ValueError(
+      f'loga_BxLxHxK has shape {loga}: give {expected}, or '
+      f'{(*expected[:-1], 1)} for one decay a head'
+    )
+  starts = given['starts_BxL']
+  if starts is not None and starts.shape != expected[:2]:
+    raise ValueError(f'starts_BxL has shape {starts.shape}, not {expected[:2]}')
+  if expected[1] < 1:
+    raise ValueError('q_BxLxHxK has L=0: give one step or more')
+  if given['impl'] not in IMPLS:
+    raise ValueError(f'impl={given["impl"]!r}: choose one of {IMPLS}')
+  if given['read'] not in READS:
+    raise ValueError(f'read={given["read"]!r}: choose one of {READS}')
+  if given['chunk_length'] is not None and given['chunk_length'] < 1:
+    raise ValueError(f'chunk_length={given["chunk_length"]}: give 1 or more')
+
+
+def _choose(length, dtype):
+  # 'chunked' on a GPU as well, until 'pallas' is measured to be as fast.
+  if length == 1:
+    impl = 'step'
+  else:
+    impl = 'chunked' if gla_native.lacking(dtype) else 'native'
+  _log_once(impl)
+  return impl
+
+
+@functools.cache
+def _log_once(impl):
+  logging.info("gla.recurrence: impl='auto' runs %r", impl)
+
+
+def _step(state, inputs, read='after'):
+  q, k, v, loga = (x.astype(jnp.float32) for x in inputs)
+  old = state.astype(jnp.float32)
+  new = jnp.exp(loga)[..., None] * old + k[..., None] * v[..., None, :]
+  seen = new if read == 'after' else old
+  return new, _einsum('bhk,bhkp->bhp', q, seen)
+
+
+def _read_before(run, state, q, k, v, loga, starts):
+  """Runs y_t = S_{t-1}^T q_t, the usual read one step earlier."""
+  first = _einsum('bhk,bhkp->bhp', q[:, 0], state)[:, None]
+  q = jnp.concatenate([q[:, 1:], jnp.zeros_like(q[:, :1])], 1)
+  state, y = run(state, q, k, v, loga)
+  y = jnp.concatenate([first, y[:, :-1]], 1)
+  if starts is not None:
+    y = jnp.where(starts[:, :, None, None] != 0, 0.0, y)
+  return state, y
+
+
+def _single(state, q, k, v, loga):
+  state, y = _step(state, (q[:, 0], k[:, 0], v[:, 0], loga[:, 0]))
+  return state, y[:, None]
+
+
+def _native(state, q, k, v, loga, starts, read, chunk_length):
+  # The library multiplies factors of one dtype.
+  dtype = jnp.result_type(q, k, v)
+  q, k, values = (x.astype(dtype) for x in (q, k, v))
+  segment = min(chunk_length or gla_native.SEGMENT, q.shape[1])
+  state, y = gla_native.recurrence(state, q, k, values, loga, read, segment)
+  if read == 'before' and starts is not None:
+    y = jnp.where(starts[:, :, None, None] != 0, 0, y)
+  return state, y.astype(v.dtype)
+
+
+def _pallas(state, q, k, v, loga, dtype):
+  from rnn_jax.ops.gla import pallas as gla_pallas
+
+  operands = gla_pallas.operands_of(dtype)
+  return gla_pallas.recurrence(state, q, k, v, loga, operands=operands)
+
+
+def _scan(state, q, k, v, loga):
+  by_time = tuple(x.swapaxes(0, 1) for x in (q, k, v, loga))
+  state, y = jax.lax.scan(_step, state, by_time)
+  return state, y.swapaxes(0, 1)
+
+
+def _associative(state, q, k, v, loga):
+  def compose(first, second):
+    (a_1, b_1), (a_2, b_2) = first, second
+    return a_1 * a_2, a_2 * b_1 + b_2
+
+  # The initial state is one more step in front, with nothing to decay.
+  kv = jnp.concatenate([state[:, None], k[..., None] * v[..., None, :]], 1)
+  a = jnp.exp(loga)
+  a = jnp.concatenate([jnp.ones_like(a[:, :1]), a], 1)[..., None]
+  _, states = jax.lax.associative_scan(compose, (a, kv), axis=1)
+  return states[:, -1], _einsum('blhk,blhkp->blhp', q, states[:, 1:])

@@ -1,0 +1,128 @@
+"""What all figures share: panels, colors, marks, legends and files.
+
+Each figure is drawn next to its data; none of them needs a display.
+"""
+
+import pathlib
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib.axes
+import matplotlib.figure
+import numpy as np
+
+# Okabe and Ito's colors, which color-blind readers can tell apart, without the
+# yellow, which is too light on paper.
+COLORS = (
+  '#0072B2',
+  '#D55E00',
+  '#009E73',
+  '#CC79A7',
+  '#E69F00',
+  '#56B4E9',
+  '#000000',
+)
+BLUE, ORANGE = COLORS[:2]
+LINES = '-', '--', ':', '-.'
+DPI = 140
+
+Figure = matplotlib.figure.Figure
+Axes = matplotlib.axes.Axes
+
+
+def panels(
+  size: tuple[float, float], down: int = 1, across: int = 1, **options: Any
+) -> tuple[Figure, np.ndarray]:
+  """Returns a figure and its panels, an array of [row, column].
+
+  Args:
+    size: width and height in inches.
+    down: rows of panels.
+    across: columns of panels.
+    **options: of `Figure.subplots`.
+  """
+  figure = Figure(figsize=size, layout='constrained')
+  return figure, figure.subplots(down, across, squeeze=False, **options)
+
+
+def panel(size: tuple[float, float]) -> tuple[Figure, Axes]:
+  """Returns a figure and its only panel."""
+  figure, axes = panels(size)
+  return figure, axes[0, 0]
+
+
+def save(figure: Figure, path: str | pathlib.Path) -> pathlib.Path:
+  """Writes a PNG and returns its path."""
+  figure.savefig(path, dpi=DPI, metadata={'Software': None})
+  return pathlib.Path(path)
+
+
+def save_all(
+  figures: Mapping[str, tuple[Figure | None, str]], folder: pathlib.Path
+) -> list[tuple[str, str]]:
+  """Writes {file name: (figure, caption)} in place of earlier files.
+
+  Returns:
+    (file name, caption) of those that are not None.
+  """
+  written = []
+  for name, (figure, caption) in figures.items():
+    (folder / name).unlink(missing_ok=True)
+    if figure is not None:
+      save(figure, folder / name)
+      written.append((name, caption))
+  return written
+
+
+def dress(axes: Axes, grid: str = 'both') -> None:
+  """Adds a light grid along 'x', 'y' or 'both', and removes the frame."""
+  axes.grid(alpha=0.3, axis=grid)
+  axes.set_axisbelow(True)
+  axes.spines[['top', 'right']].set_visible(False)
+
+
+def label(
+  axes: Axes, text: str, at: tuple[float, float], **options: Any
+) -> None:
+  """Writes a text just right of a point; `options` are of `annotate`."""
+  defaults = {'xytext': (5, 0), 'va': 'center', 'fontsize': 8}
+  axes.annotate(text, at, textcoords='offset points', **defaults | options)
+
+
+def name_rows(axes: Axes, names: Sequence[str]) -> None:
+  """Names rows 0, 1, ... of a panel from the top down."""
+  axes.set_yticks(range(len(names)), names, fontsize=8)
+  axes.set_ylim(len(names) - 0.4, -0.6)
+
+
+def bars(
+  axes: Axes, values: Mapping[str, float], title: str, color: str
+) -> None:
+  """Draws a horizontal bar for each value."""
+  axes.barh(range(len(values)), values.values(), 0.62, color=color, alpha=0.75)
+  axes.bar_label(axes.containers[0], fmt='{:.4g}', padding=4, fontsize=8)
+  name_rows(axes, [*values])
+  axes.set_xlabel(title)
+  axes.margins(x=0.15)
+  dress(axes, 'x')
+
+
+def legend_below(figure: Figure, *panels: Axes) -> None:
+  """Draws one legend below all panels, where it hides nothing."""
+  handles = {}
+  for axes in panels:
+    for handle, name in zip(*axes.get_legend_handles_labels(), strict=True):
+      handles.setdefault(name, handle)
+  if handles:
+    # At 8 points, a letter is 5 wide; line, marker and gaps take 50.
+    column = 5 * max(map(len, handles)) + 50
+    columns = int(72 * figure.get_figwidth() / column)
+    figure.legend(
+      handles.values(),
+      handles.keys(),
+      loc='outside lower center',
+      ncols=max(1, min(columns, len(handles))),
+      fontsize=8,
+      frameon=False,
+    )

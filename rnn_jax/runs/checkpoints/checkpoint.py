@@ -1,0 +1,400 @@
+"""Checkpoints of a run: saved in the background, checked when read.
+
+    <folder>/<step>/state/      a pytree of arrays (Orbax, OCDBT)
+    <folder>/<step>/data/       where the data iterator stands, if any (JSON)
+    <folder>/<step>/progress/   a small JSON dict
+    <folder>/<step>/SHA256SUMS  the seal: `sha256sum -c SHA256SUMS` checks it
+
+Orbax writes a step under a temporary name and renames it when it is whole, so
+a killed process leaves no half of a checkpoint under a step's name. Orbax
+reads changed bytes without a complaint: the seal, written just before the
+rename, is what tells a sound checkpoint from one that a disk has damaged. In a
+bucket (remote.py) a file behind the seal, commit_success.txt, does what the
+rename does.
+
+Of several processes each one writes its own part of the arrays, and the first
+one all the rest; the seal comes when all have written. All see one folder. The
+data iterator is the same in all of them, so that any number may go on.
+"""
+
+import json
+import math
+import os
+import typing
+
+import grain
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+from absl import logging
+from orbax.checkpoint import checkpoint_managers
+
+from rnn_jax import errors
+from rnn_jax.config import values
+from rnn_jax.models import int8_weights
+from rnn_jax.parallel import hosts
+from rnn_jax.runs.checkpoints import checksums
+from rnn_jax.runs.checkpoints import disk
+from rnn_jax.runs.checkpoints import error_feedback
+from rnn_jax.runs.checkpoints import iterator_state
+from rnn_jax.runs.checkpoints import remote
+
+METRIC = 'held_out_loss'  # the key of `progress` that decides the best
+PyTree = typing.Any
+Which = typing.Literal['latest', 'best'] | int
+
+
+class Checkpoints:
+  """The newest `keep` checkpoints of a run, and the best one besides.
+
+  The best is the one with the lowest finite `progress['held_out_loss']`; of
+  equals the first. Damaged ones count for nothing and are never deleted.
+  """
+
+  def __init__(self, folder: str | os.PathLike, keep: int | None = None):
+    """Opens the folder; with `keep` None it is only read, never written.
+
+    A writer creates the folder and clears away what a killed save has left.
+
+    Raises:
+      InputError: the folder cannot be created, or its bucket not reached.
+    """
+    logging.get_absl_logger().addFilter(_not_orbax_or_wanted)
+    remote.reach(folder, writes=keep is not None)
+    self.folder = remote.path(folder)
+    self._keep = keep
+    self._writing = None  # the step that is on its way to the disk
+    self._sound = set()  # steps this object has saved or restored
+    self._damaged = set()
+    with disk.clear_errors(self.folder):
+      self._manager = ocp.CheckpointManager(
+        self.folder, options=self._options()
+      )
+    self._losses = {step: self._loss(step) for step in self.steps()}
+
+  def steps(self) -> list[int]:
+    """Returns the steps of all checkpoints, sound or not, rising."""
+    return sorted(self._manager.all_steps())
+
+  def save(
+    self,
+    step: int,
+    state: PyTree,
+    data_iterator: grain.DatasetIterator | None,
+    progress: dict,
+  ) -> bool:
+    """Starts to write a checkpoint and returns; waits for the one before.
+
+    `state` and the iterator may change as soon as this returns.
+
+    Returns:
+      False where this object has already saved or restored this step: then
+      there is nothing to write.
+
+    Raises:
+      InputError: the disk is full, now or during the save before this one.
+      ValueError: the step is already saved, with another held-out loss.
+    """
+    self.wait()
+    loss = _finite(progress.get(METRIC))
+    if step in self._sound:
+      if loss not in (None, self._losses[step]):
+        raise ValueError(
+          f'step={step} is already saved with {METRIC}={self._losses[step]}, '
+          f'not {loss}: evaluate before saving'
+        )
+      return False
+    if hosts.told(hosts.by_first(lambda: self._make_way(step, state))):
+      self._damaged.discard(step)
+      self._manager.reload()
+    self._losses[step] = loss
+    self._writing = step
+    items = {
+      'state': ocp.args.StandardSave(state),
+      'progress': ocp.args.JsonSave(progress),
+    }
+    if data_iterator is not None:
+      items['data'] = iterator_state.Save(data_iterator)
+    with disk.clear_errors(self.folder):
+      self._manager.save(step, args=ocp.args.Composite(**items), force=True)
+    return True
+
+  def restore(
+    self,
+    like: PyTree,
+    data_iterator: grain.DatasetIterator | None = None,
+    which: Which = 'latest',
+  ) -> tuple[int, PyTree, dict] | None:
+    """Reads the latest, the best or a given checkpoint.
+
+    `like` holds arrays, or jax.ShapeDtypeStructs with a sharding. A damaged
+    checkpoint is passed over with a warning: 'latest' goes on to the next
+    older one, 'best' to the next best one, in the end to those that were not
+    evaluated. `data_iterator` is set to where it stood at the save.
+
+    Returns:
+      The step, the state and the progress; None if there is no checkpoint.
+
+    Raises:
+      InputError: every checkpoint is damaged, the given one is missing or
+        damaged, or a sound one doesn't fit `like`.
+    """
+    items = {'progress': ocp.args.JsonRestore()}
+    if data_iterator is not None:
+      items['data'] = iterator_state.Restore(data_iterator)
+
+    def read(step):
+      stored = self._stored(step)
+      saved = error_feedback.as_saved(stored, like)
+      self._check_fit(step, stored, saved)
+      state = ocp.args.StandardRestore(saved)
+      args = ocp.args.Composite(state=state, **items)
+      return self._manager.restore(step, args=args)
+
+    found = self._first_sound(which, read)
+    if found is None:
+      return None
+    step, restored = found
+    state = error_feedback.resized(restored['state'], like)
+    return step, state, restored['progress']
+
+  def restore_parameters(
+    self, like: PyTree, which: Which = 'best'
+  ) -> tuple[int, PyTree]:
+    """Reads `state['params']` alone, whatever else the state holds.
+
+    Where they are packed in 8 bits (models/int8_weights.py), it unpacks them.
+
+    Returns:
+      The step and the parameters, in the shape and sharding of `like`.
+
+    Raises:
+      InputError: as `restore`, and if there is no checkpoint.
+    """
+    step, parts = self.restore_parts({'params': like}, which)
+    return step, parts['params']
+
+  def restore_parts(
+    self, like: dict[str, PyTree], which: Which = 'best'
+  ) -> tuple[int, dict[str, PyTree]]:
+    """Reads those entries of a train state that `like` has.
+
+    Returns and raises as `restore_parameters`, of {name: part}.
+    """
+    found = self._first_sound(which, lambda step: self._parts(step, like))
+    if found is None:
+      where = f' --workdir={self.folder.parent}'
+      raise errors.InputError(
+        f'no checkpoint in {self.folder}: train first with '
+        'python -m launch.train' + where * (not remote.is_remote(self.folder))
+      )
+    return found
+
+  def wait(self) -> None:
+    """Returns when the running save is on the disk.
+
+    Raises:
+      InputError: the disk is full.
+    """
+    try:
+      with disk.clear_errors(self.folder):
+        self._manager.wait_until_finished()
+    finally:
+      if self._writing in self.steps():  # not if the write failed
+        self._sound.add(self._writing)
+      self._writing = None
+
+  def close(self) -> None:
+    """Waits for the running save and ends Orbax's threads.
+
+    Raises:
+      InputError: the disk is full.
+    """
+    with disk.clear_errors(self.folder):
+      self._manager.close()
+
+  def _options(self):
+    if self._keep is None:
+      return ocp.CheckpointManagerOptions(read_only=True)
+    return ocp.CheckpointManagerOptions(
+      cleanup_tmp_directories=True,
+      preservation_policy=_Preserve(self._preserved),
+      async_options=ocp.AsyncOptions(
+        # Orbax calls it when all items are written, before the rename.
+        post_finalization_callback=self._seal
+      ),
+    )
+
+  def _seal(self):
+    renamed = not remote.is_remote(self.folder)
+    suffix = ocp.utils.TMP_DIR_SUFFIX if renamed else ''
+    checksums.write(self.folder / f'{self._writing}{suffix}')
+
+  def _preserved(self, steps):
+    """Returns those of `steps` that stay when the newest is on the disk."""
+    sound = sorted(set(steps) - self._damaged)
+    newest = set(sound[-self._keep :])
+    return newest | set(self._by_loss(sound)[:1]) | self._damaged
+
+  def _by_loss(self, steps):
+    rated = [step for step in steps if self._losses[step] is not None]
+    return sorted(rated, key=lambda step: (self._losses[step], step))
+
+  def _loss(self, step):
+    try:
+      text = (self.folder / str(step) / 'progress' / 'metadata').read_text()
+      return _finite(json.loads(text).get(METRIC))
+    except (OSError, ValueError, TypeError, AttributeError):
+      return None  # damaged; found and reported when it is restored
+
+  def _candidates(self, which):
+    newest_first = self.steps()[::-1]
+    if which == 'latest':
+      return newest_first
+    if which == 'best':
+      rated = self._by_loss(newest_first)
+      return rated + [step for step in newest_first if step not in rated]
+    if newest_first and which not in newest_first:
+      raise errors.InputError(
+        f'no checkpoint of step {which} in {self.folder}: '
+        f'choose one of {newest_first[::-1]}'
+      )
+    return [step for step in newest_first if step == which]
+
+  def _first_sound(self, which, read):
+    """Returns (step, read(step)) of the first sound candidate, or None."""
+    self.wait()
+    candidates = self._candidates(which)
+    for step in candidates:
+      folder = self.folder / str(step)
+      # One reads all bytes; the others take its word.
+      with disk.clear_errors(folder):
+        reason = hosts.told(checksums.damage(folder) if hosts.first() else None)
+      if not reason:
+        restored = read(step)
+        self._sound.add(step)
+        return step, restored
+      self._damaged.add(step)
+      if hosts.first():
+        logging.warning('passed over damaged checkpoint %s: %s', folder, reason)
+    if not candidates:
+      return None
+    raise errors.InputError(
+      f'damaged: every checkpoint asked for in {self.folder} (steps '
+      f'{sorted(candidates)}): put back a copy, or train in another --workdir'
+    )
+
+  def _parts(self, step, like):
+    whole = self._stored(step)
+    stored = {name: whole.get(name) for name in like}
+    wanted = like
+    if 'params' in like:
+      packed = int8_weights.like(stored['params'], like['params'])
+      like = like | {'params': packed}
+    self._check_fit(step, stored, like)
+    args = ocp.args.PyTreeRestore(
+      item=like,
+      restore_args=ocp.checkpoint_utils.construct_restore_args(like),
+      partial_restore=True,
+    )
+    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
+      restored = reader.restore(self.folder / str(step) / 'state', args=args)
+    restored = jax.tree.map(  # those without a sharding come as NumPy's
+      lambda x: x if isinstance(x, jax.Array) else jax.device_put(x), restored
+    )
+    if int8_weights.is_packed(params := restored.get('params')):
+      where = jax.tree.map(
+        lambda x: getattr(x, 'sharding', None), wanted['params']
+      )
+      unpack = jax.jit(int8_weights.unpack, out_shardings=where)
+      restored = restored | {'params': unpack(params)}
+    return restored
+
+  def _stored(self, step):
+    """Returns the saved tree with the metadata of its arrays as leaves."""
+    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
+      metadata = reader.metadata(self.folder / str(step) / 'state')
+    return metadata.item_metadata.tree
+
+  def _check_fit(self, step, stored, like):
+    # Orbax casts another dtype and fills in what is missing without a word.
+    if lines := values.differences(_described(stored), _described(like)):
+      listed = '\n  '.join(lines[:10] + ['...'] * (len(lines) > 10))
+      raise errors.InputError(
+        f'checkpoint {self.folder / str(step)} does not fit this run '
+        f'(saved -> asked for):\n  {listed}\n'
+        f'give the config that it was saved with'
+      )
+
+  def _make_way(self, step, state):
+    """Sees to the room for a step about to be saved. Returns whether something
+    stood there."""
+    if not remote.is_remote(self.folder):
+      disk.check_space(self.folder, state)
+    with disk.clear_errors(self.folder):
+      return self._put_aside(step)
+
+  def _put_aside(self, step):
+    """Renames what stands in a step's way. Returns whether anything did."""
+    folder = self.folder / str(step)
+    if not folder.exists():
+      return False
+    number = 1
+    while (aside := folder.with_name(f'{step}.replaced-{number}')).exists():
+      number += 1
+    folder.rename(aside)
+    logging.warning(
+      'step %d is saved again: the checkpoint that was in the way is now %s, '
+      'delete it when you no longer need it',
+      step,
+      aside,
+    )
+    return True
+
+
+class _Preserve(checkpoint_managers.PreservationPolicy):
+  """Asks a function of steps. Orbax's BestN reads metrics of its own files,
+  which fails on a damaged one, and its LatestN counts damaged checkpoints."""
+
+  def __init__(self, preserved):
+    self._preserved = preserved
+
+  def should_preserve(self, checkpoints, *, context):
+    preserved = self._preserved([info.step for info in checkpoints])
+    return [info.step in preserved for info in checkpoints]
+
+
+def _described(tree):
+  """Returns {path: dtype(shape)}; containers of all kinds look the same."""
+  leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+  return {
+    jax.tree_util.keystr(path, simple=True, separator='/'): (
+      f'{np.dtype(leaf.dtype)}{tuple(leaf.shape)}'
+    )
+    for path, leaf in leaves
+  }
+
+
+def _finite(loss):
+  return None if loss is None or not math.isfinite(loss) else float(loss)
+
+
+def _not_orbax_or_wanted(record):
+  """Drops Orbax's records unless --verbosity=1: what matters is raised too."""
+  orbax = f'{os.sep}orbax{os.sep}' in record.pathname
+  return not orbax or logging.get_verbosity() >= logging.DEBUG
+
+
+def parse_which(checkpoint: str | int) -> Which:
+  """Returns what a flag or a caller names: 'best', 'latest' or a step.
+
+  Raises:
+    InputError: it is none of these.
+  """
+  if isinstance(checkpoint, int) or checkpoint in ('best', 'latest'):
+    return checkpoint
+  if checkpoint.isdecimal():
+    return int(checkpoint)
+  raise errors.InputError(
+    f"checkpoint={checkpoint!r}: give 'best', 'latest' or a step"
+  )

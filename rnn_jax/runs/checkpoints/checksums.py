@@ -1,0 +1,54 @@
+"""The seal of a checkpoint: the SHA-256 of each of its files.
+
+`sha256sum -c SHA256SUMS` in the checkpoint's folder checks it, too.
+"""
+
+import hashlib
+import pathlib
+
+from rnn_jax.runs.checkpoints import remote
+
+NAME = 'SHA256SUMS'
+
+
+def write(folder: pathlib.Path) -> None:
+  """Seals a checkpoint whose items are whole."""
+  (folder / NAME).write_text(_sums(folder))
+
+
+def damage(folder: pathlib.Path) -> str:
+  """Says what is damaged in a checkpoint; '' if nothing is.
+
+  Raises:
+    OSError, or a client's error: the bucket that it is in can't be asked.
+  """
+  gone = FileNotFoundError if remote.is_remote(folder) else OSError
+  try:
+    written, found = (folder / NAME).read_text(), _sums(folder)
+  except (gone, UnicodeDecodeError) as error:
+    return f'it cannot be read ({error})'
+  changed = set(written.splitlines()) ^ set(found.splitlines())
+  if not changed:
+    return '' if written else f'{NAME} is empty'
+  name = min(line.partition('  ')[2] for line in changed)
+  return f'{name} {"changed" if (folder / name).exists() else "is missing"}'
+
+
+def _sums(folder):
+  """Returns the digests of all files of the items, as `sha256sum` writes."""
+  lines = []
+  for item in folder.iterdir():
+    for path in _files(item) if item.is_dir() else ():
+      with path.open('rb') as file:
+        digest = hashlib.file_digest(file, 'sha256').hexdigest()
+      lines.append((str(path.relative_to(folder)), digest))
+  return ''.join(f'{digest}  {name}\n' for name, digest in sorted(lines))
+
+
+def _files(folder):
+  # `glob` takes '**' for different things on disks and in buckets.
+  for path in folder.iterdir():
+    if path.is_dir():
+      yield from _files(path)
+    else:
+      yield path

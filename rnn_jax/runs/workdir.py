@@ -1,0 +1,352 @@
+"""A run's folder: its resolved config, and the lock that keeps it to one run.
+
+<workdir>/config.json   what the run was started with, and `version`, rnn_jax's
+                        of then: a run that this one can't read is refused
+<workdir>/.lock         locked (flock) for as long as a process trains here
+<workdir>/run.log       what a run of launch.experiments printed, if it is one
+<workdir>/checkpoints   of the run, unless `train.checkpoint_dir` names another
+                        folder. With those elsewhere go copies of what a work
+                        folder on another machine must have to go on: KEPT
+"""
+
+import fcntl
+import fnmatch
+import json
+import os
+import pathlib
+import typing
+
+from absl import logging
+
+import rnn_jax
+from rnn_jax import config as config_lib
+from rnn_jax import errors
+from rnn_jax.config import values
+from rnn_jax.runs.checkpoints import remote
+
+CONFIG = 'config.json'
+VERSION = 'version'  # key of that file
+OLDEST = '0.2.0'  # whose runs can be read
+LOCK = '.lock'
+LOG = 'run.log'
+TEMPORARY = 'config.json.tmp'
+CHECKPOINTS = 'checkpoints'
+KEPT = 'tokenizer.json', 'memory.json'
+BEGINNING = '0'  # the checkpoint of a model that launch.convert has read
+# A run may go on with another value of these: they don't touch its result.
+FREE = (
+  'data.workers',
+  'data.prefetch',
+  'mesh.*',
+  'optimizer.offload',
+  'train.log_every',
+  'train.checkpoint_dir',
+  'train.checkpoint_every',
+  'train.keep_checkpoints',
+  'sample.*',
+)
+FIXED = ('mesh.compression', 'mesh.top_k_share')  # the exceptions
+# A run that begins with such a model may have another value of these.
+OF_TRAINING = (
+  'model.dropout',
+  'model.dropout_shape',
+  'model.token_dropout',
+  'model.embedding_scale',
+  'model.kernel_scale',
+  'model.branch_scale',
+  'model.unroll',
+  'cell.dropout',
+  'cell.window',
+)
+
+
+def open_for_training(
+  workdir: str | os.PathLike, config: dict
+) -> typing.IO[str]:
+  """Makes `workdir` the folder of this config's run, or checks that it is.
+
+  Returns:
+    The lock, an open file: close it when the run ends. The end of the process
+    closes it too.
+
+  Raises:
+    InputError: the folder can't be made or written, is no run's folder,
+      belongs to a run with another config, or another process trains in it.
+      Nothing in it has been changed then.
+  """
+  _refuse_bucket(workdir)
+  folder = pathlib.Path(workdir)
+  config = json.loads(json.dumps(config))  # tuples compare as the file's lists
+  try:
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / CONFIG).exists():
+      _refuse_if_used(folder)
+    lock = take_lock(folder)
+  except OSError as error:
+    raise _unusable(folder, error) from error
+  try:
+    _settle_config(folder, config)
+  except OSError as error:
+    lock.close()
+    raise _unusable(folder, error) from error
+  except BaseException:
+    lock.close()
+    raise
+  return lock
+
+
+def load_config(workdir: str | os.PathLike) -> dict:
+  """Returns the config of the run in `workdir`, with JSON's lists.
+
+  Raises:
+    InputError: there is no such folder, it is no run's folder, its config.json
+      is damaged, or of a version that this one can't read.
+  """
+  _refuse_bucket(workdir)
+  path = pathlib.Path(workdir) / CONFIG
+  if not path.parent.is_dir():
+    raise errors.InputError(
+      f'workdir={str(workdir)!r}: no such folder: train first with '
+      f'python -m launch.train --workdir={workdir}'
+    )
+  try:
+    config = json.loads(path.read_text(encoding='utf-8'))
+    if not isinstance(config, dict):
+      raise ValueError('not a JSON object')
+    if not {'model', 'train'} <= config.keys():
+      raise errors.InputError(
+        f'{path} is of another program, it has no sections model and train: '
+        'give the --workdir of a launch.train; launch.convert reads models of '
+        'others'
+      )
+  except FileNotFoundError as error:
+    raise errors.InputError(
+      f"workdir={str(workdir)!r} is not a run's folder, it has no {CONFIG}: "
+      f'give the --workdir of a launch.train'
+    ) from error
+  except OSError as error:
+    raise errors.InputError(f'{path}: {error.strerror}') from error
+  except ValueError as error:
+    raise errors.InputError(
+      f'{path} is damaged ({error}): put back a copy, or use another --workdir'
+    ) from error
+  check_version(config.pop(VERSION, None), path)
+  return config
+
+
+def check_version(version: str | None, path: str | os.PathLike) -> None:
+  """Checks that this version can read a run of another one.
+
+  Raises:
+    InputError: it can't; the message names both.
+  """
+  ours = rnn_jax.__version__
+  try:
+    fits = _numbers(OLDEST) <= _numbers(str(version)) <= _numbers(ours)
+  except ValueError:
+    fits = False
+  if not fits:
+    told = 'a version before 0.2.0' if version is None else version
+    raise errors.InputError(
+      f'{path} is a run of rnn_jax {told}, and this is rnn_jax {ours}, which '
+      f'reads those of {OLDEST} to {ours}: use that version'
+    )
+
+
+def dump(config: dict) -> str:
+  """Returns what config.json holds for a config."""
+  versioned = {VERSION: rnn_jax.__version__, **config}
+  return json.dumps(versioned, indent=2) + '\n'
+
+
+def _numbers(version):
+  major, minor, patch = version.split('.')
+  return int(major), int(minor), int(patch)
+
+
+def checkpoint_folder(workdir: str | os.PathLike, checkpoint_dir: str) -> str:
+  """Returns where the checkpoints of a run are: that, or in its folder."""
+  return checkpoint_dir or os.path.join(workdir, CHECKPOINTS)
+
+
+def keep_copies(workdir: str | os.PathLike, checkpoint_dir: str) -> None:
+  """Puts the files of KEPT beside checkpoints that are elsewhere.
+
+  Raises:
+    InputError: that can't be written.
+  """
+  if not checkpoint_dir:
+    return
+  target = remote.path(checkpoint_dir)
+  with remote.clear_errors(target):
+    for name in KEPT:
+      path = pathlib.Path(workdir, name)
+      if path.exists():
+        (target / name).write_text(path.read_text(encoding='utf-8'))
+
+
+def take_lock(folder: str | os.PathLike) -> typing.IO[str]:
+  """Returns the lock of a folder that exists; close it to give it back.
+
+  Raises:
+    InputError: another process has it.
+    OSError: the folder can't be written.
+  """
+  folder = pathlib.Path(folder)
+  lock = open(folder / LOCK, 'a')  # noqa: SIM115 (it outlives this call)
+  try:
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+  except BlockingIOError as error:
+    lock.close()
+    raise errors.InputError(
+      f'workdir={str(folder)!r}: another process trains in it: wait for its '
+      f'end, or use another --workdir'
+    ) from error
+  except OSError as error:  # a network filesystem without locks
+    logging.warning('%s cannot be locked: %s', folder, error.strerror)
+  return lock
+
+
+def fixed_differences(old: dict, new: dict) -> list[str]:
+  """Lists `key: old -> new` where `new` is the config of another run.
+
+  A key that `old`, of an earlier version, lacks was at its default.
+  """
+  lines = values.differences(config_lib.completed(old), new)
+  return [
+    line
+    for line in lines
+    if not _is_among(line, FREE) or _is_among(line, FIXED)
+  ]
+
+
+def _refuse_bucket(workdir):
+  if remote.is_remote(workdir):
+    raise errors.InputError(
+      f'workdir={str(workdir)!r}: a work folder is one of this machine, for '
+      'its lock and metrics: give --workdir=FOLDER, and for what is large '
+      f'--config.train.checkpoint_dir={workdir}'
+    )
+
+
+def _unusable(folder, error):
+  reason = 'it is a file' if folder.is_file() else error.strerror
+  return errors.InputError(
+    f'workdir={str(folder)!r}: {reason}: give a folder that can be written'
+  )
+
+
+def _refuse_if_used(folder):
+  names = sorted(set(os.listdir(folder)) - {LOCK, TEMPORARY, LOG})
+  if names:
+    raise errors.InputError(
+      f"workdir={str(folder)!r} is not a run's folder: it has no {CONFIG} but "
+      f'{", ".join(names[:3])}: give a new or an empty folder'
+    )
+
+
+def _settle_config(folder, config):
+  given = config['train']['checkpoint_dir']
+  old = load_config(folder) if (folder / CONFIG).exists() else None
+  trained = _has_checkpoints(checkpoint_folder(folder, given))
+  steps = {path.name for path in (folder / CHECKPOINTS).glob('[0-9]*')}
+  begins = steps == {BEGINNING}
+  if old:
+    before = old['train'].get('checkpoint_dir', '')
+    if before != given and not trained:
+      _refuse_leaving(checkpoint_folder(folder, before), given)
+    if begins:
+      _check_model(folder, config)
+    else:
+      _refuse_another(f'workdir={str(folder)!r}', old, config, trained)
+  if not trained:
+    # Nothing is trained yet: a command with a mistake may be given again.
+    for name in KEPT:
+      (folder / name).unlink(missing_ok=True)
+  if given:
+    _settle_elsewhere(folder, given, config, trained)
+  if not old or values.differences(old, config):
+    _write(folder, config)
+
+
+def _settle_elsewhere(folder, given, config, trained):
+  """Makes `given` the folder of this run's checkpoints, or checks that it is;
+  a new work folder takes from it what it needs to go on."""
+  target = remote.path(given)
+  name = f'train.checkpoint_dir={given!r}'
+  with remote.clear_errors(target):
+    if trained:
+      if not (target / CONFIG).exists():
+        raise errors.InputError(
+          f'{name} holds checkpoints, but no {CONFIG} of their run: give a new '
+          "folder, or copy the run's there"
+        )
+      theirs = json.loads((target / CONFIG).read_text())
+      check_version(theirs.pop(VERSION, None), target / CONFIG)
+      _refuse_another(name, theirs, config, trained)
+      for file in KEPT:
+        if (target / file).exists() and not (folder / file).exists():
+          text = (target / file).read_text()
+          (folder / file).write_text(text, encoding='utf-8')
+    target.mkdir(parents=True, exist_ok=True)
+    (target / CONFIG).write_text(dump(config))
+
+
+def _refuse_another(name, old, config, trained):
+  if trained and (fixed := fixed_differences(old, config)):
+    listed = '\n  '.join(fixed)
+    raise errors.InputError(
+      f'{name} holds a run with another config '
+      f'(its value -> the one given):\n  {listed}\n'
+      f'restore these values, or use another --workdir'
+    )
+
+
+def _refuse_leaving(before, given):
+  """Raises InputError if the checkpoints are not where they are looked for."""
+  if _has_checkpoints(before):
+    raise errors.InputError(
+      f'train.checkpoint_dir={given!r}: the checkpoints of this run are in '
+      f'{before}: copy that folder first, or leave the key as it was'
+    )
+
+
+def _has_checkpoints(folder):
+  remote.reach(folder, writes=True)
+  folder = remote.path(folder)
+  with remote.clear_errors(folder):
+    if not folder.exists():
+      return False
+    return any(path.name[:1].isdigit() for path in folder.iterdir())
+
+
+def _check_model(folder, config):
+  """Raises InputError unless a config is of the model that lies in a folder."""
+  old = load_config(folder)
+  lines = []
+  for section in ('model', 'cell'):
+    some = values.differences(
+      {section: old.get(section, {})}, {section: config[section]}
+    )
+    lines += [line for line in some if not _is_among(line, OF_TRAINING)]
+  if lines:
+    listed = '\n  '.join(lines)
+    raise errors.InputError(
+      f'workdir={str(folder)!r} holds another model than the config '
+      f'(its value -> the one given):\n  {listed}\n'
+      'give its values, or use another --workdir'
+    )
+
+
+def _is_among(line, patterns):
+  key = line.partition(':')[0]
+  return any(fnmatch.fnmatchcase(key, pattern) for pattern in patterns)
+
+
+def _write(folder, config):
+  temporary = folder / TEMPORARY
+  with open(temporary, 'w', encoding='utf-8') as file:
+    file.write(dump(config))
+    file.flush()
+    os.fsync(file.fileno())
+  temporary.replace(folder / CONFIG)

@@ -1,0 +1,319 @@
+"""What happens between training steps: log, evaluate, save, stop, draw.
+
+Each hook is a function of the Trainer, see `trainer.Trainer.add_hook`.
+"""
+
+import concurrent.futures
+import dataclasses
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from rnn_jax import errors
+from rnn_jax.data.batching import shapes as shapes_lib
+from rnn_jax.parallel import hosts
+from rnn_jax.parallel import mesh as mesh_lib
+from rnn_jax.runs import goodput
+from rnn_jax.runs import metrics as metrics_lib
+from rnn_jax.runs import signals
+from rnn_jax.training import evaluate as evaluate_lib
+from rnn_jax.training import trainer as trainer_lib
+
+Trainer = trainer_lib.Trainer
+
+
+def add_all(trainer: Trainer, stop: signals.StopRequest) -> None:
+  """Adds the hooks of every run.
+
+  Args:
+    trainer: the run, restored.
+    stop: the signals that may stop it.
+  """
+  config, log = trainer.config, Log(trainer.clock)
+  evaluate, save = Evaluate(log), Save(log)
+  trainer.add_hook(first_step)
+  trainer.add_hook(log.record)
+  trainer.add_hook(log.write, every=config.train.log_every)
+  trainer.add_hook(evaluate.forget)
+  trainer.add_hook(evaluate, every=config.evaluate.every)
+  trainer.add_hook(finish, every=0)
+  trainer.add_hook(save.if_best)
+  trainer.add_hook(save, every=config.train.checkpoint_every)
+  trainer.add_hook(Stop(stop))
+  for hook in (log.write, save, save.wait, say_end, draw_loss):
+    trainer.add_end_hook(hook)
+
+
+def first_step(trainer: Trainer) -> None:
+  """Says when the first step was taken, and compiles the evaluation."""
+  if trainer.first_step_seconds is not None:
+    return
+  seconds = trainer.first_step_seconds = time.monotonic() - trainer.opened
+  trainer.display.say(f'first step after {seconds:.1f} s')
+  with trainer.clock.part('compile'):
+    _compile_evaluation(trainer)
+
+
+class Log:
+  """Collects the metrics of steps and writes them as one row."""
+
+  def __init__(self, clock: goodput.Clock):
+    self._window = []  # (step, metrics on the devices, padded tokens)
+    self._began = time.monotonic()
+    self._waited = clock.seconds()['data']  # for batches, up to the last row
+
+  def record(self, trainer: Trainer) -> None:
+    """Keeps the metrics of a step, without waiting for them."""
+    size = trainer.batch.weights_BxL.size
+    self._window.append((trainer.step, trainer.metrics, size))
+    trainer.display.advance()
+
+  def restart(self) -> None:
+    """Leaves the time up to now out of the next row."""
+    self._began = time.monotonic()
+
+  def write(self, trainer: Trainer) -> None:
+    """Fetches, checks and writes the metrics since the last row.
+
+    Raises:
+      InputError: too many steps in a row were not finite.
+    """
+    if not self._window:
+      return
+    window, self._window = self._window, []
+    values = jax.device_get([values for _, values, _ in window])
+    seconds = time.monotonic() - self._began
+    steps = [step for step, _, _ in window]
+    _check_finite(trainer, steps, values)
+    padded = sum(size for _, _, size in window)
+    real = sum(int(value['real_tokens']) for value in values)
+    progress = trainer.progress
+    progress.real_tokens += real
+    progress.padded_tokens += padded
+    progress.seconds += seconds
+    spent = write_goodput(trainer)
+    row = _summary(trainer, values) | {
+      'tokens': real,
+      'seconds': seconds,
+      'tokens_per_second': real / seconds,
+      'padded_tokens_per_second': padded / seconds,
+      'padding_efficiency': real / padded,
+      'data_waiting_share': (spent['data'] - self._waited) / seconds,
+      'goodput': goodput.share(spent, 'steps'),
+      'first_step_seconds': trainer.first_step_seconds,
+      'compiled_programs': trainer.programs.traces,
+      'skipped_steps': progress.skipped_steps,
+      'peak_memory_bytes': metrics_lib.peak_memory_bytes(),
+    }
+    trainer.writer.write(trainer.step, 'train', row)
+    _report(trainer, row, seconds / len(window))
+    self._waited = spent['data']
+    self.restart()
+
+
+class Evaluate:
+  """Evaluates on held-out documents; ends a run that no longer improves."""
+
+  def __init__(self, log: Log):
+    self._log = log
+
+  def forget(self, trainer: Trainer) -> None:
+    """Drops the held-out loss of an earlier step."""
+    trainer.progress.held_out_loss = None
+
+  def __call__(self, trainer: Trainer) -> None:
+    if not len(trainer.corpus.documents['validation']):
+      return
+    self._log.write(trainer)
+    config, progress = trainer.config, trainer.progress
+    with trainer.clock.part('evaluation'):
+      values = evaluate_lib.evaluate(
+        trainer.programs,
+        trainer.state.params,
+        trainer.corpus,
+        config,
+        'validation',
+      )
+    loss = values['loss']
+    if config.evaluate.criterion == 'errors':
+      loss = 1 - values['accuracy']
+    improved = _judge(trainer, loss)
+    row = values | {'best': float(improved)}
+    trainer.writer.write(trainer.step, 'validation', row)
+    since = progress.evaluations_since_best
+    trainer.state = trainer.programs.rescale(trainer.state, since)
+    headline, name = trainer.programs.task.headline
+    trainer.display.say(
+      f'step {trainer.step}  validation loss {values["loss"]:.4f}  '
+      f'{values[headline]:.4f} {name}{"  (best)" if improved else ""}'
+    )
+    if config.evaluate.patience and since >= config.evaluate.patience:
+      progress.finished = f'no better for {since} evaluations'
+      trainer.display.say(f'stopped early: {progress.finished}')
+    self._log.restart()
+
+
+class Save:
+  """Saves checkpoints; a step is saved once."""
+
+  def __init__(self, log: Log):
+    self._log = log
+
+  def if_best(self, trainer: Trainer) -> None:
+    """Saves a step whose evaluation is the best so far."""
+    if trainer.progress.best_step == trainer.step:
+      self(trainer)
+
+  def __call__(self, trainer: Trainer) -> None:
+    if trainer.saved == trainer.step or not trainer.step:
+      return
+    self._log.write(trainer)
+    trainer.progress.parts = trainer.clock.seconds()
+    with trainer.clock.part('checkpoint'):
+      trainer.checkpoints.save(
+        trainer.step,
+        trainer.state.entries(),
+        trainer.batches,
+        dataclasses.asdict(trainer.progress),
+      )
+    trainer.saved = trainer.step
+    self._log.restart()
+
+  def wait(self, trainer: Trainer) -> None:
+    """Returns when the last checkpoint is on disk."""
+    with trainer.clock.part('checkpoint'):
+      trainer.checkpoints.wait()
+
+
+def finish(trainer: Trainer) -> None:
+  """Marks a run finished after its last step."""
+  trainer.progress.finished = trainer.progress.finished or 'all steps'
+
+
+class Stop:
+  """Stops a run between two steps when a signal asked for it."""
+
+  def __init__(self, request: signals.StopRequest):
+    self._request = request
+
+  def __call__(self, trainer: Trainer) -> None:
+    if not trainer.is_done and self._request.wanted(trainer.step):
+      trainer.stopped_by = self._request.name
+
+
+def say_end(trainer: Trainer) -> None:
+  """Says why a run stopped early, and where its time went."""
+  if trainer.stopped_by:
+    trainer.display.say(
+      f'{trainer.stopped_by}: saved at step {trainer.step}; the same command '
+      'resumes it'
+    )
+  trainer.display.say(goodput.table(write_goodput(trainer)))
+
+
+def draw_loss(trainer: Trainer) -> None:
+  """Draws the learning curve into the run's folder."""
+
+  def draw():
+    from rnn_jax.training import plots  # matplotlib takes long to import
+
+    plots.draw_loss(trainer.workdir)
+
+  hosts.by_first(draw)
+
+
+def write_goodput(trainer: Trainer) -> dict[str, float]:
+  """Writes and returns the seconds of each part of the run."""
+  seconds = trainer.clock.seconds()
+  if hosts.first():
+    goodput.write(trainer.workdir, trainer.step, seconds)
+  return seconds
+
+
+def in_background(
+  function: Callable[..., Any], *args: Any
+) -> concurrent.futures.Future:
+  """Returns a Future of a call on its own thread."""
+  pool = concurrent.futures.ThreadPoolExecutor(1)
+  future = pool.submit(function, *args)
+  pool.shutdown(wait=False)
+  return future
+
+
+def _compile_evaluation(trainer):
+  """Compiles the evaluation step while training steps run."""
+  if not len(trainer.corpus.documents['validation']):
+    return
+  config, programs = trainer.config, trainer.programs
+  multiple = mesh_lib.row_multiple(programs.mesh, config.mesh)
+  shapes = shapes_lib.heldout_shapes(trainer.corpus, config, multiple)
+  if jax.process_count() > 1 or len(shapes) > 1:
+    return
+  # Traced here: what counts traces would see one in the midst of a step.
+  in_background(programs.trace_evaluate(*shapes[0]).lower().compile)
+
+
+def _check_finite(trainer, steps, values):
+  config, limit = trainer.config, trainer.config.train.max_skipped_steps
+  for step, value in zip(steps, values, strict=True):
+    trainer.progress.skipped_steps += int(not value['finite'])
+    if value['skipped'] >= limit:
+      half = config.train.precision == 'float16'
+      raise errors.InputError(
+        f'{limit} steps in a row, up to step {step}, had a non-finite loss '
+        'or gradient and were skipped (train.max_skipped_steps): lower '
+        f'optimizer.learning_rate={config.optimizer.learning_rate!r}, or start '
+        'from an earlier checkpoint'
+        + ", or use train.precision='bfloat16', which has more range"
+        * half
+      )
+
+
+def _summary(trainer, values):
+  """The task's metrics of several steps, and the last step's own."""
+  good = [value for value in values if value['finite']]
+  row = {}
+  if good:
+    sums = jax.tree.map(
+      lambda *x: sum(map(float, x)), *[value['sums'] for value in good]
+    )
+    row = trainer.programs.task.summarize(sums)
+  row['gradient_norm'] = float((good or values)[-1]['gradient_norm'])
+  for name in ('learning_rate', 'loss_scale'):
+    if name in values[-1]:
+      row[name] = float(values[-1][name])
+  return row
+
+
+def _report(trainer, row, seconds_per_step):
+  task = trainer.programs.task
+  left = (trainer.config.train.steps - trainer.step) * seconds_per_step
+  headline, name = task.headline
+  if 'loss' not in row:
+    text = 'every step skipped: the loss or the gradient is not finite'
+  else:
+    text = f'loss {row["loss"]:.4f}  {row[headline]:.4f} {name}'
+  trainer.display.report(
+    trainer.step,
+    f'{text}  {row["tokens_per_second"]:,.0f} {task.unit}/s '
+    f'({row["padded_tokens_per_second"]:,.0f} padded)  '
+    f'{left / 60:.1f} min left',
+  )
+
+
+def _judge(trainer, loss):
+  """Records a held-out loss; returns whether it is the best so far."""
+  progress, pruning = trainer.progress, trainer.config.pruning
+  if pruning.sparsity and trainer.step <= pruning.end_step:
+    return False  # the model will lose more parameters
+  progress.held_out_loss = loss
+  best = progress.best_loss
+  improved = math.isfinite(loss) and (best is None or loss < best)
+  if improved:
+    progress.best_loss, progress.best_step = loss, trainer.step
+  since = 0 if improved else progress.evaluations_since_best + 1
+  progress.evaluations_since_best = since
+  return improved

@@ -1,0 +1,381 @@
+"""The compiled programs of a run, and where their arrays are on its mesh.
+
+Here the parts of a config become one training step and one evaluation step
+(training/step.py), which are jitted: a program for each shape of a batch.
+"""
+
+import functools
+from collections.abc import Iterable
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from rnn_jax import config as config_lib
+from rnn_jax import errors
+from rnn_jax.config import compiler
+from rnn_jax.data import pipeline
+from rnn_jax.data.batching import batch as batch_lib
+from rnn_jax.data.text import tokenizer as tokenizer_lib
+from rnn_jax.parallel import compression
+from rnn_jax.parallel import mesh as mesh_lib
+from rnn_jax.parallel import placement
+from rnn_jax.parallel import rules
+from rnn_jax.training import gradients
+from rnn_jax.training import loss_scale
+from rnn_jax.training import offload
+from rnn_jax.training import optimizer as optimizer_lib
+from rnn_jax.training import over_devices
+from rnn_jax.training import pruning
+from rnn_jax.training import schedule as schedule_lib
+from rnn_jax.training import step as step_lib
+from rnn_jax.training import train_state
+
+PyTree = Any
+TrainState = train_state.TrainState
+
+
+def from_config(
+  config: config_lib.Config,
+  tokenizer: tokenizer_lib.Tokenizer,
+  devices: Sequence[jax.Device] | None = None,
+) -> 'Programs':
+  """Returns the programs of a Config on its mesh of `devices`, all if None.
+
+  Raises:
+    InputError: the mesh fits neither the devices nor the model, or there is a
+      teacher that can't teach it.
+  """
+  mesh = mesh_lib.make(config.mesh, devices)
+  return Programs(make_task(config, tokenizer), config, mesh)
+
+
+def make_task(
+  config: config_lib.Config, tokenizer: tokenizer_lib.Tokenizer
+) -> Any:
+  """Returns the task of a Config, with its teacher if it has one.
+
+  Raises:
+    InputError: the teacher can't teach it.
+  """
+  if config.distillation.teacher:
+    from rnn_jax.training import distillation  # it restores a checkpoint
+
+    return distillation.make(config, tokenizer)
+  tasks = config_lib.load('tasks', config.task.name, 'task.name')
+  return tasks.make(config, tokenizer)
+
+
+class Programs:
+  """The training and evaluation steps of a run, compiled for each batch shape.
+
+  Attributes:
+    task: what is trained.
+    mesh: of the devices.
+    placement: the shardings of the parameters, placement.Placement.
+    batch_sharding: the shardings of a batch.
+    traces: the number of programs that were traced, and so compiled.
+    follows_evaluations: whether they change the learning rate.
+  """
+
+  def __init__(
+    self, task: Any, config: config_lib.Config, mesh: jax.sharding.Mesh
+  ):
+    """Builds the steps; nothing is compiled before its first call.
+
+    Raises:
+      InputError: the mesh doesn't fit the model, patterns of the section
+        `optimizer` fit no parameter, or there are no gradients to compress.
+    """
+    self.task, self.mesh, self._config = task, mesh, config
+    self.traces = 0
+    # Virtual devices share one pool of threads: two steps in flight can each
+    # hold threads that the other's all-reduce waits for.
+    self._one_at_a_time = mesh.size > 1 and jax.default_backend() == 'cpu'
+    self.batch_sharding = jax.tree.map(
+      lambda spec: rules.sharding(mesh, spec), over_devices.BATCH_SPEC
+    )
+    # Jitted so that its trace serves the shapes and the initial state.
+    self._init_parameters = jax.jit(task.init_parameters)
+    self.placement = where = placement.Placement(
+      mesh,
+      rules.parse(config.mesh.rules, config.mesh.zero),
+      jax.eval_shape(lambda: self._init_parameters(jax.random.key(0))),
+      task.logical_axes(),
+    )
+    optimizer_lib.check_names(config, where.shapes)
+    _check_compression(config, mesh)
+    self._frozen = optimizer_lib.frozen(config, where.shapes)
+    self._schedule = schedule_lib.make(config)
+    self.follows_evaluations = self._schedule.rescale is not None
+    # Not by the jitted function: it looks into the trace.
+    factors = optimizer_lib.factors_of(
+      config, task.init_parameters, where.shapes
+    )
+    self._tx = optimizer_lib.make(
+      config, self._schedule.rate, where.stacked, factors
+    )
+    carries = config.data.carry_state
+    state_axes = task.state_axes() if carries else None
+    self._carry_specs = where.of_carry(state_axes)
+
+    task_loss = step_lib.make_loss_fn(task, carries)
+    loss_fn = gradients.prepare_loss(task_loss, config, where, factors)
+    sum_over_devices = functools.partial(
+      gradients.wrap,
+      config=config,
+      placement=where,
+      state_axes=state_axes,
+      factors=factors,
+    )
+    train_step = step_lib.make_train_step(
+      loss_fn,
+      self._tx,
+      self._schedule.rate,
+      sum_over_devices,
+      self._apply_updates,
+    )
+    if loss_scale.is_needed(config.train):
+      train_step = gradients.adjust_loss_scale(
+        train_step, config.train.loss_scale_steps
+      )
+    compute_gradients = step_lib.make_compute_gradients(
+      loss_fn, self._tx, sum_over_devices
+    )
+    evaluate_step = step_lib.make_evaluate_step(
+      over_devices.gather_parameters(
+        task_loss, where.axes_outside_layers, where.rules
+      ),
+      functools.partial(
+        over_devices.sum_evaluation,
+        placement=where,
+        carry_specs=self._carry_specs,
+      ),
+    )
+    self._train_step = self._jit(self._placed(train_step), donate_argnums=0)
+    self._compute_gradients = self._jit(compute_gradients)
+    self._evaluate_step = self._jit(evaluate_step, donate_argnums=1)
+
+  def init(self, seed: int, rows: int) -> TrainState:
+    """Returns a new train state on the mesh, with a carry of `rows` rows."""
+    shardings = self._state_shardings()
+    return jax.jit(
+      lambda: self._new_state(seed, rows), out_shardings=shardings
+    )()
+
+  def init_from_data(
+    self, state: TrainState, corpus: pipeline.Corpus
+  ) -> TrainState:
+    """Returns a new train state whose parameters may depend on a corpus."""
+    params = self.task.init_from_data(state.params, corpus)
+    if params is state.params:
+      return state
+    shardings = self.placement.shardings('parameters')
+    return self.init_from(state, jax.device_put(params, shardings))
+
+  def init_from(self, state: TrainState, params: PyTree) -> TrainState:
+    """Returns a new train state that begins with these parameters."""
+    state = state.replace(params=params)
+    if not optimizer_lib.point_of(self._config):
+      return state
+    # The optimizer's state holds parameters as well.
+    init = jax.jit(
+      self._tx.init, out_shardings=self._state_shardings().opt_state
+    )
+    return state.replace(opt_state=init(params))
+
+  def rescale(self, state: TrainState, evaluations: int) -> TrainState:
+    """Returns the state with the learning rate that follows an evaluation.
+
+    Args:
+      state: a train state.
+      evaluations: the number of them since the best one.
+    """
+    if not self.follows_evaluations:
+      return state
+    step, scale = jax.device_get((state.step, state.rate_scale))
+    scale = self._schedule.rescale(int(step), float(scale), evaluations)
+    placed = jax.device_put(np.float32(scale), self.placement.whole)
+    return state.replace(rate_scale=placed)
+
+  def parameters_like(self) -> PyTree:
+    """Returns the parameters' shapes, dtypes and shardings."""
+    return self.parts_like(('params',))['params']
+
+  def parts_like(self, names: Iterable[str]) -> dict[str, PyTree]:
+    """Returns the same of these fields of a train state, {name: part}.
+
+    The carry is that of one row.
+    """
+    state = jax.eval_shape(lambda: self._new_state(0, 1)).entries()
+    shardings = self._state_shardings().entries()
+    return {
+      name: _with_shardings(state[name], shardings[name]) for name in names
+    }
+
+  def train_step(
+    self, state: TrainState, batch: batch_lib.Batch
+  ) -> tuple[TrainState, step_lib.Metrics]:
+    """Returns (state, metrics) of a training step; it donates `state`."""
+    return self._settle(self._train_step(state, batch))
+
+  def compute_gradients(
+    self, state: TrainState, batch: batch_lib.Batch
+  ) -> tuple[PyTree, PyTree, step_lib.Sums]:
+    """Returns (gradients of the mean loss, updates of the parameters, sums) of
+    a training step that isn't taken; the carry has the batch's rows."""
+    return self._settle(self._compute_gradients(state, batch))
+
+  def evaluate_step(
+    self, params: PyTree, carry: PyTree, batch: batch_lib.Batch
+  ) -> tuple[PyTree, step_lib.Sums]:
+    """Returns (carry, sums) without dropout; it donates `carry`."""
+    return self._settle(self._evaluate_step(params, carry, batch))
+
+  def init_carry(self, rows: int) -> PyTree:
+    """Returns the carry before an evaluation; None if none is carried."""
+    if not self._config.data.carry_state:
+      return None
+    return jax.jit(
+      lambda: self.task.init_state(rows), out_shardings=self._carry_shardings()
+    )()
+
+  def compile_train(self, rows: int, length: int) -> jax.stages.Compiled:
+    """Compiles the training step of a batch shape."""
+    return self.trace_train(rows, length).lower().compile()
+
+  def trace_train(self, rows: int, length: int) -> jax.stages.Traced:
+    """Traces the training step of a batch shape."""
+    state = jax.eval_shape(lambda: self._new_state(0, rows))
+    state = _with_shardings(state, self._state_shardings())
+    return self._train_step.trace(state, self._batch_like(rows, length))
+
+  def trace_evaluate(self, rows: int, length: int) -> jax.stages.Traced:
+    """Traces the evaluation step of a batch shape."""
+    carry = jax.eval_shape(lambda: self.init_carry(rows))
+    if carry is not None:
+      carry = _with_shardings(carry, self._carry_shardings())
+    batch = self._batch_like(rows, length)
+    return self._evaluate_step.trace(self.parameters_like(), carry, batch)
+
+  def _batch_like(self, rows, length):
+    batch = jax.tree.map(  # of one row: there may be more than memory holds
+      lambda x: jax.ShapeDtypeStruct((rows, *x.shape[1:]), x.dtype),
+      self.task.blank_batch(1, length),
+    )
+    return _with_shardings(batch, self.batch_sharding)
+
+  def _settle(self, result):
+    return jax.block_until_ready(result) if self._one_at_a_time else result
+
+  def _jit(self, function, donate_argnums=()):
+    """A program for each shape of arguments, whose traces are counted."""
+
+    def counted(*args):
+      self.traces += 1
+      return function(*args)
+
+    options = compiler.options(
+      self._config.train.compiler, jax.default_backend()
+    )
+    return jax.jit(
+      counted, donate_argnums=donate_argnums, compiler_options=options
+    )
+
+  def _placed(self, train_step):
+    """The same step, whose new state is where the old one was."""
+
+    def placed(state, batch):
+      opt_state = offload.to_device(state.opt_state)
+      state, metrics = train_step(state.replace(opt_state=opt_state), batch)
+      state = jax.lax.with_sharding_constraint(
+        state, self._state_shardings(offloaded=False)
+      )
+      opt_state = jax.device_put(
+        state.opt_state, self._state_shardings().opt_state
+      )
+      return state.replace(opt_state=opt_state), metrics
+
+    return placed
+
+  def _apply_updates(self, state, updates):
+    """The new parameters; what is frozen or was pruned doesn't change."""
+    params = optax.apply_updates(state.params, updates)
+    if self._config.pruning.sparsity:
+      params = pruning.update(
+        state.step, state.params, params, self._config.pruning
+      )
+    return jax.tree.map(  # to the bit, -0 and what pruning zeroed included
+      lambda frozen, old, new: old if frozen else new,
+      self._frozen,
+      state.params,
+      params,
+    )
+
+  def _state_shardings(self, offloaded=True):
+    opt_state = self.placement.of_optimizer(
+      jax.eval_shape(self._tx.init, self.placement.shapes)
+    )
+    if offloaded and self._config.optimizer.offload:
+      opt_state = jax.tree.map(offload.to_host, opt_state)
+    whole = self.placement.whole
+    state = TrainState(
+      params=self.placement.shardings('parameters'),
+      opt_state=opt_state,
+      carry=self._carry_shardings(),
+      loss_scale=whole,
+      step=whole,
+      skipped=whole,
+      rate_scale=whole,
+      key=whole,
+    )
+    if not self._config.mesh.compression:
+      return state
+    return state.replace(error_feedback=self.placement.shardings('residual'))
+
+  def _carry_shardings(self):
+    return jax.tree.map(
+      lambda spec: rules.sharding(self.mesh, spec), self._carry_specs
+    )
+
+  def _new_state(self, seed, rows):
+    key = jax.random.key(seed)
+    params = self._init_parameters(jax.random.fold_in(key, 0))
+    carries = self._config.data.carry_state
+    state = TrainState(
+      params=params,
+      opt_state=self._tx.init(params),
+      carry=self.task.init_state(rows) if carries else None,
+      loss_scale=loss_scale.init(self._config.train),
+      step=jnp.zeros((), jnp.int32),
+      skipped=jnp.zeros((), jnp.int32),
+      rate_scale=jnp.ones((), jnp.float32),
+      key=jax.random.key_data(jax.random.fold_in(key, 1)),
+    )
+    if not self._config.mesh.compression:
+      return state
+    feedback = compression.init(params, self.mesh.shape['data'])
+    return state.replace(error_feedback=feedback)
+
+
+def _check_compression(config, mesh):
+  kind = config.mesh.compression
+  if kind and mesh.shape['data'] == 1:
+    raise errors.InputError(
+      f'mesh.compression={kind!r}: mesh.data is 1 on {mesh.size} device(s) and '
+      "sums nothing: give ''"
+    )
+
+
+def _with_shardings(shapes, shardings):
+  """`shapes` as jax.ShapeDtypeStructs that have a sharding."""
+  return jax.tree.map(
+    lambda x, sharding: jax.ShapeDtypeStruct(
+      x.shape, x.dtype, sharding=sharding
+    ),
+    shapes,
+    jax.tree.broadcast(shardings, shapes),
+  )

@@ -1,0 +1,81 @@
+"""Options that several schedules share."""
+
+import dataclasses
+
+from rnn_jax import config as config_lib
+from rnn_jax import errors
+
+
+@dataclasses.dataclass(frozen=True)
+class Final(config_lib.Schedule):
+  """Options of schedules that end at a rate of their own."""
+
+  # At the last step.
+  final_learning_rate: float = config_lib.option(1e-4, least=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Falling(Final):
+  """Options of schedules that end no higher than they begin."""
+
+  def check(self, config: config_lib.Config) -> None:
+    """Checks that the final rate is at most the peak.
+
+    Raises:
+      InputError: names the key, the value and the remedy.
+    """
+    peak = config.optimizer.learning_rate
+    check_at_most(self, 'final_learning_rate', 'optimizer.learning_rate', peak)
+
+
+@dataclasses.dataclass(frozen=True)
+class Cycle(config_lib.Schedule):
+  """Options of schedules that rise by themselves."""
+
+  warmup_steps: int = config_lib.option(0, least=0)
+  # Up and down; 0: see the schedule.
+  cycle_steps: int = config_lib.option(0, least=0)
+  # Where cycles begin.
+  low_learning_rate: float = config_lib.option(1e-4, least=0)
+
+  def check(self, config: config_lib.Config) -> None:
+    """Checks the rates and the length of a cycle.
+
+    Raises:
+      InputError: names the key, the value and the remedy.
+    """
+    if self.warmup_steps:
+      errors.refuse(
+        'schedule.warmup_steps',
+        self.warmup_steps,
+        f'schedule.name={self.name!r} rises by itself: give 0',
+      )
+    if self.cycle_steps == 1:
+      errors.refuse(
+        'schedule.cycle_steps', 1, 'give 2 or more, up and down; or 0'
+      )
+    if not self.low_learning_rate:
+      errors.refuse(
+        'schedule.low_learning_rate',
+        self.low_learning_rate,
+        f'schedule.name={self.name!r} begins with it: give a number above 0',
+      )
+    peak = config.optimizer.learning_rate
+    check_at_most(self, 'low_learning_rate', 'optimizer.learning_rate', peak)
+
+
+def check_at_most(
+  options: config_lib.Schedule, name: str, key: str, most: float
+) -> None:
+  """Checks that one rate of a schedule is not above another.
+
+  Raises:
+    InputError: names both.
+  """
+  if (value := getattr(options, name)) > most:
+    errors.refuse(
+      f'schedule.{name}',
+      value,
+      f'schedule.name={options.name!r} lowers the rate: give at most '
+      f'{key}={most!r}',
+    )

@@ -1,0 +1,53 @@
+"""The train state: what a training step takes and returns."""
+
+from typing import Any
+
+import flax.struct
+import jax
+import optax
+
+from rnn_jax.training import loss_scale as loss_scale_lib
+
+PyTree = Any
+
+
+@flax.struct.dataclass
+class TrainState:
+  """All that the next step depends on, beside its batch.
+
+  A checkpoint holds these fields by name, see `entries`. What a caller doesn't
+  need, such as the optimizer's state in an evaluation, may be None.
+
+  Attributes:
+    params: the parameters, a tree of float32 arrays.
+    opt_state: the optimizer's state, optax's.
+    carry: the recurrent state that goes from batch to batch, B rows of it; None
+      where rows begin with zeros (data.carry_state=False).
+    loss_scale: loss_scale.LossScale in float16, else None.
+    step: int32 scalar, the number of steps taken.
+    skipped: int32 scalar, the number of consecutive steps up to this one that
+      were not finite; a step that only lowered the loss scale doesn't count.
+    rate_scale: float32 scalar that the schedule's learning rate is multiplied
+      by; evaluations may lower it (training/schedules/plateau.py).
+    key: data of the PRNG key that each step folds its number into, uint32.
+    error_feedback: where gradients are compressed, what each device has not
+      sent of them yet (parallel/compression.py), else None.
+  """
+
+  params: PyTree
+  opt_state: optax.OptState | None = None
+  carry: PyTree | None = None
+  loss_scale: loss_scale_lib.LossScale | None = None
+  step: jax.Array | None = None
+  skipped: jax.Array | None = None
+  rate_scale: jax.Array | None = None
+  key: jax.Array | None = None
+  error_feedback: PyTree | None = None
+
+  def entries(self) -> dict[str, PyTree]:
+    """Returns the fields by name; `TrainState(**entries)` is the inverse."""
+    return dict(vars(self))
+
+  def step_key(self) -> jax.Array:
+    """Returns the PRNG key of the next step."""
+    return jax.random.fold_in(jax.random.wrap_key_data(self.key), self.step)

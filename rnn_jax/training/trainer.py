@@ -1,0 +1,155 @@
+"""A training run in progress: what the loop advances and what its hooks see."""
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import os
+import time
+from collections.abc import Callable
+from collections.abc import Iterator
+from typing import Any
+
+import grain
+import jax
+
+from rnn_jax import config as config_lib
+from rnn_jax.data import pipeline
+from rnn_jax.data.batching import batch as batch_lib
+from rnn_jax.runs import goodput
+from rnn_jax.runs import metrics as metrics_lib
+from rnn_jax.runs import progress as progress_lib
+from rnn_jax.runs.checkpoints import checkpoint
+from rnn_jax.training import programs as programs_lib
+from rnn_jax.training import train_state
+
+
+@dataclasses.dataclass
+class Progress:
+  """What a checkpoint keeps beside arrays.
+
+  Attributes:
+    held_out_loss: of an evaluation after this very step, or None.
+    best_loss: the lowest held-out loss so far, or None.
+    best_step: its step.
+    evaluations_since_best: the number of evaluations after that one.
+    real_tokens: trained on so far.
+    padded_tokens: the same with padding.
+    skipped_steps: the number of steps that were not finite.
+    seconds: of training steps.
+    finished: '' until training ends, then 'all steps' or why it ended early.
+    parts: seconds by part of the run, see runs/goodput.py.
+  """
+
+  held_out_loss: float | None = None
+  best_loss: float | None = None
+  best_step: int = 0
+  evaluations_since_best: int = 0
+  real_tokens: int = 0
+  padded_tokens: int = 0
+  skipped_steps: int = 0
+  seconds: float = 0.0
+  finished: str = ''
+  parts: dict[str, float] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class Trainer:
+  """The parts of a run and how far it is; training/loop.py opens it.
+
+  Attributes:
+    config: of the run, with what was chosen for it (batch size, remat).
+    workdir: path of its folder.
+    corpus: its documents.
+    programs: its compiled steps.
+    batches: iterator over training batches, on the devices.
+    row_multiple: rows of a training batch are a multiple of it.
+    checkpoints: its checkpoints.
+    clock: where its wall time goes.
+    state: the train state.
+    step: the number of steps taken.
+    batch: of the last step.
+    metrics: of the last step, on the devices; see step.make_train_step.
+    progress: what a checkpoint keeps beside arrays.
+    saved: the step of the newest checkpoint, or None.
+    stopped_by: the signal that asked it to stop, such as 'SIGTERM', or ''.
+    compiling: the training step's program that is being compiled, or None.
+    opened: time.monotonic() when it was.
+    first_step_seconds: from then to the end of the first step, or None.
+    writer: of metrics; the first process's writes to disk.
+    display: of progress; the first process's prints.
+  """
+
+  config: config_lib.Config
+  workdir: str | os.PathLike
+  corpus: pipeline.Corpus
+  programs: programs_lib.Programs
+  batches: grain.DatasetIterator
+  row_multiple: int
+  checkpoints: checkpoint.Checkpoints
+  clock: goodput.Clock
+  state: train_state.TrainState | None = None
+  step: int = 0
+  batch: batch_lib.Batch | None = None
+  metrics: dict[str, Any] | None = None
+  progress: Progress = dataclasses.field(default_factory=Progress)
+  saved: int | None = None
+  stopped_by: str = ''
+  compiling: concurrent.futures.Future | None = None
+  opened: float = dataclasses.field(default_factory=time.monotonic)
+  first_step_seconds: float | None = None
+  writer: Any = dataclasses.field(default_factory=metrics_lib.NoWriter)
+  display: Any = dataclasses.field(default_factory=progress_lib.NoDisplay)
+  _hooks: list = dataclasses.field(default_factory=list)
+  _end_hooks: list = dataclasses.field(default_factory=list)
+
+  def add_hook(self, hook: Callable[['Trainer'], None], every: int = 1) -> None:
+    """Calls `hook(trainer)` after every n-th step and after the last one.
+
+    Hooks run in the order in which they were added. With `every=0` the last
+    step is the only one.
+    """
+    self._hooks.append((hook, every))
+
+  def add_end_hook(self, hook: Callable[['Trainer'], None]) -> None:
+    """Calls `hook(trainer)` once, when training ends or a signal stops it."""
+    self._end_hooks.append(hook)
+
+  def hooks_due(self) -> Iterator[Callable[['Trainer'], None]]:
+    """Yields the hooks to call after the step that was just taken."""
+    for hook, every in self._hooks:
+      if self.at_last_step or (every and self.step % every == 0):
+        yield hook
+
+  def end_hooks(self) -> Iterator[Callable[['Trainer'], None]]:
+    """Yields the hooks to call at the end."""
+    yield from self._end_hooks
+
+  @property
+  def at_last_step(self) -> bool:
+    """Whether all steps of the config are taken."""
+    return self.step == self.config.train.steps
+
+  @property
+  def is_done(self) -> bool:
+    """Whether to take no more steps."""
+    return bool(self.progress.finished or self.stopped_by)
+
+  @contextlib.contextmanager
+  def step_clock(self) -> Iterator[None]:
+    """Counts the time within as that of a step, or of its compilation."""
+    with self.clock.part('steps'):
+      traces = self.programs.traces
+      if self.compiling is not None:
+        with self.clock.part('compile'):
+          self.compiling.result()
+        self.compiling = None
+      yield
+      if self.first_step_seconds is None:
+        jax.block_until_ready(self.metrics)
+      if self.programs.traces > traces:
+        self.clock.rename('compile')
+
+  def close(self) -> None:
+    """Ends the threads of the input pipeline and of the checkpoints."""
+    self.batches.close()
+    self.checkpoints.close()

@@ -1,0 +1,98 @@
+"""Suites name workloads that exist, with parameters that these take."""
+
+import ast
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+import benchmarks
+from benchmarks.harness import case as case_lib
+from rnn_jax import errors
+
+ROOT = pathlib.Path(benchmarks.__path__[0])
+UNTIMED = {
+  'accuracy',
+  'gradient_flow',
+  'memory',
+  'meshes',
+  'planning',
+  'prediction',
+  'recall',
+}
+FILES = sorted(
+  path.stem for path in (ROOT / 'suites').glob('*.py') if path.stem[0] != '_'
+)
+SUITES = [name for name in FILES if name != 'runs']
+IMPORTS = """
+import sys
+from benchmarks.harness import case, plots, runner, tables
+
+for name in sys.argv[1:]:
+  case.load(name)
+print(*sys.modules)
+"""
+
+
+def test_an_unknown_suite_lists_those_that_exist():
+  with pytest.raises(errors.InputError) as raised:
+    case_lib.load('bogus')
+  assert str(raised.value) == f"--suite='bogus': choose one of {FILES}"
+
+
+def test_rows_of_training_runs_have_a_command_of_their_own():
+  with pytest.raises(errors.InputError, match='benchmarks.record_run'):
+    case_lib.load('runs').cases(False)
+
+
+def test_the_process_that_starts_workers_loads_nothing_large():
+  result = subprocess.run(
+    [sys.executable, '-c', IMPORTS, *FILES],
+    cwd=ROOT.parent,
+    capture_output=True,
+    text=True,
+    check=True,
+  )
+  loaded = set(result.stdout.split())
+  assert 'benchmarks.suites.cells' in loaded
+  large = {'jax', 'flax', 'grain', 'tensorflow', 'torch', 'transformers'}
+  assert not loaded & {*large, 'fla', 'matplotlib', 'tensorflow_datasets'}
+
+
+@pytest.mark.parametrize('quick', (False, True))
+@pytest.mark.parametrize('name', SUITES)
+def test_cases_fit_their_workloads(name, quick):
+  cases = case_lib.load(name).cases(quick)
+  names = [case.name for case in cases]
+  assert len(set(names)) == len(names)
+  for case in cases:
+    json.dumps(case.identity())
+    required, known = parameters(case.workload)
+    given = {*case.parameters} | ({'repeats'} if case.repeats else set())
+    assert required <= given <= known, case
+
+
+@pytest.mark.parametrize('name', SUITES)
+def test_the_first_measurement_is_made_again_at_the_end(name):
+  first, *_, last = case_lib.load(name).cases(False)
+  if name in UNTIMED:
+    assert 'reference' not in first.name
+    return
+  assert first.name == 'reference, first' and last.name == 'reference, last'
+  assert first.parameters == last.parameters
+
+
+def parameters(workload):
+  """The names that a workload must be given, and may be; read, not imported."""
+  module, _, name = workload.rpartition('.')
+  tree = ast.parse((ROOT / f'{module.replace(".", "/")}.py').read_text())
+  (function,) = (
+    node
+    for node in tree.body
+    if isinstance(node, ast.FunctionDef) and node.name == name
+  )
+  names = [argument.arg for argument in function.args.args]
+  required = len(names) - len(function.args.defaults)
+  return set(names[:required]), set(names)

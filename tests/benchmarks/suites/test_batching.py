@@ -1,0 +1,67 @@
+"""Batches of each kind are read to their end, and reported by data set."""
+
+import re
+
+import pytest
+
+from benchmarks.suites import batching
+from tests.benchmarks import made
+
+
+@pytest.mark.parametrize(
+  'data',
+  (
+    {'layout': 'sorted', 'pool': 2},
+    {'layout': 'stream', 'stretch': 64},
+    {'boundaries': (20, 64)},
+    {'length_schedule': (16, 100)},
+    {'curriculum': 'length', 'rarity_buckets': 2},
+  ),
+  ids=lambda data: [*data][0],
+)
+def test_an_epoch_is_read_to_its_end(tmp_path, monkeypatch, data):
+  made.give_data(tmp_path, monkeypatch, 'a={path}:line')
+  monkeypatch.setattr(batching, '_step_seconds', lambda *_: 1.0)
+  small = {'tokens_per_batch': 256, 'workers': 0}
+  values = batching.epoch(2, 'a', small | data)
+  assert values['examples'] == 59 and values['repeats'] == 2
+  assert values['length'] == 60
+  # Two epochs, what waits at their end apart: bytes and a boundary each.
+  tokens = sum(range(1, 60)) + 59
+  assert 0.7 * tokens < values['tokens'] < 1.3 * tokens
+  assert 0 < values['padding_efficiency'] <= 1
+  assert 1 <= len(values['shapes']) <= values['possible_shapes']
+
+
+def test_a_budget_decides_the_rows_and_steps_are_timed(tmp_path, monkeypatch):
+  made.give_data(tmp_path, monkeypatch, 'a={path}:line')
+  budget = {'tokens_per_batch': 0, 'memory_gib': 0.02, 'workers': 0}
+  values = batching.epoch(1, 'a', budget | {'buckets': 1})
+  assert values['shapes'] == [(values['batch_tokens'] // 60, 60)]
+  assert values['trained_per_second'] > 0
+
+
+def test_choices_of_batches_are_reported_by_data_set(tmp_path):
+  measured = {
+    'padding_efficiency': 0.875,
+    'shapes': [[8, 64], [4, 128]],
+    'possible_shapes': 3,
+    'batches': 12.5,
+    'tokens_per_second': 4321.0,
+    'trained_per_second': 1234.0,
+    'examples': 99,
+    'length': 128,
+  }
+  rows = []
+  for name in ('reviews', 'dialogs'):
+    same = {'parameters': {'name': name, 'data': {'tokens_per_batch': 512}}}
+    rows.append(made.row(f'{name}: padded', 0.5, **measured, **same))
+  rows.append(made.failed('dialogs: stream', 'no row', **same))
+  text = made.section(tmp_path, 'batching', rows)
+  assert text.count('99 examples, rows of 128 tokens at most, 512 tokens') == 2
+  line = '| padded | 87.5 % | 2 of 3 | 12 | 500 ms ± 0.00 µs | 4,321 | 1,234 |'
+  assert text.count(line) == 2
+  assert '| stream | no row | - | - | - | - | - |' in text
+  pictures = re.findall(r'\((plots/.*?\.png)\)', text)
+  assert len(pictures) == 2
+  assert all((tmp_path / picture).exists() for picture in pictures)

@@ -1,0 +1,72 @@
+"""Each way of compression has its variants, and a table that says so."""
+
+import pytest
+
+from benchmarks.suites import compression
+from tests.benchmarks import made
+
+FAST = {  # compiles in half the time
+  'cell.preset': 'simple',
+  'cell.heads': 1,
+  'model.block': 'plain',
+  'model.mlp_width': 0,
+  'data.source': 'text',
+  'data.split_by': 'position',
+  'data.splits': (90, 10, 0),
+}
+
+
+def test_each_way_has_its_variants(tmp_path, monkeypatch):
+  monkeypatch.setattr(compression, 'SHARES', (0.5,))
+  text = tmp_path / 'text.txt'
+  text.write_text(''.join(f'line {n}, of a few words\n' for n in range(600)))
+  raw = compression.raw_config(4, True)
+  raw.update_from_flattened_dict(FAST)
+  raw.data.path = str(text)
+  job = compression.Job(tmp_path, raw, more_steps=4, repeats=1, new_tokens=8)
+  trained = compression.train(raw, job.teacher, 'best')
+  whole = job.measure(trained)
+  assert whole['zeros'] < 0.01
+  # Zeros stay, and training takes no more bytes.
+  for way, last in (
+    ('stdlib_bytes, global', '50% zeros, global, trained on'),
+    ('stdlib_bytes, gradual', '50% zeros, gradual'),
+  ):
+    later = dict(compression.WAYS[way](job, trained))[last]
+    assert later['zeros'] == pytest.approx(0.5, abs=0.02)
+    # AdamW's two moments would be twice the parameters besides.
+    assert later['bytes'] < 1.2 * whole['bytes']
+    assert later['held_bytes'] == whole['held_bytes']
+  # A student is smaller, and measured with and without its teacher.
+  way = 'stdlib_bytes, distilled'
+  students = dict(compression.WAYS[way](job, trained))
+  assert [*students] == ['student alone', 'student with its teacher']
+  untaught, taught = students.values()
+  assert untaught['held_bytes'] == taught['held_bytes'] < whole['held_bytes']
+  assert untaught['perplexity'] != taught['perplexity']
+
+
+def variant(bytes_, rate):
+  return {
+    'zeros': 0.5,
+    'perplexity': 2.0,
+    'bytes': bytes_,
+    'held_bytes': 400,
+    'tokens_per_second': rate,
+  }
+
+
+def test_bytes_with_an_optimizer_are_left_out_and_slow_rows_marked(tmp_path):
+  variants = {
+    'float32': variant(400, 5000.0),
+    '50% zeros, at once': variant(200, 1300.0),
+    '50% zeros, trained on': variant(900, 4800.0),
+  }
+  row = made.row('stdlib_bytes', variants=variants)
+  text = made.section(tmp_path, 'compression', [row])
+  assert '| 200 bytes | 2.00 | 400 bytes | 1,300 (disturbed) |' in text
+  assert '| - | - | 400 bytes | 4,800 |' in text
+  assert '`stdlib_bytes, global`; `stdlib_bytes, gradual`' in text
+  row['bytes_of'] = 'parameters'
+  text = made.section(tmp_path, 'compression', [row])
+  assert '| 900 bytes | 0.44 | 400 bytes | 4,800 |' in text

@@ -1,0 +1,100 @@
+"""Layouts side by side: how much of their batches is padding."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from rnn_jax import config
+from rnn_jax.data import pipeline
+from rnn_jax.data.batching import shapes as shapes_lib
+from tests.support import corpora
+
+
+def efficiency(batches):
+  real = sum(batch.weights_BxL.sum() for batch in batches)
+  return real / sum(batch.weights_BxL.size for batch in batches)
+
+
+def test_a_batch_is_as_long_as_its_longest_row_rounded_up(tmp_path):
+  for layout in ('padded', 'sorted'):
+    (tmp_path / layout).mkdir()
+    corpus, cfg = corpora.unique_corpus(
+      tmp_path / layout, layout=layout, length=22, length_multiple=5
+    )
+    announced = pipeline.batch_shapes(corpus, cfg)
+    assert announced == ((4, 5), (4, 10), (4, 15), (4, 20), (4, 22))
+    batches = corpora.take(pipeline.training_batches(corpus, cfg), 50)
+    for batch in batches:
+      longest = int(batch.weights_BxL.sum(1).max())
+      assert batch.tokens_BxL.shape[1] == min(-(-longest // 5) * 5, 22)
+      assert batch.weights_BxL.any(1).all()
+
+
+def test_a_larger_pool_pads_less(tmp_path):
+  found = []
+  for layout, own in (
+    ('padded', {}),
+    ('sorted', {'pool': 2}),
+    ('sorted', {'pool': 8}),
+  ):
+    folder = tmp_path / f'{layout}{len(found)}'
+    folder.mkdir()
+    corpus, cfg = corpora.unique_corpus(
+      folder, layout=layout, length=304, **own
+    )
+    batches = corpora.take(pipeline.training_batches(corpus, cfg), 96)
+    found.append(efficiency(batches))
+  assert found == sorted(found) and found[-1] > 1.5 * found[0]
+
+
+def test_buckets_spare_padding(tmp_path):
+  found = []
+  for buckets in (1, 4):
+    folder = tmp_path / str(buckets)
+    folder.mkdir()
+    corpus, cfg = corpora.unique_corpus(folder, length=304, buckets=buckets)
+    batches = corpora.take(pipeline.training_batches(corpus, cfg), 100)
+    found.append(efficiency(batches))
+  assert found[1] > 2 * found[0] > 0.4
+
+
+@pytest.mark.parametrize(('layout', 'least'), (('packed', 0.9), ('stream', 1)))
+def test_little_of_a_batch_is_padding(tmp_path, layout, least):
+  corpus, cfg = corpora.unique_corpus(tmp_path, layout=layout, batch_size=6)
+  batches = corpora.take(pipeline.training_batches(corpus, cfg), 100)
+  assert efficiency(batches) >= least
+
+
+@pytest.mark.parametrize('layout', corpora.LAYOUTS)
+def test_the_description_is_that_of_the_batches(tmp_path, layout):
+  corpus, cfg = corpora.unique_corpus(tmp_path, layout=layout)
+  told = pipeline.describe(corpus, cfg, 2)
+  batches = corpora.take(pipeline.training_batches(corpus, cfg, 2), 100)
+  assert told.startswith(f'{layout}, ')
+  shapes = pipeline.batch_shapes(corpus, cfg, 2)
+  assert f'{len(shapes)} shape' in told
+  if layout == 'stream':
+    assert told.endswith('1 shape: 4x24, no padding')
+    return
+  share = re.search(r'padding efficiency (\d+)% \((\d+) sampled rows', told)
+  assert abs(int(share[1]) / 100 - efficiency(batches)) < 0.06
+  assert int(share[2]) == len(shapes_lib.sample(corpus, cfg.data, 0))
+
+
+@pytest.mark.parametrize('fit', ('first', 'best'))
+def test_packs_of_sentences_are_nearly_full(tmp_path, fit):
+  """Lengths spread as a review's: about 30 tokens, 100 at most."""
+  lengths = np.random.default_rng(0).lognormal(3.2, 0.5, 400)
+  texts = ['x' * int(np.clip(n, 3, 96)) for n in lengths]
+  path = tmp_path / 'sentences.jsonl'
+  path.write_text(''.join(json.dumps({'text': text}) + '\n' for text in texts))
+  raw = config.default()
+  raw.data.update(source='jsonl', path=str(path), splits=(100, 0, 0))
+  raw.data.update(layout='packed', fit=fit, length=97, tokens_per_batch=4096)
+  cfg = config.parse(raw)
+  corpus = pipeline.Corpus.open(cfg, tmp_path)
+  batches = corpora.take(pipeline.training_batches(corpus, cfg), 12)
+  assert efficiency(batches) >= 0.95
+  assert len(pipeline.batch_shapes(corpus, cfg)) == 1

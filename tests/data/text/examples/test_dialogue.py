@@ -1,0 +1,56 @@
+"""What a dialogue becomes: every turn but the first is predicted."""
+
+import numpy as np
+import pytest
+
+from rnn_jax import config as config_lib
+from rnn_jax import errors
+from rnn_jax.data import pipeline
+from rnn_jax.data.text import tokenizer
+from rnn_jax.data.text.examples import dialogue
+from tests.support import corpora
+
+BYTES = tokenizer.Bytes()
+EDGE = BYTES.boundary
+
+
+def make(text='hi\nhello\nbye', length=64, turns='all'):
+  options = pipeline.Options(
+    config_lib.section('task', name='dialogue', turns=turns),
+    config_lib.section('data'),
+    length,
+    length,
+    None,
+  )
+  return dialogue.make(corpora.in_memory(text), BYTES, options).make(0, 0)
+
+
+def test_every_turn_but_the_first_is_predicted_with_its_end():
+  ids = make()
+  np.testing.assert_array_equal(
+    np.maximum(ids, ~ids), [EDGE, *b'hi', EDGE, *b'hello', EDGE, *b'bye', EDGE]
+  )
+  np.testing.assert_array_equal(ids >= 0, [0] * 4 + [1] * 10)
+
+
+def test_the_first_pair_ends_the_dialogue():
+  np.testing.assert_array_equal(make(turns='first'), make('hi\nhello'))
+
+
+def test_of_a_long_dialogue_whole_turns_stay():
+  np.testing.assert_array_equal(make(length=12), make('hi\nhello'))
+
+
+def test_of_a_long_first_turn_its_end_stays_and_the_reply_begins():
+  ids = make('abcdefghij\nreply', length=8)
+  assert len(ids) == 9
+  plain = np.maximum(ids, ~ids)
+  np.testing.assert_array_equal(plain, [EDGE, *b'hij', EDGE, *b'repl'])
+  np.testing.assert_array_equal(ids >= 0, [0] * 5 + [1] * 4)
+
+
+def test_a_dialogue_of_one_turn_is_named():
+  config = corpora.configure(source='jsonl')
+  dialogue.check({'train': corpora.in_memory('a\nb')}, config)
+  with pytest.raises(errors.InputError, match="1: 1 turn.*data.source='jsonl'"):
+    dialogue.check({'train': corpora.in_memory('a\nb', 'alone\n ')}, config)

@@ -1,0 +1,61 @@
+"""Answers are predicted, all else is read alone."""
+
+import numpy as np
+import pytest
+
+from rnn_jax import config
+from rnn_jax import errors
+from rnn_jax.data.batching import rows
+from rnn_jax.data.text import tokenizer
+from rnn_jax.data.text.examples import recall
+from tests.support import corpora
+
+BYTES = tokenizer.Bytes()
+
+
+def predicted(text, kind=BYTES):
+  """The text with '_' for what is read and not predicted."""
+  made = recall.make(corpora.in_memory(text), kind, None).make(0, 0)
+  batch = rows.blank(1, 40)
+  stop = rows.write(batch, 0, 0, made)
+  assert kind.decode(batch.tokens_BxL[0, 1:stop]) == text[: stop - 1]
+  assert batch.tokens_BxL[0, 0] == kind.boundary
+  targets = kind.decode(batch.targets_BxL[0, :stop])
+  return ''.join(
+    character if weight else '_'
+    for character, weight in zip(targets, batch.weights_BxL[0], strict=False)
+  )
+
+
+@pytest.mark.parametrize(
+  ('text', 'shown'),
+  (
+    ('aBcD..?c=D?a=B', '_________D___B'),
+    ('abc..=abc', '______abc'),
+    ('a=bc?d=?=e, end', '__bc_____e, end'),
+    ('=a=b', '_a=b'),
+  ),
+)
+def test_an_answer_goes_from_its_mark_to_the_next_question(text, shown):
+  assert predicted(text) == shown
+
+
+def test_any_tokenizer_will_do():
+  characters = tokenizer.Characters('.=?ab')
+  assert predicted('ab..=ab?a=b', characters) == '_____ab___b'
+
+
+def test_what_cannot_be_learnt_is_refused():
+  good, bare = corpora.in_memory('a=b'), corpora.in_memory('a=b', 'ab=')
+  cfg = config.parse({'task': {'name': 'recall'}, 'data': {'length': 3}})
+  recall.check({'train': good}, cfg)
+  with pytest.raises(errors.InputError, match="'1': no answer.*behind '='"):
+    recall.check({'train': good, 'test': bare}, cfg)
+  with pytest.raises(errors.InputError, match="=3: document '0' has 4 char"):
+    recall.check({'train': corpora.in_memory('ab=c')}, cfg)
+
+
+def test_the_same_in_every_epoch():
+  maker = recall.make(corpora.in_memory('a=b', 'cd=e'), BYTES, None)
+  assert len(maker) == 2
+  np.testing.assert_array_equal(maker.make(1, 0), maker.make(1, 5))

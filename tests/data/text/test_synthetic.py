@@ -1,0 +1,63 @@
+"""Texts depend on (seed, n) alone; splits hold each of them once."""
+
+import dataclasses
+import pickle
+
+import pytest
+
+from rnn_jax import config
+from rnn_jax import errors
+from rnn_jax.data.sources import copying
+from rnn_jax.data.sources import recall
+from rnn_jax.data.text import synthetic
+
+SMALL = synthetic.Options(examples=60)
+
+
+def data(**options):
+  small = dataclasses.replace(SMALL, **options)
+  return config.section(
+    'data', source='recall', splits=(80, 10, 10), synthetic=small
+  )
+
+
+def texts(found):
+  return {
+    name: [part.read(n).decode() for n in range(len(part))]
+    for name, part in found.items()
+  }
+
+
+def test_a_text_depends_on_its_seed_and_number_alone():
+  first, again = (synthetic.Texts(recall.make, SMALL) for _ in range(2))
+  assert again.read(7, 0, 99) == first.read(7, 0, 99) != first.read(8, 0, 99)
+  assert again.read(7, 3, 5) == first.read(7, 0, 99)[3:5]
+  other = synthetic.Texts(recall.make, dataclasses.replace(SMALL, seed=1))
+  assert other.read(7, 0, 99) != first.read(7, 0, 99)
+  fewer = synthetic.Texts(recall.make, dataclasses.replace(SMALL, examples=8))
+  assert fewer.read(7, 0, 99) == first.read(7, 0, 99)
+  assert pickle.loads(pickle.dumps(first)).read(7, 0, 99) == first.read(
+    7, 0, 99
+  )
+
+
+def test_each_text_is_in_one_split():
+  found = recall.load(data())
+  assert {name: len(part) for name, part in found.items()} == {
+    'train': 48,
+    'validation': 6,
+    'test': 6,
+  }
+  names = [name for part in found.values() for name in part.names]
+  assert sorted(names, key=int) == [*map(str, range(60))]
+  assert texts(found) == texts(recall.load(data()))
+
+
+def test_more_keys_than_letters_are_refused():
+  with pytest.raises(errors.InputError) as raised:
+    recall.load(data(pairs=9))
+  assert str(raised.value) == (
+    "data.synthetic.pairs=9: data.source='recall' needs a letter for each, and "
+    'data.synthetic.symbols=8: give fewer pairs or more symbols'
+  )
+  assert len(copying.load(data(pairs=9))['train']) == 48  # letters may repeat

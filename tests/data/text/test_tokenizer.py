@@ -1,0 +1,194 @@
+"""Tokenizers: round trips, one file for all kinds, refusals."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import hypothesis
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+from rnn_jax import config
+from rnn_jax import errors
+from rnn_jax.data.text import tokenizer
+from tests.support import corpora
+
+TEXTS = (
+  'def main(argv):\n  print("hello, hello")\n' * 5,
+  'the quick brown fox and the lazy dog, the end. é末\n' * 5,
+)
+KINDS = ('bytes', 'characters', 'byte_level', 'whitespace')
+
+
+def train(kind, texts=TEXTS, vocabulary=300):
+  name = kind if kind in ('bytes', 'characters') else 'bpe'
+  pre = kind if name == 'bpe' else 'byte_level'
+  data = config.section(
+    'data', tokenizer=name, vocabulary=vocabulary, pre_tokenizer=pre
+  )
+  return tokenizer.train(data, corpora.in_memory(*texts))
+
+
+@pytest.fixture(scope='module', params=KINDS)
+def trained(request):
+  return train(request.param)
+
+
+@pytest.mark.parametrize('kind', ('bytes', 'byte_level'))
+def test_any_text_survives_tokens_of_bytes(kind):
+  trained = train(kind)
+
+  @hypothesis.given(st.text())
+  def check(text):
+    ids = trained.encode(text)
+    assert ids.dtype == np.int32 and ids.ndim == 1
+    assert trained.decode(ids) == text
+    assert trained.boundary not in ids
+    np.testing.assert_array_equal(ids, trained.encode(text.encode()))
+
+  check()
+
+
+def test_the_training_text_survives_unless_lossy(trained):
+  for text in TEXTS:
+    assert (trained.decode(trained.encode(text)) == text) == trained.lossless
+
+
+def test_words_come_back_from_the_lossy_recipe():
+  trained = train('whitespace')
+  assert (
+    trained.decode(trained.encode('the  quick\nfox,')) == 'the quick fox , '
+  )
+
+
+def test_ids_fill_the_vocabulary(trained):
+  ids = np.concatenate([trained.encode(text) for text in TEXTS])
+  assert ids.min() >= 0 and ids.max() < trained.size
+  assert 0 <= trained.boundary < trained.size
+  assert trained.decode([trained.boundary]) == ''
+
+
+def test_one_file_holds_any_kind(trained, tmp_path):
+  path = tmp_path / 'tokenizer.json'
+  trained.save(path)
+  loaded = tokenizer.load(path)
+  assert [*tmp_path.iterdir()] == [path]
+  assert loaded.spec() == trained.spec()
+  assert (loaded.size, loaded.boundary) == (trained.size, trained.boundary)
+  for text in TEXTS:
+    np.testing.assert_array_equal(loaded.encode(text), trained.encode(text))
+
+
+def test_characters_are_the_sorted_characters_of_the_text():
+  trained = train('characters', ('cab', 'bé'))
+  assert trained.encode('abcé').tolist() == [0, 1, 2, 3]
+  assert trained.size == 6  # and the unknown character, and the boundary
+
+
+@pytest.mark.parametrize('kind', ('characters', 'whitespace'))
+def test_a_prompt_outside_the_vocabulary_is_refused_by_name(kind):
+  trained = train(kind)
+  with pytest.raises(errors.InputError, match='vocabulary: .*☃'):
+    trained.encode('the ☃')
+
+
+@pytest.mark.parametrize('kind', ('characters', 'whitespace'))
+def test_a_document_outside_the_vocabulary_holds_unknown_tokens(kind):
+  trained = train(kind)
+  ids = trained.encode_document('a ☃ fox')
+  assert (ids == trained.unknown).sum() == 1
+  assert '\ufffd' in trained.decode(ids)
+  assert trained.uncovered('a ☃ fox') == {'☃'}
+
+
+@pytest.mark.parametrize('text', ('\udcff', b'\xff'))
+def test_a_prompt_that_is_no_unicode_is_refused(text, trained):
+  with pytest.raises(errors.InputError, match='no UTF-8'):
+    trained.encode(text)
+
+
+def test_a_cut_character_is_held_back_by_decoding_bytes():
+  trained = tokenizer.Bytes()
+  first, second = trained.encode('é')
+  assert trained.decode_bytes([first]) + trained.decode_bytes([second]) == (
+    'é'.encode()
+  )
+  assert trained.decode([first]) == '\ufffd'
+
+
+def test_text_that_looks_like_a_special_token_is_text():
+  text = 'the <unknown> and <|endoftext|> the <unknown>'
+  trained = train('byte_level', (text,))
+  assert trained.decode(trained.encode(text)) == text
+
+
+def test_byte_pairs_shorten_the_text():
+  assert len(train('byte_level').encode(TEXTS[0])) < len(TEXTS[0]) / 2
+  assert train('byte_level').size == 300
+
+
+def test_byte_pairs_are_the_same_in_another_process(tmp_path):
+  script = (
+    'from tests.data.text import test_tokenizer as t\n'
+    f't.train("byte_level").save({str(tmp_path / "there")!r})'
+  )
+  root = pathlib.Path(__file__).parents[3]
+  subprocess.run([sys.executable, '-c', script], cwd=root, check=True)
+  train('byte_level').save(tmp_path / 'here')
+  here, there = (tmp_path / name for name in ('here', 'there'))
+  assert here.read_bytes() == there.read_bytes()
+
+
+@pytest.mark.parametrize(
+  ('kind', 'vocabulary'), (('byte_level', 256), ('whitespace', 20))
+)
+def test_a_vocabulary_too_small_for_the_alphabet_is_refused(kind, vocabulary):
+  with pytest.raises(errors.InputError, match=f'data.vocabulary={vocabulary}'):
+    train(kind, vocabulary=vocabulary)
+
+
+@pytest.mark.parametrize('content', ('', '[]', '{}', '{"kind": "odd"}'))
+def test_a_damaged_file_is_named(tmp_path, content):
+  path = tmp_path / 'tokenizer.json'
+  path.write_text(content)
+  with pytest.raises(errors.InputError, match='tokenizer.json is no tokenizer'):
+    tokenizer.load(path)
+
+
+def test_a_damaged_model_is_named(tmp_path):
+  path = tmp_path / 'tokenizer.json'
+  train('byte_level').save(path)
+  spec = json.loads(path.read_text())
+  spec['model'] = {'version': '1.0'}
+  path.write_text(json.dumps(spec))
+  with pytest.raises(errors.InputError, match='tokenizer.json is no tokenizer'):
+    tokenizer.load(path)
+
+
+def test_numbers_are_their_own_text(tmp_path):
+  trained = tokenizer.train(
+    config.section('data', tokenizer='numbers', vocabulary=12),
+    corpora.in_memory('1'),
+  )
+  assert (trained.size, trained.boundary) == (12, 11)
+  assert trained.encode('0 10  3\n').tolist() == [0, 10, 3]
+  assert trained.decode([0, 10, 11, 3]) == ' 0 10 3'
+  trained.save(tmp_path / 'tokenizer.json')
+  assert tokenizer.load(tmp_path / 'tokenizer.json').spec() == trained.spec()
+  for text, word in (('3 x', 'x'), ('11', '11'), ('-1', '-1')):
+    with pytest.raises(errors.InputError, match=f"'{word}' is no id.* 0 to 10"):
+      trained.encode(text)
+
+
+def test_a_vocabulary_and_its_merges_are_byte_pairs():
+  trained = train('byte_level')
+  model = trained.spec()['model']['model']
+  given = tokenizer.byte_pairs(model['vocab'], model['merges'])
+  for text in TEXTS:
+    np.testing.assert_array_equal(given.encode(text), trained.encode(text))
+  with pytest.raises(ValueError, match='gaps'):
+    tokenizer.byte_pairs({'a': 0, 'b': 2}, [])
+  with pytest.raises(ValueError):
+    tokenizer.byte_pairs({'a': 0, 'b': 1}, [('a', 'c')])

@@ -1,0 +1,145 @@
+"""Other programs' models in NumPy, float64, directly from the equations."""
+
+import numpy as np
+
+
+def simple_rnn(state, tokens, heads=1, preset='simple'):
+  """Logits BxLxV of a SimpleRNN state dict, fused or not.
+
+  Each head has the published recurrence, S = diag(g) S + k v^T, y = S^T q; q,
+  k, g and v are split from [q | k | g | v], and each of them into its heads.
+  """
+  state = {name: x.astype(np.float64) for name, x in state.items()}
+  x = state['embedding.weight'][tokens]
+  n = 0
+  while f'layers.{n}.out_proj.weight' in state:
+    x = _layer(state, f'layers.{n}', x, heads, preset)
+    n += 1
+  return _linear(state, 'lm_head', x)
+
+
+def _layer(state, name, x, heads, preset):
+  if f'{name}.proj.weight' in state:
+    whole = _linear(state, f'{name}.proj', x)
+    values = state[f'{name}.out_proj.weight'].shape[1]
+    keys = (whole.shape[-1] - values) // 3
+    q, k, g, v = np.split(whole, [keys, 2 * keys, 3 * keys], -1)
+  else:
+    q, k, g, v = (
+      _linear(state, f'{name}.{part}_proj', x)
+      for part in ('query', 'key', 'gate', 'value')
+    )
+  k, g = 1 / (1 + np.exp(-k)), 1 / (1 + np.exp(-g))
+  v = np.tanh(v) if preset == 'modified' else v
+  parts = [np.split(z, heads, -1) for z in (q, k, g, v)]
+  y = [_recur(*one) for one in zip(*parts, strict=True)]
+  return _linear(state, f'{name}.out_proj', np.concatenate(y, -1))
+
+
+def _recur(q, k, g, v):
+  S, outputs = np.zeros((q.shape[0], q.shape[-1], v.shape[-1])), []
+  for t in range(q.shape[1]):
+    S = g[:, t, :, None] * S + k[:, t, :, None] * v[:, t, None]
+    outputs.append(np.einsum('bkp,bk->bp', S, q[:, t]))
+  return np.stack(outputs, 1)
+
+
+def _linear(state, name, x):
+  return x @ state[f'{name}.weight'].T + state[f'{name}.bias']
+
+
+def draw_simple_rnn(V, D, K, P, layers=2, fused=False, seed=0):
+  """A random state dict; K and P are of all heads together."""
+  rng = np.random.default_rng(seed)
+  shapes = {'embedding.weight': (V, D)}
+  linears = {'lm_head': (V, D)}
+  for n in range(layers):
+    own = {'query': K, 'key': K, 'gate': K, 'value': P}
+    if fused:
+      linears[f'layers.{n}.proj'] = 3 * K + P, D
+    else:
+      linears |= {f'layers.{n}.{k}_proj': (x, D) for k, x in own.items()}
+    linears[f'layers.{n}.out_proj'] = D, P
+  for name, shape in linears.items():
+    shapes |= {f'{name}.weight': shape, f'{name}.bias': shape[:1]}
+  return {
+    name: rng.normal(0, 0.3, shape).astype(np.float32)
+    for name, shape in shapes.items()
+  }
+
+
+def gpt2(state, tokens, heads, tied=True):
+  """Logits BxLxV of a GPT-2 state dict without a prefix."""
+  state = {name: x.astype(np.float64) for name, x in state.items()}
+  x = state['wte.weight'][tokens] + state['wpe.weight'][: tokens.shape[1]]
+  n = 0
+  while f'h.{n}.ln_1.weight' in state:
+    x = x + _attend(state, f'h.{n}', _norm(state, f'h.{n}.ln_1', x), heads)
+    h = _conv1d(state, f'h.{n}.mlp.c_fc', _norm(state, f'h.{n}.ln_2', x))
+    h = 0.5 * h * (1 + np.tanh((2 / np.pi) ** 0.5 * (h + 0.044715 * h**3)))
+    x = x + _conv1d(state, f'h.{n}.mlp.c_proj', h)
+    n += 1
+  head = state['wte.weight' if tied else 'lm_head.weight']
+  return _norm(state, 'ln_f', x) @ head.T
+
+
+def _attend(state, name, x, heads):
+  q, k, v = (
+    z.reshape(*z.shape[:2], heads, -1)
+    for z in np.split(_conv1d(state, f'{name}.attn.c_attn', x), 3, -1)
+  )
+  scores = np.einsum('blhk,bmhk->bhlm', q, k) / q.shape[-1] ** 0.5
+  L = x.shape[1]
+  scores = np.where(np.tril(np.ones((L, L), bool)), scores, -np.inf)
+  p = np.exp(scores - scores.max(-1, keepdims=True))
+  p = p / p.sum(-1, keepdims=True)
+  y = np.einsum('bhlm,bmhk->blhk', p, v).reshape(x.shape)
+  return _conv1d(state, f'{name}.attn.c_proj', y)
+
+
+def _conv1d(state, name, x):
+  return x @ state[f'{name}.weight'] + state[f'{name}.bias']
+
+
+def _norm(state, name, x):
+  x = x - x.mean(-1, keepdims=True)
+  x = x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-5)
+  return x * state[f'{name}.weight'] + state[f'{name}.bias']
+
+
+GPT2 = {
+  'model_type': 'gpt2',
+  'vocab_size': 61,
+  'n_positions': 24,
+  'n_embd': 12,
+  'n_layer': 2,
+  'n_head': 3,
+  'activation_function': 'gelu_new',
+}
+
+
+def draw_gpt2(seed=0, head=False):
+  """A random state dict of the sizes in GPT2."""
+  V, N, D, R = (
+    GPT2[k] for k in ('vocab_size', 'n_positions', 'n_embd', 'n_layer')
+  )
+  shapes = {'wte.weight': (V, D), 'wpe.weight': (N, D)}
+  if head:
+    shapes['lm_head.weight'] = V, D
+  for n in range(R):
+    for name, shape in (
+      ('attn.c_attn', (D, 3 * D)),
+      ('attn.c_proj', (D, D)),
+      ('mlp.c_fc', (D, 4 * D)),
+      ('mlp.c_proj', (4 * D, D)),
+      ('ln_1', (D,)),
+      ('ln_2', (D,)),
+    ):
+      shapes[f'h.{n}.{name}.weight'] = shape
+      shapes[f'h.{n}.{name}.bias'] = shape[-1:]
+  shapes |= {'ln_f.weight': (D,), 'ln_f.bias': (D,)}
+  rng = np.random.default_rng(seed)
+  return {
+    name: rng.normal(0, 0.3, shape).astype(np.float32)
+    for name, shape in shapes.items()
+  }

@@ -1,0 +1,25 @@
+"""Which formats there are, and where they may write."""
+
+import pytest
+
+from rnn_jax import errors
+from rnn_jax.interop import request
+
+
+def test_formats_are_found_by_what_they_do():
+  assert request.find('gpt2', 'read').__name__.endswith('formats.gpt2')
+  for direction, names in (
+    ('read', "['gpt2', 'safetensors', 'torch_simple_rnn']"),
+    ('write', "['safetensors', 'stablehlo', 'torch_simple_rnn']"),
+  ):
+    with pytest.raises(errors.InputError) as caught:
+      request.find('onnx', direction)
+    assert str(caught.value) == f"--format='onnx': choose one of {names}"
+
+
+def test_an_output_is_new_and_its_folder_is_there(tmp_path):
+  request.check_absent(tmp_path / 'new')
+  with pytest.raises(errors.InputError, match='already exists'):
+    request.check_absent(tmp_path)
+  with pytest.raises(errors.InputError, match='there is no folder'):
+    request.check_absent(tmp_path / 'a' / 'b')

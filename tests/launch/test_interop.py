@@ -1,0 +1,134 @@
+"""`launch.export` and `launch.convert`: out, back, and what is refused."""
+
+import json
+
+import numpy as np
+import pytest
+
+from rnn_jax import config as config_lib
+from rnn_jax import errors
+from rnn_jax.interop import tensors
+from rnn_jax.runs import bundle as bundle_lib
+from rnn_jax.training import evaluate
+from rnn_jax.training import loop
+from tests.support import bundles
+from tests.support import launchers
+from tests.support import tiny
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope='module', name='raw')
+def _raw(tmp_path_factory):
+  raw = tiny.raw_config(tiny.write_text(tmp_path_factory.mktemp('text')))
+  raw.train.steps = 2
+  raw.schedule.warmup_steps = 0
+  raw.evaluate.every = 0
+  return raw
+
+
+@pytest.fixture(scope='module', name='run')
+def _run(raw, tmp_path_factory):
+  folder = tmp_path_factory.mktemp('runs') / 'run'
+  loop.train(config_lib.parse(raw), str(folder))
+  return folder
+
+
+@pytest.fixture(scope='module', name='converted')
+def _converted(run, tmp_path_factory):
+  folder = tmp_path_factory.mktemp('there and back')
+  path, converted = folder / 'model.safetensors', folder / 'run'
+  form = '--format=safetensors'
+  export = 'export', f'--workdir={run}', form, f'--output={path}'
+  convert = 'convert', f'--input={path}', form, f'--workdir={converted}'
+  for arguments in (export, convert):
+    succeed(*arguments, launch=process)
+  return converted
+
+
+def succeed(*arguments, launch=launchers.run):
+  code, out, err = launch(*arguments)
+  assert code == 0, err
+  return out
+
+
+def process(*arguments):
+  return tiny.finish(tiny.launch(*arguments))
+
+
+def test_a_run_goes_out_and_comes_back(run, converted):
+  assert {path.name for path in converted.iterdir()} == {
+    'config.json',
+    'tokenizer.json',
+    'checkpoints',
+  }
+  bundles.assert_same(
+    bundle_lib.read(converted, 'best'), bundle_lib.read(run, 'latest')
+  )
+  rows = [
+    evaluate.evaluate_run(evaluate.Run.open(str(where)), 'test')
+    for where in (run, converted)
+  ]
+  assert rows[0].pop('step') == 2 and rows[1].pop('step') == 0
+  assert rows[0] == rows[1]
+  flags = '--prompt=the gate', '--max_new_tokens=4'
+  out = succeed('generate', f'--workdir={converted}', *flags)
+  assert out.startswith('the gate')
+
+
+def test_training_begins_with_it_and_goes_on(run, converted, raw, capsys):
+  raw = raw.copy_and_resolve_references()
+  # Less than float32 can tell of a parameter.
+  raw.optimizer.learning_rate = raw.schedule.final_learning_rate = 1e-12
+  raw.model.dropout = 0.1
+  other = raw.copy_and_resolve_references()
+  other.model.width = 24
+  with pytest.raises(errors.InputError, match='model.width: 16 -> 24'):
+    loop.train(config_lib.parse(other), str(converted))
+  for said in ('begins with the parameters in', 'resumed at step 2'):
+    loop.train(config_lib.parse(raw), str(converted))
+    assert said in capsys.readouterr().out
+  later = bundle_lib.flat(bundle_lib.read(converted, 2).params)
+  trained = bundle_lib.flat(bundle_lib.read(run, 'latest').params)
+  for name, x in trained.items():
+    np.testing.assert_allclose(later[name], x, rtol=0, atol=1e-9)
+
+
+def test_what_can_not_be_done_leaves_nothing(run, tmp_path):
+  path = tmp_path / 'model.safetensors'
+  tensors.write(path, {'head.bias': np.zeros(3, np.float32)})
+  for arguments, message in (
+    (
+      ('convert', f'--input={path}', f'--workdir={tmp_path / "run"}'),
+      'was not written by launch.export',
+    ),
+    (
+      ('export', f'--workdir={run}', f'--output={path}'),
+      'already exists: remove it',
+    ),
+  ):
+    code, _, err = launchers.run(*arguments, '--format=safetensors')
+    assert code == 1 and message in err and 'Traceback' not in err, err
+  assert [p.name for p in tmp_path.iterdir()] == [path.name]
+
+
+def test_the_step_of_decoding_is_exported(run, tmp_path):
+  folder = tmp_path / 'step'
+  flags = '--batch_size=3', '--platforms=cpu,cuda', f'--output={folder}'
+  succeed('export', f'--workdir={run}', '--format=stablehlo', *flags)
+  interface = json.loads((folder / 'interface.json').read_text())
+  assert interface['platforms'] == ['cpu', 'cuda']
+  assert interface['inputs']['token_B'] == 'int32[3]'
+
+
+def test_published_tensors_become_a_run(tmp_path):
+  raw = bundles.raw_published()
+  bundle = bundles.make(raw)
+  bundle_lib.write(bundle, tmp_path / 'run')
+  path, folder = tmp_path / 'model.safetensors', tmp_path / 'converted'
+  form = '--format=torch_simple_rnn'
+  succeed('export', f'--workdir={tmp_path / "run"}', form, f'--output={path}')
+  config = tiny.write_config(tmp_path / 'config.py', raw)
+  flags = f'--config={config}', f'--input={path}', f'--workdir={folder}'
+  succeed('convert', form, *flags)
+  bundles.assert_same(bundle_lib.read(folder, 'latest'), bundle)

@@ -1,0 +1,339 @@
+"""Attention against a loop in float64 written from the equation."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rnn_jax.ops import attention
+from rnn_jax.ops.attention import ring as attention_ring
+
+pytestmark = pytest.mark.slow
+
+CLOSE = 1e-6  # measured: 3.6e-7, through the cache 4.8e-7
+B, L, H, K, P = 3, 11, 2, 4, 3
+BASE = 50.0
+FULL = 30
+# Few keys at a time: the first block that a query goes over may hold none.
+FORMS = {
+  'exact': attention.Options('exact', BASE),
+  'blocked': attention.Options('blocked', BASE, queries=4, keys=3),
+  'blocked, all keys': attention.Options('blocked', BASE, queries=2),
+  'auto': attention.Options(base=BASE),
+  'exact, top 2': attention.Options('exact', BASE, 2),
+  'blocked, top 2': attention.Options('blocked', BASE, 2, queries=4),
+}
+# Each form once, and the blocks with windows of all kinds.
+CASES = pytest.mark.parametrize(
+  ('form', 'window'),
+  ((*((form, 4) for form in FORMS), ('blocked', 1), ('blocked', FULL))),
+)
+
+attend = jax.jit(attention.attend, static_argnames='options')
+
+
+def oracle(q, k, v, starts, window, base=BASE, top_k=0):
+  """y from an empty cache, a query at a time."""
+  q, k, v = (np.float64(x) for x in (q, k, v))
+  y = np.zeros(v.shape)
+  for b, t, h in np.ndindex(y.shape[:3]):
+    begin = max([s for s in range(t + 1) if starts[b, s]] or [0])
+    seen = np.arange(max(begin, t - window), t + 1)
+    turned = np.stack([turn(k[b, s, h], s - t, base) for s in seen])
+    scores = turned @ q[b, t, h] / np.sqrt(q.shape[-1])
+    kept = np.argsort(-scores)[: top_k or None]
+    weights = np.exp(scores[kept] - scores[kept].max())
+    y[b, t, h] = weights / weights.sum() @ v[b, seen[kept], h]
+  return y
+
+
+def turn(x, position, base):
+  """One key turned back by its age; `base` 0 turns nothing."""
+  half = len(x) // 2
+  angle = position * base ** (-np.arange(half) / half) if base else 0.0
+  pairs = (x[:half] + 1j * x[half:]) * np.exp(1j * angle)
+  return np.concatenate([pairs.real, pairs.imag])
+
+
+def draw(length=L, seed=0):
+  rng = np.random.default_rng(seed)
+  q, k, v = (
+    rng.normal(size=(B, length, H, n)).astype(np.float32) for n in (K, K, P)
+  )
+  starts = np.zeros((B, length), np.int32)
+  starts[1, 0] = 1
+  starts[2, [length // 3, length // 2]] = 1
+  return q, k, v, starts
+
+
+def empty(window):
+  return attention_ring.init_cache(B, window, H, K, P)
+
+
+@CASES
+def test_equals_the_loop(form, window):
+  *qkv, starts = draw()
+  _, got = attend(empty(window), *qkv, FORMS[form], starts)
+  want = oracle(*qkv, starts, window, top_k=FORMS[form].top_k)
+  np.testing.assert_allclose(got, want, rtol=0, atol=CLOSE)
+
+
+def test_equals_the_loop_without_positions():
+  *qkv, starts = draw()
+  _, got = attend(empty(4), *qkv, starts_BxL=starts)
+  want = oracle(*qkv, starts, 4, base=0)
+  np.testing.assert_allclose(got, want, rtol=0, atol=CLOSE)
+
+
+def split(options, window, bounds, *qkv, starts=None):
+  """The last cache and y of parts that hand the cache on."""
+  cache, parts = empty(window), []
+  for begin, end in zip(bounds, bounds[1:], strict=False):
+    *now, part_starts = (
+      x if x is None else x[:, begin:end] for x in (*qkv, starts)
+    )
+    cache, y = attend(cache, *now, options, part_starts)
+    parts.append(y)
+  return cache, jnp.concatenate(parts, 1)
+
+
+@pytest.mark.parametrize(
+  ('form', 'window', 'resets'),
+  (
+    ('exact', 4, True),
+    ('blocked', 1, False),
+    ('blocked', 4, True),
+    ('blocked', FULL, False),
+    ('blocked, top 2', 4, True),
+  ),
+)
+def test_any_split_equals_the_whole(form, window, resets):
+  *qkv, starts = draw()
+  starts = starts if resets else None
+  last, whole = attend(empty(window), *qkv, FORMS[form], starts)
+  for bounds in (0, 4, 5, 11), range(12):
+    cache, parts = split(FORMS[form], window, bounds, *qkv, starts=starts)
+    np.testing.assert_allclose(parts, whole, rtol=0, atol=CLOSE)
+    for a, b in zip(cache, last, strict=True):
+      np.testing.assert_array_equal(a, b)
+
+
+@functools.cache
+def reference_gradients(window, top_k):
+  """Those of all pairs with a mask, by autodiff; see the next test."""
+  *qkv, starts = draw()
+  weights = cotangent()
+
+  def loss(*x):
+    return jnp.sum(weights * plain(*x, starts, window, top_k))
+
+  return jax.jit(jax.grad(loss, (0, 1, 2)))(*qkv)
+
+
+def plain(q, k, v, starts, window, top_k):
+  number = np.cumsum(starts, 1)
+  apart = np.arange(L)[:, None] - np.arange(L)
+  seen = (apart >= 0) & (apart <= window)
+  seen = seen & (number[:, :, None] == number[:, None])
+  q, k = (
+    attention._rotated(x, np.arange(L)[None], FORMS['exact']) for x in (q, k)
+  )
+  return attention._weigh(q, k, v, seen, top_k)
+
+
+def cotangent():
+  return np.random.default_rng(1).normal(size=(B, L, H, P))
+
+
+@pytest.mark.parametrize('top_k', (0, 2))
+def test_the_reference_gradients_are_finite_differences(top_k):
+  *qkv, starts = draw()
+  rng, step = np.random.default_rng(2), 1e-6
+  for n, slopes in enumerate(reference_gradients(4, top_k)):
+    way = rng.normal(size=qkv[n].shape)
+    up, down = (
+      oracle(
+        *qkv[:n], qkv[n] + size * way, *qkv[n + 1 :], starts, 4, top_k=top_k
+      )
+      for size in (step, -step)
+    )
+    want = np.sum(cotangent() * (up - down)) / (2 * step)
+    np.testing.assert_allclose(np.sum(slopes * way), want, rtol=1e-5, atol=1e-5)
+
+
+@CASES
+def test_gradients_equal_those_of_all_pairs(form, window):
+  *qkv, starts = draw()
+
+  def loss(*x):
+    y = attention.attend(empty(window), *x, FORMS[form], starts)[1]
+    return jnp.sum(cotangent() * y)
+
+  got = jax.jit(jax.grad(loss, (0, 1, 2)))(*qkv)
+  want = reference_gradients(window, FORMS[form].top_k)
+  for a, b in zip(got, want, strict=True):
+    np.testing.assert_allclose(a, b, rtol=0, atol=CLOSE)
+
+
+@pytest.mark.parametrize('form', ('exact', 'blocked', 'blocked, top 2'))
+def test_gradients_go_through_the_cache(form):
+  *qkv, starts = draw()
+
+  def loss(*x):
+    _, y = split(FORMS[form], 4, (0, 5, 6, 11), *x, starts=starts)
+    return jnp.sum(cotangent() * y)
+
+  got = jax.jit(jax.grad(loss, (0, 1, 2)))(*qkv)
+  want = reference_gradients(4, FORMS[form].top_k)
+  for a, b in zip(got, want, strict=True):
+    np.testing.assert_allclose(a, b, rtol=0, atol=CLOSE)
+
+
+@pytest.mark.parametrize('form', ('exact', 'blocked, all keys'))
+def test_a_step_sees_only_its_window_and_its_document(form):
+  *qkv, starts = draw()
+  begin = [0, L // 3, L // 2]
+
+  def y(k, v):
+    _, y = attention.attend(empty(2), qkv[0], k, v, FORMS[form], starts)
+    return y[2, :, 0, 0]
+
+  for slopes in jax.jit(jax.jacrev(y, (0, 1)))(*qkv[1:]):
+    for t in range(L):
+      first = max(t - 2, *(s for s in begin if s <= t))
+      if slopes.shape[-1] == K and first == t:
+        continue  # a softmax over one key does not depend on it
+      seen = np.flatnonzero(np.asarray(slopes)[t, 2].any((-2, -1)))
+      assert seen.tolist() == [*range(first, t + 1)]
+    assert not slopes[:, :2].any()
+
+
+@pytest.mark.parametrize('form', ('exact, top 2', 'blocked, top 2'))
+def test_only_keys_with_the_highest_scores_get_gradients(form):
+  q, k, v, _ = draw()
+
+  def y(v):
+    return attention.attend(empty(FULL), q, k, v, FORMS[form])[1][0, :, 0, 0]
+
+  slopes = np.asarray(jax.jit(jax.jacrev(y))(v))[:, 0, :, 0, 0]
+  for t in range(L):
+    turned = [turn(k[0, s, 0], s - t, BASE) for s in range(t + 1)]
+    best = np.argsort(-(turned @ q[0, t, 0]))[:2]
+    assert np.flatnonzero(slopes[t]).tolist() == sorted(best)
+
+
+@pytest.mark.parametrize('impl', ('exact', 'blocked'))
+def test_ties_with_the_last_key_count_as_well(impl):
+  q = np.ones((B, 4, H, K), np.float32)
+  k = q * np.array([2.0, 1.0, 1.0, 0.0], np.float32)[:, None, None]
+  v = np.random.default_rng(0).normal(size=(B, 4, H, P)).astype(np.float32)
+  weights = np.exp([2.0, 1.0, 1.0])  # of scores K / sqrt(K) = 2 apart
+  weights = weights**2 / np.sum(weights**2)
+  want = np.einsum('s,bshp->bhp', weights, v[:, :3])
+  options = attention.Options(impl, top_k=2)
+  _, y = attend(empty(FULL), q, k, v, options)
+  np.testing.assert_allclose(y[:, 3], want, rtol=0, atol=CLOSE)
+  _, steps = split(options, FULL, range(5), q, k, v)
+  np.testing.assert_allclose(steps, y, rtol=0, atol=CLOSE)
+
+
+@pytest.mark.parametrize('form', ('exact', 'blocked'))
+def test_large_scores_leave_everything_finite(form):
+  *qkv, starts = draw()
+
+  def loss(*x):
+    return attention.attend(empty(4), *x, FORMS[form], starts)[1].sum()
+
+  slopes = jax.jit(jax.grad(loss, (0, 1, 2)))(*(1e3 * x for x in qkv))
+  assert all(np.isfinite(x).all() for x in slopes)
+
+
+@pytest.mark.parametrize(
+  ('form', 'dtype', 'length'),
+  (
+    ('exact', jnp.bfloat16, L),
+    ('blocked', jnp.bfloat16, L),
+    pytest.param('blocked', jnp.float16, L, marks=pytest.mark.float16),
+    ('blocked', jnp.bfloat16, 1),
+  ),
+)
+def test_the_state_is_float32_and_the_output_has_the_input_s_dtype(
+  form, dtype, length
+):
+  *qkv, starts = draw(length)
+  weights = cotangent()[:, :length]
+
+  def loss(*x):
+    cache, y = attention.attend(empty(4), *x, FORMS[form])
+    return jnp.sum(weights * y.astype(jnp.float32)), (cache, y)
+
+  run = jax.jit(jax.grad(loss, (0, 1, 2), has_aux=True))
+  got, (cache, y) = run(*(jnp.asarray(x, dtype) for x in qkv))
+  assert {x.dtype for x in (y, *got)} == {np.dtype(dtype)}
+  assert {x.dtype for x in cache} == {np.dtype('float32')}
+  want = oracle(*qkv, 0 * starts, 4)
+  digits = float(jnp.finfo(dtype).eps)
+  assert abs(np.float32(y) - want).max() < 3 * digits  # measured: 1.3
+  for a, b in zip(got, run(*qkv)[0], strict=True):
+    assert abs(np.float32(a) - b).max() < 3 * digits  # measured: 1.1
+
+
+def temporaries(length, options, window=0):
+  """XLA's temporaries of forward and backward, bytes."""
+  x = jax.ShapeDtypeStruct((1, length, H, 16), jnp.float32)
+
+  def loss(q, k, v):
+    cache = attention_ring.init_cache(1, window or length, H, 16, 16)
+    return attention.attend(cache, q, k, v, options)[1].sum()
+
+  program = jax.jit(jax.grad(loss, (0, 1, 2))).lower(x, x, x).compile()
+  return program.memory_analysis().temp_size_in_bytes
+
+
+@pytest.mark.parametrize(('window', 'top_k'), ((0, 0), (128, 0), (0, 8)))
+def test_memory_is_linear_in_the_length(window, top_k):
+  options = attention.Options('blocked', BASE, top_k, queries=64)
+  short, long = (temporaries(n, options, window) for n in (2048, 8192))
+  assert long < 4.5 * short
+
+
+def test_blocks_save_the_memory_of_all_scores():
+  exact, blocked = (
+    temporaries(2048, attention.Options(impl, BASE))
+    for impl in ('exact', 'blocked')
+  )
+  assert exact > 2 * H * 2048**2 * 4  # weights and their gradients
+  assert blocked < exact / 40  # measured: 1/61
+
+
+@pytest.mark.parametrize(('length', 'all_at_once'), ((128, True), (129, False)))
+def test_long_rows_are_computed_in_blocks(length, all_at_once):
+  x = jnp.zeros((1, length, H, K))
+  cache = attention_ring.init_cache(1, 2 * length, H, K, K)
+  jaxpr = str(jax.make_jaxpr(attention.attend)(cache, x, x, x))
+  # The other branch of 'exact', after a past, has 3 L keys.
+  assert (f'f32[1,{H},{length},{length}]' in jaxpr) == all_at_once
+  assert (f'f32[1,{H},{length},{3 * length}]' in jaxpr) == all_at_once
+
+
+def test_invalid_inputs_are_refused():
+  q, k, v, _ = draw()
+  with pytest.raises(ValueError, match='L=0'):
+    attention.attend(empty(4), q[:, :0], k[:, :0], v[:, :0])
+  with pytest.raises(ValueError, match='K=3: rotary'):
+    cache = attention_ring.init_cache(B, 4, H, 3, P)
+    attention.attend(cache, q[..., :3], k[..., :3], v, FORMS['auto'])
+  with pytest.raises(ValueError, match='starts_BxL has shape'):
+    attention.attend(empty(4), q, k, v, starts_BxL=np.zeros((B, 1)))
+  with pytest.raises(ValueError, match='key width'):
+    attention.attend(empty(4), q, k[..., :2], v)
+  with pytest.raises(ValueError, match="impl='flash': choose one of"):
+    attention.attend(empty(4), q, k, v, attention.Options('flash'))
+  with pytest.raises(NotImplementedError, match='top_k=2 needs'):
+    attention.attend(empty(4), q, k, v, attention.Options('cudnn', top_k=2))
+  with pytest.raises(
+    NotImplementedError, match="a GPU, not cpu: use 'blocked'"
+  ):
+    attention.attend(empty(4), q, k, v, attention.Options('cudnn'))

@@ -1,0 +1,205 @@
+"""The kernels, interpreted on the CPU, and lowered for a GPU without one.
+
+The inputs, the measure of error and the bounds are the self-check's.
+"""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from rnn_jax import selfcheck
+from rnn_jax.ops import gla
+from rnn_jax.ops.gla import pallas as gla_pallas
+from rnn_jax.ops.gla.pallas import states as gla_pallas_states
+
+# What jax 0.12 announces is said in docs/recurrence.md.
+pytestmark = [
+  pytest.mark.slow,
+  pytest.mark.filterwarnings(
+    'ignore:The Pallas Triton backend is deprecated:DeprecationWarning'
+  ),
+]
+
+# L, K, P, read, decay
+CASES = (
+  (1, 16, 16, 'before', 'head'),
+  (15, 20, 48, 'after', 'key'),
+  (16, 16, 64, 'before', 'key'),
+  (17, 32, 16, 'after', 'key'),
+  (63, 16, 32, 'before', 'key'),
+  (65, 32, 20, 'after', 'head'),
+  (130, 16, 64, 'after', 'key'),
+  (130, 64, 16, 'before', 'head'),
+)
+CASES_BFLOAT16 = (
+  (7, 16, 16, 'after', 'key'),
+  (65, 32, 64, 'after', 'key'),
+  (33, 32, 16, 'before', 'head'),
+)
+FORWARD = {'prepare', 'states', 'outputs'}
+BACKWARD = FORWARD | {'score_gradients', 'meetings', 'prepare_backward'}
+# K, P, decay, dtype, operands
+LOWERED = (
+  (16, 16, 'key', 'float32', 'float32'),
+  (32, 64, 'key', 'bfloat16', 'bfloat16'),
+  (64, 20, 'head', 'float32', 'tf32'),
+  (128, 128, 'head', 'bfloat16', 'bfloat16'),
+  (128, 256, 'key', 'float32', 'tf32'),
+  (256, 256, 'key', 'bfloat16', 'bfloat16'),
+)
+
+
+@pytest.fixture(autouse=True, scope='module')
+def _compile_in_a_hurry():
+  """Interpreted kernels take longer to compile than to run."""
+  name = 'jax_disable_most_optimizations'
+  before = jax.config.read(name)
+  jax.config.update(name, True)
+  yield
+  jax.config.update(name, before)
+
+
+def excess_errors(L, K, P, read, decay, dtype='float32', rows=slice(None)):
+  """The errors that exceed their bounds, by tensor, gate and start."""
+  drawn = selfcheck.draw(L, decay, dtype, H=1, K=K, P=P)
+  drawn = jax.tree.map(lambda x: x[rows], drawn)
+  with gla_pallas.interpret():
+    errors = selfcheck.errors(*drawn, 'pallas', read=read)
+  case = selfcheck.Case('pallas', L, K, P, decay, read, dtype)
+  assert {*errors} == {'state', 'y', *(f'd_{x}' for x in drawn[0]._fields)}
+  return {
+    f'{name}, {row}': float(error)
+    for name, by_row in errors.items()
+    for row, error in zip(selfcheck.row_names()[rows], by_row, strict=True)
+    if not error <= selfcheck.bound_of(case, name)
+  }
+
+
+@pytest.mark.parametrize(('L', 'K', 'P', 'read', 'decay'), CASES)
+def test_values_and_gradients_equal_the_oracle(L, K, P, read, decay):
+  assert excess_errors(L, K, P, read, decay) == {}
+
+
+@pytest.mark.parametrize(('L', 'K', 'P', 'read', 'decay'), CASES_BFLOAT16)
+def test_16_bit_inputs_are_multiplied_in_16_bits(L, K, P, read, decay):
+  assert excess_errors(L, K, P, read, decay, 'bfloat16') == {}
+
+
+@pytest.mark.parametrize('decay', ('key', 'head'))
+def test_wide_states_are_split_into_blocks(monkeypatch, decay):
+  monkeypatch.setattr(gla_pallas_states, 'MANY', 1)
+  assert (
+    excess_errors(33, 128, 80, 'after', decay, rows=slice(0, None, 5)) == {}
+  )
+
+
+def drawn(L, K=16, P=16, decay='key', dtype=jnp.float32):
+  """One sequence of two heads: its shapes only."""
+
+  def shape(*lengths, dtype=dtype):
+    return jax.ShapeDtypeStruct((1, *lengths), dtype)
+
+  wide = K if decay == 'key' else 1
+  return (
+    shape(2, K, P, dtype=jnp.float32),
+    *(shape(L, 2, width) for width in (K, K, P)),
+    shape(L, 2, wide, dtype=jnp.float32),
+  )
+
+
+def test_unsupported_inputs_are_refused_with_a_remedy():
+  def run(*arrays):
+    return gla.recurrence(*arrays, impl='pallas')
+
+  if not gla_pallas.runs_here():
+    with pytest.raises(NotImplementedError, match="needs a GPU.*'chunked'"):
+      jax.eval_shape(run, *drawn(17))
+    assert 'pallas' not in selfcheck.implementations()
+  with gla_pallas.interpret():
+    assert 'pallas' in selfcheck.implementations()
+    for wide in ({'K': 257}, {'P': 300}):
+      with pytest.raises(NotImplementedError, match="more heads or.*'chunked'"):
+        jax.eval_shape(run, *drawn(17, **wide))
+    with pytest.raises(ValueError, match="operands='int8': choose one of"):
+      gla_pallas.recurrence(*drawn(17), operands='int8')
+
+
+def test_operands_follow_the_inputs_and_the_matmul_precision():
+  assert gla_pallas.operands_of(jnp.bfloat16) == 'bfloat16'
+  assert gla_pallas.operands_of(jnp.float32) == 'float32'
+  with jax.default_matmul_precision('tensorfloat32'):
+    assert gla_pallas.operands_of(jnp.float32) == 'tf32'
+  with jax.default_matmul_precision('highest'):
+    assert gla_pallas.operands_of(jnp.float32) == 'float32'
+
+
+@pytest.mark.parametrize('dtype', (jnp.float32, jnp.bfloat16))
+def test_the_state_is_float32_and_the_output_has_the_inputs_dtype(dtype):
+  with gla_pallas.interpret():
+    state, y = jax.eval_shape(
+      lambda *x: gla.recurrence(*x, impl='pallas'), *drawn(17, dtype=dtype)
+    )
+  assert (state.dtype, y.dtype) == (jnp.float32, dtype)
+
+
+def test_the_backward_pass_stores_inputs_and_a_state_for_each_chunk():
+  arrays = drawn(130, 32, 64)
+  with gla_pallas.interpret():
+    kept = jax.eval_shape(lambda *x: jax.vjp(gla_pallas.run, *x)[1], *arrays)
+  shapes = sorted(x.shape for x in jax.tree.leaves(kept) if x.ndim)
+  q, v, states = (1, 192, 2, 32), (1, 192, 2, 64), (1, 2, 3, 32, 64)
+  assert shapes == sorted([q, q, v, q, states])
+
+
+def lowered(L, K, P, decay, dtype, operands, gradients=True):
+  """The program for a GPU: its text, and the kernels it calls."""
+
+  def run(*arrays):
+    return gla_pallas.run(*arrays, operands=operands)
+
+  def both(*arrays):
+    out, back = jax.vjp(run, *arrays)
+    return out, back(out)
+
+  compiled = jax.jit(both if gradients else run)
+  with a_gpu():
+    traced = compiled.trace(*drawn(L, K, P, decay, dtype))
+    text = traced.lower(lowering_platforms=('cuda',)).as_text()
+  assert text.count('@__gpu$xla.gpu.triton') == text.count('name = "')
+  return text, set(re.findall(r'name = "(\w+)_kernel"', text))
+
+
+def a_gpu():
+  """The device that is lowered for: newer versions of jax want to know."""
+  sharding = jax.sharding
+  device = sharding.AbstractDevice(
+    device_kind='NVIDIA H100', num_cores=132, platform='gpu'
+  )
+  mesh = sharding.AbstractMesh((), (), abstract_device=device)
+  return sharding.use_abstract_mesh(mesh)
+
+
+@pytest.mark.parametrize(('K', 'P', 'decay', 'dtype', 'operands'), LOWERED)
+def test_all_kernels_are_lowered_for_a_gpu(K, P, decay, dtype, operands):
+  _, long = lowered(130, K, P, decay, dtype, operands)
+  assert long == BACKWARD
+  _, short = lowered(3, K, P, decay, dtype, operands)
+  assert short == BACKWARD | {'steps'}
+
+
+def test_short_sequences_run_in_one_kernel():
+  def kernels(L):
+    return lowered(L, 16, 16, 'key', 'float32', 'float32', False)[1]
+
+  assert kernels(1) == kernels(gla_pallas.SHORT) == {'steps'}
+  assert kernels(gla_pallas.SHORT + 1) == FORWARD
+
+
+def test_each_format_of_operands_has_its_own_program():
+  programs = {
+    lowered(17, 16, 16, 'key', 'float32', operands, False)[0]
+    for operands in gla_pallas.OPERANDS
+  }
+  assert len(programs) == len(gla_pallas.OPERANDS)

@@ -1,0 +1,267 @@
+"""The recurrence from its projection in C++ against a loop in float64."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rnn_jax.ops.gla import projected as gla_projected
+from tests.ops.gla import test_properties as properties
+
+pytestmark = [pytest.mark.native, pytest.mark.slow]
+
+CLOSE = 2e-6  # of the largest number of each array; measured: 4e-7
+SIMPLE = 'identity', 'sigmoid', 'identity'
+MODIFIED = 'identity', 'sigmoid', 'tanh'
+IMPROVED = 'silu', 'silu', 'silu'
+# B, L, H, K, G, P, R, taps, activations, steps between kept states. Rows and
+# columns that end within a vector and within a block of them; few rows, whose
+# columns are shared; segments shorter than the taps reach, and one of all.
+CASES = (
+  (2, 70, 1, 5, 5, 12, 0, 0, SIMPLE, 32),
+  (1, 9, 2, 3, 1, 40, 3, 3, MODIFIED, 4),
+  (3, 7, 2, 4, 1, 5, 5, 4, IMPROVED, 2),
+  (1, 35, 1, 17, 17, 70, 70, 4, IMPROVED, 16),
+  (9, 1, 1, 2, 2, 3, 3, 3, IMPROVED, 32),
+  (1, 2, 1, 8, 1, 150, 0, 5, SIMPLE, 1),
+)
+NAMES = 'state', 'x', 'inputs', 'taps', 'bias'
+
+
+def sigmoid(x):
+  return 1 / (1 + np.exp(-x))
+
+
+FUNCTIONS = {
+  'identity': lambda x: x,
+  'sigmoid': sigmoid,
+  'tanh': np.tanh,
+  'silu': lambda x: x * sigmoid(x),
+}
+
+
+def oracle(layout, starts, state, x, inputs, taps, bias):
+  """The module's docstring, step by step."""
+  K, P, G = layout[:3]
+  B, L, H, _ = x.shape
+  q, k, gate, v, rest = np.split(x, np.cumsum([K, K, G, P]), -1)
+  raw = np.concatenate([q, k, v], -1).reshape(B, L, -1)
+  W = 1 if taps is None else len(taps)
+  past = np.zeros((B, W - 1, raw.shape[-1])) if inputs is None else inputs
+  steps = []
+  for t in range(L):
+    begins = starts[:, t] != 0
+    past = np.where(begins[:, None, None], 0.0, past)
+    seen = np.concatenate([past, raw[:, t, None]], 1)
+    past = seen[:, 1:]
+    mixed = raw[:, t] if taps is None else (seen * taps[::-1]).sum(1)
+    parts = np.split(mixed.reshape(B, H, -1), [K, 2 * K], -1)
+    q, k, v = (FUNCTIONS[f](x) for f, x in zip(layout[3:], parts, strict=True))
+    a = sigmoid(gate[:, t] + (0 if bias is None else bias))
+    a = np.where(begins[:, None, None], 0.0, a)
+    state = a[..., None] * state + k[..., None] * v[:, :, None]
+    steps.append(np.einsum('bhk,bhkp->bhp', q, state))
+  return state, np.stack(steps, 1), rest
+
+
+def draw(case, seed=0):
+  """(layout, inputs of the oracle, starts, gradients of the outputs)."""
+  B, L, H, K, G, P, R, W, activations, _ = case
+  rng = np.random.default_rng(seed)
+  E = H * (2 * K + P)
+  inputs = (
+    rng.normal(size=(B, H, K, P)),
+    2 * rng.normal(size=(B, L, H, 2 * K + G + P + R)),
+    rng.normal(size=(B, W - 1, E)) if W else None,
+    rng.normal(size=(W, E)) if W else None,
+    rng.normal(size=(H, G)) if W else None,
+  )
+  # As they are in float32, to be the same numbers in both.
+  inputs = [None if x is None else np.float64(np.float32(x)) for x in inputs]
+  starts = (rng.random((B, L)) < 0.2).astype(np.int32)
+  starts[0, :1] = 0
+  shapes = (B, H, K, P), (B, L, H, P), (B, L, H, R)
+  cotangents = [np.float32(rng.normal(size=shape)) for shape in shapes]
+  layout = gla_projected.Layout(K, P, G, *activations)
+  return layout, inputs, starts, cotangents
+
+
+def total(outputs, cotangents):
+  pairs = zip(outputs, cotangents, strict=True)
+  return sum((x * d).sum() for x, d in pairs)
+
+
+def run(layout, segment, starts, state, x, inputs, taps, bias):
+  return gla_projected.recurrence(
+    layout,
+    state,
+    x,
+    inputs=inputs,
+    taps=taps,
+    bias=bias,
+    starts_BxL=starts,
+    segment=segment,
+  )
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def both_ways(layout, segment, starts, inputs, cotangents):
+  """(outputs without residuals, outputs with residuals, gradients)."""
+
+  def loss(inputs):
+    outputs = run(layout, segment, starts, *inputs)
+    return total(outputs, cotangents), outputs
+
+  gradients, outputs = jax.grad(loss, has_aux=True)(inputs)
+  return run(layout, segment, starts, *inputs), outputs, gradients
+
+
+def in_float32(inputs):
+  return [None if x is None else jnp.asarray(x, 'float32') for x in inputs]
+
+
+def assert_close(got, want, name=''):
+  atol = CLOSE * abs(want).max(initial=0)
+  np.testing.assert_allclose(got, want, rtol=0, atol=atol, err_msg=name)
+
+
+@pytest.mark.parametrize('with_starts', (False, True))
+@pytest.mark.parametrize('case', CASES, ids=str)
+def test_values_and_gradients_equal_the_oracle(case, with_starts):
+  layout, inputs, starts, cotangents = draw(case)
+  starts = starts if with_starts else np.zeros_like(starts)
+  values, outputs, gradients = both_ways(
+    layout,
+    case[-1],
+    starts if with_starts else None,
+    in_float32(inputs),
+    cotangents,
+  )
+  wanted = oracle(layout, starts, *inputs)
+  for name, a, b, want in zip('Syr', values, outputs, wanted, strict=True):
+    assert_close(a, want, name)
+    assert np.array_equal(a, b)
+  # Along random directions: by differences, in float64.
+  rng, by = np.random.default_rng(1), 1e-6
+  for n, gradient in enumerate(gradients):
+    if gradient is None:
+      continue
+    for _ in range(3):
+      along = rng.normal(size=inputs[n].shape)
+      ends = [
+        total(oracle(layout, starts, *moved(inputs, n, step)), cotangents)
+        for step in (by * along, -by * along)
+      ]
+      want = (ends[0] - ends[1]) / (2 * by)
+      got = (np.float64(gradient) * along).sum()
+      size = np.linalg.norm(gradient) + np.linalg.norm(cotangents[1])
+      assert abs(got - want) < CLOSE * size, (NAMES[n], got, want)
+
+
+def moved(inputs, n, change):
+  return [x + change if m == n else x for m, x in enumerate(inputs)]
+
+
+def test_bfloat16_is_read_and_written_around_sums_in_float32():
+  layout, inputs, starts, cotangents = draw(CASES[2])
+  rounded = [*inputs]
+  rounded[1] = np.float64(jnp.asarray(inputs[1], 'bfloat16'))
+  given = in_float32(rounded)
+  exact = both_ways(layout, 2, starts, given, cotangents)
+  given[1] = given[1].astype('bfloat16')
+  results = both_ways(layout, 2, starts, given, cotangents)
+  for x, want in zip(
+    jax.tree.leaves(results), jax.tree.leaves(exact), strict=True
+  ):
+    got, atol = np.float32(x), 0.01 * abs(want).max()
+    np.testing.assert_allclose(got, want, rtol=0, atol=atol)
+  assert results[0][1].dtype == results[2][1].dtype == jnp.bfloat16
+
+
+def test_two_passes_over_a_row_equal_one():
+  layout, inputs, starts, _ = draw(CASES[1])
+  state, x, before, taps, bias = in_float32(inputs)
+  raw = np.concatenate([x[..., :6], x[..., 7:47]], -1).reshape(1, 9, -1)
+  starts[0, 3:6] = 0  # the inputs between are one document's
+  want_state, want, _ = run(layout, 4, starts, state, x, before, taps, bias)
+  state, y_1, _ = run(
+    layout, 4, starts[:, :5], state, x[:, :5], before, taps, bias
+  )
+  state, y_2, _ = run(
+    layout, 4, starts[:, 5:], state, x[:, 5:], raw[:, 3:5], taps, bias
+  )
+  assert_close(jnp.concatenate([y_1, y_2], 1), np.asarray(want))
+  assert_close(state, np.asarray(want_state))
+
+
+@pytest.mark.parametrize('taps_mapped', (False, True))
+def test_a_mapped_axis_is_more_rows(taps_mapped):
+  layout, inputs, starts, cotangents = draw(CASES[2])
+  first = in_float32(inputs)
+  others = in_float32(draw(CASES[2], seed=1)[1])
+  if not taps_mapped:
+    others[3:] = first[3:]
+  axis = 0 if taps_mapped else None
+  axes = [0, 0, 0, axis, axis]
+  given = [
+    x if axis is None else jnp.stack([x, y])
+    for x, y, axis in zip(first, others, axes, strict=True)
+  ]
+
+  def values(*inputs):
+    return both_ways(layout, 2, starts, list(inputs), cotangents)
+
+  results = jax.jit(jax.vmap(values, axes))(*given)
+  for n, inputs in enumerate((first, others)):
+    want = values(*inputs)
+    for a, b in zip(
+      jax.tree.leaves(results), jax.tree.leaves(want), strict=True
+    ):
+      assert_close(a[n], np.asarray(b))
+
+
+def test_second_derivatives_are_refused():
+  layout, inputs, starts, _ = draw(CASES[0])
+  given = in_float32(inputs)
+
+  def slope(x):
+    def loss(x):
+      return run(layout, 4, starts, given[0], x, *given[2:])[1].sum()
+
+    return jax.grad(loss)(x).sum()
+
+  with pytest.raises(NotImplementedError, match="use impl='scan'"):
+    jax.grad(slope)(given[1])
+
+
+@pytest.mark.parametrize(
+  ('wrong', 'message'),
+  (
+    ({'state_BxHxKxP': (2, 1, 5, 11)}, r'state_BxHxKxP has shape'),
+    ({'x_BxLxHxC': (2, 70, 1, 26)}, r'too small for Layout\(keys=5'),
+    ({'bias': (5,)}, 'bias has shape'),
+    ({'starts_BxL': (2, 69)}, 'starts_BxL has shape'),
+    ({'taps': (3, 22)}, r'taps have shape \(3, 22\) and inputs None'),
+    ({'taps': (3, 21), 'inputs': (2, 2, 21)}, r'taps have shape \(3, 21\)'),
+  ),
+)
+def test_shapes_that_disagree_are_named(wrong, message):
+  layout, inputs, _, _ = draw(CASES[0])
+  given = {'state_BxHxKxP': inputs[0], 'x_BxLxHxC': inputs[1]}
+  given |= {name: np.zeros(shape) for name, shape in wrong.items()}
+  given = {name: jnp.asarray(x, 'float32') for name, x in given.items()}
+  with pytest.raises(ValueError, match=message):
+    gla_projected.recurrence(layout, **given)
+
+
+def test_threads_change_no_bit():
+  program = (
+    'import jax, numpy as np;'
+    'from tests.ops.gla import test_projected as tests;'
+    'layout, x, starts, d = tests.draw(tests.CASES[3]);'
+    'made = tests.both_ways(layout, 16, starts, tests.in_float32(x), d);'
+  )
+  one, all_ = properties.bytes_by_cores(program)
+  assert len(one) > 1000 and one == all_

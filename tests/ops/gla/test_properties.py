@@ -1,0 +1,333 @@
+"""What the recurrence promises besides its values."""
+
+import functools
+import logging
+import os
+import re
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rnn_jax.native import library
+from rnn_jax.ops import gla
+from tests.support import loops
+from tests.support import tiny
+
+pytestmark = pytest.mark.slow
+
+LONG = (
+  'scan',
+  'chunked',
+  'associative',
+  'native',
+)  # those that run more than one step
+NAMES = (
+  'state_BxHxKxP',
+  'q_BxLxHxK',
+  'k_BxLxHxK',
+  'v_BxLxHxP',
+  'loga_BxLxHxK',
+)
+CLOSE = 5e-6  # measured: 2.4e-6, of the largest number
+
+
+def draw(L, B=1, H=1, K=2, P=1, seed=0):
+  """A state, q, k, v and log-decays in (-2, 0)."""
+  rng = np.random.default_rng(seed)
+
+  def normal(*shape):
+    return jnp.asarray(rng.normal(size=shape), jnp.float32)
+
+  loga = -jnp.asarray(rng.uniform(0.1, 2, (B, L, H, K)), jnp.float32)
+  wide = normal(B, L, H, K), normal(B, L, H, K), normal(B, L, H, P)
+  return normal(B, H, K, P), *wide, loga
+
+
+def cut(inputs, begin, end):
+  return tuple(x[:, begin:end] for x in inputs)
+
+
+def assert_close(got, want):
+  for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+    np.testing.assert_allclose(a, b, rtol=0, atol=CLOSE * abs(b).max())
+
+
+@pytest.mark.parametrize('read', gla.READS)
+@pytest.mark.parametrize('impl', LONG)
+def test_the_future_does_not_reach_the_past(impl, read):
+  state, *inputs = draw(21)
+
+  @jax.jit
+  @functools.partial(jax.jacrev, argnums=(0, 1, 2, 3))
+  def slopes(*inputs):
+    run = functools.partial(gla.recurrence, impl=impl, chunk_length=16)
+    return run(state, *inputs, read=read)[1][0, :, 0, 0]
+
+  of_q, *of_others = (np.asarray(x[:, 0, :, 0, 0]) for x in slopes(*inputs))
+  assert np.array_equal(of_q != 0, np.eye(21))
+  first = 0 if read == 'after' else -1
+  for slope in of_others:
+    assert np.array_equal(slope != 0, np.tril(np.ones((21, 21)), first))
+
+
+@pytest.mark.parametrize(
+  ('impl', 'read'),
+  (
+    ('scan', 'after'),
+    ('associative', 'after'),
+    *(('chunked', read) for read in gla.READS),
+    *(('native', read) for read in gla.READS),
+  ),
+)
+def test_a_carried_state_equals_one_pass_and_so_do_the_gradients(impl, read):
+  state, *inputs = draw(13, B=2, H=2, K=3, P=4)
+  run = functools.partial(gla.recurrence, impl=impl, chunk_length=4, read=read)
+
+  def in_two(state, *inputs):
+    state, first = run(state, *cut(inputs, 0, 5))
+    state, second = run(state, *cut(inputs, 5, 13))
+    return state, jnp.concatenate([first, second], 1)
+
+  @functools.partial(jax.jit, static_argnums=0)
+  def both_ways(f, *x):
+    out, back = jax.vjp(f, *x)
+    return out, back(jax.tree.map(jnp.cos, out))
+
+  got, want = both_ways(in_two, state, *inputs), both_ways(run, state, *inputs)
+  assert_close(got, want)
+
+
+@pytest.mark.parametrize('impl', LONG)
+def test_documents_in_one_row_equal_separate_documents(impl):
+  state, *inputs = draw(21, B=2, H=2, K=3, P=4)
+  starts = jnp.zeros((2, 21), jnp.int32).at[:, jnp.array([0, 14])].set(1)
+  run = functools.partial(gla.recurrence, impl=impl, chunk_length=8)
+
+  @jax.jit
+  def separate(*inputs):
+    _, first = run(jnp.zeros_like(state), *cut(inputs, 0, 14))
+    last, second = run(jnp.zeros_like(state), *cut(inputs, 14, 21))
+    return last, jnp.concatenate([first, second], 1)
+
+  packed = jax.jit(functools.partial(run, starts_BxL=starts))(state, *inputs)
+  assert_close(packed, separate(*inputs))
+
+
+@pytest.mark.parametrize('impl', LONG)
+def test_another_document_changes_no_bit_and_gets_no_gradient(impl):
+  inputs = draw(21, B=1, H=2, K=3, P=4)
+  other = draw(21, B=1, H=2, K=3, P=4, seed=1)
+  starts = jnp.zeros((1, 21), jnp.int32).at[:, 9].set(1)
+
+  @jax.jit
+  def second(*inputs):
+    run = functools.partial(gla.recurrence, impl=impl, chunk_length=8)
+    state, y = run(*inputs, starts_BxL=starts)
+    return state, y[:, 9:]
+
+  # All before step 9 is the other document's, the initial state too.
+  changed = [1e6 * other[0]]
+  for x, z in zip(inputs[1:], other[1:], strict=True):
+    changed.append(x.at[:, :9].set(z[:, :9]))
+  for a, b in zip(second(*inputs), second(*changed), strict=True):
+    assert np.array_equal(a, b)
+  loss = jax.grad(lambda *x: jnp.sum(second(*x)[1] ** 2), range(5))
+  slopes = jax.jit(loss)(*inputs)
+  assert not slopes[0].any() and not slopes[4][:, 9].any()
+  for slope in slopes[1:]:
+    assert not slope[:, :9].any() and slope[:, 10:].any()
+
+
+@pytest.mark.parametrize('impl', ('step', *LONG))
+def test_no_starts_are_starts_of_zero(impl):
+  L = 1 if impl == 'step' else 9
+  inputs, zeros = draw(L), jnp.zeros((1, L), jnp.int32)
+  run = functools.partial(gla.recurrence, impl=impl, chunk_length=4)
+  without = jax.jit(run)(*inputs)
+  given = jax.jit(functools.partial(run, starts_BxL=zeros))(*inputs)
+  for a, b in zip(without, given, strict=True):
+    assert np.array_equal(a, b)
+
+
+def test_the_front_door_runs_the_step_that_cells_decode_with():
+  state, *inputs = draw(1, B=2, H=2, K=3, P=4)
+  run = functools.partial(gla.recurrence, impl='step')
+  whole, y = jax.jit(run)(state, *inputs)
+  one, y_t = jax.jit(gla.step)(state, *(x[:, 0] for x in inputs))
+  assert np.array_equal(whole, one) and np.array_equal(y[:, 0], y_t)
+
+
+def jaxpr(L, **options):
+  inputs = draw(L)
+  return jax.make_jaxpr(lambda *x: gla.recurrence(*x, **options))(*inputs)
+
+
+def calls(traced):
+  """The targets of custom calls in a program."""
+  return set(re.findall(r'rnn_jax_\w+', str(traced)))
+
+
+@pytest.mark.native
+def test_auto_is_the_step_for_one_step_and_native_for_more():
+  assert str(jaxpr(1, impl='auto')) == str(jaxpr(1, impl='step'))
+  assert calls(jaxpr(2, impl='auto')) == {'rnn_jax_gla_forward'}
+  assert calls(jaxpr(2, impl='chunked')) == set()
+  assert str(jaxpr(2, impl='chunked')) != str(jaxpr(2, impl='scan'))
+
+
+def test_auto_is_chunked_without_the_library(monkeypatch):
+  monkeypatch.setattr(library, 'lacking', lambda: 'no compiler')
+  assert str(jaxpr(2, impl='auto')) == str(jaxpr(2, impl='chunked'))
+  with pytest.raises(NotImplementedError, match='no compiler'):
+    jaxpr(2, impl='native')
+
+
+@pytest.mark.native
+def test_second_derivatives_of_native_are_refused():
+  inputs = draw(3)
+
+  def slope(state):
+    return jnp.sum(
+      jax.grad(lambda s: jnp.sum(gla.recurrence(s, *inputs[1:])[1] ** 2))(state)
+    )
+
+  with pytest.raises(NotImplementedError, match="use impl='scan'"):
+    jax.grad(slope)(inputs[0])
+
+
+@pytest.mark.native
+def test_a_mapped_axis_is_more_rows_of_one_call():
+  run = functools.partial(gla.recurrence, impl='native')
+
+  def both_ways(state, *inputs):
+    out, back = jax.vjp(run, state, *inputs)
+    return out, back(jax.tree.map(jnp.cos, out))
+
+  rows = [draw(13, B=2, H=2, K=3, P=4, seed=n) for n in range(3)]
+  stacked = [jnp.stack(x) for x in zip(*rows, strict=True)]
+  mapped = jax.jit(jax.vmap(both_ways, (0, None, 0, 0, 0)))
+  results = mapped(stacked[0], rows[0][1], *stacked[2:])
+  assert (
+    str(jax.make_jaxpr(jax.vmap(both_ways))(*stacked)).count(
+      'rnn_jax_gla_backward'
+    )
+    == 1
+  )
+  single = jax.jit(both_ways)
+  for n, (state, _, *others) in enumerate(rows):
+    want = single(state, rows[0][1], *others)
+    for a, b in zip(
+      jax.tree.leaves(results), jax.tree.leaves(want), strict=True
+    ):
+      assert np.array_equal(a[n], b)
+
+
+def bytes_by_cores(program):
+  """The bytes of `made`, arrays that a program makes: on one core, on all."""
+  program = (
+    'import os, sys; os.sched_setaffinity(0, map(int, sys.argv[1:]));'
+    f'{program}'
+    'made = jax.tree.leaves(made);'
+    'sys.stdout.buffer.write(b"".join(np.asarray(a).tobytes() for a in made))'
+  )
+  cores = sorted(os.sched_getaffinity(0))
+  return [
+    subprocess.run(
+      [sys.executable, '-c', program, *map(str, some)],
+      check=True,
+      capture_output=True,
+      cwd=tiny.ROOT,
+    ).stdout
+    for some in (cores[:1], cores)
+  ]
+
+
+@pytest.mark.native
+def test_threads_change_no_bit():
+  """One row of many columns, which threads share, against one core."""
+  program = (
+    'import jax, numpy as np; from rnn_jax.ops import gla;'
+    'from tests.ops.gla import test_properties as tests;'
+    'x = tests.draw(100, H=1, K=8, P=96);'
+    "f = lambda *x: gla.recurrence(*x, impl='native');"
+    'out, back = jax.vjp(f, *x);'
+    'made = out, back(jax.tree.map(jax.numpy.cos, out));'
+  )
+  one, all_ = bytes_by_cores(program)
+  assert len(one) > 1000 and one == all_
+
+
+@pytest.mark.native
+def test_auto_logs_its_choice_once(caplog):
+  gla._log_once.cache_clear()
+  with caplog.at_level(logging.INFO):
+    for _ in range(2):
+      jaxpr(2, impl='auto')
+  logged = [record.getMessage() for record in caplog.records]
+  assert logged.count("gla.recurrence: impl='auto' runs 'native'") == 1
+
+
+@pytest.mark.parametrize(
+  ('impl', 'L', 'chunk_length', 'turns'),
+  (
+    ('scan', 130, 64, [130]),
+    ('associative', 130, 64, []),
+    ('step', 1, 64, []),
+    ('native', 130, 64, []),
+    ('chunked', 1, 64, [1]),
+    ('chunked', 64, 64, [1]),
+    ('chunked', 65, 64, [2]),
+    ('chunked', 130, 20, [7]),
+    ('chunked', 130, 1, [130]),
+  ),
+)
+def test_a_named_implementation_is_the_one_that_runs(
+  impl, L, chunk_length, turns
+):
+  traced = jaxpr(L, impl=impl, chunk_length=chunk_length)
+  assert loops.lengths(traced) == turns
+
+
+@pytest.mark.native
+def test_the_backward_pass_stores_one_state_per_chunk():
+  L, K, P, chunk = 128, 8, 8, 32
+  inputs = draw(L, K=K, P=P)
+
+  def kept(impl):
+    run = functools.partial(gla.recurrence, impl=impl, chunk_length=chunk)
+    back = jax.eval_shape(lambda *x: jax.vjp(run, *x)[1], *inputs)
+    return sum(leaf.size for leaf in jax.tree.leaves(back))
+
+  inputs_and_states = L * (3 * K + P) + L // chunk * K * P  # q, k, loga; v
+  assert kept('chunked') == kept('native') == inputs_and_states
+  assert kept('scan') >= L * K * P
+
+
+@pytest.mark.parametrize(
+  ('change', 'error', 'message'),
+  (
+    ({'impl': 'fast'}, ValueError, "impl='fast'.*'chunked', 'associative'"),
+    ({'impl': 'step'}, NotImplementedError, "one step, not L=3: use 'chunked'"),
+    ({'read': 'never'}, ValueError, "read='never'.*'after', 'before'"),
+    ({'chunk_length': 0}, ValueError, 'chunk_length=0: give 1 or more'),
+    ({'starts_BxL': np.zeros((1, 2))}, ValueError, r'starts_BxL.*\(1, 2\)'),
+    ({'loga_BxLxHxK': np.zeros((1, 3, 1, 3))}, ValueError, 'one decay a head'),
+    ({'k_BxLxHxK': np.zeros((1, 2, 1, 2))}, ValueError, 'k_BxLxHxK.*time'),
+    ({'v_BxLxHxP': np.zeros((1, 3, 1, 4))}, ValueError, 'v_BxLxHxP.*value'),
+    ({'q_BxLxHxK': np.zeros((1, 3, 2))}, ValueError, 'it needs 4 axes'),
+  ),
+)
+def test_bad_arguments_are_refused_by_name(change, error, message):
+  given = {**dict(zip(NAMES, draw(3), strict=True)), **change}
+  arrays = [given.pop(name) for name in NAMES]
+  with pytest.raises(error, match=message):
+    gla.recurrence(*arrays, **given)
+
+
+def test_zero_steps_are_refused():
+  with pytest.raises(ValueError, match='L=0: give one step or more'):
+    gla.recurrence(*draw(0))

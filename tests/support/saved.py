@@ -1,0 +1,74 @@
+"""A training state of every kind of leaf, saved at steps 1 to 3."""
+
+import typing
+
+import grain
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from rnn_jax.runs.checkpoints import checkpoint
+
+OPTIMIZER = optax.chain(
+  optax.clip_by_global_norm(1.0),
+  optax.adamw(
+    optax.cosine_decay_schedule(1e-3, 100), mask={'w': True, 'b': False}
+  ),
+)
+
+
+class Carry(typing.NamedTuple):
+  memory: jax.Array
+  ring: tuple[jax.Array, ...]
+
+
+def make_state(seed):
+  rng = np.random.default_rng(seed)
+  w, b, m = (jnp.array(rng.normal(size=(24, 40)), 'float32') for _ in range(3))
+  params = {'w': w, 'b': b}
+  return {
+    'params': params,
+    'optimizer': update(params),
+    'carry': [Carry(m.astype(jnp.bfloat16), (m, m > 0)), None],
+    'key': jnp.array(rng.integers(2**32, size=2), 'uint32'),
+    'skipped': jnp.int32(seed),
+    'scale': jnp.float32(seed / 3),
+    'half': jnp.bfloat16(1 / 3),
+  }
+
+
+@jax.jit
+def update(params):
+  return OPTIMIZER.update(params, OPTIMIZER.init(params), params)[1]
+
+
+def make_iterator(taken=0):
+  iterator = iter(grain.MapDataset.range(1000).shuffle(3).to_iter_dataset())
+  for _ in range(taken):
+    next(iterator)
+  return iterator
+
+
+def like(state):
+  return jax.tree.map(
+    lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding),
+    state,
+  )
+
+
+def assert_same(got, want):
+  assert jax.tree.structure(got) == jax.tree.structure(want)
+  for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+    assert isinstance(a, jax.Array) and a.dtype == b.dtype
+    assert a.sharding == b.sharding
+    assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
+
+
+def save_all(folder, keep, losses):
+  """Saves step -> loss; each step's state is made of the step."""
+  checkpoints = checkpoint.Checkpoints(folder, keep)
+  for step, loss in losses.items():
+    progress = {'held_out_loss': loss, 'evaluations': step}
+    checkpoints.save(step, make_state(step), make_iterator(step), progress)
+  checkpoints.close()

@@ -1,0 +1,104 @@
+"""A command's output is shown and kept; one line says how it ended."""
+
+import os
+import pathlib
+import signal
+import sys
+import threading
+import time
+
+import pytest
+
+from rnn_jax import subprocesses
+from rnn_jax.runs import signals
+
+
+def run(code, folder, **options):
+  folder.mkdir(exist_ok=True)
+  with open(folder / 'run.log', 'a', encoding='utf-8') as log:
+    command = [sys.executable, '-c', code]
+    return subprocesses.run(command, log=log, **options)
+
+
+def test_output_is_shown_and_kept_and_stdout_comes_back(tmp_path, capsys):
+  code = (
+    "import sys; print('one'); print('two', file=sys.stderr); print('thrée')"
+  )
+  for _ in range(2):
+    ended = run(code, tmp_path / 'run')
+    assert ended.error == ''
+    assert (ended.out, ended.err) == (['one', 'thrée'], ['two'])
+    assert sorted(capsys.readouterr().out.split()) == ['one', 'thrée', 'two']
+  log = (tmp_path / 'run' / 'run.log').read_text(encoding='utf-8')
+  assert sorted(log.split()) == sorted(['one', 'thrée', 'two'] * 2)
+
+
+ENDS = {
+  'a launcher, with a warning before': (
+    "sys.exit('WARNING: x\\nerror: lower it,\\n  by half')",
+    'lower it, by half',
+  ),
+  'an exception': ("raise KeyError('gone')", "KeyError: 'gone'"),
+  'silence': ('sys.exit(3)', 'exit code 3'),
+  'a signal': ('os.kill(os.getpid(), 9)', 'killed by SIGKILL'),
+  'a signal after words': (
+    "sys.stderr.write('too much'); sys.stderr.flush(); os.kill(os.getpid(), 9)",
+    'killed by SIGKILL: too much',
+  ),
+}
+
+
+@pytest.mark.parametrize('case', ENDS)
+def test_the_end_is_one_line(case, tmp_path):
+  code, error = ENDS[case]
+  assert run(f'import os, sys; {code}', tmp_path).error == error
+
+
+def test_a_command_that_takes_too_long_is_killed(tmp_path):
+  code = "import time; print('begun', flush=True); time.sleep(60)"
+  ended = run(code, tmp_path, timeout=2)
+  assert (ended.code, ended.out) == (None, ['begun'])
+  assert ended.error == 'timed out after 2 s'
+  assert ended.seconds < 30
+
+
+def test_a_request_to_stop_is_forwarded_once_and_waited_for(tmp_path):
+  code = """
+import signal, sys, time
+seen = []
+signal.signal(signal.SIGTERM, lambda *_: seen.append(1))
+print('ready', flush=True)
+while not seen: time.sleep(0.01)
+time.sleep(0.5)
+print('saved', len(seen))
+"""
+  with signals.StopRequest() as stop:
+    log = tmp_path / 'run.log'
+
+    def ask():
+      while not (log.exists() and 'ready' in log.read_text()):
+        time.sleep(0.02)
+      os.kill(os.getpid(), signal.SIGTERM)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    ended = run(code, tmp_path, stop=lambda: bool(stop.name))
+    asking.join()
+  assert stop.name == 'SIGTERM'
+  assert ended.out == ['ready', 'saved 1'] and ended.error == ''
+
+
+def test_workers_that_a_command_left_behind_end_with_it(tmp_path):
+  worker = 'import time; time.sleep(60)'
+  code = (
+    'import subprocess, sys\n'
+    f'print(subprocess.Popen([sys.executable, "-c", {worker!r}]).pid)'
+  )
+  began = time.monotonic()
+  ended = run(code, tmp_path)
+  assert time.monotonic() - began < 30
+  stat = pathlib.Path('/proc', ended.out[0], 'stat')
+  end = time.monotonic() + 10
+  while stat.exists() and stat.read_text().split()[2] != 'Z':  # a zombie
+    assert time.monotonic() < end
+    time.sleep(0.05)

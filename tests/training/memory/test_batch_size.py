@@ -1,0 +1,132 @@
+"""The batch that a memory holds: as large as it can be, the same on resume."""
+
+import json
+import re
+
+import hypothesis
+import jax
+import pytest
+from hypothesis import strategies as st
+
+from rnn_jax import config as config_lib
+from rnn_jax import errors
+from rnn_jax.data.text import tokenizer
+from rnn_jax.training import loop
+from rnn_jax.training import programs as programs_lib
+from rnn_jax.training.memory import batch_size
+from rnn_jax.training.memory import program as program_memory
+from tests.support import tiny
+
+GIB = 0.004
+
+
+def configure(gib=GIB):
+  raw = tiny.raw_config('unused')
+  raw.data.memory_gib = gib
+  return config_lib.parse(raw)
+
+
+def test_the_budget_is_used_and_kept_to():
+  config = configure()
+  rows = batch_size.rows_for_budget(config, tokenizer.Bytes(), 4)
+  programs = programs_lib.from_config(config, tokenizer.Bytes())
+  assert rows % 4 == 0
+  assert (
+    program_memory.of(programs.compile_train(rows, 32)).total <= GIB * 2**30
+  )
+  assert (
+    program_memory.of(programs.compile_train(rows + 4, 32)).total > GIB * 2**30
+  )
+
+
+def test_the_batch_of_a_run_is_kept_in_its_folder(tmp_path, monkeypatch):
+  config = configure()
+  monkeypatch.setattr(batch_size, 'rows_for_budget', lambda *_: 6)
+  found = batch_size.resolve(config, tokenizer.Bytes(), tmp_path, 2)
+  assert found.data.tokens_per_batch == 6 * 32
+  kept = json.loads((tmp_path / batch_size.NAME).read_text())
+  assert kept == {'tokens_per_batch': 6 * 32}
+  monkeypatch.setattr(batch_size, 'rows_for_budget', lambda *_: 8)
+  assert batch_size.resolve(config, tokenizer.Bytes(), tmp_path, 2) == found
+
+
+def test_a_run_has_batches_of_its_budget(tmp_path, monkeypatch, capsys):
+  raw = tiny.raw_config(tiny.write_text(tmp_path / 'text'))
+  raw.data.memory_gib = GIB
+  raw.data.boundaries = (16, 32)
+  monkeypatch.setattr(batch_size, 'rows_for_budget', lambda *_: 6)
+  trainer = loop.open_run(config_lib.parse(raw), str(tmp_path / 'run'))
+  loop.restore(trainer)
+  shape = next(trainer.batches).tokens_BxL.shape
+  trainer.close()
+  assert shape in ((6, 32), (12, 16))
+  out = capsys.readouterr().out
+  assert 'data.memory_gib=0.004 holds 192 tokens a batch' in out
+  assert '2 shapes: 6x32 ... 12x16' in out
+
+
+def test_without_a_budget_nothing_changes(tmp_path):
+  config = configure(0.0)
+  assert batch_size.resolve(config, tokenizer.Bytes(), tmp_path, 1) is config
+  assert not any(tmp_path.iterdir())
+
+
+def test_a_budget_for_no_row_is_refused_with_what_is_needed():
+  programs = programs_lib.from_config(configure(), tokenizer.Bytes())
+  state = sum(batch_size.state_bytes(programs, 2))
+  with pytest.raises(errors.InputError) as raised:
+    batch_size.rows_for_budget(configure(state / 2**30), tokenizer.Bytes(), 2)
+  message = str(raised.value)
+  assert f'parameters and optimizer state need {state:,} bytes' in message
+  assert 'and 2 row(s) of data.length=32' in message
+  needed = float(re.search(r'tokens ([\d.e-]+) GiB', message)[1])
+  assert needed * 2**30 == pytest.approx(
+    program_memory.of(programs.compile_train(2, 32)).total, rel=1e-2
+  )
+
+
+def test_a_budget_smaller_than_the_parameters_compiles_nothing(monkeypatch):
+  monkeypatch.setattr(programs_lib.Programs, 'compile_train', None)
+  programs = programs_lib.from_config(configure(), tokenizer.Bytes())
+  params, optimizer = batch_size.state_bytes(programs, 1)
+  leaves = jax.tree.leaves(programs.parameters_like())
+  assert params == sum(4 * x.size for x in leaves)
+  assert 2 * params <= optimizer < 2.1 * params  # Adam's two moments
+  with pytest.raises(errors.InputError) as raised:
+    batch_size.rows_for_budget(configure(1e-5), tokenizer.Bytes(), 1)
+  assert str(raised.value) == (
+    'data.memory_gib=1e-05: parameters and optimizer state need '
+    f'{params + optimizer:,} bytes ({(params + optimizer) / 2**30:.3g} GiB): '
+    'give more, or a smaller model'
+  )
+
+
+@hypothesis.given(
+  st.integers(0, 10**6),
+  st.integers(1, 5000),
+  st.integers(0, 300),
+  st.integers(0, 10**7),
+)
+def test_the_search_is_exact_where_the_line_errs(fixed, each, bend, budget):
+  def size(n):
+    return fixed + each * n + bend * (n // 7) + (n * n * bend) // 1000
+
+  found = batch_size.search(size, budget)
+  assert found == 0 or size(found) <= budget
+  assert size(found + 1) > budget
+
+
+def test_the_search_of_a_line_compiles_little():
+  asked = []
+
+  def size(n):
+    asked.append(n)
+    return 1000 + 30 * n
+
+  assert batch_size.search(size, 100_000) == 3300
+  assert asked == [2, 6, 600, 3300, 3301]
+
+
+def test_the_search_gets_past_a_batch_that_needs_no_more():
+  sizes = {n: 100 for n in range(1, 50)}
+  assert batch_size.search(lambda n: sizes.get(n, 100 + n), 400) == 300

@@ -1,0 +1,52 @@
+"""The cheapest remat that fits, by the compiler's account."""
+
+import pytest
+
+from rnn_jax import config as config_lib
+from rnn_jax import errors
+from rnn_jax.data.text import tokenizer
+from rnn_jax.training import loop
+from rnn_jax.training import programs as programs_lib
+from rnn_jax.training.memory import program as program_memory
+from rnn_jax.training.memory import remat as remat_budget
+from tests.support import tiny
+
+SHAPES = (8, 16), (8, 32)
+
+
+def configure(gib=1.0, every='auto', **remat):
+  raw = tiny.raw_config('unused')
+  raw.recurrence.impl = 'scan'
+  raw.remat.update(every=every, memory_gib=gib, **remat)
+  return config_lib.parse(raw)
+
+
+def needed(config):
+  programs = programs_lib.from_config(config, tokenizer.Bytes())
+  return program_memory.of(programs.compile_train(8, 32)).total
+
+
+def test_the_first_rung_that_fits_is_taken():
+  plain = needed(configure(0.0, 0))
+  root = needed(configure(0.0, 'sqrt'))
+  assert root < plain
+  for budget, every in ((plain, 0), (plain - 1, 'sqrt')):
+    asked = configure(budget / 2**30)
+    found = remat_budget.resolve(asked, tokenizer.Bytes(), SHAPES)
+    assert found.remat.every == every and found.remat.layers == 0
+    assert needed(found) <= budget
+
+
+def test_a_budget_for_none_is_refused_with_what_is_needed():
+  with pytest.raises(
+    errors.InputError, match='8 rows of 32 tokens need .* GiB'
+  ):
+    remat_budget.resolve(configure(1e-6), tokenizer.Bytes(), SHAPES)
+
+
+def test_a_run_says_what_was_chosen(tmp_path, capsys):
+  raw = tiny.raw_config(tiny.write_text(tmp_path / 'text'))
+  raw.remat.update(every='auto', memory_gib=2.0)
+  loop.open_run(config_lib.parse(raw), str(tmp_path / 'run')).close()
+  told = "remat.every='auto': remat.schedule='uniform'"
+  assert told in capsys.readouterr().out
