@@ -85,7 +85,7 @@ def _exit_status(program):
 def _flags():
   """absl's flags are as at the start of a process, and afterwards as before.
 
-  Launchers define flags of the same names: those of launchers that tests have
+  Programs define flags of the same names: those of programs that tests have
   imported are set aside.
   """
   imported = {*sys.modules}
@@ -98,7 +98,7 @@ def _flags():
   kept = [_copy(table) for table in tables]
   values = flagsaver.save_flag_values()
   for module, own in _copy(tables[1]).items():
-    if module.startswith('launch.') and module not in SHARED:
+    if module.startswith(('launch.', 'benchmarks.')) and module not in SHARED:
       for flag in own:
         delattr(flags.FLAGS, flag.name)
   for name in flags.FLAGS:
