@@ -3,7 +3,9 @@
 B batch, L time, N chunks, C chunk length, D model width, H heads, K key width
 a head, P value width a head, S vector-state width, F MLP width, V vocabulary,
 W attention window, R stacked layers. A shape is its letters joined by `x`, as
-in `q_BxLxHxK`. The same letters name the logical axes that are sharded.
+in `q_BxLxHxK`. The same letters name the logical axes of parameters, by which
+they are sharded: 'DxF' is a matrix, 'D+F' a parameter of axis D that is added
+to a sum over F, as the last bias of an MLP.
 """
 
 from typing import Any

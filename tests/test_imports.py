@@ -71,3 +71,9 @@ def test_a_first_step_waits_for_no_plots():
   loaded = set(result.stdout.split())
   assert 'jax' in loaded
   assert not loaded & {'matplotlib', 'tensorboardX', 'torch', 'tensorflow'}
+
+
+def test_cells_models_and_tasks_know_no_mesh():
+  graph = rooms()
+  for room in ('ops', 'cells', 'models', 'tasks'):
+    assert not graph[room] & {'parallel', 'training'}

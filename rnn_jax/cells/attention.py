@@ -26,12 +26,12 @@ from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.cells import base
 from rnn_jax.ops import attention
+from rnn_jax.ops import devices
 from rnn_jax.ops import precision
 from rnn_jax.ops import rotary
 from rnn_jax.ops.attention import cudnn as attention_cudnn
 from rnn_jax.ops.attention import ring as attention_ring
 from rnn_jax.ops.attention import row as row_attention
-from rnn_jax.parallel import sequence
 
 IMPLS = ('auto', 'scan', 'exact', 'blocked', 'cudnn')
 ROW_IMPLS = {  # the impls of sees='row', as `ops.attention.row` names them
@@ -202,7 +202,7 @@ class Cell(base.Cell):
       top_k=self.config.top_k,
       queries=self.plan.remat_every or self.plan.chunk_length or 0,
     )
-    state, y = sequence.attend(state, *u, options, starts_BxL)
+    state, y = devices.current().attend(state, *u, options, starts_BxL)
     return state, y.reshape(*y.shape[:2], -1)
 
   def _read_row(self, u, starts_BxL):

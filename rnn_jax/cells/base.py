@@ -18,11 +18,10 @@ from jax import ad_checkpoint
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.ops import devices
 from rnn_jax.ops import precision
 from rnn_jax.ops import remat_scan
 from rnn_jax.ops import remat_schedules
-from rnn_jax.parallel import axes
-from rnn_jax.parallel import rules as rules_lib
 
 PyTree = Any
 KEPT = 'recurrence'  # name of the recurrence's outputs, which remat may save
@@ -42,8 +41,6 @@ class Plan:
   layers: int = 0  # in a remat group, see models/remat.py; 0: no remat
   keep: tuple[str, ...] = ()  # names that such a group saves
   offload: bool = False  # whether it saves them in host memory
-  rules: rules_lib.Rules = rules_lib.Rules()  # how parameters are sharded
-  micro_batches: int = 0  # of a pipeline over layers; 0: as many as stages
   fresh: bool = False  # rows have no past and their last state isn't used, so
   # that a cell with a large state can omit it
 
@@ -154,7 +151,7 @@ class Cell(nn.Module):
   """Base of all cells. State leaves are float32 with the batch on axis 0.
 
   A cell's file has LOGICAL_AXES, the logical axes of each parameter by path, as
-  in {'output/kernel': 'HxD'} (see parallel/fsdp.py). Where 'H' is among them,
+  in {'output/kernel': 'HxD'} (see shapes.py). Where 'H' is among them,
   the heads can be sharded: each device then runs a cell with fewer
   `config.heads`, and the outputs are summed over devices.
 
@@ -253,7 +250,7 @@ class Cell(nn.Module):
       (state, y_BxLxD).
     """
     u = self.project(x_BxLxD)
-    if x_BxLxD.shape[1] == 1 and axes.size('sequence') == 1:
+    if x_BxLxD.shape[1] == 1 and devices.current().time_shards == 1:
       state, y = reset_and_step(self, state, *_first((u, starts_BxL)))
       y = jax.tree.map(lambda y: y[:, None], y)
     else:
@@ -297,10 +294,10 @@ def scan_steps(
   Raises:
     NotImplementedError: the row is sharded over devices.
   """
-  if (devices := axes.size('sequence')) > 1:
+  if (shards := devices.current().time_shards) > 1:
     raise NotImplementedError(
       "recurrence.impl='scan' steps through a row on one device, and rows are "
-      f"sharded over the {devices} devices of the mesh's axis 'sequence': use "
+      f"sharded over the {shards} devices of the mesh's axis 'sequence': use "
       "'auto', or mesh.sequence=1"
     )
   return in_segments(_scan, cell, state, (u, starts_BxL))

@@ -32,14 +32,12 @@ import jax.numpy as jnp
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.cells import base
+from rnn_jax.ops import devices
 from rnn_jax.ops import gla
 from rnn_jax.ops import pairs
 from rnn_jax.ops import precision
 from rnn_jax.ops import rotary
 from rnn_jax.ops.attention import row as row_attention
-from rnn_jax.parallel import axes
-from rnn_jax.parallel import sequence
-from rnn_jax.parallel import sequence_shards
 
 IMPLS = ('auto', 'scan', 'pairs', 'chunked', 'associative')
 LOGICAL_AXES = {
@@ -215,7 +213,7 @@ class Cell(base.Cell):
     break_even = 2 * neurons * width / (neurons + width)
     short = length <= break_even + (self.plan.chunk_length or gla.CHUNK)
     return (
-      'pairs' if short and axes.size(sequence_shards.AXIS) == 1 else 'chunked'
+      'pairs' if short and devices.current().time_shards == 1 else 'chunked'
     )
 
   def _advance(self, state, u, starts_BxL, impl):
@@ -236,7 +234,7 @@ class Cell(base.Cell):
       a = row_attention.attend(r, r, v, options)
       return state, (a.astype(x.dtype), s)
     steps = jax.lax.stop_gradient(state.steps_B).astype(jnp.int32)
-    steps, position_BxL = sequence.count(steps, L, starts_BxL)
+    steps, position_BxL = devices.current().count(steps, L, starts_BxL)
     half, turns = s.shape[-1] // 2, self.config.rotary
     r = self._rotated(s, rotary.angles(position_BxL, half, turns))
     memory, a = self._read_past(state.memory_BxHxKxD, r, v, starts_BxL, impl)
@@ -252,7 +250,7 @@ class Cell(base.Cell):
     keeps = memory is not None
     if memory is None:
       memory = jnp.zeros((B, heads, neurons, v.shape[-1]))
-    memory, a = sequence.recurrence(
+    memory, a = devices.current().recurrence(
       memory,
       r,
       r,

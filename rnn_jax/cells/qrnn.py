@@ -28,7 +28,7 @@ from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.cells import base
 from rnn_jax.cells.parts import vector
-from rnn_jax.parallel import sequence
+from rnn_jax.ops import devices
 
 GATES = {'f': 2, 'fo': 3, 'ifo': 4}  # by pooling
 LOGICAL_AXES = vector.LOGICAL_AXES
@@ -129,7 +129,7 @@ class Cell(vector.Cell):
     before, (z, f, *others) = self._raw(state, x_BxLxD, starts_BxL)
     f = jax.nn.sigmoid(f)
     i = jax.nn.sigmoid(others[1]) if self.parts == 4 else 1 - f
-    h_BxS, h = sequence.linear_scan(
+    h_BxS, h = devices.current().linear_scan(
       state.h_BxS,
       f,
       i * jnp.tanh(z),
@@ -143,7 +143,7 @@ class Cell(vector.Cell):
 
   def _raw(self, state, x_BxLxD, starts_BxL):
     """Returns (the inputs for the next step, [z, f] or more of z, f, o, i)."""
-    before, x = sequence.windows(
+    before, x = devices.current().windows(
       state.inputs_BxWxD, x_BxLxD, self.config.taps, starts_BxL
     )
     raw = self.projection(x.reshape(*x.shape[:2], -1))

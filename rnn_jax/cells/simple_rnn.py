@@ -35,12 +35,11 @@ from rnn_jax import errors
 from rnn_jax.cells import base
 from rnn_jax.ops import attention
 from rnn_jax.ops import causal_convolution
+from rnn_jax.ops import devices
 from rnn_jax.ops import gla
 from rnn_jax.ops.attention import ring as attention_ring
 from rnn_jax.ops.gla import native as gla_native
 from rnn_jax.ops.gla import projected as gla_projected
-from rnn_jax.parallel import axes
-from rnn_jax.parallel import sequence
 
 IMPLS = ('auto', 'scan', 'chunked', 'associative', 'native', 'pallas')
 PRESETS = ('simple', 'modified', 'improved')
@@ -271,7 +270,7 @@ class Cell(base.Cell):
       memory, inputs, y, gate = self._native(state, u_BxLxHxC, starts_BxL)
     else:
       inputs, read = self.read(state.inputs, u_BxLxHxC, starts_BxL)
-      memory, y = sequence.recurrence(
+      memory, y = devices.current().recurrence(
         state.memory_BxHxKxP,
         *read,
         starts_BxL=starts_BxL,
@@ -295,14 +294,14 @@ class Cell(base.Cell):
     general = self.config.attention == 'general'
     query = self.attention_weights(y_BxLxE) if general else y_BxLxE
     query, y = query[:, :, None] * self._outputs**0.5, y_BxLxE[:, :, None]
-    outputs, context = sequence.attend(
+    outputs, context = devices.current().attend(
       outputs, query, y, y, attention.Options(), starts_BxL
     )
     return outputs, context[:, :, 0]
 
   def _is_native(self, dtype, impl):
     """Whether one library call runs all of it, on whole rows."""
-    if impl not in ('auto', 'native') or axes.size('sequence') > 1:
+    if impl not in ('auto', 'native') or devices.current().time_shards > 1:
       return False
     return impl == 'native' or not gla_projected.lacking(dtype)
 
@@ -356,7 +355,7 @@ class Cell(base.Cell):
     channels = [parts[name] for name in ('query', 'key', 'value')]
     if inputs is not None:
       joined = _joined(*channels)
-      inputs, joined = sequence.convolve(
+      inputs, joined = devices.current().convolve(
         inputs, joined, self.taps.astype(joined.dtype), starts_BxL
       )
       inputs = inputs.astype(jnp.float32)

@@ -35,11 +35,8 @@ from jax import ad_checkpoint
 from rnn_jax import config as config_lib
 from rnn_jax.cells import base
 from rnn_jax.models import remat
+from rnn_jax.ops import devices
 from rnn_jax.ops import precision
-from rnn_jax.parallel import axes
-from rnn_jax.parallel import fsdp
-from rnn_jax.parallel import rules as rules_lib
-from rnn_jax.parallel import tensor
 
 PyTree = Any
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
@@ -77,7 +74,7 @@ def dropout_keys(
     segment: the number of the segment of time. Masks that are constant over
       time are the same in every segment.
   """
-  segment = segment + axes.index('sequence')
+  segment = segment + devices.current().time_shard
   return {'dropout': jax.random.fold_in(key, segment), 'channels': key}
 
 
@@ -120,14 +117,13 @@ class Mlp(nn.Module):
 
   config: config_lib.Model
   policy: precision.Policy
-  rules: rules_lib.Rules
 
   @nn.compact
   def __call__(self, x_BxLxD: jax.Array) -> jax.Array:
     config, activate = self.config, ACTIVATIONS[self.config.mlp]
-    shards = self.rules.shares('F')
+    shards = devices.current().shards('F')
     width = config.mlp_width // shards
-    x_BxLxD = tensor.enter(x_BxLxD) if shards > 1 else x_BxLxD
+    x_BxLxD = devices.current().tp_copy(x_BxLxD) if shards > 1 else x_BxLxD
     hidden = self._dense(width, 'up')(x_BxLxD)
     if config.mlp in GATED:
       gate = self._dense(width, 'gate')(x_BxLxD)
@@ -137,7 +133,7 @@ class Mlp(nn.Module):
     self.sow('intermediates', remat.HIDDEN, hidden)  # if that is mutable
     hidden = ad_checkpoint.checkpoint_name(hidden, remat.HIDDEN)
     y = self._dense(x_BxLxD.shape[-1], 'down')(hidden)
-    return tensor.leave(y) if shards > 1 else y
+    return devices.current().tp_reduce(y) if shards > 1 else y
 
   def _dense(self, width, name):
     return nn.Dense(
@@ -168,7 +164,7 @@ class Block(nn.Module):
       self.input_norm = norm(self.config, self.policy)
     if self.config.mlp_width:
       self.mlp_norm = norm(self.config, self.policy)
-      self.mlp = Mlp(self.config, self.policy, self.plan.rules)
+      self.mlp = Mlp(self.config, self.policy)
     self.drop = dropout(self.config)
 
   def __call__(
@@ -197,8 +193,9 @@ class Block(nn.Module):
   def _run_cell(self, state, x_BxLxD, starts_BxL):
     if head_shards(self) == 1:
       return self.cell(state, x_BxLxD, starts_BxL)
-    state, y = self.cell(state, tensor.enter(x_BxLxD), starts_BxL)
-    return state, tensor.leave(y)
+    x_BxLxD = devices.current().tp_copy(x_BxLxD)
+    state, y = self.cell(state, x_BxLxD, starts_BxL)
+    return state, devices.current().tp_reduce(y)
 
   def _dropped(self, x):
     return self.drop(x, deterministic=not self.has_rng('dropout'))
@@ -246,13 +243,13 @@ def head_shards(block: nn.Module) -> int:
   """Returns over how many devices the heads of a block's cell are sharded."""
   module = config_lib.load('cells', block.config.cell, 'model.cell')
   has_heads = any('H' in axes for axes in module.LOGICAL_AXES.values())
-  return block.plan.rules.shares('H') if has_heads else 1
+  return devices.current().shards('H') if has_heads else 1
 
 
 def gathered(block: nn.Module, params: PyTree) -> PyTree:
   """Returns a block's parameters as it uses them, from this device's shards."""
-  axes = fsdp.logical_axes(params, logical_axes(block.config.cell))
-  return fsdp.gather(params, axes, block.plan.rules)
+  axes = logical_axes(block.config.cell)
+  return devices.current().gather(params, axes)
 
 
 def make_cell(block: nn.Module, **overrides: Any) -> base.Cell:

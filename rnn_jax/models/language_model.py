@@ -22,10 +22,8 @@ from rnn_jax.models import blocks
 from rnn_jax.models import positions
 from rnn_jax.models import stack
 from rnn_jax.ops import cross_entropy
+from rnn_jax.ops import devices
 from rnn_jax.ops import precision
-from rnn_jax.parallel import axes
-from rnn_jax.parallel import rules as rules_lib
-from rnn_jax.parallel import tensor
 
 PyTree = Any
 LOGICAL_AXES = {
@@ -91,7 +89,7 @@ class LanguageModel(nn.Module):
   @property
   def vocabulary_shards(self) -> int:
     """Over how many devices the vocabulary is sharded; 1 if it isn't."""
-    shards = self.plan.rules.shares('V')
+    shards = devices.current().shards('V')
     return 1 if self.vocabulary % shards else shards
 
   @nn.nowrap
@@ -140,10 +138,11 @@ class LanguageModel(nn.Module):
     if shards == 1:
       return self.embedding(tokens_BxL)
     rows = self.vocabulary // shards
-    local = tokens_BxL - axes.index(tensor.AXIS) * rows
+    local = tokens_BxL - devices.current().shard('V') * rows
     x = self.embedding(jnp.clip(local, 0, rows - 1))
     is_local = (local >= 0) & (local < rows)
-    return tensor.leave(jnp.where(is_local[..., None], x, 0))
+    x = jnp.where(is_local[..., None], x, 0)
+    return devices.current().tp_reduce(x)
 
   def hidden(
     self,
@@ -223,8 +222,9 @@ def token_sums(
     cross_entropy.Sums, the same on all devices that shard the vocabulary.
   """
   if model.vocabulary_shards > 1:
-    x_BxLxD = tensor.enter(x_BxLxD)
-    options = dataclasses.replace(options, axis=tensor.AXIS)
+    x_BxLxD = devices.current().tp_copy(x_BxLxD)
+    axis = devices.current().axis_name('V')
+    options = dataclasses.replace(options, axis=axis)
   return cross_entropy.sums(x_BxLxD, *head, *batch, options)
 
 
@@ -256,8 +256,6 @@ def plan(config: config_lib.Config) -> base.Plan:
     remat.layers,
     remat.keep,
     remat.offload,
-    rules_lib.parse(config.mesh.rules, config.mesh.zero),
-    config.mesh.micro_batches,
     not (config.data.carry_state or remat.segment),
   )
 

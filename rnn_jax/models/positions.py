@@ -15,7 +15,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from rnn_jax.parallel import sequence
+from rnn_jax.ops import devices
 
 KINDS = ('none', 'sinusoidal', 'learned')
 BASE = 10_000.0
@@ -45,7 +45,7 @@ class Positions(nn.Module):
     starts_BxL: jax.Array | None = None,
   ) -> tuple[jax.Array, jax.Array]:
     """Returns (state_B, x_BxLxD in its dtype)."""
-    state_B, position_BxL = sequence.count(
+    state_B, position_BxL = devices.current().count(
       state_B, x_BxLxD.shape[1], starts_BxL
     )
     if self.kind == 'learned':

@@ -23,7 +23,7 @@ import jax
 
 from rnn_jax import host
 from rnn_jax.cells import base
-from rnn_jax.parallel import fsdp
+from rnn_jax.ops import devices
 
 HIDDEN = 'hidden'
 KEEPABLE = ('matmuls', base.PROJECTED, base.KEPT, HIDDEN)
@@ -44,7 +44,7 @@ def all_but_gathered(
 ) -> bool:
   """A policy of `jax.checkpoint`: saves all but gathered parameters."""
   del inputs, options
-  return primitive.name != 'all_gather' and name != fsdp.GATHERED
+  return primitive.name != 'all_gather' and name != devices.GATHERED
 
 
 def policy(plan: base.Plan) -> Callable[..., Any]:

@@ -1,18 +1,15 @@
 """A stack of R blocks.
 
 `nn.scan` runs one program R times over parameters and states that are stacked
-on a leading axis R. On a mesh, a layer's parameters are gathered when it runs,
-and again in the backward pass. With model.shared_layers all R layers are one,
-whose parameters don't have that axis: they are gathered once, and their
-gradients are sums over the layers (Dehghani et al., "Universal Transformers",
-2019).
+on a leading axis R. Where devices share parameters, a layer's are gathered when
+it runs, and again in the backward pass. With model.shared_layers all R layers
+are one, whose parameters don't have that axis: they are gathered once, and
+their gradients are sums over the layers (Dehghani et al., "Universal
+Transformers", 2019).
 
-With n devices along the mesh's axis 'pipe', parameters and states are those of
-a device's own R/n layers, and rows pass through `parallel/pipeline.gpipe`. The
-stack's result is then valid on the last stage, and zero on the others: a sum of
-losses drops those, where(stage == n - 1, loss, 0). Gradients of layers before
-the stack are those of the first stage, after it those of the last, and zero
-elsewhere: a sum over 'pipe' completes them.
+Where n devices share the layers, parameters and states are those of a device's
+own R/n layers, its stage, and rows pass through all stages. The stack's result
+is then valid on the last stage, and zero on the others.
 """
 
 import functools
@@ -27,9 +24,8 @@ from rnn_jax import config as config_lib
 from rnn_jax.cells import base
 from rnn_jax.models import blocks
 from rnn_jax.models import remat
+from rnn_jax.ops import devices
 from rnn_jax.ops import precision
-from rnn_jax.parallel import axes
-from rnn_jax.parallel import pipeline
 
 PyTree = Any
 
@@ -47,7 +43,7 @@ def logical_axes(cell: str) -> dict[str, str]:
 
 
 def stage(block: blocks.Block) -> Callable[..., tuple[jax.Array, PyTree]]:
-  """Returns the function that runs a stage: see `parallel/pipeline.py`.
+  """Returns the function that runs a stage, see ops/devices.Stage.
 
   Its parameters and states are stacked over the layers, `extra` is starts_BxL
   or None, `key` the rngs of the rows. Layers fold them with their own number,
@@ -58,17 +54,17 @@ def stage(block: blocks.Block) -> Callable[..., tuple[jax.Array, PyTree]]:
 
   def layer(starts_BxL, keys, x, inputs):
     number, params, state = inputs
-    keys = pipeline.fold(keys, number)
+    keys = jax.tree.map(lambda key: jax.random.fold_in(key, number), keys)
     params = blocks.gathered(block, params)
     return block.apply({'params': params}, x, state, starts_BxL, rngs=keys)
 
-  if plan.rules.gathers() and not plan.layers:
+  if devices.current().gathers_parameters and not plan.layers:
     policy = remat.all_but_gathered
     layer = jax.checkpoint(layer, prevent_cse=False, policy=policy)
 
   def run(params, x_BxLxD, state, starts_BxL, keys):
     count = jax.tree.leaves(params)[0].shape[0]
-    numbers = axes.index(pipeline.AXIS) * count + jnp.arange(count)
+    numbers = devices.current().stage * count + jnp.arange(count)
     unroll = min(block.config.unroll, plan.layers or count)
     over_layers = functools.partial(
       jax.lax.scan,
@@ -155,15 +151,15 @@ class Stack(nn.Module):
 
   def _gathered(self, group):
     """Returns the class of a block that takes sharded parameters."""
-    rules, once = self.plan.rules, self.config.shared_layers
-    if once or self.is_initializing() or not rules.is_used():
+    once, current = self.config.shared_layers, devices.current()
+    if once or self.is_initializing() or not current.shards_parameters:
       return blocks.Block
 
     def gather(variables):
       return {'params': blocks.gathered(self, variables['params'])}
 
     block = nn.map_variables(blocks.Block, 'params', trans_in_fn=gather)
-    if group or not rules.gathers():
+    if group or not current.gathers_parameters:
       return block
     # Else the gathered parameters of all layers would be saved.
     return nn.remat(block, prevent_cse=False, policy=remat.all_but_gathered)
@@ -198,7 +194,7 @@ class Stack(nn.Module):
   @property
   def _stages(self):
     whole = self.scope is not None and self.is_initializing()
-    return 1 if whole else axes.size(pipeline.AXIS)
+    return 1 if whole else devices.current().stages
 
   def init_state(self, B: int) -> PyTree:
     """Returns zero states for B rows; the stacked ones are RxB...."""
@@ -238,9 +234,8 @@ class Stack(nn.Module):
   def _pipelined(self, x, stacked, starts_BxL):
     names = ('dropout', 'channels')
     keys = {name: self.make_rng(name) for name in names if self.has_rng(name)}
-    return pipeline.gpipe(
+    return devices.current().run_stages(
       stage(blocks.Block(*self._fields, parent=None)),
       self.variables['params']['blocks'],
-      pipeline.Inputs(x, stacked, starts_BxL, keys),
-      pipeline.Options(self.plan.micro_batches),
+      devices.StageInputs(x, stacked, starts_BxL, keys),
     )

@@ -1,9 +1,8 @@
 """Parameters inside a program of the mesh: a device's share of them, gathered
 where they are used, and the sum of their gradients.
 
-`logical_axes` is a tree like the parameters with the axes of each, as 'DxF'.
-'D+F' is a parameter of axis D that is added to a sum over F, as the last bias
-of an MLP: where devices share F, each of them adds its part.
+`logical_axes` is a tree like the parameters with the axes of each, see
+shapes.py. Where devices share F, each of them adds its part of a 'D+F'.
 """
 
 import fnmatch
@@ -13,11 +12,11 @@ from typing import Any
 import jax
 from jax import ad_checkpoint
 
+from rnn_jax.ops import devices
 from rnn_jax.parallel import axes
 from rnn_jax.parallel import rules as rules_lib
 
 PyTree = Any
-GATHERED = 'gathered'  # name of what the backward pass gathers again
 
 
 def logical_axes(params: PyTree, names: Mapping[str, str]) -> PyTree:
@@ -57,7 +56,7 @@ def gather(
       storage = _storage(rules, letter)
       if storage and rules.zero == rules_lib.STAGES['parameters']:
         x = jax.lax.all_gather(x, storage, axis=axis, tiled=True)
-        x = ad_checkpoint.checkpoint_name(x, GATHERED)
+        x = ad_checkpoint.checkpoint_name(x, devices.GATHERED)
     return x / addends if addends > 1 else x
 
   return jax.tree.map(arrive, params, logical_axes)
@@ -100,4 +99,4 @@ def _read(logical_axes, rules):
   """The logical axes of a parameter, and among how many it is shared as an
   addend."""
   own, _, summed = logical_axes.partition('+')
-  return own.split('x'), rules.shares(summed)
+  return own.split('x'), rules.shards(summed)

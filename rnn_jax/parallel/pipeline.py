@@ -35,11 +35,11 @@ import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from rnn_jax.ops import devices
 from rnn_jax.parallel import axes
 
 AXIS = 'pipe'
@@ -52,15 +52,6 @@ class Options:
 
   micro_batches: int = 0  # M; 0: as many as there are stages
   remat: bool = False  # gpipe: keep what enters a stage, compute the rest again
-
-
-class Inputs(NamedTuple):
-  """What a device feeds the pipeline; all but `x_BxLxD` are its stage's own."""
-
-  x_BxLxD: Any  # of the first layer; read on stage 0 alone
-  state: Any  # of the stage's layers, RxB... leaves
-  extra: Any = None  # B... arrays that each stage needs, as starts_BxL
-  key: Any = None  # a pytree of PRNG keys
 
 
 def bubble_share(stages: int, micro_batches: int) -> float:
@@ -122,7 +113,7 @@ def table(
   return (*forward[: n - 1], *steady, *backward[micro_batches:])
 
 
-def micro_batches(inputs: Inputs, options: Options) -> int:
+def micro_batches(inputs: devices.StageInputs, options: Options) -> int:
   """Returns M.
 
   Raises:
@@ -139,7 +130,10 @@ def micro_batches(inputs: Inputs, options: Options) -> int:
 
 
 def gpipe(
-  stage: Callable, params: Any, inputs: Inputs, options: Options = Options()
+  stage: Callable,
+  params: Any,
+  inputs: devices.StageInputs,
+  options: Options = Options(),
 ) -> tuple[jax.Array, Any]:
   """Runs all micro-batches through all stages.
 

@@ -35,6 +35,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from rnn_jax.ops import devices
 from rnn_jax.parallel import axes
 from rnn_jax.parallel import pipeline
 
@@ -62,7 +63,7 @@ def objective(
   loss: Callable,
   params: Any,
   head: Any,
-  inputs: pipeline.Inputs,
+  inputs: devices.StageInputs,
   options: pipeline.Options,
 ) -> tuple[jax.Array, tuple[Any, Any]]:
   """The objective as a function that autodiff knows the gradients of.
@@ -107,7 +108,7 @@ def _backward(stage, loss, options, gradients, cotangents):
   params, head, x = jax.tree.map(
     lambda x: (scale * x.astype(scale.dtype)).astype(x.dtype), gradients
   )
-  return params, head, pipeline.Inputs(x, None, None, None)
+  return params, head, devices.StageInputs(x, None, None, None)
 
 
 objective.defvjp(_forward, _backward)
@@ -118,7 +119,7 @@ def one_forward_one_backward(
   loss: Callable,
   params: Any,
   head: Any,
-  inputs: pipeline.Inputs,
+  inputs: devices.StageInputs,
   options: pipeline.Options,
 ) -> Result:
   """Runs all micro-batches through all stages and back.

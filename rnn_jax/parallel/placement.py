@@ -7,7 +7,9 @@ from typing import Any
 
 import jax
 
+from rnn_jax.ops import devices
 from rnn_jax.parallel import fsdp
+from rnn_jax.parallel import many_devices
 from rnn_jax.parallel import rules as rules_lib
 
 PyTree = Any
@@ -29,16 +31,26 @@ class Placement:
   def __init__(
     self,
     mesh: jax.sharding.Mesh,
-    rules: rules_lib.Rules,
+    options: Any,
     shapes: PyTree,
     names: dict[str, str],
   ):
-    """Places parameters of these `shapes`; `names` are their axes by path.
+    """Places parameters.
+
+    Args:
+      mesh: of the devices.
+      options: section `mesh` of a config.
+      shapes: of the parameters.
+      names: their logical axes by path.
 
     Raises:
       InputError: the mesh doesn't fit a parameter.
     """
-    self.mesh, self.rules = mesh, rules
+    self.mesh = mesh
+    self.rules = rules_lib.parse(options.rules, options.zero)
+    self._devices = many_devices.ManyDevices(
+      self.rules, options.micro_batches, options.schedule
+    )
     self.logical_axes = fsdp.logical_axes(shapes, names)
     # A layer's are gathered in its turn (models/blocks.py).
     self.axes_outside_layers = jax.tree.map(
@@ -110,7 +122,7 @@ class Placement:
     if self.mesh.size == 1:
       return function
     return jax.shard_map(
-      function,
+      devices.use(self._devices)(function),
       mesh=self.mesh,
       in_specs=inputs,
       out_specs=outputs,

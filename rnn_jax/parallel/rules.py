@@ -56,7 +56,7 @@ class Rules:
     """Returns those that cut where it is kept, not the work on it."""
     return tuple(axis for axis in self.axes(letter) if axis in ROWS)
 
-  def shares(self, letter: str) -> int:
+  def shards(self, letter: str) -> int:
     """Returns among how many devices the work on a letter is shared, seen
     from inside a program of the mesh; 1 outside."""
     work = set(self.axes(letter)) - set(ROWS)

@@ -164,7 +164,7 @@ def _candidate(request, shared, sizes):
       return Candidate(sizes, refused=f'{multiple} must divide the rows')
     where = placement.Placement(
       mesh_lib.make(config.mesh, jax.devices()[: request.devices]),
-      rules_lib.parse(config.mesh.rules, config.mesh.zero),
+      config.mesh,
       shared.params,
       shared.logical_axes,
     )

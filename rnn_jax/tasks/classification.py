@@ -134,7 +134,7 @@ class Task:
     return rows_lib.blank(rows, length)
 
   def logical_axes(self):
-    """The logical axes of the parameters by path, see parallel/fsdp.py."""
+    """The logical axes of the parameters by path, see shapes.py."""
     return self.model.logical_axes()
 
   def loss(self, params, state, batch, key=None):

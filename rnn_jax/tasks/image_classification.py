@@ -102,7 +102,7 @@ class Task:
     return images.blank(rows, self._config.data.image)
 
   def logical_axes(self):
-    """The logical axes of the parameters by path, see parallel/fsdp.py."""
+    """The logical axes of the parameters by path, see shapes.py."""
     return self.model.logical_axes()
 
   def loss(self, params, state, batch, key=None):

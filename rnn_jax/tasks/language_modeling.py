@@ -23,9 +23,7 @@ from rnn_jax.models import language_model
 from rnn_jax.models import segments
 from rnn_jax.models import stack
 from rnn_jax.ops import cross_entropy
-from rnn_jax.parallel import axes
-from rnn_jax.parallel import pipeline
-from rnn_jax.parallel import pipeline_flush
+from rnn_jax.ops import devices
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +66,6 @@ class Task:
     self._steps = config.remat.segment
     self._model_config = config.model
     self._drops = blocks.drops(config)
-    self._flushes = config.mesh.schedule == '1f1b'
 
   def init_parameters(self, key):
     """Returns new parameters, float32."""
@@ -91,7 +88,7 @@ class Task:
     return rows_lib.blank(rows, length)
 
   def logical_axes(self):
-    """The logical axes of the parameters by path, see parallel/fsdp.py."""
+    """The logical axes of the parameters by path, see shapes.py."""
     return self.model.logical_axes()
 
   def state_axes(self):
@@ -119,8 +116,8 @@ class Task:
   def _segment(self, params, key, state, batch, n):
     """Returns (state, sums) of segment number `n` of the rows."""
     rngs = self._rngs(key, n)
-    if self._flushes and axes.size(pipeline.AXIS) > 1:
-      return self._run_flush(params, rngs, state, batch)
+    if devices.current().interleaves:
+      return self._interleave(params, rngs, state, batch)
     state, x_BxLxD = self.features(params, rngs, state, batch)
     return state, self.head_sums({'params': params}, x_BxLxD, batch)
 
@@ -140,8 +137,8 @@ class Task:
       method='features',
     )
 
-  def _run_flush(self, params, rngs, state, batch):
-    """`_segment` by the schedule of `parallel/pipeline_flush.py`."""
+  def _interleave(self, params, rngs, state, batch):
+    """`_segment` where some rows run backward before all ran forward."""
     model = self.model
     position, (first, stacked) = state
     position, x_BxLxD = model.apply(
@@ -167,13 +164,12 @@ class Task:
       sums = self.head_sums(variables, x_BxLxD, batch)
       return sums.pop('objective'), sums
 
-    objective, (sums, stacked) = pipeline_flush.objective(
+    objective, (sums, stacked) = devices.current().run_stages_and_loss(
       stage,
       loss,
       params['stack']['blocks'],
       {name: x for name, x in params.items() if name != 'stack'},
-      pipeline.Inputs(x_BxLxD, stacked, batch, rngs),
-      pipeline.Options(model.plan.micro_batches),
+      devices.StageInputs(x_BxLxD, stacked, batch, rngs),
     )
     return (position, (first, stacked)), sums | {'objective': objective}
 

@@ -102,7 +102,7 @@ class Programs:
     self._init_parameters = jax.jit(task.init_parameters)
     self.placement = where = placement.Placement(
       mesh,
-      rules.parse(config.mesh.rules, config.mesh.zero),
+      config.mesh,
       jax.eval_shape(lambda: self._init_parameters(jax.random.key(0))),
       task.logical_axes(),
     )

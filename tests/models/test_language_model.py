@@ -15,7 +15,6 @@ from rnn_jax.cells import base
 from rnn_jax.models import blocks
 from rnn_jax.models import language_model
 from rnn_jax.ops import precision
-from rnn_jax.parallel import rules
 from tests.support import bdh_oracle
 from tests.support import draws
 
@@ -155,8 +154,7 @@ def test_the_model_has_the_config_s_plan_and_policy():
   config.data.length = 50
   config.train.update(precision='bfloat16_operands', quantized='int8')
   model = language_model.from_config(config_lib.parse(config), V)
-  sharding = rules.parse(config.mesh.rules, config.mesh.zero)
-  assert model.plan == base.Plan('scan', 32, 8, rules=sharding, fresh=True)
+  assert model.plan == base.Plan('scan', 32, 8, fresh=True)
   bfloat16_operands = precision.policy('bfloat16_operands', 'int8')
   assert model.policy == bfloat16_operands
   config.remat.update({'layers': 2, 'keep': ('hidden',), 'offload': True})

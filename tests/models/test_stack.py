@@ -12,10 +12,10 @@ from rnn_jax.cells import base
 from rnn_jax.cells import simple_rnn
 from rnn_jax.models import blocks
 from rnn_jax.models import stack as stack_lib
+from rnn_jax.ops import devices
 from rnn_jax.ops import precision
 from rnn_jax.parallel import axes
-from rnn_jax.parallel import pipeline
-from rnn_jax.parallel import pipeline_flush
+from rnn_jax.parallel import many_devices
 from tests.parallel import pipelines
 from tests.support import draws
 from tests.support import virtual
@@ -25,11 +25,11 @@ pytestmark = pytest.mark.slow
 B, L, D, R = 8, 6, 8, 4
 CELL = simple_rnn.Config('simple', heads=2, key_width=3, value_width=4)
 SPEC = jax.sharding.PartitionSpec
-CASES = {  # stages and other options
-  'plain': (2, {}, {}),
-  'remat': (2, {}, {'layers': 2, 'micro_batches': 4}),
-  'dropout': (2, {'dropout': 0.5}, {'micro_batches': 2}),
-  'dropout_4': (4, {'dropout': 0.5}, {'micro_batches': 2, 'layers': 1}),
+CASES = {  # stages, options of the model and the plan, micro-batches
+  'plain': (2, {}, {}, 0),
+  'remat': (2, {}, {'layers': 2}, 4),
+  'dropout': (2, {'dropout': 0.5}, {}, 2),
+  'dropout_4': (4, {'dropout': 0.5}, {'layers': 1}, 2),
 }
 
 
@@ -65,16 +65,16 @@ def whole(stack, rngs, params, head, x, state, starts):
 
 
 def flush(block, params, head, x, state, starts):
-  inputs = pipeline.Inputs(x, state, starts, {})
-  results, (_, new) = pipeline_flush.objective(
-    stack_lib.stage(block), loss, params, head, inputs, pipeline.Options(4)
+  inputs = devices.StageInputs(x, state, starts, {})
+  results, (_, new) = devices.current().run_stages_and_loss(
+    stack_lib.stage(block), loss, params, head, inputs
   )
   return results, new
 
 
-def on_stages(stages, objective):
+def on_stages(stages, objective, micro_batches=0):
   """Returns ((loss, states), gradients by params, head, x), and the program."""
-  devices = np.array(jax.devices()[: 2 * stages]).reshape(2, 1, stages, 1, 1)
+  placed = np.array(jax.devices()[: 2 * stages]).reshape(2, 1, stages, 1, 1)
   layers, rows = SPEC('pipe', 'data'), SPEC('data')
   specs = (SPEC('pipe'), SPEC(), rows, layers, rows)
 
@@ -86,8 +86,8 @@ def on_stages(stages, objective):
     return (results, new), slopes
 
   run = jax.shard_map(
-    local,
-    mesh=jax.sharding.Mesh(devices, axes.NAMES),
+    devices.use(many_devices.ManyDevices(micro_batches=micro_batches))(local),
+    mesh=jax.sharding.Mesh(placed, axes.NAMES),
     in_specs=specs,
     out_specs=((SPEC(), layers), (SPEC('pipe'), SPEC(), rows)),
     check_vma=False,
@@ -99,12 +99,13 @@ def on_stages(stages, objective):
 def measure():
   """What the subprocess does."""
   results = {}
-  for name, (stages, model, plan) in CASES.items():
+  for name, (stages, model, plan, parts) in CASES.items():
     stack, _ = build(model, plan)
     rngs = blocks.dropout_keys(jax.random.key(3)) if model else {}
-    results[name] = on_stages(stages, functools.partial(whole, stack, rngs))
+    run = functools.partial(whole, stack, rngs)
+    results[name] = on_stages(stages, run, parts)
   _, block = build({}, {})
-  results['1f1b'] = on_stages(2, functools.partial(flush, block))
+  results['1f1b'] = on_stages(2, functools.partial(flush, block), 4)
   # Here too, so that the compiler rounds alike.
   run = functools.partial(whole, build({}, {})[0], {})
   run = jax.value_and_grad(run, (0, 1, 2), has_aux=True)
@@ -136,7 +137,7 @@ def test_only_activations_move_between_stages(measured, name):
   assert 'collective-permute' in text and 'all-gather' not in text
 
 
-def shapes(stack, *arrays):
+def shapes(stack, *arrays, micro_batches=0):
   """The shapes that two stages return, from `arrays` of one stage."""
   mesh = jax.sharding.AbstractMesh((2,), ('pipe',))
 
@@ -145,7 +146,11 @@ def shapes(stack, *arrays):
     return stack.apply(variables, state or stack.init_state(B), x, None)
 
   run = jax.shard_map(
-    local, mesh=mesh, in_specs=SPEC(), out_specs=SPEC(), check_vma=False
+    devices.use(many_devices.ManyDevices(micro_batches=micro_batches))(local),
+    mesh=mesh,
+    in_specs=SPEC(),
+    out_specs=SPEC(),
+    check_vma=False,
   )
   return jax.eval_shape(run, *arrays)
 
@@ -159,16 +164,17 @@ def test_a_stage_has_the_states_of_its_layers():
 
 
 @pytest.mark.parametrize(
-  ('model', 'plan', 'message'),
+  ('model', 'plan', 'micro_batches', 'message'),
   (
-    ({'block': 'plain', 'embedding_width': 4}, {}, 'embedding_width=4'),
-    ({'layers': 3}, {}, 'layers=3: give a multiple of the 2 stages'),
-    ({}, {'layers': 4}, 'remat.layers=4: a stage has 2 layers'),
-    ({}, {'micro_batches': 3}, 'micro_batches=3.* 8 rows'),
+    ({'block': 'plain', 'embedding_width': 4}, {}, 0, 'embedding_width=4'),
+    ({'layers': 3}, {}, 0, 'layers=3: give a multiple of the 2 stages'),
+    ({}, {'layers': 4}, 0, 'remat.layers=4: a stage has 2 layers'),
+    ({}, {}, 3, 'micro_batches=3.* 8 rows'),
   ),
 )
-def test_impossible_stages_are_refused(model, plan, message):
+def test_impossible_stages_are_refused(model, plan, micro_batches, message):
   params, _, x, *_ = draw()
   own = jax.tree.map(lambda p: p[: R // 2], params)
   with pytest.raises(ValueError, match=message):
-    shapes(build(model, plan)[0], own, x, None)
+    stack, _ = build(model, plan)
+    shapes(stack, own, x, None, micro_batches=micro_batches)

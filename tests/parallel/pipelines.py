@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rnn_jax.ops import devices
 from rnn_jax.parallel import axes
 from rnn_jax.parallel import pipeline
 from rnn_jax.parallel import pipeline_flush
@@ -133,14 +134,14 @@ FORMS = {
 def program(form, stages, count, sequence=1, rows=2):
   """The gradients' program on a mesh, and its shardings of `draw`'s arrays."""
   shape = (rows, 1, stages, sequence, 1)
-  devices = np.array(jax.devices()[: np.prod(shape)]).reshape(shape)
-  mesh = jax.sharding.Mesh(devices, axes.NAMES)
+  placed = np.array(jax.devices()[: np.prod(shape)]).reshape(shape)
+  mesh = jax.sharding.Mesh(placed, axes.NAMES)
   options = pipeline.Options(count)
   layers, timed = SPEC('pipe', 'data'), SPEC('data', 'sequence')
   specs = (SPEC('pipe'), SPEC(), timed, layers, timed)
 
   def objective(params, head, x, state, extra):
-    inputs = pipeline.Inputs(x, state, extra, jax.random.key(1))
+    inputs = devices.StageInputs(x, state, extra, jax.random.key(1))
     found, (sums, new) = FORMS[form](options, params, head, inputs)
     last = axes.index('pipe') == stages - 1
     found, sums = jax.tree.map(lambda a: jnp.where(last, a, 0), (found, sums))
@@ -171,7 +172,7 @@ def temporaries(form, count):
   rows = 64 * count
 
   def local(params, head, x, state, extra):
-    inputs = pipeline.Inputs(x, state, extra, jax.random.key(1))
+    inputs = devices.StageInputs(x, state, extra, jax.random.key(1))
     options = pipeline.Options(count)
     if form == '1f1b':
       found = pipeline_flush.one_forward_one_backward(
@@ -240,7 +241,7 @@ def undifferentiated():
   mesh = jax.sharding.Mesh(np.array(jax.devices()[:2]), ('pipe',))
 
   def local(params, head, *inputs):
-    inputs = pipeline.Inputs(*inputs, jax.random.key(1))
+    inputs = devices.StageInputs(*inputs, jax.random.key(1))
     found, (sums, state) = by_1f1b(pipeline.Options(4), params, head, inputs)
     return jax.lax.psum((found, sums), 'pipe'), state
 

@@ -10,9 +10,11 @@ from rnn_jax import selfcheck
 from rnn_jax.cells import base
 from rnn_jax.ops import attention
 from rnn_jax.ops import causal_convolution
+from rnn_jax.ops import devices as devices_lib
 from rnn_jax.ops import gla
 from rnn_jax.ops import positions
 from rnn_jax.ops.gla import oracle as gla_oracle
+from rnn_jax.parallel import many_devices
 from rnn_jax.parallel import sequence
 from rnn_jax.profiling import hlo
 from rnn_jax.training.memory import program as program_memory
@@ -71,7 +73,7 @@ def row_of(run, devices):
   mesh = jax.sharding.Mesh(np.array(jax.devices()[:devices]), ('sequence',))
   return jax.jit(
     jax.shard_map(
-      here,
+      devices_lib.use(many_devices.ManyDevices())(here),
       mesh=mesh,
       in_specs=(WHOLE, CUT, CUT, (WHOLE, CUT)),
       out_specs=(PartitionSpec('sequence'), CUT, WHOLE, CUT),

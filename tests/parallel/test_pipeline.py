@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from rnn_jax.ops import devices
 from rnn_jax.parallel import pipeline
 from tests.parallel import pipelines
 from tests.support import virtual
@@ -73,14 +74,14 @@ def test_micro_batches_that_a_stage_holds(n, count, schedule, held):
 def test_what_there_is_not_is_refused():
   with pytest.raises(ValueError, match="schedule='zero'.*gpipe"):
     pipeline.table(2, 2, 'zero')
-  inputs = pipeline.Inputs(jnp.zeros((6, 2, 3)), None)
+  inputs = devices.StageInputs(jnp.zeros((6, 2, 3)), None)
   with pytest.raises(ValueError, match='micro_batches=4.* 6 rows'):
     pipeline.gpipe(pipelines.stage, None, inputs, pipeline.Options(4))
 
 
 def test_one_stage_needs_no_mesh():
   params, _, x, state, extra = pipelines.draw()
-  inputs = pipeline.Inputs(x, state, extra, jax.random.key(1))
+  inputs = devices.StageInputs(x, state, extra, jax.random.key(1))
 
   @jax.jit
   def run(x):

@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 
+from rnn_jax.ops import devices
 from rnn_jax.parallel import pipeline
 from rnn_jax.parallel import pipeline_flush
 from tests.parallel import pipelines
@@ -62,7 +63,7 @@ def test_1f1b_holds_the_same_for_any_number_of_micro_batches(measured):
 
 def test_one_stage_needs_no_mesh():
   params, head, x, state, extra = pipelines.draw()
-  inputs = pipeline.Inputs(x, state, extra, jax.random.key(1))
+  inputs = devices.StageInputs(x, state, extra, jax.random.key(1))
 
   @jax.jit
   def run(params, head, x):

@@ -1,0 +1,121 @@
+"""What a model asks of its devices (ops/devices.py), on a mesh.
+
+All methods are for programs under `jax.shard_map` over the whole mesh.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+
+from rnn_jax.ops import devices
+from rnn_jax.parallel import axes
+from rnn_jax.parallel import fsdp
+from rnn_jax.parallel import pipeline
+from rnn_jax.parallel import pipeline_flush
+from rnn_jax.parallel import rules as rules_lib
+from rnn_jax.parallel import sequence
+from rnn_jax.parallel import sequence_shards
+from rnn_jax.parallel import tensor
+
+PyTree = Any
+
+
+@dataclasses.dataclass(frozen=True)
+class ManyDevices(devices.OneDevice):
+  """The devices of a mesh.
+
+  Attributes:
+    rules: how parameters are sharded.
+    micro_batches: of a pipeline over layers; 0: as many as stages.
+    schedule: one of pipeline.SCHEDULES.
+  """
+
+  rules: rules_lib.Rules = rules_lib.Rules()
+  micro_batches: int = 0
+  schedule: str = 'gpipe'
+
+  recurrence = staticmethod(sequence.recurrence)
+  linear_scan = staticmethod(sequence.linear_scan)
+  convolve = staticmethod(sequence.convolve)
+  windows = staticmethod(sequence.windows)
+  attend = staticmethod(sequence.attend)
+  count = staticmethod(sequence.count)
+
+  @property
+  def time_shards(self) -> int:
+    return axes.size(sequence_shards.AXIS)
+
+  @property
+  def time_shard(self) -> int | jax.Array:
+    return axes.index(sequence_shards.AXIS)
+
+  def shards(self, axis: str) -> int:
+    return self.rules.shards(axis)
+
+  def shard(self, axis: str) -> int | jax.Array:
+    return axes.index(tensor.AXIS) if self.shards(axis) > 1 else 0
+
+  def axis_name(self, axis: str) -> str:
+    return tensor.AXIS if self.shards(axis) > 1 else ''
+
+  def tp_copy(self, x: jax.Array) -> jax.Array:
+    return tensor.tp_copy(x)
+
+  def tp_reduce(self, x: jax.Array) -> jax.Array:
+    return tensor.tp_reduce(x)
+
+  @property
+  def shards_parameters(self) -> bool:
+    return self.rules.is_used()
+
+  @property
+  def gathers_parameters(self) -> bool:
+    return self.rules.gathers()
+
+  def gather(self, params: PyTree, logical_axes: Mapping[str, str]) -> PyTree:
+    axes_of_each = fsdp.logical_axes(params, logical_axes)
+    return fsdp.gather(params, axes_of_each, self.rules)
+
+  @property
+  def stages(self) -> int:
+    return axes.size(pipeline.AXIS)
+
+  @property
+  def stage(self) -> int | jax.Array:
+    return axes.index(pipeline.AXIS)
+
+  @property
+  def interleaves(self) -> bool:
+    return self.schedule == '1f1b' and self.stages > 1
+
+  def run_stages(
+    self,
+    stage: devices.Stage,
+    params: PyTree,
+    inputs: devices.StageInputs,
+  ) -> tuple[jax.Array, PyTree]:
+    """As of OneDevice; x_BxLxD is zero on all but the last stage.
+
+    Gradients of layers before the first stage are on that stage, of those
+    after the last on that, and zero elsewhere: a sum over the stages completes
+    them.
+    """
+    return pipeline.gpipe(stage, params, inputs, self._options)
+
+  def run_stages_and_loss(
+    self,
+    stage: devices.Stage,
+    loss: devices.Loss,
+    params: PyTree,
+    head: PyTree,
+    inputs: devices.StageInputs,
+  ) -> tuple[jax.Array, tuple[PyTree, PyTree]]:
+    return pipeline_flush.objective(
+      stage, loss, params, head, inputs, self._options
+    )
+
+  @property
+  def _options(self):
+    return pipeline.Options(self.micro_batches)
