@@ -3,9 +3,10 @@
 Training is a forward and a backward pass, with the gradients of the parameters
 and of x; stepping is L steps, one after the other, each from the state that the
 one before left. Cases that are compared follow one another, so that a change of
-the machine's speed meets all of them.
+the machine's speed meets all of them. Layers that PyTorch lacks are compared
+with our scan over steps.
 
-  python -m benchmarks.run --suite=recurrent_layers    5 minutes on 2 cores
+  python -m benchmarks.run --suite=recurrent_layers    8 minutes on 2 cores
 """
 
 from collections.abc import Sequence
@@ -29,6 +30,12 @@ KINDS = {  # shapes, and our impls
   'training': (TRAINING, ('native', 'scan')),
   'stepping': (STEPPING, ('auto',)),
 }
+OURS = {  # cells that PyTorch lacks, and their options
+  'rhn': ('rhn', {}),
+  "gru with reset='before'": ('gru', {'reset': 'before'}),
+  'min_lstm': ('min_lstm', {}),
+}
+OURS_TRAINING = ([32, 512, 128], [1, 4096, 128])
 
 
 def cases(quick: bool) -> list[case.Case]:
@@ -46,6 +53,14 @@ def cases(quick: bool) -> list[case.Case]:
         for impl in impls:
           ours = size | {'impl': impl}
           listed.append(case.Case(f'{name}, {impl}', workload, ours))
+  for cell, (file, options) in OURS.items():
+    for shape in OURS_TRAINING:
+      size = {'cell': file, 'shape': [2, 4, 8] if quick else shape}
+      name = _name('training', cell, shape)
+      for impl in ('native', 'scan'):
+        ours = size | {'impl': impl, 'options': options}
+        workload = 'suites.recurrent_layers.training'
+        listed.append(case.Case(f'{name}, {impl}', workload, ours))
   return case.framed(listed, quick)
 
 
@@ -54,7 +69,11 @@ def _name(what, cell, shape):
 
 
 def training(
-  repeats: int, cell: str, shape: Sequence[int], impl: str
+  repeats: int,
+  cell: str,
+  shape: Sequence[int],
+  impl: str,
+  options: tables.Row | None = None,
 ) -> tables.Row:
   """Seconds of both passes, and XLA's figures of the program."""
   import jax
@@ -62,7 +81,7 @@ def training(
 
   from benchmarks.workloads import programs
 
-  layer, variables, x_BxLxD = _make(cell, shape, impl)
+  layer, variables, x_BxLxD = _make(cell, shape, impl, options or {})
   state, dy_BxLxD = layer.init_state(shape[0]), jnp.cos(x_BxLxD)
 
   @jax.jit
@@ -86,7 +105,7 @@ def stepping(
 
   from benchmarks.workloads import programs
 
-  layer, variables, x_BxLxD = _make(cell, shape, impl)
+  layer, variables, x_BxLxD = _make(cell, shape, impl, {})
 
   @jax.jit
   def steps(variables, x_LxBxD):
@@ -102,7 +121,7 @@ def stepping(
   return values | {'seconds_per_step': values['median'] / shape[1]}
 
 
-def _make(cell, shape, impl):
+def _make(cell, shape, impl, options):
   """(the layer, its variables, an input)."""
   import importlib
 
@@ -112,7 +131,7 @@ def _make(cell, shape, impl):
 
   module = importlib.import_module(f'rnn_jax.cells.{cell}')
   B, _, D = shape
-  layer = module.Cell(module.Config(), D, base.Plan(impl))
+  layer = module.Cell(module.Config(**options), D, base.Plan(impl))
   x_BxLxD = jax.random.normal(jax.random.key(0), shape)
   init = jax.jit(layer.init)
   first = x_BxLxD[:, :1]
@@ -173,6 +192,9 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
     names = [_name(what, cell, shape) for cell in CELLS for shape in shapes]
     lines = [_line(rows, name, impls) for name in names]
     yield tables.table(' | '.join(head), lines)
+  head = "training, (B, L, D) | ours, 'scan' | ours, 'native' | speed"
+  names = [_name('training', x, shape) for x in OURS for shape in OURS_TRAINING]
+  yield tables.table(head, [_line_of_ours(rows, name) for name in names])
   yield tables.unmeasured(cases(False), rows)
 
 
@@ -185,6 +207,15 @@ def _line(rows, name, impls):
     ratio = tables.times(theirs['median'] / ours['median']) if both else '-'
     line += [_time(ours), ratio]
   return line
+
+
+def _line_of_ours(rows, name):
+  scan, native = (
+    tables.good(rows, f'{name}, {impl}') for impl in ('scan', 'native')
+  )
+  both = scan and native
+  ratio = tables.times(scan['median'] / native['median']) if both else '-'
+  return [name.partition(': ')[2], _time(scan), _time(native), ratio]
 
 
 def _time(row):
