@@ -1,12 +1,12 @@
 """The configuration: declared once, as frozen dataclasses, and parsed once.
 
-A config file calls `default()`, changes what it wants, and returns the result;
-a launcher hands that to `parse()`, which checks types and every rule that
-spans fields. After `parse()` a value is an attribute, never a lookup.
+A config file calls `default()`, changes some keys, and returns the result; a
+launcher passes it to `parse()`, which checks types and the rules between
+fields. After `parse()` a value is an attribute, never a lookup.
 
-Sections that name a part (a task, a source, a layout, an optimizer, a schedule)
-have here what all parts of that kind share: the part's own file adds the rest,
-see `parts`.
+Of sections that name a part (a task, a source, a layout, an optimizer, a
+schedule), this file has the options that all parts of that kind share; the
+part's file adds the others, see `parts`.
 """
 
 import dataclasses
@@ -32,17 +32,25 @@ from rnn_jax.config.values import option as option
 MAX_SEED = 2**32 - 1  # jax.random.key takes no more: 2**32 would be 0
 
 
+class Part:
+  """Base of the sections that name a part, whose file adds options."""
+
+  if typing.TYPE_CHECKING:
+
+    def __getattr__(self, name: str) -> typing.Any: ...
+
+
 @dataclasses.dataclass(frozen=True)
-class Task:
-  """What is learnt; what all tasks share, and what each says of itself."""
+class Task(Part):
+  """The task: the options of all tasks, and what each task declares."""
 
   name: str = 'language_modeling'  # a file of rnn_jax/tasks, or your module
 
   writes_text: ClassVar[bool] = True  # the model predicts tokens
   per_token: ClassVar[bool] = False  # the loss is a sum over single tokens
-  predicts_all: ClassVar[bool] = False  # of a text, which may be cut anywhere
+  predicts_all: ClassVar[bool] = False  # tokens; texts may be split anywhere
   classifies: ClassVar[bool] = False  # documents have one of data.classes
-  reads_images: ClassVar[bool] = False  # pictures, not tokens
+  reads_images: ClassVar[bool] = False  # not tokens
   reads_logits: ClassVar[bool] = False  # of the whole vocabulary, at each step
   answers: ClassVar[bool] = False  # a boundary ends a prompt; a reply follows
   predictor: ClassVar[str] = ''  # module of predictions (evaluation/run.py)
@@ -56,13 +64,13 @@ class Task:
 
 
 @dataclasses.dataclass(frozen=True)
-class Data:
-  """What is read and how it becomes batches; what all of it shares."""
+class Data(Part):
+  """The data and its batches: the options of all sources and layouts."""
 
   source: str = 'python_stdlib'  # a file of rnn_jax/data/sources; 'tfds:NAME'
   layout: str = 'buckets'  # a file of rnn_jax/data/batching/layouts
-  classes: tuple[str, ...] = ()  # the classes by number, or by these names
-  splits: tuple[int, ...] = (90, 5, 5)  # per cent: train, validation, test
+  classes: tuple[str, ...] = ()  # their names, by number
+  splits: tuple[int, ...] = (90, 5, 5)  # percent: train, validation, test
   split_by: str = option('document', choices=('document', 'position'))
   tokenizer: str = option('bytes', choices='data.text.tokenizer:KINDS')
   vocabulary: int = option(512, least=2)  # entries, of BPE or of numbers
@@ -73,24 +81,25 @@ class Data:
   batch_size: int = option(32, least=1)  # rows
   # Above 0: rows = tokens_per_batch // length.
   tokens_per_batch: int = option(0, least=0)
-  # Above 0: of a device; tokens_per_batch follows.
+  # Above 0: memory of a device, which determines tokens_per_batch.
   memory_gib: float = option(0.0, least=0)
-  length_schedule: tuple[int, ...] = ()  # of rows, before those of `length`
-  length_schedule_epochs: int = option(1, least=1)  # how long each lasts
-  # Easy examples first, by which difficulty.
+  length_schedule: tuple[int, ...] = ()  # lengths of rows before `length`
+  length_schedule_epochs: int = option(1, least=1)  # of each length
+  # Easy examples first, by this difficulty.
   curriculum: str = option('', choices='data.batching.curriculum:KINDS')
-  difficulty: str = ''  # curriculum 'column': the column of its numbers
-  curriculum_shares: tuple[int, ...] = (80, 60, 40)  # per cent easy, by stage
-  curriculum_epochs: int = option(1, least=1)  # how long each stage lasts
+  difficulty: str = ''  # the column of numbers for curriculum 'column'
+  curriculum_shares: tuple[int, ...] = (80, 60, 40)  # percent easy, by stage
+  curriculum_epochs: int = option(1, least=1)  # of each stage
   workers: int = option(1, least=0)  # processes that read and tokenize
-  prefetch: int = option(2, least=0)  # batches made ahead
+  prefetch: int = option(2, least=0)  # batches that are made in advance
 
-  holds_images: ClassVar[bool] = False  # of a layout: pictures, not tokens
-  cuts_documents: ClassVar[bool] = False  # of a layout: rows begin anywhere
-  carry_state: ClassVar[bool] = False  # of a layout: from batch to batch
-  pads: ClassVar[bool] = True  # a layout's batches
-  shapes_vary: ClassVar[bool] = False  # a run may not meet all of them
-  same_rows: ClassVar[bool] = False  # in batches of all lengths
+  # What each layout declares:
+  holds_images: ClassVar[bool] = False  # not tokens
+  cuts_documents: ClassVar[bool] = False  # rows start anywhere
+  carry_state: ClassVar[bool] = False  # from batch to batch
+  pads: ClassVar[bool] = True  # batches have padding
+  shapes_vary: ClassVar[bool] = False  # a run may not use all batch shapes
+  same_rows: ClassVar[bool] = False  # batches of all lengths have the same
 
   def check(self, config: 'Config') -> None:
     """Checks the options against each other and the whole config.
@@ -100,19 +109,19 @@ class Data:
     """
 
   def __reduce__(self):
-    # The class is made of its source's and its layout's, and has no name.
+    # The class combines a source's and a layout's, and can't be imported.
     return _data, (dict(vars(self)),)
 
   def row_lengths(self) -> tuple[int, ...] | None:
-    """The lengths of rows; None: the text decides."""
+    """Returns the lengths of rows, or None if they depend on the text."""
     return (self.length,)
 
   def shortened(self, length: int) -> typing.Self:
-    """The same with rows of another length."""
+    """Returns the options with rows of another length."""
     return dataclasses.replace(self, length=length)
 
   def heldout(self, evaluate: 'Evaluate') -> typing.Self:
-    """The same for a held-out pass."""
+    """Returns the options for evaluation."""
     return dataclasses.replace(
       self,
       length=evaluate.length or self.length,
@@ -120,7 +129,7 @@ class Data:
     )
 
   def piece_bytes(self, bytes_per_token: float) -> int:
-    """Bytes of a piece of a document that is cut."""
+    """Returns the bytes of the windows that documents are split into."""
     return max(1, int(self.length * bytes_per_token))
 
 
@@ -130,20 +139,20 @@ def _data(given):
 
 @dataclasses.dataclass(frozen=True)
 class Image:
-  """What pictures are like, of layout 'images'."""
+  """The format of images, for layout 'images'."""
 
   size: int = option(32, least=1)  # pixels of each side
-  channels: int = option(3, choices=(1, 3))  # 1: grey
-  resize: bool = False  # pictures of other sizes; else they are refused
+  channels: int = option(3, choices=(1, 3))  # 1: gray
+  resize: bool = False  # images of other sizes; else they are an error
   mean: tuple[float, ...] = (0.5,)  # of pixels from 0 to 1, or of each channel
   std: tuple[float, ...] = (0.5,)  # the same
-  crop: int = option(0, least=0)  # in training: moved by up to so many pixels
-  flip: bool = False  # in training: every other one mirrored, at random
+  crop: int = option(0, least=0)  # in training: random shift in pixels, at most
+  flip: bool = False  # in training: mirror each with probability 1/2
 
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-  """The stack around the cell. The cell's own options are section `cell`."""
+  """The stack around the cell, whose options are section `cell`."""
 
   cell: str = 'simple_rnn'  # a file of rnn_jax/cells, or your module
   block: str = option('residual', choices='models.blocks:BLOCKS')
@@ -159,7 +168,7 @@ class Model:
   positions: str = option('none', choices='models.positions:KINDS')
   max_positions: int = option(0, least=0)  # learned ones; 0: data.length
   embedding_scale: float = option(1.0, least=0)  # initial standard deviation
-  embedding_multiplier: float = 1.0  # of what is read of the embedding
+  embedding_multiplier: float = 1.0  # of the embeddings of tokens
   # Initial standard deviation; 0: by the width.
   kernel_scale: float = option(0.0, least=0)
   # Of what blocks add to the residual, initially.
@@ -167,74 +176,73 @@ class Model:
   dropout: float = option(0.0, below=1)
   # 'channels': for all of a row's steps.
   dropout_shape: str = option('channels', choices=('channels', 'elements'))
-  token_dropout: float = option(0.0, below=1)  # of whole tokens that are read
+  token_dropout: float = option(0.0, below=1)  # of whole input tokens
   tied: bool = False  # the head is the transposed embedding
   # Of the embedding as a head; 0: width ** -0.5.
   tied_multiplier: float = option(0.0, least=0)
   head_bias: bool = True  # of the head
-  unroll: int = option(1, least=1)  # layers in one turn of the scan over layers
+  unroll: int = option(1, least=1)  # layers per iteration of the layer scan
 
 
 @dataclasses.dataclass(frozen=True)
 class Vision:
-  """How pictures become rows of patches, and rows classes."""
+  """How images become rows of patches, and rows classes."""
 
   patch: int = option(4, least=1)  # pixels of each side
-  # 'mean' of a row's steps; 'token': one more, in front.
+  # 'mean' of a row's steps; 'token': an extra first one.
   pooling: str = option('mean', choices=('mean', 'token'))
 
 
 @dataclasses.dataclass(frozen=True)
 class Recurrence:
-  """How the recurrence is computed: the same numbers, other costs."""
+  """How the recurrence is computed; it changes costs, not numbers."""
 
   # 'auto', 'scan'; most have 'chunked', 'associative', 'native' (CPU), 'pallas'
-  # (GPU); attention 'exact', 'blocked', 'cudnn' (GPU); bdh 'pairs', and of rows
-  # seen whole 'state', 'blocked'
+  # (GPU); attention 'exact', 'blocked', 'cudnn' (GPU); bdh 'pairs', and with
+  # sees='row' 'state', 'blocked'
   impl: str = 'auto'
-  chunk_length: int = option(0, least=0)  # steps between kept states; 0: auto
+  chunk_length: int = option(0, least=0)  # steps between stored states; 0: auto
 
 
 @dataclasses.dataclass(frozen=True)
 class Remat:
-  """Which states are kept for the backward pass; it recomputes the others."""
+  """Which states are stored for the backward pass; it recomputes the others."""
 
-  every: int | str = 0  # keep the state every K steps; 'sqrt'; 'auto'; 0: all
-  # Which of these.
+  every: int | str = 0  # store the state every K steps; 'sqrt'; 'auto'; 0: all
+  # Which of these states are stored.
   schedule: str = option('uniform', choices='ops.remat_schedules:NAMES')
-  kept: int = option(0, least=0)  # under 'binomial', at a time; 0: log2
-  memory_gib: float = option(0.0, least=0)  # of a device; 'auto' follows
-  segment: int = option(
-    0, least=0
-  )  # steps of the whole model at a time; 0: all
-  layers: int = option(0, least=0)  # keep every k-th layer's input; 0: all
-  keep: tuple[str, ...] = ()  # inside layers, besides: see models/remat.py
-  offload: bool = False  # what `keep` names lies in host memory
+  kept: int = option(0, least=0)  # states at a time, for 'binomial'; 0: log2
+  memory_gib: float = option(0.0, least=0)  # of a device, for every='auto'
+  # Steps of the whole model at a time; 0: all.
+  segment: int = option(0, least=0)
+  layers: int = option(0, least=0)  # store every k-th layer's input; 0: all
+  keep: tuple[str, ...] = ()  # also stored, within layers: models/remat.py
+  offload: bool = False  # store what `keep` names in host memory
 
 
 @dataclasses.dataclass(frozen=True)
-class Optimizer:
-  """How gradients, clipped by their global norm, change parameters.
+class Optimizer(Part):
+  """The optimizer, after a clip by global norm.
 
-  What all optimizers share, and what each says of itself.
+  The options of all optimizers, and what each optimizer declares.
   """
 
   name: str = 'adamw'  # a file of rnn_jax/training/optimizers, or your module
   learning_rate: float = option(1e-3, least=0)  # the peak
-  # On kernels; not on embeddings, biases, gates.
+  # Of kernels; not of embeddings, biases, gates.
   weight_decay: float = option(0.01, least=0)
   weight_decays: tuple[tuple[str, float], ...] = ()  # (pattern, weight decay)
   multipliers: tuple[tuple[str, float], ...] = ()  # (pattern, of the rate)
   frozen: tuple[str, ...] = ()  # patterns of parameters that never change
   clip_norm: float = option(1.0, least=0)  # 0: no clipping
-  offload: bool = False  # the state lies in host memory between steps
+  offload: bool = False  # keep the state in host memory between steps
 
-  whole_matrices: ClassVar[bool] = False  # it can't share out a parameter
+  whole_matrices: ClassVar[bool] = False  # parameters can't be sharded
   gradients_elsewhere: ClassVar[bool] = False  # not taken at the parameters
 
   @property
   def blockwise_state(self) -> bool:
-    """Whether blocks of its state run across the axes of a parameter."""
+    """Whether blocks of the state span several axes of a parameter."""
     return False
 
   def check(self, config: 'Config') -> None:
@@ -246,13 +254,13 @@ class Optimizer:
 
 
 @dataclasses.dataclass(frozen=True)
-class Schedule:
-  """A linear warm-up, then what `name` says; what all schedules share."""
+class Schedule(Part):
+  """A linear warm-up, then the schedule `name`; the options of all schedules."""
 
   name: str = 'cosine'  # a file of rnn_jax/training/schedules, or your module
   warmup_steps: int = option(100, least=0)
 
-  constant: ClassVar[bool] = False  # the peak, once it is reached
+  constant: ClassVar[bool] = False  # the peak, after the warm-up
 
   def check(self, config: 'Config') -> None:
     """Checks the options against each other and the whole config.
@@ -269,15 +277,15 @@ class Train:
   steps: int = option(1000, least=1)  # optimizer steps
   seed: int = option(0, least=0, most=MAX_SEED)
   precision: str = option('float32', choices='ops.precision:POLICIES')
-  loss_scale: float = 32768.0  # initially; only of precision 'float16'
-  loss_scale_steps: int = option(2000, least=1)  # good steps before it doubles
+  loss_scale: float = 32768.0  # initially; only for precision 'float16'
+  loss_scale_steps: int = option(2000, least=1)  # finite steps to double it
   # Matmuls of the forward pass.
   quantized: str = option('', choices=('', 'int8'))
   compiler: str = option('default', choices='config.compiler:NAMES')
-  # Share of the target spread over all tokens.
+  # Fraction of the target that is spread over all tokens.
   label_smoothing: float = option(0.0, below=1)
-  z_loss: float = option(0.0, least=0)  # times log^2 of softmax's denominator
-  accumulate: int = option(1, least=1)  # micro-batches; they divide the batch
+  z_loss: float = option(0.0, least=0)  # of log^2 of softmax's denominator
+  accumulate: int = option(1, least=1)  # micro-batches per batch
   log_every: int = option(20, least=1)
   checkpoint_every: int = option(200, least=1)
   checkpoint_dir: str = ''  # or gs://BUCKET/FOLDER; empty: in the work folder
@@ -288,18 +296,18 @@ class Train:
 
 @dataclasses.dataclass(frozen=True)
 class Mesh:
-  """How devices share the work: the sizes of the mesh's axes, parallel/axes.py.
+  """The sizes of the mesh's axes (parallel/axes.py), and what they shard.
 
-  One size may be -1: what the others leave.
+  One size may be -1: all devices that the others leave.
   """
 
   data: int = -1  # copies of the model, each with its rows of a batch
-  fsdp: int = 1  # rows too; the state is cut over it as `zero` says
+  fsdp: int = 1  # rows, and the train state as `zero` says
   pipe: int = 1  # groups of layers
-  sequence: int = 1  # stretches of time
+  sequence: int = 1  # shards of time
   tensor: int = 1  # heads, columns of the MLP, vocabulary
   zero: int = 3  # 1: the optimizer's state, 2: and gradients, 3: and parameters
-  rules: tuple[str, ...] = (  # LETTER=AXIS of parameters, parallel/rules.py
+  rules: tuple[str, ...] = (  # LOGICAL_AXIS=MESH_AXIS, see parallel/rules.py
     'R=pipe',
     'D=fsdp',
     'S=fsdp',
@@ -308,20 +316,20 @@ class Mesh:
     'V=tensor',
   )
   micro_batches: int = 0  # of a device's rows, in a pipeline; 0: `pipe`
-  schedule: str = 'gpipe'  # of a pipeline; or '1f1b', which holds less
+  schedule: str = 'gpipe'  # of a pipeline; '1f1b' needs less memory
   compression: str = ''  # of gradients summed over data: 'int8' or 'top_k'
-  top_k_share: float = 0.01  # of a gradient's numbers that are sent at once
+  top_k_share: float = 0.01  # fraction of a gradient's numbers sent per step
 
 
 @dataclasses.dataclass(frozen=True)
 class Evaluate:
-  """Evaluation on the whole held-out split while training."""
+  """Evaluation on the whole validation split during training."""
 
   every: int = option(200, least=0)  # steps; 0: only at the end
   batch_size: int = option(32, least=1)
   length: int = option(0, least=0)  # tokens per row; 0: data.length
   stretch: int = option(0, least=0)  # layout 'stream'; 0: data.stretch
-  # Of the best checkpoint; 'errors': their share.
+  # Of the best checkpoint; 'errors': the error rate.
   criterion: str = option('loss', choices=('loss', 'errors'))
   # Evaluations without a new best before a stop; 0: never.
   patience: int = option(0, least=0)
@@ -329,7 +337,7 @@ class Evaluate:
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-  """What the finished model writes to the terminal."""
+  """Text that the trained model writes to the terminal."""
 
   prompt: str = ''  # empty: the start of a document
   new_tokens: int = option(200, least=0)
@@ -339,7 +347,7 @@ class Sample:
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-  """One run. Sections of parts are of the classes of the parts' own files."""
+  """The config of a run. A part's section is the Config of the part's file."""
 
   task: Task = Task()
   data: Data = Data()
@@ -367,10 +375,10 @@ def default(
   optimizer: str = 'adamw',
   schedule: str = 'cosine',
 ) -> parts.Root:
-  """Returns every key of these parts with its default, a locked ConfigDict.
+  """Returns all keys for these parts with defaults, as a locked ConfigDict.
 
   Raises:
-    InputError: there is no such part; the message lists those that exist.
+    InputError: a part doesn't exist; the message lists those that do.
   """
   root = parts.to_config_dict(_build({}))
   override(
@@ -388,12 +396,12 @@ def default(
 
 
 def cell_options(name: str) -> type:
-  """Returns the dataclass of the options of `rnn_jax/cells/<name>.py`."""
+  """Returns the Config class of `rnn_jax/cells/<name>.py`."""
   return load('cells', name, 'model.cell').Config
 
 
 def parse(raw: Mapping[str, typing.Any] | ml_collections.ConfigDict) -> Config:
-  """Checks a ConfigDict (or a dict) and returns the frozen Config.
+  """Checks a ConfigDict or a dict and returns the frozen Config.
 
   Raises:
     InputError: an unknown key, a wrong type, or values that contradict each
@@ -413,7 +421,7 @@ def parse(raw: Mapping[str, typing.Any] | ml_collections.ConfigDict) -> Config:
 
 
 def _build(raw):
-  """The Config of raw values, of which only types are checked."""
+  """Returns the Config of raw values; checks only their types."""
   named = parts.chosen(raw)
   rest = {key: raw[key] for key in raw if key not in parts.SECTIONS}
   config = values.build(Config, rest, '')
@@ -437,34 +445,34 @@ def to_json(config: Config) -> str:
 
 
 def completed(raw: Mapping[str, typing.Any]) -> dict:
-  """Returns a config's dict with what it lacks of today's keys, by default."""
+  """Returns a config's dict with defaults for the keys that it lacks."""
   return _completed(raw, to_dict(_build(_named(raw))))
 
 
 def _named(raw):
-  """Only the names of a raw config's parts."""
-  found = {}
+  """Returns a raw config with only the names of its parts."""
+  sections = {}
   for key, name in parts.chosen(raw):
     section, _, field = key.partition('.')
-    found.setdefault(section, {})[field] = name
-  return found
+    sections.setdefault(section, {})[field] = name
+  return sections
 
 
 def _completed(raw, defaults):
-  found = dict(raw)
+  complete = dict(raw)
   for key, value in defaults.items():
     if isinstance(value, dict):
-      found[key] = _completed(raw.get(key, {}), value)
+      complete[key] = _completed(raw.get(key, {}), value)
     else:
-      found.setdefault(key, value)
-  return found
+      complete.setdefault(key, value)
+  return complete
 
 
 def remat_length(every: int | str, length: int) -> int:
-  """Steps between kept states for rows of `length` tokens; 0 for no remat.
+  """Returns the steps between stored states in rows of `length` tokens.
 
-  'auto' stands for none until training.memory.remat has chosen.
+  It is 0 without remat, and for 'auto' until training.memory.remat has chosen.
   """
   if every == 'sqrt':
     return math.isqrt(length - 1) + 1
-  return 0 if every == 'auto' else every
+  return 0 if every == 'auto' else int(every)

@@ -1,25 +1,24 @@
 """Sets of XLA options by name, for the programs of training and evaluation.
 
-A set belongs to one platform. 'default' is what XLA does by itself. What each
-of them costs and buys is measured by `python -m benchmarks.run
---suite=xla_variants`.
+A set is for one platform. 'default' leaves XLA's defaults. `python -m
+benchmarks.run --suite=xla_variants` measures their costs and gains.
 """
 
 from rnn_jax import errors
 
-SETS = {
+SETS: dict[str, dict[str, dict[str, bool | int | str]]] = {
   'cpu': {
     'default': {},
     'fast_compile': {  # for trials: less time to compile, slower programs
       'xla_backend_optimization_level': 1,
       'xla_llvm_disable_expensive_passes': True,
     },
-    'fast_math': {  # sums in any order; steps that are skipped need the rest
+    'fast_math': {  # sums in any order; NaN and infinity mark skipped steps
       'xla_cpu_enable_fast_math': True,
       'xla_cpu_fast_math_honor_nans': True,
       'xla_cpu_fast_math_honor_infs': True,
     },
-    'low_memory': {  # operations in an order that frees buffers early
+    'low_memory': {  # an order of operations that frees buffers early
       'xla_cpu_enable_concurrency_optimized_scheduler': False
     },
   },
@@ -38,11 +37,11 @@ SETS = {
 NAMES = tuple(sorted({name for sets in SETS.values() for name in sets}))
 
 
-def options(name: str, platform: str) -> dict:
+def options(name: str, platform: str) -> dict[str, bool | int | str]:
   """Returns the compiler options of the set `name` on a platform.
 
   Raises:
-    InputError: that platform has no such set.
+    InputError: the platform doesn't have this set.
   """
   sets = SETS.get(platform, {'default': {}})
   if name not in sets:

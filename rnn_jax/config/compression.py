@@ -1,4 +1,4 @@
-"""Sections of the config that make a model smaller, and their rules."""
+"""The sections `pruning` and `distillation` of the config, and their rules."""
 
 import dataclasses
 from typing import Any
@@ -10,13 +10,13 @@ SCOPES = ('layer', 'global')
 
 @dataclasses.dataclass(frozen=True)
 class Pruning:
-  """Matrices lose their smallest numbers: training/pruning.py."""
+  """Setting the smallest numbers of matrices to 0: training/pruning.py."""
 
-  sparsity: float = 0.0  # share of zeros in the end; 0: no pruning
-  scope: str = 'layer'  # the same share of each matrix; or 'global'
+  sparsity: float = 0.0  # final fraction of zeros; 0: no pruning
+  scope: str = 'layer'  # the same fraction in each matrix; or 'global'
   begin_step: int = 0
-  end_step: int = 0  # when the share is reached
-  every: int = 50  # steps between two prunings
+  end_step: int = 0  # when the sparsity is reached
+  every: int = 50  # steps between prunings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Distillation:
 
   teacher: str = ''  # a run's work folder; '': none
   checkpoint: str = 'best'  # or 'latest', or a step
-  alpha: float = 0.5  # of the loss on the text; 1 - alpha is the teacher's
+  alpha: float = 0.5  # weight of the text's loss; 1 - alpha: the teacher's
   temperature: float = 2.0
 
 
@@ -54,7 +54,7 @@ def _check_distillation(config):
   distillation, mesh = config.distillation, config.mesh
   if not 0 <= distillation.alpha <= 1:
     errors.refuse(
-      'distillation.alpha', distillation.alpha, 'give a share in [0, 1]'
+      'distillation.alpha', distillation.alpha, 'give a number in [0, 1]'
     )
   if distillation.temperature <= 0:
     errors.refuse(
@@ -77,7 +77,7 @@ def _check_distillation(config):
       errors.refuse(
         key,
         value,
-        f'there is none of it with a distillation.teacher: give {remedy!r}',
+        f'not available with a distillation.teacher: give {remedy!r}',
       )
 
 
@@ -87,20 +87,20 @@ def _check_schedule(config):
     errors.refuse(
       'pruning.end_step',
       pruning.end_step,
-      f'give a step behind pruning.begin_step={pruning.begin_step} and before '
+      f'give a step after pruning.begin_step={pruning.begin_step} and before '
       f'train.steps={steps}',
     )
   if config.optimizer.gradients_elsewhere:
     errors.refuse(
       'optimizer.name',
       config.optimizer.name,
-      'it takes gradients at points that pruning does not reach: take another '
-      'with pruning.sparsity',
+      'it takes gradients at points that are not pruned: use another with '
+      'pruning.sparsity',
     )
   if not config.model.branch_scale:
     errors.refuse(
       'model.branch_scale',
       config.model.branch_scale,
-      'matrices that begin at 0 would stay there under pruning: give a small '
+      'with pruning, matrices that start at 0 would stay 0: give a small '
       'number',
     )

@@ -1,4 +1,4 @@
-"""The rules of the config's section `mesh`, as far as no device is needed."""
+"""The rules of the config's section `mesh` that don't need devices."""
 
 import math
 from typing import Any
@@ -21,16 +21,16 @@ def check(config: Any) -> None:
   sizes = {name: getattr(mesh, name) for name in axes.NAMES}
   for name, size in sizes.items():
     if size < 1 and size != mesh_lib.REST:
-      _refuse(name, size, 'give 1 or more, or -1 for what the others leave')
+      _refuse(name, size, 'give 1 or more, or -1 for the remaining devices')
   rest = [name for name in sizes if sizes[name] == mesh_lib.REST]
   if len(rest) > 1:
-    told = ' and '.join(f'mesh.{name}' for name in rest)
-    raise errors.InputError(f'{told} are both -1: one can be the rest')
+    keys = ' and '.join(f'mesh.{name}' for name in rest)
+    raise errors.InputError(f'{keys} are -1: only one can be the rest')
   if not 0 <= mesh.zero <= max(rules_lib.STAGES.values()):
     _refuse('zero', mesh.zero, 'give 0, 1, 2 or 3')
   rules = rules_lib.parse(mesh.rules, mesh.zero)
   if rest and rest[0] not in rules_lib.ROWS:
-    _refuse(rest[0], -1, 'name its size: data or fsdp can be the rest')
+    _refuse(rest[0], -1, 'give its size: only data or fsdp can be the rest')
   _check_tensor(config, rules)
   _check_pipe(config)
   _check_sequence(config)
@@ -46,8 +46,8 @@ def _check_tensor(config, rules):
     'H': ('cell.heads', getattr(config.cell, 'heads', 0)),
     'F': ('model.mlp_width', config.model.mlp_width),
   }
-  for letter, (key, length) in lengths.items():
-    if 'tensor' in rules.axes(letter) and length % size:
+  for axis, (key, length) in lengths.items():
+    if 'tensor' in rules.axes(axis) and length % size:
       _refuse('tensor', size, f'it must divide {key}={length}')
   if getattr(config.cell, 'attention', 'none') != 'none':
     _refuse('tensor', size, 'cell.attention reads all heads: give 1')
@@ -66,7 +66,7 @@ def _check_pipe(config):
     _refuse('micro_batches', config.mesh.micro_batches, 'give 0 or more')
   schedule = config.mesh.schedule
   if schedule not in pipeline.SCHEDULES:
-    _refuse('schedule', schedule, f'choose of {pipeline.SCHEDULES}')
+    _refuse('schedule', schedule, f'choose one of {pipeline.SCHEDULES}')
   if size == 1:
     for key in ('micro_batches', 'schedule'):
       value, default = (
@@ -81,9 +81,7 @@ def _check_pipe(config):
         )
     return
   if model.shared_layers:
-    _refuse(
-      'pipe', size, 'model.shared_layers=True has one layer for all: give 1'
-    )
+    _refuse('pipe', size, 'model.shared_layers=True has a single layer: give 1')
   if schedule == '1f1b' and not config.task.writes_text:
     _refuse(
       'schedule', schedule, f"task.name={config.task.name!r} needs 'gpipe'"
@@ -120,38 +118,38 @@ def _check_sequence(config):
   if wrong := [n for n in lengths if n % size]:
     _refuse('sequence', size, f'it must divide the rows of {wrong[0]} tokens')
   if config.remat.segment:
-    _refuse('sequence', size, 'remat.segment cuts rows as well: give one')
+    _refuse('sequence', size, 'remat.segment also splits rows: give only one')
   if config.recurrence.impl == 'scan':
     _refuse('sequence', size, "recurrence.impl='scan' needs whole rows")
 
 
 def _check_moments(config, rules):
-  """Blocks of moments run across the shares of a tensor."""
-  cut = {axis for _, names in rules.pairs for axis in names}
-  cut -= {*rules_lib.ROWS} if not config.mesh.zero else set()
-  sizes = [getattr(config.mesh, axis) for axis in cut]
+  """Refuses blocks of moments that would span shards of a tensor."""
+  sharded = {axis for _, names in rules.pairs for axis in names}
+  sharded -= {*rules_lib.ROWS} if not config.mesh.zero else set()
+  sizes = [getattr(config.mesh, axis) for axis in sharded]
   if config.optimizer.blockwise_state and math.prod(sizes) != 1:
     raise errors.InputError(
-      "optimizer.moments='int8': its blocks run across the shares that "
-      "devices keep: give 'bfloat16', or mesh.zero=0"
+      "optimizer.moments='int8': its blocks would span the shards of several "
+      "devices: give 'bfloat16', or mesh.zero=0"
     )
 
 
 def _check_compression(mesh, rules):
-  kind, share = mesh.compression, mesh.top_k_share
+  kind, fraction = mesh.compression, mesh.top_k_share
   if kind not in ('', *compression.KINDS):
-    _refuse('compression', kind, f'choose of {compression.KINDS}, or none')
-  if not 0 < share <= 1:
-    _refuse('top_k_share', share, 'give a share in (0, 1]')
+    _refuse('compression', kind, f"choose one of {compression.KINDS}, or ''")
+  if not 0 < fraction <= 1:
+    _refuse('top_k_share', fraction, 'give a number in (0, 1]')
   if not kind:
     return
   if mesh.data == 1:
-    _refuse('compression', kind, 'mesh.data=1 sums nothing: give more')
+    _refuse('compression', kind, 'mesh.data=1 has nothing to sum: give more')
   if mesh.zero and any('data' in names for _, names in rules.pairs):
     _refuse(
       'compression',
       kind,
-      'mesh.rules cut over data, which needs exact sums: cut over fsdp',
+      'mesh.rules shard over data, which needs exact sums: shard over fsdp',
     )
 
 

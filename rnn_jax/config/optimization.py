@@ -5,12 +5,12 @@ from typing import Any
 
 from rnn_jax import errors
 
-CUTTING = 'fsdp', 'pipe', 'tensor'  # axes that share parameters
+SHARDING = 'fsdp', 'pipe', 'tensor'  # mesh axes that shard parameters
 PATTERNS = ('multipliers', 'weight_decays', 'frozen')
 
 
 def check(config: Any) -> None:
-  """Checks what a Config says of its optimizer and its schedule.
+  """Checks the optimizer and the schedule of a Config.
 
   Raises:
     InputError: names the key, the value and the remedy.
@@ -21,13 +21,13 @@ def check(config: Any) -> None:
     errors.refuse(
       'schedule.warmup_steps', warmup, f'give at most train.steps={steps}'
     )
-  cut = [axis for axis in CUTTING if getattr(config.mesh, axis) != 1]
-  if config.optimizer.whole_matrices and cut:
+  sharded = [axis for axis in SHARDING if getattr(config.mesh, axis) != 1]
+  if config.optimizer.whole_matrices and sharded:
     errors.refuse(
-      f'mesh.{cut[0]}',
-      getattr(config.mesh, cut[0]),
+      f'mesh.{sharded[0]}',
+      getattr(config.mesh, sharded[0]),
       f'optimizer.name={config.optimizer.name!r} needs whole matrices: give 1 '
-      'and share only rows, mesh.data, or take another optimizer',
+      'and shard only rows, by mesh.data, or use another optimizer',
     )
 
 
@@ -39,14 +39,14 @@ def _check_patterns(options):
         re.compile(pattern)
       except re.error as error:
         errors.refuse(
-          f'optimizer.{key}', pattern, f'no regular expression ({error})'
+          f'optimizer.{key}', pattern, f'not a regular expression ({error})'
         )
   for pattern, value in options.multipliers:
     if value <= 0:
       errors.refuse(
         'optimizer.multipliers',
         (pattern, value),
-        'give a number above 0; what is not to change goes to optimizer.frozen',
+        'give a number above 0, or name the parameters in optimizer.frozen',
       )
   for pattern, value in options.weight_decays:
     if value < 0:

@@ -15,7 +15,7 @@ def _value(config, key):
 
 
 def check(config: Any) -> None:
-  """Checks a Config, but for what each part and section checks by itself.
+  """Checks a Config, except what each part and section checks itself.
 
   Raises:
     InputError: values that contradict each other; the message names the key,
@@ -39,9 +39,9 @@ def _check_task(config):
       'data.layout',
       data.layout,
       f'task.name={task.name!r} reads '
-      f'{"pictures" if task.reads_images else "tokens"}, and this layout holds '
-      f'{"pictures" if data.holds_images else "tokens"}: they need each other, '
-      "as 'image_classification' and 'images' do",
+      f'{"images" if task.reads_images else "tokens"}, and this layout holds '
+      f'{"images" if data.holds_images else "tokens"}: '
+      "'image_classification' and 'images' go together",
     )
   if task.classifies:
     _check_classes(data)
@@ -49,7 +49,7 @@ def _check_task(config):
     errors.refuse(
       'evaluate.stretch',
       config.evaluate.stretch,
-      f'data.layout={data.layout!r} has none: give 0',
+      f'data.layout={data.layout!r} does not use it: give 0',
     )
   if task.predicts_all:
     return
@@ -64,7 +64,7 @@ def _check_task(config):
     errors.refuse(
       'data.split_by',
       data.split_by,
-      f'task.name={task.name!r} has whole examples, which would lie in every '
+      f'task.name={task.name!r} has whole examples, which would be in every '
       "split: give 'document'",
     )
 
@@ -74,7 +74,7 @@ def _check_classes(data):
     errors.refuse(
       'data.classes',
       data.classes,
-      "name two or more classes in their order, as in ('negative', 'positive')",
+      "name two or more classes in order, as in ('negative', 'positive')",
     )
 
 
@@ -93,8 +93,8 @@ def _check_rows(config):
     errors.refuse(
       'data.memory_gib',
       data.memory_gib,
-      f'it decides data.tokens_per_batch={data.tokens_per_batch}: give one of '
-      'them, and 0 for the other',
+      f'it determines data.tokens_per_batch={data.tokens_per_batch}: give one '
+      'of them, and 0 for the other',
     )
   if 0 < data.tokens_per_batch < data.length * config.train.accumulate:
     errors.refuse(
@@ -137,19 +137,20 @@ def _check_order(data):
         errors.refuse(
           f'data.{key}',
           value,
-          'its rows change with the length, and data.carry_state keeps one '
-          'state a row: give 0 and data.batch_size, or no data.length_schedule',
+          'it changes the number of rows with their length, and '
+          'data.carry_state keeps one state per row: give 0 and '
+          'data.batch_size, or no data.length_schedule',
         )
   if (data.curriculum == 'column') != bool(data.difficulty):
     errors.refuse(
       'data.difficulty',
       data.difficulty,
-      "data.curriculum='column' needs the name of a column, others have none",
+      "data.curriculum='column' needs the name of a column, others don't",
     )
-  shares = data.curriculum_shares
-  if not shares or min(shares) < 1 or max(shares) > 99:
+  percentages = data.curriculum_shares
+  if not percentages or min(percentages) < 1 or max(percentages) > 99:
     errors.refuse(
-      'data.curriculum_shares', shares, 'give percentages from 1 to 99'
+      'data.curriculum_shares', percentages, 'give percentages from 1 to 99'
     )
 
 
@@ -180,7 +181,9 @@ def _check_model(config):
       'others: give 0',
     )
   if model.tied and not model.head_bias:
-    errors.refuse('model.head_bias', False, 'a tied head has none: give True')
+    errors.refuse(
+      'model.head_bias', False, 'a tied head has no bias: give True'
+    )
   _check_positions(config)
 
 
@@ -188,26 +191,28 @@ def _check_positions(config):
   model, data = config.model, config.data
   inner = model.embedding_width or model.width
   if model.positions == 'sinusoidal' and inner % 2:
-    errors.refuse('model.width', inner, 'sinusoidal positions need an even one')
+    errors.refuse(
+      'model.width', inner, 'sinusoidal positions need an even number'
+    )
   if model.positions != 'learned':
     _check_idle(model, 'model', ('max_positions',), "model.positions='learned'")
     return
   if config.task.reads_images:
-    return  # of a picture there are as many as it has patches
+    return  # one position per patch
   longest = model.max_positions or data.length
   for key in ('data.length', 'evaluate.length'):
     if (length := _value(config, key)) > longest:
       errors.refuse(
         key,
         length,
-        f'there are model.max_positions={longest} learned positions',
+        f'model.max_positions={longest} positions are learned',
       )
   written = len(config.sample.prompt.encode()) + config.sample.new_tokens
   if written > longest:
     errors.refuse(
       'sample.new_tokens',
       config.sample.new_tokens,
-      f'with the prompt, more than model.max_positions={longest} learned '
+      f'with the prompt, more than the model.max_positions={longest} learned '
       'positions',
     )
   if data.carry_state:
@@ -215,7 +220,7 @@ def _check_positions(config):
       'data.carry_state',
       True,
       "positions grow with the document, and model.positions='learned' has "
-      f"{longest}: choose 'sinusoidal', or rotary ones of the cell",
+      f"{longest}: choose 'sinusoidal', or the cell's rotary ones",
     )
 
 
@@ -229,7 +234,7 @@ def _check_remat(config):
     errors.refuse('remat.every', every, 'give 0 or more')
   if every and recurrence.impl == 'associative':
     errors.refuse(
-      'remat.every', every, "recurrence.impl 'associative' keeps all"
+      'remat.every', every, "recurrence.impl='associative' stores all states"
     )
   _check_remat_schedule(config)
   _check_layer_remat(config)
@@ -238,24 +243,26 @@ def _check_remat(config):
 def _check_remat_schedule(config):
   remat = config.remat
   if (name := remat.schedule) != 'uniform' and not remat.every:
-    errors.refuse('remat.schedule', name, 'remat.every=0 keeps all: give it')
+    errors.refuse(
+      'remat.schedule', name, 'remat.every=0 stores all states: give more'
+    )
   if remat.kept and name != 'binomial':
     errors.refuse(
       'remat.kept',
       remat.kept,
-      f"remat.schedule='binomial' takes it, not {name}",
+      f"only remat.schedule='binomial' reads it, not {name!r}: give 0",
     )
   if (remat.every == 'auto') != bool(remat.memory_gib):
     errors.refuse(
       'remat.memory_gib',
       remat.memory_gib,
-      f'it goes with remat.every="auto", not {remat.every!r}: give both',
+      f"it belongs to remat.every='auto', not {remat.every!r}: give both",
     )
   if remat.every == 'auto' and config.data.memory_gib:
     errors.refuse(
       'remat.memory_gib',
       remat.memory_gib,
-      'data.memory_gib takes what there is for more rows: give one of them',
+      'data.memory_gib fills the memory with rows: give one of them',
     )
 
 
@@ -269,14 +276,16 @@ def _check_layer_remat(config):
     )
   keepable = values.choices_of('models.remat:KEEPABLE')
   if unknown := [name for name in remat.keep if name not in keepable]:
-    errors.refuse('remat.keep', unknown, f'choose among {keepable}')
+    errors.refuse('remat.keep', unknown, f'choose from {keepable}')
   if remat.keep and not remat.layers:
-    errors.refuse('remat.keep', remat.keep, 'remat.layers=0 keeps all: give it')
+    errors.refuse(
+      'remat.keep', remat.keep, 'remat.layers=0 stores all inputs: give more'
+    )
   if remat.offload and not remat.keep:
     errors.refuse('remat.offload', True, 'remat.keep names nothing to offload')
   if remat.offload and 'matmuls' in remat.keep and len(remat.keep) > 1:
     errors.refuse(
-      'remat.keep', remat.keep, "remat.offload takes 'matmuls' alone, or others"
+      'remat.keep', remat.keep, "remat.offload: give only 'matmuls', or others"
     )
 
 
@@ -301,14 +310,14 @@ def _check_loss_scale(train):
     errors.refuse(
       'train.loss_scale',
       scale,
-      "train.precision='float16' rounds small gradients to 0 without one: give "
+      "train.precision='float16' without it rounds small gradients to 0: give "
       '32768.0',
     )
   if scale and (scale < 1 or math.frexp(scale)[0] != 0.5):
     errors.refuse(
       'train.loss_scale',
       scale,
-      'give a power of two, 1 or more, which rounds nothing',
+      'give a power of two, 1 or more, which does not round',
     )
 
 

@@ -1,4 +1,4 @@
-"""Values of a config between dataclasses and what files and flags give."""
+"""Converts and checks values of a config from files and flags."""
 
 import dataclasses
 import difflib
@@ -8,6 +8,7 @@ import math
 import types
 import typing
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 
 import ml_collections
@@ -25,21 +26,24 @@ def option(
   below: float | None = None,
   choices: Sequence[T] | str = (),
 ) -> T:
-  """A dataclass field with the values that it takes.
+  """Returns a dataclass field with limits of its values.
 
   Args:
-    default: its value.
-    least, most: the smallest and the largest number, themselves included.
-    below: what it is less than; from 0 on.
-    choices: the values that there are, or where they are implemented: a module
-      of rnn_jax and a name in it, as in 'ops.pooling:KINDS'.
+    default: the default value.
+    least: the smallest number.
+    most: the largest number.
+    below: numbers must be in [0, below).
+    choices: the allowed values, or where they are defined: a module of rnn_jax
+      and a name in it, as in 'ops.pooling:KINDS'.
   """
   limits = {'least': least, 'most': most, 'below': below, 'choices': choices}
   return dataclasses.field(default=default, metadata=limits)
 
 
-def options(section: typing.Any, prefix: str = '') -> Iterator[tuple]:
-  """Yields (key, value, metadata) of each field of a section and below it."""
+def options(
+  section: typing.Any, prefix: str = ''
+) -> Iterator[tuple[str, typing.Any, Mapping[str, typing.Any]]]:
+  """Yields (key, value, metadata) of each field, of inner sections too."""
   for field in dataclasses.fields(section):
     value = getattr(section, field.name)
     yield prefix + field.name, value, field.metadata
@@ -48,10 +52,10 @@ def options(section: typing.Any, prefix: str = '') -> Iterator[tuple]:
 
 
 def check(section: typing.Any) -> None:
-  """Checks each value against what its `option` takes.
+  """Checks each value against the limits of its `option`.
 
   Raises:
-    InputError: names the key, the value and what there is.
+    InputError: names the key, the value and the limit.
   """
   for key, value, limits in options(section):
     if (given := limits.get('choices')) and value not in choices_of(given):
@@ -64,8 +68,8 @@ def check(section: typing.Any) -> None:
       errors.refuse(key, value, f'give a number in [0, {below})')
 
 
-def choices_of(given: Sequence[typing.Any] | str) -> tuple:
-  """Returns the `choices` of an option, from where they are implemented."""
+def choices_of(given: Sequence[typing.Any] | str) -> tuple[typing.Any, ...]:
+  """Returns the allowed values, for the `choices` of an option."""
   if not isinstance(given, str):
     return tuple(given)
   module, _, name = given.partition(':')
@@ -92,7 +96,12 @@ def to_config_dict(
 
 
 def build(cls: type, raw: typing.Any, prefix: str) -> typing.Any:
-  """Returns the dataclass `cls` of raw values; `prefix` is of their keys.
+  """Returns an instance of the dataclass `cls` from raw values.
+
+  Args:
+    cls: a dataclass.
+    raw: a dict or ConfigDict of values.
+    prefix: of the keys, for messages.
 
   Raises:
     InputError: an unknown key, or a value of a wrong type.
@@ -117,7 +126,7 @@ def build(cls: type, raw: typing.Any, prefix: str) -> typing.Any:
 
 
 def _convert(hint, value, key):
-  """Returns `value` as the type that `hint` declares, or raises."""
+  """Returns `value` as the type `hint`, or raises InputError."""
   if hint is typing.Any or dataclasses.is_dataclass(hint):
     return value
   if isinstance(hint, types.UnionType):
@@ -143,7 +152,7 @@ def _convert(hint, value, key):
 
 
 def _tuple(inner, value, key):
-  """Each item as its type: one for all (`tuple[X, ...]`), or one for each."""
+  """Converts each item to its type, of `tuple[X, ...]` or `tuple[X, Y]`."""
   if inner[-1] is ...:
     inner = inner[:1] * len(value)
   if len(inner) != len(value):
@@ -152,7 +161,7 @@ def _tuple(inner, value, key):
 
 
 def differences(old: dict, new: dict) -> list[str]:
-  """Lists `key: old -> new` for each leaf in which two dicts differ."""
+  """Returns `key: old -> new` for each leaf in which two dicts differ."""
   lines = []
   for key in sorted(old.keys() | new.keys()):
     a, b = old.get(key, '(absent)'), new.get(key, '(absent)')
@@ -164,7 +173,7 @@ def differences(old: dict, new: dict) -> list[str]:
 
 
 def _plain(value):
-  """A value as JSON has it: tuples are lists."""
+  """Returns a value with lists for tuples, as in JSON."""
   if isinstance(value, (list, tuple)):
     return [_plain(item) for item in value]
   return value

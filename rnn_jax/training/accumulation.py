@@ -1,7 +1,7 @@
 """Gradient accumulation: the sums of a large batch, one slice at a time.
 
-Losses are weighted sums, so adding up slices and dividing once by the total
-weight equals the large batch exactly, however much padding each slice has.
+Losses are weighted sums, so adding up the slices and dividing once by the total
+weight is exact, however much padding each slice has.
 """
 
 import functools
@@ -28,9 +28,9 @@ def accumulate(
     run: (carry, batch, key) -> (sums, carry), sums any pytree of arrays.
     parts: the number of slices; it divides the rows.
     carry: the recurrent state of all rows, or None.
-    logical_axes: its logical axes, a tree like it; B counts rows.
+    logical_axes: of the carry, a tree like it; B is the axis of rows.
     batch: the whole batch, rows leading on every leaf.
-    key: each slice folds its number into it.
+    key: a PRNG key; each slice folds its number into it.
 
   Returns:
     (sums, carry) of the whole batch.

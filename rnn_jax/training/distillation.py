@@ -1,32 +1,41 @@
-"""Distillation: a student learns what a trained teacher predicts, and the text.
+"""Distillation: a student learns a trained teacher's predictions and the text.
 
     objective = alpha hard + (1 - alpha) T^2 sum_t w_t KL(p_t || q_t)
 
-p and q are softmax(logits / T) of teacher and student, `hard` is the objective
+p and q are softmax(logits / T) of teacher and student; `hard` is the objective
 of the student's task without a teacher. The two may differ in everything but
 the vocabulary. The teacher's parameters are constants of the training program,
-a copy on each device: it is meant to be small, for all that it is larger than
-the student. Its recurrent state goes along with the student's. Evaluation
-leaves it out.
+copied to each device, so the teacher should be small, if larger than the
+student. Its recurrent state is carried with the student's. Evaluation doesn't
+use the teacher.
 Source: Hinton et al., "Distilling the Knowledge in a Neural Network", 2015.
 """
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax.config import compression as config_compression
+from rnn_jax.data.batching import batch as batch_lib
+from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.models import language_model
 from rnn_jax.ops import precision
 from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.tasks import language_modeling
 
+PyTree = Any
 
-def make(config, tokenizer):
+
+def make(
+  config: config_lib.Config, tokenizer: tokenizer_lib.Tokenizer
+) -> 'Task':
   """Returns the task of a Config that names a teacher.
 
   Raises:
-    InputError: no such run, one that predicts no tokens, or another vocabulary.
+    InputError: the teacher's run doesn't exist, predicts no tokens, or has
+      another vocabulary.
   """
   options = config.distillation
   teacher = bundle_lib.read(options.teacher, options.checkpoint)
@@ -38,18 +47,18 @@ def make(config, tokenizer):
   if teacher.tokenizer.spec() != tokenizer.spec():
     raise errors.InputError(
       f'distillation.teacher={options.teacher!r} has another vocabulary, of '
-      f'{teacher.tokenizer.size} entries against {tokenizer.size}, or entries '
-      'of another meaning: give a run with the same tokenizer.json'
+      f'{teacher.tokenizer.size} entries, and this run has one of '
+      f'{tokenizer.size}: give a run with the same tokenizer.json'
     )
   _check_length(config, teacher.config)
   return Task(config, tokenizer, teacher)
 
 
-def _check_length(config, theirs):
-  if theirs.model.positions != 'learned':
+def _check_length(config, teacher):
+  if teacher.model.positions != 'learned':
     return
   name = config.distillation.teacher
-  longest = theirs.model.max_positions or theirs.data.length
+  longest = teacher.model.max_positions or teacher.data.length
   if config.data.carry_state or config.data.length > longest:
     raise errors.InputError(
       f'distillation.teacher={name!r} has learned positions for {longest} '
@@ -61,7 +70,7 @@ def _check_length(config, theirs):
 def divergence(
   teacher_BxLxV: jax.Array, student_BxLxV: jax.Array, temperature: float
 ) -> jax.Array:
-  """Returns KL(p || q) of logits over a temperature, BxL."""
+  """Returns KL(p || q), BxL, of logits divided by a temperature."""
   logp = jax.nn.log_softmax(teacher_BxLxV / temperature)
   logq = jax.nn.log_softmax(student_BxLxV / temperature)
   return jnp.sum(jnp.exp(logp) * (logp - logq), -1)
@@ -70,32 +79,45 @@ def divergence(
 class Task(language_modeling.Task):
   """The student's task; its state is (the student's, the teacher's)."""
 
-  def __init__(self, config, tokenizer, teacher: bundle_lib.Bundle):
+  def __init__(
+    self,
+    config: config_lib.Config,
+    tokenizer: tokenizer_lib.Tokenizer,
+    teacher: bundle_lib.Bundle,
+  ) -> None:
     super().__init__(config, tokenizer)
-    self._options: config_compression.Distillation = config.distillation
+    self._options = config.distillation
     self._teacher = language_model.from_config(teacher.config, tokenizer.size)
     self._constants = {'params': teacher.params}
 
-  def init_state(self, B):
+  def init_state(self, B: int) -> PyTree:
     return super().init_state(B), self._teacher.bind({}).init_state(B)
 
-  def state_axes(self):
+  def state_axes(self) -> PyTree:
     return super().state_axes(), self._teacher.bind({}).state_axes()
 
-  def loss(self, params, state, batch, key=None):
-    own, theirs = state
+  def loss(
+    self,
+    params: PyTree,
+    state: PyTree,
+    batch: batch_lib.Batch,
+    key: jax.Array | None = None,
+  ) -> tuple[jax.Array, tuple[dict[str, jax.Array], PyTree]]:
+    student, teacher = state
     if key is None:
-      objective, (sums, own) = super().loss(params, own, batch)
-      return objective, (sums, (own, theirs))
+      objective, (sums, student) = super().loss(params, student, batch)
+      return objective, (sums, (student, teacher))
     inputs = batch.tokens_BxL, batch.starts_BxL
-    theirs, wanted_BxLxV = self._teacher.apply(self._constants, theirs, *inputs)
-    own, x_BxLxD = self.features(params, self._rngs(key), own, batch)
+    teacher, target_BxLxV = self._teacher.apply(
+      self._constants, teacher, *inputs
+    )
+    student, x_BxLxD = self.features(params, self._rngs(key), student, batch)
     variables = {'params': params}
     sums = self.head_sums(variables, x_BxLxD, batch)
     soft = jnp.sum(
       batch.weights_BxL
       * divergence(
-        jax.lax.stop_gradient(wanted_BxLxV),
+        jax.lax.stop_gradient(target_BxLxV),
         self._logits(variables, x_BxLxD),
         self._options.temperature,
       )
@@ -103,7 +125,7 @@ class Task(language_modeling.Task):
     alpha, T = self._options.alpha, self._options.temperature
     objective = alpha * sums['objective'] + (1 - alpha) * T**2 * soft
     sums |= {'objective': objective}
-    return objective, (sums, (own, theirs))
+    return objective, (sums, (student, teacher))
 
   def _logits(self, variables, x_BxLxD):
     kernel_DxV, bias_V = self.model.apply(variables, method='head_weights')

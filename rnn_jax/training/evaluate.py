@@ -34,9 +34,11 @@ def evaluate(
 
 
 def metrics(task: Any, sums: list[dict[str, float]]) -> dict[str, float]:
-  """Returns the task's metrics of all batches, and the number of predictions
-  as 'tokens'."""
-  total = {name: sum(one[name] for one in sums) for name in sums[0]}
+  """Returns the task's metrics of all batches.
+
+  The key 'tokens' has the number of predictions.
+  """
+  total = {name: sum(batch[name] for batch in sums) for name in sums[0]}
   return task.summarize(total) | {'tokens': int(total['weight'])}
 
 
@@ -69,21 +71,22 @@ def batch_sums(
     mesh_lib.row_multiple(programs.mesh, config.mesh),
     place=functools.partial(mesh_lib.put, shardings=programs.batch_sharding),
   )
-  carry, sums = None, []
+  carry: PyTree = None
+  sums = []
   try:
     for batch in batches:
       if carry is None:
         carry = programs.init_carry(batch.weights_BxL.shape[0])
-      carry, more = programs.evaluate_step(params, carry, batch)
-      sums.append(more)
+      carry, batch_sum = programs.evaluate_step(params, carry, batch)
+      sums.append(batch_sum)
   finally:
     batches.close()
-  return [jax.tree.map(float, one) for one in jax.device_get(sums)]
+  return [jax.tree.map(float, batch) for batch in jax.device_get(sums)]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Run:
-  """A run as it is in its folder, with the parameters of a checkpoint."""
+  """A run opened from its folder, with the parameters of a checkpoint."""
 
   config: config_lib.Config
   corpus: pipeline.Corpus
@@ -98,10 +101,10 @@ class Run:
     """Restores a run's 'best' or 'latest' checkpoint, or that of a step.
 
     Raises:
-      InputError: no such run or checkpoint, or its data is gone.
+      InputError: the run, the checkpoint or its data doesn't exist.
     """
     config = config_lib.parse(workdir_lib.load_config(workdir))
-    # This machine may have neither the run's devices nor its teacher.
+    # This machine may lack the run's devices and its teacher.
     config = dataclasses.replace(
       config,
       mesh=config_lib.Mesh(),
@@ -120,13 +123,13 @@ class Run:
     return cls(config, corpus, programs, params, step)
 
   def split(self, name: str) -> str:
-    """Returns a split's name: '' is 'test', or 'validation' without one."""
+    """Returns `name`; for '', 'test' if it has documents, else 'validation'."""
     if name:
       return name
     return 'test' if len(self.corpus.documents['test']) else 'validation'
 
   def batch_sums(self, split: str) -> list[dict[str, float]]:
-    """Returns the function of that name for this run."""
+    """Returns `batch_sums` of this run."""
     return batch_sums(
       self.programs, self.params, self.corpus, self.config, split
     )
@@ -136,7 +139,7 @@ def check_split(split: str) -> str:
   """Returns `split`, which may be empty.
 
   Raises:
-    InputError: there is no such split.
+    InputError: the split doesn't exist.
   """
   if split not in ('', *documents.SPLITS):
     raise errors.InputError(
@@ -153,7 +156,7 @@ def evaluate_run(run: Run, split: str) -> dict[str, Any]:
     split: 'train', 'validation' or 'test', or '', see `Run.split`.
 
   Raises:
-    InputError: no such split, or an empty one.
+    InputError: the split doesn't exist or is empty.
   """
   split = run.split(check_split(split))
   return describe(run, split, run.batch_sums(split))
@@ -179,7 +182,7 @@ def describe(
   row = {'split': split, 'step': run.step, **values, 'documents': len(held_out)}
   row['parameters'] = sum(leaf.size for leaf in jax.tree.leaves(run.params))
   if not run.config.task.predicts_all:
-    row.pop('bits_per_byte', None)  # the targets are a part of the text
+    row.pop('bits_per_byte', None)  # targets are only part of the text
     return row
   row['bytes'] = held_out.total_bytes
   if 'bits_per_byte' in values:

@@ -1,4 +1,4 @@
-"""What a run's config wraps around its loss and its gradient function.
+"""Wraps a run's loss and gradient function as its config says.
 
 A gradient function (step.GradFn) takes (params, state, batch, key) and returns
 ((objective, Aux), gradients). In `wrap`, from the inside out:
@@ -6,7 +6,7 @@ A gradient function (step.GradFn) takes (params, state, batch, key) and returns
     of a device's rows    Kronecker factors; dividing by the loss scale;
                           accumulation over slices of the rows
     of the whole batch    the sum over devices (training/over_devices.py);
-                          averaging the factors; where gradients are taken
+                          averaging the factors; the point of the gradients
 
 Most runs need only the sum over devices.
 """
@@ -27,7 +27,7 @@ from rnn_jax.training import over_devices
 from rnn_jax.training import step as step_lib
 
 PyTree = Any
-FACTORS = 'factors'  # the name of K-FAC's among sums and extra arguments
+FACTORS = 'factors'  # K-FAC's name among sums and extra arguments
 
 
 def prepare_loss(
@@ -42,7 +42,7 @@ def prepare_loss(
     loss_fn: of whole parameters, see step.make_loss_fn.
     config: of the run.
     placement: where its parameters are.
-    factors: shapes, optimizer.factors_of the config.
+    factors: shapes, see optimizer.factor_shapes.
   """
   logical_axes = placement.axes_outside_layers
   logical_axes = dense.joined(
@@ -72,7 +72,7 @@ def wrap(
     config: of the run.
     placement: where its parameters are.
     state_axes: logical axes of the recurrent state, None if not carried.
-    factors: shapes, optimizer.factors_of the config.
+    factors: shapes, see optimizer.factor_shapes.
   """
   if factors:
     grad_fn = _sum_factors(grad_fn, factors)
@@ -86,7 +86,7 @@ def wrap(
   )
   if factors:
     grad_fn = _average_factors(grad_fn)
-  if point := optimizer.point_of(config):
+  if point := optimizer.gradient_point(config):
     grad_fn = _take_at(grad_fn, point)
   return grad_fn
 
@@ -94,8 +94,7 @@ def wrap(
 def accumulate(
   grad_fn: step_lib.GradFn, parts: int, state_axes: PyTree
 ) -> step_lib.GradFn:
-  """Returns a gradient function that runs `parts` slices of the rows, one after
-  another, and sums what they return.
+  """Returns a gradient function that accumulates over slices of the rows.
 
   Args:
     grad_fn: of a summed loss.
@@ -105,8 +104,8 @@ def accumulate(
 
   def accumulated(params, state, batch, key):
     def run(carry, batch, key):
-      own = state.replace(carry=carry)
-      (_, aux), grads = grad_fn(params, own, batch, key)
+      part = state.replace(carry=carry)
+      (_, aux), grads = grad_fn(params, part, batch, key)
       return (grads, aux.sums), aux.changes['carry']
 
     (grads, sums), carry = accumulation.accumulate(
@@ -125,7 +124,7 @@ def adjust_loss_scale(
 
   Args:
     train_step: its state has a LossScale.
-    steps: consecutive finite ones before the scale doubles.
+    steps: consecutive finite steps before the scale doubles.
   """
 
   def adjusted(state, batch):
@@ -141,12 +140,12 @@ def adjust_loss_scale(
 
 
 def _stop_at_frozen(loss_fn, config):
-  """The loss whose gradient by a frozen parameter is zero, at no cost."""
+  """Makes the gradient of frozen parameters zero, at no cost."""
 
   def stopped(params, state, batch, key):
     params = jax.tree.map(
       lambda frozen, x: jax.lax.stop_gradient(x) if frozen else x,
-      optimizer.frozen(config, params),
+      optimizer.frozen_mask(config, params),
       params,
     )
     return loss_fn(params, state, batch, key)
@@ -155,13 +154,13 @@ def _stop_at_frozen(loss_fn, config):
 
 
 def _parts(config, placement):
-  """The number of equal parts that a batch is differentiated in."""
+  """Returns the number of equal parts that a batch is differentiated in."""
   devices = over_devices.batch_parts(placement.mesh)
   return config.train.accumulate * devices
 
 
 def _factor(state, batch, parts=1):
-  """What the objective of one of `parts` of a batch is multiplied by."""
+  """Returns the scale of the objective of one of `parts` of a batch."""
   return loss_scale.factor(state.loss_scale, parts * batch.weights_BxL.size)
 
 
@@ -174,18 +173,18 @@ def _scale_loss(loss_fn, parts):
 
 
 def _unscale(grad_fn, parts):
-  """The gradients of what `_scale_loss` has scaled."""
+  """Undoes `_scale_loss` in the gradients."""
 
   def unscaled(params, state, batch, key):
-    found, grads = grad_fn(params, state, batch, key)
+    values, grads = grad_fn(params, state, batch, key)
     factor = _factor(state, batch, parts)
-    return found, jax.tree.map(lambda g: g / factor, grads)
+    return values, jax.tree.map(lambda g: g / factor, grads)
 
   return unscaled
 
 
 def _take_at(grad_fn, point):
-  """Gradients at another point than the parameters."""
+  """Takes gradients at another point than the parameters."""
 
   def taken(params, state, batch, key):
     return grad_fn(point(params, state.opt_state), state, batch, key)
@@ -196,7 +195,7 @@ def _take_at(grad_fn, point):
 def _sum_factors(grad_fn, factors):
   """Adds the Kronecker factors of a batch to its sums, see models/dense.py.
 
-  They are gradients by parameters that lie beside the kernels.
+  They are gradients with respect to parameters next to the kernels.
   """
 
   def summed(params, state, batch, key):
@@ -227,7 +226,7 @@ def _average_factors(grad_fn):
 
 
 def _factors_in(tree, factors):
-  """The Factors beside the kernels of a tree like joined parameters."""
+  """Returns the Factors next to the kernels of a tree of joined parameters."""
   return {
     key: dense.Factors(tree['inputs'], tree['outputs'])
     if isinstance(inner, dense.Factors)
@@ -237,7 +236,7 @@ def _factors_in(tree, factors):
 
 
 def _like(params, tree):
-  """What a tree holds at the parameters' paths."""
+  """Returns the leaves of a tree at the paths of the parameters."""
 
   def at(path, _):
     return functools.reduce(lambda tree, key: tree[key.key], path, tree)

@@ -1,4 +1,4 @@
-"""What happens between training steps: log, evaluate, save, stop, draw.
+"""Hooks of the training loop: log, evaluate, save, stop, draw.
 
 Each hook is a function of the Trainer, see `trainer.Trainer.add_hook`.
 """
@@ -29,7 +29,7 @@ def add_all(trainer: Trainer, stop: signals.StopRequest) -> None:
   """Adds the hooks of every run.
 
   Args:
-    trainer: the run, restored.
+    trainer: of a restored run.
     stop: the signals that may stop it.
   """
   config, log = trainer.config, Log(trainer.clock)
@@ -43,12 +43,12 @@ def add_all(trainer: Trainer, stop: signals.StopRequest) -> None:
   trainer.add_hook(save.if_best)
   trainer.add_hook(save, every=config.train.checkpoint_every)
   trainer.add_hook(Stop(stop))
-  for hook in (log.write, save, save.wait, say_end, draw_loss):
+  for hook in (log.write, save, save.wait, report_end, draw_loss):
     trainer.add_end_hook(hook)
 
 
 def first_step(trainer: Trainer) -> None:
-  """Says when the first step was taken, and compiles the evaluation."""
+  """Reports the time to the first step, and compiles the evaluation."""
   if trainer.first_step_seconds is not None:
     return
   seconds = trainer.first_step_seconds = time.monotonic() - trainer.opened
@@ -60,8 +60,9 @@ def first_step(trainer: Trainer) -> None:
 class Log:
   """Collects the metrics of steps and writes them as one row."""
 
-  def __init__(self, clock: goodput.Clock):
-    self._window = []  # (step, metrics on the devices, padded tokens)
+  def __init__(self, clock: goodput.Clock) -> None:
+    # (step, metrics on the devices, tokens with padding)
+    self._window: list[tuple[int, dict[str, Any], int]] = []
     self._began = time.monotonic()
     self._waited = clock.seconds()['data']  # for batches, up to the last row
 
@@ -72,7 +73,7 @@ class Log:
     trainer.display.advance()
 
   def restart(self) -> None:
-    """Leaves the time up to now out of the next row."""
+    """Excludes the time until now from the next row."""
     self._began = time.monotonic()
 
   def write(self, trainer: Trainer) -> None:
@@ -117,7 +118,7 @@ class Log:
 class Evaluate:
   """Evaluates on held-out documents; ends a run that no longer improves."""
 
-  def __init__(self, log: Log):
+  def __init__(self, log: Log) -> None:
     self._log = log
 
   def forget(self, trainer: Trainer) -> None:
@@ -140,7 +141,7 @@ class Evaluate:
     loss = values['loss']
     if config.evaluate.criterion == 'errors':
       loss = 1 - values['accuracy']
-    improved = _judge(trainer, loss)
+    improved = _record_loss(trainer, loss)
     row = values | {'best': float(improved)}
     trainer.writer.write(trainer.step, 'validation', row)
     since = progress.evaluations_since_best
@@ -157,9 +158,9 @@ class Evaluate:
 
 
 class Save:
-  """Saves checkpoints; a step is saved once."""
+  """Saves checkpoints, each step at most once."""
 
-  def __init__(self, log: Log):
+  def __init__(self, log: Log) -> None:
     self._log = log
 
   def if_best(self, trainer: Trainer) -> None:
@@ -194,9 +195,9 @@ def finish(trainer: Trainer) -> None:
 
 
 class Stop:
-  """Stops a run between two steps when a signal asked for it."""
+  """Stops a run between two steps after a signal asked for it."""
 
-  def __init__(self, request: signals.StopRequest):
+  def __init__(self, request: signals.StopRequest) -> None:
     self._request = request
 
   def __call__(self, trainer: Trainer) -> None:
@@ -204,8 +205,8 @@ class Stop:
       trainer.stopped_by = self._request.name
 
 
-def say_end(trainer: Trainer) -> None:
-  """Says why a run stopped early, and where its time went."""
+def report_end(trainer: Trainer) -> None:
+  """Reports why a run stopped early, and where its time went."""
   if trainer.stopped_by:
     trainer.display.say(
       f'{trainer.stopped_by}: saved at step {trainer.step}; the same command '
@@ -236,7 +237,7 @@ def write_goodput(trainer: Trainer) -> dict[str, float]:
 def in_background(
   function: Callable[..., Any], *args: Any
 ) -> concurrent.futures.Future:
-  """Returns a Future of a call on its own thread."""
+  """Calls `function(*args)` on a new thread and returns its Future."""
   pool = concurrent.futures.ThreadPoolExecutor(1)
   future = pool.submit(function, *args)
   pool.shutdown(wait=False)
@@ -252,7 +253,7 @@ def _compile_evaluation(trainer):
   shapes = shapes_lib.heldout_shapes(trainer.corpus, config, multiple)
   if jax.process_count() > 1 or len(shapes) > 1:
     return
-  # Traced here: what counts traces would see one in the midst of a step.
+  # Traced here: in the background, a step's clock would count the trace.
   in_background(programs.trace_evaluate(*shapes[0]).lower().compile)
 
 
@@ -273,7 +274,7 @@ def _check_finite(trainer, steps, values):
 
 
 def _summary(trainer, values):
-  """The task's metrics of several steps, and the last step's own."""
+  """Returns the task's metrics of all steps and others of the last step."""
   good = [value for value in values if value['finite']]
   row = {}
   if good:
@@ -304,11 +305,11 @@ def _report(trainer, row, seconds_per_step):
   )
 
 
-def _judge(trainer, loss):
+def _record_loss(trainer, loss):
   """Records a held-out loss; returns whether it is the best so far."""
   progress, pruning = trainer.progress, trainer.config.pruning
   if pruning.sparsity and trainer.step <= pruning.end_step:
-    return False  # the model will lose more parameters
+    return False  # more parameters will be pruned
   progress.held_out_loss = loss
   best = progress.best_loss
   improved = math.isfinite(loss) and (best is None or loss < best)

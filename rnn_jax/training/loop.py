@@ -1,12 +1,11 @@
 """A training run: from a config and a work folder to trained parameters.
 
-The same call again resumes a run that was stopped. A run that was cut anywhere
-ends with the parameters of one that wasn't, bit for bit: what a checkpoint
-keeps (arrays, the position in the data, `Progress`) is all that the next step
-depends on.
+The same call again resumes a run that was stopped. An interrupted run ends with
+the same parameters as an uninterrupted one, bit for bit: a checkpoint (arrays,
+the position in the data, `Progress`) holds all that the next step depends on.
 
 All processes of a job (parallel/hosts.py) run this. Only the first one writes
-and prints; of checkpoints each writes its own part.
+and prints, except that each writes its own part of a checkpoint.
 """
 
 import contextlib
@@ -49,8 +48,8 @@ def train(
   Args:
     config: of the run.
     workdir: path of its folder.
-    hooks: called with the Trainer after each step, after the hooks of every
-      run (training/hooks.py).
+    hooks: called with the Trainer after each step and after the standard hooks
+      (training/hooks.py).
 
   Returns:
     Progress; `finished` is empty if a signal stopped the run.
@@ -110,10 +109,10 @@ def open_run(config: config_lib.Config, workdir: str | os.PathLike) -> Trainer:
     _check_validation(corpus, config.schedule.name)
   place = functools.partial(mesh_lib.put, shardings=programs.batch_sharding)
   batches = pipeline.training_batches(corpus, config, multiple, place=place)
-  elsewhere = config.train.checkpoint_dir
-  hosts.by_first(lambda: workdir_lib.keep_copies(workdir, elsewhere))
+  folder = config.train.checkpoint_dir
+  hosts.by_first(lambda: workdir_lib.keep_copies(workdir, folder))
   checkpoints = checkpoint.Checkpoints(
-    workdir_lib.checkpoint_folder(workdir, elsewhere),
+    workdir_lib.checkpoint_folder(workdir, folder),
     config.train.keep_checkpoints,
   )
   return Trainer(
@@ -129,22 +128,22 @@ def open_run(config: config_lib.Config, workdir: str | os.PathLike) -> Trainer:
 
 
 def restore(trainer: Trainer) -> None:
-  """Sets a run to its newest checkpoint, or to its beginning.
+  """Restores a run's newest checkpoint, or initializes the run.
 
   Raises:
-    InputError: no checkpoint is sound, or they don't fit the config.
+    InputError: all checkpoints are damaged, or they don't fit the config.
   """
   config, programs = trainer.config, trainer.programs
-  made = trainer.corpus, config, trainer.row_multiple
-  shapes = pipeline.batch_shapes(*made)
+  data = trainer.corpus, config, trainer.row_multiple
+  shapes = pipeline.batch_shapes(*data)
   if config.data.memory_gib:
     _say(
       f'data.memory_gib={config.data.memory_gib!r} holds '
-      f'{config.data.tokens_per_batch:,} tokens a batch'
+      f'{config.data.tokens_per_batch:,} tokens per batch'
     )
-  _say(f'batches: {pipeline.describe(*made)}')
-  # The first step then has its program. Several processes compile in the order
-  # of their calls, and which of several shapes comes first is not known.
+  _say(f'batches: {pipeline.describe(*data)}')
+  # Compile while data and parameters load. Several processes must compile in
+  # the same order, and which of several shapes comes first isn't known.
   if jax.process_count() == 1 and len(shapes) == 1:
     trainer.compiling = hooks_lib.in_background(
       programs.compile_train, *shapes[0]
@@ -155,7 +154,7 @@ def restore(trainer: Trainer) -> None:
     like = programs.parameters_like()
     _, params = trainer.checkpoints.restore_parameters(like, 0)
     state = programs.init_from(state, params)
-    _say(f"begins with the parameters in {trainer.workdir}'s checkpoint 0")
+    _say(f"starts from the parameters of {trainer.workdir}'s checkpoint 0")
   elif saved := trainer.checkpoints.restore(state.entries(), trainer.batches):
     trainer.step, entries, progress = saved
     state = train_state.TrainState(**entries)
@@ -173,7 +172,7 @@ def restore(trainer: Trainer) -> None:
 
 @contextlib.contextmanager
 def _reporting(trainer):
-  """Opens what the first process writes and prints to."""
+  """Opens the first process's metrics file and progress display."""
   if hosts.first():
     trainer.writer = metrics.Writer(trainer.workdir, trainer.step)
     steps = trainer.config.train.steps
@@ -186,7 +185,7 @@ def _reporting(trainer):
 
 
 def _show_placement(trainer):
-  """Prints the bytes on each device, if there is more than one."""
+  """Prints the bytes on each device of a mesh of several."""
   where = trainer.programs.placement
   if where.mesh.size > 1:
     sizes = ', '.join(f'{name} {n}' for name, n in where.mesh.shape.items())
@@ -204,6 +203,6 @@ def _say(text):
 def _check_validation(corpus, schedule):
   if not len(corpus.documents['validation']):
     raise errors.InputError(
-      f'schedule.name={schedule!r}: no validation documents to go by: give '
-      'data.validation_path, or a share of data.splits'
+      f'schedule.name={schedule!r} needs validation documents: give '
+      'data.validation_path, or a percentage in data.splits'
     )

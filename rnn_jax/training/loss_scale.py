@@ -2,23 +2,22 @@
 
     scaled objective = objective * scale / 2^ceil(log2 n)
 
-n is the number of tokens that a batch has room for. float16 ends at 65,504 and
-is 0 below 6e-8, where many gradients of activations lie. The scaled objective
-is what is differentiated; the gradients of parameters, in float32, are divided
-by the same factor before anything looks at them. If one is not finite, the step
-is skipped and the scale halved; after N finite steps in a row it doubles. All
-factors are powers of two, so that scaling rounds nothing.
+n is the number of tokens of a batch, padding included. float16 overflows above
+65,504 and is 0 below 6e-8, the range of many gradients of activations. The
+scaled objective is differentiated, and the gradients of parameters, in float32,
+are divided by the same factor before they are used. If a gradient isn't finite,
+the step is skipped and the scale halved; after N finite steps in a row it
+doubles. All factors are powers of two, so scaling doesn't round.
 
-An objective is a sum over tokens, divided by its weight once all parts of a
-batch are added up. Differentiated as it is, a token's gradients would start at
-scale times those of its own loss, and those of what all tokens share, such as
-biases, at scale times the sum. n is known beforehand: with it the scale is that
-of a mean, as in the paper, whatever the batch.
+An objective is a sum over tokens, and is divided by its weight only after all
+parts of a batch are added up. Without n the gradients of parameters that all
+tokens share, such as biases, would be scaled sums over tokens. n is known in
+advance; dividing by it gives the scale of a mean, as in the paper, whatever the
+batch.
 
 Source: Micikevicius et al., "Mixed Precision Training", 2018.
 """
 
-from typing import Any
 from typing import NamedTuple
 
 import jax
@@ -27,19 +26,19 @@ import jax.numpy as jnp
 from rnn_jax import config as config_lib
 
 LEAST = 1.0  # below it, a non-finite step isn't due to the scale
-MOST = 2.0**24  # where doubling ends
+MOST = 2.0**24  # the scale doubles up to this
 
 
 class LossScale(NamedTuple):
-  """What one step hands to the next.
+  """The state of the loss scale between steps.
 
   Attributes:
     scale: float32 scalar, a power of two.
     good: int32 scalar, the number of finite steps since it changed.
   """
 
-  scale: Any
-  good: Any
+  scale: jax.Array
+  good: jax.Array
 
 
 def is_needed(train: config_lib.Train) -> bool:
@@ -48,7 +47,7 @@ def is_needed(train: config_lib.Train) -> bool:
 
 
 def init(train: config_lib.Train) -> LossScale | None:
-  """Returns the LossScale to begin with; None where none is needed."""
+  """Returns the initial LossScale, or None where none is needed."""
   if not is_needed(train):
     return None
   return LossScale(jnp.float32(train.loss_scale), jnp.int32(0))
@@ -59,7 +58,7 @@ def factor(state: LossScale | None, tokens: int) -> jax.Array | float:
 
   Args:
     state: a LossScale, or None.
-    tokens: that the batch has room for, padding included.
+    tokens: the number of them in the batch, padding included.
 
   Returns:
     A power of two; 1.0 without a LossScale.
@@ -77,11 +76,11 @@ def update(
   Args:
     state: the LossScale that the step ran with, or None.
     finite: whether its loss and gradients were finite.
-    steps: consecutive finite ones before the scale doubles.
+    steps: consecutive finite steps before the scale doubles.
 
   Returns:
-    (state, lowered): `lowered` says that the scale was too large, as far as
-    one can tell: the step was skipped, and the scale could be halved.
+    (state, lowered): `lowered` is whether the step was skipped and the scale
+    halved. If it can't be halved further, the scale isn't the cause.
   """
   if state is None:
     return None, False

@@ -1,21 +1,20 @@
-"""How an optimizer's moments lie between steps; arithmetic is float32.
+"""How an optimizer's moments are stored between steps; arithmetic is float32.
 
-    'float32'    4 bytes a number
-    'bfloat16'   2 bytes, rounded up or down at random
-    'int8'       1 byte, and 4 for each block of 256 (`ops.blockwise`); tensors
-                 of fewer than 4096 numbers stay float32
+    'float32'    4 bytes per number
+    'bfloat16'   2 bytes, rounded stochastically (`ops.stochastic_rounding`)
+    'int8'       1 byte, and 4 per block of 256 (`ops.blockwise`); tensors of
+                 fewer than 4096 numbers stay float32
 
 A second moment with b2 = .999 changes by a thousandth of itself in a step
-without a gradient, and bfloat16's neighbours are 4 to 8 thousandths apart:
-rounded to the nearest it would never fall again, so chance decides
-(`ops.stochastic_rounding`).
+without a gradient, and adjacent bfloat16 numbers are 4 to 8 thousandths apart:
+rounded to the nearest, it would never fall.
 
-Blocks hold numbers of up to seven decades. A second moment that is smaller is
-kept as the least that isn't 0: with 0 for it, a first moment that is left over
-would be divided by eps alone.
+Blocks span up to seven decades. A smaller second moment is stored as the
+smallest number above 0: with 0, the update would be the first moment divided by
+eps.
 
-A tensor is decoded, updated and encoded a chunk at a time, in place: XLA would
-otherwise hold many tensors' float32 moments at once, more than is saved.
+A tensor is decoded, updated and encoded in chunks, in place: otherwise XLA
+would hold the float32 moments of many tensors at once, more than is saved.
 """
 
 import functools
@@ -30,7 +29,7 @@ from rnn_jax.ops import stochastic_rounding
 
 KINDS = ('float32', 'bfloat16', 'int8')
 CODES = {'mu': blockwise.SIGNED, 'nu': blockwise.UNSIGNED}
-SMALL = 4096  # numbers; a tensor of fewer is not worth quantizing
+SMALL = 4096  # numbers; smaller tensors aren't worth quantizing
 CHUNK = 2**18  # numbers that are decoded at a time; a multiple of a block
 
 
@@ -41,18 +40,19 @@ class Blocks(typing.NamedTuple):
   absmax_N: jax.Array
 
 
-def stored(transform, kind):
-  """A transformation whose moments are stored as `kind` between updates.
+def stored(
+  transform: optax.GradientTransformation, kind: str
+) -> optax.GradientTransformation:
+  """Returns a transformation whose moments are stored as `kind`.
 
   Args:
-    transform: optax.GradientTransformation that treats each number by itself.
-      Its state is a NamedTuple with `count` (updates so far), `mu` (a moment
-      of either sign) and `nu` (one that is never negative), as optax calls
-      them, or but one of the two.
-    kind: 'float32', 'bfloat16' or 'int8'.
+    transform: an elementwise transformation. Its state is a NamedTuple with
+      `count` (updates so far) and one or both of `mu` (a moment of either sign)
+      and `nu` (one that is never negative), as in optax.
+    kind: one of KINDS.
 
   Returns:
-    optax.GradientTransformation of the same updates but for the rounding.
+    A transformation whose updates differ only by the rounding of the moments.
   """
   if kind == 'float32':
     return transform
@@ -63,7 +63,7 @@ def stored(transform, kind):
 
 
 def _init(transform, kind, params):
-  # Without the barrier XLA computes the codes of zeros while it compiles.
+  # Without the barrier XLA folds the codes of zeros at compile time.
   state = jax.lax.optimization_barrier(transform.init(params))
 
   def encode(x, name):
@@ -88,29 +88,29 @@ def _update(transform, updates, state, params=None):
     for name, tree in _moments(state).items()
   }
 
-  def advance(gradient, held, key):
-    decoded = {name: _decode(x, name) for name, x in held.items()}
+  def advance(gradient, moments, key):
+    decoded = {name: _decode(x, name) for name, x in moments.items()}
     gradient, new = transform.update(gradient, state._replace(**decoded))
-    keys = jax.random.split(key, len(held))
+    keys = jax.random.split(key, len(moments))
     return gradient, {
       name: _encode(getattr(new, name), name, x, key)
-      for key, (name, x) in zip(keys, held.items(), strict=True)
+      for key, (name, x) in zip(keys, moments.items(), strict=True)
     }
 
   keys = jax.random.fold_in(jax.random.key(0), state.count)
   for n, leaf in enumerate(leaves):
-    held = {name: column[n] for name, column in columns.items()}
+    moments = {name: column[n] for name, column in columns.items()}
     key = jax.random.fold_in(keys, n)
-    leaves[n], held = _in_chunks(advance, leaf, held, key)
+    leaves[n], moments = _in_chunks(advance, leaf, moments, key)
     for name, column in columns.items():
-      column[n] = held[name]
+      column[n] = moments[name]
   trees = {name: structure.unflatten(x) for name, x in columns.items()}
   count = optax.safe_increment(state.count)
   return structure.unflatten(leaves), state._replace(count=count, **trees)
 
 
 def _in_chunks(advance, gradient, moments, key):
-  """`advance(gradient, moments, key)` of a tensor, a chunk at a time."""
+  """Runs `advance(gradient, moments, key)` on a tensor in chunks."""
   size = _chunk(gradient.size)
   if size == gradient.size:
     return advance(gradient, moments, key)
@@ -124,34 +124,33 @@ def _in_chunks(advance, gradient, moments, key):
   def write(x, chunk, n):
     return jax.lax.dynamic_update_slice_in_dim(x, chunk, n * length(x), 0)
 
-  def turn(n, carry):
-    held, chunk = carry
+  def body(n, carry):
+    flat, chunk = carry
     chunk = advance(*chunk, jax.random.fold_in(key, n))
-    held = jax.tree.map(lambda x, new: write(x, new, n), held, chunk)
-    # Read a turn ahead: what reads and writes the same array in one turn, XLA
-    # would give a copy of it.
-    return held, jax.tree.map(lambda x: read(x, n + 1), held)
+    flat = jax.tree.map(lambda x, new: write(x, new, n), flat, chunk)
+    # Read one iteration ahead: XLA copies an array that an iteration reads and
+    # then writes.
+    return flat, jax.tree.map(lambda x: read(x, n + 1), flat)
 
   whole = gradient, moments
-  held = jax.tree.map(lambda x: x.reshape(-1), whole)
-  first = jax.tree.map(lambda x: read(x, 0), held)
-  turns = gradient.size // size
-  held, _ = jax.lax.fori_loop(0, turns, turn, (held, first))
-  return jax.tree.map(lambda x, like: x.reshape(like.shape), held, whole)
+  flat = jax.tree.map(lambda x: x.reshape(-1), whole)
+  first = jax.tree.map(lambda x: read(x, 0), flat)
+  flat, _ = jax.lax.fori_loop(0, gradient.size // size, body, (flat, first))
+  return jax.tree.map(lambda x, like: x.reshape(like.shape), flat, whole)
 
 
 def _chunk(size):
-  """The most numbers up to CHUNK, in blocks, that divide a tensor; or all."""
+  """Returns the numbers of a chunk: whole blocks, at most CHUNK, or all."""
   blocks, rest = divmod(size, blockwise.BLOCK)
   if size <= CHUNK or rest:
     return size
   divisors = range(CHUNK // blockwise.BLOCK, SMALL // blockwise.BLOCK, -1)
-  found = next((n for n in divisors if not blocks % n), blocks)
-  return found * blockwise.BLOCK
+  per_chunk = next((n for n in divisors if not blocks % n), blocks)
+  return per_chunk * blockwise.BLOCK
 
 
 def _encode(x, name, like, key):
-  """Stores a float32 moment of a tensor, or of a chunk, as `like` is."""
+  """Returns a float32 moment in the format of `like`."""
   if isinstance(like, Blocks):
     codes, absmax_N = blockwise.quantize(x, CODES[name])
     if name == 'nu':
@@ -163,7 +162,7 @@ def _encode(x, name, like, key):
 
 
 def _decode(x, name):
-  """The float32 numbers of a stored moment, or of a chunk of it."""
+  """Returns a stored moment in float32."""
   if isinstance(x, Blocks):
     return blockwise.dequantize(*x, CODES[name])
   return x.astype(jnp.float32)

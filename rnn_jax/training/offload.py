@@ -1,7 +1,6 @@
-"""Keeps arrays that only the update of a step needs in the host's memory.
+"""Keeps arrays that only a step's update needs in the host's memory.
 
-There they take none of the device's memory between updates; a step moves them
-to the device and back. The numbers are the same.
+A step moves them to the device and back. The numbers are the same.
 """
 
 from typing import Any
@@ -22,5 +21,5 @@ def to_host(sharding: jax.sharding.Sharding) -> jax.sharding.Sharding:
 
 
 def to_device(tree: Any) -> Any:
-  """Returns arrays of a traced step in the device's memory."""
+  """Moves arrays of a traced step to the device's memory."""
   return jax.device_put(tree, jax.memory.Space.Device)

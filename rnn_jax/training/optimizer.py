@@ -1,33 +1,38 @@
-"""The optimizer of a config: one of `training/optimizers`, behind a clip.
+"""The optimizer of a config: one of `training/optimizers`, after a clip.
 
 An optimizer is a file with its options, `Config`, and
 
     make(config, rate, stacked) -> optax.GradientTransformation
 
 where `rate` is the learning rate by step and `stacked` names the parameters
-whose first axis counts layers: what depends on a whole matrix takes each of
-their layers by itself. Its updates are proportional to the rate, weight decay
+whose first axis counts layers: what depends on a whole matrix treats each of
+their layers separately. Its updates are proportional to the rate, weight decay
 included, since a schedule may scale them afterwards; they end with `decayed`
-and `scaled`, which know what the config says of single parameters.
+and `scaled`, which apply the config's options for single parameters.
 
-A parameter's name is its path, as 'stack/blocks/mlp/up/kernel'. Of patterns,
-regular expressions that fit a whole name, the first that fits counts.
+A parameter's name is its path, as 'stack/blocks/mlp/up/kernel'. Patterns are
+regular expressions that must match a whole name; the first match counts.
 
-Where gradients are not taken at the parameters, the file has besides
+Where gradients are taken at other points than the parameters, the file also has
 
     point(config, params, state) -> the parameters that they are taken at
 
 and `params` are always those that evaluations, checkpoints and users see.
 
-Where updates take the Kronecker factors of kernels (`models/dense.py`), it has
+Where updates need the Kronecker factors of kernels (`models/dense.py`), it has
 FACTORED = True, and instead
 
     make(config, rate, stacked, factors) -> the same, with extra arguments
 
-where `factors` are shapes; its updates take those of a batch by that name.
+where `factors` are shapes; its updates take a batch's factors as `factors`.
 """
 
 import re
+import types
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Sequence
+from typing import Any
 
 import jax
 import optax
@@ -36,88 +41,99 @@ from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.models import dense
 
+PyTree = Any
 DECAYED = 'kernel'  # matrices; not embeddings, biases, norms, taps
-FROZEN, TRAINED = 'frozen', 'trained'
 
 
-def make(config, rate, stacked=frozenset(), factors=None):
-  """The gradient transformation of a Config; updates may be given `factors`.
+def make(
+  config: config_lib.Config,
+  rate: optax.Schedule,
+  stacked: Collection[str] = frozenset(),
+  factors: PyTree = None,
+  frozen: PyTree = None,
+) -> optax.GradientTransformationExtraArgs:
+  """Returns the gradient transformation of a config.
 
   Args:
-    config: Config.
-    rate: by step.
+    config: the run's config.
+    rate: the learning rate by step.
     stacked: names of the parameters whose first axis counts layers.
-    factors: `factors_of` the model.
+    factors: `factor_shapes` of the model.
+    frozen: `frozen_mask` of the parameters; None: all are trained.
   """
-  options = config.optimizer
-  own = (factors,) if factors else ()
-  transform = _file(config).make(config, rate, stacked, *own)
-  if options.clip_norm:
-    clip = optax.clip_by_global_norm(options.clip_norm)
+  extra = (factors,) if factors else ()
+  transform = _part(config).make(config, rate, stacked, *extra)
+  if config.optimizer.clip_norm:
+    clip = optax.clip_by_global_norm(config.optimizer.clip_norm)
     transform = optax.chain(clip, transform)
-  transform = optax.with_extra_args_support(transform)
-  if not options.frozen:
-    return transform
-  kinds = {TRAINED: transform, FROZEN: optax.set_to_zero()}
-
-  def label(params):
-    held = frozen(config, params)
-    return jax.tree.map(lambda held: FROZEN if held else TRAINED, held)
-
-  return optax.partition(kinds, label)
+  if any(jax.tree.leaves(frozen)):
+    transform = optax.selective_transform(transform, freeze_mask=frozen)
+  return optax.with_extra_args_support(transform)
 
 
-def point_of(config):
-  """(params, state) -> where gradients are taken; None: at the parameters."""
-  found = getattr(_file(config), 'point', None)
-  return found and (lambda params, state: found(config, params, state))
+def gradient_point(
+  config: config_lib.Config,
+) -> Callable[[PyTree, PyTree], PyTree] | None:
+  """Returns (params, state) -> where gradients are taken.
+
+  None: they are taken at the parameters.
+  """
+  point = getattr(_part(config), 'point', None)
+  return point and (lambda params, state: point(config, params, state))
 
 
-def factors_of(config, init, shapes):
-  """Shapes of the Factors that a Config's optimizer takes; {}: of none.
+def factor_shapes(
+  config: config_lib.Config, init: Callable[[jax.Array], PyTree], shapes: PyTree
+) -> PyTree:
+  """Returns the shapes of the Factors that the optimizer takes, {} for none.
 
   Args:
-    config: Config.
+    config: the run's config.
     init: makes parameters from a key.
     shapes: of these parameters.
   """
-  if not getattr(_file(config), 'FACTORED', False):
+  if not getattr(_part(config), 'FACTORED', False):
     return {}
   patterns = config.optimizer.frozen
-  names = dense.kernels(init)
-  moving = {told for told in names if matching(patterns, told) is None}
+  trained = {
+    kernel
+    for kernel in dense.kernels(init)
+    if first_match(patterns, kernel) is None
+  }
   return jax.eval_shape(
-    lambda: dense.blank(shapes, moving, config.optimizer.longest_side)
+    lambda: dense.blank(shapes, trained, config.optimizer.longest_side)
   )
 
 
-def name(path):
-  """The name of a parameter, from its path in a tree."""
+def parameter_name(path: jax.tree_util.KeyPath) -> str:
+  """Returns the name of a parameter from its path in a tree."""
   return '/'.join(key.key for key in path)
 
 
-def matching(patterns, told):
-  """The index of the first pattern that fits a name, or None."""
-  fits = (n for n, text in enumerate(patterns) if re.fullmatch(text, told))
-  return next(fits, None)
+def first_match(patterns: Sequence[str], name: str) -> int | None:
+  """Returns the index of the first pattern that matches a name, or None."""
+  matches = (n for n, text in enumerate(patterns) if re.fullmatch(text, name))
+  return next(matches, None)
 
 
-def frozen(config, params):
-  """True for the parameters that never change, a tree like them."""
+def frozen_mask(config: config_lib.Config, params: PyTree) -> PyTree:
+  """Returns a tree like `params`: True for those that never change."""
   patterns = config.optimizer.frozen
   return jax.tree.map_with_path(
-    lambda path, _: matching(patterns, name(path)) is not None, params
+    lambda path, _: first_match(patterns, parameter_name(path)) is not None,
+    params,
   )
 
 
-def check_names(config, params):
+def check_names(config: config_lib.Config, params: PyTree) -> None:
   """Checks that patterns name parameters, and leave some to train.
 
   Raises:
     InputError: names the pattern and lists the parameters.
   """
   options = config.optimizer
-  names = [name(path) for path, _ in jax.tree.leaves_with_path(params)]
+  leaves = jax.tree.leaves_with_path(params)
+  names = [parameter_name(path) for path, _ in leaves]
   listed = '\n  '.join(names)
   given = {
     'multipliers': [pattern for pattern, _ in options.multipliers],
@@ -126,34 +142,35 @@ def check_names(config, params):
   }
   for key, patterns in given.items():
     for pattern in patterns:
-      if not any(re.fullmatch(pattern, told) for told in names):
+      if not any(re.fullmatch(pattern, name) for name in names):
         raise errors.InputError(
-          f'optimizer.{key}: {pattern!r} fits no parameter; a regular '
-          f'expression has to fit the whole of one of\n  {listed}'
+          f'optimizer.{key}: {pattern!r} matches no parameter; a regular '
+          f'expression must match the whole of one of\n  {listed}'
         )
-  if all(matching(options.frozen, told) is not None for told in names):
+  if all(first_match(options.frozen, name) is not None for name in names):
     raise errors.InputError(
       f'optimizer.frozen={options.frozen!r}: nothing is left to train of\n  '
       f'{listed}'
     )
 
 
-def decayed(config):
-  """Adds to each direction its parameter's weight decay, times that.
+def decayed(config: config_lib.Config) -> optax.GradientTransformation:
+  """Returns what adds to each direction its parameter times its weight decay.
 
-  `optimizer.weight_decays` name it; for other kernels it is
-  `optimizer.weight_decay`, and nothing for the rest.
+  This is the one in `optimizer.weight_decays`; else `optimizer.weight_decay`
+  for kernels and 0 for all other parameters.
   """
   options = config.optimizer
+  patterns = [pattern for pattern, _ in options.weight_decays]
 
-  def decay(told):
-    number = matching([pattern for pattern, _ in options.weight_decays], told)
+  def decay(name):
+    number = first_match(patterns, name)
     if number is not None:
       return options.weight_decays[number][1]
-    return options.weight_decay if told.split('/')[-1] == DECAYED else 0.0
+    return options.weight_decay if name.split('/')[-1] == DECAYED else 0.0
 
   def update(path, direction, param):
-    rate = decay(name(path))
+    rate = decay(parameter_name(path))
     return direction + rate * param if rate else direction
 
   return optax.stateless(
@@ -161,15 +178,18 @@ def decayed(config):
   )
 
 
-def scaled(config, rate):
-  """Turns directions into updates: times the rate and its multiplier, down."""
+def scaled(
+  config: config_lib.Config, rate: optax.Schedule
+) -> optax.GradientTransformation:
+  """Returns what multiplies directions by -rate and their multipliers."""
   multipliers = config.optimizer.multipliers
   descend = optax.scale_by_learning_rate(rate)
   if not multipliers:
     return descend
+  patterns = [pattern for pattern, _ in multipliers]
 
   def multiply(path, update):
-    number = matching([pattern for pattern, _ in multipliers], name(path))
+    number = first_match(patterns, parameter_name(path))
     return update if number is None else multipliers[number][1] * update
 
   multiplied = optax.stateless(
@@ -178,22 +198,23 @@ def scaled(config, rate):
   return optax.chain(multiplied, descend)
 
 
-def by_layer(transform, stacked):
-  """A stateless transformation of each parameter, of each layer by itself."""
-  nothing = optax.EmptyState()
+def by_layer(
+  transform: optax.GradientTransformation, stacked: Collection[str]
+) -> optax.GradientTransformation:
+  """Returns a stateless transformation, applied to each layer separately."""
 
-  def one(update, param):
-    return transform.update(update, nothing, param)[0]
+  def update_one(update, param):
+    return transform.update(update, optax.EmptyState(), param)[0]
 
   def apply(path, update, param):
-    of = jax.vmap(one) if name(path) in stacked else one
-    return of(update, param)
+    is_stacked = parameter_name(path) in stacked
+    return (jax.vmap(update_one) if is_stacked else update_one)(update, param)
 
   return optax.stateless(
     lambda updates, params: jax.tree.map_with_path(apply, updates, params)
   )
 
 
-def _file(config):
-  options = config.optimizer
-  return config_lib.load('training/optimizers', options.name, 'optimizer.name')
+def _part(config: config_lib.Config) -> types.ModuleType:
+  name = config.optimizer.name
+  return config_lib.load('training/optimizers', name, 'optimizer.name')

@@ -1,9 +1,8 @@
-"""The seam between the training step and the mesh.
+"""Runs loss and gradient functions on all devices of a mesh.
 
 Each device computes the gradient of its own rows, or of its own part of the
-time axis; here it gathers what it needs of the parameters, and what it computed
-is summed over all devices. On one device these functions change nothing but the
-division by the sum of weights.
+time axis. The functions here gather the parameters that it needs and sum its
+results over all devices. On one device they only divide by the sum of weights.
 """
 
 from typing import Any
@@ -30,12 +29,11 @@ LEAST_WEIGHT = 1e-8  # a batch of padding has a gradient of zeros
 def gather_parameters(
   loss_fn: step_lib.LossFn, logical_axes: PyTree, mesh_rules: rules.Rules
 ) -> step_lib.LossFn:
-  """Returns the loss as a function of what a device keeps of the parameters.
+  """Returns the loss as a function of a device's parameter shards.
 
   Args:
     loss_fn: a loss of whole parameters.
-    logical_axes: of the parameters that are gathered here, a tree like
-      them.
+    logical_axes: of the parameters that are gathered here, a tree like them.
     mesh_rules: which mesh axes shard them.
   """
 
@@ -58,7 +56,7 @@ def sum_gradients(
   """Returns the gradient function of the whole batch's mean loss.
 
   Args:
-    grad_fn: that of the summed loss of a device's rows.
+    grad_fn: of the summed loss of a device's rows.
     placement: shardings of parameters and gradients.
     carry_specs: PartitionSpecs of the recurrent state, or None.
     options: section `mesh` of a config; with `compression`, gradients are
@@ -111,7 +109,13 @@ def sum_evaluation(
   placement: placement_lib.Placement,
   carry_specs: PyTree,
 ) -> step_lib.EvaluateStep:
-  """Returns the evaluation step of the whole batch from that of a device."""
+  """Returns the evaluation step of the whole batch.
+
+  Args:
+    evaluate_step: of a device's rows.
+    placement: shardings of the parameters.
+    carry_specs: PartitionSpecs of the recurrent state, or None.
+  """
 
   def of_device(params, carry, batch):
     carry, sums = evaluate_step(params, carry, batch)
@@ -125,7 +129,7 @@ def sum_evaluation(
 
 
 def batch_parts(mesh: jax.sharding.Mesh) -> int:
-  """Returns the number of equal parts that a batch's tokens are sharded to."""
+  """Returns the number of shards of a batch's tokens."""
   parts = 1
   for axis in (*rules.ROWS, 'sequence'):
     parts *= mesh.shape[axis]
@@ -133,7 +137,7 @@ def batch_parts(mesh: jax.sharding.Mesh) -> int:
 
 
 def _key_of_device(key):
-  """A key for this device's rows."""
+  """Returns a key for this device's rows."""
   for axis in rules.ROWS:
     if axes.size(axis) > 1:
       key = jax.random.fold_in(key, axes.index(axis))
@@ -141,7 +145,7 @@ def _key_of_device(key):
 
 
 def _of_last_stage(sums):
-  """The sums where the last layer is, zeros elsewhere."""
+  """Returns the sums on the last pipeline stage, zeros on the others."""
   if (stages := axes.size('pipe')) == 1:
     return sums
   last = axes.index('pipe') == stages - 1

@@ -14,7 +14,7 @@ from rnn_jax.training import schedule as schedule_lib
 
 
 def draw_loss(workdir: str | os.PathLike) -> pathlib.Path | None:
-  """Draws `workdir`/loss.png from its metrics; leaves out what isn't finite.
+  """Draws the finite losses of a run to `workdir`/loss.png.
 
   Returns:
     The path; None if there is nothing to draw.
@@ -24,13 +24,13 @@ def draw_loss(workdir: str | os.PathLike) -> pathlib.Path | None:
   if not rows:
     return None
   figure, axes = plots.panel((7, 4.2))
-  for split, line, look in (
+  for split, line, style in (
     ('train', '-', {'lw': 1, 'alpha': 0.6}),
     ('validation', 'o-', {'ms': 4}),
   ):
     points = [(r['step'], r['loss']) for r in rows if r['split'] == split]
     if points:
-      axes.plot(*zip(*points, strict=True), line, label=split, **look)
+      axes.plot(*zip(*points, strict=True), line, label=split, **style)
   if best := metrics.best(rows):
     axes.axhline(best['loss'], lw=0.8, ls=':', color='gray')
     text = f'best {best["loss"]:.4f} at step {best["step"]}'
@@ -47,9 +47,9 @@ def draw_loss(workdir: str | os.PathLike) -> pathlib.Path | None:
 def draw_schedule(
   config: config_lib.Config, path: str | os.PathLike
 ) -> pathlib.Path:
-  """Draws the learning rate of a Config by step and returns the path.
+  """Draws the learning rate of a config by step and returns the path.
 
-  How evaluations lower it isn't known before the run.
+  How far evaluations lower it isn't known before the run.
   """
   schedule = schedule_lib.make(config)
   rates = jax.jit(
@@ -72,7 +72,7 @@ def draw_schedule(
 
 
 def _limit(axes, losses):
-  """Keeps the first steps' steep fall from flattening all that follows."""
+  """Sets y limits that leave out the steep fall of the first steps."""
   losses = sorted(losses)
   low, high = losses[0], losses[int(0.97 * (len(losses) - 1))]
   if high > low:

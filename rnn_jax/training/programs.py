@@ -46,8 +46,8 @@ def from_config(
   """Returns the programs of a Config on its mesh of `devices`, all if None.
 
   Raises:
-    InputError: the mesh fits neither the devices nor the model, or there is a
-      teacher that can't teach it.
+    InputError: the mesh doesn't fit the devices or the model, or the teacher
+      doesn't fit the task.
   """
   mesh = mesh_lib.make(config.mesh, devices)
   return Programs(make_task(config, tokenizer), config, mesh)
@@ -59,10 +59,10 @@ def make_task(
   """Returns the task of a Config, with its teacher if it has one.
 
   Raises:
-    InputError: the teacher can't teach it.
+    InputError: the teacher doesn't fit it.
   """
   if config.distillation.teacher:
-    from rnn_jax.training import distillation  # it restores a checkpoint
+    from rnn_jax.training import distillation  # few runs need it
 
     return distillation.make(config, tokenizer)
   tasks = config_lib.load('tasks', config.task.name, 'task.name')
@@ -75,20 +75,20 @@ class Programs:
   Attributes:
     task: what is trained.
     mesh: of the devices.
-    placement: the shardings of the parameters, placement.Placement.
+    placement: the shardings of the parameters and of what goes with them.
     batch_sharding: the shardings of a batch.
     traces: the number of programs that were traced, and so compiled.
-    follows_evaluations: whether they change the learning rate.
+    follows_evaluations: whether evaluations change the learning rate.
   """
 
   def __init__(
     self, task: Any, config: config_lib.Config, mesh: jax.sharding.Mesh
-  ):
+  ) -> None:
     """Builds the steps; nothing is compiled before its first call.
 
     Raises:
       InputError: the mesh doesn't fit the model, patterns of the section
-        `optimizer` fit no parameter, or there are no gradients to compress.
+        `optimizer` match no parameter, or there are no gradients to compress.
     """
     self.task, self.mesh, self._config = task, mesh, config
     self.traces = 0
@@ -100,36 +100,50 @@ class Programs:
     )
     # Jitted so that its trace serves the shapes and the initial state.
     self._init_parameters = jax.jit(task.init_parameters)
-    self.placement = where = placement.Placement(
+    self.placement = placement.Placement(
       mesh,
       config.mesh,
       jax.eval_shape(lambda: self._init_parameters(jax.random.key(0))),
       task.logical_axes(),
     )
-    optimizer_lib.check_names(config, where.shapes)
+    optimizer_lib.check_names(config, self.placement.shapes)
     _check_compression(config, mesh)
-    self._frozen = optimizer_lib.frozen(config, where.shapes)
+    carries = config.data.carry_state
+    self._state_axes = task.state_axes() if carries else None
+    self._carry_specs = self.placement.of_carry(self._state_axes)
     self._schedule = schedule_lib.make(config)
     self.follows_evaluations = self._schedule.rescale is not None
-    # Not by the jitted function: it looks into the trace.
-    factors = optimizer_lib.factors_of(
-      config, task.init_parameters, where.shapes
+    self._make_optimizer()
+    loss_fn = step_lib.make_loss_fn(task, carries)
+    self._make_training(loss_fn)
+    self._make_evaluation(loss_fn)
+
+  def _make_optimizer(self):
+    config, shapes = self._config, self.placement.shapes
+    self._frozen = optimizer_lib.frozen_mask(config, shapes)
+    # Not with the jitted function: the calls of Dense layers must be traced.
+    self._factors = optimizer_lib.factor_shapes(
+      config, self.task.init_parameters, shapes
     )
     self._tx = optimizer_lib.make(
-      config, self._schedule.rate, where.stacked, factors
+      config,
+      self._schedule.rate,
+      self.placement.stacked,
+      self._factors,
+      self._frozen,
     )
-    carries = config.data.carry_state
-    state_axes = task.state_axes() if carries else None
-    self._carry_specs = where.of_carry(state_axes)
 
-    task_loss = step_lib.make_loss_fn(task, carries)
-    loss_fn = gradients.prepare_loss(task_loss, config, where, factors)
+  def _make_training(self, loss_fn):
+    config = self._config
+    loss_fn = gradients.prepare_loss(
+      loss_fn, config, self.placement, self._factors
+    )
     sum_over_devices = functools.partial(
       gradients.wrap,
       config=config,
-      placement=where,
-      state_axes=state_axes,
-      factors=factors,
+      placement=self.placement,
+      state_axes=self._state_axes,
+      factors=self._factors,
     )
     train_step = step_lib.make_train_step(
       loss_fn,
@@ -145,18 +159,22 @@ class Programs:
     compute_gradients = step_lib.make_compute_gradients(
       loss_fn, self._tx, sum_over_devices
     )
+    self._train_step = self._jit(
+      self._keep_placement(train_step), donate_argnums=0
+    )
+    self._compute_gradients = self._jit(compute_gradients)
+
+  def _make_evaluation(self, loss_fn):
     evaluate_step = step_lib.make_evaluate_step(
       over_devices.gather_parameters(
-        task_loss, where.axes_outside_layers, where.rules
+        loss_fn, self.placement.axes_outside_layers, self.placement.rules
       ),
       functools.partial(
         over_devices.sum_evaluation,
-        placement=where,
+        placement=self.placement,
         carry_specs=self._carry_specs,
       ),
     )
-    self._train_step = self._jit(self._placed(train_step), donate_argnums=0)
-    self._compute_gradients = self._jit(compute_gradients)
     self._evaluate_step = self._jit(evaluate_step, donate_argnums=1)
 
   def init(self, seed: int, rows: int) -> TrainState:
@@ -177,9 +195,9 @@ class Programs:
     return self.init_from(state, jax.device_put(params, shardings))
 
   def init_from(self, state: TrainState, params: PyTree) -> TrainState:
-    """Returns a new train state that begins with these parameters."""
+    """Returns a new train state that starts from these parameters."""
     state = state.replace(params=params)
-    if not optimizer_lib.point_of(self._config):
+    if not optimizer_lib.gradient_point(self._config):
       return state
     # The optimizer's state holds parameters as well.
     init = jax.jit(
@@ -188,13 +206,13 @@ class Programs:
     return state.replace(opt_state=init(params))
 
   def rescale(self, state: TrainState, evaluations: int) -> TrainState:
-    """Returns the state with the learning rate that follows an evaluation.
+    """Returns the state with the learning rate after an evaluation.
 
     Args:
       state: a train state.
-      evaluations: the number of them since the best one.
+      evaluations: the number of evaluations since the best one.
     """
-    if not self.follows_evaluations:
+    if self._schedule.rescale is None:
       return state
     step, scale = jax.device_get((state.step, state.rate_scale))
     scale = self._schedule.rescale(int(step), float(scale), evaluations)
@@ -206,9 +224,13 @@ class Programs:
     return self.parts_like(('params',))['params']
 
   def parts_like(self, names: Iterable[str]) -> dict[str, PyTree]:
-    """Returns the same of these fields of a train state, {name: part}.
+    """Returns the shapes, dtypes and shardings of fields of a train state.
 
-    The carry is that of one row.
+    Args:
+      names: of the fields.
+
+    Returns:
+      {name: tree}; the carry has one row.
     """
     state = jax.eval_shape(lambda: self._new_state(0, 1)).entries()
     shardings = self._state_shardings().entries()
@@ -220,20 +242,23 @@ class Programs:
     self, state: TrainState, batch: batch_lib.Batch
   ) -> tuple[TrainState, step_lib.Metrics]:
     """Returns (state, metrics) of a training step; it donates `state`."""
-    return self._settle(self._train_step(state, batch))
+    return self._wait(self._train_step(state, batch))
 
   def compute_gradients(
     self, state: TrainState, batch: batch_lib.Batch
   ) -> tuple[PyTree, PyTree, step_lib.Sums]:
-    """Returns (gradients of the mean loss, updates of the parameters, sums) of
-    a training step that isn't taken; the carry has the batch's rows."""
-    return self._settle(self._compute_gradients(state, batch))
+    """Returns (gradients of the mean loss, parameter updates, sums).
+
+    They are those of a training step that isn't taken; the carry has the
+    batch's rows.
+    """
+    return self._wait(self._compute_gradients(state, batch))
 
   def evaluate_step(
     self, params: PyTree, carry: PyTree, batch: batch_lib.Batch
   ) -> tuple[PyTree, step_lib.Sums]:
     """Returns (carry, sums) without dropout; it donates `carry`."""
-    return self._settle(self._evaluate_step(params, carry, batch))
+    return self._wait(self._evaluate_step(params, carry, batch))
 
   def init_carry(self, rows: int) -> PyTree:
     """Returns the carry before an evaluation; None if none is carried."""
@@ -262,17 +287,17 @@ class Programs:
     return self._evaluate_step.trace(self.parameters_like(), carry, batch)
 
   def _batch_like(self, rows, length):
-    batch = jax.tree.map(  # of one row: there may be more than memory holds
+    batch = jax.tree.map(  # from one row: `rows` may not fit in memory
       lambda x: jax.ShapeDtypeStruct((rows, *x.shape[1:]), x.dtype),
       self.task.blank_batch(1, length),
     )
     return _with_shardings(batch, self.batch_sharding)
 
-  def _settle(self, result):
+  def _wait(self, result):
     return jax.block_until_ready(result) if self._one_at_a_time else result
 
   def _jit(self, function, donate_argnums=()):
-    """A program for each shape of arguments, whose traces are counted."""
+    """Returns a jitted function whose traces are counted."""
 
     def counted(*args):
       self.traces += 1
@@ -285,8 +310,8 @@ class Programs:
       counted, donate_argnums=donate_argnums, compiler_options=options
     )
 
-  def _placed(self, train_step):
-    """The same step, whose new state is where the old one was."""
+  def _keep_placement(self, train_step):
+    """Returns the step with its new state placed as the old one was."""
 
     def placed(state, batch):
       opt_state = offload.to_device(state.opt_state)
@@ -302,13 +327,13 @@ class Programs:
     return placed
 
   def _apply_updates(self, state, updates):
-    """The new parameters; what is frozen or was pruned doesn't change."""
+    """Returns new parameters; frozen and pruned ones don't change."""
     params = optax.apply_updates(state.params, updates)
     if self._config.pruning.sparsity:
       params = pruning.update(
         state.step, state.params, params, self._config.pruning
       )
-    return jax.tree.map(  # to the bit, -0 and what pruning zeroed included
+    return jax.tree.map(  # bit for bit, -0 and pruned numbers included
       lambda frozen, old, new: old if frozen else new,
       self._frozen,
       state.params,
@@ -365,13 +390,13 @@ def _check_compression(config, mesh):
   kind = config.mesh.compression
   if kind and mesh.shape['data'] == 1:
     raise errors.InputError(
-      f'mesh.compression={kind!r}: mesh.data is 1 on {mesh.size} device(s) and '
-      "sums nothing: give ''"
+      f'mesh.compression={kind!r}: mesh.data is 1 on {mesh.size} device(s), so '
+      "no gradients are summed: give ''"
     )
 
 
 def _with_shardings(shapes, shardings):
-  """`shapes` as jax.ShapeDtypeStructs that have a sharding."""
+  """Returns `shapes` as jax.ShapeDtypeStructs with shardings."""
   return jax.tree.map(
     lambda x, sharding: jax.ShapeDtypeStruct(
       x.shape, x.dtype, sharding=sharding

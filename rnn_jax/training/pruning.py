@@ -1,12 +1,12 @@
-"""Pruning by magnitude: the smallest numbers of matrices become 0, and stay 0.
+"""Pruning by magnitude: the smallest numbers of matrices become and stay 0.
 
     s_t = s (1 - (1 - (t - t_0) / (t_1 - t_0))^3)    from step t_0 to t_1
 
-is the share of zeros at step t, raised every so many steps. A matrix is a
-'kernel' of one layer; with scope 'layer' each has the same share of zeros, with
-'global' the smallest numbers of all of them go. What is 0 is never changed
-again, so that the parameters are the mask, and a run that begins with a pruned
-model keeps its zeros.
+is the sparsity, the fraction of zeros, at step t; it is raised every
+`pruning.every` steps. A matrix is a 'kernel' of one layer; with scope 'layer'
+all have the same sparsity, with 'global' the smallest numbers of all matrices
+become 0. Zeros never change again: the parameters are the mask, and a run that
+starts from a pruned model keeps its zeros.
 Source: Zhu and Gupta, "To prune, or not to prune: exploring the efficacy of
 pruning for model compression", 2017.
 """
@@ -23,11 +23,13 @@ PRUNED = 'kernel'
 STACKED = 'blocks'  # under it, the first axis counts layers
 
 
-def sparsity_at(step: jax.Array, options: config_compression.Pruning):
-  """Returns s_t, a scalar; s behind the last step of the schedule."""
+def sparsity_at(
+  step: jax.Array, options: config_compression.Pruning
+) -> jax.Array:
+  """Returns s_t, a scalar; s after the last step of the schedule."""
   length = options.end_step - options.begin_step
-  share = jnp.clip((step - options.begin_step) / length, 0.0, 1.0)
-  return options.sparsity * (1 - (1 - share) ** 3)
+  fraction = jnp.clip((step - options.begin_step) / length, 0.0, 1.0)
+  return options.sparsity * (1 - (1 - fraction) ** 3)
 
 
 def update(
@@ -36,64 +38,64 @@ def update(
   new: PyTree,
   options: config_compression.Pruning,
 ) -> PyTree:
-  """Returns a step's new parameters as its place in the schedule wants them.
+  """Returns a step's new parameters, pruned if the schedule says so.
 
   Args:
-    step: how many there were before, a scalar.
+    step: the number of steps before this one, a scalar.
     old: the parameters before it, whose zeros stay.
-    new: those that the optimizer makes of them.
+    new: those after the optimizer's update.
     options: section `pruning` of a config.
   """
   since = step - options.begin_step
   due = (since % options.every == 0) | (step == options.end_step)
-  turn = jnp.where(since < 0, 0, jnp.where(due, 2, 1))
-  share = sparsity_at(step, options)
+  branch = jnp.where(since < 0, 0, jnp.where(due, 2, 1))
+  target = sparsity_at(step, options)
   return jax.lax.switch(
-    turn,
+    branch,
     (
       lambda: new,
       lambda: _keep_zeros(old, new),
-      lambda: prune(_keep_zeros(old, new), share, options.scope),
+      lambda: prune(_keep_zeros(old, new), target, options.scope),
     ),
   )
 
 
-def prune(params: PyTree, sparsity, scope: str) -> PyTree:
-  """Returns parameters with that share of their matrices' numbers at 0.
+def prune(params: PyTree, sparsity: float | jax.Array, scope: str) -> PyTree:
+  """Returns parameters whose matrices have the given sparsity.
 
   Args:
     params: a tree of dicts.
-    sparsity: a number or a scalar in [0, 1]; shares are rounded down.
+    sparsity: a scalar in [0, 1]; numbers of zeros are rounded down.
     scope: 'layer' or 'global'.
   """
   if scope == 'global':
     sizes = [jnp.abs(x).ravel() for _, x in _pruned(params)]
-    edge = _edge(jnp.concatenate(sizes)[None], sparsity)[0]
-    return _map(lambda path, x: jnp.where(jnp.abs(x) > edge, x, 0), params)
+    threshold = _threshold(jnp.concatenate(sizes)[None], sparsity)[0]
+    return _map(lambda path, x: jnp.where(jnp.abs(x) > threshold, x, 0), params)
 
   def prune_one(path, x):
     rows = x.shape[0] if _is_stacked(path) else 1
-    edge = _edge(jnp.abs(x).reshape(rows, -1), sparsity)
-    edge = edge.reshape(-1, *[1] * (x.ndim - 1)) if rows > 1 else edge[0]
-    return jnp.where(jnp.abs(x) > edge, x, 0)
+    least = _threshold(jnp.abs(x).reshape(rows, -1), sparsity)
+    least = least.reshape(-1, *[1] * (x.ndim - 1)) if rows > 1 else least[0]
+    return jnp.where(jnp.abs(x) > least, x, 0)
 
   return _map(prune_one, params)
 
 
 def sparsity(params: PyTree) -> float:
-  """Returns the share of zeros in the matrices of a model."""
+  """Returns the fraction of zeros in the matrices of a model."""
   matrices = [x for _, x in _pruned(params)]
   zeros = sum(int((x == 0).sum()) for x in matrices)
   return zeros / max(sum(x.size for x in matrices), 1)
 
 
-def _edge(size_NxM, sparsity):
-  """What the largest number to go measures in each row; -1: none goes."""
+def _threshold(size_NxM, sparsity):
+  """Returns the size of the largest number to prune in each row; -1: none."""
   count = size_NxM.shape[1]
-  gone = jnp.floor(jnp.float32(sparsity) * count + 1e-3).astype(jnp.int32)
-  ordered = jnp.sort(size_NxM, 1)
-  last = jnp.take(ordered, jnp.maximum(gone - 1, 0), 1)
-  return jnp.where(gone > 0, last, -1.0)
+  pruned = jnp.floor(jnp.float32(sparsity) * count + 1e-3).astype(jnp.int32)
+  ascending = jnp.sort(size_NxM, 1)
+  last = jnp.take(ascending, jnp.maximum(pruned - 1, 0), 1)
+  return jnp.where(pruned > 0, last, -1.0)
 
 
 def _keep_zeros(old, new):

@@ -4,11 +4,11 @@ A schedule is a file with its options, `Config`, and
 
     make(config) -> Schedule
 
-whose step 0 is the one after the warm-up.
+whose step 0 is the first after the warm-up.
 """
 
 import dataclasses
-import typing
+from collections.abc import Callable
 
 import optax
 
@@ -17,24 +17,24 @@ from rnn_jax import config as config_lib
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-  """A learning rate, and what evaluations make of it.
+  """A learning rate, and how evaluations change it.
 
   Attributes:
     rate: step -> learning rate, before it is scaled.
-    rescale: (step, scale, evaluations since the best one) -> scale, what the
-      rate is multiplied with from there; called behind each evaluation. None:
-      evaluations make nothing of it.
+    rescale: (step, scale, evaluations since the best one) -> the scale of the
+      rate from this step on; called after each evaluation. None: evaluations
+      don't change the rate.
   """
 
   rate: optax.Schedule
-  rescale: typing.Callable[[int, float, int], float] | None = None
+  rescale: Callable[[int, float, int], float] | None = None
 
 
-def make(config):
-  """The Schedule of a Config. Step 0 has a rate above 0."""
+def make(config: config_lib.Config) -> Schedule:
+  """Returns the Schedule of a config. Step 0 has a rate above 0."""
   options = config.schedule
-  named = config_lib.load('training/schedules', options.name, 'schedule.name')
-  schedule, warmup = named.make(config), options.warmup_steps
+  part = config_lib.load('training/schedules', options.name, 'schedule.name')
+  schedule, warmup = part.make(config), options.warmup_steps
   if not warmup:
     return schedule
   peak = config.optimizer.learning_rate

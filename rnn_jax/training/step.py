@@ -3,13 +3,13 @@
     g = d/dp (sum_t w_t loss_t(p)) / sum_t w_t
     p <- p + rate_scale * tx(clip(g))         unless g or the loss isn't finite
 
-A task's loss is a weighted sum over tokens, so that parts of a batch (of a
-device, or of accumulation) add up to the whole, and one division by the sum of
-the weights gives the mean.
+A task's loss is a weighted sum over tokens, so parts of a batch (on devices, or
+of accumulation) add up to the whole, and one division by the sum of the weights
+gives the mean.
 
-Nothing here knows of a mesh, or of what only some runs use: accumulation, a
-loss scale and their like wrap the gradient function, see training/gradients.py.
-training/programs.py puts the parts of a run together.
+Nothing here depends on a mesh or on options that only some runs use:
+accumulation, a loss scale and others wrap the gradient function, see
+training/gradients.py. training/programs.py assembles the parts of a run.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,7 @@ class Aux(NamedTuple):
     sums: scalars summed over the batch, with the key 'weight' for the sum of
       weights and 'objective' for what is differentiated.
     changes: fields of the TrainState after the batch, as {'carry': ...}.
-    extra_args: of the optimizer's update, see
+    extra_args: extra arguments of the optimizer's update, see
       optax.GradientTransformationExtraArgs; few optimizers take any.
   """
 
@@ -58,8 +58,8 @@ def make_loss_fn(task: Any, carries: bool) -> LossFn:
   """Returns the loss of a task, summed over a batch.
 
   Args:
-    task: of rnn_jax/tasks; its `loss` is the one to read.
-    carries: whether the recurrent state goes from batch to batch.
+    task: of rnn_jax/tasks; see its `loss`.
+    carries: whether the recurrent state is carried from batch to batch.
   """
 
   def loss_fn(params, state, batch, key):
@@ -83,7 +83,7 @@ def make_train_step(
   Args:
     loss_fn: the loss of a device's rows, see `make_loss_fn`.
     tx: the optimizer, which clips gradients first.
-    schedule: step -> learning rate; `tx` has it too, here it is a metric.
+    schedule: step -> learning rate, for the metrics; `tx` applies it.
     sum_over_devices: turns the gradient function of a device's rows into that
       of the mean loss of the whole batch, see training/gradients.py.
     apply_updates: (state, updates) -> parameters.
@@ -122,9 +122,9 @@ def make_evaluate_step(
   """Returns evaluate_step(params, carry, batch) -> (carry, sums).
 
   Args:
-    loss_fn: as of `make_train_step`; without a key it has no dropout.
-    sum_over_devices: turns such a function of a device's rows into that of the
-      whole batch.
+    loss_fn: as for `make_train_step`; without a key it has no dropout.
+    sum_over_devices: turns the evaluation step of a device's rows into that of
+      the whole batch.
   """
 
   def evaluate_step(params, carry, batch):
@@ -158,6 +158,9 @@ def make_compute_gradients(
 
 
 def _real_tokens(batch):
-  """How many steps aren't padding: each example ends with a target."""
+  """Returns the number of steps that aren't padding.
+
+  Each example ends with a target.
+  """
   steps_L = jnp.arange(1, batch.weights_BxL.shape[1] + 1)
   return jnp.sum(jnp.max((batch.weights_BxL > 0) * steps_L[None], 1))

@@ -13,16 +13,16 @@ PyTree = Any
 
 @flax.struct.dataclass
 class TrainState:
-  """All that the next step depends on, beside its batch.
+  """All that the next step depends on, except its batch.
 
-  A checkpoint holds these fields by name, see `entries`. What a caller doesn't
-  need, such as the optimizer's state in an evaluation, may be None.
+  A checkpoint holds these fields by name, see `entries`. Fields that a caller
+  doesn't need, such as the optimizer's state in an evaluation, may be None.
 
   Attributes:
     params: the parameters, a tree of float32 arrays.
     opt_state: the optimizer's state, optax's.
-    carry: the recurrent state that goes from batch to batch, B rows of it; None
-      where rows begin with zeros (data.carry_state=False).
+    carry: the recurrent state that is carried from batch to batch, of B rows;
+      None where rows begin with zeros (data.carry_state=False).
     loss_scale: loss_scale.LossScale in float16, else None.
     step: int32 scalar, the number of steps taken.
     skipped: int32 scalar, the number of consecutive steps up to this one that
@@ -30,8 +30,8 @@ class TrainState:
     rate_scale: float32 scalar that the schedule's learning rate is multiplied
       by; evaluations may lower it (training/schedules/plateau.py).
     key: data of the PRNG key that each step folds its number into, uint32.
-    error_feedback: where gradients are compressed, what each device has not
-      sent of them yet (parallel/compression.py), else None.
+    error_feedback: where gradients are compressed, the part that each device
+      hasn't sent yet (parallel/compression.py), else None.
   """
 
   params: PyTree

@@ -1,4 +1,4 @@
-"""A training run in progress: what the loop advances and what its hooks see."""
+"""A training run in progress: the state of the loop, which hooks read."""
 
 import concurrent.futures
 import contextlib
@@ -25,15 +25,15 @@ from rnn_jax.training import train_state
 
 @dataclasses.dataclass
 class Progress:
-  """What a checkpoint keeps beside arrays.
+  """The part of a checkpoint that isn't arrays.
 
   Attributes:
-    held_out_loss: of an evaluation after this very step, or None.
+    held_out_loss: of an evaluation after this step, or None.
     best_loss: the lowest held-out loss so far, or None.
     best_step: its step.
     evaluations_since_best: the number of evaluations after that one.
-    real_tokens: trained on so far.
-    padded_tokens: the same with padding.
+    real_tokens: tokens trained on so far.
+    padded_tokens: the same, including padding.
     skipped_steps: the number of steps that were not finite.
     seconds: of training steps.
     finished: '' until training ends, then 'all steps' or why it ended early.
@@ -54,29 +54,29 @@ class Progress:
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class Trainer:
-  """The parts of a run and how far it is; training/loop.py opens it.
+  """The parts of a run and its progress; training/loop.py opens it.
 
   Attributes:
-    config: of the run, with what was chosen for it (batch size, remat).
+    config: of the run, with automatic choices (batch size, remat) filled in.
     workdir: path of its folder.
     corpus: its documents.
     programs: its compiled steps.
     batches: iterator over training batches, on the devices.
-    row_multiple: rows of a training batch are a multiple of it.
+    row_multiple: divides the rows of each training batch.
     checkpoints: its checkpoints.
     clock: where its wall time goes.
     state: the train state.
     step: the number of steps taken.
     batch: of the last step.
     metrics: of the last step, on the devices; see step.make_train_step.
-    progress: what a checkpoint keeps beside arrays.
+    progress: saved with the train state.
     saved: the step of the newest checkpoint, or None.
     stopped_by: the signal that asked it to stop, such as 'SIGTERM', or ''.
-    compiling: the training step's program that is being compiled, or None.
-    opened: time.monotonic() when it was.
-    first_step_seconds: from then to the end of the first step, or None.
-    writer: of metrics; the first process's writes to disk.
-    display: of progress; the first process's prints.
+    compiling: the compilation of the training step, or None.
+    opened: time.monotonic() when the run was opened.
+    first_step_seconds: from `opened` to the end of the first step, or None.
+    writer: of metrics; only the first process's writes to disk.
+    display: of progress; only the first process's prints.
   """
 
   config: config_lib.Config
@@ -99,34 +99,34 @@ class Trainer:
   first_step_seconds: float | None = None
   writer: Any = dataclasses.field(default_factory=metrics_lib.NoWriter)
   display: Any = dataclasses.field(default_factory=progress_lib.NoDisplay)
-  _hooks: list = dataclasses.field(default_factory=list)
-  _end_hooks: list = dataclasses.field(default_factory=list)
+  _hooks: list[tuple['Hook', int]] = dataclasses.field(default_factory=list)
+  _end_hooks: list['Hook'] = dataclasses.field(default_factory=list)
 
-  def add_hook(self, hook: Callable[['Trainer'], None], every: int = 1) -> None:
+  def add_hook(self, hook: 'Hook', every: int = 1) -> None:
     """Calls `hook(trainer)` after every n-th step and after the last one.
 
-    Hooks run in the order in which they were added. With `every=0` the last
-    step is the only one.
+    Hooks run in the order in which they were added. With `every=0` only the
+    last step calls it.
     """
     self._hooks.append((hook, every))
 
-  def add_end_hook(self, hook: Callable[['Trainer'], None]) -> None:
+  def add_end_hook(self, hook: 'Hook') -> None:
     """Calls `hook(trainer)` once, when training ends or a signal stops it."""
     self._end_hooks.append(hook)
 
-  def hooks_due(self) -> Iterator[Callable[['Trainer'], None]]:
+  def hooks_due(self) -> Iterator['Hook']:
     """Yields the hooks to call after the step that was just taken."""
     for hook, every in self._hooks:
       if self.at_last_step or (every and self.step % every == 0):
         yield hook
 
-  def end_hooks(self) -> Iterator[Callable[['Trainer'], None]]:
+  def end_hooks(self) -> Iterator['Hook']:
     """Yields the hooks to call at the end."""
     yield from self._end_hooks
 
   @property
   def at_last_step(self) -> bool:
-    """Whether all steps of the config are taken."""
+    """Whether all steps of the config have been taken."""
     return self.step == self.config.train.steps
 
   @property
@@ -136,7 +136,7 @@ class Trainer:
 
   @contextlib.contextmanager
   def step_clock(self) -> Iterator[None]:
-    """Counts the time within as that of a step, or of its compilation."""
+    """Times its body as a step, or as a compilation if one happens."""
     with self.clock.part('steps'):
       traces = self.programs.traces
       if self.compiling is not None:
@@ -153,3 +153,6 @@ class Trainer:
     """Ends the threads of the input pipeline and of the checkpoints."""
     self.batches.close()
     self.checkpoints.close()
+
+
+Hook = Callable[[Trainer], None]

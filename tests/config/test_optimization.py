@@ -49,7 +49,7 @@ CHANGES = (
   ),
   (
     {'optimizer__name': 'kfac', 'mesh__compression': 'int8'},
-    "mesh.compression='int8': optimizer.name='kfac' adds up its factors",
+    "mesh.compression='int8': optimizer.name='kfac' sums its factors",
   ),
   (
     {'optimizer__damping': 0.1},
@@ -69,7 +69,7 @@ CHANGES = (
   ),
   (
     {'schedule__name': 'cyclical', 'schedule__warmup_steps': 100},
-    "schedule.warmup_steps=100: schedule.name='cyclical' rises by itself",
+    "schedule.warmup_steps=100: schedule.name='cyclical' already rises",
   ),
   (
     {

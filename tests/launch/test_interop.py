@@ -85,7 +85,7 @@ def test_training_begins_with_it_and_goes_on(run, converted, raw, capsys):
   other.model.width = 24
   with pytest.raises(errors.InputError, match='model.width: 16 -> 24'):
     loop.train(config_lib.parse(other), str(converted))
-  for said in ('begins with the parameters in', 'resumed at step 2'):
+  for said in ('starts from the parameters of', 'resumed at step 2'):
     loop.train(config_lib.parse(raw), str(converted))
     assert said in capsys.readouterr().out
   later = bundle_lib.flat(bundle_lib.read(converted, 2).params)

@@ -1,15 +1,14 @@
-"""The batch that fits in a given memory.
+"""The largest batch that fits in a given memory.
 
-What a training step needs of a device, by XLA's own account
-(program.py), is about a + b rows. Two compilations of the longest row
-give a and b, and the rows that the budget holds follow:
+A training step needs about a + b rows bytes of a device, as XLA reports
+(program.py). Two compilations with the longest rows give a and b, and
 
   rows = floor((budget - a) / b)
 
-Where that line errs, more compilations close in on the answer, until so many
-rows fit and the next larger batch does not. Shorter rows share the tokens of
-such a batch. Nothing runs, so nothing can run out of memory; what other
-programs of the device hold, the budget must leave out.
+Where this line is wrong, more compilations narrow the answer down, until a
+batch fits and the next larger one doesn't. Batches of shorter rows have as many
+tokens. Nothing runs, so nothing can run out of memory; the budget must leave
+out what other programs hold on the device.
 """
 
 import dataclasses
@@ -32,20 +31,20 @@ from rnn_jax.training import programs as programs_lib
 from rnn_jax.training.memory import program as program_memory
 
 NAME = 'memory.json'
-PROBES = 2, 6  # times the fewest rows there can be
-GUESSES = 6  # batches that are compiled before halving takes over
-FURTHEST = 100  # times the largest batch that is known; a line may err
+PROBES = 2, 6  # times the smallest number of rows
+GUESSES = 6  # batches that are compiled before bisection takes over
+FURTHEST = 100  # times the largest batch so far: the line may be wrong
 
 
 class Budget(NamedTuple):
-  """Bytes of each device, and what a message calls them: 'key=value'."""
+  """Bytes of each device, and their name in messages: 'key=value'."""
 
   bytes: int
   name: str
 
 
 def gib(number: float, key: str) -> Budget:
-  """Returns the Budget of so many GiB, given as `key`."""
+  """Returns the Budget of a number of GiB, given as `key`."""
   return Budget(int(number * 2**30), f'{key}={number!r}')
 
 
@@ -57,11 +56,11 @@ def resolve(
 ) -> config_lib.Config:
   """Returns the Config with `data.tokens_per_batch` for `data.memory_gib`.
 
-  The number is kept in `workdir`: another compiler would find another one, and
+  The number is kept in `workdir`: another compiler could give another one, and
   a resumed run must have the same batches.
 
   Raises:
-    InputError: the budget is too small for the fewest rows, `multiple`.
+    InputError: `multiple` rows, the fewest, don't fit in the budget.
   """
   if not config.data.memory_gib:
     return config
@@ -69,7 +68,7 @@ def resolve(
   kept = hosts.told(json.loads(path.read_text()) if path.exists() else None)
   if kept is None:
     rows = rows_for_budget(config, tokenizer, multiple)
-    # Other hosts may count other bytes: they use the first one's number.
+    # Other hosts may have other bytes: they use the first one's number.
     kept = hosts.told({'tokens_per_batch': rows * config.data.length})
     if hosts.first():
       files.write_whole(path, json.dumps(kept) + '\n')
@@ -86,7 +85,7 @@ def rows_for_budget(
   """Returns the rows of `data.length` tokens that `data.memory_gib` holds.
 
   Raises:
-    InputError: not even `multiple` of them.
+    InputError: `multiple` rows, the fewest, don't fit.
   """
   programs = programs_lib.from_config(config, tokenizer)
   search = Search(programs, config.data.length, multiple)
@@ -94,23 +93,21 @@ def rows_for_budget(
 
 
 class Search:
-  """Batches of rows of one length, by what their training step needs."""
+  """The search for the largest batch of rows of one length."""
 
   def __init__(
     self, programs: programs_lib.Programs, length: int, multiple: int
-  ):
+  ) -> None:
     self._programs = programs
     self.length = length
     self.multiple = multiple
     self.memory = functools.cache(self._memory)
 
   def largest(self, budget: Budget) -> int:
-    """Returns the rows, a multiple of `multiple`, that a budget holds.
-
-    One `multiple` more needs more than the budget, by the compiler's account.
+    """Returns the largest multiple of `multiple` rows that a budget holds.
 
     Raises:
-      InputError: not even `multiple` rows.
+      InputError: `multiple` rows, the fewest, don't fit.
     """
     params, optimizer = state_bytes(self._programs, self.multiple)
     fixed = (
@@ -139,7 +136,7 @@ def state_bytes(programs: programs_lib.Programs, rows: int) -> tuple[int, int]:
 
 
 def tree_bytes(tree: Any) -> int:
-  """Returns the bytes of all arrays, or shapes of arrays, of a tree."""
+  """Returns the bytes of a tree of arrays or of their shapes."""
   return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 
@@ -147,7 +144,7 @@ def search(bytes_of: Callable[[int], int], budget: int) -> int:
   """Returns the n >= 0 with bytes_of(n) <= budget < bytes_of(n + 1).
 
   Args:
-    bytes_of: of n >= 1; it rises almost linearly and takes long to call.
+    bytes_of: bytes for n >= 1; rises almost linearly and is slow.
     budget: bytes.
   """
   sizes = {n: bytes_of(n) for n in PROBES}
@@ -162,7 +159,7 @@ def search(bytes_of: Callable[[int], int], budget: int) -> int:
 
 
 def _guess(sizes, low, high, budget):
-  """A number between low and high; None is no bound."""
+  """Returns a number between low and high; None: without an upper bound."""
   if len(sizes) > GUESSES + len(PROBES):
     return 2 * low if high is None else (low + high) // 2
   a, b = sorted(sizes, key=lambda n: abs(sizes[n] - budget))[:2]

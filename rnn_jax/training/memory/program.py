@@ -1,9 +1,9 @@
-"""What a compiled program needs of a device's memory, by XLA's own account.
+"""The memory that a compiled program needs of a device, as XLA reports it.
 
   total = arguments + temporaries + outputs
 
-in bytes of each device. Outputs that take an argument's place, as those of a
-donated train state do, are counted once, with the arguments.
+in bytes of each device. Outputs that reuse an argument's buffer, such as a
+donated train state, are counted once, with the arguments.
 """
 
 from typing import NamedTuple
@@ -24,10 +24,10 @@ class ProgramMemory(NamedTuple):
 
 
 def of(program: jax.stages.Compiled) -> ProgramMemory:
-  """Returns what a compiled program needs."""
-  found = program.memory_analysis()
+  """Returns the memory that a compiled program needs."""
+  analysis = program.memory_analysis()
   return ProgramMemory(
-    found.argument_size_in_bytes,
-    found.temp_size_in_bytes,
-    found.output_size_in_bytes - found.alias_size_in_bytes,
+    analysis.argument_size_in_bytes,
+    analysis.temp_size_in_bytes,
+    analysis.output_size_in_bytes - analysis.alias_size_in_bytes,
   )

@@ -1,10 +1,10 @@
 """The cheapest remat whose training step fits in a memory: remat.every='auto'.
 
-Each rung of LADDER keeps less than the one before and recomputes more. The step
-of the largest batch is compiled with each, until its memory, by XLA's own
-account (program.py), is within remat.memory_gib. Nothing runs. Rungs that a
-config refuses, as a schedule for a cell without steps, are left out. Numbers do
-not depend on the choice, so a resumed run may choose again.
+Each of PLANS stores less than the one before and recomputes more. The step of
+the largest batch is compiled with each, until its memory, as XLA reports
+(program.py), is within remat.memory_gib. Nothing runs. Plans that contradict
+the config, such as a schedule for a cell without steps, are skipped. Numbers
+don't depend on the choice, so a resumed run may choose again.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from rnn_jax.training import programs as programs_lib
 from rnn_jax.training.memory import batch_size
 from rnn_jax.training.memory import program as program_memory
 
-LADDER = (
+PLANS = (
   {'every': 0},
   {'every': 'sqrt'},
   {'every': 0, 'layers': 1},
@@ -34,7 +34,7 @@ def resolve(
   tokenizer: tokenizer_lib.Tokenizer,
   shapes: Iterable[tuple[int, int]],
 ) -> config_lib.Config:
-  """Returns the Config with the first rung that remat.memory_gib holds.
+  """Returns the config with the first plan that fits in remat.memory_gib.
 
   Args:
     config: its remat.every is 'auto'.
@@ -42,33 +42,33 @@ def resolve(
     shapes: (rows, length) of all training batches.
 
   Raises:
-    InputError: none fits; the message has what the smallest one needs.
+    InputError: none fits; the message has the memory of the smallest.
   """
   budget = batch_size.gib(config.remat.memory_gib, 'remat.memory_gib')
   rows, length = max(shapes, key=lambda shape: shape[0] * shape[1])
   least = math.inf
-  for tried in filter(None, (_with(config, rung) for rung in LADDER)):
-    programs = programs_lib.from_config(tried, tokenizer)
+  for candidate in filter(None, (_with(config, plan) for plan in PLANS)):
+    programs = programs_lib.from_config(candidate, tokenizer)
     needed = program_memory.of(programs.compile_train(rows, length)).total
     if needed <= budget.bytes:
-      return tried
+      return candidate
     least = min(least, needed)
   raise errors.InputError(
     f'{budget.name}: {rows} rows of {length} tokens need {least / 2**30:.3g} '
-    'GiB with the least that is kept: give more, or smaller batches'
+    'GiB with the remat that stores least: give more, or smaller batches'
   )
 
 
 def describe(config: config_lib.Config) -> str:
-  """Returns what was chosen, in the form of flags."""
-  parts = dataclasses.asdict(config.remat)
-  chosen = [f'remat.{key}={value!r}' for key, value in parts.items() if value]
+  """Returns the chosen remat in the form of flags."""
+  options = dataclasses.asdict(config.remat)
+  chosen = [f'remat.{key}={value!r}' for key, value in options.items() if value]
   return ', '.join(chosen)
 
 
-def _with(config, rung):
-  """The config with a rung, or None where the two exclude each other."""
-  remat = dataclasses.replace(config.remat, memory_gib=0.0, **rung)
+def _with(config, plan):
+  """Returns the config with a plan, or None if they contradict each other."""
+  remat = dataclasses.replace(config.remat, memory_gib=0.0, **plan)
   changed = dataclasses.replace(config, remat=remat)
   try:
     return config_lib.parse(config_lib.to_dict(changed))

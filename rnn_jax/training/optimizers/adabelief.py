@@ -1,12 +1,12 @@
-"""AdaBelief: Adam whose second moment is of what the first did not expect.
+"""AdaBelief: Adam with the variance of gradients around their first moment.
 
     m_t = b1 m_{t-1} + (1 - b1) g_t
     s_t = b2 s_{t-1} + (1 - b2) (g_t - m_t)^2 + eps^2
     p_t = p_{t-1} - rate (m_t / (1 - b1^t) / (sqrt(s_t / (1 - b2^t)) + eps)
                           + weight_decay p_{t-1})
 
-The source adds eps itself to s_t, and gives 1e-16: with `optimizer.eps` = 1e-8,
-AdamW's, its square is that.
+The source adds eps to s_t, with eps = 1e-16: the square of `optimizer.eps` =
+1e-8, AdamW's default.
 Source: Zhuang et al., "AdaBelief Optimizer: Adapting Stepsizes by the Belief in
 Observed Gradients", 2020.
 """
@@ -29,7 +29,7 @@ class Config(base.Adam):
 def make(
   config: config_lib.Config, rate: optax.Schedule, stacked: Collection[str]
 ) -> optax.GradientTransformation:
-  """The gradient transformation of a Config; `rate` by step."""
+  """Returns the gradient transformation of a config; `rate` is by step."""
   del stacked
   options = config.optimizer
   eps = options.eps

@@ -1,17 +1,17 @@
-"""Adafactor: Adam's second moment from its sums over rows and columns.
+"""Adafactor: Adam's second moment, factored into rows and columns.
 
-Of a matrix whose sides are both 128 or more, the mean squares of rows and of
-columns are kept, R and C, and no first moment:
+For a matrix whose sides are both 128 or more, the state is the mean squares of
+rows and columns, R and C, without a first moment:
 
     b_t = 1 - t^-.8
-    R_t = b_t R_{t-1} + (1 - b_t) row means of (g_t^2 + 1e-30);  C_t alike
+    R_t = b_t R_{t-1} + (1 - b_t) row means of (g_t^2 + 1e-30);  same for C
     u_t = g_t / sqrt(R_t C_t^T / mean(R_t));  u_t = u_t / max(1, RMS(u_t))
     p_t = p_{t-1} - rate (max(RMS(p_{t-1}), 1e-3) u_t + weight_decay p_{t-1})
 
-Of other tensors the whole second moment is kept. Tensors of more axes are
-matrices over their two longest. RMS is over a tensor, of a stack over each
-layer. The rate is relative to the size of what it changes: about 1e-2 is usual.
-Weight decay is AdamW's.
+For other tensors it is the whole second moment. Tensors of more axes are
+matrices over their two longest. RMS is over a tensor, or over each layer of
+stacked ones. The rate is relative to the size of the parameters: about 1e-2 is
+usual. Weight decay is AdamW's.
 Source: Shazeer and Stern, "Adafactor: Adaptive Learning Rates with Sublinear
 Memory Cost", 2018.
 """
@@ -33,7 +33,7 @@ class Config(config_lib.Optimizer):
 def make(
   config: config_lib.Config, rate: optax.Schedule, stacked: Collection[str]
 ) -> optax.GradientTransformation:
-  """The gradient transformation of a Config; `rate` by step."""
+  """Returns the gradient transformation of a config; `rate` is by step."""
   return optax.chain(
     optax.scale_by_factored_rms(),
     optimizer.by_layer(optax.clip_by_block_rms(1.0), stacked),

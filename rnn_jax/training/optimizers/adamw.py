@@ -1,11 +1,11 @@
-"""AdamW: Adam with weight decay apart from the gradient.
+"""AdamW: Adam with decoupled weight decay.
 
     m_t = b1 m_{t-1} + (1 - b1) g_t
     v_t = b2 v_{t-1} + (1 - b2) g_t^2
     p_t = p_{t-1} - rate (m_t / (1 - b1^t) / (sqrt(v_t / (1 - b2^t)) + eps)
                           + weight_decay p_{t-1})
 
-`optimizer.moments` says how m and v lie between steps (`training.moments`).
+`optimizer.moments` is the format of m and v between steps (`training.moments`).
 Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019.
 """
 
@@ -36,7 +36,7 @@ class Config(base.Adam):
 def make(
   config: config_lib.Config, rate: optax.Schedule, stacked: Collection[str]
 ) -> optax.GradientTransformation:
-  """The gradient transformation of a Config; `rate` by step."""
+  """Returns the gradient transformation of a config; `rate` is by step."""
   del stacked
   options = config.optimizer
   adam = optax.scale_by_adam(options.b1, options.b2, options.eps)

@@ -1,7 +1,7 @@
 """K-FAC: gradients of kernels times the inverse of their Fisher matrix.
 
-For a kernel that a Dense multiplies by, with A and G of the batch as in
-`ops/kronecker.py`, divided by the weight of its rows:
+For the kernel of a Dense, with A and G of the batch as in `ops/kronecker.py`,
+divided by the weight of its rows:
 
     A_t = c A_{t-1} + (1 - c) A,  G_t likewise,  c = min(1 - 1/t, b2), t = 1 ..
     m_t = b1 m_{t-1} + (1 - b1) g_t
@@ -9,17 +9,17 @@ For a kernel that a Dense multiplies by, with A and G of the batch as in
     p_t = p_{t-1} - rate (.5 u_t / rms(u_t) + weight_decay p_{t-1})
 
 with a and g the means of the eigenvalues of A_t and G_t, pi = sqrt(a / g), and
-l = `optimizer.damping` a g. Each layer of a stack has its own. Inverses are
-taken anew every `optimizer.roots_every` steps. A side longer than
-`optimizer.longest_side` has the diagonal of its factor. All else, biases too,
-goes by Adam.
+l = `optimizer.damping` a g. Each layer of stacked kernels has its own factors.
+Inverses are recomputed every `optimizer.roots_every` steps. For a side longer
+than `optimizer.longest_side` only the diagonal of the factor is kept. All other
+parameters, biases too, are updated by Adam.
 
-As published are the factors, their moving averages and the damping. Not so are
-l, which is relative to a layer's curvature where the source adapts one number
-to the whole model's; the momentum, which is of gradients; and the length of a
-step, which the source takes from a quadratic model of the loss. Here its root
-mean square is between that of AdamW's first updates, 1, and of its later ones,
-about .2, so that one rate serves all parameters.
+The factors, their moving averages and the form of the damping are as published.
+Three things differ: l is relative to a layer's curvature (the source adapts one
+number to the whole model's); the momentum is of gradients; and the length of a
+step, which the source takes from a quadratic model of the loss, is fixed. Its
+root mean square is between that of AdamW's first updates, 1, and its later
+ones, about .2, so that one rate serves all parameters.
 Source: Martens and Grosse, "Optimizing Neural Networks with Kronecker-factored
 Approximate Curvature", 2015.
 """
@@ -40,19 +40,20 @@ from rnn_jax.ops import kronecker
 from rnn_jax.training import optimizer
 from rnn_jax.training.optimizers import base
 
-FACTORED = True  # its updates read the factors of kernels
+PyTree = Any
+FACTORED = True  # its updates take the factors of kernels
 RMS = 0.5  # of a step, times the rate; AdamW's are from 1 to .2
-TINY = 1e-30  # beside the mean square of a direction of zeros
+TINY = 1e-30  # keeps a direction of zeros from a division by 0
 
 
 @dataclasses.dataclass(frozen=True)
 class Config(base.Adam):
   """Options of the optimizer, section `optimizer` of the config."""
 
-  # Longer axes have a diagonal.
+  # Of longer axes only the diagonal is kept.
   longest_side: int = config_lib.option(1024, least=1)
   roots_every: int = config_lib.option(10, least=1)  # steps between inverses
-  # Beside the mean curvature of a layer; float32 loses less than that.
+  # Relative to the mean curvature of a layer; float32 loses smaller numbers.
   damping: float = config_lib.option(1e-2, least=1e-5)
 
   whole_matrices: ClassVar[bool] = True  # for their inverses
@@ -68,42 +69,46 @@ class Config(base.Adam):
       errors.refuse(
         'mesh.rules',
         mesh.rules,
-        f'optimizer.name={self.name!r} has factors of whole kernels: cut no '
-        "axis over 'data', or take another optimizer",
+        f'optimizer.name={self.name!r} has factors of whole kernels: shard no '
+        "axis over 'data', or use another optimizer",
       )
     if mesh.compression:
       errors.refuse(
         'mesh.compression',
         mesh.compression,
-        f'optimizer.name={self.name!r} adds up its factors over devices as '
-        "they are, which are more numbers than the gradients: give ''",
+        f'optimizer.name={self.name!r} sums its factors, which are more '
+        "numbers than the gradients, without compression: give ''",
       )
 
 
 class State(NamedTuple):
-  """What is kept of each kernel, and the number of steps.
+  """The number of steps, and the moving averages of each kernel.
 
   `factors` and `inverses` have a dense.Factors in the place of each kernel.
   """
 
   count: jax.Array
-  momentum: Any
-  factors: Any
-  inverses: Any
+  momentum: PyTree
+  factors: PyTree
+  inverses: PyTree
 
 
 def make(
   config: config_lib.Config,
   rate: optax.Schedule,
   stacked: Collection[str],
-  factors: Any = None,
+  factors: PyTree = None,
 ) -> optax.GradientTransformation:
   """The gradient transformation of a Config; `rate` by step.
 
-  Its updates take the argument `factors`, the batch's. `factors` here are like
-  them: see `models/dense.py`. Kernels without go by Adam.
+  Args:
+    config: the run's config.
+    rate: the learning rate by step.
+    stacked: unused.
+    factors: shapes of the batch's Factors (`models/dense.py`), which updates
+      take as an argument of this name. Kernels without them are Adam's.
   """
-  del stacked  # a Dense's kernel has two axes and that of layers
+  del stacked  # a Dense kernel with a third axis is stacked
   options, like = config.optimizer, factors or {}
   kinds = {
     'kernels': scale_by_kfac(options, like),
@@ -121,20 +126,21 @@ def make(
   )
 
 
-def scale_by_kfac(options, like):
-  """The directions of kernels, see the module's docstring.
+def scale_by_kfac(
+  options: Config, like: PyTree
+) -> optax.GradientTransformationExtraArgs:
+  """Returns the preconditioner of kernels, see the module's docstring.
 
   Args:
-    options: config.Optimizer.
+    options: section `optimizer` of the config.
     like: factors of these kernels, or their shapes.
 
   Returns:
-    optax.GradientTransformationExtraArgs with a `State`; its update takes the
-    batch's `factors`.
+    A transformation with a `State`; its update takes the batch's `factors`.
   """
 
   def init(params):
-    factors = jax.tree.map(jnp.zeros_like, _picked(like, params))
+    factors = jax.tree.map(jnp.zeros_like, _select(like, params))
     momentum = jax.tree.map(jnp.zeros_like, params)
     inverses = jax.tree.map(jnp.zeros_like, factors)  # until the first step
     return State(jnp.zeros((), jnp.int32), momentum, factors, inverses)
@@ -142,12 +148,12 @@ def scale_by_kfac(options, like):
   def update(updates, state, params=None, *, factors):
     del params
     count = optax.safe_increment(state.count)
-    kept = jnp.minimum(1 - 1 / count, options.b2)
-    found = _picked(factors, updates)
-    averages = optax.tree.update_moment(found, state.factors, kept, 1)
+    decay = jnp.minimum(1 - 1 / count, options.b2)
+    factors = _select(factors, updates)
+    averages = optax.tree.update_moment(factors, state.factors, decay, 1)
     inverses = jax.lax.cond(
       state.count % options.roots_every == 0,
-      lambda: _inverted(updates, averages, options.damping),
+      lambda: _invert(updates, averages, options.damping),
       lambda: state.inverses,
     )
     momentum = optax.tree.update_moment(updates, state.momentum, options.b1, 1)
@@ -157,34 +163,36 @@ def scale_by_kfac(options, like):
   return optax.GradientTransformationExtraArgs(init, update)
 
 
-def _inverted(kernels, factors, damping):
-  def both(pair):
+def _invert(kernels, factors, damping):
+  def invert_pair(pair):
     return jax.tree.map(lambda x: kronecker.inverse(x, damping), pair)
 
-  def each(kernel, pair):
-    # One after the other: on a CPU, LAPACK takes several matrices to the pool
-    # of threads from which all virtual devices wait for it.
-    return jax.lax.map(both, pair) if kernel.ndim > 2 else both(pair)
+  def invert(kernel, pair):
+    # One layer after another: on a CPU, LAPACK sends a batch of matrices to the
+    # thread pool that virtual devices wait in.
+    return (
+      jax.lax.map(invert_pair, pair) if kernel.ndim > 2 else invert_pair(pair)
+    )
 
-  return jax.tree.map(each, kernels, factors)
+  return jax.tree.map(invert, kernels, factors)
 
 
 def _direction(momentum, inverses):
-  """Preconditioned, of a length as AdamW's."""
-  stacked = momentum.ndim > 2
+  """Returns the preconditioned momentum with a root mean square of RMS."""
   run = kronecker.precondition
-  found = (jax.vmap(run) if stacked else run)(momentum, *inverses)
-  square = jnp.mean(jnp.square(found), (-2, -1), keepdims=True)
-  return RMS * found * jax.lax.rsqrt(square + TINY)
+  run = jax.vmap(run) if momentum.ndim > 2 else run
+  direction = run(momentum, *inverses)
+  square = jnp.mean(jnp.square(direction), (-2, -1), keepdims=True)
+  return RMS * direction * jax.lax.rsqrt(square + TINY)
 
 
-def _picked(factors, kernels):
-  """The factors in the places of a tree's kernels."""
+def _select(factors, kernels):
+  """Returns the factors in the places of a tree's kernels."""
   return jax.tree.map_with_path(lambda path, _: _at(factors, path), kernels)
 
 
 def _at(factors, path):
-  """The Factors at the place of a parameter, or None."""
+  """Returns the Factors at the path of a parameter, or None."""
   for key in path:
     if key.key not in factors:
       return None

@@ -1,12 +1,12 @@
-"""LAMB: AdamW's direction at the length of what it changes.
+"""LAMB: AdamW's direction scaled to the norm of the parameters.
 
     u_t = m_t / (1 - b1^t) / (sqrt(v_t / (1 - b2^t)) + eps)
           + weight_decay p_{t-1}
     p_t = p_{t-1} - rate |p_{t-1}| / |u_t| u_t
 
-with m_t and v_t of AdamW and norms over a tensor, of a stack over each layer.
-Where a norm is 0, the quotient is 1. The rate is relative to the size of what
-it changes.
+with AdamW's m_t and v_t, and norms over a tensor, or over each layer of stacked
+ones. Where a norm is 0, the quotient is 1. The rate is relative to the norm of
+the parameters.
 Source: You et al., "Large Batch Optimization for Deep Learning: Training BERT
 in 76 minutes", 2020.
 """
@@ -29,7 +29,7 @@ class Config(base.Adam):
 def make(
   config: config_lib.Config, rate: optax.Schedule, stacked: Collection[str]
 ) -> optax.GradientTransformation:
-  """The gradient transformation of a Config; `rate` by step."""
+  """Returns the gradient transformation of a config; `rate` is by step."""
   options = config.optimizer
   return optax.chain(
     optax.scale_by_adam(options.b1, options.b2, options.eps),

@@ -1,12 +1,12 @@
-"""LARS: momentum of gradients at the length of what they change.
+"""LARS: momentum of gradients scaled to the norm of their parameters.
 
     u_t = g_t + weight_decay p_{t-1}
     m_t = rate trust |p_{t-1}| / |u_t| u_t + b1 m_{t-1}
     p_t = p_{t-1} - m_t, with `optimizer.nesterov` - (m_t's first part + b1 m_t)
 
-Norms are over a tensor, of a stack over each layer; where one is 0, trust times
-the quotient is 1. `optimizer.trust` = 1e-3 is the source's: rates are then
-three decades above SGD's.
+Norms are over a tensor, or over each layer of stacked ones; where a norm is 0,
+trust times the quotient is 1. `optimizer.trust` = 1e-3 is the source's: rates
+are then three decades above SGD's.
 Source: You et al., "Large Batch Training of Convolutional Networks", 2017.
 """
 
@@ -25,14 +25,14 @@ class Config(base.Momentum):
   """Options of the optimizer, section `optimizer` of the config."""
 
   nesterov: bool = False  # the momentum looks ahead
-  # A step's size beside the parameter's.
+  # The norm of a step, relative to the parameter's.
   trust: float = config_lib.option(1e-3, least=0)
 
 
 def make(
   config: config_lib.Config, rate: optax.Schedule, stacked: Collection[str]
 ) -> optax.GradientTransformation:
-  """The gradient transformation of a Config; `rate` by step."""
+  """Returns the gradient transformation of a config; `rate` is by step."""
   options = config.optimizer
   ratio = optax.scale_by_trust_ratio(trust_coefficient=options.trust)
   return optax.chain(

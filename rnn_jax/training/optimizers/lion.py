@@ -4,8 +4,8 @@
     m_t = b2 m_{t-1} + (1 - b2) g_t
     p_t = p_{t-1} - rate (u_t + weight_decay p_{t-1})
 
-Every number moves by the rate: a third to a tenth of AdamW's rate, and as much
-more weight decay, are the source's advice.
+Every number changes by the rate. The source advises a third to a tenth of
+AdamW's rate, and 3 to 10 times its weight decay.
 Source: Chen et al., "Symbolic Discovery of Optimization Algorithms", 2023.
 """
 
@@ -29,7 +29,7 @@ class Config(base.Momentum):
 def make(
   config: config_lib.Config, rate: optax.Schedule, stacked: Collection[str]
 ) -> optax.GradientTransformation:
-  """The gradient transformation of a Config; `rate` by step."""
+  """Returns the gradient transformation of a config; `rate` is by step."""
   del stacked
   options = config.optimizer
   return optax.chain(

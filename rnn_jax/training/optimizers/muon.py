@@ -1,4 +1,4 @@
-"""Muon: momentum of matrices, orthogonalized; AdamW for all else.
+"""Muon: orthogonalized momentum for matrices; AdamW for other parameters.
 
     m_t = b1 m_{t-1} + (1 - b1) g_t
     d_t = m_t / (1 - b1^t), with `optimizer.nesterov`
@@ -8,13 +8,13 @@
     p_t = p_{t-1} - rate (.2 sqrt(max(rows, columns)) X_5
                           + weight_decay p_{t-1})
 
-with (a, b, c) = (3.4445, -4.775, 2.0315): X_5 has about the singular vectors of
-d_t, with singular values near 1. The factor before it gives its numbers the
-mean square of AdamW's, so that one rate serves both.
+with (a, b, c) = (3.4445, -4.775, 2.0315): X_5 has approximately the singular
+vectors of d_t, with singular values near 1. The factor before it gives X_5 the
+mean square of AdamW's updates, so that one rate serves both.
 
-Matrices are the kernels between the embedding and the head, each layer's by
-itself, as they lie: where one kernel makes several things (queries, keys,
-gates), these are orthogonalized together.
+Matrices are the kernels between the embedding and the head, each layer's
+separately. A kernel that computes several projections (queries, keys, gates) is
+one matrix.
 Sources: Jordan et al., "Muon: An optimizer for hidden layers in neural
 networks", 2024; Liu et al., "Muon is Scalable for LLM Training", 2025, for the
 factor.
@@ -31,7 +31,7 @@ from rnn_jax import config as config_lib
 from rnn_jax.training import optimizer
 from rnn_jax.training.optimizers import base
 
-RMS = 0.2  # of AdamW's updates, as the second source has it
+RMS = 0.2  # of AdamW's updates, from the second source
 MATRIX = optax.contrib.MuonDimensionNumbers(-2, -1)
 
 
@@ -45,7 +45,7 @@ class Config(base.Adam):
 def make(
   config: config_lib.Config, rate: optax.Schedule, stacked: Collection[str]
 ) -> optax.GradientTransformation:
-  """The gradient transformation of a Config; `rate` by step."""
+  """Returns the gradient transformation of a config; `rate` is by step."""
   options = config.optimizer
 
   def dimensions(params):
@@ -74,7 +74,7 @@ def _sized(x):
 
 def _kinds(stacked):
   def kind(path, x):
-    name = optimizer.name(path)
+    name = optimizer.parameter_name(path)
     matrix = x.ndim == 2 + (name in stacked) and path[-1].key == 'kernel'
     return 'matrices' if matrix and path[0].key != 'head' else 'others'
 

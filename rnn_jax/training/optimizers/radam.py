@@ -1,6 +1,6 @@
 """RAdam: Adam that waits until its second moment can be trusted.
 
-With m_t and v_t of AdamW and r_t = r - 2 t b2^t / (1 - b2^t), r = 2/(1-b2) - 1:
+With AdamW's m_t and v_t, and r_t = r - 2 t b2^t / (1 - b2^t), r = 2/(1-b2) - 1:
 
     c_t = sqrt((r_t - 4) (r_t - 2) r / ((r - 4) (r - 2) r_t))
     u_t = c_t m_t / (1 - b1^t) / (sqrt(v_t / (1 - b2^t)) + eps)   where r_t >= 5
@@ -29,7 +29,7 @@ class Config(base.Adam):
 def make(
   config: config_lib.Config, rate: optax.Schedule, stacked: Collection[str]
 ) -> optax.GradientTransformation:
-  """The gradient transformation of a Config; `rate` by step."""
+  """Returns the gradient transformation of a config; `rate` is by step."""
   del stacked
   options = config.optimizer
   return optax.chain(

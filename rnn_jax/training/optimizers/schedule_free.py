@@ -1,4 +1,4 @@
-"""Schedule-free AdamW: an average takes the place of a falling rate.
+"""Schedule-free AdamW: averaging replaces a falling rate.
 
     y_t = (1 - b1) z_t + b1 x_t,  g_t the gradient at y_t
     v_t = b2 v_{t-1} + (1 - b2) g_t^2
@@ -7,13 +7,14 @@
     x_{t+1} = (1 - c_t) x_t + c_t z_{t+1},  c_t = r_t^2 / sum_{i <= t} r_i^2
 
 r_t is the largest rate so far. The parameters of the train state are x, which
-evaluations, checkpoints and generation read; the optimizer's state keeps z.
-Gradients alone are taken at y (`point`).
+evaluations, checkpoints and generation read; z is in the optimizer's state.
+Only gradients are taken at y (`point`).
 Source: Defazio et al., "The Road Less Scheduled", 2024.
 """
 
 import dataclasses
 from collections.abc import Collection
+from typing import Any
 from typing import ClassVar
 
 import jax
@@ -24,6 +25,8 @@ from rnn_jax import errors
 from rnn_jax.training import offload
 from rnn_jax.training import optimizer
 from rnn_jax.training.optimizers import base
+
+PyTree = Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +60,7 @@ class Config(base.Adam):
 def make(
   config: config_lib.Config, rate: optax.Schedule, stacked: Collection[str]
 ) -> optax.GradientTransformation:
-  """The gradient transformation of a Config; `rate` by step."""
+  """Returns the gradient transformation of a config; `rate` is by step."""
   del stacked
   options = config.optimizer
   adam = optax.scale_by_rms(
@@ -66,7 +69,7 @@ def make(
   base = optax.chain(
     adam, optimizer.decayed(config), optimizer.scaled(config, rate)
   )
-  # Optax counts from 1 where it weighs.
+  # Optax counts steps from 1 where it computes weights.
   free = optax.contrib.schedule_free(
     base, lambda count: rate(count - 1), options.b1
   )
@@ -81,26 +84,29 @@ def make(
   return optax.GradientTransformation(free.init, update)
 
 
-def point(config, params, state):
-  """Where gradients are taken, y; frozen parameters are as they are.
+def point(
+  config: config_lib.Config, params: PyTree, state: optax.OptState
+) -> PyTree:
+  """Returns y, where gradients are taken; frozen parameters are unchanged.
 
   Args:
-    config: the run's Config.
+    config: the run's config.
     params: x.
     state: of the optimizer that `training.optimizer.make` returns.
   """
-  (own,) = (x for x in jax.tree.leaves(state, is_leaf=_is_own) if _is_own(x))
-  z = jax.tree.map(offload.to_device, own.z)
-  own = own._replace(z=_filled(z, params))
-  return _between(config.optimizer.b1, params, own)
+  leaves = jax.tree.leaves(state, is_leaf=_is_schedule_free)
+  (free,) = filter(_is_schedule_free, leaves)
+  z = jax.tree.map(offload.to_device, free.z)
+  free = free._replace(z=_fill_frozen(z, params))
+  return _between(config.optimizer.b1, params, free)
 
 
 def _between(b1, params, state):
   return jax.tree.map(lambda x, z: (1.0 - b1) * z + b1 * x, params, state.z)
 
 
-def _filled(z, params):
-  """z with the parameters themselves where they are frozen."""
+def _fill_frozen(z, params):
+  """Returns z with the frozen parameters filled in."""
   return jax.tree.map(
     lambda z, x: x if isinstance(z, optax.MaskedNode) else z,
     z,
@@ -109,5 +115,5 @@ def _filled(z, params):
   )
 
 
-def _is_own(x):
+def _is_schedule_free(x):
   return isinstance(x, optax.contrib.ScheduleFreeState)

@@ -4,8 +4,8 @@
     u_t = m_t, with `optimizer.nesterov` g_t + b1 m_t
     p_t = p_{t-1} - rate (u_t + weight_decay p_{t-1})
 
-`optimizer.b1` = 0 is plain SGD and keeps no state but the number of steps.
-Weight decay is AdamW's: apart from the momentum.
+`optimizer.b1` = 0 is plain SGD, whose only state is the number of steps. Weight
+decay is decoupled, as in AdamW.
 Sources: Polyak, "Some methods of speeding up the convergence of iteration
 methods", 1964; Sutskever et al., "On the importance of initialization and
 momentum in deep learning", 2013, for Nesterov's in this form.
@@ -31,7 +31,7 @@ class Config(base.Momentum):
 def make(
   config: config_lib.Config, rate: optax.Schedule, stacked: Collection[str]
 ) -> optax.GradientTransformation:
-  """The gradient transformation of a Config; `rate` by step."""
+  """Returns the gradient transformation of a config; `rate` is by step."""
   del stacked
   options = config.optimizer
   momentum = optax.trace(options.b1, options.nesterov)

@@ -2,18 +2,18 @@
 
 For a tensor g of k axes, and axis i of n_i numbers:
 
-    H_i = eps I + sum_t g_t^(i) g_t^(i)T        g^(i) of n_i rows: axis i ahead
+    H_i = eps I + sum_t g_t^(i) g_t^(i)T        g^(i): n_i rows, axis i first
     u_t = g_t x_1 H_1^(-1/2k) ... x_k H_k^(-1/2k)
     m_t = u_t |a_t| / |u_t| + b1 m_{t-1}
     p_t = p_{t-1} - rate (m_t + weight_decay p_{t-1})
 
 x_i multiplies along axis i. a_t is the step of Adam without momentum, from
-`b2` and eps: it lends u_t its length, tensor by tensor. Where
-`optimizer.grafting` is 'none', u_t keeps its own. Of an axis longer than
-`optimizer.longest_side`, as a vocabulary's, H_i is kept as its diagonal. Of a
-stack, each layer has its own. Roots are taken anew every
-`optimizer.roots_every` steps, by eigenvalues; those below 1e-6 of the largest
-are lost in float32 and count as that much.
+`b2` and eps: u_t is scaled to its norm, tensor by tensor, unless
+`optimizer.grafting` is 'none'. For an axis longer than
+`optimizer.longest_side`, such as a vocabulary, only the diagonal of H_i is
+kept. Each layer of stacked parameters has its own H_i. Roots are recomputed
+every `optimizer.roots_every` steps from eigenvalues, which are clipped below to
+1e-6 of the largest, the accuracy of float32.
 Source: Gupta et al., "Shampoo: Preconditioned Stochastic Tensor Optimization",
 2018; momentum and diagonals as there. Grafting: Anil et al., "Scalable Second
 Order Optimization for Deep Learning", 2020.
@@ -21,9 +21,10 @@ Order Optimization for Deep Learning", 2020.
 
 import dataclasses
 import functools
-import typing
 from collections.abc import Collection
+from typing import Any
 from typing import ClassVar
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -34,24 +35,25 @@ from rnn_jax import errors
 from rnn_jax.training import optimizer
 from rnn_jax.training.optimizers import base
 
-LEAST = 1e-6  # of the largest eigenvalue: what float32 can tell from 0
-TINY = 1e-30  # beside the length of a direction of zeros
+PyTree = Any
+LEAST = 1e-6  # of the largest eigenvalue, which float32 distinguishes from 0
+TINY = 1e-30  # keeps a direction of zeros from a division by 0
 
 
 @dataclasses.dataclass(frozen=True)
 class Config(base.Adam):
   """Options of the optimizer, section `optimizer` of the config."""
 
-  # Longer axes have a diagonal.
+  # Of longer axes only the diagonal is kept.
   longest_side: int = config_lib.option(1024, least=1)
   roots_every: int = config_lib.option(10, least=1)  # steps between roots
-  # Whose steps' length it takes.
+  # Whose step norms are used.
   grafting: str = config_lib.option('adam', choices=('adam', 'none'))
 
   whole_matrices: ClassVar[bool] = True  # for their roots
 
   def check(self, config: config_lib.Config) -> None:
-    """Checks that roots exist.
+    """Checks that inverse roots exist.
 
     Raises:
       InputError: names the key, the value and the remedy.
@@ -60,27 +62,27 @@ class Config(base.Adam):
       errors.refuse(
         'optimizer.eps',
         self.eps,
-        f'optimizer.name={self.name!r} takes roots of sums that begin with '
+        f'optimizer.name={self.name!r} takes roots of sums that start from '
         'it: give a number above 0',
       )
 
 
-class State(typing.NamedTuple):
-  """What is kept of each parameter, and the number of steps.
+class State(NamedTuple):
+  """The number of steps, and the preconditioners of each parameter.
 
-  `sums` and `roots` have for each parameter a tuple over its axes (without that
-  of layers): H_i and its inverse root, n_i x n_i, or n_i for diagonals.
+  `sums` and `roots` have for each parameter a tuple over its axes (without the
+  axis of layers): H_i and its inverse root, n_i x n_i, or n_i for diagonals.
   """
 
   count: jax.Array
-  sums: typing.Any
-  roots: typing.Any
+  sums: PyTree
+  roots: PyTree
 
 
 def make(
   config: config_lib.Config, rate: optax.Schedule, stacked: Collection[str]
 ) -> optax.GradientTransformation:
-  """The gradient transformation of a Config; `rate` by step."""
+  """Returns the gradient transformation of a config; `rate` is by step."""
   options = config.optimizer
   directions = scale_by_shampoo(options, stacked)
   if options.grafting == 'adam':
@@ -97,25 +99,29 @@ def make(
   )
 
 
-def graft(directions, sizes, stacked):
-  """Updates of one transformation with the lengths of another's.
+def graft(
+  directions: optax.GradientTransformation,
+  sizes: optax.GradientTransformation,
+  stacked: Collection[str],
+) -> optax.GradientTransformation:
+  """Returns updates with the directions of one and the norms of another.
 
   Args:
-    directions: optax.GradientTransformation.
-    sizes: the other one.
-    stacked: names of the parameters of which each layer has its own length.
+    directions: the transformation whose updates are scaled.
+    sizes: the transformation whose updates have the norms.
+    stacked: names of the parameters whose layers have separate norms.
 
   Returns:
-    optax.GradientTransformation whose state is the two's.
+    A transformation; its state is (state of directions, state of sizes).
   """
 
   def init(params):
     return directions.init(params), sizes.init(params)
 
   def update(updates, state, params=None):
-    along, first = directions.update(updates, state[0], params)
-    like, second = sizes.update(updates, state[1], params)
-    return _each(stacked, _resized, along, like), (first, second)
+    direction, first = directions.update(updates, state[0], params)
+    size, second = sizes.update(updates, state[1], params)
+    return _each(stacked, _resized, direction, size), (first, second)
 
   return optax.GradientTransformation(init, update)
 
@@ -125,22 +131,22 @@ def _resized(x, like):
   return x * (norm(like.ravel()) / (norm(x.ravel()) + TINY))
 
 
-def scale_by_shampoo(options, stacked):
-  """The preconditioned gradients, see the module's docstring.
+def scale_by_shampoo(
+  options: Config, stacked: Collection[str]
+) -> optax.GradientTransformation:
+  """Returns the preconditioner of gradients, see the module's docstring.
 
   Args:
-    options: config.Optimizer.
+    options: section `optimizer` of the config.
     stacked: names of the parameters whose first axis counts layers.
 
   Returns:
-    optax.GradientTransformation with a `State`.
+    A transformation with a `State`.
   """
-
   each = functools.partial(_each, stacked)
 
   def init(params):
-    begin = functools.partial(_begin, options=options)
-    sums = each(begin, params)
+    sums = each(functools.partial(_init_sums, options=options), params)
     roots = jax.tree.map(jnp.zeros_like, sums)  # until the first step
     return State(jnp.zeros((), jnp.int32), sums, roots)
 
@@ -149,7 +155,7 @@ def scale_by_shampoo(options, stacked):
     sums = each(_add, updates, state.sums)
     roots = jax.lax.cond(
       state.count % options.roots_every == 0,
-      lambda: each(_roots, updates, sums, over=_in_turn),
+      lambda: each(_roots, updates, sums, over=_sequentially),
       lambda: state.roots,
     )
     updates = each(_precondition, updates, roots)
@@ -160,26 +166,26 @@ def scale_by_shampoo(options, stacked):
 
 
 def _each(stacked, function, tree, *rest, over=jax.vmap):
-  """`function` of each parameter, of each layer of a stack."""
+  """Applies `function` to each parameter, and to each layer of stacked ones."""
 
   def apply(path, x, *others):
-    one = optimizer.name(path) in stacked
-    return (over(function) if one else function)(x, *others)
+    is_stacked = optimizer.parameter_name(path) in stacked
+    return (over(function) if is_stacked else function)(x, *others)
 
   return jax.tree.map_with_path(apply, tree, *rest)
 
 
-def _in_turn(function):
-  """`jax.vmap` of a function, but one after the other.
+def _sequentially(function):
+  """Returns what `jax.vmap` would, but computes one matrix after another.
 
-  On a CPU, LAPACK takes several matrices to the pool of threads that it runs
-  in, and can wait there for ever.
+  On a CPU, LAPACK sends a batch of matrices to the thread pool that it runs in,
+  and can deadlock.
   """
-  return lambda *inputs: jax.lax.map(lambda one: function(*one), inputs)
+  return lambda *inputs: jax.lax.map(lambda x: function(*x), inputs)
 
 
-def _begin(x, options):
-  """eps I for each axis of a parameter; of a long one its diagonal."""
+def _init_sums(x, options):
+  """Returns eps I for each axis of a parameter; for a long one its diagonal."""
   return tuple(
     options.eps * (jnp.ones(n) if n > options.longest_side else jnp.eye(n))
     for n in x.shape
@@ -187,24 +193,24 @@ def _begin(x, options):
 
 
 def _add(gradient, sums):
-  added = []
-  for axis, held in enumerate(sums):
+  new = []
+  for axis, old in enumerate(sums):
     rows = jnp.moveaxis(gradient, axis, 0).reshape(gradient.shape[axis], -1)
-    more = rows @ rows.T if held.ndim == 2 else jnp.sum(rows**2, 1)
-    added.append(held + more)
-  return tuple(added)
+    product = rows @ rows.T if old.ndim == 2 else jnp.sum(rows**2, 1)
+    new.append(old + product)
+  return tuple(new)
 
 
 def _roots(gradient, sums):
-  """The inverse 2k-th root of each axis' sum."""
+  """Returns the inverse 2k-th root of each axis's sum."""
   power = -0.5 / max(gradient.ndim, 1)
-  return tuple(_power(held, power) for held in sums)
+  return tuple(_power(x, power) for x in sums)
 
 
-def _power(held, power):
-  if held.ndim == 1:
-    return held**power
-  values, vectors = jnp.linalg.eigh(held)
+def _power(matrix, power):
+  if matrix.ndim == 1:
+    return matrix**power
+  values, vectors = jnp.linalg.eigh(matrix)
   values = jnp.maximum(values, LEAST * values[-1:])
   return (vectors * values[None] ** power) @ vectors.T
 

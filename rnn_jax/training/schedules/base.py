@@ -8,7 +8,7 @@ from rnn_jax import errors
 
 @dataclasses.dataclass(frozen=True)
 class Final(config_lib.Schedule):
-  """Options of schedules that end at a rate of their own."""
+  """Options of schedules with a final rate."""
 
   # At the last step.
   final_learning_rate: float = config_lib.option(1e-4, least=0)
@@ -16,7 +16,7 @@ class Final(config_lib.Schedule):
 
 @dataclasses.dataclass(frozen=True)
 class Falling(Final):
-  """Options of schedules that end no higher than they begin."""
+  """Options of schedules whose final rate is at most the peak."""
 
   def check(self, config: config_lib.Config) -> None:
     """Checks that the final rate is at most the peak.
@@ -30,12 +30,12 @@ class Falling(Final):
 
 @dataclasses.dataclass(frozen=True)
 class Cycle(config_lib.Schedule):
-  """Options of schedules that rise by themselves."""
+  """Options of schedules that include a rise."""
 
   warmup_steps: int = config_lib.option(0, least=0)
-  # Up and down; 0: see the schedule.
+  # Up and down; 0: the schedule's default.
   cycle_steps: int = config_lib.option(0, least=0)
-  # Where cycles begin.
+  # At the start of cycles.
   low_learning_rate: float = config_lib.option(1e-4, least=0)
 
   def check(self, config: config_lib.Config) -> None:
@@ -48,7 +48,7 @@ class Cycle(config_lib.Schedule):
       errors.refuse(
         'schedule.warmup_steps',
         self.warmup_steps,
-        f'schedule.name={self.name!r} rises by itself: give 0',
+        f'schedule.name={self.name!r} already rises: give 0',
       )
     if self.cycle_steps == 1:
       errors.refuse(
@@ -58,7 +58,7 @@ class Cycle(config_lib.Schedule):
       errors.refuse(
         'schedule.low_learning_rate',
         self.low_learning_rate,
-        f'schedule.name={self.name!r} begins with it: give a number above 0',
+        f'schedule.name={self.name!r} starts from it: give a number above 0',
       )
     peak = config.optimizer.learning_rate
     check_at_most(self, 'low_learning_rate', 'optimizer.learning_rate', peak)

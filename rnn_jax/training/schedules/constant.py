@@ -1,4 +1,4 @@
-"""The peak, all along."""
+"""The peak at every step."""
 
 import dataclasses
 from typing import ClassVar
@@ -17,6 +17,6 @@ class Config(config_lib.Schedule):
 
 
 def make(config: config_lib.Config) -> schedule.Schedule:
-  """The Schedule of a Config, behind its warm-up."""
+  """Returns the Schedule of a config, without its warm-up."""
   peak = config.optimizer.learning_rate
   return schedule.Schedule(optax.constant_schedule(peak))

@@ -21,7 +21,7 @@ class Config(base.Final):
 
 
 def make(config: config_lib.Config) -> schedule.Schedule:
-  """The Schedule of a Config, behind its warm-up."""
+  """Returns the Schedule of a config, without its warm-up."""
   peak, options = config.optimizer.learning_rate, config.schedule
   rate = optax.cosine_decay_schedule(
     peak,

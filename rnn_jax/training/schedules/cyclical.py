@@ -2,7 +2,7 @@
 
     rate_t = low + (peak - low) (1 - |2 (t mod cycle) / cycle - 1|)
 
-cycle is `schedule.cycle_steps`, up and down; for 0 a fifth of `train.steps`.
+cycle is `schedule.cycle_steps`, up and down; 0 is a fifth of `train.steps`.
 Source: Smith, "Cyclical Learning Rates for Training Neural Networks", 2017.
 """
 
@@ -21,7 +21,7 @@ class Config(base.Cycle):
 
 
 def make(config: config_lib.Config) -> schedule.Schedule:
-  """The Schedule of a Config, which has no warm-up."""
+  """Returns the Schedule of a config, which has no warm-up."""
   peak, options = config.optimizer.learning_rate, config.schedule
   low = options.low_learning_rate
   cycle = options.cycle_steps or max(config.train.steps // 5, 2)

@@ -1,4 +1,4 @@
-"""The peak, divided by the square root of how often the warm-up has passed.
+"""The peak, divided by the square root of time in warm-ups.
 
     rate_t = peak sqrt(w / (w + t)),  w = max(warm-up steps, 1)
 
@@ -20,7 +20,7 @@ class Config(config_lib.Schedule):
 
 
 def make(config: config_lib.Config) -> schedule.Schedule:
-  """The Schedule of a Config, behind its warm-up."""
+  """Returns the Schedule of a config, without its warm-up."""
   peak = config.optimizer.learning_rate
   warmup = max(config.schedule.warmup_steps, 1)
   return schedule.Schedule(lambda t: peak * jnp.sqrt(warmup / (warmup + t)))

@@ -18,7 +18,7 @@ class Config(base.Falling):
 
 
 def make(config: config_lib.Config) -> schedule.Schedule:
-  """The Schedule of a Config, behind its warm-up."""
+  """Returns the Schedule of a config, without its warm-up."""
   options = config.schedule
   rate = optax.linear_schedule(
     config.optimizer.learning_rate,

@@ -1,10 +1,10 @@
-"""One triangle from the low rate to the peak and back, and a line below it.
+"""One triangle from the low rate to the peak and back, then a falling line.
 
     rate_t = low + (peak - low) (1 - |2 t / cycle - 1|)               t <= cycle
     rate_t = low + (final - low) (t - cycle) / (steps - cycle)        from there
 
-cycle is `schedule.cycle_steps`; for 0 nine tenths of `train.steps`. The source
-lets the momentum fall while the rate rises; here it stays.
+cycle is `schedule.cycle_steps`; 0 is nine tenths of `train.steps`. The source
+lowers the momentum while the rate rises; here it is constant.
 Source: Smith and Topin, "Super-Convergence: Very Fast Training of Neural
 Networks Using Large Learning Rates", 2018.
 """
@@ -24,7 +24,7 @@ class Config(base.Cycle, base.Final):
   """Options of the schedule, section `schedule` of the config."""
 
   def check(self, config: config_lib.Config) -> None:
-    """Checks the cycle, and that its end is the lowest rate.
+    """Checks the cycle, and that the final rate is the lowest.
 
     Raises:
       InputError: names the key, the value and the remedy.
@@ -45,7 +45,7 @@ class Config(base.Cycle, base.Final):
 
 
 def make(config: config_lib.Config) -> schedule.Schedule:
-  """The Schedule of a Config, which has no warm-up."""
+  """Returns the Schedule of a config, which has no warm-up."""
   peak, options = config.optimizer.learning_rate, config.schedule
   low, final = options.low_learning_rate, options.final_learning_rate
   steps = config.train.steps
@@ -53,7 +53,7 @@ def make(config: config_lib.Config) -> schedule.Schedule:
 
   def rate(t):
     triangle = low + (peak - low) * (1 - jnp.abs(2 * t / cycle - 1))
-    share = jnp.clip((t - cycle) / max(steps - cycle, 1), 0, 1)
-    return jnp.where(t <= cycle, triangle, low + (final - low) * share)
+    fraction = jnp.clip((t - cycle) / max(steps - cycle, 1), 0, 1)
+    return jnp.where(t <= cycle, triangle, low + (final - low) * fraction)
 
   return schedule.Schedule(rate)

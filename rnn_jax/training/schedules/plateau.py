@@ -1,8 +1,8 @@
 """The peak, lowered when evaluations no longer improve.
 
-Each time that `schedule.patience` evaluations in a row have brought no new best
-(by `evaluate.criterion`), the rate is multiplied by `schedule.factor`, down to
-the final rate. Evaluations of the warm-up count, but lower nothing.
+After each `schedule.patience` evaluations in a row without a new best (by
+`evaluate.criterion`), the rate is multiplied by `schedule.factor`, down to the
+final rate. Evaluations during the warm-up count, but don't lower it.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ class Config(base.Falling):
   patience: int = config_lib.option(5, least=1)
 
   def check(self, config: config_lib.Config) -> None:
-    """Checks that there are evaluations to go by.
+    """Checks that the run has evaluations.
 
     Raises:
       InputError: names the key, the value and the remedy.
@@ -46,7 +46,7 @@ class Config(base.Falling):
 
 
 def make(config: config_lib.Config) -> schedule.Schedule:
-  """The Schedule of a Config, behind its warm-up."""
+  """Returns the Schedule of a config, without its warm-up."""
   peak, options = config.optimizer.learning_rate, config.schedule
   least = options.final_learning_rate / peak if peak else 0.0
 

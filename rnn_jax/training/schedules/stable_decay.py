@@ -1,10 +1,10 @@
-"""The peak, and a straight line to the final rate in the last steps.
+"""The peak, then a straight line to the final rate in the last steps.
 
     rate_t = peak                                    for t < steps - decay
     rate_t = peak + (final - peak) (t - steps + decay) / decay      from there
 
-decay is `schedule.decay_steps`, a tenth of `train.steps` for 0. All of a run
-before that is a run with more steps as well.
+decay is `schedule.decay_steps`; 0 is a tenth of `train.steps`. Before the
+decay, a run is the same as one with more steps.
 Source: Hu et al., "MiniCPM: Unveiling the Potential of Small Language Models
 with Scalable Training Strategies", 2024 (warmup-stable-decay), with the line of
 Hägele et al., "Scaling Laws and Compute-Optimal Training Beyond Fixed Training
@@ -25,7 +25,7 @@ from rnn_jax.training.schedules import base
 class Config(base.Falling):
   """Options of the schedule, section `schedule` of the config."""
 
-  # The last ones; 0: a tenth of all.
+  # The last steps; 0: a tenth of all.
   decay_steps: int = config_lib.option(0, least=0)
 
   def check(self, config: config_lib.Config) -> None:
@@ -45,7 +45,7 @@ class Config(base.Falling):
 
 
 def make(config: config_lib.Config) -> schedule.Schedule:
-  """The Schedule of a Config, behind its warm-up."""
+  """Returns the Schedule of a config, without its warm-up."""
   options, steps = config.schedule, config.train.steps
   left = steps - options.warmup_steps
   decay = min(options.decay_steps or max(steps // 10, 1), max(left, 1))

@@ -61,7 +61,7 @@ def test_a_run_has_batches_of_its_budget(tmp_path, monkeypatch, capsys):
   trainer.close()
   assert shape in ((6, 32), (12, 16))
   out = capsys.readouterr().out
-  assert 'data.memory_gib=0.004 holds 192 tokens a batch' in out
+  assert 'data.memory_gib=0.004 holds 192 tokens per batch' in out
   assert '2 shapes: 6x32 ... 12x16' in out
 
 

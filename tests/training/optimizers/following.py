@@ -40,7 +40,7 @@ def compare(settings, reference, rtol=1e-5, atol=1e-7):
 
   Args:
     settings: Config.
-    reference: (parameter, gradients, weight decay) -> the parameter behind
+    reference: (parameter, gradients, weight decay) -> the parameter after
       gradients of steps 0, 1, ..., of one layer in float64.
     rtol: relative tolerance.
     atol: absolute tolerance.
@@ -56,10 +56,10 @@ def compare(settings, reference, rtol=1e-5, atol=1e-7):
     ours = jax.tree.map(np.add, ours, jax.device_get(updates))
 
   def check(path, found, param, *gradients):
-    told = optimizer.name(path)
-    decay = settings.optimizer.weight_decay * told.endswith('kernel')
-    for layer in range(len(param)) if told in STACKED else [...]:
+    name = optimizer.parameter_name(path)
+    decay = settings.optimizer.weight_decay * name.endswith('kernel')
+    for layer in range(len(param)) if name in STACKED else [...]:
       expected = reference(param[layer], [g[layer] for g in gradients], decay)
-      np.testing.assert_allclose(found[layer], expected, rtol, atol, told)
+      np.testing.assert_allclose(found[layer], expected, rtol, atol, name)
 
   jax.tree.map_with_path(check, ours, params, *gradients)

@@ -20,7 +20,7 @@ def draw_factors(rng, like, kernels):
   """Sums of outer products, of some directions more than of others."""
 
   def draw(path, pair):
-    stack = at(kernels, optimizer.name(path)).shape[:-2]
+    stack = at(kernels, optimizer.parameter_name(path)).shape[:-2]
 
     def one(x):
       n = x.shape[-1]
@@ -84,17 +84,17 @@ def test_parameters_follow_the_equations(every, longest, b1):
   factors = [draw_factors(rng, like, params) for _ in gradients]
   found = follow(settings, params, gradients, factors)
   for path, param in jax.tree.leaves_with_path(params):
-    told = optimizer.name(path)
-    for n in range(LAYERS) if told in following.STACKED else [...]:
-      own = [at(tree, told)[n] for tree in gradients]
-      if told in NAMES:
-        pairs = [[x[n] for x in at(tree, told)] for tree in factors]
+    name = optimizer.parameter_name(path)
+    for n in range(LAYERS) if name in following.STACKED else [...]:
+      own = [at(tree, name)[n] for tree in gradients]
+      if name in NAMES:
+        pairs = [[x[n] for x in at(tree, name)] for tree in factors]
         expected = kernel(param[n], own, pairs, options)
       else:
         expected = other(param[n], own, options)
       # Measured: 2e-6.
       np.testing.assert_allclose(
-        at(found, told)[n], expected, 1e-5, 1e-6, f'{told} {n}'
+        at(found, name)[n], expected, 1e-5, 1e-6, f'{name} {n}'
       )
 
 
@@ -138,8 +138,9 @@ def test_frozen_kernels_and_those_without_factors_are_left_to_others():
   settings = following.config('kfac', frozen=('head/.*',), clip_norm=1.0)
   params = following.draw(np.random.default_rng(0))
   factors = dense.blank(params, NAMES[:1], 1024)
+  frozen = optimizer.frozen_mask(settings, params)
   transform = optimizer.make(
-    settings, following.rate, following.STACKED, factors
+    settings, following.rate, following.STACKED, factors, frozen
   )
   params = jax.tree.map(np.float32, params)
   updates, state = transform.update(

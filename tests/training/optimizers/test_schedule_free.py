@@ -68,7 +68,7 @@ def test_gradients_are_taken_between_and_evaluations_at_the_average(
   assert 'head/kernel' in own
   assert {'head/bias', 'embedding/embedding'}.isdisjoint(own)
   z = jax.tree.map_with_path(
-    lambda path, x: own.get(optimizer.name(path), x), x
+    lambda path, x: own.get(optimizer.parameter_name(path), x), x
   )
   assert 1e-3 < test_step.largest_difference(x, z) < 0.5  # they began as one
   y = jax.tree.map(lambda x, z: np.float32(0.1 * z + 0.9 * x), x, z)

@@ -76,7 +76,7 @@ def parameters():
   task = language_modeling.make(config_lib.parse(raw), tokenizer.Bytes())
   shapes = jax.eval_shape(task.init_parameters, jax.random.key(0))
   named = {
-    optimizer.name(path): x.shape
+    optimizer.parameter_name(path): x.shape
     for path, x in jax.tree.leaves_with_path(shapes)
   }
   return task.init_parameters, shapes, named
@@ -151,7 +151,7 @@ def test_bytes_of_state(case):
   init, shapes, named = parameters()
   stacked = frozenset(name for name in named if 'blocks' in name)
   settings = following.config(case.partition(',')[0], **changes)
-  factors = optimizer.factors_of(settings, init, shapes)
+  factors = optimizer.factor_shapes(settings, init, shapes)
   transform = optimizer.make(settings, following.rate, stacked, factors)
   found = batch_size.tree_bytes(jax.eval_shape(transform.init, shapes))
   count = sum(x.size for x in jax.tree.leaves(shapes))
