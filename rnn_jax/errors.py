@@ -5,7 +5,7 @@ from typing import NoReturn
 
 
 class InputError(ValueError):
-  """Bad input. The message names the argument, its value and the remedy."""
+  """Bad input; the message names the argument, its value and the remedy."""
 
 
 def refuse(argument: str, value: Any, remedy: str) -> NoReturn:

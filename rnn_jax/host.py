@@ -1,4 +1,4 @@
-"""The memory of this machine and of this process, by the Linux kernel."""
+"""The memory of this machine and this process, as the Linux kernel reports it."""
 
 import contextlib
 import ctypes
@@ -16,16 +16,16 @@ UNLIMITED = 1 << 60  # version 1 of cgroups writes a larger number for no limit
 
 
 class Memory:
-  """The growth of resident memory since its construction."""
+  """Measures resident memory since its construction."""
 
   def __init__(self) -> None:
-    # Resets the peak; if that fails, the peak includes what came before.
+    # Reset the peak; if that fails, it includes earlier peaks.
     with contextlib.suppress(OSError):
       pathlib.Path('/proc/self/clear_refs').write_text('5')
     self._before = resident()
 
   def values(self) -> dict[str, int]:
-    """Returns resident bytes before, their peak, and the difference."""
+    """Returns the resident bytes at the start, their peak and the difference."""
     peak = max(status('VmHWM'), resident())
     return {
       'resident_bytes': self._before,
@@ -41,7 +41,10 @@ def resident() -> int:
 
 
 def status(key: str) -> int:
-  """Returns bytes of /proc/self/status, or (no such key) the resident peak."""
+  """Returns the bytes of a key of /proc/self/status.
+
+  Kernels without the key: the peak resident bytes.
+  """
   for line in pathlib.Path('/proc/self/status').read_text().splitlines():
     if line.startswith(key + ':'):
       return int(line.split()[1]) * 1024
@@ -51,15 +54,19 @@ def status(key: str) -> int:
 def check_pinned(devices: Iterable[Any], setting: str) -> None:
   """Checks that devices can access memory of their host.
 
+  Args:
+    devices: as in jax.devices().
+    setting: what needs it, as 'key=value', for the message.
+
   Raises:
-    InputError: one can't; the message begins with `setting`, 'key=value'.
+    InputError: a device can't.
   """
   for device in devices:
     kinds = sorted(memory.kind for memory in device.addressable_memories())
     if PINNED not in kinds:
       raise errors.InputError(
-        f'{setting}: {device.device_kind} reaches {kinds} and no {PINNED!r} '
-        'memory: give False'
+        f'{setting}: {device.device_kind} has {kinds} memory, not {PINNED!r}: '
+        'give False'
       )
 
 
@@ -68,10 +75,10 @@ def process_peak() -> int:
   return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def give_back_free_memory() -> None:
+def release_freed_memory() -> None:
   """Returns freed memory to the kernel, if the C library is glibc.
 
-  Otherwise what a compilation freed would hide what the next program takes.
+  Else memory that a compilation freed would hide what the next program needs.
   """
   with contextlib.suppress(OSError, AttributeError):
     ctypes.CDLL('libc.so.6').malloc_trim(0)
@@ -88,10 +95,10 @@ def limit(more: int) -> None:
 
 
 def available_bytes(root: pathlib.Path = ROOT) -> int:
-  """Returns the memory that new work may take.
+  """Returns the memory that new work may use.
 
-  It is the least of what the kernel calls available and what the limits of this
-  process's control groups leave (cgroups, version 1 or 2).
+  It is the minimum of the kernel's available memory and what the limits of this
+  process's control groups (cgroups, version 1 or 2) leave.
 
   Raises:
     InputError: the system doesn't report it.
@@ -107,7 +114,7 @@ def available_bytes(root: pathlib.Path = ROOT) -> int:
 
 
 def _left_of_groups(root):
-  """Returns what each limit of this process's groups and parents leaves."""
+  """Returns what the limits of this process's groups and their parents leave."""
   left = []
   for folder, names in _groups(root):
     limit_bytes = _number(folder / names[0])
@@ -116,27 +123,27 @@ def _left_of_groups(root):
       continue
     # The kernel reclaims pages of files when memory is short.
     stat = _text(folder / 'memory.stat')
-    kept = re.search(rf'^{names[2]} (\d+)', stat, re.MULTILINE)
-    left.append(max(limit_bytes - used + (int(kept[1]) if kept else 0), 0))
+    cached = re.search(rf'^{names[2]} (\d+)', stat, re.MULTILINE)
+    left.append(max(limit_bytes - used + (int(cached[1]) if cached else 0), 0))
   return left
 
 
 def _groups(root):
   """Yields (folder, names of its files) of the groups up to the root."""
-  first = (
+  version_1 = (
     'memory.limit_in_bytes',
     'memory.usage_in_bytes',
     'total_inactive_file',
   )
-  second = ('memory.max', 'memory.current', 'inactive_file')
+  version_2 = ('memory.max', 'memory.current', 'inactive_file')
   for line in _text(root / 'proc/self/cgroup').splitlines():
     number, _, rest = line.partition(':')
     controllers, _, path = rest.partition(':')
     if number == '0' or controllers.split(',').count('memory'):
       top = root / 'sys/fs/cgroup' / ('' if number == '0' else 'memory')
-      own = top / path.lstrip('/')
-      names = second if number == '0' else first
-      for folder in (own, *own.parents):
+      group = top / path.lstrip('/')
+      names = version_2 if number == '0' else version_1
+      for folder in (group, *group.parents):
         yield folder, names
         if folder == top:
           break

@@ -1,6 +1,6 @@
-"""What all figures share: panels, colors, marks, legends and files.
+"""Panels, colors, labels, legends and files of all figures.
 
-Each figure is drawn next to its data; none of them needs a display.
+The code of each figure is next to its data. No figure needs a display.
 """
 
 import pathlib
@@ -64,7 +64,7 @@ def save_all(
   """Writes {file name: (figure, caption)} in place of earlier files.
 
   Returns:
-    (file name, caption) of those that are not None.
+    (file name, caption) of the figures that aren't None.
   """
   written = []
   for name, (figure, caption) in figures.items():
@@ -109,13 +109,13 @@ def bars(
 
 
 def legend_below(figure: Figure, *panels: Axes) -> None:
-  """Draws one legend below all panels, where it hides nothing."""
-  handles = {}
+  """Draws one legend below all panels, where it covers no data."""
+  handles: dict[str, Any] = {}
   for axes in panels:
     for handle, name in zip(*axes.get_legend_handles_labels(), strict=True):
       handles.setdefault(name, handle)
   if handles:
-    # At 8 points, a letter is 5 wide; line, marker and gaps take 50.
+    # In points: at size 8 a letter is 5 wide; line, marker and gaps are 50.
     column = 5 * max(map(len, handles)) + 50
     columns = int(72 * figure.get_figwidth() / column)
     figure.legend(

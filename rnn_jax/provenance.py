@@ -1,4 +1,4 @@
-"""Where a figure comes from: machine, commit and versions of packages."""
+"""The provenance of a measurement: machine, commit, versions of packages."""
 
 import contextlib
 import functools
@@ -14,8 +14,8 @@ from rnn_jax.native import processor
 
 @functools.cache
 def machine() -> dict[str, str | int]:
-  """Returns {"device": its name, "platform", "cores"} of this process."""
-  import jax  # late: a process that starts others must leave a GPU to them
+  """Returns {'device': its name, 'platform', 'cores'} of this process."""
+  import jax  # late: importing it may take a GPU that other processes need
 
   device = jax.devices()[0]
   name = device.device_kind if device.platform != 'cpu' else _processor()
@@ -24,7 +24,7 @@ def machine() -> dict[str, str | int]:
 
 
 def versions(packages: Iterable[str]) -> dict[str, str]:
-  """Returns the versions of those packages that are installed."""
+  """Returns {package: version} of the packages that are installed."""
   installed = {}
   for name in packages:
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -35,7 +35,11 @@ def versions(packages: Iterable[str]) -> dict[str, str]:
 def commit(excluded: Iterable[str] = ()) -> str | None:
   """Returns the checkout's commit, with '+' if files differ from it.
 
-  Changes in `excluded` paths don't count. None: a copy without history.
+  Args:
+    excluded: paths whose changes don't count.
+
+  Returns:
+    The abbreviated hash; None if this isn't a Git checkout.
   """
   paths = [f':(top,exclude){path}' for path in excluded]
   try:
@@ -49,7 +53,7 @@ def commit(excluded: Iterable[str] = ()) -> str | None:
 def _processor():
   """Returns a CPU's name, as in 'AMD EPYC, AVX-512'.
 
-  Virtual machines give the same model to processors of very different speed.
+  On virtual machines, processors of very different speeds have the same model.
   """
   model = platform.processor() or platform.machine()
   with contextlib.suppress(OSError):
@@ -62,5 +66,5 @@ def _processor():
 
 def _git(*arguments):
   git = ['git', '-C', str(subprocesses.ROOT), *arguments]
-  done = subprocess.run(git, capture_output=True, text=True, check=True)
-  return done.stdout.strip()
+  result = subprocess.run(git, capture_output=True, text=True, check=True)
+  return result.stdout.strip()

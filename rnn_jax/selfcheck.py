@@ -3,8 +3,8 @@
 The rows of a batch have different gates and resets, so that one compilation
 covers all kinds. The error of a tensor (outputs, final state, gradients of all
 five inputs) is max |got - want| / max size in a row, where size is the loop's
-result for the inputs' absolute values: a sum that cancels isn't more exact than
-its terms. If the size is 0, the result must be 0.
+result for the inputs' absolute values: a sum that cancels isn't more accurate
+than its terms. Where the size is 0, the result must be 0.
 """
 
 import functools
@@ -32,7 +32,7 @@ GATES = {
   ),
   'large values': lambda rng, shape: -rng.exponential(size=shape),
 }
-STARTS = ('none', 'first', 'several')  # one row of each kind of gate for each
+STARTS = ('none', 'first', 'several')  # a row of each for each kind of gate
 SCALES = {'q': 1e12, 'k': 1e-9, 'v': 1e15}  # of the row 'large values'
 
 # The largest error of any tensor with float32 inputs; measured on a CPU, over
@@ -43,15 +43,15 @@ BOUNDS = {
   'associative': 5e-7,  # 1.8e-7
   'chunked': 5e-7,  # 2.0e-7
   'native': 1e-6,  # 4.0e-7: step by step, as 'scan'
-  'pallas': 5e-7,  # 2.7e-7, interpreted; on a GPU not measured
+  'pallas': 5e-7,  # 2.7e-7, interpreted; not measured on a GPU
 }
 # With bfloat16 inputs the states are float32 and keep the bounds above. Other
-# tensors are stored with 8 bits: rounding by itself is 2^-8 = 3.9e-3.
+# tensors are stored with 8 bits: their rounding is up to 2^-8 = 3.9e-3.
 BOUND_BFLOAT16 = 2**-8 + 1e-6  # measured: 3.1e-3
 IN_FLOAT32 = ('state', 'd_state')
-# Kernels multiply bfloat16 numbers, also states: a result has up to four
+# Kernels multiply bfloat16 numbers, states too: a result has up to four
 # roundings of 2^-9 (query, key, score, output).
-BOUND_BFLOAT16_OPERANDS = 2**-7  # 5.6e-3, interpreted; on a GPU not measured
+BOUND_BFLOAT16_OPERANDS = 2**-7  # 5.6e-3, interpreted; not measured on a GPU
 
 
 # (inputs, starts_BxL, cotangents of the state and y).
@@ -97,7 +97,7 @@ def cases() -> Iterator[Case]:
 
 
 def implementations() -> list[str]:
-  """Returns those that this device can run."""
+  """Returns the implementations that this device can run."""
   from rnn_jax.ops.gla import pallas as gla_pallas
 
   lacking = {
@@ -130,12 +130,12 @@ def bound_of(case: Case, tensor: str) -> float:
 
 
 def row_names() -> list[str]:
-  """Returns what each row of `draw` holds."""
+  """Returns the name of each row of `draw`."""
   return [f'{gate}, starts: {start}' for gate in GATES for start in STARTS]
 
 
 @functools.partial(jax.jit, static_argnames=('impl', 'chunk_length', 'read'))
-def both_ways(
+def forward_and_backward(
   inputs: gla_oracle.Inputs,
   starts: jax.Array,
   cotangents: tuple[jax.Array, jax.Array],
@@ -143,7 +143,7 @@ def both_ways(
   chunk_length: int,
   read: str,
 ) -> tuple[tuple[jax.Array, jax.Array], gla_oracle.Inputs]:
-  """Returns (state, y), and the gradients of all inputs."""
+  """Returns (state, y) and the gradients of all inputs."""
 
   def run(*x):
     return gla.recurrence(
@@ -194,12 +194,12 @@ def errors(
 ) -> dict[str, np.ndarray]:
   """Returns the error of each tensor in each row, {name: errors_B}."""
   drawn = inputs, starts, cotangents
-  got = both_ways(*jax.device_put(drawn), impl, chunk_length, read)
-  return compared(jax.device_get(got), drawn, read)
+  got = forward_and_backward(*jax.device_put(drawn), impl, chunk_length, read)
+  return compare(jax.device_get(got), drawn, read)
 
 
-def compared(got: Any, drawn: Drawn, read: str) -> dict[str, np.ndarray]:
-  """Returns `errors` of the result of `both_ways` for drawn inputs."""
+def compare(got: Any, drawn: Drawn, read: str) -> dict[str, np.ndarray]:
+  """Returns `errors`, from the result of `forward_and_backward`."""
   inputs, starts, cotangents = drawn
   want = _oracle(inputs, starts, cotangents, read)
   positive = inputs._replace(

@@ -1,11 +1,11 @@
-"""The letters of the axes, and a check of shapes at trace time.
+"""The names of the axes, and a check of shapes at trace time.
 
 B batch, L time, N chunks, C chunk length, D model width, H heads, K key width
 a head, P value width a head, S vector-state width, F MLP width, V vocabulary,
-W attention window, R stacked layers. A shape is its letters joined by `x`, as
-in `q_BxLxHxK`. The same letters name the logical axes of parameters, by which
-they are sharded: 'DxF' is a matrix, 'D+F' a parameter of axis D that is added
-to a sum over F, as the last bias of an MLP.
+W attention window, R stacked layers. A shape is its axes joined by `x`, as in
+`q_BxLxHxK`. The same names are the logical axes by which parameters are
+sharded: 'DxF' is a matrix, 'D+F' a parameter of axis D that is added to a sum
+over F, such as the last bias of an MLP.
 """
 
 from typing import Any
@@ -31,30 +31,31 @@ def check(**arrays: Any) -> dict[str, int]:
   """Checks that arrays have the axes in their names.
 
   Args:
-    **arrays: arrays by name; the part after the last `_` is the shape. A digit
+    **arrays: arrays by name; the part after the last `_` is the shape. A number
       in it is an axis of exactly that size.
 
   Returns:
-    The size of each letter.
+    The size of each axis, by its name.
 
   Raises:
     ValueError: the number of axes is wrong, or two arrays disagree.
   """
-  sizes, seen_in = {}, {}
+  sizes: dict[str, int] = {}
+  seen_in: dict[str, str] = {}
   for name, array in arrays.items():
-    letters = name.rpartition('_')[2].split('x')
-    if len(letters) != len(array.shape):
+    axes = name.rpartition('_')[2].split('x')
+    if len(axes) != len(array.shape):
       raise ValueError(
-        f'{name} has shape {tuple(array.shape)}: it needs {len(letters)} axes'
+        f'{name} has shape {tuple(array.shape)}: it needs {len(axes)} axes'
       )
-    for letter, size in zip(letters, array.shape, strict=True):
-      wanted = int(letter) if letter.isdigit() else sizes.get(letter, size)
-      if size != wanted:
-        where = seen_in.get(letter, 'its name')
+    for axis, size in zip(axes, array.shape, strict=True):
+      expected = int(axis) if axis.isdigit() else sizes.get(axis, size)
+      if size != expected:
+        where = seen_in.get(axis, 'its name')
         raise ValueError(
           f'{name} has shape {tuple(array.shape)}, but '
-          f'{AXES.get(letter, letter)} ({letter}) is {wanted} in {where}'
+          f'{AXES.get(axis, axis)} ({axis}) is {expected} in {where}'
         )
-      sizes[letter] = size
-      seen_in.setdefault(letter, name)
+      sizes[axis] = size
+      seen_in.setdefault(axis, name)
   return sizes

@@ -1,4 +1,4 @@
-"""Runs a command in a process of its own and reports how it ended."""
+"""Runs a command in a new process and returns its result."""
 
 import contextlib
 import os
@@ -16,16 +16,16 @@ from typing import NamedTuple
 
 ROOT = pathlib.Path(__file__).parents[1]  # of the checkout
 LONGEST_ERROR = 600  # characters
-POLL = 0.1  # seconds between two looks at `stop` and the clock
+POLL = 0.1  # seconds between checks of `stop` and the clock
 
 
-class Ended(NamedTuple):
-  """How a command ended.
+class Result(NamedTuple):
+  """The result of a command.
 
   Attributes:
-    code: its exit code, negative if a signal killed it; None on a timeout.
-    out: the lines of its stdout.
-    err: the lines of its stderr.
+    code: the exit code, negative if a signal killed it; None on a timeout.
+    out: the lines of stdout.
+    err: the lines of stderr.
     seconds: how long it ran.
   """
 
@@ -41,14 +41,14 @@ class Ended(NamedTuple):
 
   @property
   def error(self) -> str:
-    """One line on what went wrong; '' if nothing did."""
+    """What went wrong, in one line; '' after a success."""
     if self.code == 0:
       return ''
     if self.code is None:
       return f'timed out after {self.seconds:.0f} s'
     lines = [line.strip() for line in self.err if line.strip()]
     starts = [n for n, line in enumerate(lines) if line.startswith('error: ')]
-    # A launcher's message may span lines; of others the last line says most.
+    # A launcher's message may span lines; of others, take the last line.
     message = ' '.join(lines[starts[-1] if starts else -1 :])
     killed = f'killed by {self.signal_name}' if self.signal_name else ''
     if not message:
@@ -70,15 +70,15 @@ def run(
   log: IO[str] | None = None,
   stop: Callable[[], bool] | None = None,
   timeout: float | None = None,
-) -> Ended:
-  """Runs a command to its end and leaves none of its processes behind.
+) -> Result:
+  """Runs a command to its end, then kills processes that it left running.
 
   Args:
     command: the program and its arguments.
-    variables: its environment; None: that of `environment`.
-    log: copies each line of output to this file and to stdout.
+    variables: its environment; None: `environment()`.
+    log: gets a copy of each line of output, as does stdout.
     stop: once it returns True, the command gets one SIGTERM and may finish.
-    timeout: kills the command after this many seconds.
+    timeout: seconds after which the command is killed.
   """
   began = time.monotonic()
   process = subprocess.Popen(
@@ -92,7 +92,9 @@ def run(
     # Ctrl-C on a terminal reaches only this process, which forwards it once.
     start_new_session=True,
   )
-  out, err, lock = [], [], threading.Lock()
+  out: list[str] = []
+  err: list[str] = []
+  lock = threading.Lock()
   threads = [
     threading.Thread(target=_copy, args=(stream, lines, log, lock))
     for stream, lines in ((process.stdout, out), (process.stderr, err))
@@ -103,11 +105,11 @@ def run(
     code = _wait(process, stop, began + (timeout or float('inf')))
   finally:
     with contextlib.suppress(ProcessLookupError):
-      os.killpg(process.pid, signal.SIGKILL)  # workers that it left behind
+      os.killpg(process.pid, signal.SIGKILL)  # workers that still run
     process.wait()
     for thread in threads:
       thread.join()
-  return Ended(code, out, err, time.monotonic() - began)
+  return Result(code, out, err, time.monotonic() - began)
 
 
 def _copy(stream, lines, log, lock):
@@ -122,7 +124,7 @@ def _copy(stream, lines, log, lock):
 
 
 def _wait(process, stop, deadline):
-  """Returns the exit code, or None once the deadline has passed."""
+  """Returns the exit code, or None after the deadline."""
   terminated = False
   while time.monotonic() < deadline:
     try:

@@ -6,9 +6,13 @@ import pathlib
 import pytest
 
 PACKAGE = pathlib.Path(__file__).parents[1] / 'rnn_jax'
-ROOMS = ('ops', 'native', 'cells', 'models')
+ROOMS = ('ops', 'native', 'cells', 'models', 'training', 'tasks', 'config')
 FILES = sorted(
-  file for room in ROOMS for file in (PACKAGE / room).rglob('*.py')
+  {
+    *PACKAGE.glob('*.py'),
+    *(file for room in ROOMS for file in (PACKAGE / room).rglob('*.py')),
+  }
+  - {PACKAGE / 'config/parts.py'}
 )
 
 

@@ -129,7 +129,7 @@ class Data(Part):
     )
 
   def piece_bytes(self, bytes_per_token: float) -> int:
-    """Returns the bytes of the windows that documents are split into."""
+    """Bytes of a piece of a document that is cut."""
     return max(1, int(self.length * bytes_per_token))
 
 
@@ -255,7 +255,7 @@ class Optimizer(Part):
 
 @dataclasses.dataclass(frozen=True)
 class Schedule(Part):
-  """A linear warm-up, then the schedule `name`; the options of all schedules."""
+  """A linear warm-up, then `name`: the options of all schedules."""
 
   name: str = 'cosine'  # a file of rnn_jax/training/schedules, or your module
   warmup_steps: int = option(100, least=0)
@@ -412,9 +412,9 @@ def parse(raw: Mapping[str, typing.Any] | ml_collections.ConfigDict) -> Config:
   values.check(config)
   rules.check(config)
   for kind in parts.KINDS:
-    own = getattr(config, kind.section)
     name = dict(parts.chosen(raw))[kind.key]
-    parts.options(kind, name).check(own, config)
+    part: typing.Any = parts.options(kind, name)
+    part.check(getattr(config, kind.section), config)
   compression.check(config)
   mesh_rules.check(config)
   return dataclasses.replace(config, cell=config.cell.settle(config))

@@ -40,8 +40,8 @@ def _check_task(config):
       data.layout,
       f'task.name={task.name!r} reads '
       f'{"images" if task.reads_images else "tokens"}, and this layout holds '
-      f'{"images" if data.holds_images else "tokens"}: '
-      "'image_classification' and 'images' go together",
+      f'{"images" if data.holds_images else "tokens"}: they need each other, '
+      "as 'image_classification' and 'images' do",
     )
   if task.classifies:
     _check_classes(data)
@@ -256,7 +256,7 @@ def _check_remat_schedule(config):
     errors.refuse(
       'remat.memory_gib',
       remat.memory_gib,
-      f"it belongs to remat.every='auto', not {remat.every!r}: give both",
+      "it belongs to remat.every='auto': give both, or neither",
     )
   if remat.every == 'auto' and config.data.memory_gib:
     errors.refuse(

@@ -118,7 +118,8 @@ def build(cls: type, raw: typing.Any, prefix: str) -> typing.Any:
   values = {}
   for key, value in raw.items():
     hint = hints[key]
-    if dataclasses.is_dataclass(hint) and not isinstance(value, hint):
+    section = isinstance(hint, type) and dataclasses.is_dataclass(hint)
+    if section and not isinstance(value, hint):
       values[key] = build(hint, value, f'{prefix}{key}.')
     else:
       values[key] = _convert(hint, value, prefix + key)

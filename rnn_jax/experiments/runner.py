@@ -213,7 +213,7 @@ class Experiment:
 
 
 def _figures(
-  name: str, ended: subprocesses.Ended, folder: pathlib.Path
+  name: str, ended: subprocesses.Result, folder: pathlib.Path
 ) -> tuple[str, dict[str, Any]]:
   """Returns (a command's error or '', the scores or costs that it measured)."""
   if name == 'train':

@@ -110,7 +110,7 @@ class Runner:
       for shard in array.addressable_shards
     )
     # What compilations freed would hide what the steps take.
-    host.give_back_free_memory()
+    host.release_freed_memory()
     self._memory = host.Memory()
 
   def run(self, steps: int) -> list[float]:

@@ -1,22 +1,23 @@
 """Classification: the class of a text; all sums are weighted.
 
-With task.answer 'pooled' a head reads the class off the pooled states, and
+With task.answer='pooled' a head computes the class from the pooled states, and
 
     objective = - log p(class | text) - text_weight sum_t log p(token_t | <t)
 
 The second sum is the language model's (Dai and Le, "Semi-supervised Sequence
-Learning", 2015, in one stage rather than two). A class is the target V + class
-of a text's last step. With 'word' the language model writes the class.
+Learning", 2015, in one stage rather than two). The target of a text's last step
+is V + class. With 'word' the language model writes the class.
 
-With task.evidence = w the logits also get the sum of the tokens' evidence, a
-table VxC that is learnt, and begins as naive Bayes on the training texts (Wang
+With task.evidence = w the logits include the sum of the tokens' evidence, a
+trained table VxC that is initialized by naive Bayes on the training texts (Wang
 and Manning, "Baselines and Bigrams", 2012):
 
-    evidence(token)_c = w (log p(token | c) - mean over classes of the same)
+    evidence(token)_c = w (log p(token | c) - mean over c' of log p(token | c'))
 """
 
 import dataclasses
 import functools
+from typing import Any
 from typing import ClassVar
 
 import jax
@@ -25,6 +26,8 @@ import numpy as np
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.data import pipeline
+from rnn_jax.data.batching import batch as batch_lib
 from rnn_jax.data.batching import rows as rows_lib
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.data.text.examples import classification as examples
@@ -35,20 +38,23 @@ from rnn_jax.models import segments
 from rnn_jax.ops import cross_entropy
 from rnn_jax.tasks import language_modeling
 
-POOLED = {'pooling': 'mean', 'evidence': 0.0, 'text_weight': 0.0}  # by default
+Sums = dict[str, jax.Array]
+PyTree = Any
+# Options of 'pooled' only, with their defaults.
+POOLED = {'pooling': 'mean', 'evidence': 0.0, 'text_weight': 0.0}
 
 
 @dataclasses.dataclass(frozen=True)
 class Config(config_lib.Task):
   """Options of the task, section `task` of the config."""
 
-  # 'pooled': a head reads the class; 'word': the model writes it.
+  # 'pooled': a head computes the class; 'word': the model writes it.
   answer: str = config_lib.option('pooled', choices=('pooled', 'word'))
-  # Of a text's states; 'concat': all three.
+  # Of a text's states; 'concat': all of them.
   pooling: str = config_lib.option('mean', choices='ops.pooling:KINDS')
-  # Of naive Bayes at the start; 0: none.
+  # Initial weight of naive Bayes; 0: no evidence.
   evidence: float = config_lib.option(0.0, least=0)
-  # Of predicting the text as well.
+  # Weight of the text's loss.
   text_weight: float = config_lib.option(0.0, least=0)
 
   classifies: ClassVar[bool] = True
@@ -56,8 +62,8 @@ class Config(config_lib.Task):
   predictor: ClassVar[str] = 'rnn_jax.evaluation.classification'
 
   @property
-  def writes_text(self) -> bool:
-    """Whether the model predicts tokens, and not only classes."""
+  def writes_text(self) -> bool:  # type: ignore[override]  # by `answer`
+    """Whether the model predicts tokens."""
     return self.answer == 'word'
 
   def check(self, config: config_lib.Config) -> None:
@@ -70,7 +76,7 @@ class Config(config_lib.Task):
       value = getattr(self, key)
       if self.answer == 'word' and value != default:
         errors.refuse(
-          f'task.{key}', value, "task.answer='word' has none, only 'pooled'"
+          f'task.{key}', value, "only task.answer='pooled' reads it"
         )
 
 
@@ -88,12 +94,14 @@ def make(
 
 
 class Task:
-  """The classifier of a config and tokenizer, and what is measured on it."""
+  """The classifier of a config and tokenizer, its loss and metrics."""
 
   headline = 'accuracy', 'accuracy'
   unit = 'tokens'
 
-  def __init__(self, config, tokenizer):
+  def __init__(
+    self, config: config_lib.Config, tokenizer: tokenizer_lib.Tokenizer
+  ) -> None:
     self.model = classifier.from_config(config, tokenizer.size)
     self._config = config
     self._vocabulary = tokenizer.size
@@ -105,7 +113,7 @@ class Task:
     self._steps = config.remat.segment
     self._drops = blocks.drops(config)
 
-  def init_parameters(self, key):
+  def init_parameters(self, key: jax.Array) -> PyTree:
     """Returns new parameters, float32."""
 
     def read(model, state, tokens):
@@ -117,28 +125,34 @@ class Task:
     params = self.model.init(key, state, tokens, method=read)['params']
     return blocks.scaled(params, key, self._config.model)
 
-  def init_from_data(self, params, corpus):
-    """Returns the parameters to begin with on a corpus, with its evidence."""
+  def init_from_data(self, params: PyTree, corpus: pipeline.Corpus) -> PyTree:
+    """Returns initial parameters for a corpus, with its evidence."""
     if not self._config.task.evidence:
       return params
     table = evidence(corpus, self._config.data)
     weighted = self._config.task.evidence * table
     return params | {'table': {'embedding': weighted}}
 
-  def init_state(self, B):
-    """The recurrent state before a text, for B rows."""
+  def init_state(self, B: int) -> PyTree:
+    """Returns the recurrent state before a text, for B rows."""
     return self.model.apply({}, B, method='init_state')
 
-  def blank_batch(self, rows, length):
-    """A batch of padding."""
+  def blank_batch(self, rows: int, length: int) -> batch_lib.Batch:
+    """Returns a batch of padding."""
     return rows_lib.blank(rows, length)
 
-  def logical_axes(self):
-    """The logical axes of the parameters by path, see shapes.py."""
+  def logical_axes(self) -> dict[str, str]:
+    """Returns the logical axes of the parameters by path, see shapes.py."""
     return self.model.logical_axes()
 
-  def loss(self, params, state, batch, key=None):
-    """Runs the model on a batch; with a `key`, dropout is on.
+  def loss(
+    self,
+    params: PyTree,
+    state: PyTree,
+    batch: batch_lib.Batch,
+    key: jax.Array | None = None,
+  ) -> tuple[jax.Array, tuple[Sums, PyTree]]:
+    """Runs the model on a batch, with dropout if a `key` is given.
 
     Args:
       params: the parameters.
@@ -147,9 +161,9 @@ class Task:
       key: PRNG key of dropout, or None.
 
     Returns:
-      (objective, (sums, state)): the objective is what training lowers, a sum
-      over texts. `sums` is a dict of scalars: 'objective', 'loss' of the
-      classes only, in plain nats, 'weight', the number of texts, and 'hits'.
+      (objective, (sums, state)): training minimizes the objective, a sum over
+      texts. `sums` is a dict of scalars: 'objective', 'loss' of the classes
+      only, in nats, 'weight', the number of texts, and 'hits'.
     """
     run = functools.partial(self._segment, params, key)
     state, sums = segments.add_up(run, self._steps, state, batch)
@@ -184,36 +198,43 @@ class Task:
       sums['objective'] += self._text_weight * text.loss
     return state, sums
 
-  def summarize(self, sums):
-    """Metrics of summed sums, Python floats; loss in nats a text."""
+  def summarize(self, sums: dict[str, float]) -> dict[str, float]:
+    """Returns the metrics of total sums; the loss in nats per text."""
     return {
       'loss': sums['loss'] / sums['weight'],
       'accuracy': sums['hits'] / sums['weight'],
     }
 
 
-def evidence(corpus, data):
-  """Returns what tokens say of classes in training texts, VxC, float32.
+def evidence(corpus: pipeline.Corpus, data: config_lib.Data) -> np.ndarray:
+  """Returns the evidence of tokens for classes, VxC, float32.
 
-  log p(token | class) is of the share of texts that hold the token, one added
-  to each count, and less its mean over the classes.
+  It is log p(token | class) minus the mean over classes. p is the fraction of
+  training texts with the token, with 1 added to each count.
   """
   documents, maker = corpus.documents['train'], corpus.examples(data, 'train')
   counts_VxC = np.ones((corpus.tokenizer.size, len(data.classes)))
+  labels = documents.labels
+  assert labels is not None  # see `check_documents`
   for n in range(len(documents)):
     ids = maker.question(documents.read(n))
     present = np.unique(np.maximum(ids, ~ids))
-    counts_VxC[present, documents.labels[n]] += 1
+    counts_VxC[present, labels[n]] += 1
   logp_VxC = np.log(counts_VxC / counts_VxC.sum(0, keepdims=True))
   logp_VxC -= logp_VxC.mean(1, keepdims=True)
   return logp_VxC.astype(np.float32)
 
 
-def class_sums(logits_BxLxC, classes_BxL, weights_BxL, smoothing):
-  """The weighted sums of steps with a class, a dict of scalars."""
+def class_sums(
+  logits_BxLxC: jax.Array,
+  classes_BxL: jax.Array,
+  weights_BxL: jax.Array,
+  smoothing: float,
+) -> Sums:
+  """Returns weighted sums over steps with a class, a dict of scalars."""
   logp_BxLxC = jax.nn.log_softmax(logits_BxLxC.astype(jnp.float32))
   C = logp_BxLxC.shape[-1]
-  # What has weight 0 may have any class.
+  # Steps of weight 0 may have any class.
   onehot_BxLxC = jax.nn.one_hot(classes_BxL, C)
   nats_BxL = -jnp.sum(onehot_BxLxC * logp_BxLxC, -1)
   even_BxL = -jnp.mean(logp_BxLxC, -1)

@@ -1,8 +1,8 @@
-"""Dialogue: predict the replies, each after the turns before it.
+"""Dialogue: predict each reply from the turns before it.
 
-The loss is that of language modelling, only on replies: the examples
-(data/text/examples/dialogue.py) say which ids are predicted. Written replies
-are scored by evaluation/dialogue.py.
+The loss is language modelling's, only on replies: the examples
+(data/text/examples/dialogue.py) determine which ids are predicted.
+evaluation/dialogue.py scores written replies.
 """
 
 import dataclasses
@@ -19,12 +19,12 @@ from rnn_jax.tasks import language_modeling
 class Config(config_lib.Task):
   """Options of the task, section `task` of the config."""
 
-  # 'all': each turn is a reply; 'first': only the second.
+  # 'all': each turn after the first is a reply; 'first': only the second.
   turns: str = config_lib.option('all', choices=('all', 'first'))
-  # Of replies that are written in evaluation.
+  # Of replies that evaluation writes.
   min_reply_tokens: int = config_lib.option(0, least=0)
   reply_tokens: int = config_lib.option(50, least=1)  # the longest
-  reply_temperature: float = config_lib.option(0.0, least=0)  # 0: the likeliest
+  reply_temperature: float = config_lib.option(0.0, least=0)  # 0: greedy
 
   per_token: ClassVar[bool] = True
   answers: ClassVar[bool] = True

@@ -1,23 +1,30 @@
-"""Classification of pictures; all sums are weighted.
+"""Classification of images; all sums are weighted.
 
-    loss = - log p(class | picture)        in nats
+    loss = - log p(class | image)        in nats
 
-A batch has pictures and their classes, and rows of one step.
+A batch has images and their classes; rows have one step.
 """
 
 import dataclasses
+from typing import Any
 from typing import ClassVar
 
+import jax
 import jax.numpy as jnp
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.data import pipeline
+from rnn_jax.data.batching import batch as batch_lib
 from rnn_jax.data.images import images
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.data.text.examples import image_classification as examples
 from rnn_jax.models import blocks
 from rnn_jax.models import vision
 from rnn_jax.tasks import classification
+
+Sums = dict[str, jax.Array]
+PyTree = Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +46,7 @@ class Config(config_lib.Task):
       errors.refuse(
         'remat.segment',
         config.remat.segment,
-        'a picture is a row of one step: give 1',
+        'an image is a row of one step: give 0 or 1',
       )
     model, patch, size = (
       config.model,
@@ -71,59 +78,64 @@ def make(
 
 
 class Task:
-  """The classifier of a config, and what is measured on it."""
+  """The classifier of a config, its loss and metrics."""
 
   headline = 'accuracy', 'accuracy'
-  unit = 'pictures'
+  unit = 'images'
 
-  def __init__(self, config):
+  def __init__(self, config: config_lib.Config) -> None:
     self.model = vision.from_config(config)
     self._config = config
     self._drops = blocks.drops(config)
 
-  def init_parameters(self, key):
+  def init_parameters(self, key: jax.Array) -> PyTree:
     """Returns new parameters, float32."""
     image = self.blank_batch(1, 1).image_BxHxWxC
     params = self.model.init(key, jnp.asarray(image))['params']
     return blocks.scaled(params, key, self._config.model)
 
-  def init_from_data(self, params, corpus):
-    """Returns the parameters to begin with on a corpus: these."""
+  def init_from_data(self, params: PyTree, corpus: pipeline.Corpus) -> PyTree:
+    """Returns `params`: they don't depend on a corpus."""
     del corpus
     return params
 
-  def init_state(self, B):
-    """There is none between pictures."""
+  def init_state(self, B: int) -> None:
+    """Returns None: images have no recurrent state."""
     del B
 
-  def blank_batch(self, rows, length):
-    """A batch of padding, whose rows have one step."""
+  def blank_batch(self, rows: int, length: int) -> batch_lib.Batch:
+    """Returns a batch of padding, whose rows have one step."""
     del length
     return images.blank(rows, self._config.data.image)
 
-  def logical_axes(self):
-    """The logical axes of the parameters by path, see shapes.py."""
+  def logical_axes(self) -> dict[str, str]:
+    """Returns the logical axes of the parameters by path, see shapes.py."""
     return self.model.logical_axes()
 
-  def loss(self, params, state, batch, key=None):
-    """Runs the model on a batch; with a `key`, dropout is on.
+  def loss(
+    self,
+    params: PyTree,
+    state: PyTree,
+    batch: batch_lib.Batch,
+    key: jax.Array | None = None,
+  ) -> tuple[jax.Array, tuple[Sums, PyTree]]:
+    """Runs the model on a batch, with dropout if a `key` is given.
 
     Args:
       params: the parameters.
-      state: None, returned as it is.
+      state: None, returned unchanged.
       batch: Batch.
       key: PRNG key of dropout, or None.
 
     Returns:
-      (objective, (sums, state)): the objective is what training lowers, a sum
-      over pictures with label smoothing. `sums` is a dict of scalars:
-      'objective', 'loss' in plain nats, 'weight', the number of pictures, and
-      'hits'.
+      (objective, (sums, state)): training minimizes the objective, a sum over
+      images with label smoothing. `sums` is a dict of scalars: 'objective',
+      'loss' in nats, 'weight', the number of images, and 'hits'.
     """
     rngs = {}
     if key is not None and self._drops:
       rngs = blocks.dropout_keys(key)
-    logits_BxC = self.model.apply(
+    logits_BxC: Any = self.model.apply(
       {'params': params}, batch.image_BxHxWxC, rngs=rngs
     )
     sums = classification.class_sums(
@@ -134,8 +146,8 @@ class Task:
     )
     return sums['objective'], (sums, state)
 
-  def summarize(self, sums):
-    """Metrics of summed sums, Python floats; loss in nats a picture."""
+  def summarize(self, sums: dict[str, float]) -> dict[str, float]:
+    """Returns the metrics of total sums; the loss in nats per image."""
     return {
       'loss': sums['loss'] / sums['weight'],
       'accuracy': sums['hits'] / sums['weight'],

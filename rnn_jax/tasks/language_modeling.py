@@ -2,19 +2,23 @@
 
     loss = - sum_t w_t log p(target_t | tokens_<=t)        in nats
 
-Bits per byte divide the loss by the bytes that the targets stand for, so that
-tokenizers compare; a lossy tokenizer has none.
+Bits per byte divide the loss by the bytes of the targets, so that tokenizers
+can be compared; a lossy tokenizer doesn't have them.
 """
 
 import dataclasses
 import functools
 import math
+from typing import Any
 from typing import ClassVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from rnn_jax import config as config_lib
+from rnn_jax.data import pipeline
+from rnn_jax.data.batching import batch as batch_lib
 from rnn_jax.data.batching import rows as rows_lib
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.data.text.examples import language_modeling as examples
@@ -24,6 +28,9 @@ from rnn_jax.models import segments
 from rnn_jax.models import stack
 from rnn_jax.ops import cross_entropy
 from rnn_jax.ops import devices
+
+Sums = dict[str, jax.Array]
+PyTree = Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,11 +53,13 @@ def make(
 
 
 class Task:
-  """The model of a config and tokenizer, and what is measured on it."""
+  """The model of a config and tokenizer, its loss and metrics."""
 
   unit = 'tokens'
 
-  def __init__(self, config, tokenizer):
+  def __init__(
+    self, config: config_lib.Config, tokenizer: tokenizer_lib.Tokenizer
+  ) -> None:
     self.model = language_model.from_config(config, tokenizer.size)
     self._bytes_V = None
     if tokenizer.lossless:
@@ -67,36 +76,42 @@ class Task:
     self._model_config = config.model
     self._drops = blocks.drops(config)
 
-  def init_parameters(self, key):
+  def init_parameters(self, key: jax.Array) -> PyTree:
     """Returns new parameters, float32."""
     tokens = jnp.zeros((1, 2), jnp.int32)
     state = self.model.bind({}).init_state(1)
     params = self.model.init(key, state, tokens)['params']
     return blocks.scaled(params, key, self._model_config)
 
-  def init_from_data(self, params, corpus):
-    """Returns the parameters to begin with on a corpus: these."""
+  def init_from_data(self, params: PyTree, corpus: pipeline.Corpus) -> PyTree:
+    """Returns `params`: they don't depend on a corpus."""
     del corpus
     return params
 
-  def init_state(self, B):
-    """The recurrent state before a document, for B rows."""
+  def init_state(self, B: int) -> PyTree:
+    """Returns the recurrent state before a document, for B rows."""
     return self.model.bind({}).init_state(B)
 
-  def blank_batch(self, rows, length):
-    """A batch of padding."""
+  def blank_batch(self, rows: int, length: int) -> batch_lib.Batch:
+    """Returns a batch of padding."""
     return rows_lib.blank(rows, length)
 
-  def logical_axes(self):
-    """The logical axes of the parameters by path, see shapes.py."""
+  def logical_axes(self) -> dict[str, str]:
+    """Returns the logical axes of the parameters by path, see shapes.py."""
     return self.model.logical_axes()
 
-  def state_axes(self):
-    """The logical axes of the recurrent state, a tree like it."""
+  def state_axes(self) -> PyTree:
+    """Returns the logical axes of the recurrent state, a tree like it."""
     return self.model.bind({}).state_axes()
 
-  def loss(self, params, state, batch, key=None):
-    """Runs the model on a batch; with a `key`, dropout is on.
+  def loss(
+    self,
+    params: PyTree,
+    state: PyTree,
+    batch: batch_lib.Batch,
+    key: jax.Array | None = None,
+  ) -> tuple[jax.Array, tuple[Sums, PyTree]]:
+    """Runs the model on a batch, with dropout if a `key` is given.
 
     Args:
       params: the parameters.
@@ -105,9 +120,9 @@ class Task:
       key: PRNG key of dropout, or None.
 
     Returns:
-      (objective, (sums, state)): the objective is what training lowers, a sum
-      over tokens with label smoothing and z-loss. `sums` is a dict of scalars:
-      'objective', 'loss' in plain nats, 'weight' and others.
+      (objective, (sums, state)): training minimizes the objective, a sum over
+      tokens with label smoothing and z-loss. `sums` is a dict of scalars:
+      'objective', 'loss' in nats, 'weight' and others.
     """
     run = functools.partial(self._segment, params, key)
     state, sums = segments.add_up(run, self._steps, state, batch)
@@ -126,9 +141,15 @@ class Task:
       return {}
     return blocks.dropout_keys(key, n)
 
-  def features(self, params, rngs, state, batch):
-    """Returns (state, what the head reads, BxLxD)."""
-    return self.model.apply(
+  def features(
+    self,
+    params: PyTree,
+    rngs: dict[str, jax.Array],
+    state: PyTree,
+    batch: batch_lib.Batch,
+  ) -> tuple[PyTree, jax.Array]:
+    """Returns (state, the head's inputs BxLxD)."""
+    result: Any = self.model.apply(
       {'params': params},
       state,
       batch.tokens_BxL,
@@ -136,9 +157,10 @@ class Task:
       rngs=rngs,
       method='features',
     )
+    return result
 
   def _interleave(self, params, rngs, state, batch):
-    """`_segment` where some rows run backward before all ran forward."""
+    """Runs `_segment` with a pipeline that interleaves forward and backward."""
     model = self.model
     position, (first, stacked) = state
     position, x_BxLxD = model.apply(
@@ -173,31 +195,44 @@ class Task:
     )
     return (position, (first, stacked)), sums | {'objective': objective}
 
-  def head_sums(self, variables, x_BxLxD, batch):
-    """Returns the sums of a batch, from what the head reads."""
+  def head_sums(
+    self, variables: PyTree, x_BxLxD: jax.Array, batch: batch_lib.Batch
+  ) -> Sums:
+    """Returns the sums of a batch, from the head's inputs."""
     weights = batch.weights_BxL
-    head = self.model.apply(variables, method='head_weights')
-    found = language_model.token_sums(
+    head: Any = self.model.apply(variables, method='head_weights')
+    tokens = language_model.token_sums(
       self.model, x_BxLxD, head, (batch.targets_BxL, weights), self._loss
     )
     sums = {
-      'objective': found.loss,
-      'loss': found.nats,
+      'objective': tokens.loss,
+      'loss': tokens.nats,
       'weight': jnp.sum(weights),
-      'hits': found.hits,
+      'hits': tokens.hits,
     }
     if self._bytes_V is not None:
       bytes_BxL = jnp.asarray(self._bytes_V)[batch.targets_BxL]
       sums['bytes'] = jnp.sum(weights * bytes_BxL)
     return sums | self.more_sums(x_BxLxD, head, batch)
 
-  def more_sums(self, x_BxLxD, head, batch):
-    """Sums that a task adds, of what the head reads; none here."""
+  def more_sums(
+    self,
+    x_BxLxD: jax.Array,
+    head: tuple[jax.Array, jax.Array],
+    batch: batch_lib.Batch,
+  ) -> Sums:
+    """Returns the sums that a task adds; {} here.
+
+    Args:
+      x_BxLxD: the head's inputs.
+      head: (kernel_DxV, bias_V).
+      batch: Batch.
+    """
     del x_BxLxD, head, batch
     return {}
 
-  def summarize(self, sums):
-    """Metrics of summed sums, Python floats: loss in nats a token, etc."""
+  def summarize(self, sums: dict[str, float]) -> dict[str, float]:
+    """Returns the metrics of total sums; the loss in nats per token."""
     loss = sums['loss'] / sums['weight']
     metrics = {
       'loss': loss,
@@ -209,8 +244,8 @@ class Task:
     return metrics
 
   @property
-  def headline(self):
-    """The metric to show while training: (key of summarize, short name)."""
+  def headline(self) -> tuple[str, str]:
+    """The metric to show during training: (key of summarize, short name)."""
     if self._bytes_V is None:
       return 'perplexity', 'ppl'
     return 'bits_per_byte', 'bits/byte'

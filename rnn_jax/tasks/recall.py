@@ -1,22 +1,26 @@
-"""Recall: predict answers to questions about what was read before.
+"""Recall: predict answers to questions about the text before them.
 
-The loss is language modelling's, over the answers alone. `accuracy` counts
-tokens, `exact` whole answers: those with every token right, each predicted
-behind the right ones before it. An answer is a run of steps with weight.
+The loss is language modelling's, only over the answers. `accuracy` counts
+tokens, `exact` whole answers, whose tokens are all right, each predicted from
+the true ones before it. An answer is a run of steps with weight.
 """
 
 import dataclasses
 from typing import ClassVar
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.data.batching import batch as batch_lib
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.data.text.examples import recall as examples
 from rnn_jax.ops import precision
 from rnn_jax.tasks import language_modeling
+
+Sums = dict[str, jax.Array]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +37,7 @@ class Config(config_lib.Task):
     """
     if config.remat.segment:
       errors.refuse(
-        'remat.segment', config.remat.segment, 'it would cut answers'
+        'remat.segment', config.remat.segment, 'it would split answers: give 0'
       )
 
 
@@ -49,10 +53,15 @@ def make(
 
 
 class Task(language_modeling.Task):
-  """The model of a config and tokenizer, and what is measured on it."""
+  """The model of a config and tokenizer, its loss and metrics."""
 
-  def more_sums(self, x_BxLxD, head, batch):
-    """Sums over answers: how many there are, and how many are right."""
+  def more_sums(
+    self,
+    x_BxLxD: jax.Array,
+    head: tuple[jax.Array, jax.Array],
+    batch: batch_lib.Batch,
+  ) -> Sums:
+    """Returns the numbers of answers and of right ones."""
     kernel_DxV, bias_V = head
     contract = (((2,), (0,)), ((), ()))
     operands = self.model.policy.operands
@@ -61,34 +70,42 @@ class Task(language_modeling.Task):
     right_BxL = jnp.argmax(logits, -1) == batch.targets_BxL
     return count_answers(right_BxL, batch.weights_BxL > 0)
 
-  def summarize(self, sums):
-    """Metrics of summed sums, Python floats."""
+  def summarize(self, sums: dict[str, float]) -> dict[str, float]:
+    """Returns the metrics of total sums."""
     metrics = super().summarize(sums)
-    metrics.pop('bits_per_byte', None)  # the texts are not what is learnt
+    metrics.pop('bits_per_byte', None)  # only answers are predicted
     return metrics | {'exact': sums['exact'] / sums['answers']}
 
   @property
-  def headline(self):
-    """The metric to show while training: (key of summarize, short name)."""
+  def headline(self) -> tuple[str, str]:
+    """The metric to show during training: (key of summarize, short name)."""
     return 'exact', 'answers right'
 
 
-def count_answers(right_BxL, asked_BxL):
-  """Sums 'answers', runs of steps that are asked, and 'exact', right ones."""
+def count_answers(right_BxL: jax.Array, asked_BxL: jax.Array) -> Sums:
+  """Counts answers.
+
+  Args:
+    right_BxL: whether the prediction is right.
+    asked_BxL: whether the step is part of an answer.
+
+  Returns:
+    {'answers': the number of runs of such steps, 'exact': of right ones}.
+  """
   steps_BxL = jnp.broadcast_to(
     jnp.arange(asked_BxL.shape[1])[None], asked_BxL.shape
   )
   before = jnp.pad(asked_BxL, [(0, 0), (1, 0)])[:, :-1]
-  behind = jnp.pad(asked_BxL, [(0, 0), (0, 1)])[:, 1:]
-  begin = _latest(asked_BxL & ~before, steps_BxL)
+  after = jnp.pad(asked_BxL, [(0, 0), (0, 1)])[:, 1:]
+  start = _latest(asked_BxL & ~before, steps_BxL)
   wrong = _latest(asked_BxL & ~right_BxL, steps_BxL)
-  end = asked_BxL & ~behind
+  end = asked_BxL & ~after
   return {
     'answers': jnp.sum(end, dtype=jnp.float32),
-    'exact': jnp.sum(end & (wrong < begin), dtype=jnp.float32),
+    'exact': jnp.sum(end & (wrong < start), dtype=jnp.float32),
   }
 
 
 def _latest(flags_BxL, steps_BxL):
-  """The last step so far with a flag; -1 where there was none."""
+  """Returns the last step so far with a flag, or -1."""
   return lax.cummax(jnp.where(flags_BxL, steps_BxL, -1), axis=1)

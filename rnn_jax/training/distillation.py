@@ -107,10 +107,7 @@ class Task(language_modeling.Task):
     if key is None:
       objective, (sums, student) = super().loss(params, student, batch)
       return objective, (sums, (student, teacher))
-    inputs = batch.tokens_BxL, batch.starts_BxL
-    teacher, target_BxLxV = self._teacher.apply(
-      self._constants, teacher, *inputs
-    )
+    teacher, target_BxLxV = self._run_teacher(teacher, batch)
     student, x_BxLxD = self.features(params, self._rngs(key), student, batch)
     variables = {'params': params}
     sums = self.head_sums(variables, x_BxLxD, batch)
@@ -126,6 +123,11 @@ class Task(language_modeling.Task):
     objective = alpha * sums['objective'] + (1 - alpha) * T**2 * soft
     sums |= {'objective': objective}
     return objective, (sums, (student, teacher))
+
+  def _run_teacher(self, state, batch):
+    return self._teacher.apply(
+      self._constants, state, batch.tokens_BxL, batch.starts_BxL
+    )
 
   def _logits(self, variables, x_BxLxD):
     kernel_DxV, bias_V = self.model.apply(variables, method='head_weights')

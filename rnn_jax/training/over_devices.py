@@ -80,12 +80,13 @@ def sum_gradients(
     return (sums['objective'], step_lib.Aux(sums, changes)), grads
 
   specs = placement.specs
-  changes = {'carry': carry_specs}
+  changes: dict[str, PyTree] = {'carry': carry_specs}
   if compressed:
     changes['error_feedback'] = specs('residual')
-  whole = dict.fromkeys(
+  whole: dict[str, PyTree] = dict.fromkeys(
     ('loss_scale', 'step', 'skipped', 'rate_scale', 'key'), WHOLE
   )
+  whole_sums: PyTree = WHOLE
   run = placement.run(
     of_device,
     (
@@ -94,7 +95,7 @@ def sum_gradients(
       BATCH_SPEC,
       WHOLE,
     ),
-    ((WHOLE, step_lib.Aux(WHOLE, changes)), specs('gradients')),
+    ((WHOLE, step_lib.Aux(whole_sums, changes)), specs('gradients')),
   )
 
   def of_all(params, state, batch, key):

@@ -11,8 +11,7 @@ from rnn_jax.training import loss_scale as loss_scale_lib
 PyTree = Any
 
 
-@flax.struct.dataclass
-class TrainState:
+class TrainState(flax.struct.PyTreeNode):
   """All that the next step depends on, except its batch.
 
   A checkpoint holds these fields by name, see `entries`. Fields that a caller
@@ -50,4 +49,5 @@ class TrainState:
 
   def step_key(self) -> jax.Array:
     """Returns the PRNG key of the next step."""
+    assert self.key is not None and self.step is not None
     return jax.random.fold_in(jax.random.wrap_key_data(self.key), self.step)

@@ -65,7 +65,7 @@ class Trainer:
     row_multiple: divides the rows of each training batch.
     checkpoints: its checkpoints.
     clock: where its wall time goes.
-    state: the train state.
+    state: the train state, once it is restored.
     step: the number of steps taken.
     batch: of the last step.
     metrics: of the last step, on the devices; see step.make_train_step.
@@ -87,10 +87,10 @@ class Trainer:
   row_multiple: int
   checkpoints: checkpoint.Checkpoints
   clock: goodput.Clock
-  state: train_state.TrainState | None = None
+  state: train_state.TrainState = dataclasses.field(init=False)
   step: int = 0
-  batch: batch_lib.Batch | None = None
-  metrics: dict[str, Any] | None = None
+  batch: batch_lib.Batch = dataclasses.field(init=False)
+  metrics: dict[str, Any] = dataclasses.field(init=False)
   progress: Progress = dataclasses.field(default_factory=Progress)
   saved: int | None = None
   stopped_by: str = ''

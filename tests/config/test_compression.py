@@ -12,7 +12,7 @@ from rnn_jax import errors
     ({'sparsity': 1.0}, r'pruning.sparsity=1.0: give a number in \[0, 1\)'),
     ({'scope': 'all'}, "pruning.scope='all': choose one of"),
     ({'every': 0}, 'pruning.every=0: give 1 or more'),
-    ({'sparsity': 0.5}, 'pruning.end_step=0: give a step behind'),
+    ({'sparsity': 0.5}, 'pruning.end_step=0: give a step after'),
     ({'sparsity': 0.5, 'end_step': 1000}, 'before train.steps=1000'),
   ),
 )
@@ -27,17 +27,17 @@ def test_matrices_that_begin_at_zero_are_refused():
   raw = config_lib.default()
   raw.pruning.update(sparsity=0.5, end_step=10)
   raw.model.branch_scale = 0.0
-  with pytest.raises(errors.InputError, match='would stay there under pruning'):
+  with pytest.raises(errors.InputError, match='would stay 0'):
     config_lib.parse(raw)
 
 
 @pytest.mark.parametrize(
   ('changes', 'message'),
   (
-    ({'distillation.alpha': 1.5}, 'distillation.alpha=1.5: give a share'),
+    ({'distillation.alpha': 1.5}, 'distillation.alpha=1.5: give a number'),
     ({'distillation.temperature': 0.0}, 'temperature=0.0: give a number above'),
-    ({'remat.segment': 8}, 'remat.segment=8: there is none of it .* give 0'),
-    ({'task.name': 'recall'}, "task.name='recall': there is none of it with"),
+    ({'remat.segment': 8}, 'remat.segment=8: not available .* give 0'),
+    ({'task.name': 'recall'}, "task.name='recall': not available with"),
   ),
 )
 def test_what_has_no_teacher_is_refused(changes, message):

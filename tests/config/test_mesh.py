@@ -21,10 +21,10 @@ def refusal(cell='simple_rnn', **changes):
   ('changes', 'message'),
   (
     ({'mesh__data': 0}, 'mesh.data=0: give 1 or more, or -1'),
-    ({'mesh__fsdp': -1}, 'mesh.data and mesh.fsdp are both -1'),
+    ({'mesh__fsdp': -1}, 'mesh.data and mesh.fsdp are -1: only one'),
     (
       {'mesh__data': 1, 'mesh__pipe': -1},
-      'mesh.pipe=-1: name its size: data or fsdp can be the rest',
+      'mesh.pipe=-1: give its size: only data or fsdp can be',
     ),
     ({'mesh__zero': 4}, 'mesh.zero=4: give 0, 1, 2 or 3'),
     ({'mesh__rules': ('Q=fsdp',)}, "mesh.rules: 'Q=fsdp': write LETTER=AXIS"),
@@ -41,17 +41,17 @@ def refusal(cell='simple_rnn', **changes):
       {'mesh__tensor': 2, 'task__name': 'recall'},
       "mesh.tensor=2: task.name='recall' reads all logits: leave V=tensor",
     ),
-    ({'mesh__schedule': 'dual'}, "mesh.schedule='dual': choose of"),
+    ({'mesh__schedule': 'dual'}, "mesh.schedule='dual': choose one of"),
     (
       {'mesh__pipe': 2, 'mesh__schedule': '1f1b', 'remat__segment': 64},
       "mesh.schedule='1f1b': remat.segment needs 'gpipe'",
     ),
-    ({'mesh__compression': 'zip'}, "mesh.compression='zip': choose of"),
+    ({'mesh__compression': 'zip'}, "mesh.compression='zip': choose one of"),
     (
       {'mesh__data': 1, 'mesh__compression': 'int8'},
-      "mesh.compression='int8': mesh.data=1 sums nothing",
+      "mesh.compression='int8': mesh.data=1 has nothing to sum",
     ),
-    ({'mesh__top_k_share': 0.0}, 'mesh.top_k_share=0.0: give a share in'),
+    ({'mesh__top_k_share': 0.0}, 'mesh.top_k_share=0.0: give a number in'),
     ({'mesh__pipe': 4}, 'mesh.pipe=4: it must divide model.layers=2'),
     (
       {'mesh__sequence': 2},
@@ -71,7 +71,7 @@ def refusal(cell='simple_rnn', **changes):
     ),
     (
       {'mesh__fsdp': 2, 'optimizer__moments': 'int8'},
-      "optimizer.moments='int8': its blocks run across the shares",
+      "optimizer.moments='int8': its blocks would span the shards",
     ),
   ),
 )

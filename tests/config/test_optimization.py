@@ -101,7 +101,7 @@ CHANGES = (
       'schedule__warmup_steps': 0,
       'schedule__low_learning_rate': 0.0,
     },
-    "schedule.low_learning_rate=0.0: schedule.name='cyclical' begins",
+    "schedule.low_learning_rate=0.0: schedule.name='cyclical' starts",
   ),
   (
     {
@@ -129,7 +129,7 @@ CHANGES = (
   ),
   (
     {'optimizer__frozen': ('embed(',)},
-    r"optimizer.frozen='embed\(': no regular expression",
+    r"optimizer.frozen='embed\(': not a regular expression",
   ),
   (
     {'optimizer__multipliers': (('embed', 0.5, 1.0),)},

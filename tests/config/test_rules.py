@@ -20,7 +20,7 @@ def test_whole_examples_are_not_cut_by_position(task):
   raw = test_config.changed(**task, data__split_by='position')
   assert test_config.refusal(raw) == (
     f"data.split_by='position': task.name={task['task__name']!r} has whole "
-    "examples, which would lie in every split: give 'document'"
+    "examples, which would be in every split: give 'document'"
   )
 
 
@@ -45,7 +45,7 @@ def test_whole_examples_are_not_cut_by_position(task):
     ),
     (
       {'data__memory_gib': 1.0, 'data__tokens_per_batch': 512},
-      'data.memory_gib=1.0: it decides data.tokens_per_batch=512',
+      'data.memory_gib=1.0: it determines data.tokens_per_batch=512',
     ),
     (
       {'data__length_schedule': (128, 64)},
@@ -63,7 +63,7 @@ def test_whole_examples_are_not_cut_by_position(task):
         'data__carry_state': True,
         'data__tokens_per_batch': 512,
       },
-      'data.tokens_per_batch=512: its rows change with the length',
+      'data.tokens_per_batch=512: it changes the number of rows',
     ),
     (
       {'data__curriculum': 'length', 'data__curriculum_shares': ()},
@@ -96,15 +96,15 @@ def test_whole_examples_are_not_cut_by_position(task):
     ({'schedule__warmup_steps': 1001}, 'give at most train.steps=1000'),
     (
       {'model__positions': 'sinusoidal', 'model__width': 127},
-      'model.width=127: sinusoidal positions need an even one',
+      'model.width=127: sinusoidal positions need an even number',
     ),
     (
       {'model__positions': 'learned', 'model__max_positions': 128},
-      'data.length=256: there are model.max_positions=128 learned positions',
+      'data.length=256: model.max_positions=128 positions are learned',
     ),
     (
       {'model__positions': 'learned', 'evaluate__length': 300},
-      'evaluate.length=300: there are model.max_positions=256 learned pos',
+      'evaluate.length=300: model.max_positions=256 positions are',
     ),
     (
       {'model__positions': 'learned', 'sample__new_tokens': 257},
@@ -125,7 +125,7 @@ def test_whole_examples_are_not_cut_by_position(task):
     ),
     (
       {'remat__schedule': 'binomial'},
-      "remat.schedule='binomial': remat.every=0 keeps all: give it",
+      "remat.schedule='binomial': remat.every=0 stores all states",
     ),
     (
       {'remat__schedule': 'binomial', 'remat__every': 8},
@@ -133,11 +133,11 @@ def test_whole_examples_are_not_cut_by_position(task):
     ),
     (
       {'remat__kept': 3},
-      "remat.kept=3: remat.schedule='binomial' takes it, not uniform",
+      "remat.kept=3: only remat.schedule='binomial' reads it, not 'uni",
     ),
     (
       {'remat__every': 'auto'},
-      'remat.memory_gib=0.0: it goes with remat.every="auto"',
+      "remat.memory_gib=0.0: it belongs to remat.every='auto'",
     ),
     (
       {
@@ -145,13 +145,13 @@ def test_whole_examples_are_not_cut_by_position(task):
         'remat__memory_gib': 1.0,
         'data__memory_gib': 1.0,
       },
-      'remat.memory_gib=1.0: data.memory_gib takes',
+      'remat.memory_gib=1.0: data.memory_gib fills',
     ),
     (
       {'remat__layers': 1, 'remat__keep': ('hiden',)},
-      r"remat.keep=\['hiden'\]: choose among \('matmuls', ",
+      r"remat.keep=\['hiden'\]: choose from \('matmuls', ",
     ),
-    ({'remat__keep': ('hidden',)}, 'remat.layers=0 keeps all: give it'),
+    ({'remat__keep': ('hidden',)}, 'remat.layers=0 stores all inputs'),
     (
       {'remat__layers': 1, 'remat__offload': True},
       'remat.offload=True: remat.keep names nothing to offload',
@@ -162,7 +162,7 @@ def test_whole_examples_are_not_cut_by_position(task):
         'remat__offload': True,
         'remat__keep': ('matmuls', 'hidden'),
       },
-      "remat.keep=.*: remat.offload takes 'matmuls' alone, or others",
+      "remat.keep=.*: remat.offload: give only 'matmuls', or others",
     ),
     (
       {'train__precision': 'float16', 'train__loss_scale': 0.5},
@@ -210,7 +210,7 @@ def test_whole_examples_are_not_cut_by_position(task):
     ({'remat__every': -1}, 'remat.every=-1: give 0 or more'),
     (
       {'remat__every': 'sqrt', 'recurrence__impl': 'associative'},
-      "remat.every='sqrt': recurrence.impl 'associative' keeps all",
+      "remat.every='sqrt': recurrence.impl='associative' stores all",
     ),
     ({'remat__every': 20}, 'remat.every=20: give up to 16 or a multiple'),
     (

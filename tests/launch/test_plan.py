@@ -68,7 +68,7 @@ def test_a_mesh_is_searched_for_and_real_steps_run_beside(tmp_path):
     ),
     (
       ['--device=h100', '--devices=2', '--config.mesh.pipe=-1'],
-      'mesh.data and mesh.pipe are both -1',
+      'mesh.data and mesh.pipe are -1: only one',
     ),
     (['--device=h100', '--devices=2', '--efficiency=0'], '--efficiency=0.0'),
   ),

@@ -134,7 +134,7 @@ def recurrence_errors(devices, length, impl, chunk_length, read, decay, dtype):
   given = inputs.state, tuple(inputs[1:]), starts, cotangents
   state, y, d_state, d_cut = jax.device_get(program(*given))
   got = (same_everywhere(state), y), gla_oracle.Inputs(d_state, *d_cut)
-  return selfcheck.compared(got, (inputs, starts, cotangents), read)
+  return selfcheck.compare(got, (inputs, starts, cotangents), read)
 
 
 def largest_error(got, want):

@@ -48,7 +48,7 @@ def test_steps_within_their_budget_and_beyond_it():
 )
 def test_running_out_of_memory_differs_from_other_errors(line, expected):
   assert trial.ran_out(line) == expected
-  ended = subprocesses.Ended(1, ['first'], [line, 'last'], 0.0)
+  ended = subprocesses.Result(1, ['first'], [line, 'last'], 0.0)
   if expected:
     assert trial._read(8, ended, None) == trial.Trial(8, False, None, line)
   else:

@@ -24,8 +24,14 @@ class ProgramMemory(NamedTuple):
 
 
 def of(program: jax.stages.Compiled) -> ProgramMemory:
-  """Returns the memory that a compiled program needs."""
+  """Returns the memory that a compiled program needs.
+
+  Raises:
+    NotImplementedError: the backend doesn't report it.
+  """
   analysis = program.memory_analysis()
+  if analysis is None:
+    raise NotImplementedError("this backend doesn't report a program's memory")
   return ProgramMemory(
     analysis.argument_size_in_bytes,
     analysis.temp_size_in_bytes,

@@ -87,7 +87,7 @@ class State(NamedTuple):
   `factors` and `inverses` have a dense.Factors in the place of each kernel.
   """
 
-  count: jax.Array
+  count: jax.Array  # type: ignore[assignment]  # as optax names it
   momentum: PyTree
   factors: PyTree
   inverses: PyTree
@@ -127,7 +127,7 @@ def make(
 
 
 def scale_by_kfac(
-  options: Config, like: PyTree
+  options: config_lib.Optimizer, like: PyTree
 ) -> optax.GradientTransformationExtraArgs:
   """Returns the preconditioner of kernels, see the module's docstring.
 

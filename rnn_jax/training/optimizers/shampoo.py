@@ -74,7 +74,7 @@ class State(NamedTuple):
   axis of layers): H_i and its inverse root, n_i x n_i, or n_i for diagonals.
   """
 
-  count: jax.Array
+  count: jax.Array  # type: ignore[assignment]  # as optax names it
   sums: PyTree
   roots: PyTree
 
@@ -132,7 +132,7 @@ def _resized(x, like):
 
 
 def scale_by_shampoo(
-  options: Config, stacked: Collection[str]
+  options: config_lib.Optimizer, stacked: Collection[str]
 ) -> optax.GradientTransformation:
   """Returns the preconditioner of gradients, see the module's docstring.
 

@@ -97,7 +97,7 @@ def test_16_bit_inputs_cost_only_the_rounding_of_results(
   impl, L, chunk_length, read, decay
 ):
   drawn = selfcheck.draw(L, decay, 'bfloat16')
-  state, y = selfcheck.both_ways(*drawn, impl, chunk_length, read)[0]
+  state, y = selfcheck.forward_and_backward(*drawn, impl, chunk_length, read)[0]
   assert (state.dtype, y.dtype) == (jnp.float32, jnp.bfloat16)
   errors = selfcheck.errors(*drawn, impl, chunk_length, read)
   in_float32 = {name: errors.pop(name) for name in ('state', 'd_state')}
