@@ -1,4 +1,4 @@
-"""The memory of this machine and this process, as the Linux kernel reports it."""
+"""The memory of this machine and this process, from the Linux kernel."""
 
 import contextlib
 import ctypes
@@ -25,7 +25,7 @@ class Memory:
     self._before = resident()
 
   def values(self) -> dict[str, int]:
-    """Returns the resident bytes at the start, their peak and the difference."""
+    """Returns resident bytes at the start, their peak and the difference."""
     peak = max(status('VmHWM'), resident())
     return {
       'resident_bytes': self._before,
@@ -114,7 +114,7 @@ def available_bytes(root: pathlib.Path = ROOT) -> int:
 
 
 def _left_of_groups(root):
-  """Returns what the limits of this process's groups and their parents leave."""
+  """Returns what each limit of this process's groups and parents leaves."""
   left = []
   for folder, names in _groups(root):
     limit_bytes = _number(folder / names[0])

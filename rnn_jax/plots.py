@@ -7,6 +7,7 @@ import pathlib
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
+from typing import Literal
 
 import matplotlib.axes
 import matplotlib.figure
@@ -75,7 +76,7 @@ def save_all(
   return written
 
 
-def dress(axes: Axes, grid: str = 'both') -> None:
+def dress(axes: Axes, grid: Literal['both', 'x', 'y'] = 'both') -> None:
   """Adds a light grid along 'x', 'y' or 'both', and removes the frame."""
   axes.grid(alpha=0.3, axis=grid)
   axes.set_axisbelow(True)
@@ -86,7 +87,7 @@ def label(
   axes: Axes, text: str, at: tuple[float, float], **options: Any
 ) -> None:
   """Writes a text just right of a point; `options` are of `annotate`."""
-  defaults = {'xytext': (5, 0), 'va': 'center', 'fontsize': 8}
+  defaults: dict[str, Any] = {'xytext': (5, 0), 'va': 'center', 'fontsize': 8}
   axes.annotate(text, at, textcoords='offset points', **defaults | options)
 
 
@@ -100,8 +101,9 @@ def bars(
   axes: Axes, values: Mapping[str, float], title: str, color: str
 ) -> None:
   """Draws a horizontal bar for each value."""
-  axes.barh(range(len(values)), values.values(), 0.62, color=color, alpha=0.75)
-  axes.bar_label(axes.containers[0], fmt='{:.4g}', padding=4, fontsize=8)
+  widths = [*values.values()]
+  drawn = axes.barh(range(len(widths)), widths, 0.62, color=color, alpha=0.75)
+  axes.bar_label(drawn, fmt='{:.4g}', padding=4, fontsize=8)
   name_rows(axes, [*values])
   axes.set_xlabel(title)
   axes.margins(x=0.15)

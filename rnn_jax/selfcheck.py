@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from numpy import typing as npt
 
 from rnn_jax.ops import gla
 from rnn_jax.ops.gla import native as gla_native
@@ -204,7 +203,7 @@ def compare(got: Any, drawn: Drawn, read: str) -> dict[str, np.ndarray]:
   want = _oracle(inputs, starts, cotangents, read)
   positive = inputs._replace(
     **{name: abs(np.float64(getattr(inputs, name))) for name in 'qkv'},
-    state=abs(inputs.state),
+    state=abs(np.asarray(inputs.state)),
   )
   sizes = _oracle(
     positive, starts, [abs(np.float64(x)) for x in cotangents], read
@@ -220,12 +219,10 @@ def _oracle(inputs, starts, cotangents, read):
   return (*forward, *backward)
 
 
-def relative(
-  got: npt.ArrayLike, want: npt.ArrayLike, size: npt.ArrayLike
-) -> np.ndarray:
+def relative(got: np.ndarray, want: np.ndarray, size: np.ndarray) -> np.ndarray:
   """Returns max |got - want| / max size of each row; infinite for NaN."""
   got, want, size = (
-    np.float64(x).reshape(len(x), -1) for x in (got, want, size)
+    np.asarray(x, np.float64).reshape(len(x), -1) for x in (got, want, size)
   )
   wrong, size = abs(got - want).max(1), size.max(1)
   error = np.where(wrong == 0, 0.0, wrong / np.where(size > 0, size, 1e-300))

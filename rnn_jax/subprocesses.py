@@ -37,7 +37,8 @@ class Result(NamedTuple):
   @property
   def signal_name(self) -> str:
     """The signal that killed the command, or ''."""
-    return signal.Signals(-self.code).name if (self.code or 0) < 0 else ''
+    code = self.code or 0
+    return signal.Signals(-code).name if code < 0 else ''
 
   @property
   def error(self) -> str:
