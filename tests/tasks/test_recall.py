@@ -77,8 +77,8 @@ def _answers_as_evaluated(workdir, config, found):
   assert np.mean(right) > 0.5
 
 
-def test_segments_that_would_cut_answers_are_refused():
+def test_segments_that_would_split_answers_are_refused():
   raw = raw_config('attention')
   raw.remat.segment = 8
-  with pytest.raises(errors.InputError, match='remat.segment=8: it would cut'):
+  with pytest.raises(errors.InputError, match='remat.segment=8: it would split'):
     config_lib.parse(raw)
