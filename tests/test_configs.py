@@ -12,7 +12,7 @@ from rnn_jax.models import language_model
 
 
 def parameters(raw, vocabulary):
-  """How many there are; nothing is computed."""
+  """Returns the number of parameters; computes nothing."""
   model = language_model.from_config(config_lib.parse(raw), vocabulary)
   tokens = jax.ShapeDtypeStruct((1, 2), 'int32')
   state = jax.eval_shape(lambda: model.apply({}, 1, method='init_state'))
@@ -35,7 +35,7 @@ def test_chatgot_has_its_parameters_at_89_characters(size, count):
   assert parameters(module.get_config(size), 89) == count
 
 
-def test_a_size_that_is_none_is_named():
+def test_an_unknown_size_is_named():
   module = importlib.import_module('configs.chatgot')
   with pytest.raises(ValueError, match="size='large': choose one of .*'gpt2'"):
     module.get_config('large')

@@ -100,7 +100,7 @@ def test_a_system_that_reports_nothing_needs_a_number(tmp_path):
 
 
 def run(source):
-  """A new process: what others have taken and freed is not in its memory."""
+  """Runs in a new process, whose memory has no traces of other tests."""
   return subprocesses.run([sys.executable, '-c', source])
 
 

@@ -9,7 +9,7 @@ import sys
 import rnn_jax
 
 ROOT = pathlib.Path(rnn_jax.__file__).parent
-# From what knows most to what knows least.
+# From the highest to the lowest.
 ROOMS = (
   ('experiments', 'inspection', 'interop', 'planning', 'profiling'),
   ('evaluation', 'inference', 'training'),
@@ -24,7 +24,7 @@ ROOMS = (
 
 
 def imported(path):
-  """The folders and files of rnn_jax that a file takes something from."""
+  """Yields the folders and files of rnn_jax that a file imports."""
   for node in ast.walk(ast.parse(path.read_text(encoding='utf-8'))):
     if isinstance(node, ast.ImportFrom) and node.module.startswith('rnn_jax'):
       for name in node.names:
@@ -32,7 +32,7 @@ def imported(path):
 
 
 def rooms():
-  """{folder or file of rnn_jax: the others that it takes something from}."""
+  """Returns {folder or file of rnn_jax: the others that it imports}."""
   graph = {}
   for path in ROOT.rglob('*.py'):
     room = path.relative_to(ROOT).parts[0].removesuffix('.py')
@@ -59,7 +59,7 @@ def test_folders_import_downwards():
   assert not upwards
 
 
-def test_a_first_step_waits_for_no_plots():
+def test_training_imports_no_plots():
   code = 'import sys, launch.train, rnn_jax.training.loop; print(*sys.modules)'
   result = subprocess.run(
     [sys.executable, '-c', code],

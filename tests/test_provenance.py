@@ -1,4 +1,4 @@
-"""A CPU's name tells processors apart that share a model's name."""
+"""A CPU's name distinguishes processors with the same model name."""
 
 import platform
 

@@ -6,7 +6,7 @@ import pytest
 from rnn_jax import shapes
 
 
-def test_the_sizes_of_the_letters_are_returned():
+def test_the_sizes_of_the_axes_are_returned():
   sizes = shapes.check(
     q_BxLxHxK=np.zeros((2, 5, 3, 4)), state_BxK=np.ones((2, 4))
   )

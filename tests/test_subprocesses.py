@@ -88,7 +88,7 @@ print('saved', len(seen))
   assert ended.out == ['ready', 'saved 1'] and ended.error == ''
 
 
-def test_workers_that_a_command_left_behind_end_with_it(tmp_path):
+def test_workers_that_a_command_left_running_are_killed(tmp_path):
   worker = 'import time; time.sleep(60)'
   code = (
     'import subprocess, sys\n'

@@ -1,4 +1,4 @@
-"""What pruning and distillation can't be combined with is refused."""
+"""Options that don't go with pruning or distillation are refused."""
 
 import pytest
 
@@ -16,14 +16,14 @@ from rnn_jax import errors
     ({'sparsity': 0.5, 'end_step': 1000}, 'before train.steps=1000'),
   ),
 )
-def test_schedules_that_can_not_be_are_refused(values, message):
+def test_impossible_schedules_are_refused(values, message):
   raw = config_lib.default()
   raw.pruning.update(values)
   with pytest.raises(errors.InputError, match=message):
     config_lib.parse(raw)
 
 
-def test_matrices_that_begin_at_zero_are_refused():
+def test_matrices_that_start_at_zero_are_refused():
   raw = config_lib.default()
   raw.pruning.update(sparsity=0.5, end_step=10)
   raw.model.branch_scale = 0.0
@@ -40,7 +40,7 @@ def test_matrices_that_begin_at_zero_are_refused():
     ({'task.name': 'recall'}, "task.name='recall': not available with"),
   ),
 )
-def test_what_has_no_teacher_is_refused(changes, message):
+def test_options_without_distillation_are_refused(changes, message):
   raw = config_lib.default()
   raw.distillation.teacher = 'runs/teacher'
   raw.update_from_flattened_dict(changes)

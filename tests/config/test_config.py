@@ -1,4 +1,4 @@
-"""The configuration: what is accepted, and how the rest is refused."""
+"""The configuration: what is accepted, and messages for the rest."""
 
 import contextlib
 import dataclasses
@@ -133,7 +133,7 @@ def test_an_item_of_a_wrong_type_is_refused():
 
 
 @pytest.mark.parametrize('section', ('model', 'cell', 'data'))
-def test_a_section_that_is_no_section_is_refused(section):
+def test_a_section_of_another_type_is_refused(section):
   assert refusal({section: 3}).startswith(f'{section}=3: give keys: [')
 
 

@@ -7,7 +7,7 @@ from rnn_jax import errors
 
 
 def refusal(cell='simple_rnn', **changes):
-  """The message that a config with these keys is refused with."""
+  """Returns the message that refuses a config with these keys."""
   raw = config_lib.default(cell)
   for key, value in changes.items():
     section, _, name = key.partition('__')
@@ -75,7 +75,7 @@ def refusal(cell='simple_rnn', **changes):
     ),
   ),
 )
-def test_what_cannot_be_is_refused(changes, message):
+def test_impossible_meshes_are_refused(changes, message):
   assert message in refusal(**changes)
 
 

@@ -1,4 +1,4 @@
-"""What excludes each other is refused before any work, naming both keys."""
+"""Contradictions are refused before any work; the message names both keys."""
 
 import re
 

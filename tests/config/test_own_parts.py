@@ -1,4 +1,4 @@
-"""Parts of one file each, outside of the package, named by their module."""
+"""Parts outside of the package, one file each, named by their modules."""
 
 import sys
 
@@ -121,7 +121,7 @@ def test_naming_another_part_keeps_the_keys_that_both_have():
     ('nothing', r'choose one of \[.*, or name a module of yours'),
   ),
 )
-def test_a_part_that_is_none_is_one_clear_error(kind, name, message):
+def test_a_module_that_isnt_a_part_is_one_clear_error(kind, name, message):
   section, key = kind.place
   found = test_config.refusal({section: {key: name}})
   assert '\n' not in found

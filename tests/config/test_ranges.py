@@ -58,7 +58,7 @@ def refusal(made, key, value):
 
 
 @pytest.mark.parametrize(('made', 'key', 'choices'), having('choices'))
-def test_what_is_no_choice_is_refused_with_the_choices(made, key, choices):
+def test_an_unknown_choice_is_refused_with_the_choices(made, key, choices):
   choices = values.choices_of(choices)
   value = 'other' if isinstance(choices[0], str) else 2
   message = refusal(made, key, value)
@@ -80,7 +80,7 @@ def test_a_number_above_its_most_is_refused(made, key, most):
 
 
 @pytest.mark.parametrize(('made', 'key', 'below'), having('below'))
-def test_a_share_outside_0_to_1_is_refused(made, key, below):
+def test_a_number_outside_0_to_1_is_refused(made, key, below):
   assert below == 1
   for value in (-0.1, 1.0):
     message = refusal(made, key, value)

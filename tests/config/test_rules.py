@@ -16,7 +16,7 @@ from tests.config import test_config
   ),
   ids=str,
 )
-def test_whole_examples_are_not_cut_by_position(task):
+def test_whole_examples_are_not_split_by_position(task):
   raw = test_config.changed(**task, data__split_by='position')
   assert test_config.refusal(raw) == (
     f"data.split_by='position': task.name={task['task__name']!r} has whole "

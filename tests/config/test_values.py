@@ -1,4 +1,4 @@
-"""Raw values as dataclasses, and what differs between two configs."""
+"""Raw values as dataclasses, and differences of configs."""
 
 import dataclasses
 import json
@@ -55,7 +55,7 @@ def test_a_locked_config_gives_back_what_it_was_made_of():
     ({'inner': {'pair': (1,)}}, r'inner.pair: \(1,\): give 2 values'),
   ),
 )
-def test_what_is_no_such_value_is_refused_by_its_key(raw, message):
+def test_a_wrong_value_is_refused_by_its_key(raw, message):
   with pytest.raises(errors.InputError, match=message):
     values.build(Outer, raw, '')
 

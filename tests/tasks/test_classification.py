@@ -1,4 +1,4 @@
-"""The classifier's sums against NumPy; rows that share documents or do not."""
+"""The classifier's sums against NumPy; rows of one or several documents."""
 
 import json
 
@@ -42,7 +42,7 @@ def examples():
   ]
 
 
-def alone(masked=True):
+def one_per_row(masked=True):
   """A row an example."""
   batch = rows_lib.blank(3, 9)
   for row, ids in enumerate(examples()):
@@ -76,7 +76,7 @@ def test_sums_equal_numpy(pooling):
   raw = configure(pooling=pooling)
   raw.train.label_smoothing = 0.2
   task, params = make_task(raw)
-  batch = alone()
+  batch = one_per_row()
   sums = run(task, params, batch)
   state = task.init_state(3)
   _, logits = task.model.apply(
@@ -96,9 +96,12 @@ def test_sums_equal_numpy(pooling):
 
 
 @pytest.mark.parametrize('pooling', ('mean', 'max', 'last'))
-def test_texts_that_share_a_row_are_classified_as_if_alone(pooling):
+def test_texts_that_share_a_row_are_classified_as_in_separate_rows(pooling):
   task, params = make_task(configure(pooling=pooling))
-  together, apart = run(task, params, packed()), run(task, params, alone())
+  together, apart = (
+    run(task, params, packed()),
+    run(task, params, one_per_row()),
+  )
   for name, value in apart.items():
     np.testing.assert_allclose(together[name], value, rtol=1e-5, err_msg=name)
 
@@ -108,14 +111,16 @@ def test_segments_of_time_give_the_same_sums():
   task, params = make_task(raw)
   raw.remat.segment = 5
   parts = classification.make(config_lib.parse(raw), BYTES)
-  whole, cut = run(task, params, packed()), run(parts, params, packed())
+  whole, in_segments = run(task, params, packed()), run(parts, params, packed())
   for name, value in whole.items():
-    np.testing.assert_allclose(cut[name], value, rtol=1e-5, err_msg=name)
+    np.testing.assert_allclose(
+      in_segments[name], value, rtol=1e-5, err_msg=name
+    )
 
 
 def test_the_text_adds_its_loss_times_its_weight():
   task, params = make_task(configure(text_weight=0.5))
-  batch = alone(masked=False)
+  batch = one_per_row(masked=False)
   sums = run(task, params, batch)
   text = batch._replace(
     weights_BxL=batch.weights_BxL * (batch.targets_BxL < BYTES.size),
@@ -134,7 +139,7 @@ def test_a_written_class_is_a_language_model():
   assert isinstance(task, language_modeling.Task)
 
 
-def test_evidence_begins_as_naive_bayes(tmp_path):
+def test_evidence_starts_as_naive_bayes(tmp_path):
   texts = ('ab', 'abb', 'cb', 'c')
   rows = [{'text': t, 'label': n // 2} for n, t in enumerate(texts)]
   (tmp_path / 'a.jsonl').write_text('\n'.join(map(json.dumps, rows)))
@@ -148,11 +153,11 @@ def test_evidence_begins_as_naive_bayes(tmp_path):
   counts = {'a': (3, 1), 'b': (3, 2), 'c': (1, 3), 'x': (1, 1)}
   present = np.array([[2 + 2 + 2 + 257, 1 + 2 + 2 + 257]])
   table = task.init_from_data(params, corpus)['table']['embedding']
-  for letter, found in counts.items():
-    logp = np.log(np.array(found) / present[0])
+  for letter, present_in in counts.items():
+    logp = np.log(np.array(present_in) / present[0])
     expected = 0.5 * (logp - logp.mean())
     np.testing.assert_allclose(table[ord(letter)], expected, rtol=1e-5)
-  batch = alone()
+  batch = one_per_row()
   state = task.init_state(3)
   logits = [
     task.model.apply({'params': p}, state, batch.tokens_BxL, batch.starts_BxL)[
@@ -160,5 +165,5 @@ def test_evidence_begins_as_naive_bayes(tmp_path):
     ]
     for p in (params, task.init_from_data(params, corpus))
   ]
-  told = np.cumsum(table[batch.tokens_BxL], 1)
-  np.testing.assert_allclose(logits[1] - logits[0], told, atol=1e-5)
+  expected = np.cumsum(table[batch.tokens_BxL], 1)
+  np.testing.assert_allclose(logits[1] - logits[0], expected, atol=1e-5)

@@ -1,4 +1,4 @@
-"""Sums and gradients of pictures' classes; a step of training."""
+"""Sums and gradients of image classes; a training step."""
 
 import jax
 import jax.numpy as jnp
@@ -55,8 +55,8 @@ def test_sums_are_those_of_a_softmax():
   assert float(sums['objective']) == pytest.approx(mixed @ weights, rel=4e-6)
   assert float(sums['weight']) == ROWS - 2
   assert float(sums['hits']) == (logp.argmax(-1) == labels) @ weights
-  found = task.summarize({name: float(x) for name, x in sums.items()})
-  assert found['accuracy'] == float(sums['hits']) / (ROWS - 2)
+  metrics = task.summarize({name: float(x) for name, x in sums.items()})
+  assert metrics['accuracy'] == float(sums['hits']) / (ROWS - 2)
 
 
 def test_accumulated_steps_equal_one_large_step():
@@ -74,7 +74,7 @@ def test_accumulated_steps_equal_one_large_step():
     np.testing.assert_allclose(a, b, rtol=0, atol=1e-6)
 
 
-def test_a_program_is_compiled_from_shapes_alone():
+def test_a_program_is_compiled_only_from_shapes():
   parsed = config()
   made = programs_lib.from_config(parsed, tokenizer.Bytes())
   text = made.trace_train(ROWS, 1).lower().as_text()

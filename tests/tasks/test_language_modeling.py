@@ -41,7 +41,7 @@ def test_sums_equal_numpy(case):
   at = np.take_along_axis(p, batch.targets_BxL[..., None], -1)[..., 0]
   weights = batch.weights_BxL
   hits = logits.argmax(-1) == batch.targets_BxL
-  bytes_ = batch.targets_BxL < 256  # the boundary stands for no byte
+  bytes_ = batch.targets_BxL < 256  # the boundary has no bytes
   np.testing.assert_allclose(
     sums['loss'], -(weights * np.log(at)).sum(), rtol=1e-5
   )
@@ -50,7 +50,9 @@ def test_sums_equal_numpy(case):
   assert sums['bytes'] == (weights * bytes_).sum()
 
 
-def test_smoothing_and_z_loss_change_what_is_lowered_not_what_is_reported(case):
+def test_smoothing_and_z_loss_change_what_is_minimized_not_what_is_reported(
+  case,
+):
   task, params, batch = case
   raw = tiny.raw_config('unused')
   raw.train.update({'label_smoothing': 0.1, 'z_loss': 0.01})

@@ -1,4 +1,4 @@
-"""Whole answers are counted; cells learn to recall, and write what they do."""
+"""Whole answers are counted; cells learn to recall and to write answers."""
 
 import jax
 import numpy as np
@@ -17,8 +17,8 @@ from rnn_jax.training import loop
 def test_an_answer_is_right_when_all_of_it_is():
   asked = np.array([[0, 1, 1, 0, 1], [1, 1, 1, 1, 1], [0, 0, 0, 0, 0]], bool)
   right = np.array([[0, 1, 1, 1, 0], [1, 1, 0, 1, 1], [1, 0, 1, 0, 1]], bool)
-  found = jax.jit(recall.count_answers)(right, asked)
-  assert (found['answers'], found['exact']) == (3, 1)
+  scores = jax.jit(recall.count_answers)(right, asked)
+  assert (scores['answers'], scores['exact']) == (3, 1)
   right[1, 2] = True
   assert recall.count_answers(right, asked)['exact'] == 2
 
@@ -54,14 +54,14 @@ def test_a_cell_trains_is_evaluated_and_writes(tmp_path, cell, options):
   progress = loop.train(config, tmp_path)
   assert progress.finished == 'all steps'
   run = evaluate.Run.open(tmp_path)
-  found = evaluate.evaluate_run(run, 'validation')
-  assert found['tokens'] == 2 * 20 and 'bits_per_byte' not in found
-  assert found['exact'] == pytest.approx(found['accuracy'])  # of one letter
-  assert found['exact'] > 0.6  # by chance: 1/3
-  _answers_as_evaluated(tmp_path, config, found)
+  scores = evaluate.evaluate_run(run, 'validation')
+  assert scores['tokens'] == 2 * 20 and 'bits_per_byte' not in scores
+  assert scores['exact'] == pytest.approx(scores['accuracy'])  # of one letter
+  assert scores['exact'] > 0.6  # by chance: 1/3
+  _answers_as_evaluated(tmp_path, config, scores)
 
 
-def _answers_as_evaluated(workdir, config, found):
+def _answers_as_evaluated(workdir, config, scores):
   """Decoding from a prompt gives the answers that evaluation counted."""
   documents = pipeline.Corpus.open(config, workdir).documents['validation']
   texts = [documents.read(n).decode() for n in range(len(documents))]
@@ -73,12 +73,14 @@ def _answers_as_evaluated(workdir, config, found):
     for completion, text in zip(written.completions, texts, strict=True)
   ]
   # The last answer of each text is half of all.
-  assert abs(np.mean(right) - found['exact']) < 0.3
+  assert abs(np.mean(right) - scores['exact']) < 0.3
   assert np.mean(right) > 0.5
 
 
 def test_segments_that_would_split_answers_are_refused():
   raw = raw_config('attention')
   raw.remat.segment = 8
-  with pytest.raises(errors.InputError, match='remat.segment=8: it would split'):
+  with pytest.raises(
+    errors.InputError, match='remat.segment=8: it would split'
+  ):
     config_lib.parse(raw)

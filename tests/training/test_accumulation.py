@@ -44,7 +44,7 @@ def test_sums_and_carries_equal_those_of_the_whole(parts, with_first):
     np.testing.assert_array_equal(a, b)
 
 
-def test_each_slice_has_a_key_of_its_own():
+def test_each_slice_has_another_key():
   def draw(carry, batch, key):
     return {'x': jax.random.normal(key, (1,)), 'n': batch.sum() * 0}, carry
 

@@ -1,4 +1,4 @@
-"""Held-out losses do not depend on how the split is cut into batches."""
+"""Held-out losses do not depend on how the split is batched."""
 
 import json
 

@@ -9,7 +9,7 @@ from rnn_jax.training import trainer as trainer_lib
 
 
 def make(steps):
-  """A Trainer of nothing, that is to take so many steps."""
+  """Returns a Trainer without parts that takes `steps` steps."""
   config = types.SimpleNamespace(train=types.SimpleNamespace(steps=steps))
   others = (
     'workdir',
@@ -35,7 +35,7 @@ def run(trainer):
   ('every', 'steps'),
   ((1, [1, 2, 3, 4, 5, 6, 7]), (3, [3, 6, 7]), (7, [7]), (9, [7]), (0, [7])),
 )
-def test_a_hook_is_called_every_so_many_steps_and_after_the_last(every, steps):
+def test_a_hook_is_called_every_n_steps_and_after_the_last(every, steps):
   trainer, seen = make(7), []
   trainer.add_hook(lambda trainer: seen.append(trainer.step), every)
   run(trainer)

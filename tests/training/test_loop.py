@@ -1,4 +1,4 @@
-"""A whole run in this process: resume, early stop, what it leaves behind."""
+"""A whole run in this process: resuming, early stop, files."""
 
 import contextlib
 import json
@@ -28,7 +28,7 @@ def raw(tmp_path):
 
 @pytest.fixture(autouse=True)
 def _programs(monkeypatch):
-  """A resumed run has the programs of the one that was cut."""
+  """A resumed run has the programs of the interrupted one."""
   made, make = {}, programs_lib.Programs
 
   def once(task, config, mesh):
@@ -41,9 +41,9 @@ def _programs(monkeypatch):
 
 
 def train(raw, workdir, stop_after=None):
-  """Runs to the end, or is cut between two steps without a save.
+  """Runs to the end, or is interrupted between two steps without a save.
 
-  Returns (progress, None if it was cut; the parameters after its last step).
+  Returns (progress, None if interrupted; the parameters after its last step).
   """
   progress, seen = None, []
 
@@ -52,10 +52,10 @@ def train(raw, workdir, stop_after=None):
     if trainer.step == stop_after:
       raise InterruptedError
 
-  cut = contextlib.nullcontext()
+  ending = contextlib.nullcontext()
   if stop_after is not None:
-    cut = pytest.raises(InterruptedError)
-  with cut:
+    ending = pytest.raises(InterruptedError)
+  with ending:
     config = config_lib.parse(raw)
     progress = loop.train(config, str(workdir), hooks=[watch])
   params = [jax.device_get(trainer.state.params) for trainer in seen]
@@ -76,17 +76,19 @@ LAYOUTS = {
 
 
 @pytest.mark.parametrize('layout', LAYOUTS)
-def test_a_cut_run_ends_bit_for_bit_like_an_uncut_one(raw, layout, tmp_path):
+def test_an_interrupted_run_ends_bit_for_bit_as_a_whole_one(
+  raw, layout, tmp_path
+):
   raw.data.update(LAYOUTS[layout])
   raw.model.dropout = 0.1
   whole, expected = train(raw, tmp_path / 'whole')
   for step in (2, 7):
-    train(raw, tmp_path / 'cut', stop_after=step)
-  resumed, params = train(raw, tmp_path / 'cut')
+    train(raw, tmp_path / 'resumed', stop_after=step)
+  resumed, params = train(raw, tmp_path / 'resumed')
   assert_same(params, expected)
   assert resumed.best_loss == whole.best_loss
   assert resumed.real_tokens == whole.real_tokens
-  rows = [metrics.read(tmp_path / name) for name in ('whole', 'cut')]
+  rows = [metrics.read(tmp_path / name) for name in ('whole', 'resumed')]
   steps = [[(r['step'], r['split']) for r in some] for some in rows]
   assert steps[0] == steps[1]
   losses = [[r['loss'] for r in some] for some in rows]
@@ -94,13 +96,13 @@ def test_a_cut_run_ends_bit_for_bit_like_an_uncut_one(raw, layout, tmp_path):
 
 
 @pytest.mark.float16
-def test_a_cut_run_in_float16_goes_on_with_its_loss_scale(raw, tmp_path):
+def test_a_resumed_float16_run_keeps_its_loss_scale(raw, tmp_path):
   raw.train.update(precision='float16', loss_scale=2.0**20, loss_scale_steps=3)
   raw.train.log_every = 1
   _, expected = train(raw, tmp_path / 'whole')
   for step in (2, 7):
-    train(raw, tmp_path / 'cut', stop_after=step)
-  _, params = train(raw, tmp_path / 'cut')
+    train(raw, tmp_path / 'resumed', stop_after=step)
+  _, params = train(raw, tmp_path / 'resumed')
   assert_same(params, expected)
   scales = [
     [
@@ -108,12 +110,12 @@ def test_a_cut_run_in_float16_goes_on_with_its_loss_scale(raw, tmp_path):
       for row in metrics.read(tmp_path / name)
       if 'seconds' in row
     ]
-    for name in ('whole', 'cut')
+    for name in ('whole', 'resumed')
   ]
   assert scales[0] == scales[1] and len({*scales[0][5:]}) > 1
 
 
-def test_a_cut_run_keeps_its_bytes_and_its_lowered_rate(raw, tmp_path):
+def test_a_resumed_run_keeps_int8_moments_and_its_lowered_rate(raw, tmp_path):
   raw.optimizer.moments = 'int8'
   raw.optimizer.learning_rate = 30.0  # too high to improve for long
   raw.schedule.name = 'plateau'
@@ -121,12 +123,12 @@ def test_a_cut_run_keeps_its_bytes_and_its_lowered_rate(raw, tmp_path):
   raw.evaluate.every = 2
   _, expected = train(raw, tmp_path / 'whole')
   for step in (5, 10):
-    train(raw, tmp_path / 'cut', stop_after=step)
-  _, params = train(raw, tmp_path / 'cut')
+    train(raw, tmp_path / 'resumed', stop_after=step)
+  _, params = train(raw, tmp_path / 'resumed')
   assert_same(params, expected)
   rates = [
     [row['learning_rate'] for row in rows if row['split'] == 'train']
-    for rows in map(metrics.read, (tmp_path / 'whole', tmp_path / 'cut'))
+    for rows in map(metrics.read, (tmp_path / 'whole', tmp_path / 'resumed'))
   ]
   assert rates[0] == rates[1] and 0 < rates[0][-1] < 30
 
@@ -138,7 +140,7 @@ def test_a_plateau_without_held_out_documents_is_refused(raw, tmp_path):
     train(raw, tmp_path / 'run')
 
 
-def test_what_a_run_leaves_behind(raw, tmp_path):
+def test_the_files_of_a_run(raw, tmp_path):
   progress, _ = train(raw, tmp_path / 'run')
   assert progress.finished == 'all steps'
   rows = metrics.read(tmp_path / 'run')
@@ -190,7 +192,7 @@ def test_the_time_spent_waiting_for_data_is_measured(
 
   monkeypatch.setattr(pipeline, 'training_batches', slow)
   train(raw, tmp_path / 'slow')
-  found = [
+  waiting = [
     [
       row['data_waiting_share'] * row['seconds']
       for row in metrics.read(tmp_path / name)
@@ -198,8 +200,8 @@ def test_the_time_spent_waiting_for_data_is_measured(
     ]
     for name in ('fast', 'slow')
   ]
-  assert all(0 < seconds < 0.5 for seconds in found[0])
-  assert all(seconds >= 0.6 for seconds in found[1])  # three batches each
+  assert all(0 < seconds < 0.5 for seconds in waiting[0])
+  assert all(seconds >= 0.6 for seconds in waiting[1])  # three batches each
 
 
 def test_a_run_says_what_its_batches_are(raw, tmp_path, capsys):
@@ -241,7 +243,9 @@ def test_patience_ends_a_run_that_no_longer_improves(raw, tmp_path):
   assert again.finished == progress.finished
 
 
-def test_a_loss_that_is_no_number_is_never_the_best(raw, tmp_path, monkeypatch):
+def test_a_loss_that_isnt_a_number_is_never_the_best(
+  raw, tmp_path, monkeypatch
+):
   losses = iter((math.nan, 3.0, 2.0, math.inf, 1.0, 4.0))
   evaluated = evaluate.evaluate
   monkeypatch.setattr(

@@ -20,7 +20,7 @@ def at(scale, good=0):
 
 
 def after(state, *finite, steps=3):
-  """(scale, good, lowered) behind steps that were finite or not."""
+  """Returns (scale, good, lowered) after steps that were finite or not."""
   for one in finite:
     state, lowered = loss_scale.update(state, jnp.bool_(one), steps)
   assert (state.scale.dtype, state.good.dtype) == (jnp.float32, jnp.int32)
@@ -56,7 +56,7 @@ def test_the_factor_is_a_power_of_two_near_the_scale_over_the_tokens(tokens):
   assert 512 < factor * tokens <= 1024
 
 
-def test_other_formats_have_none():
+def test_other_formats_have_no_loss_scale():
   for name in ('float32', 'bfloat16', 'bfloat16_operands'):
     raw = config_lib.default()
     raw.train.precision = name
@@ -71,12 +71,12 @@ def test_other_formats_have_none():
 
 @pytest.mark.float16
 def test_gradients_are_unscaled_before_the_clip_and_the_norm():
-  found = [
+  results = [
     test_step.run((*HALF, ('train.loss_scale', scale)), count=2)
     for scale in (2.0**8, 2.0**10)
   ]
   # Scales round nothing but what is near 0 in float16.
-  (low, one), (high, other) = found
+  (low, one), (high, other) = results
   assert one['gradient_norm'] == pytest.approx(other['gradient_norm'], rel=1e-5)
   # Measured: 3e-7.
   assert test_step.largest_difference(low.params, high.params) < 2e-6
@@ -103,7 +103,7 @@ def test_an_overflow_changes_nothing_but_the_scale_and_is_no_failure():
 
 
 @pytest.mark.float16
-def test_what_no_scale_can_mend_is_a_failure():
+def test_what_no_scale_can_fix_is_a_failure():
   programs, state = test_step.make((*HALF, ('train.loss_scale', 2.0)))
   bad = test_step.draw(0)
   bad = bad._replace(weights_BxL=np.full_like(bad.weights_BxL, np.inf))
@@ -113,7 +113,7 @@ def test_what_no_scale_can_mend_is_a_failure():
 
 
 @pytest.mark.float16
-def test_the_scale_doubles_while_steps_are_good():
+def test_the_scale_doubles_while_steps_are_finite():
   changes = (*HALF, ('train.loss_scale', 4.0), ('train.loss_scale_steps', 2))
   state, values = test_step.run(changes, count=5)
   assert state.loss_scale == (16.0, 1) and values['loss_scale'] == 16

@@ -19,7 +19,7 @@ def state_bytes(kind, params):
 @pytest.mark.parametrize(
   ('kind', 'each'), (('float32', 8), ('bfloat16', 4), ('int8', 2 + 8 / 256))
 )
-def test_bytes_a_parameter(kind, each):
+def test_bytes_per_parameter(kind, each):
   params = {
     'kernel': jnp.zeros((4, 256, 512)),
     'embedding': jnp.zeros((99, 64)),
@@ -34,7 +34,7 @@ def test_small_tensors_are_not_quantized():
 
 
 def run(kind, gradients, b2=0.999):
-  """The second moment behind gradients, one number a step."""
+  """Returns the second moment after gradients, one number per step."""
   transform = moments.stored(optax.scale_by_adam(0.9, b2), kind)
   shape = moments.SMALL
   state = transform.init(jnp.zeros(shape))
@@ -57,7 +57,7 @@ def test_a_bfloat16_average_follows_changes_below_its_precision():
   assert np.mean(nu) == pytest.approx(exact, rel=3e-3)
 
 
-def test_a_resumed_average_draws_what_an_uncut_one_does():
+def test_a_resumed_average_draws_what_an_uninterrupted_one_does():
   state = run('bfloat16', np.ones(3))
   again = run('bfloat16', np.ones(3))
   for a, b in zip(jax.tree.leaves(state), jax.tree.leaves(again), strict=True):
@@ -65,7 +65,7 @@ def test_a_resumed_average_draws_what_an_uncut_one_does():
 
 
 def test_a_second_moment_above_0_stays_above_0():
-  """Else a first moment that is left over would be divided by eps alone."""
+  """Else the first moment would be divided by eps."""
   transform = moments.stored(optax.scale_by_adam(eps=1e-8), 'int8')
   gradient = np.full(moments.SMALL, 1.0, np.float32)
   gradient[1::2] = 1e-5  # squared: 10 decades below, the code has 7
@@ -80,7 +80,7 @@ def test_a_second_moment_above_0_stays_above_0():
 def test_a_tensor_in_chunks_is_the_tensor_whole(monkeypatch):
   rng = np.random.default_rng(0)
   gradients = jnp.float32(rng.normal(size=(3, 180, 128)))  # 90 blocks, by 18
-  found = []
+  results = []
   for chunk in (moments.CHUNK, 6144):
     monkeypatch.setattr(moments, 'CHUNK', chunk)
     transform = moments.stored(optax.scale_by_adam(), 'int8')
@@ -88,9 +88,11 @@ def test_a_tensor_in_chunks_is_the_tensor_whole(monkeypatch):
     update = jax.jit(transform.update)
     for gradient in gradients:
       updates, state = update({'kernel': gradient}, state)
-    found.append((updates, state))
+    results.append((updates, state))
   # The compiled programs round a last bit in other places.
-  exact, chunked = (jax.tree.map(np.float64, jax.device_get(x)) for x in found)
+  exact, chunked = (
+    jax.tree.map(np.float64, jax.device_get(x)) for x in results
+  )
   np.testing.assert_allclose(
     exact[0]['kernel'], chunked[0]['kernel'], rtol=1e-5
   )

@@ -24,13 +24,13 @@ def test_updates_are_proportional_to_the_rate(name):
   rng = np.random.default_rng(0)
   params = {'kernel': jnp.float32(rng.normal(size=(130, 140)))}
   gradient = {'kernel': jnp.float32(rng.normal(size=(130, 140)))}
-  found = []
+  scaled = []
   for rate in (1.0, 0.25):
     settings = config(name=name, weight_decay=0.5)
     transform = optimizer.make(settings, lambda step, rate=rate: rate)
     updates, _ = transform.update(gradient, transform.init(params), params)
-    found.append(updates['kernel'] / rate)
-  np.testing.assert_allclose(*found, rtol=1e-5)
+    scaled.append(updates['kernel'] / rate)
+  np.testing.assert_allclose(*scaled, rtol=1e-5)
 
 
 def test_gradients_are_clipped_by_their_global_norm():
@@ -93,8 +93,8 @@ def test_kernels_decay_and_what_patterns_name():
       name='sgd', b1=0.0, weight_decay=0.5, weight_decays=patterns
     )
     transform = optimizer.make(settings, lambda step: 1.0)
-    found, _ = transform.update(zeros, transform.init(params), params)
-    for path, x in jax.tree.leaves_with_path(found):
+    updates, _ = transform.update(zeros, transform.init(params), params)
+    for path, x in jax.tree.leaves_with_path(updates):
       name = optimizer.parameter_name(path)
       param = params[path[0].key]
       for key in path[1:]:
@@ -105,7 +105,7 @@ def test_kernels_decay_and_what_patterns_name():
 def test_the_first_pattern_that_matches_multiplies_the_rate():
   params = draw(0)
   plain = moves(params, weight_decay=0.0)
-  found = moves(
+  actual = moves(
     params,
     weight_decay=0.0,
     multipliers=(('embedding/.*', 0.5), ('.*embedding', 4.0), ('norm.*', 2.0)),
@@ -113,13 +113,13 @@ def test_the_first_pattern_that_matches_multiplies_the_rate():
   times = {'embedding/embedding': 0.5, 'norm/scale': 2.0}
   expected = by_name(plain, lambda name, x: times.get(name, 1.0) * x)
   jax.tree.map(
-    lambda a, b: np.testing.assert_allclose(a, b, 1e-5, 1e-6), found, expected
+    lambda a, b: np.testing.assert_allclose(a, b, 1e-5, 1e-6), actual, expected
   )
 
 
 @pytest.mark.parametrize('name', ('adamw', 'adafactor', 'schedule_free'))
 def test_a_multiplier_is_another_rate(name):
-  params, found = draw(0), []
+  params, results = draw(0), []
   changes = {'multipliers': (('embedding/.*', 0.5),)}
   for rate, more in ((1e-2, changes), (5e-3, {})):
     settings = constant(name, **more)
@@ -128,8 +128,8 @@ def test_a_multiplier_is_another_rate(name):
     for n in range(3):
       updates, state = transform.update(draw(n + 1), state, new)
       new = jax.tree.map(jnp.add, new, updates)
-    found.append(new['embedding']['embedding'])
-  np.testing.assert_allclose(*found, rtol=1e-6)
+    results.append(new['embedding']['embedding'])
+  np.testing.assert_allclose(*results, rtol=1e-6)
 
 
 def constant(name, **changes):

@@ -1,4 +1,4 @@
-"""loss.png is drawn from the metrics alone."""
+"""loss.png is drawn only from the metrics."""
 
 import numpy as np
 from matplotlib import axes
@@ -9,7 +9,7 @@ from rnn_jax.runs import metrics
 from rnn_jax.training import plots
 
 
-def test_the_curve_is_a_picture_with_something_in_it(tmp_path):
+def test_the_curve_is_an_image_with_content(tmp_path):
   writer = metrics.Writer(tmp_path, 0)
   for step in range(1, 9):
     writer.write(step, 'train', {'loss': 3.0 / step})
@@ -22,7 +22,7 @@ def test_the_curve_is_a_picture_with_something_in_it(tmp_path):
   assert pixels.std() > 0.01
 
 
-def test_where_nothing_is_finite_nothing_is_drawn(tmp_path):
+def test_without_finite_losses_nothing_is_drawn(tmp_path):
   assert plots.draw_loss(tmp_path) is None
   writer = metrics.Writer(tmp_path, 0)
   writer.write(1, 'train', {'loss': float('nan')})
@@ -30,7 +30,7 @@ def test_where_nothing_is_finite_nothing_is_drawn(tmp_path):
   assert plots.draw_loss(tmp_path) is None
 
 
-def test_a_schedule_is_a_picture_of_its_rates(tmp_path, monkeypatch):
+def test_a_schedule_is_drawn_as_its_rates(tmp_path, monkeypatch):
   drawn = []
   plot = axes.Axes.plot
   monkeypatch.setattr(

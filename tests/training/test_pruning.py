@@ -1,4 +1,4 @@
-"""Pruning: how much goes, when, and that it never comes back."""
+"""Pruning: how much, when, and that zeros stay."""
 
 import jax
 import jax.numpy as jnp
@@ -27,15 +27,15 @@ def draw():
   }
 
 
-def smallest_gone(x, share):
-  """By hand: the share of a matrix that is smallest set to 0."""
+def smallest_gone(x, fraction):
+  """Sets a fraction of a matrix, its smallest numbers, to 0."""
   x = x.copy()
   order = np.argsort(np.abs(x), None)
-  x.flat[order[: int(share * x.size)]] = 0
+  x.flat[order[: int(fraction * x.size)]] = 0
   return x
 
 
-def test_each_layer_loses_its_own_share():
+def test_each_layer_has_the_same_sparsity():
   params = draw()
   got = pruning.prune(params, 0.3, 'layer')
   stacked = params['stack']['blocks']['a']['kernel']
@@ -66,7 +66,7 @@ def test_all_layers_together_lose_the_smallest():
   assert (np.asarray(got['head']['kernel']) != 0).mean() > 0.85
 
 
-def test_the_share_rises_by_the_cubic_and_zeros_stay():
+def test_the_sparsity_follows_the_cubic_and_zeros_stay():
   options = config_compression.Pruning(0.5, 'layer', 2, 10, 4)
   update = jax.jit(pruning.update, static_argnums=3)
   rng = np.random.default_rng(1)
@@ -88,7 +88,7 @@ def test_the_share_rises_by_the_cubic_and_zeros_stay():
     assert (params['head']['kernel'][zero] == 0).all()
   half = 0.5 * (1 - 0.5**3)  # at step 6, half-way
   want = [0, 0, 0, 0, 0, 0, *[half] * 4, *[0.5] * 4]
-  # A share of 80 numbers is rounded down.
+  # A fraction of 80 numbers is rounded down.
   np.testing.assert_allclose(seen, np.floor(80 * np.array(want)) / 80)
 
 
@@ -99,18 +99,18 @@ def test_a_run_ends_sparse_and_a_pruned_model_stays_so(tmp_path):
   raw.pruning.update(sparsity=0.5, end_step=8, every=3)
   run = tmp_path / 'run'
   loop.train(config_lib.parse(raw), str(run))
-  # The best of those that have lost all that they are to lose.
+  # The best of those after the last pruning.
   params = bundle_lib.read(run, 'best').params
-  # Matrices of 64 to 4112 numbers, each share of which is rounded down.
+  # Matrices of 64 to 4112 numbers, whose numbers of zeros are rounded down.
   assert pruning.sparsity(params) == pytest.approx(0.5, abs=0.005)
   out = tmp_path / 'pruned'
-  code, told, err = tiny.finish(
+  code, out, err = tiny.finish(
     tiny.launch(
       'prune', f'--workdir={run}', '--sparsity=0.75', f'--output={out}'
     )
   )
   assert code == 0, err
-  assert 'zeros in matrices: 75.0%' in told
+  assert 'zeros in matrices: 75.0%' in out
   before = bundle_lib.flat(bundle_lib.read(out, 0).params)
   loop.train(config_lib.parse(raw), str(out))
   after = bundle_lib.flat(bundle_lib.read(out, 'latest').params)

@@ -20,8 +20,8 @@ def reference_rate(settings, step):
   warmup, steps = settings.schedule.warmup_steps, settings.train.steps
   if step < warmup:
     return peak * (step + 1) / warmup
-  share = (step - warmup) / (steps - warmup)
-  return last + (peak - last) * (1 + np.cos(np.pi * share)) / 2
+  fraction = (step - warmup) / (steps - warmup)
+  return last + (peak - last) * (1 + np.cos(np.pi * fraction)) / 2
 
 
 @pytest.mark.parametrize('warmup', (0, 1, 5, 20))

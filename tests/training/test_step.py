@@ -69,9 +69,9 @@ def divide_by_weight(grad_fn):
   """What is left of the sum over devices on one device."""
 
   def mean(*args):
-    found, grads = grad_fn(*args)
-    weight = found[1].sums['weight']
-    return found, jax.tree.map(lambda g: g / weight, grads)
+    values, grads = grad_fn(*args)
+    weight = values[1].sums['weight']
+    return values, jax.tree.map(lambda g: g / weight, grads)
 
   return mean
 
@@ -183,13 +183,13 @@ def test_a_non_finite_step_changes_nothing_and_is_counted():
 def test_an_evaluation_lowers_the_rate_of_the_same_program():
   changes = [('schedule.name', 'plateau'), ('schedule.patience', 3)]
   programs, state = make([*changes, ('optimizer.weight_decay', 5.0)])
-  found, moves = [], []
+  rates, moves = [], []
   for evaluations in (0, 2, 3, 6, 6, 6, 6):
     state = programs.rescale(state, evaluations)
     state, values = programs.train_step(state, draw(0))
-    found.append(float(values['learning_rate']))
+    rates.append(float(values['learning_rate']))
   np.testing.assert_allclose(
-    found, [5e-4, 1e-3, 1e-3, 5e-4, 2.5e-4, 1.25e-4, 1e-4], rtol=1e-6
+    rates, [5e-4, 1e-3, 1e-3, 5e-4, 2.5e-4, 1.25e-4, 1e-4], rtol=1e-6
   )
   for evaluations in (0, 3):
     state = programs.init(0, 8)
@@ -221,8 +221,8 @@ def test_steps_compiled_ahead_are_those_that_run():
   try:
     state, _ = programs.train_step(state, batch)
     programs.evaluate_step(state.params, carry, batch)
-    found = [event for event in compiled if 'backend_compile' in event]
-    assert programs.traces == 2 and not found
+    compilations = [event for event in compiled if 'backend_compile' in event]
+    assert programs.traces == 2 and not compilations
     jax.block_until_ready(jax.jit(lambda x: x + 41)(batch.weights_BxL))
     assert [event for event in compiled if 'backend_compile' in event]
   finally:
@@ -236,7 +236,7 @@ def test_one_program_for_each_batch_shape():
   assert programs.traces == 3
 
 
-def test_dropout_draws_anew_each_step_and_repeats_with_the_seed():
+def test_dropout_differs_at_each_step_and_repeats_with_the_seed():
   changes = [('model.dropout', 0.5), ('optimizer.learning_rate', 0.0)]
   programs, state = make(changes)
   losses = []
@@ -260,7 +260,7 @@ def all_layouts():
 
 
 def test_eight_devices_give_the_parameters_of_one():
-  found = virtual.call('tests.training.test_step', 'all_layouts')
-  for layout, sharded in zip(LAYOUTS, found, strict=True):
+  metrics = virtual.call('tests.training.test_step', 'all_layouts')
+  for layout, sharded in zip(LAYOUTS, metrics, strict=True):
     # Measured: 6e-8; sums of gradients are added in another order.
     assert largest_difference(run(layout)[0].params, sharded) < 2e-6

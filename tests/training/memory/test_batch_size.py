@@ -42,12 +42,12 @@ def test_the_budget_is_used_and_kept_to():
 def test_the_batch_of_a_run_is_kept_in_its_folder(tmp_path, monkeypatch):
   config = configure()
   monkeypatch.setattr(batch_size, 'rows_for_budget', lambda *_: 6)
-  found = batch_size.resolve(config, tokenizer.Bytes(), tmp_path, 2)
-  assert found.data.tokens_per_batch == 6 * 32
+  resolved = batch_size.resolve(config, tokenizer.Bytes(), tmp_path, 2)
+  assert resolved.data.tokens_per_batch == 6 * 32
   kept = json.loads((tmp_path / batch_size.NAME).read_text())
   assert kept == {'tokens_per_batch': 6 * 32}
   monkeypatch.setattr(batch_size, 'rows_for_budget', lambda *_: 8)
-  assert batch_size.resolve(config, tokenizer.Bytes(), tmp_path, 2) == found
+  assert batch_size.resolve(config, tokenizer.Bytes(), tmp_path, 2) == resolved
 
 
 def test_a_run_has_batches_of_its_budget(tmp_path, monkeypatch, capsys):
@@ -107,13 +107,13 @@ def test_a_budget_smaller_than_the_parameters_compiles_nothing(monkeypatch):
   st.integers(0, 300),
   st.integers(0, 10**7),
 )
-def test_the_search_is_exact_where_the_line_errs(fixed, each, bend, budget):
+def test_the_search_is_exact_where_the_line_is_wrong(fixed, each, bend, budget):
   def size(n):
     return fixed + each * n + bend * (n // 7) + (n * n * bend) // 1000
 
-  found = batch_size.search(size, budget)
-  assert found == 0 or size(found) <= budget
-  assert size(found + 1) > budget
+  rows = batch_size.search(size, budget)
+  assert rows == 0 or size(rows) <= budget
+  assert size(rows + 1) > budget
 
 
 def test_the_search_of_a_line_compiles_little():

@@ -1,4 +1,4 @@
-"""The compiler's account of programs whose arrays are known."""
+"""The reported memory of programs whose arrays are known."""
 
 import jax
 import jax.numpy as jnp
@@ -15,15 +15,15 @@ def account(function, **options):
 
 
 def test_arguments_and_results_count():
-  found = account(lambda x, y: (x + y, x * y))
-  assert found.arguments == 8 * N
-  assert 8 * N <= found.outputs <= 8 * N + 64  # and a table of two pointers
-  assert found.total == sum(found)
+  memory = account(lambda x, y: (x + y, x * y))
+  assert memory.arguments == 8 * N
+  assert 8 * N <= memory.outputs <= 8 * N + 64  # and a table of two pointers
+  assert memory.total == sum(memory)
 
 
-def test_a_result_in_the_place_of_an_argument_counts_once():
-  found = account(lambda x, y: x + y, donate_argnums=0)
-  assert (found.arguments, found.outputs) == (8 * N, 0)
+def test_a_result_in_place_of_an_argument_counts_once():
+  memory = account(lambda x, y: x + y, donate_argnums=0)
+  assert (memory.arguments, memory.outputs) == (8 * N, 0)
 
 
 def test_what_is_made_between_is_temporary():

@@ -1,4 +1,4 @@
-"""The cheapest remat that fits, by the compiler's account."""
+"""The cheapest remat that fits, as XLA reports."""
 
 import pytest
 
@@ -26,18 +26,18 @@ def needed(config):
   return program_memory.of(programs.compile_train(8, 32)).total
 
 
-def test_the_first_rung_that_fits_is_taken():
+def test_the_first_plan_that_fits_is_chosen():
   plain = needed(configure(0.0, 0))
   root = needed(configure(0.0, 'sqrt'))
   assert root < plain
   for budget, every in ((plain, 0), (plain - 1, 'sqrt')):
     asked = configure(budget / 2**30)
-    found = remat_budget.resolve(asked, tokenizer.Bytes(), SHAPES)
-    assert found.remat.every == every and found.remat.layers == 0
-    assert needed(found) <= budget
+    chosen = remat_budget.resolve(asked, tokenizer.Bytes(), SHAPES)
+    assert chosen.remat.every == every and chosen.remat.layers == 0
+    assert needed(chosen) <= budget
 
 
-def test_a_budget_for_none_is_refused_with_what_is_needed():
+def test_a_budget_that_holds_no_plan_is_refused():
   with pytest.raises(
     errors.InputError, match='8 rows of 32 tokens need .* GiB'
   ):
@@ -48,5 +48,5 @@ def test_a_run_says_what_was_chosen(tmp_path, capsys):
   raw = tiny.raw_config(tiny.write_text(tmp_path / 'text'))
   raw.remat.update(every='auto', memory_gib=2.0)
   loop.open_run(config_lib.parse(raw), str(tmp_path / 'run')).close()
-  told = "remat.every='auto': remat.schedule='uniform'"
-  assert told in capsys.readouterr().out
+  expected = "remat.every='auto': remat.schedule='uniform'"
+  assert expected in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""An optimizer of a config beside a reference of one matrix, in float64."""
+"""Compares an optimizer with a float64 reference of one matrix."""
 
 import jax
 import numpy as np
@@ -36,7 +36,7 @@ def draw(rng):
 
 
 def compare(settings, reference, rtol=1e-5, atol=1e-7):
-  """Fails unless parameters are the reference's after some steps.
+  """Checks that parameters equal the reference's after some steps.
 
   Args:
     settings: Config.
@@ -55,11 +55,11 @@ def compare(settings, reference, rtol=1e-5, atol=1e-7):
     updates, state = update(jax.tree.map(np.float32, gradient), state, ours)
     ours = jax.tree.map(np.add, ours, jax.device_get(updates))
 
-  def check(path, found, param, *gradients):
+  def check(path, actual, param, *gradients):
     name = optimizer.parameter_name(path)
     decay = settings.optimizer.weight_decay * name.endswith('kernel')
     for layer in range(len(param)) if name in STACKED else [...]:
       expected = reference(param[layer], [g[layer] for g in gradients], decay)
-      np.testing.assert_allclose(found[layer], expected, rtol, atol, name)
+      np.testing.assert_allclose(actual[layer], expected, rtol, atol, name)
 
   jax.tree.map_with_path(check, ours, params, *gradients)

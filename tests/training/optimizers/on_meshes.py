@@ -1,4 +1,4 @@
-"""Updates of states that are cut over virtual devices."""
+"""Updates of states that are sharded over virtual devices."""
 
 import dataclasses
 
@@ -26,16 +26,16 @@ STEPS = 2
 
 
 def measure():
-  """{optimizer: how far parameters are apart from those of one device, and the
-  share of the state that a device has}."""
-  found = {name: updated(name) for name in NAMES}
+  """Returns {optimizer: (difference of parameters from those of one device,
+  fraction of the state that a device has)}."""
+  results = {name: updated(name) for name in NAMES}
   for name, meshes in OF_STEPS.items():
-    found |= trained(name, meshes)
-  return found
+    results |= trained(name, meshes)
+  return results
 
 
 def updated(name):
-  """Of updates alone, behind gradients that are drawn."""
+  """Runs only updates, with random gradients."""
   _, made = forms.programs('simple_rnn', MESH)
   where = made.placement
   rng = np.random.default_rng(0)
@@ -48,32 +48,32 @@ def updated(name):
   settings = following.config(name, **own)
   transform = optimizer.make(settings, following.rate, where.stacked)
   state = jax.eval_shape(transform.init, where.shapes)
-  cut = where.of_optimizer(state)
-  params_cut = where.shardings('parameters')
+  sharding = where.of_optimizer(state)
+  params_sharding = where.shardings('parameters')
   ends = []
-  for place in ({}, {'out_shardings': (params_cut, cut)}):
+  for place in ({}, {'out_shardings': (params_sharding, sharding)}):
     begin = jax.jit(lambda p: (p, transform.init(p)), **place)
-    turn = jax.jit(lambda p, s, g: _turn(transform, p, s, g), **place)
+    step = jax.jit(lambda p, s, g: _step(transform, p, s, g), **place)
     # Steps in flight hold threads that each other's collectives wait for.
     now = jax.block_until_ready(begin(params))
     for gradient in gradients:
-      now = jax.block_until_ready(turn(*now, gradient))
+      now = jax.block_until_ready(step(*now, gradient))
     ends.append(jax.device_get(now[0]))
-  own = placement.device_bytes(state, cut)
+  own = placement.device_bytes(state, sharding)
   whole = placement.device_bytes(state, where.whole)
   return forms.largest_difference(*ends), own / whole
 
 
-def _turn(transform, params, state, gradient):
+def _step(transform, params, state, gradient):
   updates, state = transform.update(gradient, state, params)
   return jax.tree.map(lambda p, u: p + u, params, updates), state
 
 
 def trained(name, meshes):
-  """Of whole steps: of gradients between two points, or with factors."""
+  """Runs whole steps, for gradients between two points or with factors."""
   ends = {}
-  for told, mesh in {'': forms.ALONE, **meshes}.items():
-    count = virtual.DEVICES if told else 1
+  for label, mesh in {'': forms.ALONE, **meshes}.items():
+    count = virtual.DEVICES if label else 1
     settings = forms.config('simple_rnn', mesh)
     own = following.config(name, eps=1e-3)
     settings = dataclasses.replace(
@@ -84,8 +84,8 @@ def trained(name, meshes):
     )
     state = made.init(0, forms.ROWS)
     state, _ = forms.go_on(settings, made, state, range(STEPS))
-    ends[told] = jax.device_get(state.params)
+    ends[label] = jax.device_get(state.params)
   return {
-    told: (forms.largest_difference(ends[''], ends[told]), None)
-    for told in meshes
+    label: (forms.largest_difference(ends[''], ends[label]), None)
+    for label in meshes
   }

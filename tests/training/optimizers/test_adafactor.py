@@ -13,7 +13,7 @@ def rms(x):
 
 
 def reference(params, gradients, rate, weight_decay):
-  """Parameters behind the gradients; 'kernel' alone is factored and decays."""
+  """Returns the updated parameters; only 'kernel' is factored and decays."""
   state = {name: 0.0 for name in params} | {'rows': 0.0, 'columns': 0.0}
   for t, gradient in enumerate(gradients, 1):
     b = 1 - t**-0.8
@@ -43,7 +43,7 @@ def test_parameters_follow_the_published_equations():
   params, *gradients = (
     {n: rng.normal(size=s) * 3 for n, s in shapes.items()} for _ in range(5)
   )
-  params['bias'] *= 0  # as biases begin
+  params['bias'] *= 0  # as biases start
   transform = optimizer.make(settings, lambda step: 1e-2)
   ours = jax.tree.map(jnp.float32, params)
   state = transform.init(ours)

@@ -45,10 +45,10 @@ def exact(x, code):
 
 @pytest.mark.parametrize(
   # A quotient in the middle of two entries may go either way: 1 of 4200.
-  ('moments', 'store', 'share'),
+  ('moments', 'store', 'fraction'),
   (('float32', exact, 0.0), ('int8', nearest, 1e-3)),
 )
-def test_parameters_follow_the_published_equations(moments, store, share):
+def test_parameters_follow_the_published_equations(moments, store, fraction):
   settings = test_optimizer.config(
     clip_norm=0.0, weight_decay=0.1, moments=moments
   )
@@ -75,7 +75,7 @@ def test_parameters_follow_the_published_equations(moments, store, share):
     v = {n: store(x, np.float64(blockwise.UNSIGNED)) for n, x in v.items()}
   for name, value in params.items():
     equal = np.isclose(ours[name], value, rtol=1e-5, atol=1e-7)
-    assert np.mean(~equal) <= share
+    assert np.mean(~equal) <= fraction
     np.testing.assert_allclose(ours[name], value, atol=1e-4)
 
 

@@ -1,4 +1,4 @@
-"""K-FAC against its equations in float64, and beside SGD."""
+"""K-FAC against its equations in float64, and compared with SGD."""
 
 import flax.linen as nn
 import jax
@@ -25,9 +25,9 @@ def draw_factors(rng, like, kernels):
     def one(x):
       n = x.shape[-1]
       rows = rng.normal(size=(*stack, 3 * n, n)) * np.logspace(0, -1, n)
-      found = rows.swapaxes(-1, -2) @ rows
-      diagonal = np.diagonal(found, axis1=-2, axis2=-1)
-      return found if x.ndim == len(stack) + 2 else diagonal
+      product = rows.swapaxes(-1, -2) @ rows
+      diagonal = np.diagonal(product, axis1=-2, axis2=-1)
+      return product if x.ndim == len(stack) + 2 else diagonal
 
     return dense.Factors(*map(one, pair))
 
@@ -41,7 +41,7 @@ def whole(factor, n):
 
 
 def kernel(p, gradients, factors, options):
-  """A kernel behind these steps, in float64."""
+  """Returns a kernel after these steps, in float64."""
   m, means, inverses = 0.0, [0.0, 0.0], None
   for step, (g, pair) in enumerate(zip(gradients, factors, strict=True)):
     kept = min(1 - 1 / (step + 1), options.b2)
@@ -59,7 +59,7 @@ def kernel(p, gradients, factors, options):
 
 
 def other(p, gradients, options):
-  """What goes by Adam."""
+  """Returns a parameter after steps of Adam, in float64."""
   m = v = 0.0
   for step, g in enumerate(gradients):
     m = options.b1 * m + (1 - options.b1) * g
@@ -82,7 +82,7 @@ def test_parameters_follow_the_equations(every, longest, b1):
   params, *gradients = (following.draw(rng) for _ in range(following.STEPS + 1))
   like = dense.blank(params, NAMES, longest)
   factors = [draw_factors(rng, like, params) for _ in gradients]
-  found = follow(settings, params, gradients, factors)
+  actual = follow(settings, params, gradients, factors)
   for path, param in jax.tree.leaves_with_path(params):
     name = optimizer.parameter_name(path)
     for n in range(LAYERS) if name in following.STACKED else [...]:
@@ -94,7 +94,7 @@ def test_parameters_follow_the_equations(every, longest, b1):
         expected = other(param[n], own, options)
       # Measured: 2e-6.
       np.testing.assert_allclose(
-        at(found, name)[n], expected, 1e-5, 1e-6, f'{name} {n}'
+        at(actual, name)[n], expected, 1e-5, 1e-6, f'{name} {n}'
       )
 
 
@@ -115,13 +115,13 @@ def at(tree, name):
 
 
 def follow(settings, params, gradients, factors):
-  """The parameters behind all gradients."""
+  """Returns the parameters after all gradients."""
   transform = optimizer.make(
     settings, following.rate, following.STACKED, factors[0]
   )
 
   @jax.jit
-  def turn(params, state, gradient, factors):
+  def step(params, state, gradient, factors):
     updates, state = transform.update(gradient, state, params, factors=factors)
     return optax.apply_updates(params, updates), state
 
@@ -129,8 +129,8 @@ def follow(settings, params, gradients, factors):
     np.float32, (params, gradients, factors)
   )
   state = jax.jit(transform.init)(params)
-  for gradient, found in zip(gradients, factors, strict=True):
-    params, state = turn(params, state, gradient, found)
+  for gradient, batch_factors in zip(gradients, factors, strict=True):
+    params, state = step(params, state, gradient, batch_factors)
   return params
 
 
@@ -169,14 +169,14 @@ def problem():
   """Inputs whose directions have sizes from 1 to .01, and their classes."""
   rng = np.random.default_rng(0)
   x = rng.normal(size=(ROWS, D_IN))
-  turn = np.linalg.qr(rng.normal(size=(D_IN, D_IN)))[0]
+  rotation = np.linalg.qr(rng.normal(size=(D_IN, D_IN)))[0]
   noise = 0.5 * rng.normal(size=(ROWS, CLASSES))
   labels = np.argmax(x @ rng.normal(size=(D_IN, CLASSES)) + noise, 1)
-  return jnp.float32(x * np.logspace(0, -2, D_IN) @ turn), jnp.array(labels)
+  return jnp.float32(x * np.logspace(0, -2, D_IN) @ rotation), jnp.array(labels)
 
 
 def last_losses(name):
-  """For each rate, the loss behind as many steps on the same rows."""
+  """Returns the loss after STEPS steps on the same rows, for each rate."""
   x, labels = problem()
   changes = {'damping': 1e-4, 'roots_every': 1} if name == 'kfac' else {}
   settings = following.config(name, weight_decay=0.0, **changes)
@@ -194,24 +194,24 @@ def last_losses(name):
       settings, lambda step: peak * (1 - step / STEPS), frozenset(), blank
     )
 
-    def turn(now, _):
+    def step(now, _):
       params, state = now
       with dense.tagging():
-        total, (g, found) = jax.value_and_grad(loss, (0, 1))(params, blank)
-      factors = dense.averaged(found, ROWS, 1.0)
+        total, (g, sums) = jax.value_and_grad(loss, (0, 1))(params, blank)
+      factors = dense.averaged(sums, ROWS, 1.0)
       g = jax.tree.map(lambda x: x / ROWS, g)
       updates, state = transform.update(g, state, params, factors=factors)
       return (optax.apply_updates(params, updates), state), total / ROWS
 
     begin = params, transform.init(params)
-    _, losses = jax.lax.scan(turn, begin, length=STEPS)
+    _, losses = jax.lax.scan(step, begin, length=STEPS)
     return losses[-1]
 
   rates = jnp.array(RATES[name], jnp.float32)
   return np.array(jax.jit(jax.vmap(run))(rates))
 
 
-def test_a_badly_scaled_problem_is_learnt_faster_than_by_sgd():
+def test_a_badly_scaled_problem_is_learned_faster_than_by_sgd():
   """Each at its best rate."""
   ours, others = last_losses('kfac'), last_losses('sgd')
   assert np.nanmin(ours) < 0.5 * np.nanmin(others), (ours, others)

@@ -25,4 +25,4 @@ def test_parameters_follow_the_published_equations():
 
   # Measured: 2e-7, as 1 - b2^t loses digits in float32.
   following.compare(following.config('radam', b2=b2), reference, atol=1e-6)
-  assert rectified == {6, 7}  # steps before and behind the switch
+  assert rectified == {6, 7}  # steps before and after the switch

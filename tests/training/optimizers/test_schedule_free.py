@@ -1,4 +1,4 @@
-"""Schedule-free AdamW against its equations, alone and in a train step."""
+"""Schedule-free AdamW against its equations, also in a training step."""
 
 import jax
 import numpy as np
@@ -36,12 +36,12 @@ def test_parameters_follow_the_published_equations():
 
 def z_of(state):
   """{path of a parameter: the optimizer's own point}."""
-  found = {}
+  leaves = {}
   for path, leaf in jax.tree.leaves_with_path(state.opt_state):
     names = [str(getattr(k, 'key', getattr(k, 'name', k))) for k in path]
     if 'z' in names:
-      found['/'.join(names[names.index('z') + 1 :])] = leaf
-  return jax.device_get(found)
+      leaves['/'.join(names[names.index('z') + 1 :])] = leaf
+  return jax.device_get(leaves)
 
 
 def shifted(task, params, corpus):

@@ -33,13 +33,13 @@ def draw(seed):
 
 
 @pytest.mark.parametrize('name', NAMES)
-def test_a_run_goes_on_from_a_checkpoint_as_if_it_was_not_cut(name, tmp_path):
+def test_a_run_resumes_from_a_checkpoint_bit_for_bit(name, tmp_path):
   settings = following.config(name, clip_norm=1.0)
   stacked, kernels = {'blocks/kernel'}, {'blocks/kernel', 'head/kernel'}
   blank = dense.blank(draw(0), kernels, 3) if name in FACTORED else {}
   transform = optimizer.make(settings, following.rate, stacked, blank)
 
-  def turn(state, gradient):
+  def step(state, gradient):
     factors = jax.tree.map(  # of rows that are all the same
       lambda x: x + jnp.sum(gradient['blocks']['kernel'] ** 2), blank
     )
@@ -52,20 +52,20 @@ def test_a_run_goes_on_from_a_checkpoint_as_if_it_was_not_cut(name, tmp_path):
   def begin(params):
     return {'params': params, 'optimizer': transform.init(params)}
 
-  turn, begin = jax.jit(turn), jax.jit(begin)
+  step, begin = jax.jit(step), jax.jit(begin)
   state = begin(draw(0))
   for n in (1, 2):
-    state = turn(state, draw(n))
+    state = step(state, draw(n))
   data = iter(grain.MapDataset.range(9).to_iter_dataset())
   with_folder = checkpoint.Checkpoints(tmp_path, 1)
   with_folder.save(2, state, data, {})
   _, restored, _ = with_folder.restore(begin(draw(7)))
   with_folder.close()
   # Optax's own types come back as such.
-  uncut, resumed = turn(state, draw(3)), turn(restored, draw(3))
-  jax.tree.map(np.testing.assert_array_equal, uncut, resumed)
+  uninterrupted, resumed = step(state, draw(3)), step(restored, draw(3))
+  jax.tree.map(np.testing.assert_array_equal, uninterrupted, resumed)
   assert not np.array_equal(
-    uncut['params']['head']['kernel'], state['params']['head']['kernel']
+    uninterrupted['params']['head']['kernel'], state['params']['head']['kernel']
   )
 
 
@@ -153,10 +153,10 @@ def test_bytes_of_state(case):
   settings = following.config(case.partition(',')[0], **changes)
   factors = optimizer.factor_shapes(settings, init, shapes)
   transform = optimizer.make(settings, following.rate, stacked, factors)
-  found = batch_size.tree_bytes(jax.eval_shape(transform.init, shapes))
+  size = batch_size.tree_bytes(jax.eval_shape(transform.init, shapes))
   count = sum(x.size for x in jax.tree.leaves(shapes))
   # Numbers of steps and the like besides.
-  assert 0 <= found - formula(named, count) <= 32
+  assert 0 <= size - formula(named, count) <= 32
 
 
 def test_every_optimizer_has_its_formula():

@@ -1,4 +1,4 @@
-"""Learning rates behind a warm-up against their closed forms in NumPy."""
+"""Learning rates after a warm-up against their closed forms in NumPy."""
 
 import jax
 import jax.numpy as jnp
@@ -23,8 +23,8 @@ def config(name, warmup, **changes):
   return config_lib.parse(raw)
 
 
-def line(begin, end, share):
-  return begin + (end - begin) * share
+def line(begin, end, fraction):
+  return begin + (end - begin) * fraction
 
 
 def triangle(t, cycle):
@@ -35,7 +35,7 @@ def triangle(t, cycle):
   return LOW + (PEAK - LOW) * max(0, 1 - x)
 
 
-CASES = {  # name, warm-up, other keys: the rate t steps behind the warm-up
+CASES = {  # name, warm-up, other keys: the rate t steps after the warm-up
   'constant': ('constant', 20, {}, lambda t: PEAK),
   'linear': ('linear', 20, {}, lambda t: line(PEAK, FINAL, t / 180)),
   'inverse_sqrt': (
@@ -89,10 +89,10 @@ CASES = {  # name, warm-up, other keys: the rate t steps behind the warm-up
 def test_every_step_has_the_rate_of_the_closed_form(case):
   name, warmup, changes, reference = CASES[case]
   made = schedule.make(config(name, warmup, **changes))
-  found = jax.vmap(made.rate)(jnp.arange(STEPS))
+  rates = jax.vmap(made.rate)(jnp.arange(STEPS))
   expected = [PEAK * (n + 1) / warmup for n in range(warmup)]
   expected += [reference(t) for t in range(STEPS - warmup)]
-  np.testing.assert_allclose(found, expected, rtol=2e-5)
+  np.testing.assert_allclose(rates, expected, rtol=2e-5)
   assert made.rescale is None
 
 

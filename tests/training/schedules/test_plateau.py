@@ -7,22 +7,22 @@ from tests.training import test_schedule
 
 
 def scales(losses, **changes):
-  """The scale behind each evaluation of a run without a warm-up."""
+  """Returns the scale after each evaluation of a run without a warm-up."""
   config = test_schedule.config(0, name='plateau', **changes)
   rescale = schedule.make(config).rescale
-  scale, best, since, found = 1.0, np.inf, 0, []
+  scale, best, since, values = 1.0, np.inf, 0, []
   for step, loss in enumerate(losses, 1):
     since = 0 if loss < best else since + 1
     best = min(best, loss)
     scale = rescale(step, scale, since)
-    found.append(scale)
-  return found
+    values.append(scale)
+  return values
 
 
 def test_evaluations_without_a_new_best_lower_the_rate():
   losses = [5, 4, 4, 4.5, 3, 3, 3, 3, 3, 2]
-  found = scales(losses, patience=2, factor=0.5)
-  assert found == [1, 1, 1, 0.5, 0.5, 0.5, 0.25, 0.25, 0.125, 0.125]
+  values = scales(losses, patience=2, factor=0.5)
+  assert values == [1, 1, 1, 0.5, 0.5, 0.5, 0.25, 0.25, 0.125, 0.125]
 
 
 def test_a_run_that_improves_keeps_its_rate():
@@ -30,5 +30,5 @@ def test_a_run_that_improves_keeps_its_rate():
 
 
 def test_the_final_rate_is_the_least():
-  found = scales([1] * 6, patience=1, factor=0.3)  # the final rate is a tenth
-  np.testing.assert_allclose(found, [1, 0.3, 0.1, 0.1, 0.1, 0.1])
+  values = scales([1] * 6, patience=1, factor=0.3)  # the final rate is a tenth
+  np.testing.assert_allclose(values, [1, 0.3, 0.1, 0.1, 0.1, 0.1])
