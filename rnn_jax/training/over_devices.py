@@ -86,7 +86,7 @@ def sum_gradients(
   whole: dict[str, PyTree] = dict.fromkeys(
     ('loss_scale', 'step', 'skipped', 'rate_scale', 'key'), WHOLE
   )
-  whole_sums: PyTree = WHOLE
+  aux: PyTree = step_lib.Aux(WHOLE, changes)  # type: ignore[arg-type]
   run = placement.run(
     of_device,
     (
@@ -95,7 +95,7 @@ def sum_gradients(
       BATCH_SPEC,
       WHOLE,
     ),
-    ((WHOLE, step_lib.Aux(whole_sums, changes)), specs('gradients')),
+    ((WHOLE, aux), specs('gradients')),
   )
 
   def of_all(params, state, batch, key):

@@ -136,7 +136,9 @@ def test_a_resumed_run_keeps_int8_moments_and_its_lowered_rate(raw, tmp_path):
 def test_a_plateau_without_held_out_documents_is_refused(raw, tmp_path):
   raw.schedule.name = 'plateau'
   raw.data.splits = (100, 0, 0)
-  with pytest.raises(errors.InputError, match="name='plateau': no validation"):
+  with pytest.raises(
+    errors.InputError, match="name='plateau' needs validation"
+  ):
     train(raw, tmp_path / 'run')
 
 

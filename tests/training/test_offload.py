@@ -64,6 +64,6 @@ def test_a_device_without_a_host_s_memory_is_refused():
   with pytest.raises(errors.InputError) as caught:
     offload.to_host(Sharding())
   assert str(caught.value) == (
-    "optimizer.offload=True: Abacus reaches ['device'] and no 'pinned_host' "
-    'memory: give False'
+    "optimizer.offload=True: Abacus has ['device'] memory, not 'pinned_host': "
+    'give False'
   )
