@@ -25,7 +25,7 @@ def examples(count=None):
 
 
 def test_positions_count_up_from_where_the_state_says():
-  order = loader.Ordered(examples(), workers=0)
+  order = loader.Loader(examples(), workers=0)
   first = [next(order) for _ in range(25)]
   assert [position for position, _ in first] == [*range(25)]
   state = order.get_state()
@@ -37,7 +37,7 @@ def test_positions_count_up_from_where_the_state_says():
 
 
 def test_a_finite_order_ends_and_stays_ended():
-  order = loader.Ordered(examples(3), workers=0)
+  order = loader.Loader(examples(3), workers=0)
   assert [position for position, _ in order] == [0, 1, 2]
   assert next(order, None) is None
   order.set_state({'position': 2})
@@ -45,7 +45,7 @@ def test_a_finite_order_ends_and_stays_ended():
 
 
 def test_a_closed_order_says_so():
-  order = loader.Ordered(examples(), workers=0)
+  order = loader.Loader(examples(), workers=0)
   order.close()
   with pytest.raises(ValueError, match='closed'):
     next(order)
@@ -53,7 +53,7 @@ def test_a_closed_order_says_so():
 
 @pytest.mark.parametrize('start', (0, 5, 39))
 def test_workers_end_a_finite_order_anywhere(start):
-  order = loader.Ordered(examples(40), workers=2)
+  order = loader.Loader(examples(40), workers=2)
   order.set_state({'position': start})
   assert [int(ids[0]) for _, ids in order] == [*range(start, 40)]
   order.close()
@@ -62,7 +62,7 @@ def test_workers_end_a_finite_order_anywhere(start):
 @pytest.mark.parametrize('size', (3, 400, 40000))
 def test_workers_end_by_themselves_however_much_they_have_made(size):
   made = grain.MapDataset.range(999).map(lambda n: np.full(size, n))
-  order = loader.Ordered(made, workers=2)
+  order = loader.Loader(made, workers=2)
   for expected in range(20):
     position, ids = next(order)
     assert position == expected and (ids == expected).all()

@@ -180,4 +180,4 @@ def _check_item(where, name, value, kind):
       '--skip_empty'
     )
   if kind is examples.Image:
-    codec.read(value.content, f'{where}: {name}')
+    codec.check(value.content, f'{where}: {name}')

@@ -19,10 +19,10 @@ def growing():
   stages = []
   for length, first, end in ((4, 0, 2), (8, 2, 4)):
     rows = grain.MapDataset.source([np.arange(n) for n in (4, 5, 6, 9)])
-    examples = loader.Ordered(rows[:end], 0)
+    examples = loader.Loader(rows[:end], 0)
     examples.set_state({'position': first})
     stages.append(packed.Packed(examples, (1, length)))
-  return length_schedule.Growing(stages)
+  return length_schedule.StagedBatches(stages)
 
 
 def test_each_stage_has_its_length_and_epochs():

@@ -30,7 +30,7 @@ def test_a_split_shares_the_rows_of_each_length():
   rows = [rng.integers(0, 50, n) ** 2 // 50 for n in rng.integers(2, 34, 600)]
   split = rarity.Split(rarity.Unigram(rows, 50), rows, (8, 32, 64), 3)
   kinds = [
-    split.kind(int(np.searchsorted((8, 32), len(row) - 1)), row) for row in rows
+    split.level(int(np.searchsorted((8, 32), len(row) - 1)), row) for row in rows
   ]
   for longest, others in ((8, 0), (32, 8)):
     found = [
@@ -40,4 +40,4 @@ def test_a_split_shares_the_rows_of_each_length():
     ]
     counts = np.bincount(found, minlength=3)
     assert counts.min() > 0.9 * len(found) / 3
-  assert split.kind(2, rows[0]) in range(3)  # a bucket without sampled rows
+  assert split.level(2, rows[0]) in range(3)  # a bucket without sampled rows

@@ -18,7 +18,7 @@ SHAPES = ((3, 4), (2, 8), (2, 16))
 def buckets(*targets):
   """Batches of examples with so many targets each."""
   examples = grain.MapDataset.source([np.arange(n + 1) for n in targets])
-  return buckets_lib.Buckets(loader.Ordered(examples, 0), SHAPES)
+  return buckets_lib.Buckets(loader.Loader(examples, 0), SHAPES)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_rows_of_a_bucket_are_split_by_rarity():
   split = rarity.Split(rarity.Unigram(rows[:7], 3), rows, (4, 8), 2)
 
   def make():
-    examples = loader.Ordered(grain.MapDataset.source(rows), 0)
+    examples = loader.Loader(grain.MapDataset.source(rows), 0)
     return buckets_lib.Buckets(examples, ((5, 4), (2, 8)), split)
 
   batches = make()

@@ -9,7 +9,7 @@ from rnn_jax.data.batching.layouts import packed as packed_lib
 
 def packed(*targets, fit='first'):
   examples = grain.MapDataset.source([np.arange(n + 1) for n in targets])
-  return packed_lib.Packed(loader.Ordered(examples, 0), (2, 8), fit)
+  return packed_lib.Packed(loader.Loader(examples, 0), (2, 8), fit)
 
 
 def test_an_example_goes_where_it_fits_first():

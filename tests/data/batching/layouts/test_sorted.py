@@ -21,7 +21,7 @@ def pooled(*targets, pool=2, shapes=SHAPES, seed=None):
   examples = grain.MapDataset.source(
     [np.arange(a, b + 1) for a, b in zip(ends, ends[1:], strict=False)]
   )
-  return sorted_lib.Pooled(loader.Ordered(examples, 0), shapes, pool, seed)
+  return sorted_lib.Pooled(loader.Loader(examples, 0), shapes, pool, seed)
 
 
 def lengths(batch):

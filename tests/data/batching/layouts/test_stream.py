@@ -11,7 +11,7 @@ from rnn_jax.data.batching.layouts import stream
 def lanes(*targets, carry_state=True, rows=2):
   examples = [100 * k + np.arange(n + 1) for k, n in enumerate(targets)]
   examples = grain.MapDataset.source(examples)
-  return stream.Stream(loader.Ordered(examples, 0), (rows, 4), carry_state)
+  return stream.Stream(loader.Loader(examples, 0), (rows, 4), carry_state)
 
 
 def test_a_lane_reads_on_in_the_next_batch():

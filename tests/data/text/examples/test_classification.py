@@ -9,6 +9,7 @@ import pytest
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data import pipeline
+from rnn_jax.data.text.examples import base as examples_lib
 from rnn_jax.data.text import tokenizer
 from rnn_jax.data.text.examples import classification
 from rnn_jax.data.text.examples import image_classification
@@ -25,7 +26,7 @@ def documents(labels=(0, 1, 1), texts=('bad', 'good', 'good too')):
 
 
 def make(length=32, **task):
-  options = pipeline.Options(
+  options = examples_lib.Options(
     config_lib.section('task', name='classification', **task),
     config_lib.section('data', classes=('no', 'yes')),
     length,
@@ -119,7 +120,7 @@ def test_a_test_split_without_labels_is_refused_when_it_is_used(maker, caplog):
   unlabelled = documents((-1, -1, -1))
   classification.check({'train': documents(), 'test': unlabelled}, config)
   assert "'test' cannot be evaluated: 0: its class is -1" in caplog.text
-  options = pipeline.Options(
+  options = examples_lib.Options(
     config_lib.section('task', name='classification'), config.data, 32, 32, None
   )
   with pytest.raises(errors.InputError, match='^0: .*or use another split'):
