@@ -12,6 +12,7 @@ number that the source has in column `data.difficulty` ('column').
 """
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -96,7 +97,7 @@ def hard(corpus: Any, data: config_lib.Data, seed: int) -> np.ndarray:
       )
     difficulty = column[[examples.document(n) for n in numbers]]
   else:
-    measure = len
+    measure: Callable[[np.ndarray], float] = len
     if data.curriculum == 'rarity':
       measure = shapes.unigram(corpus, data, seed).rarity
     difficulty = np.array([measure(examples.make(n, 0)) for n in numbers])

@@ -58,12 +58,12 @@ class Tokenizer:
       InputError: the vocabulary lacks characters of it, which the message
         names, or it isn't UTF-8.
     """
-    text = _valid(text)
-    ids = self.encode_document(text)
+    string = _valid(text)
+    ids = self.encode_document(string)
     if self.unknown is not None and self.unknown in ids:
-      uncovered = ''.join(sorted(self.uncovered(text)))
+      uncovered = ''.join(sorted(self.uncovered(string)))
       raise errors.InputError(
-        f'text {text[:60]!r} has characters outside the vocabulary: '
+        f'text {string[:60]!r} has characters outside the vocabulary: '
         f'{uncovered!r}: leave them out'
       )
     return ids
@@ -300,7 +300,7 @@ def _from_json(model):
     raise ValueError(str(error)) from error
 
 
-def _valid(text):
+def _valid(text: str | bytes) -> str:
   """Returns a text as a string that UTF-8 can encode, or raises InputError."""
   try:
     return _bytes(text).decode()

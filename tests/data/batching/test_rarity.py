@@ -29,13 +29,14 @@ def test_a_split_shares_the_rows_of_each_length():
   rng = np.random.default_rng(0)
   rows = [rng.integers(0, 50, n) ** 2 // 50 for n in rng.integers(2, 34, 600)]
   split = rarity.Split(rarity.Unigram(rows, 50), rows, (8, 32, 64), 3)
-  kinds = [
-    split.level(int(np.searchsorted((8, 32), len(row) - 1)), row) for row in rows
+  levels = [
+    split.level(int(np.searchsorted((8, 32), len(row) - 1)), row)
+    for row in rows
   ]
   for longest, others in ((8, 0), (32, 8)):
     found = [
       kind
-      for kind, row in zip(kinds, rows, strict=True)
+      for kind, row in zip(levels, rows, strict=True)
       if others < len(row) - 1 <= longest
     ]
     counts = np.bincount(found, minlength=3)

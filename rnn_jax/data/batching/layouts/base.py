@@ -28,7 +28,7 @@ def longest(corpus: Any, data: config_lib.Data, seed: int) -> tuple[int, ...]:
   return (data.length,)
 
 
-def known(corpus: Any, data: config_lib.Data, seed: int) -> tuple[int, ...]:
+def known(corpus: Any, data: Multiples, seed: int) -> tuple[int, ...]:
   """Returns the lengths that a layout's options define."""
   del corpus, seed
   return data.row_lengths()

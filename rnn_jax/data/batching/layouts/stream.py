@@ -26,7 +26,8 @@ lengths = base.longest
 class Config(config_lib.Data):
   """Options of the layout, of section `data` of the config."""
 
-  carry_state: bool = False  # keep the state between windows
+  # Keep the state between windows; only this layout makes it an option.
+  carry_state: bool = False  # type: ignore[misc]
   # Bytes of a segment, which one row reads in sequence.
   stretch: int = config_lib.option(16384, least=1)
 

@@ -54,7 +54,7 @@ class Labelled:
       self._answers = words(tokenizer, options.data.classes)
     else:
       self._answers = [np.array([tokenizer.size + n]) for n in classes]
-    self._labels = documents.labels
+    self._labels = np.asarray(documents.labels)
     longest = max(map(len, self._answers))
     self._room = options.length - 1 - longest
     if self._room < 1:

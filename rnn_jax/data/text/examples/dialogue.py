@@ -47,8 +47,11 @@ class Dialogues:
     """Returns the ids of an example."""
     del epoch
     first, *replies = self.turns(example)
-    ids = [[~self._tokenizer.boundary], ~first, *replies]
-    kept = max(3, int(np.sum(np.cumsum([*map(len, ids)]) <= self._longest + 1)))
+    start = np.array([~self._tokenizer.boundary])
+    ids: list[np.ndarray] = [start, ~first, *replies]
+    kept = max(
+      3, int(np.sum(np.cumsum([len(x) for x in ids]) <= self._longest + 1))
+    )
     return np.concatenate(ids[:kept])[: self._longest + 1].astype(np.int32)
 
   def turns(self, example: int) -> list[np.ndarray]:

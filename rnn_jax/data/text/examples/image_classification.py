@@ -28,7 +28,7 @@ class Labelled:
   def __init__(self, documents: documents_lib.Documents, options: base.Options):
     classification.check_labels(documents, options.data)
     self._documents = documents
-    self._labels = documents.labels
+    self._labels = np.asarray(documents.labels)
     self._image = sources_base.image_options(options.data)
     self._seed = options.seed
 

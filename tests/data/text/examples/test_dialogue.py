@@ -5,8 +5,8 @@ import pytest
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax.data.text.examples import base as examples_lib
 from rnn_jax.data.text import tokenizer
+from rnn_jax.data.text.examples import base as examples_lib
 from rnn_jax.data.text.examples import dialogue
 from tests.support import corpora
 
