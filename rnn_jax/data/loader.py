@@ -25,7 +25,7 @@ SHARED = 8192
 class Loader(grain.DatasetIterator):
   """Yields (position, ids), made by worker processes or by this one."""
 
-  def __init__(self, examples: grain.MapDataset, workers: int):
+  def __init__(self, examples: grain.MapDataset, workers: int) -> None:
     super().__init__()
     self._examples = examples
     self._workers = workers

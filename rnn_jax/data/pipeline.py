@@ -88,7 +88,7 @@ class Corpus:
 class Example:
   """The map from a position of the shuffled order to an example's ids."""
 
-  def __init__(self, examples: examples_lib.Examples, per_epoch: int):
+  def __init__(self, examples: examples_lib.Examples, per_epoch: int) -> None:
     self._examples = examples
     self._per_epoch = per_epoch
 
@@ -223,7 +223,7 @@ class Mapped(grain.DatasetIterator):
     self,
     batches: grain.DatasetIterator,
     function: Callable[[batch_lib.Batch], batch_lib.Batch],
-  ):
+  ) -> None:
     super().__init__(batches)
     self._function = function
 

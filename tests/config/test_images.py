@@ -19,7 +19,7 @@ from tests.models import test_vision
     ('data.curriculum', 'length', 'images have none'),
     ('data.image.channels', 2, r'choose one of \(1, 3\)'),
     ('data.image.crop', 8, 'nothing of an image would be left'),
-    ('data.image.mean', (0.5, 0.5), 'one for each of 3 channels'),
+    ('data.image.mean', (0.5, 0.5), 'one for each of the 3 channels'),
     ('data.image.std', (0.0,), 'give numbers above 0'),
     ('data.classes', ('a',), 'name two or more classes'),
     ('model.embedding_width', 4, 'embedding_width'),

@@ -33,7 +33,7 @@ class Order:
     hard: np.ndarray,
     seed: int,
     data: config_lib.Data,
-  ):
+  ) -> None:
     """Initializes the order.
 
     Args:

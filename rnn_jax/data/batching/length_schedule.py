@@ -49,7 +49,7 @@ def _shortened(data, length):
 class StagedBatches(grain.DatasetIterator):
   """The batches of the stages, one stage after the other."""
 
-  def __init__(self, stages: Sequence[grain.DatasetIterator]):
+  def __init__(self, stages: Sequence[grain.DatasetIterator]) -> None:
     super().__init__(stages)
     self._stages = stages
     self._fresh = [stage.get_state() for stage in stages]

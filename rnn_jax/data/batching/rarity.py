@@ -15,7 +15,7 @@ import numpy as np
 class Unigram:
   """A model of single tokens, smoothed by adding one."""
 
-  def __init__(self, examples: Iterable[np.ndarray], vocabulary: int):
+  def __init__(self, examples: Iterable[np.ndarray], vocabulary: int) -> None:
     self._vocabulary = vocabulary
     counts = np.ones(vocabulary)
     for ids in examples:
@@ -41,7 +41,7 @@ class Split:
     rows: Sequence[np.ndarray],
     lengths: Sequence[int],
     count: int,
-  ):
+  ) -> None:
     """Computes thresholds that divide the rows of each bucket evenly.
 
     Args:

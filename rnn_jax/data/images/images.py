@@ -38,7 +38,7 @@ class InMemoryImages:
     labels: Sequence[int] | np.ndarray,
     names: Iterable[str],
     files: Iterable[str] = (),
-  ):
+  ) -> None:
     self.pixels = pixels_NxHxWxC
     self.labels = np.array(labels, np.int64)
     self.names = tuple(names)

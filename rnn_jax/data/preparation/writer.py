@@ -59,7 +59,7 @@ class Writer:
     name: str,
     schema: schema_lib.Schema,
     counts: Mapping[str, int],
-  ):
+  ) -> None:
     """Prepares to write a dataset.
 
     Args:

@@ -46,7 +46,7 @@ class Rows:
     sizes: Sequence[int],
     labels: Sequence[int] | None,
     difficulties: Sequence[float] | None,
-  ):
+  ) -> None:
     self.files = tuple(files)
     self.field = field
     self.locations = np.array(locations, np.int64).reshape(-1, 4)

@@ -20,7 +20,7 @@ class Config(base.Files):
 class Files:
   """The Reader of whole files, named by their path relative to `root`."""
 
-  def __init__(self, files: list[str], root: str):
+  def __init__(self, files: list[str], root: str) -> None:
     self.files = tuple(files)
     self.root = root
     self.labels = None

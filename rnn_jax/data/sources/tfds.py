@@ -43,7 +43,7 @@ class Examples:
     name: str,
     split: str,
     data: Config,
-  ):
+  ) -> None:
     self.files = (f'{name}/{split}',)
     self._source = source
     self._field = data.field
@@ -118,7 +118,7 @@ class ImageExamples(Examples):
     name: str,
     split: str,
     data: Config,
-  ):
+  ) -> None:
     self._image = base.image_options(data)
     super().__init__(source, name, split, data)
 

@@ -51,7 +51,7 @@ class Texts:
   labels = None
   difficulties = None
 
-  def __init__(self, make: Maker, options: Options):
+  def __init__(self, make: Maker, options: Options) -> None:
     self._make = make
     self._options = options
     self.sizes = np.full(options.examples, len(self._text(0)), np.int64)

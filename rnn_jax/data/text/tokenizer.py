@@ -43,7 +43,7 @@ class Tokenizer:
   lossless = True
   whole_words = False
 
-  def __init__(self, table: Iterable[bytes]):
+  def __init__(self, table: Iterable[bytes]) -> None:
     self._table = (*table, b'')
     self.boundary = len(self._table) - 1
 
@@ -98,7 +98,7 @@ class Tokenizer:
 class Bytes(Tokenizer):
   """A token is a byte of UTF-8."""
 
-  def __init__(self):
+  def __init__(self) -> None:
     super().__init__(bytes([i]) for i in range(256))
 
   def encode_document(self, text: str | bytes) -> np.ndarray:
@@ -111,7 +111,7 @@ class Bytes(Tokenizer):
 class Characters(Tokenizer):
   """A token is a character of the training text."""
 
-  def __init__(self, characters: str):
+  def __init__(self, characters: str) -> None:
     table = [character.encode() for character in characters]
     super().__init__([*table, '\ufffd'.encode()])
     self.unknown = len(table)
@@ -136,7 +136,7 @@ class BytePairs(Tokenizer):
 
   whole_words = True
 
-  def __init__(self, model: dict[str, Any]):
+  def __init__(self, model: dict[str, Any]) -> None:
     self._model = model
     self._tokenizer = _from_json(json.dumps(model))
     vocabulary = self._tokenizer.get_vocab()
@@ -166,7 +166,7 @@ class Numbers(Tokenizer):
   lossless = False  # several spaces become one
   whole_words = True
 
-  def __init__(self, size: int):
+  def __init__(self, size: int) -> None:
     super().__init__(f' {n}'.encode() for n in range(size - 1))
 
   def encode_document(self, text: str | bytes) -> np.ndarray:

@@ -25,7 +25,7 @@ class Windows:
     tokenizer: tokenizer_lib.Tokenizer,
     size: int,
     seed: int | None = None,
-  ):
+  ) -> None:
     """Cuts windows of `size` bytes; without a seed every epoch is the same."""
     self._documents = documents
     self._tokenizer = tokenizer

@@ -117,7 +117,7 @@ def test_a_column_says_which_documents_are_hard(tmp_path):
 
 def test_a_difficulty_that_is_no_number_is_named(tmp_path):
   for bad in ('much', None, True):
-    with pytest.raises(errors.InputError, match="a.jsonl:2: .*'hard' holds"):
+    with pytest.raises(errors.InputError, match="a.jsonl:2: .*'hard' is"):
       write_rows(tmp_path, (1, bad))
 
 

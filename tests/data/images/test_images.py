@@ -86,7 +86,7 @@ def test_sixteen_bits_a_pixel_keep_the_upper_eight():
 def test_a_picture_that_cannot_be_read_is_named(content):
   whole = encode(np.zeros((4, 4), np.uint8))
   content = content or whole[: len(whole) // 2]
-  with pytest.raises(errors.InputError, match='^b.png: cannot be read as a '):
+  with pytest.raises(errors.InputError, match='^b.png: cannot be read as an '):
     images.decode(content, GREY, 'b.png')
 
 
@@ -175,11 +175,11 @@ def test_a_run_s_batches_are_told_in_a_line(tmp_path):
 @pytest.mark.parametrize(
   ('changes', 'message'),
   (
-    ({'image': {'size': 4}}, "data.source='digits' has 8 x 8 pixels in grey"),
+    ({'image': {'size': 4}}, "data.source='digits' has 8 x 8 gray pixels"),
     ({'classes': ('a', 'b')}, "data.source='digits' has .*: give those"),
     (
       {'source': 'recall'},
-      "data.source='recall' holds no pictures of data.image.size=8",
+      "data.source='recall' has no images of data.image.size=8",
     ),
   ),
 )

@@ -12,7 +12,7 @@ def test_words_and_items_are_counted_and_labels_are_not():
     'label': 'very good',
     'score': 3,
   }
-  assert lengths.of(examples.Example('f:1', values, ''), 'label') == {
+  assert lengths.count(examples.Example('f:1', values, ''), 'label') == {
     'text: words': 3,
     'turns: items': 2,
     'turns: words': 3,

@@ -120,12 +120,12 @@ def test_given_splits_and_what_they_share(tmp_path):
   refused = refusal(changed(request, duplicates='refuse'))
   assert refused.startswith(
     '--duplicates=refuse: 2 example(s) of train are in validation too, '
-    f'{folder}/train_1k.jsonl:9 and {folder}/validation.jsonl:1'
+    f'such as {folder}/train_1k.jsonl:9 and {folder}/validation.jsonl:1'
   )
   record, _ = prepare.prepare(request)
   assert record['examples'] == {'train': 10, 'validation': 4}
   assert record['duplicates'][0]['contents'] == 2
-  assert 'have splits of their own' in refusal(
+  assert 'already have splits' in refusal(
     changed(request, name='other', shares=(80, 10, 10))
   )
 
@@ -137,16 +137,16 @@ def test_given_splits_and_what_they_share(tmp_path):
     ({'text': 'a', 'label': 5, 'turns': ['a']}, ':4: label=5 is outside the'),
     (
       {'text': 'a', 'label': None, 'turns': ['a']},
-      ':4: label=None is no class',
+      ":4: label=None isn't a class",
     ),
     (
       {'text': 'a', 'label': 0, 'turns': ['a', 7]},
       ':4: turns[1] is int 7, and',
     ),
-    ({'text': 'a', 'label': 0, 'turns': []}, ':4: turns must be a list with'),
+    ({'text': 'a', 'label': 0, 'turns': []}, ':4: turns must be a list that'),
     ({'text': 'a', 'label': 0}, ":4: columns ['text', 'label'], where the"),
     ({'text': 3, 'label': 0, 'turns': ['a']}, ':4: text is int 3, and str in'),
-    ({'text': '\ud83d', 'label': 0, 'turns': ['a']}, ":4: 'text' holds half a"),
+    ({'text': '\ud83d', 'label': 0, 'turns': ['a']}, ":4: 'text' has half a"),
   ),
 )
 def test_a_bad_example_is_named_by_file_line_and_column(
@@ -161,11 +161,11 @@ def test_a_bad_example_is_named_by_file_line_and_column(
   ('changes', 'message'),
   (
     ({'shares': ()}, '--splits is missing'),
-    ({'name': 'My set'}, "--name='My set': give small letters"),
+    ({'name': 'My set'}, "--name='My set': give lowercase letters"),
     ({'format': 'xls'}, "--format='xls': choose one of ['cifar10', 'csv'"),
     ({'inputs': ()}, '--input is missing'),
     ({'inputs': ('nowhere/*.csv',)}, "--input='nowhere/*.csv': no such file"),
-    ({'inputs': ('tests=a.csv',)}, "the split 'tests' is none of"),
+    ({'inputs': ('tests=a.csv',)}, "the split 'tests' isn't one of"),
     ({'label': 'class'}, "--label='class'"),
     ({'label': 'text', 'classes': ('a', 'b')}, 'is outside the classes'),
     ({'label': '', 'classes': ('a', 'b')}, 'no column of classes'),
@@ -363,6 +363,6 @@ def test_a_picture_that_cannot_be_read_is_named(tmp_path):
     path.write_bytes(content)
   inputs = (str(tmp_path / 'raw'),)
   assert refusal(prepare.Request('pets', str(tmp_path), inputs)) == (
-    f'{inputs[0]}: cat/1.png: image: cannot be read as a picture (of no known '
-    'format): mend it, or take it out'
+    f'{inputs[0]}: cat/1.png: image: cannot be read as an image (unknown '
+    'format): repair or remove it'
   )

@@ -108,4 +108,4 @@ def test_a_missing_file_is_named(toy, tmp_path):
   assert refusal(tmp_path).startswith(f'{shard} is missing: copy it again')
   shard.write_bytes(content)
   (toy / 'features.json').unlink()
-  assert refusal(tmp_path).startswith(f'{toy}: no whole dataset')
+  assert refusal(tmp_path).startswith(f'{toy}: incomplete dataset')

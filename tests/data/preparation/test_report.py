@@ -25,4 +25,4 @@ def test_counts_lengths_classes_and_copies_are_told():
     '  1 example(s) in train and test, such as c and d',
   ]
   told = report.text(record | {'duplicates': []}, 'd', False)
-  assert told.startswith('d: is there, nothing to do\n')
+  assert told.startswith('d: exists, nothing to do\n')

@@ -12,8 +12,8 @@ from rnn_jax.data.preparation import splits
 @pytest.mark.parametrize('text', ('85,10', 'a,b,c', '90,20,-10', '80,10,5'))
 def test_shares_that_are_none_are_refused(text):
   with pytest.raises(errors.InputError, match=f"--splits='{text}': give three"):
-    splits.shares(text)
-  assert splits.shares('85, 10,5') == (85, 10, 5)
+    splits.percentages(text)
+  assert splits.percentages('85, 10,5') == (85, 10, 5)
 
 
 def test_examples_are_dealt_out_by_shares_and_copies_stay_together():

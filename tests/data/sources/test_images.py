@@ -139,16 +139,16 @@ def test_a_prepared_dataset_gives_the_same_pictures(tmp_path):
   for split in found.values():
     for n in range(len(split)):
       assert split.labels[n] == labels[split.read(n)]
-  with pytest.raises(errors.InputError, match=r"and pictures in \['image'\]"):
+  with pytest.raises(errors.InputError, match=r"and images in \['image'\]"):
     load(tfds, '', **options | {'field': 'text'})
 
 
 @pytest.mark.parametrize(
   ('name', 'message'),
   (
-    ('cow/1.png', "its class 'cow' is none of data.classes"),
-    ('cat/bad.png', 'cat/bad.png: cannot be read as a picture'),
-    ('train/cat/1.png', 'lies in no split and others do'),
+    ('cow/1.png', "its class 'cow' isn't in data.classes"),
+    ('cat/bad.png', 'cat/bad.png: cannot be read as an image'),
+    ('train/cat/1.png', 'is in no split and others are'),
   ),
 )
 def test_what_is_wrong_is_named(tmp_path, name, message):
@@ -167,14 +167,14 @@ def test_a_class_that_a_held_out_path_lacks_is_named(tmp_path):
   write(tmp_path / 'b')
   shutil.rmtree(tmp_path / 'b' / 'dog')
   path = str(tmp_path / 'b')
-  message = rf"data.test_path='{path}': no picture of \['dog'\] in test, and"
+  message = rf"data.test_path='{path}': no image of \['dog'\] in test, and"
   with pytest.raises(errors.InputError, match=message):
     load(images, tmp_path / 'a', test_path=path)
 
 
 def test_a_class_without_any_picture_is_named(tmp_path):
   write(tmp_path)
-  with pytest.raises(errors.InputError, match=r"no picture of \['cow'\] in it"):
+  with pytest.raises(errors.InputError, match=r"no image of \['cow'\] in it"):
     load(images, tmp_path, classes=('cat', 'cow', 'dog'))
 
 
@@ -189,7 +189,7 @@ def test_a_class_without_a_training_picture_is_named(tmp_path):
     try:
       found = load(images, folder)
     except errors.InputError as error:
-      message = "data.splits=(50, 25, 25): no picture of ['dog'] in train, and"
+      message = "data.splits=(50, 25, 25): no image of ['dog'] in train, and"
       assert str(error).startswith(message)
       refused += 1
     else:
@@ -205,7 +205,7 @@ def test_held_out_pictures_that_are_trained_on_are_refused(
   write(tmp_path / 'a' / inner)
   (tmp_path / 'b').symlink_to(tmp_path / 'a')
   held_out = {f'{name}_path': str(tmp_path / 'b' / inner)}
-  message = rf'data.{name}_path=.*: data.path matches .*cat/0.png too: leave'
+  message = rf'data.{name}_path=.*: data.path matches .*cat/0.png too: remove'
   with pytest.raises(errors.InputError, match=message):
     load(images, tmp_path / 'a', **held_out)
 
@@ -216,6 +216,6 @@ def test_no_file_is_named(tmp_path):
 
 
 def test_a_reader_counts_bytes():
-  read = images_lib.Pictures(PIXELS, [0] * 24, map(str, range(24)))
+  read = images_lib.InMemoryImages(PIXELS, [0] * 24, map(str, range(24)))
   assert set(read.sizes) == {48}
   assert read.read(3, 1, 5) == PIXELS[3].tobytes()[1:5]

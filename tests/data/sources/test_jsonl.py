@@ -46,7 +46,7 @@ def test_several_files_read_from_their_own_offsets(tmp_path):
     ('{"text": ', 'a.jsonl:2: not JSON'),
     ('[1]', 'a.jsonl:2: a row must be an object, not list'),
     ('{"body": "x"}', r"a.jsonl:2: no field data.field='text'.*\['body'\]"),
-    ('{"text": 3}', "a.jsonl:2: data.field='text' holds int"),
+    ('{"text": 3}', "a.jsonl:2: data.field='text' is int"),
     ('{"text": "\\ud800"}', 'a.jsonl:2: .*surrogate'),
   ),
 )
@@ -64,7 +64,7 @@ def test_undecodable_bytes_are_named_with_their_offset(tmp_path):
 
 def test_rows_without_any_text_are_refused(tmp_path):
   (tmp_path / 'a.jsonl').write_text('{"text": ""}\n\n')
-  with pytest.raises(errors.InputError, match='no row holds any text'):
+  with pytest.raises(errors.InputError, match='no row has any text'):
     load(tmp_path / 'a.jsonl')
 
 
@@ -94,12 +94,12 @@ def test_classes_are_read_by_number_or_name(tmp_path):
 @pytest.mark.parametrize(
   ('row', 'message'),
   (
-    ({'text': 'x', 'label': 2}, "a.jsonl:2: data.label='label' holds 2.*'yes'"),
-    ({'text': 'x', 'label': 'maybe'}, "holds 'maybe', which is none of"),
-    ({'text': 'x', 'label': True}, 'holds True'),
-    ({'text': 'x'}, 'holds None'),
+    ({'text': 'x', 'label': 2}, "a.jsonl:2: data.label='label' is 2.*'yes'"),
+    ({'text': 'x', 'label': 'maybe'}, "is 'maybe', which isn't in"),
+    ({'text': 'x', 'label': True}, 'is True'),
+    ({'text': 'x'}, 'is None'),
     ({'text': '', 'label': 0}, "a.jsonl:2: 'text' is empty"),
-    ({'text': ['x', 3], 'label': 0}, 'a.jsonl:2: .*item 1 is int, no text'),
+    ({'text': ['x', 3], 'label': 0}, 'a.jsonl:2: .*item 1 is int, not text'),
     ({'text': ['x', ' '], 'label': 0}, r"a.jsonl:2: 'text\[1\]' is empty"),
   ),
 )

@@ -149,8 +149,16 @@ def write_unchecked(folder, **splits):
     ({'text': ' '}, {'classes': ('n', 'p')}, "'text' is empty: prepare the"),
     ({'turns': []}, {'classes': ('n', 'p')}, "'turns' is empty"),
     ({'turns': ['a', '']}, {}, "'turns' has an empty item"),
-    ({'label': -1}, {'classes': ('n', 'p')}, "data.label='label' holds -1"),
-    ({'n': float('nan')}, {'difficulty': 'n'}, "data.difficulty='n' holds nan"),
+    (
+      {'label': -1},
+      {'classes': ('n', 'p')},
+      "data.label='label' has the invalid value -1",
+    ),
+    (
+      {'n': float('nan')},
+      {'difficulty': 'n'},
+      "data.difficulty='n' has the invalid value nan",
+    ),
   ),
 )
 def test_rows_of_others_are_checked_at_the_start(

@@ -105,7 +105,7 @@ def test_a_document_outside_the_vocabulary_holds_unknown_tokens(kind):
 
 @pytest.mark.parametrize('text', ('\udcff', b'\xff'))
 def test_a_prompt_that_is_no_unicode_is_refused(text, trained):
-  with pytest.raises(errors.InputError, match='no UTF-8'):
+  with pytest.raises(errors.InputError, match="isn't UTF-8"):
     trained.encode(text)
 
 
@@ -153,7 +153,7 @@ def test_a_vocabulary_too_small_for_the_alphabet_is_refused(kind, vocabulary):
 def test_a_damaged_file_is_named(tmp_path, content):
   path = tmp_path / 'tokenizer.json'
   path.write_text(content)
-  with pytest.raises(errors.InputError, match='tokenizer.json is no tokenizer'):
+  with pytest.raises(errors.InputError, match="json isn't a tokenizer"):
     tokenizer.load(path)
 
 
@@ -163,7 +163,7 @@ def test_a_damaged_model_is_named(tmp_path):
   spec = json.loads(path.read_text())
   spec['model'] = {'version': '1.0'}
   path.write_text(json.dumps(spec))
-  with pytest.raises(errors.InputError, match='tokenizer.json is no tokenizer'):
+  with pytest.raises(errors.InputError, match="json isn't a tokenizer"):
     tokenizer.load(path)
 
 
@@ -178,7 +178,9 @@ def test_numbers_are_their_own_text(tmp_path):
   trained.save(tmp_path / 'tokenizer.json')
   assert tokenizer.load(tmp_path / 'tokenizer.json').spec() == trained.spec()
   for text, word in (('3 x', 'x'), ('11', '11'), ('-1', '-1')):
-    with pytest.raises(errors.InputError, match=f"'{word}' is no id.* 0 to 10"):
+    with pytest.raises(
+      errors.InputError, match=f"'{word}' isn't an id.* 0 to 10"
+    ):
       trained.encode(text)
 
 

@@ -197,7 +197,7 @@ class Buckets(grain.DatasetIterator):
     examples: loader.Loader,
     shapes: Sequence[tuple[int, int]],
     split: rarity.Split | None = None,
-  ):
+  ) -> None:
     super().__init__(examples)
     self._examples = examples
     self._split = split

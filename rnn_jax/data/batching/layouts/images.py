@@ -88,7 +88,7 @@ class Batches(grain.DatasetIterator):
 
   def __init__(
     self, examples: loader.Loader, rows: int, image: config_lib.Image
-  ):
+  ) -> None:
     super().__init__(examples)
     self._examples = examples
     self._rows = rows

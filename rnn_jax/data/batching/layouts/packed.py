@@ -49,7 +49,7 @@ class Packed(grain.DatasetIterator):
     examples: loader.Loader,
     shape: tuple[int, int],
     fit: str = 'first',
-  ):
+  ) -> None:
     super().__init__(examples)
     self._best = fit == 'best'
     self._examples = examples

@@ -56,7 +56,7 @@ class Pooled(grain.DatasetIterator):
     shapes: Sequence[tuple[int, int]],
     pool: int,
     seed: int | None = None,
-  ):
+  ) -> None:
     """Reads pools of `pool` batches; without a `seed` they aren't shuffled."""
     super().__init__(examples)
     self._examples = examples

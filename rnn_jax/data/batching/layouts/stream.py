@@ -85,7 +85,7 @@ class Stream(grain.DatasetIterator):
 
   def __init__(
     self, examples: loader.Loader, shape: tuple[int, int], carry_state: bool
-  ):
+  ) -> None:
     super().__init__(examples)
     self._examples = examples
     self._length = shape[1]

@@ -42,7 +42,7 @@ class Labelled:
     documents: documents_lib.Documents,
     tokenizer: tokenizer_lib.Tokenizer,
     options: base.Options,
-  ):
+  ) -> None:
     check_labels(documents, options.data)
     self._documents = documents
     self._tokenizer = tokenizer

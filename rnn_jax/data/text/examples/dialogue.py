@@ -29,7 +29,7 @@ class Dialogues:
     documents: documents_lib.Documents,
     tokenizer: tokenizer_lib.Tokenizer,
     options: base.Options,
-  ):
+  ) -> None:
     self._documents = documents
     self._tokenizer = tokenizer
     self._longest = options.length

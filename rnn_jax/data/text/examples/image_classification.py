@@ -25,7 +25,9 @@ class Labelled:
     InputError: a document has no class.
   """
 
-  def __init__(self, documents: documents_lib.Documents, options: base.Options):
+  def __init__(
+    self, documents: documents_lib.Documents, options: base.Options
+  ) -> None:
     classification.check_labels(documents, options.data)
     self._documents = documents
     self._labels = np.asarray(documents.labels)

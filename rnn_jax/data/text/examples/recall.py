@@ -31,7 +31,7 @@ class Questions:
     self,
     documents: documents_lib.Documents,
     tokenizer: tokenizer_lib.Tokenizer,
-  ):
+  ) -> None:
     self._documents = documents
     self._tokenizer = tokenizer
 

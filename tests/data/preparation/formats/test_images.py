@@ -56,7 +56,7 @@ def test_a_split_is_found_in_any_folder_above_the_class(tmp_path):
 def test_a_picture_of_two_splits_is_refused(tmp_path):
   path = zipped(tmp_path / 'a.zip', ['train/val_1/cat/x.png'])
   assert files.refusal('images', path) == (
-    f'{path}: train/val_1/cat/x.png: lies in two splits, by its folders '
+    f'{path}: train/val_1/cat/x.png: in two splits, by its folders '
     "['train', 'val_1']: rename one of them"
   )
 
@@ -65,14 +65,14 @@ def test_a_picture_of_two_splits_is_refused(tmp_path):
 def test_classes_that_splits_do_not_share_are_named(tmp_path, more):
   names = ['train/cat/1.png', 'test/cat/2.png', f'{more}/dog/3.png']
   zipped(tmp_path / 'a.zip', names)
-  message = f"class 'dog' has pictures in {more} and none in"
+  message = f"class 'dog' has images in {more} and none in"
   assert message in files.refusal('images', tmp_path / 'a.zip')
 
 
 def test_pictures_of_other_formats_are_named(tmp_path, caplog):
   path = zipped(tmp_path / 'a.zip', ['cat/1.webp', 'dog/2.GIF'])
   assert files.refusal('images', path) == (
-    f'{path}: 2 picture(s) such as cat/1.webp: save them as one of .jpg, '
+    f'{path}: 2 image(s) such as cat/1.webp: save them as one of .jpg, '
     '.jpeg, .png'
   )
   (tmp_path / 'cat').mkdir()
@@ -80,23 +80,23 @@ def test_pictures_of_other_formats_are_named(tmp_path, caplog):
   (tmp_path / 'cat' / '2.png').write_bytes(files.picture('red'))
   for _ in range(2):
     assert len(files.read('images', tmp_path)) == 1
-  assert caplog.text.count('1 picture(s) such as cat/1.bmp are left out') == 1
+  assert caplog.text.count('1 image(s) such as cat/1.bmp are skipped') == 1
 
 
 def test_no_picture_is_named(tmp_path):
   (tmp_path / 'cat').mkdir()
   (tmp_path / 'cat' / 'readme.txt').write_text('no picture')
   assert files.refusal('images', tmp_path) == (
-    f'{tmp_path}: no picture in it (.jpg, .jpeg, .png): give a folder or zip '
+    f'{tmp_path}: no image in it (.jpg, .jpeg, .png): give a folder or zip '
     'of class/name.jpg'
   )
 
 
 def test_pictures_without_a_class_and_damaged_zips(tmp_path):
   (tmp_path / '1.png').write_bytes(files.picture('red'))
-  assert 'lies in no folder' in files.refusal('images', tmp_path)
+  assert 'not in a folder' in files.refusal('images', tmp_path)
   (tmp_path / 'a.zip').write_bytes(b'PK\x03\x04 and no more')
-  assert 'no whole zip' in files.refusal('images', tmp_path / 'a.zip')
+  assert 'incomplete zip' in files.refusal('images', tmp_path / 'a.zip')
 
 
 def test_what_file_managers_add_to_a_zip_is_no_picture(tmp_path):
@@ -114,4 +114,4 @@ def test_a_picture_damaged_in_a_zip_is_refused(tmp_path):
   content = bytearray(path.read_bytes())
   content[60:80] = bytes(20)
   path.write_bytes(content)
-  assert 'no whole zip' in files.refusal('images', path)
+  assert 'incomplete zip' in files.refusal('images', path)

@@ -23,5 +23,5 @@ def test_parquet_as_a_hub_publishes_it(tmp_path):
   content = path.read_bytes()
   path.write_bytes(content[: len(content) // 2])
   assert files.refusal('parquet', path).startswith(
-    f'{path}: no whole Parquet file'
+    f'{path}: incomplete Parquet file'
   )

@@ -109,7 +109,7 @@ def test_documents_without_classes_or_with_one_are_refused():
 def test_a_document_of_no_class_is_named(label):
   config = corpora.configure(classes=('no', 'yes'))
   splits = {'train': documents(), 'validation': documents((0, label, -1))}
-  message = rf'^1: its class is {label}, and .* are 0 to 1: give'
+  message = rf'^1: its class is {label}, and .* are 0 to 1: correct'
   with pytest.raises(errors.InputError, match=message):
     classification.check(splits, config)
 

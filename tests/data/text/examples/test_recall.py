@@ -49,7 +49,7 @@ def test_what_cannot_be_learnt_is_refused():
   good, bare = corpora.in_memory('a=b'), corpora.in_memory('a=b', 'ab=')
   cfg = config.parse({'task': {'name': 'recall'}, 'data': {'length': 3}})
   recall.check({'train': good}, cfg)
-  with pytest.raises(errors.InputError, match="'1': no answer.*behind '='"):
+  with pytest.raises(errors.InputError, match="'1' has no answer.*after '='"):
     recall.check({'train': good, 'test': bare}, cfg)
   with pytest.raises(errors.InputError, match="=3: document '0' has 4 char"):
     recall.check({'train': corpora.in_memory('ab=c')}, cfg)
