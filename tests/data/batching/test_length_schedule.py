@@ -1,4 +1,4 @@
-"""The length schedule: stages in turn, each as if its length were all."""
+"""The length schedule: stages in turn, each as if it were the only one."""
 
 import itertools
 
@@ -73,12 +73,12 @@ def test_rows_grow_and_every_stage_predicts_every_token_once(tmp_path, layout):
     tmp_path, layout=layout, length_schedule=(6, 12), length_schedule_epochs=2
   )
   batches = pipeline.training_batches(corpus, cfg)
-  found = [[], [], []]
-  while len(found[2]) < 20:
+  by_stage = [[], [], []]
+  while len(by_stage[2]) < 20:
     batch = next(batches)
-    found[batches.get_state()['stage']].append(batch)
-  longest = [max(b.tokens_BxL.shape[1] for b in some) for some in found]
+    by_stage[batches.get_state()['stage']].append(batch)
+  longest = [max(b.tokens_BxL.shape[1] for b in some) for some in by_stage]
   assert longest == [6, 12, 24]
-  for some in found[:2]:
+  for some in by_stage[:2]:
     counts = corpora.count_targets(some)
     assert {counts[n] for n in range(len(corpora.UNIQUE))} == {2}

@@ -19,7 +19,7 @@ def kind(*values, name='n'):
 
 
 @pytest.mark.parametrize(
-  ('values', 'found'),
+  ('values', 'expected'),
   (
     (('12', '-3', '0'), int),
     (('12', '-0.5'), float),
@@ -32,8 +32,8 @@ def kind(*values, name='n'):
     (('1', 'a', '2'), str),
   ),
 )
-def test_a_column_is_numeric_if_each_value_is_a_number(values, found):
-  assert kind(*values) is found
+def test_a_column_is_numeric_if_each_value_is_a_number(values, expected):
+  assert kind(*values) is expected
 
 
 def test_a_column_named_text_stays_text():

@@ -70,7 +70,7 @@ def test_ids_fill_the_vocabulary(trained):
   assert trained.decode([trained.boundary]) == ''
 
 
-def test_one_file_holds_any_kind(trained, tmp_path):
+def test_one_file_stores_any_kind(trained, tmp_path):
   path = tmp_path / 'tokenizer.json'
   trained.save(path)
   loaded = tokenizer.load(path)
@@ -95,7 +95,7 @@ def test_a_prompt_outside_the_vocabulary_is_refused_by_name(kind):
 
 
 @pytest.mark.parametrize('kind', ('characters', 'whitespace'))
-def test_a_document_outside_the_vocabulary_holds_unknown_tokens(kind):
+def test_a_document_outside_the_vocabulary_has_unknown_tokens(kind):
   trained = train(kind)
   ids = trained.encode_document('a ☃ fox')
   assert (ids == trained.unknown).sum() == 1
@@ -104,7 +104,7 @@ def test_a_document_outside_the_vocabulary_holds_unknown_tokens(kind):
 
 
 @pytest.mark.parametrize('text', ('\udcff', b'\xff'))
-def test_a_prompt_that_is_no_unicode_is_refused(text, trained):
+def test_a_prompt_that_is_not_unicode_is_refused(text, trained):
   with pytest.raises(errors.InputError, match="isn't UTF-8"):
     trained.encode(text)
 

@@ -1,4 +1,4 @@
-"""CIFAR-10's tarball, whole and not."""
+"""CIFAR-10's tarball, complete and damaged."""
 
 import io
 
@@ -15,11 +15,11 @@ def test_cifar10s_tarball(tmp_path):
   path = tmp_path / 'cifar-10-python.tar.gz'
   batch = {b'data': pixels, b'labels': [3, 0, 9]}
   files.cifar10(path, batch)
-  found = files.read('cifar10', path)
-  assert [example.split for example in found] == ['train'] * 3 + ['test'] * 3
-  labels = [example.values['label'] for example in found[:3]]
+  examples = files.read('cifar10', path)
+  assert [example.split for example in examples] == ['train'] * 3 + ['test'] * 3
+  labels = [example.values['label'] for example in examples[:3]]
   assert labels == ['cat', 'airplane', 'truck']
-  image = PIL.Image.open(io.BytesIO(found[1].values['image'].content))
+  image = PIL.Image.open(io.BytesIO(examples[1].values['image'].content))
   wanted = pixels[1].reshape(3, 32, 32).transpose(1, 2, 0)
   np.testing.assert_array_equal(np.asarray(image), wanted)
   content = path.read_bytes()

@@ -1,4 +1,4 @@
-"""Rows of JSON, one a line."""
+"""JSON Lines."""
 
 import json
 
@@ -9,9 +9,9 @@ def test_jsonl(tmp_path):
   rows = {'text': 'ü', 'label': 1}, {'text': 'b', 'label': 0}
   path = tmp_path / 'a.jsonl'
   path.write_text('\n\n'.join(map(json.dumps, rows)) + '\r\n')
-  found = files.read('jsonl', path)
-  assert [example.values for example in found] == [*rows]
-  assert [example.where for example in found] == [f'{path}:1', f'{path}:3']
+  examples = files.read('jsonl', path)
+  assert [example.values for example in examples] == [*rows]
+  assert [example.where for example in examples] == [f'{path}:1', f'{path}:3']
   path.write_text('{"text": 1}\n[1]\n')
   assert (
     files.refusal('jsonl', path)

@@ -1,4 +1,4 @@
-"""What a dialogue becomes: every turn but the first is predicted."""
+"""Examples of dialogues: every turn except the first is predicted."""
 
 import numpy as np
 import pytest
