@@ -154,7 +154,7 @@ def heldout_batches(
       f', or its files in data.{path}' if hasattr(config.data, path) else ''
     )
     raise errors.InputError(
-      f'split={split!r} holds no document: give it a percentage in data.splits='
+      f'split={split!r} has no document: give it a percentage in data.splits='
       f'{config.data.splits!r}{files}'
     )
   data = config.data.heldout(config.evaluate)
@@ -272,7 +272,7 @@ def _order(examples, seed=None, ranked=None):
   `ranked`, a curriculum.Order, replaces the shuffle.
   """
   if not len(examples):
-    raise errors.InputError('the text holds nothing to predict: give more')
+    raise errors.InputError('the text has nothing to predict: give more')
   order = grain.MapDataset.range(len(examples))
   if ranked is not None:
     order = order.repeat().map_with_index(ranked)

@@ -236,7 +236,7 @@ def test_held_out_rows_can_be_longer_or_shorter(tmp_path):
 
 def test_an_empty_split_is_refused_with_the_remedy(tmp_path):
   corpus, cfg = corpora.unique_corpus(tmp_path)
-  with pytest.raises(errors.InputError, match="'test' holds no.*test_path"):
+  with pytest.raises(errors.InputError, match="'test' has no.*test_path"):
     pipeline.heldout_batches(corpus, cfg, 'test')
 
 

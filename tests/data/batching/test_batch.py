@@ -1,4 +1,4 @@
-"""The batch is a pytree that passes through jit; absent fields aren't leaves."""
+"""A batch is a pytree that passes through jit; absent fields aren't leaves."""
 
 import jax
 import numpy as np

@@ -2,7 +2,7 @@
 
 An example goes to the first row with room for it, or to the row where it leaves
 the least room ('best'). An example that fits nowhere waits for the next batch,
-where it comes first. The iterator's state holds only the positions of those
+where it comes first. The iterator's state has only the positions of those
 that wait.
 """
 
