@@ -119,8 +119,8 @@ class Data:
       batch_size=evaluate.batch_size,
     )
 
-  def piece_bytes(self, bytes_per_token: float) -> int:
-    """Bytes of a piece of a document that is cut."""
+  def window_bytes(self, bytes_per_token: float) -> int:
+    """Bytes of a window of a document that is cut."""
     return max(1, int(self.length * bytes_per_token))
 
 
