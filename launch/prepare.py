@@ -66,7 +66,7 @@ def main(argv):
     DATA_DIR.value,
     tuple(INPUT.value),
     FORMAT.value,
-    splits.shares(SPLITS.value) if SPLITS.value else (),
+    splits.percentages(SPLITS.value) if SPLITS.value else (),
     SEED.value,
     LABEL.value,
     tuple(CLASSES.value),

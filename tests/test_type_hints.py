@@ -6,7 +6,16 @@ import pathlib
 import pytest
 
 PACKAGE = pathlib.Path(__file__).parents[1] / 'rnn_jax'
-ROOMS = ('ops', 'native', 'cells', 'models', 'training', 'tasks', 'config')
+ROOMS = (
+  'ops',
+  'native',
+  'cells',
+  'models',
+  'data',
+  'training',
+  'tasks',
+  'config',
+)
 FILES = sorted(
   {
     *PACKAGE.glob('*.py'),

@@ -184,9 +184,9 @@ def _mib(key):
 
 COLUMNS = {
   'temporaries, shard_map': _mib('shard_map_temp_bytes'),
-  'XLA': _mib('xla_temp_bytes'),
+  'temporaries, XLA': _mib('xla_temp_bytes'),
   'sent per step, shard_map': _mib('shard_map_sent_bytes'),
-  'XLA ': _mib('xla_sent_bytes'),
+  'sent per step, XLA': _mib('xla_sent_bytes'),
 }
 
 

@@ -128,8 +128,8 @@ class Data(Part):
       batch_size=evaluate.batch_size,
     )
 
-  def piece_bytes(self, bytes_per_token: float) -> int:
-    """Bytes of a piece of a document that is cut."""
+  def window_bytes(self, bytes_per_token: float) -> int:
+    """Returns the bytes of the windows that documents are split into."""
     return max(1, int(self.length * bytes_per_token))
 
 

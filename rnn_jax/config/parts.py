@@ -1,14 +1,13 @@
-"""Parts: a file each, chosen by its name, whose options are a section.
+"""Parts: files that a config key chooses by name.
 
-A key of the config names a part: `optimizer.name = 'lion'` is the file
-rnn_jax/training/optimizers/lion.py, and 'mypackage.myoptimizer', with a dot, a
-module of one's own. Its `Config`, a frozen dataclass that extends the common
-one (config.Optimizer), is the config's section: a key of another part is
-unknown. `Config.check(config)` refuses bad values; what others must know of the
-part is an attribute of it.
+`optimizer.name = 'lion'` is the file rnn_jax/training/optimizers/lion.py;
+'mypackage.myoptimizer', with a dot, is a module of the user. Its `Config`, a
+frozen dataclass that extends the common one (config.Optimizer), is the section
+of the config: a key of another part is unknown. `Config.check(config)` refuses
+bad values; what other code must know about the part is an attribute of it.
 
 In the ConfigDict of a config file, naming another part replaces the keys of its
-section. Those that both have, with the same default, keep what was set.
+section. Keys that both parts have, with the same default, keep their values.
 """
 
 import dataclasses
@@ -27,13 +26,21 @@ from rnn_jax.config import values
 
 
 class Kind(NamedTuple):
-  """One kind of part."""
+  """One kind of part.
 
-  key: str  # of the config; names a file
-  folder: str  # of rnn_jax, where these files are
-  section: str  # of the config; has the file's options
+  Attributes:
+    key: of the config; names a file.
+    folder: of rnn_jax, with these files.
+    section: of the config; has the file's options.
+    default: name of a file.
+    needs: what a file defines besides `Config`.
+  """
+
+  key: str
+  folder: str
+  section: str
   default: str
-  needs: tuple[str, ...]  # what a file has beside `Config`
+  needs: tuple[str, ...]
 
   @property
   def place(self) -> list[str]:
@@ -66,27 +73,28 @@ KINDS = (
 BY_KEY = {kind.key: kind for kind in KINDS}
 SECTIONS = tuple(dict.fromkeys(kind.section for kind in KINDS))
 
-Names = tuple[tuple[str, str], ...]  # (key, the part that it names)
+Names = tuple[tuple[str, str], ...]  # (key, name of the part)
 
 
 def load(folder: str, name: str, key: str) -> types.ModuleType:
   """Imports the part that the config's `key` names.
 
   Args:
-    folder: of rnn_jax, where the parts of this kind are.
-    name: of a file of it, or with a dot a module of one's own. What follows a
-      colon is the part's: 'tfds:NAME'.
+    folder: of rnn_jax, with the parts of this kind.
+    name: of a file in it, or, with a dot, of a module of the user. The text
+      after a colon is for the part: 'tfds:NAME'.
     key: of the config, for the message.
 
   Raises:
     InputError: there is no such file, and the message lists those that exist;
-      or the module can't be imported, or lacks what a part has.
+      or the module can't be imported, or lacks what a part defines.
   """
-  file, own = name.partition(':')[0], '.' in name.partition(':')[0]
+  file = name.partition(':')[0]
+  own = '.' in file
   if not own:
     if file not in (known := names(folder)):
       raise errors.InputError(
-        f'{key}={name!r}: choose one of {known}, or name a module of yours, as '
+        f'{key}={name!r}: choose one of {known}, or name your own module, as '
         "in 'mypackage.mymodule'"
       )
     file = f'{_package(folder).__name__}.{file}'
@@ -100,16 +108,16 @@ def load(folder: str, name: str, key: str) -> types.ModuleType:
       f'{type(error).__name__}: {error}'
     ) from error
   needs = ('Config', *BY_KEY[key].needs) if own and key in BY_KEY else ()
-  if lacking := [each for each in needs if not hasattr(module, each)]:
+  if missing := [each for each in needs if not hasattr(module, each)]:
     raise errors.InputError(
-      f'{key}={name!r}: {module.__file__} lacks {lacking}: see a file of '
+      f'{key}={name!r}: {module.__file__} lacks {missing}: see a file of '
       f'rnn_jax/{folder}'
     )
   return module
 
 
 def names(folder: str) -> list[str]:
-  """Lists what a config can name of `rnn_jax/<folder>`: its files but base."""
+  """Lists the parts in `rnn_jax/<folder>`: its files except base.py."""
   modules = pkgutil.iter_modules(_package(folder).__path__)
   return sorted({m.name for m in modules if not m.ispkg} - {'base'})
 
@@ -128,20 +136,21 @@ def options(kind: Kind, name: str) -> type:
 
 
 def chosen(raw: Mapping[str, Any]) -> Names:
-  """Returns (key, name) for each kind, of raw values or by default."""
-  found = []
+  """Returns (key, name) for each kind, from raw values or by default."""
+  chosen_names = []
   for kind in KINDS:
     section, key = kind.place
     given = raw.get(section)
     named = isinstance(given, (dict, ml_collections.ConfigDict))
     name = given.get(key, kind.default) if named else kind.default
-    # What is not a name is refused with all other wrong types.
-    found.append((kind.key, name if isinstance(name, str) else kind.default))
-  return tuple(found)
+    # Names of a wrong type are refused later, with all other wrong types.
+    name = name if isinstance(name, str) else kind.default
+    chosen_names.append((kind.key, name))
+  return tuple(chosen_names)
 
 
 def section_class(section: str, named: Names) -> type:
-  """Returns the dataclass of a section, of the parts that are named.
+  """Returns the dataclass of a section with these parts.
 
   Raises:
     InputError: as `load`, or two parts have the same key.
@@ -158,16 +167,16 @@ def _section_class(named):
   common = {*_fields(classes[0])}.intersection(*map(_fields, classes[1:]))
   shared = {field.name for cls in _common_base(classes) for field in _own(cls)}
   if twice := sorted(common - shared):
-    told = ' and '.join(f'{key}={name!r}' for key, name in named)
-    raise errors.InputError(f'{told} both have the key {twice[0]!r}: rename it')
-  # The last one first: its methods count.
+    both = ' and '.join(f'{key}={name!r}' for key, name in named)
+    raise errors.InputError(f'{both} both have the key {twice[0]!r}: rename it')
+  # The last part is the first base: its methods take precedence.
   return dataclasses.make_dataclass(
     _common_base(classes)[0].__name__, (), bases=(*classes[::-1],), frozen=True
   )
 
 
 def _common_base(classes):
-  """What all of these classes extend, the nearest first."""
+  """Returns the dataclasses that all of these extend, the nearest first."""
   return [
     cls
     for cls in classes[0].__mro__
@@ -185,7 +194,7 @@ def _fields(cls):
 
 
 def section(section_name: str, /, **given: Any) -> Any:
-  """Returns a section of given values: `section('data', source='text')`.
+  """Returns a section with these values: `section('data', source='text')`.
 
   Raises:
     InputError: as `load`, an unknown key, or a value of a wrong type.
@@ -199,7 +208,7 @@ def check_keys(section: str, raw: Any, named: Names) -> None:
   """Checks that no key of a section belongs to another part.
 
   Raises:
-    InputError: one does; the message names those that have it.
+    InputError: one does; the message names the parts that have it.
   """
   if not isinstance(raw, (dict, ml_collections.ConfigDict)):
     return
@@ -208,17 +217,17 @@ def check_keys(section: str, raw: Any, named: Names) -> None:
     if key in known:
       continue
     for kind in (kind for kind in KINDS if kind.section == section):
-      if having := _having(kind, key):
+      if owners := _parts_with(kind, key):
         errors.refuse(
           f'{section}.{key}',
           raw[key],
           f'{kind.key}={dict(named)[kind.key]!r} has no such key: leave it '
-          f'out, or choose one of {having}',
+          f'out, or choose one of {owners}',
         )
 
 
 def check_flat(given: Mapping[str, Any], raw: Mapping[str, Any]) -> None:
-  """As `check_keys`, of {'section.key': value} and the config that it is for.
+  """Runs `check_keys` on {'section.key': value} for the config `raw`.
 
   Raises:
     InputError: as `check_keys`.
@@ -229,15 +238,15 @@ def check_flat(given: Mapping[str, Any], raw: Mapping[str, Any]) -> None:
       check_keys(section_name, {name: value}, chosen(raw))
 
 
-def _having(kind, key):
-  """The parts of a kind that have a key."""
+def _parts_with(kind, key):
+  """Returns the parts of a kind that have a key."""
   return [
     name for name in names(kind.folder) if key in _fields(options(kind, name))
   ]
 
 
 class Section(ml_collections.ConfigDict):
-  """A section of a config file; naming a part brings its keys."""
+  """A section of a config file; naming a part adds its keys."""
 
   def __setitem__(self, key, value):
     root, name = self.__dict__.get('_place', (None, None))
@@ -254,7 +263,7 @@ class Section(ml_collections.ConfigDict):
       raise
 
   def update(self, *other, **given):
-    """As of a dict; parts are named first."""
+    """Updates as a dict does, the names of parts first."""
     given = dict(*other) | given
     name = self.__dict__.get('_place', (None, None))[1]
     first = [key for key in given if f'{name}.{key}' in BY_KEY]
@@ -272,7 +281,7 @@ class Root(ml_collections.ConfigDict):
       value.__dict__['_place'] = self, key
 
   def update(self, *other, **given):
-    """As of a dict; parts are named first."""
+    """Updates as a dict does, the names of parts first."""
     given = dict(*other) | given
     for kind in KINDS:
       section, key = kind.place
@@ -281,11 +290,11 @@ class Root(ml_collections.ConfigDict):
     super().update(given)
 
   def refill(self, name: str, before: Names) -> None:
-    """Gives a section the keys of the parts that are named now.
+    """Replaces the keys of a section by those of its current parts.
 
     Args:
       name: of the section.
-      before: the parts that were named.
+      before: the previous parts.
 
     Raises:
       InputError: as `section_class`.
@@ -293,17 +302,17 @@ class Root(ml_collections.ConfigDict):
     old, new = (section_class(name, named) for named in (before, chosen(self)))
     if new is old:
       return
-    section, defaults = self[name], _defaults(old)
-    fresh = _defaults(new)
-    changed = {
+    section = self[name]
+    old_defaults, new_defaults = _defaults(old), _defaults(new)
+    kept = {
       key: value
       for key, value in section.items()
-      if key in fresh and defaults[key] == fresh[key]
+      if key in new_defaults and old_defaults[key] == new_defaults[key]
     }
     with section.unlocked():
       for key in [*section]:
         del section[key]
-      for key, value in (fresh | changed).items():
+      for key, value in (new_defaults | kept).items():
         ml_collections.ConfigDict.__setitem__(section, key, value)
 
 
@@ -313,7 +322,7 @@ def _defaults(cls):
 
 
 def to_config_dict(config: Any) -> Root:
-  """Returns the values of a Config as a locked ConfigDict of a config file."""
+  """Returns a Config as the locked ConfigDict of a config file."""
   root = Root()
   for field in dataclasses.fields(config):
     value = getattr(config, field.name)
@@ -322,9 +331,9 @@ def to_config_dict(config: Any) -> Root:
 
 
 def override(raw: Root, given: Mapping[str, Any]) -> None:
-  """Sets keys of a config file's config, {'section.key': value}.
+  """Sets keys in the ConfigDict of a config file, {'section.key': value}.
 
-  Parts are named first, whatever the order.
+  The names of parts are set first, whatever the order.
 
   Raises:
     InputError: as `load`, or a key of another part.

@@ -1,7 +1,7 @@
-"""Examples in an order that doesn't depend on who makes them.
+"""Examples in an order that doesn't depend on the number of workers.
 
-Grain's own iterators keep a state for each worker. Here the state is the
-position in the order alone, and the workers are started again from there.
+Grain's own iterators keep a state for each worker. Here the state is only the
+position in the order, and the workers restart from it.
 """
 
 import itertools
@@ -9,27 +9,29 @@ import multiprocessing
 import os
 import signal
 import threading
+from collections.abc import Iterator
+from typing import Any
 
 import grain
 import numpy as np
 from absl import flags
 
 GROUP = 16  # examples that a worker sends at once, as one array
-# Bytes from which on an array goes through shared memory. What a worker has
+# Arrays of at least this many bytes go through shared memory. What a worker has
 # in its pipe must fit there (64 KiB): it doesn't end before the pipe is read.
 SHARED = 8192
 
 
-class Ordered(grain.DatasetIterator):
+class Loader(grain.DatasetIterator):
   """Yields (position, ids), made by worker processes or by this one."""
 
-  def __init__(self, examples: grain.MapDataset, workers: int):
+  def __init__(self, examples: grain.MapDataset, workers: int) -> None:
     super().__init__()
     self._examples = examples
     self._workers = workers
     self._position = 0
-    self._source = None  # of groups, made by workers
-    self._stream = None  # of examples
+    self._groups: grain.DatasetIterator | None = None  # made by workers
+    self._stream: Iterator[np.ndarray] | None = None  # of examples
 
   def __next__(self) -> tuple[int, np.ndarray]:
     self._assert_not_closed()
@@ -42,13 +44,13 @@ class Ordered(grain.DatasetIterator):
     return self._position - 1, ids
 
   def make(self, position: int) -> np.ndarray:
-    """Makes one example again, here."""
+    """Makes one example again, in this process."""
     return self._examples[position]
 
-  def get_state(self) -> dict:
+  def get_state(self) -> dict[str, Any]:
     return {'position': self._position}
 
-  def set_state(self, state: dict) -> None:
+  def set_state(self, state: dict[str, Any]) -> None:
     self._stop()
     self._position = state['position']
 
@@ -61,17 +63,17 @@ class Ordered(grain.DatasetIterator):
       return map(self.make, range(self._position, len(self._examples)))
     if not flags.FLAGS.is_parsed():
       flags.FLAGS.mark_as_parsed()  # Grain reads flags; scripts have none.
-    self._source = iter(self._worked_on(self._position // GROUP))
-    examples = itertools.chain.from_iterable(map(_part, self._source))
+    self._groups = iter(self._from_workers(self._position // GROUP))
+    examples = itertools.chain.from_iterable(map(_split_group, self._groups))
     return itertools.islice(examples, self._position % GROUP, None)
 
-  def _worked_on(self, group):
-    """Returns the groups of examples from `group` on, made by workers."""
-    groups = self._examples.batch(GROUP, batch_fn=_join)[group:]
+  def _from_workers(self, first_group):
+    """Returns the groups of examples from `first_group` on."""
+    groups = self._examples.batch(GROUP, batch_fn=_join_group)[first_group:]
     # Batches are prefetched as a whole: no threads within a worker.
-    one_by_one = grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)
+    no_threads = grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)
     queued = grain.experimental.WithOptionsIterDataset(
-      groups.to_iter_dataset(one_by_one),
+      groups.to_iter_dataset(no_threads),
       grain.experimental.DatasetOptions(min_shm_size=SHARED),
     )
     return queued.mp_prefetch(
@@ -82,18 +84,18 @@ class Ordered(grain.DatasetIterator):
     )
 
   def _stop(self):
-    if self._source is not None:
-      self._source.close()
-    self._source = self._stream = None
+    if self._groups is not None:
+      self._groups.close()
+    self._groups = self._stream = None
 
 
-def _join(examples):
+def _join_group(examples):
   """Returns one array: the number of examples, their sizes, their ids."""
   sizes = [len(ids) for ids in examples]
   return np.concatenate([[len(sizes)], sizes, *examples]).astype(np.int32)
 
 
-def _part(joined):
+def _split_group(joined):
   """Returns the examples, copied: shared memory is given back at once."""
   count = int(joined[0])
   ends = np.cumsum(joined[1 : count + 1])[:-1]
@@ -101,7 +103,7 @@ def _part(joined):
 
 
 def _follow_parent(worker, workers):
-  """Lets Ctrl-C reach the parent alone, and no worker outlive its parent."""
+  """Leaves Ctrl-C to the parent; no worker outlives its parent."""
   del worker, workers
   signal.signal(signal.SIGINT, signal.SIG_IGN)
   threading.Thread(target=_end_with_parent, daemon=True).start()

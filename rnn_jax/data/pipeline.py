@@ -1,15 +1,17 @@
 """From a config to batches: corpus, training order, held-out passes.
 
-Sizes of batches are those of the whole job. With several processes, each one
-makes all of every batch, and its devices take their rows (parallel/hosts.py):
-what an iterator is asked to go on from doesn't depend on how many processes
-there are, nor do the shapes of batches. The price is that every host reads and
-tokenizes all of the text, not its share; data.workers spread that over cores.
+Batch sizes are those of the whole job. With several processes, each one makes
+all of every batch, and its devices take their rows (parallel/hosts.py), so that
+an iterator's state and the shapes of batches don't depend on the number of
+processes. The price: every host reads and tokenizes the whole text, not only
+its part; data.workers spread that over cores.
 """
 
 import dataclasses
 import os
+import types
 from collections.abc import Callable
+from typing import Any
 
 import grain
 import numpy as np
@@ -24,6 +26,7 @@ from rnn_jax.data.batching import length_schedule
 from rnn_jax.data.batching import shapes as shapes_lib
 from rnn_jax.data.text import documents as documents_lib
 from rnn_jax.data.text import tokenizer as tokenizer_lib
+from rnn_jax.data.text.examples import base as examples_lib
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -42,8 +45,8 @@ class Corpus:
     """Finds the documents; loads `workdir`/tokenizer.json, or makes it.
 
     Raises:
-      InputError: files that are missing or no text, documents or lengths of
-        rows that the task can't use, or a tokenizer.json of another kind.
+      InputError: files are missing or aren't text, the task can't use the
+        documents or the lengths of rows, or tokenizer.json is of another kind.
     """
     data = config.data
     source = config_lib.load('data/sources', data.source, 'data.source')
@@ -52,12 +55,12 @@ class Corpus:
       raise errors.InputError(
         f'data.splits={data.splits!r} leave no text to train on: give more'
       )
-    _task(config.task).check_documents(documents, config)
+    _task_module(config.task).check_documents(documents, config)
     tokenizer = _tokenizer(data, documents['train'], workdir)
     _warn_of_unknown(tokenizer, documents)
     scale = _bytes_per_token(tokenizer, documents['train'])
     corpus = cls(config.task, documents, tokenizer, scale)
-    # Rows that are too short are refused now, not when their stage begins.
+    # Refuses rows that are too short now, not when their stage begins.
     lengths = (
       data.length,
       *data.length_schedule,
@@ -66,31 +69,26 @@ class Corpus:
     corpus.examples(dataclasses.replace(data, length=min(lengths)), 'train')
     return corpus
 
-  def examples(self, data, split, seed=None):
-    """Returns the maker of a split's examples; without a `seed` every epoch
-    is the same."""
-    size = data.piece_bytes(self.bytes_per_token)
-    options = Options(self.task, data, data.length, size, seed)
-    return _task(self.task).make_examples(
+  def examples(
+    self, data: config_lib.Data, split: str, seed: int | None = None
+  ) -> Any:
+    """Returns a split's examples_lib.Examples, of the task's own class.
+
+    Without a `seed` every epoch is the same.
+    """
+    window_bytes = data.window_bytes(self.bytes_per_token)
+    options = examples_lib.Options(
+      self.task, data, data.length, window_bytes, seed
+    )
+    return _task_module(self.task).make_examples(
       self.documents[split], self.tokenizer, options
     )
-
-
-@dataclasses.dataclass(frozen=True)
-class Options:
-  """What a maker of examples may look at."""
-
-  task: config_lib.Task
-  data: config_lib.Data
-  length: int  # ids that a row can predict
-  piece_bytes: int  # of a document that is cut in pieces
-  seed: int | None
 
 
 class Example:
   """The map from a position of the shuffled order to an example's ids."""
 
-  def __init__(self, examples, per_epoch: int):
+  def __init__(self, examples: examples_lib.Examples, per_epoch: int) -> None:
     self._examples = examples
     self._per_epoch = per_epoch
 
@@ -98,7 +96,7 @@ class Example:
     return self._examples.make(example, position // self._per_epoch)
 
 
-def _task(task):
+def _task_module(task: config_lib.Task) -> types.ModuleType:
   return config_lib.load('tasks', task.name, 'task.name')
 
 
@@ -111,10 +109,14 @@ def training_batches(
 ) -> grain.DatasetIterator[batch_lib.Batch]:
   """Returns the endless, shuffled batches of the job.
 
-  `place` puts a batch on its devices, ahead of its use.
+  `get_state` is small, JSON-ready and independent of data.workers. Call `close`
+  to end the workers.
 
-  The rows of a batch are a multiple of `multiple`. `get_state` is small,
-  JSON-ready and independent of data.workers. Call `close` to end the workers.
+  Args:
+    corpus: what to train on.
+    config: of the run.
+    multiple: divides the number of rows of each batch.
+    place: puts a batch on its devices, ahead of its use.
 
   Raises:
     InputError: a batch would have no row.
@@ -125,7 +127,7 @@ def training_batches(
     for stage in length_schedule.stages(data)
   ]
   batches = (
-    length_schedule.Growing(stages) if data.length_schedule else stages[0]
+    length_schedule.StagedBatches(stages) if data.length_schedule else stages[0]
   )
   return _prefetched(batches, data, place)
 
@@ -140,7 +142,8 @@ def heldout_batches(
 ) -> grain.DatasetIterator[batch_lib.Batch]:
   """Returns one pass over a held-out split, in order, nothing left out.
 
-  Rows that the text doesn't fill have weight 0.
+  Rows that the text doesn't fill have weight 0. The arguments are those of
+  `training_batches`.
 
   Raises:
     InputError: the split is empty, or a batch would have no row.
@@ -151,14 +154,13 @@ def heldout_batches(
       f', or its files in data.{path}' if hasattr(config.data, path) else ''
     )
     raise errors.InputError(
-      f'split={split!r} holds no document: give it a share in data.splits='
+      f'split={split!r} has no document: give it a percentage in data.splits='
       f'{config.data.splits!r}{files}'
     )
   data = config.data.heldout(config.evaluate)
   shapes = shapes_lib.heldout_shapes(corpus, config, multiple)
-  pieces = corpus.examples(data, split)
   # Starting workers takes longer than a held-out split takes one process.
-  examples = loader.Ordered(_order(pieces), workers=0)
+  examples = loader.Loader(_order(corpus.examples(data, split)), workers=0)
   batches = shapes_lib.layout(data).make(examples, shapes, data)
   return _prefetched(batches, data, place)
 
@@ -169,25 +171,25 @@ def batch_shapes(
   """Returns the (rows, length) of all training batches, sorted.
 
   Where a batch is as long as its longest row (`data.shapes_vary`), these are
-  the shapes that can occur; a run may meet fewer.
+  all possible shapes; a run may meet fewer.
 
   Raises:
     InputError: a batch would have no row.
   """
-  found = set()
-  for stage in length_schedule.stages(config.data):
-    found |= {
-      *shapes_lib.training_shapes(
-        corpus, stage.data, config.train.seed, multiple
-      )
-    }
-  return tuple(sorted(found))
+  shapes = {
+    shape
+    for stage in length_schedule.stages(config.data)
+    for shape in shapes_lib.training_shapes(
+      corpus, stage.data, config.train.seed, multiple
+    )
+  }
+  return tuple(sorted(shapes))
 
 
 def describe(
   corpus: Corpus, config: config_lib.Config, multiple: int = 1
 ) -> str:
-  """Returns a line on the training batches: rows x length, and padding.
+  """Returns a line about the training batches: rows x length, and padding.
 
   Raises:
     InputError: as `batch_shapes`.
@@ -195,48 +197,53 @@ def describe(
   data, seed = config.data, config.train.seed
   shapes = batch_shapes(corpus, config, multiple)
   ends = dict.fromkeys(f'{rows}x{n}' for rows, n in (shapes[0], shapes[-1]))
-  told = (
+  summary = (
     f'{data.layout}, {"at most " * data.shapes_vary}'
     f'{len(shapes)} shape{"s" * (len(shapes) > 1)}: {" ... ".join(ends)}'
   )
   if not data.pads:
-    return f'{told}, no padding'
+    return f'{summary}, no padding'
   lengths = shapes_lib.sample_lengths(corpus, data, seed)
-  share = shapes_lib.efficiency(
+  efficiency = shapes_lib.efficiency(
     lengths,
     data,
     shapes_lib.training_shapes(corpus, data, seed, multiple),
     seed,
   )
   return (
-    f'{told}, padding efficiency {share:.0%} ({len(lengths):,} sampled rows)'
+    f'{summary}, padding efficiency {efficiency:.0%} '
+    f'({len(lengths):,} sampled rows)'
   )
 
 
 class Mapped(grain.DatasetIterator):
-  """Batches, each behind a function that has no state."""
+  """Batches, each passed through a stateless function."""
 
-  def __init__(self, batches: grain.DatasetIterator, function: Callable):
+  def __init__(
+    self,
+    batches: grain.DatasetIterator,
+    function: Callable[[batch_lib.Batch], batch_lib.Batch],
+  ) -> None:
     super().__init__(batches)
     self._function = function
 
   def __next__(self) -> batch_lib.Batch:
     return self._function(next(self._parent))
 
-  def get_state(self) -> dict:
+  def get_state(self) -> dict[str, Any]:
     return self._parent.get_state()
 
-  def set_state(self, state: dict) -> None:
+  def set_state(self, state: dict[str, Any]) -> None:
     self._parent.set_state(state)
 
 
 def _stage(corpus, stage, seed, multiple):
-  """Returns the batches of some epochs."""
+  """Returns the batches of a stage of the length schedule."""
   data = stage.data
   order, per_epoch = _training_order(corpus, data, seed)
   if stage.end is not None:
     order = order[: stage.end * per_epoch]
-  examples = loader.Ordered(order, data.workers)
+  examples = loader.Loader(order, data.workers)
   examples.set_state({'position': stage.first * per_epoch})
   shapes = shapes_lib.training_shapes(corpus, data, seed, multiple)
   return shapes_lib.layout(data).make(examples, shapes, data, seed, corpus)
@@ -251,27 +258,27 @@ def _prefetched(batches, data, place):
 
 def _training_order(corpus, data, seed):
   """Returns the endless order of examples, and how many an epoch has."""
-  pieces = corpus.examples(data, 'train', seed)
-  chosen = None
+  examples = corpus.examples(data, 'train', seed)
+  ranked = None
   if data.curriculum:
     hard = curriculum.hard(corpus, data, seed)
-    chosen = curriculum.Order(np.arange(len(pieces)), hard, seed, data)
-  return _order(pieces, seed, chosen), len(pieces)
+    ranked = curriculum.Order(np.arange(len(examples)), hard, seed, data)
+  return _order(examples, seed, ranked), len(examples)
 
 
-def _order(pieces, seed=None, chosen=None):
+def _order(examples, seed=None, ranked=None):
   """Returns the examples: endless and shuffled, or one pass without a seed.
 
-  `chosen` names the example at each position in place of a shuffle.
+  `ranked`, a curriculum.Order, replaces the shuffle.
   """
-  if not len(pieces):
-    raise errors.InputError('the text holds nothing to predict: give more')
-  order = grain.MapDataset.range(len(pieces))
-  if chosen is not None:
-    order = order.repeat().map_with_index(chosen)
+  if not len(examples):
+    raise errors.InputError('the text has nothing to predict: give more')
+  order = grain.MapDataset.range(len(examples))
+  if ranked is not None:
+    order = order.repeat().map_with_index(ranked)
   elif seed is not None:
     order = order.shuffle(seed % 2**32).repeat()
-  return order.map_with_index(Example(pieces, len(pieces)))
+  return order.map_with_index(Example(examples, len(examples)))
 
 
 def _tokenizer(data, documents, workdir):
@@ -298,19 +305,19 @@ def _warn_of_unknown(tokenizer, documents):
     held_out = documents[split]
     for n in range(len(held_out)):
       text = held_out.read(n).decode()
-      if strange := tokenizer.uncovered(text):
+      if uncovered := tokenizer.uncovered(text):
         logging.warning(
-          '%s: %s holds characters that no training text holds: %r; each of '
-          'them counts as one unknown token',
+          '%s: %s has characters that no training text has: %r; each of them '
+          'counts as one unknown token',
           split,
           held_out.names[n],
-          ''.join(sorted(strange)),
+          ''.join(sorted(uncovered)),
         )
         break
 
 
 def _bytes_per_token(tokenizer, documents):
-  """Measures a spread of the training text, up to 64 times 16 KiB."""
+  """Measures up to 64 evenly spaced training documents, 16 KiB of each."""
   step = -(-len(documents) // 64)
   sizes = tokens = 0
   for n in range(0, len(documents), step):

@@ -1,4 +1,4 @@
-"""What pictures can't be combined with is refused."""
+"""Options that don't go with images are refused."""
 
 import pytest
 
@@ -14,12 +14,12 @@ from tests.models import test_vision
     ('cell.heads', 3, 'they are 12 wide, and model.width=8: give heads that'),
     ('cell.window', 4, "cell.window=4: sees='row' sees all of it"),
     ('data.layout', 'padded', 'this layout holds tokens: they need each other'),
-    ('data.length', 4, 'a picture is a row of one step: give 1'),
-    ('data.tokenizer', 'characters', "pixels are 'bytes'"),
-    ('data.curriculum', 'length', 'pictures have none'),
+    ('data.length', 4, 'an image is a row of one step: give 1'),
+    ('data.tokenizer', 'characters', "images need 'bytes'"),
+    ('data.curriculum', 'length', 'images have none'),
     ('data.image.channels', 2, r'choose one of \(1, 3\)'),
-    ('data.image.crop', 8, 'nothing of a picture would be left'),
-    ('data.image.mean', (0.5, 0.5), 'one for each of 3 channels'),
+    ('data.image.crop', 8, 'nothing of an image would be left'),
+    ('data.image.mean', (0.5, 0.5), 'one for each of the 3 channels'),
     ('data.image.std', (0.0,), 'give numbers above 0'),
     ('data.classes', ('a',), 'name two or more classes'),
     ('model.embedding_width', 4, 'embedding_width'),

@@ -118,7 +118,7 @@ def test_naming_another_part_keeps_the_keys_that_both_have():
   (
     ('nowhere.mine', 'this module cannot be imported, ModuleNotFoundError'),
     ('rnn_jax.errors', r"errors.py lacks \['Config', "),
-    ('nothing', r'choose one of \[.*, or name a module of yours'),
+    ('nothing', r'choose one of \[.*, or name your own module'),
   ),
 )
 def test_a_module_that_isnt_a_part_is_one_clear_error(kind, name, message):

@@ -31,8 +31,8 @@ def test_whole_examples_are_not_split_by_position(task):
     ({'data__splits': (90, 10)}, 'three percentages with sum 100'),
     ({'data__splits': (110, -5, -5)}, 'three percentages with sum 100'),
     ({'data__splits': (0, 50, 50)}, 'leave something to train on'),
-    ({'data__boundaries': (64, 32, 256)}, 'give rising lengths'),
-    ({'data__boundaries': (64, 64, 256)}, 'give rising lengths'),
+    ({'data__boundaries': (64, 32, 256)}, 'give ascending lengths'),
+    ({'data__boundaries': (64, 64, 256)}, 'give ascending lengths'),
     ({'data__boundaries': (0, 256)}, 'give lengths above 0'),
     ({'data__boundaries': (64, 128)}, 'end with data.length=256'),
     (

@@ -1,4 +1,4 @@
-"""The order: positions in sequence, restarted anywhere."""
+"""The loader: positions in sequence, restarted anywhere."""
 
 import multiprocessing
 import pathlib
@@ -24,8 +24,8 @@ def examples(count=None):
   return numbers.map(lambda n: np.array([n, n + 1]))
 
 
-def test_positions_count_up_from_where_the_state_says():
-  order = loader.Ordered(examples(), workers=0)
+def test_positions_count_up_from_the_state():
+  order = loader.Loader(examples(), workers=0)
   first = [next(order) for _ in range(25)]
   assert [position for position, _ in first] == [*range(25)]
   state = order.get_state()
@@ -36,33 +36,33 @@ def test_positions_count_up_from_where_the_state_says():
   np.testing.assert_array_equal(order.make(3), first[3][1])
 
 
-def test_a_finite_order_ends_and_stays_ended():
-  order = loader.Ordered(examples(3), workers=0)
+def test_a_finite_loader_ends_and_stays_ended():
+  order = loader.Loader(examples(3), workers=0)
   assert [position for position, _ in order] == [0, 1, 2]
   assert next(order, None) is None
   order.set_state({'position': 2})
   assert [position for position, _ in order] == [2]
 
 
-def test_a_closed_order_says_so():
-  order = loader.Ordered(examples(), workers=0)
+def test_a_closed_loader_raises():
+  order = loader.Loader(examples(), workers=0)
   order.close()
   with pytest.raises(ValueError, match='closed'):
     next(order)
 
 
 @pytest.mark.parametrize('start', (0, 5, 39))
-def test_workers_end_a_finite_order_anywhere(start):
-  order = loader.Ordered(examples(40), workers=2)
+def test_a_finite_loader_resumes_anywhere_with_workers(start):
+  order = loader.Loader(examples(40), workers=2)
   order.set_state({'position': start})
   assert [int(ids[0]) for _, ids in order] == [*range(start, 40)]
   order.close()
 
 
 @pytest.mark.parametrize('size', (3, 400, 40000))
-def test_workers_end_by_themselves_however_much_they_have_made(size):
+def test_workers_exit_however_much_they_have_made(size):
   made = grain.MapDataset.range(999).map(lambda n: np.full(size, n))
-  order = loader.Ordered(made, workers=2)
+  order = loader.Loader(made, workers=2)
   for expected in range(20):
     position, ids = next(order)
     assert position == expected and (ids == expected).all()

@@ -1,4 +1,4 @@
-"""The pipeline: every token once an epoch, resumable, whoever makes it."""
+"""The pipeline: every token once an epoch, resumable, with any workers."""
 
 import collections
 import json
@@ -19,20 +19,20 @@ POOLED = ('padded', 'sorted')
 
 
 def read_but_not_yielded(state, corpus, cfg):
-  """Counts the tokens that wait; returns them and the pieces of an epoch."""
-  pieces = corpus.examples(cfg.data, 'train', cfg.train.seed)
-  order = pipeline._order(pieces, cfg.train.seed)
+  """Returns the counts of waiting tokens, and the examples of an epoch."""
+  examples = corpus.examples(cfg.data, 'train', cfg.train.seed)
+  order = pipeline._order(examples, cfg.train.seed)
   counts = collections.Counter()
   for position, done in state.get('lanes', []):
     counts.update(order[position][done + 1 :].tolist())
   waiting = jax.tree.leaves([state.get(k, []) for k in ('waiting', 'left')])
   for position, row in np.array(waiting, int).reshape(-1, 2):
     counts.update(rows.cut(order[position], cfg.data.length)[row][1:].tolist())
-  return counts, len(pieces)
+  return counts, len(examples)
 
 
 def yielded_of_a_pool(state, corpus, cfg):
-  """Counts the tokens of its pool's batches that a state is behind."""
+  """Counts the tokens that a pool yielded before a state."""
   batches = pipeline.training_batches(corpus, cfg)
   batches.set_state(state | {'done': 0})
   return corpora.count_targets(corpora.take(batches, state['done']))
@@ -68,7 +68,9 @@ def test_training_predicts_every_token_once_an_epoch(tmp_path, layout, stop):
 
 @pytest.mark.parametrize('cut', (0, 1, 23))
 @pytest.mark.parametrize('layout', corpora.LAYOUTS)
-def test_a_cut_run_goes_on_with_the_same_batches(tmp_path, layout, cut):
+def test_an_interrupted_run_resumes_with_the_same_batches(
+  tmp_path, layout, cut
+):
   corpus, cfg = corpora.unique_corpus(tmp_path, layout=layout)
   batches = pipeline.training_batches(corpus, cfg)
   corpora.take(batches, cut)
@@ -82,7 +84,7 @@ def test_a_cut_run_goes_on_with_the_same_batches(tmp_path, layout, cut):
 
 
 @pytest.mark.parametrize('layout', corpora.LAYOUTS)
-def test_a_held_out_pass_can_be_cut_too(tmp_path, layout):
+def test_an_interrupted_held_out_pass_resumes_too(tmp_path, layout):
   corpus, cfg = corpora.unique_corpus(tmp_path, layout=layout)
   batches = pipeline.heldout_batches(corpus, cfg, 'validation')
   corpora.take(batches, 3)
@@ -136,7 +138,7 @@ CHOICES = (
 
 
 @pytest.mark.parametrize('choice', CHOICES, ids=str)
-def test_every_choice_is_cut_and_resumed_anywhere(tmp_path, choice):
+def test_every_choice_resumes_anywhere(tmp_path, choice):
   corpus, cfg = corpora.unique_corpus(tmp_path, **choice)
   batches = pipeline.training_batches(corpus, cfg)
   uncut, states = [], []
@@ -185,7 +187,7 @@ def test_a_checkpoint_brings_the_batches_back(tmp_path, layout):
   corpora.assert_same(corpora.take(other, 9), expected)
 
 
-def test_a_carried_stream_reads_its_stretches_in_order(tmp_path):
+def test_a_carried_stream_reads_its_segments_in_order(tmp_path):
   corpus, cfg = corpora.unique_corpus(
     tmp_path, layout='stream', carry_state=True
   )
@@ -213,7 +215,7 @@ def test_the_seed_decides_the_order(tmp_path):
   assert not np.array_equal(one.tokens_BxL, another.tokens_BxL)
 
 
-def test_a_small_state_holds_no_text(tmp_path):
+def test_the_state_is_small_and_has_no_text(tmp_path):
   for layout in corpora.LAYOUTS:
     (tmp_path / layout).mkdir()
     corpus, cfg = corpora.unique_corpus(tmp_path / layout, layout=layout)
@@ -234,13 +236,13 @@ def test_held_out_rows_can_be_longer_or_shorter(tmp_path):
 
 def test_an_empty_split_is_refused_with_the_remedy(tmp_path):
   corpus, cfg = corpora.unique_corpus(tmp_path)
-  with pytest.raises(errors.InputError, match="'test' holds no.*test_path"):
+  with pytest.raises(errors.InputError, match="'test' has no.*test_path"):
     pipeline.heldout_batches(corpus, cfg, 'test')
 
 
-def test_a_batch_that_cannot_be_shared_is_refused(tmp_path):
+def test_a_batch_that_devices_cannot_divide_is_refused(tmp_path):
   corpus, cfg = corpora.unique_corpus(tmp_path)
-  with pytest.raises(errors.InputError, match='accumulation = 5 must divide'):
+  with pytest.raises(errors.InputError, match='by .* accumulation = 5'):
     pipeline.training_batches(corpus, cfg, multiple=5)
   with pytest.raises(errors.InputError, match='evaluate.batch_size gives 3'):
     pipeline.heldout_batches(corpus, cfg, 'validation', multiple=4)
@@ -286,7 +288,7 @@ def test_held_out_characters_that_were_not_trained_are_named(tmp_path, caplog):
   assert counts[corpus.tokenizer.unknown] == 1
 
 
-def test_pieces_are_scaled_by_the_bytes_of_a_token(tmp_path):
+def test_windows_are_scaled_by_the_bytes_of_a_token(tmp_path):
   corpus, _ = corpora.unique_corpus(tmp_path)
   assert corpus.bytes_per_token == 3
 

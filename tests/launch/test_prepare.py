@@ -59,7 +59,7 @@ def test_prepares_once_and_others_read_it(raw, tmp_path):
   assert first.stdout.startswith(f'{folder}: written\n  train              34')
   code, out, err = launchers.run('prepare', *arguments)
   assert code == 0, err
-  assert out.startswith(f'{folder}: is there, nothing to do\n')
+  assert out.startswith(f'{folder}: exists, nothing to do\n')
   read = subprocess.run(
     [sys.executable, '-c', READ, folder],
     check=False,

@@ -1,21 +1,23 @@
-"""The contract between data and everything behind it."""
+"""The contract between the data and its users."""
 
 from typing import Any
 from typing import NamedTuple
 
 
 class Batch(NamedTuple):
-  """Rows of token sequences, or pictures, as arrays; a pytree.
+  """Rows of token sequences, or images, as arrays; a pytree.
 
-  What a kind of batch has not is None. Each name ends with its logical axes:
-  the first is the row's.
+  Each name ends with its logical axes, the row's first. The fields are NumPy or
+  JAX arrays, or a tree of what belongs to each, such as shardings; None where
+  a kind of batch lacks one.
 
-  tokens_BxL: int32, what the model reads.
-  targets_BxL: int32, what it should predict at each step.
-  weights_BxL: float32, 0 on padding; a picture is a row of one step.
-  starts_BxL: int32, 1 where a document begins: the state is zeroed before it.
-  label_B: int32 class of a picture.
-  image_BxHxWxC: uint8 pixels.
+  Attributes:
+    tokens_BxL: int32, what the model reads.
+    targets_BxL: int32, what it should predict at each step.
+    weights_BxL: float32, 0 on padding; an image is a row of one step.
+    starts_BxL: int32, 1 where a document begins: the state is zeroed before it.
+    label_B: int32, class of an image.
+    image_BxHxWxC: uint8 pixels.
   """
 
   tokens_BxL: Any

@@ -1,10 +1,10 @@
 """The order of examples from easy to hard.
 
-The half of the examples with the lower difficulty is easy, the other one hard.
-Stage i of a training lasts `curriculum_epochs` epochs; in each, easy and hard
-examples, both shuffled, alternate so that a share s_i of those drawn is easy,
-until one half is used up; the other one's rest follows. So every example still
-comes exactly once an epoch. Behind the last stage all are shuffled together.
+The half of the examples with the lower difficulty is easy, the other half hard.
+Stage i lasts `curriculum_epochs` epochs; in each, easy and hard examples, both
+shuffled, alternate so that a fraction s_i of those drawn is easy, until one
+half is used up; the rest of the other half follows. So an epoch still has every
+example exactly once. After the last stage all are shuffled together.
 
 Difficulty is the number of tokens ('length'), the mean surprise of the tokens
 under a unigram model of a sample ('rarity'), both as in the first epoch, or the
@@ -12,9 +12,12 @@ number that the source has in column `data.difficulty` ('column').
 """
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
+from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data.batching import shapes
 
@@ -22,46 +25,63 @@ KINDS = ('', 'length', 'rarity', 'column')  # of difficulty; '': none
 
 
 class Order:
-  """The map from a position in training to an example; the same for a seed."""
+  """The map from a position in training to an example, fixed by the seed."""
 
-  def __init__(self, examples: np.ndarray, hard: np.ndarray, seed: int, data):
-    """Orders `examples`, of which those are hard whose `hard` is true."""
-    self._kinds = examples[~hard], examples[hard]
+  def __init__(
+    self,
+    examples: np.ndarray,
+    hard: np.ndarray,
+    seed: int,
+    data: config_lib.Data,
+  ) -> None:
+    """Initializes the order.
+
+    Args:
+      examples: the numbers of the examples.
+      hard: whether each one is hard.
+      seed: of the shuffles.
+      data: section `data` of the config.
+    """
+    self._easy, self._hard = examples[~hard], examples[hard]
     self._size = len(examples)
     self._seed = seed
-    self._shares = [share / 100 for share in data.curriculum_shares]
+    self._easy_fractions = [share / 100 for share in data.curriculum_shares]
     self._epochs = data.curriculum_epochs
-    self._made = -1, None
+    self._cached_epoch = -1
+    self._cached_order = examples
 
-  def __call__(self, position: int, _) -> int:
-    epoch, at = divmod(position, self._size)
-    made, order = self._made
-    if made != epoch:
-      order = self._order(epoch)
-      self._made = epoch, order
-    return int(order[at])
+  def __call__(self, position: int, _: Any) -> int:
+    epoch, index = divmod(position, self._size)
+    if self._cached_epoch != epoch:
+      self._cached_epoch, self._cached_order = epoch, self._order(epoch)
+    return int(self._cached_order[index])
 
   def _order(self, epoch):
     rng = np.random.default_rng((self._seed, epoch))
-    easy, hard = (rng.permutation(kind) for kind in self._kinds)
+    easy, hard = rng.permutation(self._easy), rng.permutation(self._hard)
     stage = epoch // self._epochs
-    if stage >= len(self._shares):
+    if stage >= len(self._easy_fractions):
       return rng.permutation(np.concatenate([easy, hard]))
-    share = self._shares[stage]
-    # The n-th of a kind that is a share s of all is due at n / s.
+    fraction = self._easy_fractions[stage]
+    # The n-th of those that are a fraction f of all is due at n / f.
     due = [
-      (np.arange(len(easy)) + 0.5) / share,
-      (np.arange(len(hard)) + 0.5) / (1 - share),
+      (np.arange(len(easy)) + 0.5) / fraction,
+      (np.arange(len(hard)) + 0.5) / (1 - fraction),
     ]
     order = np.argsort(np.concatenate(due), kind='stable')
     return np.concatenate([easy, hard])[order]
 
 
 @functools.lru_cache(maxsize=4)
-def hard(corpus, data, seed: int) -> np.ndarray:
-  """Returns for each training example whether it is of the harder half.
+def hard(corpus: Any, data: config_lib.Data, seed: int) -> np.ndarray:
+  """Returns for each training example whether it is in the harder half.
 
-  Makes all of them once, but for 'column'. The seed decides among equals.
+  Makes every example once, except for 'column'. The seed breaks ties.
+
+  Args:
+    corpus: a pipeline.Corpus.
+    data: section `data` of the config.
+    seed: of the order.
 
   Raises:
     InputError: the source has no numbers.
@@ -75,14 +95,14 @@ def hard(corpus, data, seed: int) -> np.ndarray:
         f'data.difficulty={data.difficulty!r}: data.source={data.source!r} has '
         "no columns: use 'jsonl' or 'tfds:NAME'"
       )
-    found = column[[examples.document(n) for n in numbers]]
+    difficulty = column[[examples.document(n) for n in numbers]]
   else:
-    measure = len
+    measure: Callable[[np.ndarray], float] = len
     if data.curriculum == 'rarity':
       measure = shapes.unigram(corpus, data, seed).rarity
-    found = np.array([measure(examples.make(n, 0)) for n in numbers])
-  shuffled = np.random.default_rng(seed).permutation(len(found))
-  rising = shuffled[np.argsort(found[shuffled], kind='stable')]
-  hard = np.zeros(len(found), bool)
-  hard[rising[len(found) // 2 :]] = True
-  return hard
+    difficulty = np.array([measure(examples.make(n, 0)) for n in numbers])
+  shuffled = np.random.default_rng(seed).permutation(len(difficulty))
+  ascending = shuffled[np.argsort(difficulty[shuffled], kind='stable')]
+  is_hard = np.zeros(len(difficulty), bool)
+  is_hard[ascending[len(difficulty) // 2 :]] = True
+  return is_hard

@@ -2,11 +2,12 @@
 
   rarity(x) = -1/n sum_t log p(x_t)      p(v) = (count(v) + 1) / (total + V)
 
-the logarithm of its perplexity under a unigram model. Ids that stand for a
-class are none of the V tokens and do not count.
+the logarithm of its perplexity under a unigram model. Ids that represent a
+class aren't among the V tokens and don't count.
 """
 
 from collections.abc import Iterable
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -14,7 +15,7 @@ import numpy as np
 class Unigram:
   """A model of single tokens, smoothed by adding one."""
 
-  def __init__(self, examples: Iterable[np.ndarray], vocabulary: int):
+  def __init__(self, examples: Iterable[np.ndarray], vocabulary: int) -> None:
     self._vocabulary = vocabulary
     counts = np.ones(vocabulary)
     for ids in examples:
@@ -27,26 +28,41 @@ class Unigram:
     return float(self._surprise[tokens].mean()) if len(tokens) else 0.0
 
   def _tokens(self, ids):
-    plain = np.maximum(ids, ~ids)[1:]  # the first one is only read
+    plain = np.maximum(ids, ~ids)[1:]  # the first is never predicted
     return plain[plain < self._vocabulary]
 
 
 class Split:
-  """Which of `count` kinds, from common to rare, a row of a bucket is of."""
+  """Splits each bucket into `count` levels of rarity."""
 
-  def __init__(self, unigram: Unigram, rows, lengths, count: int):
-    """Chooses cuts that share these rows evenly, within each of `lengths`."""
+  def __init__(
+    self,
+    unigram: Unigram,
+    rows: Sequence[np.ndarray],
+    lengths: Sequence[int],
+    count: int,
+  ) -> None:
+    """Computes thresholds that divide the rows of each bucket evenly.
+
+    Args:
+      unigram: the model that measures rarity.
+      rows: the ids of a sample of rows.
+      lengths: of the buckets, ascending.
+      count: the number of levels.
+    """
     self.count = count
     self._unigram = unigram
-    found = np.array([unigram.rarity(row) for row in rows])
+    rarities = np.array([unigram.rarity(row) for row in rows])
     buckets = np.searchsorted(lengths, [len(row) - 1 for row in rows])
-    inner = np.arange(1, count) / count
-    self._cuts = []
+    quantiles = np.arange(1, count) / count
+    self._thresholds = []
     for bucket in range(len(lengths)):
-      here = found[buckets == bucket]
-      self._cuts.append(np.quantile(here if len(here) else found, inner))
+      inside = rarities[buckets == bucket]
+      self._thresholds.append(
+        np.quantile(inside if len(inside) else rarities, quantiles)
+      )
 
-  def kind(self, bucket: int, row: np.ndarray) -> int:
+  def level(self, bucket: int, row: np.ndarray) -> int:
     """Returns a number from 0, the most common, to `count` - 1."""
-    cuts = self._cuts[bucket]
-    return int(np.searchsorted(cuts, self._unigram.rarity(row)))
+    thresholds = self._thresholds[bucket]
+    return int(np.searchsorted(thresholds, self._unigram.rarity(row)))

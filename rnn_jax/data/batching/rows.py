@@ -1,8 +1,8 @@
 """Writing the ids of examples into the rows of a batch.
 
-An example is an int32 array: `ids[:-1]` is what a model reads, `ids[1:]` what
-it predicts. Where it should read an id and not predict it, `~id` stands for
-it, a negative number, whose weight is 0.
+An example is an int32 array: a model reads `ids[:-1]` and predicts `ids[1:]`.
+An id that it reads but doesn't predict is stored as `~id`, which is negative;
+its weight is 0.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ from rnn_jax.data.batching import batch as batch_lib
 
 
 def cut(ids: np.ndarray, length: int) -> list[np.ndarray]:
-  """Cuts an example in rows that predict `length` tokens at most."""
+  """Cuts an example into rows that predict at most `length` tokens."""
   return [ids[at : at + length + 1] for at in range(0, len(ids) - 1, length)]
 
 
@@ -27,7 +27,7 @@ def blank(rows: int, length: int) -> batch_lib.Batch:
 
 
 def write(batch: batch_lib.Batch, row: int, at: int, ids: np.ndarray) -> int:
-  """Writes ids into a row from step `at` on. Returns the step behind them."""
+  """Writes ids into a row from step `at` on. Returns the step after them."""
   stop = at + len(ids) - 1
   plain = np.maximum(ids, ~ids)
   batch.tokens_BxL[row, at:stop] = plain[:-1]
@@ -37,6 +37,6 @@ def write(batch: batch_lib.Batch, row: int, at: int, ids: np.ndarray) -> int:
 
 
 def start_padding(batch: batch_lib.Batch) -> batch_lib.Batch:
-  """Marks a start in rows that are padding alone, so that no state leaks."""
+  """Marks a start in rows that are all padding, so that no state leaks."""
   batch.starts_BxL[~batch.weights_BxL.any(1), 0] = 1
   return batch

@@ -1,4 +1,4 @@
-"""What batches a run makes: their shapes, from the config and a sample."""
+"""The shapes of a run's batches, from the config and a sample of rows."""
 
 import functools
 import types
@@ -14,26 +14,26 @@ from rnn_jax.data import loader
 from rnn_jax.data.batching import rarity
 from rnn_jax.data.batching import rows as rows_lib
 
-SAMPLE = 2000  # pieces whose lengths the buckets are taken from
+SAMPLE = 2000  # examples whose lengths the bucket lengths are derived from
 
 
 def layout(data: config_lib.Data) -> types.ModuleType:
-  """Returns the file of a layout, see `data/batching/layouts`."""
+  """Returns the module of a layout, see `data/batching/layouts`."""
   return config_lib.load('data/batching/layouts', data.layout, 'data.layout')
 
 
 def training_shapes(
   corpus: Any, data: config_lib.Data, seed: int, multiple: int
 ) -> tuple[tuple[int, int], ...]:
-  """Returns the (rows, length) of training batches, lengths rising.
+  """Returns the (rows, length) of training batches, by ascending length.
 
-  Where `data.shapes_vary` these are all that there can be.
+  With `data.shapes_vary` these are all possible shapes.
 
   Raises:
-    InputError: a batch would have no row, or no row is as short as the first
-      of the lengths.
+    InputError: a batch would have no row, or all rows are longer than the first
+      length.
   """
-  # Where all batches have the same rows, the longest must fit.
+  # If all batches have the same number of rows, the longest must fit.
   tallest = data.length if data.same_rows else 0
   return tuple(
     (_training_rows(data, tallest or length, multiple), length)
@@ -47,7 +47,8 @@ def heldout_shapes(
   """Returns shapes with the lengths of the training buckets that fit.
 
   Raises:
-    InputError: no row is as short as the first of the lengths.
+    InputError: a batch would have no row, or all rows are longer than the first
+      length.
   """
   data = config.data.heldout(config.evaluate)
   trained = layout(data).lengths(corpus, config.data, config.train.seed)
@@ -62,19 +63,19 @@ def efficiency(
   shapes: tuple[tuple[int, int], ...],
   seed: int,
 ) -> float:
-  """Returns the share of real tokens in batches of rows of these lengths.
+  """Returns the fraction of real tokens in batches of rows of these lengths.
 
-  The rows are read again and again, until the batches hold as many tokens as
-  the rows do: an end, which pads, would count for more than it does in a run.
+  The rows repeat until the batches hold as many tokens as the rows do. An end,
+  which pads, would count for more than in a run.
   """
   rows = [np.zeros(length + 1, np.int32) for length in lengths]
-  examples = loader.Ordered(grain.MapDataset.source(rows).repeat(), 0)
+  examples = loader.Loader(grain.MapDataset.source(rows).repeat(), 0)
   batches = layout(data).make(examples, shapes, data, seed)
-  real, padded = 0, 0
+  real, total = 0, 0
   while real < sum(lengths):
     weights = next(batches).weights_BxL
-    real, padded = real + int(weights.sum()), padded + weights.size
-  return real / max(padded, 1)
+    real, total = real + int(weights.sum()), total + weights.size
+  return real / max(total, 1)
 
 
 @functools.lru_cache(maxsize=4)
@@ -82,18 +83,18 @@ def sample(
   corpus: Any, data: config_lib.Data, seed: int
 ) -> tuple[np.ndarray, ...]:
   """Returns the ids of a sample of training rows, the same for a seed."""
-  pieces = corpus.examples(data, 'train', seed)
-  count = min(SAMPLE, len(pieces))
-  chosen = np.random.default_rng(seed).choice(len(pieces), count, False)
+  examples = corpus.examples(data, 'train', seed)
+  count = min(SAMPLE, len(examples))
+  chosen = np.random.default_rng(seed).choice(len(examples), count, False)
   return tuple(
     row
-    for piece in chosen
-    for row in rows_lib.cut(pieces.make(int(piece), 0), data.length)
+    for example in chosen
+    for row in rows_lib.cut(examples.make(int(example), 0), data.length)
   )
 
 
 def sample_lengths(corpus: Any, data: config_lib.Data, seed: int) -> list[int]:
-  """Returns how many tokens each row of the sample predicts."""
+  """Returns the number of tokens that each row of the sample predicts."""
   return [len(row) - 1 for row in sample(corpus, data, seed)]
 
 
@@ -109,9 +110,8 @@ def _training_rows(data, length, multiple):
     return _rows(rows, multiple, 'data.tokens_per_batch')
   if data.batch_size % multiple:
     raise errors.InputError(
-      f'data.batch_size={data.batch_size}: devices that share rows x '
-      f'accumulation = {multiple} must divide it: give a multiple, or another '
-      'mesh'
+      f'data.batch_size={data.batch_size}: not divisible by devices that split '
+      f'rows x accumulation = {multiple}: give a multiple, or another mesh'
     )
   return _rows(data.batch_size, multiple, 'data.batch_size')
 
@@ -119,7 +119,7 @@ def _training_rows(data, length, multiple):
 def _rows(rows, multiple, key):
   if rows < multiple:
     raise errors.InputError(
-      f'{key} gives {rows} row(s), which devices x accumulation = {multiple} '
-      f'cannot share: give more'
+      f'{key} gives {rows} row(s), fewer than devices x accumulation = '
+      f'{multiple}: give more'
     )
   return rows // multiple * multiple

@@ -1,16 +1,21 @@
-"""Encoded pictures, read or refused with what is to be done."""
+"""Decodes images, or refuses them with a remedy."""
 
 import contextlib
 import io
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rnn_jax import errors
 
+if TYPE_CHECKING:
+  import PIL.Image
+
 
 @contextlib.contextmanager
-def opened(content: bytes, where: str):
-  """Opens a picture, as a context; its pixels are decoded when asked for.
+def opened(content: bytes, where: str) -> Iterator['PIL.Image.Image']:
+  """Opens an image, as a context; its pixels are decoded on demand.
 
   Raises:
     InputError: it can't be read, there or within the context; the message
@@ -19,35 +24,34 @@ def opened(content: bytes, where: str):
   import PIL.Image
 
   try:
-    with PIL.Image.open(io.BytesIO(content)) as picture:
-      yield picture
+    with PIL.Image.open(io.BytesIO(content)) as image:
+      yield image
   except errors.InputError:
     raise
   except Exception as error:
-    # What of an unknown format is told is where the object lies in memory.
+    # For an unknown format PIL reports only an object's address.
     unknown = isinstance(error, PIL.UnidentifiedImageError)
-    reason = 'of no known format' if unknown else error
+    reason = 'unknown format' if unknown else error
     raise errors.InputError(
-      f'{where}: cannot be read as a picture ({reason}): mend it, or take it '
-      'out'
+      f'{where}: cannot be read as an image ({reason}): repair or remove it'
     ) from None
 
 
-def read(content: bytes, where: str, mode: str = ''):
-  """Returns the PIL.Image of a picture, in `mode` if one is given.
+def check(content: bytes, where: str) -> None:
+  """Checks that an image can be decoded.
 
   Raises:
-    InputError: it can't be read; the message begins with `where`.
+    InputError: it can't; the message begins with `where`.
   """
-  with opened(content, where) as picture:
-    return in_mode(picture, mode or picture.mode)
+  with opened(content, where) as image:
+    in_mode(image, image.mode)
 
 
-def in_mode(picture, mode: str):
-  """Returns a PIL picture in that mode; of 16 bits a pixel the upper 8."""
+def in_mode(image: 'PIL.Image.Image', mode: str) -> 'PIL.Image.Image':
+  """Returns an image in a PIL mode; 16-bit pixels keep their upper 8 bits."""
   import PIL.Image
 
-  if picture.mode.startswith('I') and picture.mode != mode:
-    pixels_HxW = np.clip(np.asarray(picture), 0, 65_535) >> 8
-    picture = PIL.Image.fromarray(pixels_HxW.astype(np.uint8))
-  return picture.convert(mode)
+  if image.mode.startswith('I') and image.mode != mode:
+    pixels_HxW = np.clip(np.asarray(image), 0, 65_535) >> 8
+    image = PIL.Image.fromarray(pixels_HxW.astype(np.uint8))
+  return image.convert(mode)

@@ -1,11 +1,14 @@
-"""Pictures: from encoded files to pixels, and from pixels to batches.
+"""Images: from encoded files to pixels, and from pixels to batches.
 
-A picture is size x size x channels bytes, its rows from the top. In training
-it may be moved (a crop of itself with a black border) and mirrored: what comes
-of picture n in an epoch depends on (seed, epoch, n) alone, whoever makes it.
+An image is size x size x channels bytes, its rows from the top. In training it
+may be moved (cropped from a version with a black border) and mirrored; the
+result for image n in an epoch depends only on (seed, epoch, n).
 Source: Krizhevsky et al., "ImageNet Classification with Deep Convolutional
 Neural Networks", 2012.
 """
+
+from collections.abc import Iterable
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -17,12 +20,25 @@ from rnn_jax.data.images import codec
 MODES = {1: 'L', 3: 'RGB'}
 
 
-class Pictures:
-  """The Reader of pictures in memory, pixels_NxHxWxC in bytes."""
+class InMemoryImages:
+  """The Reader of images in memory.
+
+  Args:
+    pixels_NxHxWxC: uint8.
+    labels: the class of each image.
+    names: the name of each image.
+    files: the files that they are from.
+  """
 
   difficulties = None
 
-  def __init__(self, pixels_NxHxWxC, labels, names, files=()):
+  def __init__(
+    self,
+    pixels_NxHxWxC: np.ndarray,
+    labels: Sequence[int] | np.ndarray,
+    names: Iterable[str],
+    files: Iterable[str] = (),
+  ) -> None:
     self.pixels = pixels_NxHxWxC
     self.labels = np.array(labels, np.int64)
     self.names = tuple(names)
@@ -35,12 +51,12 @@ class Pictures:
 
 
 def shape(image: config.Image) -> tuple[int, int, int]:
-  """Returns the shape of a picture."""
+  """Returns the shape of an image."""
   return image.size, image.size, image.channels
 
 
 def decode(content: bytes, image: config.Image, where: str) -> np.ndarray:
-  """Returns the pixels of an encoded picture, HxWxC bytes.
+  """Returns the pixels of an encoded image, HxWxC bytes.
 
   Raises:
     InputError: it can't be read, or has another size and data.image.resize is
@@ -51,14 +67,14 @@ def decode(content: bytes, image: config.Image, where: str) -> np.ndarray:
   wanted = image.size, image.size
   with codec.opened(content, where) as opened:
     _check_size(opened.size, image, where)
-    picture = codec.in_mode(opened, MODES[image.channels])
-  if picture.size != wanted:
-    picture = picture.resize(wanted, PIL.Image.Resampling.BILINEAR)
-  return np.asarray(picture, np.uint8).reshape(shape(image))
+    decoded = codec.in_mode(opened, MODES[image.channels])
+  if decoded.size != wanted:
+    decoded = decoded.resize(wanted, PIL.Image.Resampling.BILINEAR)
+  return np.asarray(decoded, np.uint8).reshape(shape(image))
 
 
 def check(content: bytes, image: config.Image, where: str) -> None:
-  """Checks a picture by its header: the pixels are not decoded.
+  """Checks the header of an encoded image; doesn't decode its pixels.
 
   Raises:
     InputError: as `decode` does.
@@ -79,7 +95,7 @@ def _check_size(size, image, where):
 def augment(
   pixels_HxWxC: np.ndarray, image: config.Image, rng: np.random.Generator
 ) -> np.ndarray:
-  """Returns a picture as it is trained on: moved and mirrored by chance."""
+  """Returns an image as training sees it: randomly moved and mirrored."""
   down, right = rng.integers(0, 2 * image.crop + 1, 2)
   mirrored = rng.random() < 0.5
   if border := image.crop:

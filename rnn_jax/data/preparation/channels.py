@@ -1,7 +1,8 @@
-"""How many channels the pictures of a column have.
+"""The number of channels of the images in a column.
 
-TFDS wants one number for all: 1 where all are grey, else 3. A picture that has
-others (a palette, transparency, 16 bits a pixel) is coded again, as PNG.
+TFDS needs one number for the whole column: 1 if all images are gray, else 3. An
+image in another mode (palette, transparency, 16 bits per pixel) is re-encoded
+as PNG.
 """
 
 import io
@@ -12,22 +13,22 @@ from rnn_jax.data.preparation import examples
 from rnn_jax.data.preparation import schema as schema_lib
 
 
-def note(schema: schema_lib.Schema, example: examples.Example) -> None:
-  """Notes the columns that hold a picture with colours."""
+def observe(schema: schema_lib.Schema, example: examples.Example) -> None:
+  """Records in the schema which columns have color images."""
   for name, column in schema.columns.items():
     if column.kind is examples.Image and name not in schema.colored:
       value = example.values[name]
-      if not all(map(_is_grey, value if column.is_list else [value])):
+      if not all(map(_is_gray, value if column.is_list else [value])):
         schema.colored.add(name)
 
 
-def of(schema: schema_lib.Schema, column: str) -> int:
-  """Returns the channels of a column's pictures."""
+def count(schema: schema_lib.Schema, column: str) -> int:
+  """Returns the number of channels of a column's images."""
   return 3 if column in schema.colored else 1
 
 
 def encode(image: examples.Image, channels: int) -> bytes:
-  """Returns a picture's file: its own if it has so many channels."""
+  """Returns an image's file, re-encoded unless it has these channels."""
   import PIL.Image
 
   mode = images.MODES[channels]
@@ -39,7 +40,7 @@ def encode(image: examples.Image, channels: int) -> bytes:
   return file.getvalue()
 
 
-def _is_grey(image):
+def _is_gray(image):
   import PIL.Image
 
   with PIL.Image.open(io.BytesIO(image.content)) as opened:

@@ -1,13 +1,13 @@
-"""Which class a label of a file means."""
+"""The class that a label in a file refers to."""
 
 import functools
 
 
-def number(label, classes: tuple[str, ...]) -> int | None:
-  """Returns the number of a class from its label; None of what is no class.
+def number(label: object, classes: tuple[str, ...]) -> int | None:
+  """Returns the number of the class of a label, or None if it isn't one.
 
-  A label is a class's name. It may be the number too, from 0, unless names are
-  numbers themselves: of the classes ('1', '2', '3') a label 0 is none.
+  A label is the name of a class, or its number from 0 unless names are numbers
+  themselves: among the classes ('1', '2', '3') a label 0 is invalid.
   """
   if type(label) not in (str, int, bool):
     return None
@@ -16,7 +16,7 @@ def number(label, classes: tuple[str, ...]) -> int | None:
 
 @functools.lru_cache(maxsize=4)
 def _numbers(classes):
-  """{label: number}; True and False are names alone."""
+  """Returns {label: number}; True and False are only names."""
   names = {name: n for n, name in enumerate(classes)}
   if any(map(str.isdecimal, classes)):
     return names

@@ -1,4 +1,4 @@
-"""What a file format gives: examples, and where each of them was found."""
+"""What a file format yields: examples, and the location of each."""
 
 import dataclasses
 from typing import Any
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Image(NamedTuple):
-  """An encoded picture, PNG or JPEG."""
+  """An encoded image, PNG or JPEG."""
 
   content: bytes
 
@@ -14,9 +14,10 @@ class Image(NamedTuple):
 class Example(NamedTuple):
   """A row of a file.
 
-  where: 'file:line' or the like, for messages.
-  values: column to str, int, float, bool, Image, or a list of one of them.
-  split: the split that the file itself puts it in, or ''.
+  Attributes:
+    where: its location, such as 'file:line', for messages.
+    values: column to str, int, float, bool, Image, or a list of one of them.
+    split: the split that the file assigns it to, or ''.
   """
 
   where: str
@@ -28,5 +29,5 @@ class Example(NamedTuple):
 class Options:
   """How files are read."""
 
-  document: str = 'line'  # of text files: 'line' or 'file'
+  document: str = 'line'  # in text files: 'line' or 'file'
   encoding: str = 'utf-8'

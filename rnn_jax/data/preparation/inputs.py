@@ -1,4 +1,4 @@
-"""Which files to read, in which format, for which split."""
+"""The files to read, with the format and the split of each."""
 
 import dataclasses
 import glob
@@ -18,7 +18,7 @@ ALIASES |= {'dev': 'validation', 'development': 'validation'}
 
 @dataclasses.dataclass(frozen=True)
 class Input:
-  """A file, or a folder of pictures; `split` is '' where it is to be made."""
+  """A file, or a folder of images; `split` is '' if it isn't given."""
 
   path: str
   split: str
@@ -36,36 +36,36 @@ def find(arguments: list[str], format_name: str) -> list[Input]:
   """Returns the inputs of `[split=]path` arguments, sorted within each.
 
   A path is a file, a glob, or a folder: of files whose names begin with their
-  split, of pictures by class, or of folders of Parquet, a split each.
+  split, of images by class, or of a folder of Parquet files for each split.
 
   Raises:
-    InputError: nothing is there, a file is empty or of no known format, or
-      some have a split and others none.
+    InputError: a path doesn't exist, a file is empty or of unknown format, or
+      only some inputs have a split.
   """
   if not arguments:
     raise errors.InputError('--input is missing: name a file, glob or folder')
-  found = []
+  inputs = []
   for argument in arguments:
     split, path = _parse(argument)
     files = _files(path, argument, format_name)
     by_name = not split and os.path.isdir(path)
     for file in files:
       own = _split_below(path, file) if by_name else split
-      found.append(Input(file, own, format_name or _format(file)))
-  without = [input_.path for input_ in found if not input_.split]
-  if without and len(without) < len(found):
+      inputs.append(Input(file, own, format_name or _format(file)))
+  without = [input_.path for input_ in inputs if not input_.split]
+  if without and len(without) < len(inputs):
     raise errors.InputError(
       f'--input: {without[0]} has no split and others have: give it one, as in '
       f'--input=train={without[0]}'
     )
-  return found
+  return inputs
 
 
 def load_format(name: str) -> ModuleType:
   """Returns the module of a format.
 
   Raises:
-    InputError: there is none of that name.
+    InputError: no format has that name.
   """
   if name not in _formats():
     raise errors.InputError(f'--format={name!r}: choose one of {_formats()}')
@@ -102,7 +102,7 @@ def _formats():
 
 
 def _parse(argument):
-  """(split, path); a path may hold '=' too."""
+  """Returns (split, path); a path may contain '='."""
   split, sign, path = argument.partition('=')
   if sign and split in SPLITS:
     return split, path
@@ -110,17 +110,17 @@ def _parse(argument):
     os.path.exists(argument) or glob.glob(argument, recursive=True)
   ):
     raise errors.InputError(
-      f'--input={argument!r}: no such file, and the split {split!r} is none of '
-      f'{SPLITS}'
+      f"--input={argument!r}: no such file, and the split {split!r} isn't one "
+      f'of {SPLITS}'
     )
   return '', argument
 
 
 def _files(path, argument, format_name):
   if os.path.isdir(path):
-    return _of_folder(path, format_name)
-  found = [path] if os.path.exists(path) else glob.glob(path, recursive=True)
-  files = sorted(file for file in found if os.path.isfile(file))
+    return _files_of_folder(path, format_name)
+  matches = [path] if os.path.exists(path) else glob.glob(path, recursive=True)
+  files = sorted(file for file in matches if os.path.isfile(file))
   if not files:
     raise errors.InputError(
       f'--input={argument!r}: no such file: give a file, a folder or a glob '
@@ -135,13 +135,13 @@ def _files(path, argument, format_name):
 
 
 def _split_below(root, file):
-  """The split that a file's name tells, or the folder that it lies in."""
+  """Returns the split in the name of a file or of its folder, or ''."""
   folder, name = os.path.split(os.path.relpath(file, root))
   return split_of(name) or split_of(os.path.basename(folder))
 
 
-def _of_folder(path, format_name):
-  """The folder itself if it is one of pictures, else its files."""
+def _files_of_folder(path, format_name):
+  """Returns the folder itself if it has images by class, else its files."""
   names = sorted(os.listdir(path))
   files = [os.path.join(path, name) for name in names if name[0] != '.']
   files = [file for file in files if os.path.isfile(file)]
@@ -156,15 +156,16 @@ def _of_folder(path, format_name):
   return [file for file in files if _format(file, '')]
 
 
-def _format(path, otherwise=None):
-  """The format that a file's name tells; `otherwise` if it tells none."""
+def _format(path, default=None):
+  """Returns the format of a file by its name, or `default` if not None."""
   if os.path.isdir(path):
     return 'images'
   for name in _formats():
     if path.lower().endswith(load_format(name).SUFFIXES or ('\0',)):
       return name
-  if otherwise is None:
+  if default is None:
     raise errors.InputError(
-      f'{path}: its name tells no format: give --format, one of {_formats()}'
+      f"{path}: its name doesn't show its format: give --format, one of "
+      f'{_formats()}'
     )
-  return otherwise
+  return default

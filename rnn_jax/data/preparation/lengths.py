@@ -1,4 +1,6 @@
-"""How long the examples of a dataset are, drawn."""
+"""The lengths of the examples of a dataset, as numbers and as a plot."""
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -6,23 +8,23 @@ from rnn_jax.data.preparation import examples
 
 
 def words(column: str) -> str:
-  """Returns what the words of a column are called."""
+  """Returns the name of the word count of a column."""
   return f'{column}: words'
 
 
-def of(example: examples.Example, label: str) -> dict[str, int]:
-  """Returns what can be counted: words of texts, items of lists."""
-  found = {}
+def count(example: examples.Example, label: str) -> dict[str, int]:
+  """Counts words of texts and items of lists, except in column `label`."""
+  counts = {}
   for name, value in example.values.items():
     if name == label:
       continue
     if isinstance(value, list):
-      found[f'{name}: items'] = len(value)
+      counts[f'{name}: items'] = len(value)
       if isinstance(value[0], str):
-        found[words(name)] = sum(len(item.split()) for item in value)
+        counts[words(name)] = sum(len(item.split()) for item in value)
     elif isinstance(value, str):
-      found[words(name)] = len(value.split())
-  return found
+      counts[words(name)] = len(value.split())
+  return counts
 
 
 def summary(lengths: dict[str, list[int]]) -> dict[str, dict[str, float]]:
@@ -30,30 +32,30 @@ def summary(lengths: dict[str, list[int]]) -> dict[str, dict[str, float]]:
   points = {'least': 0, 'median': 50, '95 %': 95, 'most': 100}
   return {
     name: {
-      told: float(np.percentile(values, percent))
-      for told, percent in points.items()
+      point: float(np.percentile(values, percent))
+      for point, percent in points.items()
     }
     for name, values in lengths.items()
   }
 
 
 def draw(lengths: dict[str, dict[str, list[int]]], path: str) -> None:
-  """Writes a PNG with a histogram for each count, the splits in one panel.
+  """Writes a PNG with a panel for each count, a histogram for each split.
 
   Args:
-    lengths: {split: {what is counted: values}}.
+    lengths: {split: {name of the count: values}}.
     path: the file to write.
   """
   from matplotlib import figure
 
-  names = list(dict.fromkeys(n for found in lengths.values() for n in found))
+  names = list(dict.fromkeys(n for counts in lengths.values() for n in counts))
   canvas = figure.Figure(figsize=(6, 3 * len(names)), layout='constrained')
   panels = canvas.subplots(len(names), squeeze=False)[:, 0]
   for name, panel in zip(names, panels, strict=True):
-    every = [v for found in lengths.values() for v in found.get(name, ())]
-    edges = np.histogram_bin_edges(every, bins=min(50, len(set(every))))
-    for split, found in lengths.items():
-      values = found.get(name, ())
+    pooled = [v for counts in lengths.values() for v in counts.get(name, ())]
+    edges = np.histogram_bin_edges(pooled, bins=min(50, len(set(pooled))))
+    for split, counts in lengths.items():
+      values: Sequence[int] = counts.get(name, ())
       panel.hist(
         values,
         edges,
@@ -62,6 +64,6 @@ def draw(lengths: dict[str, dict[str, list[int]]], path: str) -> None:
         label=f'{split} ({len(values):,})',
       )
     panel.set_xlabel(name)
-    panel.set_ylabel('share of examples')
+    panel.set_ylabel('fraction of examples')
     panel.legend()
   canvas.savefig(path, dpi=120)

@@ -1,18 +1,18 @@
-"""The text of a file, whole or by lines, decoded, with its places."""
+"""Decoded text files, whole or by line, with the location of each line."""
 
 from collections.abc import Iterator
 
 from rnn_jax import errors
 
-MARK = '\ufeff'  # the byte order mark that some programs begin a file with
+MARK = '\ufeff'  # the byte order mark at the start of some files
 
 
 def read(path: str, encoding: str) -> Iterator[tuple[str, str]]:
   """Yields ('file:line', the line without its end).
 
   Raises:
-    InputError: a line cannot be decoded; the message names file, line and byte,
-      or file and byte of an encoding in which bytes do not tell lines.
+    InputError: a line cannot be decoded; the message names the file, the byte,
+      and the line unless the encoding hides line ends.
   """
   if not _ends_lines_as_ascii(encoding):
     for number, text in enumerate(whole(path, encoding).split('\n'), 1):
@@ -41,7 +41,7 @@ def decode(content: bytes, encoding: str, where: str) -> str:
   """Returns the text of some bytes.
 
   Raises:
-    InputError: it is not text in that encoding, or there is no such encoding.
+    InputError: they aren't text in that encoding, or it doesn't exist.
   """
   try:
     return content.decode(encoding)
@@ -58,8 +58,8 @@ def decode(content: bytes, encoding: str, where: str) -> str:
 
 
 def _ends_lines_as_ascii(encoding):
-  """Whether a byte 10 is the end of a line and nothing else, unlike UTF-16."""
+  """Whether a byte 10 is always the end of a line, unlike in UTF-16."""
   try:
     return '\n'.encode(encoding) == b'\n'
   except (LookupError, UnicodeError):
-    return True  # `decode` says what is wrong
+    return True  # `decode` raises the error

@@ -1,16 +1,18 @@
 """Raw files to a TFDS dataset: read, check, split, write.
 
-The inputs are read twice: once to check every example and to fix classes and
-splits, and once to write. What was done is kept beside the data in
-`preparation.json`; a second call with the same inputs finds it and stops.
+The inputs are read twice: once to check every example and to determine classes
+and splits, and once to write. `preparation.json` next to the data records what
+was done; a second call with the same inputs finds it and does nothing.
 """
 
 import dataclasses
 import json
 import os
 import re
-from collections.abc import Callable
 from collections.abc import Iterable
+from typing import Any
+from typing import Protocol
+from typing import TypeVar
 
 import rnn_jax
 from rnn_jax import errors
@@ -22,17 +24,28 @@ from rnn_jax.data.preparation import writer as writer_lib
 
 RECORD = 'preparation.json'
 HISTOGRAM = 'lengths.png'
-LAYOUT = 1  # of what this module writes; another one is not read
+LAYOUT = 1  # version of what this module writes; others aren't read
 DUPLICATES = ('report', 'refuse')
+
+T = TypeVar('T')
 
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-  """What is to be prepared.
+  """What to prepare; the names of the fields are keys of preparation.json.
 
-  inputs: `[split=]path` each.
-  shares: per cent of train, validation and test; () where inputs have splits.
-  label: the column of classes; None: 'label' if there is one; '': none.
+  Attributes:
+    name: of the dataset.
+    data_dir: folder of datasets.
+    inputs: `[split=]path` each.
+    format: of all inputs; '': by the name of each file.
+    shares: percentages of train, validation and test; () if inputs have splits.
+    seed: of the assignment to splits.
+    label: the column of classes; None: 'label' if it exists; '': no classes.
+    classes: names of the classes; (): those that occur.
+    skip_empty: whether to skip examples with an empty text, turn or list.
+    duplicates: one of DUPLICATES.
+    options: how files are read.
   """
 
   name: str
@@ -49,57 +62,59 @@ class Request:
 
   @property
   def folder(self) -> str:
-    """Where the dataset lies."""
+    """The folder of the dataset."""
     return os.path.join(self.data_dir, self.name, writer_lib.VERSION)
 
 
-Progress = Callable[[Iterable, str], Iterable]
+class Progress(Protocol):
+  """Shows the progress of an iteration under a label."""
+
+  def __call__(self, iterable: Iterable[T], label: str, /) -> Iterable[T]: ...
 
 
-def _silent(iterable, told):
-  del told
+def _silent(iterable: Iterable[T], label: str, /) -> Iterable[T]:
+  del label
   return iterable
 
 
 def prepare(
   request: Request, progress: Progress = _silent
-) -> tuple[dict, bool]:
-  """Writes the dataset unless it is there.
+) -> tuple[dict[str, Any], bool]:
+  """Writes the dataset unless it exists.
 
   Returns:
-    (record, written): what is kept in preparation.json, and whether it was
-    written just now.
+    (record, written): the content of preparation.json, and whether this call
+    wrote it.
 
   Raises:
-    InputError: an input cannot be used, or the folder holds another dataset.
+    InputError: an input cannot be used, or the folder has another dataset.
   """
   _check(request)
-  found = inputs_lib.find(list(request.inputs), request.format)
+  inputs = inputs_lib.find(list(request.inputs), request.format)
   sources = [
     {**dataclasses.asdict(one), 'sha256': inputs_lib.digest(one.path)}
-    for one in progress(found, 'hashing')
+    for one in progress(inputs, 'hashing')
   ]
   asked = _asked(request, sources)
   if (record := read_record(request.folder)) is not None:
-    if told := _difference(record['asked'], asked):
+    if difference := _difference(record['asked'], asked):
       raise errors.InputError(
-        f'{request.folder} was made of other inputs or options '
-        f'({told}): remove it, or choose '
-        'another --name'
+        f'{request.folder} was made from other inputs or options '
+        f'({difference}): remove it, or choose another --name'
       )
     return record, False
-  survey = survey_lib.take(request, found, progress)
+  survey = survey_lib.run(request, inputs, progress)
   record = {'layout': LAYOUT, 'rnn_jax': rnn_jax.__version__, 'asked': asked}
-  record |= survey.told()
-  _write(request, found, survey, record, progress)
+  record |= survey.summary()
+  _write(request, inputs, survey, record, progress)
   return record, True
 
 
-def read_record(folder: str) -> dict | None:
-  """Returns what preparation.json says, or None where there is no dataset.
+def read_record(folder: str) -> dict[str, Any] | None:
+  """Returns the content of preparation.json, or None without a dataset.
 
   Raises:
-    InputError: the folder holds something else, or a layout of another version.
+    InputError: the folder has something else, or a layout of another version.
   """
   path = os.path.join(folder, RECORD)
   if not os.path.exists(folder):
@@ -110,8 +125,8 @@ def read_record(folder: str) -> dict | None:
     layout = record['layout']
   except (OSError, ValueError, KeyError, TypeError):
     raise errors.InputError(
-      f'{folder} is there and was not written by launch.prepare: choose '
-      'another --name or --data_dir'
+      f'{folder} exists and was not written by launch.prepare: choose another '
+      '--name or --data_dir'
     ) from None
   if layout != LAYOUT:
     raise errors.InputError(
@@ -124,7 +139,7 @@ def read_record(folder: str) -> dict | None:
 def _check(request):
   if not re.fullmatch(r'[a-z][a-z0-9_]*', request.name):
     raise errors.InputError(
-      f'--name={request.name!r}: give small letters, digits and _, as in '
+      f'--name={request.name!r}: give lowercase letters, digits and _, as in '
       'rotten_tomatoes'
     )
   if request.duplicates not in DUPLICATES:
@@ -136,33 +151,33 @@ def _check(request):
 
 
 def _asked(request, sources):
-  """What a dataset depends on, JSON-ready; where it lies is not part of it."""
+  """Returns what a dataset depends on, JSON-ready; not where it is."""
   asked = dataclasses.asdict(request) | {'inputs': sources}
   del asked['data_dir']
   return json.loads(json.dumps(asked))
 
 
 def _difference(old, new):
-  """The options in which two requests ask for different data."""
+  """Returns the options in which two requests differ."""
   old, new = map(_content, (old, new))
   return ', '.join(sorted(key for key in new if old.get(key) != new[key]))
 
 
 def _content(asked):
-  """Without paths: a file is what it holds, however its path is spelt."""
+  """Drops paths: a file is identified by its content."""
   kept = 'sha256', 'split', 'format'
   inputs = [{key: one[key] for key in kept} for one in asked['inputs']]
   others = {key: asked[key] for key in asked if key != 'format'}
   return others | {'inputs': inputs}
 
 
-def _write(request, found, survey, record, progress):
+def _write(request, inputs, survey, record, progress):
   splits = iter(survey.splits)
   with writer_lib.moved_into_place(request.folder) as partial:
     writer = writer_lib.Writer(
       partial, request.name, survey.schema, survey.counts
     )
-    for example in progress(survey_lib.read(request, found), 'writing'):
+    for example in progress(survey_lib.read(request, inputs), 'writing'):
       writer.add(next(splits), example)
     writer.finish(_description(request, record))
     if survey.lengths:

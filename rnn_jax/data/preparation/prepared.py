@@ -1,37 +1,40 @@
 """TFDS datasets on disk: DATA_DIR/NAME[/CONFIG]/VERSION, as ArrayRecord.
 
-What lies on disk is opened as it lies there, whether `launch.prepare` wrote it
-or TFDS did, also under a name that TFDS knows: its own CIFAR-10 and one that
-was prepared here have the same name and other versions.
+A dataset on disk is opened as it is, whether `launch.prepare` or TFDS wrote it,
+even under a name that TFDS knows: its own CIFAR-10 and one prepared here have
+the same name and different versions.
 """
 
 import contextlib
 import logging
 import os
 import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from rnn_jax import errors
 from rnn_jax.data.preparation import prepare
 from rnn_jax.data.text import documents
 
+if TYPE_CHECKING:
+  import tensorflow_datasets as tfds
+
 VERSION = re.compile(r'\d+\.\d+\.\d+')
 NAME = re.compile(r'(?P<name>[^/:]+)(/(?P<config>[^/:]+))?(:(?P<version>.+))?')
 
 
-def open_dataset(name: str, data_dir: str):
-  """Returns the tfds builder of NAME[/CONFIG][:VERSION].
-
-  Without a version it is the newest one on disk.
+def open_dataset(name: str, data_dir: str) -> 'tfds.core.DatasetBuilder':
+  """Returns the builder of NAME[/CONFIG][:VERSION], by default the newest.
 
   Raises:
-    InputError: there is none of that name in `data_dir`, it has several
-      configs, is no ArrayRecord, was written by another version of rnn_jax, or
-      lacks a file.
+    InputError: `data_dir` has no dataset of that name, it has several configs,
+      isn't ArrayRecord, was written by another version of rnn_jax, or lacks a
+      file.
   """
-  told = f'data.source={f"tfds:{name}"!r} in data.data_dir={data_dir!r}'
+  source = f'data.source={f"tfds:{name}"!r} in data.data_dir={data_dir!r}'
   with quiet():
-    folder = _folder(name, data_dir, told)
-    builder = _open(folder) if folder else _of_tfds(name, data_dir, told)
+    folder = _folder(name, data_dir, source)
+    builder = _open(folder) if folder else _open_by_tfds(name, data_dir, source)
   if builder.info.file_format.value != 'array_record':
     raise errors.InputError(
       f'data.source={f"tfds:{name}"!r}: prepared as '
@@ -44,8 +47,8 @@ def open_dataset(name: str, data_dir: str):
 
 
 @contextlib.contextmanager
-def quiet():
-  """Without TFDS's remarks on packages that this reading does not need."""
+def quiet() -> Iterator[None]:
+  """Suppresses TFDS's warnings about packages that aren't needed here."""
   before = logging.root.manager.disable
   logging.disable(logging.WARNING)
   try:
@@ -55,11 +58,11 @@ def quiet():
 
 
 @contextlib.contextmanager
-def reading(builder, split: str):
-  """Says which files a failure within is about.
+def reading(builder: 'tfds.core.DatasetBuilder', split: str) -> Iterator[None]:
+  """Names the files in errors within this context.
 
   Raises:
-    InputError: in place of what the readers of shards raise.
+    InputError: in place of any error of the readers of shards.
   """
   try:
     yield
@@ -73,24 +76,24 @@ def reading(builder, split: str):
     ) from None
 
 
-def _folder(name, data_dir, told):
-  """The folder of a dataset on disk, or None."""
+def _folder(name, data_dir, source):
+  """Returns the folder of a dataset on disk, or None."""
   parts = NAME.fullmatch(name)
   if not parts:
     return None
   root = os.path.join(_data_dir(data_dir), parts['name'])
-  found = _versions(os.path.join(root, parts['config'] or ''))
-  if not found and not parts['config']:
+  folders = _versions(os.path.join(root, parts['config'] or ''))
+  if not folders and not parts['config']:
     configs = [each for each in _folders(root) if _versions(f'{root}/{each}')]
     if len(configs) > 1:
       raise errors.InputError(
-        f'{told}: there are the configs {configs}: name one, as in '
+        f'{source}: there are the configs {configs}: name one, as in '
         f"'tfds:{parts['name']}/{configs[0]}'"
       )
-    found = [v for each in configs for v in _versions(f'{root}/{each}')]
-  chosen = parts['version']
-  found = [f for f in found if chosen in (None, os.path.basename(f))]
-  return found[-1] if found else None
+    folders = [v for each in configs for v in _versions(f'{root}/{each}')]
+  version = parts['version']
+  folders = [f for f in folders if version in (None, os.path.basename(f))]
+  return folders[-1] if folders else None
 
 
 def _data_dir(data_dir):
@@ -106,10 +109,10 @@ def _folders(path):
 
 
 def _versions(path):
-  """The folders of versions in a folder, the newest one last."""
-  found = [name for name in _folders(path) if VERSION.fullmatch(name)]
-  found.sort(key=lambda name: [*map(int, name.split('.'))])
-  return [os.path.join(path, name) for name in found]
+  """Returns the folders of versions in a folder, the newest last."""
+  names = [name for name in _folders(path) if VERSION.fullmatch(name)]
+  names.sort(key=lambda name: [*map(int, name.split('.'))])
+  return [os.path.join(path, name) for name in names]
 
 
 def _open(folder):
@@ -121,13 +124,13 @@ def _open(folder):
     return tfds.builder_from_directory(folder)
   except Exception as error:
     raise errors.InputError(
-      f'{folder}: no whole dataset ({_first_line(error)}): remove it and '
+      f'{folder}: incomplete dataset ({_first_line(error)}): remove it and '
       'prepare it again, see launch.prepare --help'
     ) from None
 
 
-def _of_tfds(name, data_dir, told):
-  """The dataset that TFDS itself finds, such as one of a namespace."""
+def _open_by_tfds(name, data_dir, source):
+  """Returns the dataset that TFDS itself finds, such as in a namespace."""
   import tensorflow_datasets as tfds
 
   reason = 'nothing is prepared there'
@@ -137,7 +140,7 @@ def _of_tfds(name, data_dir, told):
       return builder
   except Exception as error:
     reason = _first_line(error)
-  raise errors.InputError(f'{told}: {reason}: see launch.prepare --help')
+  raise errors.InputError(f'{source}: {reason}: see launch.prepare --help')
 
 
 def _check_files(builder, split):

@@ -1,10 +1,10 @@
-"""What the columns hold: seen in the first example, held against all others.
+"""The columns of a dataset: from the first example, checked on all others.
 
-A column is text, a number, a picture, a class, or a list of texts or numbers.
+A column is text, a number, an image, a class, or a list of texts or numbers.
 """
 
 import dataclasses
-from typing import Any
+from collections.abc import Sequence
 
 from rnn_jax import errors
 from rnn_jax.data.images import codec
@@ -16,7 +16,7 @@ NUMBERS = (bool, int, float)
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-  """kind: str, bool, int, float or examples.Image."""
+  """The kind of a column: str, bool, int, float or examples.Image."""
 
   kind: type
   is_list: bool = False
@@ -26,22 +26,26 @@ class Column:
 class Schema:
   """The columns of a dataset, in the order of the first example.
 
-  label: the column of classes, or ''.
-  classes: their names; () until `finish` where none were given.
-  colored: the columns with a picture that is not grey.
-  numbers: the columns that are text in the file, and numbers in the dataset.
+  Attributes:
+    columns: by name.
+    label: the column of classes, or ''.
+    classes: their names; () until `finish` if none were given.
+    is_given: whether the names of the classes were given.
+    seen: the names of the classes that occur.
+    colored: the columns with an image that isn't gray.
+    numbers: the columns that are text in the file and numbers in the dataset.
   """
 
   columns: dict[str, Column]
   label: str
   classes: tuple[str, ...]
-  is_given: bool  # the names of classes were given
+  is_given: bool
   seen: set[str] = dataclasses.field(default_factory=set)
   colored: set[str] = dataclasses.field(default_factory=set)
   numbers: dict[str, type] = dataclasses.field(default_factory=dict)
 
   def check(self, example: examples.Example) -> None:
-    """Notes the class of an example.
+    """Checks an example and records its class.
 
     Raises:
       InputError: a column is missing, superfluous, empty or of another kind,
@@ -61,7 +65,7 @@ class Schema:
         _check_value(where, name, value, self.columns[name])
 
   def finish(self) -> None:
-    """Fixes the names of the classes: numbers by size, others by alphabet.
+    """Sets the names of the classes, sorted as numbers or alphabetically.
 
     Raises:
       InputError: all examples are of one class.
@@ -74,38 +78,45 @@ class Schema:
     if len(self.seen) < 2:
       raise errors.InputError(
         f'--label={self.label!r}: all examples are of one class, '
-        f'{next(iter(self.seen), "")!r}: there is nothing to tell apart; give '
-        "--label='' if this is no classification"
+        f"{next(iter(self.seen), '')!r}; give --label='' if this isn't "
+        'classification'
       )
 
-  def class_of(self, label: Any) -> int:
-    """Returns the number of the class of a label that `check` has passed."""
-    return classes_lib.number(label, self.classes)
+  def class_of(self, label: object) -> int:
+    """Returns the number of the class of a label that passed `check`."""
+    number = classes_lib.number(label, self.classes)
+    assert number is not None
+    return number
 
   def _check_label(self, where, label):
     if isinstance(label, (list, dict, float)) or label in (None, ''):
       raise errors.InputError(
-        f'{where}: {self.label}={label!r} is no class: give a name or a number'
+        f"{where}: {self.label}={label!r} isn't a class: give a name or a "
+        'number'
       )
     if self.is_given:
       number = classes_lib.number(label, self.classes)
       if number is None:
         raise errors.InputError(
           f'{where}: {self.label}={label!r} is outside the classes '
-          f'{[*self.classes]}: mend it, or name it in --classes'
+          f'{[*self.classes]}: correct it, or add it to --classes'
         )
       label = self.classes[number]
     self.seen.add(str(label))
 
 
-def of(first: examples.Example, label: str | None, classes) -> Schema:
-  """Returns the schema that the first example shows.
+def from_example(
+  first: examples.Example, label: str | None, classes: Sequence[str]
+) -> Schema:
+  """Returns the schema of the first example.
 
-  `label` names the column of classes; None takes 'label' if there is one.
+  Args:
+    first: the example.
+    label: the column of classes; None: 'label' if it exists; '': no classes.
+    classes: their names; empty: those that occur.
 
   Raises:
-    InputError: a value is of no kind that can be kept, or there is no such
-      column.
+    InputError: a value can't be stored, or column `label` is missing.
   """
   columns = {
     name: _column(first.where, name, value)
@@ -129,22 +140,22 @@ def _column(where, name, value):
   if isinstance(value, list):
     if not value:
       raise errors.InputError(
-        f'{where}: {name}=[] in the first example: its kind cannot be told; '
-        'put another one first'
+        f'{where}: {name}=[] in the first example does not show its kind: put '
+        'another one first'
       )
     value, is_list = value[0], True
   else:
     is_list = False
   if type(value) not in kinds:
     raise errors.InputError(
-      f'{where}: {name} holds {type(value).__name__}: text, numbers, pictures '
-      'and lists of them can be kept'
+      f'{where}: {name} is {type(value).__name__}: give text, numbers, images '
+      'or lists of them'
     )
   return Column(type(value), is_list)
 
 
 def _widened(column, value):
-  """Whole numbers become others where one is met, in earlier examples too."""
+  """Makes a column of integers float once a float occurs."""
   items = value if column.is_list and isinstance(value, list) else [value]
   if column.kind is int and any(type(item) is float for item in items):
     return dataclasses.replace(column, kind=float)
@@ -157,7 +168,7 @@ def _check_value(where, name, value, column):
     return
   if not isinstance(value, list) or not value:
     raise errors.InputError(
-      f'{where}: {name} must be a list with something in it, not {value!r}'
+      f'{where}: {name} must be a list that is not empty, not {value!r}'
     )
   for number, item in enumerate(value):
     _check_item(where, f'{name}[{number}]', item, column.kind)
@@ -171,13 +182,13 @@ def _check_item(where, name, value, kind):
     )
   if type(value) is int and not -(2**63) <= value < 2**63:
     raise errors.InputError(
-      f'{where}: {name}={value!r:.60} is outside the whole numbers of 64 bits: '
-      'mend it, or write it as text'
+      f'{where}: {name}={value!r:.60} is outside the range of 64-bit integers: '
+      'correct it, or write it as text'
     )
   if kind is str and not value.strip():
     raise errors.InputError(
-      f'{where}: {name} is empty: fill it, or leave such examples out with '
+      f'{where}: {name} is empty: fill it, or skip such examples with '
       '--skip_empty'
     )
   if kind is examples.Image:
-    codec.read(value.content, f'{where}: {name}')
+    codec.check(value.content, f'{where}: {name}')

@@ -1,9 +1,10 @@
-"""Which example goes into which split, and what two splits share."""
+"""The split of each example, and the overlap of splits."""
 
 import collections
 import dataclasses
 import hashlib
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from rnn_jax.data.preparation import inputs
 
 
 def content_hash(example: examples.Example, label: str) -> bytes:
-  """Returns what two examples share that differ in their label alone."""
+  """Returns a hash of an example without its label."""
   total = hashlib.sha256()
   for name in sorted(example.values):
     if name != label:
@@ -30,77 +31,103 @@ def _text(value):
   return str(value)
 
 
-def shares(text: str) -> tuple[float, ...]:
-  """Reads '85,10,5', per cent of train, validation and test.
+def percentages(text: str) -> tuple[float, ...]:
+  """Parses '85,10,5', the percentages of train, validation and test.
 
   Raises:
-    InputError: these are not three numbers from 0 up that add up to 100.
+    InputError: these aren't three numbers >= 0 that add up to 100.
   """
   try:
-    found = tuple(float(part) for part in text.split(','))
+    numbers = tuple(float(part) for part in text.split(','))
   except ValueError:
-    found = ()
-  if len(found) != 3 or min(found) < 0 or abs(sum(found) - 100) > 1e-6:
+    numbers = ()
+  if len(numbers) != 3 or min(numbers) < 0 or abs(sum(numbers) - 100) > 1e-6:
     raise errors.InputError(
-      f'--splits={text!r}: give three shares that add up to 100, as in 85,10,5'
+      f'--splits={text!r}: give three percentages that add up to 100, as in '
+      '85,10,5'
     )
-  return found
+  return numbers
 
 
-def assign(contents: list[bytes], percent, seed: int) -> list[str]:
-  """Returns a split for each example, copies of one all in the same.
+def assign(
+  contents: Sequence[bytes], percentages: Sequence[float], seed: int
+) -> list[str]:
+  """Returns a split for each example; copies of one get the same.
+
+  Args:
+    contents: the `content_hash` of each example.
+    percentages: of train, validation and test.
+    seed: of the shuffle.
 
   Raises:
-    InputError: a split with a share above 0 would get no example.
+    InputError: a split with a percentage above 0 would get no example.
   """
   groups = collections.Counter(contents)
   order = list(groups)
-  wanted = [name for name, n in zip(inputs.SPLITS, percent, strict=True) if n]
+  wanted = [
+    name for name, n in zip(inputs.SPLITS, percentages, strict=True) if n
+  ]
   if len(order) < len(wanted):
     raise errors.InputError(
       f'--splits: {len(order)} different example(s) cannot fill {wanted}'
     )
   np.random.default_rng(seed).shuffle(order)
-  edges = np.cumsum(percent) / 100 * len(contents)
-  chosen, count = {}, 0
+  edges = np.cumsum(percentages) / 100 * len(contents)
+  chosen: dict[bytes, str] = {}
+  count = 0
   for content in order:
-    at = int(np.searchsorted(edges[:2], count, side='right'))
-    chosen[content] = inputs.SPLITS[at]
+    index = int(np.searchsorted(edges[:2], count, side='right'))
+    chosen[content] = inputs.SPLITS[index]
     count += groups[content]
   if missing := [name for name in wanted if name not in chosen.values()]:
     raise errors.InputError(
-      f'--splits: nothing is left for {missing[0]}: its share of '
+      f'--splits: nothing is left for {missing[0]}: its part of '
       f'{len(contents)} example(s), {len(order)} of them different, is less '
-      'than one: give it a larger share, or 0'
+      'than one: give it a larger percentage, or 0'
     )
   return [chosen[content] for content in contents]
 
 
 @dataclasses.dataclass(frozen=True)
 class Overlap:
-  """Contents that occur in two splits, or twice in one."""
+  """Examples that occur in two splits, or twice in one.
+
+  Attributes:
+    first: a split.
+    second: the other split, or the same.
+    contents: the number of different examples.
+    example: two locations of one of them.
+  """
 
   first: str
   second: str
   contents: int
-  example: tuple[str, str]  # where one of them was found
+  example: tuple[str, str]
 
 
-def overlaps(contents, where, split_of_each) -> list[Overlap]:
-  """Returns what occurs more than once, for each pair of splits."""
-  places = collections.defaultdict(list)
-  for content, place, split in zip(contents, where, split_of_each, strict=True):
-    places[content].append((split, place))
-  found = {}
-  for copies in places.values():
+def overlaps(
+  contents: Sequence[bytes], where: Sequence[str], splits: Sequence[str]
+) -> list[Overlap]:
+  """Returns the overlap of each pair of splits that has one.
+
+  Args:
+    contents: the `content_hash` of each example.
+    where: the location of each example.
+    splits: the split of each example.
+  """
+  copies = collections.defaultdict(list)
+  for content, location, split in zip(contents, where, splits, strict=True):
+    copies[content].append((split, location))
+  pairs: dict[tuple[str, str], tuple[int, tuple[str, str]]] = {}
+  for locations in copies.values():
     by_split = collections.defaultdict(list)
-    for split, place in copies:
-      by_split[split].append(place)
+    for split, location in locations:
+      by_split[split].append(location)
     for first, second, example in _pairs(by_split):
-      count, shown = found.get((first, second), (0, example))
-      found[first, second] = count + 1, shown
-  pairs = itertools.combinations_with_replacement(inputs.SPLITS, 2)
-  return [Overlap(*pair, *found[pair]) for pair in pairs if pair in found]
+      count, shown = pairs.get((first, second), (0, example))
+      pairs[first, second] = count + 1, shown
+  order = itertools.combinations_with_replacement(inputs.SPLITS, 2)
+  return [Overlap(*pair, *pairs[pair]) for pair in order if pair in pairs]
 
 
 def _pairs(by_split):

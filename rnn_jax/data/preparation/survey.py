@@ -1,8 +1,11 @@
-"""The first reading: every example checked, counted and given its split."""
+"""The first pass over the inputs: checks, counts and splits the examples."""
 
 import collections
 import dataclasses
 from collections.abc import Iterator
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from typing import Any
 
 from rnn_jax import errors
 from rnn_jax.data.preparation import channels
@@ -13,14 +16,20 @@ from rnn_jax.data.preparation import numbers
 from rnn_jax.data.preparation import schema as schema_lib
 from rnn_jax.data.preparation import splits as splits_lib
 
+if TYPE_CHECKING:
+  from rnn_jax.data.preparation import prepare
+
 
 @dataclasses.dataclass
 class Survey:
-  """What it found.
+  """The result of the first pass.
 
-  splits: of each example that is kept, in order of reading.
-  lengths: {split: {what is counted: values}}.
-  labels: {split: examples of each class}.
+  Attributes:
+    schema: the columns.
+    splits: of each example that isn't skipped, in order of reading.
+    overlaps: examples that occur more than once.
+    lengths: {split: {name of the count: values}}.
+    labels: {split: number of examples of each class}.
   """
 
   schema: schema_lib.Schema
@@ -30,13 +39,13 @@ class Survey:
   labels: dict[str, collections.Counter]
 
   @property
-  def counts(self):
-    """{split: examples}, in the usual order."""
+  def counts(self) -> dict[str, int]:
+    """{split: number of examples}, in the order of SPLITS."""
     counts = collections.Counter(self.splits)
     return {name: counts[name] for name in inputs_lib.SPLITS if counts[name]}
 
-  def told(self):
-    """The part of the record that it gives."""
+  def summary(self) -> dict[str, Any]:
+    """Returns the survey's part of preparation.json."""
     return {
       'examples': self.counts,
       'label': self.schema.label,
@@ -48,46 +57,52 @@ class Survey:
       },
       'duplicates': [dataclasses.asdict(each) for each in self.overlaps],
       'lengths': {
-        split: lengths_lib.summary(found)
-        for split, found in self.lengths.items()
+        split: lengths_lib.summary(counts)
+        for split, counts in self.lengths.items()
       },
     }
 
 
-def read(request, found: list[inputs_lib.Input]) -> Iterator[examples.Example]:
-  """Yields all examples of the inputs but the empty ones to be left out."""
-  for one in found:
+def read(
+  request: 'prepare.Request', inputs: Sequence[inputs_lib.Input]
+) -> Iterator[examples.Example]:
+  """Yields the examples of the inputs, without empty ones if so requested."""
+  for one in inputs:
     examples_of = inputs_lib.load_format(one.format).read
     for example in examples_of(one.path, request.options):
       if not (request.skip_empty and _is_empty(example)):
         yield example._replace(split=one.split or example.split)
 
 
-def take(request, found: list[inputs_lib.Input], progress) -> Survey:
-  """Reads the inputs of a `prepare.Request` once.
+def run(
+  request: 'prepare.Request',
+  inputs: Sequence[inputs_lib.Input],
+  progress: 'prepare.Progress',
+) -> Survey:
+  """Reads the inputs once.
 
   Raises:
-    InputError: an example cannot be used, or there is none; splits are missing
-      or superfluous; or two of them overlap and that was to be refused.
+    InputError: an example cannot be used, or there are none; splits are missing
+      or superfluous; or splits overlap and the request refuses that.
   """
   schema = None
   contents, where, given, lengths, labels = [], [], [], [], []
-  for example in progress(read(request, found), 'checking'):
+  for example in progress(read(request, inputs), 'checking'):
     if schema is None:
-      schema = _schema(request, found, example)
+      schema = _schema(request, inputs, example)
     schema.check(example)
-    channels.note(schema, example)
-    numbers.note(schema, example)
+    channels.observe(schema, example)
+    numbers.observe(schema, example)
     contents.append(splits_lib.content_hash(example, schema.label))
     where.append(example.where)
     given.append(example.split)
-    lengths.append(lengths_lib.of(example, schema.label))
+    lengths.append(lengths_lib.count(example, schema.label))
     if schema.label:
       labels.append(example.values[schema.label])
   if schema is None:
-    raise errors.InputError(f'--input: {found[0].path} holds no example')
+    raise errors.InputError(f'--input: {inputs[0].path} has no example')
   schema.finish()
-  numbers.settle(schema)
+  numbers.finish(schema)
   chosen = _splits(request, given, where, contents)
   overlaps = splits_lib.overlaps(contents, where, chosen)
   _refuse_overlaps(request, overlaps)
@@ -100,50 +115,52 @@ def take(request, found: list[inputs_lib.Input], progress) -> Survey:
   )
 
 
-def _schema(request, found, first):
-  formats = [inputs_lib.load_format(one.format) for one in found]
-  schema = schema_lib.of(first, request.label, _classes(request, found))
+def _schema(request, inputs, first):
+  formats = [inputs_lib.load_format(one.format) for one in inputs]
+  schema = schema_lib.from_example(
+    first, request.label, _classes(request, inputs)
+  )
   if all(getattr(each, 'UNTYPED', False) for each in formats):
-    numbers.expect(schema)
+    numbers.assume(schema)
   return schema
 
 
-def _classes(request, found):
-  """The names of the classes: as asked for, or as the format fixes them."""
+def _classes(request, inputs):
+  """Returns the names of the classes, by request or by format."""
   if request.classes:
     return request.classes
-  formats = {one.format for one in found}
+  formats = {one.format for one in inputs}
   if len(formats) > 1:
     return ()
   return getattr(inputs_lib.load_format(*formats), 'CLASSES', ())
 
 
 def _is_empty(example):
-  return any(map(_holds_empty, example.values.values()))
+  return any(map(_has_empty, example.values.values()))
 
 
-def _holds_empty(value):
+def _has_empty(value):
   if isinstance(value, list):
-    return not value or any(map(_holds_empty, value))
+    return not value or any(map(_has_empty, value))
   return isinstance(value, str) and not value.strip()
 
 
 def _splits(request, given, where, contents):
-  """The split of each example: as given, or dealt out by shares.
+  """Returns the split of each example: as given, or by percentages.
 
-  Inputs that all lie in one split, as a published training set does, can be
-  dealt out as well.
+  Percentages also divide inputs that are all in one split, such as a published
+  training set.
   """
   named = set(given)
   if '' in named and len(named) > 1:
     missing = where[given.index('')]
     raise errors.InputError(
-      f'{missing} lies in no split and others do: name its folder train, '
+      f'{missing} is in no split and others are: name its folder train, '
       'validation or test'
     )
   if request.shares and len(named) > 1:
     raise errors.InputError(
-      '--splits: the inputs have splits of their own: leave it out'
+      '--splits: the inputs already have splits: leave it out'
     )
   if request.shares:
     return splits_lib.assign(contents, request.shares, request.seed)
@@ -161,21 +178,21 @@ def _refuse_overlaps(request, overlaps):
     one = across[0]
     raise errors.InputError(
       f'--duplicates=refuse: {one.contents} example(s) of {one.first} are in '
-      f'{one.second} too, {one.example[0]} and {one.example[1]} for one'
+      f'{one.second} too, such as {one.example[0]} and {one.example[1]}'
     )
 
 
-def _by_split(splits, lengths, left_out):
-  found = {name: collections.defaultdict(list) for name in inputs_lib.SPLITS}
-  for split, counted in zip(splits, lengths, strict=True):
-    for name, value in counted.items():
-      if name not in left_out:
-        found[split][name].append(value)
-  return {split: dict(values) for split, values in found.items() if values}
+def _by_split(splits, lengths, excluded):
+  by_split = {name: collections.defaultdict(list) for name in inputs_lib.SPLITS}
+  for split, counts in zip(splits, lengths, strict=True):
+    for name, value in counts.items():
+      if name not in excluded:
+        by_split[split][name].append(value)
+  return {split: dict(values) for split, values in by_split.items() if values}
 
 
 def _count_labels(schema, splits, labels):
-  found = collections.defaultdict(collections.Counter)
+  counts = collections.defaultdict(collections.Counter)
   for split, label in zip(splits, labels, strict=False):
-    found[split][schema.classes[schema.class_of(label)]] += 1
-  return dict(found)
+    counts[split][schema.classes[schema.class_of(label)]] += 1
+  return dict(counts)

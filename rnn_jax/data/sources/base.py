@@ -1,16 +1,19 @@
-"""Options that several sources share.
+"""Options and functions that several sources share.
 
-A source is a file with its options, `Config`, which extends config.Data, and
+A source is a file with `Config`, its options, which extends config.Data, and
 
     load(data) -> {split: documents.Documents}
 
-of the splits 'train', 'validation' and 'test'.
+for the splits 'train', 'validation' and 'test'.
 """
 
 import dataclasses
+import typing
+from collections.abc import Callable
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.data.text import documents as documents_lib
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,8 +33,47 @@ class Columns(config_lib.Data):
   label: str = 'label'  # the column of the class, where there are classes
 
 
-def check_pictures(data: config_lib.Data) -> None:
-  """Checks that the layout is one for pictures.
+def load_files(
+  data: Files, open_reader: Callable[[str, str], documents_lib.Reader]
+) -> dict[str, documents_lib.Documents]:
+  """Returns the splits of a source of files.
+
+  A split with its own path takes nothing from `data.path`; its percentage of
+  `data.splits` stays in training.
+
+  Args:
+    data: section `data` of the config.
+    open_reader: returns the Reader of (path, config key to name in messages),
+      or raises InputError.
+
+  Raises:
+    InputError: as `open_reader`; a file is in two splits; or there are fewer
+      documents than splits.
+  """
+  documents = documents_lib.whole(open_reader(data.path, 'data.path'))
+  held_out = {}
+  for name in documents_lib.SPLITS[1:]:
+    key = f'{name}_path'
+    if path := getattr(data, key):
+      held_out[name] = documents_lib.whole(open_reader(path, f'data.{key}'))
+      documents_lib.check_disjoint(
+        documents, held_out[name], f'data.{key}={path!r}'
+      )
+  percentages = [
+    0 if name in held_out else percentage
+    for name, percentage in zip(documents_lib.SPLITS, data.splits, strict=True)
+  ]
+  percentages[0] = 100 - sum(percentages[1:])
+  return documents_lib.split(documents, percentages, data.split_by) | held_out
+
+
+def image_options(data: config_lib.Data) -> config_lib.Image:
+  """Returns `data.image`, which layout 'images' adds to section `data`."""
+  return typing.cast(typing.Any, data).image
+
+
+def check_image_layout(data: config_lib.Data) -> None:
+  """Checks that the layout of a source of images is for images.
 
   Raises:
     InputError: it isn't; names both.
@@ -40,6 +82,6 @@ def check_pictures(data: config_lib.Data) -> None:
     errors.refuse(
       'data.source',
       data.source,
-      f'it holds pictures, and data.layout={data.layout!r} tokens: give '
+      f'it has images, and data.layout={data.layout!r} is for tokens: give '
       "data.layout='images'",
     )

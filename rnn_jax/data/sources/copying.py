@@ -9,6 +9,8 @@ Neural Networks", 2016.
 
 import dataclasses
 
+import numpy as np
+
 from rnn_jax.data.text import documents
 from rnn_jax.data.text import synthetic
 
@@ -27,7 +29,7 @@ def load(data: Config) -> dict[str, documents.Documents]:
   return synthetic.load(data, make)
 
 
-def make(rng, options: synthetic.Options) -> str:
+def make(rng: np.random.Generator, options: synthetic.Options) -> str:
   """Returns one document."""
   letters = synthetic.draw(rng, options)
   gap = synthetic.FILLER * options.distance

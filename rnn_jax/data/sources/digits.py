@@ -1,7 +1,7 @@
 """The handwritten digits that come with scikit-learn: 1,797 of 8 x 8 pixels.
 
-They are the test part of a set from UCI; its grey levels, 0 to 16, are
-stretched to bytes. `data.splits` deals them out.
+They are the test part of a UCI dataset; its gray levels, 0 to 16, are scaled to
+bytes. `data.splits` divides them.
 Source: Alpaydin and Kaynak, "Cascading Classifiers", 1998.
 """
 
@@ -25,34 +25,34 @@ class Config(config_lib.Data):
   """Options of the source, of section `data` of the config."""
 
   def check(self, config: config_lib.Config) -> None:
-    """Checks that pictures can be read.
+    """Checks that the layout is for images.
 
     Raises:
       InputError: names the key, the value and the remedy.
     """
     del config
-    base.check_pictures(self)
+    base.check_image_layout(self)
 
 
-def load(data: Config) -> dict[str, documents.Documents]:
-  """Returns the pictures of each split.
+def load(data: config_lib.Data) -> dict[str, documents.Documents]:
+  """Returns the images of each split.
 
   Raises:
-    InputError: data.image or data.classes are of other pictures.
+    InputError: data.image or data.classes don't match the digits.
   """
-  if images.shape(data.image) != (SIZE, SIZE, 1):
+  image = base.image_options(data)
+  if images.shape(image) != (SIZE, SIZE, 1):
     raise errors.InputError(
-      f'data.image.size={data.image.size}, data.image.channels='
-      f"{data.image.channels}: data.source='digits' has 8 x 8 pixels in grey: "
-      'give 8 and 1'
+      f'data.image.size={image.size}, data.image.channels={image.channels}: '
+      "data.source='digits' has 8 x 8 gray pixels: give 8 and 1"
     )
   if data.classes != CLASSES:
     raise errors.InputError(
       f"data.classes={data.classes!r}: data.source='digits' has {CLASSES}: "
       'give those'
     )
-  found = datasets.load_digits()
-  pixels = np.round(found.images * (255 / LEVELS)).astype(np.uint8)
+  digits = datasets.load_digits()
+  pixels = np.round(digits.images * (255 / LEVELS)).astype(np.uint8)
   names = map(str, range(len(pixels)))
-  read = images.Pictures(pixels[..., None], found.target, names)
-  return documents.split(documents.whole(read), data.splits, 'document')
+  reader = images.InMemoryImages(pixels[..., None], digits.target, names)
+  return documents.split(documents.whole(reader), data.splits, 'document')

@@ -1,10 +1,10 @@
-"""Pictures by class in files: a folder or zip of [split/]class/name.jpg, or
+"""Image files by class: a folder or zip of [split/]class/name.jpg, or
 CIFAR-10's tarball for Python.
 
-They are read once, at the start, and held in memory: for more than fits there,
-`launch.prepare` and source 'tfds:NAME'. Splits are those of the files; without
-any, `data.splits` deals the pictures out, and where there is no validation
-split, it takes its share off training.
+They are read once, at the start, and kept in memory. For more than fits, use
+`launch.prepare` and source 'tfds:NAME'. The splits are those of the files; if
+there are none, `data.splits` divides the images. A missing validation split is
+taken from the training split, by `data.splits`.
 """
 
 import dataclasses
@@ -26,105 +26,104 @@ class Config(base.Files):
   """Options of the source, of section `data` of the config."""
 
   def check(self, config: config_lib.Config) -> None:
-    """Checks that pictures can be read.
+    """Checks that the layout is for images.
 
     Raises:
       InputError: names the key, the value and the remedy.
     """
     del config
-    base.check_pictures(self)
+    base.check_image_layout(self)
 
 
 def load(data: Config) -> dict[str, documents.Documents]:
-  """Returns the pictures of each split.
+  """Returns the images of each split.
 
   Raises:
-    InputError: there is no such file, a picture can't be read or has another
-      size, a class is none of `data.classes`, or has no picture in one of the
-      splits that are given, or to train on; some pictures lie in a split and
-      others don't, or in `data.path` and a held-out path.
+    InputError: a file is missing; an image can't be read or has another size; a
+      class isn't in `data.classes`, or has no image in a given split or in
+      training; only some images are in a split; or an image is in both
+      `data.path` and a held-out path.
   """
-  found = _given(data)
-  if [*found] == ['']:
-    dealt = documents.split(found[''], data.splits, 'document')
+  given = _given_splits(data)
+  if [*given] == ['']:
+    splits = documents.split(given[''], data.splits, 'document')
   else:
-    if '' in found:
-      found['train'] = found.pop('')
-    dealt = documents.complete(found, data)
+    if '' in given:
+      given['train'] = given.pop('')
+    splits = documents.complete(given, data)
   argument = f'data.splits={data.splits!r}'
-  _check_classes(dealt['train'], argument, 'train', data)
-  return dealt
+  _check_classes(splits['train'], argument, 'train', data)
+  return splits
 
 
-def _given(data):
-  """{split: its documents} of `data.path` and the held-out paths."""
-  read, splits = _read(data.path, 'data.path', data)
-  whole = documents.whole(read)
-  found = _by_split(whole, splits, data)
-  for name, part in found.items():
+def _given_splits(data):
+  """Returns {split: its documents} of `data.path` and the held-out paths."""
+  reader, splits = _read(data.path, 'data.path', data)
+  everything = documents.whole(reader)
+  given = _by_split(everything, splits, data)
+  for name, part in given.items():
     _check_classes(part, f'data.path={data.path!r}', name, data)
   for name in documents.SPLITS[1:]:
     key = f'data.{name}_path'
     if path := getattr(data, f'{name}_path'):
       argument = f'{key}={path!r}'
-      found[name] = documents.whole(_read(path, key, data)[0])
-      documents.check_apart(whole, found[name], argument)
-      _check_classes(found[name], argument, name, data)
-  return found
+      given[name] = documents.whole(_read(path, key, data)[0])
+      documents.check_disjoint(everything, given[name], argument)
+      _check_classes(given[name], argument, name, data)
+  return given
 
 
-def _check_classes(found, argument, split, data):
-  """Every class must have pictures in a split that is given or trained on."""
-  there = {*found.labels}
-  lacking = [c for n, c in enumerate(data.classes) if n not in there]
-  if lacking:
+def _check_classes(part, argument, split, data):
+  """Every class must have images in each given split and in training."""
+  present = {*part.labels}
+  missing = [c for n, c in enumerate(data.classes) if n not in present]
+  if missing:
     raise errors.InputError(
-      f'{argument}: no picture of {lacking} in {split or "it"}, and '
-      f'data.classes={data.classes!r}: add some, or take the class out'
+      f'{argument}: no image of {missing} in {split or "it"}, and '
+      f'data.classes={data.classes!r}: add some, or remove the class'
     )
 
 
-def _by_split(found, splits, data):
-  """{split: its documents}; '' is the split of those that have none."""
+def _by_split(everything, splits, data):
+  """Returns {split: its documents}; '' is the split of those without one."""
   names = {*splits}
   if '' in names and len(names) > 1:
-    where = found.reader.names[splits.index('')]
+    where = everything.reader.names[splits.index('')]
     raise errors.InputError(
-      f'data.path={data.path!r}: {where} lies in no split and others do: name '
+      f'data.path={data.path!r}: {where} is in no split and others are: name '
       'its folder train, validation or test'
     )
-  return {name: found.select(np.array(splits) == name) for name in names}
+  return {name: everything.select(np.array(splits) == name) for name in names}
 
 
 def _read(path, key, data):
-  """Returns (the Reader of all pictures of a file or folder, their splits)."""
+  """Returns (the Reader of all images of a file or folder, their splits)."""
   if not os.path.exists(path):
     raise errors.InputError(
       f'{key}={path!r}: no such file: give a folder or zip of class/name.jpg, '
       "or CIFAR-10's tarball"
     )
-  form = 'images' if os.path.isdir(path) else 'cifar10'
-  form = 'images' if path.lower().endswith('.zip') else form
+  image = base.image_options(data)
+  is_zip = path.lower().endswith('.zip')
+  name_of_format = 'images' if os.path.isdir(path) or is_zip else 'cifar10'
+  read = inputs.load_format(name_of_format).read
   pixels, labels, names, splits = [], [], [], []
-  for where, values, split in inputs.load_format(form).read(
-    path, examples.Options()
-  ):
+  for where, values, split in read(path, examples.Options()):
     name = where.removeprefix(f'{path}: ')
     labels.append(_class(values['label'], where, data))
-    pixels.append(images.decode(values['image'].content, data.image, where))
+    pixels.append(images.decode(values['image'].content, image, where))
     names.append(name)
     splits.append(split)
   files = [os.path.abspath(path)]
   if os.path.isdir(path):
     files = [os.path.join(*files, name) for name in names]
-  read = images.Pictures(np.stack(pixels), labels, names, files)
-  return read, splits
+  return images.InMemoryImages(np.stack(pixels), labels, names, files), splits
 
 
 def _class(label, where, data):
   if label not in data.classes:
     raise errors.InputError(
-      f'{where}: its class {label!r} is none of data.classes={data.classes!r}: '
-      'name it there, or take it out'
+      f"{where}: its class {label!r} isn't in data.classes={data.classes!r}: "
+      'add it there, or remove the image'
     )
   return data.classes.index(label)

@@ -1,7 +1,7 @@
-"""JSONL files: each line an object, a document its field `data.field`.
+"""JSONL files: each line is an object; a document is its field `data.field`.
 
-A field that holds a list of texts gives a document with a line for each. Where
-`data.classes` names classes, `data.label` is read too.
+A list of texts becomes a document with one line per text. If `data.classes`
+names classes, `data.label` is read too.
 """
 
 import dataclasses
@@ -9,6 +9,7 @@ import functools
 import json
 import math
 import os
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -25,14 +26,30 @@ class Config(base.Files, base.Columns):
 
 
 class Rows:
-  """The Reader of rows; a column of `places` is file, line, offset, length."""
+  """The Reader of rows.
+
+  Args:
+    files: the files.
+    field: the key of the text.
+    locations: of each row: number of the file, line, offset and length in
+      bytes.
+    sizes: bytes of each text.
+    labels: the class of each row, or None.
+    difficulties: the difficulty of each row, or None.
+  """
 
   def __init__(
-    self, files: list[str], field: str, places, sizes, labels, difficulties
-  ):
+    self,
+    files: Sequence[str],
+    field: str,
+    locations: Sequence[tuple[int, int, int, int]],
+    sizes: Sequence[int],
+    labels: Sequence[int] | None,
+    difficulties: Sequence[float] | None,
+  ) -> None:
     self.files = tuple(files)
     self.field = field
-    self.places = np.array(places, np.int64).reshape(-1, 4)
+    self.locations = np.array(locations, np.int64).reshape(-1, 4)
     self.sizes = np.array(sizes, np.int64)
     self.labels = None if labels is None else np.array(labels, np.int64)
     self.difficulties = None if difficulties is None else np.array(difficulties)
@@ -41,10 +58,10 @@ class Rows:
   def names(self) -> tuple[str, ...]:
     folder = os.path.commonpath([os.path.dirname(f) for f in self.files])
     files = [os.path.relpath(file, folder) for file in self.files]
-    return tuple(f'{files[f]}:{line}' for f, line in self.places[:, :2])
+    return tuple(f'{files[f]}:{line}' for f, line in self.locations[:, :2])
 
   def read(self, unit: int, start: int, stop: int) -> bytes:
-    index, _, offset, length = self.places[unit]
+    index, _, offset, length = self.locations[unit]
     with open(self.files[index], 'rb') as file:
       file.seek(offset)
       row = file.read(length)
@@ -52,19 +69,26 @@ class Rows:
 
 
 def load(data: Config) -> dict[str, documents.Documents]:
-  """Returns the documents of each split. A row with an empty text is none.
+  """Returns the documents of each split; rows with an empty text are skipped.
 
   Raises:
-    InputError: no file matches, a file is empty or not UTF-8, a line is no
-      object with a text in `data.field`, or with a class in `data.label`.
+    InputError: no file matches, a file is empty or not UTF-8, or a line isn't
+      an object with a text in `data.field` and a class in `data.label`.
   """
-  return documents.assemble(data, functools.partial(open_rows, data=data))
+  return base.load_files(data, functools.partial(open_rows, data=data))
 
 
 def open_rows(path: str, key: str, data: Config) -> Rows:
-  """Returns the reader of all rows of the files that `path` matches."""
+  """Returns the reader of all rows of the files that `path` matches.
+
+  Raises:
+    InputError: as `load`; `key` is the config key that a message names.
+  """
   files = text.match(path, key)
-  places, sizes, labels, difficulties = [], [], [], []
+  locations: list[tuple[int, int, int, int]] = []
+  sizes: list[int] = []
+  labels: list[int] = []
+  difficulties: list[float] = []
   for index, file in enumerate(files):
     text.check_text(file, key)
     offset = 0
@@ -74,7 +98,7 @@ def open_rows(path: str, key: str, data: Config) -> Rows:
           where = f'{file}:{number}'
           row = _parse(line, where)
           sizes.append(_text_size(row, data.field, where))
-          places.append((index, number, offset, len(line)))
+          locations.append((index, number, offset, len(line)))
           if data.difficulty:
             difficulties.append(_difficulty(row, data, where))
           if data.classes:
@@ -82,9 +106,9 @@ def open_rows(path: str, key: str, data: Config) -> Rows:
             _check_not_empty(sizes[-1], data.field, where)
         offset += len(line)
   if not any(sizes):
-    raise errors.InputError(f'{key}={path!r}: no row holds any text')
+    raise errors.InputError(f'{key}={path!r}: no row has any text')
   columns = labels or None, difficulties or None
-  return Rows(files, data.field, places, sizes, *columns)
+  return Rows(files, data.field, locations, sizes, *columns)
 
 
 def _text(value):
@@ -116,35 +140,35 @@ def _text_size(row, field, where):
       if not isinstance(turn, str):
         raise errors.InputError(
           f'{where}: data.field={field!r}, item {number} is '
-          f'{type(turn).__name__}, no text: mend it'
+          f'{type(turn).__name__}, not text: fix it'
         )
       _check_not_empty(len(turn.strip()), f'{field}[{number}]', where)
   elif not isinstance(value, str):
     raise errors.InputError(
-      f'{where}: data.field={field!r} holds {type(value).__name__}: '
-      'choose a field that holds text'
+      f'{where}: data.field={field!r} is {type(value).__name__}: '
+      'choose a field with text'
     )
   try:
     return len(_text(value).encode())
   except UnicodeEncodeError:
     raise errors.InputError(
-      f'{where}: data.field={field!r} holds half a surrogate pair: mend it'
+      f'{where}: data.field={field!r} has half a surrogate pair: fix it'
     ) from None
 
 
 def _check_not_empty(size, column, where):
   if not size:
     raise errors.InputError(
-      f'{where}: {column!r} is empty: fill it, or take the row out'
+      f'{where}: {column!r} is empty: fill it, or remove the row'
     )
 
 
 def _difficulty(row, data, where):
-  """Returns the number of a row's difficulty."""
+  """Returns a row's difficulty."""
   value = row.get(data.difficulty)
   if type(value) not in (int, float) or not math.isfinite(value):
     raise errors.InputError(
-      f'{where}: data.difficulty={data.difficulty!r} holds {value!r}: give a '
+      f'{where}: data.difficulty={data.difficulty!r} is {value!r}: give a '
       'number'
     )
   return float(value)
@@ -157,6 +181,6 @@ def _label(row, data, where):
   if number is not None:
     return number
   raise errors.InputError(
-    f'{where}: data.label={data.label!r} holds {value!r}, which is none of '
+    f"{where}: data.label={data.label!r} is {value!r}, which isn't in "
     f'data.classes={data.classes!r}, nor one of their numbers from 0'
   )

@@ -1,7 +1,7 @@
-"""The running Python's own standard library: real text on every machine.
+"""The running Python's standard library: real text on every machine.
 
-A document is one `.py` file. Tests and installed packages are left out, so
-are the few files that are empty or not UTF-8.
+A document is one `.py` file. Tests, installed packages, and the few files that
+are empty or not UTF-8 are left out.
 """
 
 import dataclasses
@@ -28,11 +28,11 @@ class Config(config_lib.Data):
   """Options of the source, of section `data` of the config."""
 
 
-def load(data: Config) -> dict[str, documents.Documents]:
+def load(data: config_lib.Data) -> dict[str, documents.Documents]:
   """Returns the documents of each split.
 
   Raises:
-    InputError: this Python comes without its source files.
+    InputError: this Python is installed without its source files.
   """
   root = sysconfig.get_path('stdlib')
   files = sorted(filter(_is_text, _python_files(root)))
@@ -41,13 +41,13 @@ def load(data: Config) -> dict[str, documents.Documents]:
       f"data.source='python_stdlib': no .py files in {root}: use another "
       "Python, or data.source='text'"
     )
-  found = documents.whole(text.Files(files, root))
-  return documents.split(found, data.splits, data.split_by)
+  everything = documents.whole(text.Files(files, root))
+  return documents.split(everything, data.splits, data.split_by)
 
 
 def _python_files(root):
-  for folder, below, names in os.walk(root):
-    below[:] = sorted(set(below) - LEFT_OUT)
+  for folder, subfolders, names in os.walk(root):
+    subfolders[:] = sorted(set(subfolders) - LEFT_OUT)
     yield from (os.path.join(folder, n) for n in names if n.endswith('.py'))
 
 

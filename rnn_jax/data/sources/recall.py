@@ -2,13 +2,16 @@
 
     aKcBdA......?c=B?a=K?d=A
 
-A document has `data.synthetic.pairs` different keys (small letters), each with
-a value (capitals), `distance` dots, and a question for each key, in any order.
+A document has `data.synthetic.pairs` different keys (lowercase letters), each
+with a value (uppercase), `distance` dots, and a question for each key, in any
+order.
 Source: Arora et al., "Zoology: Measuring and Improving Recall in Efficient
 Language Models", 2023 (multi-query associative recall).
 """
 
 import dataclasses
+
+import numpy as np
 
 from rnn_jax.data.text import documents
 from rnn_jax.data.text import synthetic
@@ -28,14 +31,14 @@ def load(data: Config) -> dict[str, documents.Documents]:
   return synthetic.load(data, make, distinct=True)
 
 
-def make(rng, options: synthetic.Options) -> str:
+def make(rng: np.random.Generator, options: synthetic.Options) -> str:
   """Returns one document."""
   chosen = rng.permutation(options.symbols)[: options.pairs]
   keys = [synthetic.LETTERS[n] for n in chosen]
   values = synthetic.draw(rng, options).upper()
-  told = ''.join(k + v for k, v in zip(keys, values, strict=True))
-  asked = (
+  pairs = ''.join(k + v for k, v in zip(keys, values, strict=True))
+  questions = (
     f'{synthetic.ASK}{keys[n]}{synthetic.MARK}{values[n]}'
     for n in rng.permutation(options.pairs)
   )
-  return told + synthetic.FILLER * options.distance + ''.join(asked)
+  return pairs + synthetic.FILLER * options.distance + ''.join(questions)

@@ -1,4 +1,4 @@
-"""Selective copying: letters among dots, and the letters alone.
+"""Selective copying: letters among dots, then only the letters.
 
     .d..c.a..=dca
 
@@ -8,6 +8,8 @@ Orthogonal Recurrent Units: On Learning to Forget", 2019 (the denoise task).
 """
 
 import dataclasses
+
+import numpy as np
 
 from rnn_jax.data.text import documents
 from rnn_jax.data.text import synthetic
@@ -27,11 +29,12 @@ def load(data: Config) -> dict[str, documents.Documents]:
   return synthetic.load(data, make)
 
 
-def make(rng, options: synthetic.Options) -> str:
+def make(rng: np.random.Generator, options: synthetic.Options) -> str:
   """Returns one document."""
   letters = synthetic.draw(rng, options)
-  places = rng.permutation(options.pairs + options.distance)[: options.pairs]
-  text = [synthetic.FILLER] * (options.pairs + options.distance)
-  for place, letter in zip(sorted(places), letters, strict=True):
-    text[place] = letter
+  length = options.pairs + options.distance
+  positions = rng.permutation(length)[: options.pairs]
+  text = [synthetic.FILLER] * length
+  for position, letter in zip(sorted(positions), letters, strict=True):
+    text[position] = letter
   return f'{"".join(text)}{synthetic.MARK}{letters}'

@@ -1,5 +1,5 @@
-"""Text files: a path or a glob (`**` for all folders below); a file is one
-document, in UTF-8."""
+"""Text files, UTF-8, one document each: a path or a glob (`**` for all
+subfolders)."""
 
 import dataclasses
 import glob
@@ -18,9 +18,9 @@ class Config(base.Files):
 
 
 class Files:
-  """The Reader of whole files, named by their path from `root`."""
+  """The Reader of whole files, named by their path relative to `root`."""
 
-  def __init__(self, files: list[str], root: str):
+  def __init__(self, files: list[str], root: str) -> None:
     self.files = tuple(files)
     self.root = root
     self.labels = None
@@ -46,11 +46,15 @@ def load(data: Config) -> dict[str, documents.Documents]:
   Raises:
     InputError: no file matches, or a file is empty or not UTF-8.
   """
-  return documents.assemble(data, open_files)
+  return base.load_files(data, open_files)
 
 
 def open_files(path: str, key: str) -> Files:
-  """Returns the reader of the files that `path` matches, each one checked."""
+  """Returns the reader of the files that `path` matches.
+
+  Raises:
+    InputError: as `load`; `key` is the config key that a message names.
+  """
   files = match(path, key)
   for file in files:
     check_text(file, key)
@@ -61,13 +65,13 @@ def match(path: str, key: str) -> list[str]:
   """Lists the files that a path or a glob matches, sorted.
 
   Raises:
-    InputError: there is none, or one is empty.
+    InputError: no file matches, or one is empty.
   """
   if not path:
     raise errors.InputError(f'{key}={path!r}: give a file or a glob')
-  found = [path] if os.path.exists(path) else glob.glob(path, recursive=True)
+  matches = [path] if os.path.exists(path) else glob.glob(path, recursive=True)
   files = sorted(
-    os.path.abspath(file) for file in found if os.path.isfile(file)
+    os.path.abspath(file) for file in matches if os.path.isfile(file)
   )
   if not files:
     raise errors.InputError(

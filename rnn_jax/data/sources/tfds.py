@@ -1,18 +1,20 @@
 """Prepared TFDS datasets: `data.source='tfds:NAME'` below `data.data_dir`.
 
-A document is the text in `data.field` of an example; a list of texts gets a
-line for each; a picture is its pixels, as `data.image` says. Where
+A document is the text in `data.field` of an example; a list of texts becomes
+one line per text; an image becomes its pixels, as `data.image` says. If
 `data.classes` names classes, `data.label` is read too, and no text may be
-empty; elsewhere an empty one is no document. Splits are the dataset's own, but
-for a test split without labels, which is left out; where there is no validation
-split, `data.splits` takes its share off training.
+empty; otherwise empty texts are skipped. The splits are the dataset's own,
+except that a test split without labels is left out, and that a missing
+validation split is taken from the training split, by `data.splits`.
 
-Read without TensorFlow, so that the dataset must lie on disk as ArrayRecord,
-which `launch.prepare` writes. NAME may go on with /CONFIG and :VERSION, as TFDS
-has it.
+The dataset is read without TensorFlow, so it must be on disk as ArrayRecord,
+which `launch.prepare` writes. /CONFIG and :VERSION may follow NAME, as in TFDS.
 """
 
 import dataclasses
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +24,7 @@ from rnn_jax.data.preparation import prepared
 from rnn_jax.data.sources import base
 from rnn_jax.data.text import documents
 
-MEND = 'prepare the dataset again without such examples'
+REMEDY = 'prepare the dataset again without such examples'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,23 +37,30 @@ class Config(base.Columns):
 class Examples:
   """The Reader of one split; a unit is an example."""
 
-  def __init__(self, source, name: str, split: str, data: Config):
+  def __init__(
+    self,
+    source: Sequence[Mapping[str, Any]],
+    name: str,
+    split: str,
+    data: Config,
+  ) -> None:
     self.files = (f'{name}/{split}',)
     self._source = source
     self._field = data.field
     self._prefix = f'{name}/{split}'
     self._with_classes = bool(data.classes)
     self.sizes = self._count()
-    self.labels = self.difficulties = None
+    self.labels: np.ndarray | None = None
+    self.difficulties: np.ndarray | None = None
     if data.classes:
-      self.labels = self._column(data.label, np.int64)
-      if not _is_unlabelled(split, self.labels):
-        valid = (self.labels >= 0) & (self.labels < len(data.classes))
-        self._check_column(f'data.label={data.label!r}', self.labels, valid)
+      self.labels = labels = self._column(data.label, np.int64)
+      if not _is_unlabelled(split, labels):
+        valid = (labels >= 0) & (labels < len(data.classes))
+        self._check_column(f'data.label={data.label!r}', labels, valid)
     if data.difficulty:
-      self.difficulties = found = self._column(data.difficulty, np.float64)
+      self.difficulties = numbers = self._column(data.difficulty, np.float64)
       key = f'data.difficulty={data.difficulty!r}'
-      self._check_column(key, found, np.isfinite(found))
+      self._check_column(key, numbers, np.isfinite(numbers))
 
   @property
   def names(self) -> tuple[str, ...]:
@@ -69,42 +78,48 @@ class Examples:
     return np.array(sizes, np.int64)
 
   def _size(self, value, n):
-    """Bytes of a text that is fit for training, or InputError."""
+    """Returns the bytes of a text that is fit for training, or raises."""
     is_list = not isinstance(value, bytes)
     try:
       texts = [text.decode() for text in (value if is_list else [value])]
     except UnicodeDecodeError:
       raise errors.InputError(
-        f'{self._where(n)}: {self._field!r} is not UTF-8: {MEND}'
+        f'{self._where(n)}: {self._field!r} is not UTF-8: {REMEDY}'
       ) from None
     empty = not texts or not all(map(str.strip, texts))
     if empty and (self._with_classes or (is_list and texts)):
-      told = 'has an empty item' if is_list and texts else 'is empty'
+      reason = 'has an empty item' if is_list and texts else 'is empty'
       raise errors.InputError(
-        f'{self._where(n)}: {self._field!r} {told}: {MEND}'
+        f'{self._where(n)}: {self._field!r} {reason}: {REMEDY}'
       )
     return len(_joined(value))
 
   def _check_column(self, key, values, valid):
     if len(wrong := np.flatnonzero(~valid)):
       raise errors.InputError(
-        f'{self._where(wrong[0])}: {key} holds {values[wrong[0]]}, which is '
-        f'none of its values: {MEND}'
+        f'{self._where(wrong[0])}: {key} has the invalid value '
+        f'{values[wrong[0]]}: {REMEDY}'
       )
 
   def _column(self, name, dtype):
-    found = (row[name] for row in self._source)
-    return np.fromiter(found, dtype, len(self._source))
+    values = (row[name] for row in self._source)
+    return np.fromiter(values, dtype, len(self._source))
 
   def _text(self, n):
     return _joined(self._source[n][self._field])
 
 
-class Pictures(Examples):
-  """The same of pictures, which are decoded when they are asked for."""
+class ImageExamples(Examples):
+  """The Reader of one split of images, which are decoded on demand."""
 
-  def __init__(self, source, name: str, split: str, data: Config):
-    self._image = data.image
+  def __init__(
+    self,
+    source: Sequence[Mapping[str, Any]],
+    name: str,
+    split: str,
+    data: Config,
+  ) -> None:
+    self._image = base.image_options(data)
     super().__init__(source, name, split, data)
 
   def read(self, unit: int, start: int, stop: int) -> bytes:
@@ -123,8 +138,8 @@ def load(data: Config) -> dict[str, documents.Documents]:
   """Returns the documents of each split.
 
   Raises:
-    InputError: the dataset is not prepared in `data.data_dir`, or not as
-      ArrayRecord, is damaged, has no text in `data.field`, or an example that
+    InputError: the dataset isn't prepared in `data.data_dir`, isn't ArrayRecord
+      or is damaged; it has no text in `data.field`; or it has an example that
       can't be used.
   """
   name = data.source.partition(':')[2]
@@ -138,14 +153,14 @@ def load(data: Config) -> dict[str, documents.Documents]:
     _check_label(builder, data)
   if data.difficulty:
     _check_difficulty(builder, data)
-  found = {
+  given = {
     split: _documents(builder, name, split, data)
     for split in documents.SPLITS
     if split in builder.info.splits
   }
-  if 'test' in found and _is_unlabelled('test', found['test'].labels):
-    del found['test']
-  return documents.complete(found, data)
+  if 'test' in given and _is_unlabelled('test', given['test'].labels):
+    del given['test']
+  return documents.complete(given, data)
 
 
 def _joined(value):
@@ -155,7 +170,7 @@ def _joined(value):
 
 
 def _is_unlabelled(split, labels):
-  """Whether it is the test split of a contest, whose classes are secret."""
+  """Whether it is a benchmark's test split, whose classes are secret."""
   return split == 'test' and labels is not None and np.all(labels == -1)
 
 
@@ -163,30 +178,26 @@ def _check_field(builder, data):
   features = builder.info.features
   kinds = (object, np.str_)
   texts = sorted(n for n in features if features[n].np_dtype in kinds)
-  if data.field not in texts and not _is_picture(builder, data):
+  if data.field not in texts and not _reads_images(builder, data):
+    images_in = sorted(n for n in features if _is_image(features[n]))
     raise errors.InputError(
       f'data.field={data.field!r}: {data.source} has text in {texts}'
-      f'{_told_of_pictures(features)}'
+      + (f' and images in {images_in}' if images_in else '')
     )
 
 
-def _is_picture(builder, data):
-  """Whether `data.field` holds encoded pictures."""
+def _reads_images(builder, data):
+  """Whether `data.field` has encoded images."""
   features = builder.info.features
-  return data.field in features and _holds_pictures(features[data.field])
+  return data.field in features and _is_image(features[data.field])
 
 
-def _holds_pictures(feature):
-  return type(feature).__name__ == 'Image'  # unimported: TFDS takes its time
-
-
-def _told_of_pictures(features):
-  found = sorted(n for n in features if _holds_pictures(features[n]))
-  return f' and pictures in {found}' if found else ''
+def _is_image(feature):
+  return type(feature).__name__ == 'Image'  # TFDS is slow to import
 
 
 def _check_label(builder, data):
-  """The dataset must number its classes as `data.classes` does."""
+  """Checks that the dataset numbers its classes as `data.classes` does."""
   features = builder.info.features
   if data.label not in features:
     raise errors.InputError(
@@ -218,12 +229,12 @@ def _check_difficulty(builder, data):
 
 def _documents(builder, name, split, data):
   with prepared.quiet(), prepared.reading(builder, split):
-    if not _is_picture(builder, data):
+    if not _reads_images(builder, data):
       source = builder.as_data_source(split)
       return documents.whole(Examples(source, name, split, data))
-    base.check_pictures(data)
+    base.check_image_layout(data)
     import tensorflow_datasets as tfds
 
     encoded = {data.field: tfds.decode.SkipDecoding()}
     source = builder.as_data_source(split, decoders=encoded)
-    return documents.whole(Pictures(source, name, split, data))
+    return documents.whole(ImageExamples(source, name, split, data))

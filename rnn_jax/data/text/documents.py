@@ -1,16 +1,16 @@
-"""The documents of a split, read from disk when they are asked for.
+"""The documents of a split, read from disk on demand.
 
-A reader knows the units of a source (a file, a JSONL row): `files`, `names`,
-`sizes` in bytes, and `read(unit, start, stop)`, the UTF-8 bytes of a part.
-A document is a unit or a range of it; a list of texts, such as the turns of a
-dialogue, is one text with a line each. All of it pickles to a few arrays, so
-that worker processes get it cheaply.
+A reader gives access to the units of a source (files, or JSONL rows). A
+document is a unit or a range of it; a list of texts, such as the turns of a
+dialogue, becomes one text with one line per text. Both pickle to a few arrays,
+so that sending them to worker processes is cheap.
 """
 
 import dataclasses
 import hashlib
 import os
 from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -24,14 +24,28 @@ SPLITS = ('train', 'validation', 'test')
 class Reader(Protocol):
   """What a source provides."""
 
-  files: tuple[str, ...]
-  names: tuple[str, ...]
-  sizes: np.ndarray
-  labels: np.ndarray | None  # the class of each unit, where there are any
-  difficulties: np.ndarray | None  # the number in `data.difficulty`
+  @property
+  def files(self) -> tuple[str, ...]:
+    """The files that the units are in."""
+
+  @property
+  def names(self) -> tuple[str, ...]:
+    """A name for each unit, the same on every machine."""
+
+  @property
+  def sizes(self) -> np.ndarray:
+    """Bytes of each unit."""
+
+  @property
+  def labels(self) -> np.ndarray | None:
+    """The class of each unit, if the source has classes."""
+
+  @property
+  def difficulties(self) -> np.ndarray | None:
+    """The number in `data.difficulty` of each unit, if it is read."""
 
   def read(self, unit: int, start: int, stop: int) -> bytes:
-    """Returns bytes `start` to `stop` of the unit's text."""
+    """Returns bytes `start` to `stop` of the unit's text, UTF-8."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -43,7 +57,7 @@ class Documents:
   starts: np.ndarray
   stops: np.ndarray
 
-  def __len__(self):
+  def __len__(self) -> int:
     return len(self.units)
 
   @property
@@ -54,13 +68,13 @@ class Documents:
 
   @property
   def labels(self) -> np.ndarray | None:
-    """The class of each document, if the source has any."""
+    """The class of each document, if the source has classes."""
     labels = self.reader.labels
     return None if labels is None else labels[self.units]
 
   @property
   def difficulties(self) -> np.ndarray | None:
-    """How hard each document is, if the source was asked for it."""
+    """The number in `data.difficulty` of each document, if it is read."""
     numbers = self.reader.difficulties
     return None if numbers is None else numbers[self.units]
 
@@ -80,65 +94,49 @@ class Documents:
     stop = last if stop is None else min(first + stop, last)
     return self.reader.read(int(self.units[n]), first + start, stop)
 
-  def select(self, chosen) -> 'Documents':
-    """Returns the chosen documents, by index or mask."""
+  def select(self, chosen: np.ndarray) -> 'Documents':
+    """Returns the documents of an array of indices or a mask."""
     return Documents(
       self.reader, self.units[chosen], self.starts[chosen], self.stops[chosen]
     )
 
 
 def join_lines(texts: Iterable[str]) -> str:
-  """Returns texts as one, a line each; line ends within them become spaces."""
+  """Joins texts, one line each; line ends within them become spaces."""
   return '\n'.join(' '.join(text.splitlines()) for text in texts)
 
 
 def whole(reader: Reader) -> Documents:
-  """Makes each unit that isn't empty a document."""
+  """Returns a document for each unit that isn't empty."""
   units = np.flatnonzero(reader.sizes)
   return Documents(reader, units, np.zeros_like(units), reader.sizes[units])
 
 
-def assemble(data: config.Data, open_reader) -> dict[str, Documents]:
-  """Reads `data.path` and the held-out paths, and splits off the rest.
-
-  `open_reader(path, key)` returns a Reader or raises InputError; `key` is the
-  config key that a message should name. A split with its own path takes
-  nothing from `data.path`: its share stays in training.
-  """
-  documents = whole(open_reader(data.path, 'data.path'))
-  held_out = {}
-  for name in SPLITS[1:]:
-    key = f'{name}_path'
-    if path := getattr(data, key):
-      held_out[name] = whole(open_reader(path, f'data.{key}'))
-      check_apart(documents, held_out[name], f'data.{key}={path!r}')
-  shares = [0 if name in held_out else share for name, share in _shares(data)]
-  shares[0] = 100 - sum(shares[1:])
-  return split(documents, shares, data.split_by) | held_out
-
-
-def split(documents: Documents, shares, by: str) -> dict[str, Documents]:
-  """Cuts documents into SPLITS by percentages.
+def split(
+  documents: Documents, percentages: Sequence[int], by: str
+) -> dict[str, Documents]:
+  """Divides documents into SPLITS by percentages.
 
   By 'document', a hash of the name decides, so that a split doesn't depend on
-  the order of files; by 'position', each document is cut in parts.
+  the order of files; by 'position', each document is cut into parts.
 
   Raises:
-    InputError: too few documents to give every split its share.
+    InputError: there are fewer documents than splits.
   """
   if by == 'position':
-    return _split_by_position(documents, shares)
-  needed = np.count_nonzero(shares)
+    return _split_by_position(documents, percentages)
+  needed = np.count_nonzero(percentages)
   if len(documents) < needed:
     raise errors.InputError(
-      f'data.splits={tuple(shares)!r}: {len(documents)} document(s) cannot '
-      f"fill {needed} splits by document: set data.split_by='position', or "
-      'give more files'
+      f'data.splits={tuple(percentages)!r}: {len(documents)} document(s) '
+      f"cannot fill {needed} splits by document: set data.split_by='position', "
+      'or give more files'
     )
   hashes = [hashlib.sha256(name.encode()).digest() for name in documents.names]
   order = sorted(range(len(hashes)), key=hashes.__getitem__)
   counts = [
-    max(1, len(order) * share // 100) if share else 0 for share in shares
+    max(1, len(order) * percentage // 100) if percentage else 0
+    for percentage in percentages
   ]
   test = len(order) - counts[2]
   validation = test - counts[1]
@@ -150,32 +148,32 @@ def split(documents: Documents, shares, by: str) -> dict[str, Documents]:
 
 
 def complete(
-  found: dict[str, Documents], data: config.Data
+  given: dict[str, Documents], data: config.Data
 ) -> dict[str, Documents]:
-  """Returns all SPLITS of a source that has some of its own.
+  """Returns all SPLITS of a source that comes with some.
 
-  Without a validation split, training gives it its share of `data.splits`.
+  A missing validation split is taken from training, by `data.splits`.
 
   Raises:
     InputError: there is no training split.
   """
-  if 'train' not in found:
+  if 'train' not in given:
     raise errors.InputError(
-      f'data.source={data.source!r} has the splits {[*found]}: one must be '
+      f'data.source={data.source!r} has the splits {[*given]}: one must be '
       'train'
     )
-  if 'validation' not in found:
-    share = data.splits[1]
-    dealt = split(found['train'], (100 - share, share, 0), 'document')
-    found = found | {name: dealt[name] for name in ('train', 'validation')}
-  empty = found['train'].select(np.zeros(0, np.int64))
-  return {'test': empty} | found
+  if 'validation' not in given:
+    percentage = data.splits[1]
+    parts = split(given['train'], (100 - percentage, percentage, 0), 'document')
+    given = given | {name: parts[name] for name in ('train', 'validation')}
+  empty = given['train'].select(np.zeros(0, np.int64))
+  return {'test': empty} | given
 
 
-def check_apart(
+def check_disjoint(
   documents: Documents, held_out: Documents, argument: str
 ) -> None:
-  """Checks that no file of `data.path` is held out as well.
+  """Checks that no file of `data.path` is also held out.
 
   Raises:
     InputError: one is; the message begins with `argument`.
@@ -184,26 +182,22 @@ def check_apart(
   for file in held_out.reader.files:
     if os.path.realpath(file) in trained_on:
       raise errors.InputError(
-        f'{argument}: data.path matches {file} too: leave it out of one'
+        f'{argument}: data.path matches {file} too: remove it from one'
       )
 
 
 def skip_to_character(text: bytes) -> int:
-  """Returns how many bytes of `text` end a character begun before it."""
+  """Returns how many bytes of `text` belong to a character before it."""
   skip = 0
   while skip < len(text) and text[skip] & 0xC0 == 0x80:
     skip += 1
   return skip
 
 
-def _shares(data):
-  return zip(SPLITS, data.splits, strict=True)
-
-
-def _split_by_position(documents, shares):
+def _split_by_position(documents, percentages):
   edges = [documents.starts]
-  for per_cent in np.cumsum(shares)[:-1]:
-    cuts = documents.sizes * per_cent // 100
+  for percentage in np.cumsum(percentages)[:-1]:
+    cuts = documents.sizes * percentage // 100
     cuts = [
       cut + skip_to_character(documents.read(n, int(cut), int(cut) + 4))
       for n, cut in enumerate(cuts)

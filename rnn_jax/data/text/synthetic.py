@@ -1,9 +1,9 @@
-"""Texts that are made when they are read: questions with known answers.
+"""Texts generated on demand: questions with known answers.
 
     ...=answer?...=answer
 
-What follows '=' is an answer, up to '?' or the end. Text n depends on
-(seed, n) and the options alone, whoever reads it, and in whatever order.
+An answer follows '=' and ends at '?' or at the end of the text. Text n depends
+only on (seed, n) and the options, not on the order of reading.
 """
 
 import dataclasses
@@ -22,16 +22,15 @@ LETTERS = string.ascii_lowercase
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-  """What is in a document, and how many there are."""
+  """The content of a document, and the number of documents."""
 
-  # Keys with their values; of copying: letters.
+  # Pairs of a key and a value; for copying: letters.
   pairs: int = config_lib.option(4, least=1)
   # Characters between them and the first question.
   distance: int = config_lib.option(16, least=0)
   # Letters that they are drawn from.
   symbols: int = config_lib.option(8, least=1, most=26)
-  examples: int = config_lib.option(20_000, least=1)  # documents, of all splits
-  # Another one makes other documents.
+  examples: int = config_lib.option(20_000, least=1)  # documents, in all splits
   seed: int = config_lib.option(0, least=0, most=config_lib.MAX_SEED)
 
 
@@ -48,11 +47,11 @@ Maker = Callable[[np.random.Generator, Options], str]
 class Texts:
   """The Reader of `synthetic.examples` texts, all of one length."""
 
-  files = ()
+  files: tuple[str, ...] = ()
   labels = None
   difficulties = None
 
-  def __init__(self, make: Maker, options: Options):
+  def __init__(self, make: Maker, options: Options) -> None:
     self._make = make
     self._options = options
     self.sizes = np.full(options.examples, len(self._text(0)), np.int64)
@@ -72,10 +71,16 @@ class Texts:
 def load(
   data: Config, make: Maker, distinct: bool = False
 ) -> dict[str, documents.Documents]:
-  """Returns the texts of each split; `distinct`: no letter occurs twice.
+  """Returns the texts of each split.
+
+  Args:
+    data: section `data` of the config.
+    make: writes a text.
+    distinct: the letters of a text must all differ.
 
   Raises:
-    InputError: more letters are asked for than there are, or too few texts.
+    InputError: a text needs more letters than there are, or there are fewer
+      texts than splits.
   """
   options = data.synthetic
   if distinct and options.pairs > options.symbols:
@@ -84,11 +89,11 @@ def load(
       'needs a letter for each, and data.synthetic.symbols='
       f'{options.symbols}: give fewer pairs or more symbols'
     )
-  found = documents.whole(Texts(make, options))
-  return documents.split(found, data.splits, 'document')
+  texts = documents.whole(Texts(make, options))
+  return documents.split(texts, data.splits, 'document')
 
 
 def draw(rng: np.random.Generator, options: Options) -> str:
-  """Returns as many letters as there are pairs, each drawn by itself."""
+  """Returns a letter for each pair, drawn independently."""
   drawn = rng.integers(options.symbols, size=options.pairs)
   return ''.join(LETTERS[n] for n in drawn)

@@ -1,8 +1,8 @@
 """Text to token ids and back: bytes, characters, byte pairs, or numbers.
 
-Ids of the text come first. The document boundary, which begins and ends every
-document, is an id that no text encodes to. A table holds the bytes that each
-id stands for, so that decoding is the same for all kinds and may be streamed.
+The last id is the document boundary, which begins and ends every document; no
+text encodes to it. A table has the bytes of each id, so that all kinds decode
+in the same way, also as a stream.
 
 BPE: Sennrich et al., "Neural Machine Translation of Rare Words with Subword
 Units", 2016; over bytes: Radford et al., "Language Models are Unsupervised
@@ -14,8 +14,10 @@ import os
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import tokenizers
 
 from rnn_jax import config
@@ -27,20 +29,21 @@ UNKNOWN = '<unknown>'
 
 
 class Tokenizer:
-  """The contract; a kind says what `encode_document` and `spec` are.
+  """The contract of a tokenizer; a kind has `encode_document` and `spec`.
 
-  size: entries of the vocabulary, the boundary included.
-  boundary: the id of the document boundary.
-  unknown: the id of what the vocabulary lacks, or None if it lacks nothing.
-  lossless: whether decoding gives back the text.
-  whole_words: whether text is best cut in front of a space.
+  Attributes:
+    size: entries of the vocabulary, the boundary included.
+    boundary: the id of the document boundary.
+    unknown: the id for what the vocabulary lacks; None if it lacks nothing.
+    lossless: whether decoding restores the text.
+    whole_words: whether text is best cut before a space.
   """
 
-  unknown = None
+  unknown: int | None = None
   lossless = True
   whole_words = False
 
-  def __init__(self, table: Iterable[bytes]):
+  def __init__(self, table: Iterable[bytes]) -> None:
     self._table = (*table, b'')
     self.boundary = len(self._table) - 1
 
@@ -49,24 +52,24 @@ class Tokenizer:
     return len(self._table)
 
   def encode(self, text: str | bytes) -> np.ndarray:
-    """Returns the int32 ids of a text that the vocabulary covers.
+    """Returns the int32 ids of a text.
 
     Raises:
-      InputError: it doesn't, and the message names the characters; or it is
-        no UTF-8.
+      InputError: the vocabulary lacks characters of it, which the message
+        names, or it isn't UTF-8.
     """
-    text = _valid(text)
-    ids = self.encode_document(text)
+    string = _valid(text)
+    ids = self.encode_document(string)
     if self.unknown is not None and self.unknown in ids:
-      strange = ''.join(sorted(self.uncovered(text)))
+      uncovered = ''.join(sorted(self.uncovered(string)))
       raise errors.InputError(
-        f'text {text[:60]!r} holds characters outside the '
-        f'vocabulary: {strange!r}: leave them out'
+        f'text {string[:60]!r} has characters outside the vocabulary: '
+        f'{uncovered!r}: leave them out'
       )
     return ids
 
   def encode_document(self, text: str | bytes) -> np.ndarray:
-    """Returns int32 ids; what the vocabulary lacks becomes `unknown`."""
+    """Returns int32 ids; characters without a token become `unknown`."""
     raise NotImplementedError
 
   def uncovered(self, text: str) -> set[str]:
@@ -74,16 +77,16 @@ class Tokenizer:
     del text
     return set()
 
-  def decode_bytes(self, ids) -> bytes:
-    """Returns the bytes of ids; a character may be cut at either end."""
+  def decode_bytes(self, ids: npt.ArrayLike) -> bytes:
+    """Returns the bytes of ids; either end may be part of a character."""
     return b''.join(self._table[i] for i in np.asarray(ids).ravel())
 
-  def decode(self, ids) -> str:
-    """Returns the text of ids; a cut character shows as U+FFFD."""
+  def decode(self, ids: npt.ArrayLike) -> str:
+    """Returns the text of ids; a cut character becomes U+FFFD."""
     return self.decode_bytes(ids).decode(errors='replace')
 
-  def spec(self) -> dict:
-    """Returns what `load` makes the tokenizer from again, JSON-ready."""
+  def spec(self) -> dict[str, Any]:
+    """Returns what `from_spec` restores the tokenizer from, JSON-ready."""
     raise NotImplementedError
 
   def save(self, path: str | os.PathLike) -> None:
@@ -95,89 +98,88 @@ class Tokenizer:
 class Bytes(Tokenizer):
   """A token is a byte of UTF-8."""
 
-  def __init__(self):
+  def __init__(self) -> None:
     super().__init__(bytes([i]) for i in range(256))
 
-  def encode_document(self, text):
+  def encode_document(self, text: str | bytes) -> np.ndarray:
     return np.frombuffer(_bytes(text), np.uint8).astype(np.int32)
 
-  def spec(self):
+  def spec(self) -> dict[str, Any]:
     return {'kind': 'bytes'}
 
 
 class Characters(Tokenizer):
   """A token is a character of the training text."""
 
-  def __init__(self, characters: str):
+  def __init__(self, characters: str) -> None:
     table = [character.encode() for character in characters]
     super().__init__([*table, '\ufffd'.encode()])
     self.unknown = len(table)
     self._characters = characters
     self._codes = _codes(characters)
 
-  def encode_document(self, text):
+  def encode_document(self, text: str | bytes) -> np.ndarray:
     codes = _codes(_string(text))
-    ids = np.searchsorted(self._codes, codes).clip(max=self.unknown - 1)
-    return np.where(self._codes[ids] == codes, ids, self.unknown).astype(
-      np.int32
-    )
+    unknown = len(self._characters)
+    ids = np.searchsorted(self._codes, codes).clip(max=unknown - 1)
+    return np.where(self._codes[ids] == codes, ids, unknown).astype(np.int32)
 
-  def uncovered(self, text):
+  def uncovered(self, text: str) -> set[str]:
     return set(text) - set(self._characters)
 
-  def spec(self):
+  def spec(self) -> dict[str, Any]:
     return {'kind': 'characters', 'characters': self._characters}
 
 
 class BytePairs(Tokenizer):
-  """A token is a frequent string. Over bytes, or over words (lossy)."""
+  """A token is a frequent string, of bytes or (lossy) of words."""
 
   whole_words = True
 
-  def __init__(self, model: dict):
+  def __init__(self, model: dict[str, Any]) -> None:
     self._model = model
     self._tokenizer = _from_json(json.dumps(model))
     vocabulary = self._tokenizer.get_vocab()
-    tokens = sorted(vocabulary, key=vocabulary.get)
+    tokens = sorted(vocabulary, key=vocabulary.__getitem__)
     self.lossless = UNKNOWN not in vocabulary
     self.unknown = vocabulary.get(UNKNOWN)
     self._alphabet = set(''.join(tokens))
     super().__init__(map(_byte_token if self.lossless else _word_token, tokens))
 
-  def encode_document(self, text):
+  def encode_document(self, text: str | bytes) -> np.ndarray:
     encoding = self._tokenizer.encode(_string(text), add_special_tokens=False)
     return np.array(encoding.ids, np.int32)
 
-  def uncovered(self, text):
+  def uncovered(self, text: str) -> set[str]:
     return set(''.join(text.split())) - self._alphabet
 
-  def spec(self):
+  def spec(self) -> dict[str, Any]:
     return {'kind': 'bpe', 'model': self._model}
 
 
 class Numbers(Tokenizer):
-  """A token is a whole number, written in digits, with a space before it.
+  """A token is an integer in digits, with a space before it.
 
-  For a model that came without its vocabulary: its text is its ids.
+  For a model that comes without its vocabulary: its text is its ids.
   """
 
-  lossless = False  # of several spaces one is left
+  lossless = False  # several spaces become one
   whole_words = True
 
-  def __init__(self, size: int):
+  def __init__(self, size: int) -> None:
     super().__init__(f' {n}'.encode() for n in range(size - 1))
 
-  def encode_document(self, text):
+  def encode_document(self, text: str | bytes) -> np.ndarray:
     words = _string(text).split()
     for word in words:
       if not word.isdecimal() or int(word) >= self.boundary:
         raise errors.InputError(
-          f'text {word[:60]!r} is no id: a vocabulary of numbers has 0 to '
-          f'{self.boundary - 1}, with spaces between'
+          f"text {word[:60]!r} isn't an id: give numbers from 0 to "
+          f'{self.boundary - 1}, separated by spaces'
         )
     return np.array(list(map(int, words)), np.int32)
 
-  def spec(self):
+  def spec(self) -> dict[str, Any]:
     return {'kind': 'numbers', 'size': self.size}
 
 
@@ -191,7 +193,11 @@ KINDS = {
 
 
 def train(data: config.Data, documents: documents_lib.Documents) -> Tokenizer:
-  """Makes the tokenizer that `data` names from the training documents."""
+  """Trains the tokenizer that `data` names on the training documents.
+
+  Raises:
+    InputError: `data.vocabulary` is too small.
+  """
   if data.tokenizer == 'bytes':
     return Bytes()
   if data.tokenizer == 'numbers':
@@ -214,29 +220,29 @@ def load(path: str | os.PathLike) -> Tokenizer:
     return from_spec(spec)
   except (ValueError, KeyError, TypeError, AttributeError) as error:
     raise errors.InputError(
-      f'{path} is no tokenizer of ours ({error}): remove it, or choose '
+      f"{path} isn't a tokenizer of rnn_jax ({error}): remove it, or choose "
       'another work folder'
     ) from None
 
 
-def from_spec(spec: dict) -> Tokenizer:
+def from_spec(spec: Mapping[str, Any]) -> Tokenizer:
   """Returns the tokenizer that a `Tokenizer.spec()` describes.
 
   Raises:
-    ValueError, KeyError, TypeError, AttributeError: it is none.
+    ValueError, KeyError, TypeError, AttributeError: it doesn't describe one.
   """
-  spec = dict(spec)
-  return KINDS[spec.pop('kind')](**spec)
+  arguments = dict(spec)
+  return KINDS[arguments.pop('kind')](**arguments)
 
 
 def byte_pairs(
   vocabulary: Mapping[str, int], merges: Iterable[Sequence[str]]
 ) -> BytePairs:
-  """Returns the byte-level BPE of a vocabulary and its merges, as GPT-2's.
+  """Returns the byte-level BPE of a vocabulary and its merges, as in GPT-2.
 
   Raises:
-    ValueError, KeyError: a merge of tokens that aren't there, ids with gaps,
-      or tokens that aren't bytes.
+    ValueError, KeyError: a merge has unknown tokens, ids have gaps, or a token
+      isn't bytes.
   """
   if sorted(vocabulary.values()) != [*range(len(vocabulary))]:
     raise ValueError('ids with gaps')
@@ -276,12 +282,12 @@ def _train_byte_pairs(texts, data):
     vocab_size=data.vocabulary - 1, show_progress=False, **options
   )
   model.train_from_iterator(texts, trainer)
-  # As an added token it would be found in the text itself.
+  # An added token would match the string '<unknown>' in a text.
   spec = json.loads(model.to_str()) | {'added_tokens': []}
   trained = BytePairs(spec)
   if trained.size > data.vocabulary:
     raise errors.InputError(
-      f'data.vocabulary={data.vocabulary!r}: the characters of the text alone '
+      f'data.vocabulary={data.vocabulary!r}: the single characters of the text '
       f'need {trained.size}: give that or more'
     )
   return trained
@@ -290,17 +296,17 @@ def _train_byte_pairs(texts, data):
 def _from_json(model):
   try:
     return tokenizers.Tokenizer.from_str(model)
-  except Exception as error:  # The package raises nothing narrower.
+  except Exception as error:  # the package raises nothing narrower
     raise ValueError(str(error)) from error
 
 
-def _valid(text):
-  """Returns a text as a string that UTF-8 can write, or raises InputError."""
+def _valid(text: str | bytes) -> str:
+  """Returns a text as a string that UTF-8 can encode, or raises InputError."""
   try:
     return _bytes(text).decode()
   except UnicodeError as error:
     raise errors.InputError(
-      f'text {text[:60]!r} is no UTF-8: {error}'
+      f"text {text[:60]!r} isn't UTF-8: {error}"
     ) from None
 
 
@@ -317,7 +323,7 @@ def _codes(text):
 
 
 def _byte_names():
-  """Maps the character that byte-level BPE writes for a byte to the byte."""
+  """Maps the characters that byte-level BPE writes for bytes to the bytes."""
   shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
   hidden = [byte for byte in range(256) if byte not in shown]
   names = {chr(byte): byte for byte in shown}
@@ -332,5 +338,5 @@ def _byte_token(token):
 
 
 def _word_token(token):
-  # The recipe keeps no trace of where words end: every token gets a space.
+  # The recipe doesn't record where words end: every token gets a space.
   return '\ufffd '.encode() if token == UNKNOWN else f'{token} '.encode()

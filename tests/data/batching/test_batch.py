@@ -1,4 +1,4 @@
-"""The batch is a pytree: it crosses jit, and what is absent is no leaf."""
+"""A batch is a pytree that passes through jit; absent fields aren't leaves."""
 
 import jax
 import numpy as np
@@ -6,7 +6,7 @@ import numpy as np
 from rnn_jax.data.batching import batch
 
 
-def test_a_batch_crosses_jit_without_what_is_absent():
+def test_a_batch_passes_through_jit_without_absent_fields():
   rows = np.arange(6, dtype=np.int32).reshape(2, 3)
   given = batch.Batch(rows, rows + 1, np.ones((2, 3), np.float32), 0 * rows)
   assert len(jax.tree.leaves(given)) == 4

@@ -1,4 +1,4 @@
-"""A curriculum: easy and hard by shares, each example once an epoch."""
+"""A curriculum: easy and hard by fractions, each example once an epoch."""
 
 import json
 import pickle
@@ -26,26 +26,26 @@ def epoch(made, number, count=100):
   return [made(number * count + at, None) for at in range(count)]
 
 
-def test_each_stage_draws_its_share_of_easy_examples():
+def test_each_stage_draws_its_fraction_of_easy_examples():
   made = order()
   for number, (easy, first) in enumerate(((40, 50), (30, 50), (20, 50))):
-    found = np.array(epoch(made, number)) < 50
-    assert found[:first].sum() == easy
-    # Every tenth of the beginning holds the share, give or take one.
+    is_easy = np.array(epoch(made, number)) < 50
+    assert is_easy[:first].sum() == easy
+    # Every ten of the beginning have the fraction, give or take one.
     for at in range(0, first, 10):
-      assert abs(found[at : at + 10].sum() - easy / 5) <= 1
-  found = np.array(epoch(made, 0)) < 50
-  assert not found[63:].any()  # easy ones are used up: the hard ones' rest
+      assert abs(is_easy[at : at + 10].sum() - easy / 5) <= 1
+  is_easy = np.array(epoch(made, 0)) < 50
+  assert not is_easy[63:].any()  # easy ones are used up: the hard ones' rest
 
 
-def test_behind_the_stages_all_are_shuffled_together():
+def test_after_the_stages_all_are_shuffled_together():
   made = order(1000)
-  found = np.array(epoch(made, 3, 1000)) < 500
-  assert abs(found[:500].sum() - 250) < 60
+  is_easy = np.array(epoch(made, 3, 1000)) < 500
+  assert abs(is_easy[:500].sum() - 250) < 60
   assert epoch(made, 3, 1000) != epoch(made, 4, 1000)
 
 
-def test_shares_and_the_length_of_a_stage_are_given():
+def test_fractions_and_the_length_of_a_stage_are_options():
   made = order(curriculum_shares=(90, 10), curriculum_epochs=2)
   early = [(np.array(epoch(made, n)) < 50)[:50].sum() for n in range(5)]
   assert early[:2] == [45, 45] and early[2:4] == [5, 5]
@@ -57,12 +57,12 @@ def test_shares_and_the_length_of_a_stage_are_given():
 )
 def test_every_example_comes_once_an_epoch(hard, number):
   made = order(len(hard), hard=np.array(hard))
-  found = epoch(made, number, len(hard))
-  assert sorted(found) == [*range(len(hard))]
-  # Whoever asks, and whatever was asked before.
+  drawn = epoch(made, number, len(hard))
+  assert sorted(drawn) == [*range(len(hard))]
+  # Another instance, whatever it returned before.
   other = pickle.loads(pickle.dumps(order(len(hard), hard=np.array(hard))))
   epoch(other, number + 1, len(hard))
-  assert epoch(other, number, len(hard)) == found
+  assert epoch(other, number, len(hard)) == drawn
 
 
 def test_the_seed_decides_the_order():
@@ -110,14 +110,14 @@ def write_rows(folder, numbers):
 def test_a_column_says_which_documents_are_hard(tmp_path):
   corpus, cfg = write_rows(tmp_path, (0.5, 7, -1, 3))
   hard = curriculum.hard(corpus, cfg.data, 0)
-  pieces = corpus.examples(cfg.data, 'train', 0)
-  found = {pieces.document(n) for n in np.flatnonzero(hard)}
-  assert len(hard) > 4 and found == {1, 3}
+  examples = corpus.examples(cfg.data, 'train', 0)
+  hard_documents = {examples.document(n) for n in np.flatnonzero(hard)}
+  assert len(hard) > 4 and hard_documents == {1, 3}
 
 
-def test_a_difficulty_that_is_no_number_is_named(tmp_path):
+def test_a_difficulty_that_is_not_a_number_is_named(tmp_path):
   for bad in ('much', None, True):
-    with pytest.raises(errors.InputError, match="a.jsonl:2: .*'hard' holds"):
+    with pytest.raises(errors.InputError, match="a.jsonl:2: .*'hard' is"):
       write_rows(tmp_path, (1, bad))
 
 

@@ -33,31 +33,32 @@ def test_a_batch_is_as_long_as_its_longest_row_rounded_up(tmp_path):
 
 
 def test_a_larger_pool_pads_less(tmp_path):
-  found = []
+  efficiencies = []
   for layout, own in (
     ('padded', {}),
     ('sorted', {'pool': 2}),
     ('sorted', {'pool': 8}),
   ):
-    folder = tmp_path / f'{layout}{len(found)}'
+    folder = tmp_path / f'{layout}{len(efficiencies)}'
     folder.mkdir()
     corpus, cfg = corpora.unique_corpus(
       folder, layout=layout, length=304, **own
     )
     batches = corpora.take(pipeline.training_batches(corpus, cfg), 96)
-    found.append(efficiency(batches))
-  assert found == sorted(found) and found[-1] > 1.5 * found[0]
+    efficiencies.append(efficiency(batches))
+  assert efficiencies == sorted(efficiencies)
+  assert efficiencies[-1] > 1.5 * efficiencies[0]
 
 
-def test_buckets_spare_padding(tmp_path):
-  found = []
+def test_buckets_save_padding(tmp_path):
+  efficiencies = []
   for buckets in (1, 4):
     folder = tmp_path / str(buckets)
     folder.mkdir()
     corpus, cfg = corpora.unique_corpus(folder, length=304, buckets=buckets)
     batches = corpora.take(pipeline.training_batches(corpus, cfg), 100)
-    found.append(efficiency(batches))
-  assert found[1] > 2 * found[0] > 0.4
+    efficiencies.append(efficiency(batches))
+  assert efficiencies[1] > 2 * efficiencies[0] > 0.4
 
 
 @pytest.mark.parametrize(('layout', 'least'), (('packed', 0.9), ('stream', 1)))
@@ -70,22 +71,22 @@ def test_little_of_a_batch_is_padding(tmp_path, layout, least):
 @pytest.mark.parametrize('layout', corpora.LAYOUTS)
 def test_the_description_is_that_of_the_batches(tmp_path, layout):
   corpus, cfg = corpora.unique_corpus(tmp_path, layout=layout)
-  told = pipeline.describe(corpus, cfg, 2)
+  summary = pipeline.describe(corpus, cfg, 2)
   batches = corpora.take(pipeline.training_batches(corpus, cfg, 2), 100)
-  assert told.startswith(f'{layout}, ')
+  assert summary.startswith(f'{layout}, ')
   shapes = pipeline.batch_shapes(corpus, cfg, 2)
-  assert f'{len(shapes)} shape' in told
+  assert f'{len(shapes)} shape' in summary
   if layout == 'stream':
-    assert told.endswith('1 shape: 4x24, no padding')
+    assert summary.endswith('1 shape: 4x24, no padding')
     return
-  share = re.search(r'padding efficiency (\d+)% \((\d+) sampled rows', told)
-  assert abs(int(share[1]) / 100 - efficiency(batches)) < 0.06
-  assert int(share[2]) == len(shapes_lib.sample(corpus, cfg.data, 0))
+  match = re.search(r'efficiency (\d+)% \((\d+) sampled rows', summary)
+  assert abs(int(match[1]) / 100 - efficiency(batches)) < 0.06
+  assert int(match[2]) == len(shapes_lib.sample(corpus, cfg.data, 0))
 
 
 @pytest.mark.parametrize('fit', ('first', 'best'))
-def test_packs_of_sentences_are_nearly_full(tmp_path, fit):
-  """Lengths spread as a review's: about 30 tokens, 100 at most."""
+def test_packed_sentences_fill_their_rows(tmp_path, fit):
+  """Lengths distributed as in reviews: about 30 tokens, at most 100."""
   lengths = np.random.default_rng(0).lognormal(3.2, 0.5, 400)
   texts = ['x' * int(np.clip(n, 3, 96)) for n in lengths]
   path = tmp_path / 'sentences.jsonl'

@@ -1,4 +1,4 @@
-"""The length schedule: stages in turn, each as if its length were all."""
+"""The length schedule: stages in turn, each as if it were the only one."""
 
 import itertools
 
@@ -19,10 +19,10 @@ def growing():
   stages = []
   for length, first, end in ((4, 0, 2), (8, 2, 4)):
     rows = grain.MapDataset.source([np.arange(n) for n in (4, 5, 6, 9)])
-    examples = loader.Ordered(rows[:end], 0)
+    examples = loader.Loader(rows[:end], 0)
     examples.set_state({'position': first})
     stages.append(packed.Packed(examples, (1, length)))
-  return length_schedule.Growing(stages)
+  return length_schedule.StagedBatches(stages)
 
 
 def test_each_stage_has_its_length_and_epochs():
@@ -73,12 +73,12 @@ def test_rows_grow_and_every_stage_predicts_every_token_once(tmp_path, layout):
     tmp_path, layout=layout, length_schedule=(6, 12), length_schedule_epochs=2
   )
   batches = pipeline.training_batches(corpus, cfg)
-  found = [[], [], []]
-  while len(found[2]) < 20:
+  by_stage = [[], [], []]
+  while len(by_stage[2]) < 20:
     batch = next(batches)
-    found[batches.get_state()['stage']].append(batch)
-  longest = [max(b.tokens_BxL.shape[1] for b in some) for some in found]
+    by_stage[batches.get_state()['stage']].append(batch)
+  longest = [max(b.tokens_BxL.shape[1] for b in some) for some in by_stage]
   assert longest == [6, 12, 24]
-  for some in found[:2]:
+  for some in by_stage[:2]:
     counts = corpora.count_targets(some)
     assert {counts[n] for n in range(len(corpora.UNIQUE))} == {2}

@@ -25,19 +25,20 @@ def test_ids_that_are_only_read_count_and_classes_do_not():
   assert model.rarity(np.array([1])) == model.rarity(np.zeros(0, int)) == 0
 
 
-def test_a_split_shares_the_rows_of_each_length():
+def test_a_split_divides_the_rows_of_each_length_evenly():
   rng = np.random.default_rng(0)
   rows = [rng.integers(0, 50, n) ** 2 // 50 for n in rng.integers(2, 34, 600)]
   split = rarity.Split(rarity.Unigram(rows, 50), rows, (8, 32, 64), 3)
-  kinds = [
-    split.kind(int(np.searchsorted((8, 32), len(row) - 1)), row) for row in rows
+  levels = [
+    split.level(int(np.searchsorted((8, 32), len(row) - 1)), row)
+    for row in rows
   ]
   for longest, others in ((8, 0), (32, 8)):
-    found = [
-      kind
-      for kind, row in zip(kinds, rows, strict=True)
+    inside = [
+      level
+      for level, row in zip(levels, rows, strict=True)
       if others < len(row) - 1 <= longest
     ]
-    counts = np.bincount(found, minlength=3)
-    assert counts.min() > 0.9 * len(found) / 3
-  assert split.kind(2, rows[0]) in range(3)  # a bucket without sampled rows
+    counts = np.bincount(inside, minlength=3)
+    assert counts.min() > 0.9 * len(inside) / 3
+  assert split.level(2, rows[0]) in range(3)  # a bucket without sampled rows

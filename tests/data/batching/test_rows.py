@@ -1,4 +1,4 @@
-"""Rows: cuts that overlap by the one token read before predicting."""
+"""Rows: consecutive rows overlap by one token."""
 
 import numpy as np
 import pytest
@@ -15,11 +15,11 @@ def test_a_short_example_is_one_row_or_none(count, expected):
 
 
 def test_a_long_example_predicts_each_token_once():
-  found = [row.tolist() for row in rows.cut(np.arange(8), 3)]
-  assert found == [[0, 1, 2, 3], [3, 4, 5, 6], [6, 7]]
+  cut = [row.tolist() for row in rows.cut(np.arange(8), 3)]
+  assert cut == [[0, 1, 2, 3], [3, 4, 5, 6], [6, 7]]
 
 
-def test_what_is_written_is_read_predicted_and_weighed():
+def test_written_ids_are_inputs_targets_and_weights():
   batch = rows.blank(2, 4)
   assert rows.write(batch, 1, 1, np.array([7, 8, 9])) == 3
   rows.start_padding(batch)

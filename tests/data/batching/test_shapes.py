@@ -1,4 +1,4 @@
-"""The plan: shapes that are announced, and boundaries that fit the rows."""
+"""Shapes: those announced occur, and boundaries fit the rows."""
 
 import dataclasses
 
@@ -18,9 +18,9 @@ def test_shapes_are_those_announced(tmp_path, layout, tokens_per_batch):
   )
   announced = pipeline.batch_shapes(corpus, cfg, multiple=2)
   batches = corpora.take(pipeline.training_batches(corpus, cfg, 2), 60)
-  found = {batch.tokens_BxL.shape for batch in batches}
-  assert found == {*announced} or (
-    cfg.data.shapes_vary and found < {*announced}
+  shapes = {batch.tokens_BxL.shape for batch in batches}
+  assert shapes == {*announced} or (
+    cfg.data.shapes_vary and shapes < {*announced}
   )
   assert announced == tuple(sorted(announced))
   for count, length in announced:

@@ -1,4 +1,4 @@
-"""Pictures from files to batches."""
+"""Images from files to batches."""
 
 import dataclasses
 import io
@@ -13,7 +13,7 @@ from rnn_jax.data import pipeline
 from rnn_jax.data.images import images
 from tests.support import corpora
 
-GREY = config.Image(size=4, channels=1)
+GRAY = config.Image(size=4, channels=1)
 
 
 def encode(pixels, kind='PNG'):
@@ -23,7 +23,7 @@ def encode(pixels, kind='PNG'):
 
 
 def digits(**changes):
-  """(corpus, config) of the digits."""
+  """Returns the config of the digits."""
   image = {'size': 8, 'channels': 1, 'crop': 1, 'flip': True}
   data = {
     'source': 'digits',
@@ -51,47 +51,47 @@ def assert_same(batches, others):
       np.testing.assert_array_equal(getattr(batch, name), getattr(other, name))
 
 
-def test_a_picture_is_decoded_as_asked_for():
+def test_an_image_is_decoded_with_the_requested_channels():
   rng = np.random.default_rng(0)
   color = rng.integers(0, 256, (4, 4, 3), np.uint8)
-  image = dataclasses.replace(GREY, channels=3)
-  found = images.decode(encode(color), image, 'a')
-  np.testing.assert_array_equal(found, color)
-  grey = images.decode(encode(color), GREY, 'a')
+  image = dataclasses.replace(GRAY, channels=3)
+  pixels = images.decode(encode(color), image, 'a')
+  np.testing.assert_array_equal(pixels, color)
+  gray = images.decode(encode(color), GRAY, 'a')
   luma = color @ [0.299, 0.587, 0.114]
-  assert grey.shape == (4, 4, 1)
-  np.testing.assert_allclose(grey[..., 0], luma, rtol=0, atol=1)
+  assert gray.shape == (4, 4, 1)
+  np.testing.assert_allclose(gray[..., 0], luma, rtol=0, atol=1)
 
 
 def test_another_size_is_refused_or_resized():
   even = np.full((6, 9), 77, np.uint8)
   with pytest.raises(errors.InputError) as caught:
-    images.decode(encode(even), GREY, 'a.zip: cat/1.png')
+    images.decode(encode(even), GRAY, 'a.zip: cat/1.png')
   assert str(caught.value) == (
     'a.zip: cat/1.png: 9 x 6 pixels, and data.image.size=4: give that size, '
     'or data.image.resize=True'
   )
-  resized = dataclasses.replace(GREY, resize=True)
-  found = images.decode(encode(even), resized, 'a')
-  np.testing.assert_array_equal(found, np.full((4, 4, 1), 77))
+  resized = dataclasses.replace(GRAY, resize=True)
+  pixels = images.decode(encode(even), resized, 'a')
+  np.testing.assert_array_equal(pixels, np.full((4, 4, 1), 77))
 
 
-def test_sixteen_bits_a_pixel_keep_the_upper_eight():
+def test_16_bit_pixels_keep_the_upper_8_bits():
   pixels = np.array([[0, 255, 256, 65_535]] * 4, np.uint16)
-  found = images.decode(encode(pixels), GREY, 'a')
-  np.testing.assert_array_equal(found[0, :, 0], [0, 0, 1, 255])
+  decoded = images.decode(encode(pixels), GRAY, 'a')
+  np.testing.assert_array_equal(decoded[0, :, 0], [0, 0, 1, 255])
 
 
-@pytest.mark.parametrize('content', (b'no picture', None))
-def test_a_picture_that_cannot_be_read_is_named(content):
+@pytest.mark.parametrize('content', (b'not an image', None))
+def test_an_unreadable_image_is_named(content):
   whole = encode(np.zeros((4, 4), np.uint8))
   content = content or whole[: len(whole) // 2]
-  with pytest.raises(errors.InputError, match='^b.png: cannot be read as a '):
-    images.decode(content, GREY, 'b.png')
+  with pytest.raises(errors.InputError, match='^b.png: cannot be read as an '):
+    images.decode(content, GRAY, 'b.png')
 
 
 def test_augmentation_moves_and_mirrors_evenly():
-  image = dataclasses.replace(GREY, crop=1, flip=True)
+  image = dataclasses.replace(GRAY, crop=1, flip=True)
   original = np.arange(1, 17, dtype=np.uint8).reshape(4, 4, 1)
   padded = np.pad(original, [(1, 1), (1, 1), (0, 0)])
   possible = {
@@ -100,16 +100,16 @@ def test_augmentation_moves_and_mirrors_evenly():
     for j in range(3)
     for way in (1, -1)
   }
-  found = [
+  augmented = [
     images.augment(original, image, np.random.default_rng(n)).tobytes()
     for n in range(300)
   ]
-  assert len(possible) == 18 and {*found} == possible
-  still = images.augment(original, GREY, np.random.default_rng(0))
+  assert len(possible) == 18 and {*augmented} == possible
+  still = images.augment(original, GRAY, np.random.default_rng(0))
   np.testing.assert_array_equal(still, original)
 
 
-def test_a_held_out_pass_shows_every_picture_once_as_it_is(tmp_path):
+def test_a_held_out_pass_shows_every_image_once_unchanged(tmp_path):
   made = digits()
   corpus = open_corpus(made, tmp_path)
   held_out = corpus.documents['test']
@@ -124,7 +124,7 @@ def test_a_held_out_pass_shows_every_picture_once_as_it_is(tmp_path):
     assert seen[n].tobytes() == held_out.read(n)
 
 
-def test_epochs_hold_every_picture_and_show_it_differently(tmp_path):
+def test_epochs_show_every_image_in_different_ways(tmp_path):
   made = digits(splits=(1, 0, 99), batch_size=17)  # one batch an epoch
   corpus = open_corpus(made, tmp_path)
   train = corpus.documents['train']
@@ -139,7 +139,7 @@ def test_epochs_hold_every_picture_and_show_it_differently(tmp_path):
 
 
 @pytest.mark.parametrize('workers', (0, 1))
-def test_a_cut_run_goes_on_with_the_same_pictures(tmp_path, workers):
+def test_an_interrupted_run_resumes_with_the_same_images(tmp_path, workers):
   made = digits(workers=workers)
   corpus = open_corpus(made, tmp_path)
   whole = pipeline.training_batches(corpus, digits())
@@ -166,20 +166,20 @@ def test_the_seed_decides_what_is_seen(tmp_path):
   assert not np.array_equal(*seen)
 
 
-def test_a_run_s_batches_are_told_in_a_line(tmp_path):
+def test_a_line_describes_the_batches(tmp_path):
   made = digits()
-  told = pipeline.describe(open_corpus(made, tmp_path), made)
-  assert told == 'images, 1 shape: 16x1, no padding'
+  summary = pipeline.describe(open_corpus(made, tmp_path), made)
+  assert summary == 'images, 1 shape: 16x1, no padding'
 
 
 @pytest.mark.parametrize(
   ('changes', 'message'),
   (
-    ({'image': {'size': 4}}, "data.source='digits' has 8 x 8 pixels in grey"),
+    ({'image': {'size': 4}}, "data.source='digits' has 8 x 8 gray pixels"),
     ({'classes': ('a', 'b')}, "data.source='digits' has .*: give those"),
     (
       {'source': 'recall'},
-      "data.source='recall' holds no pictures of data.image.size=8",
+      "data.source='recall' has no images of data.image.size=8",
     ),
   ),
 )

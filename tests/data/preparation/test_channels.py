@@ -1,4 +1,4 @@
-"""Pictures of every mode come back, by plain TFDS and by the sources here."""
+"""Images of every mode survive, read by plain TFDS and by our sources."""
 
 import PIL.Image
 import pytest
@@ -20,17 +20,17 @@ COLORS = {
 
 
 def make(mode, number):
-  """A picture of one colour, but for a black pixel at `number`."""
-  picture = PIL.Image.new(mode, (8, 4), COLORS[mode])
+  """Returns an image of one color, except for a black pixel at `number`."""
+  image = PIL.Image.new(mode, (8, 4), COLORS[mode])
   if mode == 'P':
-    picture.putpalette([0, 0, 0, 10, 200, 30])
-  black = (0,) * (len(picture.getbands()) - 1) + (255,)
-  picture.putpixel((number, 0), black if mode in ('LA', 'RGBA') else 0)
-  return picture
+    image.putpalette([0, 0, 0, 10, 200, 30])
+  black = (0,) * (len(image.getbands()) - 1) + (255,)
+  image.putpixel((number, 0), black if mode in ('LA', 'RGBA') else 0)
+  return image
 
 
 def write(folder, modes):
-  """Prepares a picture of each mode, alternately of two classes."""
+  """Prepares an image of each mode, alternately of two classes."""
   for number, mode in enumerate(modes):
     path = folder / 'raw' / 'train' / 'ab'[number % 2] / f'{number}.png'
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -39,23 +39,23 @@ def write(folder, modes):
   request = prepare.Request('toy', str(folder), (path,))
   prepare.prepare(request)
   builder = tensorflow_datasets.builder_from_directory(request.folder)
-  found = builder.as_data_source('train')
-  return [example['image'] for example in found]
+  images = builder.as_data_source('train')
+  return [example['image'] for example in images]
 
 
 @pytest.mark.parametrize('mode', COLORS)
-def test_pictures_of_one_mode(tmp_path, mode):
-  grey = mode in ('L', '1', 'I;16', 'LA')
+def test_images_of_one_mode(tmp_path, mode):
+  gray = mode in ('L', '1', 'I;16', 'LA')
   for number, pixels in enumerate(write(tmp_path, [mode, mode])):
-    assert pixels.shape == (4, 8, 1 if grey else 3)
-    value = {'1': [255]}.get(mode, [77]) if grey else [10, 200, 30]
+    assert pixels.shape == (4, 8, 1 if gray else 3)
+    value = {'1': [255]}.get(mode, [77]) if gray else [10, 200, 30]
     assert pixels[1, 1].tolist() == value
     assert not pixels[0, number].any()
 
 
-def test_grey_ones_among_others_have_three_channels(tmp_path):
-  found = write(tmp_path, COLORS)
-  assert [pixels.shape for pixels in found] == [(4, 8, 3)] * len(COLORS)
+def test_gray_images_among_color_images_have_three_channels(tmp_path):
+  images = write(tmp_path, COLORS)
+  assert [pixels.shape for pixels in images] == [(4, 8, 3)] * len(COLORS)
   data = config.section(
     'data',
     source='tfds:toy',

@@ -14,7 +14,7 @@ from rnn_jax.data.preparation import classes
     (('False', 'True'), (True, 'False'), (1, 0)),
   ),
 )
-def test_a_name_goes_before_a_number(names, labels, numbers):
+def test_a_name_takes_precedence_over_a_number(names, labels, numbers):
   assert tuple(classes.number(label, names) for label in labels) == numbers
 
 
@@ -30,5 +30,5 @@ def test_a_name_goes_before_a_number(names, labels, numbers):
     (('1', '2', '3'), 0),
   ),
 )
-def test_what_is_no_class(names, label):
+def test_other_labels_are_invalid(names, label):
   assert classes.number(label, names) is None

@@ -1,4 +1,4 @@
-"""Words and items of examples, counted and drawn."""
+"""Words and items of examples, counted and plotted."""
 
 from rnn_jax.data.preparation import examples
 from rnn_jax.data.preparation import lengths
@@ -12,7 +12,7 @@ def test_words_and_items_are_counted_and_labels_are_not():
     'label': 'very good',
     'score': 3,
   }
-  assert lengths.of(examples.Example('f:1', values, ''), 'label') == {
+  assert lengths.count(examples.Example('f:1', values, ''), 'label') == {
     'text: words': 3,
     'turns: items': 2,
     'turns: words': 3,
@@ -21,13 +21,13 @@ def test_words_and_items_are_counted_and_labels_are_not():
 
 
 def test_a_summary_has_four_points():
-  found = lengths.summary({'text: words': [*range(101)]})
-  assert found == {
+  summary = lengths.summary({'text: words': [*range(101)]})
+  assert summary == {
     'text: words': {'least': 0, 'median': 50, '95 %': 95, 'most': 100}
   }
 
 
-def test_splits_that_count_other_things_share_a_picture(tmp_path):
+def test_splits_with_different_counts_share_a_plot(tmp_path):
   path = tmp_path / 'lengths.png'
   counted = {'train': {'a': [1, 2, 2], 'b': [5]}, 'test': {'a': [7]}}
   lengths.draw(counted, str(path))

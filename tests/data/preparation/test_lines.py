@@ -1,4 +1,4 @@
-"""Lines of files, their places, and bytes that are no text."""
+"""Lines of files, their locations, and undecodable bytes."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from rnn_jax import errors
 from rnn_jax.data.preparation import lines
 
 
-def test_lines_have_places_and_no_ends(tmp_path):
+def test_lines_have_locations_and_no_ends(tmp_path):
   path = tmp_path / 'a.txt'
   path.write_bytes(b'\xef\xbb\xbfone\r\ntwo\x0bstill two\n')
   assert [*lines.read(str(path), 'utf-8')] == [
@@ -16,7 +16,7 @@ def test_lines_have_places_and_no_ends(tmp_path):
   assert lines.whole(str(path), 'utf-8') == 'one\r\ntwo\x0bstill two\n'
 
 
-def test_what_cannot_be_decoded_is_named_by_its_byte(tmp_path):
+def test_text_that_cannot_be_decoded_is_named_by_its_byte(tmp_path):
   path = tmp_path / 'a.txt'
   path.write_bytes(b'one\ntw\xff\n')
   with pytest.raises(errors.InputError, match=f'{path}:2: byte 2 is not utf-8'):

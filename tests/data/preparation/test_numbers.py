@@ -1,4 +1,4 @@
-"""What in a file of text is a number, and what is a name."""
+"""Columns of numbers in files of text."""
 
 import pytest
 
@@ -8,18 +8,18 @@ from rnn_jax.data.preparation import schema
 
 
 def kind(*values, name='n'):
-  """What a column of these values is taken for."""
+  """Returns the kind of a column of these values."""
   rows = [examples.Example('f', {name: value}, '') for value in values]
-  made = schema.of(rows[0], '', ())
-  numbers.expect(made)
+  made = schema.from_example(rows[0], '', ())
+  numbers.assume(made)
   for row in rows:
-    numbers.note(made, row)
-  numbers.settle(made)
+    numbers.observe(made, row)
+  numbers.finish(made)
   return made.columns[name].kind
 
 
 @pytest.mark.parametrize(
-  ('values', 'found'),
+  ('values', 'expected'),
   (
     (('12', '-3', '0'), int),
     (('12', '-0.5'), float),
@@ -32,9 +32,9 @@ def kind(*values, name='n'):
     (('1', 'a', '2'), str),
   ),
 )
-def test_a_column_is_of_numbers_if_each_value_is(values, found):
-  assert kind(*values) is found
+def test_a_column_is_numeric_if_each_value_is_a_number(values, expected):
+  assert kind(*values) is expected
 
 
-def test_what_is_called_text_stays_text():
+def test_a_column_named_text_stays_text():
   assert kind('12', '13', name='text') is str

@@ -31,7 +31,7 @@ def jsonl(path, content):
 
 @pytest.fixture(name='request_')
 def _request(tmp_path):
-  """30 examples in one file, to be dealt out 80 / 10 / 10."""
+  """30 examples in one file, to be split 80 / 10 / 10."""
   path = jsonl(tmp_path / 'all.jsonl', rows(30))
   data_dir = str(tmp_path / 'data')
   return prepare.Request('toy', data_dir, (path,), shares=(80, 10, 10))
@@ -57,9 +57,9 @@ def test_plain_tfds_reads_every_example_of_every_split(request_):
   record, written = prepare.prepare(request_)
   assert written
   assert record['examples'] == {'train': 24, 'validation': 3, 'test': 3}
-  found = [e for split in record['examples'] for e in read(request_, split)]
-  assert len(found) == 30
-  by_text = {example['text'].decode(): example for example in found}
+  examples = [e for split in record['examples'] for e in read(request_, split)]
+  assert len(examples) == 30
+  by_text = {example['text'].decode(): example for example in examples}
   for row in rows(30):
     example = by_text[row['text']]
     assert example['label'] == row['label']
@@ -79,7 +79,7 @@ def test_a_second_call_with_the_same_inputs_does_nothing(request_):
   assert os.stat(request_.folder).st_mtime_ns == when
 
 
-def test_a_file_is_what_it_holds_however_its_path_is_spelt(
+def test_a_file_is_identified_by_its_content_not_its_path(
   request_, tmp_path, monkeypatch
 ):
   prepare.prepare(request_)
@@ -99,19 +99,21 @@ def test_other_inputs_or_options_are_refused_and_named(request_, tmp_path):
     prepare.prepare(request_)
 
 
-def test_the_seed_deals_and_copies_stay_together(request_, tmp_path):
+def test_the_seed_decides_the_split_and_copies_stay_together(
+  request_, tmp_path
+):
   twice = jsonl(tmp_path / 'twice.jsonl', rows(30) + rows(30))
-  told = []
+  texts = []
   for name, seed in (('a', 0), ('b', 0), ('c', 1)):
     request = changed(request_, name=name, seed=seed, inputs=(twice,))
     record, _ = prepare.prepare(request)
     pairs = [(d['first'], d['second']) for d in record['duplicates']]
     assert pairs == [(split, split) for split in record['examples']]
-    told.append([e['text'] for e in read(request, 'train')])
-  assert told[0] == told[1] != told[2]
+    texts.append([e['text'] for e in read(request, 'train')])
+  assert texts[0] == texts[1] != texts[2]
 
 
-def test_given_splits_and_what_they_share(tmp_path):
+def test_given_splits_and_their_overlap(tmp_path):
   folder = tmp_path / 'raw'
   folder.mkdir()
   jsonl(folder / 'train_1k.jsonl', rows(10))
@@ -120,12 +122,12 @@ def test_given_splits_and_what_they_share(tmp_path):
   refused = refusal(changed(request, duplicates='refuse'))
   assert refused.startswith(
     '--duplicates=refuse: 2 example(s) of train are in validation too, '
-    f'{folder}/train_1k.jsonl:9 and {folder}/validation.jsonl:1'
+    f'such as {folder}/train_1k.jsonl:9 and {folder}/validation.jsonl:1'
   )
   record, _ = prepare.prepare(request)
   assert record['examples'] == {'train': 10, 'validation': 4}
   assert record['duplicates'][0]['contents'] == 2
-  assert 'have splits of their own' in refusal(
+  assert 'already have splits' in refusal(
     changed(request, name='other', shares=(80, 10, 10))
   )
 
@@ -137,16 +139,16 @@ def test_given_splits_and_what_they_share(tmp_path):
     ({'text': 'a', 'label': 5, 'turns': ['a']}, ':4: label=5 is outside the'),
     (
       {'text': 'a', 'label': None, 'turns': ['a']},
-      ':4: label=None is no class',
+      ":4: label=None isn't a class",
     ),
     (
       {'text': 'a', 'label': 0, 'turns': ['a', 7]},
       ':4: turns[1] is int 7, and',
     ),
-    ({'text': 'a', 'label': 0, 'turns': []}, ':4: turns must be a list with'),
+    ({'text': 'a', 'label': 0, 'turns': []}, ':4: turns must be a list that'),
     ({'text': 'a', 'label': 0}, ":4: columns ['text', 'label'], where the"),
     ({'text': 3, 'label': 0, 'turns': ['a']}, ':4: text is int 3, and str in'),
-    ({'text': '\ud83d', 'label': 0, 'turns': ['a']}, ":4: 'text' holds half a"),
+    ({'text': '\ud83d', 'label': 0, 'turns': ['a']}, ":4: 'text' has half a"),
   ),
 )
 def test_a_bad_example_is_named_by_file_line_and_column(
@@ -161,11 +163,11 @@ def test_a_bad_example_is_named_by_file_line_and_column(
   ('changes', 'message'),
   (
     ({'shares': ()}, '--splits is missing'),
-    ({'name': 'My set'}, "--name='My set': give small letters"),
+    ({'name': 'My set'}, "--name='My set': give lowercase letters"),
     ({'format': 'xls'}, "--format='xls': choose one of ['cifar10', 'csv'"),
     ({'inputs': ()}, '--input is missing'),
     ({'inputs': ('nowhere/*.csv',)}, "--input='nowhere/*.csv': no such file"),
-    ({'inputs': ('tests=a.csv',)}, "the split 'tests' is none of"),
+    ({'inputs': ('tests=a.csv',)}, "the split 'tests' isn't one of"),
     ({'label': 'class'}, "--label='class'"),
     ({'label': 'text', 'classes': ('a', 'b')}, 'is outside the classes'),
     ({'label': '', 'classes': ('a', 'b')}, 'no column of classes'),
@@ -175,7 +177,7 @@ def test_bad_requests_are_refused_by_name(changes, message, request_):
   assert message in refusal(changed(request_, **changes))
 
 
-def test_a_path_may_hold_an_equals_sign(request_, tmp_path):
+def test_a_path_may_contain_an_equals_sign(request_, tmp_path):
   folder = tmp_path / 'part=1'
   folder.mkdir()
   path = jsonl(folder / 'a.jsonl', rows(20))
@@ -187,7 +189,7 @@ def test_a_path_may_hold_an_equals_sign(request_, tmp_path):
   assert record['examples'] == {'train': 20}
 
 
-def test_a_split_that_would_get_nothing_is_refused(request_, tmp_path):
+def test_a_split_that_would_be_empty_is_refused(request_, tmp_path):
   path = jsonl(tmp_path / 'ten.jsonl', rows(10))
   request = changed(request_, inputs=(path,), shares=(85, 10, 5))
   assert refusal(request).startswith('--splits: nothing is left for test')
@@ -195,7 +197,7 @@ def test_a_split_that_would_get_nothing_is_refused(request_, tmp_path):
   assert record['examples'] == {'train': 9, 'validation': 1}
 
 
-def test_one_split_alone_can_be_dealt_out(request_, tmp_path):
+def test_a_single_split_can_be_divided(request_, tmp_path):
   path = jsonl(tmp_path / 'train.jsonl', rows(20))
   request = changed(request_, inputs=(f'train={path}',), shares=(80, 10, 10))
   record, _ = prepare.prepare(request)
@@ -214,7 +216,7 @@ def test_parquet_in_a_folder_for_each_split(tmp_path):
 
 
 @pytest.mark.parametrize('names', ('123', '321'))
-def test_classes_whose_names_are_numbers_are_found_by_name(tmp_path, names):
+def test_classes_whose_names_are_numbers_are_matched_by_name(tmp_path, names):
   path = tmp_path / 'a.csv'
   lines = [f'{name * 4},{name}' for name in '123']
   path.write_text('\n'.join(['text,label', *lines]))
@@ -226,13 +228,13 @@ def test_classes_whose_names_are_numbers_are_found_by_name(tmp_path, names):
     assert example['text'].decode() == names[example['label']] * 4
 
 
-def test_one_class_alone_is_refused(request_, tmp_path):
+def test_a_single_class_is_refused(request_, tmp_path):
   path = jsonl(tmp_path / 'one.jsonl', rows(30)[::2])
   refused = refusal(changed(request_, inputs=(path,)))
   assert "all examples are of one class, '0'" in refused
 
 
-def test_empty_examples_are_left_out_when_asked(request_, tmp_path):
+def test_empty_examples_are_skipped_on_request(request_, tmp_path):
   empty = {'text': '', 'label': 0, 'turns': ['a']}
   turn = {'text': 'a', 'label': 0, 'turns': ['a', ' ']}
   none = {'text': 'a', 'label': 0, 'turns': []}
@@ -260,18 +262,20 @@ def test_a_failure_half_way_leaves_nothing(request_, monkeypatch):
   assert prepare.prepare(request_)[1]
 
 
-def test_shards_hold_so_many_examples(request_, monkeypatch):
+def test_shards_have_at_most_the_given_number_of_examples(
+  request_, monkeypatch
+):
   monkeypatch.setattr(writer, 'SHARD', 10)
   prepare.prepare(request_)
-  found = [name for name in os.listdir(request_.folder) if '-train.' in name]
-  assert sorted(found) == [
+  shards = [name for name in os.listdir(request_.folder) if '-train.' in name]
+  assert sorted(shards) == [
     f'toy-train.array_record-{n:05}-of-00003' for n in range(3)
   ]
   texts = {example['text'] for example in read(request_, 'train')}
   assert len(texts) == 24
 
 
-def test_folders_of_others_and_of_other_versions_are_refused(request_):
+def test_foreign_folders_and_other_versions_are_refused(request_):
   prepare.prepare(request_)
   path = os.path.join(request_.folder, 'preparation.json')
   with open(path, encoding='utf-8') as file:
@@ -285,25 +289,25 @@ def test_folders_of_others_and_of_other_versions_are_refused(request_):
     prepare.prepare(request_)
 
 
-def test_numbers_and_pictures_come_back(tmp_path):
+def test_numbers_survive(tmp_path):
   content = [{'n': n, 'x': n / 2, 'flags': [True, False]} for n in range(1, 9)]
   path = jsonl(tmp_path / 'a.jsonl', content)
   request = prepare.Request('numbers', str(tmp_path), (f'train={path}',))
   prepare.prepare(request)
-  found = read(request, 'train')
-  assert [int(e['n']) for e in found] == [*range(1, 9)]
-  assert [float(e['x']) for e in found] == [n / 2 for n in range(1, 9)]
-  np.testing.assert_array_equal(found[0]['flags'], [True, False])
+  examples = read(request, 'train')
+  assert [int(e['n']) for e in examples] == [*range(1, 9)]
+  assert [float(e['x']) for e in examples] == [n / 2 for n in range(1, 9)]
+  np.testing.assert_array_equal(examples[0]['flags'], [True, False])
 
 
-def test_whole_numbers_become_others_where_one_is_met(tmp_path):
+def test_integers_become_floats_once_a_float_occurs(tmp_path):
   content = [{'x': 1, 'y': [1, 2]}, {'x': 0.5, 'y': [3, 0.25]}]
   path = jsonl(tmp_path / 'a.jsonl', content)
   request = prepare.Request('numbers', str(tmp_path), (f'train={path}',))
   prepare.prepare(request)
-  found = read(request, 'train')
-  assert [float(e['x']) for e in found] == [1, 0.5]
-  assert [[*map(float, e['y'])] for e in found] == [[1, 2], [3, 0.25]]
+  examples = read(request, 'train')
+  assert [float(e['x']) for e in examples] == [1, 0.5]
+  assert [[*map(float, e['y'])] for e in examples] == [[1, 2], [3, 0.25]]
 
 
 @pytest.mark.parametrize('number', (2**63, -(2**70)))
@@ -323,17 +327,17 @@ def test_columns_of_csv_whose_every_value_is_a_number(tmp_path):
   )
   request = prepare.Request('toy', str(tmp_path), (f'train={path}',))
   record, _ = prepare.prepare(request)
-  found = read(request, 'train')
-  assert [int(e['whole']) for e in found] == [3, -4]
-  assert [float(e['part']) for e in found] == [0.5, 1]
-  assert isinstance(found[0]['whole'], int | np.integer)
-  assert [found[1][name] for name in ('text', 'code', 'far', 'some')] == [
+  examples = read(request, 'train')
+  assert [int(e['whole']) for e in examples] == [3, -4]
+  assert [float(e['part']) for e in examples] == [0.5, 1]
+  assert isinstance(examples[0]['whole'], int | np.integer)
+  assert [examples[1][name] for name in ('text', 'code', 'far', 'some')] == [
     b'2',
     b'008',
     b'12345678901234567891',
     b'x',
   ]
-  assert found[1]['label'] == 1 and record['classes'] == ['0', '1']
+  assert examples[1]['label'] == 1 and record['classes'] == ['0', '1']
   assert {*record['lengths']['train']} == {
     f'{name}: words' for name in ('text', 'code', 'far', 'some')
   }
@@ -350,19 +354,19 @@ def test_the_bars_of_a_split_add_up_to_one(tmp_path, monkeypatch):
       )[0]
     ),
   )
-  found = {'train': {'a': [1, 1, 40, 90]}, 'test': {'a': [5, 60]}}
+  counts = {'train': {'a': [1, 1, 40, 90]}, 'test': {'a': [5, 60]}}
   monkeypatch.setattr(axes.Axes, 'legend', lambda self: None)
-  lengths.draw(found, str(tmp_path / 'a.png'))
+  lengths.draw(counts, str(tmp_path / 'a.png'))
   assert [bars.sum() for bars in drawn] == [pytest.approx(1)] * 2
 
 
-def test_a_picture_that_cannot_be_read_is_named(tmp_path):
+def test_an_unreadable_image_is_named(tmp_path):
   for name, content in (('cat/1.png', b'nothing'), ('dog/2.png', b'')):
     path = tmp_path / 'raw' / name
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
   inputs = (str(tmp_path / 'raw'),)
   assert refusal(prepare.Request('pets', str(tmp_path), inputs)) == (
-    f'{inputs[0]}: cat/1.png: image: cannot be read as a picture (of no known '
-    'format): mend it, or take it out'
+    f'{inputs[0]}: cat/1.png: image: cannot be read as an image (unknown '
+    'format): repair or remove it'
   )

@@ -1,4 +1,4 @@
-"""Which dataset on disk a name means, and what is said of a broken one."""
+"""The dataset on disk that a name means, and errors for damaged ones."""
 
 import json
 import os
@@ -26,14 +26,14 @@ def name_of(folder, name):
   return os.path.relpath(builder.data_dir, folder)
 
 
-def test_a_name_that_tfds_knows_is_what_lies_on_disk(tmp_path):
+def test_a_name_that_tfds_knows_means_the_dataset_on_disk(tmp_path):
   rng = np.random.default_rng(0)
   pixels = rng.integers(256, size=(6, 3072)).astype(np.uint8)
   batch = {b'data': pixels, b'labels': [3, 0, 9, 3, 0, 9]}
   path = tmp_path / 'cifar-10-python.tar.gz'
   files.cifar10(path, batch)
   prepare.prepare(prepare.Request('cifar10', str(tmp_path), (str(path),)))
-  found = test_tfds.load(
+  splits = test_tfds.load(
     tmp_path,
     'tfds:cifar10',
     field='image',
@@ -41,9 +41,9 @@ def test_a_name_that_tfds_knows_is_what_lies_on_disk(tmp_path):
     splits=(50, 50, 0),
     image=config.Image(size=32),
   )
-  counts = {name: len(split) for name, split in found.items()}
+  counts = {name: len(split) for name, split in splits.items()}
   assert counts == {'train': 3, 'validation': 3, 'test': 6}
-  read = np.frombuffer(found['test'].read(1), np.uint8).reshape(32, 32, 3)
+  read = np.frombuffer(splits['test'].read(1), np.uint8).reshape(32, 32, 3)
   wanted = pixels[1].reshape(3, 32, 32).transpose(1, 2, 0)
   np.testing.assert_array_equal(read, wanted)
 
@@ -93,7 +93,7 @@ def test_another_layout_is_refused_in_training_too(toy, tmp_path):
 
 
 @pytest.mark.parametrize('keep', (0, 100, 40_000))
-def test_a_shard_that_is_cut_off_is_named(toy, tmp_path, keep):
+def test_a_truncated_shard_is_named(toy, tmp_path, keep):
   shard = next(toy.glob('*-train.*'))
   shard.write_bytes(shard.read_bytes()[:keep])
   message = refusal(tmp_path)
@@ -108,4 +108,4 @@ def test_a_missing_file_is_named(toy, tmp_path):
   assert refusal(tmp_path).startswith(f'{shard} is missing: copy it again')
   shard.write_bytes(content)
   (toy / 'features.json').unlink()
-  assert refusal(tmp_path).startswith(f'{toy}: no whole dataset')
+  assert refusal(tmp_path).startswith(f'{toy}: incomplete dataset')

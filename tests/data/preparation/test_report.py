@@ -3,7 +3,7 @@
 from rnn_jax.data.preparation import report
 
 
-def test_counts_lengths_classes_and_copies_are_told():
+def test_counts_lengths_classes_and_copies_are_reported():
   points = {'least': 1, 'median': 20, '95 %': 40, 'most': 1059}
   record = {
     'examples': {'train': 8530, 'test': 2},
@@ -24,5 +24,5 @@ def test_counts_lengths_classes_and_copies_are_told():
     '  3 example(s) twice in train, such as a and b',
     '  1 example(s) in train and test, such as c and d',
   ]
-  told = report.text(record | {'duplicates': []}, 'd', False)
-  assert told.startswith('d: is there, nothing to do\n')
+  summary = report.text(record | {'duplicates': []}, 'd', False)
+  assert summary.startswith('d: exists, nothing to do\n')

@@ -1,4 +1,4 @@
-"""Copying: the copy is the original, behind the gap."""
+"""Copying: the copy is the original, after the gap."""
 
 import re
 
@@ -8,7 +8,7 @@ from rnn_jax.data.sources import copying
 from rnn_jax.data.text import synthetic
 
 
-def test_the_letters_stand_at_both_ends():
+def test_the_letters_are_at_both_ends():
   options = synthetic.Options(pairs=6, distance=9, symbols=3)
   texts = [copying.make(np.random.default_rng(n), options) for n in range(20)]
   for text in texts:

@@ -1,4 +1,4 @@
-"""Pictures of files, read directly and from a prepared dataset."""
+"""Images in files, read directly and from a prepared dataset."""
 
 import shutil
 import zipfile
@@ -22,17 +22,17 @@ PIXELS = RNG.integers(0, 256, (24, 4, 4, 3), np.uint8)
 
 
 def write(folder, splits=('',), each=4):
-  """Pictures of two classes. Returns {their path: their pixels}."""
-  found = {}
+  """Writes images of two classes. Returns {their path: their pixels}."""
+  written = {}
   for split in splits:
     for label in ('cat', 'dog'):
       for _ in range(each):
-        name = '/'.join([*filter(None, (split, label)), f'{len(found)}.png'])
-        found[name] = PIXELS[len(found)]
+        name = '/'.join([*filter(None, (split, label)), f'{len(written)}.png'])
+        written[name] = PIXELS[len(written)]
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        PIL.Image.fromarray(found[name]).save(path)
-  return found
+        PIL.Image.fromarray(written[name]).save(path)
+  return written
 
 
 def load(reader, path, **options):
@@ -48,7 +48,7 @@ def load(reader, path, **options):
 
 
 def read(documents):
-  """{name: pixels} of all splits."""
+  """Returns {name: pixels} of all splits."""
   return {
     split.names[n]: np.frombuffer(split.read(n), np.uint8)
     for split in documents.values()
@@ -57,7 +57,7 @@ def read(documents):
 
 
 @pytest.mark.parametrize('packed', (False, True))
-def test_every_picture_is_read_once(tmp_path, packed):
+def test_every_image_is_read_once(tmp_path, packed):
   written = write(tmp_path / 'a')
   path = tmp_path / 'a'
   if packed:
@@ -65,35 +65,35 @@ def test_every_picture_is_read_once(tmp_path, packed):
     with zipfile.ZipFile(path, 'w') as file:
       for name in written:
         file.write(tmp_path / 'a' / name, name)
-  found = load(images, path)
-  assert [len(found[split]) for split in ('train', 'validation', 'test')] == [
+  splits = load(images, path)
+  assert [len(splits[split]) for split in ('train', 'validation', 'test')] == [
     4,
     2,
     2,
   ]
-  pixels = read(found)
+  pixels = read(splits)
   assert pixels.keys() == written.keys()
   for name, wanted in written.items():
     np.testing.assert_array_equal(pixels[name], wanted.ravel())
-  for split in found.values():
+  for split in splits.values():
     for name, label in zip(split.names, split.labels, strict=True):
       assert name.startswith(('cat', 'dog')[label])
 
 
 def test_splits_of_folders_are_kept_and_validation_is_made(tmp_path):
   write(tmp_path, ('train', 'test'))
-  found = load(images, tmp_path)
-  assert {*found['test'].names} == {
-    name for name in read(found) if name.startswith('test')
+  splits = load(images, tmp_path)
+  assert {*splits['test'].names} == {
+    name for name in read(splits) if name.startswith('test')
   }
-  assert (len(found['train']), len(found['validation'])) == (6, 2)
+  assert (len(splits['train']), len(splits['validation'])) == (6, 2)
 
 
-def test_held_out_pictures_can_lie_elsewhere(tmp_path):
+def test_held_out_images_can_be_elsewhere(tmp_path):
   write(tmp_path / 'a')
   write(tmp_path / 'b', each=2)
-  found = load(images, tmp_path / 'a', test_path=str(tmp_path / 'b'))
-  assert [len(found[split]) for split in ('train', 'validation', 'test')] == [
+  splits = load(images, tmp_path / 'a', test_path=str(tmp_path / 'b'))
+  assert [len(splits[split]) for split in ('train', 'validation', 'test')] == [
     6,
     2,
     4,
@@ -105,20 +105,20 @@ def test_cifar10s_tarball_is_read(tmp_path):
   pixels = RNG.integers(0, 256, (8, 3072), np.uint8)
   batch = {b'data': pixels, b'labels': [3, 5] * 4}
   files.cifar10(path, batch)
-  found = load(images, path, image=config.Image(size=32))
-  assert [len(found[split]) for split in ('train', 'validation', 'test')] == [
+  splits = load(images, path, image=config.Image(size=32))
+  assert [len(splits[split]) for split in ('train', 'validation', 'test')] == [
     6,
     2,
     8,
   ]
-  assert [*found['test'].labels] == [0, 1] * 4
-  first = np.frombuffer(found['test'].read(0), np.uint8).reshape(32, 32, 3)
+  assert [*splits['test'].labels] == [0, 1] * 4
+  first = np.frombuffer(splits['test'].read(0), np.uint8).reshape(32, 32, 3)
   np.testing.assert_array_equal(
     first, pixels[0].reshape(3, 32, 32).transpose(1, 2, 0)
   )
 
 
-def test_a_prepared_dataset_gives_the_same_pictures(tmp_path):
+def test_a_prepared_dataset_has_the_same_images(tmp_path):
   written = write(tmp_path / 'raw', ('train', 'test'))
   inputs = (str(tmp_path / 'raw'),)
   prepare.prepare(prepare.Request('pets', str(tmp_path), inputs))
@@ -127,31 +127,31 @@ def test_a_prepared_dataset_gives_the_same_pictures(tmp_path):
     'data_dir': str(tmp_path),
     'field': 'image',
   }
-  found = load(tfds, '', **options)
-  assert {name: len(split) for name, split in found.items()} == {
+  splits = load(tfds, '', **options)
+  assert {name: len(split) for name, split in splits.items()} == {
     'train': 6,
     'validation': 2,
     'test': 8,
   }
   of_files = sorted(x.tobytes() for x in written.values())
-  assert sorted(x.tobytes() for x in read(found).values()) == of_files
+  assert sorted(x.tobytes() for x in read(splits).values()) == of_files
   labels = {x.tobytes(): 'dog' in name for name, x in written.items()}
-  for split in found.values():
+  for split in splits.values():
     for n in range(len(split)):
       assert split.labels[n] == labels[split.read(n)]
-  with pytest.raises(errors.InputError, match=r"and pictures in \['image'\]"):
+  with pytest.raises(errors.InputError, match=r"and images in \['image'\]"):
     load(tfds, '', **options | {'field': 'text'})
 
 
 @pytest.mark.parametrize(
   ('name', 'message'),
   (
-    ('cow/1.png', "its class 'cow' is none of data.classes"),
-    ('cat/bad.png', 'cat/bad.png: cannot be read as a picture'),
-    ('train/cat/1.png', 'lies in no split and others do'),
+    ('cow/1.png', "its class 'cow' isn't in data.classes"),
+    ('cat/bad.png', 'cat/bad.png: cannot be read as an image'),
+    ('train/cat/1.png', 'is in no split and others are'),
   ),
 )
-def test_what_is_wrong_is_named(tmp_path, name, message):
+def test_errors_are_named(tmp_path, name, message):
   write(tmp_path)
   path = tmp_path / name
   path.parent.mkdir(parents=True, exist_ok=True)
@@ -167,18 +167,18 @@ def test_a_class_that_a_held_out_path_lacks_is_named(tmp_path):
   write(tmp_path / 'b')
   shutil.rmtree(tmp_path / 'b' / 'dog')
   path = str(tmp_path / 'b')
-  message = rf"data.test_path='{path}': no picture of \['dog'\] in test, and"
+  message = rf"data.test_path='{path}': no image of \['dog'\] in test, and"
   with pytest.raises(errors.InputError, match=message):
     load(images, tmp_path / 'a', test_path=path)
 
 
-def test_a_class_without_any_picture_is_named(tmp_path):
+def test_a_class_without_any_image_is_named(tmp_path):
   write(tmp_path)
-  with pytest.raises(errors.InputError, match=r"no picture of \['cow'\] in it"):
+  with pytest.raises(errors.InputError, match=r"no image of \['cow'\] in it"):
     load(images, tmp_path, classes=('cat', 'cow', 'dog'))
 
 
-def test_a_class_without_a_training_picture_is_named(tmp_path):
+def test_a_class_without_a_training_image_is_named(tmp_path):
   refused = 0
   for n in range(8):
     folder = tmp_path / str(n)
@@ -187,25 +187,23 @@ def test_a_class_without_a_training_picture_is_named(tmp_path):
     (folder / 'dog').mkdir()
     PIL.Image.fromarray(PIXELS[n]).save(folder / 'dog' / f'{n}.png')
     try:
-      found = load(images, folder)
+      splits = load(images, folder)
     except errors.InputError as error:
-      message = "data.splits=(50, 25, 25): no picture of ['dog'] in train, and"
+      message = "data.splits=(50, 25, 25): no image of ['dog'] in train, and"
       assert str(error).startswith(message)
       refused += 1
     else:
-      assert 1 in found['train'].labels
+      assert 1 in splits['train'].labels
   assert 0 < refused < 8
 
 
 @pytest.mark.parametrize('name', ('validation', 'test'))
 @pytest.mark.parametrize('inner', ('', 'more'))
-def test_held_out_pictures_that_are_trained_on_are_refused(
-  tmp_path, name, inner
-):
+def test_held_out_images_that_are_trained_on_are_refused(tmp_path, name, inner):
   write(tmp_path / 'a' / inner)
   (tmp_path / 'b').symlink_to(tmp_path / 'a')
   held_out = {f'{name}_path': str(tmp_path / 'b' / inner)}
-  message = rf'data.{name}_path=.*: data.path matches .*cat/0.png too: leave'
+  message = rf'data.{name}_path=.*: data.path matches .*cat/0.png too: remove'
   with pytest.raises(errors.InputError, match=message):
     load(images, tmp_path / 'a', **held_out)
 
@@ -216,6 +214,6 @@ def test_no_file_is_named(tmp_path):
 
 
 def test_a_reader_counts_bytes():
-  read = images_lib.Pictures(PIXELS, [0] * 24, map(str, range(24)))
+  read = images_lib.InMemoryImages(PIXELS, [0] * 24, map(str, range(24)))
   assert set(read.sizes) == {48}
   assert read.read(3, 1, 5) == PIXELS[3].tobytes()[1:5]

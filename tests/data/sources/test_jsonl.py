@@ -1,4 +1,4 @@
-"""JSONL: rows read where they lie, and bad rows named by file and line."""
+"""JSONL: rows read by offset, and bad rows named by file and line."""
 
 import json
 import pickle
@@ -23,21 +23,21 @@ def test_each_row_with_a_text_is_a_document(tmp_path):
   rows = [json.dumps({'id': n, 'body': t}) for n, t in enumerate(texts)]
   rows.insert(1, '')  # a blank line
   (tmp_path / 'a.jsonl').write_text('\r\n'.join(rows))
-  found = load(tmp_path / 'a.jsonl', field='body')['train']
-  found = pickle.loads(pickle.dumps(found))
-  read = [found.read(n).decode() for n in range(len(found))]
+  documents = load(tmp_path / 'a.jsonl', field='body')['train']
+  documents = pickle.loads(pickle.dumps(documents))
+  read = [documents.read(n).decode() for n in range(len(documents))]
   assert read == [text for text in texts if text]
-  assert found.names[1] == 'a.jsonl:3'
-  assert found.sizes.tolist() == [len(text.encode()) for text in read]
+  assert documents.names[1] == 'a.jsonl:3'
+  assert documents.sizes.tolist() == [len(text.encode()) for text in read]
 
 
 def test_several_files_read_from_their_own_offsets(tmp_path):
   for name in 'ab':
     rows = [json.dumps({'text': f'{name}{n}' * (n + 1)}) for n in range(3)]
     (tmp_path / f'{name}.jsonl').write_text('\n'.join(rows) + '\n')
-  found = load(tmp_path / '*.jsonl')['train']
-  assert found.read(4) == b'b1b1'
-  assert found.read(5, 2, 4) == b'b2'
+  documents = load(tmp_path / '*.jsonl')['train']
+  assert documents.read(4) == b'b1b1'
+  assert documents.read(5, 2, 4) == b'b2'
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_several_files_read_from_their_own_offsets(tmp_path):
     ('{"text": ', 'a.jsonl:2: not JSON'),
     ('[1]', 'a.jsonl:2: a row must be an object, not list'),
     ('{"body": "x"}', r"a.jsonl:2: no field data.field='text'.*\['body'\]"),
-    ('{"text": 3}', "a.jsonl:2: data.field='text' holds int"),
+    ('{"text": 3}', "a.jsonl:2: data.field='text' is int"),
     ('{"text": "\\ud800"}', 'a.jsonl:2: .*surrogate'),
   ),
 )
@@ -64,7 +64,7 @@ def test_undecodable_bytes_are_named_with_their_offset(tmp_path):
 
 def test_rows_without_any_text_are_refused(tmp_path):
   (tmp_path / 'a.jsonl').write_text('{"text": ""}\n\n')
-  with pytest.raises(errors.InputError, match='no row holds any text'):
+  with pytest.raises(errors.InputError, match='no row has any text'):
     load(tmp_path / 'a.jsonl')
 
 
@@ -76,30 +76,30 @@ def test_a_missing_file_is_named(tmp_path):
 def test_a_list_of_texts_has_a_line_each(tmp_path):
   row = {'turns': ['one ü', 'two\nlines'], 'label': 'b'}
   (tmp_path / 'a.jsonl').write_text(json.dumps(row))
-  found = load(tmp_path / 'a.jsonl', field='turns')['train']
-  assert found.read(0).decode() == 'one ü\ntwo lines'
-  assert found.sizes.tolist() == [16]
-  assert found.labels is None
+  documents = load(tmp_path / 'a.jsonl', field='turns')['train']
+  assert documents.read(0).decode() == 'one ü\ntwo lines'
+  assert documents.sizes.tolist() == [16]
+  assert documents.labels is None
 
 
 def test_classes_are_read_by_number_or_name(tmp_path):
   rows = [{'text': t, 'y': y} for t, y in (('a', 1), ('b', 'no'), ('c', 0))]
   (tmp_path / 'a.jsonl').write_text('\n'.join(map(json.dumps, rows)))
   named = {'label': 'y', 'classes': ('no', 'yes')}
-  found = load(tmp_path / 'a.jsonl', **named)['train']
-  assert pickle.loads(pickle.dumps(found)).labels.tolist() == [1, 0, 0]
-  assert found.select([0, 2]).labels.tolist() == [1, 0]
+  documents = load(tmp_path / 'a.jsonl', **named)['train']
+  assert pickle.loads(pickle.dumps(documents)).labels.tolist() == [1, 0, 0]
+  assert documents.select([0, 2]).labels.tolist() == [1, 0]
 
 
 @pytest.mark.parametrize(
   ('row', 'message'),
   (
-    ({'text': 'x', 'label': 2}, "a.jsonl:2: data.label='label' holds 2.*'yes'"),
-    ({'text': 'x', 'label': 'maybe'}, "holds 'maybe', which is none of"),
-    ({'text': 'x', 'label': True}, 'holds True'),
-    ({'text': 'x'}, 'holds None'),
+    ({'text': 'x', 'label': 2}, "a.jsonl:2: data.label='label' is 2.*'yes'"),
+    ({'text': 'x', 'label': 'maybe'}, "is 'maybe', which isn't in"),
+    ({'text': 'x', 'label': True}, 'is True'),
+    ({'text': 'x'}, 'is None'),
     ({'text': '', 'label': 0}, "a.jsonl:2: 'text' is empty"),
-    ({'text': ['x', 3], 'label': 0}, 'a.jsonl:2: .*item 1 is int, no text'),
+    ({'text': ['x', 3], 'label': 0}, 'a.jsonl:2: .*item 1 is int, not text'),
     ({'text': ['x', ' '], 'label': 0}, r"a.jsonl:2: 'text\[1\]' is empty"),
   ),
 )

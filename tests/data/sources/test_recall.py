@@ -1,4 +1,4 @@
-"""Associative recall: what is asked was told, at that distance."""
+"""Associative recall: questions ask for given pairs, at that distance."""
 
 import re
 
@@ -10,12 +10,12 @@ from rnn_jax.data.text import synthetic
 OPTIONS = synthetic.Options(pairs=5, distance=12, symbols=7)
 
 
-def test_each_key_is_told_once_and_asked_once():
+def test_each_key_is_given_once_and_asked_once():
   for n in range(50):
     text = recall.make(np.random.default_rng(n), OPTIONS)
-    told, gap, asked = re.fullmatch(r'(\w+)(\.*)(.+)', text).groups()
-    pairs = re.findall(r'([a-g])([A-G])', told)
-    assert len(told) == 10 and len(dict(pairs)) == 5 and len(gap) == 12
+    given, gap, asked = re.fullmatch(r'(\w+)(\.*)(.+)', text).groups()
+    pairs = re.findall(r'([a-g])([A-G])', given)
+    assert len(given) == 10 and len(dict(pairs)) == 5 and len(gap) == 12
     questions = re.findall(r'\?(.)=(.)', asked)
     assert len(asked) == 20 and sorted(questions) == sorted(pairs)
 

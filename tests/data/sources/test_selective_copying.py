@@ -1,4 +1,4 @@
-"""Selective copying: the letters in their order, wherever they stood."""
+"""Selective copying: the letters in their order, wherever they were."""
 
 import numpy as np
 

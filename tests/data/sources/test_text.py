@@ -1,4 +1,4 @@
-"""Text files: what is found, how it is split, what is refused."""
+"""Text files: finding, splitting and refusing them."""
 
 import pytest
 
@@ -24,12 +24,12 @@ def load(path, splits=(100, 0, 0), **options):
 
 def test_a_glob_finds_files_in_all_folders_below(tmp_path):
   write(tmp_path, b=b'B', deep__er__a=b'A')
-  found = load(tmp_path / '**' / '*.txt')['train']
-  assert found.names == ('b.txt', 'deep/er/a.txt')
-  assert found.read(1) == b'A'
+  documents = load(tmp_path / '**' / '*.txt')['train']
+  assert documents.names == ('b.txt', 'deep/er/a.txt')
+  assert documents.read(1) == b'A'
 
 
-def test_names_do_not_depend_on_where_the_folder_lies(tmp_path):
+def test_names_do_not_depend_on_where_the_folder_is(tmp_path):
   for place in ('here', 'elsewhere'):
     write(tmp_path / place, **{f'n{n}': b'x%d' % n for n in range(20)})
   here, elsewhere = (
@@ -47,13 +47,13 @@ def test_a_path_with_glob_characters_is_a_path_first(tmp_path):
 
 def test_held_out_paths_override_the_split(tmp_path):
   write(tmp_path, v=b'held out', **{f't{n}': b'train' for n in range(10)})
-  found = load(
+  splits = load(
     tmp_path / 't*.txt',
     splits=(80, 10, 10),
     validation_path=str(tmp_path / 'v.txt'),
   )
-  assert [len(found[name]) for name in found] == [9, 1, 1]
-  assert found['validation'].read(0) == b'held out'
+  assert [len(splits[name]) for name in splits] == [9, 1, 1]
+  assert splits['validation'].read(0) == b'held out'
 
 
 def test_a_held_out_file_in_the_training_glob_is_refused(tmp_path):
@@ -91,5 +91,5 @@ def test_one_file_splits_by_position(tmp_path):
   write(tmp_path, one=b'0123456789' * 10)
   with pytest.raises(errors.InputError, match="split_by='position'"):
     load(tmp_path / 'one.txt', splits=(90, 10, 0))
-  found = load(tmp_path / 'one.txt', splits=(90, 10, 0), split_by='position')
-  assert [found[name].total_bytes for name in found] == [90, 10, 0]
+  splits = load(tmp_path / 'one.txt', splits=(90, 10, 0), split_by='position')
+  assert [splits[name].total_bytes for name in splits] == [90, 10, 0]

@@ -18,7 +18,7 @@ SPLITS = {'train': 6, 'validation': 2, 'test': 1}
 
 
 def write(folder, splits, name='toy'):
-  """Prepares a dataset with so many examples a split."""
+  """Prepares a dataset with these numbers of examples by split."""
   inputs = []
   for split, count in splits.items():
     rows = [
@@ -39,10 +39,10 @@ def load(folder, source='tfds:toy', **options):
   return tfds.load(data)
 
 
-def test_every_example_is_a_document_of_its_own_split(tmp_path):
-  found = load(write(tmp_path, SPLITS))
-  assert {name: len(split) for name, split in found.items()} == SPLITS
-  train = pickle.loads(pickle.dumps(found['train']))
+def test_every_example_is_a_document_of_its_split(tmp_path):
+  splits = load(write(tmp_path, SPLITS))
+  assert {name: len(split) for name, split in splits.items()} == SPLITS
+  train = pickle.loads(pickle.dumps(splits['train']))
   read = sorted(train.read(n).decode() for n in range(6))
   assert read == [f'train {n} ü' for n in range(6)]
   assert train.names[2] == 'toy/train:2'
@@ -50,17 +50,17 @@ def test_every_example_is_a_document_of_its_own_split(tmp_path):
 
 
 def test_a_list_of_texts_is_one_text(tmp_path):
-  found = load(write(tmp_path, SPLITS), field='turns')
-  assert found['test'].read(0) == b'a\nb0'
+  splits = load(write(tmp_path, SPLITS), field='turns')
+  assert splits['test'].read(0) == b'a\nb0'
 
 
-def test_without_a_validation_split_training_gives_its_share(tmp_path):
+def test_a_missing_validation_split_is_taken_from_training(tmp_path):
   write(tmp_path, {'train': 10, 'test': 3})
-  found = load(tmp_path, splits=(70, 30, 0))
-  counts = {name: len(split) for name, split in found.items()}
+  splits = load(tmp_path, splits=(70, 30, 0))
+  counts = {name: len(split) for name, split in splits.items()}
   assert counts == {'train': 7, 'validation': 3, 'test': 3}
-  held_out = {*found['validation'].names}
-  assert not held_out & {*found['train'].names}
+  held_out = {*splits['validation'].names}
+  assert not held_out & {*splits['train'].names}
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_without_a_validation_split_training_gives_its_share(tmp_path):
     ),
   ),
 )
-def test_what_is_not_there_is_named(tmp_path, options, message):
+def test_missing_things_are_named(tmp_path, options, message):
   write(tmp_path, SPLITS)
   with pytest.raises(errors.InputError, match=message):
     load(tmp_path, **options)
@@ -104,7 +104,7 @@ def test_classes_are_those_of_the_dataset(tmp_path):
     load(tmp_path, **options | {'label': 'x'})
 
 
-def test_a_picture_of_another_size_is_named_at_the_start(tmp_path):
+def test_an_image_of_another_size_is_named_at_the_start(tmp_path):
   for n in range(4):
     path = tmp_path / 'raw' / 'train' / 'ab'[n % 2] / f'{n}.png'
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -124,7 +124,7 @@ ROW = {'text': 'a', 'turns': ['a', 'b'], 'label': 0, 'n': 0.5}
 
 
 def write_unchecked(folder, **splits):
-  """What others than launch.prepare may have written."""
+  """Writes what programs other than launch.prepare may write."""
   columns = {
     'text': schema.Column(str),
     'turns': schema.Column(str, is_list=True),
@@ -149,11 +149,19 @@ def write_unchecked(folder, **splits):
     ({'text': ' '}, {'classes': ('n', 'p')}, "'text' is empty: prepare the"),
     ({'turns': []}, {'classes': ('n', 'p')}, "'turns' is empty"),
     ({'turns': ['a', '']}, {}, "'turns' has an empty item"),
-    ({'label': -1}, {'classes': ('n', 'p')}, "data.label='label' holds -1"),
-    ({'n': float('nan')}, {'difficulty': 'n'}, "data.difficulty='n' holds nan"),
+    (
+      {'label': -1},
+      {'classes': ('n', 'p')},
+      "data.label='label' has the invalid value -1",
+    ),
+    (
+      {'n': float('nan')},
+      {'difficulty': 'n'},
+      "data.difficulty='n' has the invalid value nan",
+    ),
   ),
 )
-def test_rows_of_others_are_checked_at_the_start(
+def test_rows_of_foreign_datasets_are_checked_at_the_start(
   tmp_path, row, options, message
 ):
   write_unchecked(tmp_path, train=[{}, {}], validation=[{}, row])
@@ -163,7 +171,7 @@ def test_rows_of_others_are_checked_at_the_start(
   assert str(caught.value).startswith(f'toy/validation:1: {message}')
 
 
-def test_an_empty_text_among_others_is_no_document(tmp_path):
+def test_an_empty_text_among_others_is_skipped(tmp_path):
   write_unchecked(tmp_path, train=[{}, {'text': ''}, {}], validation=[{}])
   assert len(load(tmp_path)['train']) == 2
 
@@ -173,5 +181,5 @@ def test_a_test_split_without_labels_is_left_out(tmp_path):
   write_unchecked(
     tmp_path, train=content, validation=content, test=[{'label': -1}] * 2
   )
-  found = load(tmp_path, classes=('n', 'p'))
-  assert len(found['validation']) == 2 and not len(found['test'])
+  splits = load(tmp_path, classes=('n', 'p'))
+  assert len(splits['validation']) == 2 and not len(splits['test'])

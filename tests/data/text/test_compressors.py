@@ -1,4 +1,4 @@
-"""The yardstick: known extremes."""
+"""The baseline: known extremes."""
 
 import os
 

@@ -41,15 +41,15 @@ def test_a_split_by_document_gives_each_document_to_one_split(texts, shares):
     assert bool(len(part)) == bool(share)
 
 
-def test_a_split_by_document_follows_the_names_alone():
+def test_a_split_by_document_depends_only_on_the_names():
   texts = [f'text {n}' for n in range(40)]
-  found = documents.split(corpora.in_memory(*texts), (50, 25, 25), 'document')
+  splits = documents.split(corpora.in_memory(*texts), (50, 25, 25), 'document')
   reader = corpora.Texts(*reversed(texts))
   reader.names = tuple(reversed(reader.names))
   again = documents.split(documents.whole(reader), (50, 25, 25), 'document')
   for name in documents.SPLITS:
-    assert sorted(texts_of(found[name])) == sorted(texts_of(again[name]))
-  assert len(found['train']) == 20
+    assert sorted(texts_of(splits[name])) == sorted(texts_of(again[name]))
+  assert len(splits['train']) == 20
 
 
 def test_too_few_documents_for_a_split_name_the_remedy():
@@ -64,11 +64,11 @@ def test_too_few_documents_for_a_split_name_the_remedy():
 def test_a_split_by_position_cuts_each_text_between_characters(texts, shares):
   whole = corpora.in_memory(*texts)
   parts = documents.split(whole, shares, 'position')
-  pieces = {name: '' for name in whole.names}
+  joined = {name: '' for name in whole.names}
   for part in parts.values():
     for name, text in zip(part.names, texts_of(part), strict=True):
-      pieces[name] += text.decode()
-  assert list(pieces.values()) == texts
+      joined[name] += text.decode()
+  assert list(joined.values()) == texts
 
 
 def test_a_split_by_position_cuts_at_the_percentages():

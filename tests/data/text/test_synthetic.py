@@ -1,4 +1,4 @@
-"""Texts depend on (seed, n) alone; splits hold each of them once."""
+"""Texts depend only on (seed, n); splits have each of them once."""
 
 import dataclasses
 import pickle
@@ -21,14 +21,14 @@ def data(**options):
   )
 
 
-def texts(found):
+def texts(splits):
   return {
     name: [part.read(n).decode() for n in range(len(part))]
-    for name, part in found.items()
+    for name, part in splits.items()
   }
 
 
-def test_a_text_depends_on_its_seed_and_number_alone():
+def test_a_text_depends_only_on_its_seed_and_number():
   first, again = (synthetic.Texts(recall.make, SMALL) for _ in range(2))
   assert again.read(7, 0, 99) == first.read(7, 0, 99) != first.read(8, 0, 99)
   assert again.read(7, 3, 5) == first.read(7, 0, 99)[3:5]
@@ -42,15 +42,15 @@ def test_a_text_depends_on_its_seed_and_number_alone():
 
 
 def test_each_text_is_in_one_split():
-  found = recall.load(data())
-  assert {name: len(part) for name, part in found.items()} == {
+  splits = recall.load(data())
+  assert {name: len(part) for name, part in splits.items()} == {
     'train': 48,
     'validation': 6,
     'test': 6,
   }
-  names = [name for part in found.values() for name in part.names]
+  names = [name for part in splits.values() for name in part.names]
   assert sorted(names, key=int) == [*map(str, range(60))]
-  assert texts(found) == texts(recall.load(data()))
+  assert texts(splits) == texts(recall.load(data()))
 
 
 def test_more_keys_than_letters_are_refused():

@@ -70,7 +70,7 @@ def test_ids_fill_the_vocabulary(trained):
   assert trained.decode([trained.boundary]) == ''
 
 
-def test_one_file_holds_any_kind(trained, tmp_path):
+def test_one_file_stores_any_kind(trained, tmp_path):
   path = tmp_path / 'tokenizer.json'
   trained.save(path)
   loaded = tokenizer.load(path)
@@ -95,7 +95,7 @@ def test_a_prompt_outside_the_vocabulary_is_refused_by_name(kind):
 
 
 @pytest.mark.parametrize('kind', ('characters', 'whitespace'))
-def test_a_document_outside_the_vocabulary_holds_unknown_tokens(kind):
+def test_a_document_outside_the_vocabulary_has_unknown_tokens(kind):
   trained = train(kind)
   ids = trained.encode_document('a ☃ fox')
   assert (ids == trained.unknown).sum() == 1
@@ -104,8 +104,8 @@ def test_a_document_outside_the_vocabulary_holds_unknown_tokens(kind):
 
 
 @pytest.mark.parametrize('text', ('\udcff', b'\xff'))
-def test_a_prompt_that_is_no_unicode_is_refused(text, trained):
-  with pytest.raises(errors.InputError, match='no UTF-8'):
+def test_a_prompt_that_is_not_unicode_is_refused(text, trained):
+  with pytest.raises(errors.InputError, match="isn't UTF-8"):
     trained.encode(text)
 
 
@@ -153,7 +153,7 @@ def test_a_vocabulary_too_small_for_the_alphabet_is_refused(kind, vocabulary):
 def test_a_damaged_file_is_named(tmp_path, content):
   path = tmp_path / 'tokenizer.json'
   path.write_text(content)
-  with pytest.raises(errors.InputError, match='tokenizer.json is no tokenizer'):
+  with pytest.raises(errors.InputError, match="json isn't a tokenizer"):
     tokenizer.load(path)
 
 
@@ -163,7 +163,7 @@ def test_a_damaged_model_is_named(tmp_path):
   spec = json.loads(path.read_text())
   spec['model'] = {'version': '1.0'}
   path.write_text(json.dumps(spec))
-  with pytest.raises(errors.InputError, match='tokenizer.json is no tokenizer'):
+  with pytest.raises(errors.InputError, match="json isn't a tokenizer"):
     tokenizer.load(path)
 
 
@@ -178,7 +178,9 @@ def test_numbers_are_their_own_text(tmp_path):
   trained.save(tmp_path / 'tokenizer.json')
   assert tokenizer.load(tmp_path / 'tokenizer.json').spec() == trained.spec()
   for text, word in (('3 x', 'x'), ('11', '11'), ('-1', '-1')):
-    with pytest.raises(errors.InputError, match=f"'{word}' is no id.* 0 to 10"):
+    with pytest.raises(
+      errors.InputError, match=f"'{word}' isn't an id.* 0 to 10"
+    ):
       trained.encode(text)
 
 

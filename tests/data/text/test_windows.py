@@ -1,4 +1,4 @@
-"""Pieces: every byte is predicted once an epoch, wherever cuts fall."""
+"""Windows: every byte is predicted once an epoch, wherever the cuts are."""
 
 import hypothesis
 import numpy as np
@@ -19,12 +19,12 @@ def byte_pairs():
   return tokenizer.train(data, corpora.in_memory(SENTENCES))
 
 
-def made(pieces_, epoch):
-  return [pieces_.make(piece, epoch) for piece in range(len(pieces_))]
+def made(cut, epoch):
+  return [cut.make(window, epoch) for window in range(len(cut))]
 
 
 def documents_of(examples, boundary):
-  """Joins the targets in order and parts them at the boundary."""
+  """Joins the targets in order and splits them at the boundary."""
   targets = np.concatenate([ids[1:] for ids in examples])
   ends = np.flatnonzero(targets == boundary)
   assert ends[-1] == len(targets) - 1
@@ -41,10 +41,10 @@ def test_targets_are_the_documents_and_inputs_lag_by_one(
   texts, size, seed, epoch
 ):
   one = tokenizer.Bytes()
-  cut = windows.Pieces(corpora.in_memory(*texts), one, size, seed)
+  cut = windows.Windows(corpora.in_memory(*texts), one, size, seed)
   examples = [ids for ids in made(cut, epoch) if len(ids)]
-  found = documents_of(examples, one.boundary)
-  assert [one.decode(ids) for ids in found] == texts
+  documents = documents_of(examples, one.boundary)
+  assert [one.decode(ids) for ids in documents] == texts
   before = one.boundary
   for ids in examples:
     assert len(ids) > 1 and ids[0] == before
@@ -57,32 +57,32 @@ def test_targets_are_the_documents_and_inputs_lag_by_one(
   st.integers(1, 90),
   st.integers(0, 3),
 )
-def test_pieces_of_byte_pairs_join_to_the_document(parts, size, epoch):
+def test_windows_of_byte_pairs_join_to_the_document(parts, size, epoch):
   trained = byte_pairs()
   text = ''.join(parts)
-  cut = windows.Pieces(corpora.in_memory(text), trained, size, seed=1)
-  (found,) = documents_of(made(cut, epoch), trained.boundary)
-  assert trained.decode(found) == text
+  cut = windows.Windows(corpora.in_memory(text), trained, size, seed=1)
+  (document,) = documents_of(made(cut, epoch), trained.boundary)
+  assert trained.decode(document) == text
 
 
-def test_byte_pairs_are_cut_in_front_of_words():
+def test_byte_pairs_are_cut_before_words():
   trained = byte_pairs()
-  cut = windows.Pieces(corpora.in_memory(SENTENCES), trained, 100, seed=0)
+  cut = windows.Windows(corpora.in_memory(SENTENCES), trained, 100, seed=0)
   whole = trained.encode(SENTENCES)
-  (found,) = documents_of(made(cut, 0), trained.boundary)
-  np.testing.assert_array_equal(found, whole)
+  (document,) = documents_of(made(cut, 0), trained.boundary)
+  np.testing.assert_array_equal(document, whole)
   examples = [ids for ids in made(cut, 0) if len(ids)]
   for before, after in zip(examples, examples[1:], strict=False):
     assert after[0] == before[-1]
 
 
-def test_each_epoch_cuts_elsewhere_into_as_many_pieces():
+def test_each_epoch_cuts_elsewhere_into_as_many_windows():
   text = ''.join(corpora.UNIQUE)
-  cut = windows.Pieces(corpora.in_memory(text), tokenizer.Bytes(), 300, seed=0)
+  cut = windows.Windows(corpora.in_memory(text), tokenizer.Bytes(), 300, seed=0)
   firsts = [tuple(made(cut, epoch)[1][1:4]) for epoch in range(6)]
   assert len(set(firsts)) > 4
   assert len(cut) == -(-len(text.encode()) // 300) + 1
-  again = windows.Pieces(
+  again = windows.Windows(
     corpora.in_memory(text), tokenizer.Bytes(), 300, seed=0
   )
   for a, b in zip(made(cut, 3), made(again, 3), strict=True):
@@ -92,22 +92,22 @@ def test_each_epoch_cuts_elsewhere_into_as_many_pieces():
 def test_another_seed_cuts_elsewhere():
   text = corpora.in_memory(SENTENCES)
   one, other = (
-    windows.Pieces(text, tokenizer.Bytes(), 200, seed) for seed in (1, 2)
+    windows.Windows(text, tokenizer.Bytes(), 200, seed) for seed in (1, 2)
   )
   assert len(made(one, 0)[0]) != len(made(other, 0)[0])
 
 
 @pytest.mark.parametrize('size', (3, 4))
-def test_a_document_that_fits_is_one_piece_from_boundary_to_boundary(size):
+def test_a_document_that_fits_is_one_window_from_boundary_to_boundary(size):
   one = tokenizer.Bytes()
-  cut = windows.Pieces(corpora.in_memory('abc', 'de'), one, size, seed=0)
+  cut = windows.Windows(corpora.in_memory('abc', 'de'), one, size, seed=0)
   assert len(cut) == 2
   assert cut.make(0, 5).tolist() == [one.boundary, *b'abc', one.boundary]
   assert cut.make(1, 5).tolist() == [one.boundary, *b'de', one.boundary]
 
 
 def test_without_a_seed_every_epoch_is_cut_from_the_start():
-  cut = windows.Pieces(corpora.in_memory('abcdef'), tokenizer.Bytes(), 4)
+  cut = windows.Windows(corpora.in_memory('abcdef'), tokenizer.Bytes(), 4)
   for epoch in (0, 1):
     texts = [tokenizer.Bytes().decode(ids[1:]) for ids in made(cut, epoch)]
     assert texts == ['', 'abcd', 'ef']
@@ -115,7 +115,7 @@ def test_without_a_seed_every_epoch_is_cut_from_the_start():
 
 def test_an_example_knows_its_epoch_from_its_position():
   text = corpora.in_memory(SENTENCES)
-  cut = windows.Pieces(text, tokenizer.Bytes(), 200, seed=0)
+  cut = windows.Windows(text, tokenizer.Bytes(), 200, seed=0)
   example = pipeline.Example(cut, per_epoch=5)
   np.testing.assert_array_equal(example(14, 3), cut.make(3, 2))
   assert not np.array_equal(example(14, 3), cut.make(3, 1))

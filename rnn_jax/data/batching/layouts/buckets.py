@@ -1,14 +1,15 @@
 """Buckets of similar length: a row is padded to the bucket it fits best.
 
-A bucket that has collected its rows becomes a batch. What waits in a bucket is
-part of the iterator's state, as positions, and is made again on restore. Where
-rows are split by rarity, a bucket has a queue for each kind, and a batch is of
-one kind; the shapes stay the same.
+A bucket with enough rows becomes a batch. The rows that wait in a bucket are
+part of the iterator's state, as positions, and are made again on restore. If
+rows are split by rarity, a bucket has a queue for each level, and a batch has
+rows of one level; the shapes stay the same.
 """
 
 import dataclasses
 import functools
 from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 from typing import Self
 
@@ -32,9 +33,9 @@ class Config(config_lib.Data):
 
   boundaries: tuple[int, ...] = ()  # bucket lengths; empty: by `bucketing`
   bucketing: str = config_lib.option('quantile', choices=BUCKETINGS)
-  # How many there are at most; 'powers' has its own number.
+  # The largest number of buckets; 'powers' has its own.
   buckets: int = config_lib.option(4, least=1)
-  # Above 1: each bucket is split by rarity as well.
+  # Above 1: also splits each bucket by rarity.
   rarity_buckets: int = config_lib.option(1, least=1)
 
   def check(self, config: config_lib.Config) -> None:
@@ -46,7 +47,7 @@ class Config(config_lib.Data):
     del config
     given = self.boundaries
     if list(given) != sorted(set(given)):
-      errors.refuse('data.boundaries', given, 'give rising lengths')
+      errors.refuse('data.boundaries', given, 'give ascending lengths')
     if given and given[0] < 1:
       errors.refuse('data.boundaries', given, 'give lengths above 0')
     if given and given[-1] != self.length:
@@ -57,11 +58,11 @@ class Config(config_lib.Data):
       )
 
   def row_lengths(self) -> tuple[int, ...] | None:
-    """The boundaries; None: the text decides."""
+    """Returns the boundaries; None: they depend on the text."""
     return self.boundaries or None
 
   def shortened(self, length: int) -> Self:
-    """The same with rows of another length."""
+    """Returns a copy with rows of another length."""
     kept = self.boundaries
     if kept:
       kept = (*(n for n in kept if n < length), length)
@@ -70,10 +71,10 @@ class Config(config_lib.Data):
 
 @functools.lru_cache(maxsize=4)
 def lengths(corpus: Any, data: Config, seed: int) -> tuple[int, ...]:
-  """Returns the bucket lengths that are given, or that suit a sample.
+  """Returns the given bucket lengths, or those derived from a sample.
 
   Raises:
-    InputError: no row is as short as the first of `data.boundaries`.
+    InputError: all rows are longer than the first of `data.boundaries`.
   """
   if data.bucketing == 'powers' and not data.boundaries:
     return power_boundaries(data.length)
@@ -91,13 +92,13 @@ def lengths(corpus: Any, data: Config, seed: int) -> tuple[int, ...]:
 
 
 def make(
-  examples: loader.Ordered,
+  examples: loader.Loader,
   shapes: tuple[tuple[int, int], ...],
-  data: config_lib.Data,
+  data: Config,
   seed: int | None = None,
   corpus: Any = None,
 ) -> grain.DatasetIterator:
-  """Returns the batches, see the package's docstring."""
+  """Returns the batches; the arguments are those of the package's `make`."""
   if corpus is None or seed is None or data.rarity_buckets == 1:
     return Buckets(examples, shapes)
   split = rarity.Split(
@@ -111,10 +112,10 @@ def make(
 
 def _check_first(corpus, data, seed):
   """Raises InputError if all rows, not only the sample's, are longer."""
-  pieces, first = corpus.examples(data, 'train', seed), data.boundaries[0]
+  examples, first = corpus.examples(data, 'train', seed), data.boundaries[0]
   shortest = data.length
-  for piece in range(len(pieces)):
-    for row in rows_lib.cut(pieces.make(piece, 0), data.length):
+  for example in range(len(examples)):
+    for row in rows_lib.cut(examples.make(example, 0), data.length):
       shortest = min(shortest, len(row) - 1)
     if shortest <= first:
       return
@@ -127,24 +128,29 @@ def _check_first(corpus, data, seed):
 def quantile_boundaries(
   lengths: Iterable[int], buckets: int, longest: int
 ) -> tuple[int, ...]:
-  """Returns rising bucket lengths that share the rows evenly; the last one is
-  `longest`, the others are multiples of 8."""
-  inner = np.arange(1, buckets) / buckets
+  """Returns ascending bucket lengths that divide the rows evenly.
+
+  The last one is `longest`, the others are multiples of 8.
+  """
+  quantiles = np.arange(1, buckets) / buckets
   return _rounded(
-    np.quantile([*lengths], inner) if buckets > 1 else [], longest
+    np.quantile([*lengths], quantiles) if buckets > 1 else [], longest
   )
 
 
 def balanced_boundaries(
   lengths: Iterable[int], buckets: int, longest: int
 ) -> tuple[int, ...]:
-  """Returns rising bucket lengths that share the tokens evenly, so that each
-  bucket is as much work; the last one is `longest`, the others are multiples
-  of 8."""
-  rising = np.sort([*lengths])
-  inner = np.arange(1, buckets) / buckets
-  tokens = np.cumsum(rising)
-  return _rounded(rising[np.searchsorted(tokens, inner * tokens[-1])], longest)
+  """Returns ascending bucket lengths that divide the tokens evenly.
+
+  So each bucket is the same amount of work. The last one is `longest`, the
+  others are multiples of 8.
+  """
+  ascending = np.sort([*lengths])
+  quantiles = np.arange(1, buckets) / buckets
+  tokens = np.cumsum(ascending)
+  cuts = ascending[np.searchsorted(tokens, quantiles * tokens[-1])]
+  return _rounded(cuts, longest)
 
 
 def _rounded(cuts, longest):
@@ -153,7 +159,7 @@ def _rounded(cuts, longest):
 
 
 def power_boundaries(longest: int) -> tuple[int, ...]:
-  """Returns 8, 16, 32 and so on, and `longest` behind them."""
+  """Returns 8, 16, 32 and so on, then `longest`."""
   powers = (8 << n for n in range(longest.bit_length()))
   return (*(n for n in powers if n < longest), longest)
 
@@ -161,7 +167,7 @@ def power_boundaries(longest: int) -> tuple[int, ...]:
 def least_padding_boundaries(
   lengths: Iterable[int], buckets: int, longest: int
 ) -> tuple[int, ...]:
-  """Returns the rising bucket lengths that pad these rows least.
+  """Returns the ascending bucket lengths that pad these rows least.
 
   The last one is `longest`. Exact: a dynamic program over the lengths that
   occur, quadratic in their number.
@@ -172,33 +178,36 @@ def least_padding_boundaries(
   # A bucket from values[i] to values[j] pads all of its rows to values[j].
   size = (rows[None, 1:] - rows[:-1, None]) * values.astype(float)
   size[np.tril_indices(len(values), -1)] = np.inf
-  least, before = size[0], []
+  least, choices = size[0], []
   for _ in range(min(buckets, len(values)) - 1):
     total = least[:-1, None] + size[1:]
-    before.append(np.argmin(total, 0))
+    choices.append(np.argmin(total, 0))
     least = np.min(total, 0)
   last = [len(values) - 1]
-  for choice in reversed(before):
+  for choice in reversed(choices):
     last.append(int(choice[last[-1]]))
   return tuple(int(values[n]) for n in reversed(last))
 
 
 class Buckets(grain.DatasetIterator):
-  """Batches of `shapes`, (rows, length) each, with rising lengths."""
+  """Batches of `shapes`, (rows, length), by ascending length."""
 
   def __init__(
     self,
-    examples: loader.Ordered,
-    shapes,
+    examples: loader.Loader,
+    shapes: Sequence[tuple[int, int]],
     split: rarity.Split | None = None,
-  ):
+  ) -> None:
     super().__init__(examples)
     self._examples = examples
     self._split = split
-    kinds = 1 if split is None else split.count
+    levels = 1 if split is None else split.count
     self._lengths = [length for _, length in shapes]
-    self._shapes = [shape for shape in shapes for _ in range(kinds)]
-    self._waiting = [[] for _ in self._shapes]
+    self._shapes = [shape for shape in shapes for _ in range(levels)]
+    # Rows by queue, each (position of its example, number in it, ids).
+    self._waiting: list[list[tuple[int, int, np.ndarray]]] = [
+      [] for _ in self._shapes
+    ]
 
   def __next__(self) -> batch_lib.Batch:
     while True:
@@ -212,7 +221,7 @@ class Buckets(grain.DatasetIterator):
       for number, row in enumerate(self._cut(ids)):
         self._waiting[self._queue(row)].append((position, number, row))
 
-  def get_state(self) -> dict:
+  def get_state(self) -> dict[str, Any]:
     return {
       'examples': self._examples.get_state(),
       'waiting': [
@@ -221,7 +230,7 @@ class Buckets(grain.DatasetIterator):
       ],
     }
 
-  def set_state(self, state: dict) -> None:
+  def set_state(self, state: dict[str, Any]) -> None:
     self._examples.set_state(state['examples'])
     self._waiting = [
       [
@@ -238,7 +247,7 @@ class Buckets(grain.DatasetIterator):
     bucket = int(np.searchsorted(self._lengths, len(row) - 1))
     if self._split is None:
       return bucket
-    return bucket * self._split.count + self._split.kind(bucket, row)
+    return bucket * self._split.count + self._split.level(bucket, row)
 
   def _emit(self, queue):
     rows, length = self._shapes[queue]

@@ -1,4 +1,4 @@
-"""Batches of pictures: one shape, in the order of the examples."""
+"""Batches of images: one shape, in the order of the examples."""
 
 import dataclasses
 from typing import Any
@@ -38,27 +38,27 @@ class Config(config_lib.Data):
     ):
       if value not in wanted:
         errors.refuse(
-          key, value, f'a picture is a row of one step: give {wanted[-1]}'
+          key, value, f'an image is a row of one step: give {wanted[-1]}'
         )
     if self.tokenizer != 'bytes':
       errors.refuse(
-        'data.tokenizer', self.tokenizer, "pixels are 'bytes': give that"
+        'data.tokenizer', self.tokenizer, "images need 'bytes': give that"
       )
     if self.curriculum:
       errors.refuse(
-        'data.curriculum', self.curriculum, "pictures have none: give ''"
+        'data.curriculum', self.curriculum, "images have none: give ''"
       )
     _check_image(self.image)
 
 
 def make(
-  examples: loader.Ordered,
+  examples: loader.Loader,
   shapes: tuple[tuple[int, int], ...],
-  data: config_lib.Data,
+  data: Config,
   seed: int | None = None,
   corpus: Any = None,
 ) -> grain.DatasetIterator:
-  """Returns the batches, see the package's docstring."""
+  """Returns the batches; the arguments are those of the package's `make`."""
   del seed, corpus
   rows, _ = shapes[0]
   return Batches(examples, rows, data.image)
@@ -69,7 +69,7 @@ def _check_image(image):
     errors.refuse(
       'data.image.crop',
       image.crop,
-      f'nothing of a picture would be left: give less than {image.size} pixels',
+      f'nothing of an image would be left: give less than {image.size} pixels',
     )
   for name in ('mean', 'std'):
     given = getattr(image, name)
@@ -77,18 +77,18 @@ def _check_image(image):
       errors.refuse(
         f'data.image.{name}',
         given,
-        f'give one number, or one for each of {image.channels} channels',
+        f'give one number, or one for each of the {image.channels} channels',
       )
   if min(image.std) <= 0:
     errors.refuse('data.image.std', image.std, 'give numbers above 0')
 
 
 class Batches(grain.DatasetIterator):
-  """Batches of so many rows; the last of a pass may hold padding."""
+  """Batches of `rows` images; the last of a pass may have padding."""
 
   def __init__(
-    self, examples: loader.Ordered, rows: int, image: config_lib.Image
-  ):
+    self, examples: loader.Loader, rows: int, image: config_lib.Image
+  ) -> None:
     super().__init__(examples)
     self._examples = examples
     self._rows = rows
@@ -106,8 +106,8 @@ class Batches(grain.DatasetIterator):
       images.write(batch, row, ids)
     return batch
 
-  def get_state(self) -> dict:
+  def get_state(self) -> dict[str, Any]:
     return {'examples': self._examples.get_state()}
 
-  def set_state(self, state: dict) -> None:
+  def set_state(self, state: dict[str, Any]) -> None:
     self._examples.set_state(state['examples'])

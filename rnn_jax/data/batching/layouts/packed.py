@@ -1,9 +1,9 @@
-"""Packing: several examples share a row; `starts` parts them.
+"""Packing: several examples share a row; `starts` separates them.
 
-An example goes to the first row with room for it, or to the one it leaves
-least room in ('best').
-An example that fits nowhere waits for the next batch, where it comes first.
-The iterator's state holds the positions of those alone.
+An example goes to the first row with room for it, or to the row where it leaves
+the least room ('best'). An example that fits nowhere waits for the next batch,
+where it comes first. The iterator's state has only the positions of those
+that wait.
 """
 
 import dataclasses
@@ -25,18 +25,18 @@ lengths = base.longest
 class Config(config_lib.Data):
   """Options of the layout, of section `data` of the config."""
 
-  # The row that an example goes to: the first with room, or the fullest.
+  # The row for an example: the first with room, or the fullest.
   fit: str = config_lib.option('first', choices=('first', 'best'))
 
 
 def make(
-  examples: loader.Ordered,
+  examples: loader.Loader,
   shapes: tuple[tuple[int, int], ...],
-  data: config_lib.Data,
+  data: Config,
   seed: int | None = None,
   corpus: Any = None,
 ) -> grain.DatasetIterator:
-  """Returns the batches, see the package's docstring."""
+  """Returns the batches; the arguments are those of the package's `make`."""
   del seed, corpus
   return Packed(examples, shapes[0], data.fit)
 
@@ -46,15 +46,16 @@ class Packed(grain.DatasetIterator):
 
   def __init__(
     self,
-    examples: loader.Ordered,
+    examples: loader.Loader,
     shape: tuple[int, int],
     fit: str = 'first',
-  ):
+  ) -> None:
     super().__init__(examples)
     self._best = fit == 'best'
     self._examples = examples
     self._rows, self._length = shape
-    self._waiting = []
+    # (position of the example, number of the row in it, ids)
+    self._waiting: list[tuple[int, int, np.ndarray]] = []
 
   def __next__(self) -> batch_lib.Batch:
     batch = rows_lib.blank(self._rows, self._length)
@@ -62,7 +63,7 @@ class Packed(grain.DatasetIterator):
     waiting, self._waiting = self._waiting, []
     for item in waiting:
       self._place(batch, filled, item)
-    # Looking further than a batch's rows for a fit would gain little.
+    # Searching beyond one batch's rows for a fit would gain little.
     while filled.min() < self._length and len(self._waiting) < self._rows:
       try:
         position, ids = next(self._examples)
@@ -74,13 +75,13 @@ class Packed(grain.DatasetIterator):
       raise StopIteration
     return rows_lib.start_padding(batch)
 
-  def get_state(self) -> dict:
+  def get_state(self) -> dict[str, Any]:
     return {
       'examples': self._examples.get_state(),
       'waiting': [[position, number] for position, number, _ in self._waiting],
     }
 
-  def set_state(self, state: dict) -> None:
+  def set_state(self, state: dict[str, Any]) -> None:
     self._examples.set_state(state['examples'])
     self._waiting = [
       (position, number, self._cut(self._examples.make(position))[number])

@@ -1,7 +1,7 @@
-"""Padding: a batch is as long as the longest row that happens to be in it.
+"""Padding: a batch is as long as its longest row, rounded up.
 
-It is layout 'sorted' with a pool of one batch, which sorts nothing. All batches
-have the same number of rows.
+This is layout 'sorted' with a pool of one batch, which sorts nothing. All
+batches have the same number of rows.
 """
 
 import dataclasses
@@ -26,12 +26,12 @@ class Config(base.Multiples):
 
 
 def make(
-  examples: loader.Ordered,
+  examples: loader.Loader,
   shapes: tuple[tuple[int, int], ...],
   data: config_lib.Data,
   seed: int | None = None,
   corpus: Any = None,
 ) -> grain.DatasetIterator:
-  """Returns the batches, see the package's docstring."""
+  """Returns the batches; the arguments are those of the package's `make`."""
   del data, corpus
   return sorted_lib.Pooled(examples, shapes, 1, seed)

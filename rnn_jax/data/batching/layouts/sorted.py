@@ -1,18 +1,19 @@
 """Pools: batches that are as long as their longest row, rounded up.
 
-`pool` batches' worth of examples are read, sorted by length, and dealt out
-from the longest down. The longest row of a batch chooses its shape, the first
-of `shapes` that holds it, and with it how many rows there are. What is left
-over, the shortest rows, leads the next pool, so that no row waits for long.
-The batches of a pool come in the order that the seed gives them. A pool of one
-batch sorts nothing: it pads the rows that happen to follow one another.
+The examples of `pool` batches are read, sorted by length, and split into
+batches from the longest row down. The longest row of a batch determines its
+shape, the first of `shapes` that fits, and so its number of rows. The shortest
+rows, which don't fill a batch, lead the next pool, so that no row waits for
+long. The seed shuffles the batches of a pool. A pool of one batch sorts
+nothing: it pads consecutive rows.
 
-Where a pool began is all that the iterator's state holds: restored, it is read
-again.
+The iterator's state holds only where its pool began; on restore the pool is
+read again.
 """
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import grain
@@ -31,39 +32,40 @@ lengths = base.known
 class Config(base.Multiples):
   """Options of the layout, of section `data` of the config."""
 
-  pool: int = config_lib.option(16, least=1)  # batches that are sorted together
+  pool: int = config_lib.option(16, least=1)  # batches sorted together
 
 
 def make(
-  examples: loader.Ordered,
+  examples: loader.Loader,
   shapes: tuple[tuple[int, int], ...],
-  data: config_lib.Data,
+  data: Config,
   seed: int | None = None,
   corpus: Any = None,
 ) -> grain.DatasetIterator:
-  """Returns the batches, see the package's docstring."""
+  """Returns the batches; the arguments are those of the package's `make`."""
   del corpus
   return Pooled(examples, shapes, data.pool, seed)
 
 
 class Pooled(grain.DatasetIterator):
-  """Batches of some of `shapes`, (rows, length) each, with rising lengths."""
+  """Batches of some of `shapes`, (rows, length), by ascending length."""
 
   def __init__(
     self,
-    examples: loader.Ordered,
-    shapes,
+    examples: loader.Loader,
+    shapes: Sequence[tuple[int, int]],
     pool: int,
     seed: int | None = None,
-  ):
-    """Reads pools of `pool` batches; without a `seed` they come unshuffled."""
+  ) -> None:
+    """Reads pools of `pool` batches; without a `seed` they aren't shuffled."""
     super().__init__(examples)
     self._examples = examples
     self._shapes = tuple(shapes)
     self._lengths = [length for _, length in self._shapes]
     self._pool = pool
     self._seed = seed
-    # A row is so many parts of a batch of its shape, which has `_whole`.
+    # Fill of a batch in whole numbers: a full batch of any shape has `_whole`
+    # parts, so a row of a shape with n rows has `_whole // n`.
     self._whole = math.lcm(*(rows for rows, _ in self._shapes))
     self._start(self._examples.get_state(), [])
 
@@ -78,11 +80,11 @@ class Pooled(grain.DatasetIterator):
     self._done += 1
     return self._emit(self._groups[self._done - 1])
 
-  def get_state(self) -> dict:
+  def get_state(self) -> dict[str, Any]:
     left = [[position, number] for position, number, _ in self._left]
     return {'examples': self._began, 'left': left, 'done': self._done}
 
-  def set_state(self, state: dict) -> None:
+  def set_state(self, state: dict[str, Any]) -> None:
     self._examples.set_state(state['examples'])
     left = [
       (position, number, self._cut(self._examples.make(position))[number])
@@ -91,12 +93,12 @@ class Pooled(grain.DatasetIterator):
     self._start(state['examples'], left, state['done'])
 
   def _start(self, began, left, done=0):
-    """Stands before a pool: what is `left` of the last one leads it."""
+    """Prepares to read a pool; the rows `left` by the last one lead it."""
     self._began, self._left, self._done = began, left, done
     self._groups, self._rest, self._ended = None, [], False
 
   def _read(self):
-    """Reads the pool and deals it out into groups of rows, and a rest."""
+    """Reads the pool and splits it into groups of rows, and a rest."""
     rows = []
     parts = sum(self._whole // self._capacity(len(x[-1])) for x in self._left)
     while parts < self._pool * self._whole and not self._ended:
@@ -106,7 +108,7 @@ class Pooled(grain.DatasetIterator):
         rows.append((position, number, row))
         parts += self._whole // self._capacity(len(row))
     rows.sort(key=lambda row: -len(row[-1]))
-    groups = [*self._deal(self._fill(rows), rows)]
+    groups = [*self._group(self._fill(rows), rows)]
     if not self._ended and len(groups[-1]) < self._capacity(
       _longest(groups[-1])
     ):
@@ -118,7 +120,7 @@ class Pooled(grain.DatasetIterator):
     self._groups = groups
 
   def _fill(self, rows):
-    """Returns what was left, with the shortest rows that fit beside it."""
+    """Returns the leftover rows, completed with the shortest that fit."""
     group = [*self._left]
     longest = _longest(group) if group else 0
     while group and rows:
@@ -128,8 +130,8 @@ class Pooled(grain.DatasetIterator):
       group.append(rows.pop())
     return group
 
-  def _deal(self, first, rows):
-    """Yields `first` and the rows behind it, each group of one shape."""
+  def _group(self, first, rows):
+    """Yields `first`, then groups of rows, each for one batch."""
     if first:
       yield first
     while rows:
@@ -138,7 +140,7 @@ class Pooled(grain.DatasetIterator):
       del rows[:count]
 
   def _shape(self, size):
-    """Returns the shape of rows of so many ids and fewer."""
+    """Returns the shape of a batch whose longest row has `size` ids."""
     return self._shapes[int(np.searchsorted(self._lengths, size - 1))]
 
   def _capacity(self, size):

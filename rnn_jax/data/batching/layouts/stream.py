@@ -1,7 +1,7 @@
-"""Streams: each row is a lane that reads one stretch of text after another.
+"""Streams: each row is a lane that reads one segment of text after another.
 
 A batch is the next window of every lane, so that a state carried from batch
-to batch has seen all of the stretch so far. A lane whose stretch ends takes
+to batch has seen all of the segment so far. A lane whose segment ends takes
 the next one within the window.
 """
 
@@ -26,42 +26,49 @@ lengths = base.longest
 class Config(config_lib.Data):
   """Options of the layout, of section `data` of the config."""
 
-  carry_state: bool = False  # keep the state between windows
-  # Bytes that one row reads in a line.
+  # Keep the state between windows; only this layout makes it an option.
+  carry_state: bool = False  # type: ignore[misc]
+  # Bytes of a segment, which one row reads in sequence.
   stretch: int = config_lib.option(16384, least=1)
 
   cuts_documents: ClassVar[bool] = True
   pads: ClassVar[bool] = False
 
   def heldout(self, evaluate: config_lib.Evaluate) -> Self:
-    """The same for a held-out pass."""
+    """Returns a copy for a held-out pass."""
     return dataclasses.replace(
       super().heldout(evaluate), stretch=evaluate.stretch or self.stretch
     )
 
-  def piece_bytes(self, bytes_per_token: float) -> int:
-    """Bytes of a piece of a document that is cut."""
+  def window_bytes(self, bytes_per_token: float) -> int:
+    """Returns the bytes of a segment of a document that is cut."""
     del bytes_per_token
     return self.stretch
 
 
 def make(
-  examples: loader.Ordered,
+  examples: loader.Loader,
   shapes: tuple[tuple[int, int], ...],
-  data: config_lib.Data,
+  data: Config,
   seed: int | None = None,
   corpus: Any = None,
 ) -> grain.DatasetIterator:
-  """Returns the batches, see the package's docstring."""
+  """Returns the batches; the arguments are those of the package's `make`."""
   del seed, corpus
   return Stream(examples, shapes[0], data.carry_state)
 
 
 @dataclasses.dataclass
 class Lane:
-  """Where a lane stands: predicted tokens `done` of the stretch `ids`."""
+  """Where a lane is in its segment.
 
-  position: int = -1  # none yet
+  Attributes:
+    position: of the segment in the order of examples; -1: none yet.
+    done: tokens of it that were predicted.
+    ids: of the segment.
+  """
+
+  position: int = -1
   done: int = 0
   ids: np.ndarray = dataclasses.field(
     default_factory=lambda: np.zeros(1, np.int32)
@@ -69,6 +76,7 @@ class Lane:
 
   @property
   def left(self) -> int:
+    """The number of tokens still to predict."""
     return len(self.ids) - 1 - self.done
 
 
@@ -76,8 +84,8 @@ class Stream(grain.DatasetIterator):
   """Batches of one shape, (lanes, length)."""
 
   def __init__(
-    self, examples: loader.Ordered, shape: tuple[int, int], carry_state: bool
-  ):
+    self, examples: loader.Loader, shape: tuple[int, int], carry_state: bool
+  ) -> None:
     super().__init__(examples)
     self._examples = examples
     self._length = shape[1]
@@ -94,13 +102,13 @@ class Stream(grain.DatasetIterator):
       batch.starts_BxL[:, 0] = 1
     return rows_lib.start_padding(batch)
 
-  def get_state(self) -> dict:
+  def get_state(self) -> dict[str, Any]:
     return {
       'examples': self._examples.get_state(),
       'lanes': [[lane.position, lane.done] for lane in self._lanes],
     }
 
-  def set_state(self, state: dict) -> None:
+  def set_state(self, state: dict[str, Any]) -> None:
     self._examples.set_state(state['examples'])
     self._lanes = [
       Lane(position, done, self._examples.make(position))
@@ -121,7 +129,7 @@ class Stream(grain.DatasetIterator):
       lane.done = stop
 
   def _take(self, lane):
-    """Gives a lane the next stretch; False if there is none left."""
+    """Gives a lane the next segment; returns False if none is left."""
     for position, ids in self._examples:
       if len(ids) > 1:
         lane.position, lane.done, lane.ids = position, 0, ids

@@ -1,4 +1,4 @@
-"""CIFAR-10's tarball for Python: 50,000 pictures to train on, 10,000 to test.
+"""CIFAR-10's tarball for Python: 50,000 images to train on, 10,000 to test.
 
 Source: Krizhevsky, "Learning Multiple Layers of Features from Tiny Images",
 2009.
@@ -41,19 +41,20 @@ SAFE = {
 
 
 class _Unpickler(pickle.Unpickler):
-  """Makes arrays and nothing else: a pickle may name any function."""
+  """Loads only arrays: a pickle may call any function."""
 
   def find_class(self, module, name):
     if (module, name) not in SAFE:
-      raise pickle.UnpicklingError(f'{module}.{name} has no place in it')
+      raise pickle.UnpicklingError(f'{module}.{name} is not allowed in it')
     return super().find_class(module, name)
 
 
 def read(path: str, options: examples.Options) -> Iterator[examples.Example]:
-  """Yields {'image', 'label'} with the split of each batch's name.
+  """Yields {'image', 'label'}, with the split by the name of the batch.
 
   Raises:
-    InputError: the tarball is cut off, lacks a batch or holds other things.
+    InputError: the tarball is truncated or lacks a batch, or a batch is
+      invalid.
   """
   del options
   missing = dict(BATCHES)
@@ -61,16 +62,19 @@ def read(path: str, options: examples.Options) -> Iterator[examples.Example]:
     with tarfile.open(path) as tar:
       for member in tar:
         name = os.path.basename(member.name)
-        if member.isfile() and (split := missing.pop(name, None)):
-          yield from _batch(tar.extractfile(member).read(), path, name, split)
+        if not member.isfile() or name not in missing:
+          continue
+        if (file := tar.extractfile(member)) is not None:
+          yield from _batch(file.read(), path, name, missing.pop(name))
   except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
-    reason = str(error).partition('\n')[0].rstrip(':')  # then one a format
+    # The first line; the others repeat the reason for each compression.
+    reason = str(error).partition('\n')[0].rstrip(':')
     raise errors.InputError(
-      f'{path}: cut off or no tarball ({reason}): fetch it again'
+      f'{path}: truncated or not a tarball ({reason}): download it again'
     ) from None
   if missing:
     raise errors.InputError(
-      f'{path}: holds no {", ".join(missing)}: fetch cifar-10-python.tar.gz '
+      f'{path}: lacks {", ".join(missing)}: download cifar-10-python.tar.gz '
       'again, which has five batches to train on and one to test'
     )
 
@@ -81,13 +85,14 @@ def _batch(content, path, name, split):
     pixels, labels = batch[b'data'], batch[b'labels']
     pixels = np.asarray(pixels, np.uint8).reshape(-1, 3, 32, 32)
     if len(labels) != len(pixels):
-      raise ValueError(f'{len(pixels)} pictures and {len(labels)} labels')
+      raise ValueError(f'{len(pixels)} images and {len(labels)} labels')
     names = [_class(label) for label in labels]
   except Exception as error:
     raise errors.InputError(
-      f'{path}: {name} is no batch of CIFAR-10: {error}'
+      f"{path}: {name} isn't a batch of CIFAR-10: {error}"
     ) from None
   for number, (image, label) in enumerate(zip(pixels, names, strict=True)):
+    # Part of the name, whose hash decides the split of source 'images'.
     where = f'{path}: {name}, picture {number}'
     values = {'image': _png(image), 'label': label}
     yield examples.Example(where, values, split)
@@ -95,7 +100,7 @@ def _batch(content, path, name, split):
 
 def _class(label):
   if label not in range(len(CLASSES)):
-    raise ValueError(f'label {label!r} is none of 0 to {len(CLASSES) - 1}')
+    raise ValueError(f'label {label!r} is outside 0 to {len(CLASSES) - 1}')
   return CLASSES[label]
 
 

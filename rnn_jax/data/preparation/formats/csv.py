@@ -1,7 +1,7 @@
-"""Comma- or tab-separated values under a line of column names.
+"""Comma- or tab-separated values with a header of column names.
 
-Quotes enclose what holds a comma or a line end; among tabs, where no text holds
-either, they are characters like any other.
+Quotes enclose values with commas or line ends. In tab-separated files they are
+ordinary characters.
 """
 
 import csv
@@ -13,7 +13,7 @@ from rnn_jax.data.preparation import examples
 from rnn_jax.data.preparation import lines
 
 SUFFIXES = ('.csv', '.tsv')
-UNTYPED = True  # columns of numbers are told by their values
+UNTYPED = True  # only the values show which columns are numbers
 TABS = '.tsv'
 LONGEST = 2**31 - 1  # characters of a value; csv's own limit is 131,072
 
@@ -22,11 +22,11 @@ def read(path: str, options: examples.Options) -> Iterator[examples.Example]:
   """Yields an example of strings for each row.
 
   Raises:
-    InputError: there is no header, or a row has other columns than it.
+    InputError: there is no header, or a row has another number of columns.
   """
   tabs = path.lower().endswith(TABS)
   rows = _rows(lines.whole(path, options.encoding), tabs)
-  header = next(rows, [])
+  header: list[str] = next(rows, [])
   if len(set(header)) < len(header) or not all(header):
     raise errors.InputError(
       f'{path}:1: the first line must name each column once, not {header}'
@@ -39,7 +39,7 @@ def read(path: str, options: examples.Options) -> Iterator[examples.Example]:
       if len(row) != len(header):
         raise errors.InputError(
           f'{where}: {len(row)} columns, and the header has {len(header)}: '
-          + ('a tab ends a value' if tabs else 'quote what holds a comma')
+          + ('a tab ends a value' if tabs else 'quote values with commas')
         )
       yield examples.Example(where, dict(zip(header, row, strict=True)))
   except csv.Error as error:

@@ -1,4 +1,4 @@
-"""The original DailyDialog text: a dialogue a line, __eou__ behind each turn.
+"""The original DailyDialog text: a dialogue per line, __eou__ after each turn.
 
 Source: Li et al., "DailyDialog: A Manually Labelled Multi-turn Dialogue
 Dataset", 2017.
@@ -10,7 +10,7 @@ from rnn_jax import errors
 from rnn_jax.data.preparation import examples
 from rnn_jax.data.preparation import lines
 
-SUFFIXES = ()  # .txt is plain text unless this format is asked for
+SUFFIXES = ()  # .txt is plain text unless --format names this one
 END_OF_TURN = '__eou__'
 
 
@@ -25,7 +25,7 @@ def read(path: str, options: examples.Options) -> Iterator[examples.Example]:
       continue
     if END_OF_TURN not in line:
       raise errors.InputError(
-        f'{where}: no {END_OF_TURN}: in this format it stands behind each turn'
+        f'{where}: no {END_OF_TURN}: this format has it after each turn'
       )
     turns = [turn.strip() for turn in line.split(END_OF_TURN)]
     if not turns[-1]:

@@ -1,7 +1,7 @@
-"""Pictures by class: a folder or zip of [split/]class/name.jpg.
+"""Images by class: a folder or zip of [split/]class/name.jpg.
 
-Any folder above the class may be the split's, so that a set may lie in a folder
-of its own.
+Any folder above the class may name the split, so that the dataset may be in a
+subfolder.
 """
 
 import functools
@@ -18,17 +18,17 @@ from rnn_jax.data.preparation import examples
 from rnn_jax.data.preparation import inputs
 
 SUFFIXES = ('.zip',)
-PICTURES = ('.jpg', '.jpeg', '.png')
+READABLE = ('.jpg', '.jpeg', '.png')
 OTHERS = ('.webp', '.bmp', '.gif', '.tif', '.tiff', '.avif', '.heic')
-HIDDEN = re.compile(r'(^|/)(__MACOSX/|\.(?!/))')  # of file managers
+HIDDEN = re.compile(r'(^|/)(__MACOSX/|\.(?!/))')  # from file managers
 
 
 def read(path: str, options: examples.Options) -> Iterator[examples.Example]:
-  """Yields {'image', 'label'}, in order of names.
+  """Yields {'image', 'label'}, sorted by name.
 
   Raises:
-    InputError: there is no picture, one lies in no class or in two splits,
-      splits have other classes, or the zip is damaged.
+    InputError: there is no image, an image has no class or two splits, splits
+      have different classes, or the zip is damaged.
   """
   del options
   for name, content in _folder(path) if os.path.isdir(path) else _zip(path):
@@ -36,7 +36,7 @@ def read(path: str, options: examples.Options) -> Iterator[examples.Example]:
     where = f'{path}: {name}'
     if not parents:
       raise errors.InputError(
-        f'{where}: lies in no folder: the folder of a picture is its class'
+        f'{where}: not in a folder: the folder of an image is its class'
       )
     split = _split(parents, where)
     values = {'image': examples.Image(content), 'label': parents[-1]}
@@ -48,59 +48,59 @@ def _parents(name):
 
 
 def _split(parents, where):
-  """The split that a folder above the class is named after, or ''."""
+  """Returns the split that a folder above the class names, or ''."""
   named = {inputs.split_of(name): name for name in parents[:-1]}
   named.pop('', None)
   if len(named) > 1:
     raise errors.InputError(
-      f'{where}: lies in two splits, by its folders {[*named.values()]}: '
-      'rename one of them'
+      f'{where}: in two splits, by its folders {[*named.values()]}: rename one '
+      'of them'
     )
   return next(iter(named), '')
 
 
 def _check_classes(path, names):
-  """All splits must have the folders of the first one."""
-  found = {}
+  """Checks that all splits have the same classes as the first one."""
+  classes = {}
   for name in names:
     if parents := _parents(name):
       split = _split(parents, f'{path}: {name}')
-      found.setdefault(split, set()).add(parents[-1])
-  splits = [name for name in inputs.SPLITS if name in found]
-  for name in splits[1:]:
-    if apart := sorted(found[name] ^ found[splits[0]]):
-      there = name if apart[0] in found[name] else splits[0]
-      lacking = splits[0] if there == name else name
+      classes.setdefault(split, set()).add(parents[-1])
+  first, *others = [name for name in inputs.SPLITS if name in classes] or ['']
+  for other in others:
+    if differing := sorted(classes[other] ^ classes[first]):
+      one = differing[0]
+      has, lacks = (other, first) if one in classes[other] else (first, other)
       raise errors.InputError(
-        f'{path}: class {apart[0]!r} has pictures in {there} and none in '
-        f'{lacking}: splits need the same folders of classes; move or add some'
+        f'{path}: class {one!r} has images in {has} and none in {lacks}: '
+        'splits need the same folders of classes; move or add some'
       )
 
 
-def _pictures(path, names):
-  """Returns the names of pictures, sorted and checked."""
+def _image_names(path, names):
+  """Returns the names of images, sorted and checked."""
   names = [name for name in names if not HIDDEN.search(name)]
-  found = sorted(name for name in names if name.lower().endswith(PICTURES))
+  readable = sorted(name for name in names if name.lower().endswith(READABLE))
   others = sorted(name for name in names if name.lower().endswith(OTHERS))
-  remedy = f'save them as one of {", ".join(PICTURES)}'
-  if not found and others:
+  remedy = f'save them as one of {", ".join(READABLE)}'
+  if not readable and others:
     raise errors.InputError(
-      f'{path}: {len(others)} picture(s) such as {others[0]}: {remedy}'
+      f'{path}: {len(others)} image(s) such as {others[0]}: {remedy}'
     )
-  if not found:
+  if not readable:
     raise errors.InputError(
-      f'{path}: no picture in it ({", ".join(PICTURES)}): give a folder or zip '
+      f'{path}: no image in it ({", ".join(READABLE)}): give a folder or zip '
       'of class/name.jpg'
     )
   if others:
-    _warn(f'{path}: {len(others)} picture(s) such as {others[0]}', remedy)
-  _check_classes(path, found)
-  return found
+    _warn(f'{path}: {len(others)} image(s) such as {others[0]}', remedy)
+  _check_classes(path, readable)
+  return readable
 
 
-@functools.cache  # a preparation reads all inputs twice
-def _warn(left_out, remedy):
-  logging.warning('%s are left out: %s', left_out, remedy)
+@functools.cache  # the inputs are read twice
+def _warn(skipped, remedy):
+  logging.warning('%s are skipped: %s', skipped, remedy)
 
 
 def _folder(root):
@@ -109,7 +109,7 @@ def _folder(root):
     for folder, _, files in os.walk(root)
     for name in files
   ]
-  for name in _pictures(root, names):
+  for name in _image_names(root, names):
     with open(os.path.join(root, name), 'rb') as file:
       yield name, file.read()
 
@@ -117,7 +117,7 @@ def _folder(root):
 def _zip(path):
   try:
     with zipfile.ZipFile(path) as file:
-      for name in _pictures(path, file.namelist()):
+      for name in _image_names(path, file.namelist()):
         yield name, file.read(name)
   except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
-    raise errors.InputError(f'{path}: no whole zip: {error}') from None
+    raise errors.InputError(f'{path}: incomplete zip: {error}') from None

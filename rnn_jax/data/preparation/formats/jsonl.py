@@ -1,4 +1,4 @@
-"""JSON Lines: each line an object."""
+"""JSON Lines: each line is an object."""
 
 import json
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ def read(path: str, options: examples.Options) -> Iterator[examples.Example]:
   """Yields an example for each line that is not blank.
 
   Raises:
-    InputError: a line cannot be decoded, is no object, or spells half a
+    InputError: a line cannot be decoded, isn't an object, or has half a
       character.
   """
   for where, line in lines.read(path, options.encoding):
@@ -34,11 +34,11 @@ def read(path: str, options: examples.Options) -> Iterator[examples.Example]:
 
 
 def _check_surrogates(row, where):
-  """JSON can spell half a character, which no file can hold."""
+  """Refuses half a character, which JSON can encode but UTF-8 can't."""
   for column, value in row.items():
     try:
       json.dumps([column, value], ensure_ascii=False).encode()
     except UnicodeEncodeError:
       raise errors.InputError(
-        f'{where}: {ascii(column)} holds half a surrogate pair: mend it'
+        f'{where}: {ascii(column)} has half a surrogate pair: fix it'
       ) from None

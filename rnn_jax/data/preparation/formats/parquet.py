@@ -1,7 +1,7 @@
-"""Parquet, as the public hubs publish their sets.
+"""Parquet, as public hubs publish datasets.
 
-Where the file says which names stand behind integer labels, as the Hugging
-Face hub's do, labels are given by name.
+If a file names the classes of integer labels, as those of the Hugging Face hub
+do, labels become names.
 """
 
 import json
@@ -17,7 +17,7 @@ def read(path: str, options: examples.Options) -> Iterator[examples.Example]:
   """Yields an example for each row.
 
   Raises:
-    InputError: the file is no whole Parquet file.
+    InputError: the file isn't a complete Parquet file, or a label is invalid.
   """
   del options
   import pyarrow
@@ -33,11 +33,13 @@ def read(path: str, options: examples.Options) -> Iterator[examples.Example]:
         where = f'{path}: row {number}'
         yield examples.Example(where, _named(row, classes, where))
   except (pyarrow.ArrowInvalid, OSError) as error:
-    raise errors.InputError(f'{path}: no whole Parquet file: {error}') from None
+    raise errors.InputError(
+      f'{path}: incomplete Parquet file: {error}'
+    ) from None
 
 
 def _classes(metadata):
-  """{column: names of its classes} of a hub's metadata."""
+  """Returns {column: names of its classes} from a hub's metadata."""
   try:
     info = json.loads(metadata.get(b'huggingface', b'{}'))
   except ValueError:
@@ -63,7 +65,7 @@ def _named(row, classes, where):
 
 
 def _plain(value):
-  """Pictures are {'bytes': ..., 'path': ...} on the hub."""
+  """Returns a value, or the Image of a hub's {'bytes': ..., 'path': ...}."""
   if isinstance(value, dict) and isinstance(value.get('bytes'), bytes):
     return examples.Image(value['bytes'])
   return value

@@ -1,7 +1,7 @@
-"""The original sentence polarity set: rt-polarity.pos and rt-polarity.neg.
+"""The original sentence polarity dataset: rt-polarity.pos and rt-polarity.neg.
 
-A sentence a line, 5,331 of each class; the files are in cp1252, whatever
-encoding is asked for by default. Source: Pang and Lee, "Seeing stars", 2005.
+One sentence per line, 5,331 of each class. The files are in cp1252, which
+replaces the default encoding. Source: Pang and Lee, "Seeing stars", 2005.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Plain text: a line is an example, or a file is."""
+"""Plain text: each line or each file is an example."""
 
 from collections.abc import Iterator
 

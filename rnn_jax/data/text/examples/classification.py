@@ -1,77 +1,95 @@
 """Classification: a text and its class.
 
-With task.answer 'word', as published, the model writes the class behind the
-text, and only that is predicted:
+With task.answer 'word', as published, the model writes the class after the
+text, and only the class is predicted:
 
     boundary text boundary word boundary
 
-With 'pooled', a head reads the class off the states of the text:
+With 'pooled', a head predicts the class from the states of the text:
 
     boundary text boundary | V + class
 
-V + class is no token: the last step predicts it. The text is predicted as well
-where task.text_weight says how much that counts. A text too long for a row
-loses its end.
+V + class isn't a token: the last step predicts it. If task.text_weight is above
+0, the text is predicted too, with that weight. A text too long for a row loses
+its end.
 """
+
+import typing
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from absl import logging
 
+from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.data.text import documents as documents_lib
+from rnn_jax.data.text import tokenizer as tokenizer_lib
+from rnn_jax.data.text.examples import base
 
 
 class Labelled:
-  """Makes examples; as many as documents, the same in every epoch.
+  """Makes examples, one per document, the same in every epoch.
 
   Raises:
-    InputError: a row has no room for a text beside its class, or a document
-      has no class.
+    InputError: a row has no room for a text and its class, or a document has no
+      class.
   """
 
-  def __init__(self, documents, tokenizer, options):
+  def __init__(
+    self,
+    documents: documents_lib.Documents,
+    tokenizer: tokenizer_lib.Tokenizer,
+    options: base.Options,
+  ) -> None:
     check_labels(documents, options.data)
     self._documents = documents
     self._tokenizer = tokenizer
     classes = range(len(options.data.classes))
-    self._predict_text = options.task.text_weight > 0
-    if options.task.answer == 'word':
+    # Only tasks with these options make these examples.
+    task = typing.cast(Any, options.task)
+    self._predict_text = task.text_weight > 0
+    if task.answer == 'word':
       self._answers = words(tokenizer, options.data.classes)
     else:
       self._answers = [np.array([tokenizer.size + n]) for n in classes]
+    self._labels = np.asarray(documents.labels)
     longest = max(map(len, self._answers))
     self._room = options.length - 1 - longest
     if self._room < 1:
       raise errors.InputError(
         f'rows of {options.length} tokens (data.length, evaluate.length, or '
-        f'one of data.length_schedule): there is no room for a text beside its '
-        f'class, of task.answer={options.task.answer!r}: give '
-        f'{longest + 2} or more'
+        f'one of data.length_schedule) have no room for a text and its class, '
+        f'with task.answer={task.answer!r}: give {longest + 2} or more'
       )
 
-  def __len__(self):
+  def __len__(self) -> int:
     return len(self._documents)
 
   def document(self, example: int) -> int:
-    """Returns the number of the document that an example is of."""
+    """Returns the number of the document that an example is from."""
     return example
 
   def make(self, example: int, epoch: int) -> np.ndarray:
     """Returns the ids of an example."""
     del epoch
-    answer = self._answers[self._documents.labels[example]]
-    read = self.question(self._documents.read(example))
-    return np.concatenate([read, answer]).astype(np.int32)
+    answer = self._answers[self._labels[example]]
+    question = self.question(self._documents.read(example))
+    return np.concatenate([question, answer]).astype(np.int32)
 
   def question(self, text: bytes) -> np.ndarray:
-    """Returns what stands in front of an answer."""
+    """Returns the ids before an answer."""
     ids = self._tokenizer.encode_document(text)[: self._room]
     boundary = [self._tokenizer.boundary]
-    read = np.concatenate([boundary, ids, boundary])
-    return read if self._predict_text else ~read
+    question = np.concatenate([boundary, ids, boundary])
+    return question if self._predict_text else ~question
 
 
-def words(tokenizer, classes) -> list[np.ndarray]:
-  """Returns the ids of each class's name, with the boundary behind it.
+def words(
+  tokenizer: tokenizer_lib.Tokenizer, classes: Sequence[str]
+) -> list[np.ndarray]:
+  """Returns the ids of each class's name, followed by the boundary.
 
   Raises:
     InputError: the vocabulary lacks characters of a name.
@@ -81,42 +99,50 @@ def words(tokenizer, classes) -> list[np.ndarray]:
   ]
 
 
-def make(documents, tokenizer, options):
+def make(
+  documents: documents_lib.Documents,
+  tokenizer: tokenizer_lib.Tokenizer,
+  options: base.Options,
+) -> Labelled:
   """Returns the examples of documents."""
   return Labelled(documents, tokenizer, options)
 
 
-def check_labels(documents, data):
+def check_labels(
+  documents: documents_lib.Documents, data: config_lib.Data
+) -> None:
   """Checks the documents of a split.
 
   Raises:
-    InputError: one has none of the classes; the message names it.
+    InputError: the class of one isn't in data.classes; the message names it.
   """
-  classes, labels = len(data.classes), documents.labels
+  classes, labels = len(data.classes), np.asarray(documents.labels)
   outside = np.flatnonzero((labels < 0) | (labels >= classes))
   if len(outside):
     n = outside[0]
     raise errors.InputError(
       f'{documents.names[n]}: its class is {labels[n]}, and '
-      f'data.classes={data.classes!r} are 0 to {classes - 1}: give it its '
+      f'data.classes={data.classes!r} are 0 to {classes - 1}: correct its '
       'class, or use another split'
     )
 
 
-def check(documents, config):
+def check(
+  documents: Mapping[str, documents_lib.Documents], config: config_lib.Config
+) -> None:
   """Checks the documents of all splits.
 
-  A test split without labels, as some sets are published, is warned of: its
-  makers of examples refuse it, and training needs none.
+  A test split without labels, as some datasets are published, only causes a
+  warning: training doesn't need it, and evaluation on it is refused.
 
   Raises:
-    InputError: they have no classes, or the training split has one alone.
+    InputError: the source has no classes, or training has only one class.
   """
   train = documents['train']
   if train.labels is None:
     raise errors.InputError(
       f'data.source={config.data.source!r} has no classes: use a source that '
-      "has, such as 'jsonl' or 'tfds:NAME'"
+      "has some, such as 'jsonl' or 'tfds:NAME'"
     )
   for name, split in documents.items():
     try:
@@ -125,10 +151,10 @@ def check(documents, config):
       if name != 'test':
         raise
       logging.warning('split %r cannot be evaluated: %s', name, error)
-  found = np.unique(train.labels)
-  if len(found) < 2:
-    only = [config.data.classes[n] for n in found]
+  classes = np.unique(train.labels)
+  if len(classes) < 2:
+    names = [config.data.classes[n] for n in classes]
     raise errors.InputError(
       f'data.classes={config.data.classes!r}: all {len(train)} training texts '
-      f'are of one class, {only}: there is nothing to learn'
+      f'are of one class, {names}: there is nothing to learn'
     )

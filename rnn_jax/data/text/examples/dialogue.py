@@ -1,64 +1,87 @@
-"""Dialogue: each turn is predicted behind all turns before it.
+"""Dialogue: each turn is predicted after all turns before it.
 
     boundary turn boundary turn boundary ... turn boundary
 
-A row is a whole dialogue, whose state holds the history: no turn is read
-twice. The first turn is not predicted. With task.turns 'first', as published,
-the second turn is all that is predicted, and the dialogue ends with it. Of a
-dialogue that is too long for a row the first turns stay.
+A row is a whole dialogue, and the state holds its history: no turn is read
+twice. The first turn isn't predicted. With task.turns 'first', as published,
+only the second turn is predicted, and the dialogue ends with it. If a dialogue
+is too long for a row, its first turns are kept.
 """
+
+import typing
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
+from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.data.text import documents as documents_lib
+from rnn_jax.data.text import tokenizer as tokenizer_lib
+from rnn_jax.data.text.examples import base
 
 
 class Dialogues:
-  """Makes examples; as many as documents, the same in every epoch."""
+  """Makes examples, one per document, the same in every epoch."""
 
-  def __init__(self, documents, tokenizer, options):
+  def __init__(
+    self,
+    documents: documents_lib.Documents,
+    tokenizer: tokenizer_lib.Tokenizer,
+    options: base.Options,
+  ) -> None:
     self._documents = documents
     self._tokenizer = tokenizer
     self._longest = options.length
-    self._pair = options.task.turns == 'first'
+    # Only task 'dialogue' makes these examples.
+    self._pair = typing.cast(Any, options.task).turns == 'first'
 
-  def __len__(self):
+  def __len__(self) -> int:
     return len(self._documents)
 
   def document(self, example: int) -> int:
-    """Returns the number of the document that an example is of."""
+    """Returns the number of the document that an example is from."""
     return example
 
   def make(self, example: int, epoch: int) -> np.ndarray:
     """Returns the ids of an example."""
     del epoch
     first, *replies = self.turns(example)
-    ids = [[~self._tokenizer.boundary], ~first, *replies]
-    kept = max(3, int(np.sum(np.cumsum([*map(len, ids)]) <= self._longest + 1)))
+    start = np.array([~self._tokenizer.boundary])
+    ids: list[np.ndarray] = [start, ~first, *replies]
+    kept = max(
+      3, int(np.sum(np.cumsum([len(x) for x in ids]) <= self._longest + 1))
+    )
     return np.concatenate(ids[:kept])[: self._longest + 1].astype(np.int32)
 
   def turns(self, example: int) -> list[np.ndarray]:
-    """Returns the ids of each turn, with the boundary behind it."""
+    """Returns the ids of each turn, followed by the boundary."""
     turns = split_turns(self._documents.read(example))
     turns = turns[:2] if self._pair else turns
     boundary, encode = self._tokenizer.boundary, self._tokenizer.encode_document
     ids = [np.append(encode(turn), boundary) for turn in turns]
-    # A first turn without end would leave no room for its reply.
+    # A very long first turn would leave no room for its reply.
     ids[0] = ids[0][-max(self._longest // 2, 1) :]
     return ids
 
 
 def split_turns(text: bytes) -> list[str]:
-  """Returns the turns of a document, a line each."""
+  """Returns the turns of a document, one per line."""
   return [turn for turn in text.decode().split('\n') if turn.strip()]
 
 
-def make(documents, tokenizer, options):
+def make(
+  documents: documents_lib.Documents,
+  tokenizer: tokenizer_lib.Tokenizer,
+  options: base.Options,
+) -> Dialogues:
   """Returns the examples of documents."""
   return Dialogues(documents, tokenizer, options)
 
 
-def check(documents, config):
+def check(
+  documents: Mapping[str, documents_lib.Documents], config: config_lib.Config
+) -> None:
   """Checks the documents of all splits.
 
   Raises:
@@ -70,6 +93,6 @@ def check(documents, config):
       if turns < 2:
         raise errors.InputError(
           f'{split.names[n]}: {turns} turn(s) in data.source='
-          f'{config.data.source!r}: a dialogue has two or more, a list of '
-          'texts or a line each'
+          f'{config.data.source!r}: a dialogue has two or more, as a list of '
+          'texts or one per line'
         )

@@ -1,34 +1,44 @@
-"""Classification of pictures: the bytes of one, and its class behind them.
+"""Classification of images: the bytes of an image, then its class.
 
-In training pictures are moved and mirrored as data.image says, differently in
+In training, images are moved and mirrored as data.image says, differently in
 each epoch.
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 
+from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data.images import images
+from rnn_jax.data.sources import base as sources_base
+from rnn_jax.data.text import documents as documents_lib
+from rnn_jax.data.text import tokenizer as tokenizer_lib
+from rnn_jax.data.text.examples import base
 from rnn_jax.data.text.examples import classification
 
 
 class Labelled:
-  """Makes examples; as many as documents.
+  """Makes examples, one per document.
 
   Raises:
     InputError: a document has no class.
   """
 
-  def __init__(self, documents, options):
+  def __init__(
+    self, documents: documents_lib.Documents, options: base.Options
+  ) -> None:
     classification.check_labels(documents, options.data)
     self._documents = documents
-    self._image = options.data.image
+    self._labels = np.asarray(documents.labels)
+    self._image = sources_base.image_options(options.data)
     self._seed = options.seed
 
-  def __len__(self):
+  def __len__(self) -> int:
     return len(self._documents)
 
   def document(self, example: int) -> int:
-    """Returns the number of the document that an example is of."""
+    """Returns the number of the document that an example is from."""
     return example
 
   def make(self, example: int, epoch: int) -> np.ndarray:
@@ -39,30 +49,36 @@ class Labelled:
       rng = np.random.default_rng((self._seed, epoch, example))
       pixels = pixels.reshape(images.shape(self._image))
       pixels = images.augment(pixels, self._image, rng).ravel()
-    label = self._documents.labels[example]
+    label = self._labels[example]
     return np.append(pixels.astype(np.int32), np.int32(label))
 
 
-def make(documents, tokenizer, options):
+def make(
+  documents: documents_lib.Documents,
+  tokenizer: tokenizer_lib.Tokenizer,
+  options: base.Options,
+) -> Labelled:
   """Returns the examples of documents."""
   del tokenizer  # pixels are bytes
   return Labelled(documents, options)
 
 
-def check(documents, config):
+def check(
+  documents: Mapping[str, documents_lib.Documents], config: config_lib.Config
+) -> None:
   """Checks the documents of all splits.
 
   Raises:
-    InputError: they are no pictures of the config's size, have no classes, or
-      the training split has one alone.
+    InputError: they aren't images of the config's size, the source has no
+      classes, or training has only one class.
   """
-  wanted = int(np.prod(images.shape(config.data.image)))
-  for found in documents.values():
-    if np.any(found.sizes != wanted):
+  image = sources_base.image_options(config.data)
+  size = int(np.prod(images.shape(image)))
+  for split in documents.values():
+    if np.any(split.sizes != size):
       raise errors.InputError(
-        f'data.source={config.data.source!r} holds no pictures of '
-        f'data.image.size={config.data.image.size} and data.image.channels='
-        f'{config.data.image.channels}: use a source that does, such as '
-        "'digits', 'images' or 'tfds:NAME'"
+        f'data.source={config.data.source!r} has no images of data.image.size='
+        f'{image.size} and data.image.channels={image.channels}: use a source '
+        "that has, such as 'digits', 'images' or 'tfds:NAME'"
       )
   classification.check(documents, config)

@@ -1,12 +1,26 @@
-"""Language modelling: a piece of a document is an example, see windows.py."""
+"""Language modeling: a window of a document is an example, see windows.py."""
 
+from collections.abc import Mapping
+
+from rnn_jax import config as config_lib
+from rnn_jax.data.text import documents as documents_lib
+from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.data.text import windows
+from rnn_jax.data.text.examples import base
 
 
-def make(documents, tokenizer, options):
-  """Returns the `windows.Pieces` of documents."""
-  return windows.Pieces(documents, tokenizer, options.piece_bytes, options.seed)
+def make(
+  documents: documents_lib.Documents,
+  tokenizer: tokenizer_lib.Tokenizer,
+  options: base.Options,
+) -> windows.Windows:
+  """Returns the windows of documents."""
+  return windows.Windows(
+    documents, tokenizer, options.window_bytes, options.seed
+  )
 
 
-def check(documents, config):
-  """Any document will do."""
+def check(
+  documents: Mapping[str, documents_lib.Documents], config: config_lib.Config
+) -> None:
+  """Accepts any document."""

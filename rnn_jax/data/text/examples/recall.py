@@ -1,18 +1,23 @@
-"""Recall: a document in which the answers alone are predicted.
+"""Recall: a document of which only the answers are predicted.
 
     boundary text
 
-What stands behind '=', up to '?' or the end, is an answer; all else is read.
-An example is a row of its own, never cut: a cut would part questions from what
-they ask for.
+An answer follows '=' and ends at '?' or at the end of the text; the rest is
+only read. An example is one row and never cut: a cut would separate questions
+from what they ask for.
 """
 
 import re
+from collections.abc import Mapping
 
 import numpy as np
 
+from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.data.text import documents as documents_lib
 from rnn_jax.data.text import synthetic
+from rnn_jax.data.text import tokenizer as tokenizer_lib
+from rnn_jax.data.text.examples import base
 
 ANSWER = re.compile(
   f'{re.escape(synthetic.MARK)}([^{re.escape(synthetic.ASK)}]+)'
@@ -20,17 +25,21 @@ ANSWER = re.compile(
 
 
 class Questions:
-  """Makes examples; as many as documents, the same in every epoch."""
+  """Makes examples, one per document, the same in every epoch."""
 
-  def __init__(self, documents, tokenizer):
+  def __init__(
+    self,
+    documents: documents_lib.Documents,
+    tokenizer: tokenizer_lib.Tokenizer,
+  ) -> None:
     self._documents = documents
     self._tokenizer = tokenizer
 
-  def __len__(self):
+  def __len__(self) -> int:
     return len(self._documents)
 
   def document(self, example: int) -> int:
-    """Returns the number of the document that an example is of."""
+    """Returns the number of the document that an example is from."""
     return example
 
   def make(self, example: int, epoch: int) -> np.ndarray:
@@ -39,36 +48,42 @@ class Questions:
     text, end = self._documents.read(example).decode(), 0
     encode = self._tokenizer.encode_document
     ids = [np.array([~self._tokenizer.boundary])]
-    for found in ANSWER.finditer(text):
-      ids += [~encode(text[end : found.start(1)]), encode(found[1])]
-      end = found.end()
+    for answer in ANSWER.finditer(text):
+      ids += [~encode(text[end : answer.start(1)]), encode(answer[1])]
+      end = answer.end()
     ids.append(~encode(text[end:]))
     return np.concatenate(ids).astype(np.int32)
 
 
-def make(documents, tokenizer, options):
+def make(
+  documents: documents_lib.Documents,
+  tokenizer: tokenizer_lib.Tokenizer,
+  options: base.Options,
+) -> Questions:
   """Returns the examples of documents."""
   del options
   return Questions(documents, tokenizer)
 
 
-def check(documents, config):
+def check(
+  documents: Mapping[str, documents_lib.Documents], config: config_lib.Config
+) -> None:
   """Checks the documents of all splits.
 
   Raises:
-    InputError: a document without an answer, or longer than a row.
+    InputError: a document has no answer, or is longer than a row.
   """
   for split in documents.values():
     for n in range(len(split)):
       text = split.read(n).decode()
       if not ANSWER.search(text):
         raise errors.InputError(
-          f'document {split.names[n]!r}: no answer, which '
-          f'task.name={config.task.name!r} looks for behind '
-          f'{synthetic.MARK!r}: write one, or leave it out'
+          f'document {split.names[n]!r} has no answer, which '
+          f'task.name={config.task.name!r} expects after '
+          f'{synthetic.MARK!r}: add one, or leave the document out'
         )
       if len(text) > config.data.length:
         raise errors.InputError(
           f'data.length={config.data.length}: document {split.names[n]!r} has '
-          f'{len(text)} characters, and is not to be cut: give that or more'
+          f"{len(text)} characters, and can't be cut: give that or more"
         )

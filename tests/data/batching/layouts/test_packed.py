@@ -1,4 +1,4 @@
-"""Packing: first fit, whole examples, nothing forgotten."""
+"""Packing: first fit, whole examples, nothing lost."""
 
 import grain
 import numpy as np
@@ -9,7 +9,7 @@ from rnn_jax.data.batching.layouts import packed as packed_lib
 
 def packed(*targets, fit='first'):
   examples = grain.MapDataset.source([np.arange(n + 1) for n in targets])
-  return packed_lib.Packed(loader.Ordered(examples, 0), (2, 8), fit)
+  return packed_lib.Packed(loader.Loader(examples, 0), (2, 8), fit)
 
 
 def test_an_example_goes_where_it_fits_first():
@@ -41,13 +41,13 @@ def test_best_fit_leaves_the_least_room():
   assert second.weights_BxL.sum(1).tolist() == [3, 0]
 
 
-def test_what_does_not_fit_comes_first_in_the_next_batch():
+def test_an_example_that_does_not_fit_comes_first_in_the_next_batch():
   first, second = packed(6, 6, 5, 2, 4)
   assert first.weights_BxL.sum(1).tolist() == [8, 6]
   assert second.weights_BxL.sum(1).tolist() == [5, 4]
 
 
-def test_the_state_holds_positions_of_what_waits():
+def test_the_state_has_the_positions_of_waiting_rows():
   batches = packed(6, 6, 21, 2, 4)
   next(batches)
   state = batches.get_state()

@@ -1,4 +1,4 @@
-"""Pools: sorted, dealt out by the longest row, nothing left behind for long."""
+"""Pools: sorted, split by the longest row; no row waits for long."""
 
 import collections
 import itertools
@@ -16,19 +16,19 @@ SHAPES = ((6, 4), (3, 8), (2, 12))
 
 
 def pooled(*targets, pool=2, shapes=SHAPES, seed=None):
-  """Batches of examples with so many targets each, which are their own."""
+  """Returns batches of examples with these numbers of distinct targets."""
   ends = np.cumsum([0, *targets])
   examples = grain.MapDataset.source(
     [np.arange(a, b + 1) for a, b in zip(ends, ends[1:], strict=False)]
   )
-  return sorted_lib.Pooled(loader.Ordered(examples, 0), shapes, pool, seed)
+  return sorted_lib.Pooled(loader.Loader(examples, 0), shapes, pool, seed)
 
 
 def lengths(batch):
   return [int(n) for n in batch.weights_BxL.sum(1)]
 
 
-def test_a_pool_is_dealt_out_from_the_longest_row_down():
+def test_a_pool_is_split_from_the_longest_row_down():
   first, second, third = pooled(1, 9, 2, 5, 11, 6, 3, pool=3)
   assert lengths(first) == [11, 9] and first.tokens_BxL.shape == (2, 12)
   assert lengths(second) == [6, 5, 3] and second.tokens_BxL.shape == (3, 8)
@@ -36,7 +36,7 @@ def test_a_pool_is_dealt_out_from_the_longest_row_down():
   assert third.starts_BxL.tolist() == [[1, 0, 0, 0]] * 6
 
 
-def test_what_is_left_over_leads_the_next_pool():
+def test_leftover_rows_lead_the_next_pool():
   batches = pooled(9, 1, 2, 12, 4, 4, 10, 7, 10, 3)
   assert [lengths(next(batches)) for _ in range(2)] == [[12, 10], [9, 4]]
   state = batches.get_state()
@@ -48,20 +48,22 @@ def test_what_is_left_over_leads_the_next_pool():
   assert lengths(next(batches)) == [10, 7]
 
 
-def test_a_pool_of_one_batch_pads_rows_that_follow_one_another():
+def test_a_pool_of_one_batch_pads_consecutive_rows():
   shapes = tuple((2, length) for _, length in SHAPES)
-  found = [lengths(b) for b in pooled(1, 9, 2, 5, 11, pool=1, shapes=shapes)]
-  assert found == [[9, 1], [5, 2], [11, 0]]
+  by_batch = [lengths(b) for b in pooled(1, 9, 2, 5, 11, pool=1, shapes=shapes)]
+  assert by_batch == [[9, 1], [5, 2], [11, 0]]
 
 
 def test_the_seed_orders_the_batches_of_a_pool():
   targets = [n % 12 + 1 for n in range(60)]
-  found = [
+  by_seed = [
     [*map(lengths, pooled(*targets, pool=8, seed=seed))]
     for seed in (None, 0, 0, 1)
   ]
-  assert found[1] == found[2] != found[3] and found[0] not in found[1:]
-  assert sorted(found[0][:7]) == sorted(found[1][:7]) == sorted(found[3][:7])
+  unshuffled, first, again, other = by_seed
+  assert first == again != other and unshuffled not in (first, other)
+  first_pools = [sorted(batches[:7]) for batches in (unshuffled, first, other)]
+  assert first_pools[0] == first_pools[1] == first_pools[2]
 
 
 def test_an_end_without_rows_ends():
@@ -73,7 +75,7 @@ def test_an_end_without_rows_ends():
   st.integers(1, 4),
   st.integers(0, 9),
 )
-def test_every_token_comes_once_however_it_is_cut(targets, pool, stop):
+def test_every_token_comes_once_wherever_it_resumes(targets, pool, stop):
   batches = pooled(*targets, pool=pool, seed=3)
   before = [*itertools.islice(batches, stop)]
   state = json.loads(json.dumps(batches.get_state()))

@@ -1,4 +1,4 @@
-"""Streams: lanes read on across batches and change stretch within one."""
+"""Streams: lanes continue across batches and change segment within one."""
 
 import grain
 import numpy as np
@@ -11,10 +11,10 @@ from rnn_jax.data.batching.layouts import stream
 def lanes(*targets, carry_state=True, rows=2):
   examples = [100 * k + np.arange(n + 1) for k, n in enumerate(targets)]
   examples = grain.MapDataset.source(examples)
-  return stream.Stream(loader.Ordered(examples, 0), (rows, 4), carry_state)
+  return stream.Stream(loader.Loader(examples, 0), (rows, 4), carry_state)
 
 
-def test_a_lane_reads_on_in_the_next_batch():
+def test_a_lane_continues_in_the_next_batch():
   first, second = lanes(8, 8)
   assert first.targets_BxL.tolist() == [[1, 2, 3, 4], [101, 102, 103, 104]]
   assert second.targets_BxL.tolist() == [[5, 6, 7, 8], [105, 106, 107, 108]]
@@ -22,7 +22,7 @@ def test_a_lane_reads_on_in_the_next_batch():
   assert first.starts_BxL.tolist() == [[1, 0, 0, 0]] * 2
 
 
-def test_a_lane_takes_the_next_stretch_within_a_window():
+def test_a_lane_takes_the_next_segment_within_a_window():
   _, second = [*lanes(6, 8, 2)]
   assert second.targets_BxL.tolist()[0] == [5, 6, 201, 202]
   assert second.tokens_BxL.tolist()[0] == [4, 5, 200, 201]
@@ -30,7 +30,7 @@ def test_a_lane_takes_the_next_stretch_within_a_window():
 
 
 @pytest.mark.parametrize('carry_state', (False, True))
-def test_windows_start_anew_unless_the_state_is_carried(carry_state):
+def test_windows_start_afresh_unless_the_state_is_carried(carry_state):
   _, second = lanes(8, 8, carry_state=carry_state)
   assert (second.starts_BxL[:, 0] == 0).all() == carry_state
 
@@ -45,7 +45,7 @@ def test_lanes_that_end_early_are_padded():
   assert batches[1].starts_BxL[1].tolist() == [1, 0, 0, 0]
 
 
-def test_a_lane_without_any_stretch_is_restored_without():
+def test_a_lane_without_a_segment_is_restored_without():
   batches, other = lanes(9, rows=3), lanes(9, rows=3)
   next(batches)
   state = batches.get_state()
@@ -56,7 +56,7 @@ def test_a_lane_without_any_stretch_is_restored_without():
     np.testing.assert_array_equal(batch.targets_BxL, again.targets_BxL)
 
 
-def test_empty_stretches_are_passed_over():
+def test_empty_segments_are_skipped():
   first, last = lanes(0, 2, 0, 3, rows=1)
   assert first.targets_BxL.tolist() == [[101, 102, 301, 302]]
   assert last.weights_BxL.tolist() == [[1, 0, 0, 0]]

@@ -1,4 +1,4 @@
-"""Files of some formats, and what each format reads of its own or refuses."""
+"""Helpers: write files of some formats, read them, catch errors."""
 
 import io
 import pickle
@@ -28,7 +28,7 @@ def refusal(name, path, **options):
   return str(caught.value)
 
 
-def picture(color, kind='PNG'):
+def image(color, kind='PNG'):
   file = io.BytesIO()
   PIL.Image.new('RGB', (3, 2), color).save(file, kind)
   return file.getvalue()
@@ -44,7 +44,7 @@ def tarball(path, batches):
 
 
 def cifar10(path, batch):
-  """A tarball that has this batch to train on and to test, and empty ones."""
+  """Writes a tarball with this batch to train on and to test."""
   empty = {b'data': np.zeros((0, 3072), np.uint8), b'labels': []}
   batches = {f'data_batch_{n}': empty for n in range(2, 6)}
   tarball(path, {'data_batch_1': batch, **batches, 'test_batch': batch})

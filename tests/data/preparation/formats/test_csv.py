@@ -1,4 +1,4 @@
-"""Tables between commas and tabs."""
+"""Comma- and tab-separated values."""
 
 from tests.data.preparation.formats import files
 
@@ -6,9 +6,9 @@ from tests.data.preparation.formats import files
 def test_csv_and_tsv(tmp_path):
   path = tmp_path / 'a.csv'
   path.write_bytes(b'\xef\xbb\xbftext,label\r\n"a, ""b""\nc",1\r\nd,0\r\n')
-  found = files.read('csv', path)
-  assert found[0].values == {'text': 'a, "b"\nc', 'label': '1'}
-  assert found[1].where == f'{path}:4'
+  examples = files.read('csv', path)
+  assert examples[0].values == {'text': 'a, "b"\nc', 'label': '1'}
+  assert examples[1].where == f'{path}:4'
   (tmp_path / 'a.tsv').write_text('text\tlabel\na, b\t1\n')
   assert files.values('csv', tmp_path / 'a.tsv') == [
     {'text': 'a, b', 'label': '1'}

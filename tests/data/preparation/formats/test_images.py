@@ -1,4 +1,4 @@
-"""Pictures by class, in a folder or zip."""
+"""Images by class, in a folder or zip."""
 
 import zipfile
 
@@ -10,18 +10,18 @@ from tests.data.preparation.formats import files
 def zipped(path, names):
   with zipfile.ZipFile(path, 'w') as file:
     for name in names:
-      file.writestr(name, files.picture('red'))
+      file.writestr(name, files.image('red'))
   return path
 
 
 @pytest.mark.parametrize('packed', (False, True))
-def test_pictures_by_class(tmp_path, packed):
+def test_images_by_class(tmp_path, packed):
   contents = {
-    'train/cat/1.png': files.picture('red'),
-    'train/dog/2.JPG': files.picture('blue', 'JPEG'),
-    'val/cat/3.jpeg': files.picture('green', 'JPEG'),
-    'val/dog/4.png': files.picture('blue'),
-    'train/readme.txt': b'no picture',
+    'train/cat/1.png': files.image('red'),
+    'train/dog/2.JPG': files.image('blue', 'JPEG'),
+    'val/cat/3.jpeg': files.image('green', 'JPEG'),
+    'val/dog/4.png': files.image('blue'),
+    'train/readme.txt': b'not an image',
   }
   if packed:
     path = tmp_path / 'a.zip'
@@ -33,85 +33,85 @@ def test_pictures_by_class(tmp_path, packed):
     for name, content in contents.items():
       (path / name).parent.mkdir(parents=True, exist_ok=True)
       (path / name).write_bytes(content)
-  found = files.read('images', path)
-  told = [(example.split, example.values['label']) for example in found]
+  examples = files.read('images', path)
+  labels = [(example.split, example.values['label']) for example in examples]
   splits = ['train'] * 2 + ['validation'] * 2
-  assert told == [*zip(splits, ['cat', 'dog'] * 2, strict=True)]
-  assert found[0].values['image'].content == contents['train/cat/1.png']
+  assert labels == [*zip(splits, ['cat', 'dog'] * 2, strict=True)]
+  assert examples[0].values['image'].content == contents['train/cat/1.png']
 
 
-def test_a_split_is_found_in_any_folder_above_the_class(tmp_path):
+def test_any_folder_above_the_class_may_name_the_split(tmp_path):
   names = [
     f'pets/{split}/{label}/x.png'
     for split in ('test-set', 'train')
     for label in ('cat', 'valid')
   ]
-  found = files.read('images', zipped(tmp_path / 'a.zip', names))
-  told = [(example.split, example.values['label']) for example in found]
-  assert told == [
+  examples = files.read('images', zipped(tmp_path / 'a.zip', names))
+  labels = [(example.split, example.values['label']) for example in examples]
+  assert labels == [
     (split, label) for split in ('test', 'train') for label in ('cat', 'valid')
   ]
 
 
-def test_a_picture_of_two_splits_is_refused(tmp_path):
+def test_an_image_in_two_splits_is_refused(tmp_path):
   path = zipped(tmp_path / 'a.zip', ['train/val_1/cat/x.png'])
   assert files.refusal('images', path) == (
-    f'{path}: train/val_1/cat/x.png: lies in two splits, by its folders '
+    f'{path}: train/val_1/cat/x.png: in two splits, by its folders '
     "['train', 'val_1']: rename one of them"
   )
 
 
 @pytest.mark.parametrize('more', ('train', 'test'))
-def test_classes_that_splits_do_not_share_are_named(tmp_path, more):
+def test_classes_missing_from_a_split_are_named(tmp_path, more):
   names = ['train/cat/1.png', 'test/cat/2.png', f'{more}/dog/3.png']
   zipped(tmp_path / 'a.zip', names)
-  message = f"class 'dog' has pictures in {more} and none in"
+  message = f"class 'dog' has images in {more} and none in"
   assert message in files.refusal('images', tmp_path / 'a.zip')
 
 
-def test_pictures_of_other_formats_are_named(tmp_path, caplog):
+def test_images_of_other_formats_are_named(tmp_path, caplog):
   path = zipped(tmp_path / 'a.zip', ['cat/1.webp', 'dog/2.GIF'])
   assert files.refusal('images', path) == (
-    f'{path}: 2 picture(s) such as cat/1.webp: save them as one of .jpg, '
+    f'{path}: 2 image(s) such as cat/1.webp: save them as one of .jpg, '
     '.jpeg, .png'
   )
   (tmp_path / 'cat').mkdir()
-  (tmp_path / 'cat' / '1.bmp').write_bytes(files.picture('red', 'BMP'))
-  (tmp_path / 'cat' / '2.png').write_bytes(files.picture('red'))
+  (tmp_path / 'cat' / '1.bmp').write_bytes(files.image('red', 'BMP'))
+  (tmp_path / 'cat' / '2.png').write_bytes(files.image('red'))
   for _ in range(2):
     assert len(files.read('images', tmp_path)) == 1
-  assert caplog.text.count('1 picture(s) such as cat/1.bmp are left out') == 1
+  assert caplog.text.count('1 image(s) such as cat/1.bmp are skipped') == 1
 
 
-def test_no_picture_is_named(tmp_path):
+def test_a_folder_without_images_is_refused(tmp_path):
   (tmp_path / 'cat').mkdir()
-  (tmp_path / 'cat' / 'readme.txt').write_text('no picture')
+  (tmp_path / 'cat' / 'readme.txt').write_text('not an image')
   assert files.refusal('images', tmp_path) == (
-    f'{tmp_path}: no picture in it (.jpg, .jpeg, .png): give a folder or zip '
+    f'{tmp_path}: no image in it (.jpg, .jpeg, .png): give a folder or zip '
     'of class/name.jpg'
   )
 
 
-def test_pictures_without_a_class_and_damaged_zips(tmp_path):
-  (tmp_path / '1.png').write_bytes(files.picture('red'))
-  assert 'lies in no folder' in files.refusal('images', tmp_path)
+def test_images_without_a_class_and_damaged_zips_are_refused(tmp_path):
+  (tmp_path / '1.png').write_bytes(files.image('red'))
+  assert 'not in a folder' in files.refusal('images', tmp_path)
   (tmp_path / 'a.zip').write_bytes(b'PK\x03\x04 and no more')
-  assert 'no whole zip' in files.refusal('images', tmp_path / 'a.zip')
+  assert 'incomplete zip' in files.refusal('images', tmp_path / 'a.zip')
 
 
-def test_what_file_managers_add_to_a_zip_is_no_picture(tmp_path):
+def test_files_that_file_managers_add_to_a_zip_are_skipped(tmp_path):
   names = ['./cat/1.png', '__MACOSX/cat/._1.png', 'cat/._2.png', '.x/dog/3.png']
-  found = files.read('images', zipped(tmp_path / 'a.zip', names))
-  assert [example.where for example in found] == [
+  examples = files.read('images', zipped(tmp_path / 'a.zip', names))
+  assert [example.where for example in examples] == [
     f'{tmp_path / "a.zip"}: ./cat/1.png'
   ]
 
 
-def test_a_picture_damaged_in_a_zip_is_refused(tmp_path):
+def test_a_damaged_image_in_a_zip_is_refused(tmp_path):
   path = tmp_path / 'a.zip'
   with zipfile.ZipFile(path, 'w', zipfile.ZIP_DEFLATED) as file:
     file.writestr('cat/1.png', bytes(range(256)) * 40)
   content = bytearray(path.read_bytes())
   content[60:80] = bytes(20)
   path.write_bytes(content)
-  assert 'no whole zip' in files.refusal('images', path)
+  assert 'incomplete zip' in files.refusal('images', path)

@@ -1,4 +1,4 @@
-"""Rows of JSON, one a line."""
+"""JSON Lines."""
 
 import json
 
@@ -9,9 +9,9 @@ def test_jsonl(tmp_path):
   rows = {'text': 'ü', 'label': 1}, {'text': 'b', 'label': 0}
   path = tmp_path / 'a.jsonl'
   path.write_text('\n\n'.join(map(json.dumps, rows)) + '\r\n')
-  found = files.read('jsonl', path)
-  assert [example.values for example in found] == [*rows]
-  assert [example.where for example in found] == [f'{path}:1', f'{path}:3']
+  examples = files.read('jsonl', path)
+  assert [example.values for example in examples] == [*rows]
+  assert [example.where for example in examples] == [f'{path}:1', f'{path}:3']
   path.write_text('{"text": 1}\n[1]\n')
   assert (
     files.refusal('jsonl', path)
@@ -21,7 +21,7 @@ def test_jsonl(tmp_path):
   assert files.values('jsonl', path) == [{'text': 'a'}]
   path.write_text('{"text": "\\ud83d\\ude00"}\n{"turns": ["a", "\\ud83d"]}\n')
   assert files.refusal('jsonl', path) == (
-    f"{path}:2: 'turns' holds half a surrogate pair: mend it"
+    f"{path}:2: 'turns' has half a surrogate pair: fix it"
   )
   path.write_bytes(b'{"text": "a"}\n{"text": "\xff"}\n')
   assert files.refusal('jsonl', path).startswith(

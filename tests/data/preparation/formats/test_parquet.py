@@ -13,9 +13,10 @@ def test_parquet_as_a_hub_publishes_it(tmp_path):
     {'text': ['a', 'b'], 'label': [1, 0], 'turns': [['x', 'y'], ['z']]}
   )
   names = {'label': {'_type': 'ClassLabel', 'names': ['neg', 'pos']}}
-  told = {b'huggingface': json.dumps({'info': {'features': names}}).encode()}
+  info = json.dumps({'info': {'features': names}})
+  metadata = {b'huggingface': info.encode()}
   path = tmp_path / 'train-00000-of-00001.parquet'
-  parquet.write_table(table.replace_schema_metadata(told), path)
+  parquet.write_table(table.replace_schema_metadata(metadata), path)
   assert files.values('parquet', path) == [
     {'text': 'a', 'label': 'pos', 'turns': ['x', 'y']},
     {'text': 'b', 'label': 'neg', 'turns': ['z']},
@@ -23,5 +24,5 @@ def test_parquet_as_a_hub_publishes_it(tmp_path):
   content = path.read_bytes()
   path.write_bytes(content[: len(content) // 2])
   assert files.refusal('parquet', path).startswith(
-    f'{path}: no whole Parquet file'
+    f'{path}: incomplete Parquet file'
   )

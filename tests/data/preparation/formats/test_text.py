@@ -1,4 +1,4 @@
-"""Texts by lines and by files."""
+"""Texts by line and by file."""
 
 import pytest
 
@@ -9,9 +9,9 @@ from tests.data.preparation.formats import files
 def test_lines_of_encodings_unlike_ascii(tmp_path, encoding):
   path = tmp_path / 'a.txt'
   path.write_bytes('one\r\n\nz ü\n'.encode(encoding))
-  found = files.read('text', path, encoding=encoding)
-  assert [example.values['text'] for example in found] == ['one', 'z ü']
-  assert found[1].where == f'{path}:3'
+  examples = files.read('text', path, encoding=encoding)
+  assert [example.values['text'] for example in examples] == ['one', 'z ü']
+  assert examples[1].where == f'{path}:3'
 
 
 def test_text_by_lines_and_files(tmp_path):

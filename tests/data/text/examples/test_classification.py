@@ -1,4 +1,4 @@
-"""What a text and its class become, for a head and for written classes."""
+"""Examples of a text and its class, for a head and for written classes."""
 
 import dataclasses
 import json
@@ -10,6 +10,7 @@ from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data import pipeline
 from rnn_jax.data.text import tokenizer
+from rnn_jax.data.text.examples import base as examples_lib
 from rnn_jax.data.text.examples import classification
 from rnn_jax.data.text.examples import image_classification
 from tests.support import corpora
@@ -19,13 +20,13 @@ EDGE = BYTES.boundary
 
 
 def documents(labels=(0, 1, 1), texts=('bad', 'good', 'good too')):
-  found = corpora.in_memory(*texts)
-  found.reader.labels = None if labels is None else np.array(labels)
-  return found
+  made = corpora.in_memory(*texts)
+  made.reader.labels = None if labels is None else np.array(labels)
+  return made
 
 
 def make(length=32, **task):
-  options = pipeline.Options(
+  options = examples_lib.Options(
     config_lib.section('task', name='classification', **task),
     config_lib.section('data', classes=('no', 'yes')),
     length,
@@ -35,7 +36,7 @@ def make(length=32, **task):
   return classification.make(documents(), BYTES, options)
 
 
-def test_a_head_predicts_the_class_at_the_last_step_alone():
+def test_a_head_predicts_the_class_only_at_the_last_step():
   ids = make().make(1, 0)
   assert ids.dtype == np.int32
   np.testing.assert_array_equal(
@@ -105,10 +106,10 @@ def test_documents_without_classes_or_with_one_are_refused():
 
 
 @pytest.mark.parametrize('label', (-1, 2))
-def test_a_document_of_no_class_is_named(label):
+def test_a_document_without_a_class_is_named(label):
   config = corpora.configure(classes=('no', 'yes'))
   splits = {'train': documents(), 'validation': documents((0, label, -1))}
-  message = rf'^1: its class is {label}, and .* are 0 to 1: give'
+  message = rf'^1: its class is {label}, and .* are 0 to 1: correct'
   with pytest.raises(errors.InputError, match=message):
     classification.check(splits, config)
 
@@ -119,7 +120,7 @@ def test_a_test_split_without_labels_is_refused_when_it_is_used(maker, caplog):
   unlabelled = documents((-1, -1, -1))
   classification.check({'train': documents(), 'test': unlabelled}, config)
   assert "'test' cannot be evaluated: 0: its class is -1" in caplog.text
-  options = pipeline.Options(
+  options = examples_lib.Options(
     config_lib.section('task', name='classification'), config.data, 32, 32, None
   )
   with pytest.raises(errors.InputError, match='^0: .*or use another split'):

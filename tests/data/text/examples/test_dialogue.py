@@ -1,12 +1,12 @@
-"""What a dialogue becomes: every turn but the first is predicted."""
+"""Examples of dialogues: every turn except the first is predicted."""
 
 import numpy as np
 import pytest
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax.data import pipeline
 from rnn_jax.data.text import tokenizer
+from rnn_jax.data.text.examples import base as examples_lib
 from rnn_jax.data.text.examples import dialogue
 from tests.support import corpora
 
@@ -15,7 +15,7 @@ EDGE = BYTES.boundary
 
 
 def make(text='hi\nhello\nbye', length=64, turns='all'):
-  options = pipeline.Options(
+  options = examples_lib.Options(
     config_lib.section('task', name='dialogue', turns=turns),
     config_lib.section('data'),
     length,

@@ -1,4 +1,4 @@
-"""Answers are predicted, all else is read alone."""
+"""Answers are predicted, the rest is only read."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ BYTES = tokenizer.Bytes()
 
 
 def predicted(text, kind=BYTES):
-  """The text with '_' for what is read and not predicted."""
+  """Returns the text with '_' for what is only read."""
   made = recall.make(corpora.in_memory(text), kind, None).make(0, 0)
   batch = rows.blank(1, 40)
   stop = rows.write(batch, 0, 0, made)
@@ -45,11 +45,11 @@ def test_any_tokenizer_will_do():
   assert predicted('ab..=ab?a=b', characters) == '_____ab___b'
 
 
-def test_what_cannot_be_learnt_is_refused():
+def test_documents_that_cannot_be_learned_are_refused():
   good, bare = corpora.in_memory('a=b'), corpora.in_memory('a=b', 'ab=')
   cfg = config.parse({'task': {'name': 'recall'}, 'data': {'length': 3}})
   recall.check({'train': good}, cfg)
-  with pytest.raises(errors.InputError, match="'1': no answer.*behind '='"):
+  with pytest.raises(errors.InputError, match="'1' has no answer.*after '='"):
     recall.check({'train': good, 'test': bare}, cfg)
   with pytest.raises(errors.InputError, match="=3: document '0' has 4 char"):
     recall.check({'train': corpora.in_memory('ab=c')}, cfg)

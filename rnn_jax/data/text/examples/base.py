@@ -1,0 +1,44 @@
+"""The contract of a maker of examples.
+
+A task's `make_examples(documents, tokenizer, options)` returns `Examples`; an
+example is an array of ids as in rnn_jax/data/batching/rows.py.
+"""
+
+import dataclasses
+from typing import Protocol
+
+import numpy as np
+
+from rnn_jax import config as config_lib
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+  """What a maker of examples depends on.
+
+  Attributes:
+    task: section `task` of the config.
+    data: section `data` of the config.
+    length: ids that a row can predict.
+    window_bytes: bytes of a window of a document that is cut.
+    seed: of cuts and augmentation; without one every epoch is the same.
+  """
+
+  task: config_lib.Task
+  data: config_lib.Data
+  length: int
+  window_bytes: int
+  seed: int | None
+
+
+class Examples(Protocol):
+  """Makes examples; their number is the same in each epoch."""
+
+  def __len__(self) -> int:
+    """Returns the number of examples in an epoch."""
+
+  def document(self, example: int) -> int:
+    """Returns the number of the document that an example is from."""
+
+  def make(self, example: int, epoch: int) -> np.ndarray:
+    """Returns the ids of an example; fewer than two if nothing is predicted."""
