@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 PACKAGE = pathlib.Path(__file__).parents[1] / 'rnn_jax'
-ROOMS = ('ops', 'native', 'cells', 'models')
+ROOMS = ('ops', 'native', 'cells', 'models', 'parallel', 'runs')
 FILES = sorted(
   file for room in ROOMS for file in (PACKAGE / room).rglob('*.py')
 )

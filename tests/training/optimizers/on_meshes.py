@@ -48,7 +48,7 @@ def updated(name):
   settings = following.config(name, **own)
   transform = optimizer.make(settings, following.rate, where.stacked)
   state = jax.eval_shape(transform.init, where.shapes)
-  cut = where.of_optimizer(state)
+  cut = where.optimizer_shardings(state)
   params_cut = where.shardings('parameters')
   ends = []
   for place in ({}, {'out_shardings': (params_cut, cut)}):
@@ -60,7 +60,7 @@ def updated(name):
       now = jax.block_until_ready(turn(*now, gradient))
     ends.append(jax.device_get(now[0]))
   own = placement.device_bytes(state, cut)
-  whole = placement.device_bytes(state, where.whole)
+  whole = placement.device_bytes(state, where.replicated)
   return forms.largest_difference(*ends), own / whole
 
 
