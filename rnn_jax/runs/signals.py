@@ -9,6 +9,8 @@ and asking it costs a step no communication.
 import os
 import signal
 import types
+from collections.abc import Callable
+from typing import Any
 from typing import Self
 
 from jax.experimental import multihost_utils
@@ -28,7 +30,7 @@ class StopRequest:
   def __init__(self) -> None:
     self.name: str | None = None
     self._together = hosts.count() > 1
-    self._previous: dict[int, signal.Handlers] = {}
+    self._previous: dict[int, Callable[..., Any] | int | None] = {}
 
   def __enter__(self) -> Self:
     # The runtime handles SIGTERM itself, and Python couldn't restore that.
