@@ -128,7 +128,7 @@ def in_steps(reduce):
   """Returns results of two steps, a constant gradient and bad numbers."""
   start = compression.init({n: np.zeros(s) for n, s in SHAPES.items()}, DEVICES)
   first = reduce(start, gradients(0))
-  found = {
+  results = {
     'steps': [first, reduce(first[0], gradients(1))],
     'spoiled': [reduce(start, spoiled(*case))[1] for case in SPOILED],
     'means': [],
@@ -138,8 +138,8 @@ def in_steps(reduce):
     feedback, summed = reduce(feedback, gradients(0))
     total = jax.tree.map(np.add, total, summed) if n else summed
     if n + 1 in CONSTANT:
-      found['means'].append(jax.tree.map(lambda x, n=n: x / (n + 1), total))
-  return found
+      results['means'].append(jax.tree.map(lambda x, n=n: x / (n + 1), total))
+  return results
 
 
 def run():
