@@ -58,7 +58,7 @@ def main(argv):
     row = run_lib.evaluate_run(
       run, WORKDIR.value, SPLIT.value, LIMIT.value, BERTSCORE.value
     )
-    if not hosts_lib.first():
+    if not hosts_lib.is_first():
       return
   if JSON.value:
     print(json.dumps(row))

@@ -101,7 +101,7 @@ def _conclude(config, progress):
   from rnn_jax.training import evaluate
 
   # All processes run this, as they compute together; the first one prints.
-  report = print if hosts_lib.first() else lambda text: None
+  report = print if hosts_lib.is_first() else lambda text: None
   report(
     f'trained: {progress.finished}, {progress.real_tokens:,} tokens in '
     f'{progress.seconds:.0f} s; the curve is {WORKDIR.value}/loss.png'

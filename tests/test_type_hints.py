@@ -12,6 +12,8 @@ ROOMS = (
   'cells',
   'models',
   'data',
+  'parallel',
+  'runs',
   'training',
   'tasks',
   'config',
@@ -21,7 +23,6 @@ FILES = sorted(
     *PACKAGE.glob('*.py'),
     *(file for room in ROOMS for file in (PACKAGE / room).rglob('*.py')),
   }
-  - {PACKAGE / 'config/parts.py'}
 )
 
 

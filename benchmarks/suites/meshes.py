@@ -145,7 +145,7 @@ def _kept(programs):
   for name, part in {
     'parameter': (params, where.shardings('parameters')),
     'gradient': (params, where.shardings('gradients')),
-    'optimizer': (optimizer, where.of_optimizer(optimizer)),
+    'optimizer': (optimizer, where.optimizer_shardings(optimizer)),
   }.items():
     kept[f'{name}_bytes'] = placement.device_bytes(*part)
     kept[f'{name}_bytes_alone'] = batch_size.tree_bytes(part[0])

@@ -140,9 +140,9 @@ def chosen(raw: Mapping[str, Any]) -> Names:
   chosen_names = []
   for kind in KINDS:
     section, key = kind.place
-    given = raw.get(section)
-    named = isinstance(given, (dict, ml_collections.ConfigDict))
-    name = given.get(key, kind.default) if named else kind.default
+    given, name = raw.get(section), kind.default
+    if isinstance(given, (dict, ml_collections.ConfigDict)):
+      name = given.get(key, kind.default)
     # Names of a wrong type are refused later, with all other wrong types.
     name = name if isinstance(name, str) else kind.default
     chosen_names.append((kind.key, name))
@@ -262,7 +262,7 @@ class Section(ml_collections.ConfigDict):
       super().__setitem__(key, before)
       raise
 
-  def update(self, *other, **given):
+  def update(self, *other: Any, **given: Any) -> None:
     """Updates as a dict does, the names of parts first."""
     given = dict(*other) | given
     name = self.__dict__.get('_place', (None, None))[1]
@@ -280,7 +280,7 @@ class Root(ml_collections.ConfigDict):
     if isinstance(value := self[key], Section):
       value.__dict__['_place'] = self, key
 
-  def update(self, *other, **given):
+  def update(self, *other: Any, **given: Any) -> None:
     """Updates as a dict does, the names of parts first."""
     given = dict(*other) | given
     for kind in KINDS:

@@ -66,8 +66,8 @@ def evaluate_run(
   split = run.split(evaluate.check_split(split))
   sums = run.batch_sums(split)
   row = evaluate.describe(run, split, sums)
-  run = dataclasses.replace(run, params=hosts.whole(run.params))
-  if not hosts.first():
+  run = dataclasses.replace(run, params=hosts.gather_arrays(run.params))
+  if not hosts.is_first():
     return row
   predictor = _predictor(run.config.task)
   scorer = _scorer(run.config.task, predictor, bertscore)

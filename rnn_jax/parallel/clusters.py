@@ -1,4 +1,4 @@
-"""Who belongs to a job: told by flags, or found in a cluster's environment.
+"""The processes of a job, from flags or from a cluster's environment.
 
     slurm   SLURM_PROCID of SLURM_NTASKS; the first node is the coordinator
     mpi     OMPI_COMM_WORLD_RANK of OMPI_COMM_WORLD_SIZE; below Open MPI 5 the
@@ -6,9 +6,9 @@
     k8s     a Job or JobSet, by asking the API (pip install kubernetes)
     env     JAX_PROCESS_ID of JAX_NUM_PROCESSES, JAX_COORDINATOR_ADDRESS
 
-The first three are found by JAX's own cluster detection; here it is only
-checked beforehand that there is something to find. A process alone on its host
-uses all of the host's devices; one of several takes the device of its number.
+JAX's own cluster detection finds the first three; this file only checks first
+that the variables are set. The only process of a host uses all of the host's
+devices; one of several uses the device of its number.
 """
 
 import importlib.util
@@ -36,16 +36,16 @@ ORTE = 'OMPI_MCA_orte_hnp_uri'  # set by mpirun before Open MPI 5
 
 
 class Address(NamedTuple):
-  """Where a job meets and this process's place in it.
+  """A job's coordinator, and this process's number.
 
   Attributes:
     coordinator: 'HOST:PORT' of process 0; '': JAX finds it.
-    processes: how many there are; None: JAX finds it.
+    processes: their number; None: JAX finds it.
     process: number of this one, from 0; None: JAX finds it.
-    detection: the name of JAX's way to find the rest.
-    device_ids: of the devices that this process uses; (): all; None: as JAX's
-      detection says, one.
-    told: how a message names the job.
+    detection: the name of JAX's cluster detection method.
+    device_ids: of the devices that this process uses; (): all; None: the one
+      that JAX's detection chooses.
+    label: what a message calls the job.
   """
 
   coordinator: str
@@ -53,7 +53,7 @@ class Address(NamedTuple):
   process: int | None
   detection: str | None = 'deactivate'
   device_ids: tuple[int, ...] | None = ()
-  told: str = ''
+  label: str = ''
 
 
 def find(
@@ -73,8 +73,8 @@ def find(
     environment: the variables of this process.
 
   Raises:
-    InputError: flags that contradict each other, are half given, or a cluster
-      whose variables are missing.
+    InputError: flags contradict each other or are incomplete, or variables of
+      the cluster are missing.
   """
   if coordinator:
     _check_coordinator(coordinator, '--coordinator')
@@ -82,7 +82,7 @@ def find(
     for name, value in (('processes', processes), ('process', process)):
       if value is not None:
         raise errors.InputError(
-          f'--{name}={value}: --cluster={cluster} finds it: leave one out'
+          f'--{name}={value}: --cluster={cluster} finds it: omit one of them'
         )
     return _in_cluster(cluster, coordinator, environment)
   given = {
@@ -124,7 +124,7 @@ def _in_cluster(cluster, coordinator, environment):
     detection = 'ompi'
   elif cluster == 'mpi' and not coordinator:
     raise errors.InputError(
-      '--cluster=mpi: Open MPI 5 tells no address: give --coordinator='
+      '--cluster=mpi: Open MPI 5 reports no address: give --coordinator='
       'HOST:PORT, the host of rank 0 and a free port'
     )
   address = _address(
@@ -133,15 +133,15 @@ def _in_cluster(cluster, coordinator, environment):
     _number(environment, process),
     process,
   )
-  found = address.told
+  label = address.label
   if not coordinator:
-    found = f'--cluster={cluster}, coordinator by {detection}'
+    label = f'--cluster={cluster}, coordinator by {detection}'
     if cluster == 'slurm':
-      found += f', first of {environment["SLURM_STEP_NODELIST"]}'
+      label += f', first of {environment["SLURM_STEP_NODELIST"]}'
   return address._replace(
     detection=detection,
     device_ids=_device_ids(cluster, environment),
-    told=found,
+    label=label,
   )
 
 
@@ -159,11 +159,11 @@ def _address(coordinator, processes, process, name):
     raise errors.InputError(f'{processes} processes: give 1 or more')
   if not 0 <= process < processes:
     raise errors.InputError(
-      f'{name}={process}: give 0 to {processes - 1}, there are {processes} '
+      f'{name}={process}: give 0 to {processes - 1}, the job has {processes} '
       'processes'
     )
   return Address(
-    coordinator, processes, process, told=f'coordinator {coordinator}'
+    coordinator, processes, process, label=f'coordinator {coordinator}'
   )
 
 
@@ -182,7 +182,7 @@ def _number(environment, name):
 
 
 def _device_ids(cluster, environment):
-  """All devices, unless processes of one host share those that they see."""
+  """Returns (), all devices, unless processes of a host share them."""
   if len(environment.get('CUDA_VISIBLE_DEVICES', '0,1').split(',')) == 1:
     return ()
   if cluster == 'slurm':

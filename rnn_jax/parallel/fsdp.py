@@ -1,8 +1,10 @@
-"""Parameters inside a program of the mesh: a device's share of them, gathered
-where they are used, and the sum of their gradients.
+"""Sharded parameters, inside a program of the mesh.
+
+Each device keeps a shard of the parameters. They are gathered where they are
+used, and their gradients are summed over devices.
 
 `logical_axes` is a tree like the parameters with the axes of each, see
-shapes.py. Where devices share F, each of them adds its part of a 'D+F'.
+shapes.py. Where F is sharded, each device adds its part of a 'D+F'.
 """
 
 import fnmatch
@@ -31,15 +33,15 @@ def logical_axes(params: PyTree, names: Mapping[str, str]) -> PyTree:
   """
 
   def find(path, x):
-    told = '/'.join(key.key for key in path)
-    for pattern, found in names.items():
-      if fnmatch.fnmatchcase(told, pattern):
-        rank = len(found.partition('+')[0].split('x'))
+    name = '/'.join(key.key for key in path)
+    for pattern, own in names.items():
+      if fnmatch.fnmatchcase(name, pattern):
+        rank = len(own.partition('+')[0].split('x'))
         if rank == len(x.shape):
-          return found
-        raise ValueError(f'{told} is {found!r} and has {len(x.shape)} axes')
+          return own
+        raise ValueError(f'{name} is {own!r} and has {len(x.shape)} axes')
     raise ValueError(
-      f'{told} has no logical axes: add them to LOGICAL_AXES of its file'
+      f'{name} has no logical axes: add them to LOGICAL_AXES of its file'
     )
 
   return jax.tree.map_with_path(find, params)
@@ -48,55 +50,60 @@ def logical_axes(params: PyTree, names: Mapping[str, str]) -> PyTree:
 def gather(
   params: PyTree, logical_axes: PyTree, rules: rules_lib.Rules
 ) -> PyTree:
-  """Returns parameters as they are used, from what is kept on each device."""
+  """Returns parameters as they are used, from the shards of each device."""
 
-  def arrive(x, logical_axes):
+  def gather_one(x, logical_axes):
     own, addends = _read(logical_axes, rules)
-    for axis, letter in enumerate(own):
-      storage = _storage(rules, letter)
+    for dimension, axis in enumerate(own):
+      storage = _storage(rules, axis)
       if storage and rules.zero == rules_lib.STAGES['parameters']:
-        x = jax.lax.all_gather(x, storage, axis=axis, tiled=True)
+        x = jax.lax.all_gather(x, storage, axis=dimension, tiled=True)
         x = ad_checkpoint.checkpoint_name(x, devices.GATHERED)
     return x / addends if addends > 1 else x
 
-  return jax.tree.map(arrive, params, logical_axes)
+  return jax.tree.map(gather_one, params, logical_axes)
 
 
-def add_up(
+def sum_gradients(
   gradients: PyTree,
   logical_axes: PyTree,
   rules: rules_lib.Rules,
   rows: tuple[str, ...] = rules_lib.ROWS,
 ) -> PyTree:
-  """Returns the sums of all devices' gradients, cut as gradients are kept.
+  """Returns the sums of all devices' gradients, sharded as they are kept.
 
-  `rows` are the axes of rows to sum over.
+  Args:
+    gradients: a tree like the parameters.
+    logical_axes: of the parameters.
+    rules: how they are sharded.
+    rows: the axes of rows to sum over.
   """
 
-  def add(x, logical_axes):
+  def sum_one(x, logical_axes):
     own, addends = _read(logical_axes, rules)
     summed = ['sequence', *rows]
-    for axis, letter in enumerate(own):
-      storage = _storage(rules, letter)
+    for dimension, axis in enumerate(own):
+      storage = _storage(rules, axis)
       if not storage or rules.zero < rules_lib.STAGES['gradients']:
         continue
       if rules.zero < rules_lib.STAGES['parameters']:
-        x = jax.lax.psum_scatter(x, storage, scatter_dimension=axis, tiled=True)
+        x = jax.lax.psum_scatter(
+          x, storage, scatter_dimension=dimension, tiled=True
+        )
       # Else the transpose of `gather` has done so.
       summed = [name for name in summed if name not in storage]
     summed += ['pipe'] * ('R' not in own) + ['tensor'] * (addends > 1)
-    summed = tuple(name for name in summed if axes.size(name) > 1)
-    return jax.lax.psum(x, summed) if summed else x
+    names = tuple(name for name in summed if axes.size(name) > 1)
+    return jax.lax.psum(x, names) if names else x
 
-  return jax.tree.map(add, gradients, logical_axes)
+  return jax.tree.map(sum_one, gradients, logical_axes)
 
 
-def _storage(rules, letter):
-  return tuple(a for a in rules.storage(letter) if axes.size(a) > 1)
+def _storage(rules, axis):
+  return tuple(name for name in rules.storage(axis) if axes.size(name) > 1)
 
 
 def _read(logical_axes, rules):
-  """The logical axes of a parameter, and among how many it is shared as an
-  addend."""
+  """A parameter's logical axes, and how many devices add a part of it."""
   own, _, summed = logical_axes.partition('+')
   return own.split('x'), rules.shards(summed)

@@ -1,16 +1,15 @@
 """Several processes as one job, on JAX's own distributed runtime.
 
 Every process runs the same program; all of their devices make one mesh. The
-first process, of number 0, is also the coordinator: the service through which
-they find each other, tell that they are alive and agree.
+first process, number 0, is also the coordinator: the service through which they
+connect, send heartbeats and synchronize.
 
-A process whose heartbeats stop ends all others: JAX's runtime does that by
-abort(), on a thread of its own, behind a line that names the numbers of those
-that are gone. `connect` sees to it that a readable line follows and that the
-exit code is 1. A process that can't go on should `abandon` the others, so that
-they needn't wait for heartbeats that it still sends.
+When a process's heartbeats stop, JAX's runtime ends all others by abort(), on a
+thread of its own, after a line that names the lost processes. `connect` makes a
+readable line follow, and the exit code 1. A process that can't continue should
+`abandon` the others, so that they don't wait while it still sends heartbeats.
 
-With one process everything here returns at once.
+With one process every function here returns at once.
 """
 
 import contextlib
@@ -25,6 +24,8 @@ import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
+from typing import TypeVar
+from typing import cast
 
 import jax
 import numpy as np
@@ -35,43 +36,46 @@ from orbax.checkpoint import multihost
 from rnn_jax import errors
 from rnn_jax.parallel import clusters
 
-DAY = 24 * 3600  # a wait that ends, if ever, because a process is gone
+DAY = 24 * 3600  # if a wait ends early, a process is lost
 FAREWELL = 5  # seconds that a failed process waits for others that failed too
-SHARED = 60  # seconds until a file must be seen by all hosts
+SHARED = 60  # seconds until all hosts must see a file
+
+PyTree = Any
+T = TypeVar('T')
 
 _numbers = itertools.count()
 _handler = ctypes.CFUNCTYPE(None, ctypes.c_int)
-_kept = []  # C functions that must outlive this call
+_kept: list[Any] = []  # C functions that must outlive this call
 
 
 def connect(address: clusters.Address, timeout: int, host_timeout: int) -> None:
-  """Joins the job; must come before any computation.
+  """Joins the job, before any computation.
 
-  Where others can't be reached, the process ends here with exit code 1 and a
-  line that says so: the runtime knows no other way.
+  If others can't be reached, the runtime can only abort: the process ends here
+  with exit code 1 and a line that says why.
 
   Args:
-    address: of the job, and this process's place in it.
-    timeout: seconds until all processes must have come.
-    host_timeout: seconds of silence after which a process counts as gone.
+    address: of the job, and this process's number.
+    timeout: seconds until all processes must have joined.
+    host_timeout: seconds without a heartbeat until a process counts as lost.
 
   Raises:
     InputError: nothing answers at the coordinator's address, or this process
-      can't be it.
+      can't serve there.
   """
   begun = time.monotonic()
   _keep_stdout()
   if address.process and address.coordinator:
     _reach(address, begun + timeout)
-  # The platform is no option of `initialize`; on CPUs gloo carries the words.
+  # `initialize` has no option for this; on CPUs gloo communicates.
   jax.config.update('jax_cpu_collectives_implementation', 'gloo')
-  left = max(int(timeout - (time.monotonic() - begun)), 5)
-  told = 'this process'
+  remaining = max(int(timeout - (time.monotonic() - begun)), 5)
+  own = 'this process'
   if address.processes:
-    told = f'process {address.process} of {address.processes}'
+    own = f'process {address.process} of {address.processes}'
   absent = (
-    f'error: {told}: after {timeout} s not all of the processes are there '
-    f'({address.told}): start the same command on every host, each with its '
+    f'error: {own}: after {timeout} s some processes have not joined '
+    f'({address.label}): start the same command on every host, each with its '
     f'own number, and look at what the others print\n'
   )
   with _muted() as terminal:
@@ -83,43 +87,43 @@ def connect(address: clusters.Address, timeout: int, host_timeout: int) -> None:
         address.process,
         address.device_ids,
         cluster_detection_method=address.detection,
-        initialization_timeout=left,
+        initialization_timeout=remaining,
         heartbeat_timeout_seconds=host_timeout,
         shutdown_timeout_seconds=host_timeout,
       )
     except (RuntimeError, ValueError, OSError) as error:
       reason = str(error).splitlines()[0]
-      raise errors.InputError(f'{told}: {address.told}: {reason}') from error
+      raise errors.InputError(f'{own}: {address.label}: {reason}') from error
   _at_abort(
     2,
-    f"error: {told}: JAX's runtime ended it, because another process is gone "
+    f"error: {own}: JAX's runtime ended it, because another process was lost "
     f'(named above, if it is known) or out of reach for {host_timeout} s; the '
-    'same command on all hosts goes on from the last checkpoint\n',
+    'same command on all hosts resumes from the last checkpoint\n',
   )
-  # Orbax's barriers are else programs on the devices, which the refusal of
-  # implicit transfers forbids.
+  # Otherwise Orbax's barriers run on the devices, with implicit transfers,
+  # which the launchers forbid.
   flags.FLAGS['experimental_orbax_use_distributed_barrier'].value = True
 
 
 def count() -> int:
   """Returns how many processes the job has."""
-  # Without a job this must not wake the devices: errors come before that.
+  # Without a job this must not initialize the devices: errors come before that.
   return jax.process_count() if jax.distributed.is_initialized() else 1
 
 
-def first() -> bool:
+def is_first() -> bool:
   """Returns whether this is the process that writes and prints."""
   return count() == 1 or jax.process_index() == 0
 
 
 def barrier(name: str) -> None:
-  """Returns when every process has come here, however long it takes."""
+  """Returns when every process has reached this, however long it takes."""
   if count() > 1:
     _wait(f'{name}.{next(_numbers)}', DAY)
 
 
 def gather(text: str) -> list[str]:
-  """Returns the text of every process, by its number."""
+  """Returns the texts of all processes, by their number."""
   if count() == 1:
     return [text]
   barrier('gather')
@@ -133,53 +137,55 @@ def gather(text: str) -> list[str]:
   ]
 
 
-def told(value: Any) -> Any:
-  """Returns what the first process gave, JSON-ready, to all."""
+def broadcast(value: Any) -> Any:
+  """Returns the first process's value, which JSON can hold, in all of them."""
   if count() == 1:
     return value
-  return json.loads(gather(json.dumps(value) if first() else '')[0])
+  return json.loads(gather(json.dumps(value) if is_first() else '')[0])
 
 
-def by_first(function: Callable[[], Any]) -> Any:
+def run_on_first(function: Callable[[], T]) -> T | None:
   """Calls a function in the first process, while the others wait.
 
   Returns:
-    Its result, None in the others.
+    Its result; None in the others.
 
   Raises:
-    InputError: it raised one; then so does every process.
+    InputError: it raised one; then every process does.
   """
   result, problem = None, ''
-  if first():
+  if is_first():
     try:
       result = function()
     except errors.InputError as error:
       if count() == 1:
         raise
       problem = str(error)
-  if problem := told(problem):
+  if problem := broadcast(problem):
     raise errors.InputError(problem)
   return result
 
 
-def first_ahead(function: Callable[[], Any]) -> Any:
-  """Calls a function in every process, first in the first one.
+def run_on_first_then_others(function: Callable[[], T]) -> T:
+  """Calls a function in the first process, then in all others.
+
+  So the others can read what the first one writes.
 
   Returns:
-    Its result. What it writes there, the others find.
+    Its result.
 
   Raises:
-    InputError: as `by_first`.
+    InputError: as `run_on_first`.
   """
-  result = by_first(function)
-  return result if first() else function()
+  result = run_on_first(function)
+  return cast(T, result) if is_first() else function()
 
 
-def check_shared(path: str | os.PathLike) -> None:
-  """Sees to it that all processes see a file that the first one has.
+def check_shared(path: str | os.PathLike[str]) -> None:
+  """Checks that all processes see a file that the first one has written.
 
   Raises:
-    InputError: some don't; in every process.
+    InputError: some don't; every process raises it.
   """
   if count() == 1:
     return
@@ -190,15 +196,15 @@ def check_shared(path: str | os.PathLike) -> None:
   if '0' in seen:
     blind = ', '.join(str(n) for n, text in enumerate(seen) if text == '0')
     raise errors.InputError(
-      f'{path}, written by process 0, is not seen by process {blind}: give a '
-      'folder that all hosts share'
+      f'process {blind} does not see {path}, which process 0 has written: '
+      'give a folder that all hosts share'
     )
 
 
-def whole(tree):
-  """Returns a tree with arrays that this process has all of.
+def gather_arrays(tree: PyTree) -> PyTree:
+  """Returns the arrays of a tree whole, in each process.
 
-  All processes must call this; with one, nothing is moved.
+  All processes must call this. With one process it returns the tree itself.
   """
   if count() == 1:
     return tree
@@ -207,7 +213,7 @@ def whole(tree):
 
 
 def leave() -> None:
-  """Ends this process's part of the job when all have come so far."""
+  """Leaves the job when all processes have reached this."""
   barrier('end')
   jax.distributed.shutdown()
 
@@ -215,8 +221,8 @@ def leave() -> None:
 def abandon(code: int) -> None:
   """Ends this process at once, with an exit code; the others follow.
 
-  Those that fail at the same place, which is the rule, end beside each other,
-  each behind its own message.
+  Usually all processes fail at the same place: then each first prints its own
+  message.
   """
   with contextlib.suppress(Exception):
     _wait('farewell', FAREWELL)
@@ -228,7 +234,7 @@ def abandon(code: int) -> None:
 
 
 def _all(array):
-  # The launchers refuse implicit transfers; this one is small.
+  # The launchers forbid implicit transfers; this one is small.
   with jax.transfer_guard('allow'):
     return multihost_utils.process_allgather(array)
 
@@ -252,14 +258,13 @@ def _reach(address, end):
       raise errors.InputError(
         f'process {address.process} of {address.processes}: the coordinator '
         f'{address.coordinator} cannot be reached ({reason}): start process 0 '
-        'there, and see that no firewall is between'
+        'there, and check that no firewall blocks it'
       )
     time.sleep(0.5)
 
 
 def _keep_stdout():
-  """Leaves stdout to Python. Gloo writes to it for each group of processes
-  that sums, whenever it comes to it: that goes to stderr."""
+  """Keeps stdout for Python: what Gloo prints there goes to stderr."""
   sys.stdout.flush()
   own = os.dup(1)
   os.dup2(2, 1)
@@ -269,10 +274,10 @@ def _keep_stdout():
 
 @contextlib.contextmanager
 def _muted():
-  """Holds back stderr, which the runtime fills; shows it when all is well.
+  """Holds back the runtime's stderr; shows it if no error is raised.
 
   Yields:
-    A file descriptor that still shows what is written.
+    A file descriptor of the terminal.
   """
   sys.stderr.flush()
   with tempfile.TemporaryFile() as held:
@@ -289,7 +294,7 @@ def _muted():
 
 
 def _at_abort(terminal, message, code=1):
-  """Lets abort() end in a message and an exit code.
+  """Makes abort() end with a message and an exit code.
 
   Python's own signal handlers would wait for the main thread.
   """

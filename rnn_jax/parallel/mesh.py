@@ -1,11 +1,12 @@
 """The mesh of devices, and arrays on it.
 
-Its axes are those of axes.py, in that order: neighbours along `tensor` are
-neighbours in the machine, copies along `data` are furthest apart.
+Its axes are those of axes.py, in that order: devices that are neighbors along
+`tensor` are neighbors in the machine, copies along `data` are furthest apart.
 """
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -15,17 +16,19 @@ from rnn_jax import errors
 from rnn_jax.parallel import axes
 from rnn_jax.parallel import rules
 
-REST = -1  # a size: what the other axes leave
+REST = -1  # as a size: what the other axes leave
+
+PyTree = Any
 
 
 def make(
-  options=None, devices: Sequence[jax.Device] | None = None
+  options: Any = None, devices: Sequence[jax.Device] | None = None
 ) -> jax.sharding.Mesh:
   """Returns the mesh of a config's section `mesh`.
 
   Args:
-    options: config.Mesh; without it all devices are along `data`.
-    devices: all of the job's if None.
+    options: config.Mesh; None: all devices are along `data`.
+    devices: those of the mesh; None: all of the job's.
 
   Raises:
     InputError: the sizes don't make up the number of devices.
@@ -41,8 +44,8 @@ def make(
   return jax.sharding.Mesh(placed, axes.NAMES)
 
 
-def sizes(options, count: int) -> tuple[int, ...]:
-  """Returns the sizes of all axes for so many devices.
+def sizes(options: Any, count: int) -> tuple[int, ...]:
+  """Returns the sizes of all axes for `count` devices.
 
   Raises:
     InputError: as `make`.
@@ -51,30 +54,37 @@ def sizes(options, count: int) -> tuple[int, ...]:
     return (count, *[1] * (len(axes.NAMES) - 1))
   given = [getattr(options, name) for name in axes.NAMES]
   known = math.prod(n for n in given if n != REST)
-  told = ', '.join(
+  options_given = ', '.join(
     f'mesh.{name}={n}' for name, n in zip(axes.NAMES, given, strict=True)
   )
   if count % known or (REST not in given and known != count):
     raise errors.InputError(
-      f'{told}: {count} device(s) are there, and these sizes make up {known}: '
-      f'give sizes whose product is {count}, one of them may be -1'
+      f'{options_given}: the job has {count} device(s), and these sizes make '
+      f'up {known}: give sizes whose product is {count}; one of them may be -1'
     )
   return tuple(count // known if n == REST else n for n in given)
 
 
-def row_multiple(mesh: jax.sharding.Mesh, options) -> int:
-  """Returns what the rows of a batch must be a multiple of: the devices that
-  share them, times the micro-batches that each has in a pipeline."""
-  shares = math.prod(mesh.shape[axis] for axis in rules.ROWS)
+def row_multiple(mesh: jax.sharding.Mesh, options: Any) -> int:
+  """Returns what the number of rows of a batch must be a multiple of.
+
+  That is the number of devices that share rows, times the micro-batches of each
+  in a pipeline; `options` is config.Mesh.
+  """
+  shards = math.prod(mesh.shape[axis] for axis in rules.ROWS)
   stages = mesh.shape['pipe']
-  return shares * (options.micro_batches or stages if stages > 1 else 1)
+  return shards * (options.micro_batches or stages if stages > 1 else 1)
 
 
-def put(tree, shardings):
-  """Places arrays that every process has whole on the mesh.
+def put(tree: PyTree, shardings: PyTree) -> PyTree:
+  """Puts arrays on the mesh, of which every process has all.
 
-  `shardings` is a prefix tree. Each device gets its own part, so that what a
-  program computes doesn't depend on how many processes there are.
+  Each device gets its own shard, so that the numbers that a program computes
+  don't depend on the number of processes.
+
+  Args:
+    tree: arrays.
+    shardings: a prefix tree.
   """
   shardings = jax.tree.broadcast(shardings, tree)
   return jax.tree.map(_put, tree, shardings)
@@ -82,5 +92,7 @@ def put(tree, shardings):
 
 def _put(x, sharding):
   x = np.asarray(x)
-  with jax.transfer_guard_host_to_device('allow'):  # this one is meant
-    return jax.make_array_from_callback(x.shape, sharding, lambda part: x[part])
+  with jax.transfer_guard_host_to_device('allow'):  # this one is intended
+    return jax.make_array_from_callback(
+      x.shape, sharding, lambda index: x[index]
+    )

@@ -1,39 +1,38 @@
-"""Pipelines over layers: each stage has R/n of them, rows pass through all.
+"""Pipelines over layers: each of n stages has R/n of them.
 
 Stage s of the mesh's axis 'pipe' holds layers [s R/n, (s+1) R/n). A device's B
-rows are cut into M micro-batches of B/M neighbouring rows, which follow one
-another through the stages. `gpipe` (Huang et al., "GPipe: Efficient Training
-of Giant Neural Networks using Pipeline Parallelism", 2019) runs all of them
+rows are split into M micro-batches of B/M adjacent rows, which follow each
+other through the stages. `gpipe` (Huang et al., "GPipe: Efficient Training of
+Giant Neural Networks using Pipeline Parallelism", 2019) runs all of them
 forward, and autodiff mirrors that, here for n = 2 stages and M = 3:
 
     stage 0   F0  F1  F2  -   -   B2  B1  B0
     stage 1   -   F0  F1  F2  B2  B1  B0  -
 
-1F1B (`parallel/pipeline_flush.py`) goes back as soon as it can:
+1F1B (parallel/pipeline_flush.py) runs backward as soon as it can:
 
     stage 0   F0  F1  -   F2  B0  -   B1  B2
     stage 1   -   F0  B0  F1  B1  F2  B2  -
 
-`table` makes such plans. Both leave (n - 1) / (M + n - 1) of the time unused;
-what they differ in is how much of the forward pass they hold: GPipe that of M
-micro-batches, 1F1B that of as many as are under way, whatever M is.
+`table` makes such tables. Both schedules leave (n - 1) / (M + n - 1) of the
+time unused. They differ in how much of the forward pass they store: GPipe that
+of M micro-batches, 1F1B that of the micro-batches in flight, whatever M is.
 
 All functions run inside a `jax.shard_map` that is manual over 'pipe'; without
-one there is one stage. A stage is
+it there is one stage. A stage is
 
     stage(params, x_BxLxD, state, extra, key) -> (x_BxLxD, state)
 
 for the rows of one micro-batch: `params` and `state` are stacked over the
-stage's own layers, rows are the second axis of `state` and the first of
-`extra`, and the key is the micro-batch's own. Stages move in lock-step: in a
-bubble they run on zeros, or on what a bubble made of them, and the result is
-dropped, whatever it is, and its gradients are. So collectives over the mesh's
-other axes may stand in a stage.
+stage's layers, rows are the second axis of `state` and the first of `extra`,
+and each micro-batch has its own key. Stages run in lock-step: in a bubble they
+run on zeros, or on outputs of a bubble, and the result and its gradients are
+dropped, whatever they are. So a stage may contain collectives over the mesh's
+other axes.
 """
 
 import dataclasses
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -45,33 +44,38 @@ from rnn_jax.parallel import axes
 AXIS = 'pipe'
 SCHEDULES = ('gpipe', '1f1b')
 
+PyTree = Any
+Index = int | jax.Array  # of a tick, stage or micro-batch
+
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-  """How rows pass through the stages. The numbers do not depend on it."""
+  """How a pipeline runs. The numbers don't depend on it."""
 
-  micro_batches: int = 0  # M; 0: as many as there are stages
-  remat: bool = False  # gpipe: keep what enters a stage, compute the rest again
+  micro_batches: int = 0  # M; 0: the number of stages
+  remat: bool = False  # gpipe: store a stage's inputs, recompute the rest
 
 
-def bubble_share(stages: int, micro_batches: int) -> float:
-  """Returns the share of its time that a stage waits, (n - 1) / (M + n - 1).
+def bubble_fraction(stages: int, micro_batches: int) -> float:
+  """Returns the fraction of time that a stage idles, (n - 1) / (M + n - 1).
 
-  It is the same for GPipe and 1F1B, which saves memory and no time: M can grow
-  with it, and so the bubble shrink.
+  It is the same for GPipe and 1F1B. But 1F1B saves memory, which allows a
+  larger M, and so a smaller bubble.
   """
   return (stages - 1) / (micro_batches + stages - 1)
 
 
-def forward_at(tick, stage):
-  """The micro-batch whose forward pass a stage runs; none has that number
-  where it is not in [0, M)."""
+def forward_at(tick: Index, stage: Index) -> Index:
+  """Returns the micro-batch whose forward pass a stage runs, if in [0, M)."""
   return tick - stage
 
 
-def backward_at(tick, stage, stages):
-  """The same of the backward pass, in 1F1B: the last stage turns around within
-  a tick, and each stage before it is one tick behind."""
+def backward_at(tick: Index, stage: Index, stages: int) -> Index:
+  """Returns that whose backward pass it runs in 1F1B, if in [0, M).
+
+  The last stage runs both passes in the same tick, and each stage before it
+  runs backward one tick later.
+  """
   return tick - 2 * (stages - 1) + stage
 
 
@@ -81,11 +85,15 @@ def table(
   """Returns what each stage does, [slot][stage]: 'F3', 'B1' or '-'.
 
   A slot is the time of a forward or a backward pass of one micro-batch. A tick
-  of 1F1B is a slot of each; those in which no stage had anything to do in
-  one of the two do not have it.
+  of 1F1B has a slot for each of the two, unless all stages would idle in it.
+
+  Args:
+    stages: n.
+    micro_batches: M.
+    schedule: one of SCHEDULES.
 
   Raises:
-    ValueError: there is no such schedule.
+    ValueError: an unknown schedule.
   """
   if schedule not in SCHEDULES:
     raise ValueError(f'schedule={schedule!r}: choose one of {SCHEDULES}')
@@ -117,39 +125,39 @@ def micro_batches(inputs: devices.StageInputs, options: Options) -> int:
   """Returns M.
 
   Raises:
-    ValueError: it does not divide the rows.
+    ValueError: it doesn't divide the rows.
   """
   count = options.micro_batches or axes.size(AXIS)
   rows = inputs.x_BxLxD.shape[0]
   if count < 1 or rows % count:
     raise ValueError(
-      f'micro_batches={count}: a device has {rows} rows, '
-      'give a number that divides them'
+      f'micro_batches={count}: a device has {rows} rows: give a number that '
+      'divides them'
     )
   return count
 
 
 def gpipe(
-  stage: Callable,
-  params: Any,
+  stage: devices.Stage,
+  params: PyTree,
   inputs: devices.StageInputs,
   options: Options = Options(),
-) -> tuple[jax.Array, Any]:
+) -> tuple[jax.Array, PyTree]:
   """Runs all micro-batches through all stages.
 
   Args:
     stage: see the module's docstring.
     params: of this stage's layers.
     inputs: of this device's rows.
-    options: M, and what autodiff keeps.
+    options: M, and what autodiff stores.
 
   Returns:
-    (x_BxLxD, state): what the last layer returns on the last stage, zeros on
+    (x_BxLxD, state): the output of the last layer on the last stage, zeros on
     the others; the new states of this stage's layers. Gradients reach `params`
     and `inputs.state` on each stage, and `inputs.x_BxLxD` on stage 0.
 
   Raises:
-    ValueError: M does not divide the rows.
+    ValueError: M doesn't divide the rows.
   """
   n, s = axes.size(AXIS), axes.index(AXIS)
   count = micro_batches(inputs, options)
@@ -161,7 +169,7 @@ def gpipe(
     read = params, jnp.where(s == 0, x, arrived), state
     active = (m >= 0) & (m < count)
     read = jax.tree.map(
-      lambda x: _silent(active, x) if _has_slopes(x) else x, read
+      lambda x: _mask_gradients(active, x) if _has_gradients(x) else x, read
     )
     x, state = stage(*read, extra, fold(inputs.key, m))
     return send(x, 1), (x, state)
@@ -173,51 +181,59 @@ def gpipe(
     to_ticks(inputs.state, 1),
     to_ticks(inputs.extra, 0),
   )
-  none = jnp.zeros_like(now[1][0])
-  _, (x, state) = jax.lax.scan(tick, none, now)
+  zeros = jnp.zeros_like(now[1][0])
+  _, (x, state) = jax.lax.scan(tick, zeros, now)
   x, state = _from_ticks(count, x, 0), _from_ticks(count, state, 1)
   return jnp.where(s == n - 1, x, jnp.zeros_like(x)), state
 
 
-def fold(key: Any, number: jax.Array | int) -> Any:
+def fold(key: PyTree, number: Index) -> PyTree:
   """Returns the keys of a micro-batch or of a layer."""
   return jax.tree.map(lambda key: jax.random.fold_in(key, number), key)
 
 
-def send(x: jax.Array, way: int) -> jax.Array:
-  """Returns what the neighbour sent the `way` 1 or -1; zeros without one."""
+def send(x: jax.Array, direction: int) -> jax.Array:
+  """Sends x to the next stage, or the previous one; returns what arrives.
+
+  Args:
+    x: of this stage.
+    direction: 1 or -1.
+
+  Returns:
+    x of the neighbor that sends to this stage; zeros without one.
+  """
   n = axes.size(AXIS)
   if n == 1:
     return x
-  pairs = [(s, s + way) for s in range(n) if 0 <= s + way < n]
+  pairs = [(s, s + direction) for s in range(n) if 0 <= s + direction < n]
   return jax.lax.ppermute(x, AXIS, pairs)
 
 
-def _has_slopes(x):
+def _has_gradients(x):
   return jnp.issubdtype(x.dtype, jnp.inexact)
 
 
 @jax.custom_jvp
-def _silent(active, x):
-  """Returns x; without gradients, not even 0 times infinity, in a bubble.
+def _mask_gradients(active, x):
+  """Returns x, whose gradients in a bubble are zero, never 0 times infinity.
 
-  A select of x and x would do, but autodiff keep one for each tick.
+  A select of x and x would do the same, but autodiff stores one for each tick.
   """
   del active
   return x
 
 
-@_silent.defjvp
-def _silent_jvp(primals, tangents):
+@_mask_gradients.defjvp
+def _mask_gradients_jvp(primals, tangents):
   active, x = primals
   return x, jnp.where(active, tangents[1], jnp.zeros_like(tangents[1]))
 
 
 def _to_ticks(count, tree, axis):
-  """What a stage reads at each tick: zeros, its M micro-batches, zeros."""
+  """Returns the inputs of each tick: zeros, its M micro-batches, zeros."""
   n, s = axes.size(AXIS), axes.index(AXIS)
 
-  def cut(x):
+  def split(x):
     x = x.reshape(*x.shape[:axis], count, -1, *x.shape[axis + 1 :])
     x = jnp.moveaxis(x, axis, 0)
     if n == 1:
@@ -225,11 +241,11 @@ def _to_ticks(count, tree, axis):
     x = jnp.pad(x, [(n - 1, n - 1)] + [(0, 0)] * (x.ndim - 1))
     return jax.lax.dynamic_slice_in_dim(x, n - 1 - s, count + n - 1, 0)
 
-  return jax.tree.map(cut, tree)
+  return jax.tree.map(split, tree)
 
 
 def _from_ticks(count, tree, axis):
-  """The rows again, of what a stage returned at each tick."""
+  """Returns the rows, from the outputs of each tick."""
 
   def join(x):
     x = jax.lax.dynamic_slice_in_dim(x, axes.index(AXIS), count, 0)

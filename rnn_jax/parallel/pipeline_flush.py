@@ -1,34 +1,32 @@
-"""1F1B, the pipeline that turns each micro-batch around when it arrives.
+"""1F1B, the pipeline that runs each micro-batch backward as soon as it can.
 
 A tick is one forward and one backward pass of a stage. Stage s of n runs micro-
-batch m forward in tick m + s and back in tick m + 2 (n - 1) - s, so the last
-one does both in the same tick, from the loss of those rows alone:
+batch m forward in tick m + s and backward in tick m + 2 (n - 1) - s. So the
+last stage does both in the same tick, from the loss of only those rows:
 
-    n - 1 ticks   forward passes alone: the pipeline fills
+    n - 1 ticks   only forward passes: the pipeline fills
     M     ticks   both
-    n - 1 ticks   backward passes alone: it drains
+    n - 1 ticks   only backward passes: it drains
 
-which is the time of M + n - 1 passes forward and back, as in GPipe. The
-backward pass starts from what entered the stage and computes the rest again. A
-ring holds these inputs of the micro-batches under way: 2 (n - 1 - s) + 1 of
-them, 2 n - 1 on stage 0, whatever M is. Where stages need not move in lock-
-step, n are enough; but they would alternate, some forward while others go
-back, and a program that all devices share would make each wait for the longer
-of the two in every tick, and could have no collectives in a stage.
+That takes as long as M + n - 1 forward and backward passes, as in GPipe. The
+backward pass starts from the stage's inputs and recomputes the rest. A ring
+buffer stores these inputs of the micro-batches in flight: 2 (n - 1 - s) + 1 of
+them, 2 n - 1 on stage 0, whatever M is. Without lock-step n would be enough;
+but then some stages would run forward while others run backward, and in one
+program for all devices each tick would take as long as the longer of the two,
+and a stage could contain no collectives.
 
 Source: Narayanan et al., "Memory-Efficient Pipeline-Parallel DNN Training",
-2021 (PipeDream-Flush). See `parallel/pipeline.py` for what a stage is. The loss
-is
+2021 (PipeDream-Flush). parallel/pipeline.py says what a stage is. The loss is
 
     loss(head, x_BxLxD, extra, key) -> (objective, sums)
 
 of the rows of one micro-batch, a scalar and any pytree of arrays, all of which
-add up over rows. It runs on the last stage alone, so its collectives, if any,
-are reductions over other axes of the mesh, and no `ppermute`.
+add up over rows. It runs on the last stage only, so its collectives, if any,
+must be reductions over other axes of the mesh, not `ppermute`.
 """
 
 import functools
-from collections.abc import Callable
 from typing import Any
 from typing import NamedTuple
 
@@ -39,63 +37,65 @@ from rnn_jax.ops import devices
 from rnn_jax.parallel import axes
 from rnn_jax.parallel import pipeline
 
+PyTree = Any
+
 
 class Gradients(NamedTuple):
-  """Of the objective."""
+  """Gradients of the objective."""
 
-  params: Any  # of this stage's layers
-  head: Any  # on the last stage; zeros on the others
-  x_BxLxD: Any  # on stage 0; zeros on the others
+  params: PyTree  # of this stage's layers
+  head: PyTree  # on the last stage; zeros on the others
+  x_BxLxD: jax.Array  # on stage 0; zeros on the others
 
 
 class Result(NamedTuple):
-  """What a device has of all its micro-batches."""
+  """The results of all micro-batches of a device."""
 
   objective: jax.Array  # on the last stage; 0 on the others
-  sums: Any  # likewise
-  state: Any  # of this stage's layers
+  sums: PyTree  # likewise
+  state: PyTree  # of this stage's layers
   gradients: Gradients
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 5))
 def objective(
-  stage: Callable,
-  loss: Callable,
-  params: Any,
-  head: Any,
+  stage: devices.Stage,
+  loss: devices.Loss,
+  params: PyTree,
+  head: PyTree,
   inputs: devices.StageInputs,
   options: pipeline.Options,
-) -> tuple[jax.Array, tuple[Any, Any]]:
-  """The objective as a function that autodiff knows the gradients of.
+) -> tuple[jax.Array, tuple[PyTree, PyTree]]:
+  """Returns the objective, with gradients for autodiff.
 
   `jax.value_and_grad(..., has_aux=True)` of it runs `one_forward_one_backward`,
-  which takes and raises the same; without a gradient there is no backward pass.
-  Neither function may close over traced arrays. What comes back along with the
-  last stage's objective counts for all stages; the sums and states have no
-  gradients.
+  which has the same arguments and errors; without a gradient there is no
+  backward pass. `stage` and `loss` must not close over traced arrays. The
+  cotangent of the last stage's objective counts for all stages; the sums and
+  states have no gradients.
 
   Returns:
     (objective, (sums, state)), see Result.
   """
   x, state = pipeline.gpipe(stage, params, inputs, options)
-  passes = _Passes(stage, loss, params, head, inputs, options)
-  like = jax.eval_shape(passes.loss_of, 0, passes.cut(x, 0, 0))
+  ticks = _Ticks(stage, loss, params, head, inputs, options)
+  like = jax.eval_shape(ticks.loss_of, 0, ticks.rows_of(x, 0, 0))
 
   def add(total, m):
-    found = passes.on_the_last(
-      lambda x: passes.loss_of(m, x),
+    one = ticks.on_last_stage(
+      lambda x: ticks.loss_of(m, x),
       lambda x: _zeros(like),
-      passes.cut(x, 0, m),
+      ticks.rows_of(x, 0, m),
     )
-    return jax.tree.map(jnp.add, total, found), None
+    return jax.tree.map(jnp.add, total, one), None
 
-  (value, sums), _ = jax.lax.scan(add, _zeros(like), jnp.arange(passes.count))
+  (value, sums), _ = jax.lax.scan(add, _zeros(like), jnp.arange(ticks.count))
   return value, (sums, state)
 
 
 def _forward(stage, loss, params, head, inputs, options):
-  found = one_forward_one_backward(stage, loss, params, head, inputs, options)
-  return (found.objective, (found.sums, found.state)), found.gradients
+  result = one_forward_one_backward(stage, loss, params, head, inputs, options)
+  return (result.objective, (result.sums, result.state)), result.gradients
 
 
 def _backward(stage, loss, options, gradients, cotangents):
@@ -115,17 +115,17 @@ objective.defvjp(_forward, _backward)
 
 
 def one_forward_one_backward(
-  stage: Callable,
-  loss: Callable,
-  params: Any,
-  head: Any,
+  stage: devices.Stage,
+  loss: devices.Loss,
+  params: PyTree,
+  head: PyTree,
   inputs: devices.StageInputs,
   options: pipeline.Options,
 ) -> Result:
   """Runs all micro-batches through all stages and back.
 
   Args:
-    stage: see `parallel/pipeline.py`.
+    stage: see parallel/pipeline.py.
     loss: see the module's docstring.
     params: of this stage's layers, floating point.
     head: what the loss has gradients for, floating point.
@@ -136,37 +136,41 @@ def one_forward_one_backward(
     The Result.
 
   Raises:
-    ValueError: M does not divide the rows.
+    ValueError: M doesn't divide the rows.
   """
-  passes = _Passes(stage, loss, params, head, inputs, options)
-  n, count = passes.stages, passes.count
-  carry = passes.begin()
-  for first, length, tick in (
-    (0, n - 1, passes.fill),
-    (n - 1, count, passes.both),
-    (n - 1 + count, n - 1, passes.drain),
-  ):
-    ticks = first + jnp.arange(length)
-    carry, _ = jax.lax.scan(lambda c, t, f=tick: (f(c, t), None), carry, ticks)
+  ticks = _Ticks(stage, loss, params, head, inputs, options)
+  n, count = ticks.stages, ticks.count
+  carry = ticks.init()
+  carry = _scan(ticks.fill, carry, 0, n - 1)
+  carry = _scan(ticks.both, carry, n - 1, count)
+  carry = _scan(ticks.drain, carry, n - 1 + count, n - 1)
+  value, sums = carry.total
   gradients = Gradients(carry.d_params, carry.d_head, carry.d_inputs)
-  return Result(*carry.found, carry.state, gradients)
+  return Result(value, sums, carry.state, gradients)
+
+
+def _scan(tick, carry, first, length):
+  carry, _ = jax.lax.scan(
+    lambda carry, t: (tick(carry, t), None), carry, first + jnp.arange(length)
+  )
+  return carry
 
 
 class _Carry(NamedTuple):
   """What goes from tick to tick."""
 
-  arrived: Any  # from the stage before
-  d_arrived: Any  # from the stage behind
-  ring: Any  # what entered the stage, of the micro-batches under way
-  state: Any
-  found: Any  # (objective, sums)
-  d_params: Any
-  d_head: Any
-  d_inputs: Any
+  arrived: jax.Array  # from the stage before
+  d_arrived: jax.Array  # from the stage after
+  ring: jax.Array  # the stage's inputs, of the micro-batches in flight
+  state: PyTree
+  total: tuple[jax.Array, PyTree]  # (objective, sums)
+  d_params: PyTree
+  d_head: PyTree
+  d_inputs: jax.Array
 
 
-class _Passes:
-  """The parts of a tick, and what they share."""
+class _Ticks:
+  """The three kinds of ticks."""
 
   def __init__(self, stage, loss, params, head, inputs, options):
     self.stages = axes.size(pipeline.AXIS)
@@ -175,39 +179,39 @@ class _Passes:
     self._stage, self._loss = stage, loss
     self._params, self._head, self._inputs = params, head, inputs
 
-  def begin(self):
-    """Before the first tick."""
-    x = self.cut(self._inputs.x_BxLxD, 0, 0)
+  def init(self):
+    """Returns the carry before the first tick."""
+    x = self.rows_of(self._inputs.x_BxLxD, 0, 0)
     slots = min(self.count, 2 * self.stages - 1)
-    found = jax.eval_shape(self.loss_of, 0, x)
+    total = jax.eval_shape(self.loss_of, 0, x)
     return _Carry(
       jnp.zeros_like(x),
       jnp.zeros_like(x),
       jnp.zeros((slots, *x.shape), x.dtype),
       self._inputs.state,
-      *map(_zeros, (found, self._params, self._head, self._inputs.x_BxLxD)),
+      *map(_zeros, (total, self._params, self._head, self._inputs.x_BxLxD)),
     )
 
   def fill(self, carry, t):
-    """A tick of forward passes alone."""
+    """Runs a tick of only forward passes."""
     carry, y = self._forward(carry, t)
     return carry._replace(arrived=pipeline.send(y, 1))
 
   def both(self, carry, t):
-    """A tick of both, and the loss between them."""
+    """Runs a tick of both passes, and the loss between them."""
     carry, y = self._forward(carry, t)
     m, _ = self._clip(pipeline.forward_at(t, self.index))
-    found, d_head, dy = self.on_the_last(
-      functools.partial(self._slopes, m),
+    total, d_head, dy = self.on_last_stage(
+      functools.partial(self._add_loss, m),
       lambda *so_far: so_far[:3],
-      *(carry.found, carry.d_head, carry.d_arrived, y),
+      *(carry.total, carry.d_head, carry.d_arrived, y),
     )
-    carry = carry._replace(found=found, d_head=d_head, d_arrived=dy)
+    carry = carry._replace(total=total, d_head=d_head, d_arrived=dy)
     carry = self.drain(carry, t)
     return carry._replace(arrived=pipeline.send(y, 1))
 
   def drain(self, carry, t):
-    """A tick of backward passes alone."""
+    """Runs a tick of only backward passes."""
     m, active = self._clip(pipeline.backward_at(t, self.index, self.stages))
     x = carry.ring[m % carry.ring.shape[0]]
     _, pull = jax.vjp(lambda *at: self._apply(m, *at)[0], self._params, x)
@@ -225,51 +229,53 @@ class _Passes:
     )
 
   def _forward(self, carry, t):
-    """Returns (carry, what the stage returns)."""
+    """Returns (carry, the stage's output)."""
     m, active = self._clip(pipeline.forward_at(t, self.index))
-    x = self.cut(self._inputs.x_BxLxD, 0, m)
+    x = self.rows_of(self._inputs.x_BxLxD, 0, m)
     x = jnp.where(self.index == 0, x, carry.arrived)
     y, state = self._apply(m, self._params, x)
     slot = m % carry.ring.shape[0]
-    kept = jnp.where(active, x, carry.ring[slot])
+    stored = jnp.where(active, x, carry.ring[slot])
     return carry._replace(
-      ring=jax.lax.dynamic_update_index_in_dim(carry.ring, kept, slot, 0),
+      ring=jax.lax.dynamic_update_index_in_dim(carry.ring, stored, slot, 0),
       state=self._put(carry.state, state, 1, m, active),
     ), y
 
-  def _slopes(self, m, found, d_head, dy, y):
-    """Of the loss; returns (sums so far, d_head so far, dy)."""
+  def _add_loss(self, m, total, d_head, dy, y):
+    """Adds a micro-batch's loss; returns (total, d_head, dy)."""
     del dy
     differentiate = jax.value_and_grad(
-      lambda head, y: self._loss(head, y, *self._aside(m)), (0, 1), has_aux=True
+      lambda head, y: self._loss(head, y, *self._extra_and_key(m)),
+      (0, 1),
+      has_aux=True,
     )
     more, (d_more, dy) = differentiate(self._head, y)
-    return *jax.tree.map(jnp.add, (found, d_head), (more, d_more)), dy
+    return *jax.tree.map(jnp.add, (total, d_head), (more, d_more)), dy
 
   def loss_of(self, m, x):
     """Returns (objective, sums) of a micro-batch."""
-    return self._loss(self._head, x, *self._aside(m))
+    return self._loss(self._head, x, *self._extra_and_key(m))
 
   def _apply(self, m, params, x):
-    state = self.cut(self._inputs.state, 1, m)
-    return self._stage(params, x, state, *self._aside(m))
+    state = self.rows_of(self._inputs.state, 1, m)
+    return self._stage(params, x, state, *self._extra_and_key(m))
 
-  def _aside(self, m):
-    extra = self.cut(self._inputs.extra, 0, m)
+  def _extra_and_key(self, m):
+    extra = self.rows_of(self._inputs.extra, 0, m)
     return extra, pipeline.fold(self._inputs.key, m)
 
-  def on_the_last(self, run, otherwise, *operands):
-    """Runs one of two functions; a branch, so that it costs one alone."""
+  def on_last_stage(self, run, otherwise, *operands):
+    """Runs one of two functions; a branch, so that only one costs time."""
     if self.stages == 1:
       return run(*operands)
     last = self.index == self.stages - 1
     return jax.lax.cond(last, run, otherwise, *operands)
 
   def _clip(self, m):
-    """Returns (a micro-batch that there is, whether that is number m)."""
+    """Returns (m clipped to [0, M), whether m is in it)."""
     return jnp.clip(m, 0, self.count - 1), (m >= 0) & (m < self.count)
 
-  def cut(self, tree, axis, m):
+  def rows_of(self, tree, axis, m):
     """Returns the rows of micro-batch m."""
 
     def one(x):
@@ -279,14 +285,14 @@ class _Passes:
     return jax.tree.map(one, tree)
 
   def _put(self, tree, part, axis, m, wanted):
-    """Writes the rows of micro-batch m, where that is wanted."""
+    """Returns `tree` with the rows of micro-batch m set, if `wanted`."""
 
     def one(x, new, old):
       new = jnp.where(wanted, new, old)
       start = m * new.shape[axis]
       return jax.lax.dynamic_update_slice_in_dim(x, new, start, axis)
 
-    return jax.tree.map(one, tree, part, self.cut(tree, axis, m))
+    return jax.tree.map(one, tree, part, self.rows_of(tree, axis, m))
 
 
 def _zeros(like):

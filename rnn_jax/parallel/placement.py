@@ -1,8 +1,9 @@
-"""Where all that a training step keeps lies on a mesh, and how much that is."""
+"""The shardings of a train state on a mesh, and its bytes per device."""
 
 import functools
 import math
 from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -20,12 +21,12 @@ class Placement:
 
   Attributes:
     mesh: of the devices.
-    rules: rules.Rules.
+    rules: how parameters are sharded.
     shapes: of the parameters.
     logical_axes: of each parameter, a tree like the parameters.
-    axes_outside_layers: '_' for those that are stacked over layers.
+    axes_outside_layers: the same, '_' for those that are stacked over layers.
     stacked: names of these, as 'stack/blocks/mlp/up/kernel'.
-    whole: the sharding of what every device has all of.
+    replicated: the sharding of what every device has all of.
   """
 
   def __init__(
@@ -33,13 +34,13 @@ class Placement:
     mesh: jax.sharding.Mesh,
     options: Any,
     shapes: PyTree,
-    names: dict[str, str],
-  ):
-    """Places parameters.
+    names: Mapping[str, str],
+  ) -> None:
+    """Shards parameters.
 
     Args:
       mesh: of the devices.
-      options: section `mesh` of a config.
+      options: section `mesh` of a config, config.Mesh.
       shapes: of the parameters.
       names: their logical axes by path.
 
@@ -52,7 +53,7 @@ class Placement:
       self.rules, options.micro_batches, options.schedule
     )
     self.logical_axes = fsdp.logical_axes(shapes, names)
-    # A layer's are gathered in its turn (models/blocks.py).
+    # Those of a layer are gathered where it runs (models/blocks.py).
     self.axes_outside_layers = jax.tree.map(
       lambda x: '_' if x.startswith('R') else x, self.logical_axes
     )
@@ -61,35 +62,39 @@ class Placement:
       for path, x in jax.tree.leaves_with_path(self.logical_axes)
       if x.startswith('R')
     )
-    self.whole = rules_lib.sharding(mesh)
+    self.replicated = rules_lib.sharding(mesh)
     self.shapes = shapes
     self.specs = functools.cache(self._specs)
-    self.specs('optimizer')  # the most that is cut: refuses at once
+    self.specs('optimizer')  # the most that is sharded: refuses at once
 
-  def _specs(self, kept):
-    if kept == 'residual':  # a gradient for each device along `data`
+  def _specs(self, kind):
+    if kind == 'error_feedback':  # a gradient for each device along `data`
       spec = jax.sharding.PartitionSpec
       return jax.tree.map(lambda x: spec('data', *x), self.specs('gradients'))
 
     def spec(path, shape, logical_axes):
       try:
-        return self.rules.spec(logical_axes, shape.shape, self.mesh.shape, kept)
+        return self.rules.spec(logical_axes, shape.shape, self.mesh.shape, kind)
       except ValueError as error:
         name = '/'.join(key.key for key in path)
         raise type(error)(f'{error} ({name})') from error
 
     return jax.tree.map_with_path(spec, self.shapes, self.logical_axes)
 
-  def shardings(self, kept: str) -> PyTree:
-    """Returns the shardings of 'parameters', 'gradients' or the 'residual' of
-    compressed ones, a tree like them."""
-    place = functools.partial(rules_lib.sharding, self.mesh)
-    return jax.tree.map(place, self.specs(kept))
+  def shardings(self, kind: str) -> PyTree:
+    """Returns shardings, a tree like the parameters.
 
-  def of_optimizer(self, state: PyTree) -> PyTree:
+    Args:
+      kind: 'parameters', 'gradients', 'optimizer' or 'error_feedback'.
+    """
+    place = functools.partial(rules_lib.sharding, self.mesh)
+    return jax.tree.map(place, self.specs(kind))
+
+  def optimizer_shardings(self, state: PyTree) -> PyTree:
     """Returns the shardings of an optimizer's state.
 
-    What has a parameter's path and shape is cut as that is, the rest is whole.
+    A leaf with a parameter's path and shape is sharded like the parameter; the
+    others are replicated.
     """
     known = {
       _path(path): (shape.shape, spec)
@@ -106,18 +111,23 @@ class Placement:
         shape, spec = known.get(names[begin:], (None, None))
         if shape == leaf.shape:
           return rules_lib.sharding(self.mesh, spec)
-      return self.whole
+      return self.replicated
 
     return jax.tree.map_with_path(place, state)
 
-  def of_carry(self, logical_axes: PyTree) -> PyTree:
-    """Returns the specs of a recurrent state, from the logical axes."""
+  def carry_specs(self, logical_axes: PyTree) -> PyTree:
+    """Returns the specs of a recurrent state, from its logical axes."""
     return jax.tree.map(self.rules.state_spec, logical_axes)
 
-  def run(self, function: Callable, inputs: PyTree, outputs: PyTree):
-    """Returns `function` as a program of all devices, each on its share.
+  def run(
+    self, function: Callable[..., PyTree], inputs: PyTree, outputs: PyTree
+  ) -> Callable[..., PyTree]:
+    """Returns `function` as a program of all devices, each on its shards.
 
-    `inputs` and `outputs` are trees of PartitionSpec, as of `jax.shard_map`.
+    Args:
+      function: of a device's shards of the inputs.
+      inputs: a tree of PartitionSpec, as of `jax.shard_map`.
+      outputs: the same for the outputs.
     """
     if self.mesh.size == 1:
       return function
@@ -131,7 +141,7 @@ class Placement:
 
 
 def device_bytes(tree: PyTree, shardings: PyTree) -> int:
-  """Returns the bytes that a device has of arrays, or of shapes of arrays."""
+  """Returns the bytes that a device has of arrays, or of their shapes."""
   shardings = jax.tree.broadcast(shardings, tree)
   sizes = jax.tree.map(
     lambda x, sharding: (

@@ -1,8 +1,8 @@
-"""Where arrays lie on a mesh: logical axes to those of the mesh.
+"""How arrays are sharded: from logical axes to axes of the mesh.
 
-A rule 'D=fsdp' says that every axis of a parameter that is a model width is cut
-over the mesh's axis `fsdp`; 'D=data+fsdp' over both. Of what is kept, `zero`
-says how much is cut over the axes of rows, data and fsdp (Rajbhandari et al.,
+A rule 'D=fsdp' shards every axis of a parameter that is a model width over the
+mesh's axis `fsdp`; 'D=data+fsdp' shards it over both. `zero` says how much of
+the state is sharded over the axes of rows, data and fsdp (Rajbhandari et al.,
 "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", 2020):
 
     0   nothing: every device keeps all of the state
@@ -10,15 +10,16 @@ says how much is cut over the axes of rows, data and fsdp (Rajbhandari et al.,
     2   and gradients
     3   and parameters, which are gathered where they are used (FSDP)
 
-Over `tensor` and `pipe` all of these are cut whatever `zero` is, because the
-work on them is. Rows and steps are cut by no rule: B over data and fsdp, L over
-sequence.
+All of these are sharded over `tensor` and `pipe` whatever `zero` is, because
+the work on them is. Rows and steps need no rule: B is sharded over data and
+fsdp, L over sequence.
 """
 
 import dataclasses
 import functools
 import math
 from collections.abc import Mapping
+from typing import NoReturn
 
 import jax
 
@@ -26,9 +27,9 @@ from rnn_jax import errors
 from rnn_jax import shapes
 from rnn_jax.parallel import axes as axes_lib
 
-ROWS = ('data', 'fsdp')  # the axes that cut rows, and only storage
+ROWS = ('data', 'fsdp')  # they shard rows, and storage but not work
 STAGES = {'optimizer': 1, 'gradients': 2, 'parameters': 3}
-# Which logical axes a mesh axis can cut beside storage; the code must follow.
+# The logical axes whose work a mesh axis can shard; the code must follow.
 WORK = {'tensor': 'HFV', 'pipe': 'R', 'sequence': ''}
 BATCH = {'B': ROWS, 'L': ('sequence',)}
 KEY = 'mesh.rules'
@@ -38,96 +39,108 @@ PartitionSpec = jax.sharding.PartitionSpec
 
 @dataclasses.dataclass(frozen=True)
 class Rules:
-  """Which axes cut which letter of a parameter, and of what else is kept.
+  """Which mesh axes shard which logical axes of the state.
 
   Attributes:
-    pairs: (letter, axes) of each rule.
+    pairs: (logical axis, mesh axes) of each rule.
     zero: see the module's docstring.
   """
 
   pairs: tuple[tuple[str, tuple[str, ...]], ...] = ()
   zero: int = 3
 
-  def axes(self, letter: str) -> tuple[str, ...]:
-    """Returns the axes that cut a letter."""
-    return dict(self.pairs).get(letter, ())
+  def axes(self, axis: str) -> tuple[str, ...]:
+    """Returns the mesh axes that shard a logical axis."""
+    return dict(self.pairs).get(axis, ())
 
-  def storage(self, letter: str) -> tuple[str, ...]:
-    """Returns those that cut where it is kept, not the work on it."""
-    return tuple(axis for axis in self.axes(letter) if axis in ROWS)
+  def storage(self, axis: str) -> tuple[str, ...]:
+    """Returns those of them that shard its storage, but not the work on it."""
+    return tuple(name for name in self.axes(axis) if name in ROWS)
 
-  def shards(self, letter: str) -> int:
-    """Returns among how many devices the work on a letter is shared, seen
-    from inside a program of the mesh; 1 outside."""
-    work = set(self.axes(letter)) - set(ROWS)
-    return math.prod(axes_lib.size(axis) for axis in work)
+  def shards(self, axis: str) -> int:
+    """Returns how many devices share the work on a logical axis.
+
+    That is inside a program of the mesh; 1 outside.
+    """
+    work = set(self.axes(axis)) - set(ROWS)
+    return math.prod(axes_lib.size(name) for name in work)
 
   def state_spec(self, logical_axes: str) -> PartitionSpec:
-    """Returns how a recurrent state is cut, as the work on it is."""
+    """Returns the sharding of a recurrent state, that of the work on it."""
     return PartitionSpec(
       *(
-        BATCH.get(letter)
-        or tuple(axis for axis in self.axes(letter) if axis not in ROWS)
+        BATCH.get(axis)
+        or tuple(name for name in self.axes(axis) if name not in ROWS)
         or None
-        for letter in logical_axes.split('x')
+        for axis in logical_axes.split('x')
       )
     )
 
   def is_used(self) -> bool:
-    """Returns whether devices share parameters, seen from inside a program of
-    the mesh; False outside."""
-    return any(axes_lib.size(axis) > 1 for _, cut in self.pairs for axis in cut)
+    """Returns whether parameters are sharded; False outside of a mesh."""
+    return any(
+      axes_lib.size(name) > 1 for _, names in self.pairs for name in names
+    )
 
   def gathers(self) -> bool:
-    """Returns whether parameters are gathered where they are used, likewise."""
-    cut = {axis for letter, _ in self.pairs for axis in self.storage(letter)}
-    kept = self.zero == STAGES['parameters']
-    return kept and any(axes_lib.size(axis) > 1 for axis in cut)
+    """Returns whether parameters are gathered where they are used.
+
+    False outside of a mesh.
+    """
+    storage = {name for axis, _ in self.pairs for name in self.storage(axis)}
+    sharded = self.zero == STAGES['parameters']
+    return sharded and any(axes_lib.size(name) > 1 for name in storage)
 
   def spec(
-    self, logical_axes: str, shape: tuple, sizes: Mapping[str, int], kept: str
+    self,
+    logical_axes: str,
+    shape: tuple[int, ...],
+    sizes: Mapping[str, int],
+    kind: str,
   ) -> PartitionSpec:
-    """Returns how a parameter, or what is kept of one, is cut.
+    """Returns the sharding of a parameter, or of what goes with it.
 
     Args:
-      logical_axes: of the parameter, as 'DxF', see fsdp.py; '_' is one that no
-        rule cuts.
+      logical_axes: of the parameter, as 'DxF', see fsdp.py; no rule shards '_'.
       shape: its whole shape.
       sizes: of the mesh's axes.
-      kept: 'parameters', 'gradients' or 'optimizer'.
+      kind: 'parameters', 'gradients' or 'optimizer'.
 
     Raises:
-      InputError: two are cut over one axis of the mesh, or one has a size that
-        the mesh's doesn't divide. (The vocabulary is then kept whole.)
+      InputError: two axes are sharded over one axis of the mesh, or one has a
+        size that isn't a multiple of the mesh's. (The vocabulary is then not
+        sharded.)
     """
-    cut, taken, own = [], {}, logical_axes.partition('+')[0]
-    for letter, length in zip(own.split('x'), shape, strict=True):
-      wanted = self.axes(letter)
-      if self.zero < STAGES[kept]:
-        wanted = tuple(axis for axis in wanted if axis not in ROWS)
-      wanted = tuple(axis for axis in wanted if sizes[axis] > 1)
-      if length % math.prod(sizes[axis] for axis in wanted):
-        if letter != 'V':
-          _refuse_length(letter, length, wanted, sizes)
-        wanted = ()
-      for axis in wanted:
-        if axis in taken:
+    own = logical_axes.partition('+')[0]
+    spec: list[str | tuple[str, ...] | None] = []
+    taken: dict[str, str] = {}
+    for axis, length in zip(own.split('x'), shape, strict=True):
+      names = self.axes(axis)
+      if self.zero < STAGES[kind]:
+        names = tuple(name for name in names if name not in ROWS)
+      names = tuple(name for name in names if sizes[name] > 1)
+      if length % math.prod(sizes[name] for name in names):
+        if axis != 'V':
+          _refuse_length(axis, length, names, sizes)
+        names = ()
+      for name in names:
+        if name in taken:
           raise errors.InputError(
-            f'{KEY}: {taken[axis]} and {letter} are both cut over {axis!r}, '
+            f'{KEY}: {taken[name]} and {axis} are both sharded over {name!r}, '
             f'and a parameter is {own}: give one of them another axis'
           )
-        taken[axis] = letter
-      cut.append(wanted if len(wanted) > 1 else (wanted or (None,))[0])
-    while cut and cut[-1] is None:
-      cut.pop()
-    return PartitionSpec(*cut)
+        taken[name] = axis
+      spec.append(names if len(names) > 1 else (names or (None,))[0])
+    while spec and spec[-1] is None:
+      spec.pop()
+    return PartitionSpec(*spec)
 
 
-def _refuse_length(letter, length, wanted, sizes):
-  told = ', '.join(f'mesh.{axis}={sizes[axis]}' for axis in wanted)
+def _refuse_length(axis, length, names, sizes) -> NoReturn:
+  options = ', '.join(f'mesh.{name}={sizes[name]}' for name in names)
   raise errors.InputError(
-    f'{told}: {shapes.AXES[letter]} ({letter}) is {length} in a parameter and '
-    'cannot be shared equally: give a size that divides it, or drop its rule '
+    f'{options}: {shapes.AXES[axis]} ({axis}) is {length} in a parameter and '
+    'cannot be sharded equally: give a size that divides it, or drop its rule '
     f'from {KEY}'
   )
 
@@ -137,52 +150,53 @@ def parse(texts: tuple[str, ...], zero: int) -> Rules:
   """Reads rules such as 'D=fsdp'.
 
   Raises:
-    InputError: an unknown letter or axis, a letter with two rules, or an axis
-      that can't cut the letter.
+    InputError: an unknown axis, a logical axis with two rules, or a mesh axis
+      that can't shard the logical one.
   """
-  pairs = {}
+  pairs: dict[str, tuple[str, ...]] = {}
   for text in texts:
-    letter, equals, names = text.partition('=')
-    told = f'{KEY}: {text!r}'
-    if not equals or letter not in shapes.AXES:
+    axis, equals, names = text.partition('=')
+    where = f'{KEY}: {text!r}'
+    if not equals or axis not in shapes.AXES:
       raise errors.InputError(
-        f'{told}: write LETTER=AXIS with a letter of {[*shapes.AXES]}'
+        f'{where}: write LETTER=AXIS with a letter of {[*shapes.AXES]}'
       )
-    if letter in BATCH:
+    if axis in BATCH:
       raise errors.InputError(
-        f'{told}: {letter} is no axis of a parameter: leave it out, it is cut '
-        f'over {"+".join(BATCH[letter])} anyway'
+        f"{where}: {axis} isn't an axis of a parameter: leave it out, it is "
+        f'always sharded over {"+".join(BATCH[axis])}'
       )
-    if letter in pairs:
-      raise errors.InputError(f'{told}: {letter} has a rule already: join them')
-    pairs[letter] = tuple(names.split('+'))
-    for axis in pairs[letter]:
-      _check_axis(told, letter, axis)
+    if axis in pairs:
+      raise errors.InputError(f'{where}: {axis} has a rule already: join them')
+    pairs[axis] = tuple(names.split('+'))
+    for name in pairs[axis]:
+      _check_mesh_axis(where, axis, name)
   return Rules(tuple(pairs.items()), zero)
 
 
-def _check_axis(told, letter, axis):
-  if axis not in axes_lib.NAMES:
+def _check_mesh_axis(where, axis, name):
+  if name not in axes_lib.NAMES:
     raise errors.InputError(
-      f'{told}: {axis!r} is no axis of the mesh: choose of {axes_lib.NAMES}'
+      f"{where}: {name!r} isn't an axis of the mesh: choose one of "
+      f'{axes_lib.NAMES}'
     )
-  if axis not in ROWS and letter not in WORK[axis]:
-    able = ', '.join(WORK[axis]) or 'no letter of a parameter'
+  if name not in ROWS and axis not in WORK[name]:
+    able = ', '.join(WORK[name]) or 'no axis of a parameter'
     raise errors.InputError(
-      f'{told}: {axis} cuts {able}: choose of {ROWS} for {letter}'
+      f'{where}: {name} shards {able}: choose one of {ROWS} for {axis}'
     )
 
 
 def batch_spec(logical_axes: str) -> PartitionSpec:
-  """Returns how an array of a batch is cut, from its logical axes, as 'BxL'."""
-  return PartitionSpec(
-    *(BATCH.get(letter) for letter in logical_axes.split('x'))
-  )
+  """Returns the sharding of an array of a batch, of logical axes as 'BxL'."""
+  return PartitionSpec(*(BATCH.get(axis) for axis in logical_axes.split('x')))
 
 
-WHOLE = PartitionSpec()
+REPLICATED = PartitionSpec()
 
 
-def sharding(mesh: jax.sharding.Mesh, spec: PartitionSpec = WHOLE):
-  """Returns the sharding over a mesh; without a `spec` all of it everywhere."""
+def sharding(
+  mesh: jax.sharding.Mesh, spec: PartitionSpec = REPLICATED
+) -> jax.sharding.NamedSharding:
+  """Returns the sharding over a mesh; without a `spec` it is replicated."""
   return jax.sharding.NamedSharding(mesh, spec)

@@ -1,31 +1,32 @@
-"""Sequence parallelism: n devices hold a stretch of L/n steps of each row.
+"""Sequence parallelism: each of n devices has a shard of L/n steps of a row.
 
-A stretch of the gated recurrence takes the state before it to
+A shard of the gated recurrence maps the state before it to
 
     S' = diag(A) S + C        A = prod_t a_t,   C = S' from a state of zeros
 
-and (A, C) of one stretch behind another is (A2 A1, A2 C1 + C2). So devices tell
-each other B H (K + K P) numbers in log2 n rounds, whatever L is, and then each
-runs its own stretch from the state that enters it. The backward pass does the
-same from the other end: with q~_t = q_t prod_{s<=t} a_s, the gradient E of the
-state behind a stretch becomes before it
+and two shards map it by (A2 A1, A2 C1 + C2). So devices send B H (K + K P)
+numbers in log2 n rounds, whatever L is, and then each runs its own shard from
+the state before it. The backward pass does the same from the other end: with
+q~_t = q_t prod_{s<=t} a_s, the gradient E of the state after a shard becomes,
+before it,
 
     E' = diag(A) E + R        R = sum_t q~_t dy_t^T
 
-C and R are one matmul each, no pass over the states; the recurrence itself is
-run and differentiated once, between the true S and the true E. Windows (of a
-convolution, of attention) come from as many neighbours as they reach over.
+C and R are one matmul each, without a loop over the states; the recurrence
+itself is run and differentiated once, between the true S and the true E.
+Windows (of a convolution, of attention) come from the neighbors that they
+extend to.
 
-All functions here are for the inside of a `jax.shard_map` over `axes`. They
-have the contract of the op that they run, of a row whose stretch is given:
+All functions are for the inside of a `jax.shard_map` over the mesh. They have
+the contract of the op that they run, for a row of which a device has a shard:
 
   - the state given is that before the row, the same on all devices; the state
-    returned is that behind the row, the same on all devices
-  - a gradient is that of the sum over the devices of what each differentiates:
-    the state returned counts on each device that uses it
-  - the sum over the devices of the gradients of the state given is its gradient
+    returned is that after the row, the same on all devices
+  - a gradient is that of the sum over devices of what each differentiates: the
+    state returned counts on each device that uses it
+  - the gradient of the state given is the sum over devices of its gradients
 
-With one device along the axis they are the op, and no more.
+With one device along the axis they only run the op.
 Source: Martin and Cundy, "Parallelizing Linear Recurrent Neural Nets over
 Sequence Length", 2018.
 """
@@ -46,7 +47,8 @@ from rnn_jax.ops.attention import ring as attention_ring
 from rnn_jax.parallel import axes
 from rnn_jax.parallel import sequence_shards
 
-PIECE = 1024  # steps that are summed up at a time
+ATTENTION = attention.Options()
+BLOCK = 1024  # steps that are summarized at a time
 
 
 def recurrence(
@@ -61,17 +63,17 @@ def recurrence(
   chunk_length: int | None = None,
   read: str = 'after',
 ) -> tuple[jax.Array, jax.Array]:
-  """`gla.recurrence` of a row, of which this device holds a stretch.
+  """Runs `gla.recurrence` over a row, of which this device has a shard.
 
-  Args, errors: those of `gla.recurrence`; L is the stretch's.
+  Arguments and errors are those of `gla.recurrence`; L is the shard's.
 
   Returns:
-    (state_BxHxKxP in float32 behind the row, y_BxLxHxP of the stretch in v's
+    (state_BxHxKxP in float32 after the row, y_BxLxHxP of the shard in v's
     dtype).
   """
   inputs = state_BxHxKxP, q_BxLxHxK, k_BxLxHxK, v_BxLxHxP, loga_BxLxHxK
   options = _Options(impl, chunk_length, read)
-  run = functools.partial(gla.recurrence, **options._asdict())
+  run = options.op()
   if axes.size(sequence_shards.AXIS) == 1:
     return run(*inputs, starts_BxL=starts_BxL)
   jax.eval_shape(run, *inputs, starts_BxL=starts_BxL)  # refuses bad inputs
@@ -85,11 +87,19 @@ def recurrence(
 
 
 class _Options(NamedTuple):
-  """Of gla.recurrence."""
+  """The options of gla.recurrence."""
 
   impl: str
   chunk_length: int | None
   read: str
+
+  def op(self):
+    return functools.partial(
+      gla.recurrence,
+      impl=self.impl,
+      chunk_length=self.chunk_length,
+      read=self.read,
+    )
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -98,25 +108,25 @@ def _recurrence(options, state, q, k, v, loga):
 
 
 def _forward(options, state, q, k, v, loga):
-  decay, written = sequence_shards.composed(
-    *_summed(_written, (k, v, loga), 1), 1
+  decay, written = sequence_shards.prefix(
+    *_summarize(_written, (k, v, loga), 1), 1
   )
   entering = decay[..., None] * state + written
-  run = functools.partial(gla.recurrence, **options._asdict())
+  run = options.op()
   (last, y), back = jax.vjp(run, entering, q, k, v, loga)
-  return (sequence_shards.of_last(last), y), (back, q, loga)
+  return (sequence_shards.from_last(last), y), (back, q, loga)
 
 
-def _backward(options, kept, cotangents):
-  back, q, loga = kept
+def _backward(options, residuals, cotangents):
+  back, q, loga = residuals
   d_last, d_y = cotangents
   seen = functools.partial(_seen, read=options.read)
-  decay, d_seen = sequence_shards.composed(
-    *_summed(seen, (q, d_y, loga), -1), -1
+  decay, d_seen = sequence_shards.prefix(
+    *_summarize(seen, (q, d_y, loga), -1), -1
   )
   d_leaving = decay[..., None] * lax.psum(d_last, sequence_shards.AXIS) + d_seen
   d_entering, *d_inputs = back((d_leaving, d_y))
-  # All that the row makes of the state before it goes through the first.
+  # The row depends on the state before it through the first shard only.
   d_state = jnp.where(axes.index(sequence_shards.AXIS) == 0, d_entering, 0)
   return d_state, *d_inputs
 
@@ -125,14 +135,14 @@ _recurrence.defvjp(_forward, _backward)
 
 
 def _written(k, v, loga):
-  """(A, C) of some steps."""
+  """Returns (A, C) of some steps."""
   later = jnp.pad(loga[:, 1:], [(0, 0), (0, 1), (0, 0), (0, 0)])
   decays = jnp.exp(lax.cumsum(later, 1, reverse=True))
   return _summary(k * decays, v, loga)
 
 
 def _seen(q, d_y, loga, read):
-  """(A, R) of some steps."""
+  """Returns (A, R) of some steps."""
   upto = loga
   if read == 'before':
     upto = jnp.pad(loga[:, :-1], [(0, 0), (1, 0), (0, 0), (0, 0)])
@@ -150,30 +160,30 @@ def _summary(decayed_BxLxHxK, x_BxLxHxP, loga):
   return jnp.broadcast_to(jnp.exp(jnp.sum(loga, 1)), (B, H, K)), add
 
 
-def _summed(summary, arrays, way):
-  """The summary of all steps, made of those of pieces; `way` as in `composed`.
+def _summarize(summary, arrays, direction):
+  """Returns the summary of all steps, composed of those of blocks.
 
-  What is as long as a piece of the row goes as soon as it is summed up.
+  So temporaries are as long as a block; `direction` as in `prefix`.
   """
   length = arrays[0].shape[1]
-  pieces = -(-length // PIECE)
-  first = length - (pieces - 1) * PIECE
+  blocks = -(-length // BLOCK)
+  first = length - (blocks - 1) * BLOCK
 
-  def piece(begin, size):
-    begin = begin if way == 1 else length - begin - size
+  def block(begin, size):
+    begin = begin if direction == 1 else length - begin - size
     return summary(
       *(lax.dynamic_slice_in_dim(x, begin, size, 1) for x in arrays)
     )
 
-  def more(n, so_far):
-    earlier, before = so_far
-    decay, add = piece(first + n * PIECE, PIECE)
-    return decay * earlier, decay[..., None] * before + add
+  def compose(n, so_far):
+    decay_before, add_before = so_far
+    decay, add = block(first + n * BLOCK, BLOCK)
+    return decay * decay_before, decay[..., None] * add_before + add
 
-  so_far = piece(0, first)
-  if pieces == 1:
+  so_far = block(0, first)
+  if blocks == 1:
     return so_far
-  return lax.fori_loop(0, pieces - 1, more, so_far)
+  return lax.fori_loop(0, blocks - 1, compose, so_far)
 
 
 def convolve(
@@ -182,14 +192,14 @@ def convolve(
   kernel_WxE: jax.Array,
   starts_BxL: jax.Array | None = None,
 ) -> tuple[jax.Array, jax.Array]:
-  """`causal_convolution.convolve` of a row; its inputs are the stretch's.
+  """Runs `causal_convolution.convolve` over a row; x is the shard's.
 
   Returns:
-    (state behind the row, y_BxLxE of the stretch).
+    (state after the row, y_BxLxE of the shard).
   """
   state = _inputs_before(state, x_BxLxE, starts_BxL)
   state, y = causal_convolution.convolve(state, x_BxLxE, kernel_WxE, starts_BxL)
-  return _behind_row(state), y
+  return _after_row(state), y
 
 
 def windows(
@@ -198,21 +208,21 @@ def windows(
   taps: int,
   starts_BxL: jax.Array | None = None,
 ) -> tuple[jax.Array, jax.Array]:
-  """`causal_convolution.windows` of a row; its inputs are the stretch's.
+  """Runs `causal_convolution.windows` over a row; x is the shard's.
 
   Returns:
-    (state behind the row, x_BxLxWxE of the stretch).
+    (state after the row, x_BxLxWxE of the shard).
   """
   state = _inputs_before(state, x_BxLxE, starts_BxL)
   state, x = causal_convolution.windows(state, x_BxLxE, taps, starts_BxL)
-  return _behind_row(state), x
+  return _after_row(state), x
 
 
 def _inputs_before(state, x_BxLxE, starts_BxL):
-  """The inputs just before this stretch, of its first step's document."""
+  """Returns the inputs just before this shard, of its first document."""
   if axes.size(sequence_shards.AXIS) == 1:
     return state
-  state = sequence_shards.before(state.astype(x_BxLxE.dtype), x_BxLxE)
+  state = sequence_shards.steps_before(state.astype(x_BxLxE.dtype), x_BxLxE)
   same = sequence_shards.same_document(starts_BxL, state.shape[1])
   return jnp.where(same[..., None], state, 0)
 
@@ -226,15 +236,13 @@ def linear_scan(
   impl: str = 'auto',
   chunk_length: int | None = None,
 ) -> tuple[jax.Array, jax.Array]:
-  """`linear_scan.recurrence` of a row, of which this device holds a stretch.
+  """Runs `linear_scan.recurrence` over a row, of which this device has a shard.
 
-  It is the recurrence above with diag(A) alone: a stretch is run from zeros for
-  its C, then once more from the state that enters it.
-
-  Args, errors: those of `linear_scan.recurrence`; L is the stretch's.
+  A shard is run from zeros for its C, then from the state before it. Arguments
+  and errors are those of `linear_scan.recurrence`; L is the shard's.
 
   Returns:
-    (state_BxS in float32 behind the row, h_BxLxS of the stretch in u's dtype).
+    (state_BxS in float32 after the row, h_BxLxS of the shard in u's dtype).
   """
   run = functools.partial(
     linear_scan_op.recurrence,
@@ -250,12 +258,12 @@ def linear_scan(
   if starts_BxL is not None:
     f = jnp.where(starts_BxL[..., None] != 0, 0.0, f)
   # Each channel is a head with a state of one number.
-  decay, add = sequence_shards.composed(
+  decay, add = sequence_shards.prefix(
     jnp.prod(f, 1)[..., None], written[..., None, None], 1
   )
   entering = decay[..., 0] * state + add[..., 0, 0]
   state, h = run(entering, f_BxLxS, u_BxLxS)
-  return sequence_shards.of_last(state), h
+  return sequence_shards.from_last(state), h
 
 
 def attend(
@@ -263,45 +271,41 @@ def attend(
   q_BxLxHxK: jax.Array,
   k_BxLxHxK: jax.Array,
   v_BxLxHxP: jax.Array,
-  options: attention.Options,
+  options: attention.Options = ATTENTION,
   starts_BxL: jax.Array | None = None,
 ) -> tuple[attention_ring.Cache, jax.Array]:
-  """`attention.attend` of a row; its inputs are the stretch's.
+  """Runs `attention.attend` over a row; q, k and v are the shard's.
 
-  A device gets the keys and values of the window before its stretch, from as
-  many neighbours as that reaches over: with a window of all of the row, those
-  of all devices before it.
+  A device gets the keys and values of the window before its shard, from the
+  neighbors that the window extends to. Errors are those of `attention.attend`.
 
   Returns:
-    (cache behind the row, y_BxLxHxP of the stretch in v's dtype).
-
-  Raises:
-    ValueError, NotImplementedError: as `attention.attend`.
+    (cache after the row, y_BxLxHxP of the shard in v's dtype).
   """
   if axes.size(sequence_shards.AXIS) > 1:
     run = functools.partial(attention.attend, options=options)
     new = q_BxLxHxK, k_BxLxHxK, v_BxLxHxP
-    jax.eval_shape(run, cache, *new, starts_BxL=starts_BxL)  # bad inputs
+    jax.eval_shape(run, cache, *new, starts_BxL=starts_BxL)  # refuses
     steps = lax.stop_gradient(cache.steps_B).astype(jnp.int32)
     steps_B, _ = sequence_shards.counts(steps, k_BxLxHxK.shape[1], starts_BxL)
     k, v = (
-      sequence_shards.before(attention_ring.in_order(old, steps), x)
+      sequence_shards.steps_before(attention_ring.in_order(old, steps), x)
       for old, x in ((cache.k_BxWxHxK, k_BxLxHxK), (cache.v_BxWxHxP, v_BxLxHxP))
     )
     cache = attention_ring.from_order(k, v, steps_B)
   cache, y = attention.attend(
     cache, q_BxLxHxK, k_BxLxHxK, v_BxLxHxP, options, starts_BxL
   )
-  return _behind_row(cache), y
+  return _after_row(cache), y
 
 
 def count(
   state_B: jax.Array, length: int, starts_BxL: jax.Array | None = None
 ) -> tuple[jax.Array, jax.Array]:
-  """`positions.count` of a row, of `length` steps of it that are here.
+  """Runs `positions.count` over a row; the shard has `length` steps.
 
   Returns:
-    (state_B behind the row, position_BxL of the stretch).
+    (state_B after the row, position_BxL of the shard).
   """
   if axes.size(sequence_shards.AXIS) == 1:
     return positions.count(state_B, length, starts_BxL)
@@ -310,9 +314,7 @@ def count(
   return end_B, position_BxL
 
 
-def _behind_row(state):
-  return (
-    state
-    if axes.size(sequence_shards.AXIS) == 1
-    else sequence_shards.of_last(state)
-  )
+def _after_row(state):
+  if axes.size(sequence_shards.AXIS) == 1:
+    return state
+  return sequence_shards.from_last(state)

@@ -1,4 +1,4 @@
-"""Tensor parallelism: devices share a layer's columns, then its rows.
+"""Tensor parallelism: a layer is sharded by columns, the next one by rows.
 
     y = sum over devices of f(tp_copy(x) W_columns) W_rows
 

@@ -182,7 +182,7 @@ def compiled(
 def bubble(options: config_lib.Mesh) -> float:
   """Returns the share of its time that a stage of a pipeline is idle."""
   stages = options.pipe
-  return pipeline.bubble_share(stages, options.micro_batches or stages)
+  return pipeline.bubble_fraction(stages, options.micro_batches or stages)
 
 
 def parameters(made: workload_lib.Workload) -> int:

@@ -179,7 +179,7 @@ def _estimated(request, shared, sizes, where):
     for kind in ('parameters', 'gradients')
   )
   optimizer = placement.device_bytes(
-    shared.optimizer, where.of_optimizer(shared.optimizer)
+    shared.optimizer, where.optimizer_shardings(shared.optimizer)
   )
   state = kept + gradients + optimizer
   usable = predict.USABLE * request.device.memory

@@ -1,8 +1,9 @@
-"""What all processes of a run share: config, software, number of devices."""
+"""Checks that all processes of a run have the same config and software."""
 
 import collections
 import hashlib
 import json
+from typing import Any
 
 import jax
 
@@ -13,11 +14,12 @@ from rnn_jax.parallel import hosts
 HOST_KEYS = ('data.workers', 'data.prefetch')  # hosts may differ in these
 
 
-def check(config: dict) -> None:
-  """Sees to it that all processes have the same config and software.
+def check(config: dict[str, Any]) -> None:
+  """Checks that all processes have the same config, jax and device count.
 
   Raises:
-    InputError: they don't; every process names the same ones and the keys.
+    InputError: they don't; every process raises the same message, which names
+      the keys.
   """
   if hosts.count() == 1:
     return
@@ -25,7 +27,7 @@ def check(config: dict) -> None:
   if len(set(devices.values())) > 1:
     raise errors.InputError(
       'the processes have different numbers of devices (process: devices): '
-      f'{dict(sorted(devices.items()))}: give all hosts as many'
+      f'{dict(sorted(devices.items()))}: give all hosts the same number'
     )
   digest = hashlib.sha256(json.dumps(_comparable(config)).encode()).hexdigest()
   if len(set(hosts.gather(digest))) == 1:
@@ -39,17 +41,17 @@ def check(config: dict) -> None:
   listed = '\n  '.join(lines[:10] + ['...'] * (len(lines) > 10))
   raise errors.InputError(
     'the processes were started with different configs (value of process 0 -> '
-    f'that of another):\n  {listed}\ngive all hosts the same command, but for '
-    '--process'
+    f'that of another):\n  {listed}\ngive all hosts the same command, except '
+    'for --process'
   )
 
 
 def _comparable(config):
-  """Returns what hosts must agree on, one level deep, as JSON has it."""
-  found = {'software.jax': jax.__version__}
+  """Returns what must be the same on all hosts, flat, with JSON's types."""
+  flat = {'software.jax': jax.__version__}
   for section, keys in json.loads(json.dumps(config)).items():
     for key, value in keys.items():
       name = f'{section}.{key}'
       if name not in HOST_KEYS:
-        found[name] = value
-  return found
+        flat[name] = value
+  return flat

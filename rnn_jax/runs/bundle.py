@@ -1,9 +1,9 @@
-"""A model by itself: its config, its tokenizer, and its parameters.
+"""A model without a run: its config, its tokenizer, and its parameters.
 
-Formats (rnn_jax/interop/formats) read and write bundles. As a work folder a
+Formats (rnn_jax/interop/formats) read and write bundles. The work folder of a
 bundle is that of a run before its first step: config.json, tokenizer.json and
-a checkpoint of step 0, which holds parameters alone. Training in it begins
-with them; whatever restores a checkpoint's parameters works on it as well.
+a checkpoint of step 0 with only parameters. Training in it starts from them;
+whatever restores a checkpoint's parameters works on it as well.
 """
 
 import dataclasses
@@ -25,27 +25,29 @@ from rnn_jax.runs.checkpoints import checkpoint
 
 SEPARATOR = '.'
 SHOWN = 10  # tensors that a message names
-SIZED = ('bpe', 'numbers')  # tokenizers that data.vocabulary is about
+SIZED = ('bpe', 'numbers')  # tokenizers that read data.vocabulary
+
+PyTree = Any
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Bundle:
-  """A model. `params` is a tree of NumPy arrays, as training has it."""
+  """A model. `params` is a tree of NumPy arrays like that of training."""
 
   config: config_lib.Config
   tokenizer: tokenizer_lib.Tokenizer
-  params: dict
+  params: PyTree
 
 
 def make(
   config: config_lib.Config,
   tokenizer: tokenizer_lib.Tokenizer,
-  params: dict,
+  params: PyTree,
 ) -> Bundle:
-  """Returns a bundle whose config names its own tokenizer's kind.
+  """Returns a bundle whose config names the tokenizer's kind.
 
   Raises:
-    InputError: the parameters are not those of the config's model.
+    InputError: the parameters aren't those of the config's model.
   """
   kind = tokenizer.spec()['kind']
   data = dataclasses.replace(config.data, tokenizer=kind)
@@ -58,58 +60,64 @@ def make(
 
 
 def check(
-  found: Mapping[str, Any],
+  tensors: Mapping[str, Any],
   expected: Mapping[str, tuple[int, ...]],
-  what: str,
+  source: str,
 ) -> None:
-  """Compares tensors with the names and shapes of those of a model.
+  """Checks the names and shapes of a model's tensors.
 
   Args:
-    found: arrays by name.
+    tensors: arrays by name.
     expected: shapes by name.
-    what: what `found` is of, for the message.
+    source: of the tensors, for the message.
 
   Raises:
-    InputError: names each tensor that is missing, one too many, or of another
+    InputError: names each tensor that is missing, unexpected or of another
       shape, with its shape and the expected one.
   """
   lines = []
-  for name in sorted({**found, **expected}):
-    if name not in found:
+  for name in sorted({**tensors, **expected}):
+    if name not in tensors:
       lines.append(f'{name}: missing, expected {tuple(expected[name])}')
-    elif name not in expected:
-      lines.append(f'{name}: {tuple(found[name].shape)}, expected none')
-    elif tuple(found[name].shape) != tuple(expected[name]):
-      lines.append(
-        f'{name}: {tuple(found[name].shape)}, expected {tuple(expected[name])}'
-      )
+      continue
+    shape = tuple(tensors[name].shape)
+    if name not in expected:
+      lines.append(f'{name}: {shape}, expected none')
+    elif shape != tuple(expected[name]):
+      lines.append(f'{name}: {shape}, expected {tuple(expected[name])}')
   if lines:
     listed = '\n  '.join(lines[:SHOWN] + ['...'] * (len(lines) > SHOWN))
     raise errors.InputError(
-      f'{what} and its config name different tensors:\n  {listed}\n'
+      f'{source} and its config name different tensors:\n  {listed}\n'
       'give the config that the tensors were made with'
     )
 
 
-def like(config: config_lib.Config, tokenizer: tokenizer_lib.Tokenizer) -> dict:
+def like(
+  config: config_lib.Config, tokenizer: tokenizer_lib.Tokenizer
+) -> PyTree:
   """Returns the shapes and dtypes of a config's parameters."""
   tasks = config_lib.load('tasks', config.task.name, 'task.name')
   task = tasks.make(config, tokenizer)
   return jax.eval_shape(lambda: task.init_parameters(jax.random.key(0)))
 
 
-def flat(params: dict) -> dict[str, Any]:
+def flat(params: PyTree) -> dict[str, Any]:
   """Returns the leaves by their path, as 'stack.blocks.cell.output.bias'."""
   return flax.traverse_util.flatten_dict(params, sep=SEPARATOR)
 
 
-def nested(leaves: dict[str, Any]) -> dict:
-  """The inverse of `flat`."""
+def nested(leaves: dict[str, Any]) -> PyTree:
+  """Returns the parameters; the inverse of `flat`."""
   return flax.traverse_util.unflatten_dict(leaves, sep=SEPARATOR)
 
 
 def read(workdir: str | os.PathLike, which: str | int) -> Bundle:
-  """Returns the model of a run, of its 'best', 'latest' or a step's checkpoint.
+  """Returns the model of a run's checkpoint.
+
+  Args:
+    workdir: the run's folder.
+    which: 'best', 'latest' or a step.
 
   Raises:
     InputError: no such run or checkpoint.
@@ -131,13 +139,13 @@ def read(workdir: str | os.PathLike, which: str | int) -> Bundle:
 
 
 def write(bundle: Bundle, workdir: str | os.PathLike) -> None:
-  """Makes a work folder, which is whole or absent at any time.
+  """Makes a work folder, which is complete or absent at any time.
 
-  Parameters may be packed in 8 bits (models/int8_weights.py). The checkpoint
-  lies in the folder, wherever those of the model's run are.
+  Parameters may be packed in 8 bits (models/int8_weights.py). The checkpoint is
+  in the folder, whatever the config's train.checkpoint_dir.
 
   Raises:
-    InputError: the folder is there and not empty, or can't be made.
+    InputError: the folder exists and isn't empty, or can't be made.
   """
   folder = check_absent(workdir)
   part = folder.with_name(f'{folder.name}.{os.getpid()}.part')
@@ -155,16 +163,15 @@ def write(bundle: Bundle, workdir: str | os.PathLike) -> None:
 
 
 def check_absent(workdir: str | os.PathLike) -> pathlib.Path:
-  """Returns the path of a folder that isn't there, or is empty.
+  """Returns the path of a folder that doesn't exist, or is empty.
 
   Raises:
-    InputError: there is something.
+    InputError: it is a file, or has files.
   """
   folder = pathlib.Path(workdir).absolute()
   if folder.exists() and not (folder.is_dir() and not os.listdir(folder)):
     raise errors.InputError(
-      f'workdir={str(workdir)!r} is there already: give a new or an empty '
-      'folder'
+      f'workdir={str(workdir)!r} exists already: give a new or an empty folder'
     )
   return folder
 

@@ -1,13 +1,17 @@
-"""Where measurements of a run go: metrics.jsonl, TensorBoard.
+"""The measurements of a run: metrics.jsonl, TensorBoard.
 
-A row of metrics.jsonl is {"step": n, "split": "train", "loss": ..., ...}; of
-"validation" with "best", 1 where no evaluation before was as good. A resumed
-run first drops the rows behind the step that it resumes from.
+A row of metrics.jsonl is {"step": n, "split": "train", "loss": ..., ...}; rows
+of "validation" have "best", 1 where no earlier evaluation was as good. A
+resumed run first drops the rows after the step that it resumes from.
 """
 
 import functools
 import json
+import os
 import pathlib
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
 
 import jax
 
@@ -16,11 +20,14 @@ from rnn_jax import host
 
 NAME = 'metrics.jsonl'
 
+Row = dict[str, Any]
+
 
 class Writer:
   """Appends rows; each is on disk when `write` returns."""
 
-  def __init__(self, workdir, step):
+  def __init__(self, workdir: str | os.PathLike[str], step: int) -> None:
+    """Opens the files of a run that resumes from a step, or starts at 0."""
     self._path = pathlib.Path(workdir) / NAME
     kept = [row for row in read(workdir) if row['step'] <= step]
     lines = (json.dumps(row) + '\n' for row in kept)
@@ -29,38 +36,39 @@ class Writer:
     self._folder = str(pathlib.Path(workdir) / 'tensorboard')
     self._purge_step = step + 1 if step else None
 
-  def write(self, step, split, values):
+  def write(self, step: int, split: str, values: Mapping[str, Any]) -> None:
+    """Appends a row."""
     row = {'step': step, 'split': split, **values}
     self._file.write(json.dumps(row) + '\n')
     self._file.flush()
     for name, value in values.items():
       self._board.add_scalar(f'{split}/{name}', value, step)
 
-  def close(self):
+  def close(self) -> None:
     self._file.close()
     if '_board' in vars(self):
       self._board.close()
 
   @functools.cached_property
   def _board(self):
-    # Its import takes as long as many steps: the first step doesn't wait.
+    # Imported late: it takes as long as many steps.
     import tensorboardX
 
     return tensorboardX.SummaryWriter(self._folder, purge_step=self._purge_step)
 
 
 class NoWriter:
-  """What a process has that leaves writing to another."""
+  """The writer of a process that isn't the first one: it writes nothing."""
 
-  def write(self, step, split, values):
+  def write(self, step: int, split: str, values: Mapping[str, Any]) -> None:
     pass
 
-  def close(self):
+  def close(self) -> None:
     pass
 
 
-def read(workdir):
-  """The rows of a run, a list; a last line cut by a crash is left out."""
+def read(workdir: str | os.PathLike[str]) -> list[Row]:
+  """Returns the rows of a run, without a line that a crash has truncated."""
   path = pathlib.Path(workdir) / NAME
   rows = []
   if path.exists():
@@ -72,13 +80,13 @@ def read(workdir):
   return rows
 
 
-def best(rows):
-  """The row of the best evaluation, {} where there is none."""
+def best(rows: Sequence[Row]) -> Row:
+  """Returns the row of the best evaluation; {} without one."""
   return next((row for row in reversed(rows) if row.get('best')), {})
 
 
-def peak_memory_bytes():
-  """The device's peak where it tells; else this process's resident peak."""
+def peak_memory_bytes() -> int:
+  """Returns the device's peak, or else the process's resident peak."""
   stats = jax.local_devices()[0].memory_stats()
   if stats and 'peak_bytes_in_use' in stats:
     return stats['peak_bytes_in_use']

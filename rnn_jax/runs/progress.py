@@ -1,7 +1,9 @@
-"""What the terminal shows of a run: tables, a progress bar, lines."""
+"""A run on the terminal: tables, a progress bar, lines."""
 
 import math
 import sys
+from collections.abc import Mapping
+from typing import Any
 
 import jax
 import tqdm
@@ -14,11 +16,13 @@ SCORES = (  # name, digits, unit
   ('accuracy', 4, ''),
 )
 
+PyTree = Any
 
-def parameter_table(params):
-  """Names, shapes and sizes of all parameters, with the total.
 
-  Where devices share them, also over which axes of the mesh each is cut.
+def parameter_table(params: PyTree) -> str:
+  """Returns names, shapes and sizes of all parameters, and the total.
+
+  Where parameters are sharded, it also shows the axes of the mesh.
   """
   leaves = jax.tree.leaves_with_path(params)
   rows = [
@@ -26,7 +30,7 @@ def parameter_table(params):
       '/'.join(key.key for key in path),
       'x'.join(map(str, leaf.shape)),
       f'{math.prod(leaf.shape):,}',
-      _cut(leaf),
+      _sharding(leaf),
     )
     for path, leaf in leaves
   ]
@@ -35,13 +39,13 @@ def parameter_table(params):
   widths = [max(len(row[i]) for row in rows) for i in range(3)]
   return '\n'.join(
     f'  {name:<{widths[0]}}  {shape:<{widths[1]}}  {size:>{widths[2]}}'
-    f'  {cut}'.rstrip()
-    for name, shape, size, cut in rows
+    f'  {sharding}'.rstrip()
+    for name, shape, size, sharding in rows
   )
 
 
-def placement_table(state, gradients):
-  """Bytes of each device, of a train state and of its gradients.
+def placement_table(state: Mapping[str, PyTree], gradients: PyTree) -> str:
+  """Returns the bytes per device of a train state and of its gradients.
 
   Args:
     state: the entries of a training.train_state.TrainState, by name.
@@ -58,20 +62,21 @@ def placement_table(state, gradients):
   for name, (tree, shardings) in rows.items():
     whole = sum(leaf.nbytes for leaf in jax.tree.leaves(tree))
     own = placement.device_bytes(tree, shardings)
-    share = f'{own / whole:.1%}' if whole else '-'
-    lines.append(f'  {name:<15}  {own:>15,}  {whole:>15,}  {share:>6}')
+    part = f'{own / whole:.1%}' if whole else '-'
+    lines.append(f'  {name:<15}  {own:>16,}  {whole:>16,}  {part:>8}')
   header = (
-    f'  {"":<15}  {"bytes a device":>15}  {"all of it":>15}  {"share":>6}'
+    f'  {"":<15}  {"bytes per device":>16}  {"total":>16}  {"fraction":>8}'
   )
   return '\n'.join([header, *lines])
 
 
-def _cut(leaf):
+def _sharding(leaf):
   sharding = getattr(leaf, 'sharding', None)
   spec = getattr(sharding, 'spec', ())
   if not any(spec) or sharding.num_devices == 1:
     return ''
-  return f'cut {" x ".join(str(axes or "-") for axes in spec)}'.replace("'", '')
+  names = ' x '.join(str(axes or '-') for axes in spec)
+  return f'sharded {names}'.replace("'", '')
 
 
 def _shardings(tree):
@@ -79,9 +84,9 @@ def _shardings(tree):
 
 
 class Display:
-  """A progress bar on a terminal; a line at each report elsewhere."""
+  """A progress bar on a terminal; elsewhere a line for each report."""
 
-  def __init__(self, steps, step):
+  def __init__(self, steps: int, step: int) -> None:
     self._steps = steps
     self._bar = tqdm.tqdm(
       total=steps,
@@ -91,55 +96,55 @@ class Display:
       disable=not sys.stderr.isatty(),
     )
 
-  def advance(self):
+  def advance(self) -> None:
     self._bar.update()
 
-  def report(self, step, text):
+  def report(self, step: int, text: str) -> None:
     """Shows the state of the training at a step."""
     if self._bar.disable:
       print(f'step {step}/{self._steps}  {text}', flush=True)
     else:
       self._bar.set_postfix_str(text)
 
-  def say(self, text):
+  def say(self, text: str) -> None:
     """Prints a line that stays."""
     if self._bar.disable:
       print(text, flush=True)
     else:
       self._bar.write(text)
 
-  def close(self):
+  def close(self) -> None:
     self._bar.close()
 
 
 class NoDisplay:
-  """What a process has that leaves telling to another."""
+  """The display of a process that isn't the first one: it shows nothing."""
 
-  def advance(self):
+  def advance(self) -> None:
     pass
 
-  def report(self, step, text):
+  def report(self, step: int, text: str) -> None:
     pass
 
-  def say(self, text):
+  def say(self, text: str) -> None:
     pass
 
-  def close(self):
+  def close(self) -> None:
     pass
 
 
-def evaluation_table(row):
-  """The rows of `evaluate.evaluate_run` for a reader.
+def evaluation_table(row: Mapping[str, Any]) -> str:
+  """Returns the result of `evaluate.evaluate_run` as a table.
 
-  Scores that have an interval are left to evaluation.run.table.
+  evaluation.run.table shows the scores that have an interval.
   """
   lines = [
     f'{row["split"]} split, step {row["step"]}: {row["documents"]:,} '
     f'documents, {row["tokens"]:,} predictions'
   ]
-  alone = row.keys() - row.get('intervals', {}).keys()
+  shown = row.keys() - row.get('intervals', {}).keys()
   for name, digits, unit in SCORES:
-    if name in alone:
+    if name in shown:
       lines.append(f'  {name:<14} {row[name]:.{digits}f}{unit}')
   if 'exact' in row:
     lines.append(f'  exact          {row["exact"]:.4f}   whole answers')

@@ -1,12 +1,12 @@
-"""A run's folder: its resolved config, and the lock that keeps it to one run.
+"""A run's folder: its resolved config, and a lock against a second process.
 
-<workdir>/config.json   what the run was started with, and `version`, rnn_jax's
-                        of then: a run that this one can't read is refused
-<workdir>/.lock         locked (flock) for as long as a process trains here
-<workdir>/run.log       what a run of launch.experiments printed, if it is one
+<workdir>/config.json   what the run was started with, and `version`, that of
+                        rnn_jax: a run that this one can't read is refused
+<workdir>/.lock         locked (flock) while a process trains here
+<workdir>/run.log       what a run of launch.experiments printed
 <workdir>/checkpoints   of the run, unless `train.checkpoint_dir` names another
-                        folder. With those elsewhere go copies of what a work
-                        folder on another machine must have to go on: KEPT
+                        folder. That one also gets copies of the files that a
+                        work folder on another machine needs to resume: KEPT
 """
 
 import fcntl
@@ -14,7 +14,8 @@ import fnmatch
 import json
 import os
 import pathlib
-import typing
+from typing import IO
+from typing import Any
 
 from absl import logging
 
@@ -26,14 +27,14 @@ from rnn_jax.runs.checkpoints import remote
 
 CONFIG = 'config.json'
 VERSION = 'version'  # key of that file
-OLDEST = '0.2.0'  # whose runs can be read
+OLDEST = '0.2.0'  # the oldest version whose runs can be read
 LOCK = '.lock'
 LOG = 'run.log'
 TEMPORARY = 'config.json.tmp'
 CHECKPOINTS = 'checkpoints'
 KEPT = 'tokenizer.json', 'memory.json'
 BEGINNING = '0'  # the checkpoint of a model that launch.convert has read
-# A run may go on with another value of these: they don't touch its result.
+# A run may resume with other values of these: they don't change its result.
 FREE = (
   'data.workers',
   'data.prefetch',
@@ -46,7 +47,7 @@ FREE = (
   'sample.*',
 )
 FIXED = ('mesh.compression', 'mesh.top_k_share')  # the exceptions
-# A run that begins with such a model may have another value of these.
+# A run that starts from such a model may have other values of these.
 OF_TRAINING = (
   'model.dropout',
   'model.dropout_shape',
@@ -61,8 +62,8 @@ OF_TRAINING = (
 
 
 def open_for_training(
-  workdir: str | os.PathLike, config: dict
-) -> typing.IO[str]:
+  workdir: str | os.PathLike[str], config: dict[str, Any]
+) -> IO[str]:
   """Makes `workdir` the folder of this config's run, or checks that it is.
 
   Returns:
@@ -70,9 +71,9 @@ def open_for_training(
     closes it too.
 
   Raises:
-    InputError: the folder can't be made or written, is no run's folder,
+    InputError: the folder can't be made or written, isn't a run's folder,
       belongs to a run with another config, or another process trains in it.
-      Nothing in it has been changed then.
+      The folder is then unchanged.
   """
   _refuse_bucket(workdir)
   folder = pathlib.Path(workdir)
@@ -95,12 +96,12 @@ def open_for_training(
   return lock
 
 
-def load_config(workdir: str | os.PathLike) -> dict:
+def load_config(workdir: str | os.PathLike[str]) -> dict[str, Any]:
   """Returns the config of the run in `workdir`, with JSON's lists.
 
   Raises:
-    InputError: there is no such folder, it is no run's folder, its config.json
-      is damaged, or of a version that this one can't read.
+    InputError: the folder doesn't exist or isn't a run's, or its config.json is
+      damaged or of a version that this one can't read.
   """
   _refuse_bucket(workdir)
   path = pathlib.Path(workdir) / CONFIG
@@ -115,30 +116,34 @@ def load_config(workdir: str | os.PathLike) -> dict:
       raise ValueError('not a JSON object')
     if not {'model', 'train'} <= config.keys():
       raise errors.InputError(
-        f'{path} is of another program, it has no sections model and train: '
+        f'{path} is of another program: it has no sections model and train: '
         'give the --workdir of a launch.train; launch.convert reads models of '
-        'others'
+        'other programs'
       )
   except FileNotFoundError as error:
     raise errors.InputError(
-      f"workdir={str(workdir)!r} is not a run's folder, it has no {CONFIG}: "
+      f"workdir={str(workdir)!r} is not a run's folder: it has no {CONFIG}: "
       f'give the --workdir of a launch.train'
     ) from error
   except OSError as error:
     raise errors.InputError(f'{path}: {error.strerror}') from error
   except ValueError as error:
     raise errors.InputError(
-      f'{path} is damaged ({error}): put back a copy, or use another --workdir'
+      f'{path} is damaged ({error}): restore a copy, or use another --workdir'
     ) from error
   check_version(config.pop(VERSION, None), path)
   return config
 
 
-def check_version(version: str | None, path: str | os.PathLike) -> None:
-  """Checks that this version can read a run of another one.
+def check_version(version: str | None, path: str | os.PathLike[str]) -> None:
+  """Checks that this version of rnn_jax can read a run of another one.
+
+  Args:
+    version: of the run, or None for one before 0.2.0.
+    path: of its config, for the message.
 
   Raises:
-    InputError: it can't; the message names both.
+    InputError: it can't; the message names both versions.
   """
   ours = rnn_jax.__version__
   try:
@@ -146,15 +151,15 @@ def check_version(version: str | None, path: str | os.PathLike) -> None:
   except ValueError:
     fits = False
   if not fits:
-    told = 'a version before 0.2.0' if version is None else version
+    theirs = 'a version before 0.2.0' if version is None else version
     raise errors.InputError(
-      f'{path} is a run of rnn_jax {told}, and this is rnn_jax {ours}, which '
+      f'{path} is a run of rnn_jax {theirs}, and this is rnn_jax {ours}, which '
       f'reads those of {OLDEST} to {ours}: use that version'
     )
 
 
-def dump(config: dict) -> str:
-  """Returns what config.json holds for a config."""
+def dump(config: dict[str, Any]) -> str:
+  """Returns the text of config.json."""
   versioned = {VERSION: rnn_jax.__version__, **config}
   return json.dumps(versioned, indent=2) + '\n'
 
@@ -164,16 +169,18 @@ def _numbers(version):
   return int(major), int(minor), int(patch)
 
 
-def checkpoint_folder(workdir: str | os.PathLike, checkpoint_dir: str) -> str:
-  """Returns where the checkpoints of a run are: that, or in its folder."""
+def checkpoint_folder(
+  workdir: str | os.PathLike[str], checkpoint_dir: str
+) -> str:
+  """Returns the folder of a run's checkpoints: the given one, or its own."""
   return checkpoint_dir or os.path.join(workdir, CHECKPOINTS)
 
 
-def keep_copies(workdir: str | os.PathLike, checkpoint_dir: str) -> None:
-  """Puts the files of KEPT beside checkpoints that are elsewhere.
+def keep_copies(workdir: str | os.PathLike[str], checkpoint_dir: str) -> None:
+  """Copies the files of KEPT to checkpoints that are elsewhere.
 
   Raises:
-    InputError: that can't be written.
+    InputError: the folder can't be written.
   """
   if not checkpoint_dir:
     return
@@ -185,8 +192,8 @@ def keep_copies(workdir: str | os.PathLike, checkpoint_dir: str) -> None:
         (target / name).write_text(path.read_text(encoding='utf-8'))
 
 
-def take_lock(folder: str | os.PathLike) -> typing.IO[str]:
-  """Returns the lock of a folder that exists; close it to give it back.
+def take_lock(folder: str | os.PathLike[str]) -> IO[str]:
+  """Returns the lock of an existing folder; close it to release it.
 
   Raises:
     InputError: another process has it.
@@ -199,18 +206,18 @@ def take_lock(folder: str | os.PathLike) -> typing.IO[str]:
   except BlockingIOError as error:
     lock.close()
     raise errors.InputError(
-      f'workdir={str(folder)!r}: another process trains in it: wait for its '
-      f'end, or use another --workdir'
+      f'workdir={str(folder)!r}: another process trains in it: wait until it '
+      'ends, or use another --workdir'
     ) from error
   except OSError as error:  # a network filesystem without locks
     logging.warning('%s cannot be locked: %s', folder, error.strerror)
   return lock
 
 
-def fixed_differences(old: dict, new: dict) -> list[str]:
-  """Lists `key: old -> new` where `new` is the config of another run.
+def fixed_differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+  """Returns `key: old -> new` of the differences that make another run.
 
-  A key that `old`, of an earlier version, lacks was at its default.
+  A key that `old`, of an earlier version, lacks had its default.
   """
   lines = values.differences(config_lib.completed(old), new)
   return [
@@ -223,8 +230,8 @@ def fixed_differences(old: dict, new: dict) -> list[str]:
 def _refuse_bucket(workdir):
   if remote.is_remote(workdir):
     raise errors.InputError(
-      f'workdir={str(workdir)!r}: a work folder is one of this machine, for '
-      'its lock and metrics: give --workdir=FOLDER, and for what is large '
+      f'workdir={str(workdir)!r}: a work folder must be on this machine, for '
+      'its lock and metrics: give --workdir=FOLDER, and for checkpoints '
       f'--config.train.checkpoint_dir={workdir}'
     )
 
@@ -260,7 +267,7 @@ def _settle_config(folder, config):
     else:
       _refuse_another(f'workdir={str(folder)!r}', old, config, trained)
   if not trained:
-    # Nothing is trained yet: a command with a mistake may be given again.
+    # Nothing is trained yet: a wrong command may be corrected.
     for name in KEPT:
       (folder / name).unlink(missing_ok=True)
   if given:
@@ -270,8 +277,10 @@ def _settle_config(folder, config):
 
 
 def _settle_elsewhere(folder, given, config, trained):
-  """Makes `given` the folder of this run's checkpoints, or checks that it is;
-  a new work folder takes from it what it needs to go on."""
+  """Makes `given` the folder of this run's checkpoints, or checks that it is.
+
+  A new work folder gets the files that it needs to resume.
+  """
   target = remote.path(given)
   name = f'train.checkpoint_dir={given!r}'
   with remote.clear_errors(target):
@@ -303,7 +312,7 @@ def _refuse_another(name, old, config, trained):
 
 
 def _refuse_leaving(before, given):
-  """Raises InputError if the checkpoints are not where they are looked for."""
+  """Raises InputError if the run's checkpoints are in another folder."""
   if _has_checkpoints(before):
     raise errors.InputError(
       f'train.checkpoint_dir={given!r}: the checkpoints of this run are in '
@@ -321,20 +330,20 @@ def _has_checkpoints(folder):
 
 
 def _check_model(folder, config):
-  """Raises InputError unless a config is of the model that lies in a folder."""
+  """Raises InputError unless a config is of the model in a folder."""
   old = load_config(folder)
   lines = []
   for section in ('model', 'cell'):
-    some = values.differences(
+    changed = values.differences(
       {section: old.get(section, {})}, {section: config[section]}
     )
-    lines += [line for line in some if not _is_among(line, OF_TRAINING)]
+    lines += [line for line in changed if not _is_among(line, OF_TRAINING)]
   if lines:
     listed = '\n  '.join(lines)
     raise errors.InputError(
       f'workdir={str(folder)!r} holds another model than the config '
       f'(its value -> the one given):\n  {listed}\n'
-      'give its values, or use another --workdir'
+      'give these values, or use another --workdir'
     )
 
 

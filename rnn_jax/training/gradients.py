@@ -80,7 +80,7 @@ def wrap(
     grad_fn = _unscale(grad_fn, _parts(config, placement))
   if config.train.accumulate > 1:
     grad_fn = accumulate(grad_fn, config.train.accumulate, state_axes)
-  carry_specs = placement.of_carry(state_axes)
+  carry_specs = placement.carry_specs(state_axes)
   grad_fn = over_devices.sum_gradients(
     grad_fn, placement, carry_specs, config.mesh
   )

@@ -103,7 +103,7 @@ class Log:
       'padded_tokens_per_second': padded / seconds,
       'padding_efficiency': real / padded,
       'data_waiting_share': (spent['data'] - self._waited) / seconds,
-      'goodput': goodput.share(spent, 'steps'),
+      'goodput': goodput.fraction(spent, 'steps'),
       'first_step_seconds': trainer.first_step_seconds,
       'compiled_programs': trainer.programs.traces,
       'skipped_steps': progress.skipped_steps,
@@ -202,7 +202,7 @@ class Stop:
 
   def __call__(self, trainer: Trainer) -> None:
     if not trainer.is_done and self._request.wanted(trainer.step):
-      trainer.stopped_by = self._request.name
+      trainer.stopped_by = self._request.name or ''
 
 
 def report_end(trainer: Trainer) -> None:
@@ -223,13 +223,13 @@ def draw_loss(trainer: Trainer) -> None:
 
     plots.draw_loss(trainer.workdir)
 
-  hosts.by_first(draw)
+  hosts.run_on_first(draw)
 
 
 def write_goodput(trainer: Trainer) -> dict[str, float]:
   """Writes and returns the seconds of each part of the run."""
   seconds = trainer.clock.seconds()
-  if hosts.first():
+  if hosts.is_first():
     goodput.write(trainer.workdir, trainer.step, seconds)
   return seconds
 

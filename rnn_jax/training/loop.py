@@ -60,7 +60,9 @@ def train(
   """
   given = config_lib.to_dict(config)
   agreement.check(given)
-  lock = hosts.by_first(lambda: workdir_lib.open_for_training(workdir, given))
+  lock = hosts.run_on_first(
+    lambda: workdir_lib.open_for_training(workdir, given)
+  )
   with contextlib.ExitStack() as stack:
     stack.enter_context(lock or contextlib.nullcontext())
     hosts.check_shared(f'{workdir}/{workdir_lib.CONFIG}')
@@ -97,7 +99,9 @@ def open_run(config: config_lib.Config, workdir: str | os.PathLike) -> Trainer:
   clock = goodput.Clock()
   mesh = mesh_lib.make(config.mesh)
   multiple = mesh_lib.row_multiple(mesh, config.mesh) * config.train.accumulate
-  corpus = hosts.first_ahead(lambda: pipeline.Corpus.open(config, workdir))
+  corpus = hosts.run_on_first_then_others(
+    lambda: pipeline.Corpus.open(config, workdir)
+  )
   config = batch_size.resolve(config, corpus.tokenizer, workdir, multiple)
   if config.remat.every == 'auto':
     shapes = pipeline.batch_shapes(corpus, config, multiple)
@@ -110,7 +114,7 @@ def open_run(config: config_lib.Config, workdir: str | os.PathLike) -> Trainer:
   place = functools.partial(mesh_lib.put, shardings=programs.batch_sharding)
   batches = pipeline.training_batches(corpus, config, multiple, place=place)
   folder = config.train.checkpoint_dir
-  hosts.by_first(lambda: workdir_lib.keep_copies(workdir, folder))
+  hosts.run_on_first(lambda: workdir_lib.keep_copies(workdir, folder))
   checkpoints = checkpoint.Checkpoints(
     workdir_lib.checkpoint_folder(workdir, folder),
     config.train.keep_checkpoints,
@@ -173,7 +177,7 @@ def restore(trainer: Trainer) -> None:
 @contextlib.contextmanager
 def _reporting(trainer):
   """Opens the first process's metrics file and progress display."""
-  if hosts.first():
+  if hosts.is_first():
     trainer.writer = metrics.Writer(trainer.workdir, trainer.step)
     steps = trainer.config.train.steps
     trainer.display = progress_lib.Display(steps, trainer.step)
@@ -196,7 +200,7 @@ def _show_placement(trainer):
 
 
 def _say(text):
-  if hosts.first():
+  if hosts.is_first():
     print(text, flush=True)
 
 

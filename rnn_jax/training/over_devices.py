@@ -70,11 +70,13 @@ def sum_gradients(
     (_, aux), grads = grad_fn(params, state, batch, key)
     sums, changes = _sum(aux.sums), aux.changes
     weight = jnp.maximum(sums['weight'], LEAST_WEIGHT)
-    grads = fsdp.add_up(grads, placement.logical_axes, placement.rules, rows)
+    grads = fsdp.sum_gradients(
+      grads, placement.logical_axes, placement.rules, rows
+    )
     grads = jax.tree.map(lambda g: g / weight, grads)
     if compressed:
       feedback, grads = compression.all_reduce(
-        state.error_feedback, grads, compressed, share=options.top_k_share
+        state.error_feedback, grads, compressed, fraction=options.top_k_share
       )
       changes = changes | {'error_feedback': feedback}
     return (sums['objective'], step_lib.Aux(sums, changes)), grads
@@ -82,7 +84,7 @@ def sum_gradients(
   specs = placement.specs
   changes: dict[str, PyTree] = {'carry': carry_specs}
   if compressed:
-    changes['error_feedback'] = specs('residual')
+    changes['error_feedback'] = specs('error_feedback')
   whole: dict[str, PyTree] = dict.fromkeys(
     ('loss_scale', 'step', 'skipped', 'rate_scale', 'key'), WHOLE
   )

@@ -110,7 +110,7 @@ class Programs:
     _check_compression(config, mesh)
     carries = config.data.carry_state
     self._state_axes = task.state_axes() if carries else None
-    self._carry_specs = self.placement.of_carry(self._state_axes)
+    self._carry_specs = self.placement.carry_specs(self._state_axes)
     self._schedule = schedule_lib.make(config)
     self.follows_evaluations = self._schedule.rescale is not None
     self._make_optimizer()
@@ -216,7 +216,7 @@ class Programs:
       return state
     step, scale = jax.device_get((state.step, state.rate_scale))
     scale = self._schedule.rescale(int(step), float(scale), evaluations)
-    placed = jax.device_put(np.float32(scale), self.placement.whole)
+    placed = jax.device_put(np.float32(scale), self.placement.replicated)
     return state.replace(rate_scale=placed)
 
   def parameters_like(self) -> PyTree:
@@ -341,12 +341,12 @@ class Programs:
     )
 
   def _state_shardings(self, offloaded=True):
-    opt_state = self.placement.of_optimizer(
+    opt_state = self.placement.optimizer_shardings(
       jax.eval_shape(self._tx.init, self.placement.shapes)
     )
     if offloaded and self._config.optimizer.offload:
       opt_state = jax.tree.map(offload.to_host, opt_state)
-    whole = self.placement.whole
+    whole = self.placement.replicated
     state = TrainState(
       params=self.placement.shardings('parameters'),
       opt_state=opt_state,
@@ -359,7 +359,9 @@ class Programs:
     )
     if not self._config.mesh.compression:
       return state
-    return state.replace(error_feedback=self.placement.shardings('residual'))
+    return state.replace(
+      error_feedback=self.placement.shardings('error_feedback')
+    )
 
   def _carry_shardings(self):
     return jax.tree.map(

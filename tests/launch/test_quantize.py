@@ -54,4 +54,4 @@ def test_a_quantized_run_is_evaluated_and_writes(run, flags, tmp_path):
     texts.append(json.loads(out)['text'])
   assert texts[0] == texts[1] and texts[0]
   code, _, err = launchers.run(*quantize)
-  assert code == 1 and 'is there already' in err
+  assert code == 1 and 'exists already' in err

@@ -104,4 +104,4 @@ def test_a_bucket_out_of_reach_ends_the_run_with_a_message(config, tmp_path):
   assert out == ''
   line = err.splitlines()[-1]
   assert line.startswith(f'error: {FOLDER}: ')
-  assert 'see that this machine reaches it' in line
+  assert 'check the network' in line

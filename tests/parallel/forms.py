@@ -31,7 +31,7 @@ CELLS = {
   'rhn': {},
 }
 CARRIED = 'simple_rnn, carried'  # the state goes from batch to batch
-ALONE = {'data': 1}
+ONE = {'data': 1}
 FORMS = {
   'copies': {'data': 4},
   'zero 1': {'data': 2, 'fsdp': 4, 'zero': 1},
@@ -48,9 +48,9 @@ FORMS = {
   'copies and sequence': {'data': 2, 'sequence': 4},
   'sequence and tensor': {'data': 1, 'sequence': 2, 'tensor': 2},
 }
-# Copies and shares of the model are the same for each cell: others than the
-# first are tested where it is cut, or cut into stages. The LSTM has no heads,
-# and runs a row step by step.
+# Copies and FSDP shards of the model are the same for each cell. So cells
+# after the first are only tested where heads, steps or layers are sharded. The
+# LSTM has no heads, and runs a row step by step.
 FORMS_OF = {
   'simple_rnn': tuple(FORMS),
   'attention': ('zero 3 and tensor', 'sequence and tensor'),
@@ -64,7 +64,7 @@ FORMS_OF = {
 
 
 def config(cell, mesh, width=16):
-  """The Config of a small model of that cell on a mesh."""
+  """Returns the Config of a small model of that cell on a mesh."""
   carried, cell = cell == CARRIED, cell.partition(',')[0]
   raw = config_lib.default(cell)
   raw.data.update(length=LENGTH, batch_size=ROWS, layout='stream')
@@ -78,7 +78,7 @@ def config(cell, mesh, width=16):
 
 
 def programs(cell, mesh, width=16):
-  """Its Programs, on the first devices."""
+  """Returns that Config and its Programs, on the first devices."""
   parsed = config(cell, mesh, width)
   count = int(
     np.prod([getattr(parsed.mesh, n) for n in mesh if n in axes.NAMES])
@@ -89,14 +89,14 @@ def programs(cell, mesh, width=16):
 
 
 def draw(parsed, made, n):
-  """Batch n, some of whose rows go on with the text of the batch before."""
+  """Returns batch n; some of its rows continue those of the batch before."""
   batch = workload.random_batch(parsed, made.task.model.vocabulary, ROWS, n)
   batch.starts_BxL[::2, 0] = 0
   batch.starts_BxL[::3, LENGTH // 2 + 1] = 1
   return mesh_lib.put(batch, made.batch_sharding)
 
 
-def go_on(parsed, made, state, numbers):
+def train_on(parsed, made, state, numbers):
   """Trains on the batches of these numbers. Returns (state, losses)."""
   losses = []
   for n in numbers:
@@ -108,56 +108,61 @@ def go_on(parsed, made, state, numbers):
 def train(cell, mesh):
   """Returns (Programs, parameters, losses) of a few steps."""
   parsed, made = programs(cell, mesh)
-  state, losses = go_on(parsed, made, made.init(0, ROWS), range(STEPS))
+  state, losses = train_on(parsed, made, made.init(0, ROWS), range(STEPS))
   batch = draw(parsed, made, STEPS)
   _, sums = made.evaluate_step(state.params, made.init_carry(ROWS), batch)
   return made, jax.device_get(state.params), [*losses, float(sums['loss'])]
 
 
-def moved(folder):
-  """A state saved on one mesh and restored on others.
+def restored(folder):
+  """Saves a state on one mesh and restores it on others.
 
-  Returns {mesh: whether it is the same, how far parameters are apart from those
-  of an uncut run of one device after more steps}.
+  Returns {mesh: (whether it is the same, the difference of parameters from an
+  uninterrupted run of one device after more steps)}.
   """
   parsed, made = programs(CARRIED, FORMS['zero 3 and tensor'])
-  state, _ = go_on(parsed, made, made.init(0, ROWS), range(2))
+  state, _ = train_on(parsed, made, made.init(0, ROWS), range(2))
   saved = jax.device_get(state)
   folder = checkpoint.Checkpoints(folder, 1)
   position = iter(grain.MapDataset.range(9).to_iter_dataset())
   folder.save(2, state.entries(), position, {})
   folder.wait()
-  _, uncut, _ = train(CARRIED, ALONE)
-  found = {}
-  for mesh in (ALONE, FORMS['zero 1'], FORMS['zero 3 and pipe']):
+  _, uninterrupted, _ = train(CARRIED, ONE)
+  results = {}
+  for mesh in (ONE, FORMS['zero 1'], FORMS['zero 3 and pipe']):
     parsed, made = programs(CARRIED, mesh)
     _, entries, _ = folder.restore(made.init(1, ROWS).entries())
     state = train_state.TrainState(**entries)
     same = jax.tree.map(np.array_equal, saved, jax.device_get(state))
-    state, _ = go_on(parsed, made, state, range(2, STEPS))
+    state, _ = train_on(parsed, made, state, range(2, STEPS))
     params = jax.device_get(state.params)
-    found[str(mesh)] = jax.tree.all(same), largest_difference(uncut, params)
+    results[str(mesh)] = (
+      jax.tree.all(same),
+      largest_difference(uninterrupted, params),
+    )
   folder.close()
-  return found
+  return results
 
 
 def largest_difference(a, b):
-  """Of two trees, or lists of numbers."""
+  """Returns the largest of two trees, or lists of numbers."""
   differences = jax.tree.map(lambda x, y: np.max(np.abs(x - y)), a, b)
   return float(max(jax.tree.leaves(differences)))
 
 
-def told(made):
-  """What devices tell each other in a step: {opcode: largest bytes}."""
+def communication(made):
+  """Returns the collectives of a step: {opcode: largest bytes}."""
   text = made.compile_train(ROWS, LENGTH).as_text()
   largest = {}
-  for found in collectives.collectives(text):
-    largest[found.opcode] = max(found.bytes, largest.get(found.opcode, 0))
+  for operation in collectives.collectives(text):
+    largest[operation.opcode] = max(
+      operation.bytes, largest.get(operation.opcode, 0)
+    )
   return largest
 
 
-def kept(zero):
-  """Bytes that one of eight devices keeps, and that one alone keeps."""
+def state_bytes(zero):
+  """Returns bytes of one of eight devices, and of a single device."""
   mesh = {'data': 1, 'fsdp': virtual.DEVICES, 'zero': zero}
   _, made = programs('simple_rnn', mesh, width=256)
   state = jax.eval_shape(lambda: made.init(0, ROWS))
@@ -165,7 +170,7 @@ def kept(zero):
   parts = {
     'parameters': (params, where.shardings('parameters')),
     'gradients': (params, where.shardings('gradients')),
-    'optimizer': (state.opt_state, where.of_optimizer(state.opt_state)),
+    'optimizer': (state.opt_state, where.optimizer_shardings(state.opt_state)),
   }
   return {
     name: (placement.device_bytes(*part), batch_size.tree_bytes(part[0]))
@@ -174,19 +179,19 @@ def kept(zero):
 
 
 def measure():
-  """All that the tests compare."""
+  """Returns all that the tests compare."""
   with tempfile.TemporaryDirectory() as folder:
-    found = {
-      'kept': {zero: kept(zero) for zero in range(4)},
-      'moved': moved(folder),
+    results = {
+      'bytes': {zero: state_bytes(zero) for zero in range(4)},
+      'restored': restored(folder),
     }
   for cell, forms in FORMS_OF.items():
-    _, params, losses = train(cell, ALONE)
+    _, params, losses = train(cell, ONE)
     for form in forms:
       made, others, other_losses = train(cell, FORMS[form])
-      found[f'{cell}, {form}'] = {
+      results[f'{cell}, {form}'] = {
         'params': largest_difference(params, others),
         'losses': largest_difference(losses, other_losses) / losses[0],
-        'told': told(made) if cell == 'simple_rnn' else {},
+        'collectives': communication(made) if cell == 'simple_rnn' else {},
       }
-  return found
+  return results

@@ -1,8 +1,8 @@
-"""Pipelines of 2 and 4 stages on eight devices, and one program without any.
+"""Pipelines of 2 and 4 stages on eight devices, and a program without stages.
 
-A layer has what can go wrong in one: parameters, a state, rows' own inputs,
-noise from a key, a norm that is NaN where a bubble's zeros enter it, and
-collectives over another axis.
+A layer has all that can go wrong: parameters, a state, inputs of each row,
+noise from a key, a norm that is NaN for the zeros of a bubble, and collectives
+over another axis.
 """
 
 import functools
@@ -17,7 +17,7 @@ from rnn_jax.parallel import pipeline
 from rnn_jax.parallel import pipeline_flush
 
 R, B, L, D = 4, 32, 4, 5
-# (stages, M, devices along 'sequence'); rows are cut in two where time is not.
+# (stages, M, devices along 'sequence'); if that is 1, 'data' is 2.
 CASES = ((2, 2, 1), (2, 1, 1), (2, 8, 1), (4, 4, 1), (4, 16, 1), (2, 4, 2))
 SPEC = jax.sharding.PartitionSpec
 
@@ -46,13 +46,13 @@ def layer(starts_BxL, key, x, inputs):
 
 
 def noise(key, number):
-  """A number from 1 to 2 of a key; a generator would take long to compile."""
+  """Returns a number in [1, 2) of a key; a generator compiles slowly."""
   data = jax.random.key_data(jax.random.fold_in(key, number))
   return 1 + (data[1] % 1024).astype(jnp.float32) / 1024
 
 
 def swap(x):
-  """The first half of time and the second one, exchanged."""
+  """Exchanges the first and the second half of the steps."""
   if axes.size('sequence') == 1:
     return jnp.roll(x, L // 2, 1)
   return jax.lax.ppermute(x, 'sequence', [(0, 1), (1, 0)])
@@ -71,13 +71,13 @@ def stage(params, x, state, extra, key):
 
 def loss(head, x, extra, key):
   errors = (jnp.einsum('bld,d->bl', x, head) - extra['targets']) ** 2
-  found = jnp.sum(extra['weights'] * errors)
-  return noise(key, R) * found, {'weight': jnp.sum(extra['weights'])}
+  value = jnp.sum(extra['weights'] * errors)
+  return noise(key, R) * value, {'weight': jnp.sum(extra['weights'])}
 
 
 @functools.cache
 def reference(count, shards):
-  """Micro-batches of each device's rows one by one, all layers at once."""
+  """Runs micro-batches one by one, each through all layers at once."""
   key = jax.random.key(1)
 
   def run(params, head, x, state, extra):
@@ -93,9 +93,9 @@ def reference(count, shards):
       y, new = stage(params, x, state, extra, own)
       return loss(head, y, extra, own), new
 
-    (found, sums), new = jax.vmap(part)(jnp.arange(shards * count), *parts)
+    (values, sums), new = jax.vmap(part)(jnp.arange(shards * count), *parts)
     new = jnp.moveaxis(new, 0, 1).reshape(R, B, D)
-    return 0.5 * jnp.sum(found), (jax.tree.map(jnp.sum, sums), new)
+    return 0.5 * jnp.sum(values), (jax.tree.map(jnp.sum, sums), new)
 
   run = jax.value_and_grad(run, (0, 1, 2, 3), has_aux=True)
   return jax.device_get(jax.jit(run)(*draw()))
@@ -116,8 +116,8 @@ def by_gpipe(remat, options, params, head, inputs):
   count = pipeline.micro_batches(inputs, options)
   rows = functools.partial(split, count, axis=0)
   parts = jax.tree.map(rows, (x, inputs.extra))
-  found, sums = jax.vmap(one)(jnp.arange(count), *parts)
-  return jnp.sum(found), (jax.tree.map(jnp.sum, sums), state)
+  values, sums = jax.vmap(one)(jnp.arange(count), *parts)
+  return jnp.sum(values), (jax.tree.map(jnp.sum, sums), state)
 
 
 def by_1f1b(options, params, head, inputs):
@@ -132,7 +132,7 @@ FORMS = {
 
 
 def program(form, stages, count, sequence=1, rows=2):
-  """The gradients' program on a mesh, and its shardings of `draw`'s arrays."""
+  """Returns the program of the gradients on a mesh, for `draw`'s arrays."""
   shape = (rows, 1, stages, sequence, 1)
   placed = np.array(jax.devices()[: np.prod(shape)]).reshape(shape)
   mesh = jax.sharding.Mesh(placed, axes.NAMES)
@@ -142,20 +142,20 @@ def program(form, stages, count, sequence=1, rows=2):
 
   def objective(params, head, x, state, extra):
     inputs = devices.StageInputs(x, state, extra, jax.random.key(1))
-    found, (sums, new) = FORMS[form](options, params, head, inputs)
+    value, (sums, new) = FORMS[form](options, params, head, inputs)
     last = axes.index('pipe') == stages - 1
-    found, sums = jax.tree.map(lambda a: jnp.where(last, a, 0), (found, sums))
-    return 0.5 * found, (sums, new)
+    value, sums = jax.tree.map(lambda a: jnp.where(last, a, 0), (value, sums))
+    return 0.5 * value, (sums, new)
 
   def local(*arrays):
     run = jax.value_and_grad(objective, (0, 1, 2, 3), has_aux=True)
-    (found, (sums, new)), slopes = run(*arrays)
+    (value, (sums, new)), gradients = run(*arrays)
     total = jax.lax.psum
     everywhere = ('data', 'pipe', 'sequence')
-    found, sums, d_head = total((found, sums, slopes[1]), everywhere)
-    d_params = total(slopes[0], ('data', 'sequence'))
-    d_x, d_state = total(slopes[2], 'pipe'), total(slopes[3], 'sequence')
-    return (found, (sums, new)), (d_params, d_head, d_x, d_state)
+    value, sums, d_head = total((value, sums, gradients[1]), everywhere)
+    d_params = total(gradients[0], ('data', 'sequence'))
+    d_x, d_state = total(gradients[2], 'pipe'), total(gradients[3], 'sequence')
+    return (value, (sums, new)), (d_params, d_head, d_x, d_state)
 
   out = ((SPEC(), (SPEC(), layers)), (specs[0], SPEC(), timed, layers))
   return jax.jit(
@@ -166,7 +166,7 @@ def program(form, stages, count, sequence=1, rows=2):
 
 
 def temporaries(form, count):
-  """Bytes of temporaries of two stages; micro-batches have 64 rows."""
+  """Returns bytes of temporaries of two stages, 64 rows a micro-batch."""
   mesh = jax.sharding.Mesh(np.array(jax.devices()[:2]), ('pipe',))
   params, head, *_ = draw()
   rows = 64 * count
@@ -175,16 +175,16 @@ def temporaries(form, count):
     inputs = devices.StageInputs(x, state, extra, jax.random.key(1))
     options = pipeline.Options(count)
     if form == '1f1b':
-      found = pipeline_flush.one_forward_one_backward(
+      result = pipeline_flush.one_forward_one_backward(
         stage, loss, params, head, inputs, options
       )
-      return found.gradients, found.state
+      return result.gradients, result.state
 
     def run(params, head, x):
-      found, (_, new) = FORMS[form](
+      value, (_, new) = FORMS[form](
         options, params, head, inputs._replace(x_BxLxD=x)
       )
-      return found, new
+      return value, new
 
     return jax.grad(run, (0, 1, 2), has_aux=True)(params, head, x)
 
@@ -201,7 +201,7 @@ def temporaries(form, count):
 
 
 def ticks(traced):
-  """How often a device runs its outermost loops."""
+  """Returns the lengths of a device's outermost loops."""
   (region,) = (e for e in traced.jaxpr.eqns if e.primitive.name == 'shard_map')
   eqns = region.params['jaxpr'].eqns
   calls = [e.params['call_jaxpr'] for e in eqns if 'call_jaxpr' in e.params]
@@ -210,19 +210,19 @@ def ticks(traced):
 
 
 def measure(form, cases):
-  """Returns what the tests look at, of each case and of all."""
-  found = {}
+  """Returns results of each case, for the tests."""
+  results = {}
   for stages, count, sequence in cases:
     rows = 3 - sequence
     traced = program(form, stages, count, sequence, rows).trace(*draw())
     compiled = traced.lower().compile()
-    found[stages, count, sequence] = {
+    results[stages, count, sequence] = {
       'got': jax.device_get(compiled(*draw())),
       'wanted': reference(count, rows),
       'ticks': ticks(traced),
       'text': compiled.as_text(),
     }
-  return found
+  return results
 
 
 def measure_gpipe():
@@ -237,13 +237,13 @@ def measure_1f1b():
 
 
 def undifferentiated():
-  """The objective of two stages, without gradients, and its program."""
+  """Returns the objective of two stages without gradients, and its loops."""
   mesh = jax.sharding.Mesh(np.array(jax.devices()[:2]), ('pipe',))
 
   def local(params, head, *inputs):
     inputs = devices.StageInputs(*inputs, jax.random.key(1))
-    found, (sums, state) = by_1f1b(pipeline.Options(4), params, head, inputs)
-    return jax.lax.psum((found, sums), 'pipe'), state
+    value, (sums, state) = by_1f1b(pipeline.Options(4), params, head, inputs)
+    return jax.lax.psum((value, sums), 'pipe'), state
 
   layers = SPEC('pipe')
   run = jax.shard_map(
@@ -258,6 +258,6 @@ def undifferentiated():
 
 
 def error(got, wanted):
-  """The largest difference, relative to the largest number of each array."""
+  """Returns the largest difference, relative to each array's largest number."""
   pairs = zip(*map(jax.tree.leaves, (got, wanted)), strict=True)
   return max(float(np.abs(a - b).max() / np.abs(b).max()) for a, b in pairs)

@@ -1,4 +1,4 @@
-"""What rows cut over devices give, beside oracles in float64 and one device."""
+"""Results of rows sharded over devices, oracles in float64, and one device."""
 
 import jax
 import numpy as np
@@ -21,7 +21,7 @@ from rnn_jax.training.memory import program as program_memory
 from tests.ops import test_causal_convolution
 from tests.ops.attention import test_attention
 
-WHOLE, CUT = PartitionSpec(), PartitionSpec(None, 'sequence')
+WHOLE, SHARDED = PartitionSpec(), PartitionSpec(None, 'sequence')
 
 # devices, L, impl, chunk_length, read, decay, dtype
 RECURRENCES = (
@@ -32,10 +32,10 @@ RECURRENCES = (
   (3, 12, 'associative', 64, 'after', 'key', 'float32'),
   (8, 32, 'scan', 64, 'after', 'key', 'bfloat16'),
 )
-PIECES = (4, 44, 'scan', 64, 'before', 'key', 'float32')  # 11 steps in 3
-# devices, stretch, window: of inputs, of keys
+BLOCKS = (4, 44, 'scan', 64, 'before', 'key', 'float32')  # 11 steps in 3
+# devices, steps of a shard, window: of inputs, of keys
 CONVOLUTIONS = ((2, 5, 4), (8, 1, 4), (4, 3, 1), (2, 2, 7))
-# and the form of tests.ops.attention.test_attention
+# and the form in tests.ops.attention.test_attention
 ATTENTIONS = ((2, 6, 4, 'blocked'), (4, 3, 30, 'blocked, top 2'))
 COUNTS = ((8, 2, True), (4, 3, True), (2, 4, False))
 # 8 devices have a step each
@@ -55,28 +55,28 @@ LONG = 65_536
 
 
 def row_of(run, devices):
-  """`run` as a program over devices, each with its stretch of the row.
+  """Returns `run` as a program over devices, each with its shard of the row.
 
-  (whole, cut, starts, cotangents) -> the state that each device has, y, and
-  the gradients of `whole` and `cut`, as the training step adds them up.
+  (whole, sharded, starts, cotangents) -> the state of each device, y, and the
+  gradients of `whole` and `sharded`, as the training step sums them.
   """
 
-  def here(whole, cut, starts, cotangents):
+  def here(whole, sharded, starts, cotangents):
     d_state, d_y = cotangents
-    # A share on each: what counts is the sum of all that devices make of it.
+    # A fraction on each device, because gradients are summed over devices.
     d_state = jax.tree.map(lambda x: x / devices, d_state)
-    (state, y), back = jax.vjp(lambda *x: run(*x, starts), whole, cut)
-    d_whole, d_cut = back((d_state, y_like(d_y, y)))
+    (state, y), back = jax.vjp(lambda *x: run(*x, starts), whole, sharded)
+    d_whole, d_sharded = back((d_state, y_like(d_y, y)))
     d_whole = jax.tree.map(lambda x: jax.lax.psum(x, 'sequence'), d_whole)
-    return jax.tree.map(lambda x: x[None], state), y, d_whole, d_cut
+    return jax.tree.map(lambda x: x[None], state), y, d_whole, d_sharded
 
   mesh = jax.sharding.Mesh(np.array(jax.devices()[:devices]), ('sequence',))
   return jax.jit(
     jax.shard_map(
       devices_lib.use(many_devices.ManyDevices())(here),
       mesh=mesh,
-      in_specs=(WHOLE, CUT, CUT, (WHOLE, CUT)),
-      out_specs=(PartitionSpec('sequence'), CUT, WHOLE, CUT),
+      in_specs=(WHOLE, SHARDED, SHARDED, (WHOLE, SHARDED)),
+      out_specs=(PartitionSpec('sequence'), SHARDED, WHOLE, SHARDED),
       check_vma=False,
     )
   )
@@ -87,29 +87,29 @@ def y_like(d_y, y):
 
 
 def on_one(run):
-  """The same of a row that is whole."""
+  """Returns the same program on one device, for the whole row."""
 
-  def here(whole, cut, starts, cotangents):
-    (state, y), back = jax.vjp(lambda *x: run(*x, starts), whole, cut)
+  def here(whole, sharded, starts, cotangents):
+    (state, y), back = jax.vjp(lambda *x: run(*x, starts), whole, sharded)
     d_state, d_y = cotangents
-    d_whole, d_cut = back((d_state, y_like(d_y, y)))
-    return jax.tree.map(lambda x: x[None], state), y, d_whole, d_cut
+    d_whole, d_sharded = back((d_state, y_like(d_y, y)))
+    return jax.tree.map(lambda x: x[None], state), y, d_whole, d_sharded
 
   return jax.jit(here)
 
 
 def same_everywhere(states):
-  """What each device has, once; they must not differ."""
+  """Returns the state of one device; those of all must be equal."""
   for leaf in jax.tree.leaves(states):
     np.testing.assert_array_equal(leaf, np.broadcast_to(leaf[:1], leaf.shape))
   return jax.tree.map(lambda x: x[0], states)
 
 
-def drawn_starts(rows, length, stretch):
-  """Rows without, with the first step, an edge, its neighbours, several."""
+def drawn_starts(rows, length, steps):
+  """Starts: none, at the first step, at an edge, around it, several."""
   starts = np.zeros((rows, length), np.int32)
   for row in range(rows):
-    at = (), (0,), (stretch,), (stretch - 1, stretch + 1), (1, 2 * stretch, -1)
+    at = (), (0,), (steps,), (steps - 1, steps + 1), (1, 2 * steps, -1)
     starts[row, [t % length for t in at[row % len(at)]]] = 1
   return starts
 
@@ -120,10 +120,10 @@ def recurrence_errors(devices, length, impl, chunk_length, read, decay, dtype):
   starts = np.where(np.arange(len(starts))[:, None] % 3 == 2, more, starts)
   cotangents = tuple(np.asarray(x) for x in cotangents)
 
-  def run(state, cut, starts):
+  def run(state, sharded, starts):
     return sequence.recurrence(
       state,
-      *cut,
+      *sharded,
       starts_BxL=starts,
       impl=impl,
       chunk_length=chunk_length,
@@ -132,13 +132,13 @@ def recurrence_errors(devices, length, impl, chunk_length, read, decay, dtype):
 
   program = row_of(run, devices)
   given = inputs.state, tuple(inputs[1:]), starts, cotangents
-  state, y, d_state, d_cut = jax.device_get(program(*given))
-  got = (same_everywhere(state), y), gla_oracle.Inputs(d_state, *d_cut)
+  state, y, d_state, d_sharded = jax.device_get(program(*given))
+  got = (same_everywhere(state), y), gla_oracle.Inputs(d_state, *d_sharded)
   return selfcheck.compare(got, (inputs, starts, cotangents), read)
 
 
 def largest_error(got, want):
-  """Of all arrays, in parts of the largest number of each."""
+  """Returns the largest of all arrays, relative to their largest numbers."""
   errors = []
   for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
     size = max(abs(np.float64(b)).max(initial=0), 1e-30)
@@ -153,27 +153,27 @@ def normal_like(tree, seed):
   )
 
 
-def against_one(devices, cut_run, one_run, given):
-  """Errors of all results against those of one device, and y."""
-  whole, cut, starts = given
-  out = jax.eval_shape(one_run, whole, cut, starts)
+def against_one(devices, sharded_run, one_run, given):
+  """Returns the error of all results against one device, and y."""
+  whole, sharded, starts = given
+  out = jax.eval_shape(one_run, whole, sharded, starts)
   given = (*given, normal_like(out, 1))
-  got = jax.device_get(row_of(cut_run, devices)(*given))
+  got = jax.device_get(row_of(sharded_run, devices)(*given))
   want = jax.device_get(on_one(one_run)(*given))
   state = same_everywhere(got[0])
   one_state = same_everywhere(want[0])
   return largest_error((state, got[1:]), (one_state, want[1:])), got[1]
 
 
-def convolution_errors(devices, stretch, taps):
-  length = devices * stretch
+def convolution_errors(devices, steps, taps):
+  length = devices * steps
   state, x, kernel, _ = jax.device_get(
     test_causal_convolution.draw(length, taps)
   )
   rows = np.arange(5) % 3
   state, x = state[rows], x[rows]
-  starts = drawn_starts(5, length, stretch)
-  # The state of a row is of one document: zeros, then what there is of it.
+  starts = drawn_starts(5, length, steps)
+  # The state of a row is of one document: zeros, then its steps so far.
   state[1:3, : taps // 2] = 0
 
   def run(convolve):
@@ -189,19 +189,19 @@ def convolution_errors(devices, stretch, taps):
   return error, largest_error(y, want)
 
 
-def behind(attend, cache, past, given):
-  """The cache behind a past, the row, and both in one."""
+def after_past(attend, cache, past, given):
+  """Returns the cache after a past, and the past and the row in one."""
   cache, _ = attend(cache, *past)
   return jax.device_get(cache), tuple(
     np.concatenate(pair, 1) for pair in zip(past, given, strict=True)
   )
 
 
-def attention_errors(devices, stretch, window, form):
-  length, options = devices * stretch, test_attention.FORMS[form]
+def attention_errors(devices, steps, window, form):
+  length, options = devices * steps, test_attention.FORMS[form]
   *past, begins = (x[[0, 1, 2, 0, 1]] for x in test_attention.draw(7))
   *qkv, _ = (x[[0, 1, 2, 0, 1]] for x in test_attention.draw(length, 1))
-  starts = drawn_starts(5, length, stretch)
+  starts = drawn_starts(5, length, steps)
   cache = jax.tree.map(
     lambda x: x[np.array([0, 1, 2, 0, 1])], test_attention.empty(window)
   )
@@ -210,10 +210,12 @@ def attention_errors(devices, stretch, window, form):
     *qkv, starts = qkv_starts
     return attention.attend(cache, *qkv, options, starts)
 
-  cache, both = behind(by_starts, cache, (*past, begins), (*qkv, starts))
+  cache, both = after_past(by_starts, cache, (*past, begins), (*qkv, starts))
 
   def run(attend):
-    return lambda cache, cut, starts: attend(cache, *cut, options, starts)
+    return lambda cache, sharded, starts: attend(
+      cache, *sharded, options, starts
+    )
 
   error, y = against_one(
     devices,
@@ -225,18 +227,18 @@ def attention_errors(devices, stretch, window, form):
   return error, largest_error(y, want)
 
 
-def counts(devices, stretch, told):
-  """(from devices, from one): states and positions."""
+def counts(devices, steps, has_starts):
+  """Returns states and positions (of many devices, of one)."""
   state = np.array([4, 0, 9, 2, 5], np.int32)
-  starts = drawn_starts(5, devices * stretch, stretch) if told else None
+  starts = drawn_starts(5, devices * steps, steps) if has_starts else None
   run = jax.shard_map(
-    lambda state, starts: sequence.count(state, stretch, starts),
+    lambda state, starts: sequence.count(state, steps, starts),
     mesh=jax.sharding.Mesh(np.array(jax.devices()[:devices]), ('sequence',)),
-    in_specs=(WHOLE, CUT),
-    out_specs=(WHOLE, CUT),
+    in_specs=(WHOLE, SHARDED),
+    out_specs=(WHOLE, SHARDED),
     check_vma=False,
   )
-  one = positions.count(state, devices * stretch, starts)
+  one = positions.count(state, devices * steps, starts)
   return jax.device_get((jax.jit(run)(state, starts), one))
 
 
@@ -245,9 +247,9 @@ def cell_of(name, **plan):
   return module.Cell(module.Config(**CELLS[name]), 6, base.Plan(**plan))
 
 
-def cell_errors(name, stretch=1):
+def cell_errors(name, steps=1):
   cell, devices = cell_of(name), 8
-  x = np.random.default_rng(0).normal(size=(5, devices * stretch, 6))
+  x = np.random.default_rng(0).normal(size=(5, devices * steps, 6))
   x = x.astype(np.float32)
   state = cell.init_state(5)
   params = jax.jit(cell.init)(jax.random.key(0), state, x)
@@ -255,23 +257,23 @@ def cell_errors(name, stretch=1):
   def run(whole, x, starts):
     return cell.apply(*whole, x, starts)
 
-  starts = drawn_starts(5, devices * stretch, stretch)
+  starts = drawn_starts(5, devices * steps, steps)
   return against_one(devices, run, run, ((params, state), x, starts))[0]
 
 
 def refusal():
-  """What a cell says that would step through its row."""
+  """Returns the error of a cell that steps through its row."""
   cell = cell_of('attention', impl='scan')
   x, state = np.zeros((1, 4, 6), np.float32), cell.init_state(1)
   params = jax.eval_shape(cell.init, jax.random.key(0), state, x)
   run = row_of(lambda whole, x, _: cell.apply(*whole, x), 2)
-  with pytest.raises(NotImplementedError) as told:
+  with pytest.raises(NotImplementedError) as caught:
     jax.eval_shape(run, (params, state), x, np.zeros((1, 4)), (state, x))
-  return str(told.value)
+  return str(caught.value)
 
 
 def long_row(length):
-  """The inputs of `row_of` for a long row, small in all else."""
+  """Returns inputs of `row_of` for a long row with few heads and channels."""
   rng = np.random.default_rng(0)
   q, k, v = (
     rng.normal(size=(1, length, 1, 8)).astype(np.float32) for _ in range(3)
@@ -283,17 +285,19 @@ def long_row(length):
 
 
 def run_recurrence(recurrence):
-  return lambda state, cut, starts: recurrence(state, *cut, starts_BxL=starts)
+  return lambda state, sharded, starts: recurrence(
+    state, *sharded, starts_BxL=starts
+  )
 
 
-def made_bytes(compiled):
-  """All that a program makes: room for outputs holds temporaries before."""
+def allocated_bytes(compiled):
+  """Returns temporaries and outputs, whose memory holds temporaries first."""
   memory = program_memory.of(compiled)
   return memory.temporaries + memory.outputs
 
 
-def moved_bytes(compiled):
-  """What collectives make, by the program's text."""
+def communicated_bytes(compiled):
+  """Returns the outputs of collectives, by the program's text."""
   operations = hlo.Program(compiled.as_text()).operations.values()
   kinds = ('collective-permute', 'all-reduce', 'all-gather', 'all-to-all')
   return sum(
@@ -303,34 +307,34 @@ def moved_bytes(compiled):
   )
 
 
-def long_row_findings():
-  """Memory, errors and bytes moved of 8 devices beside one."""
+def measure_long_row():
+  """Returns memory, errors and communicated bytes of 8 devices and of one."""
   given = long_row(LONG)
   one = on_one(run_recurrence(gla.recurrence)).lower(*given).compile()
-  cut = row_of(run_recurrence(sequence.recurrence), 8)
-  shorter = cut.lower(*long_row(LONG // 16)).compile()
-  cut = cut.lower(*given).compile()
-  got, want = jax.device_get((cut(*given), one(*given)))
+  sharded = row_of(run_recurrence(sequence.recurrence), 8)
+  shorter = sharded.lower(*long_row(LONG // 16)).compile()
+  sharded = sharded.lower(*given).compile()
+  got, want = jax.device_get((sharded(*given), one(*given)))
   state = same_everywhere(got[0])
   return {
-    'made': [made_bytes(x) for x in (cut, one)],
+    'allocated': [allocated_bytes(x) for x in (sharded, one)],
     'error': largest_error((state, got[1:]), (want[0][0], want[1:])),
-    'moved': [moved_bytes(x) for x in (cut, shorter)],
+    'communicated': [communicated_bytes(x) for x in (sharded, shorter)],
   }
 
 
-def in_pieces(run, length):
-  """`run` with pieces of so many steps."""
-  usual, sequence.PIECE = sequence.PIECE, length
-  found = run()
-  sequence.PIECE = usual
-  return found
+def in_blocks(run, length):
+  """Calls `run` with blocks of `length` steps."""
+  usual, sequence.BLOCK = sequence.BLOCK, length
+  result = run()
+  sequence.BLOCK = usual
+  return result
 
 
 def measure():
-  """All that needs devices, for the tests to judge, but the long row."""
+  """Returns all results but those of the long row."""
   recurrences = {x: recurrence_errors(*x) for x in RECURRENCES}
-  recurrences[PIECES] = in_pieces(lambda: recurrence_errors(*PIECES), 4)
+  recurrences[BLOCKS] = in_blocks(lambda: recurrence_errors(*BLOCKS), 4)
   return {
     'recurrence': recurrences,
     'convolve': {x: convolution_errors(*x) for x in CONVOLUTIONS},

@@ -11,21 +11,21 @@ SPEC = jax.sharding.PartitionSpec
 
 
 @pytest.mark.parametrize('name', axes.NAMES)
-def test_outside_of_a_program_each_axis_has_one_place(name):
+def test_outside_of_a_program_each_axis_has_size_one(name):
   assert axes.size(name) == 1 and axes.index(name) == 0
 
 
-def test_inside_of_one_they_are_the_mesh_s():
+def test_inside_of_a_program_they_are_those_of_the_mesh():
   mesh = mesh_lib.make()
 
   def run():
     sizes = [axes.size(name) for name in axes.NAMES]
-    places = [axes.index(name) for name in axes.NAMES]
-    return np.array(sizes), jax.numpy.array(places)
+    positions = [axes.index(name) for name in axes.NAMES]
+    return np.array(sizes), jax.numpy.array(positions)
 
   run = jax.shard_map(
     run, mesh=mesh, in_specs=(), out_specs=SPEC(), check_vma=False
   )
-  sizes, places = jax.jit(run)()
+  sizes, positions = jax.jit(run)()
   np.testing.assert_array_equal(sizes, [*mesh.shape.values()])
-  np.testing.assert_array_equal(places, 0)
+  np.testing.assert_array_equal(positions, 0)

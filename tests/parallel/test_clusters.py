@@ -1,4 +1,4 @@
-"""Flags and variables to an address; nothing is connected here."""
+"""Addresses from flags and variables; nothing connects."""
 
 import pytest
 
@@ -29,11 +29,11 @@ def test_no_flag_is_one_process():
   assert clusters.find('', None, None, '', SLURM | MPI | ENV) is None
 
 
-def test_flags_name_all():
-  found = clusters.find('node0:9876', 2, 1, '', {})
-  assert found[:3] == ('node0:9876', 2, 1)
-  assert found.detection == 'deactivate'
-  assert found.device_ids == ()
+def test_flags_give_the_whole_address():
+  address = clusters.find('node0:9876', 2, 1, '', {})
+  assert address[:3] == ('node0:9876', 2, 1)
+  assert address.detection == 'deactivate'
+  assert address.device_ids == ()
   assert clusters.find('[::1]:9876', 2, 0, '', {}).coordinator == '[::1]:9876'
 
 
@@ -42,7 +42,7 @@ def test_flags_name_all():
   (
     ('4(x2)', '0,1,2,3', (1,)),  # each task one of the node's devices
     ('4(x2)', '2', ()),  # Slurm has given it one already
-    ('1(x8)', '0,1,2,3', ()),  # a task a node: all of them
+    ('1(x8)', '0,1,2,3', ()),  # one task per node: all of them
     ('2,1', '0,1', (1,)),
   ),
 )
@@ -51,36 +51,39 @@ def test_slurm(tasks, visible, device_ids):
     'SLURM_STEP_TASKS_PER_NODE': tasks,
     'CUDA_VISIBLE_DEVICES': visible,
   }
-  found = clusters.find('', None, None, 'slurm', SLURM | variables)
-  assert found[:4] == ('', 8, 3, 'slurm')
-  assert found.device_ids == device_ids
-  assert 'node[07-08]' in found.told
+  address = clusters.find('', None, None, 'slurm', SLURM | variables)
+  assert address[:4] == ('', 8, 3, 'slurm')
+  assert address.device_ids == device_ids
+  assert 'node[07-08]' in address.label
 
 
 def test_open_mpi():
-  found = clusters.find('node0:9876', None, None, 'mpi', MPI)
-  assert found[:4] == ('node0:9876', 2, 1, 'deactivate')
+  address = clusters.find('node0:9876', None, None, 'mpi', MPI)
+  assert address[:4] == ('node0:9876', 2, 1, 'deactivate')
   older = MPI | {clusters.ORTE: '1314521088.0;tcp://10.96.0.1:43370'}
-  found = clusters.find('', None, None, 'mpi', older)
-  assert found[:4] == ('', 2, 1, 'ompi')
+  address = clusters.find('', None, None, 'mpi', older)
+  assert address[:4] == ('', 2, 1, 'ompi')
 
 
 def test_variables():
-  found = clusters.find('', None, None, 'env', ENV)
-  assert found[:4] == ('node0:9876', 2, 0, 'deactivate')
+  address = clusters.find('', None, None, 'env', ENV)
+  assert address[:4] == ('node0:9876', 2, 0, 'deactivate')
 
 
 BAD = {
-  'half': (('node0:1', None, 0, '', {}), '--processes is missing'),
+  'incomplete': (('node0:1', None, 0, '', {}), '--processes is missing'),
   'only a number': (
     ('', None, 0, '', {}),
     '--coordinator, --processes is missing',
   ),
   'a number too high': (('node0:1', 2, 2, '', {}), '--process=2: give 0 to 1'),
-  'none': (('node0:1', 0, 0, '', {}), '0 processes: give 1'),
+  'no processes': (('node0:1', 0, 0, '', {}), '0 processes: give 1'),
   'no port': (('node0', 2, 0, '', {}), "coordinator='node0': give HOST:PORT"),
   'a high port': (('node0:70000', 2, 0, '', {}), 'give HOST:PORT'),
-  'both': (('', None, 1, 'slurm', SLURM), '--process=1: --cluster=slurm'),
+  'flag and cluster': (
+    ('', None, 1, 'slurm', SLURM),
+    '--process=1: --cluster=slurm',
+  ),
   'unknown': (('', None, None, 'pbs', {}), "'pbs': choose one of slurm, mpi"),
   'outside of Slurm': (
     ('', None, None, 'slurm', {}),
@@ -100,7 +103,7 @@ BAD = {
 
 
 @pytest.mark.parametrize('case', BAD)
-def test_what_makes_no_sense_is_refused(case):
+def test_inconsistent_flags_are_refused(case):
   arguments, message = BAD[case]
   with pytest.raises(errors.InputError, match=message):
     clusters.find(*arguments)

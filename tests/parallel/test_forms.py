@@ -13,15 +13,15 @@ TABLE = 257 * 16 * 4  # bytes of the embedding
 
 
 @pytest.fixture(scope='module')
-def found():
+def results():
   return virtual.call('tests.parallel.forms', 'measure')
 
 
 @pytest.mark.parametrize('case', CASES)
-def test_a_mesh_gives_the_parameters_of_one_device(found, case):
+def test_a_mesh_gives_the_parameters_of_one_device(results, case):
   # Measured after 5 steps: parameters 3e-7, sums of losses 6e-7 of them.
-  assert found[case]['params'] < 2e-6
-  assert found[case]['losses'] < 3e-6
+  assert results[case]['params'] < 2e-6
+  assert results[case]['losses'] < 3e-6
 
 
 @pytest.mark.parametrize(
@@ -41,17 +41,17 @@ def test_a_mesh_gives_the_parameters_of_one_device(found, case):
     ('sequence and tensor', {'all-reduce', 'collective-permute'}),
   ),
 )
-def test_devices_tell_each_other_what_the_form_implies(found, form, opcodes):
-  assert {*found[f'simple_rnn, {form}']['told']} == opcodes
+def test_each_form_has_its_collectives(results, form, opcodes):
+  assert {*results[f'simple_rnn, {form}']['collectives']} == opcodes
 
 
-def test_layers_are_gathered_one_at_a_time(found):
-  told = found['simple_rnn, zero 3']['told']
-  assert told['all-gather'] <= max(LAYER, TABLE)
+def test_layers_are_gathered_one_at_a_time(results):
+  largest = results['simple_rnn, zero 3']['collectives']
+  assert largest['all-gather'] <= max(LAYER, TABLE)
 
 
 @pytest.mark.parametrize(
-  ('zero', 'cut'),
+  ('zero', 'sharded'),
   (
     (0, set()),
     (1, {'optimizer'}),
@@ -59,14 +59,13 @@ def test_layers_are_gathered_one_at_a_time(found):
     (3, {'optimizer', 'gradients', 'parameters'}),
   ),
 )
-def test_zero_leaves_a_device_its_share(found, zero, cut):
-  kept = found['kept'][zero]
-  for name, (own, whole) in kept.items():
-    assert own <= whole / 7 if name in cut else own == whole
+def test_zero_shards_the_state(results, zero, sharded):
+  for name, (own, whole) in results['bytes'][zero].items():
+    assert own <= whole / 7 if name in sharded else own == whole
 
 
 @pytest.mark.parametrize('number', range(3))
-def test_a_checkpoint_goes_on_on_another_mesh(found, number):
-  same, apart = [*found['moved'].values()][number]
+def test_a_checkpoint_resumes_on_another_mesh(results, number):
+  same, difference = [*results['restored'].values()][number]
   assert same
-  assert apart < 2e-6  # measured: 2e-7
+  assert difference < 2e-6  # measured: 2e-7

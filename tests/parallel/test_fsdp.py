@@ -38,10 +38,10 @@ def test_a_parameter_without_logical_axes_is_refused(names, message):
 
 def test_one_device_has_all_of_a_parameter():
   logical_axes = fsdp.logical_axes(PARAMS, NAMES)
-  found = rules.parse(('D=fsdp', 'F=tensor'), 3)
+  sharded = rules.parse(('D=fsdp', 'F=tensor'), 3)
   for gathered in (
-    fsdp.gather(PARAMS, logical_axes, found),
-    fsdp.add_up(PARAMS, logical_axes, found),
+    fsdp.gather(PARAMS, logical_axes, sharded),
+    fsdp.sum_gradients(PARAMS, logical_axes, sharded),
   ):
     same = jax.tree.map(lambda x, y: x is y, PARAMS, gathered)
     assert jax.tree.all(same)

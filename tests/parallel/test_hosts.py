@@ -48,9 +48,9 @@ def slow(raw, tmp_path_factory):
 
 
 @pytest.fixture(scope='module')
-def alone(raw, config, tmp_path_factory):
-  """The folder of an uncut run of one process on two devices."""
-  workdir = tmp_path_factory.mktemp('alone') / 'run'
+def expected(raw, config, tmp_path_factory):
+  """The folder of an uninterrupted run of one process on two devices."""
+  workdir = tmp_path_factory.mktemp('expected') / 'run'
   code, _, err = tiny.finish(single(config, workdir))
   assert code == 0, err
   return workdir
@@ -63,14 +63,14 @@ def single(config, workdir, name='train'):
 
 
 def pair(config, workdir, own=((), ()), timeout=60):
-  """Starts two processes; `own` are flags of each."""
+  """Starts two processes; `own` are the flags of each."""
   flags = f'--config={config}', f'--workdir={workdir}'
   timeout = f'--host_timeout={timeout}'
   return jobs.start('train', [(*flags, timeout, *more) for more in own])
 
 
 def wait_for(path):
-  """Returns when it is there: a slow machine still writes a checkpoint."""
+  """Returns when it exists: a slow machine may still write a checkpoint."""
   end = time.monotonic() + 60
   while not path.exists():
     assert time.monotonic() < end
@@ -95,7 +95,7 @@ def saved_params(raw, workdir):
 
 
 def assert_same_training(raw, workdir, expected):
-  """The parameters, and a loss of each step: none twice, none missed."""
+  """Compares parameters, and one loss for each step."""
   pairs = zip(
     saved_params(raw, workdir), saved_params(raw, expected), strict=True
   )
@@ -111,11 +111,11 @@ def assert_same_training(raw, workdir, expected):
 
 
 @pytest.mark.slow
-def test_a_job_that_is_cut_in_every_way_trains_like_one_process(
-  raw, slow, alone, tmp_path
+def test_a_job_interrupted_in_every_way_trains_like_one_process(
+  raw, slow, expected, tmp_path
 ):
   run = tmp_path / 'run'
-  # One process is killed: the other one ends, with a message, in time.
+  # One process is killed: the other ends in time, with a message.
   processes = pair(slow, run, timeout=10)
   jobs.wait_for_step(processes, run, 5)
   wait_for(run / 'checkpoints' / '4')
@@ -124,7 +124,7 @@ def test_a_job_that_is_cut_in_every_way_trains_like_one_process(
   code, _, err = tiny.finish(processes[0], timeout=120)
   seconds = time.monotonic() - killed
   assert code == 1, err
-  # Twice the bound of the command, for a machine that does other things.
+  # Twice the bound of the command, for a busy machine.
   assert seconds < 2 * (10 + 5), err
   assert 'error: process 0 of 2: JAX' in err.splitlines()[-1]
   processes[1].communicate()
@@ -149,26 +149,26 @@ def test_a_job_that_is_cut_in_every_way_trains_like_one_process(
   results = jobs.finish(pair(slow, run))
   assert [code for code, _, _ in results] == [0, 0], results
   assert f'resumed at step {step}' in results[0][1]
-  assert_same_training(raw, run, alone)
-  _assert_the_first_process_speaks(results, run, alone)
+  assert_same_training(raw, run, expected)
+  _assert_only_the_first_process_prints(results, run, expected)
 
 
-def _assert_the_first_process_speaks(results, run, alone):
-  """The last of four starts: what the pair printed, and left in the folder."""
+def _assert_only_the_first_process_prints(results, run, expected):
+  """Checks the last of four starts: what the pair printed, and the folder."""
   (_, first, _), (_, second, _) = results
   assert f'step {STEPS}/{STEPS}' in first
   assert 'bits per byte' in first
   assert second == '' and '[Gloo]' not in first
   assert len([*(run / 'tensorboard').iterdir()]) == 4  # one for each start
   written = {path.name for path in run.iterdir()}
-  assert written == {path.name for path in alone.iterdir()}
+  assert written == {path.name for path in expected.iterdir()}
 
 
 @pytest.mark.slow
 def test_a_checkpoint_of_two_processes_is_evaluated_by_one(
-  config, alone, tmp_path
+  config, expected, tmp_path
 ):
-  flags = f'--workdir={alone}', '--json'
+  flags = f'--workdir={expected}', '--json'
   results = jobs.finish(jobs.start('evaluate', [flags] * 2))
   for code, _, err in results:
     assert code == 0, err
@@ -206,10 +206,10 @@ def test_what_the_first_process_refuses_ends_all(config, tmp_path):
   ('process', 'message'),
   (
     (1, r'the coordinator 127.0.0.1:\d+ cannot be reached \(Connection refus'),
-    (0, r'after 5 s not all of the processes are there \(coordinator 127.0.0'),
+    (0, r'after 5 s some processes have not joined \(coordinator 127.0.0.1'),
   ),
 )
-def test_a_job_that_never_gathers_ends(process, message, config, tmp_path):
+def test_a_job_that_is_never_complete_ends(process, message, config, tmp_path):
   begun = time.monotonic()
   code, out, err = tiny.finish(
     tiny.launch(

@@ -1,4 +1,4 @@
-"""Meshes that reach over processes of `python -m launch.train`."""
+"""Meshes over several processes of `python -m launch.train`."""
 
 import signal
 
@@ -48,12 +48,12 @@ def losses(workdir):
 
 @pytest.mark.slow
 def test_four_processes_and_then_two_end_like_one(config, slow, tmp_path):
-  alone, run = tmp_path / 'alone', tmp_path / 'run'
-  flags = f'--config={config}', f'--workdir={alone}'
+  single, run = tmp_path / 'single', tmp_path / 'run'
+  flags = f'--config={config}', f'--workdir={single}'
   code, _, err = launchers.run('train', *flags)
   assert code == 0, err
 
-  # Four of one device, of which each shares rows with one, heads with another.
+  # Four processes of one device: two shards of the rows, two of the heads.
   processes = start(slow, run, 4, 1, fsdp=2, tensor=2)
   jobs.wait_for_step(processes, run, 2)
   processes[3].send_signal(signal.SIGTERM)
@@ -63,7 +63,7 @@ def test_four_processes_and_then_two_end_like_one(config, slow, tmp_path):
   assert 'SIGTERM: saved at step' in results[0][1]
   assert [out for _, out, _ in results[1:]] == [''] * 3
 
-  # Two of two devices resume: a stage of the pipeline is in each.
+  # Two of two devices resume, each with a stage of the pipeline.
   results = jobs.finish(start(config, run, 2, 2, data=1, pipe=2, fsdp=2))
   for code, _, err in results:
     assert code == 0, err
@@ -72,7 +72,7 @@ def test_four_processes_and_then_two_end_like_one(config, slow, tmp_path):
 
   steps, own = losses(run)
   assert steps == [*range(1, STEPS + 1)]
-  np.testing.assert_allclose(own, losses(alone)[1], 3e-6)
-  both = [evaluate.Run.open(w, 'latest').params for w in (run, alone)]
+  np.testing.assert_allclose(own, losses(single)[1], 3e-6)
+  both = [evaluate.Run.open(w, 'latest').params for w in (run, single)]
   for got, want in zip(*map(jax.tree.leaves, both), strict=True):
     np.testing.assert_allclose(got, want, 0, 2e-6)

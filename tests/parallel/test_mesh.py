@@ -37,7 +37,7 @@ def test_minus_one_is_what_the_others_leave(options, count, expected):
 @pytest.mark.parametrize('options', ({'fsdp': 3}, {'data': 2, 'fsdp': 2}))
 def test_sizes_that_do_not_make_up_the_devices_are_refused(options):
   given = dataclasses.replace(DEFAULT, **options)
-  message = r'mesh.data=.*: 8 device\(s\) are there, and these sizes make up'
+  message = r'mesh.data=.*: the job has 8 device\(s\), and these sizes make up'
   with pytest.raises(errors.InputError, match=message):
     mesh_lib.sizes(given, 8)
 
@@ -54,7 +54,7 @@ def test_a_prefix_of_shardings_places_a_tree():
   np.testing.assert_array_equal(placed['batch'][0], np.ones((8, 3)))
 
 
-def test_it_works_where_implicit_transfers_are_refused():
+def test_it_works_where_implicit_transfers_are_forbidden():
   mesh = mesh_lib.make()
   with jax.transfer_guard('disallow'):
     mesh_lib.put(np.ones((8, 3)), rules.sharding(mesh, rules.batch_spec('B')))

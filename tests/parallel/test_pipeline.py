@@ -1,4 +1,4 @@
-"""Schedules by their own rules; GPipe against all layers at once."""
+"""The tables of schedules; GPipe against all layers at once."""
 
 import jax
 import jax.numpy as jnp
@@ -18,15 +18,15 @@ def measured():
 
 
 def times(table):
-  """{(stage, 'F3'): slot}, each of which there is once."""
-  found = [
+  """Returns {(stage, 'F3'): slot}; each must come once."""
+  pairs = [
     ((stage, name), slot)
     for slot, names in enumerate(table)
     for stage, name in enumerate(names)
     if name != '-'
   ]
-  assert len(found) == len(dict(found))
-  return dict(found)
+  assert len(pairs) == len(dict(pairs))
+  return dict(pairs)
 
 
 @pytest.mark.parametrize('schedule', pipeline.SCHEDULES)
@@ -45,33 +45,33 @@ def test_each_pass_waits_for_what_it_reads(n, count, schedule):
 
 @pytest.mark.parametrize('schedule', pipeline.SCHEDULES)
 @pytest.mark.parametrize(('n', 'count'), SIZES)
-def test_the_bubble_is_the_idle_share_of_each_stage(n, count, schedule):
+def test_the_bubble_is_the_idle_fraction_of_each_stage(n, count, schedule):
   table = pipeline.table(n, count, schedule)
   assert len(table) == 2 * (count + n - 1)
   for names in zip(*table, strict=True):
     idle = names.count('-') / len(table)
-    assert idle == pytest.approx(pipeline.bubble_share(n, count), abs=1e-12)
+    assert idle == pytest.approx(pipeline.bubble_fraction(n, count), abs=1e-12)
 
 
 @pytest.mark.parametrize(
-  ('schedule', 'held'),
+  ('schedule', 'stored'),
   (
     ('gpipe', lambda n, count, stage: count),
     ('1f1b', lambda n, count, stage: min(count, 2 * (n - 1 - stage) + 1)),
   ),
 )
 @pytest.mark.parametrize(('n', 'count'), SIZES)
-def test_micro_batches_that_a_stage_holds(n, count, schedule, held):
+def test_micro_batches_that_a_stage_stores(n, count, schedule, stored):
   table = pipeline.table(n, count, schedule)
   for stage, names in enumerate(zip(*table, strict=True)):
-    under_way, most = 0, 0
+    in_flight, most = 0, 0
     for name in names:
-      under_way += name.startswith('F') - name.startswith('B')
-      most = max(most, under_way)
-    assert most == held(n, count, stage)
+      in_flight += name.startswith('F') - name.startswith('B')
+      most = max(most, in_flight)
+    assert most == stored(n, count, stage)
 
 
-def test_what_there_is_not_is_refused():
+def test_wrong_arguments_are_refused():
   with pytest.raises(ValueError, match="schedule='zero'.*gpipe"):
     pipeline.table(2, 2, 'zero')
   inputs = devices.StageInputs(jnp.zeros((6, 2, 3)), None)
@@ -100,32 +100,32 @@ def test_one_stage_needs_no_mesh():
 def test_gpipe_has_the_numbers_and_gradients_of_all_layers_at_once(
   measured, case
 ):
-  found = measured[0][case]
-  assert pipelines.error(found['got'], found['wanted']) < 3e-6
+  result = measured[0][case]
+  assert pipelines.error(result['got'], result['wanted']) < 3e-6
 
 
-def test_stages_computed_again_have_the_same_numbers_and_hold_less(measured):
-  (found,) = measured[1].values()
-  assert pipelines.error(found['got'], found['wanted']) < 3e-6
-  _, many, again = measured[2]
-  assert again < 0.7 * many  # measured: 0.4
+def test_recomputed_stages_have_the_same_numbers_and_store_less(measured):
+  (result,) = measured[1].values()
+  assert pipelines.error(result['got'], result['wanted']) < 3e-6
+  _, many, recomputed = measured[2]
+  assert recomputed < 0.7 * many  # measured: 0.4
 
 
 @pytest.mark.parametrize('case', [c for c in pipelines.CASES if c[1] > 1])
 def test_gpipe_takes_the_ticks_of_its_schedule(measured, case):
   stages, count, _ = case
   slots = len(pipeline.table(stages, count, 'gpipe'))
-  # There are loops over layers, too: of what is the same in all ticks.
+  # The other loops are over layers: of what is the same in all ticks.
   assert measured[0][case]['ticks'].count(slots // 2) == 2
 
 
-def test_activations_travel_and_parameters_stay(measured):
+def test_only_activations_are_communicated(measured):
   text = measured[0][2, 2, 1]['text']
   assert 'collective-permute' in text and 'all-gather' not in text
-  # Three ticks, two layers: autodiff keeps activations, no kernel for a tick.
+  # Three ticks, two layers: autodiff stores activations, but no kernels.
   assert 'f32[3,2,8,4,5]' in text and 'f32[3,2,5,5]' not in text
 
 
-def test_gpipe_holds_what_grows_with_the_micro_batches(measured):
+def test_the_memory_of_gpipe_grows_with_the_micro_batches(measured):
   few, many, _ = measured[2]
   assert many > 2.5 * few

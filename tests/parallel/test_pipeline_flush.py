@@ -21,13 +21,13 @@ def measured():
 def test_1f1b_has_the_numbers_and_gradients_of_all_layers_at_once(
   measured, case
 ):
-  found = measured[0][case]
-  (got, (*slopes, of_state)), (wanted, (*others, _)) = (
-    found['got'],
-    found['wanted'],
+  result = measured[0][case]
+  (got, (*gradients, of_state)), (wanted, (*others, _)) = (
+    result['got'],
+    result['wanted'],
   )
-  assert pipelines.error((got, slopes), (wanted, others)) < 3e-6
-  assert not np.any(of_state)  # as agreed: states carry no gradient
+  assert pipelines.error((got, gradients), (wanted, others)) < 3e-6
+  assert not np.any(of_state)  # by contract: states have no gradients
 
 
 @pytest.mark.parametrize('case', pipelines.CASES)
@@ -40,7 +40,7 @@ def test_1f1b_takes_the_ticks_of_its_schedule(measured, case):
   assert fill + 2 * both + drain == len(table)
 
 
-def test_without_gradients_there_is_no_backward_pass(measured):
+def test_without_gradients_it_has_no_backward_pass(measured):
   ((value, sums), state), ticks = measured[1]
   wanted, (wanted_sums, wanted_state) = pipelines.reference(4, 1)[0]
   got = 0.5 * value, sums, state
@@ -49,15 +49,15 @@ def test_without_gradients_there_is_no_backward_pass(measured):
   assert ticks == [4 + 2 - 1, 4]  # all stages forward, and the loss
 
 
-def test_activations_travel_and_parameters_stay(measured):
+def test_only_activations_are_communicated(measured):
   text = measured[0][2, 2, 1]['text']
   assert 'collective-permute' in text and 'all-gather' not in text
 
 
-def test_1f1b_holds_the_same_for_any_number_of_micro_batches(measured):
+def test_the_memory_of_1f1b_does_not_grow_with_the_micro_batches(measured):
   few, many = measured[2]
-  # Counters and schedules of the loops may differ, rows may not: the inputs
-  # of a micro-batch alone have 5 KiB.
+  # Counters and schedules of the loops may differ, but not rows: the inputs
+  # of one micro-batch have 5 KiB.
   assert abs(many - few) < 1024
 
 
@@ -77,8 +77,8 @@ def test_one_stage_needs_no_mesh():
     )
 
   differentiate = jax.value_and_grad(run, (0, 1, 2), has_aux=True)
-  (value, (sums, new)), slopes = differentiate(params, head, x)
-  wanted, wanted_slopes = pipelines.reference(4, 1)
-  got = 0.5 * value, (sums, new), [0.5 * a for a in jax.tree.leaves(slopes)]
-  others = jax.tree.leaves(wanted_slopes[:3])
+  (value, (sums, new)), gradients = differentiate(params, head, x)
+  wanted, wanted_gradients = pipelines.reference(4, 1)
+  got = 0.5 * value, (sums, new), [0.5 * a for a in jax.tree.leaves(gradients)]
+  others = jax.tree.leaves(wanted_gradients[:3])
   assert pipelines.error(got, (*wanted, others)) < 3e-6  # measured: 4e-7

@@ -13,7 +13,7 @@ DEFAULTS = config_lib.Mesh().rules
 
 
 @pytest.mark.parametrize(
-  ('zero', 'kept', 'cut'),
+  ('zero', 'kind', 'axes'),
   (
     (3, 'parameters', ('fsdp', 'tensor')),
     (2, 'parameters', (None, 'tensor')),
@@ -23,48 +23,48 @@ DEFAULTS = config_lib.Mesh().rules
     (0, 'optimizer', (None, 'tensor')),
   ),
 )
-def test_zero_says_what_is_cut_over_rows(zero, kept, cut):
-  found = rules.parse(DEFAULTS, zero).spec('DxF', (8, 16), SIZES, kept)
-  assert found == Spec(*cut)
+def test_zero_says_what_is_sharded_over_the_axes_of_rows(zero, kind, axes):
+  spec = rules.parse(DEFAULTS, zero).spec('DxF', (8, 16), SIZES, kind)
+  assert spec == Spec(*axes)
 
 
-def test_an_axis_of_size_one_cuts_nothing():
-  found = rules.parse(DEFAULTS, 3)
+def test_an_axis_of_size_one_shards_nothing():
+  parsed = rules.parse(DEFAULTS, 3)
   sizes = dict.fromkeys(SIZES, 1)
-  assert found.spec('RxDxF', (2, 8, 16), sizes, 'parameters') == Spec()
+  assert parsed.spec('RxDxF', (2, 8, 16), sizes, 'parameters') == Spec()
 
 
-def test_a_letter_may_be_cut_over_two_axes():
-  found = rules.parse(('D=data+fsdp',), 3)
-  spec = found.spec('_xD', (3, 8), SIZES, 'parameters')
+def test_a_logical_axis_may_be_sharded_over_two_mesh_axes():
+  parsed = rules.parse(('D=data+fsdp',), 3)
+  spec = parsed.spec('_xD', (3, 8), SIZES, 'parameters')
   assert spec == Spec(None, ('data', 'fsdp'))
 
 
-def test_a_vocabulary_that_cannot_be_shared_is_whole():
-  found = rules.parse(DEFAULTS, 3)
-  spec = found.spec('VxD', (257, 8), SIZES, 'parameters')
+def test_a_vocabulary_that_cannot_be_sharded_equally_is_replicated():
+  parsed = rules.parse(DEFAULTS, 3)
+  spec = parsed.spec('VxD', (257, 8), SIZES, 'parameters')
   assert spec == Spec(None, 'fsdp')
-  assert found.spec('V', (257,), SIZES, 'parameters') == Spec()
-  assert found.spec('V', (256,), SIZES, 'parameters') == Spec('tensor')
+  assert parsed.spec('V', (257,), SIZES, 'parameters') == Spec()
+  assert parsed.spec('V', (256,), SIZES, 'parameters') == Spec('tensor')
 
 
-def test_an_addend_is_cut_by_its_own_axes():
-  found = rules.parse(DEFAULTS, 3)
-  assert found.spec('D+F', (8,), SIZES, 'parameters') == Spec('fsdp')
+def test_an_addend_is_sharded_by_its_own_axes():
+  parsed = rules.parse(DEFAULTS, 3)
+  assert parsed.spec('D+F', (8,), SIZES, 'parameters') == Spec('fsdp')
 
 
 def test_other_sizes_are_refused():
-  found = rules.parse(DEFAULTS, 3)
+  parsed = rules.parse(DEFAULTS, 3)
   message = r'mesh.fsdp=2: model width \(D\) is 9 in a parameter'
   with pytest.raises(errors.InputError, match=message):
-    found.spec('DxF', (9, 16), SIZES, 'parameters')
+    parsed.spec('DxF', (9, 16), SIZES, 'parameters')
 
 
 def test_two_logical_axes_on_one_axis_are_refused():
-  found = rules.parse(('D=fsdp', 'F=fsdp'), 3)
-  message = "D and F are both cut over 'fsdp', and a parameter is DxF"
+  parsed = rules.parse(('D=fsdp', 'F=fsdp'), 3)
+  message = "D and F are both sharded over 'fsdp', and a parameter is DxF"
   with pytest.raises(errors.InputError, match=message):
-    found.spec('DxF', (8, 16), SIZES, 'parameters')
+    parsed.spec('DxF', (8, 16), SIZES, 'parameters')
 
 
 @pytest.mark.parametrize(
@@ -72,22 +72,22 @@ def test_two_logical_axes_on_one_axis_are_refused():
   (
     ('D', "mesh.rules: 'D': write LETTER=AXIS"),
     ('X=fsdp', "mesh.rules: 'X=fsdp': write LETTER=AXIS with a letter of"),
-    ('D=rows', "'rows' is no axis of the mesh: choose of"),
-    ('B=data', 'B is no axis of a parameter: leave it out, it is cut'),
-    ('D=tensor', 'tensor cuts H, F, V: choose of'),
-    ('F=pipe', 'pipe cuts R: choose of'),
-    ('D=sequence', 'sequence cuts no letter of a parameter'),
+    ('D=rows', "'rows' isn't an axis of the mesh: choose one of"),
+    ('B=data', "B isn't an axis of a parameter: leave it out, it is always"),
+    ('D=tensor', 'tensor shards H, F, V: choose one of'),
+    ('F=pipe', 'pipe shards R: choose one of'),
+    ('D=sequence', 'sequence shards no axis of a parameter'),
     ('R=data', 'R has a rule already: join them'),
   ),
 )
-def test_a_rule_that_cannot_be_is_refused(text, message):
+def test_a_wrong_rule_is_refused(text, message):
   with pytest.raises(errors.InputError, match=message):
     rules.parse(('R=pipe', text), 3)
 
 
-def test_rows_and_steps_are_cut_by_no_rule():
+def test_rows_and_steps_are_sharded_without_a_rule():
   assert rules.batch_spec('BxL') == Spec(('data', 'fsdp'), ('sequence',))
-  found = rules.parse(DEFAULTS, 3)
-  assert found.state_spec('RxBxHx_') == Spec(
+  parsed = rules.parse(DEFAULTS, 3)
+  assert parsed.state_spec('RxBxHx_') == Spec(
     ('pipe',), ('data', 'fsdp'), ('tensor',), None
   )

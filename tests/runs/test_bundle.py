@@ -1,4 +1,4 @@
-"""A model by itself, in memory and as a work folder."""
+"""A model without a run, in memory and as a work folder."""
 
 import dataclasses
 import shutil
@@ -19,12 +19,12 @@ def _bundle():
   return bundles.make(tiny.raw_config('text'))
 
 
-def test_a_folder_is_whole_or_absent(bundle, tmp_path, monkeypatch):
+def test_a_folder_is_complete_or_absent(bundle, tmp_path, monkeypatch):
   bundle_lib.write(bundle, tmp_path / 'runs' / 'new')
   bundles.assert_same(bundle_lib.read(tmp_path / 'runs' / 'new', 0), bundle)
   assert [path.name for path in (tmp_path / 'runs').iterdir()] == ['new']
   for used in (tmp_path / 'runs' / 'new', __file__):
-    with pytest.raises(errors.InputError, match='is there already'):
+    with pytest.raises(errors.InputError, match='exists already'):
       bundle_lib.write(bundle, used)
 
   def fail(*_):
@@ -36,7 +36,7 @@ def test_a_folder_is_whole_or_absent(bundle, tmp_path, monkeypatch):
   assert [path.name for path in (tmp_path / 'runs').iterdir()] == ['new']
 
 
-def test_checkpoints_that_lie_elsewhere_are_read_and_not_named(
+def test_checkpoints_elsewhere_are_read_but_not_kept_in_the_config(
   bundle, tmp_path
 ):
   bundle_lib.write(bundle, tmp_path / 'run')
@@ -47,9 +47,9 @@ def test_checkpoints_that_lie_elsewhere_are_read_and_not_named(
   (tmp_path / 'run' / 'config.json').write_text(
     workdir.dump(config_lib.to_dict(config))
   )
-  found = bundle_lib.read(tmp_path / 'run', 'best')
-  bundles.assert_same(found, dataclasses.replace(bundle, config=config))
-  bundle_lib.write(found, tmp_path / 'copy')
+  moved = bundle_lib.read(tmp_path / 'run', 'best')
+  bundles.assert_same(moved, dataclasses.replace(bundle, config=config))
+  bundle_lib.write(moved, tmp_path / 'copy')
   shutil.rmtree(elsewhere)
   bundles.assert_same(bundle_lib.read(tmp_path / 'copy', 'best'), bundle)
 

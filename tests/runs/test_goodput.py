@@ -1,4 +1,4 @@
-"""Seconds given to parts, and what is kept of them over restarts."""
+"""Seconds by part, and what a restart keeps of them."""
 
 import json
 
@@ -13,7 +13,7 @@ from tests.support import tiny
 
 
 class Time:
-  """A clock that stands still unless it is told to go on."""
+  """A clock that moves only when a test sets it."""
 
   def __init__(self):
     self.at = 100.0
@@ -26,7 +26,7 @@ def spent(**seconds):
   return dict.fromkeys(goodput.PARTS, 0.0) | seconds
 
 
-def test_each_second_goes_to_one_part():
+def test_each_second_counts_for_one_part():
   now = Time()
   clock = goodput.Clock(now)
   now.at += 1
@@ -44,14 +44,14 @@ def test_each_second_goes_to_one_part():
   assert clock.seconds() == spent(
     startup=1, steps=2 + 64, checkpoint=4 + 16, data=8, compile=32
   )
-  shares = [goodput.share(clock.seconds(), part) for part in goodput.PARTS]
-  assert sum(shares) == pytest.approx(1, abs=1e-12)
+  parts = [goodput.fraction(clock.seconds(), part) for part in goodput.PARTS]
+  assert sum(parts) == pytest.approx(1, abs=1e-12)
 
 
 CASES = {
   # (step and seconds of the file, those of the checkpoint) -> earlier time
   'nothing before': (None, (0, {}), spent()),
-  'killed behind its checkpoint': (
+  'killed after its checkpoint': (
     (9, spent(startup=2, steps=7)),
     (6, spent(startup=2, steps=4)),
     spent(startup=2, steps=4, lost=3),
@@ -76,7 +76,7 @@ CASES = {
 
 
 @pytest.mark.parametrize('case', CASES)
-def test_a_process_goes_on_from_earlier_ones(case, tmp_path):
+def test_a_process_adds_the_seconds_of_earlier_ones(case, tmp_path):
   written, (step, saved), expected = CASES[case]
   if written:
     goodput.write(tmp_path, *written)
@@ -87,19 +87,19 @@ def test_a_process_goes_on_from_earlier_ones(case, tmp_path):
   assert clock.seconds() == expected | {'startup': expected['startup'] + 1}
 
 
-def test_a_cut_run_counts_what_it_lost(tmp_path):
+def test_an_interrupted_run_counts_what_it_lost(tmp_path):
   raw = tiny.raw_config(tiny.write_text(tmp_path / 'text'))
   raw.train.log_every = 1
   config, workdir = config_lib.parse(raw), tmp_path / 'run'
 
-  def cut(trainer):
+  def interrupt(trainer):
     if trainer.step == 7:
       raise InterruptedError
 
   with pytest.raises(InterruptedError):
-    loop.train(config, str(workdir), hooks=[cut])
+    loop.train(config, str(workdir), hooks=[interrupt])
   kept = json.loads((workdir / goodput.NAME).read_text())
-  assert kept['step'] == 7  # a step behind the best checkpoint
+  assert kept['step'] == 7  # a step after the best checkpoint
   assert sum(kept['shares'].values()) == pytest.approx(1, abs=1e-12)
   assert goodput.machine_of(workdir)['platform'] == jax.default_backend()
   assert goodput.machine_of(tmp_path / 'none') == {}

@@ -1,11 +1,11 @@
-"""Rows on disk, and what a resumed run makes of them."""
+"""Rows on disk, and which of them a resumed run keeps."""
 
 import tensorboardX
 
 from rnn_jax.runs import metrics
 
 
-def test_rows_behind_the_resumed_step_are_dropped(tmp_path):
+def test_rows_after_the_resumed_step_are_dropped(tmp_path):
   writer = metrics.Writer(tmp_path, 0)
   for step in (10, 20, 30):
     writer.write(step, 'train', {'loss': 1.0 / step})
@@ -36,7 +36,7 @@ def test_tensorboard_gets_every_value(tmp_path, monkeypatch):
   assert seen == [('validation/loss', 2.0, 3), ('validation/accuracy', 0.5, 3)]
 
 
-def test_no_metrics_are_no_rows(tmp_path):
+def test_a_run_without_metrics_has_no_rows(tmp_path):
   assert metrics.read(tmp_path) == []
 
 

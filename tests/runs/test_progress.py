@@ -13,7 +13,7 @@ def test_the_parameter_table_adds_up():
   assert len({len(line) for line in lines}) == 1
 
 
-def test_without_a_terminal_each_report_is_a_line(capsys):
+def test_each_report_is_a_line_without_a_terminal(capsys):
   display = progress.Display(10, 0)
   display.advance()
   display.report(1, 'loss 2.0')

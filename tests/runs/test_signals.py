@@ -1,4 +1,4 @@
-"""A signal is a wish, granted between steps."""
+"""A signal stops a run between two steps."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ from rnn_jax.runs import signals
 
 
 @pytest.mark.parametrize('number', signals.StopRequest.SIGNALS)
-def test_the_first_signal_is_noted_and_the_handlers_come_back(number):
+def test_the_first_signal_is_noted_and_the_handlers_are_restored(number):
   before = signal.getsignal(number)
   with signals.StopRequest() as stop:
     assert stop.name is None and not stop.wanted(3)

@@ -51,7 +51,7 @@ def test_the_first_run_writes_its_config(folder):
   assert sorted(content(folder)) == ['.lock', 'config.json']
 
 
-def test_the_same_config_goes_on(folder):
+def test_the_same_config_resumes(folder):
   before = content(folder)
   config = make_config(data__splits=[90, 5, 5])  # a list for the tuple
   workdir.open_for_training(folder, config).close()
@@ -104,7 +104,7 @@ def test_free_keys_are_keys():
     assert name == '*' or name in config[section]
 
 
-def test_a_folder_of_something_else_is_refused(tmp_path):
+def test_a_folder_with_other_files_is_refused(tmp_path):
   (tmp_path / 'thesis.tex').write_text('...')
   with pytest.raises(errors.InputError, match='no config.json but thesis.tex'):
     workdir.open_for_training(tmp_path, make_config())
@@ -113,7 +113,7 @@ def test_a_folder_of_something_else_is_refused(tmp_path):
     workdir.load_config(tmp_path)
 
 
-def test_a_log_may_be_there_before_the_run(tmp_path):
+def test_a_log_may_exist_before_the_run(tmp_path):
   (tmp_path / workdir.LOG).write_text('starts')
   workdir.open_for_training(tmp_path, make_config()).close()
   assert content(tmp_path)[workdir.LOG] == b'starts'
@@ -126,7 +126,7 @@ def test_differences_that_make_another_run():
   ]
 
 
-def test_a_key_of_a_later_version_was_at_its_default():
+def test_a_key_of_a_later_version_had_its_default():
   old = make_config()
   del old['train']['quantized'], old['distillation'], old['cell']['heads']
   assert workdir.fixed_differences(old, make_config()) == []
@@ -136,7 +136,7 @@ def test_a_key_of_a_later_version_was_at_its_default():
   ]
 
 
-def test_gradients_in_other_bits_make_another_run():
+def test_compressed_gradients_make_another_run():
   changed = make_config(mesh__data=4, mesh__compression='int8')
   assert workdir.fixed_differences(make_config(), changed) == [
     "mesh.compression: '' -> 'int8'"

@@ -1,26 +1,28 @@
 """Checkpoints of a run: saved in the background, checked when read.
 
     <folder>/<step>/state/      a pytree of arrays (Orbax, OCDBT)
-    <folder>/<step>/data/       where the data iterator stands, if any (JSON)
+    <folder>/<step>/data/       the position of the data iterator, if any (JSON)
     <folder>/<step>/progress/   a small JSON dict
     <folder>/<step>/SHA256SUMS  the seal: `sha256sum -c SHA256SUMS` checks it
 
-Orbax writes a step under a temporary name and renames it when it is whole, so
-a killed process leaves no half of a checkpoint under a step's name. Orbax
-reads changed bytes without a complaint: the seal, written just before the
-rename, is what tells a sound checkpoint from one that a disk has damaged. In a
-bucket (remote.py) a file behind the seal, commit_success.txt, does what the
-rename does.
+Orbax writes a step under a temporary name and renames it when it is complete,
+so a killed process leaves no partial checkpoint under a step's name. Orbax
+doesn't notice changed bytes: the seal, written just before the rename,
+distinguishes an intact checkpoint from one that a disk has damaged. In a bucket
+(remote.py) a file written after the seal, commit_success.txt, replaces the
+rename.
 
-Of several processes each one writes its own part of the arrays, and the first
-one all the rest; the seal comes when all have written. All see one folder. The
-data iterator is the same in all of them, so that any number may go on.
+Each of several processes writes its own part of the arrays, and the first one
+all the rest; the seal is written after all of them. All see one folder. The
+data iterator is the same in all of them, so any number of processes can resume.
 """
 
 import json
 import math
 import os
-import typing
+from typing import Any
+from typing import Literal
+from typing import cast
 
 import grain
 import jax
@@ -40,32 +42,34 @@ from rnn_jax.runs.checkpoints import iterator_state
 from rnn_jax.runs.checkpoints import remote
 
 METRIC = 'held_out_loss'  # the key of `progress` that decides the best
-PyTree = typing.Any
-Which = typing.Literal['latest', 'best'] | int
+PyTree = Any
+Which = Literal['latest', 'best'] | int
 
 
 class Checkpoints:
-  """The newest `keep` checkpoints of a run, and the best one besides.
+  """The newest `keep` checkpoints of a run, and the best one.
 
-  The best is the one with the lowest finite `progress['held_out_loss']`; of
-  equals the first. Damaged ones count for nothing and are never deleted.
+  The best is the one with the lowest finite `progress['held_out_loss']`, the
+  first of equals. Damaged ones don't count and are never deleted.
   """
 
-  def __init__(self, folder: str | os.PathLike, keep: int | None = None):
+  def __init__(
+    self, folder: str | os.PathLike[str], keep: int | None = None
+  ) -> None:
     """Opens the folder; with `keep` None it is only read, never written.
 
-    A writer creates the folder and clears away what a killed save has left.
+    A writer creates the folder and removes what a killed save has left.
 
     Raises:
-      InputError: the folder cannot be created, or its bucket not reached.
+      InputError: the folder can't be created, or its bucket can't be reached.
     """
     logging.get_absl_logger().addFilter(_not_orbax_or_wanted)
     remote.reach(folder, writes=keep is not None)
     self.folder = remote.path(folder)
     self._keep = keep
-    self._writing = None  # the step that is on its way to the disk
-    self._sound = set()  # steps this object has saved or restored
-    self._damaged = set()
+    self._writing: int | None = None  # the step that is being saved
+    self._intact: set[int] = set()  # steps this object has saved or restored
+    self._damaged: set[int] = set()
     with disk.clear_errors(self.folder):
       self._manager = ocp.CheckpointManager(
         self.folder, options=self._options()
@@ -73,7 +77,7 @@ class Checkpoints:
     self._losses = {step: self._loss(step) for step in self.steps()}
 
   def steps(self) -> list[int]:
-    """Returns the steps of all checkpoints, sound or not, rising."""
+    """Returns the steps of all checkpoints, damaged or not, ascending."""
     return sorted(self._manager.all_steps())
 
   def save(
@@ -81,30 +85,36 @@ class Checkpoints:
     step: int,
     state: PyTree,
     data_iterator: grain.DatasetIterator | None,
-    progress: dict,
+    progress: dict[str, Any],
   ) -> bool:
-    """Starts to write a checkpoint and returns; waits for the one before.
+    """Starts to write a checkpoint, after waiting for the previous one.
 
-    `state` and the iterator may change as soon as this returns.
+    Args:
+      step: number of the checkpoint.
+      state: arrays; it and the iterator may change as soon as this returns.
+      data_iterator: at the position to resume from, or None.
+      progress: of JSON's types.
 
     Returns:
       False where this object has already saved or restored this step: then
-      there is nothing to write.
+      nothing is written.
 
     Raises:
-      InputError: the disk is full, now or during the save before this one.
+      InputError: the disk is full, now or during the previous save.
       ValueError: the step is already saved, with another held-out loss.
     """
     self.wait()
     loss = _finite(progress.get(METRIC))
-    if step in self._sound:
+    if step in self._intact:
       if loss not in (None, self._losses[step]):
         raise ValueError(
           f'step={step} is already saved with {METRIC}={self._losses[step]}, '
           f'not {loss}: evaluate before saving'
         )
       return False
-    if hosts.told(hosts.by_first(lambda: self._make_way(step, state))):
+    if hosts.broadcast(
+      hosts.run_on_first(lambda: self._make_room(step, state))
+    ):
       self._damaged.discard(step)
       self._manager.reload()
     self._losses[step] = loss
@@ -124,20 +134,24 @@ class Checkpoints:
     like: PyTree,
     data_iterator: grain.DatasetIterator | None = None,
     which: Which = 'latest',
-  ) -> tuple[int, PyTree, dict] | None:
+  ) -> tuple[int, PyTree, dict[str, Any]] | None:
     """Reads the latest, the best or a given checkpoint.
 
-    `like` holds arrays, or jax.ShapeDtypeStructs with a sharding. A damaged
-    checkpoint is passed over with a warning: 'latest' goes on to the next
-    older one, 'best' to the next best one, in the end to those that were not
-    evaluated. `data_iterator` is set to where it stood at the save.
+    A damaged checkpoint is skipped with a warning: 'latest' then tries the next
+    older one, 'best' the next best one, and finally those without an
+    evaluation.
+
+    Args:
+      like: arrays, or jax.ShapeDtypeStructs with a sharding.
+      data_iterator: is set to its position at the save.
+      which: 'latest', 'best' or a step.
 
     Returns:
-      The step, the state and the progress; None if there is no checkpoint.
+      The step, the state and the progress; None without a checkpoint.
 
     Raises:
       InputError: every checkpoint is damaged, the given one is missing or
-        damaged, or a sound one doesn't fit `like`.
+        damaged, or an intact one doesn't fit `like`.
     """
     items = {'progress': ocp.args.JsonRestore()}
     if data_iterator is not None:
@@ -151,25 +165,25 @@ class Checkpoints:
       args = ocp.args.Composite(state=state, **items)
       return self._manager.restore(step, args=args)
 
-    found = self._first_sound(which, read)
-    if found is None:
+    result = self._first_intact(which, read)
+    if result is None:
       return None
-    step, restored = found
-    state = error_feedback.resized(restored['state'], like)
+    step, restored = result
+    state = error_feedback.resize(restored['state'], like)
     return step, state, restored['progress']
 
   def restore_parameters(
     self, like: PyTree, which: Which = 'best'
   ) -> tuple[int, PyTree]:
-    """Reads `state['params']` alone, whatever else the state holds.
+    """Reads only `state['params']`, whatever else the state has.
 
-    Where they are packed in 8 bits (models/int8_weights.py), it unpacks them.
+    Parameters packed in 8 bits (models/int8_weights.py) are unpacked.
 
     Returns:
       The step and the parameters, in the shape and sharding of `like`.
 
     Raises:
-      InputError: as `restore`, and if there is no checkpoint.
+      InputError: as `restore`, or no checkpoint exists.
     """
     step, parts = self.restore_parts({'params': like}, which)
     return step, parts['params']
@@ -177,21 +191,25 @@ class Checkpoints:
   def restore_parts(
     self, like: dict[str, PyTree], which: Which = 'best'
   ) -> tuple[int, dict[str, PyTree]]:
-    """Reads those entries of a train state that `like` has.
+    """Reads only the entries of a train state that `like` has.
 
-    Returns and raises as `restore_parameters`, of {name: part}.
+    Returns:
+      The step and {name: part}, in the shapes and shardings of `like`.
+
+    Raises:
+      InputError: as `restore_parameters`.
     """
-    found = self._first_sound(which, lambda step: self._parts(step, like))
-    if found is None:
+    result = self._first_intact(which, lambda step: self._parts(step, like))
+    if result is None:
       where = f' --workdir={self.folder.parent}'
       raise errors.InputError(
         f'no checkpoint in {self.folder}: train first with '
         'python -m launch.train' + where * (not remote.is_remote(self.folder))
       )
-    return found
+    return result
 
   def wait(self) -> None:
-    """Returns when the running save is on the disk.
+    """Returns when the current save is on disk.
 
     Raises:
       InputError: the disk is full.
@@ -201,11 +219,11 @@ class Checkpoints:
         self._manager.wait_until_finished()
     finally:
       if self._writing in self.steps():  # not if the write failed
-        self._sound.add(self._writing)
+        self._intact.add(self._writing)
       self._writing = None
 
   def close(self) -> None:
-    """Waits for the running save and ends Orbax's threads.
+    """Waits for the current save and ends Orbax's threads.
 
     Raises:
       InputError: the disk is full.
@@ -220,7 +238,7 @@ class Checkpoints:
       cleanup_tmp_directories=True,
       preservation_policy=_Preserve(self._preserved),
       async_options=ocp.AsyncOptions(
-        # Orbax calls it when all items are written, before the rename.
+        # Orbax calls it after all items are written, before the rename.
         post_finalization_callback=self._seal
       ),
     )
@@ -231,29 +249,29 @@ class Checkpoints:
     checksums.write(self.folder / f'{self._writing}{suffix}')
 
   def _preserved(self, steps):
-    """Returns those of `steps` that stay when the newest is on the disk."""
-    sound = sorted(set(steps) - self._damaged)
-    newest = set(sound[-self._keep :])
-    return newest | set(self._by_loss(sound)[:1]) | self._damaged
+    """Returns those of `steps` to keep once the newest is on disk."""
+    intact = sorted(set(steps) - self._damaged)
+    newest = set(intact[-self._keep :])
+    return newest | set(self._by_loss(intact)[:1]) | self._damaged
 
   def _by_loss(self, steps):
-    rated = [step for step in steps if self._losses[step] is not None]
-    return sorted(rated, key=lambda step: (self._losses[step], step))
+    evaluated = [step for step in steps if self._losses[step] is not None]
+    return sorted(evaluated, key=lambda step: (self._losses[step], step))
 
   def _loss(self, step):
     try:
       text = (self.folder / str(step) / 'progress' / 'metadata').read_text()
       return _finite(json.loads(text).get(METRIC))
     except (OSError, ValueError, TypeError, AttributeError):
-      return None  # damaged; found and reported when it is restored
+      return None  # damaged; reported when it is restored
 
   def _candidates(self, which):
     newest_first = self.steps()[::-1]
     if which == 'latest':
       return newest_first
     if which == 'best':
-      rated = self._by_loss(newest_first)
-      return rated + [step for step in newest_first if step not in rated]
+      best_first = self._by_loss(newest_first)
+      return best_first + [x for x in newest_first if x not in best_first]
     if newest_first and which not in newest_first:
       raise errors.InputError(
         f'no checkpoint of step {which} in {self.folder}: '
@@ -261,27 +279,29 @@ class Checkpoints:
       )
     return [step for step in newest_first if step == which]
 
-  def _first_sound(self, which, read):
-    """Returns (step, read(step)) of the first sound candidate, or None."""
+  def _first_intact(self, which, read):
+    """Returns (step, read(step)) of the first intact candidate, or None."""
     self.wait()
     candidates = self._candidates(which)
     for step in candidates:
       folder = self.folder / str(step)
-      # One reads all bytes; the others take its word.
+      # Only the first process reads all bytes.
       with disk.clear_errors(folder):
-        reason = hosts.told(checksums.damage(folder) if hosts.first() else None)
+        reason = hosts.broadcast(
+          checksums.damage(folder) if hosts.is_first() else None
+        )
       if not reason:
         restored = read(step)
-        self._sound.add(step)
+        self._intact.add(step)
         return step, restored
       self._damaged.add(step)
-      if hosts.first():
-        logging.warning('passed over damaged checkpoint %s: %s', folder, reason)
+      if hosts.is_first():
+        logging.warning('skipped damaged checkpoint %s: %s', folder, reason)
     if not candidates:
       return None
     raise errors.InputError(
-      f'damaged: every checkpoint asked for in {self.folder} (steps '
-      f'{sorted(candidates)}): put back a copy, or train in another --workdir'
+      f'every requested checkpoint in {self.folder} is damaged (steps '
+      f'{sorted(candidates)}): restore a copy, or train in another --workdir'
     )
 
   def _parts(self, step, like):
@@ -299,7 +319,7 @@ class Checkpoints:
     )
     with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
       restored = reader.restore(self.folder / str(step) / 'state', args=args)
-    restored = jax.tree.map(  # those without a sharding come as NumPy's
+    restored = jax.tree.map(  # without a sharding they are NumPy's
       lambda x: x if isinstance(x, jax.Array) else jax.device_put(x), restored
     )
     if int8_weights.is_packed(params := restored.get('params')):
@@ -317,25 +337,27 @@ class Checkpoints:
     return metadata.item_metadata.tree
 
   def _check_fit(self, step, stored, like):
-    # Orbax casts another dtype and fills in what is missing without a word.
+    # Orbax silently casts another dtype and fills in what is missing.
     if lines := values.differences(_described(stored), _described(like)):
       listed = '\n  '.join(lines[:10] + ['...'] * (len(lines) > 10))
       raise errors.InputError(
         f'checkpoint {self.folder / str(step)} does not fit this run '
-        f'(saved -> asked for):\n  {listed}\n'
+        f'(saved -> requested):\n  {listed}\n'
         f'give the config that it was saved with'
       )
 
-  def _make_way(self, step, state):
-    """Sees to the room for a step about to be saved. Returns whether something
-    stood there."""
+  def _make_room(self, step, state):
+    """Checks the disk's space and renames what has the step's name.
+
+    Returns whether it renamed anything.
+    """
     if not remote.is_remote(self.folder):
       disk.check_space(self.folder, state)
     with disk.clear_errors(self.folder):
       return self._put_aside(step)
 
   def _put_aside(self, step):
-    """Renames what stands in a step's way. Returns whether anything did."""
+    """Renames a folder of the step. Returns whether one existed."""
     folder = self.folder / str(step)
     if not folder.exists():
       return False
@@ -344,8 +366,8 @@ class Checkpoints:
       number += 1
     folder.rename(aside)
     logging.warning(
-      'step %d is saved again: the checkpoint that was in the way is now %s, '
-      'delete it when you no longer need it',
+      'step %d is saved again: the old checkpoint is now %s, delete it when '
+      'you no longer need it',
       step,
       aside,
     )
@@ -353,8 +375,10 @@ class Checkpoints:
 
 
 class _Preserve(checkpoint_managers.PreservationPolicy):
-  """Asks a function of steps. Orbax's BestN reads metrics of its own files,
-  which fails on a damaged one, and its LatestN counts damaged checkpoints."""
+  """Keeps what a function of steps returns.
+
+  Orbax's BestN fails on a damaged checkpoint, and its LatestN counts those.
+  """
 
   def __init__(self, preserved):
     self._preserved = preserved
@@ -365,7 +389,7 @@ class _Preserve(checkpoint_managers.PreservationPolicy):
 
 
 def _described(tree):
-  """Returns {path: dtype(shape)}; containers of all kinds look the same."""
+  """Returns {path: dtype(shape)}, whatever the kinds of containers."""
   leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
   return {
     jax.tree_util.keystr(path, simple=True, separator='/'): (
@@ -380,19 +404,19 @@ def _finite(loss):
 
 
 def _not_orbax_or_wanted(record):
-  """Drops Orbax's records unless --verbosity=1: what matters is raised too."""
+  """Drops Orbax's records unless --verbosity=1: it raises what matters."""
   orbax = f'{os.sep}orbax{os.sep}' in record.pathname
   return not orbax or logging.get_verbosity() >= logging.DEBUG
 
 
 def parse_which(checkpoint: str | int) -> Which:
-  """Returns what a flag or a caller names: 'best', 'latest' or a step.
+  """Returns 'best', 'latest' or a step, from a flag or a caller.
 
   Raises:
-    InputError: it is none of these.
+    InputError: it's anything else.
   """
   if isinstance(checkpoint, int) or checkpoint in ('best', 'latest'):
-    return checkpoint
+    return cast(Which, checkpoint)
   if checkpoint.isdecimal():
     return int(checkpoint)
   raise errors.InputError(

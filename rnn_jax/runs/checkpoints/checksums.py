@@ -1,6 +1,6 @@
 """The seal of a checkpoint: the SHA-256 of each of its files.
 
-`sha256sum -c SHA256SUMS` in the checkpoint's folder checks it, too.
+`sha256sum -c SHA256SUMS` in the checkpoint's folder checks it too.
 """
 
 import hashlib
@@ -12,22 +12,22 @@ NAME = 'SHA256SUMS'
 
 
 def write(folder: pathlib.Path) -> None:
-  """Seals a checkpoint whose items are whole."""
+  """Seals a checkpoint whose items are complete."""
   (folder / NAME).write_text(_sums(folder))
 
 
 def damage(folder: pathlib.Path) -> str:
-  """Says what is damaged in a checkpoint; '' if nothing is.
+  """Returns what is damaged in a checkpoint, as text; '' if nothing is.
 
   Raises:
-    OSError, or a client's error: the bucket that it is in can't be asked.
+    OSError, or a client's error: its bucket can't be reached.
   """
   gone = FileNotFoundError if remote.is_remote(folder) else OSError
   try:
-    written, found = (folder / NAME).read_text(), _sums(folder)
+    written, actual = (folder / NAME).read_text(), _sums(folder)
   except (gone, UnicodeDecodeError) as error:
     return f'it cannot be read ({error})'
-  changed = set(written.splitlines()) ^ set(found.splitlines())
+  changed = set(written.splitlines()) ^ set(actual.splitlines())
   if not changed:
     return '' if written else f'{NAME} is empty'
   name = min(line.partition('  ')[2] for line in changed)

@@ -1,9 +1,10 @@
-"""Room for checkpoints, and what is raised where there is none."""
+"""Space for checkpoints, and the errors of a full disk."""
 
 import contextlib
 import errno
 import os
 import shutil
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -12,8 +13,8 @@ from rnn_jax import errors
 from rnn_jax.runs.checkpoints import remote
 
 NO_SPACE = (
-  'no space in {} for a checkpoint: make room and give the same command again, '
-  'it goes on from the last complete checkpoint ({})'
+  'no space in {} for a checkpoint: free some and run the same command again, '
+  'it resumes from the last complete checkpoint ({})'
 )
 FULL = {
   errno.ENOSPC: 'No space left on device',
@@ -22,20 +23,19 @@ FULL = {
 }
 
 
-def check_space(folder: str | os.PathLike, state: Any) -> None:
-  """Raises InputError unless a tree of arrays has room in a folder."""
+def check_space(folder: str | os.PathLike[str], state: Any) -> None:
+  """Raises InputError unless a tree of arrays fits on a folder's disk."""
   arrays = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
   needed = int(1.1 * arrays) + 2**20
   free = shutil.disk_usage(folder).free
   if free < needed:
-    reason = f'it needs {needed:,} bytes, {free:,} are free'
+    reason = f'it needs {needed:,} bytes, and {free:,} are free'
     raise errors.InputError(NO_SPACE.format(folder, reason))
 
 
 @contextlib.contextmanager
-def clear_errors(folder: os.PathLike):
-  """Turns what a full disk or a bucket raises, however wrapped, into
-  InputError."""
+def clear_errors(folder: os.PathLike[str]) -> Iterator[None]:
+  """Turns errors of a full disk or a bucket into InputError."""
   try:
     with remote.clear_errors(folder):
       yield

@@ -2,8 +2,8 @@
 
 The entry `error_feedback` of a train state has a row for each device along
 `data` (parallel/compression.py). A checkpoint keeps all rows. A run with
-another `mesh.data` restores them as they were saved, sharded over as many
-devices as divide them, and gives each of its own devices an equal part of their
+another `mesh.data` restores them as they were saved, sharded over `data` if
+its size divides them, and gives each of its own devices an equal part of their
 sum, so that what is still to be sent stays the same.
 """
 
@@ -15,9 +15,10 @@ from rnn_jax.parallel import compression
 from rnn_jax.parallel import rules
 
 NAME = 'error_feedback'
+PyTree = Any
 
 
-def as_saved(stored: Any, like: Any) -> Any:
+def as_saved(stored: PyTree, like: PyTree) -> PyTree:
   """Returns `like` with as many rows of error feedback as are saved.
 
   Args:
@@ -31,16 +32,16 @@ def as_saved(stored: Any, like: Any) -> Any:
   }
 
 
-def resized(state: Any, like: Any) -> Any:
+def resize(state: PyTree, like: PyTree) -> PyTree:
   """Returns a restored train state with as many rows as `like` has."""
   if not _differ(state, like):
     return state
   size = _size(like)
   shardings = jax.tree.map(lambda x: x.sharding, like[NAME])
-  resize = jax.jit(
-    lambda rows: compression.resized(rows, size), out_shardings=shardings
+  run = jax.jit(
+    lambda rows: compression.resize(rows, size), out_shardings=shardings
   )
-  return state | {NAME: resize(state[NAME])}
+  return state | {NAME: run(state[NAME])}
 
 
 def _differ(a, b):
@@ -55,7 +56,7 @@ def _size(tree):
 
 
 def _rows_of(stored, leaf):
-  """The shape of `leaf` with the rows of `stored`, and where it is to lie."""
+  """Returns the shape of `leaf` with the rows of `stored`, and a sharding."""
   sharding, rows = leaf.sharding, stored.shape[0]
   if rows % sharding.mesh.shape['data']:
     whole = jax.sharding.PartitionSpec(None, *sharding.spec[1:])

@@ -1,9 +1,9 @@
 """The state of a data iterator as an item of a checkpoint.
 
-Grain's own handler writes a file for each process and wants as many processes
-to read them. Here all processes have the same state, the first one writes it,
-and any number of them reads it; the file is the one that Grain writes for a
-single process.
+Grain's own handler writes a file for each process and needs as many processes
+to read them. Here all processes have the same state: the first one writes it,
+and any number of processes can read it. The file is the one that Grain writes
+for a single process.
 """
 
 import dataclasses
@@ -11,6 +11,7 @@ import json
 
 import grain
 import orbax.checkpoint as ocp
+from etils import epath
 
 from rnn_jax.parallel import hosts
 
@@ -20,12 +21,14 @@ NAME = 'process_0-of-1.json'
 class Handler(ocp.CheckpointHandler):
   """Writes and reads `get_state()` of a grain.DatasetIterator."""
 
-  def save(self, directory, args):
-    if hosts.first():
+  def save(self, directory: epath.Path, args: 'Save') -> None:
+    if hosts.is_first():
       state = json.dumps(args.item.get_state(), indent=4)
       (directory / NAME).write_text(state)
 
-  def restore(self, directory, args):
+  def restore(
+    self, directory: epath.Path, args: 'Restore'
+  ) -> grain.DatasetIterator:
     args.item.set_state(json.loads((directory / NAME).read_text()))
     args.item.start_prefetch()
     return args.item

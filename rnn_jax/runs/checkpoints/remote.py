@@ -1,13 +1,13 @@
 """Folders of checkpoints in a bucket: gs://BUCKET/FOLDER.
 
 Orbax writes arrays there through TensorStore's own client, lists and writes
-small files through etils.epath, which is gcsfs, and asks google-cloud-storage
-what kind of bucket it is. Each of the three finds its credentials by itself
-(Application Default Credentials) and has a patience of its own, up to a quarter
-of an hour. `reach` tries all of them before any work, within a minute.
+small files through etils.epath, which uses gcsfs, and asks google-cloud-storage
+what kind of bucket it is. Each of the three finds its credentials itself
+(Application Default Credentials) and has its own timeout, up to 15 minutes.
+`reach` tries all of them before any work, within a minute.
 
-An object store has no folders to rename: Orbax marks a finished checkpoint
-with a file, commit_success.txt, and what lacks it is cleared away.
+An object store can't rename folders: Orbax marks a finished checkpoint with a
+file, commit_success.txt, and removes checkpoints without it.
 """
 
 import contextlib
@@ -17,6 +17,7 @@ import os
 import pathlib
 import threading
 import uuid
+from collections.abc import Iterator
 
 from etils import epath
 
@@ -39,9 +40,9 @@ WORDS = (
 )
 AWAY = 'UNAVAILABLE', 'retry attempts failed', 'Connect', 'resolve'
 ADVICE = {
-  'reached': 'see that this machine reaches it, and the spelling of the name',
-  'told': (
-    'see that the bucket is there and that this machine may use it: '
+  'unreachable': 'check the network and the spelling of the name',
+  'refused': (
+    'check that the bucket exists and that this machine may use it: '
     '`gcloud auth application-default login`, or GOOGLE_APPLICATION_CREDENTIALS'
     '=FILE, of an account with the roles storage.objectAdmin and '
     'storage.legacyBucketReader'
@@ -49,16 +50,16 @@ ADVICE = {
 }
 
 
-def is_remote(folder: str | os.PathLike) -> bool:
-  """Returns whether a folder is no path of this machine."""
+def is_remote(folder: str | os.PathLike[str]) -> bool:
+  """Returns whether a folder isn't on this machine."""
   return '://' in os.fspath(folder)
 
 
-def path(folder: str | os.PathLike) -> pathlib.Path | epath.Path:
+def path(folder: str | os.PathLike[str]) -> pathlib.Path | epath.Path:
   """Returns a folder as a path: absolute, or in a bucket.
 
   Raises:
-    InputError: a place where no checkpoints can be, or a package is missing.
+    InputError: checkpoints can't be there, or a package is missing.
   """
   if not is_remote(folder):
     return pathlib.Path(folder).absolute()
@@ -67,12 +68,12 @@ def path(folder: str | os.PathLike) -> pathlib.Path | epath.Path:
   return epath.Path(folder)
 
 
-def reach(folder: str | os.PathLike, writes: bool) -> None:
-  """Sees to it that a bucket answers, to all that will ask it.
+def reach(folder: str | os.PathLike[str], writes: bool) -> None:
+  """Checks that a bucket answers every client that will use it.
 
   Args:
-    folder: of checkpoints; one of this machine is left alone.
-    writes: whether a small file is written and removed as well.
+    folder: of checkpoints; nothing is done for one on this machine.
+    writes: whether to also write and remove a small file.
 
   Raises:
     InputError: as `path`; no answer within a minute, or a refusal.
@@ -83,28 +84,29 @@ def reach(folder: str | os.PathLike, writes: bool) -> None:
 
 
 def reason(error: BaseException) -> str:
-  """Says what a bucket's client complains of; '' if it's no such error."""
-  while error is not None:
-    package = type(error).__module__.partition('.')[0]
-    text = str(error)
-    known = isinstance(error, OSError) or package in PACKAGES
+  """Returns the message of a bucket's client; '' if it's another error."""
+  cause: BaseException | None = error
+  while cause is not None:
+    package = type(cause).__module__.partition('.')[0]
+    text = str(cause)
+    known = isinstance(cause, OSError) or package in PACKAGES
     if known or any(word in text for word in WORDS):
       text = ' '.join(text.partition(' [')[0].split())
-      return f'{type(error).__name__}: {text[:300]}'
-    error = error.__cause__ or error.__context__
+      return f'{type(cause).__name__}: {text[:300]}'
+    cause = cause.__cause__ or cause.__context__
   return ''
 
 
 @contextlib.contextmanager
-def clear_errors(folder: os.PathLike):
-  """Turns what is raised by a bucket's clients into InputError."""
+def clear_errors(folder: os.PathLike[str]) -> Iterator[None]:
+  """Turns errors of a bucket's clients into InputError."""
   try:
     yield
   except Exception as error:
-    if is_remote(folder) and (told := reason(error)):
+    if is_remote(folder) and (message := reason(error)):
       raise errors.InputError(
-        f'{folder}: {told}: give the same command again when the bucket '
-        'answers, it goes on from the last complete checkpoint'
+        f'{folder}: {message}: run the same command again when the bucket '
+        'answers, it resumes from the last complete checkpoint'
       ) from error
     raise
 
@@ -115,8 +117,8 @@ def _check_name(folder):
     raise errors.InputError(
       f'train.checkpoint_dir={folder!r}: Orbax writes arrays to {SCHEME} and '
       f'to folders of this machine, not to {scheme}://: mount the bucket (for '
-      's3:// with mountpoint-s3, s3fs-fuse or rclone) and give the folder that '
-      'it is mounted at'
+      's3:// with mountpoint-s3, s3fs-fuse or rclone) and give the folder '
+      'where it is mounted'
     )
   bucket, _, rest = folder.removeprefix(SCHEME).partition('/')
   if not bucket or not rest.strip('/'):
@@ -128,7 +130,7 @@ def _check_name(folder):
 
 @functools.cache
 def _prepare():
-  """Loads what a bucket needs, set so that it sees what others write."""
+  """Imports a bucket's clients, and turns off their caches and logs."""
   import fsspec
 
   try:
@@ -139,49 +141,50 @@ def _prepare():
       f'train.checkpoint_dir={SCHEME}...: {error}: pip install '
       "'rnn_jax[remote]', or pip install gcsfs"
     ) from error
-  # gcsfs keeps listings, and TensorStore writes behind its back.
+  # gcsfs caches listings, and doesn't notice what TensorStore writes.
   fsspec.config.conf.setdefault('gcs', {})['use_listings_cache'] = False
-  for name in ('gcsfs', 'google.auth'):  # what they log they raise as well
+  for name in ('gcsfs', 'google.auth'):  # they raise what they log
     logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 @functools.cache
 def _reach(folder, writes):
-  found = []
+  outcomes = []
 
   def ask():
     try:
       for client in (_ask_tensorstore, _ask_storage):
         client(folder)
       _ask_files(folder, writes)
-      found.append(None)
-    except Exception as error:  # of whichever client
-      found.append(error)
+      outcomes.append(None)
+    except Exception as error:  # of any client
+      outcomes.append(error)
 
-  # A thread that hangs doesn't keep the process from its end.
+  # If the thread hangs, the process can still end.
   thread = threading.Thread(target=ask, daemon=True)
   thread.start()
   thread.join(SECONDS)
-  if not found:
+  if not outcomes:
     raise errors.InputError(
-      f'{folder}: no answer within {SECONDS} s: {ADVICE["reached"]}'
+      f'{folder}: no answer within {SECONDS} s: {ADVICE["unreachable"]}'
     )
-  if found[0] is not None:
-    told = reason(found[0]) or f'{type(found[0]).__name__}: {found[0]}'
-    advice = 'reached' if any(word in told for word in AWAY) else 'told'
-    raise errors.InputError(f'{folder}: {told}: {ADVICE[advice]}') from found[0]
+  if (error := outcomes[0]) is not None:
+    message = reason(error) or f'{type(error).__name__}: {error}'
+    away = any(word in message for word in AWAY)
+    advice = ADVICE['unreachable' if away else 'refused']
+    raise errors.InputError(f'{folder}: {message}: {advice}') from error
 
 
 def _ask_tensorstore(folder):
   import tensorstore
 
   bucket, _, rest = folder.removeprefix(SCHEME).partition('/')
-  patience = {'max_retries': 2, 'initial_delay': '500ms', 'max_delay': '1s'}
+  retries = {'max_retries': 2, 'initial_delay': '500ms', 'max_delay': '1s'}
   spec = {
     'driver': 'gcs',
     'bucket': bucket,
     'path': rest.rstrip('/') + '/',
-    'context': {'gcs_request_retries': patience},
+    'context': {'gcs_request_retries': retries},
   }
   store = tensorstore.KvStore.open(spec).result(timeout=SECONDS)
   store.read(PROBE).result(timeout=SECONDS)
@@ -190,7 +193,7 @@ def _ask_tensorstore(folder):
 def _ask_storage(folder):
   from google.cloud import storage
 
-  # Orbax does, at each listing.
+  # As Orbax does at each listing.
   bucket = folder.removeprefix(SCHEME).partition('/')[0]
   storage.Client().get_bucket(bucket, timeout=REQUEST, retry=None)
 

@@ -65,12 +65,14 @@ def resolve(
   if not config.data.memory_gib:
     return config
   path = pathlib.Path(workdir) / NAME
-  kept = hosts.told(json.loads(path.read_text()) if path.exists() else None)
+  kept = hosts.broadcast(
+    json.loads(path.read_text()) if path.exists() else None
+  )
   if kept is None:
     rows = rows_for_budget(config, tokenizer, multiple)
     # Other hosts may have other bytes: they use the first one's number.
-    kept = hosts.told({'tokens_per_batch': rows * config.data.length})
-    if hosts.first():
+    kept = hosts.broadcast({'tokens_per_batch': rows * config.data.length})
+    if hosts.is_first():
       files.write_whole(path, json.dumps(kept) + '\n')
   return dataclasses.replace(
     config, data=dataclasses.replace(config.data, **kept)

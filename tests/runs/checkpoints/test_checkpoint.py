@@ -19,7 +19,7 @@ from tests.support import saved
 from tests.support import virtual
 
 
-def test_a_state_comes_back_bit_for_bit(reader):
+def test_a_state_is_restored_bit_for_bit(reader):
   iterator = saved.make_iterator()
   step, state, progress = reader.restore(
     saved.like(saved.make_state(0)), iterator
@@ -95,7 +95,7 @@ def test_nothing_to_restore(tmp_path):
   assert not os.listdir(tmp_path)
 
 
-def test_a_step_that_is_not_there(reader):
+def test_a_missing_step(reader):
   with pytest.raises(errors.InputError, match=r'step 9 .*\[1, 2, 3\]'):
     reader.restore(saved.make_state(0), which=9)
 
@@ -135,7 +135,7 @@ def test_a_saved_step_is_not_written_twice(writer):
     writer.save(4, state, saved.make_iterator(), {'held_out_loss': 0.5})
 
 
-def test_a_full_disk_is_seen_before_the_save(writer, monkeypatch):
+def test_a_full_disk_is_noticed_before_the_save(writer, monkeypatch):
   state = saved.make_state(4)
   size = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
   needed = int(1.1 * size) + 2**20
@@ -170,7 +170,7 @@ def test_a_disk_that_fills_during_the_save(folder, monkeypatch, code):
 
 
 def test_a_limit_on_the_size_of_a_file(tmp_path):
-  """The real thing: the kernel refuses to write on, as on a full disk."""
+  """The kernel itself refuses to write more, as on a full disk."""
   output = run(
     tmp_path,
     'import resource, signal\n'
@@ -187,7 +187,7 @@ def test_a_limit_on_the_size_of_a_file(tmp_path):
 
 
 def test_eight_devices(tmp_path):
-  """Sharded arrays come back sharded, and whole on one device."""
+  """Sharded arrays are restored sharded, and whole on one device."""
   count = '--xla_force_host_platform_device_count=8'
   run(
     tmp_path,

@@ -1,4 +1,4 @@
-"""Damaged and half-written checkpoints are never read, and told of."""
+"""Damaged and incomplete checkpoints are never read, and reported."""
 
 import os
 import shutil
@@ -55,7 +55,7 @@ def empty_seal(step_folder):
   (step_folder / checksums.NAME).write_text('')
 
 
-def cut_seal(step_folder):
+def truncate_seal(step_folder):
   sums = step_folder / checksums.NAME
   sums.write_text('\n'.join(sums.read_text().splitlines()[:-1]) + '\n')
 
@@ -79,16 +79,14 @@ DAMAGES = (
   remove_arrays,
   remove_seal,
   empty_seal,
-  cut_seal,
+  truncate_seal,
   empty_the_folder,
   empty_the_folder_but_for_the_seal,
 )
 
 
 @pytest.mark.parametrize('damage', DAMAGES)
-def test_damage_is_passed_over_and_the_step_saved_again(
-  folder, warnings, damage
-):
+def test_damage_is_skipped_and_the_step_saved_again(folder, warnings, damage):
   damage(folder / '3')
   writer, iterator = checkpoint.Checkpoints(folder, 1), saved.make_iterator()
   step, state, _ = writer.restore(saved.like(saved.make_state(0)), iterator)
@@ -106,13 +104,13 @@ def test_damage_is_passed_over_and_the_step_saved_again(
   saved.assert_same(state, saved.make_state(33))
 
 
-def test_the_best_one_damaged_gives_the_next_best(folder, reader, warnings):
+def test_if_the_best_is_damaged_the_next_best_is_read(folder, reader, warnings):
   flip_arrays(folder / '2')
   assert reader.restore_parameters(saved.make_state(0)['params'])[0] == 1
   assert len(warnings) == 1 and str(folder / '2') in warnings[0]
 
 
-def test_a_damaged_one_takes_no_place_among_the_newest(folder):
+def test_damaged_checkpoints_do_not_count_among_the_newest(folder):
   (folder / '3').rename(folder / '30')
   flip_arrays(folder / '30')
   writer = checkpoint.Checkpoints(folder, 1)
@@ -137,7 +135,7 @@ def test_a_named_step_has_no_substitute(folder, reader):
     reader.restore(saved.make_state(0), which=3)
 
 
-def test_what_a_killed_save_left_is_ignored_then_cleared(folder):
+def test_what_a_killed_save_left_is_ignored_then_removed(folder):
   left = folder / '4.orbax-checkpoint-tmp'
   shutil.copytree(folder / '3', left)
   assert checkpoint.Checkpoints(folder).restore(saved.make_state(0))[0] == 3

@@ -1,4 +1,4 @@
-"""What is left unsent, saved by four devices and restored by others."""
+"""Error feedback saved by four devices and restored by other numbers."""
 
 import tempfile
 
@@ -13,9 +13,9 @@ from rnn_jax.runs.checkpoints import checkpoint
 from tests.support import virtual
 
 SHAPES = {'table': (6, 4), 'layers': {'w': (2, 4, 3), 'b': (3,)}}
-CUT = {'table': ('fsdp',), 'layers': {'w': (None, 'fsdp'), 'b': ()}}
+AXES = {'table': ('fsdp',), 'layers': {'w': (None, 'fsdp'), 'b': ()}}
 SAVED = 4
-MESHES = {'fewer': (2, 2), 'odd': (3, 1), 'more': (8, 1), 'cut': (4, 2)}
+MESHES = {'fewer': (2, 2), 'odd': (3, 1), 'more': (8, 1), 'sharded': (4, 2)}
 
 
 def state(data, fsdp, draw):
@@ -24,36 +24,36 @@ def state(data, fsdp, draw):
   mesh = jax.sharding.Mesh(devices, ('data', 'fsdp'))
 
   def place(rows):
-    def leaf(shape, cut):
-      spec = jax.sharding.PartitionSpec(*rows[:1] and ('data',), *cut)
+    def leaf(shape, axes):
+      spec = jax.sharding.PartitionSpec(*rows[:1] and ('data',), *axes)
       return jax.device_put(draw((*rows, *shape)), rules.sharding(mesh, spec))
 
-    return jax.tree.map(leaf, SHAPES, CUT, is_leaf=lambda x: type(x) is tuple)
+    return jax.tree.map(leaf, SHAPES, AXES, is_leaf=lambda x: type(x) is tuple)
 
   return {'params': place(()), 'error_feedback': place((data,))}
 
 
 def restored():
-  """{mesh: (what was saved, what it restores, whether it lies as asked)}."""
+  """Returns {mesh: ((saved, restored), whether shardings are as requested)}."""
   rng = np.random.default_rng(0)
   saved = state(SAVED, 1, lambda shape: np.float32(rng.normal(size=shape)))
   with tempfile.TemporaryDirectory() as folder:
     checkpoints = checkpoint.Checkpoints(folder, 1)
     position = iter(grain.MapDataset.range(9).to_iter_dataset())
     checkpoints.save(1, saved, position, {})
-    found = {}
+    results = {}
     for name, sizes in MESHES.items():
       like = state(*sizes, lambda shape: np.zeros(shape, np.float32))
       _, got, _ = checkpoints.restore(like)
       same = jax.tree.map(lambda x, y: x.sharding == y.sharding, got, like)
-      found[name] = jax.device_get((saved, got)), jax.tree.all(same)
+      results[name] = jax.device_get((saved, got)), jax.tree.all(same)
     del like['error_feedback']
     try:
       checkpoints.restore(like)
     except errors.InputError as error:
-      found['without'] = str(error)
+      results['without'] = str(error)
     checkpoints.close()
-  return found
+  return results
 
 
 def leaves(name, *states):
@@ -61,13 +61,13 @@ def leaves(name, *states):
 
 
 @pytest.fixture(scope='module')
-def found():
+def results():
   return virtual.call('tests.runs.checkpoints.test_error_feedback', 'restored')
 
 
 @pytest.mark.parametrize('mesh', MESHES)
-def test_other_devices_have_the_same_left_to_send(found, mesh):
-  (saved, got), placed = found[mesh]
+def test_other_devices_have_the_same_sum_left_to_send(results, mesh):
+  (saved, got), placed = results[mesh]
   assert placed
   for x, y in zip(*map(jax.tree.leaves, (saved, got)), strict=True):
     assert x.dtype == y.dtype
@@ -84,5 +84,5 @@ def test_other_devices_have_the_same_left_to_send(found, mesh):
     np.testing.assert_array_equal(x, y)
 
 
-def test_a_run_that_sends_all_does_not_take_it(found):
-  assert 'error_feedback' in found['without']
+def test_a_run_without_compression_refuses_it(results):
+  assert 'error_feedback' in results['without']

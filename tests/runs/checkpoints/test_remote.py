@@ -71,7 +71,7 @@ def test_a_bucket_keeps_what_a_disk_keeps(written, bucket):
   reader.close()
 
 
-def test_a_damaged_object_is_named_and_passed_over(written, bucket, warnings):
+def test_a_damaged_object_is_named_and_skipped(written, bucket, warnings):
   name = next(n for n in sorted(bucket.objects) if '/3/state/d/' in n)
   bucket.put(name, b'x' + bucket.objects[name][1:])
   reader = checkpoint.Checkpoints(written)
@@ -87,12 +87,12 @@ def test_a_damaged_object_is_named_and_passed_over(written, bucket, warnings):
   assert damage == f'{name.partition("/3/")[2]} is missing'
 
 
-def test_a_save_that_was_cut_is_no_checkpoint(written, bucket):
+def test_an_interrupted_save_is_not_a_checkpoint(written, bucket):
   bucket.remove('demo/3/commit_success.txt')
   reader = checkpoint.Checkpoints(written)
   assert reader.steps() == [1, 2]
   reader.close()
-  writer = checkpoint.Checkpoints(written, 2)  # it clears the rest away
+  writer = checkpoint.Checkpoints(written, 2)  # it removes the rest
   assert not any(name.startswith('demo/3/') for name in bucket.objects)
   state, iterator = saved.make_state(7), saved.make_iterator()
   writer.save(3, state, iterator, {'held_out_loss': None})
@@ -101,7 +101,7 @@ def test_a_save_that_was_cut_is_no_checkpoint(written, bucket):
   saved.assert_same(got, state)
 
 
-def test_a_damaged_step_that_comes_again_is_put_aside(written, bucket):
+def test_a_damaged_step_is_renamed_when_it_is_saved_again(written, bucket):
   name = next(n for n in sorted(bucket.objects) if '/3/state/d/' in n)
   bucket.put(name, b'')
   writer = checkpoint.Checkpoints(written, 2)
@@ -113,18 +113,18 @@ def test_a_damaged_step_that_comes_again_is_put_aside(written, bucket):
 
 
 @pytest.mark.parametrize('state', ['closed', 'denied'])
-def test_a_bucket_that_does_not_answer_is_told_at_once(bucket, state):
+def test_a_bucket_that_does_not_answer_is_an_error_at_once(bucket, state):
   setattr(bucket, state, True)
   begun = time.monotonic()
   with pytest.raises(errors.InputError) as caught:
     checkpoint.Checkpoints(FOLDER, 2)
   assert time.monotonic() - begun < remote.SECONDS
   assert str(caught.value).startswith(f'{FOLDER}: ')
-  words = {'closed': 'reaches it', 'denied': 'application-default login'}
+  words = {'closed': 'check the network', 'denied': 'application-default login'}
   assert words[state] in str(caught.value)
 
 
-def test_a_bucket_that_is_lost_is_no_damaged_checkpoint(written, bucket):
+def test_a_lost_bucket_is_not_a_damaged_checkpoint(written, bucket):
   reader = checkpoint.Checkpoints(written)
   bucket.denied = True
   with pytest.raises(errors.InputError, match='again when the bucket answers'):
@@ -134,7 +134,7 @@ def test_a_bucket_that_is_lost_is_no_damaged_checkpoint(written, bucket):
   reader.close()
 
 
-def test_a_save_that_is_refused_is_told(written, bucket):
+def test_a_refused_save_is_an_error(written, bucket):
   writer = checkpoint.Checkpoints(written, 2)
   bucket.denied = True
   with pytest.raises(errors.InputError, match='the test says 403|Forbidden'):
@@ -145,15 +145,15 @@ def test_a_save_that_is_refused_is_told(written, bucket):
 
 
 def test_a_work_folder_in_a_bucket_is_refused():
-  told = '--config.train.checkpoint_dir=gs://runs/demo'
-  with pytest.raises(errors.InputError, match=told):
+  remedy = '--config.train.checkpoint_dir=gs://runs/demo'
+  with pytest.raises(errors.InputError, match=remedy):
     workdir.open_for_training('gs://runs/demo', {})
-  with pytest.raises(errors.InputError, match=told):
+  with pytest.raises(errors.InputError, match=remedy):
     workdir.load_config('gs://runs/demo')
 
 
-def test_a_bucket_that_is_not_there_is_told(bucket):
-  with pytest.raises(errors.InputError, match='see that the bucket is there'):
+def test_a_missing_bucket_is_an_error(bucket):
+  with pytest.raises(errors.InputError, match='check that the bucket exists'):
     checkpoint.Checkpoints('gs://other/demo')
 
 
@@ -166,13 +166,13 @@ def test_a_bucket_that_is_not_there_is_told(bucket):
     ('gs:///demo', 'give gs://BUCKET/FOLDER'),
   ],
 )
-def test_places_that_cannot_be_are_refused_by_name(name, text):
+def test_unusable_places_are_refused(name, text):
   with pytest.raises(errors.InputError, match=text) as caught:
     checkpoint.Checkpoints(name)
   assert f'train.checkpoint_dir={name!r}' in str(caught.value)
 
 
-def test_a_new_work_folder_takes_what_it_needs(written, tmp_path):
+def test_a_new_work_folder_gets_what_it_needs_to_resume(written, tmp_path):
   """The machine that trained is gone, and its disk."""
   config = config_lib.to_dict(config_lib.parse(config_lib.default()))
   config['train']['checkpoint_dir'] = written

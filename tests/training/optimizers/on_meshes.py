@@ -48,7 +48,7 @@ def updated(name):
   settings = following.config(name, **own)
   transform = optimizer.make(settings, following.rate, where.stacked)
   state = jax.eval_shape(transform.init, where.shapes)
-  sharding = where.of_optimizer(state)
+  sharding = where.optimizer_shardings(state)
   params_sharding = where.shardings('parameters')
   ends = []
   for place in ({}, {'out_shardings': (params_sharding, sharding)}):
@@ -60,7 +60,7 @@ def updated(name):
       now = jax.block_until_ready(step(*now, gradient))
     ends.append(jax.device_get(now[0]))
   own = placement.device_bytes(state, sharding)
-  whole = placement.device_bytes(state, where.whole)
+  whole = placement.device_bytes(state, where.replicated)
   return forms.largest_difference(*ends), own / whole
 
 
@@ -72,7 +72,7 @@ def _step(transform, params, state, gradient):
 def trained(name, meshes):
   """Runs whole steps, for gradients between two points or with factors."""
   ends = {}
-  for label, mesh in {'': forms.ALONE, **meshes}.items():
+  for label, mesh in {'': forms.ONE, **meshes}.items():
     count = virtual.DEVICES if label else 1
     settings = forms.config('simple_rnn', mesh)
     own = following.config(name, eps=1e-3)
@@ -83,7 +83,7 @@ def trained(name, meshes):
       settings, tokenizer.Bytes(), jax.devices()[:count]
     )
     state = made.init(0, forms.ROWS)
-    state, _ = forms.go_on(settings, made, state, range(STEPS))
+    state, _ = forms.train_on(settings, made, state, range(STEPS))
     ends[label] = jax.device_get(state.params)
   return {
     label: (forms.largest_difference(ends[''], ends[label]), None)

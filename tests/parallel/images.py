@@ -1,4 +1,4 @@
-"""Training steps of pictures' models, and of shared layers, on meshes."""
+"""Training steps of image models, and of shared layers, on meshes."""
 
 import importlib
 
@@ -13,7 +13,7 @@ from rnn_jax.profiling import workload
 from rnn_jax.training import programs as programs_lib
 
 ROWS, STEPS = 8, 3
-ALONE = {'data': 1}
+ONE = {'data': 1}
 FORMS = {
   'bdh': {
     'copies': {'data': 4},
@@ -58,7 +58,7 @@ def config(model, mesh):
 
 
 def train(model, mesh):
-  """Parameters and losses of a few steps, and of an evaluation."""
+  """Returns (parameters, losses) of a few steps and an evaluation."""
   parsed = config(model, mesh)
   sizes = [getattr(parsed.mesh, name) for name in mesh if name in axes.NAMES]
   devices = jax.devices()[: int(np.prod(sizes))]
@@ -77,16 +77,18 @@ def train(model, mesh):
 
 
 def measure():
-  """How far each form is from one device: {case: (params, losses)}."""
-  found = {}
+  """Differences of each form from one device: {case: (params, losses)}."""
+  differences = {}
   for model, forms in FORMS.items():
-    params, losses = train(model, ALONE)
+    params, losses = train(model, ONE)
     for form, mesh in forms.items():
       others, other_losses = train(model, mesh)
-      apart = jax.tree.map(lambda a, b: np.max(np.abs(a - b)), params, others)
+      of_params = jax.tree.map(
+        lambda a, b: np.max(np.abs(a - b)), params, others
+      )
       of_losses = np.max(np.abs(np.subtract(losses, other_losses)))
-      found[f'{model}, {form}'] = (
-        float(max(jax.tree.leaves(apart))),
+      differences[f'{model}, {form}'] = (
+        float(max(jax.tree.leaves(of_params))),
         float(of_losses / losses[0]),
       )
-  return found
+  return differences
