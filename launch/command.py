@@ -295,9 +295,9 @@ def _parse(argv):
 def _input_error(error):
   """The message of the InputError that led to this one; '': there is none."""
   cause = error.__context__
-  told = str(cause) if isinstance(cause, errors.InputError) else ''
+  message = str(cause) if isinstance(cause, errors.InputError) else ''
   # A config file's own error comes with its traceback.
-  return told if '\n' not in told else ''
+  return message if '\n' not in message else ''
 
 
 def _flag_error(message):

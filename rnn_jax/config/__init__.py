@@ -328,7 +328,9 @@ class Evaluate:
   every: int = option(200, least=0)  # steps; 0: only at the end
   batch_size: int = option(32, least=1)
   length: int = option(0, least=0)  # tokens per row; 0: data.length
-  stretch: int = option(0, least=0)  # layout 'stream'; 0: data.stretch
+  segment_bytes: int = option(
+    0, least=0
+  )  # layout 'stream'; 0: data.segment_bytes
   # Of the best checkpoint; 'errors': the error rate.
   criterion: str = option('loss', choices=('loss', 'errors'))
   # Evaluations without a new best before a stop; 0: never.

@@ -19,7 +19,7 @@ OF_ANOTHER_PART = (
   ({'data__layout': 'buckets'}, 'data.fit', 'best'),
   ({'data__layout': 'packed'}, 'data.buckets', 8),
   ({'data__layout': 'packed'}, 'data.boundaries', (256,)),
-  ({'data__layout': 'packed'}, 'data.stretch', 8),
+  ({'data__layout': 'packed'}, 'data.segment_bytes', 8),
   ({'data__layout': 'packed'}, 'data.image', {}),
   ({'data__source': 'text'}, 'data.field', 'text'),
   ({'data__source': 'jsonl'}, 'data.data_dir', 'data'),
@@ -42,7 +42,7 @@ WITHOUT_EFFECT = (
   ),
   ({}, 'vision.patch', 8, "task.name='image_classification': leave it at 4"),
   ({}, 'model.max_positions', 99, "model.positions='learned': leave it at 0"),
-  ({}, 'evaluate.stretch', 99, "data.layout='buckets' does not use it"),
+  ({}, 'evaluate.segment_bytes', 99, "data.layout='buckets' does not use it"),
   ({'model__cell': 'bdh'}, 'remat.every', 16, "use 'scan'"),
   ({'model__cell': 'bdh'}, 'remat.every', 'sqrt', "use 'scan'"),
 )

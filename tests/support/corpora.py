@@ -69,7 +69,7 @@ def unique_corpus(folder, **options):
   }
   settings.update(options)
   if settings.get('layout') == 'stream':
-    settings['stretch'] = 100
+    settings['segment_bytes'] = 100
   settings['evaluate'] = dict(settings['evaluate'])
   cfg = configure(**settings)
   return pipeline.Corpus.open(cfg, folder / 'work'), cfg

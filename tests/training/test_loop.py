@@ -71,7 +71,7 @@ LAYOUTS = {
   'buckets': {'layout': 'buckets', 'boundaries': (16, 32)},
   'sorted': {'layout': 'sorted', 'pool': 3},
   'packed': {'layout': 'packed'},
-  'carried': {'layout': 'stream', 'carry_state': True, 'stretch': 100},
+  'carried': {'layout': 'stream', 'carry_state': True, 'segment_bytes': 100},
 }
 
 

@@ -12,7 +12,7 @@ from tests.benchmarks import made
   'data',
   (
     {'layout': 'sorted', 'pool': 2},
-    {'layout': 'stream', 'stretch': 64},
+    {'layout': 'stream', 'segment_bytes': 64},
     {'boundaries': (20, 64)},
     {'length_schedule': (16, 100)},
     {'curriculum': 'length', 'rarity_buckets': 2},

@@ -29,7 +29,7 @@ class Config(config_lib.Data):
   # Keep the state between windows; only this layout makes it an option.
   carry_state: bool = False  # type: ignore[misc]
   # Bytes of a segment, which one row reads in sequence.
-  stretch: int = config_lib.option(16384, least=1)
+  segment_bytes: int = config_lib.option(16384, least=1)
 
   cuts_documents: ClassVar[bool] = True
   pads: ClassVar[bool] = False
@@ -37,13 +37,14 @@ class Config(config_lib.Data):
   def heldout(self, evaluate: config_lib.Evaluate) -> Self:
     """Returns a copy for a held-out pass."""
     return dataclasses.replace(
-      super().heldout(evaluate), stretch=evaluate.stretch or self.stretch
+      super().heldout(evaluate),
+      segment_bytes=evaluate.segment_bytes or self.segment_bytes,
     )
 
   def window_bytes(self, bytes_per_token: float) -> int:
     """Returns the bytes of a segment of a document that is cut."""
     del bytes_per_token
-    return self.stretch
+    return self.segment_bytes
 
 
 def make(
