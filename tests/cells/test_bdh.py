@@ -92,7 +92,7 @@ def test_sees_row_has_no_state_and_no_documents():
     ('cell.sees', 'all', "cell.sees='all': choose one of"),
     ('recurrence.impl', 'pallas', "model.cell='bdh' has"),
     ('recurrence.impl', 'state', "model.cell='bdh' has .*'associative'.$"),
-    ('mesh.pipe', 2, 'model.shared_layers=True has one layer for all'),
+    ('mesh.pipe', 2, 'model.shared_layers=True has a single layer'),
   ),
 )
 def test_bad_options_are_named(key, value, message):

@@ -18,6 +18,7 @@ UNTIMED = {
   'gradient_flow',
   'memory',
   'meshes',
+  'partitioner',
   'planning',
   'prediction',
   'recall',

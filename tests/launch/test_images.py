@@ -58,7 +58,7 @@ def test_pictures_are_prepared_trained_on_and_evaluated(tmp_path):
   train = 'train', '--config=configs/cifar10_bdh.py', f'--workdir={work}'
   code, out, err = launchers.run(*train, *keys(data))
   assert code == 0, err
-  assert 'pictures/s' in out and 'batches: images, 1 shape: 8x1' in out
+  assert 'images/s' in out and 'batches: images, 1 shape: 8x1' in out
   flags = f'--workdir={work}', '--json'
   code, out, err = launchers.run('evaluate', *flags)
   assert code == 0, err
