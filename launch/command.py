@@ -72,6 +72,7 @@ def define_config(help_text):
     """Reads a config file and names the parts that flags name."""
 
     def parse(self, path):
+      _check_is_python(path)
       return _name_parts(super().parse(path))
 
   holder = config_flags.DEFINE_config_file(
@@ -79,6 +80,21 @@ def define_config(help_text):
   )
   flags.FLAGS['config'].parser = Parser('config')
   return holder
+
+
+def _check_is_python(path):
+  """Refuses what isn't a Python file: the parser would execute it."""
+  name = path.partition(':')[0]
+  if path and not name.endswith('.py'):
+    record = os.path.basename(name) == 'config.json'
+    remedy = (
+      f'--workdir={os.path.dirname(name)!r} opens that run'
+      if record
+      else 'give a file of configs/, or your own'
+    )
+    raise errors.InputError(
+      f'--config={path!r}: a config is a Python file, *.py: {remedy}'
+    )
 
 
 def _name_parts(config):

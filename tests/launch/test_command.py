@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import textwrap
@@ -351,3 +352,21 @@ def test_a_command_runs_on_the_cpus_that_it_is_given(folder):
   result = launch(folder, '--say=cpus', f'--cpus={first}')
   assert result.returncode == 0, result.stderr
   assert result.stdout.splitlines()[0] == str([{first}])
+
+
+@pytest.mark.parametrize(
+  ('name', 'remedy'),
+  (
+    ('config.json', "--workdir='.*' opens that run"),
+    ('notes.txt', 'give a file of configs/'),
+  ),
+)
+def test_a_config_that_is_no_python_file_is_not_run(tmp_path, name, remedy):
+  path, ran = tmp_path / name, tmp_path / 'ran'
+  path.write_text(f'open({str(ran)!r}, "w").close()\n')
+  code, out, err = launchers.run(
+    'train', f'--config={path}', f'--workdir={tmp_path}/run'
+  )
+  assert (code, out) == (1, '')
+  assert re.fullmatch(f'error: --config=.*: a config is .*{remedy}.*\n', err)
+  assert not ran.exists()

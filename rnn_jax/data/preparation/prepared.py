@@ -2,15 +2,19 @@
 
 A dataset on disk is opened as it is, whether `launch.prepare` or TFDS wrote it,
 even under a name that TFDS knows: its own CIFAR-10 and one prepared here have
-the same name and different versions.
+the same name and different versions. Its files are data: features.json may name
+only TFDS's own classes, because TFDS imports the module of a class that it
+doesn't know, and so would run what a stranger wrote.
 """
 
 import contextlib
+import json
 import logging
 import os
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
+from typing import Any
 
 from rnn_jax import errors
 from rnn_jax.data.preparation import prepare
@@ -20,6 +24,10 @@ if TYPE_CHECKING:
   import tensorflow_datasets as tfds
 
 VERSION = re.compile(r'\d+\.\d+\.\d+')
+FEATURES = 'features.json'
+# Keys of features.json that name a class, in TFDS's form and in its old one.
+CLASS_KEYS = ('pythonClassName', 'python_class_name', 'type')
+TRUSTED = 'tensorflow_datasets.core.features.'
 NAME = re.compile(r'(?P<name>[^/:]+)(/(?P<config>[^/:]+))?(:(?P<version>.+))?')
 
 
@@ -120,6 +128,7 @@ def _open(folder):
 
   if os.path.exists(os.path.join(folder, prepare.RECORD)):
     prepare.read_record(folder)
+  _check_features(os.path.join(folder, FEATURES))
   try:
     return tfds.builder_from_directory(folder)
   except Exception as error:
@@ -127,6 +136,39 @@ def _open(folder):
       f'{folder}: incomplete dataset ({_first_line(error)}): remove it and '
       'prepare it again, see launch.prepare --help'
     ) from None
+
+
+def _check_features(path):
+  """Refuses features of a class that isn't TFDS's own."""
+  try:
+    with open(path, encoding='utf-8') as file:
+      features = json.load(file)
+  except FileNotFoundError:
+    return  # TFDS says what is missing
+  except (OSError, ValueError, RecursionError) as error:
+    raise errors.InputError(
+      f'{path}: not readable as JSON ({_first_line(error)}): prepare the '
+      'dataset again, see launch.prepare --help'
+    ) from None
+  for name in _class_names(features):
+    if not (isinstance(name, str) and name.startswith(TRUSTED)):
+      raise errors.InputError(
+        f'{path}: the feature class {name!r} is not one of TFDS, and importing '
+        'it would run its code: prepare the dataset with features of '
+        f'{TRUSTED.rstrip(".")}'
+      )
+
+
+def _class_names(features: Any) -> Iterator[Any]:
+  """Yields the values of all keys that name a class."""
+  waiting = [features]
+  while waiting:
+    value = waiting.pop()
+    if isinstance(value, dict):
+      yield from (value[key] for key in CLASS_KEYS if key in value)
+      waiting += value.values()
+    elif isinstance(value, list):
+      waiting += value
 
 
 def _open_by_tfds(name, data_dir, source):

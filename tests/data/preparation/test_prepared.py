@@ -109,3 +109,32 @@ def test_a_missing_file_is_named(toy, tmp_path):
   shard.write_bytes(content)
   (toy / 'features.json').unlink()
   assert refusal(tmp_path).startswith(f'{toy}: incomplete dataset')
+
+
+@pytest.mark.parametrize('form', ('new', 'nested', 'old'))
+def test_a_class_of_a_stranger_is_not_imported(tmp_path, monkeypatch, form):
+  monkeypatch.syspath_prepend(tmp_path)
+  ran = tmp_path / 'ran'
+  (tmp_path / 'payload.py').write_text(f'open({str(ran)!r}, "w").close()\n')
+  test_tfds.write(tmp_path, test_tfds.SPLITS)
+  path = tmp_path / 'toy/1.0.0/features.json'
+  features = json.loads(path.read_text())
+  if form == 'new':
+    features['pythonClassName'] = 'payload.X'
+  elif form == 'nested':
+    fields = features['featuresDict']['features']
+    fields['text']['pythonClassName'] = 'payload.X'
+  else:
+    features = {'type': 'payload.X', 'content': {}}
+  path.write_text(json.dumps(features))
+  with pytest.raises(errors.InputError, match="'payload.X' is not one of TFDS"):
+    name_of(tmp_path, 'toy')
+  assert not ran.exists()
+
+
+def test_features_that_are_no_json_are_named(tmp_path):
+  test_tfds.write(tmp_path, test_tfds.SPLITS)
+  path = tmp_path / 'toy/1.0.0/features.json'
+  path.write_text('[' * 100_000)
+  with pytest.raises(errors.InputError, match=r'features\.json: not readable'):
+    name_of(tmp_path, 'toy')
