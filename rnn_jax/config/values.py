@@ -4,7 +4,6 @@ import dataclasses
 import difflib
 import functools
 import importlib
-import math
 import types
 import typing
 from collections.abc import Iterator
@@ -12,10 +11,12 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 
 import ml_collections
+import numpy as np
 
 from rnn_jax import errors
 
 T = typing.TypeVar('T')
+LARGEST = float(np.finfo(np.float32).max)  # programs compute in float32
 
 
 def option(
@@ -24,6 +25,7 @@ def option(
   least: float | None = None,
   most: float | None = None,
   below: float | None = None,
+  above: float | None = None,
   choices: Sequence[T] | str = (),
 ) -> T:
   """Returns a dataclass field with limits of its values.
@@ -32,11 +34,18 @@ def option(
     default: the default value.
     least: the smallest number.
     most: the largest number.
-    below: numbers must be in [0, below).
+    below: numbers must be in [0, below), as float32.
+    above: numbers must be larger, as float32.
     choices: the allowed values, or where they are defined: a module of rnn_jax
       and a name in it, as in 'ops.pooling:KINDS'.
   """
-  limits = {'least': least, 'most': most, 'below': below, 'choices': choices}
+  limits = {
+    'least': least,
+    'most': most,
+    'below': below,
+    'above': above,
+    'choices': choices,
+  }
   return dataclasses.field(default=default, metadata=limits)
 
 
@@ -64,8 +73,12 @@ def check(section: typing.Any) -> None:
       errors.refuse(key, value, f'give {least} or more')
     if (most := limits.get('most')) is not None and value > most:
       errors.refuse(key, value, f'give {most} or less')
-    if (below := limits.get('below')) is not None and not 0 <= value < below:
-      errors.refuse(key, value, f'give a number in [0, {below})')
+    if (below := limits.get('below')) is not None:
+      if not 0 <= np.float32(value) < below:
+        errors.refuse(key, value, f'give a number in [0, {below}) as float32')
+    if (above := limits.get('above')) is not None:
+      if not np.float32(value) > above:
+        errors.refuse(key, value, f'give a number above {above} as float32')
 
 
 def choices_of(given: Sequence[typing.Any] | str) -> tuple[typing.Any, ...]:
@@ -147,8 +160,11 @@ def _convert(hint, value, key):
     raise errors.InputError(
       f'{key}={value!r} is of type {type(value).__name__}: give {name}'
     )
-  if isinstance(value, float) and not math.isfinite(value):
-    raise errors.InputError(f'{key}={value!r}: give a finite number')
+  if isinstance(value, float) and not abs(value) <= LARGEST:
+    raise errors.InputError(
+      f'{key}={value!r}: give a finite number of at most {LARGEST:.1e}, which '
+      'float32 holds'
+    )
   return value
 
 

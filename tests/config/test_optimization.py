@@ -33,7 +33,7 @@ CHANGES = (
   ),
   (
     {'optimizer__name': 'shampoo', 'optimizer__eps': 0.0},
-    "optimizer.eps=0.0: optimizer.name='shampoo' takes roots",
+    'optimizer.eps=0.0: give a number above 0 as float32',
   ),
   (
     {'optimizer__name': 'shampoo', 'mesh__tensor': 2},

@@ -84,7 +84,16 @@ def test_a_number_outside_0_to_1_is_refused(made, key, below):
   assert below == 1
   for value in (-0.1, 1.0):
     message = refusal(made, key, value)
-    assert message == f'{key}={value}: give a number in [0, 1)'
+    assert message == f'{key}={value}: give a number in [0, 1) as float32'
+  assert 'as float32' in refusal(made, key, 0.9999999999)
+
+
+@pytest.mark.parametrize(('made', 'key', 'above'), having('above'))
+def test_a_number_that_is_not_above_its_limit_is_refused(made, key, above):
+  assert above == 0
+  for value in (0.0, -0.1, 1e-60):
+    message = refusal(made, key, value)
+    assert message == f'{key}={value}: give a number above 0 as float32'
 
 
 def test_every_seed_has_a_least_and_a_most():

@@ -17,4 +17,4 @@ class Adam(Momentum):
   """Options of optimizers with two moments."""
 
   b2: float = config.option(0.99, below=1)  # decay of the second moment
-  eps: float = config.option(1e-8, least=0)  # added to roots of second moments
+  eps: float = config.option(1e-8, above=0)  # added to roots of second moments

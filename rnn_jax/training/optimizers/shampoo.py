@@ -31,7 +31,6 @@ import jax.numpy as jnp
 import optax
 
 from rnn_jax import config as config_lib
-from rnn_jax import errors
 from rnn_jax.training import optimizer
 from rnn_jax.training.optimizers import base
 
@@ -51,20 +50,6 @@ class Config(base.Adam):
   grafting: str = config_lib.option('adam', choices=('adam', 'none'))
 
   whole_matrices: ClassVar[bool] = True  # for their roots
-
-  def check(self, config: config_lib.Config) -> None:
-    """Checks that inverse roots exist.
-
-    Raises:
-      InputError: names the key, the value and the remedy.
-    """
-    if not self.eps:
-      errors.refuse(
-        'optimizer.eps',
-        self.eps,
-        f'optimizer.name={self.name!r} takes roots of sums that start from '
-        'it: give a number above 0',
-      )
 
 
 class State(NamedTuple):
