@@ -112,6 +112,8 @@ def _programs(request, tmp_path_factory):
   }.items():
     os.environ[name.upper()] = str(value)
     jax.config.update(name, value)
+  # jax reads entries that another process is still writing, and warns.
+  os.environ['PYTHONWARNINGS'] = 'ignore:Error reading persistent compilation'
 
 
 # Grain's worker processes read absl flags, which pytest never parses.
