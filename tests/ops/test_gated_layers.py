@@ -179,6 +179,7 @@ def test_a_row_is_the_same_among_any_others(kind, depth):
       assert np.array_equal(x[0], y[n])
 
 
+@pytest.mark.slow
 @EACH
 def test_threads_change_no_bit(kind, depth):
   program = (
