@@ -108,6 +108,7 @@ def _by_xla():
 
   from rnn_jax.models import blocks
   from rnn_jax.ops import devices
+  from rnn_jax.parallel import fsdp
   from rnn_jax.parallel import placement
   from rnn_jax.parallel import rules
 
@@ -119,16 +120,14 @@ def _by_xla():
 
       def gather(self, params, logical_axes):
         """A layer's parameters: whole, but for what `tensor` shards."""
-        from rnn_jax.parallel import fsdp
+
+        def constrain(x, axes):
+          spec = where.rules.state_spec(axes.partition('+')[0])
+          sharding = rules.sharding(where.mesh, spec)
+          return jax.lax.with_sharding_constraint(x, sharding)
 
         names = fsdp.logical_axes(params, logical_axes)
-        return jax.tree.map(
-          lambda x, axes: jax.lax.with_sharding_constraint(
-            x, _without_storage(where, axes)
-          ),
-          params,
-          names,
-        )
+        return jax.tree.map(constrain, params, names)
 
     rows = jax.sharding.PartitionSpec(rules.ROWS)
     activations = rules.sharding(where.mesh, rows)
@@ -161,21 +160,6 @@ def _by_xla():
 
   with mock.patch.object(placement.Placement, 'run', run):
     yield
-
-
-def _without_storage(where, axes):
-  import jax
-
-  from rnn_jax.parallel import rules
-
-  own = axes.partition('+')[0].split('x')
-  spec = jax.sharding.PartitionSpec(
-    *(
-      tuple(a for a in where.rules.axes(letter) if a not in rules.ROWS) or None
-      for letter in own
-    )
-  )
-  return rules.sharding(where.mesh, spec)
 
 
 def _mib(key):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from rnn_jax.ops import gated
+from tests.support import differences
 
 pytestmark = pytest.mark.native
 
@@ -70,11 +71,6 @@ def draw(kind, shape, seed=0):
   return inputs, starts, [np.float32(x) for x in cotangents]
 
 
-def total(outputs, cotangents):
-  pairs = zip(outputs, cotangents, strict=True)
-  return sum((x * d).sum() for x, d in pairs if x is not None)
-
-
 def run(kind, inputs, starts=None):
   inputs = [None if x is None else jnp.asarray(x, 'float32') for x in inputs]
   return gated.recurrence(kind, *inputs, starts_BxL=starts)
@@ -86,7 +82,7 @@ def both_ways(kind, inputs, starts, cotangents):
 
   def loss(inputs):
     outputs = run(kind, inputs, starts)
-    return total(outputs, cotangents), outputs
+    return differences.total(outputs, cotangents), outputs
 
   gradients, outputs = jax.grad(loss, has_aux=True)(inputs)
   return run(kind, inputs, starts), outputs, gradients
@@ -113,25 +109,14 @@ def test_values_and_gradients_equal_the_oracle(kind, shape):
     if want is not None:
       assert_close(a, want, name)
       assert np.array_equal(a, b)
-  # Along random directions: by differences, in float64.
-  rng, by = np.random.default_rng(1), 1e-6
-  for n, gradient in enumerate(gradients):
-    if gradient is None:
-      continue
-    for _ in range(3):
-      along = rng.normal(size=inputs[n].shape)
-      ends = [
-        total(oracle(kind, starts, *moved(inputs, n, step)), cotangents)
-        for step in (by * along, -by * along)
-      ]
-      want = (ends[0] - ends[1]) / (2 * by)
-      got = (np.float64(gradient) * along).sum()
-      size = np.linalg.norm(gradient) + np.linalg.norm(cotangents[2])
-      assert abs(got - want) < CLOSE * size, (n, got, want)
-
-
-def moved(inputs, n, change):
-  return [x + change if m == n else x for m, x in enumerate(inputs)]
+  differences.check(
+    functools.partial(oracle, kind, starts),
+    inputs,
+    gradients,
+    cotangents,
+    scale=np.linalg.norm(cotangents[2]),
+    bound=CLOSE,
+  )
 
 
 @pytest.mark.parametrize('kind', KINDS)

@@ -12,6 +12,7 @@ from hypothesis import strategies
 from rnn_jax.ops import gated_layers
 from tests.ops import test_gated
 from tests.ops.gla import test_properties as properties
+from tests.support import differences
 
 pytestmark = pytest.mark.native
 
@@ -93,7 +94,7 @@ def both_ways(kind, depth, inputs, starts, cotangents):
 
   def loss(inputs):
     outputs = run(kind, depth, inputs, starts)
-    return test_gated.total(outputs, cotangents), outputs
+    return differences.total(outputs, cotangents), outputs
 
   gradients, outputs = jax.grad(loss, has_aux=True)(inputs)
   return run(kind, depth, inputs, starts), outputs, gradients
@@ -109,22 +110,14 @@ def check(kind, depth, shape, seed=0):
   for got, other, want in zip(outputs, kept, wanted, strict=True):
     assert abs(got - want).max() <= CLOSE * abs(want).max()
     assert np.array_equal(got, other)
-  # Along random directions: by differences, in float64.
-  rng, by = np.random.default_rng(1), 1e-6
-  for n, gradient in enumerate(gradients):
-    for _ in range(3):
-      along = rng.normal(size=inputs[n].shape)
-      ends = [
-        test_gated.total(
-          oracle(kind, depth, starts, test_gated.moved(inputs, n, step)),
-          cotangents,
-        )
-        for step in (by * along, -by * along)
-      ]
-      want = (ends[0] - ends[1]) / (2 * by)
-      got = (np.float64(gradient) * along).sum()
-      size = np.linalg.norm(gradient) + np.linalg.norm(cotangents[1])
-      assert abs(got - want) < CLOSE * size, (n, got, want)
+  differences.check(
+    lambda *inputs: oracle(kind, depth, starts, inputs),
+    inputs,
+    gradients,
+    cotangents,
+    scale=np.linalg.norm(cotangents[1]),
+    bound=CLOSE,
+  )
 
 
 @EACH
@@ -168,7 +161,7 @@ def test_a_row_is_the_same_among_any_others(kind, depth):
 
     def loss(h, u):
       outputs = run(kind, depth, (h, u, *weights), starts[rows])
-      return test_gated.total(outputs, [x[rows] for x in d]), outputs
+      return differences.total(outputs, [x[rows] for x in d]), outputs
 
     return jax.grad(loss, (0, 1), has_aux=True)(h[rows], u[rows])
 

@@ -9,6 +9,7 @@ import pytest
 
 from rnn_jax.ops.gla import projected as gla_projected
 from tests.ops.gla import test_properties as properties
+from tests.support import differences
 
 pytestmark = [pytest.mark.native, pytest.mark.slow]
 
@@ -88,11 +89,6 @@ def draw(case, seed=0):
   return layout, inputs, starts, cotangents
 
 
-def total(outputs, cotangents):
-  pairs = zip(outputs, cotangents, strict=True)
-  return sum((x * d).sum() for x, d in pairs)
-
-
 def run(layout, segment, starts, state, x, inputs, taps, bias):
   return gla_projected.recurrence(
     layout,
@@ -112,7 +108,7 @@ def both_ways(layout, segment, starts, inputs, cotangents):
 
   def loss(inputs):
     outputs = run(layout, segment, starts, *inputs)
-    return total(outputs, cotangents), outputs
+    return differences.total(outputs, cotangents), outputs
 
   gradients, outputs = jax.grad(loss, has_aux=True)(inputs)
   return run(layout, segment, starts, *inputs), outputs, gradients
@@ -143,25 +139,14 @@ def test_values_and_gradients_equal_the_oracle(case, with_starts):
   for name, a, b, want in zip('Syr', values, outputs, wanted, strict=True):
     assert_close(a, want, name)
     assert np.array_equal(a, b)
-  # Along random directions: by differences, in float64.
-  rng, by = np.random.default_rng(1), 1e-6
-  for n, gradient in enumerate(gradients):
-    if gradient is None:
-      continue
-    for _ in range(3):
-      along = rng.normal(size=inputs[n].shape)
-      ends = [
-        total(oracle(layout, starts, *moved(inputs, n, step)), cotangents)
-        for step in (by * along, -by * along)
-      ]
-      want = (ends[0] - ends[1]) / (2 * by)
-      got = (np.float64(gradient) * along).sum()
-      size = np.linalg.norm(gradient) + np.linalg.norm(cotangents[1])
-      assert abs(got - want) < CLOSE * size, (NAMES[n], got, want)
-
-
-def moved(inputs, n, change):
-  return [x + change if m == n else x for m, x in enumerate(inputs)]
+  differences.check(
+    functools.partial(oracle, layout, starts),
+    inputs,
+    gradients,
+    cotangents,
+    scale=np.linalg.norm(cotangents[1]),
+    bound=CLOSE,
+  )
 
 
 def test_bfloat16_is_read_and_written_around_sums_in_float32():
