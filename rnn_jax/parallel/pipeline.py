@@ -188,7 +188,7 @@ def gpipe(
 
 
 def fold(key: PyTree, number: Index) -> PyTree:
-  """Returns the keys of a micro-batch or of a layer."""
+  """Returns the keys of a micro-batch."""
   return jax.tree.map(lambda key: jax.random.fold_in(key, number), key)
 
 
