@@ -24,6 +24,7 @@ from absl import flags
 from absl import logging
 
 from rnn_jax import errors
+from rnn_jax import signal_thread
 
 COMPILATION_CACHE = flags.DEFINE_string(
   'compilation_cache',
@@ -43,6 +44,10 @@ CPUS = flags.DEFINE_string(
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
 PIPE_CLOSED = 141  # 128 + SIGPIPE
+DEFECT = (
+  'This is a defect of rnn_jax, not of what you gave it: please report it '
+  'with all that follows.'
+)
 HELP = {'-h', '-help', '--help', '-?'}
 GPUS = '/dev/nvidiactl', '/dev/kfd', '/dev/dxg'  # NVIDIA, AMD, WSL
 # mallopt(3): XLA's CPU client allocates its buffers again at each step. Keep
@@ -122,20 +127,21 @@ def _config_flags():
 def run(main):
   """Parses flags, runs `main(argv)` and exits the process.
 
-  An error that the user can fix (an InputError or a wrong flag) becomes one
-  line on stderr and exit code 1. Implicit transfers to a device are errors.
+  An error that the user can fix (an InputError, a wrong flag, a full disk)
+  becomes one line on stderr and exit code 1; any other one is a defect, and
+  its traceback begins with a sentence that says so. Implicit transfers to a
+  device are errors.
   """
   _keep_memory()
   os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '1')
-  with _one_line_errors():
+  with signal_thread.prompt_interrupts(), _one_line_errors():
     app.run(_started(main), flags_parser=_parse)
 
 
 def _started(main):
   def guarded(argv):
-    with _one_line_errors():
-      _settle_memory()
-      _settle_cpus()
+    _settle_memory()
+    _settle_cpus()
     import jax
 
     if not flags.FLAGS['verbosity'].present:
@@ -145,8 +151,7 @@ def _started(main):
     )
     jax.config.update('jax_transfer_guard', 'disallow')
     _keep_programs(jax)
-    with _one_line_errors():
-      return main(argv)
+    return main(argv)
 
   return guarded
 
@@ -274,14 +279,17 @@ def _keep_memory():
 def _one_line_errors():
   try:
     yield
-  except errors.InputError as error:
-    _fail(str(error))
   except KeyboardInterrupt:
     sys.exit(INTERRUPTED)
   except BrokenPipeError:
     # Python flushes stdout once more at exit.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(PIPE_CLOSED)
+  except Exception as error:
+    if line := errors.explain(error):
+      _fail(line)
+    print(DEFECT, file=sys.stderr)
+    raise
 
 
 def _fail(message):

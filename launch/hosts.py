@@ -68,13 +68,14 @@ def joined(*, stops_together: bool):
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
   try:
     yield
-  except errors.InputError as error:
-    _end(f'error: {error}', 1)
   except KeyboardInterrupt:
     _end('', 130)
   except Exception as error:
-    if any(word in str(error) for word in BROKEN):
+    line = errors.explain(error)
+    if not line and any(word in str(error) for word in BROKEN):
       _lost(error)
+    if line:
+      _end(f'error: {line}', 1)
     traceback.print_exc()
     _end('error: this process failed as shown above; the others end too', 1)
   hosts.leave()

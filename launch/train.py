@@ -59,6 +59,7 @@ def main(argv):
   # Imported here: the input pipeline's workers import this file too.
   from rnn_jax import config as config_lib
   from rnn_jax import errors
+  from rnn_jax.runs import signals
   from rnn_jax.training import loop
 
   del argv
@@ -74,24 +75,36 @@ def main(argv):
         f'--workdir={WORKDIR.value}: no losses to draw yet: train first'
       )
     print(drawn)
-    return
+    return None
   if CONFIG.value is None:
     raise errors.InputError('--config is missing: name a file of configs/')
   config = config_lib.parse(CONFIG.value)
   if PRINT_CONFIG.value:
     print(config_lib.to_json(config))
-    return
+    return None
   if path := PLOT_SCHEDULE.value:
     from rnn_jax.training import plots
 
     if path is SCHEDULE:
       path = pathlib.Path(WORKDIR.value or '', 'schedule.png')
     print(plots.draw_schedule(config, path))
-    return
+    return None
+  stop = signals.StopRequest()
   with hosts.joined(stops_together=True):
-    progress = loop.train(config, WORKDIR.value)
-    if progress.finished:
+    progress = loop.train(config, WORKDIR.value, stop=stop)
+    if progress.finished and not stop.name:
       _conclude(config, progress)
+  return _end(stop.name)
+
+
+def _end(stopped_by):
+  """Returns the exit code; soon ends a process that a signal stopped."""
+  from rnn_jax import signal_thread
+
+  code = signal_thread.exit_code(stopped_by)
+  if stopped_by:
+    signal_thread.end_within(signal_thread.GRACE, code)
+  return code
 
 
 def _conclude(config, progress):
@@ -113,7 +126,7 @@ def _conclude(config, progress):
       written = call(_write, sample)
     if progress.best_loss is not None:
       run = evaluate.Run.open(WORKDIR.value)
-      row = evaluate.evaluate_run(run, '')
+      row = evaluate.evaluate_run(run, '', config.evaluate.tokens)
       report(progress_lib.evaluation_table(row))
     if written:
       text = f'{sample.prompt}{written()}'

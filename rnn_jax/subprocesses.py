@@ -17,6 +17,14 @@ from typing import NamedTuple
 ROOT = pathlib.Path(__file__).parents[1]  # of the checkout
 LONGEST_ERROR = 600  # characters
 POLL = 0.1  # seconds between checks of `stop` and the clock
+# Linux ends the command with a SIGTERM when this process ends, even if it is
+# killed: PR_SET_PDEATHSIG outlives exec.
+FOLLOW = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+if os.getppid() != int(sys.argv[1]): sys.exit(143)
+os.execvp(sys.argv[2], sys.argv[2:])
+"""
 
 
 class Result(NamedTuple):
@@ -36,9 +44,11 @@ class Result(NamedTuple):
 
   @property
   def signal_name(self) -> str:
-    """The signal that killed the command, or ''."""
+    """The signal that ended the command, or ''."""
     code = self.code or 0
-    return signal.Signals(-code).name if code < 0 else ''
+    number = -code if code < 0 else code - 128
+    known = number in set(signal.Signals)
+    return signal.Signals(number).name if known else ''
 
   @property
   def error(self) -> str:
@@ -51,7 +61,8 @@ class Result(NamedTuple):
     starts = [n for n, line in enumerate(lines) if line.startswith('error: ')]
     # A launcher's message may span lines; of others, take the last line.
     message = ' '.join(lines[starts[-1] if starts else -1 :])
-    killed = f'killed by {self.signal_name}' if self.signal_name else ''
+    how = 'killed' if self.code < 0 else 'stopped'
+    killed = f'{how} by {self.signal_name}' if self.signal_name else ''
     if not message:
       return killed or f'exit code {self.code}'
     parts = filter(None, (killed, message.removeprefix('error: ')))
@@ -74,6 +85,8 @@ def run(
 ) -> Result:
   """Runs a command to its end, then kills processes that it left running.
 
+  On Linux it gets a SIGTERM if this process ends first, however that happens.
+
   Args:
     command: the program and its arguments.
     variables: its environment; None: `environment()`.
@@ -83,7 +96,7 @@ def run(
   """
   began = time.monotonic()
   process = subprocess.Popen(
-    command,
+    _following(command),
     env=variables or environment(),
     stdin=subprocess.DEVNULL,
     stdout=subprocess.PIPE,
@@ -111,6 +124,13 @@ def run(
     for thread in threads:
       thread.join()
   return Result(code, out, err, time.monotonic() - began)
+
+
+def _following(command):
+  if sys.platform != 'linux':
+    return command
+  follow = [sys.executable, '-I', '-S', '-c', FOLLOW]
+  return [*follow, str(os.getpid()), *command]
 
 
 def _copy(stream, lines, log, lock):

@@ -323,9 +323,11 @@ class Mesh:
 
 @dataclasses.dataclass(frozen=True)
 class Evaluate:
-  """Evaluation on the whole validation split during training."""
+  """Evaluation on held-out documents during training."""
 
   every: int = option(200, least=0)  # steps; 0: only at the end
+  # About how many tokens it reads, evenly from the split; 0: all of it.
+  tokens: int = option(1_000_000, least=0)
   batch_size: int = option(32, least=1)
   length: int = option(0, least=0)  # tokens per row; 0: data.length
   segment_bytes: int = option(

@@ -139,11 +139,17 @@ def heldout_batches(
   multiple: int = 1,
   *,
   place: Callable[[batch_lib.Batch], batch_lib.Batch] | None = None,
+  tokens: int = 0,
 ) -> grain.DatasetIterator[batch_lib.Batch]:
-  """Returns one pass over a held-out split, in order, nothing left out.
+  """Returns one pass over a held-out split, in order.
 
-  Rows that the text doesn't fill have weight 0. The arguments are those of
-  `training_batches`.
+  Rows that the text doesn't fill have weight 0. The other arguments are those
+  of `training_batches`.
+
+  Args:
+    split: 'train', 'validation' or 'test'.
+    tokens: about as many tokens as this are read, see `heldout_examples`; 0:
+      nothing is left out.
 
   Raises:
     InputError: the split is empty, or a batch would have no row.
@@ -160,9 +166,37 @@ def heldout_batches(
   data = config.data.heldout(config.evaluate)
   shapes = shapes_lib.heldout_shapes(corpus, config, multiple)
   # Starting workers takes longer than a held-out split takes one process.
-  examples = loader.Loader(_order(corpus.examples(data, split)), workers=0)
+  order = _order(corpus.examples(data, split))
+  if tokens:
+    chosen, _ = heldout_examples(corpus, config, split, tokens)
+    order = grain.MapDataset.source(chosen).map(order.__getitem__)
+  examples = loader.Loader(order, workers=0)
   batches = shapes_lib.layout(data).make(examples, shapes, data)
   return _prefetched(batches, data, place)
+
+
+def heldout_examples(
+  corpus: Corpus, config: config_lib.Config, split: str, tokens: int
+) -> tuple[np.ndarray, float]:
+  """Returns evenly spaced examples of a held-out split, and their fraction.
+
+  Their number is derived from the mean size of up to 64 examples, so that the
+  tokens read are about the given number.
+
+  Args:
+    corpus: the documents.
+    config: of the run.
+    split: 'train', 'validation' or 'test'.
+    tokens: to read; 0: all examples.
+  """
+  examples = corpus.examples(config.data.heldout(config.evaluate), split)
+  total = len(examples)
+  if not tokens or not total:
+    return np.arange(total), 1.0
+  sample = _evenly(total, 64)
+  sizes = [max(len(examples.make(int(n), 0)) - 1, 0) for n in sample]
+  count = min(-(-tokens // max(sum(sizes) / len(sizes), 1)), total)
+  return _evenly(total, int(count)), count / total
 
 
 def batch_shapes(
@@ -247,6 +281,12 @@ def _stage(corpus, stage, seed, multiple):
   examples.set_state({'position': stage.first * per_epoch})
   shapes = shapes_lib.training_shapes(corpus, data, seed, multiple)
   return shapes_lib.layout(data).make(examples, shapes, data, seed, corpus)
+
+
+def _evenly(total, count):
+  """Returns at most `count` of range(total), evenly spaced."""
+  count = min(count, total)
+  return np.arange(count) * total // count
 
 
 def _prefetched(batches, data, place):

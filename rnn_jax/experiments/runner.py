@@ -12,6 +12,7 @@ import sys
 from typing import Any
 
 from rnn_jax import errors
+from rnn_jax import signal_thread
 from rnn_jax import subprocesses
 from rnn_jax.experiments import costs as costs_lib
 from rnn_jax.experiments import grid as grid_lib
@@ -22,7 +23,6 @@ from rnn_jax.runs import signals
 from rnn_jax.runs import workdir as workdir_lib
 
 FAILED = 1
-INTERRUPTED = 130  # 128 + SIGINT, as shells count
 FINISHED = 'trained: '  # how launch.train begins its last message
 
 
@@ -86,7 +86,7 @@ class Experiment:
               f'{stop.name}: stopped in {run.name}: the same command resumes',
               file=sys.stderr,
             )
-            return INTERRUPTED
+            return signal_thread.exit_code(stop.name)
           records.append(self.workdir, row)
       print(self.report())
     return self._conclude()
@@ -218,8 +218,8 @@ def _figures(
   """Returns (a command's error or '', the scores or costs that it measured)."""
   if name == 'train':
     error = ended.error
-    if not error and not any(x.startswith(FINISHED) for x in ended.out):
-      error = 'it was stopped before its last step'
+    if not any(x.startswith(FINISHED) for x in ended.out):
+      error = error or 'it was stopped before its last step'
     return error, records.best_scores(folder)
   if ended.error:
     return ended.error, {}

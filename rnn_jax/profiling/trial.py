@@ -15,7 +15,6 @@ import contextlib
 import json
 import os
 import pathlib
-import re
 import sys
 import tempfile
 import time
@@ -35,14 +34,6 @@ STEPS = 3
 PAUSE = 0.2  # seconds between steps
 TIMEOUT = 1800  # seconds
 LONGEST = 300  # characters of an error
-# How XLA, its libraries, C++ and Python say that there is no memory left.
-# YNNPACK, which jax 0.12 multiplies with on a CPU, has no status of its own for
-# it: a plain error is one, a wrong parameter is not.
-EXHAUSTED = re.compile(
-  'RESOURCE_EXHAUSTED|out of memory|allocate of <|bad_alloc|MemoryError'
-  r'|YNNPACK operation failed(?!:? *(deprecated|invalid|unsupported))',
-  re.I,
-)
 POOL = 0.75  # of a GPU, where no variable says otherwise
 FRACTIONS = 'XLA_CLIENT_MEM_FRACTION', 'XLA_PYTHON_CLIENT_MEM_FRACTION'
 
@@ -111,7 +102,7 @@ def run(
 
 def ran_out(line: str) -> bool:
   """Returns whether a line of a process's output says that memory ran out."""
-  return bool(EXHAUSTED.search(line))
+  return bool(errors.OUT_OF_MEMORY.search(line))
 
 
 def _read(rows, ended, result):

@@ -138,9 +138,11 @@ def evaluation_table(row: Mapping[str, Any]) -> str:
 
   evaluation.run.table shows the scores that have an interval.
   """
+  part = row.get('fraction', 1)
+  read = f', {part:.1%} of the split (evaluate.tokens)' if part < 1 else ''
   lines = [
     f'{row["split"]} split, step {row["step"]}: {row["documents"]:,} '
-    f'documents, {row["tokens"]:,} predictions'
+    f'documents, {row["tokens"]:,} predictions{read}'
   ]
   shown = row.keys() - row.get('intervals', {}).keys()
   for name, digits, unit in SCORES:
@@ -149,8 +151,9 @@ def evaluation_table(row: Mapping[str, Any]) -> str:
   if 'exact' in row:
     lines.append(f'  exact          {row["exact"]:.4f}   whole answers')
   if 'bits_per_byte' in row:
+    lines.append(f'  bits per byte  {row["bits_per_byte"]:.4f}   this model')
+  if 'gzip' in row:
     lines += [
-      f'  bits per byte  {row["bits_per_byte"]:.4f}   this model',
       f'                 {row["gzip"]:.4f}   gzip -9',
       f'                 {row["xz"]:.4f}   xz -9e',
     ]

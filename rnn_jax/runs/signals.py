@@ -1,13 +1,19 @@
-"""SIGTERM and Ctrl-C stop a run between two steps.
+"""SIGTERM, SIGINT (Ctrl-C) and SIGHUP stop a run, saved; a second one ends it.
+
+The main thread may be in C code, where no handler is called: a thread sees the
+signals too (signal_thread.py). The main thread has GRACE seconds to stop
+between two steps; then the other thread saves the run and ends the process.
 
 Any one of several processes may get the signal, and all stop after the same
 step: JAX's runtime notes a SIGTERM, notifies all processes, and lets them run
 to one step after the furthest of them. It checks for a signal once per second,
-and asking it costs a step no communication.
+and asking it costs a step no communication. There only the loop stops a run.
 """
 
+import contextlib
 import os
 import signal
+import time
 import types
 from collections.abc import Callable
 from typing import Any
@@ -15,30 +21,43 @@ from typing import Self
 
 from jax.experimental import multihost_utils
 
+from rnn_jax import signal_thread
 from rnn_jax.parallel import hosts
+
+POLL = 0.1  # seconds between attempts to finish
 
 
 class StopRequest:
-  """Inside it the first signal is noted; a second Ctrl-C interrupts.
+  """Inside it the first signal is noted; a second one ends the process.
 
   Attributes:
     name: the signal, such as 'SIGTERM', or None.
+    finish: called on another thread when the main thread hasn't stopped after
+      GRACE seconds, and again until it returns True: everything is saved, and
+      the process ends. None: the main thread may take as long as it likes.
   """
 
-  SIGNALS = (signal.SIGTERM, signal.SIGINT)
+  SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
   def __init__(self) -> None:
     self.name: str | None = None
-    self._together = hosts.count() > 1
+    self.finish: Callable[[], bool] | None = None
+    self._together = False  # with other processes
     self._previous: dict[int, Callable[..., Any] | int | None] = {}
+    self._watching = contextlib.ExitStack()
 
   def __enter__(self) -> Self:
+    self._together = hosts.count() > 1
     # The runtime handles SIGTERM itself, and Python couldn't restore that.
     for number in self.SIGNALS[self._together :]:
-      self._previous[number] = signal.signal(number, self._note)
+      if _is_ignored_hangup(number):
+        continue
+      self._previous[number] = signal.signal(number, self._handle)
+    self._watching.enter_context(signal_thread.watched(self._watch))
     return self
 
   def __exit__(self, *error: object) -> None:
+    self._watching.close()
     for number, handler in self._previous.items():
       signal.signal(number, handler)
     if self._together:
@@ -56,10 +75,33 @@ class StopRequest:
     self.name = self.name or 'SIGTERM'
     return True
 
-  def _note(self, number: int, frame: types.FrameType | None) -> None:
+  def _handle(self, number: int, frame: types.FrameType | None) -> None:
     del frame
-    if self.name and number == signal.SIGINT:
-      raise KeyboardInterrupt
-    self.name = signal.Signals(number).name
+    self.name = self.name or signal.Signals(number).name
     if self._together:
       os.kill(os.getpid(), signal.SIGTERM)  # the runtime notifies the others
+
+  def _watch(self, pipe: int) -> None:
+    """Reads signals; ends the process after a second one, or by `finish`."""
+    came = float('inf')  # when the first signal came
+    while True:
+      finish = None if self._together else self.finish
+      late = time.monotonic() > came + signal_thread.GRACE
+      if late and finish is not None and finish():
+        signal_thread.end_now(signal_thread.exit_code(self.name))
+      polls = finish is not None and came < float('inf')
+      for number in signal_thread.read(pipe, POLL if polls else None):
+        if number == signal_thread.DONE[0]:
+          return
+        if number not in self.SIGNALS:
+          continue
+        if came < float('inf'):
+          signal_thread.end_now(128 + number)
+        self.name = self.name or signal.Signals(number).name
+        came = time.monotonic()
+
+
+def _is_ignored_hangup(number):
+  """Whether nohup started the process, which is to outlive its terminal."""
+  ignored = signal.getsignal(number) == signal.SIG_IGN
+  return number == signal.SIGHUP and ignored

@@ -27,10 +27,17 @@ def evaluate(
   corpus: pipeline.Corpus,
   config: config_lib.Config,
   split: str,
+  *,
+  tokens: int = 0,
 ) -> dict[str, float]:
-  """Returns the task's metrics on a split, see `batch_sums` and `metrics`."""
-  sums = batch_sums(programs, params, corpus, config, split)
-  return metrics(programs.task, sums)
+  """Returns the task's metrics on a split, see `batch_sums` and `metrics`.
+
+  The key 'fraction' has the part of the split that was read, see `tokens` of
+  `batch_sums`.
+  """
+  sums = batch_sums(programs, params, corpus, config, split, tokens=tokens)
+  _, fraction = pipeline.heldout_examples(corpus, config, split, tokens)
+  return metrics(programs.task, sums) | {'fraction': fraction}
 
 
 def metrics(task: Any, sums: list[dict[str, float]]) -> dict[str, float]:
@@ -48,8 +55,10 @@ def batch_sums(
   corpus: pipeline.Corpus,
   config: config_lib.Config,
   split: str,
+  *,
+  tokens: int = 0,
 ) -> list[dict[str, float]]:
-  """Runs over a whole split and returns the sums of each batch.
+  """Runs over a split and returns the sums of each batch.
 
   Args:
     programs: the compiled programs that run it.
@@ -57,6 +66,7 @@ def batch_sums(
     corpus: the documents.
     config: of the run.
     split: 'train', 'validation' or 'test'.
+    tokens: to read of it, about and evenly spaced; 0: the whole split.
 
   Returns:
     For each batch the sums of the task's loss, see step.Aux.
@@ -70,6 +80,7 @@ def batch_sums(
     split,
     mesh_lib.row_multiple(programs.mesh, config.mesh),
     place=functools.partial(mesh_lib.put, shardings=programs.batch_sharding),
+    tokens=tokens,
   )
   carry: PyTree = None
   sums = []
@@ -128,10 +139,15 @@ class Run:
       return name
     return 'test' if len(self.corpus.documents['test']) else 'validation'
 
-  def batch_sums(self, split: str) -> list[dict[str, float]]:
+  def batch_sums(self, split: str, tokens: int = 0) -> list[dict[str, float]]:
     """Returns `batch_sums` of this run."""
     return batch_sums(
-      self.programs, self.params, self.corpus, self.config, split
+      self.programs,
+      self.params,
+      self.corpus,
+      self.config,
+      split,
+      tokens=tokens,
     )
 
 
@@ -148,22 +164,25 @@ def check_split(split: str) -> str:
   return split
 
 
-def evaluate_run(run: Run, split: str) -> dict[str, Any]:
+def evaluate_run(run: Run, split: str, tokens: int = 0) -> dict[str, Any]:
   """Evaluates a run's parameters on a split, see `describe`.
 
   Args:
     run: a Run.
     split: 'train', 'validation' or 'test', or '', see `Run.split`.
+    tokens: to read of it, about and evenly spaced; 0: the whole split.
 
   Raises:
     InputError: the split doesn't exist or is empty.
   """
   split = run.split(check_split(split))
-  return describe(run, split, run.batch_sums(split))
+  sums = run.batch_sums(split, tokens)
+  _, fraction = pipeline.heldout_examples(run.corpus, run.config, split, tokens)
+  return describe(run, split, sums, fraction)
 
 
 def describe(
-  run: Run, split: str, sums: list[dict[str, float]]
+  run: Run, split: str, sums: list[dict[str, float]], fraction: float = 1.0
 ) -> dict[str, Any]:
   """Returns a run's scores on a split, with those of gzip and xz.
 
@@ -171,20 +190,22 @@ def describe(
     run: a Run.
     split: 'train', 'validation' or 'test'.
     sums: of `batch_sums` on it.
+    fraction: of the split that was read.
 
   Returns:
-    A dict: split, step, the task's metrics, tokens (predictions), documents,
-    parameters. For language modelling also bytes, and where the metrics have
-    bits_per_byte, those of gzip and xz on the same documents.
+    A dict: split, step, the task's metrics, tokens (predictions), fraction,
+    documents, parameters. For language modelling also bytes, and where the
+    metrics have bits_per_byte of the whole split, those of gzip and xz.
   """
   values = metrics(run.programs.task, sums)
   held_out = run.corpus.documents[split]
-  row = {'split': split, 'step': run.step, **values, 'documents': len(held_out)}
+  row = {'split': split, 'step': run.step, **values, 'fraction': fraction}
+  row['documents'] = len(held_out)
   row['parameters'] = sum(leaf.size for leaf in jax.tree.leaves(run.params))
   if not run.config.task.predicts_all:
     row.pop('bits_per_byte', None)  # targets are only part of the text
     return row
   row['bytes'] = held_out.total_bytes
-  if 'bits_per_byte' in values:
+  if 'bits_per_byte' in values and fraction == 1:
     row |= compressors.bits_per_byte(held_out)
   return row

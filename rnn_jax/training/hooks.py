@@ -19,6 +19,7 @@ from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.runs import goodput
 from rnn_jax.runs import metrics as metrics_lib
 from rnn_jax.runs import signals
+from rnn_jax.runs.checkpoints import iterator_state
 from rnn_jax.training import evaluate as evaluate_lib
 from rnn_jax.training import trainer as trainer_lib
 
@@ -43,6 +44,8 @@ def add_all(trainer: Trainer, stop: signals.StopRequest) -> None:
   trainer.add_hook(save.if_best)
   trainer.add_hook(save, every=config.train.checkpoint_every)
   trainer.add_hook(Stop(stop))
+  trainer.add_start_hook(evaluate.again)
+  trainer.add_start_hook(save.again)
   for hook in (log.write, save, save.wait, report_end, draw_loss):
     trainer.add_end_hook(hook)
 
@@ -130,14 +133,17 @@ class Evaluate:
       return
     self._log.write(trainer)
     config, progress = trainer.config, trainer.progress
-    with trainer.clock.part('evaluation'):
+    progress.evaluation_due = True  # if it is cut
+    with trainer.clock.part('evaluation'), trainer.at_rest():
       values = evaluate_lib.evaluate(
         trainer.programs,
         trainer.state.params,
         trainer.corpus,
         config,
         'validation',
+        tokens=config.evaluate.tokens,
       )
+    progress.evaluation_due = False
     loss = values['loss']
     if config.evaluate.criterion == 'errors':
       loss = 1 - values['accuracy']
@@ -156,6 +162,14 @@ class Evaluate:
       trainer.display.say(f'stopped early: {progress.finished}')
     self._log.restart()
 
+  def again(self, trainer: Trainer) -> None:
+    """Does the evaluation that a signal cut, before this process's steps."""
+    if trainer.progress.evaluation_due:
+      self(trainer)
+      if trainer.at_last_step:
+        finish(trainer)
+      trainer.saved = None  # its checkpoint lacks the evaluation
+
 
 class Save:
   """Saves checkpoints, each step at most once."""
@@ -168,7 +182,7 @@ class Save:
     if trainer.progress.best_step == trainer.step:
       self(trainer)
 
-  def __call__(self, trainer: Trainer) -> None:
+  def __call__(self, trainer: Trainer, *, replace: bool = False) -> None:
     if trainer.saved == trainer.step or not trainer.step:
       return
     self._log.write(trainer)
@@ -177,11 +191,17 @@ class Save:
       trainer.checkpoints.save(
         trainer.step,
         trainer.state.entries(),
-        trainer.batches,
+        iterator_state.Position(trainer.data_state),
         dataclasses.asdict(trainer.progress),
+        replace=replace,
       )
     trainer.saved = trainer.step
     self._log.restart()
+
+  def again(self, trainer: Trainer) -> None:
+    """Saves a step once more if its first checkpoint lacks the evaluation."""
+    if trainer.step and trainer.saved is None:
+      self(trainer, replace=True)
 
   def wait(self, trainer: Trainer) -> None:
     """Returns when the last checkpoint is on disk."""

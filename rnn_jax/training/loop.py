@@ -11,6 +11,8 @@ and prints, except that each writes its own part of a checkpoint.
 import contextlib
 import functools
 import os
+import sys
+import traceback
 from collections.abc import Callable
 from collections.abc import Iterable
 
@@ -18,6 +20,7 @@ import jax
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax import signal_thread
 from rnn_jax.data import pipeline
 from rnn_jax.parallel import hosts
 from rnn_jax.parallel import mesh as mesh_lib
@@ -42,6 +45,7 @@ def train(
   config: config_lib.Config,
   workdir: str | os.PathLike,
   hooks: Iterable[Callable[[Trainer], None]] = (),
+  stop: signals.StopRequest | None = None,
 ) -> trainer_lib.Progress:
   """Trains, or resumes training, in a work folder.
 
@@ -50,6 +54,7 @@ def train(
     workdir: path of its folder.
     hooks: called with the Trainer after each step and after the standard hooks
       (training/hooks.py).
+    stop: names the signal that stopped the run, afterwards.
 
   Returns:
     Progress; `finished` is empty if a signal stopped the run.
@@ -69,15 +74,17 @@ def train(
     trainer = stack.enter_context(contextlib.closing(open_run(config, workdir)))
     restore(trainer)
     stack.enter_context(_reporting(trainer))
-    stop = stack.enter_context(signals.StopRequest())
+    stop = stack.enter_context(stop or signals.StopRequest())
+    stop.finish = functools.partial(_stop, trainer, stop)
     hooks_lib.add_all(trainer, stop)
     for hook in hooks:
       trainer.add_hook(hook)
 
     trainer.clock.enter('steps')
+    for hook in trainer.start_hooks():
+      hook(trainer)
     while not trainer.is_done:
-      with trainer.clock.part('data'):
-        trainer.batch = next(trainer.batches)
+      trainer.next_batch()
       with trainer.step_clock():
         trainer.state, trainer.metrics = trainer.programs.train_step(
           trainer.state, trainer.batch
@@ -170,8 +177,21 @@ def restore(trainer: Trainer) -> None:
     table = progress_lib.parameter_table(state.params)
     _say(f'parameters:\n{table}')
   trainer.state = state
+  trainer.data_state = trainer.batches.get_state()
   _show_placement(trainer)
   trainer.clock.resume(trainer.progress.parts, trainer.step, trainer.workdir)
+
+
+def _stop(trainer, request):
+  """Ends a run that is at rest; whether it was. See signals.StopRequest."""
+  try:
+    return trainer.stop(request.name)
+  except Exception as error:  # the thread must not end by itself
+    if line := errors.explain(error):
+      print(f'error: {line}', file=sys.stderr, flush=True)
+    else:
+      traceback.print_exc()
+    signal_thread.end_now(1)
 
 
 @contextlib.contextmanager

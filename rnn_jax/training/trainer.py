@@ -4,6 +4,7 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import os
+import threading
 import time
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -32,6 +33,7 @@ class Progress:
     best_loss: the lowest held-out loss so far, or None.
     best_step: its step.
     evaluations_since_best: the number of evaluations after that one.
+    evaluation_due: whether a signal cut the evaluation after this step.
     real_tokens: tokens trained on so far.
     padded_tokens: the same, including padding.
     skipped_steps: the number of steps that were not finite.
@@ -44,6 +46,7 @@ class Progress:
   best_loss: float | None = None
   best_step: int = 0
   evaluations_since_best: int = 0
+  evaluation_due: bool = False
   real_tokens: int = 0
   padded_tokens: int = 0
   skipped_steps: int = 0
@@ -68,6 +71,7 @@ class Trainer:
     state: the train state, once it is restored.
     step: the number of steps taken.
     batch: of the last step.
+    data_state: of `batches`, just after that batch.
     metrics: of the last step, on the devices; see step.make_train_step.
     progress: saved with the train state.
     saved: the step of the newest checkpoint, or None.
@@ -90,6 +94,7 @@ class Trainer:
   state: train_state.TrainState = dataclasses.field(init=False)
   step: int = 0
   batch: batch_lib.Batch = dataclasses.field(init=False)
+  data_state: dict[str, Any] = dataclasses.field(init=False)
   metrics: dict[str, Any] = dataclasses.field(init=False)
   progress: Progress = dataclasses.field(default_factory=Progress)
   saved: int | None = None
@@ -100,7 +105,13 @@ class Trainer:
   writer: Any = dataclasses.field(default_factory=metrics_lib.NoWriter)
   display: Any = dataclasses.field(default_factory=progress_lib.NoDisplay)
   _hooks: list[tuple['Hook', int]] = dataclasses.field(default_factory=list)
+  _start_hooks: list['Hook'] = dataclasses.field(default_factory=list)
   _end_hooks: list['Hook'] = dataclasses.field(default_factory=list)
+  _compiled: set[tuple[int, ...]] = dataclasses.field(default_factory=set)
+  _busy: threading.Lock = dataclasses.field(default_factory=threading.Lock)
+
+  def __post_init__(self) -> None:
+    self._busy.acquire()
 
   def add_hook(self, hook: 'Hook', every: int = 1) -> None:
     """Calls `hook(trainer)` after every n-th step and after the last one.
@@ -109,6 +120,10 @@ class Trainer:
     last step calls it.
     """
     self._hooks.append((hook, every))
+
+  def add_start_hook(self, hook: 'Hook') -> None:
+    """Calls `hook(trainer)` once, before the first step of this process."""
+    self._start_hooks.append(hook)
 
   def add_end_hook(self, hook: 'Hook') -> None:
     """Calls `hook(trainer)` once, when training ends or a signal stops it."""
@@ -119,6 +134,10 @@ class Trainer:
     for hook, every in self._hooks:
       if self.at_last_step or (every and self.step % every == 0):
         yield hook
+
+  def start_hooks(self) -> Iterator['Hook']:
+    """Yields the hooks to call at the start."""
+    yield from self._start_hooks
 
   def end_hooks(self) -> Iterator['Hook']:
     """Yields the hooks to call at the end."""
@@ -134,20 +153,66 @@ class Trainer:
     """Whether to take no more steps."""
     return bool(self.progress.finished or self.stopped_by)
 
+  def next_batch(self) -> None:
+    """Fetches the batch of the next step."""
+    with self.clock.part('data'), self.at_rest():
+      batch = next(self.batches)
+    self.batch, self.data_state = batch, self.batches.get_state()
+
   @contextlib.contextmanager
   def step_clock(self) -> Iterator[None]:
     """Times its body as a step, or as a compilation if one happens."""
     with self.clock.part('steps'):
       traces = self.programs.traces
-      if self.compiling is not None:
-        with self.clock.part('compile'):
-          self.compiling.result()
-        self.compiling = None
+      self._compile()
       yield
       if self.first_step_seconds is None:
         jax.block_until_ready(self.metrics)
       if self.programs.traces > traces:
         self.clock.rename('compile')
+
+  @contextlib.contextmanager
+  def at_rest(self) -> Iterator[None]:
+    """Inside it another thread may save the run and end the process.
+
+    The body doesn't change what a checkpoint holds, see `stop`.
+    """
+    self._busy.release()
+    try:
+      yield
+    finally:
+      self._busy.acquire()
+
+  def stop(self, name: str) -> bool:
+    """Ends a run that is at rest, for another thread than the loop's.
+
+    The loop never goes on after that.
+
+    Args:
+      name: of the signal that asked for it.
+
+    Returns:
+      False while a step or a save is running: nothing was done.
+    """
+    if not self._busy.acquire(blocking=False):
+      return False
+    self.stopped_by = name
+    for hook in self.end_hooks():
+      hook(self)
+    return True
+
+  def _compile(self):
+    """Compiles the step for a new shape of batches, at rest."""
+    shape = self.batch.weights_BxL.shape
+    # Several processes compile within the step, all in the same order.
+    if shape in self._compiled or jax.process_count() > 1:
+      return
+    with self.clock.part('compile'), self.at_rest():
+      if self.compiling is not None:
+        self.compiling.result()
+        self.compiling = None
+      self.programs.compile_train(*shape)
+    self._compiled.add(shape)
 
   def close(self) -> None:
     """Ends the threads of the input pipeline and of the checkpoints."""

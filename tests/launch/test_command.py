@@ -203,8 +203,9 @@ def test_main_ends_with_a_code_and_no_traceback(folder, say, code, stderr):
 def test_a_bug_keeps_its_traceback(folder, say, message):
   result = launch(folder, f'--say={say}')
   assert result.returncode == 1
-  assert 'Traceback' in result.stderr
-  assert message in result.stderr
+  before, _, after = result.stderr.partition('Traceback')
+  assert before.splitlines()[-1] == command.DEFECT
+  assert message in after
 
 
 @pytest.mark.parametrize(

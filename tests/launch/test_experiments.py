@@ -87,7 +87,7 @@ def test_a_grid_is_cut_resumed_mended_and_compared(grid, tmp_path):
 
 def _cut(grid, workdir):
   code, out, err = stop_at(5, grid, workdir)
-  assert code == 130, err
+  assert code == 143, err
   assert 'SIGTERM: stopped in good/seed0: the same command resumes' in err
   assert 'SIGTERM: saved at step' in out
   assert statuses(workdir) == {}

@@ -59,7 +59,7 @@ def test_four_processes_and_then_two_end_like_one(config, slow, tmp_path):
   processes[3].send_signal(signal.SIGTERM)
   results = jobs.finish(processes)
   for code, _, err in results:
-    assert code == 0, err
+    assert code == 128 + signal.SIGTERM, err
   assert 'SIGTERM: saved at step' in results[0][1]
   assert [out for _, out, _ in results[1:]] == [''] * 3
 

@@ -1,11 +1,39 @@
-"""A signal stops a run between two steps."""
+"""A signal stops a run between two steps; a second one ends the process."""
 
 import os
 import signal
+import threading
+import time
 
 import pytest
 
+from rnn_jax import signal_thread
 from rnn_jax.runs import signals
+
+# A thread that ends as the process would.
+pytestmark = pytest.mark.filterwarnings(
+  'ignore::pytest.PytestUnhandledThreadExceptionWarning'
+)
+
+
+class Ends:
+  """In place of end_now: notes the exit codes, and ends only the thread."""
+
+  def __init__(self):
+    self.codes = []
+    self.happened = threading.Event()
+
+  def __call__(self, code):
+    self.codes.append(code)
+    self.happened.set()
+    raise SystemExit
+
+
+@pytest.fixture
+def ends(monkeypatch):
+  replaced = Ends()
+  monkeypatch.setattr(signal_thread, 'end_now', replaced)
+  return replaced
 
 
 @pytest.mark.parametrize('number', signals.StopRequest.SIGNALS)
@@ -18,8 +46,61 @@ def test_the_first_signal_is_noted_and_the_handlers_are_restored(number):
   assert signal.getsignal(number) is before
 
 
-def test_a_second_interrupt_does_not_wait():
-  with signals.StopRequest():
-    os.kill(os.getpid(), signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt):
-      os.kill(os.getpid(), signal.SIGINT)
+@pytest.mark.parametrize(
+  ('number', 'code'),
+  ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)),
+)
+def test_a_second_signal_ends_the_process(number, code, ends):
+  with signals.StopRequest() as stop:
+    os.kill(os.getpid(), signal.SIGTERM)
+    os.kill(os.getpid(), number)
+    assert ends.happened.wait(60)
+  assert ends.codes == [code] and stop.name == 'SIGTERM'
+
+
+def test_a_main_thread_that_does_not_stop_is_finished(ends, monkeypatch):
+  monkeypatch.setattr(signal_thread, 'GRACE', 0.0)
+  answers = [False, True]
+  with signals.StopRequest() as stop:
+    stop.finish = lambda: answers.pop(0)
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert ends.happened.wait(60)
+  assert ends.codes == [143] and not answers
+
+
+def test_without_a_signal_nothing_is_finished(ends, monkeypatch):
+  monkeypatch.setattr(signal_thread, 'GRACE', 0.0)
+  with signals.StopRequest() as stop:
+    stop.finish = lambda: True
+    time.sleep(2 * signals.POLL)
+  assert not ends.codes
+
+
+def test_nohup_is_respected():
+  before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+  try:
+    with signals.StopRequest() as stop:
+      os.kill(os.getpid(), signal.SIGHUP)
+    assert stop.name is None
+    assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+  finally:
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize('again', (False, True))
+def test_an_interrupt_ends_what_does_not_end_by_itself(
+  again, ends, monkeypatch
+):
+  # After the grace period, or at once when it comes again.
+  monkeypatch.setattr(signal_thread, 'GRACE', 60.0 if again else 0.0)
+  noted = []
+  before = signal.signal(signal.SIGINT, lambda *_: noted.append(1))
+  try:
+    with signal_thread.prompt_interrupts():
+      for _ in range(1 + again):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.1)
+      assert ends.happened.wait(50)
+  finally:
+    signal.signal(signal.SIGINT, before)
+  assert ends.codes == [130] and noted

@@ -2,11 +2,14 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data import pipeline
+from rnn_jax.runs import metrics
+from rnn_jax.runs import progress
 from rnn_jax.training import evaluate
 from rnn_jax.training import loop
 from rnn_jax.training import programs as programs_lib
@@ -39,15 +42,60 @@ def test_every_token_counts_once_whatever_the_batch(batch_size, tmp_path):
   assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
+def test_a_part_of_a_split_is_read_evenly(tmp_path):
+  raw = make(tmp_path, layout='padded')
+  config = config_lib.parse(raw)
+  corpus = pipeline.Corpus.open(config, tmp_path / 'run')
+  whole, fraction = pipeline.heldout_examples(corpus, config, 'train', 0)
+  assert fraction == 1 and [*whole] == [*range(len(whole))]
+  examples = corpus.examples(config.data.heldout(config.evaluate), 'train')
+  sizes = np.array([max(len(examples.make(n, 0)) - 1, 0) for n in whole])
+  limit = int(sizes.sum()) // 3
+  part, fraction = pipeline.heldout_examples(corpus, config, 'train', limit)
+  assert fraction == len(part) / len(whole)
+  assert 0.7 * limit < sizes[part].sum() < 1.3 * limit
+  assert set(np.diff(part)) <= {2, 3, 4}
+  read = sum(
+    int(batch.weights_BxL.sum())
+    for batch in pipeline.heldout_batches(corpus, config, 'train', tokens=limit)
+  )
+  assert read == sizes[part].sum()
+  # More tokens than there are: nothing is left out.
+  every, fraction = pipeline.heldout_examples(corpus, config, 'train', 10**9)
+  assert fraction == 1 and len(every) == len(whole)
+
+
+def test_training_evaluates_a_part_and_says_so(tmp_path, capsys):
+  raw = make(tmp_path, layout='packed')
+  raw.train.steps = 1
+  raw.evaluate.tokens = 60
+  config = config_lib.parse(raw)
+  loop.train(config, str(tmp_path / 'run'))
+  (row,) = (
+    row
+    for row in metrics.read(tmp_path / 'run')
+    if row['split'] == 'validation'
+  )
+  run = evaluate.Run.open(str(tmp_path / 'run'))
+  whole = evaluate.evaluate_run(run, 'validation')
+  part = evaluate.evaluate_run(run, 'validation', 60)
+  assert whole['fraction'] == 1 and 0 < row['fraction'] < 1
+  for key in ('fraction', 'tokens', 'loss'):
+    assert part[key] == pytest.approx(row[key], rel=1e-6)
+  assert 'gzip' in whole and 'gzip' not in part  # of another text
+  assert 'of the split (evaluate.tokens)' in progress.evaluation_table(part)
+  assert 'of the split' not in progress.evaluation_table(whole)
+
+
 def test_a_run_is_evaluated_from_its_folder(tmp_path):
   raw = make(tmp_path, layout='packed')
   raw.train.steps = 2
   config = config_lib.parse(raw)
   workdir = str(tmp_path / 'run')
-  progress = loop.train(config, workdir)
+  trained = loop.train(config, workdir)
   run = evaluate.Run.open(workdir)
   row = evaluate.evaluate_run(run, 'validation')
-  assert row['loss'] == pytest.approx(progress.best_loss, rel=1e-6)
+  assert row['loss'] == pytest.approx(trained.best_loss, rel=1e-6)
   assert row['step'] == 2
   assert row['gzip'] > 0 and row['xz'] > 0
   assert row['parameters'] == 11761

@@ -29,6 +29,7 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 from absl import logging
+from etils import epath
 from orbax.checkpoint import checkpoint_managers
 
 from rnn_jax import errors
@@ -68,6 +69,7 @@ class Checkpoints:
     self.folder = remote.path(folder)
     self._keep = keep
     self._writing: int | None = None  # the step that is being saved
+    self._replaced: os.PathLike | None = None  # deleted after that
     self._intact: set[int] = set()  # steps this object has saved or restored
     self._damaged: set[int] = set()
     with disk.clear_errors(self.folder):
@@ -84,8 +86,10 @@ class Checkpoints:
     self,
     step: int,
     state: PyTree,
-    data_iterator: grain.DatasetIterator | None,
+    data_iterator: grain.DatasetIterator | iterator_state.Position | None,
     progress: dict[str, Any],
+    *,
+    replace: bool = False,
   ) -> bool:
     """Starts to write a checkpoint, after waiting for the previous one.
 
@@ -94,6 +98,8 @@ class Checkpoints:
       state: arrays; it and the iterator may change as soon as this returns.
       data_iterator: at the position to resume from, or None.
       progress: of JSON's types.
+      replace: the new checkpoint replaces one of the same step, which is
+        deleted once the new one is on disk.
 
     Returns:
       False where this object has already saved or restored this step: then
@@ -105,7 +111,7 @@ class Checkpoints:
     """
     self.wait()
     loss = _finite(progress.get(METRIC))
-    if step in self._intact:
+    if step in self._intact and not replace:
       if loss not in (None, self._losses[step]):
         raise ValueError(
           f'step={step} is already saved with {METRIC}={self._losses[step]}, '
@@ -113,9 +119,10 @@ class Checkpoints:
         )
       return False
     if hosts.broadcast(
-      hosts.run_on_first(lambda: self._make_room(step, state))
+      hosts.run_on_first(lambda: self._make_room(step, state, replace))
     ):
       self._damaged.discard(step)
+      self._intact.discard(step)
       self._manager.reload()
     self._losses[step] = loss
     self._writing = step
@@ -217,6 +224,10 @@ class Checkpoints:
     try:
       with disk.clear_errors(self.folder):
         self._manager.wait_until_finished()
+      if self._replaced is not None:
+        with disk.clear_errors(self.folder):
+          epath.Path(self._replaced).rmtree()
+        self._replaced = None
     finally:
       if self._writing in self.steps():  # not if the write failed
         self._intact.add(self._writing)
@@ -346,7 +357,7 @@ class Checkpoints:
         f'give the config that it was saved with'
       )
 
-  def _make_room(self, step, state):
+  def _make_room(self, step, state, replace):
     """Checks the disk's space and renames what has the step's name.
 
     Returns whether it renamed anything.
@@ -354,9 +365,9 @@ class Checkpoints:
     if not remote.is_remote(self.folder):
       disk.check_space(self.folder, state)
     with disk.clear_errors(self.folder):
-      return self._put_aside(step)
+      return self._put_aside(step, replace)
 
-  def _put_aside(self, step):
+  def _put_aside(self, step, replace):
     """Renames a folder of the step. Returns whether one existed."""
     folder = self.folder / str(step)
     if not folder.exists():
@@ -365,6 +376,9 @@ class Checkpoints:
     while (aside := folder.with_name(f'{step}.replaced-{number}')).exists():
       number += 1
     folder.rename(aside)
+    if replace:
+      self._replaced = aside
+      return True
     logging.warning(
       'step %d is saved again: the old checkpoint is now %s, delete it when '
       'you no longer need it',

@@ -8,6 +8,7 @@ for a single process.
 
 import dataclasses
 import json
+from typing import Any
 
 import grain
 import orbax.checkpoint as ocp
@@ -16,6 +17,16 @@ from etils import epath
 from rnn_jax.parallel import hosts
 
 NAME = 'process_0-of-1.json'
+
+
+@dataclasses.dataclass(frozen=True)
+class Position:
+  """A state that a data iterator had, to save while the iterator goes on."""
+
+  state: dict[str, Any]
+
+  def get_state(self) -> dict[str, Any]:
+    return self.state
 
 
 class Handler(ocp.CheckpointHandler):
@@ -37,7 +48,7 @@ class Handler(ocp.CheckpointHandler):
 @ocp.args.register_with_handler(Handler, for_save=True)
 @dataclasses.dataclass
 class Save(ocp.args.CheckpointArgs):
-  item: grain.DatasetIterator
+  item: grain.DatasetIterator | Position
 
 
 @ocp.args.register_with_handler(Handler, for_restore=True)
