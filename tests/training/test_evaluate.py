@@ -67,7 +67,7 @@ def test_a_part_of_a_split_is_read_evenly(tmp_path):
 
 def test_training_evaluates_a_part_and_says_so(tmp_path, capsys):
   raw = make(tmp_path, layout='packed')
-  raw.train.steps = 1
+  raw.train.steps = 2
   raw.evaluate.tokens = 60
   config = config_lib.parse(raw)
   loop.train(config, str(tmp_path / 'run'))

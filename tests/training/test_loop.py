@@ -253,7 +253,7 @@ def test_a_loss_that_isnt_a_number_is_never_the_best(
   monkeypatch.setattr(
     evaluate,
     'evaluate',
-    lambda *given: evaluated(*given) | {'loss': next(losses)},
+    lambda *given, **more: evaluated(*given, **more) | {'loss': next(losses)},
   )
   raw.evaluate.every = 2
   raw.evaluate.patience = 2
