@@ -3,8 +3,6 @@
 python -m benchmarks.record_run --workdir=runs/demo
 """
 
-import json
-
 from absl import flags
 
 from launch import command
@@ -19,9 +17,10 @@ def main(argv: list[str]) -> None:
   del argv
   from benchmarks.harness import rows
   from benchmarks.suites import runs
+  from rnn_jax import files
 
   row = rows.append('runs', runs.values_of(WORKDIR.value, NAME.value))
-  print(json.dumps(row, indent=1))
+  print(files.to_json(row, indent=1))
 
 
 if __name__ == '__main__':

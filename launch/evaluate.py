@@ -10,8 +10,6 @@ and plots to WORKDIR/evaluation/SPLIT/. --json prints the scores as one JSON
 object.
 """
 
-import json
-
 from absl import flags
 
 from launch import command
@@ -40,6 +38,7 @@ JSON = flags.DEFINE_bool('json', False, 'Print one JSON object.')
 
 def main(argv):
   from rnn_jax import errors
+  from rnn_jax import files
   from rnn_jax.evaluation import run as run_lib
   from rnn_jax.parallel import hosts as hosts_lib
   from rnn_jax.runs import progress
@@ -61,7 +60,7 @@ def main(argv):
     if not hosts_lib.is_first():
       return
   if JSON.value:
-    print(json.dumps(row))
+    print(files.to_json(row))
     return
   print(progress.evaluation_table(row))
   if scores := run_lib.table(row):

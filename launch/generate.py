@@ -10,13 +10,13 @@ logprob.
 """
 
 import dataclasses
-import json
 import sys
 
 from absl import flags
 
 from launch import command
 from rnn_jax import errors
+from rnn_jax import files
 
 WORKDIR = flags.DEFINE_string(
   'workdir', None, 'Folder of the run.', required=True
@@ -90,7 +90,7 @@ def main(_):
     return
   for completion in generator.generate(prompts, options).completions:
     if JSON.value:
-      print(json.dumps(dataclasses.asdict(completion), ensure_ascii=False))
+      print(files.to_json(dataclasses.asdict(completion), ensure_ascii=False))
     else:
       print(completion.prompt + completion.text)
 

@@ -9,8 +9,6 @@ and scalars and histograms to WORKDIR/tensorboard. --json prints the report as
 one JSON object. docs/inspection.md says how to read it.
 """
 
-import json
-
 from absl import flags
 
 from launch import command
@@ -28,6 +26,7 @@ JSON = flags.DEFINE_bool('json', False, 'Print one JSON object.')
 
 def main(argv):
   from rnn_jax import errors
+  from rnn_jax import files
   from rnn_jax.inspection import report
   from rnn_jax.inspection import run as run_lib
   from rnn_jax.runs.checkpoints import checkpoint
@@ -43,7 +42,7 @@ def main(argv):
   run = run_lib.Run.open(WORKDIR.value, which)
   result = run_lib.inspect(run, WORKDIR.value, split, BATCHES.value)
   if JSON.value:
-    print(json.dumps(report.values(result)))
+    print(files.to_json(report.values(result)))
   else:
     print(report.markdown(result), end='')
 

@@ -10,8 +10,6 @@ With --devices and without --mesh, it searches for the best mesh. --confirm also
 runs real steps; with --device=cpu it measures this machine for them.
 """
 
-import json
-
 from absl import flags
 
 from launch import command
@@ -41,6 +39,7 @@ JSON = flags.DEFINE_bool('json', False, 'Print only the plan, as JSON.')
 
 def main(argv):
   from rnn_jax import errors
+  from rnn_jax import files
   from rnn_jax.planning import devices
   from rnn_jax.planning import plan
   from rnn_jax.planning import program
@@ -72,7 +71,7 @@ def main(argv):
   best = plans[0]
   measured = plan.confirm(best) if CONFIRM.value else None
   if JSON.value:
-    print(json.dumps(report.values(request, best, measured)))
+    print(files.to_json(report.values(request, best, measured)))
     return
   print(report.text(request, best))
   if others:

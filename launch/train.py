@@ -29,6 +29,12 @@ WORKDIR = flags.DEFINE_string(
 PRINT_CONFIG = flags.DEFINE_bool(
   'print_config', False, 'Print the resolved config and exit.'
 )
+FROM_STEP = flags.DEFINE_integer(
+  'from_step',
+  None,
+  'Resume from the checkpoint of this step; newer ones are renamed.',
+  lower_bound=1,
+)
 PLOT = flags.DEFINE_bool(
   'plot', False, 'Draw loss.png of the run in --workdir and exit.'
 )
@@ -91,7 +97,9 @@ def main(argv):
     return None
   stop = signals.StopRequest()
   with hosts.joined(stops_together=True):
-    progress = loop.train(config, WORKDIR.value, stop=stop)
+    progress = loop.train(
+      config, WORKDIR.value, stop=stop, from_step=FROM_STEP.value
+    )
     if progress.finished and not stop.name:
       _conclude(config, progress)
   return _end(stop.name)

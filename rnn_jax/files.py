@@ -1,12 +1,67 @@
-"""Atomic writes: a file is complete or absent at any time."""
+"""Writing: files that are whole at any time, strict JSON, optional files."""
 
+import contextlib
+import json
+import math
 import os
 import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+from absl import logging
+
+_missed: set[str] = set()  # paths that a warning has named
 
 
 def write_whole(path: str | os.PathLike, text: str) -> None:
   """Writes a text in UTF-8, in place of an existing file."""
   path = pathlib.Path(path)
   part = path.with_name(f'{path.name}.{os.getpid()}.part')
-  part.write_text(text, encoding='utf-8')
-  os.replace(part, path)
+  try:
+    part.write_text(text, encoding='utf-8')
+    os.replace(part, path)
+  except OSError:
+    with contextlib.suppress(OSError):
+      part.unlink(missing_ok=True)
+    raise
+
+
+def to_json(value: Any, **options: Any) -> str:
+  """Returns JSON; a number that JSON lacks, NaN or infinity, is null.
+
+  Args:
+    value: of JSON's types and tuples.
+    **options: of json.dumps.
+  """
+  try:
+    return json.dumps(value, allow_nan=False, **options)
+  except ValueError:
+    return json.dumps(_without_nan(value), allow_nan=False, **options)
+
+
+@contextlib.contextmanager
+def may_be_missed(path: str | os.PathLike) -> Iterator[None]:
+  """Inside it an error of the disk is a warning, once for each path.
+
+  For what tells about a run and isn't the run: a full disk costs no step.
+  """
+  try:
+    yield
+  except OSError as error:
+    if str(path) not in _missed:
+      _missed.add(str(path))
+      logging.warning(
+        '%s cannot be written (%s): the run goes on without',
+        path,
+        error.strerror or error,
+      )
+
+
+def _without_nan(value):
+  if isinstance(value, dict):
+    return {key: _without_nan(x) for key, x in value.items()}
+  if isinstance(value, (list, tuple)):
+    return [_without_nan(x) for x in value]
+  if isinstance(value, float) and not math.isfinite(value):
+    return None
+  return value

@@ -10,6 +10,7 @@ import pathlib
 import platform
 
 from benchmarks.harness import measure
+from rnn_jax import files
 from rnn_jax import provenance
 
 RESULTS = pathlib.Path(__file__).parents[1] / 'results'
@@ -33,7 +34,7 @@ def append(
   row['time'] = now.isoformat(timespec='seconds')
   pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
   with (pathlib.Path(folder) / f'{name}.jsonl').open('a') as file:
-    file.write(json.dumps(row) + '\n')
+    file.write(files.to_json(row) + '\n')
   return row
 
 

@@ -7,7 +7,6 @@ with 95 % intervals and, for classification, confusion_matrix.png.
 
 import dataclasses
 import importlib
-import json
 import os
 import pathlib
 from collections.abc import Mapping
@@ -78,7 +77,7 @@ def evaluate_run(
   predictions = predictor.predict(run, split, limit) if predictor else []
   if predictions:
     # Before they are scored: they are what took the time.
-    lines = (json.dumps(p, ensure_ascii=False) + '\n' for p in predictions)
+    lines = (files.to_json(p, ensure_ascii=False) + '\n' for p in predictions)
     files.write_whole(folder / 'predictions.jsonl', ''.join(lines))
     scores = predictor.score_run(run, predictions, scorer)
     # Intervals over predictions replace those over batches.
@@ -87,7 +86,7 @@ def evaluate_run(
   draw_scores(row, folder / 'scores.png')
   if 'confusion_matrix' in row:
     draw_confusion_matrix(row, folder / 'confusion_matrix.png')
-  files.write_whole(folder / 'scores.json', json.dumps(row, indent=1) + '\n')
+  files.write_whole(folder / 'scores.json', files.to_json(row, indent=1) + '\n')
   return row
 
 

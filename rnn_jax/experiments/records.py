@@ -18,6 +18,7 @@ from typing import IO
 from typing import Any
 
 from rnn_jax import errors
+from rnn_jax import files
 from rnn_jax import provenance
 from rnn_jax.experiments import plan
 from rnn_jax.runs import goodput
@@ -86,7 +87,7 @@ def append(workdir: str | os.PathLike, row: dict[str, Any]) -> None:
     whole, _, cut = file.read().rpartition(b'\n')
     if cut:
       file.truncate(len(whole) + 1 if whole else 0)
-    file.write(json.dumps(row).encode() + b'\n')
+    file.write(files.to_json(row).encode() + b'\n')
     file.flush()
     os.fsync(file.fileno())
 

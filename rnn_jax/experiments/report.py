@@ -4,7 +4,6 @@ report.md has a sentence and a column for each metric, then costs, ratios, a
 ranking, figures, failed runs, what each variant changes, and versions.
 """
 
-import json
 import os
 import pathlib
 from collections.abc import Iterable
@@ -41,7 +40,7 @@ def write(
   figures = plots.draw(grid, summary, rows, workdir)
   folder = pathlib.Path(workdir)
   files.write_whole(
-    folder / 'report.json', json.dumps(summary, indent=2) + '\n'
+    folder / 'report.json', files.to_json(summary, indent=2) + '\n'
   )
   files.write_whole(folder / 'report.md', page(summary, figures))
   lines = [

@@ -4,7 +4,6 @@
 <workdir>/tensorboard/inspection/    scalars and histograms, by the step
 """
 
-import json
 import math
 import pathlib
 from collections.abc import Mapping
@@ -40,7 +39,7 @@ def write(report: Report, last: dict, workdir: pathlib.Path) -> None:
   for name, caption in draw(report, folder):
     text += f'\n![{caption}]({name})\n'
   files.write_whole(folder / f'{NAME}.md', text)
-  text = json.dumps(values(report), indent=1) + '\n'
+  text = files.to_json(values(report), indent=1) + '\n'
   files.write_whole(folder / f'{NAME}.json', text)
   board = tensorboardX.SummaryWriter(str(workdir / 'tensorboard' / NAME))
   try:

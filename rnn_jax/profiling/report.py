@@ -3,7 +3,6 @@
 <workdir>/profile.md, profile.json, profile.png, next to the trace.
 """
 
-import json
 import pathlib
 from collections.abc import Sequence
 from typing import Any
@@ -19,7 +18,7 @@ MIB = 2**20
 def write(profile: dict[str, Any], workdir: pathlib.Path) -> str:
   """Writes a profile (profile.py) in all forms. Returns its text."""
   text = markdown(profile)
-  written = json.dumps(profile, indent=1) + '\n'
+  written = files.to_json(profile, indent=1) + '\n'
   files.write_whole(workdir / f'{NAME}.json', written)
   picture = f'![Memory and time]({NAME}.png)\n'
   files.write_whole(workdir / f'{NAME}.md', f'{text}\n{picture}')

@@ -110,7 +110,8 @@ def write(
     'shares': {part: fraction(seconds, part) for part in seconds},
   }
   path = pathlib.Path(workdir) / NAME
-  files.write_whole(path, json.dumps(content, indent=1) + '\n')
+  with files.may_be_missed(path):
+    files.write_whole(path, files.to_json(content, indent=1) + '\n')
 
 
 def table(seconds: Mapping[str, float]) -> str:

@@ -9,6 +9,7 @@
                         work folder on another machine needs to resume: KEPT
 """
 
+import contextlib
 import fcntl
 import fnmatch
 import json
@@ -63,12 +64,12 @@ OF_TRAINING = (
 
 def open_for_training(
   workdir: str | os.PathLike[str], config: dict[str, Any]
-) -> IO[str]:
+) -> contextlib.ExitStack:
   """Makes `workdir` the folder of this config's run, or checks that it is.
 
   Returns:
-    The lock, an open file: close it when the run ends. The end of the process
-    closes it too.
+    Its locks, that of the folder and that of checkpoints elsewhere on this
+    machine: close them when the run ends. The end of the process does so too.
 
   Raises:
     InputError: the folder can't be made or written, isn't a run's folder,
@@ -82,18 +83,15 @@ def open_for_training(
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / CONFIG).exists():
       _refuse_if_used(folder)
-    lock = take_lock(folder)
+    with contextlib.ExitStack() as locks:
+      locks.enter_context(take_lock(folder))
+      elsewhere = config['train']['checkpoint_dir']
+      if elsewhere and not remote.is_remote(elsewhere):
+        locks.enter_context(_lock_checkpoints(elsewhere))
+      _settle_config(folder, config)
+      return locks.pop_all()
   except OSError as error:
     raise _unusable(folder, error) from error
-  try:
-    _settle_config(folder, config)
-  except OSError as error:
-    lock.close()
-    raise _unusable(folder, error) from error
-  except BaseException:
-    lock.close()
-    raise
-  return lock
 
 
 def load_config(workdir: str | os.PathLike[str]) -> dict[str, Any]:
@@ -192,8 +190,12 @@ def keep_copies(workdir: str | os.PathLike[str], checkpoint_dir: str) -> None:
         (target / name).write_text(path.read_text(encoding='utf-8'))
 
 
-def take_lock(folder: str | os.PathLike[str]) -> IO[str]:
+def take_lock(folder: str | os.PathLike[str], name: str = '') -> IO[str]:
   """Returns the lock of an existing folder; close it to release it.
+
+  Args:
+    folder: its path.
+    name: of the folder in a message, as 'key=value'; '': it's the workdir.
 
   Raises:
     InputError: another process has it.
@@ -206,12 +208,25 @@ def take_lock(folder: str | os.PathLike[str]) -> IO[str]:
   except BlockingIOError as error:
     lock.close()
     raise errors.InputError(
-      f'workdir={str(folder)!r}: another process trains in it: wait until it '
-      'ends, or use another --workdir'
+      f'{name or f"workdir={str(folder)!r}"}: another process trains in it: '
+      'wait until it ends, or use another folder'
     ) from error
   except OSError as error:  # a network filesystem without locks
     logging.warning('%s cannot be locked: %s', folder, error.strerror)
   return lock
+
+
+def _lock_checkpoints(given):
+  """Returns the lock of a folder of checkpoints outside of a work folder."""
+  folder = pathlib.Path(given)
+  name = f'train.checkpoint_dir={given!r}'
+  try:
+    folder.mkdir(parents=True, exist_ok=True)
+    return take_lock(folder, name)
+  except OSError as error:
+    raise errors.InputError(
+      f'{name}: {error.strerror}: give a folder that can be written'
+    ) from error
 
 
 def fixed_differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 
 from rnn_jax import errors
+from rnn_jax import files
 from rnn_jax.data.batching import shapes as shapes_lib
 from rnn_jax.parallel import hosts
 from rnn_jax.parallel import mesh as mesh_lib
@@ -21,6 +22,7 @@ from rnn_jax.runs import metrics as metrics_lib
 from rnn_jax.runs import signals
 from rnn_jax.runs.checkpoints import iterator_state
 from rnn_jax.training import evaluate as evaluate_lib
+from rnn_jax.training import finite
 from rnn_jax.training import trainer as trainer_lib
 
 Trainer = trainer_lib.Trainer
@@ -150,6 +152,11 @@ class Evaluate:
     improved = _record_loss(trainer, loss)
     row = values | {'best': float(improved)}
     trainer.writer.write(trainer.step, 'validation', row)
+    if not math.isfinite(loss):
+      raise errors.InputError(
+        f'step {trainer.step}: the validation loss is {loss}: '
+        + _remedy(trainer)
+      )
     since = progress.evaluations_since_best
     trainer.state = trainer.programs.rescale(trainer.state, since)
     headline, name = trainer.programs.task.headline
@@ -172,7 +179,11 @@ class Evaluate:
 
 
 class Save:
-  """Saves checkpoints, each step at most once."""
+  """Saves checkpoints, each step at most once, and only good ones.
+
+  One without a step that counted since the last save would only push out a
+  better one: a run whose steps are all skipped, of which nothing was learnt.
+  """
 
   def __init__(self, log: Log) -> None:
     self._log = log
@@ -186,6 +197,19 @@ class Save:
     if trainer.saved == trainer.step or not trainer.step:
       return
     self._log.write(trainer)
+    skipped = trainer.progress.skipped_steps - trainer.skipped_at_save
+    if skipped and skipped >= trainer.step - (trainer.saved or 0):
+      trainer.display.say(
+        f'step {trainer.step} is not saved: every step since the last '
+        'checkpoint was skipped'
+      )
+      return
+    state = trainer.state
+    if not finite.all_finite((state.params, state.opt_state)):
+      raise errors.InputError(
+        f'step {trainer.step} is not saved: its parameters or the state of the '
+        f'optimizer are not finite: {_remedy(trainer)}'
+      )
     trainer.progress.parts = trainer.clock.seconds()
     with trainer.clock.part('checkpoint'):
       trainer.checkpoints.save(
@@ -196,6 +220,7 @@ class Save:
         replace=replace,
       )
     trainer.saved = trainer.step
+    trainer.skipped_at_save = trainer.progress.skipped_steps
     self._log.restart()
 
   def again(self, trainer: Trainer) -> None:
@@ -228,10 +253,10 @@ class Stop:
 def report_end(trainer: Trainer) -> None:
   """Reports why a run stopped early, and where its time went."""
   if trainer.stopped_by:
-    trainer.display.say(
-      f'{trainer.stopped_by}: saved at step {trainer.step}; the same command '
-      'resumes it'
-    )
+    saved = f'saved at step {trainer.saved}; the same command resumes it'
+    if trainer.saved is None:
+      saved = 'nothing to save yet; the same command starts again'
+    trainer.display.say(f'{trainer.stopped_by}: {saved}')
   trainer.display.say(goodput.table(write_goodput(trainer)))
 
 
@@ -241,7 +266,8 @@ def draw_loss(trainer: Trainer) -> None:
   def draw():
     from rnn_jax.training import plots  # matplotlib takes long to import
 
-    plots.draw_loss(trainer.workdir)
+    with files.may_be_missed(f'{trainer.workdir}/loss.png'):
+      plots.draw_loss(trainer.workdir)
 
   hosts.run_on_first(draw)
 
@@ -285,12 +311,21 @@ def _check_finite(trainer, steps, values):
       half = config.train.precision == 'float16'
       raise errors.InputError(
         f'{limit} steps in a row, up to step {step}, had a non-finite loss '
-        'or gradient and were skipped (train.max_skipped_steps): lower '
-        f'optimizer.learning_rate={config.optimizer.learning_rate!r}, or start '
-        'from an earlier checkpoint'
-        + ", or use train.precision='bfloat16', which has more range"
-        * half
+        'or gradient and were skipped (train.max_skipped_steps): '
+        + _remedy(trainer)
+        + ", or use train.precision='bfloat16', which has more range" * half
       )
+
+
+def _remedy(trainer):
+  """What to do about numbers that aren't finite."""
+  rate = trainer.config.optimizer.learning_rate
+  earlier = trainer.checkpoints.steps()
+  steps = f' (--from_step, one of {earlier})' if earlier else ''
+  return (
+    f'lower optimizer.learning_rate={rate!r} in a new --workdir, or start from '
+    f'an earlier checkpoint{steps}'
+  )
 
 
 def _summary(trainer, values):

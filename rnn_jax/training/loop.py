@@ -46,6 +46,7 @@ def train(
   workdir: str | os.PathLike,
   hooks: Iterable[Callable[[Trainer], None]] = (),
   stop: signals.StopRequest | None = None,
+  from_step: int | None = None,
 ) -> trainer_lib.Progress:
   """Trains, or resumes training, in a work folder.
 
@@ -55,13 +56,16 @@ def train(
     hooks: called with the Trainer after each step and after the standard hooks
       (training/hooks.py).
     stop: names the signal that stopped the run, afterwards.
+    from_step: of the checkpoint to resume from; None: the newest. Newer ones
+      are renamed, and no longer count.
 
   Returns:
     Progress; `finished` is empty if a signal stopped the run.
 
   Raises:
-    InputError: bad data or config, a folder of another run, a full disk, or
-      too many non-finite steps in a row.
+    InputError: bad data or config, a folder of another run, a full disk, no
+      checkpoint of `from_step`, or numbers that aren't finite: too many steps
+      in a row, a validation loss, parameters.
   """
   given = config_lib.to_dict(config)
   agreement.check(given)
@@ -72,6 +76,8 @@ def train(
     stack.enter_context(lock or contextlib.nullcontext())
     hosts.check_shared(f'{workdir}/{workdir_lib.CONFIG}')
     trainer = stack.enter_context(contextlib.closing(open_run(config, workdir)))
+    if from_step is not None:
+      trainer.checkpoints.set_aside_after(from_step)
     restore(trainer)
     stack.enter_context(_reporting(trainer))
     stop = stack.enter_context(stop or signals.StopRequest())
@@ -171,6 +177,7 @@ def restore(trainer: Trainer) -> None:
     state = train_state.TrainState(**entries)
     trainer.progress = trainer_lib.Progress(**progress)
     trainer.saved = trainer.step
+    trainer.skipped_at_save = trainer.progress.skipped_steps
     _say(f'resumed at step {trainer.step}')
   else:
     state = programs.init_from_data(state, trainer.corpus)

@@ -75,6 +75,7 @@ class Trainer:
     metrics: of the last step, on the devices; see step.make_train_step.
     progress: saved with the train state.
     saved: the step of the newest checkpoint, or None.
+    skipped_at_save: `progress.skipped_steps` as of that checkpoint.
     stopped_by: the signal that asked it to stop, such as 'SIGTERM', or ''.
     compiling: the compilation of the training step, or None.
     opened: time.monotonic() when the run was opened.
@@ -98,6 +99,7 @@ class Trainer:
   metrics: dict[str, Any] = dataclasses.field(init=False)
   progress: Progress = dataclasses.field(default_factory=Progress)
   saved: int | None = None
+  skipped_at_save: int = 0
   stopped_by: str = ''
   compiling: concurrent.futures.Future | None = None
   opened: float = dataclasses.field(default_factory=time.monotonic)

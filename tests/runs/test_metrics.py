@@ -1,7 +1,13 @@
 """Rows on disk, and which of them a resumed run keeps."""
 
-import tensorboardX
+import errno
+import json
+import math
 
+import pytest
+from tensorboardX.proto import event_pb2
+
+from rnn_jax import files
 from rnn_jax.runs import metrics
 
 
@@ -23,17 +29,95 @@ def test_rows_after_the_resumed_step_are_dropped(tmp_path):
   ]
 
 
-def test_tensorboard_gets_every_value(tmp_path, monkeypatch):
-  seen = []
-  monkeypatch.setattr(
-    tensorboardX.SummaryWriter,
-    'add_scalar',
-    lambda self, name, value, step: seen.append((name, value, step)),
-  )
+def events(folder):
+  """[(name, value, step)] of TensorBoard's files: length, CRC, event, CRC."""
+  found = []
+  for path in sorted(folder.glob('events.out.tfevents.*')):
+    data = path.read_bytes()
+    while data:
+      size = int.from_bytes(data[:8], 'little')
+      event = event_pb2.Event.FromString(data[12 : 12 + size])
+      data = data[16 + size :]
+      values = event.summary.value
+      found += [(x.tag, x.simple_value, event.step) for x in values]
+  return found
+
+
+def test_tensorboard_gets_every_number(tmp_path):
   writer = metrics.Writer(tmp_path, 0)
-  writer.write(3, 'validation', {'loss': 2.0, 'accuracy': 0.5})
+  writer.write(3, 'validation', {'loss': 2.0, 'accuracy': 0.5, 'x': None})
+  # They are on disk while the run goes on.
+  assert events(tmp_path / 'tensorboard') == [
+    ('validation/loss', 2.0, 3),
+    ('validation/accuracy', 0.5, 3),
+  ]
   writer.close()
-  assert seen == [('validation/loss', 2.0, 3), ('validation/accuracy', 0.5, 3)]
+
+
+def test_what_json_lacks_is_null_on_disk_and_nan_when_read(tmp_path):
+  writer = metrics.Writer(tmp_path, 0)
+  writer.write(1, 'train', {'loss': math.nan, 'perplexity': math.inf})
+  writer.close()
+  line = (tmp_path / metrics.NAME).read_text()
+  assert json.loads(line, parse_constant=pytest.fail)['loss'] is None
+  (row,) = metrics.read(tmp_path)
+  assert math.isnan(row['loss']) and math.isnan(row['perplexity'])
+
+
+@pytest.mark.parametrize(
+  'line', ('{"step": 2, "spl', '[1, 2]', '{"split": "train"}', '[' * 10**5)
+)
+def test_a_damaged_line_costs_no_other_row(line, tmp_path, caplog):
+  path = tmp_path / metrics.NAME
+  good = [f'{{"step": {n}, "split": "train"}}' for n in (1, 3, 4)]
+  path.write_text('\n'.join([good[0], line, *good[1:]]) + '\n')
+  assert [row['step'] for row in metrics.read(tmp_path)] == [1, 3, 4]
+  assert 'line 2 is damaged' in caplog.text
+  metrics.Writer(tmp_path, 3).close()
+  assert path.read_text().split() == [w for g in good[:2] for w in g.split()]
+  assert (tmp_path / metrics.DAMAGED).read_text() == f'{line}\n'
+
+
+class Full:
+  """A file on a disk that is full for a while, and then takes 7 bytes."""
+
+  def __init__(self, file):
+    self._file = file
+    self.full = True
+
+  def write(self, data):
+    if self.full:
+      raise OSError(errno.ENOSPC, 'No space left on device')
+    return self._file.write(data[:7])
+
+  def close(self):
+    self._file.close()
+
+
+def test_a_full_disk_costs_a_warning_and_no_row(tmp_path, caplog, monkeypatch):
+  monkeypatch.setattr(files, '_missed', set())
+  writer = metrics.Writer(tmp_path, 0)
+  writer._file = disk = Full(writer._file)
+  for step in (1, 2):
+    writer.write(step, 'train', {'loss': 1.0})
+  assert caplog.text.count('cannot be written (No space left') == 1
+  disk.full = False
+  writer.write(3, 'train', {'loss': 1.0})
+  writer.close()
+  assert [row['step'] for row in metrics.read(tmp_path)] == [1, 2, 3]
+
+
+def test_tensorboard_on_a_full_disk_costs_a_warning(
+  tmp_path, caplog, monkeypatch
+):
+  monkeypatch.setattr(files, '_missed', set())
+  (tmp_path / 'tensorboard').touch()  # no folder can be made
+  writer = metrics.Writer(tmp_path, 0)
+  for step in range(1, 30):  # more than a queue would hold
+    writer.write(step, 'train', {'loss': 1.0})
+  writer.close()
+  assert len(metrics.read(tmp_path)) == 29
+  assert caplog.text.count('tensorboard cannot be written') == 1
 
 
 def test_a_run_without_metrics_has_no_rows(tmp_path):

@@ -227,9 +227,9 @@ def test_no_folder(tmp_path):
 
 
 def train(folder, ready):
-  lock = workdir.open_for_training(folder, make_config())
-  ready.send(lock.fileno())
-  ready.recv()
+  with workdir.open_for_training(folder, make_config()):
+    ready.send('ready')
+    ready.recv()
 
 
 def test_one_process_at_a_time(folder):
@@ -245,6 +245,24 @@ def test_one_process_at_a_time(folder):
   process.kill()
   process.join()
   workdir.open_for_training(folder, make_config()).close()
+
+
+def test_one_run_at_a_time_saves_in_a_folder(tmp_path):
+  config = make_config(train__checkpoint_dir=str(tmp_path / 'kept'))
+  with workdir.open_for_training(tmp_path / 'first', config):
+    with pytest.raises(
+      errors.InputError, match='train.checkpoint_dir=.*another process'
+    ):
+      workdir.open_for_training(tmp_path / 'second', config)
+  # One after the other is how a run moves to another machine.
+  workdir.open_for_training(tmp_path / 'second', config).close()
+
+
+def test_a_folder_of_checkpoints_that_cannot_be_made_is_named(tmp_path):
+  (tmp_path / 'file').touch()
+  config = make_config(train__checkpoint_dir=str(tmp_path / 'file' / 'kept'))
+  with pytest.raises(errors.InputError, match='^train.checkpoint_dir='):
+    workdir.open_for_training(tmp_path / 'run', config)
 
 
 def test_two_runs_in_one_process(folder):

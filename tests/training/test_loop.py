@@ -8,6 +8,7 @@ import re
 import time
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -19,6 +20,8 @@ from rnn_jax.training import evaluate
 from rnn_jax.training import loop
 from rnn_jax.training import programs as programs_lib
 from tests.support import tiny
+
+PROGRAMS = programs_lib.Programs
 
 
 @pytest.fixture
@@ -245,10 +248,11 @@ def test_patience_ends_a_run_that_no_longer_improves(raw, tmp_path):
   assert again.finished == progress.finished
 
 
-def test_a_loss_that_isnt_a_number_is_never_the_best(
-  raw, tmp_path, monkeypatch
+@pytest.mark.parametrize('loss', (math.nan, math.inf))
+def test_a_validation_loss_that_isnt_a_number_ends_the_run(
+  loss, raw, tmp_path, monkeypatch
 ):
-  losses = iter((math.nan, 3.0, 2.0, math.inf, 1.0, 4.0))
+  losses = iter((3.0, loss))
   evaluated = evaluate.evaluate
   monkeypatch.setattr(
     evaluate,
@@ -256,13 +260,13 @@ def test_a_loss_that_isnt_a_number_is_never_the_best(
     lambda *given, **more: evaluated(*given, **more) | {'loss': next(losses)},
   )
   raw.evaluate.every = 2
-  raw.evaluate.patience = 2
-  progress, _ = train(raw, tmp_path / 'run')
-  assert progress.finished == 'all steps'
-  assert (progress.best_step, progress.best_loss) == (10, 1.0)
-  rows = metrics.read(tmp_path / 'run')
-  assert metrics.best(rows)['step'] == 10
-  assert [r['best'] for r in rows if 'best' in r] == [0, 1, 1, 0, 1, 0]
+  workdir = tmp_path / 'run'
+  with pytest.raises(errors.InputError, match='step 4: the validation loss is'):
+    train(raw, workdir)
+  rows = metrics.read(workdir)
+  assert metrics.best(rows)['step'] == 2
+  assert [r['best'] for r in rows if 'best' in r] == [1, 0]
+  assert saved_steps(workdir) == ['2']
 
 
 def test_too_many_non_finite_steps_end_the_run(raw, tmp_path):
@@ -272,6 +276,90 @@ def test_too_many_non_finite_steps_end_the_run(raw, tmp_path):
   raw.schedule.warmup_steps = 0
   with pytest.raises(errors.InputError, match='3 steps in a row.*learning_rat'):
     train(raw, tmp_path / 'run')
+
+
+def test_a_skipped_stretch_is_not_saved_and_an_earlier_step_is_taken_up(
+  raw, tmp_path, capsys
+):
+  raw.train.checkpoint_every = 2
+  raw.train.keep_checkpoints = 1
+  raw.evaluate.every = 0
+  workdir = tmp_path / 'run'
+  whole, expected = train(raw, tmp_path / 'whole')
+  assert whole.skipped_steps == 0
+  with pytest.MonkeyPatch.context() as patch:
+    skip_from(patch, 5)
+    with pytest.raises(InterruptedError):
+      loop.train(config_lib.parse(raw), str(workdir), hooks=[interrupt_at(9)])
+  out = capsys.readouterr().out
+  for step in (6, 8):
+    assert f'step {step} is not saved: every step since' in out
+  assert saved_steps(workdir) == ['4']
+
+  # The same command goes on from the last good one.
+  with pytest.raises(InterruptedError):
+    loop.train(config_lib.parse(raw), str(workdir), hooks=[interrupt_at(9)])
+  assert 'resumed at step 4' in capsys.readouterr().out
+  raw.train.keep_checkpoints = 3
+  loop.train(config_lib.parse(raw), str(workdir))
+  assert saved_steps(workdir) == ['8', '10', '12']
+  with pytest.raises(errors.InputError, match=r'choose one of \[8, 10, 12\]'):
+    loop.train(config_lib.parse(raw), str(workdir), from_step=7)
+  seen = []
+  loop.train(
+    config_lib.parse(raw), str(workdir), hooks=[seen.append], from_step=10
+  )
+  assert 'resumed at step 10' in capsys.readouterr().out
+  assert (workdir / 'checkpoints/12.replaced-1').exists()
+  rows = [r['step'] for r in metrics.read(workdir) if r['split'] == 'train']
+  assert rows == sorted(set(rows))
+  assert_same(jax.device_get(seen[0].state.params), expected[0])
+
+
+def skip_from(monkeypatch, first):
+  """From this step on every step seems to be skipped, as a NaN does it."""
+  run = PROGRAMS.train_step
+
+  def skipping(programs, state, batch):
+    step = int(state.step) + 1
+    copy = jax.tree.map(jnp.copy, state)
+    new, values = run(programs, state, batch)
+    if step < first:
+      return new, values
+    skipped = {'finite': jnp.bool_(False), 'skipped': jnp.int32(1)}
+    return copy.replace(step=new.step), values | skipped
+
+  monkeypatch.setattr(PROGRAMS, 'train_step', skipping)
+
+
+def interrupt_at(step):
+  def interrupt(trainer):
+    if trainer.step == step:
+      raise InterruptedError
+
+  return interrupt
+
+
+def saved_steps(workdir):
+  paths = (workdir / 'checkpoints').glob('[0-9]*')
+  return sorted((p.name for p in paths if p.name.isdecimal()), key=int)
+
+
+def test_parameters_that_are_not_finite_end_the_run_unsaved(raw, tmp_path):
+  raw.train.checkpoint_every = 4
+  raw.evaluate.every = 0
+
+  def spoil(trainer):
+    if trainer.step == 7:
+      state = trainer.state
+      params = jax.tree.map(lambda x: x * jnp.nan, state.params)
+      trainer.state = state.replace(params=params)
+
+  with pytest.raises(
+    errors.InputError, match=r'step 8 is not saved.*--from_step, one of \[4\]'
+  ):
+    loop.train(config_lib.parse(raw), str(tmp_path / 'run'), hooks=[spoil])
+  assert saved_steps(tmp_path / 'run') == ['4']
 
 
 def test_another_config_is_refused_and_shown(raw, tmp_path):

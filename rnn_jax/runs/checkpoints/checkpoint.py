@@ -136,6 +136,22 @@ class Checkpoints:
       self._manager.save(step, args=ocp.args.Composite(**items), force=True)
     return True
 
+  def set_aside_after(self, step: int) -> None:
+    """Renames all checkpoints after one, which is then the newest.
+
+    Raises:
+      InputError: there is no checkpoint of the step, or it is damaged.
+    """
+    self._first_intact(step, lambda step: None)
+    if step not in self.steps():
+      raise errors.InputError(f'no checkpoint in {self.folder}: train first')
+    later = [other for other in self.steps() if other > step]
+    with disk.clear_errors(self.folder):
+      hosts.run_on_first(
+        lambda: [self._put_aside(other, False) for other in later]
+      )
+      self._manager.reload()
+
   def restore(
     self,
     like: PyTree,
@@ -380,8 +396,8 @@ class Checkpoints:
       self._replaced = aside
       return True
     logging.warning(
-      'step %d is saved again: the old checkpoint is now %s, delete it when '
-      'you no longer need it',
+      'the checkpoint of step %d is now %s, delete it when you no longer need '
+      'it',
       step,
       aside,
     )
