@@ -33,6 +33,11 @@ BERTSCORE = flags.DEFINE_string(
   'Dialogue: folder of a model for BERTScore, or its name in the local cache; '
   'nothing is downloaded; empty: no BERTScore.',
 )
+ACCEPT_NEW_DATA = flags.DEFINE_bool(
+  'accept_new_data',
+  False,
+  'Evaluate on other documents than the run began with.',
+)
 JSON = flags.DEFINE_bool('json', False, 'Print one JSON object.')
 
 
@@ -53,7 +58,7 @@ def main(argv):
   evaluate.check_split(SPLIT.value)
   which = checkpoint.parse_which(CHECKPOINT.value)
   with hosts.joined(stops_together=False):
-    run = evaluate.Run.open(WORKDIR.value, which)
+    run = evaluate.Run.open(WORKDIR.value, which, ACCEPT_NEW_DATA.value)
     row = run_lib.evaluate_run(
       run, WORKDIR.value, SPLIT.value, LIMIT.value, BERTSCORE.value
     )

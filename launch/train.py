@@ -35,6 +35,11 @@ FROM_STEP = flags.DEFINE_integer(
   'Resume from the checkpoint of this step; newer ones are renamed.',
   lower_bound=1,
 )
+ACCEPT_NEW_DATA = flags.DEFINE_bool(
+  'accept_new_data',
+  False,
+  'Resume on other documents than the run began with.',
+)
 PLOT = flags.DEFINE_bool(
   'plot', False, 'Draw loss.png of the run in --workdir and exit.'
 )
@@ -98,7 +103,11 @@ def main(argv):
   stop = signals.StopRequest()
   with hosts.joined(stops_together=True):
     progress = loop.train(
-      config, WORKDIR.value, stop=stop, from_step=FROM_STEP.value
+      config,
+      WORKDIR.value,
+      stop=stop,
+      from_step=FROM_STEP.value,
+      accept_new_data=ACCEPT_NEW_DATA.value,
     )
     if progress.finished and not stop.name:
       _conclude(config, progress)

@@ -39,6 +39,32 @@ def to_json(value: Any, **options: Any) -> str:
     return json.dumps(_without_nan(value), allow_nan=False, **options)
 
 
+def from_json(text: str | bytes) -> Any:
+  """Returns the value of JSON that a stranger may have written.
+
+  Raises:
+    ValueError: it isn't JSON: NaN and infinity are not, and neither is what is
+      nested so deep that it would exhaust the stack.
+  """
+  try:
+    return _DECODER.decode(text if isinstance(text, str) else text.decode())
+  except RecursionError:
+    raise ValueError('it is nested too deep') from None
+
+
+def read_json(path: str | os.PathLike, limit: int = 64 * 2**20) -> Any:
+  """Returns the value of a JSON file of at most `limit` bytes.
+
+  Raises:
+    ValueError: it is larger, or not JSON, see `from_json`.
+    OSError: it can't be read.
+  """
+  path = pathlib.Path(path)
+  if (size := path.stat().st_size) > limit:
+    raise ValueError(f'{size:,} bytes, and {limit:,} are allowed')
+  return from_json(path.read_text(encoding='utf-8'))
+
+
 @contextlib.contextmanager
 def may_be_missed(path: str | os.PathLike) -> Iterator[None]:
   """Inside it an error of the disk is a warning, once for each path.
@@ -55,6 +81,13 @@ def may_be_missed(path: str | os.PathLike) -> Iterator[None]:
         path,
         error.strerror or error,
       )
+
+
+def _refuse_constant(name):
+  raise ValueError(f'{name} is not JSON')
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def _without_nan(value):

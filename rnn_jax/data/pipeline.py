@@ -19,6 +19,7 @@ from absl import logging
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.data import identity
 from rnn_jax.data import loader
 from rnn_jax.data.batching import batch as batch_lib
 from rnn_jax.data.batching import curriculum
@@ -37,16 +38,26 @@ class Corpus:
   documents: dict[str, documents_lib.Documents]
   tokenizer: tokenizer_lib.Tokenizer
   bytes_per_token: float
+  digests: identity.Identity = dataclasses.field(default_factory=dict)
 
   @classmethod
   def open(
-    cls, config: config_lib.Config, workdir: str | os.PathLike
+    cls,
+    config: config_lib.Config,
+    workdir: str | os.PathLike,
+    accept_new_data: bool = False,
   ) -> 'Corpus':
     """Finds the documents; loads `workdir`/tokenizer.json, or makes it.
 
+    Args:
+      config: of the run.
+      workdir: its folder.
+      accept_new_data: the documents may be others than the run began with.
+
     Raises:
-      InputError: files are missing or aren't text, the task can't use the
-        documents or the lengths of rows, or tokenizer.json is of another kind.
+      InputError: files are missing or aren't text, they are others than the
+        run's, the task can't use the documents or the lengths of rows, or
+        tokenizer.json is of another kind.
     """
     data = config.data
     source = config_lib.load('data/sources', data.source, 'data.source')
@@ -56,10 +67,12 @@ class Corpus:
         f'data.splits={data.splits!r} leave no text to train on: give more'
       )
     _task_module(config.task).check_documents(documents, config)
+    digests = identity.of(documents)
+    identity.check(digests, workdir, accept_new_data)
     tokenizer = _tokenizer(data, documents['train'], workdir)
     _warn_of_unknown(tokenizer, documents)
     scale = _bytes_per_token(tokenizer, documents['train'])
-    corpus = cls(config.task, documents, tokenizer, scale)
+    corpus = cls(config.task, documents, tokenizer, scale, digests)
     # Refuses rows that are too short now, not when their stage begins.
     lengths = (
       data.length,

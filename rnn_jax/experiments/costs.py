@@ -6,12 +6,13 @@ a training step by launch.profile, and one with 'find_batch_size' the rows that
 fit in the grid's memory_gib.
 """
 
-import json
 import pathlib
 from collections.abc import Iterable
 from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
+
+from rnn_jax import files
 
 PROFILE = 'profile'  # a folder in the run's folder
 
@@ -55,7 +56,7 @@ def first(keys: Sequence[str], costs: Iterable[dict[str, str]]) -> str:
 
 def of_profile(folder: pathlib.Path) -> dict[str, float]:
   """Returns the costs in a profile's folder, launch.profile's --workdir."""
-  profile = json.loads((folder / 'profile.json').read_text())
+  profile = files.read_json(folder / 'profile.json')
   memory, time = profile['memory'], profile['time']
   programs = memory['programs']
   return {

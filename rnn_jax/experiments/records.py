@@ -8,7 +8,6 @@ a run has several rows, the last counts.
 """
 
 import datetime
-import json
 import math
 import os
 import pathlib
@@ -68,7 +67,7 @@ def read(workdir: str | os.PathLike) -> Rows:
   rows = {}
   for number, line in enumerate(lines, 1):
     try:
-      row = json.loads(line)
+      row = files.from_json(line)
       rows[row['variant'], row['seed']] = row
     except (ValueError, TypeError, KeyError) as error:
       if number == len(lines):

@@ -60,7 +60,7 @@ class Run:
       InputError: the run, the checkpoint or the data is missing.
     """
     config = plain(config_lib.parse(workdir_lib.load_config(workdir)))
-    corpus = pipeline.Corpus.open(config, workdir)
+    corpus = pipeline.Corpus.open(config, workdir, accept_new_data=True)
     device = jax.local_devices()[:1]
     programs = programs_lib.from_config(config, corpus.tokenizer, device)
     folder = checkpoint.Checkpoints(

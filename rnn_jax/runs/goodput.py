@@ -16,7 +16,6 @@ the file has beyond the checkpoint was lost when a process was killed.
 """
 
 import contextlib
-import json
 import os
 import pathlib
 import time
@@ -128,7 +127,7 @@ def table(seconds: Mapping[str, float]) -> str:
 def machine_of(workdir: str | os.PathLike[str]) -> dict[str, str | int]:
   """Returns the machine that a run was last on; {} where it's unknown."""
   try:
-    content = json.loads((pathlib.Path(workdir) / NAME).read_text())
+    content = files.read_json(pathlib.Path(workdir) / NAME)
     return content.get('machine', {})
   except (OSError, ValueError, AttributeError):
     return {}
@@ -137,7 +136,7 @@ def machine_of(workdir: str | os.PathLike[str]) -> dict[str, str | int]:
 def _read(workdir):
   """Returns (step, seconds) of the file; (0, {}) if missing or damaged."""
   try:
-    content = json.loads((pathlib.Path(workdir) / NAME).read_text())
+    content = files.read_json(pathlib.Path(workdir) / NAME)
     seconds = {part: content['seconds'][part] for part in PARTS}
     return int(content['step']), seconds
   except (OSError, ValueError, KeyError, TypeError):

@@ -11,7 +11,6 @@ that could end and leave its queue full.
 """
 
 import functools
-import json
 import math
 import os
 import pathlib
@@ -151,14 +150,14 @@ def _parsed(path):
   lines = path.read_text(errors='replace').split('\n') if path.exists() else []
   for number, line in enumerate(filter(None, lines), 1):
     try:
-      row = json.loads(line)
+      row = files.from_json(line)
       if not (
         isinstance(row, dict)
         and isinstance(row.get('step'), int)
         and isinstance(row.get('split'), str)
       ):
         raise ValueError('not a row')
-    except (ValueError, RecursionError):
+    except ValueError:
       damaged.append((number, line))
       continue
     known = {k: math.nan if x is None else x for k, x in row.items()}

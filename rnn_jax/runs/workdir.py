@@ -23,6 +23,7 @@ from absl import logging
 import rnn_jax
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax import files
 from rnn_jax.config import values
 from rnn_jax.runs.checkpoints import remote
 
@@ -33,7 +34,7 @@ LOCK = '.lock'
 LOG = 'run.log'
 TEMPORARY = 'config.json.tmp'
 CHECKPOINTS = 'checkpoints'
-KEPT = 'tokenizer.json', 'memory.json'
+KEPT = 'tokenizer.json', 'memory.json', 'data.json'
 BEGINNING = '0'  # the checkpoint of a model that launch.convert has read
 # A run may resume with other values of these: they don't change its result.
 FREE = (
@@ -109,7 +110,7 @@ def load_config(workdir: str | os.PathLike[str]) -> dict[str, Any]:
       f'python -m launch.train --workdir={workdir}'
     )
   try:
-    config = json.loads(path.read_text(encoding='utf-8'))
+    config = files.read_json(path)
     if not isinstance(config, dict):
       raise ValueError('not a JSON object')
     if not {'model', 'train'} <= config.keys():
@@ -305,7 +306,7 @@ def _settle_elsewhere(folder, given, config, trained):
           f'{name} holds checkpoints, but no {CONFIG} of their run: give a new '
           "folder, or copy the run's there"
         )
-      theirs = json.loads((target / CONFIG).read_text())
+      theirs = files.from_json((target / CONFIG).read_text())
       check_version(theirs.pop(VERSION, None), target / CONFIG)
       _refuse_another(name, theirs, config, trained)
       for file in KEPT:

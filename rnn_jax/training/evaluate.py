@@ -107,12 +107,21 @@ class Run:
 
   @classmethod
   def open(
-    cls, workdir: str | os.PathLike, which: checkpoint.Which = 'best'
+    cls,
+    workdir: str | os.PathLike,
+    which: checkpoint.Which = 'best',
+    accept_new_data: bool = False,
   ) -> 'Run':
     """Restores a run's 'best' or 'latest' checkpoint, or that of a step.
 
+    Args:
+      workdir: the run's folder.
+      which: 'best', 'latest' or a step.
+      accept_new_data: the documents may be others than the run began with.
+
     Raises:
-      InputError: the run, the checkpoint or its data doesn't exist.
+      InputError: the run, the checkpoint or its data doesn't exist, or the data
+        are others.
     """
     config = config_lib.parse(workdir_lib.load_config(workdir))
     # This machine may lack the run's devices and its teacher.
@@ -121,7 +130,7 @@ class Run:
       mesh=config_lib.Mesh(),
       distillation=config_compression.Distillation(),
     )
-    corpus = pipeline.Corpus.open(config, workdir)
+    corpus = pipeline.Corpus.open(config, workdir, accept_new_data)
     programs = programs_lib.from_config(config, corpus.tokenizer)
     folder = checkpoint.Checkpoints(
       workdir_lib.checkpoint_folder(workdir, config.train.checkpoint_dir)

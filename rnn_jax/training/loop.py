@@ -21,6 +21,7 @@ import jax
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax import signal_thread
+from rnn_jax.data import identity
 from rnn_jax.data import pipeline
 from rnn_jax.parallel import hosts
 from rnn_jax.parallel import mesh as mesh_lib
@@ -47,6 +48,7 @@ def train(
   hooks: Iterable[Callable[[Trainer], None]] = (),
   stop: signals.StopRequest | None = None,
   from_step: int | None = None,
+  accept_new_data: bool = False,
 ) -> trainer_lib.Progress:
   """Trains, or resumes training, in a work folder.
 
@@ -58,6 +60,8 @@ def train(
     stop: names the signal that stopped the run, afterwards.
     from_step: of the checkpoint to resume from; None: the newest. Newer ones
       are renamed, and no longer count.
+    accept_new_data: the run may resume on other documents than it began with,
+      which are then its own.
 
   Returns:
     Progress; `finished` is empty if a signal stopped the run.
@@ -75,7 +79,8 @@ def train(
   with contextlib.ExitStack() as stack:
     stack.enter_context(lock or contextlib.nullcontext())
     hosts.check_shared(f'{workdir}/{workdir_lib.CONFIG}')
-    trainer = stack.enter_context(contextlib.closing(open_run(config, workdir)))
+    opened = open_run(config, workdir, accept_new_data)
+    trainer = stack.enter_context(contextlib.closing(opened))
     if from_step is not None:
       trainer.checkpoints.set_aside_after(from_step)
     restore(trainer)
@@ -103,18 +108,23 @@ def train(
     return trainer.progress
 
 
-def open_run(config: config_lib.Config, workdir: str | os.PathLike) -> Trainer:
+def open_run(
+  config: config_lib.Config,
+  workdir: str | os.PathLike,
+  accept_new_data: bool = False,
+) -> Trainer:
   """Opens the data, the programs and the checkpoints of a run.
 
   Raises:
-    InputError: bad data or config.
+    InputError: bad data or config, or other data than the run began with.
   """
   clock = goodput.Clock()
   mesh = mesh_lib.make(config.mesh)
   multiple = mesh_lib.row_multiple(mesh, config.mesh) * config.train.accumulate
   corpus = hosts.run_on_first_then_others(
-    lambda: pipeline.Corpus.open(config, workdir)
+    lambda: pipeline.Corpus.open(config, workdir, accept_new_data)
   )
+  hosts.run_on_first(lambda: identity.write(corpus.digests, workdir))
   config = batch_size.resolve(config, corpus.tokenizer, workdir, multiple)
   if config.remat.every == 'auto':
     shapes = pipeline.batch_shapes(corpus, config, multiple)

@@ -51,11 +51,11 @@ def configure(evaluate=(), train=(), **data):
 
 
 def unique_corpus(folder, **options):
-  """Returns corpus and config of `unique_texts`, to train on and held out."""
-  for split in ('train', 'validation'):
+  """Returns corpus and config of `unique_texts`, held out back to front."""
+  for split, order in (('train', 1), ('validation', -1)):
     (folder / split).mkdir()
     for n, text in enumerate(unique_texts()):
-      (folder / split / f'{n:02}.txt').write_text(text)
+      (folder / split / f'{n:02}.txt').write_text(text[::order])
   settings = {
     'source': 'text',
     'path': str(folder / 'train' / '*.txt'),

@@ -13,9 +13,9 @@ ROOT = pathlib.Path(__file__).parents[2]
 WITHOUT = ROOT / 'tests/support/without'
 
 
-def write_text(folder, files=12, words=60):
+def write_text(folder, files=12, words=60, seed=0):
   """Makes text files of different lengths. Returns their glob."""
-  rng = random.Random(0)
+  rng = random.Random(seed)
   folder.mkdir(exist_ok=True)
   for n in range(files):
     count = rng.randint(words // 3, words)

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 import rnn_jax
 from rnn_jax import errors
+from rnn_jax import files
 from rnn_jax.data.preparation import examples
 from rnn_jax.data.preparation import inputs as inputs_lib
 from rnn_jax.data.preparation import lengths as lengths_lib
@@ -120,8 +121,7 @@ def read_record(folder: str) -> dict[str, Any] | None:
   if not os.path.exists(folder):
     return None
   try:
-    with open(path, encoding='utf-8') as file:
-      record = json.load(file)
+    record = files.read_json(path)
     layout = record['layout']
   except (OSError, ValueError, KeyError, TypeError):
     raise errors.InputError(

@@ -8,7 +8,6 @@ doesn't know, and so would run what a stranger wrote.
 """
 
 import contextlib
-import json
 import logging
 import os
 import re
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 from typing import Any
 
 from rnn_jax import errors
+from rnn_jax import files
 from rnn_jax.data.preparation import prepare
 from rnn_jax.data.text import documents
 
@@ -141,11 +141,10 @@ def _open(folder):
 def _check_features(path):
   """Refuses features of a class that isn't TFDS's own."""
   try:
-    with open(path, encoding='utf-8') as file:
-      features = json.load(file)
+    features = files.read_json(path)
   except FileNotFoundError:
     return  # TFDS says what is missing
-  except (OSError, ValueError, RecursionError) as error:
+  except (OSError, ValueError) as error:
     raise errors.InputError(
       f'{path}: not readable as JSON ({_first_line(error)}): prepare the '
       'dataset again, see launch.prepare --help'

@@ -6,7 +6,6 @@ names classes, `data.label` is read too.
 
 import dataclasses
 import functools
-import json
 import math
 import os
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rnn_jax import errors
+from rnn_jax import files
 from rnn_jax.data.preparation import classes
 from rnn_jax.data.sources import base
 from rnn_jax.data.sources import text
@@ -65,7 +65,7 @@ class Rows:
     with open(self.files[index], 'rb') as file:
       file.seek(offset)
       row = file.read(length)
-    return _text(json.loads(row)[self.field]).encode()[start:stop]
+    return _text(files.from_json(row)[self.field]).encode()[start:stop]
 
 
 def load(data: Config) -> dict[str, documents.Documents]:
@@ -118,7 +118,7 @@ def _text(value):
 def _parse(line, where):
   """Returns a row, or raises InputError."""
   try:
-    row = json.loads(line)
+    row = files.from_json(line)
   except ValueError as error:
     raise errors.InputError(f'{where}: not JSON: {error}') from None
   if not isinstance(row, dict):

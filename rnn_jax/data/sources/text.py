@@ -70,9 +70,7 @@ def match(path: str, key: str) -> list[str]:
   if not path:
     raise errors.InputError(f'{key}={path!r}: give a file or a glob')
   matches = [path] if os.path.exists(path) else glob.glob(path, recursive=True)
-  files = sorted(
-    os.path.abspath(file) for file in matches if os.path.isfile(file)
-  )
+  files = _without_links([file for file in matches if os.path.isfile(file)])
   if not files:
     raise errors.InputError(
       f'{key}={path!r}: no such file: give a file or a glob such as '
@@ -84,6 +82,14 @@ def match(path: str, key: str) -> list[str]:
         f'{key}={path!r}: {file} is empty: fill it or leave it out'
       )
   return files
+
+
+def _without_links(matches):
+  """Returns each file once, sorted, though links may lead to it again."""
+  by_target: dict[str, str] = {}
+  for path in sorted(map(os.path.abspath, matches), key=lambda x: (len(x), x)):
+    by_target.setdefault(os.path.realpath(path), path)
+  return sorted(by_target.values())
 
 
 def check_text(file: str, key: str) -> None:

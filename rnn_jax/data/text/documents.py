@@ -7,6 +7,7 @@ so that sending them to worker processes is cheap.
 """
 
 import dataclasses
+import filecmp
 import hashlib
 import os
 from collections.abc import Iterable
@@ -173,10 +174,10 @@ def complete(
 def check_disjoint(
   documents: Documents, held_out: Documents, argument: str
 ) -> None:
-  """Checks that no file of `data.path` is also held out.
+  """Checks that no file of `data.path` is held out, nor copies of it only.
 
   Raises:
-    InputError: one is; the message begins with `argument`.
+    InputError: it is so; the message begins with `argument`.
   """
   trained_on = set(map(os.path.realpath, documents.reader.files))
   for file in held_out.reader.files:
@@ -184,6 +185,19 @@ def check_disjoint(
       raise errors.InputError(
         f'{argument}: data.path matches {file} too: remove it from one'
       )
+  by_size: dict[int, list[str]] = {}
+  for file in documents.reader.files:
+    by_size.setdefault(os.path.getsize(file), []).append(file)
+  if all(
+    any(
+      filecmp.cmp(file, other, shallow=False)
+      for other in by_size.get(os.path.getsize(file), ())
+    )
+    for file in held_out.reader.files
+  ):
+    raise errors.InputError(
+      f'{argument}: every file is a copy of one of data.path: hold others out'
+    )
 
 
 def skip_to_character(text: bytes) -> int:

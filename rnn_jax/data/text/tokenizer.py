@@ -215,9 +215,7 @@ def load(path: str | os.PathLike) -> Tokenizer:
     InputError: the file is damaged.
   """
   try:
-    with open(path, encoding='utf-8') as file:
-      spec = json.load(file)
-    return from_spec(spec)
+    return from_spec(files.read_json(path))
   except (ValueError, KeyError, TypeError, AttributeError) as error:
     raise errors.InputError(
       f"{path} isn't a tokenizer of rnn_jax ({error}): remove it, or choose "

@@ -16,12 +16,11 @@ Source of the model: Radford et al., "Language Models are Unsupervised
 Multitask Learners", 2019.
 """
 
-import json
-
 import numpy as np
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax import files
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.interop import request
 from rnn_jax.interop import tensors
@@ -76,7 +75,7 @@ def read(source: request.Source) -> bundle_lib.Bundle:
 
 def _read_json(path):
   try:
-    return json.loads(path.read_text(encoding='utf-8'))
+    return files.read_json(path)
   except OSError as error:
     raise errors.InputError(f'{path}: {error.strerror}') from error
   except ValueError as error:

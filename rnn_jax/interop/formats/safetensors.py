@@ -9,6 +9,7 @@ import json
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax import files
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.interop import request
 from rnn_jax.interop import tensors
@@ -32,8 +33,8 @@ def read(source: request.Source) -> bundle_lib.Bundle:
       f'format={metadata.get("format")!r}: choose the --format that it is in'
     )
   try:
-    config = json.loads(metadata['config'])
-    spec = json.loads(metadata['tokenizer'])
+    config = files.from_json(metadata['config'])
+    spec = files.from_json(metadata['tokenizer'])
     tokenizer = tokenizer_lib.from_spec(spec)
   except (ValueError, KeyError, TypeError, AttributeError) as error:
     raise errors.InputError(

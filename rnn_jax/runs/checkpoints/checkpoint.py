@@ -17,7 +17,6 @@ all the rest; the seal is written after all of them. All see one folder. The
 data iterator is the same in all of them, so any number of processes can resume.
 """
 
-import json
 import math
 import os
 from typing import Any
@@ -33,6 +32,7 @@ from etils import epath
 from orbax.checkpoint import checkpoint_managers
 
 from rnn_jax import errors
+from rnn_jax import files
 from rnn_jax.config import values
 from rnn_jax.models import int8_weights
 from rnn_jax.parallel import hosts
@@ -288,7 +288,7 @@ class Checkpoints:
   def _loss(self, step):
     try:
       text = (self.folder / str(step) / 'progress' / 'metadata').read_text()
-      return _finite(json.loads(text).get(METRIC))
+      return _finite(files.from_json(text).get(METRIC))
     except (OSError, ValueError, TypeError, AttributeError):
       return None  # damaged; reported when it is restored
 

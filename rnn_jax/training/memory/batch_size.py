@@ -65,9 +65,7 @@ def resolve(
   if not config.data.memory_gib:
     return config
   path = pathlib.Path(workdir) / NAME
-  kept = hosts.broadcast(
-    json.loads(path.read_text()) if path.exists() else None
-  )
+  kept = hosts.broadcast(files.read_json(path) if path.exists() else None)
   if kept is None:
     rows = rows_for_budget(config, tokenizer, multiple)
     # Other hosts may have other bytes: they use the first one's number.

@@ -21,14 +21,17 @@ RNG = np.random.default_rng(0)
 PIXELS = RNG.integers(0, 256, (24, 4, 4, 3), np.uint8)
 
 
-def write(folder, splits=('',), each=4):
-  """Writes images of two classes. Returns {their path: their pixels}."""
+def write(folder, splits=('',), each=4, start=0):
+  """Writes images of two classes. Returns {their path: their pixels}.
+
+  `PIXELS[start]` are the first image's.
+  """
   written = {}
   for split in splits:
     for label in ('cat', 'dog'):
       for _ in range(each):
         name = '/'.join([*filter(None, (split, label)), f'{len(written)}.png'])
-        written[name] = PIXELS[len(written)]
+        written[name] = PIXELS[start + len(written)]
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         PIL.Image.fromarray(written[name]).save(path)
@@ -91,7 +94,7 @@ def test_splits_of_folders_are_kept_and_validation_is_made(tmp_path):
 
 def test_held_out_images_can_be_elsewhere(tmp_path):
   write(tmp_path / 'a')
-  write(tmp_path / 'b', each=2)
+  write(tmp_path / 'b', each=2, start=8)
   splits = load(images, tmp_path / 'a', test_path=str(tmp_path / 'b'))
   assert [len(splits[split]) for split in ('train', 'validation', 'test')] == [
     6,
@@ -164,7 +167,7 @@ def test_errors_are_named(tmp_path, name, message):
 
 def test_a_class_that_a_held_out_path_lacks_is_named(tmp_path):
   write(tmp_path / 'a')
-  write(tmp_path / 'b')
+  write(tmp_path / 'b', start=8)
   shutil.rmtree(tmp_path / 'b' / 'dog')
   path = str(tmp_path / 'b')
   message = rf"data.test_path='{path}': no image of \['dog'\] in test, and"

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 
 from rnn_jax import errors
+from rnn_jax import files
 from rnn_jax.data.preparation import examples
 from rnn_jax.data.preparation import lines
 
@@ -21,7 +22,7 @@ def read(path: str, options: examples.Options) -> Iterator[examples.Example]:
     if not line.strip():
       continue
     try:
-      row = json.loads(line)
+      row = files.from_json(line)
     except ValueError as error:
       raise errors.InputError(f'{where}: not JSON: {error}') from None
     if not isinstance(row, dict):

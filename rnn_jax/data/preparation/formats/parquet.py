@@ -4,10 +4,10 @@ If a file names the classes of integer labels, as those of the Hugging Face hub
 do, labels become names.
 """
 
-import json
 from collections.abc import Iterator
 
 from rnn_jax import errors
+from rnn_jax import files
 from rnn_jax.data.preparation import examples
 
 SUFFIXES = ('.parquet',)
@@ -41,7 +41,7 @@ def read(path: str, options: examples.Options) -> Iterator[examples.Example]:
 def _classes(metadata):
   """Returns {column: names of its classes} from a hub's metadata."""
   try:
-    info = json.loads(metadata.get(b'huggingface', b'{}'))
+    info = files.from_json(metadata.get(b'huggingface', b'{}'))
   except ValueError:
     return {}
   features = info.get('info', {}).get('features', {})
