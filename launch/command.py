@@ -11,6 +11,7 @@ quickly.
 import contextlib
 import ctypes
 import hashlib
+import importlib
 import logging as python_logging
 import os
 import pathlib
@@ -23,6 +24,7 @@ from absl import app
 from absl import flags
 from absl import logging
 
+from rnn_jax import activity
 from rnn_jax import errors
 from rnn_jax import signal_thread
 
@@ -40,6 +42,12 @@ PREALLOCATE = flags.DEFINE_bool(
 )
 CPUS = flags.DEFINE_string(
   'cpus', None, 'CPUs to run on, e.g. 0-3,8. Default: all of them.'
+)
+
+MODULES = flags.DEFINE_list(
+  'modules',
+  [],
+  'Your modules to import first: those that the config of a run names.',
 )
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
@@ -151,9 +159,22 @@ def _started(main):
     )
     jax.config.update('jax_transfer_guard', 'disallow')
     _keep_programs(jax)
-    return main(argv)
+    _import_modules()
+    with activity.reported(pathlib.Path(argv[0]).stem):
+      return main(argv)
 
   return guarded
+
+
+def _import_modules():
+  for name in MODULES.value:
+    try:
+      importlib.import_module(name)
+    except Exception as error:
+      raise errors.InputError(
+        f'--modules={name}: it cannot be imported, {type(error).__name__}: '
+        f'{error}'
+      ) from error
 
 
 def _settle_memory():

@@ -344,7 +344,7 @@ class Sample:
   """Text that the trained model writes to the terminal."""
 
   prompt: str = ''  # empty: the start of a document
-  new_tokens: int = option(200, least=0)
+  new_tokens: int = option(200, least=0, most=100_000)
   temperature: float = option(0.8, least=0)
   top_k: int = option(50, least=0)
 

@@ -14,6 +14,7 @@ import dataclasses
 import functools
 import importlib
 import pkgutil
+import sys
 import types
 from collections.abc import Mapping
 from typing import Any
@@ -114,6 +115,28 @@ def load(folder: str, name: str, key: str) -> types.ModuleType:
       f'rnn_jax/{folder}'
     )
   return module
+
+
+def check_known(raw: Mapping[str, Any], where: str) -> None:
+  """Checks that a config from a file of data names no code.
+
+  A module of the user counts as known once it is imported.
+
+  Args:
+    raw: a config that someone else may have written.
+    where: the file, for the message.
+
+  Raises:
+    InputError: it names a module that isn't imported; importing it would run
+      its code.
+  """
+  for key, name in chosen(raw):
+    module = name.partition(':')[0]
+    if '.' in module and module not in sys.modules:
+      raise errors.InputError(
+        f'{where}: {key}={name!r} names a module, and opening this would run '
+        f'its code: if it is yours, give --modules={module}'
+      )
 
 
 def names(folder: str) -> list[str]:

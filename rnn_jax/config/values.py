@@ -17,6 +17,7 @@ from rnn_jax import errors
 
 T = typing.TypeVar('T')
 LARGEST = float(np.finfo(np.float32).max)  # programs compute in float32
+LARGEST_INTEGER = 2**48  # sums and products of a few still fit in 64 bits
 
 
 def option(
@@ -159,6 +160,10 @@ def _convert(hint, value, key):
     name = getattr(hint, '__name__', str(hint))
     raise errors.InputError(
       f'{key}={value!r} is of type {type(value).__name__}: give {name}'
+    )
+  if isinstance(value, int) and abs(value) > LARGEST_INTEGER:
+    raise errors.InputError(
+      f'{key}={value!r}: give a whole number of at most 2**48'
     )
   if isinstance(value, float) and not abs(value) <= LARGEST:
     raise errors.InputError(

@@ -17,6 +17,7 @@ import grain
 import numpy as np
 from absl import logging
 
+from rnn_jax import activity
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data import identity
@@ -61,7 +62,8 @@ class Corpus:
     """
     data = config.data
     source = config_lib.load('data/sources', data.source, 'data.source')
-    documents = source.load(data)
+    with activity.doing('reading the data'):
+      documents = source.load(data)
     if not len(documents['train']):
       raise errors.InputError(
         f'data.splits={data.splits!r} leave no text to train on: give more'
@@ -337,7 +339,8 @@ def _order(examples, seed=None, ranked=None):
 def _tokenizer(data, documents, workdir):
   path = os.path.join(workdir, 'tokenizer.json')
   if not os.path.exists(path):
-    tokenizer = tokenizer_lib.train(data, documents)
+    with activity.doing('making the tokenizer'):
+      tokenizer = tokenizer_lib.train(data, documents)
     os.makedirs(workdir, exist_ok=True)
     tokenizer.save(path)
     return tokenizer

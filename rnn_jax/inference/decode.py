@@ -163,6 +163,7 @@ def decode(
   done_B: jax.Array,
   count: jax.Array,
   least: jax.Array | None = None,
+  numbers: sampling_lib.Numbers | None = None,
 ) -> tuple[Carry, Produced]:
   """Makes up to `count` tokens per row in one loop on the device.
 
@@ -174,6 +175,7 @@ def decode(
     done_B: rows that have ended. The loop ends when all have.
     count: steps, at most options.buffer; a scalar.
     least: steps before a row may end; a scalar, or None: 0.
+    numbers: of the sampling; None: those of `options.sampling`.
 
   Returns:
     (carry, the tokens made).
@@ -188,20 +190,20 @@ def decode(
     return (produced.made < count) & ~jnp.all(done_B)
 
   def advance(loop):
-    return _advance(model, options, params, least, *loop)
+    return _advance(model, options, params, least, numbers, *loop)
 
   loop = jax.lax.while_loop(unfinished, advance, (carry, done_B, nothing))
   return loop[0], loop[2]
 
 
-def _advance(model, options, params, least, carry, done_B, produced):
+def _advance(model, options, params, least, numbers, carry, done_B, produced):
   """Makes one token per row: the body of `decode`."""
   allowed_BxV = carry.logits_BxV
   if least is not None and options.boundary is not None:
     early = jnp.where(produced.made < least, -jnp.inf, 0.0)
     allowed_BxV = allowed_BxV.at[:, options.boundary].add(early)
   keys = jax.vmap(jax.random.fold_in, (0, None))(carry.keys_B, carry.position)
-  token_B = sampling_lib.sample(keys, allowed_BxV, options.sampling)
+  token_B = sampling_lib.sample(keys, allowed_BxV, options.sampling, numbers)
   logprob_B = _logprob(carry.logits_BxV, token_B)
   if options.boundary is not None:
     done_B = done_B | (token_B == options.boundary)

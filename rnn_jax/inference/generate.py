@@ -5,10 +5,15 @@
     print(generation.completions[0].text)
 
 A prompt begins a document unless `continues` is set. Without stop strings and
-listeners one call to the device makes all tokens of a batch; with them the same
-loop runs in slices, and the host checks the text in between.
+listeners one call to the device makes all tokens of a batch, at most LONGEST;
+with them the same loop runs in slices, and the host checks the text in between.
+
+Options that differ in numbers share programs, and of the programs only those
+used last are kept: a generator that answers any number of varied calls has a
+constant size.
 """
 
+import collections
 import dataclasses
 import functools
 import os
@@ -20,6 +25,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rnn_jax import activity
+from rnn_jax import bounds
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data.text import tokenizer as tokenizer_lib
@@ -34,6 +41,9 @@ from rnn_jax.runs.checkpoints import checkpoint as checkpoint_lib
 
 WEIGHTS = ('float32', 'int8')
 SLICE = 16  # tokens between two checks by the host
+LONGEST = 4096  # tokens per call to the device
+PROGRAMS = 16  # that a generator keeps: those used last
+TOKEN_BYTES = 48  # of a new token and its log probability, in lists
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,6 +114,7 @@ class Generator:
     params: its parameters, layer by layer.
     asks: whether the model was trained on questions and answers, with a
       boundary after each, so that a prompt is a question.
+    compilations: how many programs were compiled so far.
   """
 
   def __init__(
@@ -128,7 +139,8 @@ class Generator:
     self.params = jax.jit(layers.unstack)(params)
     if weights == 'int8':
       self.params = jax.jit(int8_weights.pack)(self.params)
-    self._programs = {}
+    self._programs = collections.OrderedDict()
+    self.compilations = 0
 
   @classmethod
   def from_workdir(
@@ -163,15 +175,11 @@ class Generator:
       workdir_lib.checkpoint_folder(workdir, config.train.checkpoint_dir)
     )
     like = jax.eval_shape(lambda: _init(model))
+    bounds.check_model(config, like, 'parameters')
     _, params = checkpoints.restore_parameters(like, which)
     checkpoints.close()
     asks = config.task.answers
     return cls(model, params, tokenizer, asks, weights)
-
-  @property
-  def compilations(self) -> int:
-    """How many programs were compiled so far."""
-    return len(self._programs)
 
   def generate(
     self,
@@ -189,21 +197,29 @@ class Generator:
         soon as it is final. The parts add up to the completion's text.
 
     Raises:
-      InputError: there are no prompts, the vocabulary doesn't cover one, or an
-        empty one continues a document.
+      InputError: there are no prompts, the vocabulary doesn't cover one, an
+        empty one continues a document, or the texts don't fit in memory.
     """
     if not prompts:
       raise errors.InputError('prompts=[]: give one or more')
+    bounds.check(
+      len(prompts) * options.max_new_tokens * TOKEN_BYTES,
+      f'max_new_tokens={options.max_new_tokens:,} for {len(prompts):,} texts '
+      '(samples or prompts)',
+      'give fewer',
+    )
     ids = [self._encode(prompt, options) for prompt in prompts]
     self._check_positions(max(map(len, ids)), options.max_new_tokens)
     timing, rows = Timing(), []
-    for begin in range(0, len(prompts), options.batch_size):
-      batch = slice(begin, begin + options.batch_size)
-      batch_rows = [self._row(prompt, options) for prompt in prompts[batch]]
-      carry = self._prefill(ids[batch], begin, options, timing)
-      notify = listener and functools.partial(_notify, listener, begin)
-      self._decode(batch_rows, carry, options, notify, timing)
-      rows += batch_rows
+    with activity.doing('generating', len(prompts), 'texts') as done:
+      for begin in range(0, len(prompts), options.batch_size):
+        batch = slice(begin, begin + options.batch_size)
+        batch_rows = [self._row(prompt, options) for prompt in prompts[batch]]
+        carry = self._prefill(ids[batch], begin, options, timing)
+        notify = listener and functools.partial(_notify, listener, begin)
+        self._decode(batch_rows, carry, options, notify, timing)
+        rows += batch_rows
+        done(len(batch_rows))
     timing.new_tokens = sum(len(row.tokens) for row in rows)
     return Generation(tuple(row.completion() for row in rows), timing)
 
@@ -298,19 +314,19 @@ class Generator:
     Returns the carry after the last step.
     """
     whole = not options.stop and notify is None
-    most = options.max_new_tokens if whole else SLICE
+    most = min(options.max_new_tokens, LONGEST) if whole else SLICE
     fixed = decode.Options(
-      options.sampling,
+      options.sampling.kind(),
       self._ending(options),
       decode.buffer_size(min(most, options.max_new_tokens)),
     )
     left, least = options.max_new_tokens, options.min_new_tokens
     while left and not all(row.reason for row in rows):
       done_B = np.array([bool(row.reason) for row in rows])
-      inputs = [done_B, np.int32(min(left, most))]
-      if options.min_new_tokens:
-        inputs.append(np.int32(max(least, 0)))
-      arguments = (carry, *jax.device_put(inputs))
+      needed = np.int32(max(least, 0)) if options.min_new_tokens else None
+      inputs = (done_B, np.int32(min(left, most)), needed)
+      numbers = options.sampling.numbers()
+      arguments = (carry, *jax.device_put((*inputs, numbers)))
       program = self._program(decode.decode, fixed, arguments, timing)
       begin = time.perf_counter()
       carry, produced = program(self.params, *arguments)
@@ -341,9 +357,14 @@ class Generator:
     if key not in self._programs:
       begin = time.perf_counter()
       static = (self._model,) if fixed is None else (self._model, fixed)
-      lowered = function.lower(*static, self.params, *arguments)
-      self._programs[key] = lowered.compile()
+      with activity.doing('compiling'):
+        lowered = function.lower(*static, self.params, *arguments)
+        self._programs[key] = lowered.compile()
+      self.compilations += 1
       timing.compile_seconds += time.perf_counter() - begin
+      if len(self._programs) > PROGRAMS:
+        self._programs.popitem(last=False)
+    self._programs.move_to_end(key)
     return self._programs[key]
 
 

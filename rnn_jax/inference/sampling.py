@@ -10,13 +10,24 @@ Source: Holtzman et al., "The Curious Case of Neural Text Degeneration", 2020.
 
 import dataclasses
 import math
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from rnn_jax import errors
 
+LEAST_WIDTH = 16  # tokens that a program with top_k sorts at least
 COLDEST = 1e-30  # a temperature that float32 can still divide by
+
+
+class Numbers(NamedTuple):
+  """Sampling's values as arguments of a program, scalars."""
+
+  temperature: jax.Array | np.ndarray | float
+  top_k: jax.Array | np.ndarray | int
+  top_p: jax.Array | np.ndarray | float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,33 +52,62 @@ class Sampling:
     if not 0 < self.top_p <= 1:
       errors.refuse('top_p', self.top_p, 'give a number in (0, 1]')
 
+  def kind(self) -> 'Sampling':
+    """Returns what all settings have whose tokens one program can sample."""
+    if not self.temperature:
+      return Sampling(0.0)
+    width = max(LEAST_WIDTH, 1 << (self.top_k - 1).bit_length())
+    return Sampling(
+      top_k=width if self.top_k else 0, top_p=0.5 if self.top_p < 1 else 1.0
+    )
+
+  def numbers(self) -> Numbers:
+    """Returns the arguments that go with a program of its `kind`."""
+    top_k = min(self.top_k, np.iinfo(np.int32).max)
+    values = np.float32(self.temperature), np.int32(top_k)
+    return Numbers(*values, np.float32(self.top_p))
+
 
 def sample(
-  keys_B: jax.Array, logits_BxV: jax.Array, settings: Sampling
+  keys_B: jax.Array,
+  logits_BxV: jax.Array,
+  settings: Sampling,
+  numbers: Numbers | None = None,
 ) -> jax.Array:
   """Returns token_B in int32. A row depends only on its own key and logits.
 
   Ties between equal logits go to the lower id, in the top k and when greedy.
+
+  Args:
+    keys_B: a PRNG key per row.
+    logits_BxV: of the next token.
+    settings: how to choose it.
+    numbers: of other settings of the same `kind`, which is then all that counts
+      of `settings`; None: those of `settings`.
   """
   if settings.temperature == 0:
     return jnp.argmax(logits_BxV, -1).astype(jnp.int32)
+  temperature, top_k, top_p = numbers or settings.numbers()
   # With the maximum at 0, a low temperature gives -inf, never inf - inf.
   logits = logits_BxV - jnp.max(logits_BxV, -1, keepdims=True)
-  logits = logits / max(settings.temperature, COLDEST)
+  logits = logits / jnp.maximum(temperature, COLDEST)
   uniform_B = jax.vmap(jax.random.uniform)(keys_B)
   vocabulary = logits.shape[-1]
   k = min(settings.top_k or vocabulary, vocabulary)
-  if k == vocabulary and settings.top_p == 1:
+  if not settings.top_k and settings.top_p == 1:
     return _draw(uniform_B, jnp.exp(logits))
   logits, tokens = jax.lax.top_k(logits, k)
-  chosen = _draw(uniform_B, _nucleus(jnp.exp(logits), settings.top_p))
+  weights = jnp.exp(logits)
+  if settings.top_k:
+    weights = jnp.where(jnp.arange(k) < top_k, weights, 0.0)
+  if settings.top_p < 1:
+    weights = _nucleus(weights, top_p)
+  chosen = _draw(uniform_B, weights)
   return jnp.take_along_axis(tokens, chosen[:, None], -1)[:, 0]
 
 
 def _nucleus(falling_weights, top_p):
   """Zeroes the weights after those whose share of the sum reaches `top_p`."""
-  if top_p == 1:
-    return falling_weights
   mass = jnp.cumsum(falling_weights, -1)
   mass_before = jnp.pad(mass[:, :-1], [(0, 0), (1, 0)])
   return jnp.where(mass_before < top_p * mass[:, -1:], falling_weights, 0.0)

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import tqdm
 
+from rnn_jax import activity
 from rnn_jax.parallel import placement
 
 SCORES = (  # name, digits, unit
@@ -98,6 +99,8 @@ class Display:
 
   def advance(self) -> None:
     self._bar.update()
+    if not self._bar.disable:
+      activity.spoke()
 
   def report(self, step: int, text: str) -> None:
     """Shows the state of the training at a step."""
@@ -105,6 +108,7 @@ class Display:
       print(f'step {step}/{self._steps}  {text}', flush=True)
     else:
       self._bar.set_postfix_str(text)
+    activity.spoke()
 
   def say(self, text: str) -> None:
     """Prints a line that stays."""

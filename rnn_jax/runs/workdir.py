@@ -24,6 +24,7 @@ import rnn_jax
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax import files
+from rnn_jax.config import parts
 from rnn_jax.config import values
 from rnn_jax.runs.checkpoints import remote
 
@@ -100,7 +101,8 @@ def load_config(workdir: str | os.PathLike[str]) -> dict[str, Any]:
 
   Raises:
     InputError: the folder doesn't exist or isn't a run's, or its config.json is
-      damaged or of a version that this one can't read.
+      damaged, of a version that this one can't read, or names a module that
+      isn't imported yet: a run is data, and opening it runs no code.
   """
   _refuse_bucket(workdir)
   path = pathlib.Path(workdir) / CONFIG
@@ -131,6 +133,7 @@ def load_config(workdir: str | os.PathLike[str]) -> dict[str, Any]:
       f'{path} is damaged ({error}): restore a copy, or use another --workdir'
     ) from error
   check_version(config.pop(VERSION, None), path)
+  parts.check_known(config, str(path))
   return config
 
 
@@ -308,6 +311,7 @@ def _settle_elsewhere(folder, given, config, trained):
         )
       theirs = files.from_json((target / CONFIG).read_text())
       check_version(theirs.pop(VERSION, None), target / CONFIG)
+      parts.check_known(theirs, str(target / CONFIG))
       _refuse_another(name, theirs, config, trained)
       for file in KEPT:
         if (target / file).exists() and not (folder / file).exists():

@@ -7,6 +7,8 @@ from typing import Any
 
 import jax
 
+from rnn_jax import activity
+from rnn_jax import bounds
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.config import compression as config_compression
@@ -17,6 +19,7 @@ from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.runs import workdir as workdir_lib
 from rnn_jax.runs.checkpoints import checkpoint
 from rnn_jax.training import programs as programs_lib
+from rnn_jax.training.memory import least
 
 PyTree = Any
 
@@ -85,11 +88,13 @@ def batch_sums(
   carry: PyTree = None
   sums = []
   try:
-    for batch in batches:
-      if carry is None:
-        carry = programs.init_carry(batch.weights_BxL.shape[0])
-      carry, batch_sum = programs.evaluate_step(params, carry, batch)
-      sums.append(batch_sum)
+    with activity.doing(f'evaluating {split}', unit='batches') as done:
+      for batch in batches:
+        if carry is None:
+          carry = programs.init_carry(batch.weights_BxL.shape[0])
+        carry, batch_sum = programs.evaluate_step(params, carry, batch)
+        sums.append(batch_sum)
+        done(1)
   finally:
     batches.close()
   return [jax.tree.map(float, batch) for batch in jax.device_get(sums)]
@@ -130,8 +135,10 @@ class Run:
       mesh=config_lib.Mesh(),
       distillation=config_compression.Distillation(),
     )
+    least.check(config)
     corpus = pipeline.Corpus.open(config, workdir, accept_new_data)
     programs = programs_lib.from_config(config, corpus.tokenizer)
+    bounds.check_model(config, programs.parameters_like(), 'parameters')
     folder = checkpoint.Checkpoints(
       workdir_lib.checkpoint_folder(workdir, config.train.checkpoint_dir)
     )

@@ -199,6 +199,12 @@ class Save:
     self._log.write(trainer)
     skipped = trainer.progress.skipped_steps - trainer.skipped_at_save
     if skipped and skipped >= trainer.step - (trainer.saved or 0):
+      if trainer.progress.finished:
+        raise errors.InputError(
+          f'the last {skipped} steps, up to step {trainer.step}, had a '
+          'non-finite loss or gradient and were skipped: nothing of them is '
+          f'saved: {_remedy(trainer)}'
+        )
       trainer.display.say(
         f'step {trainer.step} is not saved: every step since the last '
         'checkpoint was skipped'

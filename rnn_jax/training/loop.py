@@ -18,6 +18,7 @@ from collections.abc import Iterable
 
 import jax
 
+from rnn_jax import bounds
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax import signal_thread
@@ -37,6 +38,7 @@ from rnn_jax.training import programs as programs_lib
 from rnn_jax.training import train_state
 from rnn_jax.training import trainer as trainer_lib
 from rnn_jax.training.memory import batch_size
+from rnn_jax.training.memory import least
 from rnn_jax.training.memory import remat as remat_budget
 
 Trainer = trainer_lib.Trainer
@@ -121,6 +123,7 @@ def open_run(
   clock = goodput.Clock()
   mesh = mesh_lib.make(config.mesh)
   multiple = mesh_lib.row_multiple(mesh, config.mesh) * config.train.accumulate
+  least.check(config)
   corpus = hosts.run_on_first_then_others(
     lambda: pipeline.Corpus.open(config, workdir, accept_new_data)
   )
@@ -132,6 +135,11 @@ def open_run(
     _say(f"remat.every='auto': {remat_budget.describe(config)}")
   task = programs_lib.make_task(config, corpus.tokenizer)
   programs = programs_lib.Programs(task, config, mesh)
+  bounds.check_model(
+    config,
+    programs.parts_like(('params', 'opt_state')),
+    "parameters and the optimizer's state",
+  )
   if programs.follows_evaluations:
     _check_validation(corpus, config.schedule.name)
   place = functools.partial(mesh_lib.put, shardings=programs.batch_sharding)

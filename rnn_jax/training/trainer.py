@@ -13,6 +13,7 @@ from typing import Any
 import grain
 import jax
 
+from rnn_jax import activity
 from rnn_jax import config as config_lib
 from rnn_jax.data import pipeline
 from rnn_jax.data.batching import batch as batch_lib
@@ -166,10 +167,11 @@ class Trainer:
     """Times its body as a step, or as a compilation if one happens."""
     with self.clock.part('steps'):
       traces = self.programs.traces
-      self._compile()
-      yield
-      if self.first_step_seconds is None:
-        jax.block_until_ready(self.metrics)
+      with activity.doing(f'step {self.step + 1}'):
+        self._compile()
+        yield
+        if self.first_step_seconds is None:
+          jax.block_until_ready(self.metrics)
       if self.programs.traces > traces:
         self.clock.rename('compile')
 

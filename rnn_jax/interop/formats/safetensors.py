@@ -10,6 +10,7 @@ import json
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax import files
+from rnn_jax.config import parts
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.interop import request
 from rnn_jax.interop import tensors
@@ -40,6 +41,7 @@ def read(source: request.Source) -> bundle_lib.Bundle:
     raise errors.InputError(
       f'{source.path}: its metadata is damaged ({error}): export it again'
     ) from error
+  parts.check_known(config, str(source.path))
   config = config_lib.parse(config)
   arrays = tensors.read(source.path)
   expected = bundle_lib.flat(bundle_lib.like(config, tokenizer))

@@ -1,0 +1,107 @@
+"""What the attempts share: a small text, a config, and a trained run."""
+
+import dataclasses
+import json
+import pathlib
+import random
+import shutil
+from typing import Any
+
+WORDS = ('the', 'state', 'gate', 'forgets', 'reads', 'writes', 'a', 'key')
+SMALL = {
+  'data.source': 'text',
+  'data.splits': (70, 20, 10),
+  'data.length': 32,
+  'data.batch_size': 8,
+  'data.workers': 0,
+  'model.width': 16,
+  'model.mlp_width': 16,
+  'cell.heads': 2,
+  'cell.key_width': 4,
+  'cell.value_width': 4,
+  'train.steps': 4,
+  'train.log_every': 2,
+  'train.checkpoint_every': 2,
+  'schedule.warmup_steps': 2,
+  'evaluate.every': 4,
+  'evaluate.batch_size': 8,
+  'sample.new_tokens': 4,
+}
+CONFIG = '''"""A model that trains in a second."""
+
+from rnn_jax import config as config_lib
+
+
+def get_config():
+  config = config_lib.default()
+  config_lib.override(config, {overrides!r})
+  return config
+'''
+
+
+@dataclasses.dataclass(frozen=True)
+class Base:
+  """Files that attempts copy or read, never change.
+
+  Attributes:
+    folder: of all.
+    text: glob of a small text.
+    config: a config file of a small model on it.
+    run: work folder of a run of that.
+    canary: a file that code of a stranger would write.
+  """
+
+  folder: pathlib.Path
+  text: str
+  config: pathlib.Path
+  run: pathlib.Path
+  canary: pathlib.Path
+
+  @classmethod
+  def make(cls, folder: pathlib.Path, server: Any) -> 'Base':
+    """Writes the files and trains the run.
+
+    Raises:
+      RuntimeError: the run failed.
+    """
+    text = write_text(folder / 'text')
+    config = folder / 'config.py'
+    config.write_text(CONFIG.format(overrides=SMALL | {'data.path': text}))
+    shared = cls(folder, text, config, folder / 'run', folder / 'canary')
+    ended = server.run('train', shared.train(shared.run), timeout=300)
+    if ended.code:
+      raise RuntimeError(f'the run that all share failed: {ended.err}')
+    return shared
+
+  def train(self, workdir: pathlib.Path, **overrides: Any) -> list[str]:
+    """Returns the arguments of launch.train; '__' in a key is a point."""
+    flags = {k.replace('__', '.'): v for k, v in overrides.items()}
+    return [
+      f'--config={self.config}',
+      f'--workdir={workdir}',
+      f'--compilation_cache={self.folder / "programs"}',
+      *(f'--config.{key}={value}' for key, value in flags.items()),
+    ]
+
+  def copy(self, folder: pathlib.Path) -> pathlib.Path:
+    """Returns a copy of the run, in `folder`."""
+    return pathlib.Path(shutil.copytree(self.run, folder / 'run'))
+
+  def config_of_run(self) -> dict[str, Any]:
+    """Returns the run's config.json."""
+    return json.loads((self.run / 'config.json').read_text())
+
+
+def write_text(folder: pathlib.Path, files: int = 12, seed: int = 0) -> str:
+  """Writes text files of different lengths. Returns their glob."""
+  rng = random.Random(seed)
+  folder.mkdir(exist_ok=True)
+  for number in range(files):
+    words = rng.choices(WORDS, k=rng.randint(20, 60))
+    (folder / f'{number:02}.txt').write_text(' '.join(words))
+  return str(folder / '*.txt')
+
+
+def remove(folder: pathlib.Path) -> None:
+  """Removes a folder, whatever its permissions are."""
+  shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,284 @@
+"""Attempts: commands, what each must do, and what went wrong if it didn't."""
+
+import collections
+import concurrent.futures
+import dataclasses
+import json
+import os
+import pathlib
+import queue
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Sequence
+
+from benchmarks.harness import measure
+from benchmarks.workloads.faults import base
+
+ROOT = pathlib.Path(__file__).parents[3]
+TIMEOUT = 20.0  # seconds until an attempt that still runs gets a SIGTERM
+SILENCE = 12.0  # seconds without a line
+MEMORY = 4 * 2**30  # bytes, the most of any attempt
+KINDS = (
+  'code run',  # of a stranger
+  'hang',  # needed SIGKILL
+  'crash',  # ended by a signal that nobody sent
+  'traceback',
+  'silent',  # exit 0 for what must be refused, or numbers that aren't finite
+  'refused',  # what must work
+  'misleading',  # the line doesn't name what is wrong
+  'quiet',  # too long without a line
+  'memory',
+  'lost',  # data, a checkpoint or a row
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Ended:
+  """How a command ended.
+
+  Attributes:
+    code: the exit code, negative if a signal ended it.
+    out: its standard output.
+    err: its standard error.
+    seconds: how long it ran.
+    silence: the longest time without output, in seconds.
+    peak: its resident bytes.
+    signalled: whether it was sent a signal.
+    took: seconds from the signal to its end; None without.
+    killed: whether it needed SIGKILL.
+    left: whether it left processes running.
+  """
+
+  code: int
+  out: str
+  err: str
+  seconds: float
+  silence: float
+  peak: int
+  signalled: bool
+  took: float | None
+  killed: bool
+  left: bool
+
+  @property
+  def error(self) -> str:
+    """The line that says why it ended; '' if there is none."""
+    lines = re.findall(r'^error: (.*)', self.err, re.M)
+    return lines[-1] if lines else ''
+
+
+@dataclasses.dataclass(frozen=True)
+class Attempt:
+  """A hostile or unlucky command.
+
+  Attributes:
+    name: what is tried.
+    launcher: of launch/.
+    arguments: of it; or a function of a fresh folder that returns them.
+    expects: 'refusal', 'success', or 'either': whichever of the two is right
+      is up to the program, but it says so.
+    says: a pattern that the line of a refusal holds.
+    check: of (folder, Ended), returns (kind of defect, words) or None.
+    finding: the number of what it repeats; 0: none.
+  """
+
+  name: str
+  launcher: str
+  arguments: Sequence[str] | Callable[[pathlib.Path], Sequence[str]]
+  expects: str = 'refusal'
+  says: str = ''
+  check: Callable[[pathlib.Path, Ended], tuple[str, str] | None] | None = None
+  finding: int = 0
+  timeout: float = TIMEOUT
+  environment: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+class Server:
+  """Starts launchers quickly; see server.py. One at a time."""
+
+  def __init__(self) -> None:
+    self._process = subprocess.Popen(
+      [sys.executable, '-m', 'benchmarks.workloads.faults.server'],
+      cwd=ROOT,
+      stdin=subprocess.PIPE,
+      stdout=subprocess.PIPE,
+      text=True,
+    )
+
+  def run(
+    self,
+    launcher: str,
+    arguments: Sequence[str],
+    timeout: float = TIMEOUT,
+    after: str = '',
+    delay: float = 0.0,
+    signal: int = 0,
+    environment: dict[str, str] | None = None,
+  ) -> Ended:
+    """Runs a launcher to its end.
+
+    Args:
+      launcher: of launch/.
+      arguments: of it.
+      timeout: seconds, after which it gets a SIGTERM.
+      after: a text of its output; `delay` seconds later it gets `signal`.
+      delay: seconds.
+      signal: 0: none.
+      environment: variables to set.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+      paths = {name: f'{folder}/{name}' for name in ('out', 'err')}
+      request = {
+        'launcher': launcher,
+        'arguments': [str(text) for text in arguments],
+        'timeout': timeout,
+        'after': after,
+        'delay': delay,
+        'signal': int(signal),
+        'environment': environment or {},
+        **paths,
+      }
+      self._process.stdin.write(json.dumps(request) + '\n')
+      self._process.stdin.flush()
+      answer = json.loads(self._process.stdout.readline())
+      texts = {
+        name: pathlib.Path(path).read_text(errors='replace')
+        for name, path in paths.items()
+      }
+    return Ended(**texts, **answer)
+
+  def close(self) -> None:
+    """Ends the server."""
+    self._process.stdin.close()
+    self._process.wait()
+    self._process.stdout.close()
+
+
+def tried(
+  make: Callable[[base.Base], Iterable[Attempt]], limit: int = 0
+) -> measure.Values:
+  """Runs attempts, two at a time. Returns how many, and what went wrong.
+
+  Args:
+    make: of the files that they share, returns them.
+    limit: how many of them, evenly spread; 0: all.
+  """
+  with tempfile.TemporaryDirectory() as folder:
+    servers = [Server() for _ in range(min(measure.cores(), 4))]
+    try:
+      shared = base.Base.make(pathlib.Path(folder), servers[0])
+      attempts = [*make(shared)]
+      if limit:
+        attempts = attempts[:: max(len(attempts) // limit, 1)]
+      return _run_all(attempts, servers, shared)
+    finally:
+      for server in servers:
+        server.close()
+
+
+def _run_all(attempts, servers, shared):
+  free = queue.SimpleQueue()
+  for server in servers:
+    free.put(server)
+  lock = threading.Lock()
+
+  def one(number):
+    attempt = attempts[number]
+    folder = shared.folder / f'{number}'
+    folder.mkdir()
+    arguments = attempt.arguments
+    arguments = arguments(folder) if callable(arguments) else arguments
+    server = free.get()
+    try:
+      ended = server.run(
+        attempt.launcher,
+        arguments,
+        attempt.timeout,
+        environment=attempt.environment,
+      )
+    finally:
+      free.put(server)
+    defect = judge(attempt, ended, folder, shared)
+    with lock:
+      _log(attempt, ended, defect)
+    base.remove(folder)
+    return ended, defect
+
+  with concurrent.futures.ThreadPoolExecutor(len(servers)) as pool:
+    results = [*pool.map(one, range(len(attempts)))]
+  return summary(
+    [attempt.name for attempt in attempts],
+    [defect for _, defect in results],
+    [ended.silence for ended, _ in results],
+  )
+
+
+def summary(
+  names: Sequence[str],
+  defects: Sequence[tuple[str, str] | None],
+  silences: Sequence[float] = (),
+) -> measure.Values:
+  """Returns a row's values: how many were tried, and how many of each kind."""
+  counts = collections.Counter(defect[0] for defect in defects if defect)
+  return {
+    'tried': len(names),
+    'survived': len(names) - sum(counts.values()),
+    'longest_silence': max(silences, default=0.0),
+    **{kind.replace(' ', '_'): counts[kind] for kind in KINDS},
+    'defects': [
+      {'name': name, 'kind': defect[0], 'words': defect[1][:300]}
+      for name, defect in zip(names, defects, strict=True)
+      if defect
+    ],
+  }
+
+
+def judge(
+  attempt: Attempt, ended: Ended, folder: pathlib.Path, shared: base.Base
+) -> tuple[str, str] | None:
+  """Returns (kind of defect, words), or None if all is well."""
+  if shared.canary.exists():
+    shared.canary.unlink()
+    return 'code run', ''
+  last = (ended.err.strip().splitlines() or [''])[-1]
+  if ended.killed:
+    return 'hang', last
+  stopped = ended.signalled and ended.code in (143, -15)
+  if ended.code < 0 and not stopped:
+    return 'crash', f'signal {-ended.code}: {last}'
+  if 'Traceback (most recent call last)' in ended.err:
+    return 'traceback', last
+  if ended.peak > MEMORY:
+    return 'memory', f'{ended.peak / 2**30:.1f} GiB: {last}'
+  if ended.silence > SILENCE:
+    return 'quiet', f'{ended.silence:.0f} s: {last}'
+  if stopped and attempt.expects == 'refusal':
+    return 'hang', f'not refused within {attempt.timeout:g} s'
+  if ended.code == 0 or stopped:
+    if attempt.expects == 'refusal':
+      return 'silent', ended.out[-100:]
+  elif ended.code not in (1, 2) or not ended.error:
+    return 'misleading', f'exit {ended.code}: {last}'
+  elif attempt.expects == 'success':
+    return 'refused', ended.error
+  elif not re.search(attempt.says, ended.error):
+    return 'misleading', ended.error
+  return attempt.check(folder, ended) if attempt.check else None
+
+
+def _log(attempt, ended, defect):
+  """Prints what went wrong; everything, if FAULTS_LOG names a file."""
+  words = ': '.join(defect) if defect else 'well'
+  line = f'{words} | {attempt.name} | exit {ended.code} after ' + (
+    f'{ended.seconds:.1f} s | {ended.error[:200]}'
+  )
+  if path := os.environ.get('FAULTS_LOG'):
+    with open(path, 'a') as file:
+      file.write(line + '\n')
+  elif defect:
+    print(line, flush=True)
