@@ -20,7 +20,7 @@ CONFIG = command.define_config(
 MESH = flags.DEFINE_string('mesh', '', 'AXIS=SIZE,...; empty: search for it.')
 DEVICE = flags.DEFINE_string('device', '', 'h100, h200, a100, v5e or cpu.')
 DEVICES = flags.DEFINE_integer(
-  'devices', 0, 'Number of devices.', lower_bound=0
+  'devices', 0, 'Number of devices.', lower_bound=0, upper_bound=2**20
 )
 ROWS = flags.DEFINE_integer(
   'rows', 0, "Rows in the whole batch; 0: the config's.", lower_bound=0

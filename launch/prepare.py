@@ -26,7 +26,9 @@ FORMAT = flags.DEFINE_string(
 SPLITS = flags.DEFINE_string(
   'splits', '', 'Percentages of train, validation and test, e.g. 85,10,5.'
 )
-SEED = flags.DEFINE_integer('seed', 0, 'Seed of the assignment by --splits.')
+SEED = flags.DEFINE_integer(
+  'seed', 0, 'Seed of the assignment by --splits.', lower_bound=0
+)
 LABEL = flags.DEFINE_string(
   'label', None, "Column of classes. Default: 'label', if present; '': none."
 )

@@ -43,13 +43,16 @@ def explain(error: BaseException) -> str:
   """Returns the message of an error that a user can fix; '': it's a defect.
 
   That is an InputError, and what the machine refuses wherever it happens: a
-  full or forbidden disk, memory that runs out.
+  full or forbidden disk, memory that runs out, an implementation that needs
+  another device.
   """
   if isinstance(error, InputError):
     return str(error)
   if isinstance(error, OSError) and error.errno in REMEDIES:
     where = f'{error.filename}: ' if error.filename else ''
     return f'{where}{os.strerror(error.errno)}: {REMEDIES[error.errno]}'
+  if isinstance(error, NotImplementedError) and str(error).startswith('impl='):
+    return f'recurrence.{error}'  # an op that this machine can't run
   text = f'{type(error).__name__}: {error}'
   if isinstance(error, (MemoryError, RuntimeError)) and (
     OUT_OF_MEMORY.search(text)

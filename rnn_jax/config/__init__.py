@@ -73,7 +73,8 @@ class Data(Part):
   splits: tuple[int, ...] = (90, 5, 5)  # percent: train, validation, test
   split_by: str = option('document', choices=('document', 'position'))
   tokenizer: str = option('bytes', choices='data.text.tokenizer:KINDS')
-  vocabulary: int = option(512, least=2)  # entries, of BPE or of numbers
+  # Entries, of BPE or of numbers.
+  vocabulary: int = option(512, least=2, most=2**24)
   pre_tokenizer: str = option(  # of BPE; 'whitespace' is lossy
     'byte_level', choices='data.text.tokenizer:PRE_TOKENIZERS'
   )

@@ -33,6 +33,7 @@ from rnn_jax.training import evaluate
 from rnn_jax.training import programs as programs_lib
 from rnn_jax.training import schedule as schedule_lib
 from rnn_jax.training import train_state
+from rnn_jax.training.memory import least
 
 # The parts of a train state that the next update depends on.
 PARTS = 'params', 'opt_state', 'loss_scale', 'step', 'rate_scale', 'key'
@@ -60,6 +61,7 @@ class Run:
       InputError: the run, the checkpoint or the data is missing.
     """
     config = plain(config_lib.parse(workdir_lib.load_config(workdir)))
+    least.check(config)
     corpus = pipeline.Corpus.open(config, workdir, accept_new_data=True)
     device = jax.local_devices()[:1]
     programs = programs_lib.from_config(config, corpus.tokenizer, device)

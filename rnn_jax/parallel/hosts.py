@@ -67,6 +67,8 @@ def connect(address: clusters.Address, timeout: int, host_timeout: int) -> None:
   _keep_stdout()
   if address.process and address.coordinator:
     _reach(address, begun + timeout)
+  elif address.coordinator and address.process == 0:
+    _check_port(address)
   # `initialize` has no option for this; on CPUs gloo communicates.
   jax.config.update('jax_cpu_collectives_implementation', 'gloo')
   remaining = max(int(timeout - (time.monotonic() - begun)), 5)
@@ -261,6 +263,20 @@ def _reach(address, end):
         'there, and check that no firewall blocks it'
       )
     time.sleep(0.5)
+
+
+def _check_port(address):
+  """Checks that this process can serve: jax crashes if the port is taken."""
+  _, _, port = address.coordinator.rpartition(':')
+  with socket.socket() as probe:
+    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+      probe.bind(('', int(port)))
+    except (OSError, OverflowError) as error:
+      raise errors.InputError(
+        f'--coordinator={address.coordinator}: process 0 cannot serve there '
+        f'({getattr(error, "strerror", None) or error}): give a free port'
+      ) from error
 
 
 def _keep_stdout():

@@ -12,6 +12,7 @@
 import contextlib
 import fcntl
 import fnmatch
+import glob
 import json
 import os
 import pathlib
@@ -79,6 +80,7 @@ def open_for_training(
       The folder is then unchanged.
   """
   _refuse_bucket(workdir)
+  _refuse_patterns(checkpoint_folder(workdir, config['train']['checkpoint_dir']))
   folder = pathlib.Path(workdir)
   config = json.loads(json.dumps(config))  # tuples compare as the file's lists
   try:
@@ -252,6 +254,15 @@ def _refuse_bucket(workdir):
       f'workdir={str(workdir)!r}: a work folder must be on this machine, for '
       'its lock and metrics: give --workdir=FOLDER, and for checkpoints '
       f'--config.train.checkpoint_dir={workdir}'
+    )
+
+
+def _refuse_patterns(folder):
+  """Refuses names that Orbax would take for patterns, and not find again."""
+  if not remote.is_remote(folder) and glob.has_magic(os.path.abspath(folder)):
+    raise errors.InputError(
+      f'{str(folder)!r}: checkpoints in a folder with *, ? or [ in its path '
+      'cannot be read again: give another --workdir or train.checkpoint_dir'
     )
 
 

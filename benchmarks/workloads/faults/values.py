@@ -11,6 +11,7 @@ from benchmarks.workloads.faults import commands
 INTEGERS = ('-1', '1000000000', '9223372036854775808', 'x')
 FLOATS = ('nan', 'inf', '-1', '1e300', '1e38')
 TEXTS = ('', "a'b\n", 'x' * 300)
+SPLITS = '--splits=60,20,20'
 NOT_FINITE = 'is nan|not finite|non-finite'
 TUPLES = ('()', '(-1,)', '("x",)')
 
@@ -169,7 +170,7 @@ def _of_train_flags(shared):
     (('--workdir=/dev/null/x',), '/dev/null'),
     (('--workdir=' + 'x' * 300,), 'xxx'),
     (('--workdir=',), 'workdir'),
-    (('--from_step=99',), 'from_step'),
+    (('--from_step=99',), 'no checkpoint'),
     (('--from_step=-1',), 'from_step'),
     (('--config=/nowhere.py',), 'nowhere'),
     (('--config=/dev/null',), 'config'),
@@ -179,7 +180,6 @@ def _of_train_flags(shared):
     (('--config.data.path=/proc/self/mem',), 'path'),
     (('--config.data.path=/nowhere/*',), 'path'),
     (('--config.data.path=[',), 'path'),
-    (('--config.data.path=' + '/*' * 200,), 'path'),
     (('--config.data.path=' + str(shared.folder),), 'path'),
     (('--config.train.checkpoint_dir=/proc/x',), 'checkpoint_dir'),
     (('--config.train.checkpoint_dir=/dev/null',), 'checkpoint_dir'),
@@ -206,7 +206,7 @@ def _of_train_flags(shared):
     (('--config.model.cell=os.path:join',), 'os.path'),
     (('--config.model.cell=os:system',), 'os:system'),
     (('--config.task.name=this:x',), 'this'),
-    (('--config.distillation.teacher=/nowhere',), 'teacher'),
+    (('--config.distillation.teacher=/nowhere',), 'teacher|/nowhere'),
     (('--cpus=99',), 'cpus'),
     (('--cpus=x',), 'cpus'),
     (('--memory_fraction=2',), 'memory_fraction'),
@@ -243,7 +243,7 @@ def _of_other_launchers(shared):
     ('prepare', ('--name=x', '--input=/nowhere'), '/nowhere'),
     ('prepare', ('--name=../x', f'--input={text}'), 'name'),
     ('prepare', ('--name=', f'--input={text}'), 'name'),
-    ('prepare', ('--name=' + 'x' * 300, f'--input={text}'), 'name|xxx'),
+    ('prepare', ('--name=' + 'x' * 300, f'--input={text}', SPLITS), 'name|xxx'),
     (
       'prepare',
       ('--name=x', f'--input={text}', '--splits=nan,50,50'),
@@ -252,7 +252,7 @@ def _of_other_launchers(shared):
     ('prepare', ('--name=x', f'--input={text}', '--splits=50,50'), 'splits'),
     ('prepare', ('--name=x', f'--input={text}', '--splits=-1,50,51'), 'splits'),
     ('prepare', ('--name=x', f'--input={text}', '--classes=a,a'), 'classes'),
-    ('prepare', ('--name=x', f'--input={text}', '--seed=-1'), 'seed'),
+    ('prepare', ('--name=x', f'--input={text}', '--seed=-1', SPLITS), 'seed'),
     (
       'prepare',
       ('--name=x', f'--input={text}', '--encoding=rot13'),
@@ -261,13 +261,21 @@ def _of_other_launchers(shared):
     ('prepare', ('--name=x', f'--input={text}', '--encoding=no'), 'encoding'),
     ('prepare', ('--name=x', f'--input={text}', '--format=pickle'), 'format'),
     ('prepare', ('--name=x', '--input=/dev/zero'), '/dev/zero'),
-    ('prepare', ('--name=x', f'--input={text}', '--data_dir=/proc/x'), '/proc'),
+    (
+      'prepare',
+      ('--name=x', f'--input={text}', '--data_dir=/proc/x', SPLITS),
+      '/proc',
+    ),
     ('convert', ('--input=/nowhere', '--format=gpt2'), 'nowhere'),
     ('convert', (f'--input={text}', '--format=gpt2'), 'text|config'),
     ('convert', (f'--input={text}', '--format=x'), 'format'),
-    ('export', (run, '--format=x'), 'format'),
+    ('export', (run, '--format=x', '--output=/tmp/never'), 'format'),
     ('export', (run, '--format=safetensors', '--output=/proc/x'), '/proc'),
-    ('export', (run, '--format=stablehlo', '--batch_size=-1'), 'batch_size'),
+    (
+      'export',
+      (run, '--format=stablehlo', '--batch_size=-1', '--output=/tmp/never'),
+      'batch_size',
+    ),
     ('export', (run, '--format=stablehlo', '--batch_size=x'), 'batch_size'),
     ('prune', (run, '--output=/proc/x', '--sparsity=0.5'), '/proc'),
     ('prune', (run, '--output=/tmp/never', '--sparsity=nan'), 'sparsity'),
@@ -276,12 +284,32 @@ def _of_other_launchers(shared):
     ('quantize', (run, f'--output={shared.run}'), 'output|exists'),
     ('inspect', (run, '--batches=-1'), 'batches'),
     ('inspect', (run, '--batches=0'), 'batches'),
-    ('plan', (f'--config={shared.config}', '--mesh=data=x'), 'mesh'),
-    ('plan', (f'--config={shared.config}', '--mesh=data=0'), 'mesh'),
-    ('plan', (f'--config={shared.config}', '--devices=1000000000'), 'devices'),
+    (
+      'plan',
+      (f'--config={shared.config}', '--mesh=data=x', '--device=h100'),
+      'mesh',
+    ),
+    (
+      'plan',
+      (f'--config={shared.config}', '--mesh=data=0', '--device=h100'),
+      'mesh',
+    ),
+    (
+      'plan',
+      (f'--config={shared.config}', '--devices=1000000000', '--device=h100'),
+      'devices',
+    ),
     ('plan', (f'--config={shared.config}', '--device=x'), 'device'),
-    ('plan', (f'--config={shared.config}', '--efficiency=nan'), 'efficiency'),
-    ('plan', (f'--config={shared.config}', '--rows=1000000000000'), 'rows'),
+    (
+      'plan',
+      (f'--config={shared.config}', '--efficiency=nan', '--device=h100'),
+      'efficiency',
+    ),
+    (
+      'plan',
+      (f'--config={shared.config}', '--rows=1000000000000', '--device=h100', '--devices=8'),
+      'rows',
+    ),
     ('profile', (f'--config={shared.config}', '--workdir=/proc/x'), '/proc'),
     ('profile', (f'--config={shared.config}', '--steps=0'), 'steps'),
     (
@@ -299,8 +327,12 @@ def _of_other_launchers(shared):
       (f'--config={shared.config}', '--length=1000000000000'),
       'length',
     ),
-    ('experiments', ('--grid=/nowhere.py',), 'nowhere'),
-    ('experiments', ('--grid=' + str(shared.config),), 'grid|runs'),
+    ('experiments', ('--grid=/nowhere.py', '--workdir=/tmp/never'), 'nowhere'),
+    (
+      'experiments',
+      ('--grid=' + str(shared.config), '--workdir=/tmp/never'),
+      'grid|runs',
+    ),
     ('selfcheck', ('--impl=x',), 'impl'),
   ):
     yield commands.Attempt(

@@ -12,6 +12,8 @@ from rnn_jax import errors
 if TYPE_CHECKING:
   import PIL.Image
 
+PIXELS = 2**26  # of an image, at most: decoded they take 4 bytes each
+
 
 @contextlib.contextmanager
 def opened(content: bytes, where: str) -> Iterator['PIL.Image.Image']:
@@ -25,6 +27,12 @@ def opened(content: bytes, where: str) -> Iterator['PIL.Image.Image']:
 
   try:
     with PIL.Image.open(io.BytesIO(content)) as image:
+      width, height = image.size
+      if width * height > PIXELS:
+        raise errors.InputError(
+          f'{where}: {width:,} x {height:,} pixels, and {PIXELS:,} in all are '
+          'allowed: make it smaller, or remove it'
+        )
       yield image
   except errors.InputError:
     raise

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from rnn_jax import errors
 from rnn_jax.data.preparation import channels
 from rnn_jax.data.preparation import examples
 from rnn_jax.data.preparation import schema as schema_lib
@@ -161,7 +162,12 @@ def moved_into_place(folder: str) -> Iterator[str]:
   parent, name = os.path.split(os.path.abspath(folder))
   partial = os.path.join(parent, f'.{name}.partial')
   shutil.rmtree(partial, ignore_errors=True)
-  os.makedirs(partial)
+  try:
+    os.makedirs(partial)
+  except OSError as error:
+    raise errors.InputError(
+      f'{partial}: {error.strerror}: give a --data_dir that can be written'
+    ) from error
   try:
     yield partial
     os.rename(partial, folder)

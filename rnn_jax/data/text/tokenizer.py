@@ -167,6 +167,8 @@ class Numbers(Tokenizer):
   whole_words = True
 
   def __init__(self, size: int) -> None:
+    if not 2 <= size <= LARGEST:
+      raise ValueError(f'size={size!r}: give 2 to {LARGEST:,}')
     super().__init__(f' {n}'.encode() for n in range(size - 1))
 
   def encode_document(self, text: str | bytes) -> np.ndarray:
@@ -183,6 +185,7 @@ class Numbers(Tokenizer):
     return {'kind': 'numbers', 'size': self.size}
 
 
+LARGEST = 2**24  # entries of a vocabulary of numbers
 PRE_TOKENIZERS = ('byte_level', 'whitespace')  # of BPE
 KINDS = {
   'bytes': Bytes,
@@ -216,7 +219,7 @@ def load(path: str | os.PathLike) -> Tokenizer:
   """
   try:
     return from_spec(files.read_json(path))
-  except (ValueError, KeyError, TypeError, AttributeError) as error:
+  except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
     raise errors.InputError(
       f"{path} isn't a tokenizer of rnn_jax ({error}): remove it, or choose "
       'another work folder'

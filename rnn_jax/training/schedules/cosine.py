@@ -16,7 +16,7 @@ from rnn_jax.training.schedules import base
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(base.Final):
+class Config(base.Falling):
   """Options of the schedule, section `schedule` of the config."""
 
 

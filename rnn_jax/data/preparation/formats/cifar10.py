@@ -14,6 +14,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from rnn_jax import errors
+from rnn_jax.data.preparation import archives
 from rnn_jax.data.preparation import examples
 
 SUFFIXES = ('.tar.gz', '.tgz', '.tar')
@@ -64,6 +65,7 @@ def read(path: str, options: examples.Options) -> Iterator[examples.Example]:
         name = os.path.basename(member.name)
         if not member.isfile() or name not in missing:
           continue
+        archives.check_size(member.size, f'{path}: {name}')
         if (file := tar.extractfile(member)) is not None:
           yield from _batch(file.read(), path, name, missing.pop(name))
   except (tarfile.TarError, EOFError, OSError, zlib.error) as error:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from absl import logging
 
 from rnn_jax import errors
+from rnn_jax.data.preparation import archives
 from rnn_jax.data.preparation import examples
 from rnn_jax.data.preparation import inputs
 
@@ -118,6 +119,11 @@ def _zip(path):
   try:
     with zipfile.ZipFile(path) as file:
       for name in _image_names(path, file.namelist()):
+        archives.check_size(file.getinfo(name).file_size, f'{path}: {name}')
         yield name, file.read(name)
   except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
     raise errors.InputError(f'{path}: incomplete zip: {error}') from None
+  except (RuntimeError, NotImplementedError) as error:
+    raise errors.InputError(
+      f'{path}: {error}: pack it again without a password, deflated'
+    ) from None

@@ -1,0 +1,101 @@
+"""Damage to each file of one's own run: repaired, passed over, or refused.
+
+A run of four steps with a checkpoint at each second one is damaged in one file;
+then it is resumed to six steps, evaluated, or asked to generate. What works must
+have the result of the undamaged run: the same last parameters, to the bit.
+"""
+
+import os
+import pathlib
+from collections.abc import Callable
+from collections.abc import Iterator
+
+from benchmarks.harness import measure
+from benchmarks.workloads.faults import base
+from benchmarks.workloads.faults import commands
+
+DAMAGES = ('empty', 'cut', 'flip', 'missing', 'folder', 'longer')
+
+
+def files(limit: int = 0) -> measure.Values:
+  """Damages each file in six ways, and uses the run in three."""
+  return commands.tried(_of_files, limit)
+
+
+def _of_files(shared: base.Base) -> Iterator[commands.Attempt]:
+  names = sorted(
+    str(path.relative_to(shared.run))
+    for path in shared.run.rglob('*')
+    if path.is_file() and path.name != '.lock'
+  )
+  for name in names:
+    for damage in DAMAGES:
+      yield commands.Attempt(
+        f'train on, {name}: {damage}',
+        'train',
+        _damaged(shared, name, damage, _resumed),
+        expects='either',
+        check=_kept,
+        finding=5,
+      )
+      if not name.startswith('checkpoints'):
+        yield commands.Attempt(
+          f'generate, {name}: {damage}',
+          'generate',
+          _damaged(shared, name, damage, _generated),
+          expects='either',
+          finding=5,
+        )
+
+
+def _resumed(shared, run):
+  return shared.train(run)
+
+
+def _generated(shared, run):
+  del shared
+  return [f'--workdir={run}', '--prompt=the', '--max_new_tokens=2']
+
+
+def _damaged(
+  shared: base.Base,
+  name: str,
+  damage: str,
+  then: Callable[[base.Base, pathlib.Path], list[str]],
+) -> Callable[[pathlib.Path], list[str]]:
+  def arguments(folder):
+    run = shared.copy(folder)
+    do(run / name, damage)
+
+    return then(shared, run)
+
+  return arguments
+
+
+def do(path: pathlib.Path, damage: str) -> None:
+  """Damages a file in one of DAMAGES."""
+  content = path.read_bytes()
+  if damage == 'missing':
+    path.unlink()
+  elif damage == 'folder':
+    path.unlink()
+    path.mkdir()
+  elif damage == 'longer':
+    path.write_bytes(content + b'\0{"garbage"')
+  elif damage == 'empty':
+    path.write_bytes(b'')
+  elif damage == 'cut':
+    path.write_bytes(content[: len(content) // 2])
+  else:
+    flipped = bytearray(content)
+    if flipped:
+      flipped[len(flipped) // 2] ^= 0x10
+    path.write_bytes(bytes(flipped))
+
+
+def _kept(folder, ended):
+  """An undamaged checkpoint is still there, whatever happened."""
+  del ended
+  run = pathlib.Path(folder, 'run', 'checkpoints')
+  steps = [name for name in os.listdir(run) if name[:1].isdigit()]
+  return None if steps else ('lost', 'no checkpoint is left')
