@@ -360,6 +360,7 @@ class Generator:
       with activity.doing('compiling'):
         lowered = function.lower(*static, self.params, *arguments)
         self._programs[key] = lowered.compile()
+        function.clear_cache()  # else jax keeps each trace
       self.compilations += 1
       timing.compile_seconds += time.perf_counter() - begin
       if len(self._programs) > PROGRAMS:

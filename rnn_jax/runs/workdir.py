@@ -80,7 +80,9 @@ def open_for_training(
       The folder is then unchanged.
   """
   _refuse_bucket(workdir)
-  _refuse_patterns(checkpoint_folder(workdir, config['train']['checkpoint_dir']))
+  _refuse_patterns(
+    checkpoint_folder(workdir, config['train']['checkpoint_dir'])
+  )
   folder = pathlib.Path(workdir)
   config = json.loads(json.dumps(config))  # tuples compare as the file's lists
   try:

@@ -3,6 +3,7 @@
 import collections
 import concurrent.futures
 import dataclasses
+import importlib
 import json
 import os
 import pathlib
@@ -13,7 +14,6 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable
-from collections.abc import Iterable
 from collections.abc import Sequence
 
 from benchmarks.harness import measure
@@ -133,6 +133,8 @@ class Server:
     """
     with tempfile.TemporaryDirectory() as folder:
       paths = {name: f'{folder}/{name}' for name in ('out', 'err')}
+      for path in paths.values():
+        pathlib.Path(path).touch()
       request = {
         'launcher': launcher,
         'arguments': [str(text) for text in arguments],
@@ -159,29 +161,37 @@ class Server:
     self._process.stdout.close()
 
 
-def tried(
-  make: Callable[[base.Base], Iterable[Attempt]], limit: int = 0
-) -> measure.Values:
-  """Runs attempts, two at a time. Returns how many, and what went wrong.
+def tried(group: str, limit: int = 0) -> measure.Values:
+  """Runs a group of attempts. Returns how many, and what went wrong.
 
   Args:
-    make: of the files that they share, returns them.
+    group: 'module.function' of this folder; of the files that all attempts
+      share it returns them.
     limit: how many of them, evenly spread; 0: all.
   """
   with tempfile.TemporaryDirectory() as folder:
     servers = [Server() for _ in range(min(measure.cores(), 4))]
     try:
       shared = base.Base.make(pathlib.Path(folder), servers[0])
-      attempts = [*make(shared)]
-      if limit:
-        attempts = attempts[:: max(len(attempts) // limit, 1)]
-      return _run_all(attempts, servers, shared)
+      return run_all(chosen(group, shared, limit), servers, shared)
     finally:
       for server in servers:
         server.close()
 
 
-def _run_all(attempts, servers, shared):
+def chosen(group: str, shared: base.Base, limit: int) -> list[Attempt]:
+  """Returns the attempts of a group, or at most `limit`, evenly spread."""
+  module, _, function = group.rpartition('.')
+  module = importlib.import_module(f'{__package__}.{module}')
+  attempts = [*getattr(module, function)(shared)]
+  count = min(limit or len(attempts), len(attempts))
+  return [attempts[n * len(attempts) // count] for n in range(count)]
+
+
+def run_all(
+  attempts: Sequence[Attempt], servers: Sequence[Server], shared: base.Base
+) -> measure.Values:
+  """Runs attempts, one at a time on each server. Returns their summary."""
   free = queue.SimpleQueue()
   for server in servers:
     free.put(server)
@@ -245,40 +255,43 @@ def judge(
   if shared.canary.exists():
     shared.canary.unlink()
     return 'code run', ''
-  last = (ended.err.strip().splitlines() or [''])[-1]
-  if ended.killed:
-    return 'hang', last
-  stopped = ended.signalled and ended.code in (143, -15)
-  if ended.code < 0 and not stopped:
-    return 'crash', f'signal {-ended.code}: {last}'
-  if 'Traceback (most recent call last)' in ended.err:
-    return 'traceback', last
-  if ended.peak > MEMORY:
-    return 'memory', f'{ended.peak / 2**30:.1f} GiB: {last}'
-  if ended.silence > SILENCE:
-    return 'quiet', f'{ended.silence:.0f} s: {last}'
-  if stopped and attempt.expects == 'refusal':
-    return 'hang', f'not refused within {attempt.timeout:g} s'
-  if ended.code == 0 or stopped:
-    if attempt.expects == 'refusal':
-      return 'silent', ended.out[-100:]
-  elif ended.code not in (1, 2) or not ended.error:
-    return 'misleading', f'exit {ended.code}: {last}'
-  elif attempt.expects == 'success':
-    return 'refused', ended.error
-  elif not re.search(attempt.says, ended.error):
-    return 'misleading', ended.error
+  for kind, wrong, words in _checks(attempt, ended):
+    if wrong:
+      return kind, words
   return attempt.check(folder, ended) if attempt.check else None
 
 
+def _checks(attempt, ended):
+  """Yields (kind of defect, whether it is one, words), the gravest first."""
+  last = (ended.err.strip().splitlines() or [''])[-1]
+  stopped = ended.signalled and ended.code in (143, -15)
+  worked = ended.code == 0 or stopped
+  yield 'hang', ended.killed, last
+  yield 'crash', ended.code < 0 and not stopped, f'signal {-ended.code}: {last}'
+  yield 'traceback', 'Traceback (most recent call last)' in ended.err, last
+  yield 'memory', ended.peak > MEMORY, f'{ended.peak / 2**30:.1f} GiB: {last}'
+  yield 'quiet', ended.silence > SILENCE, f'{ended.silence:.0f} s: {last}'
+  if attempt.expects == 'refusal':
+    yield 'hang', stopped, f'not refused within {attempt.timeout:g} s'
+    yield 'silent', worked, ended.out[-100:]
+  if not worked:
+    lacks = ended.code not in (1, 2) or not ended.error
+    yield 'misleading', lacks, f'exit {ended.code}: {last}'
+    yield 'refused', attempt.expects == 'success', ended.error
+    named = re.search(attempt.says, ended.error)
+    yield 'misleading', not named, ended.error
+
+
 def _log(attempt, ended, defect):
-  """Prints what went wrong; everything, if FAULTS_LOG names a file."""
   words = ': '.join(defect) if defect else 'well'
   line = f'{words} | {attempt.name} | exit {ended.code} after ' + (
     f'{ended.seconds:.1f} s | {ended.error[:200]}'
   )
+  log(line)
+
+
+def log(line: str) -> None:
+  """Adds a line to the file of the variable FAULTS_LOG, if it is set."""
   if path := os.environ.get('FAULTS_LOG'):
     with open(path, 'a') as file:
       file.write(line + '\n')
-  elif defect:
-    print(line, flush=True)

@@ -1,8 +1,7 @@
 """Damage to each file of one's own run: repaired, passed over, or refused.
 
-A run of four steps with a checkpoint at each second one is damaged in one file;
-then it is resumed to six steps, evaluated, or asked to generate. What works must
-have the result of the undamaged run: the same last parameters, to the bit.
+A finished run of four steps, with checkpoints at the second and the last one,
+is damaged in one file; then it is resumed, or asked to generate.
 """
 
 import os
@@ -10,19 +9,14 @@ import pathlib
 from collections.abc import Callable
 from collections.abc import Iterator
 
-from benchmarks.harness import measure
 from benchmarks.workloads.faults import base
 from benchmarks.workloads.faults import commands
 
 DAMAGES = ('empty', 'cut', 'flip', 'missing', 'folder', 'longer')
 
 
-def files(limit: int = 0) -> measure.Values:
+def files(shared: base.Base) -> Iterator[commands.Attempt]:
   """Damages each file in six ways, and uses the run in three."""
-  return commands.tried(_of_files, limit)
-
-
-def _of_files(shared: base.Base) -> Iterator[commands.Attempt]:
   names = sorted(
     str(path.relative_to(shared.run))
     for path in shared.run.rglob('*')

@@ -46,23 +46,21 @@ def serve():
 def _watch(child, request, begin):
   """Waits for the process, with the request's signal if it is due."""
   files = [pathlib.Path(request[name]) for name in ('out', 'err')]
-  signals = [(request['after'], request['delay'], request['signal'])]
-  signals = signals if request['signal'] else []
+  asks = _Signal(request, files)
   seen, silent_since, silence = 0, begin, 0.0
   asked = killed = None
-  peak = 0
   while True:
     pid, status, usage = os.wait4(child, os.WNOHANG)
     now = time.monotonic()
-    written = sum(path.stat().st_size for path in files if path.exists())
+    written = sum(path.stat().st_size for path in files)
     if written != seen or pid:
       silence = max(silence, now - silent_since)
       seen, silent_since = written, now
     if pid:
       break
-    if signals and asked is None and _due(signals[0], files, now):
+    if asked is None and asks.is_due(now):
       asked = now
-      os.kill(child, signals[0][2])
+      os.kill(child, request['signal'])
     if asked is None and now - begin > request['timeout']:
       asked = now
       os.kill(child, signal.SIGTERM)
@@ -70,7 +68,6 @@ def _watch(child, request, begin):
       killed = True
       os.killpg(child, signal.SIGKILL)
     time.sleep(POLL)
-  peak = usage.ru_maxrss * 1024
   try:
     os.killpg(child, signal.SIGKILL)  # what it left running
     left = True
@@ -80,7 +77,7 @@ def _watch(child, request, begin):
     'code': os.waitstatus_to_exitcode(status),
     'seconds': now - begin,
     'silence': silence,
-    'peak': peak,
+    'peak': usage.ru_maxrss * 1024,
     'signalled': asked is not None,
     'took': now - asked if asked is not None else None,
     'killed': bool(killed),
@@ -88,15 +85,24 @@ def _watch(child, request, begin):
   }
 
 
-_since = {}
+class _Signal:
+  """The signal of a request, due some time after a text of the output."""
 
+  def __init__(self, request, files):
+    self._request, self._files = request, files
+    self._since = None
 
-def _due(what, files, now):
-  """Whether the output holds the text since `delay` seconds."""
-  text, delay, _ = what
-  if any(text in path.read_text(errors='replace') for path in files):
-    return now - _since.setdefault(str(files[0]), now) >= delay
-  return False
+  def is_due(self, now):
+    if self._since is None and any(
+      self._request['after'] in path.read_text(errors='replace')
+      for path in self._files
+    ):
+      self._since = now
+    return (
+      self._request['signal']
+      and self._since is not None
+      and now - self._since >= self._request['delay']
+    )
 
 
 def become(request):
@@ -104,7 +110,7 @@ def become(request):
   os.setsid()
   ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # follow the server
   for path, stream in (('out', 1), ('err', 2)):
-    file = os.open(request[path], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    file = os.open(request[path], os.O_WRONLY | os.O_APPEND)
     os.dup2(file, stream)
   os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
   sys.stdin = os.fdopen(0)

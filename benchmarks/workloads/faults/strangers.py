@@ -16,7 +16,6 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarks.harness import measure
 from benchmarks.workloads.faults import base
 from benchmarks.workloads.faults import commands
 
@@ -36,12 +35,8 @@ class _Evil:
     return (os.system, (f'touch {self._canary}',))
 
 
-def runs(limit: int = 0) -> measure.Values:
+def runs(shared: base.Base) -> Iterator[commands.Attempt]:
   """Opens run folders with hostile files."""
-  return commands.tried(_of_runs, limit)
-
-
-def _of_runs(shared: base.Base) -> Iterator[commands.Attempt]:
   for name, text in _configs(shared):
     for launcher, flags in (
       ('evaluate', ()),
@@ -174,12 +169,8 @@ def _tokenizers():
   yield 'numbers of 10^12', '{"kind": "numbers", "size": 1000000000000}'
 
 
-def imports(limit: int = 0) -> measure.Values:
+def imports(shared: base.Base) -> Iterator[commands.Attempt]:
   """Starts launchers in a folder where a run's config names a module."""
-  return commands.tried(_of_imports, limit)
-
-
-def _of_imports(shared):
   for section, key in (
     ('task', 'name'),
     ('data', 'source'),
@@ -222,12 +213,8 @@ def _with_payload(shared, section, key, flags):
   return arguments
 
 
-def data(limit: int = 0) -> measure.Values:
+def data(shared: base.Base) -> Iterator[commands.Attempt]:
   """Prepares, or trains on, hostile files."""
-  return commands.tried(_of_data, limit)
-
-
-def _of_data(shared: base.Base) -> Iterator[commands.Attempt]:
   for name, write, expects in _files(shared):
     yield commands.Attempt(
       f'prepare: {name}',
@@ -555,12 +542,8 @@ def _texts():
   yield 'JSON lines cut short', jsonl(b'{"text": "abc"}\n' * 50 + b'{"te')
 
 
-def models(limit: int = 0) -> measure.Values:
+def models(shared: base.Base) -> Iterator[commands.Attempt]:
   """Converts hostile files of models."""
-  return commands.tried(_of_models, limit)
-
-
-def _of_models(shared: base.Base) -> Iterator[commands.Attempt]:
   for name, suffix, content in _model_files(shared):
     for form in ('safetensors', 'gpt2', 'torch_simple_rnn'):
       yield commands.Attempt(

@@ -4,7 +4,6 @@ import json
 import pathlib
 from collections.abc import Iterator
 
-from benchmarks.harness import measure
 from benchmarks.workloads.faults import base
 from benchmarks.workloads.faults import commands
 
@@ -16,12 +15,8 @@ NOT_FINITE = 'is nan|not finite|non-finite'
 TUPLES = ('()', '(-1,)', '("x",)')
 
 
-def config_values(limit: int = 0) -> measure.Values:
+def config_values(shared: base.Base) -> Iterator[commands.Attempt]:
   """Trains with each key of the config at each hostile value of its type."""
-  return commands.tried(_of_config, limit)
-
-
-def _of_config(shared) -> Iterator[commands.Attempt]:
   for section, values in shared.config_of_run().items():
     if not isinstance(values, dict):
       continue
@@ -66,12 +61,8 @@ def _is_finite(folder, ended):
   return None
 
 
-def flag_values(limit: int = 0) -> measure.Values:
+def flag_values(shared: base.Base) -> Iterator[commands.Attempt]:
   """Launchers with hostile flags."""
-  return commands.tried(_of_flags, limit)
-
-
-def _of_flags(shared: base.Base) -> Iterator[commands.Attempt]:
   run = f'--workdir={shared.run}'
   generate = (run, '--prompt=the')
   for flags, says in (
@@ -307,7 +298,12 @@ def _of_other_launchers(shared):
     ),
     (
       'plan',
-      (f'--config={shared.config}', '--rows=1000000000000', '--device=h100', '--devices=8'),
+      (
+        f'--config={shared.config}',
+        '--rows=1000000000000',
+        '--device=h100',
+        '--devices=8',
+      ),
       'rows',
     ),
     ('profile', (f'--config={shared.config}', '--workdir=/proc/x'), '/proc'),

@@ -14,6 +14,7 @@ from rnn_jax import errors
 
 ROOT = pathlib.Path(benchmarks.__path__[0])
 UNTIMED = {
+  'faults',
   'accuracy',
   'gradient_flow',
   'memory',

@@ -1,0 +1,144 @@
+"""What goes wrong around the commands: kills, disks, damage, strangers.
+
+Each attempt is a command in a process of its own. It must end as its group
+says: what works has the result of an undisturbed run, and what is refused says
+so in one line that names the cause. Code of a stranger never runs.
+
+  python -m benchmarks.run --suite=faults      40 minutes on 2 cores
+  python -m benchmarks.run --suite=faults --quick --results=FOLDER
+"""
+
+from benchmarks.harness import case
+from benchmarks.harness import plots as plots_lib
+from benchmarks.harness import tables
+
+GROUPS = {  # attempts by name of the case: who makes them, and what is tried
+  'values of the config': (
+    'values.config_values',
+    'each key of the config at hostile values of its type',
+  ),
+  'values of flags': ('values.flag_values', 'hostile flags of 13 commands'),
+  "strangers' runs": (
+    'strangers.runs',
+    'hostile config.json, tokenizer.json and data.json, opened by 3 commands',
+  ),
+  "strangers' modules": (
+    'strangers.imports',
+    'a config.json that names a payload on the path, opened by 6 commands',
+  ),
+  "strangers' data": (
+    'strangers.data',
+    'zips, tarballs, pickles, Parquet, JSON lines, CSV, texts, links, pipes',
+  ),
+  "strangers' models": (
+    'strangers.models',
+    'safetensors and pickles, read as each format',
+  ),
+  'damaged files': (
+    'damage.files',
+    'each file of a run emptied, cut, flipped, removed, extended, or a folder',
+  ),
+  'changed data': (
+    'changes.data',
+    'texts that changed under a run, held-out copies, links to themselves',
+  ),
+}
+COUNTED = {  # the workload, how many, how many in a rehearsal, what is tried
+  'kills': ('stops.kills', 50, 2, 'SIGKILL at random moments, then resumed'),
+  'signals': (
+    'stops.signals',
+    3,
+    1,
+    'TERM, INT and HUP in 8 phases, then resumed; 10 s to end',
+  ),
+  'full disks': (
+    'stops.disks',
+    30,
+    2,
+    'disks of rising sizes that fill, then have space; resumed',
+  ),
+}
+GENERATION = 'varied calls of a generator'
+FEW = 3  # attempts of a group in a rehearsal
+KINDS = (  # of defects, the keys of a row
+  'code_run',
+  'hang',
+  'crash',
+  'traceback',
+  'silent',
+  'refused',
+  'misleading',
+  'quiet',
+  'memory',
+  'lost',
+)
+
+
+def cases(quick: bool) -> list[case.Case]:
+  """A case for each group of attempts."""
+  made = [
+    _case(
+      name, 'commands.tried', {'group': group, 'limit': FEW if quick else 0}
+    )
+    for name, (group, _) in GROUPS.items()
+  ]
+  made += [
+    _case(name, workload, {'count': few if quick else count})
+    for name, (workload, count, few, _) in COUNTED.items()
+  ]
+  count = {'count': 20 if quick else 1000}
+  return [*made, _case(GENERATION, 'generation.calls', count)]
+
+
+def _case(name, workload, parameters):
+  return case.Case(
+    name, f'workloads.faults.{workload}', parameters, repeats=0, timeout=3600
+  )
+
+
+def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
+  """The attempts and what went wrong, by group and in all."""
+  del plots
+  yield tables.provenance(rows)
+  groups = {name: row for name, row in rows.items() if name != GENERATION}
+  good = [row for row in groups.values() if 'error' not in row]
+  total = {
+    key: sum(row[key] for row in good) for key in ('tried', 'survived', *KINDS)
+  }
+  described = {name: words for name, (_, words) in GROUPS.items()}
+  described |= {name: words for name, (*_, words) in COUNTED.items()}
+  yield tables.table(
+    'group | what is tried | tried | survived',
+    [
+      [name, described.get(name, ''), *_counts(row)]
+      for name, row in groups.items()
+    ]
+    + [['all', '', *_counts(total)]],
+  )
+  yield tables.table(
+    ' | '.join(kind.replace('_', ' ') for kind in KINDS),
+    [[f'{total[kind]:,}' for kind in KINDS]],
+  )
+  quiet = max((row.get('longest_silence', 0) for row in good), default=0)
+  yield f'The longest time without a line of output: {quiet:.0f} s.'
+  for name, row in groups.items():
+    for defect in row.get('defects', ()):
+      yield f'{name}, {defect["name"]}: {defect["kind"]}, {defect["words"]}'
+  yield from tables.failures(rows)
+  if (row := rows.get(GENERATION)) and 'error' not in row:
+    yield _generation(row)
+
+
+def _counts(row):
+  if 'error' in row:
+    return tables.short(row), '-'
+  return f'{row["tried"]:,}', f'{row["survived"]:,}'
+
+
+def _generation(row):
+  before, after = row['resident_first_bytes'], row['resident_last_bytes']
+  return (
+    f'{row["tried"]:,} calls of one generator, each with other options: '
+    f'{row["compilations"]} compilations, {tables.mebibytes(before)} of memory '
+    f'after a fifth of the calls and {tables.mebibytes(after)} after all.'
+  )
