@@ -42,3 +42,11 @@ def test_what_a_user_can_fix_is_one_line(error, expected):
 )
 def test_a_defect_is_not_explained(error):
   assert errors.explain(error) == ''
+
+
+def test_an_implementation_for_another_device_is_a_line():
+  error = NotImplementedError("impl='pallas' needs a GPU, not cpu")
+  assert errors.explain(error) == (
+    "recurrence.impl='pallas' needs a GPU, not cpu"
+  )
+  assert errors.explain(NotImplementedError('batch axes')) == ''

@@ -7,6 +7,7 @@ import re
 from benchmarks.harness import case as case_lib
 from benchmarks.harness import rows
 from benchmarks.harness import workers
+from rnn_jax import activity
 from rnn_jax import errors
 
 SAME = ('device', 'commit')  # what a row that --resume keeps agrees in
@@ -42,7 +43,8 @@ def run(request: Request) -> None:
     if identity in done:
       print(f'{label}: has its row', flush=True)
       continue
-    values = _measure(case, where)
+    with activity.doing(label):
+      values = _measure(case, where)
     row = {'suite': request.suite, **identity, **values}
     rows.append(request.suite, row, where, request.folder)
     print(f'{label}: {_summary(values)}', flush=True)

@@ -80,6 +80,8 @@ def check(section: typing.Any) -> None:
     if (above := limits.get('above')) is not None:
       if not np.float32(value) > above:
         errors.refuse(key, value, f'give a number above {above} as float32')
+    if type(value) is int and abs(value) > LARGEST_INTEGER:
+      errors.refuse(key, value, 'give a whole number of at most 2**48')
 
 
 def choices_of(given: Sequence[typing.Any] | str) -> tuple[typing.Any, ...]:
@@ -160,10 +162,6 @@ def _convert(hint, value, key):
     name = getattr(hint, '__name__', str(hint))
     raise errors.InputError(
       f'{key}={value!r} is of type {type(value).__name__}: give {name}'
-    )
-  if isinstance(value, int) and abs(value) > LARGEST_INTEGER:
-    raise errors.InputError(
-      f'{key}={value!r}: give a whole number of at most 2**48'
     )
   if isinstance(value, float) and not abs(value) <= LARGEST:
     raise errors.InputError(

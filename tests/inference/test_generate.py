@@ -289,3 +289,37 @@ def test_8_bit_matrices_write_what_the_rounded_model_does(built):
     np.testing.assert_allclose(a.logprob, b.logprob, rtol=1e-5)
   with pytest.raises(errors.InputError, match="weights='int4': choose one of"):
     generate.Generator(*built, BYTES, weights='int4')
+
+
+def test_options_that_differ_in_numbers_share_programs(built):
+  generator = generate.Generator(*built, BYTES)
+  for temperature in (0.7, 0.8, 1.5):
+    for top_p in (0.5, 0.9):
+      settings = sampling.Sampling(temperature, 5, top_p)
+      generator.generate(['a'], options(sampling=settings))
+  assert generator.compilations == 2
+
+
+def test_only_the_programs_used_last_are_kept(built, monkeypatch):
+  monkeypatch.setattr(generate, 'PROGRAMS', 2)
+  generator = generate.Generator(*built, BYTES)
+  first = generator.generate(['a'], options()).completions
+  generator.generate(['a'], options(max_new_tokens=3))
+  assert generator.compilations == 3
+  assert generator.generate(['a'], options()).completions == first
+  assert generator.compilations == 4  # its loop had gone, its prefill not
+
+
+def test_texts_that_do_not_fit_are_refused_at_once(built):
+  generator = generate.Generator(*built, BYTES)
+  with pytest.raises(errors.InputError, match='max_new_tokens=1,000,000,000,0'):
+    generator.generate(['a'], options(max_new_tokens=10**12))
+  assert generator.compilations == 0
+
+
+def test_a_long_text_is_made_in_several_calls(built, monkeypatch):
+  generator = generate.Generator(*built, BYTES)
+  (whole,) = generator.generate(['a'], options(max_new_tokens=40)).completions
+  monkeypatch.setattr(generate, 'LONGEST', 16)
+  (parts,) = generator.generate(['a'], options(max_new_tokens=40)).completions
+  assert parts == whole

@@ -119,3 +119,38 @@ def test_a_row_depends_only_on_its_own_key_and_logits(settings):
 def test_bad_settings_are_refused(settings, message):
   with pytest.raises(errors.InputError, match=message):
     sampling.Sampling(**settings)
+
+
+@pytest.mark.parametrize(
+  'settings',
+  (
+    {},
+    {'temperature': 0},
+    {'temperature': 0.3},
+    {'top_k': 7},
+    {'top_k': 1000},
+    {'top_p': 0.4},
+    {'temperature': 2.5, 'top_k': 30, 'top_p': 0.9},
+  ),
+  ids=str,
+)
+def test_a_program_of_a_kind_samples_all_settings_of_it(settings):
+  settings = sampling.Sampling(**settings)
+  logits = jax.random.normal(jax.random.key(1), (64, 40))
+  keys = jax.random.split(jax.random.key(2), 64)
+  draw = jax.jit(sampling.sample, static_argnums=2)
+  shared = draw(keys, logits, settings.kind(), settings.numbers())
+  np.testing.assert_array_equal(shared, draw(keys, logits, settings))
+
+
+def test_kinds_are_few():
+  rng = np.random.default_rng(0)
+  kinds = {
+    sampling.Sampling(
+      rng.choice([0.0, rng.uniform(0.01, 5)]),
+      int(rng.integers(0, 1000)),
+      rng.choice([1.0, rng.uniform(0.01, 1)]),
+    ).kind()
+    for _ in range(300)
+  }
+  assert len(kinds) <= 1 + 2 * 8

@@ -270,3 +270,25 @@ def test_two_runs_in_one_process(folder):
     with pytest.raises(errors.InputError, match='another process'):
       workdir.open_for_training(folder, make_config())
   workdir.open_for_training(folder, make_config()).close()
+
+
+def test_a_config_that_names_a_module_is_not_opened(folder):
+  with workdir.open_for_training(folder, make_config()):
+    pass
+  path = folder / 'config.json'
+  saved = json.loads(path.read_text())
+  saved['optimizer']['name'] = 'theirs.payload'
+  path.write_text(json.dumps(saved))
+  with pytest.raises(errors.InputError, match='give --modules=theirs.payload'):
+    workdir.load_config(folder)
+  saved['optimizer']['name'] = 'tests.support.tiny'  # imported, if no optimizer
+  path.write_text(json.dumps(saved))
+  __import__('tests.support.tiny')
+  assert workdir.load_config(folder)['optimizer']['name'].startswith('tests')
+
+
+@pytest.mark.parametrize('name', ('lr[0.1]', 'a*', 'b?'))
+def test_folders_with_patterns_are_refused(name, tmp_path):
+  with pytest.raises(errors.InputError, match='cannot be read again'):
+    workdir.open_for_training(tmp_path / name, make_config())
+  assert not (tmp_path / name).exists()

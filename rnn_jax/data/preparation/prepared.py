@@ -171,9 +171,16 @@ def _class_names(features: Any) -> Iterator[Any]:
 
 
 def _open_by_tfds(name, data_dir, source):
-  """Returns the dataset that TFDS itself finds, such as in a namespace."""
+  """Returns the dataset that TFDS itself finds, by one of its own classes."""
   import tensorflow_datasets as tfds
 
+  parts = NAME.fullmatch(name)
+  if parts and parts['version'] and not VERSION.fullmatch(parts['version']):
+    raise errors.InputError(
+      f'{source}: {parts["version"]!r} is no version such as 1.0.0, and of a '
+      'namespace TFDS would download a package and run it: prepare the data '
+      'yourself, see launch.prepare --help'
+    )
   reason = 'nothing is prepared there'
   try:
     builder = tfds.builder(name, data_dir=data_dir or None)

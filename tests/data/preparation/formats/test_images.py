@@ -4,6 +4,7 @@ import zipfile
 
 import pytest
 
+from rnn_jax.data.preparation import archives
 from tests.data.preparation.formats import files
 
 
@@ -115,3 +116,29 @@ def test_a_damaged_image_in_a_zip_is_refused(tmp_path):
   content[60:80] = bytes(20)
   path.write_bytes(content)
   assert 'incomplete zip' in files.refusal('images', path)
+
+
+def test_a_large_member_is_refused_before_it_is_read(tmp_path, monkeypatch):
+  path = zipped(tmp_path / 'a.zip', ['cat/1.png', 'dog/1.png'])
+  monkeypatch.setattr(archives, 'LARGEST', 10)
+  assert 'bytes unpacked, and 10 are allowed' in files.refusal('images', path)
+
+
+@pytest.mark.parametrize(
+  ('offsets', 'value', 'message'),
+  (
+    ((6, 8), 1, 'is encrypted'),
+    ((8, 10), 99, 'compression method is not supported'),
+  ),
+)
+def test_zips_that_cannot_be_read_are_refused(
+  offsets, value, message, tmp_path
+):
+  path = zipped(tmp_path / 'a.zip', ['cat/1.png', 'dog/1.png'])
+  content = bytearray(path.read_bytes())
+  for magic, at in zip((b'PK\x03\x04', b'PK\x01\x02'), offsets, strict=True):
+    start = -1
+    while (start := content.find(magic, start + 1)) >= 0:
+      content[start + at] = value
+  path.write_bytes(content)
+  assert message in files.refusal('images', path)

@@ -1,0 +1,56 @@
+"""Lines of what goes on, when a command has been quiet."""
+
+import threading
+
+import pytest
+
+from rnn_jax import activity
+
+
+@pytest.fixture
+def quick(monkeypatch):
+  monkeypatch.setattr(activity, 'QUIET', 0.02)
+
+
+def lines_of(capsys, count, body):
+  """Runs the body until `count` lines were printed. Returns them."""
+  lines = []
+  for _ in range(500):
+    body()
+    lines += capsys.readouterr().err.splitlines()
+    if len(lines) >= count:
+      break
+    threading.Event().wait(0.01)
+  return lines
+
+
+def test_a_quiet_command_says_its_name(quick, capsys):
+  with activity.reported('train'):
+    lines = lines_of(capsys, 2, lambda: None)
+  assert all(line.startswith('train: ') for line in lines)
+  assert len(lines) >= 2
+
+
+def test_the_innermost_activity_is_named_with_its_count(quick, capsys):
+  with activity.reported('evaluate'):
+    with activity.doing('evaluating', 900, 'batches') as done:
+      done(120)
+      lines = lines_of(capsys, 1, lambda: None)
+      assert lines[0].startswith('evaluating: 120 of 900 batches, ')
+    lines = lines_of(capsys, 2, lambda: None)
+    assert lines[-1].startswith('evaluate: ')
+
+
+def test_an_unknown_total_is_left_out(quick, capsys):
+  with activity.reported('x'), activity.doing('y', unit='texts') as done:
+    done(3)
+    assert lines_of(capsys, 1, lambda: None)[0].startswith('y: 3 texts, ')
+
+
+def test_a_command_that_speaks_is_not_interrupted(monkeypatch, capsys):
+  monkeypatch.setattr(activity, 'QUIET', 0.4)
+  with activity.reported('train'):
+    for _ in range(60):
+      activity.spoke()
+      threading.Event().wait(0.01)
+  assert capsys.readouterr().err == ''
