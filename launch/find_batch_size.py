@@ -46,7 +46,7 @@ def main(argv):
     raise errors.InputError('--config is missing: name a file of configs/')
   given = MEMORY_GIB.value
   if given is not None and not 0 < given < 2**40:
-    raise errors.InputError(f'--memory_gib={given!r}: give a number above 0')
+    raise errors.InputError(f'--memory_gib={given!r}: give more than 0')
   if given is not None and CONFIRM.value:
     trial.check(batch_size_lib.gib(given, '--memory_gib'))
   workload = workload_lib.make(workload_lib.parse(CONFIG.value, LENGTH.value))

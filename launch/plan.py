@@ -38,6 +38,7 @@ JSON = flags.DEFINE_bool('json', False, 'Print only the plan, as JSON.')
 
 
 def main(argv):
+  from rnn_jax import bounds
   from rnn_jax import errors
   from rnn_jax import files
   from rnn_jax.planning import devices
@@ -66,6 +67,13 @@ def main(argv):
     device=devices.find(DEVICE.value),
     rows=ROWS.value,
     efficiency=EFFICIENCY.value,
+  )
+  rows = request.rows or config.data.batch_size
+  bounds.check(
+    rows * config.data.length * config.model.width * 2,
+    f'--rows={rows:,} of {config.data.length:,} tokens',
+    'give fewer, or more devices',
+    int(request.device.memory * count),
   )
   plans, others = ([plan.make(request)], []) if sizes else search.find(request)
   best = plans[0]

@@ -38,7 +38,13 @@ def make(
       another vocabulary.
   """
   options = config.distillation
-  teacher = bundle_lib.read(options.teacher, options.checkpoint)
+  try:
+    teacher = bundle_lib.read(options.teacher, options.checkpoint)
+  except (errors.InputError, OSError) as error:
+    raise errors.InputError(
+      f'distillation.teacher={options.teacher!r}: '
+      f'{errors.explain(error) or error}'
+    ) from error
   if not teacher.config.task.writes_text:
     raise errors.InputError(
       f'distillation.teacher={options.teacher!r} predicts no tokens, its '

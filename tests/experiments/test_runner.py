@@ -160,7 +160,7 @@ def test_an_unfinished_run_of_another_config_is_refused(bench):
   config = bench.rows()['wide', 0]['config']
   (folder / 'config.json').write_text(workdir.dump(config))
   bench.behave = {}
-  lower = {'narrow': {}, 'wide': {'optimizer.learning_rate': 1e-5}}
+  lower = {'narrow': {}, 'wide': {'optimizer.learning_rate': 1e-2}}
   bench.grid(lower)
   (folder / 'checkpoints' / '1').mkdir(parents=True)
   with pytest.raises(errors.InputError, match='wide/seed0: optimizer.learning'):

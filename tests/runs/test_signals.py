@@ -29,6 +29,14 @@ class Ends:
     raise SystemExit
 
 
+@pytest.fixture(autouse=True)
+def terminal():
+  """Hangups count, also where the tests were started with nohup."""
+  before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+  yield
+  signal.signal(signal.SIGHUP, before)
+
+
 @pytest.fixture
 def ends(monkeypatch):
   replaced = Ends()

@@ -237,7 +237,11 @@ def test_one_program_for_each_batch_shape():
 
 
 def test_dropout_differs_at_each_step_and_repeats_with_the_seed():
-  changes = [('model.dropout', 0.5), ('optimizer.learning_rate', 0.0)]
+  changes = [
+    ('model.dropout', 0.5),
+    ('optimizer.learning_rate', 0.0),
+    ('schedule.final_learning_rate', 0.0),
+  ]
   programs, state = make(changes)
   losses = []
   for _ in range(2):
