@@ -57,6 +57,12 @@ COUNTED = {  # the workload, how many, how many in a rehearsal, what is tried
     2,
     'disks of rising sizes that fill, then have space; resumed',
   ),
+  'clocks': (
+    'stops.clocks',
+    20,
+    2,
+    "Python's clock jumps by 400 days, forwards or back, at random moments",
+  ),
 }
 GENERATION = 'varied calls of a generator'
 FEW = 3  # attempts of a group in a rehearsal

@@ -119,6 +119,7 @@ class Server:
     delay: float = 0.0,
     signal: int = 0,
     environment: dict[str, str] | None = None,
+    jump: float = 0.0,
   ) -> Ended:
     """Runs a launcher to its end.
 
@@ -130,6 +131,7 @@ class Server:
       delay: seconds.
       signal: 0: none.
       environment: variables to set.
+      jump: seconds that its clock jumps, `delay` after it started.
     """
     with tempfile.TemporaryDirectory() as folder:
       paths = {name: f'{folder}/{name}' for name in ('out', 'err')}
@@ -143,6 +145,7 @@ class Server:
         'delay': delay,
         'signal': int(signal),
         'environment': environment or {},
+        'jump': jump,
         **paths,
       }
       self._process.stdin.write(json.dumps(request) + '\n')

@@ -114,10 +114,25 @@ def become(request):
     os.dup2(file, stream)
   os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
   sys.stdin = os.fdopen(0)
+  # What it writes to a relative path goes with the request's files.
+  os.chdir(pathlib.Path(request['out']).parent)
   os.environ.update(request['environment'])
+  if request['jump']:
+    _set_clock(request['delay'], request['jump'])
   name = f'launch.{request["launcher"]}'
   sys.argv = [f'launch/{request["launcher"]}.py', *request['arguments']]
   runpy.run_module(name, run_name='__main__', alter_sys=True)
+
+
+def _set_clock(delay, jump):
+  """Moves Python's clock by `jump` seconds, `delay` seconds from now."""
+  clock, begin = time.time, time.monotonic()
+
+  def jumped():
+    return clock() + (jump if time.monotonic() - begin > delay else 0)
+
+  time.time = jumped
+  time.time_ns = lambda: int(jumped() * 1e9)
 
 
 if __name__ == '__main__':

@@ -1,4 +1,4 @@
-"""Kills, signals and full disks: the same command again ends as if unharmed.
+"""Kills, signals, full disks, clocks: the same command ends as if unharmed.
 
 Every attempt ends a run of 40 steps early, then gives the same command until it
 has finished. Its last checkpoint must have the arrays of a run that nothing
@@ -36,6 +36,7 @@ LONG = {
   'train.log_every': 5,
   'evaluate.every': 10,
 }
+DAY = 86_400.0  # seconds
 LAST = 'trained: all steps'  # what the command prints then
 PROMPT = 10.0  # seconds from a signal to the end of the process, at most
 TRIES = 4  # times that the command is given again
@@ -182,6 +183,30 @@ def _signalled(runs, text, delay, name):
       return 'hang', f'{ended.took:.1f} s after the signal'
     if ended.code not in (128 + name, -name, 0):
       return 'silent', f'exit {ended.code}'
+    return runs.ends_well(server, workdir)
+
+  return attempt
+
+
+def clocks(count: int) -> measure.Values:
+  """Clocks that jump by 400 days, forwards or back, at any moment."""
+
+  def attempts(runs, seconds):
+    for number in range(count):
+      delay = random.Random(number).uniform(0, seconds)
+      jump = (-1) ** number * 400 * DAY
+      yield f'a jump after {delay:.1f} s', _jumped(runs, delay, jump)
+
+  return _tried(attempts)
+
+
+def _jumped(runs, delay, jump):
+  def attempt(server, workdir):
+    ended = runs.train(server, workdir, delay=delay, jump=jump)
+    if defect := _failed(ended):
+      return defect
+    if ended.code:
+      return 'refused', ended.error
     return runs.ends_well(server, workdir)
 
   return attempt
