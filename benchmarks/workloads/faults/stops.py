@@ -205,8 +205,8 @@ def _jumped(runs, delay, jump):
     ended = runs.train(server, workdir, delay=delay, jump=jump)
     if defect := _failed(ended):
       return defect
-    if ended.code:
-      return 'refused', ended.error
+    if ended.code and not ended.error:
+      return 'misleading', ended.err[-200:]
     return runs.ends_well(server, workdir)
 
   return attempt
