@@ -96,7 +96,7 @@ def run(
   """
   began = time.monotonic()
   process = subprocess.Popen(
-    _following(command),
+    following(command),
     env=variables or environment(),
     stdin=subprocess.DEVNULL,
     stdout=subprocess.PIPE,
@@ -126,7 +126,8 @@ def run(
   return Result(code, out, err, time.monotonic() - began)
 
 
-def _following(command):
+def following(command: Sequence[str]) -> Sequence[str]:
+  """Returns the command that ends, on Linux, when this process does."""
   if sys.platform != 'linux':
     return command
   follow = [sys.executable, '-I', '-S', '-c', FOLLOW]

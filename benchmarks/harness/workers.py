@@ -11,6 +11,7 @@ import tempfile
 
 from benchmarks.harness import case as case_lib
 from benchmarks.harness import measure
+from rnn_jax import subprocesses
 
 ROOT = pathlib.Path(__file__).parents[2]
 COMMAND = (sys.executable, '-m', 'benchmarks.harness.worker')
@@ -49,8 +50,9 @@ def environment() -> measure.Values:
 
 
 def _start(case, files, output):
+  flags = (f'--{name}={path}' for name, path in files.items())
   return subprocess.Popen(
-    [*COMMAND, *(f'--{name}={path}' for name, path in files.items())],
+    subprocesses.following([*COMMAND, *flags]),
     cwd=ROOT,
     env=_variables(case),
     stdin=subprocess.DEVNULL,
