@@ -4,9 +4,9 @@
       --output=predicted.jsonl
   cat new.txt | python -m launch.predict --workdir=runs/reviews --input=-
 
---input is a .jsonl, .csv, .tsv, .parquet or .txt file (a text per line), '-' for
-JSON lines or lines of text from standard input, or, for a model of images, an
-image, a glob or a folder. Each row becomes a JSON line: `id`, the columns of
+--input is a .jsonl, .csv, .tsv, .parquet or .txt file (a text per line), '-'
+for JSON lines or lines of text from standard input, or, for a model of images,
+an image, a glob or a folder. Each row becomes a JSON line: `id`, the columns of
 the input, `label` and `probabilities`; a given column of such a name is kept as
 input_NAME. See docs/inference.md.
 """

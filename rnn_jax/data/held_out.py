@@ -4,7 +4,7 @@
 
 | input | documents |
 |---|---|
-| .jsonl, .csv, .tsv, .parquet | its rows: data.field and, of classifiers, data.label |
+| .jsonl, .csv, .tsv, .parquet | its rows: data.field, and data.label if classes |
 | a file of text, or a glob | whole files |
 | prepared:NAME, or its folder | the examples of a split, see launch.prepare |
 | of images: a folder, a zip, CIFAR-10's tarball | its images by class |
@@ -67,8 +67,10 @@ def open_documents(
     InputError: there is no such input, a row lacks a text or a class of the
       run, or `split` has no effect.
   """
-  if dataset := _dataset(given, config.data):
-    return _of_dataset(*dataset, split, config.data)
+  dataset = _dataset(given, config.data)
+  if dataset is not None:
+    name, data_dir = dataset
+    return _of_dataset(name, data_dir, split, config.data)
   if split:
     errors.refuse('--split', split, f'only {PREPARED}NAME has splits: omit it')
   if config.task.reads_images:

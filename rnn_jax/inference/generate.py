@@ -276,10 +276,10 @@ class Generator:
     row = self._row(ids, options)
     carry = read(self.params, *arguments)
     whole = not options.stop and listener is None
-    slices = self._slices([row], carry, options, whole, timing)
-    for carry in slices:
+    last = carry
+    for last in self._slices([row], carry, options, whole, timing):  # noqa: B007
       _show([row], listener)
-    return carry, row.completion()
+    return last, row.completion()
 
   def _row(self, prompt, options):
     boundary = self._ending(options)

@@ -201,11 +201,13 @@ class Model:
   def _inputs(self, inputs):
     """Returns a list of texts, or of the pixels of images."""
     reads_images = self.bundle.config.task.reads_images
-    if isinstance(inputs, (str, bytes, os.PathLike)) or not isinstance(
-      inputs, Iterable
+    if (
+      isinstance(inputs, (str, bytes, os.PathLike))
+      or not isinstance(inputs, Iterable)
+      or isinstance(inputs, np.ndarray)
+      and inputs.ndim < 4
+      and reads_images
     ):
-      inputs = [inputs]
-    elif isinstance(inputs, np.ndarray) and inputs.ndim < 4 and reads_images:
       inputs = [inputs]
     if not reads_images:
       return [*inputs]

@@ -1,4 +1,4 @@
-"""Predictions for the rows of a file, written as JSON lines while they are made.
+"""Predictions for the rows of a file, as JSON lines while they are made.
 
 A line has `id`, the columns of the input, `label` and `probabilities` (or
 `written`, of a model that writes its answer). A given column of one of these
@@ -16,7 +16,6 @@ import os
 from collections.abc import Callable
 from collections.abc import Iterator
 from typing import Any
-
 
 from rnn_jax import activity
 from rnn_jax import config as config_lib
