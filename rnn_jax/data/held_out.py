@@ -4,7 +4,7 @@
 
 | input | documents |
 |---|---|
-| .jsonl, .csv, .tsv, .parquet | its rows: data.field, and data.label if classes |
+| .jsonl, .csv, .tsv, .parquet | its rows: data.field, data.label |
 | a file of text, or a glob | whole files |
 | prepared:NAME, or its folder | the examples of a split, see launch.prepare |
 | of images: a folder, a zip, CIFAR-10's tarball | its images by class |
