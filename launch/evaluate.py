@@ -1,6 +1,7 @@
 """Evaluates a run's checkpoint on a held-out split.
 
     python -m launch.evaluate --workdir=runs/demo --split=test
+    python -m launch.evaluate --workdir=runs/demo --input=new.jsonl
 
 Prints the loss and the task's scores. Language models: perplexity and, with a
 lossless tokenizer, bits per byte next to gzip and xz. Classifiers: accuracy and
@@ -8,6 +9,10 @@ macro-F1. Dialogue: BLEU, ROUGE, distinct n-grams and, with a model on disk,
 BERTScore. Writes every prediction, the scores with their confidence intervals,
 and plots to WORKDIR/evaluation/SPLIT/. --json prints the scores as one JSON
 object.
+
+--input evaluates on a file of your own, as a split of its own: rows with a text
+and a class (.jsonl, .csv, .tsv, .parquet), text, dialogues, images by class, or
+prepared:NAME. The run's data needn't exist, and the folder has the file's name.
 """
 
 from absl import flags
@@ -23,6 +28,11 @@ SPLIT = flags.DEFINE_string(
 )
 CHECKPOINT = flags.DEFINE_string(
   'checkpoint', 'best', "'best', 'latest' or a step number."
+)
+INPUT = flags.DEFINE_string(
+  'input',
+  '',
+  "A file to evaluate on, or 'prepared:NAME'; empty: a split of the run.",
 )
 LIMIT = flags.DEFINE_integer(
   'limit', 0, 'Write predictions for the first N documents only; 0: all.'
@@ -55,12 +65,22 @@ def main(argv):
     raise errors.InputError("--workdir is missing: name a run's folder")
   if LIMIT.value < 0:
     raise errors.InputError(f'--limit={LIMIT.value}: give 0 or more')
+  if INPUT.value and ACCEPT_NEW_DATA.value:
+    raise errors.InputError(
+      '--accept_new_data=True: --input is new data: leave it out'
+    )
   evaluate.check_split(SPLIT.value)
   which = checkpoint.parse_which(CHECKPOINT.value)
   with hosts.joined(stops_together=False):
-    run = evaluate.Run.open(WORKDIR.value, which, ACCEPT_NEW_DATA.value)
+    split = SPLIT.value
+    if INPUT.value:
+      run, split = evaluate.Run.open_on(
+        WORKDIR.value, INPUT.value, split, which
+      )
+    else:
+      run = evaluate.Run.open(WORKDIR.value, which, ACCEPT_NEW_DATA.value)
     row = run_lib.evaluate_run(
-      run, WORKDIR.value, SPLIT.value, LIMIT.value, BERTSCORE.value
+      run, WORKDIR.value, split, LIMIT.value, BERTSCORE.value
     )
     if not hosts_lib.is_first():
       return

@@ -129,6 +129,10 @@ class Data(Part):
       batch_size=evaluate.batch_size,
     )
 
+  def refitted(self) -> typing.Self:
+    """Returns the options for other documents than those they were made for."""
+    return self
+
   def window_bytes(self, bytes_per_token: float) -> int:
     """Returns the bytes of the windows that documents are split into."""
     return max(1, int(self.length * bytes_per_token))

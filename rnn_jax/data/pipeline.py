@@ -84,6 +84,38 @@ class Corpus:
     corpus.examples(dataclasses.replace(data, length=min(lengths)), 'train')
     return corpus
 
+  @classmethod
+  def of_documents(
+    cls,
+    config: config_lib.Config,
+    workdir: str | os.PathLike,
+    documents: dict[str, documents_lib.Documents],
+  ) -> 'Corpus':
+    """Returns a corpus of other documents than the run began with.
+
+    They stand in for the run's own splits too, which needn't exist: what is
+    derived from training documents is derived from the first of these.
+
+    Args:
+      config: of the run.
+      workdir: its folder.
+      documents: of each split; the names are new.
+
+    Raises:
+      InputError: the task can't use the documents, or there is no tokenizer.
+    """
+    first = next(iter(documents.values()))
+    documents = dict.fromkeys(documents_lib.SPLITS, first) | documents
+    if not config.task.classifies:  # of classes, one is enough here
+      _task_module(config.task).check_documents(documents, config)
+    path = os.path.join(workdir, 'tokenizer.json')
+    if not os.path.exists(path):
+      raise errors.InputError(f'{path} is missing: train first')
+    tokenizer = tokenizer_lib.load(path)
+    _warn_of_unknown(tokenizer, documents)
+    scale = _bytes_per_token(tokenizer, first)
+    return cls(config.task, documents, tokenizer, scale)
+
   def examples(
     self, data: config_lib.Data, split: str, seed: int | None = None
   ) -> Any:

@@ -5,51 +5,58 @@ counts as predicted if the written text is exactly its name; any other text is
 an invalid output, and wrong. Scores are scikit-learn's.
 """
 
-import functools
-from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import numpy as np
 from sklearn import metrics
 
+from rnn_jax import activity
 from rnn_jax.data.images import images
-from rnn_jax.data.text.examples import classification as examples_lib
 from rnn_jax.evaluation import intervals
-from rnn_jax.inference import classify
-from rnn_jax.inference import generate
-from rnn_jax.inference import sampling
+from rnn_jax.inference import predict as predict_lib
 from rnn_jax.training import evaluate
 
 INVALID = '(none)'
-BATCH = 256  # images at a time
+CHUNK = 1024  # documents in memory at a time
 
 
 def predict(run: evaluate.Run, split: str, limit: int) -> list[dict[str, Any]]:
   """Returns a dict for each of the first `limit` documents of a split (0: all).
 
-  Keys: name, text (unless it is an image), label, predicted; 'probabilities'
-  of the classes, or 'written' if the model writes its answer.
+  Keys: name, text (unless it is an image), label, predicted; 'probabilities',
+  {class: p}, or 'written' if the model writes its answer.
   """
-  documents = run.corpus.documents[split]
+  documents, config = run.corpus.documents[split], run.config
+  predictor = predict_lib.Predictor(config, run.corpus.tokenizer, run.params)
   count = min(len(documents), limit or len(documents))
-  classes, names = run.config.data.classes, documents.names
-  if run.config.data.layout == 'images':
-    texts = [{}] * count
-    answers = _classify_images(run, documents, count)
-  else:
-    texts = [documents.read(n) for n in range(count)]
-    maker = run.corpus.examples(run.config.data, split)
-    questions = [maker.question(text) for text in texts]
-    ids = [np.maximum(question, ~question) for question in questions]
-    writes = run.config.task.answer == 'word'
-    answers = _write(run, ids) if writes else _classify(run, ids)
-    texts = [{'text': text.decode()} for text in texts]
-  return [
-    {'name': names[n], **text, 'label': classes[documents.labels[n]], **answer}
-    for n, (text, answer) in enumerate(zip(texts, answers, strict=True))
-  ]
+  names, rows = documents.names, []
+  with activity.doing('predicting', count, 'documents') as done:
+    for begin in range(0, count, CHUNK):
+      numbers = range(begin, min(begin + CHUNK, count))
+      contents = [_content(config, documents.read(n)) for n in numbers]
+      answers = predictor.predict(contents)
+      for n, content, answer in zip(numbers, contents, answers, strict=True):
+        label = config.data.classes[documents.labels[n]]
+        text = {'text': content.decode()} if type(content) is bytes else {}
+        rows.append({'name': names[n], **text, 'label': label, **_row(answer)})
+      done(len(numbers))
+  return rows
+
+
+def _content(config, content):
+  """Returns a document as the Predictor reads it."""
+  if not config.task.reads_images:
+    return content
+  shape = images.shape(config.data.image)
+  return np.frombuffer(content, np.uint8).reshape(shape)
+
+
+def _row(answer):
+  """Returns the columns of a Prediction."""
+  if answer.written is None:
+    return {'predicted': answer.label, 'probabilities': answer.probabilities}
+  return {'predicted': answer.label, 'written': answer.written}
 
 
 def score_run(
@@ -113,56 +120,3 @@ def _intervals(classes, labels, predicted):
       for n in numbers
     },
   }
-
-
-def _classify(run, ids):
-  probabilities_NxC = classify.probabilities(
-    run.programs.task.model, run.params, ids
-  )
-  yield from _likeliest(run, probabilities_NxC)
-
-
-def _likeliest(run, probabilities_NxC) -> Iterator[dict[str, Any]]:
-  for row in probabilities_NxC:
-    yield {
-      'predicted': run.config.data.classes[int(np.argmax(row))],
-      'probabilities': [round(float(p), 6) for p in row],
-    }
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _probabilities(model, params, image_BxHxWxC):
-  return jax.nn.softmax(model.apply({'params': params}, image_BxHxWxC))
-
-
-def _classify_images(run, documents, count):
-  shape = images.shape(run.config.data.image)
-  params = jax.device_put(run.params, jax.local_devices()[0])
-  for begin in range(0, count, BATCH):
-    batch = range(begin, min(begin + BATCH, count))
-    image_BxHxWxC = np.zeros((BATCH, *shape), np.uint8)
-    for row, n in enumerate(batch):
-      pixels = np.frombuffer(documents.read(n), np.uint8)
-      image_BxHxWxC[row] = pixels.reshape(shape)
-    image_BxHxWxC = jax.device_put(image_BxHxWxC, jax.local_devices()[0])
-    rows = _probabilities(run.programs.task.model, params, image_BxHxWxC)
-    yield from _likeliest(run, jax.device_get(rows)[: len(batch)])
-
-
-def _write(run, ids):
-  classes = run.config.data.classes
-  tokenizer = run.corpus.tokenizer
-  words = examples_lib.words(tokenizer, classes)
-  # A lossy tokenizer writes its own form of a name.
-  names = {tokenizer.decode(word): n for n, word in enumerate(words)}
-  options = generate.Options(
-    max_new_tokens=max(map(len, words)), sampling=sampling.Sampling(0.0)
-  )
-  generator = generate.Generator(run.programs.task.model, run.params, tokenizer)
-  for completion in generator.generate(ids, options).completions:
-    n = names.get(completion.text)
-    ended = completion.reason == 'boundary'
-    yield {
-      'predicted': classes[n] if n is not None and ended else None,
-      'written': completion.text,
-    }

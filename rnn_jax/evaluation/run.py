@@ -50,7 +50,8 @@ def evaluate_run(
   Args:
     run: the run.
     workdir: its folder.
-    split: 'train', 'validation' or 'test', or '', the test split if any.
+    split: 'train', 'validation' or 'test', or '', the test split if any; or
+      the name of another one that the run has.
     limit: predicts only the first so many documents; 0: all.
     bertscore: a model's folder for BERTScore, of dialogue; '': none.
 
@@ -62,7 +63,7 @@ def evaluate_run(
     InputError: there is no such split, it is empty, or BERTScore lacks
       something; before anything is predicted.
   """
-  split = run.split(evaluate.check_split(split))
+  split = run.split(split)
   sums = run.batch_sums(split)
   row = evaluate.describe(run, split, sums)
   run = dataclasses.replace(run, params=hosts.gather_arrays(run.params))

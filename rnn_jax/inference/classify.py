@@ -1,47 +1,183 @@
-"""Probabilities of classes for texts, by a classifier with a head.
+"""Probabilities of classes, by a classifier with a head; and pooled features.
 
 Texts are right-aligned in a batch, as prompts are in `inference.decode`; the
-last step gives the class. See models/classifier.py.
+last step gives the class. See models/classifier.py and models/vision.py.
+
+A text's numbers don't depend on the texts beside it: a batch has texts of one
+padded length, which follows from a text's own, and always the same number of
+rows, of which those that nobody asked for are copies.
 """
 
+import collections
 import functools
+from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import numpy as np
 
 from rnn_jax.inference import decode
 from rnn_jax.models import classifier
+from rnn_jax.models import int8_weights
+from rnn_jax.models import language_model
+from rnn_jax.models import vision
+from rnn_jax.ops import pooling
 
-BATCH = 64  # texts at a time
+ROWS = 64  # of a batch, at most
+TOKENS = 2**15  # of a batch of long texts, about
+
+PyTree = Any
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _probabilities(model, params, tokens_BxL, starts_BxL):
-  state = model.apply({}, tokens_BxL.shape[0], method='init_state')
-  _, logits = model.apply({'params': params}, state, tokens_BxL, starts_BxL)
-  return jax.nn.softmax(logits[:, -1])
+def batches(
+  texts: Sequence[np.ndarray],
+) -> Iterator[tuple[list[int], list[np.ndarray]]]:
+  """Yields (numbers of texts, the texts that fill a batch, these first).
+
+  The number of rows follows from the padded length only.
+  """
+  by_length = collections.defaultdict(list)
+  for n, ids in enumerate(texts):
+    by_length[decode.padded_length(len(ids))].append(n)
+  for length, numbers in sorted(by_length.items()):
+    rows = max(1, min(ROWS, TOKENS // length))
+    for begin in range(0, len(numbers), rows):
+      chosen = numbers[begin : begin + rows]
+      filled = [texts[n] for n in chosen]
+      yield chosen, filled + filled[:1] * (rows - len(chosen))
 
 
 def probabilities(
-  model: classifier.Classifier, params: dict, texts: Sequence[np.ndarray]
+  model: classifier.Classifier, params: PyTree, texts: Sequence[np.ndarray]
 ) -> np.ndarray:
   """Returns the probability of each class for each text, NxC, float32.
 
   Args:
     model: the classifier.
-    params: its parameters.
+    params: its parameters, which may be packed in 8 bits.
     texts: ids, framed by `data.text.examples.classification`.
   """
-  params = jax.device_put(params, jax.local_devices()[0])
-  probabilities_NxC = np.zeros((len(texts), model.classes), np.float32)
-  # Texts of similar length share a batch: padding wastes time.
-  order = sorted(range(len(texts)), key=lambda n: len(texts[n]))
-  for begin in range(0, len(order), BATCH):
-    chosen = order[begin : begin + BATCH]
-    filled = [texts[n] for n in chosen]
-    filled += [texts[chosen[0]]] * (BATCH - len(chosen))
-    inputs = jax.device_put(decode.pad(filled))
-    rows = jax.device_get(_probabilities(model, params, *inputs))
-    probabilities_NxC[chosen] = rows[: len(chosen)]
-  return probabilities_NxC
+  program = functools.partial(text_probabilities, model, _placed(params))
+  return _of_texts(program, texts, model.classes)
+
+
+def text_features(
+  model: classifier.Classifier | language_model.LanguageModel,
+  params: PyTree,
+  texts: Sequence[np.ndarray],
+) -> np.ndarray:
+  """Returns the pooled features of each text, NxD or Nx3D, float32.
+
+  They are what a classifier's head reads; of a language model, the mean over
+  all steps of what its head reads.
+  """
+  pooled = (
+    _pooled if isinstance(model, classifier.Classifier) else _mean_features
+  )
+  program = functools.partial(pooled, model, _placed(params))
+  return _of_texts(program, texts, 0)
+
+
+def image_probabilities(
+  model: vision.Classifier, params: PyTree, images: Sequence[np.ndarray]
+) -> np.ndarray:
+  """Returns the probability of each class for each image, NxC, float32.
+
+  Args:
+    model: the classifier.
+    params: its parameters, which may be packed in 8 bits.
+    images: their pixels, HxWxC bytes.
+  """
+  program = functools.partial(pixel_probabilities, model, _placed(params))
+  return _of_images(program, images, model.classes)
+
+
+def image_features(
+  model: vision.Classifier, params: PyTree, images: Sequence[np.ndarray]
+) -> np.ndarray:
+  """Returns what the head reads of each image, NxD, float32."""
+  program = functools.partial(_pooled_pixels, model, _placed(params))
+  return _of_images(program, images, 0)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def text_probabilities(
+  model: classifier.Classifier,
+  params: PyTree,
+  tokens_BxL: jax.Array,
+  starts_BxL: jax.Array,
+) -> jax.Array:
+  """Returns probabilities_BxC of texts from `decode.pad`."""
+  state = model.apply({}, tokens_BxL.shape[0], method='init_state')
+  variables = _variables(params)
+  _, logits = model.apply(variables, state, tokens_BxL, starts_BxL)
+  return jax.nn.softmax(logits[:, -1])
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def pixel_probabilities(
+  model: vision.Classifier, params: PyTree, image_BxHxWxC: jax.Array
+) -> jax.Array:
+  """Returns probabilities_BxC of images, bytes."""
+  return jax.nn.softmax(model.apply(_variables(params), image_BxHxWxC))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _pooled(model, params, tokens_BxL, starts_BxL):
+  inner, pool, _ = model.apply({}, tokens_BxL.shape[0], method='init_state')
+  _, _, y_BxLxD = model.apply(
+    _variables(params), (inner, pool), tokens_BxL, starts_BxL, method='pooled'
+  )
+  return y_BxLxD[:, -1]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _mean_features(model, params, tokens_BxL, starts_BxL):
+  state = model.apply({}, tokens_BxL.shape[0], method='init_state')
+  _, x_BxLxD = model.apply(
+    _variables(params), state, tokens_BxL, starts_BxL, method='features'
+  )
+  pool = pooling.init_state(*x_BxLxD.shape[::2])
+  _, y_BxLxD = pooling.pool(pool, x_BxLxD, 'mean', starts_BxL)
+  return y_BxLxD[:, -1]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _pooled_pixels(model, params, image_BxHxWxC):
+  return model.apply(_variables(params), image_BxHxWxC, method='pooled')
+
+
+def _variables(params):
+  packed = int8_weights.is_packed(params)
+  return {'params': int8_weights.unpack(params) if packed else params}
+
+
+def _placed(params):
+  return jax.device_put(params, jax.local_devices()[0])
+
+
+def _of_texts(
+  program: Callable[..., jax.Array], texts: Sequence[np.ndarray], width: int
+) -> np.ndarray:
+  """Returns the program's row of each text; `width` if there are none."""
+  rows: list[Any] = [None] * len(texts)
+  for chosen, filled in batches(texts):
+    result = jax.device_get(program(*jax.device_put(decode.pad(filled))))
+    for n, row in zip(chosen, result, strict=False):
+      rows[n] = row
+  return np.stack(rows) if rows else np.zeros((0, width), np.float32)
+
+
+def _of_images(
+  program: Callable[..., jax.Array], images: Sequence[np.ndarray], width: int
+) -> np.ndarray:
+  rows = []
+  for begin in range(0, len(images), ROWS):
+    chosen = images[begin : begin + ROWS]
+    image_BxHxWxC = np.zeros((ROWS, *chosen[0].shape), np.uint8)
+    image_BxHxWxC[: len(chosen)] = chosen
+    result = jax.device_get(program(jax.device_put(image_BxHxWxC)))
+    rows.append(result[: len(chosen)])
+  return np.concatenate(rows) if rows else np.zeros((0, width), np.float32)

@@ -65,7 +65,7 @@ def pad(prompts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
   """
   if not prompts or not all(len(prompt) for prompt in prompts):
     raise ValueError('prompts: give one or more, each of a token or more')
-  length = 1 + _round_up(max(len(prompt) for prompt in prompts) - 1)
+  length = padded_length(max(len(prompt) for prompt in prompts))
   tokens = np.zeros((len(prompts), length), np.int32)
   starts = np.zeros_like(tokens)
   for row, prompt in enumerate(prompts):
@@ -75,9 +75,10 @@ def pad(prompts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
   return tokens, starts
 
 
-def _round_up(length):
-  multiple = max(PREFILL_MULTIPLE, (1 << length.bit_length()) // 16)
-  return -(-length // multiple) * multiple
+def padded_length(count: int) -> int:
+  """Returns the length L to which `pad` fills up a prompt of `count` ids."""
+  multiple = max(PREFILL_MULTIPLE, (1 << (count - 1).bit_length()) // 16)
+  return 1 + -(-(count - 1) // multiple) * multiple
 
 
 def buffer_size(count: int) -> int:

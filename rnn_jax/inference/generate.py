@@ -3,6 +3,8 @@
     generator = Generator.from_workdir('runs/demo')
     generation = generator.generate(['def main('])
     print(generation.completions[0].text)
+    for part in generator.stream('def main('):
+      print(part, end='')
 
 A prompt begins a document unless `continues` is set. Without stop strings and
 listeners one call to the device makes all tokens of a batch, at most LONGEST;
@@ -19,10 +21,10 @@ import functools
 import os
 import time
 from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Sequence
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from rnn_jax import activity
@@ -36,8 +38,8 @@ from rnn_jax.inference import sampling as sampling_lib
 from rnn_jax.inference import text as text_lib
 from rnn_jax.models import int8_weights
 from rnn_jax.models import language_model
+from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.runs import workdir as workdir_lib
-from rnn_jax.runs.checkpoints import checkpoint as checkpoint_lib
 
 WEIGHTS = ('float32', 'int8')
 SLICE = 16  # tokens between two checks by the host
@@ -127,6 +129,8 @@ class Generator:
   ):
     """Takes a model and its parameters; `weights` is their format.
 
+    Parameters that are packed already stay so with 'int8'.
+
     Raises:
       InputError: `weights` is not in WEIGHTS.
     """
@@ -137,7 +141,7 @@ class Generator:
     self._model = layers.for_inference(model)
     params = jax.device_put(params, jax.local_devices()[0])
     self.params = jax.jit(layers.unstack)(params)
-    if weights == 'int8':
+    if weights == 'int8' and not int8_weights.is_packed(self.params):
       self.params = jax.jit(int8_weights.pack)(self.params)
     self._programs = collections.OrderedDict()
     self.compilations = 0
@@ -158,28 +162,23 @@ class Generator:
       InputError: `workdir` has no run or no such checkpoint, or `weights` is
         not in WEIGHTS.
     """
-    config = config_lib.parse(workdir_lib.load_config(workdir))
-    if not config.task.writes_text:
-      errors.refuse(
-        'workdir',
-        workdir,
-        'its model predicts a class, not text: see launch.evaluate',
-      )
-    which = checkpoint_lib.parse_which(checkpoint)
-    path = os.path.join(workdir, 'tokenizer.json')
-    if not os.path.exists(path):
-      raise errors.InputError(f'{path} is missing: train first')
-    tokenizer = tokenizer_lib.load(path)
-    model = language_model.from_config(config, tokenizer.size)
-    checkpoints = checkpoint_lib.Checkpoints(
-      workdir_lib.checkpoint_folder(workdir, config.train.checkpoint_dir)
-    )
-    like = jax.eval_shape(lambda: _init(model))
-    bounds.check_model(config, like, 'parameters')
-    _, params = checkpoints.restore_parameters(like, which)
-    checkpoints.close()
+    check_writes(config_lib.parse(workdir_lib.load_config(workdir)))
+    return cls.from_bundle(bundle_lib.read(workdir, checkpoint), weights)
+
+  @classmethod
+  def from_bundle(
+    cls, bundle: bundle_lib.Bundle, weights: str = 'float32'
+  ) -> 'Generator':
+    """Returns the generator of a model.
+
+    Raises:
+      InputError: it doesn't write text, or `weights` is not in WEIGHTS.
+    """
+    config = bundle.config
+    check_writes(config)
+    model = language_model.from_config(config, bundle.tokenizer.size)
     asks = config.task.answers
-    return cls(model, params, tokenizer, asks, weights)
+    return cls(model, bundle.params, bundle.tokenizer, asks, weights)
 
   def generate(
     self,
@@ -208,7 +207,7 @@ class Generator:
       '(samples or prompts)',
       'give fewer',
     )
-    ids = [self._encode(prompt, options) for prompt in prompts]
+    ids = [self.encode(prompt, options.continues) for prompt in prompts]
     self._check_positions(max(map(len, ids)), options.max_new_tokens)
     timing, rows = Timing(), []
     with activity.doing('generating', len(prompts), 'texts') as done:
@@ -217,11 +216,37 @@ class Generator:
         batch_rows = [self._row(prompt, options) for prompt in prompts[batch]]
         carry = self._prefill(ids[batch], begin, options, timing)
         notify = listener and functools.partial(_notify, listener, begin)
-        self._decode(batch_rows, carry, options, notify, timing)
+        whole = not options.stop and notify is None
+        for _ in self._slices(batch_rows, carry, options, whole, timing):
+          _show(batch_rows, notify)
         rows += batch_rows
         done(len(batch_rows))
     timing.new_tokens = sum(len(row.tokens) for row in rows)
     return Generation(tuple(row.completion() for row in rows), timing)
+
+  def stream(
+    self,
+    prompt: str | np.ndarray,
+    options: Options = Options(),  # noqa: B008, frozen
+  ) -> Iterator[str]:
+    """Yields the parts of a prompt's text as they are generated.
+
+    They add up to the text of `generate([prompt], options)`. A part is ready
+    every SLICE tokens; closing the iterator ends the generation.
+
+    Raises:
+      InputError: as `generate`, before the first part.
+    """
+    ids = self.encode(prompt, options.continues)
+    self._check_positions(len(ids), options.max_new_tokens)
+    return self._parts(self._row(prompt, options), ids, options)
+
+  def _parts(self, row, ids, options):
+    timing = Timing()
+    carry = self._prefill([ids], 0, options, timing)
+    for _ in self._slices([row], carry, options, False, timing):
+      if text := row.new_text():
+        yield text
 
   def begin(self, options: Options) -> decode.Carry:
     """Returns the carry of one row that has read nothing yet."""
@@ -250,8 +275,11 @@ class Generator:
     read = self._program(decode.read, None, arguments, timing)
     row = self._row(ids, options)
     carry = read(self.params, *arguments)
-    carry = self._decode([row], carry, options, listener, timing)
-    return carry, row.completion()
+    whole = not options.stop and listener is None
+    last = carry
+    for last in self._slices([row], carry, options, whole, timing):  # noqa: B007
+      _show([row], listener)
+    return last, row.completion()
 
   def _row(self, prompt, options):
     boundary = self._ending(options)
@@ -261,18 +289,29 @@ class Generator:
     """Returns the token that ends a text, or None."""
     return self.tokenizer.boundary if options.stop_at_boundary else None
 
-  def _encode(self, prompt, options):
+  def encode(
+    self, prompt: str | np.ndarray, continues: bool = False
+  ) -> np.ndarray:
+    """Returns the ids that the model reads for a prompt.
+
+    Args:
+      prompt: a text, or ids, which are returned as they are.
+      continues: whether it is within a document, not at its start.
+
+    Raises:
+      InputError: the vocabulary doesn't cover it, or there is nothing to read.
+    """
     if isinstance(prompt, np.ndarray):
       return prompt
     ids = self.tokenizer.encode(prompt)
     boundary = [self.tokenizer.boundary]
-    if self.asks and options.continues:
+    if self.asks and continues:
       errors.refuse(
         'continues', True, 'a prompt is a whole question: leave it out'
       )
     if self.asks:
       return np.concatenate([boundary, ids, boundary])
-    if not options.continues:
+    if not continues:
       return np.concatenate([boundary, ids])
     if not len(ids):
       errors.refuse('prompt', prompt, 'there is nothing to continue')
@@ -308,12 +347,11 @@ class Generator:
     timing.prefill_seconds += time.perf_counter() - begin
     return carry
 
-  def _decode(self, rows, carry, options, notify, timing):
-    """Runs the rows to their ends, in one call or slice by slice.
+  def _slices(self, rows, carry, options, whole, timing):
+    """Runs the rows to their ends, in `whole` calls or slice by slice.
 
-    Returns the carry after the last step.
+    Yields the carry after each call, whose tokens the rows have read.
     """
-    whole = not options.stop and notify is None
     most = min(options.max_new_tokens, LONGEST) if whole else SLICE
     fixed = decode.Options(
       options.sampling.kind(),
@@ -334,21 +372,8 @@ class Generator:
       timing.decode_seconds += time.perf_counter() - begin
       least -= most
       left -= min(left, most)
-      self._read(rows, produced, notify, last=not left)
-    return carry
-
-  @staticmethod
-  def _read(rows, produced, notify, last):
-    made = int(produced.made)
-    for index, row in enumerate(rows):
-      if not row.reason:
-        row.read(
-          produced.tokens_BxN[index, :made],
-          produced.logprobs_BxN[index, :made],
-          last,
-        )
-        if notify is not None and (text := row.new_text()):
-          notify(index, text)
+      _read(rows, produced, last=not left)
+      yield carry
 
   def _program(self, function, fixed, arguments, timing):
     """Returns the compiled `function` for arguments of these shapes."""
@@ -369,10 +394,40 @@ class Generator:
     return self._programs[key]
 
 
-def _init(model):
-  state = model.apply({}, 1, method='init_state')
-  tokens = jnp.zeros((1, 2), jnp.int32)
-  return model.init(jax.random.key(0), state, tokens)['params']
+def check_writes(config: config_lib.Config) -> None:
+  """Checks that a config's model writes text.
+
+  Raises:
+    InputError: it doesn't; the message says what to call instead.
+  """
+  if not config.task.writes_text:
+    errors.refuse(
+      'task.name',
+      config.task.name,
+      'its model predicts a class, not text: call predict, or use '
+      'launch.predict',
+    )
+
+
+def _read(rows, produced, last):
+  """Gives the rows that haven't ended their new tokens."""
+  made = int(produced.made)
+  for index, row in enumerate(rows):
+    if not row.reason:
+      row.read(
+        produced.tokens_BxN[index, :made],
+        produced.logprobs_BxN[index, :made],
+        last,
+      )
+
+
+def _show(rows, notify):
+  """Calls `notify`, unless it is None, with the new text of each row."""
+  if notify is None:
+    return
+  for index, row in enumerate(rows):
+    if text := row.new_text():
+      notify(index, text)
 
 
 def _notify(listener, first, index, text):

@@ -67,7 +67,10 @@ def write(
   tensors = {name: np.ascontiguousarray(x) for name, x in tensors.items()}
   try:
     if path.suffix == SAFE:
+      part.touch()
+      mode = part.stat().st_mode  # by the umask; save_file makes it private
       safetensors.numpy.save_file(tensors, part, dict(metadata or {}) or None)
+      part.chmod(mode)
     else:
       torch = _torch(path)
       values = {name: torch.from_numpy(x) for name, x in tensors.items()}

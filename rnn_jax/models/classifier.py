@@ -59,6 +59,22 @@ class Classifier(nn.Module):
     pool = pooling.init_state(B, self.body.config.width)
     return self.body.init_state(B), pool, jnp.zeros((B, self.classes))
 
+  def pooled(
+    self,
+    state: PyTree,
+    tokens_BxL: jax.Array,
+    starts_BxL: jax.Array | None = None,
+  ) -> tuple[PyTree, jax.Array, jax.Array]:
+    """Returns ((inner, pool), the last block's outputs BxLxD, their pool).
+
+    `state` is the first two of a state's three parts. The pool of each step is
+    that of the text so far, float32, BxLxD or BxLx3D.
+    """
+    inner, pool = state
+    inner, x = self.body.hidden(inner, tokens_BxL, starts_BxL)
+    pool, y = pooling.pool(pool, x, self.pooling, starts_BxL)
+    return (inner, pool), x, y
+
   def features(
     self,
     state: PyTree,
@@ -71,8 +87,7 @@ class Classifier(nn.Module):
     weight.
     """
     inner, pool, total = state
-    inner, x = self.body.hidden(inner, tokens_BxL, starts_BxL)
-    pool, y = pooling.pool(pool, x, self.pooling, starts_BxL)
+    (inner, pool), x, y = self.pooled((inner, pool), tokens_BxL, starts_BxL)
     fixed = not self.has_rng('dropout')
     logits = self.head(self.drop(y, deterministic=fixed))
     if self.evidence:

@@ -88,6 +88,10 @@ class Classifier(nn.Module):
 
   def __call__(self, image_BxHxWxC: jax.Array) -> jax.Array:
     """Returns logits_BxC."""
+    return self.head(self.pooled(image_BxHxWxC))
+
+  def pooled(self, image_BxHxWxC: jax.Array) -> jax.Array:
+    """Returns the head's inputs BxD, float32: the pooled and normed row."""
     x_BxLxD = self.read(image_BxHxWxC)
     state = self.stack.init_state(x_BxLxD.shape[0])
     _, x_BxLxD = self.stack(state, x_BxLxD, None)
@@ -95,7 +99,7 @@ class Classifier(nn.Module):
       pooled_BxD = x_BxLxD[:, 0]
     else:
       pooled_BxD = jnp.mean(x_BxLxD.astype(jnp.float32), 1)
-    return self.head(self.norm(pooled_BxD).astype(jnp.float32))
+    return self.norm(pooled_BxD).astype(jnp.float32)
 
   def read(self, image_BxHxWxC: jax.Array) -> jax.Array:
     """Returns the first block's inputs, BxLxD."""

@@ -17,6 +17,7 @@ import flax.traverse_util
 import jax
 import numpy as np
 
+from rnn_jax import bounds
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data.text import tokenizer as tokenizer_lib
@@ -97,9 +98,16 @@ def like(
   config: config_lib.Config, tokenizer: tokenizer_lib.Tokenizer
 ) -> PyTree:
   """Returns the shapes and dtypes of a config's parameters."""
-  tasks = config_lib.load('tasks', config.task.name, 'task.name')
-  task = tasks.make(config, tokenizer)
+  task = make_task(config, tokenizer)
   return jax.eval_shape(lambda: task.init_parameters(jax.random.key(0)))
+
+
+def make_task(
+  config: config_lib.Config, tokenizer: tokenizer_lib.Tokenizer
+) -> Any:
+  """Returns the task of a config, with its `model`; without a teacher."""
+  tasks = config_lib.load('tasks', config.task.name, 'task.name')
+  return tasks.make(config, tokenizer)
 
 
 def flat(params: PyTree) -> dict[str, Any]:
@@ -120,7 +128,7 @@ def read(workdir: str | os.PathLike, which: str | int) -> Bundle:
     which: 'best', 'latest' or a step.
 
   Raises:
-    InputError: no such run or checkpoint.
+    InputError: no such run or checkpoint, or the model doesn't fit in memory.
   """
   which = checkpoint.parse_which(which)
   config = config_lib.parse(workdir_lib.load_config(workdir))
@@ -128,11 +136,13 @@ def read(workdir: str | os.PathLike, which: str | int) -> Bundle:
   if not path.exists():
     raise errors.InputError(f'{path} is missing: train first')
   tokenizer = tokenizer_lib.load(path)
+  wanted = like(config, tokenizer)
+  bounds.check_model(config, wanted, 'parameters')
   checkpoints = checkpoint.Checkpoints(
     workdir_lib.checkpoint_folder(workdir, config.train.checkpoint_dir)
   )
   try:
-    _, params = checkpoints.restore_parameters(like(config, tokenizer), which)
+    _, params = checkpoints.restore_parameters(wanted, which)
   finally:
     checkpoints.close()
   return Bundle(config, tokenizer, jax.device_get(params))

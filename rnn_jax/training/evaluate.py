@@ -12,6 +12,7 @@ from rnn_jax import bounds
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.config import compression as config_compression
+from rnn_jax.data import held_out
 from rnn_jax.data import pipeline
 from rnn_jax.data.text import compressors
 from rnn_jax.data.text import documents
@@ -128,15 +129,41 @@ class Run:
       InputError: the run, the checkpoint or its data doesn't exist, or the data
         are others.
     """
-    config = config_lib.parse(workdir_lib.load_config(workdir))
-    # This machine may lack the run's devices and its teacher.
-    config = dataclasses.replace(
-      config,
-      mesh=config_lib.Mesh(),
-      distillation=config_compression.Distillation(),
-    )
-    least.check(config)
+    config = _local_config(workdir)
     corpus = pipeline.Corpus.open(config, workdir, accept_new_data)
+    return cls._restore(config, corpus, workdir, which)
+
+  @classmethod
+  def open_on(
+    cls,
+    workdir: str | os.PathLike,
+    given: str,
+    split: str = '',
+    which: checkpoint.Which = 'best',
+  ) -> tuple['Run', str]:
+    """Restores a run to evaluate it on a file; its own data needn't exist.
+
+    Args:
+      workdir: the run's folder.
+      given: the file, see data/held_out.py.
+      split: of a prepared dataset, see there.
+      which: 'best', 'latest' or a step.
+
+    Returns:
+      The run, and the name of the split that the file is.
+
+    Raises:
+      InputError: the run or the checkpoint doesn't exist, or the run can't
+        read the file.
+    """
+    config = _local_config(workdir)
+    config = dataclasses.replace(config, data=config.data.refitted())
+    name, documents = held_out.open_documents(given, split, config)
+    corpus = pipeline.Corpus.of_documents(config, workdir, {name: documents})
+    return cls._restore(config, corpus, workdir, which), name
+
+  @classmethod
+  def _restore(cls, config, corpus, workdir, which):
     programs = programs_lib.from_config(config, corpus.tokenizer)
     bounds.check_model(config, programs.parameters_like(), 'parameters')
     folder = checkpoint.Checkpoints(
@@ -150,9 +177,13 @@ class Run:
     return cls(config, corpus, programs, params, step)
 
   def split(self, name: str) -> str:
-    """Returns `name`; for '', 'test' if it has documents, else 'validation'."""
+    """Returns `name`; for '', 'test' if it has documents, else 'validation'.
+
+    Raises:
+      InputError: the split doesn't exist.
+    """
     if name:
-      return name
+      return name if name in self.corpus.documents else check_split(name)
     return 'test' if len(self.corpus.documents['test']) else 'validation'
 
   def batch_sums(self, split: str, tokens: int = 0) -> list[dict[str, float]]:
@@ -165,6 +196,19 @@ class Run:
       split,
       tokens=tokens,
     )
+
+
+def _local_config(workdir):
+  """Returns the config of a run, for one device and without its teacher."""
+  config = config_lib.parse(workdir_lib.load_config(workdir))
+  # This machine may lack the run's devices and its teacher.
+  config = dataclasses.replace(
+    config,
+    mesh=config_lib.Mesh(),
+    distillation=config_compression.Distillation(),
+  )
+  least.check(config)
+  return config
 
 
 def check_split(split: str) -> str:
@@ -191,7 +235,7 @@ def evaluate_run(run: Run, split: str, tokens: int = 0) -> dict[str, Any]:
   Raises:
     InputError: the split doesn't exist or is empty.
   """
-  split = run.split(check_split(split))
+  split = run.split(split)
   sums = run.batch_sums(split, tokens)
   _, fraction = pipeline.heldout_examples(run.corpus, run.config, split, tokens)
   return describe(run, split, sums, fraction)

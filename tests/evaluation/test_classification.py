@@ -1,6 +1,7 @@
 """Scores counted by hand; predictions of small models, both ways to answer."""
 
 import json
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from rnn_jax.data.text import documents
 from rnn_jax.data.text import tokenizer
 from rnn_jax.evaluation import classification
 from rnn_jax.evaluation import run as run_lib
+from rnn_jax.inference import predict as predict_lib
 from rnn_jax.training import evaluate
 from rnn_jax.training import loop
 from tests.support import corpora
@@ -113,7 +115,7 @@ def test_a_trained_model_is_scored_and_written(answer, tmp_path):
   assert 'good' in rows[3]['text'] and rows[3]['label'] == 'yes'
   if answer == 'pooled':
     assert row['accuracy'] > 0.9
-    chosen = [max(row['probabilities']) > 0.5 for row in rows]
+    chosen = [max(row['probabilities'].values()) > 0.5 for row in rows]
     assert all(chosen)
     assert row['accuracy'] == pytest.approx(
       evaluate.evaluate_run(run, 'validation')['accuracy']
@@ -138,7 +140,10 @@ def test_names_are_made_once(monkeypatch):
   corpus = pipeline.Corpus(config.task, {'test': texts}, tokenizer.Bytes(), 1.0)
   run = evaluate.Run(config, corpus, None, None, 0)
   monkeypatch.setattr(documents.Documents, 'names', property(counted))
-  monkeypatch.setattr(classification, '_classify', lambda run, ids: [{}] * 3)
+  answers = [predict_lib.Prediction('no', {})] * 3
+  monkeypatch.setattr(
+    predict_lib, 'Predictor', lambda *_: mock.Mock(predict=lambda _: answers)
+  )
   rows = classification.predict(run, 'test', 0)
   assert [row['name'] for row in rows] == ['0', '1', '2']
   assert len(made) == 1

@@ -32,7 +32,7 @@ def texts(lengths):
 def test_padded_texts_have_the_probabilities_of_single_ones(model_and_params):
   model, params = model_and_params
   # More than a batch of them, of lengths that are padded to two shapes.
-  given = texts([5, 90, 1, 33] + [2, 3] * (classify.BATCH // 2))
+  given = texts([5, 90, 1, 33] + [2, 3] * (classify.ROWS // 2))
   result = classify.probabilities(model, params, given)
   assert result.shape == (len(given), 3) and result.dtype == np.float32
   np.testing.assert_allclose(result.sum(-1), 1, rtol=1e-5)
@@ -50,7 +50,7 @@ def test_the_order_of_the_texts_is_kept(model_and_params):
   given = texts([7, 3, 5])
   result = classify.probabilities(model, params, given)
   turned = classify.probabilities(model, params, given[::-1])
-  np.testing.assert_allclose(result, turned[::-1], rtol=1e-5)
+  np.testing.assert_array_equal(result, turned[::-1])
   assert len(np.unique(result.round(6), axis=0)) == 3
 
 

@@ -69,8 +69,34 @@ def test_pictures_are_prepared_trained_on_and_evaluated(tmp_path):
   lines = (work / 'evaluation/test/predictions.jsonl').read_text().splitlines()
   first = json.loads(lines[0])
   assert first['name'] == 'pictures/test:0' and first['label'] in CLASSES
-  assert sum(first['probabilities']) == pytest.approx(1, abs=1e-5)
+  assert sum(first['probabilities'].values()) == pytest.approx(1, abs=1e-5)
   assert (work / 'evaluation/test/confusion_matrix.png').exists()
+  check_other_images(raw, data, work)
+
+
+def check_other_images(raw, data, work):
+  """The folder of the test split and the prepared split are the same images."""
+  by_input = {}
+  for given, name in (
+    (raw / 'test', 'test.input'),
+    (data / 'pictures', 'pictures.test'),
+  ):
+    flags = f'--workdir={work}', f'--input={given}'
+    code, _, err = launchers.run('evaluate', *flags)
+    assert code == 0, err
+    lines = (work / 'evaluation' / name / 'predictions.jsonl').open()
+    by_input[name] = [json.loads(line)['probabilities'] for line in lines]
+  flags = f'--workdir={work}', f'--input={raw / "test"}'
+  code, out, err = launchers.run('predict', *flags)
+  assert code == 0, err
+  rows = [json.loads(line) for line in out.splitlines()]
+  assert rows[0]['id'] == 'dark/0.png' and rows[0]['label'] == 'dark'
+  assert [row['probabilities'] for row in rows] == by_input['test.input']
+
+  def ordered(name):
+    return sorted(map(tuple, map(dict.items, by_input[name])))
+
+  assert ordered('test.input') == ordered('pictures.test')
 
 
 def test_a_patch_that_does_not_fit_is_one_line(tmp_path):

@@ -40,7 +40,7 @@ def run_file(path, *arguments, stdin='', folder=tiny.ROOT):
   main.__file__ = str(path)
   main.__spec__ = importlib.util.spec_from_file_location('__main__', path)
   argv = [str(path), *map(str, arguments)]
-  out, err = (io.TextIOWrapper(io.BytesIO(), 'utf-8') for _ in range(2))
+  out, err = _text_stream(), _text_stream()
   with (
     _flags(),
     _logging(err),
@@ -49,7 +49,7 @@ def run_file(path, *arguments, stdin='', folder=tiny.ROOT):
     # Its settings of malloc would hold for the tests that follow.
     mock.patch.object(command, '_keep_memory', lambda: None),
     mock.patch.object(sys, 'argv', argv),
-    mock.patch.object(sys, 'stdin', io.StringIO(stdin)),
+    mock.patch.object(sys, 'stdin', _text_stream(stdin.encode())),
     contextlib.chdir(folder),
     contextlib.redirect_stdout(out),
     contextlib.redirect_stderr(err),
@@ -64,6 +64,10 @@ def run_file(path, *arguments, stdin='', folder=tiny.ROOT):
     stream.flush()
   texts = (stream.buffer.getvalue().decode() for stream in (out, err))
   return status, *texts
+
+
+def _text_stream(content=b''):
+  return io.TextIOWrapper(io.BytesIO(content), 'utf-8')
 
 
 def _exit_status(program):

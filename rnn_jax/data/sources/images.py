@@ -58,7 +58,7 @@ def load(data: Config) -> dict[str, documents.Documents]:
 
 def _given_splits(data):
   """Returns {split: its documents} of `data.path` and the held-out paths."""
-  reader, splits = _read(data.path, 'data.path', data)
+  reader, splits = read(data.path, 'data.path', data)
   everything = documents.whole(reader)
   given = _by_split(everything, splits, data)
   for name, part in given.items():
@@ -67,7 +67,7 @@ def _given_splits(data):
     key = f'data.{name}_path'
     if path := getattr(data, f'{name}_path'):
       argument = f'{key}={path!r}'
-      given[name] = documents.whole(_read(path, key, data)[0])
+      given[name] = documents.whole(read(path, key, data)[0])
       documents.check_disjoint(everything, given[name], argument)
       _check_classes(given[name], argument, name, data)
   return given
@@ -96,8 +96,14 @@ def _by_split(everything, splits, data):
   return {name: everything.select(np.array(splits) == name) for name in names}
 
 
-def _read(path, key, data):
-  """Returns (the Reader of all images of a file or folder, their splits)."""
+def read(
+  path: str, key: str, data: Config
+) -> tuple[images.InMemoryImages, list[str]]:
+  """Returns (the Reader of all images of a file or folder, their splits).
+
+  Raises:
+    InputError: as `load`; `key` is the config key that a message names.
+  """
   if not os.path.exists(path):
     raise errors.InputError(
       f'{key}={path!r}: no such file: give a folder or zip of class/name.jpg, '

@@ -142,6 +142,37 @@ def load(data: Config) -> dict[str, documents.Documents]:
       or is damaged; it has no text in `data.field`; or it has an example that
       can't be used.
   """
+  name, builder = _open(data)
+  given = {
+    split: _documents(builder, name, split, data)
+    for split in documents.SPLITS
+    if split in builder.info.splits
+  }
+  if 'test' in given and _is_unlabelled('test', given['test'].labels):
+    del given['test']
+  return documents.complete(given, data)
+
+
+def open_split(
+  data: Config, split: str = ''
+) -> tuple[str, documents.Documents]:
+  """Returns (the name of a split, its documents).
+
+  Without a `split` it is the last of train, validation and test that exists.
+
+  Raises:
+    InputError: as `load`, or there is no such split.
+  """
+  name, builder = _open(data)
+  given = [each for each in documents.SPLITS if each in builder.info.splits]
+  if split and split not in given or not given:
+    errors.refuse('--split', split, f'{data.source} has the splits {given}')
+  split = split or given[-1]
+  return split, _documents(builder, name, split, data)
+
+
+def _open(data):
+  """Returns (the dataset's name, its builder), after checking its columns."""
   name = data.source.partition(':')[2]
   if not name:
     raise errors.InputError(
@@ -153,14 +184,7 @@ def load(data: Config) -> dict[str, documents.Documents]:
     _check_label(builder, data)
   if data.difficulty:
     _check_difficulty(builder, data)
-  given = {
-    split: _documents(builder, name, split, data)
-    for split in documents.SPLITS
-    if split in builder.info.splits
-  }
-  if 'test' in given and _is_unlabelled('test', given['test'].labels):
-    del given['test']
-  return documents.complete(given, data)
+  return name, builder
 
 
 def _joined(value):

@@ -1,8 +1,7 @@
-"""Exports the decoding step as a StableHLO program.
+"""Exports a model as a StableHLO program.
 
-    (state, logits_BxV) = step(params, state, token_B)
-
-A folder has all that it takes to run it with only jax and NumPy:
+A folder has all that it takes to run it with only jax and NumPy. Of a model
+that writes text it is the decoding step (interop/step_program.py):
 
     step.stablehlo           the program, of jax.export
     parameters.safetensors   params by name, float32
@@ -11,24 +10,19 @@ A folder has all that it takes to run it with only jax and NumPy:
     tokenizer.json           the vocabulary, for other programs to read
     decode.py                a script that writes tokens with these
 
-The same step reads prompts, one token at a time; the state is constant in size,
-or has the size of the attention window.
+Of a classifier with a head it is classify.stablehlo and classify.py
+(interop/class_program.py), without a state; interface.json has the classes.
 """
 
-import json
 import os
 import shutil
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-
 from rnn_jax import errors
-from rnn_jax.inference import layers
+from rnn_jax import files
+from rnn_jax.interop import class_program
 from rnn_jax.interop import request
-from rnn_jax.interop import standalone
+from rnn_jax.interop import step_program
 from rnn_jax.interop import tensors
-from rnn_jax.models import language_model
 from rnn_jax.runs import bundle as bundle_lib
 
 PLATFORMS = ('cpu', 'cuda', 'rocm', 'tpu')
@@ -38,28 +32,28 @@ def write(bundle: bundle_lib.Bundle, target: request.Target) -> None:
   """Writes the folder, which is complete or absent at any time.
 
   Raises:
-    InputError: the model doesn't write text, there are no rows, the platform is
-      unknown, or the folder can't be written.
+    InputError: there are no rows, the platform is unknown, or the folder can't
+      be written.
   """
   batch_size = 1 if target.batch_size is None else target.batch_size
   platforms = target.platforms or PLATFORMS[:1]
-  _check(bundle.config, batch_size, platforms)
-  model = layers.for_inference(
-    language_model.from_config(bundle.config, bundle.tokenizer.size)
-  )
-  params = bundle_lib.flat(layers.unstack(bundle.params))
-  state, exported = _export(model, params, batch_size, platforms)
-  interface = _interface(bundle, batch_size, exported)
+  _check(batch_size, platforms)
+  writes = bundle.config.task.writes_text
+  make = step_program.make if writes else class_program.make
+  program = make(bundle, batch_size, platforms)
+  interface = program.interface(batch_size)
   part = target.path.with_name(f'{target.path.name}.{os.getpid()}.part')
   try:
     part.mkdir()
-    (part / 'step.stablehlo').write_bytes(exported.serialize())
-    tensors.write(part / 'parameters.safetensors', params)
-    tensors.write(part / 'state.safetensors', state)
-    text = json.dumps(interface, indent=1) + '\n'
+    serialized = program.exported.serialize()
+    (part / f'{program.name}.stablehlo').write_bytes(serialized)
+    for name, arrays in program.tensors.items():
+      tensors.write(part / f'{name}.safetensors', arrays)
+    text = files.to_json(interface, indent=1) + '\n'
     (part / 'interface.json').write_text(text, encoding='utf-8')
     bundle.tokenizer.save(part / 'tokenizer.json')
-    shutil.copyfile(standalone.__file__, part / 'decode.py')
+    script, name = program.script
+    shutil.copyfile(script, part / name)
     os.replace(part, target.path)
   except OSError as error:
     raise errors.InputError(f'--output={target.path}: {error}') from error
@@ -67,12 +61,7 @@ def write(bundle: bundle_lib.Bundle, target: request.Target) -> None:
     shutil.rmtree(part, ignore_errors=True)
 
 
-def _check(config, batch_size, platforms):
-  if not config.task.writes_text:
-    raise errors.InputError(
-      "task.answer='pooled': such a model doesn't write text: export it as "
-      "'safetensors'"
-    )
+def _check(batch_size, platforms):
   if batch_size < 1:
     errors.refuse('--batch_size', batch_size, 'give 1 or more')
   for platform in platforms:
@@ -80,61 +69,3 @@ def _check(config, batch_size, platforms):
       raise errors.InputError(
         f'--platforms={",".join(platforms)}: choose from {PLATFORMS}'
       )
-
-
-def _export(model, params, batch_size, platforms):
-  """Returns (the first state by name, the exported step)."""
-  init = jax.jit(lambda: model.apply({}, batch_size, method='init_state'))
-  first = jax.device_get(init())
-  tree = jax.tree.structure(first)
-
-  def step(params, state, token_B):
-    state = jax.tree.unflatten(tree, [state[name] for name in names])
-    variables = {'params': bundle_lib.nested(params)}
-    state, logits = model.apply(variables, state, token_B[:, None])
-    return _named(state), logits[:, 0]
-
-  first = _named(first)
-  names = [*first]
-  like = jax.tree.map(
-    lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), (params, first)
-  )
-  token_B = jax.ShapeDtypeStruct((batch_size,), jnp.int32)
-  run = jax.export.export(jax.jit(step), platforms=platforms)
-  return {k: np.asarray(x) for k, x in first.items()}, run(*like, token_B)
-
-
-def _named(state):
-  """Returns a state's leaves by path, as '1.0.memory_BxHxKxP', in order."""
-  return {
-    jax.tree_util.keystr(path, simple=True, separator='.'): x
-    for path, x in jax.tree_util.tree_leaves_with_path(state)
-  }
-
-
-def _interface(bundle, batch_size, exported):
-  """Returns the content of interface.json."""
-  inputs, outputs = (
-    jax.tree.map(_described, jax.tree.unflatten(tree, avals))
-    for tree, avals in (
-      (exported.in_tree, exported.in_avals),
-      (exported.out_tree, exported.out_avals),
-    )
-  )
-  model = bundle.config.model
-  (params, state, token), _ = inputs
-  return {
-    'batch_size': batch_size,
-    'platforms': list(exported.platforms),
-    'vocabulary': bundle.tokenizer.size,
-    'boundary': bundle.tokenizer.boundary,  # before a document
-    'longest': model.max_positions if model.positions == 'learned' else 0,
-    'jax': jax.__version__,
-    'calling_convention': exported.calling_convention_version,
-    'inputs': {'params': params, 'state': state, 'token_B': token},
-    'outputs': dict(zip(('state', 'logits_BxV'), outputs, strict=True)),
-  }
-
-
-def _described(aval):
-  return f'{aval.dtype}{list(aval.shape)}'

@@ -11,11 +11,15 @@ import pytest
 from rnn_jax import errors
 from rnn_jax import subprocesses
 from rnn_jax.inference import generate
+from rnn_jax.inference import model as model_lib
 from rnn_jax.inference import sampling
 from rnn_jax.interop import request
+from rnn_jax.interop import standalone_classify
 from rnn_jax.interop import tensors
 from rnn_jax.interop.formats import stablehlo
+from rnn_jax.runs import bundle as bundle_lib
 from tests.support import bundles
+from tests.support import classifiers
 from tests.support import tiny
 
 PROMPTS = np.array([[20, 3, 1, 4, 1], [20, 9, 2, 6, 5]], np.int32)
@@ -29,15 +33,21 @@ runpy.run_path(sys.argv[0], run_name='__main__')
 
 
 def decode(folder, *flags):
-  """Runs decode.py in a process that can't import this package."""
+  """The tokens that decode.py writes."""
+  lines = run_script(folder / 'decode.py', *flags)
+  return [[*map(int, line.split(','))] for line in lines]
+
+
+def run_script(path, *flags):
+  """Runs a script in a process that can't import this package."""
   environment = {k: v for k, v in os.environ.items() if k != 'PYTHONPATH'}
   ended = subprocesses.run(
-    [sys.executable, '-I', '-c', ISOLATED, str(folder / 'decode.py'), *flags],
+    [sys.executable, '-I', '-c', ISOLATED, str(path), *flags],
     variables=environment | {'JAX_PLATFORMS': 'cpu'},
     timeout=300,
   )
   assert ended.code == 0, ended.err
-  return [[*map(int, line.split(','))] for line in ended.out]
+  return ended.out
 
 
 def generated(bundle, count):
@@ -82,6 +92,51 @@ def test_attention_with_positions(tmp_path):
     (tmp_path / 'step' / 'step.stablehlo').read_bytes()
   )
   assert program.platforms == ('cpu',)
+
+
+def test_a_process_without_the_package_classifies_texts(tmp_path):
+  run = classifiers.write_texts(tmp_path / 'run', pooling='max')
+  bundle, folder = bundle_lib.read(run, 'best'), tmp_path / 'classify'
+  stablehlo.write(bundle, request.Target(folder, 2))
+  texts = ['a gate', 'the state reads ' * 20, '']  # the second one is cut
+  flags = [
+    f'--tokens={",".join(map(str, bundle.tokenizer.encode(text)))}'
+    for text in texts
+  ]
+  rows = [*map(json.loads, run_script(folder / 'classify.py', *flags))]
+  for row, wanted in zip(
+    rows, model_lib.Model(bundle).predict(texts), strict=True
+  ):
+    assert row == pytest.approx(wanted.probabilities, rel=1e-4, abs=1e-6)
+  interface = json.loads((folder / 'interface.json').read_text())
+  assert interface['classes'] == [*classifiers.CLASSES]
+  assert interface['longest'] == 128 - 2
+  assert interface['inputs']['tokens_BxL'] == 'int32[2, 129]'
+  assert interface['outputs'] == {'probabilities_BxC': 'float32[2, 3]'}
+
+
+def test_a_classifier_of_images_is_exported(tmp_path):
+  bundle, folder = classifiers.images_bundle(), tmp_path / 'classify'
+  stablehlo.write(bundle, request.Target(folder, 2))
+  rng = np.random.default_rng(0)
+  pixels = rng.integers(0, 256, (3, 4, 4, 1)).astype(np.uint8)
+  made = standalone_classify.Classifier(folder).images(pixels)
+  wanted = model_lib.Model(bundle).predict(pixels)
+  for row, prediction in zip(made, wanted, strict=True):
+    values = [*prediction.probabilities.values()]
+    np.testing.assert_allclose(row, values, rtol=1e-4, atol=1e-6)
+
+
+def test_exported_files_have_the_mode_of_their_neighbours(tmp_path):
+  neighbour, path = tmp_path / 'neighbour', tmp_path / 'x.safetensors'
+  before = os.umask(0o027)
+  try:
+    neighbour.write_text('')
+    tensors.write(path, {'x': np.zeros(2, np.float32)})
+  finally:
+    os.umask(before)
+  assert path.stat().st_mode == neighbour.stat().st_mode
+  assert path.stat().st_mode & 0o777 == 0o640
 
 
 @pytest.mark.parametrize(

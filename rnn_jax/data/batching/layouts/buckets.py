@@ -57,6 +57,10 @@ class Config(config_lib.Data):
         f'end with data.length={self.length}, the longest row',
       )
 
+  def refitted(self) -> Self:
+    """Returns the options without the given lengths, which may not fit."""
+    return dataclasses.replace(self, boundaries=())
+
   def row_lengths(self) -> tuple[int, ...] | None:
     """Returns the boundaries; None: they depend on the text."""
     return self.boundaries or None

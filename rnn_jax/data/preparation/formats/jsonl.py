@@ -1,6 +1,7 @@
 """JSON Lines: each line is an object."""
 
 import json
+from collections.abc import Iterable
 from collections.abc import Iterator
 
 from rnn_jax import errors
@@ -18,7 +19,16 @@ def read(path: str, options: examples.Options) -> Iterator[examples.Example]:
     InputError: a line cannot be decoded, isn't an object, or has half a
       character.
   """
-  for where, line in lines.read(path, options.encoding):
+  yield from parse(lines.read(path, options.encoding))
+
+
+def parse(given: Iterable[tuple[str, str]]) -> Iterator[examples.Example]:
+  """Yields an example for each (location, line) that is not blank.
+
+  Raises:
+    InputError: a line isn't an object, or has half a character.
+  """
+  for where, line in given:
     if not line.strip():
       continue
     try:

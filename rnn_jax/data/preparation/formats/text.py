@@ -1,5 +1,6 @@
 """Plain text: each line or each file is an example."""
 
+from collections.abc import Iterable
 from collections.abc import Iterator
 
 from rnn_jax.data.preparation import examples
@@ -18,6 +19,11 @@ def read(path: str, options: examples.Options) -> Iterator[examples.Example]:
     text = lines.whole(path, options.encoding)
     yield examples.Example(path, {'text': text})
     return
-  for where, line in lines.read(path, options.encoding):
+  yield from parse(lines.read(path, options.encoding))
+
+
+def parse(given: Iterable[tuple[str, str]]) -> Iterator[examples.Example]:
+  """Yields an example for each (location, line) that is not blank."""
+  for where, line in given:
     if line.strip():
       yield examples.Example(where, {'text': line})

@@ -29,6 +29,46 @@ from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.data.text.examples import base
 
 
+class Framing:
+  """What a model reads of a text, before it says the class.
+
+  Attributes:
+    answers: the ids that each class is written with, or its target.
+    room: how many ids of a text there is room for.
+
+  Raises:
+    InputError: a row has no room for a text and its class.
+  """
+
+  def __init__(
+    self,
+    tokenizer: tokenizer_lib.Tokenizer,
+    task: config_lib.Task,
+    data: config_lib.Data,
+    length: int,
+  ) -> None:
+    self._tokenizer = tokenizer
+    if task.writes_text:
+      self.answers = words(tokenizer, data.classes)
+    else:
+      targets = range(tokenizer.size, tokenizer.size + len(data.classes))
+      self.answers = [np.array([target]) for target in targets]
+    longest = max(map(len, self.answers))
+    self.room = length - 1 - longest
+    if self.room < 1:
+      raise errors.InputError(
+        f'rows of {length} tokens (data.length, evaluate.length, or '
+        f'one of data.length_schedule) have no room for a text and its class, '
+        f'with task.answer={task.answer!r}: give {longest + 2} or more'
+      )
+
+  def question(self, text: str | bytes) -> np.ndarray:
+    """Returns the ids before the answer; a long text loses its end."""
+    ids = self._tokenizer.encode_document(text)[: self.room]
+    boundary = [self._tokenizer.boundary]
+    return np.concatenate([boundary, ids, boundary]).astype(np.int32)
+
+
 class Labelled:
   """Makes examples, one per document, the same in every epoch.
 
@@ -45,24 +85,11 @@ class Labelled:
   ) -> None:
     check_labels(documents, options.data)
     self._documents = documents
-    self._tokenizer = tokenizer
-    classes = range(len(options.data.classes))
+    self._labels = np.asarray(documents.labels)
     # Only tasks with these options make these examples.
     task = typing.cast(Any, options.task)
     self._predict_text = task.text_weight > 0
-    if task.answer == 'word':
-      self._answers = words(tokenizer, options.data.classes)
-    else:
-      self._answers = [np.array([tokenizer.size + n]) for n in classes]
-    self._labels = np.asarray(documents.labels)
-    longest = max(map(len, self._answers))
-    self._room = options.length - 1 - longest
-    if self._room < 1:
-      raise errors.InputError(
-        f'rows of {options.length} tokens (data.length, evaluate.length, or '
-        f'one of data.length_schedule) have no room for a text and its class, '
-        f'with task.answer={task.answer!r}: give {longest + 2} or more'
-      )
+    self._framing = Framing(tokenizer, task, options.data, options.length)
 
   def __len__(self) -> int:
     return len(self._documents)
@@ -74,15 +101,13 @@ class Labelled:
   def make(self, example: int, epoch: int) -> np.ndarray:
     """Returns the ids of an example."""
     del epoch
-    answer = self._answers[self._labels[example]]
+    answer = self._framing.answers[self._labels[example]]
     question = self.question(self._documents.read(example))
     return np.concatenate([question, answer]).astype(np.int32)
 
   def question(self, text: bytes) -> np.ndarray:
-    """Returns the ids before an answer."""
-    ids = self._tokenizer.encode_document(text)[: self._room]
-    boundary = [self._tokenizer.boundary]
-    question = np.concatenate([boundary, ids, boundary])
+    """Returns the ids before an answer; of those not predicted, ~id."""
+    question = self._framing.question(text)
     return question if self._predict_text else ~question
 
 

@@ -1,0 +1,89 @@
+"""Predicts the classes of the rows of a file with a trained run.
+
+  python -m launch.predict --workdir=runs/reviews --input=new.csv \\
+      --output=predicted.jsonl
+  cat new.txt | python -m launch.predict --workdir=runs/reviews --input=-
+
+--input is a .jsonl, .csv, .tsv, .parquet or .txt file (a text per line), '-'
+for JSON lines or lines of text from standard input, or, for a model of images,
+an image, a glob or a folder. Each row becomes a JSON line: `id`, the columns of
+the input, `label` and `probabilities`; a given column of such a name is kept as
+input_NAME. See docs/inference.md.
+"""
+
+import contextlib
+import sys
+
+from absl import flags
+
+from launch import command
+
+WORKDIR = flags.DEFINE_string(
+  'workdir', None, 'Folder of the run.', required=True
+)
+INPUT = flags.DEFINE_string(
+  'input', None, "File to predict, or '-'.", required=True
+)
+OUTPUT = flags.DEFINE_string(
+  'output', '', 'File to write; it must not exist yet; empty: standard output.'
+)
+FORMAT = flags.DEFINE_string(
+  'format',
+  '',
+  "'jsonl', 'csv', 'parquet' or 'text'; empty: by the name of the file, or by "
+  'the first line of standard input.',
+)
+TEXT = flags.DEFINE_string(
+  'text', '', "Column of the text; empty: the run's data.field, or 'text'."
+)
+ID = flags.DEFINE_string(
+  'id', '', "Column of the id; empty: 'id' if it exists, or the row's number."
+)
+CHECKPOINT = flags.DEFINE_string(
+  'checkpoint', 'best', "'best', 'latest' or a step number."
+)
+
+
+def main(argv):
+  from rnn_jax import config as config_lib
+  from rnn_jax.inference import model as model_lib
+  from rnn_jax.inference import predict_rows
+  from rnn_jax.runs import workdir as workdir_lib
+
+  del argv
+  config = config_lib.parse(workdir_lib.load_config(WORKDIR.value))
+  request = predict_rows.Request(
+    INPUT.value, FORMAT.value, TEXT.value, ID.value
+  )
+  rows = predict_rows.open_rows(request, config)
+  with _output() as file:
+
+    def write(lines):
+      file.write(lines)
+      file.flush()
+
+    model = model_lib.load(WORKDIR.value, CHECKPOINT.value)
+    count = predict_rows.write_rows(model, rows, write)
+  print(f'{count:,} rows', file=sys.stderr)
+
+
+def _output():
+  """Returns the file to write, as a context."""
+  from rnn_jax import errors
+
+  if not OUTPUT.value:
+    return contextlib.nullcontext(sys.stdout)
+  try:
+    return open(OUTPUT.value, 'x', encoding='utf-8')
+  except FileExistsError:
+    errors.refuse(
+      '--output', OUTPUT.value, 'it exists already: remove it, or name another'
+    )
+  except OSError as error:
+    errors.refuse(
+      '--output', OUTPUT.value, f'{error.strerror}: name another file'
+    )
+
+
+if __name__ == '__main__':
+  command.run(main)

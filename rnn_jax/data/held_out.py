@@ -1,0 +1,172 @@
+"""A file to evaluate a trained run on: the documents of one more split.
+
+    name, documents = open_documents('new.csv', '', config)
+
+| input | documents |
+|---|---|
+| .jsonl, .csv, .tsv, .parquet | its rows: data.field, data.label |
+| a file of text, or a glob | whole files |
+| prepared:NAME, or its folder | the examples of a split, see launch.prepare |
+| of images: a folder, a zip, CIFAR-10's tarball | its images by class |
+
+Columns that the run's config doesn't name are 'text' and 'label'.
+"""
+
+import dataclasses
+import os
+import re
+from typing import Any
+
+import numpy as np
+
+from rnn_jax import bounds
+from rnn_jax import config as config_lib
+from rnn_jax import errors
+from rnn_jax.config import parts
+from rnn_jax.data import tables
+from rnn_jax.data.preparation import prepared
+from rnn_jax.data.sources import images
+from rnn_jax.data.sources import text
+from rnn_jax.data.sources import tfds
+from rnn_jax.data.text import documents as documents_lib
+
+FLAG = '--input'
+PREPARED = 'prepared:'
+OF_LINES = ('.txt', '.text', '.md')
+
+
+class Rows:
+  """The Reader of texts in memory."""
+
+  difficulties = None
+
+  def __init__(
+    self, path: str, names: list[str], texts: list[bytes], labels: list[int]
+  ) -> None:
+    self.files = (path,)
+    self.names = tuple(names)
+    self.sizes = np.array([len(each) for each in texts], np.int64)
+    self.labels = np.array(labels, np.int64) if labels else None
+    self._texts = texts
+
+  def read(self, unit: int, start: int, stop: int) -> bytes:
+    return self._texts[unit][start:stop]
+
+
+def open_documents(
+  given: str, split: str, config: config_lib.Config
+) -> tuple[str, documents_lib.Documents]:
+  """Returns the name of an input, for a folder, and its documents.
+
+  Args:
+    given: a file, a glob, a folder, or 'prepared:NAME'.
+    split: of a prepared dataset; '': its test split, or the last that it has.
+    config: of the run.
+
+  Raises:
+    InputError: there is no such input, a row lacks a text or a class of the
+      run, or `split` has no effect.
+  """
+  dataset = _dataset(given, config.data)
+  if dataset is not None:
+    name, data_dir = dataset
+    return _of_dataset(name, data_dir, split, config.data)
+  if split:
+    errors.refuse('--split', split, f'only {PREPARED}NAME has splits: omit it')
+  if config.task.reads_images:
+    documents = _of_images(given, config.data)
+  elif given.lower().endswith(OF_LINES) or not os.path.exists(given):
+    documents = _of_text(given, config)
+  else:
+    documents = _of_rows(given, config)
+  return _name(os.path.basename(os.path.normpath(given))), documents
+
+
+def _dataset(given, data):
+  """Returns (NAME, DATA_DIR) of a prepared dataset; None: it isn't one."""
+  if given.startswith(PREPARED):
+    name = given.removeprefix(PREPARED)
+    if not name:
+      errors.refuse(FLAG, given, f'name the dataset, as in {PREPARED}reviews')
+    return name, getattr(data, 'data_dir', 'data')
+  folder = os.path.normpath(given)
+  parent, name = os.path.split(folder)
+  if os.path.isfile(os.path.join(folder, prepared.FEATURES)):
+    above, own = os.path.split(parent)
+    return f'{own}:{name}', above or '.'
+  versions = filter(prepared.VERSION.fullmatch, _names_in(folder))
+  if any(
+    os.path.isfile(os.path.join(folder, version, prepared.FEATURES))
+    for version in versions
+  ):
+    return name, parent or '.'
+  return None
+
+
+def _names_in(folder):
+  return os.listdir(folder) if os.path.isdir(folder) else []
+
+
+def _of_dataset(name, data_dir, split, data):
+  changed = _with_source(data, f'tfds:{name}', data_dir=data_dir)
+  split, documents = tfds.open_split(changed, split)
+  return _name(f'{re.sub("[/:]", "-", name)}.{split}'), documents
+
+
+def _of_images(given, data):
+  tables.check_exists(given, FLAG)
+  reader, _ = images.read(given, FLAG, _with_source(data, 'images'))
+  return documents_lib.whole(reader)
+
+
+def _of_text(given, config):
+  if config.task.classifies:
+    tables.check_exists(given, FLAG)
+    errors.refuse(
+      FLAG, given, 'a file of text has no classes: give a .jsonl or .csv'
+    )
+  return documents_lib.whole(text.open_files(given, FLAG))
+
+
+def _of_rows(given, config):
+  source = tables.Source(given)
+  source.check()
+  bounds.check(os.path.getsize(given), f'{FLAG}={given}', 'split the file')
+  data = config.data
+  field = getattr(data, 'field', 'text')
+  label = getattr(data, 'label', 'label')
+  names, texts, labels = [], [], []
+  folder = os.path.join(os.path.dirname(given), '')
+  for example in source.rows():
+    content = tables.text_of(example, field, 'the column data.field').encode()
+    if config.task.classifies:
+      if not content:
+        raise errors.InputError(
+          f'{example.where}: {field!r} is empty: fill it, or remove the row'
+        )
+      number = tables.label_of(
+        example, label, data.classes, 'the column data.label'
+      )
+      labels.append(number)
+    names.append(example.where.removeprefix(folder))
+    texts.append(content)
+  if not any(texts):
+    errors.refuse(FLAG, given, 'no row has any text: fill it')
+  return documents_lib.whole(Rows(given, names, texts, labels))
+
+
+def _with_source(data: config_lib.Data, source: str, **changes: str) -> Any:
+  """Returns section `data` with another source, and its layout's options."""
+  given = dataclasses.asdict(data) | changes
+  given |= {'source': source, 'difficulty': ''}
+  named = parts.chosen({'data': given})
+  cls: Any = parts.section_class('data', named)
+  known = {field.name for field in dataclasses.fields(cls)}
+  return config_lib.section(
+    'data', **{key: value for key, value in given.items() if key in known}
+  )
+
+
+def _name(name):
+  """Returns the name of a folder that no split of the run has."""
+  return f'{name}.input' if name in documents_lib.SPLITS else name

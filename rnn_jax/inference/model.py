@@ -1,0 +1,274 @@
+"""A trained model: open a run, and ask it questions.
+
+    import rnn_jax
+
+    model = rnn_jax.load('runs/demo')
+    model.generate('def main(', max_new_tokens=50)[0].text
+    model.predict(['a film to remember'])[0].label
+    model.embed(['a text', 'another one'])
+
+A run that was moved or copied opens without the data that it was trained on.
+"""
+
+import functools
+import os
+import pathlib
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from rnn_jax import errors
+from rnn_jax.data.images import images as images_lib
+from rnn_jax.data.preparation import archives
+from rnn_jax.inference import classify
+from rnn_jax.inference import generate as generate_lib
+from rnn_jax.inference import predict as predict_lib
+from rnn_jax.inference import sampling
+from rnn_jax.inference import text as text_lib
+from rnn_jax.models import int8_weights
+from rnn_jax.runs import bundle as bundle_lib
+
+# A text; of image models the pixels, HxWxC bytes, or the path of a file.
+Input = str | os.PathLike[str] | np.ndarray
+
+
+class Model:
+  """A model with its tokenizer and config.
+
+  Parameters move to the device with the first question, and stay there.
+
+  Attributes:
+    bundle: the config, the tokenizer and the parameters, of which those that
+      `weights='int8'` rounds are rounded.
+  """
+
+  def __init__(
+    self, bundle: bundle_lib.Bundle, weights: str = 'float32'
+  ) -> None:
+    """Takes a model; `weights` is the format of its matrices in memory.
+
+    Raises:
+      InputError: `weights` is neither 'float32' nor 'int8'.
+    """
+    _check_weights(weights)
+    self.bundle = bundle
+    self._params = bundle.params
+    if weights == 'int8':
+      self._params = jax.jit(int8_weights.pack)(jax.device_put(bundle.params))
+      rounded = jax.device_get(jax.jit(int8_weights.unpack)(self._params))
+      self.bundle = bundle_lib.Bundle(bundle.config, bundle.tokenizer, rounded)
+    self._weights = weights
+
+  @property
+  def classes(self) -> tuple[str, ...]:
+    """The names of the classes; () of a model that doesn't classify."""
+    return self.bundle.config.data.classes
+
+  def generate(
+    self,
+    prompts: str | Sequence[str],
+    *,
+    max_new_tokens: int = 200,
+    temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    seed: int = 0,
+    stop: Sequence[str] = (),
+  ) -> list[text_lib.Completion]:
+    """Continues prompts.
+
+    Args:
+      prompts: one text or several; '' is the start of a document.
+      max_new_tokens: at most, of each.
+      temperature: of the sampling; 0: the likeliest token, always.
+      top_k: sample from the k likeliest tokens; 0: from all.
+      top_p: sample from the likeliest tokens with this probability together.
+      seed: of the sampling. A prompt's text follows from it, from the prompt
+        and from the prompt's position in the list.
+      stop: strings, before any of which a text ends.
+
+    Returns:
+      A Completion for each prompt, of one prompt too: prompt, text, tokens,
+      reason ('length', 'boundary' or 'stop') and logprob.
+
+    Raises:
+      InputError: the model doesn't write text, an option is out of its range,
+        or the vocabulary doesn't cover a prompt.
+    """
+    prompts = [prompts] if isinstance(prompts, str) else [*prompts]
+    if not prompts:
+      return []
+    settings = sampling.Sampling(temperature, top_k, top_p)
+    options = _options(max_new_tokens, settings, seed, stop)
+    return [*self._generator.generate(prompts, options).completions]
+
+  def stream(
+    self,
+    prompt: str,
+    *,
+    max_new_tokens: int = 200,
+    temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    seed: int = 0,
+    stop: Sequence[str] = (),
+  ) -> Iterator[str]:
+    """Yields the parts of a prompt's continuation as they are generated.
+
+    They add up to `generate(prompt, ...)[0].text`. Leaving the loop ends the
+    generation. The arguments are those of `generate`.
+
+    Raises:
+      InputError: as `generate`, before the first part.
+    """
+    settings = sampling.Sampling(temperature, top_k, top_p)
+    options = _options(max_new_tokens, settings, seed, stop)
+    return self._generator.stream(prompt, options)
+
+  def predict(
+    self, inputs: Input | Sequence[Input]
+  ) -> list[predict_lib.Prediction]:
+    """Predicts the class of texts, or of images.
+
+    Args:
+      inputs: one text or several. Of a model of images: arrays of uint8,
+        height x width x channels, or paths of image files. A text too long for
+        the model loses its end, as in training.
+
+    Returns:
+      A Prediction for each input, of one input too. It doesn't depend on the
+      other inputs.
+
+    Raises:
+      InputError: the model doesn't classify, or an input is of another kind.
+    """
+    return self._predictor.predict(self._inputs(inputs))
+
+  def embed(self, inputs: Input | Sequence[Input]) -> np.ndarray:
+    """Returns the features of texts or images, NxD, float32.
+
+    Of a classifier, they are what its head reads: the pooled states. Of a model
+    that writes text, the mean over all steps of what its head reads.
+
+    Args:
+      inputs: as of `predict`.
+
+    Raises:
+      InputError: an input is of another kind, the vocabulary doesn't cover a
+        text, or it is longer than learned positions allow.
+    """
+    given = self._inputs(inputs)
+    if self.bundle.config.task.classifies:
+      return self._predictor.embed(given)
+    ids = [self._generator.encode(text) for text in given]
+    longest = self._generator.longest
+    for n, each in enumerate(ids):
+      if longest and len(each) > longest:
+        raise errors.InputError(
+          f'text {n} has {len(each)} tokens, and the model has learned '
+          f'positions for {longest}: shorten it'
+        )
+    return classify.text_features(self._task.model, self._params, ids)
+
+  def __repr__(self) -> str:
+    config = self.bundle.config
+    count = sum(x.size for x in jax.tree.leaves(self.bundle.params))
+    return (
+      f'<rnn_jax Model: {config.task.name}, {config.model.cell}, '
+      f'{count:,} parameters>'
+    )
+
+  @functools.cached_property
+  def _task(self):
+    return bundle_lib.make_task(self.bundle.config, self.bundle.tokenizer)
+
+  @functools.cached_property
+  def _generator(self):
+    config, tokenizer = self.bundle.config, self.bundle.tokenizer
+    bundle = bundle_lib.Bundle(config, tokenizer, self._params)
+    return generate_lib.Generator.from_bundle(bundle, self._weights)
+
+  @functools.cached_property
+  def _predictor(self):
+    return predict_lib.Predictor(
+      self.bundle.config, self.bundle.tokenizer, self._params
+    )
+
+  def _inputs(self, inputs):
+    """Returns a list of texts, or of the pixels of images."""
+    reads_images = self.bundle.config.task.reads_images
+    if (
+      isinstance(inputs, (str, bytes, os.PathLike))
+      or not isinstance(inputs, Iterable)
+      or isinstance(inputs, np.ndarray)
+      and inputs.ndim < 4
+      and reads_images
+    ):
+      inputs = [inputs]
+    if not reads_images:
+      return [*inputs]
+    image = self.bundle.config.data.image
+    return [
+      read_image(each, image) if isinstance(each, (str, os.PathLike)) else each
+      for each in inputs
+    ]
+
+
+def load(
+  workdir: str | os.PathLike[str],
+  checkpoint: str | int = 'best',
+  weights: str = 'float32',
+) -> Model:
+  """Opens a run, wherever its folder is now; its data needn't exist.
+
+  Args:
+    workdir: the run's folder.
+    checkpoint: 'best', 'latest' or a step. If no checkpoint was evaluated, the
+      best is the latest.
+    weights: 'float32', or 'int8' for matrices rounded to 8 bits, which take a
+      quarter of the memory.
+
+  Raises:
+    InputError: the folder has no run or no such checkpoint, or `weights` is
+      another word.
+  """
+  _check_weights(weights)
+  return Model(bundle_lib.read(workdir, checkpoint), weights)
+
+
+def read_image(path: str | os.PathLike[str], image: Any) -> np.ndarray:
+  """Returns the pixels of an image file, HxWxC bytes.
+
+  Args:
+    path: of a PNG or JPEG file.
+    image: section `data.image` of the config.
+
+  Raises:
+    InputError: the file can't be read as an image, or has another size than
+      the model reads and data.image.resize is False.
+  """
+  try:
+    archives.check_size(os.path.getsize(path), str(path))
+    content = pathlib.Path(path).read_bytes()
+  except OSError as error:
+    raise errors.InputError(
+      f'{path}: {error.strerror}: give the path of an image'
+    ) from None
+  return images_lib.decode(content, image, str(path))
+
+
+def _options(max_new_tokens, settings, seed, stop):
+  stop = (stop,) if isinstance(stop, str) else tuple(stop)
+  return generate_lib.Options(
+    max_new_tokens=max_new_tokens, sampling=settings, seed=seed, stop=stop
+  )
+
+
+def _check_weights(weights):
+  known = generate_lib.WEIGHTS
+  if weights not in known:
+    errors.refuse('weights', weights, f'choose one of {known}')

@@ -1,0 +1,196 @@
+"""Predicts the classes of texts or images: one function for every caller.
+
+    predictor = Predictor(config, tokenizer, params)
+    predictor.predict(['a film to remember'])[0].label
+
+`load(...).predict`, launch.predict and launch.evaluate all call it, so that
+they agree bit for bit. A prediction doesn't depend on the others beside it.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rnn_jax import config as config_lib
+from rnn_jax import errors
+from rnn_jax.data.images import images as images_lib
+from rnn_jax.data.text import tokenizer as tokenizer_lib
+from rnn_jax.data.text.examples import classification as examples_lib
+from rnn_jax.inference import classify
+from rnn_jax.inference import generate
+from rnn_jax.inference import sampling
+from rnn_jax.models import int8_weights
+from rnn_jax.runs import bundle as bundle_lib
+
+Input = str | bytes | np.ndarray  # a text, or the pixels HxWxC of an image
+
+
+@dataclasses.dataclass(frozen=True)
+class Prediction:
+  """The class of a text or an image.
+
+  Attributes:
+    label: the name of the likeliest class, or of the one that the model wrote;
+      None if that is no class's name.
+    probabilities: {class: p}, each p the shortest decimal that reads back as
+      the same float32; {} of a model that writes its answer.
+    written: what such a model wrote; None of others.
+  """
+
+  label: str | None
+  probabilities: dict[str, float]
+  written: str | None = None
+
+
+class Predictor:
+  """A classifier that is ready to predict."""
+
+  def __init__(
+    self,
+    config: config_lib.Config,
+    tokenizer: tokenizer_lib.Tokenizer,
+    params: Any,
+  ) -> None:
+    """Takes a run's model; parameters may be packed in 8 bits.
+
+    Raises:
+      InputError: it doesn't classify.
+    """
+    check_classifies(config)
+    self._config = config
+    self._classes = config.data.classes
+    self._model = bundle_lib.make_task(config, tokenizer).model
+    self._params = params
+    if config.task.reads_images:
+      self._answer = self._classify_images
+      return
+    self._framing = examples_lib.Framing(
+      tokenizer, config.task, config.data, config.data.length
+    )
+    self._answer = self._classify_texts
+    if config.task.writes_text:
+      self._generator = generate.Generator(
+        self._model, params, tokenizer, weights=_format(params)
+      )
+      self._answer = self._write
+
+  def predict(self, inputs: Sequence[Input]) -> list[Prediction]:
+    """Returns the Prediction of each text, or of each image.
+
+    A text too long for the model loses its end, as in training.
+
+    Raises:
+      InputError: an input is of the wrong kind, or no UTF-8 can be made of it.
+    """
+    return self._answer(inputs)
+
+  def embed(self, inputs: Sequence[Input]) -> np.ndarray:
+    """Returns the pooled features of each input, NxD, float32.
+
+    Raises:
+      InputError: as `predict`.
+    """
+    if self._config.task.reads_images:
+      pixels = self._pixels(inputs)
+      return classify.image_features(self._model, self._params, pixels)
+    ids = self._questions(inputs)
+    return classify.text_features(self._model, self._params, ids)
+
+  def _classify_texts(self, texts):
+    ids = self._questions(texts)
+    return self._likeliest(
+      classify.probabilities(self._model, self._params, ids)
+    )
+
+  def _classify_images(self, images):
+    pixels = self._pixels(images)
+    return self._likeliest(
+      classify.image_probabilities(self._model, self._params, pixels)
+    )
+
+  def _likeliest(self, probabilities_NxC):
+    return [
+      Prediction(
+        self._classes[int(np.argmax(row))],
+        dict(zip(self._classes, map(shortest, row), strict=True)),
+      )
+      for row in probabilities_NxC
+    ]
+
+  def _write(self, texts):
+    words, tokenizer = self._framing.answers, self._generator.tokenizer
+    # A lossy tokenizer writes its own form of a name.
+    names = {tokenizer.decode(word): n for n, word in enumerate(words)}
+    rows: list[Any] = [None] * len(texts)
+    for chosen, filled in classify.batches(self._questions(texts)):
+      options = generate.Options(
+        max_new_tokens=max(map(len, words)),
+        sampling=sampling.Sampling(0.0),
+        batch_size=len(filled),
+      )
+      generation = self._generator.generate(filled, options)
+      for n, written in zip(chosen, generation.completions, strict=False):
+        number = names.get(written.text)
+        valid = number is not None and written.reason == 'boundary'
+        label = self._classes[number] if valid else None
+        rows[n] = Prediction(label, {}, written.text)
+    return rows
+
+  def _questions(self, texts):
+    return [self._framing.question(_text(text)) for text in texts]
+
+  def _pixels(self, images):
+    wanted = images_lib.shape(self._config.data.image)
+    for n, image in enumerate(images):
+      given = getattr(image, 'dtype', None), np.shape(image)
+      if given != (np.uint8, wanted):
+        raise errors.InputError(
+          f'image {n} is {_described(image)}: this model reads arrays of '
+          f'uint8 {list(wanted)}, height x width x channels'
+        )
+    return images
+
+
+def check_classifies(config: config_lib.Config) -> None:
+  """Checks that a config's model predicts classes.
+
+  Raises:
+    InputError: it doesn't; the message says what to call instead.
+  """
+  if not config.task.classifies:
+    errors.refuse(
+      'task.name',
+      config.task.name,
+      'its model writes text, no class: call generate, or use launch.generate',
+    )
+
+
+def shortest(p: np.float32) -> float:
+  """Returns the shortest decimal that reads back as the same float32."""
+  return float(str(np.float32(p)))
+
+
+def _format(params):
+  return 'int8' if int8_weights.is_packed(params) else 'float32'
+
+
+def _text(text):
+  """Returns a text, or raises InputError."""
+  if not isinstance(text, (str, bytes)):
+    raise errors.InputError(
+      f'{_described(text)} is not a text: this model reads strings'
+    )
+  try:
+    return text if isinstance(text, bytes) else text.encode()
+  except UnicodeEncodeError:
+    raise errors.InputError(
+      f'text {ascii(text[:60])} has half a surrogate pair: fix it'
+    ) from None
+
+
+def _described(value):
+  if isinstance(value, np.ndarray):
+    return f'{value.dtype} {list(value.shape)}'
+  return f'{type(value).__name__} {value!r:.60}'

@@ -1,0 +1,214 @@
+"""An opened run: what it generates, predicts and embeds."""
+
+import functools
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import PIL.Image
+import pytest
+
+import rnn_jax
+from rnn_jax import errors
+from rnn_jax.data.text import tokenizer as tokenizer_lib
+from rnn_jax.inference import generate
+from rnn_jax.inference import model as model_lib
+from rnn_jax.inference import predict
+from rnn_jax.inference import sampling
+from rnn_jax.runs import bundle as bundle_lib
+from tests.support import bundles
+from tests.support import classifiers
+from tests.support import tiny
+
+PROMPTS = ['the state', 'a']
+
+
+@pytest.fixture(scope='module', name='writer')
+def _writer():
+  bundle = bundles.make(tiny.raw_config('gone'), tokenizer_lib.Bytes())
+  return model_lib.Model(bundle)
+
+
+@pytest.fixture(scope='module', name='classifier')
+def _classifier(tmp_path_factory):
+  folder = tmp_path_factory.mktemp('runs') / 'texts'
+  return rnn_jax.load(classifiers.write_texts(folder, pooling='concat'))
+
+
+@pytest.fixture(scope='module', name='seer')
+def _seer():
+  return model_lib.Model(classifiers.images_bundle())
+
+
+def test_the_package_shows_its_api_and_imports_none_of_it():
+  assert dir(rnn_jax) == ['__version__', 'layers', 'load', 'ops']
+  assert rnn_jax.load is model_lib.load
+  with pytest.raises(AttributeError, match='has no attribute .lode'):
+    _ = rnn_jax.lode
+  code = 'import sys, rnn_jax; dir(rnn_jax); print(*sys.modules)'
+  result = subprocess.run(
+    [sys.executable, '-c', code],
+    cwd=tiny.ROOT,
+    capture_output=True,
+    text=True,
+    check=True,
+  )
+  loaded = result.stdout.split()
+  assert 'rnn_jax' in loaded and not {'jax', 'numpy'} & {*loaded}
+
+
+def test_it_generates_what_the_generator_does(writer):
+  options = generate.Options(
+    max_new_tokens=20, sampling=sampling.Sampling(0.7, 9, 0.9), seed=3
+  )
+  wanted = generate.Generator.from_bundle(writer.bundle).generate(
+    PROMPTS, options
+  )
+  given = {'max_new_tokens': 20, 'temperature': 0.7, 'top_k': 9, 'top_p': 0.9}
+  assert writer.generate(PROMPTS, seed=3, **given) == [*wanted.completions]
+  (one,) = writer.generate(PROMPTS[0], seed=3, **given)
+  assert one.tokens == wanted.completions[0].tokens
+  assert writer.generate([]) == []
+
+
+@pytest.mark.parametrize('stop', ((), ('e', '\x00')))
+def test_a_stream_adds_up_to_the_text(writer, stop):
+  given = {'max_new_tokens': 40, 'seed': 1, 'stop': stop}
+  parts = [*writer.stream(PROMPTS[0], **given)]
+  assert ''.join(parts) == writer.generate(PROMPTS[0], **given)[0].text
+  if not stop:
+    assert len(parts) > 1
+
+
+def test_a_stream_can_be_left_and_refuses_at_once(writer):
+  stream = writer.stream(PROMPTS[0], max_new_tokens=40)
+  assert next(stream)
+  stream.close()
+  with pytest.raises(errors.InputError, match='max_new_tokens=0: give 1'):
+    writer.stream(PROMPTS[0], max_new_tokens=0)
+
+
+def test_predictions_do_not_depend_on_the_others(classifier):
+  texts = classifiers.texts()
+  together = classifier.predict(texts)
+  assert len({len(text) > 64 for text in texts}) == 2  # two padded lengths
+  order = np.random.default_rng(0).permutation(len(texts))
+  shuffled = classifier.predict([texts[n] for n in order])
+  assert shuffled == [together[n] for n in order]
+  assert [classifier.predict(text)[0] for text in texts[:3]] == together[:3]
+
+
+def test_probabilities_are_the_head_s_of_the_embedding(classifier):
+  texts = classifiers.texts()
+  features_NxF = classifier.embed(texts).astype(np.float64)
+  assert features_NxF.shape == (len(texts), 3 * 16)
+  head = classifier.bundle.params['head']
+  logits_NxC = features_NxF @ head['kernel'] + head['bias']
+  wanted_NxC = np.exp(logits_NxC - logits_NxC.max(-1, keepdims=True))
+  wanted_NxC /= wanted_NxC.sum(-1, keepdims=True)
+  for prediction, wanted_C in zip(
+    classifier.predict(texts), wanted_NxC, strict=True
+  ):
+    assert tuple(prediction.probabilities) == classifiers.CLASSES
+    values = [*prediction.probabilities.values()]
+    np.testing.assert_allclose(values, wanted_C, rtol=1e-4, atol=1e-7)
+    best = max(prediction.probabilities, key=prediction.probabilities.get)
+    assert prediction.label == best
+
+
+def test_a_probability_is_the_shortest_decimal_of_its_float32():
+  rng = np.random.default_rng(0)
+  for p in (*rng.random(200, np.float32), np.float32(1e-9), np.float32(1)):
+    decimal = repr(predict.shortest(p))
+    assert np.float32(decimal) == p and len(decimal) <= len(repr(float(p)))
+  assert predict.shortest(np.float32(0.1)) == 0.1
+
+
+def test_the_embedding_of_a_language_model_is_a_mean_over_steps(writer):
+  given = [PROMPTS[0], '']
+  result = writer.embed(given)
+  model = bundles.model(writer.bundle)
+  for text, features_D in zip(given, result, strict=True):
+    ids = np.array([[256, *text.encode()]])
+    state = model.apply({}, 1, method='init_state')
+    params = {'params': writer.bundle.params}
+    run = jax.jit(functools.partial(model.apply, method='features'))
+    _, x_BxLxD = run(params, state, ids)
+    wanted_D = np.asarray(x_BxLxD, np.float64)[0].mean(0)
+    np.testing.assert_allclose(features_D, wanted_D, rtol=1e-4, atol=1e-5)
+
+
+def test_a_model_that_writes_its_answer(tmp_path):
+  folder = classifiers.write_texts(tmp_path / 'run', answer='word')
+  bundle = bundle_lib.read(folder, 'best')
+  # A head without a kernel writes the same token at every step.
+  bundle.params['head']['kernel'] = bundle.params['head']['kernel'] * 0
+  bias = np.zeros(257, np.float32)
+  bias[ord('x')] = 1
+  bundle.params['head']['bias'] = bias
+  model = model_lib.Model(bundle)
+  (answer,) = model.predict('the gate')
+  assert answer == predict.Prediction(None, {}, 'xxxxx')  # as long as 'good|'
+
+
+def test_images_are_arrays_or_files(seer, tmp_path):
+  rng = np.random.default_rng(0)
+  pixels = rng.integers(0, 256, (3, 4, 4, 1)).astype(np.uint8)
+  wanted = seer.predict(pixels)
+  PIL.Image.fromarray(pixels[1, ..., 0]).save(tmp_path / 'one.png')
+  assert seer.predict(tmp_path / 'one.png') == wanted[1:2]
+  assert seer.predict([pixels[2], tmp_path / 'one.png']) == wanted[:0:-1]
+  features_NxD = seer.embed(pixels).astype(np.float64)
+  head = seer.bundle.params['head']
+  logits_NxC = features_NxD @ head['kernel'] + head['bias']
+  numbers = [classifiers.CLASSES.index(each.label) for each in wanted]
+  assert numbers == [*np.argmax(logits_NxC, -1)]
+  for given, message in (
+    (pixels[0] / 255, r'image 0 is float64 \[4, 4, 1\]: this model reads'),
+    (tmp_path / 'none.png', 'none.png: No such file or directory: give'),
+  ):
+    with pytest.raises(errors.InputError, match=message):
+      seer.predict(given)
+
+
+def test_what_a_model_can_not_do_is_one_line(writer, classifier, tmp_path):
+  for call, message in (
+    (lambda: writer.predict('a'), 'writes text, no class: call generate'),
+    (lambda: classifier.generate('a'), 'a class, not text: call predict'),
+    (lambda: classifier.stream('a'), 'a class, not text: call predict'),
+    (lambda: classifier.predict([3]), 'int 3 is not a text'),
+    (lambda: classifier.predict('\ud800'), 'half a surrogate pair'),
+    (lambda: rnn_jax.load(tmp_path / 'none'), 'no such folder'),
+    (lambda: rnn_jax.load(tmp_path, weights='int4'), "weights='int4': choose"),
+  ):
+    with pytest.raises(errors.InputError, match=message) as raised:
+      call()
+    assert '\n' not in str(raised.value)
+
+
+def test_weights_in_8_bits_are_those_of_the_bundle(classifier, writer):
+  rounded = model_lib.Model(classifier.bundle, 'int8')
+  changed = [
+    np.max(np.abs(a - b))
+    for a, b in zip(
+      jax.tree.leaves(rounded.bundle.params),
+      jax.tree.leaves(classifier.bundle.params),
+      strict=True,
+    )
+  ]
+  assert 0 < max(changed) < 0.02
+  # The parameters that the bundle shows are those that answer.
+  np.testing.assert_allclose(
+    rounded.embed(PROMPTS),
+    model_lib.Model(rounded.bundle).embed(PROMPTS),
+    rtol=1e-5,
+    atol=1e-6,
+  )
+  greedy = {'max_new_tokens': 12, 'temperature': 0}
+  wanted = generate.Generator.from_bundle(writer.bundle, 'int8').generate(
+    PROMPTS,
+    generate.Options(max_new_tokens=12, sampling=sampling.Sampling(0)),
+  )
+  made = model_lib.Model(writer.bundle, 'int8').generate(PROMPTS, **greedy)
+  assert made == [*wanted.completions]
