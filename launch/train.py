@@ -1,6 +1,6 @@
 """Trains a model, or resumes its training.
 
-    python -m launch.train --config=configs/stdlib_bytes.py --workdir=runs/demo
+    python -m launch.train --config=stdlib_bytes --workdir=runs/demo
 
 Every key of the config is a flag: --config.train.steps=2000. The same command
 resumes a stopped run. On several hosts (docs/scaling.md), run it on each host
@@ -20,8 +20,9 @@ from absl import flags
 from launch import command
 from launch import hosts
 
+PURPOSE = 'Train'
 CONFIG = command.define_config(
-  'A file in configs/; each of its keys is a flag too.'
+  'A name, as stdlib_bytes, or a file; each of its keys is a flag too.'
 )
 WORKDIR = flags.DEFINE_string(
   'workdir', None, 'Folder of the run: checkpoints, metrics, tokenizer.'
