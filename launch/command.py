@@ -57,7 +57,6 @@ MODULES = flags.DEFINE_list(
 )
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
-PIPE_CLOSED = 141  # 128 + SIGPIPE
 DEFECT = (
   'This is a defect of rnn_jax, not of what you gave it: please report it '
   'with all that follows.'
@@ -277,7 +276,7 @@ def _one_line_errors():
   except BrokenPipeError:
     # Python flushes stdout once more at exit.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(PIPE_CLOSED)
+    sys.exit(command_line.PIPE_CLOSED)
   except Exception as error:
     if line := errors.explain(error):
       _fail(line)

@@ -12,6 +12,7 @@ print or draw and don't train: --print_config shows every key and its value,
 
 import concurrent.futures
 import contextlib
+import dataclasses
 import functools
 import pathlib
 
@@ -139,6 +140,9 @@ def _conclude(config, progress):
   )
   with _background() as call:
     sample = config.sample
+    if not sample.prompt:
+      prompt = config.data.prompt()
+      sample = dataclasses.replace(sample, prompt=prompt)
     written = None
     if sample.new_tokens and config.task.writes_text:
       written = call(_write, sample)
@@ -147,12 +151,12 @@ def _conclude(config, progress):
       row = evaluate.evaluate_run(run, '', config.evaluate.tokens)
       report(progress_lib.evaluation_table(row))
     if written:
-      text = f'{sample.prompt}{written()}'
-      report(f'a sample after {sample.prompt!r}:\n{text}')
+      report(f'a sample after {sample.prompt!r}:\n{written()}')
 
 
 def _write(sample):
-  """Returns what the best checkpoint generates after the prompt."""
+  """Returns the prompt and what the best checkpoint generates after it."""
+  from rnn_jax import errors
   from rnn_jax.inference import generate
   from rnn_jax.inference import sampling
 
@@ -161,8 +165,11 @@ def _write(sample):
     sampling=sampling.Sampling(sample.temperature, sample.top_k),
   )
   generator = generate.Generator.from_workdir(WORKDIR.value)
-  (written,) = generator.generate([sample.prompt], options).completions
-  return written.text
+  try:
+    (written,) = generator.generate([sample.prompt], options).completions
+  except errors.InputError as error:  # the run is whole without it
+    return f'none: {error}'
+  return sample.prompt + written.text
 
 
 @contextlib.contextmanager

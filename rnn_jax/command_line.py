@@ -9,7 +9,9 @@ with what the list says, and its PURPOSE is where the list says it.
 """
 
 import ast
+import contextlib
 import difflib
+import os
 import re
 import runpy
 import sys
@@ -24,6 +26,7 @@ PROGRAM = 'rnn-jax'
 PURPOSES = ('Train', 'Use', 'Data', 'Measure', 'Exchange', 'Other')
 HELP = ('-h', '--help', '-help', '--helpshort', '--helpfull', 'help')
 WIDTH = 80
+PIPE_CLOSED = 141  # 128 + SIGPIPE, as shells count
 
 
 class Command(NamedTuple):
@@ -42,11 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
   """
   given = [*(sys.argv[1:] if arguments is None else arguments)]
   if not given or given[0] in HELP:
-    print(listing())
-    return 0
+    return _show(listing())
   if given[0] == '--version':
-    print(f'{PROGRAM} {rnn_jax.__version__}')
-    return 0
+    return _show(f'{PROGRAM} {rnn_jax.__version__}')
   name = given[0].replace('-', '_')
   if name not in shipped.names('launch') or not _read(name):
     print(f'error: {_unknown(given[0])}', file=sys.stderr)
@@ -90,6 +91,15 @@ def as_typed(text: str) -> str:
   names = '|'.join(command.name for command in commands())
   pattern = rf'(python3? -m )?\blaunch\.({names})\b(?!\.py)'
   return re.sub(pattern, rf'{PROGRAM} \2', text)
+
+
+def _show(text):
+  """Prints a text. Returns the exit code."""
+  with contextlib.suppress(BrokenPipeError):  # of `rnn-jax | head`
+    print(text, flush=True)
+    return 0
+  os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+  return PIPE_CLOSED
 
 
 def _run(name, arguments):

@@ -44,7 +44,7 @@ def keep(folder: str | None = None) -> str:
   jax.config.update('jax_persistent_cache_min_compile_time_secs', SHORTEST)
   if (folder or None) != before:
     jax.config.update('jax_compilation_cache_dir', folder or None)
-    # JAX looks for a folder once, when it compiles for the first time.
+    # JAX looks for a folder only when it compiles for the first time.
     compilation_cache.reset_cache()
   return folder
 
@@ -60,7 +60,7 @@ def own_folder(version: str) -> str:
     version: of jaxlib.
   """
   home = os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache')
-  name = f'jaxlib-{version}-{_processor()}'
+  name = f'jaxlib-{version}-{processor()}'
   folder = pathlib.Path(home, 'rnn_jax', name)
   try:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -83,8 +83,8 @@ def own_folder(version: str) -> str:
   return ''
 
 
-def _processor():
-  """A digest of what a program depends on: the CPU's model and features."""
+def processor() -> str:
+  """Returns a digest of what a program depends on: the CPU's model and features."""
   names = [platform.machine(), platform.processor()]
   with contextlib.suppress(OSError):
     for line in pathlib.Path('/proc/cpuinfo').read_text().splitlines():

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import IO
 from typing import NamedTuple
 
+from rnn_jax import activity
 from rnn_jax import shipped
 
 ROOT = shipped.ROOT  # has launch and configs
@@ -116,8 +117,11 @@ def run(
   ]
   for thread in threads:
     thread.start()
+  # A command whose lines are shown says itself what it does.
+  shown = contextlib.nullcontext() if log is None else activity.waiting()
   try:
-    code = _wait(process, stop, began + (timeout or float('inf')))
+    with shown:
+      code = _wait(process, stop, began + (timeout or float('inf')))
   finally:
     with contextlib.suppress(ProcessLookupError):
       os.killpg(process.pid, signal.SIGKILL)  # workers that still run

@@ -21,6 +21,7 @@ from absl import app
 from absl import flags
 from absl import logging
 from absl.testing import flagsaver
+from jax.experimental.compilation_cache import compilation_cache
 
 from launch import command
 from launch import hosts
@@ -166,9 +167,11 @@ def _jax_config():
   try:
     yield
   finally:
-    for name, value in before.items():
-      if jax.config.values[name] != value:
-        jax.config.update(name, value)
+    changed = {k for k, v in before.items() if jax.config.values[k] != v}
+    for name in changed:
+      jax.config.update(name, before[name])
+    if 'jax_compilation_cache_dir' in changed:
+      compilation_cache.reset_cache()
 
 
 @contextlib.contextmanager
