@@ -20,6 +20,7 @@ import stat
 
 from absl import logging
 
+_OPTION = 'jax_compilation_cache_dir'
 SHORTEST = 0.3  # seconds of a compilation that is worth a file
 
 
@@ -36,14 +37,14 @@ def keep(folder: str | None = None) -> str:
   import jax
   from jax.experimental.compilation_cache import compilation_cache
 
-  before = jax.config.jax_compilation_cache_dir
+  before = getattr(jax.config, _OPTION)
   if folder is None:
     folder = before
   if folder is None:
     folder = own_folder(jax.lib.__version__)
   jax.config.update('jax_persistent_cache_min_compile_time_secs', SHORTEST)
   if (folder or None) != before:
-    jax.config.update('jax_compilation_cache_dir', folder or None)
+    jax.config.update(_OPTION, folder or None)
     # JAX looks for a folder only when it compiles for the first time.
     compilation_cache.reset_cache()
   return folder
@@ -84,7 +85,7 @@ def own_folder(version: str) -> str:
 
 
 def processor() -> str:
-  """Returns a digest of what a program depends on: the CPU's model and features."""
+  """Returns a digest of the CPU's model and features."""
   names = [platform.machine(), platform.processor()]
   with contextlib.suppress(OSError):
     for line in pathlib.Path('/proc/cpuinfo').read_text().splitlines():

@@ -21,6 +21,7 @@ FEWER = {
   'schedule.warmup_steps': 1,
   'data.length': 32,
   'data.batch_size': 4,
+  'data.workers': 0,
   'evaluate.length': 32,
   'evaluate.batch_size': 4,
   'model.width': 16,
@@ -42,7 +43,6 @@ OWN = {
   | {
     'data.source': 'images',
     'data.path': '{folder}/images',
-    'data.workers': 0,
     'cell.heads': 2,
     'cell.neurons': 16,
     'data.image.size': 8,

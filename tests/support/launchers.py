@@ -50,6 +50,7 @@ def run_file(path, *arguments, stdin='', folder=tiny.ROOT):
     # Its settings of malloc would hold for the tests that follow.
     mock.patch.object(command, '_keep_memory', lambda: None),
     mock.patch.object(sys, 'argv', argv),
+    mock.patch.object(sys, 'path', [*sys.path]),
     mock.patch.object(sys, 'stdin', _reader(stdin)),
     contextlib.chdir(folder),
     contextlib.redirect_stdout(out),
