@@ -11,7 +11,6 @@ import shutil
 from setuptools.command import build_py
 
 FOLDERS = ('launch', 'configs')
-MARK = '__init__.py'  # no folder of that name elsewhere can add files to ours
 
 
 class BuildPy(build_py.build_py):
@@ -28,7 +27,6 @@ class BuildPy(build_py.build_py):
       to = root / source
       to.parent.mkdir(parents=True, exist_ok=True)
       shutil.copyfile(source, to)
-      (to.parent / MARK).touch()
 
   def get_source_files(self) -> list[str]:
     """Returns what a source distribution needs."""

@@ -41,7 +41,7 @@ def test_the_summary_is_the_docstring_s_first_paragraph():
   (
     ('trian', "did you mean 'train'?"),
     ('find-batch-sise', "did you mean 'find_batch_size'?"),
-    ('command', 'did you mean '),
+    ('command', ''),
     ('../train', 'did you mean'),
     ('xyz', 'see rnn-jax --help'),
   ),
@@ -62,7 +62,7 @@ def test_the_version_is_the_package_s(capsys):
 def test_a_user_s_own_folders_hide_none_of_ours(tmp_path):
   for name in ('launch', 'configs'):
     (tmp_path / name).mkdir()
-    (tmp_path / name / '__init__.py').write_text('raise ValueError\n')
+    (tmp_path / name / '__init__.py').write_text('raise SystemExit(3)\n')
   result = subprocess.run(
     [sys.executable, '-m', 'rnn_jax', 'find-batch-size', '--help'],
     cwd=tmp_path,

@@ -43,11 +43,8 @@ def test_a_wheel_holds_them_below_the_package(command):
   top = 'rnn_jax/commands'
   assert built() == {
     'rnn_jax/__init__.py',
-    f'{top}/launch/__init__.py',
     f'{top}/launch/train.py',
-    f'{top}/configs/__init__.py',
     f'{top}/configs/small.py',
-    f'{top}/configs/experiments/__init__.py',
     f'{top}/configs/experiments/widths.py',
   }
   copy = pathlib.Path('lib', top, 'launch/train.py')
