@@ -60,6 +60,5 @@ def get_config(model='simple_rnn'):
   config.train.steps = 1000
   config.train.log_every = 50
   config.evaluate.every = 250
-  config.sample.prompt = 'aKcBdAbC................?c='
   config.sample.new_tokens = 1
   return config

@@ -3,6 +3,9 @@
     if __name__ == '__main__':
       command.run(main)
 
+A command's PURPOSE, one of rnn_jax.command_line.PURPOSES, is where `rnn-jax`
+lists it; the first paragraph of its docstring is what the list says.
+
 Import jax and rnn_jax's modules inside `main`: --help and a mistyped flag then
 answer at once, and worker processes, which import the launcher again, start
 quickly.
@@ -10,24 +13,27 @@ quickly.
 
 import contextlib
 import ctypes
-import hashlib
 import importlib
 import logging as python_logging
 import os
 import pathlib
 import platform
 import re
-import stat
 import sys
 
 from absl import app
 from absl import flags
 from absl import logging
 
+from launch import usage
 from rnn_jax import activity
+from rnn_jax import command_line
+from rnn_jax import compile_cache
 from rnn_jax import errors
+from rnn_jax import shipped
 from rnn_jax import signal_thread
 
+HEADING = 'Common flags'
 COMPILATION_CACHE = flags.DEFINE_string(
   'compilation_cache',
   None,
@@ -51,12 +57,13 @@ MODULES = flags.DEFINE_list(
 )
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
-PIPE_CLOSED = 141  # 128 + SIGPIPE
 DEFECT = (
   'This is a defect of rnn_jax, not of what you gave it: please report it '
   'with all that follows.'
 )
-HELP = {'-h', '-help', '--help', '-?'}
+HELP = {'-h', '-?', '-help', '--help', '-helpshort', '--helpshort'}
+HELP_FULL = {'-helpfull', '--helpfull'}
+QUIET = 'RNN_JAX_QUIET'  # the variable that silences `activity`
 GPUS = '/dev/nvidiactl', '/dev/kfd', '/dev/dxg'  # NVIDIA, AMD, WSL
 # mallopt(3): XLA's CPU client allocates its buffers again at each step. Keep
 # freed memory: fetching it from the kernel costs a page fault for each 4 KiB.
@@ -85,8 +92,13 @@ def define_config(help_text):
     """Reads a config file and names the parts that flags name."""
 
     def parse(self, path):
-      _check_is_python(path)
-      return _name_parts(super().parse(path))
+      if not path:
+        return super().parse(path)
+      name, colon, argument = path.partition(':')
+      name = shipped.find('--config', name)
+      _check_is_python(path, name)
+      _see_current_folder()  # for what the config or its parts import
+      return _name_parts(super().parse(name + colon + argument))
 
   holder = config_flags.DEFINE_config_file(
     'config', None, help_text, flag_values=flags.FLAGS
@@ -95,19 +107,24 @@ def define_config(help_text):
   return holder
 
 
-def _check_is_python(path):
+def _check_is_python(path, name):
   """Refuses what isn't a Python file: the parser would execute it."""
-  name = path.partition(':')[0]
-  if path and not name.endswith('.py'):
+  if not name.endswith('.py'):
     record = os.path.basename(name) == 'config.json'
     remedy = (
       f'--workdir={os.path.dirname(name)!r} opens that run'
       if record
-      else 'give a file of configs/, or your own'
+      else f'give one of {shipped.names()}, or a file of your own'
     )
     raise errors.InputError(
       f'--config={path!r}: a config is a Python file, *.py: {remedy}'
     )
+
+
+def _see_current_folder():
+  """Lets the user's modules be imported; they never hide another one."""
+  if '' not in sys.path and os.getcwd() not in sys.path:
+    sys.path.append(os.getcwd())
 
 
 def _name_parts(config):
@@ -142,8 +159,14 @@ def run(main):
   """
   _keep_memory()
   os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '1')
-  with signal_thread.prompt_interrupts(), _one_line_errors():
+  with signal_thread.prompt_interrupts(), _one_line_errors(), _reported():
     app.run(_started(main), flags_parser=_parse)
+
+
+def _reported():
+  if os.environ.get(QUIET):
+    return contextlib.nullcontext()
+  return activity.reported(pathlib.Path(sys.argv[0]).stem)
 
 
 def _started(main):
@@ -158,15 +181,16 @@ def _started(main):
       python_logging.Formatter('%(levelname)s: %(message)s')
     )
     jax.config.update('jax_transfer_guard', 'disallow')
-    _keep_programs(jax)
+    compile_cache.keep(COMPILATION_CACHE.value)
     _import_modules()
-    with activity.reported(pathlib.Path(argv[0]).stem):
-      return main(argv)
+    return main(argv)
 
   return guarded
 
 
 def _import_modules():
+  if MODULES.value:
+    _see_current_folder()
   for name in MODULES.value:
     try:
       importlib.import_module(name)
@@ -233,59 +257,6 @@ def _settle_cpus():
     os.sched_setaffinity(int(thread.name), chosen)
 
 
-def _keep_programs(jax):
-  """Turns on the persistent compilation cache, unless a flag turns it off."""
-  folder = COMPILATION_CACHE.value
-  if folder is None:
-    folder = jax.config.jax_compilation_cache_dir
-  if folder is None:
-    folder = _own_cache(jax.lib.__version__)
-  jax.config.update('jax_compilation_cache_dir', folder or None)
-  jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.3)
-
-
-def _own_cache(version):
-  """Returns the user's program cache for this processor; '': no cache.
-
-  Machines with different processors may share a home, hence one folder for
-  each processor. Programs are code: a folder that other users can write to
-  isn't used.
-  """
-  home = os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache')
-  name = f'jaxlib-{version}-{_processor()}'
-  folder = pathlib.Path(home, 'rnn_jax', name)
-  try:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    status = folder.lstat()
-  except OSError:
-    return ''  # the home is read-only or missing
-  if not hasattr(os, 'getuid'):
-    return str(folder)
-  if (
-    stat.S_ISDIR(status.st_mode)
-    and status.st_uid == os.getuid()
-    and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-  ):
-    return str(folder)
-  logging.warning(
-    'compiled programs are not cached: other users can write to %s: delete '
-    'it, or name a folder with --compilation_cache',
-    folder,
-  )
-  return ''
-
-
-def _processor():
-  """A digest of what a program depends on: the CPU's model and features."""
-  names = [platform.machine(), platform.processor()]
-  with contextlib.suppress(OSError):
-    for line in pathlib.Path('/proc/cpuinfo').read_text().splitlines():
-      if line.startswith(('model name', 'flags', 'Features', 'CPU part')):
-        names.append(line)
-  text = '\n'.join(sorted(set(names)))
-  return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
 def _keep_memory():
   """Makes glibc keep freed memory; does nothing on other C libraries."""
   if platform.libc_ver()[0] != 'glibc':
@@ -305,7 +276,7 @@ def _one_line_errors():
   except BrokenPipeError:
     # Python flushes stdout once more at exit.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(PIPE_CLOSED)
+    sys.exit(command_line.PIPE_CLOSED)
   except Exception as error:
     if line := errors.explain(error):
       _fail(line)
@@ -314,14 +285,14 @@ def _one_line_errors():
 
 
 def _fail(message):
-  print(f'error: {message}', file=sys.stderr)
+  print(f'error: {command_line.as_typed(message)}', file=sys.stderr)
   sys.exit(1)
 
 
 def _parse(argv):
   """Returns the rest of argv after the flags; loads the config file."""
-  if HELP & set(argv[1:]):
-    app.usage(shorthelp=True, writeto_stdout=True)
+  if (HELP | HELP_FULL) & set(argv[1:]):
+    print(usage.text(every=bool(HELP_FULL & set(argv[1:]))))
     sys.exit(0)
   try:
     rest = flags.FLAGS(argv)

@@ -1,10 +1,10 @@
-"""Converts a model written by another program into a work folder.
+"""Converts a model of another program into a work folder.
 
   python -m launch.convert --input=model.safetensors --format=safetensors \\
       --workdir=runs/converted
   python -m launch.convert --input=gpt2 --format=gpt2 --workdir=runs/gpt2
   python -m launch.convert --input=model.pt --format=torch_simple_rnn \\
-      --config=configs/published.py --workdir=runs/published
+      --config=published --workdir=runs/published
 
 launch.generate, launch.evaluate and launch.train read the folder as a run that
 hasn't taken its first step: training starts from its parameters.
@@ -17,6 +17,7 @@ from absl import flags
 
 from launch import command
 
+PURPOSE = 'Exchange'
 INPUT = flags.DEFINE_string(
   'input', None, 'File or folder to read.', required=True
 )
@@ -30,7 +31,7 @@ TOKENIZER = flags.DEFINE_string(
   'tokenizer', '', "A run's tokenizer.json, for an input without one."
 )
 CONFIG = command.define_config(
-  "A file in configs/, for an input that doesn't describe its model."
+  "A name or a file, for an input that doesn't describe its model."
 )
 
 

@@ -20,6 +20,7 @@ from absl import flags
 from launch import command
 from launch import hosts
 
+PURPOSE = 'Measure'
 WORKDIR = flags.DEFINE_string('workdir', None, 'Folder of the run.')
 SPLIT = flags.DEFINE_string(
   'split',

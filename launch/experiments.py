@@ -1,12 +1,11 @@
 """Runs a grid of variants and seeds and compares the results.
 
-    python -m launch.experiments \\
-        --grid=configs/experiments/rotten_tomatoes.py \\
+    python -m launch.experiments --grid=rotten_tomatoes \\
         --workdir=runs/rotten_tomatoes --set=data.path=PATH/train.jsonl \\
         --set=data.validation_path=PATH/validation.jsonl
 
-Each run is a launch.train and a launch.evaluate in its own folder. The same
-command resumes where it stopped and retries failed runs. --list shows the runs;
+Each run trains and evaluates a model in its own folder. The same command
+resumes where it stopped and retries failed runs. --list shows the runs;
 --report compares the results so far and runs nothing.
 """
 
@@ -17,7 +16,10 @@ from absl import flags
 
 from launch import command
 
-GRID = flags.DEFINE_string('grid', None, 'A file in configs/experiments/.')
+PURPOSE = 'Train'
+GRID = flags.DEFINE_string(
+  'grid', None, 'A name, as memory_lab, or a Python file; -: standard input.'
+)
 WORKDIR = flags.DEFINE_string('workdir', None, 'Folder for all runs.')
 ONLY = flags.DEFINE_string(
   'only', '', 'Run only the runs whose VARIANT/seedK matches this regex.'
@@ -37,6 +39,8 @@ REPORT = flags.DEFINE_bool(
 
 def main(argv):
   from rnn_jax import errors
+  from rnn_jax import shipped
+  from rnn_jax import standard_input
   from rnn_jax.experiments import runner
 
   del argv
@@ -47,21 +51,32 @@ def main(argv):
     raise errors.InputError(f'--seeds={",".join(SEEDS.value)}: give 0,1,2')
   if command.COMPILATION_CACHE.value is not None:
     os.environ['JAX_COMPILATION_CACHE_DIR'] = command.COMPILATION_CACHE.value
-  request = runner.Request(
-    GRID.value,
+  name = GRID.value
+  if name != standard_input.DASH:
+    name = shipped.find('--grid', name, shipped.GRIDS)
+  with standard_input.as_file(name, '.py') as path:
+    sys.exit(_run(runner.Experiment(_request(path))))
+
+
+def _request(path):
+  from rnn_jax.experiments import runner
+
+  return runner.Request(
+    path,
     WORKDIR.value,
     ONLY.value,
     SKIP.value,
     tuple(map(int, SEEDS.value)),
     tuple(SET.value),
   )
-  experiment = runner.Experiment(request)
-  if LIST.value:
-    print(experiment.listing())
-  elif REPORT.value:
-    print(experiment.report())
-  else:
-    sys.exit(experiment.go())
+
+
+def _run(experiment):
+  """Does what the flags ask for. Returns the exit code."""
+  if not (LIST.value or REPORT.value):
+    return experiment.go()
+  print(experiment.listing() if LIST.value else experiment.report())
+  return 0
 
 
 if __name__ == '__main__':

@@ -15,6 +15,7 @@ from absl import flags
 
 from launch import command
 
+PURPOSE = 'Exchange'
 WORKDIR = flags.DEFINE_string(
   'workdir', None, 'Folder of the run.', required=True
 )

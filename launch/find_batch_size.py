@@ -1,6 +1,6 @@
-"""Finds the largest batch whose training step fits a memory budget.
+"""Finds the largest batch whose training step fits in memory.
 
-    python -m launch.find_batch_size --config=configs/published.py \\
+    python -m launch.find_batch_size --config=published \\
         --memory_gib=4
 
 Compiles training steps and reads XLA's memory analysis. Nothing runs, so the
@@ -17,8 +17,9 @@ from absl import flags
 
 from launch import command
 
+PURPOSE = 'Measure'
 CONFIG = command.define_config(
-  'A file in configs/; each of its keys is a flag too.'
+  'A name, as stdlib_bytes, or a file; each of its keys is a flag too.'
 )
 MEMORY_GIB = flags.DEFINE_float(
   'memory_gib', None, 'GiB on each device. Default: what this device has.'

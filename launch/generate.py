@@ -1,23 +1,27 @@
-"""Generates text with the model of a finished or running training run.
+"""Generates text with the model of a run.
 
   python -m launch.generate --workdir=runs/demo --prompt="def main(" \\
       --max_new_tokens=200 --temperature=0.8 --top_k=50 --seed=0
 
 --chat holds a conversation with a dialogue model: /reset starts a new one, an
-empty line or Ctrl-D ends it. --prompts_file reads one prompt per line. --json
-writes one object per prompt, with the keys prompt, text, tokens, reason and
-logprob.
+empty line or Ctrl-D ends it. --prompts_file reads one prompt per line, and
+--prompts_file=- standard input. --json writes one object per prompt, with the
+keys prompt, text, tokens, reason and logprob.
 """
 
+import contextlib
 import dataclasses
 import sys
 
 from absl import flags
 
 from launch import command
+from rnn_jax import activity
 from rnn_jax import errors
 from rnn_jax import files
+from rnn_jax import standard_input
 
+PURPOSE = 'Use'
 WORKDIR = flags.DEFINE_string(
   'workdir', None, 'Folder of the run.', required=True
 )
@@ -26,7 +30,7 @@ CHECKPOINT = flags.DEFINE_string(
 )
 PROMPT = flags.DEFINE_string('prompt', None, 'Text to continue.')
 PROMPTS_FILE = flags.DEFINE_string(
-  'prompts_file', None, 'File with one prompt per line.'
+  'prompts_file', None, 'File with one prompt per line; -: standard input.'
 )
 CONTINUES = flags.DEFINE_boolean(
   'continues', False, 'Prompts continue a document; they do not start one.'
@@ -115,14 +119,14 @@ def _chat(generator, options):
 
 def _read_turn(asks):
   """Returns the next turn; '' at the end."""
-  try:
+  with activity.waiting(), contextlib.suppress(EOFError):
     return input('> ' if asks else '').strip()
-  except EOFError:
-    return ''
+  return ''
 
 
 def _show(_, text):
   print(text, end='', flush=True)
+  activity.spoke()
 
 
 def _no_prompts():
@@ -157,8 +161,9 @@ def _prompts():
 
 def _lines(path):
   try:
-    with open(path, encoding='utf-8', newline='\n') as file:
-      lines = file.read().removesuffix('\n').split('\n')
+    with standard_input.as_file(path) as name:
+      with open(name, encoding='utf-8', newline='\n') as file:
+        lines = file.read().removesuffix('\n').split('\n')
   except OSError as error:
     raise errors.InputError(
       f'prompts_file={path!r}: {error.strerror}'

@@ -7,6 +7,7 @@ import traceback
 
 from absl import flags
 
+HEADING = 'Flags of a job on several hosts'
 COORDINATOR = flags.DEFINE_string(
   'coordinator', '', 'HOST:PORT of process 0 in a job on several hosts.'
 )

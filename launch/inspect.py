@@ -13,6 +13,7 @@ from absl import flags
 
 from launch import command
 
+PURPOSE = 'Measure'
 WORKDIR = flags.DEFINE_string('workdir', None, 'Folder of the run.')
 SPLIT = flags.DEFINE_string(
   'split', 'validation', "'train', 'validation' or 'test'."

@@ -1,6 +1,6 @@
-"""Plans training on devices that this machine lacks, by compiling for them.
+"""Plans training on devices that this machine lacks.
 
-    python -m launch.plan --config=configs/chatgot.py:gpt2 --rows=2048 \\
+    python -m launch.plan --config=chatgot:gpt2 --rows=2048 \\
         --mesh=data=64,fsdp=8 --device=h200
 
 Compiles the real training step for that many virtual CPU devices and reads from
@@ -14,8 +14,9 @@ from absl import flags
 
 from launch import command
 
+PURPOSE = 'Measure'
 CONFIG = command.define_config(
-  'A file in configs/; each of its keys is a flag too.'
+  'A name, as stdlib_bytes, or a file; each of its keys is a flag too.'
 )
 MESH = flags.DEFINE_string('mesh', '', 'AXIS=SIZE,...; empty: search for it.')
 DEVICE = flags.DEFINE_string('device', '', 'h100, h200, a100, v5e or cpu.')

@@ -7,18 +7,24 @@ writes data/reviews/1.0.0, which any `tfds.builder_from_directory` reads. Inputs
 are JSONL, CSV or TSV, text, Parquet, the original rt-polarity and DailyDialog
 files, CIFAR-10's tarball, and images by class in a folder or zip. Name each
 input's split, --input=train=a.jsonl --input=test=b.jsonl, or give a folder of
-files whose names start with it; otherwise --splits divides the examples. A
-second call with the same inputs does nothing.
+files whose names start with it; otherwise --splits divides the examples.
+--input=- reads standard input, in the format that --format names. A second call
+with the same inputs does nothing.
 """
+
+import contextlib
 
 from absl import flags
 
 from launch import command
 
+PURPOSE = 'Data'
 NAME = flags.DEFINE_string('name', None, 'Name of the dataset.')
 DATA_DIR = flags.DEFINE_string('data_dir', 'data', 'Folder of datasets.')
 INPUT = flags.DEFINE_multi_string(
-  'input', [], '[train=|validation=|test=]file, glob or folder'
+  'input',
+  [],
+  '[train=|validation=|test=]file, glob or folder; -: standard input',
 )
 FORMAT = flags.DEFINE_string(
   'format', '', "Format of all inputs; empty: inferred from each file's name."
@@ -52,21 +58,28 @@ DUPLICATES = flags.DEFINE_enum(
 
 
 def main(argv):
-  import tqdm
-
   from rnn_jax import errors
-  from rnn_jax.data.preparation import examples
   from rnn_jax.data.preparation import prepare
   from rnn_jax.data.preparation import report
-  from rnn_jax.data.preparation import splits
 
   del argv
   if not NAME.value:
     raise errors.InputError('--name is missing: name the dataset')
-  request = prepare.Request(
+  with contextlib.ExitStack() as stack:
+    request = _request(tuple(_input(text, stack) for text in INPUT.value))
+    record, written = prepare.prepare(request, _progress)
+  print(report.text(record, request.folder, written))
+
+
+def _request(inputs):
+  from rnn_jax.data.preparation import examples
+  from rnn_jax.data.preparation import prepare
+  from rnn_jax.data.preparation import splits
+
+  return prepare.Request(
     NAME.value,
     DATA_DIR.value,
-    tuple(INPUT.value),
+    inputs,
     FORMAT.value,
     splits.percentages(SPLITS.value) if SPLITS.value else (),
     SEED.value,
@@ -77,11 +90,21 @@ def main(argv):
     examples.Options(DOCUMENT.value, ENCODING.value),
   )
 
-  def progress(iterable, label):
-    return tqdm.tqdm(iterable, label, unit='', leave=False)
 
-  record, written = prepare.prepare(request, progress)
-  print(report.text(record, request.folder, written))
+def _input(text, stack):
+  """An --input, with a file in place of standard input until the end."""
+  from rnn_jax import standard_input
+
+  split, equals, path = text.rpartition('=')
+  if path != standard_input.DASH:
+    return text
+  return split + equals + stack.enter_context(standard_input.as_file(path))
+
+
+def _progress(iterable, label):
+  import tqdm
+
+  return tqdm.tqdm(iterable, label, unit='', leave=False)
 
 
 if __name__ == '__main__':

@@ -1,6 +1,6 @@
-"""Profiles a training step: memory, time, operations and buffers.
+"""Profiles a training step: memory, time and operations.
 
-    python -m launch.profile --config=configs/published.py \\
+    python -m launch.profile --config=published \\
         --workdir=runs/profile
 
 Reports the memory of parameters, gradients, optimizer state and activations,
@@ -16,8 +16,9 @@ from absl import flags
 
 from launch import command
 
+PURPOSE = 'Measure'
 CONFIG = command.define_config(
-  'A file in configs/; each of its keys is a flag too.'
+  'A name, as stdlib_bytes, or a file; each of its keys is a flag too.'
 )
 WORKDIR = flags.DEFINE_string('workdir', None, 'Folder for the report.')
 STEPS = flags.DEFINE_integer('steps', 5, 'Steps to trace.', lower_bound=1)

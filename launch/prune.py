@@ -1,4 +1,4 @@
-"""Prunes a run's model: writes a copy with its smallest weights set to 0.
+"""Copies a run's model with its smallest weights set to 0.
 
   python -m launch.prune --workdir=runs/demo --sparsity=0.5 --output=runs/half
 
@@ -11,6 +11,7 @@ from absl import flags
 
 from launch import command
 
+PURPOSE = 'Exchange'
 WORKDIR = flags.DEFINE_string(
   'workdir', None, 'Folder of the run.', required=True
 )

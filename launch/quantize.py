@@ -1,4 +1,4 @@
-"""Quantizes a run's model: writes a copy with its matrices in 8 bits.
+"""Copies a run's model with its matrices in 8 bits.
 
   python -m launch.quantize --workdir=runs/demo --output=runs/demo8
 
@@ -12,6 +12,7 @@ from absl import flags
 
 from launch import command
 
+PURPOSE = 'Exchange'
 WORKDIR = flags.DEFINE_string(
   'workdir', None, 'Folder of the run.', required=True
 )

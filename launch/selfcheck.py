@@ -1,4 +1,4 @@
-"""Compares every implementation of the recurrence with a float64 loop.
+"""Compares each form of the recurrence with a float64 loop.
 
     python -m launch.selfcheck
 
@@ -14,6 +14,7 @@ from absl import flags
 
 from launch import command
 
+PURPOSE = 'Measure'
 IMPL = flags.DEFINE_string('impl', '', 'Implementation to check; empty: all.')
 
 

@@ -1,6 +1,6 @@
 """Trains a model, or resumes its training.
 
-    python -m launch.train --config=configs/stdlib_bytes.py --workdir=runs/demo
+    python -m launch.train --config=stdlib_bytes --workdir=runs/demo
 
 Every key of the config is a flag: --config.train.steps=2000. The same command
 resumes a stopped run. On several hosts (docs/scaling.md), run it on each host
@@ -12,6 +12,7 @@ print or draw and don't train: --print_config shows every key and its value,
 
 import concurrent.futures
 import contextlib
+import dataclasses
 import functools
 import pathlib
 
@@ -20,8 +21,9 @@ from absl import flags
 from launch import command
 from launch import hosts
 
+PURPOSE = 'Train'
 CONFIG = command.define_config(
-  'A file in configs/; each of its keys is a flag too.'
+  'A name, as stdlib_bytes, or a file; each of its keys is a flag too.'
 )
 WORKDIR = flags.DEFINE_string(
   'workdir', None, 'Folder of the run: checkpoints, metrics, tokenizer.'
@@ -138,6 +140,9 @@ def _conclude(config, progress):
   )
   with _background() as call:
     sample = config.sample
+    if not sample.prompt:
+      prompt = config.data.prompt()
+      sample = dataclasses.replace(sample, prompt=prompt)
     written = None
     if sample.new_tokens and config.task.writes_text:
       written = call(_write, sample)
@@ -146,12 +151,12 @@ def _conclude(config, progress):
       row = evaluate.evaluate_run(run, '', config.evaluate.tokens)
       report(progress_lib.evaluation_table(row))
     if written:
-      text = f'{sample.prompt}{written()}'
-      report(f'a sample after {sample.prompt!r}:\n{text}')
+      report(f'a sample after {sample.prompt!r}:\n{written()}')
 
 
 def _write(sample):
-  """Returns what the best checkpoint generates after the prompt."""
+  """Returns the prompt and what the best checkpoint generates after it."""
+  from rnn_jax import errors
   from rnn_jax.inference import generate
   from rnn_jax.inference import sampling
 
@@ -160,8 +165,11 @@ def _write(sample):
     sampling=sampling.Sampling(sample.temperature, sample.top_k),
   )
   generator = generate.Generator.from_workdir(WORKDIR.value)
-  (written,) = generator.generate([sample.prompt], options).completions
-  return written.text
+  try:
+    (written,) = generator.generate([sample.prompt], options).completions
+  except errors.InputError as error:  # the run is whole without it
+    return f'none: {error}'
+  return sample.prompt + written.text
 
 
 @contextlib.contextmanager

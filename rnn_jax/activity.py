@@ -1,12 +1,12 @@
-"""What a command is doing, said on stderr when it has been quiet for long.
+"""What a command is doing, printed on stderr when it has been quiet.
 
     with activity.doing('evaluating', 900, 'batches') as done:
       for batch in batches:
         ...
         done(1)
 
-prints 'evaluating: 120 of 900 batches, 10 s' after 10 s, and so on. Nobody has
-to guess whether a command still works.
+prints 'evaluating: 120 of 900 batches, 12 s' every ten seconds. The first line
+of a command comes within two seconds. Nobody has to guess whether it works.
 """
 
 import contextlib
@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from collections.abc import Iterator
 
+FIRST = 1.5  # seconds to a command's first line, if it has printed nothing
 QUIET = 10.0  # seconds without a word, at most
 
 
@@ -70,6 +71,14 @@ def doing(
       _current.remove(own)
 
 
+@contextlib.contextmanager
+def waiting() -> Iterator[None]:
+  """Inside it nothing is printed: the command waits for its user."""
+  with doing(''):
+    yield
+  spoke()
+
+
 def spoke() -> None:
   """Says that something was printed just now."""
   _spoke[0] = time.monotonic()
@@ -77,19 +86,22 @@ def spoke() -> None:
 
 @contextlib.contextmanager
 def reported(command: str) -> Iterator[None]:
-  """Inside it a thread prints what goes on, every QUIET seconds of silence."""
+  """Inside it a thread prints what the command does, see the module."""
   ended = threading.Event()
+  spoke()
+  begun = _spoke[0]
 
   def report():
-    while not ended.wait(QUIET / 20):
-      if time.monotonic() - _spoke[0] >= QUIET:
+    while not ended.wait(min(FIRST, QUIET) / 10):
+      limit = min(FIRST, QUIET) if _spoke[0] == begun else QUIET
+      if time.monotonic() - _spoke[0] >= limit:
         with _lock:
-          line = _current[-1].line()
-        with contextlib.suppress(OSError, ValueError):
-          print(line, file=sys.stderr, flush=True)
+          innermost = _current[-1]
+        if innermost.what:
+          with contextlib.suppress(OSError, ValueError):
+            print(innermost.line(), file=sys.stderr, flush=True)
         spoke()
 
-  spoke()
   with doing(command):
     thread = threading.Thread(target=report, daemon=True)
     thread.start()

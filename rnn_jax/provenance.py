@@ -8,6 +8,7 @@ import platform
 import subprocess
 from collections.abc import Iterable
 
+from rnn_jax import shipped
 from rnn_jax import subprocesses
 from rnn_jax.native import processor
 
@@ -41,6 +42,8 @@ def commit(excluded: Iterable[str] = ()) -> str | None:
   Returns:
     The abbreviated hash; None if this isn't a Git checkout.
   """
+  if shipped.INSTALLED:
+    return None  # an environment in the user's own checkout
   paths = [f':(top,exclude){path}' for path in excluded]
   try:
     head = _git('rev-parse', '--short=10', 'HEAD')

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import pathlib
 import signal
 import subprocess
 import sys
@@ -14,7 +13,10 @@ from collections.abc import Sequence
 from typing import IO
 from typing import NamedTuple
 
-ROOT = pathlib.Path(__file__).parents[1]  # of the checkout
+from rnn_jax import activity
+from rnn_jax import shipped
+
+ROOT = shipped.ROOT  # has launch and configs
 LONGEST_ERROR = 600  # characters
 POLL = 0.1  # seconds between checks of `stop` and the clock
 # Linux ends the command with a SIGTERM when this process ends, even if it is
@@ -70,7 +72,7 @@ class Result(NamedTuple):
 
 
 def environment() -> dict[str, str]:
-  """Returns this process's variables, with the checkout on Python's path."""
+  """Returns this process's variables, with ROOT on Python's path."""
   paths = [str(ROOT), os.environ.get('PYTHONPATH', '')]
   return os.environ | {'PYTHONPATH': os.pathsep.join(filter(None, paths))}
 
@@ -115,8 +117,11 @@ def run(
   ]
   for thread in threads:
     thread.start()
+  # A command whose lines are shown says itself what it does.
+  shown = contextlib.nullcontext() if log is None else activity.waiting()
   try:
-    code = _wait(process, stop, began + (timeout or float('inf')))
+    with shown:
+      code = _wait(process, stop, began + (timeout or float('inf')))
   finally:
     with contextlib.suppress(ProcessLookupError):
       os.killpg(process.pid, signal.SIGKILL)  # workers that still run

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import pytest
 from absl import flags
 
-from launch import command
+from rnn_jax import compile_cache
 from rnn_jax.native import cache
 from rnn_jax.native import library
 from tests.support import tiny
@@ -24,6 +24,8 @@ os.environ['XLA_FLAGS'] = ' '.join(
   (*virtual.QUICK, os.environ.get('XLA_FLAGS', ''))
 ).strip()
 jax.config.update('jax_numpy_rank_promotion', 'raise')
+# How long a command takes must not change what it prints.
+os.environ['RNN_JAX_QUIET'] = '1'
 
 # A test that moves the home folder doesn't compile the C++ library again.
 with contextlib.suppress(cache.UnavailableError):
@@ -101,7 +103,7 @@ def _programs(request, tmp_path_factory):
   folder = tmp_path_factory.getbasetemp().parent / 'programs'
   if kept := getattr(request.config, 'cache', None):
     # A program is code for one kind of processor.
-    folder = kept.mkdir(f'programs-{command._processor()}')
+    folder = kept.mkdir(f'programs-{compile_cache.processor()}')
     for path in folder.iterdir():
       with contextlib.suppress(OSError):  # two processes may do this
         if path.stat().st_mtime < time.time() - KEPT:

@@ -47,6 +47,21 @@ def test_an_unknown_total_is_left_out(quick, capsys):
     assert lines_of(capsys, 1, lambda: None)[0].startswith('y: 3 texts, ')
 
 
+def test_the_first_line_comes_early(monkeypatch, capsys):
+  monkeypatch.setattr(activity, 'FIRST', 0.02)
+  with activity.reported('profile'), activity.doing('compiling'):
+    lines = lines_of(capsys, 1, lambda: None)
+    threading.Event().wait(0.1)
+  assert lines[0].startswith('compiling: ')
+  assert len(lines) == 1 and capsys.readouterr().err == ''
+
+
+def test_a_command_that_waits_for_its_user_is_silent(quick, capsys):
+  with activity.reported('generate'), activity.waiting():
+    threading.Event().wait(0.2)
+  assert capsys.readouterr().err == ''
+
+
 def test_a_command_that_speaks_is_not_interrupted(monkeypatch, capsys):
   monkeypatch.setattr(activity, 'QUIET', 0.4)
   with activity.reported('train'):

@@ -1,14 +1,69 @@
-"""The models of configs/ have the sizes that their documents give."""
+"""The models of configs/ have their documents' sizes; each config trains."""
 
 import importlib
+import json
 import math
 
 import jax
+import numpy as np
+import PIL.Image
 import pytest
 
 from rnn_jax import config as config_lib
+from rnn_jax import shipped
 from rnn_jax.data.text import tokenizer
 from rnn_jax.models import language_model
+from tests.support import launchers
+
+# What a test hasn't the time for: the rest of a config is as it is shipped.
+FEWER = {
+  'train.steps': 2,
+  'schedule.warmup_steps': 1,
+  'data.length': 32,
+  'data.batch_size': 4,
+  'data.workers': 0,
+  'evaluate.length': 32,
+  'evaluate.batch_size': 4,
+  'model.width': 16,
+  'model.layers': 1,
+  'model.unroll': 1,
+  'sample.new_tokens': 2,
+}
+TEXT = {'data.source': 'text', 'data.path': '{folder}/text/*.txt'}
+JSONL = {
+  'data.path': '{folder}/train.jsonl',
+  'data.validation_path': '{folder}/validation.jsonl',
+}
+IMAGES = {'data.length': 1, 'evaluate.length': 1, 'sample.new_tokens': 0}
+# Files that a config asks for, and widths of a large model.
+OWN = {
+  'bdh': TEXT | {'cell.neurons': 16},
+  'chatgot': TEXT | {'cell.head_width': 4, 'model.mlp_width': 16},
+  'cifar10_bdh': IMAGES
+  | {
+    'data.source': 'images',
+    'data.path': '{folder}/images',
+    'cell.heads': 2,
+    'cell.neurons': 16,
+    'data.image.size': 8,
+    'data.image.crop': 1,
+    'data.classes': "('dark', 'light')",
+  },
+  'daily_dialog': JSONL | {'data.vocabulary': 300, 'data.length': 64},
+  'digits_bdh': IMAGES | {'cell.neurons': 16},
+  'gpt2': TEXT
+  | {'data.vocabulary': 300, 'data.batch_size': 8, 'cell.head_width': 4},
+  'memory_lab': TEXT | {'data.vocabulary': 300, 'cell.head_width': 4},
+  'published': TEXT | {'data.vocabulary': 300},
+  'recall': {
+    'data.length': 64,
+    'evaluate.length': 64,
+    'data.synthetic.examples': 60,
+  },
+  'rotten_tomatoes': JSONL | {'data.vocabulary': 300, 'sample.new_tokens': 0},
+  'stdlib_bytes': TEXT,
+  'tiny_shakespeare': TEXT,
+}
 
 
 def parameters(raw, vocabulary):
@@ -61,3 +116,47 @@ def test_the_dragon_hatchling_has_its_parameters(size, vocabulary, count):
   raw = module.get_config(size)
   assert raw.data.tokenizer == 'bytes'
   assert parameters(raw, vocabulary) == count
+
+
+@pytest.fixture(scope='module', name='folder')
+def _folder(tmp_path_factory):
+  """The files that configs ask for."""
+  folder = tmp_path_factory.mktemp('files')
+  (folder / 'text').mkdir()
+  for n in range(20):
+    text = f'ROMEO:\nHow does {n} def look to {n * n} of you?\n' * 4
+    (folder / 'text' / f'{n:02}.txt').write_text(text)
+  rows = [
+    {
+      'text': f'a film {n % 7} times as good',
+      'label': ('negative', 'positive')[n % 2],
+      'turns': ['how are you ?', f'the {n % 5} of us are well'],
+    }
+    for n in range(24)
+  ]
+  lines = [json.dumps(row) for row in rows]
+  (folder / 'train.jsonl').write_text('\n'.join(lines[:16]))
+  (folder / 'validation.jsonl').write_text('\n'.join(lines[16:]))
+  for label, level in (('dark', 60), ('light', 190)):
+    (folder / 'images' / label).mkdir(parents=True)
+    for n in range(24):
+      pixels = np.full((8, 8, 3), level + n, np.uint8)
+      PIL.Image.fromarray(pixels).save(folder / 'images' / label / f'{n}.png')
+  return folder
+
+
+@pytest.mark.parametrize('name', shipped.names())
+def test_each_config_trains_to_its_end(name, folder, tmp_path):
+  flags = [
+    f'--config.{key}={value}'.format(folder=folder)
+    for key, value in (FEWER | OWN.get(name, {})).items()
+  ]
+  code, out, err = launchers.run(
+    'train', f'--config={name}', f'--workdir={tmp_path}/run', *flags
+  )
+  assert code == 0, err
+  assert 'trained: all steps' in out
+  raw = importlib.import_module(f'configs.{name}').get_config()
+  samples = raw.sample.new_tokens > 0
+  assert out.count('\na sample after ') == samples
+  assert '\nnone: ' not in out

@@ -113,6 +113,13 @@ class Data(Part):
     # The class combines a source's and a layout's, and can't be imported.
     return _data, (dict(vars(self)),)
 
+  def prompt(self) -> str:
+    """Returns what a sample continues, if sample.prompt is empty.
+
+    '': the sample starts a document.
+    """
+    return ''
+
   def row_lengths(self) -> tuple[int, ...] | None:
     """Returns the lengths of rows, or None if they depend on the text."""
     return (self.length,)
@@ -348,7 +355,7 @@ class Evaluate:
 class Sample:
   """Text that the trained model writes to the terminal."""
 
-  prompt: str = ''  # empty: the start of a document
+  prompt: str = ''  # empty: the data source's, or the start of a document
   new_tokens: int = option(200, least=0, most=100_000)
   temperature: float = option(0.8, least=0)
   top_k: int = option(50, least=0)

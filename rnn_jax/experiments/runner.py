@@ -193,7 +193,7 @@ class Experiment:
         *run.flags,
       ],
     }
-    return [sys.executable, '-m', f'launch.{name}', *flags[name]]
+    return [sys.executable, '-m', 'rnn_jax', name, *flags[name]]
 
   def _conclude(self):
     rows = records.read(self.workdir)

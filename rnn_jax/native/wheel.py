@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 
+from rnn_jax import packaging
 from rnn_jax.native import build
 from rnn_jax.native import cache
 from rnn_jax.native import library
@@ -24,6 +25,7 @@ from rnn_jax.native import prebuilt
 
 ROOT = pathlib.Path(__file__).parents[2]
 FILES = ('pyproject.toml', 'README.md', 'LICENSE')
+FOLDERS = ('rnn_jax', *packaging.FOLDERS)
 # The C++ standard library is linked in, and hidden from jaxlib's.
 LINK_FLAGS = ('-static-libstdc++', '-static-libgcc', '-Wl,--exclude-libs,ALL')
 
@@ -44,7 +46,8 @@ def make(folder: pathlib.Path) -> None:
   with tempfile.TemporaryDirectory() as name:
     copy = pathlib.Path(name)
     ignore = shutil.ignore_patterns('__pycache__', 'prebuilt')
-    shutil.copytree(ROOT / 'rnn_jax', copy / 'rnn_jax', ignore=ignore)
+    for source in FOLDERS:
+      shutil.copytree(ROOT / source, copy / source, ignore=ignore)
     for file in FILES:
       shutil.copy(ROOT / file, copy)
     to = copy / prebuilt.FOLDER.relative_to(ROOT)

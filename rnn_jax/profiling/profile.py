@@ -19,6 +19,7 @@ from typing import Any
 
 import jax
 
+from rnn_jax import activity
 from rnn_jax import provenance
 from rnn_jax.profiling import hlo
 from rnn_jax.profiling import parts as parts_lib
@@ -39,13 +40,16 @@ def run(
   Returns:
     See the module's docstring.
   """
-  parts = parts_lib.measure(workload, rows)
-  runner = workload_lib.Runner(workload, rows, parts.step)
-  runner.run(WARMUPS)
-  seconds = runner.run(steps)
-  source, peak = runner.peak()
-  with jax.profiler.trace(workdir / TRACE, profiler_options=_options()):
-    traced = runner.run(steps)
+  with activity.doing('compiling the step and its parts'):
+    parts = parts_lib.measure(workload, rows)
+  with activity.doing(f'running {WARMUPS + steps} steps'):
+    runner = workload_lib.Runner(workload, rows, parts.step)
+    runner.run(WARMUPS)
+    seconds = runner.run(steps)
+    source, peak = runner.peak()
+  with activity.doing(f'tracing {steps} steps'):
+    with jax.profiler.trace(workdir / TRACE, profiler_options=_options()):
+      traced = runner.run(steps)
   program = hlo.Program(parts.step.as_text())
   path = trace_lib.newest(workdir / TRACE)
   return {

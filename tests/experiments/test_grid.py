@@ -95,7 +95,7 @@ def test_no_file(tmp_path):
     grid_lib.load(str(tmp_path / 'grid.txt'))
 
 
-GRIDS = sorted((subprocesses.ROOT / 'configs' / 'experiments').glob('*.py'))
+GRIDS = sorted((subprocesses.ROOT / 'configs' / 'experiments').glob('[!_]*.py'))
 
 
 def configs_of(path):

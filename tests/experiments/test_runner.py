@@ -244,10 +244,10 @@ def test_the_commands_of_a_run_are_those_that_a_user_types(tmp_path):
   run = experiment.runs[0]
   folder = f'{tmp_path}/runs/narrow/seed0'
   typed = {
-    name: experiment._command(name, run)[2:]
+    name: experiment._command(name, run)[3:]
     for name in experiment.grid.commands
   }
-  assert typed['train'] == ['launch.train', f'--workdir={folder}', *run.flags]
+  assert typed['train'] == ['train', f'--workdir={folder}', *run.flags]
   assert typed['profile'][1] == f'--workdir={folder}/profile'
   assert typed['find_batch_size'][1:3] == ['--memory_gib=2.0', '--json']
   for name in ('profile', 'find_batch_size'):

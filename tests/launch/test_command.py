@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 import textwrap
-import types
 
 import pytest
 from absl.testing import flagsaver
@@ -172,8 +171,18 @@ def test_help_is_short_and_holds_the_example(folder):
   result = launch(folder, '--help')
   assert result.returncode == 0
   assert 'python -m launch.something --config=FILE' in result.stdout
-  assert '--say: What.' in result.stdout
+  own, _, common = result.stdout.partition('\nCommon flags:\n')
+  assert re.search(r'\nFlags:\n(.*\n)*  --say +What\.', own)
+  assert '--cpus' in common and '--cpus' not in own
   assert 'run_with_pdb' not in result.stdout
+
+
+@pytest.mark.parametrize('flag', ('-h', '--helpshort', '--helpfull'))
+def test_each_way_to_ask_for_help_succeeds(folder, flag):
+  code, out, err = run(folder, flag)
+  assert (code, err) == (0, '')
+  assert 'python -m launch.something --config=FILE' in out
+  assert ('run_with_pdb' in out) == (flag == '--helpfull')
 
 
 @pytest.mark.slow
@@ -206,70 +215,6 @@ def test_a_bug_keeps_its_traceback(folder, say, message):
   before, _, after = result.stderr.partition('Traceback')
   assert before.splitlines()[-1] == command.DEFECT
   assert message in after
-
-
-@pytest.mark.parametrize(
-  ('flag', 'where'),
-  (
-    (None, 'variable'),
-    ('', None),
-    ('named', 'named'),
-  ),
-)
-def test_compiled_programs_are_kept(monkeypatch, flag, where):
-  changed = {'jax_compilation_cache_dir': 'variable'}
-  fake = types.SimpleNamespace(
-    config=types.SimpleNamespace(
-      update=changed.__setitem__, jax_compilation_cache_dir='variable'
-    )
-  )
-  with flagsaver.flagsaver(compilation_cache=flag):
-    command._keep_programs(fake)
-  assert changed['jax_compilation_cache_dir'] == where
-
-
-def test_the_cache_s_default_is_the_user_s(monkeypatch, tmp_path):
-  monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
-  folder = default_cache()
-  assert pathlib.Path(folder).parent == tmp_path / 'rnn_jax'
-  assert pathlib.Path(folder).name.startswith('jaxlib-0.0.1-')
-  assert os.stat(folder).st_mode & 0o777 == 0o700
-  assert default_cache() == folder
-  monkeypatch.setattr(command, '_processor', lambda: 'another')
-  assert default_cache() not in (folder, None)
-
-
-def default_cache():
-  changed = {}
-  fake = types.SimpleNamespace(
-    config=types.SimpleNamespace(
-      update=changed.__setitem__, jax_compilation_cache_dir=None
-    ),
-    lib=types.SimpleNamespace(__version__='0.0.1'),
-  )
-  command._keep_programs(fake)
-  return changed['jax_compilation_cache_dir']
-
-
-@pytest.mark.parametrize('how', ('owner', 'mode', 'link'))
-def test_programs_that_others_can_write_are_not_run(monkeypatch, tmp_path, how):
-  monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
-  folder = pathlib.Path(default_cache())
-  match how:
-    case 'owner':
-      monkeypatch.setattr(os, 'getuid', lambda: os.stat(folder).st_uid + 1)
-    case 'mode':
-      folder.chmod(0o770)
-    case 'link':
-      folder.rename(tmp_path / 'elsewhere')
-      folder.symlink_to(tmp_path / 'elsewhere')
-  assert default_cache() is None
-
-
-def test_a_home_without_room_for_programs_keeps_none(monkeypatch, tmp_path):
-  (tmp_path / 'file').touch()
-  monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path / 'file'))
-  assert default_cache() is None
 
 
 @pytest.mark.slow
@@ -359,7 +304,7 @@ def test_a_command_runs_on_the_cpus_that_it_is_given(folder):
   ('name', 'remedy'),
   (
     ('config.json', "--workdir='.*' opens that run"),
-    ('notes.txt', 'give a file of configs/'),
+    ('notes.txt', 'give one of .*, or a file of your own'),
   ),
 )
 def test_a_config_that_is_no_python_file_is_not_run(tmp_path, name, remedy):
@@ -371,3 +316,32 @@ def test_a_config_that_is_no_python_file_is_not_run(tmp_path, name, remedy):
   assert (code, out) == (1, '')
   assert re.fullmatch(f'error: --config=.*: a config is .*{remedy}.*\n', err)
   assert not ran.exists()
+
+
+@pytest.mark.parametrize(
+  ('given', 'message'),
+  (
+    ('stdlib_byte', "no such name: did you mean 'stdlib_bytes'?"),
+    ('nothing_like_it', "no such name: choose one of ['bdh', "),
+    ('configs/recal.py', 'no such file: did you mean --config=recall, which'),
+  ),
+)
+def test_a_near_miss_of_a_config_is_suggested(folder, given, message):
+  flags = 'train', f'--config={given}', '--print_config'
+  code, out, err = launchers.run(*flags)
+  assert (code, out) == (1, '')
+  assert err.startswith(f'error: --config={given!r}: {message}')
+  assert err.count('\n') == 1
+
+
+def test_a_name_means_a_config_that_comes_with_rnn_jax(tmp_path):
+  (tmp_path / 'recall.py').write_text('raise ValueError\n')
+  train = ROOT / 'launch/train.py'
+  flags = '--config=recall:attention', '--print_config'
+  code, out, err = launchers.run_file(train, *flags, folder=tmp_path)
+  assert (code, err) == (0, '')
+  assert '"cell": "attention"' in out
+  code, _, err = launchers.run_file(
+    train, '--config=./recall.py', *flags[1:], folder=tmp_path
+  )
+  assert code == 1 and 'ValueError' in err

@@ -170,3 +170,17 @@ def test_a_mistake_is_one_line(case):
   code, out, err = launchers.run('experiments', *flags)
   assert (code, out) == (1, '')
   assert err.startswith(f'error: {message}') and err.count('\n') == 1
+
+
+@pytest.mark.parametrize('way', ('name', 'standard input'))
+def test_a_grid_needs_no_file_of_the_user(way, tmp_path):
+  text = tmp_path / 'corpus.txt'
+  text.write_text('a text')
+  flags = '--list', f'--workdir={tmp_path}/w', f'--set=data.path={text}'
+  given = (tiny.ROOT / 'configs/experiments/memory_lab.py').read_text()
+  name, stdin = ('memory_lab', '') if way == 'name' else ('-', given)
+  code, out, err = launchers.run(
+    'experiments', f'--grid={name}', *flags, stdin=stdin
+  )
+  assert code == 0, err
+  assert 'checkpoints/seed0 ' in out and 'to do' in out

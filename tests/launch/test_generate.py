@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import sys
 
 import pytest
 from absl import flags
@@ -43,19 +44,24 @@ def test_writes_the_prompt_and_its_text(run, capsys):
 
 
 def test_a_file_gives_a_prompt_a_line_and_samples_repeat_it(
-  run, tmp_path, capsys
+  run, tmp_path, capsys, monkeypatch
 ):
   path = tmp_path / 'prompts.txt'
   path.write_bytes(b'abc\r\nfade\n')
-  main(
-    workdir=str(run),
-    prompts_file=str(path),
-    samples=2,
-    json=True,
-    temperature=1.5,
-    max_new_tokens=12,
-  )
-  rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+  options = {
+    'workdir': str(run),
+    'samples': 2,
+    'json': True,
+    'temperature': 1.5,
+    'max_new_tokens': 12,
+  }
+  main(prompts_file=str(path), **options)
+  out = capsys.readouterr().out
+  with path.open() as file:
+    monkeypatch.setattr(sys, 'stdin', file)
+    main(prompts_file='-', **options)
+  assert capsys.readouterr().out == out
+  rows = [json.loads(line) for line in out.splitlines()]
   assert [row['prompt'] for row in rows] == ['abc', 'abc', 'fade', 'fade']
   assert len({tuple(row['tokens']) for row in rows}) == 4
 

@@ -70,6 +70,17 @@ def test_prepares_once_and_others_read_it(raw, tmp_path):
   assert read.stdout == '34\n', read.stderr
 
 
+def test_a_dash_is_standard_input(raw, tmp_path):
+  flags = '--name=toy', '--splits=85,10,5', f'--data_dir={tmp_path}/data'
+  given = *flags, '--input=-', '--format=jsonl'
+  code, out, err = launchers.run('prepare', *given, stdin=raw.read_text())
+  assert code == 0, err
+  assert out.startswith(f'{tmp_path}/data/toy/1.0.0: written\n')
+  # A file is its content, wherever that came from.
+  code, out, _ = launchers.run('prepare', *flags, f'--input={raw}', given[-1])
+  assert code == 0 and 'exists, nothing to do' in out
+
+
 def test_a_bad_line_is_one_line_of_error(raw, tmp_path):
   raw.write_text('{"text": "a", "label": 1}\n{"text": "b"\n')
   arguments = '--name=toy', f'--input={raw}', f'--data_dir={tmp_path}/data'

@@ -21,6 +21,7 @@ from absl import app
 from absl import flags
 from absl import logging
 from absl.testing import flagsaver
+from jax.experimental.compilation_cache import compilation_cache
 
 from launch import command
 from launch import hosts
@@ -49,6 +50,7 @@ def run_file(path, *arguments, stdin='', folder=tiny.ROOT):
     # Its settings of malloc would hold for the tests that follow.
     mock.patch.object(command, '_keep_memory', lambda: None),
     mock.patch.object(sys, 'argv', argv),
+    mock.patch.object(sys, 'path', [*sys.path]),
     mock.patch.object(sys, 'stdin', _text_stream(stdin.encode())),
     contextlib.chdir(folder),
     contextlib.redirect_stdout(out),
@@ -166,9 +168,11 @@ def _jax_config():
   try:
     yield
   finally:
-    for name, value in before.items():
-      if jax.config.values[name] != value:
-        jax.config.update(name, value)
+    changed = {k for k, v in before.items() if jax.config.values[k] != v}
+    for name in changed:
+      jax.config.update(name, before[name])
+    if 'jax_compilation_cache_dir' in changed:
+      compilation_cache.reset_cache()
 
 
 @contextlib.contextmanager

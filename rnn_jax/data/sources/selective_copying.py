@@ -19,6 +19,10 @@ from rnn_jax.data.text import synthetic
 class Config(synthetic.Config):
   """Options of the source, of section `data` of the config."""
 
+  def prompt(self) -> str:
+    """Returns a text up to its first answer."""
+    return synthetic.prompt(make, self.synthetic)
+
 
 def load(data: Config) -> dict[str, documents.Documents]:
   """Returns the documents of each split.

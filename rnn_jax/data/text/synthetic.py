@@ -93,6 +93,12 @@ def load(
   return documents.split(texts, data.splits, 'document')
 
 
+def prompt(make: Maker, options: Options) -> str:
+  """Returns a text up to its first answer."""
+  text = make(np.random.default_rng(options.seed), options)
+  return text[: text.index(MARK) + 1]
+
+
 def draw(rng: np.random.Generator, options: Options) -> str:
   """Returns a letter for each pair, drawn independently."""
   drawn = rng.integers(options.symbols, size=options.pairs)

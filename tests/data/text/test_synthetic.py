@@ -61,3 +61,13 @@ def test_more_keys_than_letters_are_refused():
     'data.synthetic.symbols=8: give fewer pairs or more symbols'
   )
   assert len(copying.load(data(pairs=9))['train']) == 48  # letters may repeat
+
+
+@pytest.mark.parametrize('source', ('recall', 'copying', 'selective_copying'))
+def test_a_sample_continues_a_text_of_the_options(source):
+  options = dataclasses.replace(SMALL, pairs=2, symbols=2, distance=5)
+  prompt = config.section('data', source=source, synthetic=options).prompt()
+  assert prompt.endswith('=') and prompt.count('=') == 1
+  assert {*prompt.lower()} <= {*'ab.?='}
+  assert '.....' in prompt or source == 'selective_copying'
+  assert config.section('data', source='python_stdlib').prompt() == ''

@@ -1,0 +1,1 @@
+"""Configs, one file each: `--config=NAME`."""

@@ -1,0 +1,1 @@
+"""Grids of experiments, one file each: `--grid=NAME`."""
