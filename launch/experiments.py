@@ -1,15 +1,26 @@
-"""Runs a grid of variants and seeds and compares the results.
+"""Runs variants of a config with a few seeds each, and compares the results.
+
+    python -m launch.experiments --config=configs/stdlib_bytes.py \\
+        --vary=optimizer.learning_rate=1e-4,5e-4,2e-3 --seeds=0,1,2 \\
+        --workdir=runs/rates
+
+Several --vary make all combinations. A tuple is in parentheses, a text with a
+comma in quotes: --vary=data.splits='(90,5,5),(80,10,10)'. Each key of the
+config is a flag too, for every run: --config.train.steps=200. Variants that
+don't form a grid are a file in configs/experiments/:
 
     python -m launch.experiments \\
         --grid=configs/experiments/rotten_tomatoes.py \\
         --workdir=runs/rotten_tomatoes --set=data.path=PATH/train.jsonl \\
         --set=data.validation_path=PATH/validation.jsonl
 
-Each run is a launch.train and a launch.evaluate in its own folder. The same
-command resumes where it stopped and retries failed runs. --list shows the runs;
+All configs are checked and all data opened before the first run starts. Each
+run is a launch.train and a launch.evaluate in its own folder. The same command
+resumes where it stopped and retries failed runs. --list shows the runs;
 --report compares the results so far and runs nothing.
 """
 
+import contextlib
 import os
 import sys
 
@@ -17,14 +28,20 @@ from absl import flags
 
 from launch import command
 
+CONFIG = command.define_config(
+  'A file in configs/, instead of --grid; each of its keys is a flag too.'
+)
+VARY = flags.DEFINE_multi_string(
+  'vary', [], 'section.key=value,value of --config; repeatable.'
+)
 GRID = flags.DEFINE_string('grid', None, 'A file in configs/experiments/.')
 WORKDIR = flags.DEFINE_string('workdir', None, 'Folder for all runs.')
 ONLY = flags.DEFINE_string(
-  'only', '', 'Run only the runs whose VARIANT/seedK matches this regex.'
+  'only', '', 'Run only the runs whose name matches this regex, see --list.'
 )
 SKIP = flags.DEFINE_string('skip', '', 'Skip the runs that match this regex.')
 SEEDS = flags.DEFINE_list(
-  'seeds', [], "Seeds to use instead of the grid's: 0,1,2."
+  'seeds', [], "Seeds to use instead of the config's or grid's: 0,1,2."
 )
 SET = flags.DEFINE_multi_string(
   'set', [], 'section.key=value for every run, e.g. data.path=FILE'
@@ -33,35 +50,69 @@ LIST = flags.DEFINE_bool('list', False, 'Print the runs and exit.')
 REPORT = flags.DEFINE_bool(
   'report', False, 'Compare the results so far and exit.'
 )
+JSON = flags.DEFINE_bool(
+  'json', False, 'Print the comparison as one JSON object, lines on stderr.'
+)
 
 
 def main(argv):
-  from rnn_jax import errors
+  from rnn_jax import files
   from rnn_jax.experiments import runner
 
   del argv
-  for flag in (GRID, WORKDIR):
-    if not flag.value:
-      raise errors.InputError(f'--{flag.name} is missing: see --help')
-  if not all(seed.isdecimal() for seed in SEEDS.value):
-    raise errors.InputError(f'--seeds={",".join(SEEDS.value)}: give 0,1,2')
+  _check()
   if command.COMPILATION_CACHE.value is not None:
     os.environ['JAX_COMPILATION_CACHE_DIR'] = command.COMPILATION_CACHE.value
+  path, common = command.config_given()
   request = runner.Request(
-    GRID.value,
-    WORKDIR.value,
-    ONLY.value,
-    SKIP.value,
-    tuple(map(int, SEEDS.value)),
-    tuple(SET.value),
+    workdir=WORKDIR.value,
+    grid=GRID.value or '',
+    config=path,
+    vary=tuple(VARY.value),
+    common=common,
+    only=ONLY.value,
+    skip=SKIP.value,
+    seeds=tuple(map(int, SEEDS.value)),
+    settings=tuple(SET.value),
   )
   experiment = runner.Experiment(request)
   if LIST.value:
     print(experiment.listing())
-  elif REPORT.value:
-    print(experiment.report())
-  else:
-    sys.exit(experiment.go())
+    return
+  lines = sys.stderr if JSON.value else sys.stdout
+  with contextlib.redirect_stdout(lines):
+    code = print(experiment.report()) if REPORT.value else experiment.go()
+  if JSON.value:
+    print(files.to_json(experiment.summary()))
+  sys.exit(code)
+
+
+def _check():
+  """Raises InputError for flags that are missing or don't go together."""
+  from rnn_jax import errors
+
+  if not (GRID.value or CONFIG.value):
+    raise errors.InputError(
+      '--grid is missing: give it, or --config with --vary: see --help'
+    )
+  if GRID.value and CONFIG.value:
+    raise errors.InputError(
+      f'--grid={GRID.value}: it names a config itself: leave out --config'
+    )
+  if not WORKDIR.value:
+    raise errors.InputError('--workdir is missing: see --help')
+  if VARY.value and not CONFIG.value:
+    raise errors.InputError(
+      f'--vary={VARY.value[0]}: it changes keys of --config=FILE: give that'
+    )
+  if LIST.value and JSON.value:
+    raise errors.InputError('--json: --list prints no JSON: leave one out')
+  if not all(seed.isdecimal() for seed in SEEDS.value):
+    raise errors.InputError(f'--seeds={",".join(SEEDS.value)}: give 0,1,2')
+  if SEEDS.value and any(x.startswith('train.seed=') for x in VARY.value):
+    raise errors.InputError(
+      f'--seeds={",".join(SEEDS.value)}: --vary gives train.seed: leave one out'
+    )
 
 
 if __name__ == '__main__':

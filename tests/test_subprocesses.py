@@ -20,15 +20,16 @@ def run(code, folder, **options):
     return subprocesses.run(command, log=log, **options)
 
 
-def test_output_is_shown_and_kept_and_stdout_comes_back(tmp_path, capsys):
+def test_output_is_kept_and_stdout_is_shown_and_comes_back(tmp_path, capsys):
   code = (
     "import sys; print('one'); print('two', file=sys.stderr); print('thrée')"
   )
   for _ in range(2):
-    ended = run(code, tmp_path / 'run')
+    shown = []
+    ended = run(code, tmp_path / 'run', show=shown.append)
     assert ended.error == ''
     assert (ended.out, ended.err) == (['one', 'thrée'], ['two'])
-    assert sorted(capsys.readouterr().out.split()) == ['one', 'thrée', 'two']
+    assert shown == ended.out and capsys.readouterr().out == ''
   log = (tmp_path / 'run' / 'run.log').read_text(encoding='utf-8')
   assert sorted(log.split()) == sorted(['one', 'thrée', 'two'] * 2)
 
