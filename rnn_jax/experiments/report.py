@@ -212,8 +212,8 @@ def _failures(summary):
 
 def _missing(summary):
   return [
-    f'{plan.name_of(m["variant"], m["seed"])} has no finite {m["metric"]!r}; its '
-    f'scores are {", ".join(m["scores"])}'
+    f'{plan.name_of(m["variant"], m["seed"])} has no finite {m["metric"]!r}; '
+    f'its scores are {", ".join(m["scores"])}'
     for m in summary['missing']
   ]
 

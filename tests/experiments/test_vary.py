@@ -95,7 +95,7 @@ def test_where_tokens_vary_bits_per_byte_are_compared():
 
 
 BAD = {
-  'an unknown key': (['optimizer.learning_rat=1'], 'learning_rat: did you mean'),
+  'an unknown key': (['model.widht=1'], 'model.widht: did you mean'),
   'a wrong type': (['model.width=64,wide'], "'width=wide': model.width='wide'"),
   'a limit': (['model.layers=0,1'], 'model.layers=0: give 1 or more'),
   'no value': (['model.width='], '--vary=model.width=: give section.key='),
