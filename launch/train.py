@@ -146,7 +146,7 @@ def _conclude(config, progress):
       row = evaluate.evaluate_run(run, '', config.evaluate.tokens)
       report(progress_lib.evaluation_table(row))
     if written:
-      text = f'{sample.prompt}{written()}'
+      text = progress_lib.sample(sample.prompt, written(), config.task.answers)
       report(f'a sample after {sample.prompt!r}:\n{text}')
 
 
