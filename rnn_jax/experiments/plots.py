@@ -113,7 +113,8 @@ def _curves(looks, by_variant):
       axes.fill_between(x, low, high, color=looks[name].color, alpha=0.18, lw=0)
   by_step.set(xlabel='step', ylabel='validation loss')
   by_time.set(xlabel='training seconds, with compilation')
-  by_time.set_xlim(0, 1.05 * max(p[1] for b in bands.values() for p in b))
+  longest = max(point[1] for points in bands.values() for point in points)
+  by_time.set_xlim(0, 1.05 * longest or 1)
   if any(len(runs) > 1 for runs in by_variant.values()):
     figure.suptitle('Means over seeds; the band is their range', fontsize=9)
   for axes in (by_step, by_time):
