@@ -94,6 +94,7 @@ def name_ticks(axis: Axis) -> None:
   """
   low, high = axis.get_view_interval()
   decades = np.log10(high / low)
+  locator: matplotlib.ticker.Locator
   if decades < 1:
     locator = matplotlib.ticker.MaxNLocator(5, steps=(1, 2, 5, 10))
   else:
