@@ -107,6 +107,17 @@ def define_config(help_text):
   return holder
 
 
+def config_given():
+  """Returns (the path in --config or '', {key: value} of its other flags)."""
+  from ml_collections.config_flags import config_flags
+
+  flag = flags.FLAGS['config']
+  if flag.value is None:
+    return '', {}
+  path = config_flags.get_config_filename(flag)
+  return path, dict(config_flags.get_override_values(flag))
+
+
 def _check_is_python(path, name):
   """Refuses what isn't a Python file: the parser would execute it."""
   if not name.endswith('.py'):

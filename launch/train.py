@@ -145,7 +145,7 @@ def _conclude(config, progress):
       sample = dataclasses.replace(sample, prompt=prompt)
     written = None
     if sample.new_tokens and config.task.writes_text:
-      written = call(_write, sample)
+      written = call(_write, sample, config.task.answers)
     if progress.best_loss is not None:
       run = evaluate.Run.open(WORKDIR.value)
       row = evaluate.evaluate_run(run, '', config.evaluate.tokens)
@@ -154,11 +154,12 @@ def _conclude(config, progress):
       report(f'a sample after {sample.prompt!r}:\n{written()}')
 
 
-def _write(sample):
+def _write(sample, is_reply):
   """Returns the prompt and what the best checkpoint generates after it."""
   from rnn_jax import errors
   from rnn_jax.inference import generate
   from rnn_jax.inference import sampling
+  from rnn_jax.runs import progress
 
   options = generate.Options(
     max_new_tokens=sample.new_tokens,
@@ -169,7 +170,7 @@ def _write(sample):
     (written,) = generator.generate([sample.prompt], options).completions
   except errors.InputError as error:  # the run is whole without it
     return f'none: {error}'
-  return sample.prompt + written.text
+  return progress.sample(sample.prompt, written.text, is_reply)
 
 
 @contextlib.contextmanager

@@ -10,7 +10,9 @@ from typing import Any
 from typing import Literal
 
 import matplotlib.axes
+import matplotlib.axis
 import matplotlib.figure
+import matplotlib.ticker
 import numpy as np
 
 # Okabe and Ito's colors, which color-blind readers can tell apart, without the
@@ -27,9 +29,11 @@ COLORS = (
 BLUE, ORANGE = COLORS[:2]
 LINES = '-', '--', ':', '-.'
 DPI = 140
+PLAIN = 1e-4, 1e7  # a logarithmic axis between these has no powers of ten
 
 Figure = matplotlib.figure.Figure
 Axes = matplotlib.axes.Axes
+Axis = matplotlib.axis.Axis
 
 
 def panels(
@@ -81,6 +85,25 @@ def dress(axes: Axes, grid: Literal['both', 'x', 'y'] = 'both') -> None:
   axes.grid(alpha=0.3, axis=grid)
   axes.set_axisbelow(True)
   axes.spines[['top', 'right']].set_visible(False)
+
+
+def name_ticks(axis: Axis) -> None:
+  """Labels at least two ticks of a logarithmic axis, as plain numbers.
+
+  Call it once all data are drawn.
+  """
+  low, high = axis.get_view_interval()
+  decades = np.log10(high / low)
+  locator: matplotlib.ticker.Locator
+  if decades < 1:
+    locator = matplotlib.ticker.MaxNLocator(5, steps=(1, 2, 5, 10))
+  else:
+    between = (1, 2, 5) if decades < 3 else (1,)
+    locator = matplotlib.ticker.LogLocator(subs=between, numticks=12)
+  axis.set_major_locator(locator)
+  axis.set_minor_formatter(matplotlib.ticker.NullFormatter())
+  if PLAIN[0] <= low and high <= PLAIN[1]:
+    axis.set_major_formatter('{x:,g}')
 
 
 def label(

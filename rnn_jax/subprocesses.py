@@ -82,6 +82,7 @@ def run(
   *,
   variables: Mapping[str, str] | None = None,
   log: IO[str] | None = None,
+  show: Callable[[str], None] | None = None,
   stop: Callable[[], bool] | None = None,
   timeout: float | None = None,
 ) -> Result:
@@ -92,7 +93,8 @@ def run(
   Args:
     command: the program and its arguments.
     variables: its environment; None: `environment()`.
-    log: gets a copy of each line of output, as does stdout.
+    log: gets a copy of each line of output.
+    show: called with each line of stdout, on another thread.
     stop: once it returns True, the command gets one SIGTERM and may finish.
     timeout: seconds after which the command is killed.
   """
@@ -112,8 +114,11 @@ def run(
   err: list[str] = []
   lock = threading.Lock()
   threads = [
-    threading.Thread(target=_copy, args=(stream, lines, log, lock))
-    for stream, lines in ((process.stdout, out), (process.stderr, err))
+    threading.Thread(target=_copy, args=(stream, lines, log, lock, seen))
+    for stream, lines, seen in (
+      (process.stdout, out, show),
+      (process.stderr, err, None),
+    )
   ]
   for thread in threads:
     thread.start()
@@ -139,15 +144,16 @@ def following(command: Sequence[str]) -> Sequence[str]:
   return [*follow, str(os.getpid()), *command]
 
 
-def _copy(stream, lines, log, lock):
+def _copy(stream, lines, log, lock, show):
   with stream:
     for line in stream:
       lines.append(line.rstrip('\n'))
       if log is not None:
-        with lock, contextlib.suppress(BrokenPipeError):
-          for file in (log, sys.stdout):
-            file.write(line)
-            file.flush()
+        with lock, contextlib.suppress(OSError):  # a full disk
+          log.write(line)
+          log.flush()
+      if show is not None:
+        show(lines[-1])
 
 
 def _wait(process, stop, deadline):

@@ -3,6 +3,7 @@
 import os
 import pathlib
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -20,15 +21,16 @@ def run(code, folder, **options):
     return subprocesses.run(command, log=log, **options)
 
 
-def test_output_is_shown_and_kept_and_stdout_comes_back(tmp_path, capsys):
+def test_output_is_kept_and_stdout_is_shown_and_comes_back(tmp_path, capsys):
   code = (
     "import sys; print('one'); print('two', file=sys.stderr); print('thrée')"
   )
   for _ in range(2):
-    ended = run(code, tmp_path / 'run')
+    shown = []
+    ended = run(code, tmp_path / 'run', show=shown.append)
     assert ended.error == ''
     assert (ended.out, ended.err) == (['one', 'thrée'], ['two'])
-    assert sorted(capsys.readouterr().out.split()) == ['one', 'thrée', 'two']
+    assert shown == ended.out and capsys.readouterr().out == ''
   log = (tmp_path / 'run' / 'run.log').read_text(encoding='utf-8')
   assert sorted(log.split()) == sorted(['one', 'thrée', 'two'] * 2)
 
@@ -97,8 +99,34 @@ def test_workers_that_a_command_left_running_are_killed(tmp_path):
   began = time.monotonic()
   ended = run(code, tmp_path)
   assert time.monotonic() - began < 30
-  stat = pathlib.Path('/proc', ended.out[0], 'stat')
+  wait_for_end(ended.out[0])
+
+
+def wait_for_end(pid):
+  stat = pathlib.Path('/proc', pid, 'stat')
   end = time.monotonic() + 10
   while stat.exists() and stat.read_text().split()[2] != 'Z':  # a zombie
     assert time.monotonic() < end
     time.sleep(0.05)
+
+
+@pytest.mark.skipif(sys.platform != 'linux', reason='Linux ends the command')
+def test_a_kill_of_this_process_ends_its_command(tmp_path):
+  """As `kill -9` of launch.experiments must not leave a training running."""
+  note = tmp_path / 'pid'
+  command = (
+    'import os, pathlib, time\n'
+    f'pathlib.Path({str(note)!r}).write_text(f"{{os.getpid()}}\\n")\n'
+    'time.sleep(60)'
+  )
+  code = (
+    'import sys; from rnn_jax import subprocesses\n'
+    f'subprocesses.run([sys.executable, "-c", {command!r}])'
+  )
+  parent = subprocess.Popen([sys.executable, '-c', code], cwd=subprocesses.ROOT)
+  while not (note.exists() and note.read_text().endswith('\n')):
+    assert parent.poll() is None
+    time.sleep(0.05)
+  parent.kill()
+  parent.wait()
+  wait_for_end(note.read_text().strip())

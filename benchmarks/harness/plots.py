@@ -10,7 +10,6 @@ from benchmarks.harness import tables
 
 TICKS = 12  # sizes that are each named on an axis
 FAR = 30  # times the shortest bar: longer ones need a logarithmic axis
-PLAIN = 1e-4, 1e7  # a logarithmic axis between these has no powers of ten
 COLORS = 10  # of lines, before the next ones are dashed
 
 Series = Mapping[str, Sequence[tuple[float, float]]]  # points by label
@@ -38,9 +37,9 @@ class Plots:
       axes.set_xticks(sizes, [f'{size:,}' for size in sizes], fontsize=8)
       axes.minorticks_off()
     else:
-      _write_out(axes.xaxis)
+      _name_ticks(axes.xaxis)
     if scale == 'log':
-      _write_out(axes.yaxis)
+      _name_ticks(axes.yaxis)
     return self._save(axes, name, ' against '.join(reversed(labels)))
 
   def losses(self, name: str, series: Series, labels: tuple[str, str]) -> str:
@@ -65,7 +64,7 @@ class Plots:
     axes.xaxis.set_major_formatter('{x:,g}')
     if max(values.values()) > FAR * min(values.values()):
       axes.set_xscale('log')
-      _write_out(axes.xaxis)
+      _name_ticks(axes.xaxis)
     axes.margins(x=0.12, y=0.01)
     axes.invert_yaxis()
     axes.tick_params(axis='y', labelsize=8)
@@ -103,9 +102,7 @@ def _draw(series, labels, marker):
   return axes
 
 
-def _write_out(axis):
-  """Labels only powers of ten, as numbers where these are short."""
-  low, high = axis.get_view_interval()
-  if PLAIN[0] <= low and high <= PLAIN[1]:
-    axis.set_major_formatter('{x:,g}')
-  axis.set_minor_formatter('')
+def _name_ticks(axis):
+  from rnn_jax import plots  # slow to load, as above
+
+  plots.name_ticks(axis)

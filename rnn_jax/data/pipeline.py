@@ -61,14 +61,7 @@ class Corpus:
         tokenizer.json is of another kind.
     """
     data = config.data
-    source = config_lib.load('data/sources', data.source, 'data.source')
-    with activity.doing('reading the data'):
-      documents = source.load(data)
-    if not len(documents['train']):
-      raise errors.InputError(
-        f'data.splits={data.splits!r} leave no text to train on: give more'
-      )
-    _task_module(config.task).check_documents(documents, config)
+    documents = load_documents(config)
     digests = identity.of(documents)
     identity.check(digests, workdir, accept_new_data)
     tokenizer = _tokenizer(data, documents['train'], workdir)
@@ -130,6 +123,27 @@ class Corpus:
     return _task_module(self.task).make_examples(
       self.documents[split], self.tokenizer, options
     )
+
+
+def load_documents(
+  config: config_lib.Config,
+) -> dict[str, documents_lib.Documents]:
+  """Returns the documents of each split.
+
+  Raises:
+    InputError: files are missing or aren't text, there is none to train on, or
+      the task can't use them.
+  """
+  data = config.data
+  source = config_lib.load('data/sources', data.source, 'data.source')
+  with activity.doing('reading the data'):
+    documents = source.load(data)
+  if not len(documents['train']):
+    raise errors.InputError(
+      f'data.splits={data.splits!r} leave no text to train on: give more'
+    )
+  _task_module(config.task).check_documents(documents, config)
+  return documents
 
 
 class Example:

@@ -1,9 +1,10 @@
 """What a run costs: figures of a row of runs.jsonl other than scores.
 
-Every run's own metrics give seconds, tokens_per_second, peak_memory_bytes and
-parameters. A grid with the command 'profile' adds the memory and the seconds of
-a training step by launch.profile, and one with 'find_batch_size' the rows that
-fit in the grid's memory_gib.
+Every run's own metrics give seconds (of training, with the compilation),
+step_seconds and tokens_per_second (both without it), peak_memory_bytes and
+parameters. A grid with the command 'profile' adds the memory of a training step
+by launch.profile, and replaces step_seconds by its own; one with
+'find_batch_size' adds the rows that fit in the grid's memory_gib.
 """
 
 import pathlib
@@ -40,6 +41,12 @@ COSTS = (
 )
 MEMORY = ('step_bytes', 'peak_memory_bytes')  # rows' first of these counts
 TIME = ('step_seconds', 'seconds')
+TITLES = {
+  'step_bytes': 'Memory of a step',
+  'peak_memory_bytes': 'Peak memory of a run',
+  'step_seconds': 'Time of a step',
+  'seconds': 'Time of a training with its compilation',
+}
 
 
 def present(rows: Iterable[dict[str, Any]]) -> list[Cost]:

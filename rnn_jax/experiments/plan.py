@@ -12,6 +12,7 @@ import json
 import pathlib
 import re
 from collections.abc import Callable
+from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 
@@ -45,37 +46,86 @@ class Run:
   @property
   def name(self) -> str:
     """What --only and --skip match; also the run's folder in the workdir."""
-    return f'{self.variant}/seed{self.seed}'
+    return name_of(self.variant, self.seed)
+
+
+def name_of(variant: str, seed: int) -> str:
+  """Returns a run's name; a variant that --vary made is a list of values."""
+  if '=' in variant:
+    return f'{variant},seed={seed}'
+  return f'{variant}/seed{seed}'
 
 
 def make(
-  grid: grid_lib.Grid, settings: Sequence[str] = ()
+  grid: grid_lib.Grid,
+  settings: Sequence[str] = (),
+  common: Mapping[str, Any] | None = None,
 ) -> Callable[[str, int], Run]:
   """Returns a function (variant, seed) -> Run.
 
   Args:
     grid: the grid.
     settings: 'section.key=value' of the command line, for every run.
+    common: {'section.key': value}, for every run.
 
   Raises:
     InputError: a wrong config file, setting, or override of any variant.
   """
-  path = _find(grid.config)
+  path = find(grid.config)
   raw = grid_lib.call(path, 'get_config', 'config')
-  common = _common(raw, settings)
+  pairs = [pair(text) for text in settings]
+  given = dict(common or {})
 
   def plan(variant, seed):
     overrides = grid.variants[variant]
-    if twice := sorted(common.keys() & overrides.keys()):
+    if twice := sorted(given.keys() & overrides.keys()):
       raise errors.InputError(
-        f'--set={twice[0]}={common[twice[0]]!r}: variant {variant!r} sets it '
+        f'--config.{twice[0]}={given[twice[0]]!r}: variant {variant!r} sets '
+        'it too: leave one out'
+      )
+    every = parse_settings(raw, overrides | given, pairs) if pairs else {}
+    if twice := sorted(every.keys() & overrides.keys()):
+      raise errors.InputError(
+        f'--set={twice[0]}={every[twice[0]]!r}: variant {variant!r} sets it '
         'too: change it in the grid'
       )
-    return _run(path, raw, variant, seed, overrides | common)
+    return _run(path, raw, variant, seed, overrides | given | every)
 
   for variant in grid.variants:
     plan(variant, 0)
   return plan
+
+
+def parse_settings(
+  raw: parts.Root,
+  others: Mapping[str, Any],
+  pairs: Sequence[tuple[str, str]],
+) -> dict[str, Any]:
+  """Returns {key: value of the key's type} of (key, text).
+
+  Args:
+    raw: a config.
+    others: {'section.key': value} that apply too; they may name parts.
+    pairs: the keys and texts.
+
+  Raises:
+    InputError: an unknown key.
+  """
+  named = _with_parts(raw, {**others, **dict(pairs)})
+  return dict(_setting(named, key, text) for key, text in pairs)
+
+
+def changed(raw: parts.Root, values: Mapping[str, Any]) -> dict[str, Any]:
+  """Returns the dict of a config with other values.
+
+  Raises:
+    InputError: an unknown key.
+  """
+  made = _with_parts(raw, values)
+  for key, value in values.items():
+    section, name = _locate(made, key)
+    section[name] = value
+  return made
 
 
 def select(
@@ -109,11 +159,7 @@ def _run(path, raw, variant, seed, overrides):
     )
   values = overrides | {SEED: seed}
   try:
-    changed = _with_parts(raw, values)
-    for key, value in values.items():
-      section, name = _locate(changed, key)
-      section[name] = value
-    parsed = config_lib.to_dict(config_lib.parse(changed))
+    parsed = config_lib.to_dict(config_lib.parse(changed(raw, values)))
   except errors.InputError as error:
     raise errors.InputError(f'variant {variant!r}: {error}') from error
   flags = [f'--config={path}']
@@ -132,16 +178,16 @@ def _with_parts(raw, values):
   return named.to_dict()
 
 
-def _common(raw, settings):
-  """{key: value} of 'section.key=value'."""
-  pairs = []
-  for text in settings:
-    key, equals, value = text.partition('=')
-    if not equals:
-      raise errors.InputError(f'--set={text}: give section.key=value')
-    pairs.append((key, value))
-  raw = _with_parts(raw, dict(pairs))
-  return dict(_setting(raw, key, value) for key, value in pairs)
+def pair(text: str) -> tuple[str, str]:
+  """Returns (key, value) of 'section.key=value'.
+
+  Raises:
+    InputError: it has no '='.
+  """
+  key, equals, value = text.partition('=')
+  if not equals:
+    raise errors.InputError(f'--set={text}: give section.key=value')
+  return key, value
 
 
 def _setting(raw, key, value):
@@ -180,8 +226,12 @@ def _keys(raw, prefix=''):
       yield prefix + key
 
 
-def _find(config):
-  """Returns the config file as named, or of that name in the checkout."""
+def find(config: str) -> str:
+  """Returns the config file as named, or of that name in the checkout.
+
+  Raises:
+    InputError: there is no such file.
+  """
   for path in (pathlib.Path(config), subprocesses.ROOT / config):
     if path.is_file():
       return str(path)

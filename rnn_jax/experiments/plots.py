@@ -112,8 +112,11 @@ def _curves(looks, by_variant):
       axes.plot(x, mean, ms=3.5, lw=1.6, label=name, **looks[name]._asdict())
       axes.fill_between(x, low, high, color=looks[name].color, alpha=0.18, lw=0)
   by_step.set(xlabel='step', ylabel='validation loss')
-  by_time.set(xlabel='training seconds, mean over seeds')
-  by_step.set_title('Mean over seeds; the band is their range', fontsize=9)
+  by_time.set(xlabel='training seconds, with compilation')
+  longest = max(point[1] for points in bands.values() for point in points)
+  by_time.set_xlim(0, 1.05 * longest or 1)
+  if any(len(runs) > 1 for runs in by_variant.values()):
+    figure.suptitle('Means over seeds; the band is their range', fontsize=9)
   for axes in (by_step, by_time):
     plots.dress(axes)
   plots.legend_below(figure, by_step)
@@ -224,7 +227,8 @@ def _memory(grid, looks, summary):
   axes.margins(0.15)
   axes.set_xlabel(MEMORY_LABELS[key])
   axes.set_ylabel(f'{metric.label} ({metric.better} is better)')
-  axes.set_title('Means over seeds, with their deviation', fontsize=9)
+  if any(figure['deviation'] for pair in points.values() for figure in pair):
+    axes.set_title('Means over seeds, with their deviation', fontsize=9)
   plots.dress(axes)
   plots.legend_below(figure, axes)
   return figure

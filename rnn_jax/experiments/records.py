@@ -1,13 +1,15 @@
 """The records of runs: WORKDIR/runs.jsonl, a row for each that ended.
 
 A row is {"variant", "seed", "status": "done" or "failed", "error", "split",
-"commands", "scores", "seconds" (of training steps), "wall_seconds" (of the
-processes of the last call), "tokens_per_second" (median), "peak_memory_bytes",
-"parameters", "steps", "overrides", "config", "versions", "commit", "ended"}. If
-a run has several rows, the last counts.
+"commands", "scores", "seconds" (of training, with compilation), "step_seconds"
+and "tokens_per_second" (medians, without), "wall_seconds" (of the processes of
+the last call), "peak_memory_bytes", "parameters", "steps", "overrides",
+"config", "versions", "commit", "ended"}. If a run has several rows, the last
+counts.
 """
 
 import datetime
+import itertools
 import math
 import os
 import pathlib
@@ -26,6 +28,8 @@ from rnn_jax.runs import workdir as workdir_lib
 
 NAME = 'runs.jsonl'
 PACKAGES = ('jax', 'flax')
+# A row whose time includes a compilation differs in these from the one before.
+COMPILED = ('first_step_seconds', 'compiled_programs')
 
 Rows = dict[tuple[str, int], dict[str, Any]]  # {(variant, seed): row}
 
@@ -110,19 +114,28 @@ def measured(folder: pathlib.Path) -> dict[str, Any]:
   """Returns the figures in a run's own metrics; None for missing ones."""
   all_rows = metrics.read(folder)
   rows = [row for row in all_rows if row['split'] == 'train']
-  figures = dict.fromkeys(
-    ('steps', 'seconds', 'tokens_per_second', 'peak_memory_bytes')
-  )
+  figures = dict.fromkeys(('steps', 'seconds', 'peak_memory_bytes'))
   if rows:
     figures |= {
       'steps': rows[-1]['step'],
       'seconds': sum(row['seconds'] for row in rows),
-      'tokens_per_second': statistics.median(
-        row['tokens_per_second'] for row in rows
-      ),
       'peak_memory_bytes': max(row['peak_memory_bytes'] for row in rows),
     }
-  return figures | {'curve': _curve(all_rows)}
+  return figures | _rates(rows) | {'curve': _curve(all_rows)}
+
+
+def _rates(rows):
+  """Returns medians over the rows without a compilation; None without any."""
+  steady = [
+    (row['seconds'] / (row['step'] - before['step']), row['tokens_per_second'])
+    for before, row in itertools.pairwise(rows)
+    if all(before.get(key) == row.get(key) for key in COMPILED)
+  ]
+  seconds, tokens = zip(*steady, strict=True) if steady else ([], [])
+  return {
+    'step_seconds': statistics.median(seconds) if seconds else None,
+    'tokens_per_second': statistics.median(tokens) if tokens else None,
+  }
 
 
 def _curve(rows):

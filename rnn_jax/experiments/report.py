@@ -7,11 +7,14 @@ ranking, figures, failed runs, what each variant changes, and versions.
 import os
 import pathlib
 from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any
 
 from rnn_jax import errors
 from rnn_jax import files
+from rnn_jax.experiments import differences
 from rnn_jax.experiments import grid as grid_lib
+from rnn_jax.experiments import plan
 from rnn_jax.experiments import plots
 from rnn_jax.experiments import records
 from rnn_jax.experiments import summary as summary_lib
@@ -22,11 +25,11 @@ MIB = 2**20
 
 def write(
   grid: grid_lib.Grid, rows: records.Rows, workdir: str | os.PathLike
-) -> str:
+) -> dict[str, Any]:
   """Writes the report of some rows into a work folder.
 
   Returns:
-    Its sentences and its path, to print.
+    A summary, as summary.summarize, which `sentences` and `page` describe.
 
   Raises:
     InputError: no row is of this grid.
@@ -43,13 +46,7 @@ def write(
     folder / 'report.json', files.to_json(summary, indent=2) + '\n'
   )
   files.write_whole(folder / 'report.md', page(summary, figures))
-  lines = [
-    *sentences(summary),
-    *verdicts.ranking(summary),
-    *_failures(summary),
-    f'{folder}/report.md',
-  ]
-  return '\n'.join(lines)
+  return summary
 
 
 def page(
@@ -58,7 +55,7 @@ def page(
   """Returns the Markdown of a summary; `figures` are (file, caption)."""
   parts = [
     f'# {summary["title"]}',
-    _listed(sentences(summary)),
+    _listed(_scores(summary)),
     f'Means over seeds on the {summary["split"]} split, ± their standard '
     'deviation.',
     results_table(summary),
@@ -74,6 +71,11 @@ def page(
 
 
 def sentences(summary: dict[str, Any]) -> list[str]:
+  """Returns who is best in scores, memory and time, and the failures."""
+  return [*_scores(summary), *verdicts.ranking(summary), *_failures(summary)]
+
+
+def _scores(summary):
   """Returns who leads in each metric, and if by more than seeds differ."""
   labels = {m['key']: m for m in summary['metrics']}
   return [
@@ -85,17 +87,16 @@ def sentences(summary: dict[str, Any]) -> list[str]:
 def results_table(summary: dict[str, Any]) -> str:
   """Returns the table of means; the best of each column is bold."""
   columns = [*summary['metrics'], *summary['costs']]
-  best = {c['key']: _best(c, summary['variants']) for c in columns}
+  bold = {c['key']: best(c, summary['variants']) for c in columns}
   lines = []
   for name, variant in summary['variants'].items():
-    runs = str(variant['done'])
-    if variant['failed']:
-      runs += f', {variant["failed"]} failed'
-    lines.append(
-      [name, runs] + [_cell(c['key'], variant, best[c['key']]) for c in columns]
-    )
+    cells = [
+      f'**{cell(key, variant)}**' if name in names else cell(key, variant)
+      for key, names in bold.items()
+    ]
+    lines.append([name, runs(variant), *cells])
   for label, values in summary['published'].items():
-    cells = [_shown(c['key'], values.get(c['key'])) for c in columns]
+    cells = [shown(c['key'], values.get(c['key'])) for c in columns]
     lines.append([f'{label} (published)', '', *cells])
   heads = [f'{c["label"]}{_arrow(c["better"])}' for c in columns]
   return _table(['variant', 'runs', *heads], lines)
@@ -105,7 +106,7 @@ def _ratios_section(summary):
   """Returns the means divided by the baseline's, or ''."""
   columns = [*summary['metrics'], *summary['costs']]
   lines = [
-    [name] + [_shown('ratio', variant['ratios'].get(c['key'])) for c in columns]
+    [name] + [shown('ratio', variant['ratios'].get(c['key'])) for c in columns]
     for name, variant in summary['variants'].items()
     if name != summary['baseline'] and variant['ratios']
   ]
@@ -117,53 +118,68 @@ def _ratios_section(summary):
 
 
 def _sentence(leader, metric, variants):
-  order = leader['order']
+  order, key = leader['order'], metric['key']
   start = f'{metric["label"]} ({metric["better"]} is better): '
   if not order:
     return f'{start}no variant has a score.'
-  first = _shown(metric['key'], _mean(variants[order[0]], metric['key']))
+  means = {name: shown(key, _mean(variants[name], key)) for name in order}
   if len(order) == 1:
-    return f'{start}only {order[0]} has a score, {first}.'
-  second = _shown(metric['key'], _mean(variants[order[1]], metric['key']))
-  if not leader['difference']:
-    return f'{start}{order[0]} and {order[1]} are level at {first}.'
-  start += f'{order[0]} leads with {first}, before {order[1]} with {second}; '
-  difference = f'{leader["difference"]:.2g}'
-  if leader['spread'] is None:
+    return f'{start}only {order[0]} has a score, {means[order[0]]}.'
+  spread = leader['spread']
+  if len(leader['level']) > 1:
+    listed = ', '.join(f'{n} {means[n]}' for n in order if n in leader['level'])
+    known = 'unknown, one seed' if spread is None else f'{spread:.2g}'
     return (
-      f'{start}the difference, {difference}, rests on one seed: the spread of '
-      'seeds is unknown.'
+      f'{start}no difference seen between the best: {listed} (spread of '
+      f'seeds: {known}).'
     )
-  exceeds = 'exceeds' if leader['exceeds'] else 'does not exceed'
-  return (
-    f'{start}the difference, {difference}, {exceeds} the spread of seeds, '
-    f'{leader["spread"]:.2g}.'
+  first, second = order[:2]
+  start += (
+    f'{first} leads with {means[first]}, before {second} with '
+    f'{means[second]}; the difference, {leader["difference"]:.2g}, '
   )
+  if spread is None:
+    return f'{start}rests on one seed: the spread of seeds is unknown.'
+  return f'{start}exceeds the spread of seeds, {spread:.2g}.'
 
 
 def _mean(variant, key):
   return variant['figures'][key]['mean']
 
 
-def _best(column, variants):
-  """Returns the best mean of a column; None if all are equally good."""
-  means = [_mean(variant, column['key']) for variant in variants.values()]
-  means = [mean for mean in means if mean is not None]
-  if len(set(means)) < 2 or not column['better']:
-    return None
-  return max(means) if column['better'] == 'higher' else min(means)
+def best(column: Mapping[str, str], variants: dict[str, Any]) -> list[str]:
+  """Returns the best variants of a column; none if they don't differ.
+
+  Args:
+    column: a metric or cost of a summary.
+    variants: of a summary.
+  """
+  figures = differences.with_means(column['key'], variants)
+  if len(figures) < 2 or not column['better']:
+    return []
+  better = max if column['better'] == 'higher' else min
+  first = better(figures, key=lambda name: figures[name]['mean'])
+  level = differences.level(column['key'], first, figures)
+  return [] if len(level) == len(figures) else level
 
 
-def _cell(key, variant, best):
+def runs(variant: dict[str, Any]) -> str:
+  """Returns how many runs of a variant ended, and how many failed."""
+  if variant['failed']:
+    return f'{variant["done"]}, {variant["failed"]} failed'
+  return str(variant['done'])
+
+
+def cell(key: str, variant: dict[str, Any]) -> str:
+  """Returns a mean with its deviation."""
   figure = variant['figures'][key]
-  text = _shown(key, figure['mean'])
+  text = shown(key, figure['mean'])
   if figure['deviation'] is not None and key != 'parameters':
-    text += f' ± {_shown(key, figure["deviation"], figure["mean"])}'
-  is_best = best is not None and figure['mean'] == best
-  return f'**{text}**' if is_best else text
+    text += f' ± {shown(key, figure["deviation"], figure["mean"])}'
+  return text
 
 
-def _shown(key, value, beside=None):
+def shown(key: str, value: float | None, beside: float | None = None) -> str:
   """Formats a number, with as many digits as the one `beside` it."""
   if value is None:
     return '-'
@@ -189,15 +205,15 @@ def _table(head, lines):
 
 def _failures(summary):
   return [
-    f'{f["variant"]}/seed{f["seed"]} failed: {f["error"]}'
+    f'{plan.name_of(f["variant"], f["seed"])} failed: {f["error"]}'
     for f in summary['failures']
   ]
 
 
 def _missing(summary):
   return [
-    f'{m["variant"]}/seed{m["seed"]} has no finite {m["metric"]!r}; its '
-    f'scores are {", ".join(m["scores"])}'
+    f'{plan.name_of(m["variant"], m["seed"])} has no finite {m["metric"]!r}; '
+    f'its scores are {", ".join(m["scores"])}'
     for m in summary['missing']
   ]
 

@@ -9,16 +9,24 @@ import dataclasses
 import json
 import pathlib
 import sys
+from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any
 
+from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax import files
 from rnn_jax import signal_thread
 from rnn_jax import subprocesses
+from rnn_jax.data import pipeline
 from rnn_jax.experiments import costs as costs_lib
 from rnn_jax.experiments import grid as grid_lib
 from rnn_jax.experiments import plan
 from rnn_jax.experiments import records
 from rnn_jax.experiments import report
+from rnn_jax.experiments import summary as summary_lib
+from rnn_jax.experiments import terminal
+from rnn_jax.experiments import vary
 from rnn_jax.runs import signals
 from rnn_jax.runs import workdir as workdir_lib
 
@@ -28,10 +36,13 @@ FINISHED = 'trained: '  # how launch.train begins its last message
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-  """What the command line asks for."""
+  """What the command line asks for: a grid, or a config and what varies."""
 
-  grid: str  # path of a grid file
   workdir: str
+  grid: str = ''  # path of a grid file
+  config: str = ''  # path of a config file
+  vary: tuple[str, ...] = ()  # 'section.key=value,value' of the config
+  common: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   only: str = ''
   skip: str = ''
   seeds: tuple[int, ...] = ()  # empty: the grid's
@@ -46,10 +57,17 @@ class Experiment:
   """
 
   def __init__(self, request: Request):
-    self.grid = grid_lib.load(request.grid)
+    common = request.common
+    if request.grid:
+      self.grid = grid_lib.load(request.grid)
+    else:
+      self.grid = vary.make(
+        request.config, request.vary, request.settings, common
+      )
+      common = {k: x for k, x in common.items() if k != plan.SEED}
     if request.seeds:
       grid_lib.check_seeds(request.seeds, '--seeds')
-    self._plan = plan.make(self.grid, request.settings)
+    self._plan = plan.make(self.grid, request.settings, common)
     runs = [
       self._plan(variant, seed)
       for seed in request.seeds or self.grid.seeds
@@ -66,20 +84,34 @@ class Experiment:
       f'{run.name:<{width}}  {self._state(run, rows)}' for run in self.runs
     )
 
+  def summary(self) -> dict[str, Any]:
+    """Returns the comparison of all runs so far, see summary.summarize."""
+    return summary_lib.summarize(self.grid, records.read(self.workdir))
+
   def report(self) -> str:
-    """Writes the comparison of all runs so far and returns a summary."""
-    return report.write(self.grid, records.read(self.workdir), self.workdir)
+    """Writes the comparison of all runs so far and returns it for people."""
+    rows = records.read(self.workdir)
+    summary = report.write(self.grid, rows, self.workdir)
+    lines = [
+      terminal.table(summary),
+      '',
+      *report.sentences(summary),
+      f'{self.workdir}/report.md',
+    ]
+    return '\n'.join(lines)
 
   def go(self) -> int:
     """Runs what is left, then compares. Returns the exit code."""
+    check_data(self._left())
     with records.open_folder(self.workdir):
-      rows = records.read(self.workdir)
-      self._refuse_changes(rows)
+      self._refuse_changes(records.read(self.workdir))
+      left = self._left()
+      if done := len(self.runs) - len(left):
+        print(f'{done} of {len(self.runs)} runs are done already', flush=True)
+      progress = terminal.Progress(len(left), self.grid.compared[0])
       with signals.StopRequest() as stop:
-        for number, run in enumerate(self.runs, 1):
-          if self._state(run, rows) == 'done':
-            continue
-          print(f'[{number}/{len(self.runs)}] {run.name}', flush=True)
+        for run in left:
+          progress.start(run.name, str(self._folder(run) / workdir_lib.LOG))
           row = self._execute(run, stop)
           if stop.name:
             print(
@@ -88,8 +120,13 @@ class Experiment:
             )
             return signal_thread.exit_code(stop.name)
           records.append(self.workdir, row)
+          progress.end(run.name, row)
       print(self.report())
     return self._conclude()
+
+  def _left(self):
+    rows = records.read(self.workdir)
+    return [run for run in self.runs if self._state(run, rows) != 'done']
 
   def _state(self, run, rows):
     row = rows.get((run.variant, run.seed))
@@ -143,12 +180,15 @@ class Experiment:
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / workdir_lib.LOG, 'a', encoding='utf-8') as log:
       for name in self.grid.commands:
-        ended = subprocesses.run(
-          self._command(name, run),
-          variables=subprocesses.environment() | {'PYTHONUNBUFFERED': '1'},
-          log=log,
-          stop=lambda: bool(stop.name),
-        )
+        steps = run.config['train']['steps'] if name == 'train' else 0
+        with terminal.watching(f'{run.name}, {name}', steps) as see:
+          ended = subprocesses.run(
+            self._command(name, run),
+            variables=subprocesses.environment() | {'PYTHONUNBUFFERED': '1'},
+            log=log,
+            show=see,
+            stop=lambda: bool(stop.name),
+          )
         seconds += ended.seconds
         error, figures = _figures(name, ended, folder)
         if name in ('train', 'evaluate'):
@@ -168,8 +208,8 @@ class Experiment:
       'scores': {} if error else scores,
       'wall_seconds': seconds,
       'parameters': parameters,
-      **costs,
       **records.describe(run, self.workdir),
+      **costs,
     }
 
   def _command(self, name, run):
@@ -210,6 +250,24 @@ class Experiment:
       file=sys.stderr,
     )
     return FAILED
+
+
+def check_data(runs: Iterable[plan.Run]) -> None:
+  """Opens the data of runs, each once.
+
+  Raises:
+    InputError: some are missing, empty or unfit; names the first such variant.
+  """
+  seen = set()
+  for run in runs:
+    sections = {key: run.config[key] for key in ('task', 'data', 'evaluate')}
+    if (key := files.to_json(sections)) in seen:
+      continue
+    seen.add(key)
+    try:
+      pipeline.load_documents(config_lib.parse(run.config))
+    except errors.InputError as error:
+      raise errors.InputError(f'variant {run.variant!r}: {error}') from error
 
 
 def _figures(

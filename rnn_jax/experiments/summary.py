@@ -9,6 +9,7 @@ import statistics
 from typing import Any
 
 from rnn_jax.experiments import costs as costs_lib
+from rnn_jax.experiments import differences
 from rnn_jax.experiments import grid as grid_lib
 from rnn_jax.experiments import records
 
@@ -106,31 +107,29 @@ def _add_ratios(variants, baseline):
 
 
 def _leader(metric, variants):
-  """Returns who leads in a metric, by how much, and the spread of the seeds.
+  """Returns the order in a metric, and how far the first two are apart.
 
-  `spread` is the larger deviation of the first two, None if either has one
-  seed; `exceeds` is whether the difference is above it.
+  `level` has the variants that the first one doesn't differ from, itself
+  included. `spread` is that of the first two; `exceeds` is whether they differ,
+  None if the spread is unknown.
   """
-  figures = {
-    name: variant['figures'][metric.key]
-    for name, variant in variants.items()
-    if variant['figures'][metric.key]['mean'] is not None
-  }
+  key = metric.key
+  figures = differences.with_means(key, variants)
   order = sorted(
     figures,
     key=lambda name: figures[name]['mean'],
     reverse=metric.better == 'higher',
   )
-  leader = {'metric': metric.key, 'order': order}
+  leader = {'metric': key, 'order': order}
   if len(order) > 1:
     first, second = (figures[name] for name in order[:2])
-    deviations = (first['deviation'], second['deviation'])
-    difference = abs(first['mean'] - second['mean'])
-    spread = None if None in deviations else max(deviations)
+    spread = differences.spread(first, second)
+    seen = differences.seen(key, first, second)
     leader |= {
-      'difference': difference,
+      'level': differences.level(key, order[0], figures),
+      'difference': abs(first['mean'] - second['mean']),
       'spread': spread,
-      'exceeds': None if spread is None else difference > spread,
+      'exceeds': None if spread is None else seen,
     }
   return leader
 

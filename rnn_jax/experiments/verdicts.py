@@ -1,13 +1,15 @@
 """Sentences that the figures of a comparison support.
 
-Variants are ranked by the cost of a step relative to the baseline of the grid.
-The best is named among those that keep the baseline's quality: their main score
-is worse by at most TOLERANCE of it.
+Variants are ranked by their memory and time relative to the baseline of the
+grid; those that don't differ from it by more than noise (differences.py) have
+no rank. The best is named among those that keep the baseline's quality: their
+main score is worse by at most TOLERANCE of it.
 """
 
 from typing import Any
 
 from rnn_jax.experiments import costs as costs_lib
+from rnn_jax.experiments import differences
 
 TOLERANCE = 0.01
 
@@ -41,33 +43,56 @@ def _scored(summary):
 
 
 def _ranked(summary, key, what):
-  ratios = {
-    name: summary['variants'][name]['ratios'][key]
-    for name in _scored(summary)
-    if key in summary['variants'][name]['ratios']
-  }
-  if len(ratios) < 2:
+  baseline, variants = summary['baseline'], summary['variants']
+  figures = differences.with_means(key, variants, _scored(summary))
+  if len(figures) < 2 or not figures.get(baseline, {'mean': 0})['mean']:
     return []
-  order = sorted(ratios, key=ratios.get)
-  listed = ', '.join(f'{name} {ratios[name]:.2f}' for name in order)
-  lines = [f'{what.capitalize()} of a step, relative to baseline: {listed}.']
-  best = next((name for name in order if keeps_quality(summary, name)), None)
-  if best is not None and ratios[best] < 1:
-    label = summary['metrics'][0]['label']
+  ratios = {n: variants[n]['ratios'][key] for n in figures}
+  order = sorted(ratios, key=lambda name: ratios[name])
+  same = differences.level(key, baseline, figures)
+  title = f'{costs_lib.TITLES[key]}, relative to {baseline}'
+  if len(same) == len(order):
+    return [f'{title}: no difference seen.']
+  lines = [f'{title}: {_listed(ratios, order, same)}.']
+  kept = {n: figures[n] for n in order if keeps_quality(summary, n)}
+  best = next(iter(kept), baseline)
+  if ratios[best] < 1 and best not in same:
     lines.append(
-      f'Within {TOLERANCE:.0%} of the {label} of `{summary["baseline"]}`, '
-      f'`{best}` takes the least {what}: {1 - ratios[best]:.1%} less.'
+      _least(summary, what, ratios, differences.level(key, best, kept))
     )
   return lines
 
 
+def _least(summary, what, ratios, names):
+  """Returns the sentence on the variants that take the least of something."""
+  listed = ' and '.join(f'`{name}`' for name in names)
+  take = 'takes' if len(names) == 1 else 'take'
+  return (
+    f'Within {TOLERANCE:.0%} of the {summary["metrics"][0]["label"]} of '
+    f'`{summary["baseline"]}`, {listed} {take} the least {what}: '
+    f'{1 - max(ratios[name] for name in names):.1%} less.'
+  )
+
+
+def _listed(ratios, order, same):
+  """Returns the variants with their ratios; those like the baseline last."""
+  ranked = ', '.join(f'{n} {ratios[n]:.2f}' for n in order if n not in same)
+  if len(same) == 1:  # the baseline
+    return ranked
+  others = ', '.join(f'{n} {ratios[n]:.2f}' for n in order if n in same)
+  return f'{ranked}; no difference seen between {others}'
+
+
 def _losers(summary):
   """Returns who loses quality, and by how much."""
-  metric = summary['metrics'][0]
+  metric, baseline = summary['metrics'][0], summary['baseline']
+  key, variants = metric['key'], summary['variants']
+  figures = differences.with_means(key, variants, _scored(summary))
   lost = [
-    f'{name} ({summary["variants"][name]["ratios"][metric["key"]]:.3f} times)'
-    for name in _scored(summary)
+    f'{name} ({variants[name]["ratios"][key]:.3f} times)'
+    for name in figures
     if not keeps_quality(summary, name)
+    and differences.seen(key, figures[baseline], figures[name])
   ]
   if not lost:
     return []

@@ -84,6 +84,11 @@ def _shardings(tree):
   return jax.tree.map(lambda leaf: leaf.sharding, tree)
 
 
+def sample(prompt: str, text: str, is_reply: bool) -> str:
+  """Returns a text after its prompt; a reply has a line of its own."""
+  return f'> {prompt}\n{text.strip()}' if is_reply else f'{prompt}{text}'
+
+
 class Display:
   """A progress bar on a terminal; elsewhere a line for each report."""
 

@@ -53,7 +53,8 @@ def test_figures_of_a_run(tmp_path):
   assert records.measured(tmp_path) == {
     'steps': 4,
     'seconds': 5.0,
-    'tokens_per_second': 40.0,
+    'step_seconds': 0.875,  # of (1.5, 0.5 / 2): the first row compiled
+    'tokens_per_second': 55.0,
     'peak_memory_bytes': 9,
     'curve': [[2, 4.5, 2.0], [4, 5.0, 2.5]],
   }

@@ -1,5 +1,6 @@
 """What is run, kept, skipped and refused, with children that need no jax."""
 
+import dataclasses
 import os
 import pathlib
 import signal
@@ -9,10 +10,12 @@ import time
 import pytest
 
 from rnn_jax import errors
+from rnn_jax.data import pipeline
 from rnn_jax.experiments import records
 from rnn_jax.experiments import runner
 from rnn_jax.runs import workdir
 from tests.experiments import made
+from tests.support import tiny
 
 VARIANTS = {'narrow': {'model.width': 96}, 'wide': {}}
 
@@ -55,6 +58,7 @@ class Bench:
 
 @pytest.fixture
 def bench(tmp_path, monkeypatch):
+  monkeypatch.setattr(runner, 'check_data', lambda runs: None)
   return Bench(tmp_path, monkeypatch)
 
 
@@ -68,7 +72,7 @@ def test_every_run_is_trained_evaluated_and_kept(bench):
   ]
   row = bench.rows()['narrow', 1]
   assert row['scores'] == {'loss': 3.0} and row['parameters'] == 7
-  assert row['seconds'] == 1.0 and row['tokens_per_second'] == 15.0
+  assert row['seconds'] == 1.0 and row['tokens_per_second'] == 20.0
   assert row['peak_memory_bytes'] == 2**20 and row['steps'] == 2
   assert row['wall_seconds'] > 0 and row['error'] == ''
   assert row['overrides'] == {'model.width': 96}
@@ -231,6 +235,39 @@ def test_profiles_and_largest_batches_are_costs_of_the_row(bench):
   assert (bench.workdir / 'costs.png').stat().st_size > 1000
 
 
+def test_data_are_opened_once_and_missing_ones_refused(tmp_path, monkeypatch):
+  config = tiny.write_config(
+    tmp_path / 'config.py', tiny.raw_config(tiny.write_text(tmp_path / 'text'))
+  )
+  opened = []
+  load = pipeline.load_documents
+  monkeypatch.setattr(
+    pipeline, 'load_documents', lambda config: opened.append(1) or load(config)
+  )
+
+  def runs(*vary):
+    request = runner.Request(str(tmp_path / 'runs'), config=str(config))
+    return runner.Experiment(dataclasses.replace(request, vary=vary))
+
+  runner.check_data(runs('model.width=16,32', 'train.seed=0,1').runs)
+  assert len(opened) == 1
+  missing = runs(f'data.path={tmp_path}/text/*.txt,{tmp_path}/none/*.txt')
+  with pytest.raises(errors.InputError, match="variant 'path=.*no such file"):
+    missing.go()
+  assert not (tmp_path / 'runs').exists()
+
+
+def test_varied_runs_have_folders_of_their_names(bench):
+  request = {'grid': '', 'config': 'configs/stdlib_bytes.py'}
+  vary = ('optimizer.learning_rate=1e-4,2e-3',)
+  assert bench.go(**request, vary=vary, seeds=(1,)) == 0
+  names = [f'learning_rate={rate},seed=1' for rate in ('0.0001', '0.002')]
+  assert [run for _, run in bench.started[::2]] == names
+  assert all((bench.workdir / name / 'run.log').exists() for name in names)
+  assert bench.go(**request, vary=vary, seeds=(1,)) == 0
+  assert bench.started == []
+
+
 def test_the_commands_of_a_run_are_those_that_a_user_types(tmp_path):
   (tmp_path / 'grid.py').write_text(
     'from tests.experiments import made\n'
@@ -239,7 +276,7 @@ def test_the_commands_of_a_run_are_those_that_a_user_types(tmp_path):
     '  return made.grid(commands=commands, memory_gib=2.0)\n'
   )
   experiment = runner.Experiment(
-    runner.Request(str(tmp_path / 'grid.py'), str(tmp_path / 'runs'))
+    runner.Request(str(tmp_path / 'runs'), grid=str(tmp_path / 'grid.py'))
   )
   run = experiment.runs[0]
   folder = f'{tmp_path}/runs/narrow/seed0'

@@ -59,6 +59,7 @@ def test_the_leader_is_the_one_on_the_better_side():
   assert accuracy['difference'] == pytest.approx(0.1)
   assert accuracy['spread'] == pytest.approx(math.sqrt(0.005))
   assert accuracy['exceeds'] is True
+  assert loss['level'] == ['narrow', 'wide'] and accuracy['level'] == ['narrow']
 
 
 def test_one_seed_has_no_deviation():

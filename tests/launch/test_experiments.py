@@ -1,4 +1,4 @@
-"""`launch.experiments`: a grid that is cut, resumed, mended and compared."""
+"""`launch.experiments`: runs that are cut, resumed, mended and compared."""
 
 import json
 import signal
@@ -7,18 +7,20 @@ import time
 import pytest
 
 from rnn_jax.experiments import records
+from rnn_jax.experiments import runner
 from rnn_jax.runs import metrics
 from rnn_jax.runs import workdir as workdir_lib
+from tests.experiments import made
 from tests.support import launchers
 from tests.support import tiny
 
-pytestmark = pytest.mark.slow
 STEPS = 200
 
 
 @pytest.fixture(name='grid')
 def _grid(tmp_path):
-  """A grid of a good variant and one whose text isn't there."""
+  """A grid of two variants with the same text under two names."""
+  tiny.write_text(tmp_path / 'later')
   raw = tiny.raw_config(tiny.write_text(tmp_path / 'text'))
   raw.train.steps = STEPS
   raw.train.log_every = 1
@@ -71,6 +73,7 @@ def stop_at(step, grid, workdir):
   return tiny.finish(process)
 
 
+@pytest.mark.slow
 def test_a_grid_is_cut_resumed_mended_and_compared(grid, tmp_path):
   workdir = tmp_path / 'runs'
   code, out, err = run(grid, workdir, '--list')
@@ -89,23 +92,29 @@ def _cut(grid, workdir):
   code, out, err = stop_at(5, grid, workdir)
   assert code == 143, err
   assert 'SIGTERM: stopped in good/seed0: the same command resumes' in err
-  assert 'SIGTERM: saved at step' in out
+  assert '[1/4] good/seed0: its output is in ' in out
+  assert 'SIGTERM: saved at step' in (
+    (workdir / 'good/seed0/run.log').read_text()
+  )
   assert statuses(workdir) == {}
 
 
 def _go_on(grid, workdir):
   """The rest, of which one variant fails, and stops nothing."""
+  damaged = workdir / 'gone/seed0/tokenizer.json'
+  damaged.parent.mkdir(parents=True)
+  damaged.write_text('{')
   code, out, err = run(grid, workdir, '--skip=gone/seed1')
   assert code == 1, err
   assert '1 of 3 runs failed: gone/seed0' in err
-  assert 'resumed at step' in out
+  assert 'left\n' in out and '[3/3] good/seed1: bits per byte ' in out
   assert statuses(workdir) == {
     ('good', 0): 'done',
     ('gone', 0): 'failed',
     ('good', 1): 'done',
   }
   rows = records.read(workdir)
-  assert '/later/*.txt' in rows['gone', 0]['error']
+  assert 'tokenizer.json' in rows['gone', 0]['error']
   for seed in (0, 1):
     row = rows['good', seed]
     folder = workdir / 'good' / f'seed{seed}'
@@ -123,14 +132,15 @@ def _go_on(grid, workdir):
 
 def _mend(grid, workdir, tmp_path):
   """The failed run is done again, the others are not; then a report."""
-  tiny.write_text(tmp_path / 'later')
+  (workdir / 'gone/seed0/tokenizer.json').unlink()
   before = (workdir / records.NAME).read_text()
   code, out, err = run(grid, workdir, '--only=seed0')
   assert code == 0, err
   added = (workdir / records.NAME).read_text().removeprefix(before)
   (row,) = map(json.loads, added.splitlines())
   assert (row['variant'], row['seed'], row['status']) == ('gone', 0, 'done')
-  assert 'good/seed0\n' not in out
+  assert '1 of 2 runs are done already' in out
+  assert 'good/seed0:' not in out
 
   (workdir / 'report.md').unlink()
   code, out, err = run(grid, workdir, '--report')
@@ -154,7 +164,29 @@ def _change(grid, workdir, tmp_path):
 
 
 BAD = {
-  'no grid': (['--workdir=w'], '--grid is missing'),
+  'no grid': (['--workdir=w'], '--grid is missing: give it, or --config'),
+  'nothing to vary': (['--workdir=w', '--vary=a=1'], '--grid is missing'),
+  'a grid that varies': (
+    ['--grid=g.py', '--workdir=w', '--vary=a=1'],
+    '--vary=a=1: it changes keys of --config=FILE',
+  ),
+  'two configs': (
+    ['--grid=g.py', '--config=configs/recall.py', '--workdir=w'],
+    '--grid=g.py: it names a config itself',
+  ),
+  'seeds twice': (
+    [
+      '--config=configs/recall.py',
+      '--workdir=w',
+      '--vary=train.seed=0,1',
+      '--seeds=2',
+    ],
+    '--seeds=2: --vary gives train.seed',
+  ),
+  'an unknown key': (
+    ['--config=configs/recall.py', '--workdir=w', '--vary=model.widht=1,2'],
+    "unknown config key model.widht: did you mean 'model.width'",
+  ),
   'no folder': (['--grid=g.py'], '--workdir is missing'),
   'no such grid': (['--grid=g.py', '--workdir=w'], '--grid=g.py: no such file'),
   'seeds that are none': (
@@ -184,3 +216,33 @@ def test_a_grid_needs_no_file_of_the_user(way, tmp_path):
   )
   assert code == 0, err
   assert 'checkpoints/seed0 ' in out and 'to do' in out
+
+
+def test_variants_of_the_command_line(tmp_path, monkeypatch):
+  """A listing, then a run, of a fake launcher, whose comparison is JSON."""
+  monkeypatch.setattr(
+    runner.Experiment,
+    '_command',
+    lambda self, name, run: made.fake(name, self.workdir + '/' + run.name),
+  )
+  raw = tiny.raw_config(tiny.write_text(tmp_path / 'text'))
+  flags = (
+    f'--config={tiny.write_config(tmp_path / "config.py", raw)}',
+    f'--workdir={tmp_path}/runs',
+    '--vary=optimizer.learning_rate=1e-3,2e-3',
+    '--config.train.steps=4',
+  )
+  code, out, err = launchers.run('experiments', *flags, '--list')
+  assert code == 0, err
+  names = [f'learning_rate={rate},seed=0' for rate in ('0.001', '0.002')]
+  assert [line.split()[0] for line in out.splitlines()] == names
+  code, out, err = launchers.run(
+    'experiments', *flags, '--json', '--only=0.002'
+  )
+  assert code == 0, err
+  variant = json.loads(out)['variants']['learning_rate=0.002']
+  assert variant['done'] == 1 and variant['figures']['loss']['mean'] == 1
+  assert f'[1/1] {names[1]}: loss ' in err and '| learning_rate=0.002' in err
+  config = records.read(tmp_path / 'runs')['learning_rate=0.002', 0]['config']
+  assert config['train']['steps'] == 4
+  assert config['optimizer']['learning_rate'] == 0.002

@@ -13,6 +13,11 @@ def test_the_parameter_table_adds_up():
   assert len({len(line) for line in lines}) == 1
 
 
+def test_a_reply_is_not_glued_to_its_prompt():
+  assert progress.sample('Hello .', ' Hi .\n', True) == '> Hello .\nHi .'
+  assert progress.sample('def f', '(x):\n', False) == 'def f(x):\n'
+
+
 def test_each_report_is_a_line_without_a_terminal(capsys):
   display = progress.Display(10, 0)
   display.advance()

@@ -1,7 +1,5 @@
 """The lengths of the examples of a dataset, as numbers and as a plot."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from rnn_jax.data.preparation import examples
@@ -27,6 +25,23 @@ def count(example: examples.Example, label: str) -> dict[str, int]:
   return counts
 
 
+def informative(
+  lengths: dict[str, dict[str, list[int]]],
+) -> dict[str, dict[str, list[int]]]:
+  """Leaves out counts that are the same in all examples, as those of ids."""
+  names = {name for counts in lengths.values() for name in counts}
+  varied = {
+    name
+    for name in names
+    if len({v for counts in lengths.values() for v in counts.get(name, ())}) > 1
+  }
+  kept = {
+    split: {name: values for name, values in counts.items() if name in varied}
+    for split, counts in lengths.items()
+  }
+  return {split: counts for split, counts in kept.items() if counts}
+
+
 def summary(lengths: dict[str, list[int]]) -> dict[str, dict[str, float]]:
   """Returns least, median, 95th percentile and most of each count."""
   points = {'least': 0, 'median': 50, '95 %': 95, 'most': 100}
@@ -46,24 +61,24 @@ def draw(lengths: dict[str, dict[str, list[int]]], path: str) -> None:
     lengths: {split: {name of the count: values}}.
     path: the file to write.
   """
-  from matplotlib import figure
+  from rnn_jax import plots  # matplotlib takes long to import
 
   names = list(dict.fromkeys(n for counts in lengths.values() for n in counts))
-  canvas = figure.Figure(figsize=(6, 3 * len(names)), layout='constrained')
-  panels = canvas.subplots(len(names), squeeze=False)[:, 0]
-  for name, panel in zip(names, panels, strict=True):
+  figure, panels = plots.panels((6, 3 * len(names)), len(names))
+  for name, panel in zip(names, panels.flat, strict=True):
     pooled = [v for counts in lengths.values() for v in counts.get(name, ())]
     edges = np.histogram_bin_edges(pooled, bins=min(50, len(set(pooled))))
-    for split, counts in lengths.items():
-      values: Sequence[int] = counts.get(name, ())
+    drawn = {split: c[name] for split, c in lengths.items() if name in c}
+    for n, (split, values) in enumerate(drawn.items()):
       panel.hist(
         values,
         edges,
-        weights=np.full(len(values), 1 / max(1, len(values))),
+        weights=np.full(len(values), 1 / len(values)),
         histtype='step',
+        color=plots.COLORS[n],
         label=f'{split} ({len(values):,})',
       )
-    panel.set_xlabel(name)
-    panel.set_ylabel('fraction of examples')
+    panel.set(xlabel=name, ylabel='fraction of examples')
+    plots.dress(panel)
     panel.legend()
-  canvas.savefig(path, dpi=120)
+  plots.save(figure, path)

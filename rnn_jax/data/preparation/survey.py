@@ -28,7 +28,7 @@ class Survey:
     schema: the columns.
     splits: of each example that isn't skipped, in order of reading.
     overlaps: examples that occur more than once.
-    lengths: {split: {name of the count: values}}.
+    lengths: {split: {name of the count: values}}, of counts that vary.
     labels: {split: number of examples of each class}.
   """
 
@@ -110,7 +110,9 @@ def run(
     schema,
     chosen,
     overlaps,
-    _by_split(chosen, lengths, {*map(lengths_lib.words, schema.numbers)}),
+    lengths_lib.informative(
+      _by_split(chosen, lengths, {*map(lengths_lib.words, schema.numbers)})
+    ),
     _count_labels(schema, chosen, labels),
   )
 

@@ -32,3 +32,15 @@ def test_splits_with_different_counts_share_a_plot(tmp_path):
   counted = {'train': {'a': [1, 2, 2], 'b': [5]}, 'test': {'a': [7]}}
   lengths.draw(counted, str(path))
   assert path.read_bytes().startswith(b'\x89PNG')
+
+
+def test_a_count_that_never_varies_is_left_out():
+  counted = {
+    'train': {'id: words': [1, 1], 'text: words': [4, 4]},
+    'test': {'id: words': [1], 'text: words': [5]},
+    'validation': {'id: words': [1]},
+  }
+  assert lengths.informative(counted) == {
+    'train': {'text: words': [4, 4]},
+    'test': {'text: words': [5]},
+  }

@@ -1,0 +1,64 @@
+"""Whether two variants differ by more than runs of one variant do.
+
+The spread is the larger standard deviation over seeds of the two. With one seed
+it is unknown, and a measured cost must differ by its usual noise on a machine
+that does other work too. A score must always differ by SCORES of its size: less
+than that is rounding. This is a visual aid for a handful of seeds, not a
+statistical test.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Mapping
+from typing import Any
+
+Figure = Mapping[str, Any]  # of summary.summarize: mean, deviation, values
+
+SCORES = 1e-3  # of the larger mean; also of what the compiler counts
+NOISE = {  # of the larger mean, where the spread is unknown
+  'seconds': 0.1,
+  'tokens_per_second': 0.1,
+  'step_seconds': 0.1,
+  'compile_seconds': 0.1,
+  'peak_memory_bytes': 0.05,
+}
+
+
+def spread(first: Figure, second: Figure) -> float | None:
+  """Returns the larger deviation; None if either has a single seed."""
+  deviations = first['deviation'], second['deviation']
+  return None if None in deviations else max(deviations)
+
+
+def seen(key: str, first: Figure, second: Figure) -> bool:
+  """Returns whether the means of a score or cost differ by more than noise."""
+  known = spread(first, second)
+  least = NOISE.get(key, SCORES) if known is None else SCORES
+  size = max(abs(first['mean']), abs(second['mean']))
+  difference = abs(first['mean'] - second['mean'])
+  return difference > max(known or 0, least * size)
+
+
+def level(key: str, best: str, figures: Mapping[str, Figure]) -> list[str]:
+  """Returns the variants that don't differ from `best`, itself included."""
+  return [
+    name
+    for name, figure in figures.items()
+    if name == best or not seen(key, figures[best], figure)
+  ]
+
+
+def with_means(
+  key: str, variants: Mapping[str, Any], names: Iterable[str] | None = None
+) -> dict[str, Figure]:
+  """Returns {variant: its figure} of those that have one.
+
+  Args:
+    key: of a score or cost.
+    variants: of summary.summarize.
+    names: of the variants to look at; None: all.
+  """
+  figures = {
+    name: variants[name]['figures'].get(key, {'mean': None})
+    for name in (variants if names is None else names)
+  }
+  return {n: each for n, each in figures.items() if each['mean'] is not None}

@@ -1,0 +1,32 @@
+"""What all figures share."""
+
+import pytest
+
+from rnn_jax import plots
+
+RANGES = {
+  'a part of a decade': (0.173, 0.824),
+  'one power of ten': (0.1, 1.3),
+  'two decades': (0.013, 0.21),
+  'many decades': (1e-9, 1e-2),
+  'next to nothing': (0.52, 0.53),
+  'large': (300, 90_000),
+}
+
+
+@pytest.mark.parametrize('case', RANGES)
+def test_a_logarithmic_axis_has_some_ticks_and_not_many(case):
+  figure, axes = plots.panel((6, 4))
+  axes.plot(RANGES[case], (1, 2))
+  axes.set_xscale('log')
+  plots.name_ticks(axes.xaxis)
+  figure.draw_without_rendering()
+  low, high = axes.get_xlim()
+  named = [
+    text.get_text()
+    for text in axes.get_xticklabels(which='both')
+    if text.get_text() and low <= text.get_position()[0] <= high
+  ]
+  assert 2 <= len(named) <= 10, named
+  if high < 1e6 and low > 1e-4:
+    assert not any('^' in name for name in named)
