@@ -130,7 +130,9 @@ def _find(text, at, piece, lossless):
 def _end(text, begin, piece, lossless):
   if piece is not None:
     return begin + len(_sought(piece, lossless))
-  return begin + 1 + documents_lib.skip_to_character(text[begin + 1 : begin + 4])
+  return (
+    begin + 1 + documents_lib.skip_to_character(text[begin + 1 : begin + 4])
+  )
 
 
 def _sought(piece, lossless):
@@ -154,7 +156,7 @@ def _shown(text):
 
 
 def _example(config, tokenizer, content):
-  """Returns the ids of a document, as rnn_jax/data/batching/rows.py has them."""
+  """Returns the ids of a document, see rnn_jax/data/batching/rows.py."""
   tasks = config_lib.load('tasks', config.task.name, 'task.name')
   longest = 4 * len(content) + 16  # no token is shorter than a byte
   options = base.Options(config.task, config.data, longest, longest, None)

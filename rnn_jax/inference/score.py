@@ -61,7 +61,8 @@ class Scorer:
     model = language_model.from_config(bundle.config, bundle.tokenizer.size)
     self._bundle = bundle
     self._model = layers.for_inference(model)
-    params = jax.device_put(bundle.params, jax.local_devices()[0])
+    self._device = jax.local_devices()[0]
+    params = jax.device_put(bundle.params, self._device)
     self._params = jax.jit(layers.unstack)(params)
 
   @property
@@ -155,11 +156,12 @@ class Scorer:
 
     While the host reads those of one chunk, the device runs the next.
     """
-    state = _init_state(self._model)
+    # Committed to the device, as it is after a chunk: one program for both.
+    state = jax.device_put(_init_state(self._model), self._device)
     waiting = ()
     with activity.doing('scoring', len(framed.ids_L), 'tokens') as done:
       for chunk, count in _chunks(framed):
-        inputs = jax.device_put(chunk, jax.local_devices()[0])
+        inputs = jax.device_put(chunk, self._device)
         state, outputs = program(self._params, state, inputs)
         yield from map(_fetch, waiting)
         waiting = ((outputs, count),)
