@@ -49,7 +49,7 @@ def run_file(path, *arguments, stdin='', folder=tiny.ROOT):
     # Its settings of malloc would hold for the tests that follow.
     mock.patch.object(command, '_keep_memory', lambda: None),
     mock.patch.object(sys, 'argv', argv),
-    mock.patch.object(sys, 'stdin', io.StringIO(stdin)),
+    mock.patch.object(sys, 'stdin', _stdin(stdin)),
     contextlib.chdir(folder),
     contextlib.redirect_stdout(out),
     contextlib.redirect_stderr(err),
@@ -64,6 +64,10 @@ def run_file(path, *arguments, stdin='', folder=tiny.ROOT):
     stream.flush()
   texts = (stream.buffer.getvalue().decode() for stream in (out, err))
   return status, *texts
+
+
+def _stdin(text):
+  return io.TextIOWrapper(io.BytesIO(text.encode()), 'utf-8')
 
 
 def _exit_status(program):
