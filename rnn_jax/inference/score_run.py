@@ -93,7 +93,9 @@ def score_run(
   which = checkpoint_lib.parse_which(checkpoint)
   bundle = bundle_lib.read(workdir, which)
   scorer = score_lib.Scorer(bundle)
-  top_k = min(options.alternatives, bundle.tokenizer.size)
+  top_k = options.alternatives
+  if options.top_k is None:
+    top_k = min(top_k, bundle.tokenizer.size)
   page = surprise_page.Page(f'{workdir}, checkpoint {checkpoint}')
   try:
     _print_all(scorer, top_k, texts, options, page)
