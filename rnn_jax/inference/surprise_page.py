@@ -254,7 +254,7 @@ padding:.4rem 0;line-height:2}
 overflow-wrap:anywhere;border:1px solid #8886;padding:.8rem 1rem}
 .text div{content-visibility:auto;contain-intrinsic-size:auto 20rem;
 unicode-bidi:isolate}
-.text i{border-radius:2px}
+.text i{border-radius:2px;box-shadow:inset -1px 0 var(--page)}
 .text i:hover{outline:2px solid var(--ink);position:relative}
 .x{opacity:.65;text-decoration:underline dotted}
 #tip{position:fixed;z-index:2;background:var(--page);color:var(--ink);
