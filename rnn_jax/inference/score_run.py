@@ -1,0 +1,130 @@
+"""Scores the texts of a command: prints a row for each as soon as it is made.
+
+The page of --html is written when all rows are printed, or when one is refused.
+"""
+
+import dataclasses
+import os
+import pathlib
+from collections.abc import Iterator
+
+from rnn_jax import errors
+from rnn_jax import files
+from rnn_jax.inference import score as score_lib
+from rnn_jax.inference import score_inputs
+from rnn_jax.inference import score_report
+from rnn_jax.inference import surprise_page
+from rnn_jax.runs import bundle as bundle_lib
+from rnn_jax.runs.checkpoints import checkpoint as checkpoint_lib
+
+ON_PAGE = 5  # likeliest tokens that a page shows, by default
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+  """What to print and write.
+
+  Attributes:
+    top_k: likeliest tokens in the place of each; None: ON_PAGE with a page,
+      else 0.
+    per_token: whether to print each token, as a top_k does too.
+    json: whether to print JSON objects.
+    page: file of the HTML page; '': none.
+
+  Raises:
+    InputError: a value is out of its range, on construction.
+  """
+
+  top_k: int | None = None
+  per_token: bool = False
+  json: bool = False
+  page: str = ''
+
+  def __post_init__(self):
+    if self.top_k is not None and self.top_k < 0:
+      errors.refuse('top_k', self.top_k, 'give 0 or more')
+    folder = pathlib.Path(self.page).absolute().parent
+    if self.page and (os.path.isdir(self.page) or not folder.is_dir()):
+      errors.refuse('html', self.page, 'give a file in a folder that exists')
+
+  @property
+  def prints_tokens(self) -> bool:
+    return self.per_token or bool(self.top_k)
+
+  @property
+  def alternatives(self) -> int:
+    """How many likeliest tokens are computed."""
+    if self.top_k is None:
+      return ON_PAGE if self.page else 0
+    return self.top_k
+
+
+def open_texts(
+  text: str | None, paths: tuple[str, ...], lines: bool, column: str
+) -> Iterator[score_inputs.Text]:
+  """Returns the text of a command line, or the texts of its files.
+
+  Raises:
+    InputError: there are both or neither, or as `score_inputs.open_texts`.
+  """
+  if (text is None) == (not paths):
+    raise errors.InputError('give either --text or --input')
+  if text is None:
+    return score_inputs.open_texts(score_inputs.Inputs(paths, lines, column))
+  if lines or column:
+    raise errors.InputError(
+      '--lines and --column are of --input: leave them out'
+    )
+  return iter([score_inputs.of_string(text)])
+
+
+def score_run(
+  workdir: str | os.PathLike,
+  checkpoint: str | int,
+  texts: Iterator[score_inputs.Text],
+  options: Options,
+) -> None:
+  """Scores texts with the model of a run, and prints them.
+
+  Raises:
+    InputError: no such run or checkpoint, its model can't score, or a text is
+      refused; the rows before it are printed.
+  """
+  which = checkpoint_lib.parse_which(checkpoint)
+  bundle = bundle_lib.read(workdir, which)
+  scorer = score_lib.Scorer(bundle)
+  top_k = options.alternatives
+  if options.top_k is None:
+    top_k = min(top_k, bundle.tokenizer.size)
+  page = surprise_page.Page(f'{workdir}, checkpoint {checkpoint}')
+  try:
+    _print_all(scorer, top_k, texts, options, page)
+  finally:
+    if options.page:
+      files.write_whole(options.page, page.html())
+
+
+def _print_all(scorer, top_k, texts, options, page):
+  table = score_report.Table()
+  if not options.json:
+    print(table.header(), flush=True)
+  for text in texts:
+    score = _scored(scorer, top_k, text)
+    if options.page:
+      page.add(text.id, score)
+    if options.json:
+      row = score_report.values(text.id, score, options.prints_tokens)
+      print(files.to_json(row, ensure_ascii=False), flush=True)
+      continue
+    print(table.line(text.id, score), flush=True)
+    if options.prints_tokens:
+      print('\n'.join(score_report.token_lines(score)), flush=True)
+  if not options.json and (total := table.total()):
+    print(total, flush=True)
+
+
+def _scored(scorer, top_k, text):
+  try:
+    return scorer.score([text.content], top_k)[0]
+  except errors.InputError as error:
+    raise errors.InputError(f'{text.id}: {error}') from None
