@@ -21,6 +21,7 @@ from typing import ClassVar
 
 import flax.linen as nn
 
+from rnn_jax import errors
 from rnn_jax.layers.base import Layer as Layer
 from rnn_jax.layers.base import Recurrence as Recurrence
 from rnn_jax.layers.bidirectional import Bidirectional as Bidirectional
@@ -194,5 +195,7 @@ class Attention(Layer):
 
   @nn.nowrap
   def cell_options(self) -> dict[str, Any]:
+    if self.window < 1:
+      errors.refuse('window', self.window, 'give 1 or more')
     width = self.head_width or self.features // max(self.heads, 1)
     return super().cell_options() | {'head_width': width}

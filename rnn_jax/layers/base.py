@@ -173,6 +173,8 @@ class Layer(nn.Module):
     layer = f'layers.{type(self).__name__}'
     if self.features < 1:
       errors.refuse(f'{layer}: features', self.features, 'give 1 or more')
+    if self.remat_every < 0:
+      errors.refuse(f'{layer}: remat_every', self.remat_every, 'give 0 or more')
     if policy not in precision.POLICIES:
       known = ('auto', *precision.POLICIES)
       errors.refuse(f'{layer}: precision', policy, f'choose one of {known}')
@@ -195,7 +197,8 @@ class Recurrence(Layer):
   Attributes:
     cell: a file of rnn_jax/cells, or a module with `Config` and `Cell`.
     features: F, the width of y.
-    options: of the cell's Config.
+    options: of the cell's Config. Where a default follows from the rest of a
+      run's config, it is that of the default config: give it a value.
   """
 
   cell: str
