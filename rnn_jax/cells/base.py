@@ -160,12 +160,14 @@ class Cell(nn.Module):
     width: D of the output.
     plan: how to run over time.
     policy: number formats.
+    inputs: D of the input, where it differs from `width`; 0: it doesn't.
   """
 
   config: Any
   width: int
   plan: Plan = Plan()
   policy: precision.Policy = precision.POLICIES['float32']
+  inputs: int = 0
 
   def __init_subclass__(cls, **options):
     # Flax would run `setup` first, which needs parameters.

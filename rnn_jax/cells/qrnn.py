@@ -96,7 +96,7 @@ class Cell(vector.Cell):
   def init_state(self, B: int) -> State:
     return State(
       jnp.zeros((B, self.state_width)),
-      jnp.zeros((B, self.config.taps - 1, self.width)),
+      jnp.zeros((B, self.config.taps - 1, self.inputs or self.width)),
     )
 
   def project(self, x_BxLxD: jax.Array) -> jax.Array:
