@@ -4,7 +4,8 @@ A source is a file with `Config`, its options, which extends config.Data, and
 
     load(data) -> {split: documents.Documents}
 
-for the splits 'train', 'validation' and 'test'.
+for the splits 'train', 'validation' and 'test'. A source whose data name their
+classes says so, `names_classes`, and finds them in `Config.settle`.
 """
 
 import dataclasses
@@ -29,8 +30,12 @@ class Files(config_lib.Data):
 class Columns(config_lib.Data):
   """Options of sources whose documents are rows of a table."""
 
-  field: str = 'text'  # the column of the text, or of a list of turns
-  label: str = 'label'  # the column of the class, where there are classes
+  # Of the text, or of a list of turns; empty: 'text', or the only one.
+  field: str = ''
+  # Of the class, where there are classes; empty: 'label', or the only one.
+  label: str = ''
+
+  names_classes: typing.ClassVar[bool] = True
 
 
 def load_files(
