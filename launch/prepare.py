@@ -8,7 +8,8 @@ are JSONL, CSV or TSV, text, Parquet, the original rt-polarity and DailyDialog
 files, CIFAR-10's tarball, and images by class in a folder or zip. Name each
 input's split, --input=train=a.jsonl --input=test=b.jsonl, or give a folder of
 files whose names start with it; otherwise --splits divides the examples. A
-second call with the same inputs does nothing.
+second call with the same inputs does nothing. The last line is a command that
+trains on the dataset.
 """
 
 from absl import flags
@@ -59,6 +60,7 @@ def main(argv):
   from rnn_jax.data.preparation import prepare
   from rnn_jax.data.preparation import report
   from rnn_jax.data.preparation import splits
+  from rnn_jax.data.preparation import training
 
   del argv
   if not NAME.value:
@@ -82,6 +84,8 @@ def main(argv):
 
   record, written = prepare.prepare(request, progress)
   print(report.text(record, request.folder, written))
+  if line := training.command(request, record):
+    print(f'to train on it:\n{line}')
 
 
 if __name__ == '__main__':
