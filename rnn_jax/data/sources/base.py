@@ -12,6 +12,8 @@ import dataclasses
 import typing
 from collections.abc import Callable
 
+import numpy as np
+
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data.text import documents as documents_lib
@@ -70,6 +72,11 @@ def load_files(
   ]
   percentages[0] = 100 - sum(percentages[1:])
   return documents_lib.split(documents, percentages, data.split_by) | held_out
+
+
+def is_unlabelled(split: str, labels: np.ndarray | None) -> bool:
+  """Returns whether it's a test split whose classes are kept secret."""
+  return split == 'test' and labels is not None and bool(np.all(labels == -1))
 
 
 def image_options(data: config_lib.Data) -> config_lib.Image:

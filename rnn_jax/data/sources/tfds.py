@@ -69,7 +69,7 @@ class Examples:
     self.difficulties: np.ndarray | None = None
     if data.classes:
       self.labels = labels = self._column(data.label, np.int64)
-      if not _is_unlabelled(split, labels):
+      if not base.is_unlabelled(split, labels):
         valid = (labels >= 0) & (labels < len(data.classes))
         self._check_column(f'data.label={data.label!r}', labels, valid)
     if data.difficulty:
@@ -177,7 +177,7 @@ def load(data: Config) -> dict[str, documents.Documents]:
     for split in documents.SPLITS
     if split in builder.info.splits
   }
-  if 'test' in given and _is_unlabelled('test', given['test'].labels):
+  if 'test' in given and base.is_unlabelled('test', given['test'].labels):
     del given['test']
   return documents.complete(given, data)
 
@@ -225,11 +225,6 @@ def _joined(value):
   if isinstance(value, bytes):
     return value
   return documents.join_lines(text.decode() for text in value).encode()
-
-
-def _is_unlabelled(split, labels):
-  """Whether it is a benchmark's test split, whose classes are secret."""
-  return split == 'test' and labels is not None and np.all(labels == -1)
 
 
 def _check_field(builder, data):
