@@ -77,7 +77,8 @@ def _config(
   lists = by_kind.get('list', [])
   if lists and not labelled:
     return 'daily_dialog', {} if TURNS in lists else {'data.field': lists[0]}
-  if texts := [name for name in by_kind.get('Text', ()) if name != columns.ID]:
+  texts = [*by_kind.get('Text', ()), *lists]
+  if texts := [name for name in texts if name != columns.ID]:
     name = 'text_classification' if labelled else 'stdlib_bytes'
     return name, _field(texts, record)
   return '', {}

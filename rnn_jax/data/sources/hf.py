@@ -33,7 +33,7 @@ from rnn_jax.data.text import documents
 if typing.TYPE_CHECKING:
   import datasets
 
-ON_HUB = re.compile(r'[\w.-]+(/[\w.-]+)?')
+ON_HUB = re.compile(r'\w[\w.-]*(/\w[\w.-]*)?')
 SAVED = 'dataset_dict.json', 'state.json'  # one of them is in a saved folder
 BATCH = 1000  # rows that are in memory at a time
 KINDS = 'string', 'large_string', 'bool', 'int8', 'int16', 'int32', 'int64'

@@ -23,6 +23,7 @@ from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data import columns
 from rnn_jax.data.preparation import classes as classes_lib
+from rnn_jax.data.preparation import numbers
 from rnn_jax.data.sources import base
 from rnn_jax.data.sources import text
 from rnn_jax.data.text import documents
@@ -182,33 +183,40 @@ def _open(path, key, open_table):
 
 def look(tables: Sequence[Table]) -> Mapping[str, columns.Column]:
   """Returns what the columns of tables may be used for; reads all rows."""
-  texts: dict[str, bool] = {}
-  values: dict[str, set[str] | None] = {}
-  counts: dict[str, int] = {}
+  seen: dict[str, _Seen] = {}
   for table in tables:
     for row in table.rows():
       for name, value in row.values.items():
-        texts[name] = texts.get(name, True) and _is_text(value)
-        values[name] = _with(values.get(name, set()), value)
-        counts[name] = counts.get(name, 0) + 1
-  return {
-    name: columns.Column(
-      texts[name],
-      columns.in_order(seen := values[name] or ()),
-      2 <= len(seen) <= counts[name] // 2,
-    )
-    for name in texts
-  }
+        seen.setdefault(name, _Seen()).add(value, table.is_typed)
+  return {name: each.column() for name, each in seen.items()}
 
 
-def _with(seen, value):
-  """Adds a class to those seen; None: they can't be classes."""
-  if seen is None or value in (None, ''):
-    return seen
-  if type(value) not in (str, int, bool):
-    return None
-  seen.add(str(value))
-  return seen if len(seen) <= columns.MOST else None
+class _Seen:
+  """What the values of a column are."""
+
+  def __init__(self):
+    self._count = 0
+    self._texts = self._numbers = True
+    self._classes = set()
+
+  def add(self, value, is_typed):
+    if value in (None, ''):
+      return
+    self._count += 1
+    self._texts &= _is_text(value)
+    self._numbers &= not is_typed and numbers.is_number(value)
+    if type(value) not in (str, int, bool):
+      self._classes = None
+    elif self._classes is not None:
+      self._classes.add(str(value))
+      if len(self._classes) > columns.MOST:
+        self._classes = None
+
+  def column(self):
+    classes = columns.in_order(self._classes or ())
+    few = 2 <= len(classes) <= self._count // 2
+    is_text = self._texts and not self._numbers and self._count > 0
+    return columns.Column(is_text, classes, few)
 
 
 def _is_text(value):
