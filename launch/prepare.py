@@ -9,7 +9,8 @@ files, CIFAR-10's tarball, and images by class in a folder or zip. Name each
 input's split, --input=train=a.jsonl --input=test=b.jsonl, or give a folder of
 files whose names start with it; otherwise --splits divides the examples.
 --input=- reads standard input, in the format that --format names. A second call
-with the same inputs does nothing.
+with the same inputs does nothing. The last line is a command that trains on the
+dataset.
 """
 
 import contextlib
@@ -61,6 +62,7 @@ def main(argv):
   from rnn_jax import errors
   from rnn_jax.data.preparation import prepare
   from rnn_jax.data.preparation import report
+  from rnn_jax.data.preparation import training
 
   del argv
   if not NAME.value:
@@ -69,6 +71,8 @@ def main(argv):
     request = _request(tuple(_input(text, stack) for text in INPUT.value))
     record, written = prepare.prepare(request, _progress)
   print(report.text(record, request.folder, written))
+  if line := training.command(request, record):
+    print(f'to train on it:\n{line}')
 
 
 def _request(inputs):

@@ -10,8 +10,12 @@ import PIL.Image
 import pytest
 
 from rnn_jax import config as config_lib
+from rnn_jax.data import columns
+from rnn_jax.data.sources import csv
+from rnn_jax.data.sources import jsonl
 from rnn_jax import shipped
 from rnn_jax.data.text import tokenizer
+from rnn_jax.data.text.examples import dialogue
 from rnn_jax.models import language_model
 from tests.support import launchers
 
@@ -160,3 +164,29 @@ def test_each_config_trains_to_its_end(name, folder, tmp_path):
   samples = raw.sample.new_tokens > 0
   assert out.count('\na sample after ') == samples
   assert '\nnone: ' not in out
+
+
+def test_the_text_classifier_has_its_sample_beside_it():
+  module = importlib.import_module('configs.text_classification')
+  config = columns.settle(config_lib.parse(module.get_config()))
+  assert config.data.classes == ('account', 'billing', 'bug', 'shipping')
+  assert (config.data.field, config.data.label) == ('text', 'label')
+  splits = csv.load(config.data)
+  assert {x: len(splits[x]) for x in splits} == {
+    'train': 280,
+    'validation': 60,
+    'test': 60,
+  }
+  assert splits['test'].names[0].startswith('T-')
+  assert sum(x.stat().st_size for x in module.SAMPLE.parent.iterdir()) < 120_000
+
+
+def test_the_sample_of_dialogues_is_one():
+  folder = importlib.import_module('configs.text_classification').SAMPLE.parent
+  raw = importlib.import_module('configs.daily_dialog').get_config()
+  raw.data.update(path=str(folder / 'dialogues.jsonl'), validation_path='')
+  raw.data.splits = (80, 10, 10)
+  config = config_lib.parse(raw)
+  splits = jsonl.load(config.data)
+  dialogue.check(splits, config)
+  assert sum(map(len, splits.values())) == 60

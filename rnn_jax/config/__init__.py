@@ -69,7 +69,7 @@ class Data(Part):
 
   source: str = 'python_stdlib'  # a file of rnn_jax/data/sources; 'tfds:NAME'
   layout: str = 'buckets'  # a file of rnn_jax/data/batching/layouts
-  classes: tuple[str, ...] = ()  # their names, by number
+  classes: tuple[str, ...] = ()  # names, by number; empty: those of the data
   splits: tuple[int, ...] = (90, 5, 5)  # percent: train, validation, test
   split_by: str = option('document', choices=('document', 'position'))
   tokenizer: str = option('bytes', choices='data.text.tokenizer:KINDS')
@@ -101,6 +101,8 @@ class Data(Part):
   pads: ClassVar[bool] = True  # batches have padding
   shapes_vary: ClassVar[bool] = False  # a run may not use all batch shapes
   same_rows: ClassVar[bool] = False  # batches of all lengths have the same
+  # What each source declares:
+  names_classes: ClassVar[bool] = False  # `settle` finds those that are missing
 
   def check(self, config: 'Config') -> None:
     """Checks the options against each other and the whole config.
@@ -108,6 +110,15 @@ class Data(Part):
     Raises:
       InputError: names the key, the value and the remedy.
     """
+
+  def settle(self, task: Task) -> typing.Self:
+    """Returns the options with those that only the data know.
+
+    Raises:
+      InputError: the data can't be read, or they leave a choice.
+    """
+    del task
+    return self
 
   def __reduce__(self):
     # The class combines a source's and a layout's, and can't be imported.

@@ -70,6 +70,8 @@ def _check_task(config):
 
 
 def _check_classes(data):
+  if data.names_classes and not data.classes:
+    return  # data/columns.py finds them
   if len(data.classes) < 2 or len(set(data.classes)) < len(data.classes):
     errors.refuse(
       'data.classes',

@@ -133,8 +133,8 @@ def _of_rows(given, config):
   source.check()
   bounds.check(os.path.getsize(given), f'{FLAG}={given}', 'split the file')
   data = config.data
-  field = getattr(data, 'field', 'text')
-  label = getattr(data, 'label', 'label')
+  field = getattr(data, 'field', '') or 'text'
+  label = getattr(data, 'label', '') or 'label'
   names, texts, labels = [], [], []
   folder = os.path.join(os.path.dirname(given), '')
   for example in source.rows():

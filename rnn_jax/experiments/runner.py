@@ -18,6 +18,7 @@ from rnn_jax import errors
 from rnn_jax import files
 from rnn_jax import signal_thread
 from rnn_jax import subprocesses
+from rnn_jax.data import columns
 from rnn_jax.data import pipeline
 from rnn_jax.experiments import costs as costs_lib
 from rnn_jax.experiments import grid as grid_lib
@@ -151,7 +152,9 @@ class Experiment:
       then = self._first_config(run, rows.get((variant, seed)))
       changes += [
         f'{run.name}: {line}'
-        for line in workdir_lib.fixed_differences(then, run.config)
+        for line in workdir_lib.fixed_differences(
+          then, columns.filled(run.config, then)
+        )
       ]
     if changes:
       listed = '\n  '.join(changes)

@@ -140,7 +140,9 @@ class Layer(nn.Module):
       _check_state(cell, state, len(x))
     return rows_lib.run(cell, state, rows, self.reverse)
 
-  def step(self, state: PyTree | None, x: jax.Array) -> tuple[PyTree, jax.Array]:
+  def step(
+    self, state: PyTree | None, x: jax.Array
+  ) -> tuple[PyTree, jax.Array]:
     """Runs one step.
 
     Args:

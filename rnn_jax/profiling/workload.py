@@ -1,7 +1,8 @@
 """A config's training step on random tokens: what is measured.
 
-No dataset is read. The vocabulary is that of bytes, or has data.vocabulary
-entries where a tokenizer would be fitted to text; targets are random too.
+No dataset is read, except for the classes if the config leaves them to it. The
+vocabulary is that of bytes, or has data.vocabulary entries where a tokenizer
+would be fitted to text; targets are random too.
 """
 
 import dataclasses
@@ -15,6 +16,7 @@ import numpy as np
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax import host
+from rnn_jax.data import columns
 from rnn_jax.data.batching import batch as batch_lib
 from rnn_jax.data.images import images
 from rnn_jax.data.text import tokenizer as tokenizer_lib
@@ -141,14 +143,18 @@ def parse(raw: ml_collections.ConfigDict, length: int) -> config_lib.Config:
   """Parses a config, with rows of `length` tokens if that is above 0.
 
   Raises:
-    InputError: as `config.parse`.
+    InputError: as `config.parse` and `columns.settle`.
   """
   if length:
     raw = raw.copy_and_resolve_references()
     raw.data.update(length=length, length_schedule=())
     if 'boundaries' in raw.data:
       raw.data.boundaries = ()
-  return config_lib.parse(raw)
+  config = config_lib.parse(raw)
+  # A model's head has the size of the classes.
+  if config.task.classifies and not config.data.classes:
+    return columns.settle(config)
+  return config
 
 
 def make(

@@ -22,6 +22,7 @@ from rnn_jax import bounds
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax import signal_thread
+from rnn_jax.data import columns
 from rnn_jax.data import identity
 from rnn_jax.data import pipeline
 from rnn_jax.parallel import hosts
@@ -73,8 +74,10 @@ def train(
       checkpoint of `from_step`, or numbers that aren't finite: too many steps
       in a row, a validation loss, parameters.
   """
+  agreement.check(config_lib.to_dict(config))
+  unsettled = config
+  config = hosts.run_on_first_then_others(lambda: columns.settle(unsettled))
   given = config_lib.to_dict(config)
-  agreement.check(given)
   lock = hosts.run_on_first(
     lambda: workdir_lib.open_for_training(workdir, given)
   )

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shlex
 import subprocess
 import sys
 import time
@@ -112,3 +113,53 @@ def test_killed_half_way_it_leaves_no_dataset(tmp_path):
   code, _, err = launchers.run('prepare', '--name=toy', *arguments)
   assert code == 0, err
   assert [path.name for path in folder.iterdir()] == ['1.0.0']
+
+
+SMALL = {
+  'data.vocabulary': 280,
+  'data.length': 16,
+  'data.buckets': 1,
+  'data.batch_size': 8,
+  'model.width': 16,
+  'cell.heads': 2,
+  'cell.key_width': 4,
+  'cell.value_width': 4,
+  'schedule.warmup_steps': 1,
+  'train.steps': 8,
+  'evaluate.every': 8,
+}
+
+
+def test_the_last_line_trains_a_classifier_whose_predictions_have_ids(tmp_path):
+  rows = [f'T-{n},{"ab"[n % 2] * 3} {n},{"ab"[n % 2]},x' for n in range(40)]
+  raw, work = tmp_path / 'my tickets.csv', tmp_path / 'run'
+  raw.write_text('id,note,label,other\n' + '\n'.join(rows))
+  code, out, err = launchers.run(
+    'prepare',
+    '--name=tickets',
+    f'--input={raw}',
+    '--splits=60,20,20',
+    f'--data_dir={tmp_path}/my data',
+  )
+  assert code == 0, err
+  command = shlex.split(out.splitlines()[-1])
+  assert command[:3] == ['python', '-m', 'launch.train']
+  flags = [f'--config.{key}={value}' for key, value in SMALL.items()]
+  train = 'train', *command[3:], *flags, f'--workdir={work}'
+  code, out, err = launchers.run(*train)
+  assert code == 0, err
+  data = json.loads((work / 'config.json').read_text())['data']
+  assert data['classes'] == ['a', 'b']
+  assert (data['field'], data['label']) == ('note', 'label')
+  # The same command leaves the classes to the data again, and resumes.
+  code, out, err = launchers.run(*train)
+  assert code == 0 and 'resumed at step 8' in out, err
+  code, out, err = launchers.run('evaluate', f'--workdir={work}')
+  assert code == 0, err
+  path = work / 'evaluation/test/predictions.jsonl'
+  predictions = [json.loads(line) for line in path.read_text().splitlines()]
+  assert len(predictions) == 8
+  for row in predictions:
+    n = int(row['name'].removeprefix('T-'))
+    assert row['text'] == f'{"ab"[n % 2] * 3} {n}'
+    assert row['label'] == 'ab'[n % 2]

@@ -71,7 +71,9 @@ def test_a_cell_of_one_s_own_is_a_layer():
   dense = jax.device_get(variables['params']['projection'])
   h = np.zeros((B, F))
   for t in range(L):
-    h = 0.25 * h + 0.75 * np.tanh(np.array(x[:, t]) @ dense['kernel'] + dense['bias'])
+    h = 0.25 * h + 0.75 * np.tanh(
+      np.array(x[:, t]) @ dense['kernel'] + dense['bias']
+    )
     assert_close(y[:, t], h)
 
 

@@ -91,3 +91,14 @@ def test_length_takes_what_hangs_on_it_along():
   assert config.data.boundaries == config.data.length_schedule == ()
   assert given.data.length == 32
   assert workload_lib.parse(given, 0).data.boundaries == (16, 32)
+
+
+def test_classes_that_a_config_leaves_to_its_data_are_read(tmp_path):
+  path = tmp_path / 'a.csv'
+  path.write_text('text,label\nx,b\ny,a\nz,c\n')
+  raw_ = config_lib.default(task='classification', source='csv')
+  raw_.data.path = str(path)
+  config = workload_lib.parse(raw_, 0)
+  assert config.data.classes == ('a', 'b', 'c')
+  raw_.data.update(path='absent.csv', classes=('a', 'b'))
+  assert workload_lib.parse(raw_, 0).data.classes == ('a', 'b')  # reads nothing

@@ -34,6 +34,11 @@ def observe(schema: schema_lib.Schema, example: examples.Example) -> None:
       del schema.numbers[name]
 
 
+def is_number(value: str) -> bool:
+  """Returns whether a value is spelled as a number."""
+  return bool(INTEGER.fullmatch(value) or FLOAT.fullmatch(value))
+
+
 def finish(schema: schema_lib.Schema) -> None:
   """Makes the remaining columns numeric."""
   for name, kind in schema.numbers.items():

@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from rnn_jax import errors
+from rnn_jax.data import columns
 from rnn_jax.data.images import codec
 from rnn_jax.data.preparation import classes as classes_lib
 from rnn_jax.data.preparation import examples
@@ -73,8 +74,7 @@ class Schema:
     if not self.label:
       return
     if not self.is_given:
-      numbers = all(name.lstrip('-').isdigit() for name in self.seen)
-      self.classes = tuple(sorted(self.seen, key=int if numbers else None))
+      self.classes = columns.in_order(self.seen)
     if len(self.seen) < 2:
       raise errors.InputError(
         f'--label={self.label!r}: all examples are of one class, '

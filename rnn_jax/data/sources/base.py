@@ -4,12 +4,15 @@ A source is a file with `Config`, its options, which extends config.Data, and
 
     load(data) -> {split: documents.Documents}
 
-for the splits 'train', 'validation' and 'test'.
+for the splits 'train', 'validation' and 'test'. A source whose data name their
+classes says so, `names_classes`, and finds them in `Config.settle`.
 """
 
 import dataclasses
 import typing
 from collections.abc import Callable
+
+import numpy as np
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
@@ -29,8 +32,12 @@ class Files(config_lib.Data):
 class Columns(config_lib.Data):
   """Options of sources whose documents are rows of a table."""
 
-  field: str = 'text'  # the column of the text, or of a list of turns
-  label: str = 'label'  # the column of the class, where there are classes
+  # Of the text, or of a list of turns; empty: 'text', or the only one.
+  field: str = ''
+  # Of the class, where there are classes; empty: 'label', or the only one.
+  label: str = ''
+
+  names_classes: typing.ClassVar[bool] = True
 
 
 def load_files(
@@ -65,6 +72,11 @@ def load_files(
   ]
   percentages[0] = 100 - sum(percentages[1:])
   return documents_lib.split(documents, percentages, data.split_by) | held_out
+
+
+def is_unlabelled(split: str, labels: np.ndarray | None) -> bool:
+  """Returns whether it's a test split whose classes are kept secret."""
+  return split == 'test' and labels is not None and bool(np.all(labels == -1))
 
 
 def image_options(data: config_lib.Data) -> config_lib.Image:

@@ -6,6 +6,7 @@ Source: Alpaydin and Kaynak, "Cascading Classifiers", 1998.
 """
 
 import dataclasses
+import typing
 
 import numpy as np
 from sklearn import datasets
@@ -23,6 +24,13 @@ CLASSES = tuple('0123456789')
 @dataclasses.dataclass(frozen=True)
 class Config(config_lib.Data):
   """Options of the source, of section `data` of the config."""
+
+  names_classes: typing.ClassVar[bool] = True
+
+  def settle(self, task: config_lib.Task) -> typing.Self:
+    """Returns the options with the ten digits as classes."""
+    del task
+    return dataclasses.replace(self, classes=self.classes or CLASSES)
 
   def check(self, config: config_lib.Config) -> None:
     """Checks that the layout is for images.

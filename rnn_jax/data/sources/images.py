@@ -1,5 +1,6 @@
 """Image files by class: a folder or zip of [split/]class/name.jpg, or
-CIFAR-10's tarball for Python.
+CIFAR-10's tarball for Python. Without `data.classes`, the folders that the
+images of `data.path` are in are the classes.
 
 They are read once, at the start, and kept in memory. For more than fits, use
 `launch.prepare` and source 'tfds:NAME'. The splits are those of the files; if
@@ -9,11 +10,13 @@ taken from the training split, by `data.splits`.
 
 import dataclasses
 import os
+import typing
 
 import numpy as np
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.data import columns
 from rnn_jax.data.images import images
 from rnn_jax.data.preparation import examples
 from rnn_jax.data.preparation import inputs
@@ -24,6 +27,21 @@ from rnn_jax.data.text import documents
 @dataclasses.dataclass(frozen=True)
 class Config(base.Files):
   """Options of the source, of section `data` of the config."""
+
+  names_classes: typing.ClassVar[bool] = True
+
+  def settle(self, task: config_lib.Task) -> typing.Self:
+    """Returns the options with the classes that the folders are named after.
+
+    Raises:
+      InputError: `data.path` isn't a folder or an archive of images.
+    """
+    del task
+    if self.classes:
+      return self
+    form = _format(self.path, 'data.path')
+    found = form.classes(self.path)
+    return dataclasses.replace(self, classes=columns.in_order(found))
 
   def check(self, config: config_lib.Config) -> None:
     """Checks that the layout is for images.
@@ -96,6 +114,17 @@ def _by_split(everything, splits, data):
   return {name: everything.select(np.array(splits) == name) for name in names}
 
 
+def _format(path, key):
+  """Returns the module that reads a folder, a zip or a tarball."""
+  if not os.path.exists(path):
+    raise errors.InputError(
+      f'{key}={path!r}: no such file: give a folder or zip of class/name.jpg, '
+      "or CIFAR-10's tarball"
+    )
+  is_images = os.path.isdir(path) or path.lower().endswith('.zip')
+  return inputs.load_format('images' if is_images else 'cifar10')
+
+
 def read(
   path: str, key: str, data: Config
 ) -> tuple[images.InMemoryImages, list[str]]:
@@ -104,17 +133,10 @@ def read(
   Raises:
     InputError: as `load`; `key` is the config key that a message names.
   """
-  if not os.path.exists(path):
-    raise errors.InputError(
-      f'{key}={path!r}: no such file: give a folder or zip of class/name.jpg, '
-      "or CIFAR-10's tarball"
-    )
+  examples_of = _format(path, key).read
   image = base.image_options(data)
-  is_zip = path.lower().endswith('.zip')
-  name_of_format = 'images' if os.path.isdir(path) or is_zip else 'cifar10'
-  read = inputs.load_format(name_of_format).read
   pixels, labels, names, splits = [], [], [], []
-  for where, values, split in read(path, examples.Options()):
+  for where, values, split in examples_of(path, examples.Options()):
     name = where.removeprefix(f'{path}: ')
     labels.append(_class(values['label'], where, data))
     pixels.append(images.decode(values['image'].content, image, where))

@@ -3,8 +3,10 @@
 A document is the text in `data.field` of an example; a list of texts becomes
 one line per text; an image becomes its pixels, as `data.image` says. If
 `data.classes` names classes, `data.label` is read too, and no text may be
-empty; otherwise empty texts are skipped. The splits are the dataset's own,
-except that a test split without labels is left out, and that a missing
+empty; otherwise empty texts are skipped. Columns and classes that aren't given
+are those of the dataset's features (rnn_jax/data/columns.py). Documents are
+named by column `id`, if each has one of its own. The splits are the dataset's
+own, except that a test split without labels is left out, and that a missing
 validation split is taken from the training split, by `data.splits`.
 
 The dataset is read without TensorFlow, so it must be on disk as ArrayRecord,
@@ -12,19 +14,23 @@ which `launch.prepare` writes. /CONFIG and :VERSION may follow NAME, as in TFDS.
 """
 
 import dataclasses
+import typing
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.data import columns
 from rnn_jax.data.images import images
 from rnn_jax.data.preparation import prepared
 from rnn_jax.data.sources import base
 from rnn_jax.data.text import documents
 
 REMEDY = 'prepare the dataset again without such examples'
+TEXT_KINDS = (object, np.str_)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +38,14 @@ class Config(base.Columns):
   """Options of the source, of section `data` of the config."""
 
   data_dir: str = 'data'  # where datasets are prepared
+
+  def settle(self, task: config_lib.Task) -> typing.Self:
+    """Returns the options with the columns and classes of the features.
+
+    Raises:
+      InputError: as `load`, or the features leave a choice.
+    """
+    return _settle(self, _open(self), task.classifies)
 
 
 class Examples:
@@ -50,11 +64,12 @@ class Examples:
     self._prefix = f'{name}/{split}'
     self._with_classes = bool(data.classes)
     self.sizes = self._count()
+    self._ids = self._read_ids()
     self.labels: np.ndarray | None = None
     self.difficulties: np.ndarray | None = None
     if data.classes:
       self.labels = labels = self._column(data.label, np.int64)
-      if not _is_unlabelled(split, labels):
+      if not base.is_unlabelled(split, labels):
         valid = (labels >= 0) & (labels < len(data.classes))
         self._check_column(f'data.label={data.label!r}', labels, valid)
     if data.difficulty:
@@ -64,6 +79,9 @@ class Examples:
 
   @property
   def names(self) -> tuple[str, ...]:
+    """The ids of the examples, or the split and the number of each."""
+    if self._ids is not None:
+      return tuple(name.decode() for name in self._ids.tolist())
     return tuple(map(self._where, range(len(self.sizes))))
 
   def read(self, unit: int, start: int, stop: int) -> bytes:
@@ -71,6 +89,11 @@ class Examples:
 
   def _where(self, n):
     return f'{self._prefix}:{n}'
+
+  def _read_ids(self):
+    """Returns what names the examples; None: nothing names each of them."""
+    rows = (row.get(columns.ID) for row in self._source)
+    return columns.unique_ids(map(_plain, rows))
 
   def _count(self):
     rows = (row[self._field] for row in self._source)
@@ -142,13 +165,14 @@ def load(data: Config) -> dict[str, documents.Documents]:
       or is damaged; it has no text in `data.field`; or it has an example that
       can't be used.
   """
-  name, builder = _open(data)
+  data, builder = _checked(data)
+  name = _name(data)
   given = {
     split: _documents(builder, name, split, data)
     for split in documents.SPLITS
     if split in builder.info.splits
   }
-  if 'test' in given and _is_unlabelled('test', given['test'].labels):
+  if 'test' in given and base.is_unlabelled('test', given['test'].labels):
     del given['test']
   return documents.complete(given, data)
 
@@ -163,28 +187,63 @@ def open_split(
   Raises:
     InputError: as `load`, or there is no such split.
   """
-  name, builder = _open(data)
+  data, builder = _checked(data)
   given = [each for each in documents.SPLITS if each in builder.info.splits]
   if split and split not in given or not given:
     errors.refuse('--split', split, f'{data.source} has the splits {given}')
   split = split or given[-1]
-  return split, _documents(builder, name, split, data)
+  return split, _documents(builder, _name(data), split, data)
 
 
-def _open(data):
-  """Returns (the dataset's name, its builder), after checking its columns."""
-  name = data.source.partition(':')[2]
-  if not name:
-    raise errors.InputError(
-      f"data.source={data.source!r}: name the dataset, as in 'tfds:reviews'"
-    )
-  builder = prepared.open_dataset(name, data.data_dir)
+def _checked(data):
+  """Returns (section `data` with its columns, the dataset's builder)."""
+  builder = _open(data)
+  data = _settle(data, builder, False)
   _check_field(builder, data)
   if data.classes:
     _check_label(builder, data)
   if data.difficulty:
     _check_difficulty(builder, data)
-  return name, builder
+  return data, builder
+
+
+def _name(data):
+  name = data.source.partition(':')[2]
+  if not name:
+    raise errors.InputError(
+      f"data.source={data.source!r}: name the dataset, as in 'tfds:reviews'"
+    )
+  return name
+
+
+def _open(data):
+  return prepared.open_dataset(_name(data), data.data_dir)
+
+
+def _settle(data, builder, classifies):
+  features = builder.info.features
+
+  def look():
+    return {name: _column(features[name], data) for name in sorted(features)}
+
+  return columns.choose(data, classifies, sorted(features), look)
+
+
+def _column(feature, data):
+  """Returns what a feature may be used for."""
+  if data.holds_images:
+    is_text = _is_image(feature)
+  else:
+    is_text = feature.np_dtype in TEXT_KINDS
+  names = tuple(getattr(feature, 'names', None) or ())
+  return columns.Column(is_text, names, bool(names))
+
+
+def _plain(value):
+  """Returns an id of an example as Python has it."""
+  if isinstance(value, bytes):
+    return value.decode(errors='replace')
+  return int(value) if isinstance(value, (int, np.integer)) else value
 
 
 def _joined(value):
@@ -193,15 +252,9 @@ def _joined(value):
   return documents.join_lines(text.decode() for text in value).encode()
 
 
-def _is_unlabelled(split, labels):
-  """Whether it is a benchmark's test split, whose classes are secret."""
-  return split == 'test' and labels is not None and np.all(labels == -1)
-
-
 def _check_field(builder, data):
   features = builder.info.features
-  kinds = (object, np.str_)
-  texts = sorted(n for n in features if features[n].np_dtype in kinds)
+  texts = sorted(n for n in features if features[n].np_dtype in TEXT_KINDS)
   if data.field not in texts and not _reads_images(builder, data):
     images_in = sorted(n for n in features if _is_image(features[n]))
     raise errors.InputError(

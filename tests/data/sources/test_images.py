@@ -220,3 +220,18 @@ def test_a_reader_counts_bytes():
   read = images_lib.InMemoryImages(PIXELS, [0] * 24, map(str, range(24)))
   assert set(read.sizes) == {48}
   assert read.read(3, 1, 5) == PIXELS[3].tobytes()[1:5]
+
+
+@pytest.mark.parametrize('packed', (False, True))
+def test_folders_are_the_classes(tmp_path, packed):
+  write(tmp_path / 'raw', splits=('train', 'test'))
+  path = tmp_path / 'raw'
+  if packed:
+    path = shutil.make_archive(str(tmp_path / 'raw'), 'zip', path)
+  options = {'source': 'images', 'layout': 'images', 'image': IMAGE}
+  data = config.section('data', path=str(path), **options)
+  settled = data.settle(config.section('task', name='image_classification'))
+  assert settled.classes == ('cat', 'dog')
+  assert images.load(settled)['train'].labels is not None
+  given = config.section('data', path='', classes=('dog', 'cat'), **options)
+  assert given.settle(None).classes == ('dog', 'cat')

@@ -27,7 +27,7 @@ def test_each_row_with_a_text_is_a_document(tmp_path):
   documents = pickle.loads(pickle.dumps(documents))
   read = [documents.read(n).decode() for n in range(len(documents))]
   assert read == [text for text in texts if text]
-  assert documents.names[1] == 'a.jsonl:3'
+  assert documents.names == ('0', '1', '3', '4')
   assert documents.sizes.tolist() == [len(text.encode()) for text in read]
 
 

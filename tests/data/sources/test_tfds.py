@@ -104,6 +104,27 @@ def test_classes_are_those_of_the_dataset(tmp_path):
     load(tmp_path, **options | {'label': 'x'})
 
 
+def test_columns_classes_and_ids_are_those_of_the_dataset(tmp_path):
+  rows = [{'id': f'r{n}', 'body': f't{n}', 'y': 'pn'[n % 2]} for n in range(4)]
+  path = tmp_path / 'rows.jsonl'
+  path.write_text('\n'.join(map(json.dumps, rows)))
+  request = prepare.Request('toy', str(tmp_path), (f'train={path}',), label='y')
+  prepare.prepare(request)
+  options = {'data_dir': str(tmp_path), 'splits': (75, 25, 0)}
+  data = config.section('data', source='tfds:toy', **options)
+  settled = data.settle(config.section('task', name='classification'))
+  # `id` is text as well, and names the documents.
+  assert (settled.field, settled.label) == ('body', 'y')
+  assert settled.classes == ('n', 'p')
+  documents = pickle.loads(pickle.dumps(tfds.load(settled)))
+  read = {}
+  for part in documents.values():
+    labels = part.labels
+    for n, name in enumerate(part.names):
+      read[name] = part.read(n).decode(), settled.classes[labels[n]]
+  assert read == {row['id']: (row['body'], row['y']) for row in rows}
+
+
 def test_an_image_of_another_size_is_named_at_the_start(tmp_path):
   for n in range(4):
     path = tmp_path / 'raw' / 'train' / 'ab'[n % 2] / f'{n}.png'

@@ -4,6 +4,7 @@ Any folder above the class may name the split, so that the dataset may be in a
 subfolder.
 """
 
+import contextlib
 import functools
 import os
 import re
@@ -42,6 +43,17 @@ def read(path: str, options: examples.Options) -> Iterator[examples.Example]:
     split = _split(parents, where)
     values = {'image': examples.Image(content), 'label': parents[-1]}
     yield examples.Example(where, values, split)
+
+
+def classes(path: str) -> set[str]:
+  """Returns the names of the folders of images; reads no image.
+
+  Raises:
+    InputError: as `read`, except for images without a class.
+  """
+  names = _folder_names(path) if os.path.isdir(path) else _zip_names(path)
+  parents = map(_parents, _image_names(path, names))
+  return {above[-1] for above in parents if above}
 
 
 def _parents(name):
@@ -104,23 +116,38 @@ def _warn(skipped, remedy):
   logging.warning('%s are skipped: %s', skipped, remedy)
 
 
-def _folder(root):
-  names = [
+def _folder_names(root):
+  return [
     os.path.relpath(os.path.join(folder, name), root).replace(os.sep, '/')
     for folder, _, files in os.walk(root)
     for name in files
   ]
-  for name in _image_names(root, names):
+
+
+def _folder(root):
+  for name in _image_names(root, _folder_names(root)):
     with open(os.path.join(root, name), 'rb') as file:
       yield name, file.read()
 
 
+def _zip_names(path):
+  with _opened(path) as file:
+    return file.namelist()
+
+
 def _zip(path):
+  with _opened(path) as file:
+    for name in _image_names(path, file.namelist()):
+      archives.check_size(file.getinfo(name).file_size, f'{path}: {name}')
+      yield name, file.read(name)
+
+
+@contextlib.contextmanager
+def _opened(path):
+  """Opens a zip; an error of it within this context is an InputError."""
   try:
     with zipfile.ZipFile(path) as file:
-      for name in _image_names(path, file.namelist()):
-        archives.check_size(file.getinfo(name).file_size, f'{path}: {name}')
-        yield name, file.read(name)
+      yield file
   except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
     raise errors.InputError(f'{path}: incomplete zip: {error}') from None
   except (RuntimeError, NotImplementedError) as error:

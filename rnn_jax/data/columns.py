@@ -1,0 +1,202 @@
+"""Which columns of a set have the text and the class, and the classes' names.
+
+A config may leave three keys of section `data` empty, and the set fills them:
+
+    field     the column 'text' ('image' for images), else the only one that can
+              be the text
+    label     the column 'label', else the only column of classes
+    classes   the names that the set declares, or else the values of `label`,
+              sorted as numbers or alphabetically
+
+Where several columns are possible, the config has to name one. A source says
+what its columns are in `Config.settle`; training calls it before config.json is
+written, so that a run opens without its data.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from typing import TypeVar
+
+import numpy as np
+
+from rnn_jax import config as config_lib
+from rnn_jax import errors
+
+KEYS = 'field', 'label', 'classes'  # of section `data`
+ID = 'id'  # the column that names documents
+TEXT, IMAGE, LABEL = 'text', 'image', 'label'
+MOST = 1000  # classes; a column with more values is not one of classes
+SHOWN = 20  # columns in a message
+
+D = TypeVar('D', bound=config_lib.Data)
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+  """What a column may be used for.
+
+  Attributes:
+    is_text: whether it has texts, or the images of a source of images.
+    classes: the names that it declares, or its values; (): it has no classes.
+    is_label: whether it most likely is the label: its classes are declared, or
+      its values repeat.
+  """
+
+  is_text: bool = False
+  classes: tuple[str, ...] = ()
+  is_label: bool = False
+
+
+def settle(config: config_lib.Config) -> config_lib.Config:
+  """Returns the config with the columns and classes that its data have.
+
+  Raises:
+    InputError: the data can't be read, or they leave a choice: the message
+      lists the columns.
+  """
+  data = config.data.settle(config.task)
+  if config.task.classifies and len(data.classes) < 2:
+    errors.refuse(
+      'data.classes',
+      data.classes,
+      f'that is all that data.source={data.source!r} has, and a classifier '
+      'needs two: give other data',
+    )
+  return dataclasses.replace(config, data=data)
+
+
+def filled(config: dict[str, Any], settled: dict[str, Any]) -> dict[str, Any]:
+  """Returns a config's dict with the empty KEYS as in a settled one."""
+  data, known = config['data'], settled['data']
+  own = {key: known[key] for key in KEYS if key in known and not data.get(key)}
+  return config | {'data': data | own}
+
+
+def choose(
+  data: D,
+  classifies: bool,
+  names: Sequence[str],
+  look: Callable[[], Mapping[str, Column]],
+) -> D:
+  """Returns section `data` with its columns and classes.
+
+  Args:
+    data: the section; its keys that aren't empty are kept.
+    classifies: whether the label and the classes are needed.
+    names: of the columns.
+    look: returns the Column of each name; called only where names don't do.
+
+  Raises:
+    InputError: a column doesn't exist, or there isn't exactly one to choose.
+  """
+  look = functools.cache(look)
+  label, classes = data.label, data.classes
+  if classifies or classes:
+    label = label or _usual(LABEL, names) or _only_label(data, look())
+    _check_label(data, label, names)
+    classes = classes or _classes(label, look()[label])
+  usual = IMAGE if data.holds_images else TEXT
+  field = data.field or _usual(usual, names)
+  field = field or _only_text(data, look(), (label, ID))
+  chosen: dict[str, Any] = {'field': field, 'label': label or LABEL}
+  return dataclasses.replace(data, classes=classes, **chosen)
+
+
+def in_order(classes: Iterable[str]) -> tuple[str, ...]:
+  """Returns the names of classes, sorted as numbers or alphabetically."""
+  classes = set(classes)
+  numbers = all(name.removeprefix('-').isdecimal() for name in classes)
+  return tuple(sorted(classes, key=int if numbers else None))
+
+
+def unique_ids(values: Iterable[object]) -> np.ndarray | None:
+  """Returns ids as an array of bytes, which is cheap to send to workers.
+
+  Args:
+    values: what column ID of each row has.
+
+  Returns:
+    None if a row has none, or two rows have the same: they name no row.
+  """
+  ids: dict[str, None] = {}
+  for number, value in enumerate(values):
+    if type(value) not in (str, int) or value == '':
+      return None
+    ids[str(value)] = None
+    if len(ids) <= number:
+      return None
+  return (
+    np.array([each.encode(errors='replace') for each in ids]) if ids else None
+  )
+
+
+def _usual(name, names):
+  return name if name in names else ''
+
+
+def _check_label(data, label, names):
+  if label not in names:
+    raise errors.InputError(
+      f'data.label={label!r}: {data.source} has the columns {_listed(names)}'
+    )
+
+
+def _classes(label, column):
+  if not column.classes:
+    errors.refuse(
+      'data.label',
+      label,
+      f'it has no classes, or more than {MOST:,}: name another column, or give '
+      'data.classes',
+    )
+  return column.classes
+
+
+def _only_label(data, columns):
+  labels = [name for name, column in columns.items() if column.is_label]
+  found = [name for name in labels if name not in (ID, data.field)]
+  if not found:
+    errors.refuse(
+      'data.label',
+      '',
+      f'{data.source} has no column of classes, only {_listed(columns)}: name '
+      'the one of the class',
+    )
+  return _only(found, data, 'label', 'class')
+
+
+def _only_text(data, columns, others):
+  texts = [n for n in columns if columns[n].is_text and n not in others]
+  found = [n for n in texts if not columns[n].is_label] or texts
+  kind = 'image' if data.holds_images else 'text'
+  if not found:
+    errors.refuse(
+      'data.field',
+      '',
+      f'{data.source} has no column of {kind}s, only {_listed(columns)}: give '
+      'other data, or the data.layout for these',
+    )
+  return _only(found, data, 'field', kind)
+
+
+def _only(found, data, key, kind):
+  """Returns the one name that was found, or raises InputError."""
+  if len(found) > 1:
+    errors.refuse(
+      f'data.{key}',
+      '',
+      f'the {kind} may be in any of {_listed(found)} of {data.source}: name '
+      'one',
+    )
+  return found[0]
+
+
+def _listed(names):
+  names = [*names]
+  rest = len(names) - SHOWN
+  return f'{names[:SHOWN]}' + (f' and {rest} more' if rest > 0 else '')

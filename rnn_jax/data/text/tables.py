@@ -1,0 +1,292 @@
+"""Rows of files as documents, read by their offset: sources jsonl and csv.
+
+A document is the text in column `data.field` of a row; a list of texts becomes
+a document with one line per text. If `data.classes` names classes, `data.label`
+is read too. Documents are named by column `id` if every row has one of its own,
+and else by file and line.
+"""
+
+import math
+import os
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from typing import NamedTuple
+from typing import Protocol
+from typing import TypeVar
+
+import numpy as np
+
+from rnn_jax import config as config_lib
+from rnn_jax import errors
+from rnn_jax.data import columns
+from rnn_jax.data.preparation import classes as classes_lib
+from rnn_jax.data.preparation import numbers
+from rnn_jax.data.sources import base
+from rnn_jax.data.sources import text
+from rnn_jax.data.text import documents
+
+Row = dict[str, Any]
+D = TypeVar('D', bound=config_lib.Data)
+
+
+class Located(NamedTuple):
+  """A row and where it is: its line, its offset and its length in bytes."""
+
+  line: int
+  offset: int
+  length: int
+  values: Row
+
+
+class Table(Protocol):
+  """A file of rows."""
+
+  @property
+  def file(self) -> str:
+    """Its path."""
+
+  @property
+  def is_typed(self) -> bool:
+    """Whether it tells numbers from text."""
+
+  def rows(self) -> Iterator[Located]:
+    """Yields the rows; raises InputError at one that can't be read."""
+
+  def parse(self, content: bytes) -> Row:
+    """Returns the row in these bytes, which were a row before."""
+
+
+class Options(Protocol):
+  """Section `data` of a source of tables."""
+
+  @property
+  def field(self) -> str: ...
+  @property
+  def label(self) -> str: ...
+  @property
+  def classes(self) -> tuple[str, ...]: ...
+  @property
+  def difficulty(self) -> str: ...
+
+
+class Rows:
+  """The Reader of the rows of tables.
+
+  Args:
+    tables: the files.
+    data: section `data`, with its columns.
+
+  Raises:
+    InputError: a row has no text, class or difficulty where one is needed.
+  """
+
+  def __init__(self, tables: Sequence[Table], data: Options) -> None:
+    self.files = tuple(table.file for table in tables)
+    self._tables = tuple(tables)
+    self._field = data.field
+    locations: list[tuple[int, int, int, int]] = []
+    sizes: list[int] = []
+    labels: list[int] = []
+    difficulties: list[float] = []
+    ids: list[object] = []
+    for index, table in enumerate(tables):
+      for row in table.rows():
+        where = f'{table.file}:{row.line}'
+        locations.append((index, *row[:3]))
+        sizes.append(_text_size(row.values, data.field, where))
+        ids.append(row.values.get(columns.ID))
+        if data.difficulty:
+          difficulties.append(_difficulty(row.values, data, table, where))
+        if data.classes:
+          labels.append(_label(row.values, data, where))
+          _check_not_empty(sizes[-1], data.field, where)
+    self._locations = np.array(locations, np.int64).reshape(-1, 4)
+    self._ids = columns.unique_ids(ids)
+    self.sizes = np.array(sizes, np.int64)
+    self.labels = np.array(labels, np.int64) if labels else None
+    self.difficulties = np.array(difficulties) if difficulties else None
+
+  @property
+  def names(self) -> tuple[str, ...]:
+    """The ids of the rows, or file and line of each."""
+    if self._ids is not None:
+      return tuple(name.decode() for name in self._ids.tolist())
+    folder = os.path.commonpath([os.path.dirname(f) for f in self.files])
+    files = [os.path.relpath(file, folder) for file in self.files]
+    return tuple(f'{files[f]}:{line}' for f, line in self._locations[:, :2])
+
+  def read(self, unit: int, start: int, stop: int) -> bytes:
+    """Returns bytes of the text of a row."""
+    index, _, offset, length = self._locations[unit]
+    with open(self.files[index], 'rb') as file:
+      file.seek(offset)
+      row = self._tables[index].parse(file.read(length))
+    return _text(row[self._field]).encode()[start:stop]
+
+
+def load(
+  data: base.Files, open_table: Callable[[str], Table]
+) -> dict[str, documents.Documents]:
+  """Returns the documents of each split; rows with an empty text are skipped.
+
+  Args:
+    data: section `data` of a source with the options of base.Columns too.
+    open_table: returns the Table of a file.
+
+  Raises:
+    InputError: no file matches, a file is empty or not UTF-8, or a row can't be
+      read or lacks a text, class or difficulty.
+  """
+  options: Any = settle(data, False, open_table)
+
+  def open_rows(path, key):
+    rows = Rows(_open(path, key, open_table), options)
+    if not rows.sizes.any():
+      raise errors.InputError(f'{key}={path!r}: no row has any text')
+    return rows
+
+  return base.load_files(data, open_rows)
+
+
+def settle(data: D, classifies: bool, open_table: Callable[[str], Table]) -> D:
+  """Returns section `data` with its columns and classes, see columns.py.
+
+  Args:
+    data: the section; its keys that aren't empty are kept.
+    classifies: whether the label and the classes are needed.
+    open_table: returns the Table of a file.
+
+  Raises:
+    InputError: a row can't be read, or there isn't exactly one column to
+      choose.
+  """
+  options: Any = data
+  labelled = classifies or bool(options.classes)
+  if options.field and (not labelled or (options.label and options.classes)):
+    return data
+  tables = _open(options.path, 'data.path', open_table)
+  first = next((row for table in tables for row in table.rows()), None)
+  if first is None:
+    errors.refuse('data.path', options.path, 'no row has any text')
+  return columns.choose(data, classifies, [*first.values], lambda: look(tables))
+
+
+def _open(path, key, open_table):
+  files = text.match(path, key)
+  for file in files:
+    text.check_text(file, key)
+  return [open_table(file) for file in files]
+
+
+def look(tables: Sequence[Table]) -> Mapping[str, columns.Column]:
+  """Returns what the columns of tables may be used for; reads all rows."""
+  seen: dict[str, _Seen] = {}
+  for table in tables:
+    for row in table.rows():
+      for name, value in row.values.items():
+        seen.setdefault(name, _Seen()).add(value, table.is_typed)
+  return {name: each.column() for name, each in seen.items()}
+
+
+class _Seen:
+  """What the values of a column are."""
+
+  def __init__(self):
+    self._count = 0
+    self._texts = self._numbers = True
+    self._classes = set()
+
+  def add(self, value, is_typed):
+    if value in (None, ''):
+      return
+    self._count += 1
+    self._texts &= _is_text(value)
+    self._numbers &= not is_typed and numbers.is_number(value)
+    if type(value) not in (str, int, bool):
+      self._classes = None
+    elif self._classes is not None:
+      self._classes.add(str(value))
+      if len(self._classes) > columns.MOST:
+        self._classes = None
+
+  def column(self):
+    classes = columns.in_order(self._classes or ())
+    few = 2 <= len(classes) <= self._count // 2
+    is_text = self._texts and not self._numbers and self._count > 0
+    return columns.Column(is_text, classes, few)
+
+
+def _is_text(value):
+  items = value if isinstance(value, list) else [value]
+  return all(isinstance(item, str) for item in items)
+
+
+def _text(value):
+  return value if isinstance(value, str) else documents.join_lines(value)
+
+
+def _text_size(row, field, where):
+  """Returns the bytes of a row's text, or raises InputError."""
+  if field not in row:
+    raise errors.InputError(
+      f'{where}: no field data.field={field!r}: choose one of {[*row]}'
+    )
+  value = row[field]
+  if isinstance(value, list):
+    for number, turn in enumerate(value):
+      if not isinstance(turn, str):
+        raise errors.InputError(
+          f'{where}: data.field={field!r}, item {number} is '
+          f'{type(turn).__name__}, not text: fix it'
+        )
+      _check_not_empty(len(turn.strip()), f'{field}[{number}]', where)
+  elif not isinstance(value, str):
+    raise errors.InputError(
+      f'{where}: data.field={field!r} is {type(value).__name__}: '
+      'choose a field with text'
+    )
+  try:
+    return len(_text(value).encode())
+  except UnicodeEncodeError:
+    raise errors.InputError(
+      f'{where}: data.field={field!r} has half a surrogate pair: fix it'
+    ) from None
+
+
+def _check_not_empty(size, column, where):
+  if not size:
+    raise errors.InputError(
+      f'{where}: {column!r} is empty: fill it, or remove the row'
+    )
+
+
+def _difficulty(row, data, table, where):
+  """Returns a row's difficulty."""
+  value = row.get(data.difficulty)
+  number = value
+  if isinstance(value, str) and not table.is_typed:
+    try:
+      number = float(value)
+    except ValueError:
+      number = None
+  if type(number) not in (int, float) or not math.isfinite(number):
+    raise errors.InputError(
+      f'{where}: data.difficulty={data.difficulty!r} is {value!r}: give a '
+      'number'
+    )
+  return float(number)
+
+
+def _label(row, data, where):
+  """Returns the number of a row's class, given by number or by name."""
+  value = row.get(data.label)
+  number = classes_lib.number(value, data.classes)
+  if number is not None:
+    return number
+  raise errors.InputError(
+    f"{where}: data.label={data.label!r} is {value!r}, which isn't in "
+    f'data.classes={data.classes!r}, nor one of their numbers from 0'
+  )

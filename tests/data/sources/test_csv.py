@@ -1,0 +1,90 @@
+"""CSV: rows read by their offset, columns and classes found in them."""
+
+import pickle
+
+import pytest
+
+from rnn_jax import config
+from rnn_jax import errors
+from rnn_jax.data import columns
+from rnn_jax.data.sources import csv
+
+TICKETS = (
+  '\ufeffid,body,kind,hours\r\n'
+  'T-1,"a, ""b""\nü",bug,3\r\n'
+  '\r\n'
+  'T-2,second,billing,0.5\r\n'
+  'T-3,third,bug,1\n'
+  'T-4,"four\r\n\r\nlines",billing,2'
+)
+
+
+def section(path, **options):
+  options = {'splits': (100, 0, 0)} | options
+  return config.section('data', source='csv', path=str(path), **options)
+
+
+def settled(path, **options):
+  data = section(path, **options)
+  return data.settle(config.section('task', name='classification'))
+
+
+@pytest.fixture(name='tickets')
+def _tickets(tmp_path):
+  path = tmp_path / 'a.csv'
+  path.write_bytes(TICKETS.encode())
+  return path
+
+
+def test_rows_are_read_with_their_ids_and_classes(tickets):
+  data = settled(tickets)
+  assert data.field == 'body' and data.label == 'kind'
+  assert data.classes == ('billing', 'bug')
+  train = pickle.loads(pickle.dumps(csv.load(data)['train']))
+  texts = [train.read(n).decode() for n in range(len(train))]
+  assert texts == ['a, "b"\nü', 'second', 'third', 'four\r\n\r\nlines']
+  assert train.sizes.tolist() == [len(text.encode()) for text in texts]
+  assert train.names == ('T-1', 'T-2', 'T-3', 'T-4')
+  assert train.labels.tolist() == [1, 0, 1, 0]
+  assert train.read(2, 1, 3) == b'hi'
+
+
+def test_a_difficulty_is_a_number_as_text(tickets):
+  options = {'curriculum': 'column', 'difficulty': 'hours'}
+  train = csv.load(section(tickets, field='body', **options))['train']
+  assert train.difficulties.tolist() == [3, 0.5, 1, 2]
+  assert train.labels is None
+  with pytest.raises(errors.InputError, match="a.csv:3: .*'kind' is 'bug': gi"):
+    csv.load(section(tickets, field='body', difficulty='kind'))
+
+
+def test_tabs_separate_values_of_tsv(tmp_path):
+  (tmp_path / 'a.tsv').write_text('text\tlabel\n"x\t1\ny, z\t0\n')
+  train = csv.load(settled(tmp_path / 'a.tsv'))['train']
+  assert [train.read(n) for n in range(2)] == [b'"x', b'y, z']
+  assert train.labels.tolist() == [1, 0]
+  assert train.names == ('a.tsv:2', 'a.tsv:3')
+
+
+@pytest.mark.parametrize(
+  ('text', 'message'),
+  (
+    ('', 'a.csv is empty'),
+    ('text,label\n', 'no row has any text'),
+    ('text,text\n', 'a.csv:1: .*name each column once'),
+    ('text,label\na,b\na,b,c\n', 'a.csv:3: 3 columns, and the header has 2'),
+    ('text,label\na,x\nb,y\nc,\n', "a.csv:4: data.label='label' is ''"),
+    ('text,label\na,x\n,y\n', "a.csv:3: 'text' is empty"),
+  ),
+)
+def test_what_is_wrong_is_named(tmp_path, text, message):
+  (tmp_path / 'a.csv').write_text(text)
+  with pytest.raises(errors.InputError, match=message):
+    csv.load(settled(tmp_path / 'a.csv'))
+
+
+def test_a_column_with_too_many_values_is_not_one_of_classes(tmp_path):
+  rows = ''.join(f't{n},{n}\n' for n in range(columns.MOST + 1))
+  (tmp_path / 'a.csv').write_text(f'text,label\n{rows}')
+  with pytest.raises(errors.InputError, match="'label': .* more than 1,000"):
+    settled(tmp_path / 'a.csv')
