@@ -2,6 +2,7 @@
 
 import importlib
 import math
+import pathlib
 
 import jax
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from rnn_jax import config as config_lib
 from rnn_jax.data.text import tokenizer
 from rnn_jax.models import language_model
+from rnn_jax.training import schedule
 
 
 def parameters(raw, vocabulary):
@@ -61,3 +63,17 @@ def test_the_dragon_hatchling_has_its_parameters(size, vocabulary, count):
   raw = module.get_config(size)
   assert raw.data.tokenizer == 'bytes'
   assert parameters(raw, vocabulary) == count
+
+
+NAMES = sorted(
+  path.stem for path in pathlib.Path(__file__).parents[1].glob('configs/*.py')
+)
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_each_config_can_be_tried_for_a_few_steps(name):
+  raw = importlib.import_module(f'configs.{name}').get_config()
+  raw.train.steps = 5
+  config = config_lib.parse(raw)
+  rates = [schedule.make(config).rate(step) for step in range(5)]
+  assert max(rates) == pytest.approx(raw.optimizer.learning_rate)

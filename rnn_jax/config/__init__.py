@@ -259,6 +259,7 @@ class Schedule(Part):
   """A linear warm-up, then `name`: the options of all schedules."""
 
   name: str = 'cosine'  # a file of rnn_jax/training/schedules, or your module
+  # More than train.steps: half of these.
   warmup_steps: int = option(100, least=0)
 
   constant: ClassVar[bool] = False  # the peak, after the warm-up

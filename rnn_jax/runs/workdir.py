@@ -48,6 +48,7 @@ FREE = (
   'train.checkpoint_dir',
   'train.checkpoint_every',
   'train.keep_checkpoints',
+  'metrics.*',
   'sample.*',
 )
 FIXED = ('mesh.compression', 'mesh.top_k_share')  # the exceptions
@@ -335,12 +336,25 @@ def _settle_elsewhere(folder, given, config, trained):
 
 
 def _refuse_another(name, old, config, trained):
-  if trained and (fixed := fixed_differences(old, config)):
+  if not trained:
+    return
+  _refuse_fewer_steps(name, old, config)
+  longer = old | {'train': old['train'] | {'steps': config['train']['steps']}}
+  if fixed := fixed_differences(longer, config):
     listed = '\n  '.join(fixed)
     raise errors.InputError(
       f'{name} holds a run with another config '
       f'(its value -> the one given):\n  {listed}\n'
       f'restore these values, or use another --workdir'
+    )
+
+
+def _refuse_fewer_steps(name, old, config):
+  before, steps = old['train'].get('steps'), config['train']['steps']
+  if type(before) is int and steps < before:
+    raise errors.InputError(
+      f'train.steps={steps!r}: {name} holds a run of {before:,} steps, which '
+      'may become more, not fewer: give that or more, or use another --workdir'
     )
 
 

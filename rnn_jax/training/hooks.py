@@ -242,7 +242,8 @@ class Save:
 
 def finish(trainer: Trainer) -> None:
   """Marks a run finished after its last step."""
-  trainer.progress.finished = trainer.progress.finished or 'all steps'
+  progress = trainer.progress
+  progress.finished = progress.finished or trainer_lib.ALL_STEPS
 
 
 class Stop:

@@ -33,8 +33,10 @@ from rnn_jax.runs import progress as progress_lib
 from rnn_jax.runs import signals
 from rnn_jax.runs import workdir as workdir_lib
 from rnn_jax.runs.checkpoints import checkpoint
+from rnn_jax.training import extend
 from rnn_jax.training import hooks as hooks_lib
 from rnn_jax.training import programs as programs_lib
+from rnn_jax.training import schedule
 from rnn_jax.training import train_state
 from rnn_jax.training import trainer as trainer_lib
 from rnn_jax.training.memory import batch_size
@@ -133,6 +135,8 @@ def open_run(
     shapes = pipeline.batch_shapes(corpus, config, multiple)
     config = remat_budget.resolve(config, corpus.tokenizer, shapes)
     _say(f"remat.every='auto': {remat_budget.describe(config)}")
+  if shortened := schedule.describe_warmup(config):
+    _say(shortened)
   task = programs_lib.make_task(config, corpus.tokenizer)
   programs = programs_lib.Programs(task, config, mesh)
   bounds.check_model(
@@ -194,14 +198,19 @@ def restore(trainer: Trainer) -> None:
     trainer.step, entries, progress = saved
     state = train_state.TrainState(**entries)
     trainer.progress = trainer_lib.Progress(**progress)
+    before = extend.extend(config, trainer.progress, trainer.step)
     trainer.saved = trainer.step
     trainer.skipped_at_save = trainer.progress.skipped_steps
     _say(f'resumed at step {trainer.step}')
+    if before:
+      scale = float(jax.device_get(state.rate_scale))
+      _say(extend.describe(config, before, trainer.step, scale))
   else:
     state = programs.init_from_data(state, trainer.corpus)
     table = progress_lib.parameter_table(state.params)
     _say(f'parameters:\n{table}')
   trainer.state = state
+  trainer.progress.planned_steps = config.train.steps
   trainer.data_state = trainer.batches.get_state()
   _show_placement(trainer)
   trainer.clock.resume(trainer.progress.parts, trainer.step, trainer.workdir)

@@ -59,7 +59,8 @@ def draw_schedule(
   axes.plot(jax.device_get(rates), lw=1.5)
   axes.set(xlabel='step', ylabel='learning rate')
   axes.set_ylim(bottom=0)
-  title, warmup = config.schedule.name, config.schedule.warmup_steps
+  title = config.schedule.name
+  warmup = schedule_lib.settle(config).schedule.warmup_steps
   if warmup:
     title += f' after {warmup} steps of warm-up'
   if schedule.rescale:

@@ -24,6 +24,8 @@ from rnn_jax.runs.checkpoints import checkpoint
 from rnn_jax.training import programs as programs_lib
 from rnn_jax.training import train_state
 
+ALL_STEPS = 'all steps'  # how a run ends that nothing cuts short
+
 
 @dataclasses.dataclass
 class Progress:
@@ -39,7 +41,9 @@ class Progress:
     padded_tokens: the same, including padding.
     skipped_steps: the number of steps that were not finite.
     seconds: of training steps.
-    finished: '' until training ends, then 'all steps' or why it ended early.
+    finished: '' until training ends, then ALL_STEPS or why it ended early.
+    planned_steps: `train.steps` as of this step; 0: an earlier version saved
+      it.
     parts: seconds by part of the run, see runs/goodput.py.
   """
 
@@ -53,6 +57,7 @@ class Progress:
   skipped_steps: int = 0
   seconds: float = 0.0
   finished: str = ''
+  planned_steps: int = 0
   parts: dict[str, float] = dataclasses.field(default_factory=dict)
 
 
