@@ -17,6 +17,7 @@ import flax.traverse_util
 import jax
 import numpy as np
 
+from rnn_jax import bounds
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data.text import tokenizer as tokenizer_lib
@@ -32,11 +33,15 @@ PyTree = Any
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Bundle:
-  """A model. `params` is a tree of NumPy arrays like that of training."""
+  """A model. `params` is a tree of NumPy arrays like that of training.
+
+  `step` is that of the checkpoint that it was read from.
+  """
 
   config: config_lib.Config
   tokenizer: tokenizer_lib.Tokenizer
   params: PyTree
+  step: int = 0
 
 
 def make(
@@ -120,7 +125,7 @@ def read(workdir: str | os.PathLike, which: str | int) -> Bundle:
     which: 'best', 'latest' or a step.
 
   Raises:
-    InputError: no such run or checkpoint.
+    InputError: no such run or checkpoint, or a model that doesn't fit here.
   """
   which = checkpoint.parse_which(which)
   config = config_lib.parse(workdir_lib.load_config(workdir))
@@ -128,14 +133,16 @@ def read(workdir: str | os.PathLike, which: str | int) -> Bundle:
   if not path.exists():
     raise errors.InputError(f'{path} is missing: train first')
   tokenizer = tokenizer_lib.load(path)
+  expected = like(config, tokenizer)
+  bounds.check_model(config, expected, f'parameters of {workdir}')
   checkpoints = checkpoint.Checkpoints(
     workdir_lib.checkpoint_folder(workdir, config.train.checkpoint_dir)
   )
   try:
-    _, params = checkpoints.restore_parameters(like(config, tokenizer), which)
+    step, params = checkpoints.restore_parameters(expected, which)
   finally:
     checkpoints.close()
-  return Bundle(config, tokenizer, jax.device_get(params))
+  return Bundle(config, tokenizer, jax.device_get(params), step)
 
 
 def write(bundle: Bundle, workdir: str | os.PathLike) -> None:

@@ -9,6 +9,7 @@ and prints, except that each writes its own part of a checkpoint.
 """
 
 import contextlib
+import dataclasses
 import functools
 import os
 import sys
@@ -29,12 +30,15 @@ from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.runs import agreement
 from rnn_jax.runs import goodput
 from rnn_jax.runs import metrics
+from rnn_jax.runs import origin
 from rnn_jax.runs import progress as progress_lib
 from rnn_jax.runs import signals
 from rnn_jax.runs import workdir as workdir_lib
 from rnn_jax.runs.checkpoints import checkpoint
 from rnn_jax.training import extend
 from rnn_jax.training import hooks as hooks_lib
+from rnn_jax.training import initialize
+from rnn_jax.training import optimizer as optimizer_lib
 from rnn_jax.training import programs as programs_lib
 from rnn_jax.training import schedule
 from rnn_jax.training import train_state
@@ -46,13 +50,29 @@ from rnn_jax.training.memory import remat as remat_budget
 Trainer = trainer_lib.Trainer
 
 
+@dataclasses.dataclass(frozen=True)
+class Start:
+  """How a run starts, which isn't part of its config.
+
+  Attributes:
+    from_step: of the checkpoint to resume from; None: the newest. Newer ones
+      are renamed, and no longer count.
+    accept_new_data: the run may resume on other documents than it began with,
+      which are then its own.
+    init: the run that a new run begins with, or None; read only once.
+  """
+
+  from_step: int | None = None
+  accept_new_data: bool = False
+  init: origin.Init | None = None
+
+
 def train(
   config: config_lib.Config,
   workdir: str | os.PathLike,
   hooks: Iterable[Callable[[Trainer], None]] = (),
   stop: signals.StopRequest | None = None,
-  from_step: int | None = None,
-  accept_new_data: bool = False,
+  start: Start = Start(),
 ) -> trainer_lib.Progress:
   """Trains, or resumes training, in a work folder.
 
@@ -62,10 +82,7 @@ def train(
     hooks: called with the Trainer after each step and after the standard hooks
       (training/hooks.py).
     stop: names the signal that stopped the run, afterwards.
-    from_step: of the checkpoint to resume from; None: the newest. Newer ones
-      are renamed, and no longer count.
-    accept_new_data: the run may resume on other documents than it began with,
-      which are then its own.
+    start: how it starts.
 
   Returns:
     Progress; `finished` is empty if a signal stopped the run.
@@ -83,11 +100,14 @@ def train(
   with contextlib.ExitStack() as stack:
     stack.enter_context(lock or contextlib.nullcontext())
     hosts.check_shared(f'{workdir}/{workdir_lib.CONFIG}')
-    opened = open_run(config, workdir, accept_new_data)
+    source = initialize.open_source(start.init, workdir, config)
+    if source:
+      _say(initialize.settle_tokenizer(source, config, workdir))
+    opened = open_run(config, workdir, start.accept_new_data)
     trainer = stack.enter_context(contextlib.closing(opened))
-    if from_step is not None:
-      trainer.checkpoints.set_aside_after(from_step)
-    restore(trainer)
+    if start.from_step is not None:
+      trainer.checkpoints.set_aside_after(start.from_step)
+    restore(trainer, source)
     stack.enter_context(_reporting(trainer))
     stop = stack.enter_context(stop or signals.StopRequest())
     stop.finish = functools.partial(_stop, trainer, stop)
@@ -166,11 +186,16 @@ def open_run(
   )
 
 
-def restore(trainer: Trainer) -> None:
+def restore(trainer: Trainer, source: initialize.Source | None = None) -> None:
   """Restores a run's newest checkpoint, or initializes the run.
 
+  Args:
+    trainer: of an opened run.
+    source: what a new run begins with; None: parameters of its own.
+
   Raises:
-    InputError: all checkpoints are damaged, or they don't fit the config.
+    InputError: all checkpoints are damaged, they don't fit the config, or
+      nothing of the source does.
   """
   config, programs = trainer.config, trainer.programs
   data = trainer.corpus, config, trainer.row_multiple
@@ -209,11 +234,27 @@ def restore(trainer: Trainer) -> None:
     state = programs.init_from_data(state, trainer.corpus)
     table = progress_lib.parameter_table(state.params)
     _say(f'parameters:\n{table}')
+    if source:
+      state = _begin(trainer, state, source)
+  if frozen := optimizer_lib.describe_frozen(config, state.params):
+    _say(frozen)
   trainer.state = state
   trainer.progress.planned_steps = config.train.steps
   trainer.data_state = trainer.batches.get_state()
   _show_placement(trainer)
   trainer.clock.resume(trainer.progress.parts, trainer.step, trainer.workdir)
+
+
+def _begin(trainer, state, source):
+  """Returns a new state with what it takes of a source, and reports that."""
+  state, report = initialize.apply(
+    source, trainer.programs, trainer.config, trainer.corpus.tokenizer, state
+  )
+  _say(str(report))
+  hosts.run_on_first(lambda: initialize.record(source, report, trainer.workdir))
+  folder = trainer.config.train.checkpoint_dir
+  hosts.run_on_first(lambda: workdir_lib.keep_copies(trainer.workdir, folder))
+  return state
 
 
 def _stop(trainer, request):
