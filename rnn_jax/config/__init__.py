@@ -342,6 +342,14 @@ class Evaluate:
 
 
 @dataclasses.dataclass(frozen=True)
+class Metrics:
+  """Where the measurements of a run go, for you to follow it."""
+
+  # Files of rnn_jax/runs/writers, or your modules; 'jsonl' is always written.
+  writers: tuple[str, ...] = ('jsonl', 'tensorboard')
+
+
+@dataclasses.dataclass(frozen=True)
 class Sample:
   """Text that the trained model writes to the terminal."""
 
@@ -369,6 +377,7 @@ class Config:
   pruning: compression.Pruning = compression.Pruning()
   distillation: compression.Distillation = compression.Distillation()
   evaluate: Evaluate = Evaluate()
+  metrics: Metrics = Metrics()
   sample: Sample = Sample()
 
 

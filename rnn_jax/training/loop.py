@@ -94,6 +94,7 @@ def train(
   """
   given = config_lib.to_dict(config)
   agreement.check(given)
+  hosts.run_on_first(lambda: metrics.check(config.metrics.writers))
   lock = hosts.run_on_first(
     lambda: workdir_lib.open_for_training(workdir, given)
   )
@@ -273,7 +274,9 @@ def _stop(trainer, request):
 def _reporting(trainer):
   """Opens the first process's metrics file and progress display."""
   if hosts.is_first():
-    trainer.writer = metrics.Writer(trainer.workdir, trainer.step)
+    trainer.writer = metrics.Writer(
+      trainer.workdir, trainer.step, trainer.config.metrics.writers
+    )
     steps = trainer.config.train.steps
     trainer.display = progress_lib.Display(steps, trainer.step)
   try:
