@@ -142,7 +142,11 @@ def run(main):
   """
   _keep_memory()
   os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '1')
-  with signal_thread.prompt_interrupts(), _one_line_errors():
+  with (
+    signal_thread.prompt_interrupts(),
+    _one_line_errors(),
+    activity.reported(pathlib.Path(sys.argv[0]).stem),
+  ):
     app.run(_started(main), flags_parser=_parse)
 
 
@@ -160,8 +164,7 @@ def _started(main):
     jax.config.update('jax_transfer_guard', 'disallow')
     _keep_programs(jax)
     _import_modules()
-    with activity.reported(pathlib.Path(argv[0]).stem):
-      return main(argv)
+    return main(argv)
 
   return guarded
 

@@ -5,8 +5,9 @@
         ...
         done(1)
 
-prints 'evaluating: 120 of 900 batches, 10 s' after 10 s, and so on. Nobody has
-to guess whether a command still works.
+prints 'evaluating: 120 of 900 batches, 10 s' after 10 s, and so on; on a
+terminal the first line of each activity comes after 3 s. Nobody has to guess
+whether a command still works.
 """
 
 import contextlib
@@ -18,6 +19,7 @@ from collections.abc import Callable
 from collections.abc import Iterator
 
 QUIET = 10.0  # seconds without a word, at most
+SOON = 3.0  # the same on a terminal, before the first line of an activity
 
 
 @dataclasses.dataclass(eq=False)
@@ -27,6 +29,7 @@ class _Activity:
   unit: str
   begun: float
   done: int = 0
+  shown: bool = False
 
   def line(self) -> str:
     seconds = f'{time.monotonic() - self.begun:.0f} s'
@@ -37,6 +40,11 @@ class _Activity:
     return f'{self.what}: {part}, {seconds}'
 
 
+def _to_stderr(line: str) -> None:
+  print(line, file=sys.stderr, flush=True)
+
+
+_print = [_to_stderr]
 _current: list[_Activity] = []  # the innermost one last
 _lock = threading.Lock()
 _spoke = [0.0]  # when something was printed last
@@ -75,18 +83,25 @@ def spoke() -> None:
   _spoke[0] = time.monotonic()
 
 
+def print_with(function: Callable[[str], None] | None) -> None:
+  """Prints lines with a function, such as a progress bar's; None: on stderr."""
+  _print[0] = function or _to_stderr
+
+
 @contextlib.contextmanager
 def reported(command: str) -> Iterator[None]:
   """Inside it a thread prints what goes on, every QUIET seconds of silence."""
   ended = threading.Event()
 
   def report():
-    while not ended.wait(QUIET / 20):
-      if time.monotonic() - _spoke[0] >= QUIET:
-        with _lock:
-          line = _current[-1].line()
+    while not ended.wait(min(QUIET, SOON) / 20):
+      with _lock:
+        own = _current[-1]
+      soon = sys.stderr.isatty() and not own.shown
+      if time.monotonic() - _spoke[0] >= (SOON if soon else QUIET):
+        own.shown = True
         with contextlib.suppress(OSError, ValueError):
-          print(line, file=sys.stderr, flush=True)
+          _print[0](own.line())
         spoke()
 
   spoke()

@@ -84,6 +84,10 @@ def _shardings(tree):
   return jax.tree.map(lambda leaf: leaf.sharding, tree)
 
 
+# Without tqdm's estimate of the time left, which counts compilation.
+BAR = '{percentage:3.0f}%|{bar:10}| {n_fmt}/{total_fmt}{postfix}'
+
+
 class Display:
   """A progress bar on a terminal; elsewhere a line for each report."""
 
@@ -94,8 +98,11 @@ class Display:
       initial=step,
       unit='step',
       dynamic_ncols=True,
+      bar_format=BAR,
       disable=not sys.stderr.isatty(),
     )
+    if not self._bar.disable:
+      activity.print_with(self._bar.write)
 
   def advance(self) -> None:
     self._bar.update()
@@ -116,8 +123,10 @@ class Display:
       print(text, flush=True)
     else:
       self._bar.write(text)
+    activity.spoke()
 
   def close(self) -> None:
+    activity.print_with(None)
     self._bar.close()
 
 

@@ -19,6 +19,7 @@ from collections.abc import Iterable
 
 import jax
 
+from rnn_jax import activity
 from rnn_jax import bounds
 from rnn_jax import config as config_lib
 from rnn_jax import errors
@@ -158,8 +159,9 @@ def open_run(
     _say(f"remat.every='auto': {remat_budget.describe(config)}")
   if shortened := schedule.describe_warmup(config):
     _say(shortened)
-  task = programs_lib.make_task(config, corpus.tokenizer)
-  programs = programs_lib.Programs(task, config, mesh)
+  with activity.doing('building the model'):
+    task = programs_lib.make_task(config, corpus.tokenizer)
+    programs = programs_lib.Programs(task, config, mesh)
   bounds.check_model(
     config,
     programs.parts_like(('params', 'opt_state')),
@@ -214,7 +216,8 @@ def restore(trainer: Trainer, source: initialize.Source | None = None) -> None:
       programs.compile_train, *shapes[0]
     )
   rows = max(rows for rows, _ in shapes)
-  state = programs.init(config.train.seed, rows)
+  with activity.doing('initializing the parameters'):
+    state = jax.block_until_ready(programs.init(config.train.seed, rows))
   if trainer.checkpoints.steps() == [0]:  # see runs/bundle.py
     like = programs.parameters_like()
     _, params = trainer.checkpoints.restore_parameters(like, 0)

@@ -76,6 +76,7 @@ class Trainer:
     clock: where its wall time goes.
     state: the train state, once it is restored.
     step: the number of steps taken.
+    compiled: whether the last one had to be compiled first.
     batch: of the last step.
     data_state: of `batches`, just after that batch.
     metrics: of the last step, on the devices; see step.make_train_step.
@@ -100,6 +101,7 @@ class Trainer:
   clock: goodput.Clock
   state: train_state.TrainState = dataclasses.field(init=False)
   step: int = 0
+  compiled: bool = False
   batch: batch_lib.Batch = dataclasses.field(init=False)
   data_state: dict[str, Any] = dataclasses.field(init=False)
   metrics: dict[str, Any] = dataclasses.field(init=False)
@@ -177,7 +179,8 @@ class Trainer:
         yield
         if self.first_step_seconds is None:
           jax.block_until_ready(self.metrics)
-      if self.programs.traces > traces:
+      self.compiled = self.programs.traces > traces
+      if self.compiled:
         self.clock.rename('compile')
 
   @contextlib.contextmanager
@@ -216,7 +219,11 @@ class Trainer:
     # Several processes compile within the step, all in the same order.
     if shape in self._compiled or jax.process_count() > 1:
       return
-    with self.clock.part('compile'), self.at_rest():
+    with (
+      self.clock.part('compile'),
+      self.at_rest(),
+      activity.doing(f'compiling step {self.step + 1}'),
+    ):
       if self.compiling is not None:
         self.compiling.result()
         self.compiling = None
