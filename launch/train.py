@@ -93,9 +93,11 @@ def main(argv):
   if not WORKDIR.value and not looks:
     raise errors.InputError('--workdir is missing: name a folder for the run')
   if PLOT.value:
+    from rnn_jax.runs import workdir
     from rnn_jax.training import plots
 
-    drawn = plots.draw_loss(WORKDIR.value)
+    run = config_lib.parse(workdir.load_config(WORKDIR.value))
+    drawn = plots.draw_loss(WORKDIR.value, run)
     if not drawn:
       raise errors.InputError(
         f'--workdir={WORKDIR.value}: no losses to draw yet: train first'

@@ -3,6 +3,7 @@
 The code of each figure is next to its data. No figure needs a display.
 """
 
+import math
 import pathlib
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -10,7 +11,9 @@ from typing import Any
 from typing import Literal
 
 import matplotlib.axes
+import matplotlib.axis
 import matplotlib.figure
+import matplotlib.ticker
 import numpy as np
 
 # Okabe and Ito's colors, which color-blind readers can tell apart, without the
@@ -27,6 +30,7 @@ COLORS = (
 BLUE, ORANGE = COLORS[:2]
 LINES = '-', '--', ':', '-.'
 DPI = 140
+TICKS = 7  # of a logarithmic axis, at most
 
 Figure = matplotlib.figure.Figure
 Axes = matplotlib.axes.Axes
@@ -89,6 +93,42 @@ def label(
   """Writes a text just right of a point; `options` are of `annotate`."""
   defaults: dict[str, Any] = {'xytext': (5, 0), 'va': 'center', 'fontsize': 8}
   axes.annotate(text, at, textcoords='offset points', **defaults | options)
+
+
+def tick_ends(axis: matplotlib.axis.Axis) -> None:
+  """Widens the limits of a linear axis to ticks, so that both ends have one."""
+  ticks = axis.get_major_locator().tick_values(*axis.get_view_interval())
+  axis.set_view_interval(ticks[0], ticks[-1], ignore=True)
+  axis.set_ticks(ticks)
+
+
+def tick_steps(axes: Axes, last: int) -> None:
+  """Ticks whole steps from 0 to the last one along x, both included."""
+  locator = matplotlib.ticker.MaxNLocator(6, integer=True, steps=[1, 2, 5, 10])
+  ticks = [n for n in locator.tick_values(0, last) if 0 <= n < last]
+  if ticks[1:] and last - ticks[-1] < (ticks[1] - ticks[0]) / 2:
+    ticks.pop()  # their labels would touch
+  ticks.append(last)
+  margin = 0.02 * last
+  axes.set_xlim(-margin, last + margin)
+  axes.set_xticks(ticks, [f'{n:,.0f}' for n in ticks])
+
+
+def tick_log(axis: matplotlib.axis.Axis) -> None:
+  """Labels a logarithmic axis at two places or more, however short it is."""
+  low, high = sorted(axis.get_view_interval())
+  decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+  for factors in ((1,), (1, 3), (1, 2, 5), range(1, 10)):
+    ticks = [f * 10.0**n for n in decades for f in factors]
+    ticks = [x for x in ticks if low <= x <= high]
+    if len(ticks) > 1:
+      break
+  else:
+    ticks = [low, high]
+  ticks = ticks[:: -(-len(ticks) // TICKS)]
+  axis.set_major_locator(matplotlib.ticker.FixedLocator(ticks))
+  axis.set_major_formatter(matplotlib.ticker.StrMethodFormatter('{x:.3g}'))
+  axis.set_minor_formatter(matplotlib.ticker.NullFormatter())
 
 
 def name_rows(axes: Axes, names: Sequence[str]) -> None:

@@ -53,6 +53,7 @@ class Task(Part):
   reads_images: ClassVar[bool] = False  # not tokens
   reads_logits: ClassVar[bool] = False  # of the whole vocabulary, at each step
   answers: ClassVar[bool] = False  # a boundary ends a prompt; a reply follows
+  loss_per: ClassVar[str] = 'token'  # what the loss is a mean over
   predictor: ClassVar[str] = ''  # module of predictions (evaluation/run.py)
 
   def check(self, config: 'Config') -> None:

@@ -255,7 +255,7 @@ def _draw_gradients(rows):
       axes.plot(*zip(*dots, strict=True), 'o', color=color)
       axes.set_xscale('log')
       axes.margins(x=0.2)
-      axes.tick_params(which='minor', labelbottom=False)
+      plots.tick_log(axes.xaxis)
     for x, n in dots:
       plots.label(axes, f'{x:.3g}', (x, n))
     plots.name_rows(axes, [row['part'] for row in rows])
@@ -307,5 +307,7 @@ def _draw_flow(norms):
   figure, axes = plots.panel((7, 4))
   axes.loglog(range(1, len(norms) + 1), norms, 'o-', ms=3, color=plots.BLUE)
   axes.set(xlabel='T - t, steps', ylabel='|d loss_T / d x_t|')
+  plots.tick_log(axes.xaxis)
+  plots.tick_log(axes.yaxis)
   plots.dress(axes)
   return figure

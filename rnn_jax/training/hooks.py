@@ -289,7 +289,7 @@ def draw_loss(trainer: Trainer) -> None:
       activity.doing('drawing the curve'),
       files.may_be_missed(f'{trainer.workdir}/loss.png'),
     ):
-      plots.draw_loss(trainer.workdir)
+      plots.draw_loss(trainer.workdir, trainer.config)
 
   hosts.run_on_first(draw)
 
