@@ -3,10 +3,12 @@
     python -m launch.train --config=stdlib_bytes --workdir=runs/demo
 
 Every key of the config is a flag: --config.train.steps=2000. The same command
-resumes a stopped run. On several hosts (docs/scaling.md), run it on each host
-with --coordinator, --processes and --process, or with --cluster. Three flags
-print or draw and don't train: --print_config shows every key and its value,
---plot draws the learning curve of a run so far, and --plot_schedule or
+resumes a stopped run; with a larger --config.train.steps it extends one.
+--init_from=FOLDER begins a new run with the parameters of another one. On
+several hosts (docs/scaling.md), run it on each host with --coordinator,
+--processes and --process, or with --cluster. Three flags print or draw and
+don't train: --print_config shows every key and its value, --plot draws the
+learning curve of a run so far, and --plot_schedule or
 --plot_schedule=FILE.png draws the learning rate by step.
 """
 
@@ -41,6 +43,19 @@ ACCEPT_NEW_DATA = flags.DEFINE_bool(
   'accept_new_data',
   False,
   'Resume on other documents than the run began with.',
+)
+INIT_FROM = flags.DEFINE_string(
+  'init_from',
+  None,
+  'Folder of another run: begin a new run with its parameters.',
+)
+INIT_CHECKPOINT = flags.DEFINE_string(
+  'init_checkpoint',
+  None,
+  "Which of its checkpoints: 'best', 'latest' or a step. Default: best.",
+)
+INIT_OPTIMIZER = flags.DEFINE_bool(
+  'init_optimizer', False, 'Take the state of its optimizer as well.'
 )
 PLOT = flags.DEFINE_bool(
   'plot', False, 'Draw loss.png of the run in --workdir and exit.'
@@ -80,9 +95,11 @@ def main(argv):
   if not WORKDIR.value and not looks:
     raise errors.InputError('--workdir is missing: name a folder for the run')
   if PLOT.value:
+    from rnn_jax.runs import workdir
     from rnn_jax.training import plots
 
-    drawn = plots.draw_loss(WORKDIR.value)
+    run = config_lib.parse(workdir.load_config(WORKDIR.value))
+    drawn = plots.draw_loss(WORKDIR.value, run)
     if not drawn:
       raise errors.InputError(
         f'--workdir={WORKDIR.value}: no losses to draw yet: train first'
@@ -108,12 +125,25 @@ def main(argv):
       config,
       WORKDIR.value,
       stop=stop,
-      from_step=FROM_STEP.value,
-      accept_new_data=ACCEPT_NEW_DATA.value,
+      start=loop.Start(FROM_STEP.value, ACCEPT_NEW_DATA.value, _init()),
     )
     if progress.finished and not stop.name:
       _conclude(config, progress)
   return _end(stop.name)
+
+
+def _init():
+  """Returns the run to begin with, as the flags name it, or None."""
+  from rnn_jax import errors
+  from rnn_jax.runs import origin
+
+  run, which = INIT_FROM.value, INIT_CHECKPOINT.value
+  if run:
+    return origin.Init(run, which or 'best', INIT_OPTIMIZER.value)
+  if which or INIT_OPTIMIZER.value:
+    flag = '--init_checkpoint' if which else '--init_optimizer'
+    raise errors.InputError(f'{flag}: name the run with --init_from=FOLDER')
+  return None
 
 
 def _end(stopped_by):

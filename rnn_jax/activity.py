@@ -38,6 +38,11 @@ class _Activity:
     return f'{self.what}: {part}, {seconds}'
 
 
+def _to_stderr(line: str) -> None:
+  print(line, file=sys.stderr, flush=True)
+
+
+_print = [_to_stderr]
 _current: list[_Activity] = []  # the innermost one last
 _lock = threading.Lock()
 _spoke = [0.0]  # when something was printed last
@@ -84,6 +89,11 @@ def spoke() -> None:
   _spoke[0] = time.monotonic()
 
 
+def print_with(function: Callable[[str], None] | None) -> None:
+  """Prints lines with a function, such as a progress bar's; None: on stderr."""
+  _print[0] = function or _to_stderr
+
+
 @contextlib.contextmanager
 def reported(command: str) -> Iterator[None]:
   """Inside it a thread prints what the command does, see the module."""
@@ -99,7 +109,7 @@ def reported(command: str) -> Iterator[None]:
           innermost = _current[-1]
         if innermost.what:
           with contextlib.suppress(OSError, ValueError):
-            print(innermost.line(), file=sys.stderr, flush=True)
+            _print[0](innermost.line())
         spoke()
 
   with doing(command):

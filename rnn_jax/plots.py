@@ -114,6 +114,25 @@ def label(
   axes.annotate(text, at, textcoords='offset points', **defaults | options)
 
 
+def tick_ends(axis: matplotlib.axis.Axis) -> None:
+  """Widens the limits of a linear axis to ticks, so that both ends have one."""
+  ticks = axis.get_major_locator().tick_values(*axis.get_view_interval())
+  axis.set_view_interval(ticks[0], ticks[-1], ignore=True)
+  axis.set_ticks(ticks)
+
+
+def tick_steps(axes: Axes, last: int) -> None:
+  """Ticks whole steps from 0 to the last one along x, both included."""
+  locator = matplotlib.ticker.MaxNLocator(6, integer=True, steps=[1, 2, 5, 10])
+  ticks = [n for n in locator.tick_values(0, last) if 0 <= n < last]
+  if ticks[1:] and last - ticks[-1] < (ticks[1] - ticks[0]) / 2:
+    ticks.pop()  # their labels would touch
+  ticks.append(last)
+  margin = 0.02 * last
+  axes.set_xlim(-margin, last + margin)
+  axes.set_xticks(ticks, [f'{n:,.0f}' for n in ticks])
+
+
 def name_rows(axes: Axes, names: Sequence[str]) -> None:
   """Names rows 0, 1, ... of a panel from the top down."""
   axes.set_yticks(range(len(names)), names, fontsize=8)

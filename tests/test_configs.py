@@ -10,19 +10,19 @@ import PIL.Image
 import pytest
 
 from rnn_jax import config as config_lib
+from rnn_jax import shipped
 from rnn_jax.data import columns
 from rnn_jax.data.sources import csv
 from rnn_jax.data.sources import jsonl
-from rnn_jax import shipped
 from rnn_jax.data.text import tokenizer
 from rnn_jax.data.text.examples import dialogue
 from rnn_jax.models import language_model
+from rnn_jax.training import schedule
 from tests.support import launchers
 
 # What a test hasn't the time for: the rest of a config is as it is shipped.
 FEWER = {
   'train.steps': 2,
-  'schedule.warmup_steps': 1,
   'data.length': 32,
   'data.batch_size': 4,
   'data.workers': 0,
@@ -190,3 +190,12 @@ def test_the_sample_of_dialogues_is_one():
   splits = jsonl.load(config.data)
   dialogue.check(splits, config)
   assert sum(map(len, splits.values())) == 60
+
+
+@pytest.mark.parametrize('name', shipped.names())
+def test_each_config_can_be_tried_for_a_few_steps(name):
+  raw = importlib.import_module(f'configs.{name}').get_config()
+  raw.train.steps = 5
+  config = config_lib.parse(raw)
+  rates = [schedule.make(config).rate(step) for step in range(5)]
+  assert max(rates) == pytest.approx(raw.optimizer.learning_rate)

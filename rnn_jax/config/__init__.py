@@ -53,6 +53,7 @@ class Task(Part):
   reads_images: ClassVar[bool] = False  # not tokens
   reads_logits: ClassVar[bool] = False  # of the whole vocabulary, at each step
   answers: ClassVar[bool] = False  # a boundary ends a prompt; a reply follows
+  loss_per: ClassVar[str] = 'token'  # what the loss is a mean over
   predictor: ClassVar[str] = ''  # module of predictions (evaluation/run.py)
 
   def check(self, config: 'Config') -> None:
@@ -281,6 +282,7 @@ class Schedule(Part):
   """A linear warm-up, then `name`: the options of all schedules."""
 
   name: str = 'cosine'  # a file of rnn_jax/training/schedules, or your module
+  # More than train.steps: half of these.
   warmup_steps: int = option(100, least=0)
 
   constant: ClassVar[bool] = False  # the peak, after the warm-up
@@ -363,6 +365,14 @@ class Evaluate:
 
 
 @dataclasses.dataclass(frozen=True)
+class Metrics:
+  """Where the measurements of a run go, for you to follow it."""
+
+  # Files of rnn_jax/runs/writers, or your modules; 'jsonl' is always written.
+  writers: tuple[str, ...] = ('jsonl', 'tensorboard')
+
+
+@dataclasses.dataclass(frozen=True)
 class Sample:
   """Text that the trained model writes to the terminal."""
 
@@ -390,6 +400,7 @@ class Config:
   pruning: compression.Pruning = compression.Pruning()
   distillation: compression.Distillation = compression.Distillation()
   evaluate: Evaluate = Evaluate()
+  metrics: Metrics = Metrics()
   sample: Sample = Sample()
 
 

@@ -16,11 +16,6 @@ def check(config: Any) -> None:
     InputError: names the key, the value and the remedy.
   """
   _check_patterns(config.optimizer)
-  warmup, steps = config.schedule.warmup_steps, config.train.steps
-  if warmup > steps:
-    errors.refuse(
-      'schedule.warmup_steps', warmup, f'give at most train.steps={steps}'
-    )
   sharded = [axis for axis in SHARDING if getattr(config.mesh, axis) != 1]
   if config.optimizer.whole_matrices and sharded:
     errors.refuse(

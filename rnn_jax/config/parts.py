@@ -130,13 +130,22 @@ def check_known(raw: Mapping[str, Any], where: str) -> None:
     InputError: it names a module that isn't imported; importing it would run
       its code.
   """
-  for key, name in chosen(raw):
+  for key, name in (*chosen(raw), *_writers(raw)):
     module = name.partition(':')[0]
     if '.' in module and module not in sys.modules:
       raise errors.InputError(
         f'{where}: {key}={name!r} names a module, and opening this would run '
         f'its code: if it is yours, give --modules={module}'
       )
+
+
+def _writers(raw):
+  """Yields (key, name) of the writers of metrics, from raw values."""
+  section = raw.get('metrics')
+  given = section.get('writers') if isinstance(section, dict) else None
+  for name in given if isinstance(given, list) else ():
+    if isinstance(name, str):
+      yield 'metrics.writers', name
 
 
 def names(folder: str) -> list[str]:

@@ -48,8 +48,8 @@ class Classifier(nn.Module):
   @nn.nowrap
   def logical_axes(self) -> dict[str, str]:
     """Returns the logical axes of the parameters by path."""
-    body = {f'body/{path}': x for path, x in self.body.logical_axes().items()}
-    return LOGICAL_AXES | body
+    axes, name = self.body.logical_axes(), language_model.BODY
+    return LOGICAL_AXES | {f'{name}/{path}': x for path, x in axes.items()}
 
   def init_state(self, B: int) -> PyTree:
     """Returns the state before a text, for B rows.

@@ -26,6 +26,7 @@ from rnn_jax.ops import devices
 from rnn_jax.ops import precision
 
 PyTree = Any
+BODY = 'body'  # a language model's name within another model
 LOGICAL_AXES = {
   'embedding/embedding': 'VxD',
   'positions/table/embedding': '_xD',

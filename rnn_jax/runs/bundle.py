@@ -33,11 +33,15 @@ PyTree = Any
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Bundle:
-  """A model. `params` is a tree of NumPy arrays like that of training."""
+  """A model. `params` is a tree of NumPy arrays like that of training.
+
+  `step` is that of the checkpoint that it was read from.
+  """
 
   config: config_lib.Config
   tokenizer: tokenizer_lib.Tokenizer
   params: PyTree
+  step: int = 0
 
 
 def make(
@@ -136,16 +140,16 @@ def read(workdir: str | os.PathLike, which: str | int) -> Bundle:
   if not path.exists():
     raise errors.InputError(f'{path} is missing: train first')
   tokenizer = tokenizer_lib.load(path)
-  wanted = like(config, tokenizer)
-  bounds.check_model(config, wanted, 'parameters')
+  expected = like(config, tokenizer)
+  bounds.check_model(config, expected, f'parameters of {workdir}')
   checkpoints = checkpoint.Checkpoints(
     workdir_lib.checkpoint_folder(workdir, config.train.checkpoint_dir)
   )
   try:
-    _, params = checkpoints.restore_parameters(wanted, which)
+    step, params = checkpoints.restore_parameters(expected, which)
   finally:
     checkpoints.close()
-  return Bundle(config, tokenizer, jax.device_get(params))
+  return Bundle(config, tokenizer, jax.device_get(params), step)
 
 
 def write(bundle: Bundle, workdir: str | os.PathLike) -> None:

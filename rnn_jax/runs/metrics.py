@@ -1,20 +1,18 @@
-"""The measurements of a run: metrics.jsonl, TensorBoard.
+"""The measurements of a run: metrics.jsonl, and what `metrics.writers` name.
 
-A row of metrics.jsonl is {"step": n, "split": "train", "loss": ..., ...}; rows
-of "validation" have "best", 1 where no earlier evaluation was as good. What
-isn't a finite number is null. A resumed run first drops the rows after the step
-that it resumes from; lines that aren't rows move to metrics.jsonl.damaged.
+A writer is a file of runs/writers, or a module of the user, with
 
-None of it may cost a training step: what a full disk keeps out is written once
-there is space, and TensorBoard's events are written by this thread, not by one
-that could end and leave its queue full.
+    make(workdir, step) -> Writer
+
+`step` is that from which the run resumes, or 0. A Writer has write(step, split,
+values), which adds a row of numbers by name, and close(). A file that needs a
+package has check(), which refuses to start without it.
+
+None of it may cost a training step: a writer that fails is a warning.
 """
 
-import functools
-import math
 import os
 import pathlib
-import time
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
@@ -22,101 +20,99 @@ from typing import Any
 import jax
 from absl import logging
 
-from rnn_jax import errors
-from rnn_jax import files
+from rnn_jax import config as config_lib
 from rnn_jax import host
+from rnn_jax.runs.writers import jsonl
 
-NAME = 'metrics.jsonl'
-DAMAGED = 'metrics.jsonl.damaged'
+KEY = 'metrics.writers'
+FOLDER = 'runs/writers'
+ALWAYS = 'jsonl'
 
-Row = dict[str, Any]
+Row = jsonl.Row
+
+
+def check(names: Sequence[str]) -> None:
+  """Checks that writers exist and have the packages that they need.
+
+  Raises:
+    InputError: one doesn't.
+  """
+  for name in names:
+    module = config_lib.load(FOLDER, name, KEY)
+    getattr(module, 'check', lambda: None)()
 
 
 class Writer:
-  """Appends rows; each is on disk when `write` returns, if there is space."""
+  """Gives each row to metrics.jsonl and to the writers of a config."""
 
-  def __init__(self, workdir: str | os.PathLike[str], step: int) -> None:
-    """Opens the files of a run that resumes from a step, or starts at 0.
+  def __init__(
+    self,
+    workdir: str | os.PathLike[str],
+    step: int,
+    names: Sequence[str] = config_lib.Metrics().writers,
+  ) -> None:
+    """Opens metrics.jsonl; the others open at the first row.
+
+    Args:
+      workdir: the run's folder.
+      step: that it resumes from, or 0.
+      names: of writers besides.
 
     Raises:
-      InputError: they can't be written.
+      InputError: metrics.jsonl can't be written.
     """
-    self._path = pathlib.Path(workdir) / NAME
-    self._folder = pathlib.Path(workdir) / 'tensorboard'
-    self._purge_step = step + 1 if step else None
-    self._waiting = b''  # bytes that the disk hasn't taken yet
-    try:
-      self._keep(step)
-      self._file = open(self._path, 'ab', buffering=0)  # noqa: SIM115
-    except OSError as error:
-      raise errors.InputError(
-        errors.explain(error) or f'{self._path}: {error.strerror}'
-      ) from error
+    self._rows = jsonl.make(workdir, step)
+    others = dict.fromkeys(name for name in names if name != ALWAYS)
+    self._others = [_Optional(name, workdir, step) for name in others]
 
   def write(self, step: int, split: str, values: Mapping[str, Any]) -> None:
-    """Appends a row."""
-    row = {'step': step, 'split': split, **values}
-    self._waiting += files.to_json(row).encode() + b'\n'
-    with files.may_be_missed(self._path):
-      while self._waiting:
-        taken = self._file.write(self._waiting)
-        self._waiting = self._waiting[taken:]
-    with files.may_be_missed(self._folder):
-      for name, value in values.items():
-        if value is not None:
-          self._board.add(f'{split}/{name}', value, step)
-      self._board.flush()
+    """Writes a row."""
+    self._rows.write(step, split, values)
+    for other in self._others:
+      other.write(step, split, values)
 
   def close(self) -> None:
-    if self._waiting:
-      rows = self._waiting.count(b'\n')
-      logging.warning('%s lacks its last %d rows', self._path, rows)
-    self._file.close()
-    if '_board' in vars(self):
-      with files.may_be_missed(self._folder):
-        self._board.close()
-
-  @functools.cached_property
-  def _board(self):
-    return _Board(self._folder, self._purge_step)
-
-  def _keep(self, step):
-    """Rewrites the file without later rows and damaged lines."""
-    rows, damaged = _parsed(self._path)
-    if damaged:
-      with open(self._path.with_name(DAMAGED), 'a', encoding='utf-8') as file:
-        file.writelines(f'{line}\n' for _, line in damaged)
-    kept = [line for line, row in rows if row['step'] <= step]
-    files.write_whole(self._path, ''.join(f'{line}\n' for line in kept))
+    self._rows.close()
+    for other in self._others:
+      other.close()
 
 
-class _Board:
-  """TensorBoard's events, written by the thread that calls."""
+class _Optional:
+  """A writer that a run does without once it fails."""
 
-  def __init__(self, folder, purge_step):
-    # Imported late: it takes as long as many steps.
-    from tensorboardX import event_file_writer
-    from tensorboardX import summary
-    from tensorboardX.proto import event_pb2
+  def __init__(self, name, workdir, step):
+    self._name, self._begin = name, (workdir, step)
+    self._writer = None
+    self._failed = False
 
-    folder.mkdir(parents=True, exist_ok=True)
-    self._event, self._scalar = event_pb2.Event, summary.scalar
-    self._writer = event_file_writer.EventsWriter(str(folder / 'events'))
-    if purge_step is not None:
-      start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-      self._write(step=purge_step, session_log=start)
-
-  def add(self, name, value, step):
-    self._write(step=step, summary=self._scalar(name, value))
-
-  def flush(self):
-    self._writer.flush()
+  def write(self, step, split, values):
+    if self._failed:
+      return
+    try:
+      if self._writer is None:
+        module = config_lib.load(FOLDER, self._name, KEY)
+        self._writer = module.make(*self._begin)
+      self._writer.write(step, split, values)
+    except Exception as error:  # another package's, or a server's
+      self._give_up(error)
 
   def close(self):
-    self._writer.close()
+    if self._failed or self._writer is None:
+      return
+    try:
+      self._writer.close()
+    except Exception as error:
+      self._give_up(error)
 
-  def _write(self, **fields):
-    self._writer.write_event(self._event(wall_time=time.time(), **fields))
+  def _give_up(self, error):
+    self._failed = True
+    logging.warning(
+      '%s: %r failed (%s: %s): the run continues without it',
+      KEY,
+      self._name,
+      type(error).__name__,
+      error,
+    )
 
 
 class NoWriter:
@@ -135,34 +131,13 @@ def read(workdir: str | os.PathLike[str]) -> list[Row]:
   A damaged line is left out, with a warning unless it's the last one, which a
   crash may have truncated.
   """
-  path = pathlib.Path(workdir) / NAME
-  rows, damaged = _parsed(path)
+  path = pathlib.Path(workdir) / jsonl.NAME
+  rows, damaged = jsonl.parse(path)
   last = len(rows) + len(damaged)
   for number, _ in damaged:
     if number < last:
       logging.warning('%s, line %d is damaged and left out', path, number)
   return [row for _, row in rows]
-
-
-def _parsed(path):
-  """Returns [(line, row)] and [(number, line)] of the damaged ones."""
-  rows, damaged = [], []
-  lines = path.read_text(errors='replace').split('\n') if path.exists() else []
-  for number, line in enumerate(filter(None, lines), 1):
-    try:
-      row = files.from_json(line)
-      if not (
-        isinstance(row, dict)
-        and isinstance(row.get('step'), int)
-        and isinstance(row.get('split'), str)
-      ):
-        raise ValueError('not a row')
-    except ValueError:
-      damaged.append((number, line))
-      continue
-    known = {k: math.nan if x is None else x for k, x in row.items()}
-    rows.append((line, known))
-  return rows, damaged
 
 
 def best(rows: Sequence[Row]) -> Row:

@@ -84,6 +84,10 @@ def _shardings(tree):
   return jax.tree.map(lambda leaf: leaf.sharding, tree)
 
 
+# Without tqdm's estimate of the time left, which counts compilation.
+BAR = '{percentage:3.0f}%|{bar:10}| {n_fmt}/{total_fmt}{postfix}'
+
+
 def sample(prompt: str, text: str, is_reply: bool) -> str:
   """Returns a text after its prompt; a reply has a line of its own."""
   return f'> {prompt}\n{text.strip()}' if is_reply else f'{prompt}{text}'
@@ -99,8 +103,11 @@ class Display:
       initial=step,
       unit='step',
       dynamic_ncols=True,
+      bar_format=BAR,
       disable=not sys.stderr.isatty(),
     )
+    if not self._bar.disable:
+      activity.print_with(self._bar.write)
 
   def advance(self) -> None:
     self._bar.update()
@@ -121,8 +128,10 @@ class Display:
       print(text, flush=True)
     else:
       self._bar.write(text)
+    activity.spoke()
 
   def close(self) -> None:
+    activity.print_with(None)
     self._bar.close()
 
 

@@ -36,7 +36,7 @@ LOCK = '.lock'
 LOG = 'run.log'
 TEMPORARY = 'config.json.tmp'
 CHECKPOINTS = 'checkpoints'
-KEPT = 'tokenizer.json', 'memory.json', 'data.json'
+KEPT = 'tokenizer.json', 'memory.json', 'data.json', 'init.json'
 BEGINNING = '0'  # the checkpoint of a model that launch.convert has read
 # A run may resume with other values of these: they don't change its result.
 FREE = (
@@ -48,6 +48,7 @@ FREE = (
   'train.checkpoint_dir',
   'train.checkpoint_every',
   'train.keep_checkpoints',
+  'metrics.*',
   'sample.*',
 )
 FIXED = ('mesh.compression', 'mesh.top_k_share')  # the exceptions
@@ -237,6 +238,20 @@ def _lock_checkpoints(given):
     ) from error
 
 
+def has_checkpoints(folder: str | os.PathLike[str]) -> bool:
+  """Returns whether a folder of checkpoints has any.
+
+  Raises:
+    InputError: it can't be reached.
+  """
+  remote.reach(folder, writes=True)
+  path = remote.path(folder)
+  with remote.clear_errors(path):
+    if not path.exists():
+      return False
+    return any(step.name[:1].isdigit() for step in path.iterdir())
+
+
 def fixed_differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
   """Returns `key: old -> new` of the differences that make another run.
 
@@ -287,7 +302,7 @@ def _refuse_if_used(folder):
 def _settle_config(folder, config):
   given = config['train']['checkpoint_dir']
   old = load_config(folder) if (folder / CONFIG).exists() else None
-  trained = _has_checkpoints(checkpoint_folder(folder, given))
+  trained = has_checkpoints(checkpoint_folder(folder, given))
   steps = {path.name for path in (folder / CHECKPOINTS).glob('[0-9]*')}
   begins = steps == {BEGINNING}
   if old:
@@ -335,7 +350,11 @@ def _settle_elsewhere(folder, given, config, trained):
 
 
 def _refuse_another(name, old, config, trained):
-  if trained and (fixed := fixed_differences(old, config)):
+  if not trained:
+    return
+  _refuse_fewer_steps(name, old, config)
+  longer = old | {'train': old['train'] | {'steps': config['train']['steps']}}
+  if fixed := fixed_differences(longer, config):
     listed = '\n  '.join(fixed)
     raise errors.InputError(
       f'{name} holds a run with another config '
@@ -344,22 +363,22 @@ def _refuse_another(name, old, config, trained):
     )
 
 
+def _refuse_fewer_steps(name, old, config):
+  before, steps = old['train'].get('steps'), config['train']['steps']
+  if type(before) is int and steps < before:
+    raise errors.InputError(
+      f'train.steps={steps!r}: {name} holds a run of {before:,} steps, which '
+      'may become more, not fewer: give that or more, or use another --workdir'
+    )
+
+
 def _refuse_leaving(before, given):
   """Raises InputError if the run's checkpoints are in another folder."""
-  if _has_checkpoints(before):
+  if has_checkpoints(before):
     raise errors.InputError(
       f'train.checkpoint_dir={given!r}: the checkpoints of this run are in '
       f'{before}: copy that folder first, or leave the key as it was'
     )
-
-
-def _has_checkpoints(folder):
-  remote.reach(folder, writes=True)
-  folder = remote.path(folder)
-  with remote.clear_errors(folder):
-    if not folder.exists():
-      return False
-    return any(path.name[:1].isdigit() for path in folder.iterdir())
 
 
 def _check_model(folder, config):

@@ -66,6 +66,11 @@ class Config(config_lib.Task):
     """Whether the model predicts tokens."""
     return self.answer == 'word'
 
+  @property
+  def loss_per(self) -> str:  # type: ignore[override]  # by `answer`
+    """What the loss is a mean over."""
+    return 'token' if self.answer == 'word' else 'text'
+
   def check(self, config: config_lib.Config) -> None:
     """Checks the options against each other and the whole config.
 

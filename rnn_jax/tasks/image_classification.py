@@ -34,6 +34,7 @@ class Config(config_lib.Task):
   classifies: ClassVar[bool] = True
   reads_images: ClassVar[bool] = True
   writes_text: ClassVar[bool] = False
+  loss_per: ClassVar[str] = 'image'
   predictor: ClassVar[str] = 'rnn_jax.evaluation.classification'
 
   def check(self, config: config_lib.Config) -> None:

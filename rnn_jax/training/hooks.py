@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 
+from rnn_jax import activity
 from rnn_jax import errors
 from rnn_jax import files
 from rnn_jax.data.batching import shapes as shapes_lib
@@ -68,13 +69,15 @@ class Log:
   def __init__(self, clock: goodput.Clock) -> None:
     # (step, metrics on the devices, tokens with padding)
     self._window: list[tuple[int, dict[str, Any], int]] = []
+    self._timed = 0  # steps of the window that weren't compiled
     self._began = time.monotonic()
-    self._waited = clock.seconds()['data']  # for batches, up to the last row
+    self._spent = clock.seconds()  # up to the last row
 
   def record(self, trainer: Trainer) -> None:
     """Keeps the metrics of a step, without waiting for them."""
     size = trainer.batch.weights_BxL.size
     self._window.append((trainer.step, trainer.metrics, size))
+    self._timed += not trainer.compiled
     trainer.display.advance()
 
   def restart(self) -> None:
@@ -107,7 +110,7 @@ class Log:
       'tokens_per_second': real / seconds,
       'padded_tokens_per_second': padded / seconds,
       'padding_efficiency': real / padded,
-      'data_waiting_share': (spent['data'] - self._waited) / seconds,
+      'data_waiting_share': self._since('data', spent) / seconds,
       'goodput': goodput.fraction(spent, 'steps'),
       'first_step_seconds': trainer.first_step_seconds,
       'compiled_programs': trainer.programs.traces,
@@ -115,9 +118,18 @@ class Log:
       'peak_memory_bytes': metrics_lib.peak_memory_bytes(),
     }
     trainer.writer.write(trainer.step, 'train', row)
-    _report(trainer, row, seconds / len(window))
-    self._waited = spent['data']
+    _report(trainer, row, self._seconds_per_step(spent))
+    self._spent, self._timed = spent, 0
     self.restart()
+
+  def _since(self, part, spent):
+    """Returns the seconds of a part of the run since the last row."""
+    return spent[part] - self._spent[part]
+
+  def _seconds_per_step(self, spent):
+    """Returns the seconds of a step without compilation; 0: none is known."""
+    seconds = self._since('steps', spent) + self._since('data', spent)
+    return seconds / self._timed if self._timed else 0.0
 
 
 class Evaluate:
@@ -242,7 +254,8 @@ class Save:
 
 def finish(trainer: Trainer) -> None:
   """Marks a run finished after its last step."""
-  trainer.progress.finished = trainer.progress.finished or 'all steps'
+  progress = trainer.progress
+  progress.finished = progress.finished or trainer_lib.ALL_STEPS
 
 
 class Stop:
@@ -272,8 +285,11 @@ def draw_loss(trainer: Trainer) -> None:
   def draw():
     from rnn_jax.training import plots  # matplotlib takes long to import
 
-    with files.may_be_missed(f'{trainer.workdir}/loss.png'):
-      plots.draw_loss(trainer.workdir)
+    with (
+      activity.doing('drawing the curve'),
+      files.may_be_missed(f'{trainer.workdir}/loss.png'),
+    ):
+      plots.draw_loss(trainer.workdir, trainer.config)
 
   hosts.run_on_first(draw)
 
@@ -353,6 +369,8 @@ def _summary(trainer, values):
 def _report(trainer, row, seconds_per_step):
   task = trainer.programs.task
   left = (trainer.config.train.steps - trainer.step) * seconds_per_step
+  shown = f'{left / 60:.1f} min' if left >= 60 else f'{left:.0f} s'
+  remaining = f'  {shown} left' if seconds_per_step else ''
   headline, name = task.headline
   if 'loss' not in row:
     text = 'every step skipped: the loss or the gradient is not finite'
@@ -361,8 +379,7 @@ def _report(trainer, row, seconds_per_step):
   trainer.display.report(
     trainer.step,
     f'{text}  {row["tokens_per_second"]:,.0f} {task.unit}/s '
-    f'({row["padded_tokens_per_second"]:,.0f} padded)  '
-    f'{left / 60:.1f} min left',
+    f'({row["padded_tokens_per_second"]:,.0f} padded){remaining}',
   )
 
 

@@ -9,6 +9,7 @@ and prints, except that each writes its own part of a checkpoint.
 """
 
 import contextlib
+import dataclasses
 import functools
 import os
 import sys
@@ -18,6 +19,7 @@ from collections.abc import Iterable
 
 import jax
 
+from rnn_jax import activity
 from rnn_jax import bounds
 from rnn_jax import config as config_lib
 from rnn_jax import errors
@@ -30,12 +32,17 @@ from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.runs import agreement
 from rnn_jax.runs import goodput
 from rnn_jax.runs import metrics
+from rnn_jax.runs import origin
 from rnn_jax.runs import progress as progress_lib
 from rnn_jax.runs import signals
 from rnn_jax.runs import workdir as workdir_lib
 from rnn_jax.runs.checkpoints import checkpoint
+from rnn_jax.training import extend
 from rnn_jax.training import hooks as hooks_lib
+from rnn_jax.training import initialize
+from rnn_jax.training import optimizer as optimizer_lib
 from rnn_jax.training import programs as programs_lib
+from rnn_jax.training import schedule
 from rnn_jax.training import train_state
 from rnn_jax.training import trainer as trainer_lib
 from rnn_jax.training.memory import batch_size
@@ -45,13 +52,29 @@ from rnn_jax.training.memory import remat as remat_budget
 Trainer = trainer_lib.Trainer
 
 
+@dataclasses.dataclass(frozen=True)
+class Start:
+  """How a run starts, which isn't part of its config.
+
+  Attributes:
+    from_step: of the checkpoint to resume from; None: the newest. Newer ones
+      are renamed, and no longer count.
+    accept_new_data: the run may resume on other documents than it began with,
+      which are then its own.
+    init: the run that a new run begins with, or None; read only once.
+  """
+
+  from_step: int | None = None
+  accept_new_data: bool = False
+  init: origin.Init | None = None
+
+
 def train(
   config: config_lib.Config,
   workdir: str | os.PathLike,
   hooks: Iterable[Callable[[Trainer], None]] = (),
   stop: signals.StopRequest | None = None,
-  from_step: int | None = None,
-  accept_new_data: bool = False,
+  start: Start = Start(),
 ) -> trainer_lib.Progress:
   """Trains, or resumes training, in a work folder.
 
@@ -61,10 +84,7 @@ def train(
     hooks: called with the Trainer after each step and after the standard hooks
       (training/hooks.py).
     stop: names the signal that stopped the run, afterwards.
-    from_step: of the checkpoint to resume from; None: the newest. Newer ones
-      are renamed, and no longer count.
-    accept_new_data: the run may resume on other documents than it began with,
-      which are then its own.
+    start: how it starts.
 
   Returns:
     Progress; `finished` is empty if a signal stopped the run.
@@ -78,17 +98,21 @@ def train(
   unsettled = config
   config = hosts.run_on_first_then_others(lambda: columns.settle(unsettled))
   given = config_lib.to_dict(config)
+  hosts.run_on_first(lambda: metrics.check(config.metrics.writers))
   lock = hosts.run_on_first(
     lambda: workdir_lib.open_for_training(workdir, given)
   )
   with contextlib.ExitStack() as stack:
     stack.enter_context(lock or contextlib.nullcontext())
     hosts.check_shared(f'{workdir}/{workdir_lib.CONFIG}')
-    opened = open_run(config, workdir, accept_new_data)
+    source = initialize.open_source(start.init, workdir, config)
+    if source:
+      _say(initialize.settle_tokenizer(source, config, workdir))
+    opened = open_run(config, workdir, start.accept_new_data)
     trainer = stack.enter_context(contextlib.closing(opened))
-    if from_step is not None:
-      trainer.checkpoints.set_aside_after(from_step)
-    restore(trainer)
+    if start.from_step is not None:
+      trainer.checkpoints.set_aside_after(start.from_step)
+    restore(trainer, source)
     stack.enter_context(_reporting(trainer))
     stop = stack.enter_context(stop or signals.StopRequest())
     stop.finish = functools.partial(_stop, trainer, stop)
@@ -136,8 +160,11 @@ def open_run(
     shapes = pipeline.batch_shapes(corpus, config, multiple)
     config = remat_budget.resolve(config, corpus.tokenizer, shapes)
     _say(f"remat.every='auto': {remat_budget.describe(config)}")
-  task = programs_lib.make_task(config, corpus.tokenizer)
-  programs = programs_lib.Programs(task, config, mesh)
+  if shortened := schedule.describe_warmup(config):
+    _say(shortened)
+  with activity.doing('building the model'):
+    task = programs_lib.make_task(config, corpus.tokenizer)
+    programs = programs_lib.Programs(task, config, mesh)
   bounds.check_model(
     config,
     programs.parts_like(('params', 'opt_state')),
@@ -165,11 +192,16 @@ def open_run(
   )
 
 
-def restore(trainer: Trainer) -> None:
+def restore(trainer: Trainer, source: initialize.Source | None = None) -> None:
   """Restores a run's newest checkpoint, or initializes the run.
 
+  Args:
+    trainer: of an opened run.
+    source: what a new run begins with; None: parameters of its own.
+
   Raises:
-    InputError: all checkpoints are damaged, or they don't fit the config.
+    InputError: all checkpoints are damaged, they don't fit the config, or
+      nothing of the source does.
   """
   config, programs = trainer.config, trainer.programs
   data = trainer.corpus, config, trainer.row_multiple
@@ -187,7 +219,8 @@ def restore(trainer: Trainer) -> None:
       programs.compile_train, *shapes[0]
     )
   rows = max(rows for rows, _ in shapes)
-  state = programs.init(config.train.seed, rows)
+  with activity.doing('initializing the parameters'):
+    state = jax.block_until_ready(programs.init(config.train.seed, rows))
   if trainer.checkpoints.steps() == [0]:  # see runs/bundle.py
     like = programs.parameters_like()
     _, params = trainer.checkpoints.restore_parameters(like, 0)
@@ -197,17 +230,38 @@ def restore(trainer: Trainer) -> None:
     trainer.step, entries, progress = saved
     state = train_state.TrainState(**entries)
     trainer.progress = trainer_lib.Progress(**progress)
+    before = extend.extend(config, trainer.progress, trainer.step)
     trainer.saved = trainer.step
     trainer.skipped_at_save = trainer.progress.skipped_steps
     _say(f'resumed at step {trainer.step}')
+    if before:
+      scale = float(jax.device_get(state.rate_scale))
+      _say(extend.describe(config, before, trainer.step, scale))
   else:
     state = programs.init_from_data(state, trainer.corpus)
     table = progress_lib.parameter_table(state.params)
     _say(f'parameters:\n{table}')
+    if source:
+      state = _begin(trainer, state, source)
+  if frozen := optimizer_lib.describe_frozen(config, state.params):
+    _say(frozen)
   trainer.state = state
+  trainer.progress.planned_steps = config.train.steps
   trainer.data_state = trainer.batches.get_state()
   _show_placement(trainer)
   trainer.clock.resume(trainer.progress.parts, trainer.step, trainer.workdir)
+
+
+def _begin(trainer, state, source):
+  """Returns a new state with what it takes of a source, and reports that."""
+  state, report = initialize.apply(
+    source, trainer.programs, trainer.config, trainer.corpus.tokenizer, state
+  )
+  _say(str(report))
+  hosts.run_on_first(lambda: initialize.record(source, report, trainer.workdir))
+  folder = trainer.config.train.checkpoint_dir
+  hosts.run_on_first(lambda: workdir_lib.keep_copies(trainer.workdir, folder))
+  return state
 
 
 def _stop(trainer, request):
@@ -226,7 +280,9 @@ def _stop(trainer, request):
 def _reporting(trainer):
   """Opens the first process's metrics file and progress display."""
   if hosts.is_first():
-    trainer.writer = metrics.Writer(trainer.workdir, trainer.step)
+    trainer.writer = metrics.Writer(
+      trainer.workdir, trainer.step, trainer.config.metrics.writers
+    )
     steps = trainer.config.train.steps
     trainer.display = progress_lib.Display(steps, trainer.step)
   try:

@@ -125,6 +125,25 @@ def frozen_mask(config: config_lib.Config, params: PyTree) -> PyTree:
   )
 
 
+def describe_frozen(config: config_lib.Config, params: PyTree) -> str:
+  """Returns lines about the parameters that never change, '' without any."""
+  patterns = config.optimizer.frozen
+  matched: dict[int, list[str]] = {n: [] for n in range(len(patterns))}
+  total = frozen = 0
+  for path, leaf in jax.tree.leaves_with_path(params):
+    name, total = parameter_name(path), total + leaf.size
+    if (n := first_match(patterns, name)) is not None:
+      matched[n].append(f'{name} ({leaf.size:,})')
+      frozen += leaf.size
+  if not patterns:
+    return ''
+  lines = [f'frozen: {frozen:,} of {total:,} parameters']
+  for n, names in matched.items():
+    listed = ', '.join(names) or 'only what an earlier pattern matches'
+    lines.append(f'  {patterns[n]!r}: {listed}')
+  return '\n'.join(lines)
+
+
 def check_names(config: config_lib.Config, params: PyTree) -> None:
   """Checks that patterns name parameters, and leave some to train.
 

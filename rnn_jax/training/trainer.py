@@ -24,6 +24,8 @@ from rnn_jax.runs.checkpoints import checkpoint
 from rnn_jax.training import programs as programs_lib
 from rnn_jax.training import train_state
 
+ALL_STEPS = 'all steps'  # how a run ends that nothing cuts short
+
 
 @dataclasses.dataclass
 class Progress:
@@ -39,7 +41,9 @@ class Progress:
     padded_tokens: the same, including padding.
     skipped_steps: the number of steps that were not finite.
     seconds: of training steps.
-    finished: '' until training ends, then 'all steps' or why it ended early.
+    finished: '' until training ends, then ALL_STEPS or why it ended early.
+    planned_steps: `train.steps` as of this step; 0: an earlier version saved
+      it.
     parts: seconds by part of the run, see runs/goodput.py.
   """
 
@@ -53,6 +57,7 @@ class Progress:
   skipped_steps: int = 0
   seconds: float = 0.0
   finished: str = ''
+  planned_steps: int = 0
   parts: dict[str, float] = dataclasses.field(default_factory=dict)
 
 
@@ -71,6 +76,7 @@ class Trainer:
     clock: where its wall time goes.
     state: the train state, once it is restored.
     step: the number of steps taken.
+    compiled: whether the last one had to be compiled first.
     batch: of the last step.
     data_state: of `batches`, just after that batch.
     metrics: of the last step, on the devices; see step.make_train_step.
@@ -95,6 +101,7 @@ class Trainer:
   clock: goodput.Clock
   state: train_state.TrainState = dataclasses.field(init=False)
   step: int = 0
+  compiled: bool = False
   batch: batch_lib.Batch = dataclasses.field(init=False)
   data_state: dict[str, Any] = dataclasses.field(init=False)
   metrics: dict[str, Any] = dataclasses.field(init=False)
@@ -172,7 +179,8 @@ class Trainer:
         yield
         if self.first_step_seconds is None:
           jax.block_until_ready(self.metrics)
-      if self.programs.traces > traces:
+      self.compiled = self.programs.traces > traces
+      if self.compiled:
         self.clock.rename('compile')
 
   @contextlib.contextmanager
@@ -211,7 +219,11 @@ class Trainer:
     # Several processes compile within the step, all in the same order.
     if shape in self._compiled or jax.process_count() > 1:
       return
-    with self.clock.part('compile'), self.at_rest():
+    with (
+      self.clock.part('compile'),
+      self.at_rest(),
+      activity.doing(f'compiling step {self.step + 1}'),
+    ):
       if self.compiling is not None:
         self.compiling.result()
         self.compiling = None

@@ -93,7 +93,6 @@ def test_whole_examples_are_not_split_by_position(task):
       'model.tied=True: a tied head needs embedding_width = width',
     ),
     ({'model__block': 'plain', 'model__mlp_width': 8}, 'mlp_width=8.*no MLP'),
-    ({'schedule__warmup_steps': 1001}, 'give at most train.steps=1000'),
     (
       {'model__positions': 'sinusoidal', 'model__width': 127},
       'model.width=127: sinusoidal positions need an even number',

@@ -7,8 +7,11 @@ import math
 import pytest
 from tensorboardX.proto import event_pb2
 
+from rnn_jax import errors
 from rnn_jax import files
+from rnn_jax.config import parts
 from rnn_jax.runs import metrics
+from rnn_jax.runs.writers import jsonl
 
 
 def test_rows_after_the_resumed_step_are_dropped(tmp_path):
@@ -16,7 +19,7 @@ def test_rows_after_the_resumed_step_are_dropped(tmp_path):
   for step in (10, 20, 30):
     writer.write(step, 'train', {'loss': 1.0 / step})
   writer.close()
-  with (tmp_path / metrics.NAME).open('a') as file:
+  with (tmp_path / jsonl.NAME).open('a') as file:
     file.write('{"step": 40, "spl')  # a crash within a line
   writer = metrics.Writer(tmp_path, 20)
   writer.write(30, 'train', {'loss': 7.0})
@@ -58,7 +61,7 @@ def test_what_json_lacks_is_null_on_disk_and_nan_when_read(tmp_path):
   writer = metrics.Writer(tmp_path, 0)
   writer.write(1, 'train', {'loss': math.nan, 'perplexity': math.inf})
   writer.close()
-  line = (tmp_path / metrics.NAME).read_text()
+  line = (tmp_path / jsonl.NAME).read_text()
   assert json.loads(line, parse_constant=pytest.fail)['loss'] is None
   (row,) = metrics.read(tmp_path)
   assert math.isnan(row['loss']) and math.isnan(row['perplexity'])
@@ -68,14 +71,14 @@ def test_what_json_lacks_is_null_on_disk_and_nan_when_read(tmp_path):
   'line', ('{"step": 2, "spl', '[1, 2]', '{"split": "train"}', '[' * 10**5)
 )
 def test_a_damaged_line_costs_no_other_row(line, tmp_path, caplog):
-  path = tmp_path / metrics.NAME
+  path = tmp_path / jsonl.NAME
   good = [f'{{"step": {n}, "split": "train"}}' for n in (1, 3, 4)]
   path.write_text('\n'.join([good[0], line, *good[1:]]) + '\n')
   assert [row['step'] for row in metrics.read(tmp_path)] == [1, 3, 4]
   assert 'line 2 is damaged' in caplog.text
   metrics.Writer(tmp_path, 3).close()
   assert path.read_text().split() == [w for g in good[:2] for w in g.split()]
-  assert (tmp_path / metrics.DAMAGED).read_text() == f'{line}\n'
+  assert (tmp_path / jsonl.DAMAGED).read_text() == f'{line}\n'
 
 
 class Full:
@@ -96,7 +99,7 @@ class Full:
 
 def test_a_full_disk_costs_a_warning_and_no_row(tmp_path, caplog, monkeypatch):
   monkeypatch.setattr(files, '_missed', set())
-  writer = metrics.Writer(tmp_path, 0)
+  writer = jsonl.Writer(tmp_path, 0)
   writer._file = disk = Full(writer._file)
   for step in (1, 2):
     writer.write(step, 'train', {'loss': 1.0})
@@ -118,6 +121,51 @@ def test_tensorboard_on_a_full_disk_costs_a_warning(
   writer.close()
   assert len(metrics.read(tmp_path)) == 29
   assert caplog.text.count('tensorboard cannot be written') == 1
+
+
+class Broken:
+  """A writer of another package that has lost its server."""
+
+  def __init__(self):
+    self.calls = 0
+
+  def make(self, workdir, step):
+    assert (workdir.name, step) == ('run', 5)
+    return self
+
+  def write(self, step, split, values):
+    self.calls += 1
+    raise ConnectionError('no server')
+
+  def close(self):
+    self.calls += 1
+
+
+def test_a_writer_that_fails_is_a_warning_and_costs_no_row(
+  tmp_path, caplog, monkeypatch
+):
+  broken, folder = Broken(), tmp_path / 'run'
+  folder.mkdir()
+  monkeypatch.setattr(metrics.config_lib, 'load', lambda *_: broken)
+  writer = metrics.Writer(folder, 5, ('mine.broken', 'jsonl', 'mine.broken'))
+  for step in (6, 7):
+    writer.write(step, 'train', {'loss': 1.0})
+  writer.close()
+  assert [row['step'] for row in metrics.read(folder)] == [6, 7]
+  assert broken.calls == 1
+  assert caplog.text.count("'mine.broken' failed (ConnectionError: no s") == 1
+  assert not (folder / 'tensorboard').exists()
+
+
+def test_an_unknown_writer_is_refused_before_a_run_starts():
+  with pytest.raises(errors.InputError, match=r"'board': choose one of \['js"):
+    metrics.check(('board',))
+
+
+def test_a_stranger_s_writer_is_not_imported():
+  raw = {'metrics': {'writers': ['jsonl', 'theirs.payload']}}
+  with pytest.raises(errors.InputError, match="writers='theirs.payload' names"):
+    parts.check_known(raw, 'config.json')
 
 
 def test_a_run_without_metrics_has_no_rows(tmp_path):

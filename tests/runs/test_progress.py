@@ -1,5 +1,7 @@
 """Tables and lines of the terminal."""
 
+import sys
+
 import numpy as np
 
 from rnn_jax.runs import progress
@@ -25,6 +27,19 @@ def test_each_report_is_a_line_without_a_terminal(capsys):
   display.say('saved')
   display.close()
   assert capsys.readouterr().out == 'step 1/10  loss 2.0\nsaved\n'
+
+
+def test_lines_stay_above_the_bar_of_a_terminal(monkeypatch, capsys):
+  monkeypatch.setattr(sys.stderr, 'isatty', lambda: True, raising=False)
+  display = progress.Display(10, 2)
+  display.advance()
+  display.report(3, 'loss 2.0')
+  display.say('step 3  validation loss 2.5')
+  display.close()
+  shown = capsys.readouterr()
+  assert shown.out == 'step 3  validation loss 2.5\n'
+  bars = shown.err.replace('\r', '\n')
+  assert '3/10, loss 2.0' in bars and '<' not in bars  # tqdm's own estimate
 
 
 def test_the_evaluation_table_shows_compressors_beside_bits_per_byte():

@@ -2,8 +2,10 @@
 
 import types
 
+import numpy as np
 import pytest
 
+from rnn_jax.runs import goodput
 from rnn_jax.training import hooks
 from rnn_jax.training import trainer as trainer_lib
 
@@ -73,3 +75,30 @@ def test_a_finished_run_isnt_stopped():
   trainer.add_hook(hooks.Stop(Request()))
   run(trainer)
   assert trainer.progress.finished == 'all steps' and not trainer.stopped_by
+
+
+class Clock:
+  """The seconds of a run, as a test sets them."""
+
+  def __init__(self):
+    self.spent = dict.fromkeys(goodput.PARTS, 0.0)
+
+  def seconds(self):
+    return dict(self.spent)
+
+
+def test_the_time_left_is_that_of_steps_without_compilation():
+  clock = Clock()
+  log = hooks.Log(clock)
+  trainer = make(1000)
+  trainer.batch = types.SimpleNamespace(weights_BxL=np.zeros((2, 3)))
+  trainer.metrics = {}
+  for compiled in (True, False, False, False):
+    trainer.compiled = compiled
+    log.record(trainer)
+  clock.spent |= {'compile': 90.0, 'evaluation': 5.0, 'steps': 5.0, 'data': 1.0}
+  assert log._seconds_per_step(clock.seconds()) == 2.0
+  log = hooks.Log(clock)
+  trainer.compiled = True
+  log.record(trainer)
+  assert log._seconds_per_step(clock.seconds()) == 0.0

@@ -304,10 +304,14 @@ def test_a_skipped_stretch_is_not_saved_and_an_earlier_step_is_taken_up(
   loop.train(config_lib.parse(raw), str(workdir))
   assert saved_steps(workdir) == ['8', '10', '12']
   with pytest.raises(errors.InputError, match=r'choose one of \[8, 10, 12\]'):
-    loop.train(config_lib.parse(raw), str(workdir), from_step=7)
+    start = loop.Start(from_step=7)
+    loop.train(config_lib.parse(raw), str(workdir), start=start)
   seen = []
   loop.train(
-    config_lib.parse(raw), str(workdir), hooks=[seen.append], from_step=10
+    config_lib.parse(raw),
+    str(workdir),
+    hooks=[seen.append],
+    start=loop.Start(from_step=10),
   )
   assert 'resumed at step 10' in capsys.readouterr().out
   assert (workdir / 'checkpoints/12.replaced-1').exists()

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from rnn_jax import config as config_lib
+from rnn_jax import errors
 from rnn_jax.training import schedule
 
 
@@ -42,3 +43,20 @@ def test_a_plateau_follows_a_warm_up():
 
 def test_a_cosine_is_not_scaled():
   assert schedule.make(config(5)).rescale is None
+
+
+@pytest.mark.parametrize('name', ('cosine', 'constant', 'linear'))
+def test_a_warm_up_longer_than_the_run_takes_half_of_it(name):
+  made = schedule.make(config(300, name=name))
+  fitting = schedule.make(config(10, name=name))
+  for step in range(20):
+    assert made.rate(step) == fitting.rate(step)
+  line = schedule.describe_warmup(config(300, name=name))
+  assert 'schedule.warmup_steps=300' in line and 'takes 10 steps' in line
+  assert schedule.describe_warmup(config(20, name=name)) == ''
+
+
+def test_a_decay_needs_room_after_a_warm_up_that_is_shortened():
+  config(300, name='stable_decay', decay_steps=10)
+  with pytest.raises(errors.InputError, match='schedule.decay_steps=11'):
+    config(300, name='stable_decay', decay_steps=11)

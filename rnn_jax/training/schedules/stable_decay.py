@@ -35,7 +35,8 @@ class Config(base.Falling):
       InputError: names the key, the value and the remedy.
     """
     super().check(config)
-    left = config.train.steps - self.warmup_steps
+    warmup = schedule.settle(config).schedule.warmup_steps
+    left = config.train.steps - warmup
     if self.decay_steps > left:
       errors.refuse(
         'schedule.decay_steps',

@@ -1,0 +1,104 @@
+"""Which run the first parameters of a run are from: WORKDIR/init.json.
+
+    {"run": "/home/me/runs/language", "checkpoint": "best", "optimizer": false,
+     "step": 400, "sha256": "5d...", "taken": ["body/..."], "new": ["head/..."]}
+
+`sha256` is that of the checkpoint's seal, which has the digest of each of its
+files. A run that resumes has parameters of its own, and reads no other run.
+"""
+
+import dataclasses
+import json
+import os
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+from rnn_jax import errors
+from rnn_jax import files
+from rnn_jax.runs import workdir as workdir_lib
+
+NAME = 'init.json'
+
+
+@dataclasses.dataclass(frozen=True)
+class Init:
+  """What a new run begins with.
+
+  Attributes:
+    run: the folder of another run.
+    checkpoint: of it: 'best', 'latest' or a step.
+    optimizer: whether the state of its optimizer is taken as well.
+  """
+
+  run: str
+  checkpoint: str = 'best'
+  optimizer: bool = False
+
+  def asked(self) -> dict[str, Any]:
+    """Returns it as init.json has it."""
+    return dataclasses.asdict(self) | {'run': os.path.abspath(self.run)}
+
+
+def is_new(init: Init, workdir: str | os.PathLike, checkpoint_dir: str) -> bool:
+  """Returns whether a run has yet to begin; checks one that resumes.
+
+  Args:
+    init: what the command asks for.
+    workdir: the run's folder.
+    checkpoint_dir: `train.checkpoint_dir` of its config.
+
+  Raises:
+    InputError: the run has begun with something else.
+  """
+  if os.path.realpath(init.run) == os.path.realpath(workdir):
+    errors.refuse('--init_from', init.run, 'this is --workdir: give a new one')
+  folder = workdir_lib.checkpoint_folder(workdir, checkpoint_dir)
+  if not workdir_lib.has_checkpoints(folder):
+    return True
+  record = _read(pathlib.Path(workdir) / NAME)
+  asked = init.asked()
+  if any(record.get(key) != value for key, value in asked.items()):
+    began = ', '.join(
+      f'{key} {record[key]!r}' for key in asked if key in record
+    )
+    errors.refuse(
+      '--init_from',
+      init.run,
+      f'the run in {str(workdir)!r} has begun already, with '
+      f'{began or "parameters of its own"}: leave out the flag to resume it, '
+      'or give a new --workdir',
+    )
+  return False
+
+
+def write(
+  init: Init,
+  workdir: str | os.PathLike,
+  step: int,
+  digest: str,
+  names: tuple[Sequence[str], Sequence[str]],
+) -> None:
+  """Writes init.json.
+
+  Args:
+    init: what was asked for.
+    workdir: the run's folder.
+    step: of the checkpoint that was read.
+    digest: SHA-256 of its seal.
+    names: of the parameters that were taken, and of those that are new.
+  """
+  taken, new = names
+  record = init.asked() | {'step': step, 'sha256': digest}
+  record |= {'taken': [*taken], 'new': [*new]}
+  text = json.dumps(record, indent=1) + '\n'
+  files.write_whole(pathlib.Path(workdir) / NAME, text)
+
+
+def _read(path):
+  """Returns the record; {} where a run has none, or a damaged one."""
+  try:
+    record = files.read_json(path)
+  except (OSError, ValueError):
+    return {}
+  return record if isinstance(record, dict) else {}

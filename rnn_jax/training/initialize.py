@@ -1,0 +1,268 @@
+"""A new run that begins with the parameters of another one: fine-tuning.
+
+A parameter is taken from the other run if that has one of the same name and
+shape. A language model within another model, as in a classifier, is its `body`:
+its parameters match those of a plain language model. Everything else is new:
+heads of other classes, and what counts tokens of another vocabulary.
+"""
+
+import dataclasses
+import hashlib
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import flax.traverse_util
+import jax
+import optax
+
+from rnn_jax import config as config_lib
+from rnn_jax import errors
+from rnn_jax.data.text import tokenizer as tokenizer_lib
+from rnn_jax.models import language_model
+from rnn_jax.parallel import hosts
+from rnn_jax.runs import bundle as bundle_lib
+from rnn_jax.runs import origin
+from rnn_jax.runs import workdir as workdir_lib
+from rnn_jax.runs.checkpoints import checkpoint
+from rnn_jax.runs.checkpoints import checksums
+from rnn_jax.runs.checkpoints import remote
+from rnn_jax.training import programs as programs_lib
+from rnn_jax.training import train_state
+
+PyTree = Any
+SHOWN = 20  # names that a list has, at most
+BODY = f'{language_model.BODY}/'
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Source:
+  """A run to begin with, opened: what was asked for, and its model."""
+
+  init: origin.Init
+  bundle: bundle_lib.Bundle
+
+
+def open_source(
+  init: origin.Init | None,
+  workdir: str | os.PathLike,
+  config: config_lib.Config,
+) -> Source | None:
+  """Reads the run that a new run begins with.
+
+  Returns:
+    It; None without an `init`, or if the run in `workdir` has begun.
+
+  Raises:
+    InputError: no such run or checkpoint, it names modules that aren't
+      imported, or `workdir` is of a run that began with something else.
+  """
+  folder = config.train.checkpoint_dir
+  if init is None or not origin.is_new(init, workdir, folder):
+    return None
+  if init.optimizer and config.optimizer.gradients_elsewhere:
+    errors.refuse(
+      '--init_optimizer',
+      True,
+      f'optimizer.name={config.optimizer.name!r} averages over the steps of '
+      'its own run: leave out the flag',
+    )
+  try:
+    return Source(init, bundle_lib.read(init.run, init.checkpoint))
+  except (errors.InputError, OSError) as error:
+    raise errors.InputError(
+      f'--init_from={init.run!r}: {errors.explain(error) or error}'
+    ) from error
+
+
+def settle_tokenizer(
+  source: Source, config: config_lib.Config, workdir: str | os.PathLike
+) -> str:
+  """Gives a new run the tokenizer of its source, if it is of the same kind.
+
+  Returns:
+    A line that says so.
+  """
+  theirs, run = source.bundle.tokenizer, source.init.run
+  kind = theirs.spec()['kind']
+  if kind != config.data.tokenizer:
+    return (
+      f'data.tokenizer={config.data.tokenizer!r}, and {run} has {kind!r}: the '
+      'vocabulary is new, and with it the embeddings'
+    )
+  path = pathlib.Path(workdir, 'tokenizer.json')
+  hosts.run_on_first(lambda: theirs.save(path))
+  return f'tokenizer: {kind}, {theirs.size:,} entries, of {run}'
+
+
+def apply(
+  source: Source,
+  programs: programs_lib.Programs,
+  config: config_lib.Config,
+  tokenizer: tokenizer_lib.Tokenizer,
+  state: train_state.TrainState,
+) -> tuple[train_state.TrainState, '_Report']:
+  """Returns a new train state with what it takes of a run, and a report.
+
+  Raises:
+    InputError: no parameter matches, or the state of the optimizer doesn't.
+  """
+  ours, theirs = _flat(state.params), _flat(source.bundle.params)
+  report = _match(source, ours, theirs, _renewed(source, config, tokenizer))
+  if not report.taken:
+    listed = '\n  '.join(f'{name}: {why}' for name, why in _first(report.new))
+    raise errors.InputError(
+      f'--init_from={source.init.run!r}: no parameter of it fits this model:\n'
+      f'  {listed}\ngive the sections model and cell of its config.json'
+    )
+  shardings = _flat(programs.placement.shardings('parameters'))
+  taken = {
+    name: jax.device_put(theirs[found], shardings[name])
+    for name, found in report.taken.items()
+  }
+  params = flax.traverse_util.unflatten_dict(ours | taken, sep='/')
+  state = programs.init_from(state, params)
+  if source.init.optimizer:
+    state = state.replace(opt_state=_optimizer_state(source, programs, report))
+  return state, report
+
+
+def record(
+  source: Source, report: '_Report', workdir: str | os.PathLike
+) -> None:
+  """Writes the origin of a run into its folder."""
+  step = source.bundle.step
+  seal = remote.path(_checkpoints(source)) / str(step) / checksums.NAME
+  digest = hashlib.sha256(seal.read_bytes()).hexdigest()
+  names = [*report.taken], [*report.new]
+  origin.write(source.init, workdir, step, digest, names)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Report:
+  """What a run takes: {its name: the source's}, {new name: why}, unused."""
+
+  source: Source
+  taken: Mapping[str, str]
+  new: Mapping[str, str]
+  unused: tuple[str, ...]
+  sizes: tuple[int, int]  # parameters taken, and all
+
+  def __str__(self) -> str:
+    init, (taken, total) = self.source.init, self.sizes
+    also = ', and the state of its optimizer' * init.optimizer
+    lines = [
+      f'begins with step {self.source.bundle.step} ({init.checkpoint}) of '
+      f'{init.run}: {taken:,} of {total:,} parameters{also}',
+      *(f'  new: {name}: {why}' for name, why in _first(self.new)),
+    ]
+    if self.unused:
+      names = ', '.join(name for name, _ in _first(dict.fromkeys(self.unused)))
+      lines.append(f'  not taken of it: {names}')
+    return '\n'.join(lines)
+
+
+def _match(source, ours, theirs, renewed):
+  taken, new = {}, {}
+  for name, leaf in ours.items():
+    found = _their_name(name, ours, theirs)
+    if found not in theirs:
+      new[name] = f'{source.init.run} has none'
+    elif theirs[found].shape != leaf.shape:
+      new[name] = f'{_by(leaf.shape)}, there {_by(theirs[found].shape)}'
+    elif name in renewed:
+      new[name] = renewed[name]
+    else:
+      taken[name] = found
+  unused = tuple(name for name in theirs if name not in taken.values())
+  sizes = sum(ours[n].size for n in taken), sum(x.size for x in ours.values())
+  return _Report(source, taken, new, unused, sizes)
+
+
+def _their_name(name, ours, theirs):
+  """Returns the name in the source of one of our parameters, or None."""
+  inner, outer = (any(n.startswith(BODY) for n in x) for x in (ours, theirs))
+  if inner and not outer:
+    return name.removeprefix(BODY) if name.startswith(BODY) else None
+  return BODY + name if outer and not inner else name
+
+
+def _renewed(source, config, tokenizer):
+  """Returns {name: why} of what fits by its shape only."""
+  renewed, theirs = {}, source.bundle.config.data.classes
+  if config.data.classes != theirs:
+    data = dataclasses.replace(config.data, classes=(*config.data.classes, ''))
+    wider = dataclasses.replace(config, data=data)
+    names = _changed(config, tokenizer, wider, tokenizer)
+    renewed |= dict.fromkeys(names, f'other classes, there {theirs}')
+  if source.bundle.tokenizer.spec() != tokenizer.spec():
+    larger = tokenizer_lib.Numbers(tokenizer.size + 1)
+    names = _changed(config, tokenizer, config, larger)
+    renewed |= dict.fromkeys(names, 'another vocabulary')
+  return renewed
+
+
+def _changed(config, tokenizer, other_config, other_tokenizer):
+  """Returns the names whose shapes differ between two models."""
+  one = _flat(bundle_lib.like(config, tokenizer))
+  other = _flat(bundle_lib.like(other_config, other_tokenizer))
+  return [name for name in one if one[name].shape != other[name].shape]
+
+
+def _optimizer_state(source, programs, report):
+  """Returns the state of the source's optimizer, at the schedule's start."""
+  flag = f'--init_optimizer: {source.init.run}'
+  if report.new:
+    raise errors.InputError(
+      f'{flag} lacks parameters of this model ({next(iter(report.new))}), and '
+      'with them the state of their optimizer: leave out the flag'
+    )
+  folder = checkpoint.Checkpoints(_checkpoints(source))
+  try:
+    like = programs.parts_like(('opt_state',))
+    _, parts = folder.restore_parts(like, source.bundle.step)
+  except errors.InputError as error:
+    raise errors.InputError(
+      f'{flag} has the state of another optimizer: give its section optimizer, '
+      f'or leave out the flag: {error}'
+    ) from error
+  finally:
+    folder.close()
+  return jax.tree.map(
+    _at_start, parts['opt_state'], is_leaf=_counts_steps_of_schedule
+  )
+
+
+def _counts_steps_of_schedule(x):
+  return isinstance(x, optax.ScaleByScheduleState)
+
+
+def _at_start(x):
+  if not _counts_steps_of_schedule(x):
+    return x
+  return jax.tree.map(
+    lambda n: jax.device_put(jax.numpy.zeros_like(n), n.sharding), x
+  )
+
+
+def _checkpoints(source):
+  return workdir_lib.checkpoint_folder(
+    source.init.run, source.bundle.config.train.checkpoint_dir
+  )
+
+
+def _flat(params):
+  return flax.traverse_util.flatten_dict(params, sep='/')
+
+
+def _by(shape):
+  return 'x'.join(map(str, shape)) or 'a number'
+
+
+def _first(items):
+  """Returns the first items of a dict, then '...'."""
+  shown = [*items.items()]
+  return shown[:SHOWN] + [('...', f'{len(shown):,} in all')] * (
+    len(shown) > SHOWN
+  )
