@@ -1,6 +1,6 @@
 """A layer in both directions: each step sees all of its row.
 
-    y_t = [forward(x)_t ; backward(x)_t]      or their sum
+y_t = [forward(x)_t ; backward(x)_t]      or their sum
 """
 
 from typing import Any

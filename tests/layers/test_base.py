@@ -65,13 +65,16 @@ def test_shapes_parameters_and_states(cls):
 def test_a_cell_of_one_s_own_is_a_layer():
   name = 'tests.support.own.average'
   layer = layers.Recurrence(name, F, options={'kept': 0.25})
+  assert hash(layer) == hash(layer.clone())
   x = draws.normal(B, L, D)
   variables = draws.parameters(layer.init, x)
   y = layer.apply(variables, x)
   dense = jax.device_get(variables['params']['projection'])
   h = np.zeros((B, F))
   for t in range(L):
-    h = 0.25 * h + 0.75 * np.tanh(np.array(x[:, t]) @ dense['kernel'] + dense['bias'])
+    h = 0.25 * h + 0.75 * np.tanh(
+      np.array(x[:, t]) @ dense['kernel'] + dense['bias']
+    )
     assert_close(y[:, t], h)
 
 
