@@ -1,6 +1,5 @@
 """Lines of what goes on, when a command has been quiet."""
 
-import sys
 import threading
 
 import pytest
@@ -70,21 +69,6 @@ def test_a_command_that_speaks_is_not_interrupted(monkeypatch, capsys):
       activity.spoke()
       threading.Event().wait(0.01)
   assert capsys.readouterr().err == ''
-
-
-def test_a_terminal_hears_soon_of_each_activity_and_then_seldom(
-  monkeypatch, capsys
-):
-  monkeypatch.setattr(activity, 'SOON', 0.02)
-  monkeypatch.setattr(activity, 'QUIET', 60.0)
-  monkeypatch.setattr(sys.stderr, 'isatty', lambda: True, raising=False)
-  with activity.reported('train'):
-    lines = lines_of(capsys, 1, lambda: None)
-    with activity.doing('compiling'):
-      lines += lines_of(capsys, 1, lambda: None)
-      threading.Event().wait(0.1)
-  lines += capsys.readouterr().err.splitlines()
-  assert [line.partition(':')[0] for line in lines] == ['train', 'compiling']
 
 
 def test_lines_can_go_around_a_progress_bar(quick, capsys):

@@ -15,7 +15,7 @@ ROOMS = (
   ('evaluation', 'inference', 'training'),
   ('tasks',),
   ('runs',),
-  ('data', 'models'),
+  ('data', 'layers', 'models'),
   ('cells', 'config'),
   ('parallel',),
   ('ops',),
@@ -73,7 +73,7 @@ def test_training_imports_no_plots():
   assert not loaded & {'matplotlib', 'tensorboardX', 'torch', 'tensorflow'}
 
 
-def test_cells_models_and_tasks_know_no_mesh():
+def test_cells_layers_models_and_tasks_know_no_mesh():
   graph = rooms()
-  for room in ('ops', 'cells', 'models', 'tasks'):
+  for room in ('ops', 'cells', 'layers', 'models', 'tasks'):
     assert not graph[room] & {'parallel', 'training'}

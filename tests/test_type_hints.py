@@ -10,6 +10,7 @@ ROOMS = (
   'ops',
   'native',
   'cells',
+  'layers',
   'models',
   'data',
   'parallel',

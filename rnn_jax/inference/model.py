@@ -6,6 +6,7 @@
     model.generate('def main(', max_new_tokens=50)[0].text
     model.predict(['a film to remember'])[0].label
     model.embed(['a text', 'another one'])
+    model.score(['how likely is this?'])[0].bits_per_byte
 
 A run that was moved or copied opens without the data that it was trained on.
 """
@@ -21,6 +22,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from rnn_jax import compile_cache
 from rnn_jax import errors
 from rnn_jax.data.images import images as images_lib
 from rnn_jax.data.preparation import archives
@@ -28,6 +30,8 @@ from rnn_jax.inference import classify
 from rnn_jax.inference import generate as generate_lib
 from rnn_jax.inference import predict as predict_lib
 from rnn_jax.inference import sampling
+from rnn_jax.inference import score as score_lib
+from rnn_jax.inference import surprise
 from rnn_jax.inference import text as text_lib
 from rnn_jax.models import int8_weights
 from rnn_jax.runs import bundle as bundle_lib
@@ -174,6 +178,42 @@ class Model:
         )
     return classify.text_features(self._task.model, self._params, ids)
 
+  def score(
+    self, texts: str | Sequence[str], *, top_k: int = 0
+  ) -> list[surprise.Score]:
+    """Returns how likely texts are: loss, bits per byte, each token's share.
+
+    Args:
+      texts: one document or several, see docs/scoring.md.
+      top_k: how many of the likeliest tokens to return for each token.
+
+    Returns:
+      A Score for each text, of one text too. It doesn't depend on the others.
+
+    Raises:
+      InputError: the model doesn't write text, or a text can't be scored.
+    """
+    texts = [texts] if isinstance(texts, str) else [*texts]
+    return self._scorer.score(texts, top_k)
+
+  def logits(self, text: str) -> np.ndarray:
+    """Returns the logits of a document, LxV, float32.
+
+    Row 0 predicts its first token, the last row the boundary that ends it.
+
+    Raises:
+      InputError: as `score`.
+    """
+    return self._scorer.logits(text)
+
+  def hidden(self, text: str) -> np.ndarray:
+    """Returns the outputs of the last block, LxD, float32; rows as in `logits`.
+
+    Raises:
+      InputError: as `score`.
+    """
+    return self._scorer.hidden(text)
+
   def __repr__(self) -> str:
     config = self.bundle.config
     count = sum(x.size for x in jax.tree.leaves(self.bundle.params))
@@ -191,6 +231,10 @@ class Model:
     config, tokenizer = self.bundle.config, self.bundle.tokenizer
     bundle = bundle_lib.Bundle(config, tokenizer, self._params)
     return generate_lib.Generator.from_bundle(bundle, self._weights)
+
+  @functools.cached_property
+  def _scorer(self):
+    return score_lib.Scorer(self.bundle)
 
   @functools.cached_property
   def _predictor(self):
@@ -225,6 +269,8 @@ def load(
 ) -> Model:
   """Opens a run, wherever its folder is now; its data needn't exist.
 
+  Programs that it compiles are kept for the next process (compile_cache.py).
+
   Args:
     workdir: the run's folder.
     checkpoint: 'best', 'latest' or a step. If no checkpoint was evaluated, the
@@ -237,6 +283,7 @@ def load(
       another word.
   """
   _check_weights(weights)
+  compile_cache.keep()
   return Model(bundle_lib.read(workdir, checkpoint), weights)
 
 

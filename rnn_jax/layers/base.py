@@ -11,8 +11,10 @@ the number format. The layer's parameters are the cell's, with the same names.
 
 import dataclasses
 import functools
+from collections.abc import Mapping
 from typing import Any
 
+import flax.core
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -49,10 +51,11 @@ class Layer(nn.Module):
       between. 0: all are stored.
   """
 
-  reverse: bool = dataclasses.field(default=False, kw_only=True)
-  impl: str = dataclasses.field(default='auto', kw_only=True)
-  precision: str = dataclasses.field(default='auto', kw_only=True)
-  remat_every: int = dataclasses.field(default=0, kw_only=True)
+  _: dataclasses.KW_ONLY
+  reverse: bool = False
+  impl: str = 'auto'
+  precision: str = 'auto'
+  remat_every: int = 0
 
   @nn.nowrap
   def cell_options(self) -> dict[str, Any]:
@@ -205,7 +208,13 @@ class Recurrence(Layer):
 
   cell: str
   features: int
-  options: Any = dataclasses.field(default_factory=dict, kw_only=True)
+  _: dataclasses.KW_ONLY
+  options: Mapping[str, Any] = flax.core.FrozenDict()
+
+  def __post_init__(self) -> None:
+    # nnx.jit hashes the modules that it passes through.
+    self.options = flax.core.FrozenDict(self.options)
+    super().__post_init__()
 
   @nn.nowrap
   def cell_options(self) -> dict[str, Any]:

@@ -223,5 +223,5 @@ def _check(name, array, shape):
   if jnp.shape(array) != shape:
     errors.refuse(f'{name}.shape', jnp.shape(array), f'give {shape}')
   dtype = jnp.result_type(array)
-  if not (jnp.issubdtype(dtype, jnp.integer) or dtype == jnp.dtype('bool')):
+  if jnp.issubdtype(dtype, jnp.inexact):
     errors.refuse(f'{name}.dtype', dtype.name, 'give whole numbers')

@@ -65,6 +65,7 @@ def test_shapes_parameters_and_states(cls):
 def test_a_cell_of_one_s_own_is_a_layer():
   name = 'tests.support.own.average'
   layer = layers.Recurrence(name, F, options={'kept': 0.25})
+  assert hash(layer) == hash(layer.clone())
   x = draws.normal(B, L, D)
   variables = draws.parameters(layer.init, x)
   y = layer.apply(variables, x)
