@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from typing import Any
 
 if TYPE_CHECKING:
+  from rnn_jax import layers as layers
   from rnn_jax import ops as ops
   from rnn_jax.inference.model import load as load
 

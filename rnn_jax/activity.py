@@ -42,7 +42,7 @@ def _to_stderr(line: str) -> None:
   print(line, file=sys.stderr, flush=True)
 
 
-_print = [_to_stderr]
+_print: list[Callable[[str], None]] = [_to_stderr]
 _current: list[_Activity] = []  # the innermost one last
 _lock = threading.Lock()
 _spoke = [0.0]  # when something was printed last
