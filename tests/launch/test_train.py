@@ -153,6 +153,18 @@ BAD = {
     ['--config.train.accumulate=3'],
     'train.accumulate=3.*data.batch_size=8',
   ),
+  'a flag that needs another': (
+    ['--init_optimizer'],
+    '--init_optimizer: name the run with --init_from=FOLDER',
+  ),
+  'no run to begin with': (
+    ['--init_from=/no/such/run'],
+    "--init_from='/no/such/run': .*no such folder",
+  ),
+  'an unknown writer': (
+    ["--config.metrics.writers=('board',)"],
+    "metrics.writers='board': choose one of ",
+  ),
   'a missing file': (['--config.data.path=/no/such.txt'], '/no/such.txt'),
 }
 
