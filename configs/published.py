@@ -30,6 +30,22 @@ MODEL = {  # turns any other config into this model
 }
 
 
+def variants(recipe):
+  """Returns a grid's variants: both published presets, and our model's two.
+
+  Args:
+    recipe: {'section.key': value} of the published ones, besides MODEL.
+  """
+  named = {}
+  for preset, dropout in (('simple', 0.0), ('modified', 0.1)):
+    named[preset] = {**MODEL, **recipe, 'cell.preset': preset} | {
+      f'{section}.dropout': dropout for section in ('cell', 'model')
+    }
+  for name, attention in (('improved', 'none'), ('improved_luong', 'dot')):
+    named[name] = {'cell.preset': 'improved', 'cell.attention': attention}
+  return named
+
+
 def get_config():
   """Returns the config."""
   config = config_lib.default(layout='packed')

@@ -16,7 +16,7 @@ outputs.
 from configs import published
 from rnn_jax.experiments import grid
 
-PUBLISHED = published.MODEL | {
+RECIPE = {
   'train.steps': 1400,
   'train.checkpoint_every': 700,
   'evaluate.every': 200,
@@ -28,14 +28,7 @@ def get_grid():
   return grid.Grid(
     title='SimpleRNN on DailyDialog',
     config='configs/daily_dialog.py',
-    variants={
-      'simple': PUBLISHED
-      | {'cell.preset': 'simple', 'cell.dropout': 0.0, 'model.dropout': 0.0},
-      'modified': PUBLISHED
-      | {'cell.preset': 'modified', 'cell.dropout': 0.1, 'model.dropout': 0.1},
-      'improved': {'cell.preset': 'improved', 'cell.attention': 'none'},
-      'improved_luong': {'cell.preset': 'improved', 'cell.attention': 'dot'},
-    },
+    variants=published.variants(RECIPE),
     metrics=(
       ('perplexity', 'lower', 'perplexity'),
       ('bleu', 'higher', 'BLEU'),

@@ -16,7 +16,7 @@ values, width 128; the model writes the class's name; AdamW at 1e-3, batches of
 from configs import published
 from rnn_jax.experiments import grid
 
-PUBLISHED = published.MODEL | {
+RECIPE = {
   'task.answer': 'word',
   'task.evidence': 0.0,
   'data.length': 80,  # room for the written class
@@ -36,14 +36,7 @@ def get_grid():
   return grid.Grid(
     title='SimpleRNN on Rotten Tomatoes',
     config='configs/rotten_tomatoes.py',
-    variants={
-      'simple': PUBLISHED
-      | {'cell.preset': 'simple', 'cell.dropout': 0.0, 'model.dropout': 0.0},
-      'modified': PUBLISHED
-      | {'cell.preset': 'modified', 'cell.dropout': 0.1, 'model.dropout': 0.1},
-      'improved': {'cell.preset': 'improved', 'cell.attention': 'none'},
-      'improved_luong': {'cell.preset': 'improved', 'cell.attention': 'dot'},
-    },
+    variants=published.variants(RECIPE),
     metrics=(
       ('accuracy', 'higher', 'accuracy'),
       ('macro_f1', 'higher', 'macro F1'),

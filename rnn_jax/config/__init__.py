@@ -433,11 +433,6 @@ def default(
   return root
 
 
-def cell_options(name: str) -> type:
-  """Returns the Config class of `rnn_jax/cells/<name>.py`."""
-  return load('cells', name, 'model.cell').Config
-
-
 def parse(raw: Mapping[str, typing.Any] | ml_collections.ConfigDict) -> Config:
   """Checks a ConfigDict or a dict and returns the frozen Config.
 

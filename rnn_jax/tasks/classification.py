@@ -16,8 +16,6 @@ and Manning, "Baselines and Bigrams", 2012):
 """
 
 import dataclasses
-import functools
-from typing import Any
 from typing import ClassVar
 
 import jax
@@ -27,19 +25,17 @@ import numpy as np
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data import pipeline
-from rnn_jax.data.batching import batch as batch_lib
-from rnn_jax.data.batching import rows as rows_lib
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.data.text.examples import classification as examples
 from rnn_jax.models import blocks
 from rnn_jax.models import classifier
 from rnn_jax.models import language_model
-from rnn_jax.models import segments
 from rnn_jax.ops import cross_entropy
+from rnn_jax.tasks import base
 from rnn_jax.tasks import language_modeling
 
-Sums = dict[str, jax.Array]
-PyTree = Any
+Sums = base.Sums
+PyTree = base.PyTree
 # Options of 'pooled' only, with their defaults.
 POOLED = {'pooling': 'mean', 'evidence': 0.0, 'text_weight': 0.0}
 
@@ -98,7 +94,7 @@ def make(
   return Task(config, tokenizer)
 
 
-class Task:
+class Task(base.Task):
   """The classifier of a config and tokenizer, its loss and metrics."""
 
   headline = 'accuracy', 'accuracy'
@@ -137,42 +133,6 @@ class Task:
     table = evidence(corpus, self._config.data)
     weighted = self._config.task.evidence * table
     return params | {'table': {'embedding': weighted}}
-
-  def init_state(self, B: int) -> PyTree:
-    """Returns the recurrent state before a text, for B rows."""
-    return self.model.apply({}, B, method='init_state')
-
-  def blank_batch(self, rows: int, length: int) -> batch_lib.Batch:
-    """Returns a batch of padding."""
-    return rows_lib.blank(rows, length)
-
-  def logical_axes(self) -> dict[str, str]:
-    """Returns the logical axes of the parameters by path, see shapes.py."""
-    return self.model.logical_axes()
-
-  def loss(
-    self,
-    params: PyTree,
-    state: PyTree,
-    batch: batch_lib.Batch,
-    key: jax.Array | None = None,
-  ) -> tuple[jax.Array, tuple[Sums, PyTree]]:
-    """Runs the model on a batch, with dropout if a `key` is given.
-
-    Args:
-      params: the parameters.
-      state: the recurrent state before the batch, B rows of it.
-      batch: Batch.
-      key: PRNG key of dropout, or None.
-
-    Returns:
-      (objective, (sums, state)): training minimizes the objective, a sum over
-      texts. `sums` is a dict of scalars: 'objective', 'loss' of the classes
-      only, in nats, 'weight', the number of texts, and 'hits'.
-    """
-    run = functools.partial(self._segment, params, key)
-    state, sums = segments.add_up(run, self._steps, state, batch)
-    return sums['objective'], (sums, state)
 
   def _segment(self, params, key, state, batch, n):
     """Returns (state, sums) of segment number `n` of the rows."""

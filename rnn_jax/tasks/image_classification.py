@@ -14,17 +14,17 @@ import jax.numpy as jnp
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax.data import pipeline
 from rnn_jax.data.batching import batch as batch_lib
 from rnn_jax.data.images import images
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.data.text.examples import image_classification as examples
 from rnn_jax.models import blocks
 from rnn_jax.models import vision
+from rnn_jax.tasks import base
 from rnn_jax.tasks import classification
 
-Sums = dict[str, jax.Array]
-PyTree = Any
+Sums = base.Sums
+PyTree = base.PyTree
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +78,7 @@ def make(
   return Task(config)
 
 
-class Task:
+class Task(base.Task):
   """The classifier of a config, its loss and metrics."""
 
   headline = 'accuracy', 'accuracy'
@@ -95,11 +95,6 @@ class Task:
     params = self.model.init(key, jnp.asarray(image))['params']
     return blocks.scaled(params, key, self._config.model)
 
-  def init_from_data(self, params: PyTree, corpus: pipeline.Corpus) -> PyTree:
-    """Returns `params`: they don't depend on a corpus."""
-    del corpus
-    return params
-
   def init_state(self, B: int) -> None:
     """Returns None: images have no recurrent state."""
     del B
@@ -108,10 +103,6 @@ class Task:
     """Returns a batch of padding, whose rows have one step."""
     del length
     return images.blank(rows, self._config.data.image)
-
-  def logical_axes(self) -> dict[str, str]:
-    """Returns the logical axes of the parameters by path, see shapes.py."""
-    return self.model.logical_axes()
 
   def loss(
     self,

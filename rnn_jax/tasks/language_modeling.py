@@ -7,7 +7,6 @@ can be compared; a lossy tokenizer doesn't have them.
 """
 
 import dataclasses
-import functools
 import math
 from typing import Any
 from typing import ClassVar
@@ -17,20 +16,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from rnn_jax import config as config_lib
-from rnn_jax.data import pipeline
 from rnn_jax.data.batching import batch as batch_lib
-from rnn_jax.data.batching import rows as rows_lib
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.data.text.examples import language_modeling as examples
 from rnn_jax.models import blocks
 from rnn_jax.models import language_model
-from rnn_jax.models import segments
 from rnn_jax.models import stack
 from rnn_jax.ops import cross_entropy
 from rnn_jax.ops import devices
+from rnn_jax.tasks import base
 
-Sums = dict[str, jax.Array]
-PyTree = Any
+Sums = base.Sums
+PyTree = base.PyTree
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +49,7 @@ def make(
   return Task(config, tokenizer)
 
 
-class Task:
+class Task(base.Task):
   """The model of a config and tokenizer, its loss and metrics."""
 
   unit = 'tokens'
@@ -83,50 +80,9 @@ class Task:
     params = self.model.init(key, state, tokens)['params']
     return blocks.scaled(params, key, self._model_config)
 
-  def init_from_data(self, params: PyTree, corpus: pipeline.Corpus) -> PyTree:
-    """Returns `params`: they don't depend on a corpus."""
-    del corpus
-    return params
-
-  def init_state(self, B: int) -> PyTree:
-    """Returns the recurrent state before a document, for B rows."""
-    return self.model.bind({}).init_state(B)
-
-  def blank_batch(self, rows: int, length: int) -> batch_lib.Batch:
-    """Returns a batch of padding."""
-    return rows_lib.blank(rows, length)
-
-  def logical_axes(self) -> dict[str, str]:
-    """Returns the logical axes of the parameters by path, see shapes.py."""
-    return self.model.logical_axes()
-
   def state_axes(self) -> PyTree:
     """Returns the logical axes of the recurrent state, a tree like it."""
     return self.model.bind({}).state_axes()
-
-  def loss(
-    self,
-    params: PyTree,
-    state: PyTree,
-    batch: batch_lib.Batch,
-    key: jax.Array | None = None,
-  ) -> tuple[jax.Array, tuple[Sums, PyTree]]:
-    """Runs the model on a batch, with dropout if a `key` is given.
-
-    Args:
-      params: the parameters.
-      state: the recurrent state before the batch, B rows of it.
-      batch: Batch.
-      key: PRNG key of dropout, or None.
-
-    Returns:
-      (objective, (sums, state)): training minimizes the objective, a sum over
-      tokens with label smoothing and z-loss. `sums` is a dict of scalars:
-      'objective', 'loss' in nats, 'weight' and others.
-    """
-    run = functools.partial(self._segment, params, key)
-    state, sums = segments.add_up(run, self._steps, state, batch)
-    return sums['objective'], (sums, state)
 
   def _segment(self, params, key, state, batch, n):
     """Returns (state, sums) of segment number `n` of the rows."""

@@ -40,7 +40,7 @@ def refusal(raw):
 @pytest.mark.parametrize('cell', CELLS)
 def test_the_default_has_every_key_and_parses_to_the_defaults(cell):
   default = config_lib.default(cell)
-  options = config_lib.cell_options(cell)
+  options = config_lib.load('cells', cell, 'model.cell').Config
   assert default.is_locked
   parsed = config_lib.parse(default)
   for section in dataclasses.fields(config_lib.Config):

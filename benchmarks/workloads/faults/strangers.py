@@ -18,6 +18,7 @@ from typing import Any
 
 from benchmarks.workloads.faults import base
 from benchmarks.workloads.faults import commands
+from rnn_jax.config import parts
 
 DEEP = '[' * 100_000
 PAYLOAD = """import pathlib
@@ -128,14 +129,7 @@ def _configs(shared):
   yield 'a path of devices', changed('data', path='/dev/zero')
   yield 'a path of nothing', changed('data', path='/nowhere/*')
   yield 'a prefetch of 10^12', changed('data', prefetch=10**12)
-  for section, key in (
-    ('task', 'name'),
-    ('data', 'source'),
-    ('data', 'layout'),
-    ('model', 'cell'),
-    ('optimizer', 'name'),
-    ('schedule', 'name'),
-  ):
+  for section, key in (kind.place for kind in parts.KINDS):
     yield (
       f'a module as {section}.{key}',
       changed(section, **{key: 'antigravity.evil'}),
@@ -171,14 +165,7 @@ def _tokenizers():
 
 def imports(shared: base.Base) -> Iterator[commands.Attempt]:
   """Starts launchers in a folder where a run's config names a module."""
-  for section, key in (
-    ('task', 'name'),
-    ('data', 'source'),
-    ('data', 'layout'),
-    ('model', 'cell'),
-    ('optimizer', 'name'),
-    ('schedule', 'name'),
-  ):
+  for section, key in (kind.place for kind in parts.KINDS):
     for launcher, flags in (
       ('evaluate', ()),
       ('generate', ('--prompt=the',)),

@@ -1,0 +1,78 @@
+"""What tasks share: a model that reads rows of tokens, segment by segment."""
+
+import functools
+from typing import Any
+
+import jax
+
+from rnn_jax.data import pipeline
+from rnn_jax.data.batching import batch as batch_lib
+from rnn_jax.data.batching import rows as rows_lib
+from rnn_jax.models import segments
+
+Sums = dict[str, jax.Array]
+PyTree = Any
+
+
+class Task:
+  """The model of a config and its loss; a subclass sets what is declared here.
+
+  Attributes:
+    model: a linen module.
+  """
+
+  model: Any
+  _steps: int  # of a segment, remat.segment; 0: the whole row
+
+  def _segment(
+    self,
+    params: PyTree,
+    key: jax.Array | None,
+    state: PyTree,
+    batch: batch_lib.Batch,
+    n: jax.Array | int,
+  ) -> tuple[PyTree, Sums]:
+    """Returns (state, sums) of segment number `n` of the rows."""
+    raise NotImplementedError
+
+  def init_from_data(self, params: PyTree, corpus: pipeline.Corpus) -> PyTree:
+    """Returns initial parameters for a corpus: here they don't depend on it."""
+    del corpus
+    return params
+
+  def init_state(self, B: int) -> PyTree:
+    """Returns the recurrent state before a text, for B rows."""
+    return self.model.bind({}).init_state(B)
+
+  def blank_batch(self, rows: int, length: int) -> batch_lib.Batch:
+    """Returns a batch of padding."""
+    return rows_lib.blank(rows, length)
+
+  def logical_axes(self) -> dict[str, str]:
+    """Returns the logical axes of the parameters by path, see shapes.py."""
+    return self.model.logical_axes()
+
+  def loss(
+    self,
+    params: PyTree,
+    state: PyTree,
+    batch: batch_lib.Batch,
+    key: jax.Array | None = None,
+  ) -> tuple[jax.Array, tuple[Sums, PyTree]]:
+    """Runs the model on a batch, with dropout if a `key` is given.
+
+    Args:
+      params: the parameters.
+      state: the recurrent state before the batch, B rows of it.
+      batch: Batch.
+      key: PRNG key of dropout, or None.
+
+    Returns:
+      (objective, (sums, state)): training minimizes the objective, a sum with
+      label smoothing and the like. `sums` is a dict of scalars: 'objective',
+      'loss' in nats, 'weight', the number of what is predicted, 'hits' and
+      others.
+    """
+    run = functools.partial(self._segment, params, key)
+    state, sums = segments.add_up(run, self._steps, state, batch)
+    return sums['objective'], (sums, state)
