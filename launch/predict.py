@@ -18,6 +18,7 @@ from absl import flags
 
 from launch import command
 
+PURPOSE = 'Use'
 WORKDIR = flags.DEFINE_string(
   'workdir', None, 'Folder of the run.', required=True
 )

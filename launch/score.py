@@ -15,6 +15,7 @@ from absl import flags
 
 from launch import command
 
+PURPOSE = 'Use'
 WORKDIR = flags.DEFINE_string('workdir', None, 'Folder of the run.')
 CHECKPOINT = flags.DEFINE_string(
   'checkpoint', 'best', "'best', 'latest' or a step number."
