@@ -84,6 +84,8 @@ def train(
   with contextlib.ExitStack() as stack:
     stack.enter_context(lock or contextlib.nullcontext())
     hosts.check_shared(f'{workdir}/{workdir_lib.CONFIG}')
+    if found := columns.describe(unsettled.data, config.data):
+      _say(found)
     opened = open_run(config, workdir, accept_new_data)
     trainer = stack.enter_context(contextlib.closing(opened))
     if from_step is not None:
