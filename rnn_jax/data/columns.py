@@ -70,6 +70,18 @@ def settle(config: config_lib.Config) -> config_lib.Config:
   return dataclasses.replace(config, data=data)
 
 
+def describe(given: config_lib.Data, settled: config_lib.Data) -> str:
+  """Returns a line with what `settle` found; '': the config had it all."""
+  found = []
+  # Without classes nothing reads the label.
+  for key in KEYS if settled.classes else ('field',):
+    value = getattr(settled, key, '')
+    if value != getattr(given, key, ''):
+      shown = _listed(value) if isinstance(value, tuple) else repr(value)
+      found.append(f'data.{key}={shown}')
+  return f'found in the data: {", ".join(found)}' if found else ''
+
+
 def filled(config: dict[str, Any], settled: dict[str, Any]) -> dict[str, Any]:
   """Returns a config's dict with the empty KEYS as in a settled one."""
   data, known = config['data'], settled['data']

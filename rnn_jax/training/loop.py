@@ -105,6 +105,8 @@ def train(
   with contextlib.ExitStack() as stack:
     stack.enter_context(lock or contextlib.nullcontext())
     hosts.check_shared(f'{workdir}/{workdir_lib.CONFIG}')
+    if found := columns.describe(unsettled.data, config.data):
+      _say(found)
     source = initialize.open_source(start.init, workdir, config)
     if source:
       _say(initialize.settle_tokenizer(source, config, workdir))

@@ -102,6 +102,18 @@ def test_empty_keys_are_filled_from_a_settled_config():
   assert got['train'] == 1
 
 
+def test_what_was_found_is_described():
+  given = config.section('data', source='csv', label='y')
+  found = {'field': 'body', 'classes': ('a', 'b')}
+  settled = config.section('data', source='csv', label='y', **found)
+  line = "found in the data: data.field='body', data.classes=['a', 'b']"
+  assert columns.describe(given, settled) == line
+  assert columns.describe(settled, settled) == ''
+  text = config.section('data', source='csv', field='text', label='label')
+  line = "found in the data: data.field='text'"
+  assert columns.describe(config.section('data', source='csv'), text) == line
+
+
 def test_one_class_is_refused(tmp_path):
   path = tmp_path / 'a.csv'
   path.write_text('text,label\nx,a\ny,a\n')
