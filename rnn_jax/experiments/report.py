@@ -19,6 +19,7 @@ from rnn_jax.experiments import plots
 from rnn_jax.experiments import records
 from rnn_jax.experiments import summary as summary_lib
 from rnn_jax.experiments import verdicts
+from rnn_jax.profiling import report as tables
 
 MIB = 2**20
 
@@ -198,9 +199,7 @@ def _arrow(better):
 
 
 def _table(head, lines):
-  rule = ['---', *['---:'] * (len(head) - 1)]
-  rows = [f'| {" | ".join(cells)} |' for cells in (head, rule, *lines)]
-  return '\n'.join(rows)
+  return '\n'.join(tables.table(head, lines))
 
 
 def _failures(summary):

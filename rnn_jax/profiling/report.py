@@ -162,7 +162,8 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _is_number(column):
-  return all(x[:1].isdigit() or x == '-' for x in column)
+  # A cell may be bold, or empty.
+  return all(x.lstrip('*')[:1].isdigit() or x in ('-', '') for x in column)
 
 
 def draw(profile: dict[str, Any], path: pathlib.Path) -> None:

@@ -26,8 +26,9 @@ def page(rows=ROWS, grid=GRID):
 
 def cells(text, start):
   """The cells of the first table row that begins so."""
-  line = next(x for x in text.splitlines() if x.startswith(f'| {start} |'))
-  return [cell.strip() for cell in line.strip('|').split('|')]
+  rows = [x.strip('|').split('|') for x in text.splitlines() if x[:1] == '|']
+  rows = [[cell.strip() for cell in row] for row in rows]
+  return next(row for row in rows if row[0] == start)
 
 
 def test_the_table_of_means():
@@ -54,7 +55,7 @@ def test_ratios_to_the_baseline():
   assert cells(text, 'wide') == [
     *('wide', '0.90', '0.82', '1.67', '1.00', '1.00', '22.51'),
   ]
-  assert '| narrow |' not in text
+  assert '| narrow ' not in text
   assert 'Divided' not in page(grid=made.grid(baseline=''))
 
 

@@ -151,7 +151,7 @@ def _mend(grid, workdir, tmp_path):
   assert 'bits per byte (lower is better): ' in out
   assert out.splitlines()[-1] == f'{workdir}/report.md'
   text = (workdir / 'report.md').read_text()
-  assert '| good | 2 | ' in text and '| gone | 1 | ' in text
+  assert '| good    |    2 | ' in text and '| gone    |    1 | ' in text
   for name in ('curves.png', 'scores.png', 'memory_quality.png'):
     assert name in text and (workdir / name).stat().st_size > 5000
 
