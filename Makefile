@@ -87,7 +87,7 @@ test-quick: $(test_stamp) ## Run those that take seconds, while you edit
 
 # In the same environment, which grows by PyTorch and transformers.
 test-peers: $(peers_stamp) ## Compare with PyTorch and transformers (gigabytes)
-	$(python) -c 'import bert_score, torch, transformers'
+	$(python) -c 'import bert_score, datasets, torch, transformers, wandb'
 	$(python) -m pytest -m peers $(PYTEST_FLAGS)
 
 test-other: ## Run the tests on PYTHON_OTHER, in its own environment
@@ -146,7 +146,7 @@ $(test_stamp): $(created) pyproject.toml constraints.txt
 	@touch $(run_stamp) $@
 
 $(peers_stamp): $(test_stamp)
-	$(call install,$(if $(extra),$(extra)$(comma))test$(comma)peers$(comma)bertscore)
+	$(call install,$(if $(extra),$(extra)$(comma))test$(comma)peers$(comma)bertscore$(comma)hf$(comma)wandb)
 	@touch $@
 
 define install

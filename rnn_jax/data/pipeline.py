@@ -255,9 +255,12 @@ def heldout_examples(
   if not tokens or not total:
     return np.arange(total), 1.0
   sample = _evenly(total, 64)
-  sizes = [max(len(examples.make(int(n), 0)) - 1, 0) for n in sample]
-  count = min(-(-tokens // max(sum(sizes) / len(sizes), 1)), total)
-  return _evenly(total, int(count)), count / total
+  sizes = np.array([max(len(examples.make(int(n), 0)) - 1, 0) for n in sample])
+  count = min(int(-(-tokens // max(sizes.mean(), 1))), total)
+  filled = sample[sizes > 0]
+  if count <= len(filled):  # a few: none of them may be empty
+    return filled[_evenly(len(filled), count)], count / total
+  return _evenly(total, count), count / total
 
 
 def batch_shapes(

@@ -65,6 +65,25 @@ def test_a_part_of_a_split_is_read_evenly(tmp_path):
   assert fraction == 1 and len(every) == len(whole)
 
 
+def test_a_few_examples_of_a_split_are_never_all_empty(tmp_path):
+  raw = make(tmp_path, layout='padded')
+  config = config_lib.parse(raw)
+  corpus = pipeline.Corpus.open(config, tmp_path / 'run')
+  sizes = [0, 40, 0, 0, 40, 0]
+
+  class Examples:
+    def __len__(self):
+      return len(sizes)
+
+    def make(self, n, epoch):
+      return np.zeros(sizes[n] + 1, np.int32)
+
+  object.__setattr__(corpus, 'examples', lambda *_: Examples())
+  for tokens, count in ((1, 1), (20, 2)):
+    part, _ = pipeline.heldout_examples(corpus, config, 'train', tokens)
+    assert len(part) == count and all(sizes[n] for n in part)
+
+
 def test_training_evaluates_a_part_and_says_so(tmp_path, capsys):
   raw = make(tmp_path, layout='packed')
   raw.train.steps = 2

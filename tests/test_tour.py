@@ -1,0 +1,31 @@
+"""docs/tour.ipynb runs from its first cell to its last."""
+
+import os
+import pathlib
+import sys
+
+import nbclient
+import nbformat
+import pytest
+
+from tests.support import tiny
+
+
+@pytest.mark.slow
+def test_the_tour_ends_with_labelled_rows(monkeypatch):
+  docs = tiny.ROOT / 'docs'
+  notebook = nbformat.read(docs / 'tour.ipynb', 4)
+  # Its commands run this Python.
+  folders = str(pathlib.Path(sys.executable).parent), os.environ['PATH']
+  monkeypatch.setenv('PATH', os.pathsep.join(folders))
+  where = {'metadata': {'path': str(docs)}}
+  nbclient.NotebookClient(notebook, timeout=600, resources=where).execute()
+  outputs = [
+    output for cell in notebook.cells for output in cell.get('outputs', ())
+  ]
+  pictures = [x for x in outputs if 'image/png' in x.get('data', ())]
+  assert len(pictures) == 3
+  answers = outputs[-1]['text'].splitlines()
+  assert [line.split()[0] for line in answers] == ['T-2001', 'T-2002', 'T-2003']
+  known = {'account', 'billing', 'bug', 'shipping'}
+  assert {line.split()[1] for line in answers} <= known
