@@ -14,6 +14,7 @@ SETTLED = 0.2  # of the calls; the memory after them is the first
 
 def calls(count: int) -> measure.Values:
   """Resident bytes after a fifth of the calls, and after all of them."""
+  from rnn_jax import compile_cache
   from rnn_jax.inference import generate
 
   with tempfile.TemporaryDirectory() as folder:
@@ -22,6 +23,8 @@ def calls(count: int) -> measure.Values:
       shared = base.Base.make(pathlib.Path(folder), server)
     finally:
       server.close()
+    # As every command does: a program that left the generator is read again.
+    compile_cache.keep(f'{folder}/programs')
     generator = generate.Generator.from_workdir(shared.run)
     rng = random.Random(0)
     first = 0
