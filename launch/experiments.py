@@ -1,4 +1,4 @@
-"""Runs variants of a config with a few seeds each, and compares the results.
+"""Runs variants and seeds of a config and compares them.
 
     python -m launch.experiments --config=configs/stdlib_bytes.py \\
         --vary=optimizer.learning_rate=1e-4,5e-4,2e-3 --seeds=0,1,2 \\

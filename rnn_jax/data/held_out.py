@@ -23,7 +23,7 @@ from rnn_jax import bounds
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.config import parts
-from rnn_jax.data import tables
+from rnn_jax.data import input_rows
 from rnn_jax.data.preparation import prepared
 from rnn_jax.data.sources import images
 from rnn_jax.data.sources import text
@@ -114,14 +114,14 @@ def _of_dataset(name, data_dir, split, data):
 
 
 def _of_images(given, data):
-  tables.check_exists(given, FLAG)
+  input_rows.check_exists(given, FLAG)
   reader, _ = images.read(given, FLAG, _with_source(data, 'images'))
   return documents_lib.whole(reader)
 
 
 def _of_text(given, config):
   if config.task.classifies:
-    tables.check_exists(given, FLAG)
+    input_rows.check_exists(given, FLAG)
     errors.refuse(
       FLAG, given, 'a file of text has no classes: give a .jsonl or .csv'
     )
@@ -129,7 +129,7 @@ def _of_text(given, config):
 
 
 def _of_rows(given, config):
-  source = tables.Source(given)
+  source = input_rows.Source(given)
   source.check()
   bounds.check(os.path.getsize(given), f'{FLAG}={given}', 'split the file')
   data = config.data
@@ -138,13 +138,15 @@ def _of_rows(given, config):
   names, texts, labels = [], [], []
   folder = os.path.join(os.path.dirname(given), '')
   for example in source.rows():
-    content = tables.text_of(example, field, 'the column data.field').encode()
+    content = input_rows.text_of(
+      example, field, 'the column data.field'
+    ).encode()
     if config.task.classifies:
       if not content:
         raise errors.InputError(
           f'{example.where}: {field!r} is empty: fill it, or remove the row'
         )
-      number = tables.label_of(
+      number = input_rows.label_of(
         example, label, data.classes, 'the column data.label'
       )
       labels.append(number)

@@ -21,7 +21,7 @@ from rnn_jax import activity
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax import files
-from rnn_jax.data import tables
+from rnn_jax.data import input_rows
 from rnn_jax.data.preparation.formats import images as images_format
 from rnn_jax.inference import model as model_lib
 from rnn_jax.inference import predict
@@ -131,13 +131,13 @@ def _chunks(rows):
 
 def _texts(request, config):
   """Yields the rows of a table or of lines."""
-  source = tables.Source(request.input, request.format)
+  source = input_rows.Source(request.input, request.format)
   source.check()
   trained = getattr(config.data, 'field', TEXT)
   for number, example in enumerate(source.rows()):
     # Lines of plain text have this column only.
     column = trained if trained in example.values else TEXT
-    text = tables.text_of(example, request.text or column, '--text')
+    text = input_rows.text_of(example, request.text or column, '--text')
     yield Row(text, _columns(example, request.id, number))
 
 
@@ -174,7 +174,7 @@ def _image_files(given):
   exists = os.path.exists(given)
   paths = [given] if exists else sorted(glob.glob(given, recursive=True))
   if not paths:
-    tables.check_exists(given, '--input')
+    input_rows.check_exists(given, '--input')
   yield from ((path, os.path.basename(path)) for path in paths)
 
 
@@ -183,7 +183,7 @@ def _columns(example, id_column, number):
   where, values, _ = example
   source = id_column or ID
   if id_column or ID in values:
-    number = tables.value_of(example, source, '--id')
+    number = input_rows.value_of(example, source, '--id')
   columns = {ID: _plain(number, where)}
   for name, value in values.items():
     if name == source == ID:

@@ -143,5 +143,5 @@ def test_help_shows_flags_and_an_example():
   code, out, err = launchers.run('find_batch_size', '--help')
   assert code == 0, err
   assert 'python -m launch.find_batch_size --config=' in out
-  for flag in ('--memory_gib', '--[no]confirm', '--length'):
+  for flag in ('--memory_gib', '--confirm', '--length'):
     assert flag in out

@@ -35,7 +35,7 @@ def assert_close(got, want):
 
 @ALL
 def test_its_options_are_its_cell_s(cls):
-  config = config_lib.cell_options(cls.cell)
+  config = config_lib.load('cells', cls.cell, 'model.cell').Config
   cells = {f.name: f.default for f in dataclasses.fields(config)}
   options = cls(F).cell_options()
   assert options.keys() == cells.keys() - HIDDEN

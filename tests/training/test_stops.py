@@ -38,9 +38,9 @@ class Cut:
     monkeypatch.setattr(signal_thread, 'end_now', self._end)
     restore = loop.restore
 
-    def restore_and_keep(trainer):
+    def restore_and_keep(trainer, source):
       self.trainer = trainer
-      restore(trainer)
+      restore(trainer, source)
       self.set_trap(trainer)
 
     monkeypatch.setattr(loop, 'restore', restore_and_keep)

@@ -95,8 +95,11 @@ def _field(texts, record):
   """Names the longest of several columns of text."""
   if columns.TEXT in texts or len(texts) == 1:
     return {}
-  counts = record['lengths']['train']
-  by_words = {name: counts[lengths.words(name)]['median'] for name in texts}
+  counts = record['lengths'].get('train', {})  # those that vary
+  by_words = {
+    name: counts.get(lengths.words(name), {'median': 0})['median']
+    for name in texts
+  }
   return {'data.field': max(by_words, key=by_words.__getitem__)}
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rnn_jax import errors
+from rnn_jax import standard_input
 from rnn_jax.data.preparation import classes as classes_lib
 from rnn_jax.data.preparation import examples
 from rnn_jax.data.preparation import inputs
@@ -23,7 +24,6 @@ from rnn_jax.data.preparation.formats import jsonl
 from rnn_jax.data.preparation.formats import text
 from rnn_jax.data.text import documents
 
-STANDARD_INPUT = '-'
 STREAMS = {'jsonl': jsonl.parse, 'text': text.parse}  # formats of lines
 FORMATS = ('csv', 'jsonl', 'parquet', 'text')
 LONGEST = 64 * 2**20  # bytes of a line of standard input
@@ -51,7 +51,7 @@ class Source:
     """
     if self.format and self.format not in FORMATS:
       errors.refuse('--format', self.format, f'choose one of {FORMATS}')
-    if self.path == STANDARD_INPUT:
+    if self.path == standard_input.DASH:
       if self.format and self.format not in STREAMS:
         errors.refuse(
           '--format',
@@ -91,7 +91,7 @@ class Source:
     Raises:
       InputError: as `check`; or a row is malformed, after those before it.
     """
-    if self.path != STANDARD_INPUT:
+    if self.path != standard_input.DASH:
       read = inputs.load_format(self.known_format()).read
       yield from read(self.path, examples.Options())
       return
