@@ -19,6 +19,9 @@ import jaxlib
 
 ROOT = pathlib.Path(__file__).parents[2]
 DEVICES = 8
+# A device may wait in several collectives at once, each in one of XLA's threads:
+# with too few threads, the devices wait for one another for ever.
+THREADS = 4 * DEVICES
 SECONDS = 1200  # of one call, on a machine that does other things
 # Tests' programs take longer to compile than to run.
 QUICK = (
@@ -66,6 +69,7 @@ def _start(flags):
   environment = os.environ | {
     'XLA_FLAGS': ' '.join((count, *flags)),
     'JAX_PLATFORMS': 'cpu',
+    'NPROC': f'{THREADS}',
   }
   ours, theirs = multiprocessing.Pipe()
   with theirs:
