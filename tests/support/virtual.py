@@ -19,8 +19,8 @@ import jaxlib
 
 ROOT = pathlib.Path(__file__).parents[2]
 DEVICES = 8
-# A device may wait in several collectives at once, each in one of XLA's threads:
-# with too few threads, the devices wait for one another for ever.
+# A device may wait in several collectives at once, each in a thread of XLA's:
+# with too few threads, the devices wait for one another forever.
 THREADS = 4 * DEVICES
 SECONDS = 1200  # of one call, on a machine that does other things
 # Tests' programs take longer to compile than to run.
