@@ -1,4 +1,4 @@
-"""Predicts the classes of the rows of a file with a trained run.
+"""Predicts the classes of rows with a trained run.
 
   python -m launch.predict --workdir=runs/reviews --input=new.csv \\
       --output=predicted.jsonl
