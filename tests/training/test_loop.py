@@ -164,6 +164,7 @@ def test_a_resumed_float16_run_keeps_its_loss_scale(raw, tmp_path):
   assert_same(params, expected)
   scales = [column(tmp_path / x, 'loss_scale') for x in ('whole', 'resumed')]
   assert scales[0] == scales[1] and len({*scales[0][4:]}) > 1
+  assert scales[0][0] == 2.0**18
 
 
 def test_a_plateau_without_held_out_documents_is_refused(raw, tmp_path):
