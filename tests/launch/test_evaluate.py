@@ -27,7 +27,7 @@ def workdir(tmp_path_factory):
   raw.data.source = 'jsonl'
   raw.data.field = 'turns'
   raw.train.steps = 4
-  raw.data.splits = (70, 0, 30)  # nothing to evaluate in training
+  raw.data.splits = (90, 0, 10)  # nothing to evaluate in training
   loop.train(config_lib.parse(raw), str(folder / 'run'))
   return folder / 'run'
 

@@ -10,21 +10,18 @@ from rnn_jax.planning import program
 from rnn_jax.profiling import workload
 from tests.support import launchers
 from tests.support import tiny
+from tests.support import virtual
 
 pytestmark = pytest.mark.slow
 EIGHT = '--config.train.accumulate=8'
 
 
-def test_a_plan_for_sixteen_devices(tmp_path):
-  raw = tiny.raw_config('no dataset is read')
-  flags = '--mesh=data=8,fsdp=2', '--devices=16', '--rows=32', '--device=h200'
-  config = tiny.write_config(tmp_path / 'config.py', raw)
-  process = tiny.launch('plan', f'--config={config}', *flags, '--json')
-  code, out, err = tiny.finish(process)
+def test_a_plan_for_eight_devices():
+  code, out, err = virtual.call('tests.launch.plans', 'eight')
   assert code == 0, err
   values = json.loads(out)
-  assert values['devices'] == 16
-  assert values['mesh']['data'] == 8
+  assert values['devices'] == 8
+  assert values['mesh']['data'] == 4
   assert set(values['seconds']['sending']) == {'data', 'fsdp', 'data+fsdp'}
   assert 0 < values['seconds']['overlapped'] < values['seconds']['step']
   tokens = 32 * 32 / values['seconds']['step']

@@ -94,7 +94,8 @@ def assert_same_runs(raw, *workdirs):
 
 def test_runs_cut_by_signals_end_bit_for_bit_like_an_uncut_one(raw, tmp_path):
   config = tiny.write_config(tmp_path / 'config.py', raw)
-  # Other workers, and Ctrl-C: neither changes what is learnt.
+  # Other workers, and Ctrl-C: neither changes what is learnt. The SIGTERM of a
+  # process is in tests/parallel/test_hosts.py.
   other = '--config.data.workers=0'
   code, out, err = run(config, tmp_path / 'whole', other)
   assert code == 0, err
@@ -108,14 +109,12 @@ def test_runs_cut_by_signals_end_bit_for_bit_like_an_uncut_one(raw, tmp_path):
     assert text in out
 
   cut = tmp_path / 'cut'
-  assert cut_run(config, cut, 7, signal.SIGKILL)[0] == -signal.SIGKILL
-  code, out, err = cut_run(config, cut, 14, signal.SIGINT, other)
+  code, *_ = cut_run(config, cut, 7, signal.SIGKILL, other)
+  assert code == -signal.SIGKILL
+  code, out, err = cut_run(config, cut, 14, signal.SIGINT)
   assert code == 130, err
-  assert 'SIGINT: saved at step' in out
-  code, out, err = cut_run(config, cut, 22, signal.SIGTERM)
-  assert code == 143, err
   assert 'resumed at step' in out
-  assert 'SIGTERM: saved at step' in out
+  assert 'SIGINT: saved at step' in out
   code, out, err = run(config, cut, other, '--config.sample.new_tokens=0')
   assert code == 0, err
   assert 'resumed at step' in out
