@@ -210,9 +210,10 @@ def sized(
 def _nearest(count, wanted):
   """The size up to WIDEST whose count, which grows with it, is nearest.
 
-  To count is slow, as it traces a model. A cell's matrices have sides that are
-  multiples of its size, or none: three counts make a parabola, which says
-  between which two sizes to look. Where they don't confirm it, all are searched.
+  To count is slow, as it traces a model. The sides of a cell's matrices are
+  fixed or multiples of its size, so that three counts give a parabola, which
+  says between which two sizes to look. If these two don't confirm it, all sizes
+  are searched.
   """
   import numpy as np
 
