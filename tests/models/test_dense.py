@@ -150,16 +150,10 @@ def test_factors_of_stacked_layers_are_those_of_each_layer():
       np.testing.assert_allclose(factor[layer], expected, 0, 1e-4 * largest)
 
 
-@pytest.mark.parametrize(
-  'change',
-  (
-    {'train__accumulate': 2, 'remat__layers': 1},
-    {'remat__segment': 5, 'model__unroll': 2},
-  ),
-)
-def test_factors_do_not_depend_on_how_they_are_computed(change):
+def test_factors_do_not_depend_on_how_they_are_computed():
   _, expected = trained()
-  _, factors = train(config(**change))
+  change = {'train__accumulate': 2, 'remat__layers': 1, 'remat__segment': 5}
+  _, factors = train(config(**change, model__unroll=2))
   for a, b in zip(*map(jax.tree.leaves, (factors, expected)), strict=True):
     np.testing.assert_allclose(a, b, 0, 1e-5 * abs(b).max())
 

@@ -12,6 +12,7 @@ from rnn_jax.data.batching import batch as batch_lib
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.models import segments
 from rnn_jax.tasks import language_modeling
+from tests.support import draws
 from tests.support import tiny
 
 pytestmark = pytest.mark.slow
@@ -20,16 +21,15 @@ B, L = 2, 13
 CLOSE = 5e-5  # measured: 1.2e-5, of the largest number of each array
 
 
-def make_task(segment, length=L, **sections):
+def make_task(segment, length=L, attention='dot', dropout=0.0):
   raw = tiny.raw_config('unused')
   raw.remat.segment = segment
   raw.data.length = length
   raw.model.layers = 1
   raw.recurrence.chunk_length = 4  # compiles faster than 64
-  raw.cell.attention = 'dot'  # a state of every kind
+  raw.model.dropout = dropout
+  raw.cell.attention = attention  # 'dot': a state of every kind
   raw.cell.attention_window = 4
-  for section, values in sections.items():
-    raw[section].update(values)
   return language_modeling.Task(config_lib.parse(raw), tokenizer_lib.Bytes())
 
 
@@ -46,12 +46,12 @@ def batch():
 @functools.cache
 def program(segment):
   """A compiled function of (params, state): gradients, (sums, state)."""
-  task = make_task(segment)
+  task = make_task(segment, dropout=0.5)
 
   @jax.jit
   @functools.partial(jax.grad, argnums=(0, 1), has_aux=True)
   def run(params, state):
-    return task.loss(params, state, batch())
+    return task.loss(params, state, batch(), jax.random.key(3))
 
   return run
 
@@ -60,7 +60,7 @@ def program(segment):
 def given():
   """Parameters, and a state that is not zero."""
   task = make_task(0)
-  params = task.init_parameters(jax.random.key(0))
+  params = draws.parameters(task.init_parameters)
   _, (_, state) = program(0)(params, task.init_state(B))
   return params, state
 
@@ -71,8 +71,12 @@ def assert_close(got, want):
     np.testing.assert_allclose(a, b, rtol=0, atol=atol)
 
 
-def test_segments_add_up_to_the_row():
-  assert_close(program(4)(*given()), program(0)(*given()))
+def test_segments_that_drop_the_same_channels_add_up_to_the_row():
+  got, want = (program(segment)(*given()) for segment in (4, 0))
+  assert_close(got, want)
+  _, (plain, _) = jax.jit(make_task(0).loss)(*given(), batch())
+  _, (sums, _) = want
+  assert plain['loss'] != sums['loss']
 
 
 @pytest.mark.parametrize('segment', (1, 4, 12, 13, 20))
@@ -101,21 +105,9 @@ def test_any_segment_is_added_up(segment):
   np.testing.assert_array_equal(got_slope, np.full(B, slope))
 
 
-def test_every_segment_drops_the_same_channels():
-  key = jax.random.key(3)
-  model = (('model', (('dropout', 0.5),)),)
-  options = {section: dict(values) for section, values in model}
-  task, whole = (make_task(n, **options) for n in (4, 0))
-  got, want = (jax.jit(t.loss)(*given(), batch(), key) for t in (task, whole))
-  assert_close(got, want)
-  _, (plain, _) = program(0)(*given())
-  _, (sums, _) = want
-  assert plain['loss'] != sums['loss']
-
-
 def test_the_backward_pass_s_memory_does_not_grow_with_the_row():
   def bytes_held(segment, length):
-    task = make_task(segment, length, cell={'attention': 'none'})
+    task = make_task(segment, length, 'none')
     spec = jax.ShapeDtypeStruct
     batch = batch_lib.Batch(*[spec((4, length), kind) for kind in 'iifi'])
     params = jax.eval_shape(task.init_parameters, jax.random.key(0))

@@ -23,20 +23,15 @@ pytestmark = [
 ]
 
 # L, K, P, read, decay
+# Up to 16 steps in one kernel. Wide states, below, are read 'after' as well.
 CASES = (
-  (1, 16, 16, 'before', 'head'),
-  (15, 20, 48, 'after', 'key'),
-  (16, 16, 64, 'before', 'key'),
+  (1, 16, 16, 'after', 'head'),
+  (16, 20, 48, 'before', 'key'),
   (17, 32, 16, 'before', 'key'),
-  (65, 32, 20, 'after', 'head'),
+  (65, 32, 20, 'before', 'head'),
   (130, 16, 64, 'after', 'key'),
-  (130, 64, 16, 'before', 'head'),
 )
-CASES_BFLOAT16 = (
-  (7, 16, 16, 'after', 'key'),
-  (65, 32, 64, 'after', 'key'),
-  (33, 32, 16, 'before', 'head'),
-)
+CASES_BFLOAT16 = ((7, 16, 16, 'after', 'key'), (65, 32, 64, 'after', 'key'))
 FORWARD = {'prepare', 'states', 'outputs'}
 BACKWARD = FORWARD | {'score_gradients', 'meetings', 'prepare_backward'}
 # K, P, decay, dtype, operands
