@@ -36,8 +36,7 @@ VARIANTS = {
   ),
   'attention': (
     {'heads': 2, 'head_width': 4, 'window': 3},
-    {'heads': 2, 'head_width': 3, 'window': 30, 'rotary': 0.0},
-    {'heads': 2, 'head_width': 4, 'window': 5, 'biases': True},
+    {'heads': 2, 'head_width': 3, 'window': 30, 'rotary': 0.0, 'biases': True},
   ),
   'gru': ({'state_width': 4}, {'reset': 'before'}),
   'lstm': ({'state_width': 4},),
@@ -59,12 +58,11 @@ CASES = {
   for name in NAMES
   for n, options in enumerate(VARIANTS.get(name, ({},)))
 }
-REACH = {
-  'attention-0': 3,
-  'attention-2': 5,
-}  # steps before its own that a step sees; else all
+REACH = {'attention-0': 3}  # steps before its own that a step sees; else all
 SILENT = {'bdh-0'}  # the first step of a document sees nothing, and says so
+FIRST = [case for case in CASES if case.endswith('-0')]  # of each cell
 ALL = pytest.mark.parametrize('case', CASES)
+POLICIES = sorted({*precision.POLICIES} - {'tf32'})
 B, L, D = 2, 10, 6
 HALF = L // 2  # where a document begins, within a chunk of 4
 CLOSE = 1e-5  # measured: 2.4e-6, of the largest number of each array
@@ -216,7 +214,7 @@ def test_a_step_depends_only_on_its_own_document_s_past(case):
 
 @ALL
 def test_every_impl_has_the_scan_s_gradients(case):
-  scan = scanned(case, not case.endswith('-0'))
+  scan = scanned(case, case not in FIRST)
   assert_close(whole_row(case)[:2], scan)  # 'auto'
   for impl in IMPLS.get(case, ()):
     assert_close(both_ways(case, impl=impl, chunk_length=4), scan)
@@ -226,7 +224,7 @@ def test_every_impl_has_the_scan_s_gradients(case):
 
 
 # Of other variants, only the scan with remat is compared with 'auto', above.
-@pytest.mark.parametrize('case', (case for case in CASES if case[-2:] == '-0'))
+@pytest.mark.parametrize('case', FIRST)
 def test_remat_changes_no_gradient(case):
   assert_close(scanned(case, True), scanned(case, False))
 
@@ -245,7 +243,7 @@ def test_remat_changes_no_gradient(case):
 def test_remat_of_native_steps_changes_no_gradient(case, schedule):
   plan = {'remat_every': 4, 'remat_schedule': schedule, 'remat_kept': 2}
   got = both_ways(case, impl='native', **plan)
-  assert_close(got, scanned(case, not case.endswith('-0')))
+  assert_close(got, scanned(case, case not in FIRST))
 
 
 @pytest.mark.native
@@ -298,7 +296,7 @@ def test_auto_is_native_except_for_a_single_step(case, target):
 def test_a_remat_schedule_changes_no_gradient(case, schedule):
   plan = {'remat_every': 2, 'remat_schedule': schedule, 'remat_kept': 2}
   got = both_ways(case, impl='scan', **plan)
-  assert_close(got, scanned(case, not case.endswith('-0')))
+  assert_close(got, scanned(case, case not in FIRST))
 
 
 @ALL
@@ -329,8 +327,13 @@ def test_a_state_can_be_donated(case):
   assert len({id(x) for x in leaves}) == len(leaves)
 
 
-@ALL
-@pytest.mark.parametrize('policy', sorted({*precision.POLICIES} - {'tf32'}))
+@pytest.mark.parametrize(
+  ('case', 'policy'),
+  [
+    *((case, policy) for case in FIRST for policy in POLICIES),
+    *((case, 'bfloat16') for case in CASES if case not in FIRST),
+  ],
+)
 def test_states_are_float32_under_every_policy(case, policy):
   given = example(case)
   cell = given.cell.clone(policy=precision.POLICIES[policy])
