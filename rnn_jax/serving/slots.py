@@ -47,7 +47,7 @@ class Slots:
     self.steps = 0
     self._programs = programs
     self._most = steps
-    self._table = _table(B)
+    self._table = make_table(B)
     self._table_on_device: sampler.Rows | None = None
     shape = B, sampler.words(programs.vocabulary)
     self._allowed_BxM = np.zeros(shape, np.uint32)
@@ -80,7 +80,7 @@ class Slots:
     carry = programs.empty()
     for slot in range(programs.slots):
       carry = programs.place(carry, slot, row)
-    table = _table(programs.slots)
+    table = make_table(programs.slots)
     table.active_B[:] = True
     table.limit_B[:] = count
     rows = jax.device_put(table, programs.device)
@@ -219,7 +219,7 @@ def _options(row):
   )
 
 
-def _table(slots):
+def make_table(slots: int) -> sampler.Rows:
   """Returns the table of free slots."""
   table = sampler.Rows(*(np.zeros(slots, kind) for kind in sampler.KINDS))
   table.temperature_B[:] = 1
