@@ -9,14 +9,13 @@ from rnn_jax import errors
 from rnn_jax.inference import decode
 from rnn_jax.inference import sampling
 from rnn_jax.serving import sampler
-from rnn_jax.serving import slots
 
 B, V = 6, 70
 
 
 def rows(**columns):
   """Options of B rows."""
-  table = slots.make_table(B)
+  table = sampler.make_table(B)
   table.active_B[:] = True
   table.seed_B[:] = np.arange(B) + 7
   for name, values in columns.items():
