@@ -12,6 +12,7 @@ be packed in 8 bits (models/int8_weights.py) and stay packed between steps.
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
@@ -98,10 +99,10 @@ def prefill(
   state = model.apply({}, tokens_BxL.shape[0], method='init_state')
   if tokens_BxL.shape[1] > 1:
     # These logits are unused: XLA removes them.
-    state, _ = _apply(
+    state, _ = apply(
       model, params, state, tokens_BxL[:, :-1], starts_BxL[:, :-1]
     )
-  state, logits = _apply(
+  state, logits = apply(
     model, params, state, tokens_BxL[:, -1:], starts_BxL[:, -1:]
   )
   return Carry(state, logits[:, 0], keys_B, jnp.int32(0))
@@ -126,7 +127,7 @@ def read(
   """Reads `count` more tokens into the state of one row, step by step."""
 
   def advance(n, carry):
-    state, logits = _apply(model, params, carry.state, tokens_N[n][None, None])
+    state, logits = apply(model, params, carry.state, tokens_N[n][None, None])
     return carry._replace(state=state, logits_BxV=logits[:, 0])
 
   return jax.lax.fori_loop(0, count, advance, carry)
@@ -137,16 +138,30 @@ def step(
   model: nn.Module, params: dict, state: Any, token_B: jax.Array
 ) -> tuple[Any, jax.Array]:
   """Runs one step. Returns (state, logits_BxV); the old state is donated."""
-  state, logits = _apply(model, params, state, token_B[:, None])
+  state, logits = apply(model, params, state, token_B[:, None])
   return state, logits[:, 0]
 
 
-def _apply(model, params, state, tokens_BxL, starts_BxL=None):
+def apply(
+  model: nn.Module,
+  params: dict,
+  state: Any,
+  tokens_BxL: jax.Array,
+  starts_BxL: jax.Array | None = None,
+  method: Callable[..., Any] | str = '__call__',
+) -> tuple[Any, jax.Array]:
+  """Runs a model within a loop: packed parameters stay packed outside it.
+
+  Returns:
+    What `method` returns: (state, logits_BxLxV).
+  """
   if int8_weights.is_packed(params):
     # Otherwise XLA unpacks them once, before the loop over steps.
     params, state = jax.lax.optimization_barrier((params, state))
     params = int8_weights.unpack(params)
-  return model.apply({'params': params}, state, tokens_BxL, starts_BxL)
+  return model.apply(
+    {'params': params}, state, tokens_BxL, starts_BxL, method=method
+  )
 
 
 @jax.jit
@@ -208,7 +223,7 @@ def _advance(model, options, params, least, numbers, carry, done_B, produced):
   logprob_B = _logprob(carry.logits_BxV, token_B)
   if options.boundary is not None:
     done_B = done_B | (token_B == options.boundary)
-  state, logits = _apply(model, params, carry.state, token_B[:, None])
+  state, logits = apply(model, params, carry.state, token_B[:, None])
   put = jax.lax.dynamic_update_slice_in_dim
   produced = Produced(
     put(produced.tokens_BxN, token_B[:, None], produced.made, 1),

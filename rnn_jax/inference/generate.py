@@ -112,6 +112,7 @@ class Generator:
   """A model that is ready to write.
 
   Attributes:
+    model: the model, in the form for inference.
     tokenizer: its tokenizer.
     params: its parameters, layer by layer.
     asks: whether the model was trained on questions and answers, with a
@@ -138,7 +139,7 @@ class Generator:
       errors.refuse('weights', weights, f'choose one of {WEIGHTS}')
     self.tokenizer = tokenizer
     self.asks = asks
-    self._model = layers.for_inference(model)
+    self.model = layers.for_inference(model)
     params = jax.device_put(params, jax.local_devices()[0])
     self.params = jax.jit(layers.unstack)(params)
     if weights == 'int8' and not int8_weights.is_packed(self.params):
@@ -208,7 +209,7 @@ class Generator:
       'give fewer',
     )
     ids = [self.encode(prompt, options.continues) for prompt in prompts]
-    self._check_positions(max(map(len, ids)), options.max_new_tokens)
+    self.check_positions(max(map(len, ids)), options.max_new_tokens)
     timing, rows = Timing(), []
     with activity.doing('generating', len(prompts), 'texts') as done:
       for begin in range(0, len(prompts), options.batch_size):
@@ -238,7 +239,7 @@ class Generator:
       InputError: as `generate`, before the first part.
     """
     ids = self.encode(prompt, options.continues)
-    self._check_positions(len(ids), options.max_new_tokens)
+    self.check_positions(len(ids), options.max_new_tokens)
     return self._parts(self._row(prompt, options), ids, options)
 
   def _parts(self, row, ids, options):
@@ -253,7 +254,7 @@ class Generator:
     rows_B = np.zeros(1, np.uint32)
     seed, rows_B = jax.device_put((np.uint32(options.seed), rows_B))
     return decode.begin(
-      self._model, self.tokenizer.size, decode.row_keys(seed, rows_B)
+      self.model, self.tokenizer.size, decode.row_keys(seed, rows_B)
     )
 
   def extend(
@@ -317,7 +318,12 @@ class Generator:
       errors.refuse('prompt', prompt, 'there is nothing to continue')
     return ids
 
-  def _check_positions(self, read, new):
+  def check_positions(self, read: int, new: int) -> None:
+    """Checks that learned positions allow `new` tokens after `read` ones.
+
+    Raises:
+      InputError: they don't.
+    """
     longest = self.longest
     if longest and read + new - 1 > longest:
       errors.refuse(
@@ -330,7 +336,7 @@ class Generator:
   @property
   def longest(self) -> int:
     """How many tokens learned positions allow; 0: any number."""
-    config = self._model.config
+    config = self.model.config
     return config.max_positions if config.positions == 'learned' else 0
 
   def _prefill(self, ids, first, options, timing):
@@ -381,7 +387,7 @@ class Generator:
     key = function, fixed, shapes
     if key not in self._programs:
       begin = time.perf_counter()
-      static = (self._model,) if fixed is None else (self._model, fixed)
+      static = (self.model,) if fixed is None else (self.model, fixed)
       with activity.doing('compiling'):
         lowered = function.lower(*static, self.params, *arguments)
         self._programs[key] = lowered.compile()

@@ -95,25 +95,27 @@ def sample(
   vocabulary = logits.shape[-1]
   k = min(settings.top_k or vocabulary, vocabulary)
   if not settings.top_k and settings.top_p == 1:
-    return _draw(uniform_B, jnp.exp(logits))
+    return draw(uniform_B, jnp.exp(logits))
   logits, tokens = jax.lax.top_k(logits, k)
   weights = jnp.exp(logits)
   if settings.top_k:
     weights = jnp.where(jnp.arange(k) < top_k, weights, 0.0)
   if settings.top_p < 1:
-    weights = _nucleus(weights, top_p)
-  chosen = _draw(uniform_B, weights)
+    weights = nucleus(weights, top_p)
+  chosen = draw(uniform_B, weights)
   return jnp.take_along_axis(tokens, chosen[:, None], -1)[:, 0]
 
 
-def _nucleus(falling_weights, top_p):
+def nucleus(
+  falling_weights: jax.Array, top_p: jax.Array | np.ndarray | float
+) -> jax.Array:
   """Zeroes the weights after those whose share of the sum reaches `top_p`."""
   mass = jnp.cumsum(falling_weights, -1)
   mass_before = jnp.pad(mass[:, :-1], [(0, 0), (1, 0)])
   return jnp.where(mass_before < top_p * mass[:, -1:], falling_weights, 0.0)
 
 
-def _draw(uniform_B, weights):
+def draw(uniform_B: jax.Array, weights: jax.Array) -> jax.Array:
   """Returns the index whose share of the weights a number in [0, 1) hits.
 
   One random number per row; the Gumbel-max trick needs one per token.

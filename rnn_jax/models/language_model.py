@@ -184,11 +184,15 @@ class LanguageModel(nn.Module):
   ) -> tuple[PyTree, jax.Array]:
     """Returns (state, logits_BxLxV)."""
     state, x = self.features(state, tokens_BxL, starts_BxL)
+    return state, self.logits(x)
+
+  def logits(self, x_BxLxD: jax.Array) -> jax.Array:
+    """Returns logits_BxLxV of the head's inputs, see `features`."""
     kernel_DxV, bias_V = self.head_weights()
     contract = (((2,), (0,)), ((), ()))
     operands = self.policy.operands  # as in the loss, which isn't quantized
-    logits = precision.dot_general(x, kernel_DxV, contract, operands)
-    return state, logits + bias_V[None, None]
+    logits = precision.dot_general(x_BxLxD, kernel_DxV, contract, operands)
+    return logits + bias_V[None, None]
 
   def head_weights(self) -> tuple[jax.Array, jax.Array]:
     """Returns (kernel_DxV, bias_V) of the head.

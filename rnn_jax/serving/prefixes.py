@@ -1,0 +1,92 @@
+"""States of texts' beginnings, so that a shared one is read once.
+
+A state is stored under its chunk's key (reading.py), a chained digest: one
+look-up finds a state whatever the text's length, where a trie over tokens would
+walk through all of them, and entries are independent, so that the one used
+longest ago can go first. A text's longest stored beginning is what is looked up
+from its last chunk backwards. The store is limited by bytes on the device.
+"""
+
+import collections
+import dataclasses
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+
+from rnn_jax.serving import reading
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Entry:
+  """What a model knows after a text: its state and the next token's logits."""
+
+  state: Any
+  logits_1xV: jax.Array
+
+  @property
+  def nbytes(self) -> int:
+    """Its size."""
+    return sum(x.nbytes for x in jax.tree.leaves((self.state, self.logits_1xV)))
+
+
+@dataclasses.dataclass
+class Counts:
+  """What the store did and holds."""
+
+  hits: int = 0  # texts of which it had a beginning
+  misses: int = 0
+  evictions: int = 0
+  entries: int = 0
+  nbytes: int = 0
+
+
+class Store:
+  """Entries by key, at most `limit` bytes; 0: none. Thread-safe."""
+
+  def __init__(self, limit: int):
+    self._limit = limit
+    self._entries: collections.OrderedDict[bytes, Entry]
+    self._entries = collections.OrderedDict()
+    self._lock = threading.Lock()
+    self._counts = Counts()
+
+  def longest(
+    self, chunks: Sequence[reading.Chunk]
+  ) -> tuple[int, Entry | None]:
+    """Returns (chunks that needn't be read, the state after them or None)."""
+    with self._lock:
+      for count in range(len(chunks), 0, -1):
+        chunk = chunks[count - 1]
+        if chunk.kept and (entry := self._entries.get(chunk.key)):
+          self._entries.move_to_end(chunk.key)
+          self._counts.hits += 1
+          return count, entry
+      self._counts.misses += 1
+      return 0, None
+
+  def put(self, key: bytes, entry: Entry) -> None:
+    """Stores an entry; those used longest ago make room for it."""
+    size = entry.nbytes
+    with self._lock:
+      if size > self._limit or key in self._entries:
+        return
+      self._entries[key] = entry
+      self._counts.nbytes += size
+      while self._counts.nbytes > self._limit:
+        _, oldest = self._entries.popitem(last=False)
+        self._counts.nbytes -= oldest.nbytes
+        self._counts.evictions += 1
+
+  def clear(self) -> None:
+    """Empties the store."""
+    with self._lock:
+      self._entries.clear()
+      self._counts.nbytes = 0
+
+  @property
+  def counts(self) -> Counts:
+    """A copy of the counts."""
+    with self._lock:
+      return dataclasses.replace(self._counts, entries=len(self._entries))

@@ -1,0 +1,311 @@
+"""The programs of a serving engine, all compiled before the first request.
+
+    place    one row's state and logits -> a slot
+    decode   up to `count` tokens of every slot, without a visit to the host
+    read     a chunk of fixed length, or up to that many single steps, one row
+
+The shapes are fixed: B slots in `place` and `decode`, one row in the others.
+XLA computes each row of a matmul from that row only, in an order that the shapes
+decide. So a row's numbers depend on the number of slots and on nothing in
+other slots; `rows_agree` checks it on the machine that serves.
+"""
+
+import functools
+import threading
+from typing import Any
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rnn_jax.inference import decode as decode_lib
+from rnn_jax.serving import sampler
+
+PyTree = Any
+
+
+class Slots(NamedTuple):
+  """What B rows carry from step to step; it is donated."""
+
+  state: PyTree
+  logits_BxV: jax.Array  # of the next token
+  position_B: jax.Array  # new tokens so far
+  memory: sampler.Memory
+
+
+class Row(NamedTuple):
+  """What enters a slot."""
+
+  state: PyTree  # of one row
+  logits_1xV: jax.Array
+  prompt_V: np.ndarray | jax.Array  # which tokens the prompt has
+  bias_V: np.ndarray | jax.Array
+
+
+class Produced(NamedTuple):
+  """New tokens of each row: the first `made_B` ones count. K: the likeliest."""
+
+  made_B: jax.Array
+  tokens_BxN: jax.Array
+  logprobs_BxN: jax.Array
+  likeliest_BxNxK: jax.Array
+  likeliest_logprobs_BxNxK: jax.Array
+
+
+class Loop(NamedTuple):
+  """The loop's own variables."""
+
+  step: jax.Array
+  done_B: jax.Array
+  state: PyTree
+  logits_BxV: jax.Array
+  position_B: jax.Array
+  count_BxV: jax.Array
+  produced: Produced
+
+
+class Programs:
+  """A model's programs for `slots` rows, `steps` per call and chunk `sizes`.
+
+  Attributes:
+    compiled: how many programs were compiled.
+    fresh: the state of a row that has read nothing, on the device.
+  """
+
+  def __init__(
+    self,
+    model: nn.Module,
+    params: PyTree,
+    slots: int,
+    steps: int,
+    sizes: tuple[int, ...],
+  ):
+    """Compiles the programs for parameters like `params`."""
+    self.compiled = 0
+    self.sizes = sizes
+    self.slots = slots
+    self.vocabulary = model.vocabulary
+    self.device = jax.tree.leaves(params)[0].device
+    self._model = model
+    self._lock = threading.Lock()
+    self._fresh = self._compile(jax.jit(functools.partial(_fresh, model)))
+    self.fresh = self._fresh()
+    self._empty = self._compile(
+      jax.jit(functools.partial(_empty, model, slots))
+    )
+    empty = jax.eval_shape(functools.partial(_empty, model, slots))
+    row = self._row_like()
+    slot = jax.ShapeDtypeStruct((), jnp.int32)
+    self._place = self._compile(
+      jax.jit(_place, donate_argnums=0), empty, slot, row
+    )
+    rows = sampler.Rows(
+      *(jax.ShapeDtypeStruct((slots,), kind) for kind in sampler.KINDS)
+    )
+    allowed = jax.ShapeDtypeStruct(
+      (slots, sampler.words(self.vocabulary)), jnp.uint32
+    )
+    decode = jax.jit(functools.partial(_decode, model, steps), donate_argnums=1)
+    self._decode = self._compile(decode, params, empty, rows, allowed, slot)
+    self._read = {
+      size: self._compile(
+        jax.jit(functools.partial(_read, model)),
+        params,
+        self.fresh,
+        jax.ShapeDtypeStruct((1, size), jnp.int32),
+      )
+      for size in sizes
+    }
+    self._steps = self._compile(
+      jax.jit(functools.partial(_steps, model)),
+      params,
+      self.fresh,
+      jax.ShapeDtypeStruct((sizes[0],), jnp.int32),
+      slot,
+    )
+    self.none_V = jax.device_put(np.zeros(self.vocabulary, bool), self.device)
+    self.zeros_V = jax.device_put(
+      np.zeros(self.vocabulary, np.float32), self.device
+    )
+    self.no_logits = jax.device_put(
+      np.zeros((1, self.vocabulary), np.float32), self.device
+    )
+
+  def empty(self) -> Slots:
+    """Returns slots without requests."""
+    return self._empty()
+
+  def place(self, slots: Slots, slot: int, row: Row) -> Slots:
+    """Returns the slots with `row` in one of them; `slots` is donated."""
+    slot = jax.device_put(np.int32(slot), self.device)
+    return self._place(slots, slot, row)
+
+  def decode(
+    self,
+    params: PyTree,
+    slots: Slots,
+    rows: sampler.Rows,
+    allowed_BxM: jax.Array,
+    count: int,
+  ) -> tuple[Slots, Produced]:
+    """Makes up to `count` tokens of each active row; `slots` is donated."""
+    count = jax.device_put(np.int32(count), self.device)
+    return self._decode(params, slots, rows, allowed_BxM, count)
+
+  def read(
+    self, params: PyTree, state: PyTree, tokens: np.ndarray
+  ) -> tuple[PyTree, jax.Array]:
+    """Reads a chunk. Returns (state, logits_1xV)."""
+    if len(tokens) in self._read:
+      read = self._read[len(tokens)]
+      return read(params, state, jax.device_put(tokens[None], self.device))
+    filled = np.zeros(self.sizes[0], np.int32)
+    filled[: len(tokens)] = tokens
+    filled, count = jax.device_put((filled, np.int32(len(tokens))), self.device)
+    return self._steps(params, state, filled, count)
+
+  def _row_like(self):
+    logits = jax.ShapeDtypeStruct((1, self.vocabulary), jnp.float32)
+    prompt = jax.ShapeDtypeStruct((self.vocabulary,), jnp.bool_)
+    bias = jax.ShapeDtypeStruct((self.vocabulary,), jnp.float32)
+    return Row(self.fresh, logits, prompt, bias)
+
+  def _compile(self, function, *arguments):
+    compiled = function.lower(*arguments).compile()
+    self.compiled += 1
+    return compiled
+
+
+def _fresh(model):
+  return model.apply({}, 1, method='init_state')
+
+
+def _empty(model, B):
+  V = model.vocabulary
+  memory = sampler.Memory(
+    jnp.zeros((B, V), jnp.bool_),
+    jnp.zeros((B, V), jnp.int32),
+    jnp.zeros((B, V)),
+  )
+  state = model.apply({}, B, method='init_state')
+  return Slots(state, jnp.zeros((B, V)), jnp.zeros(B, jnp.int32), memory)
+
+
+def _place(slots, slot, row):
+  def put(all_rows, one):
+    one = one.astype(all_rows.dtype)
+    return jax.lax.dynamic_update_slice_in_dim(all_rows, one, slot, 0)
+
+  memory = slots.memory
+  V = row.bias_V.shape[0]
+  memory = sampler.Memory(
+    put(memory.prompt_BxV, row.prompt_V[None]),
+    put(memory.count_BxV, jnp.zeros((1, V), jnp.int32)),
+    put(memory.bias_BxV, row.bias_V[None]),
+  )
+  return Slots(
+    jax.tree.map(put, slots.state, row.state),
+    put(slots.logits_BxV, row.logits_1xV),
+    put(slots.position_B, jnp.zeros(1, jnp.int32)),
+    memory,
+  )
+
+
+def _decode(model, steps, params, slots, rows, allowed_BxM, count):
+  B, V = slots.logits_BxV.shape
+  K = min(sampler.ALTERNATIVES, V)
+  nothing = Produced(
+    jnp.zeros(B, jnp.int32),
+    jnp.zeros((B, steps), jnp.int32),
+    jnp.zeros((B, steps)),
+    jnp.zeros((B, steps, K), jnp.int32),
+    jnp.zeros((B, steps, K)),
+  )
+  keys_B = sampler.keys(rows)
+  memory = slots.memory
+  loop = Loop(
+    jnp.int32(0),
+    ~rows.active_B,
+    slots.state,
+    slots.logits_BxV,
+    slots.position_B,
+    memory.count_BxV,
+    nothing,
+  )
+
+  def unfinished(loop):
+    return (loop.step < count) & ~jnp.all(loop.done_B)
+
+  def advance(loop):
+    known = memory._replace(count_BxV=loop.count_BxV)
+    return _advance(model, params, rows, keys_B, known, allowed_BxM, loop)
+
+  loop = jax.lax.while_loop(unfinished, advance, loop)
+  memory = memory._replace(count_BxV=loop.count_BxV)
+  slots = Slots(loop.state, loop.logits_BxV, loop.position_B, memory)
+  return slots, loop.produced
+
+
+def _advance(model, params, rows, keys_B, memory, allowed_BxM, loop):
+  """Makes one token of each row: the body of `decode`."""
+  z_BxV = sampler.adjust(
+    loop.logits_BxV, rows, loop.position_B, memory, allowed_BxM
+  )
+  keys_B = jax.vmap(jax.random.fold_in)(keys_B, loop.position_B)
+  token_B = sampler.choose(keys_B, z_BxV, rows)
+  logprob_B, best_BxK, best_logprob_BxK = sampler.logprobs(
+    loop.logits_BxV, token_B, rows
+  )
+  state, logits_BxLxV = decode_lib.apply(
+    model, params, loop.state, token_B[:, None]
+  )
+  produced = loop.produced
+
+  def put(buffer, x):
+    return jax.lax.dynamic_update_slice_in_dim(buffer, x[:, None], loop.step, 1)
+
+  produced = Produced(
+    produced.made_B + ~loop.done_B,
+    put(produced.tokens_BxN, token_B),
+    put(produced.logprobs_BxN, logprob_B),
+    put(produced.likeliest_BxNxK, best_BxK),
+    put(produced.likeliest_logprobs_BxNxK, best_logprob_BxK),
+  )
+  position_B = loop.position_B + 1
+  ended_B = (token_B == rows.boundary_B) | (position_B >= rows.limit_B)
+  return Loop(
+    loop.step + 1,
+    loop.done_B | ended_B,
+    state,
+    logits_BxLxV[:, 0],
+    position_B,
+    loop.count_BxV.at[jnp.arange(len(token_B)), token_B].add(1),
+    produced,
+  )
+
+
+def _read(model, params, state, tokens_1xL):
+  state, logits_1x1xV = decode_lib.apply(
+    model, params, state, tokens_1xL, method=_last_logits
+  )
+  return state, logits_1x1xV[:, 0]
+
+
+def _last_logits(model, state, tokens_BxL, starts_BxL):
+  """Runs a model whose logits are needed only after the last token."""
+  state, x = model.hidden(state, tokens_BxL, starts_BxL)
+  return state, model.logits(model.normalize(x[:, -1:]))
+
+
+def _steps(model, params, state, tokens_N, count):
+  def advance(n, carry):
+    state, _ = carry
+    state, logits = decode_lib.apply(
+      model, params, state, tokens_N[n][None, None]
+    )
+    return state, logits[:, 0]
+
+  nothing = jnp.zeros((1, model.vocabulary))
+  return jax.lax.fori_loop(0, count, advance, (state, nothing))
