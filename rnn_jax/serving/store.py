@@ -157,7 +157,10 @@ class FolderStore:
     try:
       self._files.mkdir(mode=0o700, parents=True, exist_ok=True)
       self._database = sqlite3.connect(
-        folder / 'states.sqlite', timeout=10, check_same_thread=False
+        folder / 'states.sqlite',
+        timeout=10,
+        check_same_thread=False,
+        isolation_level=None,  # transactions begin where the code says so
       )
       self._database.execute('pragma journal_mode = wal')
       self._database.execute('pragma synchronous = full')
@@ -167,7 +170,8 @@ class FolderStore:
       errors.refuse(
         'store', str(folder), f'{error}: give a folder that can be written'
       )
-    self._remove_old()
+    with self._transaction():
+      self._remove_old()
     self._remove_orphans()
 
   def put(self, owner: str, content: bytes, tokens: int, model: str) -> Record:

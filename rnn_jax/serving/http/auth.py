@@ -116,7 +116,7 @@ def parse(text: str, source: str) -> Keys:
       continue
     where = f'{source}, line {number}'
     if len(words) not in (2, 3) or (len(words) == 3 and words[2] != 'admin'):
-      raise errors.InputError(f"{where}: give NAME KEY, or NAME KEY admin")
+      raise errors.InputError(f'{where}: give NAME KEY, or NAME KEY admin')
     if not NAME.fullmatch(words[0]):
       raise errors.InputError(
         f'{where}: the name may have 1 to 64 letters, digits, dots, - and _'

@@ -17,7 +17,13 @@ from rnn_jax.serving import store as store_lib
 BAD = 'invalid_request_error'
 SHOWN = 300  # characters of a request's value that a message shows
 # The arguments of rnn_jax by their fields, where these have other names.
-FIELDS = {'max_new_tokens': 'max_tokens', 'text': 'prompt', 'turn': 'messages'}
+FIELDS = {
+  'constraint.grammar': 'response_format',
+  'max_new_tokens': 'max_tokens',
+  'min_new_tokens': 'min_tokens',
+  'text': 'prompt',
+  'turn': 'messages',
+}
 
 
 @dataclasses.dataclass
@@ -67,9 +73,7 @@ def bad_request(
 
 def overloaded(message: str, seconds: int = 1) -> ApiError:
   """Returns the error of a full queue, 429."""
-  return ApiError(
-    429, message, 'rate_limit_error', None, 'overloaded', seconds
-  )
+  return ApiError(429, message, 'rate_limit_error', None, 'overloaded', seconds)
 
 
 def stopping() -> ApiError:
@@ -114,7 +118,7 @@ def _of_fields(error):
   first = error.errors(include_url=False, include_context=False)[0]
   places = [str(part) for part in first['loc'] if _is_field(part)]
   param = '.'.join(places) or None
-  message, value = first['msg'], first['input']
+  message, value = first['msg'].removeprefix('Value error, '), first['input']
   name = param or 'the body'
   if first['type'] == 'extra_forbidden':
     return bad_request(
@@ -141,6 +145,6 @@ def _shown(value):
 
 def _field(message):
   name, equals, _ = message.partition('=')
-  if not equals or not re.fullmatch(r'[a-z_]{1,40}', name):
+  if not equals or not re.fullmatch(r'[a-z_.]{1,40}', name):
     return None
   return FIELDS.get(name, name)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import prometheus_client
 from prometheus_client import core
+from prometheus_client import registry
 
 from rnn_jax.serving import engine as engine_lib
 
@@ -58,7 +59,7 @@ class Metrics:
     return prometheus_client.generate_latest(self._registry)
 
 
-class _OfEngine(core.Collector):
+class _OfEngine(registry.Collector):
   """Reads the engine's statistics."""
 
   def __init__(self, stats):

@@ -174,7 +174,9 @@ class Completions(Writing):
     if all(isinstance(each, list) for each in many):
       for each in many:
         if not each or not all(_is_id(token) for token in each):
-          raise ValueError('a list of tokens has whole numbers, 1 or more')
+          raise ValueError('a list of tokens has 1 or more whole numbers')
+        if not 0 <= min(each) <= max(each) <= LARGEST:
+          raise ValueError('a token is outside the vocabulary')
       return tuple(tuple(each) for each in many)
     _check_texts(many)
     return tuple(many)

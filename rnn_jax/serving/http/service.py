@@ -14,6 +14,7 @@ import binascii
 import collections
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import hmac
 import math
@@ -34,7 +35,6 @@ import numpy as np
 from rnn_jax import errors
 from rnn_jax.inference import model as model_lib
 from rnn_jax.serving import engine as engine_lib
-from rnn_jax.serving import requests
 from rnn_jax.serving import states
 from rnn_jax.serving import store as store_lib
 from rnn_jax.serving.http import auth
@@ -177,13 +177,16 @@ class Service:
     """Whether it says how likely a text is."""
     return self.writes and not self.classifies
 
-  @property
+  @functools.cached_property
   def state_bytes(self) -> int:
     """The size of a conversation's state, whatever its length."""
     if self.engine is None:
       return 0
-    shapes = self.engine.state_shapes()
-    return sum(math.prod(x.shape) * x.dtype.itemsize for x in shapes)
+    network = self.engine.generator.model
+    shapes = jax.eval_shape(lambda: network.apply({}, 1, method='init_state'))
+    return sum(
+      math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(shapes)
+    )
 
   def card(self) -> dict[str, Any]:
     """Returns the model as /v1/models lists it."""
@@ -482,8 +485,3 @@ def _size(conversations):
     each.ids.nbytes + (each.state.nbytes if each.state else 0)
     for each in conversations
   )
-
-
-def leaves_of(tree: Any) -> list[Any]:
-  """Returns the leaves of a tree of shapes."""
-  return jax.tree.leaves(tree)
