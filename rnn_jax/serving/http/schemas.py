@@ -155,7 +155,7 @@ class Writing(Asked):
 class Completions(Writing):
   """POST /v1/completions."""
 
-  prompt: Any = ''
+  prompt: Any = pydantic.Field('', validate_default=True)
   best_of: int | None = None
   echo: bool | None = None
   logprobs: Annotated[int, pydantic.Field(ge=0, le=20)] | None = None
@@ -166,7 +166,9 @@ class Completions(Writing):
   @classmethod
   def _check_prompt(cls, value):
     """Returns a tuple of texts, or of tuples of ids."""
-    many = value if isinstance(value, list) else [value]
+    many = [value] if isinstance(value, str) else value
+    if not isinstance(many, list):
+      raise ValueError('give a text, a list of them, or tokens')
     if many and all(_is_id(each) for each in many):
       many = [many]
     if not 0 < len(many) <= PROMPTS:

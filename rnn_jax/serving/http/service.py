@@ -354,7 +354,8 @@ class Service:
       given: an id, or base64 of bytes that `keep_state` returned.
 
     Raises:
-      InputError: there is none, it is damaged, or of another model or owner.
+      ApiError, InputError: there is none, it is damaged, or of another model
+        or owner.
     """
     assert self.engine is not None
     if store_lib.ID.fullmatch(given):
@@ -366,7 +367,12 @@ class Service:
         errors.refuse(
           'state', given[:40], 'give an id, or the base64 that you were given'
         )
-    return self.engine.import_state(data, self._owner_key(owner))
+    try:
+      return self.engine.import_state(data, self._owner_key(owner))
+    except errors.InputError as error:
+      raise http_errors.bad_request(
+        str(error), 'state', 'state_refused'
+      ) from None
 
   def keep_state(
     self, owner: str, state: states.State, form: str
