@@ -15,6 +15,7 @@ import secrets
 import time
 from collections.abc import Iterable
 
+from starlette import requests
 from starlette import responses
 from starlette import types
 
@@ -201,6 +202,8 @@ class Front:
     )
 
   def _explain(self, error, entry):
+    if isinstance(error, requests.ClientDisconnect):
+      return http_errors.ApiError(CUT, 'the client has left')
     if (known := http_errors.of(error)) is not None:
       if known.code:
         entry['code'] = known.code
