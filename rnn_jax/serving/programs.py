@@ -5,9 +5,9 @@
     read     a chunk of fixed length, or up to that many single steps, one row
 
 The shapes are fixed: B slots in `place` and `decode`, one row in the others.
-XLA computes each row of a matmul from that row only, in an order that the shapes
-decide. So a row's numbers depend on the number of slots and on nothing in
-other slots; `rows_agree` checks it on the machine that serves.
+XLA computes each row of a matmul from that row only, in an order that follows
+from the shapes. So a row's numbers depend on the number of slots, and on
+nothing in other slots; `Slots.check` compares them where the model serves.
 """
 
 import functools
@@ -26,7 +26,7 @@ from rnn_jax.serving import sampler
 PyTree = Any
 
 
-class Slots(NamedTuple):
+class Carry(NamedTuple):
   """What B rows carry from step to step; it is donated."""
 
   state: PyTree
@@ -133,11 +133,11 @@ class Programs:
       np.zeros((1, self.vocabulary), np.float32), self.device
     )
 
-  def empty(self) -> Slots:
+  def empty(self) -> Carry:
     """Returns slots without requests."""
     return self._empty()
 
-  def place(self, slots: Slots, slot: int, row: Row) -> Slots:
+  def place(self, slots: Carry, slot: int, row: Row) -> Carry:
     """Returns the slots with `row` in one of them; `slots` is donated."""
     slot = jax.device_put(np.int32(slot), self.device)
     return self._place(slots, slot, row)
@@ -145,11 +145,11 @@ class Programs:
   def decode(
     self,
     params: PyTree,
-    slots: Slots,
+    slots: Carry,
     rows: sampler.Rows,
     allowed_BxM: jax.Array,
     count: int,
-  ) -> tuple[Slots, Produced]:
+  ) -> tuple[Carry, Produced]:
     """Makes up to `count` tokens of each active row; `slots` is donated."""
     count = jax.device_put(np.int32(count), self.device)
     return self._decode(params, slots, rows, allowed_BxM, count)
@@ -190,7 +190,7 @@ def _empty(model, B):
     jnp.zeros((B, V)),
   )
   state = model.apply({}, B, method='init_state')
-  return Slots(state, jnp.zeros((B, V)), jnp.zeros(B, jnp.int32), memory)
+  return Carry(state, jnp.zeros((B, V)), jnp.zeros(B, jnp.int32), memory)
 
 
 def _place(slots, slot, row):
@@ -205,7 +205,7 @@ def _place(slots, slot, row):
     put(memory.count_BxV, jnp.zeros((1, V), jnp.int32)),
     put(memory.bias_BxV, row.bias_V[None]),
   )
-  return Slots(
+  return Carry(
     jax.tree.map(put, slots.state, row.state),
     put(slots.logits_BxV, row.logits_1xV),
     put(slots.position_B, jnp.zeros(1, jnp.int32)),
@@ -244,7 +244,7 @@ def _decode(model, steps, params, slots, rows, allowed_BxM, count):
 
   loop = jax.lax.while_loop(unfinished, advance, loop)
   memory = memory._replace(count_BxV=loop.count_BxV)
-  slots = Slots(loop.state, loop.logits_BxV, loop.position_B, memory)
+  slots = Carry(loop.state, loop.logits_BxV, loop.position_B, memory)
   return slots, loop.produced
 
 

@@ -14,9 +14,9 @@ import queue
 import threading
 from collections.abc import Callable
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
+from absl import logging
 
 from rnn_jax import errors
 from rnn_jax.inference import generate
@@ -56,7 +56,7 @@ class Request:
   alternatives: int = 0  # the likeliest tokens to report at each step
   constraint: constraint_lib.Constraint | None = None
   state: states.State | None = None  # what the prompt continues
-  returns_state: bool = False  # after the text, for a later request
+  returns_state: bool = False  # after the text, if it ends in its time
   deadline_seconds: float | None = None  # from submission on
 
   def __post_init__(self):
@@ -118,8 +118,10 @@ class Token:
 class Completion:
   """One continuation of the prompt.
 
-  `reason` is why it ended: 'length', 'boundary', 'stop', 'deadline',
-  'cancelled' or 'closed'. `text` lacks the stop string, `ids` has all tokens.
+  `reason` is why it ended: 'length', 'boundary', 'stop', or before its time
+  'deadline', 'cancelled' or 'closed'. `text` lacks the stop string, and, of a
+  text that ended before its time, what may yet have become one or a character.
+  `ids` has all tokens.
   """
 
   text: str
@@ -228,6 +230,10 @@ class Handle:
     self._parts.put(None)
     self._notify((), True)
 
-  def _notify(self, tokens: tuple[Token, ...], ended: bool) -> Any:
-    if self._listener is not None:
+  def _notify(self, tokens, ended):
+    if self._listener is None:
+      return
+    try:
       self._listener(tokens, ended)
+    except Exception:  # a client that has gone
+      logging.exception('the listener of a request failed')

@@ -118,8 +118,8 @@ def digest(params: Any, *facts: str) -> str:
   sha = hashlib.sha256()
   for fact in facts:
     sha.update(hashlib.sha256(fact.encode()).digest())
-  for path, x in jax.tree_util.tree_leaves_with_path(params):
-    x = np.ascontiguousarray(jax.device_get(x))
+  for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+    x = np.ascontiguousarray(jax.device_get(leaf))
     sha.update(f'{jax.tree_util.keystr(path)} {x.dtype} {x.shape}'.encode())
     sha.update(x.view(np.uint8).data if x.ndim else x.tobytes())
   return sha.hexdigest()

@@ -1,0 +1,121 @@
+"""Small models, engines and random requests for the tests of serving."""
+
+import functools
+import random
+
+import jax
+
+from rnn_jax import config as config_lib
+from rnn_jax.data.text import tokenizer
+from rnn_jax.inference import generate
+from rnn_jax.models import language_model
+from rnn_jax.serving import engine
+from rnn_jax.serving import requests
+from rnn_jax.serving import sampler
+from tests.inference import models
+
+# Digits and JSON's own characters, so that constraints can be followed.
+LETTERS = 'abcdefgh '
+CHARACTERS = tokenizer.Characters(
+  ''.join(sorted(LETTERS + '0123456789"{}[]:,-.'))
+)
+CELLS = {
+  'simple_rnn': {'heads': 2, 'key_width': 4, 'value_width': 4},
+  'attention': {'heads': 2, 'head_width': 4, 'window': 7},
+  'lstm': {},
+}
+CHUNKS = 4, 8
+STEPS = 4
+
+
+@functools.cache
+def generator(cell='simple_rnn', asks=False, weights='float32', seed=0):
+  """A Generator of a random model, whose texts end soon."""
+  raw = config_lib.default(cell)
+  raw.model.update(layers=1, width=8, mlp_width=8)
+  raw.cell.update(CELLS[cell])
+  config = config_lib.parse(raw)
+  model = language_model.from_config(config, CHARACTERS.size)
+  params = models.init(model, seed)
+  return generate.Generator(model, params, CHARACTERS, asks, weights)
+
+
+def make(source, **options):
+  """An Engine with small programs."""
+  values = {'slots': 4, 'steps': STEPS, 'chunks': CHUNKS, **options}
+  return engine.Engine(source, engine.Options(**values))
+
+
+def draw_sampling(rng):
+  """Random options; half of the rows need no sorting."""
+  values = {'temperature': rng.choice((0.0, 0.7, 1.0, 1.5))}
+  if rng.random() < 0.5:
+    values |= {
+      'top_k': rng.choice((0, 1, 5, 70)),
+      'top_p': rng.choice((1.0, 0.9, 0.5)),
+    }
+  if rng.random() < 0.3:
+    values['min_p'] = rng.choice((0.05, 0.3))
+  if rng.random() < 0.3:
+    values |= {
+      'repetition_penalty': rng.choice((1.0, 1.3)),
+      'presence_penalty': rng.choice((0.0, 0.5)),
+      'frequency_penalty': rng.choice((0.0, -0.5)),
+    }
+  if rng.random() < 0.2:
+    values['logit_bias'] = {rng.randrange(20): rng.choice((-5.0, 5.0))}
+  return sampler.Sampling(**values)
+
+
+def text(rng, longest):
+  """A random text."""
+  return ''.join(rng.choices(LETTERS, k=rng.randint(0, longest)))
+
+
+def draw(seed, prefixes=(), **changes):
+  """A random request; half of them begin with one of `prefixes`."""
+  rng = random.Random(seed)
+  prompt = text(rng, 30)
+  if prefixes and rng.random() < 0.5:
+    prompt = rng.choice(prefixes) + prompt
+  values = {
+    'prompt': prompt,
+    'max_new_tokens': rng.randint(1, 20),
+    'sampling': draw_sampling(rng),
+    'seed': rng.randrange(2**32),
+    'n': rng.choice((1, 1, 1, 2)),
+    'stop': rng.choice(((), (), ('ab', '0'))),
+    'stop_at_boundary': rng.random() < 0.8,
+    'alternatives': rng.choice((0, 0, 3)),
+  }
+  values['min_new_tokens'] = rng.choice((0, values['max_new_tokens'] // 2))
+  return requests.Request(**values | changes)
+
+
+def record(handle):
+  """All that a client gets, with each number's bits."""
+  tokens = [
+    (x.choice, x.id, x.text, x.logprob.hex(), x.alternatives) for x in handle
+  ]
+  # Several completions of a request arrive in any order.
+  tokens.sort(key=lambda token: token[0])
+  texts = [(c.text, c.ids, c.reason) for c in handle.result().completions]
+  return tokens, texts
+
+
+def finish(served, handles):
+  """Makes steps until all have ended."""
+  while not all(handle.done for handle in handles):
+    assert served.step()
+
+
+def alone(served, request):
+  """The record of a request that has the engine to itself."""
+  handle = served.submit(request)
+  finish(served, [handle])
+  return record(handle)
+
+
+def bits(tree):
+  """The bytes of all leaves."""
+  return [x.tobytes() for x in jax.tree.leaves(jax.device_get(tree))]

@@ -1,0 +1,55 @@
+"""A request's bits depend on nothing else that an engine does."""
+
+import random
+
+import pytest
+
+from tests.serving import models
+
+PREFIXES = ('abcdef gh' * 3, 'hg fedcba0')
+COUNT = 60  # requests of each cell
+
+
+@pytest.fixture(
+  scope='module', params=[*models.CELLS], ids=str, name='generator'
+)
+def _generator(request):
+  return models.generator(request.param)
+
+
+@pytest.fixture(scope='module', name='wanted')
+def _wanted(generator):
+  """Requests, and the records of each with an engine without a store."""
+  served = models.make(generator, prefix_bytes=0)
+  drawn = [models.draw(seed, PREFIXES) for seed in range(COUNT)]
+  return [(request, models.alone(served, request)) for request in drawn]
+
+
+@pytest.fixture(scope='module', name='served')
+def _served(generator):
+  return models.make(generator)
+
+
+def test_a_request_is_the_same_with_neighbours(wanted, served):
+  """They arrive in bursts, in another order; some of them are cancelled."""
+  for seed in range(2):  # the second time the store is warm
+    rng = random.Random(seed)
+    order = [*enumerate(wanted)]
+    rng.shuffle(order)
+    handles, others = {}, []
+    while order or not all(h.done for h in [*handles.values(), *others]):
+      for _ in range(min(rng.choice((0, 0, 1, 3)), len(order))):
+        index, (request, _) = order.pop()
+        handles[index] = served.submit(request)
+        if rng.random() < 0.3:
+          others.append(served.submit(models.draw(rng.randrange(10**6))))
+      if others and rng.random() < 0.2:
+        rng.choice(others).cancel()
+      served.step()
+    for index, handle in handles.items():
+      assert models.record(handle) == wanted[index][1], wanted[index][0]
+    assert any(
+      c.reason == 'cancelled' for h in others for c in h.result().completions
+    )
+  assert served.stats().prefixes.hits > COUNT
+  assert served.stats().cached_tokens > 0
