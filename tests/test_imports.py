@@ -11,7 +11,14 @@ import rnn_jax
 ROOT = pathlib.Path(rnn_jax.__file__).parent
 # From the highest to the lowest.
 ROOMS = (
-  ('experiments', 'inspection', 'interop', 'planning', 'profiling'),
+  (
+    'experiments',
+    'inspection',
+    'interop',
+    'planning',
+    'profiling',
+    'serving',
+  ),
   ('evaluation', 'inference', 'training'),
   ('tasks',),
   ('runs',),

@@ -15,6 +15,7 @@ ROOMS = (
   'data',
   'parallel',
   'runs',
+  'serving',
   'training',
   'tasks',
   'config',

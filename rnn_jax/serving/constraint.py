@@ -4,8 +4,9 @@
     Constraint('regex', '[0-9]+')
 
 A matcher reads each new token and says which ones may follow, as bits of 32-bit
-words (sampler.py). The boundary may come where the text is complete. The
-package is the extra `constrain`: https://github.com/guidance-ai/llguidance.
+words (sampler.py). The boundary may come where the text is complete. JSON has
+no spaces between values. The package is the extra `constrain`:
+https://github.com/guidance-ai/llguidance.
 """
 
 import dataclasses
@@ -59,7 +60,7 @@ class Constraint:
 class Grammars:
   """Makes the matchers of one tokenizer; thread-safe."""
 
-  def __init__(self, tokenizer: tokenizer_lib.Tokenizer):
+  def __init__(self, tokenizer: tokenizer_lib.Tokenizer) -> None:
     self._tokenizer = tokenizer
     self._wrapped: Any = None
     self._lock = threading.Lock()
@@ -75,14 +76,9 @@ class Grammars:
     with self._lock:
       if self._wrapped is None:
         self._wrapped = _wrap(library, self._tokenizer)
-    make = {
-      'json_schema': library.LLMatcher.grammar_from_json_schema,
-      'regex': library.LLMatcher.grammar_from_regex,
-    }[constraint.kind]
     try:
-      inner = library.LLMatcher(
-        self._wrapped, make(constraint.grammar), log_level=0
-      )
+      grammar = _grammar(library, constraint)
+      inner = library.LLMatcher(self._wrapped, grammar, log_level=0)
       problem = inner.get_error()
     except (ValueError, RuntimeError) as error:
       problem = str(error)
@@ -98,7 +94,7 @@ class Grammars:
 class Matcher:
   """Where a text is in its grammar."""
 
-  def __init__(self, inner: Any, tokenizer: tokenizer_lib.Tokenizer):
+  def __init__(self, inner: Any, tokenizer: tokenizer_lib.Tokenizer) -> None:
     self._inner = inner
     self._boundary = tokenizer.boundary
     self._size = tokenizer.size
@@ -134,6 +130,15 @@ class Matcher:
         )
 
 
+def _grammar(library, constraint):
+  if constraint.kind == 'regex':
+    return library.LLMatcher.grammar_from_regex(constraint.grammar)
+  # Else a small model may write spaces between two values without end.
+  return library.LLMatcher.grammar_from_json_schema(
+    constraint.grammar, defaults={'whitespace_flexible': False}
+  )
+
+
 def _library():
   try:
     import llguidance
@@ -160,7 +165,7 @@ class _Vocabulary:
 
   bos_token_id = None
 
-  def __init__(self, tokenizer):
+  def __init__(self, tokenizer) -> None:
     self.eos_token_id = tokenizer.boundary
     self.tokens = [tokenizer.decode_bytes([n]) for n in range(tokenizer.size)]
     self.tokens[tokenizer.boundary] = b'<|boundary|>'

@@ -111,7 +111,7 @@ class Engine:
     self,
     model: Model,
     options: Options = Options(),  # noqa: B008, frozen
-  ):
+  ) -> None:
     """Takes a model; `warm_up` or the first step compiles its programs.
 
     A Generator's weights are as they are, whatever `options.weights`.
@@ -320,7 +320,7 @@ class Engine:
     Raises:
       InputError: the model can't serve one.
     """
-    handles = []
+    handles: list[requests.Handle] = []
     for n, prompt in enumerate(prompts):
       index = request.index + n * request.n
       asked = dataclasses.replace(request, prompt=prompt, index=index)

@@ -45,7 +45,7 @@ class Counts:
 class Store:
   """Entries by key, at most `limit` bytes; 0: none. Thread-safe."""
 
-  def __init__(self, limit: int):
+  def __init__(self, limit: int) -> None:
     self._limit = limit
     self._entries: collections.OrderedDict[bytes, Entry]
     self._entries = collections.OrderedDict()

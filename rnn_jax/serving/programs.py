@@ -81,7 +81,7 @@ class Programs:
     slots: int,
     steps: int,
     sizes: tuple[int, ...],
-  ):
+  ) -> None:
     """Compiles the programs for parameters like `params`."""
     self.compiled = 0
     self.sizes = sizes
@@ -101,9 +101,7 @@ class Programs:
     self._place = self._compile(
       jax.jit(_place, donate_argnums=0), empty, slot, row
     )
-    rows = sampler.Rows(
-      *(jax.ShapeDtypeStruct((slots,), kind) for kind in sampler.KINDS)
-    )
+    rows = sampler.make_table(slots)
     allowed = jax.ShapeDtypeStruct(
       (slots, sampler.words(self.vocabulary)), jnp.uint32
     )

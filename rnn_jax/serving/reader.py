@@ -43,7 +43,9 @@ class Reader:
     tokens: how many were read.
   """
 
-  def __init__(self, programs: programs_lib.Programs, store: prefixes.Store):
+  def __init__(
+    self, programs: programs_lib.Programs, store: prefixes.Store
+  ) -> None:
     """Takes the programs and the store of beginnings."""
     self.tokens = 0
     self._programs = programs

@@ -171,7 +171,9 @@ class Handle:
     prompt_tokens: how many tokens are read for it.
   """
 
-  def __init__(self, prompt_tokens: int, listener: Listener | None = None):
+  def __init__(
+    self, prompt_tokens: int, listener: Listener | None = None
+  ) -> None:
     """Takes a `listener`, called in the engine's thread; it must not block.
 
     It gets new tokens, and whether the request has ended; afterwards `result`

@@ -83,45 +83,54 @@ class Sampling:
     return self.repetition_penalty != 1 or any(penalties)
 
 
+Column = jax.Array | np.ndarray
+
+
 class Rows(NamedTuple):
   """The options of B rows. Rows that aren't active are computed and ignored."""
 
-  active_B: jax.Array | np.ndarray
-  seed_B: jax.Array | np.ndarray
-  index_B: jax.Array | np.ndarray  # of the row among those of one seed
-  temperature_B: jax.Array | np.ndarray
-  top_k_B: jax.Array | np.ndarray
-  top_p_B: jax.Array | np.ndarray
-  min_p_B: jax.Array | np.ndarray
-  repetition_B: jax.Array | np.ndarray
-  presence_B: jax.Array | np.ndarray
-  frequency_B: jax.Array | np.ndarray
-  biased_B: jax.Array | np.ndarray
-  constrained_B: jax.Array | np.ndarray
-  limit_B: jax.Array | np.ndarray  # new tokens, at most
-  least_B: jax.Array | np.ndarray  # before the boundary may come
-  boundary_B: jax.Array | np.ndarray  # the token that ends the row; -1: none
-  alternatives_B: jax.Array | np.ndarray  # likeliest tokens to report
+  active_B: Column
+  seed_B: Column
+  index_B: Column  # of the row among those of one seed
+  temperature_B: Column
+  top_k_B: Column
+  top_p_B: Column
+  min_p_B: Column
+  repetition_B: Column
+  presence_B: Column
+  frequency_B: Column
+  biased_B: Column
+  constrained_B: Column
+  limit_B: Column  # new tokens, at most
+  least_B: Column  # before the boundary may come
+  boundary_B: Column  # the token that ends the row; -1: none
+  alternatives_B: Column  # likeliest tokens to report
 
 
-KINDS = Rows(
-  np.bool_,
-  np.uint32,
-  np.uint32,
-  np.float32,
-  np.int32,
-  np.float32,
-  np.float32,
-  np.float32,
-  np.float32,
-  np.float32,
-  np.bool_,
-  np.bool_,
-  np.int32,
-  np.int32,
-  np.int32,
-  np.int32,
-)
+def make_table(B: int) -> Rows:
+  """Returns the options of B rows that aren't active, on the host."""
+
+  def full(value, kind):
+    return np.full(B, value, kind)
+
+  return Rows(
+    active_B=full(False, np.bool_),
+    seed_B=full(0, np.uint32),
+    index_B=full(0, np.uint32),
+    temperature_B=full(1, np.float32),
+    top_k_B=full(0, np.int32),
+    top_p_B=full(1, np.float32),
+    min_p_B=full(0, np.float32),
+    repetition_B=full(1, np.float32),
+    presence_B=full(0, np.float32),
+    frequency_B=full(0, np.float32),
+    biased_B=full(False, np.bool_),
+    constrained_B=full(False, np.bool_),
+    limit_B=full(0, np.int32),
+    least_B=full(0, np.int32),
+    boundary_B=full(-1, np.int32),
+    alternatives_B=full(0, np.int32),
+  )
 
 
 class Memory(NamedTuple):

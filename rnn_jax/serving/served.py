@@ -30,7 +30,7 @@ class Served:
     source: bundle_lib.Bundle | generate.Generator,
     weights: str,
     chunks: tuple[int, ...],
-  ):
+  ) -> None:
     """Takes a bundle, or a generator whose weights are as they are.
 
     Raises:

@@ -39,7 +39,7 @@ class Slots:
     calls, steps: how many were made.
   """
 
-  def __init__(self, programs: programs_lib.Programs, steps: int):
+  def __init__(self, programs: programs_lib.Programs, steps: int) -> None:
     """Takes the programs; a call makes at most `steps` tokens of each row."""
     B = programs.slots
     self.rows: list[work.Row | None] = [None] * B
@@ -47,7 +47,7 @@ class Slots:
     self.steps = 0
     self._programs = programs
     self._most = steps
-    self._table = _table(B)
+    self._table = sampler.make_table(B)
     self._table_on_device: sampler.Rows | None = None
     shape = B, sampler.words(programs.vocabulary)
     self._allowed_BxM = np.zeros(shape, np.uint32)
@@ -80,7 +80,7 @@ class Slots:
     carry = programs.empty()
     for slot in range(programs.slots):
       carry = programs.place(carry, slot, row)
-    table = _table(programs.slots)
+    table = sampler.make_table(programs.slots)
     table.active_B[:] = True
     table.limit_B[:] = count
     rows = jax.device_put(table, programs.device)
@@ -217,13 +217,3 @@ def _options(row):
     boundary_B=row.boundary if request.stop_at_boundary else -1,
     alternatives_B=request.alternatives,
   )
-
-
-def _table(slots):
-  """Returns the table of free slots."""
-  table = sampler.Rows(*(np.zeros(slots, kind) for kind in sampler.KINDS))
-  table.temperature_B[:] = 1
-  table.top_p_B[:] = 1
-  table.repetition_B[:] = 1
-  table.boundary_B[:] = -1
-  return table

@@ -131,5 +131,5 @@ def _metadata(body):
 
 
 def _check_key(key):
-  if not key:
+  if not isinstance(key, bytes) or not key:
     errors.refuse('key', key, 'give secret bytes, 32 or more')

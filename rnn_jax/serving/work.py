@@ -32,7 +32,7 @@ class Job:
     ids: np.ndarray,
     handle: requests.Handle,
     matcher: constraint.Matcher | None,
-  ):
+  ) -> None:
     self.request = request
     self.ids = ids
     self.handle = handle
@@ -94,7 +94,7 @@ class Row:
     choice: int,
     tokenizer: tokenizer_lib.Tokenizer,
     matcher: constraint.Matcher | None,
-  ):
+  ) -> None:
     self.job = job
     self.choice = choice
     self.matcher = matcher

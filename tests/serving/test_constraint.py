@@ -1,0 +1,126 @@
+"""Texts that follow a grammar."""
+
+import json
+import re
+import sys
+
+import numpy as np
+import pytest
+import tokenizers
+
+from rnn_jax import errors
+from rnn_jax.data.text import tokenizer
+from rnn_jax.serving import constraint
+from rnn_jax.serving import requests
+from rnn_jax.serving import sampler
+from tests.serving import models
+
+SCHEMA = json.dumps(
+  {
+    'type': 'object',
+    'properties': {
+      'a': {'type': 'integer', 'minimum': 0, 'maximum': 99},
+      'b': {'enum': ['ab', 'cd']},
+    },
+    'required': ['a', 'b'],
+    'additionalProperties': False,
+  }
+)
+EXPRESSION = '[0-9]{2,4}(ab|cd){1,4}'
+
+
+@pytest.fixture(scope='module', name='served')
+def _served():
+  return models.make(models.generator())
+
+
+def byte_pairs():
+  """A byte-level BPE with merges that cross JSON's structure."""
+  names = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+  merges = [('"', ':'), ('a', 'b'), ('"', 'ab'), ('1', '2')]
+  names += [''.join(pair) for pair in merges]
+  return tokenizer.byte_pairs({x: n for n, x in enumerate(names)}, merges)
+
+
+@pytest.mark.parametrize(
+  'kind', (tokenizer.Bytes(), models.CHARACTERS, byte_pairs()), ids=repr
+)
+@pytest.mark.parametrize('name', ('json_schema', 'regex'))
+def test_random_allowed_tokens_make_a_text_of_the_grammar(kind, name):
+  grammar = {'json_schema': SCHEMA, 'regex': EXPRESSION}[name]
+  first = constraint.Grammars(kind).matcher(
+    constraint.Constraint(name, grammar)
+  )
+  rng = np.random.default_rng(0)
+  for _ in range(5):
+    matcher, ids = first.copy(), []
+    while kind.boundary not in ids:
+      bits = np.unpackbits(matcher.allowed().view(np.uint8), bitorder='little')
+      ids.append(int(rng.choice(np.flatnonzero(bits[: kind.size]))))
+      matcher.read(ids[-1:])
+    text = kind.decode(ids)
+    if name == 'regex':
+      assert re.fullmatch(EXPRESSION, text)
+    else:
+      value = json.loads(text)
+      assert value['b'] in ('ab', 'cd') and 0 <= value['a'] <= 99
+  with pytest.raises(RuntimeError, match='outside the grammar'):
+    first.copy().read([kind.encode('b')[0]])
+
+
+def test_a_served_text_follows_its_constraint(served):
+  asked = [
+    requests.Request(
+      'ab',
+      n=2,
+      max_new_tokens=200,
+      seed=seed,
+      alternatives=2,
+      sampling=sampler.Sampling(temperature=temperature),
+      constraint=constraint.Constraint(*rule),
+    )
+    for seed, temperature in ((1, 1.0), (2, 0.5))
+    for rule in (('json_schema', SCHEMA), ('regex', EXPRESSION))
+  ]
+  alone = [models.alone(served, request) for request in asked]
+  free = models.draw(5, max_new_tokens=20)
+  free_alone = models.alone(served, free)
+  handles = [served.submit(request) for request in (*asked, free)]
+  models.finish(served, handles)
+  records = [models.record(handle) for handle in handles]
+  assert records == [*alone, free_alone]
+  for request, (_, texts) in zip(asked, alone, strict=True):
+    for text, _, reason in texts:
+      assert reason == 'boundary'
+      if request.constraint.kind == 'regex':
+        assert re.fullmatch(EXPRESSION, text)
+      else:
+        assert json.loads(text).keys() == {'a', 'b'}
+  # They share a prompt and not the random numbers.
+  assert alone[1][1][0] != alone[1][1][1]
+
+
+def test_bad_constraints_are_refused(served):
+  for rule, message in (
+    (('xml', ''), 'constraint.kind='),
+    (('json_schema', '{'), "isn't JSON"),
+    (('regex', 'a' * 100_001), '100,001 characters'),
+  ):
+    with pytest.raises(errors.InputError, match=message):
+      constraint.Constraint(*rule)
+  for rule in (('regex', '('), ('json_schema', '{"type": "nonsense"}')):
+    with pytest.raises(errors.InputError, match="llguidance can't follow it"):
+      served.submit(requests.Request(constraint=constraint.Constraint(*rule)))
+  rule = constraint.Constraint('regex', 'a')
+  for changes in ({'min_new_tokens': 1}, {'stop_at_boundary': False}):
+    with pytest.raises(errors.InputError, match='constrain'):
+      requests.Request(constraint=rule, **changes)
+  with pytest.raises(errors.InputError, match="'numbers' of this model loses"):
+    constraint.Grammars(tokenizer.Numbers(9)).matcher(rule)
+
+
+def test_a_missing_package_is_named(monkeypatch):
+  monkeypatch.setitem(sys.modules, 'llguidance', None)
+  grammars = constraint.Grammars(models.CHARACTERS)
+  with pytest.raises(errors.InputError, match=r'rnn_jax\[constrain\]'):
+    grammars.matcher(constraint.Constraint('regex', 'a'))

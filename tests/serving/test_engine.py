@@ -1,0 +1,468 @@
+"""An engine's life: what it serves, refuses, drops and survives."""
+
+import contextlib
+import threading
+import time
+
+import jax
+import numpy as np
+import pytest
+
+from rnn_jax import errors
+from rnn_jax.inference import generate
+from rnn_jax.inference import sampling
+from rnn_jax.models import int8_weights
+from rnn_jax.serving import engine
+from rnn_jax.serving import requests
+from rnn_jax.serving import sampler
+from rnn_jax.serving import work
+from tests.serving import models
+
+PROMPTS = ('', 'abc', 'gh fed' * 5, 'a')
+
+
+@pytest.fixture(scope='module', name='served')
+def _served():
+  return models.make(models.generator())
+
+
+@pytest.fixture(scope='module', name='talks')
+def _talks():
+  """An engine whose model was trained on turns."""
+  return models.make(models.generator(asks=True), slots=2)
+
+
+def endless(prompt='abc', **changes):
+  """A request that ends only with its length."""
+  values = {'max_new_tokens': 10**6, 'stop_at_boundary': False, **changes}
+  return requests.Request(prompt, **values)
+
+
+def idle(served):
+  """Makes steps until there is nothing to do."""
+  while served.step():
+    pass
+
+
+@contextlib.contextmanager
+def compilations():
+  """Counts the programs that are compiled."""
+  made = []
+
+  def listen(event, seconds, **values):
+    del seconds, values
+    if 'backend_compile' in event:
+      made.append(event)
+
+  jax.monitoring.register_event_duration_secs_listener(listen)
+  try:
+    yield made
+  finally:
+    jax.monitoring.unregister_event_duration_listener(listen)
+
+
+@pytest.mark.parametrize(
+  'settings',
+  (
+    sampling.Sampling(0.0),
+    sampling.Sampling(1.3),
+    sampling.Sampling(0.9, 5),
+    sampling.Sampling(1.0, 0, 0.8),
+  ),
+  ids=repr,
+)
+def test_tokens_are_those_of_generate(served, settings):
+  options = generate.Options(
+    max_new_tokens=30, sampling=settings, seed=4, stop=('ab',), min_new_tokens=6
+  )
+  wanted = models.generator().generate(PROMPTS, options).completions
+  asked = requests.Request(
+    max_new_tokens=30,
+    sampling=sampler.Sampling(
+      settings.temperature, settings.top_k, settings.top_p
+    ),
+    seed=4,
+    stop=('ab',),
+    min_new_tokens=6,
+  )
+  replies = served.generate(PROMPTS, asked)
+  for reply, other in zip(replies, wanted, strict=True):
+    (completion,) = reply.completions
+    assert completion.ids == other.tokens
+    assert completion.text == other.text
+    assert completion.reason == other.reason
+    np.testing.assert_allclose(completion.logprob, other.logprob, rtol=1e-5)
+
+
+def test_completions_of_a_request_are_rows_of_its_seed(served):
+  (reply,) = served.generate(['abc'], requests.Request(n=6, seed=8))
+  wanted = models.generator().generate(['abc'] * 6, generate.Options(seed=8))
+  ids = [completion.ids for completion in reply.completions]
+  assert ids == [completion.tokens for completion in wanted.completions]
+  assert len(set(ids)) == 6
+  assert reply.new_tokens == sum(map(len, ids))
+  assert reply.prompt_tokens == 4
+
+
+def test_packed_weights_write_what_the_rounded_model_does():
+  packed = models.make(models.generator(weights='int8'), slots=2)
+  request = requests.Request('abc', max_new_tokens=25, seed=2)
+  plain = models.generator()
+  rounded = int8_weights.unpack(int8_weights.pack(plain.params))
+  (wanted,) = (
+    models.make(with_params(plain, rounded), slots=2)
+    .generate(['abc'], request)[0]
+    .completions
+  )
+  (got,) = packed.generate(['abc'], request)[0].completions
+  assert got.ids == wanted.ids
+  np.testing.assert_allclose(got.logprob, wanted.logprob, rtol=1e-5)
+
+
+def with_params(generator, params):
+  """The same generator with other parameters."""
+  made = generate.Generator.__new__(generate.Generator)
+  made.__dict__.update(generator.__dict__)
+  made.params = params
+  return made
+
+
+def test_nothing_is_compiled_after_the_start():
+  first, second = models.generator(), models.generator(seed=1)
+  with jax.transfer_guard('disallow'), compilations() as made:
+    served = models.make(first, slots=3)
+    count = served.warm_up()
+    assert count == len(models.CHUNKS) + 5
+    assert made
+    made.clear()
+    handles = [served.submit(models.draw(seed)) for seed in range(30)]
+    models.finish(served, handles)
+    asked = endless('abc', max_new_tokens=3, returns_state=True)
+    state = served.generate(['abc'], asked)[0].state
+    served.generate(['de'], endless(max_new_tokens=3, state=state))
+    served.reload(second)
+    idle(served)
+    served.generate(['abc'], endless(max_new_tokens=3))
+    assert not made
+    assert served.stats().compiled == count
+
+
+def test_the_next_turn_reads_only_what_is_new(talks):
+  """And it gets the bits of a conversation that is read from its beginning."""
+  cold = models.make(models.generator(asks=True), slots=2, prefix_bytes=0)
+  ids, known = talks.encode_turns(['abc def']), 0
+  assert ids[0] == ids[-1] == models.CHARACTERS.boundary
+  for n, new in enumerate(('gh', 'fed cba' * 4, 'a b c')):
+    request = requests.Request(ids, max_new_tokens=20, seed=n)
+    handle = talks.submit(request)
+    models.finish(talks, [handle])
+    assert models.record(handle) == models.alone(cold, request)
+    reply = handle.result()
+    assert reply.cached_tokens == known
+    idle(talks)
+    said = np.array(reply.completions[0].ids, np.int32)
+    if said[-1] != models.CHARACTERS.boundary:
+      said = np.append(said, np.int32(models.CHARACTERS.boundary))
+    known = len(ids) + len(said)
+    ids = np.concatenate([ids, said, talks.encode_turns([new])[1:]])
+  state = talks.generate([ids], endless(max_new_tokens=0, returns_state=True))
+  assert state[0].state.ended
+  assert state[0].state.count == len(ids)
+
+
+def test_a_state_of_turns_continues_with_a_turn(talks):
+  likely = sampler.Sampling(logit_bias={models.CHARACTERS.boundary: 6.0})
+  asked = requests.Request(
+    'abc', max_new_tokens=99, returns_state=True, seed=1, sampling=likely
+  )
+  handle = talks.submit(asked)
+  models.finish(talks, [handle])
+  reply = handle.result()
+  ids = np.concatenate(
+    [
+      talks.encode(asked),
+      np.array(reply.completions[0].ids, np.int32),
+      talks.encode_turns(['de'])[0 if not reply.state.ended else 1 :],
+    ]
+  )
+  whole = models.alone(talks, requests.Request(ids, max_new_tokens=9))
+  after = requests.Request('de', max_new_tokens=9, state=reply.state)
+  assert reply.state.ended  # else the two are read in different chunks
+  assert models.alone(talks, after) == whole
+
+
+def test_turns_are_checked(served, talks):
+  with pytest.raises(errors.InputError, match="wasn't trained on turns"):
+    served.encode_turns(['a'])
+  with pytest.raises(errors.InputError, match="turn=' '"):
+    talks.encode_turns(['a', ' '])
+
+
+def test_a_cancelled_request_frees_its_slot_at_the_next_step(served):
+  handles = [served.submit(endless(n=2, stop=('never',))) for _ in range(3)]
+  while served.stats().active < 4:
+    served.step()
+  first, second, third = handles
+  served.step()
+  second.cancel()
+  served.step()
+  assert second.done and not first.done
+  reply = second.result()
+  assert [c.reason for c in reply.completions] == ['cancelled'] * 2
+  everything = [*second]
+  for choice, completion in enumerate(reply.completions):
+    tokens = [token for token in everything if token.choice == choice]
+    assert ''.join(token.text for token in tokens) == completion.text
+    assert tuple(token.id for token in tokens) == completion.ids
+    assert completion.ids
+  assert served.stats().active == 4  # the third request had waited for it
+  first.cancel()
+  third.cancel()
+  served.step()
+  assert served.stats().active == 0
+  assert third.result().completions[0].reason == 'cancelled'
+
+
+def test_a_request_ends_at_its_deadline(served, monkeypatch):
+  late = served.submit(endless(deadline_seconds=50, n=5))  # one has no slot
+  while not served.stats().new_tokens or served.stats().active < 4:
+    served.step()
+  served.step()
+  queued = served.submit(endless(deadline_seconds=50))
+  patient = served.submit(endless(max_new_tokens=3))
+  with monkeypatch.context() as patch:
+    patch.setattr(work.Job, 'seconds', lambda _: 51.0)
+    served.step()
+  made = [len(c.ids) for c in late.result(0).completions]
+  assert min(made[:4]) > 0 and made[4] == 0
+  for handle in (late, queued):
+    reasons = {c.reason for c in handle.result(0).completions}
+    assert reasons == {'deadline'}
+  models.finish(served, [patient])
+  assert patient.result().completions[0].reason == 'length'
+
+
+def test_a_full_queue_refuses_and_recovers():
+  served = models.make(models.generator(), queue=2)
+  asked = endless(max_new_tokens=2)
+  handles = [served.submit(asked) for _ in range(2)]
+  with pytest.raises(requests.QueueFullError, match='2 requests wait'):
+    served.submit(asked)
+  assert served.stats().queued == 2
+  models.finish(served, handles)
+  assert len(served.generate(['a'] * 9, asked)) == 9
+
+
+def test_a_failure_ends_one_request(served, monkeypatch):
+  write = work.Row.write
+
+  def fail(self, tokens, *rest):
+    if self.job.request.seed == 666:
+      raise OSError('the disk is on fire')
+    return write(self, tokens, *rest)
+
+  monkeypatch.setattr(work.Row, 'write', fail)
+  good, bad = (
+    served.submit(endless(max_new_tokens=30, seed=seed, n=2))
+    for seed in (1, 666)
+  )
+  models.finish(served, [good, bad])
+  with pytest.raises(OSError, match='on fire'):
+    bad.result()
+  with pytest.raises(OSError, match='on fire'):
+    list(bad)
+  monkeypatch.undo()
+  again = served.submit(endless(max_new_tokens=30, seed=1, n=2))
+  models.finish(served, [again])
+  assert models.record(good) == models.record(again)
+  assert served.stats().active == 0
+
+
+def test_the_engine_survives_a_call_that_fails(served, monkeypatch):
+  request = models.draw(1, max_new_tokens=12)
+  wanted = models.alone(served, request)
+  bad = [served.submit(endless()) for _ in range(6)]
+  served.step()
+  served.step()
+
+  def fail(*_):
+    raise MemoryError
+
+  with monkeypatch.context() as patch:
+    patch.setattr(served._programs, '_decode', fail)
+    served.step()
+  for handle in bad:
+    with pytest.raises(MemoryError):
+      handle.result(0)
+  assert models.alone(served, request) == wanted
+  assert served.stats().ended['error'] >= 6
+
+
+def test_a_listener_gets_all_tokens_and_may_fail(served):
+  heard = []
+
+  def listen(tokens, ended):
+    heard.append((tokens, ended))
+    raise RuntimeError('the client has gone')
+
+  handle = served.submit(endless(max_new_tokens=10), listen)
+  models.finish(served, [handle])
+  assert [token for tokens, _ in heard for token in tokens] == [*handle]
+  assert [ended for _, ended in heard] == [False] * (len(heard) - 1) + [True]
+
+
+def test_new_parameters_serve_new_requests():
+  old, new = models.generator(), models.generator(seed=1)
+  served, other = models.make(old, slots=2), models.make(new, slots=2)
+  request = requests.Request('abc', max_new_tokens=30, seed=1)
+  before, after = (models.alone(x, request) for x in (served, other))
+  assert before != after
+  state = served.generate(
+    ['abc'], endless(max_new_tokens=0, returns_state=True)
+  )[0].state
+  running = served.submit(request)
+  served.step()
+  done = served.reload(new)
+  waiting = served.submit(request)
+  stale = served.submit(endless(max_new_tokens=5, state=state))
+  models.finish(served, [running, waiting, stale])
+  assert done.result(0) is None
+  assert models.record(running) == before
+  assert models.record(waiting) == after
+  with pytest.raises(errors.InputError, match='state of model'):
+    stale.result()
+  assert served.model_digest == other.model_digest
+  with pytest.raises(errors.InputError, match='reload: the model differs'):
+    served.reload(models.generator('lstm'))
+
+
+def test_a_thread_serves_many_clients_and_drains():
+  served = models.make(models.generator())
+  wanted = {seed: models.alone(served, models.draw(seed)) for seed in range(12)}
+  got = {}
+
+  def ask(seed):
+    got[seed] = models.record(served.submit(models.draw(seed)))
+
+  with served.running():
+    clients = [threading.Thread(target=ask, args=(seed,)) for seed in wanted]
+    for client in clients:
+      client.start()
+    last = served.submit(endless(max_new_tokens=300))
+    for client in clients:
+      client.join()
+  assert got == wanted
+  assert last.result(0).completions[0].reason == 'length'
+  with pytest.raises(requests.ClosedError):
+    served.submit(endless())
+  names = [thread.name for thread in threading.enumerate()]
+  assert 'engine' not in names
+
+
+def test_a_close_ends_what_does_not_drain():
+  served = models.make(models.generator(), slots=2)
+  with served.running(drain_seconds=0.05):
+    handles = [served.submit(endless()) for _ in range(5)]
+    while served.stats().active < 2:
+      time.sleep(0.01)
+    with pytest.raises(TimeoutError, match='still running'):
+      handles[0].result(0)
+  for handle in handles:
+    assert handle.result(0).completions[0].reason == 'closed'
+  assert handles[0].result().completions[0].ids
+
+
+def test_requests_that_the_model_cannot_serve_are_refused(served):
+  size = models.CHARACTERS.size
+  for prompt, message in (
+    ('xyz', 'outside the vocabulary'),
+    (np.array([0, size]), f'prompt={size}: give ids from 0 to'),
+    (np.array([-1]), 'prompt=-1'),
+    (np.array([0.5]), 'give whole numbers'),
+    (np.array([[1]]), 'give whole numbers'),
+    (np.zeros(0, np.int32), 'nothing to read'),
+  ):
+    with pytest.raises(errors.InputError, match=message):
+      served.submit(requests.Request(prompt))
+  biased = sampler.Sampling(logit_bias={size: 1.0})
+  with pytest.raises(errors.InputError, match=f'logit_bias={size}'):
+    served.submit(requests.Request(sampling=biased))
+  assert not served.step()
+
+
+@pytest.mark.parametrize(
+  ('changes', 'message'),
+  (
+    ({'max_new_tokens': 0}, 'max_new_tokens=0'),
+    ({'seed': 2**32}, 'seed=4294967296'),
+    ({'n': 0}, 'n=0'),
+    ({'n': 2, 'returns_state': True}, 'n=2: give n=1'),
+    ({'alternatives': 21}, 'alternatives=21: give 0 to 20'),
+    ({'stop': ('',)}, "stop=''"),
+    ({'deadline_seconds': 0}, 'deadline_seconds=0'),
+    ({'index': -1}, 'index=-1'),
+  ),
+)
+def test_bad_requests_are_refused(changes, message):
+  with pytest.raises(errors.InputError, match=message):
+    requests.Request(**changes)
+
+
+@pytest.mark.parametrize(
+  ('changes', 'message'),
+  (
+    ({'slots': 0}, 'slots=0'),
+    ({'steps': 0}, 'steps=0'),
+    ({'queue': 0}, 'queue=0'),
+    ({'prefix_bytes': -1}, 'prefix_bytes=-1'),
+    ({'chunks': ()}, r'chunks=\(\)'),
+  ),
+)
+def test_bad_options_are_refused(changes, message):
+  with pytest.raises(errors.InputError, match=message):
+    engine.Options(**changes)
+
+
+def test_rows_that_differ_by_slot_are_refused(monkeypatch):
+  served = models.make(models.generator(), slots=2)
+  decode = engine.programs_lib.Programs.decode
+
+  def disturbed(self, *arguments):
+    carry, produced = decode(self, *arguments)
+    logits = np.array(carry.logits_BxV)
+    logits[1, 0] = np.nextafter(logits[1, 0], 9)
+    return carry._replace(logits_BxV=logits), produced
+
+  monkeypatch.setattr(engine.programs_lib.Programs, 'decode', disturbed)
+  with pytest.raises(errors.InputError, match='slots=2: on this device'):
+    served.warm_up()
+
+
+def test_states_are_bounded_while_requests_come(served):
+  small = models.make(models.generator(), prefix_bytes=3000)
+  idle(small)
+  for seed in range(20):
+    assert models.alone(small, models.draw(seed)) == models.alone(
+      served, models.draw(seed)
+    )
+    assert small.stats().prefixes.nbytes <= 3000
+  assert small.stats().prefixes.evictions > 0
+  stats = small.stats()
+  assert stats.ended.keys() <= {'length', 'boundary', 'stop'}
+  assert stats.new_tokens > 0 and stats.calls * models.STEPS >= stats.steps
+
+
+def test_prompts_of_others_wait_for_one_chunk_at_most(served):
+  """A long prompt doesn't hold up the rows that make tokens."""
+  row = served.submit(endless(max_new_tokens=400))
+  while served.stats().active < 1:
+    served.step()
+  long = served.submit(endless('abcdefgh' * 20, max_new_tokens=2))
+  while not long.done:
+    before = served.stats()
+    served.step()
+    after = served.stats()
+    assert after.read_tokens - before.read_tokens <= models.CHUNKS[-1]
+    assert after.calls == before.calls + 1
+  row.cancel()
+  served.step()
