@@ -67,9 +67,9 @@ class Answer:
     self._plan = plan
     self._service = service
     self._created = int(time.time())
-    self._tokenizer = service.engine.tokenizer
+    self._tokenizer = service.writer.tokenizer
     self._pieces = Pieces(self._tokenizer)
-    self._digest = service.engine.model_digest[:16]
+    self._digest = service.writer.model_digest[:16]
     self._texts = [''] * plan.choices
     self._logprobs: list[Any] = [self._no_logprobs() for _ in self._texts]
     self._begun = [False] * plan.choices

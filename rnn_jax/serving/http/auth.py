@@ -6,7 +6,7 @@ reload the model. Two keys of one name are one owner, so that a key can be
 replaced. '#' begins a comment.
 
     alice  sk-4f1c...
-    bob    sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
+    bob    sha256:9f86d081...
     ops    sk-77d0...  admin
 
 Keys are compared by digest, in constant time, each with all of them: how long

@@ -95,7 +95,7 @@ def of(error: Exception, param: str | None = None) -> ApiError | None:
     case ApiError():
       result = error
     case pydantic.ValidationError():
-      result = _of_fields(error)
+      result = of_fields(error)
     case store_lib.NotFoundError():
       result = ApiError(404, str(error), BAD, 'state', 'state_not_found')
     case store_lib.DamagedError():
@@ -113,8 +113,8 @@ def of(error: Exception, param: str | None = None) -> ApiError | None:
   return result
 
 
-def _of_fields(error):
-  """The first error of a request's fields, in words."""
+def of_fields(error: pydantic.ValidationError) -> ApiError:
+  """Returns the first error of a request's fields, in words."""
   first = error.errors(include_url=False, include_context=False)[0]
   places = [str(part) for part in first['loc'] if _is_field(part)]
   param = '.'.join(places) or None

@@ -23,34 +23,36 @@ class Metrics:
   def __init__(self, stats: Callable[[], engine_lib.Stats | None]) -> None:
     """Takes what returns the engine's statistics; None: it has no engine."""
     self._registry = prometheus_client.CollectorRegistry()
-    own = {'registry': self._registry}
+    own = self._registry
     self.requests = prometheus_client.Counter(
-      'rnn_jax_requests', 'Answers.', ['route', 'status'], **own
+      'rnn_jax_requests', 'Answers.', ['route', 'status'], registry=own
     )
     self.seconds = prometheus_client.Histogram(
       'rnn_jax_request_seconds',
       'Seconds from a request to the end of its answer.',
       ['route'],
       buckets=SECONDS,
-      **own,
+      registry=own,
     )
     self.first_token = prometheus_client.Histogram(
       'rnn_jax_first_token_seconds',
       'Seconds from a request to its first token.',
       buckets=SECONDS,
-      **own,
+      registry=own,
     )
     self.between_tokens = prometheus_client.Histogram(
       'rnn_jax_token_seconds',
       'Seconds per token of a request after its first.',
       buckets=[x / 100 for x in SECONDS],
-      **own,
+      registry=own,
     )
     self.open = prometheus_client.Gauge(
-      'rnn_jax_open_requests', 'Requests that are being answered.', **own
+      'rnn_jax_open_requests', 'Requests that are being answered.', registry=own
     )
     self.cut = prometheus_client.Counter(
-      'rnn_jax_disconnects', 'Requests that their clients cut off.', **own
+      'rnn_jax_disconnects',
+      'Requests that clients cut off.',
+      registry=own,
     )
     self._registry.register(_OfEngine(stats))
 

@@ -54,7 +54,6 @@ def of_completions(
   Raises:
     ApiError, InputError: the model can't do it, or a limit is exceeded.
   """
-  _check_writes(service)
   wanted = form.max_tokens
   wanted = COMPLETION_TOKENS if wanted is None else wanted
   if not wanted and not form.echo:
@@ -86,7 +85,7 @@ def of_chat(
   wanted = form.max_tokens if wanted is None else wanted
   if wanted is None:
     wanted = service.options.limits.new_tokens
-    longest = service.engine.generator.longest
+    longest = service.writer.generator.longest
     if longest:
       wanted = max(1, min(wanted, longest + 1 - len(ids)))
   if not wanted:
@@ -103,7 +102,6 @@ def of_state(
   Raises:
     ApiError, InputError: as `of_completions`.
   """
-  _check_writes(service)
   prompt: str | np.ndarray = ''
   given = None
   if form.completion is not None:
@@ -124,7 +122,7 @@ def of_state(
     returns_state=True,
     deadline_seconds=service.options.limits.seconds,
   )
-  _check_length(service, service.engine.encode(request))
+  _check_length(service, service.writer.encode(request))
   return request
 
 
@@ -143,7 +141,7 @@ def turns(
   Raises:
     InputError: the vocabulary doesn't cover one.
   """
-  ids = service.engine.encode_turns([each.content for each in messages])
+  ids = service.writer.encode_turns([each.content for each in messages])
   return ids[1:] if follows else ids
 
 
@@ -198,7 +196,7 @@ def _plan(service, owner, form, texts, wanted, logprobs):
   asked, prompts = [], []
   for index, text in enumerate(texts):
     request = requests.Request(prompt=text, index=index * count, **shared)
-    ids = service.engine.encode(request)
+    ids = service.writer.encode(request)
     _check_length(service, ids)
     asked.append(request)
     prompts.append(ids)
@@ -262,13 +260,6 @@ def _check_length(service, ids):
       'less, or make a state of its parts',
       'prompt',
       'context_length_exceeded',
-    )
-
-
-def _check_writes(service):
-  if not service.writes:
-    raise http_errors.bad_request(
-      'this model predicts classes: use /v1/classify', None, 'wrong_endpoint'
     )
 
 

@@ -343,7 +343,7 @@ def parse(form: type[Form], body: bytes) -> Form:
   try:
     return form.model_validate(known)
   except pydantic.ValidationError as error:
-    raise http_errors.of(error) from None
+    raise http_errors.of_fields(error) from None
 
 
 def _is_id(value):

@@ -158,6 +158,19 @@ class Service:
   # What the model can do.
 
   @property
+  def writer(self) -> engine_lib.Engine:
+    """The engine.
+
+    Raises:
+      ApiError: the model writes no text.
+    """
+    if self.engine is None:
+      raise http_errors.bad_request(
+        'this model predicts classes: use /v1/classify', None, 'wrong_endpoint'
+      )
+    return self.engine
+
+  @property
   def writes(self) -> bool:
     """Whether it continues texts."""
     return self.engine is not None
@@ -357,7 +370,6 @@ class Service:
       ApiError, InputError: there is none, it is damaged, or of another model
         or owner.
     """
-    assert self.engine is not None
     if store_lib.ID.fullmatch(given):
       data = self._store().get(owner, given)[1]
     else:
@@ -368,7 +380,7 @@ class Service:
           'state', given[:40], 'give an id, or the base64 that you were given'
         )
     try:
-      return self.engine.import_state(data, self._owner_key(owner))
+      return self.writer.import_state(data, self._owner_key(owner))
     except errors.InputError as error:
       raise http_errors.bad_request(
         str(error), 'state', 'state_refused'
@@ -388,8 +400,7 @@ class Service:
       QuotaError: the owner has too many.
       UnavailableError: the store fails.
     """
-    assert self.engine is not None
-    data = self.engine.export_state(state, self._owner_key(owner))
+    data = self.writer.export_state(state, self._owner_key(owner))
     if form == 'bytes':
       return {
         'object': 'state',

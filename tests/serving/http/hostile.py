@@ -22,7 +22,8 @@ LIMITS = {'new_tokens': 24, 'prompt_tokens': 2000, 'body_bytes': 100_000}
 NESTED = 40
 JUNK = (
   None, True, False, 0, -1, 1, 2.5, 1e308, -1e308, 10**30, -(10**30), '', 'a',
-  '\x00', '\ud800', '￿' * 20, '٣', '💥', 'x' * 5000, [], [[]], [None], {}, [1, 'a'],
+  '\x00', '\ud800', '￿' * 20, '٣', '💥', 'x' * 5000, [], [[]],
+  [None], {}, [1, 'a'],
   {'a': {'b': []}}, 'state-' + '0' * 32, '../../etc/passwd', 'AAAA', "' or 1=1",
   float('nan'), float('inf'), [256, 256], [0] * 3000, '[' * NESTED, '(' * 99,
   '(a{0,99}){0,99}', '(a|a)*b', {'$ref': '#'}, {'type': 'object'},
@@ -118,7 +119,9 @@ def send(client, url, rng):
   if kind < 0.3:
     headers = {'Host': rng.choice(('127.0.0.1', 'localhost:1', 'evil', ''))}
     path = rng.choice(PATHS)
-    return client.request(rng.choice(METHODS), path, headers=headers).status_code
+    return client.request(
+      rng.choice(METHODS), path, headers=headers
+    ).status_code
   path, form = rng.choice([*FORMS.items()])
   content = json.dumps(change(rng, form)).encode()
   if rng.random() < 0.2:
@@ -147,7 +150,11 @@ def run(url, count, seed=0):
     for n in range(count):
       before = rng.getstate()
       status = send(client, url, rng)
-      assert status in (0, 200) or 400 <= status < 500, (n, status, before[1][:3])
+      assert status in (0, 200) or 400 <= status < 500, (
+        n,
+        status,
+        before[1][:3],
+      )
       statuses[status] += 1
       if n % 25 == 24:
         good = client.post('/v1/completions', json=GOOD)

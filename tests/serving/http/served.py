@@ -21,7 +21,11 @@ from tests.support import tiny
 
 ENGINE = engine.Options(slots=4, steps=4, chunks=(4, 16), queue=4)
 KEY = b'k' * 32
-ALICE, BOB, OPS = 'alice-key-0123456789', 'bob-key-0123456789', 'ops-key-012345678'
+ALICE, BOB, OPS = (
+  'alice-key-0123456789',
+  'bob-key-0123456789',
+  'ops-key-012345678',
+)
 KEYS = f'alice {ALICE}\nbob {BOB}\nops {OPS} admin\n'
 FOREVER = 10**6  # tokens that no test waits for
 

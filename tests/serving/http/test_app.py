@@ -86,7 +86,12 @@ def test_a_text_without_a_seed_can_be_had_again(client):
 
 @pytest.mark.parametrize('more', [{}, {'n': 3}, {'echo': True}])
 def test_the_parts_of_a_stream_add_up(client, more):
-  body = {'prompt': 'the key', 'max_tokens': 20, 'seed': 1, 'logprobs': 1} | more
+  body = {
+    'prompt': 'the key',
+    'max_tokens': 20,
+    'seed': 1,
+    'logprobs': 1,
+  } | more
   whole = ask(client, **body)
   response = client.post(
     '/v1/completions',
@@ -114,9 +119,7 @@ def test_the_parts_of_a_stream_add_up(client, more):
 
 
 def test_an_echo_has_the_log_probabilities_of_the_prompt(client, service):
-  answer = ask(
-    client, prompt='the gate', max_tokens=0, echo=True, logprobs=2
-  )
+  answer = ask(client, prompt='the gate', max_tokens=0, echo=True, logprobs=2)
   (choice,) = answer['choices']
   ids = service.model.generator.encode('the gate')
   values = service.model.scorer.values(ids, 2)
@@ -161,7 +164,9 @@ def test_a_bias_and_a_constraint_decide_tokens(client):
 def test_a_text_begins_from_a_state(client):
   whole = ask(client, prompt='the state reads', max_tokens=9, seed=4)
   for form in ('id', 'bytes'):
-    made = client.post('/v1/states', json={'prompt': 'the state ', 'form': form})
+    made = client.post(
+      '/v1/states', json={'prompt': 'the state ', 'form': form}
+    )
     assert made.status_code == 200, made.text
     state = made.json()
     assert state['tokens'] == 11
@@ -280,7 +285,9 @@ def test_a_classifier_has_classes(tmp_path):
     (expected,) = model.predict(['the gate'])
     assert row['label'] == expected.label
     assert row['probabilities'] == expected.probabilities
-    assert len(client.post('/v1/embeddings', json={'input': 'a'}).json()['data'])
+    assert len(
+      client.post('/v1/embeddings', json={'input': 'a'}).json()['data']
+    )
     response = client.post('/v1/completions', json={'prompt': 'a'})
     assert response.status_code == 400
     assert response.json()['error']['code'] == 'wrong_endpoint'
@@ -337,7 +344,13 @@ def test_a_bad_field_is_named(client, body, param):
 
 def test_fields_without_effect_are_accepted(client):
   body = {'prompt': 'a', 'max_tokens': 3, 'seed': 1}
-  more = {'user': 'u', 'suffix': None, 'tools': [], 'metadata': {}, 'best_of': 1}
+  more = {
+    'user': 'u',
+    'suffix': None,
+    'tools': [],
+    'metadata': {},
+    'best_of': 1,
+  }
   first, second = ask(client, **body), ask(client, **body, **more)
   assert first['choices'] == second['choices']
 
@@ -364,7 +377,8 @@ def test_what_is_no_request_is_refused(client, service):
   assert unknown.status_code == 404
   assert unknown.json()['error']['code'] == 'model_not_found'
   turns = client.post(
-    '/v1/chat/completions', json={'messages': [{'role': 'user', 'content': 'a'}]}
+    '/v1/chat/completions',
+    json={'messages': [{'role': 'user', 'content': 'a'}]},
   )
   assert turns.json()['error']['code'] == 'wrong_endpoint'
 

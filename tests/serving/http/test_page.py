@@ -41,8 +41,8 @@ def test_a_page_writes_shades_and_forks(url):
     async with chromium.opened(url) as page:
       await page.until('document.readyState == "complete" && model')
       assert await page.value('$("name").textContent') == 'tiny'
-      slots = await page.value('document.querySelectorAll("#slots i").length')
-      assert slots == served.ENGINE.slots
+      slots = 'document.querySelectorAll("#slots i").length'
+      await page.until(f'{slots} == {served.ENGINE.slots}')
       await say(page, 'how are you')
       await say(page, 'where is it')
       assert await page.value('$("error").textContent') == ''
@@ -85,8 +85,7 @@ def test_the_page_shows_errors_and_stops(url):
       assert await page.value('current.turns.length') == 0
       assert await page.value('$("text").value') == 'how are you'
       await page.value(
-        '$("max_tokens").value = 900000;'
-        '$("composer").requestSubmit()'
+        '$("max_tokens").value = 900000;$("composer").requestSubmit()'
       )
       await page.until('current.turns.length && current.turns[0].tokens.length')
       await page.value('$("stop").click()')
@@ -101,8 +100,8 @@ def test_the_page_loads_nothing_from_elsewhere():
   texts = [path.read_text() for path in app.PAGE.iterdir()]
   assert len(texts) == 4
   for text in texts:
-    text = text.replace(namespace, '')
-    assert not re.search(r'https?://|innerHTML|eval\(|style=', text)
+    own = text.replace(namespace, '')
+    assert not re.search(r'https?://|innerHTML|eval\(|style=', own)
 
 
 def test_its_shades_are_those_of_the_surprise_page():

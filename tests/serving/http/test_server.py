@@ -154,7 +154,8 @@ def test_a_server_ends_in_order_and_its_states_outlive_a_kill(tmp_path):
   body = {'model': 'run', 'prompt': 'the gate', 'max_tokens': 20, 'seed': 3}
   whole = client.completions.create(**body, logprobs=2)
   parts = [
-    part.choices[0].text for part in client.completions.create(**body, stream=True)
+    part.choices[0].text
+    for part in client.completions.create(**body, stream=True)
   ]
   expected = model_lib.load(workdir).generate(
     'the gate', max_new_tokens=20, seed=3
