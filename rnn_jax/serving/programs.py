@@ -11,7 +11,6 @@ nothing in other slots; `Slots.check` compares them where the model serves.
 """
 
 import functools
-import threading
 from typing import Any
 from typing import NamedTuple
 
@@ -88,40 +87,24 @@ class Programs:
     self.slots = slots
     self.vocabulary = model.vocabulary
     self.device = jax.tree.leaves(params)[0].device
-    self._model = model
-    self._lock = threading.Lock()
-    self._fresh = self._compile(jax.jit(functools.partial(_fresh, model)))
-    self.fresh = self._fresh()
-    self._empty = self._compile(
-      jax.jit(functools.partial(_empty, model, slots))
-    )
+    self.fresh = self._compile(_fresh, model)()
+    self._empty = self._compile(_empty, model, slots)
     empty = jax.eval_shape(functools.partial(_empty, model, slots))
-    row = self._row_like()
     slot = jax.ShapeDtypeStruct((), jnp.int32)
-    self._place = self._compile(
-      jax.jit(_place, donate_argnums=0), empty, slot, row
-    )
-    rows = sampler.make_table(slots)
+    self._place = self._compile(_place, empty, slot, self._row_like())
     allowed = jax.ShapeDtypeStruct(
       (slots, sampler.words(self.vocabulary)), jnp.uint32
     )
-    decode = jax.jit(functools.partial(_decode, model, steps), donate_argnums=1)
-    self._decode = self._compile(decode, params, empty, rows, allowed, slot)
+    rows = sampler.make_table(slots)
+    self._decode = self._compile(
+      _decode, model, steps, params, empty, rows, allowed, slot
+    )
     self._read = {
-      size: self._compile(
-        jax.jit(functools.partial(_read, model)),
-        params,
-        self.fresh,
-        jax.ShapeDtypeStruct((1, size), jnp.int32),
-      )
+      size: self._compile(_read, model, params, self.fresh, _ids((1, size)))
       for size in sizes
     }
     self._steps = self._compile(
-      jax.jit(functools.partial(_steps, model)),
-      params,
-      self.fresh,
-      jax.ShapeDtypeStruct((sizes[0],), jnp.int32),
-      slot,
+      _steps, model, params, self.fresh, _ids((sizes[0],)), slot
     )
     self.none_V = jax.device_put(np.zeros(self.vocabulary, bool), self.device)
     self.zeros_V = jax.device_put(
@@ -176,10 +159,16 @@ class Programs:
     return compiled
 
 
+def _ids(shape):
+  return jax.ShapeDtypeStruct(shape, jnp.int32)
+
+
+@functools.partial(jax.jit, static_argnums=0)
 def _fresh(model):
   return model.apply({}, 1, method='init_state')
 
 
+@functools.partial(jax.jit, static_argnums=(0, 1))
 def _empty(model, B):
   V = model.vocabulary
   memory = sampler.Memory(
@@ -191,6 +180,7 @@ def _empty(model, B):
   return Carry(state, jnp.zeros((B, V)), jnp.zeros(B, jnp.int32), memory)
 
 
+@functools.partial(jax.jit, donate_argnums=0)
 def _place(slots, slot, row):
   def put(all_rows, one):
     one = one.astype(all_rows.dtype)
@@ -211,6 +201,7 @@ def _place(slots, slot, row):
   )
 
 
+@functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=3)
 def _decode(model, steps, params, slots, rows, allowed_BxM, count):
   B, V = slots.logits_BxV.shape
   K = min(sampler.ALTERNATIVES, V)
@@ -284,6 +275,7 @@ def _advance(model, params, rows, keys_B, memory, allowed_BxM, loop):
   )
 
 
+@functools.partial(jax.jit, static_argnums=0)
 def _read(model, params, state, tokens_1xL):
   state, logits_1x1xV = decode_lib.apply(
     model, params, state, tokens_1xL, method=_last_logits
@@ -297,6 +289,7 @@ def _last_logits(model, state, tokens_BxL, starts_BxL):
   return state, model.logits(model.normalize(x[:, -1:]))
 
 
+@functools.partial(jax.jit, static_argnums=0)
 def _steps(model, params, state, tokens_N, count):
   def advance(n, carry):
     state, _ = carry
