@@ -1,4 +1,4 @@
-"""Serves the model of a run over HTTP, in OpenAI's forms, with a page.
+"""Serves the model of a run over HTTP, in OpenAI's forms.
 
     python -m launch.serve --workdir=runs/demo --port=8000
     curl http://127.0.0.1:8000/v1/completions \\

@@ -135,7 +135,6 @@ def run(
     announce: called once it listens.
     stop: what ends it; None: nothing does.
   """
-  logging.getLogger('uvicorn').setLevel(logging.WARNING)
   server = make(app, announce)
   if stop is not None:
     stop.ends(server)
@@ -144,6 +143,8 @@ def run(
 
 def make(app: Any, announce: Callable[[], None]) -> uvicorn.Server:
   """Returns the server of an application; `should_exit` ends it."""
+  # Its warnings are of requests that aren't HTTP: a stranger could fill a disk.
+  logging.getLogger('uvicorn').setLevel(logging.ERROR)
   config = uvicorn.Config(
     app,
     loop='asyncio',

@@ -1,5 +1,6 @@
 """The server at a port: clients that leave, queues, hostile requests, ends."""
 
+import gc
 import json
 import logging
 import os
@@ -79,6 +80,7 @@ def test_a_full_queue_says_when_to_try_again(service, url):
 
 
 def test_hostile_requests_do_no_harm(service, tmp_path):
+  files = len(os.listdir('/proc/self/fd'))
   errors = hostile.Errors()
   logging.getLogger().addHandler(errors)
   try:
@@ -90,6 +92,8 @@ def test_hostile_requests_do_no_harm(service, tmp_path):
       served.until(lambda: free(small))
   finally:
     logging.getLogger().removeHandler(errors)
+  gc.collect()
+  assert len(os.listdir('/proc/self/fd')) <= files
   assert not errors.records, errors.records[0].getMessage()
   assert statuses[400] > 50 and statuses[200] > 5 and statuses[413]
 
