@@ -1,9 +1,7 @@
 """States by id: owners, quotas, damage, kills; in a folder and in Redis."""
 
 import os
-import shutil
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -15,6 +13,7 @@ import pytest
 
 from rnn_jax import errors
 from rnn_jax.serving import store as store_lib
+from tests.serving import redis_server
 from tests.support import tiny
 
 LIMITS = store_lib.Limits(bytes_per_owner=1000, days=30.0)
@@ -32,29 +31,8 @@ while True:
 
 @pytest.fixture(name='redis_url', scope='module')
 def _redis_url(tmp_path_factory):
-  """A Redis server of this test."""
-  pytest.importorskip('redis')
-  program = shutil.which('redis-server')
-  if program is None:
-    pytest.skip('needs redis-server: apt-get install redis-server')
-  with socket.socket() as free:
-    free.bind(('127.0.0.1', 0))
-    port = free.getsockname()[1]
-  process = subprocess.Popen(
-    [program, '--port', str(port), '--save', '', '--bind', '127.0.0.1'],
-    cwd=tmp_path_factory.mktemp('redis'),
-    stdout=subprocess.DEVNULL,
-  )
-  url = f'redis://127.0.0.1:{port}/0'
-  for _ in range(200):
-    try:
-      store_lib.open_store(url).close()
-      break
-    except errors.InputError:
-      time.sleep(0.05)
-  yield url
-  process.terminate()
-  process.wait()
+  with redis_server.started(tmp_path_factory.mktemp('redis')) as url:
+    yield url
 
 
 @pytest.fixture(name='place', params=['folder', 'redis'])
