@@ -4,7 +4,10 @@ import contextlib
 import json
 from unittest import mock
 
+import jax
+
 from rnn_jax import config as config_lib
+from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.training import programs as programs_lib
 
 # What no program depends on: where batches come from, and when a run logs,
@@ -34,8 +37,9 @@ FIELDS = {
 @contextlib.contextmanager
 def programs():
   """Inside it, configs that differ only in the above have the same programs."""
-  tasks, made = {}, {}
+  tasks, made, shapes = {}, {}, {}
   make_task, make = programs_lib.make_task, programs_lib.Programs
+  like = bundle_lib.like
 
   def task_of(config, tokenizer):
     given = _part(config), json.dumps(tokenizer.spec())
@@ -49,7 +53,14 @@ def programs():
       made[given] = make(task, config, mesh)
     return made[given]
 
+  def shapes_of(config, tokenizer):
+    given = _part(config), json.dumps(tokenizer.spec())
+    if given not in shapes:
+      shapes[given] = like(config, tokenizer)
+    return jax.tree.map(lambda x: x, shapes[given])
+
   with (
+    mock.patch.object(bundle_lib, 'like', shapes_of),
     mock.patch.object(programs_lib, 'make_task', task_of),
     mock.patch.object(programs_lib, 'Programs', programs_of),
   ):
