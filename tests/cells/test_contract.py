@@ -272,7 +272,13 @@ def test_native_is_refused_by_name_and_skipped_by_auto(name, options):
 @pytest.mark.native
 @pytest.mark.parametrize(
   ('case', 'target'),
-  (('lstm-0', 'lstm'), ('gru-1', 'gru_before'), ('rhn-0', 'rhn')),
+  (
+    ('lstm-0', 'lstm'),
+    ('min_lstm-0', 'min_lstm'),
+    ('gru-0', 'gru'),
+    ('gru-1', 'gru_before'),
+    ('rhn-0', 'rhn'),
+  ),
 )
 def test_auto_is_native_except_for_a_single_step(case, target):
   cell = example(case).cell.clone(plan=base.Plan('auto'))
