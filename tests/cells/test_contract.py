@@ -77,7 +77,7 @@ class Example:
   state: object
   x: jax.Array
   starts: jax.Array
-  forward: Callable  # (state, x, starts) -> (state, y), compiled
+  step: Callable  # (state, x, starts) -> (state, y) of one step, compiled
 
 
 @functools.cache
@@ -91,9 +91,11 @@ def example(case):
   variables = draws.parameters(cell.init, cell.init_state(B), x[:, :1])
   starts = jnp.zeros((B, L), jnp.int32).at[0, 0].set(1).at[1, HALF].set(1)
   none = jnp.zeros((B, 1), jnp.int32)
-  forward = jax.jit(functools.partial(cell.apply, variables))
-  state, _ = forward(cell.init_state(B), before[:, :1], none)
-  return Example(cell, variables, state, x, starts, forward)
+  step = jax.jit(functools.partial(cell.apply, variables))
+  state = cell.init_state(B)
+  for t in range(HALF):
+    state, _ = step(state, before[:, t : t + 1], none)
+  return Example(cell, variables, state, x, starts, step)
 
 
 @functools.cache
@@ -167,25 +169,21 @@ def test_parameters_and_state_have_logical_axes(case):
   )
 
 
-@ALL
-def test_a_sequence_equals_its_steps(case):
-  given = example(case)
-  state, steps = given.state, []
-  for t in range(L):
+def by_steps(case, state, x, starts):
+  steps = []
+  for t in range(x.shape[1]):
     now = slice(t, t + 1)
-    state, y = given.forward(state, given.x[:, now], given.starts[:, now])
+    state, y = example(case).step(state, x[:, now], starts[:, now])
     steps.append(y)
-  assert_close((state, jnp.concatenate(steps, 1)), whole_row(case)[0])
+  return state, jnp.concatenate(steps, 1)
 
 
 @ALL
-def test_a_carried_state_equals_one_pass(case):
-  given, run = example(case), example(case).forward
-  none = 0 * given.starts
-  state, first = run(given.state, given.x[:, :HALF], none[:, :HALF])
-  state, second = run(state, given.x[:, HALF:], none[:, HALF:])
-  whole, *_ = row(case)(given.state, given.x, none)
-  assert_close((state, jnp.concatenate([first, second], 1)), whole)
+def test_a_sequence_from_a_state_equals_its_steps(case):
+  given, none = example(case), 0 * example(case).starts
+  for starts in given.starts, none:
+    whole, *_ = row(case)(given.state, given.x, starts)
+    assert_close(by_steps(case, given.state, given.x, starts), whole)
 
 
 @ALL
@@ -194,7 +192,7 @@ def test_documents_in_one_row_equal_separate_documents(case):
   (_, packed), *_ = whole_row(case)
   none, fresh = 0 * given.starts, given.cell.init_state(B)
   (_, whole), *_ = row(case)(fresh, given.x, none)
-  _, second = given.forward(fresh, given.x[:, HALF:], none[:, HALF:])
+  _, second = by_steps(case, fresh, given.x[:, HALF:], none[:, HALF:])
   assert_close((packed[0], packed[1, HALF:]), (whole[0], second[1]))
 
 
@@ -274,7 +272,13 @@ def test_native_is_refused_by_name_and_skipped_by_auto(name, options):
 @pytest.mark.native
 @pytest.mark.parametrize(
   ('case', 'target'),
-  (('lstm-0', 'lstm'), ('gru-1', 'gru_before'), ('rhn-0', 'rhn')),
+  (
+    ('lstm-0', 'lstm'),
+    ('min_lstm-0', 'min_lstm'),
+    ('gru-0', 'gru'),
+    ('gru-1', 'gru_before'),
+    ('rhn-0', 'rhn'),
+  ),
 )
 def test_auto_is_native_except_for_a_single_step(case, target):
   cell = example(case).cell.clone(plan=base.Plan('auto'))
@@ -340,7 +344,7 @@ def test_states_are_float32_under_every_policy(case, policy):
   stored = cell.policy.activations
   x, made = given.x.astype(stored), given.variables
   if policy == 'float32':
-    one = given.forward(given.state, x[:, :1], given.starts[:, :1])
+    one = given.step(given.state, x[:, :1], given.starts[:, :1])
     runs = [one, whole_row(case)[0]]
   else:
     init = functools.partial(cell.init_with_output, jax.random.key(0))

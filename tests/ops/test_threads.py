@@ -3,6 +3,7 @@
 One process with one core computes all cases; this process has all cores.
 """
 
+import functools
 import os
 import pickle
 import subprocess
@@ -28,7 +29,7 @@ def recurrence():
 
   @jax.jit
   def both_ways(*inputs):
-    run = lambda *x: gla.recurrence(*x, impl='native')  # noqa: E731
+    run = functools.partial(gla.recurrence, impl='native')
     out, back = jax.vjp(run, *inputs)
     return out, back(jax.tree.map(jnp.cos, out))
 
@@ -51,7 +52,7 @@ CASES = {
   'gla': recurrence,
   'gla from its projection': projected,
   **{
-    f'{kind} {depth}': lambda kind=kind, depth=depth: layers(kind, depth)
+    f'{kind} {depth}': functools.partial(layers, kind, depth)
     for kind, depth in test_gated_layers.KINDS
   },
 }
