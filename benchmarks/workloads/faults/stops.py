@@ -295,7 +295,7 @@ def _predicted(run, rows, size):
 def _scored(run, rows, size):
   def attempt(server, folder):
     folder.mkdir()
-    with _disk(folder, _size(run) + size):
+    with _disk(folder, _pages(run) + size):
       copied = base.copy(run, folder)
       flags = [f'--workdir={copied}', f'--input={rows}', '--json']
       ended = server.run('evaluate', flags, timeout=60)
@@ -333,6 +333,13 @@ def _mount(folder, size, *options):
     check=True,
     capture_output=True,
   )
+
+
+def _pages(folder):
+  """The bytes that a folder's files take on a small disk."""
+  page = os.sysconf('SC_PAGE_SIZE')
+  files = (path for path in folder.rglob('*') if path.is_file())
+  return sum(-(-path.stat().st_size // page) * page for path in files)
 
 
 def _size(folder):
