@@ -9,6 +9,7 @@ import codecs
 import dataclasses
 from collections.abc import Iterable
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 
@@ -24,6 +25,12 @@ class Completion:
   tokens: tuple[int, ...]  # all new ones, with the token that ended the text
   reason: str  # why it ended: 'length', 'boundary' or 'stop'
   logprob: float  # of these tokens under the model, whatever the sampling
+
+
+class Decodes(Protocol):
+  """What a Writer needs of a tokenizer."""
+
+  def decode_bytes(self, ids: int | Sequence[int]) -> bytes: ...
 
 
 class Row:
@@ -89,7 +96,7 @@ class Writer:
     text: all that was written so far.
   """
 
-  def __init__(self, tokenizer: tokenizer_lib.Tokenizer, stop: Iterable[str]):
+  def __init__(self, tokenizer: Decodes, stop: Iterable[str]):
     self.stopped = False
     self.text = ''
     self._tokenizer = tokenizer

@@ -445,7 +445,7 @@ class Engine:
           self._slots.free(slot)
           self._end(row, reason)
       while job.placed < job.request.n:
-        self._end(job.next_row(self.tokenizer), reason)
+        self._end(job.next_row(self._served.pieces), reason)
 
   def _forget(self, job):
     """Removes a job from all that is being read or waits for a slot."""
@@ -542,7 +542,7 @@ class Engine:
     if job.request.max_new_tokens:
       self._ready.append(job)
     else:
-      self._end(job.next_row(self.tokenizer), 'length')
+      self._end(job.next_row(self._served.pieces), 'length')
 
   def _fill_slots(self):
     """Gives free slots to completions whose prompt has been read."""
@@ -550,7 +550,7 @@ class Engine:
       if not self._ready:
         return
       job = self._ready[0]
-      self._slots.place(slot, job.next_row(self.tokenizer))
+      self._slots.place(slot, job.next_row(self._served.pieces))
       if job.placed == job.request.n:
         self._ready.popleft()
 

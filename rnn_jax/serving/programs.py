@@ -95,7 +95,7 @@ class Programs:
     allowed = jax.ShapeDtypeStruct(
       (slots, sampler.words(self.vocabulary)), jnp.uint32
     )
-    rows = sampler.make_table(slots)
+    rows = sampler.pack(sampler.make_table(slots))
     self._decode = self._compile(
       _decode, model, steps, params, empty, rows, allowed, slot
     )
@@ -106,6 +106,10 @@ class Programs:
     self._steps = self._compile(
       _steps, model, params, self.fresh, _ids((sizes[0],)), slot
     )
+    most = max(slots, steps + 1, sizes[0])
+    self._numbers = [
+      jax.device_put(np.int32(n), self.device) for n in range(most)
+    ]
     self.none_V = jax.device_put(np.zeros(self.vocabulary, bool), self.device)
     self.zeros_V = jax.device_put(
       np.zeros(self.vocabulary, np.float32), self.device
@@ -120,20 +124,19 @@ class Programs:
 
   def place(self, slots: Carry, slot: int, row: Row) -> Carry:
     """Returns the slots with `row` in one of them; `slots` is donated."""
-    slot = jax.device_put(np.int32(slot), self.device)
-    return self._place(slots, slot, row)
+    return self._place(slots, self._numbers[slot], row)
 
   def decode(
     self,
     params: PyTree,
     slots: Carry,
-    rows: sampler.Rows,
+    rows: sampler.Packed,
     allowed_BxM: jax.Array,
     count: int,
   ) -> tuple[Carry, Produced]:
     """Makes up to `count` tokens of each active row; `slots` is donated."""
-    count = jax.device_put(np.int32(count), self.device)
-    return self._decode(params, slots, rows, allowed_BxM, count)
+    number = self._numbers[count]
+    return self._decode(params, slots, rows, allowed_BxM, number)
 
   def read(
     self, params: PyTree, state: PyTree, tokens: np.ndarray
@@ -144,8 +147,9 @@ class Programs:
       return read(params, state, jax.device_put(tokens[None], self.device))
     filled = np.zeros(self.sizes[0], np.int32)
     filled[: len(tokens)] = tokens
-    filled, count = jax.device_put((filled, np.int32(len(tokens))), self.device)
-    return self._steps(params, state, filled, count)
+    filled = jax.device_put(filled, self.device)
+    number = self._numbers[len(tokens)]
+    return self._steps(params, state, filled, number)
 
   def _row_like(self):
     logits = jax.ShapeDtypeStruct((1, self.vocabulary), jnp.float32)
@@ -202,7 +206,7 @@ def _place(slots, slot, row):
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=3)
-def _decode(model, steps, params, slots, rows, allowed_BxM, count):
+def _decode(model, steps, params, slots, packed, allowed_BxM, count):
   B, V = slots.logits_BxV.shape
   K = min(sampler.ALTERNATIVES, V)
   nothing = Produced(
@@ -212,6 +216,7 @@ def _decode(model, steps, params, slots, rows, allowed_BxM, count):
     jnp.zeros((B, steps, K), jnp.int32),
     jnp.zeros((B, steps, K)),
   )
+  rows = sampler.unpack(packed)
   keys_B = sampler.keys(rows)
   memory = slots.memory
   loop = Loop(

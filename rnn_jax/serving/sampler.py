@@ -133,6 +133,33 @@ def make_table(B: int) -> Rows:
   )
 
 
+class Packed(NamedTuple):
+  """Rows as two arrays, whose transfer costs less than that of many."""
+
+  whole_NxB: Column  # int32; seeds by their bits
+  real_NxB: Column  # float32
+
+
+def pack(rows: Rows) -> Packed:
+  """Returns options on the host as two new arrays."""
+  whole = [x for x in rows if x.dtype != np.float32]
+  real = [x for x in rows if x.dtype == np.float32]
+  return Packed(
+    np.stack([np.asarray(x).astype(np.int32) for x in whole]), np.stack(real)
+  )
+
+
+def unpack(packed: Packed) -> Rows:
+  """Returns the options in a program; the inverse of `pack`."""
+  whole, real = iter(packed.whole_NxB), iter(packed.real_NxB)
+  return Rows(
+    *(
+      next(real) if x.dtype == np.float32 else next(whole).astype(x.dtype)
+      for x in make_table(1)
+    )
+  )
+
+
 class Memory(NamedTuple):
   """What penalties and biases read of each row."""
 

@@ -13,6 +13,7 @@ from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.serving import constraint
 from rnn_jax.serving import requests
 from rnn_jax.serving import states
+from rnn_jax.serving import work
 
 
 class Served:
@@ -23,6 +24,7 @@ class Served:
     digest: of all that its numbers follow from, in hexadecimal.
     root: the key of the state before any text (reading.py).
     grammars: makes the matchers of constraints.
+    pieces: the bytes of its tokens.
   """
 
   def __init__(
@@ -46,6 +48,7 @@ class Served:
     # Other chunks make other bits of the same text.
     self.root = hashlib.sha256(f'{self.digest} {chunks}'.encode()).digest()
     self.grammars = constraint.Grammars(self.tokenizer)
+    self.pieces = work.Pieces(self.tokenizer)
     leaves = jax.eval_shape(lambda: model.apply({}, 1, method='init_state'))
     shapes = [(x.shape, x.dtype) for x in jax.tree.leaves(leaves)]
     self._state_shapes = [*shapes, ((1, self.tokenizer.size), np.float32)]

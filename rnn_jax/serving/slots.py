@@ -48,7 +48,7 @@ class Slots:
     self._programs = programs
     self._most = steps
     self._table = sampler.make_table(B)
-    self._table_on_device: sampler.Rows | None = None
+    self._table_on_device: sampler.Packed | None = None
     shape = B, sampler.words(programs.vocabulary)
     self._allowed_BxM = np.zeros(shape, np.uint32)
     self._none_allowed = jax.device_put(
@@ -83,7 +83,7 @@ class Slots:
     table = sampler.make_table(programs.slots)
     table.active_B[:] = True
     table.limit_B[:] = count
-    rows = jax.device_put(table, programs.device)
+    rows = jax.device_put(sampler.pack(table), programs.device)
     made = programs.decode(params, carry, rows, self._none_allowed, count)
     for x in jax.tree.leaves(jax.device_get(made)):
       if x[:1].tobytes() * len(x) != x.tobytes():
@@ -154,9 +154,8 @@ class Slots:
     programs, constrained = self._programs, self.constrained
     count = 1 if constrained else min(self._most, max(left))
     if self._table_on_device is None:
-      # Copies: the device may still read them while the host writes.
-      table = jax.tree.map(np.copy, self._table)
-      self._table_on_device = jax.device_put(table, programs.device)
+      packed = sampler.pack(self._table)  # a copy, which the device may keep
+      self._table_on_device = jax.device_put(packed, programs.device)
     allowed = self._none_allowed
     if constrained:
       allowed = jax.device_put(self._allowed_BxM.copy(), programs.device)

@@ -31,9 +31,15 @@ STEPS = 4
 @functools.cache
 def generator(cell='simple_rnn', asks=False, weights='float32', seed=0):
   """A Generator of a random model, whose texts end soon."""
+  learned = cell == 'positions'  # a Transformer that has learned 40 of them
+  cell = 'attention' if learned else cell
   raw = config_lib.default(cell)
   raw.model.update(layers=1, width=8, mlp_width=8)
   raw.cell.update(CELLS[cell])
+  if learned:
+    raw.model.update(positions='learned', max_positions=40)
+    raw.cell.update(rotary=0.0)
+    raw.data.length, raw.sample.new_tokens = 40, 8
   config = config_lib.parse(raw)
   model = language_model.from_config(config, CHARACTERS.size)
   params = models.init(model, seed)

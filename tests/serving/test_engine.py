@@ -1,6 +1,7 @@
 """An engine's life: what it serves, refuses, drops and survives."""
 
 import contextlib
+import dataclasses
 import threading
 import time
 
@@ -466,3 +467,21 @@ def test_prompts_of_others_wait_for_one_chunk_at_most(served):
     assert after.calls == before.calls + 1
   row.cancel()
   served.step()
+
+
+def test_learned_positions_limit_the_length():
+  served = models.make(models.generator('positions'))
+  longest = served.generator.longest
+  assert longest == 40
+  for count in (1, 30, longest):
+    asked = endless(
+      np.zeros(count, np.int32), max_new_tokens=longest + 1 - count
+    )
+    (reply,) = served.generate([asked.prompt], asked)
+    assert np.isfinite(reply.completions[0].logprob)
+    with pytest.raises(errors.InputError, match='learned positions'):
+      served.submit(dataclasses.replace(asked, max_new_tokens=longest + 1))
+  read = endless(np.zeros(30, np.int32), max_new_tokens=0, returns_state=True)
+  state = served.generate([read.prompt], read)[0].state
+  with pytest.raises(errors.InputError, match='only 11 more'):
+    served.submit(endless('', state=state, max_new_tokens=12))

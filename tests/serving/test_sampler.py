@@ -176,3 +176,18 @@ def test_log_probabilities_are_the_models():
 def test_bad_options_are_refused(changes, message):
   with pytest.raises(errors.InputError, match=message):
     sampler.Sampling(**changes)
+
+
+def test_packed_options_are_the_same():
+  rng = np.random.default_rng(0)
+  table = sampler.make_table(B)
+  for column in table:
+    column[:] = rng.integers(0, 2, B) if column.dtype == bool else rng.random(B)
+    if column.dtype in (np.int32, np.uint32):
+      limits = np.iinfo(column.dtype)
+      column[:] = rng.integers(limits.min, limits.max, B, endpoint=True)
+  table.seed_B[0] = 2**32 - 1
+  unpacked = jax.jit(sampler.unpack)(sampler.pack(table))
+  for got, wanted in zip(unpacked, table, strict=True):
+    assert got.dtype == wanted.dtype
+    assert np.asarray(got).tobytes() == wanted.tobytes()
