@@ -182,7 +182,7 @@ class Service:
 
   @property
   def classifies(self) -> bool:
-    """Whether it tells classes."""
+    """Whether it predicts classes."""
     return bool(self.model.bundle.config.task.classifies)
 
   @property
