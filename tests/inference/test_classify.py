@@ -17,6 +17,8 @@ def model_and_params():
   raw = tiny.raw_config('unused')
   raw.task.update(name='classification', pooling='concat', evidence=0.5)
   raw.data.classes = ('bad', 'fair', 'good')
+  raw.model.update(layers=1, block='plain', mlp_width=0)
+  raw.cell.update(preset='simple', heads=1)
   model = classifier.from_config(config_lib.parse(raw), VOCABULARY)
   state = model.apply({}, 1, method='init_state')
   tokens = np.zeros((1, 2), np.int32)

@@ -30,12 +30,6 @@ PLAIN = {'model_block': 'plain', 'cell_preset': 'simple', 'model_layers': 1}
 
 @pytest.fixture(scope='module', name='built')
 def _built():
-  return models.build(vocabulary=BYTES.size, model_layers=1)
-
-
-@pytest.fixture(scope='module', name='plain')
-def _plain():
-  """A model that compiles in less time."""
   return models.build(vocabulary=BYTES.size, **PLAIN)
 
 
@@ -163,10 +157,10 @@ def test_a_stop_string_ends_the_text_and_only_its_row(generator):
       assert stopped.completions[n].text == wanted
 
 
-def test_there_is_one_compilation_per_shape_and_nothing_moves(plain):
+def test_there_is_one_compilation_per_shape_and_nothing_moves(built):
   counts = []
   with jax.transfer_guard('disallow'):
-    generator = generate.Generator(*plain, BYTES)
+    generator = generate.Generator(*built, BYTES)
     for prompts, changes in (
       (['a'], {}),  # prefill of 65 tokens, loop of 64
       (['b' * 60], {}),
@@ -319,8 +313,8 @@ def test_8_bit_matrices_write_what_the_rounded_model_does(built, generator):
     generate.Generator(*built, BYTES, weights='int4')
 
 
-def test_options_that_differ_in_numbers_share_programs(plain):
-  generator = generate.Generator(*plain, BYTES)
+def test_options_that_differ_in_numbers_share_programs(built):
+  generator = generate.Generator(*built, BYTES)
   for temperature in (0.7, 0.8, 1.5):
     for top_p in (0.5, 0.9):
       settings = sampling.Sampling(temperature, 5, top_p)
@@ -328,9 +322,9 @@ def test_options_that_differ_in_numbers_share_programs(plain):
   assert generator.compilations == 2
 
 
-def test_only_the_programs_used_last_are_kept(plain, monkeypatch):
+def test_only_the_programs_used_last_are_kept(built, monkeypatch):
   monkeypatch.setattr(generate, 'PROGRAMS', 2)
-  generator = generate.Generator(*plain, BYTES)
+  generator = generate.Generator(*built, BYTES)
   first = generator.generate(['a'], options()).completions
   generator.generate(['a'], options(max_new_tokens=3))
   assert generator.compilations == 3
@@ -338,8 +332,8 @@ def test_only_the_programs_used_last_are_kept(plain, monkeypatch):
   assert generator.compilations == 4  # its loop had gone, its prefill not
 
 
-def test_texts_that_do_not_fit_are_refused_at_once(plain):
-  generator = generate.Generator(*plain, BYTES)
+def test_texts_that_do_not_fit_are_refused_at_once(built):
+  generator = generate.Generator(*built, BYTES)
   with pytest.raises(errors.InputError, match='max_new_tokens=1,000,000,000,0'):
     generator.generate(['a'], options(max_new_tokens=10**12))
   assert generator.compilations == 0

@@ -29,7 +29,8 @@ SAMPLING = {'temperature': 0.7, 'top_k': 9, 'top_p': 0.9}
 @pytest.fixture(scope='module', name='writer')
 def _writer():
   raw = tiny.raw_config('gone')
-  raw.model.layers = 1
+  raw.model.update(layers=1, block='plain', mlp_width=0)
+  raw.cell.update(preset='simple', heads=1)
   return model_lib.Model(bundles.make(raw, tokenizer_lib.Bytes()))
 
 
