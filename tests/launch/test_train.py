@@ -109,9 +109,10 @@ def test_runs_cut_by_signals_end_bit_for_bit_like_an_uncut_one(raw, tmp_path):
     assert text in out
 
   cut = tmp_path / 'cut'
-  code, *_ = cut_run(config, cut, 7, signal.SIGKILL, other)
+  # The save of step 10 has waited for that of step 5.
+  code, *_ = cut_run(config, cut, 12, signal.SIGKILL, other)
   assert code == -signal.SIGKILL
-  code, out, err = cut_run(config, cut, 14, signal.SIGINT)
+  code, out, err = cut_run(config, cut, 18, signal.SIGINT)
   assert code == 130, err
   assert 'resumed at step' in out
   assert 'SIGINT: saved at step' in out
