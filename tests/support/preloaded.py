@@ -10,7 +10,7 @@ import rnn_jax.parallel.hosts
 import rnn_jax.training.evaluate
 import rnn_jax.training.loop
 import rnn_jax.training.plots  # noqa: F401
-import tests.support.jobs
+import tests.support.jobs  # noqa: F401
 
 # The one thread beside Python's own is NumPy's, which forks well.
 warnings.filterwarnings('ignore', r'.*\bfork\b')
