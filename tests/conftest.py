@@ -53,12 +53,12 @@ hypothesis.settings.load_profile('quick')
 
 
 KEPT = 30 * 24 * 3600  # seconds that a compiled program is kept
-# Their tests wait for processes: begun last, one of them would run by itself.
-LONG = ('launch', 'parallel', 'training')
+# Begun last, one of their files would run by itself.
+LONG = ('parallel', 'launch', 'training', 'test_configs.py', 'test_tour.py')
 
 
 def pytest_collection_modifyitems(items):
-  """Puts the folders with the longest files first; files stay whole."""
+  """Puts what has the longest files first; files stay whole."""
 
   def rank(item):
     room = item.path.relative_to(tiny.ROOT / 'tests').parts[0]

@@ -56,15 +56,16 @@ FORMS = {
   },
 }
 # Each form has a cell, and each cell a form: what a form does to a cell it does
-# to all. The first one has an MLP, whose matrices are sharded as well.
+# to all. Layers are gathered by a cell's own logical axes, so zero 3 has each
+# cell that has some. The first cell has an MLP, whose matrices are sharded too.
 FORMS_OF = {
   'simple_rnn': ('zero 3', 'zero 3 and tensor'),
   'attention': ('zero 3, sequence and tensor',),
   'lstm': ('copies and 1f1b',),
-  'gru': ('zero 2',),
-  'min_lstm': ('copies',),
+  'gru': ('zero 2', 'zero 3'),
+  'min_lstm': ('copies', 'zero 3'),
   'qrnn': ('copies and sequence',),
-  'rhn': ('zero 1',),
+  'rhn': ('zero 1', 'zero 3'),
   CARRIED: ('zero 3 and pipe', 'sequence and tensor'),
 }
 # In these the state begins on the mesh; in the others it is that of one device.

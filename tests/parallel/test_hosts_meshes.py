@@ -21,6 +21,7 @@ def config(tmp_path):
   raw = tiny.raw_config(tiny.write_text(tmp_path / 'text'))
   raw.data.update(layout='stream', carry_state=True, segment_bytes=90)
   raw.train.update(steps=STEPS, log_every=1, checkpoint_every=STEPS)
+  raw.model.mlp_width = 0
   raw.evaluate.every = 0
   raw.sample.new_tokens = 0
   raw.optimizer.eps = 1e-3  # else Adam turns rounding into whole steps

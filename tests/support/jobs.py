@@ -1,8 +1,22 @@
-"""Several processes of a launcher on this machine, as one job."""
+"""Several processes of a launcher on this machine, as one job.
 
+They fork from one process that has imported JAX and the package: a start of
+Python and these imports take longer than the few steps of a run.
+"""
+
+import atexit
+import multiprocessing
 import os
+import pathlib
+import runpy
+import signal
 import socket
+import subprocess
+import sys
+import tempfile
 import time
+from multiprocessing import forkserver
+from unittest import mock
 
 from rnn_jax.runs import metrics
 from tests.support import tiny
@@ -26,6 +40,8 @@ def slowly(trainer, stop):
 
 hooks.add_all = slowly
 """
+FORKS = multiprocessing.get_context('forkserver')
+FORKS.set_forkserver_preload(['tests.support.preloaded'])
 
 
 def free_port():
@@ -43,11 +59,61 @@ def environment(devices=1):
   return os.environ | threads | {'JAX_PLATFORMS': 'cpu', 'XLA_FLAGS': flags}
 
 
+class Process:
+  """One of `python -m launch.<name>`, with subprocess.Popen's methods."""
+
+  def __init__(self, name, *flags, env):
+    self._folder = tempfile.TemporaryDirectory()
+    paths = [pathlib.Path(self._folder.name, name) for name in ('out', 'err')]
+    arguments = name, [*map(str, flags)], env, paths
+    self._paths = paths
+    self._process = FORKS.Process(target=_launch, args=arguments, daemon=True)
+    # What JAX reads when it is imported.
+    with mock.patch.dict(os.environ, {'JAX_PLATFORMS': 'cpu'}):
+      forkserver.ensure_running()
+    self._process.start()
+
+  @property
+  def returncode(self):
+    return self._process.exitcode
+
+  poll = returncode.fget
+
+  def send_signal(self, number):
+    os.kill(self._process.pid, number)
+
+  def kill(self):
+    self.send_signal(signal.SIGKILL)
+
+  def communicate(self, timeout=None):
+    """Waits for its end. Returns (stdout, stderr)."""
+    self._process.join(timeout)
+    if self.returncode is None:
+      raise subprocess.TimeoutExpired('launch', timeout)
+    return tuple(path.read_text() for path in self._paths)
+
+
+def _launch(name, flags, env, paths):
+  """What the process does: as Python itself, by `-m`."""
+  for number, path in enumerate(paths, 1):
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT)
+    os.dup2(descriptor, number)
+    os.close(descriptor)
+  os.environ.clear()
+  os.environ.update(env)
+  sys.path.insert(0, str(tiny.WITHOUT))
+  sys.argv = [name, *flags]
+  try:
+    runpy.run_module(f'launch.{name}', run_name='__main__', alter_sys=True)
+  finally:
+    atexit._run_exitfuncs()
+
+
 def start(name, own, devices=1):
   """Starts a process for each of the flags in `own`."""
   port = free_port()
   return [
-    tiny.launch(
+    Process(
       name,
       *flags,
       f'--coordinator=127.0.0.1:{port}',
