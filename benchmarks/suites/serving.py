@@ -338,8 +338,8 @@ def _exact(row):
 
 def _ready(row):
   return (
-    f'Start to ready: {tables.timed(row)}; {tables.seconds(row["cold_seconds"])}'
-    ' when it compiles.'
+    f'Start to ready: {tables.timed(row)}; '
+    f'{tables.seconds(row["cold_seconds"])} when it compiles.'
   )
 
 

@@ -112,7 +112,7 @@ def _loop(source, asked, size):
     prompts = [request.prompt for request in batch]
     texts = source.generate(prompts, options).completions
     made += [
-      tuple(text.ids[: request.max_new_tokens])
+      tuple(text.tokens[: request.max_new_tokens])
       for request, text in zip(batch, texts, strict=True)
     ]
   return made
