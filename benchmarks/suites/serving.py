@@ -3,7 +3,7 @@
 Goals stand beside what was measured; ratios are of rounds in one process that
 take turns. Needs the extra `serve`.
 
-  python -m benchmarks.run --suite=serving         20 minutes on 2 cores
+  python -m benchmarks.run --suite=serving         35 minutes on 2 cores
 """
 
 from collections.abc import Callable
@@ -30,13 +30,13 @@ CASES = {
     'throughput.against_loop',
     {'requests': 512, 'prompts': (16, 256), 'outputs': (32, 256)},
     {'requests': 6, 'slots': 4, 'prompts': (16, 40), 'outputs': (4, 9)},
-    5,
+    3,
   ),
   EQUAL: (
     'throughput.against_loop',
     {'requests': 256, 'prompts': (128, 128), 'outputs': (128, 128)},
     {'requests': 6, 'slots': 4, 'prompts': (16, 16), 'outputs': (8, 8)},
-    5,
+    3,
   ),
   BETWEEN: (
     'latency.between_tokens',
@@ -53,19 +53,19 @@ CASES = {
   FIRST: ('latency.first_token', {}, {'prefix': 512, 'slots': 2}, 30),
   HANDOVER: (
     'handover.to_another_process',
-    {'conversations': 200},
+    {'conversations': 100},
     {'conversations': 2, 'new_tokens': 4, 'words': 100},
     0,
   ),
   EXACT: (
     'exact.alone_and_together',
-    {'requests': 3000},
+    {'requests': 2000},
     {'requests': 20, 'slots': 4},
     0,
   ),
   EXACT_INT8: (
     'exact.alone_and_together',
-    {'requests': 1000, 'weights': 'int8'},
+    {'requests': 500, 'weights': 'int8'},
     {'requests': 10, 'slots': 4},
     0,
   ),
@@ -75,7 +75,7 @@ CASES = {
       'over_http.rate',
       {'clients': n, 'requests': 16 if n == 1 else 8},
       {'clients': min(n, 4), 'requests': 2, 'prompt': 8, 'new_tokens': 4},
-      5,
+      3,
     )
     for n in CLIENTS
   },
@@ -150,14 +150,6 @@ def _number(count):
 # Name of the case, what, the goal in words, what is measured, the most that is
 # allowed, how it is written.
 GOALS: tuple[tuple[str, str, str, Measure, float, Words], ...] = (
-  (
-    MIXED,
-    "throughput, of the loop's with its unused tokens",
-    '>= .85',
-    lambda row: -row['ratio_with_unused'],
-    -0.85,
-    lambda ratio: f'{-ratio:.2f}',
-  ),
   (
     MIXED,
     "throughput, of the loop's",
@@ -256,9 +248,11 @@ ENGINE = {
   'loop': lambda row: tables.timed(row['loop']),
   'engine, tokens/s': lambda row: tables.rate(row['tokens_per_second']),
   'loop, tokens/s': lambda row: tables.rate(row['loop_tokens_per_second']),
-  'loop, with unused': lambda row: tables.rate(
+  'loop, unused too': lambda row: tables.rate(
     row['loop_row_tokens_per_second']
   ),
+  'ratio': lambda row: tables.digits(row['ratio']),
+  'ratio, unused too': lambda row: tables.digits(row['ratio_with_unused']),
   'slots in use': lambda row: _percent(row['slots_in_use']),
   'same texts': lambda row: (
     f'{row["same_texts"]} of {row["parameters"]["requests"]}'
