@@ -342,6 +342,7 @@ def _soak(row):
     f'{count:,} {kind}' for kind, count in sorted(row['outcomes'].items())
   )
   first, last = row['first'], row['last']
+  faults = ''.join(f' {fault}.' for fault in row['faults'])
   return (
     f'Soak: {row["requests"]:,} requests in {tables.seconds(row["seconds"])}, '
     f'{row["tokens"]:,} tokens: {outcomes}; {row["lost"]:,} lost, '
@@ -351,7 +352,7 @@ def _soak(row):
     f'{tables.mebibytes(last["resident_bytes"])} after all, threads '
     f'{first["threads"]} and {last["threads"]}, descriptors '
     f'{first["descriptors"]} and {last["descriptors"]}; exit code '
-    f'{row["exit_code"]} after SIGTERM.'
+    f'{row["exit_code"]} after SIGTERM.{faults}'
   )
 
 

@@ -127,6 +127,7 @@ def test_goals_stand_beside_what_was_measured(tmp_path, looped):
     'tokens': 5,
     'first': PROCESS,
     'last': PROCESS | {'resident_bytes': 101 * 2**20, 'threads': 10},
+    'faults': ['17: ConnectionResetError'],
     'tracebacks': 0,
     'left_in_slots': 0,
     'exit_code': 143,
@@ -139,6 +140,7 @@ def test_goals_stand_beside_what_was_measured(tmp_path, looped):
   assert 'after the first tenth | <= 2 % | 1 % | yes |' in text
   assert '| threads or descriptors left | 0 | 1 | no |' in text
   assert 'Soak: 2,000 requests in 9.00 s, 5 tokens: 1,998 answered;' in text
+  assert '143 after SIGTERM. 17: ConnectionResetError.' in text
 
 
 def test_latencies_have_a_table_and_a_picture(tmp_path):
