@@ -69,6 +69,7 @@ def main(_):
   prompts = _no_prompts() if CHAT.value else _prompts()
   from rnn_jax.inference import generate
   from rnn_jax.inference import sampling
+  from rnn_jax.runs import progress
 
   options = generate.Options(
     max_new_tokens=MAX_NEW_TOKENS.value,
@@ -88,7 +89,8 @@ def main(_):
   if stream is None:
     stream = len(prompts) == 1 and sys.stdout.isatty() and not JSON.value
   if stream:
-    print(prompts[0], end='', flush=True)
+    before = progress.sample(prompts[0], '', generator.asks)
+    print(before, end='', flush=True)
     generator.generate(prompts, options, _show)
     print()
     return
@@ -96,7 +98,8 @@ def main(_):
     if JSON.value:
       print(files.to_json(dataclasses.asdict(completion), ensure_ascii=False))
     else:
-      print(completion.prompt + completion.text)
+      asked, text = completion.prompt, completion.text
+      print(progress.sample(asked, text, generator.asks))
 
 
 def _chat(generator, options):

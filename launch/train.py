@@ -119,16 +119,17 @@ def main(argv):
       path = pathlib.Path(WORKDIR.value or '', 'schedule.png')
     print(plots.draw_schedule(config, path))
     return None
-  stop = signals.StopRequest()
+  stop, kept = signals.StopRequest(), {}
   with hosts.joined(stops_together=True):
     progress = loop.train(
       config,
       WORKDIR.value,
+      hooks=[lambda trainer: kept.update(programs=trainer.programs)],
       stop=stop,
       start=loop.Start(FROM_STEP.value, ACCEPT_NEW_DATA.value, _init()),
     )
     if progress.finished and not stop.name:
-      _conclude(config, progress)
+      _conclude(config, progress, _on_one_device(config, **kept))
   return _end(stop.name)
 
 
@@ -146,6 +147,13 @@ def _init():
   return None
 
 
+def _on_one_device(config, programs=None):
+  """Returns the programs of a training that can evaluate its run, or None."""
+  if not programs or programs.mesh.size > 1 or config.distillation.teacher:
+    return None
+  return programs
+
+
 def _end(stopped_by):
   """Returns the exit code; soon ends a process that a signal stopped."""
   from rnn_jax import signal_thread
@@ -156,7 +164,7 @@ def _end(stopped_by):
   return code
 
 
-def _conclude(config, progress):
+def _conclude(config, progress, programs):
   """Prints the best checkpoint's evaluation and a sample of its text."""
   from rnn_jax.parallel import hosts as hosts_lib
   from rnn_jax.runs import progress as progress_lib
@@ -177,7 +185,7 @@ def _conclude(config, progress):
     if sample.new_tokens and config.task.writes_text:
       written = call(_write, sample, config.task.answers)
     if progress.best_loss is not None:
-      run = evaluate.Run.open(WORKDIR.value)
+      run = evaluate.Run.open(WORKDIR.value, programs=programs)
       row = evaluate.evaluate_run(run, '', config.evaluate.tokens)
       report(progress_lib.evaluation_table(row))
     if written:

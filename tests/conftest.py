@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 from absl import flags
+from grain._src.python.dataset.transformations import shuffle
 
 from rnn_jax import compile_cache
 from rnn_jax.native import cache
@@ -34,6 +35,12 @@ with contextlib.suppress(cache.UnavailableError):
 # Tracing makes many objects, and few in circles.
 gc.freeze()
 gc.set_threshold(100_000)
+
+# Grain takes 3 ms to find where an example of 12 comes in an epoch, as it walks
+# through 2**16 places; tests have few examples, and the same ones.
+shuffle.index_shuffle.index_shuffle = functools.cache(
+  shuffle.index_shuffle.index_shuffle
+)
 
 # A failure in CI must fail again here: the examples follow from the test.
 hypothesis.settings.register_profile(

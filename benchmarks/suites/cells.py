@@ -11,6 +11,8 @@ one. OWN holds what a cell is given besides.
       python -m benchmarks.run --suite=cells       2 hours on 2 cores
 """
 
+import bisect
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -50,6 +52,7 @@ QUICK = {'data.length': 16, 'data.batch_size': 2, 'model.width': 32}
 REFERENCE = 'simple_rnn'
 CHARACTERS = 65  # of Tiny Shakespeare; that many weights all models have more
 WIDEST = 4096
+SAMPLED = (5, 17, 41)  # sizes by which the number of weights is estimated
 POINTS = 20  # of a curve of losses
 
 
@@ -193,16 +196,35 @@ def sized(
     return config(cell)
   wanted = weights(config(REFERENCE, overrides=shared))
   even = 2 if config(cell).cell.get('rotary', 0) else 1
-  low, high = 1, WIDEST
-  while high - low > 1:
-    middle = (low + high) // 2
-    enough = weights(config(cell, even * middle)) >= wanted
-    low, high = (low, middle) if enough else (middle, high)
-  near = [config(cell, even * n) for n in (low, high)]
-  best = min(near, key=lambda raw: abs(weights(raw) - wanted))
-  if abs((count := weights(best)) - wanted) > 0.03 * wanted:
-    raise RuntimeError(f'{cell}: {count:,} weights, not about {wanted:,}')
-  return best
+
+  @functools.cache
+  def count(n):
+    return weights(config(cell, even * n))
+
+  best = _nearest(count, wanted)
+  if abs(count(best) - wanted) > 0.03 * wanted:
+    raise RuntimeError(f'{cell}: {count(best):,} weights, not about {wanted:,}')
+  return config(cell, even * best)
+
+
+def _nearest(count, wanted):
+  """The size up to WIDEST whose count, which grows with it, is nearest.
+
+  To count is slow, as it traces a model. The sides of a cell's matrices are
+  fixed or multiples of its size, so that three counts give a parabola, which
+  says between which two sizes to look. If these two don't confirm it, all sizes
+  are searched.
+  """
+  import numpy as np
+
+  counts = [count(n) for n in SAMPLED]
+  line = np.polynomial.Polynomial.fit(SAMPLED, counts, 2)
+  sizes = range(1, WIDEST + 1)
+  low = bisect.bisect_left(sizes, wanted, key=line)
+  if not 0 < low < WIDEST or not count(low) < wanted <= count(low + 1):
+    low = bisect.bisect_left(sizes, wanted, key=count)
+  near = sizes[max(0, low - 1) : low + 1]
+  return min(near, key=lambda n: abs(count(n) - wanted))
 
 
 def weights(raw: Any) -> int:

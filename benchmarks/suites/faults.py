@@ -30,6 +30,11 @@ GROUPS = {  # attempts by name of the case: who makes them, and what is tried
     'strangers.data',
     'zips, tarballs, pickles, Parquet, JSON lines, CSV, texts, links, pipes',
   ),
+  "strangers' rows": (
+    'given.rows',
+    'JSON lines, CSV, Parquet, texts, links, pipes, given to predict and to '
+    'evaluate --input',
+  ),
   "strangers' models": (
     'strangers.models',
     'safetensors and pickles, read as each format',
@@ -56,6 +61,12 @@ COUNTED = {  # the workload, how many, how many in a rehearsal, what is tried
     30,
     2,
     'disks of rising sizes that fill, then have space; resumed',
+  ),
+  'full disks of results': (
+    'stops.results',
+    12,
+    2,
+    'disks that fill under predictions, and under scores',
   ),
   'clocks': (
     'stops.clocks',

@@ -69,8 +69,10 @@ def open_documents(
   """
   dataset = _dataset(given, config.data)
   if dataset is not None:
-    name, data_dir = dataset
-    return _of_dataset(name, data_dir, split, config.data)
+    try:
+      return _of_dataset(dataset[0], dataset[1], split, config.data)
+    except errors.InputError as error:  # it names keys of the config
+      raise errors.InputError(f'{FLAG}={given!r}: {error}') from None
   if split:
     errors.refuse('--split', split, f'only {PREPARED}NAME has splits: omit it')
   if config.task.reads_images:
@@ -138,18 +140,13 @@ def _of_rows(given, config):
   names, texts, labels = [], [], []
   folder = os.path.join(os.path.dirname(given), '')
   for example in source.rows():
-    content = input_rows.text_of(
-      example, field, 'the column data.field'
-    ).encode()
+    content = input_rows.text_of(example, field).encode()
     if config.task.classifies:
       if not content:
         raise errors.InputError(
           f'{example.where}: {field!r} is empty: fill it, or remove the row'
         )
-      number = input_rows.label_of(
-        example, label, data.classes, 'the column data.label'
-      )
-      labels.append(number)
+      labels.append(input_rows.label_of(example, label, data.classes))
     names.append(example.where.removeprefix(folder))
     texts.append(content)
   if not any(texts):

@@ -111,8 +111,13 @@ def check_exists(path: str, flag: str) -> None:
     )
 
 
-def text_of(example: examples.Example, column: str, flag: str) -> str:
+def text_of(example: examples.Example, column: str, flag: str = '') -> str:
   """Returns the text in a column; of a list, a line for each item.
+
+  Args:
+    example: a row.
+    column: its name.
+    flag: which names another column; '': none does.
 
   Raises:
     InputError: there is no such column, or it has no text.
@@ -121,36 +126,38 @@ def text_of(example: examples.Example, column: str, flag: str) -> str:
   if isinstance(value, list) and all(isinstance(x, str) for x in value):
     return documents.join_lines(value)
   if not isinstance(value, str):
+    other = f', or name another column in {flag}' if flag else ''
     raise errors.InputError(
       f'{example.where}: {column!r} is {type(value).__name__}, not text: fix '
-      f'it, or name another column in {flag}'
+      f'it{other}'
     )
   return value
 
 
-def value_of(example: examples.Example, column: str, flag: str) -> Any:
-  """Returns the value in a column.
+def value_of(example: examples.Example, column: str, flag: str = '') -> Any:
+  """Returns the value in a column; the arguments are those of `text_of`.
 
   Raises:
     InputError: there is no such column; the message lists those that exist.
   """
   if column not in example.values:
-    raise errors.InputError(
-      f'{example.where}: no column {column!r}: name one of '
-      f'{[*example.values]} in {flag}'
+    known = [*example.values]
+    remedy = (
+      f'name one of {known} in {flag}' if flag else f'rename one of {known}'
     )
+    raise errors.InputError(f'{example.where}: no column {column!r}: {remedy}')
   return example.values[column]
 
 
 def label_of(
-  example: examples.Example, column: str, classes: tuple[str, ...], flag: str
+  example: examples.Example, column: str, classes: tuple[str, ...]
 ) -> int:
   """Returns the number of the class in a column, by its name or number.
 
   Raises:
     InputError: there is no such column, or it has another value.
   """
-  value = value_of(example, column, flag)
+  value = value_of(example, column)
   number = classes_lib.number(value, classes)
   if number is None:
     raise errors.InputError(

@@ -108,7 +108,7 @@ class Model:
       return []
     settings = sampling.Sampling(temperature, top_k, top_p)
     options = _options(max_new_tokens, settings, seed, stop)
-    return [*self._generator.generate(prompts, options).completions]
+    return [*self.generator.generate(prompts, options).completions]
 
   def stream(
     self,
@@ -131,7 +131,7 @@ class Model:
     """
     settings = sampling.Sampling(temperature, top_k, top_p)
     options = _options(max_new_tokens, settings, seed, stop)
-    return self._generator.stream(prompt, options)
+    return self.generator.stream(prompt, options)
 
   def predict(
     self, inputs: Input | Sequence[Input]
@@ -168,8 +168,8 @@ class Model:
     given = self._inputs(inputs)
     if self.bundle.config.task.classifies:
       return self._predictor.embed(given)
-    ids = [self._generator.encode(text) for text in given]
-    longest = self._generator.longest
+    ids = [self.generator.encode(text) for text in given]
+    longest = self.generator.longest
     for n, each in enumerate(ids):
       if longest and len(each) > longest:
         raise errors.InputError(
@@ -194,7 +194,7 @@ class Model:
       InputError: the model doesn't write text, or a text can't be scored.
     """
     texts = [texts] if isinstance(texts, str) else [*texts]
-    return self._scorer.score(texts, top_k)
+    return self.scorer.score(texts, top_k)
 
   def logits(self, text: str) -> np.ndarray:
     """Returns the logits of a document, LxV, float32.
@@ -204,7 +204,7 @@ class Model:
     Raises:
       InputError: as `score`.
     """
-    return self._scorer.logits(text)
+    return self.scorer.logits(text)
 
   def hidden(self, text: str) -> np.ndarray:
     """Returns the outputs of the last block, LxD, float32; rows as in `logits`.
@@ -212,7 +212,7 @@ class Model:
     Raises:
       InputError: as `score`.
     """
-    return self._scorer.hidden(text)
+    return self.scorer.hidden(text)
 
   def __repr__(self) -> str:
     config = self.bundle.config
@@ -227,13 +227,23 @@ class Model:
     return bundle_lib.make_task(self.bundle.config, self.bundle.tokenizer)
 
   @functools.cached_property
-  def _generator(self):
+  def generator(self) -> generate_lib.Generator:
+    """What writes its texts.
+
+    Raises:
+      InputError: the model doesn't write text.
+    """
     config, tokenizer = self.bundle.config, self.bundle.tokenizer
     bundle = bundle_lib.Bundle(config, tokenizer, self._params)
     return generate_lib.Generator.from_bundle(bundle, self._weights)
 
   @functools.cached_property
-  def _scorer(self):
+  def scorer(self) -> score_lib.Scorer:
+    """What scores texts.
+
+    Raises:
+      InputError: the model predicts classes.
+    """
     return score_lib.Scorer(self.bundle)
 
   @functools.cached_property

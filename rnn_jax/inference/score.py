@@ -121,15 +121,32 @@ class Scorer:
     """
     return self._rows(text, 'hidden', self._model.config.width)
 
+  def values(self, ids: np.ndarray, top_k: int = 0) -> surprise.Values:
+    """Returns what the model says of ids[1:], each after all ids before it.
+
+    Args:
+      ids: tokens, the first of which is only read.
+      top_k: how many of the likeliest tokens to return for each.
+
+    Raises:
+      InputError: there are more than learned positions or memory allow.
+    """
+    ids = np.asarray(ids, np.int32)
+    counted_L = np.ones(len(ids) - 1, bool)
+    framed = framing.Framed(b'', int(ids[0]), ids[1:], counted_L)
+    self._check_length(framed, TOKEN_BYTES + top_k * ALTERNATIVE_BYTES)
+    return self._values(framed, top_k)
+
   def _score(self, text, top_k):
     token_bytes = TOKEN_BYTES + top_k * ALTERNATIVE_BYTES
     framed = self._frame(text, token_bytes)
+    values = self._values(framed, top_k)
+    return surprise.Score(framed, values, self._bundle.tokenizer)
+
+  def _values(self, framed, top_k):
     program = functools.partial(_values, self._model, top_k)
     parts = [*self._run(framed, program)]
-    values = map(np.concatenate, zip(*parts, strict=True))
-    return surprise.Score(
-      framed, surprise.Values(*values), self._bundle.tokenizer
-    )
+    return surprise.Values(*map(np.concatenate, zip(*parts, strict=True)))
 
   def _rows(self, text, method, width):
     framed = self._frame(text, 4 * width)
@@ -139,6 +156,10 @@ class Scorer:
   def _frame(self, text, token_bytes):
     """Returns a framed text of which `token_bytes` per token fit in memory."""
     framed = framing.frame(self._bundle, text)
+    self._check_length(framed, token_bytes)
+    return framed
+
+  def _check_length(self, framed, token_bytes):
     count = len(framed.ids_L)
     if self.longest and count > self.longest:
       raise errors.InputError(
@@ -149,7 +170,6 @@ class Scorer:
     bounds.check(
       count * token_bytes, f'text of {count:,} tokens', 'give parts of it'
     )
-    return framed
 
   def _run(self, framed, program) -> Iterator[tuple[np.ndarray, ...]]:
     """Yields the outputs of a program for each chunk, on the host.

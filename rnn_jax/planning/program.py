@@ -6,6 +6,7 @@ its devices.
 """
 
 import dataclasses
+import functools
 import math
 import os
 import re
@@ -126,6 +127,8 @@ def one_device(config: config_lib.Config) -> config_lib.Config:
   return with_mesh(dataclasses.replace(config, mesh=mesh), {})
 
 
+# A search asks for that of one device again and again: its model is traced.
+@functools.lru_cache(2)
 def workload(config: config_lib.Config) -> workload_lib.Workload:
   """Returns the Workload of a Config on as many devices as its mesh needs."""
   count = math.prod(getattr(config.mesh, name) for name in axes.NAMES)

@@ -44,16 +44,11 @@ class Parts(NamedTuple):
 def measure(workload: workload_lib.Workload, rows: int) -> Parts:
   """Compiles the parts of a training step with `rows` rows."""
   params, optimizer = batch_size.state_bytes(workload.programs, rows)
-  parts = _parts(workload, rows // workload.config.train.accumulate)
+  parts = _parts(workload, rows)
   programs = {
     name: jax.jit(run).lower(*parts.arguments).compile()
-    for name, run in (
-      (FORWARD, parts.forward),
-      (BACKWARD, parts.backward),
-      ('kept', parts.keep),
-    )
+    for name, run in ((FORWARD, parts.forward), (BACKWARD, parts.backward))
   }
-  kept = program_memory.of(programs.pop('kept')).outputs
   began = time.perf_counter()
   length = workload.config.data.length
   programs[STEP] = workload.programs.compile_train(rows, length)
@@ -64,12 +59,19 @@ def measure(workload: workload_lib.Workload, rows: int) -> Parts:
       'gradients': params,
       'optimizer state': optimizer,
     },
-    kept,
+    kept(workload, rows),
     {name: program_memory.of(p) for name, p in programs.items()},
     {name: _cost(p) for name, p in programs.items()},
     programs[STEP],
     compile_seconds,
   )
+
+
+def kept(workload: workload_lib.Workload, rows: int) -> int:
+  """Returns the bytes that the forward pass keeps for the backward pass."""
+  parts = _parts(workload, rows)
+  program = jax.jit(parts.keep).lower(*parts.arguments).compile()
+  return program_memory.of(program).outputs
 
 
 class _Parts(NamedTuple):
@@ -82,6 +84,7 @@ class _Parts(NamedTuple):
 def _parts(workload, rows):
   """Returns functions of (params, batch, key) to compile, and arguments."""
   programs, task = workload.programs, workload.programs.task
+  rows //= workload.config.train.accumulate
 
   def loss(params, batch, key):
     state = task.init_state(batch.weights_BxL.shape[0])

@@ -30,7 +30,7 @@ from rnn_jax import subprocesses
 from rnn_jax.profiling import workload as workload_lib
 from rnn_jax.training.memory import batch_size
 
-STEPS = 3
+STEPS = 2
 PAUSE = 0.2  # seconds between steps
 TIMEOUT = 1800  # seconds
 LONGEST = 300  # characters of an error

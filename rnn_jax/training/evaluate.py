@@ -117,6 +117,7 @@ class Run:
     workdir: str | os.PathLike,
     which: checkpoint.Which = 'best',
     accept_new_data: bool = False,
+    programs: programs_lib.Programs | None = None,
   ) -> 'Run':
     """Restores a run's 'best' or 'latest' checkpoint, or that of a step.
 
@@ -124,6 +125,8 @@ class Run:
       workdir: the run's folder.
       which: 'best', 'latest' or a step.
       accept_new_data: the documents may be others than the run began with.
+      programs: those that trained the run, on one device and without a teacher:
+        their evaluation step needn't be compiled again. None: new ones.
 
     Raises:
       InputError: the run, the checkpoint or its data doesn't exist, or the data
@@ -131,7 +134,7 @@ class Run:
     """
     config = _local_config(workdir)
     corpus = pipeline.Corpus.open(config, workdir, accept_new_data)
-    return cls._restore(config, corpus, workdir, which)
+    return cls._restore(config, corpus, workdir, which, programs)
 
   @classmethod
   def open_on(
@@ -163,8 +166,8 @@ class Run:
     return cls._restore(config, corpus, workdir, which), name
 
   @classmethod
-  def _restore(cls, config, corpus, workdir, which):
-    programs = programs_lib.from_config(config, corpus.tokenizer)
+  def _restore(cls, config, corpus, workdir, which, programs=None):
+    programs = programs or programs_lib.from_config(config, corpus.tokenizer)
     bounds.check_model(config, programs.parameters_like(), 'parameters')
     folder = checkpoint.Checkpoints(
       workdir_lib.checkpoint_folder(workdir, config.train.checkpoint_dir)

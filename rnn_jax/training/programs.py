@@ -114,6 +114,11 @@ class Programs:
     self._schedule = schedule_lib.make(config)
     self.follows_evaluations = self._schedule.rescale is not None
     self._make_optimizer()
+    self._init = jax.jit(
+      self._new_state,
+      static_argnums=(0, 1),
+      out_shardings=self._state_shardings(),
+    )
     loss_fn = step_lib.make_loss_fn(task, carries)
     self._make_training(loss_fn)
     self._make_evaluation(loss_fn)
@@ -179,10 +184,7 @@ class Programs:
 
   def init(self, seed: int, rows: int) -> TrainState:
     """Returns a new train state on the mesh, with a carry of `rows` rows."""
-    shardings = self._state_shardings()
-    return jax.jit(
-      lambda: self._new_state(seed, rows), out_shardings=shardings
-    )()
+    return self._init(seed, rows)
 
   def init_from_data(
     self, state: TrainState, corpus: pipeline.Corpus

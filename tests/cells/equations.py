@@ -1,5 +1,7 @@
 """Cells against their equations, in float64, one row of a batch at a time."""
 
+import functools
+
 import jax
 import numpy as np
 
@@ -39,15 +41,17 @@ def compare(name, options, equations):
 def _compare_gates(cell, variables, x, want):
   """Compares the gates of a cell with those of each row."""
 
-  def look(cell, x):
-    state, u, gates = cell.init_state(B), cell.project(x), []
-    for t in range(L):
-      now = jax.tree.map(lambda x, t=t: x[:, t], u)
-      gates.append(cell.gates(state, now))
-      state, _ = cell.step(state, now)
-    return jax.tree.map(lambda *x: np.stack(x, 1), *jax.device_get(gates))
+  def look(cell, state, u):
+    return cell.step(state, u)[0], cell.gates(state, u)
 
-  got = cell.apply(variables, x, method=look)
+  u = jax.jit(functools.partial(cell.apply, method='project'))(variables, x)
+  run = jax.jit(functools.partial(cell.apply, method=look))
+  state, gates = cell.init_state(B), []
+  for t in range(L):
+    now = jax.tree.map(lambda u, t=t: u[:, t], u)
+    state, now_gates = run(variables, state, now)
+    gates.append(now_gates)
+  got = jax.tree.map(lambda *x: np.stack(x, 1), *jax.device_get(gates))
   assert got.values.keys() == want[0].keys()
   for name, values in got.values.items():
     np.testing.assert_allclose(values, [row[name] for row in want], atol=CLOSE)

@@ -1,5 +1,7 @@
 """Options of the attention cell; test_contract tests the rest."""
 
+import functools
+
 import jax
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.cells import attention
 from rnn_jax.cells import base
+from tests.support import draws
 
 CUDNN = "recurrence.impl='cudnn'"
 
@@ -109,24 +112,24 @@ def test_the_plan_s_implementation_is_the_one_that_runs(impl):
   config = attention.Config(heads=1, head_width=4, window=16)
   cell = attention.Cell(config, 8, base.Plan(impl, chunk_length=4))
   x, state = np.zeros((1, 16, 8), np.float32), cell.init_state(1)
-  variables = cell.init(jax.random.key(0), state, x)
+  variables = jax.eval_shape(cell.init, jax.random.key(0), state, x)
   jaxpr = str(jax.make_jaxpr(cell.apply)(variables, state, x))
   assert ('f32[1,1,16,16]' in jaxpr) == (impl == 'exact')  # all scores
 
 
 def test_only_the_highest_scores_count():
-  x = jax.random.normal(jax.random.key(0), (2, 6, 8))
+  x = draws.normal(2, 6, 8)
 
   def run(length, **options):
     config = attention.Config(heads=1, head_width=8, window=6, **options)
     cell = attention.Cell(config, 8)
     state = cell.init_state(2)
-    variables = cell.init(jax.random.key(1), state, x)
-    bound, ys = cell.bind(variables), []
+    variables = draws.parameters(cell.init, state, x)
+    step, ys = jax.jit(functools.partial(cell.apply, variables)), []
     for begin in range(0, 6, length):
-      state, y = bound(state, x[:, begin : begin + length])
+      state, y = step(state, x[:, begin : begin + length])
       ys.append(y)
-    return np.concatenate(ys, 1), bound
+    return np.concatenate(ys, 1), cell.bind(variables)
 
   whole, bound = run(6, top_k=1, rotary=0.0)
   q, k, v = (np.asarray(part)[:, :, 0] for part in bound.project(x))

@@ -1,7 +1,9 @@
 """Cells by name: those of the package, and those of folders of one's own."""
 
+import importlib
 import os
 import re
+import sys
 
 import pytest
 
@@ -10,6 +12,7 @@ from configs import tiny_shakespeare
 from rnn_jax import cells
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from tests.support import launchers
 from tests.support import tiny
 
 PAGE = tiny.ROOT / 'docs' / 'cells.md'
@@ -34,28 +37,38 @@ def example():
   return re.search(r'```python\n(.*?)```', PAGE.read_text(), re.DOTALL)[1]
 
 
-def train(cell, folder, **variables):
+def train(cell, folder):
   """Trains the config of Tiny Shakespeare on another text, as a user does."""
   path = folder / 'input.txt'
   path.write_text('the gate forgets and the state reads ' * 40)
   flags = [f'--config.{key}={value}' for key, value in SMALL.items()]
-  process = tiny.launch(
+  return launchers.run(
     'train',
     f'--config=configs/tiny_shakespeare.py:{cell}',
     f'--config.data.path={path}',
     f'--workdir={folder / "run"}',
     *flags,
-    env=os.environ | variables,
   )
-  return tiny.finish(process)
 
 
-@pytest.mark.slow
-def test_a_cell_in_the_user_s_folder_trains_and_generates(tmp_path):
+@pytest.fixture
+def own(tmp_path):
+  """A folder of the user's with the cell 'average', imported as at a start."""
   folder = tmp_path / 'my_cells'
   folder.mkdir()
   (folder / 'average.py').write_text(example())
-  code, out, err = train('average', tmp_path, RNN_JAX_CELLS=str(folder))
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setenv(cells.VARIABLE, str(folder))
+    importlib.reload(cells)
+    yield folder
+  sys.modules.pop(f'{cells.__name__}.average', None)
+  importlib.reload(cells)
+
+
+@pytest.mark.slow
+def test_a_cell_in_the_user_s_folder_trains_and_generates(own, tmp_path):
+  assert str(own) in cells.__path__
+  code, out, err = train('average', tmp_path)
   assert code == 0, err
   assert 'trained: all steps' in out and "a sample after 'the'" in out
 

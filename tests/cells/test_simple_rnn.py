@@ -104,7 +104,8 @@ def test_the_improved_preset_equals_its_equations(decay):
 def test_heads_start_with_gates_spread_from_fast_to_slow(decay):
   config = simple_rnn.Config(heads=3, key_width=2, decay=decay, gate_bias=2.0)
   cell = simple_rnn.Cell(config, D)
-  init = cell.init(jax.random.key(0), cell.init_state(B), jnp.zeros((B, 1, D)))
+  x, state = jnp.zeros((B, 1, D)), cell.init_state(B)
+  init = jax.jit(cell.init)(jax.random.key(0), state, x)
   want = np.repeat([0.0, 2.0, 4.0], 2 if decay == 'key' else 1)
   np.testing.assert_array_equal(init['params']['gate_bias'], want)
 

@@ -51,18 +51,19 @@ def test_a_closed_loader_raises():
     next(order)
 
 
-@pytest.mark.parametrize('start', (0, 5, 39))
-def test_a_finite_loader_resumes_anywhere_with_workers(start):
-  order = loader.Loader(examples(40), workers=2)
-  order.set_state({'position': start})
-  assert [int(ids[0]) for _, ids in order] == [*range(start, 40)]
+def test_a_finite_loader_resumes_within_a_group_with_workers():
+  # Of the two groups of examples that remain, a worker gets none.
+  order = loader.Loader(examples(40), workers=3)
+  order.set_state({'position': 21})
+  assert [int(ids[0]) for _, ids in order] == [*range(21, 40)]
   order.close()
 
 
-@pytest.mark.parametrize('size', (3, 400, 40000))
+# A group of them is as large as a pipe may get, or is in shared memory.
+@pytest.mark.parametrize('size', (120, 40000))
 def test_workers_exit_however_much_they_have_made(size):
   made = grain.MapDataset.range(999).map(lambda n: np.full(size, n))
-  order = loader.Loader(made, workers=2)
+  order = loader.Loader(made, workers=1)
   for expected in range(20):
     position, ids = next(order)
     assert position == expected and (ids == expected).all()
@@ -72,7 +73,7 @@ def test_workers_exit_however_much_they_have_made(size):
   order.close()
   assert not multiprocessing.active_children()
   # Those that a full pipe holds up are killed by Grain after half a minute.
-  assert [worker.exitcode for worker in workers] == [0, 0]
+  assert [worker.exitcode for worker in workers] == [0]
 
 
 SCRIPT = """
@@ -86,9 +87,8 @@ def main(folder, end):
   corpora.take(batches, 2)
   if end == 'SIGKILL':
     os.kill(os.getpid(), signal.SIGKILL)
-  if end == 'SIGINT':
-    signal.signal(signal.SIGINT, lambda *_: None)
-    os.killpg(0, signal.SIGINT)
+  signal.signal(signal.SIGINT, lambda *_: None)
+  os.killpg(0, signal.SIGINT)
   print(sum(int(b.tokens_BxL.sum()) for b in corpora.take(batches, 40)))
   batches.close()
 
@@ -112,10 +112,9 @@ def run_script(folder, end):
   )
 
 
-@pytest.mark.parametrize('end', ('close', 'SIGINT'))
-def test_workers_serve_a_script_to_its_end(tmp_path, end):
+def test_workers_serve_a_script_to_its_end_after_ctrl_c(tmp_path):
   (tmp_path / 'there').mkdir()
-  done = run_script(tmp_path / 'there', end)
+  done = run_script(tmp_path / 'there', 'close')
   (tmp_path / 'here').mkdir()
   corpus, cfg = corpora.unique_corpus(tmp_path / 'here')
   batches = corpora.take(pipeline.training_batches(corpus, cfg), 42)[2:]

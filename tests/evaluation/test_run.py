@@ -17,6 +17,8 @@ from tests.support import tiny
 def test_scores_of_a_language_model_have_intervals_over_batches(tmp_path):
   raw = tiny.raw_config(tiny.write_text(tmp_path / 'text'))
   raw.train.steps = 2
+  raw.model.layers = 1
+  raw.evaluate.every = 0
   workdir = tmp_path / 'run'
   loop.train(config_lib.parse(raw), str(workdir))
   run = evaluate.Run.open(workdir)

@@ -11,6 +11,7 @@ import pytest
 
 from rnn_jax import errors
 from rnn_jax.data import pipeline
+from rnn_jax.experiments import plots
 from rnn_jax.experiments import records
 from rnn_jax.experiments import runner
 from rnn_jax.runs import workdir
@@ -57,9 +58,16 @@ class Bench:
 
 
 @pytest.fixture
-def bench(tmp_path, monkeypatch):
+def drawing(tmp_path, monkeypatch):
   monkeypatch.setattr(runner, 'check_data', lambda runs: None)
   return Bench(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def bench(drawing, monkeypatch):
+  # Figures take most of the time; test_plots.py and `drawing` draw them.
+  monkeypatch.setattr(plots, 'draw', lambda *_: [])
+  return drawing
 
 
 ALL = ['narrow/seed0', 'wide/seed0', 'narrow/seed1', 'wide/seed1']
@@ -220,7 +228,8 @@ def test_one_process_at_a_time(bench):
       bench.go()
 
 
-def test_profiles_and_largest_batches_are_costs_of_the_row(bench):
+def test_profiles_and_largest_batches_are_costs_of_the_row(drawing):
+  bench = drawing
   commands = ('train', 'evaluate', 'profile', 'find_batch_size')
   bench.grid(commands=commands, memory_gib=4.0, seeds=(0,))
   assert bench.go() == 0

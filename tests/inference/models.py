@@ -30,9 +30,14 @@ def config(cell='simple_rnn', **changes):
   return config_lib.parse(raw)
 
 
+def make(vocabulary=VOCABULARY, **changes):
+  """A small model."""
+  return language_model.from_config(config(**changes), vocabulary)
+
+
 def build(seed=0, vocabulary=VOCABULARY, **changes):
   """Returns (model, params)."""
-  model = language_model.from_config(config(**changes), vocabulary)
+  model = make(vocabulary, **changes)
   return model, init(model, seed)
 
 

@@ -1,5 +1,10 @@
-"""Generation end to end, on small random models."""
+"""Generation end to end, on small random models.
 
+A program takes far longer to make than to run: the tests share a generator, and
+ask for few shapes, three prompts or one.
+"""
+
+import copy
 import dataclasses
 
 import jax
@@ -19,12 +24,13 @@ from tests.inference import runs
 BYTES = tokenizer.Bytes()
 GREEDY = sampling.Sampling(temperature=0)
 WARM = sampling.Sampling(temperature=1.2)
-PROMPTS = ('', 'def main(', 'é' * 40)
+PROMPTS = ('', 'def main(', 'é' * 20)
+PLAIN = {'model_block': 'plain', 'cell_preset': 'simple', 'model_layers': 1}
 
 
 @pytest.fixture(scope='module', name='built')
 def _built():
-  return models.build(vocabulary=BYTES.size)
+  return models.build(vocabulary=BYTES.size, **PLAIN)
 
 
 @pytest.fixture(scope='module', name='generator')
@@ -37,8 +43,22 @@ def options(**changes):
   return generate.Options(**values)
 
 
+def holding(generator, params):
+  """The generator with other parameters, and the same programs."""
+  other = copy.copy(generator)
+  other.params = jax.device_put(layers.unstack(params))
+  return other
+
+
+def biased(params, bias):
+  """The parameters of a model that more often ends its texts."""
+  bias_V = params['head']['bias'].at[BYTES.boundary].add(bias)
+  return params | {'head': params['head'] | {'bias': bias_V}}
+
+
 def test_greedy_text_is_that_of_full_passes(built, generator):
-  generation = generator.generate(PROMPTS, options(sampling=GREEDY))
+  settings = options(sampling=GREEDY, max_new_tokens=16)
+  generation = generator.generate(PROMPTS, settings)
   for prompt, completion in zip(PROMPTS, generation.completions, strict=True):
     tokens = [BYTES.boundary, *BYTES.encode(prompt).tolist()]
     new = []
@@ -54,10 +74,12 @@ def test_a_prompt_begins_a_document_unless_it_continues_one(built, generator):
   settings = options(sampling=GREEDY, max_new_tokens=1)
   for continues, begin in ((False, [BYTES.boundary]), (True, [])):
     changed = dataclasses.replace(settings, continues=continues)
-    for letter in 'abcdefgh':
-      made = generator.generate([letter], changed).completions[0].tokens[0]
-      tokens = [*begin, *BYTES.encode(letter).tolist()]
-      assert made == np.argmax(models.full_pass(*built, tokens)[-1])
+    for letters in ('abc', 'def', 'ghi'):
+      made = generator.generate([*letters], changed).completions
+      for letter, completion in zip(letters, made, strict=True):
+        tokens = [*begin, *BYTES.encode(letter).tolist()]
+        wanted = np.argmax(models.full_pass(*built, tokens)[-1])
+        assert completion.tokens[0] == wanted
 
 
 def test_streamed_parts_add_up_to_the_text_of_one_call(generator):
@@ -76,35 +98,35 @@ def test_streamed_parts_add_up_to_the_text_of_one_call(generator):
 
 
 def test_batches_do_not_change_the_texts(generator):
-  whole = generator.generate(PROMPTS, options())
-  parts = generator.generate(PROMPTS, options(batch_size=2))
-  assert [c.tokens for c in whole.completions] == [
-    c.tokens for c in parts.completions
-  ]
+  prompts = (*PROMPTS, 'a')
+  batched, single = (
+    generator.generate(prompts, options(batch_size=size)).completions
+    for size in (3, 1)
+  )
+  assert [c.tokens for c in batched] == [c.tokens for c in single]
   seen = []
   generator.generate(
-    PROMPTS, options(batch_size=2), lambda row, _: seen.append(row)
+    prompts, options(batch_size=3), lambda row, _: seen.append(row)
   )
-  assert set(seen) == {0, 1, 2}
+  assert set(seen) == {0, 1, 2, 3}
 
 
 def test_equal_prompts_get_different_texts_and_a_seed_repeats_them(generator):
-  first = generator.generate(['a'] * 4, options())
-  again = generator.generate(['a'] * 4, options())
-  other = generator.generate(['a'] * 4, options(seed=1))
+  first = generator.generate(['a'] * 3, options())
+  again = generator.generate(['a'] * 3, options())
+  other = generator.generate(['a'] * 3, options(seed=1))
   tokens = [c.tokens for c in first.completions]
-  assert len(set(tokens)) == 4
+  assert len(set(tokens)) == 3
   assert tokens == [c.tokens for c in again.completions]
   assert not set(tokens) & {c.tokens for c in other.completions}
 
 
-def test_a_text_ends_at_the_boundary(built):
+def test_a_text_ends_at_the_boundary(built, generator):
   model, params = built
-  bias = params['head']['bias'].at[BYTES.boundary].add(6)
-  params = params | {'head': params['head'] | {'bias': bias}}
-  generator = generate.Generator(model, params, BYTES)
+  params = biased(params, 6)
+  eager = holding(generator, params)
   unending, ended = (
-    generator.generate(['a'], options(stop_at_boundary=stop)).completions[0]
+    eager.generate([*'abc'], options(stop_at_boundary=stop)).completions[0]
     for stop in (False, True)
   )
   assert len(unending.tokens) == 40
@@ -135,34 +157,30 @@ def test_a_stop_string_ends_the_text_and_only_its_row(generator):
       assert stopped.completions[n].text == wanted
 
 
-def test_there_is_one_compilation_per_shape(built):
-  generator = generate.Generator(*built, BYTES)
+def test_there_is_one_compilation_per_shape_and_nothing_moves(built):
   counts = []
-  for prompts, changes in (
-    (['a'], {}),  # prefill of 65 tokens, loop of 64
-    (['b' * 60], {}),
-    (['c'], {'max_new_tokens': 33}),
-    (['d'], {'seed': 7}),
-    (['e' * 70], {}),  # prefill of 129
-    (['f'], {'stop': ('x',)}),  # loop of 16
-    (['g', 'h'], {}),  # two rows: both
-  ):
-    result = generator.generate(prompts, options(**changes))
-    counts.append(generator.compilations)
-    compiled = result.timing.compile_seconds > 0
-    assert compiled == (len(counts) == 1 or counts[-1] > counts[-2])
-  assert counts == [2, 2, 2, 2, 3, 4, 6]
-
-
-def test_no_implicit_transfers(built):
   with jax.transfer_guard('disallow'):
     generator = generate.Generator(*built, BYTES)
-    generator.generate(['a', 'bc'], options(stop=('x',)), lambda *_: None)
+    for prompts, changes in (
+      (['a'], {}),  # prefill of 65 tokens, loop of 64
+      (['b' * 60], {}),
+      (['c'], {'max_new_tokens': 33}),
+      (['d'], {'seed': 7}),
+      (['e' * 70], {}),  # prefill of 129
+      (['f'], {'stop': ('x',)}),  # loop of 16
+      (['g', 'h'], {}),  # two rows: both
+    ):
+      listener = (lambda *_: None) if 'stop' in changes else None
+      result = generator.generate(prompts, options(**changes), listener)
+      counts.append(generator.compilations)
+      compiled = result.timing.compile_seconds > 0
+      assert compiled == (len(counts) == 1 or counts[-1] > counts[-2])
+  assert counts == [2, 2, 2, 2, 3, 4, 6]
 
 
 def test_timing_counts_tokens(generator):
   timing = generator.generate(PROMPTS, options(stop_at_boundary=False)).timing
-  assert timing.prompt_tokens == 1 + 10 + 81
+  assert timing.prompt_tokens == 1 + 10 + 41
   assert timing.new_tokens == 120
   assert timing.tokens_per_second == 120 / timing.decode_seconds
   assert timing.prefill_seconds > 0
@@ -215,9 +233,7 @@ def test_other_folders_and_checkpoints_are_refused(run, tmp_path):
 
 
 def test_bad_prompts_are_refused(built):
-  characters = tokenizer.Characters('abc')
-  model, params = models.build(vocabulary=characters.size)
-  generator = generate.Generator(model, params, characters)
+  generator = generate.Generator(*built, tokenizer.Characters('abc'))
   with pytest.raises(errors.InputError, match="outside the vocabulary: 'xz'"):
     generator.generate(['abc', 'azx'])
   with pytest.raises(errors.InputError, match='give one or more'):
@@ -242,13 +258,18 @@ def test_bad_options_are_refused(changes, message):
     options(**changes)
 
 
-@pytest.mark.parametrize('stop', ((), ('never',)))
-def test_a_text_has_its_minimum_length(tmp_path, stop):
-  run = runs.make(tmp_path / 'run', losses=(1.0,), boundary_bias=60.0)
-  eager = generate.Generator.from_workdir(run)
-  for least in (0, 1, 20):
-    chosen = options(min_new_tokens=least, stop=stop, sampling=GREEDY)
-    (completion,) = eager.generate(['ab'], chosen).completions
+@pytest.mark.parametrize(
+  ('stop', 'most', 'longest'),
+  (((), 16, 12), (('never',), 40, 20)),  # in one call, and in slices
+  ids=('whole', 'slices'),
+)
+def test_a_text_has_its_minimum_length(built, generator, stop, most, longest):
+  eager = holding(generator, biased(built[1], 60))
+  for least in (0, 1, longest):
+    chosen = options(
+      min_new_tokens=least, max_new_tokens=most, stop=stop, sampling=GREEDY
+    )
+    completion = eager.generate(['ab'] * 3, chosen).completions[0]
     # The boundary is always likeliest: it comes as soon as it may.
     assert len(completion.tokens) == least + 1
     assert completion.reason == 'boundary'
@@ -259,27 +280,28 @@ def test_a_text_has_its_minimum_length(tmp_path, stop):
 
 
 def test_learned_positions_limit_the_length():
-  changes = {'model_positions': 'learned', 'model_max_positions': 300}
-  built = models.build(vocabulary=BYTES.size, **changes)
+  changes = {'model_positions': 'learned', 'model_max_positions': 60}
+  short = {'data_length': 32, 'sample_new_tokens': 8}
+  built = models.build(vocabulary=BYTES.size, **PLAIN, **short, **changes)
   generator = generate.Generator(*built, BYTES)
-  settings = options(max_new_tokens=24, stop_at_boundary=False)
-  (whole,) = generator.generate(['x' * 276], settings).completions
-  assert len(whole.tokens) == 24 and np.isfinite(whole.logprob)
-  with pytest.raises(errors.InputError, match='=24: after 278 .* only 23 more'):
-    generator.generate(['x' * 277], settings)
-  with pytest.raises(errors.InputError, match='learned positions for 300 tok'):
+  settings = options(max_new_tokens=16, stop_at_boundary=False)
+  (whole,) = generator.generate(['x' * 44], settings).completions
+  assert len(whole.tokens) == 16 and np.isfinite(whole.logprob)
+  with pytest.raises(errors.InputError, match='=16: after 46 .* only 15 more'):
+    generator.generate(['x' * 45], settings)
+  with pytest.raises(errors.InputError, match='learned positions for 60 tok'):
     generator.asks = True
     conversation.Conversation(generator, settings)
 
 
-def test_8_bit_matrices_write_what_the_rounded_model_does(built):
-  model, params = built
+def test_8_bit_matrices_write_what_the_rounded_model_does(built, generator):
+  _, params = built
   packed = generate.Generator(*built, BYTES, weights='int8')
   held = sum(x.nbytes for x in jax.tree.leaves(packed.params))
   whole = sum(x.nbytes for x in jax.tree.leaves(params))
   assert held < 0.5 * whole  # this model is small: scales and vectors weigh
-  rounded = int8_weights.unpack(int8_weights.pack(params))
-  unpacked = generate.Generator(model, rounded, BYTES)
+  rounded = jax.jit(lambda x: int8_weights.unpack(int8_weights.pack(x)))(params)
+  unpacked = holding(generator, rounded)
   for a, b in zip(
     packed.generate(PROMPTS, options()).completions,
     unpacked.generate(PROMPTS, options()).completions,
@@ -317,9 +339,8 @@ def test_texts_that_do_not_fit_are_refused_at_once(built):
   assert generator.compilations == 0
 
 
-def test_a_long_text_is_made_in_several_calls(built, monkeypatch):
-  generator = generate.Generator(*built, BYTES)
-  (whole,) = generator.generate(['a'], options(max_new_tokens=40)).completions
+def test_a_long_text_is_made_in_several_calls(generator, monkeypatch):
+  whole = generator.generate(PROMPTS, options(max_new_tokens=40)).completions
   monkeypatch.setattr(generate, 'LONGEST', 16)
-  (parts,) = generator.generate(['a'], options(max_new_tokens=40)).completions
+  parts = generator.generate(PROMPTS, options(max_new_tokens=40)).completions
   assert parts == whole

@@ -16,18 +16,22 @@ from rnn_jax.inference import generate
 from rnn_jax.inference import model as model_lib
 from rnn_jax.inference import predict
 from rnn_jax.inference import sampling
+from rnn_jax.models import int8_weights
 from rnn_jax.runs import bundle as bundle_lib
 from tests.support import bundles
 from tests.support import classifiers
 from tests.support import tiny
 
 PROMPTS = ['the state', 'a']
+SAMPLING = {'temperature': 0.7, 'top_k': 9, 'top_p': 0.9}
 
 
 @pytest.fixture(scope='module', name='writer')
 def _writer():
-  bundle = bundles.make(tiny.raw_config('gone'), tokenizer_lib.Bytes())
-  return model_lib.Model(bundle)
+  raw = tiny.raw_config('gone')
+  raw.model.update(layers=1, block='plain', mlp_width=0)
+  raw.cell.update(preset='simple', heads=1)
+  return model_lib.Model(bundles.make(raw, tokenizer_lib.Bytes()))
 
 
 @pytest.fixture(scope='module', name='classifier')
@@ -60,12 +64,12 @@ def test_the_package_shows_its_api_and_imports_none_of_it():
 
 def test_it_generates_what_the_generator_does(writer):
   options = generate.Options(
-    max_new_tokens=20, sampling=sampling.Sampling(0.7, 9, 0.9), seed=3
+    max_new_tokens=16, sampling=sampling.Sampling(0.7, 9, 0.9), seed=3
   )
   wanted = generate.Generator.from_bundle(writer.bundle).generate(
     PROMPTS, options
   )
-  given = {'max_new_tokens': 20, 'temperature': 0.7, 'top_k': 9, 'top_p': 0.9}
+  given = {'max_new_tokens': 16, **SAMPLING}
   assert writer.generate(PROMPTS, seed=3, **given) == [*wanted.completions]
   (one,) = writer.generate(PROMPTS[0], seed=3, **given)
   assert one.tokens == wanted.completions[0].tokens
@@ -74,7 +78,7 @@ def test_it_generates_what_the_generator_does(writer):
 
 @pytest.mark.parametrize('stop', ((), ('e', '\x00')))
 def test_a_stream_adds_up_to_the_text(writer, stop):
-  given = {'max_new_tokens': 40, 'seed': 1, 'stop': stop}
+  given = {'max_new_tokens': 40, 'seed': 1, 'stop': stop, **SAMPLING}
   parts = [*writer.stream(PROMPTS[0], **given)]
   assert ''.join(parts) == writer.generate(PROMPTS[0], **given)[0].text
   if not stop:
@@ -82,7 +86,7 @@ def test_a_stream_adds_up_to_the_text(writer, stop):
 
 
 def test_a_stream_can_be_left_and_refuses_at_once(writer):
-  stream = writer.stream(PROMPTS[0], max_new_tokens=40)
+  stream = writer.stream(PROMPTS[0], max_new_tokens=40, **SAMPLING)
   assert next(stream)
   stream.close()
   with pytest.raises(errors.InputError, match='max_new_tokens=0: give 1'):
@@ -129,13 +133,13 @@ def test_the_embedding_of_a_language_model_is_a_mean_over_steps(writer):
   given = [PROMPTS[0], '']
   result = writer.embed(given)
   model = bundles.model(writer.bundle)
-  for text, features_D in zip(given, result, strict=True):
-    ids = np.array([[256, *text.encode()]])
-    state = model.apply({}, 1, method='init_state')
-    params = {'params': writer.bundle.params}
-    run = jax.jit(functools.partial(model.apply, method='features'))
-    _, x_BxLxD = run(params, state, ids)
-    wanted_D = np.asarray(x_BxLxD, np.float64)[0].mean(0)
+  rows = np.full((2, 10), 256)  # filled up at their ends, which are unread
+  rows[0, 1:] = [*given[0].encode()]
+  state = model.apply({}, 2, method='init_state')
+  run = jax.jit(functools.partial(model.apply, method='features'))
+  _, x_BxLxD = run({'params': writer.bundle.params}, state, rows)
+  for length, x_LxD, features_D in zip((10, 1), x_BxLxD, result, strict=True):
+    wanted_D = np.asarray(x_LxD, np.float64)[:length].mean(0)
     np.testing.assert_allclose(features_D, wanted_D, rtol=1e-4, atol=1e-5)
 
 
@@ -205,10 +209,7 @@ def test_weights_in_8_bits_are_those_of_the_bundle(classifier, writer):
     rtol=1e-5,
     atol=1e-6,
   )
-  greedy = {'max_new_tokens': 12, 'temperature': 0}
-  wanted = generate.Generator.from_bundle(writer.bundle, 'int8').generate(
-    PROMPTS,
-    generate.Options(max_new_tokens=12, sampling=sampling.Sampling(0)),
-  )
-  made = model_lib.Model(writer.bundle, 'int8').generate(PROMPTS, **greedy)
-  assert made == [*wanted.completions]
+  generator = model_lib.Model(writer.bundle, 'int8')._generator
+  wanted = generate.Generator.from_bundle(writer.bundle, 'int8').params
+  assert int8_weights.is_packed(generator.params)
+  jax.tree.map(np.testing.assert_array_equal, generator.params, wanted)

@@ -24,9 +24,7 @@ TEXT = 'The café reads the gate, twice. ' * 3  # 99 bytes
 TEXTS = TEXT, 'def main(', '', 'é' * 20
 CELLS = {
   'simple_rnn': {'heads': 2, 'key_width': 4, 'value_width': 6},
-  'lstm': {},
   'attention': {'heads': 2, 'head_width': 4, 'window': 7},
-  'bdh': {'heads': 2, 'neurons': 16},
 }
 
 
@@ -182,8 +180,8 @@ def test_learned_positions_limit_the_length():
 
 def test_packed_weights_score_as_the_rounded_model_does():
   bundle = make()
-  packed = jax.device_get(int8_weights.pack(bundle.params))
-  rounded = jax.device_get(int8_weights.unpack(packed))
+  packed = jax.device_get(jax.jit(int8_weights.pack)(bundle.params))
+  rounded = jax.device_get(jax.jit(int8_weights.unpack)(packed))
   a, b = (
     score.Scorer(dataclasses.replace(bundle, params=params))
     .score(['gate'], K)[0]

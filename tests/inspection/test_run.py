@@ -125,34 +125,25 @@ def test_images_that_are_read_in_a_row_have_gates_and_time(tmp_path):
 
 
 def test_a_student_is_inspected_without_its_teacher(tmp_path):
+  """Its checkpoints are elsewhere, too."""
   raw = text_config(tmp_path)
   raw.data.carry_state = True
   raw.distillation.teacher = str(tmp_path / 'gone')
-  write(tmp_path / 'run', config_lib.parse(raw))
+  raw.train.checkpoint_dir = str(tmp_path / 'elsewhere')
+  write(tmp_path / 'run', config_lib.parse(raw), where=tmp_path / 'elsewhere')
   values, _ = look(tmp_path / 'run')
   assert values['step'] == 4 and values['flow']
 
 
-def test_checkpoints_may_be_elsewhere(tmp_path):
+def test_a_model_without_a_run_is_at_step_0(tmp_path):
+  """Its matrices are packed, and the optimizer's state holds parameters."""
   raw = text_config(tmp_path)
-  raw.train.checkpoint_dir = str(tmp_path / 'elsewhere')
-  write(tmp_path / 'run', config_lib.parse(raw), where=tmp_path / 'elsewhere')
-  assert run_lib.Run.open(tmp_path / 'run').step == 4
-
-
-@pytest.mark.parametrize(
-  ('packed', 'name'), ((True, 'adamw'), (False, 'schedule_free'))
-)
-def test_a_model_without_a_run_is_at_step_0(packed, name, tmp_path):
-  raw = text_config(tmp_path)
-  raw.optimizer.name = name
+  raw.optimizer.name = 'schedule_free'
   raw.schedule.name = 'constant'
   model = bundles.make(raw, tokenizer.Bytes())
-  params, want = model.params, model.params
-  if packed:
-    params = jax.jit(int8_weights.pack)(params)
-    want = jax.jit(int8_weights.unpack)(params)
-    params = jax.device_get(params)
+  packed = jax.jit(int8_weights.pack)(model.params)
+  want = jax.jit(int8_weights.unpack)(packed)
+  params = jax.device_get(packed)
   bundle.write(dataclasses.replace(model, params=params), tmp_path / 'run')
   opened = run_lib.Run.open(tmp_path / 'run', 'latest')
   assert opened.step == 0 == opened.state.step

@@ -27,22 +27,18 @@ def workdir(tmp_path_factory):
   raw.data.source = 'jsonl'
   raw.data.field = 'turns'
   raw.train.steps = 4
+  raw.data.splits = (90, 0, 10)  # nothing to evaluate in training
   loop.train(config_lib.parse(raw), str(folder / 'run'))
   return folder / 'run'
 
 
 def test_scores_are_printed_and_written(workdir):
-  code, out, err = tiny.finish(
-    tiny.launch('evaluate', f'--workdir={workdir}', '--split=test', '--json')
-  )
+  process = tiny.launch('evaluate', f'--workdir={workdir}', '--split=test')
+  code, out, err = tiny.finish(process)
   assert code == 0, err
-  row = json.loads(out.splitlines()[-1])
   folder = workdir / 'evaluation' / 'test'
-  assert json.loads((folder / 'scores.json').read_text()) == row
+  row = json.loads((folder / 'scores.json').read_text())
   assert {'perplexity', 'bleu', 'rougeL', 'valid'} <= row.keys()
-  flags = f'--workdir={workdir}', '--split=test'
-  code, out, err = launchers.run('evaluate', *flags)
-  assert code == 0, err
   assert f'perplexity     {row["perplexity"]:.3f}' in out
   assert f'rougeL         {row["rougeL"]:.4f}   95 %' in out
 
@@ -58,16 +54,14 @@ def test_wrong_flags_are_one_line_each(workdir):
 
 
 def test_a_conversation_reads_a_turn_a_line(workdir):
-  process = tiny.launch(
+  flags = '--chat', '--max_new_tokens=5', '--temperature=0'
+  code, out, err = launchers.run(
     'generate',
-    '--chat',
     f'--workdir={workdir}',
-    '--max_new_tokens=5',
-    '--temperature=0',
-    stdin=-1,
+    *flags,
+    stdin='hello\nhow are you\n/reset\nhello\n',
   )
-  out, err = process.communicate('hello\nhow are you\n/reset\nhello\n', 300)
-  assert process.returncode == 0, err
+  assert code == 0, err
   replies = out.splitlines()
   assert len(replies) == 3 and replies[0] == replies[2]
 

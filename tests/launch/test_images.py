@@ -29,7 +29,7 @@ def keys(data):
     'data.source': 'tfds:pictures',
     'data.data_dir': data,
     'data.classes': repr(CLASSES),
-    'data.splits': '(75, 25, 0)',
+    'data.splits': '(100, 0, 0)',  # nothing to evaluate in training
     'data.image.size': 8,
     'data.image.crop': 1,
     'data.batch_size': 8,

@@ -4,23 +4,24 @@ import json
 
 import pytest
 
+from rnn_jax import config as config_lib
+from rnn_jax import errors
 from rnn_jax.planning import program
+from rnn_jax.profiling import workload
 from tests.support import launchers
 from tests.support import tiny
+from tests.support import virtual
 
 pytestmark = pytest.mark.slow
+EIGHT = '--config.train.accumulate=8'
 
 
-def test_a_plan_for_sixteen_devices(tmp_path):
-  raw = tiny.raw_config('no dataset is read')
-  flags = '--mesh=data=8,fsdp=2', '--devices=16', '--rows=32', '--device=h200'
-  config = tiny.write_config(tmp_path / 'config.py', raw)
-  process = tiny.launch('plan', f'--config={config}', *flags, '--json')
-  code, out, err = tiny.finish(process)
+def test_a_plan_for_eight_devices():
+  code, out, err = virtual.call('tests.launch.plans', 'eight')
   assert code == 0, err
   values = json.loads(out)
-  assert values['devices'] == 16
-  assert values['mesh']['data'] == 8
+  assert values['devices'] == 8
+  assert values['mesh']['data'] == 4
   assert set(values['seconds']['sending']) == {'data', 'fsdp', 'data+fsdp'}
   assert 0 < values['seconds']['overlapped'] < values['seconds']['step']
   tokens = 32 * 32 / values['seconds']['step']
@@ -30,7 +31,7 @@ def test_a_plan_for_sixteen_devices(tmp_path):
 
 def test_a_mesh_is_searched_for_and_real_steps_run_beside(tmp_path):
   raw = tiny.raw_config('no dataset is read')
-  raw.model.layers = 1
+  raw.model.layers = raw.cell.heads = 1
   flags = '--devices=2', '--rows=8', '--device=cpu', '--confirm'
   config = tiny.write_config(tmp_path / 'config.py', raw)
   process = tiny.launch('plan', f'--config={config}', *flags)
@@ -40,6 +41,7 @@ def test_a_mesh_is_searched_for_and_real_steps_run_beside(tmp_path):
   assert 'GiB, 90% usable: fits' in out
   assert '4 meshes; why not' in out
   assert 'it must divide model.layers=1' in out
+  assert 'it must divide cell.heads=1' in out
   rows = {line[:16].strip(): line.split() for line in out.splitlines()}
   assert rows['state and batch'][-2:] == ['1', 'times']
   assert float(rows['a step'][-2]) > 0 < float(rows['peak of memory'][-2])
@@ -71,6 +73,10 @@ def test_a_mesh_is_searched_for_and_real_steps_run_beside(tmp_path):
       'mesh.data and mesh.pipe are -1: only one',
     ),
     (['--device=h100', '--devices=2', '--efficiency=0'], '--efficiency=0.0'),
+    (
+      ['--device=h100', '--mesh=data=1', EIGHT, '--rows=20'],
+      '= 8 must divide them: give --rows=16 or 24',
+    ),
   ),
 )
 def test_bad_input_is_one_line(tmp_path, monkeypatch, flags, message):
@@ -85,22 +91,11 @@ def test_bad_input_is_one_line(tmp_path, monkeypatch, flags, message):
   assert 'Traceback' not in err
 
 
-@pytest.mark.parametrize(
-  ('flags', 'message'),
-  (
-    (['--rows=40'], '= 16 must divide them: give --rows=32 or 48'),
-    (
-      [],
-      '8 row(s) by the config: data x fsdp x micro-batches x train.accumulate '
-      '= 16 must divide them: give --rows=16',
-    ),
-  ),
-)
-def test_rows_that_do_not_fit_the_mesh_are_refused(tmp_path, flags, message):
-  config = tiny.write_config(tmp_path / 'config.py', tiny.raw_config(''))
-  flags = f'--config={config}', '--device=h100', '--mesh=data=16', *flags
-  code, out, err = tiny.finish(tiny.launch('plan', *flags))
-  assert (code, out) == (1, '')
-  (line,) = (x for x in err.splitlines() if x.startswith('error: '))
-  assert message in line
-  assert 'Traceback' not in err
+def test_rows_of_a_config_that_do_not_fit_the_mesh_are_refused():
+  config = config_lib.parse(tiny.raw_config(''))
+  with pytest.raises(errors.InputError) as raised:
+    program.rows_of(workload.Workload(config, None, None, 16), 0)
+  assert str(raised.value) == (
+    '8 row(s) by the config: data x fsdp x micro-batches x train.accumulate '
+    '= 16 must divide them: give --rows=16'
+  )

@@ -4,9 +4,7 @@ import json
 
 import pytest
 
-from rnn_jax import config as config_lib
 from rnn_jax.training import evaluate
-from rnn_jax.training import loop
 from tests.support import launchers
 from tests.support import tiny
 
@@ -14,13 +12,19 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope='module', name='run')
-def _run(tmp_path_factory):
-  folder = tmp_path_factory.mktemp('runs')
-  raw = tiny.raw_config(tiny.write_text(folder / 'text'))
-  raw.optimizer.learning_rate = 1e-2
-  raw.evaluate.every = 0
-  loop.train(config_lib.parse(raw), str(folder / 'run'))
-  return folder / 'run'
+def _run(trained):
+  return trained[1]
+
+
+@pytest.fixture(scope='module', name='whole')
+def _whole(run):
+  """The perplexity of the run that is quantized."""
+  return perplexity(run)
+
+
+def perplexity(folder):
+  run = evaluate.Run.open(str(folder))
+  return evaluate.evaluate_run(run, 'test')['perplexity']
 
 
 def process(*arguments):
@@ -28,7 +32,7 @@ def process(*arguments):
 
 
 @pytest.mark.parametrize('flags', ((), ('--activations',)))
-def test_a_quantized_run_is_evaluated_and_writes(run, flags, tmp_path):
+def test_a_quantized_run_is_evaluated_and_writes(run, whole, flags, tmp_path):
   folder = tmp_path / 'packed'
   quantize = 'quantize', f'--workdir={run}', f'--output={folder}', *flags
   # One of the two as a process, as a user types it.
@@ -36,10 +40,7 @@ def test_a_quantized_run_is_evaluated_and_writes(run, flags, tmp_path):
   code, out, err = launch(*quantize)
   assert code == 0, err
   assert 'times smaller' in out
-  whole, packed = (
-    evaluate.evaluate_run(evaluate.Run.open(str(where)), 'test')['perplexity']
-    for where in (run, folder)
-  )
+  packed = perplexity(folder)
   assert packed == pytest.approx(whole, rel=0.01) and packed != whole
   config = json.loads((folder / 'config.json').read_text())
   assert config['train']['quantized'] == ('int8' if flags else '')

@@ -93,9 +93,10 @@ def layer_by_layer(params):
     jax.tree.map(lambda x, n=n: x[n], params['stack']['blocks'])
     for n in range(LAYERS)
   ]
-  seen = {}
 
   def loss(added):
+    seen = {}
+
     def listen(run, args, options, context):
       y = run(*args, **options)
       if not isinstance(context.module, nn.Dense):
@@ -116,12 +117,12 @@ def layer_by_layer(params):
     log_probability = jnp.take_along_axis(
       jax.nn.log_softmax(logits), batch().targets_BxL[..., None], -1
     )
-    return -jnp.sum(batch().weights_BxL * log_probability[..., 0])
+    return -jnp.sum(batch().weights_BxL * log_probability[..., 0]), seen
 
-  loss({})
-  read = {name: x for name, (x, _) in seen.items()}
-  back = jax.grad(loss)({name: 0 * y for name, (_, y) in seen.items()})
-  return {name: (read[name], back[name]) for name in read}
+  shapes = jax.eval_shape(loss, {})[1]
+  zeros = {n: jnp.zeros(y.shape, y.dtype) for n, (_, y) in shapes.items()}
+  back, seen = jax.jit(jax.grad(loss, has_aux=True))(zeros)
+  return {name: (seen[name][0], back[name]) for name in seen}
 
 
 def at(tree, name):
@@ -149,16 +150,10 @@ def test_factors_of_stacked_layers_are_those_of_each_layer():
       np.testing.assert_allclose(factor[layer], expected, 0, 1e-4 * largest)
 
 
-@pytest.mark.parametrize(
-  'change',
-  (
-    {'train__accumulate': 2, 'remat__layers': 1},
-    {'remat__segment': 5, 'model__unroll': 2},
-  ),
-)
-def test_factors_do_not_depend_on_how_they_are_computed(change):
+def test_factors_do_not_depend_on_how_they_are_computed():
   _, expected = trained()
-  _, factors = train(config(**change))
+  change = {'train__accumulate': 2, 'remat__layers': 1, 'remat__segment': 5}
+  _, factors = train(config(**change, model__unroll=2))
   for a, b in zip(*map(jax.tree.leaves, (factors, expected)), strict=True):
     np.testing.assert_allclose(a, b, 0, 1e-5 * abs(b).max())
 

@@ -1,5 +1,7 @@
 """Positions against the docstring's formula in float64."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -30,11 +32,12 @@ def test_parts_of_a_document_have_the_positions_of_the_whole(kind):
   module = positions.Positions(kind, D, 16)
   x = np.random.default_rng(0).normal(size=(B, L, D)).astype(np.float32)
   state = jnp.asarray(BEHIND)
-  variables = module.init(jax.random.key(0), state, x, STARTS)
-  end, whole = module.apply(variables, state, x, STARTS)
+  variables = jax.jit(module.init)(jax.random.key(0), state, x, STARTS)
+  run = jax.jit(functools.partial(module.apply, variables))
+  end, whole = run(state, x, STARTS)
   np.testing.assert_array_equal(end, WANTED[:, -1] + 1)
-  middle, first = module.apply(variables, state, x[:, :4], STARTS[:, :4])
-  last, second = module.apply(variables, middle, x[:, 4:], STARTS[:, 4:])
+  middle, first = run(state, x[:, :4], STARTS[:, :4])
+  last, second = run(middle, x[:, 4:], STARTS[:, 4:])
   np.testing.assert_array_equal(last, end)
   np.testing.assert_array_equal(np.concatenate([first, second], 1), whole)
   if kind == 'learned':

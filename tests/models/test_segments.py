@@ -3,13 +3,16 @@
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from rnn_jax import config as config_lib
 from rnn_jax.data.batching import batch as batch_lib
 from rnn_jax.data.text import tokenizer as tokenizer_lib
+from rnn_jax.models import segments
 from rnn_jax.tasks import language_modeling
+from tests.support import draws
 from tests.support import tiny
 
 pytestmark = pytest.mark.slow
@@ -18,41 +21,48 @@ B, L = 2, 13
 CLOSE = 5e-5  # measured: 1.2e-5, of the largest number of each array
 
 
-def make_task(segment, length=L, **sections):
+def make_task(segment, length=L, attention='dot', dropout=0.0):
   raw = tiny.raw_config('unused')
   raw.remat.segment = segment
   raw.data.length = length
-  raw.cell.attention = 'dot'  # a state of every kind
+  raw.model.layers = 1
+  raw.recurrence.chunk_length = 4  # compiles faster than 64
+  raw.model.dropout = dropout
+  raw.cell.attention = attention  # 'dot': a state of every kind
   raw.cell.attention_window = 4
-  for section, values in sections.items():
-    raw[section].update(values)
   return language_modeling.Task(config_lib.parse(raw), tokenizer_lib.Bytes())
 
 
 @functools.cache
-def case():
-  """Parameters, a state that is not zero, and a batch with resets."""
-  task = make_task(0)
+def batch():
+  """A batch with resets."""
   rng = np.random.default_rng(0)
   tokens = rng.integers(0, 257, (B, L + 1)).astype(np.int32)
   weights = rng.choice([0, 1], (B, L)).astype(np.float32)
   starts = (rng.random((B, L)) < 0.2).astype(np.int32)
-  batch = batch_lib.Batch(tokens[:, :-1], tokens[:, 1:], weights, starts)
-  params = task.init_parameters(jax.random.key(0))
-  _, (_, state) = jax.jit(task.loss)(params, task.init_state(B), batch)
-  return params, state, batch
+  return batch_lib.Batch(tokens[:, :-1], tokens[:, 1:], weights, starts)
 
 
 @functools.cache
-def both_ways(segment, key=None, **sections):
-  task, (params, state, batch) = make_task(segment, **sections), case()
+def program(segment):
+  """A compiled function of (params, state): gradients, (sums, state)."""
+  task = make_task(segment, dropout=0.5)
 
   @jax.jit
   @functools.partial(jax.grad, argnums=(0, 1), has_aux=True)
   def run(params, state):
-    return task.loss(params, state, batch, key)
+    return task.loss(params, state, batch(), jax.random.key(3))
 
-  return run(params, state)
+  return run
+
+
+@functools.cache
+def given():
+  """Parameters, and a state that is not zero."""
+  task = make_task(0)
+  params = draws.parameters(task.init_parameters)
+  _, (_, state) = program(0)(params, task.init_state(B))
+  return params, state
 
 
 def assert_close(got, want):
@@ -61,29 +71,43 @@ def assert_close(got, want):
     np.testing.assert_allclose(a, b, rtol=0, atol=atol)
 
 
-@pytest.mark.parametrize('segment', (4, 12, 13))
-def test_segments_add_up_to_the_row(segment):
-  assert_close(both_ways(segment), both_ways(0))
-
-
-def test_every_segment_drops_the_same_channels():
-  key = jax.random.key(3)
-  model = (('model', (('dropout', 0.5),)),)
-  options = {section: dict(values) for section, values in model}
-  task, whole = (make_task(n, **options) for n in (4, 0))
-  params, state, batch = case()
-  got, want = (
-    jax.jit(t.loss)(params, state, batch, key) for t in (task, whole)
-  )
+def test_segments_that_drop_the_same_channels_add_up_to_the_row():
+  got, want = (program(segment)(*given()) for segment in (4, 0))
   assert_close(got, want)
-  _, (plain, _) = jax.jit(whole.loss)(params, state, batch)
+  _, (plain, _) = jax.jit(make_task(0).loss)(*given(), batch())
   _, (sums, _) = want
   assert plain['loss'] != sums['loss']
 
 
+@pytest.mark.parametrize('segment', (1, 4, 12, 13, 20))
+def test_any_segment_is_added_up(segment):
+  def run(state, batch, n):
+    del n
+    state = 2 * state + batch.tokens_BxL.sum(1)
+    return state, {'objective': state * batch.weights_BxL.sum()}
+
+  def both_ways(steps):
+    def objective(state):
+      state, sums = segments.add_up(run, steps, state, batch())
+      return sums['objective'].sum(), state
+
+    return jax.jit(jax.grad(objective, has_aux=True))(jnp.ones(B))
+
+  # By hand, segment by segment.
+  state, slope, factor = np.ones(B), 0.0, 1.0
+  for begin in range(0, L, segment):
+    now = slice(begin, begin + segment)
+    state = 2 * state + batch().tokens_BxL[:, now].sum(1)
+    factor *= 2
+    slope += factor * batch().weights_BxL[:, now].sum()
+  got_slope, got_state = both_ways(segment)
+  np.testing.assert_allclose(got_state, state, rtol=1e-6)
+  np.testing.assert_array_equal(got_slope, np.full(B, slope))
+
+
 def test_the_backward_pass_s_memory_does_not_grow_with_the_row():
   def bytes_held(segment, length):
-    task = make_task(segment, length, cell={'attention': 'none'})
+    task = make_task(segment, length, 'none')
     spec = jax.ShapeDtypeStruct
     batch = batch_lib.Batch(*[spec((4, length), kind) for kind in 'iifi'])
     params = jax.eval_shape(task.init_parameters, jax.random.key(0))

@@ -1,6 +1,7 @@
 """The classifier of pictures against its equations."""
 
 import dataclasses
+import functools
 import importlib
 import math
 
@@ -41,15 +42,26 @@ def pictures():
   return rng.integers(0, 256, (ROWS, 8, 8, 3), np.uint8)
 
 
-def made(parsed, scale=1.0):
-  """(the model, parameters away from their initial values)."""
+@functools.cache
+def initial(parsed):
+  """(the model, its initial parameters)."""
   model = vision.from_config(parsed)
-  params = model.init(jax.random.key(0), jnp.asarray(pictures()))['params']
+  init = jax.jit(model.init)
+  return model, init(jax.random.key(0), jnp.asarray(pictures()))['params']
+
+
+def made(parsed):
+  """(the model, parameters away from their initial values)."""
+  model, params = initial(parsed)
   rng = np.random.default_rng(1)
   return model, jax.tree.map(
-    lambda x: x + scale * 0.1 * rng.normal(size=x.shape).astype(np.float32),
-    params,
+    lambda x: x + 0.1 * rng.normal(size=x.shape).astype(np.float32), params
   )
+
+
+@functools.cache
+def run(parsed):
+  return jax.jit(vision.from_config(parsed).apply)
 
 
 def oracle(params, parsed):
@@ -83,8 +95,8 @@ def oracle(params, parsed):
 @pytest.mark.parametrize('name', ('v1', 'v2', 'v2_softmax', 'v2_token'))
 def test_vision_bdh_equals_its_equations(name):
   parsed = config(name)
-  model, params = made(parsed)
-  got = jax.jit(model.apply)({'params': params}, pictures())
+  _, params = made(parsed)
+  got = run(parsed)({'params': params}, pictures())
   want = oracle(params, parsed)
   tolerance = CLOSE if name == 'v1' else SAME
   np.testing.assert_allclose(
@@ -110,8 +122,7 @@ def test_v1_and_v2_are_the_same_function():
 def test_v1_and_v2_begin_differently():
   deviations = {}
   for name in ('v1', 'v2'):
-    model = vision.from_config(config(name))
-    params = model.init(jax.random.key(0), jnp.asarray(pictures()))['params']
+    _, params = initial(config(name))
     gate = params['stack']['shared']['cell']['gate']['kernel']
     deviations[name] = float(jnp.std(gate))
   # Xavier's of 8 to 16: sqrt(2 / 24).
@@ -166,12 +177,11 @@ def test_any_cell_reads_patches_in_a_row():
 
 def test_16_bit_results_are_close():
   parsed = config('v2')
-  model, params = made(parsed)
+  _, params = made(parsed)
   half = dataclasses.replace(
     parsed, train=dataclasses.replace(parsed.train, precision='bfloat16')
   )
-  want = jax.jit(model.apply)({'params': params}, pictures())
-  got = jax.jit(vision.from_config(half).apply)({'params': params}, pictures())
+  want, got = (run(c)({'params': params}, pictures()) for c in (parsed, half))
   assert got.dtype == jnp.float32
   # Measured: .03 of the largest logit.
   assert np.abs(got - want).max() < 0.1 * np.abs(want).max()

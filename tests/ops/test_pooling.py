@@ -1,5 +1,6 @@
 """Pooling against NumPy loops, with resets and in parts."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -7,6 +8,8 @@ import pytest
 from rnn_jax.ops import pooling
 
 B, L, D = 3, 11, 4
+pool = jax.jit(pooling.pool, static_argnames='kind')
+add_up = jax.jit(pooling.add_up)
 
 
 def make():
@@ -33,7 +36,7 @@ def oracle(x, starts, kind):
 @pytest.mark.parametrize('kind', pooling.KINDS)
 def test_equals_numpy_with_resets(kind):
   x, starts = make()
-  _, y = pooling.pool(pooling.init_state(B, D), x, kind, starts)
+  _, y = pool(pooling.init_state(B, D), x, kind, starts)
   np.testing.assert_allclose(y, oracle(x, starts, kind), rtol=2e-6, atol=1e-6)
 
 
@@ -41,28 +44,26 @@ def test_equals_numpy_with_resets(kind):
 def test_two_parts_equal_the_whole(kind):
   x, starts = make()
   starts[:, 4:] = 0
-  _, whole = pooling.pool(pooling.init_state(B, D), x, kind, starts)
-  state, first = pooling.pool(
-    pooling.init_state(B, D), x[:, :4], kind, starts[:, :4]
-  )
-  _, second = pooling.pool(state, x[:, 4:], kind)
+  _, whole = pool(pooling.init_state(B, D), x, kind, starts)
+  state, first = pool(pooling.init_state(B, D), x[:, :4], kind, starts[:, :4])
+  _, second = pool(state, x[:, 4:], kind)
   joined = jnp.concatenate([first, second], 1)
   np.testing.assert_allclose(joined, whole, rtol=2e-6, atol=1e-6)
 
 
 def test_a_sum_restarts_where_a_text_begins():
   x, starts = make()
-  _, mean = pooling.pool(pooling.init_state(B, D), x, 'mean', starts)
-  last, total = pooling.add_up(np.zeros((B, D), np.float32), x, starts)
+  _, mean = pool(pooling.init_state(B, D), x, 'mean', starts)
+  last, total = add_up(np.zeros((B, D), np.float32), x, starts)
   steps = np.arange(L)[None]
   begin = np.maximum.accumulate(np.where(starts > 0, steps, 0), 1)
   counts = (steps - begin + 1)[..., None]
   np.testing.assert_allclose(total, mean * counts, rtol=1e-5, atol=1e-5)
   np.testing.assert_array_equal(last, total[:, -1])
   starts[:, 4:] = 0
-  state, first = pooling.add_up(last * 0, x[:, :4], starts[:, :4])
-  _, second = pooling.add_up(state, x[:, 4:])
-  _, whole = pooling.add_up(last * 0, x, starts)
+  state, first = add_up(last * 0, x[:, :4], starts[:, :4])
+  _, second = add_up(state, x[:, 4:])
+  _, whole = add_up(last * 0, x, starts)
   joined = jnp.concatenate([first, second], 1)
   np.testing.assert_allclose(joined, whole, rtol=2e-6, atol=1e-5)
 

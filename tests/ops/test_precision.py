@@ -28,6 +28,7 @@ TOLERANCE = {
   'float16': 2**-10,  # by 2^-11 each; measured: 3e-4
 }
 DENSE = (((1,), (0,)), ((), ()))
+PLAIN = functools.partial(jax.lax.dot_general, precision='highest')
 # Only a GPU has TF32.
 HERE = sorted({*precision.POLICIES} - {'tf32'})
 
@@ -58,9 +59,8 @@ def test_values_and_gradients_are_those_of_the_product(
   dy = normal(*exact.shape, seed=2)
   numbers = ((x_axes, w_axes), ((), ()))
   ours = functools.partial(precision.dot_general, operands=operands)
-  plain = functools.partial(jax.lax.dot_general, precision='highest')
   y, (dx, dw) = both_ways(ours, numbers, x, w, dy)
-  _, (want_x, want_w) = both_ways(plain, numbers, x, w, dy)
+  _, (want_x, want_w) = both_ways(PLAIN, numbers, x, w, dy)
   assert y.dtype == dx.dtype == dw.dtype == jnp.float32
   assert_close(y, exact, (x, w), operands)
   assert_close(dx, want_x, (dy, w), operands)

@@ -20,7 +20,8 @@ from rnn_jax.training import train_state
 from rnn_jax.training.memory import batch_size
 from tests.support import virtual
 
-ROWS, LENGTH, STEPS = 16, 16, 5
+ROWS, LENGTH, STEPS = 16, 16, 3
+SAVED = 2  # the step of a checkpoint
 CELLS = {
   'simple_rnn': {'heads': 4, 'key_width': 4, 'value_width': 4},
   'attention': {'heads': 4, 'head_width': 4, 'biases': True},
@@ -47,20 +48,34 @@ FORMS = {
   },
   'copies and sequence': {'data': 2, 'sequence': 4},
   'sequence and tensor': {'data': 1, 'sequence': 2, 'tensor': 2},
+  'zero 3, sequence and tensor': {
+    'data': 1,
+    'fsdp': 2,
+    'sequence': 2,
+    'tensor': 2,
+  },
 }
-# Copies and FSDP shards of the model are the same for each cell. So cells
-# after the first are only tested where heads, steps or layers are sharded. The
-# LSTM has no heads, and runs a row step by step.
+# Each form has a cell, and each cell a form: what a form does to a cell it does
+# to all. The first one has an MLP, whose matrices are sharded as well.
 FORMS_OF = {
-  'simple_rnn': tuple(FORMS),
-  'attention': ('zero 3 and tensor', 'sequence and tensor'),
+  'simple_rnn': ('zero 3', 'zero 3 and tensor'),
+  'attention': ('zero 3, sequence and tensor',),
   'lstm': ('copies and 1f1b',),
-  'gru': ('zero 3',),
-  'min_lstm': ('zero 3',),
-  'qrnn': ('zero 3 and pipe',),
-  'rhn': ('zero 3',),
+  'gru': ('zero 2',),
+  'min_lstm': ('copies',),
+  'qrnn': ('copies and sequence',),
+  'rhn': ('zero 1',),
   CARRIED: ('zero 3 and pipe', 'sequence and tensor'),
 }
+# In these the state begins on the mesh; in the others it is that of one device.
+BEGUN = 'zero 3 and tensor', 'zero 3 and pipe'
+# An evaluation follows: others read rows, gather and sum as one of these does.
+EVALUATED = (
+  *BEGUN,
+  'copies and 1f1b',
+  'copies and sequence',
+  'sequence and tensor',
+)
 
 
 def config(cell, mesh, width=16):
@@ -69,7 +84,8 @@ def config(cell, mesh, width=16):
   raw = config_lib.default(cell)
   raw.data.update(length=LENGTH, batch_size=ROWS, layout='stream')
   raw.data.carry_state = carried
-  raw.model.update(width=width, mlp_width=32, biases=True, norm='layer')
+  mlp_width = 32 if cell == 'simple_rnn' and not carried else 0
+  raw.model.update(width=width, mlp_width=mlp_width, biases=True, norm='layer')
   raw.cell.update(CELLS[cell])
   raw.mesh.update(mesh)
   raw.schedule.warmup_steps = 2
@@ -96,52 +112,69 @@ def draw(parsed, made, n):
   return mesh_lib.put(batch, made.batch_sharding)
 
 
-def train_on(parsed, made, state, numbers):
+def train_on(parsed, made, step, state, numbers):
   """Trains on the batches of these numbers. Returns (state, losses)."""
   losses = []
   for n in numbers:
-    state, values = made.train_step(state, draw(parsed, made, n))
+    state, values = jax.block_until_ready(step(state, draw(parsed, made, n)))
     losses.append(float(values['sums']['loss']))
   return state, losses
 
 
-def train(cell, mesh):
-  """Returns (Programs, parameters, losses) of a few steps."""
-  parsed, made = programs(cell, mesh)
-  state, losses = train_on(parsed, made, made.init(0, ROWS), range(STEPS))
-  batch = draw(parsed, made, STEPS)
-  _, sums = made.evaluate_step(state.params, made.init_carry(ROWS), batch)
-  return made, jax.device_get(state.params), [*losses, float(sums['loss'])]
+class Trained:
+  """A few steps of a cell on a mesh, from the first state of one device.
 
-
-def restored(folder):
-  """Saves a state on one mesh and restores it on others.
-
-  Returns {mesh: (whether it is the same, the difference of parameters from an
-  uninterrupted run of one device after more steps)}.
+  Attributes:
+    first, saved, last: states on the host, at steps 0, SAVED and STEPS.
+    losses: of the steps, and of an evaluation.
   """
-  parsed, made = programs(CARRIED, FORMS['zero 3 and tensor'])
-  state, _ = train_on(parsed, made, made.init(0, ROWS), range(2))
-  saved = jax.device_get(state)
+
+  def __init__(self, cell, form='', one=None):
+    self.parsed, self.made = programs(cell, FORMS.get(form, ONE))
+    self.step = self.made.compile_train(ROWS, LENGTH)
+    ((self.shardings, _), _) = self.step.input_shardings
+    begins = not one or form in BEGUN
+    state = self.made.init(0, ROWS) if begins else self.place(one.first)
+    self.first = jax.device_get(state)
+    state, self.losses = self.train(state, range(SAVED))
+    self.saved = jax.device_get(state)
+    state, losses = self.train(state, range(SAVED, STEPS))
+    self.losses += losses
+    self.last = jax.device_get(state)
+    if {*EVALUATED}.intersection([form] if form else FORMS_OF[cell]):
+      batch = draw(self.parsed, self.made, STEPS)
+      carry = self.made.init_carry(ROWS)
+      _, sums = self.made.evaluate_step(state.params, carry, batch)
+      self.losses.append(float(sums['loss']))
+
+  def train(self, state, numbers):
+    return train_on(self.parsed, self.made, self.step, state, numbers)
+
+  def place(self, state):
+    return jax.device_put(state, self.shardings)
+
+
+def restored(folder, before, after):
+  """Saves a state of a mesh, and restores it on another one.
+
+  Returns (whether it is the same, the parameters after the steps that follow).
+  """
   folder = checkpoint.Checkpoints(folder, 1)
   position = iter(grain.MapDataset.range(9).to_iter_dataset())
-  folder.save(2, state.entries(), position, {})
+  saved = before.place(before.saved)
+  folder.save(SAVED, saved.entries(), position, {})
   folder.wait()
-  _, uninterrupted, _ = train(CARRIED, ONE)
-  results = {}
-  for mesh in (ONE, FORMS['zero 1'], FORMS['zero 3 and pipe']):
-    parsed, made = programs(CARRIED, mesh)
-    _, entries, _ = folder.restore(made.init(1, ROWS).entries())
-    state = train_state.TrainState(**entries)
-    same = jax.tree.map(np.array_equal, saved, jax.device_get(state))
-    state, _ = train_on(parsed, made, state, range(2, STEPS))
-    params = jax.device_get(state.params)
-    results[str(mesh)] = (
-      jax.tree.all(same),
-      largest_difference(uninterrupted, params),
-    )
+  like = jax.tree.map(
+    lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place),
+    saved,
+    jax.tree.broadcast(after.shardings, saved),
+  )
+  _, entries, _ = folder.restore(like.entries())
   folder.close()
-  return results
+  state = train_state.TrainState(**entries)
+  same = jax.tree.map(np.array_equal, before.saved, jax.device_get(state))
+  state, _ = after.train(state, range(SAVED, STEPS))
+  return jax.tree.all(same), jax.device_get(state.params)
 
 
 def largest_difference(a, b):
@@ -150,11 +183,10 @@ def largest_difference(a, b):
   return float(max(jax.tree.leaves(differences)))
 
 
-def communication(made):
+def communication(compiled):
   """Returns the collectives of a step: {opcode: largest bytes}."""
-  text = made.compile_train(ROWS, LENGTH).as_text()
   largest = {}
-  for operation in collectives.collectives(text):
+  for operation in collectives.collectives(compiled.as_text()):
     largest[operation.opcode] = max(
       operation.bytes, largest.get(operation.opcode, 0)
     )
@@ -178,20 +210,32 @@ def state_bytes(zero):
   }
 
 
+def compare(cell, forms):
+  """Returns ({form: Trained}, {case: differences from one device})."""
+  one = Trained(cell)
+  trained, results = {'': one}, {}
+  for form in forms:
+    other = trained[form] = Trained(cell, form, one)
+    losses = one.losses[: len(other.losses)]
+    results[f'{cell}, {form}'] = {
+      'params': largest_difference(one.last.params, other.last.params),
+      'losses': largest_difference(losses, other.losses) / losses[0],
+      'collectives': communication(other.step),
+    }
+  return trained, results
+
+
 def measure():
   """Returns all that the tests compare."""
-  with tempfile.TemporaryDirectory() as folder:
-    results = {
-      'bytes': {zero: state_bytes(zero) for zero in range(4)},
-      'restored': restored(folder),
-    }
+  results = {'bytes': {zero: state_bytes(zero) for zero in range(4)}}
   for cell, forms in FORMS_OF.items():
-    _, params, losses = train(cell, ONE)
-    for form in forms:
-      made, others, other_losses = train(cell, FORMS[form])
-      results[f'{cell}, {form}'] = {
-        'params': largest_difference(params, others),
-        'losses': largest_difference(losses, other_losses) / losses[0],
-        'collectives': communication(made) if cell == 'simple_rnn' else {},
-      }
+    trained, differences = compare(cell, forms)
+    results |= differences
+  one, pipe, sequence = trained.values()  # of the carried state
+  results['restored'] = []
+  for before, after in ((pipe, one), (pipe, sequence), (sequence, pipe)):
+    with tempfile.TemporaryDirectory() as folder:
+      same, params = restored(folder, before, after)
+    difference = largest_difference(one.last.params, params)
+    results['restored'].append((same, difference))
   return results

@@ -17,6 +17,10 @@ SHAPES = {'a': (96, 50), 'b': (4096,), 'c': (7, 3), 'd': (100, 70), 'e': ()}
 SMALL = ('c', 'e')
 LARGE = ('a', 'b', 'd')
 FRACTION = 0.05
+OPTIMIZED = {
+  'xla_backend_optimization_level': 2,
+  'xla_llvm_disable_expensive_passes': False,
+}
 CONSTANT = (20, 100)  # steps on a constant gradient
 SPOILED = (('d', np.nan), ('d', -np.inf), ('a', np.inf), ('c', np.nan))
 DESCENTS = (('int8', 1000, 0.5), ('top_k', 1000, 0.1))  # kind, steps, rate
@@ -70,7 +74,8 @@ def region(function):
       function, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False
     )(*args)
 
-  return jax.jit(call)
+  # Hundreds of steps: here it takes longer to run than to compile.
+  return jax.jit(call, compiler_options=OPTIMIZED)
 
 
 def own(tree):

@@ -5,9 +5,7 @@ import pytest
 from tests.parallel import images
 from tests.support import virtual
 
-CASES = [
-  f'{model}, {form}' for model, forms in images.FORMS.items() for form in forms
-]
+CASES = [f'{model}, {form}' for model, (form, _) in images.FORMS.items()]
 
 
 @pytest.fixture(scope='module')

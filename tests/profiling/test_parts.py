@@ -10,14 +10,10 @@ from tests.profiling import test_workload
 ROWS = 16
 
 
-def measure(**changes):
-  workload = test_workload.make(**changes)
-  return workload, parts.measure(workload, ROWS)
-
-
 @pytest.fixture(name='plain', scope='module')
 def _plain():
-  return measure()
+  workload = test_workload.make()
+  return workload, parts.measure(workload, ROWS)
 
 
 def test_arrays_are_those_of_the_state(plain):
@@ -53,7 +49,7 @@ def test_what_is_kept_shrinks_with_segments_and_micro_batches(plain):
   _, whole = plain
   # Each layer's input, at least, is kept of every step of every row.
   assert whole.kept > 4 * ROWS * 32 * 16 * 2
-  _, segments = measure(remat__segment=8)
-  assert segments.kept < whole.kept / 1.5
-  _, micro = measure(train__accumulate=4)
-  assert micro.kept == pytest.approx(whole.kept / 4, rel=0.1)
+  segments = parts.kept(test_workload.make(remat__segment=8), ROWS)
+  assert segments < whole.kept / 1.5
+  micro = parts.kept(test_workload.make(train__accumulate=4), ROWS)
+  assert micro == pytest.approx(whole.kept / 4, rel=0.1)

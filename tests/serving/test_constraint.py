@@ -43,7 +43,9 @@ def byte_pairs():
 
 
 @pytest.mark.parametrize(
-  'kind', (tokenizer.Bytes(), models.CHARACTERS, byte_pairs()), ids=repr
+  'kind',
+  (tokenizer.Bytes(), models.CHARACTERS, byte_pairs()),
+  ids=lambda x: type(x).__name__,
 )
 @pytest.mark.parametrize('name', ('json_schema', 'regex'))
 def test_random_allowed_tokens_make_a_text_of_the_grammar(kind, name):

@@ -1,5 +1,6 @@
 """The classifier's sums against NumPy; rows of one or several documents."""
 
+import functools
 import json
 
 import jax
@@ -23,6 +24,8 @@ def configure(**task):
   raw = tiny.raw_config('unused')
   raw.task.name = 'classification'
   raw.data.classes = ('no', 'yes')
+  raw.model.update(layers=1, block='plain', mlp_width=0)
+  raw.cell.update(preset='simple', heads=1)
   raw.task.update(task)
   return raw
 
@@ -71,17 +74,26 @@ def run(task, params, batch):
   return sums
 
 
+@functools.cache
+def sums_of(rows, pooling):
+  """The sums of the texts in rows that `rows` makes."""
+  task, params = make_task(configure(pooling=pooling))
+  return run(task, params, rows())
+
+
+def logits_of(task, params, batch):
+  state = task.init_state(batch.tokens_BxL.shape[0])
+  given = {'params': params}, state, batch.tokens_BxL, batch.starts_BxL
+  return jax.jit(task.model.apply)(*given)[1]
+
+
 @pytest.mark.parametrize('pooling', ('mean', 'concat'))
 def test_sums_equal_numpy(pooling):
   raw = configure(pooling=pooling)
   raw.train.label_smoothing = 0.2
   task, params = make_task(raw)
   batch = one_per_row()
-  sums = run(task, params, batch)
-  state = task.init_state(3)
-  _, logits = task.model.apply(
-    {'params': params}, state, batch.tokens_BxL, batch.starts_BxL
-  )
+  sums, logits = run(task, params, batch), logits_of(task, params, batch)
   last = np.array([len(ids) - 2 for ids in examples()])
   logits = np.float64(logits)[np.arange(3), last]
   logp = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
@@ -97,21 +109,16 @@ def test_sums_equal_numpy(pooling):
 
 @pytest.mark.parametrize('pooling', ('mean', 'max', 'last'))
 def test_texts_that_share_a_row_are_classified_as_in_separate_rows(pooling):
-  task, params = make_task(configure(pooling=pooling))
-  together, apart = (
-    run(task, params, packed()),
-    run(task, params, one_per_row()),
-  )
+  together, apart = (sums_of(rows, pooling) for rows in (packed, one_per_row))
   for name, value in apart.items():
     np.testing.assert_allclose(together[name], value, rtol=1e-5, err_msg=name)
 
 
 def test_segments_of_time_give_the_same_sums():
-  raw = configure()
-  task, params = make_task(raw)
+  raw = configure(pooling='mean')
   raw.remat.segment = 5
-  parts = classification.make(config_lib.parse(raw), BYTES)
-  whole, in_segments = run(task, params, packed()), run(parts, params, packed())
+  parts, params = make_task(raw)
+  whole, in_segments = sums_of(packed, 'mean'), run(parts, params, packed())
   for name, value in whole.items():
     np.testing.assert_allclose(
       in_segments[name], value, rtol=1e-5, err_msg=name
@@ -158,12 +165,9 @@ def test_evidence_starts_as_naive_bayes(tmp_path):
     expected = 0.5 * (logp - logp.mean())
     np.testing.assert_allclose(table[ord(letter)], expected, rtol=1e-5)
   batch = one_per_row()
-  state = task.init_state(3)
-  logits = [
-    task.model.apply({'params': p}, state, batch.tokens_BxL, batch.starts_BxL)[
-      1
-    ]
-    for p in (params, task.init_from_data(params, corpus))
-  ]
+  both = jax.tree.map(
+    lambda *x: np.stack(x), params, task.init_from_data(params, corpus)
+  )
+  logits = jax.vmap(lambda p: logits_of(task, p, batch))(both)
   expected = np.cumsum(table[batch.tokens_BxL], 1)
   np.testing.assert_allclose(logits[1] - logits[0], expected, atol=1e-5)

@@ -1,5 +1,7 @@
 """Sums and gradients of image classes; a training step."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -30,6 +32,12 @@ def config(**changes):
   return config_lib.parse(raw)
 
 
+@functools.cache
+def parameters():
+  task = image_classification.make(config(), None)
+  return jax.device_get(jax.jit(task.init_parameters)(jax.random.key(0)))
+
+
 def batch(parsed, n=0):
   made = workload.random_batch(parsed, 257, ROWS, n)
   made.weights_BxL[-2:] = 0
@@ -39,10 +47,11 @@ def batch(parsed, n=0):
 def test_sums_are_those_of_a_softmax():
   parsed = config(**{'train.label_smoothing': 0.1})
   task, given = image_classification.make(parsed, None), batch(parsed)
-  params = task.init_parameters(jax.random.key(0))
-  params['head']['kernel'] = 9 * params['head']['kernel']
+  head = parameters()['head']
+  params = parameters() | {'head': head | {'kernel': 9 * head['kernel']}}
   _, (sums, _) = jax.jit(task.loss)(params, None, given)
-  logits = np.float64(task.model.apply({'params': params}, given.image_BxHxWxC))
+  apply = jax.jit(task.model.apply)
+  logits = np.float64(apply({'params': params}, given.image_BxHxWxC))
   logp = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
   labels, weights = (
     np.asarray(given.label_B),
@@ -84,7 +93,7 @@ def test_a_program_is_compiled_only_from_shapes():
 def test_padding_changes_no_gradient():
   parsed = config()
   task, given = image_classification.make(parsed, None), batch(parsed)
-  params = task.init_parameters(jax.random.key(0))
+  params = parameters()
 
   @jax.jit
   @jax.grad

@@ -87,12 +87,12 @@ def test_objective_and_gradient_of_a_teacher_of_another_kind():
 
 @pytest.mark.slow
 def test_a_run_learns_from_a_teacher_and_is_read_without_it(tmp_path):
-  text = tiny.write_text(tmp_path / 'text')
-  raw = tiny.raw_config(text)
+  raw = tiny.raw_config(tiny.write_text(tmp_path / 'text'))
+  teacher = bundles.make(raw, tokenizer_lib.Bytes())
+  bundle_lib.write(teacher, tmp_path / 'teacher')
   raw.train.steps = 2
   raw.schedule.warmup_steps = 0
   raw.evaluate.every = 0
-  loop.train(config_lib.parse(raw), str(tmp_path / 'teacher'))
   raw.model.update(layers=1, width=8)
   raw.data.update(layout='stream', segment_bytes=64, carry_state=True)
   raw.train.accumulate = 2

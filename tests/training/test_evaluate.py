@@ -13,7 +13,14 @@ from rnn_jax.runs import progress
 from rnn_jax.training import evaluate
 from rnn_jax.training import loop
 from rnn_jax.training import programs as programs_lib
+from tests.support import shared
 from tests.support import tiny
+
+
+@pytest.fixture(scope='module', autouse=True)
+def _programs():
+  with shared.programs():
+    yield
 
 
 def make(tmp_path, **data):

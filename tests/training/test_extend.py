@@ -12,7 +12,14 @@ from rnn_jax.runs import metrics
 from rnn_jax.training import extend
 from rnn_jax.training import loop
 from rnn_jax.training import trainer as trainer_lib
+from tests.support import shared
 from tests.support import tiny
+
+
+@pytest.fixture(scope='module', autouse=True)
+def _programs():
+  with shared.programs():
+    yield
 
 
 @pytest.fixture(scope='module')

@@ -12,6 +12,7 @@ from rnn_jax import errors
 from rnn_jax.runs import bundle
 from rnn_jax.runs import origin
 from rnn_jax.training import loop
+from tests.support import shared
 from tests.support import tiny
 
 TEXTS = [
@@ -45,11 +46,23 @@ def classifier(path, **changes):
   return language(path, **given | changes)
 
 
-def train(raw, workdir, init=None):
-  """Returns (what ran: Trainer or None, its first parameters)."""
+def train(raw, workdir, init=None, stop_after=None):
+  """Returns the Trainer of a run, or None if it had ended already."""
   seen, start = [], loop.Start(init=init)
-  loop.train(config_lib.parse(raw), str(workdir), [seen.append], start=start)
+
+  def watch(trainer):
+    seen.append(trainer)
+    if trainer.step == stop_after:
+      raise InterruptedError
+
+  loop.train(config_lib.parse(raw), str(workdir), [watch], start=start)
   return seen[0] if seen else None
+
+
+@pytest.fixture(scope='module', autouse=True)
+def _programs():
+  with shared.programs():
+    yield
 
 
 @pytest.fixture(scope='module')
@@ -79,7 +92,9 @@ def test_a_classifier_begins_with_a_language_model_once(
   fewer = tmp_path / 'fewer.jsonl'
   fewer.write_text('\n'.join(map(json.dumps, TEXTS[:40])))
   raw = classifier(str(fewer), **frozen)
-  train(raw, workdir, init)
+  raw.train.update(steps=3, checkpoint_every=2)
+  with pytest.raises(InterruptedError):
+    train(raw, workdir, init, stop_after=2)
   out = capsys.readouterr().out
   began, own = flat(run), flat(workdir)
   embedding = began['embedding.embedding']
@@ -101,7 +116,6 @@ def test_a_classifier_begins_with_a_language_model_once(
 
   # The same command resumes, and reads the other run no more.
   shutil.rmtree(run)
-  raw.train.steps = 3
   trainer = train(raw, workdir, init)
   assert trainer.step == 3
   assert 'resumed at step 2' in capsys.readouterr().out

@@ -1,9 +1,9 @@
 """A whole run in this process: resuming, early stop, files."""
 
 import contextlib
+import functools
 import json
 import math
-import pathlib
 import re
 import time
 
@@ -19,28 +19,65 @@ from rnn_jax.runs import metrics
 from rnn_jax.training import evaluate
 from rnn_jax.training import loop
 from rnn_jax.training import programs as programs_lib
+from tests.support import shared
 from tests.support import tiny
 
 PROGRAMS = programs_lib.Programs
+LAYOUTS = {
+  'buckets': {'data.boundaries': (28, 32)},
+  'sorted': {'data.pool': 3},
+  'packed': {},
+  # With the rest of what a run's next step can depend on.
+  'stream': {
+    'data.carry_state': True,
+    'data.segment_bytes': 100,
+    'optimizer.moments': 'int8',
+    'optimizer.learning_rate': 30.0,  # too high to improve for long
+    'schedule.name': 'plateau',
+    'schedule.patience': 1,
+    'evaluate.every': 2,
+  },
+}
+
+
+@pytest.fixture(scope='module', autouse=True)
+def _programs():
+  """A resumed run has the programs of the interrupted one."""
+  with shared.programs():
+    yield
+
+
+@pytest.fixture(scope='module')
+def text(tmp_path_factory):
+  return tiny.write_text(tmp_path_factory.mktemp('text'))
+
+
+def configure(text, layout='packed'):
+  raw = tiny.raw_config(text)
+  raw.train.update(steps=8, log_every=2, checkpoint_every=4)
+  raw.evaluate.every = 4
+  raw.optimizer.learning_rate = 1e-2
+  raw.model.dropout = 0.1
+  raw.data.layout = layout
+  config_lib.override(raw, LAYOUTS[layout])
+  return raw
 
 
 @pytest.fixture
-def raw(tmp_path):
-  return tiny.raw_config(tiny.write_text(tmp_path / 'text'))
+def raw(text):
+  return configure(text)
 
 
-@pytest.fixture(autouse=True)
-def _programs(monkeypatch):
-  """A resumed run has the programs of the interrupted one."""
-  made, make = {}, programs_lib.Programs
+@pytest.fixture(scope='module')
+def whole(text, tmp_path_factory):
+  """Returns (folder, progress, parameters) of a run that isn't interrupted."""
 
-  def once(task, config, mesh):
-    key = config_lib.to_json(config)
-    if key not in made:
-      made[key] = make(task, config, mesh)
-    return made[key]
+  @functools.cache
+  def of(layout):
+    folder = tmp_path_factory.mktemp('whole') / 'run'
+    return folder, *train(configure(text, layout), folder)
 
-  monkeypatch.setattr(programs_lib, 'Programs', once)
+  return of
 
 
 def train(raw, workdir, stop_after=None):
@@ -65,75 +102,69 @@ def train(raw, workdir, stop_after=None):
   return progress, jax.tree.map(np.array, params)
 
 
+def column(workdir, name, split='train'):
+  """The values of a metric that a run wrote."""
+  return [r[name] for r in metrics.read(workdir) if r['split'] == split]
+
+
 def assert_same(a, b):
   for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
     np.testing.assert_array_equal(x, y)
 
 
-LAYOUTS = {
-  'buckets': {'layout': 'buckets', 'boundaries': (16, 32)},
-  'sorted': {'layout': 'sorted', 'pool': 3},
-  'packed': {'layout': 'packed'},
-  'carried': {'layout': 'stream', 'carry_state': True, 'segment_bytes': 100},
-}
-
-
 @pytest.mark.parametrize('layout', LAYOUTS)
 def test_an_interrupted_run_ends_bit_for_bit_as_a_whole_one(
-  raw, layout, tmp_path
+  layout, text, whole, tmp_path
 ):
-  raw.data.update(LAYOUTS[layout])
-  raw.model.dropout = 0.1
-  whole, expected = train(raw, tmp_path / 'whole')
-  for step in (2, 7):
-    train(raw, tmp_path / 'resumed', stop_after=step)
-  resumed, params = train(raw, tmp_path / 'resumed')
+  folder, progress, expected = whole(layout)
+  raw = configure(text, layout)
+  # Before its first checkpoint, and after it.
+  for step in (2, 6) if layout == 'stream' else (6,):
+    train(raw, tmp_path, stop_after=step)
+  resumed, params = train(raw, tmp_path)
   assert_same(params, expected)
-  assert resumed.best_loss == whole.best_loss
-  assert resumed.real_tokens == whole.real_tokens
-  rows = [metrics.read(tmp_path / name) for name in ('whole', 'resumed')]
+  assert resumed.best_loss == progress.best_loss
+  assert resumed.real_tokens == progress.real_tokens
+  rows = [metrics.read(x) for x in (folder, tmp_path)]
   steps = [[(r['step'], r['split']) for r in some] for some in rows]
   assert steps[0] == steps[1]
   losses = [[r['loss'] for r in some] for some in rows]
   assert losses[0] == losses[1]
+  rates = [column(x, 'learning_rate') for x in (folder, tmp_path)]
+  assert rates[0] == rates[1]
+  assert layout != 'stream' or 0 < rates[0][-1] < 30
+
+
+@pytest.mark.parametrize('layout', LAYOUTS)
+def test_a_program_is_compiled_for_each_shape_and_no_more(layout, text, whole):
+  folder, *_ = whole(layout)
+  config = config_lib.parse(configure(text, layout))
+  corpus = pipeline.Corpus.open(config, folder)
+  shapes = pipeline.batch_shapes(corpus, config)
+  compiled = column(folder, 'compiled_programs')[-1]
+  programs = 2 * len(shapes)  # and of evaluation
+  assert compiled <= programs
+  assert compiled == programs or layout == 'sorted'
+
+
+def test_training_lowers_the_held_out_loss(whole):
+  folder, progress, _ = whole('packed')
+  losses = column(folder, 'loss', 'validation')
+  assert losses[-1] < losses[0] < math.log(257) + 1
+  assert progress.best_loss == min(losses)
 
 
 @pytest.mark.float16
 def test_a_resumed_float16_run_keeps_its_loss_scale(raw, tmp_path):
-  raw.train.update(precision='float16', loss_scale=2.0**20, loss_scale_steps=3)
+  raw.train.update(precision='float16', loss_scale=2.0**18, loss_scale_steps=2)
   raw.train.log_every = 1
   _, expected = train(raw, tmp_path / 'whole')
-  for step in (2, 7):
-    train(raw, tmp_path / 'resumed', stop_after=step)
+  train(raw, tmp_path / 'resumed', stop_after=6)
   _, params = train(raw, tmp_path / 'resumed')
   assert_same(params, expected)
-  scales = [
-    [
-      row['loss_scale']
-      for row in metrics.read(tmp_path / name)
-      if 'seconds' in row
-    ]
-    for name in ('whole', 'resumed')
-  ]
-  assert scales[0] == scales[1] and len({*scales[0][5:]}) > 1
-
-
-def test_a_resumed_run_keeps_int8_moments_and_its_lowered_rate(raw, tmp_path):
-  raw.optimizer.moments = 'int8'
-  raw.optimizer.learning_rate = 30.0  # too high to improve for long
-  raw.schedule.name = 'plateau'
-  raw.schedule.patience = 1
-  raw.evaluate.every = 2
-  _, expected = train(raw, tmp_path / 'whole')
-  for step in (5, 10):
-    train(raw, tmp_path / 'resumed', stop_after=step)
-  _, params = train(raw, tmp_path / 'resumed')
-  assert_same(params, expected)
-  rates = [
-    [row['learning_rate'] for row in rows if row['split'] == 'train']
-    for rows in map(metrics.read, (tmp_path / 'whole', tmp_path / 'resumed'))
-  ]
-  assert rates[0] == rates[1] and 0 < rates[0][-1] < 30
+  scales = [column(tmp_path / x, 'loss_scale') for x in ('whole', 'resumed')]
+  assert scales[0] == scales[1] and len({*scales[0][4:]}) > 1
+  assert scales[0][0] == 2.0**18
 
 
 def test_a_plateau_without_held_out_documents_is_refused(raw, tmp_path):
@@ -145,14 +176,14 @@ def test_a_plateau_without_held_out_documents_is_refused(raw, tmp_path):
     train(raw, tmp_path / 'run')
 
 
-def test_the_files_of_a_run(raw, tmp_path):
-  progress, _ = train(raw, tmp_path / 'run')
+def test_the_files_of_a_run(whole):
+  folder, progress, _ = whole('packed')
   assert progress.finished == 'all steps'
-  rows = metrics.read(tmp_path / 'run')
-  assert [r['step'] for r in rows if r['split'] == 'validation'] == [6, 12]
+  rows = metrics.read(folder)
+  assert [r['step'] for r in rows if r['split'] == 'validation'] == [4, 8]
   for row in rows:
     assert all(math.isfinite(v) for k, v in row.items() if k != 'split')
-  names = {path.name for path in pathlib.Path(tmp_path / 'run').iterdir()}
+  names = {path.name for path in folder.iterdir()}
   assert {
     'checkpoints',
     'loss.png',
@@ -162,57 +193,39 @@ def test_the_files_of_a_run(raw, tmp_path):
   } <= names
 
 
-@pytest.mark.parametrize('layout', LAYOUTS)
-def test_a_program_is_compiled_for_each_shape_and_no_more(
-  raw, layout, tmp_path
-):
-  raw.data.update(LAYOUTS[layout])
-  raw.train.steps = 20
-  train(raw, tmp_path / 'run')
-  config = config_lib.parse(raw)
-  corpus = pipeline.Corpus.open(config, tmp_path / 'run')
-  shapes = pipeline.batch_shapes(corpus, config)
-  last = metrics.read(tmp_path / 'run')[-2]
-  assert last['split'] == 'train'
-  programs = 2 * len(shapes)  # and of evaluation
-  assert last['compiled_programs'] <= programs
-  assert last['compiled_programs'] == programs or layout == 'sorted'
-
-
 def test_the_time_spent_waiting_for_data_is_measured(
   raw, tmp_path, monkeypatch
 ):
-  raw.train.steps = raw.train.checkpoint_every = 6
   raw.evaluate.every = 0
   raw.data.prefetch = 0
-  train(raw, tmp_path / 'fast')
+  train(raw, tmp_path / 'fast', stop_after=4)
   slowed = pipeline.training_batches
 
   def slow(*arguments, place, **options):
     def late(batch):
-      time.sleep(0.2)
+      time.sleep(0.3)
       return place(batch)
 
     return slowed(*arguments, place=late, **options)
 
   monkeypatch.setattr(pipeline, 'training_batches', slow)
-  train(raw, tmp_path / 'slow')
+  train(raw, tmp_path / 'slow', stop_after=4)
   waiting = [
     [
       row['data_waiting_share'] * row['seconds']
       for row in metrics.read(tmp_path / name)
-      if row['split'] == 'train'
     ]
     for name in ('fast', 'slow')
   ]
+  assert [*map(len, waiting)] == [2, 2]
   assert all(0 < seconds < 0.5 for seconds in waiting[0])
-  assert all(seconds >= 0.6 for seconds in waiting[1])  # three batches each
+  assert all(seconds >= 0.6 for seconds in waiting[1])  # two batches each
 
 
 def test_a_run_says_what_its_batches_are(raw, tmp_path, capsys):
   raw.data.layout = 'sorted'
   raw.data.length_multiple = 16
-  for steps in (2, None):
+  for steps in (1, 2):
     train(raw, tmp_path / 'run', stop_after=steps)
     out = capsys.readouterr().out
     assert re.search(
@@ -223,22 +236,22 @@ def test_a_run_says_what_its_batches_are(raw, tmp_path, capsys):
     )
 
 
-def test_training_lowers_the_held_out_loss(raw, tmp_path):
-  raw.train.steps = 60
-  raw.evaluate.every = 20
-  raw.optimizer.learning_rate = 1e-2
-  progress, _ = train(raw, tmp_path / 'run')
-  rows = metrics.read(tmp_path / 'run')
-  losses = [row['loss'] for row in rows if row['split'] == 'validation']
-  assert losses[-1] < losses[0] < math.log(257) + 1
-  assert progress.best_loss == min(losses)
+def evaluate_as(monkeypatch, *losses):
+  """Evaluations have these losses."""
+  given, evaluated = iter(losses), evaluate.evaluate
+  monkeypatch.setattr(
+    evaluate,
+    'evaluate',
+    lambda *args, **more: evaluated(*args, **more) | {'loss': next(given)},
+  )
 
 
-def test_patience_ends_a_run_that_no_longer_improves(raw, tmp_path):
-  raw.optimizer.learning_rate = 0.0
-  raw.schedule.final_learning_rate = 0.0
+def test_patience_ends_a_run_that_no_longer_improves(
+  raw, tmp_path, monkeypatch
+):
   raw.evaluate.every = 2
   raw.evaluate.patience = 2
+  evaluate_as(monkeypatch, 3.0, 3.0, 3.1)
   progress, _ = train(raw, tmp_path / 'run')
   assert progress.finished == 'no better for 2 evaluations'
   assert progress.best_step == 2
@@ -252,13 +265,7 @@ def test_patience_ends_a_run_that_no_longer_improves(raw, tmp_path):
 def test_a_validation_loss_that_isnt_a_number_ends_the_run(
   loss, raw, tmp_path, monkeypatch
 ):
-  losses = iter((3.0, loss))
-  evaluated = evaluate.evaluate
-  monkeypatch.setattr(
-    evaluate,
-    'evaluate',
-    lambda *given, **more: evaluated(*given, **more) | {'loss': next(losses)},
-  )
+  evaluate_as(monkeypatch, 3.0, loss)
   raw.evaluate.every = 2
   workdir = tmp_path / 'run'
   with pytest.raises(errors.InputError, match='step 4: the validation loss is'):
@@ -270,53 +277,51 @@ def test_a_validation_loss_that_isnt_a_number_ends_the_run(
 
 
 def test_too_many_non_finite_steps_end_the_run(raw, tmp_path):
-  raw.optimizer.learning_rate = 1e30
-  raw.optimizer.clip_norm = 0.0
-  raw.train.max_skipped_steps = 3
-  raw.schedule.warmup_steps = 0
-  with pytest.raises(errors.InputError, match='3 steps in a row.*learning_rat'):
-    train(raw, tmp_path / 'run')
+  raw.train.update(max_skipped_steps=3, checkpoint_every=8)
+  raw.evaluate.every = 0
+  with pytest.raises(
+    errors.InputError, match='3 steps in a row, up to step 5.*learning_rate'
+  ):
+    loop.train(config_lib.parse(raw), str(tmp_path), hooks=[spoil_at(2)])
 
 
 def test_a_skipped_stretch_is_not_saved_and_an_earlier_step_is_taken_up(
-  raw, tmp_path, capsys
+  raw, whole, tmp_path, capsys
 ):
   raw.train.checkpoint_every = 2
   raw.train.keep_checkpoints = 1
   raw.evaluate.every = 0
   workdir = tmp_path / 'run'
-  whole, expected = train(raw, tmp_path / 'whole')
-  assert whole.skipped_steps == 0
+  assert whole('packed')[1].skipped_steps == 0
   with pytest.MonkeyPatch.context() as patch:
-    skip_from(patch, 5)
-    with pytest.raises(InterruptedError):
-      loop.train(config_lib.parse(raw), str(workdir), hooks=[interrupt_at(9)])
+    skip_from(patch, 3)
+    train(raw, workdir, stop_after=7)
   out = capsys.readouterr().out
-  for step in (6, 8):
+  for step in (4, 6):
     assert f'step {step} is not saved: every step since' in out
-  assert saved_steps(workdir) == ['4']
+  assert saved_steps(workdir) == ['2']
 
   # The same command goes on from the last good one.
-  with pytest.raises(InterruptedError):
-    loop.train(config_lib.parse(raw), str(workdir), hooks=[interrupt_at(9)])
-  assert 'resumed at step 4' in capsys.readouterr().out
+  train(raw, workdir, stop_after=5)
+  assert 'resumed at step 2' in capsys.readouterr().out
   raw.train.keep_checkpoints = 3
-  loop.train(config_lib.parse(raw), str(workdir))
-  assert saved_steps(workdir) == ['8', '10', '12']
-  with pytest.raises(errors.InputError, match=r'choose one of \[8, 10, 12\]'):
-    start = loop.Start(from_step=7)
+  train(raw, workdir)
+  assert saved_steps(workdir) == ['4', '6', '8']
+  with pytest.raises(errors.InputError, match=r'choose one of \[4, 6, 8\]'):
+    start = loop.Start(from_step=5)
     loop.train(config_lib.parse(raw), str(workdir), start=start)
   seen = []
   loop.train(
     config_lib.parse(raw),
     str(workdir),
     hooks=[seen.append],
-    start=loop.Start(from_step=10),
+    start=loop.Start(from_step=6),
   )
-  assert 'resumed at step 10' in capsys.readouterr().out
-  assert (workdir / 'checkpoints/12.replaced-1').exists()
-  rows = [r['step'] for r in metrics.read(workdir) if r['split'] == 'train']
+  assert 'resumed at step 6' in capsys.readouterr().out
+  assert (workdir / 'checkpoints/8.replaced-1').exists()
+  rows = column(workdir, 'step')
   assert rows == sorted(set(rows))
+  expected = whole('packed')[2]
   assert_same(jax.device_get(seen[0].state.params), expected[0])
 
 
@@ -336,12 +341,16 @@ def skip_from(monkeypatch, first):
   monkeypatch.setattr(PROGRAMS, 'train_step', skipping)
 
 
-def interrupt_at(step):
-  def interrupt(trainer):
-    if trainer.step == step:
-      raise InterruptedError
+def spoil_at(step):
+  """Returns a hook after whose step the parameters are NaN."""
 
-  return interrupt
+  def spoil(trainer):
+    if trainer.step == step:
+      state = trainer.state
+      params = jax.tree.map(lambda x: x * np.float32('nan'), state.params)
+      trainer.state = state.replace(params=params)
+
+  return spoil
 
 
 def saved_steps(workdir):
@@ -350,28 +359,19 @@ def saved_steps(workdir):
 
 
 def test_parameters_that_are_not_finite_end_the_run_unsaved(raw, tmp_path):
-  raw.train.checkpoint_every = 4
-  raw.evaluate.every = 0
-
-  def spoil(trainer):
-    if trainer.step == 7:
-      state = trainer.state
-      params = jax.tree.map(lambda x: x * jnp.nan, state.params)
-      trainer.state = state.replace(params=params)
-
+  raw.data.splits = (100, 0, 0)  # no evaluation sees it before
   with pytest.raises(
     errors.InputError, match=r'step 8 is not saved.*--from_step, one of \[4\]'
   ):
-    loop.train(config_lib.parse(raw), str(tmp_path / 'run'), hooks=[spoil])
-  assert saved_steps(tmp_path / 'run') == ['4']
+    loop.train(config_lib.parse(raw), str(tmp_path), hooks=[spoil_at(7)])
+  assert saved_steps(tmp_path) == ['4']
 
 
-def test_another_config_is_refused_and_shown(raw, tmp_path):
-  workdir = tmp_path / 'run'
-  loop.train(config_lib.parse(raw), str(workdir))
-  before = (workdir / 'config.json').read_text()
+def test_another_config_is_refused_and_shown(raw, whole):
+  folder, *_ = whole('packed')
+  before = (folder / 'config.json').read_text()
   raw.model.width = 32
   with pytest.raises(errors.InputError, match='model.width: 16 -> 32'):
-    loop.train(config_lib.parse(raw), str(workdir))
-  assert (workdir / 'config.json').read_text() == before
+    loop.train(config_lib.parse(raw), str(folder))
+  assert (folder / 'config.json').read_text() == before
   assert json.loads(before)['model']['width'] == 16

@@ -20,7 +20,8 @@ def test_an_offloaded_run_is_the_same_to_the_bit(tmp_path):
   changes = [('optimizer.moments', 'int8')]
   expected, _ = test_step.run(changes, count=4)
   changes += [('optimizer.offload', True)]
-  programs, state = test_step.make(changes)
+  programs = test_step.fresh(changes)
+  state = programs.init(0, 8)
   for n in range(2):
     state, _ = programs.train_step(state, test_step.draw(n))
   assert kinds(state.opt_state) == {'pinned_host'}

@@ -11,7 +11,14 @@ from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.training import loop
 from rnn_jax.training import pruning
 from tests.support import launchers
+from tests.support import shared
 from tests.support import tiny
+
+
+@pytest.fixture(scope='module', autouse=True)
+def _programs():
+  with shared.programs():
+    yield
 
 
 def draw():

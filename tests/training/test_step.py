@@ -1,5 +1,7 @@
 """A train step against its definition: mean gradients, AdamW, skipping."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,16 +19,24 @@ from tests.support import tiny
 from tests.support import virtual
 
 
-def make(raw_changes=(), rows=8):
+def fresh(changes=()):
+  """Programs that nothing has traced yet."""
   raw = tiny.raw_config('unused')
   raw.train.precision = 'float32'
   with raw.unlocked():
-    for key, value in raw_changes:
+    for key, value in changes:
       section, name = key.split('.')
       raw[section][name] = value
-  config = config_lib.parse(raw)
-  programs = programs_lib.from_config(config, tokenizer.Bytes())
-  return programs, programs.init(0, rows)
+  return programs_lib.from_config(config_lib.parse(raw), tokenizer.Bytes())
+
+
+_kept = functools.cache(fresh)
+
+
+def make(changes=()):
+  """Returns (programs, a new state); equal changes share their programs."""
+  programs = _kept(tuple(changes))
+  return programs, programs.init(0, 8)
 
 
 def draw(seed, rows=8, length=12):
@@ -44,6 +54,13 @@ def run(changes=(), count=3):
   for n in range(count):
     state, values = programs.train_step(state, draw(n))
   return jax.device_get(state), jax.device_get(values)
+
+
+# Without and with a carried state.
+LAYOUTS = (
+  (),
+  (('data.layout', 'stream'), ('data.carry_state', True)),
+)
 
 
 def largest_difference(a, b):
@@ -125,9 +142,9 @@ def test_a_step_is_the_rate_times_the_clipped_mean_gradient(carries):
 
 @pytest.mark.parametrize('carry', (False, True))
 def test_accumulated_micro_batches_equal_the_large_batch(carry):
-  layout = [('data.layout', 'stream'), ('data.carry_state', carry)]
+  layout = LAYOUTS[carry]
   whole, sums = run(layout)
-  parts, part_sums = run([*layout, ('train.accumulate', 4)])
+  parts, part_sums = run((*layout, ('train.accumulate', 4)))
   assert largest_difference(whole.params, parts.params) < 2e-6
   np.testing.assert_allclose(
     sums['sums']['loss'], part_sums['sums']['loss'], rtol=1e-6
@@ -137,8 +154,7 @@ def test_accumulated_micro_batches_equal_the_large_batch(carry):
 
 
 def test_a_carried_state_reaches_the_next_batch():
-  layout = [('data.layout', 'stream'), ('data.carry_state', True)]
-  programs, state = make(layout)
+  programs, state = make(LAYOUTS[True])
   batch = draw(0)
   batch = batch._replace(starts_BxL=np.zeros_like(batch.starts_BxL))
   state, first = programs.train_step(state, batch)
@@ -153,11 +169,12 @@ def test_a_carried_state_reaches_the_next_batch():
   assert losses[0] != losses[1]
 
 
-@pytest.mark.parametrize('name', ('adamw', 'schedule_free'))
-def test_training_begins_with_the_parameters_that_it_is_given(name):
-  programs, state = make(
-    [('optimizer.name', name), ('schedule.name', 'constant')]
-  )
+AVERAGED = ('optimizer.name', 'schedule_free'), ('schedule.name', 'constant')
+
+
+@pytest.mark.parametrize('changes', ((), AVERAGED))
+def test_training_begins_with_the_parameters_that_it_is_given(changes):
+  programs, state = make(changes)
   given = jax.tree.map(lambda x: x + 1.0, jax.device_get(state.params))
   state = programs.init_from(state, jax.device_put(given))
   state, _ = programs.train_step(state, draw(0))
@@ -181,8 +198,9 @@ def test_a_non_finite_step_changes_nothing_and_is_counted():
 
 
 def test_an_evaluation_lowers_the_rate_of_the_same_program():
-  changes = [('schedule.name', 'plateau'), ('schedule.patience', 3)]
-  programs, state = make([*changes, ('optimizer.weight_decay', 5.0)])
+  changes = ('schedule.name', 'plateau'), ('schedule.patience', 3)
+  programs = fresh((*changes, ('optimizer.weight_decay', 5.0)))
+  state = programs.init(0, 8)
   rates, moves = [], []
   for evaluations in (0, 2, 3, 6, 6, 6, 6):
     state = programs.rescale(state, evaluations)
@@ -206,12 +224,16 @@ def test_an_evaluation_lowers_the_rate_of_the_same_program():
 
 
 def test_steps_compiled_ahead_are_those_that_run():
-  programs, state = make()
-  length = draw(0).weights_BxL.shape[1]
-  programs.compile_train(8, length)
-  programs.trace_evaluate(8, length).lower().compile()
-  batch = mesh_lib.put(draw(0), programs.batch_sharding)
-  carry = programs.init_carry(8)
+  programs = fresh()
+  state, carry = programs.init(0, 8), programs.init_carry(8)
+  lengths = 8, 12
+  for length in lengths:
+    programs.compile_train(8, length)
+  programs.trace_evaluate(8, 12).lower().compile()
+  batches = [
+    mesh_lib.put(draw(0, length=length), programs.batch_sharding)
+    for length in (*lengths, 8, 12)
+  ]
   compiled = []
 
   def listen(event, _, **__):
@@ -219,43 +241,34 @@ def test_steps_compiled_ahead_are_those_that_run():
 
   jax.monitoring.register_event_duration_secs_listener(listen)
   try:
-    state, _ = programs.train_step(state, batch)
-    programs.evaluate_step(state.params, carry, batch)
+    for batch in batches:
+      state, _ = programs.train_step(state, batch)
+    programs.evaluate_step(state.params, carry, batches[-1])
     compilations = [event for event in compiled if 'backend_compile' in event]
-    assert programs.traces == 2 and not compilations
+    # One of each shape of training batches, one of evaluation.
+    assert programs.traces == 2 + 1 and not compilations
     jax.block_until_ready(jax.jit(lambda x: x + 41)(batch.weights_BxL))
     assert [event for event in compiled if 'backend_compile' in event]
   finally:
     jax.monitoring.unregister_event_duration_listener(listen)
 
 
-def test_one_program_for_each_batch_shape():
-  programs, state = make()
-  for length in (8, 12, 8, 16, 12):
-    state, _ = programs.train_step(state, draw(0, length=length))
-  assert programs.traces == 3
-
-
 def test_dropout_differs_at_each_step_and_repeats_with_the_seed():
-  changes = [
-    ('model.dropout', 0.5),
-    ('optimizer.learning_rate', 0.0),
-    ('schedule.final_learning_rate', 0.0),
-  ]
-  programs, state = make(changes)
+  programs, state = make(
+    (
+      ('model.dropout', 0.5),
+      ('optimizer.learning_rate', 0.0),
+      ('schedule.final_learning_rate', 0.0),
+    )
+  )
   losses = []
   for _ in range(2):
     state, values = programs.train_step(state, draw(0))
     losses.append(float(values['sums']['loss']))
   assert losses[0] != losses[1]
-  again, state = make(changes)
-  assert float(again.train_step(state, draw(0))[1]['sums']['loss']) == losses[0]
-
-
-LAYOUTS = (
-  (),
-  (('data.layout', 'stream'), ('data.carry_state', True)),
-)
+  again = programs.init(0, 8)
+  values = programs.train_step(again, draw(0))[1]
+  assert float(values['sums']['loss']) == losses[0]
 
 
 def all_layouts():

@@ -14,6 +14,7 @@ from rnn_jax.runs import metrics
 from rnn_jax.runs.checkpoints import checkpoint
 from rnn_jax.training import evaluate
 from rnn_jax.training import loop
+from tests.support import shared
 from tests.support import tiny
 
 STEPS = 6
@@ -102,6 +103,12 @@ def result(config, workdir):
   with_best.close()
   rows = [(r['step'], r['split'], r['loss']) for r in metrics.read(workdir)]
   return saved, rows
+
+
+@pytest.fixture(scope='module', autouse=True)
+def _programs():
+  with shared.programs():
+    yield
 
 
 @pytest.fixture(scope='module')

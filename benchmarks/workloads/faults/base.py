@@ -85,11 +85,16 @@ class Base:
 
   def copy(self, folder: pathlib.Path) -> pathlib.Path:
     """Returns a copy of the run, in `folder`."""
-    return pathlib.Path(shutil.copytree(self.run, folder / 'run'))
+    return copy(self.run, folder)
 
   def config_of_run(self) -> dict[str, Any]:
     """Returns the run's config.json."""
     return json.loads((self.run / 'config.json').read_text())
+
+
+def copy(run: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
+  """Returns a copy of a run, in `folder`."""
+  return pathlib.Path(shutil.copytree(run, folder / 'run'))
 
 
 def write_text(folder: pathlib.Path, files: int = 12, seed: int = 0) -> str:

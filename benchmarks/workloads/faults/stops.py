@@ -13,6 +13,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import signal
 import subprocess
 import tempfile
@@ -28,6 +29,7 @@ import orbax.checkpoint as ocp
 from benchmarks.harness import measure
 from benchmarks.workloads.faults import base
 from benchmarks.workloads.faults import commands
+from benchmarks.workloads.faults import given
 
 STEPS = 40
 LONG = {
@@ -52,6 +54,7 @@ PHASES = (  # a text of the output, where the phase begins
 )
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 MEBIBYTES = 2**20
+ROWS = 1000  # to predict or to evaluate
 
 Defect = tuple[str, str] | None
 
@@ -240,6 +243,80 @@ def _filled(runs, size):
   return attempt
 
 
+def results(count: int) -> measure.Values:
+  """Disks that fill under predictions, and under scores."""
+  with tempfile.TemporaryDirectory() as name:
+    folder = pathlib.Path(name)
+    servers = [commands.Server() for _ in range(min(measure.cores(), 4))]
+    try:
+      shared = base.Base.make(folder, servers[0])
+      attempts = [*_results(shared, folder / 'rows.jsonl', count)]
+      return _run_all(attempts, servers, folder)
+    finally:
+      for server in servers:
+        server.close()
+
+
+def _results(shared, rows, count):
+  """Yields (name, attempt): half of them predict, half evaluate."""
+  run = given.classifier_of(shared)
+  rows.write_bytes(given.ROW * ROWS)
+  for number in range(count):
+    # 140 bytes of a predicted row; 300 kB of scores and pictures.
+    size = (10 + 200 * (number // 2) // (count // 2)) * 1024
+    if number % 2:
+      name = f'scores, with {size / 1024:,.0f} KiB left'
+      yield name, _scored(run, rows, size)
+    else:
+      name = f'predictions, on a disk of {size / 1024:,.0f} KiB'
+      yield name, _predicted(run, rows, size)
+
+
+def _predicted(run, rows, size):
+  def attempt(server, folder):
+    folder.mkdir()
+    with _disk(folder, size):
+      path = folder / 'out.jsonl'
+      ended = server.run(
+        'predict', [f'--workdir={run}', f'--input={rows}', f'--output={path}']
+      )
+      if defect := _failed(ended) or _unexplained(ended):
+        return defect
+      lines = path.read_text().splitlines()
+    if not ended.code and len(lines) != ROWS:
+      return 'silent', f'{len(lines)} of {ROWS} rows'
+    for line in lines[:-1]:  # the disk may have been full within the last one
+      json.loads(line)
+    return None
+
+  return attempt
+
+
+def _scored(run, rows, size):
+  def attempt(server, folder):
+    folder.mkdir()
+    with _disk(folder, _pages(run) + size):
+      copied = base.copy(run, folder)
+      flags = [f'--workdir={copied}', f'--input={rows}', '--json']
+      ended = server.run('evaluate', flags, timeout=60)
+      if defect := _failed(ended) or _unexplained(ended):
+        return defect
+      _mount(folder, 64 * MEBIBYTES, 'remount')
+      ended = server.run('evaluate', flags, timeout=60)
+      if ended.code:
+        return 'refused', ended.error
+      return _failed(ended) or given.finite(folder, ended)
+
+  return attempt
+
+
+def _unexplained(ended) -> Defect:
+  """A command that failed must name the disk."""
+  if ended.code and not re.search('No space left|disk', ended.error):
+    return 'misleading', ended.error or ended.err[-200:]
+  return None
+
+
 @contextlib.contextmanager
 def _disk(folder, size) -> Iterator[None]:
   _mount(folder, size)
@@ -256,6 +333,13 @@ def _mount(folder, size, *options):
     check=True,
     capture_output=True,
   )
+
+
+def _pages(folder):
+  """The bytes that a folder's files take on a small disk."""
+  page = os.sysconf('SC_PAGE_SIZE')
+  files = (path for path in folder.rglob('*') if path.is_file())
+  return sum(-(-path.stat().st_size // page) * page for path in files)
 
 
 def _size(folder):

@@ -315,8 +315,8 @@ def _files(shared):
     ('a CSV that is no UTF-8', b'text\n\xff\xfe\n' * 9),
   ):
     yield name, _writer('x.csv', content), 'either'
-  yield 'a folder that holds itself', _loop, 'refusal'
-  yield 'a pipe that nobody writes', _pipe, 'refusal'
+  yield 'a folder that holds itself', loop, 'refusal'
+  yield 'a pipe that nobody writes', pipe, 'refusal'
   yield 'a name of many dots', _writer('..jsonl', b'x'), 'refusal'
 
 
@@ -329,13 +329,15 @@ def _writer(name, content) -> Callable[[pathlib.Path], pathlib.Path]:
   return write
 
 
-def _loop(folder):
+def loop(folder: pathlib.Path) -> pathlib.Path:
+  """Makes a folder that holds itself."""
   (folder / 'loop').mkdir()
   (folder / 'loop' / 'again').symlink_to(folder / 'loop')
   return folder / 'loop'
 
 
-def _pipe(folder):
+def pipe(folder: pathlib.Path) -> pathlib.Path:
+  """Makes a pipe with the name of JSON lines, which nobody writes."""
   (folder / 'pipes').mkdir()
   os.mkfifo(folder / 'pipes' / 'x.jsonl')
   return folder / 'pipes' / 'x.jsonl'
@@ -370,13 +372,21 @@ def _png(width, height, rows=1):
   )
 
 
+def _small_zip():
+  return _zip({f'cat/{n}.png': _png(4, 4, 4) for n in range(4)})
+
+
+def encrypted_zip() -> bytes:
+  """Returns a zip of images whose members say that they are encrypted."""
+  return _with_flags(_small_zip(), 1)
+
+
 def _zips(shared):
-  small = {f'cat/{n}.png': _png(4, 4, 4) for n in range(4)}
-  whole = _zip(small)
+  whole = _small_zip()
   yield 'a zip of rubbish', b'PK\x03\x04' + bytes(100)
   yield 'an empty zip', _zip({})
   yield 'a zip cut short', whole[: len(whole) // 2]
-  yield 'an encrypted zip', _with_flags(whole, 1)
+  yield 'an encrypted zip', encrypted_zip()
   yield 'a zip of an unknown method', _with_method(whole, 99)
   yield 'a zip with names outside', _zip({'../../cat/x.png': b'x'})
   yield 'a zip with an absolute name', _zip({f'{shared.canary}': b'x'})

@@ -48,8 +48,8 @@ def decode(content: bytes, encoding: str, where: str) -> str:
   except UnicodeError as error:
     place = f'byte {getattr(error, "start", 0)}'
     raise errors.InputError(
-      f'{where}: {place} is not {encoding}: convert the file, or '
-      "name its encoding, such as --encoding='cp1252'"
+      f'{where}: {place} is not {encoding}: convert the file, or name its '
+      "encoding in launch.prepare, such as --encoding='cp1252'"
     ) from None
   except LookupError:
     raise errors.InputError(

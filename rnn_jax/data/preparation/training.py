@@ -80,7 +80,7 @@ def _config(
   texts = [*by_kind.get('Text', ()), *lists]
   if texts := [name for name in texts if name != columns.ID]:
     name = 'text_classification' if labelled else 'stdlib_bytes'
-    return name, _field(texts, record)
+    return name, _field(builder, texts, record)
   return '', {}
 
 
@@ -91,16 +91,30 @@ def _kind(feature):
   return 'list' if type(inner).__name__ == 'Text' else kind
 
 
-def _field(texts, record):
+def _field(builder, texts, record):
   """Names the longest of several columns of text."""
   if columns.TEXT in texts or len(texts) == 1:
     return {}
-  counts = record['lengths'].get('train', {})  # those that vary
+  recorded = record['lengths'].get('train', {})  # those that vary
   by_words = {
-    name: counts.get(lengths.words(name), {'median': 0})['median']
-    for name in texts
+    name: recorded[counted]['median']
+    for name in sorted(texts)  # the dataset's own order is not always the same
+    if (counted := lengths.words(name)) in recorded
   }
+  same = [name for name in sorted(texts) if name not in by_words]
+  by_words |= _words_of_first(builder, same) if same else {}
   return {'data.field': max(by_words, key=by_words.__getitem__)}
+
+
+def _words_of_first(builder, names):
+  """Counts the words of columns in the first example of training."""
+  with prepared.quiet(), prepared.reading(builder, 'train'):
+    row = next(iter(builder.as_data_source('train')))
+  texts = {name: row[name] for name in names}
+  return {
+    name: sum(len(t.split()) for t in ([x] if isinstance(x, bytes) else x))
+    for name, x in texts.items()
+  }
 
 
 def _of_images(builder, name):

@@ -7,6 +7,8 @@ import pytest
 from benchmarks.suites import batching
 from tests.benchmarks import made
 
+SMALL = {'layers': 1, 'width': 16, 'mlp_width': 0, 'block': 'plain'}
+
 
 @pytest.mark.parametrize(
   'data',
@@ -35,6 +37,7 @@ def test_an_epoch_is_read_to_its_end(tmp_path, monkeypatch, data):
 
 def test_a_budget_decides_the_rows_and_steps_are_timed(tmp_path, monkeypatch):
   made.give_data(tmp_path, monkeypatch, 'a={path}:line')
+  monkeypatch.setattr(batching, 'MODEL', SMALL)
   budget = {'tokens_per_batch': 0, 'memory_gib': 0.02, 'workers': 0}
   values = batching.epoch(1, 'a', budget | {'buckets': 1})
   assert values['shapes'] == [(values['batch_tokens'] // 60, 60)]

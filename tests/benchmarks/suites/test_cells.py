@@ -17,7 +17,7 @@ def test_a_cell_gets_as_many_weights_as_the_reference(monkeypatch):
   assert abs(cells.weights(raw) - wanted) <= 0.02 * wanted
   raw.cell.state_width += 3
   assert abs(cells.weights(raw) - wanted) > 0.02 * wanted
-  monkeypatch.setattr(cells, 'WIDEST', 3)
+  monkeypatch.setattr(cells, 'WIDEST', 6)
   with pytest.raises(RuntimeError, match='gru: .* weights, not about'):
     cells.sized(get, 'gru', 'state_width', narrow)
 
@@ -40,6 +40,30 @@ def test_the_dragon_hatchling_is_in_its_own_block(what, config):
   # The reference and the config's own rate are as they were.
   assert not listed[f'gru: {what}'].parameters['model']['overrides']
   assert config('gru').optimizer.learning_rate == cells.RATES[0]
+
+
+@pytest.mark.parametrize('wanted', (1, 6, 7, 999, 2000, 9_999, 10**9))
+def test_the_nearest_count_is_that_of_a_search_of_all(wanted, monkeypatch):
+  monkeypatch.setattr(cells, 'WIDEST', 64)
+  for count in (
+    lambda n: 3 + 2 * n + n * n,
+    lambda n: 10 * n,
+    lambda n: n * n + 40 * (n > 30),  # no parabola
+  ):
+    all_of = [abs(count(n) - wanted) for n in range(1, 65)]
+    nearest = cells._nearest(count, wanted)
+    assert abs(count(nearest) - wanted) == min(all_of)
+
+
+def test_a_few_counts_are_enough(monkeypatch):
+  asked = []
+
+  def count(n):
+    asked.append(n)
+    return 100 + 7 * n + 4 * n * n
+
+  assert cells._nearest(count, 40_000) == 99
+  assert len({*asked}) == 5
 
 
 def test_a_curve_has_the_means_between_its_points():

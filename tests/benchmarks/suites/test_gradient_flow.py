@@ -19,7 +19,7 @@ def test_the_gradient_of_the_last_loss_reaches_as_far_as_the_model():
   raw.cell.update(heads=1, head_width=4, window=2)
   task = language_modeling.make(config_lib.parse(raw), tokenizer.Bytes())
   tokens = np.random.default_rng(0).integers(0, 11, (3, 13))
-  params = task.init_parameters(jax.random.key(0))
+  params = jax.jit(task.init_parameters)(jax.random.key(0))
   batch = gradient_flow.batch_of(tokens)
   norms = curves.norms([flow.sums(task, params, batch)])
   assert norms.shape == (12,)

@@ -34,10 +34,11 @@ KINDS = {
     {'--config': 'configs/text_classification.py'},
   ),
   'longest': (
-    {'title': 'a {}', 'body': 'some longer text {}', 'label': 'xy'},
+    # Each has as many words in all rows.
+    {'brief': 'a {}', 'story': 'some longer text {}', 'label': 'xy'},
     {
       '--config': 'configs/text_classification.py',
-      '--config.data.field': 'body',
+      '--config.data.field': 'story',
     },
   ),
   'texts': ({'text': 'a {}'}, {'--config': 'configs/stdlib_bytes.py'}),

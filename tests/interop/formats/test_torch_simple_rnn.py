@@ -22,9 +22,15 @@ def read(path, raw, tokenizer=None):
   return torch_simple_rnn.read(request.Source(path, config, tokenizer))
 
 
-@pytest.mark.parametrize('preset', ('simple', 'modified'))
+# Each pair of values occurs.
 @pytest.mark.parametrize(
-  ('heads', 'fused'), ((1, False), (1, True), (2, False), (2, True))
+  ('preset', 'heads', 'fused'),
+  (
+    ('simple', 1, False),
+    ('simple', 2, True),
+    ('modified', 1, True),
+    ('modified', 2, False),
+  ),
 )
 def test_a_state_dict_has_the_logits_of_the_equations(
   tmp_path, preset, heads, fused
@@ -41,8 +47,7 @@ def test_a_state_dict_has_the_logits_of_the_equations(
   assert bundle.tokenizer.size == 21
 
 
-@pytest.mark.parametrize('heads', (1, 2))
-@pytest.mark.parametrize('fused', (False, True))
+@pytest.mark.parametrize(('heads', 'fused'), ((1, False), (2, True)))
 def test_what_is_written_is_read_by_the_equations_and_comes_back(
   tmp_path, heads, fused
 ):

@@ -19,34 +19,35 @@ from rnn_jax.ops.gla import oracle as gla_oracle
 CASES = (
   ('step', 1, 64, 'after', 'key'),
   ('step', 1, 64, 'before', 'head'),
-  ('scan', 2, 64, 'before', 'key'),
   ('scan', 17, 64, 'after', 'key'),
   ('scan', 65, 64, 'before', 'head'),
   ('associative', 1, 64, 'after', 'key'),
   ('associative', 64, 64, 'after', 'head'),
   ('chunked', 1, 16, 'after', 'key'),
   ('chunked', 2, 7, 'before', 'head'),
-  ('chunked', 15, 16, 'after', 'key'),
   ('chunked', 16, 16, 'after', 'head'),
   ('chunked', 17, 16, 'before', 'key'),
-  ('chunked', 17, 20, 'after', 'head'),
   ('chunked', 63, 64, 'before', 'key'),
   ('chunked', 65, 64, 'after', 'key'),
   ('chunked', 65, 1, 'after', 'head'),
-  ('chunked', 70, 64, 'before', 'head'),
   ('chunked', 130, 7, 'after', 'key'),
   ('chunked', 130, 16, 'before', 'head'),
   ('chunked', 130, 20, 'before', 'key'),
-  ('chunked', 130, 64, 'after', 'key'),
   ('native', 1, None, 'after', 'key'),
-  ('native', 1, 1, 'before', 'head'),
   ('native', 31, None, 'before', 'key'),
   ('native', 33, 7, 'after', 'head'),
   ('native', 130, None, 'after', 'key'),
   ('native', 130, 64, 'before', 'head'),
 )
 # H, K, P: rows wider than a vector, blocks of columns that are not full
-NATIVE_WIDTHS = ((1, 32, 64), (2, 17, 48), (1, 5, 130), (2, 1, 1), (1, 40, 200))
+NATIVE_WIDTHS = (
+  ((1, 32, 64), 'key', 'before'),
+  ((1, 32, 64), 'head', 'after'),
+  ((2, 17, 48), 'head', 'before'),
+  ((1, 5, 130), 'key', 'after'),
+  ((2, 1, 1), 'head', 'after'),
+  ((1, 40, 200), 'key', 'before'),
+)
 CASES_BFLOAT16 = (
   ('step', 1, 64, 'after', 'key'),
   ('scan', 17, 64, 'after', 'key'),
@@ -82,12 +83,11 @@ def test_values_and_gradients_equal_the_oracle(
 
 
 @pytest.mark.native
-@pytest.mark.parametrize('widths', NATIVE_WIDTHS)
-def test_the_native_form_equals_the_oracle_at_any_width(widths):
-  for decay, read in zip(('key', 'head'), gla.READS, strict=True):
-    drawn = selfcheck.draw(35, decay, 'float32', *widths)
-    errors = selfcheck.errors(*drawn, 'native', None, read)
-    assert excess(errors, selfcheck.BOUNDS['native']) == {}
+@pytest.mark.parametrize(('widths', 'decay', 'read'), NATIVE_WIDTHS)
+def test_the_native_form_equals_the_oracle_at_any_width(widths, decay, read):
+  drawn = selfcheck.draw(35, decay, 'float32', *widths)
+  errors = selfcheck.errors(*drawn, 'native', None, read)
+  assert excess(errors, selfcheck.BOUNDS['native']) == {}
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,7 @@
 
 import functools
 import logging
-import os
 import re
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +12,6 @@ import pytest
 from rnn_jax.native import library
 from rnn_jax.ops import gla
 from tests.support import loops
-from tests.support import tiny
 
 pytestmark = pytest.mark.slow
 
@@ -56,22 +52,64 @@ def assert_close(got, want):
     np.testing.assert_allclose(a, b, rtol=0, atol=CLOSE * abs(b).max())
 
 
-@pytest.mark.parametrize('read', gla.READS)
-@pytest.mark.parametrize('impl', LONG)
-def test_the_future_does_not_reach_the_past(impl, read):
-  state, *inputs = draw(21)
+# The shape of most tests, cut where a chunk doesn't end.
+SHAPE = {'L': 12, 'B': 2, 'H': 2, 'K': 3, 'P': 4}
+HALF = 6
+EACH = pytest.mark.parametrize('impl', LONG)
+
+
+@functools.cache
+def both_ways(impl, read='after', in_two=False, starts=False):
+  """A compiled function: (state, y), gradients of `sum(cotangents * them)`.
+
+  Its arguments: cotangents, state, q, k, v, loga and, if wanted, starts.
+  """
+  run = functools.partial(gla.recurrence, impl=impl, chunk_length=4, read=read)
+
+  def in_halves(state, *inputs):
+    state, first = run(state, *cut(inputs, 0, HALF))
+    state, second = run(state, *cut(inputs, HALF, 12))
+    return state, jnp.concatenate([first, second], 1)
 
   @jax.jit
-  @functools.partial(jax.jacrev, argnums=(0, 1, 2, 3))
-  def slopes(*inputs):
-    run = functools.partial(gla.recurrence, impl=impl, chunk_length=16)
-    return run(state, *inputs, read=read)[1][0, :, 0, 0]
+  def program(cotangents, *inputs):
+    options = {'starts_BxL': inputs[5]} if starts else {}
+    f = in_halves if in_two else functools.partial(run, **options)
+    out, back = jax.vjp(f, *inputs[:5])
+    return out, back(cotangents)
 
-  of_q, *of_others = (np.asarray(x[:, 0, :, 0, 0]) for x in slopes(*inputs))
-  assert np.array_equal(of_q != 0, np.eye(21))
+  return program
+
+
+@functools.cache
+def drawn(seed=0):
+  return draw(**SHAPE, seed=seed)
+
+
+@functools.cache
+def cotangents():
+  state, *_, v, _ = draw(**SHAPE, seed=2)
+  return state, v
+
+
+@pytest.mark.parametrize('read', gla.READS)
+@EACH
+def test_the_future_does_not_reach_the_past(impl, read):
+  inputs, L = drawn(), SHAPE['L']
+  slopes = []
+  for t in range(L):
+    still, d_y = (jnp.zeros_like(x) for x in (inputs[0], inputs[3]))
+    d_y = d_y.at[0, t, 0, 0].set(1)
+    gradients = both_ways(impl, read)((still, d_y), *inputs)[1]
+    slopes.append([np.asarray(x) for x in gradients[1:]])
+  of_q, *of_others = (np.stack(x) for x in zip(*slopes, strict=True))
+  seen = [(x[:, 0, :, 0] != 0).any(-1) for x in (of_q, *of_others)]
+  assert np.array_equal(seen[0], np.eye(L))
   first = 0 if read == 'after' else -1
-  for slope in of_others:
-    assert np.array_equal(slope != 0, np.tril(np.ones((21, 21)), first))
+  for one in seen[1:]:
+    assert np.array_equal(one, np.tril(np.ones((L, L)), first))
+  for x in (of_q, *of_others):  # other rows and heads
+    assert not x[:, 1].any() and not x[:, :, :, 1].any()
 
 
 @pytest.mark.parametrize(
@@ -84,72 +122,59 @@ def test_the_future_does_not_reach_the_past(impl, read):
   ),
 )
 def test_a_carried_state_equals_one_pass_and_so_do_the_gradients(impl, read):
-  state, *inputs = draw(13, B=2, H=2, K=3, P=4)
-  run = functools.partial(gla.recurrence, impl=impl, chunk_length=4, read=read)
-
-  def in_two(state, *inputs):
-    state, first = run(state, *cut(inputs, 0, 5))
-    state, second = run(state, *cut(inputs, 5, 13))
-    return state, jnp.concatenate([first, second], 1)
-
-  @functools.partial(jax.jit, static_argnums=0)
-  def both_ways(f, *x):
-    out, back = jax.vjp(f, *x)
-    return out, back(jax.tree.map(jnp.cos, out))
-
-  got, want = both_ways(in_two, state, *inputs), both_ways(run, state, *inputs)
+  got, want = (
+    both_ways(impl, read, in_two)(cotangents(), *drawn())
+    for in_two in (True, False)
+  )
   assert_close(got, want)
 
 
-@pytest.mark.parametrize('impl', LONG)
+@EACH
 def test_documents_in_one_row_equal_separate_documents(impl):
-  state, *inputs = draw(21, B=2, H=2, K=3, P=4)
-  starts = jnp.zeros((2, 21), jnp.int32).at[:, jnp.array([0, 14])].set(1)
-  run = functools.partial(gla.recurrence, impl=impl, chunk_length=8)
-
-  @jax.jit
-  def separate(*inputs):
-    _, first = run(jnp.zeros_like(state), *cut(inputs, 0, 14))
-    last, second = run(jnp.zeros_like(state), *cut(inputs, 14, 21))
-    return last, jnp.concatenate([first, second], 1)
-
-  packed = jax.jit(functools.partial(run, starts_BxL=starts))(state, *inputs)
-  assert_close(packed, separate(*inputs))
+  state, *inputs = drawn()
+  starts = jnp.zeros((2, 12), jnp.int32).at[:, jnp.array([0, HALF])].set(1)
+  run = jax.jit(functools.partial(gla.recurrence, impl=impl, chunk_length=4))
+  _, first = run(jnp.zeros_like(state), *cut(inputs, 0, HALF))
+  last, second = run(jnp.zeros_like(state), *cut(inputs, HALF, 12))
+  program = both_ways(impl, starts=True)
+  packed, _ = program(cotangents(), state, *inputs, starts)
+  assert_close(packed, (last, jnp.concatenate([first, second], 1)))
 
 
-@pytest.mark.parametrize('impl', LONG)
+@EACH
 def test_another_document_changes_no_bit_and_gets_no_gradient(impl):
-  inputs = draw(21, B=1, H=2, K=3, P=4)
-  other = draw(21, B=1, H=2, K=3, P=4, seed=1)
-  starts = jnp.zeros((1, 21), jnp.int32).at[:, 9].set(1)
-
-  @jax.jit
-  def second(*inputs):
-    run = functools.partial(gla.recurrence, impl=impl, chunk_length=8)
-    state, y = run(*inputs, starts_BxL=starts)
-    return state, y[:, 9:]
-
-  # All before step 9 is the other document's, the initial state too.
+  inputs, other = drawn(), drawn(seed=1)
+  starts = jnp.zeros((2, 12), jnp.int32).at[:, 7].set(1)
+  run = both_ways(impl, starts=True)
+  d_state, d_y = cotangents()
+  given = (0 * d_state, d_y.at[:, :7].set(0))
+  # All before step 7 is the other document's, the initial state too.
   changed = [1e6 * other[0]]
   for x, z in zip(inputs[1:], other[1:], strict=True):
-    changed.append(x.at[:, :9].set(z[:, :9]))
-  for a, b in zip(second(*inputs), second(*changed), strict=True):
-    assert np.array_equal(a, b)
-  loss = jax.grad(lambda *x: jnp.sum(second(*x)[1] ** 2), range(5))
-  slopes = jax.jit(loss)(*inputs)
-  assert not slopes[0].any() and not slopes[4][:, 9].any()
+    changed.append(x.at[:, :7].set(z[:, :7]))
+  (state, y), slopes = run(given, *inputs, starts)
+  (other_state, other_y), _ = run(given, *changed, starts)
+  assert np.array_equal(state, other_state)
+  assert np.array_equal(y[:, 7:], other_y[:, 7:])
+  assert not slopes[0].any() and not slopes[4][:, 7].any()
   for slope in slopes[1:]:
-    assert not slope[:, :9].any() and slope[:, 10:].any()
+    assert not slope[:, :7].any() and slope[:, 8:].any()
 
 
-@pytest.mark.parametrize('impl', ('step', *LONG))
+@EACH
 def test_no_starts_are_starts_of_zero(impl):
-  L = 1 if impl == 'step' else 9
-  inputs, zeros = draw(L), jnp.zeros((1, L), jnp.int32)
-  run = functools.partial(gla.recurrence, impl=impl, chunk_length=4)
-  without = jax.jit(run)(*inputs)
-  given = jax.jit(functools.partial(run, starts_BxL=zeros))(*inputs)
+  zeros = jnp.zeros((2, 12), jnp.int32)
+  without, _ = both_ways(impl)(cotangents(), *drawn())
+  given, _ = both_ways(impl, starts=True)(cotangents(), *drawn(), zeros)
   for a, b in zip(without, given, strict=True):
+    assert np.array_equal(a, b)
+
+
+def test_no_start_of_a_step_is_a_start_of_zero():
+  run = jax.jit(functools.partial(gla.recurrence, impl='step'))
+  inputs = draw(1)
+  given = run(*inputs, starts_BxL=jnp.zeros((1, 1), jnp.int32))
+  for a, b in zip(run(*inputs), given, strict=True):
     assert np.array_equal(a, b)
 
 
@@ -224,41 +249,6 @@ def test_a_mapped_axis_is_more_rows_of_one_call():
       jax.tree.leaves(results), jax.tree.leaves(want), strict=True
     ):
       assert np.array_equal(a[n], b)
-
-
-def bytes_by_cores(program):
-  """The bytes of `made`, arrays that a program makes: on one core, on all."""
-  program = (
-    'import os, sys; os.sched_setaffinity(0, map(int, sys.argv[1:]));'
-    f'{program}'
-    'made = jax.tree.leaves(made);'
-    'sys.stdout.buffer.write(b"".join(np.asarray(a).tobytes() for a in made))'
-  )
-  cores = sorted(os.sched_getaffinity(0))
-  return [
-    subprocess.run(
-      [sys.executable, '-c', program, *map(str, some)],
-      check=True,
-      capture_output=True,
-      cwd=tiny.ROOT,
-    ).stdout
-    for some in (cores[:1], cores)
-  ]
-
-
-@pytest.mark.native
-def test_threads_change_no_bit():
-  """One row of many columns, which threads share, against one core."""
-  program = (
-    'import jax, numpy as np; from rnn_jax.ops import gla;'
-    'from tests.ops.gla import test_properties as tests;'
-    'x = tests.draw(100, H=1, K=8, P=96);'
-    "f = lambda *x: gla.recurrence(*x, impl='native');"
-    'out, back = jax.vjp(f, *x);'
-    'made = out, back(jax.tree.map(jax.numpy.cos, out));'
-  )
-  one, all_ = bytes_by_cores(program)
-  assert len(one) > 1000 and one == all_
 
 
 @pytest.mark.native

@@ -15,9 +15,17 @@ from rnn_jax.training import loop
 from rnn_jax.training import programs as programs_lib
 from rnn_jax.training.memory import batch_size
 from rnn_jax.training.memory import program as program_memory
+from tests.support import shared
 from tests.support import tiny
 
 GIB = 0.004
+PROGRAMS = programs_lib.Programs
+
+
+@pytest.fixture(scope='module', autouse=True)
+def _programs():
+  with shared.programs():
+    yield
 
 
 def configure(gib=GIB):
@@ -86,7 +94,7 @@ def test_a_budget_for_no_row_is_refused_with_what_is_needed():
 
 
 def test_a_budget_smaller_than_the_parameters_compiles_nothing(monkeypatch):
-  monkeypatch.setattr(programs_lib.Programs, 'compile_train', None)
+  monkeypatch.setattr(PROGRAMS, 'compile_train', None)
   programs = programs_lib.from_config(configure(), tokenizer.Bytes())
   params, optimizer = batch_size.state_bytes(programs, 1)
   leaves = jax.tree.leaves(programs.parameters_like())

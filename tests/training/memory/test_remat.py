@@ -9,9 +9,16 @@ from rnn_jax.training import loop
 from rnn_jax.training import programs as programs_lib
 from rnn_jax.training.memory import program as program_memory
 from rnn_jax.training.memory import remat as remat_budget
+from tests.support import shared
 from tests.support import tiny
 
 SHAPES = (8, 16), (8, 32)
+
+
+@pytest.fixture(scope='module', autouse=True)
+def _programs():
+  with shared.programs():
+    yield
 
 
 def configure(gib=1.0, every='auto', **remat):
@@ -37,11 +44,17 @@ def test_the_first_plan_that_fits_is_chosen():
     assert needed(chosen) <= budget
 
 
-def test_a_budget_that_holds_no_plan_is_refused():
+def test_a_budget_that_holds_no_plan_is_refused(monkeypatch):
+  config = configure(1e-6)
+  plans = [remat_budget._with(config, plan) for plan in remat_budget.PLANS]
+  assert None not in plans and len({*plans}) == len(plans)
+  monkeypatch.setattr(remat_budget, 'PLANS', remat_budget.PLANS[:2])
   with pytest.raises(
     errors.InputError, match='8 rows of 32 tokens need .* GiB'
-  ):
-    remat_budget.resolve(configure(1e-6), tokenizer.Bytes(), SHAPES)
+  ) as raised:
+    remat_budget.resolve(config, tokenizer.Bytes(), SHAPES)
+  least = needed(configure(0.0, 'sqrt'))
+  assert f'need {least / 2**30:.3g} GiB' in str(raised.value)
 
 
 def test_a_run_says_what_was_chosen(tmp_path, capsys):

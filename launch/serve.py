@@ -1,0 +1,195 @@
+"""Serves the model of a run over HTTP, in OpenAI's forms.
+
+    python -m launch.serve --workdir=runs/demo --port=8000
+    curl http://127.0.0.1:8000/v1/completions \\
+        -H 'Content-Type: application/json' \\
+        -d '{"prompt": "def main(", "max_tokens": 50}'
+
+Open http://127.0.0.1:8000/ to write with the model. --keys_file names API keys;
+without them the server is for this machine only. docs/serving.md has the API,
+units for systemd and Kubernetes, and what is safe. SIGTERM and Ctrl-C let the
+requests that run end, for --drain_seconds at most.
+"""
+
+import functools
+import pathlib
+import sys
+import time
+
+from absl import flags
+
+from launch import command
+
+STARTED = time.monotonic()
+
+PURPOSE = 'Use'
+WORKDIR = flags.DEFINE_string(
+  'workdir', None, 'Folder of the run.', required=True
+)
+CHECKPOINT = flags.DEFINE_string(
+  'checkpoint', 'best', "'best', 'latest' or a step number."
+)
+WEIGHTS = flags.DEFINE_enum(
+  'weights', 'float32', ['float32', 'int8'], 'Format of the weights in memory.'
+)
+MODEL_NAME = flags.DEFINE_string(
+  'model_name', '', "The model's name for clients. Default: the folder's name."
+)
+HOST = flags.DEFINE_string(
+  'host', '127.0.0.1', 'Address to listen at; 0.0.0.0: all of this machine.'
+)
+PORT = flags.DEFINE_integer(
+  'port', 8000, 'Port to listen at; 0: any free one.', 0, 65535
+)
+SLOTS = flags.DEFINE_integer('slots', 16, 'Texts that are written at a time.')
+QUEUE = flags.DEFINE_integer('queue', 256, 'Requests that may wait.')
+PREFIX_BYTES = flags.DEFINE_integer(
+  'prefix_bytes', 256 * 2**20, 'Of states of prompts kept in memory; 0: none.'
+)
+KEYS_FILE = flags.DEFINE_string(
+  'keys_file',
+  None,
+  'File of API keys, NAME KEY per line. Default: $RNN_JAX_API_KEYS.',
+)
+ALLOW_ANONYMOUS = flags.DEFINE_boolean(
+  'allow_anonymous', False, 'Serve other machines without keys.'
+)
+ALLOWED_HOSTS = flags.DEFINE_list(
+  'allowed_hosts', [], 'Names of this server, without keys; *: any.'
+)
+CORS = flags.DEFINE_list(
+  'cors', [], 'Origins whose pages may use this server, as https://a.example.'
+)
+STORE = flags.DEFINE_string(
+  'store',
+  None,
+  'Where states are kept: a folder, redis://HOST:PORT/NUMBER, or empty: '
+  'nowhere. Default: WORKDIR/states.',
+)
+STORE_BYTES = flags.DEFINE_integer(
+  'store_bytes', 2**30, 'Of the states of one key, at most.'
+)
+STORE_DAYS = flags.DEFINE_float(
+  'store_days', 30.0, 'A state unused for so long is removed; 0: never.'
+)
+STATE_KEY_FILE = flags.DEFINE_string(
+  'state_key_file',
+  None,
+  'File of the key that signs states. Default: $RNN_JAX_STATE_KEY, else '
+  'signing.key in the folder of --store.',
+)
+BODY_BYTES = flags.DEFINE_integer(
+  'body_bytes', 8 * 2**20, 'Of a request, at most.'
+)
+PROMPT_TOKENS = flags.DEFINE_integer(
+  'prompt_tokens', 32_768, 'Of a text that is read, at most.'
+)
+MAX_NEW_TOKENS = flags.DEFINE_integer(
+  'max_new_tokens', 4096, 'Of a text that is written, at most.'
+)
+REQUEST_SECONDS = flags.DEFINE_float(
+  'request_seconds', 300.0, 'From a request to its last token, at most.'
+)
+KEY_REQUESTS = flags.DEFINE_integer(
+  'key_requests', 0, 'Open at once for one key; 0: any number.'
+)
+DRAIN_SECONDS = flags.DEFINE_float(
+  'drain_seconds', 30.0, 'For requests that run when the server is stopped.'
+)
+ACCESS_LOG = flags.DEFINE_string(
+  'access_log', '', 'File for a line of JSON per request; -: stderr.'
+)
+LOG_TEXTS = flags.DEFINE_boolean(
+  'log_texts', False, 'Write prompts and answers to the access log.'
+)
+LOCAL = ('127.0.0.1', 'localhost', '::1')
+
+
+def main(_):
+  from rnn_jax import errors
+
+  try:
+    import prometheus_client  # noqa: F401
+    import pydantic  # noqa: F401
+    import starlette  # noqa: F401
+    import uvicorn  # noqa: F401
+  except ModuleNotFoundError as error:
+    raise errors.InputError(
+      f"{error.name} is missing: run pip install 'rnn_jax[serve]'"
+    ) from None
+  from rnn_jax import activity
+  from rnn_jax import signal_thread
+  from rnn_jax.serving.http import access_log
+  from rnn_jax.serving.http import app as app_lib
+  from rnn_jax.serving.http import auth
+  from rnn_jax.serving.http import server
+
+  keys = auth.read(KEYS_FILE.value)
+  if HOST.value not in LOCAL and not keys and not ALLOW_ANONYMOUS.value:
+    raise errors.InputError(
+      f'host={HOST.value!r}: other machines could use the server without a '
+      'key: give --keys_file, or --allow_anonymous'
+    )
+  bound = server.listen(HOST.value, PORT.value)
+  log = access_log.AccessLog(ACCESS_LOG.value, LOG_TEXTS.value)
+  service = _service(keys)
+  hosts = [*ALLOWED_HOSTS.value, HOST.value]
+  if ALLOW_ANONYMOUS.value and not ALLOWED_HOSTS.value:
+    hosts.append('*')
+  app = app_lib.make(service, log, hosts, CORS.value)
+  with (
+    server.Stop(service, DRAIN_SECONDS.value) as stop,
+    service.running(DRAIN_SECONDS.value),
+    activity.waiting(),
+  ):
+    server.run(app, bound, functools.partial(_announce, service, bound), stop)
+  sys.exit(signal_thread.exit_code(stop.name))
+
+
+def _service(keys):
+  from rnn_jax.inference import model as model_lib
+  from rnn_jax.serving import engine
+  from rnn_jax.serving import store as store_lib
+  from rnn_jax.serving.http import service as service_lib
+
+  workdir = pathlib.Path(WORKDIR.value)
+  load = functools.partial(model_lib.load, workdir, weights=WEIGHTS.value)
+  model = load(CHECKPOINT.value)
+  place = STORE.value
+  if place is None:
+    place = str(workdir / 'states')
+  limits = service_lib.Limits(
+    body_bytes=BODY_BYTES.value,
+    prompt_tokens=PROMPT_TOKENS.value,
+    new_tokens=MAX_NEW_TOKENS.value,
+    seconds=REQUEST_SECONDS.value,
+    owner_requests=KEY_REQUESTS.value,
+  )
+  store, state_key = None, b''
+  if place:
+    kept = store_lib.Limits(STORE_BYTES.value, STORE_DAYS.value)
+    state_key = service_lib.read_state_key(STATE_KEY_FILE.value, place)
+    store = store_lib.open_store(place, kept)
+  elif STATE_KEY_FILE.value:
+    state_key = service_lib.read_state_key(STATE_KEY_FILE.value, place)
+  options = service_lib.Options(
+    MODEL_NAME.value or workdir.resolve().name, limits, state_key
+  )
+  engine_options = engine.Options(
+    slots=SLOTS.value, queue=QUEUE.value, prefix_bytes=PREFIX_BYTES.value
+  )
+  return service_lib.Service(model, options, engine_options, store, keys, load)
+
+
+def _announce(service, bound):
+  host, port = bound.getsockname()[:2]
+  host = f'[{host}]' if ':' in host else host
+  print(
+    f'{service.options.name} is ready at http://{host}:{port}/ after '
+    f'{time.monotonic() - STARTED:.1f} s',
+    flush=True,
+  )
+
+
+if __name__ == '__main__':
+  command.run(main)

@@ -1,0 +1,1 @@
+"""The server over HTTP; `app.make` returns its ASGI application."""

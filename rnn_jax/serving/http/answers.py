@@ -1,0 +1,276 @@
+"""Answers in OpenAI's forms, whole and in parts.
+
+Beside OpenAI's fields a choice has `stop_reason`, why the engine ended it, and
+an answer `seed`, with which it can be had again, and `state` if one was asked
+for.
+"""
+
+import math
+import secrets
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rnn_jax.data.text import tokenizer as tokenizer_lib
+from rnn_jax.inference import surprise
+from rnn_jax.serving import requests
+from rnn_jax.serving.http import plans
+from rnn_jax.serving.http import service as service_lib
+
+LEAST = -9999.0  # what OpenAI writes for a log-probability of minus infinity
+FINISHED = {
+  'boundary': 'stop',
+  'stop': 'stop',
+  'length': 'length',
+  'deadline': 'length',
+  'closed': 'length',
+  'cancelled': 'length',
+}
+
+
+class Pieces:
+  """Tokens as texts."""
+
+  def __init__(self, tokenizer: tokenizer_lib.Tokenizer) -> None:
+    self._tokenizer = tokenizer
+    self._known: dict[int, bytes] = {}
+
+  def raw(self, token: int) -> bytes:
+    """Returns the bytes of a token; b'' of the boundary."""
+    if token not in self._known:
+      self._known[token] = self._tokenizer.decode_bytes([token])
+    return self._known[token]
+
+  def text(self, token: int) -> str:
+    """Returns a token's text; 'bytes:\\xe2' if it isn't whole characters."""
+    raw = self.raw(token)
+    try:
+      return raw.decode()
+    except UnicodeDecodeError:
+      return 'bytes:' + ''.join(f'\\x{byte:02x}' for byte in raw)
+
+
+class Answer:
+  """The answer to one plan, as its tokens come.
+
+  Attributes:
+    id: of the answer.
+  """
+
+  def __init__(
+    self, service: service_lib.Service, plan: plans.Plan, chat: bool
+  ) -> None:
+    self.id = ('chatcmpl-' if chat else 'cmpl-') + secrets.token_hex(12)
+    self._chat = chat
+    self._plan = plan
+    self._service = service
+    self._created = int(time.time())
+    self._tokenizer = service.writer.tokenizer
+    self._pieces = Pieces(self._tokenizer)
+    self._digest = service.writer.model_digest[:16]
+    self._texts = [''] * plan.choices
+    self._logprobs: list[Any] = [self._no_logprobs() for _ in self._texts]
+    self._begun = [False] * plan.choices
+    self._numbers = np.cumsum([0, *(each.n for each in plan.asked)])
+
+  # The prompt.
+
+  def echo(self, values: Sequence[surprise.Values | None]) -> list[Any]:
+    """Begins each text with its prompt. Returns the choices' parts.
+
+    Args:
+      values: what the model says of the tokens of each prompt but its first;
+        None without log-probabilities.
+    """
+    parts = []
+    for number, ids in enumerate(self._plan.prompts):
+      text = self._tokenizer.decode(ids)
+      entry = self._prompt_logprobs(ids, values[number])
+      for index in self._indices(number):
+        self._add(index, text, entry)
+        parts.append(self._part(index, text, entry, None))
+    return parts
+
+  def _prompt_logprobs(self, ids, values):
+    if values is None:
+      return None
+    entry, offset = self._no_logprobs(), 0
+    first = 0 if ids[0] != self._tokenizer.boundary else 1
+    for n in range(first, len(ids)):
+      logprob, best = None, None
+      if n:
+        logprob = _finite(values.logprob_L[n - 1])
+        best = [
+          *zip(
+            values.top_LxK[n - 1].tolist(),
+            map(_finite, values.top_logprob_LxK[n - 1]),
+            strict=True,
+          )
+        ]
+      self._append(entry, int(ids[n]), logprob, best, offset)
+      offset += len(self._tokenizer.decode([ids[n]]))
+    return entry
+
+  # New tokens.
+
+  def add(
+    self, number: int, tokens: Sequence[requests.Token]
+  ) -> list[dict[str, Any]]:
+    """Reads new tokens of a request. Returns the choices' parts."""
+    parts = []
+    by_choice: dict[int, list[requests.Token]] = {}
+    for token in tokens:
+      by_choice.setdefault(token.choice, []).append(token)
+    for choice, own in by_choice.items():
+      index = int(self._numbers[number]) + choice
+      offset = len(self._texts[index])
+      entry = None if self._plan.logprobs is None else self._no_logprobs()
+      for token in own:
+        if entry is not None:
+          best = [(i, _finite(p)) for i, p in token.alternatives]
+          self._append(entry, token.id, _finite(token.logprob), best, offset)
+        offset += len(token.text)
+      text = ''.join(token.text for token in own)
+      self._add(index, text, entry)
+      if text or entry is not None:
+        parts.append(self._part(index, text, entry, None))
+    return parts
+
+  def end(
+    self, replies: Sequence[requests.Reply]
+  ) -> tuple[list[dict[str, Any]], list[Any]]:
+    """Reads the replies. Returns (the last parts, the finished choices)."""
+    parts, choices = [], []
+    completions = [each for reply in replies for each in reply.completions]
+    if not self._plan.writes:
+      completions = [requests.Completion('', (), (), 'length')] * len(
+        self._texts
+      )
+    for index, completion in enumerate(completions):
+      shown = self._texts[index]
+      if self._plan.echo:
+        number = int(np.searchsorted(self._numbers, index, 'right')) - 1
+        prompt = self._tokenizer.decode(self._plan.prompts[number])
+        shown = shown[len(prompt) :]
+      rest = completion.text[len(shown) :]
+      self._texts[index] += rest
+      parts.append(self._part(index, rest, None, completion.reason))
+      choices.append(self._choice(index, completion.reason))
+    return parts, choices
+
+  # Objects.
+
+  def chunk(self, choices: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+    """Returns a part of a streamed answer."""
+    kind = 'chat.completion.chunk' if self._chat else 'text_completion'
+    return self._object(kind) | {'choices': choices} | more
+
+  def whole(
+    self, choices: list[Any], usage: dict[str, Any], **more: Any
+  ) -> dict[str, Any]:
+    """Returns an answer."""
+    kind = 'chat.completion' if self._chat else 'text_completion'
+    rest = {'choices': choices, 'usage': usage}
+    return self._object(kind) | rest | more
+
+  def usage(self, replies: Sequence[requests.Reply]) -> dict[str, Any]:
+    """Returns how many tokens were read and made."""
+    read = sum(map(len, self._plan.prompts))
+    new = sum(reply.new_tokens for reply in replies) * self._plan.writes
+    cached = sum(reply.cached_tokens for reply in replies)
+    return {
+      'prompt_tokens': read,
+      'completion_tokens': new,
+      'total_tokens': read + new,
+      'prompt_tokens_details': {'cached_tokens': cached},
+    }
+
+  def texts(self) -> list[str]:
+    """Returns all texts so far."""
+    return [*self._texts]
+
+  def _object(self, kind):
+    return {
+      'id': self.id,
+      'object': kind,
+      'created': self._created,
+      'model': self._service.options.name,
+      'system_fingerprint': self._digest,
+      'seed': self._plan.seed,
+    }
+
+  def _part(self, index, text, entry, reason):
+    end = {'finish_reason': FINISHED.get(reason), 'stop_reason': reason}
+    if not self._chat:
+      return {'index': index, 'text': text, 'logprobs': entry, **end}
+    delta = {'content': text} if text or entry is not None else {}
+    if not self._begun[index]:
+      self._begun[index] = True
+      delta = {'role': 'assistant', 'content': text}
+    return {'index': index, 'delta': delta, 'logprobs': entry, **end}
+
+  def _choice(self, index, reason):
+    wanted = self._plan.logprobs is not None
+    entry = self._logprobs[index] if wanted else None
+    end = {'finish_reason': FINISHED[reason], 'stop_reason': reason}
+    text = self._texts[index]
+    if not self._chat:
+      return {'index': index, 'text': text, 'logprobs': entry, **end}
+    message = {'role': 'assistant', 'content': text, 'refusal': None}
+    return {'index': index, 'message': message, 'logprobs': entry, **end}
+
+  def _indices(self, number):
+    return range(self._numbers[number], self._numbers[number + 1])
+
+  # Log-probabilities.
+
+  def _no_logprobs(self):
+    if self._chat:
+      return {'content': [], 'refusal': None}
+    return {
+      'tokens': [],
+      'token_logprobs': [],
+      'top_logprobs': [],
+      'text_offset': [],
+    }
+
+  def _append(self, entry, token, logprob, best, offset):
+    if self._chat:
+      entry['content'].append(
+        self._named(token, logprob)
+        | {'top_logprobs': [self._named(*each) for each in best or ()]}
+      )
+      return
+    entry['tokens'].append(self._pieces.text(token))
+    entry['token_logprobs'].append(logprob)
+    entry['text_offset'].append(offset)
+    names = None
+    if best is not None:
+      # As at OpenAI, the token itself is among them.
+      names = {self._pieces.text(i): p for i, p in best}
+      if self._plan.logprobs:
+        names.setdefault(self._pieces.text(token), logprob)
+    entry['top_logprobs'].append(names)
+
+  def _named(self, token, logprob):
+    return {
+      'token': self._pieces.text(token),
+      'logprob': logprob,
+      'bytes': [*self._pieces.raw(token)],
+    }
+
+  def _add(self, index, text, entry):
+    self._texts[index] += text
+    if entry is None:
+      return
+    kept = self._logprobs[index]
+    for name, values in entry.items():
+      if values is not None:
+        kept[name].extend(values)
+
+
+def _finite(logprob: Any) -> float | None:
+  value = float(logprob)
+  return None if math.isnan(value) else max(value, LEAST)

@@ -1,0 +1,150 @@
+"""Errors as OpenAI's clients read them.
+
+    {"error": {"message": ..., "type": ..., "param": ..., "code": ...}}
+
+`param` names the field of the request that is wrong, as 'messages.0.role'.
+"""
+
+import dataclasses
+import re
+from typing import Any
+
+import pydantic
+
+from rnn_jax import errors
+from rnn_jax.serving import store as store_lib
+
+BAD = 'invalid_request_error'
+SHOWN = 300  # characters of a request's value that a message shows
+# The arguments of rnn_jax by their fields, where these have other names.
+FIELDS = {
+  'constraint.grammar': 'response_format',
+  'max_new_tokens': 'max_tokens',
+  'min_new_tokens': 'min_tokens',
+  'text': 'prompt',
+  'turn': 'messages',
+}
+
+
+@dataclasses.dataclass
+class ApiError(Exception):
+  """An answer that isn't what was asked for.
+
+  Attributes:
+    status: of HTTP.
+    message: what is wrong and what to do.
+    type: the kind of error, as OpenAI names it.
+    param: the field of the request, or None.
+    code: a word for programs, or None.
+    retry_after: seconds until another try makes sense, or None.
+  """
+
+  status: int
+  message: str
+  type: str = BAD
+  param: str | None = None
+  code: str | None = None
+  retry_after: int | None = None
+
+  def body(self) -> dict[str, Any]:
+    """Returns the answer's object."""
+    return {
+      'error': {
+        'message': self.message,
+        'type': self.type,
+        'param': self.param,
+        'code': self.code,
+      }
+    }
+
+  def headers(self) -> dict[str, str]:
+    """Returns the headers that belong to it."""
+    if self.retry_after is None:
+      return {}
+    return {'Retry-After': str(self.retry_after)}
+
+
+def bad_request(
+  message: str, param: str | None = None, code: str | None = None
+) -> ApiError:
+  """Returns the error of a request that can't be right at any time."""
+  return ApiError(400, message, BAD, param, code)
+
+
+def overloaded(message: str, seconds: int = 1) -> ApiError:
+  """Returns the error of a full queue, 429."""
+  return ApiError(429, message, 'rate_limit_error', None, 'overloaded', seconds)
+
+
+def stopping() -> ApiError:
+  """Returns the error of a server that is about to end."""
+  return ApiError(
+    503, 'the server is stopping', 'server_error', None, 'stopping', 5
+  )
+
+
+def of(error: Exception, param: str | None = None) -> ApiError | None:
+  """Returns an exception as an ApiError; None: it is a defect.
+
+  Args:
+    error: what was raised.
+    param: the field that it is about, unless the error names one.
+  """
+  result = None
+  match error:
+    case ApiError():
+      result = error
+    case pydantic.ValidationError():
+      result = of_fields(error)
+    case store_lib.NotFoundError():
+      result = ApiError(404, str(error), BAD, 'state', 'state_not_found')
+    case store_lib.DamagedError():
+      result = ApiError(422, str(error), BAD, 'state', 'state_damaged')
+    case store_lib.QuotaError():
+      result = ApiError(
+        429, str(error), 'insufficient_quota', None, 'insufficient_quota'
+      )
+    case store_lib.UnavailableError():
+      result = ApiError(
+        503, str(error), 'server_error', None, 'store_unavailable', 5
+      )
+    case errors.InputError():
+      result = bad_request(str(error), _field(str(error)) or param)
+  return result
+
+
+def of_fields(error: pydantic.ValidationError) -> ApiError:
+  """Returns the first error of a request's fields, in words."""
+  first = error.errors(include_url=False, include_context=False)[0]
+  places = [str(part) for part in first['loc'] if _is_field(part)]
+  param = '.'.join(places) or None
+  message, value = first['msg'].removeprefix('Value error, '), first['input']
+  name = param or 'the body'
+  if first['type'] == 'extra_forbidden':
+    return bad_request(
+      f'{name}: this server has no such field: leave it out',
+      param,
+      'unknown_parameter',
+    )
+  if first['type'] == 'missing':
+    return bad_request(f'{name} is missing: give it', param, 'missing')
+  return bad_request(
+    f'{name}={_shown(value)}: {message[:SHOWN]}', param, 'invalid_value'
+  )
+
+
+def _is_field(part):
+  """Whether a part of pydantic's path is of the request: not a union's case."""
+  return isinstance(part, int) or bool(re.fullmatch(r'[a-z0-9_]{1,64}', part))
+
+
+def _shown(value):
+  shown = ascii(value)
+  return shown if len(shown) <= SHOWN else f'{shown[:SHOWN]}...'
+
+
+def _field(message):
+  name, equals, _ = message.partition('=')
+  if not equals or not re.fullmatch(r'[a-z_.]{1,40}', name):
+    return None
+  return FIELDS.get(name, name)

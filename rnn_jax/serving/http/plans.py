@@ -1,0 +1,272 @@
+"""What a body asks of the engine: forms become the engine's requests."""
+
+import dataclasses
+import secrets
+
+import numpy as np
+
+from rnn_jax import files
+from rnn_jax.serving import constraint as constraint_lib
+from rnn_jax.serving import requests
+from rnn_jax.serving import sampler
+from rnn_jax.serving.http import errors as http_errors
+from rnn_jax.serving.http import schemas
+from rnn_jax.serving.http import service as service_lib
+
+COMPLETION_TOKENS = 16  # as at OpenAI
+ANY_OBJECT = '{"type": "object"}'
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Plan:
+  """A request to the engine for each prompt.
+
+  Attributes:
+    owner: who asks.
+    asked: the requests; none is submitted if no token is wanted.
+    prompts: the ids that each reads, after its state.
+    logprobs: how many of the likeliest tokens to report; None: none, and no
+      log-probabilities.
+    echo: whether the answer begins with the prompt.
+    writes: whether new tokens are wanted.
+    seed: of the sampling.
+  """
+
+  owner: str
+  asked: tuple[requests.Request, ...]
+  prompts: tuple[np.ndarray, ...]
+  logprobs: int | None
+  echo: bool
+  writes: bool
+  seed: int
+
+  @property
+  def choices(self) -> int:
+    """How many texts the answer has."""
+    return sum(request.n for request in self.asked)
+
+
+def of_completions(
+  service: service_lib.Service, owner: str, form: schemas.Completions
+) -> Plan:
+  """Returns the plan of POST /v1/completions.
+
+  Raises:
+    ApiError, InputError: the model can't do it, or a limit is exceeded.
+  """
+  wanted = form.max_tokens
+  wanted = COMPLETION_TOKENS if wanted is None else wanted
+  if not wanted and not form.echo:
+    raise http_errors.bad_request(
+      'max_tokens=0: give 1 or more, or echo=true', 'max_tokens'
+    )
+  if form.state is not None and form.echo:
+    raise http_errors.bad_request(
+      'echo with a state, whose text is unknown: leave it out', 'echo'
+    )
+  texts = [
+    each if isinstance(each, str) else np.array(each, np.int64)
+    for each in form.prompt
+  ]
+  return _plan(service, owner, form, texts, wanted, form.logprobs)
+
+
+def of_chat(
+  service: service_lib.Service, owner: str, form: schemas.Chat
+) -> Plan:
+  """Returns the plan of POST /v1/chat/completions.
+
+  Raises:
+    ApiError, InputError: as `of_completions`; the model knows no turns.
+  """
+  _check_chats(service)
+  ids = turns(service, form.messages, form.state is not None)
+  wanted = form.max_completion_tokens
+  wanted = form.max_tokens if wanted is None else wanted
+  if wanted is None:
+    wanted = service.options.limits.new_tokens
+    longest = service.writer.generator.longest
+    if longest:
+      wanted = max(1, min(wanted, longest + 1 - len(ids)))
+  if not wanted:
+    raise http_errors.bad_request('max_tokens=0: give 1 or more', 'max_tokens')
+  logprobs = (form.top_logprobs or 0) if form.logprobs else None
+  return _plan(service, owner, form, [ids], wanted, logprobs)
+
+
+def of_state(
+  service: service_lib.Service, owner: str, form: schemas.NewState
+) -> requests.Request:
+  """Returns the request that reads what a new state is of.
+
+  Raises:
+    ApiError, InputError: as `of_completions`.
+  """
+  prompt: str | np.ndarray = ''
+  given = None
+  if form.completion is not None:
+    conversation = service.recall(owner, form.completion, form.choice)
+    given, prompt = conversation.state, conversation.ids
+  elif form.state is not None:
+    given = service.open_state(owner, form.state)
+  if form.messages is not None:
+    _check_chats(service)
+    prompt = turns(service, form.messages, given is not None)
+  elif form.prompt is not None:
+    prompt = form.prompt
+  request = requests.Request(
+    prompt,
+    max_new_tokens=0,
+    continues=bool(form.continues),
+    state=given,
+    returns_state=True,
+    deadline_seconds=service.options.limits.seconds,
+  )
+  _check_length(service, service.writer.encode(request))
+  return request
+
+
+def turns(
+  service: service_lib.Service, messages: list[schemas.Message], follows: bool
+) -> np.ndarray:
+  """Returns the ids of turns.
+
+  A system message is a turn as well: the model knows nothing else.
+
+  Args:
+    service: of the model.
+    messages: the turns.
+    follows: whether they follow those of a state.
+
+  Raises:
+    InputError: the vocabulary doesn't cover one.
+  """
+  ids = service.writer.encode_turns([each.content for each in messages])
+  return ids[1:] if follows else ids
+
+
+def after_state(
+  service: service_lib.Service, request: requests.Request, ids: np.ndarray
+) -> np.ndarray:
+  """Returns encoded ids as a request with the same state takes them."""
+  given = request.state
+  if given is not None and service.chats and not given.ended:
+    return ids[1:]  # the engine adds the boundary
+  return ids
+
+
+def _plan(service, owner, form, texts, wanted, logprobs):
+  count = form.n or 1
+  if len(texts) * count > schemas.PROMPTS:
+    raise http_errors.bad_request(
+      f'n={count} for {len(texts)} prompts: give at most {schemas.PROMPTS} '
+      'texts in all',
+      'n',
+    )
+  limits = service.options.limits
+  if wanted > limits.new_tokens:
+    raise http_errors.bad_request(
+      f'max_tokens={wanted}: at most {limits.new_tokens} are allowed',
+      'max_tokens',
+    )
+  keeps = form.return_state is not None
+  if keeps and len(texts) * count > 1:
+    raise http_errors.bad_request(
+      'return_state of several texts: give one prompt and n=1', 'return_state'
+    )
+  given = None
+  if form.state is not None:
+    given = service.open_state(owner, form.state)
+  seed = secrets.randbelow(2**32) if form.seed is None else form.seed
+  shared = {
+    'max_new_tokens': max(wanted, 1),
+    'sampling': _sampling(form),
+    'seed': seed,
+    'n': count,
+    'stop': form.stop or (),
+    'stop_at_boundary': not form.ignore_eos,
+    'min_new_tokens': form.min_tokens or 0,
+    'continues': bool(getattr(form, 'continues', None)),
+    'alternatives': logprobs or 0,
+    'constraint': _constraint(form),
+    'state': given,
+    'returns_state': keeps,
+    'deadline_seconds': limits.seconds,
+  }
+  asked, prompts = [], []
+  for index, text in enumerate(texts):
+    request = requests.Request(prompt=text, index=index * count, **shared)
+    ids = service.writer.encode(request)
+    _check_length(service, ids)
+    asked.append(request)
+    prompts.append(ids)
+  return Plan(
+    owner,
+    tuple(asked),
+    tuple(prompts),
+    logprobs,
+    bool(getattr(form, 'echo', None)),
+    wanted > 0,
+    seed,
+  )
+
+
+def _sampling(form):
+  given = {
+    name: getattr(form, name)
+    for name in (
+      'temperature',
+      'top_k',
+      'top_p',
+      'min_p',
+      'repetition_penalty',
+      'presence_penalty',
+      'frequency_penalty',
+    )
+    if getattr(form, name) is not None
+  }
+  bias = {int(name): x for name, x in (form.logit_bias or {}).items()}
+  return sampler.Sampling(**given, logit_bias=bias)
+
+
+def _constraint(form):
+  wanted = form.response_format
+  found = []
+  if form.guided_json is not None:
+    given = form.guided_json
+    schema = given if isinstance(given, str) else files.to_json(given)
+    found.append(('json_schema', schema))
+  if form.guided_regex is not None:
+    found.append(('regex', form.guided_regex))
+  if wanted is not None and wanted.type == 'json_object':
+    found.append(('json_schema', ANY_OBJECT))
+  if wanted is not None and wanted.json_schema is not None:
+    found.append(('json_schema', files.to_json(wanted.json_schema.schema_)))
+  if wanted is not None and wanted.regex is not None:
+    found.append(('regex', wanted.regex))
+  if len(found) > 1:
+    raise http_errors.bad_request(
+      'give one of response_format, guided_json, guided_regex',
+      'response_format',
+    )
+  return constraint_lib.Constraint(*found[0]) if found else None
+
+
+def _check_length(service, ids):
+  most = service.options.limits.prompt_tokens
+  if len(ids) > most:
+    raise http_errors.bad_request(
+      f'the prompt has {len(ids):,} tokens, and {most:,} are allowed: give '
+      'less, or make a state of its parts',
+      'prompt',
+      'context_length_exceeded',
+    )
+
+
+def _check_chats(service):
+  if not service.chats:
+    raise http_errors.bad_request(
+      'this model was not trained on turns: use /v1/completions',
+      None,
+      'wrong_endpoint',
+    )

@@ -1,0 +1,361 @@
+"""The bodies of requests: OpenAI's fields, and a few of our own.
+
+A field is one of four kinds: it does what it does at OpenAI; it is ours; it has
+no effect here or there on the text, so that it is accepted (NO_EFFECT); or this
+server can't honour it, so that any value but a neutral one is refused by name
+(NEUTRAL). A field of no kind is refused as well.
+
+Types are strict: '1' is not a number, and 1 is not a truth.
+"""
+
+from typing import Annotated
+from typing import Any
+from typing import Literal
+from typing import TypeVar
+
+import pydantic
+
+from rnn_jax import files
+from rnn_jax.serving.http import errors as http_errors
+
+NO_EFFECT = frozenset(
+  (
+    'metadata',
+    'parallel_tool_calls',
+    'prompt_cache_key',
+    'prompt_cache_options',
+    'prompt_cache_retention',
+    'safety_identifier',
+    'service_tier',
+    'store',
+    'user',
+  )
+)
+# Fields of OpenAI that change the answer in ways that this server lacks.
+NEUTRAL: dict[str, tuple[Any, ...]] = {
+  'audio': (None,),
+  'dimensions': (None,),
+  'function_call': (None, 'none'),
+  'functions': (None, []),
+  'modalities': (None, ['text']),
+  'moderation': (None,),
+  'prediction': (None,),
+  'reasoning_effort': (None, 'none'),
+  'suffix': (None, ''),
+  'tool_choice': (None, 'none'),
+  'tools': (None, []),
+  'verbosity': (None,),
+  'web_search_options': (None,),
+}
+STOPS = 16  # stop strings of a request
+PROMPTS = 128  # texts of a request
+LARGEST = 2**31 - 1
+
+Form = TypeVar('Form', bound='Asked')
+Count = Annotated[int, pydantic.Field(ge=0, le=LARGEST)]
+Real = Annotated[float, pydantic.Field(allow_inf_nan=False)]
+
+
+class Asked(pydantic.BaseModel):
+  """What all bodies share."""
+
+  model_config = pydantic.ConfigDict(
+    extra='forbid', strict=True, protected_namespaces=(), frozen=True
+  )
+  model: str | None = None
+
+
+class StreamOptions(pydantic.BaseModel):
+  """What a stream has besides its text."""
+
+  model_config = pydantic.ConfigDict(extra='forbid', strict=True)
+  include_usage: bool = False
+  include_obfuscation: bool = False  # no effect
+
+
+class Schema(pydantic.BaseModel):
+  """`response_format.json_schema`; its name and words have no effect."""
+
+  model_config = pydantic.ConfigDict(extra='forbid', strict=True)
+  schema_: dict[str, Any] | bool = pydantic.Field(alias='schema')
+  name: str | None = None
+  description: str | None = None
+  strict: bool | None = None
+
+
+class ResponseFormat(pydantic.BaseModel):
+  """What the text must be."""
+
+  model_config = pydantic.ConfigDict(extra='forbid', strict=True)
+  type: Literal['text', 'json_object', 'json_schema', 'regex']
+  json_schema: Schema | None = None
+  regex: str | None = None  # ours
+
+  @pydantic.model_validator(mode='after')
+  def _complete(self):
+    for kind in ('json_schema', 'regex'):
+      if (self.type == kind) != (getattr(self, kind) is not None):
+        raise ValueError(f'type {kind!r} and the field {kind} go together')
+    return self
+
+
+class Writing(Asked):
+  """How a text is continued."""
+
+  frequency_penalty: Real | None = None
+  logit_bias: dict[str, Real] | None = None
+  n: Annotated[int, pydantic.Field(ge=1, le=PROMPTS)] | None = None
+  presence_penalty: Real | None = None
+  response_format: ResponseFormat | None = None
+  seed: int | None = None
+  stop: Any = None
+  stream: bool | None = None
+  stream_options: StreamOptions | None = None
+  temperature: Real | None = None
+  top_p: Real | None = None
+  # Ours.
+  top_k: Count | None = None
+  min_p: Real | None = None
+  repetition_penalty: Real | None = None
+  min_tokens: Count | None = None
+  ignore_eos: bool | None = None
+  guided_json: dict[str, Any] | str | bool | None = None
+  guided_regex: str | None = None
+  state: str | None = None
+  return_state: Literal['id', 'bytes'] | None = None
+
+  @pydantic.field_validator('stop')
+  @classmethod
+  def _check_stop(cls, value):
+    strings = [value] if isinstance(value, str) else value
+    if strings is None:
+      return ()
+    if not isinstance(strings, list) or len(strings) > STOPS:
+      raise ValueError(f'give a string, or a list of at most {STOPS}')
+    _check_texts(strings)
+    if '' in strings:
+      raise ValueError('an empty string is everywhere: leave it out')
+    return tuple(strings)
+
+  @pydantic.field_validator('logit_bias')
+  @classmethod
+  def _check_bias(cls, value):
+    for name in value or {}:
+      if not (name.isascii() and name.isdigit() and len(name) < 10):
+        raise ValueError('its keys are numbers of tokens, such as "17"')
+    return value
+
+  @pydantic.model_validator(mode='after')
+  def _check_streaming(self):
+    if self.stream_options is not None and not self.stream:
+      raise ValueError('stream_options without stream=true: leave them out')
+    return self
+
+
+class Completions(Writing):
+  """POST /v1/completions."""
+
+  prompt: Any = pydantic.Field('', validate_default=True)
+  best_of: int | None = None
+  echo: bool | None = None
+  logprobs: Annotated[int, pydantic.Field(ge=0, le=20)] | None = None
+  max_tokens: Count | None = None
+  continues: bool | None = None  # ours: the prompt is within a document
+
+  @pydantic.field_validator('prompt')
+  @classmethod
+  def _check_prompt(cls, value):
+    """Returns a tuple of texts, or of tuples of ids."""
+    many = [value] if isinstance(value, str) else value
+    if not isinstance(many, list):
+      raise ValueError('give a text, a list of them, or tokens')
+    if many and all(_is_id(each) for each in many):
+      many = [many]
+    if not 0 < len(many) <= PROMPTS:
+      raise ValueError(f'give 1 to {PROMPTS} texts')
+    if all(isinstance(each, list) for each in many):
+      for each in many:
+        if not each or not all(_is_id(token) for token in each):
+          raise ValueError('a list of tokens has 1 or more whole numbers')
+        if not 0 <= min(each) <= max(each) <= LARGEST:
+          raise ValueError('a token is outside the vocabulary')
+      return tuple(tuple(each) for each in many)
+    _check_texts(many)
+    return tuple(many)
+
+  @pydantic.model_validator(mode='after')
+  def _check_best_of(self):
+    if self.best_of not in (None, self.n or 1):
+      raise ValueError('best_of other than n is not supported: leave it out')
+    return self
+
+
+class TextPart(pydantic.BaseModel):
+  """A part of a message's content."""
+
+  model_config = pydantic.ConfigDict(extra='forbid', strict=True)
+  type: Literal['text']
+  text: str
+
+
+class Message(pydantic.BaseModel):
+  """A turn. Names have no effect."""
+
+  model_config = pydantic.ConfigDict(extra='forbid', strict=True)
+  role: Literal['system', 'developer', 'user', 'assistant']
+  content: Any
+  name: str | None = None
+  refusal: None = None
+
+  @pydantic.field_validator('content')
+  @classmethod
+  def _check_content(cls, value):
+    if isinstance(value, list):
+      try:
+        parts = [TextPart.model_validate(each) for each in value]
+      except pydantic.ValidationError:
+        raise ValueError('the model reads parts of type "text" only') from None
+      value = ''.join(part.text for part in parts)
+    _check_texts([value])
+    if not value.strip():
+      raise ValueError('the turn is empty: say something')
+    return value
+
+
+class Chat(Writing):
+  """POST /v1/chat/completions."""
+
+  messages: Annotated[
+    list[Message], pydantic.Field(min_length=1, max_length=4096)
+  ]
+  logprobs: bool | None = None
+  top_logprobs: Annotated[int, pydantic.Field(ge=0, le=20)] | None = None
+  max_tokens: Count | None = None
+  max_completion_tokens: Count | None = None
+
+  @pydantic.field_validator('messages')
+  @classmethod
+  def _check_last(cls, value):
+    if value[-1].role == 'assistant':
+      raise ValueError('the last turn is the model’s: end with a user’s turn')
+    return value
+
+  @pydantic.model_validator(mode='after')
+  def _check_logprobs(self):
+    if self.top_logprobs and not self.logprobs:
+      raise ValueError('top_logprobs without logprobs=true: leave it out')
+    if None not in (self.max_tokens, self.max_completion_tokens):
+      raise ValueError('give max_completion_tokens or max_tokens, not both')
+    return self
+
+
+class Texts(Asked):
+  """A body with texts, one or several."""
+
+  input: Any
+
+  @pydantic.field_validator('input')
+  @classmethod
+  def _check_input(cls, value):
+    many = [value] if isinstance(value, str) else value
+    if not isinstance(many, list) or not 0 < len(many) <= PROMPTS:
+      raise ValueError(f'give a text, or a list of 1 to {PROMPTS}')
+    _check_texts(many)
+    return tuple(many)
+
+
+class Embeddings(Texts):
+  """POST /v1/embeddings."""
+
+  encoding_format: Literal['float', 'base64'] | None = None
+
+
+class Score(Texts):
+  """POST /v1/score: how likely texts are."""
+
+  tokens: bool = False  # report each
+  top_k: Annotated[int, pydantic.Field(ge=0, le=20)] = 0
+
+
+class Classify(Texts):
+  """POST /v1/classify."""
+
+
+class NewState(Asked):
+  """POST /v1/states: what is read, from where, and how the state is kept."""
+
+  prompt: str | None = None
+  messages: list[Message] | None = None
+  completion: str | None = None  # the id of an answer
+  choice: Annotated[int, pydantic.Field(ge=0, le=PROMPTS)] = 0
+  state: str | None = None  # which the text continues
+  continues: bool | None = None
+  form: Literal['id', 'bytes'] = 'id'
+
+  @pydantic.model_validator(mode='after')
+  def _check_one(self):
+    given = [
+      name
+      for name in ('prompt', 'messages', 'completion')
+      if getattr(self, name) is not None
+    ]
+    if len(given) > 1 or not given and self.state is None:
+      raise ValueError('give one of prompt, messages, completion')
+    if self.completion is not None and self.state is not None:
+      raise ValueError('a completion has its own beginning: leave out state')
+    return self
+
+
+class Reload(Asked):
+  """POST /admin/reload."""
+
+  checkpoint: int | str = 'best'
+
+
+def parse(form: type[Form], body: bytes) -> Form:
+  """Returns the values of a body.
+
+  Raises:
+    ApiError: it isn't JSON, or a field is unknown or wrong; names the field.
+  """
+  try:
+    given = files.from_json(body)
+  except ValueError as error:  # UnicodeDecodeError too
+    raise http_errors.bad_request(
+      f'the body is not JSON: {str(error)[:200]}', None, 'invalid_json'
+    ) from None
+  if not isinstance(given, dict):
+    raise http_errors.bad_request(
+      'the body is not a JSON object: give {"field": value}'
+    )
+  for name, neutral in NEUTRAL.items():
+    if name in given and given[name] not in neutral:
+      raise http_errors.bad_request(
+        f'{name}: this server cannot honour it: leave it out',
+        name,
+        'unsupported_parameter',
+      )
+  known = {
+    name: value
+    for name, value in given.items()
+    if name not in NO_EFFECT and name not in NEUTRAL
+  }
+  try:
+    return form.model_validate(known)
+  except pydantic.ValidationError as error:
+    raise http_errors.of_fields(error) from None
+
+
+def _is_id(value):
+  return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _check_texts(values):
+  """Raises ValueError unless all are texts that UTF-8 can hold."""
+  for value in values:
+    if not isinstance(value, str):
+      raise ValueError('give a text')
+    try:
+      value.encode()
+    except UnicodeEncodeError:
+      raise ValueError('it has half a surrogate pair: fix it') from None

@@ -1,0 +1,167 @@
+"""The process: a socket, an event loop, and an end without lost requests.
+
+SIGTERM, SIGINT (Ctrl-C) and SIGHUP stop the server: /readyz says so at once,
+new requests get 503, and those that run have `drain_seconds`; after that they
+end with the text they have. A second signal ends the process at once. As other
+commands, it exits with 128 + the signal.
+"""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from collections.abc import Iterator
+from typing import Any
+
+import uvicorn
+
+from rnn_jax import errors
+from rnn_jax import signal_thread
+from rnn_jax.serving.http import service as service_lib
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+LAST = 5.0  # seconds after the drain in which answers may still be sent
+CONNECTIONS = 4096  # at once; beyond them 503
+POLL = 0.2
+IDLE = 30  # seconds that a connection without a request is kept
+
+
+def listen(host: str, port: int) -> socket.socket:
+  """Returns a socket that is bound, but takes no connections yet.
+
+  Raises:
+    InputError: the address can't be had.
+  """
+  try:
+    family = socket.AF_INET6 if ':' in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.bind((host, port))
+  except (OSError, OverflowError) as error:
+    reason = getattr(error, 'strerror', None) or str(error)
+    raise errors.InputError(
+      f'host={host!r}, port={port}: {reason}: give another --host or --port'
+    ) from None
+  return bound
+
+
+class Stop:
+  """Inside it the first signal drains the server, the second ends it.
+
+  Attributes:
+    name: of the first signal, such as 'SIGTERM', or None.
+  """
+
+  def __init__(
+    self, service: service_lib.Service, drain_seconds: float
+  ) -> None:
+    self.name: str | None = None
+    self._service = service
+    self._drain_seconds = drain_seconds
+    self._server: uvicorn.Server | None = None
+    self._stack = contextlib.ExitStack()
+
+  def __enter__(self) -> 'Stop':
+    for number in SIGNALS:
+      before = signal.getsignal(number)
+      if number == signal.SIGHUP and before == signal.SIG_IGN:
+        continue  # nohup started it, to outlive the terminal
+      signal.signal(number, _nothing)
+      self._stack.callback(signal.signal, number, before)
+    self._stack.enter_context(signal_thread.watched(self._watch))
+    return self
+
+  def __exit__(self, *error: object) -> None:
+    self._stack.close()
+
+  def ends(self, server: uvicorn.Server) -> None:
+    """Names the server that a signal ends; before that, it ends the process."""
+    self._server = server
+
+  def _watch(self, pipe: int) -> None:
+    until = float('inf')
+    while True:
+      numbers = signal_thread.read(pipe, POLL if self.name else None)
+      if signal_thread.DONE[0] in numbers:
+        return
+      if time.monotonic() > until:
+        signal_thread.end_now(signal_thread.exit_code(self.name))
+      for number in numbers:
+        if number not in SIGNALS:
+          continue
+        if self.name or self._server is None:
+          signal_thread.end_now(128 + number)
+        self.name = signal.Signals(number).name
+        until = time.monotonic() + self._drain_seconds + 2 * LAST
+        threading.Thread(target=self._drain, daemon=True).start()
+
+  def _drain(self) -> None:
+    self._service.stop(self._drain_seconds)
+    assert self._server is not None
+    self._server.should_exit = True
+
+
+class _Server(uvicorn.Server):
+  """Leaves signals to Stop, and says when it listens."""
+
+  def __init__(self, config: uvicorn.Config, announce: Callable[[], None]):
+    super().__init__(config)
+    self._announce = announce
+
+  @contextlib.contextmanager
+  def capture_signals(self) -> Iterator[None]:
+    yield
+
+  async def startup(self, sockets: Any = None) -> None:
+    await super().startup(sockets)
+    self._announce()
+
+
+def run(
+  app: Any,
+  bound: socket.socket,
+  announce: Callable[[], None],
+  stop: Stop | None = None,
+) -> None:
+  """Serves until a signal.
+
+  Args:
+    app: the ASGI application.
+    bound: from `listen`.
+    announce: called once it listens.
+    stop: what ends it; None: nothing does.
+  """
+  server = make(app, announce)
+  if stop is not None:
+    stop.ends(server)
+  asyncio.run(server.serve([bound]))
+
+
+def make(app: Any, announce: Callable[[], None]) -> uvicorn.Server:
+  """Returns the server of an application; `should_exit` ends it."""
+  # Its warnings are of requests that aren't HTTP: a stranger could fill a disk.
+  logging.getLogger('uvicorn').setLevel(logging.ERROR)
+  config = uvicorn.Config(
+    app,
+    loop='asyncio',
+    http='h11',
+    ws='none',
+    lifespan='off',
+    log_config=None,
+    access_log=False,
+    server_header=False,
+    proxy_headers=False,
+    limit_concurrency=CONNECTIONS,
+    timeout_keep_alive=IDLE,
+    timeout_graceful_shutdown=int(LAST),
+  )
+  return _Server(config, announce)
+
+
+def _nothing(number: int, frame: Any) -> None:
+  """The handler of a signal that Stop reads from a pipe."""
+  del number, frame

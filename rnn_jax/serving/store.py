@@ -1,0 +1,432 @@
+"""States of conversations that outlive the process, by id and owner.
+
+    store = store.open_store('runs/demo/states')
+    record = store.put('alice', content, tokens=812, model='9f..')
+    store.get('alice', record.id)
+
+A state is bytes (serving/states.py writes them); an owner is the name of an API
+key. One owner's ids mean nothing to another. There are two places:
+
+    a folder      an SQLite file of records, and a file for each state
+    redis://...   a Redis server that several processes share
+
+Each state has the SHA-256 of its bytes in its record. In a folder the file is
+on disk, whole, before its record: a process that is killed at any time leaves
+at most a file without a record, which the next start removes.
+
+A state that nobody has read for `days` days is removed; 0 keeps all.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+import re
+import secrets
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+from typing import Protocol
+
+from rnn_jax import errors
+
+DAY = 86400.0
+ORPHAN = 3600.0  # seconds after which a file without a record is removed
+ID = re.compile(r'state-[0-9a-f]{32}')
+SCHEMA = """
+create table if not exists states (
+  id text primary key, owner text not null, model text not null,
+  tokens integer not null, size integer not null, sha256 text not null,
+  created real not null, used real not null) strict;
+create index if not exists states_by_owner on states (owner, created);
+"""
+
+
+class NotFoundError(errors.InputError):
+  """The owner has no state of this id."""
+
+
+class DamagedError(errors.InputError):
+  """The bytes of a state aren't those that were stored."""
+
+
+class QuotaError(errors.InputError):
+  """The owner's states would take more bytes than allowed."""
+
+
+class UnavailableError(RuntimeError):
+  """The place of the states doesn't answer, or has no space."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+  """What is known of a state without reading it.
+
+  Attributes:
+    id: its name, which nobody can guess.
+    model: the digest of the model that made it.
+    tokens: how many it has read.
+    size: in bytes.
+    sha256: of its bytes.
+    created: seconds since 1970.
+  """
+
+  id: str
+  model: str
+  tokens: int
+  size: int
+  sha256: str
+  created: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+  """Attributes:
+  bytes_per_owner: of all states of one owner.
+  days: without being read, after which a state is removed; 0: never.
+  """
+
+  bytes_per_owner: int = 2**30
+  days: float = 30.0
+
+  def __post_init__(self):
+    if self.bytes_per_owner < 0:
+      errors.refuse('store_bytes', self.bytes_per_owner, 'give 0 or more')
+    if not 0 <= self.days < 1e6:
+      errors.refuse('store_days', self.days, 'give 0 (for ever) or more')
+
+
+class Store(Protocol):
+  """A place of states. All methods may be called from several threads.
+
+  Each raises UnavailableError if the place doesn't answer.
+  """
+
+  def put(self, owner: str, content: bytes, tokens: int, model: str) -> Record:
+    """Keeps a state. Raises QuotaError."""
+    ...
+
+  def get(self, owner: str, state_id: str) -> tuple[Record, bytes]:
+    """Returns a state, whole. Raises NotFoundError or DamagedError."""
+    ...
+
+  def list(self, owner: str) -> list[Record]:
+    """Returns the records of an owner, the oldest first."""
+    ...
+
+  def delete(self, owner: str, state_id: str) -> None:
+    """Removes a state. Raises NotFoundError."""
+    ...
+
+  def close(self) -> None:
+    """Lets go of files and connections."""
+    ...
+
+
+def open_store(place: str, limits: Limits | None = None) -> Store:
+  """Opens a place of states.
+
+  Args:
+    place: a folder, which is made if need be, or the URL of a Redis server,
+      redis://HOST:PORT/NUMBER (rediss:// with TLS).
+    limits: of each owner.
+
+  Raises:
+    InputError: the folder can't be used, the server doesn't answer, or its
+      package is not installed.
+  """
+  limits = limits or Limits()
+  if place.startswith(('redis://', 'rediss://', 'unix://')):
+    return RedisStore(place, limits)
+  if '://' in place:
+    errors.refuse('store', place, 'give a folder, or redis://HOST:PORT/NUMBER')
+  return FolderStore(pathlib.Path(place), limits)
+
+
+class FolderStore:
+  """States in a folder of this machine. Several processes may share it."""
+
+  def __init__(self, folder: pathlib.Path, limits: Limits) -> None:
+    self._limits = limits
+    self._files = folder / 'blobs'
+    self._lock = threading.Lock()
+    try:
+      self._files.mkdir(mode=0o700, parents=True, exist_ok=True)
+      self._database = sqlite3.connect(
+        folder / 'states.sqlite',
+        timeout=10,
+        check_same_thread=False,
+        isolation_level=None,  # transactions begin where the code says so
+      )
+      self._database.execute('pragma journal_mode = wal')
+      self._database.execute('pragma synchronous = full')
+      self._database.executescript(SCHEMA)
+      os.chmod(folder / 'states.sqlite', 0o600)
+    except (OSError, sqlite3.Error) as error:
+      errors.refuse(
+        'store', str(folder), f'{error}: give a folder that can be written'
+      )
+    with self._transaction():
+      self._remove_old()
+    self._remove_orphans()
+
+  def put(self, owner: str, content: bytes, tokens: int, model: str) -> Record:
+    """See Store."""
+    record = _record(content, tokens, model)
+    with self._transaction() as database:
+      self._remove_old()
+      row = database.execute(
+        'select coalesce(sum(size), 0) from states where owner = ?', (owner,)
+      ).fetchone()
+      _check_quota(row[0] + record.size, self._limits)
+      self._write(record.id, content)
+      database.execute(
+        'insert into states values (?, ?, ?, ?, ?, ?, ?, ?)',
+        (
+          record.id,
+          owner,
+          model,
+          tokens,
+          record.size,
+          record.sha256,
+          record.created,
+          record.created,
+        ),
+      )
+    return record
+
+  def get(self, owner: str, state_id: str) -> tuple[Record, bytes]:
+    """See Store."""
+    with self._transaction() as database:
+      record = self._find(owner, state_id)
+      database.execute(
+        'update states set used = ? where id = ?', (time.time(), state_id)
+      )
+    try:
+      content = (self._files / state_id).read_bytes()
+    except OSError as error:
+      raise DamagedError(
+        f'state={state_id!r}: its file cannot be read ({error.strerror}): '
+        'delete it, and make it again'
+      ) from error
+    return record, _checked(record, content)
+
+  def list(self, owner: str) -> list[Record]:
+    """See Store."""
+    with self._transaction() as database:
+      self._remove_old()
+      rows = database.execute(
+        'select id, model, tokens, size, sha256, created from states '
+        'where owner = ? order by created, id',
+        (owner,),
+      ).fetchall()
+    return [Record(*row) for row in rows]
+
+  def delete(self, owner: str, state_id: str) -> None:
+    """See Store."""
+    with self._transaction() as database:
+      self._find(owner, state_id)
+      database.execute('delete from states where id = ?', (state_id,))
+    (self._files / state_id).unlink(missing_ok=True)
+
+  def close(self) -> None:
+    """See Store."""
+    with self._lock:
+      self._database.close()
+
+  @contextlib.contextmanager
+  def _transaction(self) -> Iterator[sqlite3.Connection]:
+    """Inside it the database is this thread's; an error undoes what it did."""
+    try:
+      with self._lock, self._database:
+        self._database.execute('begin immediate')
+        yield self._database
+    except (OSError, sqlite3.Error) as error:
+      raise UnavailableError(f'the store of states fails: {error}') from error
+
+  def _find(self, owner, state_id):
+    row = self._database.execute(
+      'select id, model, tokens, size, sha256, created from states '
+      'where id = ? and owner = ?',
+      (state_id, owner),
+    ).fetchone()
+    if row is None:
+      _refuse_id(state_id)
+    return Record(*row)
+
+  def _write(self, name, content):
+    part = self._files / f'{name}.part'
+    try:
+      with open(part, 'xb') as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+      os.replace(part, self._files / name)
+      folder = os.open(self._files, os.O_RDONLY)
+      try:
+        os.fsync(folder)
+      finally:
+        os.close(folder)
+    except OSError:
+      part.unlink(missing_ok=True)
+      raise
+
+  def _remove_old(self):
+    if not self._limits.days:
+      return
+    before = time.time() - self._limits.days * DAY
+    names = self._database.execute(
+      'delete from states where used < ? returning id', (before,)
+    ).fetchall()
+    for (name,) in names:
+      (self._files / name).unlink(missing_ok=True)
+
+  def _remove_orphans(self):
+    """Removes files without a record, unless one is about to be written."""
+    with self._transaction() as database:
+      known = {name for (name,) in database.execute('select id from states')}
+    for path in self._files.iterdir():
+      with contextlib.suppress(OSError):
+        old = path.stat().st_mtime < time.time() - ORPHAN
+        if path.name not in known and old:
+          path.unlink()
+
+
+class RedisStore:
+  """States in a Redis server, which several machines share.
+
+  A state is a key that expires; a hash of each owner has the records.
+  """
+
+  def __init__(self, url: str, limits: Limits) -> None:
+    try:
+      import redis
+    except ModuleNotFoundError:
+      errors.refuse('store', url, "run pip install 'rnn_jax[redis]'")
+    self._limits = limits
+    self._error = redis.RedisError
+    try:
+      self._redis: Any = redis.Redis.from_url(
+        url, socket_timeout=10, socket_connect_timeout=5
+      )
+      self._redis.ping()
+    except (redis.RedisError, ValueError, OSError) as error:
+      # Not the URL: it may have a password.
+      raise errors.InputError(
+        f'store=redis: {error}: start the server, or give its URL as '
+        'redis://HOST:PORT/NUMBER'
+      ) from None
+
+  def put(self, owner: str, content: bytes, tokens: int, model: str) -> Record:
+    """See Store."""
+    record = _record(content, tokens, model)
+    with self._available():
+      used = sum(each.size for each in self.list(owner))
+      _check_quota(used + record.size, self._limits)
+      pipe = self._redis.pipeline(transaction=True)
+      pipe.set(_key(owner, record.id), content, ex=self._seconds())
+      fields = json.dumps(dataclasses.asdict(record))
+      pipe.hset(_index(owner), record.id, fields)
+      pipe.execute()
+    return record
+
+  def get(self, owner: str, state_id: str) -> tuple[Record, bytes]:
+    """See Store."""
+    with self._available():
+      found = self._redis.hget(_index(owner), state_id)
+      content = self._redis.get(_key(owner, state_id))
+      if found is None or content is None:
+        _refuse_id(state_id)
+      if seconds := self._seconds():
+        self._redis.expire(_key(owner, state_id), seconds)
+    record = _from_redis(found)
+    return record, _checked(record, content)
+
+  def list(self, owner: str) -> list[Record]:
+    """See Store."""
+    with self._available():
+      rows = self._redis.hgetall(_index(owner))
+      names = [name.decode() for name in rows]
+      pipe = self._redis.pipeline(transaction=False)
+      for name in names:
+        pipe.exists(_key(owner, name))
+      alive = pipe.execute() if names else []
+      expired = [n for n, yes in zip(names, alive, strict=True) if not yes]
+      if expired:
+        self._redis.hdel(_index(owner), *expired)
+    records = [_from_redis(row) for row in rows.values()]
+    kept = [record for record in records if record.id not in {*expired}]
+    return sorted(kept, key=lambda record: (record.created, record.id))
+
+  def delete(self, owner: str, state_id: str) -> None:
+    """See Store."""
+    with self._available():
+      pipe = self._redis.pipeline(transaction=True)
+      pipe.delete(_key(owner, state_id))
+      pipe.hdel(_index(owner), state_id)
+      if not pipe.execute()[0]:
+        _refuse_id(state_id)
+
+  def close(self) -> None:
+    """See Store."""
+    self._redis.close()
+
+  @contextlib.contextmanager
+  def _available(self):
+    try:
+      yield
+    except (self._error, OSError) as error:
+      raise UnavailableError(f'the store of states fails: {error}') from error
+
+  def _seconds(self):
+    return max(1, round(self._limits.days * DAY)) if self._limits.days else None
+
+
+def _record(content, tokens, model):
+  return Record(
+    id=f'state-{secrets.token_hex(16)}',
+    model=model,
+    tokens=tokens,
+    size=len(content),
+    sha256=hashlib.sha256(content).hexdigest(),
+    created=time.time(),
+  )
+
+
+def _checked(record, content):
+  if hashlib.sha256(content).hexdigest() != record.sha256:
+    raise DamagedError(
+      f'state={record.id!r}: its bytes are damaged: delete it, and make it '
+      'again'
+    )
+  return content
+
+
+def _check_quota(size, limits):
+  if size > limits.bytes_per_owner:
+    raise QuotaError(
+      f'your states would take {size:,} bytes, and {limits.bytes_per_owner:,} '
+      'are allowed: delete some'
+    )
+
+
+def _refuse_id(state_id):
+  raise NotFoundError(
+    f'state={state_id!r}: there is no such state: GET /v1/states lists yours'
+  )
+
+
+def _index(owner):
+  return f'rnn_jax:states:{owner}'
+
+
+def _key(owner, state_id):
+  return f'rnn_jax:state:{owner}:{state_id}'
+
+
+def _from_redis(row):
+  return Record(**json.loads(row))

@@ -1,0 +1,78 @@
+"""Programs that the runs of a test file share: tracing takes most of a run."""
+
+import contextlib
+import json
+from unittest import mock
+
+import jax
+
+from rnn_jax import config as config_lib
+from rnn_jax.runs import bundle as bundle_lib
+from rnn_jax.training import programs as programs_lib
+
+# What no program depends on: where batches come from, and when a run logs,
+# evaluates and saves.
+SECTIONS = 'evaluate', 'metrics', 'sample'
+FIELDS = {
+  'data': (
+    'boundaries',
+    'length_multiple',
+    'memory_gib',
+    'path',
+    'pool',
+    'prefetch',
+    'segment_bytes',
+    'splits',
+  ),
+  'train': (
+    'checkpoint_every',
+    'keep_checkpoints',
+    'log_every',
+    'max_skipped_steps',
+    'seed',
+  ),
+}
+
+
+@contextlib.contextmanager
+def programs():
+  """Inside it, configs that differ only in the above have the same programs."""
+  tasks, made, shapes = {}, {}, {}
+  make_task, make = programs_lib.make_task, programs_lib.Programs
+  like = bundle_lib.like
+
+  def task_of(config, tokenizer):
+    given = _part(config), json.dumps(tokenizer.spec())
+    if given not in tasks:
+      tasks[given] = make_task(config, tokenizer)
+    return tasks[given]
+
+  def programs_of(task, config, mesh):
+    given = id(task), _part(config), mesh
+    if given not in made:
+      made[given] = make(task, config, mesh)
+    return made[given]
+
+  def shapes_of(config, tokenizer):
+    given = _part(config), json.dumps(tokenizer.spec())
+    if given not in shapes:
+      shapes[given] = like(config, tokenizer)
+    return jax.tree.map(lambda x: x, shapes[given])
+
+  with (
+    mock.patch.object(bundle_lib, 'like', shapes_of),
+    mock.patch.object(programs_lib, 'make_task', task_of),
+    mock.patch.object(programs_lib, 'Programs', programs_of),
+  ):
+    yield
+
+
+def _part(config):
+  """Returns what programs depend on, as JSON."""
+  values = config_lib.to_dict(config)
+  for section in SECTIONS:
+    values.pop(section)
+  for section, names in FIELDS.items():
+    for name in names:
+      values[section].pop(name, None)
+  return json.dumps(values)
