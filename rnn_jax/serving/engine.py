@@ -8,8 +8,8 @@
 A request waits in a queue, its prompt is read chunk by chunk (reading.py), its
 state enters a slot, and all slots make tokens together until a row ends and
 leaves its slot to the next one. Between two calls that make tokens one chunk is
-read, and more while slots are free, for `read_seconds` at most: so long, however
-long it is, a prompt delays the others' next token.
+read, and more while slots are free, for `read_seconds`: a prompt of any length
+delays the others' next token by no more.
 
 A request's tokens and log-probabilities are the same bits whatever else is
 served: programs have fixed shapes, rows never mix (programs.py), a text decides
