@@ -7,8 +7,9 @@
 
 A request waits in a queue, its prompt is read chunk by chunk (reading.py), its
 state enters a slot, and all slots make tokens together until a row ends and
-leaves its slot to the next one. Between two calls that make tokens at most one
-chunk is read, so that a long prompt delays the others' next token by one chunk.
+leaves its slot to the next one. Between two calls that make tokens one chunk is
+read, and more while slots are free, for `read_seconds`: a prompt of any length
+delays the others' next token by no more.
 
 A request's tokens and log-probabilities are the same bits whatever else is
 served: programs have fixed shapes, rows never mix (programs.py), a text decides
@@ -67,6 +68,7 @@ class Options:
   slots: int = 16  # rows that make tokens together
   steps: int = 8  # tokens of a row between two visits to the host, at most
   chunks: tuple[int, ...] = reading.SIZES  # lengths in which prompts are read
+  read_seconds: float = 0.05  # between two calls, while slots are free
   queue: int = 256  # requests that may wait
   prefix_bytes: int = 256 * 2**20  # of stored states; 0: none is stored
   weights: str = 'float32'  # or 'int8', as in inference/generate.py
@@ -75,8 +77,9 @@ class Options:
     for name in ('slots', 'steps', 'queue'):
       if getattr(self, name) < 1:
         errors.refuse(name, getattr(self, name), 'give 1 or more')
-    if self.prefix_bytes < 0:
-      errors.refuse('prefix_bytes', self.prefix_bytes, 'give 0 or more')
+    for name in ('prefix_bytes', 'read_seconds'):
+      if not getattr(self, name) >= 0:
+        errors.refuse(name, getattr(self, name), 'give 0 or more')
     reading.check_sizes(self.chunks)
 
 
@@ -392,7 +395,7 @@ class Engine:
       self.step()
 
   def step(self) -> bool:
-    """Does what is next: at most one chunk and one call that makes tokens.
+    """Does what is next: some reading and one call that makes tokens.
 
     What fails, fails the requests that the engine has, and not the engine.
 
@@ -414,7 +417,6 @@ class Engine:
       call = None
     self._drop()
     self._swap()
-    self._choose_reading()
     did_read = self._read()
     self._fill_slots()
     called = self._slots.begin(self.generator.params)
@@ -499,7 +501,8 @@ class Engine:
 
   def _choose_reading(self):
     """Chooses what to read next: who came first, then replies."""
-    if self._current is not None or len(self._ready) >= READY:
+    enough = max(READY, self.options.slots - self._slots.used)
+    if self._current is not None or len(self._ready) >= enough:
       return
     if self._wanted:
       self._current = self._wanted.popleft()
@@ -526,14 +529,26 @@ class Engine:
     self._current = current
 
   def _read(self):
-    """Reads a chunk. Returns whether there was one."""
+    """Reads a chunk, or more while slots are free. Returns whether it did."""
+    end = time.monotonic() + self.options.read_seconds
+    did_read = read = self._read_chunk()
+    while read and not read.job.done:  # a reply that is read again can wait
+      if self._slots.used + len(self._ready) >= self.options.slots:
+        break
+      jax.block_until_ready(read.entry.logits_1xV)
+      read = time.monotonic() < end and self._read_chunk()
+    return bool(did_read)
+
+  def _read_chunk(self):
+    """Reads what is next. Returns its Reading, or None."""
+    self._choose_reading()
     current = self._current
     if current is None:
-      return False
+      return None
     if self._reader.advance(self.generator.params, current):
       self._current = None
       current.done(current)
-    return True
+    return current
 
   def _prompt_read(self, current):
     job = current.job

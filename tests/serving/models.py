@@ -48,7 +48,9 @@ def generator(cell='simple_rnn', asks=False, weights='float32', seed=0):
 
 def make(source, **options):
   """An Engine with small programs."""
-  values = {'slots': 4, 'steps': STEPS, 'chunks': CHUNKS, **options}
+  # One chunk per step, however long it takes.
+  values = {'slots': 4, 'steps': STEPS, 'chunks': CHUNKS, 'read_seconds': 0.0}
+  values |= options
   return engine.Engine(source, engine.Options(**values))
 
 

@@ -199,6 +199,18 @@ def test_turns_are_checked(served, talks):
     talks.encode_turns(['a', ' '])
 
 
+def test_free_slots_are_filled_in_the_time_for_reading():
+  served = models.make(models.generator(), read_seconds=600.0)
+  handles = [served.submit(endless()) for _ in range(6)]
+  served.step()
+  assert served.stats().active == 4
+  for handle in handles:
+    handle.cancel()
+  while served.step():
+    pass
+  assert all(handle.done for handle in handles)
+
+
 def test_a_cancelled_request_frees_its_slot_at_the_next_step(served):
   handles = [served.submit(endless(n=2, stop=('never',))) for _ in range(3)]
   while served.stats().active < 4:
@@ -416,6 +428,7 @@ def test_bad_requests_are_refused(changes, message):
     ({'steps': 0}, 'steps=0'),
     ({'queue': 0}, 'queue=0'),
     ({'prefix_bytes': -1}, 'prefix_bytes=-1'),
+    ({'read_seconds': -0.1}, 'read_seconds=-0.1'),
     ({'chunks': ()}, r'chunks=\(\)'),
   ),
 )

@@ -27,7 +27,7 @@ def _wanted(generator):
 
 @pytest.fixture(scope='module', name='served')
 def _served(generator):
-  return models.make(generator)
+  return models.make(generator, read_seconds=0.01)
 
 
 def test_a_request_is_the_same_with_neighbours(wanted, served):

@@ -1,0 +1,368 @@
+"""The server: throughput, latency, stored states, a soak, and exactness.
+
+Goals stand beside what was measured; ratios are of rounds in one process that
+take turns. Needs the extra `serve`.
+
+  python -m benchmarks.run --suite=serving         35 minutes on 2 cores
+"""
+
+from collections.abc import Callable
+
+from benchmarks.harness import case
+from benchmarks.harness import plots as plots_lib
+from benchmarks.harness import tables
+
+TINY = {'model.layers': 1, 'model.width': 16, 'model.mlp_width': 16}
+CLIENTS = (1, 8, 64)
+MIXED = 'throughput, mixed lengths'
+EQUAL = 'throughput, equal lengths'
+BETWEEN = 'between tokens'
+SHORTER = 'between tokens, chunks up to 64'
+FIRST = 'first token'
+HANDOVER = 'hand-over'
+EXACT = 'exactness'
+EXACT_INT8 = 'exactness, int8 weights'
+READY = 'start to ready'
+SOAK = 'soak'
+# The workload, parameters, those that differ in a rehearsal, repeats.
+CASES = {
+  MIXED: (
+    'throughput.against_loop',
+    {'requests': 512, 'prompts': (16, 256), 'outputs': (32, 256)},
+    {'requests': 6, 'slots': 4, 'prompts': (16, 40), 'outputs': (4, 9)},
+    3,
+  ),
+  EQUAL: (
+    'throughput.against_loop',
+    {'requests': 256, 'prompts': (128, 128), 'outputs': (128, 128)},
+    {'requests': 6, 'slots': 4, 'prompts': (16, 16), 'outputs': (8, 8)},
+    3,
+  ),
+  BETWEEN: (
+    'latency.between_tokens',
+    {'calls': 400},
+    {'calls': 20, 'slots': 4, 'prompt': 600},
+    5,
+  ),
+  SHORTER: (
+    'latency.between_tokens',
+    {'calls': 400, 'chunks': (16, 64)},
+    {'calls': 20, 'slots': 4, 'prompt': 600},
+    5,
+  ),
+  FIRST: ('latency.first_token', {}, {'prefix': 512, 'slots': 2}, 30),
+  HANDOVER: (
+    'handover.to_another_process',
+    {'conversations': 100},
+    {'conversations': 2, 'new_tokens': 4, 'words': 100},
+    0,
+  ),
+  EXACT: (
+    'exact.alone_and_together',
+    {'requests': 2000},
+    {'requests': 20, 'slots': 4},
+    0,
+  ),
+  EXACT_INT8: (
+    'exact.alone_and_together',
+    {'requests': 500, 'weights': 'int8'},
+    {'requests': 10, 'slots': 4},
+    0,
+  ),
+  READY: ('over_http.start_to_ready', {}, {}, 3),
+  **{
+    f'HTTP, clients {n}': (
+      'over_http.rate',
+      {'clients': n, 'requests': 16 if n == 1 else 8},
+      {'clients': min(n, 4), 'requests': 2, 'prompt': 8, 'new_tokens': 4},
+      3,
+    )
+    for n in CLIENTS
+  },
+  SOAK: (
+    'over_http.soak',
+    {'requests': 10_000},
+    {'requests': 40, 'clients': 4},
+    0,
+  ),
+}
+
+
+def cases(quick: bool) -> list[case.Case]:
+  """Every case; a rehearsal has a smaller model, too."""
+  listed = [
+    case.Case(
+      name,
+      f'workloads.serving.{workload}',
+      given | small | {'overrides': TINY} if quick else given,
+      min(repeats, 1) if quick else repeats,
+      timeout=1800,
+    )
+    for name, (workload, given, small, repeats) in CASES.items()
+  ]
+  return case.framed(listed, quick)
+
+
+def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
+  """Goals and figures, then each measurement by itself."""
+  yield tables.provenance(rows)
+  good = {name: row for name, row in rows.items() if 'error' not in row}
+  if sized := [row for row in good.values() if 'state_bytes' in row]:
+    yield (
+      f'{sized[0]["weights"]:,} weights, drawn and not trained; '
+      f'{sized[0]["state_bytes"]:,} bytes of state per conversation.'
+    )
+  if lines := [line for each in GOALS for line in _goal(each, good)]:
+    yield tables.table('what | goal | measured | reached', lines)
+  yield from _throughput(rows)
+  yield from _latency(rows, plots)
+  yield from _clients(rows)
+  for name, describe in PARAGRAPHS.items():
+    if name in good:
+      yield describe(good[name])
+  listed = {name: row for name, row in rows.items() if 'reference' not in name}
+  yield from tables.failures(listed)
+
+
+Measure = Callable[[tables.Row], float]
+Words = Callable[[float], str]
+
+
+def _percent(share):
+  return f'{100 * share:.3g} %'
+
+
+def _growth(row):
+  before, after = (row[key]['resident_bytes'] for key in ('first', 'last'))
+  return after / before - 1
+
+
+def _left(row):
+  return max(
+    row['last'][key] - row['first'][key] for key in ('threads', 'descriptors')
+  )
+
+
+def _number(count):
+  return f'{count:,}'
+
+
+# Name of the case, what, the goal in words, what is measured, the most that is
+# allowed, how it is written.
+GOALS: tuple[tuple[str, str, str, Measure, float, Words], ...] = (
+  (
+    MIXED,
+    "throughput, of the loop's",
+    '>= .85',
+    lambda row: -row['ratio'],
+    -0.85,
+    lambda ratio: f'{-ratio:.2f}',
+  ),
+  (
+    EQUAL,
+    "throughput at equal lengths, of the loop's",
+    '>= .85',
+    lambda row: -row['ratio'],
+    -0.85,
+    lambda ratio: f'{-ratio:.2f}',
+  ),
+  (
+    BETWEEN,
+    'p99 between tokens while prompts arrive, by the median',
+    '<= 3',
+    lambda row: row['p99_by_median'],
+    3.0,
+    tables.digits,
+  ),
+  (
+    BETWEEN,
+    'the same, by the median without prompts',
+    '<= 3',
+    lambda row: row['p99_by_quiet_median'],
+    3.0,
+    tables.digits,
+  ),
+  (
+    FIRST,
+    'first token after a stored beginning, of a cold one',
+    '<= 5 %',
+    lambda row: row['share'],
+    0.05,
+    _percent,
+  ),
+  (
+    HANDOVER,
+    'conversations that differ in another process',
+    '0',
+    lambda row: max(row['different'], row['different_from_whole']),
+    0.0,
+    _number,
+  ),
+  (
+    EXACT,
+    'requests that differ among others',
+    '0',
+    lambda row: row['different'],
+    0.0,
+    _number,
+  ),
+  (
+    EXACT_INT8,
+    'the same with int8 weights',
+    '0',
+    lambda row: row['different'],
+    0.0,
+    _number,
+  ),
+  (
+    READY,
+    'start to ready, programs kept',
+    '<= 5 s',
+    lambda row: row['median'],
+    5.0,
+    tables.seconds,
+  ),
+  (SOAK, 'lost requests', '0', lambda row: row['lost'], 0.0, _number),
+  (SOAK, 'wrong answers', '0', lambda row: row['wrong'], 0.0, _number),
+  (
+    SOAK,
+    'growth of memory after the first tenth',
+    '<= 2 %',
+    _growth,
+    0.02,
+    _percent,
+  ),
+  (SOAK, 'threads or descriptors left', '0', _left, 0.0, _number),
+)
+
+
+def _goal(goal, rows):
+  name, what, words, measured, most, write = goal
+  if name in rows:
+    value = measured(rows[name])
+    yield [what, words, write(value), 'yes' if value <= most else 'no']
+
+
+ENGINE = {
+  'engine': tables.timed,
+  'loop': lambda row: tables.timed(row['loop']),
+  'engine, tokens/s': lambda row: tables.rate(row['tokens_per_second']),
+  'loop, tokens/s': lambda row: tables.rate(row['loop_tokens_per_second']),
+  'loop, unused too': lambda row: tables.rate(
+    row['loop_row_tokens_per_second']
+  ),
+  'ratio': lambda row: tables.digits(row['ratio']),
+  'ratio, unused too': lambda row: tables.digits(row['ratio_with_unused']),
+  'slots in use': lambda row: _percent(row['slots_in_use']),
+  'same texts': lambda row: (
+    f'{row["same_texts"]} of {row["parameters"]["requests"]}'
+  ),
+}
+
+
+def _throughput(rows):
+  if chosen := tables.with_prefix(rows, 'throughput, '):
+    yield tables.by_row('throughput', chosen, ENGINE)
+
+
+def _gap(kind, key):
+  return lambda row: tables.seconds(row[kind][key])
+
+
+GAPS = {
+  'median': _gap('quiet', 'p50'),
+  'p99': _gap('quiet', 'p99'),
+  'median, prompts arriving': _gap('arriving', 'p50'),
+  'p99, prompts arriving': _gap('arriving', 'p99'),
+  'longest': _gap('arriving', 'max'),
+  'prompts, tokens/s': lambda row: tables.rate(row['read_tokens_per_second']),
+}
+
+
+def _latency(rows, plots):
+  chosen = {name: rows[name] for name in (BETWEEN, SHORTER) if name in rows}
+  if not chosen:
+    return
+  yield tables.by_row('what', chosen, GAPS)
+  bars = {
+    f'{name}, {kind}: {key}': 1e3 * row[kind][key]
+    for name, row in chosen.items()
+    if 'error' not in row
+    for kind in ('quiet', 'arriving')
+    for key in ('p50', 'p99')
+  }
+  if bars:
+    yield plots.bars('between_tokens', bars, 'ms between tokens')
+
+
+def _clients(rows):
+  if chosen := tables.with_prefix(rows, 'HTTP, clients '):
+    columns = {
+      'a round': tables.timed,
+      'tokens/s': lambda row: tables.rate(row['tokens_per_second']),
+    }
+    yield tables.by_row('clients', chosen, columns)
+
+
+def _first(row):
+  return (
+    f'First token after {row["parameters"].get("prefix", 4096):,} stored '
+    f'tokens: {tables.timed(row)}; cold {tables.timed(row["cold"])}.'
+  )
+
+
+def _handover(row):
+  return (
+    f'Hand-over: {row["conversations"]:,} conversations, {row["tokens"]:,} '
+    f'tokens, {row["different"]:,} differ from the same process, '
+    f'{row["different_from_whole"]:,} from reading the whole conversation; '
+    f'{row["bytes"]:,} bytes per conversation, signature included.'
+  )
+
+
+def _exact(row):
+  return (
+    f'Exactness: {row["requests"]:,} requests and {row["tokens"]:,} tokens by '
+    f'themselves and among {row["others"]:,} others, of which '
+    f'{row["cancelled"]:,} were cancelled: {row["different"]:,} differences; '
+    f'{row["cached_tokens"]:,} of {row["prompt_tokens"]:,} prompt tokens came '
+    'from stored states.'
+  )
+
+
+def _ready(row):
+  return (
+    f'Start to ready: {tables.timed(row)}; '
+    f'{tables.seconds(row["cold_seconds"])} when it compiles.'
+  )
+
+
+def _soak(row):
+  outcomes = ', '.join(
+    f'{count:,} {kind}' for kind, count in sorted(row['outcomes'].items())
+  )
+  first, last = row['first'], row['last']
+  faults = ''.join(f' {fault}.' for fault in row['faults'])
+  return (
+    f'Soak: {row["requests"]:,} requests in {tables.seconds(row["seconds"])}, '
+    f'{row["tokens"]:,} tokens: {outcomes}; {row["lost"]:,} lost, '
+    f'{row["wrong"]:,} wrong, {row["tracebacks"]:,} tracebacks, '
+    f'{row["left_in_slots"]:,} left in slots. Memory '
+    f'{tables.mebibytes(first["resident_bytes"])} after a tenth and '
+    f'{tables.mebibytes(last["resident_bytes"])} after all, threads '
+    f'{first["threads"]} and {last["threads"]}, descriptors '
+    f'{first["descriptors"]} and {last["descriptors"]}; exit code '
+    f'{row["exit_code"]} after SIGTERM.{faults}'
+  )
+
+
+PARAGRAPHS = {
+  FIRST: _first,
+  HANDOVER: _handover,
+  EXACT: _exact,
+  EXACT_INT8: lambda row: _exact(row).replace(
+    'Exactness', 'Exactness, int8 weights'
+  ),
+  READY: _ready,
+  SOAK: _soak,
+}

@@ -1,0 +1,134 @@
+"""Requests with all kinds of options, each by itself and among others."""
+
+import random
+
+import numpy as np
+
+from benchmarks.harness import measure
+from benchmarks.workloads.serving import model as model_lib
+from rnn_jax.inference import generate
+from rnn_jax.serving import engine as engine_lib
+from rnn_jax.serving import requests as requests_lib
+from rnn_jax.serving import sampler
+
+PREFIXES = 4  # beginnings that half of the prompts share
+
+
+def alone_and_together(
+  requests: int,
+  slots: int = 16,
+  weights: str = 'float32',
+  overrides: model_lib.Overrides = None,
+) -> measure.Values:
+  """How many requests get other bits among others than by themselves.
+
+  By themselves: one after the other, on an engine that stores no state.
+  Together: on an engine that stores states, in another order, in bursts, with
+  further requests between them, some of which are cancelled. All that a client
+  gets is compared: ids, texts, reasons, bits of log-probabilities, and the
+  likeliest alternatives.
+  """
+  bundle = model_lib.make(overrides)
+  source = generate.Generator.from_bundle(bundle, weights)
+  rng = np.random.default_rng(0)
+  begins = [
+    model_lib.prompt(rng, rng.integers(16, 600)) for _ in range(PREFIXES)
+  ]
+  asked = [_draw(seed, begins) for seed in range(requests)]
+  engine = engine_lib.Engine(
+    source, engine_lib.Options(slots=slots, prefix_bytes=0)
+  )
+  alone = [_alone(engine, request) for request in asked]
+  engine = engine_lib.Engine(source, engine_lib.Options(slots=slots))
+  together, others = _together(engine, asked, begins)
+  pairs = [*zip(alone, together, strict=True)]
+  reasons = [
+    completion.reason
+    for handle in others
+    for completion in handle.result().completions
+  ]
+  stats = engine.stats()
+  return model_lib.facts(source) | {
+    'requests': requests,
+    'tokens': sum(len(tokens) for tokens, _ in alone),
+    'different': sum(a != b for a, b in pairs),
+    'others': len(others),
+    'cancelled': reasons.count('cancelled'),
+    'cached_tokens': stats.cached_tokens,
+    'prompt_tokens': stats.prompt_tokens,
+  }
+
+
+def _draw(seed, begins):
+  """A random request."""
+  rng = random.Random(seed)
+  ids = model_lib.prompt(np.random.default_rng(seed), rng.randint(1, 90))
+  if rng.random() < 0.5:
+    ids = np.concatenate([rng.choice(begins), ids])
+  new = rng.randint(1, 40)
+  return requests_lib.Request(
+    ids,
+    max_new_tokens=new,
+    sampling=_sampling(rng),
+    seed=rng.randrange(2**32),
+    n=rng.choice((1, 1, 1, 2)),
+    stop=rng.choice(((), (), ('a', 'e '))),
+    stop_at_boundary=rng.random() < 0.8,
+    alternatives=rng.choice((0, 0, 3)),
+    min_new_tokens=rng.choice((0, new // 2)),
+  )
+
+
+def _sampling(rng):
+  values = {'temperature': rng.choice((0.0, 0.7, 1.0, 1.5))}
+  if rng.random() < 0.5:
+    values['top_k'] = rng.choice((0, 1, 5, 70))
+    values['top_p'] = rng.choice((1.0, 0.9, 0.5))
+  if rng.random() < 0.3:
+    values['min_p'] = rng.choice((0.05, 0.3))
+  if rng.random() < 0.3:
+    values['repetition_penalty'] = rng.choice((1.0, 1.3))
+    values['presence_penalty'] = rng.choice((0.0, 0.5))
+    values['frequency_penalty'] = rng.choice((0.0, -0.5))
+  if rng.random() < 0.2:
+    values['logit_bias'] = {rng.randrange(256): rng.choice((-5.0, 5.0))}
+  return sampler.Sampling(**values)
+
+
+def _alone(engine, request):
+  handle = engine.submit(request)
+  while not handle.done:
+    engine.step()
+  return _record(handle)
+
+
+def _together(engine, asked, begins):
+  rng = random.Random(0)
+  order = [*enumerate(asked)]
+  rng.shuffle(order)
+  handles, others = {}, []
+  while order:
+    for _ in range(min(rng.choice((0, 0, 1, 3)), len(order))):
+      if engine.stats().queued >= engine.options.queue - 2:
+        break
+      number, request = order.pop()
+      handles[number] = engine.submit(request)
+      if rng.random() < 0.2:
+        drawn = _draw(rng.randrange(10**6, 10**9), begins)
+        others.append(engine.submit(drawn))
+    if others and rng.random() < 0.2:
+      rng.choice(others[-4:]).cancel()
+    engine.step()
+  for handle in (*handles.values(), *others):
+    while not handle.done:
+      engine.step()
+  return [_record(handles[n]) for n in range(len(asked))], others
+
+
+def _record(handle):
+  tokens = [
+    (x.choice, x.id, x.text, x.logprob.hex(), x.alternatives) for x in handle
+  ]
+  tokens.sort(key=lambda token: token[0])  # completions come in any order
+  texts = [(c.text, c.ids, c.reason) for c in handle.result().completions]
+  return tokens, texts
