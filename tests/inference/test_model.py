@@ -209,7 +209,7 @@ def test_weights_in_8_bits_are_those_of_the_bundle(classifier, writer):
     rtol=1e-5,
     atol=1e-6,
   )
-  generator = model_lib.Model(writer.bundle, 'int8')._generator
+  generator = model_lib.Model(writer.bundle, 'int8').generator
   wanted = generate.Generator.from_bundle(writer.bundle, 'int8').params
   assert int8_weights.is_packed(generator.params)
   jax.tree.map(np.testing.assert_array_equal, generator.params, wanted)
