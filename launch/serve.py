@@ -43,6 +43,11 @@ PORT = flags.DEFINE_integer(
 )
 SLOTS = flags.DEFINE_integer('slots', 16, 'Texts that are written at a time.')
 QUEUE = flags.DEFINE_integer('queue', 256, 'Requests that may wait.')
+READ_SECONDS = flags.DEFINE_float(
+  'read_seconds',
+  0.05,
+  'For prompts between two tokens of running requests, while slots are free.',
+)
 PREFIX_BYTES = flags.DEFINE_integer(
   'prefix_bytes', 256 * 2**20, 'Of states of prompts kept in memory; 0: none.'
 )
@@ -176,7 +181,10 @@ def _service(keys):
     MODEL_NAME.value or workdir.resolve().name, limits, state_key
   )
   engine_options = engine.Options(
-    slots=SLOTS.value, queue=QUEUE.value, prefix_bytes=PREFIX_BYTES.value
+    slots=SLOTS.value,
+    queue=QUEUE.value,
+    read_seconds=READ_SECONDS.value,
+    prefix_bytes=PREFIX_BYTES.value,
   )
   return service_lib.Service(model, options, engine_options, store, keys, load)
 

@@ -1,6 +1,6 @@
 """The server: throughput, latency, stored states, a soak, and exactness.
 
-Goals stand beside what was measured; ratios are of rounds in one process that
+Goals are next to what was measured; ratios are of rounds in one process that
 take turns. Needs the extra `serve`.
 
   python -m benchmarks.run --suite=serving         35 minutes on 2 cores

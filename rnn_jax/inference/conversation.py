@@ -25,11 +25,7 @@ class Conversation:
       InputError: the model wasn't trained on turns or has learned positions,
         or there is a stop string.
     """
-    if not generator.asks:
-      raise errors.InputError(
-        "the run's model wasn't trained on turns: train one with "
-        "task.name='dialogue'"
-      )
+    generator.check_asks()
     if generator.longest:
       raise errors.InputError(
         f'the model has learned positions for {generator.longest} tokens, and '

@@ -318,6 +318,18 @@ class Generator:
       errors.refuse('prompt', prompt, 'there is nothing to continue')
     return ids
 
+  def check_asks(self) -> None:
+    """Checks that the model was trained on turns.
+
+    Raises:
+      InputError: it wasn't.
+    """
+    if not self.asks:
+      raise errors.InputError(
+        "the run's model wasn't trained on turns: train one with "
+        "task.name='dialogue'"
+      )
+
   def check_positions(self, read: int, new: int) -> None:
     """Checks that learned positions allow `new` tokens after `read` ones.
 

@@ -161,6 +161,11 @@ class Engine:
     return self._served.tokenizer
 
   @property
+  def pieces(self) -> work.Pieces:
+    """The bytes of its tokens."""
+    return self._served.pieces
+
+  @property
   def model_digest(self) -> str:
     """A digest of all that the model's numbers follow from, in hexadecimal."""
     return self._served.digest

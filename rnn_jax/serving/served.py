@@ -120,11 +120,7 @@ class Served:
       InputError: the model wasn't trained on turns, a turn is empty, or the
         vocabulary doesn't cover one.
     """
-    if not self.generator.asks:
-      raise errors.InputError(
-        "the run's model wasn't trained on turns: train one with "
-        "task.name='dialogue'"
-      )
+    self.generator.check_asks()
     boundary = np.array([self.tokenizer.boundary], np.int32)
     parts = [boundary]
     for turn in turns:

@@ -85,9 +85,11 @@ class Record:
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-  """Attributes:
-  bytes_per_owner: of all states of one owner.
-  days: without being read, after which a state is removed; 0: never.
+  """What one owner may store, and for how long.
+
+  Attributes:
+    bytes_per_owner: of all states of one owner.
+    days: without being read, after which a state is removed; 0: never.
   """
 
   bytes_per_owner: int = 2**30

@@ -109,11 +109,14 @@ def _launch(name, flags, env, paths):
     atexit._run_exitfuncs()
 
 
-def start(name, own, devices=1):
-  """Starts a process for each of the flags in `own`."""
+def start(name, own, devices=1, make=Process):
+  """Starts a process for each of the flags in `own`.
+
+  With `make=tiny.launch` they start as a user types it, and don't fork.
+  """
   port = free_port()
   return [
-    Process(
+    make(
       name,
       *flags,
       f'--coordinator=127.0.0.1:{port}',

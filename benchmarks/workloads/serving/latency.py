@@ -25,7 +25,7 @@ def between_tokens(
 ) -> measure.Values:
   """Seconds between a text's tokens, with prompts arriving and without.
 
-  All slots but one write without an end, a token per call. In the last one,
+  All slots but one write without an end, one token per call. In the last one,
   prompts arrive: as soon as one was read and answered, the next one comes.
   Rounds with and without them take turns.
 

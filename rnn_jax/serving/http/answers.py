@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.inference import surprise
 from rnn_jax.serving import requests
 from rnn_jax.serving.http import plans
@@ -28,28 +27,6 @@ FINISHED = {
   'closed': 'length',
   'cancelled': 'length',
 }
-
-
-class Pieces:
-  """Tokens as texts."""
-
-  def __init__(self, tokenizer: tokenizer_lib.Tokenizer) -> None:
-    self._tokenizer = tokenizer
-    self._known: dict[int, bytes] = {}
-
-  def raw(self, token: int) -> bytes:
-    """Returns the bytes of a token; b'' of the boundary."""
-    if token not in self._known:
-      self._known[token] = self._tokenizer.decode_bytes([token])
-    return self._known[token]
-
-  def text(self, token: int) -> str:
-    """Returns a token's text; 'bytes:\\xe2' if it isn't whole characters."""
-    raw = self.raw(token)
-    try:
-      return raw.decode()
-    except UnicodeDecodeError:
-      return 'bytes:' + ''.join(f'\\x{byte:02x}' for byte in raw)
 
 
 class Answer:
@@ -68,7 +45,7 @@ class Answer:
     self._service = service
     self._created = int(time.time())
     self._tokenizer = service.writer.tokenizer
-    self._pieces = Pieces(self._tokenizer)
+    self._pieces = service.writer.pieces
     self._digest = service.writer.model_digest[:16]
     self._texts = [''] * plan.choices
     self._logprobs: list[Any] = [self._no_logprobs() for _ in self._texts]
@@ -243,22 +220,30 @@ class Answer:
         | {'top_logprobs': [self._named(*each) for each in best or ()]}
       )
       return
-    entry['tokens'].append(self._pieces.text(token))
+    entry['tokens'].append(self._token_text(token))
     entry['token_logprobs'].append(logprob)
     entry['text_offset'].append(offset)
     names = None
     if best is not None:
       # As at OpenAI, the token itself is among them.
-      names = {self._pieces.text(i): p for i, p in best}
+      names = {self._token_text(i): p for i, p in best}
       if self._plan.logprobs:
-        names.setdefault(self._pieces.text(token), logprob)
+        names.setdefault(self._token_text(token), logprob)
     entry['top_logprobs'].append(names)
+
+  def _token_text(self, token):
+    """Returns a token's text; 'bytes:\\xe2' if it isn't whole characters."""
+    raw = self._pieces.decode_bytes(token)
+    try:
+      return raw.decode()
+    except UnicodeDecodeError:
+      return 'bytes:' + ''.join(f'\\x{byte:02x}' for byte in raw)
 
   def _named(self, token, logprob):
     return {
-      'token': self._pieces.text(token),
+      'token': self._token_text(token),
       'logprob': logprob,
-      'bytes': [*self._pieces.raw(token)],
+      'bytes': [*self._pieces.decode_bytes(token)],
     }
 
   def _add(self, index, text, entry):

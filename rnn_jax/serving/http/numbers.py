@@ -24,8 +24,8 @@ class Numbers(base.Routes):
 
   async def embeddings(self, request: Request) -> Response:
     form = await self.form(schemas.Embeddings, request)
-    ids = await self._check_texts(form.input)
-    features = await self._compute(request, lambda m: m.embed([*form.input]))
+    count = await self._check_texts(form.input)
+    features = await self._compute(lambda model: model.embed([*form.input]))
     as_text = form.encoding_format == 'base64'
     data = [
       {
@@ -37,15 +37,7 @@ class Numbers(base.Routes):
       }
       for n, row in enumerate(np.asarray(features, np.float32))
     ]
-    count = request.state.entry['prompt_tokens'] = ids
-    return front.json_response(
-      {
-        'object': 'list',
-        'data': data,
-        'model': self.service.options.name,
-        'usage': {'prompt_tokens': count, 'total_tokens': count},
-      }
-    )
+    return self._list(request, data, count)
 
   async def score(self, request: Request) -> Response:
     form = await self.form(schemas.Score, request)
@@ -61,16 +53,7 @@ class Numbers(base.Routes):
         for n, score in enumerate(model.score([*form.input], top_k=form.top_k))
       ]
 
-    data = await self._compute(request, compute)
-    request.state.entry['prompt_tokens'] = count
-    return front.json_response(
-      {
-        'object': 'list',
-        'data': data,
-        'model': self.service.options.name,
-        'usage': {'prompt_tokens': count, 'total_tokens': count},
-      }
-    )
+    return self._list(request, await self._compute(compute), count)
 
   async def classify(self, request: Request) -> Response:
     form = await self.form(schemas.Classify, request)
@@ -81,23 +64,29 @@ class Numbers(base.Routes):
       )
     count = await self._check_texts(form.input)
     predictions = await self._compute(
-      request, lambda model: model.predict([*form.input])
+      lambda model: model.predict([*form.input])
     )
+    data = [
+      {
+        'object': 'class',
+        'index': n,
+        'label': each.label,
+        'probabilities': each.probabilities,
+        'written': each.written,
+      }
+      for n, each in enumerate(predictions)
+    ]
+    return self._list(request, data, count)
+
+  def _list(self, request, data, count):
+    """Answers with a row for each text; they have `count` tokens."""
     request.state.entry['prompt_tokens'] = count
     return front.json_response(
       {
         'object': 'list',
-        'data': [
-          {
-            'object': 'class',
-            'index': n,
-            'label': each.label,
-            'probabilities': each.probabilities,
-            'written': each.written,
-          }
-          for n, each in enumerate(predictions)
-        ],
+        'data': data,
         'model': self.service.options.name,
+        'usage': {'prompt_tokens': count, 'total_tokens': count},
       }
     )
 
@@ -118,8 +107,7 @@ class Numbers(base.Routes):
         )
     return sum(counts)
 
-  async def _compute(self, request: Request, function: Callable[[Any], T]) -> T:
-    del request  # a thread can't be stopped when its client leaves
+  async def _compute(self, function: Callable[[Any], T]) -> T:
     return await self.compute_in_thread(
       functools.partial(self.service.compute, function)
     )

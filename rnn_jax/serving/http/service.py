@@ -371,7 +371,7 @@ class Service:
         or owner.
     """
     if store_lib.ID.fullmatch(given):
-      data = self._store().get(owner, given)[1]
+      data = self.stored().get(owner, given)[1]
     else:
       try:
         data = base64.b64decode(given, validate=True)
@@ -410,7 +410,7 @@ class Service:
         'model': self.options.name,
         'created': int(time.time()),
       }
-    record = self._store().put(owner, data, state.count, state.model)
+    record = self.stored().put(owner, data, state.count, state.model)
     return self.describe(record)
 
   def describe(self, record: store_lib.Record) -> dict[str, Any]:
@@ -433,9 +433,6 @@ class Service:
     Raises:
       ApiError: the server has none.
     """
-    return self._store()
-
-  def _store(self) -> store_lib.Store:
     if self.store is None:
       raise http_errors.bad_request(
         "this server keeps no states: ask for form='bytes'", 'state'
