@@ -18,7 +18,7 @@ from typing import Any
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax import subprocesses
+from rnn_jax import shipped
 from rnn_jax.config import parts
 from rnn_jax.experiments import grid as grid_lib
 
@@ -227,17 +227,18 @@ def _keys(raw, prefix=''):
 
 
 def find(config: str) -> str:
-  """Returns the config file as named, or of that name in the checkout.
+  """Returns the path of a config: a file, or the name of one in configs/.
 
   Raises:
     InputError: there is no such file.
   """
-  for path in (pathlib.Path(config), subprocesses.ROOT / config):
+  if not config.endswith('.py'):
+    config = shipped.find('config', config)
+  for path in (pathlib.Path(config), shipped.ROOT / config):
     if path.is_file():
       return str(path)
   raise errors.InputError(
-    f'config={config!r}: no such file here or in {subprocesses.ROOT}: give its '
-    'path'
+    f'config={config!r}: no such file here or in {shipped.ROOT}: give its path'
   )
 
 

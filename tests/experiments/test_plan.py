@@ -107,6 +107,13 @@ def test_a_config_is_found_here_or_in_the_checkout(tmp_path, monkeypatch):
     plan.make(made.grid(config='none.py'))
 
 
+def test_a_config_has_a_name(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  assert plan.find('recall') == str(subprocesses.ROOT / 'configs/recall.py')
+  with pytest.raises(errors.InputError, match="did you mean 'recall'"):
+    plan.find('recal')
+
+
 SELECTIONS = {
   ('', ''): ['a/seed0', 'a/seed1', 'ab/seed0', 'ab/seed1'],
   ('b', ''): ['ab/seed0', 'ab/seed1'],
