@@ -268,7 +268,8 @@ def check_data(runs: Iterable[plan.Run]) -> None:
       continue
     seen.add(key)
     try:
-      pipeline.load_documents(config_lib.parse(run.config))
+      config = columns.settle(config_lib.parse(run.config))
+      pipeline.load_documents(config)
     except errors.InputError as error:
       raise errors.InputError(f'variant {run.variant!r}: {error}') from error
 

@@ -10,6 +10,7 @@ import time
 import pytest
 
 from rnn_jax import errors
+from rnn_jax import subprocesses
 from rnn_jax.data import pipeline
 from rnn_jax.experiments import plots
 from rnn_jax.experiments import records
@@ -264,6 +265,16 @@ def test_data_are_opened_once_and_missing_ones_refused(tmp_path, monkeypatch):
   with pytest.raises(errors.InputError, match="variant 'path=.*no such file"):
     missing.go()
   assert not (tmp_path / 'runs').exists()
+
+
+def test_classes_come_from_the_data_of_a_named_config(tmp_path, monkeypatch):
+  monkeypatch.chdir(subprocesses.ROOT)
+  request = runner.Request(
+    str(tmp_path / 'runs'),
+    config='text_classification',
+    vary=('optimizer.learning_rate=3e-4,1e-3',),
+  )
+  runner.check_data(runner.Experiment(request).runs)
 
 
 def test_varied_runs_have_folders_of_their_names(bench):
