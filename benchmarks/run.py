@@ -5,8 +5,10 @@
 Suites are the files of benchmarks/suites; rows go to
 benchmarks/results/<suite>.jsonl. What fails becomes a row with its error.
 --resume leaves out cases that have a row of this commit, device and these
-parameters; --quick runs everything at small sizes. Afterwards
-`python -m benchmarks.report` writes tables and plots into docs/.
+parameters; --quick runs everything at small sizes. Cases that are compared run
+in turns; --until=2% adds rounds until the 95 % intervals of their ratios reach
+no farther than 2 % from them. Afterwards `python -m benchmarks.report` writes
+tables and plots into docs/.
 """
 
 from absl import flags
@@ -17,6 +19,9 @@ SUITE = flags.DEFINE_string('suite', '', 'A file of benchmarks/suites.')
 RESUME = flags.DEFINE_bool('resume', False, 'Leave out cases with a row.')
 ONLY = flags.DEFINE_string('only', '', 'Only cases whose name matches this.')
 REPEATS = flags.DEFINE_integer('repeats', 0, "0: each case's own number.")
+UNTIL = flags.DEFINE_string(
+  'until', '0%', 'Repeat until ratios are known so well; 0%: the number above.'
+)
 QUICK = flags.DEFINE_bool('quick', False, 'Small sizes: a rehearsal.')
 RESULTS = flags.DEFINE_string(
   'results', '', 'Folder of rows; empty: benchmarks/results.'
@@ -33,6 +38,7 @@ def main(argv: list[str]) -> None:
       suite=SUITE.value,
       only=ONLY.value,
       repeats=REPEATS.value,
+      until=runner.share(UNTIL.value),
       quick=QUICK.value,
       resume=RESUME.value,
       folder=RESULTS.value or rows.RESULTS,

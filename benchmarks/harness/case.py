@@ -7,8 +7,9 @@ A benchmark is a file of benchmarks/suites with
   its workloads         functions that measure and return a row's values
   report(rows, plots)   yields paragraphs of Markdown on the measured rows
 
-and, where they are needed, PLATFORM ('cpu' or 'gpu': it is refused elsewhere)
-and select(rows), in the place of tables.newest.
+and, where they are needed, TIMED = True (its figures are times: they are
+measured between reference steps, see comparison.py), PLATFORM ('cpu' or 'gpu':
+it is refused elsewhere) and select(rows), in the place of tables.newest.
 
 A case names a workload: a function of that file or of benchmarks/workloads,
 which runs in a process of its own. The process that starts these must leave a
@@ -20,7 +21,6 @@ import dataclasses
 import importlib
 import json
 import pkgutil
-from collections.abc import Iterable
 from types import ModuleType
 
 from benchmarks.harness import measure
@@ -40,27 +40,14 @@ class Case:
   environment: dict[str, str] = dataclasses.field(default_factory=dict)
   core_limit: int = 0  # how many cores the process may use; 0: all
   platform: str = ''  # the one it needs; '': any
-  timeout: float = 900.0  # seconds
+  timeout: float = 900.0  # seconds, of a turn or of all without turns
+  to: str = ''  # the case that it is compared with, see comparison.py
 
   def identity(self) -> measure.Values:
     """What a row must agree in to be a row of this case; JSON-ready."""
     names = ('workload', 'parameters', 'environment', 'core_limit')
     identity = {name: getattr(self, name) for name in names}
     return json.loads(json.dumps({'case': self.name} | identity))
-
-
-def framed(cases: Iterable[Case], quick: bool) -> list[Case]:
-  """`cases` between two runs of one reference: how far the same thing varies.
-
-  The reference is a training step of the published model.
-  """
-  workload = 'workloads.published_model.train_step'
-  parameters = {'batch': 2, 'length': 32} if quick else {}
-  first, last = (
-    Case(f'reference, {when}', workload, parameters)
-    for when in ('first', 'last')
-  )
-  return [first, *cases, last]
 
 
 def peaks(quick: bool) -> list[Case]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
 
+from benchmarks.harness import turns
 from rnn_jax import host
 
 Run = Callable[[], Any]  # ends when its work is done
@@ -21,10 +22,13 @@ def seconds(run: Run) -> float:
 
 
 def repeat(run: Run, repeats: int, warmups: int = 1) -> Values:
-  """`summarize` of calls, after some that don't count."""
+  """`summarize` of calls, after some that don't count.
+
+  In a case that is compared with others, a call waits for its turn.
+  """
   for _ in range(warmups):
     run()
-  return summarize([seconds(run) for _ in range(repeats)])
+  return summarize(turns.timed(run, repeats))
 
 
 def with_memory(run: Run, repeats: int, warmups: int = 1) -> Values:

@@ -1,10 +1,13 @@
-"""Runs the cases of a suite one after the other; see benchmarks.run."""
+"""Runs the cases of a suite; see benchmarks.run."""
 
+import contextlib
 import dataclasses
 import os
 import re
+from collections.abc import Iterator
 
 from benchmarks.harness import case as case_lib
+from benchmarks.harness import comparison
 from benchmarks.harness import rows
 from benchmarks.harness import workers
 from rnn_jax import activity
@@ -20,6 +23,7 @@ class Request:
   suite: str
   only: str = ''  # a pattern that the names of cases contain
   repeats: int = 0  # 0: each case's own
+  until: float = 0.0  # repeat until intervals are so narrow; 0: don't
   quick: bool = False
   resume: bool = False
   folder: str | os.PathLike = rows.RESULTS
@@ -28,26 +32,84 @@ class Request:
 def run(request: Request) -> None:
   """Runs the cases, appends a row for each and prints a line.
 
+  Cases that are compared run together, in turns; all others one after the
+  other.
+
   Raises:
     InputError: a suite that doesn't exist or can't run here, a wrong pattern
       or number.
   """
   suite = case_lib.load(request.suite)
-  chosen = choose(suite.cases(request.quick), request)
+  cases = suite.cases(request.quick)
+  if request.repeats:
+    cases = [
+      dataclasses.replace(case, repeats=case.repeats and request.repeats)
+      for case in cases
+    ]
+  chosen = choose(cases, request)
   where = workers.environment()
   _check_platform(suite, request.suite, where)
   done = _done(request, where)
-  for number, case in enumerate(chosen, 1):
-    identity = case.identity() | {'quick': request.quick}
-    label = f'{number}/{len(chosen)} {case.name}'
-    if identity in done:
-      print(f'{label}: has its row', flush=True)
-      continue
-    with activity.doing(label):
-      values = _measure(case, where)
-    row = {'suite': request.suite, **identity, **values}
-    rows.append(request.suite, row, where, request.folder)
-    print(f'{label}: {_summary(values)}', flush=True)
+  pending = []
+  for case in chosen:
+    if case.identity() | {'quick': request.quick} in done:
+      print(f'{case.name}: has its row', flush=True)
+    elif lacking := _lacking(case, where):
+      missing = {'failure': 'missing', 'error': lacking}
+      _write(case, missing, request, where)
+    else:
+      pending.append(case)
+  with contextlib.ExitStack() as stack:
+    reference = None
+    if pending and getattr(suite, 'TIMED', False):
+      with activity.doing('preparing the reference step'):
+        reference = stack.enter_context(comparison.reference(request.quick))
+    written = set()
+    for group in together(pending, cases):
+      with activity.doing(', '.join(case.name for case in group)):
+        measured = _measure(group, reference, request.until)
+      for case, values in zip(group, measured, strict=True):
+        if case.name not in written:
+          _write(case, values, request, where)
+        written.add(case.name)
+
+
+def share(percentage: str) -> float:
+  """The number that a percentage such as '2%' means.
+
+  Raises:
+    InputError: it isn't one of 0% to 99%.
+  """
+  try:
+    number = float(percentage.removesuffix('%')) / 100
+  except ValueError:
+    number = -1.0
+  if not 0 <= number < 1:
+    raise errors.InputError(f'--until={percentage!r}: give one of 0% to 99%')
+  return number
+
+
+def together(
+  chosen: list[case_lib.Case], cases: list[case_lib.Case]
+) -> Iterator[list[case_lib.Case]]:
+  """Groups of cases that are measured together: the base, then others.
+
+  A base is measured again with each group.
+
+  Args:
+    chosen: the cases to measure.
+    cases: all of the suite, among them the bases.
+  """
+  by_name = {case.name: case for case in cases}
+  others: dict[str, list[case_lib.Case]] = {}
+  for case in chosen:
+    others.setdefault(case.to or case.name, [])
+    if case.to:
+      others[case.to].append(case)
+  for base, compared in others.items():
+    for first in range(0, max(len(compared), 1), comparison.TOGETHER):
+      part = compared[first : first + comparison.TOGETHER]
+      yield [by_name[base], *part]
 
 
 def choose(cases: list[case_lib.Case], request: Request) -> list[case_lib.Case]:
@@ -66,12 +128,7 @@ def choose(cases: list[case_lib.Case], request: Request) -> list[case_lib.Case]:
   if not chosen:
     names = [case.name for case in cases]
     raise errors.InputError(f'--only={request.only!r}: no case of {names}')
-  return [
-    dataclasses.replace(case, repeats=case.repeats and request.repeats)
-    if request.repeats
-    else case
-    for case in chosen
-  ]
+  return chosen
 
 
 def _check_platform(suite, name, where):
@@ -96,10 +153,17 @@ def _done(request, where):
   ]
 
 
-def _measure(case, where):
-  if lacking := _lacking(case, where):
-    return {'failure': 'missing', 'error': lacking}
-  return workers.run(case)
+def _measure(group, reference, until):
+  if reference is None:
+    return [workers.run(case) for case in group]
+  return comparison.run(group, reference, until)
+
+
+def _write(case, values, request, where):
+  """Appends the row of a case and prints a line."""
+  row = {'suite': request.suite, **case.identity(), 'quick': request.quick}
+  rows.append(request.suite, row | values, where, request.folder)
+  print(f'{case.name}: {_summary(values)}', flush=True)
 
 
 def _lacking(case, where):
@@ -116,4 +180,10 @@ def _summary(values):
     return values['error']
   if 'median' not in values:
     return 'done'
-  return f'{values["median"]:.6g} s ± {values["deviation"]:.2g}'
+  text = f'{values["median"]:.6g} s ± {values["deviation"]:.2g}'
+  if 'ratio' in values:
+    low, high = values['ratio_low'], values['ratio_high']
+    text += (
+      f', {values["ratio"]:.3f} ({low:.3f} to {high:.3f}) of {values["base"]}'
+    )
+  return text

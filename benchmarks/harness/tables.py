@@ -1,6 +1,7 @@
 """Rows chosen and written as Markdown; what the reports share."""
 
 import re
+import statistics
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -11,6 +12,9 @@ from benchmarks.harness import case as case_lib
 from benchmarks.harness import measure
 
 OUT_OF_MEMORY = r'RESOURCE_EXHAUSTED: Out of memory allocating (\d+) bytes'
+
+ENDS = 'ratio_low', 'ratio_high'
+NOISY = 0.05  # a floor of the noise that is too high
 
 Row = measure.Values
 Rows = dict[str, Row]  # by case
@@ -77,9 +81,7 @@ def unmeasured(cases: Iterable[case_lib.Case], rows: Rows) -> str:
   lacking = [
     f'`{case.name}`'
     for case in cases
-    if case.platform in platforms
-    and case.name not in rows
-    and not case.name.startswith('reference, ')
+    if case.platform in platforms and case.name not in rows
   ]
   return f'Not measured yet: {"; ".join(lacking)}.' if lacking else ''
 
@@ -95,26 +97,67 @@ def provenance(rows: Rows) -> str:
     + ', '.join(f'{name} {versions[name]}' for name in sorted(versions))
     + f'; commit {", ".join(commits)}; {last["time"][:10]}.'
   )
-  if pair := _references(rows):
-    before, after = map(seconds, pair)
+  if share := floor(rows):
     text += (
-      f' Noise floor: the same training step took {before} before all others '
-      f'and {after} after them, {100 * floor(rows):.1f} % apart.'
+      f' Noise floor: {100 * share:.1f} %, how far the same training step '
+      'varied from the begin to the end of a round.'
     )
+  if noisy := [name for name, row in rows.items() if is_noisy(row)]:
+    text += f' Too noisy to be quoted: {"; ".join(noisy)}.'
   return text
 
 
 def floor(rows: Rows) -> float:
-  """How far the reference's two timings lie apart, a share of the shorter one;
-  0 without a reference.
+  """The median of the rows' noise floors, see ratios.py; 0 without any."""
+  floors = [row['floor'] for row in rows.values() if 'floor' in row]
+  return statistics.median(floors) if floors else 0.0
+
+
+def is_noisy(row: Row) -> bool:
+  """Whether other work disturbed a measurement too much to quote it."""
+  return row.get('floor', 0.0) > NOISY
+
+
+def relative(row: Row | None, base: Row | None) -> str:
+  """A row's time by its base's, with its interval where both took turns.
+
+  Rows of several `sequences` are compared by the time of one.
   """
-  pair = _references(rows)
-  return max(pair) / min(pair) - 1 if pair else 0.0
+  return _ratio(row, base, lambda ratio: ratio)
 
 
-def _references(rows):
-  both = [good(rows, f'reference, {when}') for when in ('first', 'last')]
-  return [row['median'] for row in both] if all(both) else []
+def speed(row: Row | None, base: Row | None) -> str:
+  """How many times as fast as its base a row is, as `relative`."""
+  return _ratio(row, base, lambda ratio: 1 / ratio)
+
+
+def _ratio(row, base, scale):
+  quotient = ratio(row, base)
+  if quotient is None:
+    return '-'
+  if row.get('base') != base['case']:
+    return times(scale(quotient))
+  ends = (quotient * row[end] / row['ratio'] for end in ENDS)
+  low, high = map(digits, sorted(map(scale, ends)))
+  return f'{times(scale(quotient))} ({low} to {high})'
+
+
+def ratio(row: Row | None, other: Row | None) -> float | None:
+  """A row's time by another's; None if one has none.
+
+  It is that of rounds where both were compared with one base, or one with the
+  other; and else of medians.
+  """
+  if not row or not other or 'median' not in row or 'median' not in other:
+    return None
+  quotient = row['median'] / other['median']
+  if row.get('base') == other['case']:
+    quotient = row['ratio']
+  elif row.get('base') and row['base'] == other.get('base'):
+    quotient = row['ratio'] / other['ratio']
+  elif other.get('base') == row['case']:
+    quotient = 1 / other['ratio']
+  return quotient * other.get('sequences', 1) / row.get('sequences', 1)
 
 
 def good(rows: Rows, name: str) -> Row | None:

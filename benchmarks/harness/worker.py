@@ -14,10 +14,12 @@ import resource
 
 from absl import flags
 
+from benchmarks.harness import turns
 from launch import command
 
 CASE = flags.DEFINE_string('case', None, 'File of the case.', required=True)
 RESULT = flags.DEFINE_string('result', None, 'File to write.', required=True)
+TURNS = flags.DEFINE_integer('turns', -1, 'Descriptor of a socket of turns.py.')
 PEERS = {
   'torch': 'pip install -e .[peers]',
   'fla': 'pip install flash-linear-attention, beside a PyTorch for CUDA',
@@ -29,6 +31,8 @@ def main(argv: list[str]) -> None:
   del argv
   case = json.loads(pathlib.Path(CASE.value).read_text())
   _limit(case['core_limit'])
+  if TURNS.value >= 0:
+    turns.join(TURNS.value)
   result = _run(case)
   part = pathlib.Path(RESULT.value + '.part')
   part.write_text(json.dumps(result))

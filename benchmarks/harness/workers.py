@@ -1,13 +1,15 @@
-"""Runs a case in a process of its own, and survives whatever it does."""
+"""Runs cases in processes of their own, and survives whatever these do."""
 
 import contextlib
 import json
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+from multiprocessing import connection
 
 from benchmarks.harness import case as case_lib
 from benchmarks.harness import measure
@@ -17,22 +19,108 @@ ROOT = pathlib.Path(__file__).parents[2]
 COMMAND = (sys.executable, '-m', 'benchmarks.harness.worker')
 
 
-def run(case: case_lib.Case) -> measure.Values:
-  """What the case measured; on failure a dict with `error`.
+class Worker:
+  """The process of a case, started at once; closed by `with`.
 
-  `failure` is then 'exception', 'killed', 'timeout' or 'missing'.
+  Attributes:
+    case: what it measures.
+    seconds: of its turns, see turns.py.
+    result: what it measured, or a dict with `error`; None while it runs.
+      `failure` is then 'exception', 'killed' or 'timeout'.
   """
-  with tempfile.TemporaryDirectory() as folder:
-    files = {name: pathlib.Path(folder, name) for name in ('case', 'result')}
-    files['case'].write_text(
-      json.dumps(case.identity() | {'repeats': case.repeats})
+
+  def __init__(self, case: case_lib.Case, takes_turns: bool = False) -> None:
+    self.case = case
+    self.seconds: list[float] = []
+    self.result: measure.Values | None = None
+    self._close = contextlib.ExitStack()
+    folder = self._close.enter_context(tempfile.TemporaryDirectory())
+    output = pathlib.Path(folder, 'output').open('w+')  # noqa: SIM115
+    self._output = self._close.enter_context(output)
+    self._result = pathlib.Path(folder, 'result')
+    given = pathlib.Path(folder, 'case')
+    given.write_text(json.dumps(case.identity() | {'repeats': case.repeats}))
+    flags = {'case': given, 'result': self._result}
+    ours, theirs = socket.socketpair()
+    with theirs:
+      if takes_turns:
+        flags['turns'] = theirs.fileno()
+      self._process = self._start(flags, [theirs.fileno()] * takes_turns)
+    self._pipe = connection.Connection(ours.detach())
+    self._close.callback(self._pipe.close)
+    self._close.callback(self._kill)
+
+  def __enter__(self) -> 'Worker':
+    return self
+
+  def __exit__(self, *error: object) -> None:
+    self._close.close()
+
+  def wait_for_request(self) -> None:
+    """Waits until the process asks for a turn, or ends: then there's a result.
+
+    It notes how long the turn before this one took.
+    """
+    try:
+      if not self._pipe.poll(self.case.timeout):
+        self._end(None)
+      elif (seconds := self._pipe.recv()) is not None:
+        self.seconds.append(seconds)
+    except (EOFError, ConnectionError):
+      self.finish()
+
+  def take_turn(self) -> None:
+    """Lets the process run one turn, to its end."""
+    with contextlib.suppress(ConnectionError):
+      self._pipe.send(True)
+    self.wait_for_request()
+
+  def finish(self) -> measure.Values:
+    """Waits for the process's end. Returns its result."""
+    if self.result is None:
+      with contextlib.suppress(ConnectionError, OSError):
+        self._pipe.send(False)
+      try:
+        self._end(self._process.wait(self.case.timeout))
+      except subprocess.TimeoutExpired:
+        self._end(None)
+    return self.result
+
+  def _start(self, flags, descriptors):
+    command = [
+      *COMMAND,
+      *(f'--{name}={value}' for name, value in flags.items()),
+    ]
+    return subprocess.Popen(
+      subprocesses.following(command),
+      cwd=ROOT,
+      env=_variables(self.case),
+      stdin=subprocess.DEVNULL,
+      stdout=self._output,
+      stderr=self._output,
+      pass_fds=descriptors,
+      start_new_session=True,
     )
-    with open(pathlib.Path(folder, 'output'), 'w+') as output:
-      code = _wait(_start(case, files, output), case.timeout)
-      if code == 0 and files['result'].exists():
-        return json.loads(files['result'].read_text())
-      output.seek(0)
-      return _failure(code, case.timeout, output.read())
+
+  def _end(self, code):
+    """Takes the result of a process with that exit code; None: out of time."""
+    self._kill()
+    if code == 0 and self._result.exists():
+      self.result = json.loads(self._result.read_text())
+    else:
+      self._output.seek(0)
+      self.result = _failure(code, self.case.timeout, self._output.read())
+
+  def _kill(self):
+    with contextlib.suppress(ProcessLookupError):
+      os.killpg(self._process.pid, signal.SIGKILL)
+    self._process.wait()
+
+
+def run(case: case_lib.Case) -> measure.Values:
+  """The result of a case by itself, see Worker."""
+  with Worker(case) as worker:
+    return worker.finish()
 
 
 def environment() -> measure.Values:
@@ -49,19 +137,6 @@ def environment() -> measure.Values:
   return values
 
 
-def _start(case, files, output):
-  flags = (f'--{name}={path}' for name, path in files.items())
-  return subprocess.Popen(
-    subprocesses.following([*COMMAND, *flags]),
-    cwd=ROOT,
-    env=_variables(case),
-    stdin=subprocess.DEVNULL,
-    stdout=output,
-    stderr=output,
-    start_new_session=True,
-  )
-
-
 def _variables(case):
   """This process's variables and the case's; XLA_FLAGS add up."""
   both = {**os.environ, **case.environment}
@@ -69,18 +144,6 @@ def _variables(case):
   if given and added:
     both['XLA_FLAGS'] = f'{given} {added}'
   return both
-
-
-def _wait(process, timeout):
-  """The exit code; None if time ran out. Leaves no process running."""
-  try:
-    return process.wait(timeout)
-  except subprocess.TimeoutExpired:
-    return None
-  finally:
-    with contextlib.suppress(ProcessLookupError):
-      os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
 
 
 def _failure(code, timeout, output):

@@ -16,6 +16,8 @@ from benchmarks.harness import measure
 from benchmarks.harness import plots as plots_lib
 from benchmarks.harness import tables
 
+TIMED = True
+
 BALANCED = {'bucketing': 'balanced'}
 LEAST = {'bucketing': 'least_padding'}
 LEAST_8 = LEAST | {'buckets': 8}
@@ -64,7 +66,7 @@ def cases(quick: bool) -> list[case.Case]:
     'vocabulary': 300 if quick else 4096,
     'tokens_per_batch': tokens,
   }
-  listed = [
+  return [
     case.Case(
       f'{name}: {choice}',
       'suites.batching.epoch',
@@ -74,7 +76,6 @@ def cases(quick: bool) -> list[case.Case]:
     for name in datasets.names()
     for choice, data in CHOICES.items()
   ]
-  return case.framed(listed, quick)
 
 
 def epoch(

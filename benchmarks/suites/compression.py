@@ -15,6 +15,8 @@ from benchmarks.harness import case
 from benchmarks.harness import plots as plots_lib
 from benchmarks.harness import tables
 
+TIMED = True
+
 QUICK = {'steps': 4, 'more_steps': 4, 'new_tokens': 8, 'small': True}
 SHARES = (0.5, 0.75, 0.9)
 PACKED = '8 bits: matrices'
@@ -23,7 +25,7 @@ PACKED = '8 bits: matrices'
 def cases(quick: bool) -> list[case.Case]:
   """For each way a model is trained, the same one, then compressed."""
   small = QUICK if quick else {}
-  listed = [
+  return [
     case.Case(
       way,
       'suites.compression.variants',
@@ -32,7 +34,6 @@ def cases(quick: bool) -> list[case.Case]:
     )
     for way in WAYS
   ]
-  return case.framed(listed, quick)
 
 
 def variants(

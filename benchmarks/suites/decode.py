@@ -7,6 +7,8 @@ from benchmarks.harness import case
 from benchmarks.harness import plots as plots_lib
 from benchmarks.harness import tables
 
+TIMED = True
+
 PREFIXES = (64, 128, 256, 512, 1024, 2048, 4096)
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 SHORT = {'prefix': 8, 'new_tokens': 4}
@@ -38,7 +40,7 @@ def cases(quick: bool) -> list[case.Case]:
         f'forward, batch {batch}', 'workloads.published_model.forward', size
       )
     )
-  return case.framed(listed, quick)
+  return listed
 
 
 def _case(name, workload, parameters, repeats=10):

@@ -18,21 +18,23 @@ from benchmarks.harness import plots as plots_lib
 from benchmarks.harness import tables
 from benchmarks.harness import workers
 
+TIMED = True
+
 TINY = {'model.layers': 1, 'model.width': 16, 'model.mlp_width': 16}
 
 
 def cases(quick: bool) -> list[case.Case]:
   """A cold start and a warm one."""
-  starts = [
+  return [
     case.Case(
       f'main job: {name}',
       'suites.first_step.started',
       {'overrides': TINY if quick else {}, 'cached': cached},
       repeats=1 if quick else 5,
+      to='' if name == 'cold' else 'main job: cold',
     )
     for name, cached in (('cold', False), ('warm', True))
   ]
-  return case.framed(starts, quick)
 
 
 def started(

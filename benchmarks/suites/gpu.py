@@ -11,6 +11,7 @@ from benchmarks.harness import case
 from benchmarks.harness import plots as plots_lib
 from benchmarks.harness import tables
 
+TIMED = True
 PLATFORM = 'gpu'
 PEER = 'flash-linear-attention'
 SHAPES = (  # B, L, H, K, P
@@ -36,8 +37,7 @@ def cases(quick: bool) -> list[case.Case]:
   check = case.Case(
     'self-check', 'suites.gpu.self_check', repeats=0, timeout=300.0
   )
-  listed = [check, *case.peaks(quick), *_operators(), *_steps()]
-  return case.framed(listed, quick)
+  return [check, *case.peaks(quick), *_operators(), *_steps()]
 
 
 def _operators():
@@ -53,6 +53,7 @@ def _operators():
             'operators.recurrence',
             {**size, 'impl': impl},
             20,
+            f'{label}: {PEER}',
           )
       yield _case(f'{label}: {PEER}', 'operators.chunk_gla', size, 20)
 
@@ -71,9 +72,9 @@ def _steps():
     yield _case(f'decode: loop, batch {batch}', 'decoding.loop', size)
 
 
-def _case(name, workload, parameters, repeats=10):
+def _case(name, workload, parameters, repeats=10, to=''):
   workload = f'workloads.{workload}'
-  return case.Case(name, workload, parameters, repeats, timeout=TIMEOUT)
+  return case.Case(name, workload, parameters, repeats, timeout=TIMEOUT, to=to)
 
 
 def self_check() -> tables.Row:
@@ -102,7 +103,7 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   """The recurrence beside the peer's, and what uses it."""
   operators, others = {}, {}
   for name, row in rows.items():
-    if name.startswith(('reference, ', 'training: ', 'decode: ')):
+    if name.startswith(('training: ', 'decode: ')):
       others[name] = row
     elif ': ' in name:
       operators[name] = row
@@ -124,6 +125,4 @@ def _compared(operators):
   for name, row in operators.items():
     size, _, who = name.partition(': ')
     peer = tables.good(operators, f'{size}: {PEER}')
-    both = peer and 'median' in row
-    ratio = tables.times(row['median'] / peer['median']) if both else '-'
-    yield size, who, tables.timed(row), ratio
+    yield size, who, tables.timed(row), tables.relative(row, peer)

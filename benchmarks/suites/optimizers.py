@@ -13,6 +13,8 @@ from benchmarks.harness import measure
 from benchmarks.harness import plots as plots_lib
 from benchmarks.harness import tables
 
+TIMED = True
+
 STEPS = 150
 NESTEROV = {'nesterov': True}
 RATES = {  # name, and a label: what is set besides, and the rates
@@ -38,7 +40,7 @@ EVERY = 10  # steps whose losses are one point of a curve
 def cases(quick: bool) -> list[case.Case]:
   """Each optimizer at each of its rates."""
   small = {'steps': 4, 'width': 32} if quick else {'steps': STEPS}
-  listed = [
+  return [
     case.Case(
       f'{label}, {rate:g}',
       'suites.optimizers.compare',
@@ -50,7 +52,6 @@ def cases(quick: bool) -> list[case.Case]:
     for rate in (rates[:1] if quick else rates)
     if not quick or label in QUICK
   ]
-  return case.framed(listed, quick)
 
 
 def compare(changes: tables.Row, steps: int, width: int = 0) -> tables.Row:

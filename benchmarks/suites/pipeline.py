@@ -12,6 +12,8 @@ from benchmarks.harness import measure
 from benchmarks.harness import plots as plots_lib
 from benchmarks.harness import tables
 
+TIMED = True
+
 JOBS = {
   'stream': {},
   'buckets': {'data.layout': 'buckets'},
@@ -27,7 +29,7 @@ WARMUPS = 3  # per shape of a batch
 
 def cases(quick: bool) -> list[case.Case]:
   """The three of each job."""
-  listed = [
+  return [
     case.Case(
       f'{job}: {name}',
       'suites.pipeline.turns',
@@ -45,7 +47,6 @@ def cases(quick: bool) -> list[case.Case]:
       ('both', 'both'),
     )
   ]
-  return case.framed(listed, quick)
 
 
 def turns(

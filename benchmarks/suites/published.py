@@ -12,6 +12,8 @@ from benchmarks.harness import case
 from benchmarks.harness import plots as plots_lib
 from benchmarks.harness import tables
 
+TIMED = True
+
 CHUNKED = {'recurrence.impl': 'chunked'}
 SCAN = {'recurrence.impl': 'scan'}
 OURS = {
@@ -35,6 +37,9 @@ EFFORT = {
   'history': ((8, 5), (1, 3), 3, 2),
   'careful': ((32, 5), (8, 5), 5, 5),
 }
+# What the others are compared with, at their batch.
+BASE = 'ours, fused'
+STEPWISE = 'generation: ours, stepwise'
 MODEL = 'workloads.published_model'
 PEER = 'workloads.torch_model'
 
@@ -43,7 +48,7 @@ def cases(quick: bool) -> list[case.Case]:
   """Every row of the two tables, ours and PyTorch's."""
   many, length, sequences = (2, 16, 4) if quick else (32, 512, 256)
   listed = [*_ours(many, length, sequences), *_theirs(many, length, sequences)]
-  return case.framed([*listed, *_generation(quick)], quick)
+  return [*listed, *_generation(quick)]
 
 
 def _size(batch, length, **others):
@@ -56,15 +61,21 @@ def _ours(many, length, sequences):
     for name, overrides in OURS.items():
       label = f'ours, {name}, batch {batch}'
       size = _size(batch, length, overrides=overrides)
-      yield case.Case(
-        f'forward: {label}', f'{MODEL}.forward', size | {'sequences': sequences}
-      )
-      yield case.Case(f'training: {label}', f'{MODEL}.train_step', size)
-    yield case.Case(
+      many = size | {'sequences': sequences}
+      yield _case(f'forward: {label}', f'{MODEL}.forward', many)
+      yield _case(f'training: {label}', f'{MODEL}.train_step', size)
+    yield _case(
       f'training: ours, recurrence removed, batch {batch}',
       f'{MODEL}.train_step',
       _size(batch, length, cell='without_recurrence'),
     )
+
+
+def _case(name, workload, parameters, repeats=10):
+  kind, _, batch = name.partition(': ')[0], *name.rpartition(', ')[1:]
+  base = f'{kind}: {BASE}, {batch}'
+  base = '' if name == base else base
+  return case.Case(name, workload, parameters, repeats, to=base)
 
 
 def _theirs(many, length, sequences):
@@ -82,8 +93,8 @@ def _pair(loop, name, batch, length, efforts):
   size = _size(batch, length, model={'loop': loop, **THEIRS[name]})
   # The published passes kept what a backward pass needs, and ran none.
   kept = {'sequences': sequences, 'gradients': loop != 'careful'}
-  yield case.Case(f'forward: {label}', f'{PEER}.forward', size | kept, repeats)
-  yield case.Case(
+  yield _case(f'forward: {label}', f'{PEER}.forward', size | kept, repeats)
+  yield _case(
     f'training: {label}',
     f'{PEER}.train_step',
     size | {'sequences': trained},
@@ -98,18 +109,23 @@ def _generation(quick):
     for way, repeats in (('rerun', few), ('stepwise', 10)):
       parameters = {'model': {'loop': loop}, 'way': way, **size}
       name = f'generation: PyTorch, {loop}, {way}'
-      yield case.Case(name, f'{PEER}.generate', parameters, repeats)
+      yield case.Case(
+        name, f'{PEER}.generate', parameters, repeats, to=STEPWISE
+      )
   # Steps this small can be faster without threads that wait for each other.
   yield case.Case(
     'generation: PyTorch, careful, stepwise, one core',
     f'{PEER}.generate',
     {'model': {'loop': 'careful'}, 'way': 'stepwise', **size},
     core_limit=1,
+    to=STEPWISE,
   )
   del size['weights']  # always those of the published model
   for way in ('rerun', 'stepwise', 'loop'):
     name = f'generation: ours, {"one loop" if way == "loop" else way}'
-    yield case.Case(name, 'workloads.decoding.generate', {'way': way, **size})
+    base = '' if name == STEPWISE else STEPWISE
+    given = {'way': way, **size}
+    yield case.Case(name, 'workloads.decoding.generate', given, to=base)
 
 
 # The report: the two published tables, measured here, and each claim made from
@@ -157,7 +173,7 @@ PAIR = (  # without and with checkpoints
 COMPARED = {  # with our training step
   'the same model without its recurrence': 'ours, recurrence removed',
   'our own scan': 'ours, scan',
-  'the careful PyTorch loop': 'PyTorch, careful, separate',
+  'the careful PyTorch loop, fused too': 'PyTorch, careful, fused',
   "the published code's indexing": 'PyTorch, indexed, separate',
   'the same with a history of states': 'PyTorch, history, separate',
 }
@@ -196,7 +212,7 @@ def per_sequence(row: tables.Row | None) -> float | None:
 
 
 def _table(rows, kind):
-  ours = per_sequence(rows.get(f'{kind}: ours, fused, batch 32'))
+  ours = tables.good(rows, f'{kind}: {BASE}, batch 32')
   lines = []
   for name, row in tables.with_prefix(rows, f'{kind}: ').items():
     own = per_sequence(row)
@@ -206,7 +222,7 @@ def _table(rows, kind):
         _before(f'{kind}: {name}'),
         tables.timed(row, SEQUENCES / row['sequences'] if own else 1.0),
         f'{row["sequences"]} x {row["repeats"]}' if own else '-',
-        tables.times(own / ours) if own and ours else '-',
+        tables.relative(row, ours),
         tables.mebibytes(row.get('resident_delta_bytes')),
         tables.mebibytes(row.get('temp_bytes')),
       )
@@ -228,13 +244,13 @@ def _before(name):
 
 def _ratios(rows):
   """Sentences on the training step beside what it is compared with."""
-  ours = per_sequence(rows.get('training: ours, fused, batch 32'))
+  ours = rows.get(f'training: {BASE}, batch 32')
   for label, name in COMPARED.items():
-    other = per_sequence(rows.get(f'training: {name}, batch 32'))
-    if ours and other:
+    other = rows.get(f'training: {name}, batch 32')
+    if ratio := tables.ratio(ours, other):
       yield (
-        f'Training at batch 32 takes {ours / other:.3g} times the time of '
-        f'{label} ({tables.times(other / ours)} as fast).'
+        f'Training at batch 32 takes {ratio:.3g} times the time of {label} '
+        f'({tables.relative(other, ours)} as fast).'
       )
 
 
@@ -264,11 +280,10 @@ def claims(rows: tables.Rows) -> list[str]:
 def _speed_claim(rows, text, before, after):
   claimed = PUBLISHED[before][0] / PUBLISHED[after][0]
   text = text.format(f'{claimed:.3g}')
-  pair = [tables.good(rows, name) for name in (before, after)]
-  if None in pair:
+  measured = tables.ratio(rows.get(before), rows.get(after))
+  if measured is None:
     return f'{text}: not measured here.'
-  old, new = (row['median'] / row.get('sequences', 1) for row in pair)
-  line = f'{text}: {_verdict(claimed, old / new)}'
+  line = f'{text}: {_verdict(claimed, measured)}'
   if before.startswith(GENERATION):
     line += (
       ' Here both make 100 tokens; the published runs made 100 by full re-run '
@@ -309,10 +324,9 @@ def _memory_ratio(rows, kind):
 
 def _training_claim(rows):
   """Checkpointing costs time as soon as there is a backward pass."""
-  pair = [tables.good(rows, f'training: {name}') for name in PAIR]
-  if None not in pair:
-    plain, kept = map(per_sequence, pair)
+  plain, kept = (rows.get(f'training: {name}') for name in PAIR)
+  if ratio := tables.ratio(kept, plain):
     yield (
       'No backward pass was published for checkpointing, which exists for it: '
-      f'a training step with it takes {kept / plain:.3g} times as long here.'
+      f'a training step with it takes {ratio:.3g} times as long here.'
     )

@@ -16,6 +16,8 @@ from benchmarks.harness import measure
 from benchmarks.harness import plots as plots_lib
 from benchmarks.harness import tables
 
+TIMED = True
+
 CELLS = ('lstm', 'gru')
 TRAINING = (
   [32, 128, 128],
@@ -52,16 +54,19 @@ def cases(quick: bool) -> list[case.Case]:
         )
         for impl in impls:
           ours = size | {'impl': impl}
-          listed.append(case.Case(f'{name}, {impl}', workload, ours))
+          listed.append(
+            case.Case(f'{name}, {impl}', workload, ours, to=f'{name}, PyTorch')
+          )
   for cell, (file, options) in OURS.items():
     for shape in OURS_TRAINING:
       size = {'cell': file, 'shape': [2, 4, 8] if quick else shape}
       name = _name('training', cell, shape)
-      for impl in ('native', 'scan'):
+      for impl in ('scan', 'native'):
         ours = size | {'impl': impl, 'options': options}
         workload = 'suites.recurrent_layers.training'
-        listed.append(case.Case(f'{name}, {impl}', workload, ours))
-  return case.framed(listed, quick)
+        base = '' if impl == 'scan' else f'{name}, scan'
+        listed.append(case.Case(f'{name}, {impl}', workload, ours, to=base))
+  return listed
 
 
 def _name(what, cell, shape):
@@ -203,9 +208,7 @@ def _line(rows, name, impls):
   line = [name.partition(': ')[2], _time(theirs)]
   for impl in impls:
     ours = tables.good(rows, f'{name}, {impl}')
-    both = ours and theirs
-    ratio = tables.times(theirs['median'] / ours['median']) if both else '-'
-    line += [_time(ours), ratio]
+    line += [_time(ours), tables.speed(ours, theirs)]
   return line
 
 
@@ -213,9 +216,8 @@ def _line_of_ours(rows, name):
   scan, native = (
     tables.good(rows, f'{name}, {impl}') for impl in ('scan', 'native')
   )
-  both = scan and native
-  ratio = tables.times(scan['median'] / native['median']) if both else '-'
-  return [name.partition(': ')[2], _time(scan), _time(native), ratio]
+  speed = tables.speed(native, scan)
+  return [name.partition(': ')[2], _time(scan), _time(native), speed]
 
 
 def _time(row):

@@ -10,6 +10,8 @@ from benchmarks.harness import case
 from benchmarks.harness import plots as plots_lib
 from benchmarks.harness import tables
 
+TIMED = True
+
 LENGTHS = (1024, 8192)
 ROWS = 4
 SCAN = {'recurrence.impl': 'scan'}
@@ -38,12 +40,19 @@ def cases(quick: bool) -> list[case.Case]:
       overrides = SCAN | {f'remat.{key}': x for key, x in options.items()}
       listed.append(_case(f'{name}, {length} steps', overrides, size))
     listed.append(_case(f'chunked, {length} steps', {}, size))
-  return case.framed(listed, quick)
+  return listed
 
 
 def _case(name, overrides, size):
   parameters = {'overrides': overrides, **size}
-  return case.Case(name, 'workloads.published_model.train_step', parameters, 5)
+  base = f'all kept, {size["length"]} steps'
+  return case.Case(
+    name,
+    'workloads.published_model.train_step',
+    parameters,
+    5,
+    to='' if name == base else base,
+  )
 
 
 HEAD = (
@@ -61,7 +70,8 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
     if name.endswith(' steps'):
       by_length.setdefault(int(steps), {})[schedule] = row
   for length, some in sorted(by_length.items()):
-    lines = [_line(name, some, length, tables.floor(rows)) for name in some]
+    floor = tables.floor(some)
+    lines = [_line(name, some, length, floor) for name in some]
     yield f'**{length:,} steps**'
     yield tables.table(HEAD, lines)
 
@@ -71,14 +81,13 @@ def _line(name, rows, length, floor):
   kept, again = _counts(row['parameters']['overrides'], length)
   if 'median' not in row:
     return [name, kept, again, tables.short(row), '-', '-', '-', '-']
-  whole = rows.get('all kept', {}).get('median')
   return [
     name,
     kept,
     again,
     tables.mebibytes(row['temp_bytes']),
     tables.timed(row),
-    tables.times(row['median'] / whole) if whole else '-',
+    tables.relative(row, rows.get('all kept')),
     tables.seconds(row['compile_seconds']),
     verdict(name, rows, floor),
   ]

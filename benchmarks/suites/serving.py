@@ -12,6 +12,8 @@ from benchmarks.harness import case
 from benchmarks.harness import plots as plots_lib
 from benchmarks.harness import tables
 
+TIMED = True
+
 TINY = {'model.layers': 1, 'model.width': 16, 'model.mlp_width': 16}
 CLIENTS = (1, 8, 64)
 MIXED = 'throughput, mixed lengths'
@@ -90,7 +92,7 @@ CASES = {
 
 def cases(quick: bool) -> list[case.Case]:
   """Every case; a rehearsal has a smaller model, too."""
-  listed = [
+  return [
     case.Case(
       name,
       f'workloads.serving.{workload}',
@@ -100,7 +102,6 @@ def cases(quick: bool) -> list[case.Case]:
     )
     for name, (workload, given, small, repeats) in CASES.items()
   ]
-  return case.framed(listed, quick)
 
 
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:

@@ -10,6 +10,8 @@ from benchmarks.harness import case
 from benchmarks.harness import plots as plots_lib
 from benchmarks.harness import tables
 
+TIMED = True
+
 CHUNKS = (16, 32, 64, 128, 256)
 SCAN = {'recurrence.impl': 'scan'}
 LIBRARY = {
@@ -66,15 +68,19 @@ CORES = (1, 2, 4, 8)
 
 def cases(quick: bool) -> list[case.Case]:
   """The variants, after the most that the device can do."""
-  listed = [*case.peaks(quick), *_variants(quick)]
-  return case.framed(listed, quick)
+  return [*case.peaks(quick), *_variants(quick)]
 
 
 def _variants(quick):
   size = {'batch': 2, 'length': 32} if quick else {}
   workload = 'workloads.published_model.train_step'
   for name, parameters in PARAMETERS.items():
-    yield case.Case(name, workload, {**parameters, **size})
+    yield case.Case(
+      name,
+      workload,
+      {**parameters, **size},
+      to='' if name == 'default' else 'default',
+    )
   for platform, options in XLA.items():
     for name, flag in options.items():
       yield case.Case(
@@ -83,10 +89,16 @@ def _variants(quick):
         size,
         environment={'XLA_FLAGS': flag},
         platform=platform,
+        to='default',
       )
   for count in CORES:
     yield case.Case(
-      f'cores: {count}', workload, size, core_limit=count, platform='cpu'
+      f'cores: {count}',
+      workload,
+      size,
+      core_limit=count,
+      platform='cpu',
+      to='default',
     )
 
 
@@ -137,7 +149,7 @@ def _columns(rows):
   default = tables.good(rows, 'default')
 
   def relative(row):
-    return tables.times(row['median'] / default['median']) if default else '-'
+    return tables.relative(row, default)
 
   def compiling(row):
     return ', '.join(

@@ -46,16 +46,31 @@ def test_a_time_and_the_ratios_of_it_are_of_medians():
   assert tables.timed(row, 2) == '6.00 s ± 1.00 s'
 
 
-def test_the_noise_floor_is_a_share_of_the_shorter_reference():
+def test_rows_that_other_work_disturbed_are_named():
   rows = {
-    'reference, first': made.row('reference, first', 1.25),
-    'reference, last': made.row('reference, last', 1.0),
+    'calm': made.row('calm', 1.0, floor=0.01),
+    'usual': made.row('usual', 1.0, floor=0.02),
+    'disturbed': made.row('disturbed', 1.0, floor=0.3),
   }
-  assert tables.floor(rows) == 0.25
-  assert '25.0 % apart' in tables.provenance(rows)
-  del rows['reference, last']
-  assert tables.floor(rows) == 0
-  assert 'apart' not in tables.provenance(rows)
+  text = tables.provenance(rows)
+  assert 'Noise floor: 2.0 %' in text
+  assert text.endswith('Too noisy to be quoted: disturbed.')
+  assert 'floor' not in tables.provenance({'a': made.row('a', 1.0)})
+
+
+def test_a_ratio_is_that_of_rounds_where_there_were_any():
+  base = made.row('base', 1.0)
+  turns = {'base': 'base', 'ratio': 2.0, 'ratio_low': 1.6, 'ratio_high': 2.5}
+  a, b = made.row('a', 9.0, **turns), made.row('b', 9.0, **turns, sequences=2)
+  assert tables.relative(a, base) == '2.00 x (1.60 to 2.50)'
+  assert tables.speed(a, base) == '0.50 x (0.40 to 0.62)'
+  # Of one sequence, where a row has two.
+  assert tables.relative(b, base) == '1.00 x (0.80 to 1.25)'
+  assert tables.ratio(a, b) == 2 and tables.ratio(base, a) == 0.5
+  # Medians, where the two were not compared.
+  assert tables.ratio(made.row('c', 3.0), a) == 1 / 3
+  assert tables.relative(made.row('c', 3.0), base) == '3.00 x'
+  assert tables.relative(made.failed('d', 'x'), base) == '-'
 
 
 @pytest.mark.parametrize(

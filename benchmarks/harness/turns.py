@@ -1,0 +1,63 @@
+"""Processes that are compared take turns: one runs, the others wait.
+
+The speed of a shared machine changes from second to second. So each case makes
+itself ready in a process of its own, and stops before each timed call until it
+has the turn. A round gives everyone one turn; what counts is the ratio of two
+times of the same round, its median over rounds and the interval of that.
+
+A turn that would be over in less than SHORTEST seconds is several calls, after
+one that isn't timed: the caches hold what the process before it left there.
+"""
+
+import math
+import time
+from collections.abc import Callable
+from collections.abc import Iterator
+from multiprocessing import connection
+from typing import Any
+
+SHORTEST = 0.05  # seconds of a turn
+
+_pipe: connection.Connection | None = None
+
+
+def join(descriptor: int) -> None:
+  """Makes the first `timed` of this process take turns over that socket."""
+  global _pipe  # noqa: PLW0603
+  _pipe = connection.Connection(descriptor)
+
+
+def timed(run: Callable[[], Any], repeats: int) -> list[float]:
+  """Seconds of calls of `run`: so many, or one for each turn."""
+  global _pipe  # noqa: PLW0603
+  if _pipe is None:
+    return [_seconds(run, 1) for _ in range(repeats)]
+  seconds = []
+  with _pipe as pipe:
+    for _ in _turns(pipe, seconds):
+      seconds.append(_turn(run))
+  _pipe = None
+  return seconds
+
+
+def _turn(run):
+  first = _seconds(run, 1)
+  if first >= SHORTEST:
+    return first
+  return _seconds(run, math.ceil(SHORTEST / max(first, 1e-6)))
+
+
+def _turns(pipe, seconds) -> Iterator[None]:
+  """Waits for each turn; says before how long the last one took."""
+  while True:
+    pipe.send(seconds[-1] if seconds else None)
+    if not pipe.recv():
+      return
+    yield
+
+
+def _seconds(run, calls):
+  begin = time.perf_counter()
+  for _ in range(calls):
+    run()
+  return (time.perf_counter() - begin) / calls
