@@ -66,7 +66,8 @@ def run(request: Request) -> None:
         reference = stack.enter_context(comparison.reference(request.quick))
     written = set()
     for group in together(pending, cases):
-      with activity.doing(', '.join(case.name for case in group)):
+      others = f' and {len(group) - 1} compared with it'
+      with activity.doing(group[0].name + others * (len(group) > 1)):
         measured = _measure(group, reference, request.until)
       for case, values in zip(group, measured, strict=True):
         if case.name not in written:
