@@ -107,10 +107,11 @@ test-isa: $(test_stamp) ## Run the tests under each available instruction set
 	done; \
 	if [ -n "$$failed" ]; then echo "Failed under$$failed" >&2; exit 1; fi
 
-lint: $(test_stamp) ## Check style and types, without changes
+lint: $(test_stamp) ## Check style, types and quoted numbers, without changes
 	$(python) -m ruff check .
 	$(python) -m ruff format --check .
 	$(python) -m mypy
+	$(python) -m benchmarks.report --check
 
 format: $(test_stamp) ## Format the code and fix what lint can fix
 	$(python) -m ruff check --fix .

@@ -1,10 +1,15 @@
 """Writes what was measured into docs/: tables, plots, claims in words.
 
-  python -m benchmarks.report
+  python -m benchmarks.report [--check]
 
-Every file of docs/ may hold <!-- benchmarks: NAME --> ... <!-- end -->; what is
-between them is replaced by the report of the suite NAME on the newest rows of
-benchmarks/results/NAME.jsonl. Plots go to docs/plots.
+README.md and every file of docs/ may hold <!-- benchmarks: NAME --> ... <!-- end
+-->; what is between them is replaced by the report of the suite NAME on the
+newest rows of benchmarks/results/NAME.jsonl. Plots go to docs/plots. Numbers
+within sentences are quotes, see quotes.py.
+
+--check writes nothing. It fails if a page isn't what the rows say, a quote has
+no row, one of another config or a noisy one, or a page says outside of these
+marks that a claim is confirmed.
 """
 
 import os
@@ -13,57 +18,104 @@ import re
 
 from absl import flags
 
+from benchmarks import quotes
 from launch import command
 
 DOCS = flags.DEFINE_string('docs', '', 'Folder to write; empty: docs.')
 ROWS = flags.DEFINE_string(
   'rows', '', 'Folder of rows; empty: benchmarks/results.'
 )
+CHECK = flags.DEFINE_bool('check', False, 'Compare the pages with the rows.')
 MARKED = re.compile(
   r'(<!-- benchmarks: (\w+) -->\n).*?(<!-- end -->)', re.DOTALL
 )
+VERDICT = re.compile(r'\*\*(confirmed|corrected)\*\*')
 
 
 def main(argv: list[str]) -> None:
   del argv
   from benchmarks.harness import rows
+  from rnn_jax import errors
 
   docs = pathlib.Path(DOCS.value or pathlib.Path(__file__).parents[1] / 'docs')
-  for path in write(docs, ROWS.value or rows.RESULTS):
-    print(path)
+  folder = pathlib.Path(ROWS.value or rows.RESULTS)
+  if not CHECK.value:
+    for path in write(docs, folder):
+      print(path)
+  elif lines := check(docs, folder):
+    raise errors.InputError('\n'.join(lines))
+
+
+def pages(docs: pathlib.Path) -> list[pathlib.Path]:
+  """README.md beside `docs`, and its files."""
+  readme = docs.parent / 'README.md'
+  return [readme] * readme.exists() + sorted(docs.glob('*.md'))
 
 
 def write(
   docs: str | os.PathLike, folder: str | os.PathLike
 ) -> list[pathlib.Path]:
-  """Renews the marked parts of docs/*.md. Returns the paths it wrote.
+  """Renews the marked parts of the pages. Returns the paths it wrote.
 
   Raises:
-    InputError: no file holds a mark, or one names no suite.
+    InputError: no file holds a mark, or one names no suite or no row.
   """
   from rnn_jax import errors
 
   written = []
-  for path in sorted(pathlib.Path(docs).glob('*.md')):
+  docs = pathlib.Path(docs)
+  for path in pages(docs):
     old = path.read_text()
-    new = MARKED.sub(lambda match: _renewed(match, docs, folder), old)
-    if MARKED.search(old):
-      path.write_text(new)
+    if MARKED.search(old) or quotes.MARK.search(old):
+      path.write_text(renewed(old, docs, folder))
       written.append(path)
   if not written:
     raise errors.InputError(f'--docs={docs}: no file holds a mark to fill')
   return written
 
 
-def _renewed(match, docs, folder):
-  begin, name, end = match.groups()
-  return f'{begin}\n{section(name, docs, folder)}\n\n{end}'
+def renewed(
+  text: str,
+  docs: str | os.PathLike,
+  folder: str | os.PathLike,
+  draw: bool = True,
+) -> str:
+  """A page with its marked parts and quotes renewed."""
+  docs, folder = pathlib.Path(docs), pathlib.Path(folder)
+
+  def part(match):
+    begin, name, end = match.groups()
+    return f'{begin}\n{section(name, docs, folder, draw)}\n\n{end}'
+
+  source = quotes.Source(docs, folder)
+  return quotes.fill(MARKED.sub(part, text), source)
+
+
+def check(docs: pathlib.Path, folder: pathlib.Path) -> list[str]:
+  """What is wrong with the pages, a line each."""
+  lines = []
+  for path in pages(docs):
+    text = path.read_text()
+    own = MARKED.sub('', text)
+    source = quotes.Source(docs, folder)
+    wrong = [*quotes.problems(text, source)]
+    if renewed(text, docs, folder, draw=False) != text:
+      wrong.append('not what the rows say: run python -m benchmarks.report')
+    wrong += [
+      f'{match[0]!r} without a mark: a verdict comes from rows'
+      for match in VERDICT.finditer(own)
+    ]
+    lines += [f'{path.name}: {line}' for line in wrong]
+  return lines
 
 
 def section(
-  name: str, docs: str | os.PathLike, folder: str | os.PathLike
+  name: str,
+  docs: str | os.PathLike,
+  folder: str | os.PathLike,
+  draw: bool = True,
 ) -> str:
-  """The report of that suite as Markdown; its plots are drawn.
+  """The report of that suite as Markdown; its plots are drawn, if at all.
 
   Raises:
     InputError: no such suite.
@@ -81,7 +133,9 @@ def section(
   return '\n\n'.join(
     part
     for platform, chosen in selected.items()
-    for part in suite.report(chosen, plots.Plots(docs, f'{name}_{platform}'))
+    for part in suite.report(
+      chosen, plots.Plots(docs, f'{name}_{platform}', draw)
+    )
     if part
   )
 

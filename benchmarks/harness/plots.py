@@ -18,10 +18,12 @@ Series = Mapping[str, Sequence[tuple[float, float]]]  # points by label
 class Plots:
   """Draws into `docs`/plots, files that begin with `prefix`.
 
-  Each picture's method returns the Markdown that shows it.
+  Each picture's method returns the Markdown that shows it. Without `draw` it
+  does only that.
   """
 
-  def __init__(self, docs: str | os.PathLike, prefix: str):
+  def __init__(self, docs: str | os.PathLike, prefix: str, draw: bool = True):
+    self._saves = draw
     self._folder = pathlib.Path(docs) / 'plots'
     self._prefix = prefix
 
@@ -71,10 +73,11 @@ class Plots:
     return self._save(axes, name, label)
 
   def _save(self, axes, name, title):
-    self._folder.mkdir(parents=True, exist_ok=True)
     file = f'{self._prefix}_{name}.png'
-    metadata = {'Software': None}
-    axes.figure.savefig(self._folder / file, dpi=120, metadata=metadata)
+    if self._saves:
+      self._folder.mkdir(parents=True, exist_ok=True)
+      metadata = {'Software': None}
+      axes.figure.savefig(self._folder / file, dpi=120, metadata=metadata)
     return f'![{title}](plots/{file})'
 
 

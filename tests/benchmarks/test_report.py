@@ -1,12 +1,15 @@
 """Marked parts of documents are renewed; no figure without a row."""
 
+import json
 import pathlib
+import re
 import shutil
 
 import pytest
 
 from benchmarks import report
 from benchmarks.harness import rows as rows_lib
+from benchmarks.suites import first_step
 from rnn_jax import errors
 from tests.benchmarks import made
 
@@ -54,3 +57,77 @@ def test_every_report_of_the_repository_renders(docs, tmp_path):
   shutil.copytree(root / 'docs', marked, ignore=lambda *_: ['plots'])
   names = {path.name for path in report.write(marked, rows_lib.RESULTS)}
   assert {'benchmarks.md', 'recurrence.md', 'results.md'} <= names
+
+
+def quoted(mark, text=''):
+  return f'<!-- quote: {mark} -->{text}<!-- end -->'
+
+
+def test_numbers_of_sentences_come_from_rows(docs, tmp_path):
+  row = made.row('main job: warm', 0.5, ratio=0.891, base='main job: cold')
+  row |= {'ratio_low': 0.86, 'ratio_high': 1.0, 'share': {'all': 0.25}}
+  made.write(tmp_path, 'first_step', [row])
+  begin = 'first_step | main job: warm'
+  page = docs / 'page.md'
+  page.write_text(
+    f'It takes {quoted(f"{begin} | ratio | .2f", "9")} times '
+    f'({quoted(f"{begin} | ratio | interval")}), '
+    f'{quoted(f"{begin} | share.all | percent")}.'
+  )
+  assert report.write(docs, tmp_path) == [page]
+  assert '-->.89<' in page.read_text() and '-->.86 to 1.00<' in page.read_text()
+  assert '-->25.0 %<' in page.read_text()
+  figure = {'mean': 0.5, 'deviation': 0.125}
+  variants = {'simple': {'figures': {'accuracy': figure}}}
+  folder = docs / 'experiments' / 'reviews'
+  folder.mkdir(parents=True)
+  (folder / 'report.json').write_text(json.dumps({'variants': variants}))
+  mark = 'experiments/reviews | simple | accuracy | .3f'
+  page.write_text(quoted(mark))
+  report.write(docs, tmp_path)
+  assert page.read_text() == quoted(mark, '.500 ± .125')
+
+
+@pytest.mark.parametrize(
+  ('mark', 'message'),
+  (
+    ('bogus | a | b | c', "SUITE='bogus': choose one of"),
+    ('first_step | main job: warm', 'write SUITE | CASE | KEY | FORM'),
+    ('first_step | nobody | median | .2f', 'measure it: --suite=first_step'),
+    ('first_step | main job: cold | median | .2f', 'measure it'),
+    ('first_step | main job: warm | nothing | .2f', 'choose a number of'),
+    ('first_step | main job: warm | median | bogus', 'Invalid format'),
+    ('experiments/none | a | b | .2f', 'has no such figure'),
+  ),
+)
+def test_a_quote_without_a_row_is_refused(docs, tmp_path, mark, message):
+  rows = [made.row('main job: warm', 0.5), made.failed('main job: cold', 'x')]
+  made.write(tmp_path, 'first_step', rows)
+  (docs / 'page.md').write_text(quoted(mark))
+  with pytest.raises(errors.InputError, match=re.escape(message)):
+    report.write(docs, tmp_path)
+
+
+def test_a_check_names_what_the_rows_do_not_say(docs, tmp_path):
+  (case,) = (c for c in first_step.cases(False) if c.name.endswith('cold'))
+  row = made.row('main job: cold', 0.5, floor=0.01) | case.identity()
+  made.write(tmp_path, 'first_step', [row])
+  page = docs / 'page.md'
+  mark = 'first_step | main job: cold | median | .1f'
+  page.write_text(quoted(mark, '.5'))
+  assert not report.check(docs, tmp_path)
+  page.write_text(quoted(mark, '.4') + ' **confirmed**')
+  assert [
+    line.rpartition(': ')[2] for line in report.check(docs, tmp_path)
+  ] == [
+    'run python -m benchmarks.report',
+    'a verdict comes from rows',
+  ]
+  page.write_text(quoted(mark, '.5'))
+  for changed, message in (
+    ({'floor': 0.06}, 'its noise floor is 6 %'),
+    ({'parameters': {'cached': True}}, 'the case has other parameters today'),
+  ):
+    made.write(tmp_path, 'first_step', [row | changed])
+    (line,) = report.check(docs, tmp_path)
+    assert line.startswith('page.md: first_step |') and message in line
