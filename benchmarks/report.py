@@ -2,10 +2,10 @@
 
   python -m benchmarks.report [--check]
 
-README.md and every file of docs/ may hold <!-- benchmarks: NAME --> ... <!-- end
--->; what is between them is replaced by the report of the suite NAME on the
-newest rows of benchmarks/results/NAME.jsonl. Plots go to docs/plots. Numbers
-within sentences are quotes, see quotes.py.
+README.md and every file of docs/ may hold
+<!-- benchmarks: NAME --> ... <!-- end -->: what is between them is replaced by
+the report of the suite NAME on the newest rows of its file in results/.
+Plots go to docs/plots. Numbers within sentences are quotes, see quotes.py.
 
 --check writes nothing. It fails if a page isn't what the rows say, a quote has
 no row, one of another config or a noisy one, or a page says outside of these
