@@ -52,11 +52,14 @@ created := $(VENV)/.created-$(python_version)
 run_stamp := $(VENV)/.installed-$(python_version)-$(ACCELERATOR)-run
 test_stamp := $(VENV)/.installed-$(python_version)-$(ACCELERATOR)-test
 peers_stamp := $(VENV)/.installed-$(python_version)-$(ACCELERATOR)-peers
+beam_stamp := $(VENV)-beam/.installed-$(python_version)-$(ACCELERATOR)
+# What Apache Beam needs in older versions than those of constraints.txt.
+beam_older := numpy|pillow|protobuf|pyarrow|python-dateutil
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help train test test-quick test-peers test-other test-isa lint format \
+.PHONY: help train test test-quick test-peers test-beam test-other test-isa lint format \
   env clean
 
 help: ## Show this list
@@ -80,15 +83,19 @@ train: $(run_stamp) ## Train CONFIG into WORKDIR; run it again to resume
 	  $(TRAIN_FLAGS)
 
 test: $(test_stamp) ## Run the tests
-	$(python) -m pytest -m 'not peers' $(PYTEST_FLAGS)
+	$(python) -m pytest -m 'not peers and not beam' $(PYTEST_FLAGS)
 
 test-quick: $(test_stamp) ## Run those that take seconds, while you edit
-	$(python) -m pytest -m 'not peers and not slow' $(PYTEST_FLAGS) $(QUICK)
+	$(python) -m pytest -m 'not peers and not beam and not slow' \
+	  $(PYTEST_FLAGS) $(QUICK)
 
 # In the same environment, which grows by PyTorch and transformers.
 test-peers: $(peers_stamp) ## Compare with PyTorch and transformers (gigabytes)
 	$(python) -c 'import bert_score, datasets, torch, transformers, wandb'
 	$(python) -m pytest -m peers $(PYTEST_FLAGS)
+
+test-beam: $(beam_stamp) ## Prepare data by Apache Beam (300 MB more)
+	$(VENV)-beam/bin/python -m pytest -m beam tests/data/preparation
 
 test-other: ## Run the tests on PYTHON_OTHER, in its own environment
 	$(MAKE) test PYTHON=$(PYTHON_OTHER) VENV=$(VENV_OTHER)
@@ -101,7 +108,7 @@ test-isa: $(test_stamp) ## Run the tests under each available instruction set
 	  if grep -qw "$${pair##*:}" /proc/cpuinfo; then \
 	    echo "Instructions up to $$isa"; \
 	    XLA_FLAGS="$$XLA_FLAGS --xla_cpu_max_isa=$$isa" \
-	      $(python) -m pytest -m 'not peers' $(PYTEST_FLAGS) \
+	      $(python) -m pytest -m 'not peers and not beam' $(PYTEST_FLAGS) \
 	      || failed="$$failed $$isa"; \
 	  else echo "Skipped $$isa: this processor lacks it"; fi; \
 	done; \
@@ -148,6 +155,17 @@ $(test_stamp): $(created) pyproject.toml constraints.txt
 
 $(peers_stamp): $(test_stamp)
 	$(call install,$(if $(extra),$(extra)$(comma))test$(comma)peers$(comma)bertscore$(comma)hf$(comma)wandb)
+	@touch $@
+
+# An environment of its own, which finds all other packages in VENV.
+$(beam_stamp): $(test_stamp)
+	$(PYTHON) -m venv --clear $(VENV)-beam
+	@site='import sysconfig; print(sysconfig.get_path("purelib"))'; \
+	  $(python) -c "$$site" \
+	    > "$$($(VENV)-beam/bin/python -c "$$site")/tested.pth"
+	grep -vE '^($(beam_older))==' constraints.txt > $(VENV)-beam/constraints.txt
+	$(VENV)-beam/bin/python -m pip install $(PIP_FLAGS) \
+	  --constraint $(VENV)-beam/constraints.txt --editable '.[beam]'
 	@touch $@
 
 define install

@@ -10,7 +10,11 @@ input's split, --input=train=a.jsonl --input=test=b.jsonl, or give a folder of
 files whose names start with it; otherwise --splits divides the examples.
 --input=- reads standard input, in the format that --format names. A second call
 with the same inputs does nothing. The last line is a command that trains on the
-dataset.
+dataset. --runner spreads the work over machines by Apache Beam, with the same
+result:
+
+    python -m launch.prepare --runner=FlinkRunner \\
+        --runner_options='--flink_master=localhost:8081' --name=reviews ...
 """
 
 import contextlib
@@ -56,6 +60,14 @@ DUPLICATES = flags.DEFINE_enum(
   ['report', 'refuse'],
   'What to do about examples that occur in two splits.',
 )
+RUNNER = flags.DEFINE_string(
+  'runner',
+  'single_process',
+  "Runner of Apache Beam (extra 'beam'), e.g. DirectRunner or FlinkRunner.",
+)
+RUNNER_OPTIONS = flags.DEFINE_string(
+  'runner_options', '', "The runner's own flags, separated by spaces."
+)
 
 
 def main(argv):
@@ -69,7 +81,9 @@ def main(argv):
     raise errors.InputError('--name is missing: name the dataset')
   with contextlib.ExitStack() as stack:
     request = _request(tuple(_input(text, stack) for text in INPUT.value))
-    record, written = prepare.prepare(request, _progress)
+    record, written = prepare.prepare(
+      request, _progress, RUNNER.value, RUNNER_OPTIONS.value
+    )
   print(report.text(record, request.folder, written))
   if line := training.command(request, record):
     print(f'to train on it:\n{line}')

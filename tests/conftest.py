@@ -97,7 +97,14 @@ def _no_peers():
   return f'needs {", ".join(absent)}: make test-peers' if absent else ''
 
 
+def _no_beam():
+  """Says that Apache Beam is absent; '' if it isn't."""
+  found = importlib.util.find_spec('apache_beam')
+  return '' if found else 'needs apache-beam: make test-beam'
+
+
 LACKING = {
+  'beam': _no_beam,
   'native': library.lacking,
   'float16': _no_float16,
   'peers': _no_peers,

@@ -93,6 +93,14 @@ def test_a_bad_line_is_one_line_of_error(raw, tmp_path):
   assert not os.path.exists(f'{tmp_path}/data/toy/1.0.0')
 
 
+def test_the_runner_and_its_options_are_flags(raw, tmp_path):
+  flags = '--name=toy', f'--input={raw}', f'--data_dir={tmp_path}/data'
+  code, _, err = launchers.run('prepare', *flags, '--runner_options=--x=1')
+  assert code == 1 and "error: --runner_options='--x=1': these are" in err
+  code, _, err = launchers.run('prepare', *flags, '--runner=NoRunner')
+  assert code == 1 and "error: --runner='NoRunner'" in err
+
+
 def test_killed_half_way_it_leaves_no_dataset(tmp_path):
   path = tmp_path / 'many.txt'
   path.write_text('\n'.join(f'line {n}' for n in range(200_000)))

@@ -1,8 +1,9 @@
 """Raw files to a TFDS dataset: read, check, split, write.
 
 The inputs are read twice: once to check every example and to determine classes
-and splits, and once to write. `preparation.json` next to the data records what
-was done; a second call with the same inputs finds it and does nothing.
+and splits, and once to write; in this process, or by a runner of Apache Beam,
+with the same result. `preparation.json` next to the data records what was done;
+a second call with the same inputs finds it and does nothing.
 """
 
 import dataclasses
@@ -27,6 +28,7 @@ RECORD = 'preparation.json'
 HISTOGRAM = 'lengths.png'
 LAYOUT = 1  # version of what this module writes; others aren't read
 DUPLICATES = ('report', 'refuse')
+SINGLE_PROCESS = 'single_process'
 
 T = TypeVar('T')
 
@@ -79,18 +81,29 @@ def _silent(iterable: Iterable[T], label: str, /) -> Iterable[T]:
 
 
 def prepare(
-  request: Request, progress: Progress = _silent
+  request: Request,
+  progress: Progress = _silent,
+  runner: str = SINGLE_PROCESS,
+  runner_options: str = '',
 ) -> tuple[dict[str, Any], bool]:
   """Writes the dataset unless it exists.
+
+  Args:
+    request: what to prepare.
+    progress: shows how far the single process is.
+    runner: SINGLE_PROCESS, or a runner of Apache Beam, such as 'DirectRunner'.
+    runner_options: the runner's flags, as in a shell.
 
   Returns:
     (record, written): the content of preparation.json, and whether this call
     wrote it.
 
   Raises:
-    InputError: an input cannot be used, or the folder has another dataset.
+    InputError: an input cannot be used, the folder has another dataset, or the
+      runner refuses its options.
   """
   _check(request)
+  write = _engine(runner, runner_options)
   inputs = inputs_lib.find(list(request.inputs), request.format)
   sources = [
     {**dataclasses.asdict(one), 'sha256': inputs_lib.digest(one.path)}
@@ -104,10 +117,16 @@ def prepare(
         f'({difference}): remove it, or choose another --name'
       )
     return record, False
-  survey = survey_lib.run(request, inputs, progress)
   record = {'layout': LAYOUT, 'rnn_jax': rnn_jax.__version__, 'asked': asked}
-  record |= survey.summary()
-  _write(request, inputs, survey, record, progress)
+  with writer_lib.moved_into_place(request.folder) as partial:
+    survey, sizes = write(request, inputs, partial, progress)
+    record |= survey.summary()
+    layout = writer_lib.Layout(partial, request.name, survey.counts)
+    layout.write_metadata(survey.schema, sizes, _description(request, record))
+    if survey.lengths:
+      lengths_lib.draw(survey.lengths, os.path.join(partial, HISTOGRAM))
+    with open(os.path.join(partial, RECORD), 'w', encoding='utf-8') as file:
+      json.dump(record, file, indent=2)
   return record, True
 
 
@@ -171,19 +190,31 @@ def _content(asked):
   return others | {'inputs': inputs}
 
 
-def _write(request, inputs, survey, record, progress):
-  splits = iter(survey.splits)
-  with writer_lib.moved_into_place(request.folder) as partial:
-    writer = writer_lib.Writer(
-      partial, request.name, survey.schema, survey.counts
+def _engine(runner, options):
+  """Returns what checks the inputs and writes the shards."""
+  if runner != SINGLE_PROCESS:
+    from rnn_jax.data.preparation import beam
+
+    return beam.engine(runner, options)
+  if options:
+    raise errors.InputError(
+      f'--runner_options={options!r}: these are options of a runner of Apache '
+      'Beam: name it in --runner, or leave them out'
     )
-    for example in progress(survey_lib.read(request, inputs), 'writing'):
-      writer.add(next(splits), example)
-    writer.finish(_description(request, record))
-    if survey.lengths:
-      lengths_lib.draw(survey.lengths, os.path.join(partial, HISTOGRAM))
-    with open(os.path.join(partial, RECORD), 'w', encoding='utf-8') as file:
-      json.dump(record, file, indent=2)
+  return _in_this_process
+
+
+def _in_this_process(request, inputs, folder, progress):
+  """Returns (survey, {split: bytes}) of the shards that it writes."""
+  survey = survey_lib.run(request, inputs, progress)
+  encode = writer_lib.Encoder(survey.schema)
+  layout = writer_lib.Layout(folder, request.name, survey.counts)
+  splits = iter(survey.splits)
+  writer = writer_lib.Writer(layout)
+  for example in progress(survey_lib.read(request, inputs), 'writing'):
+    writer.add(next(splits), encode(example))
+  writer.close()
+  return survey, writer.sizes
 
 
 def _description(request, record):

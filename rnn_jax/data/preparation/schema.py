@@ -65,6 +65,19 @@ class Schema:
         self.columns[name] = _widened(self.columns[name], value)
         _check_value(where, name, value, self.columns[name])
 
+  def merge(self, other: 'Schema') -> None:
+    """Adds what a schema with the same beginning has seen in other examples."""
+    for name, column in other.columns.items():
+      if column.kind is float:
+        self.columns[name] = column
+    self.seen |= other.seen
+    self.colored |= other.colored
+    self.numbers = {
+      name: float if float in (kind, other.numbers[name]) else int
+      for name, kind in self.numbers.items()
+      if name in other.numbers
+    }
+
   def finish(self) -> None:
     """Sets the names of the classes, sorted as numbers or alphabetically.
 

@@ -2,10 +2,12 @@
 
 import collections
 import dataclasses
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from typing import Any
+from typing import NamedTuple
 
 from rnn_jax import errors
 from rnn_jax.data.preparation import channels
@@ -18,6 +20,24 @@ from rnn_jax.data.preparation import splits as splits_lib
 
 if TYPE_CHECKING:
   from rnn_jax.data.preparation import prepare
+
+
+class Fact(NamedTuple):
+  """What the survey keeps of an example.
+
+  Attributes:
+    content: its `content_hash`.
+    where: its location.
+    split: that its file assigns it to, or ''.
+    lengths: {name of the count: value}.
+    label: its class as the file has it, or None.
+  """
+
+  content: bytes
+  where: str
+  split: str
+  lengths: dict[str, int]
+  label: Any
 
 
 @dataclasses.dataclass
@@ -82,27 +102,56 @@ def run(
   """Reads the inputs once.
 
   Raises:
-    InputError: an example cannot be used, or there are none; splits are missing
-      or superfluous; or splits overlap and the request refuses that.
+    InputError: as `begin`, `observe` and `conclude`.
   """
-  schema = None
-  contents, where, given, lengths, labels = [], [], [], [], []
-  for example in progress(read(request, inputs), 'checking'):
-    if schema is None:
-      schema = _schema(request, inputs, example)
-    schema.check(example)
-    channels.observe(schema, example)
-    numbers.observe(schema, example)
-    contents.append(splits_lib.content_hash(example, schema.label))
-    where.append(example.where)
-    given.append(example.split)
-    lengths.append(lengths_lib.count(example, schema.label))
-    if schema.label:
-      labels.append(example.values[schema.label])
-  if schema is None:
-    raise errors.InputError(f'--input: {inputs[0].path} has no example')
+  schema = begin(request, inputs)
+  rows = progress(read(request, inputs), 'checking')
+  return conclude(request, schema, [observe(schema, row) for row in rows])
+
+
+def begin(
+  request: 'prepare.Request', inputs: Sequence[inputs_lib.Input]
+) -> schema_lib.Schema:
+  """Returns the schema of the first example.
+
+  Raises:
+    InputError: it can't be read or stored, or there is none.
+  """
+  for first in read(request, inputs):
+    return _schema(request, inputs, first)
+  raise errors.InputError(f'--input: {inputs[0].path} has no example')
+
+
+def observe(schema: schema_lib.Schema, example: examples.Example) -> Fact:
+  """Checks an example, and records in the schema what it shows of columns.
+
+  Raises:
+    InputError: the example doesn't fit the columns.
+  """
+  schema.check(example)
+  channels.observe(schema, example)
+  numbers.observe(schema, example)
+  return Fact(
+    splits_lib.content_hash(example, schema.label),
+    example.where,
+    example.split,
+    lengths_lib.count(example, schema.label),
+    example.values[schema.label] if schema.label else None,
+  )
+
+
+def conclude(
+  request: 'prepare.Request', schema: schema_lib.Schema, facts: Iterable[Fact]
+) -> Survey:
+  """Returns the survey of all examples, in order of reading.
+
+  Raises:
+    InputError: splits are missing or superfluous, or all examples are of one
+      class; or splits overlap and the request refuses that.
+  """
   schema.finish()
   numbers.finish(schema)
+  contents, where, given, lengths, labels = zip(*facts, strict=True)
   chosen = _splits(request, given, where, contents)
   overlaps = splits_lib.overlaps(contents, where, chosen)
   _refuse_overlaps(request, overlaps)
@@ -113,7 +162,7 @@ def run(
     lengths_lib.informative(
       _by_split(chosen, lengths, {*map(lengths_lib.words, schema.numbers)})
     ),
-    _count_labels(schema, chosen, labels),
+    _count_labels(schema, chosen, labels) if schema.label else {},
   )
 
 
@@ -171,7 +220,7 @@ def _splits(request, given, where, contents):
       '--splits is missing: the inputs have no splits: give --splits=85,10,5, '
       'or --input=train=PATH and so on'
     )
-  return given
+  return list(given)
 
 
 def _refuse_overlaps(request, overlaps):
@@ -195,6 +244,6 @@ def _by_split(splits, lengths, excluded):
 
 def _count_labels(schema, splits, labels):
   counts = collections.defaultdict(collections.Counter)
-  for split, label in zip(splits, labels, strict=False):
+  for split, label in zip(splits, labels, strict=True):
     counts[split][schema.classes[schema.class_of(label)]] += 1
   return dict(counts)

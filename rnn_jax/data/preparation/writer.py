@@ -6,6 +6,7 @@ into a hidden folder, which is moved into place at the end.
 """
 
 import contextlib
+import dataclasses
 import io
 import os
 import shutil
@@ -51,74 +52,26 @@ def features_of(schema: schema_lib.Schema) -> 'tfds.features.FeaturesDict':
   return tfds.features.FeaturesDict(features)
 
 
-class Writer:
-  """Shards of several splits, filled in any order."""
+class Encoder:
+  """Turns an example of a schema into a record of a shard."""
 
-  def __init__(
-    self,
-    folder: str,
-    name: str,
-    schema: schema_lib.Schema,
-    counts: Mapping[str, int],
-  ) -> None:
-    """Prepares to write a dataset.
-
-    Args:
-      folder: where to write.
-      name: of the dataset.
-      schema: its columns.
-      counts: {split: number of examples}.
-    """
-    import tensorflow_datasets as tfds
+  def __init__(self, schema: schema_lib.Schema) -> None:
+    from tensorflow_datasets.core import example_serializer
 
     self._schema = schema
     self._features = features_of(schema)
-    self._counts = counts
-    self._templates = {
-      split: tfds.core.ShardedFileTemplate(
-        data_dir=folder,
-        dataset_name=name,
-        split=split,
-        filetype_suffix='array_record',
-      )
-      for split in counts
-    }
-    self._written = dict.fromkeys(counts, 0)
-    self._bytes = dict.fromkeys(counts, 0)
-    self._open: dict[str, Any] = {}  # the writer of a shard by split
+    self._serializer = example_serializer.ExampleSerializer(
+      self._features.get_serialized_info()
+    )
 
-  def add(self, split: str, example: examples.Example) -> None:
-    """Appends an example to its split."""
+  def __call__(self, example: examples.Example) -> bytes:
+    """Returns the serialized tf.train.Example, the same in every process."""
     encoded = self._features.encode_example(
       {name: self._plain(name, value) for name, value in example.values.items()}
     )
-    record = self._features.serialize_example(encoded)
-    self._shard(split).write(record)
-    self._written[split] += 1
-    self._bytes[split] += len(record)
-
-  def finish(self, description: str) -> None:
-    """Closes the shards and writes the metadata that tfds needs."""
-    import tensorflow_datasets as tfds
-
-    for shard in self._open.values():
-      shard.close()
-    infos = [
-      tfds.core.SplitInfo(
-        name=split,
-        shard_lengths=shard_lengths(count),
-        num_bytes=self._bytes[split],
-        filename_template=self._templates[split],
-      )
-      for split, count in self._counts.items()
-    ]
-    tfds.folder_dataset.write_metadata(
-      data_dir=os.fspath(self._templates[infos[0].name].data_dir),
-      features=self._features,
-      split_infos=infos,
-      description=description,
-      check_data=False,
-    )
+    proto = self._serializer.get_tf_example(encoded)
+    # By default, the order of columns depends on the process.
+    return proto.SerializeToString(deterministic=True)
 
   def _plain(self, name, value):
     """Returns a value as tfds encodes it."""
@@ -133,22 +86,104 @@ class Writer:
       return self._schema.numbers[name](value)
     return value
 
-  def _shard(self, split):
-    """Returns the open writer of the shard for the next example."""
-    from array_record.python import array_record_module
 
-    lengths = shard_lengths(self._counts[split])
-    number = self._written[split] // SHARD
+@dataclasses.dataclass(frozen=True)
+class Layout:
+  """Where the shards of a dataset are.
+
+  Attributes:
+    folder: of the dataset.
+    name: of the dataset.
+    counts: {split: number of examples}.
+  """
+
+  folder: str
+  name: str
+  counts: dict[str, int]
+
+  def template(self, split: str) -> 'tfds.core.ShardedFileTemplate':
+    """Returns how tfds names the shards of a split."""
+    import tensorflow_datasets as tfds
+
+    return tfds.core.ShardedFileTemplate(
+      data_dir=self.folder,
+      dataset_name=self.name,
+      split=split,
+      filetype_suffix='array_record',
+    )
+
+  def path(self, split: str, shard: int) -> str:
+    """Returns the file of a shard."""
+    number = len(shard_lengths(self.counts[split]))
+    path = self.template(split).sharded_filepath(
+      shard_index=shard, num_shards=number
+    )
+    return os.fspath(path)
+
+  def write_metadata(
+    self, schema: schema_lib.Schema, sizes: Mapping[str, int], description: str
+  ) -> None:
+    """Writes what tfds needs next to the shards.
+
+    Args:
+      schema: the columns.
+      sizes: {split: bytes of its records}.
+      description: of the dataset.
+    """
+    import tensorflow_datasets as tfds
+
+    infos = [
+      tfds.core.SplitInfo(
+        name=split,
+        shard_lengths=shard_lengths(count),
+        num_bytes=sizes[split],
+        filename_template=self.template(split),
+      )
+      for split, count in self.counts.items()
+    ]
+    tfds.folder_dataset.write_metadata(
+      data_dir=self.folder,
+      features=features_of(schema),
+      split_infos=infos,
+      description=description,
+      check_data=False,
+    )
+
+
+class Writer:
+  """Shards of several splits, filled in order, one open for each split."""
+
+  def __init__(self, layout: Layout) -> None:
+    self.sizes = dict.fromkeys(layout.counts, 0)  # bytes of records
+    self._layout = layout
+    self._written = dict.fromkeys(layout.counts, 0)
+    self._open: dict[str, Any] = {}  # the writer of a shard by split
+
+  def add(self, split: str, record: bytes) -> None:
+    """Appends a record to its split."""
     if self._written[split] % SHARD == 0:
-      if split in self._open:
-        self._open.pop(split).close()
-      path = self._templates[split].sharded_filepath(
-        shard_index=number, num_shards=len(lengths)
-      )
-      self._open[split] = array_record_module.ArrayRecordWriter(
-        os.fspath(path), 'group_size:1'
-      )
-    return self._open[split]
+      self._close(split)
+      path = self._layout.path(split, self._written[split] // SHARD)
+      self._open[split] = shard_writer(path)
+    self._open[split].write(record)
+    self._written[split] += 1
+    self.sizes[split] += len(record)
+
+  def close(self) -> None:
+    """Closes the shards."""
+    for split in [*self._open]:
+      self._close(split)
+
+  def _close(self, split):
+    if split in self._open:
+      self._open.pop(split).close()
+
+
+def shard_writer(path: str) -> Any:
+  """Returns a writer of records, which are read one at a time."""
+  from array_record.python import array_record_module
+
+  return array_record_module.ArrayRecordWriter(path, 'group_size:1')
 
 
 def shard_lengths(count: int) -> list[int]:
@@ -162,6 +197,7 @@ def moved_into_place(folder: str) -> Iterator[str]:
   parent, name = os.path.split(os.path.abspath(folder))
   partial = os.path.join(parent, f'.{name}.partial')
   shutil.rmtree(partial, ignore_errors=True)
+  existed = os.path.exists(parent)
   try:
     os.makedirs(partial)
   except OSError as error:
@@ -173,3 +209,6 @@ def moved_into_place(folder: str) -> Iterator[str]:
     os.rename(partial, folder)
   finally:
     shutil.rmtree(partial, ignore_errors=True)
+    if not existed:
+      with contextlib.suppress(OSError):  # it has the dataset
+        os.rmdir(parent)

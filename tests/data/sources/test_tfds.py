@@ -157,11 +157,14 @@ def write_unchecked(folder, **splits):
   counts = {split: len(rows) for split, rows in splits.items()}
   path = folder / 'toy' / '1.0.0'
   path.mkdir(parents=True)
-  written = writer.Writer(str(path), 'toy', made, counts)
+  encode = writer.Encoder(made)
+  layout = writer.Layout(str(path), 'toy', counts)
+  written = writer.Writer(layout)
   for split, rows in splits.items():
     for row in rows:
-      written.add(split, examples.Example('', ROW | row))
-  written.finish('')
+      written.add(split, encode(examples.Example('', ROW | row)))
+  written.close()
+  layout.write_metadata(made, written.sizes, '')
 
 
 @pytest.mark.parametrize(
