@@ -91,7 +91,7 @@ class Data(Part):
   curriculum: str = option('', choices='data.batching.curriculum:KINDS')
   difficulty: str = ''  # the column of numbers for curriculum 'column'
   curriculum_shares: tuple[int, ...] = (80, 60, 40)  # percent easy, by stage
-  curriculum_epochs: int = option(1, least=1)  # of each stage
+  curriculum_epochs: int = option(5, least=1)  # of each stage but the last
   workers: int = option(1, least=0)  # processes that read and tokenize
   prefetch: int = option(2, least=0)  # batches that are made in advance
 
