@@ -240,6 +240,7 @@ class Remat:
   # Steps of the whole model at a time; 0: all.
   segment: int = option(0, least=0)
   layers: int = option(0, least=0)  # store every k-th layer's input; 0: all
+  stored_layers: int = option(0, least=0)  # store all of so many between groups
   keep: tuple[str, ...] = ()  # also stored, within layers: models/remat.py
   offload: bool = False  # store what `keep` names in host memory
 

@@ -272,9 +272,18 @@ def _check_layer_remat(config):
   remat = config.remat
   inner = config.model.embedding_width or config.model.width
   layers = config.model.layers - (inner != config.model.width)
-  if remat.layers and layers % remat.layers:
+  if remat.stored_layers and not remat.layers:
     errors.refuse(
-      'remat.layers', remat.layers, f'it must divide {layers} layers'
+      'remat.stored_layers',
+      remat.stored_layers,
+      'remat.layers=0 stores all layers: give 1 or more',
+    )
+  if remat.layers and layers % (remat.layers + remat.stored_layers):
+    plus = f' + remat.stored_layers={remat.stored_layers}'
+    errors.refuse(
+      'remat.layers',
+      remat.layers,
+      f'it{plus * bool(remat.stored_layers)} must divide {layers} layers',
     )
   keepable = values.choices_of('models.remat:KEEPABLE')
   if unknown := [name for name in remat.keep if name not in keepable]:

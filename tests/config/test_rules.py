@@ -119,6 +119,14 @@ def test_whole_examples_are_not_split_by_position(task):
     ),
     ({'remat__layers': 3}, 'remat.layers=3: it must divide 2 layers'),
     (
+      {'remat__layers': 1, 'remat__stored_layers': 2},
+      r'remat.layers=1: it \+ remat.stored_layers=2 must divide 2 layers',
+    ),
+    (
+      {'remat__stored_layers': 1},
+      'remat.stored_layers=1: remat.layers=0 stores all layers',
+    ),
+    (
       {'remat__schedule': 'log'},
       "remat.schedule='log': choose one of .*'logarithmic'",
     ),
