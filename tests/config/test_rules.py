@@ -40,6 +40,10 @@ def test_whole_examples_are_not_split_by_position(task):
       "data.layout='buckets' has no such key: .* choose one of .'stream'.",
     ),
     (
+      {'data__rarity_buckets': 2, 'data__feature_buckets': 3},
+      'data.feature_buckets=3: data.rarity_buckets=2 splits buckets too',
+    ),
+    (
       {'data__layout': 'packed', 'data__rarity_buckets': 2},
       "data.rarity_buckets=2: data.layout='packed' has no such key",
     ),
