@@ -186,6 +186,7 @@ class Model:
   embedding_width: int = option(0, least=0)  # 0: width; only 'plain' can differ
   mlp_width: int = option(0, least=0)  # 0: no MLP between cells
   mlp: str = option('swiglu', choices='models.blocks:ACTIVATIONS')
+  swish_beta: float = 1.0  # of mlp 'swiglu' and 'swish': x sigmoid(beta x)
   norm: str = option('rms', choices='models.blocks:NORMS')
   biases: bool = False  # of the MLP's matrices
   # Added to the embedding.

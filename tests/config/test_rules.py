@@ -90,6 +90,15 @@ def test_whole_examples_are_not_split_by_position(task):
     ({'model__embedding_width': 64}, 'needs model.width=128'),
     (
       {
+        'model__mlp': 'gelu',
+        'model__mlp_width': 8,
+        'model__swish_beta': 2.0,
+      },
+      r"model.swish_beta=2.0: .* a model.mlp of \('swiglu', 'swish'\)",
+    ),
+    ({'model__swish_beta': 2.0}, 'model.swish_beta=2.0: .*model.mlp_width'),
+    (
+      {
         'model__embedding_width': 64,
         'model__block': 'plain',
         'model__tied': True,
