@@ -80,6 +80,8 @@ class Data(Part):
     'byte_level', choices='data.text.tokenizer:PRE_TOKENIZERS'
   )
   length: int = option(256, least=1)  # tokens of the longest row
+  # Tokens from a window of a text to the next; 0: `length`, no overlap.
+  stride: int = option(0, least=0)
   batch_size: int = option(32, least=1)  # rows
   # Above 0: rows = tokens_per_batch // length.
   tokens_per_batch: int = option(0, least=0)
@@ -145,6 +147,7 @@ class Data(Part):
     return dataclasses.replace(
       self,
       length=evaluate.length or self.length,
+      stride=0,
       batch_size=evaluate.batch_size,
     )
 

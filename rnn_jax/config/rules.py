@@ -24,6 +24,7 @@ def check(config: Any) -> None:
   _check_task(config)
   _check_splits(config.data)
   _check_rows(config)
+  _check_stride(config.task, config.data)
   _check_order(config.data)
   _check_model(config)
   _check_vision(config)
@@ -111,6 +112,30 @@ def _check_rows(config):
       'train.accumulate',
       config.train.accumulate,
       f'it must divide data.batch_size={data.batch_size}',
+    )
+
+
+def _check_stride(task, data):
+  if not data.stride:
+    return
+  if data.stride > data.length:
+    errors.refuse(
+      'data.stride',
+      data.stride,
+      f'tokens between windows would be skipped: give up to data.length='
+      f'{data.length}, or 0',
+    )
+  if not task.predicts_all:
+    errors.refuse(
+      'data.stride',
+      data.stride,
+      f'task.name={task.name!r} has whole examples, not windows: give 0',
+    )
+  if data.cuts_documents:
+    errors.refuse(
+      'data.stride',
+      data.stride,
+      f'rows of data.layout={data.layout!r} follow each other: give 0',
     )
 
 

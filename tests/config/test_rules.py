@@ -82,6 +82,15 @@ def test_whole_examples_are_not_split_by_position(task):
       'percentages from 1 to 99',
     ),
     ({'data__tokens_per_batch': 255}, 'train.accumulate = 256 or more'),
+    ({'data__stride': 257}, 'data.stride=257: .* up to data.length=256, or 0'),
+    (
+      {'data__stride': 8, 'data__layout': 'stream'},
+      "data.stride=8: rows of data.layout='stream' follow each other",
+    ),
+    (
+      {'data__stride': 8, 'task__name': 'dialogue'},
+      "data.stride=8: task.name='dialogue' has whole examples",
+    ),
     (
       {'train__accumulate': 2, 'data__tokens_per_batch': 300},
       'data.tokens_per_batch=300.*train.accumulate = 512 or more',
