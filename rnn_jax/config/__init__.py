@@ -304,7 +304,8 @@ class Schedule(Part):
 class Train:
   """The run."""
 
-  steps: int = option(1000, least=1)  # optimizer steps
+  steps: int = option(1000, least=0)  # optimizer steps; 0: by `epochs`
+  epochs: float = option(0.0, least=0)  # over the training text; 0: by `steps`
   seed: int = option(0, least=0, most=MAX_SEED)
   precision: str = option('float32', choices='ops.precision:POLICIES')
   loss_scale: float = 32768.0  # initially; only for precision 'float16'

@@ -22,6 +22,7 @@ def check(config: Any) -> None:
       the value and the remedy.
   """
   _check_task(config)
+  _check_length_of_run(config.train)
   _check_splits(config.data)
   _check_rows(config)
   _check_stride(config.task, config.data)
@@ -79,6 +80,18 @@ def _check_classes(data):
       data.classes,
       "name two or more classes in order, as in ('negative', 'positive')",
     )
+
+
+def _check_length_of_run(train):
+  if train.steps and train.epochs:
+    errors.refuse(
+      'train.epochs',
+      train.epochs,
+      f'train.steps={train.steps} is the length of the run: give one of them, '
+      'and 0 for the other',
+    )
+  if not train.steps and not train.epochs:
+    errors.refuse('train.steps', 0, 'give 1 or more, or train.epochs instead')
 
 
 def _check_splits(data):

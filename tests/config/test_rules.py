@@ -82,6 +82,11 @@ def test_whole_examples_are_not_split_by_position(task):
       'percentages from 1 to 99',
     ),
     ({'data__tokens_per_batch': 255}, 'train.accumulate = 256 or more'),
+    (
+      {'train__epochs': 3.0},
+      'train.epochs=3.0: train.steps=1000 is the length of the run: .*and 0',
+    ),
+    ({'train__steps': 0}, 'train.steps=0: give 1 or more, or train.epochs'),
     ({'data__stride': 257}, 'data.stride=257: .* up to data.length=256, or 0'),
     (
       {'data__stride': 8, 'data__layout': 'stream'},
