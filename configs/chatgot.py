@@ -6,7 +6,8 @@
 Pre-LN blocks with GELU, sinusoidal positions added to the embedding times
 sqrt(D), and an untied head with bias. With 89 characters, 'small' has 3,205,209
 parameters and 'gpt2' 85,192,793. Each character attends within its window of
-256; windows don't overlap (the original's start every 128 characters).
+256; windows don't overlap. The original's start every 128 characters, as with
+--config.data.layout=packed --config.data.stride=128.
 
 The learning rate trains the small size from scratch; the original uses 5e-5.
 configs/experiments/roadmap.py compares the ways to save memory or time.

@@ -21,18 +21,19 @@ Rows = dict[str, Row]  # by case
 Report = Iterator[str]  # paragraphs of Markdown
 
 
-def newest(rows: Iterable[Row]) -> dict[str, Rows]:
+def newest(rows: Iterable[Row], of_one_device: bool = True) -> dict[str, Rows]:
   """The newest row of each case, by platform.
 
-  Of several devices of a platform, the one that was measured last counts. A
-  missing peer hides no earlier row; rehearsals (--quick) are left out.
+  Of several devices of a platform, the one that was measured last counts,
+  unless the figures don't depend on it. A missing peer hides no earlier row;
+  rehearsals (--quick) are left out.
   """
   rows = [row for row in rows if not row.get('quick')]
   last = {_platform(row): row['device'] for row in rows}
   chosen = {platform: {} for platform in last}
   for row in rows:
     cases = chosen[_platform(row)]
-    if row['device'] != last[_platform(row)]:
+    if of_one_device and row['device'] != last[_platform(row)]:
       continue
     name = row['case']
     if row.get('failure') != 'missing' or 'error' in cases.get(name, row):
@@ -91,9 +92,10 @@ def provenance(rows: Rows) -> str:
   values = list(rows.values())
   last = values[-1]
   versions = {name: v for row in values for name, v in row['versions'].items()}
+  devices = dict.fromkeys(row['device'] for row in values)
   commits = dict.fromkeys(row['commit'] for row in values)
   text = (
-    f'{last["device"]}, {last["cores"]} cores, Python {last["python"]}, '
+    f'{" and ".join(devices)}, {last["cores"]} cores, Python {last["python"]}, '
     + ', '.join(f'{name} {versions[name]}' for name in sorted(versions))
     + f'; commit {", ".join(commits)}; {last["time"][:10]}.'
   )
@@ -102,8 +104,11 @@ def provenance(rows: Rows) -> str:
       f' Noise floor: {100 * share:.1f} %, how far the same training step '
       'varied from the begin to the end of a round.'
     )
-  if noisy := [name for name, row in rows.items() if is_noisy(row)]:
-    text += f' Too noisy to be quoted: {"; ".join(noisy)}.'
+  if noisy := sum(map(is_noisy, rows.values())):
+    text += (
+      f' {noisy} of {len(rows)} rows, marked \\*, are too noisy to be quoted: '
+      f'their floor is above {100 * NOISY:.0f} %.'
+    )
   return text
 
 
@@ -183,9 +188,8 @@ def timed(row: Row | None, scale: float = 1.0) -> str:
     return '-'
   if 'error' in row:
     return short(row)
-  return (
-    f'{seconds(scale * row["median"])} ± {seconds(scale * row["deviation"])}'
-  )
+  values = (scale * row[key] for key in ('median', 'deviation'))
+  return ' ± '.join(map(seconds, values)) + ' \\*' * is_noisy(row)
 
 
 def short(row: Row) -> str:

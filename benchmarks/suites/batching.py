@@ -43,7 +43,7 @@ CHOICES = {
   'buckets, least padding 8, rows for 1 GiB': LEAST_8
   | {'tokens_per_batch': 0, 'memory_gib': 1.0},
   'buckets, least padding 8, easy rows first': LEAST_8
-  | {'curriculum': 'length'},
+  | {'curriculum': 'length', 'curriculum_epochs': 1},
   'buckets, least padding 8, growing: 16, 64, whole': LEAST_8
   | {'length_schedule': (16, 64)},
   'packed, first fit': {'layout': 'packed'},

@@ -8,6 +8,8 @@ so in one line that names the cause. Code of a stranger never runs.
   python -m benchmarks.run --suite=faults --quick --results=FOLDER
 """
 
+from collections.abc import Iterable
+
 from benchmarks.harness import case
 from benchmarks.harness import plots as plots_lib
 from benchmarks.harness import tables
@@ -111,6 +113,11 @@ def _case(name, workload, parameters):
   return case.Case(
     name, f'workloads.faults.{workload}', parameters, repeats=0, timeout=3600
   )
+
+
+def select(rows: Iterable[tables.Row]) -> dict[str, tables.Rows]:
+  """The newest row of each case: none depends on the device."""
+  return tables.newest(rows, of_one_device=False)
 
 
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:

@@ -39,6 +39,7 @@ class Plan:
   remat_schedule: str = 'uniform'  # one of ops.remat_schedules, of such blocks
   remat_kept: int = 0  # states stored at a time under 'binomial'; 0: log2
   layers: int = 0  # in a remat group, see models/remat.py; 0: no remat
+  stored_layers: int = 0  # between two such groups, without remat
   keep: tuple[str, ...] = ()  # names that such a group saves
   offload: bool = False  # whether it saves them in host memory
   fresh: bool = False  # rows have no past and their last state isn't used, so

@@ -80,6 +80,8 @@ class Data(Part):
     'byte_level', choices='data.text.tokenizer:PRE_TOKENIZERS'
   )
   length: int = option(256, least=1)  # tokens of the longest row
+  # Tokens from a window of a text to the next; 0: `length`, no overlap.
+  stride: int = option(0, least=0)
   batch_size: int = option(32, least=1)  # rows
   # Above 0: rows = tokens_per_batch // length.
   tokens_per_batch: int = option(0, least=0)
@@ -91,7 +93,7 @@ class Data(Part):
   curriculum: str = option('', choices='data.batching.curriculum:KINDS')
   difficulty: str = ''  # the column of numbers for curriculum 'column'
   curriculum_shares: tuple[int, ...] = (80, 60, 40)  # percent easy, by stage
-  curriculum_epochs: int = option(1, least=1)  # of each stage
+  curriculum_epochs: int = option(5, least=1)  # of each stage but the last
   workers: int = option(1, least=0)  # processes that read and tokenize
   prefetch: int = option(2, least=0)  # batches that are made in advance
 
@@ -145,6 +147,7 @@ class Data(Part):
     return dataclasses.replace(
       self,
       length=evaluate.length or self.length,
+      stride=0,
       batch_size=evaluate.batch_size,
     )
 
@@ -186,6 +189,7 @@ class Model:
   embedding_width: int = option(0, least=0)  # 0: width; only 'plain' can differ
   mlp_width: int = option(0, least=0)  # 0: no MLP between cells
   mlp: str = option('swiglu', choices='models.blocks:ACTIVATIONS')
+  swish_beta: float = 1.0  # of mlp 'swiglu' and 'swish': x sigmoid(beta x)
   norm: str = option('rms', choices='models.blocks:NORMS')
   biases: bool = False  # of the MLP's matrices
   # Added to the embedding.
@@ -240,6 +244,7 @@ class Remat:
   # Steps of the whole model at a time; 0: all.
   segment: int = option(0, least=0)
   layers: int = option(0, least=0)  # store every k-th layer's input; 0: all
+  stored_layers: int = option(0, least=0)  # store all of so many between groups
   keep: tuple[str, ...] = ()  # also stored, within layers: models/remat.py
   offload: bool = False  # store what `keep` names in host memory
 
@@ -299,7 +304,8 @@ class Schedule(Part):
 class Train:
   """The run."""
 
-  steps: int = option(1000, least=1)  # optimizer steps
+  steps: int = option(1000, least=0)  # optimizer steps; 0: by `epochs`
+  epochs: float = option(0.0, least=0)  # over the training text; 0: by `steps`
   seed: int = option(0, least=0, most=MAX_SEED)
   precision: str = option('float32', choices='ops.precision:POLICIES')
   loss_scale: float = 32768.0  # initially; only for precision 'float16'

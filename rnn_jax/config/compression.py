@@ -1,6 +1,7 @@
 """The sections `pruning` and `distillation` of the config, and their rules."""
 
 import dataclasses
+import math
 from typing import Any
 
 from rnn_jax import errors
@@ -83,7 +84,8 @@ def _check_distillation(config):
 
 def _check_schedule(config):
   pruning, steps = config.pruning, config.train.steps
-  if not pruning.begin_step < pruning.end_step < steps:
+  before = steps or math.inf  # 0: not known yet, see training/epochs.py
+  if not pruning.begin_step < pruning.end_step < before:
     errors.refuse(
       'pruning.end_step',
       pruning.end_step,

@@ -22,8 +22,10 @@ def check(config: Any) -> None:
       the value and the remedy.
   """
   _check_task(config)
+  _check_length_of_run(config.train)
   _check_splits(config.data)
   _check_rows(config)
+  _check_stride(config.task, config.data)
   _check_order(config.data)
   _check_model(config)
   _check_vision(config)
@@ -80,6 +82,18 @@ def _check_classes(data):
     )
 
 
+def _check_length_of_run(train):
+  if train.steps and train.epochs:
+    errors.refuse(
+      'train.epochs',
+      train.epochs,
+      f'train.steps={train.steps} is the length of the run: give one of them, '
+      'and 0 for the other',
+    )
+  if not train.steps and not train.epochs:
+    errors.refuse('train.steps', 0, 'give 1 or more, or train.epochs instead')
+
+
 def _check_splits(data):
   if len(data.splits) != 3 or sum(data.splits) != 100 or min(data.splits) < 0:
     errors.refuse(
@@ -111,6 +125,30 @@ def _check_rows(config):
       'train.accumulate',
       config.train.accumulate,
       f'it must divide data.batch_size={data.batch_size}',
+    )
+
+
+def _check_stride(task, data):
+  if not data.stride:
+    return
+  if data.stride > data.length:
+    errors.refuse(
+      'data.stride',
+      data.stride,
+      f'tokens between windows would be skipped: give up to data.length='
+      f'{data.length}, or 0',
+    )
+  if not task.predicts_all:
+    errors.refuse(
+      'data.stride',
+      data.stride,
+      f'task.name={task.name!r} has whole examples, not windows: give 0',
+    )
+  if data.cuts_documents:
+    errors.refuse(
+      'data.stride',
+      data.stride,
+      f'rows of data.layout={data.layout!r} follow each other: give 0',
     )
 
 
@@ -182,6 +220,10 @@ def _check_model(config):
       f'the first of layers with embedding_width={inner} differs from the '
       'others: give 0',
     )
+  with_beta = values.choices_of('models.blocks:WITH_BETA')
+  if model.mlp not in with_beta or not model.mlp_width:
+    needed = f'model.mlp_width and a model.mlp of {with_beta}'
+    _check_idle(model, 'model', ('swish_beta',), needed)
   if model.tied and not model.head_bias:
     errors.refuse(
       'model.head_bias', False, 'a tied head has no bias: give True'
@@ -272,9 +314,18 @@ def _check_layer_remat(config):
   remat = config.remat
   inner = config.model.embedding_width or config.model.width
   layers = config.model.layers - (inner != config.model.width)
-  if remat.layers and layers % remat.layers:
+  if remat.stored_layers and not remat.layers:
     errors.refuse(
-      'remat.layers', remat.layers, f'it must divide {layers} layers'
+      'remat.stored_layers',
+      remat.stored_layers,
+      'remat.layers=0 stores all layers: give 1 or more',
+    )
+  if remat.layers and layers % (remat.layers + remat.stored_layers):
+    plus = f' + remat.stored_layers={remat.stored_layers}'
+    errors.refuse(
+      'remat.layers',
+      remat.layers,
+      f'it{plus * bool(remat.stored_layers)} must divide {layers} layers',
     )
   keepable = values.choices_of('models.remat:KEEPABLE')
   if unknown := [name for name in remat.keep if name not in keepable]:

@@ -284,6 +284,24 @@ def batch_shapes(
   return tuple(sorted(shapes))
 
 
+def batches_in(
+  epochs: float, corpus: Corpus, config: config_lib.Config, multiple: int = 1
+) -> float:
+  """Returns about how many batches so many epochs of training fill.
+
+  Raises:
+    InputError: as `batch_shapes`.
+  """
+  batches = 0.0
+  for stage in length_schedule.stages(config.data):
+    inside = min(epochs, epochs if stage.end is None else stage.end)
+    if inside > stage.first:
+      batches += (inside - stage.first) * shapes_lib.batches_per_epoch(
+        corpus, stage.data, config.train.seed, multiple
+      )
+  return batches
+
+
 def describe(
   corpus: Corpus, config: config_lib.Config, multiple: int = 1
 ) -> str:
@@ -302,14 +320,14 @@ def describe(
   if not data.pads:
     return f'{summary}, no padding'
   lengths = shapes_lib.sample_lengths(corpus, data, seed)
-  efficiency = shapes_lib.efficiency(
+  made = shapes_lib.simulate(
     lengths,
     data,
     shapes_lib.training_shapes(corpus, data, seed, multiple),
     seed,
   )
   return (
-    f'{summary}, padding efficiency {efficiency:.0%} '
+    f'{summary}, padding efficiency {made.efficiency:.0%} '
     f'({len(lengths):,} sampled rows)'
   )
 

@@ -1,8 +1,9 @@
 """BERTScore of replies (Zhang et al., "BERTScore", 2020), by a model on disk.
 
 A reply's words are matched with those of the reference by the cosine of their
-vectors in a pretrained model; the score is the F-measure of both directions,
-0 for an empty reply, and a mean over replies. The package bert-score knows the
+vectors in a pretrained model. Precision is the mean over the reply's words,
+recall over the reference's, F1 their harmonic mean; all are 0 for an empty
+reply, and scores are means over replies. The package bert-score knows the
 layer of some models by name; for others it is the last one. Nothing is
 downloaded: a model is a folder, or is in the local cache of its hub.
 """
@@ -18,6 +19,7 @@ import numpy as np
 from rnn_jax import errors
 
 BATCH = 64  # texts at a time
+NAMES = ('bertscore_precision', 'bertscore_recall', 'bertscore_f1')
 LENGTH = 512  # tokens of a text, if neither tokenizer nor model has a limit
 NO_LIMIT = 10**9  # a tokenizer without a limit has a far larger number
 
@@ -29,17 +31,19 @@ class Scorer:
   model: Any
   tokenizer: Any
 
-  def f1(self, predictions: Sequence[dict[str, Any]]) -> np.ndarray:
-    """Returns the F-measure of each prediction, 0 for one without text."""
+  def scores(
+    self, predictions: Sequence[dict[str, Any]]
+  ) -> dict[str, np.ndarray]:
+    """Returns NAMES of each prediction, 0 for one without text."""
     import torch
     from bert_score import utils
 
     pairs = [(row['predicted'], row['reference']) for row in predictions]
     # The package can't encode an empty text with transformers 5.
     full = [n for n, pair in enumerate(pairs) if all(map(str.strip, pair))]
-    scores_N = np.zeros(len(pairs))
+    scores_Nx3 = np.zeros((len(pairs), len(NAMES)))
     if not full:
-      return scores_N
+      return dict(zip(NAMES, scores_Nx3.T, strict=True))
     weights = collections.defaultdict(lambda: 1.0)
     weights[self.tokenizer.sep_token_id] = 0
     weights[self.tokenizer.cls_token_id] = 0
@@ -53,8 +57,8 @@ class Scorer:
       batch_size=BATCH,
       device=device,
     )
-    scores_N[full] = each_Nx3[:, 2].cpu().numpy()
-    return scores_N
+    scores_Nx3[full] = each_Nx3.cpu().numpy()
+    return dict(zip(NAMES, scores_Nx3.T, strict=True))
 
 
 def open_scorer(name: str) -> Scorer:
@@ -81,7 +85,7 @@ def open_scorer(name: str) -> Scorer:
       f'--bertscore={name!r}: {str(error).splitlines()[0]}: name a folder '
       'with a model and its tokenizer, or a model in the local cache'
     ) from None
-  scorer.f1([{'predicted': 'a', 'reference': 'a'}])
+  scorer.scores([{'predicted': 'a', 'reference': 'a'}])
   return scorer
 
 

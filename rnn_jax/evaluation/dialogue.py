@@ -89,7 +89,7 @@ def scores(
   dialogues = [row['name'] for row in predictions]
   values = _rouge(predictions)
   if scorer:
-    values['bertscore_f1'] = scorer.f1(predictions)
+    values |= scorer.scores(predictions)
   values['valid'] = np.array([bool(text.strip()) for text in written], float)
   values['words'] = np.array([len(text.split()) for text in written], float)
   counts = bleu_counts(predictions)

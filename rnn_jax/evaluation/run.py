@@ -17,12 +17,20 @@ import numpy as np
 from rnn_jax import errors
 from rnn_jax import files
 from rnn_jax import plots
+from rnn_jax.evaluation import bertscore as bertscore_lib
 from rnn_jax.evaluation import intervals
 from rnn_jax.parallel import hosts
 from rnn_jax.training import evaluate
 
 PEER = '#bbbbbb'
-NAMES = {'bits_per_byte': 'this model', 'gzip': 'gzip -9', 'xz': 'xz -9e'}
+NAMES = {
+  'bits_per_byte': 'this model',
+  'gzip': 'gzip -9',
+  'xz': 'xz -9e',
+  'bertscore_precision': 'BERTScore P',
+  'bertscore_recall': 'BERTScore R',
+  'bertscore_f1': 'BERTScore F1',
+}
 SHARES = (
   'accuracy',
   'exact',
@@ -31,7 +39,7 @@ SHARES = (
   'rouge1',
   'rouge2',
   'rougeL',
-  'bertscore_f1',
+  *bertscore_lib.NAMES,
   'distinct1',
   'distinct2',
   'valid',
@@ -131,8 +139,6 @@ def _scorer(task, predictor, bertscore):
       'BERTScore is for dialogue, and the run learned '
       f'{task.name!r}: leave it out',
     )
-  from rnn_jax.evaluation import bertscore as bertscore_lib
-
   return bertscore_lib.open_scorer(bertscore)
 
 

@@ -14,11 +14,13 @@ With a small model.branch_scale the initial stack is close to the identity: the
 last projection of each branch starts that much smaller (Zhang et al., "Fixup
 Initialization: Residual Learning Without Normalization", 2019).
 
-The MLP is gated, W_down (a(W_gate x) * W_up x) with a = silu or gelu for
+The MLP is gated, W_down (a(W_gate x) * W_up x) with a = swish or gelu for
 'swiglu' and 'geglu' (Shazeer, "GLU Variants Improve Transformer", 2020), or
-W_down a(W_up x) for 'gelu', 'relu' and 'gelu_tanh', which is gelu with a tanh
-in place of the error function (Hendrycks and Gimpel, "Gaussian Error Linear
-Units", 2016).
+W_down a(W_up x) for 'swish', 'gelu', 'relu' and 'gelu_tanh', which is gelu with
+a tanh in place of the error function (Hendrycks and Gimpel, "Gaussian Error
+Linear Units", 2016). swish(x) = x sigmoid(beta x), with the constant beta =
+model.swish_beta, silu at 1 (Ramachandran et al., "Searching for Activation
+Functions", 2017).
 
 On a mesh, the heads of a cell and the columns of an MLP may be sharded.
 """
@@ -39,8 +41,16 @@ from rnn_jax.ops import devices
 from rnn_jax.ops import precision
 
 PyTree = Any
-ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
-  'swiglu': nn.silu,
+
+
+def swish(x: jax.Array, beta: float) -> jax.Array:
+  """Returns x sigmoid(beta x)."""
+  return nn.silu(x) if beta == 1 else x * nn.sigmoid(beta * x)
+
+
+ACTIVATIONS: dict[str, Callable[..., jax.Array]] = {
+  'swiglu': swish,
+  'swish': swish,
   'geglu': functools.partial(nn.gelu, approximate=False),
   'gelu': functools.partial(nn.gelu, approximate=False),
   'gelu_tanh': functools.partial(nn.gelu, approximate=True),
@@ -49,6 +59,7 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 BLOCKS = ('residual', 'plain', 'normed', 'renormed')
 NORMS = ('rms', 'layer', 'standard')
 GATED = ('swiglu', 'geglu')
+WITH_BETA = ('swiglu', 'swish')
 AROUND_SUM = ('normed', 'renormed')  # blocks with a norm around their sum
 LOGICAL_AXES = {
   'cell_norm/*': 'D',
@@ -121,6 +132,8 @@ class Mlp(nn.Module):
   @nn.compact
   def __call__(self, x_BxLxD: jax.Array) -> jax.Array:
     config, activate = self.config, ACTIVATIONS[self.config.mlp]
+    if config.mlp in WITH_BETA:
+      activate = functools.partial(activate, beta=config.swish_beta)
     shards = devices.current().shards('F')
     width = config.mlp_width // shards
     x_BxLxD = devices.current().tp_copy(x_BxLxD) if shards > 1 else x_BxLxD

@@ -259,6 +259,7 @@ def plan(config: config_lib.Config) -> base.Plan:
     remat.schedule,
     remat.kept,
     remat.layers,
+    remat.stored_layers,
     remat.keep,
     remat.offload,
     not (config.data.carry_state or remat.segment),

@@ -10,8 +10,11 @@ remat.keep names what is saved as well, and so isn't recomputed:
     recurrence  the outputs of its recurrence or attention
     hidden      the input of the last matrix of the MLP
 
-With remat.offload these are in host memory until they are needed. The numbers
-don't change; with k > 1 dropout draws other masks.
+With remat.offload these are in host memory until they are needed.
+
+With remat.stored_layers = n, n layers that save all their activations follow
+each such group: k = 1 and n = N - 1 recompute every N-th layer and no other.
+The numbers don't change; with k + n > 1 dropout draws other masks.
 Source: Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016.
 """
 

@@ -47,8 +47,8 @@ def stage(block: blocks.Block) -> Callable[..., tuple[jax.Array, PyTree]]:
 
   Its parameters and states are stacked over the layers, `extra` is starts_BxL
   or None, `key` the rngs of the rows. Layers fold them with their own number,
-  so that masks don't depend on a layer's stage. It raises ValueError if
-  plan.layers doesn't divide the number of layers.
+  so that masks don't depend on a layer's stage. It raises ValueError if groups
+  of the plan don't divide the number of layers.
   """
   plan = block.plan
 
@@ -58,40 +58,66 @@ def stage(block: blocks.Block) -> Callable[..., tuple[jax.Array, PyTree]]:
     params = blocks.gathered(block, params)
     return block.apply({'params': params}, x, state, starts_BxL, rngs=keys)
 
-  if devices.current().gathers_parameters and not plan.layers:
+  stored = layer
+  if devices.current().gathers_parameters:
     policy = remat.all_but_gathered
-    layer = jax.checkpoint(layer, prevent_cse=False, policy=policy)
+    stored = jax.checkpoint(layer, prevent_cse=False, policy=policy)
 
   def run(params, x_BxLxD, state, starts_BxL, keys):
     count = jax.tree.leaves(params)[0].shape[0]
     numbers = devices.current().stage * count + jnp.arange(count)
-    unroll = min(block.config.unroll, plan.layers or count)
-    over_layers = functools.partial(
-      jax.lax.scan,
-      functools.partial(layer, starts_BxL, keys),
-      unroll=unroll,
-    )
     inputs = numbers, params, state
+
+    def over(layer, length):
+      return functools.partial(
+        jax.lax.scan,
+        functools.partial(layer, starts_BxL, keys),
+        unroll=min(block.config.unroll, length),
+      )
+
     if not plan.layers:
-      return over_layers(x_BxLxD, inputs)
-    _check_groups(plan.layers, count)
-    group = remat.function(over_layers, plan)
-    x, new = jax.lax.scan(group, x_BxLxD, grouped(inputs, plan.layers))
+      return over(stored, count)(x_BxLxD, inputs)
+    _check_groups(plan, count)
+    first = remat.function(over(layer, plan.layers), plan)
+    group = in_turn(plan, first, over(stored, plan.stored_layers))
+    x, new = jax.lax.scan(group, x_BxLxD, grouped(inputs, plan))
     return x, jax.tree.map(lambda x, like: x.reshape(like.shape), new, state)
 
   return run
 
 
-def grouped(tree: PyTree, layers: int) -> PyTree:
+def grouped(tree: PyTree, plan: base.Plan) -> PyTree:
   """Splits axis 0 of all leaves into groups and the layers of each."""
+  layers = plan.layers + plan.stored_layers
   return jax.tree.map(lambda x: x.reshape(-1, layers, *x.shape[1:]), tree)
 
 
-def _check_groups(layers, count):
-  if count % layers:
+def in_turn(
+  plan: base.Plan, first: Callable[..., Any], then: Callable[..., Any]
+) -> Callable[..., tuple[jax.Array, PyTree]]:
+  """Returns what runs a group: `first` on plan.layers, `then` on the others.
+
+  Both take (x, what is stacked over their layers, ...) and return (x, states).
+  """
+
+  def run(x, inputs, *args):
+    layers = plan.layers
+    x, new = first(x, jax.tree.map(lambda leaf: leaf[:layers], inputs), *args)
+    if not plan.stored_layers:
+      return x, new
+    rest = jax.tree.map(lambda leaf: leaf[layers:], inputs)
+    x, rest = then(x, rest, *args)
+    return x, jax.tree.map(lambda *each: jnp.concatenate(each), new, rest)
+
+  return run
+
+
+def _check_groups(plan, count):
+  if count % (plan.layers + plan.stored_layers):
+    plus = f' + remat.stored_layers={plan.stored_layers}'
     raise ValueError(
-      f'remat.layers={layers}: a stage has {count} layers: give a number that '
-      'divides them'
+      f'remat.layers={plan.layers}{plus * bool(plan.stored_layers)}: a stage '
+      f'has {count} layers: give a number that divides them'
     )
 
 
@@ -141,13 +167,36 @@ class Stack(nn.Module):
     block = self._gathered(group)
     if not group:
       return self._scan(block, self._scanned)
-    if group == 1:
+    stored = self.plan.stored_layers
+    if group + stored == 1:
       return self._scan(remat.layers(block, self.plan), self._scanned)
     inner = remat.layers(self._scan(block, group), self.plan)
-    outer = self._scan(inner, self._scanned // group)
-    if self.config.shared_layers:
+    if stored:
+      inner = self._in_turn(inner, self._scan(self._gathered(0), stored))
+    outer = self._scan(inner, self._scanned // (group + stored))
+    if self.config.shared_layers and not stored:
       return outer
     return nn.map_variables(outer, 'params', trans_in_fn=self._split)
+
+  def _in_turn(self, first, then):
+    """Returns the class of a group of layers of two classes."""
+    plan = self.plan
+
+    class Group(nn.Module):
+      config: config_lib.Model
+      cell_config: base.Config
+      plan: base.Plan
+      policy: precision.Policy
+
+      @nn.compact
+      def __call__(self, x, state, starts_BxL):
+        fields = self.config, self.cell_config, self.plan, self.policy
+        run = in_turn(
+          plan, first(*fields, name='first'), then(*fields, name='then')
+        )
+        return run(x, state, starts_BxL)
+
+    return Group
 
   def _gathered(self, group):
     """Returns the class of a block that takes sharded parameters."""
@@ -179,7 +228,17 @@ class Stack(nn.Module):
     )
 
   def _split(self, tree):
-    return grouped(tree, self.plan.layers)
+    """Returns parameters as groups of layers take them, see `_in_turn`."""
+    plan, params = self.plan, tree['params']
+    if self.config.shared_layers:
+      return {'params': {'first': params, 'then': params}}
+    params = grouped(params, plan)
+    if plan.stored_layers:
+      params = {
+        'first': jax.tree.map(lambda x: x[:, : plan.layers], params),
+        'then': jax.tree.map(lambda x: x[:, plan.layers :], params),
+      }
+    return {'params': params}
 
   @property
   def _first_differs(self):
@@ -226,9 +285,10 @@ class Stack(nn.Module):
     if self._stages > 1:
       return self._pipelined(x, stacked, starts_BxL)
     layers = self.shared if self.config.shared_layers else self.blocks
-    if self.plan.layers < 2 or self.is_initializing():
+    plan = self.plan
+    if plan.layers + plan.stored_layers < 2 or self.is_initializing():
       return layers(x, stacked, starts_BxL)
-    x, new = layers(x, self._split(stacked), starts_BxL)
+    x, new = layers(x, grouped(stacked, plan), starts_BxL)
     return x, jax.tree.map(lambda x, like: x.reshape(like.shape), new, stacked)
 
   def _pipelined(self, x, stacked, starts_BxL):

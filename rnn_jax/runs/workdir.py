@@ -37,6 +37,7 @@ LOG = 'run.log'
 TEMPORARY = 'config.json.tmp'
 CHECKPOINTS = 'checkpoints'
 KEPT = 'tokenizer.json', 'memory.json', 'data.json', 'init.json'
+LENGTHS = 'steps', 'epochs'  # of a run, section `train`; they may grow
 BEGINNING = '0'  # the checkpoint of a model that launch.convert has read
 # A run may resume with other values of these: they don't change its result.
 FREE = (
@@ -352,8 +353,10 @@ def _settle_elsewhere(folder, given, config, trained):
 def _refuse_another(name, old, config, trained):
   if not trained:
     return
-  _refuse_fewer_steps(name, old, config)
-  longer = old | {'train': old['train'] | {'steps': config['train']['steps']}}
+  _refuse_less(name, old, config)
+  longer = old | {
+    'train': old['train'] | {key: config['train'][key] for key in LENGTHS}
+  }
   if fixed := fixed_differences(longer, config):
     listed = '\n  '.join(fixed)
     raise errors.InputError(
@@ -363,13 +366,15 @@ def _refuse_another(name, old, config, trained):
     )
 
 
-def _refuse_fewer_steps(name, old, config):
-  before, steps = old['train'].get('steps'), config['train']['steps']
-  if type(before) is int and steps < before:
-    raise errors.InputError(
-      f'train.steps={steps!r}: {name} holds a run of {before:,} steps, which '
-      'may become more, not fewer: give that or more, or use another --workdir'
-    )
+def _refuse_less(name, old, config):
+  for key in LENGTHS:
+    before, given = old['train'].get(key), config['train'][key]
+    if type(before) in (int, float) and given < before:
+      raise errors.InputError(
+        f'train.{key}={given!r}: {name} holds a run of {before:,} {key}, which '
+        'may become more, not fewer: give that or more, or use another '
+        '--workdir'
+      )
 
 
 def _refuse_leaving(before, given):

@@ -24,6 +24,7 @@ from rnn_jax.runs import signals
 from rnn_jax.runs.checkpoints import iterator_state
 from rnn_jax.training import evaluate as evaluate_lib
 from rnn_jax.training import finite
+from rnn_jax.training import sizes
 from rnn_jax.training import trainer as trainer_lib
 
 Trainer = trainer_lib.Trainer
@@ -359,7 +360,9 @@ def _summary(trainer, values):
       lambda *x: sum(map(float, x)), *[value['sums'] for value in good]
     )
     row = trainer.programs.task.summarize(sums)
-  row['gradient_norm'] = float((good or values)[-1]['gradient_norm'])
+  last = (good or values)[-1]
+  row['gradient_norm'] = float(last['gradient_norm'])
+  row |= sizes.describe(**last['squares'])
   for name in ('learning_rate', 'loss_scale'):
     if name in values[-1]:
       row[name] = float(values[-1][name])

@@ -37,6 +37,7 @@ from rnn_jax.runs import progress as progress_lib
 from rnn_jax.runs import signals
 from rnn_jax.runs import workdir as workdir_lib
 from rnn_jax.runs.checkpoints import checkpoint
+from rnn_jax.training import epochs
 from rnn_jax.training import extend
 from rnn_jax.training import hooks as hooks_lib
 from rnn_jax.training import initialize
@@ -158,6 +159,9 @@ def open_run(
   )
   hosts.run_on_first(lambda: identity.write(corpus.digests, workdir))
   config = batch_size.resolve(config, corpus.tokenizer, workdir, multiple)
+  config = epochs.resolve(config, corpus, multiple)
+  if counted := epochs.describe(config):
+    _say(counted)
   if config.remat.every == 'auto':
     shapes = pipeline.batch_shapes(corpus, config, multiple)
     config = remat_budget.resolve(config, corpus.tokenizer, shapes)

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from rnn_jax import config as config_lib
+from rnn_jax import errors
 from rnn_jax import plots
 from rnn_jax.runs import metrics
 from rnn_jax.training import schedule as schedule_lib
@@ -85,7 +86,17 @@ def draw_schedule(
   """Draws the learning rate of a config by step and returns the path.
 
   How far evaluations lower it isn't known before the run.
+
+  Raises:
+    InputError: the number of steps isn't known.
   """
+  if not config.train.steps:
+    errors.refuse(
+      'train.steps',
+      0,
+      'the data say how many steps train.epochs takes: give their number, as '
+      'training prints it, and train.epochs=0',
+    )
   schedule = schedule_lib.make(config)
   rates = jax.jit(
     lambda: jax.vmap(schedule.rate)(jnp.arange(config.train.steps))

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import optax
 
 from rnn_jax.data.batching import batch as batch_lib
+from rnn_jax.training import sizes
 from rnn_jax.training import train_state
 
 PyTree = Any
@@ -109,6 +110,10 @@ def make_train_step(
       'skipped': skipped,
       'real_tokens': _real_tokens(batch),
       'gradient_norm': grad_norm,
+      'squares': {
+        'updates': sizes.squares(updates),
+        'params': sizes.squares(state.params),
+      },
       'learning_rate': state.rate_scale * schedule(state.step),
     }
     return new.replace(step=state.step + 1, skipped=skipped), metrics

@@ -156,7 +156,7 @@ class Trainer:
   @property
   def at_last_step(self) -> bool:
     """Whether all steps of the config have been taken."""
-    return self.step == self.config.train.steps
+    return self.step >= self.config.train.steps
 
   @property
   def is_done(self) -> bool:

@@ -97,7 +97,7 @@ def test_each_file_of_configs_parses(path):
       {'remat': {'zzz': 2}},
       "unknown config key remat.zzz: keys: ['every', 'schedule', 'kept', "
       "'memory_gib', 'segment', 'layers', "
-      "'keep', 'offload']",
+      "'stored_layers', 'keep', 'offload']",
     ),
   ),
 )

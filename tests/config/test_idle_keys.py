@@ -31,7 +31,7 @@ WITHOUT_EFFECT = (
   ({}, 'mesh.schedule', '1f1b', 'mesh.pipe: leave it at .gpipe.'),
   ({}, 'mesh.micro_batches', 2, 'mesh.pipe: leave it at 0'),
   ({}, 'data.curriculum_shares', (50,), 'data.curriculum: leave it at'),
-  ({}, 'data.curriculum_epochs', 2, 'data.curriculum: leave it at 1'),
+  ({}, 'data.curriculum_epochs', 2, 'data.curriculum: leave it at 5'),
   ({}, 'data.length_schedule_epochs', 2, 'data.length_schedule: leave it at'),
   ({}, 'train.loss_scale', 1024.0, "train.precision='float16': leave it at"),
   (

@@ -72,6 +72,10 @@ CHANGES = (
     "schedule.warmup_steps=100: schedule.name='cyclical' already rises",
   ),
   (
+    {'schedule__name': 'cosine_restarts', 'schedule__cycle_steps': 1},
+    'schedule.cycle_steps=1: each step would be a restart',
+  ),
+  (
     {
       'schedule__name': 'one_cycle',
       'schedule__warmup_steps': 0,

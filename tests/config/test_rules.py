@@ -40,6 +40,10 @@ def test_whole_examples_are_not_split_by_position(task):
       "data.layout='buckets' has no such key: .* choose one of .'stream'.",
     ),
     (
+      {'data__rarity_buckets': 2, 'data__feature_buckets': 3},
+      'data.feature_buckets=3: data.rarity_buckets=2 splits buckets too',
+    ),
+    (
       {'data__layout': 'packed', 'data__rarity_buckets': 2},
       "data.rarity_buckets=2: data.layout='packed' has no such key",
     ),
@@ -79,11 +83,34 @@ def test_whole_examples_are_not_split_by_position(task):
     ),
     ({'data__tokens_per_batch': 255}, 'train.accumulate = 256 or more'),
     (
+      {'train__epochs': 3.0},
+      'train.epochs=3.0: train.steps=1000 is the length of the run: .*and 0',
+    ),
+    ({'train__steps': 0}, 'train.steps=0: give 1 or more, or train.epochs'),
+    ({'data__stride': 257}, 'data.stride=257: .* up to data.length=256, or 0'),
+    (
+      {'data__stride': 8, 'data__layout': 'stream'},
+      "data.stride=8: rows of data.layout='stream' follow each other",
+    ),
+    (
+      {'data__stride': 8, 'task__name': 'dialogue'},
+      "data.stride=8: task.name='dialogue' has whole examples",
+    ),
+    (
       {'train__accumulate': 2, 'data__tokens_per_batch': 300},
       'data.tokens_per_batch=300.*train.accumulate = 512 or more',
     ),
     ({'train__accumulate': 5}, 'train.accumulate=5: it must divide .*=32'),
     ({'model__embedding_width': 64}, 'needs model.width=128'),
+    (
+      {
+        'model__mlp': 'gelu',
+        'model__mlp_width': 8,
+        'model__swish_beta': 2.0,
+      },
+      r"model.swish_beta=2.0: .* a model.mlp of \('swiglu', 'swish'\)",
+    ),
+    ({'model__swish_beta': 2.0}, 'model.swish_beta=2.0: .*model.mlp_width'),
     (
       {
         'model__embedding_width': 64,
@@ -118,6 +145,14 @@ def test_whole_examples_are_not_split_by_position(task):
       "data.carry_state=True: positions grow .* choose 'sinusoidal'",
     ),
     ({'remat__layers': 3}, 'remat.layers=3: it must divide 2 layers'),
+    (
+      {'remat__layers': 1, 'remat__stored_layers': 2},
+      r'remat.layers=1: it \+ remat.stored_layers=2 must divide 2 layers',
+    ),
+    (
+      {'remat__stored_layers': 1},
+      'remat.stored_layers=1: remat.layers=0 stores all layers',
+    ),
     (
       {'remat__schedule': 'log'},
       "remat.schedule='log': choose one of .*'logarithmic'",

@@ -111,6 +111,7 @@ def test_the_number_of_workers_changes_nothing(tmp_path):
 
 CHOICES = (
   {'rarity_buckets': 2},
+  {'feature_buckets': 3, 'curriculum': 'combined'},
   {'curriculum': 'length'},
   {'curriculum': 'rarity', 'layout': 'sorted', 'pool': 2},
   {'length_schedule': (6, 12)},

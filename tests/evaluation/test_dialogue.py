@@ -10,6 +10,7 @@ import sacrebleu
 
 from rnn_jax import errors
 from rnn_jax.data.text import documents
+from rnn_jax.evaluation import bertscore
 from rnn_jax.evaluation import dialogue
 from rnn_jax.evaluation import run as run_lib
 from rnn_jax.training import evaluate
@@ -140,13 +141,14 @@ def test_distinct_n_grams_are_counted_over_all_replies():
 class Half:
   """A scorer that finds each reply half right."""
 
-  def f1(self, predictions):
-    return np.full(len(predictions), 0.5)
+  def scores(self, predictions):
+    values = zip(bertscore.NAMES, (0.4, 0.6, 0.5), strict=True)
+    return {name: np.full(len(predictions), x) for name, x in values}
 
 
 def test_bertscore_is_one_of_the_scores():
   scores = dialogue.scores(rows(*PAIRS), Half())
-  assert scores['bertscore_f1'] == 0.5
+  assert [scores[name] for name in bertscore.NAMES] == [0.4, 0.6, 0.5]
   assert scores['intervals']['bertscore_f1'] == [0.5, 0.5]
 
 

@@ -58,7 +58,8 @@ def erf(x):
 
 
 ACTIVATIONS = {
-  'swiglu': lambda x: x / (1 + np.exp(-x)),
+  'swiglu': lambda x, beta: x / (1 + np.exp(-beta * x)),
+  'swish': lambda x, beta: x / (1 + np.exp(-beta * x)),
   'geglu': lambda x: x * (1 + erf(x / 2**0.5)) / 2,
   'gelu': lambda x: x * (1 + erf(x / 2**0.5)) / 2,
   'gelu_tanh': lambda x: (
@@ -80,6 +81,8 @@ def mlp(config, params, x):
     return x @ params[name]['kernel'] + bias
 
   activate = ACTIVATIONS[config.mlp]
+  if config.mlp in ('swiglu', 'swish'):
+    activate = functools.partial(activate, beta=config.swish_beta)
   if 'gate' in params:
     return dense('down', activate(dense('gate', x)) * dense('up', x))
   return dense('down', activate(dense('up', x)))
@@ -105,6 +108,8 @@ def by_hand(config, params, x):
     (D, {'mlp_width': 5, 'mlp': 'gelu', 'norm': 'layer', 'biases': True}),
     (D, {'mlp_width': 5, 'mlp': 'relu', 'biases': True}),
     (D, {'mlp_width': 5, 'mlp': 'gelu_tanh'}),
+    (D, {'mlp_width': 5, 'mlp': 'swish', 'swish_beta': 1.7}),
+    (D, {'mlp_width': 5, 'swish_beta': 0.5}),
     (D, {'block': 'residual'}),
     (4, {'block': 'plain', 'embedding_width': 4}),
   ),

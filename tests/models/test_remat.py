@@ -29,22 +29,27 @@ KEPT = (
 )
 
 
-def build(dropout=0.0, **plan):
+def build(dropout=0.0, shared_layers=False, **plan):
   config = config_lib.Model(
-    width=D, layers=R, mlp_width=64, dropout=dropout, biases=True
+    width=D,
+    layers=R,
+    mlp_width=64,
+    dropout=dropout,
+    biases=True,
+    shared_layers=shared_layers,
   )
   plan = base.Plan(chunk_length=8, **plan)
   return stack_lib.Stack(config, CELL, plan, precision.POLICIES['float32'])
 
 
-def inputs():
-  stack = build()
+def inputs(shared_layers=False):
+  stack = build(shared_layers=shared_layers)
   x, state = draws.normal(B, L, D), stack.init_state(B)
   return draws.parameters(stack.init, state, x, None), state, x
 
 
 def traced(stack, dropout=False):
-  variables, state, x = inputs()
+  variables, state, x = inputs(stack.config.shared_layers)
   rngs = blocks.dropout_keys(jax.random.key(1)) if dropout else {}
 
   def loss(variables, state, x):
@@ -94,6 +99,14 @@ def test_initial_parameters_do_not_depend_on_remat():
   assert_close(grouped, plain)
 
 
+@pytest.mark.parametrize('shared', (False, True))
+def test_stored_layers_between_do_not_change_the_numbers(plain, shared):
+  wanted = result(build(shared_layers=True)) if shared else plain
+  for layers, stored in ((1, 1), (1, 3), (2, 2)):
+    stack = build(shared_layers=shared, layers=layers, stored_layers=stored)
+    assert_close(result(stack), wanted)
+
+
 def residuals(**plan):
   """Bytes that the forward pass saves for the backward pass."""
   variables, state, x = inputs()
@@ -115,6 +128,11 @@ def test_saving_less_needs_fewer_bytes():
   assert group < one < everything / 4
   # Inputs of groups, and the states that enter layers.
   assert one - group == pytest.approx(R / 2 * row, rel=0.05)
+  # Recomputing one layer of n saves that part of the activations.
+  for stored in (1, 3):
+    every = residuals(layers=1, stored_layers=stored) - parameters
+    part = (one + stored * everything) / (1 + stored)
+    assert every == pytest.approx(part, rel=0.05)
   named = residuals(layers=1, keep=('hidden',)) - parameters
   assert named - one == pytest.approx(R * B * L * 64 * 4, rel=0.05)
   matmuls = residuals(layers=1, keep=('matmuls',)) - parameters

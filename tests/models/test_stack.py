@@ -28,6 +28,7 @@ SPEC = jax.sharding.PartitionSpec
 CASES = {  # stages, options of the model and the plan, micro-batches
   'plain': (2, {}, {}, 0),
   'remat': (2, {}, {'layers': 2}, 4),
+  'every_2': (2, {}, {'layers': 1, 'stored_layers': 1}, 2),
   'dropout': (2, {'dropout': 0.5}, {}, 2),
   'dropout_4': (4, {'dropout': 0.5}, {'layers': 1}, 2),
 }
@@ -118,7 +119,7 @@ def measured():
   return virtual.call('tests.models.test_stack', 'measure')
 
 
-@pytest.mark.parametrize('name', ('plain', 'remat', '1f1b'))
+@pytest.mark.parametrize('name', ('plain', 'remat', 'every_2', '1f1b'))
 def test_stages_have_the_numbers_and_gradients_of_the_stack(measured, name):
   # Measured: 3e-7 of the largest number, 1.8e-6 with another compiler.
   wanted, _ = measured['in one piece']
@@ -169,6 +170,12 @@ def test_a_stage_has_the_states_of_its_layers():
     ({'block': 'plain', 'embedding_width': 4}, {}, 0, 'embedding_width=4'),
     ({'layers': 3}, {}, 0, 'layers=3: give a multiple of the 2 stages'),
     ({}, {'layers': 4}, 0, 'remat.layers=4: a stage has 2 layers'),
+    (
+      {},
+      {'layers': 1, 'stored_layers': 3},
+      0,
+      r'layers=1 \+ remat.stored_layers=3: a stage has 2 layers',
+    ),
     ({}, {}, 3, 'micro_batches=3.* 8 rows'),
   ),
 )

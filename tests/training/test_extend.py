@@ -8,6 +8,7 @@ import pytest
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.data import pipeline
 from rnn_jax.runs import metrics
 from rnn_jax.training import extend
 from rnn_jax.training import loop
@@ -84,6 +85,25 @@ def test_a_finished_run_stays_finished_and_takes_no_fewer_steps(raw, runs):
   with pytest.raises(errors.InputError, match='train.seed: 0 -> 1'):
     train(raw, folder, 9, train__seed=1)
   assert (folder / 'config.json').read_bytes() == before
+
+
+def test_a_run_of_epochs_takes_their_steps_and_may_become_longer(raw, tmp_path):
+  once, _ = train(raw, tmp_path, 0, train__epochs=0.5)
+  steps = once.planned_steps
+  assert once.finished == 'all steps' and steps > 1
+  twice, _ = train(raw, tmp_path, 0, train__epochs=1.0)
+  assert twice.planned_steps in (2 * steps - 1, 2 * steps)
+  # What waits in buckets at the end isn't trained on.
+  corpus = pipeline.Corpus.open(config_lib.parse(raw), tmp_path)
+  examples = corpus.examples(config_lib.parse(raw).data, 'train', 0)
+  tokens = sum(len(examples.make(n, 0)) - 1 for n in range(len(examples)))
+  assert twice.real_tokens == pytest.approx(tokens, rel=0.15)
+  row = next(r for r in metrics.read(tmp_path) if r['split'] == 'train')
+  for group in ('embedding', 'stack/blocks', 'head'):
+    assert 0 < row[f'update_norm/{group}'] <= row['update_norm']
+    assert 0 < row[f'update_ratio/{group}'] < 1
+  with pytest.raises(errors.InputError, match='train.epochs=0.5: .* of 1.0 ep'):
+    train(raw, tmp_path, 0, train__epochs=0.5)
 
 
 def make(name='cosine', steps=2000, **options):

@@ -13,6 +13,7 @@ from rnn_jax.data.batching import batch as batch_lib
 from rnn_jax.data.text import tokenizer
 from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.training import programs as programs_lib
+from rnn_jax.training import sizes
 from rnn_jax.training import step
 from rnn_jax.training import train_state
 from tests.support import tiny
@@ -76,7 +77,8 @@ class Line:
 
   def loss(self, params, carry, batch, key):
     del key
-    error = params['a'] * batch.tokens_BxL + params['b'] - batch.targets_BxL
+    a, b = params['line']['a'], params['line']['b']
+    error = a * batch.tokens_BxL + b - batch.targets_BxL
     loss = jnp.sum(batch.weights_BxL * error**2)
     sums = {'objective': loss, 'weight': jnp.sum(batch.weights_BxL)}
     return loss, (sums, carry + 1)
@@ -100,7 +102,7 @@ def test_a_step_is_the_rate_times_the_clipped_mean_gradient(carries):
   batch = batch_lib.Batch(x, y, w, np.zeros((4, 5), np.int32))
   rate, clip, scale = 0.1, 0.25, 0.5
   tx = optax.chain(optax.clip_by_global_norm(clip), optax.sgd(rate))
-  params = {'a': jnp.float32(1.5), 'b': jnp.float32(-0.5)}
+  params = {'line': {'a': jnp.float32(1.5), 'b': jnp.float32(-0.5)}}
   state = train_state.TrainState(
     params,
     tx.init(params),
@@ -126,10 +128,16 @@ def test_a_step_is_the_rate_times_the_clipped_mean_gradient(carries):
   norm = np.hypot(*grads.values())
   assert norm > clip  # else nothing is clipped
   for name, g in grads.items():
-    want = params[name] - scale * rate * g * clip / norm
-    np.testing.assert_allclose(new.params[name], want, 1e-6)
+    want = params['line'][name] - scale * rate * g * clip / norm
+    np.testing.assert_allclose(new.params['line'][name], want, 1e-6)
   np.testing.assert_allclose(metrics['gradient_norm'], norm, 1e-6)
   np.testing.assert_allclose(metrics['learning_rate'], scale * rate, 1e-6)
+  row = sizes.describe(**metrics['squares'])
+  moved = scale * rate * clip  # the clipped gradient has this norm
+  for key in ('update_norm', 'update_norm/line'):
+    np.testing.assert_allclose(row[key], moved, 1e-6)
+  ratio = moved / np.hypot(1.5, 0.5)
+  np.testing.assert_allclose(row['update_ratio/line'], ratio, 1e-6)
   np.testing.assert_allclose(
     metrics['sums']['objective'], (w * error**2).sum(), 1e-6
   )

@@ -1,14 +1,22 @@
 """The order of examples from easy to hard.
 
 The half of the examples with the lower difficulty is easy, the other half hard.
-Stage i lasts `curriculum_epochs` epochs; in each, easy and hard examples, both
-shuffled, alternate so that a fraction s_i of those drawn is easy, until one
-half is used up; the rest of the other half follows. So an epoch still has every
-example exactly once. After the last stage all are shuffled together.
+In stage i, easy and hard examples alternate so that a fraction s_i of those
+drawn is easy, throughout. A stage lasts `curriculum_epochs` epochs, the last
+one to the end of training; an epoch has as many draws as there are examples.
+Each half is shuffled, drawn to its end, and shuffled again: its examples are
+drawn equally often, give or take one. With s_i = 1/2 an epoch has each example
+once.
 
-Difficulty is the number of tokens ('length'), the mean surprise of the tokens
-under a unigram model of a sample ('rarity'), both as in the first epoch, or the
-number that the source has in column `data.difficulty` ('column').
+`data.curriculum` is the difficulty: 'length', the number of tokens; 'rarity',
+their mean surprise under a unigram model of a sample; 'combined',
+
+    length / L + perplexity / P + complexity / C
+
+where L, P and C are the standard deviations over all examples, perplexity is
+the exponential of rarity, and complexity that of the vocabulary (features.py);
+'column', the number that the source has in `data.difficulty`. All but the last
+are those of the first epoch.
 """
 
 import functools
@@ -19,9 +27,37 @@ import numpy as np
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.data.batching import features
 from rnn_jax.data.batching import shapes
 
-KINDS = ('', 'length', 'rarity', 'column')  # of difficulty; '': none
+KINDS = ('', 'length', 'rarity', 'combined', 'column')  # '': no curriculum
+
+
+class Half:
+  """The easy or the hard examples, shuffled again for each pass over them."""
+
+  def __init__(self, examples: np.ndarray, seed: tuple[int, int]) -> None:
+    """Initializes the half.
+
+    Args:
+      examples: the numbers of its examples.
+      seed: of the shuffles.
+    """
+    self._examples = examples
+    self._seed = seed
+    self._pass = -1
+    self._shuffled = examples
+
+  def __len__(self) -> int:
+    return len(self._examples)
+
+  def draw(self, number: int) -> int:
+    """Returns the example of a draw, numbered from 0."""
+    at_pass, index = divmod(number, len(self._examples))
+    if self._pass != at_pass:
+      rng = np.random.default_rng((*self._seed, at_pass))
+      self._pass, self._shuffled = at_pass, rng.permutation(self._examples)
+    return int(self._shuffled[index])
 
 
 class Order:
@@ -42,34 +78,28 @@ class Order:
       seed: of the shuffles.
       data: section `data` of the config.
     """
-    self._easy, self._hard = examples[~hard], examples[hard]
-    self._size = len(examples)
-    self._seed = seed
-    self._easy_fractions = [share / 100 for share in data.curriculum_shares]
-    self._epochs = data.curriculum_epochs
-    self._cached_epoch = -1
-    self._cached_order = examples
+    self._easy = Half(examples[~hard], (seed, 0))
+    self._hard = Half(examples[hard], (seed, 1))
+    self._percentages = data.curriculum_shares
+    self._stage_size = len(examples) * data.curriculum_epochs
 
   def __call__(self, position: int, _: Any) -> int:
-    epoch, index = divmod(position, self._size)
-    if self._cached_epoch != epoch:
-      self._cached_epoch, self._cached_order = epoch, self._order(epoch)
-    return int(self._cached_order[index])
+    easy, hard = self._easy, self._hard
+    if not len(easy) or not len(hard):
+      return (easy if len(easy) else hard).draw(position)
+    before = self._easy_draws(position)
+    if self._easy_draws(position + 1) > before:
+      return easy.draw(before)
+    return hard.draw(position - before)
 
-  def _order(self, epoch):
-    rng = np.random.default_rng((self._seed, epoch))
-    easy, hard = rng.permutation(self._easy), rng.permutation(self._hard)
-    stage = epoch // self._epochs
-    if stage >= len(self._easy_fractions):
-      return rng.permutation(np.concatenate([easy, hard]))
-    fraction = self._easy_fractions[stage]
-    # The n-th of those that are a fraction f of all is due at n / f.
-    due = [
-      (np.arange(len(easy)) + 0.5) / fraction,
-      (np.arange(len(hard)) + 0.5) / (1 - fraction),
-    ]
-    order = np.argsort(np.concatenate(due), kind='stable')
-    return np.concatenate([easy, hard])[order]
+  def _easy_draws(self, count):
+    """Returns how many of the first `count` draws are easy."""
+    hundredths, last = 50, len(self._percentages) - 1  # 50: rounds
+    for stage, percent in enumerate(self._percentages):
+      draws = count if stage == last else min(count, self._stage_size)
+      hundredths += percent * draws
+      count -= draws
+    return hundredths // 100
 
 
 @functools.lru_cache(maxsize=4)
@@ -97,12 +127,27 @@ def hard(corpus: Any, data: config_lib.Data, seed: int) -> np.ndarray:
       )
     difficulty = column[[examples.document(n) for n in numbers]]
   else:
-    measure: Callable[[np.ndarray], float] = len
-    if data.curriculum == 'rarity':
-      measure = shapes.unigram(corpus, data, seed).rarity
-    difficulty = np.array([measure(examples.make(n, 0)) for n in numbers])
+    measure = _measure(corpus, data, seed)
+    each = np.array([measure(examples.make(n, 0)) for n in numbers])
+    difficulty = combined(each) if data.curriculum == 'combined' else each
   shuffled = np.random.default_rng(seed).permutation(len(difficulty))
   ascending = shuffled[np.argsort(difficulty[shuffled], kind='stable')]
   is_hard = np.zeros(len(difficulty), bool)
   is_hard[ascending[len(difficulty) // 2 :]] = True
   return is_hard
+
+
+def combined(features_NxF: np.ndarray) -> np.ndarray:
+  """Returns the difficulty of examples by their features, see above."""
+  numbers_NxF = features_NxF.copy()
+  numbers_NxF[:, features.RARITY] = np.exp(features_NxF[:, features.RARITY])
+  return np.sum(numbers_NxF / features.deviations(numbers_NxF)[None], axis=1)
+
+
+def _measure(corpus, data, seed) -> Callable[[np.ndarray], Any]:
+  if data.curriculum == 'length':
+    return len
+  unigram = shapes.unigram(corpus, data, seed)
+  if data.curriculum == 'rarity':
+    return unigram.rarity
+  return functools.partial(features.measure, unigram)

@@ -19,15 +19,16 @@ class Unigram:
     self._vocabulary = vocabulary
     counts = np.ones(vocabulary)
     for ids in examples:
-      counts += np.bincount(self._tokens(ids), minlength=vocabulary)
+      counts += np.bincount(self.tokens(ids), minlength=vocabulary)
     self._surprise = np.log(counts.sum()) - np.log(counts)
 
   def rarity(self, ids: np.ndarray) -> float:
     """Returns the mean surprise of an example's tokens; 0 if it has none."""
-    tokens = self._tokens(ids)
+    tokens = self.tokens(ids)
     return float(self._surprise[tokens].mean()) if len(tokens) else 0.0
 
-  def _tokens(self, ids):
+  def tokens(self, ids: np.ndarray) -> np.ndarray:
+    """Returns the tokens of an example after its first, without classes."""
     plain = np.maximum(ids, ~ids)[1:]  # the first is never predicted
     return plain[plain < self._vocabulary]
 

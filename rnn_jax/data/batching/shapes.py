@@ -4,6 +4,7 @@ import functools
 import types
 from collections.abc import Sequence
 from typing import Any
+from typing import NamedTuple
 
 import grain
 import numpy as np
@@ -57,25 +58,66 @@ def heldout_shapes(
   return tuple((rows, length) for length in sorted(lengths | {data.length}))
 
 
-def efficiency(
+class Simulated(NamedTuple):
+  """Batches of rows of given lengths.
+
+  Attributes:
+    batches: their number.
+    real: tokens in them.
+    total: the same with padding.
+  """
+
+  batches: int
+  real: int
+  total: int
+
+  @property
+  def efficiency(self) -> float:
+    """The fraction of real tokens."""
+    return self.real / max(self.total, 1)
+
+
+def simulate(
   lengths: Sequence[int],
   data: config_lib.Data,
   shapes: tuple[tuple[int, int], ...],
   seed: int,
-) -> float:
-  """Returns the fraction of real tokens in batches of rows of these lengths.
+) -> Simulated:
+  """Makes batches of rows of these lengths, which hold as many tokens.
 
-  The rows repeat until the batches hold as many tokens as the rows do. An end,
-  which pads, would count for more than in a run.
+  The rows repeat: an end, which pads, would count for more than in a run.
   """
   rows = [np.zeros(length + 1, np.int32) for length in lengths]
   examples = loader.Loader(grain.MapDataset.source(rows).repeat(), 0)
   batches = layout(data).make(examples, shapes, data, seed)
-  real, total = 0, 0
+  count, real, total = 0, 0, 0
   while real < sum(lengths):
     weights = next(batches).weights_BxL
-    real, total = real + int(weights.sum()), total + weights.size
-  return real / max(total, 1)
+    count, real = count + 1, real + int(weights.sum())
+    total += weights.size
+  return Simulated(count, real, total)
+
+
+def batches_per_epoch(
+  corpus: Any, data: config_lib.Data, seed: int, multiple: int
+) -> float:
+  """Returns how many batches an epoch fills, on average.
+
+  It is exact for images, and as good as the sample of rows for text.
+
+  Raises:
+    InputError: as `training_shapes`.
+  """
+  examples = len(corpus.examples(data, 'train', seed))
+  shapes = training_shapes(corpus, data, seed, multiple)
+  if data.holds_images:
+    return examples / shapes[0][0]
+  lengths = sample_lengths(corpus, data, seed)
+  # Of few rows several epochs: the last batches, of a pool, aren't typical.
+  repeats = max(SAMPLE // max(len(lengths), 1), 1)
+  made = simulate(lengths * repeats, data, shapes, seed)
+  tokens = sum(lengths) * examples / max(min(SAMPLE, examples), 1)
+  return tokens * made.batches / max(made.real, 1)
 
 
 @functools.lru_cache(maxsize=4)

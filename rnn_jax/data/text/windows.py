@@ -1,8 +1,10 @@
 """A window is the part of a document that becomes one example.
 
-A long document is cut every `size` bytes; each cut moves forward to where a
-character begins (for word-like tokens, a word). Each epoch of training starts
-at another offset, so that windows differ, but predicts every byte exactly once.
+A long document has a window of `size` bytes every `stride` bytes; cuts move
+forward to where a character begins (for word-like tokens, a word). Each epoch
+of training starts at another offset, so that windows differ. With stride = size
+it predicts every byte exactly once; with a smaller one windows overlap, and it
+predicts a byte about size / stride times.
 A window is an int32 array: the token before it, then its tokens. The boundary
 token begins and ends a document.
 """
@@ -25,14 +27,25 @@ class Windows:
     tokenizer: tokenizer_lib.Tokenizer,
     size: int,
     seed: int | None = None,
+    stride: int = 0,
   ) -> None:
-    """Cuts windows of `size` bytes; without a seed every epoch is the same."""
+    """Cuts windows.
+
+    Args:
+      documents: of the split.
+      tokenizer: of the run.
+      size: bytes of a window.
+      seed: of the cuts; without one every epoch is the same.
+      stride: bytes from one window to the next, up to `size`; 0: `size`.
+    """
     self._documents = documents
     self._tokenizer = tokenizer
     self._size = size
+    self._stride = stride or size
     self._seed = seed
     sizes = documents.sizes
-    counts = np.where(sizes > size, -(-sizes // size) + 1, 1)
+    beyond = -(-(sizes - size) // self._stride)  # windows after the first
+    counts = np.where(sizes > size, beyond + 2, 1)
     self._ends = np.cumsum(counts)
 
   def __len__(self) -> int:
@@ -70,9 +83,9 @@ class Windows:
     offset = 0
     if self._seed is not None:
       rng = np.random.default_rng((self._seed, epoch, document))
-      offset = int(rng.integers(self._size))
-    stop = offset + int(window - first) * self._size
-    return max(stop - self._size, 0), min(stop, total)
+      offset = int(rng.integers(self._stride))
+    start = offset + int(window - first - 1) * self._stride
+    return max(start, 0), min(start + self._size, total)
 
   def _cut(self, text, at):
     """Moves a cut forward, never past a later cut moved in the same way."""

@@ -2,14 +2,15 @@
 
 For a tensor g of k axes, and axis i of n_i numbers:
 
-    H_i = eps I + sum_t g_t^(i) g_t^(i)T        g^(i): n_i rows, axis i first
+    H_i <- d H_i + g_t^(i) g_t^(i)T             g^(i): n_i rows, axis i first
     u_t = g_t x_1 H_1^(-1/2k) ... x_k H_k^(-1/2k)
     m_t = u_t |a_t| / |u_t| + b1 m_{t-1}
     p_t = p_{t-1} - rate (m_t + weight_decay p_{t-1})
 
-x_i multiplies along axis i. a_t is the step of Adam without momentum, from
-`b2` and eps: u_t is scaled to its norm, tensor by tensor, unless
-`optimizer.grafting` is 'none'. For an axis longer than
+x_i multiplies along axis i. H_i is eps I at first, and d is
+`optimizer.sum_decay`: 1, H_i a sum, as published; below 1 it forgets. a_t is
+the step of Adam without momentum, from `b2` and eps: u_t is scaled to its norm,
+tensor by tensor, unless `optimizer.grafting` is 'none'. For an axis longer than
 `optimizer.longest_side`, such as a vocabulary, only the diagonal of H_i is
 kept. Each layer of stacked parameters has its own H_i. Roots are recomputed
 every `optimizer.roots_every` steps from eigenvalues, which are clipped below to
@@ -46,6 +47,8 @@ class Config(base.Adam):
   # Of longer axes only the diagonal is kept.
   longest_side: int = config_lib.option(1024, least=1)
   roots_every: int = config_lib.option(10, least=1)  # steps between roots
+  # Of H_i, per step; 1: sums of all gradients.
+  sum_decay: float = config_lib.option(1.0, above=0, most=1)
   # Whose step norms are used.
   grafting: str = config_lib.option('adam', choices=('adam', 'none'))
 
@@ -137,7 +140,8 @@ def scale_by_shampoo(
 
   def update(updates, state, params=None):
     del params
-    sums = each(_add, updates, state.sums)
+    add = functools.partial(_add, decay=options.sum_decay)
+    sums = each(add, updates, state.sums)
     roots = jax.lax.cond(
       state.count % options.roots_every == 0,
       lambda: each(_roots, updates, sums, over=_sequentially),
@@ -177,12 +181,12 @@ def _init_sums(x, options):
   )
 
 
-def _add(gradient, sums):
+def _add(gradient, sums, decay):
   new = []
   for axis, old in enumerate(sums):
     rows = jnp.moveaxis(gradient, axis, 0).reshape(gradient.shape[axis], -1)
     product = rows @ rows.T if old.ndim == 2 else jnp.sum(rows**2, 1)
-    new.append(old + product)
+    new.append(decay * old + product)
   return tuple(new)
 
 

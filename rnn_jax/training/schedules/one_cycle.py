@@ -30,7 +30,8 @@ class Config(base.Cycle, base.Final):
       InputError: names the key, the value and the remedy.
     """
     super().check(config)
-    if self.cycle_steps > config.train.steps:
+    # 0: not known yet, see training/epochs.py.
+    if 0 < config.train.steps < self.cycle_steps:
       errors.refuse(
         'schedule.cycle_steps',
         self.cycle_steps,

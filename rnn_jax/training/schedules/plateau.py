@@ -1,8 +1,10 @@
-"""The peak, lowered when evaluations no longer improve.
+"""The peak, lowered when evaluations no longer improve; it may rise again.
 
 After each `schedule.patience` evaluations in a row without a new best (by
 `evaluate.criterion`), the rate is multiplied by `schedule.factor`, down to the
-final rate. Evaluations during the warm-up count, but don't lower it.
+final rate. After each evaluation with a new best, it is multiplied by
+`schedule.rise`, up to the peak; 1 never raises it. Evaluations during the
+warm-up count, but change nothing.
 """
 
 import dataclasses
@@ -21,7 +23,9 @@ class Config(base.Falling):
 
   # What the rate is multiplied by.
   factor: float = config_lib.option(0.5, below=1)
-  # Evaluations without a new best before that.
+  # What it is multiplied by after a new best, up to the peak.
+  rise: float = config_lib.option(1.0, least=1)
+  # Evaluations without a new best before it falls.
   patience: int = config_lib.option(5, least=1)
 
   def check(self, config: config_lib.Config) -> None:
@@ -52,7 +56,9 @@ def make(config: config_lib.Config) -> schedule.Schedule:
 
   def rescale(step, scale, evaluations):
     del step
-    if not evaluations or evaluations % options.patience:
+    if not evaluations:
+      return min(scale * options.rise, 1.0)
+    if evaluations % options.patience:
       return scale
     return max(scale * options.factor, least)
 

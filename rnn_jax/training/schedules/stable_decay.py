@@ -37,7 +37,8 @@ class Config(base.Falling):
     super().check(config)
     warmup = schedule.settle(config).schedule.warmup_steps
     left = config.train.steps - warmup
-    if self.decay_steps > left:
+    # 0 steps: not known yet, see training/epochs.py.
+    if config.train.steps and self.decay_steps > left:
       errors.refuse(
         'schedule.decay_steps',
         self.decay_steps,

@@ -54,7 +54,8 @@ def test_rows_that_other_work_disturbed_are_named():
   }
   text = tables.provenance(rows)
   assert 'Noise floor: 2.0 %' in text
-  assert text.endswith('Too noisy to be quoted: disturbed.')
+  assert '1 of 3 rows, marked \\*, are too noisy' in text
+  assert tables.timed(rows['disturbed']) == '1.00 s ± 0.00 µs \\*'
   assert 'floor' not in tables.provenance({'a': made.row('a', 1.0)})
 
 

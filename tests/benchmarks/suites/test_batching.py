@@ -17,7 +17,11 @@ SMALL = {'layers': 1, 'width': 16, 'mlp_width': 0, 'block': 'plain'}
     {'layout': 'stream', 'segment_bytes': 64},
     {'boundaries': (20, 64)},
     {'length_schedule': (16, 100)},
-    {'curriculum': 'length', 'rarity_buckets': 2},
+    {
+      'curriculum': 'length',
+      'curriculum_shares': (50,),
+      'rarity_buckets': 2,
+    },
   ),
   ids=lambda data: [*data][0],
 )

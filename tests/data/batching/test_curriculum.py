@@ -1,5 +1,6 @@
-"""A curriculum: easy and hard by fractions, each example once an epoch."""
+"""A curriculum: easy and hard examples by fractions, throughout an epoch."""
 
+import collections
 import json
 import pickle
 
@@ -22,51 +23,64 @@ def order(count=100, seed=0, hard=None, **data):
   )
 
 
-def epoch(made, number, count=100):
-  return [made(number * count + at, None) for at in range(count)]
+def draws(made, first, end):
+  return np.array([made(position, None) for position in range(first, end)])
 
 
-def test_each_stage_draws_its_fraction_of_easy_examples():
-  made = order()
-  for number, (easy, first) in enumerate(((40, 50), (30, 50), (20, 50))):
-    is_easy = np.array(epoch(made, number)) < 50
-    assert is_easy[:first].sum() == easy
-    # Every ten of the beginning have the fraction, give or take one.
-    for at in range(0, first, 10):
-      assert abs(is_easy[at : at + 10].sum() - easy / 5) <= 1
-  is_easy = np.array(epoch(made, 0)) < 50
-  assert not is_easy[63:].any()  # easy ones are used up: the hard ones' rest
-
-
-def test_after_the_stages_all_are_shuffled_together():
-  made = order(1000)
-  is_easy = np.array(epoch(made, 3, 1000)) < 500
-  assert abs(is_easy[:500].sum() - 250) < 60
-  assert epoch(made, 3, 1000) != epoch(made, 4, 1000)
+def test_the_fractions_hold_throughout_and_the_last_one_stays():
+  made = order()  # of 100: the lower 50 are easy; stages of 5 epochs
+  is_easy = draws(made, 0, 2000) < 50
+  percent = [80] * 5 + [60] * 5 + [40] * 10
+  # Every ten of an epoch have its fraction, give or take one.
+  for at in range(0, 2000, 10):
+    expected = percent[at // 100] / 10
+    assert abs(is_easy[at : at + 10].sum() - expected) <= 1
+  for epoch, easy in enumerate(percent):
+    assert is_easy[100 * epoch : 100 * epoch + 100].sum() == easy
 
 
 def test_fractions_and_the_length_of_a_stage_are_options():
   made = order(curriculum_shares=(90, 10), curriculum_epochs=2)
-  early = [(np.array(epoch(made, n)) < 50)[:50].sum() for n in range(5)]
-  assert early[:2] == [45, 45] and early[2:4] == [5, 5]
-  assert 10 < early[4] < 40
+  is_easy = draws(made, 0, 500) < 50
+  assert is_easy.reshape(5, 100).sum(1).tolist() == [90, 90, 10, 10, 10]
 
 
 @hypothesis.given(
-  st.lists(st.booleans(), min_size=1, max_size=60), st.integers(0, 5)
+  st.lists(st.booleans(), min_size=1, max_size=40),
+  st.lists(st.integers(1, 99), min_size=1, max_size=3),
 )
-def test_every_example_comes_once_an_epoch(hard, number):
-  made = order(len(hard), hard=np.array(hard))
-  drawn = epoch(made, number, len(hard))
-  assert sorted(drawn) == [*range(len(hard))]
+def test_the_examples_of_a_half_are_drawn_equally_often(hard, percentages):
+  hard, size = np.array(hard), len(hard)
+  data = {'curriculum_shares': tuple(percentages), 'curriculum_epochs': 1}
+  made = order(size, hard=hard, **data)
+  drawn = draws(made, 0, 4 * size)
+  counts = np.bincount(drawn, minlength=size)
+  for half in (counts[hard], counts[~hard]):
+    assert not len(half) or half.max() - half.min() <= 1
   # Another instance, whatever it returned before.
-  other = pickle.loads(pickle.dumps(order(len(hard), hard=np.array(hard))))
-  epoch(other, number + 1, len(hard))
-  assert epoch(other, number, len(hard)) == drawn
+  other = pickle.loads(pickle.dumps(order(size, hard=hard, **data)))
+  for position in range(4 * size - 1, -1, -3):
+    assert other(position, None) == drawn[position]
+
+
+def test_equal_fractions_draw_each_example_once_an_epoch():
+  made = order(curriculum_shares=(50,))
+  epochs = draws(made, 0, 300).reshape(3, 100)
+  assert np.sort(epochs).tolist() == [[*range(100)]] * 3
+  assert epochs[0].tolist() != epochs[1].tolist()
 
 
 def test_the_seed_decides_the_order():
-  assert epoch(order(), 0) == epoch(order(), 0) != epoch(order(seed=1), 0)
+  first, again, other = (draws(order(seed=n), 0, 100) for n in (0, 0, 1))
+  assert first.tolist() == again.tolist() != other.tolist()
+
+
+def test_the_combined_difficulty_is_the_sum_in_standard_deviations():
+  lengths, perplexities = np.array([4.0, 8, 12]), np.array([9.0, 1, 2])
+  complexities = np.array([1.0, 1, 1])  # all the same: its order is free
+  each = np.stack([lengths, np.log(perplexities), complexities], 1)
+  expected = 1 + lengths / lengths.std() + perplexities / perplexities.std()
+  np.testing.assert_allclose(curriculum.combined(each), expected, rtol=1e-12)
 
 
 def test_long_examples_are_hard(tmp_path):
@@ -91,6 +105,33 @@ def test_examples_of_rare_tokens_are_hard(tmp_path):
   corpus = pipeline.Corpus.open(cfg, tmp_path / 'work')
   hard = curriculum.hard(corpus, cfg.data, 0)
   assert hard.tolist() == [False] * 8 + [True] * 8
+
+
+def test_long_varied_examples_of_rare_tokens_are_hard(tmp_path):
+  texts = ['abab', 'abababababab', 'abcd', 'xyzwkqjvxyzw']
+  for n, text in enumerate(texts):
+    (tmp_path / f'{n}.txt').write_text(text)
+  cfg = corpora.configure(
+    source='text',
+    path=str(tmp_path / '*.txt'),
+    splits=(100, 0, 0),
+    curriculum='combined',
+  )
+  corpus = pipeline.Corpus.open(cfg, tmp_path / 'work')
+  # The unigrams of all texts, each with its boundary, smoothed by one.
+  V = corpus.tokenizer.size
+  ids = [[*text, 'end'] for text in texts]
+  counts = collections.Counter(token for row in ids for token in row)
+  total = sum(counts.values()) + V
+  rows = []
+  for row in ids:
+    surprise = [np.log(total / (counts[token] + 1)) for token in row]
+    complexity = len({*row}) / len(row) ** 0.5
+    rows.append([len(row), np.exp(np.mean(surprise)), complexity])
+  scores = np.sum(np.array(rows) / np.std(rows, 0), 1)
+  hard = curriculum.hard(corpus, cfg.data, 0)
+  assert hard.tolist() == (scores > np.median(scores)).tolist()
+  assert hard.tolist() != [len(text) > 4 for text in texts]
 
 
 def write_rows(folder, numbers):

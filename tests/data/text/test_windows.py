@@ -89,6 +89,44 @@ def test_each_epoch_cuts_elsewhere_into_as_many_windows():
     np.testing.assert_array_equal(a, b)
 
 
+@hypothesis.given(
+  st.integers(1, 90),
+  st.integers(1, 30),
+  st.integers(1, 30),
+  st.none() | st.integers(0, 3),
+)
+def test_windows_start_every_stride_and_leave_nothing_out(
+  total, size, stride, seed
+):
+  stride, one = min(stride, size), tokenizer.Bytes()
+  text = ''.join(chr(33 + n) for n in range(total))
+  cut = windows.Windows(corpora.in_memory(text), one, size, seed, stride)
+  examples = [ids[1:] for ids in made(cut, 2) if len(ids)]
+  # No byte occurs twice: its value is its place, and the last one's boundary.
+  starts = [int(ids[0]) - 33 for ids in examples]
+  places = [[n - 33 for n in ids if n != one.boundary] for ids in examples]
+  assert starts[0] == 0 and {n for held in places for n in held} == {
+    *range(total)
+  }
+  for start, held in zip(starts, places, strict=True):
+    assert held == [*range(start, min(start + size, total))] or not start
+  between = np.diff([start for start in starts if start])
+  assert (between == stride).all()
+
+
+def test_the_config_s_stride_is_in_tokens(tmp_path):
+  corpus, cfg = corpora.unique_corpus(tmp_path, length=24, stride=6)
+  examples = corpus.examples(cfg.data, 'train', 0)
+  targets = [examples.make(n, 0)[1:] for n in range(len(examples))]
+  counts = np.bincount(np.concatenate(targets))
+  # Each token within the longest document is in four windows.
+  whole = corpus.tokenizer.encode_document(corpora.unique_texts()[-1])
+  assert len(whole) == 300 and (counts[whole[24:-24]] == 4).all()
+  held_out = pipeline.heldout_batches(corpus, cfg, 'validation')
+  once = corpora.count_targets(held_out)
+  assert {n for t, n in once.items() if t != corpus.tokenizer.boundary} == {1}
+
+
 def test_another_seed_cuts_elsewhere():
   text = corpora.in_memory(SENTENCES)
   one, other = (

@@ -16,10 +16,11 @@ def power(h, exponent):
 
 @pytest.mark.parametrize('grafting', ('adam', 'none'))
 @pytest.mark.parametrize(
-  ('b1', 'every', 'longest'), ((0.8, 3, 1024), (0.0, 1, 5))
+  ('b1', 'every', 'longest', 'forget'),
+  ((0.8, 3, 1024, 1.0), (0.0, 1, 5, 0.7)),
 )
 def test_parameters_follow_the_published_equations(
-  b1, every, longest, grafting
+  b1, every, longest, forget, grafting
 ):
   eps, b2 = 0.1, 0.9
 
@@ -29,7 +30,7 @@ def test_parameters_follow_the_published_equations(
     for step, g in enumerate(gradients):
       for axis, n in enumerate(p.shape):
         rows = np.moveaxis(g, axis, 0).reshape(n, -1)
-        sums[axis] = sums[axis] + rows @ rows.T
+        sums[axis] = forget * sums[axis] + rows @ rows.T
         if n > longest:
           sums[axis] = np.diag(np.diag(sums[axis]))
       if step % every == 0:
@@ -53,6 +54,7 @@ def test_parameters_follow_the_published_equations(
     grafting=grafting,
     roots_every=every,
     longest_side=longest,
+    sum_decay=forget,
   )
   # Measured: 1e-6.
   following.compare(settings, reference, rtol=1e-5, atol=1e-6)

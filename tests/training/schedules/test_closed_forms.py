@@ -35,6 +35,11 @@ def triangle(t, cycle):
   return LOW + (PEAK - LOW) * max(0, 1 - x)
 
 
+def restarted(t, cycle):
+  """A cosine from the peak to the final rate, t mod cycle steps after it."""
+  return FINAL + (PEAK - FINAL) * (1 + np.cos(np.pi * (t % cycle) / cycle)) / 2
+
+
 CASES = {  # name, warm-up, other keys: the rate t steps after the warm-up
   'constant': ('constant', 20, {}, lambda t: PEAK),
   'linear': ('linear', 20, {}, lambda t: line(PEAK, FINAL, t / 180)),
@@ -70,6 +75,18 @@ CASES = {  # name, warm-up, other keys: the rate t steps after the warm-up
     lambda t: triangle(t, 33),
   ),
   'cyclical, a fifth': ('cyclical', 0, {}, lambda t: triangle(t, 40)),
+  'cosine_restarts': (
+    'cosine_restarts',
+    20,
+    {'cycle_steps': 33},
+    lambda t: restarted(t, 33),
+  ),
+  'cosine_restarts, a fifth': (
+    'cosine_restarts',
+    0,
+    {},
+    lambda t: restarted(t, 40),
+  ),
   'one_cycle': (
     'one_cycle',
     0,

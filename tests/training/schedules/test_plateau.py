@@ -25,6 +25,14 @@ def test_evaluations_without_a_new_best_lower_the_rate():
   assert values == [1, 1, 1, 0.5, 0.5, 0.5, 0.25, 0.25, 0.125, 0.125]
 
 
+def test_a_new_best_raises_the_rate_up_to_the_peak():
+  losses = [5, 5, 5, 5, 4, 3, 3, 2, 1]
+  values = scales(losses, patience=1, factor=0.5, rise=1.5)
+  expected = [1, 0.5, 0.25, 0.125, 0.1875, 0.28125, 0.140625]
+  np.testing.assert_allclose(values, [*expected, 0.2109375, 0.31640625])
+  assert scales([3, 3, 2, 1], patience=1, factor=0.5, rise=3.0)[2:] == [1, 1]
+
+
 def test_a_run_that_improves_keeps_its_rate():
   assert scales(range(50, 0, -1), patience=1) == [1] * 50
 

@@ -2,8 +2,8 @@
 
 A bucket with enough rows becomes a batch. The rows that wait in a bucket are
 part of the iterator's state, as positions, and are made again on restore. If
-rows are split by rarity, a bucket has a queue for each level, and a batch has
-rows of one level; the shapes stay the same.
+rows are split by rarity, or by several features, a bucket has a queue for each
+level, and a batch has rows of one level; the shapes stay the same.
 """
 
 import dataclasses
@@ -20,6 +20,7 @@ from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data import loader
 from rnn_jax.data.batching import batch as batch_lib
+from rnn_jax.data.batching import centroids
 from rnn_jax.data.batching import rarity
 from rnn_jax.data.batching import rows as rows_lib
 from rnn_jax.data.batching import shapes as shapes_lib
@@ -37,14 +38,23 @@ class Config(config_lib.Data):
   buckets: int = config_lib.option(4, least=1, most=1024)
   # Above 1: also splits each bucket by rarity.
   rarity_buckets: int = config_lib.option(1, least=1, most=64)
+  # Above 1: also splits each bucket by the nearest of so many centroids.
+  feature_buckets: int = config_lib.option(1, least=1, most=64)
 
   def check(self, config: config_lib.Config) -> None:
-    """Checks the bucket lengths.
+    """Checks the bucket lengths and what else splits buckets.
 
     Raises:
       InputError: names the key, the value and the remedy.
     """
     del config
+    if min(self.rarity_buckets, self.feature_buckets) > 1:
+      errors.refuse(
+        'data.feature_buckets',
+        self.feature_buckets,
+        f'data.rarity_buckets={self.rarity_buckets} splits buckets too, and '
+        'rarity is one of the features: give 1 for one of them',
+      )
     given = self.boundaries
     if list(given) != sorted(set(given)):
       errors.refuse('data.boundaries', given, 'give ascending lengths')
@@ -103,13 +113,15 @@ def make(
   corpus: Any = None,
 ) -> grain.DatasetIterator:
   """Returns the batches; the arguments are those of the package's `make`."""
-  if corpus is None or seed is None or data.rarity_buckets == 1:
+  levels = max(data.rarity_buckets, data.feature_buckets)
+  if corpus is None or seed is None or levels == 1:
     return Buckets(examples, shapes)
-  split = rarity.Split(
+  kind = rarity.Split if data.feature_buckets == 1 else centroids.Split
+  split = kind(
     shapes_lib.unigram(corpus, data, seed),
     shapes_lib.sample(corpus, data, seed),
     lengths(corpus, data, seed),
-    data.rarity_buckets,
+    levels,
   )
   return Buckets(examples, shapes, split)
 
@@ -200,7 +212,7 @@ class Buckets(grain.DatasetIterator):
     self,
     examples: loader.Loader,
     shapes: Sequence[tuple[int, int]],
-    split: rarity.Split | None = None,
+    split: rarity.Split | centroids.Split | None = None,
   ) -> None:
     super().__init__(examples)
     self._examples = examples

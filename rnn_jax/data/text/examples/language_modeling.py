@@ -15,8 +15,10 @@ def make(
   options: base.Options,
 ) -> windows.Windows:
   """Returns the windows of documents."""
+  size, data = options.window_bytes, options.data
+  stride = max(size * data.stride // data.length, data.stride > 0)
   return windows.Windows(
-    documents, tokenizer, options.window_bytes, options.seed
+    documents, tokenizer, size, options.seed, min(stride, size)
   )
 
 
