@@ -182,7 +182,7 @@ def _summary(values):
   if 'median' not in values:
     return 'done'
   text = f'{values["median"]:.6g} s ± {values["deviation"]:.2g}'
-  if 'ratio' in values:
+  if 'base' in values:
     low, high = values['ratio_low'], values['ratio_high']
     text += (
       f', {values["ratio"]:.3f} ({low:.3f} to {high:.3f}) of {values["base"]}'
