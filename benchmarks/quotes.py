@@ -1,6 +1,6 @@
 """Numbers within sentences of README and docs, filled from rows.
 
-  A step takes <!-- quote: native | training step: native | ratio | .2f -->.89
+  A step takes <!-- quote: native :: training step: native :: ratio :: .2f -->.89
   <!-- end --> times as long.
 
 A quote names a suite, a case, a key of its newest row ('held_out.loss' for
@@ -22,6 +22,7 @@ from rnn_jax import errors
 
 MARK = re.compile(r'(<!-- quote: ([^>]*?) -->)(.*?)(<!-- end -->)', re.DOTALL)
 REPORTS = 'experiments/'
+SEPARATOR = ' :: '  # a bar would end the cell of a table
 
 
 class Quote(NamedTuple):
@@ -33,7 +34,7 @@ class Quote(NamedTuple):
   style: str
 
   def __str__(self) -> str:
-    return ' | '.join(self)
+    return SEPARATOR.join(self)
 
 
 class Source(NamedTuple):
@@ -66,10 +67,10 @@ def parse(mark: str) -> Quote:
   Raises:
     InputError: it hasn't four parts.
   """
-  parts = [part.strip() for part in ' '.join(mark.split()).split(' | ')]
+  parts = [part.strip() for part in ' '.join(mark.split()).split(SEPARATOR)]
   if len(parts) != len(Quote._fields):
     errors.refuse(
-      '<!-- quote: ... -->', mark, 'write SUITE | CASE | KEY | FORM'
+      '<!-- quote: ... -->', mark, 'write SUITE :: CASE :: KEY :: FORM'
     )
   return Quote(*parts)
 

@@ -67,12 +67,12 @@ def test_numbers_of_sentences_come_from_rows(docs, tmp_path):
   row = made.row('main job: warm', 0.5, ratio=0.891, base='main job: cold')
   row |= {'ratio_low': 0.86, 'ratio_high': 1.0, 'share': {'all': 0.25}}
   made.write(tmp_path, 'first_step', [row])
-  begin = 'first_step | main job: warm'
+  begin = 'first_step :: main job: warm'
   page = docs / 'page.md'
   page.write_text(
-    f'It takes {quoted(f"{begin} | ratio | .2f", "9")} times '
-    f'({quoted(f"{begin} | ratio | interval")}), '
-    f'{quoted(f"{begin} | share.all | percent")}.'
+    f'It takes {quoted(f"{begin} :: ratio :: .2f", "9")} times '
+    f'({quoted(f"{begin} :: ratio :: interval")}), '
+    f'{quoted(f"{begin} :: share.all :: percent")}.'
   )
   assert report.write(docs, tmp_path) == [page]
   assert '-->.89<' in page.read_text() and '-->.86 to 1.00<' in page.read_text()
@@ -82,7 +82,7 @@ def test_numbers_of_sentences_come_from_rows(docs, tmp_path):
   folder = docs / 'experiments' / 'reviews'
   folder.mkdir(parents=True)
   (folder / 'report.json').write_text(json.dumps({'variants': variants}))
-  mark = 'experiments/reviews | simple | accuracy | .3f'
+  mark = 'experiments/reviews :: simple :: accuracy :: .3f'
   page.write_text(quoted(mark))
   report.write(docs, tmp_path)
   assert page.read_text() == quoted(mark, '.500 ± .125')
@@ -91,13 +91,13 @@ def test_numbers_of_sentences_come_from_rows(docs, tmp_path):
 @pytest.mark.parametrize(
   ('mark', 'message'),
   (
-    ('bogus | a | b | c', "SUITE='bogus': choose one of"),
-    ('first_step | main job: warm', 'write SUITE | CASE | KEY | FORM'),
-    ('first_step | nobody | median | .2f', 'measure it: --suite=first_step'),
-    ('first_step | main job: cold | median | .2f', 'measure it'),
-    ('first_step | main job: warm | nothing | .2f', 'choose a number of'),
-    ('first_step | main job: warm | median | bogus', 'Invalid format'),
-    ('experiments/none | a | b | .2f', 'has no such figure'),
+    ('bogus :: a :: b :: c', "SUITE='bogus': choose one of"),
+    ('first_step :: main job: warm', 'write SUITE :: CASE :: KEY :: FORM'),
+    ('first_step :: nobody :: median :: .2f', 'measure it: --suite=first_step'),
+    ('first_step :: main job: cold :: median :: .2f', 'measure it'),
+    ('first_step :: main job: warm :: nothing :: .2f', 'choose a number of'),
+    ('first_step :: main job: warm :: median :: bogus', 'Invalid format'),
+    ('experiments/none :: a :: b :: .2f', 'has no such figure'),
   ),
 )
 def test_a_quote_without_a_row_is_refused(docs, tmp_path, mark, message):
@@ -113,7 +113,7 @@ def test_a_check_names_what_the_rows_do_not_say(docs, tmp_path):
   row = made.row('main job: cold', 0.5, floor=0.01) | case.identity()
   made.write(tmp_path, 'first_step', [row])
   page = docs / 'page.md'
-  mark = 'first_step | main job: cold | median | .1f'
+  mark = 'first_step :: main job: cold :: median :: .1f'
   page.write_text(quoted(mark, '.5'))
   assert not report.check(docs, tmp_path)
   page.write_text(quoted(mark, '.4') + ' **confirmed**')
@@ -130,4 +130,4 @@ def test_a_check_names_what_the_rows_do_not_say(docs, tmp_path):
   ):
     made.write(tmp_path, 'first_step', [row | changed])
     (line,) = report.check(docs, tmp_path)
-    assert line.startswith('page.md: first_step |') and message in line
+    assert line.startswith('page.md: first_step ::') and message in line
