@@ -1,7 +1,8 @@
 """Numbers within sentences of README and docs, filled from rows.
 
-  A step takes <!-- quote: native :: training step: native :: ratio :: .2f -->.89
-  <!-- end --> times as long.
+  It takes
+  <!-- quote: native :: training step: native :: ratio :: .2f -->.89<!-- end -->
+  times as long.
 
 A quote names a suite, a case, a key of its newest row ('held_out.loss' for
 nested ones) and how the number is written: a format of Python, 'percent',
