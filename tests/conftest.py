@@ -92,7 +92,14 @@ def _no_float16():
 
 def _no_peers():
   """Says which packages of `make test-peers` are absent; '' if none is."""
-  names = 'torch', 'transformers', 'bert_score', 'datasets', 'wandb'
+  names = (
+    'torch',
+    'transformers',
+    'fastapi',
+    'bert_score',
+    'datasets',
+    'wandb',
+  )
   absent = [name for name in names if importlib.util.find_spec(name) is None]
   return f'needs {", ".join(absent)}: make test-peers' if absent else ''
 

@@ -22,6 +22,7 @@ RESULT = flags.DEFINE_string('result', None, 'File to write.', required=True)
 TURNS = flags.DEFINE_integer('turns', -1, 'Descriptor of a socket of turns.py.')
 PEERS = {
   'torch': 'pip install -e .[peers]',
+  'fastapi': 'pip install -e .[peers,serve]',
   'fla': 'pip install flash-linear-attention, beside a PyTorch for CUDA',
 }
 SHARE = 0.85  # of the machine's memory, before an allocation fails

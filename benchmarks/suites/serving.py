@@ -1,9 +1,10 @@
-"""The server: throughput, latency, stored states, a soak, and exactness.
+"""The server: throughput, latency, stored states, soaks, exactness, a peer.
 
-Goals are next to what was measured; ratios are of rounds in one process that
-take turns. Needs the extra `serve`.
+Goals are next to what was measured; ratios are of rounds that take turns. Needs
+the extra `serve`, and the peer `peers`.
 
-  python -m benchmarks.run --suite=serving         35 minutes on 2 cores
+  python -m benchmarks.run --suite=serving         75 minutes on 2 cores
+  python -m benchmarks.run --suite=serving --only='soak$'     10,000 requests
 """
 
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from benchmarks.harness import tables
 TIMED = True
 
 TINY = {'model.layers': 1, 'model.width': 16, 'model.mlp_width': 16}
+FLOAT32 = {'train.precision': 'float32'}
 CLIENTS = (1, 8, 64)
 MIXED = 'throughput, mixed lengths'
 EQUAL = 'throughput, equal lengths'
@@ -24,8 +26,12 @@ FIRST = 'first token'
 HANDOVER = 'hand-over'
 EXACT = 'exactness'
 EXACT_INT8 = 'exactness, int8 weights'
+SAME = 'texts of the loop'
+SAME_FLOAT32 = 'texts of the loop, float32'
 READY = 'start to ready'
+BESIDE = 'beside a plain server, clients '
 SOAK = 'soak'
+LONG_SOAK = 'soak, 30 minutes'
 # The workload, parameters, those that differ in a rehearsal, repeats.
 CASES = {
   MIXED: (
@@ -71,6 +77,18 @@ CASES = {
     {'requests': 10, 'slots': 4},
     0,
   ),
+  SAME: (
+    'same_texts.beside_loop',
+    {'requests': 256},
+    {'requests': 6, 'slots': 4},
+    0,
+  ),
+  SAME_FLOAT32: (
+    'same_texts.beside_loop',
+    {'requests': 256, 'overrides': FLOAT32},
+    {'requests': 6, 'slots': 4},
+    0,
+  ),
   READY: ('over_http.start_to_ready', {}, {}, 3),
   **{
     f'HTTP, clients {n}': (
@@ -81,10 +99,25 @@ CASES = {
     )
     for n in CLIENTS
   },
+  **{
+    f'{BESIDE}{n}': (
+      'peer.rate',
+      {'clients': n, 'requests': requests, 'overrides': FLOAT32},
+      {'clients': min(n, 4), 'requests': 2, 'prompt': 8, 'new_tokens': 4},
+      3,
+    )
+    for n, requests in zip(CLIENTS, (16, 8, 2), strict=True)
+  },
   SOAK: (
     'over_http.soak',
     {'requests': 10_000},
     {'requests': 40, 'clients': 4},
+    0,
+  ),
+  LONG_SOAK: (
+    'over_http.soak',
+    {'minutes': 30},
+    {'minutes': 0.05, 'clients': 4},
     0,
   ),
 }
@@ -96,12 +129,16 @@ def cases(quick: bool) -> list[case.Case]:
     case.Case(
       name,
       f'workloads.serving.{workload}',
-      given | small | {'overrides': TINY} if quick else given,
+      given | small | _tiny(given) if quick else given,
       min(repeats, 1) if quick else repeats,
-      timeout=1800,
+      timeout=3000,
     )
     for name, (workload, given, small, repeats) in CASES.items()
   ]
+
+
+def _tiny(given):
+  return {'overrides': given.get('overrides', {}) | TINY}
 
 
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
@@ -148,6 +185,14 @@ def _number(count):
   return f'{count:,}'
 
 
+SOAKS: tuple[tuple[str, str, Measure, float, Words], ...] = (
+  ('lost requests', '0', lambda row: row['lost'], 0.0, _number),
+  ('wrong answers', '0', lambda row: row['wrong'], 0.0, _number),
+  ('growth of memory after the first tenth', '<= 2 %', _growth, 0.02, _percent),
+  ('threads or descriptors left', '0', _left, 0.0, _number),
+  ('slots left in use', '0', lambda row: row['left_in_slots'], 0.0, _number),
+  ('tracebacks', '0', lambda row: row['tracebacks'], 0.0, _number),
+)
 # Name of the case, what, the goal in words, what is measured, the most that is
 # allowed, how it is written.
 GOALS: tuple[tuple[str, str, str, Measure, float, Words], ...] = (
@@ -216,6 +261,14 @@ GOALS: tuple[tuple[str, str, str, Measure, float, Words], ...] = (
     _number,
   ),
   (
+    SAME_FLOAT32,
+    "texts that differ from the loop's, in float32",
+    '0',
+    lambda row: row['requests'] - row['same_texts'],
+    0.0,
+    _number,
+  ),
+  (
     READY,
     'start to ready, programs kept',
     '<= 5 s',
@@ -223,17 +276,11 @@ GOALS: tuple[tuple[str, str, str, Measure, float, Words], ...] = (
     5.0,
     tables.seconds,
   ),
-  (SOAK, 'lost requests', '0', lambda row: row['lost'], 0.0, _number),
-  (SOAK, 'wrong answers', '0', lambda row: row['wrong'], 0.0, _number),
-  (
-    SOAK,
-    'growth of memory after the first tenth',
-    '<= 2 %',
-    _growth,
-    0.02,
-    _percent,
+  *(
+    (name, f'{name}: {what}', *rest)
+    for name in (SOAK, LONG_SOAK)
+    for what, *rest in SOAKS
   ),
-  (SOAK, 'threads or descriptors left', '0', _left, 0.0, _number),
 )
 
 
@@ -303,6 +350,17 @@ def _clients(rows):
       'tokens/s': lambda row: tables.rate(row['tokens_per_second']),
     }
     yield tables.by_row('clients', chosen, columns)
+  if chosen := tables.with_prefix(rows, BESIDE):
+    yield tables.by_row('clients', chosen, PLAIN)
+
+
+PLAIN = {
+  'ours, a round': tables.timed,
+  'plain, a round': lambda row: tables.timed(row['plain']),
+  'ours, tokens/s': lambda row: tables.rate(row['tokens_per_second']),
+  'plain, tokens/s': lambda row: tables.rate(row['plain_tokens_per_second']),
+  'times': lambda row: tables.digits(row['ratio']),
+}
 
 
 def _first(row):
@@ -331,6 +389,18 @@ def _exact(row):
   )
 
 
+def _same(row, label='The loop writes the same texts'):
+  text = f'{label}: {row["same_texts"]:,} of {row["requests"]:,}.'
+  if 'largest_gap' in row:
+    text += (
+      ' Where the others part, the draw is within '
+      f'{row["largest_gap"]:.1e} of the border between the two tokens, and two '
+      "programs' log-probabilities of one token differ by up to "
+      f'{row["largest_change"]:.1e}.'
+    )
+  return text
+
+
 def _ready(row):
   return (
     f'Start to ready: {tables.timed(row)}; '
@@ -338,14 +408,15 @@ def _ready(row):
   )
 
 
-def _soak(row):
+def _soak(row, label='Soak'):
   outcomes = ', '.join(
     f'{count:,} {kind}' for kind, count in sorted(row['outcomes'].items())
   )
   first, last = row['first'], row['last']
   faults = ''.join(f' {fault}.' for fault in row['faults'])
   return (
-    f'Soak: {row["requests"]:,} requests in {tables.seconds(row["seconds"])}, '
+    f'{label}: {row["requests"]:,} requests in '
+    f'{tables.seconds(row["seconds"])}, '
     f'{row["tokens"]:,} tokens: {outcomes}; {row["lost"]:,} lost, '
     f'{row["wrong"]:,} wrong, {row["tracebacks"]:,} tracebacks, '
     f'{row["left_in_slots"]:,} left in slots. Memory '
@@ -364,6 +435,9 @@ PARAGRAPHS = {
   EXACT_INT8: lambda row: _exact(row).replace(
     'Exactness', 'Exactness, int8 weights'
   ),
+  SAME: _same,
+  SAME_FLOAT32: lambda row: _same(row, 'In float32'),
   READY: _ready,
   SOAK: _soak,
+  LONG_SOAK: lambda row: _soak(row, 'Soak of 30 minutes'),
 }

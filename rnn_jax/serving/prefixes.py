@@ -46,7 +46,7 @@ class Store:
   """Entries by key, at most `limit` bytes; 0: none. Thread-safe."""
 
   def __init__(self, limit: int) -> None:
-    self._limit = limit
+    self.limit = limit
     self._entries: collections.OrderedDict[bytes, Entry]
     self._entries = collections.OrderedDict()
     self._lock = threading.Lock()
@@ -70,11 +70,11 @@ class Store:
     """Stores an entry; those used longest ago make room for it."""
     size = entry.nbytes
     with self._lock:
-      if size > self._limit or key in self._entries:
+      if size > self.limit or key in self._entries:
         return
       self._entries[key] = entry
       self._counts.nbytes += size
-      while self._counts.nbytes > self._limit:
+      while self._counts.nbytes > self.limit:
         _, oldest = self._entries.popitem(last=False)
         self._counts.nbytes -= oldest.nbytes
         self._counts.evictions += 1

@@ -70,6 +70,7 @@ class Programs:
 
   Attributes:
     compiled: how many programs were compiled.
+    sizes, slots, steps: as given.
     fresh: the state of a row that has read nothing, on the device.
   """
 
@@ -85,6 +86,7 @@ class Programs:
     self.compiled = 0
     self.sizes = sizes
     self.slots = slots
+    self.steps = steps
     self.vocabulary = model.vocabulary
     self.device = jax.tree.leaves(params)[0].device
     self.fresh = self._compile(_fresh, model)()

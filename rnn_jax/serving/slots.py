@@ -30,6 +30,19 @@ class Call:
   logprobs_BxN: list[list[float]]
   likeliest_BxNxK: list | None  # (token, log-probability)
 
+  def of(
+    self, slot: int, alternatives: int
+  ) -> tuple[list[int], list[float], list[tuple[tuple[int, float], ...]]]:
+    """Returns a row's tokens, log-probabilities and likeliest tokens."""
+    made = self.made_B[slot]
+    likeliest = []
+    if alternatives:
+      assert self.likeliest_BxNxK is not None
+      best = self.likeliest_BxNxK[slot][:made]
+      likeliest = [tuple(pairs[:alternatives]) for pairs in best]
+    tokens, logprobs = self.tokens_BxN[slot], self.logprobs_BxN[slot]
+    return tokens[:made], logprobs[:made], likeliest
+
 
 class Slots:
   """See the module's docstring. It is used by one thread.
@@ -39,14 +52,14 @@ class Slots:
     calls, steps: how many were made.
   """
 
-  def __init__(self, programs: programs_lib.Programs, steps: int) -> None:
-    """Takes the programs; a call makes at most `steps` tokens of each row."""
+  def __init__(self, programs: programs_lib.Programs) -> None:
+    """Takes the programs."""
     B = programs.slots
     self.rows: list[work.Row | None] = [None] * B
     self.calls = 0
     self.steps = 0
     self._programs = programs
-    self._most = steps
+    self._most = programs.steps
     self._table = sampler.make_table(B)
     self._table_on_device: sampler.Packed | None = None
     shape = B, sampler.words(programs.vocabulary)

@@ -12,7 +12,6 @@ import pytest
 from rnn_jax import errors
 from rnn_jax.inference import generate
 from rnn_jax.inference import sampling
-from rnn_jax.models import int8_weights
 from rnn_jax.serving import engine
 from rnn_jax.serving import requests
 from rnn_jax.serving import sampler
@@ -105,27 +104,17 @@ def test_completions_of_a_request_are_rows_of_its_seed(served):
   assert reply.prompt_tokens == 4
 
 
-def test_packed_weights_write_what_the_rounded_model_does():
-  packed = models.make(models.generator(weights='int8'), slots=2)
-  request = requests.Request('abc', max_new_tokens=25, seed=2)
-  plain = models.generator()
-  rounded = int8_weights.unpack(int8_weights.pack(plain.params))
-  (wanted,) = (
-    models.make(with_params(plain, rounded), slots=2)
-    .generate(['abc'], request)[0]
-    .completions
-  )
-  (got,) = packed.generate(['abc'], request)[0].completions
-  assert got.ids == wanted.ids
+def test_packed_weights_write_what_generate_does_with_them():
+  packed, plain = models.generator(weights='int8'), models.generator()
+  options = generate.Options(max_new_tokens=25, seed=2)
+  (wanted,) = packed.generate(['abc'], options).completions
+  (unpacked,) = plain.generate(['abc'], options).completions
+  request = requests.Request(max_new_tokens=25, seed=2)
+  reply = models.make(packed, slots=2).generate(['abc'], request)[0]
+  (got,) = reply.completions
+  assert got.ids == wanted.tokens
   np.testing.assert_allclose(got.logprob, wanted.logprob, rtol=1e-5)
-
-
-def with_params(generator, params):
-  """The same generator with other parameters."""
-  made = generate.Generator.__new__(generate.Generator)
-  made.__dict__.update(generator.__dict__)
-  made.params = params
-  return made
+  assert abs(unpacked.logprob - wanted.logprob) > 1e-2
 
 
 def test_nothing_is_compiled_after_the_start():
@@ -302,7 +291,7 @@ def test_the_engine_survives_a_call_that_fails(served, monkeypatch):
     raise MemoryError
 
   with monkeypatch.context() as patch:
-    patch.setattr(served._programs, '_decode', fail)
+    patch.setattr(served._built().programs, '_decode', fail)
     served.step()
   for handle in bad:
     with pytest.raises(MemoryError):

@@ -3,6 +3,7 @@
 import collections
 import itertools
 import json
+import math
 import pathlib
 import random
 import tempfile
@@ -86,29 +87,51 @@ def rate(
     with server_lib.serving(
       run, pathlib.Path(name, 'programs'), '--slots=64'
     ) as server:
-      seeds = itertools.count()
-
-      def ask(_):
-        with server_lib.Client(server.port) as client:
-          for _ in range(requests):
-            seed = next(seeds)
-            form = _form(random.Random(seed), prompt, new_tokens, seed)
-            _check(*client.ask('POST', PATH, form), new_tokens)
-
-      def everyone():
-        with futures.ThreadPoolExecutor(clients) as pool:
-          [*pool.map(ask, range(clients))]
-
-      values = measure.repeat(everyone, repeats)
-  made = clients * requests * new_tokens
+      load = Load(clients, requests, prompt, new_tokens)
+      values = measure.repeat(lambda: load.send(server.port), repeats)
   return (
     facts
     | values
     | {
       'clients': clients,
-      'tokens_per_second': made / values['median'],
+      'tokens_per_second': load.tokens / values['median'],
     }
   )
+
+
+class Load:
+  """Clients that ask one request after the other, each prompt a new one.
+
+  Attributes:
+    tokens: new ones of a round.
+  """
+
+  def __init__(
+    self, clients: int, requests: int, prompt: int, new_tokens: int, **fields
+  ) -> None:
+    """Takes the sizes of a round, see `rate`, and more fields of requests."""
+    self.tokens = clients * requests * new_tokens
+    self._clients, self._requests = clients, requests
+    self._prompt, self._new_tokens = prompt, new_tokens
+    self._fields = fields
+    self._seeds = itertools.count()
+
+  def send(self, port: int) -> None:
+    """Sends a round and waits for all answers.
+
+    Raises:
+      RuntimeError: one isn't whole.
+    """
+    with futures.ThreadPoolExecutor(self._clients) as pool:
+      [*pool.map(self._ask, [port] * self._clients)]
+
+  def _ask(self, port):
+    with server_lib.Client(port) as client:
+      for _ in range(self._requests):
+        seed = next(self._seeds)
+        rng = random.Random(seed)
+        form = _form(rng, self._prompt, self._new_tokens, seed) | self._fields
+        _check(*client.ask('POST', PATH, form), self._new_tokens)
 
 
 def _form(rng, prompt, new_tokens, seed):
@@ -127,9 +150,14 @@ def _check(status, answer, new_tokens):
 
 
 def soak(
-  requests: int, clients: int = 32, overrides: model_lib.Overrides = None
+  requests: float = math.inf,
+  minutes: float = math.inf,
+  clients: int = 32,
+  overrides: model_lib.Overrides = None,
 ) -> measure.Values:
   """What becomes of many requests, and of the server's process.
+
+  They end with their number or with the time, whichever comes first.
 
   A tenth is malformed. Of another tenth the client leaves after the first
   token, long before the last one. A tenth has a new prompt, whose answer must
@@ -137,7 +165,8 @@ def soak(
   at a time before, and must be the same, log-probabilities included.
 
   The resident memory, threads and descriptors are those after a tenth of the
-  requests and after all, each time without a request and without a connection.
+  requests or time and after all, each time without a request and without a
+  connection.
   """
   with tempfile.TemporaryDirectory() as name:
     run = pathlib.Path(name, 'run')
@@ -147,17 +176,17 @@ def soak(
     ) as server:
       soaking = _Soak(server, clients)
       begin = time.monotonic()
-      soaking.run(range(requests // 10))
+      soaking.run(requests / 10, begin + 6 * minutes)
       first = soaking.resources()
-      soaking.run(range(requests // 10, requests))
+      soaking.run(requests, begin + 60 * minutes)
       seconds = time.monotonic() - begin
       last = soaking.resources()
       status = server.idle()
   return facts | {
-    'requests': requests,
+    'requests': soaking.sent,
     'seconds': seconds,
     'outcomes': dict(soaking.outcomes),
-    'lost': requests - sum(soaking.outcomes.values()),
+    'lost': soaking.sent - sum(soaking.outcomes.values()),
     'wrong': soaking.wrong,
     'faults': soaking.faults[:5],
     'tokens': soaking.tokens,
@@ -173,6 +202,7 @@ class _Soak:
   """Requests to a server and what became of them.
 
   Attributes:
+    sent: how many requests were begun.
     outcomes: how many were answered, refused, or left.
     wrong: answers that differ from the known one, or aren't what they must be.
     faults: what went wrong, in words.
@@ -181,6 +211,7 @@ class _Soak:
 
   def __init__(self, server, clients):
     self._server, self._clients = server, clients
+    self.sent = 0
     self.outcomes: collections.Counter[str] = collections.Counter()
     self.wrong = 0
     self.faults = []
@@ -196,21 +227,24 @@ class _Soak:
         _check(status, answer, form['max_tokens'])
         self._known.append((form, answer['choices']))
 
-  def run(self, numbers):
-    """Sends requests with these numbers."""
-    numbers = iter(numbers)
+  def run(self, last, end):
+    """Sends requests until `last` are sent or the clock shows `end`."""
 
     def work(_):
       with server_lib.Client(self._server.port) as client:
-        while True:
-          with self._lock:
-            number = next(numbers, None)
-          if number is None:
-            return
+        while (number := self._next(last, end)) is not None:
           self._send(client, number)
 
     with futures.ThreadPoolExecutor(self._clients) as pool:
       [*pool.map(work, range(self._clients))]
+
+  def _next(self, last, end):
+    """Returns the number of the next request; None: there is none."""
+    with self._lock:
+      if self.sent >= last or time.monotonic() >= end:
+        return None
+      self.sent += 1
+      return self.sent - 1
 
   def resources(self):
     """The server's, once it is idle."""

@@ -1,4 +1,4 @@
-"""`launch.serve` in a process of its own, and requests to it."""
+"""Servers in processes of their own, and requests to them."""
 
 import contextlib
 import http.client
@@ -71,27 +71,36 @@ class Server:
 def serving(
   workdir: str | os.PathLike, programs: str | os.PathLike, *flags: str
 ) -> Iterator[Server]:
-  """A server of a run, with its compiled programs in a folder.
+  """A server of a run, with its compiled programs in a folder; see `started`.
+
+  Raises:
+    RuntimeError: it ended before it was ready.
+  """
+  with started(
+    pathlib.Path(workdir, 'stderr'),
+    'launch.serve',
+    f'--workdir={workdir}',
+    '--checkpoint=latest',
+    '--port=0',
+    f'--compilation_cache={programs}',
+    *flags,
+  ) as server:
+    yield server
+
+
+@contextlib.contextmanager
+def started(log: pathlib.Path, module: str, *flags: str) -> Iterator[Server]:
+  """A server that `python -m module` is, whose stderr goes to a file.
 
   At the end it gets a SIGTERM, and `code` and `errors` are set.
 
   Raises:
     RuntimeError: it ended before it was ready.
   """
-  log = pathlib.Path(workdir, 'stderr')
   begin = time.monotonic()
   with log.open('w') as stderr:
     process = subprocess.Popen(
-      [
-        sys.executable,
-        '-m',
-        'launch.serve',
-        f'--workdir={workdir}',
-        '--checkpoint=latest',
-        '--port=0',
-        f'--compilation_cache={programs}',
-        *flags,
-      ],
+      [sys.executable, '-m', module, *flags],
       cwd=workers.ROOT,
       env={**os.environ, 'JAX_ENABLE_COMPILATION_CACHE': 'true'},
       stdin=subprocess.DEVNULL,

@@ -41,46 +41,47 @@ def against_loop(
     engine_lib.Options(slots=slots, queue=requests, prefix_bytes=0),
   )
   engine.warm_up()
-  asked = _draw(requests, prompts, outputs, slots)
-  texts, rows = _loop(source, asked, slots), 0  # compiles its programs
-  same = _same(_serve(engine, asked), texts)
+  asked = draw(requests, prompts, outputs, slots)
+  texts, rows = loop(source, asked, slots), 0  # compiles its programs
+  same = _same(serve(engine, asked), texts)
   served, looped = [], []
   before = engine.stats()
   for _ in range(repeats):
-    served.append(measure.seconds(lambda: _serve(engine, asked)))
-    looped.append(measure.seconds(lambda: _loop(source, asked, slots)))
+    served.append(measure.seconds(lambda: serve(engine, asked)))
+    looped.append(measure.seconds(lambda: loop(source, asked, slots)))
   after = engine.stats()
   tokens = sum(request.max_new_tokens for request in asked)
   for batch in _batches(asked, slots):
     rows += len(batch) * max(request.max_new_tokens for request in batch)
-  loop = measure.summarize(looped)
+  other = measure.summarize(looped)
   values = measure.summarize(served)
   places = (after.steps - before.steps) * slots
   return (
     model_lib.facts(source)
     | values
     | {
-      'loop': loop,
+      'loop': other,
       'tokens': tokens,
       'prompt_tokens': sum(len(request.prompt) for request in asked),
       'tokens_per_second': tokens / values['median'],
-      'loop_tokens_per_second': tokens / loop['median'],
-      'loop_row_tokens_per_second': rows / loop['median'],
-      'ratio': loop['median'] / values['median'],
-      'ratio_with_unused': tokens * loop['median'] / (rows * values['median']),
+      'loop_tokens_per_second': tokens / other['median'],
+      'loop_row_tokens_per_second': rows / other['median'],
+      'ratio': other['median'] / values['median'],
+      'ratio_with_unused': tokens * other['median'] / (rows * values['median']),
       'slots_in_use': (after.new_tokens - before.new_tokens) / places,
       'same_texts': same,
     }
   )
 
 
-def _draw(count, prompts, outputs, slots):
+def draw(count, prompts, outputs, slots):
+  """Returns random requests, whose draws follow from a row of `slots`."""
   rng = np.random.default_rng(0)
   return [
     requests_lib.Request(
       model_lib.prompt(rng, rng.integers(prompts[0], prompts[1] + 1)),
       max_new_tokens=int(rng.integers(outputs[0], outputs[1] + 1)),
-      index=n % slots,  # the row of its batch, which its draws follow from
+      index=n % slots,  # the row of its batch
       stop_at_boundary=False,
     )
     for n in range(count)
@@ -91,17 +92,17 @@ def _batches(asked, size):
   return [asked[n : n + size] for n in range(0, len(asked), size)]
 
 
-def _serve(engine, asked):
-  """The ids of each request, from the engine."""
+def serve(engine, asked):
+  """Returns each request's completion, by the engine."""
   handles = [engine.submit(request) for request in asked]
   for handle in handles:
     while not handle.done:
       engine.step()
-  return [handle.result().completions[0].ids for handle in handles]
+  return [handle.result().completions[0] for handle in handles]
 
 
-def _loop(source, asked, size):
-  """The ids of each request, from the loop; longer ones are cut."""
+def loop(source, asked, size):
+  """Returns each request's ids, by the loop; longer ones are cut."""
   made = []
   for batch in _batches(asked, size):
     options = generate.Options(
@@ -119,4 +120,4 @@ def _loop(source, asked, size):
 
 
 def _same(ours, theirs):
-  return sum(a == b for a, b in zip(ours, theirs, strict=True))
+  return sum(a.ids == b for a, b in zip(ours, theirs, strict=True))

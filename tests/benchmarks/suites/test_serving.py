@@ -8,8 +8,13 @@ import pytest
 from benchmarks.suites import serving
 from benchmarks.workloads.serving import exact
 from benchmarks.workloads.serving import latency
+from benchmarks.workloads.serving import model
 from benchmarks.workloads.serving import over_http
+from benchmarks.workloads.serving import same_texts
 from benchmarks.workloads.serving import throughput
+from rnn_jax.inference import generate
+from rnn_jax.interop import request
+from rnn_jax.interop.formats import safetensors
 from tests.benchmarks import made
 
 SIZE = {'weights': 12_345, 'state_bytes': 678}
@@ -49,6 +54,45 @@ def test_a_request_that_differs_among_others_is_counted(monkeypatch):
   values = exact.alone_and_together(4, 2, overrides=serving.TINY)
   assert values['requests'] == 4 and values['tokens'] > 4
   assert values['different'] == 1
+
+
+def test_a_text_that_parts_far_from_a_draw_has_a_large_gap(monkeypatch):
+  loop = throughput.loop
+
+  def altered(*arguments):
+    first, second, *others = loop(*arguments)
+    return [first, (second[0], (second[1] + 99) % 256, *second[2:]), *others]
+
+  monkeypatch.setattr(throughput, 'loop', altered)
+  sizes = (16, 20), (3, 6)
+  values = same_texts.beside_loop(4, *sizes, 2, overrides=serving.TINY)
+  assert values['same_texts'] == 3
+  assert values['largest_gap'] > 0.1  # a third of the vocabulary is between
+  assert values['largest_change'] < 0.01
+
+
+@pytest.mark.peers
+def test_a_plain_server_writes_the_same_tokens(tmp_path):
+  from starlette import testclient
+
+  from benchmarks.workloads import torch_residual
+  from benchmarks.workloads.serving import peer
+  from benchmarks.workloads.serving import plain_server
+
+  bundle = model.make(serving.TINY | serving.FLOAT32)
+  path = tmp_path / 'model.safetensors'
+  safetensors.write(bundle, request.Target(path))
+  network = torch_residual.load(path, bundle.config.cell.heads)
+  source = generate.Generator.from_bundle(bundle)
+  peer._check_same(source, network, 9, 30)
+  with testclient.TestClient(plain_server.make(network)) as client:
+    form = {'prompt': [1, 2], 'max_tokens': 5}
+    answer = client.post('/v1/completions', json=form).json()
+    assert answer['usage'] == {'prompt_tokens': 2, 'completion_tokens': 5}
+    assert client.post('/v1/completions', json={}).status_code == 422
+  network.head.bias[7] += 9
+  with pytest.raises(RuntimeError, match='other tokens'):
+    peer._check_same(source, network, 9, 30)
 
 
 class Server:
@@ -104,7 +148,7 @@ def test_a_soak_counts_what_is_lost_and_wrong(monkeypatch):
   monkeypatch.setattr(over_http, 'SETTLE', 0.0)
   monkeypatch.setattr(over_http.server_lib, 'serving', serve)
   monkeypatch.setattr(over_http.server_lib, 'Client', Client)
-  values = over_http.soak(20, 1)
+  values = over_http.soak(20, clients=1)
   assert values['outcomes'] == {'refused': 2, 'left': 2, 'answered': 15}
   assert values['lost'] == 1 and values['wrong'] == 1
   assert values['first'] == values['last'] == PROCESS
@@ -135,12 +179,34 @@ def test_goals_stand_beside_what_was_measured(tmp_path, looped):
   text = page(tmp_path, mixed, soak)
   assert "| throughput, of the loop's | >= .85 | 0.90 | yes |" in text
   assert '| 0.90 | 0.50 |' in text
-  assert '| lost requests | 0 | 2 | no |' in text
-  assert '| wrong answers | 0 | 0 | yes |' in text
+  assert '| soak: lost requests | 0 | 2 | no |' in text
+  assert '| soak: wrong answers | 0 | 0 | yes |' in text
   assert 'after the first tenth | <= 2 % | 1 % | yes |' in text
-  assert '| threads or descriptors left | 0 | 1 | no |' in text
+  assert '| soak: threads or descriptors left | 0 | 1 | no |' in text
   assert 'Soak: 2,000 requests in 9.00 s, 5 tokens: 1,998 answered;' in text
   assert '143 after SIGTERM. 17: ConnectionResetError.' in text
+
+
+def test_a_peer_and_the_texts_of_the_loop_have_their_lines(tmp_path):
+  plain = made.row(f'{serving.BESIDE}8', 0.5, **SIZE) | {
+    'plain': made.row('', 2.0),
+    'plain_threads': 1,
+    'tokens_per_second': 4000.0,
+    'plain_tokens_per_second': 1000.0,
+    'ratio': 4.0,
+  }
+  same = made.row(serving.SAME, **SIZE) | {
+    'requests': 256,
+    'same_texts': 200,
+    'largest_gap': 3e-4,
+    'largest_change': 0.009,
+  }
+  exact = same | {'case': serving.SAME_FLOAT32, 'same_texts': 255}
+  text = page(tmp_path, plain, same, exact)
+  assert '| 4,000 | 1,000 | 4.00 |' in text
+  assert 'the same texts: 200 of 256. Where the others part' in text
+  assert 'within 3.0e-04 of the border' in text
+  assert "differ from the loop's, in float32 | 0 | 1 | no |" in text
 
 
 def test_latencies_have_a_table_and_a_picture(tmp_path):

@@ -136,10 +136,11 @@ def test_one_key_cannot_take_all(service, tmp_path):
     assert response.status_code == 200
 
 
-def start(workdir, *flags):
+def start(workdir):
   """A server in a process. Returns (the process, its URL)."""
   process = tiny.launch(
-    'serve', f'--workdir={workdir}', '--port=0', '--slots=4', *flags,
+    'serve', f'--workdir={workdir}', '--port=0', '--slots=4', '--queue=9',
+    '--drain_seconds=1', '--weights=int8',
     env=os.environ | {'JAX_PLATFORMS': 'cpu'},
   )  # fmt: skip
   line = process.stdout.readline()
@@ -151,7 +152,7 @@ def start(workdir, *flags):
 def test_a_server_ends_in_order_and_its_states_outlive_a_kill(tmp_path):
   openai = pytest.importorskip('openai')
   workdir = runs.make(tmp_path / 'run', boundary_bias=-9.0)
-  process, url = start(workdir, '--drain_seconds=1', '--queue=9')
+  process, url = start(workdir)
   client = openai.OpenAI(base_url=f'{url}/v1', api_key='-', max_retries=0)
   (model,) = client.models.list().data
   assert model.id == 'run'
@@ -161,10 +162,16 @@ def test_a_server_ends_in_order_and_its_states_outlive_a_kill(tmp_path):
     part.choices[0].text
     for part in client.completions.create(**body, stream=True)
   ]
-  expected = model_lib.load(workdir).generate(
-    'the gate', max_new_tokens=20, seed=3
+  expected, unpacked = (
+    model_lib.load(workdir, weights=weights).generate(
+      'the gate', max_new_tokens=20, seed=3
+    )[0]
+    for weights in ('int8', 'float32')
   )
-  assert ''.join(parts) == whole.choices[0].text == expected[0].text
+  assert ''.join(parts) == whole.choices[0].text == expected.text
+  logprob = sum(whole.choices[0].logprobs.token_logprobs)
+  assert logprob == pytest.approx(expected.logprob, rel=1e-5)
+  assert logprob != pytest.approx(unpacked.logprob, rel=1e-3)
   assert whole.usage.completion_tokens == 20
   vector = client.embeddings.create(model='run', input='a').data[0].embedding
   assert len(vector) == 12
@@ -178,7 +185,7 @@ def test_a_server_ends_in_order_and_its_states_outlive_a_kill(tmp_path):
 
   process.kill()  # as by kill -9, under load
   process.communicate()
-  process, url = start(workdir, '--drain_seconds=1', '--queue=9')
+  process, url = start(workdir)
   client = openai.OpenAI(base_url=f'{url}/v1', api_key='-', max_retries=0)
   assert client.completions.create(**follow).choices[0].text == before
 
