@@ -28,6 +28,7 @@ class Unigram:
     return float(self._surprise[tokens].mean()) if len(tokens) else 0.0
 
   def _tokens(self, ids):
+    ids = np.asarray(ids)
     plain = np.maximum(ids, ~ids)[1:]  # the first is never predicted
     return plain[plain < self._vocabulary]
 

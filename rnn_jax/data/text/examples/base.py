@@ -5,6 +5,7 @@ example is an array of ids as in rnn_jax/data/batching/rows.py.
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -42,3 +43,11 @@ class Examples(Protocol):
 
   def make(self, example: int, epoch: int) -> np.ndarray:
     """Returns the ids of an example; fewer than two if nothing is predicted."""
+
+
+def sizes(examples: Examples) -> Callable[[int, int], int | None] | None:
+  """Returns the `size(example, epoch)` of examples that have one, or None.
+
+  It is how many ids `make` returns, where that is known without making them.
+  """
+  return getattr(examples, 'size', None)
