@@ -1,10 +1,12 @@
 """From a config to batches: corpus, training order, held-out passes.
 
-Batch sizes are those of the whole job. With several processes, each one makes
-all of every batch, and its devices take their rows (parallel/hosts.py), so that
-an iterator's state and the shapes of batches don't depend on the number of
-processes. The price: every host reads and tokenizes the whole text, not only
-its part; data.workers spread that over cores.
+A large corpus is read and tokenized once, into files (data/store).
+
+Batch sizes are those of the whole job. With several processes, each one lays
+out all of every batch, so that an iterator's state and the shapes of batches
+don't depend on the number of processes, and makes the rows that its devices
+take (parallel/mesh.py). Of the others it needs the number of ids: where only
+making them gives that, they are made, too.
 """
 
 import dataclasses
@@ -167,15 +169,16 @@ class Example:
     self._examples = examples
     self._per_epoch = per_epoch
     self._owns = owns
+    self._size = getattr(examples, 'size', None)
 
   def __call__(self, position: int, example: int) -> rows_lib.Ids:
     epoch = position // self._per_epoch
-    if self._owns is not None:
-      size = self._examples.size(example, epoch)
+    make = functools.partial(self._examples.make, example, epoch)
+    if self._owns is not None and self._size is not None:
+      size = self._size(example, epoch)
       if size is not None:
-        make = functools.partial(self._examples.make, example, epoch)
         return rows_lib.Deferred(size, functools.cache(make), self._owns)
-    return self._examples.make(example, epoch)
+    return make()
 
 
 def _task_module(task: config_lib.Task) -> types.ModuleType:
@@ -223,6 +226,7 @@ def heldout_batches(
   multiple: int = 1,
   *,
   place: Callable[[batch_lib.Batch], batch_lib.Batch] | None = None,
+  owns: rows_lib.Owns | None = None,
   tokens: int = 0,
 ) -> grain.DatasetIterator[batch_lib.Batch]:
   """Returns one pass over a held-out split, in order.
@@ -250,7 +254,7 @@ def heldout_batches(
   data = config.data.heldout(config.evaluate)
   shapes = shapes_lib.heldout_shapes(corpus, config, multiple)
   # Starting workers takes longer than a held-out split takes one process.
-  order = _order(corpus.examples(data, split))
+  order = _order(corpus.examples(data, split), owns=owns)
   if tokens:
     chosen, _ = heldout_examples(corpus, config, split, tokens)
     order = grain.MapDataset.source(chosen).map(order.__getitem__)
@@ -390,11 +394,9 @@ def _training_order(corpus, data, seed, owns):
   if data.curriculum:
     hard = curriculum.hard(corpus, data, seed)
     ranked = curriculum.Order(np.arange(len(examples)), hard, seed, data)
-  workers = data.workers
-  if owns is not None and examples_lib.sizes(examples):
-    workers = 0  # what is deferred can't be sent, and most of it never is made
-  else:
-    owns = None
+  defers = owns is not None and hasattr(examples, 'size')
+  # What is deferred can't be sent to this process, and isn't worth it.
+  workers = 0 if defers else data.workers
   return _order(examples, seed, ranked, owns), len(examples), workers
 
 

@@ -29,8 +29,10 @@ from rnn_jax.data.preparation import numbers
 from rnn_jax.data.sources import base
 from rnn_jax.data.sources import text
 from rnn_jax.data.store import arrays
+from rnn_jax.data.store import folder as folder_lib
 from rnn_jax.data.text import documents
 
+FEW = 64  # files that stay open
 Row = dict[str, Any]
 D = TypeVar('D', bound=config_lib.Data)
 
@@ -110,12 +112,10 @@ class Rows:
     self.sizes = np.array(sizes)
     self.labels = np.array(labels) if labels else None
     self.difficulties = np.array(difficulties) if difficulties else None
-    self._opened = tuple(map(arrays.Bytes, self.files))
-
-  @property
-  def names(self) -> 'Names':
-    """The ids of the rows, or file and line of each."""
-    return Names(self.files, self._locations, self._ids)
+    self.names = Names(self.files, self._locations, self._ids)
+    # Of many files, each is opened when one of its rows is read.
+    few = self.files if len(self.files) <= FEW else ()
+    self._opened = tuple(map(arrays.Bytes, few))
 
   def part(self, units: np.ndarray) -> 'Rows':
     """Returns the reader of some of the rows."""
@@ -123,18 +123,23 @@ class Rows:
     for name in ('_locations', '_ids', 'sizes', 'labels', 'difficulties'):
       if (values := getattr(self, name)) is not None:
         setattr(part, name, values[units])
+    part.names = Names(part.files, part._locations, part._ids)
     return part
 
   def read(self, unit: int, start: int, stop: int) -> bytes:
     """Returns bytes of the text of a row."""
     index, _, offset, length = self._locations[unit].tolist()
-    content = self._opened[index].read(offset, offset + length)
+    if self._opened:
+      file = self._opened[index]
+    else:
+      file = arrays.Bytes(self.files[index])
+    content = file.read(offset, offset + length)
     row = self._tables[index].parse(content)
     return _text(row[self._field]).encode()[start:stop]
 
 
 class Names(Sequence[str]):
-  """The names of rows, each made when it is asked for."""
+  """The ids of rows, or file and line of each, made when it is asked for."""
 
   def __init__(
     self,
@@ -174,7 +179,7 @@ def load(
   options: Any = settle(data, False, open_table)
 
   def open_rows(path, key):
-    rows = Rows(_open(path, key, open_table), options)
+    rows = Rows(_open(text.match(path, key), key, open_table), options)
     if not rows.sizes.any():
       raise errors.InputError(f'{key}={path!r}: no row has any text')
     return rows
@@ -198,15 +203,48 @@ def settle(data: D, classifies: bool, open_table: Callable[[str], Table]) -> D:
   labelled = classifies or bool(options.classes)
   if options.field and (not labelled or (options.label and options.classes)):
     return data
-  tables = _open(options.path, 'data.path', open_table)
-  first = next((row for table in tables for row in table.rows()), None)
+  files = text.match(options.path, 'data.path')
+  raw = {'path': files}
+  # What the columns of a large corpus are is looked at once, too.
+  where = folder_lib.root(data, folder_lib.total_bytes(raw))
+  if where is None:
+    tables = _open(files, 'data.path', open_table)
+  else:
+    tables = [open_table(file) for file in files]
+  try:
+    first = next((row for table in tables for row in table.rows()), None)
+  except UnicodeDecodeError:
+    _open(files, 'data.path', open_table)  # says where
+    raise
   if first is None:
     errors.refuse('data.path', options.path, 'no row has any text')
-  return columns.choose(data, classifies, [*first.values], lambda: look(tables))
+
+  def look_once():
+    if where is None:
+      return look(tables)
+    name = folder_lib.digest(raw, {'columns of': data.source})
+    kept = folder_lib.keep(where, name, lambda _: _look_at(files, open_table))
+    found = _look_at(files, open_table) if kept is None else kept[1]
+    return {
+      name: columns.Column(is_text, tuple(classes), is_label)
+      for name, (is_text, classes, is_label) in found['columns'].items()
+    }
+
+  return columns.choose(data, classifies, [*first.values], look_once)
 
 
-def _open(path, key, open_table):
-  files = text.match(path, key)
+def _look_at(files, open_table):
+  """Returns what the columns may be used for, of JSON's types."""
+  seen = look(_open(files, 'data.path', open_table))
+  return {
+    'columns': {
+      name: (column.is_text, column.classes, column.is_label)
+      for name, column in seen.items()
+    }
+  }
+
+
+def _open(files, key, open_table):
   for file in files:
     text.check_text(file, key)
   return [open_table(file) for file in files]

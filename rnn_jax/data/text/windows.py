@@ -75,15 +75,15 @@ class Windows:
     if window is None:
       return np.zeros(0, np.int32)
     first, last, before, is_clean = window
-    ids = self._encoded.between(document, first, last) if is_clean else None
-    if ids is None:
+    known = self._encoded.between(document, first, last) if is_clean else None
+    if known is None:
       text = self._documents.read(document, first, last)
-      ids = self._tokenizer.encode_document(text)
-      ids = np.concatenate([self._encode_before(before), ids])
+      encoded_here = self._tokenizer.encode_document(text)
+      known = np.concatenate([self._encode_before(before), encoded_here])
     # A document begins and ends with the boundary.
     begin = [] if first else [boundary]
     end = [boundary] if last == total else []
-    return np.concatenate([begin, ids, end]).astype(np.int32)
+    return np.concatenate([begin, known, end]).astype(np.int32)
 
   def _counts(self, first, most=BLOCK):
     """Returns how many windows each of up to `most` documents has."""

@@ -9,6 +9,7 @@ import pytest
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.data import columns
 from rnn_jax.data import identity
 from rnn_jax.data import pipeline
 from rnn_jax.data.sources import jsonl
@@ -16,6 +17,7 @@ from rnn_jax.data.store import folder as folder_lib
 from rnn_jax.data.store import texts
 from rnn_jax.data.store import tokens
 from rnn_jax.data.store import workers
+from rnn_jax.data.text import tables
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from tests.support import corpora
 
@@ -256,6 +258,16 @@ def test_little_data_leave_no_file(path, tmp_path, monkeypatch):
   monkeypatch.setattr(folder_lib, 'LEAST', 100)
   open_corpus(path, tmp_path / 'run', cache='auto')
   assert [p for p in (tmp_path / 'home/tokens').iterdir() if p.is_dir()]
+
+
+def test_columns_are_looked_for_once(path, tmp_path, monkeypatch):
+  options = {'cache': str(tmp_path / 'cache'), 'field': ''}
+  raw = config_lib.default(task='classification')
+  raw.data.update({'source': 'jsonl', 'path': str(path), **options})
+  settled = columns.settle(config_lib.parse(raw)).data
+  assert settled.classes == ('a', 'b', 'c') and settled.field == 'text'
+  monkeypatch.setattr(tables, 'look', refuse)
+  assert columns.settle(config_lib.parse(raw)).data == settled
 
 
 def test_a_full_disk_costs_only_the_files(path, tmp_path, monkeypatch, caplog):

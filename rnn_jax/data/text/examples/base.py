@@ -5,7 +5,6 @@ example is an array of ids as in rnn_jax/data/batching/rows.py.
 """
 
 import dataclasses
-from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -33,7 +32,11 @@ class Options:
 
 
 class Examples(Protocol):
-  """Makes examples; their number is the same in each epoch."""
+  """Makes examples; their number is the same in each epoch.
+
+  Some also have `size(example, epoch)`: how many ids `make` returns, or None if
+  that isn't known before they are made.
+  """
 
   def __len__(self) -> int:
     """Returns the number of examples in an epoch."""
@@ -43,11 +46,3 @@ class Examples(Protocol):
 
   def make(self, example: int, epoch: int) -> np.ndarray:
     """Returns the ids of an example; fewer than two if nothing is predicted."""
-
-
-def sizes(examples: Examples) -> Callable[[int, int], int | None] | None:
-  """Returns the `size(example, epoch)` of examples that have one, or None.
-
-  It is how many ids `make` returns, where that is known without making them.
-  """
-  return getattr(examples, 'size', None)
