@@ -35,6 +35,7 @@ T = TypeVar('T')
 FORMAT = 1  # of the files
 PART = 16 * 2**20  # bytes of text that a worker reads at once
 MOST = 2**16  # documents in a part
+WORTH_IT = 2**27  # bytes that are faster copied by several processes
 UNKEYED = {'data_dir', 'layout'}  # no part of what a document is
 
 Splits = dict[str, documents_lib.Documents]
@@ -116,9 +117,10 @@ class Stored(documents_lib.Documents):
     return arrays.span(self.reader.ends, n)
 
   def sizes_of(self, start: int, stop: int) -> np.ndarray:
-    before = max(start - 1, 0)
-    ends = self.reader.ends[before:stop]
-    return np.diff(ends) if start else np.diff(ends, prepend=0)
+    ends = self.reader.ends[max(start - 1, 0) : stop]
+    if not start:
+      ends = np.concatenate([[0], ends])
+    return ends[1:] - ends[:-1]
 
   def read(self, n: int, start: int = 0, stop: int | None = None) -> bytes:
     first, last = self.span(n)
@@ -213,13 +215,14 @@ class _Part:
 
 def _build(folder, splits):
   index: dict[str, Any] = {'splits': {}, 'files': []}
-  for name in documents_lib.SPLITS:
-    index['splits'][name] = _write(folder, name, splits[name])
+  with workers.Pool() as pool:
+    for name in documents_lib.SPLITS:
+      index['splits'][name] = _write(folder, name, splits[name], pool)
   index['files'] = [*splits['train'].reader.files]
   return index
 
 
-def _write(folder, split, documents):
+def _write(folder, split, documents, pool):
   """Writes the files of a split, and returns its part of the index."""
   text = folder / f'{split}.text'
   with text.open('wb') as file:
@@ -244,9 +247,8 @@ def _write(folder, split, documents):
     activity.doing(f'reading the data ({split})', total, 'bytes') as done,
   ):
     at = 0
-    for size, content, sizes in workers.ordered(
-      _copy, parts, -(-total // PART)
-    ):
+    copied = pool.ordered(_copy, parts, total >= WORTH_IT)
+    for size, content, sizes in copied:
       names.write(content)
       ends.append(at + np.cumsum(sizes))
       at += len(content)

@@ -31,6 +31,7 @@ from rnn_jax.data.text import tokenizer as tokenizer_lib
 
 FORMAT = 1  # of the files
 PART = 4 * 2**20  # bytes of text that a worker encodes at once
+WORTH_IT = 4 * PART  # bytes that are faster encoded by several processes
 PIECE = 2**14  # bytes that are encoded at once, where a cut changes nothing
 NEAR = 4096  # bytes that are read to find such a cut
 STEP = 1024  # bytes of text from mark to mark
@@ -198,28 +199,28 @@ def _build(folder, documents, tokenizer, split_text):
     'splits': {},
   }
   exact = tokenizer.lossless and split_text is None
-  for split, each in documents.items():
-    own, is_exact = _write(folder, split, each, spec, dtype, split_text)
-    index['splits'][split] = own
-    exact = exact and is_exact
+  with workers.Pool() as pool:
+    for split, each in documents.items():
+      parts = (
+        _Part(*part, str(spec), split_text)
+        for part in _parts(each, tokenizer, split_text)
+      )
+      encoded = pool.ordered(_encode, parts, each.total_bytes >= WORTH_IT)
+      own, is_exact = _write(folder, split, dtype, encoded, each.total_bytes)
+      index['splits'][split] = own
+      exact = exact and is_exact
   index['has_marks'] = exact
   if exact:
     index['lengths'] = tokenizer.byte_lengths().tolist()
   return index
 
 
-def _write(folder, split, documents, spec, dtype, split_text):
+def _write(folder, split, dtype, encoded, total):
   """Writes the files of a split; returns counts, and if marks are right."""
-  tokenizer = _tokenizer(str(spec))
   names = {'ids': dtype, 'ends': np.int64, 'parts': np.int64}
   names |= {'marks': np.int64, 'ahead': np.uint16}
   out = {n: arrays.Writer(folder / f'{split}.{n}', t) for n, t in names.items()}
-  total, exact = documents.total_bytes, True
-  parts = (
-    _Part(*part, str(spec), split_text)
-    for part in _parts(documents, tokenizer, split_text)
-  )
-  encoded = workers.ordered(_encode, parts, -(-total // PART))
+  exact = True
   with activity.doing(f'tokenizing ({split})', total, 'bytes') as done:
     for each in encoded:
       out['parts'].append(out['ends'].count + each.parts)

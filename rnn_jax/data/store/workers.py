@@ -18,37 +18,48 @@ R = TypeVar('R')
 AHEAD = 2  # parts for each process that wait, or whose results do
 
 
-def ordered(
-  function: Callable[[P], R], parts: Iterable[P], total: int
-) -> Iterator[R]:
-  """Yields function(part) of each part, in the order of the parts.
+class Pool:
+  """Worker processes, which start with the first parts that are worth it."""
 
-  Worker processes import the function's module, so it may be of no `__main__`.
-  An error in one is raised here, and ends the others.
+  def __init__(self) -> None:
+    self._executor: concurrent.futures.ProcessPoolExecutor | None = None
 
-  Args:
-    function: of a module.
-    parts: what each call takes; made when it is needed.
-    total: how many there are.
-  """
-  count = min(len(os.sched_getaffinity(0)), total)
-  if count < 2:
-    yield from map(function, parts)
-    return
-  executor = concurrent.futures.ProcessPoolExecutor(
-    count, multiprocessing.get_context('spawn'), initializer=follow_parent
-  )
-  waiting: collections.deque[concurrent.futures.Future[Any]]
-  waiting = collections.deque()
-  try:
+  def __enter__(self) -> 'Pool':
+    return self
+
+  def __exit__(self, kind: Any, *error: Any) -> None:
+    if self._executor is not None:
+      self._executor.shutdown(wait=kind is None, cancel_futures=True)
+
+  def ordered(
+    self, function: Callable[[P], R], parts: Iterable[P], worth_it: bool
+  ) -> Iterator[R]:
+    """Yields function(part) of each part, in the order of the parts.
+
+    Worker processes import the function's module, so it may be of no
+    `__main__`. An error in one is raised here.
+
+    Args:
+      function: of a module.
+      parts: what each call takes; made when it is needed.
+      worth_it: whether it takes longer than starting processes does.
+    """
+    count = len(os.sched_getaffinity(0))
+    if count < 2 or not worth_it:
+      yield from map(function, parts)
+      return
+    if self._executor is None:
+      self._executor = concurrent.futures.ProcessPoolExecutor(
+        count, multiprocessing.get_context('spawn'), initializer=follow_parent
+      )
+    waiting: collections.deque[concurrent.futures.Future[Any]]
+    waiting = collections.deque()
     for part in parts:
-      waiting.append(executor.submit(function, part))
+      waiting.append(self._executor.submit(function, part))
       if len(waiting) >= AHEAD * count:
         yield waiting.popleft().result()
     while waiting:
       yield waiting.popleft().result()
-  finally:
-    executor.shutdown(wait=not waiting, cancel_futures=True)
 
 
 def follow_parent() -> None:

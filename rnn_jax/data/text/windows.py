@@ -7,6 +7,8 @@ A window is an int32 array: the token before it, then its tokens. The boundary
 token begins and ends a document.
 """
 
+import functools
+
 import numpy as np
 
 from rnn_jax.data.text import documents as documents_lib
@@ -15,8 +17,8 @@ from rnn_jax.data.text import tokenizer as tokenizer_lib
 
 REACH = 64  # bytes that a cut may move, and that are read for the token before
 SPACES = tokenizer_lib.SPACES
-BLOCK = 256  # documents whose windows are counted together
-AT_ONCE = 256 * BLOCK  # documents whose sizes are in memory at a time
+BLOCK = 64  # documents whose windows are counted together
+AT_ONCE = 1024 * BLOCK  # documents whose sizes are in memory at a time
 
 
 class Windows:
@@ -38,7 +40,7 @@ class Windows:
     # Windows of the documents before each block: few numbers of many documents.
     blocks = [np.zeros(1, np.int64)]
     for first in range(0, len(documents), AT_ONCE):
-      counts = self._counts(first, AT_ONCE)
+      counts = self._counts(self._sizes(first, AT_ONCE))
       blocks.append(np.add.reduceat(counts, np.arange(0, len(counts), BLOCK)))
     self._before = np.cumsum(np.concatenate(blocks))
 
@@ -85,10 +87,13 @@ class Windows:
     end = [boundary] if last == total else []
     return np.concatenate([begin, known, end]).astype(np.int32)
 
-  def _counts(self, first, most=BLOCK):
-    """Returns how many windows each of up to `most` documents has."""
+  def _sizes(self, first, most=BLOCK):
+    """Returns the bytes of each of up to `most` documents."""
     last = min(first + most, len(self._documents))
-    sizes = self._documents.sizes_of(first, last)
+    return self._documents.sizes_of(first, last)
+
+  def _counts(self, sizes):
+    """Returns how many windows documents of these sizes have."""
     return np.where(sizes > self._size, -(-sizes // self._size) + 1, 1)
 
   def _place(self, example):
@@ -96,10 +101,11 @@ class Windows:
     block = int(np.searchsorted(self._before, example, side='right')) - 1
     number = example - int(self._before[block])
     first = block * BLOCK
-    ends = np.cumsum(self._counts(first))
+    sizes = self._sizes(first)
+    ends = np.cumsum(self._counts(sizes))
     n = int(np.searchsorted(ends, number, side='right'))
-    size = int(self._documents.sizes_of(first + n, first + n + 1)[0])
-    return first + n, number - (int(ends[n - 1]) if n else 0), size
+    before = int(ends[n - 1]) if n else 0
+    return first + n, number - before, int(sizes[n])
 
   def _window(self, document, number, total, epoch):
     """Returns a window of a document that is cut; None: it is empty.
@@ -118,8 +124,7 @@ class Windows:
     """Returns the byte range of a window, before its ends are moved."""
     offset = 0
     if self._seed is not None:
-      rng = np.random.default_rng((self._seed, epoch, document))
-      offset = int(rng.integers(self._size))
+      offset = _offset(self._seed, epoch, document, self._size)
     stop = offset + number * self._size
     return max(stop - self._size, 0), min(stop, total)
 
@@ -167,3 +172,9 @@ class Windows:
       return []
     ids = self._tokenizer.encode_document(text)
     return ids[-1:] if len(ids) else [self._tokenizer.boundary]
+
+
+@functools.lru_cache(maxsize=2**16)  # a generator takes 50 microseconds
+def _offset(seed, epoch, document, size):
+  """Returns where the first cut of a document is in an epoch."""
+  return int(np.random.default_rng((seed, epoch, document)).integers(size))

@@ -16,7 +16,6 @@ from rnn_jax.data.sources import jsonl
 from rnn_jax.data.store import folder as folder_lib
 from rnn_jax.data.store import texts
 from rnn_jax.data.store import tokens
-from rnn_jax.data.store import workers
 from rnn_jax.data.text import tables
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from tests.support import corpora
@@ -39,16 +38,13 @@ TASKS = {
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-  """Makes every part small, and all of them in this process."""
+  """Makes every part small."""
   monkeypatch.setattr(texts, 'PART', 300)
   monkeypatch.setattr(texts, 'MOST', 7)
   monkeypatch.setattr(tokens, 'PART', 200)
   monkeypatch.setattr(tokens, 'PIECE', 30)
   monkeypatch.setattr(tokens, 'NEAR', 40)
   monkeypatch.setattr(tokens, 'STEP', 16)
-  monkeypatch.setattr(
-    workers, 'ordered', lambda function, parts, total: map(function, parts)
-  )
 
 
 def text_of(rng, sizes=(1, 5, 20, 200)):
@@ -289,9 +285,10 @@ def test_a_folder_that_cannot_be_made_is_refused(path, tmp_path):
 
 def test_processes_write_the_same_files(path, tmp_path, monkeypatch):
   open_corpus(path, tmp_path / 'run', cache=str(tmp_path / 'plain'), **BPE)
-  monkeypatch.undo()
   monkeypatch.setattr(texts, 'PART', 2000)
   monkeypatch.setattr(tokens, 'PART', 4000)
+  monkeypatch.setattr(texts, 'WORTH_IT', 5000)
+  monkeypatch.setattr(tokens, 'WORTH_IT', 5000)
   open_corpus(path, tmp_path / 'run', cache=str(tmp_path / 'parallel'), **BPE)
   for name in ('*/train.text', '*/train.names', '*/ids-*/train.ids'):
     (one,) = (tmp_path / 'plain').glob(name)
