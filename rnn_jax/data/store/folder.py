@@ -177,7 +177,7 @@ def _sample(blocks, paths, sizes):
 def _prune(where):
   """Removes folders that no process has used for long."""
   now = time.time()
-  for path in where.iterdir():
+  for path in (*where.iterdir(), *where.glob(f'*/{cache.BUILDING}*')):
     with contextlib.suppress(OSError):
       age = now - path.stat().st_mtime
       abandoned = path.name.startswith(cache.BUILDING)
