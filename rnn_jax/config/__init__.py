@@ -96,6 +96,10 @@ class Data(Part):
   curriculum_epochs: int = option(5, least=1)  # of each stage but the last
   workers: int = option(1, least=0)  # processes that read and tokenize
   prefetch: int = option(2, least=0)  # batches that are made in advance
+  # Folder of token files; 'auto': the user's cache, for large data; '': none.
+  cache: str = 'auto'
+  # Of training text that the tokenizer is made from; 0: all.
+  tokenizer_bytes: int = option(2**28, least=0)
 
   # What each layout declares:
   holds_images: ClassVar[bool] = False  # not tokens

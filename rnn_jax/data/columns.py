@@ -126,25 +126,39 @@ def in_order(classes: Iterable[str]) -> tuple[str, ...]:
   return tuple(sorted(classes, key=int if numbers else None))
 
 
-def unique_ids(values: Iterable[object]) -> np.ndarray | None:
-  """Returns ids as an array of bytes, which is cheap to send to workers.
+class UniqueIds:
+  """Ids of rows, as long as each row has one of its own.
 
-  Args:
-    values: what column ID of each row has.
-
-  Returns:
-    None if a row has none, or two rows have the same: they name no row.
+  If one has none, or two have the same, they name no row.
   """
-  ids: dict[str, None] = {}
-  for number, value in enumerate(values):
-    if type(value) not in (str, int) or value == '':
+
+  def __init__(self) -> None:
+    self._ids: dict[str, None] | None = {}
+    self._count = 0
+
+  def add(self, value: object) -> None:
+    """Takes what column ID of the next row has."""
+    if self._ids is None:
+      return
+    self._count += 1
+    if type(value) in (str, int) and value != '':
+      self._ids[str(value)] = None
+    if len(self._ids) < self._count:
+      self._ids = None
+
+  def array(self) -> np.ndarray | None:
+    """Returns them as bytes, which are cheap to send to workers, or None."""
+    if not self._ids:
       return None
-    ids[str(value)] = None
-    if len(ids) <= number:
-      return None
-  return (
-    np.array([each.encode(errors='replace') for each in ids]) if ids else None
-  )
+    return np.array([each.encode(errors='replace') for each in self._ids])
+
+
+def unique_ids(values: Iterable[object]) -> np.ndarray | None:
+  """Returns the ids of rows, of what column ID has, or None: UniqueIds."""
+  ids = UniqueIds()
+  for value in values:
+    ids.add(value)
+  return ids.array()
 
 
 def _usual(name, names):

@@ -87,7 +87,16 @@ def write(own: Identity, workdir: str | os.PathLike) -> None:
 
 
 def _of_split(documents):
-  names = hashlib.sha256(np.asarray(documents.sizes, '<i8').tobytes())
+  limits = [WHOLE, SAMPLES, BLOCK, NAMED]
+  return documents.remember(f'identity {limits}', lambda: _made(documents))
+
+
+def _made(documents):
+  names = hashlib.sha256()
+  for first in range(0, len(documents), documents_lib.AT_ONCE):
+    last = min(first + documents_lib.AT_ONCE, len(documents))
+    sizes = documents.sizes_of(first, last)
+    names.update(np.asarray(sizes, '<i8').tobytes())
   if len(documents) <= NAMED:
     names.update('\0'.join(documents.names).encode(errors='surrogateescape'))
   return {
@@ -100,13 +109,12 @@ def _of_split(documents):
 
 def _content(documents):
   digest = hashlib.sha256()
-  if documents.total_bytes <= WHOLE and len(documents) <= SAMPLES:
+  total = documents.total_bytes
+  if total <= WHOLE and len(documents) <= SAMPLES:
     for n in range(len(documents)):
       digest.update(documents.read(n))
     return digest.hexdigest()
-  ends = np.cumsum(documents.sizes)
-  for at in np.arange(SAMPLES) * documents.total_bytes // SAMPLES:
-    n = int(np.searchsorted(ends, at, side='right'))
-    start = int(at - (ends[n] - documents.sizes[n]))
+  places = np.arange(SAMPLES) * total // SAMPLES
+  for n, start in documents_lib.locate(documents, places):
     digest.update(documents.read(n, start, start + BLOCK))
   return digest.hexdigest()

@@ -5,16 +5,14 @@ position in the order, and the workers restart from it.
 """
 
 import itertools
-import multiprocessing
-import os
-import signal
-import threading
 from collections.abc import Iterator
 from typing import Any
 
 import grain
 import numpy as np
 from absl import flags
+
+from rnn_jax.data.store import workers
 
 GROUP = 16  # examples that a worker sends at once, as one array
 # Arrays of at least this many bytes go through shared memory. What a worker has
@@ -102,13 +100,6 @@ def _split_group(joined):
   return np.split(np.array(joined[count + 1 :]), ends)
 
 
-def _follow_parent(worker, workers):
-  """Leaves Ctrl-C to the parent; no worker outlives its parent."""
-  del worker, workers
-  signal.signal(signal.SIGINT, signal.SIG_IGN)
-  threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent():
-  multiprocessing.parent_process().join()
-  os._exit(1)
+def _follow_parent(worker, count):
+  del worker, count
+  workers.follow_parent()

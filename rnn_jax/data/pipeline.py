@@ -1,13 +1,16 @@
 """From a config to batches: corpus, training order, held-out passes.
 
-Batch sizes are those of the whole job. With several processes, each one makes
-all of every batch, and its devices take their rows (parallel/hosts.py), so that
-an iterator's state and the shapes of batches don't depend on the number of
-processes. The price: every host reads and tokenizes the whole text, not only
-its part; data.workers spread that over cores.
+A large corpus is read and tokenized once, into files (data/store).
+
+Batch sizes are those of the whole job. With several processes, each one lays
+out all of every batch, so that an iterator's state and the shapes of batches
+don't depend on the number of processes, and makes the rows that its devices
+take (parallel/mesh.py). Of the others it needs the number of ids: where only
+making them gives that, they are made, too.
 """
 
 import dataclasses
+import functools
 import os
 import types
 from collections.abc import Callable
@@ -25,7 +28,10 @@ from rnn_jax.data import loader
 from rnn_jax.data.batching import batch as batch_lib
 from rnn_jax.data.batching import curriculum
 from rnn_jax.data.batching import length_schedule
+from rnn_jax.data.batching import rows as rows_lib
 from rnn_jax.data.batching import shapes as shapes_lib
+from rnn_jax.data.store import texts
+from rnn_jax.data.store import tokens
 from rnn_jax.data.text import documents as documents_lib
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.data.text.examples import base as examples_lib
@@ -65,6 +71,8 @@ class Corpus:
     digests = identity.of(documents)
     identity.check(digests, workdir, accept_new_data)
     tokenizer = _tokenizer(data, documents['train'], workdir)
+    parts = getattr(_task_module(config.task), 'split_text', None)
+    documents = tokens.load(documents, tokenizer, parts)
     _warn_of_unknown(tokenizer, documents)
     scale = _bytes_per_token(tokenizer, documents['train'])
     corpus = cls(config.task, documents, tokenizer, scale, digests)
@@ -137,7 +145,7 @@ def load_documents(
   data = config.data
   source = config_lib.load('data/sources', data.source, 'data.source')
   with activity.doing('reading the data'):
-    documents = source.load(data)
+    documents = texts.load(data, source)
   if not len(documents['train']):
     raise errors.InputError(
       f'data.splits={data.splits!r} leave no text to train on: give more'
@@ -147,14 +155,30 @@ def load_documents(
 
 
 class Example:
-  """The map from a position of the shuffled order to an example's ids."""
+  """The map from a position of the shuffled order to an example's ids.
 
-  def __init__(self, examples: examples_lib.Examples, per_epoch: int) -> None:
+  With `owns` they are Deferred, where their number is known.
+  """
+
+  def __init__(
+    self,
+    examples: examples_lib.Examples,
+    per_epoch: int,
+    owns: rows_lib.Owns | None = None,
+  ) -> None:
     self._examples = examples
     self._per_epoch = per_epoch
+    self._owns = owns
+    self._size = getattr(examples, 'size', None)
 
-  def __call__(self, position: int, example: int) -> np.ndarray:
-    return self._examples.make(example, position // self._per_epoch)
+  def __call__(self, position: int, example: int) -> rows_lib.Ids:
+    epoch = position // self._per_epoch
+    make = functools.partial(self._examples.make, example, epoch)
+    if self._owns is not None and self._size is not None:
+      size = self._size(example, epoch)
+      if size is not None:
+        return rows_lib.Deferred(size, functools.cache(make), self._owns)
+    return make()
 
 
 def _task_module(task: config_lib.Task) -> types.ModuleType:
@@ -167,6 +191,7 @@ def training_batches(
   multiple: int = 1,
   *,
   place: Callable[[batch_lib.Batch], batch_lib.Batch] | None = None,
+  owns: rows_lib.Owns | None = None,
 ) -> grain.DatasetIterator[batch_lib.Batch]:
   """Returns the endless, shuffled batches of the job.
 
@@ -178,13 +203,14 @@ def training_batches(
     config: of the run.
     multiple: divides the number of rows of each batch.
     place: puts a batch on its devices, ahead of its use.
+    owns: which rows they take; None: all. Others are made only if they must be.
 
   Raises:
     InputError: a batch would have no row.
   """
   data, seed = config.data, config.train.seed
   stages = [
-    _stage(corpus, stage, seed, multiple)
+    _stage(corpus, stage, seed, multiple, owns)
     for stage in length_schedule.stages(data)
   ]
   batches = (
@@ -200,6 +226,7 @@ def heldout_batches(
   multiple: int = 1,
   *,
   place: Callable[[batch_lib.Batch], batch_lib.Batch] | None = None,
+  owns: rows_lib.Owns | None = None,
   tokens: int = 0,
 ) -> grain.DatasetIterator[batch_lib.Batch]:
   """Returns one pass over a held-out split, in order.
@@ -227,7 +254,7 @@ def heldout_batches(
   data = config.data.heldout(config.evaluate)
   shapes = shapes_lib.heldout_shapes(corpus, config, multiple)
   # Starting workers takes longer than a held-out split takes one process.
-  order = _order(corpus.examples(data, split))
+  order = _order(corpus.examples(data, split), owns=owns)
   if tokens:
     chosen, _ = heldout_examples(corpus, config, split, tokens)
     order = grain.MapDataset.source(chosen).map(order.__getitem__)
@@ -353,13 +380,13 @@ class Mapped(grain.DatasetIterator):
     self._parent.set_state(state)
 
 
-def _stage(corpus, stage, seed, multiple):
+def _stage(corpus, stage, seed, multiple, owns):
   """Returns the batches of a stage of the length schedule."""
   data = stage.data
-  order, per_epoch = _training_order(corpus, data, seed)
+  order, per_epoch, workers = _training_order(corpus, data, seed, owns)
   if stage.end is not None:
     order = order[: stage.end * per_epoch]
-  examples = loader.Loader(order, data.workers)
+  examples = loader.Loader(order, workers)
   examples.set_state({'position': stage.first * per_epoch})
   shapes = shapes_lib.training_shapes(corpus, data, seed, multiple)
   return shapes_lib.layout(data).make(examples, shapes, data, seed, corpus)
@@ -378,17 +405,20 @@ def _prefetched(batches, data, place):
   )
 
 
-def _training_order(corpus, data, seed):
-  """Returns the endless order of examples, and how many an epoch has."""
+def _training_order(corpus, data, seed, owns):
+  """Returns the endless order, examples of an epoch, and who makes them."""
   examples = corpus.examples(data, 'train', seed)
   ranked = None
   if data.curriculum:
     hard = curriculum.hard(corpus, data, seed)
     ranked = curriculum.Order(np.arange(len(examples)), hard, seed, data)
-  return _order(examples, seed, ranked), len(examples)
+  defers = owns is not None and hasattr(examples, 'size')
+  # What is deferred can't be sent to this process, and isn't worth it.
+  workers = 0 if defers else data.workers
+  return _order(examples, seed, ranked, owns), len(examples), workers
 
 
-def _order(examples, seed=None, ranked=None):
+def _order(examples, seed=None, ranked=None, owns=None):
   """Returns the examples: endless and shuffled, or one pass without a seed.
 
   `ranked`, a curriculum.Order, replaces the shuffle.
@@ -400,14 +430,24 @@ def _order(examples, seed=None, ranked=None):
     order = order.repeat().map_with_index(ranked)
   elif seed is not None:
     order = order.shuffle(seed % 2**32).repeat()
-  return order.map_with_index(Example(examples, len(examples)))
+  return order.map_with_index(Example(examples, len(examples), owns))
 
 
 def _tokenizer(data, documents, workdir):
   path = os.path.join(workdir, 'tokenizer.json')
   if not os.path.exists(path):
     with activity.doing('making the tokenizer'):
-      tokenizer = tokenizer_lib.train(data, documents)
+      options = (
+        data.tokenizer,
+        data.vocabulary,
+        data.pre_tokenizer,
+        data.tokenizer_bytes,
+      )
+      spec = documents.remember(
+        f'a tokenizer of {options}',
+        lambda: tokenizer_lib.train(data, documents).spec(),
+      )
+      tokenizer = tokenizer_lib.from_spec(spec)
     os.makedirs(workdir, exist_ok=True)
     tokenizer.save(path)
     return tokenizer
@@ -426,17 +466,26 @@ def _warn_of_unknown(tokenizer, documents):
     return
   for split in documents_lib.SPLITS[1:]:
     held_out = documents[split]
-    for n in range(len(held_out)):
-      text = held_out.read(n).decode()
-      if uncovered := tokenizer.uncovered(text):
-        logging.warning(
-          '%s: %s has characters that no training text has: %r; each of them '
-          'counts as one unknown token',
-          split,
-          held_out.names[n],
-          ''.join(sorted(uncovered)),
-        )
-        break
+    found = held_out.remember(
+      f'the first text that {tokenizer.digest()} lacks characters of',
+      functools.partial(_first_uncovered, tokenizer, held_out),
+    )
+    if found:
+      logging.warning(
+        '%s: %s has characters that no text has that the tokenizer was made '
+        'from: %r; each of them counts as one unknown token',
+        split,
+        *found,
+      )
+
+
+def _first_uncovered(tokenizer, documents):
+  """Returns the name of a document and its unknown characters, or None."""
+  for n in range(len(documents)):
+    text = documents.read(n).decode()
+    if uncovered := tokenizer.uncovered(text):
+      return documents.name(n), ''.join(sorted(uncovered))
+  return None
 
 
 def _bytes_per_token(tokenizer, documents):

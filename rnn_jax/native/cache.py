@@ -27,6 +27,7 @@ except ImportError:  # not on Windows
 
 UNUSED_SECONDS = 30 * 24 * 3600
 ABANDONED_SECONDS = 24 * 3600
+BUILDING = 'building-'  # what the name of a temporary folder begins with
 
 
 class UnavailableError(Exception):
@@ -47,13 +48,16 @@ def root() -> pathlib.Path:
   return pathlib.Path(home, 'rnn_jax')
 
 
-def folder() -> pathlib.Path:
+def folder(name: str = 'native') -> pathlib.Path:
   """Returns the folder of libraries, created if it doesn't exist.
+
+  Args:
+    name: another folder of the user's cache.
 
   Raises:
     UnavailableError: it can't be created, or others can write to it.
   """
-  path = root() / 'native'
+  path = root() / name
   try:
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = path.lstat()
@@ -109,7 +113,7 @@ def keep(built: pathlib.Path, where: pathlib.Path, key: dict) -> pathlib.Path:
 def workspace(where: pathlib.Path) -> Iterator[pathlib.Path]:
   """Yields a temporary folder to build in, on the same file system."""
   with tempfile.TemporaryDirectory(
-    prefix='building-', dir=where, ignore_cleanup_errors=True
+    prefix=BUILDING, dir=where, ignore_cleanup_errors=True
   ) as path:
     yield pathlib.Path(path)
 
@@ -146,7 +150,7 @@ def _prune(where):
   for path in where.iterdir():
     with contextlib.suppress(OSError):
       age = now - path.lstat().st_mtime
-      if path.name.startswith('building-') and age > ABANDONED_SECONDS:
+      if path.name.startswith(BUILDING) and age > ABANDONED_SECONDS:
         shutil.rmtree(path, ignore_errors=True)
       elif path.suffix == '.so' and age > UNUSED_SECONDS:
         path.unlink()

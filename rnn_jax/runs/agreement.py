@@ -11,7 +11,8 @@ from rnn_jax import errors
 from rnn_jax.config import values
 from rnn_jax.parallel import hosts
 
-HOST_KEYS = ('data.workers', 'data.prefetch')  # hosts may differ in these
+# Hosts may differ in these.
+HOST_KEYS = ('data.workers', 'data.prefetch', 'data.cache')
 
 
 def check(config: dict[str, Any]) -> None:

@@ -43,6 +43,7 @@ BEGINNING = '0'  # the checkpoint of a model that launch.convert has read
 FREE = (
   'data.workers',
   'data.prefetch',
+  'data.cache',
   'mesh.*',
   'optimizer.offload',
   'train.log_every',

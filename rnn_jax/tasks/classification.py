@@ -182,7 +182,7 @@ def evidence(corpus: pipeline.Corpus, data: config_lib.Data) -> np.ndarray:
   labels = documents.labels
   assert labels is not None  # see `check_documents`
   for n in range(len(documents)):
-    ids = maker.question(documents.read(n))
+    ids = maker.question(n)
     present = np.unique(np.maximum(ids, ~ids))
     counts_VxC[present, labels[n]] += 1
   logp_VxC = np.log(counts_VxC / counts_VxC.sum(0, keepdims=True))

@@ -45,6 +45,7 @@ class Config(config_lib.Task):
 
 
 make_examples = examples.make  # workers import that file, and no jax
+split_text = examples.split_turns
 check_documents = examples.check
 
 

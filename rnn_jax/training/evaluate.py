@@ -84,6 +84,7 @@ def batch_sums(
     split,
     mesh_lib.row_multiple(programs.mesh, config.mesh),
     place=functools.partial(mesh_lib.put, shardings=programs.batch_sharding),
+    owns=mesh_lib.row_owner(programs.batch_sharding.tokens_BxL),
     tokens=tokens,
   )
   carry: PyTree = None

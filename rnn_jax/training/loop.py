@@ -179,7 +179,13 @@ def open_run(
   if programs.follows_evaluations:
     _check_validation(corpus, config.schedule.name)
   place = functools.partial(mesh_lib.put, shardings=programs.batch_sharding)
-  batches = pipeline.training_batches(corpus, config, multiple, place=place)
+  batches = pipeline.training_batches(
+    corpus,
+    config,
+    multiple,
+    place=place,
+    owns=mesh_lib.row_owner(programs.batch_sharding.tokens_BxL),
+  )
   folder = config.train.checkpoint_dir
   hosts.run_on_first(lambda: workdir_lib.keep_copies(workdir, folder))
   checkpoints = checkpoint.Checkpoints(

@@ -29,6 +29,7 @@ class Unigram:
 
   def tokens(self, ids: np.ndarray) -> np.ndarray:
     """Returns the tokens of an example after its first, without classes."""
+    ids = np.asarray(ids)
     plain = np.maximum(ids, ~ids)[1:]  # the first is never predicted
     return plain[plain < self._vocabulary]
 

@@ -4,11 +4,16 @@ A source is a file with `Config`, its options, which extends config.Data, and
 
     load(data) -> {split: documents.Documents}
 
-for the splits 'train', 'validation' and 'test'. A source whose data name their
-classes says so, `names_classes`, and finds them in `Config.settle`.
+for the splits 'train', 'validation' and 'test'. A source of many files has
+
+    raw_files(data) -> {what they are for: the files that documents are in}
+
+so that a large corpus is read once (rnn_jax/data/store). One whose data name
+their classes says so, `names_classes`, and finds them in `Config.settle`.
 """
 
 import dataclasses
+import os
 import typing
 from collections.abc import Callable
 
@@ -72,6 +77,15 @@ def load_files(
   ]
   percentages[0] = 100 - sum(percentages[1:])
   return documents_lib.split(documents, percentages, data.split_by) | held_out
+
+
+def files_in(folder: str) -> list[str]:
+  """Returns the files of a folder and those below it, sorted."""
+  return sorted(
+    os.path.join(above, name)
+    for above, _, names in os.walk(folder)
+    for name in names
+  )
 
 
 def is_unlabelled(split: str, labels: np.ndarray | None) -> bool:

@@ -16,6 +16,7 @@ from rnn_jax import config as config_lib
 from rnn_jax.data.preparation import lines
 from rnn_jax.data.preparation.formats import csv
 from rnn_jax.data.sources import base
+from rnn_jax.data.sources import text
 from rnn_jax.data.text import documents
 from rnn_jax.data.text import tables
 
@@ -79,6 +80,9 @@ class _Lines:
         self.bytes += len(line)
         text = line.decode()
         yield text.removeprefix(lines.MARK) if first else text
+
+
+raw_files = text.raw_files
 
 
 def load(data: Config) -> dict[str, documents.Documents]:

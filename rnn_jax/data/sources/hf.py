@@ -157,6 +157,12 @@ class Rows:
     return np.array(values, np.float64)
 
 
+def raw_files(data: Config) -> dict[str, list[str]]:
+  """Returns the files of a folder; those of a name on the Hub aren't known."""
+  name = _name(data)
+  return {'source': base.files_in(name)} if os.path.isdir(name) else {}
+
+
 def load(data: Config) -> dict[str, documents.Documents]:
   """Returns the documents of each split.
 

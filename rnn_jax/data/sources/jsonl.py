@@ -12,6 +12,7 @@ from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax import files
 from rnn_jax.data.sources import base
+from rnn_jax.data.sources import text
 from rnn_jax.data.text import documents
 from rnn_jax.data.text import tables
 
@@ -49,6 +50,9 @@ class JsonLines:
   def parse(self, content: bytes) -> tables.Row:
     """Returns the row in these bytes."""
     return files.from_json(content)
+
+
+raw_files = text.raw_files
 
 
 def load(data: Config) -> dict[str, documents.Documents]:

@@ -1,6 +1,8 @@
 """Text files, UTF-8, one document each: a path or a glob (`**` for all
 subfolders)."""
 
+import codecs
+import copy
 import dataclasses
 import glob
 import os
@@ -10,6 +12,8 @@ import numpy as np
 from rnn_jax import errors
 from rnn_jax.data.sources import base
 from rnn_jax.data.text import documents
+
+BLOCK = 2**24  # bytes of a file in memory at a time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,18 +30,37 @@ class Files:
     self.labels = None
     self.difficulties = None
     self.sizes = np.array([os.path.getsize(file) for file in files], np.int64)
-
-  @property
-  def names(self) -> tuple[str, ...]:
-    return tuple(
-      os.path.relpath(file, self.root).replace(os.sep, '/')
-      for file in self.files
+    self.names = tuple(
+      os.path.relpath(file, root).replace(os.sep, '/') for file in files
     )
+
+  def part(self, units: np.ndarray) -> 'Files':
+    """Returns the reader of some of the files."""
+    part = copy.copy(self)
+    part.files = tuple(self.files[unit] for unit in units)
+    part.names = tuple(self.names[unit] for unit in units)
+    part.sizes = self.sizes[units]
+    return part
 
   def read(self, unit: int, start: int, stop: int) -> bytes:
     with open(self.files[unit], 'rb') as file:
       file.seek(start)
       return file.read(stop - start)
+
+
+def raw_files(data: base.Files) -> dict[str, list[str]]:
+  """Returns the files that each key of `data` matches.
+
+  Raises:
+    InputError: as `match`.
+  """
+  keys = 'path', 'validation_path', 'test_path'
+  given = {key: getattr(data, key) for key in keys}
+  return {
+    key: match(path, f'data.{key}')
+    for key, path in given.items()
+    if path or key == 'path'
+  }
 
 
 def load(data: Config) -> dict[str, documents.Documents]:
@@ -94,12 +117,18 @@ def _without_links(matches):
 
 def check_text(file: str, key: str) -> None:
   """Raises InputError, with the byte offset, unless the file is UTF-8."""
+  decoder, read = codecs.getincrementaldecoder('utf-8')(), 0
   with open(file, 'rb') as opened:
-    content = opened.read()
-  try:
-    content.decode()
-  except UnicodeDecodeError as error:
-    raise errors.InputError(
-      f'{key}: {file} is not UTF-8 at byte offset {error.start}: convert it '
-      'or leave it out'
-    ) from None
+    while True:
+      content = opened.read(BLOCK)
+      waiting = len(decoder.getstate()[0])  # of a character that was cut
+      try:
+        decoder.decode(content, not content)
+      except UnicodeDecodeError as error:
+        raise errors.InputError(
+          f'{key}: {file} is not UTF-8 at byte offset '
+          f'{read - waiting + error.start}: convert it or leave it out'
+        ) from None
+      if not content:
+        return
+      read += len(content)

@@ -157,6 +157,15 @@ class ImageExamples(Examples):
     return np.full(len(self._source), size, np.int64)
 
 
+def raw_files(data: Config) -> dict[str, list[str]]:
+  """Returns the files of the prepared dataset.
+
+  Raises:
+    InputError: the dataset isn't prepared in `data.data_dir`.
+  """
+  return {'data_dir': base.files_in(str(_open(data).data_dir))}
+
+
 def load(data: Config) -> dict[str, documents.Documents]:
   """Returns the documents of each split.
 

@@ -10,15 +10,21 @@ import dataclasses
 import filecmp
 import hashlib
 import os
+from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Protocol
+from typing import TypeVar
 
 import numpy as np
 
 from rnn_jax import config
 from rnn_jax import errors
 
+T = TypeVar('T')
+
+AT_ONCE = 2**20  # documents whose sizes are in memory at a time
 SPLITS = ('train', 'validation', 'test')
 
 
@@ -30,7 +36,7 @@ class Reader(Protocol):
     """The files that the units are in."""
 
   @property
-  def names(self) -> tuple[str, ...]:
+  def names(self) -> Sequence[str]:
     """A name for each unit, the same on every machine."""
 
   @property
@@ -49,14 +55,27 @@ class Reader(Protocol):
     """Returns bytes `start` to `stop` of the unit's text, UTF-8."""
 
 
+class Tokens(Protocol):
+  """The ids of documents, see rnn_jax/data/store/tokens.py."""
+
+  def parts(self, n: int) -> list[np.ndarray]: ...
+  def counts(self, n: int) -> list[int]: ...
+  def between(self, n: int, start: int, stop: int) -> np.ndarray | None: ...
+  def count_between(self, n: int, start: int, stop: int) -> int | None: ...
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Documents:
-  """Document n is bytes starts[n] to stops[n] of unit units[n]."""
+  """Document n is bytes starts[n] to stops[n] of unit units[n].
+
+  `tokens` are their ids in files, see rnn_jax/data/store, or None.
+  """
 
   reader: Reader
   units: np.ndarray
   starts: np.ndarray
   stops: np.ndarray
+  tokens: Tokens | None = None
 
   def __len__(self) -> int:
     return len(self.units)
@@ -66,6 +85,10 @@ class Documents:
     """A name for each document, the same on every machine."""
     names = self.reader.names
     return tuple(names[unit] for unit in self.units)
+
+  def name(self, n: int) -> str:
+    """Returns the name of document n."""
+    return self.reader.names[int(self.units[n])]
 
   @property
   def labels(self) -> np.ndarray | None:
@@ -84,6 +107,10 @@ class Documents:
     """Bytes of each document."""
     return self.stops - self.starts
 
+  def sizes_of(self, start: int, stop: int) -> np.ndarray:
+    """Returns the bytes of each of the documents from `start` to `stop`."""
+    return self.stops[start:stop] - self.starts[start:stop]
+
   @property
   def total_bytes(self) -> int:
     """Bytes of all documents."""
@@ -94,6 +121,27 @@ class Documents:
     first, last = int(self.starts[n]), int(self.stops[n])
     stop = last if stop is None else min(first + stop, last)
     return self.reader.read(int(self.units[n]), first + start, stop)
+
+  def detached(self) -> 'Documents':
+    """Returns the documents with what their reader needs for these only.
+
+    So they are cheap to send to another process, if the reader has a `part`.
+    """
+    if not hasattr(self.reader, 'part'):
+      return self
+    units = np.arange(len(self))
+    reader = self.reader.part(self.units)
+    return Documents(reader, units, self.starts, self.stops)
+
+  def remember(self, what: str, make: Callable[[], T]) -> T:
+    """Returns make(), of JSON's types, from where the documents are kept.
+
+    Args:
+      what: which of the facts about these documents it is.
+      make: reads them, which takes long if there are many.
+    """
+    del what
+    return make()
 
   def select(self, chosen: np.ndarray) -> 'Documents':
     """Returns the documents of an array of indices or a mask."""
@@ -133,8 +181,7 @@ def split(
       f"cannot fill {needed} splits by document: set data.split_by='position', "
       'or give more files'
     )
-  hashes = [hashlib.sha256(name.encode()).digest() for name in documents.names]
-  order = sorted(range(len(hashes)), key=hashes.__getitem__)
+  order = _shuffled(documents)
   counts = [
     max(1, len(order) * percentage // 100) if percentage else 0
     for percentage in percentages
@@ -143,7 +190,7 @@ def split(
   validation = test - counts[1]
   parts = order[:validation], order[validation:test], order[test:]
   return {
-    name: documents.select(np.array(sorted(part), np.int64))
+    name: documents.select(np.sort(part))
     for name, part in zip(SPLITS, parts, strict=True)
   }
 
@@ -169,6 +216,26 @@ def complete(
     given = given | {name: parts[name] for name in ('train', 'validation')}
   empty = given['train'].select(np.zeros(0, np.int64))
   return {'test': empty} | given
+
+
+def locate(
+  documents: Documents, places: np.ndarray
+) -> Iterator[tuple[int, int]]:
+  """Yields (document, byte in it) of bytes of all documents, in turn.
+
+  Args:
+    documents: one after the other.
+    places: bytes of theirs, ascending.
+  """
+  before = 0
+  for first in range(0, len(documents), AT_ONCE):
+    last = min(first + AT_ONCE, len(documents))
+    sizes = documents.sizes_of(first, last)
+    ends = before + np.cumsum(sizes)
+    for at in places[(places >= before) & (places < ends[-1])].tolist():
+      n = int(np.searchsorted(ends, at, side='right'))
+      yield first + n, at - int(ends[n] - sizes[n])
+    before = int(ends[-1])
 
 
 def check_disjoint(
@@ -206,6 +273,16 @@ def skip_to_character(text: bytes) -> int:
   while skip < len(text) and text[skip] & 0xC0 == 0x80:
     skip += 1
   return skip
+
+
+def _shuffled(documents):
+  """Returns the documents by the hashes of their names."""
+  names, hashes = documents.reader.names, bytearray()
+  for unit in documents.units.tolist():
+    hashes += hashlib.sha256(names[unit].encode()).digest()[:16]
+  # The first 16 bytes: no two of 2**50 names have the same by chance.
+  high, low = np.frombuffer(hashes, '>u8').reshape(-1, 2).T
+  return np.lexsort((low, high))
 
 
 def _split_by_position(documents, percentages):

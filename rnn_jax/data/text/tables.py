@@ -6,6 +6,8 @@ is read too. Documents are named by column `id` if every row has one of its own,
 and else by file and line.
 """
 
+import array
+import copy
 import math
 import os
 from collections.abc import Callable
@@ -26,8 +28,11 @@ from rnn_jax.data.preparation import classes as classes_lib
 from rnn_jax.data.preparation import numbers
 from rnn_jax.data.sources import base
 from rnn_jax.data.sources import text
+from rnn_jax.data.store import arrays
+from rnn_jax.data.store import folder as folder_lib
 from rnn_jax.data.text import documents
 
+FEW = 64  # files that stay open
 Row = dict[str, Any]
 D = TypeVar('D', bound=config_lib.Data)
 
@@ -87,44 +92,75 @@ class Rows:
     self.files = tuple(table.file for table in tables)
     self._tables = tuple(tables)
     self._field = data.field
-    locations: list[tuple[int, int, int, int]] = []
-    sizes: list[int] = []
-    labels: list[int] = []
-    difficulties: list[float] = []
-    ids: list[object] = []
+    # Of each row: its file, line, offset and length; numbers, not objects.
+    locations, sizes = array.array('q'), array.array('q')
+    labels, difficulties = array.array('q'), array.array('d')
+    ids = columns.UniqueIds()
     for index, table in enumerate(tables):
       for row in table.rows():
         where = f'{table.file}:{row.line}'
-        locations.append((index, *row[:3]))
+        locations.extend((index, *row[:3]))
         sizes.append(_text_size(row.values, data.field, where))
-        ids.append(row.values.get(columns.ID))
+        ids.add(row.values.get(columns.ID))
         if data.difficulty:
           difficulties.append(_difficulty(row.values, data, table, where))
         if data.classes:
           labels.append(_label(row.values, data, where))
           _check_not_empty(sizes[-1], data.field, where)
-    self._locations = np.array(locations, np.int64).reshape(-1, 4)
-    self._ids = columns.unique_ids(ids)
-    self.sizes = np.array(sizes, np.int64)
-    self.labels = np.array(labels, np.int64) if labels else None
+    self._locations = np.array(locations).reshape(-1, 4)
+    self._ids = ids.array()
+    self.sizes = np.array(sizes)
+    self.labels = np.array(labels) if labels else None
     self.difficulties = np.array(difficulties) if difficulties else None
+    self.names = Names(self.files, self._locations, self._ids)
+    # Of many files, each is opened when one of its rows is read.
+    few = self.files if len(self.files) <= FEW else ()
+    self._opened = tuple(map(arrays.Bytes, few))
 
-  @property
-  def names(self) -> tuple[str, ...]:
-    """The ids of the rows, or file and line of each."""
-    if self._ids is not None:
-      return tuple(name.decode() for name in self._ids.tolist())
-    folder = os.path.commonpath([os.path.dirname(f) for f in self.files])
-    files = [os.path.relpath(file, folder) for file in self.files]
-    return tuple(f'{files[f]}:{line}' for f, line in self._locations[:, :2])
+  def part(self, units: np.ndarray) -> 'Rows':
+    """Returns the reader of some of the rows."""
+    part = copy.copy(self)
+    for name in ('_locations', '_ids', 'sizes', 'labels', 'difficulties'):
+      if (values := getattr(self, name)) is not None:
+        setattr(part, name, values[units])
+    part.names = Names(part.files, part._locations, part._ids)
+    return part
 
   def read(self, unit: int, start: int, stop: int) -> bytes:
     """Returns bytes of the text of a row."""
-    index, _, offset, length = self._locations[unit]
-    with open(self.files[index], 'rb') as file:
-      file.seek(offset)
-      row = self._tables[index].parse(file.read(length))
+    index, _, offset, length = self._locations[unit].tolist()
+    if self._opened:
+      file = self._opened[index]
+    else:
+      file = arrays.Bytes(self.files[index])
+    content = file.read(offset, offset + length)
+    row = self._tables[index].parse(content)
     return _text(row[self._field]).encode()[start:stop]
+
+
+class Names(Sequence[str]):
+  """The ids of rows, or file and line of each, made when it is asked for."""
+
+  def __init__(
+    self,
+    files: Sequence[str],
+    locations: np.ndarray,
+    ids: np.ndarray | None,
+  ) -> None:
+    folder = os.path.commonpath([os.path.dirname(file) for file in files])
+    self._files = [os.path.relpath(file, folder) for file in files]
+    self._locations = locations
+    self._ids = ids
+
+  def __len__(self) -> int:
+    return len(self._locations)
+
+  def __getitem__(self, index: Any) -> Any:
+    if self._ids is not None:
+      return self._ids[index].decode()
+    return (
+      f'{self._files[self._locations[index, 0]]}:{self._locations[index, 1]}'
+    )
 
 
 def load(
@@ -143,7 +179,7 @@ def load(
   options: Any = settle(data, False, open_table)
 
   def open_rows(path, key):
-    rows = Rows(_open(path, key, open_table), options)
+    rows = Rows(_open(text.match(path, key), key, open_table), options)
     if not rows.sizes.any():
       raise errors.InputError(f'{key}={path!r}: no row has any text')
     return rows
@@ -167,15 +203,48 @@ def settle(data: D, classifies: bool, open_table: Callable[[str], Table]) -> D:
   labelled = classifies or bool(options.classes)
   if options.field and (not labelled or (options.label and options.classes)):
     return data
-  tables = _open(options.path, 'data.path', open_table)
-  first = next((row for table in tables for row in table.rows()), None)
+  files = text.match(options.path, 'data.path')
+  raw = {'path': files}
+  # What the columns of a large corpus are is looked at once, too.
+  where = folder_lib.root(data, folder_lib.total_bytes(raw))
+  if where is None:
+    tables = _open(files, 'data.path', open_table)
+  else:
+    tables = [open_table(file) for file in files]
+  try:
+    first = next((row for table in tables for row in table.rows()), None)
+  except UnicodeDecodeError:
+    _open(files, 'data.path', open_table)  # says where
+    raise
   if first is None:
     errors.refuse('data.path', options.path, 'no row has any text')
-  return columns.choose(data, classifies, [*first.values], lambda: look(tables))
+
+  def look_once():
+    if where is None:
+      return look(tables)
+    name = folder_lib.digest(raw, {'columns of': data.source})
+    kept = folder_lib.keep(where, name, lambda _: _look_at(files, open_table))
+    found = _look_at(files, open_table) if kept is None else kept[1]
+    return {
+      name: columns.Column(is_text, tuple(classes), is_label)
+      for name, (is_text, classes, is_label) in found['columns'].items()
+    }
+
+  return columns.choose(data, classifies, [*first.values], look_once)
 
 
-def _open(path, key, open_table):
-  files = text.match(path, key)
+def _look_at(files, open_table):
+  """Returns what the columns may be used for, of JSON's types."""
+  seen = look(_open(files, 'data.path', open_table))
+  return {
+    'columns': {
+      name: (column.is_text, column.classes, column.is_label)
+      for name, column in seen.items()
+    }
+  }
+
+
+def _open(files, key, open_table):
   for file in files:
     text.check_text(file, key)
   return [open_table(file) for file in files]

@@ -9,8 +9,10 @@ Units", 2016; over bytes: Radford et al., "Language Models are Unsupervised
 Multitask Learners", 2019.
 """
 
+import hashlib
 import json
 import os
+import unicodedata
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -26,6 +28,7 @@ from rnn_jax import files
 from rnn_jax.data.text import documents as documents_lib
 
 UNKNOWN = '<unknown>'
+SPACES = b' \n\t\r'
 
 
 class Tokenizer:
@@ -37,11 +40,13 @@ class Tokenizer:
     unknown: the id for what the vocabulary lacks; None if it lacks nothing.
     lossless: whether decoding restores the text.
     whole_words: whether text is best cut before a space.
+    keeps_ids: whether encoding takes so long that ids are worth keeping.
   """
 
   unknown: int | None = None
   lossless = True
   whole_words = False
+  keeps_ids = False
 
   def __init__(self, table: Iterable[bytes]) -> None:
     self._table = (*table, b'')
@@ -72,6 +77,27 @@ class Tokenizer:
     """Returns int32 ids; characters without a token become `unknown`."""
     raise NotImplementedError
 
+  def encode_documents(self, texts: Sequence[str | bytes]) -> list[np.ndarray]:
+    """Returns the ids of each text, as `encode_document` does."""
+    return [self.encode_document(text) for text in texts]
+
+  def is_cut(self, text: bytes, at: int) -> bool:
+    """Returns whether text[:at] and text[at:] have the ids of the whole text.
+
+    Where it isn't known, it is False. Only the text near `at` is looked at.
+    """
+    del text, at
+    return False
+
+  def count(self, size: int) -> int | None:
+    """Returns how many ids a text of `size` bytes has; None: it depends."""
+    del size
+    return None
+
+  def byte_lengths(self) -> np.ndarray:
+    """Returns how many bytes the text of each id has."""
+    return np.array([*map(len, self._table)])
+
   def uncovered(self, text: str) -> set[str]:
     """Returns the characters of a text that the vocabulary lacks."""
     del text
@@ -89,6 +115,11 @@ class Tokenizer:
     """Returns what `from_spec` restores the tokenizer from, JSON-ready."""
     raise NotImplementedError
 
+  def digest(self) -> str:
+    """Returns a name for the tokenizer, in hexadecimal digits."""
+    text = json.dumps(self.spec(), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
   def save(self, path: str | os.PathLike) -> None:
     """Writes one file, which is whole or absent at any time."""
     text = json.dumps(self.spec(), ensure_ascii=False, indent=1)
@@ -103,6 +134,9 @@ class Bytes(Tokenizer):
 
   def encode_document(self, text: str | bytes) -> np.ndarray:
     return np.frombuffer(_bytes(text), np.uint8).astype(np.int32)
+
+  def count(self, size: int) -> int:
+    return size
 
   def spec(self) -> dict[str, Any]:
     return {'kind': 'bytes'}
@@ -135,6 +169,7 @@ class BytePairs(Tokenizer):
   """A token is a frequent string, of bytes or (lossy) of words."""
 
   whole_words = True
+  keeps_ids = True
 
   def __init__(self, model: dict[str, Any]) -> None:
     self._model = model
@@ -144,11 +179,23 @@ class BytePairs(Tokenizer):
     self.lossless = UNKNOWN not in vocabulary
     self.unknown = vocabulary.get(UNKNOWN)
     self._alphabet = set(''.join(tokens))
+    self._splits_at_spaces = _splits_at_spaces(model)
     super().__init__(map(_byte_token if self.lossless else _word_token, tokens))
 
   def encode_document(self, text: str | bytes) -> np.ndarray:
     encoding = self._tokenizer.encode(_string(text), add_special_tokens=False)
     return np.array(encoding.ids, np.int32)
+
+  def encode_documents(self, texts: Sequence[str | bytes]) -> list[np.ndarray]:
+    strings = [*map(_string, texts)]
+    # It doesn't make the places of tokens in the text.
+    encodings = self._tokenizer.encode_batch_fast(
+      strings, add_special_tokens=False
+    )
+    return [np.array(encoding.ids, np.int32) for encoding in encodings]
+
+  def is_cut(self, text: bytes, at: int) -> bool:
+    return self._splits_at_spaces and _begins_space(text, at)
 
   def uncovered(self, text: str) -> set[str]:
     return set(''.join(text.split())) - self._alphabet
@@ -165,6 +212,7 @@ class Numbers(Tokenizer):
 
   lossless = False  # several spaces become one
   whole_words = True
+  keeps_ids = True
 
   def __init__(self, size: int) -> None:
     if not 2 <= size <= LARGEST:
@@ -181,10 +229,14 @@ class Numbers(Tokenizer):
         )
     return np.array(list(map(int, words)), np.int32)
 
+  def is_cut(self, text: bytes, at: int) -> bool:
+    return _begins_space(text, at)
+
   def spec(self) -> dict[str, Any]:
     return {'kind': 'numbers', 'size': self.size}
 
 
+SAMPLED = 2**16  # bytes in a row of a sample of the training text
 LARGEST = 2**24  # entries of a vocabulary of numbers
 PRE_TOKENIZERS = ('byte_level', 'whitespace')  # of BPE
 KINDS = {
@@ -196,7 +248,9 @@ KINDS = {
 
 
 def train(data: config.Data, documents: documents_lib.Documents) -> Tokenizer:
-  """Trains the tokenizer that `data` names on the training documents.
+  """Makes the tokenizer that `data` names from the training documents.
+
+  From all of them, or from `data.tokenizer_bytes` bytes, evenly spaced.
 
   Raises:
     InputError: `data.vocabulary` is too small.
@@ -205,7 +259,7 @@ def train(data: config.Data, documents: documents_lib.Documents) -> Tokenizer:
     return Bytes()
   if data.tokenizer == 'numbers':
     return Numbers(data.vocabulary)
-  texts = (documents.read(n).decode() for n in range(len(documents)))
+  texts = _sample(documents, data.tokenizer_bytes)
   if data.tokenizer == 'characters':
     return Characters(''.join(sorted(set().union(*texts))))
   return _train_byte_pairs(texts, data)
@@ -254,6 +308,22 @@ def byte_pairs(
     'merges': [list(pair) for pair in merges],
   }
   return BytePairs(spec)
+
+
+def _sample(documents, limit):
+  """Yields texts of up to `limit` bytes in all; of all documents if 0."""
+  total = documents.total_bytes
+  if not limit or total <= limit:
+    yield from (documents.read(n).decode() for n in range(len(documents)))
+    return
+  count = max(limit // SAMPLED, 1)
+  places = np.arange(count) * total // count
+  for first, at in documents_lib.locate(documents, places):
+    n, start, left = first, at, min(limit, SAMPLED)
+    while left > 0 and n < len(documents):
+      text = documents.read(n, start, start + left)
+      yield text.decode(errors='ignore')  # it may begin within a character
+      n, start, left = n + 1, 0, left - len(text)
 
 
 def _byte_level():
@@ -309,6 +379,32 @@ def _valid(text: str | bytes) -> str:
     raise errors.InputError(
       f"text {text[:60]!r} isn't UTF-8: {error}"
     ) from None
+
+
+def _splits_at_spaces(model):
+  """Whether no token of a BPE model goes on from other characters to a space.
+
+  So it is with the expressions that both pre-tokenizers split text by: a match
+  has white space at its begin, or is all white space, and none looks back.
+  """
+  pre = model.get('pre_tokenizer') or {}
+  kind = pre.get('type')
+  known = kind == 'Whitespace' or (
+    kind == 'ByteLevel'
+    and pre.get('use_regex') is True
+    and not pre.get('add_prefix_space')
+  )
+  return known and not model.get('normalizer')
+
+
+def _begins_space(text, at):
+  """Whether white space begins at a place of a text in UTF-8."""
+  if not 0 < at < len(text) or text[at] not in SPACES:
+    return False
+  if text[at - 1] < 128:
+    return 32 < text[at - 1] < 127
+  (*_, last) = text[max(at - 4, 0) : at].decode(errors='ignore') or ' '
+  return unicodedata.category(last)[0] not in 'CZ'
 
 
 def _string(text):

@@ -81,8 +81,13 @@ def test_an_empty_file_is_named(tmp_path):
     load(tmp_path / '*.txt')
 
 
-def test_undecodable_bytes_are_named_with_their_offset(tmp_path):
-  write(tmp_path, bad='abcdé'.encode() + b'\xff.')
+@pytest.mark.parametrize('block', (2**24, 1, 2, 5))
+def test_undecodable_bytes_are_named_with_their_offset(
+  tmp_path, monkeypatch, block
+):
+  monkeypatch.setattr(text, 'BLOCK', block)
+  write(tmp_path, bad='abcdé'.encode() + b'\xff.', good='aé末é'.encode())
+  text.check_text(str(tmp_path / 'good.txt'), 'data.path')
   with pytest.raises(errors.InputError, match='bad.txt is not UTF-8.* 6'):
     load(tmp_path / 'bad.txt')
 

@@ -194,3 +194,37 @@ def test_a_vocabulary_and_its_merges_are_byte_pairs():
     tokenizer.byte_pairs({'a': 0, 'b': 2}, [])
   with pytest.raises(ValueError):
     tokenizer.byte_pairs({'a': 0, 'b': 1}, [('a', 'c')])
+
+
+@pytest.mark.parametrize('count', (3, 3000))
+def test_a_large_corpus_is_sampled_over_its_whole_length(count, monkeypatch):
+  monkeypatch.setattr(tokenizer, 'SAMPLED', 300)
+  size = 36_000 // count
+  texts = [chr(97 + 26 * n // count) * size for n in range(count)]
+  data = config.section('data', tokenizer='characters', tokenizer_bytes=12_000)
+  made = tokenizer.train(data, corpora.in_memory(*texts))
+  assert made.spec()['characters'] == ''.join(sorted({t[0] for t in texts}))
+  read = [*tokenizer._sample(corpora.in_memory(*texts), 12_000)]
+  assert sum(map(len, read)) == 12_000
+  assert [*tokenizer._sample(corpora.in_memory('abc', 'd'), 4)] == ['abc', 'd']
+
+
+@pytest.mark.parametrize('kind', ('byte_level', 'whitespace'))
+def test_both_sides_of_a_cut_have_the_ids_of_the_whole(kind):
+  trained = train(kind)
+  spaces = st.sampled_from([' ', '  ', '\n', '\t', '\xa0', '\u3000', ' \x1c'])
+  words = st.sampled_from(['fox', "it's", 'é末', '12', '...', '\u200b', ''])
+  parts = st.lists(words | spaces, min_size=1, max_size=12)
+
+  @hypothesis.given(parts.map(''.join))
+  def check(text):
+    content = text.encode()
+    whole = trained.encode_document(text)
+    for at in range(len(content) + 1):
+      if trained.is_cut(content, at):
+        sides = content[:at], content[at:]
+        joined = np.concatenate([*map(trained.encode_document, sides)])
+        np.testing.assert_array_equal(joined, whole)
+
+  check()
+  assert trained.is_cut(b'the fox', 3) and not trained.is_cut(b'the fox', 2)

@@ -32,7 +32,11 @@ class Options:
 
 
 class Examples(Protocol):
-  """Makes examples; their number is the same in each epoch."""
+  """Makes examples; their number is the same in each epoch.
+
+  Some also have `size(example, epoch)`: how many ids `make` returns, or None if
+  that isn't known before they are made.
+  """
 
   def __len__(self) -> int:
     """Returns the number of examples in an epoch."""

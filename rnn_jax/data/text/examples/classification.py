@@ -25,6 +25,7 @@ from absl import logging
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data.text import documents as documents_lib
+from rnn_jax.data.text import encoded
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.data.text.examples import base
 
@@ -64,7 +65,11 @@ class Framing:
 
   def question(self, text: str | bytes) -> np.ndarray:
     """Returns the ids before the answer; a long text loses its end."""
-    ids = self._tokenizer.encode_document(text)[: self.room]
+    return self.frame(self._tokenizer.encode_document(text))
+
+  def frame(self, ids: np.ndarray) -> np.ndarray:
+    """Returns the ids before the answer, given those of a text."""
+    ids = ids[: self.room]
     boundary = [self._tokenizer.boundary]
     return np.concatenate([boundary, ids, boundary]).astype(np.int32)
 
@@ -85,7 +90,8 @@ class Labelled:
   ) -> None:
     check_labels(documents, options.data)
     self._documents = documents
-    self._labels = np.asarray(documents.labels)
+    self._labels = _labels(documents)
+    self._encoded = encoded.Encoded(documents, tokenizer)
     # Only tasks with these options make these examples.
     task = typing.cast(Any, options.task)
     self._predict_text = task.text_weight > 0
@@ -98,17 +104,32 @@ class Labelled:
     """Returns the number of the document that an example is from."""
     return example
 
+  def size(self, example: int, epoch: int) -> int | None:
+    """Returns how many ids an example has; None: they have to be made."""
+    del epoch
+    counts = self._encoded.counts(example)
+    if counts is None:
+      return None
+    answer = self._framing.answers[self._labels[example]]
+    return min(counts[0], self._framing.room) + 2 + len(answer)
+
   def make(self, example: int, epoch: int) -> np.ndarray:
     """Returns the ids of an example."""
     del epoch
     answer = self._framing.answers[self._labels[example]]
-    question = self.question(self._documents.read(example))
-    return np.concatenate([question, answer]).astype(np.int32)
+    return np.concatenate([self.question(example), answer]).astype(np.int32)
 
-  def question(self, text: bytes) -> np.ndarray:
+  def question(self, example: int) -> np.ndarray:
     """Returns the ids before an answer; of those not predicted, ~id."""
-    question = self._framing.question(text)
+    question = self._framing.frame(self._encoded.whole(example))
     return question if self._predict_text else ~question
+
+
+def _labels(documents):
+  """Returns the class of each document, by its number."""
+  labels = documents.labels
+  assert labels is not None  # see `check`
+  return labels
 
 
 def words(
@@ -141,12 +162,12 @@ def check_labels(
   Raises:
     InputError: the class of one isn't in data.classes; the message names it.
   """
-  classes, labels = len(data.classes), np.asarray(documents.labels)
+  classes, labels = len(data.classes), np.asarray(_labels(documents))
   outside = np.flatnonzero((labels < 0) | (labels >= classes))
   if len(outside):
     n = outside[0]
     raise errors.InputError(
-      f'{documents.names[n]}: its class is {labels[n]}, and '
+      f'{documents.name(n)}: its class is {labels[n]}, and '
       f'data.classes={data.classes!r} are 0 to {classes - 1}: correct its '
       'class, or use another split'
     )
@@ -176,7 +197,7 @@ def check(
       if name != 'test':
         raise
       logging.warning('split %r cannot be evaluated: %s', name, error)
-  classes = np.unique(train.labels)
+  classes = np.unique(np.asarray(train.labels))
   if len(classes) < 2:
     names = [config.data.classes[n] for n in classes]
     raise errors.InputError(

@@ -8,6 +8,7 @@ only the second turn is predicted, and the dialogue ends with it. If a dialogue
 is too long for a row, its first turns are kept.
 """
 
+import functools
 import typing
 from collections.abc import Mapping
 from typing import Any
@@ -17,6 +18,7 @@ import numpy as np
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data.text import documents as documents_lib
+from rnn_jax.data.text import encoded
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.data.text.examples import base
 
@@ -32,6 +34,7 @@ class Dialogues:
   ) -> None:
     self._documents = documents
     self._tokenizer = tokenizer
+    self._encoded = encoded.Encoded(documents, tokenizer, split_turns)
     self._longest = options.length
     # Only task 'dialogue' makes these examples.
     self._pair = typing.cast(Any, options.task).turns == 'first'
@@ -43,26 +46,41 @@ class Dialogues:
     """Returns the number of the document that an example is from."""
     return example
 
+  def size(self, example: int, epoch: int) -> int | None:
+    """Returns how many ids an example has; None: they have to be made."""
+    del epoch
+    counts = self._encoded.counts(example)
+    if counts is None:
+      return None
+    sizes = [count + 1 for count in (counts[:2] if self._pair else counts)]
+    sizes[0] = min(sizes[0], self._most_of_first())
+    sizes = [1, *sizes]
+    return min(sum(sizes[: self._kept(sizes)]), self._longest + 1)
+
   def make(self, example: int, epoch: int) -> np.ndarray:
     """Returns the ids of an example."""
     del epoch
     first, *replies = self.turns(example)
     start = np.array([~self._tokenizer.boundary])
     ids: list[np.ndarray] = [start, ~first, *replies]
-    kept = max(
-      3, int(np.sum(np.cumsum([len(x) for x in ids]) <= self._longest + 1))
-    )
+    kept = self._kept([len(x) for x in ids])
     return np.concatenate(ids[:kept])[: self._longest + 1].astype(np.int32)
 
   def turns(self, example: int) -> list[np.ndarray]:
     """Returns the ids of each turn, followed by the boundary."""
-    turns = split_turns(self._documents.read(example))
+    turns = self._encoded.parts(example)
     turns = turns[:2] if self._pair else turns
-    boundary, encode = self._tokenizer.boundary, self._tokenizer.encode_document
-    ids = [np.append(encode(turn), boundary) for turn in turns]
-    # A very long first turn would leave no room for its reply.
-    ids[0] = ids[0][-max(self._longest // 2, 1) :]
+    ids = [np.append(turn, self._tokenizer.boundary) for turn in turns]
+    ids[0] = ids[0][-self._most_of_first() :]
     return ids
+
+  def _most_of_first(self):
+    # A very long first turn would leave no room for its reply.
+    return max(self._longest // 2, 1)
+
+  def _kept(self, sizes):
+    """Returns how many of the boundary and the turns fit; three at least."""
+    return max(3, int(np.sum(np.cumsum(sizes) <= self._longest + 1)))
 
 
 def split_turns(text: bytes) -> list[str]:
@@ -88,11 +106,17 @@ def check(
     InputError: a document has fewer than two turns; the message names it.
   """
   for split in documents.values():
-    for n in range(len(split)):
-      turns = len(split_turns(split.read(n)))
-      if turns < 2:
-        raise errors.InputError(
-          f'{split.names[n]}: {turns} turn(s) in data.source='
-          f'{config.data.source!r}: a dialogue has two or more, as a list of '
-          'texts or one per line'
-        )
+    split.remember(
+      'every document has two turns', functools.partial(_check, split, config)
+    )
+
+
+def _check(documents, config):
+  for n in range(len(documents)):
+    turns = len(split_turns(documents.read(n)))
+    if turns < 2:
+      raise errors.InputError(
+        f'{documents.name(n)}: {turns} turn(s) in data.source='
+        f'{config.data.source!r}: a dialogue has two or more, as a list of '
+        'texts or one per line'
+      )

@@ -7,6 +7,7 @@ only read. An example is one row and never cut: a cut would separate questions
 from what they ask for.
 """
 
+import functools
 import re
 from collections.abc import Mapping
 
@@ -74,16 +75,24 @@ def check(
     InputError: a document has no answer, or is longer than a row.
   """
   for split in documents.values():
-    for n in range(len(split)):
-      text = split.read(n).decode()
-      if not ANSWER.search(text):
-        raise errors.InputError(
-          f'document {split.names[n]!r} has no answer, which '
-          f'task.name={config.task.name!r} expects after '
-          f'{synthetic.MARK!r}: add one, or leave the document out'
-        )
-      if len(text) > config.data.length:
-        raise errors.InputError(
-          f'data.length={config.data.length}: document {split.names[n]!r} has '
-          f"{len(text)} characters, and can't be cut: give that or more"
-        )
+    split.remember(
+      f'every document has an answer and at most {config.data.length} '
+      'characters',
+      functools.partial(_check, split, config),
+    )
+
+
+def _check(documents, config):
+  for n in range(len(documents)):
+    text = documents.read(n).decode()
+    if not ANSWER.search(text):
+      raise errors.InputError(
+        f'document {documents.name(n)!r} has no answer, which '
+        f'task.name={config.task.name!r} expects after '
+        f'{synthetic.MARK!r}: add one, or leave the document out'
+      )
+    if len(text) > config.data.length:
+      raise errors.InputError(
+        f'data.length={config.data.length}: document {documents.name(n)!r} has '
+        f"{len(text)} characters, and can't be cut: give that or more"
+      )

@@ -1,0 +1,186 @@
+"""Where token files are, by what name, and how a folder of them appears.
+
+`data.cache` names the folder; 'auto' is `tokens` in the user's cache, for data
+of LEAST bytes or more, and '' is none. A folder in it is built in a temporary
+one next to it and renamed, while a lock keeps other processes from building the
+same. INDEX, a JSON file that is written last, has the size of each file: a
+folder whose files have other sizes is built again.
+"""
+
+import contextlib
+import hashlib
+import os
+import pathlib
+import shutil
+import time
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Mapping
+from typing import Any
+
+from absl import logging
+
+from rnn_jax import activity
+from rnn_jax import config as config_lib
+from rnn_jax import errors
+from rnn_jax import files
+from rnn_jax.native import cache
+
+LEAST = 64 * 2**20  # bytes of raw files; fewer are read fast enough
+AUTO = 'auto'
+INDEX = 'index.json'
+SAMPLES = 256  # blocks of the raw files that are part of their digest
+BLOCK = 8192  # bytes
+UNUSED_SECONDS = 30 * 24 * 3600
+
+Build = Callable[[pathlib.Path], dict[str, Any]]
+
+
+def root(data: config_lib.Data, raw_bytes: int) -> pathlib.Path | None:
+  """Returns the folder that `data.cache` names; None: nothing is kept.
+
+  Args:
+    data: section `data` of the config.
+    raw_bytes: of the files of the corpus.
+
+  Raises:
+    InputError: the folder that the config names can't be made.
+  """
+  if not data.cache or (data.cache == AUTO and raw_bytes < LEAST):
+    return None
+  if data.cache != AUTO:
+    path = pathlib.Path(data.cache).absolute()
+    try:
+      path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+      errors.refuse(
+        'data.cache',
+        data.cache,
+        f"the folder can't be made ({error.strerror}): name another, or '' for "
+        'none',
+      )
+    return path
+  try:
+    path = cache.folder('tokens')
+  except cache.UnavailableError as error:
+    logging.warning('the tokens of the data are not kept: %s', error)
+    return None
+  _prune(path)
+  return path
+
+
+def digest(
+  given: Mapping[str, Iterable[str]], options: Mapping[str, Any]
+) -> str:
+  """Returns a name for what options make of raw files.
+
+  It depends on the relative paths, the sizes and the times of change of the
+  files, and on SAMPLES blocks of their content.
+
+  Args:
+    given: {what they are for: paths}.
+    options: JSON-ready.
+  """
+  listed: dict[str, list[tuple[str, int, int]]] = {}
+  blocks = hashlib.sha256()
+  for key, each in given.items():
+    paths = [*each]
+    above = os.path.commonpath([*map(os.path.dirname, paths)]) if paths else ''
+    states = [os.stat(path) for path in paths]
+    listed[key] = [
+      (os.path.relpath(path, above), state.st_size, state.st_mtime_ns)
+      for path, state in zip(paths, states, strict=True)
+    ]
+    _sample(blocks, paths, [state.st_size for state in states])
+  text = files.to_json([options, listed, blocks.hexdigest()], sort_keys=True)
+  return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def total_bytes(given: Mapping[str, Iterable[str]]) -> int:
+  """Returns the bytes of the files of `digest`."""
+  return sum(os.path.getsize(p) for paths in given.values() for p in paths)
+
+
+def keep(
+  where: pathlib.Path, name: str, build: Build
+) -> tuple[pathlib.Path, dict[str, Any]] | None:
+  """Returns a folder and its index; what isn't there is built first.
+
+  Args:
+    where: the folder that it is in.
+    name: its own.
+    build: writes its files into an empty folder, and returns what is kept in
+      its index, JSON-ready.
+
+  Returns:
+    None if the disk doesn't take it, after a warning.
+  """
+  path = where / name
+  if (index := _index(path)) is not None:
+    return path, index
+  try:
+    with activity.doing('waiting for the process that writes token files'):
+      lock = contextlib.ExitStack()
+      lock.enter_context(cache.lock(where, {'folder': name}))
+    with lock:
+      if (index := _index(path)) is None:
+        shutil.rmtree(path, ignore_errors=True)  # damaged
+        index = _build(where, path, build)
+  except OSError as error:
+    logging.warning(
+      '%s cannot be written (%s): the data are read and tokenized at each '
+      'start: free some space, or name another folder in data.cache',
+      path,
+      error.strerror or error,
+    )
+    return None
+  return path, index
+
+
+def _build(where, path, build):
+  with cache.workspace(where) as space:
+    new = space / 'new'
+    new.mkdir()
+    index = build(new)
+    sizes = {file.name: file.stat().st_size for file in new.iterdir()}
+    text = files.to_json(index | {'sizes': sizes})
+    (new / INDEX).write_text(text, encoding='utf-8')
+    os.replace(new, path)
+  return index
+
+
+def _index(path):
+  """Returns the index of a complete folder; None: it isn't one."""
+  try:
+    index = files.read_json(path / INDEX)
+    sizes = {name: (path / name).stat().st_size for name in index['sizes']}
+  except (OSError, ValueError, KeyError, TypeError):
+    return None
+  if sizes != index['sizes']:
+    return None
+  with contextlib.suppress(OSError):  # it may be read-only
+    os.utime(path)  # so that it isn't pruned
+  return index
+
+
+def _sample(blocks, paths, sizes):
+  """Adds evenly spaced blocks of the files, as one after the other."""
+  total, before, n = sum(sizes), 0, 0
+  for at in (total * k // SAMPLES for k in range(SAMPLES)):
+    while at >= before + sizes[n]:
+      before, n = before + sizes[n], n + 1
+    with open(paths[n], 'rb') as file:
+      file.seek(at - before)
+      blocks.update(file.read(BLOCK))
+
+
+def _prune(where):
+  """Removes folders that no process has used for long."""
+  now = time.time()
+  for path in (*where.iterdir(), *where.glob(f'*/{cache.BUILDING}*')):
+    with contextlib.suppress(OSError):
+      age = now - path.stat().st_mtime
+      abandoned = path.name.startswith(cache.BUILDING)
+      limit = cache.ABANDONED_SECONDS if abandoned else UNUSED_SECONDS
+      if path.is_dir() and age > limit:
+        shutil.rmtree(path, ignore_errors=True)

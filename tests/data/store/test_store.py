@@ -1,0 +1,296 @@
+"""Token files change no batch, and a later start reads nothing else."""
+
+import functools
+import json
+import os
+
+import numpy as np
+import pytest
+
+from rnn_jax import config as config_lib
+from rnn_jax import errors
+from rnn_jax.data import columns
+from rnn_jax.data import identity
+from rnn_jax.data import pipeline
+from rnn_jax.data.sources import jsonl
+from rnn_jax.data.store import folder as folder_lib
+from rnn_jax.data.store import texts
+from rnn_jax.data.store import tokens
+from rnn_jax.data.text import tables
+from rnn_jax.data.text import tokenizer as tokenizer_lib
+from tests.support import corpora
+
+PIECES = ('word', 'más', 'its', "it's", '1234', '...', 'x' * 90, '日本語', '!')
+SPACES = (' ', ' ', ' ', '  ', '\n', '\n\n ', '\t', '\u00a0', '\u3000 ', '')
+BPE = {'tokenizer': 'bpe', 'vocabulary': 300}
+TOKENIZERS = {
+  'bytes': {'tokenizer': 'bytes'},
+  'characters': {'tokenizer': 'characters'},
+  'bpe': BPE,
+  'words': BPE | {'vocabulary': 60, 'pre_tokenizer': 'whitespace'},
+}
+TASKS = {
+  'language_modeling': {},
+  'classification': {'classes': ('a', 'b', 'c')},
+  'dialogue': {'field': 'turns'},
+}
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+  """Makes every part small."""
+  monkeypatch.setattr(texts, 'PART', 300)
+  monkeypatch.setattr(texts, 'MOST', 7)
+  monkeypatch.setattr(tokens, 'PART', 200)
+  monkeypatch.setattr(tokens, 'PIECE', 30)
+  monkeypatch.setattr(tokens, 'NEAR', 40)
+  monkeypatch.setattr(tokens, 'STEP', 16)
+
+
+def text_of(rng, sizes=(1, 5, 20, 200)):
+  words = (str(rng.choice(PIECES)) for _ in range(rng.choice(sizes)))
+  return ''.join(word + str(rng.choice(SPACES)) for word in words)
+
+
+@pytest.fixture
+def path(tmp_path):
+  """A JSONL of texts, of which some are long."""
+  rng = np.random.default_rng(0)
+  with (tmp_path / 'a.jsonl').open('w') as file:
+    for n in range(30):
+      row = {
+        'text': text_of(rng),
+        'turns': [f'a {text_of(rng, (1, 9))}' for _ in range(2 + n % 3)],
+        'label': 'abc'[n % 3],
+      }
+      file.write(json.dumps(row) + '\n')
+  return tmp_path / 'a.jsonl'
+
+
+def open_corpus(path, workdir, task='language_modeling', **data):
+  options = {
+    'source': 'jsonl',
+    'path': str(path),
+    'field': 'text',
+    'splits': (70, 20, 10),
+    'length': 16,
+    'batch_size': 4,
+    'workers': 0,
+    'cache': '',
+    **data,
+  }
+  raw = config_lib.default(task=task)
+  raw.data.update(options)
+  cfg = config_lib.parse(raw)
+  return pipeline.Corpus.open(cfg, workdir), cfg
+
+
+def batches(corpus, cfg, owns=None):
+  """Returns batches of training, and those of a held-out pass."""
+  training = pipeline.training_batches(corpus, cfg, owns=owns)
+  held_out = pipeline.heldout_batches(corpus, cfg, 'validation')
+  return [*corpora.take(training, 60), *held_out]
+
+
+def refuse(*arguments):
+  raise AssertionError('a later start reads token files only')
+
+
+@pytest.mark.parametrize(
+  ('task', 'layout', 'kind'),
+  (
+    *(('language_modeling', 'stream', kind) for kind in TOKENIZERS),
+    ('language_modeling', 'buckets', 'bpe'),
+    ('language_modeling', 'packed', 'words'),
+    ('classification', 'sorted', 'bpe'),
+    ('dialogue', 'padded', 'bpe'),
+    ('dialogue', 'buckets', 'words'),
+  ),
+)
+def test_batches_are_those_without_files(
+  path, tmp_path, task, layout, kind, monkeypatch
+):
+  data = {**TOKENIZERS[kind], **TASKS[task], 'layout': layout}
+  if layout == 'stream':
+    data['segment_bytes'] = 200
+  if task != 'language_modeling':
+    data['length'] = 64
+  plain, cfg = open_corpus(path, tmp_path / 'run', task, **data)
+  expected = batches(plain, cfg)
+  identity.write(plain.digests, tmp_path / 'run')
+  data['cache'] = str(tmp_path / 'cache')
+  first, cfg = open_corpus(path, tmp_path / 'run', task, **data)
+  monkeypatch.setattr(jsonl, 'load', refuse)
+  # What the files have needs no encoding; windows may be cut within words.
+  if task != 'language_modeling' and kind == 'bpe':
+    monkeypatch.setattr(tokenizer_lib.BytePairs, 'encode_documents', refuse)
+  later, _ = open_corpus(path, tmp_path / 'run', task, **data)
+  for corpus in (first, later):
+    assert corpus.digests == plain.digests
+    assert corpus.bytes_per_token == plain.bytes_per_token
+    corpora.assert_same(batches(corpus, cfg), expected)
+    for split, documents in corpus.documents.items():
+      before = plain.documents[split]
+      assert documents.names == before.names
+      np.testing.assert_array_equal(documents.sizes, before.sizes)
+      if before.labels is not None:
+        np.testing.assert_array_equal(documents.labels, before.labels)
+  # A job of two processes: each makes the rows of its devices.
+  for half in (0, 1):
+    own = batches(
+      later, cfg, lambda rows, row, half=half: (row < rows / 2) == (half == 0)
+    )
+    for batch, whole in zip(own[:60], expected[:60], strict=True):
+      middle = len(whole.tokens_BxL) // 2
+      rows = slice(middle) if half == 0 else slice(middle, None)
+      corpora.assert_same(
+        [type(batch)(*(x[rows] for x in batch[:4]))],
+        [type(whole)(*(x[rows] for x in whole[:4]))],
+      )
+
+
+def test_windows_come_from_the_files(path, tmp_path, monkeypatch):
+  path.write_text(path.read_text().replace('x' * 90, ' y '))
+  data = BPE | {'layout': 'stream', 'segment_bytes': 400}
+  corpus, cfg = open_corpus(
+    path, tmp_path / 'run', cache=str(tmp_path / 'cache'), **data
+  )
+  encoded = []
+  encode = tokenizer_lib.BytePairs.encode_document
+
+  def count(self, text):
+    encoded.append(len(text))
+    return encode(self, text)
+
+  examples = corpus.examples(cfg.data, 'train', 0)
+  monkeypatch.setattr(tokenizer_lib.BytePairs, 'encode_document', count)
+  made = [examples.make(n, 0) for n in range(len(examples))]
+  sizes = [examples.size(n, 0) for n in range(len(examples))]
+  known = [
+    (size, len(ids))
+    for size, ids in zip(sizes, made, strict=True)
+    if size is not None
+  ]
+  assert all(size == count for size, count in known)
+  assert len(known) > 0.6 * len(made)
+  assert sum(encoded) < 0.5 * corpus.documents['train'].total_bytes
+
+
+def test_rows_of_other_processes_are_not_made(path, tmp_path, monkeypatch):
+  corpus, cfg = open_corpus(
+    path,
+    tmp_path / 'run',
+    'classification',
+    cache=str(tmp_path / 'cache'),
+    **BPE,
+    **TASKS['classification'],
+  )
+  made = []
+  examples = type(corpus.examples(cfg.data, 'train', 0))
+  make = examples.make
+  monkeypatch.setattr(examples, 'make', lambda *a: made.append(a) or make(*a))
+  training = pipeline.training_batches(
+    corpus, cfg, owns=lambda rows, row: row == 0
+  )
+  before = len(made)  # those of the sample that bucket lengths come from
+  rows = sum(len(batch.tokens_BxL) for batch in corpora.take(training, 20))
+  assert 0 < len(made) - before < rows / 2
+
+
+@pytest.mark.parametrize('change', ('content', 'time', 'option', 'size'))
+def test_other_data_have_other_files(path, tmp_path, change):
+  cache = tmp_path / 'cache'
+  open_corpus(path, tmp_path / 'run', cache=str(cache))
+  state, options = os.stat(path), {}
+  if change == 'content':
+    path.write_text(path.read_text().replace('word', 'Word'))
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+  elif change == 'time':
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns + 1))
+  elif change == 'option':
+    options = {'splits': (80, 10, 10)}
+  else:
+    path.write_text(path.read_text() + json.dumps({'text': 'more'}))
+  open_corpus(path, tmp_path / 'other', cache=str(cache), **options)
+  assert len([p for p in cache.iterdir() if p.is_dir()]) == 2
+
+
+def test_moved_data_have_the_same_files(path, tmp_path):
+  cache = tmp_path / 'cache'
+  open_corpus(path, tmp_path / 'run', cache=str(cache))
+  (tmp_path / 'elsewhere').mkdir()
+  moved = path.rename(tmp_path / 'elsewhere' / path.name)
+  open_corpus(moved, tmp_path / 'run', cache=str(cache))
+  assert len([p for p in cache.iterdir() if p.is_dir()]) == 1
+
+
+def test_damaged_files_are_written_again(path, tmp_path):
+  cache = tmp_path / 'cache'
+  open_path = functools.partial(
+    open_corpus, path, tmp_path / 'run', cache=str(cache), **BPE
+  )
+  corpus, cfg = open_path()
+  expected = batches(corpus, cfg)
+  for name in ('*/train.text', '*/ids-*/train.ids', '*/index.json'):
+    (file,) = cache.glob(name)
+    file.write_bytes(file.read_bytes()[:-1])
+    corpora.assert_same(batches(*open_path()), expected)
+    assert not [p for p in cache.rglob('building-*')]
+
+
+def test_other_data_under_a_run_are_refused(path, tmp_path):
+  cache = str(tmp_path / 'cache')
+  corpus, _ = open_corpus(path, tmp_path / 'run', cache=cache)
+  identity.write(corpus.digests, tmp_path / 'run')
+  path.write_text(path.read_text().replace('word', 'Word'))
+  with pytest.raises(errors.InputError, match='content: .*--accept_new_data'):
+    open_corpus(path, tmp_path / 'run', cache=cache)
+
+
+def test_little_data_leave_no_file(path, tmp_path, monkeypatch):
+  monkeypatch.setenv('RNN_JAX_CACHE', str(tmp_path / 'home'))
+  open_corpus(path, tmp_path / 'run', cache='auto')
+  assert not (tmp_path / 'home').exists()
+  monkeypatch.setattr(folder_lib, 'LEAST', 100)
+  open_corpus(path, tmp_path / 'run', cache='auto')
+  assert [p for p in (tmp_path / 'home/tokens').iterdir() if p.is_dir()]
+
+
+def test_columns_are_looked_for_once(path, tmp_path, monkeypatch):
+  options = {'cache': str(tmp_path / 'cache'), 'field': ''}
+  raw = config_lib.default(task='classification')
+  raw.data.update({'source': 'jsonl', 'path': str(path), **options})
+  settled = columns.settle(config_lib.parse(raw)).data
+  assert settled.classes == ('a', 'b', 'c') and settled.field == 'text'
+  monkeypatch.setattr(tables, 'look', refuse)
+  assert columns.settle(config_lib.parse(raw)).data == settled
+
+
+def test_a_full_disk_costs_only_the_files(path, tmp_path, monkeypatch, caplog):
+  def full(*arguments):
+    raise OSError(28, 'No space left on device')
+
+  monkeypatch.setattr(texts, '_write', full)
+  cache = str(tmp_path / 'cache')
+  corpus, cfg = open_corpus(path, tmp_path / 'run', cache=cache)
+  assert len(corpora.take(pipeline.training_batches(corpus, cfg), 3)) == 3
+  assert 'No space left' in caplog.text and 'data.cache' in caplog.text
+
+
+def test_a_folder_that_cannot_be_made_is_refused(path, tmp_path):
+  (tmp_path / 'file').write_text('')
+  with pytest.raises(errors.InputError, match='data.cache=.*name another'):
+    open_corpus(path, tmp_path / 'run', cache=str(tmp_path / 'file/cache'))
+
+
+def test_processes_write_the_same_files(path, tmp_path, monkeypatch):
+  open_corpus(path, tmp_path / 'run', cache=str(tmp_path / 'plain'), **BPE)
+  monkeypatch.setattr(texts, 'PART', 2000)
+  monkeypatch.setattr(tokens, 'PART', 4000)
+  monkeypatch.setattr(texts, 'WORTH_IT', 5000)
+  monkeypatch.setattr(tokens, 'WORTH_IT', 5000)
+  open_corpus(path, tmp_path / 'run', cache=str(tmp_path / 'parallel'), **BPE)
+  for name in ('*/train.text', '*/train.names', '*/ids-*/train.ids'):
+    (one,) = (tmp_path / 'plain').glob(name)
+    (other,) = (tmp_path / 'parallel').glob(name)
+    assert one.read_bytes() == other.read_bytes()
