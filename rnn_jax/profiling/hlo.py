@@ -87,6 +87,8 @@ class Program:
     name: of the program (the HLO module).
     operations: {name: Operation} of all that run by themselves, without what
       is fused into them.
+    bodies: {computation: names of its operations}, in the order of the text. In
+      a scheduled program that is the order in which they start.
     runs: how often each of them runs, {name: times}. A loop with an unknown
       number of iterations counts as one; a conditional runs every branch.
     devices: how many the program is for.
@@ -102,9 +104,11 @@ class Program:
     entry, computations = _computations(text)
     reader = _Reader(computations, frames.Frames(text))
     self.operations, self.runs = {}, collections.Counter()
+    self.bodies = {}
     todo = [(entry, 1)]
     while todo:
       name, times = todo.pop()
+      self.bodies[name] = tuple(computations[name])
       for raw in computations[name].values():
         if raw.name not in self.operations:
           self.operations[raw.name] = reader.read(raw, computations[name])

@@ -18,6 +18,6 @@ def eight():
       '--mesh=data=4,fsdp=2',
       '--devices=8',
       '--rows=32',
-      '--device=h200',
+      '--target=v5e',
       '--json',
     )

@@ -32,7 +32,7 @@ def test_a_plan_for_eight_devices():
 def test_a_mesh_is_searched_for_and_real_steps_run_beside(tmp_path):
   raw = tiny.raw_config('no dataset is read')
   raw.model.layers = raw.cell.heads = 1
-  flags = '--devices=2', '--rows=8', '--device=cpu', '--confirm'
+  flags = '--devices=2', '--rows=8', '--target=cpu', '--confirm'
   config = tiny.write_config(tmp_path / 'config.py', raw)
   process = tiny.launch('plan', f'--config={config}', *flags)
   code, out, err = tiny.finish(process)
@@ -50,31 +50,31 @@ def test_a_mesh_is_searched_for_and_real_steps_run_beside(tmp_path):
 @pytest.mark.parametrize(
   ('flags', 'message'),
   (
-    ([], "--device='': choose one of h100, h200, a100, v5e, cpu"),
-    (['--device=b300'], "--device='b300': choose one of h100"),
-    (['--device=h100'], '--mesh and --devices are missing'),
-    (['--device=h100', '--mesh=data:8'], "'data:8': write AXIS=SIZE"),
-    (['--device=h100', '--mesh=rows=8'], "'rows=8': write AXIS=SIZE"),
-    (['--device=h100', '--mesh=data=0'], "'data=0': write AXIS=SIZE"),
+    ([], "--target='': choose one of h100, h200, b200, a100, l4, v5e, cpu"),
+    (['--target=b300'], "--target='b300': choose one of h100"),
+    (['--target=v5e'], '--mesh and --devices are missing'),
+    (['--target=v5e', '--mesh=data:8'], "'data:8': write AXIS=SIZE"),
+    (['--target=v5e', '--mesh=rows=8'], "'rows=8': write AXIS=SIZE"),
+    (['--target=v5e', '--mesh=data=0'], "'data=0': write AXIS=SIZE"),
     (
-      ['--device=h100', '--mesh=data=2,data=4'],
+      ['--target=v5e', '--mesh=data=2,data=4'],
       '--mesh=data=2,data=4: data is there twice',
     ),
     (
-      ['--device=h100', '--mesh=data=8,fsdp=4', '--devices=16'],
+      ['--target=v5e', '--mesh=data=8,fsdp=4', '--devices=16'],
       '--devices=16: --mesh=data=8,fsdp=4 has 32 devices',
     ),
     (
-      ['--device=h100', '--mesh=data=2,tensor=4', '--rows=8'],
+      ['--target=v5e', '--mesh=data=2,tensor=4', '--rows=8'],
       'mesh.tensor=4: it must divide cell.heads=2',
     ),
     (
-      ['--device=h100', '--devices=2', '--config.mesh.pipe=-1'],
+      ['--target=v5e', '--devices=2', '--config.mesh.pipe=-1'],
       'mesh.data and mesh.pipe are -1: only one',
     ),
-    (['--device=h100', '--devices=2', '--efficiency=0'], '--efficiency=0.0'),
+    (['--target=v5e', '--devices=2', '--efficiency=0'], '--efficiency=0.0'),
     (
-      ['--device=h100', '--mesh=data=1', EIGHT, '--rows=20'],
+      ['--target=v5e', '--mesh=data=1', EIGHT, '--rows=20'],
       '= 8 must divide them: give --rows=16 or 24',
     ),
   ),
