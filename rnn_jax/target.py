@@ -26,7 +26,6 @@ import dataclasses
 import functools
 import importlib.util
 import math
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -193,9 +192,8 @@ def using(name: str) -> Iterator[None]:
     yield
     return
   check(name)
-  # The plugin asks for a device while it loads, unless this says otherwise.
-  os.environ['JAX_SKIP_CUDA_CONSTRAINTS_CHECK'] = '1'
-  jax.config.update('jax_platforms', 'cpu')  # a GPU of this machine rests
+  # With another platform the plugin looks for a driver and a GPU as it loads.
+  jax.config.update('jax_platforms', 'cpu')
   before, _used = _used, GPUS[name]
   jax.clear_caches()  # traces hold what was chosen for another platform
   try:
@@ -231,8 +229,12 @@ def devices(count: int) -> list[jax.Device]:
 
 @functools.cache
 def _devices(gpu, count):
+  from jax._src import xla_bridge
   from jax.experimental import topologies
 
+  jax.devices()  # loads plugins, once; this one may have failed, for no driver
+  if 'cuda' not in xla_bridge._topology_factories:
+    xla_bridge.discover_pjrt_plugins()
   major, minor = gpu.capability
   own = math.gcd(count, NODE) if count > NODE else count
   return topologies.get_topology_desc(

@@ -41,8 +41,18 @@ class Parts(NamedTuple):
   compile_seconds: float
 
 
-def measure(workload: workload_lib.Workload, rows: int) -> Parts:
-  """Compiles the parts of a training step with `rows` rows."""
+def measure(
+  workload: workload_lib.Workload,
+  rows: int,
+  options: dict[str, str] | None = None,
+) -> Parts:
+  """Compiles the parts of a training step with `rows` rows.
+
+  Args:
+    workload: the config, on its devices.
+    rows: of a batch.
+    options: of XLA, for the step only.
+  """
   params, optimizer = batch_size.state_bytes(workload.programs, rows)
   parts = _parts(workload, rows)
   programs = {
@@ -51,7 +61,8 @@ def measure(workload: workload_lib.Workload, rows: int) -> Parts:
   }
   began = time.perf_counter()
   length = workload.config.data.length
-  programs[STEP] = workload.programs.compile_train(rows, length)
+  traced = workload.programs.trace_train(rows, length)
+  programs[STEP] = target.compiled(traced, options)
   compile_seconds = time.perf_counter() - began
   return Parts(
     {
