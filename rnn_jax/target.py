@@ -187,20 +187,28 @@ def using(name: str) -> Iterator[None]:
   Raises:
     InputError: as `check`.
   """
-  global _used  # noqa: PLW0603
   if not name:
     yield
     return
   check(name)
   # With another platform the plugin looks for a driver and a GPU as it loads.
   jax.config.update('jax_platforms', 'cpu')
-  before, _used = _used, GPUS[name]
-  jax.clear_caches()  # traces hold what was chosen for another platform
+  before = _used, jax.config.jax_enable_compilation_cache
+  _set(GPUS[name], False)  # such programs can't be read back
   try:
     yield
   finally:
-    _used = before
-    jax.clear_caches()
+    _set(*before)
+
+
+def _set(gpu, keep_programs):
+  from jax.experimental.compilation_cache import compilation_cache
+
+  global _used  # noqa: PLW0603
+  _used = gpu
+  jax.clear_caches()  # traces hold what was chosen for another platform
+  jax.config.update('jax_enable_compilation_cache', keep_programs)
+  compilation_cache.reset_cache()
 
 
 def used() -> Gpu | None:
@@ -232,7 +240,7 @@ def _devices(gpu, count):
   from jax._src import xla_bridge
   from jax.experimental import topologies
 
-  jax.devices()  # loads plugins, once; this one may have failed, for no driver
+  jax.devices()  # loads plugins, once: this one may have lacked a driver
   if 'cuda' not in xla_bridge._topology_factories:
     xla_bridge.discover_pjrt_plugins()
   major, minor = gpu.capability

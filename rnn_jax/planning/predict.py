@@ -2,16 +2,18 @@
 
     work      = max(sum_f flops_f / (efficiency peak_f), 2 state / bandwidth)
     sending_a = sum of bytes sent along axes a / slowest link that they span
-    step      = work + sum_a sending_a                nothing overlaps
-              = max(work, beside) + sum_a sending_a - beside
+    step      = work + sum_a sending_a           nothing overlaps
+              = work + sum_a sending_a - hidden  as far as the schedule allows
+    hidden    = sum_c min(sending_c, max(traffic_c / bandwidth,
+                                         flops_c / (efficiency peak)))
 
 f are the formats of matmuls. `efficiency` is the share of the peak that matmuls
 reach, an assumption. Of the memory traffic only a floor counts: the state,
 which a step reads and writes once; `efficiency` covers that of activations.
-`beside` is the time of what travels while the device computes
-(profiling/sent.py); the second step assumes that this computation is long
-enough. A link is slow if devices of a group are in different nodes. Latency and
-the traffic of others don't count.
+c are kinds of collectives; traffic_c and flops_c are what a device computes
+while they travel (profiling/sent.py), sending_c counts only those beside which
+it computes. A link is slow if devices of a group are in different nodes.
+Latency and the traffic of others don't count.
 
 The scaling efficiency is the time that one device without a memory limit would
 take for the same batch, divided by devices x step.
@@ -79,11 +81,15 @@ def predict(
   working = work(program.flops, program.memory.arguments, device, efficiency)
   seconds = sending(program.sent, program.sizes, device)
   hidden = sum(
-    part.beside / link(part.axes, program.sizes, device)
+    min(
+      part.beside / link(part.axes, program.sizes, device),
+      meanwhile(part, program, device, efficiency),
+    )
     for part in program.sent
   )
   others = sum(seconds.values()) - hidden
   step = working + hidden + others
+  # What a CPU's program leaves open can hide no more than the work lasts.
   overlapped = max(working, hidden) + others
   both = step, overlapped
   return Prediction(
@@ -95,6 +101,20 @@ def predict(
     scaling=tuple(baseline / (program.devices * t) for t in both),
     memory=program.memory.total,
     fits=program.memory.total <= USABLE * device.memory,
+  )
+
+
+def meanwhile(
+  part: sent_lib.Sent,
+  program: program_lib.Program,
+  device: devices_lib.Device,
+  efficiency: float,
+) -> float:
+  """Returns the seconds that a device computes while something travels."""
+  formats = program.flops or {'float32': 0}
+  peak = device.peak(max(formats, key=formats.get))
+  return max(
+    part.traffic / device.memory_bandwidth, part.flops / (efficiency * peak)
   )
 
 

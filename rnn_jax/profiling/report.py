@@ -97,10 +97,20 @@ def _sent(sent):
       str(part['runs']),
       f'{part["bytes"] / 1e6:,.3f}',
       f'{part["beside"] / part["bytes"]:.0%}' if part['bytes'] else '-',
+      f'{part["traffic"] / 1e6:,.3f}',
+      f'{part["flops"] / 1e9:,.3f}',
     ]
     for part in sent
   ]
-  header = ('collective', 'along', 'times', 'MB', 'beside computation')
+  header = (
+    'collective',
+    'along',
+    'times',
+    'MB',
+    'beside computation',
+    'MB of memory meanwhile',
+    'GFLOP meanwhile',
+  )
   return ['\n## Sent by each device in a step\n', *table(header, rows)]
 
 

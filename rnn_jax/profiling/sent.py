@@ -10,9 +10,12 @@ What XLA's schedule has between the two, a fusion here, is computed while the
 bytes travel. A pair with nothing in between is waited for, and so is a
 collective without a pair.
 
+What is computed meanwhile takes at least the time of its bytes of memory and of
+its matmuls.
+
 A CPU's program has no such schedule. There, what goes only along SHARED is
-assumed to travel beside computation: gradients and parameters, which the work
-of other layers can hide.
+assumed to travel beside enough computation: gradients and parameters, which the
+work of other layers can hide.
 """
 
 import collections
@@ -49,6 +52,8 @@ class Sent(NamedTuple):
     bytes: in all.
     runs: how many such collectives run.
     beside: of the bytes, those that travel while the device computes.
+    traffic: bytes of memory that it reads and writes meanwhile.
+    flops: operations of the matmuls that it computes meanwhile.
   """
 
   opcode: str
@@ -56,6 +61,8 @@ class Sent(NamedTuple):
   bytes: float
   runs: int
   beside: float
+  traffic: float
+  flops: float
 
 
 def of(text: str, sizes: Iterable[int]) -> tuple[Sent, ...]:
@@ -74,15 +81,17 @@ def of(text: str, sizes: Iterable[int]) -> tuple[Sent, ...]:
     own = collective.sent
     own /= 2 if PROMOTED.search(operation.attributes) else 1
     if target.platform() == 'gpu':
-      travels = bool(working[operation.name])
+      beside = working[operation.name]
+      cost = [
+        collective.times * sum(part)
+        for part in zip((0, 0), *map(program.cost, beside), strict=True)
+      ]
     else:
-      travels = SHARED.issuperset(along)
-    size, runs, beside = total.get((collective.opcode, along), (0, 0, 0))
-    total[collective.opcode, along] = (
-      size + own,
-      runs + collective.times,
-      beside + own * travels,
-    )
+      beside = SHARED.issuperset(along)
+      cost = math.inf, math.inf
+    one = own, collective.times, own * bool(beside), *cost
+    before = total.get((collective.opcode, along), [0] * len(one))
+    total[collective.opcode, along] = [*map(sum, zip(before, one, strict=True))]
   return tuple(Sent(*key, *value) for key, value in sorted(total.items()))
 
 

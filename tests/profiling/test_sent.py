@@ -1,5 +1,7 @@
 """What travels beside computation in handwritten programs, by hand."""
 
+import math
+
 from rnn_jax import target
 from rnn_jax.profiling import hlo
 from rnn_jax.profiling import sent
@@ -31,15 +33,19 @@ to_apply=%sum
   ROOT %less = pred[] compare(%g, %g), direction=LT
 }
 
-ENTRY %main (x: f32[8], y: f32[8]) -> f32[8] {
+ENTRY %main (x: f32[8], y: f32[8], z: f32[4,4]) -> f32[8] {
   %x = f32[8]{0} parameter(0)
   %y = f32[8]{0} parameter(1)
+  %z = f32[4,4]{1,0} parameter(2)
   %s.2 = (f32[8]{0}, f32[16]{0}) all-gather-start(%x), \
 replica_groups={{0,1},{2,3}}, dimensions={0}
   %t = (f32[8]{0}) tuple(%y)
   %d.2 = f32[16]{0} all-gather-done(%s.2)
   %s.3 = ((f32[8]{0}), f32[4]{0}) async-start(%x), calls=%scatter
-  %c = f32[8]{0} custom-call(%y), custom_call_target="gemm"
+  %m = f32[2,4]{1,0} bitcast(%y)
+  %c = f32[2,4]{1,0} custom-call(%m, %z), \
+custom_call_target="__cublas$gemm", backend_config={"gemm_backend_config":\
+{"dot_dimension_numbers":{"lhs_contracting_dimensions":["1"]}}}
   %d.3 = f32[4]{0} async-done(%s.3), calls=%scatter
   %w = f32[8]{0} while(%x), condition=%again, body=%layer, \
 backend_config={"known_trip_count":{"n":"3"}}
@@ -63,10 +69,12 @@ def test_what_is_between_a_start_and_its_done():
 def test_bytes_that_travel_beside_computation(monkeypatch):
   monkeypatch.setattr(target, 'platform', lambda: 'gpu')
   assert sent.of(SCHEDULED, SIZES) == (
-    ('all-gather', ('tensor',), 32.0, 1, 0.0),
-    ('all-reduce', ('data',), 3 * 32.0, 3, 3 * 32.0),
-    ('all-reduce', ('tensor',), 32.0, 1, 0.0),
-    ('reduce-scatter', ('tensor',), 16.0, 1, 16.0),
+    ('all-gather', ('tensor',), 32.0, 1, 0.0, 0, 0),
+    # A fusion reads and writes 8 numbers, three times.
+    ('all-reduce', ('data',), 3 * 32.0, 3, 3 * 32.0, 3 * 64, 0),
+    ('all-reduce', ('tensor',), 32.0, 1, 0.0, 0, 0),
+    # A matmul of 2x4 by 4x4.
+    ('reduce-scatter', ('tensor',), 16.0, 1, 16.0, 4 * (8 + 16 + 8), 2 * 8 * 4),
   )
 
 
@@ -87,6 +95,6 @@ to_apply=%region_4.2
 }
 """
   assert sent.of(text, (2, 1, 1, 1, 2)) == (
-    ('all-reduce', ('data',), 32.0, 1, 32.0),
-    ('all-reduce', ('tensor',), 16.0, 1, 0.0),
+    ('all-reduce', ('data',), 32.0, 1, 32.0, math.inf, math.inf),
+    ('all-reduce', ('tensor',), 16.0, 1, 0.0, math.inf, math.inf),
   )
