@@ -198,6 +198,7 @@ def values(
     'length': made.length,
     'flops': made.flops,
     'sent': [part._asdict() for part in made.sent],
+    'sent_bytes': made.sent_bytes,
     'by_cpu': values(request, by_cpu) if by_cpu else None,
     'bubble': made.bubble,
     'memory': {
