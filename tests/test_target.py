@@ -63,11 +63,8 @@ def _program(tmp_path_factory):
     w = jax.ShapeDtypeStruct((256, 64), jnp.float32, sharding=whole)
     run = jax.jit(lambda x, w: jnp.tanh(x @ w).sum(0), out_shardings=whole)
     compiled = target.compiled(run.trace(x, w), {'xla_dump_to': str(folder)})
-    yield (
-      compiled,
-      sent.of(compiled.as_text(), (COUNT, 1, 1, 1, 1)),
-      (kernels.read(folder)),
-    )
+    parts = sent.of(compiled.as_text(), (COUNT, 1, 1, 1, 1))
+    return compiled, parts, kernels.read(folder)
 
 
 @pytest.mark.cuda

@@ -29,6 +29,23 @@ def test_a_plan_for_eight_devices():
   assert values['memory']['fits']
 
 
+@pytest.mark.cuda
+def test_a_plan_by_the_compiler_of_the_gpu_and_by_the_cpus():
+  code, out, err = virtual.call('tests.launch.plans', 'for_a_gpu')
+  assert code == 0, err
+  values = json.loads(out)
+  by_cpu = values['by_cpu']
+  assert by_cpu['by_cpu'] is None
+  assert values['device'] == by_cpu['device'] == 'h100'
+  # Arguments are the state's and the batch's bytes, whoever compiles.
+  assert values['memory']['arguments'] == by_cpu['memory']['arguments']
+  assert values['memory']['temporaries'] != by_cpu['memory']['temporaries']
+  # Gradients of all layers, whoever combines them.
+  for plan in (values, by_cpu):
+    (scattered,) = [x for x in plan['sent'] if x['opcode'] == 'reduce-scatter']
+    assert scattered['bytes'] == pytest.approx(2 * plan['parameters'], rel=0.1)
+
+
 def test_a_mesh_is_searched_for_and_real_steps_run_beside(tmp_path):
   raw = tiny.raw_config('no dataset is read')
   raw.model.layers = raw.cell.heads = 1
@@ -51,6 +68,7 @@ def test_a_mesh_is_searched_for_and_real_steps_run_beside(tmp_path):
   ('flags', 'message'),
   (
     ([], "--target='': choose one of h100, h200, b200, a100, l4, v5e, cpu"),
+    (['--target=h100', '--confirm'], '--target=h100: --confirm runs steps on'),
     (['--target=b300'], "--target='b300': choose one of h100"),
     (['--target=v5e'], '--mesh and --devices are missing'),
     (['--target=v5e', '--mesh=data:8'], "'data:8': write AXIS=SIZE"),
