@@ -8,6 +8,10 @@ budget may be another machine's. Without --memory_gib, the budget is the free
 memory of this device. --confirm then runs a few real steps on random tokens, in
 a separate process limited to the budget, so that running out of memory harms
 nothing else.
+
+--target=h100 compiles for a GPU that isn't attached, with the real compiler. It
+needs the CUDA packages and no driver. The budget is then what jax takes of that
+GPU's memory.
 """
 
 import json
@@ -28,6 +32,9 @@ CONFIRM = flags.DEFINE_bool('confirm', False, 'Run real steps as well.')
 JSON = flags.DEFINE_bool(
   'json', False, 'Print the result as JSON on the last line.'
 )
+TARGET = flags.DEFINE_string(
+  'target', '', 'A GPU to compile for: h100, h200, b200, a100 or l4.'
+)
 LENGTH = flags.DEFINE_integer(
   'length', 0, 'Tokens in a row; 0: data.length.', lower_bound=0
 )
@@ -37,14 +44,27 @@ def main(argv):
   # Leave the GPU's memory to the process that runs the real steps.
   os.environ.setdefault('XLA_PYTHON_CLIENT_PREALLOCATE', 'false')
   from rnn_jax import errors
+  from rnn_jax import target
+
+  del argv
+  if CONFIG.value is None:
+    raise errors.InputError('--config is missing: name a file of configs/')
+  if TARGET.value and CONFIRM.value:
+    raise errors.InputError(
+      f'--target={TARGET.value}: --confirm runs steps, and the target is not '
+      'attached: drop one of the two'
+    )
+  with target.using(TARGET.value):
+    _find()
+
+
+def _find():
+  from rnn_jax import errors
   from rnn_jax.profiling import batch_size
   from rnn_jax.profiling import trial
   from rnn_jax.profiling import workload as workload_lib
   from rnn_jax.training.memory import batch_size as batch_size_lib
 
-  del argv
-  if CONFIG.value is None:
-    raise errors.InputError('--config is missing: name a file of configs/')
   given = MEMORY_GIB.value
   if given is not None and not 0 < given < 2**40:
     raise errors.InputError(f'--memory_gib={given!r}: give more than 0')

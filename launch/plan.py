@@ -1,13 +1,16 @@
 """Plans training on devices that this machine lacks.
 
     python -m launch.plan --config=chatgot:gpt2 --rows=2048 \\
-        --mesh=data=64,fsdp=8 --device=h200
+        --mesh=data=64,fsdp=8 --target=h200
 
-Compiles the real training step for that many virtual CPU devices and reads from
-the program what each device computes, sends and holds. Published figures of the
-device turn this into a step time, tokens per second and scaling efficiency.
-With --devices and without --mesh, it searches for the best mesh. --confirm also
-runs real steps; with --device=cpu it measures this machine for them.
+Compiles the real training step for that many GPUs, up to 512, and reads from
+the program what each of them computes, sends and holds, and what travels while
+it computes. Published figures of the device turn this into a step time, tokens
+per second and scaling efficiency. With --devices and without --mesh, it
+searches for the best mesh.
+
+GPUs need the CUDA packages and no driver. For a TPU and for this machine's CPU,
+virtual CPU devices stand in. With --target=cpu, --confirm also runs real steps.
 """
 
 from absl import flags
@@ -19,7 +22,9 @@ CONFIG = command.define_config(
   'A name, as stdlib_bytes, or a file; each of its keys is a flag too.'
 )
 MESH = flags.DEFINE_string('mesh', '', 'AXIS=SIZE,...; empty: search for it.')
-DEVICE = flags.DEFINE_string('device', '', 'h100, h200, a100, v5e or cpu.')
+TARGET = flags.DEFINE_string(
+  'target', '', 'h100, h200, b200, a100, l4, v5e or cpu.'
+)
 DEVICES = flags.DEFINE_integer(
   'devices', 0, 'Number of devices.', lower_bound=0, upper_bound=2**20
 )
@@ -42,6 +47,7 @@ def main(argv):
   from rnn_jax import bounds
   from rnn_jax import errors
   from rnn_jax import files
+  from rnn_jax import target
   from rnn_jax.planning import devices
   from rnn_jax.planning import plan
   from rnn_jax.planning import program
@@ -56,16 +62,24 @@ def main(argv):
     raise errors.InputError(
       f'--efficiency={EFFICIENCY.value}: give a fraction in (0, 1]'
     )
-  devices.check(DEVICE.value)
+  devices.check(TARGET.value)
+  if CONFIRM.value and TARGET.value != 'cpu':
+    raise errors.InputError(
+      f'--target={TARGET.value}: --confirm runs steps on this machine: give '
+      '--target=cpu, or drop it'
+    )
   sizes = plan.parse_mesh(MESH.value)
   count = plan.count(sizes, DEVICES.value)
   config = workload.parse(CONFIG.value, LENGTH.value)
+  gpu = TARGET.value if TARGET.value in target.GPUS else ''
+  if gpu:
+    target.check(gpu)
   program.claim(count)
   request = plan.Request(
     config=config,
     sizes=sizes,
     devices=count,
-    device=devices.find(DEVICE.value),
+    device=devices.find(TARGET.value),
     rows=ROWS.value,
     efficiency=EFFICIENCY.value,
   )
@@ -76,13 +90,19 @@ def main(argv):
     'give fewer, or more devices',
     int(request.device.memory * count),
   )
-  plans, others = ([plan.make(request)], []) if sizes else search.find(request)
+  with target.using(gpu):
+    plans, others = (
+      ([plan.make(request)], []) if sizes else search.find(request)
+    )
   best = plans[0]
+  by_cpu = plan.again(request, best) if gpu else None
   measured = plan.confirm(best) if CONFIRM.value else None
   if JSON.value:
-    print(files.to_json(report.values(request, best, measured)))
+    print(files.to_json(report.values(request, best, measured, by_cpu)))
     return
   print(report.text(request, best))
+  if by_cpu:
+    print(f'\n{report.compared(best, by_cpu)}')
   if others:
     print(f'\n{report.losers(plans, others)}')
   if measured:

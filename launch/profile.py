@@ -8,6 +8,10 @@ from the compiled program and from the device; the slowest operations and the
 largest results by module; and how busy the device was. It runs on random tokens
 of the config's shape and reads no dataset. WORKDIR gets profile.md,
 profile.json, profile.png, and trace/ for TensorBoard and Perfetto.
+
+--target=h100 compiles for a GPU that isn't attached: memory, collectives and
+what is computed while they travel, and the registers and spills of kernels, but
+no times. It needs the CUDA packages and no driver.
 """
 
 import pathlib
@@ -22,6 +26,9 @@ CONFIG = command.define_config(
 )
 WORKDIR = flags.DEFINE_string('workdir', None, 'Folder for the report.')
 STEPS = flags.DEFINE_integer('steps', 5, 'Steps to trace.', lower_bound=1)
+TARGET = flags.DEFINE_string(
+  'target', '', 'A GPU to compile for: h100, h200, b200, a100 or l4.'
+)
 ROWS = flags.DEFINE_integer(
   'rows', 0, "Rows in a batch; 0: the config's.", lower_bound=0
 )
@@ -32,6 +39,7 @@ LENGTH = flags.DEFINE_integer(
 
 def main(argv):
   from rnn_jax import errors
+  from rnn_jax import target
   from rnn_jax.profiling import profile
   from rnn_jax.profiling import report
   from rnn_jax.profiling import workload as workload_lib
@@ -41,16 +49,25 @@ def main(argv):
     raise errors.InputError('--config is missing: name a file of configs/')
   if not WORKDIR.value:
     raise errors.InputError('--workdir is missing: name a folder to write to')
-  workload = workload_lib.make(workload_lib.parse(CONFIG.value, LENGTH.value))
-  rows = workload.rows(ROWS.value)
-  workdir = pathlib.Path(WORKDIR.value)
-  try:
-    workdir.mkdir(parents=True, exist_ok=True)
-  except OSError as error:
+  if TARGET.value and flags.FLAGS['steps'].present:
     raise errors.InputError(
-      f'--workdir={WORKDIR.value}: {error.strerror}: give a folder'
-    ) from error
-  result = profile.run(workload, rows, STEPS.value, workdir)
+      f'--steps={STEPS.value}: no steps run with --target={TARGET.value}: drop '
+      'one of the two'
+    )
+  workdir = pathlib.Path(WORKDIR.value)
+  with target.using(TARGET.value):
+    workload = workload_lib.make(workload_lib.parse(CONFIG.value, LENGTH.value))
+    rows = workload.rows(ROWS.value)
+    try:
+      workdir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+      raise errors.InputError(
+        f'--workdir={WORKDIR.value}: {error.strerror}: give a folder'
+      ) from error
+    if TARGET.value:
+      result = profile.compile_only(workload, rows)
+    else:
+      result = profile.run(workload, rows, STEPS.value, workdir)
   print(report.write(result, workdir), end='')
 
 

@@ -15,6 +15,7 @@ from absl import flags
 from grain._src.python.dataset.transformations import shuffle
 
 from rnn_jax import compile_cache
+from rnn_jax import target
 from rnn_jax.native import cache
 from rnn_jax.native import library
 from tests.support import tiny
@@ -112,6 +113,7 @@ def _no_beam():
 
 LACKING = {
   'beam': _no_beam,
+  'cuda': target.lacking,
   'native': library.lacking,
   'float16': _no_float16,
   'peers': _no_peers,

@@ -1,19 +1,26 @@
-"""Scaling to 1,024 devices, predicted: the training step is compiled for each.
+"""Scaling to 512 GPUs: the training step, compiled for each number of them.
 
 Weak: so many rows per device. Strong: so many rows in all. Parameters are
-sharded over up to 8 devices, the rest are copies. Nothing runs; every row has
-the prediction for each device of rnn_jax/planning/devices.py.
+sharded over up to 8 devices, the rest are copies. One number of devices has
+other meshes too. XLA's compiler for the GPU makes each program, and the CPU's
+compiler another one, from which a plan for a device without its compiler would
+be estimated. Nothing runs.
 
   python -m benchmarks.run --suite=planning        45 minutes on 2 cores
+
+It needs the packages of cuda12 or cuda13, and no GPU.
 """
 
+import functools
+import operator
 from typing import Any
 
 from benchmarks.harness import case
 from benchmarks.harness import plots as plots_lib
 from benchmarks.harness import tables
 
-COUNTS = (1, 4, 16, 64, 256, 1024)
+TARGET = 'h100'
+COUNTS = (8, 64, 512)
 SHARDS = 8  # devices that share one copy of the parameters, at most
 BFLOAT16 = {'train.precision': 'bfloat16'}
 WIDE = {
@@ -30,108 +37,158 @@ MODELS = {  # arguments of configs.parse, rows per device, rows in all
   'SimpleRNN': (['published', '', BFLOAT16 | WIDE], 16, 2048),
 }
 QUICK = {'tiny': (['chatgot', 'tiny'], 2, 16)}
+MESHES = (  # of 64 devices, for weak scaling
+  {'data': 64},
+  {'data': 32, 'tensor': 2},
+  {'data': 32, 'pipe': 2},
+  {'data': 4, 'fsdp': 8, 'tensor': 2},
+)
 
 
 def cases(quick: bool) -> list[case.Case]:
-  """Each model at each number of devices, weak and strong."""
+  """Each model at each number of devices, weak and strong; other meshes."""
   models = QUICK if quick else MODELS
-  return [
-    case.Case(
+  scaling = [
+    (
       f'{model}, {kind}: {count}',
-      'suites.planning.step',
-      {
-        'config': config,
-        'mesh': {'data': count // shards, 'fsdp': shards},
-        'rows': each * count if kind == 'weak' else whole,
-      },
-      repeats=0,
+      config,
+      {'data': count // SHARDS, 'fsdp': 8},
+      n,
     )
     for model, (config, each, whole) in models.items()
     for kind in ('weak', 'strong')
-    for count in ((1, 4) if quick else COUNTS)
-    for shards in [min(SHARDS, count)]
+    for count in (COUNTS[:1] if quick else COUNTS)
+    for n in [each * count if kind == 'weak' else whole]
+  ]
+  others = [
+    (f'{model}, meshes: {_name(mesh)}', config, mesh, 64 * each)
+    for model, (config, each, _) in models.items()
+    for mesh in (() if quick else MESHES)
+  ]
+  return [
+    case.Case(
+      name,
+      'suites.planning.step',
+      {'config': config, 'mesh': mesh, 'rows': rows, 'target': TARGET},
+      repeats=0,
+    )
+    for name, config, mesh, rows in scaling + others
   ]
 
 
-def step(config: list[Any], mesh: dict[str, int], rows: int) -> tables.Row:
-  """The plan of a mesh, for each device of known figures.
+def _name(mesh):
+  return ', '.join(f'{axis} {size}' for axis, size in mesh.items())
+
+
+def step(
+  config: list[Any], mesh: dict[str, int], rows: int, target: str
+) -> tables.Row:
+  """The plan of a mesh, with what the CPU's compiler would estimate.
 
   Args:
     config: arguments of configs.parse.
     mesh: {axis: size}.
     rows: of the whole batch.
+    target: a GPU.
   """
-  import dataclasses
   import math
 
   from benchmarks.workloads import configs
+  from rnn_jax import target as target_lib
   from rnn_jax.planning import devices as devices_lib
   from rnn_jax.planning import plan as plan_lib
-  from rnn_jax.planning import predict
   from rnn_jax.planning import program as program_lib
   from rnn_jax.planning import report as report_lib
 
+  target_lib.check(target)
   program_lib.claim(math.prod(mesh.values()))
-  first, *others = devices_lib.KNOWN.values()
-  parsed = configs.parse(*config)
-  request = plan_lib.Request(parsed, mesh, 0, first, rows)
-  plan = plan_lib.make(request)
-  flops, state = program_lib.of_one_device(parsed, rows)
-  plans = {first.name: report_lib.values(request, plan)}
-  for device in others:
-    one = predict.work(flops, state, device)
-    prediction = predict.predict(plan.program, device, one)
-    plans[device.name] = report_lib.values(
-      dataclasses.replace(request, device=device),
-      plan._replace(prediction=prediction),
-    )
-  return {'plans': plans}
+  device = devices_lib.find(target)
+  request = plan_lib.Request(configs.parse(*config), mesh, 0, device, rows)
+  with target_lib.using(target):
+    plan = plan_lib.make(request)
+  by_cpu = plan_lib.again(request, plan)
+  return {'plan': report_lib.values(request, plan, None, by_cpu)}
 
 
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
-  """A table and a picture for each model, weak and strong."""
+  """Tables and pictures of each model: weak, strong, and other meshes."""
   yield tables.provenance(rows)
-  by_name = {}
-  for case_name, row in rows.items():
-    name, _, count = case_name.rpartition(': ')
-    by_name.setdefault(name, {})[int(count)] = row
-  for name, by_count in by_name.items():
-    ordered = dict(sorted(by_count.items()))
+  models = {}
+  for name, row in rows.items():
+    model, _, rest = name.partition(', ')
+    kind, _, size = rest.partition(': ')
+    models.setdefault(model, {}).setdefault(kind, {})[size] = row
+  for model, kinds in models.items():
     series = {}
-    for count, row in ordered.items():
-      for device, plan in row.get('plans', {}).items():
-        point = count, plan['scaling_efficiency'][0]
-        series.setdefault(device, []).append(point)
-    yield f'**{name} scaling**'
-    yield _table(ordered, series)
+    for kind in ('weak', 'strong'):
+      rows_of_kind = kinds.get(kind, {})
+      yield f'**{model}, {kind} scaling on {TARGET}**'
+      yield tables.by_row('devices', rows_of_kind, COLUMNS)
+      series |= _efficiencies(kind, rows_of_kind)
     if series:
-      file = name.replace(', ', '_').lower()
-      labels = ('devices', 'scaling efficiency, nothing overlaps')
-      yield plots.lines(file, series, labels, 'linear')
+      labels = 'devices', 'scaling efficiency'
+      yield plots.lines(model.lower(), series, labels, 'linear')
+    if others := kinds.get('meshes'):
+      shared = f'data 8, fsdp {SHARDS}'
+      others = {shared: kinds['weak']['64']} | others
+      yield f'**{model}, meshes of 64 {TARGET}, what each device sends**'
+      yield tables.by_row('mesh', others, COLUMNS | {'sent': _sent})
 
 
-def _table(by_count, devices):
-  def first(row):
-    return next(iter(row['plans'].values()))
-
-  def cell(device):
-    return lambda row: _cell(row['plans'].get(device))
-
-  columns = {
-    'rows': lambda row: f'{first(row)["rows"]:,}',
-    'memory per device': lambda row: (
-      f'{first(row)["memory"]["total"] / 2**30:.3g} GiB'
-    ),
-    **{device: cell(device) for device in devices},
+def _efficiencies(kind, rows):
+  """Points of three lines, as (devices, efficiency)."""
+  read = {
+    f'{kind}, nothing overlaps': lambda plan: plan['scaling_efficiency'][0],
+    f'{kind}, as scheduled': lambda plan: plan['scaling_efficiency'][1],
+    f'{kind}, estimated': lambda plan: plan['by_cpu']['scaling_efficiency'][1],
   }
-  rows = {f'{count:,}': row for count, row in by_count.items()}
-  return tables.by_row('devices', rows, columns)
+  plans = [row['plan'] for row in rows.values() if 'plan' in row]
+  return {
+    label: [(plan['devices'], value(plan)) for plan in plans]
+    for label, value in read.items()
+    if plans
+  }
 
 
-def _cell(plan):
-  """A step's time and efficiency, with nothing and with all overlapped."""
-  if plan is None:
-    return '-'
-  worst, best = (f'{share:.1%}' for share in plan['scaling_efficiency'])
-  room = '' if plan['memory']['fits'] else ', does not fit'
-  return f'{tables.seconds(plan["seconds"]["step"])}, {worst} to {best}{room}'
+def _both(unit, *keys):
+  """A column: the target's figure, and the CPU's over it."""
+
+  def cell(row):
+    plan = row['plan']
+    ours, guess = (
+      functools.reduce(operator.getitem, keys, one)
+      for one in (plan, plan['by_cpu'])
+    )
+    return f'{unit(ours)} (CPU {tables.times(guess / ours)})' if ours else '-'
+
+  return cell
+
+
+def _sent(row):
+  return ', '.join(
+    f'{part["opcode"]} {"+".join(part["axes"])} {part["bytes"] / 1e6:,.3g} MB'
+    for part in row['plan']['sent']
+    if part['bytes'] >= 1e5
+  )
+
+
+def _share(row):
+  sent = row['plan']['sent']
+  whole = sum(part['bytes'] for part in sent)
+  return f'{sum(part["beside"] for part in sent) / whole:.0%}' if whole else '-'
+
+
+def _efficiency(row):
+  none, scheduled = row['plan']['scaling_efficiency']
+  estimated = row['plan']['by_cpu']['scaling_efficiency'][1]
+  return f'{none:.1%}, {scheduled:.1%}, {estimated:.1%}'
+
+
+COLUMNS = {
+  'rows': lambda row: f'{row["plan"]["rows"]:,}',
+  'memory': _both(tables.mebibytes, 'memory', 'total'),
+  'sent': _both(lambda n: f'{n / 1e6:,.4g} MB', 'sent_bytes'),
+  'beside computation': _share,
+  'step': _both(tables.seconds, 'seconds', 'overlapped'),
+  'efficiency: nothing overlaps, as scheduled, estimated': _efficiency,
+}

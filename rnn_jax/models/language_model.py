@@ -17,6 +17,7 @@ import jax.numpy as jnp
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax import target
 from rnn_jax.cells import base
 from rnn_jax.models import blocks
 from rnn_jax.models import positions
@@ -273,6 +274,6 @@ def policy(train: config_lib.Train) -> precision.Policy:
     InputError: this device can't multiply in them.
   """
   formats = precision.policy(train.precision, train.quantized)
-  if lacking := precision.lacking(formats.operands, jax.devices()[0]):
+  if lacking := precision.lacking(formats.operands, target.device()):
     raise errors.InputError(f'train.precision={train.precision!r}: {lacking}')
   return formats

@@ -25,6 +25,7 @@ import flax.linen as nn
 import jax
 
 from rnn_jax import host
+from rnn_jax import target
 from rnn_jax.cells import base
 from rnn_jax.ops import devices
 
@@ -58,7 +59,7 @@ def policy(plan: base.Plan) -> Callable[..., Any]:
   """
   policies = jax.checkpoint_policies
   if plan.offload:
-    host.check_pinned(jax.local_devices(), 'remat.offload=True')
+    host.check_pinned([target.device()], 'remat.offload=True')
     if 'matmuls' in plan.keep:
       return policies.offload_dot_with_no_batch_dims('device', host.PINNED)
     return policies.save_and_offload_only_these_names(

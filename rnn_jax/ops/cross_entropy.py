@@ -24,6 +24,7 @@ import jax
 import jax.numpy as jnp
 
 from rnn_jax import shapes
+from rnn_jax import target
 from rnn_jax.ops import precision
 
 BLOCK = {'cpu': 2**19}  # logits held at once: 2 MiB stay in a core's cache
@@ -237,7 +238,7 @@ def _cut(arrays, begin, length):
 def _over_blocks(add, carry, x, kernel, options):
   """Runs carry = add(carry, begin, length) over blocks of time."""
   B, L, _ = x.shape
-  block = options.block or BLOCK.get(jax.default_backend(), BLOCK_ELSEWHERE)
+  block = options.block or BLOCK.get(target.platform(), BLOCK_ELSEWHERE)
   longest = max(1, block // (B * kernel.shape[-1]))
   length = -(-L // -(-L // longest))  # the same number of blocks, balanced
   whole = L // length

@@ -24,6 +24,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from rnn_jax import target
 from rnn_jax.native import library
 from rnn_jax.native import transforms
 from rnn_jax.ops import precision
@@ -45,7 +46,7 @@ KINDS = {
 
 def lacking() -> str:
   """Returns why the recurrences can't run here; '' if they can."""
-  if (device := jax.default_backend()) != 'cpu':
+  if (device := target.platform()) != 'cpu':
     return f"impl='native' needs a CPU, not {device}"
   return library.lacking()
 

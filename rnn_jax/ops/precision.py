@@ -23,6 +23,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from rnn_jax import target
 from rnn_jax.ops import int8
 
 ROWS = 8192  # rows of a weight gradient's partial sum on a CPU
@@ -184,7 +185,7 @@ def weight_gradient(x: jax.Array, dy: jax.Array, operands: str) -> jax.Array:
   """
   leading = list(range(x.ndim - 1))
   rows = math.prod(x.shape[:-1])
-  if jax.default_backend() != 'cpu' or rows % ROWS:
+  if target.platform() != 'cpu' or rows % ROWS:
     return dot(x, dy, ((leading, leading), ((), ())), operands)
   # On a CPU, XLA transposes x first, with slow strided reads over many rows.
   x, dy = (a.reshape(-1, ROWS, a.shape[-1]) for a in (x, dy))

@@ -67,6 +67,12 @@ def sizes(options: Any, count: int) -> tuple[int, ...]:
   return tuple(count // known if n == REST else n for n in given)
 
 
+def fewest(options: Any) -> int:
+  """Returns the smallest number of devices that the sizes of a config allow."""
+  given = [getattr(options, name) for name in axes.NAMES]
+  return math.prod(n for n in given if n != REST)
+
+
 def row_multiple(mesh: jax.sharding.Mesh, options: Any) -> int:
   """Returns what the number of rows of a batch must be a multiple of.
 

@@ -150,6 +150,15 @@ def compiled(
   return Plan(made, program, prediction, executable)
 
 
+def again(request: Request, plan: Plan) -> Plan:
+  """Returns the Plan of the same mesh and rows, compiled again.
+
+  Outside of target.using it is what the CPU's compiler estimates.
+  """
+  sizes = dict(zip(axes.NAMES, plan.program.sizes, strict=True))
+  return make(dataclasses.replace(request, sizes=sizes, rows=plan.program.rows))
+
+
 def confirm(plan: Plan) -> Measured:
   """Runs real steps of a plan on this machine's virtual devices."""
   runner = workload_lib.Runner(

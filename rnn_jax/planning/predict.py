@@ -2,16 +2,18 @@
 
     work      = max(sum_f flops_f / (efficiency peak_f), 2 state / bandwidth)
     sending_a = sum of bytes sent along axes a / slowest link that they span
-    step      = work + sum_a sending_a                    nothing overlaps
-              = max(work, sending_rows) + sending_others  perfect overlap
+    step      = work + sum_a sending_a           nothing overlaps
+              = work + sum_a sending_a - hidden  as far as the schedule allows
+    hidden    = sum_c min(sending_c, max(traffic_c / bandwidth,
+                                         flops_c / (efficiency peak)))
 
 f are the formats of matmuls. `efficiency` is the share of the peak that matmuls
 reach, an assumption. Of the memory traffic only a floor counts: the state,
 which a step reads and writes once; `efficiency` covers that of activations.
-`sending_rows` is what goes along data and fsdp: gradients and parameters, which
-the work of other layers can hide; what goes along the other axes is waited for.
-A link is slow if devices of a group are in different nodes. Latency and the
-traffic of others don't count.
+c are kinds of collectives; traffic_c and flops_c are what a device computes
+while they travel (profiling/sent.py), sending_c counts only those beside which
+it computes. A link is slow if devices of a group are in different nodes.
+Latency and the traffic of others don't count.
 
 The scaling efficiency is the time that one device without a memory limit would
 take for the same batch, divided by devices x step.
@@ -28,6 +30,7 @@ from rnn_jax import config as config_lib
 from rnn_jax.parallel import axes
 from rnn_jax.planning import devices as devices_lib
 from rnn_jax.planning import program as program_lib
+from rnn_jax.profiling import sent as sent_lib
 
 EFFICIENCY = 0.4  # assumed, of the peak of matmuls
 USABLE = 0.9  # of the memory: what the runtime and fragments leave
@@ -41,7 +44,7 @@ class Prediction:
     work: computing with bubbles, or the floor of memory traffic.
     sending: {axes, as 'data+fsdp': seconds}.
     step: if nothing overlaps.
-    overlapped: if all that goes only along the rows' axes overlaps with work.
+    overlapped: if all that travels beside computation is hidden by it.
     tokens: per second, of all devices, by `step`; and by `overlapped`.
     scaling: efficiency, by `step`; and by `overlapped`.
     memory: bytes of a device.
@@ -77,9 +80,16 @@ def predict(
   """
   working = work(program.flops, program.memory.arguments, device, efficiency)
   seconds = sending(program.sent, program.sizes, device)
-  hidden = sum(seconds[key] for key in seconds if _is_rows(key))
+  hidden = sum(
+    min(
+      part.beside / link(part.axes, program.sizes, device),
+      meanwhile(part, program, device, efficiency),
+    )
+    for part in program.sent
+  )
   others = sum(seconds.values()) - hidden
   step = working + hidden + others
+  # What a CPU's program leaves open can hide no more than the work lasts.
   overlapped = max(working, hidden) + others
   both = step, overlapped
   return Prediction(
@@ -91,6 +101,20 @@ def predict(
     scaling=tuple(baseline / (program.devices * t) for t in both),
     memory=program.memory.total,
     fits=program.memory.total <= USABLE * device.memory,
+  )
+
+
+def meanwhile(
+  part: sent_lib.Sent,
+  program: program_lib.Program,
+  device: devices_lib.Device,
+  efficiency: float,
+) -> float:
+  """Returns the seconds that a device computes while something travels."""
+  formats = program.flops or {'float32': 0}
+  peak = device.peak(max(formats, key=formats.get))
+  return max(
+    part.traffic / device.memory_bandwidth, part.flops / (efficiency * peak)
   )
 
 
@@ -117,7 +141,7 @@ def one_device_seconds(
 
 
 def sending(
-  sent: Sequence[program_lib.Sent],
+  sent: Sequence[sent_lib.Sent],
   sizes: Sequence[int],
   device: devices_lib.Device,
 ) -> dict[str, float]:
@@ -141,7 +165,3 @@ def link(
   nodes = ids.reshape(-1, joined) // device.node
   apart = bool((nodes != nodes[:, :1]).any())
   return device.across if apart else device.inside
-
-
-def _is_rows(key):
-  return set(key.split('+')) <= set(program_lib.SHARED)

@@ -1,8 +1,8 @@
-"""Compiles a training step for a mesh of virtual devices and reads it.
+"""Compiles a training step for a mesh and reads it; nothing runs.
 
-The CPU's virtual devices stand in for others: what each would compute, send and
-hold is read from the program, and nothing runs. Call `claim` before jax finds
-its devices.
+For a GPU it is the program of the target's compiler (rnn_jax/target.py). For
+other devices, virtual ones of the CPU stand in: call `claim` before jax finds
+its devices. What a device computes, sends and holds is read from the program.
 """
 
 import dataclasses
@@ -11,43 +11,22 @@ import math
 import os
 import re
 import time
-from collections.abc import Iterable
-from typing import NamedTuple
 
 import jax
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax import target
 from rnn_jax.parallel import axes
+from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.parallel import pipeline
 from rnn_jax.planning import flops as flops_lib
-from rnn_jax.profiling import collectives
-from rnn_jax.profiling import hlo
+from rnn_jax.profiling import sent as sent_lib
 from rnn_jax.profiling import workload as workload_lib
 from rnn_jax.training.memory import batch_size
 from rnn_jax.training.memory import program as program_memory
 
 FLAG = '--xla_force_host_platform_device_count'
-SHARED = 'data', 'fsdp'  # axes along which only rows are split
-# The CPU's compiler sums 16-bit numbers in 32 bits, under this name; other
-# devices send 16 bits.
-PROMOTED = re.compile(r'to_apply=%?[\w.\-]*_promoted\b')
-
-
-class Sent(NamedTuple):
-  """What one device sends in a step, by one kind of collective.
-
-  Attributes:
-    opcode: as in profiling/collectives.py.
-    axes: of the mesh, along which the devices of a group are.
-    bytes: in all.
-    runs: how many such collectives run.
-  """
-
-  opcode: str
-  axes: tuple[str, ...]
-  bytes: float
-  runs: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +38,7 @@ class Program:
     rows: of the whole batch, `length` tokens each.
     parameters: numbers of the whole model.
     flops: {format: operations}, with those of a pipeline's bubble.
-    sent: to other devices.
+    sent: to other devices, of each kind.
     memory: bytes.
     bubble: the share of its time that a stage is idle.
     seconds: how long tracing and compiling took.
@@ -70,7 +49,7 @@ class Program:
   length: int
   parameters: int
   flops: dict[str, float]
-  sent: tuple[Sent, ...]
+  sent: tuple[sent_lib.Sent, ...]
   memory: program_memory.ProgramMemory
   bubble: float
   seconds: float
@@ -79,6 +58,16 @@ class Program:
   def devices(self) -> int:
     """How many devices the mesh has."""
     return math.prod(self.sizes)
+
+  @property
+  def sent_bytes(self) -> float:
+    """What a device sends in a step."""
+    return sum(part.bytes for part in self.sent)
+
+  @property
+  def beside_bytes(self) -> float:
+    """How much of that travels while the device computes."""
+    return sum(part.beside for part in self.sent)
 
   @property
   def tokens(self) -> int:
@@ -127,12 +116,16 @@ def one_device(config: config_lib.Config) -> config_lib.Config:
   return with_mesh(dataclasses.replace(config, mesh=mesh), {})
 
 
-# A search asks for that of one device again and again: its model is traced.
-@functools.lru_cache(2)
 def workload(config: config_lib.Config) -> workload_lib.Workload:
   """Returns the Workload of a Config on as many devices as its mesh needs."""
-  count = math.prod(getattr(config.mesh, name) for name in axes.NAMES)
-  return workload_lib.make(config, jax.devices()[:count])
+  return _workload(config, target.used())
+
+
+# A search asks for that of one device again and again: its model is traced.
+@functools.lru_cache(2)
+def _workload(config, gpu):
+  count = mesh_lib.fewest(config.mesh)
+  return workload_lib.make(config, None if gpu else jax.devices()[:count])
 
 
 def rows_of(made: workload_lib.Workload, requested: int) -> int:
@@ -162,11 +155,11 @@ def rows_of(made: workload_lib.Workload, requested: int) -> int:
 def compiled(
   made: workload_lib.Workload, rows: int
 ) -> tuple[Program, jax.stages.Compiled]:
-  """Returns a training step of a Subject as it was read, and itself."""
+  """Returns a training step of a Workload as it was read, and itself."""
   began = time.perf_counter()
   length, mesh = made.config.data.length, made.programs.mesh
   traced = made.programs.trace_train(rows, length)
-  executable = traced.lower().compile()
+  executable = target.compiled(traced)
   sizes = tuple(mesh.shape[name] for name in axes.NAMES)
   program = Program(
     sizes=sizes,
@@ -174,7 +167,7 @@ def compiled(
     length=length,
     parameters=parameters(made),
     flops=flops_lib.count(traced.jaxpr),
-    sent=sent(executable.as_text(), sizes),
+    sent=sent_lib.of(executable.as_text(), sizes),
     memory=program_memory.of(executable),
     bubble=bubble(made.config.mesh),
     seconds=time.perf_counter() - began,
@@ -205,22 +198,3 @@ def of_one_device(
   traced = made.programs.trace_train(rows, config.data.length)
   state = sum(batch_size.state_bytes(made.programs, rows))
   return flops_lib.count(traced.jaxpr), state
-
-
-def sent(text: str, sizes: Iterable[int]) -> tuple[Sent, ...]:
-  """Returns what a device sends, by collective and by the axes of its group.
-
-  Args:
-    text: of the compiled program.
-    sizes: of the mesh's axes.
-  """
-  program, sizes = hlo.Program(text), tuple(sizes)
-  total = {}
-  for collective, operation in collectives.with_operations(program):
-    joined = collectives.members(operation.attributes, math.prod(sizes))
-    key = collective.opcode, collectives.along(joined, sizes, axes.NAMES)
-    size, runs = total.get(key, (0, 0))
-    own = collective.sent
-    own /= 2 if PROMOTED.search(operation.attributes) else 1
-    total[key] = size + own, runs + collective.times
-  return tuple(Sent(*key, *value) for key, value in sorted(total.items()))

@@ -13,8 +13,7 @@ SHOWN = 8  # candidates in the report
 NOT_COUNTED = (
   "not counted: elementwise work and what activations take of the memory's "
   'bandwidth\n(both are in the assumed share of the peak), latency, input, '
-  "checkpoints. Memory is\nthe CPU compiler's account: fusions of another "
-  'device may need less.'
+  'checkpoints'
 )
 
 
@@ -53,6 +52,7 @@ def _a_device(request, plan):
     along = tuple(key.split('+')) if key else ()
     sent = ', '.join(
       f'{part.opcode} {part.bytes / 1e6:,.3g} MB'
+      f' ({part.beside / part.bytes:.0%} beside computation)'
       for part in made.sent
       if part.axes == along
     )
@@ -74,13 +74,32 @@ def _a_device(request, plan):
 def _step(plan):
   prediction = plan.prediction
   lines = [
-    ('', 'nothing overlaps', "rows' axes overlap"),
+    ('', 'nothing overlaps', 'overlapped'),
     ('step', seconds(prediction.step), seconds(prediction.overlapped)),
     ('tokens per second', *(f'{n:,.0f}' for n in prediction.tokens)),
     ('scaling efficiency', *(f'{share:.1%}' for share in prediction.scaling)),
   ]
   table = '\n'.join(f'{a:20}{b:>18}{c:>22}' for a, b, c in lines)
   return f'{table}\n{NOT_COUNTED}'
+
+
+def compared(plan: plan_lib.Plan, by_cpu: plan_lib.Plan) -> str:
+  """Returns a plan beside what the CPU's compiler would have estimated."""
+  lines = [
+    (
+      name,
+      unit(real),
+      unit(guess),
+      f'{guess / real:.3g} times' if real else '-',
+    )
+    for name, unit, real, guess in (
+      (name, unit, read(plan), read(by_cpu)) for name, unit, read in COMPARED
+    )
+  ]
+  head = '', "target's compiler", "CPU's compiler", 'CPU over target'
+  return '\n'.join(
+    f'{a:24}{b:>18}{c:>18}{d:>18}' for a, b, c, d in (head, *lines)
+  )
 
 
 def losers(
@@ -143,10 +162,29 @@ def _mebibytes(value):
   return f'{value / 2**20:,.1f} MiB'
 
 
+def seconds(value: float) -> str:
+  """Returns seconds with three digits, in a suitable unit."""
+  for unit, size in (('s', 1.0), ('ms', 1e-3)):
+    if value >= size:
+      return f'{value / size:.3g} {unit}'
+  return f'{value / 1e-6:.3g} us'
+
+
+COMPARED = (
+  ('memory', _mebibytes, lambda plan: plan.program.memory.total),
+  ('temporaries', _mebibytes, lambda plan: plan.program.memory.temporaries),
+  ('sent', _mebibytes, lambda plan: plan.program.sent_bytes),
+  ('beside computation', _mebibytes, lambda plan: plan.program.beside_bytes),
+  ('step, nothing overlaps', seconds, lambda plan: plan.prediction.step),
+  ('step, overlapped', seconds, lambda plan: plan.prediction.overlapped),
+)
+
+
 def values(
   request: plan_lib.Request,
   plan: plan_lib.Plan,
   measured: plan_lib.Measured | None = None,
+  by_cpu: plan_lib.Plan | None = None,
 ) -> dict[str, Any]:
   """Returns a plan as JSON-ready values."""
   made, prediction = plan.program, plan.prediction
@@ -160,6 +198,8 @@ def values(
     'length': made.length,
     'flops': made.flops,
     'sent': [part._asdict() for part in made.sent],
+    'sent_bytes': made.sent_bytes,
+    'by_cpu': values(request, by_cpu) if by_cpu else None,
     'bubble': made.bubble,
     'memory': {
       **made.memory._asdict(),
@@ -178,11 +218,3 @@ def values(
     'scaling_efficiency': prediction.scaling,
     'measured': measured._asdict() if measured else None,
   }
-
-
-def seconds(value: float) -> str:
-  """Returns seconds with three digits, in a suitable unit."""
-  for unit, size in (('s', 1.0), ('ms', 1e-3)):
-    if value >= size:
-      return f'{value / size:.3g} {unit}'
-  return f'{value / 1e-6:.3g} us'

@@ -32,6 +32,8 @@ CALLED = re.compile(
   r'\b(?:calls|body|condition|to_apply|true_computation|false_computation)='
   r'%?([\w.\-]+)'
 )
+# Of a dot, and of a call of cuBLAS, whose form is JSON.
+CONTRACTED = re.compile(r'lhs_contracting_dim(?:s=\{|ensions":\[)([\d,"]*)')
 BRANCHES = re.compile(r'branch_computations=\{([^}]*)\}')
 # These run other operations, which are counted themselves.
 CONTAINERS = {'while', 'call', 'conditional', 'async-start', 'async-done'}
@@ -87,6 +89,8 @@ class Program:
     name: of the program (the HLO module).
     operations: {name: Operation} of all that run by themselves, without what
       is fused into them.
+    bodies: {computation: names of its operations}, in the order of the text. In
+      a scheduled program that is the order in which they start.
     runs: how often each of them runs, {name: times}. A loop with an unknown
       number of iterations counts as one; a conditional runs every branch.
     devices: how many the program is for.
@@ -102,9 +106,11 @@ class Program:
     entry, computations = _computations(text)
     reader = _Reader(computations, frames.Frames(text))
     self.operations, self.runs = {}, collections.Counter()
+    self.bodies, self._computations = {}, computations
     todo = [(entry, 1)]
     while todo:
       name, times = todo.pop()
+      self.bodies[name] = tuple(computations[name])
       for raw in computations[name].values():
         if raw.name not in self.operations:
           self.operations[raw.name] = reader.read(raw, computations[name])
@@ -112,6 +118,44 @@ class Program:
         # The end of an asynchronous operation names its computation again.
         if raw.opcode in CONTAINERS - {'async-done'}:
           todo += [(called, times * raw.iterations) for called in raw.called]
+
+  def cost(self, name: str) -> tuple[float, float]:
+    """Returns the least that an operation costs each time that it runs.
+
+    Returns:
+      (bytes that it reads and writes in memory, operations of its matmuls),
+      of all that it runs.
+    """
+    body = next(x for x in self._computations.values() if name in x)
+    return self._cost(body[name], body)
+
+  def _cost(self, raw, body):
+    if raw.opcode in CONTAINERS:
+      inner = [
+        self._cost(line, called)
+        for called in map(self._computations.get, raw.called)
+        for line in (called or {}).values()
+      ]
+      return (
+        raw.iterations * sum(traffic for traffic, _ in inner),
+        raw.iterations * sum(flops for _, flops in inner),
+      )
+    if raw.opcode in NO_RESULT or raw.opcode == 'constant':
+      return 0, 0
+    read = [body[x] for x in raw.operands if x in body]
+    sizes = [size for line in (raw, *read) for _, size in line.arrays]
+    return sum(sizes), self._matmuls(raw, body)
+
+  def _matmuls(self, raw, body):
+    found = 0
+    if contracted := CONTRACTED.search(raw.rest):
+      shape = _dimensions(body[raw.operands[0]])
+      axes = map(int, re.findall(r'\d+', contracted[1]))
+      found = 2 * math.prod(_dimensions(raw) + [shape[axis] for axis in axes])
+    for name in raw.called:
+      called = self._computations.get(name, {})
+      found += sum(self._matmuls(line, called) for line in called.values())
+    return found
 
   def is_container(self, name: str) -> bool:
     """Returns whether that operation's time is the time of others."""
@@ -268,6 +312,13 @@ def _computations(text):
     elif now is not None and (match := INSTRUCTION.match(line)):
       now[match[1]] = _raw(len(now), *match.groups())
   return entry, computations
+
+
+def _dimensions(raw):
+  """Returns those of the first array that a line makes."""
+  return [
+    int(n) for n in re.findall(r'\d+', raw.arrays[0][0].partition('[')[2])
+  ]
 
 
 def _raw(number, name, shape, opcode, rest):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import jax
 
-from rnn_jax.data.batching import batch as batch_lib
+from rnn_jax import target
 from rnn_jax.profiling import workload as workload_lib
 from rnn_jax.training.memory import batch_size
 from rnn_jax.training.memory import program as program_memory
@@ -41,17 +41,28 @@ class Parts(NamedTuple):
   compile_seconds: float
 
 
-def measure(workload: workload_lib.Workload, rows: int) -> Parts:
-  """Compiles the parts of a training step with `rows` rows."""
+def measure(
+  workload: workload_lib.Workload,
+  rows: int,
+  options: dict[str, str] | None = None,
+) -> Parts:
+  """Compiles the parts of a training step with `rows` rows.
+
+  Args:
+    workload: the config, on its devices.
+    rows: of a batch.
+    options: of XLA, for the step only.
+  """
   params, optimizer = batch_size.state_bytes(workload.programs, rows)
   parts = _parts(workload, rows)
   programs = {
-    name: jax.jit(run).lower(*parts.arguments).compile()
+    name: target.compiled(jax.jit(run).trace(*parts.arguments))
     for name, run in ((FORWARD, parts.forward), (BACKWARD, parts.backward))
   }
   began = time.perf_counter()
   length = workload.config.data.length
-  programs[STEP] = workload.programs.compile_train(rows, length)
+  traced = workload.programs.trace_train(rows, length)
+  programs[STEP] = target.compiled(traced, options)
   compile_seconds = time.perf_counter() - began
   return Parts(
     {
@@ -70,7 +81,7 @@ def measure(workload: workload_lib.Workload, rows: int) -> Parts:
 def kept(workload: workload_lib.Workload, rows: int) -> int:
   """Returns the bytes that the forward pass keeps for the backward pass."""
   parts = _parts(workload, rows)
-  program = jax.jit(parts.keep).lower(*parts.arguments).compile()
+  program = target.compiled(jax.jit(parts.keep).trace(*parts.arguments))
   return program_memory.of(program).outputs
 
 
@@ -96,18 +107,9 @@ def _parts(workload, rows):
     )
     return pull
 
-  made = workload_lib.random_batch(
-    workload.config, workload.tokenizer.size, rows, seed=0
-  )
-  like = jax.tree.map(
-    lambda x, sharding: jax.ShapeDtypeStruct(
-      x.shape, x.dtype, sharding=sharding
-    ),
-    made,
-    jax.tree.broadcast(programs.batch_sharding, made),
-  )
+  batch = programs.batch_like(rows, workload.config.data.length)
   key = jax.eval_shape(lambda: jax.random.key(0))
-  arguments = programs.parameters_like(), batch_lib.Batch(*like), key
+  arguments = programs.parameters_like(), batch, key
   backward = jax.value_and_grad(loss, has_aux=True)
   return _Parts(loss, backward, keep, arguments)
 

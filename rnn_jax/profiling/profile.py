@@ -1,13 +1,16 @@
 """Profiles a config's training step: memory, time, operations, buffers.
 
-`run` returns a dict that JSON can write:
+`run` and `compile_only`, which is for a target, return a dict that JSON can
+write:
 
   subject    what was measured: rows, length, vocabulary, precision, device
   memory     bytes of each device: 'arrays', 'kept_for_backward', 'programs' by
              the compiler, 'device' by the device or the kernel
   cost       flops and bytes accessed by XLA, a floor: it counts loops once
-  time       seconds of the steps, without and with the trace
+  time       'compile_seconds'; seconds of the steps, without and with the trace
   trace      its file, 'busy_share', the slowest operations and modules
+  sent       what a device sends (sent.py)
+  kernels    of a target's program (kernels.py)
   buffers    the largest results of operations
   versions, commit
 """
@@ -15,14 +18,18 @@
 import pathlib
 import platform
 import statistics
+import tempfile
 from typing import Any
 
 import jax
 
 from rnn_jax import activity
 from rnn_jax import provenance
+from rnn_jax.parallel import axes
 from rnn_jax.profiling import hlo
+from rnn_jax.profiling import kernels as kernels_lib
 from rnn_jax.profiling import parts as parts_lib
+from rnn_jax.profiling import sent as sent_lib
 from rnn_jax.profiling import trace as trace_lib
 from rnn_jax.profiling import workload as workload_lib
 
@@ -50,8 +57,41 @@ def run(
   with activity.doing(f'tracing {steps} steps'):
     with jax.profiler.trace(workdir / TRACE, profiler_options=_options()):
       traced = runner.run(steps)
+  result = _compiled(workload, rows, parts)
   program = hlo.Program(parts.step.as_text())
   path = trace_lib.newest(workdir / TRACE)
+  result['memory']['device'] = {'source': source, 'peak_bytes': peak}
+  result['time'] |= {
+    'steps': steps,
+    'median': statistics.median(seconds),
+    'seconds': seconds,
+    'seconds_with_trace': traced,
+  }
+  result['trace'] = {'file': str(path.relative_to(workdir))} | describe(
+    trace_lib.read(path, program.name), program, traced
+  )
+  return result
+
+
+def compile_only(workload: workload_lib.Workload, rows: int) -> dict[str, Any]:
+  """Compiles a step for target.using's GPU; nothing runs.
+
+  Returns:
+    See the module's docstring.
+  """
+  with activity.doing('compiling the step and its parts'):
+    with tempfile.TemporaryDirectory() as folder:
+      parts = parts_lib.measure(workload, rows, {'xla_dump_to': folder})
+      kernels = kernels_lib.read(folder)
+  return _compiled(workload, rows, parts) | {
+    'kernels': [kernel._asdict() for kernel in kernels]
+  }
+
+
+def _compiled(workload, rows, parts):
+  text = parts.step.as_text()
+  mesh = workload.programs.mesh
+  sizes = [mesh.shape[name] for name in axes.NAMES]
   return {
     'subject': _workload(workload, rows),
     'memory': {
@@ -61,18 +101,10 @@ def run(
         name: memory._asdict() | {'total': memory.total}
         for name, memory in parts.programs.items()
       },
-      'device': {'source': source, 'peak_bytes': peak},
     },
     'cost': parts.costs,
-    'time': {
-      'steps': steps,
-      'median': statistics.median(seconds),
-      'compile_seconds': parts.compile_seconds,
-      'seconds': seconds,
-      'seconds_with_trace': traced,
-    },
-    'trace': {'file': str(path.relative_to(workdir))}
-    | describe(trace_lib.read(path, program.name), program, traced),
+    'time': {'compile_seconds': parts.compile_seconds},
+    'sent': [part._asdict() for part in sent_lib.of(text, sizes)],
     'buffers': [
       {
         'bytes': size,
@@ -80,7 +112,7 @@ def run(
         'operation': operation.name,
         'module': operation.module,
       }
-      for size, array, operation in program.largest(SHOWN)
+      for size, array, operation in hlo.Program(text).largest(SHOWN)
     ],
     'versions': {'python': platform.python_version()}
     | provenance.versions(PACKAGES),
@@ -124,7 +156,8 @@ def _row(sum_, total, steps):
 
 
 def _workload(workload, rows):
-  config, device = workload.config, jax.devices()[0]
+  config, mesh = workload.config, workload.programs.mesh
+  device = mesh.devices.flat[0]
   return {
     'description': workload.describe(),
     'rows': rows,
@@ -135,7 +168,7 @@ def _workload(workload, rows):
     'device': {
       'platform': device.platform,
       'kind': device.device_kind,
-      'count': jax.device_count(),
+      'count': mesh.size,
     },
   }
 

@@ -12,6 +12,7 @@ from rnn_jax import plots
 from rnn_jax.profiling import parts
 
 NAME = 'profile'
+KERNELS = 10  # shown
 MIB = 2**20
 
 
@@ -37,12 +38,9 @@ def markdown(profile: dict[str, Any]) -> str:
       *_memory(profile['memory']),
       '\n## Programs, MiB by the compiler\n',
       *_programs(profile),
-      '\n## Time\n',
-      *_time(profile),
-      '\n## The slowest operations\n',
-      *_operations(profile['trace']['operations']),
-      '\n## The slowest modules\n',
-      *_modules(profile['trace']['modules']),
+      *(_sent(profile['sent']) if profile['sent'] else ()),
+      *(_ran(profile) if 'trace' in profile else ()),
+      *(_kernels(profile['kernels']) if 'kernels' in profile else ()),
       '\n## The largest results of operations in the compiled program\n',
       'Several may share one buffer, one after another or updated in place.\n',
       *_buffers(profile['buffers']),
@@ -54,13 +52,15 @@ def markdown(profile: dict[str, Any]) -> str:
 def memory_bars(memory: dict[str, Any]) -> dict[str, int]:
   """Returns {label: bytes} of the parts of a step's memory."""
   step = memory['programs'][parts.STEP]
-  return {
+  bars = {
     **memory['arrays'],
     'kept for backward': memory['kept_for_backward'],
     'temporaries of the step': step['temporaries'],
     'whole step': step['total'],
-    f'peak by {memory["device"]["source"]}': memory['device']['peak_bytes'],
   }
+  if device := memory.get('device'):
+    bars[f'peak by {device["source"]}'] = device['peak_bytes']
+  return bars
 
 
 def _memory(memory):
@@ -86,6 +86,61 @@ def _programs(profile):
   return [
     *table(header, rows),
     '\nXLA counts the body of a loop once: flops and bytes are a floor.',
+  ]
+
+
+def _sent(sent):
+  rows = [
+    [
+      part['opcode'],
+      '+'.join(part['axes']),
+      str(part['runs']),
+      f'{part["bytes"] / 1e6:,.3f}',
+      f'{part["beside"] / part["bytes"]:.0%}' if part['bytes'] else '-',
+      f'{part["traffic"] / 1e6:,.3f}',
+      f'{part["flops"] / 1e9:,.3f}',
+    ]
+    for part in sent
+  ]
+  header = (
+    'collective',
+    'along',
+    'times',
+    'MB',
+    'beside computation',
+    'MB of memory meanwhile',
+    'GFLOP meanwhile',
+  )
+  return ['\n## Sent by each device in a step\n', *table(header, rows)]
+
+
+def _ran(profile):
+  return [
+    '\n## Time\n',
+    *_time(profile),
+    '\n## The slowest operations\n',
+    *_operations(profile['trace']['operations']),
+    '\n## The slowest modules\n',
+    *_modules(profile['trace']['modules']),
+  ]
+
+
+def _kernels(kernels):
+  spilled = [one for one in kernels if one['spilled']]
+  most = sorted(kernels, key=lambda one: (-one['spilled'], -one['registers']))
+  rows = [
+    [
+      *(str(one[key]) for key in ('registers', 'spilled', 'shared')),
+      one['name'],
+    ]
+    for one in most[:KERNELS]
+  ]
+  header = ('registers', 'bytes spilled', 'bytes shared', 'kernel')
+  return [
+    f'\n## Kernels\n\n{len(kernels)} kernels that XLA made, of which '
+    f'{len(spilled)} spill registers; of a thread, and of a block:\n',
+    *table(header, rows),
+    '\nThose of libraries, such as matmuls of cuBLAS, are not in the list.',
   ]
 
 
@@ -167,16 +222,16 @@ def _is_number(column):
 
 
 def draw(profile: dict[str, Any], path: pathlib.Path) -> None:
-  """Draws memory by its parts, and the time of the slowest modules."""
+  """Draws memory by its parts and, if steps ran, the slowest modules."""
   memory = memory_bars(profile['memory'])
-  modules = {
-    row['name']: row['seconds_a_step'] * 1e3
-    for row in profile['trace']['modules']
-  }
+  rows = profile.get('trace', {}).get('modules', ())
+  modules = {row['name']: row['seconds_a_step'] * 1e3 for row in rows}
   count = max(len(memory), len(modules))
-  figure, ((left, right),) = plots.panels((14, 1.2 + 0.4 * count), 1, 2)
+  size = 14 if modules else 7, 1.2 + 0.4 * count
+  figure, ((left, *right),) = plots.panels(size, 1, 2 if modules else 1)
   sizes = {label: n / MIB for label, n in memory.items()}
   plots.bars(left, sizes, 'MiB of each device', plots.BLUE)
   title = 'ms per step, all operations of a module'
-  plots.bars(right, modules, title, plots.ORANGE)
+  for panel in right:
+    plots.bars(panel, modules, title, plots.ORANGE)
   plots.save(figure, path)

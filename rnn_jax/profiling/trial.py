@@ -27,6 +27,7 @@ from rnn_jax import errors
 from rnn_jax import files
 from rnn_jax import host
 from rnn_jax import subprocesses
+from rnn_jax import target
 from rnn_jax.profiling import workload as workload_lib
 from rnn_jax.training.memory import batch_size
 
@@ -34,7 +35,7 @@ STEPS = 2
 PAUSE = 0.2  # seconds between steps
 TIMEOUT = 1800  # seconds
 LONGEST = 300  # characters of an error
-POOL = 0.75  # of a GPU, where no variable says otherwise
+POOL = 0.75  # of a GPU, unless a variable says otherwise
 FRACTIONS = 'XLA_CLIENT_MEM_FRACTION', 'XLA_PYTHON_CLIENT_MEM_FRACTION'
 
 
@@ -53,11 +54,15 @@ class Trial(NamedTuple):
 
 
 def device_budget() -> batch_size.Budget:
-  """Returns what this machine has for each device.
+  """Returns what this machine, or the target, has for each device.
 
   Raises:
     InputError: it doesn't say.
   """
+  if gpu := target.used():
+    return batch_size.Budget(
+      int(POOL * gpu.memory), f'{POOL:.0%} of an {gpu.title}'
+    )
   stats = jax.local_devices()[0].memory_stats()
   if stats and 'bytes_limit' in stats:
     return batch_size.Budget(stats['bytes_limit'], "the device's memory")

@@ -16,6 +16,7 @@ import numpy as np
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax import host
+from rnn_jax import target
 from rnn_jax.data import columns
 from rnn_jax.data.batching import batch as batch_lib
 from rnn_jax.data.images import images
@@ -84,11 +85,12 @@ class Workload:
   def describe(self) -> str:
     """Returns a line on what is measured."""
     data, train = self.config.data, self.config.train
+    devices = self.programs.mesh.devices.flatten()
     source = '' if data.tokenizer == 'bytes' else ' (data.vocabulary)'
     return (
       f'rows of {data.length} tokens, vocabulary {self.tokenizer.size}{source}'
       f', {train.precision}, accumulate {train.accumulate}, '
-      f'{jax.device_count()} x {jax.devices()[0].device_kind}'
+      f'{len(devices)} x {devices[0].device_kind}'
     )
 
 
@@ -160,8 +162,16 @@ def parse(raw: ml_collections.ConfigDict, length: int) -> config_lib.Config:
 def make(
   config: config_lib.Config, devices: Sequence[jax.Device] | None = None
 ) -> Workload:
-  """Returns the Workload of a Config; `devices` None means all of them."""
+  """Returns the Workload of a Config.
+
+  Args:
+    config: of a run.
+    devices: None: all of this machine, or as many of the target's as the mesh
+      needs.
+  """
   data = config.data
+  if devices is None and target.used():
+    devices = target.devices(mesh_lib.fewest(config.mesh))
   if data.tokenizer == 'bytes':
     tokenizer = tokenizer_lib.Bytes()
   else:

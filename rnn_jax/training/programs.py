@@ -16,6 +16,7 @@ import optax
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax import target
 from rnn_jax.config import compiler
 from rnn_jax.data import pipeline
 from rnn_jax.data.batching import batch as batch_lib
@@ -272,23 +273,24 @@ class Programs:
 
   def compile_train(self, rows: int, length: int) -> jax.stages.Compiled:
     """Compiles the training step of a batch shape."""
-    return self.trace_train(rows, length).lower().compile()
+    return target.compiled(self.trace_train(rows, length))
 
   def trace_train(self, rows: int, length: int) -> jax.stages.Traced:
     """Traces the training step of a batch shape."""
     state = jax.eval_shape(lambda: self._new_state(0, rows))
     state = _with_shardings(state, self._state_shardings())
-    return self._train_step.trace(state, self._batch_like(rows, length))
+    return self._train_step.trace(state, self.batch_like(rows, length))
 
   def trace_evaluate(self, rows: int, length: int) -> jax.stages.Traced:
     """Traces the evaluation step of a batch shape."""
     carry = jax.eval_shape(lambda: self.init_carry(rows))
     if carry is not None:
       carry = _with_shardings(carry, self._carry_shardings())
-    batch = self._batch_like(rows, length)
+    batch = self.batch_like(rows, length)
     return self._evaluate_step.trace(self.parameters_like(), carry, batch)
 
-  def _batch_like(self, rows, length):
+  def batch_like(self, rows: int, length: int) -> batch_lib.Batch:
+    """Returns the shapes, dtypes and shardings of a batch."""
     batch = jax.tree.map(  # from one row: `rows` may not fit in memory
       lambda x: jax.ShapeDtypeStruct((rows, *x.shape[1:]), x.dtype),
       self.task.blank_batch(1, length),
@@ -305,9 +307,7 @@ class Programs:
       self.traces += 1
       return function(*args)
 
-    options = compiler.options(
-      self._config.train.compiler, jax.default_backend()
-    )
+    options = compiler.options(self._config.train.compiler, target.platform())
     return jax.jit(
       counted, donate_argnums=donate_argnums, compiler_options=options
     )

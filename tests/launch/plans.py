@@ -9,6 +9,15 @@ from tests.support import tiny
 
 def eight():
   """Returns (exit code, stdout, stderr) of a plan for a mesh of eight."""
+  return _plan('v5e')
+
+
+def for_a_gpu():
+  """The same, by the compiler of a GPU."""
+  return _plan('h100')
+
+
+def _plan(target):
   with tempfile.TemporaryDirectory() as folder:
     raw = tiny.raw_config('no dataset is read')
     config = tiny.write_config(pathlib.Path(folder, 'config.py'), raw)
@@ -18,6 +27,6 @@ def eight():
       '--mesh=data=4,fsdp=2',
       '--devices=8',
       '--rows=32',
-      '--device=h200',
+      f'--target={target}',
       '--json',
     )

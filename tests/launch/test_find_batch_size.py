@@ -73,6 +73,8 @@ def test_the_default_budget_is_this_device_s(raw, tmp_path):
     ),
     (['--memory_gib=0'], '--memory_gib=0.0: give more than 0'),
     (['--memory_gib=much'], 'memory_gib'),
+    (['--target=h101'], "--target='h101': choose one of h100, h200, b200"),
+    (['--target=h100', '--confirm'], '--target=h100: --confirm runs steps'),
     (['--length=-1'], 'length'),
     (
       ['--memory_gib=100000', '--confirm'],

@@ -29,10 +29,27 @@ def test_a_plan_for_eight_devices():
   assert values['memory']['fits']
 
 
+@pytest.mark.cuda
+def test_a_plan_by_the_compiler_of_the_gpu_and_by_the_cpus():
+  code, out, err = virtual.call('tests.launch.plans', 'for_a_gpu')
+  assert code == 0, err
+  values = json.loads(out)
+  by_cpu = values['by_cpu']
+  assert by_cpu['by_cpu'] is None
+  assert values['device'] == by_cpu['device'] == 'h100'
+  # Arguments are the state's and the batch's bytes, whoever compiles.
+  assert values['memory']['arguments'] == by_cpu['memory']['arguments']
+  assert values['memory']['temporaries'] != by_cpu['memory']['temporaries']
+  # Gradients of all layers, whoever combines them.
+  for plan in (values, by_cpu):
+    (scattered,) = [x for x in plan['sent'] if x['opcode'] == 'reduce-scatter']
+    assert scattered['bytes'] == pytest.approx(2 * plan['parameters'], rel=0.1)
+
+
 def test_a_mesh_is_searched_for_and_real_steps_run_beside(tmp_path):
   raw = tiny.raw_config('no dataset is read')
   raw.model.layers = raw.cell.heads = 1
-  flags = '--devices=2', '--rows=8', '--device=cpu', '--confirm'
+  flags = '--devices=2', '--rows=8', '--target=cpu', '--confirm'
   config = tiny.write_config(tmp_path / 'config.py', raw)
   process = tiny.launch('plan', f'--config={config}', *flags)
   code, out, err = tiny.finish(process)
@@ -50,31 +67,32 @@ def test_a_mesh_is_searched_for_and_real_steps_run_beside(tmp_path):
 @pytest.mark.parametrize(
   ('flags', 'message'),
   (
-    ([], "--device='': choose one of h100, h200, a100, v5e, cpu"),
-    (['--device=b300'], "--device='b300': choose one of h100"),
-    (['--device=h100'], '--mesh and --devices are missing'),
-    (['--device=h100', '--mesh=data:8'], "'data:8': write AXIS=SIZE"),
-    (['--device=h100', '--mesh=rows=8'], "'rows=8': write AXIS=SIZE"),
-    (['--device=h100', '--mesh=data=0'], "'data=0': write AXIS=SIZE"),
+    ([], "--target='': choose one of h100, h200, b200, a100, l4, v5e, cpu"),
+    (['--target=h100', '--confirm'], '--target=h100: --confirm runs steps on'),
+    (['--target=b300'], "--target='b300': choose one of h100"),
+    (['--target=v5e'], '--mesh and --devices are missing'),
+    (['--target=v5e', '--mesh=data:8'], "'data:8': write AXIS=SIZE"),
+    (['--target=v5e', '--mesh=rows=8'], "'rows=8': write AXIS=SIZE"),
+    (['--target=v5e', '--mesh=data=0'], "'data=0': write AXIS=SIZE"),
     (
-      ['--device=h100', '--mesh=data=2,data=4'],
+      ['--target=v5e', '--mesh=data=2,data=4'],
       '--mesh=data=2,data=4: data is there twice',
     ),
     (
-      ['--device=h100', '--mesh=data=8,fsdp=4', '--devices=16'],
+      ['--target=v5e', '--mesh=data=8,fsdp=4', '--devices=16'],
       '--devices=16: --mesh=data=8,fsdp=4 has 32 devices',
     ),
     (
-      ['--device=h100', '--mesh=data=2,tensor=4', '--rows=8'],
+      ['--target=v5e', '--mesh=data=2,tensor=4', '--rows=8'],
       'mesh.tensor=4: it must divide cell.heads=2',
     ),
     (
-      ['--device=h100', '--devices=2', '--config.mesh.pipe=-1'],
+      ['--target=v5e', '--devices=2', '--config.mesh.pipe=-1'],
       'mesh.data and mesh.pipe are -1: only one',
     ),
-    (['--device=h100', '--devices=2', '--efficiency=0'], '--efficiency=0.0'),
+    (['--target=v5e', '--devices=2', '--efficiency=0'], '--efficiency=0.0'),
     (
-      ['--device=h100', '--mesh=data=1', EIGHT, '--rows=20'],
+      ['--target=v5e', '--mesh=data=1', EIGHT, '--rows=20'],
       '= 8 must divide them: give --rows=16 or 24',
     ),
   ),

@@ -34,12 +34,39 @@ def test_a_profile_names_memory_time_and_modules(tmp_path):
   assert any('stack' in row['module'] for row in report['buffers'])
 
 
+@pytest.mark.cuda
+def test_a_profile_for_a_gpu_that_is_not_attached(tmp_path):
+  raw = tiny.raw_config('no dataset is read')
+  config = tiny.write_config(tmp_path / 'config.py', raw)
+  code, out, err = launchers.run(
+    'profile',
+    f'--config={config}',
+    f'--workdir={tmp_path}/out',
+    '--target=b200',
+    '--config.mesh.fsdp=4',
+  )
+  assert code == 0, err
+  assert '4 x NVIDIA B200' in out
+  report = json.loads((tmp_path / 'out/profile.json').read_text())
+  # All is sharded by four, but what has no axis of model width.
+  arrays, step = report['memory']['arrays'], report['memory']['programs']
+  state = arrays['parameters'] + arrays['optimizer state']
+  assert state / 4 < step['training step']['arguments'] < state / 2
+  assert {tuple(part['axes']) for part in report['sent']} == {('fsdp',)}
+  assert all(part['beside'] <= part['bytes'] for part in report['sent'])
+  assert len(report['kernels']) > 10
+  assert 'trace' not in report
+  assert '## Kernels' in out
+  assert '## Time' not in out
+
+
 @pytest.mark.parametrize(
   ('flags', 'message'),
   (
     ([], '--workdir is missing'),
     (['--workdir=/dev/null/x'], '--workdir=/dev/null/x: '),
     (['--workdir=x', '--steps=0'], 'steps'),
+    (['--workdir=x', '--steps=9', '--target=l4'], '--steps=9: no steps run'),
     (
       ['--workdir=x', '--rows=3', '--config.train.accumulate=2'],
       '--rows=3: give a multiple of devices x train.accumulate = 2',

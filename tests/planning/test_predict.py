@@ -1,6 +1,7 @@
 """Predictions from made-up numbers, by hand."""
 
 import dataclasses
+import math
 
 import pytest
 
@@ -8,6 +9,7 @@ from rnn_jax import errors
 from rnn_jax.planning import devices
 from rnn_jax.planning import predict
 from rnn_jax.planning import program
+from rnn_jax.profiling import sent
 from rnn_jax.training.memory import program as program_memory
 
 # 1 Tera operations, 10 bytes, 100 bytes and 1,000 and 10 bytes a second.
@@ -27,10 +29,10 @@ MADE = program.Program(
   parameters=7,
   flops={'float32': 2e12, 'bfloat16': 4e12},
   sent=(
-    program.Sent('all-gather', ('fsdp',), 500.0, 3),
-    program.Sent('reduce-scatter', ('fsdp',), 500.0, 3),
-    program.Sent('all-reduce', ('data',), 30.0, 1),
-    program.Sent('all-reduce', ('tensor',), 2000.0, 1),
+    sent.Sent('all-gather', ('fsdp',), 500.0, 3, 500.0, math.inf, 0),
+    sent.Sent('reduce-scatter', ('fsdp',), 500.0, 3, 500.0, math.inf, 0),
+    sent.Sent('all-reduce', ('data',), 30.0, 1, 30.0, math.inf, 0),
+    sent.Sent('all-reduce', ('tensor',), 2000.0, 1, 0.0, math.inf, 0),
   ),
   memory=program_memory.ProgramMemory(100, 800_000, 0),
   bubble=0.0,
@@ -82,11 +84,26 @@ def test_a_step_with_and_without_overlap():
   assert prediction.overlapped == (1 + 15) + 2
 
 
-def test_sums_over_rows_and_heads_are_waited_for():
-  both = program.Sent('all-reduce', ('data', 'tensor'), 30.0, 1)
+def test_what_the_schedule_has_beside_nothing_is_waited_for():
+  both = sent.Sent('all-reduce', ('data',), 30.0, 2, 10.0, 500.0, 0)
   made = dataclasses.replace(MADE, sent=(both,))
   prediction = predict.predict(made, DEVICE, baseline=96.0, efficiency=0.5)
-  assert prediction.step == prediction.overlapped == 6 + 3
+  assert (prediction.step, prediction.overlapped) == (6 + 3, 6 + 2)
+
+
+@pytest.mark.parametrize(
+  ('traffic', 'flops'),
+  (
+    (50.0, 0),  # at 100 bytes a second
+    (0.0, 1e12),  # at half of the 4 Tera of bfloat16
+    (50.0, 0.1e12),
+  ),
+)
+def test_computation_hides_no_more_than_its_own_time(traffic, flops):
+  one = sent.Sent('all-reduce', ('data',), 30.0, 2, 10.0, traffic, flops)
+  made = dataclasses.replace(MADE, sent=(one,))
+  prediction = predict.predict(made, DEVICE, baseline=96.0, efficiency=0.5)
+  assert prediction.overlapped == 6 + 3 - 0.5
 
 
 def test_a_tenth_of_the_memory_is_not_for_the_program():

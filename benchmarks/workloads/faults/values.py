@@ -277,23 +277,23 @@ def _of_other_launchers(shared):
     ('inspect', (run, '--batches=0'), 'batches'),
     (
       'plan',
-      (f'--config={shared.config}', '--mesh=data=x', '--device=h100'),
+      (f'--config={shared.config}', '--mesh=data=x', '--target=v5e'),
       'mesh',
     ),
     (
       'plan',
-      (f'--config={shared.config}', '--mesh=data=0', '--device=h100'),
+      (f'--config={shared.config}', '--mesh=data=0', '--target=v5e'),
       'mesh',
     ),
     (
       'plan',
-      (f'--config={shared.config}', '--devices=1000000000', '--device=h100'),
+      (f'--config={shared.config}', '--devices=1000000000', '--target=v5e'),
       'devices',
     ),
-    ('plan', (f'--config={shared.config}', '--device=x'), 'device'),
+    ('plan', (f'--config={shared.config}', '--target=x'), 'target'),
     (
       'plan',
-      (f'--config={shared.config}', '--efficiency=nan', '--device=h100'),
+      (f'--config={shared.config}', '--efficiency=nan', '--target=v5e'),
       'efficiency',
     ),
     (
@@ -301,7 +301,7 @@ def _of_other_launchers(shared):
       (
         f'--config={shared.config}',
         '--rows=1000000000000',
-        '--device=h100',
+        '--target=v5e',
         '--devices=8',
       ),
       'rows',

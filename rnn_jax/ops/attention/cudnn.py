@@ -11,6 +11,8 @@ from typing import NoReturn
 import jax
 import jax.numpy as jnp
 
+from rnn_jax import target
+
 FORMATS = ('bfloat16', 'float16')
 WIDEST = 256  # channels of a head; 128 before compute capability 9.0
 
@@ -25,7 +27,7 @@ def check(
   """
   formats = {str(x.dtype) for x in (q_BxLxHxK, k_BxSxHxK, v_BxSxHxP)}
   K, P = q_BxLxHxK.shape[-1], v_BxSxHxP.shape[-1]
-  device = jax.default_backend()
+  device = target.platform()
   if device != 'gpu':
     refuse(f'needs a GPU, not {device}')
   if len(formats) > 1 or not formats <= {*FORMATS}:

@@ -28,6 +28,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rnn_jax import target
+
 BLOCK = 16
 SUB_BLOCK = 4
 BLOCK_BY_HEAD = 32
@@ -176,7 +178,7 @@ def _transposed(x):
   """Swaps the last two axes, on a CPU in memory too."""
   x = x.swapaxes(-1, -2)
   # A CPU's fast matmuls only take rows by columns.
-  cpu = jax.default_backend() == 'cpu'
+  cpu = target.platform() == 'cpu'
   return jax.lax.optimization_barrier(x) if cpu else x
 
 

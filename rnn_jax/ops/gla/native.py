@@ -15,6 +15,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from rnn_jax import target
 from rnn_jax.native import library
 from rnn_jax.native import transforms
 
@@ -23,8 +24,8 @@ SEGMENT = 32  # steps between stored states, the fastest number
 
 def lacking(dtype: jnp.dtype = jnp.float32) -> str:
   """Returns why this process can't run it on a dtype; '' if it can."""
-  if jax.default_backend() != 'cpu':
-    return f"impl='native' is for a CPU, not for a {jax.default_backend()}"
+  if target.platform() != 'cpu':
+    return f"impl='native' is for a CPU, not for a {target.platform()}"
   if dtype not in (jnp.float32, jnp.bfloat16):
     return f"impl='native' takes float32 or bfloat16, not {jnp.dtype(dtype)}"
   return library.lacking()

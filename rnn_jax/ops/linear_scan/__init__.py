@@ -28,6 +28,7 @@ import jax
 import jax.numpy as jnp
 
 from rnn_jax import shapes
+from rnn_jax import target
 from rnn_jax.ops.linear_scan import native as linear_scan_native
 
 IMPLS = ('auto', 'step', 'scan', 'associative', 'chunked', 'native')
@@ -108,7 +109,7 @@ def _check(given):
 def _choose(length):
   if length == 1:
     impl = 'step'
-  elif jax.default_backend() != 'cpu':
+  elif target.platform() != 'cpu':
     impl = 'chunked'  # a GPU launches a kernel per sequential step
   else:
     impl = 'scan' if linear_scan_native.lacking() else 'native'

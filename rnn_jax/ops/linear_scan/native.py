@@ -7,14 +7,15 @@ of `linear_scan`. There are no second derivatives.
 import jax
 import jax.numpy as jnp
 
+from rnn_jax import target
 from rnn_jax.native import library
 from rnn_jax.native import transforms
 
 
 def lacking() -> str:
   """Returns why this process can't run it; '' if it can."""
-  if jax.default_backend() != 'cpu':
-    return f"impl='native' is for a CPU, not for a {jax.default_backend()}"
+  if target.platform() != 'cpu':
+    return f"impl='native' is for a CPU, not for a {target.platform()}"
   return library.lacking()
 
 

@@ -43,6 +43,7 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
+from rnn_jax import target
 from rnn_jax.ops.gla.pallas import scores as kernel_scores
 from rnn_jax.ops.gla.pallas import states as kernel_states
 from rnn_jax.ops.gla.pallas import tiles
@@ -71,7 +72,7 @@ def interpret() -> Iterator[None]:
 
 def runs_here() -> bool:
   """Returns whether kernels run on the default device, or interpreted."""
-  return _interpreted.get() or jax.default_backend() == 'gpu'
+  return _interpreted.get() or target.platform() == 'gpu'
 
 
 def operands_of(dtype: jax.typing.DTypeLike) -> str:
@@ -119,7 +120,7 @@ def recurrence(
     raise ValueError(f'operands={operands!r}: choose one of {OPERANDS}')
   if not runs_here():
     raise NotImplementedError(
-      f"impl='pallas' needs a GPU, not {jax.default_backend()}: use 'chunked'"
+      f"impl='pallas' needs a GPU, not {target.platform()}: use 'chunked'"
       ' (to try the kernels anyway: `with pallas.interpret():`)'
     )
   arrays = state_BxHxKxP, q_BxLxHxK, k_BxLxHxK, v_BxLxHxP, loga_BxLxHxK
