@@ -193,7 +193,8 @@ def using(name: str) -> Iterator[None]:
   check(name)
   # With another platform the plugin looks for a driver and a GPU as it loads.
   jax.config.update('jax_platforms', 'cpu')
-  before = _used, jax.config.jax_enable_compilation_cache
+  keeps = jax.config.jax_enable_compilation_cache  # type: ignore[attr-defined]
+  before = _used, keeps
   _set(GPUS[name], False)  # such programs can't be read back
   try:
     yield
