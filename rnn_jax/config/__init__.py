@@ -322,6 +322,8 @@ class Train:
   z_loss: float = option(0.0, least=0)  # of log^2 of softmax's denominator
   accumulate: int = option(1, least=1)  # micro-batches per batch
   log_every: int = option(20, least=1)
+  # Sizes of updates in the metrics; with 8-bit moments they take memory.
+  update_norms: bool = False
   checkpoint_every: int = option(200, least=1)
   checkpoint_dir: str = ''  # or gs://BUCKET/FOLDER; empty: in the work folder
   keep_checkpoints: int = option(2, least=1)  # the newest ones, and the best

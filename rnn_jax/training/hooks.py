@@ -362,7 +362,8 @@ def _summary(trainer, values):
     row = trainer.programs.task.summarize(sums)
   last = (good or values)[-1]
   row['gradient_norm'] = float(last['gradient_norm'])
-  row |= sizes.describe(**last['squares'])
+  if 'squares' in last:
+    row |= sizes.describe(**last['squares'])
   for name in ('learning_rate', 'loss_scale'):
     if name in values[-1]:
       row[name] = float(values[-1][name])

@@ -32,6 +32,7 @@ from rnn_jax.training import optimizer as optimizer_lib
 from rnn_jax.training import over_devices
 from rnn_jax.training import pruning
 from rnn_jax.training import schedule as schedule_lib
+from rnn_jax.training import sizes
 from rnn_jax.training import step as step_lib
 from rnn_jax.training import train_state
 
@@ -157,6 +158,7 @@ class Programs:
       self._schedule.rate,
       sum_over_devices,
       self._apply_updates,
+      sizes.measure if config.train.update_norms else sizes.ignore,
     )
     if loss_scale.is_needed(config.train):
       train_step = gradients.adjust_loss_scale(

@@ -21,7 +21,6 @@ import jax.numpy as jnp
 import optax
 
 from rnn_jax.data.batching import batch as batch_lib
-from rnn_jax.training import sizes
 from rnn_jax.training import train_state
 
 PyTree = Any
@@ -78,6 +77,7 @@ def make_train_step(
   schedule: optax.Schedule,
   sum_over_devices: Callable[[GradFn], GradFn],
   apply_updates: Callable[[TrainState, PyTree], PyTree],
+  measure_updates: Callable[[PyTree, PyTree], dict[str, Any]],
 ) -> TrainStep:
   """Returns train_step(state, batch) -> (state, metrics), to be jitted.
 
@@ -88,6 +88,7 @@ def make_train_step(
     sum_over_devices: turns the gradient function of a device's rows into that
       of the mean loss of the whole batch, see training/gradients.py.
     apply_updates: (state, updates) -> parameters.
+    measure_updates: (updates, parameters) -> further metrics, see sizes.py.
   """
   grad_fn = sum_over_devices(jax.value_and_grad(loss_fn, has_aux=True))
 
@@ -110,11 +111,8 @@ def make_train_step(
       'skipped': skipped,
       'real_tokens': _real_tokens(batch),
       'gradient_norm': grad_norm,
-      'squares': {
-        'updates': sizes.squares(updates),
-        'params': sizes.squares(state.params),
-      },
       'learning_rate': state.rate_scale * schedule(state.step),
+      **measure_updates(updates, state.params),
     }
     return new.replace(step=state.step + 1, skipped=skipped), metrics
 

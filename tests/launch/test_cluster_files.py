@@ -12,8 +12,8 @@ import subprocess
 import pytest
 import yaml
 
-from launch import train
 from rnn_jax.parallel import clusters
+from tests.support import launchers
 from tests.support import tiny
 
 FOLDER = tiny.ROOT / 'docs' / 'cluster'
@@ -45,7 +45,7 @@ def flags_of(arguments):
   """Returns {flag: value}, each of which launch.train has."""
   given = dict(x.removeprefix('--').split('=', 1) for x in arguments)
   assert {*given} == {'config', 'workdir', 'cluster'}
-  assert {*given} <= {*train.flags.FLAGS}
+  assert {*given} <= {*launchers.flags_of('train')}
   assert (tiny.ROOT / given['config']).exists()
   return given
 

@@ -36,6 +36,7 @@ def _profile():
       'programs': dict.fromkeys(names, size),
       'device': {'source': 'device', 'peak_bytes': 4 * MIB},
     },
+    'sent': [],
     'cost': dict.fromkeys(names, {'flops': 2e9, 'bytes': None}),
     'time': {
       'steps': 2,

@@ -35,6 +35,22 @@ def run(name, *arguments, stdin=''):
   return run_file(tiny.ROOT / 'launch' / f'{name}.py', *arguments, stdin=stdin)
 
 
+def flags_of(name):
+  """Returns {name: flag} of what `python -m launch.<name>` defines.
+
+  No test imports a launcher by itself: two define flags of the same names.
+  """
+  path = tiny.ROOT / 'launch' / f'{name}.py'
+  module = types.ModuleType(f'launch.{name}')
+  with _flags():
+    before = {*flags.FLAGS}
+    exec(compile(path.read_text(), path, 'exec'), module.__dict__)
+    by_module = flags.FLAGS.flags_by_module_dict()
+    shared = {flag.name for known in SHARED for flag in by_module[known]}
+    added = {*flags.FLAGS} - before
+    return {flag: flags.FLAGS[flag] for flag in added | shared}
+
+
 def run_file(path, *arguments, stdin='', folder=tiny.ROOT):
   """Runs a launcher that is a file, in a folder. Returns as `run` does."""
   main = types.ModuleType('__main__')

@@ -118,6 +118,7 @@ def test_a_step_is_the_rate_times_the_clipped_mean_gradient(carries):
     lambda step: rate,
     divide_by_weight,
     lambda state, updates: optax.apply_updates(state.params, updates),
+    sizes.measure,
   )
   new, metrics = jax.jit(train_step)(state, batch)
   error = np.float64(1.5 * x - 0.5 - y)

@@ -16,6 +16,7 @@ ROOT = pathlib.Path(benchmarks.__path__[0])
 UNTIMED = {
   'faults',
   'accuracy',
+  'corpus',
   'gradient_flow',
   'memory',
   'meshes',
@@ -23,6 +24,7 @@ UNTIMED = {
   'planning',
   'prediction',
   'recall',
+  'targets',
 }
 FILES = sorted(
   path.stem for path in (ROOT / 'suites').glob('*.py') if path.stem[0] != '_'

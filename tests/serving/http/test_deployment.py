@@ -9,11 +9,10 @@ import sys
 
 import pytest
 import yaml
-from absl import flags
 
-from launch import serve  # noqa: F401, defines its flags
 from rnn_jax.serving.http import app as app_lib
 from rnn_jax.serving.http import service as service_lib
+from tests.support import launchers
 from tests.support import tiny
 
 
@@ -28,12 +27,7 @@ def read_flags(words):
   """The flags of a command that serves, as it reads them."""
   program, command, *given = words
   assert program.endswith('rnn-jax') and command == 'serve'
-  by_module = flags.FLAGS.flags_by_module_dict()
-  known = {
-    flag.name: flag
-    for module in ('launch.serve', 'launch.command')
-    for flag in by_module[module]
-  }
+  known = launchers.flags_of('serve')
   values = {name: flag.default for name, flag in known.items()}
   for word in given:
     name, _, value = word.removeprefix('--').partition('=')
