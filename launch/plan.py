@@ -95,7 +95,7 @@ def main(argv):
       ([plan.make(request)], []) if sizes else search.find(request)
     )
   best = plans[0]
-  by_cpu = plan.again(request, best) if gpu else None
+  by_cpu = plan.by_cpu(request, best) if gpu else None
   measured = plan.confirm(best) if CONFIRM.value else None
   if JSON.value:
     print(files.to_json(report.values(request, best, measured, by_cpu)))

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from rnn_jax import errors
+from rnn_jax import target
 
 ROOT = pathlib.Path('/')
 PINNED = 'pinned_host'  # JAX's name of host memory that devices can access
@@ -59,8 +60,13 @@ def check_pinned(devices: Iterable[Any], setting: str) -> None:
     setting: what needs it, as 'key=value', for the message.
 
   Raises:
-    InputError: a device can't.
+    InputError: a device can't, or is only compiled for.
   """
+  if target.used():
+    raise errors.InputError(
+      f"{setting}: the compiler of a GPU that isn't attached counts the host's "
+      "memory as the GPU's: give False"
+    )
   for device in devices:
     kinds = sorted(memory.kind for memory in device.addressable_memories())
     if PINNED not in kinds:

@@ -150,13 +150,17 @@ def compiled(
   return Plan(made, program, prediction, executable)
 
 
-def again(request: Request, plan: Plan) -> Plan:
-  """Returns the Plan of the same mesh and rows, compiled again.
+def by_cpu(request: Request, plan: Plan) -> Plan | None:
+  """Returns the same mesh and rows, compiled for virtual CPU devices.
 
-  Outside of target.using it is what the CPU's compiler estimates.
+  None: a CPU can't run that step, as with kernels or TF32.
   """
   sizes = dict(zip(axes.NAMES, plan.program.sizes, strict=True))
-  return make(dataclasses.replace(request, sizes=sizes, rows=plan.program.rows))
+  same = dataclasses.replace(request, sizes=sizes, rows=plan.program.rows)
+  try:
+    return make(same)
+  except (errors.InputError, NotImplementedError):
+    return None
 
 
 def confirm(plan: Plan) -> Measured:

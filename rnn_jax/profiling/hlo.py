@@ -140,7 +140,8 @@ class Program:
         raw.iterations * sum(traffic for traffic, _ in inner),
         raw.iterations * sum(flops for _, flops in inner),
       )
-    if raw.opcode in NO_RESULT or raw.opcode == 'constant':
+    waits = raw.opcode.endswith(('-start', '-done'))
+    if waits or raw.opcode in NO_RESULT or raw.opcode == 'constant':
       return 0, 0
     read = [body[x] for x in raw.operands if x in body]
     sizes = [size for line in (raw, *read) for _, size in line.arrays]

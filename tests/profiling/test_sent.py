@@ -66,6 +66,12 @@ def test_what_is_between_a_start_and_its_done():
   assert found['s.2'] == found['r'] == ()
 
 
+def test_a_loop_costs_its_turns():
+  # Of three: a fusion of 8 numbers, and a comparison of them.
+  traffic, flops = hlo.Program(SCHEDULED).cost('w')
+  assert (traffic, flops) == (3 * (2 * 32 + 2 * 32 + 1), 0)
+
+
 def test_bytes_that_travel_beside_computation(monkeypatch):
   monkeypatch.setattr(target, 'platform', lambda: 'gpu')
   assert sent.of(SCHEDULED, SIZES) == (
