@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from rnn_jax import errors
-from rnn_jax import target
 
 ROOT = pathlib.Path('/')
 PINNED = 'pinned_host'  # JAX's name of host memory that devices can access
@@ -62,6 +61,8 @@ def check_pinned(devices: Iterable[Any], setting: str) -> None:
   Raises:
     InputError: a device can't, or is only compiled for.
   """
+  from rnn_jax import target  # late: it loads jax, which others needn't
+
   if target.used():
     raise errors.InputError(
       f"{setting}: the compiler of a GPU that isn't attached counts the host's "
