@@ -9,8 +9,9 @@ it computes. Published figures of the device turn this into a step time, tokens
 per second and scaling efficiency. With --devices and without --mesh, it
 searches for the best mesh.
 
-GPUs need the CUDA packages and no driver. For a TPU and for this machine's CPU,
-virtual CPU devices stand in. With --target=cpu, --confirm also runs real steps.
+GPUs need the CUDA packages and no driver. For a TPU and for this machine's CPU
+it compiles for virtual CPU devices. With --target=cpu, --confirm also runs real
+steps.
 """
 
 from absl import flags

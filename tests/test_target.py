@@ -10,6 +10,7 @@ import pytest
 from rnn_jax import errors
 from rnn_jax import target
 from rnn_jax.planning import devices
+from rnn_jax.profiling import hlo
 from rnn_jax.profiling import kernels
 from rnn_jax.profiling import sent
 from tests.support import launchers
@@ -63,7 +64,7 @@ def _program(tmp_path_factory):
     w = jax.ShapeDtypeStruct((256, 64), jnp.float32, sharding=whole)
     run = jax.jit(lambda x, w: jnp.tanh(x @ w).sum(0), out_shardings=whole)
     compiled = target.compiled(run.trace(x, w), {'xla_dump_to': str(folder)})
-    parts = sent.of(compiled.as_text(), (COUNT, 1, 1, 1, 1))
+    parts = sent.of(hlo.Program(compiled.as_text()), (COUNT, 1, 1, 1, 1))
     return compiled, parts, kernels.read(folder)
 
 

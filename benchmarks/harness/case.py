@@ -41,7 +41,7 @@ class Case:
   core_limit: int = 0  # how many cores the process may use; 0: all
   platform: str = ''  # the one it needs; '': any
   timeout: float = 900.0  # seconds, of a turn or of all without turns
-  to: str = ''  # the case that it is compared with, see comparison.py
+  base: str = ''  # what it is compared with (comparison.py); its own name: ''
 
   def identity(self) -> measure.Values:
     """What a row must agree in to be a row of this case; JSON-ready."""

@@ -104,9 +104,9 @@ def together(
   by_name = {case.name: case for case in cases}
   others: dict[str, list[case_lib.Case]] = {}
   for case in chosen:
-    others.setdefault(case.to or case.name, [])
-    if case.to:
-      others[case.to].append(case)
+    compared = others.setdefault(case.base or case.name, [])
+    if case.base not in ('', case.name):
+      compared.append(case)
   for base, compared in others.items():
     for first in range(0, max(len(compared), 1), comparison.TOGETHER):
       part = compared[first : first + comparison.TOGETHER]

@@ -102,7 +102,7 @@ def provenance(rows: Rows) -> str:
   if share := floor(rows):
     text += (
       f' Noise floor: {100 * share:.1f} %, how far the same training step '
-      'varied from the begin to the end of a round.'
+      'varied meanwhile.'
     )
   if noisy := sum(map(is_noisy, rows.values())):
     text += (

@@ -4,7 +4,7 @@ All scores at once, in blocks, in blocks within a window, and to the keys of the
 highest scores; and how far blocks are from all at once. Rows of which each step
 sees the whole, in the forms of `ops.row_attention`: batches of 4, 3 heads.
 
-  python -m benchmarks.run --suite=attention       15 minutes on 2 cores
+  python -m benchmarks.run --suite=attention
 """
 
 from benchmarks.harness import case
@@ -41,7 +41,7 @@ def cases(quick: bool) -> list[case.Case]:
       'workloads.operators.attention',
       {'shape': _shape(length, quick), **parameters},
       10 if length <= 2048 else 3,
-      to='' if name == BASE else f'length {length}: {BASE}',
+      base=f'length {length}: {BASE}',
     )
     for length in lengths
     for name, parameters in FORMS.items()
@@ -70,7 +70,7 @@ def _rows(quick):
           'workloads.operators.row_attention',
           {'shape': sizes, 'options': {'weights': weights, 'impl': impl}},
           10 if length <= 1024 else 3,
-          to='' if impl == 'pairs' else f'row {length}: {weights}, pairs',
+          base=f'row {length}: {weights}, pairs',
         )
 
 

@@ -3,7 +3,7 @@
 Every length at every shape, (B, L, H, K, P) in float32, with one decay per key
 row and one per head.
 
-  python -m benchmarks.run --suite=chunks          27 minutes on 2 cores
+  python -m benchmarks.run --suite=chunks
 """
 
 import math
@@ -40,7 +40,7 @@ def cases(quick: bool) -> list[case.Case]:
         'chunk_length': length,
       },
       20,
-      to='' if length == BASE else f'{name}{BASE}',
+      base=f'{name}{BASE}',
     )
     for shape in SHAPES
     for decay in ('key', 'head')

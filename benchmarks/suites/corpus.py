@@ -7,7 +7,7 @@ on it, stopped, and started again. The first start reads the corpus and writes
 token files, the second finds them. Memory is that of all processes of the
 command, from /proc.
 
-  python -m benchmarks.run --suite=corpus      15 minutes on 2 cores, and 20 GB
+  python -m benchmarks.run --suite=corpus      20 GB of disk
                                                of disk
 """
 

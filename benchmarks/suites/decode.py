@@ -1,6 +1,6 @@
 """Decoding: latency, time against the prefix, throughput, cold start.
 
-python -m benchmarks.run --suite=decode          3 minutes on 2 cores
+python -m benchmarks.run --suite=decode
 """
 
 from benchmarks.harness import case

@@ -2,7 +2,7 @@
 
 The main job, as `make train` runs it.
 
-  python -m benchmarks.run --suite=first_step      2 minutes on 2 cores
+  python -m benchmarks.run --suite=first_step
 """
 
 import os
@@ -31,7 +31,7 @@ def cases(quick: bool) -> list[case.Case]:
       'suites.first_step.started',
       {'overrides': TINY if quick else {}, 'cached': cached},
       repeats=1 if quick else 5,
-      to='' if name == 'cold' else 'main job: cold',
+      base='main job: cold',
     )
     for name, cached in (('cold', False), ('warm', True))
   ]

@@ -72,9 +72,11 @@ def _steps():
     yield _case(f'decode: loop, batch {batch}', 'decoding.loop', size)
 
 
-def _case(name, workload, parameters, repeats=10, to=''):
+def _case(name, workload, parameters, repeats=10, base=''):
   workload = f'workloads.{workload}'
-  return case.Case(name, workload, parameters, repeats, timeout=TIMEOUT, to=to)
+  return case.Case(
+    name, workload, parameters, repeats, timeout=TIMEOUT, base=base
+  )
 
 
 def self_check() -> tables.Row:

@@ -6,7 +6,7 @@ other meshes too. XLA's compiler for the GPU makes each program, and the CPU's
 compiler another one, from which a plan for a device without its compiler would
 be estimated. Nothing runs.
 
-  python -m benchmarks.run --suite=planning        45 minutes on 2 cores
+  python -m benchmarks.run --suite=planning
 
 It needs the packages of cuda12 or cuda13, and no GPU.
 """

@@ -5,7 +5,7 @@ the report scales by them: slow ways of computing get fewer sequences and
 repeats. A training row is a step, or a few. Generation makes 100 tokens after
 256, whether by full re-run or step by step.
 
-  python -m benchmarks.run --suite=published       15 minutes on 2 cores
+  python -m benchmarks.run --suite=published
 """
 
 from benchmarks.harness import case
@@ -74,8 +74,7 @@ def _ours(many, length, sequences):
 def _case(name, workload, parameters, repeats=10):
   kind, _, batch = name.partition(': ')[0], *name.rpartition(', ')[1:]
   base = f'{kind}: {BASE}, {batch}'
-  base = '' if name == base else base
-  return case.Case(name, workload, parameters, repeats, to=base)
+  return case.Case(name, workload, parameters, repeats, base=base)
 
 
 def _theirs(many, length, sequences):
@@ -110,7 +109,7 @@ def _generation(quick):
       parameters = {'model': {'loop': loop}, 'way': way, **size}
       name = f'generation: PyTorch, {loop}, {way}'
       yield case.Case(
-        name, f'{PEER}.generate', parameters, repeats, to=STEPWISE
+        name, f'{PEER}.generate', parameters, repeats, base=STEPWISE
       )
   # Steps this small can be faster without threads that wait for each other.
   yield case.Case(
@@ -118,14 +117,13 @@ def _generation(quick):
     f'{PEER}.generate',
     {'model': {'loop': 'careful'}, 'way': 'stepwise', **size},
     core_limit=1,
-    to=STEPWISE,
+    base=STEPWISE,
   )
   del size['weights']  # always those of the published model
   for way in ('rerun', 'stepwise', 'loop'):
     name = f'generation: ours, {"one loop" if way == "loop" else way}'
-    base = '' if name == STEPWISE else STEPWISE
     given = {'way': way, **size}
-    yield case.Case(name, 'workloads.decoding.generate', given, to=base)
+    yield case.Case(name, 'workloads.decoding.generate', given, base=STEPWISE)
 
 
 # The report: the two published tables, measured here, and each claim made from

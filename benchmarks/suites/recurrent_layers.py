@@ -6,7 +6,7 @@ one before left. Cases that are compared follow one another, so that a change of
 the machine's speed meets all of them. Layers that PyTorch lacks are compared
 with our scan over steps.
 
-  python -m benchmarks.run --suite=recurrent_layers    8 minutes on 2 cores
+  python -m benchmarks.run --suite=recurrent_layers
 """
 
 from collections.abc import Sequence
@@ -55,7 +55,9 @@ def cases(quick: bool) -> list[case.Case]:
         for impl in impls:
           ours = size | {'impl': impl}
           listed.append(
-            case.Case(f'{name}, {impl}', workload, ours, to=f'{name}, PyTorch')
+            case.Case(
+              f'{name}, {impl}', workload, ours, base=f'{name}, PyTorch'
+            )
           )
   for cell, (file, options) in OURS.items():
     for shape in OURS_TRAINING:
@@ -64,8 +66,9 @@ def cases(quick: bool) -> list[case.Case]:
       for impl in ('scan', 'native'):
         ours = size | {'impl': impl, 'options': options}
         workload = 'suites.recurrent_layers.training'
-        base = '' if impl == 'scan' else f'{name}, scan'
-        listed.append(case.Case(f'{name}, {impl}', workload, ours, to=base))
+        listed.append(
+          case.Case(f'{name}, {impl}', workload, ours, base=f'{name}, scan')
+        )
   return listed
 
 

@@ -3,7 +3,7 @@
 Rows of 1,024 and 8,192 tokens, four at a time. Beside them is the chunked form,
 which needs no schedule.
 
-  python -m benchmarks.run --suite=remat           6 minutes on 2 cores
+  python -m benchmarks.run --suite=remat
 """
 
 from benchmarks.harness import case
@@ -45,13 +45,12 @@ def cases(quick: bool) -> list[case.Case]:
 
 def _case(name, overrides, size):
   parameters = {'overrides': overrides, **size}
-  base = f'all kept, {size["length"]} steps'
   return case.Case(
     name,
     'workloads.published_model.train_step',
     parameters,
     5,
-    to='' if name == base else base,
+    base=f'all kept, {size["length"]} steps',
   )
 
 

@@ -4,7 +4,7 @@ Length (a batch of 1), batch, width and layers of ours; length of attention,
 full and within a window, and of PyTorch's LSTM and GRU at equal weights. What
 does not fit in memory is a row that says so.
 
-  python -m benchmarks.run --suite=scaling         31 minutes on 2 cores
+  python -m benchmarks.run --suite=scaling
 """
 
 import numpy as np

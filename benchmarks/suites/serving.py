@@ -3,7 +3,7 @@
 Goals are next to what was measured; ratios are of rounds that take turns. Needs
 the extra `serve`, and the peer `peers`.
 
-  python -m benchmarks.run --suite=serving         75 minutes on 2 cores
+  python -m benchmarks.run --suite=serving
   python -m benchmarks.run --suite=serving --only='soak$'     10,000 requests
 """
 

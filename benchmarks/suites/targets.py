@@ -2,7 +2,7 @@
 
 Beside it what the CPU's compiler says of the same step. Nothing runs.
 
-  python -m benchmarks.run --suite=targets         25 minutes on 2 cores
+  python -m benchmarks.run --suite=targets
 
 It needs the packages of cuda12 or cuda13, and no GPU.
 """
@@ -67,14 +67,14 @@ def memory(config: list[Any], rows: int, targets: list[str]) -> tables.Row:
 
   os.environ['RNN_JAX_NATIVE'] = '0'  # GPUs don't have it either
   parsed = configs.parse(*config)
-  found = {}
+  memory = {}
   for name in ('', *targets):
     with target_lib.using(name):
       made = workload.make(parsed)
       compiled = made.programs.compile_train(rows, parsed.data.length)
       size = program.of(compiled)
-    found[name or 'cpu'] = size._asdict() | {'total': size.total}
-  return {'memory': found, 'length': parsed.data.length}
+    memory[name or 'cpu'] = size._asdict() | {'total': size.total}
+  return {'memory': memory, 'length': parsed.data.length}
 
 
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:

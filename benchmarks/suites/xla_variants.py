@@ -3,7 +3,7 @@
 Projections, recurrences, number formats, layers, donation, and options of XLA;
 each changes one thing of the same default.
 
-  python -m benchmarks.run --suite=xla_variants    19 minutes on 2 cores
+  python -m benchmarks.run --suite=xla_variants
 """
 
 from benchmarks.harness import case
@@ -79,7 +79,7 @@ def _variants(quick):
       name,
       workload,
       {**parameters, **size},
-      to='' if name == 'default' else 'default',
+      base='default',
     )
   for platform, options in XLA.items():
     for name, flag in options.items():
@@ -89,7 +89,7 @@ def _variants(quick):
         size,
         environment={'XLA_FLAGS': flag},
         platform=platform,
-        to='default',
+        base='default',
       )
   for count in CORES:
     yield case.Case(
@@ -98,7 +98,7 @@ def _variants(quick):
       size,
       core_limit=count,
       platform='cpu',
-      to='default',
+      base='default',
     )
 
 

@@ -36,6 +36,8 @@ from rnn_jax.data.text import documents as documents_lib
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.data.text.examples import base as examples_lib
 
+PROBED = 64  # examples whose sizes are asked for
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Corpus:
@@ -412,10 +414,21 @@ def _training_order(corpus, data, seed, owns):
   if data.curriculum:
     hard = curriculum.hard(corpus, data, seed)
     ranked = curriculum.Order(np.arange(len(examples)), hard, seed, data)
-  defers = owns is not None and hasattr(examples, 'size')
+  if owns is None or not _sizes_are_known(examples):
+    return _order(examples, seed, ranked), len(examples), data.workers
   # What is deferred can't be sent to this process, and isn't worth it.
-  workers = 0 if defers else data.workers
-  return _order(examples, seed, ranked, owns), len(examples), workers
+  return _order(examples, seed, ranked, owns), len(examples), 0
+
+
+def _sizes_are_known(examples):
+  """Returns whether examples have sizes before they are made.
+
+  Some lack them: windows that are cut within a word. Those of empty ones, 0,
+  are always known.
+  """
+  size = getattr(examples, 'size', lambda example, epoch: None)
+  chosen = _evenly(len(examples), PROBED)
+  return any(size(int(n), 0) for n in chosen)
 
 
 def _order(examples, seed=None, ranked=None, owns=None):
@@ -466,16 +479,16 @@ def _warn_of_unknown(tokenizer, documents):
     return
   for split in documents_lib.SPLITS[1:]:
     held_out = documents[split]
-    found = held_out.remember(
+    first = held_out.remember(
       f'the first text that {tokenizer.digest()} lacks characters of',
       functools.partial(_first_uncovered, tokenizer, held_out),
     )
-    if found:
+    if first:
       logging.warning(
         '%s: %s has characters that no text has that the tokenizer was made '
         'from: %r; each of them counts as one unknown token',
         split,
-        *found,
+        *first,
       )
 
 

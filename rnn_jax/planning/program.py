@@ -1,7 +1,7 @@
 """Compiles a training step for a mesh and reads it; nothing runs.
 
 For a GPU it is the program of the target's compiler (rnn_jax/target.py). For
-other devices, virtual ones of the CPU stand in: call `claim` before jax finds
+other devices it is that of virtual CPU devices: call `claim` before jax finds
 its devices. What a device computes, sends and holds is read from the program.
 """
 
@@ -21,6 +21,7 @@ from rnn_jax.parallel import axes
 from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.parallel import pipeline
 from rnn_jax.planning import flops as flops_lib
+from rnn_jax.profiling import hlo
 from rnn_jax.profiling import sent as sent_lib
 from rnn_jax.profiling import workload as workload_lib
 from rnn_jax.training.memory import batch_size
@@ -84,7 +85,7 @@ def claim(devices: int) -> None:
   given = os.environ.get('XLA_FLAGS', '')
   rest = re.sub(rf'{FLAG}=\d+', '', given).strip()
   os.environ['XLA_FLAGS'] = f'{rest} {FLAG}={devices}'.strip()
-  # They stand in for devices that don't run code for a CPU.
+  # They represent devices that don't run code for a CPU.
   os.environ['RNN_JAX_NATIVE'] = '0'
   jax.config.update('jax_platforms', 'cpu')
   count, backend = jax.device_count(), jax.default_backend()
@@ -167,7 +168,7 @@ def compiled(
     length=length,
     parameters=parameters(made),
     flops=flops_lib.count(traced.jaxpr),
-    sent=sent_lib.of(executable.as_text(), sizes),
+    sent=sent_lib.of(hlo.Program(executable.as_text()), sizes),
     memory=program_memory.of(executable),
     bubble=bubble(made.config.mesh),
     seconds=time.perf_counter() - began,

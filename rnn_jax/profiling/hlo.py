@@ -148,15 +148,15 @@ class Program:
     return sum(sizes), self._matmuls(raw, body)
 
   def _matmuls(self, raw, body):
-    found = 0
+    flops = 0
     if contracted := CONTRACTED.search(raw.rest):
       shape = _dimensions(body[raw.operands[0]])
       axes = map(int, re.findall(r'\d+', contracted[1]))
-      found = 2 * math.prod(_dimensions(raw) + [shape[axis] for axis in axes])
+      flops = 2 * math.prod(_dimensions(raw) + [shape[axis] for axis in axes])
     for name in raw.called:
       called = self._computations.get(name, {})
-      found += sum(self._matmuls(line, called) for line in called.values())
-    return found
+      flops += sum(self._matmuls(line, called) for line in called.values())
+    return flops
 
   def is_container(self, name: str) -> bool:
     """Returns whether that operation's time is the time of others."""

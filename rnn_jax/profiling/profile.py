@@ -57,8 +57,8 @@ def run(
   with activity.doing(f'tracing {steps} steps'):
     with jax.profiler.trace(workdir / TRACE, profiler_options=_options()):
       traced = runner.run(steps)
-  result = _compiled(workload, rows, parts)
   program = hlo.Program(parts.step.as_text())
+  result = _compiled(workload, rows, parts, program)
   path = trace_lib.newest(workdir / TRACE)
   result['memory']['device'] = {'source': source, 'peak_bytes': peak}
   result['time'] |= {
@@ -83,13 +83,13 @@ def compile_only(workload: workload_lib.Workload, rows: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
       parts = parts_lib.measure(workload, rows, {'xla_dump_to': folder})
       kernels = kernels_lib.read(folder)
-  return _compiled(workload, rows, parts) | {
+  program = hlo.Program(parts.step.as_text())
+  return _compiled(workload, rows, parts, program) | {
     'kernels': [kernel._asdict() for kernel in kernels]
   }
 
 
-def _compiled(workload, rows, parts):
-  text = parts.step.as_text()
+def _compiled(workload, rows, parts, program):
   mesh = workload.programs.mesh
   sizes = [mesh.shape[name] for name in axes.NAMES]
   return {
@@ -104,7 +104,7 @@ def _compiled(workload, rows, parts):
     },
     'cost': parts.costs,
     'time': {'compile_seconds': parts.compile_seconds},
-    'sent': [part._asdict() for part in sent_lib.of(text, sizes)],
+    'sent': [part._asdict() for part in sent_lib.of(program, sizes)],
     'buffers': [
       {
         'bytes': size,
@@ -112,7 +112,7 @@ def _compiled(workload, rows, parts):
         'operation': operation.name,
         'module': operation.module,
       }
-      for size, array, operation in hlo.Program(text).largest(SHOWN)
+      for size, array, operation in program.largest(SHOWN)
     ],
     'versions': {'python': platform.python_version()}
     | provenance.versions(PACKAGES),

@@ -65,14 +65,14 @@ class Sent(NamedTuple):
   flops: float
 
 
-def of(text: str, sizes: Iterable[int]) -> tuple[Sent, ...]:
+def of(program: hlo.Program, sizes: Iterable[int]) -> tuple[Sent, ...]:
   """Returns what a device sends, by collective and by the axes of its group.
 
   Args:
-    text: of the compiled program.
+    program: as it was compiled.
     sizes: of the mesh's axes.
   """
-  program, sizes = hlo.Program(text), tuple(sizes)
+  sizes = tuple(sizes)
   working = computed_beside(program)
   total = {}
   for collective, operation in collectives.with_operations(program):
@@ -102,7 +102,7 @@ def computed_beside(program: hlo.Program) -> dict[str, tuple[str, ...]]:
     {collective: names of operations}, () for one that is waited for; the
     collectives are those of `collectives.with_operations`.
   """
-  found = collections.defaultdict(tuple)
+  beside = collections.defaultdict(tuple)
   for names in program.bodies.values():
     place = {name: number for number, name in enumerate(names)}
     for name in names:
@@ -111,8 +111,8 @@ def computed_beside(program: hlo.Program) -> dict[str, tuple[str, ...]]:
         start = one.operands[0]
         between = names[place[start] + 1 : place[name]]
         working = tuple(x for x in between if _works(program.operations[x]))
-        found |= dict.fromkeys(_collectives(program, start), working)
-  return found
+        beside |= dict.fromkeys(_collectives(program, start), working)
+  return beside
 
 
 def _works(operation):

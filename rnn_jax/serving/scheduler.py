@@ -254,7 +254,7 @@ class Scheduler:
         self._give(row, call.of(slot, row.job.request.alternatives))
         if row.matcher is not None:
           self.slots.allow(slot)
-      except Exception as error:  # the other requests go on
+      except Exception as error:  # the other requests continue
         logging.exception('a request failed')
         row.ended = True
         self._fail(row.job, error)

@@ -33,7 +33,7 @@ def raw(tmp_path):
   raw.train.checkpoint_every = 5
   raw.evaluate.every = 20
   raw.sample.new_tokens = 5
-  raw.metrics.writers = ()  # importing one takes a process a second
+  raw.metrics.writers = ()  # each process takes a second to import one
   return raw
 
 

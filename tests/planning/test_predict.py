@@ -12,7 +12,7 @@ from rnn_jax.planning import program
 from rnn_jax.profiling import sent
 from rnn_jax.training.memory import program as program_memory
 
-# 1 Tera operations, 10 bytes, 100 bytes and 1,000 and 10 bytes a second.
+# 1 Tera operations, 10 bytes, 100 bytes and 1,000 and 10 bytes per second.
 DEVICE = devices.Device(
   name='made',
   peaks={'float32': 1e12, 'bfloat16': 4e12},
@@ -94,7 +94,7 @@ def test_what_the_schedule_has_beside_nothing_is_waited_for():
 @pytest.mark.parametrize(
   ('traffic', 'flops'),
   (
-    (50.0, 0),  # at 100 bytes a second
+    (50.0, 0),  # at 100 bytes per second
     (0.0, 1e12),  # at half of the 4 Tera of bfloat16
     (50.0, 0.1e12),
   ),

@@ -74,7 +74,7 @@ def test_a_loop_costs_its_turns():
 
 def test_bytes_that_travel_beside_computation(monkeypatch):
   monkeypatch.setattr(target, 'platform', lambda: 'gpu')
-  assert sent.of(SCHEDULED, SIZES) == (
+  assert sent.of(hlo.Program(SCHEDULED), SIZES) == (
     ('all-gather', ('tensor',), 32.0, 1, 0.0, 0, 0),
     # A fusion reads and writes 8 numbers, three times.
     ('all-reduce', ('data',), 3 * 32.0, 3, 3 * 32.0, 3 * 64, 0),
@@ -85,7 +85,9 @@ def test_bytes_that_travel_beside_computation(monkeypatch):
 
 
 def test_a_cpu_has_no_schedule_and_rows_are_assumed_to_overlap():
-  beside = {part.axes: part.beside for part in sent.of(SCHEDULED, SIZES)}
+  beside = {
+    part.axes: part.beside for part in sent.of(hlo.Program(SCHEDULED), SIZES)
+  }
   assert beside == {('data',): 3 * 32.0, ('tensor',): 0.0}
 
 
@@ -100,7 +102,7 @@ to_apply=%region_4.2_promoted
 to_apply=%region_4.2
 }
 """
-  assert sent.of(text, (2, 1, 1, 1, 2)) == (
+  assert sent.of(hlo.Program(text), (2, 1, 1, 1, 2)) == (
     ('all-reduce', ('data',), 32.0, 1, 32.0, math.inf, math.inf),
     ('all-reduce', ('tensor',), 16.0, 1, 0.0, math.inf, math.inf),
   )

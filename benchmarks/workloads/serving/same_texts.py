@@ -1,10 +1,10 @@
 """The engine's texts beside those of the batch loop: where they part, and why.
 
-Both draw a token by one random number u, of the request's seed: the first token
-whose cumulative probability c exceeds u. Where two programs choose a and b > a,
-one has u < c_a and the other u >= c_{b-1}. With the probabilities of a third
-program, which reads prompt and text in one pass, the gap is by how much these
-would have to be off,
+Both draw a token with a random number u from the request's seed: they take the
+first token whose cumulative probability c exceeds u. Where two programs choose
+a and b > a, one has u < c_a and the other u >= c_{b-1}. With the probabilities
+of a third program, which reads prompt and text in one pass, the gap is by how
+much these would have to be off,
 
     max(u - c_a, c_{b-1} - u, 0)
 

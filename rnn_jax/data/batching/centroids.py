@@ -43,12 +43,10 @@ class Split:
     features_NxF = np.array([features.measure(unigram, row) for row in rows])
     self._scale_F = features.deviations(features_NxF)
     scaled_NxF = features_NxF / self._scale_F
-    buckets = np.searchsorted(lengths, [len(row) - 1 for row in rows])
-    self._centroids = []  # of each bucket
-    for bucket in range(len(lengths)):
-      inside = scaled_NxF[buckets == bucket]
-      few = len(inside) < count
-      self._centroids.append(_k_means(scaled_NxF if few else inside, count))
+    self._centroids = [
+      _k_means(inside_NxF, count)
+      for inside_NxF in rarity.by_bucket(scaled_NxF, rows, lengths, count)
+    ]
 
   def level(self, bucket: int, row: np.ndarray) -> int:
     """Returns the number of the nearest centroid, from 0 to `count` - 1."""
@@ -64,5 +62,5 @@ def _k_means(points_NxF, count):
   with warnings.catch_warnings():
     # A centroid without rows stays where it was.
     warnings.filterwarnings('ignore', 'One of the clusters is empty')
-    found, _ = vq.kmeans2(points_NxF, first, ITERATIONS, minit='matrix')
-  return found
+    centroids, _ = vq.kmeans2(points_NxF, first, ITERATIONS, minit='matrix')
+  return centroids

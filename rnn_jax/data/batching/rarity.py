@@ -7,6 +7,7 @@ class aren't among the V tokens and don't count.
 """
 
 from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Sequence
 
 import numpy as np
@@ -55,16 +56,33 @@ class Split:
     self.count = count
     self._unigram = unigram
     rarities = np.array([unigram.rarity(row) for row in rows])
-    buckets = np.searchsorted(lengths, [len(row) - 1 for row in rows])
     quantiles = np.arange(1, count) / count
-    self._thresholds = []
-    for bucket in range(len(lengths)):
-      inside = rarities[buckets == bucket]
-      self._thresholds.append(
-        np.quantile(inside if len(inside) else rarities, quantiles)
-      )
+    self._thresholds = [
+      np.quantile(inside, quantiles)
+      for inside in by_bucket(rarities, rows, lengths)
+    ]
 
   def level(self, bucket: int, row: np.ndarray) -> int:
     """Returns a number from 0, the most common, to `count` - 1."""
     thresholds = self._thresholds[bucket]
     return int(np.searchsorted(thresholds, self._unigram.rarity(row)))
+
+
+def by_bucket(
+  values: np.ndarray,
+  rows: Sequence[np.ndarray],
+  lengths: Sequence[int],
+  least: int = 1,
+) -> Iterator[np.ndarray]:
+  """Yields the values of the rows in each bucket.
+
+  Args:
+    values: one or more of each row, rows first.
+    rows: their ids.
+    lengths: of the buckets, ascending.
+    least: a bucket with fewer rows gets the values of all.
+  """
+  buckets = np.searchsorted(lengths, [len(row) - 1 for row in rows])
+  for bucket in range(len(lengths)):
+    inside = values[buckets == bucket]
+    yield inside if len(inside) >= least else values

@@ -3,7 +3,7 @@
 The inputs are read twice: once to check every example and to determine classes
 and splits, and once to write; in this process, or by a runner of Apache Beam,
 with the same result. `preparation.json` next to the data records what was done;
-a second call with the same inputs finds it and does nothing.
+calling it again with the same inputs does nothing.
 """
 
 import dataclasses

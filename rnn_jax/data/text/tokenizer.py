@@ -382,7 +382,7 @@ def _valid(text: str | bytes) -> str:
 
 
 def _splits_at_spaces(model):
-  """Whether no token of a BPE model goes on from other characters to a space.
+  """Whether no token of a BPE model continues from other characters to a space.
 
   So it is with the expressions that both pre-tokenizers split text by: a match
   has white space at its begin, or is all white space, and none looks back.

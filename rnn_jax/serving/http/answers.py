@@ -232,7 +232,7 @@ class Answer:
     entry['top_logprobs'].append(names)
 
   def _token_text(self, token):
-    """Returns a token's text; 'bytes:\\xe2' if it isn't whole characters."""
+    """Returns a token's text, or 'bytes:\\xe2' of incomplete characters."""
     raw = self._pieces.decode_bytes(token)
     try:
       return raw.decode()

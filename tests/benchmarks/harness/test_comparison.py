@@ -44,9 +44,9 @@ json.dump({'median': 1.0, 'deviation': 0.0}, open(flags['result'], 'w'))
 SLOW = [1.0, 2.0]
 CASES = [
   case_lib.Case('base', 'a.b', {'times': SLOW}, 6),
-  case_lib.Case('double', 'a.b', {'times': [2.0, 4.0]}, 6, to='base'),
-  case_lib.Case('few', 'a.b', {'times': [3.0, 6.0]}, 2, to='base'),
-  case_lib.Case('killed', 'a.b', {'dies': 3}, 6, to='base'),
+  case_lib.Case('double', 'a.b', {'times': [2.0, 4.0]}, 6, base='base'),
+  case_lib.Case('few', 'a.b', {'times': [3.0, 6.0]}, 2, base='base'),
+  case_lib.Case('killed', 'a.b', {'dies': 3}, 6, base='base'),
   case_lib.Case('one', 'a.b', {'times': []}, 6),
 ]
 
@@ -95,7 +95,7 @@ def test_rounds_are_added_until_the_interval_is_narrow(folder, monkeypatch):
   times = {'times': [1.0, 1.5, 1.1, 1.2, 1.1, 1.1, 1.1]}
   cases = [
     case_lib.Case('base', 'a.b', {}, 3),
-    case_lib.Case('noisy', 'a.b', times, 3, to='base'),
+    case_lib.Case('noisy', 'a.b', times, 3, base='base'),
   ]
   suite = types.SimpleNamespace(cases=lambda quick: cases, TIMED=True)
   monkeypatch.setattr(case_lib, 'load', lambda name: suite)
@@ -108,7 +108,7 @@ def test_rounds_are_added_until_the_interval_is_narrow(folder, monkeypatch):
 def test_no_more_processes_than_memory_is_for():
   base = case_lib.Case('base', 'a.b')
   names = 'abcdefghi'
-  others = [case_lib.Case(name, 'a.b', to='base') for name in names]
+  others = [case_lib.Case(name, 'a.b', base='base') for name in names]
   groups = [*runner.together([base, *others], [base, *others])]
   assert [group[0].name for group in groups] == ['base'] * 3
   after = [[case.name for case in group[1:]] for group in groups]

@@ -11,6 +11,7 @@ from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data import columns
 from rnn_jax.data import identity
+from rnn_jax.data import loader
 from rnn_jax.data import pipeline
 from rnn_jax.data.sources import jsonl
 from rnn_jax.data.store import folder as folder_lib
@@ -195,6 +196,24 @@ def test_rows_of_other_processes_are_not_made(path, tmp_path, monkeypatch):
   before = len(made)  # those of the sample that bucket lengths come from
   rows = sum(len(batch.tokens_BxL) for batch in corpora.take(training, 20))
   assert 0 < len(made) - before < rows / 2
+
+
+@pytest.mark.parametrize(('cached', 'workers'), ((False, 1), (True, 0)))
+def test_workers_make_texts_unless_rows_are_skipped(
+  path, tmp_path, monkeypatch, cached, workers
+):
+  corpus, cfg = open_corpus(
+    path, tmp_path, cache=str(tmp_path / 'cache') * cached, workers=1, **BPE
+  )
+  given, make = [], loader.Loader
+  monkeypatch.setattr(
+    loader, 'Loader', lambda order, count: given.append(count) or make(order, 0)
+  )
+  training = pipeline.training_batches(
+    corpus, cfg, owns=lambda rows, row: row == 0
+  )
+  training.close()
+  assert given == [workers]
 
 
 @pytest.mark.parametrize('change', ('content', 'time', 'option', 'size'))
