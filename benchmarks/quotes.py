@@ -6,7 +6,7 @@
 
 A quote names a suite, a case, a key of its newest row ('held_out.loss' for
 nested ones) and how the number is written: a format of Python, 'percent',
-'minutes', or 'interval', the two ends of a ratio's interval. It may also name a
+'minutes', 'MiB', or 'interval', the two ends of a ratio's interval. It may also name a
 report of docs/experiments, a variant and a metric: mean ± deviation over seeds.
 """
 
@@ -160,6 +160,8 @@ def _written(number, quote):
     return f'{100 * number:.1f} %'
   if quote.style == 'minutes':
     return f'{number / 60:.1f} min'
+  if quote.style == 'MiB':
+    return f'{number / 2**20:,.0f} MiB'
   try:
     return _short(format(number, quote.style))
   except ValueError as error:

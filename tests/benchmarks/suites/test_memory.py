@@ -27,11 +27,16 @@ def test_what_techniques_save_is_a_share_of_the_plain_step(tmp_path):
     measured('plain, whole', 1000),
     measured('8-bit, checkpoints, whole', 250),
     measured('plain', 900),
+    measured('8-bit', 890),
+    measured('checkpoints', 300),
     measured('8-bit, checkpoints', 200),
     made.failed('gpt2: flash', 'killed by it'),
   ]
   text = made.section(tmp_path, 'memory', rows)
   assert '| plain | 900 MiB | 900 MiB | 900 MiB | 900 MiB | 10.0% |' in text
   assert '| flash | killed by it | - | - | - | - |' in text
-  assert 'save 78.1 % of the gpt2 size: **corrected**, 75.0% here' in text
-  assert '80.0% with the loss in blocks besides.' in text
+  assert 'save 78.1 % of the gpt2 size: **confirmed**, 75.0% here' in text
+  assert '80.0% with the loss in blocks too.' in text
+  assert 'One at a time, 8-bit: 11.0%, checkpoints: 70.0%.' in text
+  rows[1] = measured('8-bit, checkpoints, whole', 10)  # saves too much
+  assert '**corrected**, 99.0% here' in made.section(tmp_path, 'memory', rows)

@@ -1,0 +1,160 @@
+"""Classifiers of texts that are linear in counts of words, as a yardstick.
+
+Multinomial naive Bayes, and NBSVM: a linear support vector machine on binary
+features that are scaled by their log-count ratios r, its weights w replaced by
+(1 - b) mean|w| + b w (Wang and Manning, "Baselines and Bigrams: Simple, Good
+Sentiment and Topic Classification", 2012). 'tokens of the config' is naive
+Bayes on the tokens of configs/rotten_tomatoes.py: what `task.evidence` starts a
+network from, without the network. Nothing is timed.
+
+  BENCHMARK_DATA=reviews=train.jsonl:text,held_out=validation.jsonl:text \
+    python -m benchmarks.run --suite=text_baselines     half a minute
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from benchmarks.harness import case
+from benchmarks.harness import datasets
+from benchmarks.harness import plots as plots_lib
+from benchmarks.harness import tables
+
+WORDS = r"(?u)[\w']+|[^\w\s]"  # and punctuation
+MODELS = {  # n-grams up to
+  'multinomial naive Bayes, words': ('naive_bayes', 1),
+  'multinomial naive Bayes, words and pairs': ('naive_bayes', 2),
+  'NBSVM, words': ('nbsvm', 1),
+  'NBSVM, words and pairs': ('nbsvm', 2),
+}
+PENALTY, INTERPOLATION = 1.0, 0.25  # of NBSVM, the published ones
+TRAIN, HELD_OUT = 'reviews', 'held_out'
+
+
+def cases(quick: bool) -> list[case.Case]:
+  """Each classifier on the two files of BENCHMARK_DATA."""
+  del quick  # they take seconds
+  linear = [
+    case.Case(
+      name,
+      'suites.text_baselines.accuracy',
+      {'model': model, 'words': words},
+      repeats=0,
+    )
+    for name, (model, words) in MODELS.items()
+  ]
+  tokens = case.Case(
+    'naive Bayes, tokens of the config',
+    'suites.text_baselines.of_tokens',
+    repeats=0,
+  )
+  return [*linear, tokens]
+
+
+def accuracy(model: str, words: int) -> tables.Row:
+  """Trains on one file and counts right answers on the other."""
+  (texts, labels), (asked, wanted) = _labelled(TRAIN), _labelled(HELD_OUT)
+  fit = {'naive_bayes': _naive_bayes, 'nbsvm': _nbsvm}[model]
+  answers, features = fit(texts, labels, asked, words)
+  return _row(answers, wanted, texts, features)
+
+
+def of_tokens() -> tables.Row:
+  """As `accuracy`, by the evidence table of configs/rotten_tomatoes.py."""
+  import tempfile
+
+  import numpy as np
+
+  from benchmarks.workloads import configs
+  from rnn_jax.data import pipeline
+  from rnn_jax.tasks import classification
+
+  with tempfile.TemporaryDirectory() as folder:
+    paths = {
+      f'data.{key}': datasets.overrides(name, folder)['path']
+      for key, name in (('path', TRAIN), ('validation_path', HELD_OUT))
+    }
+    config = configs.parse('rotten_tomatoes', overrides=paths)
+    corpus = pipeline.Corpus.open(config, folder)
+    table_VxC = classification.evidence(corpus, config.data)
+    documents = corpus.documents['validation']
+    maker = corpus.examples(config.data, 'validation')
+    answers = []
+    for n in range(len(documents)):
+      ids = maker.question(n)
+      answers.append(int(table_VxC[np.maximum(ids, ~ids)].sum(0).argmax()))
+    texts = range(len(corpus.documents['train']))
+    return _row(answers, list(documents.labels), texts, len(table_VxC))
+
+
+def _labelled(name: str) -> tuple[list[str], list[Any]]:
+  """(texts, labels) of a file of BENCHMARK_DATA."""
+  import json
+  import pathlib
+  import tempfile
+
+  with tempfile.TemporaryDirectory() as folder:
+    data = datasets.overrides(name, folder)
+    lines = pathlib.Path(data['path']).read_text().splitlines()
+  rows = [json.loads(line) for line in lines]
+  return [row[data['field']] for row in rows], [row['label'] for row in rows]
+
+
+def _naive_bayes(texts, labels, asked, words):
+  from sklearn import naive_bayes
+  from sklearn.feature_extraction import text as features
+
+  counts = features.CountVectorizer(token_pattern=WORDS, ngram_range=(1, words))
+  model = naive_bayes.MultinomialNB().fit(counts.fit_transform(texts), labels)
+  return model.predict(counts.transform(asked)), len(counts.vocabulary_)
+
+
+def _nbsvm(texts, labels, asked, words):
+  """Returns (answers, number of features), of two classes."""
+  import numpy as np
+  from sklearn import svm
+  from sklearn.feature_extraction import text as features
+
+  counts = features.CountVectorizer(
+    token_pattern=WORDS, ngram_range=(1, words), binary=True
+  )
+  x, labels = counts.fit_transform(texts), np.asarray(labels)
+  classes = np.unique(labels)
+  p, q = (1 + np.asarray(x[labels == c].sum(0))[0] for c in classes[::-1])
+  ratio = np.log(p / p.sum()) - np.log(q / q.sum())
+  machine = svm.LinearSVC(C=PENALTY).fit(x.multiply(ratio).tocsr(), labels)
+  weights = machine.coef_[0]
+  even = np.abs(weights).mean()
+  mixed = (1 - INTERPOLATION) * even + INTERPOLATION * weights
+  scores = counts.transform(asked).multiply(ratio) @ mixed
+  answers = classes[(scores + machine.intercept_[0] > 0).astype(int)]
+  return answers, len(counts.vocabulary_)
+
+
+def _row(answers: Sequence, wanted: Sequence, texts, features):
+  from sklearn import metrics
+
+  return {
+    'accuracy': float(metrics.accuracy_score(wanted, answers)),
+    'macro_f1': float(metrics.f1_score(wanted, answers, average='macro')),
+    'texts': len(texts),
+    'asked': len(wanted),
+    'features': features,
+  }
+
+
+def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
+  """Accuracy of each classifier, the best first."""
+  del plots
+  yield tables.provenance(rows)
+  best = dict(sorted(rows.items(), key=lambda x: -x[1].get('accuracy', 0)))
+  yield tables.by_row(
+    'classifier',
+    best,
+    {
+      'accuracy': lambda row: f'{row["accuracy"]:.4f}',
+      'macro F1': lambda row: f'{row["macro_f1"]:.4f}',
+      'features': lambda row: f'{row["features"]:,}',
+      'trained on': lambda row: f'{row["texts"]:,}',
+      'asked': lambda row: f'{row["asked"]:,}',
+    },
+  )

@@ -1,0 +1,44 @@
+"""Linear classifiers of texts: they learn what words say, and negation."""
+
+import json
+
+from benchmarks.suites import text_baselines
+from tests.benchmarks import made
+
+
+def _write(path, texts):
+  lines = [json.dumps({'text': t, 'label': y}) + '\n' for t, y in texts]
+  path.write_text(''.join(lines))
+
+
+def test_pairs_of_words_tell_a_negation(tmp_path, monkeypatch):
+  words = [f'word{n}' for n in range(20)]
+  train = [(f'{w} good', 1) for w in words] + [(f'{w} bad', 0) for w in words]
+  train += [(f'{w} not good', 0) for w in words]
+  train += [(f'{w} not bad', 1) for w in words]
+  held_out = [('it was not bad', 1), ('it was bad', 0), ('plot not good', 0)]
+  _write(tmp_path / 'train.jsonl', train)
+  _write(tmp_path / 'held_out.jsonl', held_out)
+  monkeypatch.setenv(
+    'BENCHMARK_DATA',
+    f'reviews={tmp_path}/train.jsonl:text,'
+    f'held_out={tmp_path}/held_out.jsonl:text',
+  )
+  for model in ('naive_bayes', 'nbsvm'):
+    pairs = text_baselines.accuracy(model, 2)
+    assert pairs['accuracy'] == 1
+    assert (pairs['texts'], pairs['asked']) == (80, 3)
+    assert text_baselines.accuracy(model, 1)['features'] == 23
+    assert pairs['features'] > 23
+
+
+def test_the_best_is_first(tmp_path):
+  rows = [
+    made.row(
+      name, accuracy=accuracy, macro_f1=accuracy, features=5, texts=7, asked=2
+    )
+    for name, accuracy in (('poor', 0.6), ('good', 0.8))
+  ]
+  text = made.section(tmp_path, 'text_baselines', rows)
+  assert '| good | 0.8000 | 0.8000 | 5 | 7 | 2 |' in text
+  assert text.index('good') < text.index('poor')
