@@ -34,6 +34,13 @@ SIZES = {  # the option that sets a cell's width
   'qrnn': 'state_width',
   'attention': 'head_width',
   'bdh, normed': 'neurons',
+  'retnet': 'value_width',
+  'gla': 'value_width',
+  'hgrn2': 'value_width',
+  'mamba2': 'value_width',
+  'deltanet': 'value_width',
+  'gated_deltanet': 'value_width',
+  'kda': 'value_width',
 }
 # BDH is norms around a sum. Its state forgets nothing: carried along, it would
 # keep pairs of characters of the whole text.

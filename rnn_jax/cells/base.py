@@ -70,6 +70,10 @@ class Config:
     del config
     return self
 
+  def of_shard(self, shards: int) -> Self:
+    """Returns the options of a device that has 1 / `shards` of the heads."""
+    return dataclasses.replace(self, heads=self.heads // shards)
+
   def _check_dropout(self):
     if not 0 <= self.dropout < 1:
       self._refuse('dropout', 'give a number in [0, 1)')

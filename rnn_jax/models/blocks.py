@@ -25,7 +25,6 @@ Functions", 2017).
 On a mesh, the heads of a cell and the columns of an MLP may be sharded.
 """
 
-import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -273,8 +272,7 @@ def make_cell(block: nn.Module, **overrides: Any) -> base.Cell:
   module = config_lib.load('cells', block.config.cell, 'model.cell')
   options = block.cell_config
   if (shards := head_shards(block)) > 1:
-    heads = options.heads // shards
-    options = dataclasses.replace(options, heads=heads)
+    options = options.of_shard(shards)
   return module.Cell(
     options,
     block.config.width,

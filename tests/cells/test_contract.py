@@ -44,6 +44,13 @@ VARIANTS = {
   'qrnn': ({'state_width': 4, 'taps': 3},),
   'rhn': ({'state_width': 4, 'depth': 2},),
   'bdh': ({'heads': 2, 'neurons': 16, 'rotary': 100.0},),
+  'gla': ({**SMALL, 'rank': 2},),
+  'hgrn2': ({**SMALL, 'lower_bound': 0.1},),
+  'mamba2': ({**SMALL, 'heads': 4, 'groups': 2, 'convolution': 3},),
+  'retnet': ({**SMALL, 'key_width': 4},),
+  'deltanet': ({**SMALL, 'convolution': 2, 'reflects': True},),
+  'gated_deltanet': ({**SMALL, 'convolution': 3},),
+  'kda': ({**SMALL, 'convolution': 2, 'rank': 2},),
 }
 IMPLS = {
   'simple_rnn-0': ('chunked', 'associative'),
@@ -52,6 +59,7 @@ IMPLS = {
   'attention-1': ('blocked',),
   'qrnn-0': ('chunked',),
   'bdh-0': ('chunked', 'associative'),
+  'kda-0': ('chunked',),
 }
 CASES = {
   f'{name}-{n}': (name, options)

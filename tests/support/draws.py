@@ -24,6 +24,8 @@ def parameters(init, *inputs):
       return jnp.asarray(0.2 * spread, like.dtype)
     if name == 'scale':
       return jnp.asarray(1 + 0.2 * spread, like.dtype)
+    if len(like.shape) == 1:
+      return jnp.asarray(0.2 * spread, like.dtype)
     return jnp.asarray(spread * like.shape[-2] ** -0.5, like.dtype)
 
   shapes = jax.eval_shape(init, jax.random.key(0), *inputs)

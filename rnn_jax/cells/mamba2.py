@@ -1,0 +1,142 @@
+"""Mamba-2: a state space model whose heads decay by one number each.
+
+    [g, v, k, q, d] = W x         [v, k, q] = silu(conv([v, k, q]) + b)
+    dt = softplus(d + b_dt)       a = exp(-dt exp(A_h))
+    S_t = a_t S_{t-1} + k_t (dt_t v_t)^T        o_t = S_t^T q_t + D_h v_t
+    y = W_o rms_norm(o * silu(g))
+
+k and q, B and C in the paper, are shared by the heads of a group, and the norm
+is over a group; it has no scale, which W_o can learn. `conv` is a short causal
+convolution of each channel. Devices that share heads have whole groups.
+
+Shapes: v, g, o BxLxHxP, q, k BxLxGxK of G groups, dt, a BxLxH, the state
+BxHxKxP and the inputs of the convolution, BxWxE.
+Source: Dao and Gu, "Transformers are SSMs: Generalized Models and Efficient
+Algorithms Through Structured State Space Duality", 2024.
+"""
+
+import dataclasses
+from typing import Self
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from rnn_jax import config as config_lib
+from rnn_jax.cells.parts import matrix
+from rnn_jax.ops import devices
+
+LOGICAL_AXES = matrix.LOGICAL_AXES | {
+  'taps': '_xH',
+  'taps_bias': 'H',
+  'dt_bias': 'H',
+  'log_rate': 'H',
+  'skip': 'H',
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(matrix.Config):
+  """Options of the cell, section `cell` of a config."""
+
+  groups: int = 1  # of heads, which share keys and queries
+  convolution: int = 4  # taps
+
+  def check(self, config: config_lib.Config) -> None:
+    """Checks the options against each other and the whole config.
+
+    Raises:
+      InputError: names the key, the value and the remedy.
+    """
+    if self.groups < 1 or self.heads % self.groups:
+      self._refuse('groups', f'it must divide cell.heads={self.heads}')
+    if self.convolution < 1:
+      self._refuse('convolution', 'give 1 tap or more')
+    if (shards := config.mesh.tensor) > 0 and self.groups % shards:
+      self._refuse('groups', f'mesh.tensor={shards} must divide it')
+    super().check(config)
+
+  def of_shard(self, shards: int) -> Self:
+    own = super().of_shard(shards)
+    return dataclasses.replace(own, groups=self.groups // shards)
+
+  @property
+  def widths(self) -> dict[str, int]:
+    """The channels of each part of one group's projection."""
+    heads = self.heads // self.groups
+    return {
+      'output_gate': heads * self.value_width,
+      'value': heads * self.value_width,
+      'key': self.key_width,
+      'query': self.key_width,
+      'dt': heads,
+    }
+
+
+class Cell(matrix.Cell):
+  """The cell; see the module's docstring. `extra` is the convolution's."""
+
+  def setup(self) -> None:
+    super().setup()
+    config, heads = self.config, (self.config.heads,)
+    self.taps = self.param(
+      'taps', matrix.init_taps, (config.convolution, self._channels)
+    )
+    zeros, ones = nn.initializers.zeros, nn.initializers.ones
+    self.taps_bias = self.param('taps_bias', zeros, (self._channels,))
+    self.dt_bias = self.param('dt_bias', matrix.init_steps, heads)
+    self.log_rate = self.param('log_rate', matrix.init_rates, heads)
+    self.skip = self.param('skip', ones, heads)
+
+  @property
+  def units_per_step(self) -> int:
+    return self.config.groups
+
+  @property
+  def _channels(self):
+    """E: those of the convolution."""
+    widths = self.config.widths
+    return self.config.groups * sum(widths[name] for name in _MIXED)
+
+  def init_extra(self, B: int) -> jax.Array:
+    return jnp.zeros((B, self.config.convolution - 1, self._channels))
+
+  def extra_axes(self) -> str:
+    return 'Bx_xH'
+
+  def read(
+    self, extra: jax.Array, parts: matrix.Parts, starts_BxL: jax.Array | None
+  ) -> tuple[jax.Array, matrix.Channels]:
+    x = jnp.concatenate([parts[name] for name in _MIXED], -1)
+    B, L, groups, _ = x.shape
+    taps = self.taps.astype(x.dtype)
+    extra, mixed = devices.current().convolve(
+      extra, x.reshape(B, L, -1), taps, starts_BxL
+    )
+    mixed = nn.silu(mixed + self.taps_bias.astype(x.dtype)[None, None])
+    widths = {name: self.config.widths[name] for name in _MIXED}
+    own = matrix.split(mixed.reshape(x.shape), widths)
+    heads = self.config.heads // groups
+    q, k = (jnp.repeat(own[name], heads, 2) for name in ('query', 'key'))
+    v = own['value'].reshape(B, L, self.config.heads, -1)
+    raw = parts['dt'].astype(jnp.float32).reshape(B, L, -1)
+    dt = jax.nn.softplus(raw + self.dt_bias[None, None])[..., None]
+    loga = -dt * jnp.exp(self.log_rate)[None, None, :, None]
+    # dt k v^T: with dt in the key, v is also the input of the skip.
+    k = (k * dt).astype(v.dtype)
+    return extra.astype(jnp.float32), matrix.Channels(q, k, v, loga)
+
+  def finish(
+    self,
+    o_BxLxHxP: jax.Array,
+    parts: matrix.Parts,
+    read: matrix.Channels,
+    extra: jax.Array,
+  ) -> jax.Array:
+    del extra
+    gate = parts['output_gate']  # BxLxGx_
+    o = o_BxLxHxP + self.skip[None, None, :, None] * read.v_BxLxHxP
+    return self.norm(o.reshape(gate.shape) * nn.silu(gate))
+
+
+_MIXED = ('value', 'key', 'query')  # what the convolution mixes over time

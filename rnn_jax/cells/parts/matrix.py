@@ -1,0 +1,259 @@
+"""Cells with a matrix as the state of each head, and gates that don't read it.
+
+    S_t = diag(a_t) S_{t-1} + k_t v_t^T        o_t = S_t^T q_t
+    y = W_o [n_1; ...; n_H],   n_h = rms_norm(o_h) * silu(g_h)
+
+A cell's file says what x is projected to and how q, k, v and log a follow from
+it, `read`; the recurrence is that of ops/gla in any of its forms. The norm is
+of each head and has no scale, which W_o can learn, so that heads can be
+sharded. What `read` keeps between steps, such as the inputs of a convolution,
+is `extra` in the state. Shapes: q, k, a BxLxHxK, or a BxLxHx1; v, o, g BxLxHxP;
+the state BxHxKxP.
+"""
+
+import dataclasses
+import itertools
+import math
+from typing import Any
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from rnn_jax import config as config_lib
+from rnn_jax import errors
+from rnn_jax.cells import base
+from rnn_jax.ops import devices
+from rnn_jax.ops import gla
+
+IMPLS = ('auto', 'scan', 'chunked', 'associative', 'native', 'pallas')
+LOGICAL_AXES = {
+  'projection/kernel': 'DxH',
+  'output/kernel': 'HxD',
+}
+RATES = 1.0, 16.0  # exp(A) at the start, of decays exp(-exp(A) dt)
+STEPS = 1e-3, 1e-1  # dt at the start
+
+
+def check_recurrence(config: config_lib.Config) -> None:
+  """Checks how a config's cell runs the recurrence of ops/gla.
+
+  Raises:
+    InputError: an unknown impl, or chunks that it can't have.
+  """
+  base.check_impl(config, IMPLS)
+  base.check_steps(config)
+  if config.recurrence.impl not in ('auto', 'chunked'):
+    return
+  for key in ('remat.every', 'recurrence.chunk_length'):
+    section, _, name = key.partition('.')
+    steps = getattr(getattr(config, section), name)
+    if isinstance(steps, int) and steps > gla.BLOCK and steps % gla.BLOCK:
+      raise errors.InputError(
+        f'{key}={steps}: give up to {gla.BLOCK} or a multiple of it, or use '
+        "recurrence.impl='scan'"
+      )
+
+
+def chunk_length(plan: base.Plan) -> int | None:
+  """Returns the steps between the states that ops/gla stores."""
+  every = plan.remat_every
+  if every <= gla.BLOCK:
+    return every or plan.chunk_length
+  return -(-every // gla.BLOCK) * gla.BLOCK  # 'sqrt' gives any number
+
+
+def split(x: jax.Array, widths: dict[str, int]) -> dict[str, jax.Array]:
+  """Splits the last axis into named parts."""
+  # One split: its gradient is one concatenation, not a sum of padded parts.
+  ends = itertools.accumulate(widths.values())
+  return dict(zip(widths, jnp.split(x, list(ends)[:-1], -1), strict=True))
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(base.Config):
+  """Options that these cells share, section `cell` of the config."""
+
+  heads: int = 4
+  key_width: int = 16
+  value_width: int = 48
+  dropout: float = 0.0  # on the normed outputs of the recurrence
+
+  def check(self, config: config_lib.Config) -> None:
+    """Checks the options against each other and the whole config.
+
+    Raises:
+      InputError: names the key, the value and the remedy.
+    """
+    for key in ('heads', 'key_width', 'value_width'):
+      if getattr(self, key) < 1:
+        self._refuse(key, 'give 1 or more')
+    self._check_dropout()
+    self._check_recurrence(config)
+
+  def _check_recurrence(self, config):
+    check_recurrence(config)
+
+  @property
+  def widths(self) -> dict[str, int]:
+    """The channels of each part of one head's projection."""
+    return {
+      'query': self.key_width,
+      'key': self.key_width,
+      'value': self.value_width,
+      'output_gate': self.value_width,
+    }
+
+
+class State(NamedTuple):
+  """The state between two steps."""
+
+  memory_BxHxKxP: jax.Array
+  extra: Any = None  # what the cell's `read` keeps
+
+
+class Channels(NamedTuple):
+  """The inputs of the recurrence."""
+
+  q_BxLxHxK: jax.Array
+  k_BxLxHxK: jax.Array
+  v_BxLxHxP: jax.Array
+  loga_BxLxHxK: jax.Array  # or BxLxHx1
+
+
+Parts = dict[str, jax.Array]  # BxLxHx_ each, of the projection
+
+
+class Cell(base.Cell):
+  """A cell without its `read`."""
+
+  def __init_subclass__(cls, **options):
+    # As `init_state`, they need no parameters.
+    for name in ('init_extra', 'extra_axes'):
+      if name in vars(cls):
+        setattr(cls, name, nn.nowrap(vars(cls)[name]))
+    super().__init_subclass__(**options)
+
+  def setup(self) -> None:
+    xavier = nn.initializers.xavier_uniform()
+    columns = self.units_per_step * sum(self.config.widths.values())
+    self.projection = self.dense(columns, use_bias=False, kernel_init=xavier)
+    self.norm = nn.RMSNorm(dtype=jnp.float32, use_scale=False)
+    self.output = self.dense(self.width, use_bias=False, kernel_init=xavier)
+    self.drop = nn.Dropout(self.config.dropout)
+
+  @property
+  def units_per_step(self) -> int:
+    """How many times the projection has the widths of the config: H."""
+    return self.config.heads
+
+  @nn.nowrap
+  def init_extra(self, B: int) -> Any:
+    """Returns `extra` before a document: zeros, float32, for B rows."""
+    del B
+
+  @nn.nowrap
+  def extra_axes(self) -> Any:
+    """Returns the logical axes of `extra`, a tree like it."""
+
+  def read(
+    self, extra: Any, parts: Parts, starts_BxL: jax.Array | None
+  ) -> tuple[Any, Channels]:
+    """Returns (extra after these steps, Channels).
+
+    Args:
+      extra: before the first step.
+      parts: of the projection.
+      starts_BxL: nonzero where a document begins, or None.
+    """
+    raise NotImplementedError
+
+  def finish(
+    self, o_BxLxHxP: jax.Array, parts: Parts, read: Channels, extra: Any
+  ) -> jax.Array:
+    """Returns the inputs of W_o, BxLxHxP, from what the memory gave."""
+    del read, extra
+    gate = nn.silu(parts['output_gate'])
+    return self.norm(o_BxLxHxP).astype(gate.dtype) * gate
+
+  def run(
+    self,
+    memory_BxHxKxP: jax.Array,
+    read: Channels,
+    starts_BxL: jax.Array | None,
+    impl: str,
+  ) -> tuple[jax.Array, jax.Array]:
+    """Runs the recurrence. Returns (memory, o_BxLxHxP)."""
+    return devices.current().recurrence(
+      memory_BxHxKxP,
+      *read,
+      starts_BxL=starts_BxL,
+      impl=impl,
+      chunk_length=chunk_length(self.plan),
+    )
+
+  @property
+  def columns(self) -> int:
+    """P of the memory."""
+    return self.config.value_width
+
+  def init_state(self, B: int) -> State:
+    config = self.config
+    shape = (B, config.heads, config.key_width, self.columns)
+    return State(jnp.zeros(shape), self.init_extra(B))
+
+  def state_axes(self) -> State:
+    return State('BxH', self.extra_axes())  # type: ignore[arg-type]
+
+  def project(self, x_BxLxD: jax.Array) -> jax.Array:
+    """Returns the raw channels, BxLxHxC: C is the sum of `config.widths`."""
+    x = self.projection(x_BxLxD)
+    return x.reshape(*x.shape[:2], self.units_per_step, -1)
+
+  def step(self, state: State, u_BxHxC: jax.Array) -> tuple[State, jax.Array]:
+    state, y = self._advance(state, u_BxHxC[:, None], None, 'step')
+    return state, y[:, 0]
+
+  def gates(self, state: State, u_BxHxC: jax.Array) -> base.Gates:
+    parts = split(u_BxHxC[:, None], self.config.widths)
+    _, read = self.read(state.extra, parts, None)
+    loga = read.loga_BxLxHxK[:, 0]
+    return base.Gates({'keep': jnp.exp(loga)}, loga)
+
+  def recur(
+    self, state: State, u_BxLxHxC: jax.Array, starts_BxL: jax.Array | None
+  ) -> tuple[State, jax.Array]:
+    if self.plan.impl == 'scan':
+      return base.scan_steps(self, state, u_BxLxHxC, starts_BxL)
+    return self._advance(state, u_BxLxHxC, starts_BxL, self.plan.impl)
+
+  def _advance(self, state, u_BxLxHxC, starts_BxL, impl):
+    """Runs any number of steps, for `step` and `recur`."""
+    parts = split(u_BxLxHxC, self.config.widths)
+    extra, read = self.read(state.extra, parts, starts_BxL)
+    memory, o = self.run(state.memory_BxHxKxP, read, starts_BxL, impl)
+    y = self.finish(o, parts, read, extra).astype(self.policy.activations)
+    return State(memory, extra), y.reshape(*y.shape[:2], -1)
+
+  def emit(self, y: jax.Array) -> jax.Array:
+    return self.output(self.drop(y, deterministic=not self.has_rng('dropout')))
+
+
+def init_taps(key: jax.Array, shape: tuple[int, int]) -> jax.Array:
+  """Draws the taps of a convolution, evenly within taps**-0.5."""
+  bound = shape[0] ** -0.5
+  return jax.random.uniform(key, shape, minval=-bound, maxval=bound)
+
+
+def init_rates(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+  """Draws exp(A) evenly from RATES; returns A."""
+  low, high = RATES
+  return jnp.log(jax.random.uniform(key, shape, minval=low, maxval=high))
+
+
+def init_steps(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+  """Draws dt from STEPS, evenly on a log scale; returns softplus^-1 of it."""
+  low, high = map(math.log, STEPS)
+  drawn = jax.random.uniform(key, shape, minval=low, maxval=high)
+  return jnp.log(jnp.expm1(jnp.exp(drawn)))
