@@ -61,14 +61,14 @@ def run(
     v: BxLxHxP.
     a: the decays, BxLxHxK or BxLxHx1.
     others: (beta BxLxH,), or (r, w) of the general form.
-    chunk_length: steps between stored states, 1 or more; rounded up to a power
-      of two, or to a multiple of BLOCK.
+    chunk_length: steps between stored states, 1 or more; rounded up to whole
+      blocks, of at most BLOCK steps.
 
   Returns:
     (state BxHxKxP, y BxLxHxP), float32.
   """
-  B, L, H, _ = q.shape
-  block = min(BLOCK, _power_of_two(min(chunk_length, L)))
+  B, L, H, K = q.shape
+  block = _block_length(min(chunk_length, L), K)
   # As many chunks as that length needs, but as short as possible.
   chunks = -(-L // (-(-chunk_length // block) * block))
   blocks = -(-L // (chunks * block))
@@ -83,8 +83,13 @@ def run(
   return last.reshape(state.shape), y.reshape(B, L + pad, H, -1)[:, :L]
 
 
-def _power_of_two(n):
-  return 1 << (n - 1).bit_length()
+def _block_length(steps, K):
+  """Returns a power of two: the block length for so many steps."""
+  # Many reflections (beta = 2) of few dimensions make a triangular system whose
+  # solution is far larger than its terms: with 16 steps and K = 3 errors are
+  # four times those of a scan.
+  longest = 1 << max(1, (K // 2).bit_length() - 1)
+  return min(BLOCK, longest, 1 << (steps - 1).bit_length())
 
 
 def _at_end(pad):
@@ -132,13 +137,17 @@ _run.defvjp(_forward, _backward)
 
 
 class _Parts(NamedTuple):
-  """What joins g parts of h steps, for two readers and W writers."""
+  """What joins n parts of h steps, for two readers and W writers.
 
-  readers: jax.Array  # q~ and r~, m x g x 2 x h x K
-  writers: jax.Array  # w~, m x g x W x h x K
-  decay: jax.Array  # b, m x g x 1 x 1 x K
-  scores: jax.Array  # A and R, m x g x 2 x W x h x h
-  inverse: jax.Array  # T, of I + R of the last writer, m x g x h x h
+  The parts of a block follow one another, so that XLA sees few axes: its sums
+  and matmuls on a CPU crash on more (jax 0.10).
+  """
+
+  readers: jax.Array  # q~ and r~, n x 2 x h x K
+  writers: jax.Array  # w~, n x W x h x K
+  decay: jax.Array  # b, n x 1 x 1 x K
+  scores: jax.Array  # A and R, n x 2 x W x h x h
+  inverse: jax.Array  # T, of I + R of the last writer, n x h x h
 
 
 def _chunk(state, q, k, v, a, *others):
@@ -179,28 +188,30 @@ def _block(state, inputs):
 
 
 def _parts(q, r, own, writers, a):
-  """Returns the _Parts of blocks m x c x K, without g: h = c.
+  """Returns the _Parts of the m blocks: n = m and h = c.
 
   Args:
-    q: the queries, decayed by their own step.
+    q: the queries, decayed by their own step, m x c x K.
     r: the readers, as they read the state before their step.
     own: the queries and readers that see their own step's writing.
     writers: the writers.
     a: the decays.
   """
-  m, c, K = q.shape
-  writers = jnp.stack(writers, 2)[..., None, :]
-  scores = jnp.stack(own, 2)[:, :, :, None, None] * writers[:, :, None]
+  c, n = q.shape[1], q.shape[0] * q.shape[1]
+
+  def single(rows):
+    return jnp.stack([x.reshape(n, -1) for x in rows], 1)[:, :, None]
+
   parts = _Parts(
-    readers=jnp.stack([q, r], 2)[..., None, :],
-    writers=writers,
-    decay=a[:, :, None, None],
-    scores=jnp.sum(scores, -1, keepdims=True),
-    inverse=jnp.ones((m, c, 1, 1)),
+    readers=single([q, r]),
+    writers=single(writers),
+    decay=single([a]),
+    scores=_across(single(own), single(writers)),
+    inverse=jnp.ones((n, 1, 1)),
   )
-  while parts.inverse.shape[1] > 1:
+  for _ in range(c.bit_length() - 1):  # c is a power of two
     parts = _join(parts)
-  return jax.tree.map(lambda x: jnp.squeeze(x, 1), parts)
+  return parts
 
 
 def _join(parts):
@@ -208,7 +219,7 @@ def _join(parts):
   first, second = zip(*map(_halves, parts), strict=True)
   first, second = _Parts(*first), _Parts(*second)
   across = _across(second.readers, first.writers)
-  later = -_matmul(second.inverse, across[:, :, 1, -1])
+  later = -_matmul(second.inverse, across[:, 1, -1])
   return _Parts(
     jnp.concatenate([first.readers, second.readers * first.decay], -2),
     jnp.concatenate([first.writers * second.decay, second.writers], -2),
@@ -220,16 +231,20 @@ def _join(parts):
 
 def _halves(x):
   # One split: its gradient is one concatenation, not a sum of padded parts.
-  x = x.reshape(x.shape[0], -1, 2, *x.shape[2:])
-  return [jnp.squeeze(half, 2) for half in jax.lax.split(x, [1, 1], 2)]
+  pairs = x.reshape(x.shape[0] // 2, 2, -1)
+  halves = jax.lax.split(pairs, [1, 1], 1)
+  return [half.reshape(-1, *x.shape[1:]) for half in halves]
 
 
 def _across(readers, writers):
-  """Returns the scores m x g x 2 x W x h x h of later readers."""
-  if readers.shape[-2] < PAIRWISE:
-    x, y = readers[:, :, :, None, :, None], writers[:, :, None, :, None]
-    return jnp.sum(x * y, -1)
-  return _einsum('mgrik,mgwjk->mgrwij', readers, writers)
+  """Returns the scores n x 2 x W x h x h of later readers."""
+  n, R, h, K = readers.shape
+  x, y = readers.reshape(n, R * h, K), writers.reshape(n, -1, K)
+  if h < PAIRWISE:
+    scores = jnp.sum(x[:, :, None] * y[:, None], -1)
+  else:
+    scores = _einsum('nik,njk->nij', x, y)
+  return scores.reshape(n, R, h, -1, h).swapaxes(2, 3)
 
 
 def _triangle(first, across, second):
