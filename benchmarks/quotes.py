@@ -6,8 +6,9 @@
 
 A quote names a suite, a case, a key of its newest row ('held_out.loss' for
 nested ones) and how the number is written: a format of Python, 'percent',
-'minutes', 'MiB', or 'interval', the two ends of a ratio's interval. It may also name a
-report of docs/experiments, a variant and a metric: mean ± deviation over seeds.
+'minutes', 'MiB', or 'interval', the two ends of a ratio's interval. It may also
+name a report of docs/experiments, a variant and a metric: mean ± deviation over
+seeds.
 """
 
 import json

@@ -146,7 +146,7 @@ def _claim(size, totals):
     verdict = 'confirmed'
   apart = ', '.join(f'{part}: {saved[part]:.1%}' for part in parts)
   return (
-    f'Claim: 8-bit moments and checkpoints save {claimed} % of the {size} size: '
-    f'**{verdict}**, {whole:.1%} here with all logits at once, as there; '
+    f'Claim: 8-bit moments and checkpoints save {claimed} % of the {size} '
+    f'size: **{verdict}**, {whole:.1%} here with all logits at once, as there; '
     f'{saved[PAIR]:.1%} with the loss in blocks too. One at a time, {apart}.'
   )
