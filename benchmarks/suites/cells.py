@@ -41,6 +41,7 @@ SIZES = {  # the option that sets a cell's width
   'deltanet': 'value_width',
   'gated_deltanet': 'value_width',
   'kda': 'value_width',
+  'rwkv7': 'value_width',
 }
 # BDH is norms around a sum. Its state forgets nothing: carried along, it would
 # keep pairs of characters of the whole text.

@@ -1,26 +1,27 @@
-"""Gated DeltaNet: the delta rule, and one decay for each head as in Mamba-2.
+"""Gated DeltaNet: the delta rule in a state that each head lets decay.
 
-    a = exp(-exp(A_h) softplus(W_a x + c_h))        S' = a_t S_{t-1}
-    S_t = S' + b_t k_t (v_t - S'^T k_t)^T           o_t = S_t^T q_t
-    y = W_o [rms_norm(o) * silu(g)]
+    a = exp(-A softplus(W_a x + d))        S' = a_t S_{t-1}
+    S_t = S' + b_t k_t (v_t - S'^T k_t)^T        o_t = S_t^T q_t
+    y = W_o [rms_norm(o) * silu(W_g x)]
 
-q, k, v and b are those of parts/delta.py. The norm is of each head and has no
-scale, which W_o can learn.
-
-Shapes: q, k BxLxHxK, v, g, o BxLxHxP, a, b BxLxH, the state BxHxKxP.
+with A > 0 and d of each head. q, k, v and b follow from x as in `parts.delta`:
+a short convolution and a SiLU, queries and keys of norm 1. Shapes: q, k
+BxLxHxK, v, o BxLxHxP, a, b BxLxH, the state BxHxKxP and the inputs of the
+convolution, BxWxE.
 Source: Yang et al., "Gated Delta Networks: Improving Mamba2 with Delta Rule",
 2024.
 """
 
 import dataclasses
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from rnn_jax.cells.parts import delta
 from rnn_jax.cells.parts import matrix
 
-LOGICAL_AXES = delta.LOGICAL_AXES | {'dt_bias': 'H', 'log_rate': 'H'}
+LOGICAL_AXES = delta.LOGICAL_AXES | {'log_rate': 'Hx_', 'step_bias': 'Hx_'}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Config(delta.Config):
 
   @property
   def widths(self) -> dict[str, int]:
-    return super().widths | {'decay': 1}
+    return super().widths | {'decay': 1, 'output_gate': self.value_width}
 
 
 class Cell(delta.Cell):
@@ -37,11 +38,14 @@ class Cell(delta.Cell):
 
   def setup(self) -> None:
     super().setup()
-    heads = (self.config.heads,)
-    self.dt_bias = self.param('dt_bias', matrix.init_steps, heads)
-    self.log_rate = self.param('log_rate', matrix.init_rates, heads)
+    shape = self.config.heads, 1
+    self.log_rate = self.param('log_rate', matrix.init_rates, shape)
+    self.step_bias = self.param('step_bias', matrix.init_steps, shape)
 
-  def decay(self, parts: matrix.Parts) -> jax.Array:
-    raw = parts['decay'].astype(jnp.float32)
-    steps = jax.nn.softplus(raw + self.dt_bias[None, None, :, None])
-    return -steps * jnp.exp(self.log_rate)[None, None, :, None]
+  def decay(self, parts: delta.Parts) -> jax.Array:
+    raw = parts['decay'].astype(jnp.float32) + self.step_bias[None, None]
+    return -jnp.exp(self.log_rate)[None, None] * jax.nn.softplus(raw)
+
+  def finish(self, o_BxLxHxP: jax.Array, parts: delta.Parts) -> jax.Array:
+    gate = nn.silu(parts['output_gate'])
+    return self.norm(o_BxLxHxP).astype(gate.dtype) * gate

@@ -1,14 +1,14 @@
-"""Kimi Delta Attention: the delta rule, and a decay for each row of the state.
+"""Kimi Delta Attention: the delta rule in a state whose rows decay by gates.
 
-    a = exp(-exp(A_h) softplus(W_2 W_1 x + c))      S' = diag(a_t) S_{t-1}
-    S_t = S' + b_t k_t (v_t - S'^T k_t)^T           o_t = S_t^T q_t
-    y = W_o [rms_norm(o) * sigmoid(g)]
+    a = exp(-A softplus(W_2 W_1 x + d))        S' = diag(a_t) S_{t-1}
+    S_t = S' + b_t k_t (v_t - S'^T k_t)^T        o_t = S_t^T q_t
+    y = W_o [rms_norm(o) * sigmoid(V_2 V_1 x + c)]
 
-q, k, v and b are those of parts/delta.py. W_1 has `rank` rows of each head,
-rather than as many for all of them, so that heads can be sharded, and g = W_g x
-has full rank; the norm is of each head and has no scale, which W_o can learn.
-
-Shapes: q, k, a BxLxHxK, v, g, o BxLxHxP, b BxLxH, the state BxHxKxP.
+with A > 0 of each head and d of each key row. q, k, v and b follow from x as in
+`parts.delta`: a short convolution and a SiLU, queries and keys of norm 1. W_1
+and V_1 have `rank` rows of each head, rather than one set of rows for all of
+them, so that heads can be sharded. Shapes: q, k, a BxLxHxK, v, o BxLxHxP, b
+BxLxH, the state BxHxKxP and the inputs of the convolution, BxWxE.
 Source: Kimi Team, "Kimi Linear: An Expressive, Efficient Attention
 Architecture", 2025.
 """
@@ -24,9 +24,11 @@ from rnn_jax.cells.parts import delta
 from rnn_jax.cells.parts import matrix
 
 LOGICAL_AXES = delta.LOGICAL_AXES | {
-  'gate_up': 'Hx_x_',
-  'dt_bias': 'Hx_',
-  'log_rate': 'H',
+  'log_rate': 'Hx_',
+  'step_bias': 'Hx_',
+  'decay_up': 'Hx_x_',
+  'output_gate_up': 'Hx_x_',
+  'output_gate_bias': 'Hx_',
 }
 
 
@@ -34,7 +36,7 @@ LOGICAL_AXES = delta.LOGICAL_AXES | {
 class Config(delta.Config):
   """Options of the cell, section `cell` of a config."""
 
-  rank: int = 8  # of a head's decays
+  rank: int = 16  # of a head's decays, and of its output gates
 
   def check(self, config: config_lib.Config) -> None:
     """Checks the options against each other and the whole config.
@@ -48,7 +50,7 @@ class Config(delta.Config):
 
   @property
   def widths(self) -> dict[str, int]:
-    return super().widths | {'decay': self.rank}
+    return super().widths | {'decay': self.rank, 'output_gate': self.rank}
 
 
 class Cell(delta.Cell):
@@ -57,26 +59,24 @@ class Cell(delta.Cell):
   def setup(self) -> None:
     super().setup()
     config = self.config
-    shape = (config.heads, config.rank, config.key_width)
+    H, K, P = config.heads, config.key_width, config.value_width
     init = nn.initializers.lecun_normal(batch_axis=0)
-    self.gate_up = self.param('gate_up', init, shape)
-    self.dt_bias = self.param('dt_bias', matrix.init_steps, shape[::2])
-    self.log_rate = self.param('log_rate', matrix.init_rates, shape[:1])
-
-  def decay(self, parts: matrix.Parts) -> jax.Array:
-    raw = jnp.einsum(
-      'blhr,hrk->blhk', parts['decay'].astype(jnp.float32), self.gate_up
+    self.log_rate = self.param('log_rate', matrix.init_rates, (H, 1))
+    self.step_bias = self.param('step_bias', matrix.init_steps, (H, K))
+    self.decay_up = self.param('decay_up', init, (H, config.rank, K))
+    self.output_gate_up = self.param(
+      'output_gate_up', init, (H, config.rank, P)
     )
-    steps = jax.nn.softplus(raw + self.dt_bias[None, None])
-    return -steps * jnp.exp(self.log_rate)[None, None, :, None]
+    self.output_gate_bias = self.param(
+      'output_gate_bias', nn.initializers.zeros, (H, P)
+    )
 
-  def finish(
-    self,
-    o_BxLxHxP: jax.Array,
-    parts: matrix.Parts,
-    read: delta.Channels,  # type: ignore[override]
-    extra: jax.Array,
-  ) -> jax.Array:
-    del read, extra
-    gate = jax.nn.sigmoid(parts['output_gate'])
-    return self.norm(o_BxLxHxP).astype(gate.dtype) * gate
+  def decay(self, parts: delta.Parts) -> jax.Array:
+    raw = delta.by_head(parts['decay'], self.decay_up)
+    step = jax.nn.softplus(raw + self.step_bias[None, None])
+    return -jnp.exp(self.log_rate)[None, None] * step
+
+  def finish(self, o_BxLxHxP: jax.Array, parts: delta.Parts) -> jax.Array:
+    raw = delta.by_head(parts['output_gate'], self.output_gate_up)
+    gate = jax.nn.sigmoid(raw + self.output_gate_bias[None, None])
+    return self.norm(o_BxLxHxP) * gate

@@ -48,9 +48,10 @@ VARIANTS = {
   'hgrn2': ({**SMALL, 'lower_bound': 0.1},),
   'mamba2': ({**SMALL, 'heads': 4, 'groups': 2, 'convolution': 3},),
   'retnet': ({**SMALL, 'key_width': 4},),
-  'deltanet': ({**SMALL, 'convolution': 2, 'reflects': True},),
+  'deltanet': ({**SMALL, 'convolution': 0, 'max_beta': 2.0},),
   'gated_deltanet': ({**SMALL, 'convolution': 3},),
-  'kda': ({**SMALL, 'convolution': 2, 'rank': 2},),
+  'kda': ({**SMALL, 'rank': 2},),
+  'rwkv7': ({**SMALL, 'rank': 2},),
 }
 IMPLS = {
   'simple_rnn-0': ('chunked', 'associative'),
@@ -60,6 +61,7 @@ IMPLS = {
   'qrnn-0': ('chunked',),
   'bdh-0': ('chunked', 'associative'),
   'kda-0': ('chunked',),
+  'rwkv7-0': ('chunked',),
 }
 CASES = {
   f'{name}-{n}': (name, options)
