@@ -1,0 +1,221 @@
+"""The delta rule with a decay, and the general form of such a recurrence.
+
+A linear recurrence with a matrix state that corrects what a key holds:
+
+    S' = diag(a_t) S_{t-1}      S_t = S' + b_t k_t (v_t - S'^T k_t)^T
+    y_t = S_t^T q_t
+
+The decay comes first, and the correction reads the decayed state: the order of
+Gated DeltaNet and Kimi Delta Attention. With b_t in [0, 2] and keys of norm 1
+no state grows: 0 keeps what a key holds, 1 replaces it, 2 reflects it. The
+general form, `general_recurrence`, reads by r_t and writes by w_t, and reads
+the state before its decay, as RWKV-7 does:
+
+    S_t = (diag(a_t) + w_t r_t^T) S_{t-1} + k_t v_t^T
+
+It is the delta rule for r = a * k, w = -b k and keys b k. Whether its states
+are bounded is up to the caller.
+
+Shapes: q, k, r, w BxLxHxK; v, y BxLxHxP; b BxLxH; the state BxHxKxP. `loga` =
+log a_t <= 0 is BxLxHxK, or BxLxHx1 for one decay a head; -inf (a gate of 0) is
+allowed. Everything is float32 whatever the inputs' dtype; y has v's.
+
+The chunked form is in chunked.py, C++ for a CPU in native.py.
+Sources: Schlag et al., "Linear Transformers Are Secretly Fast Weight
+Programmers", 2021; Yang et al., "Gated Delta Networks: Improving Mamba2 with
+Delta Rule", 2024; Kimi Team, "Kimi Linear", 2025; Peng et al., "RWKV-7 'Goose'
+with Expressive Dynamic State Evolution", 2025.
+"""
+
+import functools
+import logging
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from rnn_jax import shapes
+from rnn_jax.ops.delta import chunked as delta_chunked
+from rnn_jax.ops.delta import native as delta_native
+
+IMPLS = ('auto', 'step', 'scan', 'chunked', 'native')
+CHUNK = 64
+
+_einsum = functools.partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)
+
+
+def recurrence(
+  state_BxHxKxP: jax.Array,
+  q_BxLxHxK: jax.Array,
+  k_BxLxHxK: jax.Array,
+  v_BxLxHxP: jax.Array,
+  loga_BxLxHxK: jax.Array,
+  beta_BxLxH: jax.Array,
+  *,
+  starts_BxL: jax.Array | None = None,
+  impl: str = 'auto',
+  chunk_length: int | None = None,
+) -> tuple[jax.Array, jax.Array]:
+  """Runs the delta rule over time, any L >= 1.
+
+  Args:
+    state_BxHxKxP: the state before the first step.
+    q_BxLxHxK: the queries.
+    k_BxLxHxK: the keys, of norm 1 or less.
+    v_BxLxHxP: the values.
+    loga_BxLxHxK: log-decays, <= 0; the last axis is K or 1.
+    beta_BxLxH: how much of its key's value a step replaces, in [0, 2].
+    starts_BxL: nonzero where a document begins: the state is zeroed before
+      that step.
+    impl: one of IMPLS. A named one never falls back to another. 'native' needs
+      a CPU and the library of rnn_jax/native. 'auto' is 'step' for one step,
+      else 'native' where it can run, else 'chunked'.
+    chunk_length: steps between the states that 'chunked' and 'native' store for
+      the backward pass. None: CHUNK and delta_native.SEGMENT. 'chunked' rounds
+      it up to a power of two, or to a multiple of delta_chunked.BLOCK.
+
+  Returns:
+    (state_BxHxKxP in float32, y_BxLxHxP in v's dtype).
+
+  Raises:
+    ValueError: shapes disagree, or an unknown option.
+    NotImplementedError: `impl` can't compute these inputs.
+  """
+  shapes.check(q_BxLxHxK=q_BxLxHxK, beta_BxLxH=beta_BxLxH)
+  arrays = state_BxHxKxP, q_BxLxHxK, k_BxLxHxK, v_BxLxHxP, loga_BxLxHxK
+  return _run(arrays, (beta_BxLxH,), starts_BxL, impl, chunk_length)
+
+
+def general_recurrence(
+  state_BxHxKxP: jax.Array,
+  q_BxLxHxK: jax.Array,
+  k_BxLxHxK: jax.Array,
+  v_BxLxHxP: jax.Array,
+  loga_BxLxHxK: jax.Array,
+  read_BxLxHxK: jax.Array,
+  write_BxLxHxK: jax.Array,
+  *,
+  starts_BxL: jax.Array | None = None,
+  impl: str = 'auto',
+  chunk_length: int | None = None,
+) -> tuple[jax.Array, jax.Array]:
+  """Runs the general form over time, any L >= 1.
+
+  Arguments, results and errors are those of `recurrence`, except for the keys,
+  which may have any norm, and:
+
+  Args:
+    state_BxHxKxP: the state before the first step.
+    q_BxLxHxK: the queries.
+    k_BxLxHxK: the keys.
+    v_BxLxHxP: the values.
+    loga_BxLxHxK: log-decays.
+    read_BxLxHxK: r, what reads the state before its decay.
+    write_BxLxHxK: w, by which the reading is written.
+    starts_BxL: nonzero where a document begins.
+    impl: one of IMPLS.
+    chunk_length: steps between stored states.
+  """
+  shapes.check(
+    q_BxLxHxK=q_BxLxHxK, read_BxLxHxK=read_BxLxHxK, write_BxLxHxK=write_BxLxHxK
+  )
+  arrays = state_BxHxKxP, q_BxLxHxK, k_BxLxHxK, v_BxLxHxP, loga_BxLxHxK
+  others = read_BxLxHxK, write_BxLxHxK
+  return _run(arrays, others, starts_BxL, impl, chunk_length)
+
+
+def _run(arrays, others, starts, impl, chunk_length):
+  """Runs either form: `others` are (beta,), or (read, write)."""
+  _check(arrays, starts, impl, chunk_length)
+  length, dtype = arrays[1].shape[1], arrays[3].dtype
+  impl = _choose(length) if impl == 'auto' else impl
+  if impl == 'step' and length != 1:
+    raise NotImplementedError(
+      f"impl='step' runs one step, not L={length}: use 'chunked' or 'scan'"
+    )
+  state, q, k, v, loga, *others = (
+    x.astype(jnp.float32) for x in (*arrays, *others)
+  )
+  a = jnp.exp(loga)
+  if starts is not None:
+    # A decay of exactly 0 forgets all earlier steps, gradients included.
+    begins = starts[:, :, None, None] != 0
+    a = jnp.where(begins, 0.0, a)
+    if len(others) > 1:  # it reads the state before its decay
+      others = jnp.where(begins, 0.0, others[0]), others[1]
+  forms: dict[str, Callable[..., tuple[jax.Array, jax.Array]]] = {
+    'step': _single,
+    'scan': _scan,
+    'chunked': functools.partial(
+      delta_chunked.run, chunk_length=chunk_length or CHUNK
+    ),
+    'native': functools.partial(
+      delta_native.run, segment=chunk_length or delta_native.SEGMENT
+    ),
+  }
+  state, y = forms[impl](state, q, k, v, a, tuple(others))
+  return state, y.astype(dtype)
+
+
+def _check(arrays, starts, impl, chunk_length):
+  state, q, k, v, loga = arrays
+  shapes.check(state_BxHxKxP=state, q_BxLxHxK=q, k_BxLxHxK=k, v_BxLxHxP=v)
+  if loga.shape not in (q.shape, (*q.shape[:-1], 1)):
+    raise ValueError(
+      f'loga_BxLxHxK has shape {loga.shape}: give {q.shape}, or '
+      f'{(*q.shape[:-1], 1)} for one decay a head'
+    )
+  if starts is not None and starts.shape != q.shape[:2]:
+    raise ValueError(f'starts_BxL has shape {starts.shape}, not {q.shape[:2]}')
+  if q.shape[1] < 1:
+    raise ValueError('q_BxLxHxK has L=0: give one step or more')
+  if impl not in IMPLS:
+    raise ValueError(f'impl={impl!r}: choose one of {IMPLS}')
+  if chunk_length is not None and chunk_length < 1:
+    raise ValueError(f'chunk_length={chunk_length}: give 1 or more')
+
+
+def _choose(length):
+  if length == 1:
+    impl = 'step'
+  else:
+    impl = 'chunked' if delta_native.lacking() else 'native'
+  _log_once(impl)
+  return impl
+
+
+@functools.cache
+def _log_once(impl):
+  logging.info("delta.recurrence: impl='auto' runs %r", impl)
+
+
+def _step(state, inputs):
+  """Runs one step, the definition of both recurrences."""
+  q, k, v, a, *others = inputs
+  decayed = a[..., None] * state
+  if len(others) == 1:
+    error = v - _read(decayed, k)
+    new = decayed + _outer(others[0][..., None] * k, error)
+  else:
+    read, write = others
+    new = decayed + _outer(k, v) + _outer(write, _read(state, read))
+  return new, _read(new, q)
+
+
+def _read(state, x_BxHxK):
+  return _einsum('bhkp,bhk->bhp', state, x_BxHxK)
+
+
+def _outer(x_BxHxK, y_BxHxP):
+  return x_BxHxK[..., None] * y_BxHxP[..., None, :]
+
+
+def _single(state, q, k, v, a, others):
+  state, y = _step(state, [x[:, 0] for x in (q, k, v, a, *others)])
+  return state, y[:, None]
+
+
+def _scan(state, q, k, v, a, others):
+  by_time = tuple(x.swapaxes(0, 1) for x in (q, k, v, a, *others))
+  state, y = jax.lax.scan(_step, state, by_time)
+  return state, y.swapaxes(0, 1)

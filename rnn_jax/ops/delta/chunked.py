@@ -1,0 +1,247 @@
+"""The chunked form of the delta rule and of its general form.
+
+Only the state before each chunk of steps is stored; the backward pass runs a
+chunk again. A chunk is n blocks of c steps. With S the state before a block,
+
+    y = A x + q~ S        S <- diag(b) S + w~^T x
+
+where x are the rows that the block's steps write, by w: the delta rule writes x
+= beta (v - its reading) by w = k, the general form x = [v; u] by w = [k; w].
+What a step reads depends on the steps before it, a triangular system (the WY
+form) with the scores R of readers r, which are beta k * a in the delta rule and
+minus the read vectors in the general form:
+
+    (I + R) x = beta v - r~ S        (I + R_w) u = -R_k v - r~ S
+
+All of A, R, q~, r~, w~, b and T, the inverse, come from joining halves, from
+single steps up. With halves 1 and 2, for any reader r and writer w:
+
+    scores   [[A_1, 0], [r~_2 w~_1^T, A_2]]        b = b_1 b_2
+    r~       [r~_1, r~_2 b_1]        w~  [w~_1 b_2, w~_2]
+    inverse  [[T_1, 0], [-T_2 R_21 T_1, T_2]]
+
+Every decay is thus a product over exactly the steps between two others: nothing
+is divided, no two sums are subtracted, and gates of 0 and 1 need no special
+case, gradients included.
+
+Shapes: q, k, r, w BxLxHxK; v BxLxHxP; a BxLxHxK, or BxLxHx1; beta BxLxH; the
+state BxHxKxP; all float32. In a chunk there are m = n B H blocks.
+Source: Yang et al., "Parallelizing Linear Transformers with the Delta Rule over
+Sequence Length", 2024.
+"""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+BLOCK = 16  # steps, a power of two
+PAIRWISE = 4  # shorter sums are no matmuls
+INLINED = 16  # blocks of a chunk that are unrolled
+
+_einsum = functools.partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)
+
+
+def run(
+  state: jax.Array,
+  q: jax.Array,
+  k: jax.Array,
+  v: jax.Array,
+  a: jax.Array,
+  others: tuple[jax.Array, ...],
+  chunk_length: int,
+) -> tuple[jax.Array, jax.Array]:
+  """Runs either recurrence over time; see the module's docstring.
+
+  Args:
+    state: BxHxKxP, before the first step.
+    q: BxLxHxK.
+    k: BxLxHxK.
+    v: BxLxHxP.
+    a: the decays, BxLxHxK or BxLxHx1.
+    others: (beta BxLxH,), or (r, w) of the general form.
+    chunk_length: steps between stored states, 1 or more; rounded up to a power
+      of two, or to a multiple of BLOCK.
+
+  Returns:
+    (state BxHxKxP, y BxLxHxP), float32.
+  """
+  B, L, H, _ = q.shape
+  block = min(BLOCK, _power_of_two(min(chunk_length, L)))
+  # As many chunks as that length needs, but as short as possible.
+  chunks = -(-L // (-(-chunk_length // block) * block))
+  blocks = -(-L // (chunks * block))
+  pad = chunks * blocks * block - L
+  others = tuple(x if x.ndim == 4 else x[..., None] for x in others)
+  # Appended steps forget nothing, write nothing, and aren't read.
+  a = jnp.pad(a, _at_end(pad), constant_values=1)
+  q, k, v, *others = (jnp.pad(x, _at_end(pad)) for x in (q, k, v, *others))
+  steps = [_to_chunks(x, chunks, block) for x in (q, k, v, a, *others)]
+  last, y = _run(state.reshape(B * H, *state.shape[2:]), *steps)
+  y = y.reshape(chunks, blocks, B, H, block, -1).transpose(2, 0, 1, 4, 3, 5)
+  return last.reshape(state.shape), y.reshape(B, L + pad, H, -1)[:, :L]
+
+
+def _power_of_two(n):
+  return 1 << (n - 1).bit_length()
+
+
+def _at_end(pad):
+  return [(0, 0), (0, pad), (0, 0), (0, 0)]
+
+
+def _to_chunks(x, chunks, block):
+  """Reshapes BxLxHxK to chunks x m x c x K, blocks first in m."""
+  B, _, H, K = x.shape
+  x = x.reshape(B, chunks, -1, block, H, K).transpose(1, 2, 0, 4, 3, 5)
+  return x.reshape(chunks, -1, block, K)
+
+
+@jax.custom_vjp
+def _run(state, *steps):
+  return _forward(state, *steps)[0]
+
+
+def _forward(state, *steps):
+  def advance(state, steps):
+    new, y = _chunk(state, *steps)
+    return new, (y, state)
+
+  last, (y, kept) = jax.lax.scan(advance, state, steps)
+  return (last, y), (kept, steps)
+
+
+def _backward(residuals, cotangents):
+  kept, steps = residuals
+  d_state, d_y = cotangents
+
+  def retreat(d_state, inputs):
+    state, steps, d_y = inputs
+    _, back = jax.vjp(_chunk, state, *steps)
+    d_state, *d_steps = back((d_state, d_y))
+    return d_state, tuple(d_steps)
+
+  d_state, d_steps = jax.lax.scan(
+    retreat, d_state, (kept, steps, d_y), reverse=True
+  )
+  return d_state, *d_steps
+
+
+_run.defvjp(_forward, _backward)
+
+
+class _Parts(NamedTuple):
+  """What joins g parts of h steps, for two readers and W writers."""
+
+  readers: jax.Array  # q~ and r~, m x g x 2 x h x K
+  writers: jax.Array  # w~, m x g x W x h x K
+  decay: jax.Array  # b, m x g x 1 x 1 x K
+  scores: jax.Array  # A and R, m x g x 2 x W x h x h
+  inverse: jax.Array  # T, of I + R of the last writer, m x g x h x h
+
+
+def _chunk(state, q, k, v, a, *others):
+  """Runs one chunk. Returns (state, y mxcxP)."""
+  if len(others) == 1:
+    (beta,) = others
+    parts = _parts(q * a, beta * a * k, (q, jnp.zeros_like(q)), (k,), a)
+    own = _matmul(parts.inverse, beta * v)
+  else:
+    read, write = others
+    parts = _parts(q * a, -read, (q, jnp.zeros_like(q)), (k, write), a)
+    u = -_matmul(parts.inverse, _matmul(parts.scores[:, 1, 0], v))
+    own = jnp.concatenate([v, u], 1)
+  # What the steps write is own + weights S.
+  weights = -_matmul(parts.inverse, parts.readers[:, 1])
+  if len(others) > 1:
+    weights = jnp.concatenate([jnp.zeros_like(weights), weights], 1)
+  m, W, c, K = parts.writers.shape
+  writers = parts.writers.reshape(m, W * c, K)
+  n, blocks = m // len(state), (parts.decay[:, 0], writers, own, weights)
+  state, (rows, states) = jax.lax.scan(
+    _block,
+    state,
+    jax.tree.map(lambda x: x.reshape(n, -1, *x.shape[1:]), blocks),
+    unroll=min(INLINED, n),
+  )
+  rows, states = (x.reshape(m, *x.shape[2:]) for x in (rows, states))
+  scores = parts.scores[:, 0].swapaxes(1, 2).reshape(m, c, W * c)
+  return state, _matmul(scores, rows) + _matmul(parts.readers[:, 0], states)
+
+
+def _block(state, inputs):
+  """Returns (the state after a block, (what its steps write, the state))."""
+  decay, writers, own, weights = inputs
+  rows = own + _matmul(weights, state)
+  new = decay.swapaxes(-1, -2) * state
+  return new + _einsum('mjk,mjp->mkp', writers, rows), (rows, state)
+
+
+def _parts(q, r, own, writers, a):
+  """Returns the _Parts of blocks m x c x K, without g: h = c.
+
+  Args:
+    q: the queries, decayed by their own step.
+    r: the readers, as they read the state before their step.
+    own: the queries and readers that see their own step's writing.
+    writers: the writers.
+    a: the decays.
+  """
+  m, c, K = q.shape
+  writers = jnp.stack(writers, 2)[..., None, :]
+  scores = jnp.stack(own, 2)[:, :, :, None, None] * writers[:, :, None]
+  parts = _Parts(
+    readers=jnp.stack([q, r], 2)[..., None, :],
+    writers=writers,
+    decay=a[:, :, None, None],
+    scores=jnp.sum(scores, -1, keepdims=True),
+    inverse=jnp.ones((m, c, 1, 1)),
+  )
+  while parts.inverse.shape[1] > 1:
+    parts = _join(parts)
+  return jax.tree.map(lambda x: jnp.squeeze(x, 1), parts)
+
+
+def _join(parts):
+  """Joins pairs of parts."""
+  first, second = zip(*map(_halves, parts), strict=True)
+  first, second = _Parts(*first), _Parts(*second)
+  across = _across(second.readers, first.writers)
+  later = -_matmul(second.inverse, across[:, :, 1, -1])
+  return _Parts(
+    jnp.concatenate([first.readers, second.readers * first.decay], -2),
+    jnp.concatenate([first.writers * second.decay, second.writers], -2),
+    first.decay * second.decay,
+    _triangle(first.scores, across, second.scores),
+    _triangle(first.inverse, _matmul(later, first.inverse), second.inverse),
+  )
+
+
+def _halves(x):
+  # One split: its gradient is one concatenation, not a sum of padded parts.
+  x = x.reshape(x.shape[0], -1, 2, *x.shape[2:])
+  return [jnp.squeeze(half, 2) for half in jax.lax.split(x, [1, 1], 2)]
+
+
+def _across(readers, writers):
+  """Returns the scores m x g x 2 x W x h x h of later readers."""
+  if readers.shape[-2] < PAIRWISE:
+    x, y = readers[:, :, :, None, :, None], writers[:, :, None, :, None]
+    return jnp.sum(x * y, -1)
+  return _einsum('mgrik,mgwjk->mgrwij', readers, writers)
+
+
+def _triangle(first, across, second):
+  """Returns [[first, 0], [across, second]], of the last two axes."""
+  rows = (
+    jnp.concatenate([first, jnp.zeros_like(across)], -1),
+    jnp.concatenate([across, second], -1),
+  )
+  return jnp.concatenate(rows, -2)
+
+
+def _matmul(x, y):
+  if x.shape[-1] < PAIRWISE:
+    return jnp.sum(x[..., None] * y[..., None, :, :], -2)
+  return jnp.matmul(x, y, precision=jax.lax.Precision.HIGHEST)
