@@ -72,7 +72,7 @@ def recurrence(
       else 'native' where it can run, else 'chunked'.
     chunk_length: steps between the states that 'chunked' and 'native' store for
       the backward pass. None: CHUNK and delta_native.SEGMENT. 'chunked' rounds
-      it up to a power of two, or to a multiple of delta_chunked.BLOCK.
+      it up to whole blocks, of at most delta_chunked.BLOCK steps.
 
   Returns:
     (state_BxHxKxP in float32, y_BxLxHxP in v's dtype).

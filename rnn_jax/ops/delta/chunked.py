@@ -61,14 +61,14 @@ def run(
     v: BxLxHxP.
     a: the decays, BxLxHxK or BxLxHx1.
     others: (beta BxLxH,), or (r, w) of the general form.
-    chunk_length: steps between stored states, 1 or more; rounded up to a power
-      of two, or to a multiple of BLOCK.
+    chunk_length: steps between stored states, 1 or more; rounded up to whole
+      blocks, of at most BLOCK steps.
 
   Returns:
     (state BxHxKxP, y BxLxHxP), float32.
   """
-  B, L, H, _ = q.shape
-  block = min(BLOCK, _power_of_two(min(chunk_length, L)))
+  B, L, H, K = q.shape
+  block = _block_length(min(chunk_length, L), K)
   # As many chunks as that length needs, but as short as possible.
   chunks = -(-L // (-(-chunk_length // block) * block))
   blocks = -(-L // (chunks * block))
@@ -83,8 +83,13 @@ def run(
   return last.reshape(state.shape), y.reshape(B, L + pad, H, -1)[:, :L]
 
 
-def _power_of_two(n):
-  return 1 << (n - 1).bit_length()
+def _block_length(steps, K):
+  """Returns a power of two: the block length for so many steps."""
+  # Many reflections (beta = 2) of few dimensions make a triangular system whose
+  # solution is far larger than its terms: with 16 steps and K = 3 errors are
+  # four times those of a scan.
+  longest = 1 << max(1, (K // 2).bit_length() - 1)
+  return min(BLOCK, longest, 1 << (steps - 1).bit_length())
 
 
 def _at_end(pad):
@@ -226,9 +231,12 @@ def _halves(x):
 
 def _across(readers, writers):
   """Returns the scores m x g x 2 x W x h x h of later readers."""
-  if readers.shape[-2] < PAIRWISE:
-    x, y = readers[:, :, :, None, :, None], writers[:, :, None, :, None]
-    return jnp.sum(x * y, -1)
+  if readers.shape[-2] == 1:
+    return jnp.sum(
+      readers[:, :, :, None] * writers[:, :, None], -1, keepdims=True
+    )
+  # Sums of pairs would be faster for 2 steps, but XLA of jaxlib 0.10.2 crashes
+  # in their gradient.
   return _einsum('mgrik,mgwjk->mgrwij', readers, writers)
 
 

@@ -1,0 +1,300 @@
+"""Each form of the delta rule against the float64 oracle, and what it promises.
+
+`DRAWN_CASES=1000 python -m pytest tests/ops/delta -k drawn` draws more.
+"""
+
+import functools
+import os
+import re
+
+import hypothesis
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+from rnn_jax.native import library
+from rnn_jax.ops import delta
+from rnn_jax.ops.delta import oracle as delta_oracle
+from tests.support import differences
+from tests.support import loops
+
+DRAWN_CASES = int(os.environ.get('DRAWN_CASES', '20'))
+CLOSE = 2e-6  # of a tensor's largest number
+GATES = (-np.inf, -1e6, -100, -20, -1, -1e-3, 0)
+BETAS = (0, 0.3, 1, 1.7, 2)
+B = 8
+# form, impl, chunk_length, decay, (L, H, K, P)
+CASES = (
+  ('delta', 'step', None, 'key', (1, 2, 3, 4)),
+  ('general', 'step', None, 'head', (1, 2, 3, 4)),
+  ('delta', 'scan', None, 'key', (17, 2, 3, 4)),
+  ('general', 'scan', None, 'head', (17, 2, 3, 4)),
+  ('delta', 'chunked', 5, 'key', (37, 2, 3, 4)),
+  ('delta', 'chunked', 32, 'head', (70, 1, 8, 5)),
+  ('general', 'chunked', 32, 'key', (70, 1, 8, 5)),
+  ('general', 'chunked', 1, 'head', (9, 2, 3, 4)),
+  ('delta', 'native', None, 'key', (37, 2, 3, 4)),
+  ('delta', 'native', 7, 'head', (30, 1, 9, 150)),
+  ('general', 'native', None, 'key', (37, 1, 5, 40)),
+  ('general', 'native', 100, 'head', (30, 2, 3, 4)),
+)
+RUN = {'delta': delta.recurrence, 'general': delta.general_recurrence}
+SOME = [c for c in CASES if c[1] != 'native' or not library.lacking()]
+
+
+def draw(form, decay, widths, seed):
+  """(inputs, starts, cotangents); a row for each kind of gate."""
+  rng, (L, H, K, P) = np.random.default_rng(seed), widths
+
+  def normal(*shape):
+    return rng.normal(size=(B, *shape)).astype(np.float32)
+
+  k = normal(L, H, K)
+  k /= np.linalg.norm(k, axis=-1, keepdims=True)
+  loga = rng.choice(GATES, (B, L, H, K if decay == 'key' else 1))
+  loga[:2] = 0  # nothing is forgotten
+  loga[2:5] = -rng.exponential(0.1, loga[2:5].shape)
+  loga[5] = -rng.exponential(5, loga[5].shape)
+  several = (rng.random((B, L)) < 0.1) & (np.arange(B) % 2 == 0)[:, None]
+  shared = normal(H, K, P), normal(L, H, K)
+  loga = loga.astype(np.float32)
+  if form == 'delta':
+    beta = rng.choice(BETAS, (B, L, H)).astype(np.float32)
+    beta[1] = 2  # a product of reflections
+    inputs = delta_oracle.Delta(*shared, k, normal(L, H, P), loga, beta)
+  else:
+    write = k * rng.choice(BETAS, k.shape).astype(np.float32) / 2
+    new = normal(L, H, K), normal(L, H, P)
+    inputs = delta_oracle.General(*shared, *new, loga, -k, write)
+  return inputs, several.astype(np.int32), (normal(H, K, P), normal(L, H, P))
+
+
+@functools.cache
+def both_ways(form, impl, chunk_length):
+  """A compiled function: (state, y, *gradients)."""
+
+  @jax.jit
+  def run(inputs, starts, cotangents):
+    options = {'impl': impl, 'chunk_length': chunk_length}
+    out, back = jax.vjp(
+      lambda *x: RUN[form](*x, starts_BxL=starts, **options), *inputs
+    )
+    return *out, *back(cotangents)
+
+  return run
+
+
+def assert_equals_the_oracle(got, inputs, starts, cotangents):
+  want = (
+    *delta_oracle.forward(inputs, starts),
+    *delta_oracle.backward(inputs, starts, *cotangents),
+  )
+  names = ('final state', 'y', *inputs._fields)
+  errors = {
+    name: abs(np.float64(a) - b).max() / abs(b).max(initial=1e-30)
+    for name, a, b in zip(names, got, want, strict=True)
+  }
+  assert all(error <= CLOSE for error in errors.values()), errors
+
+
+def test_the_tables_cover_both_forms_of_every_impl():
+  named = {*delta.IMPLS} - {'auto'}
+  assert {case[:2] for case in CASES} == {(f, i) for f in RUN for i in named}
+
+
+@hypothesis.given(st.integers(0, 2**32 - 1))
+@hypothesis.settings(max_examples=max(2, DRAWN_CASES // len(SOME)))
+@pytest.mark.parametrize(
+  'case', SOME, ids=lambda case: '-'.join(map(str, case[:4]))
+)
+def test_drawn_cases_equal_the_oracle(case, seed):
+  form, impl, chunk_length, decay, widths = case
+  drawn = draw(form, decay, widths, seed)
+  got = both_ways(form, impl, chunk_length)(*drawn)
+  assert_equals_the_oracle(got, *drawn)
+
+
+@pytest.mark.parametrize('form', RUN)
+def test_the_oracle_s_gradients_are_finite_differences(form):
+  inputs, starts, cotangents = jax.tree.map(
+    np.float64, draw(form, 'key', (5, 1, 2, 3), 0)
+  )
+  inputs = inputs._replace(loga=np.clip(inputs.loga, -3, -0.1))
+  differences.check(
+    lambda *x: delta_oracle.forward(type(inputs)(*x), starts),
+    inputs,
+    delta_oracle.backward(inputs, starts, *cotangents),
+    cotangents,
+    scale=1e-3,
+    bound=1e-6,
+  )
+
+
+def test_the_delta_rule_is_the_general_form_of_its_vectors():
+  x, starts, _ = draw('delta', 'key', (9, 2, 3, 4), 0)
+  beta = x.beta[..., None]
+  general = delta_oracle.General(
+    *(x.state, x.q, beta * x.k, x.v, x.loga),
+    read=np.exp(x.loga) * x.k,
+    write=-beta * x.k,
+  )
+  for a, b in zip(
+    delta_oracle.forward(x, starts),
+    delta_oracle.forward(general, starts),
+    strict=True,
+  ):
+    np.testing.assert_allclose(a, b, rtol=0, atol=1e-6)
+
+
+def test_a_step_of_beta_1_replaces_what_its_key_holds():
+  (state, q, k, v, loga, _), _, _ = draw('delta', 'key', (1, 2, 3, 4), 0)
+  new, y = delta.recurrence(
+    state, k, k, v, np.zeros_like(loga), np.ones((B, 1, 2))
+  )
+  np.testing.assert_allclose(y, v, atol=1e-6)
+  aside = q - (q * k).sum(-1, keepdims=True) * k  # orthogonal to the key
+  read = functools.partial(np.einsum, 'bhkp,bhk->bhp')
+  np.testing.assert_allclose(
+    read(new, aside[:, 0]), read(state, aside[:, 0]), atol=1e-5
+  )
+
+
+@pytest.mark.parametrize('form', RUN)
+@pytest.mark.parametrize(
+  'impl', ['scan', 'chunked', pytest.param('native', marks=pytest.mark.native)]
+)
+def test_another_document_changes_no_bit_and_gets_no_gradient(form, impl):
+  widths = 12, 2, 3, 4
+  inputs, _, (d_state, d_y) = draw(form, 'head', widths, 0)
+  other, *_ = draw(form, 'head', widths, 1)
+  inputs, other = (
+    x._replace(loga=np.full_like(x.loga, -0.1)) for x in (inputs, other)
+  )
+  # All before step 7 is the other document's, the initial state too.
+  starts = np.zeros((B, 12), np.int32)
+  starts[:, 7] = 1
+  d_y[:, :7] = 0
+  mixed = [
+    np.concatenate([b[:, :7], a[:, 7:]], 1)
+    for a, b in zip(inputs[1:], other[1:], strict=True)
+  ]
+  changed = type(inputs)(other.state * 1e6, *mixed)
+  run = both_ways(form, impl, 4)
+  state, y, *slopes = run(inputs, starts, (0 * d_state, d_y))
+  other_state, other_y, *_ = run(changed, starts, (d_state, d_y))
+  assert np.array_equal(state, other_state)
+  assert np.array_equal(y[:, 7:], other_y[:, 7:])
+  assert not slopes[0].any()
+  for slope in slopes[1:]:
+    assert not slope[:, :7].any() and slope[:, 8:].any()
+
+
+def jaxpr(L, form='delta', **options):
+  inputs, *_ = draw(form, 'key', (L, 2, 3, 4), 0)
+  return jax.make_jaxpr(lambda *x: RUN[form](*x, **options))(*inputs)
+
+
+@pytest.mark.native
+@pytest.mark.parametrize(
+  ('form', 'target'),
+  (('delta', 'rnn_jax_delta_forward'), ('general', 'rnn_jax_delta_general_')),
+)
+def test_auto_is_the_step_for_one_step_and_native_for_more(form, target):
+  one = jaxpr(1, form, impl='step')
+  assert str(jaxpr(1, form)) == str(one) and 'rnn_jax' not in str(one)
+  assert re.findall(target, str(jaxpr(2, form)))
+
+
+def test_auto_is_chunked_without_the_library(monkeypatch):
+  monkeypatch.setattr(library, 'lacking', lambda: 'no compiler')
+  assert str(jaxpr(2, impl='auto')) == str(jaxpr(2, impl='chunked'))
+  with pytest.raises(NotImplementedError, match='no compiler'):
+    jaxpr(2, impl='native')
+
+
+@pytest.mark.parametrize(
+  ('L', 'chunk_length', 'chunks'),
+  ((130, 64, 3), (129, 128, 2), (16, 16, 1), (9, 3, 3), (7, 1, 7)),
+)
+def test_the_chunked_form_scans_chunks(L, chunk_length, chunks):
+  traced = jaxpr(L, impl='chunked', chunk_length=chunk_length)
+  assert loops.lengths(traced)[0] == chunks
+
+
+@pytest.mark.native
+@pytest.mark.parametrize('impl', ['chunked', 'native'])
+def test_the_backward_pass_stores_one_state_per_chunk(impl):
+  (L, H, K, P), chunk = (128, 2, 8, 8), 32
+  inputs, *_ = draw('delta', 'key', (L, H, K, P), 0)
+  run = functools.partial(delta.recurrence, impl=impl, chunk_length=chunk)
+  back = jax.eval_shape(lambda *x: jax.vjp(run, *x)[1], *inputs)
+  kept = [x.size for x in jax.tree.leaves(back) if x.shape[-2:] == (K, P)]
+  assert B * H * (L // chunk) * K * P in kept
+  assert max(kept) <= B * L * H * max(K, P)
+
+
+@pytest.mark.native
+def test_a_mapped_axis_is_more_rows_of_one_call():
+  inputs, *_ = draw('delta', 'key', (9, 2, 3, 4), 0)
+  run = functools.partial(delta.recurrence, impl='native')
+  stacked = [jnp.stack([x, x[::-1]]) for x in inputs]
+  program = jax.make_jaxpr(jax.vmap(run))(*stacked)
+  assert str(program).count('rnn_jax_delta_forward') == 1
+  mapped, one = jax.vmap(run)(*stacked), run(*inputs)
+  for both, x in zip(mapped, one, strict=True):
+    assert np.array_equal(both[0], x) and np.array_equal(both[1], x[::-1])
+
+
+def test_16_bit_inputs_are_computed_in_float32():
+  inputs, *_ = draw('delta', 'key', (9, 2, 3, 4), 0)
+  short = [jnp.asarray(x, jnp.bfloat16) for x in inputs]
+  run = functools.partial(delta.recurrence, impl='chunked')
+  state, y = run(*short)
+  want_state, want_y = run(*(x.astype(jnp.float32) for x in short))
+  assert state.dtype == jnp.float32 and np.array_equal(state, want_state)
+  assert np.array_equal(y, want_y.astype(jnp.bfloat16))
+
+
+def given(**change):
+  inputs, *_ = draw('delta', 'key', (3, 2, 3, 4), 0)
+  return inputs._replace(**change)
+
+
+@pytest.mark.parametrize(
+  ('inputs', 'options', 'error', 'message'),
+  (
+    ({}, {'impl': 'fast'}, ValueError, "impl='fast'.*'scan', 'chunked'"),
+    ({}, {'impl': 'step'}, NotImplementedError, "not L=3: use 'chunked'"),
+    ({}, {'chunk_length': 0}, ValueError, 'chunk_length=0: give 1 or more'),
+    ({}, {'starts_BxL': np.zeros((1, 2))}, ValueError, r'starts_BxL.*\(1, 2\)'),
+    ({'loga': np.zeros((B, 3, 2, 2))}, {}, ValueError, 'one decay a head'),
+    ({'beta': np.zeros((B, 3, 1))}, {}, ValueError, 'beta_BxLxH.*heads'),
+    ({'k': np.zeros((B, 2, 2, 3))}, {}, ValueError, 'k_BxLxHxK.*time'),
+  ),
+  ids=lambda x: None if isinstance(x, str | type) else '',
+)
+def test_bad_arguments_are_refused_by_name(inputs, options, error, message):
+  with pytest.raises(error, match=message):
+    delta.recurrence(*given(**inputs), **options)
+
+
+def test_bad_vectors_of_the_general_form_are_refused_by_name():
+  inputs, *_ = draw('general', 'key', (3, 2, 3, 4), 0)
+  with pytest.raises(ValueError, match=r'read_BxLxHxK.*key width'):
+    delta.general_recurrence(*inputs._replace(read=inputs.read[..., :2]))
+
+
+@pytest.mark.native
+def test_second_derivatives_of_native_are_refused():
+  inputs = given()
+
+  def slope(state):
+    def loss(state):
+      return jnp.sum(delta.recurrence(state, *inputs[1:])[1] ** 2)
+
+    return jnp.sum(jax.grad(loss)(state))
+
+  with pytest.raises(NotImplementedError, match="use impl='scan'"):
+    jax.grad(slope)(inputs.state)
