@@ -32,7 +32,8 @@ def compare(name, options, equations):
   want, gates = zip(*rows, strict=True)
   want = np.stack(want)
   if 'output' in params:
-    want = want @ params['output']['kernel'] + params['output']['bias']
+    output = params['output']
+    want = want @ output['kernel'] + output.get('bias', 0.0)
   atol = CLOSE * abs(want).max()
   np.testing.assert_allclose(got, want, rtol=0, atol=atol)
   _compare_gates(cell, variables, x, gates)

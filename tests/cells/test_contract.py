@@ -44,6 +44,10 @@ VARIANTS = {
   'qrnn': ({'state_width': 4, 'taps': 3},),
   'rhn': ({'state_width': 4, 'depth': 2},),
   'bdh': ({'heads': 2, 'neurons': 16, 'rotary': 100.0},),
+  'deltanet': ({**SMALL, 'convolution': 0, 'max_beta': 2.0},),
+  'gated_deltanet': ({**SMALL, 'convolution': 3},),
+  'kda': ({**SMALL, 'rank': 2},),
+  'rwkv7': ({**SMALL, 'rank': 2},),
 }
 IMPLS = {
   'simple_rnn-0': ('chunked', 'associative'),
@@ -52,6 +56,8 @@ IMPLS = {
   'attention-1': ('blocked',),
   'qrnn-0': ('chunked',),
   'bdh-0': ('chunked', 'associative'),
+  'kda-0': ('chunked',),
+  'rwkv7-0': ('chunked',),
 }
 CASES = {
   f'{name}-{n}': (name, options)

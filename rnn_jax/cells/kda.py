@@ -1,0 +1,81 @@
+"""Kimi Delta Attention: the delta rule in a state whose rows decay by gates.
+
+    a = exp(-A softplus(W_2 W_1 x + d))        S' = diag(a_t) S_{t-1}
+    S_t = S' + b_t k_t (v_t - S'^T k_t)^T        o_t = S_t^T q_t
+    y = W_o [rms_norm(o) * sigmoid(V_2 V_1 x + c)]
+
+with A > 0 of each head and d of each key row. q, k, v and b follow from x as in
+`parts.delta`: a short convolution and a SiLU, queries and keys of norm 1. W_1
+and V_1 have `rank` rows of each head, rather than one set of rows for all of
+them, so that heads can be sharded. Shapes: q, k, a BxLxHxK, v, o BxLxHxP, b
+BxLxH, the state BxHxKxP and the inputs of the convolution, BxWxE.
+Source: Kimi Team, "Kimi Linear: An Expressive, Efficient Attention
+Architecture", 2025.
+"""
+
+import dataclasses
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from rnn_jax import config as config_lib
+from rnn_jax.cells.parts import delta
+
+LOGICAL_AXES = delta.LOGICAL_AXES | {
+  'log_rate': 'Hx_',
+  'step_bias': 'Hx_',
+  'decay_up': 'Hx_x_',
+  'output_gate_up': 'Hx_x_',
+  'output_gate_bias': 'Hx_',
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(delta.Config):
+  """Options of the cell, section `cell` of a config."""
+
+  rank: int = 16  # of a head's decays, and of its output gates
+
+  def check(self, config: config_lib.Config) -> None:
+    """Checks the options against each other and the whole config.
+
+    Raises:
+      InputError: names the key, the value and the remedy.
+    """
+    if self.rank < 1:
+      self._refuse('rank', 'give 1 or more')
+    super().check(config)
+
+  @property
+  def widths(self) -> dict[str, int]:
+    return super().widths | {'decay': self.rank, 'output_gate': self.rank}
+
+
+class Cell(delta.Cell):
+  """The cell; see the module's docstring."""
+
+  def setup(self) -> None:
+    super().setup()
+    config = self.config
+    H, K, P = config.heads, config.key_width, config.value_width
+    init = nn.initializers.lecun_normal(batch_axis=0)
+    self.log_rate = self.param('log_rate', delta.init_log_rate, (H, 1))
+    self.step_bias = self.param('step_bias', delta.init_step_bias, (H, K))
+    self.decay_up = self.param('decay_up', init, (H, config.rank, K))
+    self.output_gate_up = self.param(
+      'output_gate_up', init, (H, config.rank, P)
+    )
+    self.output_gate_bias = self.param(
+      'output_gate_bias', nn.initializers.zeros, (H, P)
+    )
+
+  def decay(self, parts: delta.Parts) -> jax.Array:
+    raw = delta.by_head(parts['decay'], self.decay_up)
+    step = jax.nn.softplus(raw + self.step_bias[None, None])
+    return -jnp.exp(self.log_rate)[None, None] * step
+
+  def finish(self, o_BxLxHxP: jax.Array, parts: delta.Parts) -> jax.Array:
+    raw = delta.by_head(parts['output_gate'], self.output_gate_up)
+    gate = jax.nn.sigmoid(raw + self.output_gate_bias[None, None])
+    return self.norm(o_BxLxHxP) * gate
