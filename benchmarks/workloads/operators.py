@@ -1,4 +1,4 @@
-"""The recurrence and attention by themselves, and flash-linear-attention's.
+"""The recurrences and attention by themselves, and flash-linear-attention's.
 
 (B, L, H, K, P) with float32 log-decays, forward, or forward and backward of
 the sum of the outputs times fixed numbers.
@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from benchmarks.harness import measure
 from benchmarks.workloads import programs
 from rnn_jax.ops import attention as attention_lib
+from rnn_jax.ops import delta as delta_lib
 from rnn_jax.ops import gla
 from rnn_jax.ops.attention import ring as attention_ring
 from rnn_jax.ops.attention import row as row_attention_lib
@@ -72,6 +73,42 @@ def _draw_recurrence(shape, dtype, by_head):
   loga = jax.nn.log_sigmoid(jax.random.normal(keys[4], decays) + 3)
   state = jnp.zeros((B, H, K, P))
   return state, (q * K**-0.5, k, v, loga), cotangent
+
+
+def delta(
+  repeats: int, shape: Shape, form: str, impl: str, backward: bool
+) -> measure.Values:
+  """`delta.recurrence` ('rule'), or its general form, from the zero state."""
+  inputs, cotangent = jax.jit(_draw_delta, static_argnums=(0, 1))(
+    tuple(shape), form
+  )
+  run = DELTA_FORMS[form]
+
+  def forward(inputs):
+    return run(*inputs, impl=impl)[1]
+
+  def both(inputs):
+    y, back = jax.vjp(forward, inputs)
+    return y, back(cotangent)
+
+  jitted = jax.jit(both if backward else forward)
+  program, values = programs.compile_ahead(jitted, inputs)
+  return values | measure.repeat(programs.run(program, inputs), repeats, 3)
+
+
+DELTA_FORMS = {
+  'rule': delta_lib.recurrence,
+  'general': delta_lib.general_recurrence,
+}
+
+
+def _draw_delta(shape, form):
+  """The inputs of a form, with keys of norm 1, and a cotangent of y."""
+  state, (q, k, v, loga), cotangent = _draw_recurrence(shape, 'float32', False)
+  k /= jnp.linalg.norm(k, axis=-1, keepdims=True)
+  rate = jax.nn.sigmoid(jax.random.normal(jax.random.key(1), k.shape))
+  others = (rate[..., 0],) if form == 'rule' else (-k, rate * k)
+  return (state, q, k, v, loga, *others), cotangent
 
 
 def attention(
