@@ -15,6 +15,7 @@ import numpy as np
 from rnn_jax.native import library
 from rnn_jax.ops import gated
 from rnn_jax.ops import gated_layers
+from rnn_jax.ops.delta import native as delta_native
 from rnn_jax.ops.gla import native as gla_native
 from rnn_jax.ops.gla import projected as gla_projected
 from rnn_jax.ops.linear_scan import native as linear_scan_native
@@ -53,6 +54,24 @@ def gla():
       lambda *x, read=read: gla_native.recurrence(*x, read=read),
       *(state, q, k, v, loga),
     )
+    yield B, L, H, K, P
+
+
+def delta():
+  shapes = itertools.product((1, 33), (1, 3, 8, 17), (1, 5, 19, 70))
+  for (L, K, P), by_head in itertools.product(shapes, (False, True)):
+    B, H = 1, 2
+    state, q, k, v = _arrays(
+      (B, H, K, P), (B, L, H, K), (B, L, H, K), (B, L, H, P)
+    )
+    a = jnp.full((B, L, H, 1 if by_head else K), 0.5)
+    for others in ((B, L, H),), ((B, L, H, K), (B, L, H, K)):
+      _both_ways(
+        lambda state, q, k, v, a, *others: delta_native.run(
+          state, q, k, v, a, others
+        ),
+        *(state, q, k, v, a, *_arrays(*others)),
+      )
     yield B, L, H, K, P
 
 
@@ -125,7 +144,14 @@ def main():
   if why := library.lacking():
     raise SystemExit(f'nothing is checked: {why}')
   print(library.describe(), flush=True)
-  for kernel in (linear_scan, gla, projected, gated_cells, layered_cells):
+  for kernel in (
+    linear_scan,
+    gla,
+    delta,
+    projected,
+    gated_cells,
+    layered_cells,
+  ):
     count = sum(1 for _ in kernel())
     print(f'{kernel.__name__}: {count} shapes', flush=True)
 

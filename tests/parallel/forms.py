@@ -30,6 +30,7 @@ CELLS = {
   'min_lstm': {},
   'qrnn': {},
   'rhn': {},
+  'rwkv7': {'heads': 4, 'key_width': 4, 'value_width': 4, 'rank': 4},
 }
 CARRIED = 'simple_rnn, carried'  # the state goes from batch to batch
 ONE = {'data': 1}
@@ -66,6 +67,7 @@ FORMS_OF = {
   'min_lstm': ('copies', 'zero 3'),
   'qrnn': ('copies and sequence',),
   'rhn': ('zero 1', 'zero 3'),
+  'rwkv7': ('zero 3 and tensor',),  # all heads read its `shift`
   CARRIED: ('zero 3 and pipe', 'sequence and tensor'),
 }
 # In these the state begins on the mesh; in the others it is that of one device.

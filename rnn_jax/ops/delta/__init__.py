@@ -7,7 +7,8 @@ A linear recurrence with a matrix state that corrects what a key holds:
 
 The decay comes first, and the correction reads the decayed state: the order of
 Gated DeltaNet and Kimi Delta Attention. With b_t in [0, 2] and keys of norm 1
-no state grows: 0 keeps what a key holds, 1 replaces it, 2 reflects it. The
+no transition makes a state larger: 0 keeps what a key holds, 1 replaces it, 2
+reflects it. The
 general form, `general_recurrence`, reads by r_t and writes by w_t, and reads
 the state before its decay, as RWKV-7 does:
 
