@@ -72,7 +72,8 @@ class Config:
 
   def of_shard(self, shards: int) -> Self:
     """Returns the options of a device that has 1 / `shards` of the heads."""
-    return dataclasses.replace(self, heads=self.heads // shards)
+    options = {'heads': vars(self)['heads'] // shards}
+    return dataclasses.replace(self, **options)
 
   def _check_dropout(self):
     if not 0 <= self.dropout < 1:

@@ -73,11 +73,12 @@ def run(
   chunks = -(-L // (-(-chunk_length // block) * block))
   blocks = -(-L // (chunks * block))
   pad = chunks * blocks * block - L
-  others = tuple(x if x.ndim == 4 else x[..., None] for x in others)
   # Appended steps forget nothing, write nothing, and aren't read.
-  a = jnp.pad(a, _at_end(pad), constant_values=1)
-  q, k, v, *others = (jnp.pad(x, _at_end(pad)) for x in (q, k, v, *others))
-  steps = [_to_chunks(x, chunks, block) for x in (q, k, v, a, *others)]
+  padded = [jnp.pad(x, _at_end(pad)) for x in (q, k, v)]
+  padded.append(jnp.pad(a, _at_end(pad), constant_values=1))
+  for x in others:
+    padded.append(jnp.pad(x if x.ndim == 4 else x[..., None], _at_end(pad)))
+  steps = [_to_chunks(x, chunks, block) for x in padded]
   last, y = _run(state.reshape(B * H, *state.shape[2:]), *steps)
   y = y.reshape(chunks, blocks, B, H, block, -1).transpose(2, 0, 1, 4, 3, 5)
   return last.reshape(state.shape), y.reshape(B, L + pad, H, -1)[:, :L]
