@@ -25,6 +25,7 @@ UNTIMED = {
   'prediction',
   'recall',
   'targets',
+  'text_baselines',
 }
 FILES = sorted(
   path.stem for path in (ROOT / 'suites').glob('*.py') if path.stem[0] != '_'

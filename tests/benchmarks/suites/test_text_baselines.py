@@ -16,7 +16,7 @@ def test_pairs_of_words_tell_a_negation(tmp_path, monkeypatch):
   train = [(f'{w} good', 1) for w in words] + [(f'{w} bad', 0) for w in words]
   train += [(f'{w} not good', 0) for w in words]
   train += [(f'{w} not bad', 1) for w in words]
-  held_out = [('it was not bad', 1), ('it was bad', 0), ('plot not good', 0)]
+  held_out = [('it was not bad', 1), ('word3 bad', 0), ('plot not good', 0)]
   _write(tmp_path / 'train.jsonl', train)
   _write(tmp_path / 'held_out.jsonl', held_out)
   monkeypatch.setenv(
