@@ -121,7 +121,9 @@ def _nbsvm(texts, labels, asked, words):
   classes = np.unique(labels)
   p, q = (1 + np.asarray(x[labels == c].sum(0))[0] for c in classes[::-1])
   ratio = np.log(p / p.sum()) - np.log(q / q.sum())
-  machine = svm.LinearSVC(C=PENALTY, random_state=0).fit(x.multiply(ratio).tocsr(), labels)
+  machine = svm.LinearSVC(C=PENALTY, random_state=0).fit(
+    x.multiply(ratio).tocsr(), labels
+  )
   weights = machine.coef_[0]
   even = np.abs(weights).mean()
   mixed = (1 - INTERPOLATION) * even + INTERPOLATION * weights
