@@ -32,10 +32,10 @@ import jax.numpy as jnp
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.cells import base
+from rnn_jax.cells.parts import by_head
 from rnn_jax.ops import devices
 from rnn_jax.ops import gla
 from rnn_jax.ops import pairs
-from rnn_jax.ops import precision
 from rnn_jax.ops import rotary
 from rnn_jax.ops.attention import row as row_attention
 
@@ -116,27 +116,6 @@ class Projected(NamedTuple):
 Outputs = tuple[jax.Array, jax.Array]  # (a_BxLxHxD, s_BxLxHxK)
 
 
-class Gate(nn.Module):
-  """A matrix for each head: BxLxHxD to BxLxHxK."""
-
-  neurons: int
-  policy: precision.Policy
-
-  @nn.compact
-  def __call__(self, a_BxLxHxD: jax.Array) -> jax.Array:
-    heads, width = a_BxLxHxD.shape[2:]
-    kernel_HxDxK = self.param(
-      'kernel', _init_each, (heads, width, self.neurons)
-    )
-
-    def one(a_BxLxD, kernel_DxK):
-      return self.policy.dot_general(
-        a_BxLxD, kernel_DxK, (((2,), (0,)), ((), ()))
-      )
-
-    return jax.vmap(one, (2, 0), 2)(a_BxLxHxD, kernel_HxDxK)
-
-
 class Cell(base.Cell):
   """The cell; see the module's docstring."""
 
@@ -153,7 +132,7 @@ class Cell(base.Cell):
       use_scale=False,
       dtype=self.policy.activations,
     )
-    self.gate = Gate(config.neurons, self.policy)
+    self.gate = by_head.Dense(config.neurons, self.policy)
     self.output = self.dense(
       self.width,
       use_bias=False,
@@ -273,14 +252,8 @@ class Cell(base.Cell):
     return self.output(z.reshape(*z.shape[:2], -1))
 
 
-def _init_each(key, shape, dtype=jnp.float32):
-  """Draws each head's matrix within Xavier's limits, HxDxK."""
-  limit = (6 / (shape[1] + shape[2])) ** 0.5
-  return jax.random.uniform(key, shape, dtype, -limit, limit)
-
-
 def _init_concatenated(key, shape, dtype=jnp.float32, *, heads):
-  """Draws the same for concatenated matrices, DxHK."""
+  """Draws concatenated matrices, each within Xavier's limits, DxHK."""
   width, columns = shape
-  each = _init_each(key, (heads, width, columns // heads), dtype)
+  each = by_head.init_each(key, (heads, width, columns // heads), dtype)
   return each.swapaxes(0, 1).reshape(shape)

@@ -48,6 +48,8 @@ VARIANTS = {
   'hgrn2': ({**SMALL, 'lower_bound': 0.1},),
   'mamba2': ({**SMALL, 'heads': 4, 'groups': 2, 'convolution': 3},),
   'retnet': ({**SMALL, 'key_width': 4},),
+  'mlstm': (SMALL,),
+  'rg_lru': ({'heads': 2, 'head_width': 3, 'convolution': 3},),
   'deltanet': ({**SMALL, 'convolution': 0, 'max_beta': 2.0},),
   'gated_deltanet': ({**SMALL, 'convolution': 3},),
   'kda': ({**SMALL, 'rank': 2},),
@@ -60,6 +62,8 @@ IMPLS = {
   'attention-1': ('blocked',),
   'qrnn-0': ('chunked',),
   'bdh-0': ('chunked', 'associative'),
+  'mlstm-0': ('chunked',),
+  'rg_lru-0': ('chunked',),
   'kda-0': ('chunked',),
   'rwkv7-0': ('chunked',),
 }

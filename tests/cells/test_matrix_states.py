@@ -107,6 +107,37 @@ def mamba2(params, x):
   return joined(rms_norm(o.reshape(gate.shape) * silu(gate))), {'keep': a}
 
 
+def mlstm(params, x):
+  """Published, without a stabilizer: float64 holds exp of these gates."""
+  q, k, v, out, i, f = project(params, x, K, K, P, P, 1, 1)
+  bias_i, bias_f = params['gate_bias'].T[:, :, None]
+  k, f = np.exp(i + bias_i) * k * K**-0.5, sigmoid(f + bias_f)
+  h = remember(q, k, v, f)
+  n = remember(q, k, np.ones_like(v[..., :1]), f)
+  h = rms_norm(h / np.maximum(abs(n), 1))
+  m, floor = np.zeros(H), []
+  for i_t, f_t in zip((i + bias_i)[..., 0], f[..., 0], strict=True):
+    m, before = np.maximum(np.maximum(m + np.log(f_t), i_t), 0), m
+    floor.append((f_t * np.exp(before - m))[:, None])
+  return joined(h * sigmoid(out)), {'keep': floor}
+
+
+def rg_lru(params, x):
+  both = x @ params['projection']['kernel'] + params['projection']['bias']
+  u, gate = np.split(both.reshape(len(x), H, -1), 2, -1)
+  u = convolve(u, params['taps']) + params['taps_bias'].reshape(H, -1)
+  raw = np.einsum('lhp,hpq->lhq', u, params['gate']['kernel'])
+  r, i = np.split(sigmoid(raw + params['gate']['bias']), 2, -1)
+  rate = 8 * softplus(params['decay']).reshape(H, -1)
+  a, h, out = np.exp(-rate * r), 0, []
+  for a_t, i_t, u_t in zip(a, i, u, strict=True):
+    h = a_t * h + np.sqrt(1 - a_t**2) * i_t * u_t
+    out.append(h)
+  tanh = np.tanh((2 / np.pi) ** 0.5 * (gate + 0.044715 * gate**3))
+  y = np.stack(out) * 0.5 * gate * (1 + tanh)
+  return joined(y), {'keep': joined(a), 'write': joined(i)}
+
+
 @pytest.mark.parametrize(
   ('by_hand', 'options'),
   (
@@ -114,18 +145,27 @@ def mamba2(params, x):
     (hgrn2, {'lower_bound': 0.1}),
     (retnet, {'key_width': 4}),
     (mamba2, {'heads': 4, 'groups': 2, 'convolution': 3}),
+    (mlstm, {}),
   ),
 )
 def test_a_cell_equals_its_equations(by_hand, options):
   equations.compare(by_hand.__name__, SMALL | options, by_hand)
 
 
-@pytest.mark.parametrize('name', ('gla', 'mamba2', 'gated_deltanet', 'rwkv7'))
+def test_rg_lru_equals_its_equations():
+  options = {'heads': H, 'head_width': P, 'convolution': 3}
+  equations.compare('rg_lru', options, rg_lru)
+
+
+@pytest.mark.parametrize(
+  'name', ('gla', 'mamba2', 'mlstm', 'rg_lru', 'gated_deltanet', 'rwkv7')
+)
 def test_gates_at_their_ends_stay_finite(name):
   """Inputs so large that gates are 0 or 1 to the last bit."""
   module = config_lib.load('cells', name, 'model.cell')
   plan = base.Plan(chunk_length=4)
-  cell = module.Cell(module.Config(**SMALL), D, plan)
+  options = {'heads': H, 'head_width': P} if name == 'rg_lru' else SMALL
+  cell = module.Cell(module.Config(**options), D, plan)
   x = draws.normal(2, 9, D)
   variables = draws.parameters(cell.init, cell.init_state(2), x)
 
@@ -136,6 +176,21 @@ def test_gates_at_their_ends_stay_finite(name):
 
   for leaf in jax.tree.leaves(both_ways(variables, 1e4 * x)):
     assert np.isfinite(leaf).all()
+
+
+@pytest.mark.parametrize('impl', ('chunked', 'native'))
+def test_mlstm_s_forms_equal_its_steps_for_any_gate(impl):
+  """Input gates from exp(-300) to exp(300), which float32 can't hold."""
+  module = config_lib.load('cells', 'mlstm', 'model.cell')
+  cell = module.Cell(module.Config(**SMALL), D, base.Plan(impl, 4))
+  state, x = cell.init_state(2), 100 * draws.normal(2, 9, D)
+  variables = draws.parameters(cell.init, state, x)
+  raw = np.asarray(cell.apply(variables, x, method='project'))[..., -2]
+  assert raw.min() < -90 and raw.max() > 90
+  steps = cell.clone(plan=base.Plan('scan'))
+  got, want = (jax.jit(c.apply)(variables, state, x)[1] for c in (cell, steps))
+  # Measured: 2e-5; m, about 300, is rounded to 3e-5.
+  np.testing.assert_allclose(got, want, atol=1e-4 * abs(want).max())
 
 
 @pytest.mark.parametrize(
@@ -151,6 +206,9 @@ def test_gates_at_their_ends_stay_finite(name):
     ('mamba2', 'cell', 'groups', 3, 'it must divide cell.heads=4'),
     ('mamba2', 'mesh', 'tensor', 2, 'mesh.tensor=2 must divide it'),
     ('mamba2', 'cell', 'convolution', 0, 'give 1 tap or more'),
+    ('mlstm', 'mesh', 'sequence', 2, 'mesh.sequence=2: .* on one device'),
+    ('rg_lru', 'cell', 'head_width', 0, 'give 1 or more'),
+    ('rg_lru', 'recurrence', 'impl', 'pallas', "has \\('auto', 'scan'"),
   ),
 )
 def test_bad_options_are_refused_by_name(cell, section, key, value, message):
