@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from rnn_jax.cells.parts import delta
+from rnn_jax.cells.parts import matrix
 
 LOGICAL_AXES = delta.LOGICAL_AXES
 Config = delta.Config
@@ -22,5 +23,5 @@ Config = delta.Config
 class Cell(delta.Cell):
   """The cell; see the module's docstring."""
 
-  def decay(self, parts: delta.Parts) -> jax.Array:
+  def decay(self, parts: matrix.Parts) -> jax.Array:
     return jnp.zeros_like(parts['beta'], jnp.float32)

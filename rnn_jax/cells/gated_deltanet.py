@@ -42,10 +42,15 @@ class Cell(delta.Cell):
     self.log_rate = self.param('log_rate', matrix.init_rates, shape)
     self.step_bias = self.param('step_bias', matrix.init_steps, shape)
 
-  def decay(self, parts: delta.Parts) -> jax.Array:
+  def decay(self, parts: matrix.Parts) -> jax.Array:
     raw = parts['decay'].astype(jnp.float32) + self.step_bias[None, None]
     return -jnp.exp(self.log_rate)[None, None] * jax.nn.softplus(raw)
 
-  def finish(self, o_BxLxHxP: jax.Array, parts: delta.Parts) -> jax.Array:
-    gate = nn.silu(parts['output_gate'])
-    return self.norm(o_BxLxHxP).astype(gate.dtype) * gate
+  def finish(
+    self,
+    o_BxLxHxP: jax.Array,
+    parts: matrix.Parts,
+    read: delta.Channels,
+    extra: jax.Array | None,
+  ) -> jax.Array:
+    return self.gated(o_BxLxHxP, nn.silu(parts['output_gate']))

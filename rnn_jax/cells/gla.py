@@ -18,9 +18,9 @@ import dataclasses
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 
 from rnn_jax import config as config_lib
+from rnn_jax.cells.parts import by_head
 from rnn_jax.cells.parts import matrix
 
 LOGICAL_AXES = matrix.LOGICAL_AXES | {
@@ -69,9 +69,7 @@ class Cell(matrix.Cell):
     self, extra: None, parts: matrix.Parts, starts_BxL: jax.Array | None
   ) -> tuple[None, matrix.Channels]:
     del starts_BxL
-    raw = jnp.einsum(
-      'blhr,hrk->blhk', parts['gate'].astype(jnp.float32), self.gate_up
-    )
+    raw = by_head.product(parts['gate'], self.gate_up)
     loga = jax.nn.log_sigmoid(raw + self.gate_bias[None, None])
     q = parts['query'] * self.config.key_width**-0.5
     return extra, matrix.Channels(

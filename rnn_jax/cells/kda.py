@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from rnn_jax import config as config_lib
+from rnn_jax.cells.parts import by_head
 from rnn_jax.cells.parts import delta
 from rnn_jax.cells.parts import matrix
 
@@ -71,12 +72,18 @@ class Cell(delta.Cell):
       'output_gate_bias', nn.initializers.zeros, (H, P)
     )
 
-  def decay(self, parts: delta.Parts) -> jax.Array:
-    raw = delta.by_head(parts['decay'], self.decay_up)
+  def decay(self, parts: matrix.Parts) -> jax.Array:
+    raw = by_head.product(parts['decay'], self.decay_up)
     step = jax.nn.softplus(raw + self.step_bias[None, None])
     return -jnp.exp(self.log_rate)[None, None] * step
 
-  def finish(self, o_BxLxHxP: jax.Array, parts: delta.Parts) -> jax.Array:
-    raw = delta.by_head(parts['output_gate'], self.output_gate_up)
+  def finish(
+    self,
+    o_BxLxHxP: jax.Array,
+    parts: matrix.Parts,
+    read: delta.Channels,
+    extra: jax.Array | None,
+  ) -> jax.Array:
+    raw = by_head.product(parts['output_gate'], self.output_gate_up)
     gate = jax.nn.sigmoid(raw + self.output_gate_bias[None, None])
-    return self.norm(o_BxLxHxP) * gate
+    return self.gated(o_BxLxHxP, gate)

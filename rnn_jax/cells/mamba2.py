@@ -16,6 +16,7 @@ Algorithms Through Structured State Space Duality", 2024.
 """
 
 import dataclasses
+from typing import ClassVar
 from typing import Self
 
 import flax.linen as nn
@@ -24,10 +25,8 @@ import jax.numpy as jnp
 
 from rnn_jax import config as config_lib
 from rnn_jax.cells.parts import matrix
-from rnn_jax.ops import devices
 
 LOGICAL_AXES = matrix.LOGICAL_AXES | {
-  'taps': '_xH',
   'taps_bias': 'H',
   'dt_bias': 'H',
   'log_rate': 'H',
@@ -76,14 +75,13 @@ class Config(matrix.Config):
 class Cell(matrix.Cell):
   """The cell; see the module's docstring. `extra` is the convolution's."""
 
+  mixed: ClassVar[tuple[str, ...]] = ('value', 'key', 'query')
+
   def setup(self) -> None:
     super().setup()
-    config, heads = self.config, (self.config.heads,)
-    self.taps = self.param(
-      'taps', matrix.init_taps, (config.convolution, self._channels)
-    )
+    heads = (self.config.heads,)
     zeros, ones = nn.initializers.zeros, nn.initializers.ones
-    self.taps_bias = self.param('taps_bias', zeros, (self._channels,))
+    self.taps_bias = self.param('taps_bias', zeros, (self.channels,))
     self.dt_bias = self.param('dt_bias', matrix.init_steps, heads)
     self.log_rate = self.param('log_rate', matrix.init_rates, heads)
     self.skip = self.param('skip', ones, heads)
@@ -92,30 +90,13 @@ class Cell(matrix.Cell):
   def units_per_step(self) -> int:
     return self.config.groups
 
-  @property
-  def _channels(self):
-    """E: those of the convolution."""
-    widths = self.config.widths
-    return self.config.groups * sum(widths[name] for name in _MIXED)
-
-  def init_extra(self, B: int) -> jax.Array:
-    return jnp.zeros((B, self.config.convolution - 1, self._channels))
-
-  def extra_axes(self) -> str:
-    return 'Bx_xH'
-
   def read(
     self, extra: jax.Array, parts: matrix.Parts, starts_BxL: jax.Array | None
   ) -> tuple[jax.Array, matrix.Channels]:
-    x = jnp.concatenate([parts[name] for name in _MIXED], -1)
+    extra, x = self.mix(extra, parts, starts_BxL)
     B, L, groups, _ = x.shape
-    taps = self.taps.astype(x.dtype)
-    extra, mixed = devices.current().convolve(
-      extra, x.reshape(B, L, -1), taps, starts_BxL
-    )
-    mixed = nn.silu(mixed + self.taps_bias.astype(x.dtype)[None, None])
-    widths = {name: self.config.widths[name] for name in _MIXED}
-    own = matrix.split(mixed.reshape(x.shape), widths)
+    bias = self.taps_bias.astype(x.dtype).reshape(1, 1, groups, -1)
+    own = self.unmix(nn.silu(x + bias))
     heads = self.config.heads // groups
     q, k = (jnp.repeat(own[name], heads, 2) for name in ('query', 'key'))
     v = own['value'].reshape(B, L, self.config.heads, -1)
@@ -124,7 +105,7 @@ class Cell(matrix.Cell):
     loga = -dt * jnp.exp(self.log_rate)[None, None, :, None]
     # dt k v^T: with dt in the key, v is also the input of the skip.
     k = (k * dt).astype(v.dtype)
-    return extra.astype(jnp.float32), matrix.Channels(q, k, v, loga)
+    return extra, matrix.Channels(q, k, v, loga)
 
   def finish(
     self,
@@ -137,6 +118,3 @@ class Cell(matrix.Cell):
     gate = parts['output_gate']  # BxLxGx_
     o = o_BxLxHxP + self.skip[None, None, :, None] * read.v_BxLxHxP
     return self.norm(o.reshape(gate.shape) * nn.silu(gate))
-
-
-_MIXED = ('value', 'key', 'query')  # what the convolution mixes over time

@@ -127,9 +127,8 @@ class Cell(matrix.Cell):
     del extra
     sums, weight = o_BxLxHxP[..., :-1], jnp.abs(o_BxLxHxP[..., -1:])
     least = jnp.maximum(jnp.exp(-read.m_BxLxH), SMALLEST)[..., None]
-    h = self.norm(sums / jnp.maximum(weight, least))
-    gate = jax.nn.sigmoid(parts['output_gate'])
-    return h.astype(gate.dtype) * gate
+    h = sums / jnp.maximum(weight, least)
+    return self.gated(h, jax.nn.sigmoid(parts['output_gate']))
 
 
 def _maxima(m_BxH, i_BxLxH, logf_BxLxH, starts_BxL):

@@ -34,6 +34,7 @@ import jax.numpy as jnp
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.cells import base
+from rnn_jax.cells.parts import by_head
 from rnn_jax.cells.parts import delta as delta_parts
 from rnn_jax.ops import delta
 from rnn_jax.ops import devices
@@ -207,11 +208,11 @@ class Cell(base.Cell):
       x = self.projections[name](x_BxLxD + change * shift[n, None, None])
       x = x.reshape(*x.shape[:2], self.config.heads, -1)
       raw[name] = x.astype(jnp.float32)
-    w = delta_parts.by_head(jnp.tanh(raw['w']), self.up['w'])
+    w = by_head.product(jnp.tanh(raw['w']), self.up['w'])
     loga = -SLOWEST * jax.nn.sigmoid(w + self.decay_bias[None, None])
-    a = delta_parts.by_head(raw['a'], self.up['a'])
+    a = by_head.product(raw['a'], self.up['a'])
     a = jax.nn.sigmoid(a + self.rate_bias[None, None])
-    g = delta_parts.by_head(jax.nn.sigmoid(raw['g']), self.up['g'])
+    g = by_head.product(jax.nn.sigmoid(raw['g']), self.up['g'])
     n = delta_parts.unit(raw['k'] * self.key_scale[None, None])
     k = raw['k'] * (1 + (a - 1) * self.key_rate[None, None])
     return before, _Read(raw['r'], k, raw['v'], loga, n, a, g)

@@ -23,7 +23,6 @@ Neural Machine Translation", 2015.
 """
 
 import dataclasses
-import itertools
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -31,17 +30,15 @@ import jax
 import jax.numpy as jnp
 
 from rnn_jax import config as config_lib
-from rnn_jax import errors
 from rnn_jax.cells import base
+from rnn_jax.cells.parts import matrix
 from rnn_jax.ops import attention
 from rnn_jax.ops import causal_convolution
 from rnn_jax.ops import devices
-from rnn_jax.ops import gla
 from rnn_jax.ops.attention import ring as attention_ring
 from rnn_jax.ops.gla import native as gla_native
 from rnn_jax.ops.gla import projected as gla_projected
 
-IMPLS = ('auto', 'scan', 'chunked', 'associative', 'native', 'pallas')
 PRESETS = ('simple', 'modified', 'improved')
 DECAYS = ('key', 'head')
 ATTENTIONS = ('none', 'dot', 'general')
@@ -105,20 +102,7 @@ class Config(base.Config):
     if self.convolution < 0:
       self._refuse('convolution', 'give the number of taps, or 0')
     self._check_dropout()
-    base.check_impl(config, IMPLS)
-    base.check_steps(config)
-    if config.recurrence.impl in ('auto', 'chunked'):
-      for key in ('remat.every', 'recurrence.chunk_length'):
-        self._check_chunk(key, config)
-
-  def _check_chunk(self, key, config):
-    section, _, name = key.partition('.')
-    steps = getattr(getattr(config, section), name)
-    if isinstance(steps, int) and steps > gla.BLOCK and steps % gla.BLOCK:
-      raise errors.InputError(
-        f'{key}={steps}: give up to {gla.BLOCK} or a multiple of it, or use '
-        "recurrence.impl='scan'"
-      )
+    matrix.check_recurrence(config)
 
   @property
   def widths(self) -> dict[str, int]:
@@ -188,13 +172,6 @@ class Cell(base.Cell):
   def _channels(self):
     widths = self.config.widths
     return widths['query'] + widths['key'] + widths['value']
-
-  @property
-  def _chunk_length(self):
-    every = self.plan.remat_every
-    if every <= gla.BLOCK:
-      return every or self.plan.chunk_length
-    return -(-every // gla.BLOCK) * gla.BLOCK  # 'sqrt' gives any number
 
   def _spread_biases(self, key):
     del key  # not random: one value for all gates of a head
@@ -275,7 +252,7 @@ class Cell(base.Cell):
         *read,
         starts_BxL=starts_BxL,
         impl=impl,
-        chunk_length=self._chunk_length,
+        chunk_length=matrix.chunk_length(self.plan),
       )
       gate = self._parts(u_BxLxHxC).get('output_gate')
     if self._improved:
@@ -331,7 +308,7 @@ class Cell(base.Cell):
       taps=taps,
       bias=bias,
       starts_BxL=starts_BxL,
-      segment=self._chunk_length or gla_native.SEGMENT,
+      segment=matrix.chunk_length(self.plan) or gla_native.SEGMENT,
     )
     return memory, inputs, y, gate
 
@@ -361,7 +338,7 @@ class Cell(base.Cell):
       inputs = inputs.astype(jnp.float32)
       widths = self.config.head_widths
       widths = {name: widths[name] for name in ('query', 'key', 'value')}
-      channels = _split(self._by_heads(joined), widths).values()
+      channels = [*matrix.split(self._by_heads(joined), widths).values()]
     q, k, v = (
       FUNCTIONS[name](x)
       for name, x in zip(ACTIVATIONS[self.config.preset], channels, strict=True)
@@ -369,7 +346,7 @@ class Cell(base.Cell):
     return inputs, Channels(q, k, v, jax.nn.log_sigmoid(raw))
 
   def _parts(self, u_BxLxHxC):
-    return _split(u_BxLxHxC, self.config.head_widths)
+    return matrix.split(u_BxLxHxC, self.config.head_widths)
 
   def emit(self, y: jax.Array) -> jax.Array:
     return self.output(self.drop(y, deterministic=not self.has_rng('dropout')))
@@ -381,7 +358,7 @@ def separate_projections(params: base.PyTree, config: Config) -> base.PyTree:
   fused = params.pop('projection')
   for leaf, x in fused.items():
     by_heads = x.reshape(*x.shape[:-1], config.heads, -1)
-    for name, part in _split(by_heads, config.head_widths).items():
+    for name, part in matrix.split(by_heads, config.head_widths).items():
       own = params.setdefault(f'projections_{name}', {})
       own[leaf] = part.reshape(*x.shape[:-1], -1)
   return params
@@ -399,13 +376,6 @@ def fuse_projections(params: base.PyTree, config: Config) -> base.PyTree:
     joined = jnp.concatenate(by_heads, -1)
     params['projection'][leaf] = joined.reshape(*like.shape[:-1], -1)
   return params
-
-
-def _split(x, widths):
-  """Splits the last axis into named parts."""
-  # One split: its gradient is one concatenation, not a sum of padded parts.
-  ends = itertools.accumulate(widths.values())
-  return dict(zip(widths, jnp.split(x, list(ends)[:-1], -1), strict=True))
 
 
 def _joined(*parts_BxLxHx_):

@@ -216,12 +216,22 @@ def test_bad_options_are_refused_by_name(cell, section, key, value, message):
   assert re.search(message, refusal), refusal
 
 
-def test_documented_sizes():
-  """docs/cells.md: parameters of the projections and numbers of the state."""
-  sizes = {
-    'gla': H * (2 * K + 2 * P + R) * D + H * P * D + H * (R + 1) * K,
-    'hgrn2': H * (2 * K + P) * D + H * P * D,
-  }
-  options = {'gla': {'rank': R}}
-  for name, size in sizes.items():
-    assert equations.count(name, **SMALL, **options.get(name, {})) == size
+def test_they_have_as_many_parameters_as_documented():
+  attention = H * (2 * K + 3 * P) * D
+  for name, options, size in (
+    ('gla', {'rank': R}, attention + H * R * D + H * (R + 1) * K),
+    ('hgrn2', {}, H * (2 * K + 2 * P) * D),
+    ('mlstm', {}, attention + 2 * H * D + 2 * H),
+  ):
+    assert equations.count(name, **SMALL, **options) == size
+  assert equations.count('retnet', **SMALL | {'key_width': 4}) == (
+    H * (8 + 3 * P) * D
+  )
+  E = H * P + 2 * K  # of one group; beside it, three numbers of each head
+  assert equations.count('mamba2', **SMALL, convolution=3) == (
+    H * (3 * P + 1) * D + 2 * K * D + 4 * E + 3 * H
+  )
+  S = H * P
+  assert equations.count('rg_lru', heads=H, head_width=P, convolution=3) == (
+    3 * D * S + 2 * P * S + (3 + 6) * S + D
+  )

@@ -45,6 +45,12 @@ class Dense(nn.Module):
     return y + bias[None, None].astype(y.dtype)
 
 
+def product(x_BxLxHxI: jax.Array, kernel_HxIxO: jax.Array) -> jax.Array:
+  """Returns x W of each head, BxLxHxO, in float32: what gates need."""
+  x_BxLxHxI = x_BxLxHxI.astype(jnp.float32)
+  return jnp.einsum('blhi,hio->blho', x_BxLxHxI, kernel_HxIxO)
+
+
 def init_each(
   key: jax.Array,
   shape: tuple[int, ...],

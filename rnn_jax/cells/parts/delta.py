@@ -18,7 +18,7 @@ and the inputs of the convolution, BxWxE.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from typing import ClassVar
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -30,12 +30,10 @@ from rnn_jax import errors
 from rnn_jax.cells import base
 from rnn_jax.cells.parts import matrix
 from rnn_jax.ops import delta
-from rnn_jax.ops import devices
 
 IMPLS = ('auto', 'scan', 'chunked', 'native')
-LOGICAL_AXES = matrix.LOGICAL_AXES | {'taps': '_xH'}
+LOGICAL_AXES = matrix.LOGICAL_AXES
 EPSILON = 1e-6  # in the norm of queries and keys
-_MIXED = ('query', 'key', 'value')  # what the convolution mixes over time
 
 
 def check_recurrence(config: config_lib.Config) -> None:
@@ -64,21 +62,12 @@ def unit(x: jax.Array) -> jax.Array:
   return x * jax.lax.rsqrt(jnp.sum(x * x, -1, keepdims=True) + EPSILON)
 
 
-def by_head(x_BxLxHx_: jax.Array, maps_Hx_x_: jax.Array) -> jax.Array:
-  """Returns each head's channels times its own matrix, BxLxHx_, float32."""
-  return jnp.einsum('blhr,hrk->blhk', x_BxLxHx_.astype(jnp.float32), maps_Hx_x_)
-
-
 @dataclasses.dataclass(frozen=True)
-class Config(base.Config):
+class Config(matrix.Config):
   """Options that these cells share, section `cell` of the config."""
 
-  heads: int = 4
-  key_width: int = 16
-  value_width: int = 48
   convolution: int = 4  # taps; 0: none
   max_beta: float = 1.0  # m; 2: negative eigenvalues too
-  dropout: float = 0.0  # on the normed outputs of the recurrence
 
   def check(self, config: config_lib.Config) -> None:
     """Checks the options against each other and the whole config.
@@ -86,14 +75,13 @@ class Config(base.Config):
     Raises:
       InputError: names the key, the value and the remedy.
     """
-    for key in ('heads', 'key_width', 'value_width'):
-      if getattr(self, key) < 1:
-        self._refuse(key, 'give 1 or more')
     if self.convolution < 0:
       self._refuse('convolution', 'give the number of taps, or 0')
     if not 0 < self.max_beta <= 2:
       self._refuse('max_beta', 'give a number above 0, up to 2')
-    self._check_dropout()
+    super().check(config)
+
+  def _check_recurrence(self, config):
     check_recurrence(config)
 
   @property
@@ -107,111 +95,67 @@ class Config(base.Config):
     }
 
 
-class State(NamedTuple):
-  """The state between two steps. Unused parts are None."""
+class Channels(NamedTuple):
+  """The inputs of the recurrence."""
 
-  memory_BxHxKxP: jax.Array
-  inputs: jax.Array | None = None  # of the convolution
+  q_BxLxHxK: jax.Array
+  k_BxLxHxK: jax.Array
+  v_BxLxHxP: jax.Array
+  loga_BxLxHxK: jax.Array  # or BxLxHx1
+  beta_BxLxH: jax.Array
 
 
-Parts = Mapping[str, jax.Array]  # BxLxHx_ each, of the projection
+class Cell(matrix.Cell):
+  """A cell without its `decay`; `finish` is an RMS norm."""
 
+  mixed: ClassVar[tuple[str, ...]] = ('query', 'key', 'value')
 
-class Cell(base.Cell):
-  """A cell without its `decay` and its `finish`."""
-
-  def setup(self) -> None:
-    config, xavier = self.config, nn.initializers.xavier_uniform()
-    columns = config.heads * sum(config.widths.values())
-    self.projection = self.dense(columns, use_bias=False, kernel_init=xavier)
-    if config.convolution:
-      shape = config.convolution, self._channels
-      self.taps = self.param('taps', matrix.init_taps, shape)
-    self.norm = nn.RMSNorm(dtype=jnp.float32, use_scale=False)
-    self.output = self.dense(self.width, use_bias=False, kernel_init=xavier)
-    self.drop = nn.Dropout(config.dropout)
-
-  def decay(self, parts: Parts) -> jax.Array:
+  def decay(self, parts: matrix.Parts) -> jax.Array:
     """Returns log a, BxLxHxK or BxLxHx1, float32."""
     raise NotImplementedError
 
-  def finish(self, o_BxLxHxP: jax.Array, parts: Parts) -> jax.Array:
-    """Returns the inputs of W_o, BxLxHxP."""
-    del parts
-    return self.norm(o_BxLxHxP)
-
-  @property
-  def _channels(self):
-    """E: those of the convolution."""
-    widths = self.config.widths
-    return self.config.heads * sum(widths[name] for name in _MIXED)
-
-  def init_state(self, B: int) -> State:
-    config, inputs = self.config, None
-    if config.convolution:
-      inputs = jnp.zeros((B, config.convolution - 1, self._channels))
-    shape = (B, config.heads, config.key_width, config.value_width)
-    return State(jnp.zeros(shape), inputs)
-
-  def state_axes(self) -> State:
-    inputs = 'Bx_xH' if self.config.convolution else None
-    return State('BxH', inputs)  # type: ignore[arg-type]
-
-  def project(self, x_BxLxD: jax.Array) -> jax.Array:
-    """Returns the raw channels, BxLxHxC: C is the sum of `config.widths`."""
-    x = self.projection(x_BxLxD)
-    return x.reshape(*x.shape[:2], self.config.heads, -1)
-
-  def step(self, state: State, u_BxHxC: jax.Array) -> tuple[State, jax.Array]:
-    state, y = self._advance(state, u_BxHxC[:, None], None, 'step')
-    return state, y[:, 0]
-
-  def gates(self, state: State, u_BxHxC: jax.Array) -> base.Gates:
-    parts = matrix.split(u_BxHxC[:, None], self.config.widths)
-    loga = self.decay(parts)[:, 0]
-    write = jax.nn.sigmoid(parts['beta'].astype(jnp.float32))
-    return base.Gates({'keep': jnp.exp(loga), 'write': write[:, 0]}, loga)
-
-  def recur(
-    self, state: State, u_BxLxHxC: jax.Array, starts_BxL: jax.Array | None
-  ) -> tuple[State, jax.Array]:
-    if self.plan.impl == 'scan':
-      return base.scan_steps(self, state, u_BxLxHxC, starts_BxL)
-    return self._advance(state, u_BxLxHxC, starts_BxL, self.plan.impl)
-
-  def _advance(self, state, u_BxLxHxC, starts_BxL, impl):
-    """Runs any number of steps, for `step` and `recur`."""
+  def read(
+    self,
+    extra: jax.Array | None,
+    parts: matrix.Parts,
+    starts_BxL: jax.Array | None,
+  ) -> tuple[jax.Array | None, Channels]:
     config = self.config
-    parts = matrix.split(u_BxLxHxC, config.widths)
-    inputs, q, k, v = self._mix(state.inputs, parts, starts_BxL)
-    beta = config.max_beta * jax.nn.sigmoid(parts['beta'].astype(jnp.float32))
-    memory, o = delta.recurrence(
-      state.memory_BxHxKxP,
-      unit(q) * config.key_width**-0.5,
-      unit(k),
-      v,
-      self.decay(parts),
-      beta[..., 0],
+    extra, x = self.mix(extra, parts, starts_BxL)
+    q, k, v = self.unmix(nn.silu(x)).values()
+    q = unit(q) * config.key_width**-0.5
+    beta = config.max_beta * self._write(parts)
+    return extra, Channels(q, unit(k), v, self.decay(parts), beta)
+
+  def _write(self, parts):
+    return jax.nn.sigmoid(parts['beta'][..., 0].astype(jnp.float32))
+
+  def run(
+    self,
+    memory_BxHxKxP: jax.Array,
+    read: Channels,
+    starts_BxL: jax.Array | None,
+    impl: str,
+  ) -> tuple[jax.Array, jax.Array]:
+    return delta.recurrence(
+      memory_BxHxKxP,
+      *read,
       starts_BxL=starts_BxL,
       impl=impl,
       chunk_length=chunk_length(self.plan),
     )
-    y = self.finish(o, parts).astype(self.policy.activations)
-    return State(memory, inputs), y.reshape(*y.shape[:2], -1)
 
-  def _mix(self, inputs, parts, starts_BxL):
-    """Returns (the convolution's next inputs, q, k, v)."""
-    x = jnp.concatenate([parts[name] for name in _MIXED], -1)
-    if inputs is not None:
-      inputs, mixed = devices.current().convolve(
-        inputs,
-        x.reshape(*x.shape[:2], -1),
-        self.taps.astype(x.dtype),
-        starts_BxL,
-      )
-      inputs, x = inputs.astype(jnp.float32), mixed.reshape(x.shape)
-    widths = {name: self.config.widths[name] for name in _MIXED}
-    return inputs, *matrix.split(nn.silu(x), widths).values()
+  def finish(
+    self,
+    o_BxLxHxP: jax.Array,
+    parts: matrix.Parts,
+    read: Channels,
+    extra: jax.Array | None,
+  ) -> jax.Array:
+    del parts, read, extra
+    return self.norm(o_BxLxHxP)
 
-  def emit(self, y: jax.Array) -> jax.Array:
-    return self.output(self.drop(y, deterministic=not self.has_rng('dropout')))
+  def gates(self, state: matrix.State, u_BxHxC: jax.Array) -> base.Gates:
+    parts = matrix.split(u_BxHxC[:, None], self.config.widths)
+    loga, write = self.decay(parts)[:, 0], self._write(parts)[:, 0, :, None]
+    return base.Gates({'keep': jnp.exp(loga), 'write': write}, loga)

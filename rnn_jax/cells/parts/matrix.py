@@ -6,15 +6,19 @@
 A cell's file says what x is projected to and how q, k, v and log a follow from
 it, `read`; the recurrence is that of ops/gla in any of its forms. The norm is
 of each head and has no scale, which W_o can learn, so that heads can be
-sharded. What `read` keeps between steps, such as the inputs of a convolution,
-is `extra` in the state. Shapes: q, k, a BxLxHxK, or a BxLxHx1; v, o, g BxLxHxP;
-the state BxHxKxP.
+sharded. The parts of the projection that a cell names in `mixed` go through a
+short causal convolution of each channel. What is kept between steps besides the
+memory, such as that convolution's inputs, is `extra` in the state.
+
+Shapes: q, k, a BxLxHxK, or a BxLxHx1; v, o, g BxLxHxP; the state BxHxKxP and
+the inputs of the convolution, BxWxE.
 """
 
 import dataclasses
 import itertools
 import math
 from typing import Any
+from typing import ClassVar
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -30,6 +34,7 @@ from rnn_jax.ops import gla
 IMPLS = ('auto', 'scan', 'chunked', 'associative', 'native', 'pallas')
 LOGICAL_AXES = {
   'projection/kernel': 'DxH',
+  'taps': '_xH',
   'output/kernel': 'HxD',
 }
 RATES = 1.0, 16.0  # exp(A) at the start, of decays exp(-exp(A) dt)
@@ -126,7 +131,14 @@ Parts = dict[str, jax.Array]  # BxLxHx_ each, of the projection
 
 
 class Cell(base.Cell):
-  """A cell without its `read`."""
+  """A cell without its `read`.
+
+  Attributes:
+    mixed: the parts of the projection that the convolution mixes over time, set
+      by the cell, whose config then has `convolution`, the number of taps.
+  """
+
+  mixed: ClassVar[tuple[str, ...]] = ()
 
   def __init_subclass__(cls, **options):
     # As `init_state`, they need no parameters.
@@ -139,6 +151,9 @@ class Cell(base.Cell):
     xavier = nn.initializers.xavier_uniform()
     columns = self.units_per_step * sum(self.config.widths.values())
     self.projection = self.dense(columns, use_bias=False, kernel_init=xavier)
+    if self._convolves:
+      shape = self.config.convolution, self.channels
+      self.taps = self.param('taps', init_taps, shape)
     self.norm = nn.RMSNorm(dtype=jnp.float32, use_scale=False)
     self.output = self.dense(self.width, use_bias=False, kernel_init=xavier)
     self.drop = nn.Dropout(self.config.dropout)
@@ -148,19 +163,52 @@ class Cell(base.Cell):
     """How many times the projection has the widths of the config: H."""
     return self.config.heads
 
+  @property
+  def _convolves(self):
+    return bool(self.mixed) and self.config.convolution > 0
+
+  @property
+  def channels(self) -> int:
+    """E: those of the convolution."""
+    widths = self.config.widths
+    return self.units_per_step * sum(widths[name] for name in self.mixed)
+
   @nn.nowrap
   def init_extra(self, B: int) -> Any:
     """Returns `extra` before a document: zeros, float32, for B rows."""
-    del B
+    if not self._convolves:
+      return None
+    return jnp.zeros((B, self.config.convolution - 1, self.channels))
 
   @nn.nowrap
   def extra_axes(self) -> Any:
     """Returns the logical axes of `extra`, a tree like it."""
+    return 'Bx_xH' if self._convolves else None
+
+  def mix(
+    self, extra: Any, parts: Parts, starts_BxL: jax.Array | None
+  ) -> tuple[Any, jax.Array]:
+    """Returns (the convolution's next inputs, the parts of `mixed`, joined)."""
+    x = jnp.concatenate([parts[name] for name in self.mixed], -1)
+    if not self._convolves:
+      return extra, x
+    extra, y = devices.current().convolve(
+      extra,
+      x.reshape(*x.shape[:2], -1),
+      self.taps.astype(x.dtype),
+      starts_BxL,
+    )
+    return extra.astype(jnp.float32), y.reshape(x.shape)
+
+  def unmix(self, x: jax.Array) -> Parts:
+    """Returns the parts of `mixed` that `mix` joined."""
+    widths = self.config.widths
+    return split(x, {name: widths[name] for name in self.mixed})
 
   def read(
     self, extra: Any, parts: Parts, starts_BxL: jax.Array | None
-  ) -> tuple[Any, Channels]:
-    """Returns (extra after these steps, Channels).
+  ) -> tuple[Any, Any]:
+    """Returns (extra after these steps, Channels or what `run` takes).
 
     Args:
       extra: before the first step.
@@ -170,17 +218,20 @@ class Cell(base.Cell):
     raise NotImplementedError
 
   def finish(
-    self, o_BxLxHxP: jax.Array, parts: Parts, read: Channels, extra: Any
+    self, o_BxLxHxP: jax.Array, parts: Parts, read: Any, extra: Any
   ) -> jax.Array:
     """Returns the inputs of W_o, BxLxHxP, from what the memory gave."""
     del read, extra
-    gate = nn.silu(parts['output_gate'])
-    return self.norm(o_BxLxHxP).astype(gate.dtype) * gate
+    return self.gated(o_BxLxHxP, nn.silu(parts['output_gate']))
+
+  def gated(self, o_BxLxHxP: jax.Array, gate_BxLxHxP: jax.Array) -> jax.Array:
+    """Returns the normed outputs of the memory times a gate, in its dtype."""
+    return self.norm(o_BxLxHxP).astype(gate_BxLxHxP.dtype) * gate_BxLxHxP
 
   def run(
     self,
     memory_BxHxKxP: jax.Array,
-    read: Channels,
+    read: Any,
     starts_BxL: jax.Array | None,
     impl: str,
   ) -> tuple[jax.Array, jax.Array]:

@@ -48,7 +48,7 @@ def run(
 
   Raises:
     NotImplementedError: the library isn't available, the device isn't a CPU, or
-      a second derivative is needed.
+      derivatives of derivatives are needed.
   """
   if why := lacking():
     raise NotImplementedError(why)
