@@ -156,9 +156,12 @@ def both_ways(case, **plan):
   return run(given.variables, given.state, given.x)
 
 
-def scanned(case, remat):
-  """`both_ways` of the scan, with remat in segments of 4; 2 are left over."""
-  every = config_lib.remat_length('sqrt', L) if remat else 0
+def scanned(case):
+  """`both_ways` of the scan, for a cell's first case with remat.
+
+  Its segments are of 4 steps; 2 are left over.
+  """
+  every = config_lib.remat_length('sqrt', L) if case in FIRST else 0
   return both_ways(case, impl='scan', remat_every=every)
 
 
@@ -226,19 +229,13 @@ def test_a_step_depends_only_on_its_own_document_s_past(case):
 
 @ALL
 def test_every_impl_has_the_scan_s_gradients(case):
-  scan = scanned(case, case not in FIRST)
+  scan = scanned(case)
   assert_close(whole_row(case)[:2], scan)  # 'auto'
   for impl in IMPLS.get(case, ()):
     assert_close(both_ways(case, impl=impl, chunk_length=4), scan)
   _, (_, of_state, _) = scan
   for leaf in jax.tree.leaves(of_state):
     assert not leaf[0].any()  # its first step begins a document
-
-
-# Of other variants, only the scan with remat is compared with 'auto', above.
-@pytest.mark.parametrize('case', FIRST)
-def test_remat_changes_no_gradient(case):
-  assert_close(scanned(case, True), scanned(case, False))
 
 
 # Both schedules with one product a step (lstm, gru-0), and with several.
@@ -255,7 +252,7 @@ def test_remat_changes_no_gradient(case):
 def test_remat_of_native_steps_changes_no_gradient(case, schedule):
   plan = {'remat_every': 4, 'remat_schedule': schedule, 'remat_kept': 2}
   got = both_ways(case, impl='native', **plan)
-  assert_close(got, scanned(case, case not in FIRST))
+  assert_close(got, scanned(case))
 
 
 @pytest.mark.native
@@ -314,7 +311,7 @@ def test_auto_is_native_except_for_a_single_step(case, target):
 def test_a_remat_schedule_changes_no_gradient(case, schedule):
   plan = {'remat_every': 2, 'remat_schedule': schedule, 'remat_kept': 2}
   got = both_ways(case, impl='scan', **plan)
-  assert_close(got, scanned(case, case not in FIRST))
+  assert_close(got, scanned(case))
 
 
 @ALL

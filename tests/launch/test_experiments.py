@@ -109,7 +109,7 @@ def _go_on(grid, workdir):
   assert workdir_lib.load_config(folder) == row['config']
   assert row['steps'] == row['scores']['step'] == STEPS
   assert row['scores']['split'] == 'validation'
-  assert row['parameters'] == 11761
+  assert row['parameters'] == 9857
   held_out = [m for m in metrics.read(folder) if m['split'] == 'validation']
   assert [m['step'] for m in held_out] == [100, 200]
   assert row['scores']['loss'] == pytest.approx(held_out[-1]['loss'])

@@ -16,7 +16,7 @@ GIB = 0.4  # a process needs some MiB beyond a step's own
 @pytest.fixture(name='raw')
 def _raw():
   """A model whose batch needs far more than its parameters."""
-  raw = tiny.raw_config('unused')
+  raw = tiny.with_blocks(tiny.raw_config('unused'))
   raw.data.length = 128
   raw.model.width = 64
   raw.model.mlp_width = 128

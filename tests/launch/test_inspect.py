@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope='module')
 def workdir(tmp_path_factory):
   folder = tmp_path_factory.mktemp('run')
-  raw = tiny.raw_config(tiny.write_text(folder / 'text'))
+  raw = tiny.with_blocks(tiny.raw_config(tiny.write_text(folder / 'text')))
   raw.data.layout = 'stream'
   raw.train.steps = 4
   raw.train.accumulate = 2

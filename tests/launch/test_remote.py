@@ -1,7 +1,6 @@
 """`python -m launch.train` with its checkpoints in a bucket on localhost."""
 
 import importlib.util
-import os
 import time
 
 import jax
@@ -37,13 +36,13 @@ def config(tmp_path):
   return tiny.write_config(tmp_path / 'config.py', raw)
 
 
-def start(config, workdir, environment, *flags):
-  return tiny.launch(
+def start(config, workdir, environment, *flags, make=jobs.Process):
+  return make(
     'train',
     f'--config={config}',
     f'--workdir={workdir}',
     *flags,
-    env=os.environ | environment,
+    env=jobs.environment() | environment,
   )
 
 
@@ -102,6 +101,7 @@ def test_a_bucket_out_of_reach_ends_the_run_with_a_message(config, tmp_path):
     tmp_path / 'run',
     nobody.variables,
     f'--config.train.checkpoint_dir={FOLDER}',
+    make=tiny.launch,
   )
   code, out, err = tiny.finish(process)
   assert code == 1

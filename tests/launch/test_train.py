@@ -14,6 +14,7 @@ from rnn_jax.data import pipeline
 from rnn_jax.runs import metrics
 from rnn_jax.runs.checkpoints import checkpoint
 from rnn_jax.training import programs as programs_lib
+from tests.support import jobs
 from tests.support import launchers
 from tests.support import tiny
 
@@ -43,10 +44,9 @@ def run(config, workdir, *more):
   )
 
 
-def start(config, workdir, *more):
-  return tiny.launch(
-    'train', f'--config={config}', f'--workdir={workdir}', *more
-  )
+def start(make, config, workdir, *more):
+  flags = f'--config={config}', f'--workdir={workdir}', *more
+  return make('train', *flags, env=jobs.environment())
 
 
 def wait_for_step(process, workdir, step):
@@ -71,9 +71,9 @@ def read_params(raw, workdir):
   return step, jax.device_get(params)
 
 
-def cut_run(config, workdir, step, number, *flags):
+def cut_run(make, config, workdir, step, number, *flags):
   """A run that gets a signal at a step. Returns (code, stdout, stderr)."""
-  process = start(config, workdir, *flags)
+  process = start(make, config, workdir, *flags)
   wait_for_step(process, workdir, step)
   process.send_signal(number)
   return tiny.finish(process)
@@ -110,9 +110,9 @@ def test_runs_cut_by_signals_end_bit_for_bit_like_an_uncut_one(raw, tmp_path):
 
   cut = tmp_path / 'cut'
   # The save of step 10 has waited for that of step 5.
-  code, *_ = cut_run(config, cut, 12, signal.SIGKILL, other)
+  code, *_ = cut_run(jobs.Process, config, cut, 12, signal.SIGKILL, other)
   assert code == -signal.SIGKILL
-  code, out, err = cut_run(config, cut, 18, signal.SIGINT)
+  code, out, err = cut_run(tiny.launch, config, cut, 18, signal.SIGINT)
   assert code == 130, err
   assert 'resumed at step' in out
   assert 'SIGINT: saved at step' in out

@@ -23,7 +23,7 @@ def by_hand(x, axis):
 
 
 def test_each_channel_is_rounded_by_its_own_scale():
-  bundle = bundles.make(tiny.raw_config('text'))
+  bundle = bundles.make(tiny.with_blocks(tiny.raw_config('text')))
   packed = int8_weights.pack(bundle.params)
   got = bundle_lib.flat(jax.device_get(int8_weights.unpack(packed)))
   kernels = 0

@@ -22,7 +22,7 @@ CLOSE = 5e-5  # measured: 1.2e-5, of the largest number of each array
 
 
 def make_task(segment, length=L, attention='dot', dropout=0.0):
-  raw = tiny.raw_config('unused')
+  raw = tiny.with_blocks(tiny.raw_config('unused'))
   raw.remat.segment = segment
   raw.data.length = length
   raw.model.layers = 1

@@ -103,7 +103,7 @@ def test_inside_of_a_shard_map_a_device_counts():
 
 
 def test_a_wide_model_has_six_for_each_weight_and_token():
-  raw = tiny.raw_config('unused')
+  raw = tiny.with_blocks(tiny.raw_config('unused'))
   raw.model.width, raw.model.mlp_width, raw.model.layers = 512, 2048, 4
   raw.data.length = 64
   config = config_lib.parse(raw)

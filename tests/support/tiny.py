@@ -25,7 +25,10 @@ def write_text(folder, files=12, words=60, seed=0):
 
 
 def raw_config(path):
-  """An unparsed config of a model that trains in a second."""
+  """An unparsed config of a model that trains in a second.
+
+  It compiles in half the time of one with the usual blocks, see `with_blocks`.
+  """
   raw = config_lib.default()
   raw.data.source = 'text'
   raw.data.path = path
@@ -34,7 +37,8 @@ def raw_config(path):
   raw.data.batch_size = 8
   raw.data.workers = 0
   raw.model.width = 16
-  raw.model.mlp_width = 16
+  raw.model.block = 'plain'
+  raw.cell.preset = 'simple'
   raw.cell.heads = 2
   raw.cell.key_width = 4
   raw.cell.value_width = 4
@@ -45,6 +49,13 @@ def raw_config(path):
   raw.evaluate.every = 6
   raw.evaluate.batch_size = 8
   raw.sample.new_tokens = 8
+  return raw
+
+
+def with_blocks(raw):
+  """Gives a config norms, an MLP and a cell with gates. Returns it."""
+  raw.model.update(block='residual', mlp_width=16)
+  raw.cell.preset = 'improved'
   return raw
 
 

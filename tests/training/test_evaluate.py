@@ -124,7 +124,7 @@ def test_a_run_is_evaluated_from_its_folder(tmp_path):
   assert row['loss'] == pytest.approx(trained.best_loss, rel=1e-6)
   assert row['step'] == 2
   assert row['gzip'] > 0 and row['xz'] > 0
-  assert row['parameters'] == 11761
+  assert row['parameters'] == 9857
   assert evaluate.evaluate_run(run, '')['split'] == 'test'
   assert json.loads(json.dumps(row)) == row
   with pytest.raises(errors.InputError, match="--split='tset'.*'test'"):

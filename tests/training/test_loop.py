@@ -59,6 +59,8 @@ def configure(text, layout='packed'):
   raw.optimizer.learning_rate = 1e-2
   raw.model.dropout = 0.1
   raw.data.layout = layout
+  if layout == 'stream':
+    tiny.with_blocks(raw)
   config_lib.override(raw, LAYOUTS[layout])
   return raw
 
