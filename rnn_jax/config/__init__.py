@@ -18,6 +18,7 @@ from typing import ClassVar
 
 import ml_collections
 
+from rnn_jax.config import adapters as adapter_rules
 from rnn_jax.config import compression
 from rnn_jax.config import mesh as mesh_rules
 from rnn_jax.config import parts
@@ -411,6 +412,7 @@ class Config:
   mesh: Mesh = Mesh()
   pruning: compression.Pruning = compression.Pruning()
   distillation: compression.Distillation = compression.Distillation()
+  adapters: adapter_rules.Adapters = adapter_rules.Adapters()
   evaluate: Evaluate = Evaluate()
   metrics: Metrics = Metrics()
   sample: Sample = Sample()
@@ -461,6 +463,7 @@ def parse(raw: Mapping[str, typing.Any] | ml_collections.ConfigDict) -> Config:
     part: typing.Any = parts.options(kind, name)
     part.check(getattr(config, kind.section), config)
   compression.check(config)
+  adapter_rules.check(config)
   mesh_rules.check(config)
   return dataclasses.replace(config, cell=config.cell.settle(config))
 

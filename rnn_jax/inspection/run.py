@@ -16,6 +16,7 @@ from typing import Any
 import jax
 
 from rnn_jax import config as config_lib
+from rnn_jax import errors
 from rnn_jax.config import compression as config_compression
 from rnn_jax.data import pipeline
 from rnn_jax.data.batching import batch as batch_lib
@@ -62,6 +63,13 @@ class Run:
     """
     config = plain(config_lib.parse(workdir_lib.load_config(workdir)))
     least.check(config)
+    if config.adapters.rank:
+      errors.refuse(
+        'adapters.rank',
+        config.adapters.rank,
+        'a run with adapters is not inspected; inspect the run whose model '
+        'they change',
+      )
     corpus = pipeline.Corpus.open(config, workdir, accept_new_data=True)
     device = jax.local_devices()[:1]
     programs = programs_lib.from_config(config, corpus.tokenizer, device)

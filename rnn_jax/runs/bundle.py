@@ -7,9 +7,12 @@ whatever restores a checkpoint's parameters works on it as well.
 """
 
 import dataclasses
+import functools
+import hashlib
 import os
 import pathlib
 import shutil
+from collections.abc import Iterable
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,11 +23,18 @@ import numpy as np
 from rnn_jax import bounds
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.config import adapters as config_adapters
 from rnn_jax.data.text import tokenizer as tokenizer_lib
+from rnn_jax.models import adapters
+from rnn_jax.models import language_model
+from rnn_jax.runs import origin
 from rnn_jax.runs import workdir as workdir_lib
 from rnn_jax.runs.checkpoints import checkpoint
+from rnn_jax.runs.checkpoints import checksums
+from rnn_jax.runs.checkpoints import remote
 
 SEPARATOR = '.'
+BODY = f'{language_model.BODY}/'
 SHOWN = 10  # tensors that a message names
 SIZED = ('bpe', 'numbers')  # tokenizers that read data.vocabulary
 
@@ -127,6 +137,9 @@ def nested(leaves: dict[str, Any]) -> PyTree:
 def read(workdir: str | os.PathLike, which: str | int) -> Bundle:
   """Returns the model of a run's checkpoint.
 
+  A run with adapters has the model that they change, with their changes: one of
+  the same kind without adapters.
+
   Args:
     workdir: the run's folder.
     which: 'best', 'latest' or a step.
@@ -142,6 +155,89 @@ def read(workdir: str | os.PathLike, which: str | int) -> Bundle:
   tokenizer = tokenizer_lib.load(path)
   expected = like(config, tokenizer)
   bounds.check_model(config, expected, f'parameters of {workdir}')
+  if config.adapters.rank:
+    step, params = _merged(workdir, config, expected, which)
+    config = dataclasses.replace(config, adapters=config_adapters.Adapters())
+  else:
+    step, params = _restore(workdir, config, expected, which)
+  return Bundle(config, tokenizer, params, step)
+
+
+def read_base(
+  workdir: str | os.PathLike, names: Iterable[str]
+) -> dict[str, Any]:
+  """Returns what a run with adapters took of the model that they change.
+
+  Args:
+    workdir: the run's folder.
+    names: of the run's parameters, as 'stack/blocks/mlp/up/kernel'.
+
+  Returns:
+    Arrays by name.
+
+  Raises:
+    InputError: the model's run doesn't exist or has changed.
+  """
+  record = origin.read(workdir)
+  if not record:
+    raise errors.InputError(
+      f'{pathlib.Path(workdir) / origin.NAME} is missing: it names the run '
+      'whose model the adapters change; put it back'
+    )
+  run, step = record['run'], record['step']
+  remedy = f'the adapters of {workdir} change step {step} of {run}'
+  try:
+    base = read(run, step)
+    found = digest(run, base.config, step)
+  except (errors.InputError, OSError) as error:
+    raise errors.InputError(
+      f"{remedy}, which can't be read: {errors.explain(error) or error}"
+    ) from error
+  if found != record['sha256']:
+    raise errors.InputError(f'{remedy}, which is another checkpoint now')
+  theirs = flax.traverse_util.flatten_dict(base.params, sep='/')
+  ours = [*names]
+  return {name: theirs[name_in(name, ours, theirs)] for name in record['taken']}
+
+
+def name_in(name: str, ours: Iterable[str], theirs: Iterable[str]) -> str:
+  """Returns the name in another model of one of our parameters, '' for none.
+
+  A language model within another model, as in a classifier, is its `body`: its
+  parameters match those of a plain language model.
+  """
+  inner, outer = (any(n.startswith(BODY) for n in x) for x in (ours, theirs))
+  if inner and not outer:
+    return name.removeprefix(BODY) if name.startswith(BODY) else ''
+  return BODY + name if outer and not inner else name
+
+
+def digest(
+  workdir: str | os.PathLike, config: config_lib.Config, step: int
+) -> str:
+  """Returns the SHA-256 of a checkpoint's seal, which has its files' own."""
+  folder = workdir_lib.checkpoint_folder(workdir, config.train.checkpoint_dir)
+  seal = remote.path(folder) / str(step) / checksums.NAME
+  return hashlib.sha256(seal.read_bytes()).hexdigest()
+
+
+def _merged(workdir, config, expected, which):
+  """Returns (step, parameters) of a run with adapters, merged."""
+  options = config.adapters
+  changes = jax.eval_shape(
+    lambda: adapters.init(jax.random.key(0), expected, options)
+  )
+  saved = adapters.trained({**expected, adapters.KEY: changes}, options)
+  step, saved = _restore(workdir, config, saved, which)
+  names = flax.traverse_util.flatten_dict(expected, sep='/')
+  frozen = read_base(workdir, names)
+  params = flax.traverse_util.unflatten_dict(frozen, sep='/')
+  parts = adapters.split(adapters.completed(params, saved))
+  merge = jax.jit(functools.partial(adapters.merge, options=options))
+  return step, jax.device_get(merge(*jax.device_put(parts)))
+
+
+def _restore(workdir, config, expected, which):
   checkpoints = checkpoint.Checkpoints(
     workdir_lib.checkpoint_folder(workdir, config.train.checkpoint_dir)
   )
@@ -149,7 +245,7 @@ def read(workdir: str | os.PathLike, which: str | int) -> Bundle:
     step, params = checkpoints.restore_parameters(expected, which)
   finally:
     checkpoints.close()
-  return Bundle(config, tokenizer, jax.device_get(params), step)
+  return step, jax.device_get(params)
 
 
 def write(bundle: Bundle, workdir: str | os.PathLike) -> None:

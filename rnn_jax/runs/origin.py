@@ -56,7 +56,7 @@ def is_new(init: Init, workdir: str | os.PathLike, checkpoint_dir: str) -> bool:
   folder = workdir_lib.checkpoint_folder(workdir, checkpoint_dir)
   if not workdir_lib.has_checkpoints(folder):
     return True
-  record = _read(pathlib.Path(workdir) / NAME)
+  record = read(workdir)
   asked = init.asked()
   if any(record.get(key) != value for key, value in asked.items()):
     began = ', '.join(
@@ -95,10 +95,10 @@ def write(
   files.write_whole(pathlib.Path(workdir) / NAME, text)
 
 
-def _read(path):
+def read(workdir: str | os.PathLike) -> dict[str, Any]:
   """Returns the record; {} where a run has none, or a damaged one."""
   try:
-    record = files.read_json(path)
+    record = files.read_json(pathlib.Path(workdir) / NAME)
   except (OSError, ValueError):
     return {}
   return record if isinstance(record, dict) else {}

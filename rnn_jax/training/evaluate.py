@@ -17,6 +17,7 @@ from rnn_jax.data import pipeline
 from rnn_jax.data.text import compressors
 from rnn_jax.data.text import documents
 from rnn_jax.parallel import mesh as mesh_lib
+from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.runs import workdir as workdir_lib
 from rnn_jax.runs.checkpoints import checkpoint
 from rnn_jax.training import programs as programs_lib
@@ -168,6 +169,8 @@ class Run:
 
   @classmethod
   def _restore(cls, config, corpus, workdir, which, programs=None):
+    if config.adapters.rank:
+      return cls._of_bundle(bundle_lib.read(workdir, which), corpus)
     programs = programs or programs_lib.from_config(config, corpus.tokenizer)
     bounds.check_model(config, programs.parameters_like(), 'parameters')
     folder = checkpoint.Checkpoints(
@@ -179,6 +182,13 @@ class Run:
     finally:
       folder.close()
     return cls(config, corpus, programs, params, step)
+
+  @classmethod
+  def _of_bundle(cls, bundle, corpus):
+    programs = programs_lib.from_config(bundle.config, corpus.tokenizer)
+    shardings = programs.placement.shardings('parameters')
+    params = jax.device_put(bundle.params, shardings)
+    return cls(bundle.config, corpus, programs, params, bundle.step)
 
   def split(self, name: str) -> str:
     """Returns `name`; for '', 'test' if it has documents, else 'validation'.

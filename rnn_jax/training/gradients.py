@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from rnn_jax import config as config_lib
+from rnn_jax.models import adapters
 from rnn_jax.models import dense
 from rnn_jax.parallel import placement as placement_lib
 from rnn_jax.training import accumulation
@@ -28,6 +29,7 @@ from rnn_jax.training import step as step_lib
 
 PyTree = Any
 FACTORS = 'factors'  # K-FAC's name among sums and extra arguments
+ADAPTERS = 2**31 - 1  # folded into a step's key for their dropout
 
 
 def prepare_loss(
@@ -51,7 +53,7 @@ def prepare_loss(
   loss_fn = over_devices.gather_parameters(
     loss_fn, logical_axes, placement.rules
   )
-  if config.optimizer.frozen:
+  if optimizer.freezes(config):
     loss_fn = _stop_at_frozen(loss_fn, config)
   if loss_scale.is_needed(config.train):
     loss_fn = _scale_loss(loss_fn, _parts(config, placement))
@@ -137,6 +139,20 @@ def adjust_loss_scale(
     return new.replace(loss_scale=scale, skipped=skipped), metrics
 
   return adjusted
+
+
+def merge_adapters(
+  loss_fn: step_lib.LossFn, options: adapters.Options
+) -> step_lib.LossFn:
+  """Returns the loss of a model's parameters and their low-rank changes."""
+
+  def merged(params, state, batch, key):
+    model, changes = adapters.split(params)
+    own = None if key is None else jax.random.fold_in(key, ADAPTERS)
+    params = adapters.merge(model, changes, options, own)
+    return loss_fn(params, state, batch, key)
+
+  return merged
 
 
 def _stop_at_frozen(loss_fn, config):

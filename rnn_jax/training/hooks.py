@@ -233,7 +233,7 @@ class Save:
     with trainer.clock.part('checkpoint'):
       trainer.checkpoints.save(
         trainer.step,
-        trainer.state.entries(),
+        trainer.programs.saved(trainer.state),
         iterator_state.Position(trainer.data_state),
         dataclasses.asdict(trainer.progress),
         replace=replace,

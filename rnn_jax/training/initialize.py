@@ -7,7 +7,6 @@ heads of other classes, and what counts tokens of another vocabulary.
 """
 
 import dataclasses
-import hashlib
 import os
 import pathlib
 from collections.abc import Mapping
@@ -20,20 +19,17 @@ import optax
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data.text import tokenizer as tokenizer_lib
-from rnn_jax.models import language_model
+from rnn_jax.models import adapters
 from rnn_jax.parallel import hosts
 from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.runs import origin
 from rnn_jax.runs import workdir as workdir_lib
 from rnn_jax.runs.checkpoints import checkpoint
-from rnn_jax.runs.checkpoints import checksums
-from rnn_jax.runs.checkpoints import remote
 from rnn_jax.training import programs as programs_lib
 from rnn_jax.training import train_state
 
 PyTree = Any
 SHOWN = 20  # names that a list has, at most
-BODY = f'{language_model.BODY}/'
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -109,6 +105,8 @@ def apply(
     InputError: no parameter matches, or the state of the optimizer doesn't.
   """
   ours, theirs = _flat(state.params), _flat(source.bundle.params)
+  changes = {k: x for k, x in ours.items() if k.startswith(f'{adapters.KEY}/')}
+  ours = {name: x for name, x in ours.items() if name not in changes}
   report = _match(source, ours, theirs, _renewed(source, config, tokenizer))
   if not report.taken:
     listed = '\n  '.join(f'{name}: {why}' for name, why in _first(report.new))
@@ -116,16 +114,69 @@ def apply(
       f'--init_from={source.init.run!r}: no parameter of it fits this model:\n'
       f'  {listed}\ngive the sections model and cell of its config.json'
     )
+  _check_trained(report, config.adapters)
   shardings = _flat(programs.placement.shardings('parameters'))
   taken = {
     name: jax.device_put(theirs[found], shardings[name])
     for name, found in report.taken.items()
   }
-  params = flax.traverse_util.unflatten_dict(ours | taken, sep='/')
+  params = flax.traverse_util.unflatten_dict(ours | changes | taken, sep='/')
   state = programs.init_from(state, params)
   if source.init.optimizer:
     state = state.replace(opt_state=_optimizer_state(source, programs, report))
   return state, report
+
+
+def check_adapters(
+  source: Source | None,
+  workdir: str | os.PathLike,
+  config: config_lib.Config,
+) -> None:
+  """Checks that a run with adapters has a model that they change.
+
+  Raises:
+    InputError: a new run has none.
+  """
+  if not config.adapters.rank or source:
+    return
+  folder = workdir_lib.checkpoint_folder(workdir, config.train.checkpoint_dir)
+  if not workdir_lib.has_checkpoints(folder):
+    errors.refuse(
+      'adapters.rank',
+      config.adapters.rank,
+      'adapters change the model of another run: name it with --init_from',
+    )
+
+
+def restore_frozen(
+  programs: programs_lib.Programs,
+  state: train_state.TrainState,
+  workdir: str | os.PathLike,
+) -> train_state.TrainState:
+  """Returns a train state with the model that a run's adapters change.
+
+  Raises:
+    InputError: the model isn't what it was.
+  """
+  shardings = _flat(programs.placement.shardings('parameters'))
+  params = _flat(state.params)
+  for name, x in bundle_lib.read_base(workdir, params).items():
+    params[name] = jax.device_put(x, shardings[name])
+  params = flax.traverse_util.unflatten_dict(params, sep='/')
+  return state.replace(params=params)
+
+
+def _check_trained(report, options):
+  """Checks that what a run doesn't take of its source is trained."""
+  if not options.rank:
+    return
+  for name, why in report.new.items():
+    if not adapters.is_trained(name, options):
+      errors.refuse(
+        'adapters.trained',
+        options.trained,
+        f'{name} would stay random ({why}): add a pattern of its name',
+      )
 
 
 def record(
@@ -133,8 +184,7 @@ def record(
 ) -> None:
   """Writes the origin of a run into its folder."""
   step = source.bundle.step
-  seal = remote.path(_checkpoints(source)) / str(step) / checksums.NAME
-  digest = hashlib.sha256(seal.read_bytes()).hexdigest()
+  digest = bundle_lib.digest(source.init.run, source.bundle.config, step)
   names = [*report.taken], [*report.new]
   origin.write(source.init, workdir, step, digest, names)
 
@@ -166,7 +216,7 @@ class _Report:
 def _match(source, ours, theirs, renewed):
   taken, new = {}, {}
   for name, leaf in ours.items():
-    found = _their_name(name, ours, theirs)
+    found = bundle_lib.name_in(name, ours, theirs)
     if found not in theirs:
       new[name] = f'{source.init.run} has none'
     elif theirs[found].shape != leaf.shape:
@@ -178,14 +228,6 @@ def _match(source, ours, theirs, renewed):
   unused = tuple(name for name in theirs if name not in taken.values())
   sizes = sum(ours[n].size for n in taken), sum(x.size for x in ours.values())
   return _Report(source, taken, new, unused, sizes)
-
-
-def _their_name(name, ours, theirs):
-  """Returns the name in the source of one of our parameters, or None."""
-  inner, outer = (any(n.startswith(BODY) for n in x) for x in (ours, theirs))
-  if inner and not outer:
-    return name.removeprefix(BODY) if name.startswith(BODY) else None
-  return BODY + name if outer and not inner else name
 
 
 def _renewed(source, config, tokenizer):

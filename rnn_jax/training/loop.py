@@ -44,7 +44,6 @@ from rnn_jax.training import initialize
 from rnn_jax.training import optimizer as optimizer_lib
 from rnn_jax.training import programs as programs_lib
 from rnn_jax.training import schedule
-from rnn_jax.training import train_state
 from rnn_jax.training import trainer as trainer_lib
 from rnn_jax.training.memory import batch_size
 from rnn_jax.training.memory import least
@@ -109,6 +108,7 @@ def train(
     if found := columns.describe(unsettled.data, config.data):
       _say(found)
     source = initialize.open_source(start.init, workdir, config)
+    initialize.check_adapters(source, workdir, config)
     if source:
       _say(initialize.settle_tokenizer(source, config, workdir))
     opened = open_run(config, workdir, start.accept_new_data)
@@ -238,9 +238,13 @@ def restore(trainer: Trainer, source: initialize.Source | None = None) -> None:
     _, params = trainer.checkpoints.restore_parameters(like, 0)
     state = programs.init_from(state, params)
     _say(f"starts from the parameters of {trainer.workdir}'s checkpoint 0")
-  elif saved := trainer.checkpoints.restore(state.entries(), trainer.batches):
+  elif saved := trainer.checkpoints.restore(
+    programs.saved(state), trainer.batches
+  ):
     trainer.step, entries, progress = saved
-    state = train_state.TrainState(**entries)
+    if config.adapters.rank:
+      state = initialize.restore_frozen(programs, state, trainer.workdir)
+    state = programs.completed(entries, state.params)
     trainer.progress = trainer_lib.Progress(**progress)
     before = extend.extend(config, trainer.progress, trainer.step)
     trainer.saved = trainer.step

@@ -39,6 +39,7 @@ import optax
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.models import adapters
 from rnn_jax.models import dense
 
 PyTree = Any
@@ -91,9 +92,18 @@ def factor_shapes(
     config: the run's config.
     init: makes parameters from a key.
     shapes: of these parameters.
+
+  Raises:
+    InputError: the config has adapters.
   """
   if not getattr(_part(config), 'FACTORED', False):
     return {}
+  if config.adapters.rank:
+    errors.refuse(
+      'optimizer.name',
+      config.optimizer.name,
+      "it has no factors for adapters: use another, such as 'adamw'",
+    )
   patterns = config.optimizer.frozen
   trained = {
     kernel
@@ -118,15 +128,26 @@ def first_match(patterns: Sequence[str], name: str) -> int | None:
 
 def frozen_mask(config: config_lib.Config, params: PyTree) -> PyTree:
   """Returns a tree like `params`: True for those that never change."""
-  patterns = config.optimizer.frozen
-  return jax.tree.map_with_path(
-    lambda path, _: first_match(patterns, parameter_name(path)) is not None,
-    params,
-  )
+  patterns, options = config.optimizer.frozen, config.adapters
+
+  def is_frozen(path, _):
+    name = parameter_name(path)
+    if options.rank:
+      return not adapters.is_trained(name, options)
+    return first_match(patterns, name) is not None
+
+  return jax.tree.map_with_path(is_frozen, params)
+
+
+def freezes(config: config_lib.Config) -> bool:
+  """Returns whether any parameter never changes, see `frozen_mask`."""
+  return bool(config.optimizer.frozen or config.adapters.rank)
 
 
 def describe_frozen(config: config_lib.Config, params: PyTree) -> str:
   """Returns lines about the parameters that never change, '' without any."""
+  if config.adapters.rank:
+    return _describe_adapters(config.adapters, params)
   patterns = config.optimizer.frozen
   matched: dict[int, list[str]] = {n: [] for n in range(len(patterns))}
   total = frozen = 0
@@ -142,6 +163,20 @@ def describe_frozen(config: config_lib.Config, params: PyTree) -> str:
     listed = ', '.join(names) or 'only what an earlier pattern matches'
     lines.append(f'  {patterns[n]!r}: {listed}')
   return '\n'.join(lines)
+
+
+def _describe_adapters(options, params):
+  sizes = {
+    parameter_name(path): leaf.size
+    for path, leaf in jax.tree.leaves_with_path(params)
+  }
+  trained = {x: n for x, n in sizes.items() if adapters.is_trained(x, options)}
+  changed = sum(name.endswith('/a') for name in trained)
+  return (
+    f'adapters of rank {options.rank} for {changed} matrices: '
+    f'{sum(trained.values()):,} of {sum(sizes.values()):,} parameters are '
+    'trained and saved'
+  )
 
 
 def check_names(config: config_lib.Config, params: PyTree) -> None:

@@ -21,7 +21,9 @@ from rnn_jax.config import compiler
 from rnn_jax.data import pipeline
 from rnn_jax.data.batching import batch as batch_lib
 from rnn_jax.data.text import tokenizer as tokenizer_lib
+from rnn_jax.models import adapters
 from rnn_jax.parallel import compression
+from rnn_jax.parallel import fsdp
 from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.parallel import placement
 from rnn_jax.parallel import rules
@@ -101,12 +103,10 @@ class Programs:
       lambda spec: rules.sharding(mesh, spec), over_devices.BATCH_SPEC
     )
     # Jitted so that its trace serves the shapes and the initial state.
-    self._init_parameters = jax.jit(task.init_parameters)
+    self._init_parameters = jax.jit(self._parameters)
+    shapes = jax.eval_shape(lambda: self._init_parameters(jax.random.key(0)))
     self.placement = placement.Placement(
-      mesh,
-      config.mesh,
-      jax.eval_shape(lambda: self._init_parameters(jax.random.key(0))),
-      task.logical_axes(),
+      mesh, config.mesh, shapes, self._logical_axes(shapes)
     )
     optimizer_lib.check_names(config, self.placement.shapes)
     _check_compression(config, mesh)
@@ -122,8 +122,25 @@ class Programs:
       out_shardings=self._state_shardings(),
     )
     loss_fn = step_lib.make_loss_fn(task, carries)
+    if config.adapters.rank:
+      loss_fn = gradients.merge_adapters(loss_fn, config.adapters)
     self._make_training(loss_fn)
     self._make_evaluation(loss_fn)
+
+  def _parameters(self, key):
+    params = self.task.init_parameters(key)
+    if self._config.adapters.rank:
+      key = jax.random.fold_in(key, gradients.ADAPTERS)
+      changes = adapters.init(key, params, self._config.adapters)
+      params = {**params, adapters.KEY: changes}
+    return params
+
+  def _logical_axes(self, shapes):
+    names = self.task.logical_axes()
+    if not self._config.adapters.rank:
+      return names
+    model, _ = adapters.split(shapes)
+    return adapters.logical_axes(shapes, fsdp.logical_axes(model, names))
 
   def _make_optimizer(self):
     config, shapes = self._config, self.placement.shapes
@@ -209,6 +226,25 @@ class Programs:
       self._tx.init, out_shardings=self._state_shardings().opt_state
     )
     return state.replace(opt_state=init(params))
+
+  def saved(self, state: TrainState) -> dict[str, PyTree]:
+    """Returns what a checkpoint holds of a state; not an adapters' model."""
+    entries, options = state.entries(), self._config.adapters
+    if options.rank:
+      entries |= {'params': adapters.trained(entries['params'], options)}
+    return entries
+
+  def completed(self, entries: dict[str, PyTree], like: PyTree) -> TrainState:
+    """Returns the state of a checkpoint's entries; the inverse of `saved`.
+
+    Args:
+      entries: as `saved` returns them.
+      like: parameters, which have those that aren't saved.
+    """
+    state = TrainState(**entries)
+    if not self._config.adapters.rank:
+      return state
+    return state.replace(params=adapters.completed(like, state.params))
 
   def rescale(self, state: TrainState, evaluations: int) -> TrainState:
     """Returns the state with the learning rate after an evaluation.

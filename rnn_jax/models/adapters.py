@@ -1,0 +1,154 @@
+"""Low-rank adapters: a frozen model whose matrices get small changes.
+
+    W' = W + (alpha / r) A B        W DxF, A Dxr, B rxF
+
+Only A and B are trained, and B starts at 0, so that training starts from the
+frozen model. The model's programs see W' where they would see W, so any matrix
+can have an adapter: of an MLP, of a cell's recurrence, of each head, of an
+embedding. Axes before the last two (layers, heads) have a change each. Dropout
+leaves out rows of A, that is inputs of a change, the same ones in all rows of
+a batch.
+
+A training step computes W' once, which takes the memory of the changed matrices
+and of their gradients; the optimizer's state is that of A and B.
+Source: Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", 2021.
+"""
+
+import re
+from typing import Any
+
+import flax.traverse_util
+import jax
+import jax.numpy as jnp
+
+from rnn_jax import errors
+from rnn_jax.config import adapters as config_adapters
+
+PyTree = Any
+Options = config_adapters.Adapters
+KEY = 'adapters'  # of the changes, among the parameters of a run
+
+
+def init(key: jax.Array, params: PyTree, options: Options) -> PyTree:
+  """Returns new changes: A from U(-1, 1) / sqrt(D), B zero.
+
+  Args:
+    key: a PRNG key.
+    params: the model's parameters, or their shapes.
+    options: section `adapters` of a config.
+
+  Returns:
+    A tree with {'a': ...xDxr, 'b': ...xrxF} in the place of each target.
+
+  Raises:
+    InputError: a pattern matches no matrix.
+  """
+  changes: dict[str, jax.Array] = {}
+  for name, x in sorted(_targets(params, options).items()):
+    key, own = jax.random.split(key)
+    *others, D, F = x.shape
+    shape = (*others, D, options.rank)
+    a = jax.random.uniform(own, shape, jnp.float32, -1, 1) * D**-0.5
+    b = jnp.zeros((*others, options.rank, F), jnp.float32)
+    changes |= {f'{name}/a': a, f'{name}/b': b}
+  return flax.traverse_util.unflatten_dict(changes, sep='/')
+
+
+def logical_axes(params: PyTree, axes: PyTree) -> dict[str, str]:
+  """Returns the logical axes of parameters and their changes, by path.
+
+  Args:
+    params: a run's parameters, with changes, or their shapes.
+    axes: of the model's parameters, a tree like them.
+  """
+  known = _flat(axes)
+  names = dict(known)
+  for name, x in _flat(params[KEY]).items():
+    target, _, side = name.rpartition('/')
+    *others, inputs, outputs = known[target].partition('+')[0].split('x')
+    own = (inputs, '_') if side == 'a' else ('_', outputs)
+    names[f'{KEY}/{name}'] = 'x'.join((*others, *own))[-2 * x.ndim + 1 :]
+  return names
+
+
+def split(params: PyTree) -> tuple[PyTree, PyTree]:
+  """Returns (the model's parameters, the changes)."""
+  model = {name: x for name, x in params.items() if name != KEY}
+  return model, params[KEY]
+
+
+def merge(
+  params: PyTree,
+  changes: PyTree,
+  options: Options,
+  key: jax.Array | None = None,
+) -> PyTree:
+  """Returns the parameters W'.
+
+  Args:
+    params: the model's.
+    changes: as `init` returns them.
+    options: section `adapters` of a config.
+    key: a PRNG key of dropout, or None.
+  """
+  merged, given = _flat(params), _flat(changes)
+  scale = options.alpha / options.rank
+  for number, name in enumerate(sorted({x.rpartition('/')[0] for x in given})):
+    a, b = given[f'{name}/a'], given[f'{name}/b']
+    if key is not None and options.dropout:
+      own = jax.random.fold_in(key, number)
+      kept = jax.random.bernoulli(own, 1 - options.dropout, (*a.shape[:-1], 1))
+      a = jnp.where(kept, a / (1 - options.dropout), 0)
+    change = jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)
+    merged[name] = merged[name] + scale * change
+  return flax.traverse_util.unflatten_dict(merged, sep='/')
+
+
+def is_trained(name: str, options: Options) -> bool:
+  """Returns whether a run's parameter of this name is trained."""
+  return name.startswith(f'{KEY}/') or any(
+    re.fullmatch(pattern, name) for pattern in options.trained
+  )
+
+
+def trained(params: PyTree, options: Options) -> PyTree:
+  """Returns those of a run's parameters that are trained, and saved."""
+  kept = {k: x for k, x in _flat(params).items() if is_trained(k, options)}
+  return flax.traverse_util.unflatten_dict(kept, sep='/')
+
+
+def completed(params: PyTree, trained: PyTree) -> PyTree:
+  """Returns `params` with the trained ones in their places."""
+  return flax.traverse_util.unflatten_dict(
+    _flat(params) | _flat(trained), sep='/'
+  )
+
+
+def _targets(params, options):
+  """Returns the matrices by name that have a change."""
+  matrices = {
+    name: x
+    for name, x in _flat(params).items()
+    if len(x.shape) >= 2 and name.rpartition('/')[2] in ('kernel', 'embedding')
+  }
+  for key in 'targets', 'trained':
+    for pattern in getattr(options, key):
+      among = matrices if key == 'targets' else _flat(params)
+      if not any(re.fullmatch(pattern, name) for name in among):
+        listed = '\n  '.join(among)
+        errors.refuse(
+          f'adapters.{key}',
+          pattern,
+          'it matches no name; a regular expression must match the whole of '
+          f'one of\n  {listed}',
+        )
+  return {
+    name: x
+    for name, x in matrices.items()
+    if any(re.fullmatch(pattern, name) for pattern in options.targets)
+    and not is_trained(name, options)
+  }
+
+
+def _flat(tree):
+  return flax.traverse_util.flatten_dict(tree, sep='/')

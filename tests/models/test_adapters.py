@@ -1,0 +1,124 @@
+"""Low-rank changes of matrices, against their equation."""
+
+import jax
+import numpy as np
+import pytest
+
+from rnn_jax import errors
+from rnn_jax.config import adapters as config_adapters
+from rnn_jax.models import adapters
+from tests.support import draws
+
+MODEL = {
+  'embedding': {'embedding': (7, 4)},
+  'blocks': {'up': {'kernel': (3, 4, 6), 'bias': (3, 6)}},
+  'gates': {'kernel': (3, 2, 5, 4)},  # of 3 layers, for each of 2 heads
+  'head': {'kernel': (4, 7)},
+}
+AXES = {
+  'embedding': {'embedding': 'VxD'},
+  'blocks': {'up': {'kernel': 'RxDxF', 'bias': 'RxF'}},
+  'gates': {'kernel': 'RxHx_x_'},
+  'head': {'kernel': 'DxV'},
+}
+
+
+@pytest.fixture(name='model')
+def _model():
+  shapes, tree = jax.tree.flatten(MODEL, is_leaf=lambda x: isinstance(x, tuple))
+  return jax.tree.unflatten(tree, [draws.normal(*shape) for shape in shapes])
+
+
+def options(**changes):
+  return config_adapters.Adapters(**{'rank': 2, 'alpha': 3.0} | changes)
+
+
+def drawn(model, given):
+  """Changes that are not zero."""
+  changes = adapters.init(jax.random.key(0), model, given)
+  return jax.tree.map(lambda x: draws.normal(*x.shape), changes)
+
+
+def test_a_change_is_the_product_of_two_thin_matrices(model):
+  given = options(targets=('.*/kernel', 'embedding/.*'))
+  changes = drawn(model, given)
+  merged = adapters.merge(model, changes, given)
+
+  def by_hand(x, a, b):
+    x, a, b = map(np.float64, (x, a, b))
+    return x + 3.0 / 2 * np.einsum('...dr,...rf->...df', a, b)
+
+  for path in (('embedding', 'embedding'), ('head', 'kernel')):
+    x, change, got = model, changes, merged
+    for key in path:
+      x, change, got = x[key], change[key], got[key]
+    np.testing.assert_allclose(got, by_hand(x, **change), 1e-5, 1e-6)
+  for path in ('blocks', 'up'), ('gates',):
+    x, change, got = model, changes, merged
+    for key in path:
+      x, change, got = x[key], change[key], got[key]
+    want = by_hand(x['kernel'], **change['kernel'])
+    np.testing.assert_allclose(got['kernel'], want, 1e-5, 1e-6)
+  bias = merged['blocks']['up']['bias']
+  np.testing.assert_array_equal(bias, model['blocks']['up']['bias'])
+
+
+def test_a_new_change_is_none(model):
+  changes = adapters.init(jax.random.key(0), model, options())
+  merged = adapters.merge(model, changes, options())
+  jax.tree.map(np.testing.assert_array_equal, merged, model)
+  a = changes['gates']['kernel']['a']
+  assert a.shape == (3, 2, 5, 2)
+  assert 0.3 < np.abs(a).max() * 5**0.5 <= 1  # each layer and head of its own
+  assert len(np.unique(a)) == a.size
+
+
+def test_dropout_leaves_out_inputs_and_keeps_the_mean(model):
+  given = options(dropout=0.5)
+  changes = drawn(model, given)
+  whole = adapters.merge(model, changes, given)['head']['kernel']
+  keys = jax.random.split(jax.random.key(1), 2000)
+  many = jax.jit(
+    jax.vmap(
+      lambda key: adapters.merge(model, changes, given, key)['head']['kernel']
+    )
+  )(keys)
+  change, base = np.asarray(many), np.asarray(model['head']['kernel'])
+  rows = np.abs(change - base).max(-1) < 1e-6
+  assert 0.45 < rows.mean() < 0.55
+  # 2000 draws of 0 or 2 have a mean within .1 of 1, at four deviations.
+  largest = np.abs(whole - base).max()
+  np.testing.assert_allclose(change.mean(0), whole, atol=0.1 * largest)
+
+
+def test_changes_have_the_axes_of_their_matrices(model):
+  given = options(targets=('.*',))
+  params = {**model, adapters.KEY: drawn(model, given)}
+  axes = adapters.logical_axes(params, AXES)
+  assert axes['blocks/up/kernel'] == 'RxDxF'
+  assert axes['adapters/blocks/up/kernel/a'] == 'RxDx_'
+  assert axes['adapters/blocks/up/kernel/b'] == 'Rx_xF'
+  assert axes['adapters/gates/kernel/a'] == 'RxHx_x_'
+  assert axes['adapters/embedding/embedding/b'] == '_xD'
+
+
+def test_what_is_trained_is_what_is_saved(model):
+  given = options(targets=('gates/.*',), trained=('head/.*',))
+  params = {**model, adapters.KEY: drawn(model, given)}
+  trained = adapters.trained(params, given)
+  assert {*trained} == {'head', adapters.KEY}
+  assert {*trained[adapters.KEY]} == {'gates'}
+  blank = jax.tree.map(np.zeros_like, params)
+  completed = adapters.completed(blank, trained)
+  assert completed['head']['kernel'].any()
+  assert not completed['embedding']['embedding'].any()
+
+
+@pytest.mark.parametrize('key', ('targets', 'trained'))
+def test_a_pattern_without_a_match_is_refused(model, key):
+  given = options(**{key: ('mlp/.*',)})
+  message = (
+    rf"adapters.{key}='mlp/\.\*': it matches no name.*(\n.*)*\n  embedding/"
+  )
+  with pytest.raises(errors.InputError, match=message):
+    adapters.init(jax.random.key(0), model, given)

@@ -1,0 +1,176 @@
+"""Runs that train adapters of another run's model."""
+
+import json
+import shutil
+
+import jax
+import numpy as np
+import pytest
+
+from rnn_jax import errors
+from rnn_jax.runs import bundle
+from rnn_jax.runs import origin
+from rnn_jax.runs import workdir as workdir_lib
+from rnn_jax.runs.checkpoints import checkpoint
+from rnn_jax.training import evaluate
+from tests.support import launchers
+from tests.support import shared
+from tests.training import test_initialize as runs
+
+RANK, ALPHA = 2, 8.0
+CHANGES = {
+  'adapters.rank': RANK,
+  'adapters.alpha': ALPHA,
+  'adapters.targets': ('.*/kernel', '.*embedding'),
+  'optimizer.learning_rate': 0.02,
+  'schedule.warmup_steps': 0,
+  'train.steps': 6,
+  'train.checkpoint_every': 2,
+  'train.log_every': 1,
+}
+
+
+@pytest.fixture(scope='module', autouse=True)
+def _programs():
+  with shared.programs():
+    yield
+
+
+@pytest.fixture(scope='module', name='texts')
+def _texts(tmp_path_factory):
+  return runs.write_jsonl(tmp_path_factory.mktemp('texts') / 'texts.jsonl')
+
+
+@pytest.fixture(scope='module', name='base')
+def _base(texts, tmp_path_factory):
+  folder = tmp_path_factory.mktemp('base') / 'run'
+  runs.train(runs.language(texts), folder)
+  return folder
+
+
+@pytest.fixture(scope='module', name='whole')
+def _whole(texts, base, tmp_path_factory):
+  """Returns (folder, Trainer) of a run with adapters."""
+  folder = tmp_path_factory.mktemp('whole') / 'run'
+  init = origin.Init(str(base))
+  return folder, runs.train(runs.language(texts, **CHANGES), folder, init)
+
+
+def stored(folder, name='params'):
+  """The names of a part of the newest checkpoint."""
+  checkpoints = checkpoint.Checkpoints(folder / workdir_lib.CHECKPOINTS)
+  tree = checkpoints._stored(checkpoints.steps()[-1])[name]
+  checkpoints.close()
+  paths = (path for path, _ in jax.tree.leaves_with_path(tree))
+  return {jax.tree_util.keystr(x, simple=True, separator='.') for x in paths}
+
+
+def test_only_the_changes_are_trained_and_saved(base, whole):
+  folder, trainer = whole
+  before = bundle.flat(bundle.read(base, 'best').params)
+  after = bundle.flat(jax.device_get(trainer.state.params))
+  for name, x in before.items():
+    np.testing.assert_array_equal(after[name], x)
+  assert stored(folder) == {x for x in after if x.startswith('adapters.')}
+  moments = stored(folder, 'opt_state')
+  assert sum('adapters.' in name for name in moments) == 2 * len(stored(folder))
+  assert not any('mu' in x and 'adapters.' not in x for x in moments)
+
+
+def test_a_run_is_read_merged(base, whole):
+  folder, trainer = whole
+  merged = bundle.read(folder, 'latest')
+  assert merged.config.adapters.rank == 0
+  model = bundle.flat(bundle.read(base, 'best').params)
+  changes = bundle.flat(jax.device_get(trainer.state.params['adapters']))
+  for name, x in bundle.flat(merged.params).items():
+    want = np.float64(model[name])
+    if name.rpartition('.')[2] in ('kernel', 'embedding'):
+      a, b = (np.float64(changes[f'{name}.{side}']) for side in 'ab')
+      assert np.abs(a @ b).max() > 1e-4
+      want = want + ALPHA / RANK * a @ b
+    np.testing.assert_allclose(x, want, 1e-5, 1e-6)
+  run = evaluate.Run.open(folder, 'latest')
+  loss = evaluate.evaluate_run(run, 'validation')['loss']
+  # Evaluated by the programs of training, which have both parts.
+  trained = evaluate.evaluate(
+    trainer.programs,
+    trainer.state.params,
+    trainer.corpus,
+    trainer.config,
+    'validation',
+  )
+  assert loss == pytest.approx(trained['loss'], rel=1e-5)
+  code, out, err = launchers.run(
+    'generate', f'--workdir={folder}', '--prompt=the', '--max_new_tokens=3'
+  )
+  assert code == 0 and out, err
+
+
+def test_an_interrupted_run_ends_bit_for_bit_as_a_whole_one(
+  texts, base, whole, tmp_path
+):
+  raw, init = runs.language(texts, **CHANGES), origin.Init(str(base))
+  with pytest.raises(InterruptedError):
+    runs.train(raw, tmp_path / 'run', init, stop_after=3)
+  resumed = runs.train(raw, tmp_path / 'run')  # it knows its base
+  assert resumed.step == 6
+  jax.tree.map(
+    np.testing.assert_array_equal,
+    *(jax.device_get(x.state.params) for x in (resumed, whole[1])),
+  )
+
+
+def test_a_classifier_trains_its_head_beside(texts, base, tmp_path):
+  init = origin.Init(str(base))
+  given = CHANGES | {'adapters.trained': ('head/.*',), 'train.steps': 2}
+  runs.train(runs.classifier(texts, **given), tmp_path / 'run', init)
+  names = stored(tmp_path / 'run')
+  assert {'head.kernel', 'head.bias'} < names
+  assert any(name.startswith('adapters.body.') for name in names)
+  model = bundle.flat(bundle.read(base, 'best').params)
+  merged = bundle.flat(bundle.read(tmp_path / 'run', 'latest').params)
+  name = 'stack.blocks.cell.projection.bias'
+  np.testing.assert_array_equal(merged[f'body.{name}'], model[name])
+  given = given | {'adapters.trained': ()}
+  message = r'adapters.trained=\(\): head/bias would stay random'
+  with pytest.raises(errors.InputError, match=message):
+    runs.train(runs.classifier(texts, **given), tmp_path / 'other', init)
+
+
+def test_a_model_that_is_gone_or_another_is_named(base, whole, tmp_path):
+  folder = tmp_path / 'run'
+  shutil.copytree(whole[0], folder)
+  path = folder / origin.NAME
+  record = json.loads(path.read_text())
+  for changed, message in (
+    ({'run': '/no/such/run'}, "of /no/such/run, which can't be read"),
+    ({'sha256': 'f' * 64}, f'of {base}, which is another checkpoint now'),
+  ):
+    path.write_text(json.dumps(record | changed))
+    with pytest.raises(errors.InputError, match=message):
+      bundle.read(folder, 'best')
+  path.unlink()
+  with pytest.raises(errors.InputError, match='init.json is missing'):
+    bundle.read(folder, 'best')
+
+
+@pytest.mark.parametrize(
+  ('changes', 'message'),
+  (
+    ({}, 'adapters.rank=2: adapters change .* --init_from'),
+    ({'optimizer.name': 'kfac'}, "optimizer.name='kfac': it has no factors"),
+    ({'adapters.rank': 0}, r'adapters.alpha=8.0: it has no effect'),
+    ({'adapters.targets': ('(',)}, r"adapters.targets='\(': not a regular"),
+    ({'adapters.dropout': 1.0}, r'adapters.dropout=1.0: give a number in'),
+    ({'optimizer.frozen': ('head/.*',)}, r'optimizer.frozen=.*give \(\)'),
+    ({'mesh.fsdp': 2}, 'mesh.fsdp=2: not available with adapters.rank: give 1'),
+  ),
+)
+def test_what_has_no_meaning_is_refused(
+  changes, message, texts, base, tmp_path
+):
+  raw = runs.language(texts, **CHANGES | changes)
+  init = origin.Init(str(base)) if changes else None
+  with pytest.raises(errors.InputError, match=message):
+    runs.train(raw, tmp_path / 'run', init)
