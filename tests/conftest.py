@@ -97,6 +97,7 @@ def _no_peers():
     'torch',
     'transformers',
     'fastapi',
+    'fla',
     'bert_score',
     'datasets',
     'wandb',

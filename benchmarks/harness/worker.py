@@ -23,7 +23,9 @@ TURNS = flags.DEFINE_integer('turns', -1, 'Descriptor of a socket of turns.py.')
 PEERS = {
   'torch': 'pip install -e .[peers]',
   'fastapi': 'pip install -e .[peers,serve]',
-  'fla': 'pip install flash-linear-attention, beside a PyTorch for CUDA',
+  'fla': 'pip install -e .[peers]',
+  'triton': 'pip install -e .[peers]',
+  'jla': 'docs/dependencies.md says in which environment it runs',
 }
 SHARE = 0.85  # of the machine's memory, before an allocation fails
 

@@ -4,11 +4,11 @@ A corpus is made of the source files of Python's standard library: shuffled, one
 after the other, and repeated until there are as many bytes as the case says,
 either as files of text or as rows of JSON Lines. Then the main job is started
 on it, stopped, and started again. The first start reads the corpus and writes
-token files, the second finds them. Memory is that of all processes of the
-command, from /proc.
+token files, the second finds them. BPE is trained first, on all training text
+or on a sample of it. Memory is that of all processes of the command, from
+/proc.
 
   python -m benchmarks.run --suite=corpus      20 GB of disk
-                                               of disk
 """
 
 import json
@@ -34,14 +34,14 @@ FILE = 10**6  # bytes of a file of text
 ROW = 1500  # bytes of a row's text
 EVERY = 0.2  # seconds between measurements of memory
 SHOWN = 200  # of them in a row
+BPE = {'data.tokenizer': 'bpe', 'data.vocabulary': 4096}
+SAMPLE = 'data.tokenizer_bytes'
 JOBS = {
   'files, bytes': ('text', {}, (0.1, 1.0, 10.0)),
-  'rows, BPE': (
-    'jsonl',
-    {'data.tokenizer': 'bpe', 'data.vocabulary': 4096},
-    (0.1,),
-  ),
+  'rows, BPE of all': ('jsonl', BPE | {SAMPLE: 0}, (0.1,)),
+  'rows, BPE of 16 MiB': ('jsonl', BPE | {SAMPLE: 2**24}, (0.1, 1.0)),
 }
+QUICK = {SAMPLE: 2**20}  # of 10 MB
 TINY = {
   'model.layers': 1,
   'model.width': 16,
@@ -61,7 +61,7 @@ def cases(quick: bool) -> list[case.Case]:
         'source': source,
         'size': size,
         'steps': 100 if quick else 200,
-        'overrides': {**overrides, **(TINY if quick else {})},
+        'overrides': {**overrides, **(_tiny(overrides) if quick else {})},
       },
       repeats=0,
       timeout=3600,
@@ -69,6 +69,10 @@ def cases(quick: bool) -> list[case.Case]:
     for job, (source, overrides, sizes) in JOBS.items()
     for size in ((0.01,) if quick else sizes)
   ]
+
+
+def _tiny(overrides):
+  return TINY | (QUICK if overrides.get(SAMPLE) else {})
 
 
 def starts(
@@ -96,7 +100,11 @@ def starts(
       **({'data.field': 'text'} if source == 'jsonl' else {}),
       **overrides,
     }
-    values = {'documents': count, 'text_bytes': int(size * GB)}
+    values = {
+      'documents': count,
+      'text_bytes': int(size * GB),
+      'sample_bytes': overrides.get(SAMPLE),
+    }
     for start in ('first', 'second'):
       values |= {
         f'{start}_{name}': value
@@ -260,8 +268,17 @@ def _mebibytes(key):
   return lambda row: tables.mebibytes(row[key])
 
 
+def _sample(row):
+  """Of how much text the vocabulary was made."""
+  limit = row.get('sample_bytes')
+  if limit is None:
+    return '-'
+  return tables.mebibytes(min(limit, row['text_bytes']) or row['text_bytes'])
+
+
 COLUMNS = {
   'documents': lambda row: f'{row["documents"]:,}',
+  'BPE made from': _sample,
   'token files': _mebibytes('cache_bytes'),
   'first start to its first step': _seconds('first_to_first_step'),
   'second start': _seconds('second_to_first_step'),

@@ -2,12 +2,15 @@
 
 The gated linear recurrence in C++ is the base: it does the least that a
 recurrence with such a state can do. The delta rule reads the state once more
-per step, and its general form writes it once more.
+per step, and its general form writes it once more. Of flash-linear-attention
+there are the forms that run without a GPU; suite `jla` has another library.
 
   python -m benchmarks.run --suite=delta
 """
 
+from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
 
 from benchmarks.harness import case
 from benchmarks.harness import plots as plots_lib
@@ -17,60 +20,98 @@ TIMED = True
 PLATFORM = 'cpu'
 SHAPES = ([8, 2048, 4, 64, 64], [8, 256, 4, 16, 48])  # B, L, H, K, P
 ROUNDS = 10
-BASE = 'gated linear attention, native'
-FORMS = (
-  ('delta rule', 'rule', 'native'),
-  ('general form', 'general', 'native'),
-  ('delta rule', 'rule', 'chunked'),
-)
+FEW = 3  # of what runs step by step in Python
+NATIVE = {'impl': 'native', 'dtype': 'float32', 'chunk_length': 32}
+FLA = 'linear_attention.fla'
+Forms = Mapping[str, tuple[str, tables.Row, int]]
+# Label: workload, parameters, rounds. The first is the base.
+FORMS: Forms = {
+  'gated linear attention, native': ('operators.recurrence', NATIVE, ROUNDS),
+  'gated linear attention, flash-linear-attention': (
+    FLA,
+    {'rule': 'gla', 'form': 'recurrent'},
+    FEW,
+  ),
+  'delta rule, native': (
+    'operators.delta',
+    {'form': 'rule', 'impl': 'native'},
+    ROUNDS,
+  ),
+  'general form, native': (
+    'operators.delta',
+    {'form': 'general', 'impl': 'native'},
+    ROUNDS,
+  ),
+  'delta rule, chunked': (
+    'operators.delta',
+    {'form': 'rule', 'impl': 'chunked'},
+    ROUNDS,
+  ),
+  'delta rule, flash-linear-attention': (
+    FLA,
+    {'rule': 'kda', 'form': 'recurrent'},
+    FEW,
+  ),
+  'delta rule, flash-linear-attention, chunked': (
+    FLA,
+    {'rule': 'kda', 'form': 'chunk'},
+    FEW,
+  ),
+}
 
 
 def cases(quick: bool) -> list[case.Case]:
   """Each shape, forward and both ways."""
-  return [*_cases(quick)]
+  return [*compared(FORMS, quick)]
 
 
-def _cases(quick) -> Iterator[case.Case]:
+def compared(forms: Forms, quick: bool) -> Iterator[case.Case]:
+  """The forms at each shape, forward and both ways, beside the first."""
   for shape in SHAPES:
     for passes in ('forward', 'forward and backward'):
       name = f'{passes}, {"x".join(map(str, shape))}'
-      base = f'{name}: {BASE}'
       given = {
         'shape': [1, 64, 1, 4, 4] if quick else shape,
         'backward': passes != 'forward',
       }
-      gla = {**given, 'impl': 'native', 'dtype': 'float32', 'chunk_length': 32}
-      yield case.Case(
-        base, 'workloads.operators.recurrence', gla, ROUNDS, base=base
-      )
-      for label, form, impl in FORMS:
+      for label, (workload, parameters, rounds) in forms.items():
         yield case.Case(
-          f'{name}: {label}, {impl}',
-          'workloads.operators.delta',
-          {**given, 'form': form, 'impl': impl},
-          ROUNDS,
-          base=base,
+          f'{name}: {label}',
+          f'workloads.{workload}',
+          given | parameters,
+          rounds,
+          base=f'{name}: {next(iter(forms))}',
         )
 
 
-HEAD = 'work | form | median | relative (95 % interval) | temporaries'
+HEAD = (
+  'work | form | median | relative (95 % interval) | temporaries | '
+  'difference from ours'
+)
 
 
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   """A line for each form of each case."""
+  yield from table(rows, cases(False))
+
+
+def table(rows: tables.Rows, expected: Iterable[case.Case]) -> tables.Report:
+  """The same of any suite with such cases."""
   yield tables.provenance(rows)
   yield tables.table(HEAD, [_line(rows, name) for name in rows])
+  yield tables.unmeasured(expected, rows)
 
 
 def _line(rows, name):
   row = rows[name]
   work, _, form = name.partition(': ')
   if 'error' in row:
-    return [work, form, tables.short(row), '-', '-']
+    return [work, form, tables.short(row), '-', '-', '-']
   return [
     work,
     form,
     tables.timed(row),
     tables.relative(row, rows.get(row.get('base'))),
-    tables.mebibytes(row['temp_bytes']),
+    tables.mebibytes(row.get('temp_bytes')),
+    f'{row["difference"]:.1e}' if 'difference' in row else '-',
   ]

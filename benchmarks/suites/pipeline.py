@@ -1,8 +1,10 @@
 """The input pipeline by itself, the training step by itself, and both together.
 
 On the main job, which streams, and on the same with rows bucketed by length.
+Besides, what one GPU would need: the step's floating-point operations at the
+share of the GPU's peak that plans assume, a roofline of a GPU that isn't there.
 
-  python -m benchmarks.run --suite=pipeline        6 minutes on 2 cores
+  python -m benchmarks.run --suite=pipeline        7 minutes on 2 cores
 """
 
 import itertools
@@ -25,10 +27,17 @@ TINY = {
   'cell.value_width': 8,
 }
 WARMUPS = 3  # per shape of a batch
+GOAL = 20  # times as many tokens as the CPU's step takes
+GPU = 'h100'
+ROOFLINE = f'one {GPU}, roofline'
 
 
 def cases(quick: bool) -> list[case.Case]:
-  """The three of each job."""
+  """The three of each job, and its step on one GPU."""
+  return [*_turns(quick), *_rooflines(quick)]
+
+
+def _turns(quick):
   return [
     case.Case(
       f'{job}: {name}',
@@ -47,6 +56,32 @@ def cases(quick: bool) -> list[case.Case]:
       ('both', 'both'),
     )
   ]
+
+
+def _rooflines(quick):
+  for job, overrides in JOBS.items():
+    small = TINY if quick else {}
+    yield case.Case(
+      f'{job}: {ROOFLINE}',
+      'suites.pipeline.roofline',
+      {'overrides': {**overrides, **small}},
+      repeats=0,
+    )
+
+
+def roofline(overrides: tables.Row) -> tables.Row:
+  """Tokens per second that a plan promises for one GPU: at most so many."""
+  from benchmarks.workloads import configs
+  from rnn_jax.planning import devices as devices_lib
+  from rnn_jax.planning import plan as plan_lib
+
+  config = configs.parse('stdlib_bytes', '', overrides)
+  request = plan_lib.Request(config, {'data': 1}, 0, devices_lib.find(GPU))
+  prediction = plan_lib.make(request).prediction
+  return {
+    'step_seconds': prediction.step,
+    'tokens_per_second': prediction.tokens[0],
+  }
 
 
 def turns(
@@ -111,7 +146,35 @@ COLUMNS = {
 
 
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
-  """A line for each case."""
-  turns = {n: row for n, row in rows.items() if not n.startswith('reference')}
+  """A line for each case, and what the input is to each step."""
+  turns = {
+    name: row
+    for name, row in rows.items()
+    if not name.startswith('reference') and not name.endswith(ROOFLINE)
+  }
   yield tables.provenance(rows)
   yield tables.by_row('what', turns, COLUMNS)
+  head = (
+    f"job | input, tokens/s | times the CPU's step (goal: {GOAL}) | "
+    f'{ROOFLINE}, tokens/s | times that'
+  )
+  yield tables.table(head, [_compared(rows, job) for job in JOBS])
+  yield tables.unmeasured(cases(False), rows)
+
+
+def _compared(rows, job):
+  names = ('pipeline alone', 'step alone', ROOFLINE)
+  given, step, most = (
+    rows.get(f'{job}: {name}', {}).get('tokens_per_second') for name in names
+  )
+  return [
+    job,
+    tables.rate(given),
+    _times(given, step),
+    tables.rate(most),
+    _times(given, most),
+  ]
+
+
+def _times(given, needed):
+  return tables.times(given / needed) if given and needed else '-'

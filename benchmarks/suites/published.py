@@ -36,7 +36,10 @@ EFFORT = {
   'indexed': ((8, 5), (1, 3), 3, 2),
   'history': ((8, 5), (1, 3), 3, 2),
   'careful': ((32, 5), (8, 5), 5, 5),
+  'compiled': ((32, 5), (8, 5), 5, 5),
 }
+VARIANTS = {'history': ('separate',), 'compiled': ('fused',)}  # not all
+KEPT = 'indexed', 'history'  # published forward passes keep for backward
 # What the others are compared with, at their batch.
 BASE = 'ours, fused'
 STEPWISE = 'generation: ours, stepwise'
@@ -81,7 +84,7 @@ def _theirs(many, length, sequences):
   for loop, (forward, training, *repeats) in EFFORT.items():
     yield from _pair(loop, 'separate', 1, length, (forward, training))
     efforts = (sequences, repeats[0]), (many, repeats[1])
-    for name in THEIRS if loop != 'history' else ('separate',):
+    for name in VARIANTS.get(loop, THEIRS):
       yield from _pair(loop, name, many, length, efforts)
 
 
@@ -91,7 +94,7 @@ def _pair(loop, name, batch, length, efforts):
   (sequences, repeats), (trained, few) = efforts
   size = _size(batch, length, model={'loop': loop, **THEIRS[name]})
   # The published passes kept what a backward pass needs, and ran none.
-  kept = {'sequences': sequences, 'gradients': loop != 'careful'}
+  kept = {'sequences': sequences, 'gradients': loop in KEPT}
   yield _case(f'forward: {label}', f'{PEER}.forward', size | kept, repeats)
   yield _case(
     f'training: {label}',
@@ -104,8 +107,10 @@ def _pair(loop, name, batch, length, efforts):
 def _generation(quick):
   size = {'prefix': 8, 'new_tokens': 4} if quick else {}
   size = {'weights': case.PUBLISHED_WEIGHTS, **size}
-  for loop, few in (('indexed', 5), ('careful', 10)):
+  for loop, few in (('indexed', 5), ('careful', 10), ('compiled', 10)):
     for way, repeats in (('rerun', few), ('stepwise', 10)):
+      if loop == 'compiled' and way == 'rerun':
+        continue  # a program for each length
       parameters = {'model': {'loop': loop}, 'way': way, **size}
       name = f'generation: PyTorch, {loop}, {way}'
       yield case.Case(
@@ -172,6 +177,7 @@ COMPARED = {  # with our training step
   'the same model without its recurrence': 'ours, recurrence removed',
   'our own scan': 'ours, scan',
   'the careful PyTorch loop, fused too': 'PyTorch, careful, fused',
+  'the same loop by `torch.compile`': 'PyTorch, compiled, fused',
   "the published code's indexing": 'PyTorch, indexed, separate',
   'the same with a history of states': 'PyTorch, history, separate',
 }

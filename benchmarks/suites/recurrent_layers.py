@@ -4,11 +4,13 @@ Training is a forward and a backward pass, with the gradients of the parameters
 and of x; stepping is L steps, one after the other, each from the state that the
 one before left. Cases that are compared follow one another, so that a change of
 the machine's speed meets all of them. Layers that PyTorch lacks are compared
-with our scan over steps.
+with our scan over steps. PyTorch steps by its layer, by its cell, and by its
+cell through torch.compile, which leaves whole layers as they are.
 
   python -m benchmarks.run --suite=recurrent_layers
 """
 
+import functools
 from collections.abc import Sequence
 
 from benchmarks.harness import case
@@ -32,6 +34,7 @@ KINDS = {  # shapes, and our impls
   'training': (TRAINING, ('native', 'scan')),
   'stepping': (STEPPING, ('auto',)),
 }
+CELL_FORMS = {'cell': False, 'compiled cell': True}  # PyTorch's, for stepping
 OURS = {  # cells that PyTorch lacks, and their options
   'rhn': ('rhn', {}),
   "gru with reset='before'": ('gru', {'reset': 'before'}),
@@ -52,6 +55,16 @@ def cases(quick: bool) -> list[case.Case]:
         listed.append(
           case.Case(f'{name}, PyTorch', f'{workload}_of_torch', size)
         )
+        for form, compiled in CELL_FORMS.items() if what == 'stepping' else ():
+          theirs = size | {'compiled': compiled}
+          listed.append(
+            case.Case(
+              f'{name}, PyTorch, {form}',
+              f'{workload}_of_torch_cell',
+              theirs,
+              base=f'{name}, PyTorch',
+            )
+          )
         for impl in impls:
           ours = size | {'impl': impl}
           listed.append(
@@ -181,24 +194,54 @@ def stepping_of_torch(
   return values | {'seconds_per_step': values['median'] / shape[1]}
 
 
-def _make_torch(cell, shape):
+def stepping_of_torch_cell(
+  repeats: int, cell: str, shape: Sequence[int], compiled: bool
+) -> tables.Row:
+  """The same with torch.nn.LSTMCell or torch.nn.GRUCell."""
+  import torch
+
+  layer, x_BxLxD = _make_torch(f'{cell}_cell', shape)
+  steps = x_BxLxD.unbind(1)
+  step = torch.compile(layer) if compiled else layer
+  zeros = torch.zeros(shape[0], shape[-1])
+
+  def run():
+    state = (zeros, zeros) if cell == 'lstm' else zeros
+    with torch.inference_mode():
+      for x_BxD in steps:
+        state = step(x_BxD, state)
+
+  values = measure.repeat(run, repeats, 3)
+  return values | {'seconds_per_step': values['median'] / shape[1]}
+
+
+def _make_torch(kind, shape):
   import torch
 
   torch.manual_seed(0)
   torch.set_num_threads(measure.cores())
-  make = {'lstm': torch.nn.LSTM, 'gru': torch.nn.GRU}[cell]
-  return make(shape[-1], shape[-1], batch_first=True), torch.randn(shape)
+  make = {
+    'lstm': functools.partial(torch.nn.LSTM, batch_first=True),
+    'gru': functools.partial(torch.nn.GRU, batch_first=True),
+    'lstm_cell': torch.nn.LSTMCell,
+    'gru_cell': torch.nn.GRUCell,
+  }[kind]
+  return make(shape[-1], shape[-1]), torch.randn(shape)
 
 
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
-  """Medians: a line for each cell and shape, with PyTorch's time over ours."""
+  """Medians: a line for each cell and shape.
+
+  Speed is PyTorch's time over ours, of its fastest form.
+  """
   yield tables.provenance(rows)
   for what, (shapes, impls) in KINDS.items():
-    head = [f'{what}, (B, L, D)', 'PyTorch']
+    forms = CELL_FORMS if what == 'stepping' else ()
+    head = [f'{what}, (B, L, D)', 'PyTorch', *(f'its {x}' for x in forms)]
     for impl in impls:
       head += [f"ours, '{impl}'", 'speed']
     names = [_name(what, cell, shape) for cell in CELLS for shape in shapes]
-    lines = [_line(rows, name, impls) for name in names]
+    lines = [_line(rows, name, impls, forms) for name in names]
     yield tables.table(' | '.join(head), lines)
   head = "training, (B, L, D) | ours, 'scan' | ours, 'native' | speed"
   names = [_name('training', x, shape) for x in OURS for shape in OURS_TRAINING]
@@ -206,13 +249,19 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   yield tables.unmeasured(cases(False), rows)
 
 
-def _line(rows, name, impls):
+def _line(rows, name, impls, forms):
   theirs = tables.good(rows, f'{name}, PyTorch')
-  line = [name.partition(': ')[2], _time(theirs)]
+  others = [tables.good(rows, f'{name}, PyTorch, {form}') for form in forms]
+  line = [name.partition(': ')[2], _time(theirs), *map(_time, others)]
+  best = min(filter(None, [theirs, *others]), key=_median, default=None)
   for impl in impls:
     ours = tables.good(rows, f'{name}, {impl}')
-    line += [_time(ours), tables.speed(ours, theirs)]
+    line += [_time(ours), tables.speed(ours, best)]
   return line
+
+
+def _median(row):
+  return row['median']
 
 
 def _line_of_ours(rows, name):

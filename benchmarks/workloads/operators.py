@@ -4,7 +4,9 @@
 the sum of the outputs times fixed numbers.
 """
 
+from collections.abc import Callable
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -79,13 +81,23 @@ def delta(
   repeats: int, shape: Shape, form: str, impl: str, backward: bool
 ) -> measure.Values:
   """`delta.recurrence` ('rule'), or its general form, from the zero state."""
-  inputs, cotangent = jax.jit(_draw_delta, static_argnums=(0, 1))(
-    tuple(shape), form
-  )
+  inputs, cotangent = _delta_inputs(shape, form)
   run = DELTA_FORMS[form]
 
   def forward(inputs):
     return run(*inputs, impl=impl)[1]
+
+  return measured(repeats, forward, inputs, cotangent, backward)
+
+
+def measured(
+  repeats: int,
+  forward: Callable[[Any], jax.Array],
+  inputs: Any,
+  cotangent: jax.Array,
+  backward: bool,
+) -> measure.Values:
+  """Seconds of y = forward(inputs), or of that and its gradients."""
 
   def both(inputs):
     y, back = jax.vjp(forward, inputs)
@@ -100,6 +112,22 @@ DELTA_FORMS = {
   'rule': delta_lib.recurrence,
   'general': delta_lib.general_recurrence,
 }
+
+
+def draw(shape: Shape, rule: str) -> tuple[Any, Callable[..., Any]]:
+  """((arguments, a cotangent of y), the recurrence that takes them).
+
+  `rule` is 'gla', gated linear attention, or 'kda', the delta rule.
+  """
+  if rule == 'kda':
+    return _delta_inputs(shape, 'rule'), delta_lib.recurrence
+  drawn = jax.jit(_draw_recurrence, static_argnums=(0, 1, 2))
+  state, inputs, cotangent = drawn(tuple(shape), 'float32', False)
+  return ((state, *inputs), cotangent), gla.recurrence
+
+
+def _delta_inputs(shape, form):
+  return jax.jit(_draw_delta, static_argnums=(0, 1))(tuple(shape), form)
 
 
 def _draw_delta(shape, form):

@@ -1,4 +1,4 @@
-"""PyTorch beside ours: forward passes, training steps, generation; eager.
+"""PyTorch beside ours: forward passes, training steps, generation.
 
 A `model` is {'kind': 'simple_rnn', 'lstm' or 'gru', option: value, ...}.
 """

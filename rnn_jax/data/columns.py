@@ -146,6 +146,10 @@ class UniqueIds:
     if len(self._ids) < self._count:
       self._ids = None
 
+  def values(self) -> list[str | None]:
+    """Returns them, which `add` takes again; [None] if they name no row."""
+    return [None] if self._ids is None else [*self._ids]
+
   def array(self) -> np.ndarray | None:
     """Returns them as bytes, which are cheap to send to workers, or None."""
     if not self._ids:

@@ -9,6 +9,7 @@ is in rnn_jax/data/text/tables.py. A difficulty is a number as text.
 
 import dataclasses
 import io
+import os
 import typing
 from collections.abc import Iterator
 
@@ -58,6 +59,20 @@ class Table:
       length = consumed.bytes - offset
       yield tables.Located(line, offset, length, values)
       offset = consumed.bytes
+
+  def parts(self, size: int) -> Iterator[tuple['Table', int]]:
+    """Yields itself: a line end within quotes may be anywhere in a file."""
+    del size
+    yield self, os.path.getsize(self.file)
+
+  def lines(self) -> int:
+    """Returns 0: no part follows."""
+    return 0
+
+  def after(self, lines: int) -> 'Table':
+    """Returns itself, the first part."""
+    assert not lines
+    return self
 
   def parse(self, content: bytes) -> tables.Row:
     """Returns the row in these bytes, which may follow blank lines."""

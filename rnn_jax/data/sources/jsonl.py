@@ -5,6 +5,7 @@ is in rnn_jax/data/text/tables.py.
 """
 
 import dataclasses
+import os
 import typing
 from collections.abc import Iterator
 
@@ -32,20 +33,58 @@ class Config(base.Files, base.Columns):
 
 @dataclasses.dataclass(frozen=True)
 class JsonLines:
-  """The Table of a file."""
+  """The Table of a file, or of some of its lines.
+
+  Attributes:
+    file: its path.
+    start: the first byte.
+    stop: the byte after the last; -1: the file's end.
+    before: lines that precede it.
+  """
 
   file: str
+  start: int = 0
+  stop: int = -1
+  before: int = 0
   is_typed: typing.ClassVar[bool] = True
 
   def rows(self) -> Iterator[tables.Located]:
     """Yields the rows; raises InputError at one that isn't an object."""
-    offset = 0
-    with open(self.file, 'rb') as lines:
-      for number, line in enumerate(lines, 1):
-        if line.strip():
-          row = _parse(line, f'{self.file}:{number}')
-          yield tables.Located(number, offset, len(line), row)
-        offset += len(line)
+    offset = self.start
+    for number, line in enumerate(self._lines(), self.before + 1):
+      if line.strip():
+        row = _parse(line, f'{self.file}:{number}')
+        yield tables.Located(number, offset, len(line), row)
+      offset += len(line)
+
+  def parts(self, size: int) -> Iterator[tuple['JsonLines', int]]:
+    """Yields tables of its lines, in turn, of `size` bytes or a line more."""
+    end, start = os.path.getsize(self.file), 0
+    with open(self.file, 'rb') as file:
+      while start < end:
+        file.seek(start + size - 1)
+        file.readline()  # to the end of the line that is cut
+        stop = min(file.tell(), end)
+        yield JsonLines(self.file, start, stop), stop - start
+        start = stop
+
+  def lines(self) -> int:
+    """Returns how many lines it has, blank ones included."""
+    return sum(1 for _ in self._lines())
+
+  def after(self, lines: int) -> 'JsonLines':
+    """Returns the same part, which so many lines of the file precede."""
+    return dataclasses.replace(self, before=lines)
+
+  def _lines(self):
+    with open(self.file, 'rb') as file:
+      file.seek(self.start)
+      left = self.stop - self.start if self.stop >= 0 else -1
+      for line in file:
+        if not left:
+          return
+        yield line
+        left -= len(line)
 
   def parse(self, content: bytes) -> tables.Row:
     """Returns the row in these bytes."""

@@ -21,6 +21,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from rnn_jax import activity
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data import columns
@@ -30,9 +31,12 @@ from rnn_jax.data.sources import base
 from rnn_jax.data.sources import text
 from rnn_jax.data.store import arrays
 from rnn_jax.data.store import folder as folder_lib
+from rnn_jax.data.store import workers
 from rnn_jax.data.text import documents
 
 FEW = 64  # files that stay open
+PART = 2**25  # bytes of rows that a worker indexes at once
+WORTH_IT = 2**29  # bytes that are faster indexed by several processes
 Row = dict[str, Any]
 D = TypeVar('D', bound=config_lib.Data)
 
@@ -59,6 +63,18 @@ class Table(Protocol):
 
   def rows(self) -> Iterator[Located]:
     """Yields the rows; raises InputError at one that can't be read."""
+
+  def parts(self, size: int) -> Iterator[tuple['Table', int]]:
+    """Yields tables of its rows, in turn, of about `size` bytes, and bytes.
+
+    A line of a part counts from the part's begin, see `after`.
+    """
+
+  def lines(self) -> int:
+    """Returns how many lines it has; a table that is one part may say 0."""
+
+  def after(self, lines: int) -> 'Table':
+    """Returns the same part, which so many lines of the file precede."""
 
   def parse(self, content: bytes) -> Row:
     """Returns the row in these bytes, which were a row before."""
@@ -92,26 +108,23 @@ class Rows:
     self.files = tuple(table.file for table in tables)
     self._tables = tuple(tables)
     self._field = data.field
-    # Of each row: its file, line, offset and length; numbers, not objects.
-    locations, sizes = array.array('q'), array.array('q')
-    labels, difficulties = array.array('q'), array.array('d')
+    locations, sizes, labels, difficulties = [], [], [], []
     ids = columns.UniqueIds()
-    for index, table in enumerate(tables):
-      for row in table.rows():
-        where = f'{table.file}:{row.line}'
-        locations.extend((index, *row[:3]))
-        sizes.append(_text_size(row.values, data.field, where))
-        ids.add(row.values.get(columns.ID))
-        if data.difficulty:
-          difficulties.append(_difficulty(row.values, data, table, where))
-        if data.classes:
-          labels.append(_label(row.values, data, where))
-          _check_not_empty(sizes[-1], data.field, where)
-    self._locations = np.array(locations).reshape(-1, 4)
+    for file, part in _indexed(tables, data):
+      before = np.full((len(part.sizes), 1), file)
+      locations.append(np.hstack([before, part.locations]))
+      sizes.append(part.sizes)
+      labels.append(part.labels)
+      difficulties.append(part.difficulties)
+      for value in part.ids:
+        ids.add(value)
+    self._locations = np.concatenate([*locations, np.zeros((0, 4), np.int64)])
     self._ids = ids.array()
-    self.sizes = np.array(sizes)
-    self.labels = np.array(labels) if labels else None
-    self.difficulties = np.array(difficulties) if difficulties else None
+    self.sizes = _joined(sizes, np.int64)
+    self.labels = _joined(labels, np.int64) if data.classes else None
+    self.difficulties = (
+      _joined(difficulties, np.float64) if data.difficulty else None
+    )
     self.names = Names(self.files, self._locations, self._ids)
     # Of many files, each is opened when one of its rows is read.
     few = self.files if len(self.files) <= FEW else ()
@@ -136,6 +149,85 @@ class Rows:
     content = file.read(offset, offset + length)
     row = self._tables[index].parse(content)
     return _text(row[self._field]).encode()[start:stop]
+
+
+class _Index(NamedTuple):
+  """What a worker returns of the rows of a part: numbers, not objects."""
+
+  locations: np.ndarray  # of each row: its line, offset and length
+  sizes: np.ndarray
+  labels: np.ndarray
+  difficulties: np.ndarray
+  ids: list[str | None]  # of the rows; [None] if they name no row
+
+
+def _indexed(tables, data):
+  """Yields (number of the file, its _Index) of each part, in turn."""
+  total = sum(os.path.getsize(table.file) for table in tables)
+  listed = [
+    (number, part, size)
+    for number, table in enumerate(tables)
+    for part, size in table.parts(PART)
+  ]
+  with (
+    workers.Pool() as pool,
+    activity.doing('indexing the rows', total, 'bytes') as done,
+  ):
+    indexes = pool.ordered(
+      _index_or_nothing,
+      ((part, data) for _, part, _ in listed),
+      total >= WORTH_IT,
+    )
+    file, lines = -1, 0
+    for (number, part, size), made in zip(listed, indexes, strict=True):
+      if number != file:
+        file, lines = number, 0
+      if made is None:
+        _index(part.after(lines), data)  # says in which line
+        raise errors.InputError(
+          f'{part.file}: this file changed while it was read: start again'
+        )
+      index, count = made
+      index.locations[:, 0] += lines
+      lines += count
+      yield number, index
+      done(size)
+
+
+def _index_or_nothing(given):
+  """Returns (_Index, lines) of a part; None if a row can't be read."""
+  part, data = given
+  try:
+    return _index(part, data), part.lines()
+  except errors.InputError:
+    return None
+
+
+def _index(table, data):
+  locations, sizes = array.array('q'), array.array('q')
+  labels, difficulties = array.array('q'), array.array('d')
+  ids = columns.UniqueIds()
+  for row in table.rows():
+    where = f'{table.file}:{row.line}'
+    locations.extend(row[:3])
+    sizes.append(_text_size(row.values, data.field, where))
+    ids.add(row.values.get(columns.ID))
+    if data.difficulty:
+      difficulties.append(_difficulty(row.values, data, table, where))
+    if data.classes:
+      labels.append(_label(row.values, data, where))
+      _check_not_empty(sizes[-1], data.field, where)
+  return _Index(
+    np.array(locations, np.int64).reshape(-1, 3),
+    np.array(sizes, np.int64),
+    np.array(labels, np.int64),
+    np.array(difficulties, np.float64),
+    ids.values(),
+  )
+
+
+def _joined(parts, dtype):
+  return np.concatenate([np.zeros(0, dtype), *parts])
 
 
 class Names(Sequence[str]):

@@ -43,7 +43,7 @@ def test_our_logits_are_those_of_the_equations(ours):
 
 @pytest.mark.peers
 @pytest.mark.parametrize('checkpointed', (False, True))
-@pytest.mark.parametrize('loop', ('indexed', 'history', 'careful'))
+@pytest.mark.parametrize('loop', ('indexed', 'history', 'careful', 'compiled'))
 def test_their_logits_and_gradients_are_ours(ours, loop, checkpointed):
   import torch
 

@@ -3,11 +3,13 @@
 import json
 import pickle
 
+import numpy as np
 import pytest
 
 from rnn_jax import config
 from rnn_jax import errors
 from rnn_jax.data.sources import jsonl
+from rnn_jax.data.text import tables
 
 
 def load(path, splits=(100, 0, 0), **options):
@@ -109,3 +111,24 @@ def test_a_bad_class_or_turn_is_named_by_file_and_line(tmp_path, row, message):
   (tmp_path / 'a.jsonl').write_text(lines)
   with pytest.raises(errors.InputError, match=message):
     load(tmp_path / 'a.jsonl', classes=('no', 'yes'))
+
+
+@pytest.mark.parametrize('size', (1, 40, 100, 10**6))
+def test_an_index_of_parts_is_that_of_the_file(tmp_path, monkeypatch, size):
+  path = tmp_path / 'a.jsonl'
+  lines = [
+    '' if n % 5 == 2 else json.dumps({'text': 'x' * (n % 7 + 1), 'id': f'r{n}'})
+    for n in range(40)
+  ]
+  path.write_text('\n\n'.join(lines))
+  monkeypatch.setattr(tables, 'PART', size)
+  table, data = jsonl.JsonLines(str(path)), jsonl.Config(field='text')
+  rows = tables.Rows([table, table], data)
+  want = [(row.line, row.offset, row.length) for row in table.rows()]
+  np.testing.assert_array_equal(rows._locations[:, 1:], want * 2)
+  assert rows._ids is None  # each comes twice
+  names = [f'r{n}' for n in range(40) if lines[n]]
+  assert [*tables.Rows([table], data).names] == names
+  path.write_text(path.read_text() + '\n{"text": 3}\n')
+  with pytest.raises(errors.InputError, match=r'a\.jsonl:80: .* is int'):
+    tables.Rows([table], data)
