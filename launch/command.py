@@ -145,10 +145,27 @@ def _name_parts(config):
     return config
   given = {key: value for key, value in _config_flags() if '.' in key}
   parts.override(
-    config, {key: given[key] for key in given if key in parts.BY_KEY}
+    config,
+    {key: _name(key, given[key]) for key in given if key in parts.BY_KEY},
   )
   parts.check_flat(given, config)
   return config
+
+
+def _name(key, text):
+  """Returns the name of a part, or the names of several."""
+  from ml_collections.config_flags import tuple_parser
+
+  from rnn_jax.config import parts
+
+  if key != parts.BY_KEY[key].several:
+    return text
+  try:
+    return tuple_parser.TupleParser().parse(text)
+  except ValueError as error:
+    raise errors.InputError(
+      f"--config.{key}={text}: give a tuple, as in \"('gla', 'attention')\""
+    ) from error
 
 
 def _config_flags():
