@@ -206,7 +206,7 @@ def _options_of_several(kind, names):
 
 def chosen(raw: Mapping[str, Any]) -> Names:
   """Returns (key, name) for each kind, from raw values or by default."""
-  chosen_names = []
+  chosen_names: list[tuple[str, Name]] = []
   for kind in KINDS:
     section, key = kind.place
     given, name = raw.get(section), kind.default
@@ -216,8 +216,7 @@ def chosen(raw: Mapping[str, Any]) -> Names:
       several = given.get(kind.several.removeprefix(f'{section}.'))
     # Names of a wrong type are refused later, with all other wrong types.
     name = name if isinstance(name, str) else kind.default
-    name = tuple(several) if pattern.is_pattern(several) else name
-    chosen_names.append((kind.key, name))
+    chosen_names.append((kind.key, pattern.names(several) or name))
   return tuple(chosen_names)
 
 

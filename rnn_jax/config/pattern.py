@@ -22,11 +22,11 @@ def section_name(cell: str) -> str:
   return cell.rpartition('.')[2]
 
 
-def is_pattern(value: Any) -> bool:
-  """Returns whether a raw value of model.cells names cells."""
-  if not isinstance(value, (list, tuple)) or not value:
-    return False
-  return all(isinstance(name, str) for name in value)
+def names(raw: Any) -> tuple[str, ...]:
+  """Returns the names in a raw value of model.cells; () if it has others."""
+  if not isinstance(raw, (list, tuple)):
+    return ()
+  return tuple(raw) if all(isinstance(name, str) for name in raw) else ()
 
 
 @dataclasses.dataclass(frozen=True)

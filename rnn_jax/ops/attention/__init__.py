@@ -182,16 +182,12 @@ def _rotated(x, position_BxL, options):
 def _weigh(q, k, v, seen_BxLxS, top_k):
   """Returns softmax attention of the queries to the keys that they see."""
   if (shared := q.shape[2] // k.shape[2]) > 1:
-    # Queries that share keys are as more steps that see the same.
-    B, L, H, K = q.shape
-    q = (
-      q.reshape(B, L, -1, shared, K)
-      .swapaxes(2, 3)
-      .reshape(B, -1, H // shared, K)
-    )
-    seen_BxLxS = jnp.repeat(seen_BxLxS, shared, 1)
-    y = _weigh(q, k, v, seen_BxLxS, top_k)
-    y = y.reshape(B, L, shared, H // shared, -1).swapaxes(2, 3)
+    # Queries that share keys are like more steps, which see the same.
+    B, L, H, _ = q.shape
+    q = q.reshape(B, L, k.shape[2], shared, -1).swapaxes(2, 3)
+    q = q.reshape(B, L * shared, *q.shape[3:])
+    y = _weigh(q, k, v, jnp.repeat(seen_BxLxS, shared, 1), top_k)
+    y = y.reshape(B, L, shared, k.shape[2], -1).swapaxes(2, 3)
     return y.reshape(B, L, H, -1)
   scores = attention_blocked.einsum('blhk,bshk->bhls', q, k)
   scores = scores * q.shape[-1] ** -0.5
