@@ -11,6 +11,7 @@ answer at once, and worker processes, which import the launcher again, start
 quickly.
 """
 
+import ast
 import contextlib
 import ctypes
 import importlib
@@ -154,18 +155,19 @@ def _name_parts(config):
 
 def _name(key, text):
   """Returns the name of a part, or the names of several."""
-  from ml_collections.config_flags import tuple_parser
-
   from rnn_jax.config import parts
 
   if key != parts.BY_KEY[key].several:
     return text
   try:
-    return tuple_parser.TupleParser().parse(text)
-  except ValueError as error:
+    names = ast.literal_eval(text)
+  except (SyntaxError, ValueError):
+    names = text
+  if not isinstance(names, tuple):
     raise errors.InputError(
       f"--config.{key}={text}: give a tuple, as in \"('gla', 'attention')\""
-    ) from error
+    )
+  return names
 
 
 def _config_flags():

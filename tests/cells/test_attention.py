@@ -42,12 +42,25 @@ def refusal(**values):
     ('top_k', -1, 'give 0 or more'),
     ('rotary', 1.0, 'give a number above 1, or 0 for no positions'),
     ('head_width', 5, 'rotary positions need an even number'),
+    ('rotary_width', 5, 'rotary positions need an even number'),
+    ('rotary_width', 34, 'give up to cell.head_width=32'),
+    ('kv_heads', 3, 'it must divide cell.heads=4'),
+    ('kv_heads', -1, 'give 0 or more'),
     ('dropout', 1.0, 'give a number in [0, 1)'),
   ),
 )
 def test_a_value_out_of_range_is_refused(key, value, remedy):
   error = refusal(**{f'cell__{key}': value})
   assert error == f'cell.{key}={value!r}: {remedy}'
+
+
+def test_options_that_contradict_each_other_are_refused():
+  assert refusal(cell__rotary=0.0, cell__rotary_width=4) == (
+    'cell.rotary_width=4: cell.rotary=0 rotates nothing: give 0'
+  )
+  assert refusal(cell__kv_heads=2, mesh__tensor=4) == (
+    'cell.kv_heads=2: mesh.tensor=4 must divide it'
+  )
 
 
 @pytest.mark.parametrize('impl', ('associative', 'chunked', 'pallas'))
@@ -105,6 +118,7 @@ def test_the_parameters_are_those_of_the_classical_layer():
 
   assert count() == 4 * 8**2
   assert count(biases=True) == 4 * 8**2 + 4 * 8
+  assert count(kv_heads=1) == 3 * 8**2
 
 
 @pytest.mark.parametrize('impl', ('exact', 'blocked'))
