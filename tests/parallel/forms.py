@@ -24,17 +24,16 @@ ROWS, LENGTH, STEPS = 16, 16, 3
 SAVED = 2  # the step of a checkpoint
 CELLS = {
   'simple_rnn': {'heads': 4, 'key_width': 4, 'value_width': 4},
-  'attention': {'heads': 4, 'head_width': 4, 'biases': True},
+  'hybrid': {
+    'gla': {'heads': 4, 'key_width': 4, 'value_width': 4, 'rank': 4},
+    'attention': {'heads': 4, 'kv_heads': 2, 'head_width': 4, 'biases': True},
+  },
   'lstm': {},
   'gru': {},
   'min_lstm': {},
   'qrnn': {},
   'rhn': {},
   'rwkv7': {'heads': 4, 'key_width': 4, 'value_width': 4, 'rank': 4},
-}
-CELLS['hybrid'] = {
-  'gla': CELLS['rwkv7'],
-  'attention': {'heads': 4, 'kv_heads': 2, 'head_width': 4, 'biases': True},
 }
 CARRIED = 'simple_rnn, carried'  # the state goes from batch to batch
 ONE = {'data': 1}
@@ -65,14 +64,13 @@ FORMS = {
 # cell that has some. The first cell has an MLP, whose matrices are sharded too.
 FORMS_OF = {
   'simple_rnn': ('zero 3', 'zero 3 and tensor'),
-  'attention': ('zero 3, sequence and tensor',),
   'lstm': ('copies and 1f1b',),
   'gru': ('zero 2', 'zero 3'),
   'min_lstm': ('copies', 'zero 3'),
   'qrnn': ('copies and sequence',),
   'rhn': ('zero 1', 'zero 3'),
   'rwkv7': ('zero 3 and tensor',),  # all heads read its `shift`
-  'hybrid': ('zero 3 and pipe', 'sequence and tensor'),
+  'hybrid': ('zero 3 and pipe', 'zero 3, sequence and tensor'),
   CARRIED: ('zero 3 and pipe', 'sequence and tensor'),
 }
 # In these the state begins on the mesh; in the others it is that of one device.
