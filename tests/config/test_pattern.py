@@ -5,7 +5,6 @@ import pytest
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.config import pattern
-from tests.config.test_own_parts import _resolved as _resolved
 
 CELLS = ('gla', 'gla', 'attention')
 
@@ -158,15 +157,3 @@ def test_a_module_of_the_user_has_the_section_of_its_last_name():
     ('cell.gla', parsed.cell.gla),
     ('cell.attention', parsed.cell.attention),
   ]
-
-
-def test_flags_name_cells_and_their_keys_in_any_order(resolved):
-  found = resolved(
-    '--config.cell.gla.rank=3', "--config.model.cells=('gla', 'attention')"
-  )
-  assert found.cell.gla.rank == 3
-  assert config_lib.parse(found).model.pattern == ('gla', 'attention')
-  assert resolved('--config.model.cells=gla,attention') == (
-    "--config.model.cells=gla,attention: give a tuple, as in \"('gla', "
-    '\'attention\')"'
-  )
