@@ -11,7 +11,6 @@ answer at once, and worker processes, which import the launcher again, start
 quickly.
 """
 
-import ast
 import contextlib
 import ctypes
 import importlib
@@ -147,27 +146,14 @@ def _name_parts(config):
   given = {key: value for key, value in _config_flags() if '.' in key}
   parts.override(
     config,
-    {key: _name(key, given[key]) for key in given if key in parts.BY_KEY},
+    {
+      key: parts.name_of(key, given[key])
+      for key in given
+      if key in parts.BY_KEY
+    },
   )
   parts.check_flat(given, config)
   return config
-
-
-def _name(key, text):
-  """Returns the name of a part, or the names of several."""
-  from rnn_jax.config import parts
-
-  if key != parts.BY_KEY[key].several:
-    return text
-  try:
-    names = ast.literal_eval(text)
-  except (SyntaxError, ValueError):
-    names = text
-  if not isinstance(names, tuple):
-    raise errors.InputError(
-      f"--config.{key}={text}: give a tuple, as in \"('gla', 'attention')\""
-    )
-  return names
 
 
 def _config_flags():

@@ -13,6 +13,7 @@ In the ConfigDict of a config file, naming another part replaces the keys of its
 section. Keys that both parts have, with the same default, keep their values.
 """
 
+import ast
 import dataclasses
 import functools
 import importlib
@@ -202,6 +203,29 @@ def _options_of_several(kind, names):
   return pattern.options(
     {name: load(kind.folder, name, kind.several).Config for name in names}
   )
+
+
+def name_of(key: str, value: Name) -> Name:
+  """Returns a part's name, or several, from their text in a command line.
+
+  Args:
+    key: of BY_KEY.
+    value: the text, or what it stands for.
+
+  Raises:
+    InputError: the text isn't a tuple, and the key takes one.
+  """
+  if key != BY_KEY[key].several or not isinstance(value, str):
+    return value
+  try:
+    names = ast.literal_eval(value)
+  except (SyntaxError, ValueError):
+    names = value
+  if not isinstance(names, tuple):
+    raise errors.InputError(
+      f"{key}={value}: give a tuple, as in \"('gla', 'attention')\""
+    )
+  return names
 
 
 def chosen(raw: Mapping[str, Any]) -> Names:

@@ -182,6 +182,5 @@ def test_flags_name_cells_and_their_keys_in_any_order(resolved):
   assert found.cell.gla.rank == 3
   assert config_lib.parse(found).model.pattern == ('gla', 'attention')
   assert resolved('--config.model.cells=gla,attention') == (
-    "--config.model.cells=gla,attention: give a tuple, as in \"('gla', "
-    "'attention')\""
+    "model.cells=gla,attention: give a tuple, as in \"('gla', 'attention')\""
   )
