@@ -83,7 +83,7 @@ class Config(base.Config):
         self._refuse(key, 'give 0 or more')
     if self.heads % self.groups:
       self._refuse('kv_heads', f'it must divide cell.heads={self.heads}')
-    if (shards := config.mesh.tensor) > 0 and self.groups % shards:
+    if (shards := config.mesh.tensor) > 0 and self.kv_heads % shards:
       self._refuse('kv_heads', f'mesh.tensor={shards} must divide it')
     self._check_rotary()
     self._check_dropout()
@@ -129,13 +129,9 @@ class Config(base.Config):
 
   def _check_row(self, config):
     # A run's stored config has the window that `settle` returned.
-    for key, allowed in (
-      ('window', (0, config.data.length)),
-      ('top_k', (0,)),
-      ('kv_heads', (0, self.heads)),
-    ):
+    for key, allowed in (('window', (0, config.data.length)), ('top_k', (0,))):
       if getattr(self, key) not in allowed:
-        self._refuse(key, "sees='row' sees all of it in each head: give 0")
+        self._refuse(key, "sees='row' sees all of it: give 0")
     base.check_impl(config, tuple(ROW_IMPLS))
     inner, width = self.heads * self.head_width, config.model.width
     if inner != width:
@@ -256,6 +252,7 @@ class Cell(base.Cell):
       position = jnp.arange(q.shape[1])[None]
       angles = position, self.config.rotary, self.config.rotary_width
       q, k = (rotary.rotate(x, *angles).astype(x.dtype) for x in (q, k))
+    k, v = (jnp.repeat(x, q.shape[2] // k.shape[2], 2) for x in (k, v))
     options = row_attention.Options(
       'softmax', ROW_IMPLS[self.plan.impl], operands=self.policy.operands
     )

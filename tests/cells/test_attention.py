@@ -121,6 +121,26 @@ def test_the_parameters_are_those_of_the_classical_layer():
   assert count(kv_heads=1) == 3 * 8**2
 
 
+@pytest.mark.parametrize('sees', base.SIGHTS)
+def test_shared_keys_are_those_of_each_head_that_shares_them(sees):
+  x = draws.normal(2, 5, 8)
+
+  def run(kernel, **options):
+    options |= {'heads': 4, 'head_width': 2, 'window': 3, 'sees': sees}
+    cell = attention.Cell(attention.Config(**options), 8)
+    state = cell.init_state(2)
+    drawn = draws.parameters(cell.init, state, x)['params']
+    kernel = drawn['projection']['kernel'] if kernel is None else kernel
+    params = drawn | {'projection': {'kernel': kernel}}
+    return kernel, jax.jit(cell.apply)({'params': params}, state, x)[1]
+
+  kernel, got = run(None, kv_heads=2)
+  groups = np.asarray(kernel).reshape(8, 2, 4, 2)  # of q, q, k, v
+  heads = groups[:, :, [0, 2, 3, 1, 2, 3]].reshape(8, -1)
+  _, want = run(heads)
+  np.testing.assert_allclose(got, want, rtol=0, atol=1e-6)
+
+
 @pytest.mark.parametrize('impl', ('exact', 'blocked'))
 def test_the_plan_s_implementation_is_the_one_that_runs(impl):
   config = attention.Config(heads=1, head_width=4, window=16)

@@ -93,7 +93,7 @@ def test_another_pattern_keeps_the_sections_of_cells_that_stay():
     ({'mesh__pipe': 3}, 'mesh.pipe=3: it must divide the 2 periods of model.'),
     (
       {'mesh__tensor': 3, 'cell__gla__heads': 3},
-      'cell.attention.kv_heads=0: mesh.tensor=3 must divide it',
+      'mesh.tensor=3: it must divide cell.attention.heads=4',
     ),
     (
       {'model__cells': ('kda', 'gla'), 'mesh__sequence': 2},
