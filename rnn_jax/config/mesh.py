@@ -89,8 +89,9 @@ def _check_pipe(config):
   if schedule == '1f1b' and config.remat.segment:
     _refuse('schedule', schedule, "remat.segment needs 'gpipe'")
   if model.periods % size:
-    of = f'the {model.periods} periods of ' * bool(model.cells)
-    _refuse('pipe', size, f'it must divide {of}model.layers={model.layers}')
+    of = f' / {len(model.cells)}, the periods of model.cells'
+    remedy = f'it must divide model.layers={model.layers}'
+    _refuse('pipe', size, remedy + of * bool(model.cells))
   if model.embedding_width not in (0, model.width):
     _refuse(
       'pipe',

@@ -90,7 +90,10 @@ def test_another_pattern_keeps_the_sections_of_cells_that_stay():
       {'remat__layers': 2},
       'remat.layers=2: give a multiple of the 3 cells of model.cells, or 0',
     ),
-    ({'mesh__pipe': 3}, 'mesh.pipe=3: it must divide the 2 periods of model.'),
+    (
+      {'mesh__pipe': 3},
+      'mesh.pipe=3: it must divide model.layers=6 / 3, the periods of model.',
+    ),
     (
       {'mesh__tensor': 3, 'cell__gla__heads': 3},
       'mesh.tensor=3: it must divide cell.attention.heads=4',

@@ -2,15 +2,14 @@
 
     y_t = sum_s softmax_s(q_t . k_s / sqrt(K)) v_s        t - W <= s <= t
 
-Shapes: q BxLxHxK; k BxLxGxK; v BxLxGxP; y BxLxHxP. Query h reads the keys and
-values of head h G / H: with G = H each has its own, else H / G queries share
-them. Each query sees itself and the W keys before it, within its own document;
-W >= L is full attention. With a `top_k` the
-softmax is over only the k highest of these scores and any ties with the last of
-them; the others get no gradient. The state is a ring of the last W keys and
-values (ring.py). Positions are rotary (`ops.rotary`) where `base` isn't 0, in
-all channels of a head or in the first ones: the ring stores keys unrotated, and
-they are rotated when they are read.
+Shapes: q BxLxHxK; k BxLxGxK; v BxLxGxP; y BxLxHxP. G divides H, and H / G
+neighbouring heads of queries share a head of keys and values. Each query sees
+itself and the W keys before it, within its own document; W >= L is full
+attention. With a `top_k` the softmax is over only the k highest of these scores
+and any ties with the last of them; the others get no gradient. The state is a
+ring of the last W keys and values (ring.py). Positions are rotary
+(`ops.rotary`) where `base` isn't 0, in all channels of a head or in the first
+ones: the ring stores keys unrotated, and they are rotated when they are read.
 
     exact     all scores at once, stored for the backward pass: memory L^2;
               after a past, recomputed by blocks of queries
@@ -272,7 +271,7 @@ def _cudnn(arrays, marks, options):
 
 
 def _repeated(line):
-  """Returns a line whose keys and values are repeated for each query."""
+  """Returns a line with keys and values for each head of queries."""
   shared = line.q_BxLxHxK.shape[2] // line.k_BxSxHxK.shape[2]
   if shared == 1:
     return line
