@@ -20,9 +20,10 @@ from tests.support import draws
 
 B, L, V, D = 2, 12, 7, 8
 MIDDLE = 5  # where the second document of row 1 begins
-CELLS = ('gated_deltanet', 'gated_deltanet', 'attention')
-CLOSE = 2e-6  # measured: 5e-7, of the largest number of each array
-ROUNDED = 1e-4  # measured: 1e-5, by chunks and steps
+CELLS = ('rg_lru', 'rg_lru', 'attention')
+# Of the largest number of each array.
+CLOSE = 1e-5  # measured: 1e-6
+SLOPES = 3e-5  # measured: 1.4e-6, with jax 0.12 7e-6
 
 
 def build(**changes):
@@ -30,7 +31,7 @@ def build(**changes):
   raw = config_lib.default(CELLS)
   raw.model.update(width=D, layers=6, mlp_width=6)
   raw.recurrence.chunk_length = 4  # compiles faster than 64
-  raw.cell.gated_deltanet.update(heads=2, key_width=3, value_width=4)
+  raw.cell.rg_lru.update(heads=2, head_width=4, convolution=3)
   raw.cell.attention.update(heads=4, kv_heads=2, head_width=4, rotary_width=2)
   raw.cell.attention.window = 4
   for key, value in changes.items():
@@ -128,7 +129,7 @@ def assert_close(got, want, tolerance=CLOSE):
 def test_a_hybrid_is_its_layers_in_turn(changes):
   got, want = passed(build(**changes)), wanted()
   assert jax.tree.structure(got) == jax.tree.structure(want)
-  assert_close(got, want)
+  assert_close(got, want, SLOPES)
 
 
 def test_prefill_steps_and_packed_rows_give_the_logits_of_one_pass():
@@ -142,15 +143,15 @@ def test_prefill_steps_and_packed_rows_give_the_logits_of_one_pass():
     now = slice(t, t + 1)
     state, logits = run(state, tokens[:, now], starts[:, now])
     parts.append(logits)
-  assert_close(np.concatenate(parts, 1), whole, ROUNDED)
+  assert_close(np.concatenate(parts, 1), whole)
   second = slice(MIDDLE, None)
   _, single = run(fresh(model), tokens[:, second], 0 * starts[:, second])
-  assert_close(whole[1, second], single[1], ROUNDED)
+  assert_close(whole[1, second], single[1])
   # The form of inference has the layers one by one.
   apart = layers.for_inference(model)
   variables = {'params': layers.unstack(drawn())}
   state, logits = jax.jit(apart.apply)(variables, fresh(apart), tokens, starts)
-  assert_close(logits, whole, ROUNDED)
+  assert_close(logits, whole)
   assert len(state[1]) == model.config.layers
 
 
@@ -173,7 +174,7 @@ def test_all_parameters_have_logical_axes_and_matrices_8_bits():
   model = build()
   axes = fsdp.logical_axes(drawn(), model.logical_axes())
   stack = axes['stack']['blocks']
-  assert stack['entry_0']['cell']['log_rate'] == 'RxHx_'
+  assert stack['entry_0']['cell']['decay'] == 'RxH'
   assert stack['entry_2']['cell']['projection']['kernel'] == 'RxDxH'
   packed = int8_weights.pack(drawn())
   like = int8_weights.like(packed, drawn())
