@@ -145,7 +145,12 @@ def _name_parts(config):
     return config
   given = {key: value for key, value in _config_flags() if '.' in key}
   parts.override(
-    config, {key: given[key] for key in given if key in parts.BY_KEY}
+    config,
+    {
+      key: parts.name_of(key, given[key])
+      for key in given
+      if key in parts.BY_KEY
+    },
   )
   parts.check_flat(given, config)
   return config

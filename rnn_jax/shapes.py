@@ -1,11 +1,11 @@
 """The names of the axes, and a check of shapes at trace time.
 
 B batch, L time, N chunks, C chunk length, D model width, H heads, K key width
-a head, P value width a head, S vector-state width, F MLP width, V vocabulary,
-W attention window, R stacked layers. A shape is its axes joined by `x`, as in
-`q_BxLxHxK`. The same names are the logical axes by which parameters are
-sharded: 'DxF' is a matrix, 'D+F' a parameter of axis D that is added to a sum
-over F, such as the last bias of an MLP.
+a head, P value width a head, G groups of heads, S vector-state width, F MLP
+width, V vocabulary, W attention window, R stacked layers. A shape is its axes
+joined by `x`, as in `q_BxLxHxK`. The same names are the logical axes by which
+parameters are sharded: 'DxF' is a matrix, 'D+F' a parameter of axis D that is
+added to a sum over F, such as the last bias of an MLP.
 """
 
 from typing import Any
@@ -19,6 +19,7 @@ AXES = {
   'H': 'heads',
   'K': 'key width',
   'P': 'value width',
+  'G': 'groups',
   'S': 'state width',
   'F': 'MLP width',
   'V': 'vocabulary',

@@ -57,6 +57,12 @@ OWN = {
   'digits_bdh': IMAGES | {'cell.neurons': 16},
   'gpt2': TEXT
   | {'data.vocabulary': 300, 'data.batch_size': 8, 'cell.head_width': 4},
+  'hybrid': TEXT
+  | {
+    'model.layers': 4,
+    'data.boundaries': '(16, 32)',
+    'cell.attention.head_width': 32,
+  },
   'memory_lab': TEXT | {'data.vocabulary': 300, 'cell.head_width': 4},
   'published': TEXT | {'data.vocabulary': 300},
   'recall': {
@@ -92,6 +98,50 @@ def parameters(raw, vocabulary):
 def test_chatgot_has_its_parameters_at_89_characters(size, count):
   module = importlib.import_module('configs.chatgot')
   assert parameters(module.get_config(size), 89) == count
+
+
+def delta_net(D, H, K, P, taps=4):
+  """The parameters of gated_deltanet, as docs/cells.md has them."""
+  return (
+    2 * D * H * (K + P) + D * H + taps * H * (2 * K + P) + D * H * (P + 1)
+  ) + 2 * H
+
+
+def kimi(D, H, K, P, rank, taps=4):
+  own = 2 * D * H * (K + P) + D * H + taps * H * (2 * K + P)
+  return own + 2 * D * H * rank + H * rank * (K + P) + H * (1 + K + P)
+
+
+@pytest.mark.parametrize(
+  ('model', 'of_cells'),
+  (
+    ('qwen3_next', 6 * delta_net(256, 4, 32, 64) + 2 * 256 * (8 + 4) * 64),
+    ('kimi_linear', 6 * kimi(256, 4, 32, 64, 16) + 2 * 4 * 256**2),
+    # Taps, their bias and dt, the rate and the skip of each head.
+    (
+      'samba',
+      3 * (8 * 193 * 256 + 2 * 32 * 256 + 5 * 576 + 3 * 8 + 4 * 256**2),
+    ),
+    (
+      'recurrent_gemma',
+      4 * (3 * 256**2 + 2 * 64 * 256 + 10 * 256 + 256)
+      + 2 * 256 * (4 + 1 + 4 + 1) * 64,
+    ),
+  ),
+)
+def test_hybrids_have_their_layouts_and_parameters(model, of_cells):
+  module = importlib.import_module('configs.hybrid')
+  raw = module.get_config(model)
+  assert raw.model.cells == module.MODELS[model][0]
+  D, F, V = raw.model.width, raw.model.mlp_width, 257
+  around = 2 * V * D + V + raw.model.layers * 3 * D * F
+  assert parameters(raw, V) == around + of_cells
+
+
+def test_an_unknown_hybrid_is_named():
+  module = importlib.import_module('configs.hybrid')
+  with pytest.raises(ValueError, match="hybrid.py:griffin: choose one of .*'s"):
+    module.get_config('griffin')
 
 
 def test_an_unknown_size_is_named():

@@ -14,6 +14,7 @@ one. OWN holds what a cell is given besides.
 import bisect
 import functools
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -38,11 +39,15 @@ SIZES = {  # the option that sets a cell's width
   'gla': 'value_width',
   'hgrn2': 'value_width',
   'mamba2': 'value_width',
+  'mlstm': 'value_width',
+  'rg_lru': 'head_width',
   'deltanet': 'value_width',
   'gated_deltanet': 'value_width',
   'kda': 'value_width',
   'rwkv7': 'value_width',
+  'gated_deltanet, hybrid': 'gated_deltanet.value_width',
 }
+REFERENCE = 'simple_rnn'
 # BDH is norms around a sum. Its state forgets nothing: carried along, it would
 # keep pairs of characters of the whole text.
 OWN = {
@@ -51,7 +56,14 @@ OWN = {
     'model.norm': 'standard',
     'model.mlp_width': 0,
     'data.carry_state': False,
-  }
+  },
+  'gated_deltanet, hybrid': {
+    'model.cell': REFERENCE,  # the default, as `cells` says which
+    'model.cells': ['gated_deltanet', 'gated_deltanet', 'attention'],
+    'model.layers': 3,
+    'cell.gated_deltanet.heads': 2,  # steps of the width are small enough
+    'cell.gated_deltanet.key_width': 32,
+  },
 }
 RATES = (3e-3, 1e-3)  # the configs' own, and another
 STEPS = 400
@@ -59,7 +71,6 @@ RECALL_STEPS = 500
 DISTANCE = 16
 QUICK = {'data.length': 16, 'data.batch_size': 2, 'model.width': 32}
 
-REFERENCE = 'simple_rnn'
 CHARACTERS = 65  # of Tiny Shakespeare; that many weights all models have more
 WIDEST = 4096
 SAMPLED = (5, 17, 41)  # sizes by which the number of weights is estimated
@@ -165,7 +176,8 @@ def recall(model: tables.Row, distance: int, steps: int) -> tables.Row:
 
 
 def _size(raw, model):
-  return {'size': raw.cell[model['size']] if model['size'] else 0}
+  size = model['size']
+  return {'size': operator.attrgetter(size)(raw.cell) if size else 0}
 
 
 def sized(
@@ -179,7 +191,8 @@ def sized(
   Args:
     get_config: of a file of configs/, which takes a cell.
     cell: a file of rnn_jax/cells.
-    size: the option of the cell to search for; empty: it is the reference.
+    size: the option of the cell to search for, in section `cell`; empty: it is
+      the reference.
     overrides: {'section.key': value} of this cell's config; only 'model.width'
       also applies to the reference.
 
@@ -198,7 +211,7 @@ def sized(
     if value:
       # As wide as the model, a cell would lose its output matrix.
       same = size == 'state_width' and value == raw.model.width
-      raw.cell[size] = value + same
+      config_lib.override(raw, {f'cell.{size}': value + same})
     return raw
 
   if not size:

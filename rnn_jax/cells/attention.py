@@ -9,9 +9,15 @@ and a step that leaves the window is forgotten at once. A window of 0 is
 data.length, all of a row; a longer generated text sees that many steps. With
 sees='row' a step sees all of its row, such as an image, and there is no state.
 
-Shapes: x BxLxD, q, k, v, y BxLxHxK, the state BxWxHxK twice. With H K = D and
-biases there are 4 D^2 + 4 D parameters.
-Source: Vaswani et al., "Attention Is All You Need", 2017.
+With `kv_heads` = G below H, groups of H / G queries share keys and values, and
+the state is so much smaller. Rotary positions may rotate only the first
+`rotary_width` channels of a head.
+
+Shapes: x BxLxD, q, y BxLxHxK, k, v BxLxGxK, the state BxWxGxK twice. With
+G = H, H K = D and biases there are 4 D^2 + 4 D parameters.
+Source: Vaswani et al., "Attention Is All You Need", 2017; Ainslie et al., "GQA:
+Training Generalized Multi-Query Transformer Models from Multi-Head
+Checkpoints", 2023.
 """
 
 import dataclasses
@@ -54,10 +60,12 @@ class Config(base.Config):
 
   heads: int = 4
   head_width: int = 32
+  kv_heads: int = 0  # of keys and values, which queries share; 0: heads
   window: int = 0  # earlier steps that a step sees; 0: data.length
   top_k: int = 0  # the number of highest scores in the softmax; 0: all
   sees: str = 'past'  # or 'row': all of it, later steps included
   rotary: float = 10_000.0  # base of rotary positions; 0: no positions
+  rotary_width: int = 0  # channels of a head that they rotate; 0: all
   biases: bool = False  # on q, k, v and the output
   dropout: float = 0.0  # on y
 
@@ -70,13 +78,14 @@ class Config(base.Config):
     for key in ('heads', 'head_width'):
       if getattr(self, key) < 1:
         self._refuse(key, 'give 1 or more')
-    for key in ('window', 'top_k'):
+    for key in ('kv_heads', 'window', 'top_k', 'rotary_width'):
       if getattr(self, key) < 0:
         self._refuse(key, 'give 0 or more')
-    if self.rotary and self.rotary <= 1:
-      self._refuse('rotary', 'give a number above 1, or 0 for no positions')
-    if self.rotary and self.head_width % 2:
-      self._refuse('head_width', 'rotary positions need an even number')
+    if self.heads % self.groups:
+      self._refuse('kv_heads', f'it must divide cell.heads={self.heads}')
+    if (shards := config.mesh.tensor) > 0 and self.kv_heads % shards:
+      self._refuse('kv_heads', f'mesh.tensor={shards} must divide it')
+    self._check_rotary()
     self._check_dropout()
     base.check_sight(self.sees, config)
     if self.sees == 'row':
@@ -93,6 +102,30 @@ class Config(base.Config):
     base.check_steps(config)
     if config.recurrence.impl == 'cudnn':
       self._check_cudnn(config.train.precision)
+
+  @property
+  def groups(self) -> int:
+    """G, the number of heads of keys and values."""
+    return self.kv_heads or self.heads
+
+  def of_shard(self, shards: int) -> Self:
+    own = super().of_shard(shards)
+    return dataclasses.replace(own, kv_heads=self.kv_heads // shards)
+
+  def _check_rotary(self):
+    if not self.rotary:
+      if self.rotary_width:
+        self._refuse('rotary_width', 'cell.rotary=0 rotates nothing: give 0')
+      return
+    if self.rotary <= 1:
+      self._refuse('rotary', 'give a number above 1, or 0 for no positions')
+    if self.rotary_width > self.head_width:
+      self._refuse(
+        'rotary_width', f'give up to cell.head_width={self.head_width}'
+      )
+    key = 'rotary_width' if self.rotary_width else 'head_width'
+    if getattr(self, key) % 2:
+      self._refuse(key, 'rotary positions need an even number')
 
   def _check_row(self, config):
     # A run's stored config has the window that `settle` returned.
@@ -133,8 +166,8 @@ class Projected(NamedTuple):
   """The projections of the input."""
 
   q_BxLxHxK: jax.Array
-  k_BxLxHxK: jax.Array
-  v_BxLxHxK: jax.Array
+  k_BxLxGxK: jax.Array
+  v_BxLxGxK: jax.Array
 
 
 class Cell(base.Cell):
@@ -142,7 +175,8 @@ class Cell(base.Cell):
 
   def setup(self) -> None:
     config = self.config
-    self.projection = self._dense(3 * config.heads * config.head_width)
+    heads = config.heads + 2 * config.groups
+    self.projection = self._dense(heads * config.head_width)
     self.output = self._dense(self.width)
     self.drop = nn.Dropout(config.dropout)
 
@@ -158,7 +192,7 @@ class Cell(base.Cell):
     if self._sees_row:
       return None
     return attention_ring.init_cache(
-      B, config.window, config.heads, config.head_width, config.head_width
+      B, config.window, config.groups, config.head_width, config.head_width
     )
 
   @property
@@ -171,10 +205,15 @@ class Cell(base.Cell):
     return attention_ring.Cache._make(['BxWxH', 'BxWxH', 'B'])
 
   def project(self, x_BxLxD: jax.Array) -> Projected:
+    config = self.config
     x = self.projection(x_BxLxD)
-    # Head by head, so that they can be sharded.
-    x = x.reshape(*x.shape[:2], self.config.heads, -1)
-    return Projected(*jnp.split(x, 3, -1))
+    # Group by group, so that they can be sharded: its queries, its k, its v.
+    x = x.reshape(*x.shape[:2], config.groups, -1)
+    queries = config.heads // config.groups * config.head_width
+    ends = queries, queries + config.head_width
+    q, k, v = jnp.split(x, ends, -1)
+    q = q.reshape(*x.shape[:2], config.heads, config.head_width)
+    return Projected(q, k, v)
 
   def step(
     self, state: attention_ring.Cache | None, u: Projected
@@ -199,6 +238,7 @@ class Cell(base.Cell):
     options = attention.Options(
       impl='auto' if self.plan.impl == 'scan' else self.plan.impl,
       base=self.config.rotary,
+      rotated=self.config.rotary_width,
       top_k=self.config.top_k,
       queries=self.plan.remat_every or self.plan.chunk_length or 0,
     )
@@ -210,10 +250,9 @@ class Cell(base.Cell):
     q, k, v = u
     if self.config.rotary:
       position = jnp.arange(q.shape[1])[None]
-      q, k = (
-        rotary.rotate(x, position, self.config.rotary).astype(x.dtype)
-        for x in (q, k)
-      )
+      angles = position, self.config.rotary, self.config.rotary_width
+      q, k = (rotary.rotate(x, *angles).astype(x.dtype) for x in (q, k))
+    k, v = (jnp.repeat(x, q.shape[2] // k.shape[2], 2) for x in (k, v))
     options = row_attention.Options(
       'softmax', ROW_IMPLS[self.plan.impl], operands=self.policy.operands
     )

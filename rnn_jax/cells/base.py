@@ -38,7 +38,9 @@ class Plan:
   remat_every: int = 0  # steps between stored states under 'scan'; 0: store all
   remat_schedule: str = 'uniform'  # one of ops.remat_schedules, of such blocks
   remat_kept: int = 0  # states stored at a time under 'binomial'; 0: log2
-  layers: int = 0  # in a remat group, see models/remat.py; 0: no remat
+  # In a remat group, see models/remat.py; 0: no remat. With a pattern of cells,
+  # this and the next count periods.
+  layers: int = 0
   stored_layers: int = 0  # between two such groups, without remat
   keep: tuple[str, ...] = ()  # names that such a group saves
   offload: bool = False  # whether it saves them in host memory

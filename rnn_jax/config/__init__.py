@@ -22,6 +22,7 @@ from rnn_jax.config import adapters as adapter_rules
 from rnn_jax.config import compression
 from rnn_jax.config import mesh as mesh_rules
 from rnn_jax.config import parts
+from rnn_jax.config import pattern as pattern_lib
 from rnn_jax.config import rules
 from rnn_jax.config import values
 from rnn_jax.config.parts import load as load
@@ -187,6 +188,8 @@ class Model:
   """The stack around the cell, whose options are section `cell`."""
 
   cell: str = 'simple_rnn'  # a file of rnn_jax/cells, or your module
+  # Or several, a pattern that layers repeat: config/pattern.py.
+  cells: tuple[str, ...] = ()
   block: str = option('residual', choices='models.blocks:BLOCKS')
   layers: int = option(2, least=1)
   shared_layers: bool = False  # all layers have the same parameters
@@ -214,7 +217,22 @@ class Model:
   # Of the embedding as a head; 0: width ** -0.5.
   tied_multiplier: float = option(0.0, least=0)
   head_bias: bool = True  # of the head
-  unroll: int = option(1, least=1)  # layers per iteration of the layer scan
+  # Layers per iteration of the layer scan, or periods of `cells`.
+  unroll: int = option(1, least=1)
+
+  @property
+  def pattern(self) -> tuple[str, ...]:
+    """The cells of a period: one, or those of `cells`."""
+    return self.cells or (self.cell,)
+
+  @property
+  def periods(self) -> int:
+    """How many times the layers repeat the pattern."""
+    return self.layers // len(self.pattern)
+
+  def of_cell(self, name: str) -> typing.Self:
+    """Returns the options of a stack with only one of the pattern's cells."""
+    return dataclasses.replace(self, cell=name, cells=())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -419,7 +437,7 @@ class Config:
 
 
 def default(
-  cell: str = 'simple_rnn',
+  cell: str | tuple[str, ...] = 'simple_rnn',
   *,
   task: str = 'language_modeling',
   source: str = 'python_stdlib',
@@ -429,6 +447,8 @@ def default(
 ) -> parts.Root:
   """Returns all keys for these parts with defaults, as a locked ConfigDict.
 
+  Several cells are a pattern, as in model.cells.
+
   Raises:
     InputError: a part doesn't exist; the message lists those that do.
   """
@@ -436,7 +456,7 @@ def default(
   override(
     root,
     {
-      'model.cell': cell,
+      parts.BY_KEY['model.cell'].key_of(cell): cell,
       'task.name': task,
       'data.source': source,
       'data.layout': layout,
@@ -457,6 +477,7 @@ def parse(raw: Mapping[str, typing.Any] | ml_collections.ConfigDict) -> Config:
   raw = raw.to_dict() if isinstance(raw, ml_collections.ConfigDict) else raw
   config = _build(raw)
   values.check(config)
+  pattern_lib.check(config.model)
   rules.check(config)
   for kind in parts.KINDS:
     name = dict(parts.chosen(raw))[kind.key]
@@ -501,7 +522,7 @@ def _named(raw):
   """Returns a raw config with only the names of its parts."""
   sections = {}
   for key, name in parts.chosen(raw):
-    section, _, field = key.partition('.')
+    section, _, field = parts.BY_KEY[key].key_of(name).partition('.')
     sections.setdefault(section, {})[field] = name
   return sections
 

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 from rnn_jax import errors
+from rnn_jax.config import pattern
 from rnn_jax.parallel import axes
 from rnn_jax.parallel import compression
 from rnn_jax.parallel import mesh as mesh_lib
@@ -42,15 +43,14 @@ def _check_tensor(config, rules):
   size = config.mesh.tensor
   if size == 1:
     return
-  lengths = {
-    'H': ('cell.heads', getattr(config.cell, 'heads', 0)),
-    'F': ('model.mlp_width', config.model.mlp_width),
-  }
-  for axis, (key, length) in lengths.items():
+  lengths = [('F', 'model.mlp_width', config.model.mlp_width)]
+  for section, cell in pattern.sections(config.cell):
+    lengths.append(('H', f'{section}.heads', getattr(cell, 'heads', 0)))
+    if getattr(cell, 'attention', 'none') != 'none':
+      _refuse('tensor', size, f'{section}.attention reads all heads: give 1')
+  for axis, key, length in lengths:
     if 'tensor' in rules.axes(axis) and length % size:
       _refuse('tensor', size, f'it must divide {key}={length}')
-  if getattr(config.cell, 'attention', 'none') != 'none':
-    _refuse('tensor', size, 'cell.attention reads all heads: give 1')
   if config.task.reads_logits and 'tensor' in rules.axes('V'):
     _refuse(
       'tensor',
@@ -88,8 +88,10 @@ def _check_pipe(config):
     )
   if schedule == '1f1b' and config.remat.segment:
     _refuse('schedule', schedule, "remat.segment needs 'gpipe'")
-  if model.layers % size:
-    _refuse('pipe', size, f'it must divide model.layers={model.layers}')
+  if model.periods % size:
+    of = f' / {len(model.cells)}, the periods of model.cells'
+    remedy = f'it must divide model.layers={model.layers}'
+    _refuse('pipe', size, remedy + of * bool(model.cells))
   if model.embedding_width not in (0, model.width):
     _refuse(
       'pipe',

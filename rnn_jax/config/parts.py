@@ -6,10 +6,14 @@ frozen dataclass that extends the common one (config.Optimizer), is the section
 of the config: a key of another part is unknown. `Config.check(config)` refuses
 bad values; what other code must know about the part is an attribute of it.
 
+A key may name several parts, as model.cells does: their section is then that of
+`pattern.py`.
+
 In the ConfigDict of a config file, naming another part replaces the keys of its
 section. Keys that both parts have, with the same default, keep their values.
 """
 
+import ast
 import dataclasses
 import functools
 import importlib
@@ -23,6 +27,7 @@ from typing import NamedTuple
 import ml_collections
 
 from rnn_jax import errors
+from rnn_jax.config import pattern
 from rnn_jax.config import values
 
 
@@ -35,6 +40,7 @@ class Kind(NamedTuple):
     section: of the config; has the file's options.
     default: name of a file.
     needs: what a file defines besides `Config`.
+    several: the key that names several files in place of one; '': none.
   """
 
   key: str
@@ -42,11 +48,16 @@ class Kind(NamedTuple):
   section: str
   default: str
   needs: tuple[str, ...]
+  several: str = ''
 
   @property
   def place(self) -> list[str]:
     """The section and the name of the key."""
     return self.key.split('.')
+
+  def key_of(self, name: 'Name') -> str:
+    """Returns the key that gives this name."""
+    return self.key if isinstance(name, str) else self.several
 
 
 KINDS = (
@@ -65,16 +76,26 @@ KINDS = (
     'buckets',
     ('make', 'lengths'),
   ),
-  Kind('model.cell', 'cells', 'cell', 'simple_rnn', ('Cell', 'LOGICAL_AXES')),
+  Kind(
+    'model.cell',
+    'cells',
+    'cell',
+    'simple_rnn',
+    ('Cell', 'LOGICAL_AXES'),
+    'model.cells',
+  ),
   Kind(
     'optimizer.name', 'training/optimizers', 'optimizer', 'adamw', ('make',)
   ),
   Kind('schedule.name', 'training/schedules', 'schedule', 'cosine', ('make',)),
 )
-BY_KEY = {kind.key: kind for kind in KINDS}
+BY_KEY = {
+  key: kind for kind in KINDS for key in (kind.key, kind.several) if key
+}
 SECTIONS = tuple(dict.fromkeys(kind.section for kind in KINDS))
 
-Names = tuple[tuple[str, str], ...]  # (key, name of the part)
+Name = str | tuple[str, ...]  # of a part, or of several
+Names = tuple[tuple[str, Name], ...]  # (Kind.key, name)
 
 
 def load(folder: str, name: str, key: str) -> types.ModuleType:
@@ -130,13 +151,21 @@ def check_known(raw: Mapping[str, Any], where: str) -> None:
     InputError: it names a module that isn't imported; importing it would run
       its code.
   """
-  for key, name in (*chosen(raw), *_writers(raw)):
+  for key, name in (*_single(chosen(raw)), *_writers(raw)):
     module = name.partition(':')[0]
     if '.' in module and module not in sys.modules:
       raise errors.InputError(
         f'{where}: {key}={name!r} names a module, and opening this would run '
         f'its code: if it is yours, give --modules={module}'
       )
+
+
+def _single(named):
+  """Yields (key, name) of every single part."""
+  for kind_key, given in named:
+    key = BY_KEY[kind_key].key_of(given)
+    for name in (given,) if isinstance(given, str) else given:
+      yield key, name
 
 
 def _writers(raw):
@@ -158,26 +187,60 @@ def _package(folder):
   return importlib.import_module(f'rnn_jax.{folder.replace("/", ".")}')
 
 
-def options(kind: Kind, name: str) -> type:
-  """Returns the Config of a part.
+def options(kind: Kind, name: Name) -> type:
+  """Returns the Config of a part, or of several.
 
   Raises:
-    InputError: as `load`.
+    InputError: as `load`, or as `pattern.options`.
   """
-  return load(kind.folder, name, kind.key).Config
+  if isinstance(name, str):
+    return load(kind.folder, name, kind.key).Config
+  return _options_of_several(kind, name)
+
+
+@functools.cache
+def _options_of_several(kind, names):
+  return pattern.options(
+    {name: load(kind.folder, name, kind.several).Config for name in names}
+  )
+
+
+def name_of(key: str, value: Name) -> Name:
+  """Returns a part's name, or several, from their text in a command line.
+
+  Args:
+    key: of BY_KEY.
+    value: the text, or what it stands for.
+
+  Raises:
+    InputError: the text isn't a tuple, and the key takes one.
+  """
+  if key != BY_KEY[key].several or not isinstance(value, str):
+    return value
+  try:
+    names = ast.literal_eval(value)
+  except (SyntaxError, ValueError):
+    names = value
+  if not isinstance(names, tuple):
+    raise errors.InputError(
+      f"{key}={value}: give a tuple, as in \"('gla', 'attention')\""
+    )
+  return names
 
 
 def chosen(raw: Mapping[str, Any]) -> Names:
   """Returns (key, name) for each kind, from raw values or by default."""
-  chosen_names = []
+  chosen_names: list[tuple[str, Name]] = []
   for kind in KINDS:
     section, key = kind.place
     given, name = raw.get(section), kind.default
+    several = None
     if isinstance(given, (dict, ml_collections.ConfigDict)):
       name = given.get(key, kind.default)
+      several = given.get(kind.several.removeprefix(f'{section}.'))
     # Names of a wrong type are refused later, with all other wrong types.
     name = name if isinstance(name, str) else kind.default
-    chosen_names.append((kind.key, name))
+    chosen_names.append((kind.key, pattern.names(several) or name))
   return tuple(chosen_names)
 
 
@@ -250,11 +313,15 @@ def check_keys(section: str, raw: Any, named: Names) -> None:
       continue
     for kind in (kind for kind in KINDS if kind.section == section):
       if owners := _parts_with(kind, key):
+        name = dict(named)[kind.key]
+        remedy = f'leave it out, or choose one of {owners}'
+        if not isinstance(name, str):
+          own = pattern.section_name(name[0])
+          remedy = f'give it to one of them, as in {section}.{own}.{key}'
         errors.refuse(
           f'{section}.{key}',
           raw[key],
-          f'{kind.key}={dict(named)[kind.key]!r} has no such key: leave it '
-          f'out, or choose one of {owners}',
+          f'{kind.key_of(name)}={name!r} has no such key: {remedy}',
         )
 
 
@@ -315,8 +382,7 @@ class Root(ml_collections.ConfigDict):
   def update(self, *other: Any, **given: Any) -> None:
     """Updates as a dict does, the names of parts first."""
     given = dict(*other) | given
-    for kind in KINDS:
-      section, key = kind.place
+    for section, key in (name.split('.') for name in BY_KEY):
       if key in given.get(section, ()):
         self[section][key] = given[section][key]
     super().update(given)

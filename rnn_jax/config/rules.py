@@ -313,6 +313,7 @@ def _check_remat_schedule(config):
 def _check_layer_remat(config):
   remat = config.remat
   inner = config.model.embedding_width or config.model.width
+  pattern = len(config.model.pattern)
   layers = config.model.layers - (inner != config.model.width)
   if remat.stored_layers and not remat.layers:
     errors.refuse(
@@ -320,6 +321,13 @@ def _check_layer_remat(config):
       remat.stored_layers,
       'remat.layers=0 stores all layers: give 1 or more',
     )
+  for key in ('layers', 'stored_layers'):
+    if (count := getattr(remat, key)) % pattern:
+      errors.refuse(
+        f'remat.{key}',
+        count,
+        f'give a multiple of the {pattern} cells of model.cells, or 0',
+      )
   if remat.layers and layers % (remat.layers + remat.stored_layers):
     plus = f' + remat.stored_layers={remat.stored_layers}'
     errors.refuse(

@@ -172,7 +172,11 @@ def _run(path, raw, variant, seed, overrides):
 def _with_parts(raw, values):
   """The dict of a config with the parts that `values` name."""
   named = copy.deepcopy(raw)
-  names = {key: values[key] for key in values if key in parts.BY_KEY}
+  names = {
+    key: parts.name_of(key, values[key])
+    for key in values
+    if key in parts.BY_KEY
+  }
   config_lib.override(named, names)
   parts.check_flat(values, named)
   return named.to_dict()

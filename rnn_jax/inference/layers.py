@@ -12,6 +12,7 @@ import jax
 from rnn_jax.cells import base
 from rnn_jax.models import blocks
 from rnn_jax.models import language_model
+from rnn_jax.models import period
 
 
 class LanguageModel(language_model.LanguageModel):
@@ -22,15 +23,15 @@ class LanguageModel(language_model.LanguageModel):
 
   def setup(self) -> None:
     super().setup()
-    fields = (self.config, self.cell_config, self.plan, self.policy)
-    count = 1 if self.config.shared_layers else self.config.layers
-    self.layer = [blocks.Block(*fields) for _ in range(count)]
+    count = 1 if self.config.shared_layers else self.config.periods
+    entries = count * period.fields(self).entries
+    self.layer = [blocks.Block(*own) for own in entries]
 
   def init_state(self, B: int) -> Any:
     """Returns the state before a document, for B rows."""
-    cell = blocks.make_cell(self, parent=None)
-    states = tuple(cell.init_state(B) for _ in range(self.config.layers))
-    return self._init_positions(B), states
+    one = period.init_state(self, B)
+    states = one if self.config.cells else (one,)
+    return self._init_positions(B), self.config.periods * states
 
   def hidden(
     self,
@@ -63,9 +64,10 @@ def unstack(params: dict) -> dict:
   """Returns a `language_model.LanguageModel`'s parameters layer by layer."""
   params = dict(params)
   stack = params.pop('stack')
-  layers = [stack[name] for name in ('first', 'shared') if name in stack]
+  units = [stack[name] for name in ('first', 'shared') if name in stack]
   if 'blocks' in stack:
     stacked = stack['blocks']
     for n in range(jax.tree.leaves(stacked)[0].shape[0]):
-      layers.append(jax.tree.map(lambda x, n=n: x[n], stacked))
+      units.append(jax.tree.map(lambda x, n=n: x[n], stacked))
+  layers = [layer for unit in units for layer in period.split(unit)]
   return params | {f'layer_{n}': layer for n, layer in enumerate(layers)}

@@ -217,10 +217,8 @@ class Model:
   def __repr__(self) -> str:
     config = self.bundle.config
     count = sum(x.size for x in jax.tree.leaves(self.bundle.params))
-    return (
-      f'<rnn_jax Model: {config.task.name}, {config.model.cell}, '
-      f'{count:,} parameters>'
-    )
+    cells = ', '.join(config.model.pattern)
+    return f'<rnn_jax Model: {config.task.name}, {cells}, {count:,} parameters>'
 
   @functools.cached_property
   def _task(self):

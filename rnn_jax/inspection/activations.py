@@ -27,6 +27,7 @@ from rnn_jax.data.batching import batch as batch_lib
 from rnn_jax.inference import layers
 from rnn_jax.inspection import anatomy
 from rnn_jax.models import blocks
+from rnn_jax.models import period
 from rnn_jax.models import remat
 from rnn_jax.models import vision
 
@@ -77,11 +78,11 @@ def layers_of(
   model, params = anatomy.body(model, params)
   x_BxLxD = _enter(model, params, batch)
   plan = base.Plan('auto', model.plan.chunk_length)
-  block = blocks.Block(
-    model.config, model.cell_config, plan, model.policy, parent=None
-  )
+  own_fields = period.fields(model)._replace(plan=plan)
+  entries = [blocks.Block(*own, parent=None) for own in own_fields.entries]
   by_layer, seen = _by_layer(params), []
   for n in range(model.config.layers):
+    block = entries[n % len(entries)]
     # Layers that share their parameters have one entry.
     own = by_layer[f'layer_{n % len(by_layer)}']
     x_BxLxD, layer = _run(block, own, x_BxLxD, batch)

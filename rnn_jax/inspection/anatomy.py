@@ -4,8 +4,8 @@ import flax.linen as nn
 import jax
 
 from rnn_jax.inference import layers
-from rnn_jax.models import blocks
 from rnn_jax.models import classifier
+from rnn_jax.models import period
 
 # Parts before the layers.
 FIRST = 'embedding', 'patches', 'token', 'positions'
@@ -26,8 +26,8 @@ def is_recurrent(model: nn.Module) -> bool:
 
   They don't if a step sees its whole row.
   """
-  cell = blocks.make_cell(model, parent=None)
-  return bool(jax.tree.leaves(jax.eval_shape(lambda: cell.init_state(1))))
+  state = jax.eval_shape(lambda: period.init_state(model, 1))
+  return bool(jax.tree.leaves(state))
 
 
 def parts(params: dict) -> dict[str, dict[str, jax.Array]]:

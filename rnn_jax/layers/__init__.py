@@ -169,16 +169,18 @@ class RHN(Layer):
 class Attention(Layer):
   """Causal multi-head attention over a window (Vaswani et al., 2017).
 
-  x BxLxD to y BxLxF. The state is the keys and values of the window, 2 W H K
-  numbers: one step costs the same at any position.
+  x BxLxD to y BxLxF. The state is the keys and values of the window, 2 W G K
+  numbers with G = kv_heads: one step costs the same at any position.
 
   Attributes:
     features: F, the width of y.
     heads: H.
     head_width: K of a head, even with rotary positions; 0: F / H.
+    kv_heads: heads of keys and values, which queries share; 0: H.
     window: W, earlier steps that a step sees.
     top_k: the number of highest scores in the softmax; 0: all.
     rotary: base of rotary positions; 0: no positions.
+    rotary_width: channels of a head that they rotate; 0: all.
     biases: whether q, k, v and y have biases.
   """
 
@@ -186,9 +188,11 @@ class Attention(Layer):
   _: dataclasses.KW_ONLY
   heads: int = 4
   head_width: int = 0
+  kv_heads: int = 0
   window: int = 512
   top_k: int = 0
   rotary: float = 10_000.0
+  rotary_width: int = 0
   biases: bool = False
 
   cell: ClassVar[str] = 'attention'

@@ -258,12 +258,6 @@ def head_shards(block: nn.Module) -> int:
   return devices.current().shards('H') if has_heads else 1
 
 
-def gathered(block: nn.Module, params: PyTree) -> PyTree:
-  """Returns a block's parameters as it uses them, from this device's shards."""
-  axes = logical_axes(block.config.cell)
-  return devices.current().gather(params, axes)
-
-
 def make_cell(block: nn.Module, **overrides: Any) -> base.Cell:
   """Returns the cell that a block's config names, with this device's heads.
 

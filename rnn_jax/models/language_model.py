@@ -58,7 +58,7 @@ class LanguageModel(nn.Module):
   """See the module's docstring; build it with `from_config`."""
 
   config: config_lib.Model
-  cell_config: base.Config
+  cell_config: Any
   vocabulary: int
   plan: base.Plan = base.Plan()
   policy: precision.Policy = precision.POLICIES['float32']
@@ -97,7 +97,7 @@ class LanguageModel(nn.Module):
   @nn.nowrap
   def logical_axes(self) -> dict[str, str]:
     """Returns the logical axes of the parameters by path."""
-    axes = stack.logical_axes(self.config.cell)
+    axes = stack.logical_axes(self.config)
     return LOGICAL_AXES | {f'stack/{path}': x for path, x in axes.items()}
 
   def state_axes(self) -> PyTree:
@@ -252,15 +252,15 @@ def from_config(config: config_lib.Config, vocabulary: int) -> LanguageModel:
 
 def plan(config: config_lib.Config) -> base.Plan:
   """Returns how a config's model is computed."""
-  remat = config.remat
+  remat, pattern = config.remat, len(config.model.pattern)
   return base.Plan(
     config.recurrence.impl,
     config.recurrence.chunk_length or None,
     config_lib.remat_length(remat.every, config.data.length),
     remat.schedule,
     remat.kept,
-    remat.layers,
-    remat.stored_layers,
+    remat.layers // pattern,
+    remat.stored_layers // pattern,
     remat.keep,
     remat.offload,
     not (config.data.carry_state or remat.segment),

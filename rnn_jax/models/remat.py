@@ -14,6 +14,7 @@ With remat.offload these are in host memory until they are needed.
 
 With remat.stored_layers = n, n layers that save all their activations follow
 each such group: k = 1 and n = N - 1 recompute every N-th layer and no other.
+With a pattern of cells, groups are of whole periods.
 The numbers don't change; with k + n > 1 dropout draws other masks.
 Source: Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016.
 """

@@ -1,15 +1,16 @@
-"""A stack of R blocks.
+"""A stack of R units: blocks, or periods of a pattern of them (period.py).
 
 `nn.scan` runs one program R times over parameters and states that are stacked
-on a leading axis R. Where devices share parameters, a layer's are gathered when
-it runs, and again in the backward pass. With model.shared_layers all R layers
+on a leading axis R. Where devices share parameters, a unit's are gathered when
+it runs, and again in the backward pass. With model.shared_layers all R units
 are one, whose parameters don't have that axis: they are gathered once, and
-their gradients are sums over the layers (Dehghani et al., "Universal
+their gradients are sums over the units (Dehghani et al., "Universal
 Transformers", 2019).
 
 Where n devices share the layers, parameters and states are those of a device's
-own R/n layers, its stage, and rows pass through all stages. The stack's result
-is then valid on the last stage, and zero on the others.
+own R/n units, its stage, and rows pass through all stages. The stack's result
+is then valid on the last stage, and zero on the others. Below, a layer is a
+unit.
 """
 
 import functools
@@ -23,6 +24,7 @@ import jax.numpy as jnp
 from rnn_jax import config as config_lib
 from rnn_jax.cells import base
 from rnn_jax.models import blocks
+from rnn_jax.models import period
 from rnn_jax.models import remat
 from rnn_jax.ops import devices
 from rnn_jax.ops import precision
@@ -30,32 +32,29 @@ from rnn_jax.ops import precision
 PyTree = Any
 
 
-def logical_axes(cell: str) -> dict[str, str]:
-  """Returns the logical axes of a stack's parameters by path.
-
-  `cell` is the name of its blocks' cell.
-  """
-  single = blocks.logical_axes(cell)
+def logical_axes(config: config_lib.Model) -> dict[str, str]:
+  """Returns the logical axes of a stack's parameters by path."""
+  single = period.logical_axes(config)
   stacked = {f'blocks/{path}': f'Rx{x}' for path, x in single.items()}
   for name in ('first', 'shared'):
     stacked |= {f'{name}/{path}': x for path, x in single.items()}
   return stacked
 
 
-def stage(block: blocks.Block) -> Callable[..., tuple[jax.Array, PyTree]]:
-  """Returns the function that runs a stage, see ops/devices.Stage.
+def stage(block: nn.Module) -> Callable[..., tuple[jax.Array, PyTree]]:
+  """Returns the function that runs a stage of units like `block`.
 
-  Its parameters and states are stacked over the layers, `extra` is starts_BxL
-  or None, `key` the rngs of the rows. Layers fold them with their own number,
-  so that masks don't depend on a layer's stage. It raises ValueError if groups
-  of the plan don't divide the number of layers.
+  It is that of ops/devices.Stage: parameters and states are stacked over the
+  layers, `extra` is starts_BxL or None, `key` the rngs of the rows. Layers fold
+  them with their own number, so that masks don't depend on a layer's stage. It
+  raises ValueError if groups of the plan don't divide the number of layers.
   """
   plan = block.plan
 
   def layer(starts_BxL, keys, x, inputs):
     number, params, state = inputs
     keys = jax.tree.map(lambda key: jax.random.fold_in(key, number), keys)
-    params = blocks.gathered(block, params)
+    params = period.gathered(block, params)
     return block.apply({'params': params}, x, state, starts_BxL, rngs=keys)
 
   stored = layer
@@ -122,32 +121,28 @@ def _check_groups(plan, count):
 
 
 class Stack(nn.Module):
-  """R blocks. The state is (the first's or None, the others' stacked).
+  """R units. The state is (the first's or None, the others' stacked).
 
   The first block is separate if its input has another width.
   """
 
   config: config_lib.Model
-  cell_config: base.Config
+  cell_config: Any
   plan: base.Plan
   policy: precision.Policy
 
   def setup(self) -> None:
     self._check_stages()
     if self._first_differs:
-      self.first = blocks.Block(*self._fields)
+      self.first = blocks.Block(*period.fields(self))
     if self._scanned:
       # Parameters are initialized as if there was no remat.
       group = 0 if self.is_initializing() else self.plan.layers
-      layers = self._stacked(group)(*self._fields)
+      layers = self._stacked(group)(*period.fields(self))
       if self.config.shared_layers:
         self.shared = layers
       else:
         self.blocks = layers
-
-  @property
-  def _fields(self):
-    return self.config, self.cell_config, self.plan, self.policy
 
   def _check_stages(self):
     if self._stages > 1 and self._first_differs:
@@ -156,10 +151,10 @@ class Stack(nn.Module):
         f'{self._stages} stages: all layers need the same input width; give 0, '
         'or one stage'
       )
-    if self.config.layers % self._stages:
+    if self.config.periods % self._stages:
       raise ValueError(
         f'model.layers={self.config.layers}: give a multiple of the '
-        f'{self._stages} stages'
+        f'{self._stages} stages of {len(self.config.pattern)} layers'
       )
 
   def _stacked(self, group):
@@ -184,13 +179,13 @@ class Stack(nn.Module):
 
     class Group(nn.Module):
       config: config_lib.Model
-      cell_config: base.Config
+      cell_config: Any
       plan: base.Plan
       policy: precision.Policy
 
       @nn.compact
       def __call__(self, x, state, starts_BxL):
-        fields = self.config, self.cell_config, self.plan, self.policy
+        fields = period.fields(self)
         run = in_turn(
           plan, first(*fields, name='first'), then(*fields, name='then')
         )
@@ -199,15 +194,16 @@ class Stack(nn.Module):
     return Group
 
   def _gathered(self, group):
-    """Returns the class of a block that takes sharded parameters."""
+    """Returns the class of a unit that takes sharded parameters."""
     once, current = self.config.shared_layers, devices.current()
+    unit = period.unit(self.config)
     if once or self.is_initializing() or not current.shards_parameters:
-      return blocks.Block
+      return unit
 
     def gather(variables):
-      return {'params': blocks.gathered(self, variables['params'])}
+      return {'params': period.gathered(self, variables['params'])}
 
-    block = nn.map_variables(blocks.Block, 'params', trans_in_fn=gather)
+    block = nn.map_variables(unit, 'params', trans_in_fn=gather)
     if group or not current.gathers_parameters:
       return block
     # Else the gathered parameters of all layers would be saved.
@@ -248,7 +244,7 @@ class Stack(nn.Module):
   @property
   def _scanned(self):
     """The number of this device's layers that are stacked."""
-    return self.config.layers // self._stages - self._first_differs
+    return self.config.periods // self._stages - self._first_differs
 
   @property
   def _stages(self):
@@ -257,7 +253,7 @@ class Stack(nn.Module):
 
   def init_state(self, B: int) -> PyTree:
     """Returns zero states for B rows; the stacked ones are RxB...."""
-    one = blocks.make_cell(self, parent=None).init_state(B)
+    one = period.init_state(self, B)
     stacked = jax.tree.map(
       lambda x: jnp.zeros((self._scanned, *x.shape), x.dtype), one
     )
@@ -265,7 +261,7 @@ class Stack(nn.Module):
 
   def state_axes(self) -> PyTree:
     """Returns the logical axes of the state, a tree like it."""
-    one = blocks.make_cell(self, parent=None).state_axes()
+    one = period.of_cells(self, lambda cell: cell.state_axes())
     stacked = jax.tree.map('Rx{}'.format, one)
     return (one if self._first_differs else None, stacked)
 
@@ -295,7 +291,7 @@ class Stack(nn.Module):
     names = ('dropout', 'channels')
     keys = {name: self.make_rng(name) for name in names if self.has_rng(name)}
     return devices.current().run_stages(
-      stage(blocks.Block(*self._fields, parent=None)),
+      stage(period.unit(self.config)(*period.fields(self), parent=None)),
       self.variables['params']['blocks'],
       devices.StageInputs(x, stacked, starts_BxL, keys),
     )

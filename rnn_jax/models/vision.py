@@ -47,7 +47,7 @@ class Classifier(nn.Module):
   """See the module's docstring; build it with `from_config`."""
 
   config: config_lib.Model
-  cell_config: base.Config
+  cell_config: Any
   vision: config_lib.Vision
   image: config_lib.Image
   classes: int
@@ -83,7 +83,7 @@ class Classifier(nn.Module):
   @nn.nowrap
   def logical_axes(self) -> dict[str, str]:
     """Returns the logical axes of the parameters by path."""
-    axes = stack.logical_axes(self.config.cell)
+    axes = stack.logical_axes(self.config)
     return LOGICAL_AXES | {f'stack/{path}': x for path, x in axes.items()}
 
   def __call__(self, image_BxHxWxC: jax.Array) -> jax.Array:

@@ -2,7 +2,8 @@
 
     (x_i, x_{i+K/2}) rotated by the angle  p base^(-2i/K)        i < K/2
 
-or, for neighbours, (x_{2i}, x_{2i+1}) by the same angle.
+or, for neighbours, (x_{2i}, x_{2i+1}) by the same angle. Where only some
+channels are rotated, K is their number, and the others stay as they are.
 
 The inner product of two rotated vectors depends only on the difference of their
 positions p. So p may be counted from any common origin: the first key of a row,
@@ -20,19 +21,25 @@ import numpy as np
 
 
 def rotate(
-  x_BxLxHxK: jax.Array, position_BxL: jax.Array, base: float
+  x_BxLxHxK: jax.Array,
+  position_BxL: jax.Array,
+  base: float,
+  rotated: int = 0,
 ) -> jax.Array:
   """Returns x rotated, BxLxHxK in float32.
 
   Args:
-    x_BxLxHxK: vectors of an even K.
+    x_BxLxHxK: vectors.
     position_BxL: integers; their B may be 1.
     base: above 1.
+    rotated: how many of the first channels are rotated, an even number; 0: all.
   """
-  half = x_BxLxHxK.shape[-1] // 2
-  cos, sin = (t[:, :, None] for t in angles(position_BxL, half, base))
-  a, b = jnp.split(x_BxLxHxK.astype(jnp.float32), 2, -1)
-  return jnp.concatenate([a * cos - b * sin, a * sin + b * cos], -1)
+  x = x_BxLxHxK.astype(jnp.float32)
+  width = rotated or x.shape[-1]
+  rest = [x[..., width:]] if width < x.shape[-1] else []
+  cos, sin = (t[:, :, None] for t in angles(position_BxL, width // 2, base))
+  a, b = jnp.split(x[..., :width], 2, -1)
+  return jnp.concatenate([a * cos - b * sin, a * sin + b * cos, *rest], -1)
 
 
 def rotate_neighbours(

@@ -269,8 +269,8 @@ def linear_scan(
 def attend(
   cache: attention_ring.Cache,
   q_BxLxHxK: jax.Array,
-  k_BxLxHxK: jax.Array,
-  v_BxLxHxP: jax.Array,
+  k_BxLxGxK: jax.Array,
+  v_BxLxGxP: jax.Array,
   options: attention.Options = ATTENTION,
   starts_BxL: jax.Array | None = None,
 ) -> tuple[attention_ring.Cache, jax.Array]:
@@ -284,17 +284,17 @@ def attend(
   """
   if axes.size(sequence_shards.AXIS) > 1:
     run = functools.partial(attention.attend, options=options)
-    new = q_BxLxHxK, k_BxLxHxK, v_BxLxHxP
+    new = q_BxLxHxK, k_BxLxGxK, v_BxLxGxP
     jax.eval_shape(run, cache, *new, starts_BxL=starts_BxL)  # refuses
     steps = lax.stop_gradient(cache.steps_B).astype(jnp.int32)
-    steps_B, _ = sequence_shards.counts(steps, k_BxLxHxK.shape[1], starts_BxL)
+    steps_B, _ = sequence_shards.counts(steps, k_BxLxGxK.shape[1], starts_BxL)
     k, v = (
       sequence_shards.steps_before(attention_ring.in_order(old, steps), x)
-      for old, x in ((cache.k_BxWxHxK, k_BxLxHxK), (cache.v_BxWxHxP, v_BxLxHxP))
+      for old, x in ((cache.k_BxWxHxK, k_BxLxGxK), (cache.v_BxWxHxP, v_BxLxGxP))
     )
     cache = attention_ring.from_order(k, v, steps_B)
   cache, y = attention.attend(
-    cache, q_BxLxHxK, k_BxLxHxK, v_BxLxHxP, options, starts_BxL
+    cache, q_BxLxHxK, k_BxLxGxK, v_BxLxGxP, options, starts_BxL
   )
   return _after_row(cache), y
 

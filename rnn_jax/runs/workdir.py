@@ -64,7 +64,9 @@ OF_TRAINING = (
   'model.branch_scale',
   'model.unroll',
   'cell.dropout',
+  'cell.*.dropout',
   'cell.window',
+  'cell.*.window',
 )
 
 

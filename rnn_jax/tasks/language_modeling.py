@@ -21,6 +21,7 @@ from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.data.text.examples import language_modeling as examples
 from rnn_jax.models import blocks
 from rnn_jax.models import language_model
+from rnn_jax.models import period
 from rnn_jax.models import stack
 from rnn_jax.ops import cross_entropy
 from rnn_jax.ops import devices
@@ -127,10 +128,8 @@ class Task(base.Task):
       rngs=rngs,
       method='read',
     )
-    block = blocks.Block(
-      model.config, model.cell_config, model.plan, model.policy, parent=None
-    )
-    run = stack.stage(block)
+    unit = period.unit(model.config)
+    run = stack.stage(unit(*period.fields(model), parent=None))
 
     def stage(params, x_BxLxD, state, batch, keys):
       return run(params, x_BxLxD, state, batch.starts_BxL, keys)

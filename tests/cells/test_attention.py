@@ -42,12 +42,25 @@ def refusal(**values):
     ('top_k', -1, 'give 0 or more'),
     ('rotary', 1.0, 'give a number above 1, or 0 for no positions'),
     ('head_width', 5, 'rotary positions need an even number'),
+    ('rotary_width', 5, 'rotary positions need an even number'),
+    ('rotary_width', 34, 'give up to cell.head_width=32'),
+    ('kv_heads', 3, 'it must divide cell.heads=4'),
+    ('kv_heads', -1, 'give 0 or more'),
     ('dropout', 1.0, 'give a number in [0, 1)'),
   ),
 )
 def test_a_value_out_of_range_is_refused(key, value, remedy):
   error = refusal(**{f'cell__{key}': value})
   assert error == f'cell.{key}={value!r}: {remedy}'
+
+
+def test_options_that_contradict_each_other_are_refused():
+  assert refusal(cell__rotary=0.0, cell__rotary_width=4) == (
+    'cell.rotary_width=4: cell.rotary=0 rotates nothing: give 0'
+  )
+  assert refusal(cell__kv_heads=2, mesh__tensor=4) == (
+    'cell.kv_heads=2: mesh.tensor=4 must divide it'
+  )
 
 
 @pytest.mark.parametrize('impl', ('associative', 'chunked', 'pallas'))
@@ -105,6 +118,27 @@ def test_the_parameters_are_those_of_the_classical_layer():
 
   assert count() == 4 * 8**2
   assert count(biases=True) == 4 * 8**2 + 4 * 8
+  assert count(kv_heads=1) == 3 * 8**2
+
+
+@pytest.mark.parametrize('sees', base.SIGHTS)
+def test_shared_keys_are_those_of_each_head_that_shares_them(sees):
+  x = draws.normal(2, 5, 8)
+
+  def run(kernel, **options):
+    options |= {'heads': 4, 'head_width': 2, 'window': 3, 'sees': sees}
+    cell = attention.Cell(attention.Config(**options), 8)
+    state = cell.init_state(2)
+    drawn = draws.parameters(cell.init, state, x)['params']
+    kernel = drawn['projection']['kernel'] if kernel is None else kernel
+    params = drawn | {'projection': {'kernel': kernel}}
+    return kernel, jax.jit(cell.apply)({'params': params}, state, x)[1]
+
+  kernel, got = run(None, kv_heads=2)
+  groups = np.asarray(kernel).reshape(8, 2, 4, 2)  # of q, q, k, v
+  heads = groups[:, :, [0, 2, 3, 1, 2, 3]].reshape(8, -1)
+  _, want = run(heads)
+  np.testing.assert_allclose(got, want, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize('impl', ('exact', 'blocked'))

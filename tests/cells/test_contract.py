@@ -37,6 +37,8 @@ VARIANTS = {
   'attention': (
     {'heads': 2, 'head_width': 4, 'window': 3},
     {'heads': 2, 'head_width': 3, 'window': 30, 'rotary': 0.0, 'biases': True},
+    {'heads': 4, 'kv_heads': 2, 'head_width': 4, 'window': 30}
+    | {'rotary_width': 2},
   ),
   'gru': ({'state_width': 4}, {'reset': 'before'}),
   'lstm': ({'state_width': 4},),
@@ -60,6 +62,7 @@ IMPLS = {
   'simple_rnn-1': ('chunked',),
   'attention-0': ('blocked',),  # 'auto' is 'exact' for rows this short
   'attention-1': ('blocked',),
+  'attention-2': ('blocked',),
   'qrnn-0': ('chunked',),
   'bdh-0': ('chunked', 'associative'),
   'mlstm-0': ('chunked',),

@@ -173,3 +173,14 @@ def test_a_flag_of_another_part_is_refused_by_name(resolved):
   assert found.startswith("optimizer.eps='1': optimizer.name='sgd' has no such")
   found = resolved('--config.optimizer.name=sdg')
   assert found.startswith("optimizer.name='sdg': choose one of ['adabelief'")
+
+
+def test_flags_name_cells_and_their_keys_in_any_order(resolved):
+  found = resolved(
+    '--config.cell.gla.rank=3', "--config.model.cells=('gla', 'attention')"
+  )
+  assert found.cell.gla.rank == 3
+  assert config_lib.parse(found).model.pattern == ('gla', 'attention')
+  assert resolved('--config.model.cells=gla,attention') == (
+    "model.cells=gla,attention: give a tuple, as in \"('gla', 'attention')\""
+  )

@@ -75,6 +75,18 @@ def test_a_part_and_its_keys_vary_together():
   assert config['cell']['window'] == 16
 
 
+def test_a_pattern_and_the_keys_of_its_cells_vary_together():
+  cells = "model.cells=('gla','gla','attention')"  # its 3 layers
+  for grid in (
+    make(cells, 'cell.gla.rank=2,3'),
+    make('cell.gla.rank=2,3', settings=(cells,)),
+  ):
+    first, last = grid.variants
+    run = plan.make(grid, (cells,) if 'cells' not in first else ())(last, 0)
+    assert run.config['model']['cells'] == ['gla', 'gla', 'attention']
+    assert run.config['cell']['gla']['rank'] == 3
+
+
 def test_names_are_folders_and_differ():
   path = 'texts/of a/*.txt'
   grid = make(f'data.path={path},texts_of_a__.txt', **{'data.source': 'text'})

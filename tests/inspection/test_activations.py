@@ -121,6 +121,30 @@ def test_the_norm_of_a_state_is_that_of_the_model_s_final_state():
   assert {row['state'] for row in rows} == {'memory', 'inputs'}
 
 
+def test_each_layer_of_a_hybrid_is_seen_as_its_cell():
+  config = made.config(('gla', 'attention'), model__layers=4)
+  task, params = made.task(config)
+  batch = made.batch((9, 9))
+  seen = look(task, params, batch)
+  assert [row['layer'] for row in summary.gates([seen])] == [0, 2]
+  (_, (_, (state, _))), _ = task.model.apply(
+    {'params': params},
+    task.init_state(2),
+    batch.tokens_BxL,
+    batch.starts_BxL,
+    method='features',
+  )
+  last = {
+    (row['layer'], row['state']): row['last'] for row in summary.states([seen])
+  }
+  assert {*last} == {(0, 'memory'), (2, 'memory')} | {
+    (n, name) for n in (1, 3) for name in 'kv'
+  }
+  for n, whole in enumerate(np.asarray(state.memory_BxHxKxP, float)):
+    want = np.sqrt(np.mean(np.sum(whole.reshape(2, -1) ** 2, 1)))
+    assert last[2 * n, 'memory'] == pytest.approx(want, rel=1e-5)
+
+
 def test_gates_of_an_lstm_are_those_of_its_equations():
   config = made.config('lstm', model__block='plain', model__layers=1)
   task, params = made.task(config)

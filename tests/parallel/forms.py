@@ -24,7 +24,10 @@ ROWS, LENGTH, STEPS = 16, 16, 3
 SAVED = 2  # the step of a checkpoint
 CELLS = {
   'simple_rnn': {'heads': 4, 'key_width': 4, 'value_width': 4},
-  'attention': {'heads': 4, 'head_width': 4, 'biases': True},
+  'hybrid': {
+    'gla': {'heads': 4, 'key_width': 4, 'value_width': 4, 'rank': 4},
+    'attention': {'heads': 4, 'kv_heads': 2, 'head_width': 4, 'biases': True},
+  },
   'lstm': {},
   'gru': {},
   'min_lstm': {},
@@ -61,13 +64,13 @@ FORMS = {
 # cell that has some. The first cell has an MLP, whose matrices are sharded too.
 FORMS_OF = {
   'simple_rnn': ('zero 3', 'zero 3 and tensor'),
-  'attention': ('zero 3, sequence and tensor',),
   'lstm': ('copies and 1f1b',),
   'gru': ('zero 2', 'zero 3'),
   'min_lstm': ('copies', 'zero 3'),
   'qrnn': ('copies and sequence',),
   'rhn': ('zero 1', 'zero 3'),
   'rwkv7': ('zero 3 and tensor',),  # all heads read its `shift`
+  'hybrid': ('zero 3 and pipe', 'zero 3, sequence and tensor'),
   CARRIED: ('zero 3 and pipe', 'sequence and tensor'),
 }
 # In these the state begins on the mesh; in the others it is that of one device.
@@ -84,12 +87,14 @@ EVALUATED = (
 def config(cell, mesh, width=16):
   """Returns the Config of a small model of that cell on a mesh."""
   carried, cell = cell == CARRIED, cell.partition(',')[0]
-  raw = config_lib.default(cell)
+  patterned = cell == 'hybrid'
+  raw = config_lib.default((*CELLS[cell],) if patterned else cell)
   raw.data.update(length=LENGTH, batch_size=ROWS, layout='stream')
   raw.data.carry_state = carried
   mlp_width = 32 if cell == 'simple_rnn' and not carried else 0
   raw.model.update(width=width, mlp_width=mlp_width, biases=True, norm='layer')
   raw.cell.update(CELLS[cell])
+  raw.model.layers = 4 if patterned else 2
   raw.mesh.update(mesh)
   raw.schedule.warmup_steps = 2
   raw.optimizer.eps = 1e-3  # else Adam turns rounding into whole steps

@@ -19,9 +19,13 @@ LETTERS = 'abcdefgh '
 CHARACTERS = tokenizer.Characters(
   ''.join(sorted(LETTERS + '0123456789"{}[]:,-.'))
 )
+ATTENTION = {'heads': 2, 'head_width': 4, 'window': 7}
 CELLS = {
   'simple_rnn': {'heads': 2, 'key_width': 4, 'value_width': 4},
-  'attention': {'heads': 2, 'head_width': 4, 'window': 7},
+  'hybrid': {
+    'gated_deltanet': {'heads': 2, 'key_width': 4, 'value_width': 4},
+    'attention': {**ATTENTION, 'kv_heads': 1},
+  },
   'lstm': {},
 }
 CHUNKS = 4, 8
@@ -32,13 +36,14 @@ STEPS = 4
 def generator(cell='simple_rnn', asks=False, weights='float32', seed=0):
   """A Generator of a random model, whose texts end soon."""
   learned = cell == 'positions'  # a Transformer that has learned 40 of them
-  cell = 'attention' if learned else cell
-  raw = config_lib.default(cell)
-  raw.model.update(layers=1, width=8, mlp_width=8)
-  raw.cell.update(CELLS[cell])
+  options = ATTENTION | {'rotary': 0.0} if learned else CELLS[cell]
+  names = {'positions': 'attention', 'hybrid': (*CELLS['hybrid'],)}
+  raw = config_lib.default(names.get(cell, cell))
+  layers = len(raw.model.cells) or 1
+  raw.model.update(layers=layers, width=8, mlp_width=8)
+  raw.cell.update(options)
   if learned:
     raw.model.update(positions='learned', max_positions=40)
-    raw.cell.update(rotary=0.0)
     raw.data.length, raw.sample.new_tokens = 40, 8
   config = config_lib.parse(raw)
   model = language_model.from_config(config, CHARACTERS.size)

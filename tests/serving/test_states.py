@@ -13,13 +13,13 @@ KEY = b'k' * 32
 
 @pytest.fixture(scope='module', name='served')
 def _served():
-  return models.make(models.generator('attention'))
+  return models.make(models.generator('hybrid'))
 
 
 @pytest.fixture(scope='module', name='other')
 def _other():
   """Another process's engine, so to speak."""
-  return models.make(models.generator('attention'), prefix_bytes=0)
+  return models.make(models.generator('hybrid'), prefix_bytes=0)
 
 
 def ask(served, prompt, **changes):
@@ -92,7 +92,7 @@ def test_other_keys_and_models_are_refused(served, reply):
   for key in (b'', ''):
     with pytest.raises(errors.InputError, match='key='):
       served.export_state(reply.state, key)
-  foreign = models.make(models.generator('attention', seed=1))
+  foreign = models.make(models.generator('hybrid', seed=1))
   with pytest.raises(errors.InputError, match='state of model'):
     foreign.import_state(data, KEY)
   with pytest.raises(errors.InputError, match='state of model'):

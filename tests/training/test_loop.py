@@ -25,7 +25,15 @@ from tests.support import tiny
 PROGRAMS = programs_lib.Programs
 LAYOUTS = {
   'buckets': {'data.boundaries': (28, 32)},
-  'sorted': {'data.pool': 3},
+  # A hybrid, whose states are many.
+  'sorted': {
+    'data.pool': 3,
+    'model.cells': ('gla', 'attention'),
+    'cell.gla.key_width': 4,
+    'cell.gla.value_width': 4,
+    'cell.attention.kv_heads': 1,
+    'cell.attention.head_width': 4,
+  },
   'packed': {},
   # With the rest of what a run's next step can depend on.
   'stream': {

@@ -25,6 +25,7 @@ from rnn_jax.runs import bundle as bundle_lib
 
 NEEDED = {  # the published model in keys of the config
   'model.cell': ('simple_rnn',),
+  'model.cells': ((),),
   'model.block': ('plain',),
   'model.tied': (False,),
   'model.positions': ('none',),

@@ -2,12 +2,14 @@
 
     y_t = sum_s softmax_s(q_t . k_s / sqrt(K)) v_s        t - W <= s <= t
 
-Shapes: q, k BxLxHxK; v, y BxLxHxP. Each query sees itself and the W keys before
-it, within its own document; W >= L is full attention. With a `top_k` the
-softmax is over only the k highest of these scores and any ties with the last of
-them; the others get no gradient. The state is a ring of the last W keys and
-values (ring.py). Positions are rotary (`ops.rotary`) where `base` isn't 0: the
-ring stores keys unrotated, and they are rotated when they are read.
+Shapes: q BxLxHxK; k BxLxGxK; v BxLxGxP; y BxLxHxP. G divides H, and H / G
+neighbouring heads of queries share a head of keys and values. Each query sees
+itself and the W keys before it, within its own document; W >= L is full
+attention. With a `top_k` the softmax is over only the k highest of these scores
+and any ties with the last of them; the others get no gradient. The state is a
+ring of the last W keys and values (ring.py). Positions are rotary
+(`ops.rotary`) where `base` isn't 0, in all channels of a head or in the first
+ones: the ring stores keys unrotated, and they are rotated when they are read.
 
     exact     all scores at once, stored for the backward pass: memory L^2;
               after a past, recomputed by blocks of queries
@@ -18,7 +20,9 @@ All return the same numbers, and a single step is the same for all of them.
 Operands are multiplied in the inputs' dtype (the ring's are rounded to it);
 scores, softmax and all sums are float32.
 Source: Vaswani et al., "Attention Is All You Need", 2017; top-k: Gupta et al.,
-"Memory-efficient Transformers via Top-k Attention", 2021.
+"Memory-efficient Transformers via Top-k Attention", 2021; shared keys and
+values: Ainslie et al., "GQA: Training Generalized Multi-Query Transformer
+Models from Multi-Head Checkpoints", 2023.
 """
 
 import dataclasses
@@ -52,6 +56,7 @@ class Options:
   Attributes:
     impl: one of IMPLS. A named one never falls back to another.
     base: of the rotary angles; 0: no positions.
+    rotated: the number of channels of a head that positions rotate; 0: all.
     top_k: keys of a query that enter the softmax; 0: all.
     queries: in a block; 0: QUERIES. The result doesn't depend on it.
     keys: in a block; 0: KEYS. With a top_k, all that a block of queries sees.
@@ -59,6 +64,7 @@ class Options:
 
   impl: str = 'auto'
   base: float = 0.0
+  rotated: int = 0
   top_k: int = 0
   queries: int = 0
   keys: int = 0
@@ -67,18 +73,19 @@ class Options:
 def attend(
   cache: attention_ring.Cache,
   q_BxLxHxK: jax.Array,
-  k_BxLxHxK: jax.Array,
-  v_BxLxHxP: jax.Array,
+  k_BxLxGxK: jax.Array,
+  v_BxLxGxP: jax.Array,
   options: Options = Options(),
   starts_BxL: jax.Array | None = None,
 ) -> tuple[attention_ring.Cache, jax.Array]:
   """Runs L >= 1 steps after those in the cache.
 
   Args:
-    cache: attention_ring.Cache of the steps before; its size is the window.
+    cache: attention_ring.Cache of the steps before, of G heads; its size is the
+      window.
     q_BxLxHxK: the queries.
-    k_BxLxHxK: the keys.
-    v_BxLxHxP: the values.
+    k_BxLxGxK: the keys; G divides H.
+    v_BxLxGxP: the values.
     options: Options.
     starts_BxL: nonzero where a document begins: it sees no earlier step.
 
@@ -86,11 +93,11 @@ def attend(
     (cache, y_BxLxHxP in v's dtype).
 
   Raises:
-    ValueError: shapes disagree, an odd K with rotary positions, L = 0, or an
+    ValueError: shapes disagree, an odd number of rotated channels, L = 0, or an
       impl that isn't one of IMPLS.
     NotImplementedError: `impl` can't compute these inputs.
   """
-  new = q_BxLxHxK, k_BxLxHxK, v_BxLxHxP
+  new = q_BxLxHxK, k_BxLxGxK, v_BxLxGxP
   _check(cache, *new, options, starts_BxL)
   steps = lax.stop_gradient(cache.steps_B).astype(jnp.int32)
   if q_BxLxHxK.shape[1] == 1 and starts_BxL is None:
@@ -105,21 +112,36 @@ def attend(
 
 
 def _check(cache, q, k, v, options, starts):
-  shapes.check(
-    k_BxWxHxK=cache.k_BxWxHxK,
-    v_BxWxHxP=cache.v_BxWxHxP,
+  sizes = shapes.check(
+    k_BxWxGxK=cache.k_BxWxHxK,
+    v_BxWxGxP=cache.v_BxWxHxP,
     q_BxLxHxK=q,
-    k_BxLxHxK=k,
-    v_BxLxHxP=v,
+    k_BxLxGxK=k,
+    v_BxLxGxP=v,
   )
+  if sizes['H'] % sizes['G']:
+    raise ValueError(
+      f'q_BxLxHxK has H={sizes["H"]}: the G={sizes["G"]} heads of k_BxLxGxK '
+      "don't divide it"
+    )
   if not q.shape[1]:
     raise ValueError('q_BxLxHxK has L=0: give one step or more')
   if starts is not None and starts.shape != q.shape[:2]:
     raise ValueError(f'starts_BxL has shape {starts.shape}, not {q.shape[:2]}')
-  if options.base and q.shape[-1] % 2:
-    raise ValueError(f'K={q.shape[-1]}: rotary positions need an even number')
+  if options.base:
+    _check_rotated(q.shape[-1], options.rotated)
   if options.impl not in IMPLS:
     raise ValueError(f'impl={options.impl!r}: choose one of {IMPLS}')
+
+
+def _check_rotated(K, rotated):
+  if rotated > K:
+    raise ValueError(f'rotated={rotated}: there are K={K} channels')
+  if (rotated or K) % 2:
+    name = 'rotated' if rotated else 'K'
+    raise ValueError(
+      f'{name}={rotated or K}: rotary positions need an even number'
+    )
 
 
 def _choose(options, length):
@@ -152,11 +174,20 @@ def _one_step(cache, steps_B, q, k, v, options):
 def _rotated(x, position_BxL, options):
   if not options.base:
     return x
-  return rotary.rotate(x, position_BxL, options.base).astype(x.dtype)
+  y = rotary.rotate(x, position_BxL, options.base, options.rotated)
+  return y.astype(x.dtype)
 
 
 def _weigh(q, k, v, seen_BxLxS, top_k):
   """Returns softmax attention of the queries to the keys that they see."""
+  if (shared := q.shape[2] // k.shape[2]) > 1:
+    # Queries that share keys are like more steps, which see the same.
+    B, L, H, _ = q.shape
+    q = q.reshape(B, L, k.shape[2], shared, -1).swapaxes(2, 3)
+    q = q.reshape(B, L * shared, *q.shape[3:])
+    y = _weigh(q, k, v, jnp.repeat(seen_BxLxS, shared, 1), top_k)
+    y = y.reshape(B, L, shared, k.shape[2], -1).swapaxes(2, 3)
+    return y.reshape(B, L, H, -1)
   scores = attention_blocked.einsum('blhk,bshk->bhls', q, k)
   scores = scores * q.shape[-1] ** -0.5
   scores = jnp.where(seen_BxLxS[:, None], scores, -jnp.inf)
@@ -231,12 +262,21 @@ def _cudnn(arrays, marks, options):
   attention_cudnn.check(*arrays[2:])
 
   def run(past):
-    line = _line(arrays, marks, options, past)
+    line = _repeated(_line(arrays, marks, options, past))
     if past or marks.starts_BxL is not None:
       return attention_cudnn.attend_masked(*line[:3], _seen(line))
     return attention_cudnn.attend(*line[:3], window=arrays[0].shape[1])
 
   return _by_past(marks, run)
+
+
+def _repeated(line):
+  """Returns a line with keys and values for each head of queries."""
+  shared = line.q_BxLxHxK.shape[2] // line.k_BxSxHxK.shape[2]
+  if shared == 1:
+    return line
+  k, v = (jnp.repeat(x, shared, 2) for x in line[1:3])
+  return line._replace(k_BxSxHxK=k, v_BxSxHxP=v)
 
 
 def _sizes(arrays, line, options):
@@ -255,7 +295,7 @@ def _blocked(arrays, marks, options):
 
 def _blocked_forward(arrays, marks, options):
   def run(past):
-    line = _line(arrays, marks, options, past)
+    line = _repeated(_line(arrays, marks, options, past))
     return attention_blocked.forward(line, _sizes(arrays, line, options))
 
   y, z = _by_past(marks, run)
@@ -267,7 +307,7 @@ def _blocked_backward(options, kept, dy):
 
   def run(past):
     def lay(*arrays):
-      *qkv, first = _line(arrays, marks, options, past)
+      *qkv, first = _repeated(_line(arrays, marks, options, past))
       return qkv, first
 
     qkv, back, first = jax.vjp(lay, *arrays, has_aux=True)

@@ -1,7 +1,8 @@
 """The state of windowed attention: a ring of the last W keys and values.
 
 Step i of a document is in slot i mod W. A step writes one slot and moves
-nothing: it costs the same at any position.
+nothing: it costs the same at any position. H here is the number of heads of
+keys and values, which may be fewer than those of queries.
 """
 
 from typing import NamedTuple

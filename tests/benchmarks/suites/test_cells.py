@@ -1,5 +1,7 @@
 """Cells get as many weights as the reference, and three rows are one line."""
 
+import json
+
 import pytest
 
 from benchmarks.suites import cells
@@ -40,6 +42,14 @@ def test_the_dragon_hatchling_is_in_its_own_block(what, config):
   # The reference and the config's own rate are as they were.
   assert not listed[f'gru: {what}'].parameters['model']['overrides']
   assert config('gru').optimizer.learning_rate == cells.RATES[0]
+
+
+def test_a_hybrid_has_a_pattern_and_as_many_weights():
+  listed = {case.name: case for case in cells.cases(False)}
+  given = listed['gated_deltanet, hybrid: recall'].parameters['model']
+  raw = cells.sized(recall.get_config, **json.loads(json.dumps(given)))
+  assert raw.model.cells == ('gated_deltanet', 'gated_deltanet', 'attention')
+  assert cells._size(raw, given)['size'] == raw.cell.gated_deltanet.value_width
 
 
 @pytest.mark.parametrize('wanted', (1, 6, 7, 999, 2000, 9_999, 10**9))

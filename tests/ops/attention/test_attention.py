@@ -21,8 +21,8 @@ FORMS = {
   'exact': attention.Options('exact', BASE),
   'blocked': attention.Options('blocked', BASE, queries=4, keys=3),
   'blocked, all keys': attention.Options('blocked', BASE, queries=2),
-  'exact, top 2': attention.Options('exact', BASE, 2),
-  'blocked, top 2': attention.Options('blocked', BASE, 2, queries=4),
+  'exact, top 2': attention.Options('exact', BASE, top_k=2),
+  'blocked, top 2': attention.Options('blocked', BASE, top_k=2, queries=4),
 }
 # Each form once, and the blocks with windows of all kinds.
 CASES = pytest.mark.parametrize(
@@ -33,14 +33,15 @@ CASES = pytest.mark.parametrize(
 attend = jax.jit(attention.attend, static_argnames='options')
 
 
-def oracle(q, k, v, starts, window, base=BASE, top_k=0):
+def oracle(q, k, v, starts, window, base=BASE, top_k=0, rotated=None):
   """y from an empty cache, a query at a time."""
   q, k, v = (np.float64(x) for x in (q, k, v))
+  k, v = (np.repeat(x, q.shape[2] // x.shape[2], 2) for x in (k, v))
   y = np.zeros(v.shape)
   for b, t, h in np.ndindex(y.shape[:3]):
     begin = max([s for s in range(t + 1) if starts[b, s]] or [0])
     seen = np.arange(max(begin, t - window), t + 1)
-    turned = np.stack([turn(k[b, s, h], s - t, base) for s in seen])
+    turned = np.stack([turn(k[b, s, h], s - t, base, rotated) for s in seen])
     scores = turned @ q[b, t, h] / np.sqrt(q.shape[-1])
     kept = np.argsort(-scores)[: top_k or None]
     weights = np.exp(scores[kept] - scores[kept].max())
@@ -48,18 +49,20 @@ def oracle(q, k, v, starts, window, base=BASE, top_k=0):
   return y
 
 
-def turn(x, position, base):
+def turn(x, position, base, rotated=None):
   """One key turned back by its age; `base` 0 turns nothing."""
+  x, rest = np.split(x, [rotated or len(x)])
   half = len(x) // 2
   angle = position * base ** (-np.arange(half) / half) if base else 0.0
   pairs = (x[:half] + 1j * x[half:]) * np.exp(1j * angle)
-  return np.concatenate([pairs.real, pairs.imag])
+  return np.concatenate([pairs.real, pairs.imag, rest])
 
 
-def draw(length=L, seed=0):
+def draw(length=L, seed=0, queries=H):
   rng = np.random.default_rng(seed)
   q, k, v = (
-    rng.normal(size=(B, length, H, n)).astype(np.float32) for n in (K, K, P)
+    rng.normal(size=(B, length, heads, n)).astype(np.float32)
+    for heads, n in ((queries, K), (H, K), (H, P))
   )
   starts = np.zeros((B, length), np.int32)
   starts[1, 0] = 1
@@ -202,6 +205,36 @@ def test_gradients_go_through_the_cache(form):
     np.testing.assert_allclose(a, b, rtol=0, atol=CLOSE)
 
 
+@pytest.mark.parametrize('impl', ('exact', 'blocked'))
+def test_queries_share_keys_and_some_channels_are_rotated(impl):
+  *qkv, starts = draw(queries=3 * H)
+  options = attention.Options(impl, BASE, rotated=2, queries=4, keys=3)
+  weights = np.random.default_rng(1).normal(size=(B, L, 3 * H, P))
+
+  def loss(*x):
+    out = attention.attend(empty(4), *x, options, starts)
+    return jnp.sum(weights * out[1]), out
+
+  run = jax.jit(jax.grad(loss, (0, 1, 2), has_aux=True))
+  slopes, (last, got) = run(*qkv)
+  want = oracle(*qkv, starts, 4, rotated=2)
+  np.testing.assert_allclose(got, want, rtol=0, atol=CLOSE)
+  cache, parts = split(options, 4, range(12), *qkv, starts=starts)
+  np.testing.assert_allclose(parts, want, rtol=0, atol=CLOSE)
+  assert cache.k_BxWxHxK.shape == (B, 4, H, K)
+  for a, b in zip(cache, last, strict=True):
+    np.testing.assert_array_equal(a, b)
+  rng, step = np.random.default_rng(2), 1e-6
+  for n, slope in enumerate(slopes):
+    way = rng.normal(size=qkv[n].shape)
+    up, down = (
+      oracle(*qkv[:n], qkv[n] + size * way, *qkv[n + 1 :], starts, 4, rotated=2)
+      for size in (step, -step)
+    )
+    want = np.sum(weights * (up - down)) / (2 * step)
+    np.testing.assert_allclose(np.sum(slope * way), want, rtol=1e-5, atol=1e-5)
+
+
 def slopes(form, window, b, *inputs):
   """The gradients of y[b, t, 0, 0] by q, k and v, for each t."""
   steps = []
@@ -305,7 +338,7 @@ def temporaries(length, options, window=0):
 
 @pytest.mark.parametrize(('window', 'top_k'), ((0, 0), (0, 8)))
 def test_memory_is_linear_in_the_length(window, top_k):
-  options = attention.Options('blocked', BASE, top_k, queries=64)
+  options = attention.Options('blocked', BASE, top_k=top_k, queries=64)
   short, long = (temporaries(n, options, window) for n in (2048, 8192))
   assert long < 4.5 * short
 
@@ -336,6 +369,12 @@ def test_invalid_inputs_are_refused():
   with pytest.raises(ValueError, match='K=3: rotary'):
     cache = attention_ring.init_cache(B, 4, H, 3, P)
     attention.attend(cache, q[..., :3], k[..., :3], v, FORMS['exact'])
+  with pytest.raises(ValueError, match='rotated=3: rotary positions need an'):
+    attention.attend(empty(4), q, k, v, attention.Options(base=9.0, rotated=3))
+  with pytest.raises(ValueError, match='rotated=6: there are K=4 channels'):
+    attention.attend(empty(4), q, k, v, attention.Options(base=9.0, rotated=6))
+  with pytest.raises(ValueError, match="H=3: the G=2 heads of k_BxLxGxK don't"):
+    attention.attend(empty(4), q[:, :, [0, 0, 1]], k, v)
   with pytest.raises(ValueError, match='starts_BxL has shape'):
     attention.attend(empty(4), q, k, v, starts_BxL=np.zeros((B, 1)))
   with pytest.raises(ValueError, match='key width'):

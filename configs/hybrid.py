@@ -1,0 +1,107 @@
+"""Hybrids of recurrent cells and attention, after published layouts.
+
+  python -m launch.train --config=configs/hybrid.py --workdir=runs/hybrid
+  python -m launch.train --config=configs/hybrid.py:recurrent_gemma ...
+
+The name after the colon is one of MODELS:
+
+  qwen3_next       3 Gated DeltaNet : 1 attention of grouped queries, whose
+                   positions rotate a quarter of a head (Qwen Team, 2025)
+  kimi_linear      3 Kimi Delta Attention : 1 attention without positions (Kimi
+                   Team, "Kimi Linear", 2025)
+  samba            Mamba-2 and attention over a window in turn (Ren et al.,
+                   "Samba", 2024, with Mamba)
+  recurrent_gemma  2 RG-LRU : 1 attention over a window, of one key and value
+                   head, whose positions rotate half of a head (De et al.,
+                   "Griffin", 2024)
+
+each with an MLP after every cell, as published. What isn't theirs: the sizes;
+qwen3_next and kimi_linear have no mixture of experts, qwen3_next no gate and no
+norms in its attention, and kimi_linear's attention isn't compressed. Options of
+a cell are flags, as --config.cell.attention.window=128.
+"""
+
+from rnn_jax import config as config_lib
+from rnn_jax import errors
+
+HEADS = {'heads': 4, 'key_width': 32, 'value_width': 64}
+MODELS = {  # the pattern, and other keys of the config
+  'qwen3_next': (
+    (*3 * ('gated_deltanet',), 'attention'),
+    {
+      'model.layers': 8,
+      'cell.gated_deltanet': HEADS,
+      'cell.attention': {
+        'heads': 4,
+        'kv_heads': 2,
+        'head_width': 64,
+        'rotary_width': 16,
+      },
+    },
+  ),
+  'kimi_linear': (
+    (*3 * ('kda',), 'attention'),
+    {
+      'model.layers': 8,
+      'cell.kda': HEADS | {'rank': 16},
+      'cell.attention': {'heads': 4, 'head_width': 64, 'rotary': 0.0},
+    },
+  ),
+  'samba': (
+    ('mamba2', 'attention'),
+    {
+      'model.layers': 6,
+      'cell.mamba2': {'heads': 8, 'key_width': 32, 'value_width': 64},
+      'cell.attention': {'heads': 4, 'head_width': 64, 'window': 64},
+    },
+  ),
+  'recurrent_gemma': (
+    ('rg_lru', 'rg_lru', 'attention'),
+    {
+      'model.layers': 6,
+      'model.mlp': 'geglu',
+      'cell.rg_lru': {'heads': 4, 'head_width': 64},
+      'cell.attention': {
+        'heads': 4,
+        'kv_heads': 1,
+        'head_width': 64,
+        'rotary_width': 32,
+        'window': 64,
+      },
+    },
+  ),
+}
+
+
+def get_config(model='qwen3_next'):
+  """Returns the config of one of MODELS.
+
+  Raises:
+    InputError: `model` is not one of them.
+  """
+  if model not in MODELS:
+    raise errors.InputError(
+      f'configs/hybrid.py:{model}: choose one of {[*MODELS]}'
+    )
+  cells, keys = MODELS[model]
+  config = config_lib.default(cells)
+
+  config.data.length = 256
+  config.data.batch_size = 16
+  config.data.boundaries = (128, 256)
+
+  config.model.width = 256
+  config.model.mlp_width = 512
+  for key, value in keys.items():
+    section, _, name = key.partition('.')
+    if isinstance(value, dict):
+      config[section][name].update(value)
+    else:
+      config[section][name] = value
+
+  config.optimizer.learning_rate = 2e-3
+  config.optimizer.weight_decay = 0.1
+
+  config.train.steps = 2000
+  config.sample.prompt = 'def '
+  return config

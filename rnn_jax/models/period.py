@@ -1,0 +1,121 @@
+"""The unit that layers repeat: a block, or a period of several.
+
+With `model.cells` a period has a block for each entry of the pattern, so that
+for cells c_1, ..., c_n
+
+    x = block_{c_n}(... block_{c_1}(x))        R = periods * n layers
+
+Its parameters are entry_0, ..., entry_{n-1}, its state a tuple of theirs. With
+one cell the unit is the block itself. A stack scans over units, and so is
+compiled for one of them.
+"""
+
+from collections.abc import Callable
+from typing import Any
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax
+
+from rnn_jax import config as config_lib
+from rnn_jax.cells import base
+from rnn_jax.models import blocks
+from rnn_jax.ops import devices
+from rnn_jax.ops import precision
+
+PyTree = Any
+ENTRY = 'entry'
+
+
+class Fields(NamedTuple):
+  """What a block, a period and a stack are made from."""
+
+  config: config_lib.Model
+  cell_config: Any  # base.Config, or config.pattern.Options of `model.cells`
+  plan: base.Plan
+  policy: precision.Policy
+
+  @property
+  def entries(self) -> tuple['Fields', ...]:
+    """Those of the blocks of a unit."""
+    if not self.config.cells:
+      return (self,)
+    return tuple(
+      self._replace(
+        config=self.config.of_cell(name), cell_config=self.cell_config.of(name)
+      )
+      for name in self.config.cells
+    )
+
+
+def fields(module: Any) -> Fields:
+  """Returns the fields of a block, a period, a stack or a model."""
+  return Fields(module.config, module.cell_config, module.plan, module.policy)
+
+
+class Period(nn.Module):
+  """A block for each entry of a pattern."""
+
+  config: config_lib.Model
+  cell_config: Any
+  plan: base.Plan
+  policy: precision.Policy
+
+  def setup(self) -> None:
+    self.entry = [blocks.Block(*own) for own in fields(self).entries]
+
+  def __call__(
+    self, x_BxLxD: jax.Array, state: PyTree, starts_BxL: jax.Array | None
+  ) -> tuple[jax.Array, PyTree]:
+    """Returns (x_BxLxD, state), of the blocks' states before and after."""
+    new = []
+    for block, old in zip(self.entry, state, strict=True):
+      x_BxLxD, own = block(x_BxLxD, old, starts_BxL)
+      new.append(own)
+    return x_BxLxD, tuple(new)
+
+
+def unit(config: config_lib.Model) -> type[nn.Module]:
+  """Returns the class of the unit that a stack repeats."""
+  return Period if config.cells else blocks.Block
+
+
+def of_cells(module: Any, function: Callable[[base.Cell], PyTree]) -> PyTree:
+  """Returns `function` of a unit's cell, a tuple of all for a period.
+
+  Args:
+    module: a block, a period, a stack or a model.
+    function: of a cell, without parameters.
+  """
+  each = tuple(
+    function(blocks.make_cell(blocks.Block(*own, parent=None), parent=None))
+    for own in fields(module).entries
+  )
+  return each if module.config.cells else each[0]
+
+
+def init_state(module: Any, B: int) -> PyTree:
+  """Returns the zero state of a unit for B rows; arguments as of `of_cells`."""
+  return of_cells(module, lambda cell: cell.init_state(B))
+
+
+def logical_axes(config: config_lib.Model) -> dict[str, str]:
+  """Returns the logical axes of a unit's parameters by path."""
+  if not config.cells:
+    return blocks.logical_axes(config.cell)
+  return {
+    f'{ENTRY}_{n}/{path}': axes
+    for n, name in enumerate(config.cells)
+    for path, axes in blocks.logical_axes(name).items()
+  }
+
+
+def gathered(module: Any, params: PyTree) -> PyTree:
+  """Returns a unit's parameters as it uses them, from this device's shards."""
+  return devices.current().gather(params, logical_axes(module.config))
+
+
+def split(params: PyTree) -> list[PyTree]:
+  """Returns the parameters of each block of a unit, in order."""
+  count = sum(name.startswith(f'{ENTRY}_') for name in params)
+  return [params[f'{ENTRY}_{n}'] for n in range(count)] or [params]
