@@ -28,13 +28,40 @@ def _pad(x, steps, columns):
 def _operand(plan, x):
   return jnp.concatenate(tiles.split(x.astype(jnp.float32), plan.parts))
 
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _run(plan, state, q, k, v, loga):
   return _forward(plan, state, q, k, v, loga)[0]
 
+
 def _forward(plan, state, q, k, v, loga):
-  shape = state.shape
   read, write, total, scores = kernels.prepare(plan, q, k, loga)
   v_parts = _operand(plan, v)
-  kept, last = kernels.states(plan, state.reshape(-1, *shape[2:]), write, v_parts, total)
-  y = kernels.outputs(plan, read, kept, scores, v_parts)
-  return (last.reshape(shape), y), (q, k, v, loga, kept)
+  states, last = kernels.states(plan, _rows(state), write, v_parts, total)
+  y = kernels.outputs(plan, read, states, scores, v_parts)
+  # The backward pass recomputes read, write and scores, which is cheap beside
+  # storing three arrays of q's size. Recomputing the states would be slow.
+  return (last.reshape(state.shape), y), (q, k, v, loga, states)
+
+
+def _backward(plan, residuals, cotangents):
+  # Without a barrier, XLA merges the recomputation with the forward pass and
+  # stores the results after all.
+  q, k, v, loga, states = jax.lax.optimization_barrier(residuals)
+  d_last, dy = cotangents
+  read, write, total, scores = kernels.prepare(plan, q, k, loga)
+  v_parts, dy_parts = _operand(plan, v), _operand(plan, dy)
+  d_states, d_state = kernels.states(
+    plan, _rows(d_last), read, dy_parts, total, reverse=True
+  )
+  dv = kernels.outputs(plan, write, d_states, scores, dy_parts, reverse=True)
+  dq, dk, d_loga = kernels.gradients(
+    plan, q, k, loga, dy_parts, v_parts, states, d_states
+  )
+  return d_state.reshape(d_last.shape), dq, dk, dv, d_loga
+
+
+_run.defvjp(_forward, _backward)
+
+
+def _rows(state):
+  return state.reshape(-1, *state.shape[2:])

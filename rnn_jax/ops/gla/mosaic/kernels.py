@@ -340,3 +340,134 @@ def outputs(
       'of_keys': arrivals,
     },
   )[0]
+
+
+def _gradients(
+  plan,
+  inputs,
+  outputs,
+  q_s,
+  k_s,
+  loga_s,
+  first_s,
+  second_s,
+  third_s,
+  fourth_s,
+  border_s,
+  of_keys,
+  of_values,
+):
+  q_ref, k_ref, loga_ref, dy_ref, v_ref, states_ref, d_states_ref = inputs
+  n, keys = jax.lax.axis_index('n'), jax.lax.axis_index('i')
+  row, b, h = tiles.sequence(plan)
+  here = b, tiles.at(n), h, tiles.at(keys)
+  i, j = tiles.pairs(plan)
+  tiles.fetch(
+    of_keys,
+    (q_ref.at[here], q_s),
+    (k_ref.at[here], k_s),
+    (loga_ref.at[here], loga_s),
+  )
+  dy, v, state, d_state = (
+    _parts(ref, plan.parts) for ref in (first_s, second_s, third_s, fourth_s)
+  )
+  tiles.write([border_s], tiles.zeros(plan) + 1.0)
+
+  def meet(values, carry):
+    """Adds what a tile of values says of read, write, scores and total."""
+    d_read, d_write, d_scores, d_total = carry
+    for to, source in (
+      (dy, _to_chunk(plan, dy_ref, b, n, h, values)),
+      (v, _to_chunk(plan, v_ref, b, n, h, values)),
+      (state, _to_pairs(plan, states_ref, row, n, keys, values)),
+      (d_state, _to_pairs(plan, d_states_ref, row, n, keys, values)),
+    ):
+      tiles.fetch(of_values, *zip(source, to, strict=True))
+    plgpu.barrier_wait(of_values)
+    d_read += tiles.dot(plan, dy, tiles.transposed(state))
+    d_write += tiles.dot(plan, v, tiles.transposed(d_state))
+    met = tiles.dot(plan, dy, tiles.transposed(v))
+    mirrored = tiles.dot(plan, v, tiles.transposed(dy))
+    d_scores += jnp.where(i >= j, met, mirrored)
+    product = _parts(third_s, tiles.EXACT)
+    tiles.write(product, tiles.read(state) * tiles.read(d_state))
+    d_total += tiles.dot(plan, [border_s], tiles.transposed(product))
+    return d_read, d_write, d_scores, d_total
+
+  # d_scores is symmetric; all rows of d_total are equal.
+  d_read, d_write, d_scores, d_total = jax.lax.fori_loop(
+    0, plan.P // TILE, meet, (tiles.zeros(plan),) * 4
+  )
+  plgpu.barrier_wait(of_keys)
+  logs, _ = _logs(loga_s, third_s)
+  terms = _parts(fourth_s, tiles.EXACT)
+  x, d_pairs = (_parts(ref, plan.parts) for ref in (first_s, second_s))
+  d_loga = d_total * jnp.exp(tiles.dot(plan, [border_s], logs))
+
+  def sums(values):
+    tiles.write(terms, values)
+    return tiles.dot(plan, tiles.transposed([border_s]), terms)
+
+  dq = d_read * _decay(plan, border_s, logs, j <= i)
+  d_loga += sums(q_s[...].astype(jnp.float32) * dq)
+  dk = d_write * _decay(plan, border_s, logs, j > i)
+  d_loga += sums(k_s[...].astype(jnp.float32) * dk)
+
+  def level(number, carry):
+    dq, dk, d_loga = carry
+    late, border, across = _level(plan, number)
+    decay = _decay(plan, border_s, logs, border)
+    q, k = (ref[...].astype(jnp.float32) for ref in (q_s, k_s))
+    values = jnp.where(late, q, k)
+    tiles.write(x, values * decay)
+    tiles.write(d_pairs, jnp.where(across, d_scores, 0.0))
+    gradient = tiles.dot(plan, d_pairs, x) * decay
+    dq += jnp.where(late, gradient, 0.0)
+    dk += jnp.where(late, 0.0, gradient)
+    return dq, dk, d_loga + sums(values * gradient)
+
+  dq, dk, d_loga = jax.lax.fori_loop(0, LEVELS, level, (dq, dk, d_loga))
+  own = tiles.columns(jnp.sum(jnp.where(i == j, d_scores, 0.0), 1))
+  q, k = (ref[...].astype(jnp.float32) for ref in (q_s, k_s))
+  q_s[...] = (dq + own * k).astype(q_s.dtype)
+  k_s[...] = (dk + own * q).astype(k_s.dtype)
+  loga_s[...] = d_loga
+  dq_ref, dk_ref, d_loga_ref = outputs
+  tiles.store(
+    (q_s, dq_ref.at[here]),
+    (k_s, dk_ref.at[here]),
+    (loga_s, d_loga_ref.at[here]),
+  )
+
+
+def gradients(
+  plan: tiles.Plan,
+  q: jax.Array,
+  k: jax.Array,
+  loga: jax.Array,
+  dy: jax.Array,
+  v: jax.Array,
+  states: jax.Array,
+  d_states: jax.Array,
+) -> list[jax.Array]:
+  """Returns the gradients of q, k and loga, in their shapes."""
+  shape, exact = (plan.B, plan.L, plan.H, plan.K), tiles.operand(tiles.EXACT)
+  return tiles.call(
+    plan,
+    _gradients,
+    {'n': plan.N, 'i': plan.K // TILE},
+    [q, k, loga, dy, v, states, d_states],
+    [(shape, plan.stored), (shape, plan.stored), (shape, jnp.float32)],
+    {
+      'q_s': tiles.tile(plan.stored),
+      'k_s': tiles.tile(plan.stored),
+      'loga_s': tiles.tile(jnp.float32),
+      'first_s': tiles.operand(plan.parts),
+      'second_s': tiles.operand(plan.parts),
+      'third_s': exact,
+      'fourth_s': exact,
+      'border_s': tiles.operand(),
+      'of_keys': plgpu.Barrier(num_arrivals=3),
+      'of_values': plgpu.Barrier(num_arrivals=4 * plan.parts),
+    },
+  )
