@@ -28,7 +28,9 @@ def _level(plan, n):
     border: see the module's docstring.
     across: the pairs of steps that it is the first to separate.
   """
-  i, j = tiles.pairs(plan)
+  # Shifted alike, so that a compiler doesn't keep what n leaves unchanged in
+  # registers.
+  i, j = (x + n * TILE for x in tiles.pairs(plan))
   half = jax.lax.shift_right_logical(jnp.int32(TILE // 2), n)
   late, apart = (i & half) != 0, i ^ j
   border = (apart < half) & (late ^ (j > i))
@@ -46,6 +48,10 @@ def _logs(loga_s, logs_s):
   logs = _parts(logs_s, tiles.EXACT)
   tiles.write(logs, loga)
   return logs, loga
+
+
+def _either(late, q_s, k_s):
+  return jnp.where(late, *(x[...].astype(jnp.float32) for x in (q_s, k_s)))
 
 
 def _parts(ref, count):
@@ -102,14 +108,13 @@ def _prepare(
     def level(number, scores):
       late, border, across = _level(plan, number)
       decay = _decay(plan, border_s, logs, border)
-      q, k = (ref[...].astype(jnp.float32) for ref in (q_s, k_s))
-      tiles.write(x, jnp.where(late, q, k) * decay)
+      tiles.write(x, _either(late, q_s, k_s) * decay)
       met = tiles.dot(plan, x, tiles.transposed(x))
       return scores + jnp.where(across & (i > j), met, 0.0)
 
     scores = jax.lax.fori_loop(0, LEVELS, level, scores)
     q, k = (ref[...].astype(jnp.float32) for ref in (q_s, k_s))
-    own = tiles.columns(jnp.sum(q * k, 1))
+    own = tiles.repeated(jnp.sum(q * k, 1), 0)
     for values, border, ref in (
       (q_s, j <= i, read_ref),
       (k_s, j > i, write_ref),
@@ -208,7 +213,8 @@ def _states(
 
     x, v = (_parts(ref.at[slot], plan.parts) for ref in (x_s, v_s))
     written = tiles.dot(plan, tiles.transposed(x), v)
-    return jnp.exp(tiles.down(plan, total_s.at[slot])) * state + written
+    decay = jnp.exp(tiles.vector(plan, total_s.at[slot], 0))
+    return tiles.repeated(decay, 0) * state + written
 
   fetch(jnp.int32(0))
   tiles.load(first, (state_ref.at[here], state_s))
@@ -354,6 +360,8 @@ def _gradients(
   third_s,
   fourth_s,
   border_s,
+  total_s,
+  dq_s,
   of_keys,
   of_values,
 ):
@@ -371,7 +379,6 @@ def _gradients(
   dy, v, state, d_state = (
     _parts(ref, plan.parts) for ref in (first_s, second_s, third_s, fourth_s)
   )
-  tiles.write([border_s], tiles.zeros(plan) + 1.0)
 
   def meet(values, carry):
     """Adds what a tile of values says of read, write, scores and total."""
@@ -386,57 +393,61 @@ def _gradients(
     plgpu.barrier_wait(of_values)
     d_read += tiles.dot(plan, dy, tiles.transposed(state))
     d_write += tiles.dot(plan, v, tiles.transposed(d_state))
-    met = tiles.dot(plan, dy, tiles.transposed(v))
-    mirrored = tiles.dot(plan, v, tiles.transposed(dy))
-    d_scores += jnp.where(i >= j, met, mirrored)
-    product = _parts(third_s, tiles.EXACT)
-    tiles.write(product, tiles.read(state) * tiles.read(d_state))
-    d_total += tiles.dot(plan, [border_s], tiles.transposed(product))
+    d_scores += tiles.dot(plan, dy, tiles.transposed(v))
+    d_total += jnp.sum(tiles.read(state) * tiles.read(d_state), 1)
     return d_read, d_write, d_scores, d_total
 
-  # d_scores is symmetric; all rows of d_total are equal.
   d_read, d_write, d_scores, d_total = jax.lax.fori_loop(
-    0, plan.P // TILE, meet, (tiles.zeros(plan),) * 4
+    0,
+    plan.P // TILE,
+    meet,
+    (*(tiles.zeros(plan) for _ in range(3)), tiles.zeros(plan, 1)),
   )
+  total_s[...] = d_total
+  # From each step to its pairs on both sides.
+  all_pairs = _parts(fourth_s, plan.parts)
+  tiles.write(all_pairs, d_scores)
+  tiles.write([border_s], tiles.ones(i == j))
+  mirrored = tiles.dot(plan, tiles.transposed(all_pairs), [border_s])
+  tiles.write(all_pairs, jnp.where(i >= j, d_scores, mirrored))
+  own = tiles.repeated(jnp.sum(jnp.where(i == j, d_scores, 0.0), 1), 0)
   plgpu.barrier_wait(of_keys)
-  logs, _ = _logs(loga_s, third_s)
-  terms = _parts(fourth_s, tiles.EXACT)
-  x, d_pairs = (_parts(ref, plan.parts) for ref in (first_s, second_s))
-  d_loga = d_total * jnp.exp(tiles.dot(plan, [border_s], logs))
+  logs, loga = _logs(loga_s, third_s)
+  x, pairs = (_parts(ref, plan.parts) for ref in (first_s, second_s))
+  # From here on the gradient of loga, since registers are scarce.
+  d_loga_s, total = loga_s, jnp.exp(jnp.sum(loga, 0))
+  through = tiles.vector(plan, total_s, 1) * total
+  d_loga_s[...] = tiles.repeated(through, 1)
 
-  def sums(values):
-    tiles.write(terms, values)
-    return tiles.dot(plan, tiles.transposed([border_s]), terms)
+  def add_to_decays(values):
+    tiles.write(x, values)
+    d_loga_s[...] += tiles.dot(plan, tiles.transposed([border_s]), x)
 
-  dq = d_read * _decay(plan, border_s, logs, j <= i)
-  d_loga += sums(q_s[...].astype(jnp.float32) * dq)
+  dq_s[...] = d_read * _decay(plan, border_s, logs, j <= i)
+  add_to_decays(q_s[...].astype(jnp.float32) * dq_s[...])
   dk = d_write * _decay(plan, border_s, logs, j > i)
-  d_loga += sums(k_s[...].astype(jnp.float32) * dk)
+  add_to_decays(k_s[...].astype(jnp.float32) * dk)
 
-  def level(number, carry):
-    dq, dk, d_loga = carry
+  def level(number, dk):
     late, border, across = _level(plan, number)
     decay = _decay(plan, border_s, logs, border)
-    q, k = (ref[...].astype(jnp.float32) for ref in (q_s, k_s))
-    values = jnp.where(late, q, k)
-    tiles.write(x, values * decay)
-    tiles.write(d_pairs, jnp.where(across, d_scores, 0.0))
-    gradient = tiles.dot(plan, d_pairs, x) * decay
-    dq += jnp.where(late, gradient, 0.0)
-    dk += jnp.where(late, 0.0, gradient)
-    return dq, dk, d_loga + sums(values * gradient)
+    tiles.write(x, _either(late, q_s, k_s) * decay)
+    for source, to in zip(all_pairs, pairs, strict=True):
+      to[...] = jnp.where(across, source[...], jnp.bfloat16(0))
+    gradient = tiles.dot(plan, pairs, x) * decay
+    add_to_decays(_either(late, q_s, k_s) * gradient)
+    dq_s[...] += jnp.where(late, gradient, 0.0)
+    return dk + jnp.where(late, 0.0, gradient)
 
-  dq, dk, d_loga = jax.lax.fori_loop(0, LEVELS, level, (dq, dk, d_loga))
-  own = tiles.columns(jnp.sum(jnp.where(i == j, d_scores, 0.0), 1))
+  dk = jax.lax.fori_loop(0, LEVELS, level, dk)
   q, k = (ref[...].astype(jnp.float32) for ref in (q_s, k_s))
-  q_s[...] = (dq + own * k).astype(q_s.dtype)
+  q_s[...] = (dq_s[...] + own * k).astype(q_s.dtype)
   k_s[...] = (dk + own * q).astype(k_s.dtype)
-  loga_s[...] = d_loga
   dq_ref, dk_ref, d_loga_ref = outputs
   tiles.store(
     (q_s, dq_ref.at[here]),
     (k_s, dk_ref.at[here]),
-    (loga_s, d_loga_ref.at[here]),
+    (d_loga_s, d_loga_ref.at[here]),
   )
 
 
@@ -451,7 +462,7 @@ def gradients(
   d_states: jax.Array,
 ) -> list[jax.Array]:
   """Returns the gradients of q, k and loga, in their shapes."""
-  shape, exact = (plan.B, plan.L, plan.H, plan.K), tiles.operand(tiles.EXACT)
+  shape, operand = (plan.B, plan.L, plan.H, plan.K), tiles.operand(plan.parts)
   return tiles.call(
     plan,
     _gradients,
@@ -462,11 +473,13 @@ def gradients(
       'q_s': tiles.tile(plan.stored),
       'k_s': tiles.tile(plan.stored),
       'loga_s': tiles.tile(jnp.float32),
-      'first_s': tiles.operand(plan.parts),
-      'second_s': tiles.operand(plan.parts),
-      'third_s': exact,
-      'fourth_s': exact,
+      'first_s': operand,
+      'second_s': operand,
+      'third_s': tiles.operand(tiles.EXACT),
+      'fourth_s': operand,
       'border_s': tiles.operand(),
+      'total_s': plgpu.SMEM((TILE,), jnp.float32),
+      'dq_s': tiles.tile(jnp.float32),
       'of_keys': plgpu.Barrier(num_arrivals=3),
       'of_values': plgpu.Barrier(num_arrivals=4 * plan.parts),
     },

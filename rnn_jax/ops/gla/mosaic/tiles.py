@@ -233,25 +233,29 @@ def pairs(plan: Plan) -> tuple[jax.Array, jax.Array]:
   return indices(0), indices(1)
 
 
-def zeros(plan: Plan) -> jax.Array:
-  """Returns a tile of zeros, float32."""
-  return _in_rows(plan, jnp.zeros((TILE, TILE), jnp.float32))
+def zeros(plan: Plan, axes: int = 2) -> jax.Array:
+  """Returns a tile of zeros, or a vector along its rows."""
+  x = jnp.zeros((TILE,) * axes, jnp.float32)
+  return _in_rows(plan, x) if axes == 2 else _along(plan, x, 0)
 
 
-def down(plan: Plan, ref: Any) -> jax.Array:
-  """Returns a tile whose columns are the vector in memory."""
-  layout = plgpu.Layout.WGMMA.reduce(1)
-  vector = ref[...] if plan.interpret else plgpu.layout_cast(ref[...], layout)
-  return columns(vector)
+def vector(plan: Plan, ref: Any, axis: int) -> jax.Array:
+  """Returns a vector in memory that runs along an axis of tiles."""
+  return _along(plan, ref[...], axis)
 
 
-def columns(vector: jax.Array) -> jax.Array:
-  """Returns a tile whose columns are a vector."""
-  return jax.lax.broadcast_in_dim(vector, (TILE, TILE), (0,))
+def repeated(vector: jax.Array, axis: int) -> jax.Array:
+  """Returns a tile of vectors that run along an axis."""
+  return jax.lax.broadcast_in_dim(vector, (TILE, TILE), (axis,))
 
 
 def _in_rows(plan, x):
   return x if plan.interpret else plgpu.layout_cast(x, plgpu.Layout.WGMMA)
+
+
+def _along(plan, x, axis):
+  layout = plgpu.Layout.WGMMA.reduce(1 - axis)
+  return x if plan.interpret else plgpu.layout_cast(x, layout)
 
 
 def ones(where: jax.Array) -> jax.Array:
