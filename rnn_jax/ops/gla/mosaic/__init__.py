@@ -54,8 +54,9 @@ def _backward(plan, residuals, cotangents):
     plan, _rows(d_last), read, dy_parts, total, reverse=True
   )
   dv = kernels.outputs(plan, write, d_states, scores, dy_parts, reverse=True)
+  met = kernels.meet(plan, dy_parts, v_parts, states, d_states)
   dq, dk, d_loga = kernels.gradients(
-    plan, q, k, loga, dy_parts, v_parts, states, d_states
+    plan, q, k, loga, dy_parts, v_parts, *met
   )
   return d_state.reshape(d_last.shape), dq, dk, dv, d_loga
 

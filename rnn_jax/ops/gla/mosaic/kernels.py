@@ -348,6 +348,84 @@ def outputs(
   )[0]
 
 
+def _meet(
+  plan,
+  inputs,
+  outputs,
+  dy_s,
+  v_s,
+  states_s,
+  d_states_s,
+  d_read_s,
+  d_write_s,
+  d_total_s,
+  ready,
+):
+  dy_ref, v_ref, states_ref, d_states_ref = inputs
+  d_read_ref, d_write_ref, d_total_ref = outputs
+  n, keys = jax.lax.axis_index('n'), jax.lax.axis_index('i')
+  row, b, h = tiles.sequence(plan)
+  operands = [
+    _parts(ref, plan.parts) for ref in (dy_s, v_s, states_s, d_states_s)
+  ]
+
+  def add(values, carry):
+    d_read, d_write, d_total = carry
+    sources = (
+      _to_chunk(plan, dy_ref, b, n, h, values),
+      _to_chunk(plan, v_ref, b, n, h, values),
+      _to_pairs(plan, states_ref, row, n, keys, values),
+      _to_pairs(plan, d_states_ref, row, n, keys, values),
+    )
+    for source, to in zip(sources, operands, strict=True):
+      tiles.fetch(ready, *zip(source, to, strict=True))
+    plgpu.barrier_wait(ready)
+    dy, v, state, d_state = operands
+    d_read += tiles.dot(plan, dy, tiles.transposed(state))
+    d_write += tiles.dot(plan, v, tiles.transposed(d_state))
+    d_total += jnp.sum(tiles.read(state) * tiles.read(d_state), 1)
+    return d_read, d_write, d_total
+
+  nothing = tiles.zeros(plan), tiles.zeros(plan), tiles.zeros(plan, 1)
+  sums = jax.lax.fori_loop(0, plan.P // TILE, add, nothing)
+  d_read_s[...], d_write_s[...], d_total_s[...] = sums
+  here = b, tiles.at(n), h, tiles.at(keys)
+  tiles.store(
+    (d_read_s, d_read_ref.at[here]),
+    (d_write_s, d_write_ref.at[here]),
+    (d_total_s, d_total_ref.at[row, n, tiles.at(keys)]),
+  )
+
+
+def meet(
+  plan: tiles.Plan,
+  dy: jax.Array,
+  v: jax.Array,
+  states: jax.Array,
+  d_states: jax.Array,
+) -> list[jax.Array]:
+  """Returns the gradients of read, write BxLxHxK and e^total (B H)xNxK."""
+  keys = (plan.B, plan.L, plan.H, plan.K), jnp.float32
+  operand = tiles.operand(plan.parts)
+  return tiles.call(
+    plan,
+    _meet,
+    {'n': plan.N, 'i': plan.K // TILE},
+    [dy, v, states, d_states],
+    [keys, keys, ((plan.B * plan.H, plan.N, plan.K), jnp.float32)],
+    {
+      'dy_s': operand,
+      'v_s': operand,
+      'states_s': operand,
+      'd_states_s': operand,
+      'd_read_s': tiles.tile(jnp.float32),
+      'd_write_s': tiles.tile(jnp.float32),
+      'd_total_s': plgpu.SMEM((TILE,), jnp.float32),
+      'ready': plgpu.Barrier(num_arrivals=4 * plan.parts),
+    },
+  )
+
+
 def _gradients(
   plan,
   inputs,
@@ -355,17 +433,19 @@ def _gradients(
   q_s,
   k_s,
   loga_s,
-  first_s,
-  second_s,
-  third_s,
-  fourth_s,
-  border_s,
   total_s,
-  dq_s,
+  sum_s,
+  x_s,
+  met_s,
+  pairs_s,
+  logs_s,
+  border_s,
   of_keys,
+  of_sum,
   of_values,
 ):
-  q_ref, k_ref, loga_ref, dy_ref, v_ref, states_ref, d_states_ref = inputs
+  q_ref, k_ref, loga_ref, dy_ref, v_ref, *met, d_total_ref = inputs
+  d_read_ref, d_write_ref = met
   n, keys = jax.lax.axis_index('n'), jax.lax.axis_index('i')
   row, b, h = tiles.sequence(plan)
   here = b, tiles.at(n), h, tiles.at(keys)
@@ -375,47 +455,31 @@ def _gradients(
     (q_ref.at[here], q_s),
     (k_ref.at[here], k_s),
     (loga_ref.at[here], loga_s),
+    (d_total_ref.at[row, n, tiles.at(keys)], total_s),
   )
-  dy, v, state, d_state = (
-    _parts(ref, plan.parts) for ref in (first_s, second_s, third_s, fourth_s)
-  )
+  tiles.fetch(of_sum, (d_write_ref.at[here], sum_s))
+  x, met, pairs = (_parts(ref, plan.parts) for ref in (x_s, met_s, pairs_s))
 
-  def meet(values, carry):
-    """Adds what a tile of values says of read, write, scores and total."""
-    d_read, d_write, d_scores, d_total = carry
-    for to, source in (
-      (dy, _to_chunk(plan, dy_ref, b, n, h, values)),
-      (v, _to_chunk(plan, v_ref, b, n, h, values)),
-      (state, _to_pairs(plan, states_ref, row, n, keys, values)),
-      (d_state, _to_pairs(plan, d_states_ref, row, n, keys, values)),
-    ):
-      tiles.fetch(of_values, *zip(source, to, strict=True))
-    plgpu.barrier_wait(of_values)
-    d_read += tiles.dot(plan, dy, tiles.transposed(state))
-    d_write += tiles.dot(plan, v, tiles.transposed(d_state))
-    d_scores += tiles.dot(plan, dy, tiles.transposed(v))
-    d_total += jnp.sum(tiles.read(state) * tiles.read(d_state), 1)
-    return d_read, d_write, d_scores, d_total
+  def meet(values, d_scores):
+    tiles.load(
+      of_values,
+      *zip(_to_chunk(plan, dy_ref, b, n, h, values), x, strict=True),
+      *zip(_to_chunk(plan, v_ref, b, n, h, values), met, strict=True),
+    )
+    return d_scores + tiles.dot(plan, x, tiles.transposed(met))
 
-  d_read, d_write, d_scores, d_total = jax.lax.fori_loop(
-    0,
-    plan.P // TILE,
-    meet,
-    (*(tiles.zeros(plan) for _ in range(3)), tiles.zeros(plan, 1)),
-  )
-  total_s[...] = d_total
+  d_scores = jax.lax.fori_loop(0, plan.P // TILE, meet, tiles.zeros(plan))
   # From each step to its pairs on both sides.
-  all_pairs = _parts(fourth_s, plan.parts)
-  tiles.write(all_pairs, d_scores)
+  tiles.write(pairs, d_scores)
   tiles.write([border_s], tiles.ones(i == j))
-  mirrored = tiles.dot(plan, tiles.transposed(all_pairs), [border_s])
-  tiles.write(all_pairs, jnp.where(i >= j, d_scores, mirrored))
+  mirrored = tiles.dot(plan, tiles.transposed(pairs), [border_s])
+  tiles.write(pairs, jnp.where(i >= j, d_scores, mirrored))
   own = tiles.repeated(jnp.sum(jnp.where(i == j, d_scores, 0.0), 1), 0)
+
   plgpu.barrier_wait(of_keys)
-  logs, loga = _logs(loga_s, third_s)
-  x, pairs = (_parts(ref, plan.parts) for ref in (first_s, second_s))
-  # From here on the gradient of loga, since registers are scarce.
-  d_loga_s, total = loga_s, jnp.exp(jnp.sum(loga, 0))
+  logs, loga = _logs(loga_s, logs_s)
+  # From here on sums of gradients, since registers are scarce.
+  d_loga_s, dq_s, total = loga_s, sum_s, jnp.exp(jnp.sum(loga, 0))
   through = tiles.vector(plan, total_s, 1) * total
   d_loga_s[...] = tiles.repeated(through, 1)
 
@@ -423,26 +487,30 @@ def _gradients(
     tiles.write(x, values)
     d_loga_s[...] += tiles.dot(plan, tiles.transposed([border_s]), x)
 
-  dq_s[...] = d_read * _decay(plan, border_s, logs, j <= i)
-  add_to_decays(q_s[...].astype(jnp.float32) * dq_s[...])
-  dk = d_write * _decay(plan, border_s, logs, j > i)
+  plgpu.barrier_wait(of_sum)
+  dk = sum_s[...] * _decay(plan, border_s, logs, j > i)
   add_to_decays(k_s[...].astype(jnp.float32) * dk)
+  dk += own * q_s[...].astype(jnp.float32)
+  tiles.load(of_sum, (d_read_ref.at[here], sum_s))
+  dq = sum_s[...] * _decay(plan, border_s, logs, j <= i)
+  add_to_decays(q_s[...].astype(jnp.float32) * dq)
+  dq_s[...] = dq + own * k_s[...].astype(jnp.float32)
 
   def level(number, dk):
     late, border, across = _level(plan, number)
     decay = _decay(plan, border_s, logs, border)
     tiles.write(x, _either(late, q_s, k_s) * decay)
-    for source, to in zip(all_pairs, pairs, strict=True):
+    for source, to in zip(pairs, met, strict=True):
       to[...] = jnp.where(across, source[...], jnp.bfloat16(0))
-    gradient = tiles.dot(plan, pairs, x) * decay
-    add_to_decays(_either(late, q_s, k_s) * gradient)
+    gradient = tiles.dot(plan, met, x) * decay
     dq_s[...] += jnp.where(late, gradient, 0.0)
-    return dk + jnp.where(late, 0.0, gradient)
+    dk += jnp.where(late, 0.0, gradient)
+    add_to_decays(_either(late, q_s, k_s) * gradient)
+    return dk
 
   dk = jax.lax.fori_loop(0, LEVELS, level, dk)
-  q, k = (ref[...].astype(jnp.float32) for ref in (q_s, k_s))
-  q_s[...] = (dq_s[...] + own * k).astype(q_s.dtype)
-  k_s[...] = (dk + own * q).astype(k_s.dtype)
+  q_s[...] = dq_s[...].astype(q_s.dtype)
+  k_s[...] = dk.astype(k_s.dtype)
   dq_ref, dk_ref, d_loga_ref = outputs
   tiles.store(
     (q_s, dq_ref.at[here]),
@@ -458,8 +526,9 @@ def gradients(
   loga: jax.Array,
   dy: jax.Array,
   v: jax.Array,
-  states: jax.Array,
-  d_states: jax.Array,
+  d_read: jax.Array,
+  d_write: jax.Array,
+  d_total: jax.Array,
 ) -> list[jax.Array]:
   """Returns the gradients of q, k and loga, in their shapes."""
   shape, operand = (plan.B, plan.L, plan.H, plan.K), tiles.operand(plan.parts)
@@ -467,20 +536,21 @@ def gradients(
     plan,
     _gradients,
     {'n': plan.N, 'i': plan.K // TILE},
-    [q, k, loga, dy, v, states, d_states],
+    [q, k, loga, dy, v, d_read, d_write, d_total],
     [(shape, plan.stored), (shape, plan.stored), (shape, jnp.float32)],
     {
       'q_s': tiles.tile(plan.stored),
       'k_s': tiles.tile(plan.stored),
       'loga_s': tiles.tile(jnp.float32),
-      'first_s': operand,
-      'second_s': operand,
-      'third_s': tiles.operand(tiles.EXACT),
-      'fourth_s': operand,
-      'border_s': tiles.operand(),
       'total_s': plgpu.SMEM((TILE,), jnp.float32),
-      'dq_s': tiles.tile(jnp.float32),
-      'of_keys': plgpu.Barrier(num_arrivals=3),
-      'of_values': plgpu.Barrier(num_arrivals=4 * plan.parts),
+      'sum_s': tiles.tile(jnp.float32),
+      'x_s': operand,
+      'met_s': operand,
+      'pairs_s': operand,
+      'logs_s': tiles.operand(tiles.EXACT),
+      'border_s': tiles.operand(),
+      'of_keys': plgpu.Barrier(num_arrivals=4),
+      'of_sum': plgpu.Barrier(),
+      'of_values': plgpu.Barrier(num_arrivals=2 * plan.parts),
     },
   )
