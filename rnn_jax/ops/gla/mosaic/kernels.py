@@ -7,7 +7,6 @@ decays.
 """
 
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -502,10 +501,11 @@ def _gradients(
     tiles.write(x, _either(late, q_s, k_s) * decay)
     for source, to in zip(pairs, met, strict=True):
       to[...] = jnp.where(across, source[...], jnp.bfloat16(0))
-    gradient = tiles.dot(plan, met, x) * decay
+    decayed = tiles.dot(plan, met, x)
+    gradient = decayed * decay
     dq_s[...] += jnp.where(late, gradient, 0.0)
     dk += jnp.where(late, 0.0, gradient)
-    add_to_decays(_either(late, q_s, k_s) * gradient)
+    add_to_decays(tiles.read(x) * decayed)
     return dk
 
   dk = jax.lax.fori_loop(0, LEVELS, level, dk)
