@@ -87,50 +87,48 @@ def _prepare(
 ):
   q_ref, k_ref, loga_ref = inputs
   read_ref, write_ref, total_ref, scores_ref = outputs
-  n = jax.lax.axis_index('n')
+  n, keys = jax.lax.axis_index('n'), jax.lax.axis_index('i')
   row, b, h = tiles.sequence(plan)
+  here = b, tiles.at(n), h, tiles.at(keys)
   i, j = tiles.pairs(plan)
   x = _parts(x_s, plan.parts)
+  tiles.load(
+    barrier,
+    (q_ref.at[here], q_s),
+    (k_ref.at[here], k_s),
+    (loga_ref.at[here], loga_s),
+  )
+  logs, loga = _logs(loga_s, logs_s)
+  total_s[...] = jnp.sum(loga, 0)
 
-  def keys(at, scores):
-    here = b, tiles.at(n), h, tiles.at(at)
-    tiles.load(
-      barrier,
-      (q_ref.at[here], q_s),
-      (k_ref.at[here], k_s),
-      (loga_ref.at[here], loga_s),
-    )
-    logs, loga = _logs(loga_s, logs_s)
-    total_s[...] = jnp.sum(loga, 0)
-    tiles.store((total_s, total_ref.at[row, n, tiles.at(at)]))
+  def level(number, scores):
+    late, border, across = _level(plan, number)
+    decay = _decay(plan, border_s, logs, border)
+    tiles.write(x, _either(late, q_s, k_s) * decay)
+    met = tiles.dot(plan, x, tiles.transposed(x))
+    return scores + jnp.where(across & (i > j), met, 0.0)
 
-    def level(number, scores):
-      late, border, across = _level(plan, number)
-      decay = _decay(plan, border_s, logs, border)
-      tiles.write(x, _either(late, q_s, k_s) * decay)
-      met = tiles.dot(plan, x, tiles.transposed(x))
-      return scores + jnp.where(across & (i > j), met, 0.0)
-
-    scores = jax.lax.fori_loop(0, LEVELS, level, scores)
-    q, k = (ref[...].astype(jnp.float32) for ref in (q_s, k_s))
-    own = tiles.repeated(jnp.sum(q * k, 1), 0)
-    for values, border, ref in (
-      (q_s, j <= i, read_ref),
-      (k_s, j > i, write_ref),
-    ):
-      decay = _decay(plan, border_s, logs, border)
-      tiles.write(x, values[...].astype(jnp.float32) * decay)
-      tiles.store(*zip(x, _to_chunk(plan, ref, b, n, h, at), strict=True))
-    return scores + jnp.where(i == j, own, 0.0)
-
-  scores = jax.lax.fori_loop(0, plan.K // TILE, keys, tiles.zeros(plan))
-  tiles.write(x, scores)
-  tiles.store(*zip(x, _to_pairs(plan, scores_ref, row, n), strict=True))
+  scores = jax.lax.fori_loop(0, LEVELS, level, tiles.zeros(plan))
+  q, k = (ref[...].astype(jnp.float32) for ref in (q_s, k_s))
+  own = tiles.repeated(jnp.sum(q * k, 1), 0)
+  scores_s = loga_s
+  scores_s[...] = scores + jnp.where(i == j, own, 0.0)
+  for values, border, ref in (
+    (q_s, j <= i, read_ref),
+    (k_s, j > i, write_ref),
+  ):
+    decay = _decay(plan, border_s, logs, border)
+    tiles.write(x, values[...].astype(jnp.float32) * decay)
+    tiles.store(*zip(x, _to_chunk(plan, ref, b, n, h, keys), strict=True))
+  tiles.store(
+    (total_s, total_ref.at[row, n, tiles.at(keys)]),
+    (scores_s, scores_ref.at[row * plan.N + n, keys]),
+  )
 
 
 def prepare(
   plan: tiles.Plan, q: jax.Array, k: jax.Array, loga: jax.Array
-) -> list[jax.Array]:
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
   """Returns (read, write, total, scores); see the package's docstring.
 
   read and write are operands (parts B)xLxHxK; total (B H)xNxK, the sums of
@@ -138,16 +136,17 @@ def prepare(
   """
   rows = plan.B * plan.H
   operand = (plan.parts * plan.B, plan.L, plan.H, plan.K), jnp.bfloat16
-  return tiles.call(
+  width = plan.K // TILE
+  read, write, total, scores = tiles.call(
     plan,
     _prepare,
-    {'n': plan.N},
+    {'n': plan.N, 'i': width},
     [q, k, loga],
     [
       operand,
       operand,
       ((rows, plan.N, plan.K), jnp.float32),
-      ((rows * plan.N * plan.parts, TILE, TILE), jnp.bfloat16),
+      ((rows * plan.N, width, TILE, TILE), jnp.float32),
     ],
     {
       'q_s': tiles.tile(plan.stored),
@@ -160,6 +159,9 @@ def prepare(
       'barrier': plgpu.Barrier(num_arrivals=3),
     },
   )
+  parts = tiles.split(jnp.sum(scores, 1), plan.parts)
+  scores = jnp.stack(parts, 1).reshape(-1, TILE, TILE)
+  return read, write, total, scores
 
 
 def _states(
