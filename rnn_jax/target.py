@@ -29,6 +29,7 @@ import dataclasses
 import functools
 import importlib.util
 import math
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -223,6 +224,14 @@ def used() -> Gpu | None:
 def platform() -> str:
   """Returns the platform that programs are compiled for: 'cpu', 'gpu', ..."""
   return 'gpu' if _used else jax.default_backend()
+
+
+def capability() -> tuple[int, ...]:
+  """Returns the compute capability of `device`; () isn't an NVIDIA GPU."""
+  if _used:
+    return _used.capability
+  found = getattr(jax.devices()[0], 'compute_capability', '')
+  return tuple(map(int, re.findall(r'\d+', str(found))))
 
 
 def device() -> jax.Device:

@@ -63,7 +63,8 @@ def _program(tmp_path_factory):
     x = jax.ShapeDtypeStruct((32 * COUNT, 256), jnp.float32, sharding=rows)
     w = jax.ShapeDtypeStruct((256, 64), jnp.float32, sharding=whole)
     run = jax.jit(lambda x, w: jnp.tanh(x @ w).sum(0), out_shardings=whole)
-    compiled = target.compiled(run.trace(x, w), {'xla_dump_to': str(folder)})
+    with kernels.writing(folder) as options:
+      compiled = target.compiled(run.trace(x, w), options)
     parts = sent.of(hlo.Program(compiled.as_text()), (COUNT, 1, 1, 1, 1))
     return compiled, parts, kernels.read(folder)
 

@@ -10,14 +10,19 @@ of the CUDA packages says what each takes of a multiprocessor:
 What a kernel asks for when it is launched is in XLA's list of launches:
 
     002: kCustomKernel ... fusion_2 grid: ... shared_memory: 512 bytes
+
+Mosaic assembles its kernels itself and writes what its assembler says, and the
+program that launches them.
 """
 
 import concurrent.futures
+import contextlib
 import importlib.util
 import os
 import pathlib
 import re
 import subprocess
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from rnn_jax import errors
@@ -33,6 +38,8 @@ SPILLED = re.compile(r'(\d+) bytes spill (?:stores|loads)')
 REGISTERS = re.compile(r'Used (\d+) registers')
 SHARED = re.compile(r'(\d+) bytes smem')
 LAUNCHED = re.compile(r'(\S+) grid: .* shared_memory: (\d+) bytes')
+MOSAIC = 'MOSAIC_GPU_DUMP_TO'  # which it reads whenever it compiles
+ASKED = re.compile(r'dynamic_shared_memory_size %c(\d+)_i32')
 
 
 class Kernel(NamedTuple):
@@ -51,8 +58,22 @@ class Kernel(NamedTuple):
   shared: int
 
 
+@contextlib.contextmanager
+def writing(folder: str | os.PathLike) -> Iterator[dict[str, str]]:
+  """Within, compilers write what `read` reads; XLA's options are given."""
+  mosaic, before = pathlib.Path(folder, 'mosaic'), os.environ.get(MOSAIC)
+  mosaic.mkdir()
+  os.environ[MOSAIC] = str(mosaic)
+  try:
+    yield {'xla_dump_to': str(folder)}
+  finally:
+    del os.environ[MOSAIC]
+    if before is not None:
+      os.environ[MOSAIC] = before
+
+
 def read(folder: str | os.PathLike) -> list[Kernel]:
-  """Returns the kernels in the PTX files that XLA wrote to a folder.
+  """Returns the kernels of programs that were compiled in `writing`.
 
   Raises:
     InputError: the assembler is missing.
@@ -73,7 +94,17 @@ def read(folder: str | os.PathLike) -> list[Kernel]:
     said = pool.map(assemble, [x for x in paths if x.stat().st_size])
     launches = pathlib.Path(folder).glob('*.thunk_sequence.txt')
     listed = '\n'.join(path.read_text() for path in launches)
-    return parse('\n'.join(said), listed)
+    return parse('\n'.join(said), listed) + _of_mosaic(pathlib.Path(folder))
+
+
+def _of_mosaic(folder):
+  kernels = []
+  for path in sorted(folder.glob('mosaic/*.ptxas')):
+    (kernel,) = parse(path.read_text(), '')
+    passes = path.with_name(f'{path.stem}.mlir-passes.log').read_text()
+    asked = int(ASKED.search(passes)[1])
+    kernels.append(kernel._replace(shared=kernel.shared + asked))
+  return kernels
 
 
 def parse(text: str, launches: str) -> list[Kernel]:

@@ -81,7 +81,8 @@ def compile_only(workload: workload_lib.Workload, rows: int) -> dict[str, Any]:
   """
   with activity.doing('compiling the step and its parts'):
     with tempfile.TemporaryDirectory() as folder:
-      parts = parts_lib.measure(workload, rows, {'xla_dump_to': folder})
+      with kernels_lib.writing(folder) as options:
+        parts = parts_lib.measure(workload, rows, options)
       kernels = kernels_lib.read(folder)
   program = hlo.Program(parts.step.as_text())
   return _compiled(workload, rows, parts, program) | {

@@ -55,11 +55,13 @@ def _compile_in_a_hurry():
   jax.config.update(name, before)
 
 
-def excess_errors(L, K, P, read, decay, dtype='float32', rows=slice(None)):
+def excess_errors(
+  L, K, P, read, decay, dtype='float32', rows=slice(None), form='triton'
+):
   """The errors that exceed their bounds, by tensor, gate and start."""
   drawn = selfcheck.draw(L, decay, dtype, H=1, K=K, P=P)
   drawn = jax.tree.map(lambda x: x[rows], drawn)
-  with gla_pallas.interpret():
+  with gla_pallas.interpret(form):
     errors = selfcheck.errors(*drawn, 'pallas', read=read)
   case = selfcheck.Case('pallas', L, K, P, decay, read, dtype)
   assert {*errors} == {'state', 'y', *(f'd_{x}' for x in drawn[0]._fields)}

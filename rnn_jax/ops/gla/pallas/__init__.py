@@ -1,5 +1,7 @@
 """The gated linear recurrence on a GPU: Pallas kernels lowered through Triton.
 
+Hopper GPUs run those of `gla.mosaic` instead, which `form` decides.
+
     S_t = diag(a_t) S_{t-1} + k_t v_t^T        y_t = S_t^T q_t
 
 Shapes as in `gla`: q, k BxLxHxK; v, y BxLxHxP; log a_t <= 0, -inf allowed,
@@ -44,6 +46,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
 from rnn_jax import target
+from rnn_jax.ops.gla import mosaic as gla_mosaic
 from rnn_jax.ops.gla.pallas import scores as kernel_scores
 from rnn_jax.ops.gla.pallas import states as kernel_states
 from rnn_jax.ops.gla.pallas import tiles
@@ -53,17 +56,20 @@ WIDEST = 256  # the largest K and P
 SHORT = 16  # sequences up to here run step by step, the state in registers
 OPERANDS = ('float32', 'tf32', 'bfloat16')
 
-_interpreted = contextvars.ContextVar('interpreted', default=False)
+_interpreted = contextvars.ContextVar('interpreted', default='')
 
 
 @contextlib.contextmanager
-def interpret() -> Iterator[None]:
+def interpret(form: str = 'triton') -> Iterator[None]:
   """Interprets kernels within: they run on any device, slowly.
 
   A function that jax.jit has compiled within stays interpreted outside, for
   equal shapes.
+
+  Args:
+    form: of the kernels, 'triton' or 'mosaic'.
   """
-  token = _interpreted.set(True)
+  token = _interpreted.set(form)
   try:
     yield
   finally:
@@ -72,7 +78,15 @@ def interpret() -> Iterator[None]:
 
 def runs_here() -> bool:
   """Returns whether kernels run on the default device, or interpreted."""
-  return _interpreted.get() or target.platform() == 'gpu'
+  return bool(_interpreted.get()) or target.platform() == 'gpu'
+
+
+def form() -> str:
+  """Returns which kernels run: 'mosaic' on Hopper GPUs, else 'triton'."""
+  if found := _interpreted.get():
+    return found
+  mosaic = target.capability()[:1] == (gla_mosaic.CAPABILITY,)
+  return 'mosaic' if mosaic else 'triton'
 
 
 def operands_of(dtype: jax.typing.DTypeLike) -> str:
@@ -97,7 +111,7 @@ def recurrence(
   *,
   operands: str = 'float32',
 ) -> tuple[jax.Array, jax.Array]:
-  """Runs the recurrence over time by kernels.
+  """Runs the recurrence over time by kernels, of `form`.
 
   Args:
     state_BxHxKxP: the state before the first step.
@@ -114,7 +128,8 @@ def recurrence(
 
   Raises:
     ValueError: `operands` isn't one of OPERANDS.
-    NotImplementedError: the device isn't a GPU, or a width is above WIDEST.
+    NotImplementedError: the device isn't a GPU, or a width is above WIDEST on
+      a GPU that isn't a Hopper.
   """
   if operands not in OPERANDS:
     raise ValueError(f'operands={operands!r}: choose one of {OPERANDS}')
@@ -124,7 +139,9 @@ def recurrence(
       ' (to try the kernels anyway: `with pallas.interpret():`)'
     )
   arrays = state_BxHxKxP, q_BxLxHxK, k_BxLxHxK, v_BxLxHxP, loga_BxLxHxK
-  return run(*arrays, operands=operands, interpreted=_interpreted.get())
+  forms = {'mosaic': gla_mosaic.run, 'triton': run}
+  interpreted = bool(_interpreted.get())
+  return forms[form()](*arrays, operands=operands, interpreted=interpreted)
 
 
 def run(
@@ -136,7 +153,7 @@ def run(
   operands: str = 'float32',
   interpreted: bool = False,
 ) -> tuple[jax.Array, jax.Array]:
-  """Runs `recurrence` on the device that the program is lowered for.
+  """Runs Triton's kernels on the device that the program is lowered for.
 
   Args:
     state: BxHxKxP, before the first step.

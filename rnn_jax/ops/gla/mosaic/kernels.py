@@ -1,0 +1,558 @@
+"""The kernels of the recurrence; the package's docstring has their equations.
+
+A border of a chunk is a mask of its steps: mask_it = 1 if the log-decay of step
+t lies between step i and the border. exp(mask @ log a) is the decay of each
+step from or to its border, and mask^T @ x sums for each log-decay what it
+decays.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import mosaic_gpu as plgpu
+
+from rnn_jax.ops.gla.mosaic import tiles
+
+TILE = tiles.TILE
+LEVELS = TILE.bit_length() - 1  # borders that halve 64, 32, ..., 2 steps
+
+
+def _level(plan, n):
+  """Returns masks of the border in the middle of pieces of 64, 32, ... steps.
+
+  Returns:
+    late: the steps after it, in rows.
+    border: see the module's docstring.
+    across: the pairs of steps that it is the first to separate.
+  """
+  # Shifted alike, so that a compiler doesn't keep what n leaves unchanged in
+  # registers.
+  i, j = (x + n * TILE for x in tiles.pairs(plan))
+  half = jax.lax.shift_right_logical(jnp.int32(TILE // 2), n)
+  late, apart = (i & half) != 0, i ^ j
+  border = (apart < half) & (late ^ (j > i))
+  return late, border, (apart >= half) & (apart < 2 * half)
+
+
+def _decay(plan, border_s, logs, border):
+  tiles.write([border_s], tiles.ones(border))
+  return jnp.exp(tiles.dot(plan, [border_s], logs))
+
+
+def _logs(loga_s, logs_s):
+  """Writes the operand of log-decays; returns it and their sum over time."""
+  loga = jnp.maximum(loga_s[...], tiles.FORGOTTEN)
+  logs = _parts(logs_s, tiles.EXACT)
+  tiles.write(logs, loga)
+  return logs, loga
+
+
+def _either(late, q_s, k_s):
+  return jnp.where(late, *(x[...].astype(jnp.float32) for x in (q_s, k_s)))
+
+
+def _parts(ref, count):
+  return [ref.at[n] for n in range(count)]
+
+
+def _to_chunk(plan, ref, b, n, h, columns):
+  """Returns the tiles of an operand in memory, (parts B) x L x H x K."""
+  return [
+    ref.at[part * plan.B + b, tiles.at(n), h, tiles.at(columns)]
+    for part in range(plan.parts)
+  ]
+
+
+def _to_pairs(plan, ref, row, n, *block):
+  """Returns the tiles of an operand in memory, (B H N parts) x ... ."""
+  first = (row * plan.N + n) * plan.parts
+  index = tuple(tiles.at(x) for x in block)
+  return [ref.at[(first + part, *index)] for part in range(plan.parts)]
+
+
+def _prepare(
+  plan,
+  inputs,
+  outputs,
+  q_s,
+  k_s,
+  loga_s,
+  logs_s,
+  border_s,
+  x_s,
+  total_s,
+  barrier,
+):
+  q_ref, k_ref, loga_ref = inputs
+  read_ref, write_ref, total_ref, scores_ref = outputs
+  n, keys = jax.lax.axis_index('n'), jax.lax.axis_index('i')
+  row, b, h = tiles.sequence(plan)
+  here = b, tiles.at(n), h, tiles.at(keys)
+  i, j = tiles.pairs(plan)
+  x = _parts(x_s, plan.parts)
+  tiles.load(
+    barrier,
+    (q_ref.at[here], q_s),
+    (k_ref.at[here], k_s),
+    (loga_ref.at[here], loga_s),
+  )
+  logs, loga = _logs(loga_s, logs_s)
+  total_s[...] = jnp.sum(loga, 0)
+
+  def level(number, scores):
+    late, border, across = _level(plan, number)
+    decay = _decay(plan, border_s, logs, border)
+    tiles.write(x, _either(late, q_s, k_s) * decay)
+    met = tiles.dot(plan, x, tiles.transposed(x))
+    return scores + jnp.where(across & (i > j), met, 0.0)
+
+  scores = jax.lax.fori_loop(0, LEVELS, level, tiles.zeros(plan))
+  q, k = (ref[...].astype(jnp.float32) for ref in (q_s, k_s))
+  own = tiles.repeated(jnp.sum(q * k, 1), 0)
+  scores_s = loga_s
+  scores_s[...] = scores + jnp.where(i == j, own, 0.0)
+  for values, border, ref in (
+    (q_s, j <= i, read_ref),
+    (k_s, j > i, write_ref),
+  ):
+    decay = _decay(plan, border_s, logs, border)
+    tiles.write(x, values[...].astype(jnp.float32) * decay)
+    tiles.store(*zip(x, _to_chunk(plan, ref, b, n, h, keys), strict=True))
+  tiles.store(
+    (total_s, total_ref.at[row, n, tiles.at(keys)]),
+    (scores_s, scores_ref.at[row * plan.N + n, keys]),
+  )
+
+
+def prepare(
+  plan: tiles.Plan, q: jax.Array, k: jax.Array, loga: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+  """Returns (read, write, total, scores); see the package's docstring.
+
+  read and write are operands (parts B)xLxHxK; total (B H)xNxK, the sums of
+  log-decays; scores an operand (B H N parts)x64x64.
+  """
+  rows = plan.B * plan.H
+  operand = (plan.parts * plan.B, plan.L, plan.H, plan.K), jnp.bfloat16
+  width = plan.K // TILE
+  read, write, total, scores = tiles.call(
+    plan,
+    _prepare,
+    {'n': plan.N, 'i': width},
+    [q, k, loga],
+    [
+      operand,
+      operand,
+      ((rows, plan.N, plan.K), jnp.float32),
+      ((rows * plan.N, width, TILE, TILE), jnp.float32),
+    ],
+    {
+      'q_s': tiles.tile(plan.stored),
+      'k_s': tiles.tile(plan.stored),
+      'loga_s': tiles.tile(jnp.float32),
+      'logs_s': tiles.operand(tiles.EXACT),
+      'border_s': tiles.operand(),
+      'x_s': tiles.operand(plan.parts),
+      'total_s': plgpu.SMEM((TILE,), jnp.float32),
+      'barrier': plgpu.Barrier(num_arrivals=3),
+    },
+  )
+  parts = tiles.split(jnp.sum(scores, 1), plan.parts)
+  scores = jnp.stack(parts, 1).reshape(-1, TILE, TILE)
+  return read, write, total, scores
+
+
+def _states(
+  plan,
+  inputs,
+  outputs,
+  state_s,
+  x_s,
+  v_s,
+  total_s,
+  kept_s,
+  first,
+  ready,
+  *,
+  reverse,
+):
+  state_ref, x_ref, v_ref, total_ref = inputs
+  kept_ref, last_ref = outputs
+  row, b, h = tiles.sequence(plan)
+  keys, values = jax.lax.axis_index('i'), jax.lax.axis_index('p')
+  here = row, tiles.at(keys), tiles.at(values)
+  kept = _parts(kept_s, plan.parts)
+
+  def chunk(n):
+    return plan.N - 1 - n if reverse else n
+
+  def fetch(n):
+    slot, n = jax.lax.rem(n, 2), chunk(n)
+    x, v = (_parts(ref.at[slot], plan.parts) for ref in (x_s, v_s))
+    tiles.fetch(
+      ready.at[slot],
+      *zip(_to_chunk(plan, x_ref, b, n, h, keys), x, strict=True),
+      *zip(_to_chunk(plan, v_ref, b, n, h, values), v, strict=True),
+      (total_ref.at[row, n, tiles.at(keys)], total_s.at[slot]),
+    )
+
+  def advance(n, state):
+    slot = jax.lax.rem(n, 2)
+    plgpu.wait_smem_to_gmem(0, wait_read_only=True)
+    tiles.write(kept, state)
+    plgpu.commit_smem()
+    to = _to_pairs(plan, kept_ref, row, chunk(n), keys, values)
+    for source, target in zip(kept, to, strict=True):
+      plgpu.copy_smem_to_gmem(source, target)
+    plgpu.barrier_wait(ready.at[slot])
+
+    @pl.when(n + 1 < plan.N)
+    def _():
+      fetch(n + 1)
+
+    x, v = (_parts(ref.at[slot], plan.parts) for ref in (x_s, v_s))
+    written = tiles.dot(plan, tiles.transposed(x), v)
+    decay = jnp.exp(tiles.vector(plan, total_s.at[slot], 0))
+    return tiles.repeated(decay, 0) * state + written
+
+  fetch(jnp.int32(0))
+  tiles.load(first, (state_ref.at[here], state_s))
+  state_s[...] = jax.lax.fori_loop(0, plan.N, advance, state_s[...])
+  tiles.store((state_s, last_ref.at[here]))
+
+
+def states(
+  plan: tiles.Plan,
+  state: jax.Array,
+  x: jax.Array,
+  v: jax.Array,
+  total: jax.Array,
+  reverse: bool = False,
+) -> list[jax.Array]:
+  """Runs the state over all chunks.
+
+  Args:
+    plan: the shapes.
+    state: (B H)xKxP, before the first chunk.
+    x: (parts B)xLxHxK, the left factor of each update.
+    v: (parts B)xLxHxP, the right factor.
+    total: (B H)xNxK, sums of log-decays.
+    reverse: whether to run from the last chunk to the first.
+
+  Returns:
+    (the state before each chunk, (B H N parts)xKxP, the last one (B H)xKxP);
+    before and last in the direction of the run.
+  """
+  parts, rows = plan.parts, plan.B * plan.H
+  kernel = functools.partial(_states, reverse=reverse)
+  return tiles.call(
+    plan,
+    kernel,
+    {'i': plan.K // TILE, 'p': plan.P // TILE},
+    [state, x, v, total],
+    [
+      ((rows * plan.N * parts, plan.K, plan.P), jnp.bfloat16),
+      ((rows, plan.K, plan.P), jnp.float32),
+    ],
+    {
+      'state_s': tiles.tile(jnp.float32),
+      'x_s': tiles.operand(2, parts),
+      'v_s': tiles.operand(2, parts),
+      'total_s': plgpu.SMEM((2, TILE), jnp.float32),
+      'kept_s': tiles.operand(parts),
+      'first': plgpu.Barrier(),
+      'ready': plgpu.Barrier(num_arrivals=2 * parts + 1, num_barriers=2),
+    },
+  )
+
+
+def _outputs(
+  plan,
+  inputs,
+  outputs,
+  x_s,
+  states_s,
+  scores_s,
+  v_s,
+  y_s,
+  of_chunk,
+  of_keys,
+  *,
+  reverse,
+):
+  x_ref, states_ref, scores_ref, v_ref = inputs
+  n, values = jax.lax.axis_index('n'), jax.lax.axis_index('p')
+  row, b, h = tiles.sequence(plan)
+  x, state, scores, v = (
+    _parts(ref, plan.parts) for ref in (x_s, states_s, scores_s, v_s)
+  )
+
+  def fetch(keys):
+    kept = _to_pairs(plan, states_ref, row, n, keys, values)
+    tiles.fetch(
+      of_keys,
+      *zip(_to_chunk(plan, x_ref, b, n, h, keys), x, strict=True),
+      *zip(kept, state, strict=True),
+    )
+
+  def add(keys, y):
+    plgpu.barrier_wait(of_keys)
+    y += tiles.dot(plan, x, state)
+
+    @pl.when((keys + 1) * TILE < plan.K)
+    def _():
+      fetch(keys + 1)
+
+    return y
+
+  fetch(jnp.int32(0))
+  tiles.load(
+    of_chunk,
+    *zip(_to_pairs(plan, scores_ref, row, n), scores, strict=True),
+    *zip(_to_chunk(plan, v_ref, b, n, h, values), v, strict=True),
+  )
+  scores = tiles.transposed(scores) if reverse else scores
+  y = tiles.dot(plan, scores, v)
+  y = jax.lax.fori_loop(0, plan.K // TILE, add, y)
+  y_s[...] = y.astype(y_s.dtype)
+  tiles.store((y_s, outputs[0].at[b, tiles.at(n), h, tiles.at(values)]))
+
+
+def outputs(
+  plan: tiles.Plan,
+  x: jax.Array,
+  states: jax.Array,
+  scores: jax.Array,
+  v: jax.Array,
+  reverse: bool = False,
+) -> jax.Array:
+  """Returns x state + scores v, BxLxHxP; transposed scores if `reverse`."""
+  operand = tiles.operand(plan.parts)
+  arrivals = plgpu.Barrier(num_arrivals=2 * plan.parts)
+  return tiles.call(
+    plan,
+    functools.partial(_outputs, reverse=reverse),
+    {'n': plan.N, 'p': plan.P // TILE},
+    [x, states, scores, v],
+    [((plan.B, plan.L, plan.H, plan.P), plan.stored)],
+    {
+      'x_s': operand,
+      'states_s': operand,
+      'scores_s': operand,
+      'v_s': operand,
+      'y_s': tiles.tile(plan.stored),
+      'of_chunk': arrivals,
+      'of_keys': arrivals,
+    },
+  )[0]
+
+
+def _meet(
+  plan,
+  inputs,
+  outputs,
+  dy_s,
+  v_s,
+  states_s,
+  d_states_s,
+  d_read_s,
+  d_write_s,
+  d_total_s,
+  ready,
+):
+  dy_ref, v_ref, states_ref, d_states_ref = inputs
+  d_read_ref, d_write_ref, d_total_ref = outputs
+  n, keys = jax.lax.axis_index('n'), jax.lax.axis_index('i')
+  row, b, h = tiles.sequence(plan)
+  operands = [
+    _parts(ref, plan.parts) for ref in (dy_s, v_s, states_s, d_states_s)
+  ]
+
+  def add(values, carry):
+    d_read, d_write, d_total = carry
+    sources = (
+      _to_chunk(plan, dy_ref, b, n, h, values),
+      _to_chunk(plan, v_ref, b, n, h, values),
+      _to_pairs(plan, states_ref, row, n, keys, values),
+      _to_pairs(plan, d_states_ref, row, n, keys, values),
+    )
+    for source, to in zip(sources, operands, strict=True):
+      tiles.fetch(ready, *zip(source, to, strict=True))
+    plgpu.barrier_wait(ready)
+    dy, v, state, d_state = operands
+    d_read += tiles.dot(plan, dy, tiles.transposed(state))
+    d_write += tiles.dot(plan, v, tiles.transposed(d_state))
+    d_total += jnp.sum(tiles.read(state) * tiles.read(d_state), 1)
+    return d_read, d_write, d_total
+
+  nothing = tiles.zeros(plan), tiles.zeros(plan), tiles.zeros(plan, 1)
+  sums = jax.lax.fori_loop(0, plan.P // TILE, add, nothing)
+  d_read_s[...], d_write_s[...], d_total_s[...] = sums
+  here = b, tiles.at(n), h, tiles.at(keys)
+  tiles.store(
+    (d_read_s, d_read_ref.at[here]),
+    (d_write_s, d_write_ref.at[here]),
+    (d_total_s, d_total_ref.at[row, n, tiles.at(keys)]),
+  )
+
+
+def meet(
+  plan: tiles.Plan,
+  dy: jax.Array,
+  v: jax.Array,
+  states: jax.Array,
+  d_states: jax.Array,
+) -> list[jax.Array]:
+  """Returns the gradients of read, write BxLxHxK and e^total (B H)xNxK."""
+  keys = (plan.B, plan.L, plan.H, plan.K), jnp.float32
+  operand = tiles.operand(plan.parts)
+  return tiles.call(
+    plan,
+    _meet,
+    {'n': plan.N, 'i': plan.K // TILE},
+    [dy, v, states, d_states],
+    [keys, keys, ((plan.B * plan.H, plan.N, plan.K), jnp.float32)],
+    {
+      'dy_s': operand,
+      'v_s': operand,
+      'states_s': operand,
+      'd_states_s': operand,
+      'd_read_s': tiles.tile(jnp.float32),
+      'd_write_s': tiles.tile(jnp.float32),
+      'd_total_s': plgpu.SMEM((TILE,), jnp.float32),
+      'ready': plgpu.Barrier(num_arrivals=4 * plan.parts),
+    },
+  )
+
+
+def _gradients(
+  plan,
+  inputs,
+  outputs,
+  q_s,
+  k_s,
+  loga_s,
+  total_s,
+  sum_s,
+  x_s,
+  met_s,
+  pairs_s,
+  logs_s,
+  border_s,
+  of_keys,
+  of_sum,
+  of_values,
+):
+  q_ref, k_ref, loga_ref, dy_ref, v_ref, *met, d_total_ref = inputs
+  d_read_ref, d_write_ref = met
+  n, keys = jax.lax.axis_index('n'), jax.lax.axis_index('i')
+  row, b, h = tiles.sequence(plan)
+  here = b, tiles.at(n), h, tiles.at(keys)
+  i, j = tiles.pairs(plan)
+  tiles.fetch(
+    of_keys,
+    (q_ref.at[here], q_s),
+    (k_ref.at[here], k_s),
+    (loga_ref.at[here], loga_s),
+    (d_total_ref.at[row, n, tiles.at(keys)], total_s),
+  )
+  tiles.fetch(of_sum, (d_write_ref.at[here], sum_s))
+  x, met, pairs = (_parts(ref, plan.parts) for ref in (x_s, met_s, pairs_s))
+
+  def meet(values, d_scores):
+    tiles.load(
+      of_values,
+      *zip(_to_chunk(plan, dy_ref, b, n, h, values), x, strict=True),
+      *zip(_to_chunk(plan, v_ref, b, n, h, values), met, strict=True),
+    )
+    return d_scores + tiles.dot(plan, x, tiles.transposed(met))
+
+  d_scores = jax.lax.fori_loop(0, plan.P // TILE, meet, tiles.zeros(plan))
+  # From each step to its pairs on both sides.
+  tiles.write(pairs, d_scores)
+  tiles.write([border_s], tiles.ones(i == j))
+  mirrored = tiles.dot(plan, tiles.transposed(pairs), [border_s])
+  tiles.write(pairs, jnp.where(i >= j, d_scores, mirrored))
+  own = tiles.repeated(jnp.sum(jnp.where(i == j, d_scores, 0.0), 1), 0)
+
+  plgpu.barrier_wait(of_keys)
+  logs, loga = _logs(loga_s, logs_s)
+  # From here on sums of gradients, since registers are scarce.
+  d_loga_s, dq_s, total = loga_s, sum_s, jnp.exp(jnp.sum(loga, 0))
+  through = tiles.vector(plan, total_s, 1) * total
+  d_loga_s[...] = tiles.repeated(through, 1)
+
+  def add_to_decays(values):
+    tiles.write(x, values)
+    d_loga_s[...] += tiles.dot(plan, tiles.transposed([border_s]), x)
+
+  plgpu.barrier_wait(of_sum)
+  dk = sum_s[...] * _decay(plan, border_s, logs, j > i)
+  add_to_decays(k_s[...].astype(jnp.float32) * dk)
+  dk += own * q_s[...].astype(jnp.float32)
+  tiles.load(of_sum, (d_read_ref.at[here], sum_s))
+  dq = sum_s[...] * _decay(plan, border_s, logs, j <= i)
+  add_to_decays(q_s[...].astype(jnp.float32) * dq)
+  dq_s[...] = dq + own * k_s[...].astype(jnp.float32)
+
+  def level(number, dk):
+    late, border, across = _level(plan, number)
+    decay = _decay(plan, border_s, logs, border)
+    tiles.write(x, _either(late, q_s, k_s) * decay)
+    for source, to in zip(pairs, met, strict=True):
+      to[...] = jnp.where(across, source[...], jnp.bfloat16(0))
+    decayed = tiles.dot(plan, met, x)
+    gradient = decayed * decay
+    dq_s[...] += jnp.where(late, gradient, 0.0)
+    dk += jnp.where(late, 0.0, gradient)
+    add_to_decays(tiles.read(x) * decayed)
+    return dk
+
+  dk = jax.lax.fori_loop(0, LEVELS, level, dk)
+  q_s[...] = dq_s[...].astype(q_s.dtype)
+  k_s[...] = dk.astype(k_s.dtype)
+  dq_ref, dk_ref, d_loga_ref = outputs
+  tiles.store(
+    (q_s, dq_ref.at[here]),
+    (k_s, dk_ref.at[here]),
+    (d_loga_s, d_loga_ref.at[here]),
+  )
+
+
+def gradients(
+  plan: tiles.Plan,
+  q: jax.Array,
+  k: jax.Array,
+  loga: jax.Array,
+  dy: jax.Array,
+  v: jax.Array,
+  d_read: jax.Array,
+  d_write: jax.Array,
+  d_total: jax.Array,
+) -> list[jax.Array]:
+  """Returns the gradients of q, k and loga, in their shapes."""
+  shape, operand = (plan.B, plan.L, plan.H, plan.K), tiles.operand(plan.parts)
+  return tiles.call(
+    plan,
+    _gradients,
+    {'n': plan.N, 'i': plan.K // TILE},
+    [q, k, loga, dy, v, d_read, d_write, d_total],
+    [(shape, plan.stored), (shape, plan.stored), (shape, jnp.float32)],
+    {
+      'q_s': tiles.tile(plan.stored),
+      'k_s': tiles.tile(plan.stored),
+      'loga_s': tiles.tile(jnp.float32),
+      'total_s': plgpu.SMEM((TILE,), jnp.float32),
+      'sum_s': tiles.tile(jnp.float32),
+      'x_s': operand,
+      'met_s': operand,
+      'pairs_s': operand,
+      'logs_s': tiles.operand(tiles.EXACT),
+      'border_s': tiles.operand(),
+      'of_keys': plgpu.Barrier(num_arrivals=4),
+      'of_sum': plgpu.Barrier(),
+      'of_values': plgpu.Barrier(num_arrivals=2 * plan.parts),
+    },
+  )

@@ -1,0 +1,263 @@
+"""Tiles of 64 x 64: memory, products and borders of the kernels.
+
+Hopper's tensor cores read 64 rows of an operand from shared memory. There, an
+operand is up to three bfloat16 tiles that sum to a float32 tile: 3 x 8 bits are
+float32's 24. With x = x_0 + x_1 + x_2 and y likewise, their product is the sum
+of x_i y_j, i + j <= 2; what is left out is below 2^-22 of it.
+"""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import mosaic_gpu as plgpu
+
+TILE = 64
+FORGOTTEN = -1e4  # e^-1e4 is 0 in float32, and 0 times it is no NaN
+PARTS = {'bfloat16': 1, 'tf32': 2, 'float32': 3}  # 8, 16 and 24 bits
+EXACT = PARTS['float32']
+
+
+class Plan(NamedTuple):
+  """The static arguments that a kernel is specialized on."""
+
+  operands: str
+  B: int
+  L: int
+  H: int
+  K: int
+  P: int
+  interpret: bool
+
+  @property
+  def N(self) -> int:
+    return self.L // TILE
+
+  @property
+  def parts(self) -> int:
+    """The number of bfloat16 tiles of an operand."""
+    return PARTS[self.operands]
+
+  @property
+  def stored(self) -> jax.typing.DTypeLike:
+    """The dtype of inputs and outputs."""
+    return jnp.bfloat16 if self.operands == 'bfloat16' else jnp.float32
+
+
+# Memory.
+
+
+def tile(dtype: jax.typing.DTypeLike, *leading: int) -> Any:
+  """Returns tiles in shared memory, where tensor cores can read them."""
+  width = 128 // jnp.dtype(dtype).itemsize
+  layout = plgpu.TilingTransform((8, width)), plgpu.SwizzleTransform(128)
+  return plgpu.SMEM((*leading, TILE, TILE), dtype, transforms=layout)
+
+
+def operand(*parts: int) -> Any:
+  """Returns the tiles of an operand, or of several."""
+  return tile(jnp.bfloat16, *parts)
+
+
+def call(
+  plan: Plan,
+  kernel: Callable[..., None],
+  grid: dict[str, int],
+  inputs: Sequence[jax.Array],
+  outputs: Sequence[tuple],
+  scratch: dict[str, Any],
+) -> list[jax.Array]:
+  """Runs `kernel` at each point of a grid, for each head of each sequence.
+
+  Args:
+    plan: the shapes.
+    kernel: a function of the plan, references to the inputs and to the outputs,
+      and the scratch memory by name.
+    grid: the size of each axis by name.
+    inputs: arrays.
+    outputs: (shape, dtype) each.
+    scratch: shared memory and barriers of one program.
+
+  Returns:
+    The outputs.
+  """
+  inputs_end, outputs_end = len(inputs), len(inputs) + len(outputs)
+
+  def body(*refs):
+    kernel(
+      plan,
+      refs[:inputs_end],
+      refs[inputs_end:outputs_end],
+      **dict(zip(scratch, refs[outputs_end:], strict=True)),
+    )
+
+  return plgpu.kernel(
+    body,
+    out_type=[jax.ShapeDtypeStruct(*of) for of in outputs],
+    scratch_types=[*scratch.values()],
+    grid=(*grid.values(), plan.B * plan.H),
+    grid_names=(*grid, 'row'),
+    kernel_name=f'gla_{getattr(kernel, "func", kernel).__name__.strip("_")}',
+    interpret=_interpreter() if plan.interpret else None,
+  )(*inputs)
+
+
+def _interpreter():
+  from jax._src.pallas.mosaic_gpu.interpret import params
+
+  return params.InterpretGPUParams()
+
+
+def sequence(plan: Plan) -> tuple[jax.Array, jax.Array, jax.Array]:
+  """Returns this program's row, which is a head of a sequence, and the two."""
+  row, heads = jax.lax.axis_index('row'), jnp.int32(plan.H)
+  return row, jax.lax.div(row, heads), jax.lax.rem(row, heads)
+
+
+def at(n: Any) -> pl.Slice:
+  """Returns the indices of tile n along an axis."""
+  return pl.ds(n * TILE, TILE)
+
+
+def fetch(barrier: Any, *pairs: tuple[Any, Any]) -> None:
+  """Begins to load from global memory into shared memory."""
+  for source, to in pairs:
+    plgpu.copy_gmem_to_smem(source, to, barrier)
+
+
+def load(barrier: Any, *pairs: tuple[Any, Any]) -> None:
+  """Loads from global memory into shared memory."""
+  fetch(barrier, *pairs)
+  plgpu.barrier_wait(barrier)
+
+
+def store(*pairs: tuple[Any, Any]) -> None:
+  """Stores from shared memory into global memory; what is read can change."""
+  plgpu.commit_smem()
+  for source, to in pairs:
+    plgpu.copy_smem_to_gmem(source, to)
+  plgpu.wait_smem_to_gmem(0)
+
+
+# Operands and their products.
+
+
+def split(x: jax.Array, parts: int) -> list[jax.Array]:
+  """Returns bfloat16 arrays that sum to x, as far as `parts` of 8 bits go.
+
+  Bits are truncated, since a compiler may optimize rounding to bfloat16 and
+  back away. The last part is rounded.
+  """
+  found = []
+  for _ in range(parts - 1):
+    bits = jax.lax.bitcast_convert_type(x, jnp.int32) & jnp.int32(-(2**16))
+    part = jax.lax.bitcast_convert_type(bits, jnp.float32)
+    found.append(part.astype(jnp.bfloat16))
+    x = x - part
+  return [*found, x.astype(jnp.bfloat16)]
+
+
+def write(refs: Sequence[Any], x: jax.Array) -> None:
+  """Writes the parts of a float32 tile."""
+  for ref, part in zip(refs, split(x, len(refs)), strict=True):
+    ref[...] = part
+
+
+def read(refs: Sequence[Any]) -> jax.Array:
+  """Returns the sum of parts, float32."""
+  return sum(ref[...].astype(jnp.float32) for ref in reversed(refs))
+
+
+class Transposed(NamedTuple):
+  """A tile that is read by columns."""
+
+  ref: Any
+
+
+def transposed(refs: Sequence[Any]) -> list[Transposed]:
+  """Returns an operand that is read by columns."""
+  return [Transposed(ref) for ref in refs]
+
+
+def dot(plan: Plan, x: Sequence[Any], y: Sequence[Any]) -> jax.Array:
+  """Returns the product of two operands, float32."""
+  # Small products first, as sums in float32 are the more exact for it.
+  products = [
+    (x[i], y[total - i])
+    for total in reversed(range(max(len(x), len(y))))
+    for i in range(len(x))
+    if 0 <= total - i < len(y)
+  ]
+  plgpu.commit_smem()
+  if plan.interpret:  # the interpreter's wgmma takes no transposed operands
+    multiply = jax.lax.Precision.HIGHEST
+    return sum(
+      jnp.dot(_interpreted(a), _interpreted(b), precision=multiply)
+      for a, b in products
+    )
+
+  def accumulate(acc):
+    for a, b in products:
+      plgpu.wgmma(acc, _reference(a), _reference(b))
+    return acc[...]
+
+  return pl.run_scoped(accumulate, plgpu.ACC((TILE, TILE), jnp.float32))
+
+
+def _reference(x):
+  if isinstance(x, Transposed):
+    return plgpu.transpose_ref(x.ref, (1, 0))
+  return x
+
+
+def _interpreted(x):
+  if isinstance(x, Transposed):
+    return _interpreted(x.ref).T
+  return x[...].astype(jnp.float32)
+
+
+# Tiles in registers.
+
+
+def pairs(plan: Plan) -> tuple[jax.Array, jax.Array]:
+  """Returns the row and the column indices of a tile."""
+
+  def indices(axis):
+    iota = jax.lax.broadcasted_iota(jnp.int32, (TILE, TILE), axis)
+    return _in_rows(plan, iota)  # at once: Mosaic asks for its layout
+
+  return indices(0), indices(1)
+
+
+def zeros(plan: Plan, axes: int = 2) -> jax.Array:
+  """Returns a tile of zeros, or a vector along its rows."""
+  x = jnp.zeros((TILE,) * axes, jnp.float32)
+  return _in_rows(plan, x) if axes == 2 else _along(plan, x, 0)
+
+
+def vector(plan: Plan, ref: Any, axis: int) -> jax.Array:
+  """Returns a vector in memory that runs along an axis of tiles."""
+  return _along(plan, ref[...], axis)
+
+
+def repeated(vector: jax.Array, axis: int) -> jax.Array:
+  """Returns a tile of vectors that run along an axis."""
+  return jax.lax.broadcast_in_dim(vector, (TILE, TILE), (axis,))
+
+
+def _in_rows(plan, x):
+  return x if plan.interpret else plgpu.layout_cast(x, plgpu.Layout.WGMMA)
+
+
+def _along(plan, x, axis):
+  layout = plgpu.Layout.WGMMA.reduce(1 - axis)
+  return x if plan.interpret else plgpu.layout_cast(x, layout)
+
+
+def ones(where: jax.Array) -> jax.Array:
+  """Returns 1 where a condition holds, else 0."""
+  return jnp.where(where, 1.0, 0.0)
