@@ -67,6 +67,7 @@ class Config(base.Config):
   rotary: float = 10_000.0  # base of rotary positions; 0: no positions
   rotary_width: int = 0  # channels of a head that they rotate; 0: all
   biases: bool = False  # on q, k, v and the output
+  output_bias: bool = True  # with `biases`: on the output too
   dropout: float = 0.0  # on y
 
   def check(self, config: config_lib.Config) -> None:
@@ -85,6 +86,8 @@ class Config(base.Config):
       self._refuse('kv_heads', f'it must divide cell.heads={self.heads}')
     if (shards := config.mesh.tensor) > 0 and self.kv_heads % shards:
       self._refuse('kv_heads', f'mesh.tensor={shards} must divide it')
+    if not (self.biases or self.output_bias):
+      self._refuse('output_bias', 'cell.biases=False has none: give True')
     self._check_rotary()
     self._check_dropout()
     base.check_sight(self.sees, config)
@@ -176,14 +179,15 @@ class Cell(base.Cell):
   def setup(self) -> None:
     config = self.config
     heads = config.heads + 2 * config.groups
-    self.projection = self._dense(heads * config.head_width)
-    self.output = self._dense(self.width)
+    biased = config.biases
+    self.projection = self._dense(heads * config.head_width, biased)
+    self.output = self._dense(self.width, biased and config.output_bias)
     self.drop = nn.Dropout(config.dropout)
 
-  def _dense(self, width):
+  def _dense(self, width, biased):
     return self.dense(
       width,
-      use_bias=self.config.biases,
+      use_bias=biased,
       kernel_init=nn.initializers.xavier_uniform(),
     )
 

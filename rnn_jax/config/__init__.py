@@ -199,6 +199,9 @@ class Model:
   mlp: str = option('swiglu', choices='models.blocks:ACTIVATIONS')
   swish_beta: float = 1.0  # of mlp 'swiglu' and 'swish': x sigmoid(beta x)
   norm: str = option('rms', choices='models.blocks:NORMS')
+  norm_scale: bool = False  # of 'rms'; 'layer' has one
+  # Added to the mean square; 0: 1e-6 for 'rms', 1e-5 for others.
+  norm_epsilon: float = option(0.0, least=0)
   biases: bool = False  # of the MLP's matrices
   # Added to the embedding.
   positions: str = option('none', choices='models.positions:KINDS')

@@ -224,6 +224,8 @@ def _check_model(config):
   if model.mlp not in with_beta or not model.mlp_width:
     needed = f'model.mlp_width and a model.mlp of {with_beta}'
     _check_idle(model, 'model', ('swish_beta',), needed)
+  if model.norm != 'rms':
+    _check_idle(model, 'model', ('norm_scale',), "model.norm='rms'")
   if model.tied and not model.head_bias:
     errors.refuse(
       'model.head_bias', False, 'a tied head has no bias: give True'

@@ -9,6 +9,7 @@ import importlib
 import pathlib
 import pkgutil
 import types
+from typing import Any
 from typing import Literal
 
 from rnn_jax import config as config_lib
@@ -41,6 +42,21 @@ class Target:
   def refuse(self, *names: str) -> None:
     """Raises InputError if one of these was given: it has no effect."""
     _refuse_given(self, names, "this --format doesn't use it")
+
+
+OF_MODEL = ('model', 'cell')  # sections that tensors depend on
+
+
+def completed(
+  raw: dict[str, Any], given: config_lib.Config | None
+) -> dict[str, Any]:
+  """Returns a raw config with the other sections of a config, if it is given.
+
+  Sections `model` and `cell` stay.
+  """
+  sections = config_lib.to_dict(given) if given else {}
+  own = {name: raw[name] for name in OF_MODEL}
+  return raw | sections | own
 
 
 def find(name: str, direction: Literal['read', 'write']) -> types.ModuleType:

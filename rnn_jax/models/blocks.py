@@ -6,9 +6,10 @@
 'renormed':  the same with x = norm(x) at the start of every block
 
 norm is RMSNorm (Zhang and Sennrich, "Root Mean Square Layer Normalization",
-2019) without a scale, which the next matmul can learn, or LayerNorm (Ba et al.,
-"Layer Normalization", 2016) with scale and bias, or 'standard', the same
-without them. 'standard' is idempotent: 'renormed' equals 'normed' then.
+2019), or LayerNorm (Ba et al., "Layer Normalization", 2016) with scale and
+bias, or 'standard', the same without them. RMSNorm has no scale, which the next
+matmul can learn, unless model.norm_scale asks for one, as pretrained models
+have. 'standard' is idempotent: 'renormed' equals 'normed' then.
 
 With a small model.branch_scale the initial stack is close to the identity: the
 last projection of each branch starts that much smaller (Zhang et al., "Fixup
@@ -110,16 +111,13 @@ def dropout(config: config_lib.Model) -> nn.Dropout:
 
 def norm(config: config_lib.Model, policy: precision.Policy) -> nn.Module:
   """Returns the norm that a config chooses; see the module's docstring."""
-  if config.norm == 'layer':
-    return nn.LayerNorm(epsilon=1e-5, dtype=policy.activations)
-  if config.norm == 'standard':
-    return nn.LayerNorm(
-      epsilon=1e-5,
-      use_bias=False,
-      use_scale=False,
-      dtype=policy.activations,
-    )
-  return nn.RMSNorm(dtype=policy.activations, use_scale=False)
+  dtype = policy.activations
+  if config.norm == 'rms':
+    epsilon = config.norm_epsilon or 1e-6
+    return nn.RMSNorm(epsilon, dtype=dtype, use_scale=config.norm_scale)
+  affine = config.norm == 'layer'
+  epsilon = config.norm_epsilon or 1e-5
+  return nn.LayerNorm(epsilon, dtype=dtype, use_bias=affine, use_scale=affine)
 
 
 class Mlp(nn.Module):

@@ -34,24 +34,31 @@ from rnn_jax.runs.checkpoints import checksums
 from rnn_jax.runs.checkpoints import remote
 
 SEPARATOR = '.'
+KEPT = 'converted_from'  # folder with the files of another format
 BODY = f'{language_model.BODY}/'
 SHOWN = 10  # tensors that a message names
-SIZED = ('bpe', 'numbers')  # tokenizers that read data.vocabulary
+SIZED = ('bpe', 'numbers', 'pretrained')  # tokenizers that read data.vocabulary
 
 PyTree = Any
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Bundle:
-  """A model. `params` is a tree of NumPy arrays like that of training.
+  """A model.
 
-  `step` is that of the checkpoint that it was read from.
+  Attributes:
+    config: of the run.
+    tokenizer: of the run.
+    params: a tree of NumPy arrays like that of training.
+    step: of the checkpoint that it was read from.
+    kept: texts by file name, of the format that it came in.
   """
 
   config: config_lib.Config
   tokenizer: tokenizer_lib.Tokenizer
   params: PyTree
   step: int = 0
+  kept: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 def make(
@@ -78,6 +85,7 @@ def check(
   tensors: Mapping[str, Any],
   expected: Mapping[str, tuple[int, ...]],
   source: str,
+  shown: int | None = SHOWN,
 ) -> None:
   """Checks the names and shapes of a model's tensors.
 
@@ -85,6 +93,7 @@ def check(
     tensors: arrays by name.
     expected: shapes by name.
     source: of the tensors, for the message.
+    shown: how many tensors the message names; None: all.
 
   Raises:
     InputError: names each tensor that is missing, unexpected or of another
@@ -101,7 +110,9 @@ def check(
     elif shape != tuple(expected[name]):
       lines.append(f'{name}: {shape}, expected {tuple(expected[name])}')
   if lines:
-    listed = '\n  '.join(lines[:SHOWN] + ['...'] * (len(lines) > SHOWN))
+    listed = '\n  '.join(
+      lines[:shown] + ['...'] * (len(lines) > len(lines[:shown]))
+    )
     raise errors.InputError(
       f'{source} and its config name different tensors:\n  {listed}\n'
       'give the config that the tensors were made with'
@@ -160,7 +171,13 @@ def read(workdir: str | os.PathLike, which: str | int) -> Bundle:
     config = dataclasses.replace(config, adapters=config_adapters.Adapters())
   else:
     step, params = _restore(workdir, config, expected, which)
-  return Bundle(config, tokenizer, params, step)
+  return Bundle(config, tokenizer, params, step, _read_kept(workdir))
+
+
+def _read_kept(workdir):
+  folder = pathlib.Path(workdir) / KEPT
+  paths = sorted(folder.iterdir()) if folder.is_dir() else []
+  return {path.name: path.read_text(encoding='utf-8') for path in paths}
 
 
 def read_base(
@@ -292,6 +309,9 @@ def _fill(bundle, folder):
   config = workdir_lib.dump(config_lib.to_dict(config))
   (folder / workdir_lib.CONFIG).write_text(config, encoding='utf-8')
   bundle.tokenizer.save(folder / 'tokenizer.json')
+  for name, text in bundle.kept.items():
+    (folder / KEPT).mkdir(exist_ok=True)
+    (folder / KEPT / name).write_text(text, encoding='utf-8')
   checkpoints = checkpoint.Checkpoints(folder / workdir_lib.CHECKPOINTS, keep=1)
   try:
     params = jax.tree.map(np.asarray, bundle.params)

@@ -1,7 +1,7 @@
 """Text to token ids and back: bytes, characters, byte pairs, or numbers.
 
-The last id is the document boundary, which begins and ends every document; no
-text encodes to it. A table has the bytes of each id, so that all kinds decode
+One id is the document boundary, which begins and ends every document; no text
+encodes to it. It is the last one, except in a pretrained model's tokenizer. A table has the bytes of each id, so that all kinds decode
 in the same way, also as a stream.
 
 BPE: Sennrich et al., "Neural Machine Translation of Rare Words with Subword
@@ -12,6 +12,7 @@ Multitask Learners", 2019.
 import hashlib
 import json
 import os
+import re
 import unicodedata
 from collections.abc import Iterable
 from collections.abc import Mapping
@@ -48,9 +49,11 @@ class Tokenizer:
   whole_words = False
   keeps_ids = False
 
-  def __init__(self, table: Iterable[bytes]) -> None:
-    self._table = (*table, b'')
-    self.boundary = len(self._table) - 1
+  def __init__(
+    self, table: Iterable[bytes], boundary: int | None = None
+  ) -> None:
+    self._table = (*table,) if boundary is not None else (*table, b'')
+    self.boundary = len(self._table) - 1 if boundary is None else boundary
 
   @property
   def size(self) -> int:
@@ -183,8 +186,8 @@ class BytePairs(Tokenizer):
     super().__init__(map(_byte_token if self.lossless else _word_token, tokens))
 
   def encode_document(self, text: str | bytes) -> np.ndarray:
-    encoding = self._tokenizer.encode(_string(text), add_special_tokens=False)
-    return np.array(encoding.ids, np.int32)
+    string = _string(text)
+    return _ids(self._tokenizer.encode(string, add_special_tokens=False))
 
   def encode_documents(self, texts: Sequence[str | bytes]) -> list[np.ndarray]:
     strings = [*map(_string, texts)]
@@ -192,7 +195,7 @@ class BytePairs(Tokenizer):
     encodings = self._tokenizer.encode_batch_fast(
       strings, add_special_tokens=False
     )
-    return [np.array(encoding.ids, np.int32) for encoding in encodings]
+    return [*map(_ids, encodings)]
 
   def is_cut(self, text: bytes, at: int) -> bool:
     return self._splits_at_spaces and _begins_space(text, at)
@@ -236,6 +239,77 @@ class Numbers(Tokenizer):
     return {'kind': 'numbers', 'size': self.size}
 
 
+class Pretrained(Tokenizer):
+  """A pretrained model's tokenizer, a tokenizer.json of package `tokenizers`.
+
+  Its special tokens are recognized in a text, except where the text has that of
+  the boundary: all special tokens of such a text are plain text.
+
+  Args:
+    model: what tokenizer.json holds.
+    size: entries of the model's vocabulary, of which the last may be unused.
+    boundary: the id of the document boundary.
+
+  Raises:
+    ValueError: the tokenizer has more entries, or doesn't name a token's bytes.
+  """
+
+  whole_words = True
+  keeps_ids = True
+
+  def __init__(self, model: dict[str, Any], size: int, boundary: int) -> None:
+    self._model = model
+    text = json.dumps(model)
+    self._tokenizer, self._plain = _from_json(text), _from_json(text)
+    self._plain.encode_special_tokens = True
+    for tokenizer in (self._tokenizer, self._plain):
+      tokenizer.no_truncation()
+      tokenizer.no_padding()
+    vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
+    if (largest := max(vocabulary.values(), default=0)) >= size:
+      raise ValueError(f'it has id {largest}, and the model {size} entries')
+    if not 0 <= boundary < size:
+      raise ValueError(f'its boundary {boundary} is not below {size}')
+    added = model.get('added_tokens') or []
+    over_bytes = _is_byte_level(model)
+    table = [b''] * size
+    for token, n in vocabulary.items():
+      table[n] = _byte_token(token) if over_bytes else _piece(token)
+    for token in added:
+      table[token['id']] = token['content'].encode()
+    table[boundary] = b''
+    self.lossless = over_bytes and _keeps_text(model)
+    self.unknown = vocabulary.get(model['model'].get('unk_token'))
+    super().__init__(table, boundary)
+
+  def encode_document(self, text: str | bytes) -> np.ndarray:
+    return self.encode_documents([text])[0]
+
+  def encode_documents(self, texts: Sequence[str | bytes]) -> list[np.ndarray]:
+    strings = [*map(_string, texts)]
+    return [
+      self._as_plain(string)
+      if self.boundary in encoding.ids
+      else _ids(encoding)
+      for string, encoding in zip(
+        strings,
+        self._tokenizer.encode_batch_fast(strings, add_special_tokens=False),
+        strict=True,
+      )
+    ]
+
+  def _as_plain(self, string):
+    return _ids(self._plain.encode(string, add_special_tokens=False))
+
+  def spec(self) -> dict[str, Any]:
+    return {
+      'kind': 'pretrained',
+      'model': self._model,
+      'size': self.size,
+      'boundary': self.boundary,
+    }
+
+
 SAMPLED = 2**16  # bytes in a row of a sample of the training text
 LARGEST = 2**24  # entries of a vocabulary of numbers
 PRE_TOKENIZERS = ('byte_level', 'whitespace')  # of BPE
@@ -244,6 +318,7 @@ KINDS = {
   'characters': Characters,
   'bpe': BytePairs,
   'numbers': Numbers,
+  'pretrained': Pretrained,
 }
 
 
@@ -253,12 +328,18 @@ def train(data: config.Data, documents: documents_lib.Documents) -> Tokenizer:
   From all of them, or from `data.tokenizer_bytes` bytes, evenly spaced.
 
   Raises:
-    InputError: `data.vocabulary` is too small.
+    InputError: `data.vocabulary` is too small, or the tokenizer isn't made from
+      text.
   """
   if data.tokenizer == 'bytes':
     return Bytes()
   if data.tokenizer == 'numbers':
     return Numbers(data.vocabulary)
+  if data.tokenizer == 'pretrained':
+    raise errors.InputError(
+      "data.tokenizer='pretrained': it comes with a model: use a work folder "
+      'that launch.convert made, or --init_from=RUN'
+    )
   texts = _sample(documents, data.tokenizer_bytes)
   if data.tokenizer == 'characters':
     return Characters(''.join(sorted(set().union(*texts))))
@@ -371,6 +452,10 @@ def _from_json(model):
     raise ValueError(str(error)) from error
 
 
+def _ids(encoding):
+  return np.array(encoding.ids, np.int32)
+
+
 def _valid(text: str | bytes) -> str:
   """Returns a text as a string that UTF-8 can encode, or raises InputError."""
   try:
@@ -437,3 +522,38 @@ def _byte_token(token):
 def _word_token(token):
   # The recipe doesn't record where words end: every token gets a space.
   return '\ufffd '.encode() if token == UNKNOWN else f'{token} '.encode()
+
+
+def _is_byte_level(model):
+  """Whether the tokens of a tokenizer.json are characters that name bytes."""
+  return any(part['type'] == 'ByteLevel' for part in _parts(model, 'decoder'))
+
+
+def _keeps_text(model):
+  """Whether a tokenizer.json over bytes encodes all of a text and no more."""
+  added = model.get('added_tokens') or []
+  prefixed = any(
+    part.get('add_prefix_space') for part in _parts(model, 'pre_tokenizer')
+  )
+  return not (
+    prefixed
+    or model.get('normalizer')
+    or any(token['lstrip'] or token['rstrip'] for token in added)
+  )
+
+
+def _parts(model, name):
+  """Returns the parts of a sequence in a tokenizer.json, or the only one."""
+  part = model.get(name) or {'type': 'Sequence'}
+  if part['type'] != 'Sequence':
+    return [part]
+  return [
+    x for value in part.values() if isinstance(value, list) for x in value
+  ]
+
+
+def _piece(token):
+  """Returns the bytes of a SentencePiece token, '<0x0A>' or '\u2581word'."""
+  if re.fullmatch('<0x[0-9A-F]{2}>', token):
+    return bytes([int(token[1:-1], 16)])
+  return token.replace('\u2581', ' ').encode()

@@ -113,13 +113,8 @@ def _config(theirs, given):
   width, heads = theirs['n_embd'], theirs['n_head']
   longest = theirs['n_positions']
   raw = config_lib.default('attention', layout='packed').to_dict()
-  if given is not None:
-    raw |= {
-      name: section
-      for name, section in config_lib.to_dict(given).items()
-      if name not in ('model', 'cell')
-    }
-  else:
+  raw = request.completed(raw, given)
+  if given is None:
     raw['data']['length'] = longest
     raw['sample']['new_tokens'] = min(200, longest // 2)
   raw['model'] |= {

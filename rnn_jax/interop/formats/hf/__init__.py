@@ -1,0 +1,236 @@
+"""A model folder of Hugging Face's transformers, read and written.
+
+    config.json                        sizes and options; model_type names it
+    model.safetensors                  or shards with model.safetensors.index.json
+    tokenizer.json                     of package `tokenizers`, optional
+    generation_config.json, ...        kept, and written back as they were
+
+An architecture is a file of `architectures` (table.py says what it has), chosen
+by model_type. Tensors are read one at a time into our parameters, and written
+shard by shard, so that a model is in memory once. Numbers aren't computed with,
+only placed: they return bit for bit. 16-bit floats become float32.
+
+A work folder keeps the folder's small files. A model without them, trained
+here, is written with a config.json made from its own config.
+"""
+
+import dataclasses
+import json
+import os
+import shutil
+
+import flax.traverse_util
+
+from rnn_jax import config as config_lib
+from rnn_jax import errors
+from rnn_jax.data.text import tokenizer as tokenizer_lib
+from rnn_jax.interop import request
+from rnn_jax.interop.formats.hf import checkpoint
+from rnn_jax.interop.formats.hf import table
+from rnn_jax.runs import bundle as bundle_lib
+
+CONFIG = 'config.json'
+TOKENIZER = 'tokenizer.json'
+KEPT = (  # files that are written back as they were
+  CONFIG,
+  'generation_config.json',
+  'tokenizer_config.json',
+  'special_tokens_map.json',
+  'chat_template.jinja',
+)
+FREE = {  # options of a model that its config.json doesn't describe
+  'dropout',
+  'dropout_shape',
+  'token_dropout',
+  'embedding_scale',
+  'kernel_scale',
+  'branch_scale',
+  'unroll',
+}
+CONTEXT = 4096  # tokens at most, without a config that says how many
+
+
+def read(source: request.Source) -> bundle_lib.Bundle:
+  """Returns the model of a folder.
+
+  A --config adds data and training, and its data.length is the context of
+  attention; without one the context is the model's, or CONTEXT if that is less.
+
+  Raises:
+    InputError: files are missing, the architecture or an option of it isn't
+      supported, or the tensors don't fit config.json.
+  """
+  folder = source.path
+  keys = table.read_keys(folder / CONFIG)
+  architecture = table.find(keys)
+  config = _config(keys, architecture, source)
+  tokenizer = source.tokenizer or _tokenizer(folder, keys)
+  vocabulary = keys.whole('vocab_size')
+  if tokenizer.size != vocabulary:
+    raise errors.InputError(
+      f'{folder}: config.json has vocab_size={vocabulary}, and the tokenizer '
+      f'{tokenizer.size} entries: give the tokenizer of this model'
+    )
+  tensors = architecture.tensors(config, vocabulary)
+  like = bundle_lib.flat(bundle_lib.like(config, tokenizer))
+  params = checkpoint.read(folder, tensors, like)
+  bundle = bundle_lib.make(config, tokenizer, bundle_lib.nested(params))
+  return dataclasses.replace(bundle, kept=_kept(folder))
+
+
+def write(bundle: bundle_lib.Bundle, target: request.Target) -> None:
+  """Writes a folder, which is complete or absent at any time.
+
+  Raises:
+    InputError: no architecture has such a model, or the folder can't be
+      written.
+  """
+  target.refuse('batch_size', 'platforms')
+  theirs, tensors = _described(bundle)
+  part = target.path.with_name(f'{target.path.name}.{os.getpid()}.part')
+  try:
+    part.mkdir()
+    for name, text in bundle.kept.items():
+      (part / name).write_text(text, encoding='utf-8')
+    _dump(part / CONFIG, theirs)
+    spec = bundle.tokenizer.spec()
+    if spec['kind'] == 'pretrained':
+      _dump(part / TOKENIZER, spec['model'])
+    checkpoint.write(part, tensors, bundle_lib.flat(bundle.params))
+    os.replace(part, target.path)
+  except OSError as error:
+    raise errors.InputError(f'--output={target.path}: {error}') from error
+  finally:
+    shutil.rmtree(part, ignore_errors=True)
+
+
+def _config(keys, architecture, source):
+  """Returns the Config of a config.json; other sections are those given."""
+  raw = request.completed(_raw(architecture.options(keys)), source.config)
+  if source.config is None:
+    context = keys.whole('max_position_embeddings', CONTEXT)
+    raw['data']['length'] = min(context, CONTEXT)
+  return config_lib.parse(_fitted(raw))
+
+
+def _fitted(raw):
+  """Returns a raw config without windows that are longer than its rows."""
+  flat = flax.traverse_util.flatten_dict(raw, sep='.')
+  for key, value in flat.items():
+    if key.startswith('cell.') and key.endswith('.window'):
+      flat[key] = value if value <= flat['data.length'] else 0
+  return flax.traverse_util.unflatten_dict(flat, sep='.')
+
+
+def _raw(options):
+  """Returns a raw config from {'model.width': 64, ...} and defaults."""
+  cells = options.get('model.cells') or options['model.cell']
+  raw = config_lib.default(cells, layout='packed')
+  config_lib.override(raw, options)
+  return raw.to_dict()
+
+
+def _tokenizer(folder, keys):
+  path, size = folder / TOKENIZER, keys.whole('vocab_size')
+  if not path.exists():
+    return tokenizer_lib.Numbers(size)
+  model = table.read_json(path)
+  boundary = _boundary(keys, size)
+  try:
+    return tokenizer_lib.Pretrained(model, size, boundary)
+  except (ValueError, KeyError, TypeError, AttributeError) as error:
+    raise errors.InputError(
+      f"{path}: it isn't a tokenizer that can be used ({error}): remove it to "
+      'use only ids'
+    ) from error
+
+
+def _boundary(keys, size):
+  """Returns the id that ends a text, else that which begins one."""
+  for name in ('eos_token_id', 'bos_token_id'):
+    value = keys.values.get(name)
+    ids = value if isinstance(value, list) else [value]
+    if ids and isinstance(ids[0], int):
+      return ids[0]
+  return size - 1
+
+
+def _kept(folder):
+  texts = {}
+  for name in KEPT:
+    if (folder / name).is_file():
+      texts[name] = (folder / name).read_text(encoding='utf-8')
+  return texts
+
+
+def _dump(path, value):
+  text = json.dumps(value, ensure_ascii=False, indent=2)
+  path.write_text(text + '\n', encoding='utf-8')
+
+
+def _described(bundle):
+  """Returns (config.json, the table of tensors) of a model.
+
+  Raises:
+    InputError: names the options that the closest architecture lacks.
+  """
+  source = json.loads(bundle.kept.get(CONFIG, '{}'))
+  closest: list[str] | None = None
+  for architecture, model_type in table.known(source.get('model_type')):
+    if {*bundle.config.model.pattern} != {*architecture.CELLS}:
+      continue
+    own = architecture.describe(bundle.config, model_type)
+    theirs = _complete(bundle, source, model_type, own)
+    differences = _differences(bundle.config, architecture, theirs)
+    if not differences:
+      size = bundle.tokenizer.size
+      return theirs, architecture.tensors(bundle.config, size)
+    if closest is None or len(differences) < len(closest):
+      closest = [f'{x} ({model_type})' for x in differences]
+  if closest is None:
+    cells = [*bundle.config.model.pattern]
+    closest = [f'no architecture has the cells {cells}']
+  raise errors.InputError(
+    'transformers has no such model: ' + '; '.join(closest)
+  )
+
+
+def _complete(bundle, source, model_type, own):
+  theirs = {
+    'max_position_embeddings': bundle.config.data.length,
+    'eos_token_id': bundle.tokenizer.boundary,
+    **source,
+    **own,
+    'model_type': model_type,
+    'vocab_size': bundle.tokenizer.size,
+    'tie_word_embeddings': bundle.config.model.tied,
+    'dtype': 'float32',
+  }
+  theirs.pop('torch_dtype', None)  # an older name of dtype
+  return theirs
+
+
+def _differences(config, architecture, theirs):
+  """Returns the options of a model that its config.json doesn't describe."""
+  try:
+    options = architecture.options(table.Keys(CONFIG, theirs))
+    raw = _fitted(request.completed(_raw(options), config))
+    read = config_lib.parse(raw)
+  except errors.InputError as error:
+    return [str(error)]
+  ours, theirs = _flat(config), _flat(read)
+  return [
+    f'{key}={value!r}, not {theirs.get(key)!r}'
+    for key, value in ours.items()
+    if value != theirs.get(key)
+  ]
+
+
+def _flat(config):
+  """Returns what defines a model, {'cell.heads': 4, ...}."""
+  raw = {name: config_lib.to_dict(config)[name] for name in request.OF_MODEL}
+  return {
+    key: value
+    for key, value in flax.traverse_util.flatten_dict(raw, sep='.').items()
+    if key.rpartition('.')[2] not in FREE
+  }

@@ -1,0 +1,1 @@
+"""A file for each architecture; table.py says what it has."""

@@ -1,0 +1,188 @@
+"""Llama and what differs from it in biases or a window: Qwen2, Mistral.
+
+    x = x + attention(rms_norm(x) * s)       x = x + mlp(rms_norm(x) * t)
+
+with grouped queries, rotary positions and a gated MLP.
+Source: Touvron et al., "LLaMA: Open and Efficient Foundation Language Models",
+2023.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from rnn_jax import config as config_lib
+from rnn_jax.cells import attention
+from rnn_jax.interop.formats.hf import table
+
+MODEL_TYPES = ('llama', 'mistral', 'qwen2')
+CELLS = ('attention',)
+
+
+def options(keys: table.Keys) -> dict[str, Any]:
+  """Returns our options by key, or raises InputError about a key of theirs."""
+  heads = keys.whole('num_attention_heads')
+  biases, output_bias = _biases(keys)
+  tied = keys.flag('tie_word_embeddings', False)
+  activation = keys.one_of('hidden_act', table.ACTIVATIONS, 'silu')
+  return {
+    'model.cell': 'attention',
+    'model.layers': keys.whole('num_hidden_layers'),
+    'model.width': keys.whole('hidden_size'),
+    'model.mlp_width': keys.whole('intermediate_size'),
+    'model.mlp': table.ACTIVATIONS[activation],
+    'model.biases': keys.flag('mlp_bias', False),
+    'model.norm_scale': True,
+    'model.norm_epsilon': keys.number('rms_norm_eps', 1e-6),
+    'model.tied': tied,
+    'model.tied_multiplier': float(tied),
+    'model.head_bias': tied,  # a tied head has none
+    'cell.heads': heads,
+    'cell.head_width': keys.whole(
+      'head_dim', keys.whole('hidden_size') // heads
+    ),
+    'cell.kv_heads': keys.whole('num_key_value_heads', heads),
+    'cell.window': _window(keys),
+    'cell.rotary': keys.rotary(),
+    'cell.biases': biases,
+    'cell.output_bias': output_bias,
+  }
+
+
+def _biases(keys):
+  """Returns whether q, k and v have a bias, and whether the output has one."""
+  if keys.values['model_type'] == 'qwen2':
+    return True, False
+  return keys.flag('attention_bias', False), True
+
+
+def _window(keys):
+  """Returns the earlier steps that a step sees; 0: all."""
+  model_type = keys.values['model_type']
+  if model_type == 'qwen2':
+    keys.one_of('use_sliding_window', (False,), False)
+    return 0
+  if model_type == 'llama' or keys.values.get('sliding_window', 1) is None:
+    return 0
+  return keys.whole('sliding_window', 4096) - 1
+
+
+def describe(config: config_lib.Config, model_type: str) -> dict[str, Any]:
+  """Returns the keys of config.json that define the model."""
+  model, cell = config.model, config.cell
+  own: dict[str, Any] = {}
+  if model_type == 'llama':
+    own = {'attention_bias': cell.biases, 'mlp_bias': model.biases}
+  if model_type == 'mistral':
+    whole = cell.window >= config.data.length
+    own = {'sliding_window': None if whole else cell.window + 1}
+  if model_type == 'qwen2':
+    own = {'use_sliding_window': False}
+  act = {ours: act for act, ours in [*table.ACTIVATIONS.items()][::-1]}
+  return own | {
+    'architectures': [f'{_CLASSES[model_type]}ForCausalLM'],
+    'num_hidden_layers': model.layers,
+    'hidden_size': model.width,
+    'intermediate_size': model.mlp_width,
+    'hidden_act': act.get(model.mlp, model.mlp),
+    'rms_norm_eps': model.norm_epsilon or 1e-6,
+    'num_attention_heads': cell.heads,
+    'num_key_value_heads': cell.groups,
+    'head_dim': cell.head_width,
+    'rope_parameters': {'rope_type': 'default', 'rope_theta': cell.rotary},
+  }
+
+
+def tensors(config: config_lib.Config, vocabulary: int) -> list[table.Tensor]:
+  """Returns the table of tensors; see table.py."""
+  found = table.ends(
+    config.model, vocabulary, ('model.embed_tokens', 'model.norm')
+  )
+  for n, (ours, place, _) in enumerate(table.layers(config.model)):
+    found += layer(config, f'model.layers.{n}', ours, place)
+  return found
+
+
+def layer(
+  config: config_lib.Config, theirs: str, ours: str, place: int
+) -> list[table.Tensor]:
+  """Returns the tensors of a layer of attention and MLP."""
+  width = config.model.width
+  norms = {
+    'input_layernorm': 'cell_norm',
+    'post_attention_layernorm': 'mlp_norm',
+  }
+  return [
+    *(
+      table.Tensor(
+        f'{theirs}.{name}.weight',
+        (width,),
+        f'{ours}.{own}.scale',
+        layer=place,
+      )
+      for name, own in norms.items()
+    ),
+    *_attention(config, f'{theirs}.self_attn', f'{ours}.cell', place),
+    *_mlp(config.model, f'{theirs}.mlp', f'{ours}.mlp', place),
+  ]
+
+
+def _attention(config, theirs, ours, place):
+  cell: attention.Config = config.cell
+  width, K = config.model.width, cell.head_width
+  shared = cell.heads // cell.groups
+  parts = {  # heads of a group in our fused projection
+    'q_proj': slice(0, shared),
+    'k_proj': slice(shared, shared + 1),
+    'v_proj': slice(shared + 1, shared + 2),
+  }
+  found = []
+  for name, heads in parts.items():
+    rows = (heads.stop - heads.start) * cell.groups * K
+
+    def view(x, heads=heads):
+      # Ours ends in G groups of queries, a key and a value.
+      x = x.T.reshape(cell.groups, shared + 2, K, *x.shape[:-1])
+      return x[:, heads]
+
+    found.append((name, 'projection', (rows, width), view, cell.biases))
+  inner = cell.heads * K
+  biased = cell.biases and cell.output_bias
+  found.append(('o_proj', 'output', (width, inner), np.transpose, biased))
+  return _dense(found, theirs, ours, place)
+
+
+def _mlp(model, theirs, ours, place):
+  inner, outer = (model.mlp_width, model.width), (model.width, model.mlp_width)
+  return _dense(
+    [
+      ('gate_proj', 'gate', inner, np.transpose, model.biases),
+      ('up_proj', 'up', inner, np.transpose, model.biases),
+      ('down_proj', 'down', outer, np.transpose, model.biases),
+    ],
+    theirs,
+    ours,
+    place,
+  )
+
+
+def _dense(rows, theirs, ours, place):
+  """Returns the tensors of (name, our name, shape, view, is biased)."""
+  found = []
+  for name, own, shape, view, biased in rows:
+    for leaf, part in (('kernel', 'weight'), ('bias', 'bias')):
+      if leaf == 'kernel' or biased:
+        own_shape = shape if leaf == 'kernel' else shape[:1]
+        found.append(
+          table.Tensor(
+            f'{theirs}.{name}.{part}',
+            own_shape,
+            f'{ours}.{own}.{leaf}',
+            view,
+            place,
+          )
+        )
+  return found
+
+
+_CLASSES = {'llama': 'Llama', 'mistral': 'Mistral', 'qwen2': 'Qwen2'}

@@ -1,0 +1,171 @@
+"""The tensors of a folder: one file, or shards that an index lists.
+
+    model.safetensors                  all tensors, or
+    model.safetensors.index.json       {"weight_map": {tensor: file}}
+    model-00001-of-00002.safetensors   ...
+
+A file is read tensor by tensor, and written when its tensors are joined.
+"""
+
+import contextlib
+import json
+import math
+import pathlib
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from typing import NamedTuple
+
+import ml_dtypes  # so that NumPy has bfloat16
+import numpy as np
+import safetensors
+
+from rnn_jax import errors
+from rnn_jax.interop import tensors as tensors_lib
+from rnn_jax.interop.formats.hf import table
+from rnn_jax.runs import bundle as bundle_lib
+
+WHOLE = 'model.safetensors'
+INDEX = f'{WHOLE}.index.json'
+SHARD = 2**30  # bytes of a file that is written
+DERIVED = ('.rotary_emb.inv_freq',)  # in older files; not parameters
+HEAD = 'lm_head.weight'
+FLOATS = ('F64', 'F32', 'F16', 'BF16')
+assert ml_dtypes.bfloat16
+
+
+class _Stored(NamedTuple):
+  """A tensor in a file."""
+
+  path: pathlib.Path
+  shape: tuple[int, ...]
+
+
+def read(
+  folder: pathlib.Path,
+  tensors: Sequence[table.Tensor],
+  like: Mapping[str, Any],
+) -> dict[str, np.ndarray]:
+  """Returns our arrays by name, float32.
+
+  Args:
+    folder: of the files.
+    tensors: of the architecture.
+    like: shapes of ours by name.
+
+  Raises:
+    InputError: files are missing or damaged, or tensors are missing, unexpected
+      or of another shape or type; the message names them all.
+  """
+  stored = _stored(folder)
+  expected = {tensor.name: tensor.shape for tensor in tensors}
+  if HEAD not in expected:
+    stored.pop(HEAD, None)  # a second copy of the embedding
+  bundle_lib.check(stored, expected, str(folder), shown=None)
+  arrays = {name: np.empty(x.shape, np.float32) for name, x in like.items()}
+  by_name = {tensor.name: tensor for tensor in tensors}
+  for path in sorted({one.path for one in stored.values()}):
+    with _open(path) as file:
+      for name in file.keys():
+        if name in by_name and stored[name].path == path:
+          part = by_name[name].part(arrays[by_name[name].leaf])
+          part[...] = file.get_tensor(name).reshape(part.shape)
+  return arrays
+
+
+def write(
+  folder: pathlib.Path,
+  tensors: Sequence[table.Tensor],
+  arrays: Mapping[str, np.ndarray],
+) -> None:
+  """Writes one file, or shards and their index.
+
+  Raises:
+    InputError: a file can't be written.
+  """
+  shards = _shards(tensors)
+  names = [WHOLE]
+  if len(shards) > 1:
+    names = [
+      f'model-{n + 1:05}-of-{len(shards):05}.safetensors'
+      for n in range(len(shards))
+    ]
+    where = {
+      tensor.name: name
+      for name, shard in zip(names, shards, strict=True)
+      for tensor in shard
+    }
+    size = sum(map(_bytes, tensors))
+    index = {'metadata': {'total_size': size}, 'weight_map': where}
+    text = json.dumps(index, indent=2) + '\n'
+    (folder / INDEX).write_text(text, encoding='utf-8')
+  for name, shard in zip(names, shards, strict=True):
+    joined = {x.name: x.part(arrays[x.leaf]).reshape(x.shape) for x in shard}
+    tensors_lib.write(folder / name, joined, {'format': 'pt'})
+
+
+def _shards(tensors):
+  """Returns the tensors in groups of up to SHARD bytes, or of one."""
+  shards, room = [], 0
+  for tensor in tensors:
+    if not shards or _bytes(tensor) > room:
+      shards.append([])
+      room = SHARD
+    shards[-1].append(tensor)
+    room -= _bytes(tensor)
+  return shards
+
+
+def _bytes(tensor):
+  return 4 * math.prod(tensor.shape)
+
+
+def _stored(folder):
+  """Returns where each tensor is, except derived ones."""
+  paths, where = [folder / WHOLE], None
+  if (folder / INDEX).exists():
+    where = table.read_json(folder / INDEX).get('weight_map')
+    paths = _files(folder, where)
+  if lacking := [path.name for path in paths if not path.is_file()]:
+    also = '' if where else f', and no {INDEX}'
+    raise errors.InputError(f'{folder}: it has no {", ".join(lacking)}{also}')
+  found = {}
+  for path in paths:
+    with _open(path) as file:
+      for name in file.keys():
+        if where is not None and where.get(name) != path.name:
+          continue
+        one = file.get_slice(name)
+        _check_float(path, name, one.get_dtype())
+        found[name] = _Stored(path, tuple(one.get_shape()))
+  return {k: x for k, x in found.items() if not k.endswith(DERIVED)}
+
+
+def _files(folder, where):
+  names = sorted({*where.values()}) if isinstance(where, dict) else []
+  for name in names:
+    # A folder's index names files of that folder only.
+    if not isinstance(name, str) or pathlib.PurePath(name).name != name:
+      raise errors.InputError(f'{folder / INDEX}: {name!r} is not a file name')
+  if not names:
+    raise errors.InputError(f'{folder / INDEX}: no weight_map: get it again')
+  return [folder / name for name in names]
+
+
+def _check_float(path, name, dtype):
+  if dtype not in FLOATS:
+    raise errors.InputError(
+      f'{path}: {name} is {dtype}: only {FLOATS} can be read'
+    )
+
+
+@contextlib.contextmanager
+def _open(path) -> Iterator[Any]:
+  try:
+    with safetensors.safe_open(path, framework='numpy') as file:
+      yield file
+  except (safetensors.SafetensorError, OSError, TypeError) as error:
+    raise errors.InputError(
+      f"{path} isn't a valid .safetensors file ({error}): get it again"
+    ) from error

@@ -1,0 +1,196 @@
+"""What an architecture says: which part of ours each of its tensors is.
+
+A file of `architectures` has
+
+    MODEL_TYPES                       values of model_type in config.json
+    CELLS                             the cells of such a model
+    options(keys)                     options of ours by key, from config.json
+    describe(config, model_type)      the inverse: keys of config.json
+    tensors(config, vocabulary)       a Tensor for each tensor of the folder
+
+A Tensor is a view of one of our arrays, with axes in the order of theirs. So one
+table reads and writes, and what it places returns bit for bit.
+"""
+
+import dataclasses
+import importlib
+import pathlib
+import pkgutil
+import types
+from collections.abc import Callable
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from rnn_jax import config as config_lib
+from rnn_jax import errors
+from rnn_jax import files
+from rnn_jax.interop.formats.hf import architectures
+from rnn_jax.models import period
+
+ACTIVATIONS = {  # hidden_act and the gated MLP that has it
+  'silu': 'swiglu',
+  'swish': 'swiglu',
+  'gelu': 'geglu',
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Tensor:
+  """A tensor of a folder.
+
+  Attributes:
+    name: in the folder.
+    shape: in the folder.
+    leaf: our array that has it, 'stack.blocks.mlp.up.kernel'.
+    view: returns a view of that array, or of the layer's part of it.
+    layer: its place on the first axis of the array, if layers are stacked.
+  """
+
+  name: str
+  shape: tuple[int, ...]
+  leaf: str
+  view: Callable[[np.ndarray], np.ndarray] = np.asarray
+  layer: int | None = None
+
+  def part(self, leaf: np.ndarray) -> np.ndarray:
+    """Returns the view of our whole array; it may have more axes than theirs."""
+    part = self.view(leaf if self.layer is None else leaf[self.layer])
+    assert np.may_share_memory(part, leaf), self.name
+    return part
+
+
+@dataclasses.dataclass(frozen=True)
+class Keys:
+  """The keys of a config.json, of which wrong ones are refused by name."""
+
+  path: pathlib.Path | str
+  values: dict[str, Any]
+
+  def whole(self, name: str, default: int | None = None) -> int:
+    """Returns a whole number; null and a missing one are the default."""
+    value = self._get(name, default)
+    if not isinstance(value, int) or isinstance(value, bool):
+      self.refuse(name, value, 'give a whole number')
+    return value
+
+  def number(self, name: str, default: float) -> float:
+    """Returns a number; null and a missing one are the default."""
+    value = self._get(name, default)
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+      self.refuse(name, value, 'give a number')
+    return float(value)
+
+  def flag(self, name: str, default: bool) -> bool:
+    """Returns a flag; null and a missing one are the default."""
+    value = self._get(name, default)
+    if not isinstance(value, bool):
+      self.refuse(name, value, 'give true or false')
+    return value
+
+  def one_of(self, name: str, allowed: Any, default: Any) -> Any:
+    """Returns a value that must be among the `allowed`."""
+    value = self._get(name, default)
+    if value not in allowed:
+      self.refuse(name, value, f'only {[*allowed]} are supported')
+    return value
+
+  def rotary(self) -> float:
+    """Returns the base of rotary positions, named in either of two ways."""
+    old = {'rope_theta': self.values.get('rope_theta', 10_000.0)}
+    given = self.values.get('rope_parameters') or {
+      **old,
+      **(self.values.get('rope_scaling') or {}),
+    }
+    keys = Keys(self.path, given)
+    kind = given.get('rope_type', given.get('type', 'default'))
+    Keys(self.path, {'rope_type': kind}).one_of(
+      'rope_type', ('default',), 'default'
+    )
+    return keys.number('rope_theta', old['rope_theta'])
+
+  def refuse(self, name: str, value: Any, remedy: str) -> None:
+    """Raises InputError about a key."""
+    raise errors.InputError(f'{self.path}: {name}={value!r}: {remedy}')
+
+  def _get(self, name, default):
+    value = self.values.get(name)
+    return default if value is None else value
+
+
+def read_json(path: pathlib.Path) -> Any:
+  """Returns the value of a file.
+
+  Raises:
+    InputError: it can't be read, or isn't JSON of an object.
+  """
+  try:
+    value = files.read_json(path)
+    if not isinstance(value, dict):
+      raise ValueError('no object')
+  except OSError as error:
+    raise errors.InputError(f'{path}: {error.strerror}') from error
+  except ValueError as error:
+    raise errors.InputError(
+      f"{path} isn't valid JSON ({error}): get it again"
+    ) from error
+  return value
+
+
+def read_keys(path: pathlib.Path) -> Keys:
+  """Returns the keys of a config.json, or raises InputError."""
+  return Keys(path, read_json(path))
+
+
+def known(first: str | None = None) -> list[tuple[types.ModuleType, str]]:
+  """Returns (architecture, model_type) of all, those of `first` first."""
+  found = []
+  for module in sorted(x.name for x in pkgutil.iter_modules(_PATH)):
+    one = importlib.import_module(f'{architectures.__name__}.{module}')
+    found += [(one, model_type) for model_type in one.MODEL_TYPES]
+  return sorted(found, key=lambda pair: pair[1] != first)
+
+
+def find(keys: Keys) -> types.ModuleType:
+  """Returns the architecture of a config.json.
+
+  Raises:
+    InputError: there is none; the message lists those that there are.
+  """
+  model_type = keys.values.get('model_type')
+  by_type = {name: one for one, name in known()}
+  if model_type not in by_type:
+    keys.refuse('model_type', model_type, f'choose one of {[*by_type]}')
+  return by_type[model_type]
+
+
+def layers(model: config_lib.Model) -> Iterator[tuple[str, int, str]]:
+  """Yields (prefix of our leaves, place on their first axis, cell) of each."""
+  pattern = model.pattern
+  for n in range(model.layers):
+    entry = f'.{period.ENTRY}_{n % len(pattern)}' if model.cells else ''
+    place, cell = n // len(pattern), pattern[n % len(pattern)]
+    yield f'stack.blocks{entry}', place, cell
+
+
+def ends(
+  model: config_lib.Model, vocabulary: int, names: tuple[str, str]
+) -> list[Tensor]:
+  """Returns the embedding, the last norm's scale and an untied head.
+
+  `names` are those of the embedding and the norm.
+  """
+  embedding, norm = names
+  width = model.width
+  head = Tensor(
+    'lm_head.weight', (vocabulary, width), 'head.kernel', np.transpose
+  )
+  return [
+    Tensor(f'{embedding}.weight', (vocabulary, width), 'embedding.embedding'),
+    Tensor(f'{norm}.weight', (width,), 'norm.scale'),
+    *([] if model.tied else [head]),
+  ]
+
+
+_PATH = architectures.__path__
