@@ -11,7 +11,7 @@ from tests.support import tiny
 
 
 def raw(**changes):
-  made = tiny.raw_config('unused')
+  made = tiny.with_blocks(tiny.raw_config('unused'))
   with made.unlocked():
     for key, value in changes.items():
       section, name = key.split('__')
