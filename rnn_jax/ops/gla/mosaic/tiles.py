@@ -6,6 +6,7 @@ float32's 24. With x = x_0 + x_1 + x_2 and y likewise, their product is the sum
 of x_i y_j, i + j <= 2; what is left out is below 2^-22 of it.
 """
 
+import functools
 from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
@@ -118,7 +119,7 @@ def sequence(plan: Plan) -> tuple[jax.Array, jax.Array, jax.Array]:
   return row, jax.lax.div(row, heads), jax.lax.rem(row, heads)
 
 
-def at(n: Any) -> pl.Slice:
+def at(n: Any) -> Any:
   """Returns the indices of tile n along an axis."""
   return pl.ds(n * TILE, TILE)
 
@@ -195,10 +196,11 @@ def dot(plan: Plan, x: Sequence[Any], y: Sequence[Any]) -> jax.Array:
   plgpu.commit_smem()
   if plan.interpret:  # the interpreter's wgmma takes no transposed operands
     multiply = jax.lax.Precision.HIGHEST
-    return sum(
+    each = (
       jnp.dot(_interpreted(a), _interpreted(b), precision=multiply)
       for a, b in products
     )
+    return functools.reduce(jnp.add, each)
 
   def accumulate(acc):
     for a, b in products:
