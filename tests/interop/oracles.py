@@ -143,3 +143,48 @@ def draw_gpt2(seed=0, head=False):
     name: rng.normal(0, 0.3, shape).astype(np.float32)
     for name, shape in shapes.items()
   }
+
+
+def llama(state, tokens, keys):
+  """Logits BxLxV of a Llama state dict, by the keys of its config.json."""
+  state = {name: x.astype(np.float64) for name, x in state.items()}
+  x, epsilon = state['model.embed_tokens.weight'][tokens], keys['rms_norm_eps']
+
+  def rms(name, x):
+    scale = state[f'{name}.weight']
+    return x / np.sqrt((x**2).mean(-1, keepdims=True) + epsilon) * scale
+
+  def linear(name, x):
+    return x @ state[f'{name}.weight'].T + state.get(f'{name}.bias', 0)
+
+  def heads(name, x):
+    return linear(name, x).reshape(*x.shape[:2], -1, keys['head_dim'])
+
+  L, K = tokens.shape[1], keys['head_dim']
+  angle = np.arange(L)[:, None] * keys['rope_theta'] ** (
+    -2 * np.arange(K // 2) / K
+  )
+  cos, sin = np.cos(angle)[None, :, None], np.sin(angle)[None, :, None]
+
+  def rotate(x):
+    a, b = np.split(x, 2, -1)
+    return np.concatenate([a * cos - b * sin, a * sin + b * cos], -1)
+
+  age = np.arange(L)[:, None] - np.arange(L)
+  seen = (age >= 0) & (age < (keys.get('sliding_window') or L))
+  for n in range(keys['num_hidden_layers']):
+    name = f'model.layers.{n}'
+    h = rms(f'{name}.input_layernorm', x)
+    q, k, v = (heads(f'{name}.self_attn.{part}_proj', h) for part in 'qkv')
+    k, v = (np.repeat(z, q.shape[2] // k.shape[2], 2) for z in (k, v))
+    scores = np.einsum('blhk,bmhk->bhlm', rotate(q), rotate(k)) / K**0.5
+    p = np.exp(np.where(seen, scores, -np.inf))
+    p = p / p.sum(-1, keepdims=True)
+    y = np.einsum('bhlm,bmhk->blhk', p, v).reshape(*tokens.shape, -1)
+    x = x + linear(f'{name}.self_attn.o_proj', y)
+    h = rms(f'{name}.post_attention_layernorm', x)
+    gate, up = (linear(f'{name}.mlp.{k}_proj', h) for k in ('gate', 'up'))
+    x = x + linear(f'{name}.mlp.down_proj', gate / (1 + np.exp(-gate)) * up)
+  tied = 'lm_head.weight' not in state
+  head = 'model.embed_tokens' if tied else 'lm_head'
+  return rms('model.norm', x) @ state[f'{head}.weight'].T

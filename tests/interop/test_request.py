@@ -9,8 +9,8 @@ from rnn_jax.interop import request
 def test_formats_are_found_by_what_they_do():
   assert request.find('gpt2', 'read').__name__.endswith('formats.gpt2')
   for direction, names in (
-    ('read', "['gpt2', 'safetensors', 'torch_simple_rnn']"),
-    ('write', "['safetensors', 'stablehlo', 'torch_simple_rnn']"),
+    ('read', "['gpt2', 'hf', 'safetensors', 'torch_simple_rnn']"),
+    ('write', "['hf', 'safetensors', 'stablehlo', 'torch_simple_rnn']"),
   ):
     with pytest.raises(errors.InputError) as caught:
       request.find('onnx', direction)

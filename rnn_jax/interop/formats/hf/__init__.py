@@ -1,7 +1,7 @@
 """A model folder of Hugging Face's transformers, read and written.
 
     config.json                        sizes and options; model_type names it
-    model.safetensors                  or shards with model.safetensors.index.json
+    model.safetensors                  or shards that an index lists
     tokenizer.json                     of package `tokenizers`, optional
     generation_config.json, ...        kept, and written back as they were
 

@@ -67,7 +67,7 @@ def read(
   by_name = {tensor.name: tensor for tensor in tensors}
   for path in sorted({one.path for one in stored.values()}):
     with _open(path) as file:
-      for name in file.keys():
+      for name in [*file.keys()]:
         if name in by_name and stored[name].path == path:
           part = by_name[name].part(arrays[by_name[name].leaf])
           part[...] = file.get_tensor(name).reshape(part.shape)
@@ -133,7 +133,7 @@ def _stored(folder):
   found = {}
   for path in paths:
     with _open(path) as file:
-      for name in file.keys():
+      for name in [*file.keys()]:
         if where is not None and where.get(name) != path.name:
           continue
         one = file.get_slice(name)

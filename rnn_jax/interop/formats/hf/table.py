@@ -8,8 +8,8 @@ A file of `architectures` has
     describe(config, model_type)      the inverse: keys of config.json
     tensors(config, vocabulary)       a Tensor for each tensor of the folder
 
-A Tensor is a view of one of our arrays, with axes in the order of theirs. So one
-table reads and writes, and what it places returns bit for bit.
+A Tensor is a view of one of our arrays, with axes in the order of theirs. So
+one table reads and writes, and what it places returns bit for bit.
 """
 
 import dataclasses
@@ -55,7 +55,7 @@ class Tensor:
   layer: int | None = None
 
   def part(self, leaf: np.ndarray) -> np.ndarray:
-    """Returns the view of our whole array; it may have more axes than theirs."""
+    """Returns the view of our whole array, which may have more axes."""
     part = self.view(leaf if self.layer is None else leaf[self.layer])
     assert np.may_share_memory(part, leaf), self.name
     return part

@@ -1,0 +1,103 @@
+"""Small folders of each architecture, with random tensors, without PyTorch.
+
+Names and shapes are written here again, not taken from the code's tables.
+"""
+
+import json
+
+import numpy as np
+
+from rnn_jax.interop import request
+from rnn_jax.interop import tensors
+from rnn_jax.interop.formats import hf
+
+V = 61
+LLAMA = {
+  'model_type': 'llama',
+  'vocab_size': V,
+  'hidden_size': 12,
+  'intermediate_size': 20,
+  'num_hidden_layers': 3,
+  'num_attention_heads': 4,
+  'num_key_value_heads': 2,
+  'head_dim': 6,
+  'rms_norm_eps': 1e-4,
+  'rope_theta': 100.0,
+  'max_position_embeddings': 32,
+  'eos_token_id': 5,
+  'tie_word_embeddings': False,
+}
+LLAMA_LAYER = {
+  'input_layernorm': (12,),
+  'post_attention_layernorm': (12,),
+  'self_attn.q_proj': (24, 12),
+  'self_attn.k_proj': (12, 12),
+  'self_attn.v_proj': (12, 12),
+  'self_attn.o_proj': (12, 24),
+  'mlp.gate_proj': (20, 12),
+  'mlp.up_proj': (20, 12),
+  'mlp.down_proj': (12, 20),
+}
+
+
+def draw(shapes, seed=0):
+  rng = np.random.default_rng(seed)
+  return {
+    name: rng.normal(0, 0.3, shape).astype(np.float32)
+    for name, shape in shapes.items()
+  }
+
+
+def llama(layers=3, biases=()):
+  """Tensors of LLAMA; `biases` are the matrices that have one."""
+  shapes = {
+    'model.embed_tokens.weight': (V, 12),
+    'model.norm.weight': (12,),
+    'lm_head.weight': (V, 12),
+  }
+  for n in range(layers):
+    for name, shape in LLAMA_LAYER.items():
+      shapes[f'model.layers.{n}.{name}.weight'] = shape
+      if name.rpartition('.')[2] in biases:
+        shapes[f'model.layers.{n}.{name}.bias'] = shape[:1]
+  return draw(shapes)
+
+
+def write(folder, keys, state, shards=1):
+  """Writes a folder, as transformers does."""
+  folder.mkdir(exist_ok=True)
+  (folder / 'config.json').write_text(json.dumps(keys))
+  if shards == 1:
+    tensors.write(folder / 'model.safetensors', state)
+    return folder
+  where, names = {}, sorted(state)
+  for n in range(shards):
+    own = f'model-{n + 1:05}-of-{shards:05}.safetensors'
+    where |= dict.fromkeys(names[n::shards], own)
+    tensors.write(folder / own, {k: state[k] for k in names[n::shards]})
+  index = {'metadata': {}, 'weight_map': where}
+  (folder / 'model.safetensors.index.json').write_text(json.dumps(index))
+  return folder
+
+
+def read(folder, **given):
+  return hf.read(request.Source(folder, **given))
+
+
+def export(bundle, path):
+  hf.write(bundle, request.Target(path))
+  return path
+
+
+def stored(folder):
+  """All tensors of a folder by name."""
+  paths = sorted(folder.glob('*.safetensors'))
+  return {k: x for path in paths for k, x in tensors.read(path).items()}
+
+
+def assert_same(a, b):
+  """Two folders have the same tensors, bit for bit."""
+  a, b = stored(a), stored(b)
+  assert sorted(a) == sorted(b)
+  for name, x in a.items():
+    np.testing.assert_array_equal(x, b[name], name)

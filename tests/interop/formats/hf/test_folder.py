@@ -1,0 +1,224 @@
+"""Folders of transformers: what any architecture has, on a small Llama."""
+
+import dataclasses
+import json
+import re
+
+import ml_dtypes
+import numpy as np
+import pytest
+import tokenizers
+
+from rnn_jax import config as config_lib
+from rnn_jax import errors
+from rnn_jax.interop.formats.hf import checkpoint
+from rnn_jax.runs import bundle as bundle_lib
+from tests.interop.formats.hf import folders
+from tests.support import bundles
+
+
+@pytest.fixture(scope='module', name='folder')
+def _folder(tmp_path_factory):
+  path = tmp_path_factory.mktemp('hf') / 'llama'
+  return folders.write(path, folders.LLAMA, folders.llama())
+
+
+def test_shards_and_one_file_are_the_same_model_and_come_back(
+  folder, tmp_path, monkeypatch
+):
+  bundle = folders.read(folder)
+  sharded = tmp_path / 'sharded'
+  folders.write(sharded, folders.LLAMA, folders.llama(), shards=3)
+  bundles.assert_same(folders.read(sharded), bundle)
+  (folder / 'generation_config.json').write_text('{"eos_token_id": 5}')
+  bundle_lib.write(folders.read(folder), tmp_path / 'run')
+  back = bundle_lib.read(tmp_path / 'run', 'latest')
+  monkeypatch.setattr(checkpoint, 'SHARD', 4000)
+  out = folders.export(back, tmp_path / 'out')
+  folders.assert_same(out, folder)
+  assert len([*out.glob('*.safetensors')]) > 2
+  assert (out / 'generation_config.json').read_text() == '{"eos_token_id": 5}'
+  theirs = json.loads((out / 'config.json').read_text())
+  assert {**theirs, **folders.LLAMA} == theirs
+  bundles.assert_same(folders.read(out), bundle)
+
+
+def test_a_model_of_ours_is_described_or_what_it_has_else_is_named(
+  folder, tmp_path
+):
+  bundle = dataclasses.replace(folders.read(folder), kept={})
+  out = folders.export(bundle, tmp_path / 'out')
+  bundles.assert_same(folders.read(out), bundle)
+  for keys, named in (
+    ({'top_k': 3}, r'cell\.top_k=3, not 0 \(llama\)'),
+    ({'heads': 8, 'rotary_width': 4}, r'cell\.rotary_width=4, not 0'),
+  ):
+    cell = dataclasses.replace(bundle.config.cell, **keys)
+    config = dataclasses.replace(bundle.config, cell=cell)
+    other = dataclasses.replace(bundle, config=config)
+    with pytest.raises(errors.InputError, match=named):
+      folders.export(other, tmp_path / 'other')
+  published = bundles.make(bundles.raw_published())
+  with pytest.raises(errors.InputError, match=r"the cells \['simple_rnn'\]"):
+    folders.export(published, tmp_path / 'other')
+  assert not (tmp_path / 'other').exists()
+
+
+def test_every_wrong_tensor_is_named(tmp_path):
+  state = folders.llama(layers=6)
+  names = [name for name in state if name.endswith('.up_proj.weight')]
+  for name in names:
+    state[name] = state[name].T
+  gone = [name for name in state if name.endswith('q_proj.weight')]
+  for name in gone:
+    del state[name]
+  state['model.extra'] = np.zeros(3, np.float32)
+  state['model.layers.0.self_attn.rotary_emb.inv_freq'] = np.zeros(
+    3, np.float32
+  )
+  keys = folders.LLAMA | {'num_hidden_layers': 6}
+  folder = folders.write(tmp_path / 'model', keys, state)
+  with pytest.raises(errors.InputError) as caught:
+    folders.read(folder)
+  message = str(caught.value)
+  for name in names:
+    assert f'{name}: (12, 20), expected (20, 12)' in message
+  for name in gone:
+    assert f'{name}: missing, expected (24, 12)' in message
+  assert 'model.extra: (3,), expected none' in message
+  assert 'inv_freq' not in message
+
+
+def test_damaged_and_lacking_files_are_named(folder, tmp_path):
+  path = folders.write(tmp_path / 'a', folders.LLAMA, folders.llama(), shards=2)
+  (path / 'model-00002-of-00002.safetensors').unlink()
+  with pytest.raises(errors.InputError, match='has no model-00002-of-00002.sa'):
+    folders.read(path)
+  index = path / 'model.safetensors.index.json'
+  index.write_text('{"weight_map": {"a": "../a.safetensors"}}')
+  with pytest.raises(errors.InputError, match='not a file name'):
+    folders.read(path)
+  index.write_text('{}')
+  with pytest.raises(errors.InputError, match='no weight_map'):
+    folders.read(path)
+  index.unlink()
+  with pytest.raises(errors.InputError, match='no model.safetensors, and no'):
+    folders.read(path)
+  (path / 'model.safetensors').write_bytes(b'x' * 20)
+  with pytest.raises(errors.InputError, match="isn't a valid .safetensors"):
+    folders.read(path)
+  state = folders.llama()
+  state['model.norm.weight'] = np.ones(12, np.int32)
+  folders.write(path, folders.LLAMA, state)
+  with pytest.raises(errors.InputError, match='norm.weight is I32: only'):
+    folders.read(path)
+
+
+@pytest.mark.parametrize(
+  'keys, named',
+  [
+    ({'model_type': 'bert'}, r"'bert': choose one of \[.*'llama'"),
+    ({'hidden_size': None}, 'hidden_size=None: give a whole number'),
+    ({'hidden_act': 'relu'}, "hidden_act='relu': only .*'silu'"),
+    ({'rms_norm_eps': '1'}, "rms_norm_eps='1': give a number"),
+    ({'tie_word_embeddings': 1}, 'tie_word_embeddings=1: give true or'),
+    ({'rope_scaling': {'type': 'yarn'}}, "rope_type='yarn': only"),
+  ],
+)
+def test_another_model_is_refused_by_name(folder, tmp_path, keys, named):
+  other = folders.write(tmp_path / 'a', folders.LLAMA | keys, {})
+  with pytest.raises(errors.InputError, match=named):
+    folders.read(other)
+
+
+def test_bfloat16_is_stored_as_float32(tmp_path):
+  state = folders.llama()
+  half = {name: x.astype(ml_dtypes.bfloat16) for name, x in state.items()}
+  keys = folders.LLAMA | {'torch_dtype': 'bfloat16'}
+  folder = folders.write(tmp_path / 'half', keys, half)
+  out = folders.export(folders.read(folder), tmp_path / 'out')
+  for name, x in folders.stored(out).items():
+    np.testing.assert_array_equal(x, half[name].astype(np.float32))
+  theirs = json.loads((out / 'config.json').read_text())
+  assert theirs['dtype'] == 'float32' and 'torch_dtype' not in theirs
+
+
+def test_a_config_adds_data_and_training(folder):
+  raw = config_lib.default()
+  raw.data.length = 16
+  raw.optimizer.learning_rate = 0.5
+  config = folders.read(folder, config=config_lib.parse(raw)).config
+  assert config.optimizer.learning_rate == 0.5
+  assert config.cell.window == 16
+
+
+def make_tokenizer(path):
+  """A byte-level BPE with special tokens in the middle of the ids."""
+  made = tokenizers.Tokenizer(tokenizers.models.BPE())
+  made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(
+    add_prefix_space=False
+  )
+  made.decoder = tokenizers.decoders.ByteLevel()
+  trainer = tokenizers.trainers.BpeTrainer(
+    vocab_size=300,
+    special_tokens=['<s>', '</s>', '<|user|>'],
+    initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
+  )
+  made.train_from_iterator(['low lower lowest; new newer newest'] * 9, trainer)
+  made.save(str(path / 'tokenizer.json'))
+  return made
+
+
+def test_its_own_tokenizer(tmp_path):
+  folder = tmp_path / 'model'
+  state = folders.llama()
+  for name in ('lm_head.weight', 'model.embed_tokens.weight'):
+    state[name] = np.ones((310, 12), np.float32)
+  keys = folders.LLAMA | {'vocab_size': 310, 'eos_token_id': [1, 7]}
+  folders.write(folder, keys, state)
+  theirs = make_tokenizer(folder)
+  bundle = folders.read(folder)
+  ours = bundle.tokenizer
+  assert bundle.config.data.tokenizer == 'pretrained'
+  assert (ours.size, ours.boundary, ours.lossless) == (310, 1, True)
+  for text in ('<|user|>low lowest', '  two\n\n déjà vu 中', ''):
+    ids = ours.encode(text)
+    assert ids.tolist() == theirs.encode(text).ids
+    assert ours.decode(ids) == text
+  assert 2 in ours.encode('<|user|>')
+  text = 'a</s><|user|>'
+  ids = ours.encode(text)
+  assert not {1, 2} & {*ids.tolist()} and ours.decode(ids) == text
+  assert ours.decode([1, 305]) == ''
+  bundle_lib.write(bundle, tmp_path / 'run')
+  back = bundle_lib.read(tmp_path / 'run', 'latest')
+  out = folders.export(back, tmp_path / 'out')
+  same = [json.loads((x / 'tokenizer.json').read_text()) for x in (out, folder)]
+  assert same[0] == same[1]
+  assert json.loads((out / 'config.json').read_text())['eos_token_id'] == [1, 7]
+
+
+def test_a_tokenizer_that_does_not_fit_is_refused(tmp_path):
+  folder = folders.write(tmp_path / 'a', folders.LLAMA, folders.llama())
+  make_tokenizer(folder)
+  with pytest.raises(errors.InputError, match='has id .*, and the model 61'):
+    folders.read(folder)
+  (folder / 'tokenizer.json').write_text('{"model": 3}')
+  with pytest.raises(errors.InputError, match="isn't a tokenizer that can"):
+    folders.read(folder)
+
+
+def test_pieces_of_sentencepiece_are_bytes(tmp_path):
+  vocabulary = {'<unk>': 0, '</s>': 1, '\u2581a': 2, 'a': 3, '<0x0A>': 4}
+  model = tokenizers.models.BPE(
+    vocabulary, [], unk_token='<unk>', byte_fallback=True
+  )
+  made = tokenizers.Tokenizer(model)
+  made.add_special_tokens(['<unk>', '</s>'])
+  folder = folders.write(tmp_path / 'a', folders.LLAMA, folders.llama())
+  made.save(str(folder / 'tokenizer.json'))
+  ours = folders.read(folder, config=None).tokenizer
+  assert ours.decode([2, 3, 4, 2]) == ' aa\n a'
+  assert not ours.lossless and ours.unknown == 0
+  with pytest.raises(errors.InputError, match=re.escape("'zq'")):
+    ours.encode('zq')

@@ -1,0 +1,93 @@
+"""Models that transformers makes: its logits, and the same folder back."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.interop.formats.hf import folders
+from tests.support import bundles
+
+pytestmark = pytest.mark.peers
+V, L = 61, 20
+TOKENS = np.random.default_rng(1).integers(0, V, (2, L))
+LLAMA = {
+  'hidden_size': 16,
+  'intermediate_size': 24,
+  'num_hidden_layers': 3,
+  'num_attention_heads': 4,
+  'num_key_value_heads': 2,
+  'max_position_embeddings': 32,
+}
+CASES = {
+  'Llama': LLAMA | {'head_dim': 6, 'rms_norm_eps': 1e-5},
+  'Qwen2': LLAMA | {'tie_word_embeddings': True},
+  'Mistral': LLAMA | {'sliding_window': 4},
+}
+
+
+@pytest.fixture(scope='module', name='made', params=CASES)
+def _made(request, tmp_path_factory):
+  """(Folder of transformers, its logits in float64, our bundle)."""
+  import torch
+  import transformers
+
+  torch.manual_seed(0)
+  kind = request.param
+  config = getattr(transformers, f'{kind}Config')(vocab_size=V, **CASES[kind])
+  model = getattr(transformers, f'{kind}ForCausalLM')(config).eval()
+  with torch.no_grad():
+    for parameter in model.parameters():
+      parameter.add_(0.3 * torch.randn_like(parameter))
+  folder = tmp_path_factory.mktemp(kind)
+  model.save_pretrained(folder, max_shard_size='8KB')
+  with torch.no_grad():
+    want = model.double()(torch.from_numpy(TOKENS)).logits.numpy()
+  return folder, want, folders.read(folder)
+
+
+def test_the_same_logits(made):
+  _, want, bundle = made
+  got = bundles.logits(bundle, TOKENS)
+  np.testing.assert_allclose(got, want, rtol=0, atol=1e-4)
+
+
+def test_steps_and_packed_rows_are_the_row(made):
+  _, want, bundle = made
+  model = bundles.model(bundle)
+
+  @jax.jit
+  def run(params, tokens):
+    state = model.apply({}, 2, method='init_state')
+    row = []
+    for n in range(6):
+      state, y = model.apply(params, state, tokens[:, n : n + 1])
+      row.append(y[:, 0])
+    packed = tokens.reshape(1, -1)
+    starts = jnp.zeros(packed.shape, jnp.int32).at[:, L].set(1)
+    fresh = model.apply({}, 1, method='init_state')
+    _, y = model.apply(params, fresh, packed, starts)
+    return jnp.stack(row, 1), y.reshape(2, L, V)
+
+  steps, packed = run({'params': bundle.params}, jnp.array(TOKENS))
+  np.testing.assert_allclose(steps, want[:, :6], rtol=0, atol=1e-4)
+  np.testing.assert_allclose(packed, want, rtol=0, atol=1e-4)
+
+
+def test_the_same_folder_back(made, tmp_path):
+  import transformers
+
+  folder, want, bundle = made
+  out = folders.export(bundle, tmp_path / 'out')
+  folders.assert_same(out, folder)
+  before, after = (
+    json.loads((x / 'config.json').read_text()) for x in (folder, out)
+  )
+  assert {k: after[k] for k in before} == before
+  del want
+  model = transformers.AutoModelForCausalLM.from_pretrained(out)
+  state = {k: x.numpy() for k, x in model.state_dict().items()}
+  for name, x in folders.stored(folder).items():
+    np.testing.assert_array_equal(state[name], x)
