@@ -1,8 +1,9 @@
 """Text to token ids and back: bytes, characters, byte pairs, or numbers.
 
 One id is the document boundary, which begins and ends every document; no text
-encodes to it. It is the last one, except in a pretrained model's tokenizer. A table has the bytes of each id, so that all kinds decode
-in the same way, also as a stream.
+encodes to it. It is the last one, except in a pretrained model's tokenizer. A
+table has the bytes of each id, so that all kinds decode in the same way, also
+as a stream.
 
 BPE: Sennrich et al., "Neural Machine Translation of Rare Words with Subword
 Units", 2016; over bytes: Radford et al., "Language Models are Unsupervised
