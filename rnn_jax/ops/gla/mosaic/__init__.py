@@ -118,7 +118,7 @@ def _backward(plan, residuals, cotangents):
   )
   dv = kernels.outputs(plan, write, d_states, scores, dy_parts, reverse=True)
   met = kernels.meet(plan, dy_parts, v_parts, states, d_states)
-  dq, dk, d_loga = kernels.gradients(plan, q, k, loga, dy_parts, v_parts, *met)
+  dq, dk, d_loga = kernels.gradients(plan, q, k, loga, *met)
   return d_state.reshape(d_last.shape), dq, dk, dv, d_loga
 
 

@@ -360,15 +360,32 @@ def _meet(
   d_read_s,
   d_write_s,
   d_total_s,
-  ready,
+  of_scores,
+  of_values,
 ):
   dy_ref, v_ref, states_ref, d_states_ref = inputs
-  d_read_ref, d_write_ref, d_total_ref = outputs
+  d_read_ref, d_write_ref, d_total_ref, d_scores_ref = outputs
   n, keys = jax.lax.axis_index('n'), jax.lax.axis_index('i')
   row, b, h = tiles.sequence(plan)
   operands = [
     _parts(ref, plan.parts) for ref in (dy_s, v_s, states_s, d_states_s)
   ]
+
+  dy, v, state, d_state = operands
+
+  # In a loop of its own, since registers are scarce.
+  @pl.when(keys == 0)
+  def _():
+    def add(values, d_scores):
+      tiles.load(
+        of_scores,
+        *zip(_to_chunk(plan, dy_ref, b, n, h, values), dy, strict=True),
+        *zip(_to_chunk(plan, v_ref, b, n, h, values), v, strict=True),
+      )
+      return d_scores + tiles.dot(plan, dy, tiles.transposed(v))
+
+    d_read_s[...] = jax.lax.fori_loop(0, plan.P // TILE, add, tiles.zeros(plan))
+    tiles.store((d_read_s, d_scores_ref.at[row * plan.N + n]))
 
   def add(values, carry):
     d_read, d_write, d_total = carry
@@ -379,9 +396,8 @@ def _meet(
       _to_pairs(plan, d_states_ref, row, n, keys, values),
     )
     for source, to in zip(sources, operands, strict=True):
-      tiles.fetch(ready, *zip(source, to, strict=True))
-    plgpu.barrier_wait(ready)
-    dy, v, state, d_state = operands
+      tiles.fetch(of_values, *zip(source, to, strict=True))
+    plgpu.barrier_wait(of_values)
     d_read += tiles.dot(plan, dy, tiles.transposed(state))
     d_write += tiles.dot(plan, v, tiles.transposed(d_state))
     d_total += jnp.sum(tiles.read(state) * tiles.read(d_state), 1)
@@ -405,15 +421,24 @@ def meet(
   states: jax.Array,
   d_states: jax.Array,
 ) -> list[jax.Array]:
-  """Returns the gradients of read, write BxLxHxK and e^total (B H)xNxK."""
+  """Returns the gradients of read, write, total and scores.
+
+  Those of read and write are BxLxHxK; of e^total (B H)xNxK; of scores
+  (B H N)x64x64, those of later steps than the query's included.
+  """
   keys = (plan.B, plan.L, plan.H, plan.K), jnp.float32
-  operand = tiles.operand(plan.parts)
+  operand, rows = tiles.operand(plan.parts), plan.B * plan.H
   return tiles.call(
     plan,
     _meet,
     {'n': plan.N, 'i': plan.K // TILE},
     [dy, v, states, d_states],
-    [keys, keys, ((plan.B * plan.H, plan.N, plan.K), jnp.float32)],
+    [
+      keys,
+      keys,
+      ((rows, plan.N, plan.K), jnp.float32),
+      ((rows * plan.N, TILE, TILE), jnp.float32),
+    ],
     {
       'dy_s': operand,
       'v_s': operand,
@@ -422,7 +447,8 @@ def meet(
       'd_read_s': tiles.tile(jnp.float32),
       'd_write_s': tiles.tile(jnp.float32),
       'd_total_s': plgpu.SMEM((TILE,), jnp.float32),
-      'ready': plgpu.Barrier(num_arrivals=4 * plan.parts),
+      'of_scores': plgpu.Barrier(num_arrivals=2 * plan.parts),
+      'of_values': plgpu.Barrier(num_arrivals=4 * plan.parts),
     },
   )
 
@@ -441,48 +467,34 @@ def _gradients(
   pairs_s,
   logs_s,
   border_s,
+  own_s,
   of_keys,
   of_sum,
-  of_values,
 ):
-  q_ref, k_ref, loga_ref, dy_ref, v_ref, *met, d_total_ref = inputs
-  d_read_ref, d_write_ref = met
+  q_ref, k_ref, loga_ref, d_read_ref, d_write_ref, d_total_ref = inputs[:6]
+  pairs_ref, own_ref = inputs[6:]
   n, keys = jax.lax.axis_index('n'), jax.lax.axis_index('i')
   row, b, h = tiles.sequence(plan)
   here = b, tiles.at(n), h, tiles.at(keys)
   i, j = tiles.pairs(plan)
+  x, met, pairs = (_parts(ref, plan.parts) for ref in (x_s, met_s, pairs_s))
   tiles.fetch(
     of_keys,
     (q_ref.at[here], q_s),
     (k_ref.at[here], k_s),
     (loga_ref.at[here], loga_s),
     (d_total_ref.at[row, n, tiles.at(keys)], total_s),
+    (own_ref.at[row * plan.N + n], own_s),
+    *zip(_to_pairs(plan, pairs_ref, row, n), pairs, strict=True),
   )
   tiles.fetch(of_sum, (d_write_ref.at[here], sum_s))
-  x, met, pairs = (_parts(ref, plan.parts) for ref in (x_s, met_s, pairs_s))
-
-  def meet(values, d_scores):
-    tiles.load(
-      of_values,
-      *zip(_to_chunk(plan, dy_ref, b, n, h, values), x, strict=True),
-      *zip(_to_chunk(plan, v_ref, b, n, h, values), met, strict=True),
-    )
-    return d_scores + tiles.dot(plan, x, tiles.transposed(met))
-
-  d_scores = jax.lax.fori_loop(0, plan.P // TILE, meet, tiles.zeros(plan))
-  # From each step to its pairs on both sides.
-  tiles.write(pairs, d_scores)
-  tiles.write([border_s], tiles.ones(i == j))
-  mirrored = tiles.dot(plan, tiles.transposed(pairs), [border_s])
-  tiles.write(pairs, jnp.where(i >= j, d_scores, mirrored))
-  own = tiles.repeated(jnp.sum(jnp.where(i == j, d_scores, 0.0), 1), 0)
-
   plgpu.barrier_wait(of_keys)
   logs, loga = _logs(loga_s, logs_s)
   # From here on sums of gradients, since registers are scarce.
   d_loga_s, dq_s, total = loga_s, sum_s, jnp.exp(jnp.sum(loga, 0))
   through = tiles.vector(plan, total_s, 1) * total
   d_loga_s[...] = tiles.repeated(through, 1)
+  own = tiles.repeated(tiles.vector(plan, own_s, 0), 0)
 
   def add_to_decays(values):
     tiles.write(x, values)
@@ -526,33 +538,38 @@ def gradients(
   q: jax.Array,
   k: jax.Array,
   loga: jax.Array,
-  dy: jax.Array,
-  v: jax.Array,
   d_read: jax.Array,
   d_write: jax.Array,
   d_total: jax.Array,
+  d_scores: jax.Array,
 ) -> list[jax.Array]:
   """Returns the gradients of q, k and loga, in their shapes."""
+  # From each step to its pairs on both sides, and to itself.
+  lower = jnp.tril(d_scores, -1)
+  parts = tiles.split(lower + lower.swapaxes(1, 2), plan.parts)
+  pairs = jnp.stack(parts, 1).reshape(-1, TILE, TILE)
+  own = jnp.diagonal(d_scores, axis1=1, axis2=2)
   shape, operand = (plan.B, plan.L, plan.H, plan.K), tiles.operand(plan.parts)
+  vector = plgpu.SMEM((TILE,), jnp.float32)
   return tiles.call(
     plan,
     _gradients,
     {'n': plan.N, 'i': plan.K // TILE},
-    [q, k, loga, dy, v, d_read, d_write, d_total],
+    [q, k, loga, d_read, d_write, d_total, pairs, own],
     [(shape, plan.stored), (shape, plan.stored), (shape, jnp.float32)],
     {
       'q_s': tiles.tile(plan.stored),
       'k_s': tiles.tile(plan.stored),
       'loga_s': tiles.tile(jnp.float32),
-      'total_s': plgpu.SMEM((TILE,), jnp.float32),
+      'total_s': vector,
       'sum_s': tiles.tile(jnp.float32),
       'x_s': operand,
       'met_s': operand,
       'pairs_s': operand,
       'logs_s': tiles.operand(tiles.EXACT),
       'border_s': tiles.operand(),
-      'of_keys': plgpu.Barrier(num_arrivals=4),
+      'own_s': vector,
+      'of_keys': plgpu.Barrier(num_arrivals=5 + plan.parts),
       'of_sum': plgpu.Barrier(),
-      'of_values': plgpu.Barrier(num_arrivals=2 * plan.parts),
     },
   )
