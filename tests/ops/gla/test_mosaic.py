@@ -23,8 +23,6 @@ CASES = (
   (17, 16, 80, 'before', 'head', 'float32', slice(2, None, 15)),
   (3, 70, 16, 'after', 'key', 'bfloat16', slice(2, None, 15)),
 )
-# Bytes: no other way of writing `gradients` was found to have none.
-SPILLED = {('gradients', 'float32'): 12, ('gradients', 'tf32'): 4}
 
 
 @pytest.mark.parametrize('case', CASES)
@@ -61,5 +59,5 @@ def test_the_compiler_finds_registers(operands, tmp_path):
   names = 'prepare', 'states', 'outputs', 'meet', 'gradients'
   for name in names:
     kernel = ours[f'gla_{name}']
-    assert kernel.spilled <= SPILLED.get((name, operands), 0)
+    assert kernel.spilled == 0
     assert kernel.shared <= target.GPUS['h100'].shared - target.KIB
