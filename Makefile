@@ -91,7 +91,7 @@ test-quick: $(test_stamp) ## Run those that take seconds, while you edit
 
 # In the same environment, which grows by PyTorch and transformers.
 test-peers: $(peers_stamp) ## Compare with PyTorch and transformers (gigabytes)
-	$(python) -c 'import bert_score, datasets, fastapi, fla, torch, transformers, wandb'
+	$(python) -c 'import bert_score, datasets, fastapi, fla, lm_eval, torch, transformers, wandb'
 	$(python) -m pytest -m peers $(PYTEST_FLAGS)
 
 test-beam: $(beam_stamp) ## Prepare data by Apache Beam (300 MB more)
@@ -154,7 +154,7 @@ $(test_stamp): $(created) pyproject.toml constraints.txt
 	@touch $(run_stamp) $@
 
 $(peers_stamp): $(test_stamp)
-	$(call install,$(if $(extra),$(extra)$(comma))test$(comma)peers$(comma)bertscore$(comma)hf$(comma)wandb)
+	$(call install,$(if $(extra),$(extra)$(comma))test$(comma)peers$(comma)bertscore$(comma)hf$(comma)lm_eval$(comma)wandb)
 	@touch $@
 
 # An environment of its own, which finds all other packages in VENV.

@@ -100,6 +100,7 @@ def _no_peers():
     'fla',
     'bert_score',
     'datasets',
+    'lm_eval',
     'wandb',
   )
   absent = [name for name in names if importlib.util.find_spec(name) is None]

@@ -6,12 +6,12 @@
 
 A text is read in chunks, and the recurrent state is carried from one to the
 next, so that the device holds one chunk of a text of any length. Chunks begin
-every LENGTHS[-1] tokens and texts are read one at a time: a score doesn't
+every LENGTHS[-1] tokens and `score` reads texts one at a time: a score doesn't
 depend on the other texts, to the last bit. Each of LENGTHS is one program.
+`values_of` reads several rows together, which fills the device.
 """
 
 import functools
-from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
@@ -131,36 +131,52 @@ class Scorer:
     Raises:
       InputError: there are more than learned positions or memory allow.
     """
-    ids = np.asarray(ids, np.int32)
-    counted_L = np.ones(len(ids) - 1, bool)
-    framed = framing.Framed(b'', int(ids[0]), ids[1:], counted_L)
-    self._check_length(framed, TOKEN_BYTES + top_k * ALTERNATIVE_BYTES)
-    return self._values(framed, top_k)
+    return self.values_of([ids], top_k)[0]
+
+  def values_of(
+    self, rows: Sequence[np.ndarray], top_k: int = 0
+  ) -> list[surprise.Values]:
+    """Returns the `values` of each row of ids, all of which are read together.
+
+    A row's numbers depend on the number of rows only in their rounding. Rows of
+    about one length, in numbers that repeat, are padded and compiled least.
+
+    Args:
+      rows: ids, the first of each of which is only read.
+      top_k: how many of the likeliest tokens to return for each.
+
+    Raises:
+      InputError: as `values`.
+    """
+    rows = [np.asarray(ids, np.int32) for ids in rows]
+    for ids in rows:
+      token_bytes = TOKEN_BYTES + top_k * ALTERNATIVE_BYTES
+      self._check_length(len(ids) - 1, token_bytes * len(rows))
+    return self._values([(ids[:-1], ids[1:]) for ids in rows], top_k)
 
   def _score(self, text, top_k):
     token_bytes = TOKEN_BYTES + top_k * ALTERNATIVE_BYTES
     framed = self._frame(text, token_bytes)
-    values = self._values(framed, top_k)
+    (values,) = self._values([(framed.read_L, framed.ids_L)], top_k)
     return surprise.Score(framed, values, self._bundle.tokenizer)
 
-  def _values(self, framed, top_k):
+  def _values(self, rows, top_k):
     program = functools.partial(_values, self._model, top_k)
-    parts = [*self._run(framed, program)]
-    return surprise.Values(*map(np.concatenate, zip(*parts, strict=True)))
+    return [surprise.Values(*each) for each in self._run(rows, program)]
 
   def _rows(self, text, method, width):
     framed = self._frame(text, 4 * width)
     program = functools.partial(_apply, self._model, method)
-    return np.concatenate([part for (part,) in self._run(framed, program)])
+    ((rows_LxN,),) = self._run([(framed.read_L, framed.ids_L)], program)
+    return rows_LxN
 
   def _frame(self, text, token_bytes):
     """Returns a framed text of which `token_bytes` per token fit in memory."""
     framed = framing.frame(self._bundle, text)
-    self._check_length(framed, token_bytes)
+    self._check_length(len(framed.ids_L), token_bytes)
     return framed
 
-  def _check_length(self, framed, token_bytes):
-    count = len(framed.ids_L)
+  def _check_length(self, count, token_bytes):
     if self.longest and count > self.longest:
       raise errors.InputError(
         f'text of {count:,} tokens with its boundary: the model has learned '
@@ -171,71 +187,86 @@ class Scorer:
       count * token_bytes, f'text of {count:,} tokens', 'give parts of it'
     )
 
-  def _run(self, framed, program) -> Iterator[tuple[np.ndarray, ...]]:
-    """Yields the outputs of a program for each chunk, on the host.
+  def _run(self, rows, program) -> list[tuple[np.ndarray, ...]]:
+    """Returns a program's outputs for each row, (ids to read, targets).
 
     While the host reads those of one chunk, the device runs the next.
     """
     # Committed to the device, as it is after a chunk: one program for both.
-    state = jax.device_put(_init_state(self._model), self._device)
+    state = jax.device_put(_init_state(self._model, len(rows)), self._device)
+    parts = [[] for _ in rows]
     waiting = ()
-    with activity.doing('scoring', len(framed.ids_L), 'tokens') as done:
-      for chunk, count in _chunks(framed):
+    total = sum(len(read_L) for read_L, _ in rows)
+    with activity.doing('scoring', total, 'tokens') as done:
+      for chunk, count_B in _chunks(rows):
         inputs = jax.device_put(chunk, self._device)
         state, outputs = program(self._params, state, inputs)
-        yield from map(_fetch, waiting)
-        waiting = ((outputs, count),)
-        done(count)
-      yield from map(_fetch, waiting)
+        for each in waiting:
+          _fetch(parts, *each)
+        waiting = ((outputs, count_B),)
+        done(sum(count_B))
+      for each in waiting:
+        _fetch(parts, *each)
+    return [tuple(map(np.concatenate, zip(*own, strict=True))) for own in parts]
 
 
-def _fetch(chunk):
-  outputs, count = chunk
-  return tuple(x[:count] for x in jax.device_get(outputs))
+def _fetch(parts, outputs, count_B):
+  """Adds a chunk's outputs to the parts of each row that has some."""
+  outputs = jax.device_get(outputs)
+  for row, count in enumerate(count_B):
+    if count:
+      parts[row].append(tuple(x[row, :count] for x in outputs))
 
 
-def _chunks(framed):
-  """Yields (_Chunk, number of its tokens); the rest of it is padding."""
-  read_L, targets_L = framed.read_L, framed.ids_L
-  for begin in range(0, len(targets_L), LENGTHS[-1]):
-    count = min(LENGTHS[-1], len(targets_L) - begin)
-    length = next(length for length in LENGTHS if length >= count)
-    chunk = _Chunk(*(np.zeros((1, length), np.int32) for _ in range(3)))
-    chunk.read_BxL[0, :count] = read_L[begin : begin + count]
-    chunk.targets_BxL[0, :count] = targets_L[begin : begin + count]
-    # Padding restarts at each step: its positions stay within a table.
-    chunk.starts_BxL[0, count:] = 1
-    chunk.starts_BxL[0, 0] = begin == 0
-    yield chunk, count
+def _chunks(rows):
+  """Yields (_Chunk, tokens of each row in it); the rest of it is padding."""
+  longest = max(len(read_L) for read_L, _ in rows)
+  for begin in range(0, longest, LENGTHS[-1]):
+    count_B = [
+      min(max(len(read_L) - begin, 0), LENGTHS[-1]) for read_L, _ in rows
+    ]
+    length = next(length for length in LENGTHS if length >= max(count_B))
+    shape = len(rows), length
+    chunk = _Chunk(*(np.zeros(shape, np.int32) for _ in range(3)))
+    for row, ((read_L, targets_L), count) in enumerate(
+      zip(rows, count_B, strict=True)
+    ):
+      chunk.read_BxL[row, :count] = read_L[begin : begin + count]
+      chunk.targets_BxL[row, :count] = targets_L[begin : begin + count]
+      # Padding restarts at each step: its positions stay within a table.
+      chunk.starts_BxL[row, count:] = 1
+      if begin == 0:
+        chunk.starts_BxL[row, 0] = 1
+    yield chunk, count_B
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _init_state(model):
-  return model.apply({}, 1, method='init_state')
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _init_state(model, B):
+  return model.apply({}, B, method='init_state')
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=3)
 def _apply(model, method, params, state, chunk):
-  """Returns (state, (rows_LxN of a method,))."""
+  """Returns (state, (rows_BxLxN of a method,))."""
   state, rows_BxLxN = _run_model(model, method, params, state, chunk)
-  return state, (rows_BxLxN[0],)
+  return state, (rows_BxLxN,)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=3)
 def _values(model, top_k, params, state, chunk):
-  """Returns (state, surprise.Values)."""
+  """Returns (state, surprise.Values of each row)."""
   state, z_BxLxV = _run_model(model, '__call__', params, state, chunk)
-  z_LxV, targets_L = z_BxLxV[0], chunk.targets_BxL[0]
-  target_Lx1 = jnp.take_along_axis(z_LxV, targets_L[:, None], -1)
-  logp_LxV = jax.nn.log_softmax(z_LxV, -1)
-  top_logprob_LxK, top_LxK = jax.lax.top_k(logp_LxV, top_k)
-  terms_LxV = jnp.exp(logp_LxV) * jnp.where(logp_LxV > -jnp.inf, logp_LxV, 0)
+  targets_BxLx1 = chunk.targets_BxL[..., None]
+  target_BxLx1 = jnp.take_along_axis(z_BxLxV, targets_BxLx1, -1)
+  logp_BxLxV = jax.nn.log_softmax(z_BxLxV, -1)
+  top_logprob_BxLxK, top_BxLxK = jax.lax.top_k(logp_BxLxV, top_k)
+  finite_BxLxV = jnp.where(logp_BxLxV > -jnp.inf, logp_BxLxV, 0)
   return state, surprise.Values(
-    jnp.take_along_axis(logp_LxV, targets_L[:, None], -1)[:, 0],
-    1 + jnp.sum(z_LxV > target_Lx1, -1, dtype=jnp.int32),
-    -jnp.sum(terms_LxV, -1),
-    top_LxK,
-    top_logprob_LxK,
+    jnp.take_along_axis(logp_BxLxV, targets_BxLx1, -1)[..., 0],
+    1 + jnp.sum(z_BxLxV > target_BxLx1, -1, dtype=jnp.int32),
+    -jnp.sum(jnp.exp(logp_BxLxV) * finite_BxLxV, -1),
+    top_BxLxK,
+    top_logprob_BxLxK,
   )
 
 

@@ -1,0 +1,81 @@
+"""Evaluates a run on tasks of the package lm-eval.
+
+    python -m launch.lm_eval --workdir=runs/demo --tasks=lambada_openai
+    python -m launch.lm_eval --workdir=runs/demo --tasks=mine --include_path=.
+
+Prints each score with its standard error, and writes
+WORKDIR/evaluation/lm_eval/results.json; with --samples also each document, with
+what was asked and answered. `lm-eval ls tasks` lists the tasks. The data of a
+task are downloaded, if they aren't here.
+"""
+
+from absl import flags
+
+from launch import command
+
+PURPOSE = 'Measure'
+WORKDIR = flags.DEFINE_string('workdir', None, 'Folder of the run.')
+CHECKPOINT = flags.DEFINE_string(
+  'checkpoint', 'best', "'best', 'latest' or a step number."
+)
+TASKS = flags.DEFINE_list('tasks', [], 'Names or patterns of tasks.')
+INCLUDE_PATH = flags.DEFINE_string(
+  'include_path',
+  '',
+  'Folder of YAML files with tasks of yours, which may run code of theirs.',
+)
+SHOTS = flags.DEFINE_integer(
+  'shots', None, 'Examples before each question. Default: as the task says.'
+)
+LIMIT = flags.DEFINE_integer('limit', 0, 'Documents of each task; 0: all.')
+BATCH_SIZE = flags.DEFINE_integer(
+  'batch_size', 8, 'Requests that are read together.'
+)
+WEIGHTS = flags.DEFINE_string(
+  'weights', 'float32', "'float32', or 'int8': matrices rounded to 8 bits."
+)
+SEED = flags.DEFINE_integer('seed', 0, 'Of tasks that sample.')
+SAMPLES = flags.DEFINE_bool(
+  'samples', False, 'Write samples_TASK.jsonl with every document.'
+)
+JSON = flags.DEFINE_bool('json', False, 'Print one JSON object.')
+
+
+def main(argv):
+  import pathlib
+
+  from rnn_jax import errors
+  from rnn_jax import files
+  from rnn_jax.inference import model as model_lib
+  from rnn_jax.runs.checkpoints import checkpoint
+
+  del argv
+  if not WORKDIR.value:
+    raise errors.InputError("--workdir is missing: name a run's folder")
+  try:
+    from rnn_jax.evaluation import lm_eval
+  except ImportError as error:
+    raise errors.InputError(
+      f'launch.lm_eval: the package lm-eval is missing or unfit ({error}): pip '
+      "install 'rnn_jax[lm_eval]'"
+    ) from error
+  options = lm_eval.Options(
+    tuple(TASKS.value), INCLUDE_PATH.value, SHOTS.value, LIMIT.value
+  )
+  which = checkpoint.parse_which(CHECKPOINT.value)
+  run = model_lib.load(WORKDIR.value, which, WEIGHTS.value)
+  model = lm_eval.Model(run, BATCH_SIZE.value, SEED.value)
+  results = lm_eval.evaluate(model, options)
+  folder = pathlib.Path(WORKDIR.value) / 'evaluation' / 'lm_eval'
+  folder.mkdir(parents=True, exist_ok=True)
+  kept = lm_eval.plain(results)
+  files.write_whole(folder / 'results.json', files.to_json(kept, indent=2))
+  if SAMPLES.value:
+    for task, rows in lm_eval.samples(results).items():
+      lines = ''.join(f'{files.to_json(row)}\n' for row in rows)
+      files.write_whole(folder / f'samples_{task}.jsonl', lines)
+  print(files.to_json(kept) if JSON.value else lm_eval.table(results))
+
+
+if __name__ == '__main__':
+  command.run(main)
