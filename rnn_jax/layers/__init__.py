@@ -182,6 +182,7 @@ class Attention(Layer):
     rotary: base of rotary positions; 0: no positions.
     rotary_width: channels of a head that they rotate; 0: all.
     biases: whether q, k, v and y have biases.
+    output_bias: with `biases`, whether y has one.
   """
 
   features: int
@@ -194,6 +195,7 @@ class Attention(Layer):
   rotary: float = 10_000.0
   rotary_width: int = 0
   biases: bool = False
+  output_bias: bool = True
 
   cell: ClassVar[str] = 'attention'
 
