@@ -157,9 +157,12 @@ def _shown(text):
 
 def _example(config, tokenizer, content):
   """Returns the ids of a document, see rnn_jax/data/batching/rows.py."""
-  tasks = config_lib.load('tasks', config.task.name, 'task.name')
+  task = config.task
+  tasks = config_lib.load('tasks', task.frames_as or task.name, 'task.name')
+  if task.frames_as:
+    task = tasks.Config(name=task.frames_as)
   longest = 4 * len(content) + 16  # no token is shorter than a byte
-  options = base.Options(config.task, config.data, longest, longest, None)
+  options = base.Options(task, config.data, longest, longest, None)
   reader = _Text(content)
   whole = np.array([0]), np.array([0]), reader.sizes
   documents = documents_lib.Documents(reader, *whole)
