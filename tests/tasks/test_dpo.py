@@ -209,7 +209,8 @@ def test_a_run_prefers_what_was_chosen(rank, tmp_path):
   assert margins[-1] > margins[0]
   row = evaluate.evaluate_run(evaluate.Run.open(str(run)), 'validation')
   assert row['accuracy'] == 1 and row['loss'] < np.log(2)
-  shutil.rmtree(tmp_path / 'text')
+  with pytest.raises(errors.InputError, match='--input=.*data.test_path'):
+    evaluate.Run.open_on(str(run), raw.data.path)
   if rank == 0:
     shutil.rmtree(tmp_path / 'base')  # only training and evaluation read it
   bundle = bundle_lib.read(str(run), 'best')
