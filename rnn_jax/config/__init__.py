@@ -55,6 +55,10 @@ class Task(Part):
   reads_images: ClassVar[bool] = False  # not tokens
   reads_logits: ClassVar[bool] = False  # of the whole vocabulary, at each step
   answers: ClassVar[bool] = False  # a boundary ends a prompt; a reply follows
+  columns: ClassVar[tuple[str, ...]] = ()  # of a row, together its document
+  frames_as: ClassVar[str] = (
+    ''  # the task as which a text is framed; '': itself
+  )
   loss_per: ClassVar[str] = 'token'  # what the loss is a mean over
   predictor: ClassVar[str] = ''  # module of predictions (evaluation/run.py)
 

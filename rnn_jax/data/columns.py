@@ -8,7 +8,8 @@ A config may leave three keys of section `data` empty, and the set fills them:
     classes   the names that the set declares, or else the values of `label`,
               sorted as numbers or alphabetically
 
-Where several columns are possible, the config has to name one. A source says
+A task may read several columns: `field` joins their names with commas. Where
+several columns are possible, the config has to name one. A source says
 what its columns are in `Config.settle`; training calls it before config.json is
 written, so that a run opens without its data.
 """
@@ -28,6 +29,7 @@ from rnn_jax import config as config_lib
 from rnn_jax import errors
 
 KEYS = 'field', 'label', 'classes'  # of section `data`
+JOIN = ','  # between the columns whose texts make a document together
 ID = 'id'  # the column that names documents
 TEXT, IMAGE, LABEL = 'text', 'image', 'label'
 MOST = 1000  # classes; a column with more values is not one of classes
@@ -59,7 +61,12 @@ def settle(config: config_lib.Config) -> config_lib.Config:
     InputError: the data can't be read, or they leave a choice: the message
       lists the columns.
   """
-  data = config.data.settle(config.task)
+  data = config.data
+  if config.task.columns and getattr(data, 'field', None) == '':
+    # The section's class combines those of a source and a layout.
+    joined: dict[str, Any] = {'field': JOIN.join(config.task.columns)}
+    data = dataclasses.replace(data, **joined)
+  data = data.settle(config.task)
   if config.task.classifies and len(data.classes) < 2:
     errors.refuse(
       'data.classes',

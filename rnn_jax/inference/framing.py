@@ -59,13 +59,13 @@ def frame(bundle: bundle_lib.Bundle, text: str | bytes) -> Framed:
   """
   content = _utf8(text)
   config, tokenizer = bundle.config, bundle.tokenizer
-  ids = _example(config, tokenizer, content)
-  if not content and config.task.predicts_all:
+  task, ids = _example(config, tokenizer, content)
+  if not content and task.predicts_all:
     ids = np.full(2, tokenizer.boundary, np.int32)
   counted_L = ids[1:] >= 0
   if not counted_L.any():
     remedy = 'give two turns or more, one per line'
-    if not config.task.answers:
+    if not task.answers:
       remedy = 'give a text like those of its training'
     raise errors.InputError(
       f'text {_shown(text)}: task.name={config.task.name!r} predicts no token '
@@ -156,14 +156,20 @@ def _shown(text):
 
 
 def _example(config, tokenizer, content):
-  """Returns the ids of a document, see rnn_jax/data/batching/rows.py."""
-  tasks = config_lib.load('tasks', config.task.name, 'task.name')
+  """Returns the task that frames a document, and its ids.
+
+  The ids are as in rnn_jax/data/batching/rows.py.
+  """
+  task = config.task
+  tasks = config_lib.load('tasks', task.frames_as or task.name, 'task.name')
+  if task.frames_as:
+    task = tasks.Config(name=task.frames_as)
   longest = 4 * len(content) + 16  # no token is shorter than a byte
-  options = base.Options(config.task, config.data, longest, longest, None)
+  options = base.Options(task, config.data, longest, longest, None)
   reader = _Text(content)
   whole = np.array([0]), np.array([0]), reader.sizes
   documents = documents_lib.Documents(reader, *whole)
-  return tasks.make_examples(documents, tokenizer, options).make(0, 0)
+  return task, tasks.make_examples(documents, tokenizer, options).make(0, 0)
 
 
 class _Text:

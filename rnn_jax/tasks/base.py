@@ -2,6 +2,7 @@
 
 import functools
 from typing import Any
+from typing import Self
 
 import jax
 
@@ -34,6 +35,13 @@ class Task:
   ) -> tuple[PyTree, Sums]:
     """Returns (state, sums) of segment number `n` of the rows."""
     raise NotImplementedError
+
+  def opened(self) -> Self:
+    """Returns the task with what its loss reads but its model doesn't: itself.
+
+    Training and evaluation call it; a run's model opens without it.
+    """
+    return self
 
   def init_from_data(self, params: PyTree, corpus: pipeline.Corpus) -> PyTree:
     """Returns initial parameters for a corpus: here they don't depend on it."""

@@ -17,12 +17,12 @@ import jax
 import jax.numpy as jnp
 
 from rnn_jax import config as config_lib
-from rnn_jax import errors
 from rnn_jax.data.batching import batch as batch_lib
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.models import language_model
 from rnn_jax.ops import precision
 from rnn_jax.runs import bundle as bundle_lib
+from rnn_jax.runs import frozen
 from rnn_jax.tasks import language_modeling
 
 PyTree = Any
@@ -34,43 +34,12 @@ def make(
   """Returns the task of a Config that names a teacher.
 
   Raises:
-    InputError: the teacher's run doesn't exist, predicts no tokens, or has
-      another vocabulary.
+    InputError: the teacher's run doesn't exist or doesn't fit, see frozen.py.
   """
   options = config.distillation
-  try:
-    teacher = bundle_lib.read(options.teacher, options.checkpoint)
-  except (errors.InputError, OSError) as error:
-    raise errors.InputError(
-      f'distillation.teacher={options.teacher!r}: '
-      f'{errors.explain(error) or error}'
-    ) from error
-  if not teacher.config.task.writes_text:
-    raise errors.InputError(
-      f'distillation.teacher={options.teacher!r} predicts no tokens, its '
-      "task.answer is 'pooled': give a language model"
-    )
-  if teacher.tokenizer.spec() != tokenizer.spec():
-    raise errors.InputError(
-      f'distillation.teacher={options.teacher!r} has another vocabulary, of '
-      f'{teacher.tokenizer.size} entries, and this run has one of '
-      f'{tokenizer.size}: give a run with the same tokenizer.json'
-    )
-  _check_length(config, teacher.config)
+  key, named = 'distillation.teacher', (options.teacher, options.checkpoint)
+  teacher = frozen.read(key, *named, config, tokenizer)
   return Task(config, tokenizer, teacher)
-
-
-def _check_length(config, teacher):
-  if teacher.model.positions != 'learned':
-    return
-  name = config.distillation.teacher
-  longest = teacher.model.max_positions or teacher.data.length
-  if config.data.carry_state or config.data.length > longest:
-    raise errors.InputError(
-      f'distillation.teacher={name!r} has learned positions for {longest} '
-      f'tokens: give data.length={longest} at most, not {config.data.length}, '
-      'and data.carry_state=False'
-    )
 
 
 def divergence(

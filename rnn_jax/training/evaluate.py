@@ -162,6 +162,13 @@ class Run:
         read the file.
     """
     config = _local_config(workdir)
+    if config.task.columns:
+      errors.refuse(
+        '--input',
+        given,
+        f'task.name={config.task.name!r} reads several columns of a row: train '
+        'with data.test_path, and give --split=test',
+      )
     config = dataclasses.replace(config, data=config.data.refitted())
     name, documents = held_out.open_documents(given, split, config)
     corpus = pipeline.Corpus.of_documents(config, workdir, {name: documents})

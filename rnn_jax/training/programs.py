@@ -60,17 +60,17 @@ def from_config(
 def make_task(
   config: config_lib.Config, tokenizer: tokenizer_lib.Tokenizer
 ) -> Any:
-  """Returns the task of a Config, with its teacher if it has one.
+  """Returns the task of a Config, with the models that its loss reads.
 
   Raises:
-    InputError: the teacher doesn't fit it.
+    InputError: the teacher or the reference doesn't fit it.
   """
   if config.distillation.teacher:
     from rnn_jax.training import distillation  # few runs need it
 
     return distillation.make(config, tokenizer)
   tasks = config_lib.load('tasks', config.task.name, 'task.name')
-  return tasks.make(config, tokenizer)
+  return tasks.make(config, tokenizer).opened()
 
 
 class Programs:

@@ -1,13 +1,15 @@
 """Rows of files as documents, read by their offset: sources jsonl and csv.
 
 A document is the text in column `data.field` of a row; a list of texts becomes
-a document with one line per text. If `data.classes` names classes, `data.label`
-is read too. Documents are named by column `id` if every row has one of its own,
-and else by file and line.
+a document with one line per text. The texts of several columns, joined by
+commas in `data.field`, become a list of JSON. If `data.classes` names classes,
+`data.label` is read too. Documents are named by column `id` if every row has
+one of its own, and else by file and line.
 """
 
 import array
 import copy
+import json
 import math
 import os
 from collections.abc import Callable
@@ -148,7 +150,7 @@ class Rows:
       file = arrays.Bytes(self.files[index])
     content = file.read(offset, offset + length)
     row = self._tables[index].parse(content)
-    return _text(row[self._field]).encode()[start:stop]
+    return _document(row, self._field).encode()[start:stop]
 
 
 class _Index(NamedTuple):
@@ -389,8 +391,33 @@ def _text(value):
   return value if isinstance(value, str) else documents.join_lines(value)
 
 
+def _document(row, field):
+  """Returns the text of a row: of a column, or of several as a JSON list."""
+  if field in row:
+    return _text(row[field])
+  names = field.split(columns.JOIN)
+  return json.dumps([row[name] for name in names], ensure_ascii=False)
+
+
+def _check_columns(row, names, where):
+  """Raises InputError unless each of several columns has a text."""
+  for name in names:
+    if name not in row:
+      raise errors.InputError(
+        f'{where}: no field {name!r}, only {[*row]}: a row needs {names}'
+      )
+    if not isinstance(row[name], str):
+      raise errors.InputError(
+        f'{where}: {name!r} is {type(row[name]).__name__}, not text: fix it'
+      )
+    _check_not_empty(len(row[name].strip()), name, where)
+
+
 def _text_size(row, field, where):
   """Returns the bytes of a row's text, or raises InputError."""
+  if field not in row and columns.JOIN in field:
+    _check_columns(row, field.split(columns.JOIN), where)
+    return _utf8_size(_document(row, field), field, where)
   if field not in row:
     raise errors.InputError(
       f'{where}: no field data.field={field!r}: choose one of {[*row]}'
@@ -409,8 +436,12 @@ def _text_size(row, field, where):
       f'{where}: data.field={field!r} is {type(value).__name__}: '
       'choose a field with text'
     )
+  return _utf8_size(_text(value), field, where)
+
+
+def _utf8_size(document, field, where):
   try:
-    return len(_text(value).encode())
+    return len(document.encode())
   except UnicodeEncodeError:
     raise errors.InputError(
       f'{where}: data.field={field!r} has half a surrogate pair: fix it'

@@ -1,0 +1,114 @@
+"""Preferences: a prompt with a chosen and a rejected reply, in one row.
+
+    boundary prompt | chosen boundary prompt | rejected boundary
+
+With task.framing 'turns', | is another boundary, with 'text' nothing. Only
+replies and the boundaries that end them are predicted. So each is a run of
+steps with weight, and after the first of a pair a sequence begins of its own. A
+document is a list of JSON (data/text/tables.py). A prompt too long for a row
+loses its beginning, the same in both sequences; a pair whose replies are too
+long by themselves is left out.
+"""
+
+import functools
+import json
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rnn_jax import config as config_lib
+from rnn_jax import errors
+from rnn_jax.data.text import documents as documents_lib
+from rnn_jax.data.text import encoded
+from rnn_jax.data.text import tokenizer as tokenizer_lib
+from rnn_jax.data.text.examples import base
+
+COLUMNS = 'prompt', 'chosen', 'rejected'
+
+
+class Pairs:
+  """Makes examples, one per document, the same in every epoch."""
+
+  def __init__(
+    self,
+    documents: documents_lib.Documents,
+    tokenizer: tokenizer_lib.Tokenizer,
+    options: base.Options,
+  ) -> None:
+    self._documents = documents
+    self._encoded = encoded.Encoded(documents, tokenizer, split_text)
+    self._longest = options.length
+    self._boundary = np.array([tokenizer.boundary])
+    # Only task 'dpo' makes these examples.
+    answers = typing.cast(Any, options.task).answers
+    self._between = self._boundary[: int(answers)]
+
+  def __len__(self) -> int:
+    return len(self._documents)
+
+  def document(self, example: int) -> int:
+    """Returns the number of the document that an example is from."""
+    return example
+
+  def make(self, example: int, epoch: int) -> np.ndarray:
+    """Returns the ids of an example; none of a pair that doesn't fit."""
+    del epoch
+    prompt, *replies = self._encoded.parts(example)
+    chosen, rejected = (np.append(ids, self._boundary) for ids in replies)
+    room = self._longest - len(chosen) - len(rejected)
+    room = room // 2 - len(self._between)
+    if room < 1 or not len(prompt):
+      return np.zeros(0, np.int32)
+    # ~ids are only read.
+    question = ~np.concatenate([prompt[-room:], self._between])
+    return np.concatenate(
+      [~self._boundary, question, chosen, question, rejected]
+    ).astype(np.int32)
+
+
+def split_text(text: bytes) -> list[str]:
+  """Returns the prompt and the two replies of a document."""
+  parts: list[str] = json.loads(text)
+  return parts
+
+
+def make(
+  documents: documents_lib.Documents,
+  tokenizer: tokenizer_lib.Tokenizer,
+  options: base.Options,
+) -> Pairs:
+  """Returns the examples of documents."""
+  return Pairs(documents, tokenizer, options)
+
+
+def check(
+  documents: Mapping[str, documents_lib.Documents], config: config_lib.Config
+) -> None:
+  """Checks the documents of all splits.
+
+  Raises:
+    InputError: a document isn't a prompt with two replies; the message names
+      it.
+  """
+  for split in documents.values():
+    split.remember(
+      'every document is a prompt with two replies',
+      functools.partial(_check, split, config),
+    )
+
+
+def _check(documents, config):
+  for n in range(len(documents)):
+    try:
+      parts = json.loads(documents.read(n))
+    except ValueError:
+      parts = None
+    texts = isinstance(parts, list) and all(isinstance(x, str) for x in parts)
+    if not texts or len(parts) != len(COLUMNS):
+      raise errors.InputError(
+        f'{documents.name(n)}: not a prompt with two replies: task.name='
+        f"'dpo' needs rows with {list(COLUMNS)} and data.field='', as "
+        f"data.source='jsonl' has them, not {config.data.source!r}"
+      )
