@@ -25,6 +25,15 @@ CASES = {
   'Llama': LLAMA | {'head_dim': 6, 'rms_norm_eps': 1e-5},
   'Qwen2': LLAMA | {'tie_word_embeddings': True},
   'Mistral': LLAMA | {'sliding_window': 4},
+  'Mamba2': {
+    'hidden_size': 16,
+    'num_hidden_layers': 3,
+    'num_heads': 8,
+    'head_dim': 4,
+    'state_size': 6,
+    'n_groups': 2,
+    'chunk_size': 8,
+  },
 }
 
 
