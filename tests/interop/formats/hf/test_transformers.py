@@ -12,6 +12,7 @@ from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.training import loop
 from tests.interop.formats.hf import folders
 from tests.support import bundles
+from tests.support import launchers
 
 pytestmark = pytest.mark.peers
 V, L = 61, 20
