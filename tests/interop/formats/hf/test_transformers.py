@@ -134,6 +134,7 @@ def test_a_llama_is_converted_trained_and_exported(tmp_path):
   )
   raw.data.update(length=32, batch_size=2, workers=0, splits=(100, 0, 0))
   raw.data.split_by = 'position'
+  raw.optimizer.learning_rate, raw.schedule.warmup_steps = 1e-2, 0
   raw.train.steps = 2
   raw.sample.new_tokens = 0
   raw.evaluate.every = 0

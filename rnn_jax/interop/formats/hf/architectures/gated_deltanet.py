@@ -11,6 +11,7 @@ Source: Yang et al., "Gated Delta Networks: Improving Mamba2 with Delta Rule",
 Length", 2024.
 """
 
+import math
 from typing import Any
 
 import numpy as np
@@ -91,12 +92,12 @@ def _heads(keys, width):
     name, expand = 'expand_k', keys.number('expand_k', 1.0)
     key = width * expand / heads
     value = width * keys.number('expand_v', 1.0) / heads
-  if key != int(key) or value != int(value):
+  if not all(math.isclose(x, round(x)) and round(x) for x in (key, value)):
     keys.refuse(name, expand, f'heads would be {key} and {value} wide')
   return {
     'cell.heads': heads,
-    'cell.key_width': int(key),
-    'cell.value_width': int(value),
+    'cell.key_width': round(key),
+    'cell.value_width': round(value),
   }
 
 
