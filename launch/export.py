@@ -4,9 +4,11 @@
       --output=model.safetensors
 
 Formats: safetensors (parameters, config and tokenizer in one file, which
-launch.convert reads), torch_simple_rnn (the published model's PyTorch state
-dict, .pt or .safetensors), stablehlo (a folder with the decode step, exported
-ahead of time, that needs neither rnn_jax nor Flax). See docs/interop.md.
+launch.convert reads), hf (a folder of transformers or flash-linear-attention,
+for architectures that they have), torch_simple_rnn (the published model's
+PyTorch state dict, .pt or .safetensors), stablehlo (a folder with the decode
+step, exported ahead of time, that needs neither rnn_jax nor Flax). See
+docs/interop.md.
 """
 
 import pathlib

@@ -39,20 +39,27 @@ def to_json(value: Any, **options: Any) -> str:
     return json.dumps(_without_nan(value), allow_nan=False, **options)
 
 
-def from_json(text: str | bytes) -> Any:
+def from_json(text: str | bytes, finite: bool = True) -> Any:
   """Returns the value of JSON that a stranger may have written.
 
+  Args:
+    text: in UTF-8.
+    finite: whether NaN and infinity, which JSON lacks, are refused.
+
   Raises:
-    ValueError: it isn't JSON: NaN and infinity are not, and neither is what is
-      nested so deep that it would exhaust the stack.
+    ValueError: it isn't JSON, or nested so deep that it would exhaust the
+      stack.
   """
+  decoder = _DECODER if finite else _LENIENT
   try:
-    return _DECODER.decode(text if isinstance(text, str) else text.decode())
+    return decoder.decode(text if isinstance(text, str) else text.decode())
   except RecursionError:
     raise ValueError('it is nested too deep') from None
 
 
-def read_json(path: str | os.PathLike, limit: int = 64 * 2**20) -> Any:
+def read_json(
+  path: str | os.PathLike, limit: int = 64 * 2**20, finite: bool = True
+) -> Any:
   """Returns the value of a JSON file of at most `limit` bytes.
 
   Raises:
@@ -62,7 +69,7 @@ def read_json(path: str | os.PathLike, limit: int = 64 * 2**20) -> Any:
   path = pathlib.Path(path)
   if (size := path.stat().st_size) > limit:
     raise ValueError(f'{size:,} bytes, and {limit:,} are allowed')
-  return from_json(path.read_text(encoding='utf-8'))
+  return from_json(path.read_text(encoding='utf-8'), finite)
 
 
 @contextlib.contextmanager
@@ -88,6 +95,7 @@ def _refuse_constant(name):
 
 
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+_LENIENT = json.JSONDecoder()
 
 
 def _without_nan(value):

@@ -6,7 +6,8 @@
     y = W_o rms_norm(o * silu(g))
 
 k and q, B and C in the paper, are shared by the heads of a group, and the norm
-is over a group; it has no scale, which W_o can learn. `conv` is a short causal
+is over a group; it has no scale, which W_o can learn, unless `norm_scale` asks
+for one of each channel. `conv` is a short causal
 convolution of each channel. Devices that share heads have whole groups.
 
 Shapes: v, g, o BxLxHxP, q, k BxLxGxK of G groups, dt, a BxLxH, the state
@@ -31,6 +32,7 @@ LOGICAL_AXES = matrix.LOGICAL_AXES | {
   'dt_bias': 'H',
   'log_rate': 'H',
   'skip': 'H',
+  'norm/scale': 'Hx_',
 }
 
 
@@ -40,6 +42,8 @@ class Config(matrix.Config):
 
   groups: int = 1  # of heads, which share keys and queries
   convolution: int = 4  # taps
+
+  scaled_axes: ClassVar[tuple[int, ...]] = (-2, -1)
 
   def check(self, config: config_lib.Config) -> None:
     """Checks the options against each other and the whole config.

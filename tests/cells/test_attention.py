@@ -47,6 +47,7 @@ def refusal(**values):
     ('kv_heads', 3, 'it must divide cell.heads=4'),
     ('kv_heads', -1, 'give 0 or more'),
     ('dropout', 1.0, 'give a number in [0, 1)'),
+    ('output_bias', False, 'cell.biases=False has none: give True'),
   ),
 )
 def test_a_value_out_of_range_is_refused(key, value, remedy):

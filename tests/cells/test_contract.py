@@ -48,12 +48,14 @@ VARIANTS = {
   'bdh': ({'heads': 2, 'neurons': 16, 'rotary': 100.0},),
   'gla': ({**SMALL, 'rank': 2},),
   'hgrn2': ({**SMALL, 'lower_bound': 0.1},),
-  'mamba2': ({**SMALL, 'heads': 4, 'groups': 2, 'convolution': 3},),
+  'mamba2': (
+    {**SMALL, 'heads': 4, 'groups': 2, 'convolution': 3, 'norm_scale': True},
+  ),
   'retnet': ({**SMALL, 'key_width': 4},),
   'mlstm': (SMALL,),
   'rg_lru': ({'heads': 2, 'head_width': 3, 'convolution': 3},),
   'deltanet': ({**SMALL, 'convolution': 0, 'max_beta': 2.0},),
-  'gated_deltanet': ({**SMALL, 'convolution': 3},),
+  'gated_deltanet': ({**SMALL, 'convolution': 3, 'norm_scale': True},),
   'kda': ({**SMALL, 'rank': 2},),
   'rwkv7': ({**SMALL, 'rank': 2},),
 }

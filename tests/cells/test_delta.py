@@ -173,6 +173,7 @@ def test_they_have_as_many_parameters_as_documented():
     ('deltanet', 'cell', 'convolution', -1, 'give the number of taps, or 0'),
     ('deltanet', 'cell', 'max_beta', 3.0, 'give a number above 0, up to 2'),
     ('kda', 'cell', 'rank', 0, 'give 1 or more'),
+    ('kda', 'cell', 'norm_epsilon', 0.0, 'give a number above 0'),
     ('rwkv7', 'cell', 'rank', 0, 'give 1 or more'),
     ('kda', 'mesh', 'sequence', 2, "model.cell='kda' runs a row on one device"),
     ('rwkv7', 'recurrence', 'impl', 'pallas', "model.cell='rwkv7' has ('auto'"),
@@ -181,6 +182,13 @@ def test_they_have_as_many_parameters_as_documented():
 def test_bad_options_are_refused(cell, section, key, value, message):
   refusal = equations.refusal(cell, section, key, value)
   assert refusal.startswith(f'{section}.{key}={value!r}: {message}')
+
+
+def test_heads_on_several_devices_share_no_scale():
+  raw = config_lib.default('gated_deltanet')
+  raw.cell.norm_scale, raw.mesh.tensor = True, 2
+  with pytest.raises(errors.InputError, match='mesh.tensor=2 devices share'):
+    config_lib.parse(raw)
 
 
 def test_rwkv7_stores_inputs_of_one_width():

@@ -42,6 +42,12 @@ WITHOUT_EFFECT = (
   ),
   ({}, 'vision.patch', 8, "task.name='image_classification': leave it at 4"),
   ({}, 'model.max_positions', 99, "model.positions='learned': leave it at 0"),
+  (
+    {'model__norm': 'layer'},
+    'model.norm_scale',
+    True,
+    "model.norm='rms': leave it at False",
+  ),
   ({}, 'evaluate.segment_bytes', 99, "data.layout='buckets' does not use it"),
   ({'model__cell': 'bdh'}, 'remat.every', 16, "use 'scan'"),
   ({'model__cell': 'bdh'}, 'remat.every', 'sqrt', "use 'scan'"),

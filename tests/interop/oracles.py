@@ -145,21 +145,51 @@ def draw_gpt2(seed=0, head=False):
   }
 
 
+class _Tensors:
+  """A state dict in float64, with the layers that read it by name."""
+
+  def __init__(self, state, epsilon):
+    self._state = {name: x.astype(np.float64) for name, x in state.items()}
+    self._epsilon = epsilon
+
+  def __getitem__(self, name):
+    return self._state[name]
+
+  def rms(self, name, x):
+    x = x / np.sqrt((x**2).mean(-1, keepdims=True) + self._epsilon)
+    return x * self[f'{name}.weight']
+
+  def linear(self, name, x):
+    return x @ self[f'{name}.weight'].T + self._state.get(f'{name}.bias', 0)
+
+  def heads(self, name, x, width):
+    return self.linear(name, x).reshape(*x.shape[:2], -1, width)
+
+  def convolve(self, name, x):
+    """A causal convolution BxLxE and a SiLU; the last tap is the newest."""
+    taps, y = self[f'{name}.weight'][:, 0], np.zeros_like(x)
+    for d in range(taps.shape[1]):
+      y[:, d:] += taps[:, -1 - d] * x[:, : x.shape[1] - d]
+    return _silu(y + self._state.get(f'{name}.bias', 0))
+
+  def mlp(self, name, x):
+    gate, up = (self.linear(f'{name}.{k}_proj', x) for k in ('gate', 'up'))
+    return self.linear(f'{name}.down_proj', _silu(gate) * up)
+
+  def head(self, norm, embedding, x):
+    tied = 'lm_head.weight' not in self._state
+    matrix = f'{embedding}.weight' if tied else 'lm_head.weight'
+    return self.rms(norm, x) @ self[matrix].T
+
+
+def _silu(x):
+  return x / (1 + np.exp(-x))
+
+
 def llama(state, tokens, keys):
   """Logits BxLxV of a Llama state dict, by the keys of its config.json."""
-  state = {name: x.astype(np.float64) for name, x in state.items()}
-  x, epsilon = state['model.embed_tokens.weight'][tokens], keys['rms_norm_eps']
-
-  def rms(name, x):
-    scale = state[f'{name}.weight']
-    return x / np.sqrt((x**2).mean(-1, keepdims=True) + epsilon) * scale
-
-  def linear(name, x):
-    return x @ state[f'{name}.weight'].T + state.get(f'{name}.bias', 0)
-
-  def heads(name, x):
-    return linear(name, x).reshape(*x.shape[:2], -1, keys['head_dim'])
-
+  state = _Tensors(state, keys['rms_norm_eps'])
+  x = state['model.embed_tokens.weight'][tokens]
   L, K = tokens.shape[1], keys['head_dim']
   angle = np.arange(L)[:, None] * keys['rope_theta'] ** (
     -2 * np.arange(K // 2) / K
@@ -174,17 +204,88 @@ def llama(state, tokens, keys):
   seen = (age >= 0) & (age < (keys.get('sliding_window') or L))
   for n in range(keys['num_hidden_layers']):
     name = f'model.layers.{n}'
-    h = rms(f'{name}.input_layernorm', x)
-    q, k, v = (heads(f'{name}.self_attn.{part}_proj', h) for part in 'qkv')
+    h = state.rms(f'{name}.input_layernorm', x)
+    q, k, v = (
+      state.heads(f'{name}.self_attn.{part}_proj', h, K) for part in 'qkv'
+    )
     k, v = (np.repeat(z, q.shape[2] // k.shape[2], 2) for z in (k, v))
     scores = np.einsum('blhk,bmhk->bhlm', rotate(q), rotate(k)) / K**0.5
     p = np.exp(np.where(seen, scores, -np.inf))
     p = p / p.sum(-1, keepdims=True)
     y = np.einsum('bhlm,bmhk->blhk', p, v).reshape(*tokens.shape, -1)
-    x = x + linear(f'{name}.self_attn.o_proj', y)
-    h = rms(f'{name}.post_attention_layernorm', x)
-    gate, up = (linear(f'{name}.mlp.{k}_proj', h) for k in ('gate', 'up'))
-    x = x + linear(f'{name}.mlp.down_proj', gate / (1 + np.exp(-gate)) * up)
-  tied = 'lm_head.weight' not in state
-  head = 'model.embed_tokens' if tied else 'lm_head'
-  return rms('model.norm', x) @ state[f'{head}.weight'].T
+    x = x + state.linear(f'{name}.self_attn.o_proj', y)
+    h = state.rms(f'{name}.post_attention_layernorm', x)
+    x = x + state.mlp(f'{name}.mlp', h)
+  return state.head('model.norm', 'model.embed_tokens', x)
+
+
+def mamba2(state, tokens, keys):
+  """Logits BxLxV of a Mamba-2 state dict of transformers."""
+  state = _Tensors(state, keys['layer_norm_epsilon'])
+  H, P, N, G = (
+    keys[k] for k in ('num_heads', 'head_dim', 'state_size', 'n_groups')
+  )
+  x = state['backbone.embeddings.weight'][tokens]
+  for n in range(keys['num_hidden_layers']):
+    name = f'backbone.layers.{n}'
+    u = state.linear(f'{name}.mixer.in_proj', state.rms(f'{name}.norm', x))
+    gate, mixed, dt = np.split(u, [H * P, u.shape[-1] - H], -1)
+    mixed = state.convolve(f'{name}.mixer.conv1d', mixed)
+    v, k, q = np.split(mixed, [H * P, H * P + G * N], -1)
+    v = v.reshape(*tokens.shape, H, P)
+    k, q = (
+      np.repeat(z.reshape(*tokens.shape, G, N), H // G, 2) for z in (k, q)
+    )
+    dt = np.logaddexp(dt + state[f'{name}.mixer.dt_bias'], 0)
+    a = np.exp(-dt * np.exp(state[f'{name}.mixer.A_log']))
+    S, y = np.zeros((len(tokens), H, N, P)), np.zeros_like(v)
+    for t in range(tokens.shape[1]):
+      write = k[:, t, :, :, None] * (dt[:, t, :, None] * v[:, t])[:, :, None]
+      S = a[:, t, :, None, None] * S + write
+      y[:, t] = np.einsum('bhnp,bhn->bhp', S, q[:, t])
+    y = y + state[f'{name}.mixer.D'][:, None] * v
+    y = y.reshape(*tokens.shape, G, -1) * _silu(gate).reshape(
+      *tokens.shape, G, -1
+    )
+    y = y / np.sqrt((y**2).mean(-1, keepdims=True) + keys['layer_norm_epsilon'])
+    y = y.reshape(*tokens.shape, -1) * state[f'{name}.mixer.norm.weight']
+    x = x + state.linear(f'{name}.mixer.out_proj', y)
+  return state.head('backbone.norm_f', 'backbone.embeddings', x)
+
+
+def deltanet(state, tokens, keys):
+  """Logits BxLxV of a Gated DeltaNet or DeltaNet of fla."""
+  state = _Tensors(state, keys['norm_eps'])
+  gated, H = keys['model_type'] == 'gated_deltanet', keys['num_heads']
+  x = state['model.embeddings.weight'][tokens]
+  for n in range(keys['num_hidden_layers']):
+    name = f'model.layers.{n}'
+    h = state.rms(f'{name}.attn_norm', x)
+    q, k, v = (
+      state.convolve(
+        f'{name}.attn.{part}_conv1d',
+        state.linear(f'{name}.attn.{part}_proj', h),
+      ).reshape(*tokens.shape, H, -1)
+      for part in 'qkv'
+    )
+    q, k = (z / np.sqrt((z**2).sum(-1, keepdims=True) + 1e-6) for z in (q, k))
+    b = 1 / (1 + np.exp(-state.linear(f'{name}.attn.b_proj', h)))
+    b = b * (2 if keys.get('allow_neg_eigval') else 1)
+    a = np.ones_like(b)
+    if gated:
+      raw = state.linear(f'{name}.attn.a_proj', h)
+      raw = np.logaddexp(raw + state[f'{name}.attn.dt_bias'], 0)
+      a = np.exp(-np.exp(state[f'{name}.attn.A_log']) * raw)
+    S, y = np.zeros((len(tokens), *q.shape[2:], v.shape[-1])), np.zeros_like(v)
+    for t in range(tokens.shape[1]):
+      S = a[:, t, :, None, None] * S
+      error = v[:, t] - np.einsum('bhkp,bhk->bhp', S, k[:, t])
+      write = b[:, t, :, None] * error
+      S = S + k[:, t, :, :, None] * write[:, :, None]
+      y[:, t] = np.einsum('bhkp,bhk->bhp', S, q[:, t]) / q.shape[-1] ** 0.5
+    y = state.rms(f'{name}.attn.o_norm', y).reshape(*tokens.shape, -1)
+    if gated:
+      y = y * _silu(state.linear(f'{name}.attn.g_proj', h))
+    x = x + state.linear(f'{name}.attn.o_proj', y)
+    x = x + state.mlp(f'{name}.mlp', state.rms(f'{name}.mlp_norm', x))
+  return state.head('model.norm', 'model.embeddings', x)

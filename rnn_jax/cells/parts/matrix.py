@@ -6,7 +6,8 @@
 A cell's file says what x is projected to and how q, k, v and log a follow from
 it, `read`; the recurrence is that of ops/gla in any of its forms. The norm is
 of each head and has no scale, which W_o can learn, so that heads can be
-sharded. The parts of the projection that a cell names in `mixed` go through a
+sharded; with `norm_scale`, as pretrained models have, all heads share one. The
+parts of the projection that a cell names in `mixed` go through a
 short causal convolution of each channel. What is kept between steps besides the
 memory, such as that convolution's inputs, is `extra` in the state.
 
@@ -35,6 +36,7 @@ IMPLS = ('auto', 'scan', 'chunked', 'associative', 'native', 'pallas')
 LOGICAL_AXES = {
   'projection/kernel': 'DxH',
   'taps': '_xH',
+  'norm/scale': '_',
   'output/kernel': 'HxD',
 }
 RATES = 1.0, 16.0  # exp(A) at the start, of decays exp(-exp(A) dt)
@@ -84,6 +86,11 @@ class Config(base.Config):
   key_width: int = 16
   value_width: int = 48
   dropout: float = 0.0  # on the normed outputs of the recurrence
+  norm_scale: bool = False  # of these outputs
+  norm_epsilon: float = 1e-6  # added to their mean square
+
+  # The axes of the norm's scale: those of a head, or also of all heads.
+  scaled_axes: ClassVar[tuple[int, ...]] = (-1,)
 
   def check(self, config: config_lib.Config) -> None:
     """Checks the options against each other and the whole config.
@@ -95,6 +102,14 @@ class Config(base.Config):
       if getattr(self, key) < 1:
         self._refuse(key, 'give 1 or more')
     self._check_dropout()
+    if self.norm_epsilon <= 0:
+      self._refuse('norm_epsilon', 'give a number above 0')
+    if self.norm_scale and len(self.scaled_axes) == 1 != config.mesh.tensor:
+      self._refuse(
+        'norm_scale',
+        f'all heads share it, and mesh.tensor={config.mesh.tensor} devices '
+        'share the heads: give False, or mesh.tensor=1',
+      )
     self._check_recurrence(config)
 
   def _check_recurrence(self, config):
@@ -154,7 +169,12 @@ class Cell(base.Cell):
     if self._convolves:
       shape = self.config.convolution, self.channels
       self.taps = self.param('taps', init_taps, shape)
-    self.norm = nn.RMSNorm(dtype=jnp.float32, use_scale=False)
+    self.norm = nn.RMSNorm(
+      self.config.norm_epsilon,
+      dtype=jnp.float32,
+      use_scale=self.config.norm_scale,
+      feature_axes=self.config.scaled_axes,
+    )
     self.output = self.dense(self.width, use_bias=False, kernel_init=xavier)
     self.drop = nn.Dropout(self.config.dropout)
 

@@ -177,7 +177,7 @@ def _described(bundle):
   source = json.loads(bundle.kept.get(CONFIG, '{}'))
   closest: list[str] | None = None
   for architecture, model_type in table.known(source.get('model_type')):
-    if {*bundle.config.model.pattern} != {*architecture.CELLS}:
+    if not {*bundle.config.model.pattern} <= {*architecture.CELLS}:
       continue
     own = architecture.describe(bundle.config, model_type)
     theirs = _complete(bundle, source, model_type, own)

@@ -69,8 +69,8 @@ def read(
     with _open(path) as file:
       for name in [*file.keys()]:
         if name in by_name and stored[name].path == path:
-          part = by_name[name].part(arrays[by_name[name].leaf])
-          part[...] = file.get_tensor(name).reshape(part.shape)
+          one = by_name[name]
+          one.place(arrays[one.leaf], file.get_tensor(name))
   return arrays
 
 
@@ -101,7 +101,7 @@ def write(
     text = json.dumps(index, indent=2) + '\n'
     (folder / INDEX).write_text(text, encoding='utf-8')
   for name, shard in zip(names, shards, strict=True):
-    joined = {x.name: x.part(arrays[x.leaf]).reshape(x.shape) for x in shard}
+    joined = {x.name: x.take(arrays[x.leaf]) for x in shard}
     tensors_lib.write(folder / name, joined, {'format': 'pt'})
 
 

@@ -3,13 +3,13 @@
 A file of `architectures` has
 
     MODEL_TYPES                       values of model_type in config.json
-    CELLS                             the cells of such a model
+    CELLS                             cells that such a model may have
     options(keys)                     options of ours by key, from config.json
     describe(config, model_type)      the inverse: keys of config.json
     tensors(config, vocabulary)       a Tensor for each tensor of the folder
 
-A Tensor is a view of one of our arrays, with axes in the order of theirs. So
-one table reads and writes, and what it places returns bit for bit.
+A Tensor is one or more views of one of our arrays, with axes in the order of
+theirs. So one table reads and writes, and what it places returns bit for bit.
 """
 
 import dataclasses
@@ -18,8 +18,10 @@ import pathlib
 import pkgutil
 import types
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
 from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -44,21 +46,35 @@ class Tensor:
     name: in the folder.
     shape: in the folder.
     leaf: our array that has it, 'stack.blocks.mlp.up.kernel'.
-    view: returns a view of that array, or of the layer's part of it.
+    view: returns a view of that array, or of a layer's part of it; or several,
+      whose rows follow each other in theirs.
     layer: its place on the first axis of the array, if layers are stacked.
   """
 
   name: str
   shape: tuple[int, ...]
   leaf: str
-  view: Callable[[np.ndarray], np.ndarray] = np.asarray
+  view: Callable[[np.ndarray], np.ndarray | list[np.ndarray]] = np.asarray
   layer: int | None = None
 
-  def part(self, leaf: np.ndarray) -> np.ndarray:
-    """Returns the view of our whole array, which may have more axes."""
-    part = self.view(leaf if self.layer is None else leaf[self.layer])
-    assert np.may_share_memory(part, leaf), self.name
-    return part
+  def place(self, leaf: np.ndarray, tensor: np.ndarray) -> None:
+    """Copies their tensor into our whole array."""
+    flat, begin = tensor.reshape(-1), 0
+    for part in self._parts(leaf):
+      part[...] = flat[begin : begin + part.size].reshape(part.shape)
+      begin += part.size
+
+  def take(self, leaf: np.ndarray) -> np.ndarray:
+    """Returns their tensor from our whole array."""
+    parts = [part.reshape(-1) for part in self._parts(leaf)]
+    return np.concatenate(parts).reshape(self.shape)
+
+  def _parts(self, leaf):
+    own = leaf if self.layer is None else leaf[self.layer]
+    parts = self.view(own)
+    parts = parts if isinstance(parts, list) else [parts]
+    assert all(np.may_share_memory(part, own) for part in parts), self.name
+    return parts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,7 +142,7 @@ def read_json(path: pathlib.Path) -> Any:
     InputError: it can't be read, or isn't JSON of an object.
   """
   try:
-    value = files.read_json(path)
+    value = files.read_json(path, finite=False)  # theirs has Infinity
     if not isinstance(value, dict):
       raise ValueError('no object')
   except OSError as error:
@@ -188,9 +204,54 @@ def ends(
   )
   return [
     Tensor(f'{embedding}.weight', (vocabulary, width), 'embedding.embedding'),
-    Tensor(f'{norm}.weight', (width,), 'norm.scale'),
+    scale(norm, 'norm', width),
     *([] if model.tied else [head]),
   ]
+
+
+class Dense(NamedTuple):
+  """A linear layer: a matrix, and a bias with the same rows."""
+
+  name: str
+  leaf: str  # ours
+  shape: tuple[int, int]
+  biased: bool = False
+  view: Callable[[np.ndarray], Any] = np.transpose
+
+
+def dense(
+  rows: Iterable[Dense], theirs: str, ours: str, layer: int
+) -> list[Tensor]:
+  """Returns the tensors of linear layers.
+
+  Args:
+    rows: the layers.
+    theirs: prefix of their names.
+    ours: prefix of our names.
+    layer: its place.
+  """
+  found = []
+  for row in rows:
+    kinds: dict[str, tuple[str, tuple[int, ...]]]
+    kinds = {'weight': ('kernel', row.shape)}
+    if row.biased:
+      kinds['bias'] = 'bias', row.shape[:1]
+    for kind, (leaf, shape) in kinds.items():
+      names = f'{theirs}.{row.name}.{kind}', f'{ours}.{row.leaf}.{leaf}'
+      found.append(Tensor(names[0], shape, names[1], row.view, layer))
+  return found
+
+
+def scale(
+  theirs: str, ours: str, width: int, layer: int | None = None
+) -> Tensor:
+  """Returns the scale of a norm; `theirs` and `ours` are its names."""
+  return Tensor(f'{theirs}.weight', (width,), f'{ours}.scale', layer=layer)
+
+
+def activation(mlp: str) -> str:
+  """Returns the first hidden_act of an MLP, or our name where it has none."""
+  return next((act for act, ours in ACTIVATIONS.items() if ours == mlp), mlp)
 
 
 _PATH = architectures.__path__

@@ -63,6 +63,99 @@ def llama(layers=3, biases=()):
   return draw(shapes)
 
 
+MAMBA2 = {
+  'model_type': 'mamba2',
+  'vocab_size': V,
+  'hidden_size': 12,
+  'num_hidden_layers': 2,
+  'num_heads': 4,
+  'head_dim': 6,
+  'expand': 2,
+  'state_size': 5,
+  'n_groups': 2,
+  'conv_kernel': 3,
+  'layer_norm_epsilon': 1e-4,
+  'time_step_limit': [0.0, float('inf')],
+}
+MAMBA2_LAYER = {
+  'norm.weight': (12,),
+  'mixer.in_proj.weight': (72, 12),
+  'mixer.conv1d.weight': (44, 1, 3),
+  'mixer.conv1d.bias': (44,),
+  'mixer.dt_bias': (4,),
+  'mixer.A_log': (4,),
+  'mixer.D': (4,),
+  'mixer.norm.weight': (24,),
+  'mixer.out_proj.weight': (12, 24),
+}
+
+
+def mamba2():
+  """Tensors of MAMBA2."""
+  shapes = {
+    'backbone.embeddings.weight': (V, 12),
+    'backbone.norm_f.weight': (12,),
+    'lm_head.weight': (V, 12),
+  }
+  for n in range(2):
+    for name, shape in MAMBA2_LAYER.items():
+      shapes[f'backbone.layers.{n}.{name}'] = shape
+  return draw(shapes)
+
+
+DELTA = {
+  'vocab_size': V,
+  'hidden_size': 12,
+  'intermediate_size': 20,
+  'num_hidden_layers': 2,
+  'num_heads': 2,
+  'conv_size': 3,
+  'norm_eps': 1e-4,
+}
+DELTANET = DELTA | {'model_type': 'delta_net', 'expand_v': 0.5}
+GATED_DELTANET = DELTA | {
+  'model_type': 'gated_deltanet',
+  'head_dim': 6,
+  'expand_v': 1.5,
+  'allow_neg_eigval': True,
+}
+
+
+def deltanet(values, gated):
+  """Tensors of (GATED_)DELTANET with heads of `values` values and 6 keys."""
+  inner = 2 * values
+  layer = {
+    'attn_norm': (12,),
+    'mlp_norm': (12,),
+    'attn.q_proj': (12, 12),
+    'attn.k_proj': (12, 12),
+    'attn.v_proj': (inner, 12),
+    'attn.b_proj': (2, 12),
+    'attn.q_conv1d': (12, 1, 3),
+    'attn.k_conv1d': (12, 1, 3),
+    'attn.v_conv1d': (inner, 1, 3),
+    'attn.o_norm': (values,),
+    'attn.o_proj': (12, inner),
+    'mlp.gate_proj': (20, 12),
+    'mlp.up_proj': (20, 12),
+    'mlp.down_proj': (12, 20),
+  }
+  if gated:
+    layer |= {'attn.a_proj': (2, 12), 'attn.g_proj': (inner, 12)}
+  shapes = {
+    'model.embeddings.weight': (V, 12),
+    'model.norm.weight': (12,),
+    'lm_head.weight': (V, 12),
+  }
+  for n in range(2):
+    for name, shape in layer.items():
+      shapes[f'model.layers.{n}.{name}.weight'] = shape
+    if gated:
+      shapes[f'model.layers.{n}.attn.A_log'] = (2,)
+      shapes[f'model.layers.{n}.attn.dt_bias'] = (2,)
+  return draw(shapes)
+
+
 def write(folder, keys, state, shards=1):
   """Writes a folder, as transformers does."""
   folder.mkdir(exist_ok=True)

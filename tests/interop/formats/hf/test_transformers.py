@@ -7,8 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from rnn_jax import config as config_lib
+from rnn_jax.runs import bundle as bundle_lib
+from rnn_jax.training import loop
 from tests.interop.formats.hf import folders
 from tests.support import bundles
+from tests.support import launchers
 
 pytestmark = pytest.mark.peers
 V, L = 61, 20
@@ -25,6 +29,15 @@ CASES = {
   'Llama': LLAMA | {'head_dim': 6, 'rms_norm_eps': 1e-5},
   'Qwen2': LLAMA | {'tie_word_embeddings': True},
   'Mistral': LLAMA | {'sliding_window': 4},
+  'Mamba2': {
+    'hidden_size': 16,
+    'num_hidden_layers': 3,
+    'num_heads': 8,
+    'head_dim': 4,
+    'state_size': 6,
+    'n_groups': 2,
+    'chunk_size': 8,
+  },
 }
 
 
@@ -91,3 +104,50 @@ def test_the_same_folder_back(made, tmp_path):
   state = {k: x.numpy() for k, x in model.state_dict().items()}
   for name, x in folders.stored(folder).items():
     np.testing.assert_array_equal(state[name], x)
+
+
+@pytest.mark.slow
+def test_a_llama_is_converted_trained_and_exported(tmp_path):
+  import torch
+  import transformers
+
+  def run(*arguments):
+    code, out, err = launchers.run(*arguments)
+    assert code == 0, err
+    return out
+
+  torch.manual_seed(0)
+  config = transformers.LlamaConfig(vocab_size=257, **CASES['Llama'])
+  model = transformers.LlamaForCausalLM(config)
+  model.save_pretrained(tmp_path / 'in')
+  form, folder = '--format=hf', f'--workdir={tmp_path / "run"}'
+  run('convert', f'--input={tmp_path / "in"}', form, folder)
+  run('generate', folder, '--prompt=1 2 3', '--max_new_tokens=4')
+  (tmp_path / 'a.txt').write_text('3 5 8 13 21 34 55 89 144 ' * 30)
+  bundle = bundle_lib.read(tmp_path / 'run', 'latest')
+  own = config_lib.to_dict(bundle.config)
+  raw = config_lib.default('attention', source='text', layout='packed')
+  for name in ('model', 'cell'):
+    raw[name].update(own[name])
+  raw.data.update(
+    path=str(tmp_path / 'a.txt'), tokenizer='numbers', vocabulary=257
+  )
+  raw.data.update(length=32, batch_size=2, workers=0, splits=(100, 0, 0))
+  raw.data.split_by = 'position'
+  raw.optimizer.learning_rate, raw.schedule.warmup_steps = 1e-2, 0
+  raw.train.steps = 2
+  raw.sample.new_tokens = 0
+  raw.evaluate.every = 0
+  loop.train(config_lib.parse(raw), str(tmp_path / 'run'))
+  out = tmp_path / 'out'
+  run('export', folder, form, f'--output={out}', '--checkpoint=latest')
+  after = transformers.AutoModelForCausalLM.from_pretrained(out).double()
+  assert after.config.model_type == 'llama'
+  with torch.no_grad():
+    want = after(torch.from_numpy(TOKENS)).logits.numpy()
+    before = model.double()(torch.from_numpy(TOKENS)).logits.numpy()
+  trained = bundle_lib.read(tmp_path / 'run', 'latest')
+  assert trained.step == 2
+  got = bundles.logits(trained, TOKENS)
+  np.testing.assert_allclose(got, want, rtol=0, atol=1e-4)
+  assert np.abs(want - before).max() > 1e-3

@@ -9,8 +9,6 @@ Source: Touvron et al., "LLaMA: Open and Efficient Foundation Language Models",
 
 from typing import Any
 
-import numpy as np
-
 from rnn_jax import config as config_lib
 from rnn_jax.cells import attention
 from rnn_jax.interop.formats.hf import table
@@ -78,13 +76,12 @@ def describe(config: config_lib.Config, model_type: str) -> dict[str, Any]:
     own = {'sliding_window': None if whole else cell.window + 1}
   if model_type == 'qwen2':
     own = {'use_sliding_window': False}
-  act = {ours: act for act, ours in [*table.ACTIVATIONS.items()][::-1]}
   return own | {
     'architectures': [f'{_CLASSES[model_type]}ForCausalLM'],
     'num_hidden_layers': model.layers,
     'hidden_size': model.width,
     'intermediate_size': model.mlp_width,
-    'hidden_act': act.get(model.mlp, model.mlp),
+    'hidden_act': table.activation(model.mlp),
     'rms_norm_eps': model.norm_epsilon or 1e-6,
     'num_attention_heads': cell.heads,
     'num_key_value_heads': cell.groups,
@@ -108,26 +105,19 @@ def layer(
 ) -> list[table.Tensor]:
   """Returns the tensors of a layer of attention and MLP."""
   width = config.model.width
-  norms = {
-    'input_layernorm': 'cell_norm',
-    'post_attention_layernorm': 'mlp_norm',
-  }
   return [
-    *(
-      table.Tensor(
-        f'{theirs}.{name}.weight',
-        (width,),
-        f'{ours}.{own}.scale',
-        layer=place,
-      )
-      for name, own in norms.items()
+    table.scale(f'{theirs}.input_layernorm', f'{ours}.cell_norm', width, place),
+    table.scale(
+      f'{theirs}.post_attention_layernorm', f'{ours}.mlp_norm', width, place
     ),
-    *_attention(config, f'{theirs}.self_attn', f'{ours}.cell', place),
-    *_mlp(config.model, f'{theirs}.mlp', f'{ours}.mlp', place),
+    *table.dense(
+      _attention(config), f'{theirs}.self_attn', f'{ours}.cell', place
+    ),
+    *table.dense(mlp(config.model), f'{theirs}.mlp', f'{ours}.mlp', place),
   ]
 
 
-def _attention(config, theirs, ours, place):
+def _attention(config):
   cell: attention.Config = config.cell
   width, K = config.model.width, cell.head_width
   shared = cell.heads // cell.groups
@@ -145,44 +135,21 @@ def _attention(config, theirs, ours, place):
       x = x.T.reshape(cell.groups, shared + 2, K, *x.shape[:-1])
       return x[:, heads]
 
-    found.append((name, 'projection', (rows, width), view, cell.biases))
-  inner = cell.heads * K
-  biased = cell.biases and cell.output_bias
-  found.append(('o_proj', 'output', (width, inner), np.transpose, biased))
-  return _dense(found, theirs, ours, place)
+    found.append(
+      table.Dense(name, 'projection', (rows, width), cell.biases, view)
+    )
+  shape, biased = (width, cell.heads * K), cell.biases and cell.output_bias
+  return [*found, table.Dense('o_proj', 'output', shape, biased)]
 
 
-def _mlp(model, theirs, ours, place):
+def mlp(model: config_lib.Model) -> list[table.Dense]:
+  """Returns the layers of a gated MLP."""
   inner, outer = (model.mlp_width, model.width), (model.width, model.mlp_width)
-  return _dense(
-    [
-      ('gate_proj', 'gate', inner, np.transpose, model.biases),
-      ('up_proj', 'up', inner, np.transpose, model.biases),
-      ('down_proj', 'down', outer, np.transpose, model.biases),
-    ],
-    theirs,
-    ours,
-    place,
-  )
-
-
-def _dense(rows, theirs, ours, place):
-  """Returns the tensors of (name, our name, shape, view, is biased)."""
-  found = []
-  for name, own, shape, view, biased in rows:
-    for leaf, part in (('kernel', 'weight'), ('bias', 'bias')):
-      if leaf == 'kernel' or biased:
-        own_shape = shape if leaf == 'kernel' else shape[:1]
-        found.append(
-          table.Tensor(
-            f'{theirs}.{name}.{part}',
-            own_shape,
-            f'{ours}.{own}.{leaf}',
-            view,
-            place,
-          )
-        )
-  return found
+  return [
+    table.Dense('gate_proj', 'gate', inner, model.biases),
+    table.Dense('up_proj', 'up', inner, model.biases),
+    table.Dense('down_proj', 'down', outer, model.biases),
+  ]
 
 
 _CLASSES = {'llama': 'Llama', 'mistral': 'Mistral', 'qwen2': 'Qwen2'}

@@ -1,0 +1,73 @@
+"""Each architecture: the logits of its equations, and the same folder back."""
+
+import numpy as np
+import pytest
+
+from rnn_jax import errors
+from tests.interop import oracles
+from tests.interop.formats.hf import folders
+from tests.support import bundles
+
+TOKENS = np.random.default_rng(1).integers(0, folders.V, (2, 18))
+QKV = ('q_proj', 'k_proj', 'v_proj')
+ALL = (*QKV, 'o_proj', 'gate_proj', 'up_proj', 'down_proj')
+CASES = {
+  'llama': ({}, ()),
+  'biased': ({'attention_bias': True, 'mlp_bias': True}, ALL),
+  'qwen2': ({'model_type': 'qwen2', 'tie_word_embeddings': True}, QKV),
+  'mistral': ({'model_type': 'mistral', 'sliding_window': 5}, ()),
+}
+OTHERS = {
+  'mamba2': (oracles.mamba2, folders.MAMBA2),
+  'gated_deltanet': (oracles.deltanet, folders.GATED_DELTANET),
+  'delta_net': (oracles.deltanet, folders.DELTANET),
+}
+
+
+def make(case):
+  """(Oracle, keys of config.json, tensors) of a case."""
+  if case in OTHERS:
+    oracle, keys = OTHERS[case]
+    if case == 'mamba2':
+      return oracle, keys, folders.mamba2()
+    gated = case == 'gated_deltanet'
+    return oracle, keys, folders.deltanet(9 if gated else 3, gated)
+  keys, biases = CASES[case]
+  keys, state = folders.LLAMA | keys, folders.llama(biases=biases)
+  if keys['tie_word_embeddings']:
+    del state['lm_head.weight']
+  return oracles.llama, keys, state
+
+
+@pytest.mark.parametrize('case', [*CASES, *OTHERS])
+def test_the_logits_of_the_equations_and_the_folder_back(case, tmp_path):
+  oracle, keys, state = make(case)
+  folder = folders.write(tmp_path / 'in', keys, state)
+  bundle = folders.read(folder)
+  want = oracle(state, TOKENS, keys)
+  np.testing.assert_allclose(
+    bundles.logits(bundle, TOKENS), want, rtol=0, atol=1e-5
+  )
+  out = folders.export(bundle, tmp_path / 'out')
+  folders.assert_same(out, folder)
+  bundles.assert_same(folders.read(out), bundle)
+
+
+@pytest.mark.parametrize(
+  'case, keys, named',
+  [
+    ('mamba2', {'use_bias': True}, r'use_bias=True: only \[False\]'),
+    ('mamba2', {'time_step_limit': [0.1, 1.0]}, 'time_step_limit=.*only'),
+    ('mamba2', {'expand': 3}, 'expand=3.0: hidden_size=12'),
+    ('mistral', {'sliding_window': '5'}, "sliding_window='5': give a whole"),
+    ('qwen2', {'use_sliding_window': True}, 'use_sliding_window=True'),
+    ('delta_net', {'use_gate': True}, 'use_gate=True'),
+    ('delta_net', {'expand_k': 0.7}, 'expand_k=0.7: heads would be'),
+    ('gated_deltanet', {'attn': {'layers': [1]}}, 'attn=.*only null'),
+    ('gated_deltanet', {'num_v_heads': 4}, r'num_v_heads=4: only \[2\]'),
+  ],
+)
+def test_variants_are_refused_by_name(case, keys, named, tmp_path):
+  _, own, _ = make(case)
+  with pytest.raises(errors.InputError, match=named):
+    folders.read(folders.write(tmp_path / 'in', own | keys, {}))
