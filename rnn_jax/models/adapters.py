@@ -63,11 +63,11 @@ def logical_axes(params: PyTree, axes: PyTree) -> dict[str, str]:
   """
   known = _flat(axes)
   names = dict(known)
-  for name, x in _flat(params[KEY]).items():
+  for name in _flat(params[KEY]):
     target, _, side = name.rpartition('/')
     *others, inputs, outputs = known[target].partition('+')[0].split('x')
     own = (inputs, '_') if side == 'a' else ('_', outputs)
-    names[f'{KEY}/{name}'] = 'x'.join((*others, *own))[-2 * x.ndim + 1 :]
+    names[f'{KEY}/{name}'] = 'x'.join((*others, *own))
   return names
 
 

@@ -16,10 +16,11 @@ from tests.ops.gla import test_pallas
 
 pytestmark = pytest.mark.slow
 
-# L, K, P, read, decay, dtype, rows. A tile has 64 of each; of rows, those with
-# several resets and each kind of gate, or the first and the last of these.
+# L, K, P, read, decay, dtype, rows. A tile has 64 of each, and chunks take turns
+# in two places. Of rows, some with several resets: all gates, or two kinds.
 CASES = (
   (65, 20, 16, 'after', 'key', 'float32', slice(2, None, 3)),
+  (130, 16, 16, 'after', 'key', 'float32', slice(2, 3)),
   (17, 16, 80, 'before', 'head', 'float32', slice(2, None, 15)),
   (3, 70, 16, 'after', 'key', 'bfloat16', slice(2, None, 15)),
 )

@@ -4,6 +4,8 @@ A border of a chunk is a mask of its steps: mask_it = 1 if the log-decay of step
 t lies between step i and the border. exp(mask @ log a) is the decay of each
 step from or to its border, and mask^T @ x sums for each log-decay what it
 decays.
+
+A kernel's `s` is the shared memory and the barriers of one program, by name.
 """
 
 import functools
@@ -72,56 +74,44 @@ def _to_pairs(plan, ref, row, n, *block):
   return [ref.at[(first + part, *index)] for part in range(plan.parts)]
 
 
-def _prepare(
-  plan,
-  inputs,
-  outputs,
-  q_s,
-  k_s,
-  loga_s,
-  logs_s,
-  border_s,
-  x_s,
-  total_s,
-  barrier,
-):
+def _prepare(plan, inputs, outputs, s):
   q_ref, k_ref, loga_ref = inputs
   read_ref, write_ref, total_ref, scores_ref = outputs
   n, keys = jax.lax.axis_index('n'), jax.lax.axis_index('i')
   row, b, h = tiles.sequence(plan)
   here = b, tiles.at(n), h, tiles.at(keys)
   i, j = tiles.pairs(plan)
-  x = _parts(x_s, plan.parts)
+  x = _parts(s.x, plan.parts)
   tiles.load(
-    barrier,
-    (q_ref.at[here], q_s),
-    (k_ref.at[here], k_s),
-    (loga_ref.at[here], loga_s),
+    s.barrier,
+    (q_ref.at[here], s.q),
+    (k_ref.at[here], s.k),
+    (loga_ref.at[here], s.loga),
   )
-  logs, loga = _logs(loga_s, logs_s)
-  total_s[...] = jnp.sum(loga, 0)
+  logs, loga = _logs(s.loga, s.logs)
+  s.total[...] = jnp.sum(loga, 0)
 
   def level(number, scores):
     late, border, across = _level(plan, number)
-    decay = _decay(plan, border_s, logs, border)
-    tiles.write(x, _either(late, q_s, k_s) * decay)
+    decay = _decay(plan, s.border, logs, border)
+    tiles.write(x, _either(late, s.q, s.k) * decay)
     met = tiles.dot(plan, x, tiles.transposed(x))
     return scores + jnp.where(across & (i > j), met, 0.0)
 
   scores = jax.lax.fori_loop(0, LEVELS, level, tiles.zeros(plan))
-  q, k = (ref[...].astype(jnp.float32) for ref in (q_s, k_s))
+  q, k = (ref[...].astype(jnp.float32) for ref in (s.q, s.k))
   own = tiles.repeated(jnp.sum(q * k, 1), 0)
-  scores_s = loga_s
+  scores_s = s.loga
   scores_s[...] = scores + jnp.where(i == j, own, 0.0)
   for values, border, ref in (
-    (q_s, j <= i, read_ref),
-    (k_s, j > i, write_ref),
+    (s.q, j <= i, read_ref),
+    (s.k, j > i, write_ref),
   ):
-    decay = _decay(plan, border_s, logs, border)
+    decay = _decay(plan, s.border, logs, border)
     tiles.write(x, values[...].astype(jnp.float32) * decay)
     tiles.store(*zip(x, _to_chunk(plan, ref, b, n, h, keys), strict=True))
   tiles.store(
-    (total_s, total_ref.at[row, n, tiles.at(keys)]),
+    (s.total, total_ref.at[row, n, tiles.at(keys)]),
     (scores_s, scores_ref.at[row * plan.N + n, keys]),
   )
 
@@ -149,13 +139,13 @@ def prepare(
       ((rows * plan.N, width, TILE, TILE), jnp.float32),
     ],
     {
-      'q_s': tiles.tile(plan.stored),
-      'k_s': tiles.tile(plan.stored),
-      'loga_s': tiles.tile(jnp.float32),
-      'logs_s': tiles.operand(tiles.EXACT),
-      'border_s': tiles.operand(),
-      'x_s': tiles.operand(plan.parts),
-      'total_s': plgpu.SMEM((TILE,), jnp.float32),
+      'q': tiles.tile(plan.stored),
+      'k': tiles.tile(plan.stored),
+      'loga': tiles.tile(jnp.float32),
+      'logs': tiles.operand(tiles.EXACT),
+      'border': tiles.operand(),
+      'x': tiles.operand(plan.parts),
+      'total': plgpu.SMEM((TILE,), jnp.float32),
       'barrier': plgpu.Barrier(num_arrivals=3),
     },
   )
@@ -164,38 +154,25 @@ def prepare(
   return read, write, total, scores
 
 
-def _states(
-  plan,
-  inputs,
-  outputs,
-  state_s,
-  x_s,
-  v_s,
-  total_s,
-  kept_s,
-  first,
-  ready,
-  *,
-  reverse,
-):
+def _states(plan, inputs, outputs, s, *, reverse):
   state_ref, x_ref, v_ref, total_ref = inputs
   kept_ref, last_ref = outputs
   row, b, h = tiles.sequence(plan)
   keys, values = jax.lax.axis_index('i'), jax.lax.axis_index('p')
   here = row, tiles.at(keys), tiles.at(values)
-  kept = _parts(kept_s, plan.parts)
+  kept = _parts(s.kept, plan.parts)
 
   def chunk(n):
     return plan.N - 1 - n if reverse else n
 
   def fetch(n):
     slot, n = jax.lax.rem(n, 2), chunk(n)
-    x, v = (_parts(ref.at[slot], plan.parts) for ref in (x_s, v_s))
+    x, v = (_parts(ref.at[slot], plan.parts) for ref in (s.x, s.v))
     tiles.fetch(
-      ready.at[slot],
+      s.ready.at[slot],
       *zip(_to_chunk(plan, x_ref, b, n, h, keys), x, strict=True),
       *zip(_to_chunk(plan, v_ref, b, n, h, values), v, strict=True),
-      (total_ref.at[row, n, tiles.at(keys)], total_s.at[slot]),
+      (total_ref.at[row, n, tiles.at(keys)], s.total.at[slot]),
     )
 
   def advance(n, state):
@@ -206,21 +183,21 @@ def _states(
     to = _to_pairs(plan, kept_ref, row, chunk(n), keys, values)
     for source, target in zip(kept, to, strict=True):
       plgpu.copy_smem_to_gmem(source, target)
-    plgpu.barrier_wait(ready.at[slot])
+    plgpu.barrier_wait(s.ready.at[slot])
 
     @pl.when(n + 1 < plan.N)
     def _():
       fetch(n + 1)
 
-    x, v = (_parts(ref.at[slot], plan.parts) for ref in (x_s, v_s))
+    x, v = (_parts(ref.at[slot], plan.parts) for ref in (s.x, s.v))
     written = tiles.dot(plan, tiles.transposed(x), v)
-    decay = jnp.exp(tiles.vector(plan, total_s.at[slot], 0))
+    decay = jnp.exp(tiles.vector(plan, s.total.at[slot], 0))
     return tiles.repeated(decay, 0) * state + written
 
   fetch(jnp.int32(0))
-  tiles.load(first, (state_ref.at[here], state_s))
-  state_s[...] = jax.lax.fori_loop(0, plan.N, advance, state_s[...])
-  tiles.store((state_s, last_ref.at[here]))
+  tiles.load(s.first, (state_ref.at[here], s.state))
+  s.state[...] = jax.lax.fori_loop(0, plan.N, advance, s.state[...])
+  tiles.store((s.state, last_ref.at[here]))
 
 
 def states(
@@ -257,48 +234,35 @@ def states(
       ((rows, plan.K, plan.P), jnp.float32),
     ],
     {
-      'state_s': tiles.tile(jnp.float32),
-      'x_s': tiles.operand(2, parts),
-      'v_s': tiles.operand(2, parts),
-      'total_s': plgpu.SMEM((2, TILE), jnp.float32),
-      'kept_s': tiles.operand(parts),
+      'state': tiles.tile(jnp.float32),
+      'x': tiles.operand(2, parts),
+      'v': tiles.operand(2, parts),
+      'total': plgpu.SMEM((2, TILE), jnp.float32),
+      'kept': tiles.operand(parts),
       'first': plgpu.Barrier(),
       'ready': plgpu.Barrier(num_arrivals=2 * parts + 1, num_barriers=2),
     },
   )
 
 
-def _outputs(
-  plan,
-  inputs,
-  outputs,
-  x_s,
-  states_s,
-  scores_s,
-  v_s,
-  y_s,
-  of_chunk,
-  of_keys,
-  *,
-  reverse,
-):
+def _outputs(plan, inputs, outputs, s, *, reverse):
   x_ref, states_ref, scores_ref, v_ref = inputs
   n, values = jax.lax.axis_index('n'), jax.lax.axis_index('p')
   row, b, h = tiles.sequence(plan)
   x, state, scores, v = (
-    _parts(ref, plan.parts) for ref in (x_s, states_s, scores_s, v_s)
+    _parts(ref, plan.parts) for ref in (s.x, s.states, s.scores, s.v)
   )
 
   def fetch(keys):
     kept = _to_pairs(plan, states_ref, row, n, keys, values)
     tiles.fetch(
-      of_keys,
+      s.of_keys,
       *zip(_to_chunk(plan, x_ref, b, n, h, keys), x, strict=True),
       *zip(kept, state, strict=True),
     )
 
   def add(keys, y):
-    plgpu.barrier_wait(of_keys)
+    plgpu.barrier_wait(s.of_keys)
     y += tiles.dot(plan, x, state)
 
     @pl.when((keys + 1) * TILE < plan.K)
@@ -309,15 +273,15 @@ def _outputs(
 
   fetch(jnp.int32(0))
   tiles.load(
-    of_chunk,
+    s.of_chunk,
     *zip(_to_pairs(plan, scores_ref, row, n), scores, strict=True),
     *zip(_to_chunk(plan, v_ref, b, n, h, values), v, strict=True),
   )
   scores = tiles.transposed(scores) if reverse else scores
   y = tiles.dot(plan, scores, v)
   y = jax.lax.fori_loop(0, plan.K // TILE, add, y)
-  y_s[...] = y.astype(y_s.dtype)
-  tiles.store((y_s, outputs[0].at[b, tiles.at(n), h, tiles.at(values)]))
+  s.y[...] = y.astype(s.y.dtype)
+  tiles.store((s.y, outputs[0].at[b, tiles.at(n), h, tiles.at(values)]))
 
 
 def outputs(
@@ -338,37 +302,24 @@ def outputs(
     [x, states, scores, v],
     [((plan.B, plan.L, plan.H, plan.P), plan.stored)],
     {
-      'x_s': operand,
-      'states_s': operand,
-      'scores_s': operand,
-      'v_s': operand,
-      'y_s': tiles.tile(plan.stored),
+      'x': operand,
+      'states': operand,
+      'scores': operand,
+      'v': operand,
+      'y': tiles.tile(plan.stored),
       'of_chunk': arrivals,
       'of_keys': arrivals,
     },
   )[0]
 
 
-def _meet(
-  plan,
-  inputs,
-  outputs,
-  dy_s,
-  v_s,
-  states_s,
-  d_states_s,
-  d_read_s,
-  d_write_s,
-  d_total_s,
-  of_scores,
-  of_values,
-):
+def _meet(plan, inputs, outputs, s):
   dy_ref, v_ref, states_ref, d_states_ref = inputs
   d_read_ref, d_write_ref, d_total_ref, d_scores_ref = outputs
   n, keys = jax.lax.axis_index('n'), jax.lax.axis_index('i')
   row, b, h = tiles.sequence(plan)
   operands = [
-    _parts(ref, plan.parts) for ref in (dy_s, v_s, states_s, d_states_s)
+    _parts(ref, plan.parts) for ref in (s.dy, s.v, s.states, s.d_states)
   ]
 
   dy, v, state, d_state = operands
@@ -378,14 +329,14 @@ def _meet(
   def _():
     def add(values, d_scores):
       tiles.load(
-        of_scores,
+        s.of_scores,
         *zip(_to_chunk(plan, dy_ref, b, n, h, values), dy, strict=True),
         *zip(_to_chunk(plan, v_ref, b, n, h, values), v, strict=True),
       )
       return d_scores + tiles.dot(plan, dy, tiles.transposed(v))
 
-    d_read_s[...] = jax.lax.fori_loop(0, plan.P // TILE, add, tiles.zeros(plan))
-    tiles.store((d_read_s, d_scores_ref.at[row * plan.N + n]))
+    s.d_read[...] = jax.lax.fori_loop(0, plan.P // TILE, add, tiles.zeros(plan))
+    tiles.store((s.d_read, d_scores_ref.at[row * plan.N + n]))
 
   def add(values, carry):
     d_read, d_write, d_total = carry
@@ -396,8 +347,8 @@ def _meet(
       _to_pairs(plan, d_states_ref, row, n, keys, values),
     )
     for source, to in zip(sources, operands, strict=True):
-      tiles.fetch(of_values, *zip(source, to, strict=True))
-    plgpu.barrier_wait(of_values)
+      tiles.fetch(s.of_values, *zip(source, to, strict=True))
+    plgpu.barrier_wait(s.of_values)
     d_read += tiles.dot(plan, dy, tiles.transposed(state))
     d_write += tiles.dot(plan, v, tiles.transposed(d_state))
     d_total += jnp.sum(tiles.read(state) * tiles.read(d_state), 1)
@@ -405,12 +356,12 @@ def _meet(
 
   nothing = tiles.zeros(plan), tiles.zeros(plan), tiles.zeros(plan, 1)
   sums = jax.lax.fori_loop(0, plan.P // TILE, add, nothing)
-  d_read_s[...], d_write_s[...], d_total_s[...] = sums
+  s.d_read[...], s.d_write[...], s.d_total[...] = sums
   here = b, tiles.at(n), h, tiles.at(keys)
   tiles.store(
-    (d_read_s, d_read_ref.at[here]),
-    (d_write_s, d_write_ref.at[here]),
-    (d_total_s, d_total_ref.at[row, n, tiles.at(keys)]),
+    (s.d_read, d_read_ref.at[here]),
+    (s.d_write, d_write_ref.at[here]),
+    (s.d_total, d_total_ref.at[row, n, tiles.at(keys)]),
   )
 
 
@@ -440,79 +391,62 @@ def meet(
       ((rows * plan.N, TILE, TILE), jnp.float32),
     ],
     {
-      'dy_s': operand,
-      'v_s': operand,
-      'states_s': operand,
-      'd_states_s': operand,
-      'd_read_s': tiles.tile(jnp.float32),
-      'd_write_s': tiles.tile(jnp.float32),
-      'd_total_s': plgpu.SMEM((TILE,), jnp.float32),
+      'dy': operand,
+      'v': operand,
+      'states': operand,
+      'd_states': operand,
+      'd_read': tiles.tile(jnp.float32),
+      'd_write': tiles.tile(jnp.float32),
+      'd_total': plgpu.SMEM((TILE,), jnp.float32),
       'of_scores': plgpu.Barrier(num_arrivals=2 * plan.parts),
       'of_values': plgpu.Barrier(num_arrivals=4 * plan.parts),
     },
   )
 
 
-def _gradients(
-  plan,
-  inputs,
-  outputs,
-  q_s,
-  k_s,
-  loga_s,
-  total_s,
-  sum_s,
-  x_s,
-  met_s,
-  pairs_s,
-  logs_s,
-  border_s,
-  own_s,
-  of_keys,
-  of_sum,
-):
+def _gradients(plan, inputs, outputs, s):
   q_ref, k_ref, loga_ref, d_read_ref, d_write_ref, d_total_ref = inputs[:6]
   pairs_ref, own_ref = inputs[6:]
   n, keys = jax.lax.axis_index('n'), jax.lax.axis_index('i')
   row, b, h = tiles.sequence(plan)
   here = b, tiles.at(n), h, tiles.at(keys)
   i, j = tiles.pairs(plan)
-  x, met, pairs = (_parts(ref, plan.parts) for ref in (x_s, met_s, pairs_s))
+  x, met, pairs = (_parts(ref, plan.parts) for ref in (s.x, s.met, s.pairs))
   tiles.fetch(
-    of_keys,
-    (q_ref.at[here], q_s),
-    (k_ref.at[here], k_s),
-    (loga_ref.at[here], loga_s),
-    (d_total_ref.at[row, n, tiles.at(keys)], total_s),
-    (own_ref.at[row * plan.N + n], own_s),
+    s.of_keys,
+    (q_ref.at[here], s.q),
+    (k_ref.at[here], s.k),
+    (loga_ref.at[here], s.loga),
+    (d_total_ref.at[row, n, tiles.at(keys)], s.total),
+    (own_ref.at[row * plan.N + n], s.own),
     *zip(_to_pairs(plan, pairs_ref, row, n), pairs, strict=True),
   )
-  tiles.fetch(of_sum, (d_write_ref.at[here], sum_s))
-  plgpu.barrier_wait(of_keys)
-  logs, loga = _logs(loga_s, logs_s)
+  tiles.fetch(s.of_sum, (d_write_ref.at[here], s.sum))
+  plgpu.barrier_wait(s.of_keys)
+  logs, loga = _logs(s.loga, s.logs)
   # From here on sums of gradients, since registers are scarce.
-  d_loga_s, dq_s, total = loga_s, sum_s, jnp.exp(jnp.sum(loga, 0))
-  through = tiles.vector(plan, total_s, 1) * total
+  d_loga_s, dq_s, total = s.loga, s.sum, jnp.exp(jnp.sum(loga, 0))
+  through = tiles.vector(plan, s.total, 1) * total
   d_loga_s[...] = tiles.repeated(through, 1)
-  own = tiles.repeated(tiles.vector(plan, own_s, 0), 0)
+  own = tiles.repeated(tiles.vector(plan, s.own, 0), 0)
 
   def add_to_decays(values):
     tiles.write(x, values)
-    d_loga_s[...] += tiles.dot(plan, tiles.transposed([border_s]), x)
+    d_loga_s[...] += tiles.dot(plan, tiles.transposed([s.border]), x)
 
-  plgpu.barrier_wait(of_sum)
-  dk = sum_s[...] * _decay(plan, border_s, logs, j > i)
-  add_to_decays(k_s[...].astype(jnp.float32) * dk)
-  dk += own * q_s[...].astype(jnp.float32)
-  tiles.load(of_sum, (d_read_ref.at[here], sum_s))
-  dq = sum_s[...] * _decay(plan, border_s, logs, j <= i)
-  add_to_decays(q_s[...].astype(jnp.float32) * dq)
-  dq_s[...] = dq + own * k_s[...].astype(jnp.float32)
+  plgpu.barrier_wait(s.of_sum)
+  dk = s.sum[...] * _decay(plan, s.border, logs, j > i)
+  add_to_decays(s.k[...].astype(jnp.float32) * dk)
+  dk += own * s.q[...].astype(jnp.float32)
+  tiles.load(s.of_sum, (d_read_ref.at[here], s.sum))
+  dq = s.sum[...] * _decay(plan, s.border, logs, j <= i)
+  add_to_decays(s.q[...].astype(jnp.float32) * dq)
+  dq_s[...] = dq + own * s.k[...].astype(jnp.float32)
 
   def level(number, dk):
     late, border, across = _level(plan, number)
-    decay = _decay(plan, border_s, logs, border)
-    tiles.write(x, _either(late, q_s, k_s) * decay)
+    decay = _decay(plan, s.border, logs, border)
+    tiles.write(x, _either(late, s.q, s.k) * decay)
     for source, to in zip(pairs, met, strict=True):
       to[...] = jnp.where(across, source[...], jnp.bfloat16(0))
     decayed = tiles.dot(plan, met, x)
@@ -523,12 +457,12 @@ def _gradients(
     return dk
 
   dk = jax.lax.fori_loop(0, LEVELS, level, dk)
-  q_s[...] = dq_s[...].astype(q_s.dtype)
-  k_s[...] = dk.astype(k_s.dtype)
+  s.q[...] = dq_s[...].astype(s.q.dtype)
+  s.k[...] = dk.astype(s.k.dtype)
   dq_ref, dk_ref, d_loga_ref = outputs
   tiles.store(
-    (q_s, dq_ref.at[here]),
-    (k_s, dk_ref.at[here]),
+    (s.q, dq_ref.at[here]),
+    (s.k, dk_ref.at[here]),
     (d_loga_s, d_loga_ref.at[here]),
   )
 
@@ -558,17 +492,17 @@ def gradients(
     [q, k, loga, d_read, d_write, d_total, pairs, own],
     [(shape, plan.stored), (shape, plan.stored), (shape, jnp.float32)],
     {
-      'q_s': tiles.tile(plan.stored),
-      'k_s': tiles.tile(plan.stored),
-      'loga_s': tiles.tile(jnp.float32),
-      'total_s': vector,
-      'sum_s': tiles.tile(jnp.float32),
-      'x_s': operand,
-      'met_s': operand,
-      'pairs_s': operand,
-      'logs_s': tiles.operand(tiles.EXACT),
-      'border_s': tiles.operand(),
-      'own_s': vector,
+      'q': tiles.tile(plan.stored),
+      'k': tiles.tile(plan.stored),
+      'loga': tiles.tile(jnp.float32),
+      'total': vector,
+      'sum': tiles.tile(jnp.float32),
+      'x': operand,
+      'met': operand,
+      'pairs': operand,
+      'logs': tiles.operand(tiles.EXACT),
+      'border': tiles.operand(),
+      'own': vector,
       'of_keys': plgpu.Barrier(num_arrivals=5 + plan.parts),
       'of_sum': plgpu.Barrier(),
     },

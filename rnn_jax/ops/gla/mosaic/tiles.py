@@ -7,6 +7,7 @@ of x_i y_j, i + j <= 2; what is left out is below 2^-22 of it.
 """
 
 import functools
+import types
 from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
@@ -77,7 +78,7 @@ def call(
   Args:
     plan: the shapes.
     kernel: a function of the plan, references to the inputs and to the outputs,
-      and the scratch memory by name.
+      and the scratch memory, whose attributes are its names.
     grid: the size of each axis by name.
     inputs: arrays.
     outputs: (shape, dtype) each.
@@ -93,7 +94,9 @@ def call(
       plan,
       refs[:inputs_end],
       refs[inputs_end:outputs_end],
-      **dict(zip(scratch, refs[outputs_end:], strict=True)),
+      types.SimpleNamespace(
+        **dict(zip(scratch, refs[outputs_end:], strict=True))
+      ),
     )
 
   return plgpu.kernel(
