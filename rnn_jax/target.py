@@ -230,8 +230,8 @@ def capability() -> tuple[int, ...]:
   """Returns the compute capability of `device`; () isn't an NVIDIA GPU."""
   if _used:
     return _used.capability
-  found = getattr(jax.devices()[0], 'compute_capability', '')
-  return tuple(map(int, re.findall(r'\d+', str(found))))
+  text = getattr(jax.devices()[0], 'compute_capability', '')
+  return tuple(map(int, re.findall(r'\d+', str(text))))
 
 
 def device() -> jax.Device:

@@ -7,8 +7,8 @@
 
 k and q, B and C in the paper, are shared by the heads of a group, and the norm
 is over a group; it has no scale, which W_o can learn, unless `norm_scale` asks
-for one of each channel. `conv` is a short causal
-convolution of each channel. Devices that share heads have whole groups.
+for one of each channel. `conv` is a short causal convolution of each channel.
+Devices that share heads have whole groups.
 
 Shapes: v, g, o BxLxHxP, q, k BxLxGxK of G groups, dt, a BxLxH, the state
 BxHxKxP and the inputs of the convolution, BxWxE.

@@ -205,12 +205,12 @@ def read_base(
   remedy = f'the adapters of {workdir} change step {step} of {run}'
   try:
     base = read(run, step)
-    found = digest(run, base.config, step)
+    seal = digest(run, base.config, step)
   except (errors.InputError, OSError) as error:
     raise errors.InputError(
       f"{remedy}, which can't be read: {errors.explain(error) or error}"
     ) from error
-  if found != record['sha256']:
+  if seal != record['sha256']:
     raise errors.InputError(f'{remedy}, which is another checkpoint now')
   theirs = flax.traverse_util.flatten_dict(base.params, sep='/')
   ours = [*names]

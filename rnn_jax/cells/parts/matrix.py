@@ -7,9 +7,9 @@ A cell's file says what x is projected to and how q, k, v and log a follow from
 it, `read`; the recurrence is that of ops/gla in any of its forms. The norm is
 of each head and has no scale, which W_o can learn, so that heads can be
 sharded; with `norm_scale`, as pretrained models have, all heads share one. The
-parts of the projection that a cell names in `mixed` go through a
-short causal convolution of each channel. What is kept between steps besides the
-memory, such as that convolution's inputs, is `extra` in the state.
+parts of the projection that a cell names in `mixed` go through a short causal
+convolution of each channel. What is kept between steps besides the memory, such
+as that convolution's inputs, is `extra` in the state.
 
 Shapes: q, k, a BxLxHxK, or a BxLxHx1; v, o, g BxLxHxP; the state BxHxKxP and
 the inputs of the convolution, BxWxE.

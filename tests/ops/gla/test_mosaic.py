@@ -16,7 +16,7 @@ from tests.ops.gla import test_pallas
 
 pytestmark = pytest.mark.slow
 
-# L, K, P, read, decay, dtype, rows. A tile has 64 of each, and chunks take turns
+# L, K, P, read, decay, dtype, rows. A tile has 64 of each; chunks take turns
 # in two places. Of rows, some with several resets: all gates, or two kinds.
 CASES = (
   (65, 20, 16, 'after', 'key', 'float32', slice(2, None, 3)),

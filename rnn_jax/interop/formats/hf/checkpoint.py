@@ -130,7 +130,7 @@ def _stored(folder):
   if lacking := [path.name for path in paths if not path.is_file()]:
     also = '' if where else f', and no {INDEX}'
     raise errors.InputError(f'{folder}: it has no {", ".join(lacking)}{also}')
-  found = {}
+  stored = {}
   for path in paths:
     with _open(path) as file:
       for name in [*file.keys()]:
@@ -138,8 +138,8 @@ def _stored(folder):
           continue
         one = file.get_slice(name)
         _check_float(path, name, one.get_dtype())
-        found[name] = _Stored(path, tuple(one.get_shape()))
-  return {k: x for k, x in found.items() if not k.endswith(DERIVED)}
+        stored[name] = _Stored(path, tuple(one.get_shape()))
+  return {k: x for k, x in stored.items() if not k.endswith(DERIVED)}
 
 
 def _files(folder, where):

@@ -161,11 +161,11 @@ def read_keys(path: pathlib.Path) -> Keys:
 
 def known(first: str | None = None) -> list[tuple[types.ModuleType, str]]:
   """Returns (architecture, model_type) of all, those of `first` first."""
-  found = []
+  listed = []
   for module in sorted(x.name for x in pkgutil.iter_modules(_PATH)):
     one = importlib.import_module(f'{architectures.__name__}.{module}')
-    found += [(one, model_type) for model_type in one.MODEL_TYPES]
-  return sorted(found, key=lambda pair: pair[1] != first)
+    listed += [(one, model_type) for model_type in one.MODEL_TYPES]
+  return sorted(listed, key=lambda pair: pair[1] != first)
 
 
 def find(keys: Keys) -> types.ModuleType:
@@ -230,7 +230,7 @@ def dense(
     ours: prefix of our names.
     layer: its place.
   """
-  found = []
+  listed = []
   for row in rows:
     kinds: dict[str, tuple[str, tuple[int, ...]]]
     kinds = {'weight': ('kernel', row.shape)}
@@ -238,8 +238,8 @@ def dense(
       kinds['bias'] = 'bias', row.shape[:1]
     for kind, (leaf, shape) in kinds.items():
       names = f'{theirs}.{row.name}.{kind}', f'{ours}.{row.leaf}.{leaf}'
-      found.append(Tensor(names[0], shape, names[1], row.view, layer))
-  return found
+      listed.append(Tensor(names[0], shape, names[1], row.view, layer))
+  return listed
 
 
 def scale(

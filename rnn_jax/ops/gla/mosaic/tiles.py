@@ -156,13 +156,13 @@ def split(x: jax.Array, parts: int) -> list[jax.Array]:
   Bits are truncated, since a compiler may optimize rounding to bfloat16 and
   back away. The last part is rounded.
   """
-  found = []
+  made = []
   for _ in range(parts - 1):
     bits = jax.lax.bitcast_convert_type(x, jnp.int32) & jnp.int32(-(2**16))
     part = jax.lax.bitcast_convert_type(bits, jnp.float32)
-    found.append(part.astype(jnp.bfloat16))
+    made.append(part.astype(jnp.bfloat16))
     x = x - part
-  return [*found, x.astype(jnp.bfloat16)]
+  return [*made, x.astype(jnp.bfloat16)]
 
 
 def write(refs: Sequence[Any], x: jax.Array) -> None:

@@ -83,8 +83,8 @@ def runs_here() -> bool:
 
 def form() -> str:
   """Returns which kernels run: 'mosaic' on Hopper GPUs, else 'triton'."""
-  if found := _interpreted.get():
-    return found
+  if name := _interpreted.get():
+    return name
   mosaic = target.capability()[:1] == (gla_mosaic.CAPABILITY,)
   return 'mosaic' if mosaic else 'triton'
 

@@ -137,13 +137,13 @@ def describe(config: config_lib.Config, model_type: str) -> dict[str, Any]:
 
 def tensors(config: config_lib.Config, vocabulary: int) -> list[table.Tensor]:
   """Returns the table of tensors; see table.py."""
-  found = table.ends(
+  listed = table.ends(
     config.model, vocabulary, ('model.embeddings', 'model.norm')
   )
   width = config.model.width
   for n, (ours, place, _) in enumerate(table.layers(config.model)):
     theirs = f'model.layers.{n}'
-    found += [
+    listed += [
       table.scale(f'{theirs}.attn_norm', f'{ours}.cell_norm', width, place),
       table.scale(f'{theirs}.mlp_norm', f'{ours}.mlp_norm', width, place),
       *_cell(config, f'{theirs}.attn', f'{ours}.cell', place),
@@ -151,7 +151,7 @@ def tensors(config: config_lib.Config, vocabulary: int) -> list[table.Tensor]:
         llama.mlp(config.model), f'{theirs}.mlp', f'{ours}.mlp', place
       ),
     ]
-  return found
+  return listed
 
 
 def _cell(config, theirs, ours, place):

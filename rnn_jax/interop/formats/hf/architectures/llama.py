@@ -92,12 +92,12 @@ def describe(config: config_lib.Config, model_type: str) -> dict[str, Any]:
 
 def tensors(config: config_lib.Config, vocabulary: int) -> list[table.Tensor]:
   """Returns the table of tensors; see table.py."""
-  found = table.ends(
+  listed = table.ends(
     config.model, vocabulary, ('model.embed_tokens', 'model.norm')
   )
   for n, (ours, place, _) in enumerate(table.layers(config.model)):
-    found += layer(config, f'model.layers.{n}', ours, place)
-  return found
+    listed += layer(config, f'model.layers.{n}', ours, place)
+  return listed
 
 
 def layer(
@@ -126,7 +126,7 @@ def _attention(config):
     'k_proj': slice(shared, shared + 1),
     'v_proj': slice(shared + 1, shared + 2),
   }
-  found = []
+  listed = []
   for name, heads in parts.items():
     rows = (heads.stop - heads.start) * cell.groups * K
 
@@ -135,11 +135,11 @@ def _attention(config):
       x = x.T.reshape(cell.groups, shared + 2, K, *x.shape[:-1])
       return x[:, heads]
 
-    found.append(
+    listed.append(
       table.Dense(name, 'projection', (rows, width), cell.biases, view)
     )
   shape, biased = (width, cell.heads * K), cell.biases and cell.output_bias
-  return [*found, table.Dense('o_proj', 'output', shape, biased)]
+  return [*listed, table.Dense('o_proj', 'output', shape, biased)]
 
 
 def mlp(model: config_lib.Model) -> list[table.Dense]:

@@ -91,16 +91,16 @@ def describe(config: config_lib.Config, model_type: str) -> dict[str, Any]:
 
 def tensors(config: config_lib.Config, vocabulary: int) -> list[table.Tensor]:
   """Returns the table of tensors; see table.py."""
-  found = table.ends(
+  listed = table.ends(
     config.model, vocabulary, ('backbone.embeddings', 'backbone.norm_f')
   )
   for n, (ours, place, _) in enumerate(table.layers(config.model)):
     theirs, width = f'backbone.layers.{n}', config.model.width
-    found.append(
+    listed.append(
       table.scale(f'{theirs}.norm', f'{ours}.cell_norm', width, place)
     )
-    found += _mixer(config, f'{theirs}.mixer', f'{ours}.cell', place)
-  return found
+    listed += _mixer(config, f'{theirs}.mixer', f'{ours}.cell', place)
+  return listed
 
 
 def _mixer(config, theirs, ours, place):
