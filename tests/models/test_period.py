@@ -123,8 +123,8 @@ def assert_close(got, want, tolerance=CLOSE):
 
 @pytest.mark.parametrize(
   'changes',
-  ({}, {'remat__layers': 3}, {'remat__layers': 3, 'remat__stored_layers': 3}),
-  ids=('all', 'groups', 'stored'),
+  ({}, {'remat__layers': 3, 'remat__stored_layers': 3}),
+  ids=('all', 'remat'),
 )
 def test_a_hybrid_is_its_layers_in_turn(changes):
   got, want = passed(build(**changes)), wanted()
