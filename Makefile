@@ -154,7 +154,7 @@ $(test_stamp): $(created) pyproject.toml constraints.txt
 	@touch $(run_stamp) $@
 
 $(peers_stamp): $(test_stamp)
-	$(call install,$(if $(extra),$(extra)$(comma))test$(comma)peers$(comma)bertscore$(comma)hf$(comma)lm_eval$(comma)wandb)
+	$(call install,$(if $(extra),$(extra)$(comma))test$(comma)peers$(comma)bertscore$(comma)hf$(comma)lm-eval$(comma)wandb)
 	@touch $@
 
 # An environment of its own, which finds all other packages in VENV.

@@ -57,7 +57,7 @@ def main(argv):
   except ImportError as error:
     raise errors.InputError(
       f'launch.lm_eval: the package lm-eval is missing or unfit ({error}): pip '
-      "install 'rnn_jax[lm_eval]'"
+      "install 'rnn_jax[lm-eval]'"
     ) from error
   options = lm_eval.Options(
     tuple(TASKS.value), INCLUDE_PATH.value, SHOTS.value, LIMIT.value

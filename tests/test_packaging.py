@@ -1,6 +1,8 @@
-"""A build of a small checkout holds its commands and configs."""
+"""Extras install by name; a build of a checkout holds commands and configs."""
 
 import pathlib
+import re
+import tomllib
 
 import pytest
 
@@ -63,3 +65,15 @@ def test_a_source_distribution_holds_what_a_wheel_needs(command):
     pathlib.PurePath(name).as_posix() for name in command.get_source_files()
   }
   assert files - given == {'configs/notes.txt'}
+
+
+def test_the_extras_that_the_makefile_installs_are_found_by_any_pip():
+  root = pathlib.Path(__file__).parents[1]
+  project = tomllib.loads((root / 'pyproject.toml').read_text())['project']
+  extras = set(project['optional-dependencies'])
+  # Pip 23 looks an extra up by its normalized name, "_" replaced by "-".
+  assert not [name for name in extras if not re.fullmatch('[a-z0-9-]+', name)]
+  (installed,) = re.findall(
+    r'(test(?:\$\(comma\)[\w-]+)+)\)', (root / 'Makefile').read_text()
+  )
+  assert set(installed.split('$(comma)')) <= extras

@@ -248,4 +248,4 @@ def test_a_missing_package_is_named(tmp_path, monkeypatch):
   monkeypatch.delattr(evaluation, 'lm_eval', raising=False)
   monkeypatch.delitem(sys.modules, 'rnn_jax.evaluation.lm_eval', raising=False)
   code, _, err = launchers.run('lm_eval', f'--workdir={tmp_path}', '--tasks=x')
-  assert code == 1 and "pip install 'rnn_jax[lm_eval]'" in err
+  assert code == 1 and "pip install 'rnn_jax[lm-eval]'" in err
