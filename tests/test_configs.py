@@ -60,7 +60,7 @@ OWN = {
   'hybrid': TEXT
   | {
     'model.layers': 4,
-    'data.boundaries': '(16, 32)',
+    'data.boundaries': '(32,)',
     'cell.attention.head_width': 32,
   },
   'memory_lab': TEXT | {'data.vocabulary': 300, 'cell.head_width': 4},

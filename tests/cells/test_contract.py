@@ -232,6 +232,7 @@ def test_a_step_depends_only_on_its_own_document_s_past(case):
   assert not slopes[0, :, 1].any() and not slopes[1, :, 0].any()
 
 
+@pytest.mark.slow
 @ALL
 def test_every_impl_has_the_scan_s_gradients(case):
   scan = scanned(case)
@@ -305,6 +306,7 @@ def test_auto_is_native_except_for_a_single_step(case, target):
     assert (f'rnn_jax_{target}_forward' in str(program)) == native
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ('case', 'schedule'),
   (

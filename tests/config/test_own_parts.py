@@ -60,6 +60,7 @@ def raw_config():
   return raw
 
 
+@pytest.mark.slow
 def test_one_of_each_kind_trains_and_its_options_count(tmp_path):
   parsed = config_lib.parse(raw_config())
   progress = loop.train(parsed, str(tmp_path))

@@ -121,6 +121,7 @@ def assert_close(got, want, tolerance=CLOSE):
     np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * scale)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'changes',
   ({}, {'remat__layers': 3, 'remat__stored_layers': 3}),
@@ -132,6 +133,7 @@ def test_a_hybrid_is_its_layers_in_turn(changes):
   assert_close(got, want, SLOPES)
 
 
+@pytest.mark.slow
 def test_prefill_steps_and_packed_rows_give_the_logits_of_one_pass():
   model, tokens = build(), inputs()[0]
   starts = inputs()[1]
@@ -155,6 +157,7 @@ def test_prefill_steps_and_packed_rows_give_the_logits_of_one_pass():
   assert len(state[1]) == model.config.layers
 
 
+@pytest.mark.slow
 def test_shared_layers_share_a_period():
   model = build(model__shared_layers=True)
   tokens, starts = inputs()

@@ -100,6 +100,7 @@ def packed(framing):
   return jax.tree.map(jnp.array, batch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('framing', ('turns', 'text'))
 def test_loss_and_gradient_of_pairs_in_packed_rows(framing, tmp_path):
   raw = raw_config(framing)

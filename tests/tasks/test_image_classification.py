@@ -68,6 +68,7 @@ def test_sums_are_those_of_a_softmax():
   assert metrics['accuracy'] == float(sums['hits']) / (ROWS - 2)
 
 
+@pytest.mark.slow
 def test_accumulated_steps_equal_one_large_step():
   params = []
   for parts in (1, 2):
