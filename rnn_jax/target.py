@@ -20,8 +20,8 @@ reported. It has none of the L4, so that these come from elsewhere:
            CUDA C++ Programming Guide, compute capability 8.9: 1,536 threads
            and 100 KiB of shared memory per core, 99 KiB per block.
 
-The number of cores of the l4 is derived, and its cache, shared memory and the
-peaks of the b200 weren't checked against these documents themselves.
+The number of cores of the l4 is derived, and its shared memory wasn't checked
+against the guide itself.
 """
 
 import contextlib
