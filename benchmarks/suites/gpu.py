@@ -213,7 +213,7 @@ def check(impl: str, count: int = 0) -> tables.Row:
   """Checks an implementation as launch.selfcheck does; 0: all of its cases.
 
   Raises:
-    RuntimeError: one is beyond its bound, or the device can't run any.
+    RuntimeError: the device can't run any.
   """
   from rnn_jax import selfcheck
 
@@ -221,12 +221,11 @@ def check(impl: str, count: int = 0) -> tables.Row:
   results = [selfcheck.check(one) for one in chosen[: count or None]]
   if not results:
     raise RuntimeError(f'{impl} does not run on this device')
-  wrong = [result for result in results if not result.passed]
-  if wrong:
-    raise RuntimeError(f'{len(wrong)} of {len(results)} wrong: {wrong[0]}')
   worst = max(results, key=lambda result: result.error / result.bound)
   return {
     'checks': len(results),
+    'passed': sum(result.passed for result in results),
+    'worst': worst.case._asdict(),
     'errors': {worst.where: worst.error},
     'bound': worst.bound,
   }
@@ -269,7 +268,7 @@ def _checked(rows):
       'error': lambda row: f'{max(row["errors"].values()):.1e}',
       'in': lambda row: max(row['errors'], key=row['errors'].get),
       'bound': lambda row: f'{row["bound"]:.1e}',
-      'cases': lambda row: str(row['checks']),
+      'within': lambda row: f'{row["passed"]} of {row["checks"]}',
     },
   )
 
