@@ -357,6 +357,7 @@ def _rehearsed(rows):
     f'**Rehearsed** without a GPU: {len(ran)} of {len(rows)} cases ran on the '
     'CPU at small sizes, kernels interpreted.'
   )
+  yield from _checked(tables.with_prefix(rows, 'check: '))
   yield from tables.failures(rows)
   ahead = {
     name: row['rehearsal'][rehearsal.TARGET]
