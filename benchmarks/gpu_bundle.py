@@ -62,8 +62,11 @@ here=$(cd "$(dirname "$0")" && pwd)
 python=${{PYTHON:-python3}}
 mkdir -p "$1" && results=$(cd "$1" && pwd)
 shift
-"$python" -m pip install --quiet --no-index --no-deps --no-compile --upgrade \\
-  --target "$here/site" "$here"/wheels/*.whl
+if [ ! -e "$here/site" ]; then
+  "$python" -m pip install --quiet --no-index --no-deps --upgrade \\
+    --target "$here/site.part" "$here"/wheels/*.whl
+  mv "$here/site.part" "$here/site"
+fi
 cd "$here/code"
 [ -e "$results/gpu.jsonl" ] || [ ! -e benchmarks/results/gpu.jsonl ] ||
   cp benchmarks/results/gpu.jsonl "$results"

@@ -40,7 +40,7 @@ def run(suite: ModuleType, case: case_lib.Case) -> measure.Values:
   """Returns the row of a rehearsal of a case at the sizes of --quick."""
   ran = _run(case, INTERPRETED)
   row = {'rehearsal': {}} | {key: ran[key] for key in KEPT if key in ran}
-  if case.workload in suite.AHEAD:
+  if suite.compiles_ahead(case):
     (whole,) = (one for one in suite.cases(False) if one.name == case.name)
     row['rehearsal'] = {TARGET: _run(whole, TARGET)}
   return row

@@ -140,7 +140,7 @@ def choose(cases: list[case_lib.Case], request: Request) -> list[case_lib.Case]:
 
 
 def _rehearsed(suite, request):
-  if not hasattr(suite, 'AHEAD'):
+  if not hasattr(suite, 'compiles_ahead'):
     raise errors.InputError(
       f"--suite={request.suite!r} has no rehearsal: only a GPU's has"
     )

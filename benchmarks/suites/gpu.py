@@ -144,6 +144,11 @@ def cases(quick: bool) -> list[case.Case]:
   ]
 
 
+def compiles_ahead(one: case.Case) -> bool:
+  """Whether a case can be compiled for a GPU that isn't attached."""
+  return one.workload in AHEAD and one.parameters.get('who') not in FLA
+
+
 def _checks(quick):
   for impl in CHECKED:
     size = {'impl': impl} | ({'count': 1} if quick else {})

@@ -120,7 +120,9 @@ def test_a_rehearsal_runs_small_and_compiles_whole(folder, monkeypatch, capsys):
     size = {'size': 1 if quick else 1000}
     return [case_lib.Case(name, f'none.{name}', size) for name in 'ab']
 
-  suite = types.SimpleNamespace(cases=cases, PLATFORM='gpu', AHEAD=('none.a',))
+  suite = types.SimpleNamespace(
+    cases=cases, PLATFORM='gpu', compiles_ahead=lambda case: case.name == 'a'
+  )
   monkeypatch.setattr(case_lib, 'load', lambda name: suite)
   first, second = run(folder, rehearse=True)
   assert first['parameters'] == {'size': 1} and first['quick']
