@@ -9,9 +9,9 @@ A benchmark is a file of benchmarks/suites with
 
 and, where they are needed, TIMED = True (its figures are times: they are
 measured between reference steps, see comparison.py), PLATFORM ('cpu' or 'gpu':
-it is refused elsewhere, unless rehearsed, for which it has compiles_ahead(case):
-whether its workload can be compiled for a GPU that isn't attached) and
-select(rows), in the place of tables.newest.
+it is refused elsewhere), compiles_ahead(case) (it can be rehearsed; whether the
+case's workload compiles for a GPU that isn't attached) and select(rows), in the
+place of tables.newest.
 
 A case names a workload: a function of that file or of benchmarks/workloads,
 which runs in a process of its own. The process that starts these must leave a

@@ -37,9 +37,8 @@ def test_the_script_installs_and_goes_on_with_the_rows(tmp_path):
   (results / 'gpu.jsonl').write_text('rows')
   (bundle / 'run.sh').write_text(gpu_bundle.RUN.format(commit='abc'))
   python = tmp_path / 'python'
-  python.write_text(
-    f'#!/bin/sh\necho "$PWD $BENCHMARK_COMMIT $@"\nmkdir -p {bundle}/site.part\n'
-  )
+  said = 'echo "$PWD $BENCHMARK_COMMIT $@"'
+  python.write_text(f'#!/bin/sh\n{said}\nmkdir -p {bundle}/site.part\n')
   python.chmod(0o755)
   done = subprocess.run(
     ['sh', bundle / 'run.sh', out, '--minutes=8'],
