@@ -48,7 +48,7 @@ def run(suite: ModuleType, case: case_lib.Case) -> measure.Values:
 
 def summary(row: measure.Values) -> str:
   """Returns a rehearsal in a few words."""
-  said = 'failed' if 'error' in row else 'ran interpreted'
+  said = row.get('error', 'ran interpreted')
   for name, values in row['rehearsal'].items():
     if 'error' in values:
       said += f'; for {name}: {values["error"]}'

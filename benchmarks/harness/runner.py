@@ -205,10 +205,10 @@ def _lacking(case, where):
 
 
 def _summary(values):
-  if 'error' in values:
-    return values['error']
   if 'rehearsal' in values:
     return rehearsal.summary(values)
+  if 'error' in values:
+    return values['error']
   if 'median' not in values:
     return 'done'
   text = f'{values["median"]:.6g} s ± {values["deviation"]:.2g}'

@@ -103,7 +103,7 @@ VARIANTS = (
   'XLA: autotune level 0',
   'XLA: no Triton GEMM',
 )
-LIMIT = 120.0  # seconds of a case; most take 10
+LIMIT = 180.0  # seconds of a case; most take 10
 SLOW = 300.0  # of what compiles many programs
 REPEATS = 10
 INTERPRETED = {'TRITON_INTERPRET': '1'}
