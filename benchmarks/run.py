@@ -5,10 +5,13 @@
 Suites are the files of benchmarks/suites; rows go to
 benchmarks/results/<suite>.jsonl. What fails becomes a row with its error.
 --resume leaves out cases that have a row of this commit, device and these
-parameters; --quick runs everything at small sizes. Cases that are compared run
-in turns; --until=2% adds rounds until the 95 % intervals of their ratios reach
-no farther than 2 % from them. Afterwards `python -m benchmarks.report` writes
-tables and plots into docs/.
+parameters; --quick runs everything at small sizes, and --minutes=8 starts no
+case after 8 minutes. Cases that are compared run in turns; --until=2% adds
+rounds until the 95 % intervals of their ratios reach no farther than 2 % from
+them. Afterwards `python -m benchmarks.report` writes tables and plots into
+docs/.
+
+--rehearse runs a GPU's suite without one, see harness/rehearsal.py.
 """
 
 from absl import flags
@@ -22,6 +25,10 @@ REPEATS = flags.DEFINE_integer('repeats', 0, "0: each case's own number.")
 UNTIL = flags.DEFINE_string(
   'until', '0%', 'Repeat until ratios are known so well; 0%: the number above.'
 )
+MINUTES = flags.DEFINE_float(
+  'minutes', 0.0, 'Start no case after so many; 0: no limit.', lower_bound=0.0
+)
+REHEARSE = flags.DEFINE_bool('rehearse', False, 'Run all of it without a GPU.')
 QUICK = flags.DEFINE_bool('quick', False, 'Small sizes: a rehearsal.')
 RESULTS = flags.DEFINE_string(
   'results', '', 'Folder of rows; empty: benchmarks/results.'
@@ -39,7 +46,9 @@ def main(argv: list[str]) -> None:
       only=ONLY.value,
       repeats=REPEATS.value,
       until=runner.share(UNTIL.value),
+      minutes=MINUTES.value,
       quick=QUICK.value,
+      rehearse=REHEARSE.value,
       resume=RESUME.value,
       folder=RESULTS.value or rows.RESULTS,
     )

@@ -9,7 +9,9 @@ A benchmark is a file of benchmarks/suites with
 
 and, where they are needed, TIMED = True (its figures are times: they are
 measured between reference steps, see comparison.py), PLATFORM ('cpu' or 'gpu':
-it is refused elsewhere) and select(rows), in the place of tables.newest.
+it is refused elsewhere), compiles_ahead(case) (it can be rehearsed; whether the
+case's workload compiles for a GPU that isn't attached) and select(rows), in the
+place of tables.newest.
 
 A case names a workload: a function of that file or of benchmarks/workloads,
 which runs in a process of its own. The process that starts these must leave a
@@ -42,6 +44,7 @@ class Case:
   platform: str = ''  # the one it needs; '': any
   timeout: float = 900.0  # seconds, of a turn or of all without turns
   base: str = ''  # what it is compared with (comparison.py); its own name: ''
+  rehearsal: str = ''  # how it is rehearsed (rehearsal.py); '': it isn't
 
   def identity(self) -> measure.Values:
     """What a row must agree in to be a row of this case; JSON-ready."""

@@ -17,6 +17,7 @@ RESULTS = pathlib.Path(__file__).parents[1] / 'results'
 PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'numpy', 'torch')
 # What these commands write doesn't change what they measure.
 WRITTEN = ('benchmarks/results', 'docs')
+COMMIT = 'BENCHMARK_COMMIT'  # of code that isn't in a checkout
 
 
 def append(
@@ -53,5 +54,5 @@ def environment() -> measure.Values:
     **provenance.machine(),
     'python': platform.python_version(),
     'versions': provenance.versions(PACKAGES),
-    'commit': provenance.commit(WRITTEN) or 'unknown',
+    'commit': os.environ.get(COMMIT) or provenance.commit(WRITTEN) or 'unknown',
   }

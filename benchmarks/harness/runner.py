@@ -4,10 +4,12 @@ import contextlib
 import dataclasses
 import os
 import re
+import time
 from collections.abc import Iterator
 
 from benchmarks.harness import case as case_lib
 from benchmarks.harness import comparison
+from benchmarks.harness import rehearsal
 from benchmarks.harness import rows
 from benchmarks.harness import workers
 from rnn_jax import activity
@@ -24,7 +26,9 @@ class Request:
   only: str = ''  # a pattern that the names of cases contain
   repeats: int = 0  # 0: each case's own
   until: float = 0.0  # repeat until intervals are so narrow; 0: don't
-  quick: bool = False
+  minutes: float = 0.0  # after which no case is started; 0: no limit
+  quick: bool = False  # small sizes
+  rehearse: bool = False  # see rehearsal.py
   resume: bool = False
   folder: str | os.PathLike = rows.RESULTS
 
@@ -39,7 +43,10 @@ def run(request: Request) -> None:
     InputError: a suite that doesn't exist or can't run here, a wrong pattern
       or number.
   """
+  began = time.monotonic()
   suite = case_lib.load(request.suite)
+  if request.rehearse:
+    request = _rehearsed(suite, request)
   cases = suite.cases(request.quick)
   if request.repeats:
     cases = [
@@ -48,27 +55,27 @@ def run(request: Request) -> None:
     ]
   chosen = choose(cases, request)
   where = workers.environment()
-  _check_platform(suite, request.suite, where)
-  done = _done(request, where)
-  pending = []
-  for case in chosen:
-    if case.identity() | {'quick': request.quick} in done:
-      print(f'{case.name}: has its row', flush=True)
-    elif lacking := _lacking(case, where):
-      missing = {'failure': 'missing', 'error': lacking}
-      _write(case, missing, request, where)
-    else:
-      pending.append(case)
+  if not request.rehearse:
+    _check_platform(suite, request.suite, where)
+  pending = [*_pending(chosen, request, where)]
   with contextlib.ExitStack() as stack:
     reference = None
-    if pending and getattr(suite, 'TIMED', False):
+    timed = getattr(suite, 'TIMED', False) and not request.rehearse
+    if pending and timed:
       with activity.doing('preparing the reference step'):
         reference = stack.enter_context(comparison.reference(request.quick))
     written = set()
     for group in together(pending, cases):
+      if request.minutes and time.monotonic() - began > 60 * request.minutes:
+        left = len({case.name for case in pending} - written)
+        print(f'{left} cases are left for --resume', flush=True)
+        break
       others = f' and {len(group) - 1} compared with it'
       with activity.doing(group[0].name + others * (len(group) > 1)):
-        measured = _measure(group, reference, request.until)
+        if request.rehearse:
+          measured = [rehearsal.run(suite, case) for case in group]
+        else:
+          measured = _measure(group, reference, request.until)
       for case, values in zip(group, measured, strict=True):
         if case.name not in written:
           _write(case, values, request, where)
@@ -132,12 +139,20 @@ def choose(cases: list[case_lib.Case], request: Request) -> list[case_lib.Case]:
   return chosen
 
 
+def _rehearsed(suite, request):
+  if not hasattr(suite, 'compiles_ahead'):
+    raise errors.InputError(
+      f"--suite={request.suite!r} has no rehearsal: only a GPU's has"
+    )
+  return dataclasses.replace(request, quick=True)
+
+
 def _check_platform(suite, name, where):
   needed = getattr(suite, 'PLATFORM', '')
   if needed and where['platform'] != needed:
     raise errors.InputError(
       f'--suite={name!r} needs a {needed.upper()}, and jax finds only a '
-      f'{where["platform"]} here: run it on a machine with one'
+      f'{where["platform"]} here: run it on a machine with one, or --rehearse'
     )
 
 
@@ -152,6 +167,19 @@ def _done(request, where):
     if all(row.get(key) == where[key] for key in SAME)
     and row.get('failure') != 'missing'
   ]
+
+
+def _pending(chosen, request, where):
+  """Yields the cases to measure; says or writes why others aren't."""
+  done = _done(request, where)
+  for case in chosen:
+    if case.identity() | {'quick': request.quick} in done:
+      print(f'{case.name}: has its row', flush=True)
+    elif lacking := not request.rehearse and _lacking(case, where):
+      missing = {'failure': 'missing', 'error': lacking}
+      _write(case, missing, request, where)
+    else:
+      yield case
 
 
 def _measure(group, reference, until):
@@ -177,6 +205,8 @@ def _lacking(case, where):
 
 
 def _summary(values):
+  if 'rehearsal' in values:
+    return rehearsal.summary(values)
   if 'error' in values:
     return values['error']
   if 'median' not in values:

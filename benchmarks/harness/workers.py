@@ -39,7 +39,8 @@ class Worker:
     self._output = self._close.enter_context(output)
     self._result = pathlib.Path(folder, 'result')
     given = pathlib.Path(folder, 'case')
-    given.write_text(json.dumps(case.identity() | {'repeats': case.repeats}))
+    others = {'repeats': case.repeats, 'rehearsal': case.rehearsal}
+    given.write_text(json.dumps(case.identity() | others))
     flags = {'case': given, 'result': self._result}
     ours, theirs = socket.socketpair()
     with theirs:

@@ -1,130 +1,381 @@
-"""All that is measured on a GPU, within 20 minutes; refused without one.
+"""All that is measured on a GPU, the most wanted first.
 
-The self-check first: a fast kernel that is wrong is worth nothing. Then the
-recurrence beside flash-linear-attention's, the training step in its variants,
-and decoding.
+Checks first: a fast kernel that is wrong is worth nothing. Then the recurrence
+beside flash-linear-attention's and jax-linear-attention's, the published
+tables, memory as compiled and as allocated, decoding, and the variants of the
+compiled step.
 
-  python -m benchmarks.run --suite=gpu
+  python -m benchmarks.run --suite=gpu --resume [--minutes=8]
+
+A GPU isn't shared, so that cases don't take turns; each has its process, and
+its row as soon as it is done. Without a GPU, --rehearse runs all of it (see
+harness/rehearsal.py). gpu_bundle.py packs what a machine without a network
+lacks.
+
+An estimate for an H100, not measured: 25 minutes, of which a quarter is the
+start of 75 processes, and a quarter flash-linear-attention's search for tiles,
+about 300 programs for each pair of widths.
+
+    checks 3   kernels 14   published 3   memory 2   decoding 1   variants 2
 """
+
+import dataclasses
 
 from benchmarks.harness import case
 from benchmarks.harness import plots as plots_lib
+from benchmarks.harness import rehearsal
 from benchmarks.harness import tables
+from benchmarks.suites import decode
+from benchmarks.suites import published
+from benchmarks.suites import targets
+from benchmarks.suites import xla_variants
 
-TIMED = True
 PLATFORM = 'gpu'
-PEER = 'flash-linear-attention'
-SHAPES = (  # B, L, H, K, P
-  [32, 512, 1, 32, 64],
-  [8, 1024, 8, 64, 64],
-  [4, 2048, 16, 128, 128],
-  [8, 8192, 8, 128, 256],
+AHEAD = (
+  'workloads.gpu_kernels.passes',
+  'workloads.published_model.forward',
+  'workloads.published_model.train_step',
+  'workloads.decoding.step',
+  'suites.targets.peak',
 )
-IMPLS = ('chunked', 'pallas', 'scan')
+CHECKED = {'pallas': 0, 'chunked': 7}  # so many cases, 0: all
+SHAPES = (  # B, L, H, K, P
+  [4, 2048, 16, 128, 128],
+  [8, 2048, 4, 64, 64],
+  [32, 512, 1, 32, 64],
+  [1, 16384, 16, 128, 128],
+  [8, 256, 16, 64, 64],
+  [256, 128, 4, 32, 64],
+)
+KERNELS = 'ours, kernels'
+FLA = ('chunk_gla', 'fused_recurrent_gla')
+PEERS = {
+  'jax-linear-attention': 'jla',
+  **{f'flash-linear-attention, {name}': name for name in FLA},
+}
+CHUNKED = 'ours, chunked'  # at the first shapes only
+WHO = {KERNELS: 'pallas', CHUNKED: 'chunked', **PEERS}
+PALLAS = {'recurrence.impl': 'pallas'}
 BFLOAT16 = {'train.precision': 'bfloat16'}
-STEPS = {
-  'chunked': {'recurrence.impl': 'chunked'},
-  'chunked, bfloat16': {'recurrence.impl': 'chunked', **BFLOAT16},
-  'pallas': {'recurrence.impl': 'pallas'},
-  'pallas, bfloat16': {'recurrence.impl': 'pallas', **BFLOAT16},
+OURS = {
+  'fused': {},
+  'kernels': PALLAS,
+  'kernels, bfloat16': PALLAS | BFLOAT16,
   'scan': {'recurrence.impl': 'scan'},
 }
-TIMEOUT = 120.0  # seconds per case; most take 10
+# Of the suite `published`; PyTorch's run on the GPU.
+PUBLISHED = (
+  'forward: PyTorch, indexed, separate, batch 1',
+  'forward: PyTorch, indexed, separate, batch 32',
+  'forward: PyTorch, indexed, fused, batch 32',
+  'forward: PyTorch, indexed, fused, checkpointed, batch 32',
+  'forward: PyTorch, careful, fused, batch 32',
+  'training: PyTorch, indexed, fused, batch 32',
+  'training: PyTorch, careful, fused, batch 32',
+  'training: ours, recurrence removed, batch 32',
+  'generation: ours, rerun',
+  'generation: ours, stepwise',
+  'generation: ours, one loop',
+  'generation: PyTorch, indexed, rerun',
+  'generation: PyTorch, careful, stepwise',
+)
+MEMORY = ('stdlib_bytes', 'published', 'chatgot, gpt2, bfloat16')
+DECODE = (
+  'one step',
+  'loop, batch 1',
+  'loop, batch 16',
+  'loop, batch 256',
+  'prefill, 4096',
+)
+DEFAULT = 'training: ours, fused, batch 32'  # what variants change
+VARIANTS = (
+  'peak float32',
+  'peak bfloat16',
+  'peak bandwidth',
+  'scan, remat sqrt',
+  'segments of 64',
+  'layers scanned',
+  'tf32',
+  'bfloat16',
+  'bfloat16 operands',
+  'XLA: no command buffers',
+  'XLA: latency-hiding scheduler',
+  'XLA: autotune level 0',
+  'XLA: no Triton GEMM',
+)
+LIMIT = 180.0  # seconds of a case; most take 10
+SLOW = 300.0  # of what compiles many programs
+REPEATS = 10
+INTERPRETED = {'TRITON_INTERPRET': '1'}
 
 
 def cases(quick: bool) -> list[case.Case]:
-  """Self-check, operators, training, decoding."""
-  check = case.Case(
-    'self-check', 'suites.gpu.self_check', repeats=0, timeout=300.0
-  )
-  return [check, *case.peaks(quick), *_operators(), *_steps()]
+  """The most wanted first."""
+  listed = [
+    *_checks(quick),
+    *_kernels(quick),
+    *_published(quick),
+    *_memory(quick),
+    *_chosen('decode: ', decode.cases(False), DECODE),
+    *_chosen('variant: ', xla_variants.cases(quick), VARIANTS),
+  ]
+  return [
+    dataclasses.replace(
+      one,
+      platform='',
+      base='',
+      repeats=min(one.repeats, REPEATS),
+      timeout=one.timeout if one.timeout == SLOW else LIMIT,
+    )
+    for one in listed
+  ]
 
 
-def _operators():
-  for shape in SHAPES:
-    for backward in (False, True):
-      size = {'shape': shape, 'backward': backward}
-      passes = 'forward and backward' if backward else 'forward'
-      label = f'{"x".join(map(str, shape))}, {passes}'
-      for impl in IMPLS:
-        if impl != 'scan' or shape == SHAPES[0]:
-          yield _case(
-            f'{label}: ours, {impl}',
-            'operators.recurrence',
-            {**size, 'impl': impl},
-            20,
-            f'{label}: {PEER}',
-          )
-      yield _case(f'{label}: {PEER}', 'operators.chunk_gla', size, 20)
+def compiles_ahead(one: case.Case) -> bool:
+  """Whether a case can be compiled for a GPU that isn't attached."""
+  return one.workload in AHEAD and one.parameters.get('who') not in FLA
 
 
-def _steps():
-  for name, changed in (
-    *((name, {'overrides': overrides}) for name, overrides in STEPS.items()),
-    ('recurrence removed', {'cell': 'without_recurrence'}),
-  ):
-    yield _case(f'training: {name}', 'published_model.train_step', changed)
-  yield _case('decode: one step', 'decoding.step', {}, 0)
-  whole = {'way': 'loop'}
-  yield _case('decode: whole generation', 'decoding.generate', whole, 50)
-  for batch in (1, 32, 256):
-    size = {'batch': batch, 'prefix': 64}
-    yield _case(f'decode: loop, batch {batch}', 'decoding.loop', size)
+def _checks(quick):
+  for impl, count in CHECKED.items():
+    size = {'impl': impl, 'count': 1 if quick else count}
+    yield _case(f'check: {impl}', 'suites.gpu.check', size, 0, SLOW)
+  for name, who in PEERS.items():
+    yield _peer(f'check: {name}', 'check', who, {}, quick, 0)
 
 
-def _case(name, workload, parameters, repeats=10, base=''):
-  workload = f'workloads.{workload}'
-  return case.Case(
-    name, workload, parameters, repeats, timeout=TIMEOUT, base=base
-  )
+def _kernels(quick):
+  for number, shape in enumerate(SHAPES):
+    for name, who in WHO.items():
+      if name == CHUNKED and number > 1:
+        continue
+      # Triton's interpreter takes seconds a step.
+      small = [1, 16 if who in FLA else 64, 1, *shape[3:]]
+      size = {'shape': small if quick else shape}
+      label = f'{"x".join(map(str, shape))}: {name}'
+      yield _peer(label, 'passes', who, size, quick, REPEATS)
 
 
-def self_check() -> tables.Row:
-  """Checks as launch.selfcheck does, and names what is beyond its bound.
+def _peer(name, workload, who, size, quick, repeats):
+  """A case of gpu_kernels, whose Triton is interpreted in a rehearsal."""
+  given, environment = {'who': who, **size}, {}
+  if who in FLA and quick:
+    given, environment = given | {'device': 'cpu'}, INTERPRETED
+  workload = f'workloads.gpu_kernels.{workload}'
+  made = _case(name, workload, given, repeats, SLOW)
+  return dataclasses.replace(made, environment=environment)
+
+
+def _published(quick):
+  size = {'batch': 2, 'length': 32} if quick else {}
+  for name, overrides in OURS.items():
+    for kind, workload in (('forward', 'forward'), ('training', 'train_step')):
+      sequences = {'sequences': 4 if quick else published.SEQUENCES}
+      yield _case(
+        f'{kind}: ours, {name}, batch 32',
+        f'workloads.published_model.{workload}',
+        {'overrides': overrides, **size}
+        | (sequences if kind == 'forward' else {}),
+        REPEATS,
+      )
+  device = {'device': 'cpu' if quick else 'cuda'}
+  every = zip(published.cases(quick), published.cases(False), strict=True)
+  for one, whole in every:
+    if whole.name in PUBLISHED:
+      given = dict(one.parameters)
+      if 'model' in given:
+        given['model'] = given['model'] | device
+      yield dataclasses.replace(one, name=whole.name, parameters=given)
+
+
+def _memory(quick):
+  for name in MEMORY:
+    config, rows = targets.CONFIGS[name]
+    size = {'config': config, 'rows': 2 if quick else rows}
+    yield _case(f'memory: {name}', 'suites.targets.peak', size, 0, SLOW)
+
+
+def _chosen(prefix, every, names):
+  for one in every:
+    if one.name in names:
+      yield dataclasses.replace(one, name=prefix + one.name)
+
+
+def _case(name, workload, parameters, repeats, timeout=LIMIT):
+  return case.Case(name, workload, parameters, repeats, timeout=timeout)
+
+
+def check(impl: str, count: int = 0) -> tables.Row:
+  """Checks an implementation as launch.selfcheck does; 0: all of its cases.
 
   Raises:
-    RuntimeError: a check failed.
+    RuntimeError: the device can't run any.
   """
   from rnn_jax import selfcheck
 
-  results = [selfcheck.check(one) for one in selfcheck.cases()]
-  wrong = [result for result in results if not result.passed]
-  if wrong:
-    raise RuntimeError(f'{len(wrong)} of {len(results)} wrong: {wrong[0]}')
-  worst = max(result.error / result.bound for result in results)
-  return {'checks': len(results), 'worst_share_of_bound': float(worst)}
+  chosen = [one for one in selfcheck.cases() if one.impl == impl]
+  results = [selfcheck.check(one) for one in chosen[: count or None]]
+  if not results:
+    raise RuntimeError(f'{impl} does not run on this device')
+  worst = max(results, key=lambda result: result.error / result.bound)
+  return {
+    'checks': len(results),
+    'passed': sum(result.passed for result in results),
+    'worst': worst.case._asdict(),
+    'errors': {worst.where: worst.error},
+    'bound': worst.bound,
+  }
 
 
-COLUMNS = {
-  'time': tables.timed,
-  'XLA temporaries': lambda row: tables.mebibytes(row.get('temp_bytes')),
-}
+def select(rows: list[tables.Row]) -> dict[str, tables.Rows]:
+  """What was measured, else what was rehearsed, by platform and case."""
+  measured = [row for row in rows if 'rehearsal' not in row]
+  rehearsed = [row | {'quick': False} for row in rows if 'rehearsal' in row]
+  return tables.newest(measured) or tables.newest(rehearsed)
 
 
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
-  """The recurrence beside the peer's, and what uses it."""
-  operators, others = {}, {}
-  for name, row in rows.items():
-    if name.startswith(('training: ', 'decode: ')):
-      others[name] = row
-    elif ': ' in name:
-      operators[name] = row
+  """One page of all results, or of a rehearsal."""
   yield tables.provenance(rows)
-  if check := rows.get('self-check'):
+  if any('rehearsal' in row for row in rows.values()):
+    yield from _rehearsed(rows)
+    return
+  yield from _checked(tables.with_prefix(rows, 'check: '))
+  yield from _compared(rows)
+  yield from published.result_tables(rows)
+  yield from _allocated(tables.with_prefix(rows, 'memory: '))
+  if some := tables.with_prefix(rows, 'decode: '):
+    yield '**Decoding** by the published model.'
+    yield tables.by_row('what', some, DECODED)
+  if some := tables.with_prefix(rows, 'variant: '):
+    if DEFAULT in rows:
+      some['default'] = rows[DEFAULT]
+    yield '**Variants** of its training step, batch 32, length 512.'
+    yield from xla_variants.result_tables(some)
+  yield tables.unmeasured(cases(False), rows)
+
+
+def _checked(rows):
+  if not rows:
+    return
+  yield '**Checks** against float64: the largest error of any tensor.'
+  yield tables.by_row(
+    'who',
+    rows,
+    {
+      'error': lambda row: f'{max(row["errors"].values()):.1e}',
+      'in': lambda row: max(row['errors'], key=row['errors'].get),
+      'bound': lambda row: f'{row["bound"]:.1e}',
+      'within': lambda row: f'{row["passed"]} of {row["checks"]}',
+    },
+  )
+
+
+PASSES = {'forward': 'forward', 'forward and backward': ''}
+
+
+def _compared(rows):
+  """Kernels by shape, after the shapes at which a peer is faster."""
+  lines, slower, measured = [], [], 0
+  for shape in ('x'.join(map(str, shape)) for shape in SHAPES):
+    some = tables.with_prefix(rows, f'{shape}: ')
+    for name, row in some.items():
+      cells = []
+      for label, key in PASSES.items():
+        ours, theirs = _passes(some.get(KERNELS), key), _passes(row, key)
+        ratio = tables.ratio(theirs, ours)
+        measured += ratio is not None and name in PEERS
+        if ratio is not None and ratio < 1 and name in PEERS:
+          slower.append(f'{name} at {shape}, {label} ({tables.times(ratio)})')
+        cells += [tables.timed(theirs), tables.relative(theirs, ours)]
+      peak = tables.mebibytes(row.get('device_peak_bytes'))
+      lines.append([shape, name, *cells, peak])
+  if not lines:
+    return
+  yield '**Kernels**, bfloat16, times and their ratio to our kernels.'
+  if measured:
+    faster = '; '.join(slower) or 'none'
+    yield f'Peers that are faster, of {measured} ratios: {faster}.'
+  yield tables.table(
+    'B, L, H, K, P | who | forward | ratio | forward and backward | ratio | '
+    'peak memory',
+    lines,
+  )
+
+
+def _passes(row, key):
+  """The row of both passes, or its part on one of them."""
+  if not row or not key or 'error' in row:
+    return row
+  return {'case': row['case'], **row[key]}
+
+
+def _allocated(rows):
+  if not rows:
+    return
+  yield (
+    '**Memory of a training step**: as compiled for this GPU where it was '
+    "attached and where it wasn't (suite `targets`), and the most that was "
+    'allocated in three steps.'
+  )
+  yield tables.by_row(
+    'config',
+    rows,
+    {
+      'allocated': lambda row: tables.mebibytes(row['device_peak_bytes']),
+      'compiled': lambda row: tables.mebibytes(row['total']),
+      'compiled without it': lambda row: tables.mebibytes(_predicted(row)),
+    },
+  )
+
+
+def _predicted(row):
+  """Bytes of the step as the suite `targets` compiled it; None: it didn't."""
+  # An H200 has an H100's multiprocessors.
+  name = row['device'].lower().replace('h200', 'h100')
+  for other in targets.predicted(row['parameters']):
+    for target, memory in other['memory'].items():
+      if target in name:
+        return memory['total']
+  return None
+
+
+DECODED = {
+  'time': tables.timed,
+  'p99': lambda row: tables.seconds(row['p99']) if 'p99' in row else '-',
+  'tokens per second': lambda row: tables.rate(row.get('tokens_per_second')),
+}
+
+
+def _rehearsed(rows):
+  """What ran interpreted, and what the compiler says of the rest."""
+  ran = [name for name, row in rows.items() if 'error' not in row]
+  yield (
+    'Not measured yet: `python -m benchmarks.run --suite=gpu`. '
+    f'**Rehearsed** without a GPU: {len(ran)} of {len(rows)} cases ran on the '
+    'CPU at small sizes, kernels interpreted.'
+  )
+  yield from _checked(tables.with_prefix(rows, 'check: '))
+  yield from tables.failures(rows)
+  ahead = {
+    name: row['rehearsal'][rehearsal.TARGET]
+    for name, row in rows.items()
+    if row['rehearsal']
+  }
+  if ahead:
     yield (
-      f'Self-check: {tables.short(check)}.'
-      if 'error' in check
-      else f'Self-check: all {check["checks"]} checks within their bounds.'
+      f'Compiled for an {rehearsal.TARGET.upper()} at full sizes; registers, '
+      'bytes spilled and shared memory are of the kernel that takes most.'
     )
-  if operators:
-    head = '(B, L, H, K, P), pass | who | time | relative to the peer'
-    yield tables.table(head, _compared(operators))
-  if others:
-    yield tables.by_row('what', others, COLUMNS)
+    yield tables.by_row('case', ahead, COMPILED)
 
 
-def _compared(operators):
-  for name, row in operators.items():
-    size, _, who = name.partition(': ')
-    peer = tables.good(operators, f'{size}: {PEER}')
-    yield size, who, tables.timed(row), tables.relative(row, peer)
+COMPILED = {
+  'compiling': lambda row: tables.seconds(row['compile_seconds']),
+  'kernels': lambda row: str(row['kernels']),
+  'registers': lambda row: str(row['registers']),
+  'spilled': lambda row: str(row['spilled']),
+  'shared': lambda row: f'{row["shared"] / 2**10:.0f} KiB',
+  'arguments': lambda row: tables.mebibytes(row['argument_bytes']),
+  'temporaries': lambda row: tables.mebibytes(row['temp_bytes']),
+}

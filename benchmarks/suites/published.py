@@ -187,13 +187,7 @@ NEAR = 0.25  # a claim is confirmed within this share of its ratio
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   """The tables, the ratios and the claims."""
   yield tables.provenance(rows)
-  yield '**Forward pass**, 256 sequences of 512 tokens.'
-  yield _table(rows, 'forward')
-  yield '**Training step** (forward, backward, AdamW), scaled to 256 sequences.'
-  yield _table(rows, 'training')
-  yield from _ratios(rows)
-  yield '**Generation**, 100 tokens after a prefix of 256, batch 1.'
-  yield _generation_table(rows)
+  yield from result_tables(rows)
   steps = {
     name: 1e3 * seconds
     for name, row in tables.with_prefix(rows, 'training: ').items()
@@ -206,6 +200,17 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
     '**The claims.** Confirmed means: within a quarter of the claimed ratio.'
   )
   yield '\n'.join(f'* {line}' for line in claims(rows))
+
+
+def result_tables(rows: tables.Rows) -> tables.Report:
+  """The two published tables, one of training, and ratios."""
+  yield '**Forward pass**, 256 sequences of 512 tokens.'
+  yield _table(rows, 'forward')
+  yield '**Training step** (forward, backward, AdamW), scaled to 256 sequences.'
+  yield _table(rows, 'training')
+  yield from _ratios(rows)
+  yield '**Generation**, 100 tokens after a prefix of 256, batch 1.'
+  yield _generation_table(rows)
 
 
 def per_sequence(row: tables.Row | None) -> float | None:

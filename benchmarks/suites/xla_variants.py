@@ -114,13 +114,24 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   the equations need at its measured peak, or its arguments and results moved
   once at its measured bandwidth, whichever is longer.
   """
-  missing = [n for n, row in rows.items() if row.get('failure') == 'missing']
-  steps = {
-    name: row
-    for name, row in rows.items()
-    if name not in missing and not name.startswith('peak ')
-  }
   yield tables.provenance(rows)
+  yield from result_tables(rows)
+  yield tables.unmeasured(cases(False), rows)
+  times = {n: 1e3 * r['median'] for n, r in _steps(rows) if 'median' in r}
+  if times:
+    yield plots.bars('steps', times, 'training step, ms')
+
+
+def _steps(rows):
+  for name, row in rows.items():
+    if row.get('failure') != 'missing' and not name.startswith('peak '):
+      yield name, row
+
+
+def result_tables(rows: tables.Rows) -> tables.Report:
+  """The peaks, the variants, and what isn't for this machine."""
+  missing = [n for n, row in rows.items() if row.get('failure') == 'missing']
+  steps = dict(_steps(rows))
   yield _peaks(rows)
   yield tables.by_row('variant', steps, _columns(rows))
   yield (
@@ -129,10 +140,6 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   )
   if missing:
     yield f'Not for this machine: {", ".join(missing)}.'
-  yield tables.unmeasured(cases(False), rows)
-  times = {n: 1e3 * r['median'] for n, r in steps.items() if 'median' in r}
-  if times:
-    yield plots.bars('steps', times, 'training step, ms')
 
 
 def _peaks(rows):

@@ -1,4 +1,4 @@
-"""The recurrences and attention by themselves, and flash-linear-attention's.
+"""The recurrences and attention by themselves.
 
 (B, L, H, K, P) with float32 log-decays, forward, or forward and backward of
 the sum of the outputs times fixed numbers.
@@ -32,22 +32,6 @@ def recurrence(
   chunk_length: int = gla.CHUNK,
 ) -> measure.Values:
   """`gla.recurrence` of that impl, from the zero state."""
-  run, values = compile_recurrence(
-    shape, impl, backward, dtype, by_head, chunk_length
-  )
-  values |= measure.repeat(run, repeats, 3)
-  return values | programs.device_peak()
-
-
-def compile_recurrence(
-  shape: Shape,
-  impl: str,
-  backward: bool,
-  dtype: str,
-  by_head: bool = False,
-  chunk_length: int = gla.CHUNK,
-) -> tuple[measure.Run, measure.Values]:
-  """(a function that runs it to its end, XLA's figures of the program)."""
   draw = jax.jit(_draw_recurrence, static_argnums=(0, 1, 2))
   state, inputs, cotangent = draw(tuple(shape), dtype, by_head)
 
@@ -55,13 +39,8 @@ def compile_recurrence(
     options = {'impl': impl, 'chunk_length': chunk_length}
     return gla.recurrence(state, *inputs, **options)[1]
 
-  def both(inputs):
-    y, back = jax.vjp(forward, inputs)
-    return y, back(cotangent)
-
-  jitted = jax.jit(both if backward else forward)
-  program, values = programs.compile_ahead(jitted, inputs)
-  return programs.run(program, inputs), values
+  values = measured(repeats, forward, inputs, cotangent, backward)
+  return values | programs.device_peak()
 
 
 def _draw_recurrence(shape, dtype, by_head):
@@ -99,13 +78,14 @@ def measured(
 ) -> measure.Values:
   """Seconds of y = forward(inputs), or of that and its gradients."""
 
-  def both(inputs):
+  def both(inputs, cotangent):
     y, back = jax.vjp(forward, inputs)
     return y, back(cotangent)
 
+  arguments = (inputs, cotangent) if backward else (inputs,)
   jitted = jax.jit(both if backward else forward)
-  program, values = programs.compile_ahead(jitted, inputs)
-  return values | measure.repeat(programs.run(program, inputs), repeats, 3)
+  program, values = programs.compile_ahead(jitted, *arguments)
+  return values | measure.repeat(programs.run(program, *arguments), repeats, 3)
 
 
 DELTA_FORMS = {
@@ -218,28 +198,3 @@ def _draw_attention(shape):
 
   *inputs, cotangent = draw()
   return tuple(inputs), cotangent
-
-
-def chunk_gla(repeats: int, shape: Shape, backward: bool) -> measure.Values:
-  """`fla.ops.gla.chunk_gla` of the same sizes, through PyTorch on CUDA."""
-  import torch
-  from fla.ops import gla as peer
-
-  B, L, H, K, P = shape
-  torch.manual_seed(0)
-  options = {'device': 'cuda', 'dtype': torch.bfloat16}
-  wide, tall = (B, L, H, K), (B, L, H, P)
-  q, k = (torch.randn(wide, **options) for _ in range(2))
-  v, cotangent = (torch.randn(tall, **options) for _ in range(2))
-  loga = torch.randn(wide, device='cuda').add(3).sigmoid().log()
-  inputs = [x.requires_grad_(backward) for x in (q, k, v, loga)]
-
-  def run():
-    y, _ = peer.chunk_gla(*inputs, scale=K**-0.5)
-    if backward:
-      torch.autograd.grad(y, inputs, cotangent)
-    torch.cuda.synchronize()
-
-  torch.cuda.reset_peak_memory_stats()
-  values = measure.repeat(run, repeats, warmups=10)
-  return values | {'device_peak_bytes': torch.cuda.max_memory_allocated()}

@@ -1,11 +1,16 @@
 """Compiled programs: XLA's figures of them, and functions that run them."""
 
+import tempfile
 import time
+from collections.abc import Callable
 from typing import Any
 
 import jax
 
 from benchmarks.harness import measure
+from benchmarks.harness import rehearsal
+from rnn_jax import target
+from rnn_jax.profiling import kernels
 
 
 def compile_ahead(jitted: Any, *arguments: Any) -> tuple[Any, measure.Values]:
@@ -13,21 +18,65 @@ def compile_ahead(jitted: Any, *arguments: Any) -> tuple[Any, measure.Values]:
 
   XLA counts the body of a loop once, however often it runs: its flops and
   bytes accessed are a floor.
+
+  Raises:
+    Compiled: the program is for another machine (target.using): its figures.
   """
+  if target.used():
+    arguments = jax.tree.map(_elsewhere, arguments)
+  return compile_traced(lambda: jitted.trace(*arguments))
+
+
+def _elsewhere(x):
+  """The shape of an array that would be on the target's device."""
+  place = jax.sharding.SingleDeviceSharding(target.device())
+  return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place)
+
+
+def compile_traced(
+  trace: Callable[[], jax.stages.Traced],
+) -> tuple[Any, measure.Values]:
+  """The same of what `trace` returns."""
   begin = time.perf_counter()
-  lowered = jitted.lower(*arguments)
-  traced = time.perf_counter()
+  if target.used():
+    raise rehearsal.Compiled(_elsewhere_compiled(trace(), begin))
+  lowered = trace().lower()
+  compiling = time.perf_counter()
   program = lowered.compile()
-  memory, cost = program.memory_analysis(), program.cost_analysis() or {}
+  values = {
+    'trace_seconds': compiling - begin,
+    'compile_seconds': time.perf_counter() - compiling,
+  }
+  cost = program.cost_analysis() or {}
   cost = cost[0] if isinstance(cost, list) else cost
   return program, {
-    'trace_seconds': traced - begin,
-    'compile_seconds': time.perf_counter() - traced,
-    'temp_bytes': getattr(memory, 'temp_size_in_bytes', None),
-    'argument_bytes': getattr(memory, 'argument_size_in_bytes', None),
-    'output_bytes': getattr(memory, 'output_size_in_bytes', None),
+    **values,
+    **_memory(program),
     'xla_flops': cost.get('flops'),
     'xla_bytes_accessed': cost.get('bytes accessed'),
+  }
+
+
+def _elsewhere_compiled(traced, begin):
+  """What the program and its largest kernels take of the target."""
+  with tempfile.TemporaryDirectory() as folder:
+    with kernels.writing(folder) as options:
+      program = target.compiled(traced, options)
+    seconds = time.perf_counter() - begin
+    made = kernels.read(folder)
+  most = {
+    key: max((getattr(one, key) for one in made), default=0)
+    for key in ('registers', 'spilled', 'shared')
+  }
+  same = {'compile_seconds': seconds, 'kernels': len(made)}
+  return same | most | _memory(program)
+
+
+def _memory(program):
+  memory = program.memory_analysis()
+  return {
+    f'{kind}_bytes': getattr(memory, f'{kind}_size_in_bytes', None)
+    for kind in ('temp', 'argument', 'output')
   }
 
 

@@ -19,9 +19,9 @@ from benchmarks.workloads import inputs
 from benchmarks.workloads import programs
 from benchmarks.workloads import variants
 from rnn_jax import config as config_lib
+from rnn_jax import target
 from rnn_jax.cells import simple_rnn
 from rnn_jax.data.batching import batch as batch_lib
-from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.tasks import language_modeling
 from rnn_jax.training import programs as programs_lib
 
@@ -55,12 +55,16 @@ def make_step(
   batch: int, length: int, overrides: Overrides = None, donate: bool = True
 ) -> tuple[Any, Any, batch_lib.Batch]:
   """(a jitted training step of that config, its state, a batch)."""
-  parsed = config(overrides, batch, length)
-  task = language_modeling.Task(parsed, TOKENIZER)
-  compiled = programs_lib.Programs(task, parsed, mesh_lib.make())
+  compiled = _programs(batch, length, overrides)
   jitted = jax.jit(compiled.train_step, donate_argnums=0 if donate else ())
   data = make_batch(batch, length, compiled.batch_sharding)
   return jitted, compiled.init(0, batch), data
+
+
+def _programs(batch, length, overrides):
+  parsed = config(overrides, batch, length)
+  devices = target.devices(1) if target.used() else None
+  return programs_lib.from_config(parsed, TOKENIZER, devices)
 
 
 def make_batch(
@@ -122,6 +126,9 @@ def train_step(
 ) -> measure.Values:
   """Forward, backward and AdamW on one batch, compiled as one program."""
   use_cell(cell)
+  if target.used():
+    step = _programs(batch, length, overrides)
+    programs.compile_traced(lambda: step.trace_train(batch, length))
   jitted, state, data = make_step(batch, length, overrides, donate)
   program, values = programs.compile_ahead(jitted, state, data)
   values['weights'] = count(state.params, weights)

@@ -1,6 +1,7 @@
 """PyTorch beside ours: forward passes, training steps, generation.
 
-A `model` is {'kind': 'simple_rnn', 'lstm' or 'gru', option: value, ...}.
+A `model` is {'kind': 'simple_rnn', 'lstm' or 'gru', 'device': 'cpu' or 'cuda',
+option: value, ...}.
 """
 
 from typing import Any
@@ -10,7 +11,6 @@ import torch
 from benchmarks.harness import measure
 from benchmarks.workloads import inputs
 from benchmarks.workloads import torch_simple_rnn
-from rnn_jax import host
 
 SHORT = 8  # tokens of a first run, which loads what is loaded late
 GATES = {'lstm': 4, 'gru': 3}
@@ -101,12 +101,23 @@ def train_step(
 
 
 def _timed(run, repeats, sequences, length):
-  memory = host.Memory()
   run(SHORT)
   warmups = 1 if repeats > 2 else 0  # none of what takes minutes
-  values = measure.repeat(run, repeats, warmups) | memory.values()
+  values = _measured(run, repeats, warmups)
   rate = sequences * length / values['median']
   return values | {'sequences': sequences, 'tokens_per_second': rate}
+
+
+def _measured(run, repeats, warmups=1):
+  if torch.get_default_device().type == 'cpu':
+    return measure.with_memory(run, repeats, warmups)
+
+  def finished():
+    run()
+    torch.cuda.synchronize()
+
+  values = measure.with_memory(finished, repeats, warmups)
+  return values | {'device_peak_bytes': torch.cuda.max_memory_allocated()}
 
 
 def generate(
@@ -126,7 +137,7 @@ def generate(
     with torch.inference_mode():
       assert make(network, prompt, new_tokens).shape[1] == prefix + new_tokens
 
-  values |= measure.with_memory(run, repeats)
+  values |= _measured(run, repeats)
   return values | {'seconds_per_token': values['median'] / new_tokens}
 
 
@@ -158,6 +169,7 @@ def _make(model, weights):
   torch.set_num_threads(measure.cores())
   options = dict(model)
   kind = options.pop('kind', 'simple_rnn')
+  torch.set_default_device(options.pop('device', 'cpu'))
   if kind == 'simple_rnn':
     sizes = torch_simple_rnn.Options(**options)
     network = torch_simple_rnn.LanguageModel(sizes)
@@ -170,4 +182,5 @@ def _make(model, weights):
 
 
 def _tokens(rows, length):
-  return torch.from_numpy(inputs.tokens(rows, length)).long()
+  tokens = torch.from_numpy(inputs.tokens(rows, length)).long()
+  return tokens.to(torch.get_default_device())

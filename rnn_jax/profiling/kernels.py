@@ -65,7 +65,8 @@ def writing(folder: str | os.PathLike) -> Iterator[dict[str, str]]:
   mosaic.mkdir()
   os.environ[MOSAIC] = str(mosaic)
   try:
-    yield {'xla_dump_to': str(folder)}
+    # Since jax 0.11, PTX is written only of emitters that match.
+    yield {'xla_dump_to': str(folder), 'xla_dump_emitter_re': '.*'}
   finally:
     del os.environ[MOSAIC]
     if before is not None:

@@ -17,6 +17,7 @@ UNTIMED = {
   'faults',
   'accuracy',
   'corpus',
+  'gpu',
   'gradient_flow',
   'memory',
   'meshes',

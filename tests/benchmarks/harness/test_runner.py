@@ -27,6 +27,9 @@ if how == 'hang':
   time.sleep(600)
 values = {'median': 1.0, 'deviation': 0.0, 'repeats': case['repeats']}
 values['flags'] = os.environ.get('XLA_FLAGS')
+if case['rehearsal']:
+  values = {'kernels': 5, 'registers': 168, 'spilled': 0}
+  values |= {'size': case['parameters']['size'], 'median': 1.0}
 if case['workload'] == 'harness.rows.environment':
   values = {'device': 'a', 'platform': 'cpu', 'commit': 'c', 'cores': 8}
   values['process_peak_bytes'] = 1
@@ -104,6 +107,32 @@ def test_repeats_can_be_asked_for(folder):
   assert row['repeats'] == 0  # takes no such argument
 
 
+def test_no_case_starts_after_the_minutes(folder, capsys):
+  made = run(folder, only='good|once|last', minutes=1e-9)
+  assert not made
+  assert '3 cases are left for --resume' in capsys.readouterr().out
+  made = run(folder, only='good|once|last', minutes=60.0, resume=True)
+  assert len(made) == 3
+
+
+def test_a_rehearsal_runs_small_and_compiles_whole(folder, monkeypatch, capsys):
+  def cases(quick):
+    size = {'size': 1 if quick else 1000}
+    return [case_lib.Case(name, f'none.{name}', size) for name in 'ab']
+
+  suite = types.SimpleNamespace(
+    cases=cases, PLATFORM='gpu', compiles_ahead=lambda case: case.name == 'a'
+  )
+  monkeypatch.setattr(case_lib, 'load', lambda name: suite)
+  first, second = run(folder, rehearse=True)
+  assert first['parameters'] == {'size': 1} and first['quick']
+  assert first['rehearsal']['h100']['size'] == 1000
+  assert second['rehearsal'] == {}
+  assert 'median' not in first and 'median' not in second
+  assert 'a: ran interpreted; for h100: 5 kernels' in capsys.readouterr().out
+  assert len(run(folder, rehearse=True, resume=True)) == 2
+
+
 def test_a_worker_runs_a_case_and_says_what_went_wrong():
   values = workers.environment()
   assert values['platform'] == 'cpu' and values['cores'] >= 1
@@ -122,6 +151,7 @@ def test_a_worker_runs_a_case_and_says_what_went_wrong():
     ({'only': '('}, "--only='('"),
     ({'only': 'nobody'}, "no case of ['good'"),
     ({'repeats': -1}, '--repeats=-1'),
+    ({'rehearse': True}, "--suite='made_up' has no rehearsal"),
   ),
 )
 def test_a_wrong_request_is_refused(folder, changes, message):

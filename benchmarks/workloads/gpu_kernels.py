@@ -1,0 +1,240 @@
+"""Gated linear attention on a GPU: ours, and the kernels of others.
+
+(B, L, H, K, P), q, k and v in bfloat16, float32 log-decays, from the zero
+state. A row has seconds of a forward and backward pass, with the gradients of
+q, k, v and log a, and under `forward` those of a forward pass. CALLS calls
+are queued at once, so that a device waits for no dispatch that can hide.
+
+`who` is 'chunked' or another impl of gla.recurrence, 'jla' for
+jax-linear-attention, or a function of flash-linear-attention.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from benchmarks.harness import measure
+from benchmarks.workloads import operators
+
+CALLS = 10
+WARMUPS = 3
+BFLOAT16 = ml_dtypes.bfloat16
+CHECKED = ('sigmoid, starts: none', 'nearly one, starts: none')
+
+
+def passes(
+  repeats: int, shape: operators.Shape, who: str, device: str = 'cuda'
+) -> measure.Values:
+  """Seconds of both passes, and of the forward pass.
+
+  `device` is that of flash-linear-attention, which a rehearsal has on the CPU.
+  """
+  inputs, cotangent = _draw(shape)
+  if _is_fla(who):
+    return _fla_passes(repeats, who, inputs, cotangent, device)
+  return _jax_passes(repeats, who, inputs, cotangent)
+
+
+def check(who: str, length: int = 130, device: str = 'cuda') -> measure.Values:
+  """The largest errors of a peer as launch.selfcheck measures ours.
+
+  Of its rows CHECKED, which every library can take, with bfloat16 inputs and
+  K = P = 64.
+  """
+  from rnn_jax import selfcheck
+
+  drawn = selfcheck.draw(length, 'key', 'bfloat16', K=64, P=64)
+  rows = [selfcheck.row_names().index(name) for name in CHECKED]
+  inputs, starts, cotangents = drawn
+  inputs = type(inputs)(*(x[rows] for x in inputs))
+  # Log-decays are float32 numbers everywhere.
+  inputs = inputs._replace(loga=np.float32(inputs.loga))
+  cotangents = [x[rows] for x in cotangents]
+  run = _fla_vjp if _is_fla(who) else _jax_vjp
+  got = run(who, inputs, cotangents, device)
+  drawn = inputs, starts[rows], cotangents
+  errors = {
+    name: float(by_row.max())
+    for name, by_row in selfcheck.compare(got, drawn, 'after').items()
+  }
+  bound = selfcheck.BOUND_BFLOAT16_OPERANDS
+  return {
+    'checks': 1,
+    'passed': int(max(errors.values()) <= bound),
+    'errors': errors,
+    'bound': bound,
+  }
+
+
+def _draw(shape):
+  """(q, k, v, log a), and a cotangent of y: NumPy's, for every library."""
+  B, L, H, K, P = shape
+  rng = np.random.default_rng(0)
+
+  def normal(width):
+    return rng.standard_normal((B, L, H, width), np.float32)
+
+  q, k, v, cotangent = (
+    x.astype(BFLOAT16)
+    for x in (normal(K) * np.float32(K**-0.5), normal(K), normal(P), normal(P))
+  )
+  loga = -np.logaddexp(np.float32(0), -normal(K) - 3)
+  return (q, k, v, loga), cotangent
+
+
+def _queued(call: Callable[[], Any], wait: Callable[[Any], Any], repeats: int):
+  """Seconds of a call, of several that are queued."""
+
+  def run():
+    for _ in range(CALLS):
+      result = call()
+    wait(result)
+
+  for _ in range(WARMUPS):
+    run()
+  seconds = [measure.seconds(run) / CALLS for _ in range(repeats)]
+  return measure.summarize(seconds)
+
+
+def _jax_forward(who):
+  """A function of (state, q, k, v, log a) to (state, y)."""
+  if who == 'jla':
+    from jla import ops
+
+    def forward(state, q, k, v, loga):
+      y, state = ops.linear_attention(
+        'gla',
+        q,
+        k,
+        v,
+        g=loga,
+        scale=1.0,
+        initial_state=state,
+        output_final_state=True,
+      )
+      return state, y
+
+    return forward
+
+  from rnn_jax.ops import gla
+
+  return lambda *inputs: gla.recurrence(*inputs, impl=who)
+
+
+def _jax_passes(repeats, who, inputs, cotangent):
+  import jax
+  import jax.numpy as jnp
+
+  from benchmarks.workloads import programs
+
+  forward_of = _jax_forward(who)
+  (B, _, H, K), P = inputs[0].shape, cotangent.shape[-1]
+
+  def forward(inputs):
+    return forward_of(jnp.zeros((B, H, K, P)), *inputs)[1]
+
+  def both(inputs, cotangent):
+    y, back = jax.vjp(forward, inputs)
+    return y, back(cotangent)
+
+  inputs, cotangent = jax.device_put((inputs, cotangent))
+  program, values = programs.compile_ahead(jax.jit(both), inputs, cotangent)
+  values |= _queued(
+    lambda: program(inputs, cotangent), jax.block_until_ready, repeats
+  )
+  values |= programs.device_peak()
+  alone, _ = programs.compile_ahead(jax.jit(forward), inputs)
+  timed = _queued(lambda: alone(inputs), jax.block_until_ready, repeats)
+  return values | {'forward': timed}
+
+
+def _jax_vjp(who, inputs, cotangents, device):
+  del device  # the default one
+  import jax
+
+  @jax.jit
+  def both(inputs, cotangents):
+    out, back = jax.vjp(_jax_forward(who), *inputs)
+    return out, back(cotangents)
+
+  return jax.device_get(both(inputs, tuple(cotangents)))
+
+
+def _is_fla(who):
+  return who.endswith('_gla')
+
+
+def _fla_forward(who, device):
+  """A function of (state, q, k, v, log a) to (state, y)."""
+  from fla.ops import gla as peer
+
+  if device == 'cpu':
+    from triton.runtime import autotuner
+
+    # Triton's interpreter can't time the tiles that it could choose.
+    autotuner.Autotuner._bench = lambda self, *inputs, **options: [0.0]
+
+  function = getattr(peer, who)
+
+  def forward(state, q, k, v, loga):
+    options = {'scale': 1.0, 'output_final_state': state is not None}
+    y, last = function(q, k, v, loga, initial_state=state, **options)
+    return last, y
+
+  return forward
+
+
+def _fla_passes(repeats, who, inputs, cotangent, device):
+  import torch
+
+  forward, wait = _fla_forward(who, device), _wait(device)
+  inputs = [_tensor(x, device).requires_grad_() for x in inputs]
+  cotangent = _tensor(cotangent, device)
+
+  def both():
+    _, y = forward(None, *inputs)
+    return torch.autograd.grad(y, inputs, cotangent)
+
+  def alone():
+    with torch.no_grad():
+      return forward(None, *inputs)[1]
+
+  both()  # tunes its kernels, which takes memory
+  if device == 'cuda':
+    torch.cuda.reset_peak_memory_stats()
+  values = _queued(both, wait, repeats)
+  if device == 'cuda':
+    values['device_peak_bytes'] = torch.cuda.max_memory_allocated()
+  return values | {'forward': _queued(alone, wait, repeats)}
+
+
+def _fla_vjp(who, inputs, cotangents, device):
+  import torch
+
+  inputs = [_tensor(x, device).requires_grad_() for x in inputs]
+  out = _fla_forward(who, device)(*inputs)
+  cotangents = [
+    _tensor(x, device).to(y.dtype) for x, y in zip(cotangents, out, strict=True)
+  ]
+  gradients = torch.autograd.grad(out, inputs, cotangents)
+  return tuple(
+    tuple(x.detach().float().cpu().numpy() for x in some)
+    for some in (out, gradients)
+  )
+
+
+def _wait(device):
+  import torch
+
+  return lambda _: torch.cuda.synchronize() if device == 'cuda' else None
+
+
+def _tensor(x, device):
+  """A NumPy array as a tensor; PyTorch knows no bfloat16 of NumPy's."""
+  import torch
+
+  tensor = torch.from_numpy(np.float32(x))
+  dtype = torch.bfloat16 if x.dtype == BFLOAT16 else torch.float32
+  return tensor.to(device, dtype)
