@@ -32,8 +32,9 @@ def main(argv):
     raise errors.InputError(f'impl={IMPL.value!r}: choose one of {names}')
   print(f'{jax.devices()[0].device_kind}, jax {jax.__version__}')
   print(library.describe(), flush=True)
-  form = '{:<12} {:>4} {:>7} {:<5} {:<7} {:<9} {:>8} {:>8}  {}'
-  header = ('impl', 'L', 'KxP', 'decay', 'read', 'inputs', 'error', 'bound')
+  form = '{:<12} {:>4} {:>7} {:<5} {:<7} {:<9} {:<9} {:>8} {:>8}  {}'
+  header = 'impl', 'L', 'KxP', 'decay', 'read', 'inputs', 'operands'
+  header += 'error', 'bound'
   print(form.format(*header, 'worst'))
   failed = 0
   for case in chosen:
@@ -47,6 +48,7 @@ def main(argv):
         case.decay,
         case.read,
         case.dtype,
+        case.operands,
         f'{result.error:.1e}',
         f'{result.bound:.1e}',
         result.where if result.passed else f'WRONG: {result.where}',
