@@ -17,9 +17,9 @@ from tests.ops.gla import test_pallas
 
 pytestmark = pytest.mark.slow
 
-# L, K, P, read, decay, dtype, operands, rows. A tile has 64 of each; chunks take turns
-# in two places. Of the rows with several resets, each kind of gate is in one of
-# the first two cases.
+# L, K, P, read, decay, dtype, operands, rows. A tile has 64 of each; chunks
+# take turns in two places. Of the rows with several resets, each kind of gate
+# is in one of the first two cases.
 CASES = (
   (130, 20, 16, 'after', 'key', 'float32', 'float32', slice(2, None, 6)),
   (17, 16, 80, 'before', 'head', 'float32', 'float32', slice(5, None, 6)),
