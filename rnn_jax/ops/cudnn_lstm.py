@@ -172,7 +172,7 @@ def _carried(starts, state):
 def _by_steps(operands, starts, h, c, x, weights):
   """Returns (h, c, y)."""
   W, U, b = weights
-  u = precision.einsum('bld,dp->blp', x, W, operands) + b
+  u = precision.einsum('bld,dp->blp', x, W, operands) + b[None, None]
 
   def step(state, now):
     u, start = now
