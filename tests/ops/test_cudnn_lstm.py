@@ -130,6 +130,29 @@ def test_a_single_step_is_the_step(asked):
   assert len(programs) == 1 and not asked
 
 
+@pytest.mark.cuda
+@pytest.mark.parametrize('resets', (False, True))
+def test_an_h100_s_compiler_takes_both_calls(resets, monkeypatch):
+  # cuDNN says how much memory it needs only where there is a GPU.
+  monkeypatch.setattr(
+    rnn.gpu_rnn,
+    'compute_rnn_workspace_reserve_space_sizes',
+    lambda *sizes: (1024, 2048),
+  )
+  monkeypatch.setattr(cudnn_lstm, 'lacking', lambda operands: '')
+  with target.using('h100'):
+    mesh = jax.sharding.Mesh(np.array(target.devices(1)), ('data',))
+    whole = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    starts = jnp.zeros((B, L), jnp.int32) if resets else None
+    run, *inputs = program('cudnn', starts)
+    arrays = jax.tree.map(
+      lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=whole), inputs
+    )
+    text = target.compiled(jax.jit(run).trace(*arrays)).as_text()
+  for call in ('cudnn_rnn_ffi', 'cudnn_rnn_bwd_ffi'):
+    assert text.count(f'"{call}"') == 1
+
+
 def test_it_is_refused_where_it_cannot_run(monkeypatch):
   remedy = ": use 'auto' or 'scan'"
   with pytest.raises(NotImplementedError, match=f'NVIDIA GPU, not cpu{remedy}'):
