@@ -3,7 +3,7 @@
     python -m launch.selfcheck
 
 Compares outputs, final state and every gradient on this machine's device, for
-gates of 0, 1 and in between, resets, several shapes and dtypes. Prints a table
+gates of 0, 1 and in between, resets, several shapes and formats. Prints a table
 of errors and bounds and exits with 1 if an error exceeds its bound. One line
 says which C++ library is in use, or why it isn't available.
 """

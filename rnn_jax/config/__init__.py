@@ -257,8 +257,8 @@ class Recurrence:
   """How the recurrence is computed: costs, and of numbers only the rounding."""
 
   # 'auto', 'scan'; most have 'chunked', 'associative', 'native' (CPU), 'pallas'
-  # (GPU); attention 'exact', 'blocked', 'cudnn' (GPU); bdh 'pairs', and with
-  # sees='row' 'state', 'blocked'
+  # (GPU); attention 'exact', 'blocked', 'cudnn' (GPU); lstm 'cudnn' (GPU); bdh
+  # 'pairs', and with sees='row' 'state', 'blocked'
   impl: str = 'auto'
   chunk_length: int = option(0, least=0)  # steps between stored states; 0: auto
   # The format of the operands of 'chunked' and 'pallas'; 'auto': that of

@@ -260,11 +260,12 @@ def einsum(spec: str, x: jax.Array, y: jax.Array, operands: str) -> jax.Array:
   its errors on every device: where none has it, `cut` comes before the product.
 
   Args:
-    spec: of jnp.einsum; each axis is one of two of x, y and the result.
+    spec: of jnp.einsum; an axis of x or y is the other's, or the result's.
     x: an array.
     y: an array.
-    operands: one of RECURRENT.
+    operands: a key of FORMATS.
   """
+  x, y = (factor.astype(jnp.float32) for factor in (x, y))
   if operands == 'float32':
     return jnp.einsum(spec, x, y, precision=jax.lax.Precision.HIGHEST)
   return _einsum(spec, operands, x, y)
