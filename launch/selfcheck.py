@@ -3,7 +3,7 @@
     python -m launch.selfcheck
 
 Compares outputs, final state and every gradient on this machine's device, for
-gates of 0, 1 and in between, resets, several shapes and dtypes. Prints a table
+gates of 0, 1 and in between, resets, several shapes and formats. Prints a table
 of errors and bounds and exits with 1 if an error exceeds its bound. One line
 says which C++ library is in use, or why it isn't available.
 """
@@ -32,8 +32,9 @@ def main(argv):
     raise errors.InputError(f'impl={IMPL.value!r}: choose one of {names}')
   print(f'{jax.devices()[0].device_kind}, jax {jax.__version__}')
   print(library.describe(), flush=True)
-  form = '{:<12} {:>4} {:>7} {:<5} {:<7} {:<9} {:>8} {:>8}  {}'
-  header = ('impl', 'L', 'KxP', 'decay', 'read', 'inputs', 'error', 'bound')
+  form = '{:<12} {:>4} {:>7} {:<5} {:<7} {:<9} {:<9} {:>8} {:>8}  {}'
+  header = 'impl', 'L', 'KxP', 'decay', 'read', 'inputs', 'operands'
+  header += 'error', 'bound'
   print(form.format(*header, 'worst'))
   failed = 0
   for case in chosen:
@@ -47,6 +48,7 @@ def main(argv):
         case.decay,
         case.read,
         case.dtype,
+        case.operands,
         f'{result.error:.1e}',
         f'{result.bound:.1e}',
         result.where if result.passed else f'WRONG: {result.where}',

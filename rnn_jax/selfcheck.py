@@ -16,6 +16,7 @@ import jax
 import numpy as np
 
 from rnn_jax.ops import gla
+from rnn_jax.ops import precision
 from rnn_jax.ops.gla import native as gla_native
 from rnn_jax.ops.gla import oracle as gla_oracle
 
@@ -51,6 +52,12 @@ IN_FLOAT32 = ('state', 'd_state')
 # Kernels multiply bfloat16 numbers, states too: a result has up to four
 # roundings of 2^-9 (query, key, score, output).
 BOUND_BFLOAT16_OPERANDS = 2**-7  # 5.6e-3, interpreted; not measured on a GPU
+# With float32 inputs those of matmuls are rounded as well, with up to eight
+# roundings: of 2^-9 in bfloat16, and in TF32 of 2^-10, as bits are cut off.
+BOUNDS_OF_OPERANDS = {
+  'tf32': 2**-8,  # 2.4e-3
+  'bfloat16': 2**-6,  # 9.8e-3
+}
 
 
 # (inputs, starts_BxL, cotangents of the state and y).
@@ -67,6 +74,7 @@ class Case(NamedTuple):
   decay: str = 'key'
   read: str = 'after'
   dtype: str = 'float32'
+  operands: str = 'float32'
 
 
 class Result(NamedTuple):
@@ -91,8 +99,13 @@ def cases() -> Iterator[Case]:
       for L in lengths:
         for dtype in ('float32', 'bfloat16'):
           read = gla.READS[L % 2]
-          yield Case(impl, L, 3, 4, decay, read, dtype)
+          half = impl == 'pallas' and dtype == 'bfloat16'
+          operands = 'bfloat16' if half else 'float32'
+          yield Case(impl, L, 3, 4, decay, read, dtype, operands)
       yield Case(impl, lengths[-1], 32, 64, decay)
+      if impl in precision.MULTIPLYING:
+        for operands in BOUNDS_OF_OPERANDS:
+          yield Case(impl, lengths[-1], 32, 64, decay, operands=operands)
 
 
 def implementations() -> list[str]:
@@ -110,7 +123,8 @@ def check(case: Case) -> Result:
   """Runs one case."""
   drawn = draw(case.L, case.decay, case.dtype, K=case.K, P=case.P)
   worst = Result(case, -1.0, 1.0, '')
-  for name, by_row in errors(*drawn, case.impl, read=case.read).items():
+  found = errors(*drawn, case.impl, read=case.read, operands=case.operands)
+  for name, by_row in found.items():
     bound = bound_of(case, name)
     row = int(np.argmax(by_row))
     if by_row[row] / bound > worst.error / worst.bound:
@@ -121,8 +135,10 @@ def check(case: Case) -> Result:
 
 def bound_of(case: Case, tensor: str) -> float:
   """Returns the largest error that `tensor` may have."""
-  if case.dtype == 'bfloat16' and case.impl == 'pallas':
+  if case.operands == case.dtype == 'bfloat16':
     return BOUND_BFLOAT16_OPERANDS
+  if case.operands in BOUNDS_OF_OPERANDS:
+    return BOUNDS_OF_OPERANDS[case.operands]
   if case.dtype == 'bfloat16' and tensor not in IN_FLOAT32:
     return BOUND_BFLOAT16
   return BOUNDS[case.impl]
@@ -133,20 +149,26 @@ def row_names() -> list[str]:
   return [f'{gate}, starts: {start}' for gate in GATES for start in STARTS]
 
 
-@functools.partial(jax.jit, static_argnames=('impl', 'chunk_length', 'read'))
+@functools.partial(jax.jit, static_argnums=(3, 4, 5, 6))
 def forward_and_backward(
   inputs: gla_oracle.Inputs,
   starts: jax.Array,
   cotangents: tuple[jax.Array, jax.Array],
   impl: str,
-  chunk_length: int,
-  read: str,
+  chunk_length: int | None = 64,
+  read: str = 'after',
+  operands: str | None = None,
 ) -> tuple[tuple[jax.Array, jax.Array], gla_oracle.Inputs]:
   """Returns (state, y) and the gradients of all inputs."""
 
   def run(*x):
     return gla.recurrence(
-      *x, starts_BxL=starts, impl=impl, chunk_length=chunk_length, read=read
+      *x,
+      starts_BxL=starts,
+      impl=impl,
+      chunk_length=chunk_length,
+      read=read,
+      operands=operands,
     )
 
   out, back = jax.vjp(run, *inputs)
@@ -188,12 +210,15 @@ def errors(
   starts: np.ndarray,
   cotangents: tuple[np.ndarray, np.ndarray],
   impl: str,
-  chunk_length: int = 64,
+  chunk_length: int | None = 64,
   read: str = 'after',
+  operands: str | None = None,
 ) -> dict[str, np.ndarray]:
   """Returns the error of each tensor in each row, {name: errors_B}."""
   drawn = inputs, starts, cotangents
-  got = forward_and_backward(*jax.device_put(drawn), impl, chunk_length, read)
+  got = forward_and_backward(
+    *jax.device_put(drawn), impl, chunk_length, read, operands
+  )
   return compare(jax.device_get(got), drawn, read)
 
 

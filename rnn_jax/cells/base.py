@@ -8,6 +8,7 @@ a faster way, and must return the same numbers as `step`.
 import dataclasses
 from collections.abc import Callable
 from typing import Any
+from typing import ClassVar
 from typing import NamedTuple
 from typing import Self
 
@@ -57,7 +58,14 @@ class Gates(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-  """Base of the cells' options."""
+  """Base of the cells' options.
+
+  Attributes:
+    multiplying: values of recurrence.impl whose matmuls have operands in the
+      format of recurrence.operands.
+  """
+
+  multiplying: ClassVar[tuple[str, ...]] = ()
 
   def check(self, config: config_lib.Config) -> None:
     """Checks the options against each other and the whole config.

@@ -23,6 +23,7 @@ Transformer and Models of the Brain", 2025.
 
 import dataclasses
 import functools
+from typing import ClassVar
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -57,6 +58,8 @@ class Config(base.Config):
   sees: str = 'past'  # or 'row': all of it, the step itself included
   weights: str = 'linear'  # or 'softmax', with sees='row'
   dropout: float = 0.0  # on s * u
+
+  multiplying: ClassVar[tuple[str, ...]] = ('chunked',)
 
   def check(self, config: config_lib.Config) -> None:
     """Checks the options against each other and the whole config.
@@ -238,6 +241,7 @@ class Cell(base.Cell):
       starts_BxL=starts_BxL,
       impl=impl,
       chunk_length=self.plan.chunk_length,
+      operands=self.policy.of_recurrence(impl),
       read='before',
     )
     return (memory if keeps else None), a

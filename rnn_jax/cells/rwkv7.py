@@ -25,6 +25,7 @@ Source: Peng et al., "RWKV-7 'Goose' with Expressive Dynamic State Evolution",
 
 import dataclasses
 import math
+from typing import ClassVar
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -68,6 +69,8 @@ class Config(base.Config):
   value_width: int = 48
   rank: int = 16  # of a head's decays, rates and output gates
   dropout: float = 0.0  # on the gated outputs of the recurrence
+
+  multiplying: ClassVar[tuple[str, ...]] = delta.MULTIPLYING
 
   def check(self, config: config_lib.Config) -> None:
     """Checks the options against each other and the whole config.
@@ -187,6 +190,7 @@ class Cell(base.Cell):
       starts_BxL=starts_BxL,
       impl=impl,
       chunk_length=delta_parts.chunk_length(self.plan),
+      operands=self.policy.of_recurrence(impl),
     )
     y = self._norm(o.astype(jnp.float32))
     own = jnp.sum(read.r * self.bonus[None, None] * read.k, -1, keepdims=True)

@@ -23,6 +23,7 @@ Neural Machine Translation", 2015.
 """
 
 import dataclasses
+from typing import ClassVar
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -35,6 +36,7 @@ from rnn_jax.cells.parts import matrix
 from rnn_jax.ops import attention
 from rnn_jax.ops import causal_convolution
 from rnn_jax.ops import devices
+from rnn_jax.ops import precision
 from rnn_jax.ops.attention import ring as attention_ring
 from rnn_jax.ops.gla import native as gla_native
 from rnn_jax.ops.gla import projected as gla_projected
@@ -82,6 +84,8 @@ class Config(base.Config):
   dropout: float = 0.0  # on y
   attention: str = 'none'  # Luong attention over past y: 'dot', 'general'
   attention_window: int = 512  # past outputs that it sees, W
+
+  multiplying: ClassVar[tuple[str, ...]] = precision.MULTIPLYING
 
   def check(self, config: config_lib.Config) -> None:
     """Checks the options against each other and the whole config.
@@ -253,6 +257,7 @@ class Cell(base.Cell):
         starts_BxL=starts_BxL,
         impl=impl,
         chunk_length=matrix.chunk_length(self.plan),
+        operands=self.policy.of_recurrence(impl),
       )
       gate = self._parts(u_BxLxHxC).get('output_gate')
     if self._improved:
@@ -279,6 +284,8 @@ class Cell(base.Cell):
   def _is_native(self, dtype, impl):
     """Whether one library call runs all of it, on whole rows."""
     if impl not in ('auto', 'native') or devices.current().time_shards > 1:
+      return False
+    if self.policy.of_recurrence(impl) != 'float32':
       return False
     return impl == 'native' or not gla_projected.lacking(dtype)
 

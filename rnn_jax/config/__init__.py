@@ -110,6 +110,7 @@ class Data(Part):
   # What each layout declares:
   holds_images: ClassVar[bool] = False  # not tokens
   cuts_documents: ClassVar[bool] = False  # rows start anywhere
+  restarts: ClassVar[bool] = False  # documents begin within rows
   carry_state: ClassVar[bool] = False  # from batch to batch
   pads: ClassVar[bool] = True  # batches have padding
   shapes_vary: ClassVar[bool] = False  # a run may not use all batch shapes
@@ -253,13 +254,16 @@ class Vision:
 
 @dataclasses.dataclass(frozen=True)
 class Recurrence:
-  """How the recurrence is computed; it changes costs, not numbers."""
+  """How the recurrence is computed: costs, and of numbers only the rounding."""
 
   # 'auto', 'scan'; most have 'chunked', 'associative', 'native' (CPU), 'pallas'
-  # (GPU); attention 'exact', 'blocked', 'cudnn' (GPU); bdh 'pairs', and with
-  # sees='row' 'state', 'blocked'
+  # (GPU); attention 'exact', 'blocked', 'cudnn' (GPU); lstm 'cudnn' (GPU); bdh
+  # 'pairs', and with sees='row' 'state', 'blocked'
   impl: str = 'auto'
   chunk_length: int = option(0, least=0)  # steps between stored states; 0: auto
+  # The format of the operands of 'chunked' and 'pallas'; 'auto': that of
+  # train.precision on a GPU, float32 on a CPU. States and sums are float32.
+  operands: str = option('auto', choices='ops.precision:OF_RECURRENCE')
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 from rnn_jax import errors
 from rnn_jax.config import optimization
+from rnn_jax.config import pattern
 from rnn_jax.config import values
 
 
@@ -29,6 +30,7 @@ def check(config: Any) -> None:
   _check_order(config.data)
   _check_model(config)
   _check_vision(config)
+  _check_operands(config)
   _check_remat(config)
   _check_loss_scale(config.train)
   optimization.check(config)
@@ -267,6 +269,22 @@ def _check_positions(config):
       True,
       "positions grow with the document, and model.positions='learned' has "
       f"{longest}: choose 'sinusoidal', or the cell's rotary ones",
+    )
+
+
+def _check_operands(config):
+  operands, impl = config.recurrence.operands, config.recurrence.impl
+  if operands == 'auto':
+    return
+  cells = [cell for _, cell in pattern.sections(config.cell)]
+  readers = {name for cell in cells for name in cell.multiplying}
+  if impl not in readers:
+    others = f' or recurrence.impl one of {sorted(readers)}' if readers else ''
+    errors.refuse(
+      'recurrence.operands',
+      operands,
+      f'{config.model.pattern!r} has no such matmuls under recurrence.impl='
+      f"{impl!r}: give 'auto'{others}",
     )
 
 

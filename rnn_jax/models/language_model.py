@@ -246,7 +246,7 @@ def from_config(config: config_lib.Config, vocabulary: int) -> LanguageModel:
     config.cell,
     vocabulary,
     plan(config),
-    policy(config.train),
+    policy(config),
   )
 
 
@@ -267,13 +267,18 @@ def plan(config: config_lib.Config) -> base.Plan:
   )
 
 
-def policy(train: config_lib.Train) -> precision.Policy:
-  """Returns the number formats of a Train config.
+def policy(config: config_lib.Config) -> precision.Policy:
+  """Returns the number formats of a config.
 
   Raises:
     InputError: this device can't multiply in them.
   """
-  formats = precision.policy(train.precision, train.quantized)
-  if lacking := precision.lacking(formats.operands, target.device()):
-    raise errors.InputError(f'train.precision={train.precision!r}: {lacking}')
+  train, recurrence = config.train, config.recurrence.operands
+  formats = precision.policy(train.precision, train.quantized, recurrence)
+  for key, name, operands in (
+    ('train.precision', train.precision, formats.operands),
+    ('recurrence.operands', recurrence, recurrence),
+  ):
+    if lacking := precision.lacking(operands, target.device()):
+      errors.refuse(key, name, lacking)
   return formats

@@ -155,5 +155,5 @@ def from_config(config: config_lib.Config) -> Classifier:
     data.image,
     len(config.data.classes),
     language_model.plan(config),
-    language_model.policy(config.train),
+    language_model.policy(config),
   )

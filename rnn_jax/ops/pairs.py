@@ -60,7 +60,7 @@ def past(
   if state_BxHxKxP is not None:
     arrays['state_BxHxKxP'] = state_BxHxKxP
   shapes.check(**arrays)
-  multiply = functools.partial(product, operands=operands)
+  multiply = functools.partial(precision.einsum, operands=operands)
   q, k, v = (x.swapaxes(1, 2) for x in (q_BxLxHxK, k_BxLxHxK, v_BxLxHxP))
   B, _, length, _ = q.shape
   # The number of each step's document in its row; 0 is that of the state.
@@ -69,16 +69,19 @@ def past(
     document_BxL = jnp.cumsum(starts_BxL != 0, 1)
   same = document_BxL[:, :, None] == document_BxL[:, None]
   seen = same & np.tril(np.ones((1, length, length), bool), -1)
-  scores = jnp.where(seen[:, None], multiply(q, k, (1, 1)), 0.0)
-  y = multiply(scores, v, (1, 0))
+  scores = multiply('bhik,bhjk->bhij', q, k)
+  scores = jnp.where(seen[:, None], scores, 0.0)
+  y = multiply('bhij,bhjp->bhip', scores, v)
   if state_BxHxKxP is None:
     return None, y.swapaxes(1, 2)
   carried = (document_BxL == 0)[:, None, :, None]
-  y += jnp.where(carried, multiply(q, state_BxHxKxP, (1, 0)), 0.0)
+  read = multiply('bhik,bhkp->bhip', q, state_BxHxKxP)
+  y += jnp.where(carried, read, 0.0)
   last_BxL = document_BxL == document_BxL[:, -1:]
   written = jnp.where(last_BxL[:, None, :, None], k, 0)
   kept = (document_BxL[:, -1] == 0)[:, None, None, None]
-  state = jnp.where(kept, state_BxHxKxP, 0.0) + multiply(written, v, (0, 0))
+  state = multiply('bhjk,bhjp->bhkp', written, v)
+  state += jnp.where(kept, state_BxHxKxP, 0.0)
   return state, y.swapaxes(1, 2)
 
 
@@ -108,26 +111,8 @@ def whole(
   if weights not in WEIGHTS:
     raise ValueError(f'weights={weights!r}: choose one of {WEIGHTS}')
   q, k, v = (x.swapaxes(1, 2) for x in (q_BxLxHxK, k_BxLxHxK, v_BxLxHxP))
-  scores = product(q, k, (1, 1), operands)
+  scores = precision.einsum('bhik,bhjk->bhij', q, k, operands)
   if weights == 'softmax':
     scores = jax.nn.softmax(scores * q.shape[-1] ** -0.5, -1)
-  return product(scores, v, (1, 0), operands).swapaxes(1, 2)
-
-
-def product(
-  a: jax.Array, b: jax.Array, contracted: tuple[int, int], operands: str
-) -> jax.Array:
-  """Returns the matrix product of each row and head, float32.
-
-  Args:
-    a: BxH and two more axes.
-    b: BxH and two more axes.
-    contracted: the axis of a and that of b, 0 or 1, that are summed over.
-    operands: format of the factors.
-  """
-  dimensions = (((contracted[0],), (contracted[1],)), ((), ()))
-
-  def one(a, b):
-    return precision.dot_general(a, b, dimensions, operands)
-
-  return jax.vmap(jax.vmap(one))(a, b)
+  y = precision.einsum('bhij,bhjp->bhip', scores, v, operands)
+  return y.swapaxes(1, 2)

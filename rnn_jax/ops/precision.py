@@ -8,6 +8,11 @@ TensorFloat-32 a GPU multiplies float32 with 10 bits of mantissa. Parameters,
 recurrent states, gradients of parameters and the loss are float32 under every
 policy.
 
+A recurrence's matmuls, in the forms that have some, have a format of their own,
+one of RECURRENT; its states, decays and sums are float32. By default it is the
+policy's on a GPU and float32 elsewhere, since a CPU gains nothing: it rounds
+many small factors for short products.
+
 A quantized policy multiplies in `ops.int8` in the forward pass; the backward
 pass is that of the unquantized matmul, a straight-through estimator.
 Sources: Micikevicius et al., "Mixed Precision Training", 2018; Bengio et al.,
@@ -37,6 +42,20 @@ class Policy:
   activations: jax.typing.DTypeLike
   operands: str  # a key of FORMATS
   quantized: str = ''  # or 'int8', in the forward pass
+  recurrence: str = 'auto'  # one of OF_RECURRENCE, of its matmuls' operands
+
+  def of_recurrence(self, impl: str) -> str:
+    """Returns the format of a recurrence's operands, one of RECURRENT.
+
+    Args:
+      impl: of the recurrence; forms without matmuls multiply in float32.
+    """
+    if impl not in MULTIPLYING:
+      return 'float32'
+    if self.recurrence != 'auto':
+      return self.recurrence
+    follows = target.platform() == 'gpu' and self.operands in RECURRENT
+    return self.operands if follows else 'float32'
 
   def dot_general(
     self,
@@ -60,6 +79,9 @@ FORMATS: dict[str, tuple[jax.typing.DTypeLike, Any]] = {
   'bfloat16': (jnp.bfloat16, None),
   'float16': (jnp.float16, None),
 }
+RECURRENT = ('float32', 'tf32', 'bfloat16')  # of float32's range
+OF_RECURRENCE = ('auto', *RECURRENT)
+MULTIPLYING = ('auto', 'chunked', 'pallas')  # forms of recurrences with matmuls
 POLICIES = {
   'float32': Policy(jnp.float32, 'float32'),
   'tf32': Policy(jnp.float32, 'tf32'),
@@ -69,9 +91,11 @@ POLICIES = {
 }
 
 
-def policy(name: str, quantized: str = '') -> Policy:
+def policy(name: str, quantized: str = '', recurrence: str = 'auto') -> Policy:
   """Returns a policy of POLICIES by name, quantized to '' or 'int8'."""
-  return dataclasses.replace(POLICIES[name], quantized=quantized)
+  return dataclasses.replace(
+    POLICIES[name], quantized=quantized, recurrence=recurrence
+  )
 
 
 def lacking(operands: str, device: jax.Device) -> str:
@@ -86,6 +110,29 @@ def lacking(operands: str, device: jax.Device) -> str:
     "NVIDIA GPU of compute capability 8.0 or more: use 'float32', or "
     "'bfloat16_operands' for 16-bit factors"
   )
+
+
+def check_recurrent(
+  operands: str, impl: str, multiplying: tuple[str, ...] = MULTIPLYING
+) -> None:
+  """Checks the operands of a recurrence.
+
+  Args:
+    operands: of its matmuls.
+    impl: of the recurrence.
+    multiplying: impls with such matmuls.
+
+  Raises:
+    ValueError: `operands` isn't one of RECURRENT.
+    NotImplementedError: `impl` multiplies in float32.
+  """
+  if operands not in RECURRENT:
+    raise ValueError(f'operands={operands!r}: choose one of {RECURRENT}')
+  if operands != 'float32' and impl not in multiplying:
+    raise NotImplementedError(
+      f'operands={operands!r}: impl={impl!r} multiplies in float32: use one of '
+      f"{multiplying}, or operands='float32'"
+    )
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3, 4))
@@ -204,3 +251,68 @@ def _restore(array, free, contracted, free_last=False):
 
 
 dot_general.defvjp(_forward, _backward)
+
+
+def einsum(spec: str, x: jax.Array, y: jax.Array, operands: str) -> jax.Array:
+  """Returns `jnp.einsum` of two factors in a format, with float32 sums.
+
+  The backward pass rounds the incoming gradient to the same format. 'tf32' has
+  its errors on every device: where none has it, `cut` comes before the product.
+
+  Args:
+    spec: of jnp.einsum; an axis of x or y is the other's, or the result's.
+    x: an array.
+    y: an array.
+    operands: a key of FORMATS.
+  """
+  x, y = (factor.astype(jnp.float32) for factor in (x, y))
+  if operands == 'float32':
+    return jnp.einsum(spec, x, y, precision=jax.lax.Precision.HIGHEST)
+  return _einsum(spec, operands, x, y)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _einsum(spec, operands, x, y):
+  return _einsum_forward(spec, operands, x, y)[0]
+
+
+def _einsum_forward(spec, operands, x, y):
+  factors = _rounded(x, operands), _rounded(y, operands)
+  return _einsum_product(spec, operands, *factors), factors
+
+
+def _einsum_backward(spec, operands, factors, d):
+  axes, out = spec.split('->')
+  x_axes, y_axes = axes.split(',')
+  x, y = factors
+  d = _rounded(d, operands)
+  d_x = _einsum_product(f'{out},{y_axes}->{x_axes}', operands, d, y)
+  d_y = _einsum_product(f'{x_axes},{out}->{y_axes}', operands, x, d)
+  return d_x, d_y
+
+
+_einsum.defvjp(_einsum_forward, _einsum_backward)
+
+
+def _einsum_product(spec, operands, x, y):
+  how = FORMATS[operands][1]
+  if operands == 'tf32' and target.platform() != 'gpu':
+    how = jax.lax.Precision.HIGHEST
+  return jnp.einsum(
+    spec, x, y, precision=how, preferred_element_type=jnp.float32
+  )
+
+
+def _rounded(x, operands):
+  if operands == 'tf32' and target.platform() != 'gpu':
+    return cut(x)
+  return x.astype(FORMATS[operands][0])
+
+
+def cut(x: jax.Array) -> jax.Array:
+  """Returns float32 numbers with TF32's 10 bits of mantissa, others cut off.
+
+  So tensor cores read float32; a library that rounds first is more exact.
+  """
+  bits = jax.lax.bitcast_convert_type(x, jnp.int32) & jnp.int32(-(2**13))
+  return jax.lax.bitcast_convert_type(bits, jnp.float32)

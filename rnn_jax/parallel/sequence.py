@@ -62,6 +62,7 @@ def recurrence(
   impl: str = 'auto',
   chunk_length: int | None = None,
   read: str = 'after',
+  operands: str | None = None,
 ) -> tuple[jax.Array, jax.Array]:
   """Runs `gla.recurrence` over a row, of which this device has a shard.
 
@@ -72,7 +73,7 @@ def recurrence(
     dtype).
   """
   inputs = state_BxHxKxP, q_BxLxHxK, k_BxLxHxK, v_BxLxHxP, loga_BxLxHxK
-  options = _Options(impl, chunk_length, read)
+  options = _Options(impl, chunk_length, read, operands)
   run = options.op()
   if axes.size(sequence_shards.AXIS) == 1:
     return run(*inputs, starts_BxL=starts_BxL)
@@ -92,6 +93,7 @@ class _Options(NamedTuple):
   impl: str
   chunk_length: int | None
   read: str
+  operands: str | None
 
   def op(self):
     return functools.partial(
@@ -99,6 +101,7 @@ class _Options(NamedTuple):
       impl=self.impl,
       chunk_length=self.chunk_length,
       read=self.read,
+      operands=self.operands,
     )
 
 

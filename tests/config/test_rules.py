@@ -252,6 +252,15 @@ def test_whole_examples_are_not_split_by_position(task):
       'remat.every=20: give up to 16 or a multiple',
     ),
     ({'recurrence__chunk_length': 47}, 'chunk_length=47: give up to 16'),
+    (
+      {'recurrence__operands': 'float16'},
+      "recurrence.operands='float16': choose one of .*'bfloat16'",
+    ),
+    (
+      {'recurrence__operands': 'bfloat16', 'recurrence__impl': 'native'},
+      "recurrence.operands='bfloat16': .* no such matmuls under recurrence."
+      "impl='native': give 'auto' or .*'chunked'",
+    ),
     ({'data__source': 'tfx'}, r"data.source='tfx': choose one of .*'jsonl'"),
     ({'model__cell': 'lstn'}, r"model.cell='lstn': choose one of \["),
     ({'cell__heads': 0}, 'cell.heads=0: give 1 or more'),

@@ -167,10 +167,28 @@ def test_the_model_has_the_config_s_plan_and_policy():
 
 
 def test_an_unsupported_format_is_refused_by_name():
-  with pytest.raises(
-    errors.InputError, match="^train.precision='tf32': this device .*'float32'"
-  ):
-    build(train__precision='tf32')
+  for key in ('train.precision', 'recurrence.operands'):
+    with pytest.raises(
+      errors.InputError, match=f"^{key}='tf32': this device .*'float32'"
+    ):
+      build(**{key.replace('.', '__'): 'tf32'})
+
+
+@pytest.mark.parametrize(
+  'cell', ('simple_rnn', 'gla', 'mlstm', 'kda', 'rwkv7', 'bdh')
+)
+def test_operands_reach_the_recurrence(cell):
+  def program(operands):
+    impl = 'chunked' if cell == 'bdh' else 'auto'
+    config = config_lib.default(cell)
+    config.recurrence.update({'impl': impl, 'operands': operands})
+    model = language_model.from_config(config_lib.parse(config), V)
+    inputs = fresh(model, 1), jnp.zeros((1, 9), jnp.int32)
+    variables = jax.eval_shape(model.init, jax.random.key(0), *inputs)
+    return str(jax.make_jaxpr(model.apply)(variables, *inputs))
+
+  assert 'bf16' in program('bfloat16')
+  assert 'bf16' not in program('auto')
 
 
 def test_int8_rounds_the_layers_and_not_the_head():

@@ -1,5 +1,6 @@
 """Matmuls under each policy against the float64 product."""
 
+import dataclasses
 import functools
 import types
 
@@ -9,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from rnn_jax import target
 from rnn_jax.ops import precision
 
 # x, w and the contracted axes, as linen's layers ask for them.
@@ -203,3 +205,53 @@ def test_a_weight_gradient_of_many_rows_is_a_sum_of_parts(monkeypatch):
 
   traced = jax.make_jaxpr(jax.grad(loss))(normal(3, 5), normal(2, 6, 3))
   assert ':f32[3,3,5]' in str(traced)  # 12 rows are three times 4
+
+
+def rounded(x, operands):
+  """What a format leaves of float32 numbers, in float64."""
+  if operands == 'tf32':
+    bits = np.asarray(x).view(np.int32) & -(2**13)
+    return np.float64(bits.view(np.float32))
+  return np.float64(x.astype(precision.FORMATS[operands][0]))
+
+
+@pytest.mark.parametrize('operands', precision.RECURRENT)
+def test_a_recurrence_s_products_round_each_factor_once(operands):
+  spec, x, y = 'bij,bkj->bik', normal(2, 3, 64), normal(2, 5, 64, seed=1)
+  d = normal(2, 3, 5, seed=2)
+  product = functools.partial(precision.einsum, spec, operands=operands)
+  out, back = jax.vjp(jax.jit(product), x, y)
+  x_, y_, d_ = (rounded(a, operands) for a in (x, y, d))
+  for got, want in (
+    (out, np.einsum(spec, x_, y_)),
+    (back(d)[0], np.einsum('bik,bkj->bij', d_, y_)),
+    (back(d)[1], np.einsum('bik,bij->bkj', d_, x_)),
+  ):
+    assert got.dtype == jnp.float32
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-5)
+    if operands != 'float32':
+      exact = np.einsum(spec, np.float64(x), np.float64(y))
+      assert abs(out - exact).max() > 1e-3
+
+
+def test_a_recurrence_follows_the_policy_on_a_gpu(monkeypatch):
+  def formats(impl, **changes):
+    return [
+      dataclasses.replace(policy, **changes).of_recurrence(impl)
+      for policy in precision.POLICIES.values()
+    ]
+
+  assert {*formats('chunked')} == {'float32'}
+  assert {*formats('auto', recurrence='bfloat16')} == {'bfloat16'}
+  monkeypatch.setattr(target, 'platform', lambda: 'gpu')
+  assert formats('auto') == formats('pallas') == formats('chunked')
+  assert dict(zip(precision.POLICIES, formats('auto'), strict=True)) == {
+    'float32': 'float32',
+    'tf32': 'tf32',
+    'bfloat16': 'bfloat16',
+    'bfloat16_operands': 'bfloat16',
+    'float16': 'float32',
+  }
+  assert {*formats('auto', recurrence='float32')} == {'float32'}
+  for impl in ('step', 'scan', 'native', 'associative'):
+    assert {*formats(impl, recurrence='bfloat16')} == {'float32'}

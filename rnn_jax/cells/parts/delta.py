@@ -69,6 +69,8 @@ class Config(matrix.Config):
   convolution: int = 4  # taps; 0: none
   max_beta: float = 1.0  # m; 2: negative eigenvalues too
 
+  multiplying: ClassVar[tuple[str, ...]] = delta.MULTIPLYING
+
   def check(self, config: config_lib.Config) -> None:
     """Checks the options against each other and the whole config.
 
@@ -143,6 +145,7 @@ class Cell(matrix.Cell):
       starts_BxL=starts_BxL,
       impl=impl,
       chunk_length=chunk_length(self.plan),
+      operands=self.policy.of_recurrence(impl),
     )
 
   def finish(

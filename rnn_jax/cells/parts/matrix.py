@@ -31,6 +31,7 @@ from rnn_jax import errors
 from rnn_jax.cells import base
 from rnn_jax.ops import devices
 from rnn_jax.ops import gla
+from rnn_jax.ops import precision
 
 IMPLS = ('auto', 'scan', 'chunked', 'associative', 'native', 'pallas')
 LOGICAL_AXES = {
@@ -91,6 +92,7 @@ class Config(base.Config):
 
   # The axes of the norm's scale: those of a head, or also of all heads.
   scaled_axes: ClassVar[tuple[int, ...]] = (-1,)
+  multiplying: ClassVar[tuple[str, ...]] = precision.MULTIPLYING
 
   def check(self, config: config_lib.Config) -> None:
     """Checks the options against each other and the whole config.
@@ -262,6 +264,7 @@ class Cell(base.Cell):
       starts_BxL=starts_BxL,
       impl=impl,
       chunk_length=chunk_length(self.plan),
+      operands=self.policy.of_recurrence(impl),
     )
 
   @property

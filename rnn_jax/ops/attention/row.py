@@ -26,6 +26,7 @@ import jax.numpy as jnp
 
 from rnn_jax import shapes
 from rnn_jax.ops import pairs
+from rnn_jax.ops import precision
 from rnn_jax.ops.attention import blocked as attention_blocked
 
 IMPLS = {
@@ -114,8 +115,9 @@ def _fastest(shape_LxHxK, P, weights):
 
 def _through_state(q_BxLxHxK, k_BxLxHxK, v_BxLxHxP, operands):
   q, k, v = (x.swapaxes(1, 2) for x in (q_BxLxHxK, k_BxLxHxK, v_BxLxHxP))
-  state_BxHxKxP = pairs.product(k, v, (0, 0), operands)
-  return pairs.product(q, state_BxHxKxP, (1, 0), operands).swapaxes(1, 2)
+  state_BxHxKxP = precision.einsum('bhjk,bhjp->bhkp', k, v, operands)
+  y = precision.einsum('bhik,bhkp->bhip', q, state_BxHxKxP, operands)
+  return y.swapaxes(1, 2)
 
 
 def _block(length, longest):

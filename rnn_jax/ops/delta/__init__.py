@@ -18,7 +18,8 @@ are bounded is up to the caller.
 
 Shapes: q, k, r, w BxLxHxK; v, y BxLxHxP; b BxLxH; the state BxHxKxP. `loga` =
 log a_t <= 0 is BxLxHxK, or BxLxHx1 for one decay a head; -inf (a gate of 0) is
-allowed. Everything is float32 whatever the inputs' dtype; y has v's.
+allowed. Everything but the operands of matmuls is float32 whatever the inputs'
+dtype; y has v's.
 
 The chunked form is in chunked.py, C++ for a CPU in native.py.
 Sources: Schlag et al., "Linear Transformers Are Secretly Fast Weight
@@ -30,15 +31,18 @@ with Expressive Dynamic State Evolution", 2025.
 import functools
 import logging
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from rnn_jax import shapes
+from rnn_jax.ops import precision
 from rnn_jax.ops.delta import chunked as delta_chunked
 from rnn_jax.ops.delta import native as delta_native
 
 IMPLS = ('auto', 'step', 'scan', 'chunked', 'native')
+MULTIPLYING = ('auto', 'chunked')  # those with matmuls
 CHUNK = 64
 
 _einsum = functools.partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)
@@ -55,6 +59,7 @@ def recurrence(
   starts_BxL: jax.Array | None = None,
   impl: str = 'auto',
   chunk_length: int | None = None,
+  operands: str = 'float32',
 ) -> tuple[jax.Array, jax.Array]:
   """Runs the delta rule over time, any L >= 1.
 
@@ -69,10 +74,12 @@ def recurrence(
       that step.
     impl: one of IMPLS. A named one never falls back to another. 'native' needs
       a CPU and the library of rnn_jax/native. 'auto' is 'step' for one step,
-      else 'native' where it can run, else 'chunked'.
+      else 'native' where it can run and `operands` are float32, else 'chunked'.
     chunk_length: steps between the states that 'chunked' and 'native' store for
       the backward pass. None: CHUNK and delta_native.SEGMENT. 'chunked' rounds
       it up to whole blocks, of at most delta_chunked.BLOCK steps.
+    operands: one of precision.RECURRENT, the format of the operands of matmuls,
+      which 'chunked' has; the other forms multiply in float32.
 
   Returns:
     (state_BxHxKxP in float32, y_BxLxHxP in v's dtype).
@@ -83,7 +90,8 @@ def recurrence(
   """
   shapes.check(q_BxLxHxK=q_BxLxHxK, beta_BxLxH=beta_BxLxH)
   arrays = state_BxHxKxP, q_BxLxHxK, k_BxLxHxK, v_BxLxHxP, loga_BxLxHxK
-  return _run(arrays, (beta_BxLxH,), starts_BxL, impl, chunk_length)
+  options = _Options(impl, chunk_length, operands)
+  return _run(arrays, (beta_BxLxH,), starts_BxL, options)
 
 
 def general_recurrence(
@@ -98,6 +106,7 @@ def general_recurrence(
   starts_BxL: jax.Array | None = None,
   impl: str = 'auto',
   chunk_length: int | None = None,
+  operands: str = 'float32',
 ) -> tuple[jax.Array, jax.Array]:
   """Runs the general form over time, any L >= 1.
 
@@ -115,20 +124,31 @@ def general_recurrence(
     starts_BxL: nonzero where a document begins.
     impl: one of IMPLS.
     chunk_length: steps between stored states.
+    operands: one of precision.RECURRENT.
   """
   shapes.check(
     q_BxLxHxK=q_BxLxHxK, read_BxLxHxK=read_BxLxHxK, write_BxLxHxK=write_BxLxHxK
   )
   arrays = state_BxHxKxP, q_BxLxHxK, k_BxLxHxK, v_BxLxHxP, loga_BxLxHxK
   others = read_BxLxHxK, write_BxLxHxK
-  return _run(arrays, others, starts_BxL, impl, chunk_length)
+  options = _Options(impl, chunk_length, operands)
+  return _run(arrays, others, starts_BxL, options)
 
 
-def _run(arrays, others, starts, impl, chunk_length):
+class _Options(NamedTuple):
+  """The options of both forms."""
+
+  impl: str
+  chunk_length: int | None
+  operands: str
+
+
+def _run(arrays, others, starts, options):
   """Runs either form: `others` are (beta,), or (read, write)."""
-  _check(arrays, starts, impl, chunk_length)
+  _check(arrays, starts, options)
+  impl, chunk_length, operands = options
   length, dtype = arrays[1].shape[1], arrays[3].dtype
-  impl = _choose(length) if impl == 'auto' else impl
+  impl = _choose(length, operands) if impl == 'auto' else impl
   if impl == 'step' and length != 1:
     raise NotImplementedError(
       f"impl='step' runs one step, not L={length}: use 'chunked' or 'scan'"
@@ -147,7 +167,7 @@ def _run(arrays, others, starts, impl, chunk_length):
     'step': _single,
     'scan': _scan,
     'chunked': functools.partial(
-      delta_chunked.run, chunk_length=chunk_length or CHUNK
+      delta_chunked.run, chunk_length=chunk_length or CHUNK, operands=operands
     ),
     'native': functools.partial(
       delta_native.run, segment=chunk_length or delta_native.SEGMENT
@@ -157,7 +177,8 @@ def _run(arrays, others, starts, impl, chunk_length):
   return state, y.astype(dtype)
 
 
-def _check(arrays, starts, impl, chunk_length):
+def _check(arrays, starts, options):
+  impl, chunk_length, operands = options
   state, q, k, v, loga = arrays
   shapes.check(state_BxHxKxP=state, q_BxLxHxK=q, k_BxLxHxK=k, v_BxLxHxP=v)
   if loga.shape not in (q.shape, (*q.shape[:-1], 1)):
@@ -173,20 +194,22 @@ def _check(arrays, starts, impl, chunk_length):
     raise ValueError(f'impl={impl!r}: choose one of {IMPLS}')
   if chunk_length is not None and chunk_length < 1:
     raise ValueError(f'chunk_length={chunk_length}: give 1 or more')
+  precision.check_recurrent(operands, impl, MULTIPLYING)
 
 
-def _choose(length):
+def _choose(length, operands):
   if length == 1:
     impl = 'step'
   else:
-    impl = 'chunked' if delta_native.lacking() else 'native'
-  _log_once(impl)
+    chunked = operands != 'float32' or delta_native.lacking()
+    impl = 'chunked' if chunked else 'native'
+  _log_once(impl, operands if impl == 'chunked' else 'float32')
   return impl
 
 
 @functools.cache
-def _log_once(impl):
-  logging.info("delta.recurrence: impl='auto' runs %r", impl)
+def _log_once(impl, operands):
+  logging.info("delta.recurrence: impl='auto' runs %r in %s", impl, operands)
 
 
 def _step(state, inputs):

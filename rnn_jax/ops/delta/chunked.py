@@ -24,6 +24,9 @@ Every decay is thus a product over exactly the steps between two others: nothing
 is divided, no two sums are subtracted, and gates of 0 and 1 need no special
 case, gradients included.
 
+The operands of matmuls have a format of `precision.RECURRENT`, except where
+inverses are joined: there, rounding errors would grow with each join.
+
 Shapes: q, k, r, w BxLxHxK; v BxLxHxP; a BxLxHxK, or BxLxHx1; beta BxLxH; the
 state BxHxKxP; all float32. In a chunk there are m = n B H blocks.
 Source: Yang et al., "Parallelizing Linear Transformers with the Delta Rule over
@@ -36,11 +39,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from rnn_jax.ops import precision
+
 BLOCK = 16  # steps, a power of two
 PAIRWISE = 4  # shorter sums are no matmuls
 INLINED = 16  # blocks of a chunk that are unrolled
-
-_einsum = functools.partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)
 
 
 def run(
@@ -51,6 +54,7 @@ def run(
   a: jax.Array,
   others: tuple[jax.Array, ...],
   chunk_length: int,
+  operands: str = 'float32',
 ) -> tuple[jax.Array, jax.Array]:
   """Runs either recurrence over time; see the module's docstring.
 
@@ -63,6 +67,7 @@ def run(
     others: (beta BxLxH,), or (r, w) of the general form.
     chunk_length: steps between stored states, 1 or more; rounded up to whole
       blocks, of at most BLOCK steps.
+    operands: one of precision.RECURRENT, the format of the matmuls' operands.
 
   Returns:
     (state BxHxKxP, y BxLxHxP), float32.
@@ -79,7 +84,7 @@ def run(
   for x in others:
     padded.append(jnp.pad(x if x.ndim == 4 else x[..., None], _at_end(pad)))
   steps = [_to_chunks(x, chunks, block) for x in padded]
-  last, y = _run(state.reshape(B * H, *state.shape[2:]), *steps)
+  last, y = _run(operands, state.reshape(B * H, *state.shape[2:]), *steps)
   y = y.reshape(chunks, blocks, B, H, block, -1).transpose(2, 0, 1, 4, 3, 5)
   return last.reshape(state.shape), y.reshape(B, L + pad, H, -1)[:, :L]
 
@@ -104,27 +109,27 @@ def _to_chunks(x, chunks, block):
   return x.reshape(chunks, -1, block, K)
 
 
-@jax.custom_vjp
-def _run(state, *steps):
-  return _forward(state, *steps)[0]
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _run(operands, state, *steps):
+  return _forward(operands, state, *steps)[0]
 
 
-def _forward(state, *steps):
+def _forward(operands, state, *steps):
   def advance(state, steps):
-    new, y = _chunk(state, *steps)
+    new, y = _chunk(operands, state, *steps)
     return new, (y, state)
 
   last, (y, kept) = jax.lax.scan(advance, state, steps)
   return (last, y), (kept, steps)
 
 
-def _backward(residuals, cotangents):
+def _backward(operands, residuals, cotangents):
   kept, steps = residuals
   d_state, d_y = cotangents
 
   def retreat(d_state, inputs):
     state, steps, d_y = inputs
-    _, back = jax.vjp(_chunk, state, *steps)
+    _, back = jax.vjp(functools.partial(_chunk, operands), state, *steps)
     d_state, *d_steps = back((d_state, d_y))
     return d_state, tuple(d_steps)
 
@@ -151,47 +156,50 @@ class _Parts(NamedTuple):
   inverse: jax.Array  # T, of I + R of the last writer, n x h x h
 
 
-def _chunk(state, q, k, v, a, *others):
+def _chunk(operands, state, q, k, v, a, *others):
   """Runs one chunk. Returns (state, y mxcxP)."""
+  matmul = functools.partial(_matmul, operands=operands)
+  join = functools.partial(_parts, operands)
   if len(others) == 1:
     (beta,) = others
-    parts = _parts(q * a, beta * a * k, (q, jnp.zeros_like(q)), (k,), a)
-    own = _matmul(parts.inverse, beta * v)
+    parts = join(q * a, beta * a * k, (q, jnp.zeros_like(q)), (k,), a)
+    own = matmul(parts.inverse, beta * v)
   else:
     read, write = others
-    parts = _parts(q * a, -read, (q, jnp.zeros_like(q)), (k, write), a)
-    u = -_matmul(parts.inverse, _matmul(parts.scores[:, 1, 0], v))
+    parts = join(q * a, -read, (q, jnp.zeros_like(q)), (k, write), a)
+    u = -matmul(parts.inverse, matmul(parts.scores[:, 1, 0], v))
     own = jnp.concatenate([v, u], 1)
   # What the steps write is own + weights S.
-  weights = -_matmul(parts.inverse, parts.readers[:, 1])
+  weights = -matmul(parts.inverse, parts.readers[:, 1])
   if len(others) > 1:
     weights = jnp.concatenate([jnp.zeros_like(weights), weights], 1)
   m, W, c, K = parts.writers.shape
   writers = parts.writers.reshape(m, W * c, K)
   n, blocks = m // len(state), (parts.decay[:, 0], writers, own, weights)
   state, (rows, states) = jax.lax.scan(
-    _block,
+    functools.partial(_block, operands),
     state,
     jax.tree.map(lambda x: x.reshape(n, -1, *x.shape[1:]), blocks),
     unroll=min(INLINED, n),
   )
   rows, states = (x.reshape(m, *x.shape[2:]) for x in (rows, states))
   scores = parts.scores[:, 0].swapaxes(1, 2).reshape(m, c, W * c)
-  return state, _matmul(scores, rows) + _matmul(parts.readers[:, 0], states)
+  return state, matmul(scores, rows) + matmul(parts.readers[:, 0], states)
 
 
-def _block(state, inputs):
+def _block(operands, state, inputs):
   """Returns (the state after a block, (what its steps write, the state))."""
   decay, writers, own, weights = inputs
-  rows = own + _matmul(weights, state)
-  new = decay.swapaxes(-1, -2) * state
-  return new + _einsum('mjk,mjp->mkp', writers, rows), (rows, state)
+  rows = own + _matmul(weights, state, operands)
+  written = precision.einsum('mjk,mjp->mkp', writers, rows, operands)
+  return decay.swapaxes(-1, -2) * state + written, (rows, state)
 
 
-def _parts(q, r, own, writers, a):
+def _parts(operands, q, r, own, writers, a):
   """Returns the _Parts of the m blocks: n = m and h = c.
 
   Args:
+    operands: the format of matmuls' operands.
     q: the queries, decayed by their own step, m x c x K.
     r: the readers, as they read the state before their step.
     own: the queries and readers that see their own step's writing.
@@ -207,19 +215,19 @@ def _parts(q, r, own, writers, a):
     readers=single([q, r]),
     writers=single(writers),
     decay=single([a]),
-    scores=_across(single(own), single(writers)),
+    scores=_across(operands, single(own), single(writers)),
     inverse=jnp.ones((n, 1, 1)),
   )
   for _ in range(c.bit_length() - 1):  # c is a power of two
-    parts = _join(parts)
+    parts = _join(operands, parts)
   return parts
 
 
-def _join(parts):
+def _join(operands, parts):
   """Joins pairs of parts."""
   first, second = zip(*map(_halves, parts), strict=True)
   first, second = _Parts(*first), _Parts(*second)
-  across = _across(second.readers, first.writers)
+  across = _across(operands, second.readers, first.writers)
   later = -_matmul(second.inverse, across[:, 1, -1])
   return _Parts(
     jnp.concatenate([first.readers, second.readers * first.decay], -2),
@@ -237,14 +245,14 @@ def _halves(x):
   return [half.reshape(-1, *x.shape[1:]) for half in halves]
 
 
-def _across(readers, writers):
+def _across(operands, readers, writers):
   """Returns the scores n x 2 x W x h x h of later readers."""
   n, R, h, K = readers.shape
   x, y = readers.reshape(n, R * h, K), writers.reshape(n, -1, K)
   if h < PAIRWISE:
     scores = jnp.sum(x[:, :, None] * y[:, None], -1)
   else:
-    scores = _einsum('nik,njk->nij', x, y)
+    scores = precision.einsum('nik,njk->nij', x, y, operands)
   return scores.reshape(n, R, h, -1, h).swapaxes(2, 3)
 
 
@@ -257,7 +265,7 @@ def _triangle(first, across, second):
   return jnp.concatenate(rows, -2)
 
 
-def _matmul(x, y):
+def _matmul(x, y, operands='float32'):
   if x.shape[-1] < PAIRWISE:
     return jnp.sum(x[..., None] * y[..., None, :, :], -2)
-  return jnp.matmul(x, y, precision=jax.lax.Precision.HIGHEST)
+  return precision.einsum('nij,njk->nik', x, y, operands)

@@ -4,8 +4,9 @@
 
 Shapes: q, k BxLxHxK; v, y BxLxHxP; the state BxHxKxP. `loga` = log a_t <= 0 is
 BxLxHxK, or BxLxHx1 for one decay a head; -inf (a gate of 0) is allowed. The
-state, the decays and all sums are float32 whatever the inputs' dtype; y has
-v's. Read-before-update, y_t = S_{t-1}^T q_t, is `read='before'`.
+state, the decays and all sums are float32 whatever the inputs' dtype and the
+matmuls' operands; y has v's dtype. Read-before-update, y_t = S_{t-1}^T q_t, is
+`read='before'`.
 
 The chunked form is in chunked.py, C++ for a CPU in native.py, and kernels for a
 GPU in pallas/.
@@ -21,6 +22,7 @@ import jax
 import jax.numpy as jnp
 
 from rnn_jax import shapes
+from rnn_jax.ops import precision
 from rnn_jax.ops.gla import chunked as gla_chunked
 from rnn_jax.ops.gla import native as gla_native
 
@@ -79,6 +81,7 @@ def recurrence(
   impl: str = 'auto',
   chunk_length: int | None = None,
   read: str = 'after',
+  operands: str | None = None,
 ) -> tuple[jax.Array, jax.Array]:
   """Runs the recurrence over time, any L >= 1.
 
@@ -91,13 +94,16 @@ def recurrence(
     starts_BxL: nonzero where a document begins: the state is zeroed before
       that step.
     impl: one of IMPLS. A named one never falls back to another. 'native' needs
-      a CPU and the library of rnn_jax/native, 'pallas' a GPU; the format of its
-      operands is `pallas.operands_of` the inputs' dtype. 'auto' is 'step' for
-      one step, else 'native' where it can run, else 'chunked'.
+      a CPU and the library of rnn_jax/native, 'pallas' a GPU. 'auto' is 'step'
+      for one step, else 'native' where it can run and `operands` are float32,
+      else 'chunked'.
     chunk_length: steps between the states that 'chunked' and 'native' store for
       the backward pass. None: CHUNK and gla_native.SEGMENT. For 'chunked' a
       multiple of BLOCK is fastest.
     read: 'after' or 'before' the update.
+    operands: one of precision.RECURRENT, the format of the operands of matmuls,
+      which 'chunked' and 'pallas' have; the other forms multiply in float32.
+      None: 'bfloat16' for inputs in it under 'pallas', else 'float32'.
 
   Returns:
     (state_BxHxKxP in float32, y_BxLxHxP in v's dtype).
@@ -108,7 +114,13 @@ def recurrence(
   """
   _check(locals())
   length = q_BxLxHxK.shape[1]
-  impl = _choose(length, v_BxLxHxP.dtype) if impl == 'auto' else impl
+  inputs = q_BxLxHxK, k_BxLxHxK, v_BxLxHxP
+  if operands is None:
+    half = impl == 'pallas' and jnp.result_type(*inputs) == jnp.bfloat16
+    operands = 'bfloat16' if half else 'float32'
+  precision.check_recurrent(operands, impl)
+  if impl == 'auto':
+    impl = _choose(length, v_BxLxHxP.dtype, operands)
   if impl == 'step' and length != 1:
     raise NotImplementedError(
       f"impl='step' runs one step, not L={length}: use 'chunked' or 'scan'"
@@ -117,22 +129,18 @@ def recurrence(
   if starts_BxL is not None:
     # A decay of exactly 0 forgets all earlier steps, gradients included.
     loga = jnp.where(starts_BxL[:, :, None, None] != 0, -jnp.inf, loga)
-  state, inputs = state_BxHxKxP.astype(jnp.float32), (q_BxLxHxK, k_BxLxHxK)
+  state = state_BxHxKxP.astype(jnp.float32)
   if impl == 'native':
-    return _native(
-      state, *inputs, v_BxLxHxP, loga, starts_BxL, read, chunk_length
-    )
-  q, k, v = (x.astype(jnp.float32) for x in (*inputs, v_BxLxHxP))
+    return _native(state, *inputs, loga, starts_BxL, read, chunk_length)
+  q, k, v = (x.astype(jnp.float32) for x in inputs)
   forms: dict[str, Callable[..., tuple[jax.Array, jax.Array]]] = {
     'step': _single,
     'scan': _scan,
     'chunked': functools.partial(
-      gla_chunked.run, chunk_length=chunk_length or CHUNK
+      gla_chunked.run, chunk_length=chunk_length or CHUNK, operands=operands
     ),
     'associative': _associative,
-    'pallas': functools.partial(
-      _pallas, dtype=jnp.result_type(q_BxLxHxK, k_BxLxHxK, v_BxLxHxP)
-    ),
+    'pallas': functools.partial(_pallas, operands=operands),
   }
   run = forms[impl]
   if read == 'before':
@@ -168,19 +176,20 @@ def _check(given):
     raise ValueError(f'chunk_length={given["chunk_length"]}: give 1 or more')
 
 
-def _choose(length, dtype):
+def _choose(length, dtype, operands):
   # 'chunked' on a GPU as well, until 'pallas' is measured to be as fast.
   if length == 1:
     impl = 'step'
   else:
-    impl = 'chunked' if gla_native.lacking(dtype) else 'native'
-  _log_once(impl)
+    chunked = operands != 'float32' or gla_native.lacking(dtype)
+    impl = 'chunked' if chunked else 'native'
+  _log_once(impl, operands if impl == 'chunked' else 'float32')
   return impl
 
 
 @functools.cache
-def _log_once(impl):
-  logging.info("gla.recurrence: impl='auto' runs %r", impl)
+def _log_once(impl, operands):
+  logging.info("gla.recurrence: impl='auto' runs %r in %s", impl, operands)
 
 
 def _step(state, inputs, read='after'):
@@ -218,10 +227,9 @@ def _native(state, q, k, v, loga, starts, read, chunk_length):
   return state, y.astype(v.dtype)
 
 
-def _pallas(state, q, k, v, loga, dtype):
+def _pallas(state, q, k, v, loga, operands):
   from rnn_jax.ops.gla import pallas as gla_pallas
 
-  operands = gla_pallas.operands_of(dtype)
   return gla_pallas.recurrence(state, q, k, v, loga, operands=operands)
 
 

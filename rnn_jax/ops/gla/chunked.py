@@ -17,18 +17,23 @@ and b. Every decay is the exponential of a sum of logs <= 0 over exactly the
 steps between two others: nothing is divided, no two sums are subtracted, and
 gates of 0 and 1 need no special case, gradients included.
 
+The matmuls' operands have a format of `precision.RECURRENT`. Decays, states,
+all sums, and the scores within a sub-block, which are no matmuls, are float32.
+
 Shapes: q, k BxLxHxK; v BxLxHxP; loga BxLxHxK, or BxLxHx1; the state BxHxKxP;
 all float32. A chunk is n blocks of c steps of m = BH sequences.
 Source: Yang et al., "Gated Linear Attention Transformers", 2024.
 """
 
 import functools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from rnn_jax import target
+from rnn_jax.ops import precision
 
 BLOCK = 16
 SUB_BLOCK = 4
@@ -36,7 +41,17 @@ BLOCK_BY_HEAD = 32
 FORGOTTEN = -1e4  # e^-1e4 is 0 in float32, and 0 times it is no NaN
 INLINED = 16  # blocks of a chunk that are unrolled
 
-_einsum = functools.partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)
+
+class _Plan(NamedTuple):
+  """The static arguments of a run."""
+
+  chunks: int
+  block: int
+  operands: str
+
+  def product(self, spec, x, y):
+    """Returns a matmul, float32."""
+    return precision.einsum(spec, x, y, self.operands)
 
 
 def run(
@@ -46,6 +61,7 @@ def run(
   v: jax.Array,
   loga: jax.Array,
   chunk_length: int,
+  operands: str = 'float32',
 ) -> tuple[jax.Array, jax.Array]:
   """Runs the recurrence over time; see the module's docstring.
 
@@ -56,6 +72,7 @@ def run(
     v: BxLxHxP.
     loga: BxLxHxK or BxLxHx1.
     chunk_length: steps between stored states, 1 or more.
+    operands: one of precision.RECURRENT, the format of the matmuls' operands.
 
   Returns:
     (state BxHxKxP, y BxLxHxP), float32.
@@ -67,7 +84,7 @@ def run(
   chunks = -(-L // chunk_length)
   pad = -(-L // (chunks * block)) * block * chunks - L
   steps = tuple(_pad_time(x, pad) for x in (q, k, v, loga))
-  state, y = _run(chunks, block, state, *steps)
+  state, y = _run(_Plan(chunks, block, operands), state, *steps)
   return state, y[:, :L]
 
 
@@ -82,27 +99,28 @@ def _pad_time(x, pad):
   return jnp.pad(x, [(0, 0), (0, pad), (0, 0), (0, 0)]) if pad else x
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _run(chunks, block, state, q, k, v, loga):
-  return _forward(chunks, block, state, q, k, v, loga)[0]
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _run(plan, state, q, k, v, loga):
+  return _forward(plan, state, q, k, v, loga)[0]
 
 
-def _forward(chunks, block, state, q, k, v, loga):
+def _forward(plan, state, q, k, v, loga):
   B, _, H, K = q.shape
-  parts, to_chunks, _ = _form(B, K, chunks, block, loga)
+  parts, to_chunks, _ = _form(plan, B, K, loga)
 
   def advance(state, inputs):
     q, k, v, loga = inputs
     scores, q_decayed, k_decayed, decay = parts(q, k, loga)
-    written = _einsum('nmkj,nmjp->nmkp', _transposed(k_decayed), v)
+    written = plan.product('nmkj,nmjp->nmkp', _transposed(k_decayed), v)
     states, new = _states(state, decay[..., None], written)
-    y = _einsum('nmij,nmjp->nmip', scores, v)
-    return new, (y + _einsum('nmik,nmkp->nmip', q_decayed, states), state)
+    y = plan.product('nmij,nmjp->nmip', scores, v)
+    y += plan.product('nmik,nmkp->nmip', q_decayed, states)
+    return new, (y, state)
 
   inputs = (
     to_chunks(q),
     to_chunks(k),
-    _by_block(v, chunks, block),
+    _by_block(plan, v),
     to_chunks(loga),
   )
   first = state.reshape(B * H, K, -1)
@@ -111,17 +129,17 @@ def _forward(chunks, block, state, q, k, v, loga):
   return result, (kept, q, k, v, loga)
 
 
-def _backward(chunks, block, residuals, cotangents):
+def _backward(plan, residuals, cotangents):
   kept, q, k, v, loga = residuals
   d_state, d_y = cotangents
   B, _, H, K = q.shape
-  parts, to_chunks, from_chunks = _form(B, K, chunks, block, loga)
-  v, d_y = (_by_block(x, chunks, block) for x in (v, d_y))
+  parts, to_chunks, from_chunks = _form(plan, B, K, loga)
+  v, d_y = (_by_block(plan, x) for x in (v, d_y))
   states = kept.swapaxes(-1, -2)
   inputs = states, to_chunks(q), to_chunks(k), v, to_chunks(loga), d_y
   last = d_state.reshape(B * H, K, -1).swapaxes(-1, -2)
   first, (d_q, d_k, d_v, d_loga) = jax.lax.scan(
-    functools.partial(_chunk_backward, parts), last, inputs, reverse=True
+    functools.partial(_chunk_backward, plan, parts), last, inputs, reverse=True
   )
   d_state = first.swapaxes(-1, -2).reshape(d_state.shape)
   d_q, d_k, d_v = from_chunks(d_q), from_chunks(d_k), _from_block(d_v, B)
@@ -131,7 +149,7 @@ def _backward(chunks, block, residuals, cotangents):
 _run.defvjp(_forward, _backward)
 
 
-def _chunk_backward(parts, d_state, inputs):
+def _chunk_backward(plan, parts, d_state, inputs):
   """Runs one chunk backward, from the gradient of its last state to the first.
 
   States are transposed here, m x P x K: each product is then a matmul of
@@ -141,15 +159,15 @@ def _chunk_backward(parts, d_state, inputs):
   (scores, q_decayed, k_decayed, decay), back = jax.vjp(parts, q, k, loga)
   v_T, d_y_T = _transposed(v), _transposed(d_y)
   decays = decay[..., None, :]
-  written = _einsum('nmpj,nmjk->nmpk', v_T, k_decayed)
+  written = plan.product('nmpj,nmjk->nmpk', v_T, k_decayed)
   states, _ = _states(state, decays, written)
-  read = _einsum('nmpi,nmik->nmpk', d_y_T, q_decayed)
+  read = plan.product('nmpi,nmik->nmpk', d_y_T, q_decayed)
   d_states, d_first = _states(d_state, decays, read, reverse=True)
-  d_scores = _einsum('nmip,nmpj->nmij', d_y, v_T)
-  d_q_decayed = _einsum('nmip,nmpk->nmik', d_y, states)
-  d_k_decayed = _einsum('nmjp,nmpk->nmjk', v, d_states)
-  d_v = _einsum('nmpi,nmij->nmpj', d_y_T, scores)
-  d_v += _einsum('nmpk,nmkj->nmpj', d_states, _transposed(k_decayed))
+  d_scores = plan.product('nmip,nmpj->nmij', d_y, v_T)
+  d_q_decayed = plan.product('nmip,nmpk->nmik', d_y, states)
+  d_k_decayed = plan.product('nmjp,nmpk->nmjk', v, d_states)
+  d_v = plan.product('nmpi,nmij->nmpj', d_y_T, scores)
+  d_v += plan.product('nmpk,nmkj->nmpj', d_states, _transposed(k_decayed))
   d_decay = jnp.sum(states * d_states, -2)
   if decay.shape[-1] == 1:
     d_decay = jnp.sum(d_decay, -1, keepdims=True)
@@ -182,7 +200,7 @@ def _transposed(x):
   return jax.lax.optimization_barrier(x) if cpu else x
 
 
-def _form(B, K, chunks, block, loga):
+def _form(plan, B, K, loga):
   """Returns the arithmetic and the layout for the kind of decay.
 
   Returns:
@@ -191,18 +209,24 @@ def _form(B, K, chunks, block, loga):
     to_chunks: from arrays BxLx... to the chunks that `parts` reads.
     from_chunks: the inverse.
   """
-  if loga.shape[-1] < K:
-    to_chunks = functools.partial(_by_block, chunks=chunks, block=block)
-    return _head_parts, to_chunks, functools.partial(_from_block, B=B)
-  to_chunks = functools.partial(_by_step, chunks=chunks, block=block)
-  return _key_parts, to_chunks, functools.partial(_from_step, B=B)
+  parts, to_chunks, from_chunks = (
+    (_head_parts, _by_block, _from_block)
+    if loga.shape[-1] < K
+    else (_key_parts, _by_step, _from_step)
+  )
+  return (
+    functools.partial(parts, plan),
+    functools.partial(to_chunks, plan),
+    functools.partial(from_chunks, B=B),
+  )
 
 
-def _by_block(x, chunks, block):
+def _by_block(plan, x):
   """Reshapes BxLxHxK to chunks x n x m x c x K."""
-  B, L, H, K = x.shape
-  x = x.reshape(B, chunks, -1, block, H, K).transpose(1, 2, 0, 4, 3, 5)
-  return x.reshape(chunks, -1, B * H, block, K)
+  B, _, H, K = x.shape
+  x = x.reshape(B, plan.chunks, -1, plan.block, H, K)
+  x = x.transpose(1, 2, 0, 4, 3, 5)
+  return x.reshape(plan.chunks, -1, B * H, plan.block, K)
 
 
 def _from_block(x, B):
@@ -211,11 +235,12 @@ def _from_block(x, B):
   return x.reshape(B, chunks * n * block, m // B, K)
 
 
-def _by_step(x, chunks, block):
+def _by_step(plan, x):
   """Reshapes BxLxHxK to chunks x c x n x m x K."""
-  B, L, H, K = x.shape
-  x = x.reshape(B, chunks, -1, block, H, K).transpose(1, 3, 2, 0, 4, 5)
-  return x.reshape(chunks, block, -1, B * H, K)
+  B, _, H, K = x.shape
+  x = x.reshape(B, plan.chunks, -1, plan.block, H, K)
+  x = x.transpose(1, 3, 2, 0, 4, 5)
+  return x.reshape(plan.chunks, plan.block, -1, B * H, K)
 
 
 def _from_step(x, B):
@@ -224,23 +249,28 @@ def _from_step(x, B):
   return x.reshape(B, chunks * n * block, m // B, K)
 
 
-def _head_parts(q, k, loga):
+def _head_parts(plan, q, k, loga):
   """Computes A as a matmul times a matrix of decays, one decay per head."""
   loga = jnp.maximum(loga[..., 0], FORGOTTEN)
   steps = loga.shape[-1]
   up_to = np.tril(np.ones((steps, steps), np.float32))  # 1 where t <= i
   later = np.tril(np.ones((steps, steps), bool), -1).T  # j x t: t > j
   spans = jnp.where(later[None, None], loga[..., None, :], 0.0)
-  spans = _einsum('nmjt,it->nmji', spans, up_to)
+  spans = _sum('nmjt,it->nmji', spans, up_to)
   readable = (later | np.eye(steps, dtype=bool))[None, None]
   between = jnp.where(readable, jnp.exp(spans), 0.0)
-  scores = _einsum('nmjk,nmik->nmji', k, q) * between
-  decay = jnp.exp(_einsum('nmt,it->nmi', loga, up_to))[..., None]
+  scores = plan.product('nmjk,nmik->nmji', k, q) * between
+  decay = jnp.exp(_sum('nmt,it->nmi', loga, up_to))[..., None]
   to_end = between[..., -1:]
   return scores.swapaxes(-1, -2), q * decay, k * to_end, decay[:, :, -1]
 
 
-def _key_parts(q, k, loga):
+def _sum(spec, loga, steps):
+  """Returns sums of log-decays over the steps that are 1."""
+  return precision.einsum(spec, loga, steps, 'float32')
+
+
+def _key_parts(plan, q, k, loga):
   """Computes the parts with a decay for each key row; inputs c x n x m x K.
 
   Scores within a sub-block are summed pair by pair. Those between sub-blocks
@@ -258,7 +288,7 @@ def _key_parts(q, k, loga):
   q = [q[i] * decays[0, i] for i in range(sub)]
   k = [k[j] * decays[j + 1, last] for j in range(last)] + k[last:]
   q, k = (jnp.stack(x).transpose(1, 2, 3, 0, 4) for x in (q, k))  # u n m s K
-  return _join(scores, q, k, decays[0, last])
+  return _join(plan, scores, q, k, decays[0, last])
 
 
 def _unstack(x):
@@ -289,7 +319,7 @@ def _pair_scores(q, k, decays):
   return jnp.stack(rows, -2)
 
 
-def _join(scores, q, k, decay):
+def _join(plan, scores, q, k, decay):
   """Joins sub-blocks (u x n x m x ...) to blocks: A, q~, k~, b."""
   count, *_, sub, _ = q.shape
   scores, q, k, decay = map(_unstack, (scores, q, k, decay))
@@ -297,7 +327,7 @@ def _join(scores, q, k, decay):
   for i in range(count):
     row = scores[i]
     if i:
-      past = _einsum('nmik,nmjk->nmij', q[i], keys)
+      past = plan.product('nmik,nmjk->nmij', q[i], keys)
       row = jnp.concatenate([past, row], -1)
     later = (count - 1 - i) * sub
     rows.append(jnp.pad(row, [(0, 0)] * 3 + [(0, later)]))

@@ -40,6 +40,14 @@ CASES = (
   ('general', 'native', None, 'key', (37, 1, 5, 40)),
   ('general', 'native', 100, 'head', (30, 2, 3, 4)),
 )
+# form, operands, decay, bound. Products of reflections forget nothing, so that
+# their errors add up.
+CASES_OPERANDS = (
+  ('delta', 'tf32', 'key', 3e-2),  # measured: 1.5e-2
+  ('delta', 'bfloat16', 'head', 4e-2),  # 2.2e-2
+  ('general', 'tf32', 'head', 8e-3),  # 3.7e-3
+  ('general', 'bfloat16', 'key', 2e-2),  # 8.1e-3
+)
 RUN = {'delta': delta.recurrence, 'general': delta.general_recurrence}
 SOME = [c for c in CASES if c[1] != 'native' or not library.lacking()]
 
@@ -72,12 +80,16 @@ def draw(form, decay, widths, seed):
 
 
 @functools.cache
-def both_ways(form, impl, chunk_length):
+def both_ways(form, impl, chunk_length, operands='float32'):
   """A compiled function: (state, y, *gradients)."""
 
   @jax.jit
   def run(inputs, starts, cotangents):
-    options = {'impl': impl, 'chunk_length': chunk_length}
+    options = {
+      'impl': impl,
+      'chunk_length': chunk_length,
+      'operands': operands,
+    }
     out, back = jax.vjp(
       lambda *x: RUN[form](*x, starts_BxL=starts, **options), *inputs
     )
@@ -86,17 +98,31 @@ def both_ways(form, impl, chunk_length):
   return run
 
 
-def assert_equals_the_oracle(got, inputs, starts, cotangents):
+def errors_of(got, inputs, starts, cotangents):
+  """{name: the error of that tensor}."""
   want = (
     *delta_oracle.forward(inputs, starts),
     *delta_oracle.backward(inputs, starts, *cotangents),
   )
   names = ('final state', 'y', *inputs._fields)
-  errors = {
+  return {
     name: abs(np.float64(a) - b).max() / abs(b).max(initial=1e-30)
     for name, a, b in zip(names, got, want, strict=True)
   }
+
+
+def assert_equals_the_oracle(got, *drawn):
+  errors = errors_of(got, *drawn)
   assert all(error <= CLOSE for error in errors.values()), errors
+
+
+@pytest.mark.parametrize(('form', 'operands', 'decay', 'bound'), CASES_OPERANDS)
+def test_rounded_operands_cost_their_roundings(form, operands, decay, bound):
+  drawn = draw(form, decay, (70, 1, 16, 8), 0)
+  got = both_ways(form, 'chunked', 32, operands)(*drawn)
+  errors = errors_of(got, *drawn)
+  assert all(error <= bound for error in errors.values()), errors
+  assert errors['y'] > bound / 16  # they are rounded
 
 
 def test_the_tables_cover_both_forms_of_every_impl():
@@ -268,6 +294,13 @@ def given(**change):
     ({}, {'impl': 'fast'}, ValueError, "impl='fast'.*'scan', 'chunked'"),
     ({}, {'impl': 'step'}, NotImplementedError, "not L=3: use 'chunked'"),
     ({}, {'chunk_length': 0}, ValueError, 'chunk_length=0: give 1 or more'),
+    ({}, {'operands': 'int8'}, ValueError, "operands='int8': choose one of"),
+    (
+      {},
+      {'impl': 'scan', 'operands': 'tf32'},
+      NotImplementedError,
+      "impl='scan' multiplies in float32: use one of .*'chunked'",
+    ),
     ({}, {'starts_BxL': np.zeros((1, 2))}, ValueError, r'starts_BxL.*\(1, 2\)'),
     ({'loga': np.zeros((B, 3, 2, 2))}, {}, ValueError, 'one decay a head'),
     ({'beta': np.zeros((B, 3, 1))}, {}, ValueError, 'beta_BxLxH.*heads'),

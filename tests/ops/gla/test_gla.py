@@ -59,6 +59,15 @@ CASES_BFLOAT16 = (
 )
 
 
+# L, chunk_length, read, decay, operands
+CASES_OPERANDS = (
+  (65, 16, 'after', 'key', 'tf32'),
+  (33, 64, 'before', 'head', 'tf32'),
+  (33, 64, 'before', 'key', 'bfloat16'),
+  (65, 32, 'after', 'head', 'bfloat16'),
+)
+
+
 DRAWN = ['chunked', 'chunked', 'associative']
 if not library.lacking():
   DRAWN.append('native')
@@ -103,6 +112,19 @@ def test_16_bit_inputs_cost_only_the_rounding_of_results(
   in_float32 = {name: errors.pop(name) for name in ('state', 'd_state')}
   assert excess(in_float32, selfcheck.BOUNDS[impl]) == {}
   assert excess(errors, selfcheck.BOUND_BFLOAT16) == {}
+
+
+@pytest.mark.parametrize(
+  ('L', 'chunk_length', 'read', 'decay', 'operands'), CASES_OPERANDS
+)
+def test_rounded_operands_cost_their_roundings(
+  L, chunk_length, read, decay, operands
+):
+  drawn = selfcheck.draw(L, decay, 'float32', 1, 16, 8)
+  errors = selfcheck.errors(*drawn, 'chunked', chunk_length, read, operands)
+  bound = selfcheck.BOUNDS_OF_OPERANDS[operands]
+  assert excess(errors, bound) == {}
+  assert errors['y'].max() > bound / 16  # they are rounded
 
 
 @hypothesis.given(

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from rnn_jax import target
+from rnn_jax.ops import precision
 from rnn_jax.ops.gla import mosaic
 from rnn_jax.ops.gla import pallas as gla_pallas
 from rnn_jax.profiling import kernels
@@ -16,20 +17,20 @@ from tests.ops.gla import test_pallas
 
 pytestmark = pytest.mark.slow
 
-# L, K, P, read, decay, dtype, rows. A tile has 64 of each; chunks take turns
-# in two places. Of the rows with several resets, each kind of gate is in one of
-# the first two cases.
+# L, K, P, read, decay, dtype, operands, rows. A tile has 64 of each; chunks
+# take turns in two places. Of the rows with several resets, each kind of gate
+# is in one of the first two cases.
 CASES = (
-  (130, 20, 16, 'after', 'key', 'float32', slice(2, None, 6)),
-  (17, 16, 80, 'before', 'head', 'float32', slice(5, None, 6)),
-  (3, 70, 16, 'after', 'key', 'bfloat16', slice(2, None, 15)),
+  (130, 20, 16, 'after', 'key', 'float32', 'float32', slice(2, None, 6)),
+  (17, 16, 80, 'before', 'head', 'float32', 'float32', slice(5, None, 6)),
+  (3, 70, 16, 'after', 'key', 'bfloat16', 'bfloat16', slice(2, None, 15)),
+  (3, 16, 16, 'before', 'head', 'float32', 'tf32', slice(2, None, 15)),
 )
 
 
 @pytest.mark.parametrize('case', CASES)
 def test_values_and_gradients_equal_the_oracle(case):
-  *sizes, dtype, rows = case
-  assert test_pallas.excess_errors(*sizes, dtype, rows, form='mosaic') == {}
+  assert test_pallas.excess_errors(*case, form='mosaic') == {}
 
 
 @pytest.mark.parametrize(
@@ -41,7 +42,7 @@ def test_the_compute_capability_decides(name, form, monkeypatch):
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize('operands', gla_pallas.OPERANDS)
+@pytest.mark.parametrize('operands', precision.RECURRENT)
 def test_the_compiler_finds_registers(operands, tmp_path):
   def both_ways(*arrays):
     out, back = jax.vjp(lambda *x: mosaic.run(*x, operands=operands), *arrays)

@@ -11,6 +11,7 @@ import pytest
 
 from rnn_jax import selfcheck
 from rnn_jax.ops import gla
+from rnn_jax.ops import precision
 from rnn_jax.ops.gla import pallas as gla_pallas
 from rnn_jax.ops.gla.pallas import states as gla_pallas_states
 
@@ -31,7 +32,12 @@ CASES = (
   (65, 32, 20, 'before', 'head'),
   (130, 16, 64, 'after', 'key'),
 )
-CASES_BFLOAT16 = ((7, 16, 16, 'after', 'key'), (65, 32, 64, 'after', 'key'))
+# dtype, operands too. A kernel of single steps has no matmuls.
+CASES_OPERANDS = (
+  (7, 16, 16, 'after', 'key', 'bfloat16', 'bfloat16'),
+  (65, 32, 64, 'after', 'key', 'bfloat16', 'bfloat16'),
+  (33, 16, 20, 'before', 'head', 'float32', 'tf32'),
+)
 FORWARD = {'prepare', 'states', 'outputs'}
 BACKWARD = FORWARD | {'score_gradients', 'meetings', 'prepare_backward'}
 # K, P, decay, dtype, operands
@@ -56,14 +62,22 @@ def _compile_in_a_hurry():
 
 
 def excess_errors(
-  L, K, P, read, decay, dtype='float32', rows=slice(None), form='triton'
+  L,
+  K,
+  P,
+  read,
+  decay,
+  dtype='float32',
+  operands='float32',
+  rows=slice(None),
+  form='triton',
 ):
   """The errors that exceed their bounds, by tensor, gate and start."""
   drawn = selfcheck.draw(L, decay, dtype, H=1, K=K, P=P)
   drawn = jax.tree.map(lambda x: x[rows], drawn)
   with gla_pallas.interpret(form):
-    errors = selfcheck.errors(*drawn, 'pallas', read=read)
-  case = selfcheck.Case('pallas', L, K, P, decay, read, dtype)
+    errors = selfcheck.errors(*drawn, 'pallas', read=read, operands=operands)
+  case = selfcheck.Case('pallas', L, K, P, decay, read, dtype, operands)
   assert {*errors} == {'state', 'y', *(f'd_{x}' for x in drawn[0]._fields)}
   return {
     f'{name}, {row}': float(error)
@@ -78,9 +92,9 @@ def test_values_and_gradients_equal_the_oracle(L, K, P, read, decay):
   assert excess_errors(L, K, P, read, decay) == {}
 
 
-@pytest.mark.parametrize(('L', 'K', 'P', 'read', 'decay'), CASES_BFLOAT16)
-def test_16_bit_inputs_are_multiplied_in_16_bits(L, K, P, read, decay):
-  assert excess_errors(L, K, P, read, decay, 'bfloat16') == {}
+@pytest.mark.parametrize('case', CASES_OPERANDS)
+def test_rounded_operands_cost_their_roundings(case):
+  assert excess_errors(*case) == {}
 
 
 @pytest.mark.parametrize('decay', ('key', 'head'))
@@ -122,13 +136,17 @@ def test_unsupported_inputs_are_refused_with_a_remedy():
       gla_pallas.recurrence(*drawn(17), operands='int8')
 
 
-def test_operands_follow_the_inputs_and_the_matmul_precision():
-  assert gla_pallas.operands_of(jnp.bfloat16) == 'bfloat16'
-  assert gla_pallas.operands_of(jnp.float32) == 'float32'
-  with jax.default_matmul_precision('tensorfloat32'):
-    assert gla_pallas.operands_of(jnp.float32) == 'tf32'
-  with jax.default_matmul_precision('highest'):
-    assert gla_pallas.operands_of(jnp.float32) == 'float32'
+@pytest.mark.parametrize('dtype', ('float32', 'bfloat16'))
+def test_operands_have_the_inputs_format_by_default(dtype):
+  def program(operands=None):
+    def run(*arrays):
+      return gla.recurrence(*arrays, impl='pallas', operands=operands)
+
+    with gla_pallas.interpret():
+      return str(jax.make_jaxpr(run)(*drawn(17, dtype=jnp.dtype(dtype))))
+
+  assert program() == program(dtype)
+  assert program() != program('tf32')
 
 
 @pytest.mark.parametrize('dtype', (jnp.float32, jnp.bfloat16))
@@ -202,6 +220,6 @@ def test_short_sequences_run_in_one_kernel():
 def test_each_format_of_operands_has_its_own_program():
   programs = {
     lowered(17, 16, 16, 'key', 'float32', operands, False)[0]
-    for operands in gla_pallas.OPERANDS
+    for operands in precision.RECURRENT
   }
-  assert len(programs) == len(gla_pallas.OPERANDS)
+  assert len(programs) == len(precision.RECURRENT)

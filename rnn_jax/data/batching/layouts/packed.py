@@ -8,6 +8,7 @@ that wait.
 
 import dataclasses
 from typing import Any
+from typing import ClassVar
 
 import grain
 import numpy as np
@@ -27,6 +28,8 @@ class Config(config_lib.Data):
 
   # The row for an example: the first with room, or the fullest.
   fit: str = config_lib.option('first', choices=('first', 'best'))
+
+  restarts: ClassVar[bool] = True
 
 
 def make(

@@ -32,6 +32,7 @@ class Config(config_lib.Data):
   segment_bytes: int = config_lib.option(16384, least=1)
 
   cuts_documents: ClassVar[bool] = True
+  restarts: ClassVar[bool] = True
   pads: ClassVar[bool] = False
 
   def heldout(self, evaluate: config_lib.Evaluate) -> Self:

@@ -39,13 +39,13 @@ import contextlib
 import contextvars
 import functools
 from collections.abc import Iterator
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
 from rnn_jax import target
+from rnn_jax.ops import precision
 from rnn_jax.ops.gla import mosaic as gla_mosaic
 from rnn_jax.ops.gla.pallas import scores as kernel_scores
 from rnn_jax.ops.gla.pallas import states as kernel_states
@@ -54,7 +54,6 @@ from rnn_jax.ops.gla.pallas import tiles
 CHUNK = 64
 WIDEST = 256  # the largest K and P
 SHORT = 16  # sequences up to here run step by step, the state in registers
-OPERANDS = ('float32', 'tf32', 'bfloat16')
 
 _interpreted = contextvars.ContextVar('interpreted', default='')
 
@@ -89,19 +88,6 @@ def form() -> str:
   return 'mosaic' if mosaic else 'triton'
 
 
-def operands_of(dtype: jax.typing.DTypeLike) -> str:
-  """Returns the format of matmul operands for inputs of `dtype`.
-
-  bfloat16 inputs are multiplied as they are. float32 inputs are multiplied
-  exactly, unless `jax.default_matmul_precision` is lower: then as TF32.
-  """
-  if jnp.dtype(dtype) == jnp.bfloat16:
-    return 'bfloat16'
-  config: Any = jax.config  # which has no attributes for mypy
-  precision = config.jax_default_matmul_precision
-  return 'float32' if precision in (None, 'highest', 'float32') else 'tf32'
-
-
 def recurrence(
   state_BxHxKxP: jax.Array,
   q_BxLxHxK: jax.Array,
@@ -119,20 +105,19 @@ def recurrence(
     k_BxLxHxK: the keys.
     v_BxLxHxP: the values.
     loga_BxLxHxK: log-decays, <= 0; the last axis is K or 1.
-    operands: one of OPERANDS, the format of the matmuls' operands. Sums, states
-      and decays are always float32. With 'bfloat16', q, k, v are read and y is
-      written in bfloat16.
+    operands: one of precision.RECURRENT, the format of the matmuls' operands.
+      Sums, states and decays are always float32. With 'bfloat16', q, k, v are
+      read and y is written in bfloat16.
 
   Returns:
     (state_BxHxKxP in float32, y_BxLxHxP in float32 or bfloat16).
 
   Raises:
-    ValueError: `operands` isn't one of OPERANDS.
+    ValueError: `operands` isn't one of precision.RECURRENT.
     NotImplementedError: the device isn't a GPU, or a width is above WIDEST on
       a GPU that isn't a Hopper.
   """
-  if operands not in OPERANDS:
-    raise ValueError(f'operands={operands!r}: choose one of {OPERANDS}')
+  precision.check_recurrent(operands, 'pallas')
   if not runs_here():
     raise NotImplementedError(
       f"impl='pallas' needs a GPU, not {target.platform()}: use 'chunked'"
@@ -161,7 +146,7 @@ def run(
     k: BxLxHxK.
     v: BxLxHxP.
     loga: BxLxHxK or BxLxHx1.
-    operands: one of OPERANDS.
+    operands: one of precision.RECURRENT.
     interpreted: whether kernels are interpreted.
 
   Returns:

@@ -11,6 +11,8 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
+from rnn_jax.ops import precision
+
 SUB = 16  # the shortest side of a matmul on tensor cores
 BLOCK = 64  # the most of K or P of a state that one program holds
 FORGOTTEN = -1e4  # e^-1e4 is 0 in float32, and 0 times it is no NaN
@@ -109,10 +111,13 @@ def dot(
   plan: Plan, x: jax.Array, y: jax.Array, axes: tuple[int, int] = (1, 0)
 ) -> jax.Array:
   """Returns the matmul of two tiles over the given axes, in float32."""
+  x, y = x.astype(plan.stored), y.astype(plan.stored)
   exact = plan.operands == 'float32'
+  if plan.operands == 'tf32' and plan.interpret:
+    x, y, exact = precision.cut(x), precision.cut(y), True
   return jax.lax.dot_general(
-    x.astype(plan.stored),
-    y.astype(plan.stored),
+    x,
+    y,
     (((axes[0],), (axes[1],)), ((), ())),
     precision=jax.lax.Precision.HIGHEST if exact else DEFAULT,
     preferred_element_type=jnp.float32,
