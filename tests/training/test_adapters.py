@@ -1,5 +1,6 @@
 """Runs that train adapters of another run's model."""
 
+import dataclasses
 import json
 import shutil
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from rnn_jax import errors
+from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.runs import bundle
 from rnn_jax.runs import origin
 from rnn_jax.runs import workdir as workdir_lib
@@ -153,6 +155,46 @@ def test_a_model_that_is_gone_or_another_is_named(base, whole, tmp_path):
   path.unlink()
   with pytest.raises(errors.InputError, match='init.json is missing'):
     bundle.read(folder, 'best')
+
+
+def test_a_server_reads_the_changes_only(texts, base, whole, tmp_path):
+  folder, trainer = whole
+  model = bundle.read(base, 'best')
+  moved = tmp_path / 'moved'  # the model may be anywhere
+  shutil.copytree(base, moved)
+  read = bundle.read_adapter(folder, 'latest', moved, model)
+  assert (read.step, read.config.adapters.rank) == (6, RANK)
+  want = jax.device_get(trainer.state.params['adapters'])
+  jax.tree.map(np.testing.assert_array_equal, read.changes, want)
+
+  def refuses(message, workdir=folder, model=model, where=base):
+    with pytest.raises(errors.InputError, match=message):
+      bundle.read_adapter(workdir, 'best', where, model)
+
+  refuses('adapters.rank=0: the run has no adapters', base)
+  step = bundle.read(folder, 'latest')
+  refuses(
+    f'change step .* of {base}, which is not step 6', folder, step, folder
+  )
+  config = dataclasses.replace(model.config.model, norm='layer')
+  config = dataclasses.replace(model.config, model=config)
+  changed = dataclasses.replace(model, config=config)
+  refuses("model.norm='rms', and 'layer' in .*: it was trained", model=changed)
+  changed = dataclasses.replace(model, tokenizer=tokenizer_lib.Numbers(9))
+  refuses('have different tokenizers', model=changed)
+  given = CHANGES | {'adapters.trained': ('head/.*',), 'train.steps': 2}
+  init = origin.Init(str(base))
+  runs.train(runs.language(texts, **given), tmp_path / 'run', init)
+  refuses(r"adapters.trained=\('head/\.\*',\)", tmp_path / 'run')
+  for given, message in (
+    ('x', "--adapters='x': give NAME=FOLDER"),
+    (f'x={folder},x={folder}', 'each name only once'),
+    (f'x={base}', 'the run has no adapters'),
+  ):
+    code, _, err = launchers.run(
+      'serve', f'--workdir={base}', f'--adapters={given}', '--port=0'
+    )
+    assert code and message in err
 
 
 @pytest.mark.parametrize(
