@@ -10,8 +10,12 @@ leaves out rows of A, that is inputs of a change, the same ones in all rows of
 a batch.
 
 A training step computes W' once, which takes the memory of the changed matrices
-and of their gradients; the optimizer's state is that of A and B.
-Source: Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", 2021.
+and of their gradients; the optimizer's state is that of A and B. With base='int8'
+the frozen matrices are held in 8 bits (int8_weights.py), W = s W_8 where a step
+uses it, and gradients only pass through.
+Sources: Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", 2021;
+Dettmers et al., "QLoRA: Efficient Finetuning of Quantized LLMs", 2023, whose
+base has 4 bits.
 """
 
 import re
@@ -23,6 +27,7 @@ import jax.numpy as jnp
 
 from rnn_jax import errors
 from rnn_jax.config import adapters as config_adapters
+from rnn_jax.models import int8_weights
 
 PyTree = Any
 Options = config_adapters.Adapters
@@ -59,10 +64,14 @@ def logical_axes(params: PyTree, axes: PyTree) -> dict[str, str]:
 
   Args:
     params: a run's parameters, with changes, or their shapes.
-    axes: of the model's parameters, a tree like them.
+    axes: of the model's parameters, unpacked, a tree like them.
   """
   known = _flat(axes)
   names = dict(known)
+  for name in _flat(split(params)[0]):
+    target = int8_weights.unpacked_name(name)
+    if target != name:
+      names |= int8_weights.packed_axes(target, known[target])
   for name in _flat(params[KEY]):
     target, _, side = name.rpartition('/')
     *others, inputs, outputs = known[target].partition('+')[0].split('x')
@@ -77,6 +86,13 @@ def split(params: PyTree) -> tuple[PyTree, PyTree]:
   return model, params[KEY]
 
 
+def hold(params: PyTree, options: Options) -> PyTree:
+  """Returns a model's parameters as a run holds them, see Options.base."""
+  if options.base == 'float32':
+    return params
+  return int8_weights.pack(params, lambda name: not is_trained(name, options))
+
+
 def merge(
   params: PyTree,
   changes: PyTree,
@@ -86,12 +102,12 @@ def merge(
   """Returns the parameters W'.
 
   Args:
-    params: the model's.
+    params: the model's, as `hold` returns them.
     changes: as `init` returns them.
     options: section `adapters` of a config.
     key: a PRNG key of dropout, or None.
   """
-  merged, given = _flat(params), _flat(changes)
+  merged, given = _flat(int8_weights.unpack(params)), _flat(changes)
   scale = options.alpha / options.rank
   for number, name in enumerate(sorted({x.rpartition('/')[0] for x in given})):
     a, b = given[f'{name}/a'], given[f'{name}/b']
@@ -106,6 +122,7 @@ def merge(
 
 def is_trained(name: str, options: Options) -> bool:
   """Returns whether a run's parameter of this name is trained."""
+  name = int8_weights.unpacked_name(name)
   return name.startswith(f'{KEY}/') or any(
     re.fullmatch(pattern, name) for pattern in options.trained
   )

@@ -340,6 +340,7 @@ def _merged(workdir, config, expected, which):
   names = flax.traverse_util.flatten_dict(expected, sep='/')
   frozen = read_base(workdir, names)
   params = flax.traverse_util.unflatten_dict(frozen, sep='/')
+  params = adapters.hold(params, config.adapters)
   parts = adapters.split(adapters.completed(params, saved))
   merge = jax.jit(functools.partial(adapters.merge, options=config.adapters))
   return step, jax.device_get(merge(*jax.device_put(parts)))

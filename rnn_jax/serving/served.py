@@ -16,6 +16,7 @@ from rnn_jax import errors
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.inference import generate
 from rnn_jax.inference import row_adapters
+from rnn_jax.models import int8_weights
 from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.serving import constraint
 from rnn_jax.serving import programs
@@ -66,8 +67,15 @@ class Served:
     leaves = jax.eval_shape(lambda: model.apply({}, 1, method='init_state'))
     shapes = [(x.shape, x.dtype) for x in jax.tree.leaves(leaves)]
     self._state_shapes = [*shapes, ((1, self.tokenizer.size), np.float32)]
-    for adapter in adapters.values():
+    packed = int8_weights.is_packed(source.params)
+    for name, adapter in adapters.items():
       generate.check_writes(adapter.config)
+      if adapter.config.adapters.base == 'int8' and not packed:
+        errors.refuse(
+          'weights',
+          'float32',
+          f"{name!r} was trained with adapters.base='int8': give 'int8'",
+        )
     table = row_adapters.make_table([*adapters.values()])
     self.weights = programs.Weights(source.params, jax.device_put(table))
     self.adapter = 0

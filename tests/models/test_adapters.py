@@ -114,6 +114,31 @@ def test_what_is_trained_is_what_is_saved(model):
   assert not completed['embedding']['embedding'].any()
 
 
+def test_a_base_in_8_bits_is_what_changes_are_added_to(model):
+  given = options(base='int8', trained=('head/.*',))
+  changes = drawn(model, given)
+  held = adapters.hold(model, given)
+  assert {*held['gates']['kernel']} == {'int8', 'scale'}
+  assert held['gates']['kernel']['int8'].dtype == np.int8
+  np.testing.assert_array_equal(held['head']['kernel'], model['head']['kernel'])
+  merged = adapters.merge(held, changes, given)
+  w = np.float64(model['gates']['kernel'])
+  scale = np.abs(w).max(-2, keepdims=True) / 127  # of a column
+  rounded = scale * np.round(w / scale)
+  a, b = (np.float64(changes['gates']['kernel'][side]) for side in 'ab')
+  want = rounded + 3.0 / 2 * a @ b
+  np.testing.assert_allclose(merged['gates']['kernel'], want, 1e-5, 1e-6)
+  assert np.abs(rounded - w).max() > 1e-3
+  np.testing.assert_array_equal(
+    merged['head']['kernel'], model['head']['kernel']
+  )
+  axes = adapters.logical_axes({**held, adapters.KEY: changes}, AXES)
+  assert axes['gates/kernel/int8'] == 'RxHx_x_'
+  assert axes['blocks/up/kernel/scale'] == 'Rx_xF'
+  assert axes['embedding/embedding/scale'] == 'Vx_'
+  assert not adapters.is_trained('blocks/up/kernel/scale', given)
+
+
 @pytest.mark.parametrize('key', ('targets', 'trained'))
 def test_a_pattern_without_a_match_is_refused(model, key):
   given = options(**{key: ('mlp/.*',)})

@@ -148,6 +148,10 @@ def test_turns_are_an_adapters_own(served):
 
 
 def test_matrices_in_8_bits_have_adapters(bundle, adapters):
+  trained = rows.adapter(bundle, 1, base='int8')
+  with pytest.raises(errors.InputError, match="weights='float32': 'x' was"):
+    make(bundle, {'x': trained})
+  adapters = adapters | {'x': trained}
   served = make(bundle, adapters, weights='int8')
   rounded = rows.rounded(bundle)
   request = requests.Request('fed cab', 12, seed=1, adapter='x')
