@@ -10,9 +10,11 @@ leaves out rows of A, that is inputs of a change, the same ones in all rows of
 a batch.
 
 A training step computes W' once, which takes the memory of the changed matrices
-and of their gradients; the optimizer's state is that of A and B. With base='int8'
-the frozen matrices are held in 8 bits (int8_weights.py), W = s W_8 where a step
-uses it, and gradients only pass through.
+and of their gradients; the optimizer's state is that of A and B.
+
+With base='int8' the frozen matrices are held in 8 bits (int8_weights.py). A
+step uses W = s W_8, and gradients only pass through.
+
 Sources: Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", 2021;
 Dettmers et al., "QLoRA: Efficient Finetuning of Quantized LLMs", 2023, whose
 base has 4 bits.
