@@ -5,10 +5,12 @@
         -H 'Content-Type: application/json' \\
         -d '{"prompt": "def main(", "max_tokens": 50}'
 
-Open http://127.0.0.1:8000/ to write with the model. --keys_file names API keys;
-without them the server is for this machine only. docs/serving.md has the API,
-units for systemd and Kubernetes, and what is safe. SIGTERM and Ctrl-C let the
-requests that run end, for --drain_seconds at most.
+With --adapters=NAME=FOLDER,... a request's "model" chooses one of several runs
+that changed this one's model. Open http://127.0.0.1:8000/ to write with the
+model. --keys_file names API keys; without them the server is for this machine
+only. docs/serving.md has the API, units for systemd and Kubernetes, and what is
+safe. SIGTERM and Ctrl-C let the requests that run end, for --drain_seconds at
+most.
 """
 
 import functools
@@ -34,6 +36,12 @@ WEIGHTS = flags.DEFINE_enum(
 )
 MODEL_NAME = flags.DEFINE_string(
   'model_name', '', "The model's name for clients. Default: the folder's name."
+)
+ADAPTERS = flags.DEFINE_list(
+  'adapters',
+  [],
+  'Runs with adapters of the model, as NAME=FOLDER,...; a request chooses one '
+  'by its name.',
 )
 HOST = flags.DEFINE_string(
   'host', '127.0.0.1', 'Address to listen at; 0.0.0.0: all of this machine.'
@@ -178,7 +186,10 @@ def _service(keys):
   elif STATE_KEY_FILE.value:
     state_key = service_lib.read_state_key(STATE_KEY_FILE.value, place)
   options = service_lib.Options(
-    MODEL_NAME.value or workdir.resolve().name, limits, state_key
+    MODEL_NAME.value or workdir.resolve().name,
+    limits,
+    state_key,
+    functools.partial(_read_adapters, _folders(ADAPTERS.value)),
   )
   engine_options = engine.Options(
     slots=SLOTS.value,
@@ -187,6 +198,31 @@ def _service(keys):
     prefix_bytes=PREFIX_BYTES.value,
   )
   return service_lib.Service(model, options, engine_options, store, keys, load)
+
+
+def _folders(given):
+  """Returns the folders of adapters by name."""
+  from rnn_jax import errors
+
+  folders = {}
+  for each in given:
+    name, equals, folder = each.partition('=')
+    if not (name and equals and folder) or name in folders:
+      errors.refuse(
+        '--adapters', each, 'give NAME=FOLDER,..., each name only once'
+      )
+    folders[name] = folder
+  return folders
+
+
+def _read_adapters(folders, model):
+  """Returns the adapters of a model, by name."""
+  from rnn_jax.runs import bundle
+
+  return {
+    name: bundle.read_adapter(folder, 'best', WORKDIR.value, model.bundle)
+    for name, folder in folders.items()
+  }
 
 
 def _announce(service, bound):

@@ -16,6 +16,10 @@ class Adapters:
   dropout: float = 0.0  # of the inputs of each change
   targets: tuple[str, ...] = ('.*/kernel',)  # patterns of names of matrices
   trained: tuple[str, ...] = ()  # patterns of parameters that train whole
+  base: str = 'float32'  # of the frozen matrices, or 'int8'
+
+
+BASES = 'float32', 'int8'
 
 
 def check(config: Any) -> None:
@@ -41,6 +45,8 @@ def check(config: Any) -> None:
     errors.refuse(
       'adapters.dropout', options.dropout, 'give a number in [0, 1)'
     )
+  if options.base not in BASES:
+    errors.refuse('adapters.base', options.base, f'choose one of {BASES}')
   for key in 'targets', 'trained':
     for pattern in getattr(options, key):
       _check_pattern(f'adapters.{key}', pattern)

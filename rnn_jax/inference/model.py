@@ -11,6 +11,7 @@
 A run that was moved or copied opens without the data that it was trained on.
 """
 
+import dataclasses
 import functools
 import os
 import pathlib
@@ -64,7 +65,7 @@ class Model:
     if weights == 'int8':
       self._params = jax.jit(int8_weights.pack)(jax.device_put(bundle.params))
       rounded = jax.device_get(jax.jit(int8_weights.unpack)(self._params))
-      self.bundle = bundle_lib.Bundle(bundle.config, bundle.tokenizer, rounded)
+      self.bundle = dataclasses.replace(bundle, params=rounded)
     self._weights = weights
 
   @property

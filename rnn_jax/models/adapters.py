@@ -9,11 +9,19 @@ embedding. Axes before the last two (layers, heads) have a change each. Dropout
 leaves out rows of A, that is inputs of a change, the same ones in all rows of
 a batch.
 
-A training step computes W' once, which takes the memory of the changed matrices
-and of their gradients; the optimizer's state is that of A and B.
-Source: Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", 2021.
+In a training step a layer's W' are summed where the layer runs (`by_layer`), so
+that the gradient of W' is one layer's at a time; the optimizer's state is that
+of A and B.
+
+With base='int8' the frozen matrices are held in 8 bits (int8_weights.py). A
+layer uses W = s W_8, and gradients only pass through.
+
+Sources: Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", 2021;
+Dettmers et al., "QLoRA: Efficient Finetuning of Quantized LLMs", 2023, whose
+base has 4 bits.
 """
 
+import contextlib
 import re
 from typing import Any
 
@@ -23,10 +31,17 @@ import jax.numpy as jnp
 
 from rnn_jax import errors
 from rnn_jax.config import adapters as config_adapters
+from rnn_jax.models import int8_weights
+from rnn_jax.ops import devices
 
 PyTree = Any
 Options = config_adapters.Adapters
 KEY = 'adapters'  # of the changes, among the parameters of a run
+HELD = (  # what a layer sums to a matrix
+  {'base', 'a', 'b'},
+  {*int8_weights.PARTS, 'a', 'b'},
+  int8_weights.PARTS,
+)
 
 
 def init(key: jax.Array, params: PyTree, options: Options) -> PyTree:
@@ -59,10 +74,14 @@ def logical_axes(params: PyTree, axes: PyTree) -> dict[str, str]:
 
   Args:
     params: a run's parameters, with changes, or their shapes.
-    axes: of the model's parameters, a tree like them.
+    axes: of the model's parameters, unpacked, a tree like them.
   """
   known = _flat(axes)
   names = dict(known)
+  for name in _flat(split(params)[0]):
+    target = int8_weights.unpacked_name(name)
+    if target != name:
+      names |= int8_weights.packed_axes(target, known[target])
   for name in _flat(params[KEY]):
     target, _, side = name.rpartition('/')
     *others, inputs, outputs = known[target].partition('+')[0].split('x')
@@ -77,6 +96,83 @@ def split(params: PyTree) -> tuple[PyTree, PyTree]:
   return model, params[KEY]
 
 
+def hold(params: PyTree, options: Options) -> PyTree:
+  """Returns a model's parameters as a run holds them, see Options.base."""
+  if options.base == 'float32':
+    return params
+  return int8_weights.pack(params, lambda name: not is_trained(name, options))
+
+
+def by_layer(
+  params: PyTree,
+  changes: PyTree,
+  options: Options,
+  key: jax.Array | None = None,
+) -> tuple[PyTree, contextlib.AbstractContextManager]:
+  """Returns what a step computes with, the arguments as of `merge`.
+
+  Returns:
+    (parameters, a context in which a model is to be called with them): in it
+    the stack's layers sum their matrices when they run, and again where they
+    are rematerialized. All others are sums already.
+  """
+  within = devices.current()
+  if within.shards_parameters:  # whose layers gather
+    return merge(params, changes, options, key), contextlib.nullcontext()
+  held, given = _flat(params), _flat(changes)
+  layers = {name: x for name, x in held.items() if _is_of_layers(name)}
+  rest = {name: x for name, x in held.items() if name not in layers}
+  rest = int8_weights.unpack(flax.traverse_util.unflatten_dict(rest, sep='/'))
+  rest = _flat(rest)
+  for name, a, b in _each(given, options, key):
+    if not _is_of_layers(name):
+      rest[name] = rest[name] + _change(a, b, options)
+      continue
+    if name in layers:
+      layers[f'{name}/base'] = layers.pop(name)
+    layers |= {f'{name}/a': a, f'{name}/b': b}
+  tree = flax.traverse_util.unflatten_dict(rest | layers, sep='/')
+  summing: Any = _Summing(within, options)
+  return tree, devices.use(summing)
+
+
+def _is_of_layers(name):
+  return 'stack/blocks/' in name
+
+
+class _Summing:
+  """Devices whose layers sum their matrices when they run."""
+
+  shards_parameters = True  # a layer asks for its own
+  gathers_parameters = False
+
+  def __init__(self, within: devices.OneDevice, options: Options) -> None:
+    self._within = within
+    self._options = options
+
+  def __getattr__(self, name: str) -> Any:
+    return getattr(self._within, name)
+
+  def gather(self, params: PyTree, logical_axes: Any) -> PyTree:
+    del logical_axes
+
+    def whole(x):
+      if not _is_parts(x):
+        return x
+      w = (
+        x['base']
+        if 'base' in x
+        else int8_weights.unpack({name: x[name] for name in int8_weights.PARTS})
+      )
+      return w + _change(x['a'], x['b'], self._options) if 'a' in x else w
+
+    return jax.tree.map(whole, params, is_leaf=_is_parts)
+
+
+def _is_parts(x):
+  return isinstance(x, dict) and x.keys() in HELD
+
+
 def merge(
   params: PyTree,
   changes: PyTree,
@@ -86,26 +182,36 @@ def merge(
   """Returns the parameters W'.
 
   Args:
-    params: the model's.
+    params: the model's, as `hold` returns them.
     changes: as `init` returns them.
     options: section `adapters` of a config.
     key: a PRNG key of dropout, or None.
   """
-  merged, given = _flat(params), _flat(changes)
-  scale = options.alpha / options.rank
+  merged = _flat(int8_weights.unpack(params))
+  for name, a, b in _each(_flat(changes), options, key):
+    merged[name] = merged[name] + _change(a, b, options)
+  return flax.traverse_util.unflatten_dict(merged, sep='/')
+
+
+def _each(given, options, key):
+  """Yields the names of all targets, and their A and B after dropout."""
   for number, name in enumerate(sorted({x.rpartition('/')[0] for x in given})):
     a, b = given[f'{name}/a'], given[f'{name}/b']
     if key is not None and options.dropout:
       own = jax.random.fold_in(key, number)
       kept = jax.random.bernoulli(own, 1 - options.dropout, (*a.shape[:-1], 1))
       a = jnp.where(kept, a / (1 - options.dropout), 0)
-    change = jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)
-    merged[name] = merged[name] + scale * change
-  return flax.traverse_util.unflatten_dict(merged, sep='/')
+    yield name, a, b
+
+
+def _change(a, b, options):
+  product = jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)
+  return options.alpha / options.rank * product
 
 
 def is_trained(name: str, options: Options) -> bool:
   """Returns whether a run's parameter of this name is trained."""
+  name = int8_weights.unpacked_name(name)
   return name.startswith(f'{KEY}/') or any(
     re.fullmatch(pattern, name) for pattern in options.trained
   )

@@ -1,15 +1,16 @@
-"""Parameters that a checkpoint stores in 8 bits.
+"""Parameters in 8 bits: of a checkpoint, and of a model that adapters change.
 
     w_8 = round(w / s),  s = max |w| / 127 of an output channel     w ~ s w_8
 
 A matrix ('kernel') has a scale for each column and layer, an embedding one for
-each row; all other parameters stay float32. In the checkpoint's tree such an
+each row; all other parameters stay float32. In a tree of parameters such an
 array is {'int8': w_8, 'scale': s}. Restored parameters are s w_8 in float32,
 which every program reads. With train.quantized='int8' matmuls round w to the
 same w_8 again, and quantize the activations as well.
 Source: see ops/int8.py.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -22,11 +23,19 @@ PARTS = {'int8', 'scale'}
 SUMMED = {'kernel': -2, 'embedding': -1}  # the axis that shares a scale
 
 
-def pack(params: PyTree) -> PyTree:
-  """Returns parameters with their matrices in 8 bits."""
+def pack(
+  params: PyTree, chosen: Callable[[str], bool] = lambda _: True
+) -> PyTree:
+  """Returns parameters with their matrices in 8 bits.
+
+  Args:
+    params: nested dicts of arrays.
+    chosen: whether a parameter is packed, by its name as 'mlp/up/kernel'.
+  """
 
   def packed(path, x):
-    if (axis := _axis(path, x)) is None:
+    axis = _axis(path, x)
+    if axis is None or not chosen('/'.join(key.key for key in path)):
       return x
     numbers, scale = int8.quantize(x, (axis,))
     return {'int8': numbers, 'scale': scale}
@@ -56,6 +65,20 @@ def like(stored: PyTree, wanted: PyTree) -> PyTree:
   return jax.tree.unflatten(
     tree, [_like_one(_find(stored, path), path, x) for path, x in flat]
   )
+
+
+def unpacked_name(name: str) -> str:
+  """Returns the name of the array of which a leaf is a part, or its own."""
+  outer, _, part = name.rpartition('/')
+  is_part = part in PARTS and outer.rpartition('/')[2] in SUMMED
+  return outer if is_part else name
+
+
+def packed_axes(name: str, logical_axes: str) -> dict[str, str]:
+  """Returns the logical axes of a packed array's parts by name."""
+  axes = logical_axes.split('x')
+  axes[SUMMED[name.rpartition('/')[2]]] = '_'
+  return {f'{name}/int8': logical_axes, f'{name}/scale': 'x'.join(axes)}
 
 
 def is_packed(params: PyTree) -> bool:

@@ -203,9 +203,14 @@ class LanguageModel(nn.Module):
     if not self.config.tied:
       return self.head()
     kernel_DxV = self.embedding.embedding.T
+    return kernel_DxV * self.tied_scale, jnp.zeros(kernel_DxV.shape[1])
+
+  @property
+  def tied_scale(self) -> float:
+    """By what an embedding is multiplied as a head."""
     # An embedding of unit variance would give logits of size sqrt(D).
-    multiplier = self.config.tied_multiplier or kernel_DxV.shape[0] ** -0.5
-    return kernel_DxV * multiplier, jnp.zeros(kernel_DxV.shape[1])
+    width = self.config.embedding_width or self.config.width
+    return self.config.tied_multiplier or width**-0.5
 
 
 def token_sums(

@@ -159,11 +159,7 @@ def read(workdir: str | os.PathLike, which: str | int) -> Bundle:
     InputError: no such run or checkpoint, or the model doesn't fit in memory.
   """
   which = checkpoint.parse_which(which)
-  config = config_lib.parse(workdir_lib.load_config(workdir))
-  path = pathlib.Path(workdir) / 'tokenizer.json'
-  if not path.exists():
-    raise errors.InputError(f'{path} is missing: train first')
-  tokenizer = tokenizer_lib.load(path)
+  config, tokenizer = _open(workdir)
   expected = like(config, tokenizer)
   bounds.check_model(config, expected, f'parameters of {workdir}')
   if config.adapters.rank:
@@ -174,10 +170,110 @@ def read(workdir: str | os.PathLike, which: str | int) -> Bundle:
   return Bundle(config, tokenizer, params, step, _read_kept(workdir))
 
 
+def _open(workdir):
+  """Returns the config and the tokenizer of a run."""
+  config = config_lib.parse(workdir_lib.load_config(workdir))
+  path = pathlib.Path(workdir) / 'tokenizer.json'
+  if not path.exists():
+    raise errors.InputError(f'{path} is missing: train first')
+  return config, tokenizer_lib.load(path)
+
+
 def _read_kept(workdir):
   folder = pathlib.Path(workdir) / KEPT
   paths = sorted(folder.iterdir()) if folder.is_dir() else []
   return {path.name: path.read_text(encoding='utf-8') for path in paths}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Adapter:
+  """What a run with adapters has trained, without the model that it changes.
+
+  Attributes:
+    config: of the run.
+    tokenizer: of the run, which is the model's.
+    changes: a tree of NumPy arrays, as models/adapters.py has it.
+    step: of the checkpoint that it was read from.
+  """
+
+  config: config_lib.Config
+  tokenizer: tokenizer_lib.Tokenizer
+  changes: PyTree
+  step: int
+
+
+def read_adapter(
+  workdir: str | os.PathLike,
+  which: str | int,
+  base: str | os.PathLike,
+  model: Bundle,
+) -> Adapter:
+  """Returns the changes of a run with adapters, for the model of another run.
+
+  Args:
+    workdir: the folder of the run with adapters.
+    which: 'best', 'latest' or a step of it.
+    base: the folder of the model's run, wherever it is now.
+    model: a bundle that was read from there.
+
+  Raises:
+    InputError: no such run or checkpoint; the run has no adapters, trains more
+      than them, or changes another model or checkpoint.
+  """
+  which = checkpoint.parse_which(which)
+  config, tokenizer = _open(workdir)
+  if not config.adapters.rank:
+    raise errors.InputError(
+      f'{workdir}: adapters.rank=0: the run has no adapters; give one that '
+      'launch.train made with adapters.rank and --init_from'
+    )
+  if config.adapters.trained:
+    raise errors.InputError(
+      f'{workdir}: adapters.trained={config.adapters.trained!r}: parameters '
+      "that it trains whole can't be held beside the model's: give the run as "
+      'one of its own'
+    )
+  _check_base(workdir, config, tokenizer, base, model)
+  step, saved = _restore_trained(
+    workdir, config, like(config, tokenizer), which
+  )
+  return Adapter(config, tokenizer, saved[adapters.KEY], step)
+
+
+def _check_base(workdir, config, tokenizer, base, model):
+  """Checks that a run with adapters changes this model."""
+  record = origin.read(workdir)
+  if record.get('sha256') != digest(base, model.config, model.step):
+    known = f'step {record["step"]} of {record["run"]}' if record else 'nothing'
+    raise errors.InputError(
+      f'the adapters of {workdir} change {known}, which is not step '
+      f'{model.step} of {base}: give that run and that checkpoint'
+    )
+  ours, theirs = (
+    _lasting(x.model) | _lasting(x.cell, 'cell') for x in (config, model.config)
+  )
+  for name in ours:
+    if ours[name] != theirs.get(name):
+      raise errors.InputError(
+        f'{workdir}: {name}={ours[name]!r}, and {theirs.get(name)!r} in '
+        f'{base}: it was trained as another model; give the run as one of its '
+        'own'
+      )
+  if tokenizer.spec() != model.tokenizer.spec():
+    raise errors.InputError(
+      f'{workdir} and {base} have different tokenizers: give the run as one of '
+      'its own'
+    )
+
+
+def _lasting(options, section='model'):
+  """Returns the options of a section that training and inference share."""
+  values = flax.traverse_util.flatten_dict(dataclasses.asdict(options), sep='.')
+  return {
+    f'{section}.{name}': value
+    for name, value in values.items()
+    if 'dropout' not in name
+  }
 
 
 def read_base(
@@ -240,18 +336,24 @@ def digest(
 
 def _merged(workdir, config, expected, which):
   """Returns (step, parameters) of a run with adapters, merged."""
+  step, saved = _restore_trained(workdir, config, expected, which)
+  names = flax.traverse_util.flatten_dict(expected, sep='/')
+  frozen = read_base(workdir, names)
+  params = flax.traverse_util.unflatten_dict(frozen, sep='/')
+  params = adapters.hold(params, config.adapters)
+  parts = adapters.split(adapters.completed(params, saved))
+  merge = jax.jit(functools.partial(adapters.merge, options=config.adapters))
+  return step, jax.device_get(merge(*jax.device_put(parts)))
+
+
+def _restore_trained(workdir, config, expected, which):
+  """Returns (step, what a run with adapters trains) of a checkpoint."""
   options = config.adapters
   changes = jax.eval_shape(
     lambda: adapters.init(jax.random.key(0), expected, options)
   )
   saved = adapters.trained({**expected, adapters.KEY: changes}, options)
-  step, saved = _restore(workdir, config, saved, which)
-  names = flax.traverse_util.flatten_dict(expected, sep='/')
-  frozen = read_base(workdir, names)
-  params = flax.traverse_util.unflatten_dict(frozen, sep='/')
-  parts = adapters.split(adapters.completed(params, saved))
-  merge = jax.jit(functools.partial(adapters.merge, options=options))
-  return step, jax.device_get(merge(*jax.device_put(parts)))
+  return _restore(workdir, config, saved, which)
 
 
 def _restore(workdir, config, expected, which):

@@ -23,6 +23,7 @@ import contextlib
 import dataclasses
 import threading
 import time
+import types
 from collections.abc import Iterator
 from collections.abc import Sequence
 from concurrent import futures
@@ -47,6 +48,7 @@ NAP = 0.5  # seconds after which an idle engine looks again
 POLL = 0.005  # seconds between two looks at a running engine
 
 Model = bundle_lib.Bundle | generate_lib.Generator
+Adapters = served_lib.Adapters
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,24 +110,30 @@ class Engine:
     self,
     model: Model,
     options: Options = Options(),  # noqa: B008, frozen
+    adapters: Adapters = types.MappingProxyType({}),
   ) -> None:
     """Takes a model; `warm_up` or the first step compiles its programs.
 
     A Generator's weights are as they are, whatever `options.weights`.
 
+    Args:
+      model: what is served.
+      options: how.
+      adapters: of the model, by the names that requests have for them.
+
     Raises:
-      InputError: the model doesn't write text.
+      InputError: the model or an adapter doesn't write text.
     """
     self.options = options
-    self._first = self._serve(model)
+    self._first = self._serve(model, adapters)
     self._intake = intake_lib.Intake(options.queue)
     self._scheduler: scheduler_lib.Scheduler | None = None
     self._runs = False
     self._thread: threading.Thread | None = None
 
-  def _serve(self, model):
+  def _serve(self, model, adapters):
     options = self.options
-    return served_lib.Served(model, options.weights, options.chunks)
+    return served_lib.Served(model, options.weights, options.chunks, adapters)
 
   @property
   def _served(self):
@@ -147,9 +155,34 @@ class Engine:
     return self._served.pieces
 
   @property
+  def adapters(self) -> tuple[str, ...]:
+    """The names of the adapters."""
+    return self._served.names
+
+  @property
   def model_digest(self) -> str:
     """A digest of all that the model's numbers follow from, in hexadecimal."""
     return self._served.digest
+
+  def digest_of(self, adapter: str) -> str:
+    """Returns `model_digest` of an adapter; '': of the model itself.
+
+    Raises:
+      InputError: there is no such adapter.
+    """
+    return self._served.of(adapter).digest
+
+  def asks(self, adapter: str = '') -> bool:
+    """Returns whether the model or an adapter was trained on turns.
+
+    Raises:
+      InputError: there is no such adapter.
+    """
+    return self._served.of(adapter).generator.asks
+
+  def name_of(self, digest: str) -> str | None:
+    """Returns the adapter that a digest is of, '': the model, None: neither."""
+    return self._served.name_of(digest)
 
   def warm_up(self) -> int:
     """Compiles all programs and checks that rows agree.
@@ -168,7 +201,7 @@ class Engine:
       options, generator = self.options, self.generator
       programs = programs_lib.Programs(
         generator.model,
-        generator.params,
+        self._first.weights,
         options.slots,
         options.steps,
         options.chunks,
@@ -200,12 +233,13 @@ class Engine:
       QueueFullError: too many requests wait.
       ClosedError: the engine was closed.
     """
-    served, matcher = self._served, None
+    served, matcher = self._served.of(request.adapter), None
     ids = served.encode(request)
     if request.constraint is not None:
       matcher = served.grammars.matcher(request.constraint)
     handle = requests.Handle(len(ids), listener)
-    self._intake.submit(work.Job(request, ids, handle, matcher))
+    job = work.Job(request, ids, handle, matcher, served.adapter)
+    self._intake.submit(job)
     return handle
 
   def encode(self, request: requests.Request) -> np.ndarray:
@@ -214,16 +248,16 @@ class Engine:
     Raises:
       InputError: the model can't serve it.
     """
-    return self._served.encode(request)
+    return self._served.of(request.adapter).encode(request)
 
-  def encode_turns(self, turns: Sequence[str]) -> np.ndarray:
+  def encode_turns(self, turns: Sequence[str], adapter: str = '') -> np.ndarray:
     """Returns the ids of a conversation whose next turn is the model's.
 
     Raises:
       InputError: the model wasn't trained on turns, a turn is empty, or the
         vocabulary doesn't cover one.
     """
-    return self._served.encode_turns(turns)
+    return self._served.of(adapter).encode_turns(turns)
 
   def export_state(self, state: states.State, key: bytes) -> bytes:
     """Returns a reply's state as signed bytes, see states.py.
@@ -233,7 +267,9 @@ class Engine:
     """
     return states.dump(state, key)
 
-  def import_state(self, data: bytes, key: bytes) -> states.State:
+  def import_state(
+    self, data: bytes, key: bytes, adapter: str = ''
+  ) -> states.State:
     """Returns the state of bytes from `export_state` of the same model.
 
     Raises:
@@ -241,11 +277,15 @@ class Engine:
         model.
     """
     state = states.load(data, key)
-    self._served.check_state(state)
+    self._served.of(adapter).check_state(state)
     return state
 
-  def reload(self, model: Model) -> futures.Future:
-    """Replaces the model's parameters between two steps.
+  def reload(
+    self,
+    model: Model,
+    adapters: Adapters = types.MappingProxyType({}),
+  ) -> futures.Future:
+    """Replaces the parameters of the model and its adapters between two steps.
 
     Requests that have begun end on the old ones, later ones wait. Stored states
     are forgotten, and states of the old parameters are refused. No program is
@@ -257,7 +297,7 @@ class Engine:
     Raises:
       InputError: another config, tokenizer or shape.
     """
-    new = self._serve(model)
+    new = self._serve(model, adapters)
     self._served.check_reload(new)
     return self._intake.reload(new)
 

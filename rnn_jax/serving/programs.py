@@ -4,6 +4,9 @@
     decode   up to `count` tokens of every slot, without a visit to the host
     read     a chunk of fixed length, or up to that many single steps, one row
 
+With adapters (inference/row_adapters.py) a row has the number of its own. Steps
+add what it adds; a chunk is read with the matrices summed for it.
+
 The shapes are fixed: B slots in `place` and `decode`, one row in the others.
 XLA computes each row of a matmul from that row only, in an order that follows
 from the shapes. So a row's numbers depend on the number of slots, and on
@@ -20,9 +23,24 @@ import jax.numpy as jnp
 import numpy as np
 
 from rnn_jax.inference import decode as decode_lib
+from rnn_jax.inference import row_adapters
+from rnn_jax.models import int8_weights
 from rnn_jax.serving import sampler
 
 PyTree = Any
+
+
+class Weights(NamedTuple):
+  """What a model computes with; of several adapters, of which 0 is none."""
+
+  params: PyTree
+  adapters: row_adapters.Table
+
+  @property
+  def models(self) -> int:
+    """The number of models: one for each adapter, and the model itself."""
+    leaves = jax.tree.leaves(self.adapters)
+    return leaves[0].shape[0] if leaves else 1
 
 
 class Carry(NamedTuple):
@@ -71,24 +89,31 @@ class Programs:
   Attributes:
     compiled: how many programs were compiled.
     sizes, slots, steps: as given.
+    models: how many there are, see Weights.
     fresh: the state of a row that has read nothing, on the device.
   """
 
   def __init__(
     self,
     model: nn.Module,
-    params: PyTree,
+    weights: Weights,
     slots: int,
     steps: int,
     sizes: tuple[int, ...],
   ) -> None:
-    """Compiles the programs for parameters like `params`."""
+    """Compiles the programs for weights like these.
+
+    Raises:
+      InputError: an adapter changes what rows must share.
+    """
+    row_adapters.check(model, weights.params, weights.adapters)
     self.compiled = 0
     self.sizes = sizes
     self.slots = slots
     self.steps = steps
     self.vocabulary = model.vocabulary
-    self.device = jax.tree.leaves(params)[0].device
+    self.models = weights.models
+    self.device = jax.tree.leaves(weights.params)[0].device
     self.fresh = self._compile(_fresh, model)()
     self._empty = self._compile(_empty, model, slots)
     empty = jax.eval_shape(functools.partial(_empty, model, slots))
@@ -99,16 +124,18 @@ class Programs:
     )
     rows = sampler.pack(sampler.make_table(slots))
     self._decode = self._compile(
-      _decode, model, steps, params, empty, rows, allowed, slot
+      _decode, model, steps, weights, empty, rows, allowed, slot
     )
     self._read = {
-      size: self._compile(_read, model, params, self.fresh, _ids((1, size)))
+      size: self._compile(
+        _read, model, weights, self.fresh, _ids((1, size)), slot
+      )
       for size in sizes
     }
     self._steps = self._compile(
-      _steps, model, params, self.fresh, _ids((sizes[0],)), slot
+      _steps, model, weights, self.fresh, _ids((sizes[0],)), slot, slot
     )
-    most = max(slots, steps + 1, sizes[0])
+    most = max(slots, steps + 1, sizes[0], weights.models)
     self._numbers = [
       jax.device_put(np.int32(n), self.device) for n in range(most)
     ]
@@ -130,7 +157,7 @@ class Programs:
 
   def decode(
     self,
-    params: PyTree,
+    weights: Weights,
     slots: Carry,
     rows: sampler.Packed,
     allowed_BxM: jax.Array,
@@ -138,20 +165,22 @@ class Programs:
   ) -> tuple[Carry, Produced]:
     """Makes up to `count` tokens of each active row; `slots` is donated."""
     number = self._numbers[count]
-    return self._decode(params, slots, rows, allowed_BxM, number)
+    return self._decode(weights, slots, rows, allowed_BxM, number)
 
   def read(
-    self, params: PyTree, state: PyTree, tokens: np.ndarray
+    self, weights: Weights, state: PyTree, tokens: np.ndarray, adapter: int = 0
   ) -> tuple[PyTree, jax.Array]:
-    """Reads a chunk. Returns (state, logits_1xV)."""
+    """Reads a chunk with an adapter. Returns (state, logits_1xV)."""
+    own = self._numbers[adapter]
     if len(tokens) in self._read:
       read = self._read[len(tokens)]
-      return read(params, state, jax.device_put(tokens[None], self.device))
+      tokens = jax.device_put(tokens[None], self.device)
+      return read(weights, state, tokens, own)
     filled = np.zeros(self.sizes[0], np.int32)
     filled[: len(tokens)] = tokens
     filled = jax.device_put(filled, self.device)
     number = self._numbers[len(tokens)]
-    return self._steps(params, state, filled, number)
+    return self._steps(weights, state, filled, number, own)
 
   def _row_like(self):
     logits = jax.ShapeDtypeStruct((1, self.vocabulary), jnp.float32)
@@ -208,7 +237,7 @@ def _place(slots, slot, row):
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=3)
-def _decode(model, steps, params, slots, packed, allowed_BxM, count):
+def _decode(model, steps, weights, slots, packed, allowed_BxM, count):
   B, V = slots.logits_BxV.shape
   K = min(sampler.ALTERNATIVES, V)
   nothing = Produced(
@@ -220,6 +249,7 @@ def _decode(model, steps, params, slots, packed, allowed_BxM, count):
   )
   rows = sampler.unpack(packed)
   keys_B = sampler.keys(rows)
+  step = _stepping(model, weights, rows.adapter_B)
   memory = slots.memory
   loop = Loop(
     jnp.int32(0),
@@ -236,7 +266,7 @@ def _decode(model, steps, params, slots, packed, allowed_BxM, count):
 
   def advance(loop):
     known = memory._replace(count_BxV=loop.count_BxV)
-    return _advance(model, params, rows, keys_B, known, allowed_BxM, loop)
+    return _advance(step, rows, keys_B, known, allowed_BxM, loop)
 
   loop = jax.lax.while_loop(unfinished, advance, loop)
   memory = memory._replace(count_BxV=loop.count_BxV)
@@ -244,7 +274,21 @@ def _decode(model, steps, params, slots, packed, allowed_BxM, count):
   return slots, loop.produced
 
 
-def _advance(model, params, rows, keys_B, memory, allowed_BxM, loop):
+def _stepping(model, weights, adapter_B):
+  """Returns (state, token_B) -> (state, logits_BxV), rows with adapters."""
+  own = row_adapters.take(weights.adapters, adapter_B)
+
+  def step(state, token_B):
+    with row_adapters.applied(own):
+      state, logits_BxLxV = decode_lib.apply(
+        model, weights.params, state, token_B[:, None]
+      )
+    return state, logits_BxLxV[:, 0]
+
+  return step
+
+
+def _advance(step, rows, keys_B, memory, allowed_BxM, loop):
   """Makes one token of each row: the body of `decode`."""
   z_BxV = sampler.adjust(
     loop.logits_BxV, rows, loop.position_B, memory, allowed_BxM
@@ -254,9 +298,7 @@ def _advance(model, params, rows, keys_B, memory, allowed_BxM, loop):
   logprob_B, best_BxK, best_logprob_BxK = sampler.logprobs(
     loop.logits_BxV, token_B, rows
   )
-  state, logits_BxLxV = decode_lib.apply(
-    model, params, loop.state, token_B[:, None]
-  )
+  state, logits_BxV = step(loop.state, token_B)
   produced = loop.produced
 
   def put(buffer, x):
@@ -275,7 +317,7 @@ def _advance(model, params, rows, keys_B, memory, allowed_BxM, loop):
     loop.step + 1,
     loop.done_B | ended_B,
     state,
-    logits_BxLxV[:, 0],
+    logits_BxV,
     position_B,
     loop.count_BxV.at[jnp.arange(len(token_B)), token_B].add(1),
     produced,
@@ -283,7 +325,11 @@ def _advance(model, params, rows, keys_B, memory, allowed_BxM, loop):
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _read(model, params, state, tokens_1xL):
+def _read(model, weights, state, tokens_1xL, adapter):
+  params = weights.params
+  if weights.adapters:
+    own = row_adapters.take(weights.adapters, adapter)
+    params = row_adapters.merged(int8_weights.unpack(params), own)
   state, logits_1x1xV = decode_lib.apply(
     model, params, state, tokens_1xL, method=_last_logits
   )
@@ -297,13 +343,12 @@ def _last_logits(model, state, tokens_BxL, starts_BxL):
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _steps(model, params, state, tokens_N, count):
+def _steps(model, weights, state, tokens_N, count, adapter):
+  step = _stepping(model, weights, adapter[None])
+
   def advance(n, carry):
     state, _ = carry
-    state, logits = decode_lib.apply(
-      model, params, state, tokens_N[n][None, None]
-    )
-    return state, logits[:, 0]
+    return step(state, tokens_N[n][None])
 
   nothing = jnp.zeros((1, model.vocabulary))
   return jax.lax.fori_loop(0, count, advance, (state, nothing))

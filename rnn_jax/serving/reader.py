@@ -3,7 +3,6 @@
 import collections
 import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import numpy as np
@@ -102,12 +101,14 @@ class Reader:
       done,
     )
 
-  def advance(self, params: Any, current: Reading) -> bool:
+  def advance(self, weights: programs_lib.Weights, current: Reading) -> bool:
     """Reads one chunk. Returns whether all has been read."""
     if current.chunks:
       chunk = current.chunks.popleft()
       current.entry = prefixes.Entry(
-        *self._programs.read(params, current.entry.state, chunk.tokens)
+        *self._programs.read(
+          weights, current.entry.state, chunk.tokens, current.job.adapter
+        )
       )
       self.tokens += len(chunk.tokens)
       if chunk.kept:

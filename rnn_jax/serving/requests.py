@@ -58,6 +58,7 @@ class Request:
   state: states.State | None = None  # what the prompt continues
   returns_state: bool = False  # after the text, if it ends in its time
   deadline_seconds: float | None = None  # from submission on
+  adapter: str = ''  # the name of one of the engine's; '': the model itself
 
   def __post_init__(self):
     least = 0 if self.returns_state else 1

@@ -105,6 +105,7 @@ class Rows(NamedTuple):
   least_B: Column  # before the boundary may come
   boundary_B: Column  # the token that ends the row; -1: none
   alternatives_B: Column  # likeliest tokens to report
+  adapter_B: Column  # of the model that makes the logits
 
 
 def make_table(B: int) -> Rows:
@@ -130,6 +131,7 @@ def make_table(B: int) -> Rows:
     least_B=full(0, np.int32),
     boundary_B=full(-1, np.int32),
     alternatives_B=full(0, np.int32),
+    adapter_B=full(0, np.int32),
   )
 
 

@@ -62,7 +62,7 @@ class Scheduler:
     self.served = served
     self.programs = programs
     self.slots = slots_lib.Slots(programs)
-    self.slots.check(served.generator.params)
+    self.slots.check(served.weights)
     self.reader = reader_lib.Reader(programs, store)
     self.store = store
     self.abandoned = False
@@ -76,6 +76,9 @@ class Scheduler:
     self._wanted: collections.deque[reader_lib.Reading] = collections.deque()
     self._later: collections.deque[reader_lib.Reading]
     self._later = collections.deque(maxlen=LATER)
+
+  def _served(self, job):
+    return self.served.of(job.request.adapter)
 
   @property
   def waiting(self) -> int:
@@ -106,7 +109,7 @@ class Scheduler:
     self._swap()
     did_read = self._read()
     self._fill_slots()
-    called = self.slots.begin(self.served.generator.params)
+    called = self.slots.begin(self.served.weights)
     if call is not None:
       self._deliver(call)  # while the device makes the next ones
     return did_read or called or call is not None
@@ -192,7 +195,8 @@ class Scheduler:
 
   def _begin(self, job):
     try:
-      current = self.reader.prompt(self.served, job, self._prompt_read)
+      served = self._served(job)
+      current = self.reader.prompt(served, job, self._prompt_read)
     except errors.InputError as error:  # a state of the parameters before
       self._fail(job, error)
       return
@@ -219,7 +223,7 @@ class Scheduler:
     current = self._current
     if current is None:
       return None
-    if self.reader.advance(self.served.generator.params, current):
+    if self.reader.advance(self.served.weights, current):
       self._current = None
       current.done(current)
     return current
@@ -287,7 +291,7 @@ class Scheduler:
     if job.request.returns_state and reason in IN_TIME:
       ids = job.text_ids(0)
       self._wanted.append(
-        self.reader.text(self.served, job, ids, self._state_read)
+        self.reader.text(self._served(job), job, ids, self._state_read)
       )
     else:
       self._finish(job, None)
@@ -304,7 +308,7 @@ class Scheduler:
     self._finish(
       job,
       states.State(
-        self.served.digest,
+        self._served(job).digest,
         current.key.hex(),
         len(ids) + (given.count if given else 0),
         ended,
@@ -327,7 +331,8 @@ class Scheduler:
 
   def _remember(self, job):
     """Plans to read the replies of a model trained on turns."""
-    boundary = self.served.segment_end
+    served = self._served(job)
+    boundary = served.segment_end
     if boundary is None or not self.store.limit:
       return
     for choice, completion in enumerate(job.completions):
@@ -336,6 +341,4 @@ class Scheduler:
       ids = job.text_ids(choice)
       if ids[-1] != boundary:
         ids = np.append(ids, np.int32(boundary))  # as the next turn frames it
-      self._later.append(
-        self.reader.text(self.served, job, ids, lambda _: None)
-      )
+      self._later.append(self.reader.text(served, job, ids, lambda _: None))

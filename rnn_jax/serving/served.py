@@ -1,6 +1,12 @@
-"""The model that an engine serves: its digest, and what it can be asked."""
+"""The model that an engine serves: its digest, and what it can be asked.
 
+With adapters it is several models, one for each, which share parameters; each
+has a digest of its own, and so no state of one is ever read by another.
+"""
+
+import copy
 import hashlib
+from collections.abc import Mapping
 from collections.abc import Sequence
 
 import jax
@@ -9,17 +15,25 @@ import numpy as np
 from rnn_jax import errors
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.inference import generate
+from rnn_jax.inference import row_adapters
+from rnn_jax.models import int8_weights
 from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.serving import constraint
+from rnn_jax.serving import programs
 from rnn_jax.serving import requests
 from rnn_jax.serving import states
 from rnn_jax.serving import work
 
+Adapters = Mapping[str, bundle_lib.Adapter]
+
 
 class Served:
-  """A model.
+  """A model, or one of its adapters.
 
   Attributes:
+    weights: the parameters, and the adapters of all.
+    adapter: which of them it is; 0: the model itself.
+    names: of the adapters; the first is adapter 1.
     generator: the model and its tokenizer, as inference/generate.py has them.
     digest: of all that its numbers follow from, in hexadecimal.
     root: the key of the state before any text (reading.py).
@@ -32,11 +46,13 @@ class Served:
     source: bundle_lib.Bundle | generate.Generator,
     weights: str,
     chunks: tuple[int, ...],
+    adapters: Adapters,
   ) -> None:
     """Takes a bundle, or a generator whose weights are as they are.
 
     Raises:
-      InputError: the model doesn't write text, or `weights` is unknown.
+      InputError: the model or an adapter doesn't write text, or `weights` is
+        unknown.
     """
     if not isinstance(source, generate.Generator):
       source = generate.Generator.from_bundle(source, weights)
@@ -45,13 +61,55 @@ class Served:
     facts = (model.config, model.cell_config, model.policy)
     spec = repr(sorted(self.tokenizer.spec().items()))
     self.digest = states.digest(source.params, *map(repr, facts), spec)
-    # Other chunks make other bits of the same text.
-    self.root = hashlib.sha256(f'{self.digest} {chunks}'.encode()).digest()
+    self.root = _root(self.digest, chunks)
     self.grammars = constraint.Grammars(self.tokenizer)
     self.pieces = work.Pieces(self.tokenizer)
     leaves = jax.eval_shape(lambda: model.apply({}, 1, method='init_state'))
     shapes = [(x.shape, x.dtype) for x in jax.tree.leaves(leaves)]
     self._state_shapes = [*shapes, ((1, self.tokenizer.size), np.float32)]
+    packed = int8_weights.is_packed(source.params)
+    for name, adapter in adapters.items():
+      generate.check_writes(adapter.config)
+      if adapter.config.adapters.base == 'int8' and not packed:
+        errors.refuse(
+          'weights',
+          'float32',
+          f"{name!r} was trained with adapters.base='int8': give 'int8'",
+        )
+    table = row_adapters.make_table([*adapters.values()])
+    self.weights = programs.Weights(source.params, jax.device_put(table))
+    self.adapter = 0
+    self.names = (*adapters,)
+    self._all = {'': self}  # those that share parameters, by name
+    for number, (name, adapter) in enumerate(adapters.items(), 1):
+      self._all[name] = self._adapt(number, adapter, chunks)
+
+  def _adapt(self, number, adapter, chunks):
+    """Returns the model with an adapter."""
+    own = copy.copy(self)
+    own.generator = copy.copy(self.generator)
+    own.generator.asks = adapter.config.task.answers
+    options = adapter.config.adapters
+    scale = repr((options.rank, options.alpha))
+    own.digest = states.digest(adapter.changes, self.digest, scale)
+    own.root = _root(own.digest, chunks)
+    own.adapter = number
+    return own
+
+  def of(self, name: str) -> 'Served':
+    """Returns an adapter by its name, or the model itself: ''.
+
+    Raises:
+      InputError: there is no such adapter.
+    """
+    if name not in self._all:
+      errors.refuse('adapter', name, f'give one of {self.names}')
+    return self._all[name]
+
+  def name_of(self, digest: str) -> str | None:
+    """Returns the name of a digest's adapter, '' of the model, None of none."""
+    each = self._all.items()
+    return next((name for name, own in each if own.digest == digest), None)
 
   @property
   def tokenizer(self) -> tokenizer_lib.Tokenizer:
@@ -137,9 +195,14 @@ class Served:
       InputError: it isn't.
     """
     if state.model != self.digest:
+      name = self.name_of(state.model)
+      remedy = 'read the text again'
+      if name is not None:
+        remedy = f'it is that of {name!r}' if name else 'it has no adapter'
+        remedy += ': ask that one, or read the text again'
       raise errors.InputError(
         f'state of model {state.model[:12]}: this is model '
-        f'{self.digest[:12]}: read the text again'
+        f'{self.digest[:12]}: {remedy}'
       )
     leaves = *state.leaves, state.logits_1xV
     if [(x.shape, x.dtype) for x in leaves] != self._state_shapes:
@@ -155,14 +218,24 @@ class Served:
       InputError: it doesn't.
     """
     shapes = [
-      jax.tree.map(lambda x: (x.shape, x.dtype), each.generator.params)
+      jax.tree.map(lambda x: (x.shape, x.dtype), each.weights)
       for each in (self, new)
     ]
     same = shapes[0] == shapes[1]
     same &= new.generator.model == self.generator.model
-    same &= new.generator.asks == self.generator.asks
+    same &= new.names == self.names
+    same &= all(
+      new.of(name).generator.asks == self.of(name).generator.asks
+      for name in ('', *self.names)
+      if same
+    )
     if not same or new.tokenizer.spec() != self.tokenizer.spec():
       raise errors.InputError(
         'reload: the model differs from the one that is served in more than '
         'its parameters: start another engine'
       )
+
+
+def _root(digest, chunks):
+  # Other chunks make other bits of the same text.
+  return hashlib.sha256(f'{digest} {chunks}'.encode()).digest()

@@ -80,7 +80,7 @@ class Slots:
     """Whether a row's next token depends on the host."""
     return bool(self._table.constrained_B.any())
 
-  def check(self, params: Any) -> None:
+  def check(self, weights: programs_lib.Weights) -> None:
     """Makes the same tokens in all slots, and compares all numbers.
 
     Raises:
@@ -88,7 +88,8 @@ class Slots:
     """
     programs, count = self._programs, self._most
     chunk = np.arange(programs.sizes[0], dtype=np.int32) % programs.vocabulary
-    state, logits = programs.read(params, programs.fresh, chunk)
+    last = programs.models - 1
+    state, logits = programs.read(weights, programs.fresh, chunk, last)
     row = programs_lib.Row(state, logits, programs.none_V, programs.zeros_V)
     carry = programs.empty()
     for slot in range(programs.slots):
@@ -96,8 +97,9 @@ class Slots:
     table = sampler.make_table(programs.slots)
     table.active_B[:] = True
     table.limit_B[:] = count
+    table.adapter_B[:] = last
     rows = jax.device_put(sampler.pack(table), programs.device)
-    made = programs.decode(params, carry, rows, self._none_allowed, count)
+    made = programs.decode(weights, carry, rows, self._none_allowed, count)
     for x in jax.tree.leaves(jax.device_get(made)):
       if x[:1].tobytes() * len(x) != x.tobytes():
         errors.refuse(
@@ -157,7 +159,7 @@ class Slots:
     """Returns the slots that hold no row."""
     return [slot for slot, row in enumerate(self.rows) if row is None]
 
-  def begin(self, params: Any) -> bool:
+  def begin(self, weights: programs_lib.Weights) -> bool:
     """Begins a call. Returns False if there is no row."""
     left = [
       row.job.request.max_new_tokens - row.made for row in self.rows if row
@@ -173,7 +175,7 @@ class Slots:
     if constrained:
       allowed = jax.device_put(self._allowed_BxM.copy(), programs.device)
     self._carry, produced = programs.decode(
-      params, self._carry, self._table_on_device, allowed, count
+      weights, self._carry, self._table_on_device, allowed, count
     )
     self._begun = produced, [*self.rows]
     self.calls += 1
@@ -209,7 +211,8 @@ class Slots:
 
 def _options(row):
   """Returns a row's line of the table."""
-  request = row.job.request
+  job = row.job
+  request = job.request
   sampling = request.sampling
   return sampler.Rows(
     active_B=True,
@@ -228,4 +231,5 @@ def _options(row):
     least_B=min(request.min_new_tokens, LARGEST),
     boundary_B=row.boundary if request.stop_at_boundary else -1,
     alternatives_B=request.alternatives,
+    adapter_B=job.adapter,
   )

@@ -17,6 +17,7 @@ class Job:
 
   Attributes:
     request, ids, handle: what is asked, what is read for it, who waits.
+    adapter: the number of its adapter; 0: the model itself.
     root: the key of the state that the ids follow (reading.py).
     base: that state; None before the reading begins.
     read: the state after the prompt, and `key` its key; None until it is read.
@@ -32,8 +33,10 @@ class Job:
     ids: np.ndarray,
     handle: requests.Handle,
     matcher: constraint.Matcher | None,
+    adapter: int,
   ) -> None:
     self.request = request
+    self.adapter = adapter
     self.ids = ids
     self.handle = handle
     self.root = b''

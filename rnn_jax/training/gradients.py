@@ -149,8 +149,9 @@ def merge_adapters(
   def merged(params, state, batch, key):
     model, changes = adapters.split(params)
     own = None if key is None else jax.random.fold_in(key, ADAPTERS)
-    params = adapters.merge(model, changes, options, own)
-    return loss_fn(params, state, batch, key)
+    params, summing = adapters.by_layer(model, changes, options, own)
+    with summing:
+      return loss_fn(params, state, batch, key)
 
   return merged
 

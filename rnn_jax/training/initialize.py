@@ -20,6 +20,7 @@ from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.models import adapters
+from rnn_jax.models import int8_weights
 from rnn_jax.parallel import hosts
 from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.runs import origin
@@ -104,9 +105,14 @@ def apply(
   Raises:
     InputError: no parameter matches, or the state of the optimizer doesn't.
   """
-  ours, theirs = _flat(state.params), _flat(source.bundle.params)
-  changes = {k: x for k, x in ours.items() if k.startswith(f'{adapters.KEY}/')}
-  ours = {name: x for name, x in ours.items() if name not in changes}
+  theirs = _flat(source.bundle.params)
+  ours = {
+    name: x
+    for name, x in _flat(
+      jax.eval_shape(int8_weights.unpack, state.params)
+    ).items()
+    if not name.startswith(f'{adapters.KEY}/')
+  }
   report = _match(source, ours, theirs, _renewed(source, config, tokenizer))
   if not report.taken:
     listed = '\n  '.join(f'{name}: {why}' for name, why in _first(report.new))
@@ -115,12 +121,8 @@ def apply(
       f'  {listed}\ngive the sections model and cell of its config.json'
     )
   _check_trained(report, config.adapters)
-  shardings = _flat(programs.placement.shardings('parameters'))
-  taken = {
-    name: jax.device_put(theirs[found], shardings[name])
-    for name, found in report.taken.items()
-  }
-  params = flax.traverse_util.unflatten_dict(ours | changes | taken, sep='/')
+  taken = {name: theirs[found] for name, found in report.taken.items()}
+  params = _replaced(programs, config.adapters, state.params, taken)
   state = programs.init_from(state, params)
   if source.init.optimizer:
     state = state.replace(opt_state=_optimizer_state(source, programs, report))
@@ -150,6 +152,7 @@ def check_adapters(
 
 def restore_frozen(
   programs: programs_lib.Programs,
+  options: adapters.Options,
   state: train_state.TrainState,
   workdir: str | os.PathLike,
 ) -> train_state.TrainState:
@@ -158,12 +161,21 @@ def restore_frozen(
   Raises:
     InputError: the model isn't what it was.
   """
-  shardings = _flat(programs.placement.shardings('parameters'))
-  params = _flat(state.params)
-  for name, x in bundle_lib.read_base(workdir, params).items():
-    params[name] = jax.device_put(x, shardings[name])
-  params = flax.traverse_util.unflatten_dict(params, sep='/')
+  names = {int8_weights.unpacked_name(name) for name in _flat(state.params)}
+  taken = bundle_lib.read_base(workdir, names)
+  params = _replaced(programs, options, state.params, taken)
   return state.replace(params=params)
+
+
+def _replaced(programs, options, params, taken):
+  """Returns a run's parameters, some of them replaced by arrays by name."""
+  shardings = _flat(programs.placement.shardings('parameters'))
+  taken = flax.traverse_util.unflatten_dict(taken, sep='/')
+  held = {
+    name: jax.device_put(x, shardings[name])
+    for name, x in _flat(adapters.hold(taken, options)).items()
+  }
+  return flax.traverse_util.unflatten_dict(_flat(params) | held, sep='/')
 
 
 def _check_trained(report, options):

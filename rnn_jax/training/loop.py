@@ -243,7 +243,9 @@ def restore(trainer: Trainer, source: initialize.Source | None = None) -> None:
   ):
     trainer.step, entries, progress = saved
     if config.adapters.rank:
-      state = initialize.restore_frozen(programs, state, trainer.workdir)
+      state = initialize.restore_frozen(
+        programs, config.adapters, state, trainer.workdir
+      )
     state = programs.completed(entries, state.params)
     trainer.progress = trainer_lib.Progress(**progress)
     before = extend.extend(config, trainer.progress, trainer.step)

@@ -41,6 +41,7 @@ from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.models import adapters
 from rnn_jax.models import dense
+from rnn_jax.models import int8_weights
 
 PyTree = Any
 DECAYED = 'kernel'  # matrices; not embeddings, biases, norms, taps
@@ -168,14 +169,16 @@ def describe_frozen(config: config_lib.Config, params: PyTree) -> str:
 def _describe_adapters(options, params):
   sizes = {
     parameter_name(path): leaf.size
-    for path, leaf in jax.tree.leaves_with_path(params)
+    for path, leaf in jax.tree.leaves_with_path(
+      jax.eval_shape(int8_weights.unpack, params)
+    )
   }
   trained = {x: n for x, n in sizes.items() if adapters.is_trained(x, options)}
   changed = sum(name.endswith('/a') for name in trained)
   return (
     f'adapters of rank {options.rank} for {changed} matrices: '
     f'{sum(trained.values()):,} of {sum(sizes.values()):,} parameters are '
-    'trained and saved'
+    f'trained and saved; the frozen matrices are in {options.base}'
   )
 
 

@@ -22,6 +22,7 @@ from rnn_jax.data import pipeline
 from rnn_jax.data.batching import batch as batch_lib
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.models import adapters
+from rnn_jax.models import int8_weights
 from rnn_jax.parallel import compression
 from rnn_jax.parallel import fsdp
 from rnn_jax.parallel import mesh as mesh_lib
@@ -131,8 +132,9 @@ class Programs:
     params = self.task.init_parameters(key)
     if self._config.adapters.rank:
       key = jax.random.fold_in(key, gradients.ADAPTERS)
-      changes = adapters.init(key, params, self._config.adapters)
-      params = {**params, adapters.KEY: changes}
+      options = self._config.adapters
+      changes = adapters.init(key, params, options)
+      params = {**adapters.hold(params, options), adapters.KEY: changes}
     return params
 
   def _logical_axes(self, shapes):
@@ -140,6 +142,7 @@ class Programs:
     if not self._config.adapters.rank:
       return names
     model, _ = adapters.split(shapes)
+    model = jax.eval_shape(int8_weights.unpack, model)
     return adapters.logical_axes(shapes, fsdp.logical_axes(model, names))
 
   def _make_optimizer(self):

@@ -71,6 +71,22 @@ def make_loss_fn(task: Any, carries: bool) -> LossFn:
   return loss_fn
 
 
+def differentiate(loss_fn: LossFn) -> GradFn:
+  """Returns the gradient function of a loss; whole numbers have zeros."""
+  grad_fn = jax.value_and_grad(loss_fn, has_aux=True, allow_int=True)
+
+  def of_parameters(params, state, batch, key):
+    values, grads = grad_fn(params, state, batch, key)
+    return values, jax.tree.map(_zeros_of_whole, params, grads)
+
+  return of_parameters
+
+
+def _zeros_of_whole(x, gradient):
+  whole = jnp.issubdtype(x.dtype, jnp.integer)
+  return jnp.zeros(x.shape, jnp.float32) if whole else gradient
+
+
 def make_train_step(
   loss_fn: LossFn,
   tx: optax.GradientTransformationExtraArgs,
@@ -90,7 +106,7 @@ def make_train_step(
     apply_updates: (state, updates) -> parameters.
     measure_updates: (updates, parameters) -> further metrics, see sizes.py.
   """
-  grad_fn = sum_over_devices(jax.value_and_grad(loss_fn, has_aux=True))
+  grad_fn = sum_over_devices(differentiate(loss_fn))
 
   def train_step(state, batch):
     (_, aux), grads = grad_fn(state.params, state, batch, state.step_key())
@@ -148,7 +164,7 @@ def make_compute_gradients(
   They are those of a training step that isn't taken; the arguments are those of
   `make_train_step`.
   """
-  grad_fn = sum_over_devices(jax.value_and_grad(loss_fn, has_aux=True))
+  grad_fn = sum_over_devices(differentiate(loss_fn))
 
   def compute_gradients(state, batch):
     (_, aux), grads = grad_fn(state.params, state, batch, state.step_key())

@@ -1,5 +1,7 @@
 """Low-rank changes of matrices, against their equation."""
 
+import contextlib
+
 import jax
 import numpy as np
 import pytest
@@ -7,7 +9,10 @@ import pytest
 from rnn_jax import errors
 from rnn_jax.config import adapters as config_adapters
 from rnn_jax.models import adapters
+from rnn_jax.models import language_model
+from tests.support import bundles
 from tests.support import draws
+from tests.support import tiny
 
 MODEL = {
   'embedding': {'embedding': (7, 4)},
@@ -114,6 +119,31 @@ def test_what_is_trained_is_what_is_saved(model):
   assert not completed['embedding']['embedding'].any()
 
 
+def test_a_base_in_8_bits_is_what_changes_are_added_to(model):
+  given = options(base='int8', trained=('head/.*',))
+  changes = drawn(model, given)
+  held = adapters.hold(model, given)
+  assert {*held['gates']['kernel']} == {'int8', 'scale'}
+  assert held['gates']['kernel']['int8'].dtype == np.int8
+  np.testing.assert_array_equal(held['head']['kernel'], model['head']['kernel'])
+  merged = adapters.merge(held, changes, given)
+  w = np.float64(model['gates']['kernel'])
+  scale = np.abs(w).max(-2, keepdims=True) / 127  # of a column
+  rounded = scale * np.round(w / scale)
+  a, b = (np.float64(changes['gates']['kernel'][side]) for side in 'ab')
+  want = rounded + 3.0 / 2 * a @ b
+  np.testing.assert_allclose(merged['gates']['kernel'], want, 1e-5, 1e-6)
+  assert np.abs(rounded - w).max() > 1e-3
+  np.testing.assert_array_equal(
+    merged['head']['kernel'], model['head']['kernel']
+  )
+  axes = adapters.logical_axes({**held, adapters.KEY: changes}, AXES)
+  assert axes['gates/kernel/int8'] == 'RxHx_x_'
+  assert axes['blocks/up/kernel/scale'] == 'Rx_xF'
+  assert axes['embedding/embedding/scale'] == 'Vx_'
+  assert not adapters.is_trained('blocks/up/kernel/scale', given)
+
+
 @pytest.mark.parametrize('key', ('targets', 'trained'))
 def test_a_pattern_without_a_match_is_refused(model, key):
   given = options(**{key: ('mlp/.*',)})
@@ -122,3 +152,37 @@ def test_a_pattern_without_a_match_is_refused(model, key):
   )
   with pytest.raises(errors.InputError, match=message):
     adapters.init(jax.random.key(0), model, given)
+
+
+@pytest.mark.parametrize('base', ('float32', 'int8'))
+def test_layers_sum_their_own_matrices(base):
+  raw = tiny.with_blocks(tiny.raw_config(''))
+  raw.model.layers, raw.remat.layers = 4, 2
+  bundle = bundles.make(raw)
+  model = language_model.from_config(bundle.config, bundle.tokenizer.size)
+  given = options(base=base, dropout=0.5, targets=('.*',))
+  held = adapters.hold(bundle.params, given)
+  changes = drawn(bundle.params, given)
+  tokens = np.arange(12).reshape(2, 6)
+
+  def loss(changes, combine):
+    params, summing = combine(held, changes, given, jax.random.key(1))
+    with summing:
+      state = model.apply({}, 2, method='init_state')
+      _, logits = model.apply({'params': params}, state, tokens)
+    return jax.numpy.sum(jax.nn.log_softmax(logits)[..., 3])
+
+  def at_once(*args):
+    return adapters.merge(*args), contextlib.nullcontext()
+
+  run = jax.jit(jax.value_and_grad(loss), static_argnums=1)
+  (got, grads), (want, others) = (
+    run(changes, combine) for combine in (adapters.by_layer, at_once)
+  )
+  np.testing.assert_allclose(got, want, 1e-5)
+  assert np.abs(grads['stack']['blocks']['mlp']['up']['kernel']['a']).max() > 0
+  jax.tree.map(
+    lambda x, y: np.testing.assert_allclose(x, y, 1e-4, 1e-4 * np.abs(y).max()),
+    grads,
+    others,
+  )

@@ -1,5 +1,6 @@
 """Runs that train adapters of another run's model."""
 
+import dataclasses
 import json
 import shutil
 
@@ -8,11 +9,15 @@ import numpy as np
 import pytest
 
 from rnn_jax import errors
+from rnn_jax.data.text import tokenizer as tokenizer_lib
+from rnn_jax.models import adapters
+from rnn_jax.models import int8_weights
 from rnn_jax.runs import bundle
 from rnn_jax.runs import origin
 from rnn_jax.runs import workdir as workdir_lib
 from rnn_jax.runs.checkpoints import checkpoint
 from rnn_jax.training import evaluate
+from rnn_jax.training.memory import batch_size
 from tests.support import launchers
 from tests.support import shared
 from tests.training import test_initialize as runs
@@ -155,6 +160,89 @@ def test_a_model_that_is_gone_or_another_is_named(base, whole, tmp_path):
     bundle.read(folder, 'best')
 
 
+def test_a_base_in_8_bits_resumes_and_is_evaluated(texts, base, tmp_path):
+  given = CHANGES | {'adapters.base': 'int8', 'train.accumulate': 2}
+  raw, init = runs.language(texts, **given), origin.Init(str(base))
+  whole = runs.train(raw, tmp_path / 'whole', init)
+  params = whole.state.params
+  model, changes = adapters.split(jax.device_get(params))
+  before = bundle.read(base, 'best').params
+  held = adapters.hold(before, whole.config.adapters)
+  jax.tree.map(np.testing.assert_array_equal, model, jax.device_get(held))
+  name = 'stack.blocks.cell.projection.kernel'
+  assert bundle.flat(model)[f'{name}.int8'].dtype == np.int8
+  assert np.abs(bundle.flat(changes)[f'{name}.b']).max() > 1e-3
+  matrices = {
+    x: n
+    for x, n in bundle.flat(before).items()
+    if x.rpartition('.')[2] in ('kernel', 'embedding')
+  }
+  scales = sum(bundle.flat(model)[f'{x}.scale'].size for x in matrices)
+  less = sum(3 * x.size for x in matrices.values()) - 4 * scales
+  assert less > 1000
+  size = batch_size.tree_bytes
+  assert size(model) == size(before) - less
+  assert all(x.startswith('adapters.') for x in stored(tmp_path / 'whole'))
+  with pytest.raises(InterruptedError):
+    runs.train(raw, tmp_path / 'run', init, stop_after=3)
+  resumed = runs.train(raw, tmp_path / 'run')
+  jax.tree.map(
+    np.testing.assert_array_equal,
+    *(jax.device_get(x.state.params) for x in (resumed, whole)),
+  )
+  run = evaluate.Run.open(tmp_path / 'run', 'latest')
+  loss = evaluate.evaluate_run(run, 'validation')['loss']
+  trained = evaluate.evaluate(
+    whole.programs, params, whole.corpus, whole.config, 'validation'
+  )
+  assert loss == pytest.approx(trained['loss'], rel=1e-5)
+  merged = bundle.flat(bundle.read(tmp_path / 'run', 'latest').params)
+  a, b = (np.float64(bundle.flat(changes)[f'{name}.{side}']) for side in 'ab')
+  want = bundle.flat(jax.device_get(int8_weights.unpack(held)))[name]
+  want = np.float64(want) + ALPHA / RANK * a @ b
+  np.testing.assert_allclose(merged[name], want, 1e-5, 1e-6)
+
+
+def test_a_server_reads_the_changes_only(texts, base, whole, tmp_path):
+  folder, trainer = whole
+  model = bundle.read(base, 'best')
+  moved = tmp_path / 'moved'  # the model may be anywhere
+  shutil.copytree(base, moved)
+  read = bundle.read_adapter(folder, 'latest', moved, model)
+  assert (read.step, read.config.adapters.rank) == (6, RANK)
+  want = jax.device_get(trainer.state.params['adapters'])
+  jax.tree.map(np.testing.assert_array_equal, read.changes, want)
+
+  def refuses(message, workdir=folder, model=model, where=base):
+    with pytest.raises(errors.InputError, match=message):
+      bundle.read_adapter(workdir, 'best', where, model)
+
+  refuses('adapters.rank=0: the run has no adapters', base)
+  step = bundle.read(folder, 'latest')
+  refuses(
+    f'change step .* of {base}, which is not step 6', folder, step, folder
+  )
+  config = dataclasses.replace(model.config.model, norm='layer')
+  config = dataclasses.replace(model.config, model=config)
+  changed = dataclasses.replace(model, config=config)
+  refuses("model.norm='rms', and 'layer' in .*: it was trained", model=changed)
+  changed = dataclasses.replace(model, tokenizer=tokenizer_lib.Numbers(9))
+  refuses('have different tokenizers', model=changed)
+  given = CHANGES | {'adapters.trained': ('head/.*',), 'train.steps': 2}
+  init = origin.Init(str(base))
+  runs.train(runs.language(texts, **given), tmp_path / 'run', init)
+  refuses(r"adapters.trained=\('head/\.\*',\)", tmp_path / 'run')
+  for given, message in (
+    ('x', "--adapters='x': give NAME=FOLDER"),
+    (f'x={folder},x={folder}', 'each name only once'),
+    (f'x={base}', 'the run has no adapters'),
+  ):
+    code, _, err = launchers.run(
+      'serve', f'--workdir={base}', f'--adapters={given}', '--port=0'
+    )
+    assert code and message in err
+
+
 @pytest.mark.parametrize(
   ('changes', 'message'),
   (
@@ -162,6 +250,7 @@ def test_a_model_that_is_gone_or_another_is_named(base, whole, tmp_path):
     ({'optimizer.name': 'kfac'}, "optimizer.name='kfac': it has no factors"),
     ({'adapters.rank': 0}, r'adapters.alpha=8.0: it has no effect'),
     ({'adapters.targets': ('(',)}, r"adapters.targets='\(': not a regular"),
+    ({'adapters.base': 'int4'}, r"adapters.base='int4': choose one of"),
     ({'adapters.dropout': 1.0}, r'adapters.dropout=1.0: give a number in'),
     ({'optimizer.frozen': ('head/.*',)}, r'optimizer.frozen=.*give \(\)'),
     ({'mesh.fsdp': 2}, 'mesh.fsdp=2: not available with adapters.rank: give 1'),

@@ -46,7 +46,7 @@ class Answer:
     self._created = int(time.time())
     self._tokenizer = service.writer.tokenizer
     self._pieces = service.writer.pieces
-    self._digest = service.writer.model_digest[:16]
+    self._digest = service.writer.digest_of(plan.adapter)[:16]
     self._texts = [''] * plan.choices
     self._logprobs: list[Any] = [self._no_logprobs() for _ in self._texts]
     self._begun = [False] * plan.choices
@@ -173,7 +173,7 @@ class Answer:
       'id': self.id,
       'object': kind,
       'created': self._created,
-      'model': self._service.options.name,
+      'model': self._service.name(self._plan.adapter),
       'system_fingerprint': self._digest,
       'seed': self._plan.seed,
     }

@@ -150,12 +150,12 @@ class _Routes(base.Routes):
 
   async def models(self, request: Request) -> Response:
     del request
-    card = await base.thread(self.service.card)
-    return front.json_response({'object': 'list', 'data': [card]})
+    cards = await base.thread(self.service.cards)
+    return front.json_response({'object': 'list', 'data': cards})
 
   async def model(self, request: Request) -> Response:
-    self.service.check_model(request.path_params['name'])
-    return front.json_response(await base.thread(self.service.card))
+    adapter = self.service.adapter_of(request.path_params['name'])
+    return front.json_response(await base.thread(self.service.card, adapter))
 
   async def status(self, request: Request) -> Response:
     del request

@@ -59,7 +59,7 @@ class Routes:
     if not self.service.ready:
       raise http_errors.stopping()
     given = schemas.parse(form, body)
-    self.service.check_model(given.model)
+    self.service.adapter_of(given.model)  # refuses an unknown one
     return given
 
   async def compute_in_thread(self, function: Callable[[], T]) -> T:

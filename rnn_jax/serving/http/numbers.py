@@ -23,7 +23,7 @@ class Numbers(base.Routes):
   """The routes."""
 
   async def embeddings(self, request: Request) -> Response:
-    form = await self.form(schemas.Embeddings, request)
+    form = await self._form(schemas.Embeddings, request)
     count = await self._check_texts(form.input)
     features = await self._compute(lambda model: model.embed([*form.input]))
     as_text = form.encoding_format == 'base64'
@@ -40,7 +40,7 @@ class Numbers(base.Routes):
     return self._list(request, data, count)
 
   async def score(self, request: Request) -> Response:
-    form = await self.form(schemas.Score, request)
+    form = await self._form(schemas.Score, request)
     if not self.service.scores:
       raise http_errors.bad_request(
         'this model predicts classes: use /v1/classify', code='wrong_endpoint'
@@ -56,7 +56,7 @@ class Numbers(base.Routes):
     return self._list(request, await self._compute(compute), count)
 
   async def classify(self, request: Request) -> Response:
-    form = await self.form(schemas.Classify, request)
+    form = await self._form(schemas.Classify, request)
     if not self.service.classifies:
       raise http_errors.bad_request(
         'this model predicts no classes: use /v1/completions',
@@ -77,6 +77,11 @@ class Numbers(base.Routes):
       for n, each in enumerate(predictions)
     ]
     return self._list(request, data, count)
+
+  async def _form(self, form, request):
+    given = await self.form(form, request)
+    self.service.check_whole(given.model)
+    return given
 
   def _list(self, request, data, count):
     """Answers with a row for each text; they have `count` tokens."""

@@ -23,6 +23,7 @@ class Plan:
 
   Attributes:
     owner: who asks.
+    adapter: which writes; '': the model itself.
     asked: the requests; none is submitted if no token is wanted.
     prompts: the ids that each reads, after its state.
     logprobs: how many of the likeliest tokens to report; None: none, and no
@@ -33,6 +34,7 @@ class Plan:
   """
 
   owner: str
+  adapter: str
   asked: tuple[requests.Request, ...]
   prompts: tuple[np.ndarray, ...]
   logprobs: int | None
@@ -79,8 +81,9 @@ def of_chat(
   Raises:
     ApiError, InputError: as `of_completions`; the model knows no turns.
   """
-  _check_chats(service)
-  ids = turns(service, form.messages, form.state is not None)
+  adapter = service.adapter_of(form.model)
+  _check_chats(service, adapter)
+  ids = turns(service, form.messages, form.state is not None, adapter)
   wanted = form.max_completion_tokens
   wanted = form.max_tokens if wanted is None else wanted
   if wanted is None:
@@ -103,15 +106,22 @@ def of_state(
     ApiError, InputError: as `of_completions`.
   """
   prompt: str | np.ndarray = ''
-  given = None
+  given, adapter = None, service.adapter_of(form.model)
   if form.completion is not None:
     conversation = service.recall(owner, form.completion, form.choice)
-    given, prompt = conversation.state, conversation.ids
+    own, given, prompt = conversation
+    if form.model is not None and own != adapter:
+      raise http_errors.bad_request(
+        f'model={form.model!r}: the completion is of {service.name(own)!r}: '
+        'give that, or leave it out',
+        'model',
+      )
+    adapter = own
   elif form.state is not None:
-    given = service.open_state(owner, form.state)
+    given = service.open_state(owner, form.state, adapter)
   if form.messages is not None:
-    _check_chats(service)
-    prompt = turns(service, form.messages, given is not None)
+    _check_chats(service, adapter)
+    prompt = turns(service, form.messages, given is not None, adapter)
   elif form.prompt is not None:
     prompt = form.prompt
   request = requests.Request(
@@ -121,13 +131,17 @@ def of_state(
     state=given,
     returns_state=True,
     deadline_seconds=service.options.limits.seconds,
+    adapter=adapter,
   )
   _check_length(service, service.writer.encode(request))
   return request
 
 
 def turns(
-  service: service_lib.Service, messages: list[schemas.Message], follows: bool
+  service: service_lib.Service,
+  messages: list[schemas.Message],
+  follows: bool,
+  adapter: str,
 ) -> np.ndarray:
   """Returns the ids of turns.
 
@@ -137,11 +151,13 @@ def turns(
     service: of the model.
     messages: the turns.
     follows: whether they follow those of a state.
+    adapter: which reads them; '': the model itself.
 
   Raises:
     InputError: the vocabulary doesn't cover one.
   """
-  ids = service.writer.encode_turns([each.content for each in messages])
+  texts = [each.content for each in messages]
+  ids = service.writer.encode_turns(texts, adapter)
   return ids[1:] if follows else ids
 
 
@@ -150,7 +166,8 @@ def after_state(
 ) -> np.ndarray:
   """Returns encoded ids as a request with the same state takes them."""
   given = request.state
-  if given is not None and service.chats and not given.ended:
+  chats = service.chats(request.adapter)
+  if given is not None and chats and not given.ended:
     return ids[1:]  # the engine adds the boundary
   return ids
 
@@ -174,9 +191,9 @@ def _plan(service, owner, form, texts, wanted, logprobs):
     raise http_errors.bad_request(
       'return_state of several texts: give one prompt and n=1', 'return_state'
     )
-  given = None
+  given, adapter = None, service.adapter_of(form.model)
   if form.state is not None:
-    given = service.open_state(owner, form.state)
+    given = service.open_state(owner, form.state, adapter)
   seed = secrets.randbelow(2**32) if form.seed is None else form.seed
   shared = {
     'max_new_tokens': max(wanted, 1),
@@ -192,6 +209,7 @@ def _plan(service, owner, form, texts, wanted, logprobs):
     'state': given,
     'returns_state': keeps,
     'deadline_seconds': limits.seconds,
+    'adapter': adapter,
   }
   asked, prompts = [], []
   for index, text in enumerate(texts):
@@ -202,6 +220,7 @@ def _plan(service, owner, form, texts, wanted, logprobs):
     prompts.append(ids)
   return Plan(
     owner,
+    adapter,
     tuple(asked),
     tuple(prompts),
     logprobs,
@@ -263,8 +282,8 @@ def _check_length(service, ids):
     )
 
 
-def _check_chats(service):
-  if not service.chats:
+def _check_chats(service, adapter):
+  if not service.chats(adapter):
     raise http_errors.bad_request(
       'this model was not trained on turns: use /v1/completions',
       None,

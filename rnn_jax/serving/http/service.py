@@ -82,16 +82,19 @@ class Options:
     name: of the model, for clients.
     limits: of requests.
     state_key: signs states that clients keep; b'': a new one at each start.
+    adapters: reads those of a model, by their names for clients.
   """
 
   name: str
   limits: Limits = Limits()
   state_key: bytes = b''
+  adapters: Callable[[model_lib.Model], engine_lib.Adapters] = lambda _: {}
 
 
 class Conversation(NamedTuple):
-  """What an answer read and wrote, for its state."""
+  """What an answer of an adapter read and wrote, for its state."""
 
+  adapter: str
   state: states.State | None
   ids: np.ndarray
 
@@ -103,6 +106,7 @@ class Service:
     options: as given.
     keys: who may ask.
     engine: None of a model that writes no text.
+    adapters: of the model, by name.
     created: when it began to serve, in seconds since 1970.
     ready: whether it serves; False before its start and once it stops.
   """
@@ -127,7 +131,7 @@ class Service:
       load: returns the model of a checkpoint, for `reload`; None: no reload.
 
     Raises:
-      InputError: the model reads images.
+      InputError: the model reads images, or its adapters can't be served.
     """
     config = model.bundle.config
     if config.task.reads_images:
@@ -137,9 +141,11 @@ class Service:
     self.options = options
     self.keys = keys or auth.Keys({})
     self.engine: engine_lib.Engine | None = None
+    self.adapters = options.adapters(model)
+    self._check_adapters(config.task)
     if config.task.writes_text:
       self.engine = engine_lib.Engine(
-        model.generator, engine or engine_lib.Options()
+        model.generator, engine or engine_lib.Options(), self.adapters
       )
     self.store = store
     self.created = int(time.time())
@@ -154,6 +160,16 @@ class Service:
     self._computing = threading.Lock()
     self._waiting = 0
     self._reloading = threading.Lock()
+
+  def _check_adapters(self, task):
+    if self.adapters and not task.writes_text:
+      errors.refuse(
+        'adapters', (*self.adapters,), 'only a model that writes text has them'
+      )
+    if self.options.name in self.adapters:
+      errors.refuse(
+        'adapters', self.options.name, "it is the model's name: give another"
+      )
 
   # What the model can do.
 
@@ -175,10 +191,9 @@ class Service:
     """Whether it continues texts."""
     return self.engine is not None
 
-  @property
-  def chats(self) -> bool:
-    """Whether it was trained on turns."""
-    return self.engine is not None and self.engine.generator.asks
+  def chats(self, adapter: str = '') -> bool:
+    """Returns whether it, or an adapter, was trained on turns."""
+    return self.engine is not None and self.engine.asks(adapter)
 
   @property
   def classifies(self) -> bool:
@@ -201,24 +216,30 @@ class Service:
       math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(shapes)
     )
 
-  def card(self) -> dict[str, Any]:
-    """Returns the model as /v1/models lists it."""
-    engine = self.engine
+  def cards(self) -> list[dict[str, Any]]:
+    """Returns the model and its adapters as /v1/models lists them."""
+    return [self.card(name) for name in ('', *self.adapters)]
+
+  def card(self, adapter: str) -> dict[str, Any]:
+    """Returns the model, '', or an adapter as /v1/models/ID shows it."""
+    engine, own = self.engine, not adapter
+    source = self.model.bundle if own else self.adapters[adapter]
     return {
-      'id': self.options.name,
+      'id': self.name(adapter),
       'object': 'model',
       'created': self.created,
       'owned_by': 'rnn_jax',
-      'step': self.model.bundle.step,
-      'digest': engine.model_digest if engine else None,
+      'parent': None if own else self.options.name,
+      'step': source.step,
+      'digest': engine.digest_of(adapter) if engine else None,
       'capabilities': [
         name
         for name, has in (
           ('completions', self.writes),
-          ('chat', self.chats),
-          ('embeddings', True),
-          ('score', self.scores),
-          ('classify', self.classifies),
+          ('chat', self.chats(adapter)),
+          ('embeddings', own),
+          ('score', own and self.scores),
+          ('classify', own and self.classifies),
         )
         if has
       ],
@@ -232,19 +253,41 @@ class Service:
     """Returns the engine's statistics."""
     return self.engine.stats() if self.engine else None
 
-  def check_model(self, name: str | None) -> None:
-    """Checks the name of a model.
+  def name(self, adapter: str) -> str:
+    """Returns the name for clients of an adapter, or of the model: ''."""
+    return adapter or self.options.name
+
+  def adapter_of(self, name: str | None) -> str:
+    """Returns the adapter of this name; '' for the model's, or for none.
 
     Raises:
-      ApiError: 404, this server has another one.
+      ApiError: 404, this server has others.
     """
-    if name not in (None, self.options.name):
+    if name in (None, self.options.name):
+      return ''
+    if name not in self.adapters:
+      known = ', '.join(map(repr, (self.options.name, *self.adapters)))
       raise http_errors.ApiError(
         404,
-        f'model={name[:100]!r}: this server has {self.options.name!r}',
+        f'model={name[:100]!r}: this server has {known}',
         http_errors.BAD,
         'model',
         'model_not_found',
+      )
+    return name
+
+  def check_whole(self, name: str | None) -> None:
+    """Checks that a name is the model's own, not that of an adapter.
+
+    Raises:
+      ApiError: it isn't.
+    """
+    if self.adapter_of(name):
+      raise http_errors.bad_request(
+        f'model={name!r}: an adapter writes text here, and no more: ask '
+        f'{self.options.name!r}, or serve the run by itself',
+        'model',
+        'wrong_endpoint',
       )
 
   # Running.
@@ -290,12 +333,14 @@ class Service:
       )
     try:
       model = self._load(checkpoint)
+      adapters = self.options.adapters(model)
       if self.engine is not None:
-        self.engine.reload(model.generator).result(RELOAD_SECONDS)
+        done = self.engine.reload(model.generator, adapters)
+        done.result(RELOAD_SECONDS)
       elif model.bundle.config.model != self.model.bundle.config.model:
         raise errors.InputError('reload: it is another model: start a server')
       with self._lock:
-        self.model = model
+        self.model, self.adapters = model, adapters
         self._recent.clear()
         self._recent_bytes = 0
       return model.bundle.step
@@ -359,12 +404,13 @@ class Service:
 
   # States by id and as bytes.
 
-  def open_state(self, owner: str, given: str) -> states.State:
+  def open_state(self, owner: str, given: str, adapter: str) -> states.State:
     """Returns the state that a request names or brings.
 
     Args:
       owner: who asks.
       given: an id, or base64 of bytes that `keep_state` returned.
+      adapter: which is to continue it; '': the model itself.
 
     Raises:
       ApiError, InputError: there is none, it is damaged, or of another model
@@ -380,7 +426,7 @@ class Service:
           'state', given[:40], 'give an id, or the base64 that you were given'
         )
     try:
-      return self.writer.import_state(data, self._owner_key(owner))
+      return self.writer.import_state(data, self._owner_key(owner), adapter)
     except errors.InputError as error:
       raise http_errors.bad_request(
         str(error), 'state', 'state_refused'
@@ -407,7 +453,7 @@ class Service:
         'data': base64.b64encode(data).decode(),
         'tokens': state.count,
         'bytes': len(data),
-        'model': self.options.name,
+        'model': self._name_of(state.model),
         'created': int(time.time()),
       }
     record = self.stored().put(owner, data, state.count, state.model)
@@ -421,11 +467,15 @@ class Service:
       'tokens': record.tokens,
       'bytes': record.size,
       'digest': record.sha256,
-      'model': self.options.name,
+      'model': self._name_of(record.model),
       'current': self.engine is not None
-      and record.model == self.engine.model_digest,
+      and self.engine.name_of(record.model) is not None,
       'created': int(record.created),
     }
+
+  def _name_of(self, digest):
+    """Returns for clients whose digest it is; of old ones, the model's name."""
+    return self.name(self.engine and self.engine.name_of(digest) or '')
 
   def stored(self) -> store_lib.Store:
     """Returns the store.

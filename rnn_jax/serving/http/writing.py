@@ -80,6 +80,7 @@ class Writing(base.Routes):
     """Returns the parts of the prompts, with their log-probabilities."""
     values: list[surprise.Values | None] = [None] * len(plan.prompts)
     if plan.logprobs is not None:
+      self.service.check_whole(self.service.name(plan.adapter))
       if not self.service.scores:
         raise http_errors.bad_request(
           'echo with logprobs: the model predicts classes: leave it out', 'echo'
@@ -153,6 +154,7 @@ class _Writing:
     self._measure(replies)
     conversations = [
       service_lib.Conversation(
+        plan.adapter,
         request.state,
         np.concatenate(
           [

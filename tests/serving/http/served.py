@@ -39,12 +39,13 @@ def turns_model():
 
 
 @contextlib.contextmanager
-def service(model, folder, keys='', load=None, **limits):
+def service(model, folder, keys='', load=None, adapters=None, **limits):
   """A running service of a model, with its states in a folder."""
+  options = {'adapters': adapters} if adapters else {}
   limits = {'new_tokens': FOREVER} | limits
   with service_lib.Service(
     model,
-    service_lib.Options('tiny', service_lib.Limits(**limits), KEY),
+    service_lib.Options('tiny', service_lib.Limits(**limits), KEY, **options),
     ENGINE,
     store_lib.open_store(str(folder)),
     auth.parse(keys, 'test'),

@@ -1,0 +1,180 @@
+"""Requests for several adapters of one model, which share its slots."""
+
+import dataclasses
+import random
+
+import numpy as np
+import pytest
+
+from rnn_jax import config as config_lib
+from rnn_jax import errors
+from rnn_jax.models import adapters as adapters_lib
+from rnn_jax.serving import engine
+from rnn_jax.serving import requests
+from tests.inference import test_row_adapters as rows
+from tests.serving import models
+from tests.support import bundles
+
+KEY = b'k' * 32
+COUNT = 30
+NAMES = '', 'x', 'y'
+PREFIXES = ('abcdef gh' * 3,)
+
+
+@pytest.fixture(scope='module', name='bundle')
+def _bundle():
+  return bundles.make(
+    rows.raw_config(models.CELLS['hybrid']), models.CHARACTERS
+  )
+
+
+@pytest.fixture(scope='module', name='adapters')
+def _adapters(bundle):
+  """Two adapters; the second was trained on turns."""
+  second = rows.adapter(bundle, 2, rank=3, targets=('.*/up/kernel',))
+  task = config_lib.load('tasks', 'dialogue', 'task.name').Config()
+  config = dataclasses.replace(second.config, task=task)
+  second = dataclasses.replace(second, config=config)
+  return {'x': rows.adapter(bundle, 1), 'y': second}
+
+
+def make(bundle, adapters, **options):
+  """An Engine with small programs."""
+  values = {'slots': 4, 'steps': models.STEPS, 'chunks': models.CHUNKS}
+  values |= {'read_seconds': 0.0} | options
+  return engine.Engine(bundle, engine.Options(**values), adapters)
+
+
+@pytest.fixture(scope='module', name='served')
+def _served(bundle, adapters):
+  return make(bundle, adapters)
+
+
+def draw(seed, **changes):
+  name = NAMES[seed % len(NAMES)]
+  return models.draw(seed, PREFIXES, adapter=name, **changes)
+
+
+def summed(bundle, adapter):
+  """The model with an adapter, as one of its own."""
+  options = adapter.config.adapters
+  params = adapters_lib.merge(bundle.params, adapter.changes, options)
+  config = dataclasses.replace(bundle.config, task=adapter.config.task)
+  return dataclasses.replace(bundle, config=config, params=params)
+
+
+def write(served, request):
+  """The completion of a request."""
+  (reply,) = served.generate([request.prompt], request)
+  return reply.completions[0]
+
+
+def test_a_request_is_the_same_among_others_adapters(bundle, adapters, served):
+  alone = make(bundle, adapters, prefix_bytes=0)
+  wanted = [(r, models.alone(alone, r)) for r in map(draw, range(COUNT))]
+  for seed in range(2):  # the second time the store is warm
+    rng = random.Random(seed)
+    order = [*enumerate(wanted)]
+    rng.shuffle(order)
+    handles = {}
+    while order or not all(handle.done for handle in handles.values()):
+      for _ in range(min(rng.choice((0, 1, 3)), len(order))):
+        index, (request, _) = order.pop()
+        handles[index] = served.submit(request)
+      served.step()
+    for index, handle in handles.items():
+      assert models.record(handle) == wanted[index][1], wanted[index][0]
+  assert served.stats().prefixes.hits > COUNT / 2
+
+
+@pytest.mark.parametrize('name', ('x', 'y'))
+def test_an_adapter_writes_as_the_model_with_the_sums(
+  bundle, adapters, served, name
+):
+  own = engine.Engine(summed(bundle, adapters[name]), served.options)
+  other = False
+  for seed in range(6):
+    request = requests.Request('fed cab', 12, seed=seed, stop_at_boundary=False)
+    got, want, base = (
+      write(each, dataclasses.replace(request, adapter=adapter))
+      for each, adapter in ((served, name), (own, ''), (served, ''))
+    )
+    assert got.ids == want.ids
+    np.testing.assert_allclose(got.logprobs, want.logprobs, 0, 2e-5)
+    other |= got.ids != base.ids
+  assert other
+
+
+def test_a_beginning_is_read_for_each_adapter(served):
+  prompt = 'hgfedcba' * 2
+  for cached in (0, len(prompt)):
+    for name in NAMES:
+      request = requests.Request(max_new_tokens=1, adapter=name)
+      (reply,) = served.generate([prompt], request)
+      # What asks may know the boundary before any question.
+      assert (
+        reply.cached_tokens >= cached if cached else reply.cached_tokens < 2
+      )
+
+
+def test_a_state_is_of_its_adapter(bundle, adapters, served):
+  asked = requests.Request(max_new_tokens=5, returns_state=True, adapter='x')
+  (reply,) = served.generate(['abc'], asked)
+  data = served.export_state(reply.state, KEY)
+  other = make(bundle, adapters)
+  state = other.import_state(data, KEY, 'x')
+  after = requests.Request('de', 9, state=state, adapter='x')
+  assert models.alone(other, after) == models.alone(served, after)
+  with pytest.raises(errors.InputError, match="it is that of 'x': ask that"):
+    served.import_state(data, KEY)
+  with pytest.raises(errors.InputError, match="it is that of 'x': ask that"):
+    served.submit(dataclasses.replace(after, adapter='y'))
+  base = dataclasses.replace(asked, adapter='')
+  (reply,) = served.generate(['abc'], base)
+  with pytest.raises(errors.InputError, match='it has no adapter: ask that'):
+    served.submit(dataclasses.replace(after, state=reply.state))
+
+
+def test_turns_are_an_adapters_own(served):
+  assert served.asks('y') and not served.asks() and not served.asks('x')
+  ids = served.encode_turns(['abc'], 'y')
+  assert ids[0] == ids[-1] == models.CHARACTERS.boundary
+  with pytest.raises(errors.InputError, match="wasn't trained on turns"):
+    served.encode_turns(['abc'], 'x')
+  with pytest.raises(
+    errors.InputError, match=r"adapter='z': give one of \('x'"
+  ):
+    served.submit(requests.Request('abc', adapter='z'))
+
+
+def test_matrices_in_8_bits_have_adapters(bundle, adapters):
+  trained = rows.adapter(bundle, 1, base='int8')
+  with pytest.raises(errors.InputError, match="weights='float32': 'x' was"):
+    make(bundle, {'x': trained})
+  adapters = adapters | {'x': trained}
+  served = make(bundle, adapters, weights='int8')
+  rounded = rows.rounded(bundle)
+  request = requests.Request('fed cab', 12, seed=1, adapter='x')
+  own = engine.Engine(
+    summed(rounded, adapters['x']),
+    dataclasses.replace(served.options, weights='float32'),
+  )
+  got = write(served, request)
+  want = write(own, dataclasses.replace(request, adapter=''))
+  assert got.ids == want.ids
+  np.testing.assert_allclose(got.logprobs, want.logprobs, 0, 2e-5)
+
+
+def test_new_adapters_serve_new_requests(bundle, adapters):
+  served = make(bundle, adapters, slots=2)
+  new = adapters | {'x': rows.adapter(bundle, 5)}
+  request = requests.Request('abc', 30, seed=1, adapter='x')
+  before = models.alone(served, request)
+  digest = served.digest_of('x')
+  done = served.reload(bundle, new)
+  assert models.alone(served, request) != before
+  assert done.result(0) is None
+  assert served.digest_of('x') != digest
+  for wrong in ({}, {'z': new['x'], 'y': new['y']}):
+    with pytest.raises(errors.InputError, match='reload: the model differs'):
+      served.reload(bundle, wrong)
