@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from rnn_jax import errors
+from rnn_jax.data.text import turns
 from rnn_jax.inference import generate
 from rnn_jax.inference import sampling
 from rnn_jax.serving import engine
@@ -140,7 +141,7 @@ def test_nothing_is_compiled_after_the_start():
 def test_the_next_turn_reads_only_what_is_new(talks):
   """And it gets the bits of a conversation that is read from its beginning."""
   cold = models.make(models.generator(asks=True), slots=2, prefix_bytes=0)
-  ids, known = talks.encode_turns(['abc def']), 0
+  ids, known = talks.encode_turns(turns.alternate(['abc def'])), 0
   assert ids[0] == ids[-1] == models.CHARACTERS.boundary
   for n, new in enumerate(('gh', 'fed cba' * 4, 'a b c')):
     request = requests.Request(ids, max_new_tokens=20, seed=n)
@@ -154,7 +155,9 @@ def test_the_next_turn_reads_only_what_is_new(talks):
     if said[-1] != models.CHARACTERS.boundary:
       said = np.append(said, np.int32(models.CHARACTERS.boundary))
     known = len(ids) + len(said)
-    ids = np.concatenate([ids, said, talks.encode_turns([new])[1:]])
+    ids = np.concatenate(
+      [ids, said, talks.encode_turns(turns.alternate([new]), True)]
+    )
   state = talks.generate([ids], endless(max_new_tokens=0, returns_state=True))
   assert state[0].state.ended
   assert state[0].state.count == len(ids)
@@ -172,7 +175,7 @@ def test_a_state_of_turns_continues_with_a_turn(talks):
     [
       talks.encode(asked),
       np.array(reply.completions[0].ids, np.int32),
-      talks.encode_turns(['de'])[0 if not reply.state.ended else 1 :],
+      talks.encode_turns(turns.alternate(['de']), reply.state.ended),
     ]
   )
   whole = models.alone(talks, requests.Request(ids, max_new_tokens=9))
@@ -183,9 +186,9 @@ def test_a_state_of_turns_continues_with_a_turn(talks):
 
 def test_turns_are_checked(served, talks):
   with pytest.raises(errors.InputError, match="wasn't trained on turns"):
-    served.encode_turns(['a'])
+    served.encode_turns(turns.alternate(['a']))
   with pytest.raises(errors.InputError, match="turn=' '"):
-    talks.encode_turns(['a', ' '])
+    talks.encode_turns(turns.alternate(['a', ' ']))
 
 
 def test_free_slots_are_filled_in_the_time_for_reading():

@@ -154,12 +154,7 @@ class _Writing:
     conversations = [
       service_lib.Conversation(
         request.state,
-        np.concatenate(
-          [
-            plans.after_state(service, request, ids),
-            np.array(completion.ids, np.int32),
-          ]
-        ),
+        np.concatenate([ids, np.array(completion.ids, np.int32)]),
       )
       for request, ids, reply in zip(
         plan.asked, plan.prompts, replies, strict=bool(replies)
