@@ -34,7 +34,10 @@ class Framing:
   Attributes:
     begin: ids before the first part.
     end: ids after each part.
+    has_roles: whether it matters who says a turn.
   """
+
+  has_roles = False
 
   def __init__(self, tokenizer: tokenizer_lib.Tokenizer) -> None:
     self._tokenizer = tokenizer
@@ -102,6 +105,8 @@ class Framing:
 
 class Chat(Framing):
   """The framing by a chat template."""
+
+  has_roles = True
 
   def __init__(self, tokenizer: tokenizer_lib.Pretrained) -> None:
     super().__init__(tokenizer)

@@ -62,7 +62,7 @@ class Dialogues:
     sizes = [count + end for count in (counts[:2] if self._pair else counts)]
     if not sizes:
       return 0
-    sizes[0] = min(sizes[0], self._most_of_first())
+    sizes[0] = min(sizes[0], self._most_of_first(sizes))
     sizes = [len(self._framing.begin), *sizes]
     return min(sum(sizes[: self._kept(sizes)]), self._longest + 1)
 
@@ -87,12 +87,16 @@ class Dialogues:
     parts = parts[:2] if self._pair else parts
     ids = [np.concatenate([part, self._framing.end]) for part in parts]
     if ids:
-      ids[0] = ids[0][-self._most_of_first() :]
+      ids[0] = ids[0][-self._most_of_first([*map(len, ids)]) :]
     return ids
 
-  def _most_of_first(self):
+  def _most_of_first(self, sizes):
     # A very long first turn would leave no room for its reply.
-    return max(self._longest // 2, 1)
+    half = max(self._longest // 2, 1)
+    if not self._framing.has_roles:
+      return half
+    # A template begins with what the model is: it loses only what it must.
+    return max(half, self._longest + 1 - sizes[1])
 
   def _kept(self, sizes):
     """Returns how many of the beginning and the parts fit; three at least."""
