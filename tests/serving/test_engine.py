@@ -18,6 +18,7 @@ from rnn_jax.serving import requests
 from rnn_jax.serving import sampler
 from rnn_jax.serving import work
 from tests.serving import models
+from tests.support import chats
 
 PROMPTS = ('', 'abc', 'gh fed' * 5, 'a')
 
@@ -182,6 +183,44 @@ def test_a_state_of_turns_continues_with_a_turn(talks):
   after = requests.Request('de', max_new_tokens=9, state=reply.state)
   assert reply.state.ended  # else the two are read in different chunks
   assert models.alone(talks, after) == whole
+
+
+def test_a_state_between_turns_of_a_template_is_that_of_the_whole():
+  made = models.generator(asks=True, template=chats.CHATML)
+  talks = models.make(made, slots=2)
+  end = made.tokenizer.boundary
+  said = [turns.Message('system', 'abc'), turns.Message('user', 'de')]
+  whole = '<|im_start|>system\nabc<|im_end|>\n<|im_start|>user\nde<|im_end|>\n'
+  whole = chats.ids(whole + '<|im_start|>assistant\n')
+  assert talks.encode_turns(said).tolist() == whole
+  # A state after the system's turn, one after a reply, one after half of it.
+  read = talks.encode_turns(said[:1], None, False)
+  asked = requests.Request(read, max_new_tokens=0, returns_state=True)
+  state = talks.generate([read], asked)[0].state
+  for bias, reason in ((50.0, 'boundary'), (-50.0, 'length')):
+    asked = requests.Request(
+      talks.encode_turns(said[1:], state.ended),
+      max_new_tokens=3,
+      returns_state=True,
+      sampling=sampler.Sampling(logit_bias={end: bias}),
+      state=state,
+    )
+    handle = talks.submit(asked)
+    models.finish(talks, [handle])
+    reply = handle.result()
+    (completion,) = reply.completions
+    assert completion.reason == reason
+    assert reply.state.ended == (reason == 'boundary')
+    after = requests.Request('fg', max_new_tokens=9, state=reply.state)
+    ids = [*whole, *completion.ids] + [end] * (reason == 'length')
+    ids += chats.ids(
+      '\n<|im_start|>user\nfg<|im_end|>\n<|im_start|>assistant\n'
+    )
+    continued = talks.encode(after)
+    assert ids == [*whole, *completion.ids, *continued]
+    if reason == 'boundary':  # else the two are read in different chunks
+      one = requests.Request(np.array(ids), max_new_tokens=9)
+      assert models.alone(talks, after) == models.alone(talks, one)
 
 
 def test_turns_are_checked(served, talks):

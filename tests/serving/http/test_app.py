@@ -11,8 +11,12 @@ from rnn_jax.inference import generate
 from rnn_jax.inference import model as model_lib
 from rnn_jax.inference import sampling
 from rnn_jax.serving.http import access_log
+from rnn_jax.serving.http import plans
+from rnn_jax.serving.http import schemas
+from rnn_jax.serving.http import service as service_lib
 from tests.inference import runs
 from tests.serving.http import served
+from tests.support import chats
 from tests.support import classifiers
 
 
@@ -251,6 +255,29 @@ def test_turns_are_answered_as_the_model_was_trained(chat):
   assert parts[0]['delta']['role'] == 'assistant'
   text = ''.join(part['delta'].get('content', '') for part in parts)
   assert text == whole['choices'][0]['message']['content']
+
+
+def test_roles_are_those_of_the_request():
+  model = served.turns_model(chats.make(chats.LLAMA3))
+  asked = service_lib.Service(model, service_lib.Options('tiny'))
+  said = [('developer', 'Be brief.'), ('user', 'hi'), ('assistant', 'hello')]
+  said += [('user', 'so')]
+  want = ''.join(
+    f'<|start|>{role.replace("developer", "system")}<|end|>\n\n{text}<|eot|>'
+    for role, text in said
+  )
+  reply = '<|start|>assistant<|end|>\n\n'
+  messages = [{'role': role, 'content': text} for role, text in said]
+  chat = schemas.Chat(messages=messages)
+  (ids,) = plans.of_chat(asked, '', chat).prompts
+  assert ids.tolist() == chats.ids(f'<s>{want}{reply}')
+  new = schemas.NewState(messages=messages)
+  ids = plans.of_state(asked, '', new).prompt
+  assert ids.tolist() == chats.ids(f'<s>{want}')
+  simple = schemas.Completions(prompt='hi')
+  (ids,) = plans.of_completions(asked, '', simple).prompts
+  want = f'<s><|start|>user<|end|>\n\nhi<|eot|>{reply}'
+  assert ids.tolist() == chats.ids(want)
 
 
 def test_numbers_of_texts_are_those_of_the_model(client, service):
