@@ -82,7 +82,7 @@ def spans(framed: Framed, tokenizer: tokenizer_lib.Tokenizer) -> np.ndarray:
 
   Boundaries are empty ranges. A lossy tokenizer's tokens, and those between
   which a task leaves out text, are searched for from left to right; (-1, -1)
-  from the first one on that isn't found.
+  from the first counted one on that isn't found, and for marks of a template.
   """
   ids_L, text = framed.ids_L, framed.text
   pieces = pieces_of(ids_L, tokenizer)
@@ -99,6 +99,8 @@ def spans(framed: Framed, tokenizer: tokenizer_lib.Tokenizer) -> np.ndarray:
       continue
     piece = None if token == tokenizer.unknown else pieces[token]
     if (begin := _find(text, at, piece, tokenizer.lossless)) < 0:
+      if tokenizer.template and not framed.counted_L[n]:
+        continue
       break
     at = _end(text, begin, piece, tokenizer.lossless)
     spans_Lx2[n] = begin, at

@@ -17,7 +17,13 @@ CHATML = """
         {{- raise_exception('no role ' + message.role) }}
     {%- endif %}
     {{- '<|im_start|>' + message.role + '\\n' }}
-    {%- generation %}{{- message.content + '<|im_end|>' }}{%- endgeneration %}
+    {%- if message.role == 'assistant' %}
+        {%- generation %}
+            {{- message.content + '<|im_end|>' }}
+        {%- endgeneration %}
+    {%- else %}
+        {{- message.content + '<|im_end|>' }}
+    {%- endif %}
     {{- '\\n' }}
 {%- endfor %}
 {%- if add_generation_prompt %}

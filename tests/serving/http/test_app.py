@@ -248,6 +248,16 @@ def test_turns_are_answered_as_the_model_was_trained(chat):
   )
   assert whole['choices'] == continued['choices']
   assert continued['usage']['prompt_tokens'] < whole['usage']['prompt_tokens']
+  # A reply that was cut off gets its end with the next turn.
+  assert choice['finish_reason'] == 'length'
+  after = chat.post(
+    '/v1/chat/completions',
+    json=body | {'messages': messages[2:], 'state': first['state']['id']},
+  ).json()
+  assert after['usage']['prompt_tokens'] == 1 + len('ok') + 1
+  kept = chat.post('/v1/states', json={'completion': after['id']}).json()
+  new = after['usage']['total_tokens']
+  assert kept['tokens'] == first['state']['tokens'] + new
   stream = chat.post(
     '/v1/chat/completions', json=body | {'messages': messages, 'stream': True}
   )
