@@ -182,7 +182,10 @@ class Generator:
     check_writes(config)
     model = language_model.from_config(config, bundle.tokenizer.size)
     asks = config.task.answers
-    return cls(model, bundle.params, bundle.tokenizer, asks, weights)
+    made = cls(model, bundle.params, bundle.tokenizer, asks, weights)
+    if config.task.classifies:  # a text and its class aren't turns
+      made.framing = turns.Framing(bundle.tokenizer)
+    return made
 
   def generate(
     self,

@@ -11,9 +11,10 @@ by model_type. Tensors are read one at a time into our parameters, and written
 shard by shard, so that a model is in memory once. Numbers aren't computed with,
 only placed: they return bit for bit. 16-bit floats become float32.
 
-A chat template becomes the tokenizer's, and the model's task is then dialogue.
-A work folder keeps the folder's small files. A model without them, trained
-here, is written with a config.json made from its own config.
+A chat template becomes the tokenizer's, and the model's task is then dialogue;
+a --config whose task knows no turns leaves it out. A work folder keeps the
+folder's small files. A model without them, trained here, is written with a
+config.json made from its own config.
 """
 
 import dataclasses
@@ -68,7 +69,7 @@ def read(source: request.Source) -> bundle_lib.Bundle:
   folder = source.path
   keys = table.read_keys(folder / CONFIG)
   architecture = table.find(keys)
-  tokenizer = source.tokenizer or _tokenizer(folder, keys)
+  tokenizer = source.tokenizer or _tokenizer(folder, keys, source.config)
   config = _config(keys, architecture, source, tokenizer)
   vocabulary = keys.whole('vocab_size')
   if tokenizer.size != vocabulary:
@@ -136,14 +137,16 @@ def _raw(options):
   return raw.to_dict()
 
 
-def _tokenizer(folder, keys):
+def _tokenizer(folder, keys, given):
   path, size = folder / TOKENIZER, keys.whole('vocab_size')
   if not path.exists():
     return tokenizer_lib.Numbers(size)
   model = table.read_json(path)
   template, boundary = None, _boundary(keys, size)
   try:
-    if text := _template(folder):
+    task = given and given.task
+    has_turns = not task or task.answers and not task.classifies
+    if has_turns and (text := _template(folder)):
       template, boundary = _read_template(folder, text, model)
     return tokenizer_lib.Pretrained(model, size, boundary, template)
   except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -277,6 +277,9 @@ def test_a_template_of_its_own_file_comes_first(tmp_path):
   config = config_lib.parse(config_lib.default())
   given = folders.read(folder, config=config)
   assert given.config.task.name == 'language_modeling'
+  assert given.tokenizer.template is None and given.tokenizer.boundary == 257
+  raw = config_lib.default(task='dialogue')
+  given = folders.read(folder, config=config_lib.parse(raw))
   assert given.tokenizer.spec() == bundle.tokenizer.spec()
   path.write_text(chats.FORGETS)
   with pytest.raises(
