@@ -21,6 +21,7 @@ import numpy as np
 import sacrebleu
 from rouge_score import rouge_scorer
 
+from rnn_jax.data.text import turns
 from rnn_jax.evaluation import bertscore
 from rnn_jax.evaluation import intervals
 from rnn_jax.inference import generate
@@ -35,29 +36,31 @@ def predict(run: evaluate.Run, split: str, limit: int) -> list[dict[str, Any]]:
   """Returns a dict for each reply of the first `limit` dialogues (0: all).
 
   Keys: name, turn (its number in the dialogue, from 0), history, reference,
-  predicted, reason (why it ended).
+  predicted, reason (why it ended). With a chat template, what is read between
+  two replies is one turn of the history, as the template frames it.
   """
   documents = run.corpus.documents[split]
   names = documents.names
   maker = run.corpus.examples(run.config.data, split)
   tokenizer = run.corpus.tokenizer
+  framing = turns.of(tokenizer)
   contexts, rows = [], []
   for n in range(min(len(documents), limit or len(documents))):
-    turns = maker.turns(n)
-    ids = np.array([tokenizer.boundary])
-    history = []
-    for turn, reply in enumerate(turns[1:], 1):
-      ids = np.concatenate([ids, turns[turn - 1]])
-      history.append(_text(tokenizer, turns[turn - 1]))
-      contexts.append(ids)
-      rows.append(
-        {
-          'name': names[n],
-          'turn': turn,
-          'history': [*history],
-          'reference': _text(tokenizer, reply),
-        }
-      )
+    ids, history = framing.begin, []
+    for turn, part in enumerate(maker.parts(n)):
+      text = _text(tokenizer, part)
+      if framing.is_written(turn):
+        contexts.append(ids)
+        rows.append(
+          {
+            'name': names[n],
+            'turn': turn,
+            'history': [*history],
+            'reference': text,
+          }
+        )
+      ids = np.concatenate([ids, part])
+      history.append(text)
   replies = _write(run, contexts)
   return [row | reply for row, reply in zip(rows, replies, strict=True)]
 

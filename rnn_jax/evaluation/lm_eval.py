@@ -181,12 +181,11 @@ class Model(api.LM):
 
   def _ids(self, context: str, continuation: str = '') -> np.ndarray:
     """Returns the framed ids of a context and what continues it."""
-    boundary = [self._tokenizer.boundary]
     encode = self._tokenizer.encode_document
     if self._generator.asks:
-      parts = boundary, encode(context), boundary, encode(continuation)
+      parts = self._generator.framing.question(context), encode(continuation)
     else:
-      parts = boundary, encode(context + continuation)
+      parts = [self._tokenizer.boundary], encode(context + continuation)
     return np.concatenate(parts).astype(np.int32)
 
   def _common(self, ids: np.ndarray, context: str) -> int:

@@ -9,9 +9,8 @@ kept, which is constant in size.
 
 from collections.abc import Callable
 
-import numpy as np
-
 from rnn_jax import errors
+from rnn_jax.data.text import turns
 from rnn_jax.inference import generate
 
 
@@ -42,7 +41,7 @@ class Conversation:
   def reset(self) -> None:
     """Forgets all turns."""
     self._carry = self._generator.begin(self._options)
-    self._before = self._boundary  # ids before the next turn
+    self._ended: bool | None = None  # whether the last reply has its end
 
   def say(
     self, turn: str, listener: Callable[[int, str], None] | None = None
@@ -57,18 +56,11 @@ class Conversation:
       InputError: the turn is empty, or the vocabulary doesn't cover it; the
         conversation is unchanged.
     """
-    ids = self._generator.tokenizer.encode(turn.strip())
-    if not len(ids):
-      errors.refuse('turn', turn, 'say something')
-    ids = np.concatenate([self._before, ids, self._boundary])
+    framing = self._generator.framing
+    said = framing.cleaned([turns.Message(turns.USER, turn)])
+    ids = framing.prompt(said, self._ended)
     self._carry, completion = self._generator.extend(
       self._carry, ids, self._options, listener
     )
-    # A reply that was cut off has no boundary yet.
-    ended = completion.reason == 'boundary'
-    self._before = self._boundary[:0] if ended else self._boundary
+    self._ended = completion.reason == 'boundary'  # else it was cut off
     return completion.text
-
-  @property
-  def _boundary(self):
-    return np.array([self._generator.tokenizer.boundary], np.int32)

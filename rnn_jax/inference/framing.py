@@ -2,6 +2,7 @@
 
     language_modeling   boundary text boundary
     dialogue            boundary turn boundary turn ... boundary
+                        or by the tokenizer's chat template
 
 The task's own maker of examples does it, so that a text is framed as in
 training, without cuts. It reads all ids but the last and predicts all but the
@@ -21,6 +22,7 @@ from rnn_jax.data.text.examples import base
 from rnn_jax.runs import bundle as bundle_lib
 
 SPACES = b' \n\t\r\v\f'
+MOST = 2**30
 SHOWN = 60  # characters of a text that a message shows
 
 
@@ -80,7 +82,7 @@ def spans(framed: Framed, tokenizer: tokenizer_lib.Tokenizer) -> np.ndarray:
 
   Boundaries are empty ranges. A lossy tokenizer's tokens, and those between
   which a task leaves out text, are searched for from left to right; (-1, -1)
-  from the first one on that isn't found.
+  from the first counted one on that isn't found, and for marks of a template.
   """
   ids_L, text = framed.ids_L, framed.text
   pieces = pieces_of(ids_L, tokenizer)
@@ -97,6 +99,8 @@ def spans(framed: Framed, tokenizer: tokenizer_lib.Tokenizer) -> np.ndarray:
       continue
     piece = None if token == tokenizer.unknown else pieces[token]
     if (begin := _find(text, at, piece, tokenizer.lossless)) < 0:
+      if tokenizer.template and not framed.counted_L[n]:
+        continue
       break
     at = _end(text, begin, piece, tokenizer.lossless)
     spans_Lx2[n] = begin, at
@@ -165,6 +169,8 @@ def _example(config, tokenizer, content):
   if task.frames_as:
     task = tasks.Config(name=task.frames_as)
   longest = 4 * len(content) + 16  # no token is shorter than a byte
+  if tokenizer.template and task.answers:
+    longest = MOST  # a template writes any number of tokens
   options = base.Options(task, config.data, longest, longest, None)
   reader = _Text(content)
   whole = np.array([0]), np.array([0]), reader.sizes

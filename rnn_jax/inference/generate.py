@@ -32,6 +32,7 @@ from rnn_jax import bounds
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data.text import tokenizer as tokenizer_lib
+from rnn_jax.data.text import turns
 from rnn_jax.inference import decode
 from rnn_jax.inference import layers
 from rnn_jax.inference import sampling as sampling_lib
@@ -115,8 +116,9 @@ class Generator:
     model: the model, in the form for inference.
     tokenizer: its tokenizer.
     params: its parameters, layer by layer.
-    asks: whether the model was trained on questions and answers, with a
-      boundary after each, so that a prompt is a question.
+    framing: how it frames turns as ids.
+    asks: whether the model was trained on questions and answers, framed as
+      turns, so that a prompt is a question.
     compilations: how many programs were compiled so far.
   """
 
@@ -138,6 +140,7 @@ class Generator:
     if weights not in WEIGHTS:
       errors.refuse('weights', weights, f'choose one of {WEIGHTS}')
     self.tokenizer = tokenizer
+    self.framing = turns.of(tokenizer)
     self.asks = asks
     self.model = layers.for_inference(model)
     params = jax.device_put(params, jax.local_devices()[0])
@@ -179,7 +182,10 @@ class Generator:
     check_writes(config)
     model = language_model.from_config(config, bundle.tokenizer.size)
     asks = config.task.answers
-    return cls(model, bundle.params, bundle.tokenizer, asks, weights)
+    made = cls(model, bundle.params, bundle.tokenizer, asks, weights)
+    if config.task.classifies:  # a text and its class aren't turns
+      made.framing = turns.Framing(bundle.tokenizer)
+    return made
 
   def generate(
     self,
@@ -304,16 +310,15 @@ class Generator:
     """
     if isinstance(prompt, np.ndarray):
       return prompt
-    ids = self.tokenizer.encode(prompt)
-    boundary = [self.tokenizer.boundary]
     if self.asks and continues:
       errors.refuse(
         'continues', True, 'a prompt is a whole question: leave it out'
       )
     if self.asks:
-      return np.concatenate([boundary, ids, boundary])
+      return self.framing.prompt([turns.Message(turns.USER, prompt)])
+    ids = self.tokenizer.encode(prompt)
     if not continues:
-      return np.concatenate([boundary, ids])
+      return np.concatenate([[self.tokenizer.boundary], ids])
     if not len(ids):
       errors.refuse('prompt', prompt, 'there is nothing to continue')
     return ids

@@ -32,6 +32,7 @@ import numpy as np
 
 from rnn_jax import errors
 from rnn_jax.data.text import tokenizer as tokenizer_lib
+from rnn_jax.data.text import turns
 from rnn_jax.inference import generate as generate_lib
 from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.serving import intake as intake_lib
@@ -250,14 +251,19 @@ class Engine:
     """
     return self._served.of(request.adapter).encode(request)
 
-  def encode_turns(self, turns: Sequence[str], adapter: str = '') -> np.ndarray:
-    """Returns the ids of a conversation whose next turn is the model's.
+  def encode_turns(
+    self,
+    messages: Sequence[turns.Message],
+    ended: bool | None = None,
+    reply: bool = True,
+    adapter: str = '',
+  ) -> np.ndarray:
+    """Returns the ids of turns, framed as in training: see served.py.
 
     Raises:
-      InputError: the model wasn't trained on turns, a turn is empty, or the
-        vocabulary doesn't cover one.
+      InputError: the model can't read them.
     """
-    return self._served.of(adapter).encode_turns(turns)
+    return self._served.of(adapter).encode_turns(messages, ended, reply)
 
   def export_state(self, state: states.State, key: bytes) -> bytes:
     """Returns a reply's state as signed bytes, see states.py.

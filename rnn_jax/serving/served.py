@@ -14,6 +14,7 @@ import numpy as np
 
 from rnn_jax import errors
 from rnn_jax.data.text import tokenizer as tokenizer_lib
+from rnn_jax.data.text import turns
 from rnn_jax.inference import generate
 from rnn_jax.inference import row_adapters
 from rnn_jax.models import int8_weights
@@ -153,10 +154,8 @@ class Served:
     ids = self.tokenizer.encode(prompt)
     if not self.generator.asks or not len(ids):
       return ids
-    boundary = np.array([self.tokenizer.boundary], np.int32)
-    # A reply that was cut off has no boundary yet.
-    before = boundary[: not state.ended]
-    return np.concatenate([before, ids, boundary])
+    said = [turns.Message(turns.USER, prompt)]
+    return self.generator.framing.prompt(said, state.ended)
 
   def _check_ids(self, ids):
     size = self.tokenizer.size
@@ -169,24 +168,27 @@ class Served:
       wrong = ids.min() if ids.min() < 0 else ids.max()
       errors.refuse('prompt', int(wrong), f'give ids from 0 to {size - 1}')
 
-  def encode_turns(self, turns: Sequence[str]) -> np.ndarray:
-    """Returns the ids of a conversation whose next turn is the model's.
+  def encode_turns(
+    self,
+    messages: Sequence[turns.Message],
+    ended: bool | None = None,
+    reply: bool = True,
+  ) -> np.ndarray:
+    """Returns the ids of turns, framed as in training.
 
-    They are framed as in training: a boundary before and after each turn.
+    Args:
+      messages: the turns.
+      ended: whether the state that they follow has ended; None: they begin a
+        conversation.
+      reply: whether the next turn is the model's; False: others may follow.
 
     Raises:
-      InputError: the model wasn't trained on turns, a turn is empty, or the
-        vocabulary doesn't cover one.
+      InputError: the model wasn't trained on turns, a turn is empty, the
+        vocabulary doesn't cover one, or the chat template refuses them.
     """
     self.generator.check_asks()
-    boundary = np.array([self.tokenizer.boundary], np.int32)
-    parts = [boundary]
-    for turn in turns:
-      ids = self.tokenizer.encode(turn.strip())
-      if not len(ids):
-        errors.refuse('turn', turn, 'say something')
-      parts += [ids, boundary]
-    return np.concatenate(parts)
+    framing = self.generator.framing
+    return framing.prompt(framing.cleaned(messages), ended, reply)
 
   def check_state(self, state: states.State) -> None:
     """Checks that a state is this model's.

@@ -10,7 +10,9 @@ from typing import ClassVar
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.data.text import encoded
 from rnn_jax.data.text import tokenizer as tokenizer_lib
+from rnn_jax.data.text import turns
 from rnn_jax.data.text.examples import dialogue as examples
 from rnn_jax.tasks import language_modeling
 
@@ -45,8 +47,13 @@ class Config(config_lib.Task):
 
 
 make_examples = examples.make  # workers import that file, and no jax
-split_text = examples.split_turns
 check_documents = examples.check
+
+
+def parts(task: config_lib.Task) -> encoded.EncodeParts:
+  """Returns what encodes the parts of documents."""
+  del task
+  return turns.encode_documents
 
 
 def make(

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data.batching import batch as batch_lib
+from rnn_jax.data.text import encoded
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.data.text.examples import dpo as examples
 from rnn_jax.models import language_model
@@ -81,7 +82,11 @@ class Config(config_lib.Task):
 
 make_examples = examples.make  # workers import that file, and no jax
 check_documents = examples.check
-split_text = examples.split_text
+
+
+def parts(task: config_lib.Task) -> encoded.EncodeParts:
+  """Returns what encodes the parts of documents."""
+  return examples.encoder(task)
 
 
 def make(

@@ -10,10 +10,17 @@ import sacrebleu
 
 from rnn_jax import errors
 from rnn_jax.data.text import documents
+from rnn_jax.data.text import turns
 from rnn_jax.evaluation import bertscore
 from rnn_jax.evaluation import dialogue
 from rnn_jax.evaluation import run as run_lib
+from rnn_jax.inference import conversation
+from rnn_jax.inference import generate
+from rnn_jax.inference import sampling
+from rnn_jax.inference import score
+from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.training import evaluate
+from tests.support import chats
 from tests.support import dialogues
 
 TURNS = dialogues.TURNS
@@ -38,6 +45,35 @@ def test_each_reply_follows_the_true_turns(trained):
     assert row[name] == pytest.approx(1)
   assert row['perplexity'] < 1.2
   assert row['distinct1'] == 7 / 14  # of 7 words, twice
+
+
+def test_replies_by_a_template_follow_its_text(tmp_path):
+  workdir = dialogues.train(tmp_path, chats.make(chats.LLAMA3))
+  rows = dialogue.predict(evaluate.Run.open(workdir), 'validation', 1)
+  assert [r['turn'] for r in rows] == [1, 3]
+  assert [r['reference'] for r in rows] == TURNS[1::2]
+  assert rows[1]['history'][1] == TURNS[1]
+  marks = '<|start|>{}<|end|>\n\n{}'.format
+  said = [
+    marks(*message) + '<|eot|>' * (message.content != '')
+    for message in turns.alternate([*TURNS[:3], ''])
+  ]
+  generator = generate.Generator.from_workdir(workdir)
+  options = generate.Options(20, sampling.Sampling(0.0))
+  whole = ['<s>' + ''.join(said[:1] + said[3:]), '<s>' + ''.join(said)]
+  ids = [np.array(chats.ids(text)) for text in whole]
+  written = generator.generate(ids, options).completions
+  assert [r['predicted'] for r in rows] == [x.text.strip() for x in written]
+  assert rows[0]['reason'] == written[0].reason == 'boundary'
+  talk = conversation.Conversation(generator, options)
+  assert talk.say(TURNS[0]) == written[0].text == TURNS[1]
+  assert talk.say(TURNS[2]) == written[1].text
+  scorer = score.Scorer(bundle_lib.read(workdir, 'best'))
+  (scored,) = scorer.score(['\n'.join(TURNS)])
+  assert scored.perplexity < 1.2
+  spans = scored.spans_Lx2[scored.framed.counted_L]
+  said = ''.join(scored.text[start:stop] for start, stop in spans)
+  assert said == TURNS[1] + TURNS[3]
 
 
 def rows(*pairs, name='dialogue {}'):

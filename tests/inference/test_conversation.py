@@ -7,6 +7,8 @@ from rnn_jax import errors
 from rnn_jax.inference import conversation
 from rnn_jax.inference import generate
 from rnn_jax.inference import sampling
+from tests.inference import models
+from tests.support import chats
 from tests.support import dialogues
 
 TURNS = dialogues.TURNS
@@ -63,3 +65,25 @@ def test_a_question_does_not_continue_a_document(generator):
   options = generate.Options(4, continues=True)
   with pytest.raises(errors.InputError, match='continues=True: a prompt is a'):
     generator.generate([TURNS[0]], options)
+
+
+def test_a_conversation_by_a_template_equals_one_pass_over_its_text():
+  tokenizer = chats.make(chats.CHATML)
+  plain = {'model_block': 'plain', 'cell_preset': 'simple'}
+  built = models.build(vocabulary=chats.SIZE, **plain)
+  generator = generate.Generator(*built, tokenizer, asks=True)
+  options = generate.Options(6, sampling.Sampling(0.0))
+  talk = conversation.Conversation(generator, options)
+  begin = '<|im_start|>system\nBe kind.<|im_end|>'
+  ids = chats.ids(begin)
+  for turn in ('hi', 'so?', 'well'):
+    reply = talk.say(turn)
+    asked = f'\n<|im_start|>user\n{turn}<|im_end|>\n<|im_start|>assistant\n'
+    ids += chats.ids(asked)
+    (whole,) = generator.generate([np.array(ids)], options).completions
+    assert reply == whole.text
+    assert whole.reason == 'length'  # so that it lacks its end
+    ids += [*whole.tokens, tokenizer.boundary]
+  (first,) = generator.generate(['hi'], options).completions
+  talk.reset()
+  assert talk.say('hi') == first.text

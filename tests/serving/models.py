@@ -13,6 +13,7 @@ from rnn_jax.serving import engine
 from rnn_jax.serving import requests
 from rnn_jax.serving import sampler
 from tests.inference import models
+from tests.support import chats
 
 # Digits and JSON's own characters, so that constraints can be followed.
 LETTERS = 'abcdefgh '
@@ -33,8 +34,14 @@ STEPS = 4
 
 
 @functools.cache
-def generator(cell='simple_rnn', asks=False, weights='float32', seed=0):
-  """A Generator of a random model, whose texts end soon."""
+def generator(
+  cell='simple_rnn', asks=False, weights='float32', seed=0, template=''
+):
+  """A Generator of a random model, whose texts end soon.
+
+  With a chat template it has the tokenizer of chats.py.
+  """
+  tokenizer = chats.make(template) if template else CHARACTERS
   learned = cell == 'positions'  # a Transformer that has learned 40 of them
   options = ATTENTION | {'rotary': 0.0} if learned else CELLS[cell]
   names = {'positions': 'attention', 'hybrid': (*CELLS['hybrid'],)}
@@ -46,9 +53,9 @@ def generator(cell='simple_rnn', asks=False, weights='float32', seed=0):
     raw.model.update(positions='learned', max_positions=40)
     raw.data.length, raw.sample.new_tokens = 40, 8
   config = config_lib.parse(raw)
-  model = language_model.from_config(config, CHARACTERS.size)
+  model = language_model.from_config(config, tokenizer.size)
   params = models.init(model, seed)
-  return generate.Generator(model, params, CHARACTERS, asks, weights)
+  return generate.Generator(model, params, tokenizer, asks, weights)
 
 
 def make(source, **options):

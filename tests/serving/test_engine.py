@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from rnn_jax import errors
+from rnn_jax.data.text import turns
 from rnn_jax.inference import generate
 from rnn_jax.inference import sampling
 from rnn_jax.serving import engine
@@ -17,6 +18,7 @@ from rnn_jax.serving import requests
 from rnn_jax.serving import sampler
 from rnn_jax.serving import work
 from tests.serving import models
+from tests.support import chats
 
 PROMPTS = ('', 'abc', 'gh fed' * 5, 'a')
 
@@ -140,7 +142,7 @@ def test_nothing_is_compiled_after_the_start():
 def test_the_next_turn_reads_only_what_is_new(talks):
   """And it gets the bits of a conversation that is read from its beginning."""
   cold = models.make(models.generator(asks=True), slots=2, prefix_bytes=0)
-  ids, known = talks.encode_turns(['abc def']), 0
+  ids, known = talks.encode_turns(turns.alternate(['abc def'])), 0
   assert ids[0] == ids[-1] == models.CHARACTERS.boundary
   for n, new in enumerate(('gh', 'fed cba' * 4, 'a b c')):
     request = requests.Request(ids, max_new_tokens=20, seed=n)
@@ -154,7 +156,9 @@ def test_the_next_turn_reads_only_what_is_new(talks):
     if said[-1] != models.CHARACTERS.boundary:
       said = np.append(said, np.int32(models.CHARACTERS.boundary))
     known = len(ids) + len(said)
-    ids = np.concatenate([ids, said, talks.encode_turns([new])[1:]])
+    ids = np.concatenate(
+      [ids, said, talks.encode_turns(turns.alternate([new]), True)]
+    )
   state = talks.generate([ids], endless(max_new_tokens=0, returns_state=True))
   assert state[0].state.ended
   assert state[0].state.count == len(ids)
@@ -172,7 +176,7 @@ def test_a_state_of_turns_continues_with_a_turn(talks):
     [
       talks.encode(asked),
       np.array(reply.completions[0].ids, np.int32),
-      talks.encode_turns(['de'])[0 if not reply.state.ended else 1 :],
+      talks.encode_turns(turns.alternate(['de']), reply.state.ended),
     ]
   )
   whole = models.alone(talks, requests.Request(ids, max_new_tokens=9))
@@ -181,11 +185,49 @@ def test_a_state_of_turns_continues_with_a_turn(talks):
   assert models.alone(talks, after) == whole
 
 
+def test_a_state_between_turns_of_a_template_is_that_of_the_whole():
+  made = models.generator(asks=True, template=chats.CHATML)
+  talks = models.make(made, slots=2)
+  end = made.tokenizer.boundary
+  said = [turns.Message('system', 'abc'), turns.Message('user', 'de')]
+  whole = '<|im_start|>system\nabc<|im_end|>\n<|im_start|>user\nde<|im_end|>\n'
+  whole = chats.ids(whole + '<|im_start|>assistant\n')
+  assert talks.encode_turns(said).tolist() == whole
+  # A state after the system's turn, one after a reply, one after half of it.
+  read = talks.encode_turns(said[:1], None, False)
+  asked = requests.Request(read, max_new_tokens=0, returns_state=True)
+  state = talks.generate([read], asked)[0].state
+  for bias, reason in ((50.0, 'boundary'), (-50.0, 'length')):
+    asked = requests.Request(
+      talks.encode_turns(said[1:], state.ended),
+      max_new_tokens=3,
+      returns_state=True,
+      sampling=sampler.Sampling(logit_bias={end: bias}),
+      state=state,
+    )
+    handle = talks.submit(asked)
+    models.finish(talks, [handle])
+    reply = handle.result()
+    (completion,) = reply.completions
+    assert completion.reason == reason
+    assert reply.state.ended == (reason == 'boundary')
+    after = requests.Request('fg', max_new_tokens=9, state=reply.state)
+    ids = [*whole, *completion.ids] + [end] * (reason == 'length')
+    ids += chats.ids(
+      '\n<|im_start|>user\nfg<|im_end|>\n<|im_start|>assistant\n'
+    )
+    continued = talks.encode(after)
+    assert ids == [*whole, *completion.ids, *continued]
+    if reason == 'boundary':  # else the two are read in different chunks
+      one = requests.Request(np.array(ids), max_new_tokens=9)
+      assert models.alone(talks, after) == models.alone(talks, one)
+
+
 def test_turns_are_checked(served, talks):
   with pytest.raises(errors.InputError, match="wasn't trained on turns"):
-    served.encode_turns(['a'])
+    served.encode_turns(turns.alternate(['a']))
   with pytest.raises(errors.InputError, match="turn=' '"):
-    talks.encode_turns(['a', ' '])
+    talks.encode_turns(turns.alternate(['a', ' ']))
 
 
 def test_free_slots_are_filled_in_the_time_for_reading():

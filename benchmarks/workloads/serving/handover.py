@@ -19,6 +19,7 @@ import numpy as np
 from benchmarks.harness import measure
 from benchmarks.harness import workers
 from benchmarks.workloads.serving import model as model_lib
+from rnn_jax.data.text import turns as turns_lib
 from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.serving import engine as engine_lib
 from rnn_jax.serving import requests as requests_lib
@@ -88,16 +89,14 @@ def _turn(rng, longest):
 
 def _begin(engine, turns, new_tokens):
   """The state after a turn and its answer; the ids up to the next answer."""
-  first = engine.encode_turns(turns[:1])
+  first = engine.encode_turns(turns_lib.alternate(turns[:1]))
   request = requests_lib.Request(
     max_new_tokens=new_tokens, returns_state=True, stop_at_boundary=True
   )
   (reply,) = engine.generate([first], request)
   answer = reply.completions[0].ids
-  # The second turn with a boundary before and after it, as encode_turns has it.
-  second = engine.encode_turns(turns[1:])
-  if answer[-1] == engine.tokenizer.boundary:
-    second = second[1:]
+  ended = answer[-1] == engine.tokenizer.boundary
+  second = engine.encode_turns(turns_lib.alternate(turns[1:]), ended)
   answer = np.array(answer, np.int32)
   return reply.state, np.concatenate([first, answer, second])
 

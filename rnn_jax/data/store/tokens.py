@@ -15,7 +15,6 @@ import dataclasses
 import functools
 import hashlib
 import pathlib
-from collections.abc import Callable
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,6 +26,7 @@ from rnn_jax.data.store import folder as folder_lib
 from rnn_jax.data.store import texts
 from rnn_jax.data.store import workers
 from rnn_jax.data.text import documents as documents_lib
+from rnn_jax.data.text import encoded as encoded_lib
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 
 FORMAT = 1  # of the files
@@ -36,8 +36,6 @@ PIECE = 2**14  # bytes that are encoded at once, where a cut changes nothing
 NEAR = 4096  # bytes that are read to find such a cut
 STEP = 1024  # bytes of text from mark to mark
 SPEC = 'tokenizer.json'
-
-SplitText = Callable[[bytes], list[str]]
 
 
 class Tokens:
@@ -135,24 +133,25 @@ class Tokens:
 def load(
   documents: Mapping[str, documents_lib.Documents],
   tokenizer: tokenizer_lib.Tokenizer,
-  split_text: SplitText | None,
+  encode_parts: encoded_lib.EncodeParts | None,
 ) -> dict[str, documents_lib.Documents]:
   """Returns documents whose ids are kept, if it is worth it.
 
   Args:
     documents: of each split.
     tokenizer: of the ids.
-    split_text: returns the parts that a document is encoded in; None: one.
+    encode_parts: returns the ids of the parts of each of some documents, a
+      function of a module; None: a document is one part.
   """
   stored = {n: x for n, x in documents.items() if isinstance(x, texts.Stored)}
   if not tokenizer.keeps_ids or len(stored) < len(documents):
     return dict(documents)
-  parts = split_text and f'{split_text.__module__}.{split_text.__qualname__}'
+  parts = encode_parts and f'{encode_parts.__module__}.{encode_parts.__name__}'
   key = f'{FORMAT} {tokenizer.digest()} {parts}'
   name = f'ids-{hashlib.sha256(key.encode()).hexdigest()[:32]}'
   where = stored['train'].reader.folder
   kept = folder_lib.keep(
-    where, name, lambda new: _build(new, stored, tokenizer, split_text)
+    where, name, lambda new: _build(new, stored, tokenizer, encode_parts)
   )
   if kept is None:
     return dict(documents)
@@ -173,7 +172,7 @@ class _Part:
   start: int  # in the split's text
   stop: int
   spec: str  # the file of the tokenizer
-  split_text: SplitText | None
+  encode_parts: encoded_lib.EncodeParts | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,21 +188,21 @@ class _Encoded:
   is_exact: bool  # the ids determine the bytes
 
 
-def _build(folder, documents, tokenizer, split_text):
+def _build(folder, documents, tokenizer, encode_parts):
   spec = folder / SPEC
   tokenizer.save(spec)
   dtype = np.min_scalar_type(max(tokenizer.size - 2, 0))
   index: dict[str, Any] = {
-    'in_parts': split_text is not None,
+    'in_parts': encode_parts is not None,
     'dtype': dtype.name,
     'splits': {},
   }
-  exact = tokenizer.lossless and split_text is None
+  exact = tokenizer.lossless and encode_parts is None
   with workers.Pool() as pool:
     for split, each in documents.items():
       parts = (
-        _Part(*part, str(spec), split_text)
-        for part in _parts(each, tokenizer, split_text)
+        _Part(*part, str(spec), encode_parts)
+        for part in _parts(each, tokenizer, encode_parts is None)
       )
       encoded = pool.ordered(_encode, parts, each.total_bytes >= WORTH_IT)
       own, is_exact = _write(folder, split, dtype, encoded, each.total_bytes)
@@ -237,12 +236,12 @@ def _write(folder, split, dtype, encoded, total):
   return counts, exact
 
 
-def _parts(documents, tokenizer, split_text):
+def _parts(documents, tokenizer, cuts_documents):
   """Yields (documents, first, last, start, stop) of each _Part."""
   for first, last, start in texts.ranges(documents, PART):
     stop = documents.span(last - 1)[1]
     cuts = [start, stop]
-    if split_text is None and last - first == 1:
+    if cuts_documents and last - first == 1:
       for at in range(start + PART, stop, PART):
         cut = _next_cut(documents, tokenizer, at, stop)
         if cut > cuts[-2]:
@@ -271,12 +270,11 @@ def _tokenizer(spec):
 def _encode(part):
   """Returns the _Encoded of a _Part."""
   documents, tokenizer = part.documents, _tokenizer(part.spec)
-  if part.split_text is not None:
-    listed = [
-      part.split_text(documents.read(n)) for n in range(part.first, part.last)
-    ]
-    pieces = [text for each in listed for text in each]
-    ids = tokenizer.encode_documents(pieces)
+  if part.encode_parts is not None:
+    listed = part.encode_parts(
+      tokenizer, [documents.read(n) for n in range(part.first, part.last)]
+    )
+    ids = [each for parts in listed for each in parts]
     counts = np.array([*map(len, listed)], np.int64)
     sizes = np.array([*map(len, ids)], np.int64)
     joined = np.concatenate([np.zeros(0, np.int32), *ids])

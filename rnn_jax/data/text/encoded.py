@@ -6,6 +6,7 @@ corpus stay in memory once they are made, if making them takes long.
 """
 
 from collections.abc import Callable
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -14,6 +15,10 @@ from rnn_jax.data.text import tokenizer as tokenizer_lib
 
 KEPT = 2**23  # bytes of text whose ids stay in memory
 
+EncodeParts = Callable[
+  [tokenizer_lib.Tokenizer, Sequence[bytes]], Sequence[Sequence[np.ndarray]]
+]
+
 
 class Encoded:
   """The ids of the documents of a split: int32 arrays, not to be changed.
@@ -21,21 +26,21 @@ class Encoded:
   Args:
     documents: of the split.
     tokenizer: of the ids.
-    split_text: returns the parts that a document is encoded in; None: it is
-      encoded as a whole.
+    encode_parts: returns the ids of the parts of each of some documents; None:
+      a document is encoded as a whole.
   """
 
   def __init__(
     self,
     documents: documents_lib.Documents,
     tokenizer: tokenizer_lib.Tokenizer,
-    split_text: Callable[[bytes], list[str]] | None = None,
+    encode_parts: EncodeParts | None = None,
   ) -> None:
     self._documents = documents
     self._tokenizer = tokenizer
-    self._split_text = split_text
+    self._encode_parts = encode_parts
     self._tokens = documents.tokens
-    self._kept: dict[int, list[np.ndarray]] | None = None
+    self._kept: dict[int, Sequence[np.ndarray]] | None = None
     if tokenizer.keeps_ids and documents.total_bytes <= KEPT:
       self._kept = {}
 
@@ -43,7 +48,7 @@ class Encoded:
     """Returns the ids of document `n`."""
     return self.parts(n)[0]
 
-  def parts(self, n: int) -> list[np.ndarray]:
+  def parts(self, n: int) -> Sequence[np.ndarray]:
     """Returns the ids of each part of document `n`."""
     if self._tokens is not None:
       return self._tokens.parts(n)
@@ -59,7 +64,7 @@ class Encoded:
       return self._tokens.counts(n)
     size = int(self._documents.sizes_of(n, n + 1)[0])
     count = self._tokenizer.count(size)
-    return None if count is None or self._split_text else [count]
+    return None if count is None or self._encode_parts else [count]
 
   def count_between(self, n: int, start: int, stop: int) -> int | None:
     """Returns the number of ids that `between` has; None: it isn't known.
@@ -89,5 +94,6 @@ class Encoded:
 
   def _encode(self, n):
     text = self._documents.read(n)
-    parts = [text] if self._split_text is None else self._split_text(text)
-    return [self._tokenizer.encode_document(part) for part in parts]
+    if self._encode_parts is None:
+      return [self._tokenizer.encode_document(text)]
+    return self._encode_parts(self._tokenizer, [text])[0]

@@ -1,10 +1,11 @@
 """Rows of files as documents, read by their offset: sources jsonl and csv.
 
 A document is the text in column `data.field` of a row; a list of texts becomes
-a document with one line per text. The texts of several columns, joined by
-commas in `data.field`, become a list of JSON. If `data.classes` names classes,
-`data.label` is read too. Documents are named by column `id` if every row has
-one of its own, and else by file and line.
+a document with one line per text, and a list of messages, {"role": "user",
+"content": "hi"}, what data/text/turns.py dumps. The texts of several columns,
+joined by commas in `data.field`, become a list of JSON. If `data.classes` names
+classes, `data.label` is read too. Documents are named by column `id` if every
+row has one of its own, and else by file and line.
 """
 
 import array
@@ -35,6 +36,7 @@ from rnn_jax.data.store import arrays
 from rnn_jax.data.store import folder as folder_lib
 from rnn_jax.data.store import workers
 from rnn_jax.data.text import documents
+from rnn_jax.data.text import turns
 
 FEW = 64  # files that stay open
 PART = 2**25  # bytes of rows that a worker indexes at once
@@ -384,10 +386,23 @@ class _Seen:
 
 def _is_text(value):
   items = value if isinstance(value, list) else [value]
-  return all(isinstance(item, str) for item in items)
+  return all(isinstance(item, str) for item in items) or _is_messages(value)
+
+
+def _is_messages(value):
+  """Whether a value is a list of messages, each with a role."""
+  return (
+    isinstance(value, list)
+    and bool(value)
+    and all(isinstance(item, dict) and 'role' in item for item in value)
+  )
 
 
 def _text(value):
+  if _is_messages(value):
+    return turns.dump(
+      [turns.Message(each['role'], each['content']) for each in value]
+    )
   return value if isinstance(value, str) else documents.join_lines(value)
 
 
@@ -424,13 +439,20 @@ def _text_size(row, field, where):
     )
   value = row[field]
   if isinstance(value, list):
-    for number, turn in enumerate(value):
+    messages = _is_messages(value)
+    for number, item in enumerate(value):
+      turn = item.get('content') if messages else item
       if not isinstance(turn, str):
         raise errors.InputError(
           f'{where}: data.field={field!r}, item {number} is '
           f'{type(turn).__name__}, not text: fix it'
         )
       _check_not_empty(len(turn.strip()), f'{field}[{number}]', where)
+      if messages and not isinstance(item['role'], str):
+        raise errors.InputError(
+          f'{where}: data.field={field!r}, item {number} has role='
+          f'{item["role"]!r}: give a text, such as "user"'
+        )
   elif not isinstance(value, str):
     raise errors.InputError(
       f'{where}: data.field={field!r} is {type(value).__name__}: '

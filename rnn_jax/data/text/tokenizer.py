@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,10 +28,13 @@ import tokenizers
 from rnn_jax import config
 from rnn_jax import errors
 from rnn_jax import files
+from rnn_jax.data.text import chat_template
 from rnn_jax.data.text import documents as documents_lib
 
 UNKNOWN = '<unknown>'
 SPACES = b' \n\t\r'
+
+T = TypeVar('T')
 
 
 class Tokenizer:
@@ -43,12 +47,14 @@ class Tokenizer:
     lossless: whether decoding restores the text.
     whole_words: whether text is best cut before a space.
     keeps_ids: whether encoding takes so long that ids are worth keeping.
+    template: the chat template that frames turns, or None.
   """
 
   unknown: int | None = None
   lossless = True
   whole_words = False
   keeps_ids = False
+  template: chat_template.Template | None = None
 
   def __init__(
     self, table: Iterable[bytes], boundary: int | None = None
@@ -67,7 +73,7 @@ class Tokenizer:
       InputError: the vocabulary lacks characters of it, which the message
         names, or it isn't UTF-8.
     """
-    string = _valid(text)
+    string = valid(text)
     ids = self.encode_document(string)
     if self.unknown is not None and self.unknown in ids:
       uncovered = ''.join(sorted(self.uncovered(string)))
@@ -250,6 +256,8 @@ class Pretrained(Tokenizer):
     model: what tokenizer.json holds.
     size: entries of the model's vocabulary, of which the last may be unused.
     boundary: the id of the document boundary.
+    template: `spec` of the model's chat template, in which the boundary ends
+      what the model writes; None: it has none.
 
   Raises:
     ValueError: the tokenizer has more entries, or doesn't name a token's bytes.
@@ -258,7 +266,13 @@ class Pretrained(Tokenizer):
   whole_words = True
   keeps_ids = True
 
-  def __init__(self, model: dict[str, Any], size: int, boundary: int) -> None:
+  def __init__(
+    self,
+    model: dict[str, Any],
+    size: int,
+    boundary: int,
+    template: Mapping[str, Any] | None = None,
+  ) -> None:
     self._model = model
     text = json.dumps(model)
     self._tokenizer, self._plain = _from_json(text), _from_json(text)
@@ -278,6 +292,9 @@ class Pretrained(Tokenizer):
       table[n] = _byte_token(token) if over_bytes else _piece(token)
     for token in added:
       table[token['id']] = token['content'].encode()
+    if template is not None:
+      end = self._tokenizer.id_to_token(boundary)
+      self.template = chat_template.Template(**template, end=end)
     table[boundary] = b''
     self.lossless = over_bytes and _keeps_text(model)
     self.unknown = vocabulary.get(model['model'].get('unk_token'))
@@ -289,25 +306,53 @@ class Pretrained(Tokenizer):
   def encode_documents(self, texts: Sequence[str | bytes]) -> list[np.ndarray]:
     strings = [*map(_string, texts)]
     return [
-      self._as_plain(string)
-      if self.boundary in encoding.ids
-      else _ids(encoding)
-      for string, encoding in zip(
-        strings,
-        self._tokenizer.encode_batch_fast(strings, add_special_tokens=False),
-        strict=True,
+      self._as_plain(string) if self.boundary in ids else ids
+      for string, ids in zip(
+        strings, self._encode_special(strings), strict=True
       )
     ]
 
   def _as_plain(self, string):
     return _ids(self._plain.encode(string, add_special_tokens=False))
 
+  def encode_rendered(
+    self, texts: Sequence[Sequence[str]]
+  ) -> list[list[np.ndarray]]:
+    """Returns the ids of each part of texts that a chat template rendered.
+
+    Special tokens are recognized, the boundary's as well. A part has the ids by
+    which it continues the one before it, if that keeps its own.
+    """
+    parts = [part for text in texts for part in text]
+    alone = self._encode_special(parts)
+    if self.lossless:
+      return grouped(alone, texts)
+    # These put a space before a text, which no part but the first has.
+    before = [part for text in texts for part in ('', *text)[: len(text)]]
+    heads = self._encode_special(before)
+    wholes = self._encode_special(
+      [head + part for head, part in zip(before, parts, strict=True)]
+    )
+    continued = [
+      whole[len(head) :] if np.array_equal(whole[: len(head)], head) else own
+      for own, head, whole in zip(alone, heads, wholes, strict=True)
+    ]
+    return grouped(continued, texts)
+
+  def _encode_special(self, strings):
+    encodings = self._tokenizer.encode_batch_fast(
+      strings, add_special_tokens=False
+    )
+    return [*map(_ids, encodings)]
+
   def spec(self) -> dict[str, Any]:
+    template = {'template': self.template.spec()} if self.template else {}
     return {
       'kind': 'pretrained',
       'model': self._model,
       'size': self.size,
       'boundary': self.boundary,
+      **template,
     }
 
 
@@ -457,7 +502,7 @@ def _ids(encoding):
   return np.array(encoding.ids, np.int32)
 
 
-def _valid(text: str | bytes) -> str:
+def valid(text: str | bytes) -> str:
   """Returns a text as a string that UTF-8 can encode, or raises InputError."""
   try:
     return _bytes(text).decode()
@@ -465,6 +510,12 @@ def _valid(text: str | bytes) -> str:
     raise errors.InputError(
       f"text {text[:60]!r} isn't UTF-8: {error}"
     ) from None
+
+
+def grouped(values: Iterable[T], like: Iterable[Sequence]) -> list[list[T]]:
+  """Returns the values in groups as large as those of `like`."""
+  rest = iter(values)
+  return [[next(rest) for _ in group] for group in like]
 
 
 def _splits_at_spaces(model):

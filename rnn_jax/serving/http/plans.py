@@ -6,9 +6,11 @@ import secrets
 import numpy as np
 
 from rnn_jax import files
+from rnn_jax.data.text import turns as turns_lib
 from rnn_jax.serving import constraint as constraint_lib
 from rnn_jax.serving import requests
 from rnn_jax.serving import sampler
+from rnn_jax.serving import states
 from rnn_jax.serving.http import errors as http_errors
 from rnn_jax.serving.http import schemas
 from rnn_jax.serving.http import service as service_lib
@@ -70,7 +72,8 @@ def of_completions(
     each if isinstance(each, str) else np.array(each, np.int64)
     for each in form.prompt
   ]
-  return _plan(service, owner, form, texts, wanted, form.logprobs)
+  given = _given(service, owner, form)
+  return _plan(service, owner, form, given, texts, wanted, form.logprobs)
 
 
 def of_chat(
@@ -83,7 +86,8 @@ def of_chat(
   """
   adapter = service.adapter_of(form.model)
   _check_chats(service, adapter)
-  ids = turns(service, form.messages, form.state is not None, adapter)
+  given = _given(service, owner, form)
+  ids = turns(service, form.messages, given, adapter, reply=True)
   wanted = form.max_completion_tokens
   wanted = form.max_tokens if wanted is None else wanted
   if wanted is None:
@@ -94,7 +98,7 @@ def of_chat(
   if not wanted:
     raise http_errors.bad_request('max_tokens=0: give 1 or more', 'max_tokens')
   logprobs = (form.top_logprobs or 0) if form.logprobs else None
-  return _plan(service, owner, form, [ids], wanted, logprobs)
+  return _plan(service, owner, form, given, [ids], wanted, logprobs)
 
 
 def of_state(
@@ -106,7 +110,7 @@ def of_state(
     ApiError, InputError: as `of_completions`.
   """
   prompt: str | np.ndarray = ''
-  given, adapter = None, service.adapter_of(form.model)
+  adapter = service.adapter_of(form.model)
   if form.completion is not None:
     conversation = service.recall(owner, form.completion, form.choice)
     own, given, prompt = conversation
@@ -117,11 +121,11 @@ def of_state(
         'model',
       )
     adapter = own
-  elif form.state is not None:
-    given = service.open_state(owner, form.state, adapter)
+  else:
+    given = _given(service, owner, form)
   if form.messages is not None:
     _check_chats(service, adapter)
-    prompt = turns(service, form.messages, given is not None, adapter)
+    prompt = turns(service, form.messages, given, adapter, reply=False)
   elif form.prompt is not None:
     prompt = form.prompt
   request = requests.Request(
@@ -140,39 +144,46 @@ def of_state(
 def turns(
   service: service_lib.Service,
   messages: list[schemas.Message],
-  follows: bool,
+  given: states.State | None,
   adapter: str,
+  reply: bool,
 ) -> np.ndarray:
   """Returns the ids of turns.
 
-  A system message is a turn as well: the model knows nothing else.
+  Without a chat template a system message is a turn as any other.
 
   Args:
     service: of the model.
     messages: the turns.
-    follows: whether they follow those of a state.
+    given: the state that they follow, if there is one.
     adapter: which reads them; '': the model itself.
+    reply: whether the model's turn is next.
 
   Raises:
-    InputError: the vocabulary doesn't cover one.
+    InputError: the vocabulary doesn't cover one, or the chat template refuses
+      them.
   """
-  texts = [each.content for each in messages]
-  ids = service.writer.encode_turns(texts, adapter)
-  return ids[1:] if follows else ids
+  roles = {'developer': turns_lib.SYSTEM}  # OpenAI's newer name
+  return service.writer.encode_turns(
+    [
+      turns_lib.Message(roles.get(each.role, each.role), each.content)
+      for each in messages
+    ],
+    None if given is None else given.ended,
+    reply,
+    adapter,
+  )
 
 
-def after_state(
-  service: service_lib.Service, request: requests.Request, ids: np.ndarray
-) -> np.ndarray:
-  """Returns encoded ids as a request with the same state takes them."""
-  given = request.state
-  chats = service.chats(request.adapter)
-  if given is not None and chats and not given.ended:
-    return ids[1:]  # the engine adds the boundary
-  return ids
+def _given(service, owner, form):
+  """Returns the state that a form names, or None."""
+  if form.state is None:
+    return None
+  adapter = service.adapter_of(form.model)
+  return service.open_state(owner, form.state, adapter)
 
 
-def _plan(service, owner, form, texts, wanted, logprobs):
+def _plan(service, owner, form, given, texts, wanted, logprobs):
   count = form.n or 1
   if len(texts) * count > schemas.PROMPTS:
     raise http_errors.bad_request(
@@ -191,9 +202,7 @@ def _plan(service, owner, form, texts, wanted, logprobs):
     raise http_errors.bad_request(
       'return_state of several texts: give one prompt and n=1', 'return_state'
     )
-  given, adapter = None, service.adapter_of(form.model)
-  if form.state is not None:
-    given = service.open_state(owner, form.state, adapter)
+  adapter = service.adapter_of(form.model)
   seed = secrets.randbelow(2**32) if form.seed is None else form.seed
   shared = {
     'max_new_tokens': max(wanted, 1),

@@ -156,12 +156,7 @@ class _Writing:
       service_lib.Conversation(
         plan.adapter,
         request.state,
-        np.concatenate(
-          [
-            plans.after_state(service, request, ids),
-            np.array(completion.ids, np.int32),
-          ]
-        ),
+        np.concatenate([ids, np.array(completion.ids, np.int32)]),
       )
       for request, ids, reply in zip(
         plan.asked, plan.prompts, replies, strict=bool(replies)

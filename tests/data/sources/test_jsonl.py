@@ -10,6 +10,7 @@ from rnn_jax import config
 from rnn_jax import errors
 from rnn_jax.data.sources import jsonl
 from rnn_jax.data.text import tables
+from rnn_jax.data.text import turns
 
 
 def load(path, splits=(100, 0, 0), **options):
@@ -82,6 +83,36 @@ def test_a_list_of_texts_has_a_line_each(tmp_path):
   assert documents.read(0).decode() == 'one ü\ntwo lines'
   assert documents.sizes.tolist() == [16]
   assert documents.labels is None
+
+
+def test_messages_keep_their_roles_and_lines(tmp_path):
+  said = [('system', 'be brief'), ('user', 'two\nlines ü'), ('assistant', 'b')]
+  rows = [
+    {'id': n, 'messages': [{'role': r, 'content': t, 'x': 1} for r, t in part]}
+    for n, part in enumerate((said, said[1:]))
+  ]
+  (tmp_path / 'a.jsonl').write_text('\n'.join(map(json.dumps, rows)))
+  documents = load(tmp_path / 'a.jsonl', field='')['train']
+  for n, part in enumerate((said, said[1:])):
+    assert turns.load(documents.read(n)) == part
+    assert documents.sizes[n] == len(documents.read(n))
+
+
+@pytest.mark.parametrize(
+  ('message', 'named'),
+  (
+    ({'role': 'user', 'content': None}, 'item 1 is NoneType, not text'),
+    ({'role': 'user'}, 'item 1 is NoneType, not text'),
+    ({'role': 'user', 'content': ' '}, r"'messages\[1\]' is empty"),
+    ({'role': 3, 'content': 'a'}, 'item 1 has role=3: give a text'),
+    ({'content': 'a'}, 'item 0 is dict, not text'),
+  ),
+)
+def test_a_bad_message_is_named_by_file_and_line(tmp_path, message, named):
+  row = {'messages': [{'role': 'user', 'content': 'a'}, message]}
+  (tmp_path / 'a.jsonl').write_text(json.dumps(row))
+  with pytest.raises(errors.InputError, match=f'a.jsonl:1: .*{named}'):
+    load(tmp_path / 'a.jsonl', field='messages')
 
 
 def test_classes_are_read_by_number_or_name(tmp_path):

@@ -19,6 +19,7 @@ from rnn_jax.data.store import texts
 from rnn_jax.data.store import tokens
 from rnn_jax.data.text import tables
 from rnn_jax.data.text import tokenizer as tokenizer_lib
+from tests.support import chats
 from tests.support import corpora
 
 PIECES = ('word', 'más', 'its', "it's", '1234', '...', 'x' * 90, '日本語', '!')
@@ -148,6 +149,31 @@ def test_batches_are_those_without_files(
         [type(batch)(*(x[rows] for x in batch[:4]))],
         [type(whole)(*(x[rows] for x in whole[:4]))],
       )
+
+
+@pytest.mark.parametrize('task', ('dialogue', 'dpo'))
+def test_parts_of_a_chat_template_come_from_the_files(
+  path, tmp_path, task, monkeypatch
+):
+  rows = [json.loads(line) for line in path.read_text().splitlines()]
+  names = 'prompt', 'chosen', 'rejected'
+  for row in rows:
+    row |= dict(zip(names, [*row['turns'], 'no'], strict=False))
+  path.write_text('\n'.join(map(json.dumps, rows)))
+  (tmp_path / 'run').mkdir()
+  made = chats.make(chats.CHATML)
+  made.save(tmp_path / 'run' / 'tokenizer.json')
+  field = 'turns' if task == 'dialogue' else ','.join(names)
+  data = {'field': field, 'length': 128, 'layout': 'buckets'}
+  data |= {'tokenizer': 'pretrained', 'vocabulary': chats.SIZE}
+  plain, cfg = open_corpus(path, tmp_path / 'run', task, **data)
+  expected = batches(plain, cfg)
+  assert sum(int(batch.weights_BxL.sum()) for batch in expected) > 1000
+  data['cache'] = str(tmp_path / 'cache')
+  open_corpus(path, tmp_path / 'run', task, **data)
+  monkeypatch.setattr(tokenizer_lib.Pretrained, 'encode_rendered', refuse)
+  later, _ = open_corpus(path, tmp_path / 'run', task, **data)
+  corpora.assert_same(batches(later, cfg), expected)
 
 
 def test_windows_come_from_the_files(path, tmp_path, monkeypatch):

@@ -30,12 +30,14 @@ KEYS = f'alice {ALICE}\nbob {BOB}\nops {OPS} admin\n'
 FOREVER = 10**6  # tokens that no test waits for
 
 
-def turns_model():
+def turns_model(tokenizer=None):
   """A model of dialogues, with random parameters."""
   raw = tiny.raw_config('gone')
   raw.task.update(name='dialogue', reply_tokens=20)
   raw.data.update(source='jsonl', field='turns', length=64)
-  return model_lib.Model(bundles.make(raw, tokenizer_lib.Bytes(), seed=3))
+  return model_lib.Model(
+    bundles.make(raw, tokenizer or tokenizer_lib.Bytes(), seed=3)
+  )
 
 
 @contextlib.contextmanager

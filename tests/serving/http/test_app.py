@@ -11,8 +11,12 @@ from rnn_jax.inference import generate
 from rnn_jax.inference import model as model_lib
 from rnn_jax.inference import sampling
 from rnn_jax.serving.http import access_log
+from rnn_jax.serving.http import plans
+from rnn_jax.serving.http import schemas
+from rnn_jax.serving.http import service as service_lib
 from tests.inference import runs
 from tests.serving.http import served
+from tests.support import chats
 from tests.support import classifiers
 
 
@@ -244,6 +248,16 @@ def test_turns_are_answered_as_the_model_was_trained(chat):
   )
   assert whole['choices'] == continued['choices']
   assert continued['usage']['prompt_tokens'] < whole['usage']['prompt_tokens']
+  # A reply that was cut off gets its end with the next turn.
+  assert choice['finish_reason'] == 'length'
+  after = chat.post(
+    '/v1/chat/completions',
+    json=body | {'messages': messages[2:], 'state': first['state']['id']},
+  ).json()
+  assert after['usage']['prompt_tokens'] == 1 + len('ok') + 1
+  kept = chat.post('/v1/states', json={'completion': after['id']}).json()
+  new = after['usage']['total_tokens']
+  assert kept['tokens'] == first['state']['tokens'] + new
   stream = chat.post(
     '/v1/chat/completions', json=body | {'messages': messages, 'stream': True}
   )
@@ -251,6 +265,29 @@ def test_turns_are_answered_as_the_model_was_trained(chat):
   assert parts[0]['delta']['role'] == 'assistant'
   text = ''.join(part['delta'].get('content', '') for part in parts)
   assert text == whole['choices'][0]['message']['content']
+
+
+def test_roles_are_those_of_the_request():
+  model = served.turns_model(chats.make(chats.LLAMA3))
+  asked = service_lib.Service(model, service_lib.Options('tiny'))
+  said = [('developer', 'Be brief.'), ('user', 'hi'), ('assistant', 'hello')]
+  said += [('user', 'so')]
+  want = ''.join(
+    f'<|start|>{role.replace("developer", "system")}<|end|>\n\n{text}<|eot|>'
+    for role, text in said
+  )
+  reply = '<|start|>assistant<|end|>\n\n'
+  messages = [{'role': role, 'content': text} for role, text in said]
+  chat = schemas.Chat(messages=messages)
+  (ids,) = plans.of_chat(asked, '', chat).prompts
+  assert ids.tolist() == chats.ids(f'<s>{want}{reply}')
+  new = schemas.NewState(messages=messages)
+  ids = plans.of_state(asked, '', new).prompt
+  assert ids.tolist() == chats.ids(f'<s>{want}')
+  simple = schemas.Completions(prompt='hi')
+  (ids,) = plans.of_completions(asked, '', simple).prompts
+  want = f'<s><|start|>user<|end|>\n\nhi<|eot|>{reply}'
+  assert ids.tolist() == chats.ids(want)
 
 
 def test_numbers_of_texts_are_those_of_the_model(client, service):

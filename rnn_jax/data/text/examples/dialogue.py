@@ -6,6 +6,9 @@ A row is a whole dialogue, and the state holds its history: no turn is read
 twice. The first turn isn't predicted. With task.turns 'first', as published,
 only the second turn is predicted, and the dialogue ends with it. If a dialogue
 is too long for a row, its first turns are kept.
+
+A tokenizer with a chat template frames turns by that instead (turns.py), and
+only what the assistant writes is predicted.
 """
 
 import functools
@@ -20,6 +23,7 @@ from rnn_jax import errors
 from rnn_jax.data.text import documents as documents_lib
 from rnn_jax.data.text import encoded
 from rnn_jax.data.text import tokenizer as tokenizer_lib
+from rnn_jax.data.text import turns
 from rnn_jax.data.text.examples import base
 
 
@@ -33,8 +37,10 @@ class Dialogues:
     options: base.Options,
   ) -> None:
     self._documents = documents
-    self._tokenizer = tokenizer
-    self._encoded = encoded.Encoded(documents, tokenizer, split_turns)
+    self._framing = turns.of(tokenizer)
+    self._encoded = encoded.Encoded(
+      documents, tokenizer, turns.encode_documents
+    )
     self._longest = options.length
     # Only task 'dialogue' makes these examples.
     self._pair = typing.cast(Any, options.task).turns == 'first'
@@ -52,40 +58,51 @@ class Dialogues:
     counts = self._encoded.counts(example)
     if counts is None:
       return None
-    sizes = [count + 1 for count in (counts[:2] if self._pair else counts)]
-    sizes[0] = min(sizes[0], self._most_of_first())
-    sizes = [1, *sizes]
+    end = len(self._framing.end)
+    sizes = [count + end for count in (counts[:2] if self._pair else counts)]
+    if not sizes:
+      return 0
+    sizes[0] = min(sizes[0], self._most_of_first(sizes))
+    sizes = [len(self._framing.begin), *sizes]
     return min(sum(sizes[: self._kept(sizes)]), self._longest + 1)
 
   def make(self, example: int, epoch: int) -> np.ndarray:
     """Returns the ids of an example."""
     del epoch
-    first, *replies = self.turns(example)
-    start = np.array([~self._tokenizer.boundary])
-    ids: list[np.ndarray] = [start, ~first, *replies]
+    parts = self.parts(example)
+    if not parts:
+      return np.zeros(0, np.int32)
+    # ~ids are only read.
+    ids = [
+      part if self._framing.is_written(n) else ~part
+      for n, part in enumerate(parts)
+    ]
+    ids = [~self._framing.begin, *ids]
     kept = self._kept([len(x) for x in ids])
     return np.concatenate(ids[:kept])[: self._longest + 1].astype(np.int32)
 
-  def turns(self, example: int) -> list[np.ndarray]:
-    """Returns the ids of each turn, followed by the boundary."""
-    turns = self._encoded.parts(example)
-    turns = turns[:2] if self._pair else turns
-    ids = [np.append(turn, self._tokenizer.boundary) for turn in turns]
-    ids[0] = ids[0][-self._most_of_first() :]
+  def parts(self, example: int) -> list[np.ndarray]:
+    """Returns the ids of each part of a dialogue, see turns.py."""
+    parts = self._encoded.parts(example)
+    parts = parts[:2] if self._pair else parts
+    ids = [np.concatenate([part, self._framing.end]) for part in parts]
+    if ids:
+      ids[0] = ids[0][-self._most_of_first([*map(len, ids)]) :]
     return ids
 
-  def _most_of_first(self):
+  def _most_of_first(self, sizes):
     # A very long first turn would leave no room for its reply.
-    return max(self._longest // 2, 1)
+    half = max(self._longest // 2, 1)
+    if not self._framing.has_roles:
+      return half
+    # A template begins with what the model is: it loses only what it must.
+    return max(half, self._longest + 1 - sizes[1])
 
   def _kept(self, sizes):
-    """Returns how many of the boundary and the turns fit; three at least."""
-    return max(3, int(np.sum(np.cumsum(sizes) <= self._longest + 1)))
-
-
-def split_turns(text: bytes) -> list[str]:
-  """Returns the turns of a document, one per line."""
-  return [turn for turn in text.decode().split('\n') if turn.strip()]
+    """Returns how many of the beginning and the parts fit; three at least."""
+    kept = max(3, int(np.sum(np.cumsum(sizes) <= self._longest + 1)))
+    # Nothing is predicted after a last part that is only read.
+    return kept - (not self._framing.is_written(kept - 2))
 
 
 def make(
@@ -113,10 +130,10 @@ def check(
 
 def _check(documents, config):
   for n in range(len(documents)):
-    turns = len(split_turns(documents.read(n)))
-    if turns < 2:
+    count = len(turns.load(documents.read(n)))
+    if count < 2:
       raise errors.InputError(
-        f'{documents.name(n)}: {turns} turn(s) in data.source='
+        f'{documents.name(n)}: {count} turn(s) in data.source='
         f'{config.data.source!r}: a dialogue has two or more, as a list of '
         'texts or one per line'
       )

@@ -2,7 +2,9 @@
 
     boundary prompt | chosen boundary prompt | rejected boundary
 
-With task.framing 'turns', | is another boundary, with 'text' nothing. Only
+With task.framing 'turns', | is another boundary, with 'text' nothing. A chat
+template frames the turns itself: prompts and replies are then parts of its text
+(turns.py), and the boundary, its end token, is only before the first. Only
 replies and the boundaries that end them are predicted. So each is a run of
 steps with weight, and after the first of a pair a sequence begins of its own. A
 document is a list of JSON (data/text/tables.py). A prompt too long for a row
@@ -14,6 +16,7 @@ import functools
 import json
 import typing
 from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +26,7 @@ from rnn_jax import errors
 from rnn_jax.data.text import documents as documents_lib
 from rnn_jax.data.text import encoded
 from rnn_jax.data.text import tokenizer as tokenizer_lib
+from rnn_jax.data.text import turns
 from rnn_jax.data.text.examples import base
 
 COLUMNS = 'prompt', 'chosen', 'rejected'
@@ -38,12 +42,12 @@ class Pairs:
     options: base.Options,
   ) -> None:
     self._documents = documents
-    self._encoded = encoded.Encoded(documents, tokenizer, split_text)
+    self._encoded = encoded.Encoded(documents, tokenizer, encoder(options.task))
     self._longest = options.length
     self._boundary = np.array([tokenizer.boundary])
-    # Only task 'dpo' makes these examples.
-    answers = typing.cast(Any, options.task).answers
-    self._between = self._boundary[: int(answers)]
+    self._between, self._end = self._boundary[:0], self._boundary
+    if _has_turns(options.task):
+      self._between = self._end = turns.of(tokenizer).end
 
   def __len__(self) -> int:
     return len(self._documents)
@@ -56,7 +60,7 @@ class Pairs:
     """Returns the ids of an example; none of a pair that doesn't fit."""
     del epoch
     prompt, *replies = self._encoded.parts(example)
-    chosen, rejected = (np.append(ids, self._boundary) for ids in replies)
+    chosen, rejected = (np.append(ids, self._end) for ids in replies)
     room = self._longest - len(chosen) - len(rejected)
     room = room // 2 - len(self._between)
     if room < 1 or not len(prompt):
@@ -68,10 +72,39 @@ class Pairs:
     ).astype(np.int32)
 
 
-def split_text(text: bytes) -> list[str]:
-  """Returns the prompt and the two replies of a document."""
-  parts: list[str] = json.loads(text)
-  return parts
+def encoder(task: config_lib.Task) -> encoded.EncodeParts:
+  """Returns what encodes the prompt and the two replies of documents."""
+  return encode_turns if _has_turns(task) else encode_texts
+
+
+def _has_turns(task):
+  # Only task 'dpo' makes these examples.
+  return typing.cast(Any, task).answers
+
+
+def encode_texts(
+  tokenizer: tokenizer_lib.Tokenizer, documents: Sequence[bytes]
+) -> list[turns.Ids]:
+  """Returns the ids of the three texts of each document, as they are."""
+  return turns.Framing(tokenizer).encode([*map(json.loads, documents)])
+
+
+def encode_turns(
+  tokenizer: tokenizer_lib.Tokenizer, documents: Sequence[bytes]
+) -> list[turns.Ids]:
+  """Returns the same, of a prompt and replies as they are framed as turns."""
+  framing = turns.of(tokenizer)
+  pairs = []
+  for document in documents:
+    prompt, *replies = json.loads(document)
+    pairs += [
+      framing.parts(turns.alternate([prompt, reply])) for reply in replies
+    ]
+  ids = framing.encode(pairs)
+  return [
+    [*chosen, rejected[-1]]
+    for chosen, rejected in zip(ids[::2], ids[1::2], strict=True)
+  ]
 
 
 def make(

@@ -3,6 +3,7 @@
     config.json                        sizes and options; model_type names it
     model.safetensors                  or shards that an index lists
     tokenizer.json                     of package `tokenizers`, optional
+    chat_template.jinja                or in tokenizer_config.json, optional
     generation_config.json, ...        kept, and written back as they were
 
 An architecture is a file of `architectures` (table.py says what it has), chosen
@@ -10,8 +11,10 @@ by model_type. Tensors are read one at a time into our parameters, and written
 shard by shard, so that a model is in memory once. Numbers aren't computed with,
 only placed: they return bit for bit. 16-bit floats become float32.
 
-A work folder keeps the folder's small files. A model without them, trained
-here, is written with a config.json made from its own config.
+A chat template becomes the tokenizer's, and the model's task is then dialogue;
+a --config whose task knows no turns leaves it out. A work folder keeps the
+folder's small files. A model without them, trained here, is written with a
+config.json made from its own config.
 """
 
 import dataclasses
@@ -23,6 +26,7 @@ import flax.traverse_util
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.data.text import chat_template
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.interop import request
 from rnn_jax.interop.formats.hf import checkpoint
@@ -31,12 +35,14 @@ from rnn_jax.runs import bundle as bundle_lib
 
 CONFIG = 'config.json'
 TOKENIZER = 'tokenizer.json'
+TOKENIZER_CONFIG = 'tokenizer_config.json'
+TEMPLATE = 'chat_template.jinja'
 KEPT = (  # files that are written back as they were
   CONFIG,
   'generation_config.json',
-  'tokenizer_config.json',
+  TOKENIZER_CONFIG,
   'special_tokens_map.json',
-  'chat_template.jinja',
+  TEMPLATE,
 )
 FREE = {  # options of a model that its config.json doesn't describe
   'dropout',
@@ -53,7 +59,7 @@ CONTEXT = 4096  # tokens at most, without a config that says how many
 def read(source: request.Source) -> bundle_lib.Bundle:
   """Returns the model of a folder.
 
-  A --config adds data and training, and its data.length is the context of
+  A --config adds data, task and training, and its data.length is the context of
   attention; without one the context is the model's, or CONTEXT if that is less.
 
   Raises:
@@ -63,8 +69,8 @@ def read(source: request.Source) -> bundle_lib.Bundle:
   folder = source.path
   keys = table.read_keys(folder / CONFIG)
   architecture = table.find(keys)
-  config = _config(keys, architecture, source)
-  tokenizer = source.tokenizer or _tokenizer(folder, keys)
+  tokenizer = source.tokenizer or _tokenizer(folder, keys, source.config)
+  config = _config(keys, architecture, source, tokenizer)
   vocabulary = keys.whole('vocab_size')
   if tokenizer.size != vocabulary:
     raise errors.InputError(
@@ -93,9 +99,7 @@ def write(bundle: bundle_lib.Bundle, target: request.Target) -> None:
     for name, text in bundle.kept.items():
       (part / name).write_text(text, encoding='utf-8')
     _dump(part / CONFIG, theirs)
-    spec = bundle.tokenizer.spec()
-    if spec['kind'] == 'pretrained':
-      _dump(part / TOKENIZER, spec['model'])
+    _write_tokenizer(bundle, part)
     checkpoint.write(part, tensors, bundle_lib.flat(bundle.params))
     os.replace(part, target.path)
   except OSError as error:
@@ -104,9 +108,12 @@ def write(bundle: bundle_lib.Bundle, target: request.Target) -> None:
     shutil.rmtree(part, ignore_errors=True)
 
 
-def _config(keys, architecture, source):
+def _config(keys, architecture, source, tokenizer):
   """Returns the Config of a config.json; other sections are those given."""
-  raw = request.completed(_raw(architecture.options(keys)), source.config)
+  options = architecture.options(keys)
+  if tokenizer.template:
+    options |= {'task.name': 'dialogue'}
+  raw = request.completed(_raw(options), source.config)
   if source.config is None:
     context = keys.whole('max_position_embeddings', CONTEXT)
     raw['data']['length'] = min(context, CONTEXT)
@@ -130,19 +137,77 @@ def _raw(options):
   return raw.to_dict()
 
 
-def _tokenizer(folder, keys):
+def _tokenizer(folder, keys, given):
   path, size = folder / TOKENIZER, keys.whole('vocab_size')
   if not path.exists():
     return tokenizer_lib.Numbers(size)
   model = table.read_json(path)
-  boundary = _boundary(keys, size)
+  template, boundary = None, _boundary(keys, size)
   try:
-    return tokenizer_lib.Pretrained(model, size, boundary)
+    task = given and given.task
+    has_turns = not task or task.answers and not task.classifies
+    if has_turns and (text := _template(folder)):
+      template, boundary = _read_template(folder, text, model)
+    return tokenizer_lib.Pretrained(model, size, boundary, template)
   except (ValueError, KeyError, TypeError, AttributeError) as error:
     raise errors.InputError(
       f"{path}: it isn't a tokenizer that can be used ({error}): remove it to "
       'use only ids'
     ) from error
+
+
+def _template(folder):
+  """Returns the source of a chat template, '' for none."""
+  if (folder / TEMPLATE).is_file():
+    return (folder / TEMPLATE).read_text(encoding='utf-8')
+  text = _tokenizer_config(folder).get('chat_template') or ''
+  if isinstance(text, list):  # of several by name
+    named = {each['name']: each['template'] for each in text}
+    text = named.get('default', '')
+  return text
+
+
+def _tokenizer_config(folder):
+  path = folder / TOKENIZER_CONFIG
+  return table.read_json(path) if path.is_file() else {}
+
+
+def _read_template(folder, text, model):
+  """Returns (spec of a chat template, the id of the token that ends a reply).
+
+  Raises:
+    InputError: it can't frame turns.
+  """
+  given = _tokenizer_config(folder)
+  ids = {x['content']: x['id'] for x in model.get('added_tokens') or []}
+  try:
+    tokens = {}
+    for name in sorted(chat_template.names(text) & {*given}):
+      value = given[name]
+      value = value.get('content') if isinstance(value, dict) else value
+      if isinstance(value, str):
+        tokens[name] = value
+    end = chat_template.find_end(text, tokens, ids)
+  except errors.InputError as error:
+    raise errors.InputError(
+      f'{folder}: {error}; or remove it to convert the model without turns'
+    ) from error
+  return {'text': text, 'tokens': tokens}, ids[end]
+
+
+def _write_tokenizer(bundle, folder):
+  """Writes a pretrained tokenizer, and of its template what isn't kept."""
+  spec = bundle.tokenizer.spec()
+  if spec['kind'] != 'pretrained':
+    return
+  _dump(folder / TOKENIZER, spec['model'])
+  template = bundle.tokenizer.template
+  if template and _template(folder) != template.text:
+    (folder / TEMPLATE).write_text(template.text, encoding='utf-8')
+  if template and not (folder / TOKENIZER_CONFIG).exists():
+    tokens = {'eos_token': template.end} | template.tokens
+    kind = {'tokenizer_class': 'PreTrainedTokenizerFast'}
+    _dump(folder / TOKENIZER_CONFIG, kind | tokens)
 
 
 def _boundary(keys, size):

@@ -11,10 +11,13 @@ import tokenizers
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.data.text import turns
+from rnn_jax.inference import generate
 from rnn_jax.interop.formats.hf import checkpoint
 from rnn_jax.runs import bundle as bundle_lib
 from tests.interop.formats.hf import folders
 from tests.support import bundles
+from tests.support import chats
 
 
 @pytest.fixture(scope='module', name='folder')
@@ -222,3 +225,64 @@ def test_pieces_of_sentencepiece_are_bytes(tmp_path):
   assert not ours.lossless and ours.unknown == 0
   with pytest.raises(errors.InputError, match=re.escape("'zq'")):
     ours.encode('zq')
+
+
+def write_chats(folder, **tokenizer_config):
+  """Writes a folder with the tokenizer of chats.py."""
+  state = folders.llama()
+  for name in ('lm_head.weight', 'model.embed_tokens.weight'):
+    state[name] = np.ones((chats.SIZE, 12), np.float32)
+  keys = folders.LLAMA | {'vocab_size': chats.SIZE, 'eos_token_id': 257}
+  folders.write(folder, keys, state)
+  (folder / 'tokenizer.json').write_text(json.dumps(chats.spec()))
+  given = {'bos_token': {'content': '<s>'}, 'eos_token': '</s>'}
+  given |= {'pad_token': None} | tokenizer_config
+  (folder / 'tokenizer_config.json').write_text(json.dumps(given))
+  return folder
+
+
+def test_a_chat_template_frames_the_turns_of_a_model_that_chats(tmp_path):
+  listed = [{'name': 'default', 'template': chats.LLAMA3}]
+  folder = write_chats(tmp_path / 'a', chat_template=listed)
+  bundle = folders.read(folder)
+  said = turns.alternate(['hi', 'hello', 'so'])
+  want = '<s>' + ''.join(
+    f'<|start|>{role}<|end|>\n\n{text}<|eot|>' for role, text in said
+  )
+  want = chats.ids(want + '<|start|>assistant<|end|>\n\n')
+  bundle_lib.write(bundle, tmp_path / 'run')
+  generator = generate.Generator.from_workdir(tmp_path / 'run')
+  assert generator.asks
+  assert generator.framing.prompt(said).tolist() == want
+  assert generator.tokenizer.boundary == chats.ids('<|eot|>')[0]
+  out = folders.export(bundle_lib.read(tmp_path / 'run', 0), tmp_path / 'out')
+  for name in ('tokenizer_config.json', 'tokenizer.json', 'config.json'):
+    a, b = (json.loads((x / name).read_text()) for x in (folder, out))
+    assert {**b, **a} == b
+  assert not (out / 'chat_template.jinja').exists()
+  # A model without the files that it came with, as one that was fine-tuned.
+  tuned = dataclasses.replace(bundle, kept={})
+  out = folders.export(tuned, tmp_path / 'tuned')
+  assert (out / 'chat_template.jinja').read_text() == chats.LLAMA3
+  bundles.assert_same(folders.read(out), bundle)
+
+
+def test_a_template_of_its_own_file_comes_first(tmp_path):
+  folder = write_chats(tmp_path / 'a', chat_template=chats.LLAMA3)
+  path = folder / 'chat_template.jinja'
+  path.write_text(chats.CHATML)
+  bundle = folders.read(folder)
+  assert bundle.tokenizer.template.text == chats.CHATML
+  assert bundle.tokenizer.template.tokens == {}  # it writes none of them
+  config = config_lib.parse(config_lib.default())
+  given = folders.read(folder, config=config)
+  assert given.config.task.name == 'language_modeling'
+  assert given.tokenizer.template is None and given.tokenizer.boundary == 257
+  raw = config_lib.default(task='dialogue')
+  given = folders.read(folder, config=config_lib.parse(raw))
+  assert given.tokenizer.spec() == bundle.tokenizer.spec()
+  path.write_text(chats.FORGETS)
+  with pytest.raises(
+    errors.InputError, match=f'{folder}: .*turn 1 reads otherwise.*or remove it'
+  ):
+    folders.read(folder)

@@ -1,17 +1,24 @@
 """Models that transformers makes: its logits, and the same folder back."""
 
+import dataclasses
 import json
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import tokenizers
 
 from rnn_jax import config as config_lib
+from rnn_jax.data.text import turns
+from rnn_jax.data.text.examples import base
+from rnn_jax.data.text.examples import dialogue
 from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.training import loop
 from tests.interop.formats.hf import folders
 from tests.support import bundles
+from tests.support import chats
+from tests.support import corpora
 from tests.support import launchers
 
 pytestmark = pytest.mark.peers
@@ -151,3 +158,62 @@ def test_a_llama_is_converted_trained_and_exported(tmp_path):
   got = bundles.logits(trained, TOKENS)
   np.testing.assert_allclose(got, want, rtol=0, atol=1e-4)
   assert np.abs(want - before).max() > 1e-3
+
+
+def write_chats(folder, template):
+  """Writes a model with a tokenizer as transformers does; returns that."""
+  import transformers
+
+  config = transformers.LlamaConfig(vocab_size=chats.SIZE, **CASES['Llama'])
+  transformers.LlamaForCausalLM(config).save_pretrained(folder)
+  made = transformers.PreTrainedTokenizerFast(
+    tokenizer_object=tokenizers.Tokenizer.from_str(json.dumps(chats.spec())),
+    chat_template=template,
+    **chats.TOKENS,
+  )
+  made.save_pretrained(folder)
+  return made
+
+
+@pytest.mark.parametrize('template', ('CHATML', 'LLAMA3', 'INST'))
+def test_turns_are_those_of_apply_chat_template(template, tmp_path):
+  import transformers
+
+  source = getattr(chats, template)
+  theirs = write_chats(tmp_path / 'a', source)
+  bundle = folders.read(tmp_path / 'a')
+  said = turns.alternate([' hi\n', 'hello', '<s> how?', '\nwell ', 'so'])
+  if template != 'INST':
+    said = [turns.Message('system', 'Be "brief".'), *said]
+  messages = [message._asdict() for message in said]
+  ours = turns.of(bundle.tokenizer)
+  for count in range(len(said) - 4, len(said) + 1, 2):
+    want = theirs.apply_chat_template(
+      messages[:count], add_generation_prompt=True, return_dict=False
+    )
+    assert ours.prompt(said[:count]).tolist() == want
+  if template == 'CHATML':  # which marks what is written
+    want = theirs.apply_chat_template(
+      messages, return_dict=True, return_assistant_tokens_mask=True
+    )
+    task = config_lib.section('task', name='dialogue')
+    options = base.Options(task, bundle.config.data, 500, 500, None)
+    document = corpora.in_memory(turns.dump(said))
+    ids = dialogue.make(document, bundle.tokenizer, options).make(0, 0)
+    count = len(ids)
+    assert np.maximum(ids, ~ids).tolist() == want['input_ids'][:count]
+    assert (ids >= 0).tolist() == [x == 1 for x in want['assistant_masks']][
+      :count
+    ]
+    assert not any(want['assistant_masks'][count:])
+  tuned = dataclasses.replace(bundle, kept={})
+  for name, one in (('b', bundle), ('c', tuned)):
+    out = folders.export(one, tmp_path / name)
+    back = transformers.AutoTokenizer.from_pretrained(out)
+    for reply in (False, True):
+      assert back.apply_chat_template(
+        messages, add_generation_prompt=reply, return_dict=False
+      ) == theirs.apply_chat_template(
+        messages, add_generation_prompt=reply, return_dict=False
+      )
+    assert back.eos_token_id == bundle.tokenizer.boundary or name == 'b'
