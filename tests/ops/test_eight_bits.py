@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rnn_jax.ops import int8
+from rnn_jax.ops import eight_bits
 
 DENSE = (((1,), (0,)), ((), ()))
 CLOSE = 4e-7  # measured: 1e-7, by two products in float32
@@ -28,7 +28,7 @@ def by_hand(x, axis):
 
 @functools.partial(jax.jit, static_argnums=2)
 def product(x, w, numbers=DENSE):
-  return int8.dot_general(x, w, numbers)
+  return eight_bits.dot_general(x, w, numbers)
 
 
 def test_the_product_is_that_of_the_rounded_factors():
@@ -71,7 +71,7 @@ numbers = st.floats(-1e6, 1e6, width=32, allow_subnormal=False)
 
 @hypothesis.given(x=hnp.arrays(np.float32, (3, 4), elements=numbers))
 def test_the_error_is_at_most_half_a_scale(x):
-  x_8, scale = jax.jit(int8.quantize, static_argnums=1)(x, 1)
+  x_8, scale = jax.jit(eight_bits.quantize, static_argnums=1)(x, 1)
   assert (x_8.dtype, scale.dtype) == (jnp.int8, jnp.float32)
   assert scale.shape == (3, 1)
   back = np.float64(x_8) * np.float64(scale)
@@ -88,9 +88,9 @@ def test_rows_of_zeros_and_non_finite_numbers():
 
 
 def test_the_sum_is_exact_to_the_longest_that_int32_holds():
-  ones = np.ones((1, int8.LONGEST), np.float32)
-  np.testing.assert_allclose(product(ones, ones.T), int8.LONGEST, rtol=CLOSE)
-  longer = np.ones((1, int8.LONGEST + 1), np.float32)
+  ones = np.ones((1, eight_bits.LONGEST), np.float32)
+  np.testing.assert_allclose(product(ones, ones.T), eight_bits.LONGEST, rtol=CLOSE)
+  longer = np.ones((1, eight_bits.LONGEST + 1), np.float32)
   with pytest.raises(NotImplementedError, match='133145 int8 products'):
     product(longer, longer.T)
 
