@@ -61,23 +61,26 @@ class Experts(nn.Module):
     current, D = devices.current(), x_BxLxD.shape[-1]
     chosen_BxLxJ, gate_BxLxJ = self._route(x_BxLxD)
     x = x_BxLxD
-    if (shards := current.shards('F')) > 1:
+    columns = current.shards('F')
+    if columns > 1:
       x, gate_BxLxJ = current.tp_copy(x), current.tp_copy(gate_BxLxJ)
     x_TxD, chosen_TxJ, gate_TxJ = (
       current.from_rows(x.reshape(-1, x.shape[-1]))
       for x in (x, chosen_BxLxJ, gate_BxLxJ)
     )
-    E = self.config.experts.count // current.shards('E')
+    shared = current.shards('E')
+    E = self.config.experts.count // shared
     y_TxD = routed.apply(
       functools.partial(_run, self.config, self.policy),
-      self._kernels(E, D, self.config.mlp_width // shards),
+      self._kernels(E, D, self.config.mlp_width // columns),
       x_TxD,
       chosen_TxJ - E * current.shard('E'),
       gate_TxJ,
+      shared,
     )
     y = current.to_rows(y_TxD).reshape(x_BxLxD.shape)
     y = y.astype(self.policy.activations)
-    return current.tp_reduce(y) if shards > 1 else y
+    return current.tp_reduce(y) if columns > 1 else y
 
   def _route(self, x_BxLxD):
     options = self.config.experts
@@ -92,8 +95,9 @@ class Experts(nn.Module):
     gate_BxLxJ, chosen_BxLxJ = jax.lax.top_k(p_BxLxE, options.per_token)
     if options.per_token > 1:
       gate_BxLxJ /= jnp.sum(gate_BxLxJ, -1, keepdims=True)
-    self.sow(ROUTES, 'p', p_BxLxE)  # if that is mutable
-    self.sow(ROUTES, 'chosen', chosen_BxLxJ)
+    if not self.is_initializing():
+      self.sow(ROUTES, 'p', p_BxLxE)  # if that is mutable
+      self.sow(ROUTES, 'chosen', chosen_BxLxJ)
     return chosen_BxLxJ, gate_BxLxJ
 
   def _kernels(self, E, D, F):

@@ -20,30 +20,42 @@ import jax
 import jax.numpy as jnp
 
 BLOCK = 128  # rows that run at a time, at most
+NAME = 'routed_blocks_'  # of the program that runs them, and how many
 
 PyTree = Any
 # (params of one function, x_CxD) -> y_CxP
 Function = Callable[[PyTree, jax.Array], jax.Array]
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 5))
 def apply(
   function: Function,
   params: PyTree,
   x_TxD: jax.Array,
   chosen_TxJ: jax.Array,
   gate_TxJ: jax.Array,
+  shards: int = 1,
 ) -> jax.Array:
   """Returns y_TxP in float32; see the module's docstring.
 
   Args:
-    function: f of one row's functions, which treats rows alike.
+    function: f, which treats rows alike.
     params: of all functions, Ex... leaves.
     x_TxD: T rows.
     chosen_TxJ: int32, different functions in each row.
     gate_TxJ: float32.
+    shards: how many devices share the functions, for `repeats`.
   """
-  return _forward(function, params, x_TxD, chosen_TxJ, gate_TxJ)[0]
+  return _forward(function, params, x_TxD, chosen_TxJ, gate_TxJ, shards)[0]
+
+
+def repeats(name: str) -> int:
+  """Returns how often the body of a program's loop runs in an even load.
+
+  Args:
+    name: of a jitted function; of others than those of this file: 1.
+  """
+  return int(name.removeprefix(NAME)) if name.startswith(NAME) else 1
 
 
 class _Pairs(NamedTuple):
@@ -87,7 +99,7 @@ def _sort(chosen_TxJ, E):
   )
 
 
-def _forward(function, params, x_TxD, chosen_TxJ, gate_TxJ):
+def _forward(function, params, x_TxD, chosen_TxJ, gate_TxJ, shards):
   pairs = _sort(chosen_TxJ, _count(params))
   one = jax.eval_shape(function, _of(params, 0), x_TxD[: pairs.size])
 
@@ -99,12 +111,12 @@ def _forward(function, params, x_TxD, chosen_TxJ, gate_TxJ):
     return _write(y_MxP, y_CxP, first)
 
   y_MxP = jnp.zeros((len(pairs.row_M), *one.shape[1:]), one.dtype)
-  y_MxP = jax.lax.fori_loop(0, pairs.ends_E[-1], run, y_MxP)
+  y_MxP = _repeat(run, y_MxP, pairs, shards)
   y_TxP = jnp.sum(gate_TxJ[..., None] * y_MxP[pairs.place_TxJ], 1)
   return y_TxP, (params, x_TxD, chosen_TxJ, gate_TxJ)
 
 
-def _backward(function, residuals, dy_TxP):
+def _backward(function, shards, residuals, dy_TxP):
   params, x_TxD, chosen_TxJ, gate_TxJ = residuals
   pairs = _sort(chosen_TxJ, _count(params))
   M = len(pairs.row_M)
@@ -130,11 +142,21 @@ def _backward(function, residuals, dy_TxP):
     jnp.zeros((M, x_TxD.shape[1]), x_TxD.dtype),
     jnp.zeros(M),
   )
-  sums = jax.lax.fori_loop(0, pairs.ends_E[-1], run, zeros)
-  dparams, dx_MxD, dgate_M = sums
+  dparams, dx_MxD, dgate_M = _repeat(run, zeros, pairs, shards)
   dx_TxD = jnp.sum(dx_MxD[pairs.place_TxJ], 1, dtype=jnp.float32)
   dgate_TxJ = dgate_M[pairs.place_TxJ].astype(gate_TxJ.dtype)
   return dparams, dx_TxD.astype(x_TxD.dtype), None, dgate_TxJ
+
+
+def _repeat(run, begin, pairs, shards):
+  """Runs `run` on all blocks."""
+
+  def loop(count, begin):
+    return jax.lax.fori_loop(0, count, run, begin)
+
+  even = -(-pairs.place_TxJ.size // (pairs.size * shards))
+  loop.__name__ = f'{NAME}{even}'
+  return jax.jit(loop)(pairs.ends_E[-1], begin)
 
 
 def _count(params):
