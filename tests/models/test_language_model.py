@@ -173,10 +173,11 @@ def test_an_unsupported_format_is_refused_by_name():
     build(train__precision='tf32')
 
 
-def test_int8_rounds_the_layers_and_not_the_head():
+@pytest.mark.parametrize('kind', ('int8', 'fp8'))
+def test_8_bits_round_the_layers_and_not_the_head(kind):
   tokens, _ = tokens_and_starts()
   plain, variables = build()
-  rounded, _ = build(train__quantized='int8')
+  rounded, _ = build(train__quantized=kind)
   features = []
   for model in (plain, rounded):
     run = jax.jit(functools.partial(model.apply, method='features'))
