@@ -1,10 +1,10 @@
 """Experts: E MLPs in the place of one, of which each token runs J.
 
-    p = softmax(W_router x)                      in float32
-    y = sum over the J experts of the largest p of g_e mlp_e(x)
-    g_e = p_e / (sum of these p),  or p_e where J = 1
+    p = softmax(W_router x)                               in float32
+    y = sum of g_e mlp_e(x) over the J experts e of the largest p
+    g_e = p_e / (sum of these p)                          p_e where J = 1
 
-With J = 1 the sum would be g = 1, which gives the router no gradient. Tokens
+With J = 1 a division would make g = 1, and the router had no gradient. Tokens
 are routed one by one, and none is dropped (ops/routed.py), so a text is read as
 it is written. Padding takes no other token's place.
 
@@ -20,8 +20,9 @@ depend on how a batch is split over devices or in time.
 A device may have some of the experts, and some of their columns.
 Sources: Shazeer et al., "Outrageously Large Neural Networks: The
 Sparsely-Gated Mixture-of-Experts Layer", 2017; Fedus et al., "Switch
-Transformers", 2021 (J = 1, the balance); Liu et al., "DeepSeek-V3 Technical
-Report", 2024 (of each row).
+Transformers: Scaling to Trillion Parameter Models with Simple and Efficient
+Sparsity", 2021 (J = 1, the balance); Liu et al., "DeepSeek-V3 Technical Report",
+2024 (the balance of each row).
 """
 
 import functools
@@ -155,8 +156,9 @@ def with_load(
 
   Returns:
     The sums, 'objective' with the balance. Those of METRICS are weighted like
-    the predictions, and means over layers: the balance, how many times its even share
-    the busiest expert of a row has, and the share of experts without a token.
+    the predictions, and means over layers: the balance, how many times its even
+    share the busiest expert of a row has, and the share of experts without a
+    token.
     Without experts, `sums` as they are.
   """
   if not options.count:
@@ -187,9 +189,7 @@ def with_load(
 
 def metrics(sums: Mapping[str, float]) -> dict[str, float]:
   """Returns METRICS from total sums, means over predictions; {} if none."""
-  return {
-    name: sums[name] / sums['weight'] for name in METRICS if name in sums
-  }
+  return {name: sums[name] / sums['weight'] for name in METRICS if name in sums}
 
 
 def real(weights_BxL: jax.Array) -> jax.Array:

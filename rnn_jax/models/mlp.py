@@ -76,9 +76,7 @@ class Mlp(nn.Module):
     shards = devices.current().shards('F')
     width = self.config.mlp_width // shards
     x_BxLxD = devices.current().tp_copy(x_BxLxD) if shards > 1 else x_BxLxD
-    units = hidden(
-      self.config, lambda name: self._dense(width, name)(x_BxLxD)
-    )
+    units = hidden(self.config, lambda name: self._dense(width, name)(x_BxLxD))
     self.sow('intermediates', remat.HIDDEN, units)  # if that is mutable
     units = ad_checkpoint.checkpoint_name(units, remat.HIDDEN)
     y = self._dense(x_BxLxD.shape[-1], 'down')(units)

@@ -8,8 +8,8 @@ TensorFloat-32 a GPU multiplies float32 with 10 bits of mantissa. Parameters,
 recurrent states, gradients of parameters and the loss are float32 under every
 policy.
 
-A quantized policy multiplies in `ops.eight_bits` in the forward pass; the backward
-pass is that of the unquantized matmul, a straight-through estimator.
+A quantized policy multiplies in `ops.eight_bits` in the forward pass; the
+backward pass is that of the unquantized matmul, a straight-through estimator.
 Sources: Micikevicius et al., "Mixed Precision Training", 2018; Bengio et al.,
 "Estimating or Propagating Gradients Through Stochastic Neurons for Conditional
 Computation", 2013.

@@ -10,8 +10,8 @@ add up to all gradients, and on a constant gradient the error of the mean of s
 is the error feedback divided by the number of steps.
 
     'int8'    Blocks of 64 numbers share a scale, max |a| / 127, and are
-              rounded to int8 (`ops.eight_bits`). Device d receives the d-th of n
-              equal shards from all devices, sums them in float32, rounds the
+              rounded to int8 (`ops.eight_bits`). Device d receives the d-th of
+              n equal shards from all devices, sums them in float32, rounds the
               sum likewise, and all devices gather the shards:
 
                 s = concat_d C(sum_d' C(a_d')_d)

@@ -2,9 +2,9 @@
 
 A rule 'D=fsdp' shards every axis of a parameter that is a model width over the
 mesh's axis `fsdp`; 'D=data+fsdp' shards it over both. `zero` says how much of
-the state is sharded over the axes that share no work but rows, data and fsdp
-(Rajbhandari et al.,
-"ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", 2020):
+the state is sharded over the axes that only share rows, data and fsdp
+(Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion
+Parameter Models", 2020):
 
     0   nothing: every device keeps all of the state
     1   the optimizer's state
@@ -12,8 +12,8 @@ the state is sharded over the axes that share no work but rows, data and fsdp
     3   and parameters, which are gathered where they are used (FSDP)
 
 All of these are sharded over `tensor`, `pipe` and `expert` whatever `zero` is,
-because the work on them is. Rows and steps need no rule: B is sharded over data, fsdp
-and expert, L over sequence.
+because the work on them is. Rows and steps need no rule: B is sharded over
+data, fsdp and expert, L over sequence.
 """
 
 import dataclasses

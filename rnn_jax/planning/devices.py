@@ -16,12 +16,12 @@ reads and writes in its memory, or sends to others, in one direction.
            sheet (80 GB): 8 GPUs, 8 ports of 200 Gb/s.
     b200   NVIDIA HGX B200 data sheet: 75 teraflops of float32; with sparsity,
            which doubles them, 2,200 of TF32, 4,500 of bfloat16 and float16,
-           9,000 of int8 and FP8; NVLink 1.8 TB/s in both directions. NVIDIA DGX B200
-           data sheet: 8 GPUs, 8 ports of 400 Gb/s.
+           9,000 of int8 and FP8; NVLink 1.8 TB/s in both directions. NVIDIA
+           DGX B200 data sheet: 8 GPUs, 8 ports of 400 Gb/s.
     l4     NVIDIA L4 Tensor Core GPU data sheet: 30.3 teraflops of float32; with
            sparsity, which doubles them, 120 of TF32, 242 of bfloat16 and
-           float16, 485 of int8 and FP8; PCIe 64 GB/s in both directions. Google Cloud,
-           g2-standard-96: 8 GPUs, 100 Gb/s for all.
+           float16, 485 of int8 and FP8; PCIe 64 GB/s in both directions.
+           Google Cloud, g2-standard-96: 8 GPUs, 100 Gb/s for all.
     v5e    Google Cloud, TPU v5e: 197 teraflops of bfloat16, 393 of int8; 16 GB,
            819 GB/s; 1,600 Gb/s between chips, over four links in a torus of two
            dimensions, of which a ring along one dimension has two; 256 chips

@@ -6,8 +6,9 @@ counts once per iteration; of a `cond` the most expensive branch counts. XLA's
 own account counts the body of a loop once.
 
 Inside a `shard_map` the count is one device's, as the shapes are; outside, one
-device is assumed to do all the work. Elementwise work is not counted, and the body of a
-`while` counts once; that of a layer's experts as often as in an even load.
+device is assumed to do all the work. Elementwise work is not counted, and the
+body of a `while` counts once; that of a layer's experts as often as in an even
+load.
 """
 
 import collections

@@ -61,7 +61,5 @@ def test_what_experts_cannot_do_is_refused(changes, message):
 
 
 def test_rows_are_read_in_segments_without_a_balance():
-  config = parsed(
-    EXPERTS | {'remat.segment': 64, 'model.experts.balance': 0.0}
-  )
+  config = parsed(EXPERTS | {'remat.segment': 64, 'model.experts.balance': 0.0})
   assert config.model.experts == config_lib.Experts(4, 2, 0.0)

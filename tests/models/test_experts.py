@@ -186,7 +186,9 @@ def test_a_text_is_read_as_it_is_written():
     np.testing.assert_allclose(logits[:, 0], whole[:, t], rtol=0, atol=2e-6)
 
 
-@pytest.mark.parametrize('remat', ({'layers': 2}, {'layers': 1, 'stored_layers': 1}))
+@pytest.mark.parametrize(
+  'remat', ({'layers': 2}, {'layers': 1, 'stored_layers': 1})
+)
 def test_groups_of_layers_route_alike(remat):
   results = []
   for made, tokens in (model(), model(**remat)):

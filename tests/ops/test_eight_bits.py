@@ -113,7 +113,9 @@ def test_rows_of_zeros_and_non_finite_numbers(kind):
 
 def test_the_sum_is_exact_to_the_longest_that_int32_holds():
   ones = np.ones((1, eight_bits.LONGEST), np.float32)
-  np.testing.assert_allclose(product(ones, ones.T), eight_bits.LONGEST, rtol=CLOSE['int8'])
+  np.testing.assert_allclose(
+    product(ones, ones.T), eight_bits.LONGEST, rtol=CLOSE['int8']
+  )
   longer = np.ones((1, eight_bits.LONGEST + 1), np.float32)
   with pytest.raises(NotImplementedError, match='133145 int8 products'):
     product(longer, longer.T)
