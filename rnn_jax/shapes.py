@@ -2,10 +2,10 @@
 
 B batch, L time, N chunks, C chunk length, D model width, H heads, K key width
 a head, P value width a head, G groups of heads, S vector-state width, F MLP
-width, V vocabulary, W attention window, R stacked layers. A shape is its axes
-joined by `x`, as in `q_BxLxHxK`. The same names are the logical axes by which
-parameters are sharded: 'DxF' is a matrix, 'D+F' a parameter of axis D that is
-added to a sum over F, such as the last bias of an MLP.
+width, E experts, V vocabulary, W attention window, R stacked layers. A shape is
+its axes joined by `x`, as in `q_BxLxHxK`. The same names are the logical axes
+by which parameters are sharded: 'DxF' is a matrix, 'D+F' a parameter of axis D
+that is added to a sum over F, such as the last bias of an MLP.
 """
 
 from typing import Any
@@ -22,6 +22,7 @@ AXES = {
   'G': 'groups',
   'S': 'state width',
   'F': 'MLP width',
+  'E': 'experts',
   'V': 'vocabulary',
   'W': 'window',
   'R': 'layers',

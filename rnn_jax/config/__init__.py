@@ -20,11 +20,13 @@ import ml_collections
 
 from rnn_jax.config import adapters as adapter_rules
 from rnn_jax.config import compression
+from rnn_jax.config import experts as expert_rules
 from rnn_jax.config import mesh as mesh_rules
 from rnn_jax.config import parts
 from rnn_jax.config import pattern as pattern_lib
 from rnn_jax.config import rules
 from rnn_jax.config import values
+from rnn_jax.config.experts import Experts as Experts
 from rnn_jax.config.parts import load as load
 from rnn_jax.config.parts import names as names
 from rnn_jax.config.parts import override as override
@@ -201,8 +203,9 @@ class Model:
   width: int = option(128, least=1)
   embedding_width: int = option(0, least=0)  # 0: width; only 'plain' can differ
   mlp_width: int = option(0, least=0)  # 0: no MLP between cells
-  mlp: str = option('swiglu', choices='models.blocks:ACTIVATIONS')
+  mlp: str = option('swiglu', choices='models.mlp:ACTIVATIONS')
   swish_beta: float = 1.0  # of mlp 'swiglu' and 'swish': x sigmoid(beta x)
+  experts: Experts = Experts()
   norm: str = option('rms', choices='models.blocks:NORMS')
   norm_scale: bool = False  # of 'rms'; 'layer' has one
   # Added to the mean square; 0: 1e-6 for 'rms', 1e-5 for others.
@@ -344,8 +347,8 @@ class Train:
   precision: str = option('float32', choices='ops.precision:POLICIES')
   loss_scale: float = 32768.0  # initially; only for precision 'float16'
   loss_scale_steps: int = option(2000, least=1)  # finite steps to double it
-  # Matmuls of the forward pass.
-  quantized: str = option('', choices=('', 'int8'))
+  # Matmuls of the forward pass: 'fp8' is e4m3, see ops/eight_bits.py.
+  quantized: str = option('', choices=('', 'int8', 'fp8'))
   compiler: str = option('default', choices='config.compiler:NAMES')
   # Fraction of the target that is spread over all tokens.
   label_smoothing: float = option(0.0, below=1)
@@ -370,6 +373,7 @@ class Mesh:
 
   data: int = -1  # copies of the model, each with its rows of a batch
   fsdp: int = 1  # rows, and the train state as `zero` says
+  expert: int = 1  # rows, and the experts of a layer
   pipe: int = 1  # groups of layers
   sequence: int = 1  # shards of time
   tensor: int = 1  # heads, columns of the MLP, vocabulary
@@ -378,6 +382,7 @@ class Mesh:
     'R=pipe',
     'D=fsdp',
     'S=fsdp',
+    'E=expert',
     'H=tensor',
     'F=tensor',
     'V=tensor',
@@ -496,6 +501,7 @@ def parse(raw: Mapping[str, typing.Any] | ml_collections.ConfigDict) -> Config:
     part.check(getattr(config, kind.section), config)
   compression.check(config)
   adapter_rules.check(config)
+  expert_rules.check(config)
   mesh_rules.check(config)
   return dataclasses.replace(config, cell=config.cell.settle(config))
 

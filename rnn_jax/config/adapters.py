@@ -69,7 +69,7 @@ def _check_alternatives(config):
     ('mesh.compression', mesh.compression, ''),
     *(
       (f'mesh.{axis}', getattr(mesh, axis) != 1, 1)
-      for axis in ('fsdp', 'pipe', 'sequence', 'tensor')
+      for axis in ('fsdp', 'expert', 'pipe', 'sequence', 'tensor')
     ),
   ):
     if wrong:

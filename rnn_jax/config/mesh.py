@@ -30,13 +30,20 @@ def check(config: Any) -> None:
   if not 0 <= mesh.zero <= max(rules_lib.STAGES.values()):
     _refuse('zero', mesh.zero, 'give 0, 1, 2 or 3')
   rules = rules_lib.parse(mesh.rules, mesh.zero)
-  if rest and rest[0] not in rules_lib.ROWS:
+  if rest and rest[0] not in rules_lib.STORAGE:
     _refuse(rest[0], -1, 'give its size: only data or fsdp can be the rest')
+  _check_expert(config)
   _check_tensor(config, rules)
   _check_pipe(config)
   _check_sequence(config)
   _check_moments(config, rules)
   _check_compression(mesh, rules)
+
+
+def _check_expert(config):
+  size, experts = config.mesh.expert, config.model.experts.count
+  if experts % size:
+    _refuse('expert', size, f'it must divide model.experts.count={experts}')
 
 
 def _check_tensor(config, rules):
@@ -128,7 +135,7 @@ def _check_sequence(config):
 def _check_moments(config, rules):
   """Refuses blocks of moments that would span shards of a tensor."""
   sharded = {axis for _, names in rules.pairs for axis in names}
-  sharded -= {*rules_lib.ROWS} if not config.mesh.zero else set()
+  sharded -= {*rules_lib.STORAGE} if not config.mesh.zero else set()
   sizes = [getattr(config.mesh, axis) for axis in sharded]
   if config.optimizer.blockwise_state and math.prod(sizes) != 1:
     raise errors.InputError(

@@ -5,7 +5,7 @@ from typing import Any
 
 from rnn_jax import errors
 
-SHARDING = 'fsdp', 'pipe', 'tensor'  # mesh axes that shard parameters
+SHARDING = 'fsdp', 'expert', 'pipe', 'tensor'  # mesh axes that shard parameters
 PATTERNS = ('multipliers', 'weight_decays', 'frozen')
 
 

@@ -222,7 +222,7 @@ def _check_model(config):
       f'the first of layers with embedding_width={inner} differs from the '
       'others: give 0',
     )
-  with_beta = values.choices_of('models.blocks:WITH_BETA')
+  with_beta = values.choices_of('models.mlp:WITH_BETA')
   if model.mlp not in with_beta or not model.mlp_width:
     needed = f'model.mlp_width and a model.mlp of {with_beta}'
     _check_idle(model, 'model', ('swish_beta',), needed)

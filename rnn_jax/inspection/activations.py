@@ -1,4 +1,4 @@
-"""Gates, states and hidden units of each layer on real tokens.
+"""Gates, states and hidden units of each layer on real tokens, and its experts.
 
 `Cell.gates` returns a cell's gates, `Cell.units` its hidden units besides those
 of the MLP. A row is run step by step (`Cell.step`, the definition), which also
@@ -27,6 +27,7 @@ from rnn_jax.data.batching import batch as batch_lib
 from rnn_jax.inference import layers
 from rnn_jax.inspection import anatomy
 from rnn_jax.models import blocks
+from rnn_jax.models import experts
 from rnn_jax.models import period
 from rnn_jax.models import remat
 from rnn_jax.models import vision
@@ -63,6 +64,7 @@ class Layer(NamedTuple):
   squares: dict[str, jax.Array]  # {part of the state: sum over rows, by step}
   rows: jax.Array  # how many, by step
   units: dict[str, Units]  # by MLP, CELL
+  load: jax.Array | None  # how many tokens chose each expert
 
 
 def layers_of(
@@ -122,11 +124,12 @@ def _run(block, params, x_BxLxD, batch):
     cell.init_state(len(x_BxLxD)),
     batch.starts_BxL,
     capture_intermediates=_projects,
-    mutable=['intermediates'],
+    mutable=['intermediates', experts.ROUTES],
   )
-  seen = seen['intermediates']
+  routes, seen = seen.get(experts.ROUTES), seen['intermediates']
   # An image's steps are real if it is.
-  real_BxL = jnp.broadcast_to(_real(batch.weights_BxL), x_BxLxD.shape[:2])
+  real_BxL = experts.real(batch.weights_BxL)
+  real_BxL = jnp.broadcast_to(real_BxL, x_BxLxD.shape[:2])
   (u,) = seen['cell']['project']
   gates, squares = _step_by_step(cell, params['cell'], u, batch.starts_BxL)
   gates, loga = _gates(gates, real_BxL.T)
@@ -143,16 +146,12 @@ def _run(block, params, x_BxLxD, batch):
     name: jnp.sum(jnp.where(real_BxL.T, x, 0), 1) for name, x in squares.items()
   }
   rows = jnp.sum(real_BxL, 0)
-  return x_BxLxD, Layer(gates, loga, squares, rows, units)
+  load = _load(routes, real_BxL, block.config.experts) if routes else None
+  return x_BxLxD, Layer(gates, loga, squares, rows, units, load)
 
 
 def _projects(module, method):
   return isinstance(module, base.Cell) and method == 'project'
-
-
-def _real(weights_BxL):
-  """Returns if a step is at or before its row's last target."""
-  return lax.cummax(weights_BxL, axis=1, reverse=True) > 0
 
 
 def _step_by_step(cell, params, u, starts_BxL):
@@ -213,6 +212,12 @@ def _count(x, real):
     jnp.sum(real & (x < LOW)),
     jnp.zeros(BINS, jnp.int32).at[bins].add(real.astype(jnp.int32)),
   )
+
+
+def _load(routes, real_BxL, options):
+  (chosen_BxLxJ,) = routes['experts']['chosen']
+  is_chosen = jax.nn.one_hot(chosen_BxLxJ, options.count, dtype=jnp.int32)
+  return jnp.sum(is_chosen * real_BxL[..., None, None], (0, 1, 2))
 
 
 def _units(hidden, real_BxL, limit):

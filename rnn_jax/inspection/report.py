@@ -110,6 +110,8 @@ def scalars(report: Report) -> dict[str, float]:
   for row in report['units']:
     path = f'layer_{row["layer"]}/{row["of"]}'
     tags[f'dead_share/{path}'] = row['dead'] / row['units']
+  for row in report['experts']:
+    tags[f'busiest_expert/layer_{row["layer"]}'] = row['most']
   return {
     name: x for name, x in tags.items() if x is not None and math.isfinite(x)
   }
@@ -123,6 +125,7 @@ def markdown(report: Report) -> str:
     ('Half-life of the memory, steps', _half_lives(report['half_lives'])),
     ('Norm of the state after a step of a row', _states(report['states'])),
     ('Hidden units', _units(report['units'])),
+    ('Experts, tokens by their even share', _loads(report['experts'])),
     ('Gradient of the last loss, by distance', _flow(report['flow'])),
   )
   lines = [
@@ -193,6 +196,15 @@ def _units(rows):
       for row in rows
     ],
   )
+
+
+def _loads(rows):
+  cells = [
+    [str(row['layer']), str(row['experts']), *_numbers(row, 'least', 'most')]
+    + [str(row['idle'])]
+    for row in rows
+  ]
+  return _table(('layer', 'experts', 'least', 'most', 'idle'), cells)
 
 
 def _listed(row):

@@ -154,8 +154,8 @@ def measure(run: Run, split: str, count: int) -> tuple[dict[str, Any], dict]:
     (report, gradients of the last batch). The report has 'split', 'step',
     'batches', 'tokens', 'learning_rate', the task's metrics, 'parts' and
     'parameters' (gradients.describe), 'recurrent' (anatomy.is_recurrent),
-    'gates', 'half_lives', 'states' and 'units' (summary.py), 'flow'
-    (curves.norms), which is empty if nothing is recurrent.
+    'gates', 'half_lives', 'states', 'units' and 'experts' (summary.py),
+    'flow' (curves.norms), which is empty if nothing is recurrent.
   """
   task, params = run.programs.task, run.state.params
   body, _ = anatomy.body(task.model, params)
@@ -179,6 +179,7 @@ def measure(run: Run, split: str, count: int) -> tuple[dict[str, Any], dict]:
     'half_lives': summary.half_lives(seen),
     'states': summary.states(seen),
     'units': summary.units(seen, run.config.model),
+    'experts': summary.loads(seen),
     'flow': curves.norms(reaches).tolist() if recurrent else [],
   }, jax.device_get(last)
 

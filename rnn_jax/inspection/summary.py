@@ -149,5 +149,29 @@ def _units(units, tokens, limit):
   }
 
 
+def loads(batches: Batches) -> Rows:
+  """Returns a row per layer with experts.
+
+  'layer', 'experts', 'least' and 'most' (tokens of the two extremes, by the
+  even share) and 'idle' (how many had no token).
+  """
+  rows = []
+  for n, seen in enumerate(_by_layer(batches)):
+    if seen[0].load is None:
+      continue
+    load = np.sum([layer.load for layer in seen], 0)
+    shares = load * len(load) / max(load.sum(), 1)
+    rows.append(
+      {
+        'layer': n,
+        'experts': len(load),
+        'least': float(shares.min()),
+        'most': float(shares.max()),
+        'idle': int(np.sum(load == 0)),
+      }
+    )
+  return rows
+
+
 def _by_layer(batches):
   return [*zip(*batches, strict=True)]

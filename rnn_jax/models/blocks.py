@@ -15,63 +15,36 @@ With a small model.branch_scale the initial stack is close to the identity: the
 last projection of each branch starts that much smaller (Zhang et al., "Fixup
 Initialization: Residual Learning Without Normalization", 2019).
 
-The MLP is gated, W_down (a(W_gate x) * W_up x) with a = swish or gelu for
-'swiglu' and 'geglu' (Shazeer, "GLU Variants Improve Transformer", 2020), or
-W_down a(W_up x) for 'swish', 'gelu', 'relu' and 'gelu_tanh', which is gelu with
-a tanh in place of the error function (Hendrycks and Gimpel, "Gaussian Error
-Linear Units", 2016). swish(x) = x sigmoid(beta x), with the constant beta =
-model.swish_beta, silu at 1 (Ramachandran et al., "Searching for Activation
-Functions", 2017).
+The MLP is mlp.py's, or several of them (experts.py).
 
-On a mesh, the heads of a cell and the columns of an MLP may be sharded.
+On a mesh, the heads of a cell may be sharded.
 """
 
-import functools
-from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
 import jax
-from jax import ad_checkpoint
 
 from rnn_jax import config as config_lib
 from rnn_jax.cells import base
-from rnn_jax.models import remat
+from rnn_jax.models import experts
+from rnn_jax.models import mlp
 from rnn_jax.ops import devices
 from rnn_jax.ops import precision
 
 PyTree = Any
 
 
-def swish(x: jax.Array, beta: float) -> jax.Array:
-  """Returns x sigmoid(beta x)."""
-  return nn.silu(x) if beta == 1 else x * nn.sigmoid(beta * x)
-
-
-ACTIVATIONS: dict[str, Callable[..., jax.Array]] = {
-  'swiglu': swish,
-  'swish': swish,
-  'geglu': functools.partial(nn.gelu, approximate=False),
-  'gelu': functools.partial(nn.gelu, approximate=False),
-  'gelu_tanh': functools.partial(nn.gelu, approximate=True),
-  'relu': nn.relu,
-}
 BLOCKS = ('residual', 'plain', 'normed', 'renormed')
 NORMS = ('rms', 'layer', 'standard')
-GATED = ('swiglu', 'geglu')
-WITH_BETA = ('swiglu', 'swish')
 AROUND_SUM = ('normed', 'renormed')  # blocks with a norm around their sum
 LOGICAL_AXES = {
   'cell_norm/*': 'D',
   'sum_norm/*': 'D',
   'input_norm/*': 'D',
   'mlp_norm/*': 'D',
-  'mlp/up/kernel': 'DxF',
-  'mlp/up/bias': 'F',
-  'mlp/gate/kernel': 'DxF',
-  'mlp/gate/bias': 'F',
-  'mlp/down/kernel': 'FxD',
-  'mlp/down/bias': 'D+F',
+  **mlp.LOGICAL_AXES,
+  **experts.LOGICAL_AXES,
 }
 
 
@@ -120,41 +93,6 @@ def norm(config: config_lib.Model, policy: precision.Policy) -> nn.Module:
   return nn.LayerNorm(epsilon, dtype=dtype, use_bias=affine, use_scale=affine)
 
 
-class Mlp(nn.Module):
-  """The MLP, from D to F to D; see the module's docstring."""
-
-  config: config_lib.Model
-  policy: precision.Policy
-
-  @nn.compact
-  def __call__(self, x_BxLxD: jax.Array) -> jax.Array:
-    config, activate = self.config, ACTIVATIONS[self.config.mlp]
-    if config.mlp in WITH_BETA:
-      activate = functools.partial(activate, beta=config.swish_beta)
-    shards = devices.current().shards('F')
-    width = config.mlp_width // shards
-    x_BxLxD = devices.current().tp_copy(x_BxLxD) if shards > 1 else x_BxLxD
-    hidden = self._dense(width, 'up')(x_BxLxD)
-    if config.mlp in GATED:
-      gate = self._dense(width, 'gate')(x_BxLxD)
-      hidden = activate(gate) * hidden
-    else:
-      hidden = activate(hidden)
-    self.sow('intermediates', remat.HIDDEN, hidden)  # if that is mutable
-    hidden = ad_checkpoint.checkpoint_name(hidden, remat.HIDDEN)
-    y = self._dense(x_BxLxD.shape[-1], 'down')(hidden)
-    return devices.current().tp_reduce(y) if shards > 1 else y
-
-  def _dense(self, width, name):
-    return nn.Dense(
-      width,
-      use_bias=self.config.biases,
-      dtype=self.policy.activations,
-      dot_general=self.policy.dot_general,
-      name=name,
-    )
-
-
 class Block(nn.Module):
   """A cell with norms, residual connection and MLP."""
 
@@ -174,7 +112,10 @@ class Block(nn.Module):
       self.input_norm = norm(self.config, self.policy)
     if self.config.mlp_width:
       self.mlp_norm = norm(self.config, self.policy)
-      self.mlp = Mlp(self.config, self.policy)
+      if self.config.experts.count:
+        self.experts = experts.Experts(self.config, self.policy)
+      else:
+        self.mlp = mlp.Mlp(self.config, self.policy)
     self.drop = dropout(self.config)
 
   def __call__(
@@ -190,7 +131,8 @@ class Block(nn.Module):
       return self._dropped(y), state
     x = x_BxLxD + self._dropped(y)
     if self.config.mlp_width:
-      x = x + self._dropped(self.mlp(self.mlp_norm(x)))
+      inner = self.experts if self.config.experts.count else self.mlp
+      x = x + self._dropped(inner(self.mlp_norm(x)))
     return x, state
 
   def _run_normed(self, x_BxLxD, state, starts_BxL):

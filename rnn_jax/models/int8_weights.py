@@ -7,7 +7,7 @@ each row; all other parameters stay float32. In a tree of parameters such an
 array is {'int8': w_8, 'scale': s}. Restored parameters are s w_8 in float32,
 which every program reads. With train.quantized='int8' matmuls round w to the
 same w_8 again, and quantize the activations as well.
-Source: see ops/int8.py.
+Source: see ops/eight_bits.py.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from rnn_jax.ops import int8
+from rnn_jax.ops import eight_bits
 
 PyTree = Any
 PARTS = {'int8', 'scale'}
@@ -37,7 +37,7 @@ def pack(
     axis = _axis(path, x)
     if axis is None or not chosen('/'.join(key.key for key in path)):
       return x
-    numbers, scale = int8.quantize(x, (axis,))
+    numbers, scale = eight_bits.quantize(x, (axis,))
     return {'int8': numbers, 'scale': scale}
 
   return jax.tree.map_with_path(packed, params)

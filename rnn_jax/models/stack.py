@@ -24,6 +24,7 @@ import jax.numpy as jnp
 from rnn_jax import config as config_lib
 from rnn_jax.cells import base
 from rnn_jax.models import blocks
+from rnn_jax.models import experts
 from rnn_jax.models import period
 from rnn_jax.models import remat
 from rnn_jax.ops import devices
@@ -213,7 +214,7 @@ class Stack(nn.Module):
     shared = self.config.shared_layers
     return nn.scan(
       layer,
-      variable_axes={} if shared else {'params': 0},
+      variable_axes={experts.ROUTES: 0} | ({} if shared else {'params': 0}),
       variable_broadcast='params' if shared else False,
       split_rngs={'params': not shared, 'dropout': True, 'channels': True},
       in_axes=(0, nn.broadcast),

@@ -76,7 +76,11 @@ class OneDevice:
     """The number of this device among them."""
     return 0
 
-  # Heads H, columns of an MLP F, vocabulary V (logical axes).
+  def over_time(self, x: jax.Array) -> jax.Array:
+    """Returns the sum of x over them; it has no gradient."""
+    return x
+
+  # Heads H, columns of an MLP F, experts E, vocabulary V (logical axes).
 
   def shards(self, axis: str) -> int:
     """Returns how many devices share the work on a logical axis."""
@@ -99,6 +103,17 @@ class OneDevice:
 
   def tp_reduce(self, x: jax.Array) -> jax.Array:
     """Returns the sum of what the devices computed from sharded rows."""
+    return x
+
+  def from_rows(self, x: jax.Array) -> jax.Array:
+    """Returns x of the rows of all devices that share the experts.
+
+    Rows are the first axis; a device's own ones are at `shard('E')`.
+    """
+    return x
+
+  def to_rows(self, x: jax.Array) -> jax.Array:
+    """Returns the sum of these devices' x for this device's own rows."""
     return x
 
   # Parameters.

@@ -13,8 +13,8 @@ one of RECURRENT; its states, decays and sums are float32. By default it is the
 policy's on a GPU and float32 elsewhere, since a CPU gains nothing: it rounds
 many small factors for short products.
 
-A quantized policy multiplies in `ops.int8` in the forward pass; the backward
-pass is that of the unquantized matmul, a straight-through estimator.
+A quantized policy multiplies in `ops.eight_bits` in the forward pass; the
+backward pass is that of the unquantized matmul, a straight-through estimator.
 Sources: Micikevicius et al., "Mixed Precision Training", 2018; Bengio et al.,
 "Estimating or Propagating Gradients Through Stochastic Neurons for Conditional
 Computation", 2013.
@@ -29,7 +29,7 @@ import jax
 import jax.numpy as jnp
 
 from rnn_jax import target
-from rnn_jax.ops import int8
+from rnn_jax.ops import eight_bits
 
 ROWS = 8192  # rows of a weight gradient's partial sum on a CPU
 AMPERE = 8  # the first compute capability of NVIDIA GPUs that has TF32
@@ -41,7 +41,7 @@ class Policy:
 
   activations: jax.typing.DTypeLike
   operands: str  # a key of FORMATS
-  quantized: str = ''  # or 'int8', in the forward pass
+  quantized: str = ''  # or of eight_bits.FORMATS, in the forward pass
   recurrence: str = 'auto'  # one of OF_RECURRENCE, of its matmuls' operands
 
   def of_recurrence(self, impl: str) -> str:
@@ -92,9 +92,19 @@ POLICIES = {
 
 
 def policy(name: str, quantized: str = '', recurrence: str = 'auto') -> Policy:
-  """Returns a policy of POLICIES by name, quantized to '' or 'int8'."""
+  """Returns a policy of POLICIES by name; the others as in Policy."""
   return dataclasses.replace(
     POLICIES[name], quantized=quantized, recurrence=recurrence
+  )
+
+
+def emulated(quantized: str, device: jax.Device) -> str:
+  """Returns how a device computes what it can't multiply; '' if it can."""
+  if quantized != 'fp8' or not eight_bits.emulated(device):
+    return ''
+  return (
+    f'this device ({device.device_kind}) multiplies no 8-bit floats: rounded '
+    'to e4m3, they are multiplied as bfloat16, the same products and no faster'
   )
 
 
@@ -147,7 +157,7 @@ def dot_general(
 
   The backward pass rounds the incoming gradient to the same format and sums in
   float32 as well; autodiff of a mixed product would multiply in float32. With
-  `quantized` the forward product is in int8, and the gradients aren't.
+  `quantized` the forward product is in 8 bits, and the gradients aren't.
 
   Args:
     x: an array.
@@ -155,10 +165,10 @@ def dot_general(
     dimension_numbers: of `lax.dot_general`; gradients need ones without batch
       axes.
     operands: a key of FORMATS.
-    quantized: '' or 'int8'.
+    quantized: '' or a key of eight_bits.FORMATS.
 
   Raises:
-    NotImplementedError: in the backward pass or in int8, batch axes.
+    NotImplementedError: in the backward pass or in 8 bits, batch axes.
   """
   return _product(x, w, dimension_numbers, operands, quantized)
 
@@ -166,7 +176,7 @@ def dot_general(
 def _product(x, w, dimension_numbers, operands, quantized):
   # Policies of jax.checkpoint see this product, not one inside a custom_vjp.
   if quantized:
-    return int8.dot_general(x, w, dimension_numbers)
+    return eight_bits.dot_general(x, w, dimension_numbers, quantized)
   return dot(x, w, dimension_numbers, operands)
 
 

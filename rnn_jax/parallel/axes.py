@@ -2,6 +2,7 @@
 
     data      copies of the model, each with its own rows
     fsdp      rows too; parameters, or what goes with them, are sharded over it
+    expert    rows too; a layer's experts are sharded over it
     pipe      groups of layers
     sequence  shards of each row, along time
     tensor    heads, columns of the MLP, vocabulary
@@ -13,7 +14,7 @@ Outside of such a program every axis has size 1.
 
 import jax
 
-NAMES = ('data', 'fsdp', 'pipe', 'sequence', 'tensor')
+NAMES = ('data', 'fsdp', 'expert', 'pipe', 'sequence', 'tensor')
 
 
 def size(name: str) -> int:

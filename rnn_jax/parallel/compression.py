@@ -10,8 +10,8 @@ add up to all gradients, and on a constant gradient the error of the mean of s
 is the error feedback divided by the number of steps.
 
     'int8'    Blocks of 64 numbers share a scale, max |a| / 127, and are
-              rounded to int8 (`ops.int8`). Device d receives the d-th of n
-              equal shards from all devices, sums them in float32, rounds the
+              rounded to int8 (`ops.eight_bits`). Device d receives the d-th of
+              n equal shards from all devices, sums them in float32, rounds the
               sum likewise, and all devices gather the shards:
 
                 s = concat_d C(sum_d' C(a_d')_d)
@@ -50,7 +50,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rnn_jax.ops import int8
+from rnn_jax.ops import eight_bits
 from rnn_jax.parallel import axes
 
 KINDS = ('int8', 'top_k')
@@ -188,11 +188,11 @@ def _int8(x, axis):
   """Returns (unsent, sum) of a flat array, sent and received in int8."""
   devices = axes.size(axis)
   x_NxC = jnp.pad(x, (0, -x.size % (devices * BLOCK))).reshape(-1, BLOCK)
-  sent = int8.quantize(x_NxC, (1,))
+  sent = eight_bits.quantize(x_NxC, (1,))
   unsent_NxC = x_NxC - _decode(sent)
   received = [jax.lax.all_to_all(part, axis, 0, 0, tiled=True) for part in sent]
   shard_NxC = _decode(received).reshape(devices, -1, BLOCK).sum(0)
-  sent = int8.quantize(shard_NxC, (1,))
+  sent = eight_bits.quantize(shard_NxC, (1,))
   # The second rounding's error goes to this device's rows of its shard.
   begin = axes.index(axis) * len(shard_NxC)
   mine_NxC = jax.lax.dynamic_slice_in_dim(unsent_NxC, begin, len(shard_NxC))

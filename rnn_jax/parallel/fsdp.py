@@ -1,7 +1,8 @@
 """Sharded parameters, inside a program of the mesh.
 
 Each device keeps a shard of the parameters. They are gathered where they are
-used, and their gradients are summed over devices.
+used, and their gradients are summed over devices, but not over those that share
+the work on an axis: experts see the rows of all of these.
 
 `logical_axes` is a tree like the parameters with the axes of each, see
 shapes.py. Where F is sharded, each device adds its part of a 'D+F'.
@@ -81,7 +82,8 @@ def sum_gradients(
 
   def sum_one(x, logical_axes):
     own, addends = _read(logical_axes, rules)
-    summed = ['sequence', *rows]
+    whole = {name for axis in own for name in rules.work(axis)}
+    summed = [name for name in ('sequence', *rows) if name not in whole]
     for dimension, axis in enumerate(own):
       storage = _storage(rules, axis)
       if not storage or rules.zero < rules_lib.STAGES['gradients']:

@@ -11,6 +11,7 @@ import jax
 
 from rnn_jax.ops import devices
 from rnn_jax.parallel import axes
+from rnn_jax.parallel import expert
 from rnn_jax.parallel import fsdp
 from rnn_jax.parallel import pipeline
 from rnn_jax.parallel import pipeline_flush
@@ -51,20 +52,31 @@ class ManyDevices(devices.OneDevice):
   def time_shard(self) -> int | jax.Array:
     return axes.index(sequence_shards.AXIS)
 
+  def over_time(self, x: jax.Array) -> jax.Array:
+    x = jax.lax.stop_gradient(x)
+    return jax.lax.psum(x, sequence_shards.AXIS) if self.time_shards > 1 else x
+
   def shards(self, axis: str) -> int:
     return self.rules.shards(axis)
 
   def shard(self, axis: str) -> int | jax.Array:
-    return axes.index(tensor.AXIS) if self.shards(axis) > 1 else 0
+    name = self.axis_name(axis)
+    return axes.index(name) if name else 0
 
   def axis_name(self, axis: str) -> str:
-    return tensor.AXIS if self.shards(axis) > 1 else ''
+    return self.rules.work(axis)[0] if self.shards(axis) > 1 else ''
 
   def tp_copy(self, x: jax.Array) -> jax.Array:
     return tensor.tp_copy(x)
 
   def tp_reduce(self, x: jax.Array) -> jax.Array:
     return tensor.tp_reduce(x)
+
+  def from_rows(self, x: jax.Array) -> jax.Array:
+    return expert.from_rows(x) if self.shards('E') > 1 else x
+
+  def to_rows(self, x: jax.Array) -> jax.Array:
+    return expert.to_rows(x) if self.shards('E') > 1 else x
 
   @property
   def shards_parameters(self) -> bool:

@@ -2,17 +2,18 @@
 
 A rule 'D=fsdp' shards every axis of a parameter that is a model width over the
 mesh's axis `fsdp`; 'D=data+fsdp' shards it over both. `zero` says how much of
-the state is sharded over the axes of rows, data and fsdp (Rajbhandari et al.,
-"ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", 2020):
+the state is sharded over the axes that only share rows, data and fsdp
+(Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion
+Parameter Models", 2020):
 
     0   nothing: every device keeps all of the state
     1   the optimizer's state
     2   and gradients
     3   and parameters, which are gathered where they are used (FSDP)
 
-All of these are sharded over `tensor` and `pipe` whatever `zero` is, because
-the work on them is. Rows and steps need no rule: B is sharded over data and
-fsdp, L over sequence.
+All of these are sharded over `tensor`, `pipe` and `expert` whatever `zero` is,
+because the work on them is. Rows and steps need no rule: B is sharded over
+data, fsdp and expert, L over sequence.
 """
 
 import dataclasses
@@ -27,10 +28,11 @@ from rnn_jax import errors
 from rnn_jax import shapes
 from rnn_jax.parallel import axes as axes_lib
 
-ROWS = ('data', 'fsdp')  # they shard rows, and storage but not work
+STORAGE = ('data', 'fsdp')  # they shard rows, and storage but not work
+ROWS = (*STORAGE, 'expert')  # all that shard rows
 STAGES = {'optimizer': 1, 'gradients': 2, 'parameters': 3}
 # The logical axes whose work a mesh axis can shard; the code must follow.
-WORK = {'tensor': 'HFV', 'pipe': 'R', 'sequence': ''}
+WORK = {'tensor': 'HFV', 'expert': 'E', 'pipe': 'R', 'sequence': ''}
 BATCH = {'B': ROWS, 'L': ('sequence',)}
 KEY = 'mesh.rules'
 
@@ -55,23 +57,24 @@ class Rules:
 
   def storage(self, axis: str) -> tuple[str, ...]:
     """Returns those of them that shard its storage, but not the work on it."""
-    return tuple(name for name in self.axes(axis) if name in ROWS)
+    return tuple(name for name in self.axes(axis) if name in STORAGE)
+
+  def work(self, axis: str) -> tuple[str, ...]:
+    """Returns those that shard the work on it."""
+    return tuple(name for name in self.axes(axis) if name not in STORAGE)
 
   def shards(self, axis: str) -> int:
     """Returns how many devices share the work on a logical axis.
 
     That is inside a program of the mesh; 1 outside.
     """
-    work = set(self.axes(axis)) - set(ROWS)
-    return math.prod(axes_lib.size(name) for name in work)
+    return math.prod(axes_lib.size(name) for name in self.work(axis))
 
   def state_spec(self, logical_axes: str) -> PartitionSpec:
     """Returns the sharding of a recurrent state, that of the work on it."""
     return PartitionSpec(
       *(
-        BATCH.get(axis)
-        or tuple(name for name in self.axes(axis) if name not in ROWS)
-        or None
+        BATCH.get(axis) or self.work(axis) or None
         for axis in logical_axes.split('x')
       )
     )
@@ -117,7 +120,7 @@ class Rules:
     for axis, length in zip(own.split('x'), shape, strict=True):
       names = self.axes(axis)
       if self.zero < STAGES[kind]:
-        names = tuple(name for name in names if name not in ROWS)
+        names = tuple(name for name in names if name not in STORAGE)
       names = tuple(name for name in names if sizes[name] > 1)
       if length % math.prod(sizes[name] for name in names):
         if axis != 'V':
@@ -180,10 +183,10 @@ def _check_mesh_axis(where, axis, name):
       f"{where}: {name!r} isn't an axis of the mesh: choose one of "
       f'{axes_lib.NAMES}'
     )
-  if name not in ROWS and axis not in WORK[name]:
+  if name not in STORAGE and axis not in WORK[name]:
     able = ', '.join(WORK[name]) or 'no axis of a parameter'
     raise errors.InputError(
-      f'{where}: {name} shards {able}: choose one of {ROWS} for {axis}'
+      f'{where}: {name} shards {able}: choose one of {STORAGE} for {axis}'
     )
 
 

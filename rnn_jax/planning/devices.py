@@ -6,7 +6,7 @@ reads and writes in its memory, or sends to others, in one direction.
 
     h100   NVIDIA H100 Tensor Core GPU data sheet, SXM: 67 teraflops of
            float32; with sparsity, which doubles them, 989 of TF32, 1,979 of
-           bfloat16 and float16, 3,958 of int8; NVLink 900 GB/s in both
+           bfloat16 and float16, 3,958 of int8 and FP8; NVLink 900 GB/s in both
            directions. NVIDIA DGX H100 data sheet: 8 GPUs, 8 ports of 400 Gb/s.
     h200   NVIDIA H200 Tensor Core GPU data sheet, SXM, and NVIDIA DGX H200 data
            sheet: as the H100.
@@ -16,12 +16,12 @@ reads and writes in its memory, or sends to others, in one direction.
            sheet (80 GB): 8 GPUs, 8 ports of 200 Gb/s.
     b200   NVIDIA HGX B200 data sheet: 75 teraflops of float32; with sparsity,
            which doubles them, 2,200 of TF32, 4,500 of bfloat16 and float16,
-           9,000 of int8; NVLink 1.8 TB/s in both directions. NVIDIA DGX B200
-           data sheet: 8 GPUs, 8 ports of 400 Gb/s.
+           9,000 of int8 and FP8; NVLink 1.8 TB/s in both directions. NVIDIA
+           DGX B200 data sheet: 8 GPUs, 8 ports of 400 Gb/s.
     l4     NVIDIA L4 Tensor Core GPU data sheet: 30.3 teraflops of float32; with
            sparsity, which doubles them, 120 of TF32, 242 of bfloat16 and
-           float16, 485 of int8; PCIe 64 GB/s in both directions. Google Cloud,
-           g2-standard-96: 8 GPUs, 100 Gb/s for all.
+           float16, 485 of int8 and FP8; PCIe 64 GB/s in both directions.
+           Google Cloud, g2-standard-96: 8 GPUs, 100 Gb/s for all.
     v5e    Google Cloud, TPU v5e: 197 teraflops of bfloat16, 393 of int8; 16 GB,
            819 GB/s; 1,600 Gb/s between chips, over four links in a torus of two
            dimensions, of which a ring along one dimension has two; 256 chips
@@ -112,6 +112,7 @@ HOPPER = {
   'bfloat16': 989.5,
   'float16': 989.5,
   'int8': 1979,
+  'float8_e4m3fn': 1979,
 }
 KNOWN = {
   'h100': _gpu('h100', 450, 50, **HOPPER),
@@ -125,6 +126,7 @@ KNOWN = {
     bfloat16=2250,
     float16=2250,
     int8=4500,
+    float8_e4m3fn=4500,
   ),
   'a100': _gpu(
     'a100', 300, 25, float32=19.5, tf32=156, bfloat16=312, float16=312, int8=624
@@ -138,6 +140,7 @@ KNOWN = {
     bfloat16=121,
     float16=121,
     int8=242.5,
+    float8_e4m3fn=242.5,
   ),
   'v5e': Device(
     'v5e',

@@ -7,7 +7,8 @@ own account counts the body of a loop once.
 
 Inside a `shard_map` the count is one device's, as the shapes are; outside, one
 device is assumed to do all the work. Elementwise work is not counted, and the
-body of a `while` counts once.
+body of a `while` counts once; that of a layer's experts as often as in an even
+load.
 """
 
 import collections
@@ -19,8 +20,10 @@ from jax.extend import core
 
 from rnn_jax.ops import gated
 from rnn_jax.ops import gated_layers
+from rnn_jax.ops import routed
 
-FORMATS = 'float32', 'bfloat16', 'float16', 'int8'  # the widest first
+# The widest first.
+FORMATS = 'float32', 'bfloat16', 'float16', 'int8', 'float8_e4m3fn'
 
 
 def count(jaxpr: core.ClosedJaxpr | core.Jaxpr) -> dict[str, float]:
@@ -45,8 +48,13 @@ def _of(eqn) -> Mapping[str, float]:
   total = collections.Counter()
   for inner in _jaxprs(params.values()):
     total.update(count(inner))
-  times = params['length'] if name == 'scan' else 1
+  times = params['length'] if name == 'scan' else _repeats(params)
   return {key: times * number for key, number in total.items()}
+
+
+def _repeats(params):
+  name = params.get('name')
+  return routed.repeats(name) if isinstance(name, str) else 1
 
 
 def _native(eqn):

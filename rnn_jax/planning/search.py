@@ -156,7 +156,7 @@ def choose(
 def _candidate(request, shared, sizes):
   try:
     config = program_lib.with_mesh(request.config, sizes)
-    multiple = math.prod(sizes[axis] for axis in rules_lib.ROWS)
+    multiple = math.prod(sizes.get(axis, 1) for axis in rules_lib.ROWS)
     stages = sizes['pipe']
     multiple *= (config.mesh.micro_batches or stages) if stages > 1 else 1
     multiple *= config.train.accumulate

@@ -29,6 +29,7 @@ from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.data.text.examples import classification as examples
 from rnn_jax.models import blocks
 from rnn_jax.models import classifier
+from rnn_jax.models import experts
 from rnn_jax.models import language_model
 from rnn_jax.ops import cross_entropy
 from rnn_jax.tasks import base
@@ -139,9 +140,9 @@ class Task(base.Task):
     rngs = {}
     if key is not None and self._drops:
       rngs = blocks.dropout_keys(key, n)
-    variables = {'params': params}
-    state, x_BxLxD, logits_BxLxC = self.model.apply(
-      variables,
+    (state, x_BxLxD, logits_BxLxC), routes = experts.apply(
+      self.model,
+      params,
       state,
       batch.tokens_BxL,
       batch.starts_BxL,
@@ -152,7 +153,9 @@ class Task(base.Task):
     weights_BxL = batch.weights_BxL * (classes_BxL >= 0)
     sums = class_sums(logits_BxLxC, classes_BxL, weights_BxL, self._smoothing)
     if self._text_weight:
-      x_BxLxD, head = self.model.apply(variables, x_BxLxD, method='text_head')
+      x_BxLxD, head = self.model.apply(
+        {'params': params}, x_BxLxD, method='text_head'
+      )
       predicted = (
         jnp.where(classes_BxL >= 0, 0, batch.targets_BxL),
         batch.weights_BxL * (classes_BxL < 0),
@@ -161,6 +164,13 @@ class Task(base.Task):
         self.model.body, x_BxLxD, head, predicted, self._text
       )
       sums['objective'] += self._text_weight * text.loss
+    sums = experts.with_load(
+      sums,
+      routes,
+      weights_BxL,
+      experts.real(batch.weights_BxL),
+      self._config.model.experts,
+    )
     return state, sums
 
   def summarize(self, sums: dict[str, float]) -> dict[str, float]:
@@ -168,6 +178,7 @@ class Task(base.Task):
     return {
       'loss': sums['loss'] / sums['weight'],
       'accuracy': sums['hits'] / sums['weight'],
+      **experts.metrics(sums),
     }
 
 

@@ -6,7 +6,6 @@ A batch has images and their classes; rows have one step.
 """
 
 import dataclasses
-from typing import Any
 from typing import ClassVar
 
 import jax
@@ -19,6 +18,7 @@ from rnn_jax.data.images import images
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.data.text.examples import image_classification as examples
 from rnn_jax.models import blocks
+from rnn_jax.models import experts
 from rnn_jax.models import vision
 from rnn_jax.tasks import base
 from rnn_jax.tasks import classification
@@ -127,14 +127,21 @@ class Task(base.Task):
     rngs = {}
     if key is not None and self._drops:
       rngs = blocks.dropout_keys(key)
-    logits_BxC: Any = self.model.apply(
-      {'params': params}, batch.image_BxHxWxC, rngs=rngs
+    logits_BxC, routes = experts.apply(
+      self.model, params, batch.image_BxHxWxC, rngs=rngs
     )
     sums = classification.class_sums(
       logits_BxC[:, None],
       batch.label_B[:, None],
       batch.weights_BxL,
       self._config.train.label_smoothing,
+    )
+    sums = experts.with_load(
+      sums,
+      routes,
+      batch.weights_BxL,
+      batch.weights_BxL > 0,
+      self._config.model.experts,
     )
     return sums['objective'], (sums, state)
 
@@ -143,4 +150,5 @@ class Task(base.Task):
     return {
       'loss': sums['loss'] / sums['weight'],
       'accuracy': sums['hits'] / sums['weight'],
+      **experts.metrics(sums),
     }

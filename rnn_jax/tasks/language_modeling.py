@@ -20,6 +20,7 @@ from rnn_jax.data.batching import batch as batch_lib
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.data.text.examples import language_modeling as examples
 from rnn_jax.models import blocks
+from rnn_jax.models import experts
 from rnn_jax.models import language_model
 from rnn_jax.models import period
 from rnn_jax.models import stack
@@ -90,8 +91,9 @@ class Task(base.Task):
     rngs = self._rngs(key, n)
     if devices.current().interleaves:
       return self._interleave(params, rngs, state, batch)
-    state, x_BxLxD = self.features(params, rngs, state, batch)
-    return state, self.head_sums({'params': params}, x_BxLxD, batch)
+    state, x_BxLxD, routes = self.features(params, rngs, state, batch)
+    sums = self.head_sums({'params': params}, x_BxLxD, batch)
+    return state, self.with_load(sums, routes, batch)
 
   def _rngs(self, key, n=0):
     if key is None or not self._drops:
@@ -104,17 +106,27 @@ class Task(base.Task):
     rngs: dict[str, jax.Array],
     state: PyTree,
     batch: batch_lib.Batch,
-  ) -> tuple[PyTree, jax.Array]:
-    """Returns (state, the head's inputs BxLxD)."""
-    result: Any = self.model.apply(
-      {'params': params},
+  ) -> tuple[PyTree, jax.Array, PyTree]:
+    """Returns (state, the head's inputs BxLxD, what experts' routers chose)."""
+    (state, x_BxLxD), routes = experts.apply(
+      self.model,
+      params,
       state,
       batch.tokens_BxL,
       batch.starts_BxL,
       rngs=rngs,
       method='features',
     )
-    return result
+    return state, x_BxLxD, routes
+
+  def with_load(
+    self, sums: Sums, routes: PyTree, batch: batch_lib.Batch
+  ) -> Sums:
+    """Returns the sums of a batch with the balance of its experts."""
+    weights, options = batch.weights_BxL, self._model_config.experts
+    return experts.with_load(
+      sums, routes, weights, experts.real(weights), options
+    )
 
   def _interleave(self, params, rngs, state, batch):
     """Runs `_segment` with a pipeline that interleaves forward and backward."""
@@ -196,7 +208,7 @@ class Task(base.Task):
     }
     if sums.get('bytes'):
       metrics['bits_per_byte'] = sums['loss'] / math.log(2) / sums['bytes']
-    return metrics
+    return metrics | experts.metrics(sums)
 
   @property
   def headline(self) -> tuple[str, str]:

@@ -83,7 +83,8 @@ class Task(language_modeling.Task):
       objective, (sums, student) = super().loss(params, student, batch)
       return objective, (sums, (student, teacher))
     teacher, target_BxLxV = self._run_teacher(teacher, batch)
-    student, x_BxLxD = self.features(params, self._rngs(key), student, batch)
+    rngs = self._rngs(key)
+    student, x_BxLxD, routes = self.features(params, rngs, student, batch)
     variables = {'params': params}
     sums = self.head_sums(variables, x_BxLxD, batch)
     soft = jnp.sum(
@@ -96,8 +97,8 @@ class Task(language_modeling.Task):
     )
     alpha, T = self._options.alpha, self._options.temperature
     objective = alpha * sums['objective'] + (1 - alpha) * T**2 * soft
-    sums |= {'objective': objective}
-    return objective, (sums, (student, teacher))
+    sums = self.with_load(sums | {'objective': objective}, routes, batch)
+    return sums['objective'], (sums, (student, teacher))
 
   def _run_teacher(self, state, batch):
     return self._teacher.apply(

@@ -24,9 +24,11 @@ from rnn_jax import bounds
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax import signal_thread
+from rnn_jax import target
 from rnn_jax.data import columns
 from rnn_jax.data import identity
 from rnn_jax.data import pipeline
+from rnn_jax.ops import precision
 from rnn_jax.parallel import hosts
 from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.runs import agreement
@@ -166,6 +168,9 @@ def open_run(
     shapes = pipeline.batch_shapes(corpus, config, multiple)
     config = remat_budget.resolve(config, corpus.tokenizer, shapes)
     _say(f"remat.every='auto': {remat_budget.describe(config)}")
+  quantized = config.train.quantized
+  if emulated := precision.emulated(quantized, target.device()):
+    _say(f'train.quantized={quantized!r}: {emulated}')
   if shortened := schedule.describe_warmup(config):
     _say(shortened)
   with activity.doing('building the model'):

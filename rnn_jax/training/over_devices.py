@@ -63,7 +63,7 @@ def sum_gradients(
       summed over `data` in fewer bytes, with error feedback.
   """
   compressed = options.compression
-  rows = ('fsdp',) if compressed else rules.ROWS
+  rows = tuple(x for x in rules.ROWS if not compressed or x != 'data')
 
   def of_device(params, state, batch, key):
     key = _key_of_device(jax.random.wrap_key_data(key))

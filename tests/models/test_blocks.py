@@ -13,6 +13,7 @@ from rnn_jax import config as config_lib
 from rnn_jax.cells import base
 from rnn_jax.cells import simple_rnn
 from rnn_jax.models import blocks
+from rnn_jax.models import mlp as mlp_lib
 from rnn_jax.models import stack as stack_lib
 from rnn_jax.ops import precision
 from tests.support import draws
@@ -265,5 +266,5 @@ def test_sown_hidden_units_do_not_change_the_program(monkeypatch):
     return str(jax.make_jaxpr(jax.grad(total))(variables))
 
   hlo = program()
-  monkeypatch.setattr(blocks.Mlp, 'sow', lambda *inputs: None)
+  monkeypatch.setattr(mlp_lib.Mlp, 'sow', lambda *inputs: None)
   assert hlo == program()

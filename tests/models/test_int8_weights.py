@@ -9,7 +9,7 @@ import numpy as np
 from configs import published
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.models import int8_weights
-from rnn_jax.ops import int8
+from rnn_jax.ops import eight_bits
 from rnn_jax.runs import bundle as bundle_lib
 from tests.support import bundles
 from tests.support import tiny
@@ -51,7 +51,7 @@ def test_an_8_bit_matmul_rounds_to_the_same_numbers():
   w = jax.random.normal(jax.random.key(0), (12, 5))
   packed = int8_weights.pack({'kernel': w})
   unpacked = int8_weights.unpack(packed)['kernel']
-  numbers, _ = int8.quantize(unpacked, (0,))
+  numbers, _ = eight_bits.quantize(unpacked, (0,))
   np.testing.assert_array_equal(numbers, packed['kernel']['int8'])
 
 

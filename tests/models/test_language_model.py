@@ -191,17 +191,19 @@ def test_operands_reach_the_recurrence(cell):
   assert 'bf16' not in program('auto')
 
 
-def test_int8_rounds_the_layers_and_not_the_head():
+@pytest.mark.parametrize('kind', ('int8', 'fp8'))
+def test_8_bits_round_the_layers_and_not_the_head(kind):
   tokens, _ = tokens_and_starts()
   plain, variables = build()
-  rounded, _ = build(train__quantized='int8')
+  rounded, _ = build(train__quantized=kind)
   features = []
   for model in (plain, rounded):
     run = jax.jit(functools.partial(model.apply, method='features'))
     features.append(run(variables, fresh(model), tokens)[1])
   _, logits = jax.jit(rounded.apply)(variables, fresh(rounded), tokens)
-  off = np.std(features[1] - features[0]) / np.std(features[0])
-  assert 1e-3 < off < 5e-2
+  # The median: a small head, divided by its norm, may turn.
+  off = np.median(abs(features[1] - features[0])) / np.std(features[0])
+  assert 1e-3 < off < 0.1  # measured: 0.011 of int8, 0.050 of fp8
   head = jax.tree.map(np.float64, variables['params']['head'])
   want = np.float64(features[1]) @ head['kernel'] + head['bias']
   assert_close(logits, want)

@@ -75,7 +75,7 @@ def flush(block, params, head, x, state, starts):
 
 def on_stages(stages, objective, micro_batches=0):
   """Returns ((loss, states), gradients by params, head, x), and the program."""
-  placed = np.array(jax.devices()[: 2 * stages]).reshape(2, 1, stages, 1, 1)
+  placed = np.array(jax.devices()[: 2 * stages]).reshape(2, 1, 1, stages, 1, 1)
   layers, rows = SPEC('pipe', 'data'), SPEC('data')
   specs = (SPEC('pipe'), SPEC(), rows, layers, rows)
 

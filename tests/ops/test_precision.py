@@ -12,6 +12,7 @@ import pytest
 
 from rnn_jax import target
 from rnn_jax.ops import precision
+from tests.ops import test_eight_bits
 
 # x, w and the contracted axes, as linen's layers ask for them.
 CONTRACTIONS = (
@@ -158,10 +159,11 @@ def test_tf32_needs_a_gpu_that_has_it(capability, has):
 
 
 @pytest.mark.parametrize('name', HERE)
-def test_a_quantized_policy_has_the_gradients_of_the_plain_one(name):
+@pytest.mark.parametrize('kind', ('int8', 'fp8'))
+def test_a_quantized_policy_has_the_gradients_of_the_plain_one(name, kind):
   x, w, dy = normal(6, 40), normal(40, 4, seed=1), normal(6, 4, seed=2)
   results = []
-  for quantized in ('', 'int8'):
+  for quantized in ('', kind):
     policy = precision.policy(name, quantized)
     y, back = jax.vjp(
       jax.jit(lambda x, w: policy.dot_general(x, w, DENSE)),  # noqa: B023
@@ -174,19 +176,19 @@ def test_a_quantized_policy_has_the_gradients_of_the_plain_one(name):
   for a, b in zip(slopes, straight, strict=True):
     assert a.dtype == b.dtype
     np.testing.assert_array_equal(a, b)
-  want = by_hand(x.astype(policy.activations), w)
+  want = by_hand(x.astype(policy.activations), w, kind)
   error = jnp.finfo(policy.activations).eps
   np.testing.assert_allclose(np.float64(rounded), want, rtol=2 * error)
   assert not np.array_equal(plain, rounded)
 
 
-def by_hand(x, w):
+def by_hand(x, w, kind):
   """The product of both factors rounded to 8 bits, in float64."""
-  x, w = np.float32(x), np.float32(w)
-  x_scale = np.abs(x).max(1, keepdims=True) / np.float32(127)
-  w_scale = np.abs(w).max(0, keepdims=True) / np.float32(127)
-  sums = np.float64(np.rint(x / x_scale)) @ np.float64(np.rint(w / w_scale))
-  return np.float64(x_scale) * sums * np.float64(w_scale)
+  (x_scale, x_8), (w_scale, w_8) = (
+    test_eight_bits.by_hand(np.float32(a), axis, kind)
+    for a, axis in ((x, 1), (w, 0))
+  )
+  return x_scale * (x_8 @ w_8) * w_scale
 
 
 def test_batch_axes_are_refused_by_name():
@@ -255,3 +257,11 @@ def test_a_recurrence_follows_the_policy_on_a_gpu(monkeypatch):
   assert {*formats('auto', recurrence='float32')} == {'float32'}
   for impl in ('step', 'scan', 'native', 'associative'):
     assert {*formats(impl, recurrence='bfloat16')} == {'float32'}
+
+
+def test_a_device_without_8_bit_floats_is_named():
+  (cpu,) = jax.devices('cpu')[:1]
+  assert precision.emulated('fp8', cpu).startswith('this device (cpu) multip')
+  ada = types.SimpleNamespace(compute_capability='8.9', device_kind='L4')
+  assert precision.emulated('fp8', ada) == ''
+  assert precision.emulated('int8', cpu) == ''

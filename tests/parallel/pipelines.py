@@ -134,7 +134,7 @@ FORMS = {
 
 def program(form, stages, count, sequence=1, rows=2):
   """Returns the program of the gradients on a mesh, for `draw`'s arrays."""
-  shape = (rows, 1, stages, sequence, 1)
+  shape = (rows, 1, 1, stages, sequence, 1)
   placed = np.array(jax.devices()[: np.prod(shape)]).reshape(shape)
   mesh = jax.sharding.Mesh(placed, axes.NAMES)
   options = pipeline.Options(count)

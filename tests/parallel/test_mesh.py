@@ -23,10 +23,10 @@ def test_all_devices_are_copies_by_default():
 @pytest.mark.parametrize(
   ('options', 'count', 'expected'),
   (
-    ({}, 8, (8, 1, 1, 1, 1)),
-    ({'fsdp': 4}, 8, (2, 4, 1, 1, 1)),
-    ({'data': 2, 'fsdp': -1, 'tensor': 2}, 8, (2, 2, 1, 1, 2)),
-    ({'data': 1, 'pipe': 2, 'sequence': 3}, 6, (1, 1, 2, 3, 1)),
+    ({}, 8, (8, 1, 1, 1, 1, 1)),
+    ({'fsdp': 4}, 8, (2, 4, 1, 1, 1, 1)),
+    ({'data': 2, 'fsdp': -1, 'tensor': 2}, 8, (2, 2, 1, 1, 1, 2)),
+    ({'data': 1, 'pipe': 2, 'sequence': 3}, 6, (1, 1, 1, 2, 3, 1)),
   ),
 )
 def test_minus_one_is_what_the_others_leave(options, count, expected):

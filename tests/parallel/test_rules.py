@@ -86,8 +86,9 @@ def test_a_wrong_rule_is_refused(text, message):
 
 
 def test_rows_and_steps_are_sharded_without_a_rule():
-  assert rules.batch_spec('BxL') == Spec(('data', 'fsdp'), ('sequence',))
+  rows = 'data', 'fsdp', 'expert'
+  assert rules.batch_spec('BxL') == Spec(rows, ('sequence',))
   parsed = rules.parse(DEFAULTS, 3)
   assert parsed.state_spec('RxBxHx_') == Spec(
-    ('pipe',), ('data', 'fsdp'), ('tensor',), None
+    ('pipe',), rows, ('tensor',), None
   )

@@ -1,5 +1,7 @@
 """Operations of programs, against counts by hand."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -11,6 +13,7 @@ from rnn_jax.cells import lstm
 from rnn_jax.cells import rhn
 from rnn_jax.data.text import tokenizer
 from rnn_jax.native import library
+from rnn_jax.ops import routed
 from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.planning import flops
 from rnn_jax.training import programs as programs_lib
@@ -72,6 +75,23 @@ def test_convolutions_by_hand(groups, channels):
   counts = count(run, jnp.ones((2, 6, 10)), jnp.ones((9, channels, 3)))
   # 2 rows of 9 channels and 8 places, each of 3 taps a channel.
   assert counts == {'float32': 2 * (2 * 9 * 8) * 3 * channels}
+
+
+@pytest.mark.parametrize('shards', (1, 2))
+def test_experts_count_as_in_an_even_load(shards):
+  chosen = jnp.zeros((2 * routed.BLOCK, 2), jnp.int32)
+  gate, x = jnp.ones(chosen.shape), jnp.ones((len(chosen), 8))
+
+  def run(x, w):
+    apply = functools.partial(routed.apply, lambda w, x: x @ w, w)
+    return jnp.sum(apply(x, chosen, gate, shards))
+
+  of_all = 2 * chosen.size * 8 * 8 // shards
+  w = jnp.ones((3, 8, 8))
+  assert count(run, x, w) == {'float32': of_all}
+  # Forward, again, and the gradients of x and of w.
+  slopes = jax.grad(run, argnums=(0, 1))
+  assert count(slopes, x, w) == {'float32': 4 * of_all}
 
 
 def test_formats_are_those_of_the_factors():

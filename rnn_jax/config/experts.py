@@ -1,0 +1,94 @@
+"""The section `model.experts` of the config, and its rules."""
+
+import dataclasses
+from typing import Any
+
+from rnn_jax import errors
+from rnn_jax.config.values import option
+
+
+@dataclasses.dataclass(frozen=True)
+class Experts:
+  """MLPs of a layer, of which each token runs some: models/experts.py."""
+
+  count: int = option(0, least=0)  # 0: one MLP, which all tokens run
+  per_token: int = option(2, least=1)  # how many of them a token runs
+  # Weight of the loss that evens out how many tokens they get.
+  balance: float = option(0.01, least=0)
+
+
+def check(config: Any) -> None:
+  """Checks the section against the rest of a Config.
+
+  Raises:
+    InputError: names the key, the value and the remedy.
+  """
+  options, model = config.model.experts, config.model
+  if not options.count:
+    _check_absent(config)
+    return
+  if options.count == 1:
+    errors.refuse(
+      'model.experts.count', 1, 'a router needs a choice: give 2 or more, or 0'
+    )
+  if options.per_token > options.count:
+    errors.refuse(
+      'model.experts.per_token',
+      options.per_token,
+      f'give at most model.experts.count={options.count}',
+    )
+  if not model.mlp_width:
+    errors.refuse(
+      'model.experts.count',
+      options.count,
+      'model.mlp_width=0 has no MLP: give the width of an expert',
+    )
+  if model.biases:
+    errors.refuse('model.biases', True, 'experts have none: give False')
+  if 'hidden' in config.remat.keep:
+    errors.refuse(
+      'remat.keep',
+      config.remat.keep,
+      "experts always compute 'hidden' again: leave it out",
+    )
+  if config.mesh.pipe != 1:
+    errors.refuse(
+      'mesh.pipe',
+      config.mesh.pipe,
+      'not available with model.experts: give 1, and mesh.expert',
+    )
+  if options.balance:
+    _check_balance(config)
+
+
+def _check_absent(config):
+  for field in dataclasses.fields(config.model.experts):
+    value = getattr(config.model.experts, field.name)
+    if value != field.default:
+      errors.refuse(
+        f'model.experts.{field.name}',
+        value,
+        'it has no effect with model.experts.count=0: leave it at '
+        f'{field.default!r}',
+      )
+  if config.mesh.expert != 1:
+    errors.refuse(
+      'mesh.expert',
+      config.mesh.expert,
+      'model.experts.count=0 has nothing to share: give 1, and mesh.data',
+    )
+
+
+def _check_balance(config):
+  if config.remat.segment:
+    errors.refuse(
+      'remat.segment',
+      config.remat.segment,
+      'model.experts.balance is of whole rows: give 0 for one of them',
+    )
+  if config.task.columns:
+    errors.refuse(
+      'model.experts.balance',
+      config.model.experts.balance,
+      f'task.name={config.task.name!r} does not add it to its loss: give 0',
+    )

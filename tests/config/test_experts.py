@@ -1,0 +1,65 @@
+"""The rules of the config's section `model.experts`."""
+
+import pytest
+
+from rnn_jax import config as config_lib
+from rnn_jax import errors
+
+EXPERTS = {'model.experts.count': 4, 'model.mlp_width': 8}
+
+
+def parsed(changes):
+  raw = config_lib.default()
+  config_lib.override(raw, changes)
+  return config_lib.parse(raw)
+
+
+@pytest.mark.parametrize(
+  ('changes', 'message'),
+  (
+    (
+      {'model.experts.balance': 0.1},
+      'model.experts.balance=0.1: it has no effect with model.experts.count=0',
+    ),
+    ({'mesh.expert': 2}, 'mesh.expert=2: model.experts.count=0 has nothing'),
+    (
+      {'model.experts.count': 1},
+      'model.experts.count=1: a router needs a choice: give 2 or more, or 0',
+    ),
+    (
+      EXPERTS | {'model.experts.per_token': 5},
+      'model.experts.per_token=5: give at most model.experts.count=4',
+    ),
+    (
+      EXPERTS | {'model.mlp_width': 0},
+      'model.experts.count=4: model.mlp_width=0 has no MLP',
+    ),
+    (EXPERTS | {'model.biases': True}, 'model.biases=True: experts have none'),
+    (
+      EXPERTS | {'remat.layers': 1, 'remat.keep': ('hidden',)},
+      "remat.keep=\\('hidden',\\): experts always compute 'hidden' again",
+    ),
+    (
+      EXPERTS | {'mesh.pipe': 2},
+      'mesh.pipe=2: not available with model.experts: give 1',
+    ),
+    (EXPERTS | {'mesh.expert': 3}, 'mesh.expert=3: it must divide model.exp'),
+    (EXPERTS | {'mesh.expert': -1, 'mesh.data': 1}, 'mesh.expert=-1: give its'),
+    (
+      EXPERTS | {'remat.segment': 64},
+      'remat.segment=64: model.experts.balance is of whole rows',
+    ),
+    (
+      EXPERTS | {'task.name': 'dpo'},
+      "model.experts.balance=0.01: task.name='dpo' does not add it",
+    ),
+  ),
+)
+def test_what_experts_cannot_do_is_refused(changes, message):
+  with pytest.raises(errors.InputError, match=message):
+    parsed(changes)
+
+
+def test_rows_are_read_in_segments_without_a_balance():
+  config = parsed(EXPERTS | {'remat.segment': 64, 'model.experts.balance': 0.0})
+  assert config.model.experts == config_lib.Experts(4, 2, 0.0)
