@@ -137,7 +137,7 @@ def by_layer(
 
 
 def _is_of_layers(name):
-  return 'stack/blocks/' in name
+  return 'stack/blocks/' in name  # those of models/stack.py with an axis R
 
 
 class _Summing:
@@ -159,11 +159,8 @@ class _Summing:
     def whole(x):
       if not _is_parts(x):
         return x
-      w = (
-        x['base']
-        if 'base' in x
-        else int8_weights.unpack({name: x[name] for name in int8_weights.PARTS})
-      )
+      packed = {name: x[name] for name in int8_weights.PARTS if name in x}
+      w = int8_weights.unpack(packed) if packed else x['base']
       return w + _change(x['a'], x['b'], self._options) if 'a' in x else w
 
     return jax.tree.map(whole, params, is_leaf=_is_parts)
