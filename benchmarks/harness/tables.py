@@ -213,6 +213,13 @@ def mebibytes(value: float | None) -> str:
   return '-' if value is None else f'{digits(value / 2**20)} MiB'
 
 
+def peak_memory(row: Row) -> str:
+  """What a GPU's allocator counted, else the growth of resident memory."""
+  return mebibytes(
+    row.get('device_peak_bytes', row.get('resident_delta_bytes'))
+  )
+
+
 def rate(value: float | None) -> str:
   """Tokens per second, or '-'."""
   return '-' if value is None else f'{value:,.0f}'

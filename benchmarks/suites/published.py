@@ -232,7 +232,7 @@ def _table(rows, kind):
         tables.timed(row, SEQUENCES / row['sequences'] if own else 1.0),
         f'{row["sequences"]} x {row["repeats"]}' if own else '-',
         tables.relative(row, ours),
-        tables.mebibytes(row.get('resident_delta_bytes')),
+        tables.peak_memory(row),
         tables.mebibytes(row.get('temp_bytes')),
       )
     )
@@ -273,7 +273,7 @@ def _generation_table(rows):
         _before(f'generation: {name}'),
         tables.timed(row),
         '-' if token is None else tables.seconds(token),
-        tables.mebibytes(row.get('resident_delta_bytes')),
+        tables.peak_memory(row),
       )
     )
   head = 'variant | published | seconds | per token | peak memory'

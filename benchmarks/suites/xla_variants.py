@@ -172,7 +172,7 @@ def _columns(rows):
     'relative': relative,
     'tracing, compiling': compiling,
     'XLA temporaries': lambda row: tables.mebibytes(row['temp_bytes']),
-    'peak memory': lambda row: tables.mebibytes(row['resident_delta_bytes']),
+    'peak memory': tables.peak_memory,
     'XLA flops': lambda row: _count(row['xla_flops']),
     'XLA bytes': lambda row: _count(row['xla_bytes_accessed']),
     'share of the roofline': share,
