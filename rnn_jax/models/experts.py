@@ -21,8 +21,8 @@ A device may have some of the experts, and some of their columns.
 Sources: Shazeer et al., "Outrageously Large Neural Networks: The
 Sparsely-Gated Mixture-of-Experts Layer", 2017; Fedus et al., "Switch
 Transformers: Scaling to Trillion Parameter Models with Simple and Efficient
-Sparsity", 2021 (J = 1, the balance); Liu et al., "DeepSeek-V3 Technical Report",
-2024 (the balance of each row).
+Sparsity", 2021 (J = 1, the balance); Liu et al., "DeepSeek-V3 Technical
+Report", 2024 (the balance of each row).
 """
 
 import functools
