@@ -64,7 +64,7 @@ class Layer(NamedTuple):
   squares: dict[str, jax.Array]  # {part of the state: sum over rows, by step}
   rows: jax.Array  # how many, by step
   units: dict[str, Units]  # by MLP, CELL
-  load: jax.Array | None  # how many tokens chose each expert
+  load: jax.Array | None = None  # how many tokens chose each expert
 
 
 def layers_of(

@@ -1,5 +1,6 @@
 """Gates, states and units against known values."""
 
+import dataclasses
 import importlib
 
 import jax
@@ -97,6 +98,28 @@ def test_a_smooth_unit_is_dead_below_a_small_number():
     rows = summary.units([[layer]], config)
     dead = {row['of']: row['which'] for row in rows}
     assert dead == {'mlp': of_mlp, 'cell': [2]}
+
+
+def test_the_load_of_experts_is_that_of_real_tokens():
+  config = made.config(model__mlp_width=8)
+  config = dataclasses.replace(
+    config,
+    model=dataclasses.replace(
+      config.model, experts=config_lib.Experts(3, per_token=1)
+    ),
+  )
+  task, params = made.task(config)
+  # The logits of the router are 0, so that each token chooses the first expert.
+  router = params['stack']['blocks']['experts']['router']
+  router['kernel'] = jnp.zeros_like(router['kernel'])
+  rows = summary.loads([look(task, params, made.batch((9, 4)))] * 2)
+  assert rows == [
+    {'layer': n, 'experts': 3, 'least': 0.0, 'most': 3.0, 'idle': 2}
+    for n in range(config.model.layers)
+  ]
+  (first, *_) = look(task, params, made.batch((9, 4)))
+  np.testing.assert_array_equal(first.load, [13, 0, 0])
+  assert summary.units([[first]], config.model) == []
 
 
 def test_the_norm_of_a_state_is_that_of_the_model_s_final_state():

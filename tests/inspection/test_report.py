@@ -72,6 +72,9 @@ def inspection(**changes):
         'which': [1, 6],
       }
     ],
+    'experts': [
+      {'layer': 0, 'experts': 4, 'least': 0.0, 'most': 1.75, 'idle': 1}
+    ],
     'flow': [1.0, 0.5, 0.25],
     **changes,
   }
@@ -85,15 +88,18 @@ def test_the_text_has_each_table():
     '| 0 | keep | 0.9 | 0.1 | 0.9 | 0.95 | 25.0% | 0.0% |',
     '| 0 | memory | 1 | 2 | 3 | 3 |',
     '| 0 | mlp | 8 | 2 | 25.0% | 50.0% | 1 6 |',
+    '| 0 | 4 | 0 | 1.75 | 1 |',
     '| 1+ | 0.5 |',
   ):
     assert line in text, text
 
 
 def test_a_model_without_gates_and_units_has_no_such_tables():
-  text = report.markdown(inspection(gates=[], units=[], half_lives=[], flow=[]))
+  none = dict.fromkeys(('gates', 'units', 'half_lives', 'experts', 'flow'), [])
+  text = report.markdown(inspection(**none))
   assert '## Gradients' in text and '## Norm of the state' in text
-  for title in ('## Gates', '## Hidden', '## Half-life', '## Gradient of'):
+  lacking = 'Gates', 'Hidden', 'Half-life', 'Experts', 'Gradient of'
+  for title in (f'## {name}' for name in lacking):
     assert title not in text
 
 
@@ -136,6 +142,7 @@ def test_all_forms_are_written(tmp_path, monkeypatch):
   assert names == figures | {'inspection.json', 'inspection.md'}
   assert seen['gradient_norm/layer_0'] == 0.5
   assert seen['dead_share/layer_0/mlp'] == 0.25
+  assert seen['busiest_expert/layer_0'] == 1.75
   assert 'ratio/head' not in seen and seen['ratio/layer_0'] == 0.005
   assert histograms.keys() == {
     'gates/layer_0/keep',

@@ -71,7 +71,7 @@ def test_four_processes_and_then_two_end_like_one(config, slow, tmp_path):
   for code, _, err in results:
     assert code == 0, err
   assert 'resumed at step' in results[0][1]
-  assert 'fsdp 2, pipe 2' in results[0][1]
+  assert 'fsdp 2, expert 1, pipe 2' in results[0][1]
 
   steps, own = losses(run)
   assert steps == [*range(1, STEPS + 1)]

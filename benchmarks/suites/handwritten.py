@@ -1,0 +1,77 @@
+"""Operations written by hand, beside what XLA makes of the plain ones.
+
+One is in the package only where its row shows a gain: norm, activation and
+dropout in one operation; experts in blocks of their own rows.
+
+  python -m benchmarks.run --suite=handwritten
+"""
+
+from benchmarks.harness import case
+from benchmarks.harness import plots as plots_lib
+from benchmarks.harness import tables
+
+TIMED = True
+
+RATE = 0.1
+SHAPES = ([32, 256, 192], [32, 256, 1024])  # B, L, D
+CHAINS = 'modules', 'checkpoint', 'by hand'
+TOKENS, WIDTHS = 8192, [192, 384]  # D and F
+COUNTS = ([8, 2], [32, 2])  # E and J
+EXPERTS = 'one MLP', 'routed', 'ragged_dot'
+
+
+def cases(quick: bool) -> list[case.Case]:
+  """Each form of each operation at each size."""
+  return [*_chains(quick), *_experts(quick)]
+
+
+def _chains(quick):
+  for shape in SHAPES:
+    named = f'norm, gelu, dropout of {"x".join(map(str, shape))}: '
+    size = [2, 8, 16] if quick else shape
+    for form in CHAINS:
+      yield case.Case(
+        named + form,
+        'workloads.handwritten.norm_dropout',
+        {'shape': size, 'form': form, 'rate': RATE},
+        base=named + CHAINS[0],
+      )
+
+
+def _experts(quick):
+  tokens, widths = (32, [8, 16]) if quick else (TOKENS, WIDTHS)
+  for count, chosen in COUNTS:
+    named = f'{chosen} of {count} experts, {TOKENS:,} tokens: '
+    for form in EXPERTS:
+      yield case.Case(
+        named + form,
+        'workloads.handwritten.experts',
+        {
+          'tokens': tokens,
+          'widths': widths,
+          'counts': [count, chosen],
+          'form': form,
+        },
+        base=named + EXPERTS[0],
+      )
+
+
+def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
+  """Time and temporaries of each form, relative to the plain one."""
+
+  def relative(row):
+    group = row['case'].rpartition(': ')[0]
+    plain = CHAINS[0] if group.startswith('norm') else EXPERTS[0]
+    return tables.relative(row, tables.good(rows, f'{group}: {plain}'))
+
+  yield tables.provenance(rows)
+  yield tables.by_row(
+    'operation',
+    rows,
+    {
+      'forward and backward': tables.timed,
+      'relative': relative,
+      'XLA temporaries': lambda row: tables.mebibytes(row['temp_bytes']),
+    },
+  )
+  yield tables.unmeasured(cases(False), rows)
