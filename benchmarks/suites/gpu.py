@@ -373,6 +373,8 @@ def _rehearsed(rows):
       'chunked form.'
     )
     yield tables.by_row('case', ahead, COMPILED)
+  left = tables.unmeasured(cases(False), rows)
+  yield left.replace('measured', 'rehearsed')
 
 
 COMPILED = {
