@@ -30,6 +30,7 @@ LIBRARY = {
   'bfloat16 operands': {'train.precision': 'bfloat16_operands'},
   'float16': {'train.precision': 'float16'},
   'int8 forward': {'train.quantized': 'int8'},
+  'fp8 forward': {'train.quantized': 'fp8'},
   'layers scanned': {'model.unroll': 1},
   **{
     f'chunked, {n} steps': {
