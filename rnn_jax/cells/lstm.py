@@ -89,7 +89,7 @@ class Cell(gated.Cell):
   def project(self, x_BxLxD: jax.Array) -> jax.Array:
     # A single step is always `step`.
     whole = self._is_cudnn and x_BxLxD.shape[1] > 1
-    return x_BxLxD if whole else super().project(x_BxLxD)
+    return x_BxLxD if whole else self.projection(x_BxLxD)
 
   def recur(
     self, state: State, u: jax.Array, starts_BxL: jax.Array | None

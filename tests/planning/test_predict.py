@@ -23,7 +23,7 @@ DEVICE = devices.Device(
   node=8,
 )
 MADE = program.Program(
-  sizes=(4, 4, 1, 1, 2),
+  sizes=(4, 4, 1, 1, 1, 2),
   rows=32,
   length=10,
   parameters=7,

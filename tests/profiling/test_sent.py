@@ -53,7 +53,7 @@ backend_config={"known_trip_count":{"n":"3"}}
 to_apply=%sum
 }
 """
-SIZES = 2, 1, 1, 1, 2
+SIZES = 2, 1, 1, 1, 1, 2
 
 
 def test_what_is_between_a_start_and_its_done():
@@ -102,7 +102,7 @@ to_apply=%region_4.2_promoted
 to_apply=%region_4.2
 }
 """
-  assert sent.of(hlo.Program(text), (2, 1, 1, 1, 2)) == (
+  assert sent.of(hlo.Program(text), SIZES) == (
     ('all-reduce', ('data',), 32.0, 1, 32.0, math.inf, math.inf),
     ('all-reduce', ('tensor',), 16.0, 1, 0.0, math.inf, math.inf),
   )

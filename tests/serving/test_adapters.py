@@ -8,6 +8,7 @@ import pytest
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.data.text import turns
 from rnn_jax.models import adapters as adapters_lib
 from rnn_jax.serving import engine
 from rnn_jax.serving import requests
@@ -137,10 +138,11 @@ def test_a_state_is_of_its_adapter(bundle, adapters, served):
 
 def test_turns_are_an_adapters_own(served):
   assert served.asks('y') and not served.asks() and not served.asks('x')
-  ids = served.encode_turns(['abc'], 'y')
+  said = turns.alternate(['abc'])
+  ids = served.encode_turns(said, adapter='y')
   assert ids[0] == ids[-1] == models.CHARACTERS.boundary
   with pytest.raises(errors.InputError, match="wasn't trained on turns"):
-    served.encode_turns(['abc'], 'x')
+    served.encode_turns(said, adapter='x')
   with pytest.raises(
     errors.InputError, match=r"adapter='z': give one of \('x'"
   ):

@@ -258,7 +258,9 @@ def test_auto_logs_its_choice_once(caplog):
     for _ in range(2):
       jaxpr(2, impl='auto')
   logged = [record.getMessage() for record in caplog.records]
-  assert logged.count("gla.recurrence: impl='auto' runs 'native'") == 1
+  assert (
+    logged.count("gla.recurrence: impl='auto' runs 'native' in float32") == 1
+  )
 
 
 @pytest.mark.parametrize(
