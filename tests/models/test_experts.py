@@ -14,7 +14,7 @@ from rnn_jax.ops import precision
 from tests.support import draws
 
 B, L, D, F, E, V = 3, 7, 6, 5, 4, 11
-CLOSE = 3e-6  # measured: 6e-7, of the largest number
+CLOSE = 3e-6  # of the largest number
 
 
 def build(per_token, **model):

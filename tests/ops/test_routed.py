@@ -11,7 +11,7 @@ from rnn_jax.ops import routed
 from tests.support import draws
 
 T, J, E, D, P = 19, 2, 5, 3, 4
-CLOSE = 2e-6  # measured: 3e-7, of the largest number
+CLOSE = 2e-6  # of the largest number
 IDLE = 3
 
 

@@ -20,7 +20,7 @@ def results():
 
 @pytest.mark.parametrize('form', experts.FORMS)
 def test_a_mesh_gives_the_numbers_of_one_device(results, form):
-  # Measured after 3 steps: parameters 3e-7, sums 1e-6 of them.
+  # As in test_forms.py; the sums have fewer rows.
   params, sums, own = results[form]
   assert params < 2e-6
   assert sums < 1e-5
