@@ -120,9 +120,7 @@ def _jax_forward(who):
 
   from rnn_jax.ops import gla
 
-  return lambda *inputs: gla.recurrence(
-    *inputs, impl=who, operands='bfloat16'
-  )
+  return lambda *inputs: gla.recurrence(*inputs, impl=who, operands='bfloat16')
 
 
 def _jax_passes(repeats, who, inputs, cotangent):
