@@ -35,7 +35,10 @@ def norm_dropout(
 ) -> measure.Values:
   """Seconds and temporaries of a form."""
   x, cotangent = _draw(shape, shape)
-  run = functools.partial(FORMS[form], rate=rate)
+
+  def run(x, key):
+    return FORMS[form](x, key, rate)
+
   return _measured(repeats, run, (x,), jax.random.key(1), cotangent)
 
 

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from benchmarks.workloads import handwritten
 
@@ -27,6 +28,12 @@ def test_the_backward_pass_by_hand_is_that_of_its_equations():
     results.append((y, *back(dy)))
   for a, b in zip(*results, strict=True):
     np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize('form', handwritten.FORMS)
+def test_each_form_is_measured(form):
+  row = handwritten.norm_dropout(1, [2, 3, 8], form, RATE)
+  assert row['median'] > 0
 
 
 def test_experts_in_blocks_are_those_of_ragged_dot():
