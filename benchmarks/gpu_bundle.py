@@ -8,7 +8,7 @@ and on that machine, as often as it takes:
 
 The folder gets the code of this commit, wheels of the versions in
 constraints.txt, and run.sh, which installs them beside that machine's own
-packages and goes on with the cases that have no row in RESULTS/gpu.jsonl. There
+packages and measures the cases that have no row in RESULTS/gpu.jsonl yet. There
 must be Python, jax with CUDA and, for the rows of peers, PyTorch with CUDA; a
 peer without it is named in its rows. The rows then belong in
 benchmarks/results/.

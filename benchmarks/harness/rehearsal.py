@@ -1,4 +1,4 @@
-"""Runs the suite of a GPU without one, so that a GPU's first run isn't its own.
+"""Runs the suite of a GPU without one: its first run on a GPU isn't the first.
 
 Each case runs on the CPU at the sizes of --quick, kernels interpreted. Where
 the packages of cuda12 or cuda13 are installed, a case whose workload compiles

@@ -12,7 +12,7 @@ class Experts:
   """MLPs of a layer, of which each token runs some: models/experts.py."""
 
   count: int = option(0, least=0)  # 0: one MLP, which all tokens run
-  per_token: int = option(2, least=1)  # how many of them a token runs
+  per_token: int = option(2, least=1)  # experts that run per token
   # Weight of the loss that evens out how many tokens they get.
   balance: float = option(0.01, least=0)
 

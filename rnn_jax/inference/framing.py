@@ -59,7 +59,7 @@ def frame(bundle: bundle_lib.Bundle, text: str | bytes) -> Framed:
   Raises:
     InputError: it isn't UTF-8, or the task predicts nothing of it.
   """
-  content = _utf8(text)
+  content = tokenizer_lib.valid(text).encode()
   config, tokenizer = bundle.config, bundle.tokenizer
   task, ids = _example(config, tokenizer, content)
   if not content and task.predicts_all:
@@ -142,17 +142,6 @@ def _end(text, begin, piece, lossless):
 def _sought(piece, lossless):
   # Words of a lossy tokenizer end with a space that the text may lack.
   return piece if lossless else piece.strip()
-
-
-def _utf8(text):
-  try:
-    content = text.encode() if isinstance(text, str) else bytes(text)
-    content.decode()
-  except UnicodeError as error:
-    raise errors.InputError(
-      f"text {_shown(text)} isn't UTF-8: {error}"
-    ) from None
-  return content
 
 
 def _shown(text):

@@ -111,6 +111,8 @@ def check(model: nn.Module, params: PyTree, table: Table) -> None:
     InputError: names the matrices that are read elsewhere than in the layers
       that `applied` knows.
   """
+  if not table:
+    return
   seen: set[str] = set()
   B = 2
 

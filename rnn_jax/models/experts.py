@@ -142,7 +142,7 @@ def with_load(
   sums: Sums,
   routes: PyTree,
   weights_BxL: jax.Array,
-  real_BxL: jax.Array,
+  bounds_BxL: jax.Array,
   options: config_lib.Experts,
 ) -> Sums:
   """Returns a task's sums with the balance of its experts.
@@ -151,7 +151,8 @@ def with_load(
     sums: of the rows; 'weight' is that of their predictions.
     routes: as `apply` returns them.
     weights_BxL: of the predictions, whose sum is 'weight'.
-    real_BxL: which steps count, see `real`; Bx1 for all of a row's.
+    bounds_BxL: weights up to whose last positive one a row's steps count; Bx1
+      for all or none of them.
     options: section `model.experts`.
 
   Returns:
@@ -168,7 +169,7 @@ def with_load(
   )
   R, B, L, E = p_RxBxLxE.shape
   over_time = devices.current().over_time
-  real_BxL = jnp.broadcast_to(real_BxL, (B, L))
+  real_BxL = jnp.broadcast_to(real(bounds_BxL), (B, L))
   real_1xBxLx1 = real_BxL[None, :, :, None].astype(jnp.float32)
   count_B = jnp.maximum(over_time(jnp.sum(real_BxL, 1, dtype=jnp.float32)), 1)
   is_chosen_RxBxLxE = jnp.sum(jax.nn.one_hot(chosen_RxBxLxJ, E), 3)

@@ -168,7 +168,7 @@ class Task(base.Task):
       sums,
       routes,
       weights_BxL,
-      experts.real(batch.weights_BxL),
+      batch.weights_BxL,
       self._config.model.experts,
     )
     return state, sums

@@ -140,7 +140,7 @@ class Task(base.Task):
       sums,
       routes,
       batch.weights_BxL,
-      batch.weights_BxL > 0,
+      batch.weights_BxL,
       self._config.model.experts,
     )
     return sums['objective'], (sums, state)

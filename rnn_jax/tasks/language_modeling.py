@@ -124,9 +124,7 @@ class Task(base.Task):
   ) -> Sums:
     """Returns the sums of a batch with the balance of its experts."""
     weights, options = batch.weights_BxL, self._model_config.experts
-    return experts.with_load(
-      sums, routes, weights, experts.real(weights), options
-    )
+    return experts.with_load(sums, routes, weights, weights, options)
 
   def _interleave(self, params, rngs, state, batch):
     """Runs `_segment` with a pipeline that interleaves forward and backward."""

@@ -137,9 +137,7 @@ def test_the_balance_is_that_of_the_real_steps_of_each_row():
       }
     }
     given = {'objective': jnp.float32(3), 'weight': jnp.sum(WEIGHTS)}
-    sums = experts_lib.with_load(
-      given, sown, WEIGHTS, experts_lib.real(WEIGHTS), options
-    )
+    sums = experts_lib.with_load(given, sown, WEIGHTS, WEIGHTS, options)
     return sums['objective'], sums
 
   (objective, sums), slopes = run(logits)
@@ -204,7 +202,7 @@ def test_groups_of_layers_route_alike(remat):
       given = {'objective': jnp.sum(jnp.cos(x)), 'weight': jnp.float32(1)}
       weights = jnp.ones((B, L))
       sums = experts_lib.with_load(
-        given, sown, weights, weights > 0, made.config.experts
+        given, sown, weights, weights, made.config.experts
       )
       return sums['objective'], sums
 

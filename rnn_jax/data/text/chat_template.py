@@ -111,12 +111,12 @@ def find_end(
   if not after.startswith(before):
     raise _refused("the prompt for a reply doesn't begin its text", REMEDY)
   _, said, rest = after[len(before) :].rpartition(ANSWER.content)
-  found = [(rest.find(x), -len(x), x) for x in special if x and x in rest]
-  if not said or not found:
+  ends = [(rest.find(x), -len(x), x) for x in special if x and x in rest]
+  if not said or not ends:
     raise _refused(
       'no special token ends a reply, so none could end', 'write one after it'
     )
-  end = min(found)[2]
+  end = min(ends)[2]
   turns = 3 * [QUESTION, ANSWER]
   (_, _, second, _, third, _), _ = Template(text, tokens, end).parts(
     turns, False

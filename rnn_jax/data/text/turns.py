@@ -162,14 +162,14 @@ class Chat(Framing):
   def _ended(self, rest):
     """Returns the text after the last reply, up to the end of its last turn."""
     end = self._template.end
-    text, found, after = rest.rpartition(end)
+    text, last, after = rest.rpartition(end)
     if after.strip():
       raise errors.InputError(
         "the model's chat template: a turn of the user isn't ended by "
         f'{end!r}, so that no state is between it and another: end with a '
         "turn of role 'assistant'"
       )
-    return text + found
+    return text + last
 
 
 def of(tokenizer: tokenizer_lib.Tokenizer) -> Framing:
