@@ -70,7 +70,7 @@ def test_a_good_grid_passes():
 
 
 FILES = {
-  'no function': ('x = 1', "get_grid.*fails, AttributeError.*'get_grid'"),
+  'no function': ('x = 1', r'it has no get_grid\(\): write one'),
   'an error': (
     'import no_such_module',
     'ModuleNotFoundError.*correct the',

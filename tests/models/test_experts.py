@@ -181,7 +181,8 @@ def test_a_text_is_read_as_it_is_written():
   step = jax.jit(made.apply)
   for t in range(L):
     state, logits = step(variables, state, tokens[:, t : t + 1])
-    np.testing.assert_allclose(logits[:, 0], whole[:, t], rtol=0, atol=2e-6)
+    # Measured: 2.6e-6, of numbers up to 3, on a processor with AVX2.
+    np.testing.assert_allclose(logits[:, 0], whole[:, t], rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize(
