@@ -337,6 +337,8 @@ def describe(
 ) -> str:
   """Returns a line about the training batches: rows x length, and padding.
 
+  If examples are too long for a row and left out, it says how many.
+
   Raises:
     InputError: as `batch_shapes`.
   """
@@ -347,6 +349,7 @@ def describe(
     f'{data.layout}, {"at most " * data.shapes_vary}'
     f'{len(shapes)} shape{"s" * (len(shapes) > 1)}: {" ... ".join(ends)}'
   )
+  summary += _left_out(corpus.examples(data, 'train'))
   if not data.pads:
     return f'{summary}, no padding'
   lengths = shapes_lib.sample_lengths(corpus, data, seed)
@@ -359,6 +362,20 @@ def describe(
   return (
     f'{summary}, padding efficiency {made.efficiency:.0%} '
     f'({len(lengths):,} sampled rows)'
+  )
+
+
+def _left_out(examples):
+  """Returns ', 3 of 64 sampled examples ...', or '' if all fit."""
+  if not (fits := getattr(examples, 'fits', None)):
+    return ''
+  sample = _evenly(len(examples), PROBED)
+  lost = sum(not fits(int(n)) for n in sample)
+  return (
+    f', {lost} of {len(sample)} sampled examples are left out: they need a '
+    'longer data.length'
+    if lost
+    else ''
   )
 
 

@@ -1,6 +1,7 @@
 """Preferences against their equation in float64, and as a run."""
 
 import json
+import re
 import shutil
 
 import jax
@@ -79,7 +80,10 @@ def test_a_row_is_both_sequences(framing):
   assert len(short) == len(ids) - 4
   plain = np.maximum(short, ~short).tolist()
   assert bytes(plain[1:7]).decode() == prompt[2:]
-  assert not len(make_examples(framing, 26, PAIRS[0]).make(0, 0))
+  least = len(ids) - 1 - 2 * (len(prompt) - 1)  # with one byte of the prompt
+  for length in (least, least - 1):
+    made = make_examples(framing, length, PAIRS[0])
+    assert made.fits(0) == (len(made.make(0, 0)) > 0) == (length == least)
 
 
 def log_probabilities(bundle, ids, weights):
@@ -174,6 +178,7 @@ def write_pairs(folder):
     for n in range(4)
     for word in ('gate', 'key', 'state\nand', 'a')
   ]
+  rows += [{'prompt': 'too', 'chosen': 'long' * 16, 'rejected': 'zz'}] * 4
   path = folder / 'pairs.jsonl'
   path.write_text(''.join(f'{json.dumps(row)}\n' for row in rows))
   return str(path)
@@ -181,7 +186,7 @@ def write_pairs(folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize('rank', (0, 2))
-def test_a_run_prefers_what_was_chosen(rank, tmp_path):
+def test_a_run_prefers_what_was_chosen(rank, tmp_path, capsys):
   raw = tiny.raw_config(tiny.write_text(tmp_path / 'text'))
   reference = bundles.make(raw, BYTES)
   bundle_lib.write(reference, tmp_path / 'base')
@@ -200,6 +205,8 @@ def test_a_run_prefers_what_was_chosen(rank, tmp_path):
   start = loop.Start(init=init)
   done = loop.train(config_lib.parse(raw), str(run), start=start)
   assert done.finished == 'all steps' and done.skipped_steps == 0
+  said = r', \d of 1\d sampled examples are left out: they need a longer data.l'
+  assert re.search(said, capsys.readouterr().out)
   saved = json.loads((run / 'config.json').read_text())
   assert saved['data']['field'] == 'prompt,chosen,rejected'
   reports = [

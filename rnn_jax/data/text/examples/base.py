@@ -35,7 +35,8 @@ class Examples(Protocol):
   """Makes examples; their number is the same in each epoch.
 
   Some also have `size(example, epoch)`: how many ids `make` returns, or None if
-  that isn't known before they are made.
+  that isn't known before they are made. And some have `fits(example)`: whether
+  an example fits a row; those that don't are left out, and a run says so.
   """
 
   def __len__(self) -> int:

@@ -60,16 +60,24 @@ class Pairs:
     """Returns the ids of an example; none of a pair that doesn't fit."""
     del epoch
     prompt, *replies = self._encoded.parts(example)
-    chosen, rejected = (np.append(ids, self._end) for ids in replies)
-    room = self._longest - len(chosen) - len(rejected)
-    room = room // 2 - len(self._between)
+    room = self._room(replies)
     if room < 1 or not len(prompt):
       return np.zeros(0, np.int32)
+    chosen, rejected = (np.append(ids, self._end) for ids in replies)
     # ~ids are only read.
     question = ~np.concatenate([prompt[-room:], self._between])
     return np.concatenate(
       [~self._boundary, question, chosen, question, rejected]
     ).astype(np.int32)
+
+  def fits(self, example: int) -> bool:
+    """Returns whether the replies leave room for a prompt."""
+    return self._room(self._encoded.parts(example)[1:]) >= 1
+
+  def _room(self, replies):
+    """Returns how many ids of a prompt fit beside its replies."""
+    ends = len(replies) * (len(self._between) + len(self._end))
+    return (self._longest - sum(map(len, replies)) - ends) // 2
 
 
 def encoder(task: config_lib.Task) -> encoded.EncodeParts:
