@@ -11,7 +11,8 @@ sees='row' a step sees all of its row, such as an image, and there is no state.
 
 With `kv_heads` = G below H, groups of H / G queries share keys and values, and
 the state is so much smaller. Rotary positions may rotate only the first
-`rotary_width` channels of a head.
+`rotary_width` channels of a head, and `rotary_scaling` lets them turn more
+slowly, as in models that were extended to longer texts (ops/rotary.py).
 
 Shapes: x BxLxD, q, y BxLxHxK, k, v BxLxGxK, the state BxWxGxK twice. With
 G = H, H K = D and biases there are 4 D^2 + 4 D parameters.
@@ -66,6 +67,8 @@ class Config(base.Config):
   sees: str = 'past'  # or 'row': all of it, later steps included
   rotary: float = 10_000.0  # base of rotary positions; 0: no positions
   rotary_width: int = 0  # channels of a head that they rotate; 0: all
+  # (), (factor,) for all angles, or Llama 3's (factor, low, high, length).
+  rotary_scaling: tuple[float, ...] = ()
   biases: bool = False  # on q, k, v and the output
   output_bias: bool = True  # with `biases`: on the output too
   dropout: float = 0.0  # on y
@@ -119,6 +122,8 @@ class Config(base.Config):
     if not self.rotary:
       if self.rotary_width:
         self._refuse('rotary_width', 'cell.rotary=0 rotates nothing: give 0')
+      if self.rotary_scaling:
+        self._refuse('rotary_scaling', 'cell.rotary=0 rotates nothing: give ()')
       return
     if self.rotary <= 1:
       self._refuse('rotary', 'give a number above 1, or 0 for no positions')
@@ -129,6 +134,12 @@ class Config(base.Config):
     key = 'rotary_width' if self.rotary_width else 'head_width'
     if getattr(self, key) % 2:
       self._refuse(key, 'rotary positions need an even number')
+    if (scaling := self.rotary_scaling) and not _is_scaling(*scaling):
+      self._refuse(
+        'rotary_scaling',
+        'give (), (factor,) or (factor, low, high, length), with a factor of '
+        '1 or more and 0 < low < high',
+      )
 
   def _check_row(self, config):
     # A run's stored config has the window that `settle` returned.
@@ -243,6 +254,7 @@ class Cell(base.Cell):
       impl='auto' if self.plan.impl == 'scan' else self.plan.impl,
       base=self.config.rotary,
       rotated=self.config.rotary_width,
+      scaling=self.config.rotary_scaling,
       top_k=self.config.top_k,
       queries=self.plan.remat_every or self.plan.chunk_length or 0,
     )
@@ -254,8 +266,11 @@ class Cell(base.Cell):
     q, k, v = u
     if self.config.rotary:
       position = jnp.arange(q.shape[1])[None]
-      angles = position, self.config.rotary, self.config.rotary_width
-      q, k = (rotary.rotate(x, *angles).astype(x.dtype) for x in (q, k))
+      config = self.config
+      angles = config.rotary, config.rotary_width, config.rotary_scaling
+      q, k = (
+        rotary.rotate(x, position, *angles).astype(x.dtype) for x in (q, k)
+      )
     k, v = (jnp.repeat(x, q.shape[2] // k.shape[2], 2) for x in (k, v))
     options = row_attention.Options(
       'softmax', ROW_IMPLS[self.plan.impl], operands=self.policy.operands
@@ -265,3 +280,9 @@ class Cell(base.Cell):
 
   def emit(self, y: jax.Array) -> jax.Array:
     return self.output(self.drop(y, deterministic=not self.has_rng('dropout')))
+
+
+def _is_scaling(factor, *band):
+  if factor < 1 or len(band) not in (0, 3):
+    return False
+  return not band or (0 < band[0] < band[1] and band[2] > 0)

@@ -181,6 +181,7 @@ class Attention(Layer):
     top_k: the number of highest scores in the softmax; 0: all.
     rotary: base of rotary positions; 0: no positions.
     rotary_width: channels of a head that they rotate; 0: all.
+    rotary_scaling: of their angles; see ops/rotary.py.
     biases: whether q, k, v and y have biases.
     output_bias: with `biases`, whether y has one.
   """
@@ -194,6 +195,7 @@ class Attention(Layer):
   top_k: int = 0
   rotary: float = 10_000.0
   rotary_width: int = 0
+  rotary_scaling: tuple[float, ...] = ()
   biases: bool = False
   output_bias: bool = True
 

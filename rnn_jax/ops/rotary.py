@@ -5,12 +5,20 @@
 or, for neighbours, (x_{2i}, x_{2i+1}) by the same angle. Where only some
 channels are rotated, K is their number, and the others stay as they are.
 
+A model reaches beyond the rows of its training if its angles grow more slowly:
+a scaling (f,) divides all by f, and (f, low, high, length) those only of pairs
+that turn less than `low` times in `length` positions; a pair that turns more
+than `high` times keeps its angle, and between these the share that is divided
+falls linearly.
+
 The inner product of two rotated vectors depends only on the difference of their
 positions p. So p may be counted from any common origin: the first key of a row,
 or backwards from a query. Angles are integers in units of 2^-32 turns, which
 wrap around where the circle does, so that this is exact however large p is.
 Source: Su et al., "RoFormer: Enhanced Transformer with Rotary Position
-Embedding", 2021.
+Embedding", 2021; Chen et al., "Extending Context Window of Large Language
+Models via Positional Interpolation", 2023; Grattafiori et al., "The Llama 3
+Herd of Models", 2024.
 """
 
 import functools
@@ -25,6 +33,7 @@ def rotate(
   position_BxL: jax.Array,
   base: float,
   rotated: int = 0,
+  scaling: tuple[float, ...] = (),
 ) -> jax.Array:
   """Returns x rotated, BxLxHxK in float32.
 
@@ -33,11 +42,13 @@ def rotate(
     position_BxL: integers; their B may be 1.
     base: above 1.
     rotated: how many of the first channels are rotated, an even number; 0: all.
+    scaling: (), (f,) or (f, low, high, length); see the module's docstring.
   """
   x = x_BxLxHxK.astype(jnp.float32)
   width = rotated or x.shape[-1]
   rest = [x[..., width:]] if width < x.shape[-1] else []
-  cos, sin = (t[:, :, None] for t in angles(position_BxL, width // 2, base))
+  tables = angles(position_BxL, width // 2, base, scaling)
+  cos, sin = (table[:, :, None] for table in tables)
   a, b = jnp.split(x[..., :width], 2, -1)
   return jnp.concatenate([a * cos - b * sin, a * sin + b * cos, *rest], -1)
 
@@ -63,13 +74,16 @@ def rotate_neighbours(
 
 
 def angles(
-  position_BxL: jax.Array, half: int, base: float
+  position_BxL: jax.Array,
+  half: int,
+  base: float,
+  scaling: tuple[float, ...] = (),
 ) -> tuple[jax.Array, jax.Array]:
   """Returns the (cosines, sines) of `half` angles at each position.
 
   Both are BxLx`half` in float32. Positions are integers.
   """
-  parts = np.round(_turns(half, base) * 2.0**32).astype(np.uint32)
+  parts = np.round(_turns(half, base, scaling) * 2.0**32).astype(np.uint32)
   angle = position_BxL.astype(jnp.uint32)[..., None] * parts[None, None]
   # From -pi to pi, where float32 has the most digits.
   angle = angle.astype(jnp.int32).astype(jnp.float32) * (2 * np.pi / 2**32)
@@ -87,6 +101,14 @@ def table(length: int, half: int, base: float) -> tuple[np.ndarray, np.ndarray]:
   return np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32)
 
 
-def _turns(half, base):
+def _turns(half, base, scaling=()):
   """Returns the turns per position of each angle, float64."""
-  return base ** (-np.arange(half) / half) / (2 * np.pi)
+  turns = base ** (-np.arange(half) / half) / (2 * np.pi)
+  if not scaling:
+    return turns
+  factor, *band = scaling
+  kept = 0.0
+  if band:
+    low, high, length = band
+    kept = np.clip((length * turns - low) / (high - low), 0, 1)
+  return turns * (kept + (1 - kept) / factor)

@@ -191,9 +191,7 @@ def llama(state, tokens, keys):
   state = _Tensors(state, keys['rms_norm_eps'])
   x = state['model.embed_tokens.weight'][tokens]
   L, K = tokens.shape[1], keys['head_dim']
-  angle = np.arange(L)[:, None] * keys['rope_theta'] ** (
-    -2 * np.arange(K // 2) / K
-  )
+  angle = np.arange(L)[:, None] * _frequencies(keys, K)
   cos, sin = np.cos(angle)[None, :, None], np.sin(angle)[None, :, None]
 
   def rotate(x):
@@ -217,6 +215,27 @@ def llama(state, tokens, keys):
     h = state.rms(f'{name}.post_attention_layernorm', x)
     x = x + state.mlp(f'{name}.mlp', h)
   return state.head('model.norm', 'model.embed_tokens', x)
+
+
+def _frequencies(keys, K):
+  """The angles per position of rotary pairs, by their wavelengths."""
+  frequencies = keys['rope_theta'] ** (-2 * np.arange(K // 2) / K)
+  scaling = keys.get('rope_scaling') or {'factor': 1}
+  slow = frequencies / scaling['factor']
+  if scaling.get('rope_type') != 'llama3':
+    return slow
+  length = scaling['original_max_position_embeddings']
+  low, high = scaling['low_freq_factor'], scaling['high_freq_factor']
+  own = []
+  for fast, slower in zip(frequencies, slow, strict=True):
+    wavelength = 2 * np.pi / fast
+    share = (length / wavelength - low) / (high - low)
+    if wavelength < length / high:
+      share = 1
+    elif wavelength > length / low:
+      share = 0
+    own.append(share * fast + (1 - share) * slower)
+  return np.array(own)
 
 
 def mamba2(state, tokens, keys):

@@ -20,6 +20,20 @@ def test_equals_a_complex_product():
   np.testing.assert_array_equal(got[..., 6:], wider[..., 6:])
 
 
+def test_scaled_angles():
+  base = 500.0
+  own = base ** (-np.arange(3) / 3) / (2 * np.pi)
+  length = 2 / own[1]  # the second pair turns twice in it
+  for scaling, want in (
+    ((4,), own / 4),
+    ((4, 1, 3, length), [own[0], own[1] * (1 + 1 / 4) / 2, own[2] / 4]),
+  ):
+    cos, sin = rotary.angles(np.array([[0, 5]]), 3, base, scaling)
+    angle = 2 * np.pi * 5 * np.array(want)
+    np.testing.assert_allclose(cos[0, 1], np.cos(angle), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(sin[0, 1], np.sin(angle), rtol=0, atol=1e-6)
+
+
 def test_a_product_depends_only_on_the_difference_of_positions():
   q, k = np.random.default_rng(0).normal(size=(2, 1, 1, 1, 8))
   products = [

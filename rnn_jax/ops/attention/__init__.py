@@ -57,6 +57,7 @@ class Options:
     impl: one of IMPLS. A named one never falls back to another.
     base: of the rotary angles; 0: no positions.
     rotated: the number of channels of a head that positions rotate; 0: all.
+    scaling: of the angles; see ops/rotary.py.
     top_k: keys of a query that enter the softmax; 0: all.
     queries: in a block; 0: QUERIES. The result doesn't depend on it.
     keys: in a block; 0: KEYS. With a top_k, all that a block of queries sees.
@@ -65,6 +66,7 @@ class Options:
   impl: str = 'auto'
   base: float = 0.0
   rotated: int = 0
+  scaling: tuple[float, ...] = ()
   top_k: int = 0
   queries: int = 0
   keys: int = 0
@@ -174,7 +176,8 @@ def _one_step(cache, steps_B, q, k, v, options):
 def _rotated(x, position_BxL, options):
   if not options.base:
     return x
-  y = rotary.rotate(x, position_BxL, options.base, options.rotated)
+  angles = options.base, options.rotated, options.scaling
+  y = rotary.rotate(x, position_BxL, *angles)
   return y.astype(x.dtype)
 
 

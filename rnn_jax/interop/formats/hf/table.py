@@ -20,6 +20,7 @@ import types
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
 
@@ -35,6 +36,16 @@ ACTIVATIONS = {  # hidden_act and the gated MLP that has it
   'silu': 'swiglu',
   'swish': 'swiglu',
   'gelu': 'geglu',
+}
+SCALINGS: dict[str, tuple[str, ...]] = {  # rope_type and what it needs
+  'default': (),
+  'linear': ('factor',),
+  'llama3': (
+    'factor',
+    'low_freq_factor',
+    'high_freq_factor',
+    'original_max_position_embeddings',
+  ),
 }
 
 
@@ -91,7 +102,7 @@ class Keys:
       self.refuse(name, value, 'give a whole number')
     return value
 
-  def number(self, name: str, default: float) -> float:
+  def number(self, name: str, default: float | None = None) -> float:
     """Returns a number; null and a missing one are the default."""
     value = self._get(name, default)
     if not isinstance(value, (int, float)) or isinstance(value, bool):
@@ -112,19 +123,29 @@ class Keys:
       self.refuse(name, value, f'only {[*allowed]} are supported')
     return value
 
-  def rotary(self) -> float:
-    """Returns the base of rotary positions, named in either of two ways."""
+  def rotary(self, kinds: Sequence[str] = ('default',)) -> float:
+    """Returns the base of rotary positions, named in either of two ways.
+
+    `kinds` are the values of rope_type that are supported.
+    """
+    given = self._rotary()
+    given.one_of('rope_type', kinds, 'default')
+    return given.number('rope_theta', 10_000.0)
+
+  def rotary_scaling(self) -> tuple[float, ...]:
+    """Returns the scaling of rotary positions of a kind of SCALINGS."""
+    given = self._rotary()
+    names = SCALINGS[given.values['rope_type']]
+    return tuple(given.number(name) for name in names)
+
+  def _rotary(self):
     old = {'rope_theta': self.values.get('rope_theta', 10_000.0)}
     given = self.values.get('rope_parameters') or {
       **old,
       **(self.values.get('rope_scaling') or {}),
     }
-    keys = Keys(self.path, given)
     kind = given.get('rope_type', given.get('type', 'default'))
-    Keys(self.path, {'rope_type': kind}).one_of(
-      'rope_type', ('default',), 'default'
-    )
-    return keys.number('rope_theta', old['rope_theta'])
+    return Keys(self.path, old | given | {'rope_type': kind})
 
   def refuse(self, name: str, value: Any, remedy: str) -> None:
     """Raises InputError about a key."""
@@ -247,6 +268,16 @@ def scale(
 ) -> Tensor:
   """Returns the scale of a norm; `theirs` and `ours` are its names."""
   return Tensor(f'{theirs}.weight', (width,), f'{ours}.scale', layer=layer)
+
+
+def rotary(base: float, scaling: tuple[float, ...]) -> dict[str, Any]:
+  """Returns rope_parameters, the inverse of Keys.rotary and its scaling."""
+  kinds = {len(names): kind for kind, names in SCALINGS.items()}
+  kind = kinds[len(scaling)]
+  values: dict[str, Any] = dict(zip(SCALINGS[kind], scaling, strict=True))
+  if (length := SCALINGS['llama3'][-1]) in values:
+    values[length] = int(values[length])
+  return {'rope_type': kind, 'rope_theta': base} | values
 
 
 def activation(mlp: str) -> str:

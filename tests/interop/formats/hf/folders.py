@@ -27,6 +27,13 @@ LLAMA = {
   'eos_token_id': 5,
   'tie_word_embeddings': False,
 }
+LLAMA3 = {  # of three frequencies: kept, between, slowed down
+  'rope_type': 'llama3',
+  'factor': 8.0,
+  'low_freq_factor': 1.0,
+  'high_freq_factor': 4.0,
+  'original_max_position_embeddings': 40,
+}
 LLAMA_LAYER = {
   'input_layernorm': (12,),
   'post_attention_layernorm': (12,),

@@ -13,6 +13,8 @@ QKV = ('q_proj', 'k_proj', 'v_proj')
 ALL = (*QKV, 'o_proj', 'gate_proj', 'up_proj', 'down_proj')
 CASES = {
   'llama': ({}, ()),
+  'llama3': ({'rope_scaling': folders.LLAMA3}, ()),
+  'linear': ({'rope_scaling': {'type': 'linear', 'factor': 2.0}}, ()),
   'biased': ({'attention_bias': True, 'mlp_bias': True}, ALL),
   'qwen2': ({'model_type': 'qwen2', 'tie_word_embeddings': True}, QKV),
   'mistral': ({'model_type': 'mistral', 'sliding_window': 5}, ()),
@@ -61,6 +63,16 @@ def test_the_logits_of_the_equations_and_the_folder_back(case, tmp_path):
     ('mamba2', {'expand': 3}, 'expand=3.0: hidden_size=12'),
     ('mistral', {'sliding_window': '5'}, "sliding_window='5': give a whole"),
     ('qwen2', {'use_sliding_window': True}, 'use_sliding_window=True'),
+    (
+      'llama3',
+      {'rope_scaling': {'rope_type': 'llama3', 'factor': 8}},
+      'low_freq_factor=None: give a number',
+    ),
+    (
+      'llama3',
+      {'rope_scaling': folders.LLAMA3 | {'factor': 0.5}},
+      'rotary_scaling=.*a factor of 1 or more',
+    ),
     ('delta_net', {'use_gate': True}, 'use_gate=True'),
     ('delta_net', {'expand_k': 0.7}, 'expand_k=0.7: heads would be'),
     ('gated_deltanet', {'attn': {'layers': [1]}}, 'attn=.*only null'),

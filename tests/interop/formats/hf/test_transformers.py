@@ -34,6 +34,12 @@ LLAMA = {
 }
 CASES = {
   'Llama': LLAMA | {'head_dim': 6, 'rms_norm_eps': 1e-5},
+  'Llama, scaled': LLAMA
+  | {
+    'head_dim': 6,
+    'max_position_embeddings': 320,
+    'rope_parameters': folders.LLAMA3 | {'rope_theta': 100.0},
+  },
   'Qwen2': LLAMA | {'tie_word_embeddings': True},
   'Mistral': LLAMA | {'sliding_window': 4},
   'Mamba2': {
@@ -56,8 +62,9 @@ def _made(request, tmp_path_factory):
 
   torch.manual_seed(0)
   kind = request.param
-  config = getattr(transformers, f'{kind}Config')(vocab_size=V, **CASES[kind])
-  model = getattr(transformers, f'{kind}ForCausalLM')(config).eval()
+  name = kind.partition(',')[0]
+  config = getattr(transformers, f'{name}Config')(vocab_size=V, **CASES[kind])
+  model = getattr(transformers, f'{name}ForCausalLM')(config).eval()
   with torch.no_grad():
     for parameter in model.parameters():
       parameter.add_(0.3 * torch.randn_like(parameter))

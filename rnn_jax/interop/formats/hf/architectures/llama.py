@@ -41,7 +41,8 @@ def options(keys: table.Keys) -> dict[str, Any]:
     ),
     'cell.kv_heads': keys.whole('num_key_value_heads', heads),
     'cell.window': _window(keys),
-    'cell.rotary': keys.rotary(),
+    'cell.rotary': keys.rotary((*table.SCALINGS,)),
+    'cell.rotary_scaling': keys.rotary_scaling(),
     'cell.biases': biases,
     'cell.output_bias': output_bias,
   }
@@ -86,7 +87,7 @@ def describe(config: config_lib.Config, model_type: str) -> dict[str, Any]:
     'num_attention_heads': cell.heads,
     'num_key_value_heads': cell.groups,
     'head_dim': cell.head_width,
-    'rope_parameters': {'rope_type': 'default', 'rope_theta': cell.rotary},
+    'rope_parameters': table.rotary(cell.rotary, cell.rotary_scaling),
   }
 
 
