@@ -51,6 +51,10 @@ VARIANTS = {
   'mamba2': (
     {**SMALL, 'heads': 4, 'groups': 2, 'convolution': 3, 'norm_scale': True},
   ),
+  'mamba': (
+    {'inner_width': 4, 'key_width': 3, 'rank': 2, 'convolution': 3},
+    {'key_width': 2, 'convolution_bias': False},
+  ),
   'retnet': ({**SMALL, 'key_width': 4},),
   'mlstm': (SMALL,),
   'rg_lru': ({'heads': 2, 'head_width': 3, 'convolution': 3},),
@@ -67,6 +71,7 @@ IMPLS = {
   'attention-2': ('blocked',),
   'qrnn-0': ('chunked',),
   'bdh-0': ('chunked', 'associative'),
+  'mamba-0': ('chunked', 'associative'),
   'mlstm-0': ('chunked',),
   'rg_lru-0': ('chunked',),
   'kda-0': ('chunked',),

@@ -16,6 +16,7 @@ D = equations.D
 sigmoid = equations.sigmoid
 H, K, P, R = 2, 3, 4, 2
 SMALL = {'heads': H, 'key_width': K, 'value_width': P}
+MAMBA = {'inner_width': P, 'key_width': K, 'rank': R, 'convolution': 3}
 
 
 def silu(x):
@@ -107,6 +108,23 @@ def mamba2(params, x):
   return joined(rms_norm(o.reshape(gate.shape) * silu(gate))), {'keep': a}
 
 
+def mamba(params, x):
+  """Of S = 4 channels with K numbers each, R of which make dt."""
+  u, gate = np.moveaxis(
+    (x @ params['projection']['kernel']).reshape(-1, P, 2), 2, 0
+  )
+  u = convolve(u[:, None], params['taps'])[:, 0] + params.get('taps_bias', 0)
+  u = silu(u)
+  r, k, q = np.split(u @ params['selection']['kernel'], [R, R + K], -1)
+  dt = softplus(r @ params['dt']['kernel'] + params['dt_bias'])
+  a = np.exp(-dt[..., None] * np.exp(params['log_rate']))
+  h, out = 0, []
+  for t in range(len(x)):
+    h = a[t] * h + dt[t][:, None] * u[t][:, None] * k[t]
+    out.append(h @ q[t] + params['skip'] * u[t])
+  return np.stack(out) * silu(gate), {'keep': a}
+
+
 def mlstm(params, x):
   """Published, without a stabilizer: float64 holds exp of these gates."""
   q, k, v, out, i, f = project(params, x, K, K, P, P, 1, 1)
@@ -157,14 +175,31 @@ def test_rg_lru_equals_its_equations():
   equations.compare('rg_lru', options, rg_lru)
 
 
+@pytest.mark.parametrize('biased', (True, False))
+def test_mamba_equals_its_equations(biased):
+  options = MAMBA | {'convolution_bias': biased}
+  equations.compare('mamba', options, mamba)
+
+
+def test_mamba_starts_as_published():
+  params = equations.initial('mamba', key_width=3)
+  np.testing.assert_allclose(params['log_rate'], np.log([[1, 2, 3]] * 2 * D))
+  dt = softplus(np.float64(params['dt_bias']))
+  assert dt.min() >= 0.99e-3 and dt.max() <= 0.101
+  assert params['selection']['kernel'].shape == (2 * D, 1 + 2 * 3)
+  assert abs(params['dt']['kernel']).max() <= 1
+
+
 @pytest.mark.parametrize(
-  'name', ('gla', 'mamba2', 'mlstm', 'rg_lru', 'gated_deltanet', 'rwkv7')
+  'name',
+  ('gla', 'mamba', 'mamba2', 'mlstm', 'rg_lru', 'gated_deltanet', 'rwkv7'),
 )
 def test_gates_at_their_ends_stay_finite(name):
   """Inputs so large that gates are 0 or 1 to the last bit."""
   module = config_lib.load('cells', name, 'model.cell')
   plan = base.Plan(chunk_length=4)
-  options = {'heads': H, 'head_width': P} if name == 'rg_lru' else SMALL
+  own = {'rg_lru': {'heads': H, 'head_width': P}, 'mamba': MAMBA}
+  options = own.get(name, SMALL)
   cell = module.Cell(module.Config(**options), D, plan)
   x = draws.normal(2, 9, D)
   variables = draws.parameters(cell.init, cell.init_state(2), x)
@@ -206,6 +241,10 @@ def test_mlstm_s_forms_equal_its_steps_for_any_gate(impl):
     ('mamba2', 'cell', 'groups', 3, 'it must divide cell.heads=4'),
     ('mamba2', 'mesh', 'tensor', 2, 'mesh.tensor=2 must divide it'),
     ('mamba2', 'cell', 'convolution', 0, 'give 1 tap or more'),
+    ('mamba', 'cell', 'inner_width', -1, 'or 0 for one by model.width'),
+    ('mamba', 'cell', 'key_width', 0, 'give 1 or more'),
+    ('mamba', 'mesh', 'tensor', 3, 'the 256 channels of cell.inner_width=0'),
+    ('mamba', 'recurrence', 'impl', 'pallas', "has \\('auto', 'scan'"),
     ('mlstm', 'mesh', 'sequence', 2, 'mesh.sequence=2: .* on one device'),
     ('rg_lru', 'cell', 'head_width', 0, 'give 1 or more'),
     ('rg_lru', 'recurrence', 'impl', 'pallas', "has \\('auto', 'scan'"),
@@ -230,6 +269,9 @@ def test_they_have_as_many_parameters_as_documented():
   E = H * P + 2 * K  # of one group; beside it, three numbers of each head
   assert equations.count('mamba2', **SMALL, convolution=3) == (
     H * (3 * P + 1) * D + 2 * K * D + 4 * E + 3 * H
+  )
+  assert equations.count('mamba', **MAMBA) == (
+    3 * D * P + P * (R + 2 * K) + R * P + P * (3 + K + 3)
   )
   S = H * P
   assert equations.count('rg_lru', heads=H, head_width=P, convolution=3) == (
