@@ -253,6 +253,30 @@ def mamba2(state, tokens, keys):
   return state.head('backbone.norm_f', 'backbone.embeddings', x)
 
 
+def mamba(state, tokens, keys):
+  """Logits BxLxV of a Mamba state dict of transformers."""
+  state = _Tensors(state, keys['layer_norm_epsilon'])
+  N = keys['state_size']
+  x = state['backbone.embeddings.weight'][tokens]
+  for n in range(keys['num_hidden_layers']):
+    name = f'backbone.layers.{n}'
+    u = state.linear(f'{name}.mixer.in_proj', state.rms(f'{name}.norm', x))
+    u, gate = np.split(u, 2, -1)
+    u = state.convolve(f'{name}.mixer.conv1d', u)
+    R = state[f'{name}.mixer.dt_proj.weight'].shape[1]
+    dt, k, q = np.split(state.linear(f'{name}.mixer.x_proj', u), [R, R + N], -1)
+    dt = np.logaddexp(state.linear(f'{name}.mixer.dt_proj', dt), 0)
+    rate = np.exp(state[f'{name}.mixer.A_log'])
+    h, y = np.zeros((*u[:, 0].shape, N)), np.zeros_like(u)
+    for t in range(tokens.shape[1]):
+      write = (dt[:, t] * u[:, t])[..., None] * k[:, t, None]
+      h = np.exp(-dt[:, t, :, None] * rate) * h + write
+      y[:, t] = np.einsum('bsn,bn->bs', h, q[:, t])
+    y = (y + state[f'{name}.mixer.D'] * u) * _silu(gate)
+    x = x + state.linear(f'{name}.mixer.out_proj', y)
+  return state.head('backbone.norm_f', 'backbone.embeddings', x)
+
+
 def deltanet(state, tokens, keys):
   """Logits BxLxV of a Gated DeltaNet or DeltaNet of fla."""
   state = _Tensors(state, keys['norm_eps'])

@@ -103,6 +103,56 @@ def mamba2():
   return draw(shapes)
 
 
+MAMBA = {
+  'model_type': 'mamba',
+  'vocab_size': V,
+  'hidden_size': 12,
+  'num_hidden_layers': 2,
+  'expand': 2,
+  'state_size': 5,
+  'time_step_rank': 3,
+  'conv_kernel': 3,
+  'layer_norm_epsilon': 1e-4,
+}
+MAMBA_LAYER = {
+  'norm.weight': (12,),
+  'mixer.in_proj.weight': (48, 12),
+  'mixer.conv1d.weight': (24, 1, 3),
+  'mixer.conv1d.bias': (24,),
+  'mixer.x_proj.weight': (13, 24),
+  'mixer.dt_proj.weight': (24, 3),
+  'mixer.dt_proj.bias': (24,),
+  'mixer.A_log': (24, 5),
+  'mixer.D': (24,),
+  'mixer.out_proj.weight': (12, 24),
+}
+PLAIN_MAMBA = MAMBA | {
+  'time_step_rank': 'auto',
+  'use_conv_bias': False,
+  'tie_word_embeddings': False,
+}
+PLAIN_LAYER = {
+  'mixer.x_proj.weight': (11, 24),
+  'mixer.dt_proj.weight': (24, 1),
+}
+
+
+def mamba(plain=False):
+  """Tensors of MAMBA, or of PLAIN_MAMBA."""
+  shapes = {
+    'backbone.embeddings.weight': (V, 12),
+    'backbone.norm_f.weight': (12,),
+  }
+  for n in range(2):
+    layer = MAMBA_LAYER | (PLAIN_LAYER if plain else {})
+    for name, shape in layer.items():
+      shapes[f'backbone.layers.{n}.{name}'] = shape
+    if plain:
+      del shapes[f'backbone.layers.{n}.mixer.conv1d.bias']
+      shapes['lm_head.weight'] = V, 12
+  return draw(shapes)
+
+
 DELTA = {
   'vocab_size': V,
   'hidden_size': 12,

@@ -18,6 +18,8 @@ CASES = {
   'mistral': ({'model_type': 'mistral', 'sliding_window': 5}, ()),
 }
 OTHERS = {
+  'mamba': (oracles.mamba, folders.MAMBA),
+  'mamba, plain': (oracles.mamba, folders.PLAIN_MAMBA),
   'mamba2': (oracles.mamba2, folders.MAMBA2),
   'gated_deltanet': (oracles.deltanet, folders.GATED_DELTANET),
   'delta_net': (oracles.deltanet, folders.DELTANET),
@@ -30,6 +32,8 @@ def make(case):
     oracle, keys = OTHERS[case]
     if case == 'mamba2':
       return oracle, keys, folders.mamba2()
+    if case.startswith('mamba'):
+      return oracle, keys, folders.mamba(case != 'mamba')
     gated = case == 'gated_deltanet'
     return oracle, keys, folders.deltanet(9 if gated else 3, gated)
   keys, biases = CASES[case]
@@ -56,6 +60,10 @@ def test_the_logits_of_the_equations_and_the_folder_back(case, tmp_path):
 @pytest.mark.parametrize(
   'case, keys, named',
   [
+    ('mamba', {'use_bias': True}, r'use_bias=True: only \[False\]'),
+    ('mamba', {'expand': 1.5}, 'expand=1.5: give a whole number'),
+    ('mamba', {'hidden_act': 'gelu'}, "hidden_act='gelu': only"),
+    ('mamba', {'time_step_rank': 'all'}, "time_step_rank='all': give a whole"),
     ('mamba2', {'use_bias': True}, r'use_bias=True: only \[False\]'),
     ('mamba2', {'time_step_limit': [0.1, 1.0]}, 'time_step_limit=.*only'),
     ('mamba2', {'expand': 3}, 'expand=3.0: hidden_size=12'),

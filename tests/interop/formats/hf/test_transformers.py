@@ -36,6 +36,12 @@ CASES = {
   'Llama': LLAMA | {'head_dim': 6, 'rms_norm_eps': 1e-5},
   'Qwen2': LLAMA | {'tie_word_embeddings': True},
   'Mistral': LLAMA | {'sliding_window': 4},
+  'Mamba': {
+    'hidden_size': 16,
+    'num_hidden_layers': 3,
+    'state_size': 6,
+    'time_step_rank': 3,
+  },
   'Mamba2': {
     'hidden_size': 16,
     'num_hidden_layers': 3,
