@@ -56,7 +56,11 @@ VARIANTS = {
     {'key_width': 2, 'convolution_bias': False},
   ),
   'retnet': ({**SMALL, 'key_width': 4},),
-  'mlstm': (SMALL,),
+  'mlstm': (
+    SMALL,
+    {**SMALL, 'gate_cap': 5.0, 'normalizer_epsilon': 0.1}
+    | {'norm': 'layer', 'norm_scale': True},
+  ),
   'rg_lru': ({'heads': 2, 'head_width': 3, 'convolution': 3},),
   'deltanet': ({**SMALL, 'convolution': 0, 'max_beta': 2.0},),
   'gated_deltanet': ({**SMALL, 'convolution': 3, 'norm_scale': True},),

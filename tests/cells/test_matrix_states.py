@@ -125,19 +125,34 @@ def mamba(params, x):
   return np.stack(out) * silu(gate), {'keep': a}
 
 
-def mlstm(params, x):
-  """Published, without a stabilizer: float64 holds exp of these gates."""
+def remember_mlstm(params, x, cap=lambda z: z, epsilon=0.0):
+  """Published, without a stabilizer: float64 holds exp of these gates.
+
+  Returns h, the output gate, and what the memory keeps.
+  """
   q, k, v, out, i, f = project(params, x, K, K, P, P, 1, 1)
   bias_i, bias_f = params['gate_bias'].T[:, :, None]
-  k, f = np.exp(i + bias_i) * k * K**-0.5, sigmoid(f + bias_f)
-  h = remember(q, k, v, f)
-  n = remember(q, k, np.ones_like(v[..., :1]), f)
-  h = rms_norm(h / np.maximum(abs(n), 1))
-  m, floor = np.zeros(H), []
-  for i_t, f_t in zip((i + bias_i)[..., 0], f[..., 0], strict=True):
+  i, f = cap(i + bias_i), sigmoid(cap(f + bias_f))
+  k = np.exp(i) * k * K**-0.5
+  m, floor, maxima = np.zeros(H), [], []
+  for i_t, f_t in zip(i[..., 0], f[..., 0], strict=True):
     m, before = np.maximum(np.maximum(m + np.log(f_t), i_t), 0), m
     floor.append((f_t * np.exp(before - m))[:, None])
-  return joined(h * sigmoid(out)), {'keep': floor}
+    maxima.append(m[:, None])
+  n = remember(q, k, np.ones_like(v[..., :1]), f)
+  weight = np.maximum(abs(n), 1) + epsilon * np.exp(maxima)
+  return remember(q, k, v, f) / weight, sigmoid(out), {'keep': floor}
+
+
+def mlstm(params, x):
+  h, out, gates = remember_mlstm(params, x)
+  return joined(rms_norm(h) * out), gates
+
+
+def mlstm_as_published(params, x):
+  h, out, gates = remember_mlstm(params, x, lambda z: 2 * np.tanh(z / 2), 0.1)
+  h = rms_norm(h - h.mean(-1, keepdims=True)) * params['norm']['scale']
+  return joined(h * out), gates
 
 
 def rg_lru(params, x):
@@ -164,10 +179,16 @@ def rg_lru(params, x):
     (retnet, {'key_width': 4}),
     (mamba2, {'heads': 4, 'groups': 2, 'convolution': 3}),
     (mlstm, {}),
+    (
+      mlstm_as_published,
+      {'gate_cap': 2.0, 'normalizer_epsilon': 0.1}
+      | {'norm': 'layer', 'norm_scale': True},
+    ),
   ),
 )
 def test_a_cell_equals_its_equations(by_hand, options):
-  equations.compare(by_hand.__name__, SMALL | options, by_hand)
+  name = by_hand.__name__.removesuffix('_as_published')
+  equations.compare(name, SMALL | options, by_hand)
 
 
 def test_rg_lru_equals_its_equations():
@@ -245,6 +266,8 @@ def test_mlstm_s_forms_equal_its_steps_for_any_gate(impl):
     ('mamba', 'cell', 'key_width', 0, 'give 1 or more'),
     ('mamba', 'mesh', 'tensor', 3, 'the 256 channels of cell.inner_width=0'),
     ('mamba', 'recurrence', 'impl', 'pallas', "has \\('auto', 'scan'"),
+    ('mlstm', 'cell', 'gate_cap', -1.0, 'cell.gate_cap=-1.0: give 0 or more'),
+    ('mlstm', 'cell', 'norm', 'standard', "choose one of \\('rms', 'layer'"),
     ('mlstm', 'mesh', 'sequence', 2, 'mesh.sequence=2: .* on one device'),
     ('rg_lru', 'cell', 'head_width', 0, 'give 1 or more'),
     ('rg_lru', 'recurrence', 'impl', 'pallas', "has \\('auto', 'scan'"),

@@ -171,14 +171,18 @@ class Cell(base.Cell):
     if self._convolves:
       shape = self.config.convolution, self.channels
       self.taps = self.param('taps', init_taps, shape)
-    self.norm = nn.RMSNorm(
+    self.norm = self.make_norm()
+    self.output = self.dense(self.width, use_bias=False, kernel_init=xavier)
+    self.drop = nn.Dropout(self.config.dropout)
+
+  def make_norm(self) -> nn.Module:
+    """Returns the norm of the outputs of the recurrence, of each head."""
+    return nn.RMSNorm(
       self.config.norm_epsilon,
       dtype=jnp.float32,
       use_scale=self.config.norm_scale,
       feature_axes=self.config.scaled_axes,
     )
-    self.output = self.dense(self.width, use_bias=False, kernel_init=xavier)
-    self.drop = nn.Dropout(self.config.dropout)
 
   @property
   def units_per_step(self) -> int:
