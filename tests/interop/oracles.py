@@ -277,6 +277,48 @@ def mamba(state, tokens, keys):
   return state.head('backbone.norm_f', 'backbone.embeddings', x)
 
 
+def xlstm(state, tokens, keys):
+  """Logits BxLxV of an xLSTM state dict of transformers."""
+  state = _Tensors(state, keys['norm_eps'])
+  H, cap = keys['num_heads'], keys['gate_soft_cap']
+  x = state['backbone.embeddings.weight'][tokens]
+  for n in range(keys['num_blocks']):
+    name = f'backbone.blocks.{n}'
+    u = state.rms(f'{name}.norm_mlstm', x)
+    cell = f'{name}.mlstm_layer'
+    q, k, v = (
+      state.linear(f'{cell}.{part}', u).reshape(*tokens.shape, H, -1)
+      for part in 'qkv'
+    )
+    i, f = (
+      cap * np.tanh(state.linear(f'{cell}.{part}gate_preact', u) / cap)
+      for part in 'if'
+    )
+    logf = -np.logaddexp(0, -f)
+    C, y = np.zeros((len(tokens), *q.shape[2:], v.shape[-1])), np.zeros_like(v)
+    norm, m = np.zeros(C.shape[:-1]), np.zeros((len(tokens), H))
+    for t in range(tokens.shape[1]):
+      m, before = np.maximum(logf[:, t] + m, i[:, t]), m
+      keep = np.exp(logf[:, t] + before - m)[..., None]
+      write = np.exp(i[:, t] - m)[..., None] * k[:, t]
+      C = keep[..., None] * C + write[..., None] * v[:, t, :, None]
+      norm = keep * norm + write
+      now = q[:, t] / q.shape[-1] ** 0.5
+      weight = np.maximum(abs((norm * now).sum(-1)), np.exp(-m)) + keys['eps']
+      y[:, t] = np.einsum('bhkp,bhk->bhp', C, now) / weight[..., None]
+    y = y - y.mean(-1, keepdims=True)
+    y = y / np.sqrt((y**2).mean(-1, keepdims=True) + keys['norm_eps'])
+    y = y.reshape(*tokens.shape, -1) * state[f'{cell}.multihead_norm.weight']
+    y = y / (1 + np.exp(-state.linear(f'{cell}.ogate_preact', u)))
+    x = x + state.linear(f'{cell}.out_proj', y)
+    u, ffn = state.rms(f'{name}.norm_ffn', x), f'{name}.ffn'
+    gate, up = (state.linear(f'{ffn}.proj_{p}', u) for p in ('up_gate', 'up'))
+    x = x + state.linear(f'{ffn}.proj_down', _silu(gate) * up)
+  cap = keys['output_logit_soft_cap']
+  logits = state.head('backbone.out_norm', 'backbone.embeddings', x)
+  return cap * np.tanh(logits / cap)
+
+
 def deltanet(state, tokens, keys):
   """Logits BxLxV of a Gated DeltaNet or DeltaNet of fla."""
   state = _Tensors(state, keys['norm_eps'])

@@ -153,6 +153,57 @@ def mamba(plain=False):
   return draw(shapes)
 
 
+XLSTM = {
+  'model_type': 'xlstm',
+  'vocab_size': V,
+  'hidden_size': 12,
+  'num_blocks': 2,
+  'num_heads': 2,
+  'qk_dim_factor': 0.5,
+  'v_dim_factor': 1.34,
+  'ffn_proj_factor': 1.6,
+  'ffn_round_up_to_multiple_of': 4,
+  'gate_soft_cap': 2.0,
+  'output_logit_soft_cap': 3.0,
+  'eps': 0.1,
+  'norm_eps': 1e-4,
+}
+XLSTM_LAYER = {
+  'norm_mlstm.weight': (12,),
+  'norm_ffn.weight': (12,),
+  'mlstm_layer.q.weight': (6, 12),
+  'mlstm_layer.k.weight': (6, 12),
+  'mlstm_layer.v.weight': (16, 12),
+  'mlstm_layer.ogate_preact.weight': (16, 12),
+  'mlstm_layer.igate_preact.weight': (2, 12),
+  'mlstm_layer.igate_preact.bias': (2,),
+  'mlstm_layer.fgate_preact.weight': (2, 12),
+  'mlstm_layer.fgate_preact.bias': (2,),
+  'mlstm_layer.multihead_norm.weight': (16,),
+  'mlstm_layer.out_proj.weight': (12, 16),
+  'ffn.proj_up_gate.weight': (20, 12),
+  'ffn.proj_up.weight': (20, 12),
+  'ffn.proj_down.weight': (12, 20),
+}
+
+
+def xlstm():
+  """Tensors of XLSTM, whose input gates are 1 or more: then m is ours."""
+  shapes = {
+    'backbone.embeddings.weight': (V, 12),
+    'backbone.out_norm.weight': (12,),
+    'lm_head.weight': (V, 12),
+  }
+  for n in range(2):
+    for name, shape in XLSTM_LAYER.items():
+      shapes[f'backbone.blocks.{n}.{name}'] = shape
+  state = draw(shapes)
+  gates = {
+    k: x + 5 for k, x in state.items() if k.endswith('igate_preact.bias')
+  }
+  return state | gates
+
+
 DELTA = {
   'vocab_size': V,
   'hidden_size': 12,

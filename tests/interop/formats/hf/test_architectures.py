@@ -1,5 +1,7 @@
 """Each architecture: the logits of its equations, and the same folder back."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -21,6 +23,7 @@ OTHERS = {
   'mamba': (oracles.mamba, folders.MAMBA),
   'mamba, plain': (oracles.mamba, folders.PLAIN_MAMBA),
   'mamba2': (oracles.mamba2, folders.MAMBA2),
+  'xlstm': (oracles.xlstm, folders.XLSTM),
   'gated_deltanet': (oracles.deltanet, folders.GATED_DELTANET),
   'delta_net': (oracles.deltanet, folders.DELTANET),
 }
@@ -30,8 +33,8 @@ def make(case):
   """(Oracle, keys of config.json, tensors) of a case."""
   if case in OTHERS:
     oracle, keys = OTHERS[case]
-    if case == 'mamba2':
-      return oracle, keys, folders.mamba2()
+    if case in ('mamba2', 'xlstm'):
+      return oracle, keys, getattr(folders, case)()
     if case.startswith('mamba'):
       return oracle, keys, folders.mamba(case != 'mamba')
     gated = case == 'gated_deltanet'
@@ -52,9 +55,11 @@ def test_the_logits_of_the_equations_and_the_folder_back(case, tmp_path):
   np.testing.assert_allclose(
     bundles.logits(bundle, TOKENS), want, rtol=0, atol=1e-5
   )
-  out = folders.export(bundle, tmp_path / 'out')
-  folders.assert_same(out, folder)
-  bundles.assert_same(folders.read(out), bundle)
+  for name, kept in (('out', bundle.kept), ('described', {})):
+    given = dataclasses.replace(bundle, kept=kept)
+    out = folders.export(given, tmp_path / name)
+    folders.assert_same(out, folder)
+    bundles.assert_same(folders.read(out), bundle)
 
 
 @pytest.mark.parametrize(
@@ -67,6 +72,13 @@ def test_the_logits_of_the_equations_and_the_folder_back(case, tmp_path):
     ('mamba2', {'use_bias': True}, r'use_bias=True: only \[False\]'),
     ('mamba2', {'time_step_limit': [0.1, 1.0]}, 'time_step_limit=.*only'),
     ('mamba2', {'expand': 3}, 'expand=3.0: hidden_size=12'),
+    ('xlstm', {'use_bias': True}, r'use_bias=True: only \[False\]'),
+    ('xlstm', {'weight_mode': 'fused'}, "weight_mode='fused': only"),
+    ('xlstm', {'embedding_dim': 8}, r'embedding_dim=8: only \[12\]'),
+    ('xlstm', {'gate_soft_cap': 0}, 'gate_soft_cap=0.0: give a number above'),
+    ('xlstm', {'v_dim_factor': 0.3}, 'num_heads=2 must divide 3'),
+    ('xlstm', {'ffn_proj_factor': 0}, 'ffn_proj_factor=0.0: give more than 0'),
+    ('xlstm', {'ffn_round_up_to_multiple_of': 0}, 'multiple_of=0: give 1'),
     ('mistral', {'sliding_window': '5'}, "sliding_window='5': give a whole"),
     ('qwen2', {'use_sliding_window': True}, 'use_sliding_window=True'),
     ('delta_net', {'use_gate': True}, 'use_gate=True'),

@@ -53,6 +53,15 @@ CASES = {
   },
 }
 
+CASES['xLSTM'] = {
+  'hidden_size': 16,
+  'num_hidden_layers': 3,
+  'num_heads': 4,
+  'v_dim_factor': 1.5,
+  'ffn_round_up_to_multiple_of': 8,
+  'use_cache': False,  # which can't hold states this small
+}
+
 
 @pytest.fixture(scope='module', name='made', params=CASES)
 def _made(request, tmp_path_factory):
