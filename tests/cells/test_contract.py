@@ -46,7 +46,10 @@ VARIANTS = {
   'qrnn': ({'state_width': 4, 'taps': 3},),
   'rhn': ({'state_width': 4, 'depth': 2},),
   'bdh': ({'heads': 2, 'neurons': 16, 'rotary': 100.0},),
-  'gla': ({**SMALL, 'rank': 2},),
+  'gla': (
+    {**SMALL, 'rank': 2},
+    {**SMALL, 'rank': 2, 'shared_gate': True, 'norm_scale': True},
+  ),
   'hgrn2': ({**SMALL, 'lower_bound': 0.1},),
   'mamba2': (
     {**SMALL, 'heads': 4, 'groups': 2, 'convolution': 3, 'norm_scale': True},

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from rnn_jax import config as config_lib
+from rnn_jax import errors
 from rnn_jax.cells import base
 from tests.cells import equations
 from tests.support import draws
@@ -67,6 +68,15 @@ def gla(params, x):
   a = sigmoid(raw + params['gate_bias']) ** (1 / 16)
   o = remember(q * K**-0.5, k, v, a)
   return joined(rms_norm(o) * silu(gate)), {'keep': a}
+
+
+def gla_as_published(params, x):
+  q, k, v, gate = project(params, x, K, K, P, P)
+  raw = x @ params['gate_down']['kernel']  # of all heads
+  raw = np.einsum('lr,hrk->lhk', raw, params['gate_up'])
+  a = sigmoid(raw + params['gate_bias']) ** (1 / 8)
+  o = rms_norm(remember(q * K**-0.5, k, v, a)) * params['norm']['scale']
+  return joined(o * silu(gate)), {'keep': a}
 
 
 def hgrn2(params, x):
@@ -142,6 +152,10 @@ def rg_lru(params, x):
   ('by_hand', 'options'),
   (
     (gla, {'rank': R}),
+    (
+      gla_as_published,
+      {'rank': R, 'shared_gate': True, 'temperature': 8.0, 'norm_scale': True},
+    ),
     (hgrn2, {'lower_bound': 0.1}),
     (retnet, {'key_width': 4}),
     (mamba2, {'heads': 4, 'groups': 2, 'convolution': 3}),
@@ -149,7 +163,8 @@ def rg_lru(params, x):
   ),
 )
 def test_a_cell_equals_its_equations(by_hand, options):
-  equations.compare(by_hand.__name__, SMALL | options, by_hand)
+  name = by_hand.__name__.removesuffix('_as_published')
+  equations.compare(name, SMALL | options, by_hand)
 
 
 def test_rg_lru_equals_its_equations():
@@ -216,10 +231,23 @@ def test_bad_options_are_refused_by_name(cell, section, key, value, message):
   assert re.search(message, refusal), refusal
 
 
+def test_heads_that_share_a_gate_s_map_are_not_sharded():
+  raw = config_lib.default('gla')
+  raw.cell.shared_gate, raw.mesh.tensor = True, 2
+  message = 'cell.shared_gate=True: all heads share it, and mesh.tensor=2'
+  with pytest.raises(errors.InputError, match=message):
+    config_lib.parse(raw)
+
+
 def test_they_have_as_many_parameters_as_documented():
   attention = H * (2 * K + 3 * P) * D
   for name, options, size in (
     ('gla', {'rank': R}, attention + H * R * D + H * (R + 1) * K),
+    (
+      'gla',
+      {'rank': R, 'shared_gate': True},
+      attention + R * D + H * (R + 1) * K,
+    ),
     ('hgrn2', {}, H * (2 * K + 2 * P) * D),
     ('mlstm', {}, attention + 2 * H * D + 2 * H),
   ):

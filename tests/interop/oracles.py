@@ -289,3 +289,27 @@ def deltanet(state, tokens, keys):
     x = x + state.linear(f'{name}.attn.o_proj', y)
     x = x + state.mlp(f'{name}.mlp', state.rms(f'{name}.mlp_norm', x))
   return state.head('model.norm', 'model.embeddings', x)
+
+
+def gla(state, tokens, keys):
+  """Logits BxLxV of a Gated Linear Attention of fla."""
+  state, H = _Tensors(state, keys['norm_eps']), keys['num_heads']
+  x = state['model.embeddings.weight'][tokens]
+  for n in range(keys['num_hidden_layers']):
+    name = f'model.layers.{n}'
+    h = state.rms(f'{name}.attn_norm', x)
+    q, k, v, g = (
+      state.linear(f'{name}.attn.{part}_proj', h).reshape(*tokens.shape, H, -1)
+      for part in 'qkvg'
+    )
+    raw = h @ state[f'{name}.attn.gk_proj.0.weight'].T
+    raw = state.linear(f'{name}.attn.gk_proj.1', raw).reshape(k.shape)
+    a = np.exp(-np.logaddexp(0, -raw) / 16)
+    S, y = np.zeros((len(tokens), *q.shape[2:], v.shape[-1])), np.zeros_like(v)
+    for t in range(tokens.shape[1]):
+      S = a[:, t, :, :, None] * S + k[:, t, :, :, None] * v[:, t, :, None]
+      y[:, t] = np.einsum('bhkp,bhk->bhp', S, q[:, t]) / q.shape[-1] ** 0.5
+    y = state.rms(f'{name}.attn.g_norm_swish_gate', y) * _silu(g)
+    x = x + state.linear(f'{name}.attn.o_proj', y.reshape(*tokens.shape, -1))
+    x = x + state.mlp(f'{name}.mlp', state.rms(f'{name}.mlp_norm', x))
+  return state.head('model.norm', 'model.embeddings', x)

@@ -156,6 +156,48 @@ def deltanet(values, gated):
   return draw(shapes)
 
 
+GLA = {
+  'model_type': 'gla',
+  'vocab_size': V,
+  'hidden_size': 12,
+  'intermediate_size': 20,
+  'num_hidden_layers': 2,
+  'num_heads': 2,
+  'expand_k': 0.5,
+  'expand_v': 1.5,
+  'norm_eps': 1e-4,
+}
+GLA_LAYER = {
+  'attn_norm.weight': (12,),
+  'mlp_norm.weight': (12,),
+  'attn.q_proj.weight': (6, 12),
+  'attn.k_proj.weight': (6, 12),
+  'attn.v_proj.weight': (18, 12),
+  'attn.g_proj.weight': (18, 12),
+  'attn.gk_proj.0.weight': (16, 12),
+  'attn.gk_proj.1.weight': (6, 16),
+  'attn.gk_proj.1.bias': (6,),
+  'attn.g_norm_swish_gate.weight': (9,),
+  'attn.o_proj.weight': (12, 18),
+  'mlp.gate_proj.weight': (20, 12),
+  'mlp.up_proj.weight': (20, 12),
+  'mlp.down_proj.weight': (12, 20),
+}
+
+
+def gla():
+  """Tensors of GLA."""
+  shapes = {
+    'model.embeddings.weight': (V, 12),
+    'model.norm.weight': (12,),
+    'lm_head.weight': (V, 12),
+  }
+  for n in range(2):
+    for name, shape in GLA_LAYER.items():
+      shapes[f'model.layers.{n}.{name}'] = shape
+  return draw(shapes)
+
+
 def write(folder, keys, state, shards=1):
   """Writes a folder, as transformers does."""
   folder.mkdir(exist_ok=True)

@@ -21,6 +21,7 @@ OTHERS = {
   'mamba2': (oracles.mamba2, folders.MAMBA2),
   'gated_deltanet': (oracles.deltanet, folders.GATED_DELTANET),
   'delta_net': (oracles.deltanet, folders.DELTANET),
+  'gla': (oracles.gla, folders.GLA),
 }
 
 
@@ -28,8 +29,8 @@ def make(case):
   """(Oracle, keys of config.json, tensors) of a case."""
   if case in OTHERS:
     oracle, keys = OTHERS[case]
-    if case == 'mamba2':
-      return oracle, keys, folders.mamba2()
+    if case in ('mamba2', 'gla'):
+      return oracle, keys, getattr(folders, case)()
     gated = case == 'gated_deltanet'
     return oracle, keys, folders.deltanet(9 if gated else 3, gated)
   keys, biases = CASES[case]
@@ -65,6 +66,11 @@ def test_the_logits_of_the_equations_and_the_folder_back(case, tmp_path):
     ('delta_net', {'expand_k': 0.7}, 'expand_k=0.7: heads would be'),
     ('gated_deltanet', {'attn': {'layers': [1]}}, 'attn=.*only null'),
     ('gated_deltanet', {'num_v_heads': 4}, r'num_v_heads=4: only \[2\]'),
+    ('gla', {'use_short_conv': True}, r'use_short_conv=True: only \[False\]'),
+    ('gla', {'clamp_min': -1.0}, 'clamp_min=-1.0: only null'),
+    ('gla', {'num_kv_heads': 1}, r'num_kv_heads=1: only \[2\]'),
+    ('gla', {'expand_k': 0.7}, 'expand_k=0.7: heads would be'),
+    ('gla', {'gate_low_rank_dim': 8}, 'gate_low_rank_dim=8: only'),
   ],
 )
 def test_variants_are_refused_by_name(case, keys, named, tmp_path):
