@@ -208,6 +208,11 @@ def llama(state, tokens, keys):
     q, k, v = (
       state.heads(f'{name}.self_attn.{part}_proj', h, K) for part in 'qkv'
     )
+    if keys['model_type'] == 'qwen3':
+      q, k = (
+        state.rms(f'{name}.self_attn.{part}_norm', z)
+        for part, z in (('q', q), ('k', k))
+      )
     k, v = (np.repeat(z, q.shape[2] // k.shape[2], 2) for z in (k, v))
     scores = np.einsum('blhk,bmhk->bhlm', rotate(q), rotate(k)) / K**0.5
     p = np.exp(np.where(seen, scores, -np.inf))

@@ -48,8 +48,11 @@ def draw(shapes, seed=0):
   }
 
 
-def llama(layers=3, biases=()):
-  """Tensors of LLAMA; `biases` are the matrices that have one."""
+def llama(layers=3, biases=(), norms=()):
+  """Tensors of LLAMA; `biases` are the matrices that have one.
+
+  `norms` are scales of heads.
+  """
   shapes = {
     'model.embed_tokens.weight': (V, 12),
     'model.norm.weight': (12,),
@@ -60,6 +63,8 @@ def llama(layers=3, biases=()):
       shapes[f'model.layers.{n}.{name}.weight'] = shape
       if name.rpartition('.')[2] in biases:
         shapes[f'model.layers.{n}.{name}.bias'] = shape[:1]
+    for name in norms:
+      shapes[f'model.layers.{n}.self_attn.{name}.weight'] = (6,)
   return draw(shapes)
 
 

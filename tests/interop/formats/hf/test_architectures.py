@@ -16,6 +16,7 @@ CASES = {
   'biased': ({'attention_bias': True, 'mlp_bias': True}, ALL),
   'qwen2': ({'model_type': 'qwen2', 'tie_word_embeddings': True}, QKV),
   'mistral': ({'model_type': 'mistral', 'sliding_window': 5}, ()),
+  'qwen3': ({'model_type': 'qwen3', 'attention_bias': True}, (*QKV, 'o_proj')),
 }
 OTHERS = {
   'mamba2': (oracles.mamba2, folders.MAMBA2),
@@ -34,7 +35,9 @@ def make(case):
     gated = case == 'gated_deltanet'
     return oracle, keys, folders.deltanet(9 if gated else 3, gated)
   keys, biases = CASES[case]
-  keys, state = folders.LLAMA | keys, folders.llama(biases=biases)
+  norms = ('q_norm', 'k_norm') if case == 'qwen3' else ()
+  state = folders.llama(biases=biases, norms=norms)
+  keys = folders.LLAMA | keys
   if keys['tie_word_embeddings']:
     del state['lm_head.weight']
   return oracles.llama, keys, state
@@ -62,6 +65,7 @@ def test_the_logits_of_the_equations_and_the_folder_back(case, tmp_path):
     ('mamba2', {'expand': 3}, 'expand=3.0: hidden_size=12'),
     ('mistral', {'sliding_window': '5'}, "sliding_window='5': give a whole"),
     ('qwen2', {'use_sliding_window': True}, 'use_sliding_window=True'),
+    ('qwen3', {'layer_types': ['sliding_attention']}, "layer_types='sliding"),
     ('delta_net', {'use_gate': True}, 'use_gate=True'),
     ('delta_net', {'expand_k': 0.7}, 'expand_k=0.7: heads would be'),
     ('gated_deltanet', {'attn': {'layers': [1]}}, 'attn=.*only null'),

@@ -35,6 +35,7 @@ LLAMA = {
 CASES = {
   'Llama': LLAMA | {'head_dim': 6, 'rms_norm_eps': 1e-5},
   'Qwen2': LLAMA | {'tie_word_embeddings': True},
+  'Qwen3': LLAMA | {'head_dim': 6, 'rms_norm_eps': 1e-5},
   'Mistral': LLAMA | {'sliding_window': 4},
   'Mamba2': {
     'hidden_size': 16,
