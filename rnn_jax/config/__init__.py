@@ -228,6 +228,8 @@ class Model:
   # Of the embedding as a head; 0: width ** -0.5.
   tied_multiplier: float = option(0.0, least=0)
   head_bias: bool = True  # of the head
+  # s of the logits s tanh(z / s), which stay within s; 0: they are z.
+  logits_cap: float = option(0.0, least=0)
   # Layers per iteration of the layer scan, or periods of `cells`.
   unroll: int = option(1, least=1)
 

@@ -228,6 +228,8 @@ def _check_model(config):
     _check_idle(model, 'model', ('swish_beta',), needed)
   if model.norm != 'rms':
     _check_idle(model, 'model', ('norm_scale',), "model.norm='rms'")
+  if config.task.reads_images:
+    _check_idle(model, 'model', ('logits_cap',), 'a task that reads tokens')
   if model.tied and not model.head_bias:
     errors.refuse(
       'model.head_bias', False, 'a tied head has no bias: give True'

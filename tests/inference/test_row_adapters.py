@@ -79,7 +79,7 @@ def summed(bundle, given):
   ('cells', 'changes'),
   (
     (CELLS, {'biases': True}),
-    (None, {'tied': True, 'positions': 'learned'}),
+    (None, {'tied': True, 'positions': 'learned', 'logits_cap': 2.0}),
   ),
   ids=('cells', 'tied'),
 )
