@@ -74,6 +74,7 @@ class Config(base.Config):
   qk_norm: bool = False  # RMS norms of q and k, with scales all heads share
   norm_epsilon: float = 1e-6  # of these norms
   biases: bool = False  # on q, k, v and the output
+  projection_bias: bool = True  # with `biases`: on q, k and v too
   output_bias: bool = True  # with `biases`: on the output too
   dropout: float = 0.0  # on y
 
@@ -93,8 +94,7 @@ class Config(base.Config):
       self._refuse('kv_heads', f'it must divide cell.heads={self.heads}')
     if (shards := config.mesh.tensor) > 0 and self.kv_heads % shards:
       self._refuse('kv_heads', f'mesh.tensor={shards} must divide it')
-    if not (self.biases or self.output_bias):
-      self._refuse('output_bias', 'cell.biases=False has none: give True')
+    self._check_biases()
     self._check_rotary()
     self._check_norms(config)
     self._check_dropout()
@@ -122,6 +122,16 @@ class Config(base.Config):
   def of_shard(self, shards: int) -> Self:
     own = super().of_shard(shards)
     return dataclasses.replace(own, kv_heads=self.kv_heads // shards)
+
+  def _check_biases(self):
+    for key in ('projection_bias', 'output_bias'):
+      if not (self.biases or getattr(self, key)):
+        self._refuse(key, 'cell.biases=False has none: give True')
+    if not (self.projection_bias or self.output_bias):
+      self._refuse(
+        'biases',
+        'neither cell.projection_bias nor cell.output_bias has one: give False',
+      )
 
   def _check_rotary(self):
     if not self.rotary:
@@ -203,7 +213,9 @@ class Cell(base.Cell):
     config = self.config
     heads = config.heads + 2 * config.groups
     biased = config.biases
-    self.projection = self._dense(heads * config.head_width, biased)
+    self.projection = self._dense(
+      heads * config.head_width, biased and config.projection_bias
+    )
     self.output = self._dense(self.width, biased and config.output_bias)
     if config.qk_norm:
       self.query_norm = self._norm()

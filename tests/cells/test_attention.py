@@ -50,6 +50,7 @@ def refusal(**values):
     ('norm_epsilon', 1e-5, 'cell.qk_norm=False has no norms: give 1e-06'),
     ('dropout', 1.0, 'give a number in [0, 1)'),
     ('output_bias', False, 'cell.biases=False has none: give True'),
+    ('projection_bias', False, 'cell.biases=False has none: give True'),
   ),
 )
 def test_a_value_out_of_range_is_refused(key, value, remedy):
@@ -58,6 +59,11 @@ def test_a_value_out_of_range_is_refused(key, value, remedy):
 
 
 def test_options_that_contradict_each_other_are_refused():
+  values = {'cell__projection_bias': False, 'cell__output_bias': False}
+  assert refusal(cell__biases=True, **values) == (
+    'cell.biases=True: neither cell.projection_bias nor cell.output_bias has '
+    'one: give False'
+  )
   assert refusal(cell__rotary=0.0, cell__rotary_width=4) == (
     'cell.rotary_width=4: cell.rotary=0 rotates nothing: give 0'
   )
@@ -125,6 +131,8 @@ def test_the_parameters_are_those_of_the_classical_layer():
 
   assert count() == 4 * 8**2
   assert count(biases=True) == 4 * 8**2 + 4 * 8
+  assert count(biases=True, projection_bias=False) == 4 * 8**2 + 8
+  assert count(biases=True, output_bias=False) == 4 * 8**2 + 3 * 8
   assert count(kv_heads=1) == 3 * 8**2
   assert count(qk_norm=True) == 4 * 8**2 + 2 * 4
 

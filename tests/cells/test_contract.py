@@ -56,7 +56,10 @@ VARIANTS = {
   ),
   'retnet': ({**SMALL, 'key_width': 4},),
   'mlstm': (SMALL,),
-  'rg_lru': ({'heads': 2, 'head_width': 3, 'convolution': 3},),
+  'rg_lru': (
+    {'heads': 2, 'head_width': 3, 'convolution': 3},
+    {'heads': 2, 'head_width': 3, 'whole_start': True},
+  ),
   'deltanet': ({**SMALL, 'convolution': 0, 'max_beta': 2.0},),
   'gated_deltanet': ({**SMALL, 'convolution': 3, 'norm_scale': True},),
   'kda': ({**SMALL, 'rank': 2},),

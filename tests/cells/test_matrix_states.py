@@ -1,5 +1,6 @@
 """Cells with a matrix state against their equations, in float64."""
 
+import functools
 import re
 
 import jax
@@ -132,7 +133,7 @@ def mlstm(params, x):
   return joined(h * sigmoid(out)), {'keep': floor}
 
 
-def rg_lru(params, x):
+def rg_lru(params, x, whole_start=False):
   both = x @ params['projection']['kernel'] + params['projection']['bias']
   u, gate = np.split(both.reshape(len(x), H, -1), 2, -1)
   u = convolve(u, params['taps']) + params['taps_bias'].reshape(H, -1)
@@ -140,8 +141,9 @@ def rg_lru(params, x):
   r, i = np.split(sigmoid(raw + params['gate']['bias']), 2, -1)
   rate = 8 * softplus(params['decay']).reshape(H, -1)
   a, h, out = np.exp(-rate * r), 0, []
-  for a_t, i_t, u_t in zip(a, i, u, strict=True):
-    h = a_t * h + np.sqrt(1 - a_t**2) * i_t * u_t
+  for t, (a_t, i_t, u_t) in enumerate(zip(a, i, u, strict=True)):
+    share = 1 if whole_start and not t else np.sqrt(1 - a_t**2)
+    h = a_t * h + share * i_t * u_t
     out.append(h)
   tanh = np.tanh((2 / np.pi) ** 0.5 * (gate + 0.044715 * gate**3))
   y = np.stack(out) * 0.5 * gate * (1 + tanh)
@@ -167,9 +169,11 @@ def test_a_cell_equals_its_equations(by_hand, options):
   equations.compare(name, SMALL | options, by_hand)
 
 
-def test_rg_lru_equals_its_equations():
+@pytest.mark.parametrize('whole_start', (False, True))
+def test_rg_lru_equals_its_equations(whole_start):
   options = {'heads': H, 'head_width': P, 'convolution': 3}
-  equations.compare('rg_lru', options, rg_lru)
+  by_hand = functools.partial(rg_lru, whole_start=whole_start)
+  equations.compare('rg_lru', options | {'whole_start': whole_start}, by_hand)
 
 
 @pytest.mark.parametrize(
