@@ -23,6 +23,7 @@ OTHERS = {
   'gated_deltanet': (oracles.deltanet, folders.GATED_DELTANET),
   'delta_net': (oracles.deltanet, folders.DELTANET),
   'gla': (oracles.gla, folders.GLA),
+  'recurrent_gemma': (oracles.recurrent_gemma, folders.RECURRENT_GEMMA),
 }
 
 
@@ -30,7 +31,7 @@ def make(case):
   """(Oracle, keys of config.json, tensors) of a case."""
   if case in OTHERS:
     oracle, keys = OTHERS[case]
-    if case in ('mamba2', 'gla'):
+    if case in ('mamba2', 'gla', 'recurrent_gemma'):
       return oracle, keys, getattr(folders, case)()
     gated = case == 'gated_deltanet'
     return oracle, keys, folders.deltanet(9 if gated else 3, gated)
@@ -70,6 +71,19 @@ def test_the_logits_of_the_equations_and_the_folder_back(case, tmp_path):
     ('delta_net', {'expand_k': 0.7}, 'expand_k=0.7: heads would be'),
     ('gated_deltanet', {'attn': {'layers': [1]}}, 'attn=.*only null'),
     ('gated_deltanet', {'num_v_heads': 4}, r'num_v_heads=4: only \[2\]'),
+    ('recurrent_gemma', {'block_types': ['x']}, "block_types='x': only"),
+    ('recurrent_gemma', {'hidden_activation': 'silu'}, 'hidden_activation='),
+    ('recurrent_gemma', {'lru_width': 13}, 'lru_width=13: 3 heads must'),
+    ('recurrent_gemma', {'logits_soft_cap': 0.0}, 'logits_soft_cap=0.0: give'),
+    ('recurrent_gemma', {'intermediate_size': 41}, 'intermediate_size=41: hal'),
+    ('recurrent_gemma', {'head_dim': 9}, r'head_dim=9: only \[8\]'),
+    ('recurrent_gemma', {'attention_window_size': 1}, 'size=1: give 2'),
+    (
+      'recurrent_gemma',
+      {'rope_parameters': {'partial_rotary_factor': 0.4}},
+      'partial_rotary_factor=0.4: 3 of 8 channels',
+    ),
+    ('llama', {'rope_theta': 0.0}, 'rope_theta=0.0: give a number above 1'),
     ('gla', {'use_short_conv': True}, r'use_short_conv=True: only \[False\]'),
     ('gla', {'clamp_min': -1.0}, 'clamp_min=-1.0: only null'),
     ('gla', {'num_kv_heads': 1}, r'num_kv_heads=1: only \[2\]'),

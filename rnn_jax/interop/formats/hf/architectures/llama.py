@@ -11,7 +11,7 @@ Source: Touvron et al., "LLaMA: Open and Efficient Foundation Language Models",
 from typing import Any
 
 from rnn_jax import config as config_lib
-from rnn_jax.cells import attention
+from rnn_jax.cells import attention as attention_cell
 from rnn_jax.interop.formats.hf import table
 
 MODEL_TYPES = ('llama', 'mistral', 'qwen2', 'qwen3')
@@ -119,7 +119,7 @@ def layer(
       f'{theirs}.post_attention_layernorm', f'{ours}.mlp_norm', width, place
     ),
     *table.dense(
-      _attention(config), f'{theirs}.self_attn', f'{ours}.cell', place
+      attention(config), f'{theirs}.self_attn', f'{ours}.cell', place
     ),
     *_norms(config.cell, f'{theirs}.self_attn', f'{ours}.cell', place),
     *table.dense(mlp(config.model), f'{theirs}.mlp', f'{ours}.mlp', place),
@@ -135,8 +135,10 @@ def _norms(cell, theirs, ours, place):
   ]
 
 
-def _attention(config):
-  cell: attention.Config = config.cell
+def attention(config: config_lib.Config) -> list[table.Dense]:
+  """Returns the layers of attention, of which ours are fused."""
+  cell: attention_cell.Config = config.cell
+  biased = cell.biases and cell.projection_bias
   width, K = config.model.width, cell.head_width
   shared = cell.heads // cell.groups
   parts = {  # heads of a group in our fused projection
@@ -153,9 +155,7 @@ def _attention(config):
       x = x.T.reshape(cell.groups, shared + 2, K, *x.shape[:-1])
       return x[:, heads]
 
-    listed.append(
-      table.Dense(name, 'projection', (rows, width), cell.biases, view)
-    )
+    listed.append(table.Dense(name, 'projection', (rows, width), biased, view))
   shape, biased = (width, cell.heads * K), cell.biases and cell.output_bias
   return [*listed, table.Dense('o_proj', 'output', shape, biased)]
 
