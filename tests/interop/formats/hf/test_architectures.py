@@ -1,5 +1,7 @@
 """Each architecture: the logits of its equations, and the same folder back."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -56,6 +58,62 @@ def test_the_logits_of_the_equations_and_the_folder_back(case, tmp_path):
   out = folders.export(bundle, tmp_path / 'out')
   folders.assert_same(out, folder)
   bundles.assert_same(folders.read(out), bundle)
+
+
+PERIOD = ('rg_lru', 'rg_lru', 'attention')
+
+
+@pytest.mark.parametrize(
+  ('kinds', 'block_types', 'pattern'),
+  (
+    ('rrarra', 'rra', PERIOD),
+    ('rrarrarr', 'rra', 2 * PERIOD + PERIOD[:2]),
+    ('rararara', 'rara', PERIOD[1:]),
+    ('rr', 'rra', PERIOD[:1]),
+    ('aaa', 'a', PERIOD[2:]),
+  ),
+)
+def test_layers_of_recurrent_gemma_are_a_pattern_or_a_whole_list(
+  kinds, block_types, pattern, tmp_path
+):
+  names = {'r': 'recurrent', 'a': 'attention'}
+  keys = folders.RECURRENT_GEMMA | {
+    'num_hidden_layers': len(kinds),
+    'block_types': [names[kind] for kind in block_types],
+  }
+  if 'r' not in kinds:
+    del keys['lru_width']
+  state = folders.recurrent_gemma(kinds)
+  folder = folders.write(tmp_path / 'in', keys, state)
+  bundle = folders.read(folder)
+  assert bundle.config.model.pattern == pattern
+  made_here = dataclasses.replace(bundle, kept={})
+  for name, one in (('kept', bundle), ('made', made_here)):
+    out = folders.export(one, tmp_path / name)
+    folders.assert_same(out, folder)
+    bundles.assert_same(folders.read(out), bundle)
+
+
+def test_what_recurrent_gemma_lacks_is_named(tmp_path):
+  folder = folders.write(
+    tmp_path / 'in', folders.RECURRENT_GEMMA, folders.recurrent_gemma()
+  )
+  bundle = folders.read(folder)
+  cells = bundle.config.cell
+  for name, option, named in (
+    ('rg_lru', {'whole_start': False}, r'rg_lru\.whole_start=False, not True'),
+    ('rg_lru', {'heads': 6, 'head_width': 2}, r'rg_lru\.heads=6, not 3'),
+    ('attention', {'qk_norm': True}, r'attention\.qk_norm=True, not False'),
+    ('attention', {'rotary': 0.0, 'rotary_width': 0}, 'rope_theta=0.0: give'),
+  ):
+    own = dataclasses.replace(cells.of(name), **option)
+    config = dataclasses.replace(
+      bundle.config, cell=dataclasses.replace(cells, **{name: own})
+    )
+    with pytest.raises(errors.InputError, match=named):
+      folders.export(
+        dataclasses.replace(bundle, config=config), tmp_path / 'out'
+      )
 
 
 @pytest.mark.parametrize(
