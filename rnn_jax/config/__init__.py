@@ -208,6 +208,7 @@ class Model:
   experts: Experts = Experts()
   norm: str = option('rms', choices='models.blocks:NORMS')
   norm_scale: bool = False  # of 'rms'; 'layer' has one
+  norm_plus_one: bool = False  # that scale is 1 + its parameter
   # Added to the mean square; 0: 1e-6 for 'rms', 1e-5 for others.
   norm_epsilon: float = option(0.0, least=0)
   biases: bool = False  # of the MLP's matrices

@@ -38,7 +38,7 @@ VARIANTS = {
     {'heads': 2, 'head_width': 4, 'window': 3},
     {'heads': 2, 'head_width': 3, 'window': 30, 'rotary': 0.0, 'biases': True},
     {'heads': 4, 'kv_heads': 2, 'head_width': 4, 'window': 30}
-    | {'rotary_width': 2},
+    | {'rotary_width': 2, 'qk_norm': True},
   ),
   'gru': ({'state_width': 4}, {'reset': 'before'}),
   'lstm': ({'state_width': 4},),
@@ -46,7 +46,10 @@ VARIANTS = {
   'qrnn': ({'state_width': 4, 'taps': 3},),
   'rhn': ({'state_width': 4, 'depth': 2},),
   'bdh': ({'heads': 2, 'neurons': 16, 'rotary': 100.0},),
-  'gla': ({**SMALL, 'rank': 2},),
+  'gla': (
+    {**SMALL, 'rank': 2},
+    {**SMALL, 'rank': 2, 'shared_gate': True, 'norm_scale': True},
+  ),
   'hgrn2': ({**SMALL, 'lower_bound': 0.1},),
   'mamba2': (
     {**SMALL, 'heads': 4, 'groups': 2, 'convolution': 3, 'norm_scale': True},
@@ -61,7 +64,10 @@ VARIANTS = {
     {**SMALL, 'gate_cap': 5.0, 'normalizer_epsilon': 0.1}
     | {'norm': 'layer', 'norm_scale': True},
   ),
-  'rg_lru': ({'heads': 2, 'head_width': 3, 'convolution': 3},),
+  'rg_lru': (
+    {'heads': 2, 'head_width': 3, 'convolution': 3},
+    {'heads': 2, 'head_width': 3, 'whole_start': True},
+  ),
   'deltanet': ({**SMALL, 'convolution': 0, 'max_beta': 2.0},),
   'gated_deltanet': ({**SMALL, 'convolution': 3, 'norm_scale': True},),
   'kda': ({**SMALL, 'rank': 2},),

@@ -1,5 +1,6 @@
 """Cells with a matrix state against their equations, in float64."""
 
+import functools
 import re
 
 import jax
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from rnn_jax import config as config_lib
+from rnn_jax import errors
 from rnn_jax.cells import base
 from tests.cells import equations
 from tests.support import draws
@@ -68,6 +70,15 @@ def gla(params, x):
   a = sigmoid(raw + params['gate_bias']) ** (1 / 16)
   o = remember(q * K**-0.5, k, v, a)
   return joined(rms_norm(o) * silu(gate)), {'keep': a}
+
+
+def gla_as_published(params, x):
+  q, k, v, gate = project(params, x, K, K, P, P)
+  raw = x @ params['gate_down']['kernel']  # of all heads
+  raw = np.einsum('lr,hrk->lhk', raw, params['gate_up'])
+  a = sigmoid(raw + params['gate_bias']) ** (1 / 8)
+  o = rms_norm(remember(q * K**-0.5, k, v, a)) * params['norm']['scale']
+  return joined(o * silu(gate)), {'keep': a}
 
 
 def hgrn2(params, x):
@@ -155,7 +166,7 @@ def mlstm_as_published(params, x):
   return joined(h * out), gates
 
 
-def rg_lru(params, x):
+def rg_lru(params, x, whole_start=False):
   both = x @ params['projection']['kernel'] + params['projection']['bias']
   u, gate = np.split(both.reshape(len(x), H, -1), 2, -1)
   u = convolve(u, params['taps']) + params['taps_bias'].reshape(H, -1)
@@ -163,8 +174,9 @@ def rg_lru(params, x):
   r, i = np.split(sigmoid(raw + params['gate']['bias']), 2, -1)
   rate = 8 * softplus(params['decay']).reshape(H, -1)
   a, h, out = np.exp(-rate * r), 0, []
-  for a_t, i_t, u_t in zip(a, i, u, strict=True):
-    h = a_t * h + np.sqrt(1 - a_t**2) * i_t * u_t
+  for t, (a_t, i_t, u_t) in enumerate(zip(a, i, u, strict=True)):
+    share = 1 if whole_start and not t else np.sqrt(1 - a_t**2)
+    h = a_t * h + share * i_t * u_t
     out.append(h)
   tanh = np.tanh((2 / np.pi) ** 0.5 * (gate + 0.044715 * gate**3))
   y = np.stack(out) * 0.5 * gate * (1 + tanh)
@@ -175,6 +187,10 @@ def rg_lru(params, x):
   ('by_hand', 'options'),
   (
     (gla, {'rank': R}),
+    (
+      gla_as_published,
+      {'rank': R, 'shared_gate': True, 'temperature': 8.0, 'norm_scale': True},
+    ),
     (hgrn2, {'lower_bound': 0.1}),
     (retnet, {'key_width': 4}),
     (mamba2, {'heads': 4, 'groups': 2, 'convolution': 3}),
@@ -191,9 +207,11 @@ def test_a_cell_equals_its_equations(by_hand, options):
   equations.compare(name, SMALL | options, by_hand)
 
 
-def test_rg_lru_equals_its_equations():
+@pytest.mark.parametrize('whole_start', (False, True))
+def test_rg_lru_equals_its_equations(whole_start):
   options = {'heads': H, 'head_width': P, 'convolution': 3}
-  equations.compare('rg_lru', options, rg_lru)
+  by_hand = functools.partial(rg_lru, whole_start=whole_start)
+  equations.compare('rg_lru', options | {'whole_start': whole_start}, by_hand)
 
 
 @pytest.mark.parametrize('biased', (True, False))
@@ -278,10 +296,23 @@ def test_bad_options_are_refused_by_name(cell, section, key, value, message):
   assert re.search(message, refusal), refusal
 
 
+def test_heads_that_share_a_gate_s_map_are_not_sharded():
+  raw = config_lib.default('gla')
+  raw.cell.shared_gate, raw.mesh.tensor = True, 2
+  message = 'cell.shared_gate=True: all heads share it, and mesh.tensor=2'
+  with pytest.raises(errors.InputError, match=message):
+    config_lib.parse(raw)
+
+
 def test_they_have_as_many_parameters_as_documented():
   attention = H * (2 * K + 3 * P) * D
   for name, options, size in (
     ('gla', {'rank': R}, attention + H * R * D + H * (R + 1) * K),
+    (
+      'gla',
+      {'rank': R, 'shared_gate': True},
+      attention + R * D + H * (R + 1) * K,
+    ),
     ('hgrn2', {}, H * (2 * K + 2 * P) * D),
     ('mlstm', {}, attention + 2 * H * D + 2 * H),
   ):

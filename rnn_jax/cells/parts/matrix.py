@@ -166,7 +166,7 @@ class Cell(base.Cell):
 
   def setup(self) -> None:
     xavier = nn.initializers.xavier_uniform()
-    columns = self.units_per_step * sum(self.config.widths.values())
+    columns = self.units_per_step * sum(self.projected.values())
     self.projection = self.dense(columns, use_bias=False, kernel_init=xavier)
     if self._convolves:
       shape = self.config.convolution, self.channels
@@ -188,6 +188,11 @@ class Cell(base.Cell):
   def units_per_step(self) -> int:
     """How many times the projection has the widths of the config: H."""
     return self.config.heads
+
+  @property
+  def projected(self) -> dict[str, int]:
+    """Those of the config's widths that the projection has."""
+    return self.config.widths
 
   @property
   def _convolves(self):

@@ -35,6 +35,7 @@ ACTIVATIONS = {  # hidden_act and the gated MLP that has it
   'silu': 'swiglu',
   'swish': 'swiglu',
   'gelu': 'geglu',
+  'gelu_pytorch_tanh': 'geglu_tanh',
 }
 
 
@@ -124,7 +125,10 @@ class Keys:
     Keys(self.path, {'rope_type': kind}).one_of(
       'rope_type', ('default',), 'default'
     )
-    return keys.number('rope_theta', old['rope_theta'])
+    base = keys.number('rope_theta', old['rope_theta'])
+    if base <= 1:
+      keys.refuse('rope_theta', base, 'give a number above 1')
+    return base
 
   def refuse(self, name: str, value: Any, remedy: str) -> None:
     """Raises InputError about a key."""

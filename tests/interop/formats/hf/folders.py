@@ -48,8 +48,11 @@ def draw(shapes, seed=0):
   }
 
 
-def llama(layers=3, biases=()):
-  """Tensors of LLAMA; `biases` are the matrices that have one."""
+def llama(layers=3, biases=(), norms=()):
+  """Tensors of LLAMA; `biases` are the matrices that have one.
+
+  `norms` are scales of heads.
+  """
   shapes = {
     'model.embed_tokens.weight': (V, 12),
     'model.norm.weight': (12,),
@@ -60,6 +63,8 @@ def llama(layers=3, biases=()):
       shapes[f'model.layers.{n}.{name}.weight'] = shape
       if name.rpartition('.')[2] in biases:
         shapes[f'model.layers.{n}.{name}.bias'] = shape[:1]
+    for name in norms:
+      shapes[f'model.layers.{n}.self_attn.{name}.weight'] = (6,)
   return draw(shapes)
 
 
@@ -254,6 +259,114 @@ def deltanet(values, gated):
     if gated:
       shapes[f'model.layers.{n}.attn.A_log'] = (2,)
       shapes[f'model.layers.{n}.attn.dt_bias'] = (2,)
+  return draw(shapes)
+
+
+GLA = {
+  'model_type': 'gla',
+  'vocab_size': V,
+  'hidden_size': 12,
+  'intermediate_size': 20,
+  'num_hidden_layers': 2,
+  'num_heads': 2,
+  'expand_k': 0.5,
+  'expand_v': 1.5,
+  'norm_eps': 1e-4,
+}
+GLA_LAYER = {
+  'attn_norm.weight': (12,),
+  'mlp_norm.weight': (12,),
+  'attn.q_proj.weight': (6, 12),
+  'attn.k_proj.weight': (6, 12),
+  'attn.v_proj.weight': (18, 12),
+  'attn.g_proj.weight': (18, 12),
+  'attn.gk_proj.0.weight': (16, 12),
+  'attn.gk_proj.1.weight': (6, 16),
+  'attn.gk_proj.1.bias': (6,),
+  'attn.g_norm_swish_gate.weight': (9,),
+  'attn.o_proj.weight': (12, 18),
+  'mlp.gate_proj.weight': (20, 12),
+  'mlp.up_proj.weight': (20, 12),
+  'mlp.down_proj.weight': (12, 20),
+}
+
+
+def gla():
+  """Tensors of GLA."""
+  shapes = {
+    'model.embeddings.weight': (V, 12),
+    'model.norm.weight': (12,),
+    'lm_head.weight': (V, 12),
+  }
+  for n in range(2):
+    for name, shape in GLA_LAYER.items():
+      shapes[f'model.layers.{n}.{name}'] = shape
+  return draw(shapes)
+
+
+RECURRENT_GEMMA = {
+  'model_type': 'recurrent_gemma',
+  'vocab_size': V,
+  'hidden_size': 24,
+  'intermediate_size': 40,
+  'num_hidden_layers': 5,
+  'num_attention_heads': 3,
+  'num_key_value_heads': 1,
+  'lru_width': 12,
+  'attention_window_size': 6,
+  'conv1d_width': 3,
+  'logits_soft_cap': 2.5,
+  'rms_norm_eps': 1e-4,
+  'rope_theta': 100.0,
+  'partial_rotary_factor': 0.5,
+  'block_types': ['recurrent', 'recurrent', 'attention'],
+  'tie_word_embeddings': True,
+}
+RECURRENT = {
+  'linear_x.weight': (12, 24),
+  'linear_x.bias': (12,),
+  'linear_y.weight': (12, 24),
+  'linear_y.bias': (12,),
+  'linear_out.weight': (24, 12),
+  'linear_out.bias': (24,),
+  'conv_1d.weight': (12, 1, 3),
+  'conv_1d.bias': (12,),
+  'rg_lru.recurrent_param': (12,),
+  'rg_lru.recurrent_gate_weight': (3, 4, 4),
+  'rg_lru.recurrent_gate_bias': (3, 4),
+  'rg_lru.input_gate_weight': (3, 4, 4),
+  'rg_lru.input_gate_bias': (3, 4),
+}
+LOCAL_ATTENTION = {
+  'q_proj.weight': (24, 24),
+  'k_proj.weight': (8, 24),
+  'v_proj.weight': (8, 24),
+  'o_proj.weight': (24, 24),
+  'o_proj.bias': (24,),
+}
+RECURRENT_GEMMA_LAYER = {
+  'temporal_pre_norm.weight': (24,),
+  'channel_pre_norm.weight': (24,),
+  'mlp_block.gate_proj.weight': (20, 24),
+  'mlp_block.gate_proj.bias': (20,),
+  'mlp_block.up_proj.weight': (20, 24),
+  'mlp_block.up_proj.bias': (20,),
+  'mlp_block.down_proj.weight': (24, 20),
+  'mlp_block.down_proj.bias': (24,),
+}
+
+
+def recurrent_gemma(kinds='rrarr'):
+  """Tensors of RECURRENT_GEMMA; `kinds` is a letter for each layer."""
+  shapes = {
+    'model.embed_tokens.weight': (V, 24),
+    'model.final_norm.weight': (24,),
+  }
+  for n, kind in enumerate(kinds):
+    block = RECURRENT if kind == 'r' else LOCAL_ATTENTION
+    own = {f'temporal_block.{name}': shape for name, shape in block.items()}
+    for name, shape in (RECURRENT_GEMMA_LAYER | own).items():
+      shapes[f'model.layers.{n}.{name}'] = shape
   return draw(shapes)
 
 

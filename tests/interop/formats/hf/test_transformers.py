@@ -35,7 +35,18 @@ LLAMA = {
 CASES = {
   'Llama': LLAMA | {'head_dim': 6, 'rms_norm_eps': 1e-5},
   'Qwen2': LLAMA | {'tie_word_embeddings': True},
+  'Qwen3': LLAMA | {'head_dim': 6, 'rms_norm_eps': 1e-5},
   'Mistral': LLAMA | {'sliding_window': 4},
+  'RecurrentGemma': {
+    'hidden_size': 24,
+    'intermediate_size': 40,
+    'num_hidden_layers': 5,
+    'num_attention_heads': 3,
+    'num_key_value_heads': 1,
+    'lru_width': 12,
+    'attention_window_size': 4,
+    'logits_soft_cap': 4.0,
+  },
   'Mamba': {
     'hidden_size': 16,
     'num_hidden_layers': 3,

@@ -18,6 +18,7 @@ import numpy as np
 from rnn_jax import config as config_lib
 from rnn_jax.cells import mlstm
 from rnn_jax.interop.formats.hf import table
+from rnn_jax.interop.formats.hf.architectures import gated_deltanet
 
 MODEL_TYPES = ('xlstm',)
 CELLS = ('mlstm',)
@@ -162,7 +163,7 @@ def _cell(config, theirs, ours, place):
       name,
       'projection',
       (cell.heads * cell.widths[part], width),
-      view=_view(cell, part),
+      view=gated_deltanet.head_view(cell.widths, part, cell.heads),
     )
     for part, name in PROJECTED.items()
   ]
@@ -179,14 +180,6 @@ def _cell(config, theirs, ours, place):
       for name, shape, leaf, view in rows
     ),
   ]
-
-
-def _view(cell, part):
-  """Returns the view of a part, of columns that are head by head."""
-  names = [*cell.widths]
-  begin = sum(cell.widths[name] for name in names[: names.index(part)])
-  end = begin + cell.widths[part]
-  return lambda x: x.T.reshape(cell.heads, -1, len(x))[:, begin:end]
 
 
 def _column(n):
