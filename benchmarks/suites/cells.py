@@ -39,6 +39,7 @@ SIZES = {  # the option that sets a cell's width
   'gla': 'value_width',
   'hgrn2': 'value_width',
   'mamba2': 'value_width',
+  'mamba': 'inner_width',
   'mlstm': 'value_width',
   'rg_lru': 'head_width',
   'deltanet': 'value_width',

@@ -13,12 +13,16 @@ With `kv_heads` = G below H, groups of H / G queries share keys and values, and
 the state is so much smaller. Rotary positions may rotate only the first
 `rotary_width` channels of a head, and `rotary_scaling` lets them turn more
 slowly, as in models that were extended to longer texts (ops/rotary.py).
+With `qk_norm` each q and k is normed over its channels before it is rotated and
+stored, with a scale for all queries and one for all keys: rms_norm(q) * s,
+rms_norm(k) * t.
 
 Shapes: x BxLxD, q, y BxLxHxK, k, v BxLxGxK, the state BxWxGxK twice. With
 G = H, H K = D and biases there are 4 D^2 + 4 D parameters.
 Source: Vaswani et al., "Attention Is All You Need", 2017; Ainslie et al., "GQA:
 Training Generalized Multi-Query Transformer Models from Multi-Head
-Checkpoints", 2023.
+Checkpoints", 2023; Dehghani et al., "Scaling Vision Transformers to 22 Billion
+Parameters", 2023 (norms of q and k).
 """
 
 import dataclasses
@@ -50,6 +54,8 @@ ROW_IMPLS = {  # the impls of sees='row', as `ops.attention.row` names them
 LOGICAL_AXES = {
   'projection/kernel': 'DxH',
   'projection/bias': 'H',
+  'query_norm/scale': '_',
+  'key_norm/scale': '_',
   'output/kernel': 'HxD',
   'output/bias': 'D+H',
 }
@@ -69,7 +75,10 @@ class Config(base.Config):
   rotary_width: int = 0  # channels of a head that they rotate; 0: all
   # (), (factor,) for all angles, or Llama 3's (factor, low, high, length).
   rotary_scaling: tuple[float, ...] = ()
+  qk_norm: bool = False  # RMS norms of q and k, with scales all heads share
+  norm_epsilon: float = 1e-6  # of these norms
   biases: bool = False  # on q, k, v and the output
+  projection_bias: bool = True  # with `biases`: on q, k and v too
   output_bias: bool = True  # with `biases`: on the output too
   dropout: float = 0.0  # on y
 
@@ -89,9 +98,9 @@ class Config(base.Config):
       self._refuse('kv_heads', f'it must divide cell.heads={self.heads}')
     if (shards := config.mesh.tensor) > 0 and self.kv_heads % shards:
       self._refuse('kv_heads', f'mesh.tensor={shards} must divide it')
-    if not (self.biases or self.output_bias):
-      self._refuse('output_bias', 'cell.biases=False has none: give True')
+    self._check_biases()
     self._check_rotary()
+    self._check_norms(config)
     self._check_dropout()
     base.check_sight(self.sees, config)
     if self.sees == 'row':
@@ -118,6 +127,16 @@ class Config(base.Config):
     own = super().of_shard(shards)
     return dataclasses.replace(own, kv_heads=self.kv_heads // shards)
 
+  def _check_biases(self):
+    for key in ('projection_bias', 'output_bias'):
+      if not (self.biases or getattr(self, key)):
+        self._refuse(key, 'cell.biases=False has none: give True')
+    if not (self.projection_bias or self.output_bias):
+      self._refuse(
+        'biases',
+        'neither cell.projection_bias nor cell.output_bias has one: give False',
+      )
+
   def _check_rotary(self):
     if not self.rotary:
       if self.rotary_width:
@@ -139,6 +158,21 @@ class Config(base.Config):
         'rotary_scaling',
         'give (), (factor,) or (factor, low, high, length), with a factor of '
         '1 or more and 0 < low < high',
+      )
+
+  def _check_norms(self, config):
+    if self.norm_epsilon <= 0:
+      self._refuse('norm_epsilon', 'give a number above 0')
+    default = type(self)().norm_epsilon
+    if not self.qk_norm and self.norm_epsilon != default:
+      self._refuse(
+        'norm_epsilon', f'cell.qk_norm=False has no norms: give {default}'
+      )
+    if self.qk_norm and config.mesh.tensor != 1:
+      self._refuse(
+        'qk_norm',
+        f'all heads share its scales, and mesh.tensor={config.mesh.tensor} '
+        'devices share the heads: give False, or mesh.tensor=1',
       )
 
   def _check_row(self, config):
@@ -191,9 +225,17 @@ class Cell(base.Cell):
     config = self.config
     heads = config.heads + 2 * config.groups
     biased = config.biases
-    self.projection = self._dense(heads * config.head_width, biased)
+    self.projection = self._dense(
+      heads * config.head_width, biased and config.projection_bias
+    )
     self.output = self._dense(self.width, biased and config.output_bias)
+    if config.qk_norm:
+      self.query_norm = self._norm()
+      self.key_norm = self._norm()
     self.drop = nn.Dropout(config.dropout)
+
+  def _norm(self):
+    return nn.RMSNorm(self.config.norm_epsilon, dtype=jnp.float32)
 
   def _dense(self, width, biased):
     return self.dense(
@@ -228,6 +270,9 @@ class Cell(base.Cell):
     ends = queries, queries + config.head_width
     q, k, v = jnp.split(x, ends, -1)
     q = q.reshape(*x.shape[:2], config.heads, config.head_width)
+    if config.qk_norm:
+      q = self.query_norm(q).astype(x.dtype)
+      k = self.key_norm(k).astype(x.dtype)
     return Projected(q, k, v)
 
   def step(

@@ -7,7 +7,9 @@
 
 tau = 16 lets a gate forget slowly. W_1 has `rank` rows of each head, rather
 than as many for all of them, so that heads can be sharded; their norm has no
-scale, which W_o can learn.
+scale, which W_o can learn. Pretrained models have the published forms: with
+`shared_gate` all heads read the same W_1 x, with `norm_scale` they share a
+scale.
 
 Shapes: q, k, a BxLxHxK, v, g, o BxLxHxP, the state BxHxKxP.
 Source: Yang et al., "Gated Linear Attention Transformers with Hardware-
@@ -18,6 +20,7 @@ import dataclasses
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 
 from rnn_jax import config as config_lib
 from rnn_jax.cells.parts import by_head
@@ -26,6 +29,7 @@ from rnn_jax.cells.parts import matrix
 LOGICAL_AXES = matrix.LOGICAL_AXES | {
   'gate_up': 'Hx_x_',
   'gate_bias': 'Hx_',
+  'gate_down/kernel': 'Dx_',
 }
 
 
@@ -34,6 +38,7 @@ class Config(matrix.Config):
   """Options of the cell, section `cell` of a config."""
 
   rank: int = 16  # of a head's gates
+  shared_gate: bool = False  # one W_1 of `rank` rows for all heads
   temperature: float = 16.0  # tau
 
   def check(self, config: config_lib.Config) -> None:
@@ -46,6 +51,12 @@ class Config(matrix.Config):
       self._refuse('rank', 'give 1 or more')
     if self.temperature <= 0:
       self._refuse('temperature', 'give a number above 0')
+    if self.shared_gate and config.mesh.tensor != 1:
+      self._refuse(
+        'shared_gate',
+        f'all heads share it, and mesh.tensor={config.mesh.tensor} devices '
+        'share the heads: give False, or mesh.tensor=1',
+      )
     super().check(config)
 
   @property
@@ -64,6 +75,23 @@ class Cell(matrix.Cell):
     self.gate_up = self.param('gate_up', init, shape)
     zeros = nn.initializers.zeros
     self.gate_bias = self.param('gate_bias', zeros, shape[::2])
+    if config.shared_gate:
+      self.gate_down = self.dense(config.rank, use_bias=False)
+
+  @property
+  def projected(self) -> dict[str, int]:
+    widths = self.config.widths
+    if self.config.shared_gate:
+      del widths['gate']  # the last, which `project` adds
+    return widths
+
+  def project(self, x_BxLxD: jax.Array) -> jax.Array:
+    u = super().project(x_BxLxD)
+    if not self.config.shared_gate:
+      return u
+    gate = self.gate_down(x_BxLxD)[:, :, None]
+    shape = *u.shape[:-1], self.config.rank
+    return jnp.concatenate([u, jnp.broadcast_to(gate, shape)], -1)
 
   def read(
     self, extra: None, parts: matrix.Parts, starts_BxL: jax.Array | None

@@ -4,7 +4,7 @@
     i, f = W x + b, for each head           (log of the input gate; sigmoid's)
     C_t = sigmoid(f_t) C_{t-1} + exp(i_t) k_t v_t^T
     n_t = sigmoid(f_t) n_{t-1} + exp(i_t) k_t
-    h_t = C_t^T q_t / max(|n_t^T q_t|, 1)        y = W_y [o * rms_norm(h)]
+    h_t = C_t^T q_t / max(|n_t^T q_t|, 1)        y = W_y [o * norm(h)]
 
 exp(i) overflows, so the state holds C and n times exp(-m), with
 
@@ -14,16 +14,27 @@ which cancels in h. [C, n] times exp(-m) is the recurrence of ops/gla with the
 value [v, 1], the log-decay log sigmoid(f_t) + m_{t-1} - m_t <= 0 and the key
 exp(i_t - m_t) k_t, so that no gate overflows in any of its forms. The paper's m
 has no floor of 0; h doesn't depend on it, and with it exp(-m) <= 1. The norm is
-of each head and has no scale, which W_y can learn.
+of each head, 'rms', or 'layer' as in the papers, without a bias; it has no
+scale, which W_y can learn, unless `norm_scale` asks for one of each channel.
+
+xLSTM-7B caps the gates, z = cap tanh(z / cap) for z of i and f, which keeps
+exp(-m) in float32's range, and adds an epsilon to the divisor of h:
+
+    h_t = C_t^T q_t / (max(|n_t^T q_t|, 1) + epsilon exp(m_t))
+
+where its m is below 0, ours is 0, and h differs by less than epsilon of it.
 
 Shapes: q, k BxLxHxK, v, o, h BxLxHxP, i, f, m BxLxH, the state BxHxKx(P+1).
-Source: Beck et al., "xLSTM: Extended Long Short-Term Memory", 2024.
+Source: Beck et al., "xLSTM: Extended Long Short-Term Memory", 2024, and "xLSTM
+7B: A Recurrent LLM for Fast and Efficient Inference", 2025.
 """
 
 import dataclasses
 from typing import Any
+from typing import ClassVar
 from typing import NamedTuple
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
@@ -31,8 +42,9 @@ from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.cells.parts import matrix
 
-LOGICAL_AXES = matrix.LOGICAL_AXES | {'gate_bias': 'Hx_'}
+LOGICAL_AXES = matrix.LOGICAL_AXES | {'gate_bias': 'Hx_', 'norm/scale': 'Hx_'}
 SMALLEST = 1e-6  # |n^T q| exp(-m) below it is float32's rounding
+NORMS = ('rms', 'layer')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +53,11 @@ class Config(matrix.Config):
 
   input_bias: float = 0.0  # initial b of i
   forget_biases: tuple[float, float] = (3.0, 6.0)  # of f: first, last head
+  gate_cap: float = 0.0  # of i and f, which are between it and -it; 0: none
+  normalizer_epsilon: float = 0.0  # added to the divisor of h
+  norm: str = 'rms'  # or 'layer', which also subtracts the mean
+
+  scaled_axes: ClassVar[tuple[int, ...]] = (-2, -1)
 
   def check(self, config: config_lib.Config) -> None:
     """Checks the options against each other and the whole config.
@@ -54,6 +71,11 @@ class Config(matrix.Config):
         f'{config.model.cell!r} finds the maximum m of a row on one device: '
         'give 1'
       )
+    for key in ('gate_cap', 'normalizer_epsilon'):
+      if getattr(self, key) < 0:
+        self._refuse(key, 'give 0 or more')
+    if self.norm not in NORMS:
+      self._refuse('norm', f'choose one of {NORMS}')
     super().check(config)
 
   @property
@@ -84,6 +106,18 @@ class Cell(matrix.Cell):
     forget = jnp.linspace(*self.config.forget_biases, shape[0], dtype=dtype)
     return jnp.stack([jnp.full_like(forget, self.config.input_bias), forget], 1)
 
+  def make_norm(self) -> nn.Module:
+    if self.config.norm == 'rms':
+      return super().make_norm()
+    return nn.LayerNorm(
+      self.config.norm_epsilon,
+      dtype=jnp.float32,
+      use_bias=False,
+      use_scale=self.config.norm_scale,
+      feature_axes=self.config.scaled_axes,
+      use_fast_variance=False,  # which loses the digits of a large mean
+    )
+
   @property
   def columns(self) -> int:
     return self.config.value_width + 1
@@ -99,6 +133,8 @@ class Cell(matrix.Cell):
   ) -> tuple[jax.Array, Any]:
     raw = jnp.concatenate([parts['input'], parts['forget']], -1)
     raw = raw.astype(jnp.float32) + self.gate_bias[None, None]
+    if cap := self.config.gate_cap:
+      raw = cap * jnp.tanh(raw / cap)
     i, logf = raw[..., 0], jax.nn.log_sigmoid(raw[..., 1])
     m_BxLxH = _maxima(extra, i, logf, starts_BxL)
     before = jnp.concatenate([extra[:, None], m_BxLxH[:, :-1]], 1)
@@ -126,8 +162,10 @@ class Cell(matrix.Cell):
   ) -> jax.Array:
     del extra
     sums, weight = o_BxLxHxP[..., :-1], jnp.abs(o_BxLxHxP[..., -1:])
-    least = jnp.maximum(jnp.exp(-read.m_BxLxH), SMALLEST)[..., None]
-    h = sums / jnp.maximum(weight, least)
+    least, epsilon = jnp.exp(-read.m_BxLxH), self.config.normalizer_epsilon
+    if not epsilon:
+      least = jnp.maximum(least, SMALLEST)
+    h = sums / (jnp.maximum(weight, least[..., None]) + epsilon)
     return self.gated(h, jax.nn.sigmoid(parts['output_gate']))
 
 

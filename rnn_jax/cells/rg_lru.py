@@ -7,11 +7,12 @@
     y = W_o [h * g] + b_o
 
 R and I are block-diagonal, with a block for each head, which reads the u of
-that head only. At the start, a at r = 1 is between .9 and .999. The recurrence
-is that of ops/linear_scan in any of its forms.
+that head only. At the start, a at r = 1 is between .9 and .999. With
+`whole_start`, as in RecurrentGemma, the first step of a document is h = i * u.
+The recurrence is that of ops/linear_scan in any of its forms.
 
-Shapes: u, g, r, i, a, h BxLxS with S = H P; the state is h and the inputs of
-the convolution, BxWxS.
+Shapes: u, g, r, i, a, h BxLxS with S = H P; the state is h, the inputs of the
+convolution, BxWxS, and with `whole_start` the number of steps so far, B.
 Source: De et al., "Griffin: Mixing Gated Linear Recurrences with Local
 Attention for Efficient Language Models", 2024.
 """
@@ -54,6 +55,7 @@ class Config(base.Config):
   heads: int = 4
   head_width: int = 32  # P
   convolution: int = 4  # taps
+  whole_start: bool = False  # a document's first step adds i u unscaled
   dropout: float = 0.0  # on h * g
 
   def check(self, config: config_lib.Config) -> None:
@@ -80,6 +82,7 @@ class State(NamedTuple):
 
   h_BxS: jax.Array
   inputs_BxWxS: jax.Array
+  steps_B: jax.Array | None = None  # of the document, with `whole_start`
 
 
 class Cell(base.Cell):
@@ -101,10 +104,13 @@ class Cell(base.Cell):
     config = self.config
     width = config.heads * config.head_width
     inputs = jnp.zeros((B, config.convolution - 1, width))
-    return State(jnp.zeros((B, width)), inputs)
+    steps = jnp.zeros(B) if config.whole_start else None
+    return State(jnp.zeros((B, width)), inputs, steps)
 
   def state_axes(self) -> State:
-    return State._make(['BxH', 'Bx_xH'])
+    return State._make(
+      ['BxH', 'Bx_xH', 'B' if self.config.whole_start else None]
+    )
 
   def project(self, x_BxLxD: jax.Array) -> jax.Array:
     """Returns u before the convolution and g before gelu, BxLxHx(2P)."""
@@ -134,16 +140,29 @@ class Cell(base.Cell):
     u_BxLxHxC, starts_BxL = inputs
     raw, gate = jnp.split(u_BxLxHxC, 2, -1)
     before, u, loga, write = self._read(state, raw, starts_BxL)
+    steps_B, share = self._share(state.steps_B, loga, starts_BxL)
     h_BxS, h = devices.current().linear_scan(
       state.h_BxS,
       jnp.exp(loga),
-      _complement(loga) * write * u,
+      share * write * u,
       starts_BxL=starts_BxL,
       impl=impl,
       chunk_length=self.plan.chunk_length,
     )
     y = h.astype(gate.dtype) * nn.gelu(gate.reshape(h.shape))
-    return State(h_BxS, before.astype(jnp.float32)), y
+    return State(h_BxS, before.astype(jnp.float32), steps_B), y
+
+  def _share(self, steps_B, loga, starts_BxL):
+    """Returns (steps_B after these steps, what of i u is added, BxLxS)."""
+    share = _complement(loga)
+    if not self.config.whole_start:
+      return None, share
+    steps_B = jax.lax.stop_gradient(steps_B).astype(jnp.int32)
+    steps_B, position_BxL = devices.current().count(
+      steps_B, loga.shape[1], starts_BxL
+    )
+    share = jnp.where(position_BxL[..., None] == 0, 1.0, share)
+    return steps_B.astype(jnp.float32), share
 
   def _read(self, state, raw_BxLxHxP, starts_BxL):
     """Returns (the convolution's next inputs, u, log a, i), BxLxS, float32."""

@@ -208,6 +208,7 @@ class Model:
   experts: Experts = Experts()
   norm: str = option('rms', choices='models.blocks:NORMS')
   norm_scale: bool = False  # of 'rms'; 'layer' has one
+  norm_plus_one: bool = False  # that scale is 1 + its parameter
   # Added to the mean square; 0: 1e-6 for 'rms', 1e-5 for others.
   norm_epsilon: float = option(0.0, least=0)
   biases: bool = False  # of the MLP's matrices
@@ -228,6 +229,8 @@ class Model:
   # Of the embedding as a head; 0: width ** -0.5.
   tied_multiplier: float = option(0.0, least=0)
   head_bias: bool = True  # of the head
+  # s of the logits s tanh(z / s), which stay within s; 0: they are z.
+  logits_cap: float = option(0.0, least=0)
   # Layers per iteration of the layer scan, or periods of `cells`.
   unroll: int = option(1, least=1)
 

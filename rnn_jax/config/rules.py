@@ -228,6 +228,11 @@ def _check_model(config):
     _check_idle(model, 'model', ('swish_beta',), needed)
   if model.norm != 'rms':
     _check_idle(model, 'model', ('norm_scale',), "model.norm='rms'")
+  if not model.norm_scale:
+    needed = 'model.norm_scale=True'
+    _check_idle(model, 'model', ('norm_plus_one',), needed)
+  if config.task.reads_images:
+    _check_idle(model, 'model', ('logits_cap',), 'a task that reads tokens')
   if model.tied and not model.head_bias:
     errors.refuse(
       'model.head_bias', False, 'a tied head has no bias: give True'

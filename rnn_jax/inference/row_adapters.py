@@ -156,7 +156,7 @@ def _find(context):
   """Returns (name of the matrix that a call reads, what its change adds)."""
   module, method = context.module, context.method_name
   path = '/'.join(module.path)
-  if method == 'logits' and isinstance(module, language_model.LanguageModel):
+  if method == 'uncapped' and isinstance(module, language_model.LanguageModel):
     if module.config.tied:
       return 'embedding/embedding', _of_tied_head
     return 'head/kernel', _of_dense

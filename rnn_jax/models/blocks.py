@@ -9,7 +9,8 @@ norm is RMSNorm (Zhang and Sennrich, "Root Mean Square Layer Normalization",
 2019), or LayerNorm (Ba et al., "Layer Normalization", 2016) with scale and
 bias, or 'standard', the same without them. RMSNorm has no scale, which the next
 matmul can learn, unless model.norm_scale asks for one, as pretrained models
-have. 'standard' is idempotent: 'renormed' equals 'normed' then.
+have; with model.norm_plus_one it is 1 + the parameter. 'standard' is
+idempotent: 'renormed' equals 'normed' then.
 
 With a small model.branch_scale the initial stack is close to the identity: the
 last projection of each branch starts that much smaller (Zhang et al., "Fixup
@@ -24,6 +25,7 @@ from typing import Any
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 
 from rnn_jax import config as config_lib
 from rnn_jax.cells import base
@@ -87,10 +89,26 @@ def norm(config: config_lib.Model, policy: precision.Policy) -> nn.Module:
   dtype = policy.activations
   if config.norm == 'rms':
     epsilon = config.norm_epsilon or 1e-6
+    if config.norm_plus_one:
+      return PlusOne(epsilon, dtype)
     return nn.RMSNorm(epsilon, dtype=dtype, use_scale=config.norm_scale)
   affine = config.norm == 'layer'
   epsilon = config.norm_epsilon or 1e-5
   return nn.LayerNorm(epsilon, dtype=dtype, use_bias=affine, use_scale=affine)
+
+
+class PlusOne(nn.Module):
+  """RMSNorm whose scale is 1 + a parameter, which starts at 0."""
+
+  epsilon: float
+  dtype: jax.typing.DTypeLike  # of the result
+
+  @nn.compact
+  def __call__(self, x: jax.Array) -> jax.Array:
+    scale = self.param('scale', nn.initializers.zeros, x.shape[-1:])
+    norm = nn.RMSNorm(self.epsilon, dtype=jnp.float32, use_scale=False)
+    scale = (1 + scale).reshape(*[1] * (x.ndim - 1), -1)
+    return (norm(x) * scale).astype(self.dtype)
 
 
 class Block(nn.Module):

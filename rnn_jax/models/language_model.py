@@ -1,6 +1,7 @@
 """A language model: embedding, R recurrent blocks, head.
 
-    logits_t = W_head norm(stack(c embedding(tokens) + positions))_t + b
+    z_t = W_head norm(stack(c embedding(tokens) + positions))_t + b
+    logits_t = s tanh(z_t / s) with s = model.logits_cap, or z_t
 
 'normed' blocks, which end with a norm, have it before the stack instead.
 
@@ -189,6 +190,10 @@ class LanguageModel(nn.Module):
 
   def logits(self, x_BxLxD: jax.Array) -> jax.Array:
     """Returns logits_BxLxV of the head's inputs, see `features`."""
+    return cross_entropy.cap(self.uncapped(x_BxLxD), self.config.logits_cap)
+
+  def uncapped(self, x_BxLxD: jax.Array) -> jax.Array:
+    """Returns the head's outputs BxLxV, z in the module's docstring."""
     kernel_DxV, bias_V = self.head_weights()
     contract = (((2,), (0,)), ((), ()))
     operands = self.policy.operands  # as in the loss, which isn't quantized
@@ -227,11 +232,12 @@ def token_sums(
     x_BxLxD: its head's inputs.
     head: `model.head_weights()`.
     batch: (targets_BxL, weights_BxL).
-    options: of the loss.
+    options: of the loss, without the cap, which is the model's.
 
   Returns:
     cross_entropy.Sums, the same on all devices that shard the vocabulary.
   """
+  options = dataclasses.replace(options, cap=model.config.logits_cap)
   if model.vocabulary_shards > 1:
     x_BxLxD = devices.current().tp_copy(x_BxLxD)
     axis = devices.current().axis_name('V')

@@ -2,11 +2,11 @@
 
 It is gated, W_down (a(W_gate x) * W_up x) with a = swish or gelu for 'swiglu'
 and 'geglu' (Shazeer, "GLU Variants Improve Transformer", 2020), or
-W_down a(W_up x) for 'swish', 'gelu', 'relu' and 'gelu_tanh', which is gelu with
-a tanh in place of the error function (Hendrycks and Gimpel, "Gaussian Error
-Linear Units", 2016). swish(x) = x sigmoid(beta x), with the constant beta =
-model.swish_beta, silu at 1 (Ramachandran et al., "Searching for Activation
-Functions", 2017).
+W_down a(W_up x) for 'swish', 'gelu' and 'relu'. 'geglu_tanh' and 'gelu_tanh'
+have gelu with a tanh in place of the error function (Hendrycks and Gimpel,
+"Gaussian Error Linear Units", 2016). swish(x) = x sigmoid(beta x), with the
+constant beta = model.swish_beta, silu at 1 (Ramachandran et al., "Searching for
+Activation Functions", 2017).
 
 On a mesh, its columns may be sharded.
 """
@@ -33,11 +33,12 @@ ACTIVATIONS: dict[str, Callable[..., jax.Array]] = {
   'swiglu': swish,
   'swish': swish,
   'geglu': functools.partial(nn.gelu, approximate=False),
+  'geglu_tanh': functools.partial(nn.gelu, approximate=True),
   'gelu': functools.partial(nn.gelu, approximate=False),
   'gelu_tanh': functools.partial(nn.gelu, approximate=True),
   'relu': nn.relu,
 }
-GATED = ('swiglu', 'geglu')
+GATED = ('swiglu', 'geglu', 'geglu_tanh')
 WITH_BETA = ('swiglu', 'swish')
 LOGICAL_AXES = {
   'mlp/up/kernel': 'DxF',

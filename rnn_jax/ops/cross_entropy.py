@@ -1,11 +1,13 @@
 """Softmax cross-entropy of a linear head, without holding all its logits.
 
-    z = x W + b        lse = log sum_v exp z_v        nats = lse - z_target
+    z = cap(x W + b)   lse = log sum_v exp z_v        nats = lse - z_target
     loss = (1 - e) nats + e (lse - mean_v z_v) + c lse^2
 
 with label smoothing e (Szegedy et al., "Rethinking the Inception Architecture
-for Computer Vision", 2016) and z-loss c (Chowdhery et al., "PaLM", 2022). Time
-is processed in blocks of steps. The gradients of a block are computed in the
+for Computer Vision", 2016) and z-loss c (Chowdhery et al., "PaLM", 2022).
+cap(z) is z, or s tanh(z / s), which stays within s (Bello et al., "Neural
+Combinatorial Optimization with Reinforcement Learning", 2016). Time is
+processed in blocks of steps. The gradients of a block are computed in the
 forward pass, together with its logits, so that neither pass holds more than
 one block and no logit is computed twice.
 
@@ -40,6 +42,7 @@ class Options:
   operands: str = 'float32'  # format of the matmuls' factors
   block: int = 0  # logits held at once; 0: what suits the device
   axis: str = ''  # a mapped axis of devices that shards V, in equal parts
+  cap: float = 0.0  # s; 0: none
 
 
 class Sums(NamedTuple):
@@ -82,9 +85,14 @@ def sums(
     raise ValueError(
       f'label_smoothing={options.label_smoothing}: give a number in [0, 1)'
     )
-  if options.z_loss < 0 or options.block < 0:
+  if min(options.z_loss, options.block, options.cap) < 0:
     raise ValueError(f'{options}: give 0 or more')
   return _sums(x_BxLxD, kernel_DxV, bias_V, targets_BxL, weights_BxL, options)
+
+
+def cap(z_BxLxV: jax.Array, limit: float) -> jax.Array:
+  """Returns s tanh(z / s) of logits, for a `limit` s; 0: the logits."""
+  return limit * jnp.tanh(z_BxLxV / limit) if limit else z_BxLxV
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(5,))
@@ -159,7 +167,7 @@ def _values(kernel, bias, part, options):
   """Returns (logits in float32, _Values)."""
   x, targets, _ = part
   z = _dot(x, kernel, ((2,), (0,)), options)
-  z = z + bias.astype(jnp.float32)[None, None]
+  z = cap(z + bias.astype(jnp.float32)[None, None], options.cap)
   axis, V = options.axis, z.shape[-1] * _shards(options)
   largest = jnp.max(z, -1)
   largest = jax.lax.pmax(largest, axis) if axis else largest
@@ -204,7 +212,7 @@ def _target_logits(z, targets, options):
 
 
 def _logit_gradients(z, values, part, options):
-  """Returns the gradient of the block's weighted loss by its logits."""
+  """Returns the gradient of the block's weighted loss by x W + b."""
   _, targets, weights = part
   smoothing, V = options.label_smoothing, z.shape[-1] * _shards(options)
   probability = jnp.exp(z - values.lse[..., None])
@@ -213,7 +221,8 @@ def _logit_gradients(z, values, part, options):
   ids = _first(z, options) + jnp.arange(z.shape[-1])
   is_target = targets[..., None] == ids[None, None]
   wanted = jnp.where(is_target, 1 - smoothing, 0.0) + smoothing / V
-  return (probability - wanted) * weights.astype(jnp.float32)[..., None]
+  d_z = (probability - wanted) * weights.astype(jnp.float32)[..., None]
+  return d_z * (1 - (z / options.cap) ** 2) if options.cap else d_z
 
 
 def _total(values, weights):

@@ -67,6 +67,10 @@ OF_TRAINING = (
   'cell.*.dropout',
   'cell.window',
   'cell.*.window',
+  'cell.input_bias',
+  'cell.*.input_bias',
+  'cell.forget_biases',
+  'cell.*.forget_biases',
 )
 
 

@@ -20,7 +20,6 @@ from rnn_jax import config as config_lib
 from rnn_jax.data.batching import batch as batch_lib
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.models import language_model
-from rnn_jax.ops import precision
 from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.runs import frozen
 from rnn_jax.tasks import language_modeling
@@ -91,7 +90,7 @@ class Task(language_modeling.Task):
       batch.weights_BxL
       * divergence(
         jax.lax.stop_gradient(target_BxLxV),
-        self._logits(variables, x_BxLxD),
+        self.model.apply(variables, x_BxLxD, method='logits'),
         self._options.temperature,
       )
     )
@@ -104,10 +103,3 @@ class Task(language_modeling.Task):
     return self._teacher.apply(
       self._constants, state, batch.tokens_BxL, batch.starts_BxL
     )
-
-  def _logits(self, variables, x_BxLxD):
-    kernel_DxV, bias_V = self.model.apply(variables, method='head_weights')
-    contract = (((2,), (0,)), ((), ()))
-    operands = self.model.policy.operands
-    logits = precision.dot_general(x_BxLxD, kernel_DxV, contract, operands)
-    return logits + bias_V[None, None]

@@ -46,8 +46,11 @@ def refusal(**values):
     ('rotary_width', 34, 'give up to cell.head_width=32'),
     ('kv_heads', 3, 'it must divide cell.heads=4'),
     ('kv_heads', -1, 'give 0 or more'),
+    ('norm_epsilon', 0.0, 'give a number above 0'),
+    ('norm_epsilon', 1e-5, 'cell.qk_norm=False has no norms: give 1e-06'),
     ('dropout', 1.0, 'give a number in [0, 1)'),
     ('output_bias', False, 'cell.biases=False has none: give True'),
+    ('projection_bias', False, 'cell.biases=False has none: give True'),
   ),
 )
 def test_a_value_out_of_range_is_refused(key, value, remedy):
@@ -61,11 +64,20 @@ def test_options_that_contradict_each_other_are_refused():
   assert refusal(cell__rotary=0.0, cell__rotary_scaling=(2.0,)) == (
     'cell.rotary_scaling=(2.0,): cell.rotary=0 rotates nothing: give ()'
   )
+  values = {'cell__projection_bias': False, 'cell__output_bias': False}
+  assert refusal(cell__biases=True, **values) == (
+    'cell.biases=True: neither cell.projection_bias nor cell.output_bias has '
+    'one: give False'
+  )
   assert refusal(cell__rotary=0.0, cell__rotary_width=4) == (
     'cell.rotary_width=4: cell.rotary=0 rotates nothing: give 0'
   )
   assert refusal(cell__kv_heads=2, mesh__tensor=4) == (
     'cell.kv_heads=2: mesh.tensor=4 must divide it'
+  )
+  assert refusal(cell__qk_norm=True, mesh__tensor=2) == (
+    'cell.qk_norm=True: all heads share its scales, and mesh.tensor=2 devices '
+    'share the heads: give False, or mesh.tensor=1'
   )
 
 
@@ -124,7 +136,10 @@ def test_the_parameters_are_those_of_the_classical_layer():
 
   assert count() == 4 * 8**2
   assert count(biases=True) == 4 * 8**2 + 4 * 8
+  assert count(biases=True, projection_bias=False) == 4 * 8**2 + 8
+  assert count(biases=True, output_bias=False) == 4 * 8**2 + 3 * 8
   assert count(kv_heads=1) == 3 * 8**2
+  assert count(qk_norm=True) == 4 * 8**2 + 2 * 4
 
 
 @pytest.mark.parametrize('sees', base.SIGHTS)

@@ -38,7 +38,7 @@ VARIANTS = {
     {'heads': 2, 'head_width': 4, 'window': 3},
     {'heads': 2, 'head_width': 3, 'window': 30, 'rotary': 0.0, 'biases': True},
     {'heads': 4, 'kv_heads': 2, 'head_width': 4, 'window': 30}
-    | {'rotary_width': 2},
+    | {'rotary_width': 2, 'qk_norm': True},
   ),
   'gru': ({'state_width': 4}, {'reset': 'before'}),
   'lstm': ({'state_width': 4},),
@@ -46,14 +46,28 @@ VARIANTS = {
   'qrnn': ({'state_width': 4, 'taps': 3},),
   'rhn': ({'state_width': 4, 'depth': 2},),
   'bdh': ({'heads': 2, 'neurons': 16, 'rotary': 100.0},),
-  'gla': ({**SMALL, 'rank': 2},),
+  'gla': (
+    {**SMALL, 'rank': 2},
+    {**SMALL, 'rank': 2, 'shared_gate': True, 'norm_scale': True},
+  ),
   'hgrn2': ({**SMALL, 'lower_bound': 0.1},),
   'mamba2': (
     {**SMALL, 'heads': 4, 'groups': 2, 'convolution': 3, 'norm_scale': True},
   ),
+  'mamba': (
+    {'inner_width': 4, 'key_width': 3, 'rank': 2, 'convolution': 3},
+    {'key_width': 2, 'convolution_bias': False},
+  ),
   'retnet': ({**SMALL, 'key_width': 4},),
-  'mlstm': (SMALL,),
-  'rg_lru': ({'heads': 2, 'head_width': 3, 'convolution': 3},),
+  'mlstm': (
+    SMALL,
+    {**SMALL, 'gate_cap': 5.0, 'normalizer_epsilon': 0.1}
+    | {'norm': 'layer', 'norm_scale': True},
+  ),
+  'rg_lru': (
+    {'heads': 2, 'head_width': 3, 'convolution': 3},
+    {'heads': 2, 'head_width': 3, 'whole_start': True},
+  ),
   'deltanet': ({**SMALL, 'convolution': 0, 'max_beta': 2.0},),
   'gated_deltanet': ({**SMALL, 'convolution': 3, 'norm_scale': True},),
   'kda': ({**SMALL, 'rank': 2},),
@@ -67,6 +81,7 @@ IMPLS = {
   'attention-2': ('blocked',),
   'qrnn-0': ('chunked',),
   'bdh-0': ('chunked', 'associative'),
+  'mamba-0': ('chunked', 'associative'),
   'mlstm-0': ('chunked',),
   'rg_lru-0': ('chunked',),
   'kda-0': ('chunked',),

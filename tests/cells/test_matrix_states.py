@@ -1,5 +1,6 @@
 """Cells with a matrix state against their equations, in float64."""
 
+import functools
 import re
 
 import jax
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from rnn_jax import config as config_lib
+from rnn_jax import errors
 from rnn_jax.cells import base
 from tests.cells import equations
 from tests.support import draws
@@ -16,6 +18,7 @@ D = equations.D
 sigmoid = equations.sigmoid
 H, K, P, R = 2, 3, 4, 2
 SMALL = {'heads': H, 'key_width': K, 'value_width': P}
+MAMBA = {'inner_width': P, 'key_width': K, 'rank': R, 'convolution': 3}
 
 
 def silu(x):
@@ -69,6 +72,15 @@ def gla(params, x):
   return joined(rms_norm(o) * silu(gate)), {'keep': a}
 
 
+def gla_as_published(params, x):
+  q, k, v, gate = project(params, x, K, K, P, P)
+  raw = x @ params['gate_down']['kernel']  # of all heads
+  raw = np.einsum('lr,hrk->lhk', raw, params['gate_up'])
+  a = sigmoid(raw + params['gate_bias']) ** (1 / 8)
+  o = rms_norm(remember(q * K**-0.5, k, v, a)) * params['norm']['scale']
+  return joined(o * silu(gate)), {'keep': a}
+
+
 def hgrn2(params, x):
   q, raw, v = project(params, x, K, K, P)
   a = 0.1 + 0.9 * sigmoid(raw)
@@ -107,22 +119,54 @@ def mamba2(params, x):
   return joined(rms_norm(o.reshape(gate.shape) * silu(gate))), {'keep': a}
 
 
-def mlstm(params, x):
-  """Published, without a stabilizer: float64 holds exp of these gates."""
+def mamba(params, x):
+  """Of S = 4 channels with K numbers each, R of which make dt."""
+  u, gate = np.moveaxis(
+    (x @ params['projection']['kernel']).reshape(-1, P, 2), 2, 0
+  )
+  u = convolve(u[:, None], params['taps'])[:, 0] + params.get('taps_bias', 0)
+  u = silu(u)
+  r, k, q = np.split(u @ params['selection']['kernel'], [R, R + K], -1)
+  dt = softplus(r @ params['dt']['kernel'] + params['dt_bias'])
+  a = np.exp(-dt[..., None] * np.exp(params['log_rate']))
+  h, out = 0, []
+  for t in range(len(x)):
+    h = a[t] * h + dt[t][:, None] * u[t][:, None] * k[t]
+    out.append(h @ q[t] + params['skip'] * u[t])
+  return np.stack(out) * silu(gate), {'keep': a}
+
+
+def remember_mlstm(params, x, cap=lambda z: z, epsilon=0.0):
+  """Published, without a stabilizer: float64 holds exp of these gates.
+
+  Returns h, the output gate, and what the memory keeps.
+  """
   q, k, v, out, i, f = project(params, x, K, K, P, P, 1, 1)
   bias_i, bias_f = params['gate_bias'].T[:, :, None]
-  k, f = np.exp(i + bias_i) * k * K**-0.5, sigmoid(f + bias_f)
-  h = remember(q, k, v, f)
-  n = remember(q, k, np.ones_like(v[..., :1]), f)
-  h = rms_norm(h / np.maximum(abs(n), 1))
-  m, floor = np.zeros(H), []
-  for i_t, f_t in zip((i + bias_i)[..., 0], f[..., 0], strict=True):
+  i, f = cap(i + bias_i), sigmoid(cap(f + bias_f))
+  k = np.exp(i) * k * K**-0.5
+  m, floor, maxima = np.zeros(H), [], []
+  for i_t, f_t in zip(i[..., 0], f[..., 0], strict=True):
     m, before = np.maximum(np.maximum(m + np.log(f_t), i_t), 0), m
     floor.append((f_t * np.exp(before - m))[:, None])
-  return joined(h * sigmoid(out)), {'keep': floor}
+    maxima.append(m[:, None])
+  n = remember(q, k, np.ones_like(v[..., :1]), f)
+  weight = np.maximum(abs(n), 1) + epsilon * np.exp(maxima)
+  return remember(q, k, v, f) / weight, sigmoid(out), {'keep': floor}
 
 
-def rg_lru(params, x):
+def mlstm(params, x):
+  h, out, gates = remember_mlstm(params, x)
+  return joined(rms_norm(h) * out), gates
+
+
+def mlstm_as_published(params, x):
+  h, out, gates = remember_mlstm(params, x, lambda z: 2 * np.tanh(z / 2), 0.1)
+  h = rms_norm(h - h.mean(-1, keepdims=True)) * params['norm']['scale']
+  return joined(h * out), gates
+
+
+def rg_lru(params, x, whole_start=False):
   both = x @ params['projection']['kernel'] + params['projection']['bias']
   u, gate = np.split(both.reshape(len(x), H, -1), 2, -1)
   u = convolve(u, params['taps']) + params['taps_bias'].reshape(H, -1)
@@ -130,8 +174,9 @@ def rg_lru(params, x):
   r, i = np.split(sigmoid(raw + params['gate']['bias']), 2, -1)
   rate = 8 * softplus(params['decay']).reshape(H, -1)
   a, h, out = np.exp(-rate * r), 0, []
-  for a_t, i_t, u_t in zip(a, i, u, strict=True):
-    h = a_t * h + np.sqrt(1 - a_t**2) * i_t * u_t
+  for t, (a_t, i_t, u_t) in enumerate(zip(a, i, u, strict=True)):
+    share = 1 if whole_start and not t else np.sqrt(1 - a_t**2)
+    h = a_t * h + share * i_t * u_t
     out.append(h)
   tanh = np.tanh((2 / np.pi) ** 0.5 * (gate + 0.044715 * gate**3))
   y = np.stack(out) * 0.5 * gate * (1 + tanh)
@@ -142,29 +187,58 @@ def rg_lru(params, x):
   ('by_hand', 'options'),
   (
     (gla, {'rank': R}),
+    (
+      gla_as_published,
+      {'rank': R, 'shared_gate': True, 'temperature': 8.0, 'norm_scale': True},
+    ),
     (hgrn2, {'lower_bound': 0.1}),
     (retnet, {'key_width': 4}),
     (mamba2, {'heads': 4, 'groups': 2, 'convolution': 3}),
     (mlstm, {}),
+    (
+      mlstm_as_published,
+      {'gate_cap': 2.0, 'normalizer_epsilon': 0.1}
+      | {'norm': 'layer', 'norm_scale': True},
+    ),
   ),
 )
 def test_a_cell_equals_its_equations(by_hand, options):
-  equations.compare(by_hand.__name__, SMALL | options, by_hand)
+  name = by_hand.__name__.removesuffix('_as_published')
+  equations.compare(name, SMALL | options, by_hand)
 
 
-def test_rg_lru_equals_its_equations():
+@pytest.mark.parametrize('whole_start', (False, True))
+def test_rg_lru_equals_its_equations(whole_start):
   options = {'heads': H, 'head_width': P, 'convolution': 3}
-  equations.compare('rg_lru', options, rg_lru)
+  by_hand = functools.partial(rg_lru, whole_start=whole_start)
+  equations.compare('rg_lru', options | {'whole_start': whole_start}, by_hand)
+
+
+@pytest.mark.parametrize('biased', (True, False))
+def test_mamba_equals_its_equations(biased):
+  options = MAMBA | {'convolution_bias': biased}
+  equations.compare('mamba', options, mamba)
+
+
+def test_mamba_starts_as_published():
+  params = equations.initial('mamba', key_width=3)
+  np.testing.assert_allclose(params['log_rate'], np.log([[1, 2, 3]] * 2 * D))
+  dt = softplus(np.float64(params['dt_bias']))
+  assert dt.min() >= 0.99e-3 and dt.max() <= 0.101
+  assert params['selection']['kernel'].shape == (2 * D, 1 + 2 * 3)
+  assert abs(params['dt']['kernel']).max() <= 1
 
 
 @pytest.mark.parametrize(
-  'name', ('gla', 'mamba2', 'mlstm', 'rg_lru', 'gated_deltanet', 'rwkv7')
+  'name',
+  ('gla', 'mamba', 'mamba2', 'mlstm', 'rg_lru', 'gated_deltanet', 'rwkv7'),
 )
 def test_gates_at_their_ends_stay_finite(name):
   """Inputs so large that gates are 0 or 1 to the last bit."""
   module = config_lib.load('cells', name, 'model.cell')
   plan = base.Plan(chunk_length=4)
-  options = {'heads': H, 'head_width': P} if name == 'rg_lru' else SMALL
+  own = {'rg_lru': {'heads': H, 'head_width': P}, 'mamba': MAMBA}
+  options = own.get(name, SMALL)
   cell = module.Cell(module.Config(**options), D, plan)
   x = draws.normal(2, 9, D)
   variables = draws.parameters(cell.init, cell.init_state(2), x)
@@ -206,6 +280,12 @@ def test_mlstm_s_forms_equal_its_steps_for_any_gate(impl):
     ('mamba2', 'cell', 'groups', 3, 'it must divide cell.heads=4'),
     ('mamba2', 'mesh', 'tensor', 2, 'mesh.tensor=2 must divide it'),
     ('mamba2', 'cell', 'convolution', 0, 'give 1 tap or more'),
+    ('mamba', 'cell', 'inner_width', -1, 'or 0 for one by model.width'),
+    ('mamba', 'cell', 'key_width', 0, 'give 1 or more'),
+    ('mamba', 'mesh', 'tensor', 3, 'the 256 channels of cell.inner_width=0'),
+    ('mamba', 'recurrence', 'impl', 'pallas', "has \\('auto', 'scan'"),
+    ('mlstm', 'cell', 'gate_cap', -1.0, 'cell.gate_cap=-1.0: give 0 or more'),
+    ('mlstm', 'cell', 'norm', 'standard', "choose one of \\('rms', 'layer'"),
     ('mlstm', 'mesh', 'sequence', 2, 'mesh.sequence=2: .* on one device'),
     ('rg_lru', 'cell', 'head_width', 0, 'give 1 or more'),
     ('rg_lru', 'recurrence', 'impl', 'pallas', "has \\('auto', 'scan'"),
@@ -216,10 +296,23 @@ def test_bad_options_are_refused_by_name(cell, section, key, value, message):
   assert re.search(message, refusal), refusal
 
 
+def test_heads_that_share_a_gate_s_map_are_not_sharded():
+  raw = config_lib.default('gla')
+  raw.cell.shared_gate, raw.mesh.tensor = True, 2
+  message = 'cell.shared_gate=True: all heads share it, and mesh.tensor=2'
+  with pytest.raises(errors.InputError, match=message):
+    config_lib.parse(raw)
+
+
 def test_they_have_as_many_parameters_as_documented():
   attention = H * (2 * K + 3 * P) * D
   for name, options, size in (
     ('gla', {'rank': R}, attention + H * R * D + H * (R + 1) * K),
+    (
+      'gla',
+      {'rank': R, 'shared_gate': True},
+      attention + R * D + H * (R + 1) * K,
+    ),
     ('hgrn2', {}, H * (2 * K + 2 * P) * D),
     ('mlstm', {}, attention + 2 * H * D + 2 * H),
   ):
@@ -230,6 +323,9 @@ def test_they_have_as_many_parameters_as_documented():
   E = H * P + 2 * K  # of one group; beside it, three numbers of each head
   assert equations.count('mamba2', **SMALL, convolution=3) == (
     H * (3 * P + 1) * D + 2 * K * D + 4 * E + 3 * H
+  )
+  assert equations.count('mamba', **MAMBA) == (
+    3 * D * P + P * (R + 2 * K) + R * P + P * (3 + K + 3)
   )
   S = H * P
   assert equations.count('rg_lru', heads=H, head_width=P, convolution=3) == (

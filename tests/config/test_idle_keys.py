@@ -48,6 +48,7 @@ WITHOUT_EFFECT = (
     True,
     "model.norm='rms': leave it at False",
   ),
+  ({}, 'model.norm_plus_one', True, 'model.norm_scale=True: leave it at False'),
   ({}, 'evaluate.segment_bytes', 99, "data.layout='buckets' does not use it"),
   ({'model__cell': 'bdh'}, 'remat.every', 16, "use 'scan'"),
   ({'model__cell': 'bdh'}, 'remat.every', 'sqrt', "use 'scan'"),

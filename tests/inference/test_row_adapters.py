@@ -24,6 +24,7 @@ CELLS = {
   'rg_lru': {},
   'rwkv7': {'heads': 2, 'rank': 2},
   'mamba2': {'heads': 2},
+  'mamba': {'rank': 2},
   'kda': {'heads': 2, 'key_width': 4, 'value_width': 4},
   'gru': {},
   'rhn': {'depth': 2},
@@ -79,7 +80,7 @@ def summed(bundle, given):
   ('cells', 'changes'),
   (
     (CELLS, {'biases': True}),
-    (None, {'tied': True, 'positions': 'learned'}),
+    (None, {'tied': True, 'positions': 'learned', 'logits_cap': 2.0}),
   ),
   ids=('cells', 'tied'),
 )

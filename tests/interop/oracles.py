@@ -1,5 +1,6 @@
 """Other programs' models in NumPy, float64, directly from the equations."""
 
+import ml_dtypes
 import numpy as np
 
 
@@ -206,6 +207,11 @@ def llama(state, tokens, keys):
     q, k, v = (
       state.heads(f'{name}.self_attn.{part}_proj', h, K) for part in 'qkv'
     )
+    if keys['model_type'] == 'qwen3':
+      q, k = (
+        state.rms(f'{name}.self_attn.{part}_norm', z)
+        for part, z in (('q', q), ('k', k))
+      )
     k, v = (np.repeat(z, q.shape[2] // k.shape[2], 2) for z in (k, v))
     scores = np.einsum('blhk,bmhk->bhlm', rotate(q), rotate(k)) / K**0.5
     p = np.exp(np.where(seen, scores, -np.inf))
@@ -272,6 +278,72 @@ def mamba2(state, tokens, keys):
   return state.head('backbone.norm_f', 'backbone.embeddings', x)
 
 
+def mamba(state, tokens, keys):
+  """Logits BxLxV of a Mamba state dict of transformers."""
+  state = _Tensors(state, keys['layer_norm_epsilon'])
+  N = keys['state_size']
+  x = state['backbone.embeddings.weight'][tokens]
+  for n in range(keys['num_hidden_layers']):
+    name = f'backbone.layers.{n}'
+    u = state.linear(f'{name}.mixer.in_proj', state.rms(f'{name}.norm', x))
+    u, gate = np.split(u, 2, -1)
+    u = state.convolve(f'{name}.mixer.conv1d', u)
+    R = state[f'{name}.mixer.dt_proj.weight'].shape[1]
+    dt, k, q = np.split(state.linear(f'{name}.mixer.x_proj', u), [R, R + N], -1)
+    dt = np.logaddexp(state.linear(f'{name}.mixer.dt_proj', dt), 0)
+    rate = np.exp(state[f'{name}.mixer.A_log'])
+    h, y = np.zeros((*u[:, 0].shape, N)), np.zeros_like(u)
+    for t in range(tokens.shape[1]):
+      write = (dt[:, t] * u[:, t])[..., None] * k[:, t, None]
+      h = np.exp(-dt[:, t, :, None] * rate) * h + write
+      y[:, t] = np.einsum('bsn,bn->bs', h, q[:, t])
+    y = (y + state[f'{name}.mixer.D'] * u) * _silu(gate)
+    x = x + state.linear(f'{name}.mixer.out_proj', y)
+  return state.head('backbone.norm_f', 'backbone.embeddings', x)
+
+
+def xlstm(state, tokens, keys):
+  """Logits BxLxV of an xLSTM state dict of transformers."""
+  state = _Tensors(state, keys['norm_eps'])
+  H, cap = keys['num_heads'], keys['gate_soft_cap']
+  x = state['backbone.embeddings.weight'][tokens]
+  for n in range(keys['num_blocks']):
+    name = f'backbone.blocks.{n}'
+    u = state.rms(f'{name}.norm_mlstm', x)
+    cell = f'{name}.mlstm_layer'
+    q, k, v = (
+      state.linear(f'{cell}.{part}', u).reshape(*tokens.shape, H, -1)
+      for part in 'qkv'
+    )
+    i, f = (
+      cap * np.tanh(state.linear(f'{cell}.{part}gate_preact', u) / cap)
+      for part in 'if'
+    )
+    logf = -np.logaddexp(0, -f)
+    C, y = np.zeros((len(tokens), *q.shape[2:], v.shape[-1])), np.zeros_like(v)
+    norm, m = np.zeros(C.shape[:-1]), np.zeros((len(tokens), H))
+    for t in range(tokens.shape[1]):
+      m, before = np.maximum(logf[:, t] + m, i[:, t]), m
+      keep = np.exp(logf[:, t] + before - m)[..., None]
+      write = np.exp(i[:, t] - m)[..., None] * k[:, t]
+      C = keep[..., None] * C + write[..., None] * v[:, t, :, None]
+      norm = keep * norm + write
+      now = q[:, t] / q.shape[-1] ** 0.5
+      weight = np.maximum(abs((norm * now).sum(-1)), np.exp(-m)) + keys['eps']
+      y[:, t] = np.einsum('bhkp,bhk->bhp', C, now) / weight[..., None]
+    y = y - y.mean(-1, keepdims=True)
+    y = y / np.sqrt((y**2).mean(-1, keepdims=True) + keys['norm_eps'])
+    y = y.reshape(*tokens.shape, -1) * state[f'{cell}.multihead_norm.weight']
+    y = y / (1 + np.exp(-state.linear(f'{cell}.ogate_preact', u)))
+    x = x + state.linear(f'{cell}.out_proj', y)
+    u, ffn = state.rms(f'{name}.norm_ffn', x), f'{name}.ffn'
+    gate, up = (state.linear(f'{ffn}.proj_{p}', u) for p in ('up_gate', 'up'))
+    x = x + state.linear(f'{ffn}.proj_down', _silu(gate) * up)
+  cap = keys['output_logit_soft_cap']
+  logits = state.head('backbone.out_norm', 'backbone.embeddings', x)
+  return cap * np.tanh(logits / cap)
+
+
 def deltanet(state, tokens, keys):
   """Logits BxLxV of a Gated DeltaNet or DeltaNet of fla."""
   state = _Tensors(state, keys['norm_eps'])
@@ -308,3 +380,106 @@ def deltanet(state, tokens, keys):
     x = x + state.linear(f'{name}.attn.o_proj', y)
     x = x + state.mlp(f'{name}.mlp', state.rms(f'{name}.mlp_norm', x))
   return state.head('model.norm', 'model.embeddings', x)
+
+
+def gla(state, tokens, keys):
+  """Logits BxLxV of a Gated Linear Attention of fla."""
+  state, H = _Tensors(state, keys['norm_eps']), keys['num_heads']
+  x = state['model.embeddings.weight'][tokens]
+  for n in range(keys['num_hidden_layers']):
+    name = f'model.layers.{n}'
+    h = state.rms(f'{name}.attn_norm', x)
+    q, k, v, g = (
+      state.linear(f'{name}.attn.{part}_proj', h).reshape(*tokens.shape, H, -1)
+      for part in 'qkvg'
+    )
+    raw = h @ state[f'{name}.attn.gk_proj.0.weight'].T
+    raw = state.linear(f'{name}.attn.gk_proj.1', raw).reshape(k.shape)
+    a = np.exp(-np.logaddexp(0, -raw) / 16)
+    S, y = np.zeros((len(tokens), *q.shape[2:], v.shape[-1])), np.zeros_like(v)
+    for t in range(tokens.shape[1]):
+      S = a[:, t, :, :, None] * S + k[:, t, :, :, None] * v[:, t, :, None]
+      y[:, t] = np.einsum('bhkp,bhk->bhp', S, q[:, t]) / q.shape[-1] ** 0.5
+    y = state.rms(f'{name}.attn.g_norm_swish_gate', y) * _silu(g)
+    x = x + state.linear(f'{name}.attn.o_proj', y.reshape(*tokens.shape, -1))
+    x = x + state.mlp(f'{name}.mlp', state.rms(f'{name}.mlp_norm', x))
+  return state.head('model.norm', 'model.embeddings', x)
+
+
+def recurrent_gemma(state, tokens, keys):
+  """Logits BxLxV of a RecurrentGemma with heads of 8, by its config.json."""
+  state = _Tensors(state, keys['rms_norm_eps'])
+  kinds, cap = keys['block_types'], keys['logits_soft_cap']
+  D = keys['hidden_size']
+  embedding = state['model.embed_tokens.weight']
+  x = embedding[tokens] * float(ml_dtypes.bfloat16(D**0.5))
+
+  def norm(name, x):
+    x = x / np.sqrt((x**2).mean(-1, keepdims=True) + keys['rms_norm_eps'])
+    return x * (1 + state[f'{name}.weight'])
+
+  for n in range(keys['num_hidden_layers']):
+    name = f'model.layers.{n}'
+    block = _recurrent if kinds[n % len(kinds)] == 'recurrent' else _local
+    h = norm(f'{name}.temporal_pre_norm', x)
+    x = x + block(state, f'{name}.temporal_block', h, keys)
+    h = norm(f'{name}.channel_pre_norm', x)
+    name = f'{name}.mlp_block'
+    gate, up = (state.linear(f'{name}.{k}_proj', h) for k in ('gate', 'up'))
+    x = x + state.linear(f'{name}.down_proj', _gelu(gate) * up)
+  return cap * np.tanh(norm('model.final_norm', x) @ embedding.T / cap)
+
+
+def _gelu(x):
+  return 0.5 * x * (1 + np.tanh((2 / np.pi) ** 0.5 * (x + 0.044715 * x**3)))
+
+
+def _sigmoid(x):
+  return 1 / (1 + np.exp(-x))
+
+
+def _recurrent(state, name, h, keys):
+  gate = _gelu(state.linear(f'{name}.linear_y', h))
+  raw, L = state.linear(f'{name}.linear_x', h), h.shape[1]
+  taps, u = state[f'{name}.conv_1d.weight'][:, 0], np.zeros_like(raw)
+  for d in range(taps.shape[1]):
+    u[:, d:] += taps[:, -1 - d] * raw[:, : L - d]
+  u = u + state[f'{name}.conv_1d.bias']
+  by_head = u.reshape(*u.shape[:2], keys['num_attention_heads'], -1)
+  r, i = (
+    _sigmoid(
+      np.einsum('blhi,hio->blho', by_head, state[f'{name}.rg_lru.{k}_weight'])
+      + state[f'{name}.rg_lru.{k}_bias']
+    ).reshape(u.shape)
+    for k in ('recurrent_gate', 'input_gate')
+  )
+  rate = 8 * np.logaddexp(state[f'{name}.rg_lru.recurrent_param'], 0)
+  a, state_t, y = np.exp(-rate * r), 0, np.zeros_like(u)
+  for t in range(L):
+    share = np.sqrt(1 - a[:, t] ** 2) if t else 1
+    state_t = a[:, t] * state_t + share * i[:, t] * u[:, t]
+    y[:, t] = state_t
+  return state.linear(f'{name}.linear_out', y * gate)
+
+
+def _local(state, name, h, keys):
+  L, K = h.shape[1], keys['hidden_size'] // keys['num_attention_heads']
+  R = int(K * keys['partial_rotary_factor'])
+  q, k, v = (state.heads(f'{name}.{part}_proj', h, K) for part in 'qkv')
+  angle = np.arange(L)[:, None] * keys['rope_theta'] ** (
+    -2 * np.arange(R // 2) / R
+  )
+  cos, sin = np.cos(angle)[None, :, None], np.sin(angle)[None, :, None]
+
+  def rotate(x):
+    a, b, rest = np.split(x, [R // 2, R], -1)
+    return np.concatenate([a * cos - b * sin, a * sin + b * cos, rest], -1)
+
+  k, v = (np.repeat(z, q.shape[2] // k.shape[2], 2) for z in (k, v))
+  age = np.arange(L)[:, None] - np.arange(L)
+  seen = (age >= 0) & (age < keys['attention_window_size'])
+  scores = np.einsum('blhk,bmhk->bhlm', rotate(q), rotate(k)) / K**0.5
+  p = np.exp(np.where(seen, scores, -np.inf))
+  p = p / p.sum(-1, keepdims=True)
+  y = np.einsum('bhlm,bmhk->blhk', p, v).reshape(*h.shape[:2], -1)
+  return state.linear(f'{name}.o_proj', y)

@@ -58,22 +58,27 @@ def erf(x):
   return np.vectorize(math.erf)(x)
 
 
+def gelu_tanh(x):
+  return x * (1 + np.tanh((2 / np.pi) ** 0.5 * (x + 0.044715 * x**3))) / 2
+
+
 ACTIVATIONS = {
   'swiglu': lambda x, beta: x / (1 + np.exp(-beta * x)),
   'swish': lambda x, beta: x / (1 + np.exp(-beta * x)),
   'geglu': lambda x: x * (1 + erf(x / 2**0.5)) / 2,
   'gelu': lambda x: x * (1 + erf(x / 2**0.5)) / 2,
-  'gelu_tanh': lambda x: (
-    x * (1 + np.tanh((2 / np.pi) ** 0.5 * (x + 0.044715 * x**3))) / 2
-  ),
+  'gelu_tanh': gelu_tanh,
+  'geglu_tanh': gelu_tanh,
   'relu': lambda x: np.maximum(x, 0),
 }
 
 
 def normed(params, name, x):
-  if name in params:
+  if name not in params:
+    return rms_norm(x)
+  if 'bias' in params[name]:
     return layer_norm(x, params[name])
-  return rms_norm(x)
+  return rms_norm(x) * (1 + params[name]['scale'])
 
 
 def mlp(config, params, x):
@@ -109,6 +114,11 @@ def by_hand(config, params, x):
     (D, {'mlp_width': 5, 'mlp': 'gelu', 'norm': 'layer', 'biases': True}),
     (D, {'mlp_width': 5, 'mlp': 'relu', 'biases': True}),
     (D, {'mlp_width': 5, 'mlp': 'gelu_tanh'}),
+    (
+      D,
+      {'mlp_width': 5, 'mlp': 'geglu_tanh', 'norm_scale': True}
+      | {'norm_plus_one': True},
+    ),
     (D, {'mlp_width': 5, 'mlp': 'swish', 'swish_beta': 1.7}),
     (D, {'mlp_width': 5, 'swish_beta': 0.5}),
     (D, {'block': 'residual'}),

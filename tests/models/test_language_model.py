@@ -14,6 +14,7 @@ from rnn_jax import errors
 from rnn_jax.cells import base
 from rnn_jax.models import blocks
 from rnn_jax.models import language_model
+from rnn_jax.ops import cross_entropy
 from rnn_jax.ops import precision
 from tests.support import bdh_oracle
 from tests.support import draws
@@ -92,6 +93,28 @@ def test_a_tied_head_is_the_transposed_embedding(multiplier):
   assert 'head' not in variables['params']
   scale = multiplier or 8**-0.5
   assert_close(logits, np.float64(features) @ embedding.T * scale)
+
+
+def test_a_cap_bounds_the_logits_that_are_seen_and_lost_by():
+  model, variables = build(model__logits_cap=1.5)
+  tokens, _ = tokens_and_starts()
+  _, logits = jax.jit(model.apply)(variables, fresh(model), tokens)
+  run = jax.jit(functools.partial(model.apply, method='features'))
+  _, features = run(variables, fresh(model), tokens)
+  head = jax.tree.map(np.float64, variables['params']['head'])
+  z = np.float64(features) @ head['kernel'] + head['bias']
+  want = 1.5 * np.tanh(z / 1.5)
+  assert abs(z).max() > 1.5  # so that the cap matters
+  assert_close(logits, want)
+  weights = jnp.ones((B, L))
+  head = model.apply(variables, method='head_weights')
+  options = cross_entropy.Options()
+  sums = language_model.token_sums(
+    model, features, head, (tokens, weights), options
+  )
+  logp = want - np.log(np.exp(want).sum(-1, keepdims=True))
+  nats = -np.take_along_axis(logp, np.asarray(tokens)[..., None], -1).sum()
+  np.testing.assert_allclose(sums.nats, nats, rtol=1e-5)
 
 
 def test_dropout_needs_a_key_and_depends_on_it():

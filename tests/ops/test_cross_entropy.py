@@ -27,10 +27,13 @@ def draw(seed=0):
   return values, rng.integers(V, size=(B, L)).astype(np.int32)
 
 
-def full(values, targets, smoothing=0.0, z_loss=0.0):
+def full(values, targets, smoothing=0.0, z_loss=0.0, cap=0.0):
   """float64: (sums, gradients of the loss), all logits at once."""
   x, kernel, bias, weights = (np.float64(values[name]) for name in NAMES)
   z = x @ kernel + bias
+  slope = 1.0
+  if cap:
+    z, slope = cap * np.tanh(z / cap), 1 / np.cosh(z / cap) ** 2
   lse = np.log(np.exp(z).sum(-1))
   chosen = np.take_along_axis(z, targets[..., None], -1)[..., 0]
   nats = lse - chosen
@@ -39,7 +42,7 @@ def full(values, targets, smoothing=0.0, z_loss=0.0):
   hits = z.argmax(-1) == targets
   probability = np.exp(z - lse[..., None]) * (1 + 2 * z_loss * lse)[..., None]
   wanted = (1 - smoothing) * np.eye(V)[targets] + smoothing / V
-  d_z = (probability - wanted) * weights[..., None]
+  d_z = (probability - wanted) * weights[..., None] * slope
   gradients = {
     'x': d_z @ kernel.T,
     'kernel': np.einsum('bld,blv->dv', x, d_z),
@@ -68,13 +71,14 @@ def assert_close(got, want, tolerance=CLOSE):
 
 @pytest.mark.parametrize('block', BLOCKS)
 @pytest.mark.parametrize(
-  ('smoothing', 'z_loss'), ((0.0, 0.0), (0.2, 0.0), (0.1, 0.3))
+  ('smoothing', 'z_loss', 'cap'),
+  ((0.0, 0.0, 0.0), (0.2, 0.0, 0.0), (0.1, 0.3, 0.0), (0.1, 0.3, 1.5)),
 )
-def test_blocks_add_up_to_the_full_form(block, smoothing, z_loss):
+def test_blocks_add_up_to_the_full_form(block, smoothing, z_loss, cap):
   values, targets = draw()
-  options = cross_entropy.Options(smoothing, z_loss, block=block)
+  options = cross_entropy.Options(smoothing, z_loss, block=block, cap=cap)
   sums, gradients = both_ways(values, targets, options)
-  want, want_gradients = full(values, targets, smoothing, z_loss)
+  want, want_gradients = full(values, targets, smoothing, z_loss, cap)
   for got, number in zip(sums, want, strict=True):
     assert_close(got, np.asarray(number))
   for name in NAMES:
@@ -168,6 +172,7 @@ def test_neither_pass_holds_all_logits():
     ({'label_smoothing': 1.0}, r'label_smoothing=1.0: give a number in \[0'),
     ({'z_loss': -1.0}, 'z_loss=-1.0.*give 0 or more'),
     ({'block': -1}, 'block=-1.*give 0 or more'),
+    ({'cap': -1.0}, 'cap=-1.0.*give 0 or more'),
   ),
 )
 def test_bad_options_are_refused(options, message):

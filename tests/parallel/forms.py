@@ -34,6 +34,7 @@ CELLS = {
   'qrnn': {},
   'rhn': {},
   'rwkv7': {'heads': 4, 'key_width': 4, 'value_width': 4, 'rank': 4},
+  'mamba': {'inner_width': 8, 'key_width': 4, 'rank': 2},
 }
 CARRIED = 'simple_rnn, carried'  # the state goes from batch to batch
 ONE = {'data': 1}
@@ -70,6 +71,7 @@ FORMS_OF = {
   'qrnn': ('copies and sequence',),
   'rhn': ('zero 1', 'zero 3'),
   'rwkv7': ('zero 3 and tensor',),  # all heads read its `shift`
+  'mamba': ('zero 3, sequence and tensor',),  # all channels make k and q
   'hybrid': ('zero 3 and pipe', 'zero 3, sequence and tensor'),
   CARRIED: ('zero 3 and pipe', 'sequence and tensor'),
 }

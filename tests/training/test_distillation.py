@@ -24,7 +24,7 @@ ALPHA, T = 0.3, 2.5
 
 def student():
   raw = tiny.raw_config('text')
-  raw.model.layers = 1
+  raw.model.layers, raw.model.logits_cap = 1, 3.0
   raw.distillation.update(teacher='runs/teacher', alpha=ALPHA, temperature=T)
   return raw
 

@@ -166,24 +166,33 @@ class Cell(base.Cell):
 
   def setup(self) -> None:
     xavier = nn.initializers.xavier_uniform()
-    columns = self.units_per_step * sum(self.config.widths.values())
+    columns = self.units_per_step * sum(self.projected.values())
     self.projection = self.dense(columns, use_bias=False, kernel_init=xavier)
     if self._convolves:
       shape = self.config.convolution, self.channels
       self.taps = self.param('taps', init_taps, shape)
-    self.norm = nn.RMSNorm(
+    self.norm = self.make_norm()
+    self.output = self.dense(self.width, use_bias=False, kernel_init=xavier)
+    self.drop = nn.Dropout(self.config.dropout)
+
+  def make_norm(self) -> nn.Module:
+    """Returns the norm of the outputs of the recurrence, of each head."""
+    return nn.RMSNorm(
       self.config.norm_epsilon,
       dtype=jnp.float32,
       use_scale=self.config.norm_scale,
       feature_axes=self.config.scaled_axes,
     )
-    self.output = self.dense(self.width, use_bias=False, kernel_init=xavier)
-    self.drop = nn.Dropout(self.config.dropout)
 
   @property
   def units_per_step(self) -> int:
     """How many times the projection has the widths of the config: H."""
     return self.config.heads
+
+  @property
+  def projected(self) -> dict[str, int]:
+    """Those of the config's widths that the projection has."""
+    return self.config.widths
 
   @property
   def _convolves(self):

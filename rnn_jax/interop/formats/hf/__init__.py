@@ -51,6 +51,8 @@ FREE = {  # options of a model that its config.json doesn't describe
   'embedding_scale',
   'kernel_scale',
   'branch_scale',
+  'input_bias',  # and the next, at the start of training
+  'forget_biases',
   'unroll',
 }
 CONTEXT = 4096  # tokens at most, without a config that says how many
@@ -245,11 +247,15 @@ def _described(bundle):
     if not {*bundle.config.model.pattern} <= {*architecture.CELLS}:
       continue
     own = architecture.describe(bundle.config, model_type)
-    theirs = _complete(bundle, source, model_type, own)
-    differences = _differences(bundle.config, architecture, theirs)
-    if not differences:
-      size = bundle.tokenizer.size
-      return theirs, architecture.tensors(bundle.config, size)
+    candidates = [source | own]
+    if source.get('model_type') == model_type:
+      candidates.insert(0, own | source)  # may say the same in another way
+    for keys in candidates:
+      theirs = _complete(bundle, keys, model_type)
+      differences = _differences(bundle.config, architecture, theirs)
+      if not differences:
+        size = bundle.tokenizer.size
+        return theirs, architecture.tensors(bundle.config, size)
     if closest is None or len(differences) < len(closest):
       closest = [f'{x} ({model_type})' for x in differences]
   if closest is None:
@@ -260,12 +266,11 @@ def _described(bundle):
   )
 
 
-def _complete(bundle, source, model_type, own):
+def _complete(bundle, keys, model_type):
   theirs = {
     'max_position_embeddings': bundle.config.data.length,
     'eos_token_id': bundle.tokenizer.boundary,
-    **source,
-    **own,
+    **keys,
     'model_type': model_type,
     'vocab_size': bundle.tokenizer.size,
     'tie_word_embeddings': bundle.config.model.tied,

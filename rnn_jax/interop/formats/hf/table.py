@@ -36,6 +36,7 @@ ACTIVATIONS = {  # hidden_act and the gated MLP that has it
   'silu': 'swiglu',
   'swish': 'swiglu',
   'gelu': 'geglu',
+  'gelu_pytorch_tanh': 'geglu_tanh',
 }
 SCALINGS: dict[str, tuple[str, ...]] = {  # rope_type and what it needs
   'default': (),
@@ -130,7 +131,10 @@ class Keys:
     """
     given = self._rotary()
     given.one_of('rope_type', kinds, 'default')
-    return given.number('rope_theta', 10_000.0)
+    base = given.number('rope_theta', 10_000.0)
+    if base <= 1:
+      given.refuse('rope_theta', base, 'give a number above 1')
+    return base
 
   def rotary_scaling(self) -> tuple[float, ...]:
     """Returns the scaling of rotary positions of a kind of SCALINGS."""

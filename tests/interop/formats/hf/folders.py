@@ -55,8 +55,11 @@ def draw(shapes, seed=0):
   }
 
 
-def llama(layers=3, biases=()):
-  """Tensors of LLAMA; `biases` are the matrices that have one."""
+def llama(layers=3, biases=(), norms=()):
+  """Tensors of LLAMA; `biases` are the matrices that have one.
+
+  `norms` are scales of heads.
+  """
   shapes = {
     'model.embed_tokens.weight': (V, 12),
     'model.norm.weight': (12,),
@@ -67,6 +70,8 @@ def llama(layers=3, biases=()):
       shapes[f'model.layers.{n}.{name}.weight'] = shape
       if name.rpartition('.')[2] in biases:
         shapes[f'model.layers.{n}.{name}.bias'] = shape[:1]
+    for name in norms:
+      shapes[f'model.layers.{n}.self_attn.{name}.weight'] = (6,)
   return draw(shapes)
 
 
@@ -108,6 +113,107 @@ def mamba2():
     for name, shape in MAMBA2_LAYER.items():
       shapes[f'backbone.layers.{n}.{name}'] = shape
   return draw(shapes)
+
+
+MAMBA = {
+  'model_type': 'mamba',
+  'vocab_size': V,
+  'hidden_size': 12,
+  'num_hidden_layers': 2,
+  'expand': 2,
+  'state_size': 5,
+  'time_step_rank': 3,
+  'conv_kernel': 3,
+  'layer_norm_epsilon': 1e-4,
+}
+MAMBA_LAYER = {
+  'norm.weight': (12,),
+  'mixer.in_proj.weight': (48, 12),
+  'mixer.conv1d.weight': (24, 1, 3),
+  'mixer.conv1d.bias': (24,),
+  'mixer.x_proj.weight': (13, 24),
+  'mixer.dt_proj.weight': (24, 3),
+  'mixer.dt_proj.bias': (24,),
+  'mixer.A_log': (24, 5),
+  'mixer.D': (24,),
+  'mixer.out_proj.weight': (12, 24),
+}
+PLAIN_MAMBA = MAMBA | {
+  'time_step_rank': 'auto',
+  'use_conv_bias': False,
+  'tie_word_embeddings': False,
+}
+PLAIN_LAYER = {
+  'mixer.x_proj.weight': (11, 24),
+  'mixer.dt_proj.weight': (24, 1),
+}
+
+
+def mamba(plain=False):
+  """Tensors of MAMBA, or of PLAIN_MAMBA."""
+  shapes = {
+    'backbone.embeddings.weight': (V, 12),
+    'backbone.norm_f.weight': (12,),
+  }
+  for n in range(2):
+    layer = MAMBA_LAYER | (PLAIN_LAYER if plain else {})
+    for name, shape in layer.items():
+      shapes[f'backbone.layers.{n}.{name}'] = shape
+    if plain:
+      del shapes[f'backbone.layers.{n}.mixer.conv1d.bias']
+      shapes['lm_head.weight'] = V, 12
+  return draw(shapes)
+
+
+XLSTM = {
+  'model_type': 'xlstm',
+  'vocab_size': V,
+  'hidden_size': 12,
+  'num_blocks': 2,
+  'num_heads': 2,
+  'qk_dim_factor': 0.5,
+  'v_dim_factor': 1.34,
+  'ffn_proj_factor': 1.6,
+  'ffn_round_up_to_multiple_of': 4,
+  'gate_soft_cap': 2.0,
+  'output_logit_soft_cap': 3.0,
+  'eps': 0.1,
+  'norm_eps': 1e-4,
+}
+XLSTM_LAYER = {
+  'norm_mlstm.weight': (12,),
+  'norm_ffn.weight': (12,),
+  'mlstm_layer.q.weight': (6, 12),
+  'mlstm_layer.k.weight': (6, 12),
+  'mlstm_layer.v.weight': (16, 12),
+  'mlstm_layer.ogate_preact.weight': (16, 12),
+  'mlstm_layer.igate_preact.weight': (2, 12),
+  'mlstm_layer.igate_preact.bias': (2,),
+  'mlstm_layer.fgate_preact.weight': (2, 12),
+  'mlstm_layer.fgate_preact.bias': (2,),
+  'mlstm_layer.multihead_norm.weight': (16,),
+  'mlstm_layer.out_proj.weight': (12, 16),
+  'ffn.proj_up_gate.weight': (20, 12),
+  'ffn.proj_up.weight': (20, 12),
+  'ffn.proj_down.weight': (12, 20),
+}
+
+
+def xlstm():
+  """Tensors of XLSTM, whose input gates are 1 or more: then m is ours."""
+  shapes = {
+    'backbone.embeddings.weight': (V, 12),
+    'backbone.out_norm.weight': (12,),
+    'lm_head.weight': (V, 12),
+  }
+  for n in range(2):
+    for name, shape in XLSTM_LAYER.items():
+      shapes[f'backbone.blocks.{n}.{name}'] = shape
+  state = draw(shapes)
+  gates = {
+    k: x + 5 for k, x in state.items() if k.endswith('igate_preact.bias')
+  }
+  return state | gates
 
 
 DELTA = {
@@ -160,6 +266,114 @@ def deltanet(values, gated):
     if gated:
       shapes[f'model.layers.{n}.attn.A_log'] = (2,)
       shapes[f'model.layers.{n}.attn.dt_bias'] = (2,)
+  return draw(shapes)
+
+
+GLA = {
+  'model_type': 'gla',
+  'vocab_size': V,
+  'hidden_size': 12,
+  'intermediate_size': 20,
+  'num_hidden_layers': 2,
+  'num_heads': 2,
+  'expand_k': 0.5,
+  'expand_v': 1.5,
+  'norm_eps': 1e-4,
+}
+GLA_LAYER = {
+  'attn_norm.weight': (12,),
+  'mlp_norm.weight': (12,),
+  'attn.q_proj.weight': (6, 12),
+  'attn.k_proj.weight': (6, 12),
+  'attn.v_proj.weight': (18, 12),
+  'attn.g_proj.weight': (18, 12),
+  'attn.gk_proj.0.weight': (16, 12),
+  'attn.gk_proj.1.weight': (6, 16),
+  'attn.gk_proj.1.bias': (6,),
+  'attn.g_norm_swish_gate.weight': (9,),
+  'attn.o_proj.weight': (12, 18),
+  'mlp.gate_proj.weight': (20, 12),
+  'mlp.up_proj.weight': (20, 12),
+  'mlp.down_proj.weight': (12, 20),
+}
+
+
+def gla():
+  """Tensors of GLA."""
+  shapes = {
+    'model.embeddings.weight': (V, 12),
+    'model.norm.weight': (12,),
+    'lm_head.weight': (V, 12),
+  }
+  for n in range(2):
+    for name, shape in GLA_LAYER.items():
+      shapes[f'model.layers.{n}.{name}'] = shape
+  return draw(shapes)
+
+
+RECURRENT_GEMMA = {
+  'model_type': 'recurrent_gemma',
+  'vocab_size': V,
+  'hidden_size': 24,
+  'intermediate_size': 40,
+  'num_hidden_layers': 5,
+  'num_attention_heads': 3,
+  'num_key_value_heads': 1,
+  'lru_width': 12,
+  'attention_window_size': 6,
+  'conv1d_width': 3,
+  'logits_soft_cap': 2.5,
+  'rms_norm_eps': 1e-4,
+  'rope_theta': 100.0,
+  'partial_rotary_factor': 0.5,
+  'block_types': ['recurrent', 'recurrent', 'attention'],
+  'tie_word_embeddings': True,
+}
+RECURRENT = {
+  'linear_x.weight': (12, 24),
+  'linear_x.bias': (12,),
+  'linear_y.weight': (12, 24),
+  'linear_y.bias': (12,),
+  'linear_out.weight': (24, 12),
+  'linear_out.bias': (24,),
+  'conv_1d.weight': (12, 1, 3),
+  'conv_1d.bias': (12,),
+  'rg_lru.recurrent_param': (12,),
+  'rg_lru.recurrent_gate_weight': (3, 4, 4),
+  'rg_lru.recurrent_gate_bias': (3, 4),
+  'rg_lru.input_gate_weight': (3, 4, 4),
+  'rg_lru.input_gate_bias': (3, 4),
+}
+LOCAL_ATTENTION = {
+  'q_proj.weight': (24, 24),
+  'k_proj.weight': (8, 24),
+  'v_proj.weight': (8, 24),
+  'o_proj.weight': (24, 24),
+  'o_proj.bias': (24,),
+}
+RECURRENT_GEMMA_LAYER = {
+  'temporal_pre_norm.weight': (24,),
+  'channel_pre_norm.weight': (24,),
+  'mlp_block.gate_proj.weight': (20, 24),
+  'mlp_block.gate_proj.bias': (20,),
+  'mlp_block.up_proj.weight': (20, 24),
+  'mlp_block.up_proj.bias': (20,),
+  'mlp_block.down_proj.weight': (24, 20),
+  'mlp_block.down_proj.bias': (24,),
+}
+
+
+def recurrent_gemma(kinds='rrarr'):
+  """Tensors of RECURRENT_GEMMA; `kinds` is a letter for each layer."""
+  shapes = {
+    'model.embed_tokens.weight': (V, 24),
+    'model.final_norm.weight': (24,),
+  }
+  for n, kind in enumerate(kinds):
+    block = RECURRENT if kind == 'r' else LOCAL_ATTENTION
+    own = {f'temporal_block.{name}': shape for name, shape in block.items()}
+    for name, shape in (RECURRENT_GEMMA_LAYER | own).items():
+      shapes[f'model.layers.{n}.{name}'] = shape
   return draw(shapes)
 
 

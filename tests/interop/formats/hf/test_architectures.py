@@ -1,5 +1,7 @@
 """Each architecture: the logits of its equations, and the same folder back."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -18,11 +20,17 @@ CASES = {
   'biased': ({'attention_bias': True, 'mlp_bias': True}, ALL),
   'qwen2': ({'model_type': 'qwen2', 'tie_word_embeddings': True}, QKV),
   'mistral': ({'model_type': 'mistral', 'sliding_window': 5}, ()),
+  'qwen3': ({'model_type': 'qwen3', 'attention_bias': True}, (*QKV, 'o_proj')),
 }
 OTHERS = {
+  'mamba': (oracles.mamba, folders.MAMBA),
+  'mamba, plain': (oracles.mamba, folders.PLAIN_MAMBA),
   'mamba2': (oracles.mamba2, folders.MAMBA2),
+  'xlstm': (oracles.xlstm, folders.XLSTM),
   'gated_deltanet': (oracles.deltanet, folders.GATED_DELTANET),
   'delta_net': (oracles.deltanet, folders.DELTANET),
+  'gla': (oracles.gla, folders.GLA),
+  'recurrent_gemma': (oracles.recurrent_gemma, folders.RECURRENT_GEMMA),
 }
 
 
@@ -30,12 +38,16 @@ def make(case):
   """(Oracle, keys of config.json, tensors) of a case."""
   if case in OTHERS:
     oracle, keys = OTHERS[case]
-    if case == 'mamba2':
-      return oracle, keys, folders.mamba2()
+    if case in ('mamba2', 'xlstm', 'gla', 'recurrent_gemma'):
+      return oracle, keys, getattr(folders, case)()
+    if case.startswith('mamba'):
+      return oracle, keys, folders.mamba(case != 'mamba')
     gated = case == 'gated_deltanet'
     return oracle, keys, folders.deltanet(9 if gated else 3, gated)
   keys, biases = CASES[case]
-  keys, state = folders.LLAMA | keys, folders.llama(biases=biases)
+  norms = ('q_norm', 'k_norm') if case == 'qwen3' else ()
+  state = folders.llama(biases=biases, norms=norms)
+  keys = folders.LLAMA | keys
   if keys['tie_word_embeddings']:
     del state['lm_head.weight']
   return oracles.llama, keys, state
@@ -50,17 +62,84 @@ def test_the_logits_of_the_equations_and_the_folder_back(case, tmp_path):
   np.testing.assert_allclose(
     bundles.logits(bundle, TOKENS), want, rtol=0, atol=1e-5
   )
-  out = folders.export(bundle, tmp_path / 'out')
+  for name, kept in (('out', bundle.kept), ('described', {})):
+    given = dataclasses.replace(bundle, kept=kept)
+    out = folders.export(given, tmp_path / name)
+    folders.assert_same(out, folder)
+    bundles.assert_same(folders.read(out), bundle)
+
+
+PERIOD = ('rg_lru', 'rg_lru', 'attention')
+
+
+@pytest.mark.parametrize(
+  ('kinds', 'block_types', 'pattern'),
+  (
+    ('rrarra', 'rra', PERIOD),
+    ('rrar', 'rra', PERIOD + PERIOD[:1]),
+    ('rara', 'rara', PERIOD[1:]),
+    ('rr', 'rra', PERIOD[:1]),
+    ('aaa', 'a', PERIOD[2:]),
+  ),
+)
+def test_layers_of_recurrent_gemma_are_a_pattern_or_a_whole_list(
+  kinds, block_types, pattern, tmp_path
+):
+  names = {'r': 'recurrent', 'a': 'attention'}
+  keys = folders.RECURRENT_GEMMA | {
+    'num_hidden_layers': len(kinds),
+    'block_types': [names[kind] for kind in block_types],
+  }
+  if 'r' not in kinds:
+    del keys['lru_width']
+  state = folders.recurrent_gemma(kinds)
+  folder = folders.write(tmp_path / 'in', keys, state)
+  bundle = folders.read(folder)
+  assert bundle.config.model.pattern == pattern
+  out = folders.export(dataclasses.replace(bundle, kept={}), tmp_path / 'out')
   folders.assert_same(out, folder)
   bundles.assert_same(folders.read(out), bundle)
+
+
+def test_what_recurrent_gemma_lacks_is_named(tmp_path):
+  folder = folders.write(
+    tmp_path / 'in', folders.RECURRENT_GEMMA, folders.recurrent_gemma()
+  )
+  bundle = folders.read(folder)
+  cells = bundle.config.cell
+  for name, option, named in (
+    ('rg_lru', {'whole_start': False}, r'rg_lru\.whole_start=False, not True'),
+    ('rg_lru', {'heads': 6, 'head_width': 2}, r'rg_lru\.heads=6, not 3'),
+    ('attention', {'qk_norm': True}, r'attention\.qk_norm=True, not False'),
+    ('attention', {'rotary': 0.0, 'rotary_width': 0}, 'rope_theta=0.0: give'),
+  ):
+    own = dataclasses.replace(cells.of(name), **option)
+    config = dataclasses.replace(
+      bundle.config, cell=dataclasses.replace(cells, **{name: own})
+    )
+    with pytest.raises(errors.InputError, match=named):
+      folders.export(
+        dataclasses.replace(bundle, config=config), tmp_path / 'out'
+      )
 
 
 @pytest.mark.parametrize(
   'case, keys, named',
   [
+    ('mamba', {'use_bias': True}, r'use_bias=True: only \[False\]'),
+    ('mamba', {'expand': 1.5}, 'expand=1.5: give a whole number'),
+    ('mamba', {'hidden_act': 'gelu'}, "hidden_act='gelu': only"),
+    ('mamba', {'time_step_rank': 'all'}, "time_step_rank='all': give a whole"),
     ('mamba2', {'use_bias': True}, r'use_bias=True: only \[False\]'),
     ('mamba2', {'time_step_limit': [0.1, 1.0]}, 'time_step_limit=.*only'),
     ('mamba2', {'expand': 3}, 'expand=3.0: hidden_size=12'),
+    ('xlstm', {'use_bias': True}, r'use_bias=True: only \[False\]'),
+    ('xlstm', {'weight_mode': 'fused'}, "weight_mode='fused': only"),
+    ('xlstm', {'embedding_dim': 8}, r'embedding_dim=8: only \[12\]'),
+    ('xlstm', {'gate_soft_cap': 0}, 'gate_soft_cap=0.0: give a number above'),
+    ('xlstm', {'v_dim_factor': 0.3}, 'num_heads=2 must divide 3'),
+    ('xlstm', {'ffn_proj_factor': 0}, 'ffn_proj_factor=0.0: give more than 0'),
+    ('xlstm', {'ffn_round_up_to_multiple_of': 0}, 'multiple_of=0: give 1'),
     ('mistral', {'sliding_window': '5'}, "sliding_window='5': give a whole"),
     ('qwen2', {'use_sliding_window': True}, 'use_sliding_window=True'),
     (
@@ -73,10 +152,29 @@ def test_the_logits_of_the_equations_and_the_folder_back(case, tmp_path):
       {'rope_scaling': folders.LLAMA3 | {'factor': 0.5}},
       'rotary_scaling=.*a factor of 1 or more',
     ),
+    ('qwen3', {'layer_types': ['sliding_attention']}, "layer_types='sliding"),
     ('delta_net', {'use_gate': True}, 'use_gate=True'),
     ('delta_net', {'expand_k': 0.7}, 'expand_k=0.7: heads would be'),
     ('gated_deltanet', {'attn': {'layers': [1]}}, 'attn=.*only null'),
     ('gated_deltanet', {'num_v_heads': 4}, r'num_v_heads=4: only \[2\]'),
+    ('recurrent_gemma', {'block_types': ['x']}, "block_types='x': only"),
+    ('recurrent_gemma', {'hidden_activation': 'silu'}, 'hidden_activation='),
+    ('recurrent_gemma', {'lru_width': 13}, 'lru_width=13: 3 heads must'),
+    ('recurrent_gemma', {'logits_soft_cap': 0.0}, 'logits_soft_cap=0.0: give'),
+    ('recurrent_gemma', {'intermediate_size': 41}, 'intermediate_size=41: hal'),
+    ('recurrent_gemma', {'head_dim': 9}, r'head_dim=9: only \[8\]'),
+    ('recurrent_gemma', {'attention_window_size': 1}, 'size=1: give 2'),
+    (
+      'recurrent_gemma',
+      {'rope_parameters': {'partial_rotary_factor': 0.4}},
+      'partial_rotary_factor=0.4: 3 of 8 channels',
+    ),
+    ('llama', {'rope_theta': 0.0}, 'rope_theta=0.0: give a number above 1'),
+    ('gla', {'use_short_conv': True}, r'use_short_conv=True: only \[False\]'),
+    ('gla', {'clamp_min': -1.0}, 'clamp_min=-1.0: only null'),
+    ('gla', {'num_kv_heads': 1}, r'num_kv_heads=1: only \[2\]'),
+    ('gla', {'expand_k': 0.7}, 'expand_k=0.7: heads would be'),
+    ('gla', {'gate_low_rank_dim': 8}, 'gate_low_rank_dim=8: only'),
   ],
 )
 def test_variants_are_refused_by_name(case, keys, named, tmp_path):

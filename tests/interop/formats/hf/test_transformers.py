@@ -41,7 +41,24 @@ CASES = {
     'rope_parameters': folders.LLAMA3 | {'rope_theta': 100.0},
   },
   'Qwen2': LLAMA | {'tie_word_embeddings': True},
+  'Qwen3': LLAMA | {'head_dim': 6, 'rms_norm_eps': 1e-5},
   'Mistral': LLAMA | {'sliding_window': 4},
+  'RecurrentGemma': {
+    'hidden_size': 24,
+    'intermediate_size': 40,
+    'num_hidden_layers': 5,
+    'num_attention_heads': 3,
+    'num_key_value_heads': 1,
+    'lru_width': 12,
+    'attention_window_size': 4,
+    'logits_soft_cap': 4.0,
+  },
+  'Mamba': {
+    'hidden_size': 16,
+    'num_hidden_layers': 3,
+    'state_size': 6,
+    'time_step_rank': 3,
+  },
   'Mamba2': {
     'hidden_size': 16,
     'num_hidden_layers': 3,
@@ -51,6 +68,15 @@ CASES = {
     'n_groups': 2,
     'chunk_size': 8,
   },
+}
+
+CASES['xLSTM'] = {
+  'hidden_size': 16,
+  'num_hidden_layers': 3,
+  'num_heads': 4,
+  'v_dim_factor': 1.5,
+  'ffn_round_up_to_multiple_of': 8,
+  'use_cache': False,  # which can't hold states this small
 }
 
 

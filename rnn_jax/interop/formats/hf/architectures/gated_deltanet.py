@@ -12,6 +12,8 @@ Length", 2024.
 """
 
 import math
+from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -59,7 +61,9 @@ def options(keys: table.Keys) -> dict[str, Any]:
     'model.cell': CELL_OF[model_type],
     'model.layers': keys.whole('num_hidden_layers'),
     'model.width': width,
-    'model.mlp_width': keys.whole('intermediate_size', _inner(keys, width)),
+    'model.mlp_width': keys.whole(
+      'intermediate_size', inner_width(keys, width)
+    ),
     'model.mlp': table.ACTIVATIONS[activation],
     'model.norm_scale': True,
     'model.norm_epsilon': epsilon,
@@ -74,14 +78,14 @@ def options(keys: table.Keys) -> dict[str, Any]:
   }
 
 
-def _inner(keys, width):
+def inner_width(keys: table.Keys, width: int) -> int:
   """Returns the MLP's width: 2/3 of a ratio, rounded up to 256s."""
   inner = int(width * keys.whole('hidden_ratio', 4) * 2 / 3)
   return -(-inner // 256) * 256
 
 
 def _heads(keys, width):
-  """Returns the options of heads, and refuses widths that aren't whole."""
+  """Returns the options of heads."""
   if keys.values['model_type'] == 'gated_deltanet':
     heads, key = keys.whole('num_heads', 6), keys.whole('head_dim', 256)
     keys.one_of('num_v_heads', (heads,), heads)
@@ -92,12 +96,29 @@ def _heads(keys, width):
     name, expand = 'expand_k', keys.number('expand_k', 1.0)
     key = width * expand / heads
     value = width * keys.number('expand_v', 1.0) / heads
-  if not all(math.isclose(x, round(x)) and round(x) for x in (key, value)):
-    keys.refuse(name, expand, f'heads would be {key} and {value} wide')
+  return head_widths(keys, heads, (key, value), (name, expand))
+
+
+def head_widths(
+  keys: table.Keys,
+  heads: int,
+  widths: tuple[float, float],
+  expand: tuple[str, float],
+) -> dict[str, Any]:
+  """Returns the options of heads, and refuses widths that aren't whole.
+
+  Args:
+    keys: of config.json.
+    heads: their number.
+    widths: of a head's keys and values.
+    expand: (key of theirs, its value) that is wrong if the widths are.
+  """
+  if not all(math.isclose(x, round(x)) and round(x) for x in widths):
+    keys.refuse(*expand, f'heads would be {widths[0]} and {widths[1]} wide')
   return {
     'cell.heads': heads,
-    'cell.key_width': round(key),
-    'cell.value_width': round(value),
+    'cell.key_width': round(widths[0]),
+    'cell.value_width': round(widths[1]),
   }
 
 
@@ -163,7 +184,7 @@ def _cell(config, theirs, ours, place):
       PROJECTED[part],
       'projection',
       (heads * columns, width),
-      view=_view(cell.widths, part, heads),
+      view=head_view(cell.widths, part, heads),
     )
     for part, columns in cell.widths.items()
   ]
@@ -173,7 +194,7 @@ def _cell(config, theirs, ours, place):
       f'{PROJECTED[part][0]}_conv1d.weight',
       (heads * columns, 1, cell.convolution),
       'taps',
-      _view(mixed, part, heads, step=-1),
+      head_view(mixed, part, heads, step=-1),
     )
     for part, columns in mixed.items()
   ]
@@ -190,8 +211,13 @@ def _cell(config, theirs, ours, place):
   ]
 
 
-def _view(widths, part, heads, step=1):
-  """Returns the view of a part, of columns that are head by head."""
+def head_view(
+  widths: Mapping[str, int], part: str, heads: int, step: int = 1
+) -> Callable[[np.ndarray], np.ndarray]:
+  """Returns the view of a part, of columns that are head by head.
+
+  `widths` are those of all parts of a head, in order.
+  """
   names = [*widths]
   begin = sum(widths[name] for name in names[: names.index(part)])
   end = begin + widths[part]

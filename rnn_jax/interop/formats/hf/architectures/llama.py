@@ -1,8 +1,9 @@
-"""Llama and what differs from it in biases or a window: Qwen2, Mistral.
+"""Llama and what differs from it a little: Qwen2, Qwen3, Mistral.
 
     x = x + attention(rms_norm(x) * s)       x = x + mlp(rms_norm(x) * t)
 
-with grouped queries, rotary positions and a gated MLP.
+with grouped queries, rotary positions and a gated MLP. Qwen2 has biases, Qwen3
+norms of queries and keys, Mistral a window.
 Source: Touvron et al., "LLaMA: Open and Efficient Foundation Language Models",
 2023.
 """
@@ -10,10 +11,10 @@ Source: Touvron et al., "LLaMA: Open and Efficient Foundation Language Models",
 from typing import Any
 
 from rnn_jax import config as config_lib
-from rnn_jax.cells import attention
+from rnn_jax.cells import attention as attention_cell
 from rnn_jax.interop.formats.hf import table
 
-MODEL_TYPES = ('llama', 'mistral', 'qwen2')
+MODEL_TYPES = ('llama', 'mistral', 'qwen2', 'qwen3')
 CELLS = ('attention',)
 
 
@@ -22,6 +23,9 @@ def options(keys: table.Keys) -> dict[str, Any]:
   heads = keys.whole('num_attention_heads')
   biases, output_bias = _biases(keys)
   tied = keys.flag('tie_word_embeddings', False)
+  epsilon = keys.number('rms_norm_eps', 1e-6)
+  normed = keys.values['model_type'] == 'qwen3'
+  head_width = 128 if normed else keys.whole('hidden_size') // heads
   activation = keys.one_of('hidden_act', table.ACTIVATIONS, 'silu')
   return {
     'model.cell': 'attention',
@@ -31,20 +35,19 @@ def options(keys: table.Keys) -> dict[str, Any]:
     'model.mlp': table.ACTIVATIONS[activation],
     'model.biases': keys.flag('mlp_bias', False),
     'model.norm_scale': True,
-    'model.norm_epsilon': keys.number('rms_norm_eps', 1e-6),
+    'model.norm_epsilon': epsilon,
     'model.tied': tied,
     'model.tied_multiplier': float(tied),
     'model.head_bias': tied,  # a tied head has none
     'cell.heads': heads,
-    'cell.head_width': keys.whole(
-      'head_dim', keys.whole('hidden_size') // heads
-    ),
+    'cell.head_width': keys.whole('head_dim', head_width),
     'cell.kv_heads': keys.whole('num_key_value_heads', heads),
     'cell.window': _window(keys),
     'cell.rotary': keys.rotary((*table.SCALINGS,)),
     'cell.rotary_scaling': keys.rotary_scaling(),
     'cell.biases': biases,
     'cell.output_bias': output_bias,
+    **({'cell.qk_norm': True, 'cell.norm_epsilon': epsilon} if normed else {}),
   }
 
 
@@ -58,8 +61,11 @@ def _biases(keys):
 def _window(keys):
   """Returns the earlier steps that a step sees; 0: all."""
   model_type = keys.values['model_type']
-  if model_type == 'qwen2':
+  if model_type.startswith('qwen'):
     keys.one_of('use_sliding_window', (False,), False)
+    for kind in keys.values.get('layer_types') or ():
+      if kind != 'full_attention':
+        keys.refuse('layer_types', kind, "only 'full_attention' is supported")
     return 0
   if model_type == 'llama' or keys.values.get('sliding_window', 1) is None:
     return 0
@@ -77,6 +83,8 @@ def describe(config: config_lib.Config, model_type: str) -> dict[str, Any]:
     own = {'sliding_window': None if whole else cell.window + 1}
   if model_type == 'qwen2':
     own = {'use_sliding_window': False}
+  if model_type == 'qwen3':
+    own = {'use_sliding_window': False, 'attention_bias': cell.biases}
   return own | {
     'architectures': [f'{_CLASSES[model_type]}ForCausalLM'],
     'num_hidden_layers': model.layers,
@@ -112,14 +120,26 @@ def layer(
       f'{theirs}.post_attention_layernorm', f'{ours}.mlp_norm', width, place
     ),
     *table.dense(
-      _attention(config), f'{theirs}.self_attn', f'{ours}.cell', place
+      attention(config), f'{theirs}.self_attn', f'{ours}.cell', place
     ),
+    *_norms(config.cell, f'{theirs}.self_attn', f'{ours}.cell', place),
     *table.dense(mlp(config.model), f'{theirs}.mlp', f'{ours}.mlp', place),
   ]
 
 
-def _attention(config):
-  cell: attention.Config = config.cell
+def _norms(cell, theirs, ours, place):
+  """Returns the scales of the norms of queries and keys, if there are any."""
+  names = {'q_norm': 'query_norm', 'k_norm': 'key_norm'} if cell.qk_norm else {}
+  return [
+    table.scale(f'{theirs}.{name}', f'{ours}.{leaf}', cell.head_width, place)
+    for name, leaf in names.items()
+  ]
+
+
+def attention(config: config_lib.Config) -> list[table.Dense]:
+  """Returns the layers of attention, of which ours are fused."""
+  cell: attention_cell.Config = config.cell
+  biased = cell.biases and cell.projection_bias
   width, K = config.model.width, cell.head_width
   shared = cell.heads // cell.groups
   parts = {  # heads of a group in our fused projection
@@ -136,9 +156,7 @@ def _attention(config):
       x = x.T.reshape(cell.groups, shared + 2, K, *x.shape[:-1])
       return x[:, heads]
 
-    listed.append(
-      table.Dense(name, 'projection', (rows, width), cell.biases, view)
-    )
+    listed.append(table.Dense(name, 'projection', (rows, width), biased, view))
   shape, biased = (width, cell.heads * K), cell.biases and cell.output_bias
   return [*listed, table.Dense('o_proj', 'output', shape, biased)]
 
@@ -153,4 +171,9 @@ def mlp(model: config_lib.Model) -> list[table.Dense]:
   ]
 
 
-_CLASSES = {'llama': 'Llama', 'mistral': 'Mistral', 'qwen2': 'Qwen2'}
+_CLASSES = {
+  'llama': 'Llama',
+  'mistral': 'Mistral',
+  'qwen2': 'Qwen2',
+  'qwen3': 'Qwen3',
+}

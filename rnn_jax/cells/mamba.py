@@ -1,0 +1,247 @@
+"""Mamba: a selective state space model, K numbers for each of S channels.
+
+    [x, z] = W u           x = silu(conv(x) + b)
+    [r, k, q] = V x        dt = softplus(U r + b_dt)        a = exp(-dt e^A)
+    h_t = a_t * h_{t-1} + (dt_t x_t) k_t^T                  * is elementwise
+    y = W_o [(h_t q_t + D * x) * silu(z)]
+
+k and q, B and C in the paper, are the same for all channels; r has R numbers.
+`conv` is a short causal convolution of each channel. At the start, A of a
+channel is log 1, ..., log K and dt is between .001 and .1.
+
+The recurrence is that of ops/linear_scan over S K numbers, in any of its forms.
+They hold a, the addends and h of all steps in float32, 12 L S K bytes for a
+row, and with the gradients of these 40 (measured for 'native'; 60 for
+'chunked'). With `remat.every` = E it is E steps of them, and one state of S K
+numbers for each E steps: less memory, and less time where a cache then holds
+them. 'scan' makes a and the addends step by step.
+
+Devices that share the channels have S / shards of them, and add up what V makes
+of each one's x: a sum of L (R + 2 K) numbers for a row, in each direction.
+
+Shapes: u BxLxD, x, z, dt BxLxS, r BxLxR, k, q BxLxK, a BxLxSxK, A SxK; the
+state is h, BxSxK, and the inputs of the convolution, BxWxS.
+Source: Gu and Dao, "Mamba: Linear-Time Sequence Modeling with Selective State
+Spaces", 2023.
+"""
+
+import dataclasses
+import functools
+from typing import NamedTuple
+from typing import Self
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from rnn_jax import config as config_lib
+from rnn_jax import errors
+from rnn_jax.cells import base
+from rnn_jax.cells.parts import matrix
+from rnn_jax.ops import devices
+
+IMPLS = ('auto', 'scan', 'chunked', 'associative', 'native')
+LOGICAL_AXES = {
+  'projection/kernel': 'DxH',
+  'taps': '_xH',
+  'taps_bias': 'H',
+  'selection/kernel': 'Hx_',
+  'dt/kernel': '_xH',
+  'dt_bias': 'H',
+  'log_rate': 'Hx_',
+  'skip': 'H',
+  'output/kernel': 'HxD',
+}
+EXPAND = 2  # S / D, if not given
+NARROW = 16  # D / R, if not given
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(base.Config):
+  """Options of the cell, section `cell` of a config."""
+
+  inner_width: int = 0  # S; 0: 2 model.width
+  key_width: int = 16  # K
+  rank: int = 0  # R; 0: model.width / 16, rounded up
+  convolution: int = 4  # taps
+  convolution_bias: bool = True
+  dropout: float = 0.0  # on the gated outputs of the recurrence
+
+  def check(self, config: config_lib.Config) -> None:
+    """Checks the options against each other and the whole config.
+
+    Raises:
+      InputError: names the key, the value and the remedy.
+    """
+    for key in ('inner_width', 'rank'):
+      if getattr(self, key) < 0:
+        self._refuse(key, 'give 1 or more, or 0 for one by model.width')
+    for key in ('key_width', 'convolution'):
+      if getattr(self, key) < 1:
+        self._refuse(key, 'give 1 or more')
+    self._check_dropout()
+    base.check_impl(config, IMPLS)
+    width = self.settle(config).inner_width
+    if (shards := config.mesh.tensor) > 1 and width % shards:
+      raise errors.InputError(
+        f'mesh.tensor={shards}: it must divide the {width} channels of '
+        f'cell.inner_width={self.inner_width}'
+      )
+    if config.mesh.sequence != 1 and config.remat.every:
+      raise errors.InputError(
+        f'remat.every={config.remat.every!r}: with mesh.sequence='
+        f'{config.mesh.sequence} model.cell={config.model.cell!r} stores all '
+        'states: give 0'
+      )
+
+  def settle(self, config: config_lib.Config) -> Self:
+    """Returns the options with the widths that follow from model.width."""
+    return self.of_width(config.model.width)
+
+  def of_width(self, width: int) -> Self:
+    """Returns the options with the widths that follow from D."""
+    return dataclasses.replace(
+      self,
+      inner_width=self.inner_width or EXPAND * width,
+      rank=self.rank or -(-width // NARROW),
+    )
+
+  def of_shard(self, shards: int) -> Self:
+    """Returns the options of a device with 1 / `shards` of the channels."""
+    return dataclasses.replace(self, inner_width=self.inner_width // shards)
+
+
+class State(NamedTuple):
+  """The state between two steps."""
+
+  h_BxSxK: jax.Array
+  inputs_BxWxS: jax.Array
+
+
+class _Read(NamedTuple):
+  """What the recurrence and its output read, in float32."""
+
+  x_BxLxS: jax.Array
+  dt_BxLxS: jax.Array
+  k_BxLxK: jax.Array
+  q_BxLxK: jax.Array
+  loga_BxLxSxK: jax.Array
+
+
+class Cell(base.Cell):
+  """The cell; see the module's docstring."""
+
+  def setup(self) -> None:
+    config = self._widths
+    S, K = config.inner_width, config.key_width
+    xavier = nn.initializers.xavier_uniform()
+    dense = functools.partial(self.dense, use_bias=False, kernel_init=xavier)
+    self.projection = dense(2 * S)
+    self.taps = self.param('taps', matrix.init_taps, (config.convolution, S))
+    if config.convolution_bias:
+      self.taps_bias = self.param('taps_bias', nn.initializers.zeros, (S,))
+    self.selection = dense(config.rank + 2 * K)
+    # Evenly within R^-1/2.
+    even = nn.initializers.variance_scaling(1 / 3, 'fan_in', 'uniform')
+    self.dt = dense(S, kernel_init=even)
+    self.dt_bias = self.param('dt_bias', matrix.init_steps, (S,))
+    self.log_rate = self.param('log_rate', _init_rates, (S, K))
+    self.skip = self.param('skip', nn.initializers.ones, (S,))
+    self.output = dense(self.width)
+    self.drop = nn.Dropout(config.dropout)
+
+  @property
+  def _widths(self):
+    """The options, also of a cell without the rest of a config."""
+    return self.config.of_width(self.width)
+
+  def init_state(self, B: int) -> State:
+    config = self._widths
+    return State(
+      jnp.zeros((B, config.inner_width, config.key_width)),
+      jnp.zeros((B, config.convolution - 1, config.inner_width)),
+    )
+
+  def state_axes(self) -> State:
+    return State._make(['BxH', 'Bx_xH'])
+
+  def project(self, x_BxLxD: jax.Array) -> jax.Array:
+    """Returns x before the convolution and z, BxLxSx2."""
+    # Side by side, so that a device's columns are both of its channels.
+    u = self.projection(x_BxLxD)
+    return u.reshape(*u.shape[:2], -1, 2)
+
+  def step(self, state: State, u_BxSx2: jax.Array) -> tuple[State, jax.Array]:
+    state, y = self._advance(state, (u_BxSx2[:, None], None), 'step')
+    return state, y[:, 0]
+
+  def gates(self, state: State, u_BxSx2: jax.Array) -> base.Gates:
+    _, read = self._read(state, u_BxSx2[:, None, :, 0], None)
+    loga = read.loga_BxLxSxK[:, 0]
+    return base.Gates({'keep': jnp.exp(loga)}, loga)
+
+  def recur(
+    self, state: State, u_BxLxSx2: jax.Array, starts_BxL: jax.Array | None
+  ) -> tuple[State, jax.Array]:
+    if self.plan.impl == 'scan':
+      return base.scan_steps(self, state, u_BxLxSx2, starts_BxL)
+    run = functools.partial(type(self)._advance, impl=self.plan.impl)
+    return base.in_segments(run, self, state, (u_BxLxSx2, starts_BxL))
+
+  def _advance(self, state, inputs, impl):
+    """Runs any number of steps, for `step` and `recur`."""
+    u_BxLxSx2, starts_BxL = inputs
+    raw, z = u_BxLxSx2[..., 0], u_BxLxSx2[..., 1]
+    before, read = self._read(state, raw, starts_BxL)
+    write = read.dt_BxLxS * read.x_BxLxS
+    added = write[..., None] * read.k_BxLxK[:, :, None]
+    B, L, S, K = added.shape
+    h_last, h = devices.current().linear_scan(
+      state.h_BxSxK.reshape(B, S * K),
+      jnp.exp(read.loga_BxLxSxK).reshape(B, L, S * K),
+      added.reshape(B, L, S * K),
+      starts_BxL=starts_BxL,
+      impl=impl,
+      chunk_length=self.plan.chunk_length,
+    )
+    y = jnp.sum(h.reshape(B, L, S, K) * read.q_BxLxK[:, :, None], -1)
+    y = y + self.skip[None, None] * read.x_BxLxS
+    state = State(h_last.reshape(B, S, K), before.astype(jnp.float32))
+    return state, y.astype(z.dtype) * nn.silu(z)
+
+  def _read(self, state, raw_BxLxS, starts_BxL):
+    """Returns (the convolution's next inputs, _Read)."""
+    before, x = devices.current().convolve(
+      state.inputs_BxWxS,
+      raw_BxLxS,
+      self.taps.astype(raw_BxLxS.dtype),
+      starts_BxL,
+    )
+    if self.config.convolution_bias:
+      x = x + self.taps_bias[None, None].astype(x.dtype)
+    x = nn.silu(x)
+    r, k, q = self._select(x)
+    raw = self.dt(r).astype(jnp.float32) + self.dt_bias[None, None]
+    dt = jax.nn.softplus(raw)
+    loga = -dt[..., None] * jnp.exp(self.log_rate)[None, None]
+    x, k, q = (z.astype(jnp.float32) for z in (x, k, q))
+    return before, _Read(x, dt, k, q, loga)
+
+  def _select(self, x_BxLxS):
+    """Returns r, k and q, which all channels and so all devices share."""
+    both = self.selection(x_BxLxS)
+    current = devices.current()
+    if current.shards('H') > 1:
+      both = current.tp_copy(current.tp_reduce(both))
+    rank, keys = self._widths.rank, self._widths.key_width
+    return jnp.split(both, [rank, rank + keys], -1)
+
+  def emit(self, y: jax.Array) -> jax.Array:
+    return self.output(self.drop(y, deterministic=not self.has_rng('dropout')))
+
+
+def _init_rates(key, shape, dtype=jnp.float32):
+  """Returns log 1, ..., log K for each channel, SxK."""
+  del key  # not random
+  rates = jnp.log(jnp.arange(1, shape[1] + 1, dtype=dtype))
+  return jnp.broadcast_to(rates, shape)
