@@ -182,7 +182,10 @@ class Attention(Layer):
     rotary: base of rotary positions; 0: no positions.
     rotary_width: channels of a head that they rotate; 0: all.
     rotary_scaling: of their angles; see ops/rotary.py.
+    qk_norm: whether queries and keys are normed, with scales.
+    norm_epsilon: of these norms.
     biases: whether q, k, v and y have biases.
+    projection_bias: with `biases`, whether q, k and v have one.
     output_bias: with `biases`, whether y has one.
   """
 
@@ -196,7 +199,10 @@ class Attention(Layer):
   rotary: float = 10_000.0
   rotary_width: int = 0
   rotary_scaling: tuple[float, ...] = ()
+  qk_norm: bool = False
+  norm_epsilon: float = 1e-6
   biases: bool = False
+  projection_bias: bool = True
   output_bias: bool = True
 
   cell: ClassVar[str] = 'attention'
