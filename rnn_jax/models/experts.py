@@ -4,9 +4,10 @@
     y = sum of g_e mlp_e(x) over the J experts e of the largest p
     g_e = p_e / (sum of these p)                          p_e where J = 1
 
-With J = 1 a division would make g = 1, and the router had no gradient. Tokens
-are routed one by one, and none is dropped (ops/routed.py), so a text is read as
-it is written. Padding takes no other token's place.
+With J = 1 a division would make g = 1, and the router had no gradient. Without
+model.experts.normalized g_e = p_e for any J. Tokens are routed one by one, and
+none is dropped (ops/routed.py), so a text is read as it is written. Padding
+takes no other token's place.
 
 A loss keeps the experts busy. For n real tokens of a row and f_e, the share of
 their n J choices that are e,
@@ -94,7 +95,7 @@ class Experts(nn.Module):
     )(x_BxLxD)
     p_BxLxE = jax.nn.softmax(logits_BxLxE)
     gate_BxLxJ, chosen_BxLxJ = jax.lax.top_k(p_BxLxE, options.per_token)
-    if options.per_token > 1:
+    if options.per_token > 1 and options.normalized:
       gate_BxLxJ /= jnp.sum(gate_BxLxJ, -1, keepdims=True)
     if not self.is_initializing():
       self.sow(ROUTES, 'p', p_BxLxE)  # if that is mutable

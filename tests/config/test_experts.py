@@ -31,6 +31,11 @@ def parsed(changes):
       'model.experts.per_token=5: give at most model.experts.count=4',
     ),
     (
+      EXPERTS
+      | {'model.experts.per_token': 1, 'model.experts.normalized': False},
+      'model.experts.normalized=False: it has no effect with model.experts.per',
+    ),
+    (
       EXPERTS | {'model.mlp_width': 0},
       'model.experts.count=4: model.mlp_width=0 has no MLP',
     ),

@@ -209,7 +209,7 @@ def llama(state, tokens, keys):
     q, k, v = (
       state.heads(f'{name}.self_attn.{part}_proj', h, K) for part in 'qkv'
     )
-    if keys['model_type'] == 'qwen3':
+    if keys['model_type'] in ('qwen3', 'qwen3_moe'):
       q, k = (
         state.rms(f'{name}.self_attn.{part}_norm', z)
         for part, z in (('q', q), ('k', k))
@@ -221,8 +221,37 @@ def llama(state, tokens, keys):
     y = np.einsum('bhlm,bmhk->blhk', p, v).reshape(*tokens.shape, -1)
     x = x + state.linear(f'{name}.self_attn.o_proj', y)
     h = state.rms(f'{name}.post_attention_layernorm', x)
-    x = x + state.mlp(f'{name}.mlp', h)
+    x = x + _llama_mlp(state, name, h, keys)
   return state.head('model.norm', 'model.embed_tokens', x)
+
+
+def _llama_mlp(state, name, h, keys):
+  if keys['model_type'] == 'mixtral':
+    name, parts = f'{name}.block_sparse_moe', ('w1', 'w3', 'w2')
+    return _experts(state, name, h, parts, keys['num_experts_per_tok'])
+  if keys['model_type'] == 'qwen3_moe':
+    return _qwen_experts(state, f'{name}.mlp', h, keys)
+  return state.mlp(f'{name}.mlp', h)
+
+
+def _qwen_experts(state, name, h, keys):
+  parts = 'gate_proj', 'up_proj', 'down_proj'
+  chosen, normalized = keys['num_experts_per_tok'], keys['norm_topk_prob']
+  return _experts(state, name, h, parts, chosen, normalized)
+
+
+def _experts(state, name, h, parts, J, normalized=True):
+  """Token by token: the J experts of the largest probabilities."""
+  z, y = state.linear(f'{name}.gate', h), np.zeros_like(h)
+  p = np.exp(z) / np.exp(z).sum(-1, keepdims=True)
+  for at in np.ndindex(*h.shape[:2]):
+    chosen = np.argsort(-p[at])[:J]
+    total = p[at][chosen].sum() if normalized else 1
+    for e in chosen:
+      gate, up, down = (f'{name}.experts.{e}.{part}' for part in parts)
+      units = _silu(state.linear(gate, h[at])) * state.linear(up, h[at])
+      y[at] += p[at][e] / total * state.linear(down, units)
+  return y
 
 
 def mamba2(state, tokens, keys):

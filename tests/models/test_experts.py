@@ -17,8 +17,8 @@ B, L, D, F, E, V = 3, 7, 6, 5, 4, 11
 CLOSE = 3e-6  # of the largest number
 
 
-def build(per_token, **model):
-  options = config_lib.Experts(E, per_token)
+def build(per_token, normalized=True, **model):
+  options = config_lib.Experts(E, per_token, normalized=normalized)
   config = config_lib.Model(width=D, mlp_width=F, experts=options, **model)
   module = experts_lib.Experts(config, precision.POLICIES['float32'])
   return module, draws.parameters(module.init, draws.normal(B, L, D))['params']
@@ -28,7 +28,7 @@ def sigmoid(x):
   return 1 / (1 + np.exp(-x))
 
 
-def by_hand(params, x_BxLxD, dy_BxLxD, J):
+def by_hand(params, x_BxLxD, dy_BxLxD, J, normalized=True):
   """Returns y and the gradients of sum dy y by params and x, of 'swiglu'."""
   params = jax.tree.map(np.float64, params)
   up, gate, down, router = (
@@ -41,7 +41,8 @@ def by_hand(params, x_BxLxD, dy_BxLxD, J):
     p = np.exp(x[t] @ router)
     p /= p.sum()
     chosen = np.argsort(-p)[:J]
-    total = p[chosen].sum() if J > 1 else 1.0
+    summed = J > 1 and normalized
+    total = p[chosen].sum() if summed else 1.0
     dp, dg = np.zeros(E), np.zeros(J)
     for j, e in enumerate(chosen):
       a, b = x[t] @ gate[e], x[t] @ up[e]
@@ -58,7 +59,7 @@ def by_hand(params, x_BxLxD, dy_BxLxD, J):
       dx[t] += gate[e] @ da + up[e] @ db
     # g_j = p_j / total: its gradient by p.
     dp[chosen] = dg / total
-    if J > 1:
+    if summed:
       dp[chosen] -= (dg @ p[chosen]) / total**2
     dlogits = p * (dp - dp @ p)
     slopes['router']['kernel'] += np.outer(x[t], dlogits)
@@ -71,9 +72,11 @@ def assert_close(got, want):
     np.testing.assert_allclose(a, b, rtol=0, atol=CLOSE * abs(b).max())
 
 
-@pytest.mark.parametrize('J', (1, 2))
-def test_a_token_runs_the_experts_of_its_largest_probabilities(J):
-  module, params = build(J)
+@pytest.mark.parametrize(
+  ('J', 'normalized'), ((1, True), (2, True), (2, False))
+)
+def test_a_token_runs_the_experts_of_its_largest_probabilities(J, normalized):
+  module, params = build(J, normalized)
   x, dy = draws.normal(B, L, D, seed=1), draws.normal(B, L, D, seed=2)
 
   @jax.jit
@@ -83,7 +86,7 @@ def test_a_token_runs_the_experts_of_its_largest_probabilities(J):
     )
     return y, transpose(dy)
 
-  assert_close(run(params, x, dy), by_hand(params, x, dy, J))
+  assert_close(run(params, x, dy), by_hand(params, x, dy, J, normalized))
 
 
 def test_with_equal_experts_and_gates_of_sum_one_it_is_the_mlp():

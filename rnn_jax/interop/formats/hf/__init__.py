@@ -51,6 +51,7 @@ FREE = {  # options of a model that its config.json doesn't describe
   'embedding_scale',
   'kernel_scale',
   'branch_scale',
+  'balance',
   'unroll',
 }
 CONTEXT = 4096  # tokens at most, without a config that says how many

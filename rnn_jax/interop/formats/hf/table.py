@@ -113,9 +113,9 @@ class Keys:
       self.refuse(name, value, f'only {[*allowed]} are supported')
     return value
 
-  def rotary(self) -> float:
+  def rotary(self, default: float = 10_000.0) -> float:
     """Returns the base of rotary positions, named in either of two ways."""
-    old = {'rope_theta': self.values.get('rope_theta', 10_000.0)}
+    old = {'rope_theta': self.values.get('rope_theta', default)}
     given = self.values.get('rope_parameters') or {
       **old,
       **(self.values.get('rope_scaling') or {}),

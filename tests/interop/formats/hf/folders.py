@@ -68,6 +68,38 @@ def llama(layers=3, biases=(), norms=()):
   return draw(shapes)
 
 
+MIXTRAL = LLAMA | {
+  'model_type': 'mixtral',
+  'num_local_experts': 5,
+  'num_experts_per_tok': 2,
+  'sliding_window': 5,
+}
+QWEN3_MOE = LLAMA | {
+  'model_type': 'qwen3_moe',
+  'intermediate_size': 99,  # of layers without experts
+  'moe_intermediate_size': 20,
+  'num_experts': 5,
+  'num_experts_per_tok': 3,
+  'norm_topk_prob': False,
+}
+
+
+def experts(qwen):
+  """Tensors of MIXTRAL or QWEN3_MOE."""
+  state = llama(norms=('q_norm', 'k_norm') if qwen else ())
+  state = {name: x for name, x in state.items() if '.mlp.' not in name}
+  part = 'mlp' if qwen else 'block_sparse_moe'
+  names = ('gate_proj', 'up_proj', 'down_proj') if qwen else ('w1', 'w3', 'w2')
+  shapes = {}
+  for n in range(3):
+    prefix = f'model.layers.{n}.{part}'
+    shapes[f'{prefix}.gate.weight'] = 5, 12
+    for e in range(5):
+      for name, shape in zip(names, [(20, 12)] * 2 + [(12, 20)], strict=True):
+        shapes[f'{prefix}.experts.{e}.{name}.weight'] = shape
+  return state | draw(shapes, seed=1)
+
+
 MAMBA2 = {
   'model_type': 'mamba2',
   'vocab_size': V,

@@ -21,6 +21,8 @@ CASES = {
   'qwen3': ({'model_type': 'qwen3', 'attention_bias': True}, (*QKV, 'o_proj')),
 }
 OTHERS = {
+  'mixtral': (oracles.llama, folders.MIXTRAL),
+  'qwen3_moe': (oracles.llama, folders.QWEN3_MOE),
   'mamba2': (oracles.mamba2, folders.MAMBA2),
   'gated_deltanet': (oracles.deltanet, folders.GATED_DELTANET),
   'delta_net': (oracles.deltanet, folders.DELTANET),
@@ -33,6 +35,8 @@ def make(case):
   """(Oracle, keys of config.json, tensors) of a case."""
   if case in OTHERS:
     oracle, keys = OTHERS[case]
+    if case in ('mixtral', 'qwen3_moe'):
+      return oracle, keys, folders.experts(case == 'qwen3_moe')
     if case in ('mamba2', 'gla', 'recurrent_gemma'):
       return oracle, keys, getattr(folders, case)()
     gated = case == 'gated_deltanet'
@@ -140,6 +144,16 @@ def test_what_recurrent_gemma_lacks_is_named(tmp_path):
       'partial_rotary_factor=0.4: 3 of 8 channels',
     ),
     ('llama', {'rope_theta': 0.0}, 'rope_theta=0.0: give a number above 1'),
+    ('mixtral', {'num_experts_per_tok': 1}, 'num_experts_per_tok=1: the only'),
+    ('mixtral', {'num_local_experts': 1}, 'num_local_experts=1: give 2'),
+    ('qwen3_moe', {'num_experts': 0}, 'num_experts=0: give 2'),
+    ('qwen3_moe', {'decoder_sparse_step': 2}, 'decoder_sparse_step=2: only'),
+    ('qwen3_moe', {'mlp_only_layers': [1]}, r'mlp_only_layers=\[1\]: only'),
+    (
+      'qwen3_moe',
+      {'num_experts_per_tok': 1, 'norm_topk_prob': True},
+      'norm_topk_prob=True: num_experts_per_tok=1: the only',
+    ),
     ('gla', {'use_short_conv': True}, r'use_short_conv=True: only \[False\]'),
     ('gla', {'clamp_min': -1.0}, 'clamp_min=-1.0: only null'),
     ('gla', {'num_kv_heads': 1}, r'num_kv_heads=1: only \[2\]'),

@@ -112,6 +112,16 @@ def layer(
   config: config_lib.Config, theirs: str, ours: str, place: int
 ) -> list[table.Tensor]:
   """Returns the tensors of a layer of attention and MLP."""
+  return [
+    *without_mlp(config, theirs, ours, place),
+    *table.dense(mlp(config.model), f'{theirs}.mlp', f'{ours}.mlp', place),
+  ]
+
+
+def without_mlp(
+  config: config_lib.Config, theirs: str, ours: str, place: int
+) -> list[table.Tensor]:
+  """Returns the tensors of a layer's attention and of its two norms."""
   width = config.model.width
   return [
     table.scale(f'{theirs}.input_layernorm', f'{ours}.cell_norm', width, place),
@@ -122,7 +132,6 @@ def layer(
       attention(config), f'{theirs}.self_attn', f'{ours}.cell', place
     ),
     *_norms(config.cell, f'{theirs}.self_attn', f'{ours}.cell', place),
-    *table.dense(mlp(config.model), f'{theirs}.mlp', f'{ours}.mlp', place),
   ]
 
 
