@@ -16,6 +16,7 @@ class Experts:
   # Weight of the loss that evens out how many tokens they get.
   balance: float = option(0.01, least=0)
   normalized: bool = True  # several experts of a token have gates of sum 1
+  shared_width: int = option(0, least=0)  # of an expert of all tokens; 0: none
 
 
 def check(config: Any) -> None:

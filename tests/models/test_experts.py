@@ -17,8 +17,10 @@ B, L, D, F, E, V = 3, 7, 6, 5, 4, 11
 CLOSE = 3e-6  # of the largest number
 
 
-def build(per_token, normalized=True, **model):
-  options = config_lib.Experts(E, per_token, normalized=normalized)
+def build(per_token, normalized=True, shared_width=0, **model):
+  options = config_lib.Experts(
+    E, per_token, normalized=normalized, shared_width=shared_width
+  )
   config = config_lib.Model(width=D, mlp_width=F, experts=options, **model)
   module = experts_lib.Experts(config, precision.POLICIES['float32'])
   return module, draws.parameters(module.init, draws.normal(B, L, D))['params']
@@ -64,7 +66,26 @@ def by_hand(params, x_BxLxD, dy_BxLxD, J, normalized=True):
     dlogits = p * (dp - dp @ p)
     slopes['router']['kernel'] += np.outer(x[t], dlogits)
     dx[t] += router @ dlogits
+    if 'shared' in params:
+      y[t] += shared_by_hand(params, slopes, x[t], dy[t], dx[t])
   return y.reshape(B, L, D), (slopes, dx.reshape(B, L, D))
+
+
+def shared_by_hand(params, slopes, x, dy, dx):
+  """Returns what the shared expert adds to y of a token; adds to the slopes."""
+  own = {name: params['shared'][name]['kernel'] for name in params['shared']}
+  w = params['shared_gate']['kernel'][:, 0]
+  a, b, g = x @ own['gate'], x @ own['up'], sigmoid(x @ w)
+  s = sigmoid(a)
+  h = a * s * b
+  dh, dz = own['down'] @ (g * dy), dy @ (h @ own['down']) * g * (1 - g)
+  da, db = dh * b * (s + a * s * (1 - s)), dh * a * s
+  slopes['shared']['down']['kernel'] += np.outer(h, g * dy)
+  slopes['shared']['gate']['kernel'] += np.outer(x, da)
+  slopes['shared']['up']['kernel'] += np.outer(x, db)
+  slopes['shared_gate']['kernel'][:, 0] += dz * x
+  dx += own['gate'] @ da + own['up'] @ db + w * dz
+  return g * (h @ own['down'])
 
 
 def assert_close(got, want):
@@ -73,10 +94,12 @@ def assert_close(got, want):
 
 
 @pytest.mark.parametrize(
-  ('J', 'normalized'), ((1, True), (2, True), (2, False))
+  ('J', 'normalized', 'shared'), ((1, True, 0), (2, True, 0), (2, False, 7))
 )
-def test_a_token_runs_the_experts_of_its_largest_probabilities(J, normalized):
-  module, params = build(J, normalized)
+def test_a_token_runs_the_experts_of_its_largest_probabilities(
+  J, normalized, shared
+):
+  module, params = build(J, normalized, shared)
   x, dy = draws.normal(B, L, D, seed=1), draws.normal(B, L, D, seed=2)
 
   @jax.jit
