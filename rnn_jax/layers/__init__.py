@@ -181,7 +181,12 @@ class Attention(Layer):
     top_k: the number of highest scores in the softmax; 0: all.
     rotary: base of rotary positions; 0: no positions.
     rotary_width: channels of a head that they rotate; 0: all.
+    qk_norm: whether q and k are normed.
+    norm_epsilon: of these norms.
+    norm_plus_one: whether their scales are 1 + their parameters.
+    output_gate: whether sigmoid(W x) gates y.
     biases: whether q, k, v and y have biases.
+    projection_bias: with `biases`, whether q, k and v have one.
     output_bias: with `biases`, whether y has one.
   """
 
@@ -194,7 +199,12 @@ class Attention(Layer):
   top_k: int = 0
   rotary: float = 10_000.0
   rotary_width: int = 0
+  qk_norm: bool = False
+  norm_epsilon: float = 1e-6
+  norm_plus_one: bool = False
+  output_gate: bool = False
   biases: bool = False
+  projection_bias: bool = True
   output_bias: bool = True
 
   cell: ClassVar[str] = 'attention'

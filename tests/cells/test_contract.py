@@ -38,7 +38,8 @@ VARIANTS = {
     {'heads': 2, 'head_width': 4, 'window': 3},
     {'heads': 2, 'head_width': 3, 'window': 30, 'rotary': 0.0, 'biases': True},
     {'heads': 4, 'kv_heads': 2, 'head_width': 4, 'window': 30}
-    | {'rotary_width': 2, 'qk_norm': True},
+    | {'rotary_width': 2, 'qk_norm': True, 'norm_plus_one': True}
+    | {'output_gate': True},
   ),
   'gru': ({'state_width': 4}, {'reset': 'before'}),
   'lstm': ({'state_width': 4},),
@@ -61,7 +62,10 @@ VARIANTS = {
     {'heads': 2, 'head_width': 3, 'whole_start': True},
   ),
   'deltanet': ({**SMALL, 'convolution': 0, 'max_beta': 2.0},),
-  'gated_deltanet': ({**SMALL, 'convolution': 3, 'norm_scale': True},),
+  'gated_deltanet': (
+    {**SMALL, 'convolution': 3, 'norm_scale': True},
+    {**SMALL, 'value_heads': 4},
+  ),
   'kda': ({**SMALL, 'rank': 2},),
   'rwkv7': ({**SMALL, 'rank': 2},),
 }

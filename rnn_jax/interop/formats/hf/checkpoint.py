@@ -30,6 +30,7 @@ WHOLE = 'model.safetensors'
 INDEX = f'{WHOLE}.index.json'
 SHARD = 2**30  # bytes of a file that is written
 DERIVED = ('.rotary_emb.inv_freq',)  # in older files; not parameters
+SKIPPED = ('mtp.',)  # heads that predict later tokens; transformers has none
 HEAD = 'lm_head.weight'
 FLOATS = ('F64', 'F32', 'F16', 'BF16')
 assert ml_dtypes.bfloat16
@@ -122,7 +123,7 @@ def _bytes(tensor):
 
 
 def _stored(folder):
-  """Returns where each tensor is, except derived ones."""
+  """Returns where each tensor is, except derived and skipped ones."""
   paths, where = [folder / WHOLE], None
   if (folder / INDEX).exists():
     where = table.read_json(folder / INDEX).get('weight_map')
@@ -139,7 +140,11 @@ def _stored(folder):
         one = file.get_slice(name)
         _check_float(path, name, one.get_dtype())
         stored[name] = _Stored(path, tuple(one.get_shape()))
-  return {k: x for k, x in stored.items() if not k.endswith(DERIVED)}
+  return {
+    name: x
+    for name, x in stored.items()
+    if not (name.endswith(DERIVED) or name.startswith(SKIPPED))
+  }
 
 
 def _files(folder, where):

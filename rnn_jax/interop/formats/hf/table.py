@@ -20,6 +20,8 @@ import types
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
 
@@ -28,6 +30,7 @@ import numpy as np
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax import files
+from rnn_jax.config import pattern as pattern_lib
 from rnn_jax.interop.formats.hf import architectures
 from rnn_jax.models import period
 
@@ -130,6 +133,23 @@ class Keys:
       keys.refuse('rope_theta', base, 'give a number above 1')
     return base
 
+  def rotated(self, head: int, default: float) -> int:
+    """Returns how many of a head's channels rotate; 0: all.
+
+    Args:
+      head: its channels.
+      default: the share that rotates, unless the keys say.
+    """
+    name = 'partial_rotary_factor'
+    newer = Keys(self.path, self.values.get('rope_parameters') or {})
+    factor = newer.number(name, self.number(name, default))
+    rotated = int(head * factor)
+    if rotated % 2 or not 0 < rotated <= head:
+      self.refuse(
+        name, factor, f'{rotated} of {head} channels would be rotated'
+      )
+    return rotated % head
+
   def refuse(self, name: str, value: Any, remedy: str) -> None:
     """Raises InputError about a key."""
     raise errors.InputError(f'{self.path}: {name}={value!r}: {remedy}')
@@ -183,6 +203,38 @@ def find(keys: Keys) -> types.ModuleType:
   if model_type not in by_type:
     keys.refuse('model_type', model_type, f'choose one of {[*by_type]}')
   return by_type[model_type]
+
+
+def patterned(
+  cells: Sequence[str], own: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+  """Returns the options of a pattern and of its cells.
+
+  Args:
+    cells: of all layers; the shortest pattern that they repeat is ours.
+    own: options of each cell, which may have others.
+  """
+  sizes = [n for n in range(1, len(cells) + 1) if len(cells) % n == 0]
+  pattern = next(
+    tuple(cells[:n])
+    for n in sizes
+    if [*cells[:n]] * (len(cells) // n) == [*cells]
+  )
+  several = len(pattern) > 1
+  return {
+    **({'model.cells': pattern} if several else {'model.cell': pattern[0]}),
+    'model.layers': len(cells),
+    **{
+      f'cell.{name}.{key}' if several else f'cell.{key}': value
+      for name in dict.fromkeys(cells)
+      for key, value in own[name].items()
+    },
+  }
+
+
+def of_cell(config: config_lib.Config, cell: str) -> config_lib.Config:
+  """Returns the Config of a model with only one of a pattern's cells."""
+  return pattern_lib.of_cell(config, cell) if config.model.cells else config
 
 
 def layers(model: config_lib.Model) -> Iterator[tuple[str, int, str]]:

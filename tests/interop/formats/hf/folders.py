@@ -301,6 +301,79 @@ def recurrent_gemma(kinds='rrarr'):
   return draw(shapes)
 
 
+QWEN3_NEXT = {
+  'model_type': 'qwen3_next',
+  'vocab_size': V,
+  'hidden_size': 12,
+  'intermediate_size': 20,
+  'num_hidden_layers': 4,
+  'layer_types': ['linear_attention', 'full_attention'] * 2,
+  'num_attention_heads': 4,
+  'num_key_value_heads': 2,
+  'head_dim': 8,
+  'linear_num_key_heads': 2,
+  'linear_num_value_heads': 4,
+  'linear_key_head_dim': 5,
+  'linear_value_head_dim': 6,
+  'linear_conv_kernel_dim': 3,
+  'moe_intermediate_size': 7,
+  'shared_expert_intermediate_size': 9,
+  'num_experts': 5,
+  'num_experts_per_tok': 3,
+  'norm_topk_prob': True,
+  'rms_norm_eps': 1e-4,
+  'rope_theta': 100.0,
+  'partial_rotary_factor': 0.25,
+  'max_position_embeddings': 32,
+}
+GATED_ATTENTION = {
+  'self_attn.q_proj': (64, 12),
+  'self_attn.k_proj': (16, 12),
+  'self_attn.v_proj': (16, 12),
+  'self_attn.o_proj': (12, 32),
+  'self_attn.q_norm': (8,),
+  'self_attn.k_norm': (8,),
+}
+LINEAR_ATTENTION = {
+  'linear_attn.in_proj_qkvz': (68, 12),
+  'linear_attn.in_proj_ba': (8, 12),
+  'linear_attn.conv1d': (44, 1, 3),
+  'linear_attn.norm': (6,),
+  'linear_attn.out_proj': (12, 24),
+}
+SHARED_EXPERT = {
+  'mlp.gate': (5, 12),
+  'mlp.shared_expert.gate_proj': (9, 12),
+  'mlp.shared_expert.up_proj': (9, 12),
+  'mlp.shared_expert.down_proj': (12, 9),
+  'mlp.shared_expert_gate': (1, 12),
+}
+
+
+def qwen3_next(kinds='lflf', experts=5):
+  """Tensors of QWEN3_NEXT; `kinds` is a letter for each layer."""
+  shapes = {
+    'model.embed_tokens.weight': (V, 12),
+    'model.norm.weight': (12,),
+    'lm_head.weight': (V, 12),
+  }
+  inner = 7 if experts else 20
+  mlp = {'gate_proj': (inner, 12), 'up_proj': (inner, 12)}
+  mlp['down_proj'] = 12, inner
+  for n, kind in enumerate(kinds):
+    own = {'input_layernorm': (12,), 'post_attention_layernorm': (12,)}
+    own |= LINEAR_ATTENTION if kind == 'l' else GATED_ATTENTION
+    own |= SHARED_EXPERT if experts else {f'mlp.{k}': x for k, x in mlp.items()}
+    for e in range(experts):
+      own |= {f'mlp.experts.{e}.{name}': shape for name, shape in mlp.items()}
+    prefix = f'model.layers.{n}'
+    shapes |= {f'{prefix}.{name}.weight': shape for name, shape in own.items()}
+    if kind == 'l':
+      shapes[f'{prefix}.linear_attn.A_log'] = (4,)
+      shapes[f'{prefix}.linear_attn.dt_bias'] = (4,)
+  return draw(shapes)
+
+
 def write(folder, keys, state, shards=1):
   """Writes a folder, as transformers does."""
   folder.mkdir(exist_ok=True)

@@ -28,6 +28,7 @@ OTHERS = {
   'delta_net': (oracles.deltanet, folders.DELTANET),
   'gla': (oracles.gla, folders.GLA),
   'recurrent_gemma': (oracles.recurrent_gemma, folders.RECURRENT_GEMMA),
+  'qwen3_next': (oracles.qwen3_next, folders.QWEN3_NEXT),
 }
 
 
@@ -37,7 +38,7 @@ def make(case):
     oracle, keys = OTHERS[case]
     if case in ('mixtral', 'qwen3_moe'):
       return oracle, keys, folders.experts(case == 'qwen3_moe')
-    if case in ('mamba2', 'gla', 'recurrent_gemma'):
+    if case in ('mamba2', 'gla', 'recurrent_gemma', 'qwen3_next'):
       return oracle, keys, getattr(folders, case)()
     gated = case == 'gated_deltanet'
     return oracle, keys, folders.deltanet(9 if gated else 3, gated)
@@ -119,6 +120,41 @@ def test_what_recurrent_gemma_lacks_is_named(tmp_path):
 
 
 @pytest.mark.parametrize(
+  ('kinds', 'experts', 'changed', 'pattern'),
+  (
+    ('lllf', 0, {}, (*3 * ('gated_deltanet',), 'attention')),
+    ('fff', 0, {'attention_bias': False}, ('attention',)),
+    ('ll', 5, {'linear_num_key_heads': 4}, ('gated_deltanet',)),
+  ),
+)
+def test_layers_of_qwen3_next(kinds, experts, changed, pattern, tmp_path):
+  names = {'l': 'linear_attention', 'f': 'full_attention'}
+  keys = folders.QWEN3_NEXT | changed
+  keys |= {'num_hidden_layers': len(kinds), 'num_experts': experts}
+  keys['layer_types'] = [names[kind] for kind in kinds]
+  if kinds == 'lllf':  # an interval of 4
+    del keys['layer_types']
+  state = folders.qwen3_next(kinds, experts)
+  if changed.get('linear_num_key_heads'):
+    shapes = {'in_proj_qkvz': (88, 12), 'conv1d': (64, 1, 3)}
+    names = {
+      f'model.layers.{n}.linear_attn.{name}.weight': shape
+      for n in range(len(kinds))
+      for name, shape in shapes.items()
+    }
+    state |= folders.draw(names)
+  folder = folders.write(tmp_path / 'in', keys, state)
+  later = folders.draw({'mtp.layers.0.mlp.gate.weight': (5, 12)})
+  bundle = folders.read(folders.write(tmp_path / 'mtp', keys, state | later))
+  assert bundle.config.model.pattern == pattern
+  made_here = dataclasses.replace(bundle, kept={})
+  for name, one in (('kept', bundle), ('made', made_here)):
+    out = folders.export(one, tmp_path / name)
+    folders.assert_same(out, folder)
+    bundles.assert_same(folders.read(out), bundle)
+
+
+@pytest.mark.parametrize(
   'case, keys, named',
   [
     ('mamba2', {'use_bias': True}, r'use_bias=True: only \[False\]'),
@@ -154,6 +190,35 @@ def test_what_recurrent_gemma_lacks_is_named(tmp_path):
       {'num_experts_per_tok': 1, 'norm_topk_prob': True},
       'norm_topk_prob=True: num_experts_per_tok=1: the only',
     ),
+    ('qwen3_next', {'hidden_act': 'gelu'}, "hidden_act='gelu': only"),
+    ('qwen3_next', {'layer_types': ['x'] * 4}, "layer_types='x': only"),
+    (
+      'qwen3_next',
+      {'num_hidden_layers': 3},
+      'num_hidden_layers=3: layer_types has 4',
+    ),
+    (
+      'qwen3_next',
+      {'layer_types': None, 'full_attention_interval': 0},
+      'full_attention_interval=0: give 1 or more',
+    ),
+    (
+      'qwen3_next',
+      {'linear_num_value_heads': 3},
+      'linear_num_value_heads=3: linear_num_key_heads=2 must divide it',
+    ),
+    (
+      'qwen3_next',
+      {'partial_rotary_factor': 0.1},
+      'partial_rotary_factor=0.1: 0 of 8 channels',
+    ),
+    ('qwen3_next', {'num_experts': 1}, 'num_experts=1: give 2 or more, or 0'),
+    (
+      'qwen3_next',
+      {'shared_expert_intermediate_size': 0},
+      'shared_expert_intermediate_size=0: give 1 or more',
+    ),
+    ('qwen3_next', {'mlp_only_layers': [0]}, r'mlp_only_layers=\[0\]: only'),
     ('gla', {'use_short_conv': True}, r'use_short_conv=True: only \[False\]'),
     ('gla', {'clamp_min': -1.0}, 'clamp_min=-1.0: only null'),
     ('gla', {'num_kv_heads': 1}, r'num_kv_heads=1: only \[2\]'),

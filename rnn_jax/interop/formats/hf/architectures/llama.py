@@ -149,11 +149,12 @@ def attention(config: config_lib.Config) -> list[table.Dense]:
   cell: attention_cell.Config = config.cell
   biased = cell.biases and cell.projection_bias
   width, K = config.model.width, cell.head_width
-  shared = cell.heads // cell.groups
+  # In both, a gate follows its query.
+  queries = cell.heads // cell.groups * (1 + cell.output_gate)
   parts = {  # heads of a group in our fused projection
-    'q_proj': slice(0, shared),
-    'k_proj': slice(shared, shared + 1),
-    'v_proj': slice(shared + 1, shared + 2),
+    'q_proj': slice(0, queries),
+    'k_proj': slice(queries, queries + 1),
+    'v_proj': slice(queries + 1, queries + 2),
   }
   listed = []
   for name, heads in parts.items():
@@ -161,7 +162,7 @@ def attention(config: config_lib.Config) -> list[table.Dense]:
 
     def view(x, heads=heads):
       # Ours ends in G groups of queries, a key and a value.
-      x = x.T.reshape(cell.groups, shared + 2, K, *x.shape[:-1])
+      x = x.T.reshape(cell.groups, queries + 2, K, *x.shape[:-1])
       return x[:, heads]
 
     listed.append(table.Dense(name, 'projection', (rows, width), biased, view))
