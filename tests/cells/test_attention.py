@@ -208,7 +208,7 @@ def test_only_the_highest_scores_count():
     return np.concatenate(ys, 1), cell.bind(variables)
 
   whole, bound = run(6, top_k=1, rotary=0.0)
-  q, k, v = (np.asarray(part)[:, :, 0] for part in bound.project(x))
+  q, k, v = (np.asarray(part)[:, :, 0] for part in bound.project(x)[:3])
   scores = np.where(np.tril(np.ones((6, 6))), q @ k.swapaxes(1, 2), -np.inf)
   want = bound.emit(np.take_along_axis(v, scores.argmax(-1)[..., None], 1))
   np.testing.assert_allclose(whole, want, rtol=0, atol=1e-6)

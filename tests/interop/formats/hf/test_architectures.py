@@ -1,11 +1,16 @@
 """Each architecture: the logits of its equations, and the same folder back."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
 
+from configs import hybrid
+from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.data.text import tokenizer
+from rnn_jax.runs import bundle as bundle_lib
 from tests.interop import oracles
 from tests.interop.formats.hf import folders
 from tests.support import bundles
@@ -152,6 +157,17 @@ def test_layers_of_qwen3_next(kinds, experts, changed, pattern, tmp_path):
     out = folders.export(one, tmp_path / name)
     folders.assert_same(out, folder)
     bundles.assert_same(folders.read(out), bundle)
+
+
+def test_a_model_of_configs_is_a_qwen3_next(tmp_path):
+  config, own = config_lib.parse(hybrid.get_config()), tokenizer.Bytes()
+  like = bundle_lib.flat(bundle_lib.like(config, own))
+  params = {name: np.zeros(x.shape, np.float32) for name, x in like.items()}
+  bundle = bundle_lib.make(config, own, bundle_lib.nested(params))
+  out = folders.export(bundle, tmp_path / 'out')
+  keys = json.loads((out / 'config.json').read_text())
+  assert (keys['model_type'], keys['num_experts']) == ('qwen3_next', 8)
+  bundles.assert_same(folders.read(out), bundle)
 
 
 @pytest.mark.parametrize(
