@@ -242,6 +242,27 @@ def test_a_step_depends_only_on_its_own_document_s_past(case):
   assert not slopes[0, :, 1].any() and not slopes[1, :, 0].any()
 
 
+@pytest.mark.parametrize('case', ('attention-2', 'gated_deltanet-1'))
+def test_outputs_of_shards_of_heads_sum_to_the_whole(case):
+  given, none = example(case), 0 * example(case).starts
+  params = given.variables['params']
+  module = config_lib.load('cells', CASES[case][0], 'model.cell')
+  axes = fsdp.logical_axes(params, module.LOGICAL_AXES)
+  cell = given.cell.clone(config=given.cell.config.of_shard(2))
+  run, y = jax.jit(cell.apply), 0.0
+  for n in range(2):
+    own = jax.tree.map(
+      lambda x, axes, n=n: (
+        jnp.split(x, 2, axes.split('x').index('H'))[n] if 'H' in axes else x
+      ),
+      params,
+      axes,
+    )
+    y += run({'params': own}, cell.init_state(B), given.x, none)[1]
+  (_, whole), *_ = row(case)(given.cell.init_state(B), given.x, none)
+  assert_close(y, whole)
+
+
 @pytest.mark.slow
 @ALL
 def test_every_impl_has_the_scan_s_gradients(case):
