@@ -47,6 +47,7 @@ def read(
   folder: pathlib.Path,
   tensors: Sequence[table.Tensor],
   like: Mapping[str, Any],
+  joined: Sequence[table.Joined] = (),
 ) -> dict[str, np.ndarray]:
   """Returns our arrays by name, float32.
 
@@ -54,6 +55,7 @@ def read(
     folder: of the files.
     tensors: of the architecture.
     like: shapes of ours by name.
+    joined: what a folder may have in place of some of the tensors.
 
   Raises:
     InputError: files are missing or damaged, or tensors are missing, unexpected
@@ -61,18 +63,31 @@ def read(
   """
   stored = _stored(folder)
   expected = {tensor.name: tensor.shape for tensor in tensors}
+  parts = {tensor.name: [tensor] for tensor in tensors}
+  for one in joined:
+    if one.name in stored:
+      expected[one.name] = one.shape
+      parts[one.name] = [parts[name][0] for name in one.parts]
+      for name in one.parts:
+        del expected[name]
   if HEAD not in expected:
     stored.pop(HEAD, None)  # a second copy of the embedding
   bundle_lib.check(stored, expected, str(folder), shown=None)
   arrays = {name: np.empty(x.shape, np.float32) for name, x in like.items()}
-  by_name = {tensor.name: tensor for tensor in tensors}
   for path in sorted({one.path for one in stored.values()}):
     with _open(path) as file:
       for name in [*file.keys()]:
-        if name in by_name and stored[name].path == path:
-          one = by_name[name]
-          one.place(arrays[one.leaf], file.get_tensor(name))
+        if name in stored and stored[name].path == path:
+          _place(arrays, parts[name], file.get_tensor(name))
   return arrays
+
+
+def _place(arrays, parts, tensor):
+  flat, begin = tensor.reshape(-1), 0
+  for part in parts:
+    end = begin + math.prod(part.shape)
+    part.place(arrays[part.leaf], flat[begin:end])
+    begin = end
 
 
 def write(

@@ -7,6 +7,8 @@ A file of `architectures` has
     options(keys)                     options of ours by key, from config.json
     describe(config, model_type)      the inverse: keys of config.json
     tensors(config, vocabulary)       a Tensor for each tensor of the folder
+    joined(config)                    a Joined for each that a folder may have
+                                      in place of several; can be left out
 
 A Tensor is one or more views of one of our arrays, with axes in the order of
 theirs. So one table reads and writes, and what it places returns bit for bit.
@@ -79,6 +81,14 @@ class Tensor:
     parts = parts if isinstance(parts, list) else [parts]
     assert all(np.may_share_memory(part, own) for part in parts), self.name
     return parts
+
+
+class Joined(NamedTuple):
+  """A tensor that has the numbers of others, one after the other."""
+
+  name: str
+  shape: tuple[int, ...]
+  parts: list[str]  # names of Tensors
 
 
 @dataclasses.dataclass(frozen=True)

@@ -100,6 +100,26 @@ def experts(qwen):
   return state | draw(shapes, seed=1)
 
 
+def joined(state):
+  """Tensors with those of a layer's 5 experts in two."""
+  state = {
+    name.replace('block_sparse_moe', 'mlp')
+    .replace('w1', 'gate_proj')
+    .replace('w3', 'up_proj')
+    .replace('w2', 'down_proj'): x
+    for name, x in state.items()
+  }
+  layers = {name.rpartition('.0.')[0] for name in state if '.experts.0' in name}
+  for prefix in layers:
+    gate, up, down = (
+      np.stack([state.pop(f'{prefix}.{e}.{k}_proj.weight') for e in range(5)])
+      for k in ('gate', 'up', 'down')
+    )
+    state[f'{prefix}.gate_up_proj'] = np.concatenate([gate, up], 1)
+    state[f'{prefix}.down_proj'] = down
+  return state
+
+
 MAMBA2 = {
   'model_type': 'mamba2',
   'vocab_size': V,

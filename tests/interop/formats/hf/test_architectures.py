@@ -159,6 +159,23 @@ def test_layers_of_qwen3_next(kinds, experts, changed, pattern, tmp_path):
     bundles.assert_same(folders.read(out), bundle)
 
 
+@pytest.mark.parametrize('case', ('mixtral', 'qwen3_moe', 'qwen3_next'))
+def test_experts_may_be_joined(case, tmp_path):
+  _, keys, state = make(case)
+  bundle = folders.read(folders.write(tmp_path / 'in', keys, state))
+  newer = folders.joined(state)
+  assert len(newer) < len(state)
+  folder = folders.write(tmp_path / 'joined', keys, newer)
+  bundles.assert_same(folders.read(folder), bundle)
+  name = 'model.layers.1.mlp.experts.down_proj'
+  folders.write(folder, keys, newer | {name: newer[name][:, 1:]})
+  with pytest.raises(errors.InputError, match=rf'{name}: \(5, 11, '):
+    folders.read(folder)
+  both = newer | {name: x for name, x in state.items() if '.experts.0' in name}
+  with pytest.raises(errors.InputError, match=r'experts\.0\..*expected none'):
+    folders.read(folders.write(folder, keys, both))
+
+
 def test_a_model_of_configs_is_a_qwen3_next(tmp_path):
   config, own = config_lib.parse(hybrid.get_config()), tokenizer.Bytes()
   like = bundle_lib.flat(bundle_lib.like(config, own))

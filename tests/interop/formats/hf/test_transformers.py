@@ -149,10 +149,14 @@ def test_the_same_folder_back(made, tmp_path):
   )
   assert {k: after[k] for k in before} == before
   del want
-  theirs, ours = (
-    transformers.AutoModelForCausalLM.from_pretrained(path).state_dict()
+  theirs, model = (
+    transformers.AutoModelForCausalLM.from_pretrained(path)
     for path in (folder, out)
   )
+  newer = tmp_path / 'newer'
+  theirs.save_pretrained(newer, save_original_format=False)
+  bundles.assert_same(folders.read(newer), bundle)
+  theirs, ours = theirs.state_dict(), model.state_dict()
   assert theirs.keys() == ours.keys()
   for name, x in theirs.items():
     np.testing.assert_array_equal(ours[name], x)

@@ -2,11 +2,12 @@
 
     x = x + attention(rms_norm(x) * s)    x = x + experts(rms_norm(x) * t)
 
-Every layer has experts. Their matrices are one tensor for each expert, ours one
-for all of a layer. Mixtral weights a token's experts by gates of sum 1, with
-its window if it has one; Qwen3-MoE also by their probabilities, and it norms
-queries and keys. The weight of the loss that evens out their load isn't read:
-theirs is of whole batches.
+Every layer has experts. Their matrices are one tensor for each expert, or in
+folders that transformers wrote with `save_original_format=False` two for all of
+a layer, which are read too; ours are three for all of a layer. Mixtral weights
+a token's experts by gates of sum 1, with its window if it has one; Qwen3-MoE
+also by their probabilities, and it norms queries and keys. The weight of the
+loss that evens out their load isn't read: theirs is of whole batches.
 Source: Jiang et al., "Mixtral of Experts", 2024; Qwen Team, "Qwen3 Technical
 Report", 2025.
 """
@@ -131,8 +132,7 @@ def tensors(config: config_lib.Config, vocabulary: int) -> list[table.Tensor]:
   listed = table.ends(
     config.model, vocabulary, ('model.embed_tokens', 'model.norm')
   )
-  is_qwen = config.cell.qk_norm
-  mlp, names = ('mlp', QWEN) if is_qwen else ('block_sparse_moe', MIXTRAL)
+  mlp, names = _named(config)
   for n, (ours, place, _) in enumerate(table.layers(config.model)):
     theirs = f'model.layers.{n}'
     listed += llama.without_mlp(config, theirs, ours, place)
@@ -170,3 +170,46 @@ def routed(
     for n in range(model.experts.count)
     for leaf, name in names.items()
   ]
+
+
+def joined(config: config_lib.Config) -> list[table.Joined]:
+  """Returns the tensors of all of a layer's experts; see table.py."""
+  mlp, names = _named(config)
+  E, D, listed = config.model.experts.count, config.model.width, []
+  for n in range(config.model.layers):
+    newer, older = f'model.layers.{n}.mlp', f'model.layers.{n}.{mlp}'
+    listed += joined_experts(config.model, newer, older, names)
+    if newer != older:
+      router = f'{newer}.gate.weight', (E, D), [f'{older}.gate.weight']
+      listed.append(table.Joined(*router))
+  return listed
+
+
+def joined_experts(
+  model: config_lib.Model, newer: str, older: str, names: dict[str, str]
+) -> list[table.Joined]:
+  """Returns the two tensors of a layer's experts.
+
+  Args:
+    model: section `model`.
+    newer: prefix of their names.
+    older: prefix of their parts' names.
+    names: as in `routed`.
+  """
+  E, D, F = model.experts.count, model.width, model.mlp_width
+
+  def parts(*leaves):
+    return [
+      f'{older}.experts.{n}.{names[leaf]}.weight'
+      for n in range(E)
+      for leaf in leaves
+    ]
+
+  both = f'{newer}.experts.gate_up_proj', (E, 2 * F, D), parts('gate', 'up')
+  down = f'{newer}.experts.down_proj', (E, D, F), parts('down')
+  return [table.Joined(*both), table.Joined(*down)]
+
+
+def _named(config):
+  """Returns (the part of a layer, the names of an expert's matrices)."""
+  return ('mlp', QWEN) if config.cell.qk_norm else ('block_sparse_moe', MIXTRAL)

@@ -202,6 +202,20 @@ def tensors(config: config_lib.Config, vocabulary: int) -> list[table.Tensor]:
   return listed
 
 
+def joined(config: config_lib.Config) -> list[table.Joined]:
+  """Returns the tensors of all of a layer's experts; see table.py."""
+  if not config.model.experts.count:
+    return []
+  prefixes = [f'model.layers.{n}.mlp' for n in range(config.model.layers)]
+  return [
+    one
+    for prefix in prefixes
+    for one in mixtral.joined_experts(
+      config.model, prefix, prefix, mixtral.QWEN
+    )
+  ]
+
+
 def _of_linear(cell: gated_deltanet.Config, width, theirs, ours, place):
   H, inner = cell.heads, cell.memories * cell.value_width
   mixed = {name: cell.widths[name] for name in delta.Cell.mixed}
