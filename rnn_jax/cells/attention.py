@@ -12,17 +12,20 @@ sees='row' a step sees all of its row, such as an image, and there is no state.
 With `kv_heads` = G below H, groups of H / G queries share keys and values, and
 the state is so much smaller. Rotary positions may rotate only the first
 `rotary_width` channels of a head, and `rotary_scaling` lets them turn more
-slowly, as in models that were extended to longer texts (ops/rotary.py).
-With `qk_norm` each q and k is normed over its channels before it is rotated and
+slowly, as in models that were extended to longer texts (ops/rotary.py). With
+`qk_norm` each q and k is normed over its channels before it is rotated and
 stored, with a scale for all queries and one for all keys: rms_norm(q) * s,
-rms_norm(k) * t.
+rms_norm(k) * t, or with `norm_plus_one` rms_norm(q) * (1 + s). With
+`output_gate` x also gates what the heads read, each channel by itself: o = Wo
+[y_1 * sigmoid(g_1); ...], g = Wg x.
 
 Shapes: x BxLxD, q, y BxLxHxK, k, v BxLxGxK, the state BxWxGxK twice. With
 G = H, H K = D and biases there are 4 D^2 + 4 D parameters.
 Source: Vaswani et al., "Attention Is All You Need", 2017; Ainslie et al., "GQA:
 Training Generalized Multi-Query Transformer Models from Multi-Head
 Checkpoints", 2023; Dehghani et al., "Scaling Vision Transformers to 22 Billion
-Parameters", 2023 (norms of q and k).
+Parameters", 2023 (norms of q and k); Qiu et al., "Gated Attention for Large
+Language Models: Non-linearity, Sparsity, and Attention-Sink-Free", 2025.
 """
 
 import dataclasses
@@ -36,6 +39,7 @@ import jax.numpy as jnp
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.cells import base
+from rnn_jax.cells.parts import norms
 from rnn_jax.ops import attention
 from rnn_jax.ops import devices
 from rnn_jax.ops import precision
@@ -77,6 +81,8 @@ class Config(base.Config):
   rotary_scaling: tuple[float, ...] = ()
   qk_norm: bool = False  # RMS norms of q and k, with scales all heads share
   norm_epsilon: float = 1e-6  # of these norms
+  norm_plus_one: bool = False  # these scales are 1 + their parameters
+  output_gate: bool = False  # y times sigmoid(W x)
   biases: bool = False  # on q, k, v and the output
   projection_bias: bool = True  # with `biases`: on q, k and v too
   output_bias: bool = True  # with `biases`: on the output too
@@ -163,11 +169,10 @@ class Config(base.Config):
   def _check_norms(self, config):
     if self.norm_epsilon <= 0:
       self._refuse('norm_epsilon', 'give a number above 0')
-    default = type(self)().norm_epsilon
-    if not self.qk_norm and self.norm_epsilon != default:
-      self._refuse(
-        'norm_epsilon', f'cell.qk_norm=False has no norms: give {default}'
-      )
+    for key in ('norm_epsilon', 'norm_plus_one'):
+      default = getattr(type(self)(), key)
+      if not self.qk_norm and getattr(self, key) != default:
+        self._refuse(key, f'cell.qk_norm=False has no norms: give {default}')
     if self.qk_norm and config.mesh.tensor != 1:
       self._refuse(
         'qk_norm',
@@ -216,6 +221,7 @@ class Projected(NamedTuple):
   q_BxLxHxK: jax.Array
   k_BxLxGxK: jax.Array
   v_BxLxGxK: jax.Array
+  gate_BxLxHxK: jax.Array | None  # of y, before its sigmoid
 
 
 class Cell(base.Cell):
@@ -223,7 +229,7 @@ class Cell(base.Cell):
 
   def setup(self) -> None:
     config = self.config
-    heads = config.heads + 2 * config.groups
+    heads = config.heads * (1 + config.output_gate) + 2 * config.groups
     biased = config.biases
     self.projection = self._dense(
       heads * config.head_width, biased and config.projection_bias
@@ -235,7 +241,10 @@ class Cell(base.Cell):
     self.drop = nn.Dropout(config.dropout)
 
   def _norm(self):
-    return nn.RMSNorm(self.config.norm_epsilon, dtype=jnp.float32)
+    epsilon = self.config.norm_epsilon
+    if self.config.norm_plus_one:
+      return norms.PlusOne(epsilon, jnp.float32)
+    return nn.RMSNorm(epsilon, dtype=jnp.float32)
 
   def _dense(self, width, biased):
     return self.dense(
@@ -264,16 +273,18 @@ class Cell(base.Cell):
   def project(self, x_BxLxD: jax.Array) -> Projected:
     config = self.config
     x = self.projection(x_BxLxD)
-    # Group by group, so that they can be sharded: its queries, its k, its v.
+    # Group by group, so that they can be sharded: its queries, each followed by
+    # its gate, its k, its v.
     x = x.reshape(*x.shape[:2], config.groups, -1)
-    queries = config.heads // config.groups * config.head_width
-    ends = queries, queries + config.head_width
+    ends = x.shape[-1] - 2 * config.head_width, x.shape[-1] - config.head_width
     q, k, v = jnp.split(x, ends, -1)
-    q = q.reshape(*x.shape[:2], config.heads, config.head_width)
+    q, gate = q.reshape(*x.shape[:2], config.heads, -1), None
+    if config.output_gate:
+      q, gate = jnp.split(q, 2, -1)
     if config.qk_norm:
       q = self.query_norm(q).astype(x.dtype)
       k = self.key_norm(k).astype(x.dtype)
-    return Projected(q, k, v)
+    return Projected(q, k, v, gate)
 
   def step(
     self, state: attention_ring.Cache | None, u: Projected
@@ -294,7 +305,7 @@ class Cell(base.Cell):
   def _attend(self, state, u, starts_BxL):
     """Runs any number of steps, for `step` and `recur`."""
     if self._sees_row:
-      return state, self._read_row(u, starts_BxL)
+      return state, self._gated(self._read_row(u, starts_BxL), u)
     options = attention.Options(
       impl='auto' if self.plan.impl == 'scan' else self.plan.impl,
       base=self.config.rotary,
@@ -303,12 +314,19 @@ class Cell(base.Cell):
       top_k=self.config.top_k,
       queries=self.plan.remat_every or self.plan.chunk_length or 0,
     )
-    state, y = devices.current().attend(state, *u, options, starts_BxL)
-    return state, y.reshape(*y.shape[:2], -1)
+    state, y = devices.current().attend(state, *u[:3], options, starts_BxL)
+    return state, self._gated(y, u)
+
+  def _gated(self, y_BxLxHxK, u):
+    """Returns y times its gate, if there is one, with all heads in a row."""
+    y = y_BxLxHxK
+    if u.gate_BxLxHxK is not None:
+      y *= jax.nn.sigmoid(u.gate_BxLxHxK)
+    return y.reshape(*y.shape[:2], -1)
 
   def _read_row(self, u, starts_BxL):
     base.check_one_document(starts_BxL)
-    q, k, v = u
+    q, k, v, _ = u
     if self.config.rotary:
       position = jnp.arange(q.shape[1])[None]
       config = self.config
@@ -320,8 +338,7 @@ class Cell(base.Cell):
     options = row_attention.Options(
       'softmax', ROW_IMPLS[self.plan.impl], operands=self.policy.operands
     )
-    y = row_attention.attend(q, k, v, options)
-    return y.reshape(*y.shape[:2], -1)
+    return row_attention.attend(q, k, v, options)
 
   def emit(self, y: jax.Array) -> jax.Array:
     return self.output(self.drop(y, deterministic=not self.has_rng('dropout')))

@@ -5,19 +5,22 @@
     y = W_o [rms_norm(o) * silu(W_g x)]
 
 with A > 0 and d of each head. q, k, v and b follow from x as in `parts.delta`:
-a short convolution and a SiLU, queries and keys of norm 1. Shapes: q, k
-BxLxHxK, v, o BxLxHxP, a, b BxLxH, the state BxHxKxP and the inputs of the
-convolution, BxWxE.
+a short convolution and a SiLU, queries and keys of norm 1. With `value_heads`
+above `heads` several heads of values, each with its own a, b, g and state,
+share a query and a key. Shapes: q, k BxLxHxK, v, o BxLxHxP, a, b BxLxH, the
+state BxHxKxP and the inputs of the convolution, BxWxE.
 Source: Yang et al., "Gated Delta Networks: Improving Mamba2 with Delta Rule",
-2024.
+2024; Qwen Team, "Qwen3-Next", 2025 (heads of values that share keys).
 """
 
 import dataclasses
+from typing import Self
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from rnn_jax import config as config_lib
 from rnn_jax.cells.parts import delta
 from rnn_jax.cells.parts import matrix
 
@@ -28,9 +31,39 @@ LOGICAL_AXES = delta.LOGICAL_AXES | {'log_rate': 'Hx_', 'step_bias': 'Hx_'}
 class Config(delta.Config):
   """Options of the cell, section `cell` of a config."""
 
+  value_heads: int = 0  # of values, which share queries and keys; 0: heads
+
+  def check(self, config: config_lib.Config) -> None:
+    """Checks the options against each other and the whole config.
+
+    Raises:
+      InputError: names the key, the value and the remedy.
+    """
+    super().check(config)
+    if self.value_heads < 0:
+      self._refuse('value_heads', 'give 0 or more')
+    if self.value_heads % self.heads:
+      self._refuse('value_heads', f'cell.heads={self.heads} must divide it')
+
+  def of_shard(self, shards: int) -> Self:
+    own = super().of_shard(shards)
+    return dataclasses.replace(own, value_heads=self.value_heads // shards)
+
+  @property
+  def memories(self) -> int:
+    return self.value_heads or self.heads
+
   @property
   def widths(self) -> dict[str, int]:
-    return super().widths | {'decay': 1, 'output_gate': self.value_width}
+    """The channels of each part of the projection that a key head has."""
+    shared = self.memories // self.heads
+    values = shared * self.value_width
+    return super().widths | {
+      'value': values,
+      'beta': shared,
+      'decay': shared,
+      'output_gate': values,
+    }
 
 
 class Cell(delta.Cell):
@@ -38,12 +71,13 @@ class Cell(delta.Cell):
 
   def setup(self) -> None:
     super().setup()
-    shape = self.config.heads, 1
+    shape = self.config.memories, 1
     self.log_rate = self.param('log_rate', matrix.init_rates, shape)
     self.step_bias = self.param('step_bias', matrix.init_steps, shape)
 
   def decay(self, parts: matrix.Parts) -> jax.Array:
-    raw = parts['decay'].astype(jnp.float32) + self.step_bias[None, None]
+    raw = parts['decay'].astype(jnp.float32)
+    raw = raw.reshape(*raw.shape[:2], -1, 1) + self.step_bias[None, None]
     return -jnp.exp(self.log_rate)[None, None] * jax.nn.softplus(raw)
 
   def finish(
@@ -53,4 +87,5 @@ class Cell(delta.Cell):
     read: delta.Channels,
     extra: jax.Array | None,
   ) -> jax.Array:
-    return self.gated(o_BxLxHxP, nn.silu(parts['output_gate']))
+    gate = parts['output_gate'].reshape(o_BxLxHxP.shape)
+    return self.gated(o_BxLxHxP, nn.silu(gate))

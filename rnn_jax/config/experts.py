@@ -15,6 +15,8 @@ class Experts:
   per_token: int = option(2, least=1)  # experts that run per token
   # Weight of the loss that evens out how many tokens they get.
   balance: float = option(0.01, least=0)
+  normalized: bool = True  # several experts of a token have gates of sum 1
+  shared_width: int = option(0, least=0)  # of an expert of all tokens; 0: none
 
 
 def check(config: Any) -> None:
@@ -36,6 +38,12 @@ def check(config: Any) -> None:
       'model.experts.per_token',
       options.per_token,
       f'give at most model.experts.count={options.count}',
+    )
+  if options.per_token == 1 and not options.normalized:
+    errors.refuse(
+      'model.experts.normalized',
+      False,
+      'it has no effect with model.experts.per_token=1: leave it at True',
     )
   if not model.mlp_width:
     errors.refuse(

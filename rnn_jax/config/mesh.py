@@ -50,7 +50,11 @@ def _check_tensor(config, rules):
   size = config.mesh.tensor
   if size == 1:
     return
-  lengths = [('F', 'model.mlp_width', config.model.mlp_width)]
+  shared = config.model.experts.shared_width
+  lengths = [
+    ('F', 'model.mlp_width', config.model.mlp_width),
+    ('F', 'model.experts.shared_width', shared),
+  ]
   for section, cell in pattern.sections(config.cell):
     lengths.append(('H', f'{section}.heads', getattr(cell, 'heads', 0)))
     if getattr(cell, 'attention', 'none') != 'none':

@@ -182,8 +182,10 @@ class Attention(Layer):
     rotary: base of rotary positions; 0: no positions.
     rotary_width: channels of a head that they rotate; 0: all.
     rotary_scaling: of their angles; see ops/rotary.py.
-    qk_norm: whether queries and keys are normed, with scales.
+    qk_norm: whether q and k are normed.
     norm_epsilon: of these norms.
+    norm_plus_one: whether their scales are 1 + their parameters.
+    output_gate: whether sigmoid(W x) gates y.
     biases: whether q, k, v and y have biases.
     projection_bias: with `biases`, whether q, k and v have one.
     output_bias: with `biases`, whether y has one.
@@ -201,6 +203,8 @@ class Attention(Layer):
   rotary_scaling: tuple[float, ...] = ()
   qk_norm: bool = False
   norm_epsilon: float = 1e-6
+  norm_plus_one: bool = False
+  output_gate: bool = False
   biases: bool = False
   projection_bias: bool = True
   output_bias: bool = True

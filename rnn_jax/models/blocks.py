@@ -25,10 +25,10 @@ from typing import Any
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 
 from rnn_jax import config as config_lib
 from rnn_jax.cells import base
+from rnn_jax.cells.parts import norms
 from rnn_jax.models import experts
 from rnn_jax.models import mlp
 from rnn_jax.ops import devices
@@ -90,25 +90,11 @@ def norm(config: config_lib.Model, policy: precision.Policy) -> nn.Module:
   if config.norm == 'rms':
     epsilon = config.norm_epsilon or 1e-6
     if config.norm_plus_one:
-      return PlusOne(epsilon, dtype)
+      return norms.PlusOne(epsilon, dtype)
     return nn.RMSNorm(epsilon, dtype=dtype, use_scale=config.norm_scale)
   affine = config.norm == 'layer'
   epsilon = config.norm_epsilon or 1e-5
   return nn.LayerNorm(epsilon, dtype=dtype, use_bias=affine, use_scale=affine)
-
-
-class PlusOne(nn.Module):
-  """RMSNorm whose scale is 1 + a parameter, which starts at 0."""
-
-  epsilon: float
-  dtype: jax.typing.DTypeLike  # of the result
-
-  @nn.compact
-  def __call__(self, x: jax.Array) -> jax.Array:
-    scale = self.param('scale', nn.initializers.zeros, x.shape[-1:])
-    norm = nn.RMSNorm(self.epsilon, dtype=jnp.float32, use_scale=False)
-    scale = (1 + scale).reshape(*[1] * (x.ndim - 1), -1)
-    return (norm(x) * scale).astype(self.dtype)
 
 
 class Block(nn.Module):

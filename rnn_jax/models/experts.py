@@ -4,9 +4,15 @@
     y = sum of g_e mlp_e(x) over the J experts e of the largest p
     g_e = p_e / (sum of these p)                          p_e where J = 1
 
-With J = 1 a division would make g = 1, and the router had no gradient. Tokens
-are routed one by one, and none is dropped (ops/routed.py), so a text is read as
-it is written. Padding takes no other token's place.
+With J = 1 a division would make g = 1, and the router had no gradient. Without
+model.experts.normalized g_e = p_e for any J. Tokens are routed one by one, and
+none is dropped (ops/routed.py), so a text is read as it is written. Padding
+takes no other token's place.
+
+With model.experts.shared_width every token also runs one expert that it doesn't
+choose, whose gate is of one number, beside those above:
+
+    y = y + sigmoid(w x) mlp_shared(x)
 
 A loss keeps the experts busy. For n real tokens of a row and f_e, the share of
 their n J choices that are e,
@@ -17,14 +23,17 @@ added up over layers. It is that of each row, times the weight of its
 predictions: so it adds up over rows, as the task's loss does, and doesn't
 depend on how a batch is split over devices or in time.
 
-A device may have some of the experts, and some of their columns.
+A device may have some of the experts, and some of their columns; of the shared
+one it has all, or some of its columns.
 Sources: Shazeer et al., "Outrageously Large Neural Networks: The
 Sparsely-Gated Mixture-of-Experts Layer", 2017; Fedus et al., "Switch
 Transformers: Scaling to Trillion Parameter Models with Simple and Efficient
 Sparsity", 2021 (J = 1, the balance); Liu et al., "DeepSeek-V3 Technical
-Report", 2024 (the balance of each row).
+Report", 2024 (the balance of each row); Qwen Team, "Qwen1.5-MoE: Matching 7B
+Model Performance with 1/3 Activated Parameters", 2024 (the shared expert).
 """
 
+import dataclasses
 import functools
 from collections.abc import Mapping
 from typing import Any
@@ -48,6 +57,10 @@ LOGICAL_AXES = {
   'experts/up/kernel': 'ExDxF',
   'experts/gate/kernel': 'ExDxF',
   'experts/down/kernel': 'ExFxD',
+  'experts/shared_gate/kernel': 'Dx_',
+  'experts/shared/up/kernel': 'DxF',
+  'experts/shared/gate/kernel': 'DxF',
+  'experts/shared/down/kernel': 'FxD',
 }
 
 
@@ -59,6 +72,12 @@ class Experts(nn.Module):
 
   @nn.compact
   def __call__(self, x_BxLxD: jax.Array) -> jax.Array:
+    y_BxLxD = self._run_chosen(x_BxLxD)
+    if self.config.experts.shared_width:
+      y_BxLxD += self._run_shared(x_BxLxD)
+    return y_BxLxD
+
+  def _run_chosen(self, x_BxLxD):
     current, D = devices.current(), x_BxLxD.shape[-1]
     chosen_BxLxJ, gate_BxLxJ = self._route(x_BxLxD)
     x = x_BxLxD
@@ -83,18 +102,30 @@ class Experts(nn.Module):
     y = y.astype(self.policy.activations)
     return current.tp_reduce(y) if columns > 1 else y
 
-  def _route(self, x_BxLxD):
-    options = self.config.experts
-    logits_BxLxE = nn.Dense(
-      options.count,
+  def _run_shared(self, x_BxLxD):
+    width = self.config.experts.shared_width
+    config = dataclasses.replace(self.config, mlp_width=width)
+    y_BxLxD = mlp.Mlp(config, self.policy, name='shared')(x_BxLxD)
+    gate_BxLx1 = jax.nn.sigmoid(self._scores(1, 'shared_gate', x_BxLxD))
+    return gate_BxLx1.astype(y_BxLxD.dtype) * y_BxLxD
+
+  def _scores(self, width, name, x_BxLxD):
+    """Returns a product in float32."""
+    dense = nn.Dense(
+      width,
       use_bias=False,
       dtype=jnp.float32,
       dot_general=precision.POLICIES['float32'].dot_general,
-      name='router',
-    )(x_BxLxD)
+      name=name,
+    )
+    return dense(x_BxLxD)
+
+  def _route(self, x_BxLxD):
+    options = self.config.experts
+    logits_BxLxE = self._scores(options.count, 'router', x_BxLxD)
     p_BxLxE = jax.nn.softmax(logits_BxLxE)
     gate_BxLxJ, chosen_BxLxJ = jax.lax.top_k(p_BxLxE, options.per_token)
-    if options.per_token > 1:
+    if options.per_token > 1 and options.normalized:
       gate_BxLxJ /= jnp.sum(gate_BxLxJ, -1, keepdims=True)
     if not self.is_initializing():
       self.sow(ROUTES, 'p', p_BxLxE)  # if that is mutable

@@ -48,6 +48,7 @@ def refusal(**values):
     ('kv_heads', -1, 'give 0 or more'),
     ('norm_epsilon', 0.0, 'give a number above 0'),
     ('norm_epsilon', 1e-5, 'cell.qk_norm=False has no norms: give 1e-06'),
+    ('norm_plus_one', True, 'cell.qk_norm=False has no norms: give False'),
     ('dropout', 1.0, 'give a number in [0, 1)'),
     ('output_bias', False, 'cell.biases=False has none: give True'),
     ('projection_bias', False, 'cell.biases=False has none: give True'),
@@ -140,6 +141,7 @@ def test_the_parameters_are_those_of_the_classical_layer():
   assert count(biases=True, output_bias=False) == 4 * 8**2 + 3 * 8
   assert count(kv_heads=1) == 3 * 8**2
   assert count(qk_norm=True) == 4 * 8**2 + 2 * 4
+  assert count(output_gate=True) == 5 * 8**2
 
 
 @pytest.mark.parametrize('sees', base.SIGHTS)
@@ -159,6 +161,30 @@ def test_shared_keys_are_those_of_each_head_that_shares_them(sees):
   groups = np.asarray(kernel).reshape(8, 2, 4, 2)  # of q, q, k, v
   heads = groups[:, :, [0, 2, 3, 1, 2, 3]].reshape(8, -1)
   _, want = run(heads)
+  np.testing.assert_allclose(got, want, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize('sees', base.SIGHTS)
+def test_a_gate_of_x_multiplies_what_heads_read(sees):
+  x = draws.normal(2, 5, 8)
+
+  def run(params, **options):
+    options |= {'heads': 2, 'head_width': 4, 'window': 3, 'sees': sees}
+    cell = attention.Cell(attention.Config(**options), 8)
+    state = cell.init_state(2)
+    if params is None:
+      params = draws.parameters(cell.init, state, x)['params']
+    return params, jax.jit(cell.apply)({'params': params}, state, x)[1]
+
+  params, got = run(None, output_gate=True)
+  output = np.float64(params['output']['kernel'])
+  heads = np.asarray(params['projection']['kernel']).reshape(8, 2, 4, 4)
+  kernel = heads[:, :, [0, 2, 3]].reshape(8, -1)  # of q, its gate, k and v
+  _, y = run(
+    {'projection': {'kernel': kernel}, 'output': {'kernel': np.eye(8)}}
+  )
+  gate = np.float64(x) @ heads[:, :, 1].reshape(8, -1)
+  want = np.float64(y) / (1 + np.exp(-gate)) @ output
   np.testing.assert_allclose(got, want, rtol=0, atol=1e-6)
 
 
@@ -187,7 +213,7 @@ def test_only_the_highest_scores_count():
     return np.concatenate(ys, 1), cell.bind(variables)
 
   whole, bound = run(6, top_k=1, rotary=0.0)
-  q, k, v = (np.asarray(part)[:, :, 0] for part in bound.project(x))
+  q, k, v = (np.asarray(part)[:, :, 0] for part in bound.project(x)[:3])
   scores = np.where(np.tril(np.ones((6, 6))), q @ k.swapaxes(1, 2), -np.inf)
   want = bound.emit(np.take_along_axis(v, scores.argmax(-1)[..., None], 1))
   np.testing.assert_allclose(whole, want, rtol=0, atol=1e-6)

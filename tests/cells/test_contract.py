@@ -38,7 +38,8 @@ VARIANTS = {
     {'heads': 2, 'head_width': 4, 'window': 3},
     {'heads': 2, 'head_width': 3, 'window': 30, 'rotary': 0.0, 'biases': True},
     {'heads': 4, 'kv_heads': 2, 'head_width': 4, 'window': 30}
-    | {'rotary_width': 2, 'qk_norm': True},
+    | {'rotary_width': 2, 'qk_norm': True, 'norm_plus_one': True}
+    | {'output_gate': True},
   ),
   'gru': ({'state_width': 4}, {'reset': 'before'}),
   'lstm': ({'state_width': 4},),
@@ -69,7 +70,10 @@ VARIANTS = {
     {'heads': 2, 'head_width': 3, 'whole_start': True},
   ),
   'deltanet': ({**SMALL, 'convolution': 0, 'max_beta': 2.0},),
-  'gated_deltanet': ({**SMALL, 'convolution': 3, 'norm_scale': True},),
+  'gated_deltanet': (
+    {**SMALL, 'convolution': 3, 'norm_scale': True},
+    {**SMALL, 'value_heads': 4},
+  ),
   'kda': ({**SMALL, 'rank': 2},),
   'rwkv7': ({**SMALL, 'rank': 2},),
 }
@@ -245,6 +249,27 @@ def test_a_step_depends_only_on_its_own_document_s_past(case):
   past[[0, HALF], [0, HALF]] = [1, case not in SILENT]
   assert np.array_equal(slopes[1, :, 1].any(-1), past)
   assert not slopes[0, :, 1].any() and not slopes[1, :, 0].any()
+
+
+@pytest.mark.parametrize('case', ('attention-2', 'gated_deltanet-1'))
+def test_outputs_of_shards_of_heads_sum_to_the_whole(case):
+  given, none = example(case), 0 * example(case).starts
+  params = given.variables['params']
+  module = config_lib.load('cells', CASES[case][0], 'model.cell')
+  axes = fsdp.logical_axes(params, module.LOGICAL_AXES)
+  cell = given.cell.clone(config=given.cell.config.of_shard(2))
+  run, y = jax.jit(cell.apply), 0.0
+  for n in range(2):
+    own = jax.tree.map(
+      lambda x, axes, n=n: (
+        jnp.split(x, 2, axes.split('x').index('H'))[n] if 'H' in axes else x
+      ),
+      params,
+      axes,
+    )
+    y += run({'params': own}, cell.init_state(B), given.x, none)[1]
+  (_, whole), *_ = row(case)(given.cell.init_state(B), given.x, none)
+  assert_close(y, whole)
 
 
 @pytest.mark.slow

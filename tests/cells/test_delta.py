@@ -61,22 +61,30 @@ def gated(name, params, h, o, raw):
   return rms_norm(o) * equations.sigmoid(raw)
 
 
-def by_hand(name, max_beta, params, x):
-  """The docstrings of parts/delta.py and of the cell, head by head."""
+def by_hand(name, max_beta, params, x, each=1):
+  """The docstrings of parts/delta.py and of the cell, head by head.
+
+  `each` is how many heads of values share a key.
+  """
   sizes = {'q': K, 'k': K, 'v': P, 'beta': 1} | OWN[name]
-  ends = np.cumsum([*sizes.values()])[:-1]
+  columns = {n: s if n in 'qk' else each * s for n, s in sizes.items()}
+  ends = np.cumsum([*columns.values()])[:-1]
   by_heads = (x @ params['projection']['kernel']).reshape(len(x), H, -1)
-  mixed = by_heads[:, :, : 2 * K + P].reshape(len(x), -1)
+  first = 2 * K + each * P
+  mixed = by_heads[:, :, :first].reshape(len(x), -1)
   if 'taps' in params:
     mixed = convolved(mixed, params['taps'])
-  by_heads[:, :, : 2 * K + P] = silu(mixed).reshape(len(x), H, -1)
-  out = np.zeros((len(x), H, P))
+  by_heads[:, :, :first] = silu(mixed).reshape(len(x), H, -1)
+  out = np.zeros((len(x), each * H, P))
   gates = {'keep': [], 'write': []}
-  S = np.zeros((H, K, P))
+  S = np.zeros((each * H, K, P))
   for t in range(len(x)):
     keep, write = [], []
-    for h in range(H):
-      read = dict(zip(sizes, np.split(by_heads[t, h], ends), strict=True))
+    for h in range(each * H):
+      parts = np.split(by_heads[t, h // each], ends)
+      read = dict(zip(sizes, parts, strict=True))
+      for own in {*read} - {'q', 'k'}:
+        read[own] = np.split(read[own], each)[h % each]
       q, k = unit(read['q']) / np.sqrt(K), unit(read['k'])
       rate = equations.sigmoid(read['beta'])
       a = decay(name, params, h, read.get('a'))
@@ -97,11 +105,17 @@ def by_hand(name, max_beta, params, x):
     ('deltanet', {'convolution': 0, 'max_beta': 2.0}),
     ('deltanet', {'convolution': 3}),
     ('gated_deltanet', {}),
+    ('gated_deltanet', {'value_heads': 3 * H, 'max_beta': 2.0}),
     ('kda', {'rank': RANK}),
   ),
 )
 def test_they_equal_their_equations(name, options):
-  equation = functools.partial(by_hand, name, options.get('max_beta', 1.0))
+  equation = functools.partial(
+    by_hand,
+    name,
+    options.get('max_beta', 1.0),
+    each=options.get('value_heads', H) // H,
+  )
   equations.compare(name, SIZES | options, equation)
 
 
@@ -160,6 +174,10 @@ def test_they_have_as_many_parameters_as_documented():
   assert equations.count('deltanet', **SIZES) == base
   gated = base + D * H * (P + 1) + 2 * H
   assert equations.count('gated_deltanet', **SIZES) == gated
+  added = D * H * (2 * P + 2) + 4 * H * P + H * P * D + 2 * H
+  assert equations.count('gated_deltanet', value_heads=2 * H, **SIZES) == (
+    gated + added
+  )
   ranks = D * 2 * H * RANK + H * RANK * (K + P) + H * (1 + K + P)
   assert equations.count('kda', rank=RANK, **SIZES) == base + ranks
   own = 6 * D + D * 3 * H * RANK + H * RANK * (2 * K + P) + H * (5 * K + 2 * P)
@@ -172,6 +190,8 @@ def test_they_have_as_many_parameters_as_documented():
     ('deltanet', 'cell', 'heads', 0, 'give 1 or more'),
     ('deltanet', 'cell', 'convolution', -1, 'give the number of taps, or 0'),
     ('deltanet', 'cell', 'max_beta', 3.0, 'give a number above 0, up to 2'),
+    ('gated_deltanet', 'cell', 'value_heads', -4, 'give 0 or more'),
+    ('gated_deltanet', 'cell', 'value_heads', 6, 'cell.heads=4 must divide it'),
     ('kda', 'cell', 'rank', 0, 'give 1 or more'),
     ('kda', 'cell', 'norm_epsilon', 0.0, 'give a number above 0'),
     ('rwkv7', 'cell', 'rank', 0, 'give 1 or more'),

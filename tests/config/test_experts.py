@@ -21,6 +21,14 @@ def parsed(changes):
       {'model.experts.balance': 0.1},
       'model.experts.balance=0.1: it has no effect with model.experts.count=0',
     ),
+    (
+      {'model.experts.shared_width': 8},
+      'model.experts.shared_width=8: it has no effect with model.experts.count',
+    ),
+    (
+      EXPERTS | {'model.experts.shared_width': 5, 'mesh.tensor': 2},
+      'mesh.tensor=2: it must divide model.experts.shared_width=5',
+    ),
     ({'mesh.expert': 2}, 'mesh.expert=2: model.experts.count=0 has nothing'),
     (
       {'model.experts.count': 1},
@@ -29,6 +37,11 @@ def parsed(changes):
     (
       EXPERTS | {'model.experts.per_token': 5},
       'model.experts.per_token=5: give at most model.experts.count=4',
+    ),
+    (
+      EXPERTS
+      | {'model.experts.per_token': 1, 'model.experts.normalized': False},
+      'model.experts.normalized=False: it has no effect with model.experts.per',
     ),
     (
       EXPERTS | {'model.mlp_width': 0},

@@ -207,7 +207,7 @@ def llama(state, tokens, keys):
     q, k, v = (
       state.heads(f'{name}.self_attn.{part}_proj', h, K) for part in 'qkv'
     )
-    if keys['model_type'] == 'qwen3':
+    if keys['model_type'] in ('qwen3', 'qwen3_moe'):
       q, k = (
         state.rms(f'{name}.self_attn.{part}_norm', z)
         for part, z in (('q', q), ('k', k))
@@ -219,7 +219,7 @@ def llama(state, tokens, keys):
     y = np.einsum('bhlm,bmhk->blhk', p, v).reshape(*tokens.shape, -1)
     x = x + state.linear(f'{name}.self_attn.o_proj', y)
     h = state.rms(f'{name}.post_attention_layernorm', x)
-    x = x + state.mlp(f'{name}.mlp', h)
+    x = x + _llama_mlp(state, name, h, keys)
   return state.head('model.norm', 'model.embed_tokens', x)
 
 
@@ -242,6 +242,35 @@ def _frequencies(keys, K):
       share = 0
     own.append(share * fast + (1 - share) * slower)
   return np.array(own)
+
+
+def _llama_mlp(state, name, h, keys):
+  if keys['model_type'] == 'mixtral':
+    name, parts = f'{name}.block_sparse_moe', ('w1', 'w3', 'w2')
+    return _experts(state, name, h, parts, keys['num_experts_per_tok'])
+  if keys['model_type'] == 'qwen3_moe':
+    return _qwen_experts(state, f'{name}.mlp', h, keys)
+  return state.mlp(f'{name}.mlp', h)
+
+
+def _qwen_experts(state, name, h, keys):
+  parts = 'gate_proj', 'up_proj', 'down_proj'
+  chosen, normalized = keys['num_experts_per_tok'], keys['norm_topk_prob']
+  return _experts(state, name, h, parts, chosen, normalized)
+
+
+def _experts(state, name, h, parts, J, normalized=True):
+  """Token by token: the J experts of the largest probabilities."""
+  z, y = state.linear(f'{name}.gate', h), np.zeros_like(h)
+  p = np.exp(z) / np.exp(z).sum(-1, keepdims=True)
+  for at in np.ndindex(*h.shape[:2]):
+    chosen = np.argsort(-p[at])[:J]
+    total = p[at][chosen].sum() if normalized else 1
+    for e in chosen:
+      gate, up, down = (f'{name}.experts.{e}.{part}' for part in parts)
+      units = _silu(state.linear(gate, h[at])) * state.linear(up, h[at])
+      y[at] += p[at][e] / total * state.linear(down, units)
+  return y
 
 
 def mamba2(state, tokens, keys):
@@ -483,3 +512,77 @@ def _local(state, name, h, keys):
   p = p / p.sum(-1, keepdims=True)
   y = np.einsum('bhlm,bmhk->blhk', p, v).reshape(*h.shape[:2], -1)
   return state.linear(f'{name}.o_proj', y)
+
+
+def qwen3_next(state, tokens, keys):
+  """Logits BxLxV of a Qwen3-Next, by its config.json."""
+  state = _Tensors(state, keys['rms_norm_eps'])
+  x = state['model.embed_tokens.weight'][tokens]
+
+  def norm(name, x):
+    x = x / np.sqrt((x**2).mean(-1, keepdims=True) + keys['rms_norm_eps'])
+    return x * (1 + state[f'{name}.weight'])
+
+  for n, kind in enumerate(keys['layer_types']):
+    name = f'model.layers.{n}'
+    h = norm(f'{name}.input_layernorm', x)
+    if kind == 'full_attention':
+      x = x + _gated_attention(state, f'{name}.self_attn', h, norm, keys)
+    else:
+      x = x + _gated_delta(state, f'{name}.linear_attn', h, keys)
+    h = norm(f'{name}.post_attention_layernorm', x)
+    x = x + _qwen_experts(state, f'{name}.mlp', h, keys)
+    own = f'{name}.mlp.shared_expert'
+    gate = _sigmoid(state.linear(f'{own}_gate', h))
+    x = x + gate * state.mlp(own, h)
+  return norm('model.norm', x) @ state['lm_head.weight'].T
+
+
+def _gated_attention(state, name, h, norm, keys):
+  L, K = h.shape[1], keys['head_dim']
+  R = int(K * keys['partial_rotary_factor'])
+  both = state.heads(f'{name}.q_proj', h, 2 * K)
+  q, gate = both[..., :K], both[..., K:]
+  k, v = (state.heads(f'{name}.{part}_proj', h, K) for part in 'kv')
+  q, k = norm(f'{name}.q_norm', q), norm(f'{name}.k_norm', k)
+  angle = np.arange(L)[:, None] * keys['rope_theta'] ** (
+    -2 * np.arange(R // 2) / R
+  )
+  cos, sin = np.cos(angle)[None, :, None], np.sin(angle)[None, :, None]
+
+  def rotate(x):
+    a, b, rest = np.split(x, [R // 2, R], -1)
+    return np.concatenate([a * cos - b * sin, a * sin + b * cos, rest], -1)
+
+  k, v = (np.repeat(z, q.shape[2] // k.shape[2], 2) for z in (k, v))
+  scores = np.einsum('blhk,bmhk->bhlm', rotate(q), rotate(k)) / K**0.5
+  p = np.exp(np.where(np.tril(np.ones((L, L), bool)), scores, -np.inf))
+  p = p / p.sum(-1, keepdims=True)
+  y = np.einsum('bhlm,bmhk->blhk', p, v) * _sigmoid(gate)
+  return state.linear(f'{name}.o_proj', y.reshape(*h.shape[:2], -1))
+
+
+def _gated_delta(state, name, h, keys):
+  B, L = h.shape[:2]
+  G, H = keys['linear_num_key_heads'], keys['linear_num_value_heads']
+  K, P = keys['linear_key_head_dim'], keys['linear_value_head_dim']
+  qkvz = state.linear(f'{name}.in_proj_qkvz', h).reshape(B, L, G, -1)
+  q, k, v, z = np.split(qkvz, [K, 2 * K, 2 * K + H // G * P], -1)
+  ba = state.linear(f'{name}.in_proj_ba', h).reshape(B, L, G, -1)
+  b, raw = (x.reshape(B, L, H) for x in np.split(ba, 2, -1))
+  mixed = np.concatenate([x.reshape(B, L, -1) for x in (q, k, v)], -1)
+  mixed = state.convolve(f'{name}.conv1d', mixed)
+  q, k, v = np.split(mixed, [G * K, 2 * G * K], -1)
+  q, k = (np.repeat(x.reshape(B, L, G, K), H // G, 2) for x in (q, k))
+  q, k = (x / np.sqrt((x**2).sum(-1, keepdims=True) + 1e-6) for x in (q, k))
+  v, z, b = v.reshape(B, L, H, P), z.reshape(B, L, H, P), _sigmoid(b)
+  rate = np.exp(state[f'{name}.A_log'])
+  a = np.exp(-rate * np.logaddexp(raw + state[f'{name}.dt_bias'], 0))
+  S, y = np.zeros((B, H, K, P)), np.zeros_like(v)
+  for t in range(L):
+    S = a[:, t, :, None, None] * S
+    error = v[:, t] - np.einsum('bhkp,bhk->bhp', S, k[:, t])
+    S = S + k[:, t, :, :, None] * (b[:, t, :, None] * error)[:, :, None]
+    y[:, t] = np.einsum('bhkp,bhk->bhp', S, q[:, t]) / K**0.5
+  y = state.rms(f'{name}.norm', y) * _silu(z)
+  return state.linear(f'{name}.out_proj', y.reshape(B, L, -1))

@@ -17,8 +17,10 @@ B, L, D, F, E, V = 3, 7, 6, 5, 4, 11
 CLOSE = 3e-6  # of the largest number
 
 
-def build(per_token, **model):
-  options = config_lib.Experts(E, per_token)
+def build(per_token, normalized=True, shared_width=0, **model):
+  options = config_lib.Experts(
+    E, per_token, normalized=normalized, shared_width=shared_width
+  )
   config = config_lib.Model(width=D, mlp_width=F, experts=options, **model)
   module = experts_lib.Experts(config, precision.POLICIES['float32'])
   return module, draws.parameters(module.init, draws.normal(B, L, D))['params']
@@ -28,7 +30,7 @@ def sigmoid(x):
   return 1 / (1 + np.exp(-x))
 
 
-def by_hand(params, x_BxLxD, dy_BxLxD, J):
+def by_hand(params, x_BxLxD, dy_BxLxD, J, normalized=True):
   """Returns y and the gradients of sum dy y by params and x, of 'swiglu'."""
   params = jax.tree.map(np.float64, params)
   up, gate, down, router = (
@@ -41,7 +43,8 @@ def by_hand(params, x_BxLxD, dy_BxLxD, J):
     p = np.exp(x[t] @ router)
     p /= p.sum()
     chosen = np.argsort(-p)[:J]
-    total = p[chosen].sum() if J > 1 else 1.0
+    summed = J > 1 and normalized
+    total = p[chosen].sum() if summed else 1.0
     dp, dg = np.zeros(E), np.zeros(J)
     for j, e in enumerate(chosen):
       a, b = x[t] @ gate[e], x[t] @ up[e]
@@ -58,12 +61,31 @@ def by_hand(params, x_BxLxD, dy_BxLxD, J):
       dx[t] += gate[e] @ da + up[e] @ db
     # g_j = p_j / total: its gradient by p.
     dp[chosen] = dg / total
-    if J > 1:
+    if summed:
       dp[chosen] -= (dg @ p[chosen]) / total**2
     dlogits = p * (dp - dp @ p)
     slopes['router']['kernel'] += np.outer(x[t], dlogits)
     dx[t] += router @ dlogits
+    if 'shared' in params:
+      y[t] += shared_by_hand(params, slopes, x[t], dy[t], dx[t])
   return y.reshape(B, L, D), (slopes, dx.reshape(B, L, D))
+
+
+def shared_by_hand(params, slopes, x, dy, dx):
+  """Returns what the shared expert adds to y of a token; adds to the slopes."""
+  own = {name: params['shared'][name]['kernel'] for name in params['shared']}
+  w = params['shared_gate']['kernel'][:, 0]
+  a, b, g = x @ own['gate'], x @ own['up'], sigmoid(x @ w)
+  s = sigmoid(a)
+  h = a * s * b
+  dh, dz = own['down'] @ (g * dy), dy @ (h @ own['down']) * g * (1 - g)
+  da, db = dh * b * (s + a * s * (1 - s)), dh * a * s
+  slopes['shared']['down']['kernel'] += np.outer(h, g * dy)
+  slopes['shared']['gate']['kernel'] += np.outer(x, da)
+  slopes['shared']['up']['kernel'] += np.outer(x, db)
+  slopes['shared_gate']['kernel'][:, 0] += dz * x
+  dx += own['gate'] @ da + own['up'] @ db + w * dz
+  return g * (h @ own['down'])
 
 
 def assert_close(got, want):
@@ -71,9 +93,13 @@ def assert_close(got, want):
     np.testing.assert_allclose(a, b, rtol=0, atol=CLOSE * abs(b).max())
 
 
-@pytest.mark.parametrize('J', (1, 2))
-def test_a_token_runs_the_experts_of_its_largest_probabilities(J):
-  module, params = build(J)
+@pytest.mark.parametrize(
+  ('J', 'normalized', 'shared'), ((1, True, 0), (2, True, 0), (2, False, 7))
+)
+def test_a_token_runs_the_experts_of_its_largest_probabilities(
+  J, normalized, shared
+):
+  module, params = build(J, normalized, shared)
   x, dy = draws.normal(B, L, D, seed=1), draws.normal(B, L, D, seed=2)
 
   @jax.jit
@@ -83,7 +109,7 @@ def test_a_token_runs_the_experts_of_its_largest_probabilities(J):
     )
     return y, transpose(dy)
 
-  assert_close(run(params, x, dy), by_hand(params, x, dy, J))
+  assert_close(run(params, x, dy), by_hand(params, x, dy, J, normalized))
 
 
 def test_with_equal_experts_and_gates_of_sum_one_it_is_the_mlp():

@@ -26,7 +26,7 @@ def config(mesh):
   raw.cell.update(heads=2, key_width=4, value_width=4)
   raw.data.update(length=LENGTH, batch_size=ROWS, layout='packed')
   raw.model.update(width=16, mlp_width=8, layers=2)
-  raw.model.experts.update(count=4, balance=0.1)
+  raw.model.experts.update(count=4, balance=0.1, shared_width=4)
   raw.mesh.update(mesh)
   raw.schedule.warmup_steps = 1
   raw.optimizer.eps = 1e-3  # else Adam turns rounding into whole steps

@@ -125,12 +125,17 @@ class Cell(matrix.Cell):
     config = self.config
     extra, x = self.mix(extra, parts, starts_BxL)
     q, k, v = self.unmix(nn.silu(x)).values()
-    q = unit(q) * config.key_width**-0.5
+    q, k = unit(q) * config.key_width**-0.5, unit(k)
+    if config.memories != config.heads:
+      shared = config.memories // config.heads
+      q, k = (jnp.repeat(x, shared, 2) for x in (q, k))
+      v = v.reshape(*v.shape[:2], config.memories, -1)
     beta = config.max_beta * self._write(parts)
-    return extra, Channels(q, unit(k), v, self.decay(parts), beta)
+    return extra, Channels(q, k, v, self.decay(parts), beta)
 
   def _write(self, parts):
-    return jax.nn.sigmoid(parts['beta'][..., 0].astype(jnp.float32))
+    raw_BxLxHx_ = parts['beta'].astype(jnp.float32)
+    return jax.nn.sigmoid(raw_BxLxHx_.reshape(*raw_BxLxHx_.shape[:2], -1))
 
   def run(
     self,

@@ -118,6 +118,11 @@ class Config(base.Config):
     check_recurrence(config)
 
   @property
+  def memories(self) -> int:
+    """H of the state and of the values; `heads`, unless they share keys."""
+    return self.heads
+
+  @property
   def widths(self) -> dict[str, int]:
     """The channels of each part of one head's projection."""
     return {
@@ -283,7 +288,7 @@ class Cell(base.Cell):
 
   def init_state(self, B: int) -> State:
     config = self.config
-    shape = (B, config.heads, config.key_width, self.columns)
+    shape = (B, config.memories, config.key_width, self.columns)
     return State(jnp.zeros(shape), self.init_extra(B))
 
   def state_axes(self) -> State:

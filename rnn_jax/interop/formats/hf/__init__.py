@@ -51,6 +51,7 @@ FREE = {  # options of a model that its config.json doesn't describe
   'embedding_scale',
   'kernel_scale',
   'branch_scale',
+  'balance',
   'input_bias',  # and the next, at the start of training
   'forget_biases',
   'unroll',
@@ -80,8 +81,11 @@ def read(source: request.Source) -> bundle_lib.Bundle:
       f'{tokenizer.size} entries: give the tokenizer of this model'
     )
   tensors = architecture.tensors(config, vocabulary)
+  joined = (
+    architecture.joined(config) if hasattr(architecture, 'joined') else []
+  )
   like = bundle_lib.flat(bundle_lib.like(config, tokenizer))
-  params = checkpoint.read(folder, tensors, like)
+  params = checkpoint.read(folder, tensors, like, joined)
   bundle = bundle_lib.make(config, tokenizer, bundle_lib.nested(params))
   return dataclasses.replace(bundle, kept=_kept(folder))
 

@@ -30,6 +30,7 @@ WHOLE = 'model.safetensors'
 INDEX = f'{WHOLE}.index.json'
 SHARD = 2**30  # bytes of a file that is written
 DERIVED = ('.rotary_emb.inv_freq',)  # in older files; not parameters
+SKIPPED = ('mtp.',)  # heads that predict later tokens; transformers has none
 HEAD = 'lm_head.weight'
 FLOATS = ('F64', 'F32', 'F16', 'BF16')
 assert ml_dtypes.bfloat16
@@ -46,6 +47,7 @@ def read(
   folder: pathlib.Path,
   tensors: Sequence[table.Tensor],
   like: Mapping[str, Any],
+  joined: Sequence[table.Joined] = (),
 ) -> dict[str, np.ndarray]:
   """Returns our arrays by name, float32.
 
@@ -53,6 +55,7 @@ def read(
     folder: of the files.
     tensors: of the architecture.
     like: shapes of ours by name.
+    joined: what a folder may have in place of some of the tensors.
 
   Raises:
     InputError: files are missing or damaged, or tensors are missing, unexpected
@@ -60,18 +63,31 @@ def read(
   """
   stored = _stored(folder)
   expected = {tensor.name: tensor.shape for tensor in tensors}
+  parts = {tensor.name: [tensor] for tensor in tensors}
+  for one in joined:
+    if one.name in stored:
+      expected[one.name] = one.shape
+      parts[one.name] = [parts[name][0] for name in one.parts]
+      for name in one.parts:
+        del expected[name]
   if HEAD not in expected:
     stored.pop(HEAD, None)  # a second copy of the embedding
   bundle_lib.check(stored, expected, str(folder), shown=None)
   arrays = {name: np.empty(x.shape, np.float32) for name, x in like.items()}
-  by_name = {tensor.name: tensor for tensor in tensors}
   for path in sorted({one.path for one in stored.values()}):
     with _open(path) as file:
       for name in [*file.keys()]:
-        if name in by_name and stored[name].path == path:
-          one = by_name[name]
-          one.place(arrays[one.leaf], file.get_tensor(name))
+        if name in stored and stored[name].path == path:
+          _place(arrays, parts[name], file.get_tensor(name))
   return arrays
+
+
+def _place(arrays, parts, tensor):
+  flat, begin = tensor.reshape(-1), 0
+  for part in parts:
+    end = begin + math.prod(part.shape)
+    part.place(arrays[part.leaf], flat[begin:end])
+    begin = end
 
 
 def write(
@@ -122,7 +138,7 @@ def _bytes(tensor):
 
 
 def _stored(folder):
-  """Returns where each tensor is, except derived ones."""
+  """Returns where each tensor is, except derived and skipped ones."""
   paths, where = [folder / WHOLE], None
   if (folder / INDEX).exists():
     where = table.read_json(folder / INDEX).get('weight_map')
@@ -139,7 +155,11 @@ def _stored(folder):
         one = file.get_slice(name)
         _check_float(path, name, one.get_dtype())
         stored[name] = _Stored(path, tuple(one.get_shape()))
-  return {k: x for k, x in stored.items() if not k.endswith(DERIVED)}
+  return {
+    name: x
+    for name, x in stored.items()
+    if not (name.endswith(DERIVED) or name.startswith(SKIPPED))
+  }
 
 
 def _files(folder, where):

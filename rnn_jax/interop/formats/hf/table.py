@@ -7,6 +7,8 @@ A file of `architectures` has
     options(keys)                     options of ours by key, from config.json
     describe(config, model_type)      the inverse: keys of config.json
     tensors(config, vocabulary)       a Tensor for each tensor of the folder
+    joined(config)                    a Joined for each that a folder may have
+                                      in place of several; can be left out
 
 A Tensor is one or more views of one of our arrays, with axes in the order of
 theirs. So one table reads and writes, and what it places returns bit for bit.
@@ -20,6 +22,7 @@ import types
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
@@ -29,6 +32,7 @@ import numpy as np
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax import files
+from rnn_jax.config import pattern as pattern_lib
 from rnn_jax.interop.formats.hf import architectures
 from rnn_jax.models import period
 
@@ -89,6 +93,14 @@ class Tensor:
     return parts
 
 
+class Joined(NamedTuple):
+  """A tensor that has the numbers of others, one after the other."""
+
+  name: str
+  shape: tuple[int, ...]
+  parts: list[str]  # names of Tensors
+
+
 @dataclasses.dataclass(frozen=True)
 class Keys:
   """The keys of a config.json, of which wrong ones are refused by name."""
@@ -124,14 +136,18 @@ class Keys:
       self.refuse(name, value, f'only {[*allowed]} are supported')
     return value
 
-  def rotary(self, kinds: Sequence[str] = ('default',)) -> float:
+  def rotary(
+    self, kinds: Sequence[str] = ('default',), default: float = 10_000.0
+  ) -> float:
     """Returns the base of rotary positions, named in either of two ways.
 
-    `kinds` are the values of rope_type that are supported.
+    Args:
+      kinds: values of rope_type that are supported.
+      default: the base, unless the keys say.
     """
     given = self._rotary()
     given.one_of('rope_type', kinds, 'default')
-    base = given.number('rope_theta', 10_000.0)
+    base = given.number('rope_theta', default)
     if base <= 1:
       given.refuse('rope_theta', base, 'give a number above 1')
     return base
@@ -143,13 +159,30 @@ class Keys:
     return tuple(given.number(name) for name in names)
 
   def _rotary(self):
-    old = {'rope_theta': self.values.get('rope_theta', 10_000.0)}
+    old = {'rope_theta': self.values.get('rope_theta')}
     given = self.values.get('rope_parameters') or {
       **old,
       **(self.values.get('rope_scaling') or {}),
     }
     kind = given.get('rope_type', given.get('type', 'default'))
     return Keys(self.path, old | given | {'rope_type': kind})
+
+  def rotated(self, head: int, default: float) -> int:
+    """Returns how many of a head's channels rotate; 0: all.
+
+    Args:
+      head: its channels.
+      default: the share that rotates, unless the keys say.
+    """
+    name = 'partial_rotary_factor'
+    newer = Keys(self.path, self.values.get('rope_parameters') or {})
+    factor = newer.number(name, self.number(name, default))
+    rotated = int(head * factor)
+    if rotated % 2 or not 0 < rotated <= head:
+      self.refuse(
+        name, factor, f'{rotated} of {head} channels would be rotated'
+      )
+    return rotated % head
 
   def refuse(self, name: str, value: Any, remedy: str) -> None:
     """Raises InputError about a key."""
@@ -204,6 +237,38 @@ def find(keys: Keys) -> types.ModuleType:
   if model_type not in by_type:
     keys.refuse('model_type', model_type, f'choose one of {[*by_type]}')
   return by_type[model_type]
+
+
+def patterned(
+  cells: Sequence[str], own: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+  """Returns the options of a pattern and of its cells.
+
+  Args:
+    cells: of all layers; the shortest pattern that they repeat is ours.
+    own: options of each cell, which may have others.
+  """
+  sizes = [n for n in range(1, len(cells) + 1) if len(cells) % n == 0]
+  pattern = next(
+    tuple(cells[:n])
+    for n in sizes
+    if [*cells[:n]] * (len(cells) // n) == [*cells]
+  )
+  several = len(pattern) > 1
+  return {
+    **({'model.cells': pattern} if several else {'model.cell': pattern[0]}),
+    'model.layers': len(cells),
+    **{
+      f'cell.{name}.{key}' if several else f'cell.{key}': value
+      for name in dict.fromkeys(cells)
+      for key, value in own[name].items()
+    },
+  }
+
+
+def of_cell(config: config_lib.Config, cell: str) -> config_lib.Config:
+  """Returns the Config of a model with only one of a pattern's cells."""
+  return pattern_lib.of_cell(config, cell) if config.model.cells else config
 
 
 def layers(model: config_lib.Model) -> Iterator[tuple[str, int, str]]:

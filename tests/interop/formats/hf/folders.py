@@ -75,6 +75,58 @@ def llama(layers=3, biases=(), norms=()):
   return draw(shapes)
 
 
+MIXTRAL = LLAMA | {
+  'model_type': 'mixtral',
+  'num_local_experts': 5,
+  'num_experts_per_tok': 2,
+  'sliding_window': 5,
+}
+QWEN3_MOE = LLAMA | {
+  'model_type': 'qwen3_moe',
+  'intermediate_size': 99,  # of layers without experts
+  'moe_intermediate_size': 20,
+  'num_experts': 5,
+  'num_experts_per_tok': 3,
+  'norm_topk_prob': False,
+}
+
+
+def experts(qwen):
+  """Tensors of MIXTRAL or QWEN3_MOE."""
+  state = llama(norms=('q_norm', 'k_norm') if qwen else ())
+  state = {name: x for name, x in state.items() if '.mlp.' not in name}
+  part = 'mlp' if qwen else 'block_sparse_moe'
+  names = ('gate_proj', 'up_proj', 'down_proj') if qwen else ('w1', 'w3', 'w2')
+  shapes = {}
+  for n in range(3):
+    prefix = f'model.layers.{n}.{part}'
+    shapes[f'{prefix}.gate.weight'] = 5, 12
+    for e in range(5):
+      for name, shape in zip(names, [(20, 12)] * 2 + [(12, 20)], strict=True):
+        shapes[f'{prefix}.experts.{e}.{name}.weight'] = shape
+  return state | draw(shapes, seed=1)
+
+
+def joined(state):
+  """Tensors with those of a layer's 5 experts in two."""
+  state = {
+    name.replace('block_sparse_moe', 'mlp')
+    .replace('w1', 'gate_proj')
+    .replace('w3', 'up_proj')
+    .replace('w2', 'down_proj'): x
+    for name, x in state.items()
+  }
+  layers = {name.rpartition('.0.')[0] for name in state if '.experts.0' in name}
+  for prefix in layers:
+    gate, up, down = (
+      np.stack([state.pop(f'{prefix}.{e}.{k}_proj.weight') for e in range(5)])
+      for k in ('gate', 'up', 'down')
+    )
+    state[f'{prefix}.gate_up_proj'] = np.concatenate([gate, up], 1)
+    state[f'{prefix}.down_proj'] = down
+  return state
+
+
 MAMBA2 = {
   'model_type': 'mamba2',
   'vocab_size': V,
@@ -374,6 +426,79 @@ def recurrent_gemma(kinds='rrarr'):
     own = {f'temporal_block.{name}': shape for name, shape in block.items()}
     for name, shape in (RECURRENT_GEMMA_LAYER | own).items():
       shapes[f'model.layers.{n}.{name}'] = shape
+  return draw(shapes)
+
+
+QWEN3_NEXT = {
+  'model_type': 'qwen3_next',
+  'vocab_size': V,
+  'hidden_size': 12,
+  'intermediate_size': 20,
+  'num_hidden_layers': 4,
+  'layer_types': ['linear_attention', 'full_attention'] * 2,
+  'num_attention_heads': 4,
+  'num_key_value_heads': 2,
+  'head_dim': 8,
+  'linear_num_key_heads': 2,
+  'linear_num_value_heads': 4,
+  'linear_key_head_dim': 5,
+  'linear_value_head_dim': 6,
+  'linear_conv_kernel_dim': 3,
+  'moe_intermediate_size': 7,
+  'shared_expert_intermediate_size': 9,
+  'num_experts': 5,
+  'num_experts_per_tok': 3,
+  'norm_topk_prob': True,
+  'rms_norm_eps': 1e-4,
+  'rope_theta': 100.0,
+  'partial_rotary_factor': 0.25,
+  'max_position_embeddings': 32,
+}
+GATED_ATTENTION = {
+  'self_attn.q_proj': (64, 12),
+  'self_attn.k_proj': (16, 12),
+  'self_attn.v_proj': (16, 12),
+  'self_attn.o_proj': (12, 32),
+  'self_attn.q_norm': (8,),
+  'self_attn.k_norm': (8,),
+}
+LINEAR_ATTENTION = {
+  'linear_attn.in_proj_qkvz': (68, 12),
+  'linear_attn.in_proj_ba': (8, 12),
+  'linear_attn.conv1d': (44, 1, 3),
+  'linear_attn.norm': (6,),
+  'linear_attn.out_proj': (12, 24),
+}
+SHARED_EXPERT = {
+  'mlp.gate': (5, 12),
+  'mlp.shared_expert.gate_proj': (9, 12),
+  'mlp.shared_expert.up_proj': (9, 12),
+  'mlp.shared_expert.down_proj': (12, 9),
+  'mlp.shared_expert_gate': (1, 12),
+}
+
+
+def qwen3_next(kinds='lflf', experts=5):
+  """Tensors of QWEN3_NEXT; `kinds` is a letter for each layer."""
+  shapes = {
+    'model.embed_tokens.weight': (V, 12),
+    'model.norm.weight': (12,),
+    'lm_head.weight': (V, 12),
+  }
+  inner = 7 if experts else 20
+  mlp = {'gate_proj': (inner, 12), 'up_proj': (inner, 12)}
+  mlp['down_proj'] = 12, inner
+  for n, kind in enumerate(kinds):
+    own = {'input_layernorm': (12,), 'post_attention_layernorm': (12,)}
+    own |= LINEAR_ATTENTION if kind == 'l' else GATED_ATTENTION
+    own |= SHARED_EXPERT if experts else {f'mlp.{k}': x for k, x in mlp.items()}
+    for e in range(experts):
+      own |= {f'mlp.experts.{e}.{name}': shape for name, shape in mlp.items()}
+    prefix = f'model.layers.{n}'
+    shapes |= {f'{prefix}.{name}.weight': shape for name, shape in own.items()}
+    if kind == 'l':
+      shapes[f'{prefix}.linear_attn.A_log'] = (4,)
+      shapes[f'{prefix}.linear_attn.dt_bias'] = (4,)
   return draw(shapes)
 
 

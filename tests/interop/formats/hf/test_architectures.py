@@ -1,11 +1,16 @@
 """Each architecture: the logits of its equations, and the same folder back."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
 
+from configs import hybrid
+from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.data.text import tokenizer
+from rnn_jax.runs import bundle as bundle_lib
 from tests.interop import oracles
 from tests.interop.formats.hf import folders
 from tests.support import bundles
@@ -25,12 +30,15 @@ CASES = {
 OTHERS = {
   'mamba': (oracles.mamba, folders.MAMBA),
   'mamba, plain': (oracles.mamba, folders.PLAIN_MAMBA),
+  'mixtral': (oracles.llama, folders.MIXTRAL),
+  'qwen3_moe': (oracles.llama, folders.QWEN3_MOE),
   'mamba2': (oracles.mamba2, folders.MAMBA2),
   'xlstm': (oracles.xlstm, folders.XLSTM),
   'gated_deltanet': (oracles.deltanet, folders.GATED_DELTANET),
   'delta_net': (oracles.deltanet, folders.DELTANET),
   'gla': (oracles.gla, folders.GLA),
   'recurrent_gemma': (oracles.recurrent_gemma, folders.RECURRENT_GEMMA),
+  'qwen3_next': (oracles.qwen3_next, folders.QWEN3_NEXT),
 }
 
 
@@ -38,7 +46,9 @@ def make(case):
   """(Oracle, keys of config.json, tensors) of a case."""
   if case in OTHERS:
     oracle, keys = OTHERS[case]
-    if case in ('mamba2', 'xlstm', 'gla', 'recurrent_gemma'):
+    if case in ('mixtral', 'qwen3_moe'):
+      return oracle, keys, folders.experts(case == 'qwen3_moe')
+    if case in ('mamba2', 'xlstm', 'gla', 'recurrent_gemma', 'qwen3_next'):
       return oracle, keys, getattr(folders, case)()
     if case.startswith('mamba'):
       return oracle, keys, folders.mamba(case != 'mamba')
@@ -124,6 +134,70 @@ def test_what_recurrent_gemma_lacks_is_named(tmp_path):
 
 
 @pytest.mark.parametrize(
+  ('kinds', 'experts', 'changed', 'pattern'),
+  (
+    ('lllf', 0, {}, (*3 * ('gated_deltanet',), 'attention')),
+    ('fff', 0, {'attention_bias': False}, ('attention',)),
+    ('ll', 5, {'linear_num_key_heads': 4}, ('gated_deltanet',)),
+  ),
+)
+def test_layers_of_qwen3_next(kinds, experts, changed, pattern, tmp_path):
+  names = {'l': 'linear_attention', 'f': 'full_attention'}
+  keys = folders.QWEN3_NEXT | changed
+  keys |= {'num_hidden_layers': len(kinds), 'num_experts': experts}
+  keys['layer_types'] = [names[kind] for kind in kinds]
+  if kinds == 'lllf':  # an interval of 4
+    del keys['layer_types']
+  state = folders.qwen3_next(kinds, experts)
+  if changed.get('linear_num_key_heads'):
+    shapes = {'in_proj_qkvz': (88, 12), 'conv1d': (64, 1, 3)}
+    names = {
+      f'model.layers.{n}.linear_attn.{name}.weight': shape
+      for n in range(len(kinds))
+      for name, shape in shapes.items()
+    }
+    state |= folders.draw(names)
+  folder = folders.write(tmp_path / 'in', keys, state)
+  later = folders.draw({'mtp.layers.0.mlp.gate.weight': (5, 12)})
+  bundle = folders.read(folders.write(tmp_path / 'mtp', keys, state | later))
+  assert bundle.config.model.pattern == pattern
+  made_here = dataclasses.replace(bundle, kept={})
+  for name, one in (('kept', bundle), ('made', made_here)):
+    out = folders.export(one, tmp_path / name)
+    folders.assert_same(out, folder)
+    bundles.assert_same(folders.read(out), bundle)
+
+
+@pytest.mark.parametrize('case', ('mixtral', 'qwen3_moe', 'qwen3_next'))
+def test_experts_may_be_joined(case, tmp_path):
+  _, keys, state = make(case)
+  bundle = folders.read(folders.write(tmp_path / 'in', keys, state))
+  newer = folders.joined(state)
+  assert len(newer) < len(state)
+  folder = folders.write(tmp_path / 'joined', keys, newer)
+  bundles.assert_same(folders.read(folder), bundle)
+  name = 'model.layers.1.mlp.experts.down_proj'
+  folders.write(folder, keys, newer | {name: newer[name][:, 1:]})
+  with pytest.raises(errors.InputError, match=rf'{name}: \(5, 11, '):
+    folders.read(folder)
+  both = newer | {name: x for name, x in state.items() if '.experts.0' in name}
+  with pytest.raises(errors.InputError, match=r'experts\.0\..*expected none'):
+    folders.read(folders.write(folder, keys, both))
+
+
+def test_a_model_of_configs_is_a_qwen3_next(tmp_path):
+  config, own = config_lib.parse(hybrid.get_config()), tokenizer.Bytes()
+  like = bundle_lib.flat(bundle_lib.like(config, own))
+  params = {name: np.zeros(x.shape, np.float32) for name, x in like.items()}
+  bundle = bundle_lib.make(config, own, bundle_lib.nested(params))
+  out = folders.export(bundle, tmp_path / 'out')
+  keys = json.loads((out / 'config.json').read_text())
+  assert (keys['model_type'], keys['num_experts']) == ('qwen3_next', 8)
+  back = folders.read(out).config
+  assert (back.model, back.cell) == (config.model, config.cell)
+
+
+@pytest.mark.parametrize(
   'case, keys, named',
   [
     ('mamba', {'use_bias': True}, r'use_bias=True: only \[False\]'),
@@ -170,6 +244,45 @@ def test_what_recurrent_gemma_lacks_is_named(tmp_path):
       'partial_rotary_factor=0.4: 3 of 8 channels',
     ),
     ('llama', {'rope_theta': 0.0}, 'rope_theta=0.0: give a number above 1'),
+    ('mixtral', {'num_experts_per_tok': 1}, 'num_experts_per_tok=1: the only'),
+    ('mixtral', {'num_local_experts': 1}, 'num_local_experts=1: give 2'),
+    ('qwen3_moe', {'num_experts': 0}, 'num_experts=0: give 2'),
+    ('qwen3_moe', {'decoder_sparse_step': 2}, 'decoder_sparse_step=2: only'),
+    ('qwen3_moe', {'mlp_only_layers': [1]}, r'mlp_only_layers=\[1\]: only'),
+    (
+      'qwen3_moe',
+      {'num_experts_per_tok': 1, 'norm_topk_prob': True},
+      'norm_topk_prob=True: num_experts_per_tok=1: the only',
+    ),
+    ('qwen3_next', {'hidden_act': 'gelu'}, "hidden_act='gelu': only"),
+    ('qwen3_next', {'layer_types': ['x'] * 4}, "layer_types='x': only"),
+    (
+      'qwen3_next',
+      {'num_hidden_layers': 3},
+      'num_hidden_layers=3: layer_types has 4',
+    ),
+    (
+      'qwen3_next',
+      {'layer_types': None, 'full_attention_interval': 0},
+      'full_attention_interval=0: give 1 or more',
+    ),
+    (
+      'qwen3_next',
+      {'linear_num_value_heads': 3},
+      'linear_num_value_heads=3: linear_num_key_heads=2 must divide it',
+    ),
+    (
+      'qwen3_next',
+      {'partial_rotary_factor': 0.1},
+      'partial_rotary_factor=0.1: 0 of 8 channels',
+    ),
+    ('qwen3_next', {'num_experts': 1}, 'num_experts=1: give 2 or more, or 0'),
+    (
+      'qwen3_next',
+      {'shared_expert_intermediate_size': 0},
+      'shared_expert_intermediate_size=0: give 1 or more',
+    ),
+    ('qwen3_next', {'mlp_only_layers': [0]}, r'mlp_only_layers=\[0\]: only'),
     ('gla', {'use_short_conv': True}, r'use_short_conv=True: only \[False\]'),
     ('gla', {'clamp_min': -1.0}, 'clamp_min=-1.0: only null'),
     ('gla', {'num_kv_heads': 1}, r'num_kv_heads=1: only \[2\]'),

@@ -113,6 +113,16 @@ def layer(
   config: config_lib.Config, theirs: str, ours: str, place: int
 ) -> list[table.Tensor]:
   """Returns the tensors of a layer of attention and MLP."""
+  return [
+    *without_mlp(config, theirs, ours, place),
+    *table.dense(mlp(config.model), f'{theirs}.mlp', f'{ours}.mlp', place),
+  ]
+
+
+def without_mlp(
+  config: config_lib.Config, theirs: str, ours: str, place: int
+) -> list[table.Tensor]:
+  """Returns the tensors of a layer's attention and of its two norms."""
   width = config.model.width
   return [
     table.scale(f'{theirs}.input_layernorm', f'{ours}.cell_norm', width, place),
@@ -123,7 +133,6 @@ def layer(
       attention(config), f'{theirs}.self_attn', f'{ours}.cell', place
     ),
     *_norms(config.cell, f'{theirs}.self_attn', f'{ours}.cell', place),
-    *table.dense(mlp(config.model), f'{theirs}.mlp', f'{ours}.mlp', place),
   ]
 
 
@@ -141,11 +150,12 @@ def attention(config: config_lib.Config) -> list[table.Dense]:
   cell: attention_cell.Config = config.cell
   biased = cell.biases and cell.projection_bias
   width, K = config.model.width, cell.head_width
-  shared = cell.heads // cell.groups
+  # In both, a gate follows its query.
+  queries = cell.heads // cell.groups * (1 + cell.output_gate)
   parts = {  # heads of a group in our fused projection
-    'q_proj': slice(0, shared),
-    'k_proj': slice(shared, shared + 1),
-    'v_proj': slice(shared + 1, shared + 2),
+    'q_proj': slice(0, queries),
+    'k_proj': slice(queries, queries + 1),
+    'v_proj': slice(queries + 1, queries + 2),
   }
   listed = []
   for name, heads in parts.items():
@@ -153,7 +163,7 @@ def attention(config: config_lib.Config) -> list[table.Dense]:
 
     def view(x, heads=heads):
       # Ours ends in G groups of queries, a key and a value.
-      x = x.T.reshape(cell.groups, shared + 2, K, *x.shape[:-1])
+      x = x.T.reshape(cell.groups, queries + 2, K, *x.shape[:-1])
       return x[:, heads]
 
     listed.append(table.Dense(name, 'projection', (rows, width), biased, view))

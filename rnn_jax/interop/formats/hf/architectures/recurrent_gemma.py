@@ -21,7 +21,6 @@ import numpy as np
 
 from rnn_jax import config as config_lib
 from rnn_jax.cells import rg_lru
-from rnn_jax.config import pattern
 from rnn_jax.interop.formats.hf import table
 from rnn_jax.interop.formats.hf.architectures import llama
 
@@ -49,15 +48,8 @@ def options(keys: table.Keys) -> dict[str, Any]:
     'rg_lru': _recurrent(keys, width),
     'attention': _attention(keys, width),
   }
-  named = {
-    f'cell.{name}.{key}' if len({*cells}) > 1 else f'cell.{key}': value
-    for name in dict.fromkeys(cells)
-    for key, value in own[name].items()
-  }
-  period = _period(cells)
   return {
-    **({'model.cells': period} if period[1:] else {'model.cell': period[0]}),
-    'model.layers': len(cells),
+    **table.patterned(cells, own),
     'model.width': width,
     'model.mlp_width': inner // 2,
     'model.mlp': 'geglu_tanh',
@@ -70,7 +62,6 @@ def options(keys: table.Keys) -> dict[str, Any]:
     'model.tied_multiplier': float(tied),
     'model.head_bias': tied,  # a tied head has none
     'model.logits_cap': cap,
-    **named,
   }
 
 
@@ -82,14 +73,6 @@ def _cells(keys):
       keys.refuse('block_types', kind, f'only {[*BLOCKS]} are supported')
   layers = keys.whole('num_hidden_layers', 26)
   return tuple(BLOCKS[kinds[n % len(kinds)]] for n in range(layers))
-
-
-def _period(cells):
-  """Returns the shortest pattern that is repeated whole."""
-  sizes = [n for n in range(1, len(cells) + 1) if len(cells) % n == 0]
-  return next(
-    cells[:n] for n in sizes if cells[:n] * (len(cells) // n) == cells
-  )
 
 
 def _recurrent(keys, width):
@@ -116,7 +99,7 @@ def _attention(keys, width):
     'kv_heads': keys.whole('num_key_value_heads', heads),
     'window': window - 1,
     'rotary': keys.rotary(),
-    'rotary_width': _rotary_width(keys, head),
+    'rotary_width': keys.rotated(head, 0.5),
     'biases': True,
     'projection_bias': keys.flag('attention_bias', False),
   }
@@ -126,27 +109,15 @@ def _heads(keys):
   return keys.whole('num_attention_heads', 10)
 
 
-def _rotary_width(keys, head):
-  """Returns the channels that are rotated; 0: all."""
-  name = 'partial_rotary_factor'
-  older = keys.number(name, 0.5)
-  newer = table.Keys(keys.path, keys.values.get('rope_parameters') or {})
-  factor = newer.number(name, older)
-  rotated = int(head * factor)
-  if rotated % 2 or not 0 < rotated <= head:
-    keys.refuse(name, factor, f'{rotated} of {head} channels would be rotated')
-  return rotated % head
-
-
 def describe(config: config_lib.Config, model_type: str) -> dict[str, Any]:
   """Returns the keys of config.json that define the model."""
   del model_type
   model, own = config.model, {}
   cells = model.pattern * model.periods
   if 'rg_lru' in cells:
-    own |= _described_recurrent(_alone(config, 'rg_lru').cell)
+    own |= _described_recurrent(table.of_cell(config, 'rg_lru').cell)
   if 'attention' in cells:
-    own |= _described_attention(_alone(config, 'attention'))
+    own |= _described_attention(table.of_cell(config, 'attention'))
   by_cell = {cell: kind for kind, cell in BLOCKS.items()}
   return own | {
     'architectures': ['RecurrentGemmaForCausalLM'],
@@ -196,11 +167,6 @@ def _types(cells: Sequence[str]) -> Sequence[str]:
   return cells
 
 
-def _alone(config, cell):
-  """Returns the Config of a model with only one of a pattern's cells."""
-  return pattern.of_cell(config, cell) if config.model.cells else config
-
-
 def tensors(config: config_lib.Config, vocabulary: int) -> list[table.Tensor]:
   """Returns the table of tensors; see table.py."""
   listed = table.ends(
@@ -210,7 +176,7 @@ def tensors(config: config_lib.Config, vocabulary: int) -> list[table.Tensor]:
   for n, (ours, place, cell) in enumerate(table.layers(config.model)):
     theirs = f'model.layers.{n}'
     block = f'{theirs}.temporal_block', f'{ours}.cell', place
-    own = _alone(config, cell)
+    own = table.of_cell(config, cell)
     listed += [
       table.scale(
         f'{theirs}.temporal_pre_norm', f'{ours}.cell_norm', width, place
