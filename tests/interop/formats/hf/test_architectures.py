@@ -30,6 +30,7 @@ OTHERS = {
   'gated_deltanet': (oracles.deltanet, folders.GATED_DELTANET),
   'delta_net': (oracles.deltanet, folders.DELTANET),
   'gla': (oracles.gla, folders.GLA),
+  'rwkv7': (oracles.rwkv7, folders.RWKV7),
   'recurrent_gemma': (oracles.recurrent_gemma, folders.RECURRENT_GEMMA),
 }
 
@@ -38,7 +39,7 @@ def make(case):
   """(Oracle, keys of config.json, tensors) of a case."""
   if case in OTHERS:
     oracle, keys = OTHERS[case]
-    if case in ('mamba2', 'xlstm', 'gla', 'recurrent_gemma'):
+    if case in ('mamba2', 'xlstm', 'gla', 'rwkv7', 'recurrent_gemma'):
       return oracle, keys, getattr(folders, case)()
     if case.startswith('mamba'):
       return oracle, keys, folders.mamba(case != 'mamba')
