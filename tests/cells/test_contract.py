@@ -71,7 +71,10 @@ VARIANTS = {
   'deltanet': ({**SMALL, 'convolution': 0, 'max_beta': 2.0},),
   'gated_deltanet': ({**SMALL, 'convolution': 3, 'norm_scale': True},),
   'kda': ({**SMALL, 'rank': 2},),
-  'rwkv7': ({**SMALL, 'rank': 2},),
+  'rwkv7': (
+    {**SMALL, 'rank': 2},
+    {**SMALL, 'rank': 2, 'rate_rank': 1, 'gate_rank': 3, 'shared_gate': True},
+  ),
 }
 IMPLS = {
   'simple_rnn-0': ('chunked', 'associative'),

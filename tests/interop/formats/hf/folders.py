@@ -360,18 +360,24 @@ RWKV7_MIX = {  # of all layers but the first
 }
 
 
-def rwkv7(layers=3, norm_first=True):
-  """Tensors of RWKV7."""
+def rwkv7(keys=RWKV7):
+  """Tensors of RWKV7, or of a variant."""
   shapes = {
     'model.embeddings.weight': (V, 12),
     'model.norm.weight': (12,),
     'model.norm.bias': (12,),
     'lm_head.weight': (V, 12),
   }
-  for n in range(layers):
-    for name, shape in (RWKV7_LAYER | (RWKV7_MIX if n else {})).items():
+  own = {
+    'attn.a_lora.lora.0.weight': (keys['a_low_rank_dim'], 12),
+    'attn.a_lora.lora.2.weight': (12, keys['a_low_rank_dim']),
+  }
+  if inner := keys.get('intermediate_size'):
+    own |= {'ffn.key.weight': (inner, 12), 'ffn.value.weight': (12, inner)}
+  for n in range(keys['num_hidden_layers']):
+    for name, shape in (RWKV7_LAYER | own | (RWKV7_MIX if n else {})).items():
       shapes[f'model.layers.{n}.{name}'] = shape
-  if norm_first:
+  if keys.get('norm_first', True):
     shapes['model.layers.0.pre_norm.weight'] = (12,)
     shapes['model.layers.0.pre_norm.bias'] = (12,)
   return draw(shapes)

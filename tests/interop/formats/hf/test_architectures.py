@@ -2,6 +2,8 @@
 
 import dataclasses
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -68,6 +70,74 @@ def test_the_logits_of_the_equations_and_the_folder_back(case, tmp_path):
     out = folders.export(given, tmp_path / name)
     folders.assert_same(out, folder)
     bundles.assert_same(folders.read(out), bundle)
+
+
+@pytest.mark.parametrize(
+  'keys',
+  (
+    {'norm_first': False, 'fuse_norm': True},
+    {'num_hidden_layers': 1, 'a_low_rank_dim': 5, 'value_dim': [24]},
+    {'head_dim': None, 'num_heads': 2, 'intermediate_size': 20},
+  ),
+  ids='-'.join,
+)
+def test_variants_of_rwkv7(keys, tmp_path):
+  keys = folders.RWKV7 | keys
+  folder = folders.write(tmp_path / 'in', keys, folders.rwkv7(keys))
+  bundle = folders.read(folder)
+  keys['head_dim'] = 6
+  got = bundles.logits(bundle, TOKENS)
+  want = oracles.rwkv7(folders.stored(folder), TOKENS, keys)
+  np.testing.assert_allclose(got, want, rtol=0, atol=1e-5)
+  made_here = dataclasses.replace(bundle, kept={})
+  for name, one in (('kept', bundle), ('made', made_here)):
+    out = folders.export(one, tmp_path / name)
+    folders.assert_same(out, folder)
+    bundles.assert_same(folders.read(out), bundle)
+
+
+def test_steps_and_packed_rows_of_rwkv7_are_the_row(tmp_path):
+  folder = folders.write(tmp_path / 'in', folders.RWKV7, folders.rwkv7())
+  bundle = folders.read(folder)
+  model, (rows, length) = bundles.model(bundle), TOKENS.shape
+
+  @jax.jit
+  def run(params, tokens):
+    def step(state, token_B):
+      state, y = model.apply(params, state, token_B[:, None])
+      return state, y[:, 0]
+
+    state = model.apply({}, rows, method='init_state')
+    _, steps = jax.lax.scan(step, state, tokens.T)
+    packed = tokens.reshape(1, -1)
+    starts = jnp.zeros(packed.shape, jnp.int32).at[:, ::length].set(1)
+    fresh = model.apply({}, 1, method='init_state')
+    _, y = model.apply(params, fresh, packed, starts)
+    return steps.swapaxes(0, 1), y.reshape(rows, length, -1)
+
+  want = oracles.rwkv7(folders.rwkv7(), TOKENS, folders.RWKV7)
+  for got in run({'params': bundle.params}, jnp.array(TOKENS)):
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-5)
+
+
+def test_what_rwkv7_lacks_is_named(tmp_path):
+  folder = folders.write(tmp_path / 'in', folders.RWKV7, folders.rwkv7())
+  bundle = folders.read(folder)
+  for section, option, named in (
+    ('cell', {'shared_gate': False}, r'cell\.shared_gate=False, not True'),
+    ('cell', {'value_residual': False}, r'value_residual=False, not True'),
+    ('cell', {'norm_epsilon': 1e-3}, r'norm_epsilon=0\.001, not 0\.0006'),
+    ('cell', {'key_epsilon': 1e-3}, r'key_epsilon=0\.001, not 1e-06'),
+    ('model', {'mlp': 'relu'}, "mlp='relu', not 'channel_mix'"),
+    ('model', {'norm': 'rms'}, "norm='rms', not 'layer'"),
+    ('model', {'biases': True}, 'biases=True, not False'),
+  ):
+    own = dataclasses.replace(getattr(bundle.config, section), **option)
+    config = dataclasses.replace(bundle.config, **{section: own})
+    with pytest.raises(errors.InputError, match=named):
+      folders.export(
+        dataclasses.replace(bundle, config=config), tmp_path / 'out'
+      )
 
 
 PERIOD = ('rg_lru', 'rg_lru', 'attention')
@@ -170,6 +240,18 @@ def test_what_recurrent_gemma_lacks_is_named(tmp_path):
       {'rope_parameters': {'partial_rotary_factor': 0.4}},
       'partial_rotary_factor=0.4: 3 of 8 channels',
     ),
+    ('rwkv7', {'hidden_act': 'relu'}, r"hidden_act='relu': only \['sqrelu'\]"),
+    ('rwkv7', {'norm_bias': False}, r'norm_bias=False: only \[True\]'),
+    ('rwkv7', {'attn': {'layers': [1]}}, 'attn=.*only null'),
+    ('rwkv7', {'head_dim': 5}, 'head_dim=5: it must divide hidden_size=12'),
+    ('rwkv7', {'num_heads': 3}, r'num_heads=3: only \[2\]'),
+    ('rwkv7', {'head_dim': None}, 'num_heads=None: it must divide'),
+    (
+      'rwkv7',
+      {'value_dim': [12, 24, 24]},
+      r'value_dim=\[12, 24, 24\]: give on',
+    ),
+    ('rwkv7', {'value_dim': 18}, 'value_dim=18: give a multiple of hidden'),
     ('llama', {'rope_theta': 0.0}, 'rope_theta=0.0: give a number above 1'),
     ('gla', {'use_short_conv': True}, r'use_short_conv=True: only \[False\]'),
     ('gla', {'clamp_min': -1.0}, 'clamp_min=-1.0: only null'),
