@@ -144,3 +144,14 @@ def test_only_its_values_leave_a_layer_without_an_output(cells):
   assert sizes.pop('output')[1] > 1e-3
   for first, second in sizes.values():
     assert first == 0 < second
+
+
+def test_in_16_bits_states_are_float32():
+  params, state = drawn('rwkv7')
+  model = build(train__precision='bfloat16')
+  run = functools.partial(model.apply, {'params': params}, state)
+  new, logits = jax.eval_shape(run, *inputs())
+  assert logits.dtype == jnp.float32
+  assert jax.tree.map(lambda x: (x.shape, x.dtype), new) == jax.tree.map(
+    lambda x: (x.shape, x.dtype), state
+  )

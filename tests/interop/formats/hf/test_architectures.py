@@ -7,10 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.runs import bundle as bundle_lib
+from rnn_jax.training import loop
 from tests.interop import oracles
 from tests.interop.formats.hf import folders
 from tests.support import bundles
+from tests.support import launchers
 
 TOKENS = np.random.default_rng(1).integers(0, folders.V, (2, 18))
 QKV = ('q_proj', 'k_proj', 'v_proj')
@@ -264,3 +268,38 @@ def test_variants_are_refused_by_name(case, keys, named, tmp_path):
   _, own, _ = make(case)
   with pytest.raises(errors.InputError, match=named):
     folders.read(folders.write(tmp_path / 'in', own | keys, {}))
+
+
+@pytest.mark.slow
+def test_an_rwkv7_writes_and_is_trained(tmp_path):
+  def run(*arguments):
+    code, out, err = launchers.run(*arguments)
+    assert code == 0, err
+    return out
+
+  own = folders.write(tmp_path / 'in', folders.RWKV7, folders.rwkv7())
+  form, workdir = '--format=hf', f'--workdir={tmp_path / "run"}'
+  run('convert', f'--input={own}', form, workdir)
+  out = run('generate', workdir, '--prompt=1 2 3', '--max_new_tokens=4')
+  assert len(out.split()) >= 4
+  bundle = bundle_lib.read(tmp_path / 'run', 'latest')
+  raw = config_lib.default('rwkv7', source='text', layout='packed')
+  for name in ('model', 'cell'):
+    raw[name].update(config_lib.to_dict(bundle.config)[name])
+  (tmp_path / 'a.txt').write_text('3 5 8 13 21 34 55 ' * 40)
+  raw.data.update(path=str(tmp_path / 'a.txt'), tokenizer='numbers')
+  raw.data.update(vocabulary=folders.V, length=16, batch_size=2, workers=0)
+  raw.data.update(splits=(100, 0, 0), split_by='position')
+  raw.schedule.warmup_steps = raw.sample.new_tokens = raw.evaluate.every = 0
+  raw.train.steps = 1
+  loop.train(config_lib.parse(raw), str(tmp_path / 'run'))
+  out = tmp_path / 'out'
+  run('export', workdir, form, f'--output={out}', '--checkpoint=latest')
+  state, trained = folders.stored(out), bundle_lib.read(tmp_path / 'run', 1)
+  assert not np.array_equal(
+    state['model.layers.0.ffn.x_k'],
+    folders.stored(own)['model.layers.0.ffn.x_k'],
+  )
+  want = oracles.rwkv7(state, TOKENS, folders.RWKV7)
+  got = bundles.logits(trained, TOKENS)
+  np.testing.assert_allclose(got, want, rtol=0, atol=1e-5)
