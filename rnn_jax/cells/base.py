@@ -187,7 +187,7 @@ class Cell(nn.Module):
 
   def __init_subclass__(cls, **options):
     # Flax would run `setup` first, which needs parameters.
-    for name in ('init_state', 'state_axes'):
+    for name in ('init_state', 'state_axes', 'beside'):
       if name in vars(cls):
         setattr(cls, name, nn.nowrap(vars(cls)[name]))
     super().__init_subclass__(**options)
@@ -209,6 +209,16 @@ class Cell(nn.Module):
     return jax.tree.map(
       lambda x: 'B', jax.eval_shape(lambda: self.init_state(1))
     )
+
+  @nn.nowrap
+  def beside(self, B: int, L: int) -> PyTree | None:
+    """Returns what goes from layer to layer next to x, before the first.
+
+    It is a pytree of BxL... arrays, of zeros; None: nothing. The cell then
+    takes (x, this) in place of x, and returns (y, this) in place of y.
+    """
+    del B, L
+    return None
 
   def dense(self, width: int, **options: Any) -> nn.Dense:
     """Returns an nn.Dense of a width under the policy."""
@@ -255,20 +265,21 @@ class Cell(nn.Module):
     return scan_steps(self, state, u, starts_BxL)
 
   def __call__(
-    self, state: PyTree, x_BxLxD: jax.Array, starts_BxL: jax.Array | None = None
-  ) -> tuple[PyTree, jax.Array]:
+    self, state: PyTree, x_BxLxD: PyTree, starts_BxL: jax.Array | None = None
+  ) -> tuple[PyTree, PyTree]:
     """Runs `project`, `recur` and `emit`; L = 1 runs `step`.
 
     Args:
       state: before the first step.
-      x_BxLxD: the inputs.
+      x_BxLxD: the inputs; a pair with what `beside` declares, if it does.
       starts_BxL: nonzero where a document begins, or None.
 
     Returns:
-      (state, y_BxLxD).
+      (state, y_BxLxD), y in such a pair.
     """
     u = self.project(x_BxLxD)
-    if x_BxLxD.shape[1] == 1 and devices.current().time_shards == 1:
+    length = jax.tree.leaves(x_BxLxD)[0].shape[1]
+    if length == 1 and devices.current().time_shards == 1:
       state, y = reset_and_step(self, state, *_first((u, starts_BxL)))
       y = jax.tree.map(lambda y: y[:, None], y)
     else:

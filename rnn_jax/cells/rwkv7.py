@@ -13,18 +13,26 @@ r, w, k, v, a, g (token shift), in each head:
     y = W_o [(layer_norm(o) + (r . (u * k)) v) * g]
 
 The correction reads the state before its decay. A_1, D_1 and G_1 have `rank`
-rows of each head, rather than one set of rows for all of them, so that heads
-can be sharded. The published model also mixes into v that of the first layer; a
-cell knows no other layer. Its other half, the channel mix, is the block's MLP.
+rows of each head, or as many as an option of their own says, rather than one
+set of rows for all of them, so that heads can be sharded. The published model
+has one set, with `shared_gate`, and each layer after the first mixes its values
+with v', those of the first, with `value_residual`:
 
-Shapes: r, w, k, a BxLxHxK, v, g, o BxLxHxP, the state BxHxKxP and the input of
-one step, Bx1xD.
+    v <- v + (v' - v) * sigmoid(b_0 + B_2 B_1 x_v)
+
+The first layer has such matrices too, so that layers are alike: there v' is v,
+which they don't change. v' goes from layer to layer beside x. The other half of
+the published model is the block's MLP, model.mlp='channel_mix'.
+
+Shapes: r, w, k, a BxLxHxK, v, v', g, o BxLxHxP, the state BxHxKxP and the input
+of one step, Bx1xD.
 Source: Peng et al., "RWKV-7 'Goose' with Expressive Dynamic State Evolution",
 2025.
 """
 
 import dataclasses
 import math
+from typing import Any
 from typing import ClassVar
 from typing import NamedTuple
 
@@ -40,17 +48,19 @@ from rnn_jax.cells.parts import delta as delta_parts
 from rnn_jax.ops import delta
 from rnn_jax.ops import devices
 
+PyTree = Any
+
 # The parts of x, and the power by which their share of x' grows over channels.
 SHIFTS = {'r': 0.2, 'w': 0.9, 'k': 0.7, 'v': 0.7, 'a': 0.9, 'g': 0.2}
-LOW_RANK = ('w', 'a', 'g')
+MIX = 'mix'  # the low-rank map of values to v'
 SLOWEST = math.exp(-0.5)  # a decay is never below exp of minus this
-EPSILON = 64e-5  # in the norm of outputs
 LOGICAL_AXES = {
   'shift': '_xD',
   'projections_*/kernel': 'DxH',
   'up_*': 'Hx_x_',
   'decay_bias': 'Hx_',
   'rate_bias': 'Hx_',
+  'mix_bias': 'Hx_',
   'key_scale': 'Hx_',
   'key_rate': 'Hx_',
   'bonus': 'Hx_',
@@ -67,7 +77,15 @@ class Config(base.Config):
   heads: int = 4
   key_width: int = 16
   value_width: int = 48
-  rank: int = 16  # of a head's decays, rates and output gates
+  rank: int = 16  # of a head's decays, and of what has 0 below
+  rate_rank: int = 0  # of the rates a
+  gate_rank: int = 0  # of the output gates
+  value_rank: int = 0  # of what mixes values with those of the first layer
+  shared_gate: bool = False  # one set of such rows for all heads
+  value_residual: bool = False  # values are mixed with the first layer's
+  norm_epsilon: float = 64e-5  # added to the variance of a head's outputs
+  # Added to the squared length of a head's keys.
+  key_epsilon: float = delta_parts.EPSILON
   dropout: float = 0.0  # on the gated outputs of the recurrence
 
   multiplying: ClassVar[tuple[str, ...]] = delta.MULTIPLYING
@@ -81,7 +99,14 @@ class Config(base.Config):
     for key in ('heads', 'key_width', 'value_width', 'rank'):
       if getattr(self, key) < 1:
         self._refuse(key, 'give 1 or more')
+    for key in ('rate_rank', 'gate_rank', 'value_rank'):
+      if getattr(self, key) < 0:
+        self._refuse(key, f'give 1 or more, or 0 for cell.rank={self.rank}')
+    for key in ('norm_epsilon', 'key_epsilon'):
+      if getattr(self, key) <= 0:
+        self._refuse(key, 'give a number above 0')
     self._check_dropout()
+    self._check_shared(config)
     delta_parts.check_recurrence(config)
     model = config.model
     if model.embedding_width not in (0, model.width):
@@ -90,12 +115,55 @@ class Config(base.Config):
         f'stores inputs of one width: give model.width={model.width}, or 0'
       )
 
+  def _check_shared(self, config):
+    mesh = config.mesh
+    if self.shared_gate and mesh.tensor != 1:
+      self._refuse(
+        'shared_gate',
+        f'all heads share it, and mesh.tensor={mesh.tensor} devices share the '
+        'heads: give False, or mesh.tensor=1',
+      )
+    if self.value_rank and not self.value_residual:
+      self._refuse(
+        'value_rank',
+        'it has no effect without cell.value_residual: leave it at 0',
+      )
+    if self.value_residual and config.model.layers == 1:
+      self._refuse(
+        'value_residual', 'model.layers=1 has no later layer: give False'
+      )
+    if self.value_residual and mesh.pipe != 1:
+      self._refuse(
+        'value_residual',
+        f"mesh.pipe={mesh.pipe} stages don't send each other values: give "
+        'False, or mesh.pipe=1',
+      )
+
+  @property
+  def ranks(self) -> dict[str, int]:
+    """The ranks of the maps, by the part that a map computes."""
+    ranks = {
+      'w': self.rank,
+      'a': self.rate_rank or self.rank,
+      'g': self.gate_rank or self.rank,
+    }
+    if self.value_residual:
+      ranks[MIX] = self.value_rank or self.rank
+    return ranks
+
 
 class State(NamedTuple):
   """The state between two steps."""
 
   memory_BxHxKxP: jax.Array
   input_Bx1xD: jax.Array
+
+
+class First(NamedTuple):
+  """What goes from layer to layer beside x."""
+
+  values_BxLxHxP: jax.Array  # v', after the first layer
+  ran_BxL: jax.Array  # whether that has run, 0 or 1
 
 
 class _Read(NamedTuple):
@@ -108,6 +176,7 @@ class _Read(NamedTuple):
   n: jax.Array
   a: jax.Array
   g: jax.Array
+  mix: jax.Array | None  # how much of the first layer's values v gets
 
 
 class Cell(base.Cell):
@@ -116,20 +185,25 @@ class Cell(base.Cell):
   def setup(self) -> None:
     config, constant = self.config, nn.initializers.constant
     H, K, P = config.heads, config.key_width, config.value_width
-    widths = {'r': K, 'k': K, 'v': P} | dict.fromkeys(LOW_RANK, config.rank)
+    sets = 1 if config.shared_gate else H  # of rows of the low-rank maps
+    widths = {'r': H * K, 'k': H * K, 'v': H * P}
+    widths |= {name: sets * rank for name, rank in config.ranks.items()}
     self.projections = {
       name: self.dense(
-        H * width,
+        width,
         use_bias=False,
         kernel_init=nn.initializers.xavier_uniform(),
       )
       for name, width in widths.items()
     }
     up = nn.initializers.lecun_normal(batch_axis=0)
+    outputs = {'w': K, 'a': K, 'g': P, MIX: P}
     self.up = {
-      name: self.param(f'up_{name}', up, (H, config.rank, width))
-      for name, width in (('w', K), ('a', K), ('g', P))
+      name: self.param(f'up_{name}', up, (H, rank, outputs[name]))
+      for name, rank in config.ranks.items()
     }
+    if config.value_residual:
+      self.mix_bias = self.param('mix_bias', constant(0.73), (H, P))
     self.shift = self.param('shift', _init_shift, (len(SHIFTS), self._inputs))
     self.decay_bias = self.param('decay_bias', _init_decay, (H, K))
     self.rate_bias = self.param('rate_bias', constant(-0.19), (H, K))
@@ -157,28 +231,42 @@ class Cell(base.Cell):
   def state_axes(self) -> State:
     return State('BxH', 'B')  # type: ignore[arg-type]
 
-  def project(self, x_BxLxD: jax.Array) -> jax.Array:
+  def beside(self, B: int, L: int) -> First | None:
+    config, dtype = self.config, self.policy.activations
+    if not config.value_residual:
+      return None
+    shape = B, L, config.heads, config.value_width
+    return First(jnp.zeros(shape, dtype), jnp.zeros((B, L), dtype))
+
+  def project(self, x_BxLxD: PyTree) -> PyTree:
     return x_BxLxD  # what is projected reads earlier inputs from the state
 
-  def step(self, state: State, u: jax.Array) -> tuple[State, jax.Array]:
-    state, y = self._advance(state, u[:, None], None, 'step')
-    return state, y[:, 0]
+  def step(self, state: State, u: PyTree) -> tuple[State, PyTree]:
+    u = jax.tree.map(lambda x: x[:, None], u)
+    state, y = self._advance(state, u, None, 'step')
+    return state, jax.tree.map(lambda y: y[:, 0], y)
 
-  def gates(self, state: State, u: jax.Array) -> base.Gates:
-    _, read = self._read(state.input_Bx1xD, u[:, None], None)
+  def gates(self, state: State, u: PyTree) -> base.Gates:
+    x = u[0] if self.config.value_residual else u
+    _, read = self._read(state.input_Bx1xD, x[:, None], None)
     loga, rate = read.loga[:, 0], read.a[:, 0]
     return base.Gates({'keep': jnp.exp(loga), 'write': rate}, loga)
 
   def recur(
-    self, state: State, u: jax.Array, starts_BxL: jax.Array | None
-  ) -> tuple[State, jax.Array]:
+    self, state: State, u: PyTree, starts_BxL: jax.Array | None
+  ) -> tuple[State, PyTree]:
     if self.plan.impl == 'scan':
       return base.scan_steps(self, state, u, starts_BxL)
     return self._advance(state, u, starts_BxL, self.plan.impl)
 
-  def _advance(self, state, x_BxLxD, starts_BxL, impl):
+  def _advance(self, state, u, starts_BxL, impl):
     """Runs any number of steps, for `step` and `recur`."""
-    before, read = self._read(state.input_Bx1xD, x_BxLxD, starts_BxL)
+    x, first = u if self.config.value_residual else (u, None)
+    before, read = self._read(state.input_Bx1xD, x, starts_BxL)
+    if first is not None:
+      first = self._first(first, read.v)
+      v = first.values_BxLxHxP.astype(jnp.float32)
+      read = read._replace(v=read.v + (v - read.v) * read.mix)
     memory, o = delta.general_recurrence(
       state.memory_BxHxKxP,
       read.r,
@@ -196,7 +284,17 @@ class Cell(base.Cell):
     own = jnp.sum(read.r * self.bonus[None, None] * read.k, -1, keepdims=True)
     y = ((y + own * read.v) * read.g).astype(self.policy.activations)
     state = State(memory, before.astype(jnp.float32))
-    return state, y.reshape(*y.shape[:2], -1)
+    y = y.reshape(*y.shape[:2], -1)
+    return state, y if first is None else (y, first)
+
+  def _first(self, first, v):
+    """Returns the First after a layer whose values are v."""
+    values = jnp.where(
+      first.ran_BxL[..., None, None] != 0,
+      first.values_BxLxHxP,
+      v.astype(first.values_BxLxHxP.dtype),
+    )
+    return First(values, jnp.ones_like(first.ran_BxL))
 
   def _read(self, before_Bx1xD, x_BxLxD, starts_BxL):
     """Returns (the input for the next step, _Read in float32)."""
@@ -209,25 +307,42 @@ class Cell(base.Cell):
       shift = devices.current().tp_copy(shift)
     raw = {}
     for n, name in enumerate(SHIFTS):
-      x = self.projections[name](x_BxLxD + change * shift[n, None, None])
-      x = x.reshape(*x.shape[:2], self.config.heads, -1)
-      raw[name] = x.astype(jnp.float32)
+      x = x_BxLxD + change * shift[n, None, None]
+      raw[name] = self._project(name, x)
+      if name == 'v' and self.config.value_residual:
+        raw[MIX] = self._project(MIX, x)
     w = by_head.product(jnp.tanh(raw['w']), self.up['w'])
     loga = -SLOWEST * jax.nn.sigmoid(w + self.decay_bias[None, None])
     a = by_head.product(raw['a'], self.up['a'])
     a = jax.nn.sigmoid(a + self.rate_bias[None, None])
     g = by_head.product(jax.nn.sigmoid(raw['g']), self.up['g'])
-    n = delta_parts.unit(raw['k'] * self.key_scale[None, None])
+    n = raw['k'] * self.key_scale[None, None]
+    n = delta_parts.unit(n, self.config.key_epsilon)
     k = raw['k'] * (1 + (a - 1) * self.key_rate[None, None])
-    return before, _Read(raw['r'], k, raw['v'], loga, n, a, g)
+    mix = None
+    if MIX in raw:
+      mix = by_head.product(raw[MIX], self.up[MIX])
+      mix = jax.nn.sigmoid(mix + self.mix_bias[None, None])
+    return before, _Read(raw['r'], k, raw['v'], loga, n, a, g, mix)
+
+  def _project(self, name, x_BxLxD):
+    """Returns a part BxLxHx_ in float32; BxLx1x_ if all heads share it."""
+    x = self.projections[name](x_BxLxD)
+    shared = self.config.shared_gate and name in self.config.ranks
+    sets = 1 if shared else self.config.heads
+    return x.reshape(*x.shape[:2], sets, -1).astype(jnp.float32)
 
   def _norm(self, o):
     o = o - jnp.mean(o, -1, keepdims=True)
-    scale = jax.lax.rsqrt(jnp.mean(o * o, -1, keepdims=True) + EPSILON)
+    scale = jax.lax.rsqrt(
+      jnp.mean(o * o, -1, keepdims=True) + self.config.norm_epsilon
+    )
     return o * scale * self.norm_scale[None, None] + self.norm_bias[None, None]
 
-  def emit(self, y: jax.Array) -> jax.Array:
-    return self.output(self.drop(y, deterministic=not self.has_rng('dropout')))
+  def emit(self, y: PyTree) -> PyTree:
+    y, first = y if self.config.value_residual else (y, None)
+    y = self.output(self.drop(y, deterministic=not self.has_rng('dropout')))
+    return y if first is None else (y, first)
 
 
 def _init_shift(key, shape, dtype=jnp.float32):

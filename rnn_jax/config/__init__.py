@@ -211,6 +211,7 @@ class Model:
   norm_plus_one: bool = False  # that scale is 1 + its parameter
   # Added to the mean square; 0: 1e-6 for 'rms', 1e-5 for others.
   norm_epsilon: float = option(0.0, least=0)
+  embedding_norm: bool = False  # a norm of the first layer's inputs
   biases: bool = False  # of the MLP's matrices
   # Added to the embedding.
   positions: str = option('none', choices='models.positions:KINDS')

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 from rnn_jax import errors
+from rnn_jax.config import values
 from rnn_jax.config.values import option
 
 
@@ -50,6 +51,13 @@ def check(config: Any) -> None:
       'model.experts.count',
       options.count,
       'model.mlp_width=0 has no MLP: give the width of an expert',
+    )
+  if model.mlp in values.choices_of('models.mlp:SHIFTED'):
+    errors.refuse(
+      'model.mlp',
+      model.mlp,
+      'it reads the step before, and tokens choose their experts: choose '
+      "another, as 'swiglu'",
     )
   if model.biases:
     errors.refuse('model.biases', True, 'experts have none: give False')

@@ -232,7 +232,14 @@ def _check_model(config):
     needed = 'model.norm_scale=True'
     _check_idle(model, 'model', ('norm_plus_one',), needed)
   if config.task.reads_images:
-    _check_idle(model, 'model', ('logits_cap',), 'a task that reads tokens')
+    keys = 'logits_cap', 'embedding_norm'
+    _check_idle(model, 'model', keys, 'a task that reads tokens')
+  if model.embedding_norm and model.block not in ('residual', 'plain'):
+    errors.refuse(
+      'model.embedding_norm',
+      True,
+      f'block {model.block!r} norms its inputs: give False',
+    )
   if model.tied and not model.head_bias:
     errors.refuse(
       'model.head_bias', False, 'a tied head has no bias: give True'

@@ -42,11 +42,11 @@ class LanguageModel(language_model.LanguageModel):
     """Returns (state, the last block's outputs, BxLxD)."""
     position, old_states = state
     position, x = self.read(position, tokens_BxL, starts_BxL)
-    states = []
+    stream, states = period.begin(self, x), []
     for n, old in enumerate(old_states):
-      x, new = self.layer[n % len(self.layer)](x, old, starts_BxL)
+      stream, new = self.layer[n % len(self.layer)](stream, old, starts_BxL)
       states.append(new)
-    return (position, tuple(states)), x
+    return (position, tuple(states)), blocks.x_of(stream)
 
 
 def for_inference(model: language_model.LanguageModel) -> LanguageModel:

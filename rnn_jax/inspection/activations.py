@@ -34,7 +34,10 @@ from rnn_jax.models import vision
 
 LOGIT, BINS = 16.0, 1024  # bins lie in [-LOGIT, LOGIT]; the rest at the ends
 HIGH, LOW = 0.99, 0.01
-SILENT = {'relu': 0.0}  # largest |a| of a unit at rest, by MLP
+SILENT = {
+  'relu': 0.0,
+  'channel_mix': 0.0,
+}  # largest |a| of a unit at rest, by MLP
 SILENT_ELSEWHERE = 1e-6
 MLP, CELL = 'mlp', 'cell'  # where hidden units are
 
@@ -78,7 +81,7 @@ def layers_of(
     batch: its rows begin with a zero state.
   """
   model, params = anatomy.body(model, params)
-  x_BxLxD = _enter(model, params, batch)
+  stream = period.begin(model, _enter(model, params, batch))
   plan = base.Plan('auto', model.plan.chunk_length)
   own_fields = period.fields(model)._replace(plan=plan)
   entries = [blocks.Block(*own, parent=None) for own in own_fields.entries]
@@ -87,7 +90,7 @@ def layers_of(
     block = entries[n % len(entries)]
     # Layers that share their parameters have one entry.
     own = by_layer[f'layer_{n % len(by_layer)}']
-    x_BxLxD, layer = _run(block, own, x_BxLxD, batch)
+    stream, layer = _run(block, own, stream, batch)
     seen.append(layer)
   return seen
 
@@ -115,13 +118,14 @@ def _enter(model, params, batch):
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _run(block, params, x_BxLxD, batch):
-  """Returns (x_BxLxD, Layer) of one layer."""
+def _run(block, params, stream, batch):
+  """Returns (stream, Layer) of one layer."""
   cell = blocks.make_cell(block, parent=None)
-  (x_BxLxD, _), seen = block.apply(
+  B, L = blocks.x_of(stream).shape[:2]
+  (stream, _), seen = block.apply(
     {'params': params},
-    x_BxLxD,
-    cell.init_state(len(x_BxLxD)),
+    stream,
+    blocks.init_state(block, B),
     batch.starts_BxL,
     capture_intermediates=_projects,
     mutable=['intermediates', experts.ROUTES],
@@ -129,7 +133,7 @@ def _run(block, params, x_BxLxD, batch):
   routes, seen = seen.get(experts.ROUTES), seen['intermediates']
   # An image's steps are real if it is.
   real_BxL = experts.real(batch.weights_BxL)
-  real_BxL = jnp.broadcast_to(real_BxL, x_BxLxD.shape[:2])
+  real_BxL = jnp.broadcast_to(real_BxL, (B, L))
   (u,) = seen['cell']['project']
   gates, squares = _step_by_step(cell, params['cell'], u, batch.starts_BxL)
   gates, loga = _gates(gates, real_BxL.T)
@@ -147,7 +151,7 @@ def _run(block, params, x_BxLxD, batch):
   }
   rows = jnp.sum(real_BxL, 0)
   load = _load(routes, real_BxL, block.config.experts) if routes else None
-  return x_BxLxD, Layer(gates, loga, squares, rows, units, load)
+  return stream, Layer(gates, loga, squares, rows, units, load)
 
 
 def _projects(module, method):

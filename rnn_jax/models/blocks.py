@@ -16,15 +16,22 @@ With a small model.branch_scale the initial stack is close to the identity: the
 last projection of each branch starts that much smaller (Zhang et al., "Fixup
 Initialization: Residual Learning Without Normalization", 2019).
 
-The MLP is mlp.py's, or several of them (experts.py).
+The MLP is mlp.py's, or several of them (experts.py). A block's state is its
+cell's, or State where the MLP has one too.
+
+A cell may have arrays that go from layer to layer next to x (`Cell.beside`), as
+the values of the first layer do. Where a model has such cells, x is a Stream.
+Only x is normed and added; each cell reads and returns what its kind declares.
 
 On a mesh, the heads of a cell may be sharded.
 """
 
 from typing import Any
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 
 from rnn_jax import config as config_lib
 from rnn_jax.cells import base
@@ -97,6 +104,20 @@ def norm(config: config_lib.Model, policy: precision.Policy) -> nn.Module:
   return nn.LayerNorm(epsilon, dtype=dtype, use_bias=affine, use_scale=affine)
 
 
+class State(NamedTuple):
+  """The state of a block whose MLP has one."""
+
+  cell: PyTree
+  mlp_Bx1xD: Any
+
+
+class Stream(NamedTuple):
+  """What goes from layer to layer, where that isn't only x."""
+
+  x_BxLxD: jax.Array
+  beside: dict[str, PyTree]  # by the name of the cell that declares it
+
+
 class Block(nn.Module):
   """A cell with norms, residual connection and MLP."""
 
@@ -120,41 +141,98 @@ class Block(nn.Module):
         self.experts = experts.Experts(self.config, self.policy)
       else:
         self.mlp = mlp.Mlp(self.config, self.policy)
+    if mlp.shifts(self.config):
+      self.mlp_shift = mlp.TokenShift()
     self.drop = dropout(self.config)
 
   def __call__(
-    self, x_BxLxD: jax.Array, state: PyTree, starts_BxL: jax.Array | None
-  ) -> tuple[jax.Array, PyTree]:
-    """Returns (x_BxLxD, state), of the cell's state before and after."""
-    if self.config.block in AROUND_SUM:
-      return self._run_normed(x_BxLxD, state, starts_BxL)
-    plain = self.config.block == 'plain'
-    x = x_BxLxD if plain else self.cell_norm(x_BxLxD)
-    state, y = self._run_cell(state, x, starts_BxL)
-    if plain:
-      return self._dropped(y), state
-    x = x_BxLxD + self._dropped(y)
+    self,
+    stream: jax.Array | Stream,
+    state: PyTree,
+    starts_BxL: jax.Array | None,
+  ) -> tuple[jax.Array | Stream, PyTree]:
+    """Returns (stream, state), of the block's state before and after.
+
+    `stream` is x_BxLxD, or a Stream.
+    """
+    if mlp.shifts(self.config):
+      stream, of_cell = self._add_cell(stream, state.cell, starts_BxL)
+      stream, of_mlp = self._add_mlp(stream, state.mlp_Bx1xD, starts_BxL)
+      return stream, State(of_cell, of_mlp)
+    stream, state = self._add_cell(stream, state, starts_BxL)
     if self.config.mlp_width:
-      inner = self.experts if self.config.experts.count else self.mlp
-      x = x + self._dropped(inner(self.mlp_norm(x)))
-    return x, state
+      stream, _ = self._add_mlp(stream, None, starts_BxL)
+    return stream, state
 
-  def _run_normed(self, x_BxLxD, state, starts_BxL):
-    x = x_BxLxD
-    if self.config.block == 'renormed':
+  def _add_cell(self, stream, state, starts_BxL):
+    block, x = self.config.block, x_of(stream)
+    if block == 'renormed':
       x = self.input_norm(x)
-    state, y = self._run_cell(state, x, starts_BxL)
-    return self.sum_norm(x + self._dropped(self.cell_norm(y))), state
+    read = self.cell_norm(x) if block == 'residual' else x
+    state, y, stream = self._run_cell(state, read, stream, starts_BxL)
+    if block == 'residual':
+      y = x + self._dropped(y)
+    elif block == 'plain':
+      y = self._dropped(y)
+    else:
+      y = self.sum_norm(x + self._dropped(self.cell_norm(y)))
+    return with_x(stream, y), state
 
-  def _run_cell(self, state, x_BxLxD, starts_BxL):
-    if head_shards(self) == 1:
-      return self.cell(state, x_BxLxD, starts_BxL)
-    x_BxLxD = devices.current().tp_copy(x_BxLxD)
-    state, y = self.cell(state, x_BxLxD, starts_BxL)
-    return state, devices.current().tp_reduce(y)
+  def _add_mlp(self, stream, state, starts_BxL):
+    x = x_of(stream)
+    read = self.mlp_norm(x)
+    if state is not None:
+      state, read = self.mlp_shift(state, read, starts_BxL)
+    inner = self.experts if self.config.experts.count else self.mlp
+    return with_x(stream, x + self._dropped(inner(read))), state
+
+  def _run_cell(self, state, x_BxLxD, stream, starts_BxL):
+    """Returns (state, y_BxLxD, the stream with what the cell put beside)."""
+    shards, name = head_shards(self), self.config.cell
+    x = devices.current().tp_copy(x_BxLxD) if shards > 1 else x_BxLxD
+    passes = isinstance(stream, Stream) and name in stream.beside
+    state, y = self.cell(
+      state, (x, stream.beside[name]) if passes else x, starts_BxL
+    )
+    if passes:
+      y, beside = y
+      stream = stream._replace(beside=stream.beside | {name: beside})
+    y = devices.current().tp_reduce(y) if shards > 1 else y
+    return state, y, stream
 
   def _dropped(self, x):
     return self.drop(x, deterministic=not self.has_rng('dropout'))
+
+
+def x_of(stream: jax.Array | Stream) -> jax.Array:
+  """Returns the x_BxLxD of a stream."""
+  return stream.x_BxLxD if isinstance(stream, Stream) else stream
+
+
+def with_x(
+  stream: jax.Array | Stream, x_BxLxD: jax.Array
+) -> jax.Array | Stream:
+  """Returns a stream with another x."""
+  if isinstance(stream, Stream):
+    return stream._replace(x_BxLxD=x_BxLxD)
+  return x_BxLxD
+
+
+def init_state(block: nn.Module, B: int) -> PyTree:
+  """Returns the state of a block before a document, for B rows.
+
+  Needs no parameters, as `state_axes`.
+  """
+  state = make_cell(block, parent=None).init_state(B)
+  if not mlp.shifts(block.config):
+    return state
+  return State(state, jnp.zeros((B, 1, block.config.width)))
+
+
+def state_axes(block: nn.Module) -> PyTree:
+  """Returns the logical axes of that state, a tree like it."""
+  axes = make_cell(block, parent=None).state_axes()
+  return State(axes, 'B') if mlp.shifts(block.config) else axes
 
 
 def scaled(params: PyTree, key: jax.Array, config: config_lib.Model) -> PyTree:

@@ -3,7 +3,8 @@
     z_t = W_head norm(stack(c embedding(tokens) + positions))_t + b
     logits_t = s tanh(z_t / s) with s = model.logits_cap, or z_t
 
-'normed' blocks, which end with a norm, have it before the stack instead.
+'normed' blocks, which end with a norm, have it before the stack instead. With
+model.embedding_norm others have one of its own there.
 
 Shapes: tokens BxL, logits BxLxV in float32. The state is constant in size and
 summarizes the past: (positions or None, the stack's state).
@@ -33,6 +34,7 @@ LOGICAL_AXES = {
   'embedding/embedding': 'VxD',
   'positions/table/embedding': '_xD',
   'norm/*': 'D',
+  'embedding_norm/*': 'D',
   'head/kernel': 'DxV',
   'head/bias': 'V',
 }
@@ -81,6 +83,8 @@ class LanguageModel(nn.Module):
       )
     if config.block != 'plain':
       self.norm = blocks.norm(config, self.policy)
+    if config.embedding_norm:
+      self.embedding_norm = blocks.norm(config, self.policy)
     if not config.tied:
       columns = self.vocabulary // self.vocabulary_shards
       self.head = Head(columns, config.width, config.head_bias)
@@ -176,6 +180,8 @@ class LanguageModel(nn.Module):
       position_B, x = self.positions(position_B, x, starts_BxL)
     if self.config.block == 'normed':
       x = self.norm(x)
+    if self.config.embedding_norm:
+      x = self.embedding_norm(x)
     return position_B, self.drop(x, deterministic=fixed)
 
   def __call__(

@@ -8,6 +8,11 @@ have gelu with a tanh in place of the error function (Hendrycks and Gimpel,
 constant beta = model.swish_beta, silu at 1 (Ramachandran et al., "Searching for
 Activation Functions", 2017).
 
+'channel_mix' is W_down relu(W_up x~)^2 of x~ = x + (x' - x) * m, with x' the x
+one step earlier, zero at the start of a document (Peng et al., "RWKV-7 'Goose'
+with Expressive Dynamic State Evolution", 2025). It is the only MLP with a
+state, x'; the block runs `TokenShift` before it.
+
 On a mesh, its columns may be sharded.
 """
 
@@ -16,6 +21,7 @@ from collections.abc import Callable
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 from jax import ad_checkpoint
 
 from rnn_jax import config as config_lib
@@ -29,6 +35,11 @@ def swish(x: jax.Array, beta: float) -> jax.Array:
   return nn.silu(x) if beta == 1 else x * nn.sigmoid(beta * x)
 
 
+def squared_relu(x: jax.Array) -> jax.Array:
+  """Returns relu(x)^2."""
+  return jnp.square(nn.relu(x))
+
+
 ACTIVATIONS: dict[str, Callable[..., jax.Array]] = {
   'swiglu': swish,
   'swish': swish,
@@ -37,10 +48,13 @@ ACTIVATIONS: dict[str, Callable[..., jax.Array]] = {
   'gelu': functools.partial(nn.gelu, approximate=False),
   'gelu_tanh': functools.partial(nn.gelu, approximate=True),
   'relu': nn.relu,
+  'channel_mix': squared_relu,
 }
 GATED = ('swiglu', 'geglu', 'geglu_tanh')
 WITH_BETA = ('swiglu', 'swish')
+SHIFTED = ('channel_mix',)  # of x mixed with that one step earlier
 LOGICAL_AXES = {
+  'mlp_shift/share': 'D',
   'mlp/up/kernel': 'DxF',
   'mlp/up/bias': 'F',
   'mlp/gate/kernel': 'DxF',
@@ -64,6 +78,37 @@ def hidden(
     activate = functools.partial(activate, beta=config.swish_beta)
   up = dense('up')
   return activate(dense('gate')) * up if config.mlp in GATED else activate(up)
+
+
+def shifts(config: config_lib.Model) -> bool:
+  """Returns whether a block's MLP reads the step before, and has a state."""
+  return config.mlp_width > 0 and config.mlp in SHIFTED
+
+
+class TokenShift(nn.Module):
+  """x~ in the module's docstring. The state is x', Bx1xD in float32."""
+
+  @nn.compact
+  def __call__(
+    self,
+    before_Bx1xD: jax.Array,
+    x_BxLxD: jax.Array,
+    starts_BxL: jax.Array | None,
+  ) -> tuple[jax.Array, jax.Array]:
+    """Returns (the input for the next step, x~_BxLxD)."""
+    share_D = self.param('share', _init_share, x_BxLxD.shape[-1:])
+    before, x_BxLx2xD = devices.current().windows(
+      before_Bx1xD, x_BxLxD, 2, starts_BxL
+    )
+    change = x_BxLx2xD[:, :, 1] - x_BxLxD
+    x = x_BxLxD + change * share_D[None, None].astype(x_BxLxD.dtype)
+    return before.astype(jnp.float32), x
+
+
+def _init_share(key, shape, dtype=jnp.float32):
+  """Returns 1 - channel / D, as published for layer 1."""
+  del key
+  return 1 - jnp.arange(shape[0], dtype=dtype) / shape[0]
 
 
 class Mlp(nn.Module):

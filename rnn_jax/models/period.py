@@ -65,14 +65,17 @@ class Period(nn.Module):
     self.entry = [blocks.Block(*own) for own in fields(self).entries]
 
   def __call__(
-    self, x_BxLxD: jax.Array, state: PyTree, starts_BxL: jax.Array | None
-  ) -> tuple[jax.Array, PyTree]:
-    """Returns (x_BxLxD, state), of the blocks' states before and after."""
+    self,
+    stream: jax.Array | blocks.Stream,
+    state: PyTree,
+    starts_BxL: jax.Array | None,
+  ) -> tuple[jax.Array | blocks.Stream, PyTree]:
+    """Returns (stream, state), of the blocks' states before and after."""
     new = []
     for block, old in zip(self.entry, state, strict=True):
-      x_BxLxD, own = block(x_BxLxD, old, starts_BxL)
+      stream, own = block(stream, old, starts_BxL)
       new.append(own)
-    return x_BxLxD, tuple(new)
+    return stream, tuple(new)
 
 
 def unit(config: config_lib.Model) -> type[nn.Module]:
@@ -80,23 +83,39 @@ def unit(config: config_lib.Model) -> type[nn.Module]:
   return Period if config.cells else blocks.Block
 
 
-def of_cells(module: Any, function: Callable[[base.Cell], PyTree]) -> PyTree:
-  """Returns `function` of a unit's cell, a tuple of all for a period.
+def of_blocks(module: Any, function: Callable[[nn.Module], PyTree]) -> PyTree:
+  """Returns `function` of a unit's block, a tuple of all for a period.
 
   Args:
     module: a block, a period, a stack or a model.
-    function: of a cell, without parameters.
+    function: of a block, without parameters.
   """
-  each = tuple(
-    function(blocks.make_cell(blocks.Block(*own, parent=None), parent=None))
-    for own in fields(module).entries
-  )
+  each = tuple(map(function, _blocks(module)))
   return each if module.config.cells else each[0]
 
 
+def _blocks(module):
+  return [blocks.Block(*own, parent=None) for own in fields(module).entries]
+
+
 def init_state(module: Any, B: int) -> PyTree:
-  """Returns the zero state of a unit for B rows; arguments as of `of_cells`."""
-  return of_cells(module, lambda cell: cell.init_state(B))
+  """Returns the zero state of a unit for B rows; `module` as of `of_blocks`."""
+  return of_blocks(module, lambda block: blocks.init_state(block, B))
+
+
+def begin(module: Any, x_BxLxD: jax.Array) -> jax.Array | blocks.Stream:
+  """Returns the stream of the first layer: x, and what is beside it.
+
+  Args:
+    module: a block, a period, a stack or a model.
+    x_BxLxD: the inputs of the first layer.
+  """
+  beside = {}
+  for block in _blocks(module):
+    cell = blocks.make_cell(block, parent=None)
+    if (own := cell.beside(*x_BxLxD.shape[:2])) is not None:
+      beside[block.config.cell] = own
+  return blocks.Stream(x_BxLxD, beside) if beside else x_BxLxD
 
 
 def logical_axes(config: config_lib.Model) -> dict[str, str]:

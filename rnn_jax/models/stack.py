@@ -262,7 +262,7 @@ class Stack(nn.Module):
 
   def state_axes(self) -> PyTree:
     """Returns the logical axes of the state, a tree like it."""
-    one = period.of_cells(self, lambda cell: cell.state_axes())
+    one = period.of_blocks(self, blocks.state_axes)
     stacked = jax.tree.map('Rx{}'.format, one)
     return (one if self._first_differs else None, stacked)
 
@@ -271,12 +271,12 @@ class Stack(nn.Module):
   ) -> tuple[PyTree, jax.Array]:
     """Returns (state, x_BxLxD)."""
     first, stacked = state
-    x = x_BxLxD
+    stream = period.begin(self, x_BxLxD)
     if self._first_differs:
-      x, first = self.first(x, first, starts_BxL)
+      stream, first = self.first(stream, first, starts_BxL)
     if self._scanned:
-      x, stacked = self._run(x, stacked, starts_BxL)
-    return (first, stacked), x
+      stream, stacked = self._run(stream, stacked, starts_BxL)
+    return (first, stacked), blocks.x_of(stream)
 
   def _run(self, x, stacked, starts_BxL):
     if self._stages > 1:

@@ -75,7 +75,10 @@ VARIANTS = {
     {**SMALL, 'value_heads': 4},
   ),
   'kda': ({**SMALL, 'rank': 2},),
-  'rwkv7': ({**SMALL, 'rank': 2},),
+  'rwkv7': (
+    {**SMALL, 'rank': 2},
+    {**SMALL, 'rank': 2, 'rate_rank': 1, 'gate_rank': 3, 'shared_gate': True},
+  ),
 }
 IMPLS = {
   'simple_rnn-0': ('chunked', 'associative'),

@@ -195,6 +195,10 @@ def test_they_have_as_many_parameters_as_documented():
     ('kda', 'cell', 'rank', 0, 'give 1 or more'),
     ('kda', 'cell', 'norm_epsilon', 0.0, 'give a number above 0'),
     ('rwkv7', 'cell', 'rank', 0, 'give 1 or more'),
+    ('rwkv7', 'cell', 'gate_rank', -1, 'give 1 or more, or 0 for cell.rank=16'),
+    ('rwkv7', 'cell', 'value_rank', 3, 'it has no effect without cell.value_r'),
+    ('rwkv7', 'cell', 'norm_epsilon', 0.0, 'give a number above 0'),
+    ('rwkv7', 'cell', 'key_epsilon', 0.0, 'give a number above 0'),
     ('kda', 'mesh', 'sequence', 2, "model.cell='kda' runs a row on one device"),
     ('rwkv7', 'recurrence', 'impl', 'pallas', "model.cell='rwkv7' has ('auto'"),
   ),
@@ -208,6 +212,36 @@ def test_heads_on_several_devices_share_no_scale():
   raw = config_lib.default('gated_deltanet')
   raw.cell.norm_scale, raw.mesh.tensor = True, 2
   with pytest.raises(errors.InputError, match='mesh.tensor=2 devices share'):
+    config_lib.parse(raw)
+
+
+@pytest.mark.parametrize(
+  ('options', 'changes', 'message'),
+  (
+    (
+      {'shared_gate': True},
+      {'mesh.tensor': 2},
+      'cell.shared_gate=True: all heads share it, and mesh.tensor=2 devices',
+    ),
+    (
+      {'value_residual': True},
+      {'mesh.pipe': 2},
+      "cell.value_residual=True: mesh.pipe=2 stages don't send each other",
+    ),
+    (
+      {'value_residual': True},
+      {'model.layers': 1},
+      'cell.value_residual=True: model.layers=1 has no later layer',
+    ),
+  ),
+)
+def test_what_layers_or_heads_of_rwkv7_share_is_on_one_device(
+  options, changes, message
+):
+  raw = config_lib.default('rwkv7')
+  raw.cell.update(options)
+  config_lib.override(raw, changes)
+  with pytest.raises(errors.InputError, match=message):
     config_lib.parse(raw)
 
 

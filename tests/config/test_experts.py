@@ -49,6 +49,10 @@ def parsed(changes):
     ),
     (EXPERTS | {'model.biases': True}, 'model.biases=True: experts have none'),
     (
+      EXPERTS | {'model.mlp': 'channel_mix'},
+      "model.mlp='channel_mix': it reads the step before, and tokens choose",
+    ),
+    (
       EXPERTS | {'remat.layers': 1, 'remat.keep': ('hidden',)},
       "remat.keep=\\('hidden',\\): experts always compute 'hidden' again",
     ),

@@ -24,6 +24,7 @@ from tests.models import test_vision
     ('data.classes', ('a',), 'name two or more classes'),
     ('model.embedding_width', 4, 'embedding_width'),
     ('model.logits_cap', 3.0, 'without a task that reads tokens: leave it at'),
+    ('model.embedding_norm', True, 'without a task that reads tokens: leave'),
     ('mesh.sequence', 2, "task.name='image_classification' needs whole rows"),
     ('recurrence.impl', 'cudnn', "model.cell='attention' has .*'blocked'.$"),
   ),

@@ -145,12 +145,18 @@ def test_the_norm_of_a_state_is_that_of_the_model_s_final_state():
 
 
 def test_each_layer_of_a_hybrid_is_seen_as_its_cell():
-  config = made.config(('gla', 'attention'), model__layers=4)
+  config = made.config(
+    ('rwkv7', 'attention'),
+    model__layers=4,
+    model__mlp='channel_mix',
+    model__mlp_width=4,
+    cell__rwkv7={'value_residual': True},
+  )
   task, params = made.task(config)
   batch = made.batch((9, 9))
   seen = look(task, params, batch)
   assert [row['layer'] for row in summary.gates([seen])] == [0, 2]
-  (_, (_, (state, _))), _ = task.model.apply(
+  (_, (_, ((state, _), _))), _ = task.model.apply(
     {'params': params},
     task.init_state(2),
     batch.tokens_BxL,
@@ -160,8 +166,9 @@ def test_each_layer_of_a_hybrid_is_seen_as_its_cell():
   last = {
     (row['layer'], row['state']): row['last'] for row in summary.states([seen])
   }
-  assert {*last} == {(0, 'memory'), (2, 'memory')} | {
-    (n, name) for n in (1, 3) for name in 'kv'
+  assert {*last} == {
+    *((n, name) for n in (0, 2) for name in ('memory', 'input')),
+    *((n, name) for n in (1, 3) for name in 'kv'),
   }
   for n, whole in enumerate(np.asarray(state.memory_BxHxKxP, float)):
     want = np.sqrt(np.mean(np.sum(whole.reshape(2, -1) ** 2, 1)))

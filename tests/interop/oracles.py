@@ -435,6 +435,70 @@ def gla(state, tokens, keys):
   return state.head('model.norm', 'model.embeddings', x)
 
 
+def rwkv7(state, tokens, keys):
+  """Logits BxLxV of an RWKV-7 of fla, by its config.json."""
+  state = _Tensors(state, keys['norm_eps'])
+  K, first = keys['head_dim'], None
+
+  def norm(name, x, epsilon=keys['norm_eps']):
+    x = x - x.mean(-1, keepdims=True)
+    x = x / np.sqrt((x**2).mean(-1, keepdims=True) + epsilon)
+    weight, bias = state[f'{name}.weight'], state[f'{name}.bias']
+    return x * weight.reshape(-1, *x.shape[3:]) + bias.reshape(-1, *x.shape[3:])
+
+  def earlier(x):
+    return np.concatenate([np.zeros_like(x[:, :1]), x[:, :-1]], 1) - x
+
+  x = state['model.embeddings.weight'][tokens]
+  if keys.get('norm_first', True):
+    x = norm('model.layers.0.pre_norm', x)
+  for n in range(keys['num_hidden_layers']):
+    name = f'model.layers.{n}'
+    h = norm(f'{name}.attn_norm', x)
+
+    def shifted(part, name=name, h=h):
+      return h + earlier(h) * state[f'{name}.attn.x_{part}'][0, 0]
+
+    def low_rank(part, source, between=lambda x: x, name=name, read=shifted):
+      inner = between(
+        state.linear(f'{name}.attn.{part}_lora.lora.0', read(source))
+      )
+      return state.linear(f'{name}.attn.{part}_lora.lora.2', inner)
+
+    r, k, v = (
+      state.linear(f'{name}.attn.{part}_proj', shifted(part)) for part in 'rkv'
+    )
+    w = np.exp(-np.exp(-0.5) * _sigmoid(low_rank('w', 'w', np.tanh)))
+    a = _sigmoid(low_rank('a', 'a'))
+    g = low_rank('g', 'g', _sigmoid)
+    if first is None:
+      first = v
+    else:
+      v = v + (first - v) * _sigmoid(low_rank('v', 'v'))
+    kk = (k * state[f'{name}.attn.k_k']).reshape(*tokens.shape, -1, K)
+    fused = 1e-6 if keys.get('fuse_norm', True) else 0
+    kk = kk / np.sqrt((kk**2).sum(-1, keepdims=True) + fused)
+    k = k * (1 + (a - 1) * state[f'{name}.attn.k_a'])
+    H = kk.shape[2]
+    r, w, k, v, a = (z.reshape(*tokens.shape, H, -1) for z in (r, w, k, v, a))
+    S, o = np.zeros((len(tokens), H, K, v.shape[-1])), np.zeros_like(v)
+    for t in range(tokens.shape[1]):
+      seen = np.einsum('bhkp,bhk->bhp', S, kk[:, t])
+      erased = (a * kk)[:, t, ..., None] * seen[:, :, None]
+      S = w[:, t, ..., None] * S - erased
+      S = S + k[:, t, ..., None] * v[:, t, :, None]
+      o[:, t] = np.einsum('bhkp,bhk->bhp', S, r[:, t])
+    o = norm(f'{name}.attn.g_norm', o, K * keys['norm_eps'])
+    o = o + (r * k * state[f'{name}.attn.r_k']).sum(-1, keepdims=True) * v
+    y = o.reshape(*tokens.shape, -1) * g
+    x = x + state.linear(f'{name}.attn.o_proj', y)
+    h = norm(f'{name}.ffn_norm', x)
+    h = h + earlier(h) * state[f'{name}.ffn.x_k']
+    h = np.maximum(state.linear(f'{name}.ffn.key', h), 0) ** 2
+    x = x + state.linear(f'{name}.ffn.value', h)
+  return norm('model.norm', x) @ state['lm_head.weight'].T
+
+
 def recurrent_gemma(state, tokens, keys):
   """Logits BxLxV of a RecurrentGemma with heads of 8, by its config.json."""
   state = _Tensors(state, keys['rms_norm_eps'])

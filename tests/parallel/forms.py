@@ -33,10 +33,12 @@ CELLS = {
   'min_lstm': {},
   'qrnn': {},
   'rhn': {},
-  'rwkv7': {'heads': 4, 'key_width': 4, 'value_width': 4, 'rank': 4},
+  'rwkv7': {'heads': 4, 'key_width': 4, 'value_width': 4, 'rank': 4}
+  | {'value_residual': True},
   'mamba': {'inner_width': 8, 'key_width': 4, 'rank': 2},
 }
-CARRIED = 'simple_rnn, carried'  # the state goes from batch to batch
+# The state goes from batch to batch, that of the MLP too.
+CARRIED = 'simple_rnn, carried'
 ONE = {'data': 1}
 FORMS = {
   'copies': {'data': 4},
@@ -93,8 +95,9 @@ def config(cell, mesh, width=16):
   raw = config_lib.default((*CELLS[cell],) if patterned else cell)
   raw.data.update(length=LENGTH, batch_size=ROWS, layout='stream')
   raw.data.carry_state = carried
-  mlp_width = 32 if cell == 'simple_rnn' and not carried else 0
+  mlp_width = 32 if cell == 'simple_rnn' else 0
   raw.model.update(width=width, mlp_width=mlp_width, biases=True, norm='layer')
+  raw.model.mlp = 'channel_mix' if carried else 'swiglu'
   raw.cell.update(CELLS[cell])
   raw.model.layers = 4 if patterned else 2
   raw.mesh.update(mesh)

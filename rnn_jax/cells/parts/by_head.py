@@ -46,8 +46,13 @@ class Dense(nn.Module):
 
 
 def product(x_BxLxHxI: jax.Array, kernel_HxIxO: jax.Array) -> jax.Array:
-  """Returns x W of each head, BxLxHxO, in float32: what gates need."""
+  """Returns x W of each head, BxLxHxO, in float32: what gates need.
+
+  All heads read an x of one head, BxLx1xI.
+  """
   x_BxLxHxI = x_BxLxHxI.astype(jnp.float32)
+  if x_BxLxHxI.shape[2] == 1 < kernel_HxIxO.shape[0]:
+    return jnp.einsum('bli,hio->blho', x_BxLxHxI[:, :, 0], kernel_HxIxO)
   return jnp.einsum('blhi,hio->blho', x_BxLxHxI, kernel_HxIxO)
 
 

@@ -56,10 +56,13 @@ def chunk_length(plan: base.Plan) -> int | None:
   return plan.remat_every or plan.chunk_length
 
 
-def unit(x: jax.Array) -> jax.Array:
-  """Returns x / |x| along the last axis, in float32."""
+def unit(x: jax.Array, epsilon: float = EPSILON) -> jax.Array:
+  """Returns x / |x| along the last axis, in float32.
+
+  `epsilon` is added to the squared length.
+  """
   x = x.astype(jnp.float32)
-  return x * jax.lax.rsqrt(jnp.sum(x * x, -1, keepdims=True) + EPSILON)
+  return x * jax.lax.rsqrt(jnp.sum(x * x, -1, keepdims=True) + epsilon)
 
 
 @dataclasses.dataclass(frozen=True)

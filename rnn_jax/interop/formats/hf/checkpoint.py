@@ -73,7 +73,8 @@ def read(
   if HEAD not in expected:
     stored.pop(HEAD, None)  # a second copy of the embedding
   bundle_lib.check(stored, expected, str(folder), shown=None)
-  arrays = {name: np.empty(x.shape, np.float32) for name, x in like.items()}
+  # What an architecture lacks stays at zero.
+  arrays = {name: np.zeros(x.shape, np.float32) for name, x in like.items()}
   for path in sorted({one.path for one in stored.values()}):
     with _open(path) as file:
       for name in [*file.keys()]:

@@ -363,6 +363,78 @@ def gla():
   return draw(shapes)
 
 
+RWKV7 = {
+  'model_type': 'rwkv7',
+  'vocab_size': V,
+  'hidden_size': 12,
+  'hidden_ratio': 1.5,
+  'num_hidden_layers': 3,
+  'head_dim': 6,
+  'value_dim': 24,
+  'decay_low_rank_dim': 5,
+  'a_low_rank_dim': 4,
+  'gate_low_rank_dim': 7,
+  'v_low_rank_dim': 3,
+  'norm_eps': 1e-4,
+  'fuse_norm': False,
+}
+RWKV7_LAYER = {
+  'attn_norm.weight': (12,),
+  'attn_norm.bias': (12,),
+  'ffn_norm.weight': (12,),
+  'ffn_norm.bias': (12,),
+  **{f'attn.x_{part}': (1, 1, 12) for part in 'rwkvag'},
+  'attn.k_k': (12,),
+  'attn.k_a': (12,),
+  'attn.r_k': (2, 6),
+  'attn.r_proj.weight': (12, 12),
+  'attn.k_proj.weight': (12, 12),
+  'attn.v_proj.weight': (24, 12),
+  'attn.o_proj.weight': (12, 24),
+  'attn.w_lora.lora.0.weight': (5, 12),
+  'attn.w_lora.lora.2.weight': (12, 5),
+  'attn.w_lora.lora.2.bias': (12,),
+  'attn.a_lora.lora.0.weight': (4, 12),
+  'attn.a_lora.lora.2.weight': (12, 4),
+  'attn.a_lora.lora.2.bias': (12,),
+  'attn.g_lora.lora.0.weight': (7, 12),
+  'attn.g_lora.lora.2.weight': (24, 7),
+  'attn.g_norm.weight': (24,),
+  'attn.g_norm.bias': (24,),
+  'ffn.x_k': (12,),
+  'ffn.key.weight': (32, 12),
+  'ffn.value.weight': (12, 32),
+}
+RWKV7_MIX = {  # of all layers but the first
+  'attn.v_lora.lora.0.weight': (3, 12),
+  'attn.v_lora.lora.2.weight': (24, 3),
+  'attn.v_lora.lora.2.bias': (24,),
+}
+
+
+def rwkv7(keys=RWKV7):
+  """Tensors of RWKV7, or of a variant."""
+  shapes = {
+    'model.embeddings.weight': (V, 12),
+    'model.norm.weight': (12,),
+    'model.norm.bias': (12,),
+    'lm_head.weight': (V, 12),
+  }
+  own = {
+    'attn.a_lora.lora.0.weight': (keys['a_low_rank_dim'], 12),
+    'attn.a_lora.lora.2.weight': (12, keys['a_low_rank_dim']),
+  }
+  if inner := keys.get('intermediate_size'):
+    own |= {'ffn.key.weight': (inner, 12), 'ffn.value.weight': (12, inner)}
+  for n in range(keys['num_hidden_layers']):
+    for name, shape in (RWKV7_LAYER | own | (RWKV7_MIX if n else {})).items():
+      shapes[f'model.layers.{n}.{name}'] = shape
+  if keys.get('norm_first', True):
+    shapes['model.layers.0.pre_norm.weight'] = (12,)
+    shapes['model.layers.0.pre_norm.bias'] = (12,)
+  return draw(shapes)
+
+
 RECURRENT_GEMMA = {
   'model_type': 'recurrent_gemma',
   'vocab_size': V,

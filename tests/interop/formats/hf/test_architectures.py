@@ -3,6 +3,8 @@
 import dataclasses
 import json
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -11,9 +13,11 @@ from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data.text import tokenizer
 from rnn_jax.runs import bundle as bundle_lib
+from rnn_jax.training import loop
 from tests.interop import oracles
 from tests.interop.formats.hf import folders
 from tests.support import bundles
+from tests.support import launchers
 
 TOKENS = np.random.default_rng(1).integers(0, folders.V, (2, 18))
 QKV = ('q_proj', 'k_proj', 'v_proj')
@@ -37,6 +41,7 @@ OTHERS = {
   'gated_deltanet': (oracles.deltanet, folders.GATED_DELTANET),
   'delta_net': (oracles.deltanet, folders.DELTANET),
   'gla': (oracles.gla, folders.GLA),
+  'rwkv7': (oracles.rwkv7, folders.RWKV7),
   'recurrent_gemma': (oracles.recurrent_gemma, folders.RECURRENT_GEMMA),
   'qwen3_next': (oracles.qwen3_next, folders.QWEN3_NEXT),
 }
@@ -48,7 +53,14 @@ def make(case):
     oracle, keys = OTHERS[case]
     if case in ('mixtral', 'qwen3_moe'):
       return oracle, keys, folders.experts(case == 'qwen3_moe')
-    if case in ('mamba2', 'xlstm', 'gla', 'recurrent_gemma', 'qwen3_next'):
+    if case in (
+      'mamba2',
+      'xlstm',
+      'gla',
+      'rwkv7',
+      'recurrent_gemma',
+      'qwen3_next',
+    ):
       return oracle, keys, getattr(folders, case)()
     if case.startswith('mamba'):
       return oracle, keys, folders.mamba(case != 'mamba')
@@ -77,6 +89,74 @@ def test_the_logits_of_the_equations_and_the_folder_back(case, tmp_path):
     out = folders.export(given, tmp_path / name)
     folders.assert_same(out, folder)
     bundles.assert_same(folders.read(out), bundle)
+
+
+@pytest.mark.parametrize(
+  'keys',
+  (
+    {'norm_first': False, 'fuse_norm': True},
+    {'num_hidden_layers': 1, 'a_low_rank_dim': 5, 'value_dim': [24]},
+    {'head_dim': None, 'num_heads': 2, 'intermediate_size': 20},
+  ),
+  ids='-'.join,
+)
+def test_variants_of_rwkv7(keys, tmp_path):
+  keys = folders.RWKV7 | keys
+  folder = folders.write(tmp_path / 'in', keys, folders.rwkv7(keys))
+  bundle = folders.read(folder)
+  keys['head_dim'] = 6
+  got = bundles.logits(bundle, TOKENS)
+  want = oracles.rwkv7(folders.stored(folder), TOKENS, keys)
+  np.testing.assert_allclose(got, want, rtol=0, atol=1e-5)
+  made_here = dataclasses.replace(bundle, kept={})
+  for name, one in (('kept', bundle), ('made', made_here)):
+    out = folders.export(one, tmp_path / name)
+    folders.assert_same(out, folder)
+    bundles.assert_same(folders.read(out), bundle)
+
+
+def test_steps_and_packed_rows_of_rwkv7_are_the_row(tmp_path):
+  folder = folders.write(tmp_path / 'in', folders.RWKV7, folders.rwkv7())
+  bundle = folders.read(folder)
+  model, (rows, length) = bundles.model(bundle), TOKENS.shape
+
+  @jax.jit
+  def run(params, tokens):
+    def step(state, token_B):
+      state, y = model.apply(params, state, token_B[:, None])
+      return state, y[:, 0]
+
+    state = model.apply({}, rows, method='init_state')
+    _, steps = jax.lax.scan(step, state, tokens.T)
+    packed = tokens.reshape(1, -1)
+    starts = jnp.zeros(packed.shape, jnp.int32).at[:, ::length].set(1)
+    fresh = model.apply({}, 1, method='init_state')
+    _, y = model.apply(params, fresh, packed, starts)
+    return steps.swapaxes(0, 1), y.reshape(rows, length, -1)
+
+  want = oracles.rwkv7(folders.rwkv7(), TOKENS, folders.RWKV7)
+  for got in run({'params': bundle.params}, jnp.array(TOKENS)):
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-5)
+
+
+def test_what_rwkv7_lacks_is_named(tmp_path):
+  folder = folders.write(tmp_path / 'in', folders.RWKV7, folders.rwkv7())
+  bundle = folders.read(folder)
+  for section, option, named in (
+    ('cell', {'shared_gate': False}, r'cell\.shared_gate=False, not True'),
+    ('cell', {'value_residual': False}, r'value_residual=False, not True'),
+    ('cell', {'norm_epsilon': 1e-3}, r'norm_epsilon=0\.001, not 0\.0006'),
+    ('cell', {'key_epsilon': 1e-3}, r'key_epsilon=0\.001, not 1e-06'),
+    ('model', {'mlp': 'relu'}, "mlp='relu', not 'channel_mix'"),
+    ('model', {'norm': 'rms'}, "norm='rms', not 'layer'"),
+    ('model', {'biases': True}, 'biases=True, not False'),
+  ):
+    own = dataclasses.replace(getattr(bundle.config, section), **option)
+    config = dataclasses.replace(bundle.config, **{section: own})
+    with pytest.raises(errors.InputError, match=named):
+      folders.export(
+        dataclasses.replace(bundle, config=config), tmp_path / 'out'
+      )
 
 
 PERIOD = ('rg_lru', 'rg_lru', 'attention')
@@ -243,6 +323,18 @@ def test_a_model_of_configs_is_a_qwen3_next(tmp_path):
       {'rope_parameters': {'partial_rotary_factor': 0.4}},
       'partial_rotary_factor=0.4: 3 of 8 channels',
     ),
+    ('rwkv7', {'hidden_act': 'relu'}, r"hidden_act='relu': only \['sqrelu'\]"),
+    ('rwkv7', {'norm_bias': False}, r'norm_bias=False: only \[True\]'),
+    ('rwkv7', {'attn': {'layers': [1]}}, 'attn=.*only null'),
+    ('rwkv7', {'head_dim': 5}, 'head_dim=5: it must divide hidden_size=12'),
+    ('rwkv7', {'num_heads': 3}, r'num_heads=3: only \[2\]'),
+    ('rwkv7', {'head_dim': None}, 'num_heads=None: it must divide'),
+    (
+      'rwkv7',
+      {'value_dim': [12, 24, 24]},
+      r'value_dim=\[12, 24, 24\]: give on',
+    ),
+    ('rwkv7', {'value_dim': 18}, 'value_dim=18: give a multiple of hidden'),
     ('llama', {'rope_theta': 0.0}, 'rope_theta=0.0: give a number above 1'),
     ('mixtral', {'num_experts_per_tok': 1}, 'num_experts_per_tok=1: the only'),
     ('mixtral', {'num_local_experts': 1}, 'num_local_experts=1: give 2'),
@@ -294,3 +386,38 @@ def test_variants_are_refused_by_name(case, keys, named, tmp_path):
   _, own, _ = make(case)
   with pytest.raises(errors.InputError, match=named):
     folders.read(folders.write(tmp_path / 'in', own | keys, {}))
+
+
+@pytest.mark.slow
+def test_an_rwkv7_writes_and_is_trained(tmp_path):
+  def run(*arguments):
+    code, out, err = launchers.run(*arguments)
+    assert code == 0, err
+    return out
+
+  own = folders.write(tmp_path / 'in', folders.RWKV7, folders.rwkv7())
+  form, workdir = '--format=hf', f'--workdir={tmp_path / "run"}'
+  run('convert', f'--input={own}', form, workdir)
+  out = run('generate', workdir, '--prompt=1 2 3', '--max_new_tokens=4')
+  assert len(out.split()) >= 4
+  bundle = bundle_lib.read(tmp_path / 'run', 'latest')
+  raw = config_lib.default('rwkv7', source='text', layout='packed')
+  for name in ('model', 'cell'):
+    raw[name].update(config_lib.to_dict(bundle.config)[name])
+  (tmp_path / 'a.txt').write_text('3 5 8 13 21 34 55 ' * 40)
+  raw.data.update(path=str(tmp_path / 'a.txt'), tokenizer='numbers')
+  raw.data.update(vocabulary=folders.V, length=16, batch_size=2, workers=0)
+  raw.data.update(splits=(100, 0, 0), split_by='position')
+  raw.schedule.warmup_steps = raw.sample.new_tokens = raw.evaluate.every = 0
+  raw.train.steps = 1
+  loop.train(config_lib.parse(raw), str(tmp_path / 'run'))
+  out = tmp_path / 'out'
+  run('export', workdir, form, f'--output={out}', '--checkpoint=latest')
+  state, trained = folders.stored(out), bundle_lib.read(tmp_path / 'run', 1)
+  assert not np.array_equal(
+    state['model.layers.0.ffn.x_k'],
+    folders.stored(own)['model.layers.0.ffn.x_k'],
+  )
+  want = oracles.rwkv7(state, TOKENS, folders.RWKV7)
+  got = bundles.logits(trained, TOKENS)
+  np.testing.assert_allclose(got, want, rtol=0, atol=1e-5)

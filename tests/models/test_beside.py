@@ -1,0 +1,157 @@
+"""What goes from layer to layer beside x: the values of RWKV-7's first layer.
+
+tests/interop/formats/hf/test_architectures.py compares the numbers of such a
+model with its equations.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rnn_jax import config as config_lib
+from rnn_jax.inference import layers
+from rnn_jax.models import language_model
+from tests.support import draws
+
+B, L, V, D = 2, 9, 7, 6
+CLOSE = 1e-5  # measured: 1.5e-6, of the largest number of each array
+RWKV7 = {'heads': 2, 'key_width': 3, 'value_width': 4, 'rank': 2}
+RWKV7 |= {'value_rank': 3, 'value_residual': True}
+HYBRID = ('lstm', 'rwkv7')
+
+
+def build(cells='rwkv7', **changes):
+  """A small model of four layers, `section__key=value` changed."""
+  raw = config_lib.default(cells)
+  raw.model.update(width=D, layers=4, mlp='channel_mix', mlp_width=5)
+  raw.data.length = L
+  raw.recurrence.chunk_length = 4  # compiles faster than 64
+  if cells == HYBRID:
+    raw.cell.rwkv7.update(RWKV7)
+    raw.cell.lstm.state_width = 4
+  else:
+    raw.cell.update(RWKV7)
+  for key, value in changes.items():
+    section, _, name = key.partition('__')
+    raw[section][name] = value
+  return language_model.from_config(config_lib.parse(raw), V)
+
+
+def inputs():
+  tokens = np.random.default_rng(0).integers(V, size=(B, L))
+  starts = np.zeros((B, L), np.int32)
+  starts[1, 4] = 1
+  return jnp.asarray(tokens), jnp.asarray(starts)
+
+
+@functools.cache
+def drawn(cells):
+  """A model's parameters, and a state that isn't zero."""
+  model = build(cells)
+  state = model.apply({}, B, method='init_state')
+  params = draws.parameters(model.init, state, inputs()[0])['params']
+  return params, jax.tree.map(lambda s: draws.normal(*s.shape, seed=1), state)
+
+
+def both_ways(model, cells):
+  """((State, logits), gradients of parameters and state) of a row."""
+
+  @jax.jit
+  def run(params, state):
+    def apply(params, state):
+      return model.apply({'params': params}, state, *inputs())
+
+    out, back = jax.vjp(apply, params, state)
+    return out, back(jax.tree.map(jnp.cos, out))
+
+  return run(*drawn(cells))
+
+
+@functools.cache
+def usual(cells):
+  return both_ways(build(cells), cells)
+
+
+def assert_close(got, want):
+  for a, b in zip(*map(jax.tree.leaves, (got, want)), strict=True):
+    np.testing.assert_allclose(a, b, rtol=0, atol=CLOSE * max(1, abs(b).max()))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  'changes',
+  (
+    {'remat__layers': 2, 'recurrence__impl': 'scan', 'remat__every': 4},
+    {'remat__layers': 1, 'remat__stored_layers': 1},
+  ),
+  ids=str,
+)
+def test_rematerialized_layers_have_the_numbers_of_stored_ones(changes):
+  if 'recurrence__impl' in changes:
+    changes = changes | {'recurrence__chunk_length': 0}
+  assert_close(both_ways(build(**changes), 'rwkv7'), usual('rwkv7'))
+
+
+@pytest.mark.parametrize('cells', ('rwkv7', HYBRID))
+def test_steps_of_layers_by_themselves_are_the_row(cells):
+  params, (position, (_, stacked)) = drawn(cells)
+  model, tokens, starts = layers.for_inference(build(cells)), *inputs()
+  entries = stacked if cells == HYBRID else (stacked,)
+  state = tuple(
+    jax.tree.map(lambda s, n=n: s[n], entry)
+    for n in range(4 // len(entries))
+    for entry in entries
+  )
+  state = position, state
+  run, logits = jax.jit(model.apply), []
+  own = {'params': layers.unstack(params)}
+  for t in range(L):
+    now = slice(t, t + 1)
+    state, one = run(own, state, tokens[:, now], starts[:, now])
+    logits.append(one)
+  (_, want), _ = usual(cells)
+  assert_close(jnp.concatenate(logits, 1), want)
+
+
+@pytest.mark.parametrize('cells', ('rwkv7', HYBRID))
+def test_only_its_values_leave_a_layer_without_an_output(cells):
+  params, state = drawn(cells)
+  model = build(cells)
+
+  @jax.jit
+  def slopes(params):
+    def total(params):
+      blocks = params['stack']['blocks']
+      own = blocks['entry_1'] if cells == HYBRID else blocks
+      output = own['cell']['output']
+      output['kernel'] = output['kernel'].at[0].set(0)
+      out = model.apply({'params': params}, state, *inputs())
+      return jnp.sum(jnp.cos(out[1]))
+
+    return jax.grad(total)(jax.tree.map(jnp.asarray, params))
+
+  blocks = slopes(params)['stack']['blocks']
+  cell = (blocks['entry_1'] if cells == HYBRID else blocks)['cell']
+  sizes = {
+    name: [float(abs(x[n]).max()) for n in (0, 1)]
+    for name, x in ((name, jax.tree.leaves(x)[0]) for name, x in cell.items())
+  }
+  assert sizes.pop('projections_v')[0] > 1e-3
+  assert sizes.pop('shift')[0] > 1e-3  # of the values
+  assert sizes.pop('output')[1] > 1e-3
+  for first, second in sizes.values():
+    assert first == 0 < second
+
+
+def test_in_16_bits_states_are_float32():
+  params, state = drawn('rwkv7')
+  model = build(train__precision='bfloat16')
+  run = functools.partial(model.apply, {'params': params}, state)
+  new, logits = jax.eval_shape(run, *inputs())
+  assert logits.dtype == jnp.float32
+  assert jax.tree.map(lambda x: (x.shape, x.dtype), new) == jax.tree.map(
+    lambda x: (x.shape, x.dtype), state
+  )
