@@ -49,6 +49,12 @@ WITHOUT_EFFECT = (
     "model.norm='rms': leave it at False",
   ),
   ({}, 'model.norm_plus_one', True, 'model.norm_scale=True: leave it at False'),
+  (
+    {'model__block': 'normed'},
+    'model.embedding_norm',
+    True,
+    "block 'normed' norms its inputs: give False",
+  ),
   ({}, 'evaluate.segment_bytes', 99, "data.layout='buckets' does not use it"),
   ({'model__cell': 'bdh'}, 'remat.every', 16, "use 'scan'"),
   ({'model__cell': 'bdh'}, 'remat.every', 'sqrt', "use 'scan'"),

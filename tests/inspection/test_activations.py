@@ -155,7 +155,8 @@ def test_each_layer_of_a_hybrid_is_seen_as_its_cell():
   task, params = made.task(config)
   batch = made.batch((9, 9))
   seen = look(task, params, batch)
-  assert [row['layer'] for row in summary.gates([seen])] == [0, 2]
+  of_layers = [row['layer'] for row in summary.gates([seen])]
+  assert of_layers == [0, 0, 2, 2]  # keep and write
   (_, (_, ((state, _), _))), _ = task.model.apply(
     {'params': params},
     task.init_state(2),

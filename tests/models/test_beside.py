@@ -17,7 +17,9 @@ from rnn_jax.models import language_model
 from tests.support import draws
 
 B, L, V, D = 2, 9, 7, 6
-CLOSE = 1e-5  # measured: 1.5e-6, of the largest number of each array
+# Of the largest number of each array.
+CLOSE = 1e-5  # measured: 1.5e-6
+SLOPES = 8e-5  # measured: 1.2e-5, with jax 0.12 2.1e-5
 RWKV7 = {'heads': 2, 'key_width': 3, 'value_width': 4, 'rank': 2}
 RWKV7 |= {'value_rank': 3, 'value_residual': True}
 HYBRID = ('lstm', 'rwkv7')
@@ -75,9 +77,9 @@ def usual(cells):
   return both_ways(build(cells), cells)
 
 
-def assert_close(got, want):
+def assert_close(got, want, close=CLOSE):
   for a, b in zip(*map(jax.tree.leaves, (got, want)), strict=True):
-    np.testing.assert_allclose(a, b, rtol=0, atol=CLOSE * max(1, abs(b).max()))
+    np.testing.assert_allclose(a, b, rtol=0, atol=close * max(1, abs(b).max()))
 
 
 @pytest.mark.slow
@@ -92,7 +94,9 @@ def assert_close(got, want):
 def test_rematerialized_layers_have_the_numbers_of_stored_ones(changes):
   if 'recurrence__impl' in changes:
     changes = changes | {'recurrence__chunk_length': 0}
-  assert_close(both_ways(build(**changes), 'rwkv7'), usual('rwkv7'))
+  out, slopes = both_ways(build(**changes), 'rwkv7')
+  assert_close(out, usual('rwkv7')[0])
+  assert_close(slopes, usual('rwkv7')[1], SLOPES)
 
 
 @pytest.mark.parametrize('cells', ('rwkv7', HYBRID))

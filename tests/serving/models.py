@@ -48,6 +48,8 @@ def generator(
   raw = config_lib.default(names.get(cell, cell))
   layers = len(raw.model.cells) or 1
   raw.model.update(layers=layers, width=8, mlp_width=8)
+  if cell == 'hybrid':
+    raw.model.mlp = 'channel_mix'  # which has a state
   raw.cell.update(options)
   if learned:
     raw.model.update(positions='learned', max_positions=40)
