@@ -41,8 +41,8 @@ from rnn_jax.ops import precision
 from rnn_jax.ops.delta import chunked as delta_chunked
 from rnn_jax.ops.delta import native as delta_native
 
-IMPLS = ('auto', 'step', 'scan', 'chunked', 'native')
-MULTIPLYING = ('auto', 'chunked')  # those with matmuls
+IMPLS = ('auto', 'step', 'scan', 'chunked', 'native', 'pallas')
+MULTIPLYING = precision.MULTIPLYING
 CHUNK = 64
 
 _einsum = functools.partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)
@@ -172,6 +172,9 @@ def _run(arrays, others, starts, options):
     'native': functools.partial(
       delta_native.run, segment=chunk_length or delta_native.SEGMENT
     ),
+    'pallas': functools.partial(
+      _pallas, chunk_length=chunk_length, operands=operands
+    ),
   }
   state, y = forms[impl](state, q, k, v, a, tuple(others))
   return state, y.astype(dtype)
@@ -236,6 +239,12 @@ def _outer(x_BxHxK, y_BxHxP):
 def _single(state, q, k, v, a, others):
   state, y = _step(state, [x[:, 0] for x in (q, k, v, a, *others)])
   return state, y[:, None]
+
+
+def _pallas(*arrays, chunk_length, operands):
+  from rnn_jax.ops.delta import pallas as delta_pallas
+
+  return delta_pallas.run(*arrays, chunk_length, operands)
 
 
 def _scan(state, q, k, v, a, others):

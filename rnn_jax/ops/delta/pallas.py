@@ -1,0 +1,303 @@
+"""The delta rule on a GPU: a Pallas kernel carries the state through blocks.
+
+The equations are those of chunked.py, whose blocks are parallel but for the
+state S before each. With u the rows that a block writes by w, and in the general
+form v those that it writes by k,
+
+    u = own + weights S      S <- diag(b) S + w^T u + k^T v
+    y = q S + A [v; u]
+
+One kernel, parallel over rows, heads and columns of the state, keeps a tile of
+K x P' in registers through all blocks of a chunk, and stores u and S. With D the
+gradient of the state after a block, the backward pass has the same equations:
+
+    e = A_u^T dy + w D       D <- diag(b) D + weights^T e + q^T dy
+
+so that the same kernel, from the last block to the first, stores e and D. The
+rest has no order, and is left to XLA's matmuls:
+
+    d_own = e    d_weights = e S^T    dw = u D^T    db = sum_P D * S
+    dq = dy S^T  dA = dy [v; u]^T     dk = v D^T    dv = A_v^T dy + k D
+
+A chunk is as long as memory allows, so that there are few launches: a backward
+pass holds what a chunk's blocks are made from.
+
+Shapes, of BH rows and heads, N blocks of c steps, W writers: b NxBHx1xK; w, k,
+q, weights NxBHxcxK; own, u, v NxBHxcxP; A NxBHxWxcxc; S, D NxBHxKxP.
+Source: Yang et al., "Parallelizing Linear Transformers with the Delta Rule over
+Sequence Length", 2024.
+"""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton as plgpu
+
+from rnn_jax.ops import precision
+from rnn_jax.ops.delta import chunked as delta_chunked
+from rnn_jax.ops.gla import pallas as gla_pallas
+from rnn_jax.ops.gla.pallas import tiles
+
+LONGEST = 64  # steps of a block
+MANY = 256  # programs that keep a large GPU busy
+MEMORY = 2**30  # bytes that the blocks of a chunk may take
+
+
+def run(
+  state: jax.Array,
+  q: jax.Array,
+  k: jax.Array,
+  v: jax.Array,
+  a: jax.Array,
+  others: tuple[jax.Array, ...],
+  chunk_length: int | None = None,
+  operands: str = 'float32',
+) -> tuple[jax.Array, jax.Array]:
+  """Runs either recurrence over time, as delta_chunked.run.
+
+  Args:
+    state: BxHxKxP, before the first step.
+    q: BxLxHxK.
+    k: BxLxHxK.
+    v: BxLxHxP.
+    a: the decays, BxLxHxK or BxLxHx1.
+    others: (beta BxLxH,), or (r, w) of the general form.
+    chunk_length: steps between stored states, rounded up to whole blocks; None:
+      as many as MEMORY allows.
+    operands: one of precision.RECURRENT, the format of the matmuls' operands.
+
+  Returns:
+    (state BxHxKxP, y BxLxHxP), float32.
+
+  Raises:
+    NotImplementedError: the device isn't a GPU, or K or P is above
+      gla_pallas.WIDEST.
+  """
+  gla_pallas.check_device()
+  gla_pallas.check_widths(q.shape[-1], v.shape[-1])
+  return delta_chunked.run(
+    state,
+    q,
+    k,
+    v,
+    a,
+    others,
+    chunk_length or _chunk_length(q.shape, v.shape[-1], len(others)),
+    operands,
+    LONGEST,
+    functools.partial(_carry, gla_pallas.interpreted()),
+  )
+
+
+def _chunk_length(shape, P, writers):
+  """Returns the steps of a chunk whose blocks take MEMORY."""
+  B, _, H, K = shape
+  joins = LONGEST.bit_length() - 1
+  step = 4 * B * H * (joins * (writers + 2) * K + 8 * P)
+  return max(LONGEST, MEMORY // step)
+
+
+class _Plan(NamedTuple):
+  """The static arguments that the kernel is specialized on."""
+
+  operands: str
+  interpret: bool
+  N: int
+  rows: int  # of all heads
+  c: int
+  K: int
+  P: int
+
+  @property
+  def stored(self):
+    return tiles.stored(self.operands)
+
+  @property
+  def high(self):
+    """One program's share of P."""
+    widest = 64 if self.rows * (self.P // 64) >= MANY else 32
+    return min(self.P, widest)
+
+  def multiply(self, spec, x, y):
+    return precision.einsum(spec, x, y, self.operands)
+
+
+def _carry(interpret, operands, state, blocks):
+  """A delta_chunked.Carry; pads to what the kernel's matmuls need."""
+  rows, (_, W, c, K), P = len(state), blocks.writers.shape, state.shape[-1]
+  steps, keys, values = (
+    max(tiles.SUB, pl.next_power_of_2(n)) - n for n in (c, K, P)
+  )
+
+  def pad(x, last, steps=steps):
+    # Appended steps and keys write nothing and read nothing.
+    widths = [(0, 0)] * (x.ndim - 2) + [(0, steps), (0, last)]
+    return jnp.pad(x, widths).reshape(-1, rows, *_padded(x, steps, last))
+
+  decay = jnp.broadcast_to(blocks.decay, (*blocks.decay.shape[:2], K))
+  padded = delta_chunked.Blocks(
+    decay=pad(decay, keys, 0),
+    writers=pad(blocks.writers, keys),
+    own=pad(blocks.own, values),
+    weights=pad(blocks.weights, keys),
+    readers=pad(blocks.readers, keys),
+    scores=pad(blocks.scores, steps),
+  )
+  plan = _Plan(
+    operands=operands,
+    interpret=interpret,
+    N=len(padded.decay),
+    rows=rows,
+    c=c + steps,
+    K=K + keys,
+    P=P + values,
+  )
+  state = jnp.pad(state, [(0, 0), (0, keys), (0, values)])
+  state, y = _run(plan, state, padded)
+  return state[:, :K, :P], y[:, :, :c, :P].reshape(-1, c, P)
+
+
+def _padded(x, steps, last):
+  return *x.shape[1:-2], x.shape[-2] + steps, x.shape[-1] + last
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _run(plan, state, blocks):
+  return _forward(plan, state, blocks)[0]
+
+
+def _forward(plan, state, blocks):
+  given, by = blocks.own[:, :, :-1], blocks.writers[:, :, :-1]
+  u, states, last = _states(
+    plan,
+    state,
+    blocks.decay,
+    (blocks.weights, blocks.own[:, :, -1], blocks.writers[:, :, -1]),
+    (by[:, :, 0], given[:, :, 0]) if by.shape[2] else (),
+  )
+  y = plan.multiply('nbik,nbkp->nbip', blocks.readers, states)
+  y += plan.multiply('nbij,nbjp->nbip', blocks.scores[:, :, -1], u)
+  if by.shape[2]:
+    y += plan.multiply('nbij,nbjp->nbip', blocks.scores[:, :, 0], given[:, :, 0])
+  return (last, y), (blocks, u, states)
+
+
+def _backward(plan, residuals, cotangents):
+  blocks, u, states = residuals
+  d_state, dy = cotangents
+  multiply = plan.multiply
+  *_, w = (blocks.writers[:, :, n] for n in range(blocks.writers.shape[2]))
+  d_u = multiply('nbij,nbip->nbjp', blocks.scores[:, :, -1], dy)
+  e, d_states, d_state = _states(
+    plan,
+    d_state,
+    blocks.decay,
+    (w, d_u, blocks.weights),
+    (blocks.readers, dy),
+    reverse=True,
+  )
+  d_decay = jnp.sum(states.astype(jnp.float32) * d_states, -1)[:, :, None]
+  d_own, d_writers = [e.astype(jnp.float32)], [
+    multiply('nbjp,nbkp->nbjk', u, d_states)
+  ]
+  d_scores = [multiply('nbip,nbjp->nbij', dy, u)]
+  if blocks.writers.shape[2] > 1:
+    by, given, scores = (
+      x[:, :, 0] for x in (blocks.writers, blocks.own, blocks.scores)
+    )
+    d_given = multiply('nbij,nbip->nbjp', scores, dy)
+    d_given += multiply('nbjk,nbkp->nbjp', by, d_states)
+    d_own.insert(0, d_given)
+    d_writers.insert(0, multiply('nbjp,nbkp->nbjk', given, d_states))
+    d_scores.insert(0, multiply('nbip,nbjp->nbij', dy, given))
+  d_blocks = delta_chunked.Blocks(
+    decay=d_decay,
+    writers=jnp.stack(d_writers, 2),
+    own=jnp.stack(d_own, 2),
+    weights=multiply('nbip,nbkp->nbik', e, states),
+    readers=multiply('nbip,nbkp->nbik', dy, states),
+    scores=jnp.stack(d_scores, 2),
+  )
+  return d_state, d_blocks
+
+
+_run.defvjp(_forward, _backward)
+
+
+def _states(plan, state, decay, chained, given, reverse=False):
+  """Runs the state over all blocks.
+
+  Args:
+    plan: the shapes.
+    state: BHxKxP, before the first block.
+    decay: NxBHx1xK.
+    chained: (weights, own, writers): rows that depend on the state.
+    given: (writers, rows) that don't, or ().
+    reverse: whether to run from the last block to the first.
+
+  Returns:
+    (rows NxBHxcxP, the state before each block NxBHxKxP, the last BHxKxP);
+    before and last in the direction of the run.
+  """
+  N, K, high = plan.N, plan.K, plan.high
+  weights, own, writers = chained
+  factors = [x.astype(plan.stored) for x in (weights, writers, *given)]
+  of_keys = pl.BlockSpec((N, None, plan.c, K), lambda p, row: (0, row, 0, 0))
+  of_values = pl.BlockSpec(
+    (N, None, plan.c, high), lambda p, row: (0, row, 0, p)
+  )
+  tile = pl.BlockSpec((None, K, high), lambda p, row: (row, 0, p))
+  decays = pl.BlockSpec((N, None, None, K), lambda p, row: (0, row, 0, 0))
+  every = pl.BlockSpec((N, None, K, high), lambda p, row: (0, row, 0, p))
+  shape = jax.ShapeDtypeStruct
+  return pl.pallas_call(
+    functools.partial(_states_kernel, plan=plan, reverse=reverse),
+    grid=(plan.P // high, plan.rows),
+    in_specs=[tile, decays, of_values, of_keys, of_keys]
+    + [of_keys, of_values][: len(given)],
+    out_specs=[of_values, every, tile],
+    out_shape=[
+      shape(own.shape, plan.stored),
+      shape((N, *state.shape), plan.stored),
+      shape(state.shape, jnp.float32),
+    ],
+    interpret=plan.interpret,
+    compiler_params=plgpu.CompilerParams(num_warps=4, num_stages=2),
+    name=f'delta_states{"_reverse" if reverse else ""}',
+  )(state, decay, own, *factors)
+
+
+def _states_kernel(
+  state_ref, decay_ref, own_ref, weights_ref, writers_ref, *refs, plan, reverse
+):
+  *given, rows_ref, states_ref, last_ref = refs
+  parts = [
+    pl.ds(start, min(plan.K, tiles.BLOCK))
+    for start in range(0, plan.K, tiles.BLOCK)
+  ]
+  multiply = functools.partial(tiles.product, plan.operands, plan.interpret)
+
+  def advance(n, state):
+    n = plan.N - 1 - n if reverse else n
+    rows = own_ref[n, :, :].astype(jnp.float32)
+    for keys, part in zip(parts, state, strict=True):
+      states_ref[n, keys, :] = part.astype(states_ref.dtype)
+      rows += multiply(weights_ref[n, :, keys], part)
+    rows_ref[n, :, :] = rows.astype(rows_ref.dtype)
+    new = []
+    for keys, part in zip(parts, state, strict=True):
+      part = decay_ref[n, keys][:, None] * part
+      part += multiply(writers_ref[n, :, keys], rows, (0, 0))
+      if given:
+        by_ref, given_ref = given
+        part += multiply(by_ref[n, :, keys], given_ref[n, :, :], (0, 0))
+      new.append(part)
+    return tuple(new)
+
+  state = tuple(state_ref[keys, :] for keys in parts)
+  state = jax.lax.fori_loop(0, plan.N, advance, state)
+  for keys, part in zip(parts, state, strict=True):
+    last_ref[keys, :] = part
