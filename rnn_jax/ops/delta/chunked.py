@@ -230,9 +230,7 @@ def _blocks(operands, q, k, v, a, *others):
 def _loop(operands, state, blocks):
   """Carries the state through the blocks, one after the other."""
   m, W, c, K = blocks.writers.shape
-  writers, own = (
-    x.reshape(m, W * c, -1) for x in (blocks.writers, blocks.own)
-  )
+  writers, own = (x.reshape(m, W * c, -1) for x in (blocks.writers, blocks.own))
   weights = blocks.weights
   if W > 1:
     weights = jnp.concatenate([jnp.zeros_like(weights), weights], 1)

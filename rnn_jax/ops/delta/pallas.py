@@ -36,14 +36,20 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
+from rnn_jax import target
 from rnn_jax.ops import precision
 from rnn_jax.ops.delta import chunked as delta_chunked
 from rnn_jax.ops.gla import pallas as gla_pallas
+from rnn_jax.ops.gla.mosaic import tiles as mosaic_tiles
 from rnn_jax.ops.gla.pallas import tiles
 
 LONGEST = 64  # steps of a block
+WARPS = 4  # a warpgroup, whose matmuls are of 64 rows
 MANY = 256  # programs that keep a large GPU busy
 MEMORY = 2**30  # bytes that the blocks of a chunk may take
+# KiB of shared memory of a block of threads, by compute capability.
+SHARED = {(8, 0): 163, (9, 0): 227, (10, 0): 227}
+LEAST_SHARED = 99  # of the other GPUs with tensor cores for bfloat16
 
 
 def run(
@@ -112,14 +118,29 @@ class _Plan(NamedTuple):
   P: int
 
   @property
+  def parts(self):
+    """How many bfloat16 numbers make a factor in the kernel."""
+    return mosaic_tiles.PARTS[self.operands]
+
+  @property
   def stored(self):
-    return tiles.stored(self.operands)
+    """The dtype of operands in memory."""
+    return jnp.bfloat16 if self.parts == 1 else jnp.float32
 
   @property
   def high(self):
     """One program's share of P."""
-    widest = 64 if self.rows * (self.P // 64) >= MANY else 32
-    return min(self.P, widest)
+    # Splitting a wider tile into parts takes more registers than there are.
+    many = self.rows * (self.P // 64) >= MANY
+    return min(self.P, 64 if many and self.parts == 1 else 32)
+
+  def stages(self, given):
+    """How many blocks of factors are in shared memory at a time."""
+    widths = (3 * self.K + self.high) if given else 2 * self.K
+    state_and_rows = 2 * tiles.BLOCK * self.high
+    two = 2 * self.parts * (2 * self.c * widths + state_and_rows)
+    limit = SHARED.get(target.capability()[:2], LEAST_SHARED)  # type: ignore[call-overload]
+    return 2 if two <= limit * target.KIB else 1
 
   def multiply(self, spec, x, y):
     return precision.einsum(spec, x, y, self.operands)
@@ -181,7 +202,9 @@ def _forward(plan, state, blocks):
   y = plan.multiply('nbik,nbkp->nbip', blocks.readers, states)
   y += plan.multiply('nbij,nbjp->nbip', blocks.scores[:, :, -1], u)
   if by.shape[2]:
-    y += plan.multiply('nbij,nbjp->nbip', blocks.scores[:, :, 0], given[:, :, 0])
+    y += plan.multiply(
+      'nbij,nbjp->nbip', blocks.scores[:, :, 0], given[:, :, 0]
+    )
   return (last, y), (blocks, u, states)
 
 
@@ -200,9 +223,10 @@ def _backward(plan, residuals, cotangents):
     reverse=True,
   )
   d_decay = jnp.sum(states.astype(jnp.float32) * d_states, -1)[:, :, None]
-  d_own, d_writers = [e.astype(jnp.float32)], [
-    multiply('nbjp,nbkp->nbjk', u, d_states)
-  ]
+  d_own, d_writers = (
+    [e.astype(jnp.float32)],
+    [multiply('nbjp,nbkp->nbjk', u, d_states)],
+  )
   d_scores = [multiply('nbip,nbjp->nbij', dy, u)]
   if blocks.writers.shape[2] > 1:
     by, given, scores = (
@@ -242,62 +266,106 @@ def _states(plan, state, decay, chained, given, reverse=False):
     (rows NxBHxcxP, the state before each block NxBHxKxP, the last BHxKxP);
     before and last in the direction of the run.
   """
-  N, K, high = plan.N, plan.K, plan.high
   weights, own, writers = chained
-  factors = [x.astype(plan.stored) for x in (weights, writers, *given)]
-  of_keys = pl.BlockSpec((N, None, plan.c, K), lambda p, row: (0, row, 0, 0))
-  of_values = pl.BlockSpec(
-    (N, None, plan.c, high), lambda p, row: (0, row, 0, p)
-  )
-  tile = pl.BlockSpec((None, K, high), lambda p, row: (row, 0, p))
-  decays = pl.BlockSpec((N, None, None, K), lambda p, row: (0, row, 0, 0))
-  every = pl.BlockSpec((N, None, K, high), lambda p, row: (0, row, 0, p))
-  shape = jax.ShapeDtypeStruct
+  factors = [_factor(plan, x) for x in (weights, writers, *given)]
+
+  def spec(*block, wide=False):
+    """Blocks of one row; the last axis is divided if it's that of P."""
+    axes = len(block)
+
+    def index(p, row):
+      at = [0] * axes
+      at[block.index(None)], at[-1] = row, p if wide else 0
+      return tuple(at)
+
+    return pl.BlockSpec(block, index)
+
+  N, parts, c, K, high = plan.N, plan.parts, plan.c, plan.K, plan.high
+  tile = spec(None, K, high, wide=True)
+  rows = spec(N, None, c, high, wide=True)
+  of_keys = spec(parts, N, None, c, K)
+  of_values = spec(parts, N, None, c, high, wide=True)
   return pl.pallas_call(
     functools.partial(_states_kernel, plan=plan, reverse=reverse),
     grid=(plan.P // high, plan.rows),
-    in_specs=[tile, decays, of_values, of_keys, of_keys]
-    + [of_keys, of_values][: len(given)],
-    out_specs=[of_values, every, tile],
+    in_specs=[
+      tile,
+      spec(N, None, 1, K),
+      rows,
+      of_keys,
+      of_keys,
+      *(of_keys, of_values)[: len(given)],
+    ],
+    out_specs=[rows, spec(N, None, K, high, wide=True), tile],
     out_shape=[
-      shape(own.shape, plan.stored),
-      shape((N, *state.shape), plan.stored),
-      shape(state.shape, jnp.float32),
+      jax.ShapeDtypeStruct(own.shape, plan.stored),
+      jax.ShapeDtypeStruct((N, *state.shape), plan.stored),
+      jax.ShapeDtypeStruct(state.shape, jnp.float32),
     ],
     interpret=plan.interpret,
-    compiler_params=plgpu.CompilerParams(num_warps=4, num_stages=2),
+    compiler_params=plgpu.CompilerParams(
+      num_warps=WARPS, num_stages=plan.stages(bool(given))
+    ),
     name=f'delta_states{"_reverse" if reverse else ""}',
   )(state, decay, own, *factors)
+
+
+def _factor(plan, x):
+  """Splits a factor of the kernel's products, so that it loads bfloat16."""
+  return jnp.stack(mosaic_tiles.split(x.astype(jnp.float32), plan.parts))
 
 
 def _states_kernel(
   state_ref, decay_ref, own_ref, weights_ref, writers_ref, *refs, plan, reverse
 ):
   *given, rows_ref, states_ref, last_ref = refs
-  parts = [
+  blocks_of_keys = [
     pl.ds(start, min(plan.K, tiles.BLOCK))
     for start in range(0, plan.K, tiles.BLOCK)
   ]
-  multiply = functools.partial(tiles.product, plan.operands, plan.interpret)
+
+  def load(ref, n, columns=slice(None)):
+    return [ref[part, n, :, columns] for part in range(plan.parts)]
 
   def advance(n, state):
     n = plan.N - 1 - n if reverse else n
     rows = own_ref[n, :, :].astype(jnp.float32)
-    for keys, part in zip(parts, state, strict=True):
-      states_ref[n, keys, :] = part.astype(states_ref.dtype)
-      rows += multiply(weights_ref[n, :, keys], part)
+    for keys, block in zip(blocks_of_keys, state, strict=True):
+      states_ref[n, keys, :] = block.astype(states_ref.dtype)
+      factor = mosaic_tiles.split(block, plan.parts)
+      rows += _product(load(weights_ref, n, keys), factor)
     rows_ref[n, :, :] = rows.astype(rows_ref.dtype)
+    factor = mosaic_tiles.split(rows, plan.parts)
     new = []
-    for keys, part in zip(parts, state, strict=True):
-      part = decay_ref[n, keys][:, None] * part
-      part += multiply(writers_ref[n, :, keys], rows, (0, 0))
+    for keys, block in zip(blocks_of_keys, state, strict=True):
+      block = decay_ref[n, 0, keys][:, None] * block
+      block += _product(load(writers_ref, n, keys), factor, (0, 0))
       if given:
         by_ref, given_ref = given
-        part += multiply(by_ref[n, :, keys], given_ref[n, :, :], (0, 0))
-      new.append(part)
+        block += _product(load(by_ref, n, keys), load(given_ref, n), (0, 0))
+      new.append(block)
     return tuple(new)
 
-  state = tuple(state_ref[keys, :] for keys in parts)
+  state = tuple(state_ref[keys, :] for keys in blocks_of_keys)
   state = jax.lax.fori_loop(0, plan.N, advance, state)
-  for keys, part in zip(parts, state, strict=True):
-    last_ref[keys, :] = part
+  for keys, block in zip(blocks_of_keys, state, strict=True):
+    last_ref[keys, :] = block
+
+
+def _product(x, y, axes=(1, 0)):
+  """Returns the matmul of two tiles in parts, in float32.
+
+  Of three parts, six of nine products give 24 bits; of two, three give 16.
+  """
+  pairs = [(i, j) for i in range(len(x)) for j in range(len(x) - i)]
+  pairs.sort(key=sum, reverse=True)  # the smallest first
+  return sum(
+    jax.lax.dot_general(
+      x[i],
+      y[j],
+      (((axes[0],), (axes[1],)), ((), ())),
+      precision=tiles.DEFAULT,
+      preferred_element_type=jnp.float32,
+    )
+    for i, j in pairs
+  )

@@ -49,7 +49,7 @@ class Plan(NamedTuple):
   @property
   def stored(self) -> jax.typing.DTypeLike:
     """The dtype of operands in memory."""
-    return stored(self.operands)
+    return jnp.bfloat16 if self.operands == 'bfloat16' else jnp.float32
 
   @property
   def warps(self) -> int:
@@ -111,25 +111,9 @@ def dot(
   plan: Plan, x: jax.Array, y: jax.Array, axes: tuple[int, int] = (1, 0)
 ) -> jax.Array:
   """Returns the matmul of two tiles over the given axes, in float32."""
-  return product(plan.operands, plan.interpret, x, y, axes)
-
-
-def stored(operands: str) -> jax.typing.DTypeLike:
-  """Returns the dtype of operands in memory, of a format of RECURRENT."""
-  return jnp.bfloat16 if operands == 'bfloat16' else jnp.float32
-
-
-def product(
-  operands: str,
-  interpret: bool,
-  x: jax.Array,
-  y: jax.Array,
-  axes: tuple[int, int] = (1, 0),
-) -> jax.Array:
-  """Returns the matmul of two tiles in a format, with float32 sums."""
-  x, y = x.astype(stored(operands)), y.astype(stored(operands))
-  exact = operands == 'float32'
-  if operands == 'tf32' and interpret:
+  x, y = x.astype(plan.stored), y.astype(plan.stored)
+  exact = plan.operands == 'float32'
+  if plan.operands == 'tf32' and plan.interpret:
     x, y, exact = precision.cut(x), precision.cut(y), True
   return jax.lax.dot_general(
     x,
