@@ -1,26 +1,29 @@
 """The delta rule on a GPU: a Pallas kernel carries the state through blocks.
 
 The equations are those of chunked.py, whose blocks are parallel but for the
-state S before each. With u the rows that a block writes by w, and in the general
-form v those that it writes by k,
+state S before each. With u the rows that a block writes by w, and v those that
+it writes by k in the general form,
 
     u = own + weights S      S <- diag(b) S + w^T u + k^T v
     y = q S + A [v; u]
 
 One kernel, parallel over rows, heads and columns of the state, keeps a tile of
-K x P' in registers through all blocks of a chunk, and stores u and S. With D the
-gradient of the state after a block, the backward pass has the same equations:
+K x P' in registers through all blocks of a chunk, and stores u and S. With D
+the gradient of the state after a block, the backward pass is alike:
 
     e = A_u^T dy + w D       D <- diag(b) D + weights^T e + q^T dy
 
-so that the same kernel, from the last block to the first, stores e and D. The
+so that the same kernel stores e and D, from the last block to the first. The
 rest has no order, and is left to XLA's matmuls:
 
     d_own = e    d_weights = e S^T    dw = u D^T    db = sum_P D * S
     dq = dy S^T  dA = dy [v; u]^T     dk = v D^T    dv = A_v^T dy + k D
 
-A chunk is as long as memory allows, so that there are few launches: a backward
-pass holds what a chunk's blocks are made from.
+All products in the kernel are of bfloat16 numbers with float32 sums, on tensor
+cores: a float32 factor is three of them, 24 bits; one in TF32 two, 16 bits.
+
+A chunk is as long as memory allows, so that there are few launches: the
+backward pass holds what a chunk's blocks are made from.
 
 Shapes, of BH rows and heads, N blocks of c steps, W writers: b NxBHx1xK; w, k,
 q, weights NxBHxcxK; own, u, v NxBHxcxP; A NxBHxWxcxc; S, D NxBHxKxP.
@@ -49,6 +52,7 @@ MANY = 256  # programs that keep a large GPU busy
 MEMORY = 2**30  # bytes that the blocks of a chunk may take
 # KiB of shared memory of a block of threads, by compute capability.
 SHARED = {(8, 0): 163, (9, 0): 227, (10, 0): 227}
+WIDE = 8192  # numbers of a program's tile of the state
 LEAST_SHARED = 99  # of the other GPUs with tensor cores for bfloat16
 
 
@@ -106,7 +110,7 @@ def _chunk_length(shape, P, writers):
   return max(LONGEST, MEMORY // step)
 
 
-class _Plan(NamedTuple):
+class Plan(NamedTuple):
   """The static arguments that the kernel is specialized on."""
 
   operands: str
@@ -130,9 +134,10 @@ class _Plan(NamedTuple):
   @property
   def high(self):
     """One program's share of P."""
-    # Splitting a wider tile into parts takes more registers than there are.
-    many = self.rows * (self.P // 64) >= MANY
-    return min(self.P, 64 if many and self.parts == 1 else 32)
+    # Its tile of the state, and what is split into parts, fit the registers.
+    fitting = WIDE // self.K // (1 if self.parts == 1 else 2)
+    many = self.parts == 1 and self.rows * (self.P // 64) >= MANY
+    return min(self.P, fitting, 64 if many else 32)
 
   def stages(self, given):
     """How many blocks of factors are in shared memory at a time."""
@@ -148,7 +153,7 @@ class _Plan(NamedTuple):
 
 def _carry(interpret, operands, state, blocks):
   """A delta_chunked.Carry; pads to what the kernel's matmuls need."""
-  rows, (_, W, c, K), P = len(state), blocks.writers.shape, state.shape[-1]
+  rows, (*_, c, K), P = len(state), blocks.writers.shape, state.shape[-1]
   steps, keys, values = (
     max(tiles.SUB, pl.next_power_of_2(n)) - n for n in (c, K, P)
   )
@@ -167,7 +172,7 @@ def _carry(interpret, operands, state, blocks):
     readers=pad(blocks.readers, keys),
     scores=pad(blocks.scores, steps),
   )
-  plan = _Plan(
+  plan = Plan(
     operands=operands,
     interpret=interpret,
     N=len(padded.decay),
@@ -192,7 +197,7 @@ def _run(plan, state, blocks):
 
 def _forward(plan, state, blocks):
   given, by = blocks.own[:, :, :-1], blocks.writers[:, :, :-1]
-  u, states, last = _states(
+  u, states, last = run_states(
     plan,
     state,
     blocks.decay,
@@ -214,7 +219,7 @@ def _backward(plan, residuals, cotangents):
   multiply = plan.multiply
   *_, w = (blocks.writers[:, :, n] for n in range(blocks.writers.shape[2]))
   d_u = multiply('nbij,nbip->nbjp', blocks.scores[:, :, -1], dy)
-  e, d_states, d_state = _states(
+  e, d_states, d_state = run_states(
     plan,
     d_state,
     blocks.decay,
@@ -251,7 +256,14 @@ def _backward(plan, residuals, cotangents):
 _run.defvjp(_forward, _backward)
 
 
-def _states(plan, state, decay, chained, given, reverse=False):
+def run_states(
+  plan: Plan,
+  state: jax.Array,
+  decay: jax.Array,
+  chained: tuple[jax.Array, jax.Array, jax.Array],
+  given: tuple[jax.Array, ...],
+  reverse: bool = False,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
   """Runs the state over all blocks.
 
   Args:
@@ -312,7 +324,7 @@ def _states(plan, state, decay, chained, given, reverse=False):
 
 def _factor(plan, x):
   """Splits a factor of the kernel's products, so that it loads bfloat16."""
-  return jnp.stack(mosaic_tiles.split(x.astype(jnp.float32), plan.parts))
+  return jnp.stack(_split(x.astype(jnp.float32), plan.parts))
 
 
 def _states_kernel(
@@ -332,24 +344,37 @@ def _states_kernel(
     rows = own_ref[n, :, :].astype(jnp.float32)
     for keys, block in zip(blocks_of_keys, state, strict=True):
       states_ref[n, keys, :] = block.astype(states_ref.dtype)
-      factor = mosaic_tiles.split(block, plan.parts)
+      factor = _split(block, plan.parts)
       rows += _product(load(weights_ref, n, keys), factor)
     rows_ref[n, :, :] = rows.astype(rows_ref.dtype)
-    factor = mosaic_tiles.split(rows, plan.parts)
+    factor = _split(rows, plan.parts)
     new = []
     for keys, block in zip(blocks_of_keys, state, strict=True):
-      block = decay_ref[n, 0, keys][:, None] * block
-      block += _product(load(writers_ref, n, keys), factor, (0, 0))
+      kept = decay_ref[n, 0, keys][:, None] * block
+      written = _product(load(writers_ref, n, keys), factor, (0, 0))
       if given:
         by_ref, given_ref = given
-        block += _product(load(by_ref, n, keys), load(given_ref, n), (0, 0))
-      new.append(block)
+        written += _product(load(by_ref, n, keys), load(given_ref, n), (0, 0))
+      new.append(kept + written)
     return tuple(new)
 
   state = tuple(state_ref[keys, :] for keys in blocks_of_keys)
   state = jax.lax.fori_loop(0, plan.N, advance, state)
   for keys, block in zip(blocks_of_keys, state, strict=True):
     last_ref[keys, :] = block
+
+
+def _split(x, parts):
+  """Returns bfloat16 arrays that sum to x, as far as `parts` of 8 bits go."""
+  made = []
+  for _ in range(parts - 1):
+    # Rounded as integers: a compiler may optimize rounding to bfloat16 and back
+    # away. Bits cut off instead would make all that is neglected of one sign.
+    bits = jax.lax.bitcast_convert_type(x, jnp.int32) + jnp.int32(2**15)
+    part = jax.lax.bitcast_convert_type(bits & jnp.int32(-(2**16)), jnp.float32)
+    made.append(part.astype(jnp.bfloat16))
+    x = x - part
+  return [*made, x.astype(jnp.bfloat16)]
 
 
 def _product(x, y, axes=(1, 0)):
