@@ -176,7 +176,13 @@ def test_they_have_as_many_parameters_as_documented():
     ('kda', 'cell', 'norm_epsilon', 0.0, 'give a number above 0'),
     ('rwkv7', 'cell', 'rank', 0, 'give 1 or more'),
     ('kda', 'mesh', 'sequence', 2, "model.cell='kda' runs a row on one device"),
-    ('rwkv7', 'recurrence', 'impl', 'pallas', "model.cell='rwkv7' has ('auto'"),
+    (
+      'rwkv7',
+      'recurrence',
+      'impl',
+      'associative',
+      "model.cell='rwkv7' has ('auto'",
+    ),
   ),
 )
 def test_bad_options_are_refused(cell, section, key, value, message):
