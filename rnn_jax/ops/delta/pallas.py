@@ -50,9 +50,9 @@ LONGEST = 64  # steps of a block
 WARPS = 4  # a warpgroup, whose matmuls are of 64 rows
 MANY = 256  # programs that keep a large GPU busy
 MEMORY = 2**30  # bytes that the blocks of a chunk may take
-# KiB of shared memory of a block of threads, by compute capability.
-SHARED = {(8, 0): 163, (9, 0): 227, (10, 0): 227}
 WIDE = 8192  # numbers of a program's tile of the state
+# KiB of shared memory of a block of threads, by compute capability.
+SHARED: dict[tuple[int, ...], int] = {(8, 0): 163, (9, 0): 227, (10, 0): 227}
 LEAST_SHARED = 99  # of the other GPUs with tensor cores for bfloat16
 
 
@@ -122,32 +122,33 @@ class Plan(NamedTuple):
   P: int
 
   @property
-  def parts(self):
+  def parts(self) -> int:
     """How many bfloat16 numbers make a factor in the kernel."""
     return mosaic_tiles.PARTS[self.operands]
 
   @property
-  def stored(self):
+  def stored(self) -> jax.typing.DTypeLike:
     """The dtype of operands in memory."""
     return jnp.bfloat16 if self.parts == 1 else jnp.float32
 
   @property
-  def high(self):
+  def high(self) -> int:
     """One program's share of P."""
     # Its tile of the state, and what is split into parts, fit the registers.
     fitting = WIDE // self.K // (1 if self.parts == 1 else 2)
     many = self.parts == 1 and self.rows * (self.P // 64) >= MANY
     return min(self.P, fitting, 64 if many else 32)
 
-  def stages(self, given):
+  def stages(self, given: bool) -> int:
     """How many blocks of factors are in shared memory at a time."""
     widths = (3 * self.K + self.high) if given else 2 * self.K
     state_and_rows = 2 * tiles.BLOCK * self.high
     two = 2 * self.parts * (2 * self.c * widths + state_and_rows)
-    limit = SHARED.get(target.capability()[:2], LEAST_SHARED)  # type: ignore[call-overload]
+    limit = SHARED.get(target.capability(), LEAST_SHARED)
     return 2 if two <= limit * target.KIB else 1
 
-  def multiply(self, spec, x, y):
+  def multiply(self, spec: str, x: jax.Array, y: jax.Array) -> jax.Array:
+    """Returns an einsum of two factors outside of the kernel."""
     return precision.einsum(spec, x, y, self.operands)
 
 
@@ -160,8 +161,8 @@ def _carry(interpret, operands, state, blocks):
 
   def pad(x, last, steps=steps):
     # Appended steps and keys write nothing and read nothing.
-    widths = [(0, 0)] * (x.ndim - 2) + [(0, steps), (0, last)]
-    return jnp.pad(x, widths).reshape(-1, rows, *_padded(x, steps, last))
+    x = jnp.pad(x, [(0, 0)] * (x.ndim - 2) + [(0, steps), (0, last)])
+    return x.reshape(-1, rows, *x.shape[1:])
 
   decay = jnp.broadcast_to(blocks.decay, (*blocks.decay.shape[:2], K))
   padded = delta_chunked.Blocks(
@@ -186,71 +187,59 @@ def _carry(interpret, operands, state, blocks):
   return state[:, :K, :P], y[:, :, :c, :P].reshape(-1, c, P)
 
 
-def _padded(x, steps, last):
-  return *x.shape[1:-2], x.shape[-2] + steps, x.shape[-1] + last
-
-
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _run(plan, state, blocks):
   return _forward(plan, state, blocks)[0]
 
 
 def _forward(plan, state, blocks):
-  given, by = blocks.own[:, :, :-1], blocks.writers[:, :, :-1]
+  *given, by = _by_writer(blocks.writers)
+  *given_rows, own = _by_writer(blocks.own)
   u, states, last = run_states(
     plan,
     state,
     blocks.decay,
-    (blocks.weights, blocks.own[:, :, -1], blocks.writers[:, :, -1]),
-    (by[:, :, 0], given[:, :, 0]) if by.shape[2] else (),
+    (blocks.weights, own, by),
+    (*given, *given_rows),
   )
+  rows = jnp.stack([*(x.astype(u.dtype) for x in given_rows), u], 2)
   y = plan.multiply('nbik,nbkp->nbip', blocks.readers, states)
-  y += plan.multiply('nbij,nbjp->nbip', blocks.scores[:, :, -1], u)
-  if by.shape[2]:
-    y += plan.multiply(
-      'nbij,nbjp->nbip', blocks.scores[:, :, 0], given[:, :, 0]
-    )
-  return (last, y), (blocks, u, states)
+  y += plan.multiply('nbwij,nbwjp->nbip', blocks.scores, rows)
+  return (last, y), (blocks, rows, states)
+
+
+def _by_writer(x):
+  return [x[:, :, n] for n in range(x.shape[2])]
 
 
 def _backward(plan, residuals, cotangents):
-  blocks, u, states = residuals
+  blocks, rows, states = residuals
   d_state, dy = cotangents
   multiply = plan.multiply
-  *_, w = (blocks.writers[:, :, n] for n in range(blocks.writers.shape[2]))
-  d_u = multiply('nbij,nbip->nbjp', blocks.scores[:, :, -1], dy)
+  *given, by = _by_writer(blocks.writers)
+  d_rows = multiply('nbwij,nbip->nbwjp', blocks.scores, dy)
+  *d_given, d_own = _by_writer(d_rows)
   e, d_states, d_state = run_states(
     plan,
     d_state,
     blocks.decay,
-    (w, d_u, blocks.weights),
+    (by, d_own, blocks.weights),
     (blocks.readers, dy),
     reverse=True,
   )
-  d_decay = jnp.sum(states.astype(jnp.float32) * d_states, -1)[:, :, None]
-  d_own, d_writers = (
-    [e.astype(jnp.float32)],
-    [multiply('nbjp,nbkp->nbjk', u, d_states)],
-  )
-  d_scores = [multiply('nbip,nbjp->nbij', dy, u)]
-  if blocks.writers.shape[2] > 1:
-    by, given, scores = (
-      x[:, :, 0] for x in (blocks.writers, blocks.own, blocks.scores)
-    )
-    d_given = multiply('nbij,nbip->nbjp', scores, dy)
-    d_given += multiply('nbjk,nbkp->nbjp', by, d_states)
-    d_own.insert(0, d_given)
-    d_writers.insert(0, multiply('nbjp,nbkp->nbjk', given, d_states))
-    d_scores.insert(0, multiply('nbip,nbjp->nbij', dy, given))
-  d_blocks = delta_chunked.Blocks(
-    decay=d_decay,
-    writers=jnp.stack(d_writers, 2),
-    own=jnp.stack(d_own, 2),
+  d_given = [
+    x + multiply('nbjk,nbkp->nbjp', writers, d_states)
+    for x, writers in zip(d_given, given, strict=True)
+  ]
+  d_decay = states.astype(jnp.float32) * d_states.astype(jnp.float32)
+  return d_state, delta_chunked.Blocks(
+    decay=jnp.sum(d_decay, -1)[:, :, None],
+    writers=multiply('nbwjp,nbkp->nbwjk', rows, d_states),
+    own=jnp.stack([*d_given, e.astype(jnp.float32)], 2),
     weights=multiply('nbip,nbkp->nbik', e, states),
     readers=multiply('nbip,nbkp->nbik', dy, states),
-    scores=jnp.stack(d_scores, 2),
+    scores=multiply('nbip,nbwjp->nbwij', dy, rows),
   )
-  return d_state, d_blocks
 
 
 _run.defvjp(_forward, _backward)
