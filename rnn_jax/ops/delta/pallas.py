@@ -46,6 +46,7 @@ from rnn_jax.ops.gla import pallas as gla_pallas
 from rnn_jax.ops.gla.mosaic import tiles as mosaic_tiles
 from rnn_jax.ops.gla.pallas import tiles
 
+HOPPER = 9  # compute capability
 LONGEST = 64  # steps of a block
 WARPS = 4  # a warpgroup, whose matmuls are of 64 rows
 MANY = 256  # programs that keep a large GPU busy
@@ -134,10 +135,13 @@ class Plan(NamedTuple):
   @property
   def high(self) -> int:
     """One program's share of P."""
-    # Its tile of the state, and what is split into parts, fit the registers.
-    fitting = WIDE // self.K // (1 if self.parts == 1 else 2)
-    many = self.parts == 1 and self.rows * (self.P // 64) >= MANY
-    return min(self.P, fitting, 64 if many else 32)
+    # Its tile of the state, and what is split into parts, fit the registers;
+    # before Hopper so must the operands of matmuls.
+    if self.parts == 1:
+      many = self.rows * (self.P // 64) >= MANY
+      return min(self.P, WIDE // self.K, 64 if many else 32)
+    widest = 16 if target.capability() < (HOPPER,) else 32
+    return min(self.P, WIDE // 2 // self.K, widest)
 
   def stages(self, given: bool) -> int:
     """How many blocks of factors are in shared memory at a time."""

@@ -140,8 +140,13 @@ def test_a_pass_is_one_kernel(form):
 
 @pytest.mark.cuda
 @pytest.mark.slow
-@pytest.mark.parametrize('name', ('h100', 'a100'))
-@pytest.mark.parametrize('operands', precision.RECURRENT)
+@pytest.mark.parametrize(
+  ('name', 'operands'),
+  (
+    *(('h100', operands) for operands in precision.RECURRENT),
+    ('a100', 'bfloat16'),
+  ),
+)
 def test_the_compiler_finds_registers(name, operands, tmp_path):
   N, rows, c, K, P = 2, 256, 64, 256, 256
   with target.using(name), kernels.writing(tmp_path) as options:
