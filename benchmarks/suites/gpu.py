@@ -1,9 +1,9 @@
 """All that is measured on a GPU, the most wanted first.
 
 Checks first: a fast kernel that is wrong is worth nothing. Then the recurrence
-beside flash-linear-attention's and jax-linear-attention's, the published
-tables, memory as compiled and as allocated, decoding, and the variants of the
-compiled step.
+beside flash-linear-attention's and jax-linear-attention's, the delta rule, the
+published tables, memory as compiled and as allocated, decoding, and the
+variants of the compiled step.
 
   python -m benchmarks.run --suite=gpu --resume [--minutes=8]
 
@@ -12,12 +12,12 @@ its row as soon as it is done. Without a GPU, --rehearse runs all of it (see
 harness/rehearsal.py). gpu_bundle.py packs what a machine without a network
 lacks.
 
-An estimate for an H100 with 16 cores, not measured: 25 minutes, of which a
-quarter is the start of 67 processes, a quarter flash-linear-attention's search
+An estimate for an H100 with 16 cores, not measured: 27 minutes, of which a
+quarter is the start of 76 processes, a quarter flash-linear-attention's search
 for tiles, about 300 programs for each pair of widths, and a third the
 compilation of ours, 10 to 25 seconds a program.
 
-    checks 3   kernels 13   published 4   memory 2   decoding 1   variants 2
+    checks 3   kernels 15   published 4   memory 2   decoding 1   variants 2
 """
 
 import dataclasses
@@ -49,13 +49,19 @@ SHAPES = (  # B, L, H, K, P
   [256, 128, 4, 32, 64],
 )
 KERNELS = 'ours, kernels'
-FLA = ('chunk_gla', 'fused_recurrent_gla')
+FLA = ('chunk_gla', 'fused_recurrent_gla', 'chunk_gated_delta_rule')
 PEERS = {
   'jax-linear-attention': 'jla',
-  **{f'flash-linear-attention, {name}': name for name in FLA},
+  **{f'flash-linear-attention, {name}': name for name in FLA[:2]},
 }
 CHUNKED = 'ours, chunked'  # at the first shapes only
 WHO = {KERNELS: 'pallas', CHUNKED: 'chunked', **PEERS}
+DELTA = 'delta rule, '  # in front of its cases
+DELTA_PEERS = {
+  'flash-linear-attention, chunk_gated_delta_rule': 'chunk_gated_delta_rule'
+}
+DELTA_WHO = {KERNELS: 'pallas', CHUNKED: 'chunked', **DELTA_PEERS}
+DELTA_SHAPES = SHAPES[:2]
 PALLAS = {'recurrence.impl': 'pallas'}
 BFLOAT16 = {'train.precision': 'bfloat16'}
 FORWARD = ('fused', 'kernels')  # of OURS
@@ -140,6 +146,9 @@ def _checks(quick):
     yield _case(f'check: {impl}', 'suites.gpu.check', size, 0, SLOW)
   for name, who in PEERS.items():
     yield _peer(f'check: {name}', 'check', who, {}, quick, 0)
+  for name, who in DELTA_WHO.items():
+    given = (f'check: {DELTA}{name}', 'check_delta', who, {})
+    yield _peer(*given, quick, 0)
 
 
 def _kernels(quick):
@@ -151,6 +160,12 @@ def _kernels(quick):
       small = [1, 16 if who in FLA else 64, 1, *shape[3:]]
       size = {'shape': small if quick else shape}
       label = f'{"x".join(map(str, shape))}: {name}'
+      yield _peer(label, 'passes', who, size, quick, REPEATS)
+  for shape in DELTA_SHAPES:
+    for name, who in DELTA_WHO.items():
+      small = [1, 16 if who in FLA else 64, 1, *shape[3:]]
+      size = {'shape': small if quick else shape, 'rule': 'delta'}
+      label = f'{DELTA}{"x".join(map(str, shape))}: {name}'
       yield _peer(label, 'passes', who, size, quick, REPEATS)
 
 
@@ -277,15 +292,17 @@ PASSES = {'forward': 'forward', 'forward and backward': ''}
 def _compared(rows):
   """Kernels by shape, after the shapes at which a peer is faster."""
   lines, slower, measured = [], [], 0
-  for shape in ('x'.join(map(str, shape)) for shape in SHAPES):
+  of_delta = [f'{DELTA}{"x".join(map(str, shape))}' for shape in DELTA_SHAPES]
+  for shape in [*('x'.join(map(str, shape)) for shape in SHAPES), *of_delta]:
     some = tables.with_prefix(rows, f'{shape}: ')
     for name, row in some.items():
       cells = []
       for label, key in PASSES.items():
         ours, theirs = _passes(some.get(KERNELS), key), _passes(row, key)
         ratio = tables.ratio(theirs, ours)
-        measured += ratio is not None and name in PEERS
-        if ratio is not None and ratio < 1 and name in PEERS:
+        peer = name in PEERS or name in DELTA_PEERS
+        measured += ratio is not None and peer
+        if ratio is not None and ratio < 1 and peer:
           slower.append(f'{name} at {shape}, {label} ({tables.times(ratio)})')
         cells += [tables.timed(theirs), tables.relative(theirs, ours)]
       lines.append([shape, name, *cells, tables.peak_memory(row)])

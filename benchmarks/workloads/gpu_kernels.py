@@ -1,12 +1,14 @@
-"""Gated linear attention on a GPU: ours, and the kernels of others.
+"""The recurrences on a GPU: ours, and the kernels of others.
 
 (B, L, H, K, P), q, k and v in bfloat16, float32 log-decays, from the zero
 state. A row has seconds of a forward and backward pass, with the gradients of
-q, k, v and log a, and under `forward` those of a forward pass. CALLS calls
-are queued at once, so that a device waits for no dispatch that can hide.
+all inputs, and under `forward` those of a forward pass. CALLS calls are queued
+at once, so that a device waits for no dispatch that can hide.
 
-`who` is 'chunked' or another impl of gla.recurrence, 'jla' for
-jax-linear-attention, or a function of flash-linear-attention.
+`rule` is 'gla', gated linear attention, or 'delta', the delta rule with one
+decay a head, float32 rates and keys of norm 1. `who` is 'chunked' or another
+impl of our recurrence, 'jla' for jax-linear-attention, which is compared in
+'gla', or a function of flash-linear-attention.
 """
 
 from collections.abc import Callable
@@ -21,20 +23,25 @@ from benchmarks.workloads import operators
 CALLS = 10
 WARMUPS = 3
 BFLOAT16 = ml_dtypes.bfloat16
+BOUND_DELTA = 4e-2  # where nothing is forgotten, errors add up
 CHECKED = ('sigmoid, starts: none', 'nearly one, starts: none')
 
 
 def passes(
-  repeats: int, shape: operators.Shape, who: str, device: str = 'cuda'
+  repeats: int,
+  shape: operators.Shape,
+  who: str,
+  device: str = 'cuda',
+  rule: str = 'gla',
 ) -> measure.Values:
   """Seconds of both passes, and of the forward pass.
 
   `device` is that of flash-linear-attention, which a rehearsal has on the CPU.
   """
-  inputs, cotangent = _draw(shape)
+  inputs, cotangent = _draw(shape, rule)
   if _is_fla(who):
     return _fla_passes(repeats, who, inputs, cotangent, device)
-  return _jax_passes(repeats, who, inputs, cotangent)
+  return _jax_passes(repeats, who, rule, inputs, cotangent)
 
 
 def check(who: str, length: int = 130, device: str = 'cuda') -> measure.Values:
@@ -68,8 +75,40 @@ def check(who: str, length: int = 130, device: str = 'cuda') -> measure.Values:
   }
 
 
-def _draw(shape):
-  """(q, k, v, log a), and a cotangent of y: NumPy's, for every library."""
+def check_delta(
+  who: str, length: int = 130, device: str = 'cuda'
+) -> measure.Values:
+  """The largest errors of the delta rule, each relative to its tensor."""
+  from rnn_jax.ops.delta import oracle
+
+  inputs, d_y = _draw((2, length, 2, 64, 64), 'delta')
+  rng = np.random.default_rng(1)
+  state, d_state = rng.standard_normal((2, 2, 2, 64, 64), np.float32)
+  drawn = oracle.Delta(state, *inputs)
+  starts = np.zeros((2, length))
+  want = (
+    *oracle.forward(drawn, starts),
+    *oracle.backward(drawn, starts, d_state, np.float32(d_y)),
+  )
+  if _is_fla(who):
+    got = _fla_vjp(who, drawn, (d_state, d_y), device)
+  else:
+    got = _jax_vjp(who, drawn, (d_state, d_y), device, 'delta')
+  names = 'state', 'y', *(f'd_{name}' for name in drawn._fields)
+  errors = {
+    name: float(abs(np.float64(x) - y).max() / abs(y).max())
+    for name, x, y in zip(names, [*got[0], *got[1]], want, strict=True)
+  }
+  return {
+    'checks': 1,
+    'passed': int(max(errors.values()) <= BOUND_DELTA),
+    'errors': errors,
+    'bound': BOUND_DELTA,
+  }
+
+
+def _draw(shape, rule='gla'):
+  """(q, k, v, log a), the delta rule's rate, and a cotangent of y: NumPy's."""
   B, L, H, K, P = shape
   rng = np.random.default_rng(0)
 
@@ -81,7 +120,12 @@ def _draw(shape):
     for x in (normal(K) * np.float32(K**-0.5), normal(K), normal(P), normal(P))
   )
   loga = -np.logaddexp(np.float32(0), -normal(K) - 3)
-  return (q, k, v, loga), cotangent
+  if rule == 'gla':
+    return (q, k, v, loga), cotangent
+  k = np.float32(k)
+  k = (k / np.linalg.norm(k, axis=-1, keepdims=True)).astype(BFLOAT16)
+  rate = 1 / (1 + np.exp(-normal(1)[..., 0]))
+  return (q, k, v, loga[..., :1], rate), cotangent
 
 
 def _queued(call: Callable[[], Any], wait: Callable[[Any], Any], repeats: int):
@@ -98,8 +142,8 @@ def _queued(call: Callable[[], Any], wait: Callable[[Any], Any], repeats: int):
   return measure.summarize(seconds)
 
 
-def _jax_forward(who):
-  """A function of (state, q, k, v, log a) to (state, y)."""
+def _jax_forward(who, rule='gla'):
+  """A function of (state, q, k, v, log a, ...) to (state, y)."""
   if who == 'jla':
     from jla import ops
 
@@ -118,18 +162,20 @@ def _jax_forward(who):
 
     return forward
 
+  from rnn_jax.ops import delta
   from rnn_jax.ops import gla
 
-  return lambda *inputs: gla.recurrence(*inputs, impl=who, operands='bfloat16')
+  run = {'gla': gla, 'delta': delta}[rule].recurrence
+  return lambda *inputs: run(*inputs, impl=who, operands='bfloat16')
 
 
-def _jax_passes(repeats, who, inputs, cotangent):
+def _jax_passes(repeats, who, rule, inputs, cotangent):
   import jax
   import jax.numpy as jnp
 
   from benchmarks.workloads import programs
 
-  forward_of = _jax_forward(who)
+  forward_of = _jax_forward(who, rule)
   (B, _, H, K), P = inputs[0].shape, cotangent.shape[-1]
 
   def forward(inputs):
@@ -150,25 +196,26 @@ def _jax_passes(repeats, who, inputs, cotangent):
   return values | {'forward': timed}
 
 
-def _jax_vjp(who, inputs, cotangents, device):
+def _jax_vjp(who, inputs, cotangents, device, rule='gla'):
   del device  # the default one
   import jax
 
   @jax.jit
   def both(inputs, cotangents):
-    out, back = jax.vjp(_jax_forward(who), *inputs)
+    out, back = jax.vjp(_jax_forward(who, rule), *inputs)
     return out, back(cotangents)
 
   return jax.device_get(both(inputs, tuple(cotangents)))
 
 
 def _is_fla(who):
-  return who.endswith('_gla')
+  return who.endswith(('_gla', '_rule'))
 
 
 def _fla_forward(who, device):
-  """A function of (state, q, k, v, log a) to (state, y)."""
-  from fla.ops import gla as peer
+  """A function of (state, q, k, v, log a, ...) to (state, y)."""
+  from fla.ops import gated_delta_rule
+  from fla.ops import gla
 
   if device == 'cpu':
     from triton.runtime import autotuner
@@ -176,11 +223,13 @@ def _fla_forward(who, device):
     # Triton's interpreter can't time the tiles that it could choose.
     autotuner.Autotuner._bench = lambda self, *inputs, **options: [0.0]
 
-  function = getattr(peer, who)
+  function = getattr(gla if who.endswith('_gla') else gated_delta_rule, who)
 
-  def forward(state, q, k, v, loga):
+  def forward(state, q, k, v, loga, *rate):
     options = {'scale': 1.0, 'output_final_state': state is not None}
-    y, last = function(q, k, v, loga, initial_state=state, **options)
+    if rate:  # one decay a head
+      loga = loga[..., 0]
+    y, last = function(q, k, v, loga, *rate, initial_state=state, **options)
     return last, y
 
   return forward

@@ -200,7 +200,13 @@ def test_they_have_as_many_parameters_as_documented():
     ('rwkv7', 'cell', 'norm_epsilon', 0.0, 'give a number above 0'),
     ('rwkv7', 'cell', 'key_epsilon', 0.0, 'give a number above 0'),
     ('kda', 'mesh', 'sequence', 2, "model.cell='kda' runs a row on one device"),
-    ('rwkv7', 'recurrence', 'impl', 'pallas', "model.cell='rwkv7' has ('auto'"),
+    (
+      'rwkv7',
+      'recurrence',
+      'impl',
+      'associative',
+      "model.cell='rwkv7' has ('auto'",
+    ),
   ),
 )
 def test_bad_options_are_refused(cell, section, key, value, message):

@@ -31,7 +31,7 @@ from rnn_jax.cells import base
 from rnn_jax.cells.parts import matrix
 from rnn_jax.ops import delta
 
-IMPLS = ('auto', 'scan', 'chunked', 'native')
+IMPLS = ('auto', 'scan', 'chunked', 'native', 'pallas')
 LOGICAL_AXES = matrix.LOGICAL_AXES
 EPSILON = 1e-6  # in the norm of queries and keys
 

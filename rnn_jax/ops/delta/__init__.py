@@ -21,7 +21,8 @@ log a_t <= 0 is BxLxHxK, or BxLxHx1 for one decay a head; -inf (a gate of 0) is
 allowed. Everything but the operands of matmuls is float32 whatever the inputs'
 dtype; y has v's.
 
-The chunked form is in chunked.py, C++ for a CPU in native.py.
+The chunked form is in chunked.py, C++ for a CPU in native.py, a kernel for a
+GPU in pallas.py.
 Sources: Schlag et al., "Linear Transformers Are Secretly Fast Weight
 Programmers", 2021; Yang et al., "Gated Delta Networks: Improving Mamba2 with
 Delta Rule", 2024; Kimi Team, "Kimi Linear", 2025; Peng et al., "RWKV-7 'Goose'
@@ -41,8 +42,8 @@ from rnn_jax.ops import precision
 from rnn_jax.ops.delta import chunked as delta_chunked
 from rnn_jax.ops.delta import native as delta_native
 
-IMPLS = ('auto', 'step', 'scan', 'chunked', 'native')
-MULTIPLYING = ('auto', 'chunked')  # those with matmuls
+IMPLS = ('auto', 'step', 'scan', 'chunked', 'native', 'pallas')
+MULTIPLYING = precision.MULTIPLYING
 CHUNK = 64
 
 _einsum = functools.partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)
@@ -73,13 +74,15 @@ def recurrence(
     starts_BxL: nonzero where a document begins: the state is zeroed before
       that step.
     impl: one of IMPLS. A named one never falls back to another. 'native' needs
-      a CPU and the library of rnn_jax/native. 'auto' is 'step' for one step,
-      else 'native' where it can run and `operands` are float32, else 'chunked'.
-    chunk_length: steps between the states that 'chunked' and 'native' store for
-      the backward pass. None: CHUNK and delta_native.SEGMENT. 'chunked' rounds
-      it up to whole blocks, of at most delta_chunked.BLOCK steps.
+      a CPU and the library of rnn_jax/native, 'pallas' a GPU. 'auto' is 'step'
+      for one step, else 'native' where it can run and `operands` are float32,
+      else 'chunked'.
+    chunk_length: steps between the states that 'chunked', 'native' and 'pallas'
+      store for the backward pass. None: CHUNK, delta_native.SEGMENT, and as
+      many as delta_pallas.MEMORY allows. 'chunked' and 'pallas' round it up to
+      whole blocks, of at most delta_chunked.BLOCK and delta_pallas.LONGEST.
     operands: one of precision.RECURRENT, the format of the operands of matmuls,
-      which 'chunked' has; the other forms multiply in float32.
+      which 'chunked' and 'pallas' have; the other forms multiply in float32.
 
   Returns:
     (state_BxHxKxP in float32, y_BxLxHxP in v's dtype).
@@ -172,6 +175,9 @@ def _run(arrays, others, starts, options):
     'native': functools.partial(
       delta_native.run, segment=chunk_length or delta_native.SEGMENT
     ),
+    'pallas': functools.partial(
+      _pallas, chunk_length=chunk_length, operands=operands
+    ),
   }
   state, y = forms[impl](state, q, k, v, a, tuple(others))
   return state, y.astype(dtype)
@@ -198,6 +204,7 @@ def _check(arrays, starts, options):
 
 
 def _choose(length, operands):
+  # 'chunked' on a GPU as well, until 'pallas' is measured to be faster.
   if length == 1:
     impl = 'step'
   else:
@@ -236,6 +243,12 @@ def _outer(x_BxHxK, y_BxHxP):
 def _single(state, q, k, v, a, others):
   state, y = _step(state, [x[:, 0] for x in (q, k, v, a, *others)])
   return state, y[:, None]
+
+
+def _pallas(*arrays, chunk_length, operands):
+  from rnn_jax.ops.delta import pallas as delta_pallas
+
+  return delta_pallas.run(*arrays, chunk_length, operands)
 
 
 def _scan(state, q, k, v, a, others):

@@ -27,6 +27,9 @@ case, gradients included.
 The operands of matmuls have a format of `precision.RECURRENT`, except where
 inverses are joined: there, rounding errors would grow with each join.
 
+Only the state goes from block to block; all else is computed of all blocks of a
+chunk at once. `run` can be given another `Carry` than the loop of this module.
+
 Shapes: q, k, r, w BxLxHxK; v BxLxHxP; a BxLxHxK, or BxLxHx1; beta BxLxH; the
 state BxHxKxP; all float32. In a chunk there are m = n B H blocks.
 Source: Yang et al., "Parallelizing Linear Transformers with the Delta Rule over
@@ -34,6 +37,7 @@ Sequence Length", 2024.
 """
 
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -46,6 +50,33 @@ PAIRWISE = 4  # shorter sums are no matmuls
 INLINED = 16  # blocks of a chunk that are unrolled
 
 
+class Blocks(NamedTuple):
+  """What m blocks of c steps are to a state, with W writers.
+
+  The first of two writers writes rows that are given, the last one reads the
+  state before the block: its rows are own + weights S.
+
+  Attributes:
+    decay: b, mx1xK.
+    writers: w~, mxWxcxK.
+    own: mxWxcxP, what is written if that state is zero.
+    weights: mxcxK.
+    readers: q~, mxcxK.
+    scores: A, mxWxcxc.
+  """
+
+  decay: jax.Array
+  writers: jax.Array
+  own: jax.Array
+  weights: jax.Array
+  readers: jax.Array
+  scores: jax.Array
+
+
+# (operands, state (BH)xKxP, Blocks) -> (state, y mxcxP); m = n B H, n first.
+Carry = Callable[[str, jax.Array, Blocks], tuple[jax.Array, jax.Array]]
+
+
 def run(
   state: jax.Array,
   q: jax.Array,
@@ -55,6 +86,8 @@ def run(
   others: tuple[jax.Array, ...],
   chunk_length: int,
   operands: str = 'float32',
+  longest: int = BLOCK,
+  carry: Carry | None = None,
 ) -> tuple[jax.Array, jax.Array]:
   """Runs either recurrence over time; see the module's docstring.
 
@@ -66,14 +99,16 @@ def run(
     a: the decays, BxLxHxK or BxLxHx1.
     others: (beta BxLxH,), or (r, w) of the general form.
     chunk_length: steps between stored states, 1 or more; rounded up to whole
-      blocks, of at most BLOCK steps.
+      blocks, of at most `longest` steps.
     operands: one of precision.RECURRENT, the format of the matmuls' operands.
+    longest: steps of a block, a power of two.
+    carry: what runs the state through the blocks of a chunk; None: a loop.
 
   Returns:
     (state BxHxKxP, y BxLxHxP), float32.
   """
   B, L, H, K = q.shape
-  block = _block_length(min(chunk_length, L), K)
+  block = block_length(min(chunk_length, L), K, longest)
   # As many chunks as that length needs, but as short as possible.
   chunks = -(-L // (-(-chunk_length // block) * block))
   blocks = -(-L // (chunks * block))
@@ -84,18 +119,19 @@ def run(
   for x in others:
     padded.append(jnp.pad(x if x.ndim == 4 else x[..., None], _at_end(pad)))
   steps = [_to_chunks(x, chunks, block) for x in padded]
-  last, y = _run(operands, state.reshape(B * H, *state.shape[2:]), *steps)
+  how = _How(operands, carry or _loop)
+  last, y = _run(how, state.reshape(B * H, *state.shape[2:]), *steps)
   y = y.reshape(chunks, blocks, B, H, block, -1).transpose(2, 0, 1, 4, 3, 5)
   return last.reshape(state.shape), y.reshape(B, L + pad, H, -1)[:, :L]
 
 
-def _block_length(steps, K):
+def block_length(steps: int, K: int, longest: int = BLOCK) -> int:
   """Returns a power of two: the block length for so many steps."""
   # Many reflections (beta = 2) of few dimensions make a triangular system whose
   # solution is far larger than its terms: with 16 steps and K = 3 errors are
   # four times those of a scan.
-  longest = 1 << max(1, (K // 2).bit_length() - 1)
-  return min(BLOCK, longest, 1 << (steps - 1).bit_length())
+  accurate = 1 << max(1, (K // 2).bit_length() - 1)
+  return min(longest, accurate, 1 << (steps - 1).bit_length())
 
 
 def _at_end(pad):
@@ -109,27 +145,34 @@ def _to_chunks(x, chunks, block):
   return x.reshape(chunks, -1, block, K)
 
 
+class _How(NamedTuple):
+  """The static arguments of a chunk."""
+
+  operands: str
+  carry: Carry
+
+
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _run(operands, state, *steps):
-  return _forward(operands, state, *steps)[0]
+def _run(how, state, *steps):
+  return _forward(how, state, *steps)[0]
 
 
-def _forward(operands, state, *steps):
+def _forward(how, state, *steps):
   def advance(state, steps):
-    new, y = _chunk(operands, state, *steps)
+    new, y = _chunk(how, state, *steps)
     return new, (y, state)
 
   last, (y, kept) = jax.lax.scan(advance, state, steps)
   return (last, y), (kept, steps)
 
 
-def _backward(operands, residuals, cotangents):
+def _backward(how, residuals, cotangents):
   kept, steps = residuals
   d_state, d_y = cotangents
 
   def retreat(d_state, inputs):
     state, steps, d_y = inputs
-    _, back = jax.vjp(functools.partial(_chunk, operands), state, *steps)
+    _, back = jax.vjp(functools.partial(_chunk, how), state, *steps)
     d_state, *d_steps = back((d_state, d_y))
     return d_state, tuple(d_steps)
 
@@ -156,35 +199,52 @@ class _Parts(NamedTuple):
   inverse: jax.Array  # T, of I + R of the last writer, n x h x h
 
 
-def _chunk(operands, state, q, k, v, a, *others):
+def _chunk(how, state, *steps):
   """Runs one chunk. Returns (state, y mxcxP)."""
+  return how.carry(how.operands, state, _blocks(how.operands, *steps))
+
+
+def _blocks(operands, q, k, v, a, *others):
+  """Returns the Blocks of a chunk."""
   matmul = functools.partial(_matmul, operands=operands)
   join = functools.partial(_parts, operands)
   if len(others) == 1:
     (beta,) = others
     parts = join(q * a, beta * a * k, (q, jnp.zeros_like(q)), (k,), a)
-    own = matmul(parts.inverse, beta * v)
+    own = matmul(parts.inverse, beta * v)[:, None]
   else:
     read, write = others
     parts = join(q * a, -read, (q, jnp.zeros_like(q)), (k, write), a)
     u = -matmul(parts.inverse, matmul(parts.scores[:, 1, 0], v))
-    own = jnp.concatenate([v, u], 1)
-  # What the steps write is own + weights S.
-  weights = -matmul(parts.inverse, parts.readers[:, 1])
-  if len(others) > 1:
+    own = jnp.stack([v, u], 1)
+  return Blocks(
+    decay=parts.decay[:, 0],
+    writers=parts.writers,
+    own=own,
+    weights=-matmul(parts.inverse, parts.readers[:, 1]),
+    readers=parts.readers[:, 0],
+    scores=parts.scores[:, 0],
+  )
+
+
+def _loop(operands, state, blocks):
+  """Carries the state through the blocks, one after the other."""
+  m, W, c, K = blocks.writers.shape
+  writers, own = (x.reshape(m, W * c, -1) for x in (blocks.writers, blocks.own))
+  weights = blocks.weights
+  if W > 1:
     weights = jnp.concatenate([jnp.zeros_like(weights), weights], 1)
-  m, W, c, K = parts.writers.shape
-  writers = parts.writers.reshape(m, W * c, K)
-  n, blocks = m // len(state), (parts.decay[:, 0], writers, own, weights)
+  n, inputs = m // len(state), (blocks.decay, writers, own, weights)
   state, (rows, states) = jax.lax.scan(
     functools.partial(_block, operands),
     state,
-    jax.tree.map(lambda x: x.reshape(n, -1, *x.shape[1:]), blocks),
+    jax.tree.map(lambda x: x.reshape(n, -1, *x.shape[1:]), inputs),
     unroll=min(INLINED, n),
   )
   rows, states = (x.reshape(m, *x.shape[2:]) for x in (rows, states))
-  scores = parts.scores[:, 0].swapaxes(1, 2).reshape(m, c, W * c)
-  return state, matmul(scores, rows) + matmul(parts.readers[:, 0], states)
+  scores = blocks.scores.swapaxes(1, 2).reshape(m, c, W * c)
+  y = _matmul(scores, rows, operands)
+  return state, y + _matmul(blocks.readers, states, operands)
 
 
 def _block(operands, state, inputs):

@@ -12,6 +12,8 @@ from tests.benchmarks import made
 ON_GPU = {'platform': 'gpu', 'device': 'NVIDIA H100 80GB HBM3'}
 SHAPE = 'x'.join(map(str, gpu.SHAPES[0]))
 PEER = 'flash-linear-attention, chunk_gla'
+OF_DELTA = f'{gpu.DELTA}{SHAPE}'
+DELTA_PEER = 'flash-linear-attention, chunk_gated_delta_rule'
 
 
 def passes(name, both, forward, **others):
@@ -50,6 +52,8 @@ def test_the_page_begins_with_where_a_peer_is_faster(tmp_path, monkeypatch):
     [
       passes(f'{SHAPE}: {gpu.KERNELS}', 4.0, 1.0, device_peak_bytes=2**30),
       passes(f'{SHAPE}: {PEER}', 2.0, 3.0),
+      passes(f'{OF_DELTA}: {gpu.KERNELS}', 4.0, 1.0),
+      passes(f'{OF_DELTA}: {DELTA_PEER}', 5.0, 0.5),
       made.failed(f'{SHAPE}: jax-linear-attention', 'ValueError: no', **ON_GPU),
       made.row(
         'memory: published',
@@ -60,7 +64,8 @@ def test_the_page_begins_with_where_a_peer_is_faster(tmp_path, monkeypatch):
       ),
     ],
   )
-  assert f'faster, of 2 ratios: {PEER} at {SHAPE}, forward and' in text
+  assert f'faster, of 4 ratios: {PEER} at {SHAPE}, forward and' in text
+  assert f'{DELTA_PEER} at {OF_DELTA}, forward (' in text
   assert f'| {SHAPE} | {PEER} | 3.00 s' in text
   assert 'ValueError: no' in text
   assert '| published | 4.00 MiB | 2.00 MiB | 1.00 MiB |' in text

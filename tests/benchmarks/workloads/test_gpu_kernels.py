@@ -29,3 +29,11 @@ def test_a_rehearsal_compiles_and_does_not_run():
   values = raised.value.values
   assert values['kernels'] >= 5 and values['spilled'] == 0
   assert 'median' not in values
+
+
+def test_the_delta_rule_is_checked_and_timed():
+  row = gpu_kernels.check_delta('chunked', 20)
+  assert {*row['errors']} >= {'y', 'state', 'd_beta', 'd_loga', 'd_state'}
+  assert 0 < max(row['errors'].values()) < row['bound']
+  row = gpu_kernels.passes(1, SHAPE, 'chunked', rule='delta')
+  assert row['median'] > 0 and row['forward']['median'] > 0

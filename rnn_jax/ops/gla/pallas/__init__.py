@@ -77,7 +77,39 @@ def interpret(form: str = 'triton') -> Iterator[None]:
 
 def runs_here() -> bool:
   """Returns whether kernels run on the default device, or interpreted."""
-  return bool(_interpreted.get()) or target.platform() == 'gpu'
+  return interpreted() or target.platform() == 'gpu'
+
+
+def interpreted() -> bool:
+  """Returns whether kernels are interpreted."""
+  return bool(_interpreted.get())
+
+
+def check_device() -> None:
+  """Checks that kernels run here.
+
+  Raises:
+    NotImplementedError: the device isn't a GPU.
+  """
+  if not runs_here():
+    raise NotImplementedError(
+      f"impl='pallas' needs a GPU, not {target.platform()}: use 'chunked'"
+      ' (to try the kernels anyway: `with pallas.interpret():`)'
+    )
+
+
+def check_widths(K: int, P: int) -> None:
+  """Checks that Triton's kernels can hold a state.
+
+  Raises:
+    NotImplementedError: K or P is above WIDEST.
+  """
+  for name, width in (('K', K), ('P', P)):
+    if width > WIDEST:
+      raise NotImplementedError(
+        f"impl='pallas' holds states up to {WIDEST} wide, not {name}={width}: "
+        "use more heads or impl='chunked'"
+      )
 
 
 def form() -> str:
@@ -118,15 +150,10 @@ def recurrence(
       a GPU that isn't a Hopper.
   """
   precision.check_recurrent(operands, 'pallas')
-  if not runs_here():
-    raise NotImplementedError(
-      f"impl='pallas' needs a GPU, not {target.platform()}: use 'chunked'"
-      ' (to try the kernels anyway: `with pallas.interpret():`)'
-    )
+  check_device()
   arrays = state_BxHxKxP, q_BxLxHxK, k_BxLxHxK, v_BxLxHxP, loga_BxLxHxK
   forms = {'mosaic': gla_mosaic.run, 'triton': run}
-  interpreted = bool(_interpreted.get())
-  return forms[form()](*arrays, operands=operands, interpreted=interpreted)
+  return forms[form()](*arrays, operands=operands, interpreted=interpreted())
 
 
 def run(
@@ -156,12 +183,7 @@ def run(
     NotImplementedError: K or P is above WIDEST.
   """
   K, P, L = q.shape[-1], v.shape[-1], q.shape[1]
-  for name, width in (('K', K), ('P', P)):
-    if width > WIDEST:
-      raise NotImplementedError(
-        f"impl='pallas' holds states up to {WIDEST} wide, not {name}={width}: "
-        "use more heads or impl='chunked'"
-      )
+  check_widths(K, P)
   chunk = min(CHUNK, max(tiles.SUB, pl.next_power_of_2(L)))
   to_K, to_P = (max(tiles.SUB, pl.next_power_of_2(n)) - n for n in (K, P))
   by_head = loga.shape[-1] < K

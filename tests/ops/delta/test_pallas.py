@@ -1,0 +1,169 @@
+"""The delta rule's kernel, interpreted on the CPU, and for a GPU without one.
+
+Gates and rates are those of test_delta.py; the oracle is in float64.
+"""
+
+import contextlib
+import functools
+import re
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from rnn_jax import target
+from rnn_jax.ops import precision
+from rnn_jax.ops.delta import pallas as delta_pallas
+from rnn_jax.ops.gla import pallas as gla_pallas
+from rnn_jax.profiling import kernels
+from tests.ops.delta import test_delta
+from tests.ops.gla import test_pallas as test_gla_pallas
+from tests.support import loops
+
+# What jax 0.12 announces is said in docs/recurrence.md.
+pytestmark = pytest.mark.filterwarnings(
+  'ignore:The Pallas Triton backend is deprecated:DeprecationWarning'
+)
+
+# form, operands, decay, chunk_length, (L, H, K, P), bound. Of these, one has
+# several chunks, one states of several tiles, and one blocks of 2 steps.
+CASES = (
+  ('delta', 'float32', 'key', 16, (37, 2, 20, 5), test_delta.CLOSE),
+  ('general', 'float32', 'head', None, (40, 1, 65, 40), test_delta.CLOSE),
+  ('delta', 'float32', 'head', None, (9, 1, 4, 3), test_delta.CLOSE),
+  ('delta', 'tf32', 'key', None, (40, 1, 32, 16), 3e-2),
+  ('general', 'bfloat16', 'key', None, (40, 1, 32, 16), 2e-2),
+)
+
+
+@pytest.fixture(autouse=True, scope='module')
+def _compile_in_a_hurry():
+  """Interpreted kernels take longer to compile than to run."""
+  name = 'jax_disable_most_optimizations'
+  before = jax.config.read(name)
+  jax.config.update(name, True)
+  yield
+  jax.config.update(name, before)
+
+
+@pytest.mark.parametrize(
+  ('form', 'operands', 'decay', 'chunk_length', 'widths', 'bound'), CASES
+)
+def test_values_and_gradients_equal_the_oracle(
+  form, operands, decay, chunk_length, widths, bound
+):
+  drawn = test_delta.draw(form, decay, widths, 0)
+  with gla_pallas.interpret():
+    run = test_delta.both_ways(form, 'pallas', chunk_length, operands)
+    errors = test_delta.errors_of(run(*drawn), *drawn)
+  assert all(error <= bound for error in errors.values()), errors
+  if operands != 'float32':
+    assert errors['y'] > bound / 64  # they are rounded
+
+
+def shapes(form, L=40, K=16, P=16):
+  """One sequence of two heads."""
+
+  def shape(*lengths):
+    return jax.ShapeDtypeStruct((1, *lengths), jnp.float32)
+
+  others = (shape(L, 2),) if form == 'delta' else (shape(L, 2, K),) * 2
+  of_steps = shape(L, 2, K), shape(L, 2, K), shape(L, 2, P), shape(L, 2, K)
+  return shape(2, K, P), *of_steps, *others
+
+
+def run(form, **options):
+  return functools.partial(test_delta.RUN[form], impl='pallas', **options)
+
+
+@pytest.mark.parametrize('form', test_delta.RUN)
+def test_unsupported_inputs_are_refused_with_a_remedy(form):
+  if not gla_pallas.runs_here():
+    with pytest.raises(NotImplementedError, match="needs a GPU.*'chunked'"):
+      jax.eval_shape(run(form), *shapes(form))
+  with gla_pallas.interpret():
+    for wide in ({'K': 257}, {'P': 300}):
+      with pytest.raises(NotImplementedError, match="more heads or.*'chunked'"):
+        jax.eval_shape(run(form), *shapes(form, **wide))
+
+
+@pytest.mark.parametrize('chunk_length', (32, None))
+def test_chunks_are_as_long_as_asked_or_as_memory_allows(
+  chunk_length, monkeypatch
+):
+  monkeypatch.setattr(delta_pallas, 'MEMORY', 2**18)
+  with gla_pallas.interpret():
+    function = run('delta', chunk_length=chunk_length)
+    program = jax.make_jaxpr(function)(*shapes('delta', 256))
+    back = jax.eval_shape(lambda *x: jax.vjp(function, *x)[1], *shapes('delta'))
+  assert loops.lengths(program)[0] == {32: 8, None: 4}[chunk_length]
+  # The backward pass keeps what a step reads, and a state for each chunk.
+  kept = max(x.size for x in jax.tree.leaves(back))
+  assert kept <= 64 * 2 * 16
+
+
+def lowered(form, operands, gradients):
+  """The program for a GPU: its text, and the names of our kernels."""
+
+  def both(*arrays):
+    out, back = jax.vjp(run(form, operands=operands), *arrays)
+    return out, back(out)
+
+  function = both if gradients else run(form, operands=operands)
+  with test_gla_pallas.a_gpu(), pretended():
+    traced = jax.jit(function).trace(*shapes(form))
+    text = traced.lower(lowering_platforms=('cuda',)).as_text()
+  return text, {*re.findall(r'name = "(delta_\w+)"', text)}
+
+
+@contextlib.contextmanager
+def pretended():
+  """As if the device were a GPU."""
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(target, 'platform', lambda: 'gpu')
+    patch.setattr(target, 'capability', lambda: (9, 0))
+    yield
+
+
+@pytest.mark.parametrize('form', test_delta.RUN)
+def test_a_pass_is_one_kernel(form):
+  texts = {
+    operands: lowered(form, operands, True) for operands in precision.RECURRENT
+  }
+  assert all(
+    names == {'delta_states', 'delta_states_reverse'}
+    for _, names in texts.values()
+  )
+  assert len({text for text, _ in texts.values()}) == len(precision.RECURRENT)
+  assert lowered(form, 'float32', False)[1] == {'delta_states'}
+
+
+@pytest.mark.cuda
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  ('name', 'operands'),
+  (
+    *(('h100', operands) for operands in precision.RECURRENT),
+    ('a100', 'bfloat16'),
+  ),
+)
+def test_the_compiler_finds_registers(name, operands, tmp_path):
+  N, rows, c, K, P = 2, 256, 64, 256, 256
+  with target.using(name), kernels.writing(tmp_path) as options:
+    place = jax.sharding.SingleDeviceSharding(target.device())
+
+    def shape(*lengths):
+      return jax.ShapeDtypeStruct(lengths, jnp.float32, sharding=place)
+
+    of_keys, of_values = shape(N, rows, c, K), shape(N, rows, c, P)
+    plan = delta_pallas.Plan(operands, False, N, rows, c, K, P)
+    traced = jax.jit(functools.partial(delta_pallas.run_states, plan)).trace(
+      shape(rows, K, P),
+      shape(N, rows, 1, K),
+      (of_keys, of_values, of_keys),
+      (of_keys, of_values),
+    )
+    target.compiled(traced, options)
+    (kernel,) = (x for x in kernels.read(tmp_path) if 'delta' in x.name)
+  assert kernel.spilled == 0
+  assert kernel.shared <= target.GPUS[name].shared - target.KIB
