@@ -26,13 +26,14 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 # form, operands, decay, chunk_length, (L, H, K, P), bound. Of these, one has
-# several chunks, one states of several tiles, and one blocks of 2 steps.
+# several chunks, one states of several tiles, and one blocks of 2 steps; the
+# largest error in float32 is 4.1e-7.
 CASES = (
   ('delta', 'float32', 'key', 16, (37, 2, 20, 5), test_delta.CLOSE),
   ('general', 'float32', 'head', None, (40, 1, 65, 40), test_delta.CLOSE),
   ('delta', 'float32', 'head', None, (9, 1, 4, 3), test_delta.CLOSE),
-  ('delta', 'tf32', 'key', None, (40, 1, 32, 16), 3e-2),
-  ('general', 'bfloat16', 'key', None, (40, 1, 32, 16), 2e-2),
+  ('delta', 'tf32', 'key', None, (40, 1, 32, 16), 6e-3),  # measured: 2.9e-3
+  ('general', 'bfloat16', 'key', None, (40, 1, 32, 16), 14e-3),  # 7.0e-3
 )
 
 
