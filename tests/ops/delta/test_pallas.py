@@ -149,7 +149,7 @@ def test_a_pass_is_one_kernel(form):
   ),
 )
 def test_the_compiler_finds_registers(name, operands, tmp_path):
-  N, rows, c, K, P = 2, 256, 64, 256, 256
+  N, rows, c, K, P = 8, 256, 64, 256, 256
   with target.using(name), kernels.writing(tmp_path) as options:
     place = jax.sharding.SingleDeviceSharding(target.device())
 
