@@ -36,6 +36,12 @@ CASES = (
   ('general', 'bfloat16', 'key', None, (40, 1, 32, 16), 14e-3),  # 7.0e-3
 )
 
+# Other tests compile in a hurry, which here would cost registers.
+OPTIMIZED = {
+  'xla_backend_optimization_level': 3,
+  'xla_llvm_disable_expensive_passes': False,
+}
+
 
 @pytest.fixture(autouse=True, scope='module')
 def _compile_in_a_hurry():
@@ -141,16 +147,10 @@ def test_a_pass_is_one_kernel(form):
 
 @pytest.mark.cuda
 @pytest.mark.slow
-@pytest.mark.parametrize(
-  ('name', 'operands'),
-  (
-    *(('h100', operands) for operands in precision.RECURRENT),
-    ('a100', 'bfloat16'),
-  ),
-)
-def test_the_compiler_finds_registers(name, operands, tmp_path):
+@pytest.mark.parametrize('operands', precision.RECURRENT)
+def test_the_compiler_finds_registers(operands, tmp_path):
   N, rows, c, K, P = 8, 256, 64, 256, 256
-  with target.using(name), kernels.writing(tmp_path) as options:
+  with target.using('h100'), kernels.writing(tmp_path) as options:
     place = jax.sharding.SingleDeviceSharding(target.device())
 
     def shape(*lengths):
@@ -164,7 +164,7 @@ def test_the_compiler_finds_registers(name, operands, tmp_path):
       (of_keys, of_values, of_keys),
       (of_keys, of_values),
     )
-    target.compiled(traced, options)
+    target.compiled(traced, options | OPTIMIZED)
     (kernel,) = (x for x in kernels.read(tmp_path) if 'delta' in x.name)
   assert kernel.spilled == 0
-  assert kernel.shared <= target.GPUS[name].shared - target.KIB
+  assert kernel.shared <= target.GPUS['h100'].shared - target.KIB
