@@ -26,14 +26,21 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 # form, operands, decay, chunk_length, (L, H, K, P), bound. Of these, one has
-# several chunks, one states of several tiles, and one blocks of 2 steps.
+# several chunks, one states of several tiles, and one blocks of 2 steps; the
+# largest error in float32 is 4.1e-7.
 CASES = (
   ('delta', 'float32', 'key', 16, (37, 2, 20, 5), test_delta.CLOSE),
   ('general', 'float32', 'head', None, (40, 1, 65, 40), test_delta.CLOSE),
   ('delta', 'float32', 'head', None, (9, 1, 4, 3), test_delta.CLOSE),
-  ('delta', 'tf32', 'key', None, (40, 1, 32, 16), 3e-2),
-  ('general', 'bfloat16', 'key', None, (40, 1, 32, 16), 2e-2),
+  ('delta', 'tf32', 'key', None, (40, 1, 32, 16), 6e-3),  # measured: 2.9e-3
+  ('general', 'bfloat16', 'key', None, (40, 1, 32, 16), 14e-3),  # 7.0e-3
 )
+
+# Other tests compile in a hurry, which here would cost registers.
+OPTIMIZED = {
+  'xla_backend_optimization_level': 3,
+  'xla_llvm_disable_expensive_passes': False,
+}
 
 
 @pytest.fixture(autouse=True, scope='module')
@@ -140,16 +147,10 @@ def test_a_pass_is_one_kernel(form):
 
 @pytest.mark.cuda
 @pytest.mark.slow
-@pytest.mark.parametrize(
-  ('name', 'operands'),
-  (
-    *(('h100', operands) for operands in precision.RECURRENT),
-    ('a100', 'bfloat16'),
-  ),
-)
-def test_the_compiler_finds_registers(name, operands, tmp_path):
-  N, rows, c, K, P = 2, 256, 64, 256, 256
-  with target.using(name), kernels.writing(tmp_path) as options:
+@pytest.mark.parametrize('operands', precision.RECURRENT)
+def test_the_compiler_finds_registers(operands, tmp_path):
+  N, rows, c, K, P = 8, 256, 64, 256, 256
+  with target.using('h100'), kernels.writing(tmp_path) as options:
     place = jax.sharding.SingleDeviceSharding(target.device())
 
     def shape(*lengths):
@@ -163,7 +164,7 @@ def test_the_compiler_finds_registers(name, operands, tmp_path):
       (of_keys, of_values, of_keys),
       (of_keys, of_values),
     )
-    target.compiled(traced, options)
+    target.compiled(traced, options | OPTIMIZED)
     (kernel,) = (x for x in kernels.read(tmp_path) if 'delta' in x.name)
   assert kernel.spilled == 0
-  assert kernel.shared <= target.GPUS[name].shared - target.KIB
+  assert kernel.shared <= target.GPUS['h100'].shared - target.KIB
