@@ -34,6 +34,12 @@ BATCH_SIZE = flags.DEFINE_integer(
 PLATFORMS = flags.DEFINE_list(
   'platforms', None, 'stablehlo: cpu, cuda, ... Default: cpu.'
 )
+DTYPE = flags.DEFINE_enum(
+  'dtype',
+  None,
+  ['float32', 'bfloat16', 'float16'],
+  'hf: of all tensors. Default: those of the folder that was converted.',
+)
 
 
 def main(argv):
@@ -51,7 +57,10 @@ def main(argv):
   request.check_absent(path)
   platforms = PLATFORMS.value
   target = request.Target(
-    path, BATCH_SIZE.value, None if platforms is None else tuple(platforms)
+    path,
+    BATCH_SIZE.value,
+    None if platforms is None else tuple(platforms),
+    DTYPE.value,
   )
   bundle = bundle_lib.read(WORKDIR.value, CHECKPOINT.value)
   module.write(bundle, target)

@@ -38,6 +38,7 @@ class Target:
   path: pathlib.Path
   batch_size: int | None = None
   platforms: tuple[str, ...] | None = None
+  dtype: str | None = None
 
   def refuse(self, *names: str) -> None:
     """Raises InputError if one of these was given: it has no effect."""

@@ -68,7 +68,7 @@ def write(bundle: bundle_lib.Bundle, target: request.Target) -> None:
     InputError: the model isn't the published one, the name has another suffix,
       or PyTorch is needed and isn't installed.
   """
-  target.refuse('batch_size', 'platforms')
+  target.refuse('batch_size', 'platforms', 'dtype')
   _check(bundle.config)
   tensors.check_kind(target.path)
   tensors.write(target.path, _to_theirs(bundle.params, bundle.config))

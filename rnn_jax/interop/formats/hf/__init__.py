@@ -9,7 +9,7 @@
 An architecture is a file of `architectures` (table.py says what it has), chosen
 by model_type. Tensors are read one at a time into our parameters, and written
 shard by shard, so that a model is in memory once. Numbers aren't computed with,
-only placed: they return bit for bit. 16-bit floats become float32.
+only placed: they return bit for bit, in the dtypes that they had.
 
 A chat template becomes the tokenizer's, and the model's task is then dialogue;
 a --config whose task knows no turns leaves it out. A work folder keeps the
@@ -17,6 +17,7 @@ folder's small files. A model without them, trained here, is written with a
 config.json made from its own config.
 """
 
+import collections
 import dataclasses
 import json
 import os
@@ -44,6 +45,7 @@ KEPT = (  # files that are written back as they were
   'special_tokens_map.json',
   TEMPLATE,
 )
+DTYPES = 'dtypes.json'  # kept as well, and not written: tensors of 16 bits
 FREE = {  # options of a model that its config.json doesn't describe
   'dropout',
   'dropout_shape',
@@ -87,7 +89,10 @@ def read(source: request.Source) -> bundle_lib.Bundle:
   like = bundle_lib.flat(bundle_lib.like(config, tokenizer))
   params = checkpoint.read(folder, tensors, like, joined)
   bundle = bundle_lib.make(config, tokenizer, bundle_lib.nested(params))
-  return dataclasses.replace(bundle, kept=_kept(folder))
+  kept = _kept(folder)
+  if halves := checkpoint.halves(folder, joined):
+    kept[DTYPES] = json.dumps(halves)
+  return dataclasses.replace(bundle, kept=kept)
 
 
 def write(bundle: bundle_lib.Bundle, target: request.Target) -> None:
@@ -99,19 +104,30 @@ def write(bundle: bundle_lib.Bundle, target: request.Target) -> None:
   """
   target.refuse('batch_size', 'platforms')
   theirs, tensors = _described(bundle)
+  dtypes = json.loads(bundle.kept.get(DTYPES, '{}'))
+  if target.dtype is not None:
+    dtypes = {tensor.name: target.dtype for tensor in tensors}
+  theirs['dtype'] = _most(dtypes.get(x.name, 'float32') for x in tensors)
   part = target.path.with_name(f'{target.path.name}.{os.getpid()}.part')
   try:
     part.mkdir()
     for name, text in bundle.kept.items():
-      (part / name).write_text(text, encoding='utf-8')
+      if name != DTYPES:
+        (part / name).write_text(text, encoding='utf-8')
     _dump(part / CONFIG, theirs)
     _write_tokenizer(bundle, part)
-    checkpoint.write(part, tensors, bundle_lib.flat(bundle.params))
+    checkpoint.write(part, tensors, bundle_lib.flat(bundle.params), dtypes)
     os.replace(part, target.path)
   except OSError as error:
     raise errors.InputError(f'--output={target.path}: {error}') from error
   finally:
     shutil.rmtree(part, ignore_errors=True)
+
+
+def _most(dtypes):
+  """Returns the one that most tensors have."""
+  ((dtype, _),) = collections.Counter(dtypes).most_common(1)
+  return dtype
 
 
 def _config(keys, architecture, source, tokenizer):

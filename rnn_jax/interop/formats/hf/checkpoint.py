@@ -4,7 +4,8 @@
     model.safetensors.index.json       {"weight_map": {tensor: file}}
     model-00001-of-00002.safetensors   ...
 
-A file is read tensor by tensor, and written when its tensors are joined.
+A file is read tensor by tensor, and written when its tensors are joined, in
+the dtypes that they were read in.
 """
 
 import contextlib
@@ -33,6 +34,7 @@ DERIVED = ('.rotary_emb.inv_freq',)  # in older files; not parameters
 SKIPPED = ('mtp.',)  # heads that predict later tokens; transformers has none
 HEAD = 'lm_head.weight'
 FLOATS = ('F64', 'F32', 'F16', 'BF16')
+HALVES = {'F16': 'float16', 'BF16': 'bfloat16'}
 assert ml_dtypes.bfloat16
 
 
@@ -41,6 +43,7 @@ class _Stored(NamedTuple):
 
   path: pathlib.Path
   shape: tuple[int, ...]
+  dtype: str  # one of FLOATS
 
 
 def read(
@@ -83,6 +86,22 @@ def read(
   return arrays
 
 
+def halves(
+  folder: pathlib.Path, joined: Sequence[table.Joined] = ()
+) -> dict[str, str]:
+  """Returns the dtypes of a folder's tensors of 16 bits by name.
+
+  Those of a tensor in `joined` are of its parts.
+  """
+  parts = {one.name: one.parts for one in joined}
+  return {
+    part: HALVES[one.dtype]
+    for name, one in _stored(folder).items()
+    if one.dtype in HALVES
+    for part in parts.get(name, [name])
+  }
+
+
 def _place(arrays, parts, tensor):
   flat, begin = tensor.reshape(-1), 0
   for part in parts:
@@ -95,13 +114,24 @@ def write(
   folder: pathlib.Path,
   tensors: Sequence[table.Tensor],
   arrays: Mapping[str, np.ndarray],
+  dtypes: Mapping[str, str],
 ) -> None:
   """Writes one file, or shards and their index.
 
+  Args:
+    folder: of the files.
+    tensors: of the architecture.
+    arrays: ours by name.
+    dtypes: of tensors that aren't float32.
+
   Raises:
-    InputError: a file can't be written.
+    InputError: a file can't be written, or a number is too large for a dtype.
   """
-  shards = _shards(tensors)
+  dtypes = {x.name: np.dtype(dtypes.get(x.name, 'float32')) for x in tensors}
+  sizes = {
+    x.name: dtypes[x.name].itemsize * math.prod(x.shape) for x in tensors
+  }
+  shards = _shards(tensors, sizes)
   names = [WHOLE]
   if len(shards) > 1:
     names = [
@@ -113,29 +143,39 @@ def write(
       for name, shard in zip(names, shards, strict=True)
       for tensor in shard
     }
-    size = sum(map(_bytes, tensors))
+    size = sum(sizes.values())
     index = {'metadata': {'total_size': size}, 'weight_map': where}
     text = json.dumps(index, indent=2) + '\n'
     (folder / INDEX).write_text(text, encoding='utf-8')
   for name, shard in zip(names, shards, strict=True):
-    joined = {x.name: x.take(arrays[x.leaf]) for x in shard}
+    joined = {
+      x.name: _cast(x.name, x.take(arrays[x.leaf]), dtypes[x.name])
+      for x in shard
+    }
     tensors_lib.write(folder / name, joined, {'format': 'pt'})
 
 
-def _shards(tensors):
+def _cast(name, x, dtype):
+  with np.errstate(over='ignore'):
+    y = x.astype(dtype, copy=False)
+  if not np.array_equal(np.isfinite(x), np.isfinite(y)):
+    raise errors.InputError(
+      f'{name} has numbers up to {np.abs(x).max():.2g}, too large for {dtype}: '
+      "give --dtype=bfloat16, or 'float32'"
+    )
+  return y
+
+
+def _shards(tensors, sizes):
   """Returns the tensors in groups of up to SHARD bytes, or of one."""
   shards, room = [], 0
   for tensor in tensors:
-    if not shards or _bytes(tensor) > room:
+    if not shards or sizes[tensor.name] > room:
       shards.append([])
       room = SHARD
     shards[-1].append(tensor)
-    room -= _bytes(tensor)
+    room -= sizes[tensor.name]
   return shards
-
-
-def _bytes(tensor):
-  return 4 * math.prod(tensor.shape)
 
 
 def _stored(folder):
@@ -155,7 +195,7 @@ def _stored(folder):
           continue
         one = file.get_slice(name)
         _check_float(path, name, one.get_dtype())
-        stored[name] = _Stored(path, tuple(one.get_shape()))
+        stored[name] = _Stored(path, tuple(one.get_shape()), one.get_dtype())
   return {
     name: x
     for name, x in stored.items()

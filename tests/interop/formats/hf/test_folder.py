@@ -7,12 +7,15 @@ import re
 import ml_dtypes
 import numpy as np
 import pytest
+import safetensors
 import tokenizers
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data.text import turns
 from rnn_jax.inference import generate
+from rnn_jax.interop import request
+from rnn_jax.interop.formats import hf
 from rnn_jax.interop.formats.hf import checkpoint
 from rnn_jax.runs import bundle as bundle_lib
 from tests.interop.formats.hf import folders
@@ -134,16 +137,35 @@ def test_another_model_is_refused_by_name(folder, tmp_path, keys, named):
     folders.read(other)
 
 
-def test_bfloat16_is_stored_as_float32(tmp_path):
+def dtypes(folder):
+  with safetensors.safe_open(folder / 'model.safetensors', 'numpy') as file:
+    return {name: file.get_slice(name).get_dtype() for name in [*file.keys()]}
+
+
+def test_tensors_keep_their_dtypes(tmp_path):
   state = folders.llama()
   half = {name: x.astype(ml_dtypes.bfloat16) for name, x in state.items()}
+  half['model.norm.weight'] = state['model.norm.weight']  # a few often aren't
   keys = folders.LLAMA | {'torch_dtype': 'bfloat16'}
   folder = folders.write(tmp_path / 'half', keys, half)
-  out = folders.export(folders.read(folder), tmp_path / 'out')
-  for name, x in folders.stored(out).items():
-    np.testing.assert_array_equal(x, half[name].astype(np.float32))
+  bundle = folders.read(folder)
+  bundle_lib.write(bundle, tmp_path / 'run')
+  bundle = bundle_lib.read(tmp_path / 'run', 'latest')
+  out = folders.export(bundle, tmp_path / 'out')
+  assert dtypes(out) == dtypes(folder)
+  folders.assert_same(out, folder)
   theirs = json.loads((out / 'config.json').read_text())
-  assert theirs['dtype'] == 'float32' and 'torch_dtype' not in theirs
+  assert theirs['dtype'] == 'bfloat16' and 'torch_dtype' not in theirs
+  assert {x.name for x in out.iterdir()} == {'config.json', 'model.safetensors'}
+  wide = tmp_path / 'wide'
+  hf.write(bundle, request.Target(wide, dtype='float32'))
+  assert {*dtypes(wide).values()} == {'F32'}
+  folders.assert_same(wide, folder)
+  params = bundle.params | {'norm': {'scale': np.full(12, 1e5, np.float32)}}
+  bundle = dataclasses.replace(bundle, params=params)
+  with pytest.raises(errors.InputError, match='up to 1e.05, too large for fl'):
+    hf.write(bundle, request.Target(tmp_path / 'f16', dtype='float16'))
+  assert not (tmp_path / 'f16').exists()
 
 
 def test_a_config_adds_data_and_training(folder):
