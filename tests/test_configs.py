@@ -61,6 +61,8 @@ OWN = {
   | {
     'model.layers': 4,
     'data.boundaries': '(32,)',
+    'model.experts.count': 2,
+    'model.experts.shared_width': 16,
     'cell.attention.head_width': 32,
   },
   'memory_lab': TEXT | {'data.vocabulary': 300, 'cell.head_width': 4},
