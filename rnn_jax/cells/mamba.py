@@ -11,10 +11,9 @@ channel is log 1, ..., log K and dt is between .001 and .1.
 
 The recurrence is that of ops/linear_scan over S K numbers, in any of its forms.
 They hold a, the addends and h of all steps in float32, 12 L S K bytes for a
-row, and with the gradients of these 40 (measured for 'native'; 60 for
-'chunked'). With `remat.every` = E it is E steps of them, and one state of S K
-numbers for each E steps: less memory, and less time where a cache then holds
-them. 'scan' makes a and the addends step by step.
+row, and the gradients of these. With `remat.every` = E it is E steps of them,
+and one state of S K numbers for each E steps. 'scan' makes a and the addends
+step by step.
 
 Devices that share the channels have S / shards of them, and add up what V makes
 of each one's x: a sum of L (R + 2 K) numbers for a row, in each direction.
