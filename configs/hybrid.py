@@ -21,7 +21,7 @@ kimi_linear has no mixture of experts, and its attention isn't compressed.
 Options of a cell are flags, as --config.cell.attention.window=128. A run of
 qwen3_next can be exported for transformers (docs/interop.md).
 
-qwen3_next has 9.4 million parameters, of which a token runs 4.6 million. Its
+qwen3_next has 9.4 million parameters, 4.6 million of them active per token. Its
 2,000 steps take more than an hour on 2 CPU cores.
 """
 

@@ -16,7 +16,7 @@ class Experts:
   per_token: int = option(2, least=1)  # experts that run per token
   # Weight of the loss that evens out how many tokens they get.
   balance: float = option(0.01, least=0)
-  normalized: bool = True  # several experts of a token have gates of sum 1
+  normalized: bool = True  # the gates of a token's experts sum to 1
   shared_width: int = option(0, least=0)  # of an expert of all tokens; 0: none
 
 

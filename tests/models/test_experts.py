@@ -72,7 +72,7 @@ def by_hand(params, x_BxLxD, dy_BxLxD, J, normalized=True):
 
 
 def shared_by_hand(params, slopes, x, dy, dx):
-  """Returns what the shared expert adds to y of a token; adds to the slopes."""
+  """Returns the shared expert's output for a token, and adds its gradients."""
   own = {name: params['shared'][name]['kernel'] for name in params['shared']}
   w = params['shared_gate']['kernel'][:, 0]
   a, b, g = x @ own['gate'], x @ own['up'], sigmoid(x @ w)

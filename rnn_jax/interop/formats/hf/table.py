@@ -332,6 +332,26 @@ def dense(
   return listed
 
 
+def others(
+  rows: Iterable[tuple[str, tuple[int, ...], str, Callable[..., Any]]],
+  theirs: str,
+  ours: str,
+  layer: int,
+) -> list[Tensor]:
+  """Returns tensors that aren't linear layers.
+
+  Args:
+    rows: (name, shape, our leaf, view) of each; see Tensor.
+    theirs: prefix of their names.
+    ours: prefix of our names.
+    layer: its place.
+  """
+  return [
+    Tensor(f'{theirs}.{name}', shape, f'{ours}.{leaf}', view, layer)
+    for name, shape, leaf, view in rows
+  ]
+
+
 def scale(
   theirs: str, ours: str, width: int, layer: int | None = None
 ) -> Tensor:

@@ -336,7 +336,7 @@ def test_a_model_of_configs_is_a_qwen3_next(tmp_path):
     ),
     ('rwkv7', {'value_dim': 18}, 'value_dim=18: give a multiple of hidden'),
     ('llama', {'rope_theta': 0.0}, 'rope_theta=0.0: give a number above 1'),
-    ('mixtral', {'num_experts_per_tok': 1}, 'num_experts_per_tok=1: the only'),
+    ('mixtral', {'num_experts_per_tok': 1}, 'num_experts_per_tok=1: with one'),
     ('mixtral', {'num_local_experts': 1}, 'num_local_experts=1: give 2'),
     ('qwen3_moe', {'num_experts': 0}, 'num_experts=0: give 2'),
     ('qwen3_moe', {'decoder_sparse_step': 2}, 'decoder_sparse_step=2: only'),
@@ -344,7 +344,7 @@ def test_a_model_of_configs_is_a_qwen3_next(tmp_path):
     (
       'qwen3_moe',
       {'num_experts_per_tok': 1, 'norm_topk_prob': True},
-      'norm_topk_prob=True: num_experts_per_tok=1: the only',
+      'norm_topk_prob=True: num_experts_per_tok=1: with one',
     ),
     ('qwen3_next', {'hidden_act': 'gelu'}, "hidden_act='gelu': only"),
     ('qwen3_next', {'layer_types': ['x'] * 4}, "layer_types='x': only"),

@@ -158,6 +158,19 @@ def describe(config: config_lib.Config, model_type: str) -> dict[str, Any]:
 
 def tensors(config: config_lib.Config, vocabulary: int) -> list[table.Tensor]:
   """Returns the table of tensors; see table.py."""
+  return with_mlps(config, vocabulary, _cell)
+
+
+def with_mlps(
+  config: config_lib.Config,
+  vocabulary: int,
+  cell: Callable[..., list[table.Tensor]],
+) -> list[table.Tensor]:
+  """Returns the table of a model of flash-linear-attention with MLPs.
+
+  `cell` returns the tensors of a cell from (config, prefix of theirs, prefix of
+  ours, place).
+  """
   listed = table.ends(
     config.model, vocabulary, ('model.embeddings', 'model.norm')
   )
@@ -167,7 +180,7 @@ def tensors(config: config_lib.Config, vocabulary: int) -> list[table.Tensor]:
     listed += [
       table.scale(f'{theirs}.attn_norm', f'{ours}.cell_norm', width, place),
       table.scale(f'{theirs}.mlp_norm', f'{ours}.mlp_norm', width, place),
-      *_cell(config, f'{theirs}.attn', f'{ours}.cell', place),
+      *cell(config, f'{theirs}.attn', f'{ours}.cell', place),
       *table.dense(
         llama.mlp(config.model), f'{theirs}.mlp', f'{ours}.mlp', place
       ),
@@ -204,10 +217,7 @@ def _cell(config, theirs, ours, place):
     rows.append(('dt_bias', (heads,), 'step_bias', np.asarray))
   return [
     *table.dense(dense, theirs, ours, place),
-    *(
-      table.Tensor(f'{theirs}.{name}', shape, f'{ours}.{leaf}', view, place)
-      for name, shape, leaf, view in rows
-    ),
+    *table.others(rows, theirs, ours, place),
   ]
 
 

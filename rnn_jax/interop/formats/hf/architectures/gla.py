@@ -19,7 +19,6 @@ from rnn_jax import config as config_lib
 from rnn_jax.cells import gla
 from rnn_jax.interop.formats.hf import table
 from rnn_jax.interop.formats.hf.architectures import gated_deltanet
-from rnn_jax.interop.formats.hf.architectures import llama
 
 MODEL_TYPES = ('gla',)
 CELLS = ('gla',)
@@ -104,21 +103,7 @@ def describe(config: config_lib.Config, model_type: str) -> dict[str, Any]:
 
 def tensors(config: config_lib.Config, vocabulary: int) -> list[table.Tensor]:
   """Returns the table of tensors; see table.py."""
-  listed = table.ends(
-    config.model, vocabulary, ('model.embeddings', 'model.norm')
-  )
-  width = config.model.width
-  for n, (ours, place, _) in enumerate(table.layers(config.model)):
-    theirs = f'model.layers.{n}'
-    listed += [
-      table.scale(f'{theirs}.attn_norm', f'{ours}.cell_norm', width, place),
-      table.scale(f'{theirs}.mlp_norm', f'{ours}.mlp_norm', width, place),
-      *_cell(config, f'{theirs}.attn', f'{ours}.cell', place),
-      *table.dense(
-        llama.mlp(config.model), f'{theirs}.mlp', f'{ours}.mlp', place
-      ),
-    ]
-  return listed
+  return gated_deltanet.with_mlps(config, vocabulary, _cell)
 
 
 def _cell(config, theirs, ours, place):
@@ -155,8 +140,5 @@ def _cell(config, theirs, ours, place):
   )
   return [
     *table.dense(dense, theirs, ours, place),
-    *(
-      table.Tensor(f'{theirs}.{name}', shape, f'{ours}.{leaf}', view, place)
-      for name, shape, leaf, view in rows
-    ),
+    *table.others(rows, theirs, ours, place),
   ]

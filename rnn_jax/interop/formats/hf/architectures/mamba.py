@@ -14,6 +14,7 @@ import numpy as np
 from rnn_jax import config as config_lib
 from rnn_jax.cells import mamba
 from rnn_jax.interop.formats.hf import table
+from rnn_jax.interop.formats.hf.architectures import mamba2
 
 MODEL_TYPES = ('mamba',)
 CELLS = ('mamba',)
@@ -73,16 +74,7 @@ def describe(config: config_lib.Config, model_type: str) -> dict[str, Any]:
 
 def tensors(config: config_lib.Config, vocabulary: int) -> list[table.Tensor]:
   """Returns the table of tensors; see table.py."""
-  listed = table.ends(
-    config.model, vocabulary, ('backbone.embeddings', 'backbone.norm_f')
-  )
-  for n, (ours, place, _) in enumerate(table.layers(config.model)):
-    theirs, width = f'backbone.layers.{n}', config.model.width
-    listed.append(
-      table.scale(f'{theirs}.norm', f'{ours}.cell_norm', width, place)
-    )
-    listed += _mixer(config, f'{theirs}.mixer', f'{ours}.cell', place)
-  return listed
+  return mamba2.backbone(config, vocabulary, _mixer)
 
 
 def _mixer(config, theirs, ours, place):
@@ -105,10 +97,7 @@ def _mixer(config, theirs, ours, place):
     rows.append(('conv1d.bias', (inner,), 'taps_bias', np.asarray))
   return [
     *table.dense(dense, theirs, ours, place),
-    *(
-      table.Tensor(f'{theirs}.{name}', shape, f'{ours}.{leaf}', view, place)
-      for name, shape, leaf, view in rows
-    ),
+    *table.others(rows, theirs, ours, place),
   ]
 
 

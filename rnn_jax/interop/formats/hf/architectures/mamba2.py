@@ -9,6 +9,7 @@ Algorithms Through Structured State Space Duality", 2024.
 
 import itertools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -91,6 +92,19 @@ def describe(config: config_lib.Config, model_type: str) -> dict[str, Any]:
 
 def tensors(config: config_lib.Config, vocabulary: int) -> list[table.Tensor]:
   """Returns the table of tensors; see table.py."""
+  return backbone(config, vocabulary, _mixer)
+
+
+def backbone(
+  config: config_lib.Config,
+  vocabulary: int,
+  mixer: Callable[..., list[table.Tensor]],
+) -> list[table.Tensor]:
+  """Returns the table of a stack of mixers, of Mamba and Mamba-2.
+
+  `mixer` returns the tensors of a cell from (config, prefix of theirs, prefix
+  of ours, place).
+  """
   listed = table.ends(
     config.model, vocabulary, ('backbone.embeddings', 'backbone.norm_f')
   )
@@ -99,7 +113,7 @@ def tensors(config: config_lib.Config, vocabulary: int) -> list[table.Tensor]:
     listed.append(
       table.scale(f'{theirs}.norm', f'{ours}.cell_norm', width, place)
     )
-    listed += _mixer(config, f'{theirs}.mixer', f'{ours}.cell', place)
+    listed += mixer(config, f'{theirs}.mixer', f'{ours}.cell', place)
   return listed
 
 
@@ -130,10 +144,7 @@ def _mixer(config, theirs, ours, place):
   )
   return [
     *table.dense(dense, theirs, ours, place),
-    *(
-      table.Tensor(f'{theirs}.{name}', shape, f'{ours}.{leaf}', view, place)
-      for name, shape, leaf, view in rows
-    ),
+    *table.others(rows, theirs, ours, place),
   ]
 
 

@@ -4,10 +4,11 @@
 
 Every layer has experts. Their matrices are one tensor for each expert, or in
 folders that transformers wrote with `save_original_format=False` two for all of
-a layer, which are read too; ours are three for all of a layer. Mixtral weights
-a token's experts by gates of sum 1, with its window if it has one; Qwen3-MoE
-also by their probabilities, and it norms queries and keys. The weight of the
-loss that evens out their load isn't read: theirs is of whole batches.
+a layer, which are read too; ours are three for all of a layer. The gates of
+a token's experts sum to 1 in Mixtral, whose attention may have a window; in
+Qwen3-MoE they may also be the router's probabilities, and its queries and keys
+are normed. The weight of the loss that evens out their load isn't read: theirs
+is of whole batches.
 Source: Jiang et al., "Mixtral of Experts", 2024; Qwen Team, "Qwen3 Technical
 Report", 2025.
 """
@@ -22,7 +23,7 @@ LIKE = {'mixtral': 'mistral', 'qwen3_moe': 'qwen3'}  # whose attention it is
 MODEL_TYPES = (*LIKE,)
 CELLS = ('attention',)
 MIXTRAL = {'gate': 'w1', 'up': 'w3', 'down': 'w2'}  # of an expert
-NO_CHOICE = 'the only expert of a token would have a gate of 1'
+NO_CHOICE = 'with one expert per token its gate would always be 1'
 QWEN = {name: f'{name}_proj' for name in ('gate', 'up', 'down')}
 
 
@@ -76,7 +77,7 @@ def of_qwen(
 
   Args:
     keys: of config.json.
-    per_token: experts of a token, unless the keys say.
+    per_token: the default number of experts per token.
     normalized: whether their gates sum to 1, unless the keys say.
 
   Raises:

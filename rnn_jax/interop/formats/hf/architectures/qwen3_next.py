@@ -54,10 +54,8 @@ def options(keys: table.Keys) -> dict[str, Any]:
 
 def _cells(keys):
   """Returns the cell of each layer."""
-  layers, kinds = (
-    keys.whole('num_hidden_layers'),
-    keys.values.get('layer_types'),
-  )
+  layers = keys.whole('num_hidden_layers')
+  kinds = keys.values.get('layer_types')
   if kinds is None:
     name = 'full_attention_interval'
     every = keys.whole(name, 4)
@@ -75,10 +73,8 @@ def _cells(keys):
 
 def _linear(keys):
   heads = keys.whole('linear_num_key_heads', 16)
-  values, name = (
-    keys.whole('linear_num_value_heads', 32),
-    'linear_num_value_heads',
-  )
+  name = 'linear_num_value_heads'
+  values = keys.whole(name, 32)
   if heads < 1 or values < 1 or values % heads:
     keys.refuse(name, values, f'linear_num_key_heads={heads} must divide it')
   return {
@@ -248,10 +244,7 @@ def _of_linear(cell: gated_deltanet.Config, width, theirs, ours, place):
   )
   return [
     *table.dense(dense, theirs, ours, place),
-    *(
-      table.Tensor(f'{theirs}.{name}', shape, f'{ours}.{leaf}', view, place)
-      for name, shape, leaf, view in rows
-    ),
+    *table.others(rows, theirs, ours, place),
   ]
 
 

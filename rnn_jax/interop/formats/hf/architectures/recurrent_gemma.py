@@ -220,8 +220,5 @@ def _of_recurrent(cell: rg_lru.Config, width, theirs, ours, place):
   )
   return [
     *table.dense(dense, theirs, ours, place),
-    *(
-      table.Tensor(f'{theirs}.{name}', shape, f'{ours}.{leaf}', view, place)
-      for name, shape, leaf, view in rows
-    ),
+    *table.others(rows, theirs, ours, place),
   ]

@@ -221,10 +221,7 @@ def _cell(config, theirs, ours, place):
       rows.append((f'{name}.bias', shape[:1], BIASES[part], np.asarray))
   return [
     *table.dense(dense, theirs, ours, place),
-    *(
-      table.Tensor(f'{theirs}.{name}', shape, f'{ours}.{leaf}', view, place)
-      for name, shape, leaf, view in rows
-    ),
+    *table.others(rows, theirs, ours, place),
   ]
 
 

@@ -175,10 +175,7 @@ def _cell(config, theirs, ours, place):
   rows.append(('multihead_norm.weight', (inner,), 'norm.scale', np.asarray))
   return [
     *table.dense(dense, theirs, ours, place),
-    *(
-      table.Tensor(f'{theirs}.{name}', shape, f'{ours}.{leaf}', view, place)
-      for name, shape, leaf, view in rows
-    ),
+    *table.others(rows, theirs, ours, place),
   ]
 
 
