@@ -32,6 +32,7 @@ import numpy as np
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax import files
+from rnn_jax.cells import attention
 from rnn_jax.config import pattern as pattern_lib
 from rnn_jax.interop.formats.hf import architectures
 from rnn_jax.models import period
@@ -367,6 +368,13 @@ def rotary(base: float, scaling: tuple[float, ...]) -> dict[str, Any]:
   if (length := SCALINGS['llama3'][-1]) in values:
     values[length] = int(values[length])
   return {'rope_type': kind, 'rope_theta': base} | values
+
+
+def partial_rotary(cell: attention.Config) -> dict[str, Any]:
+  """Returns rope_parameters with the share of channels that rotate."""
+  rotated = cell.rotary_width or cell.head_width
+  share = {'partial_rotary_factor': rotated / cell.head_width}
+  return rotary(cell.rotary, cell.rotary_scaling) | share
 
 
 def activation(mlp: str) -> str:

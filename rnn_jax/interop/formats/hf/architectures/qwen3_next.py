@@ -152,17 +152,12 @@ def _described_linear(cell):
 
 
 def _described_attention(cell):
-  rotated = cell.rotary_width or cell.head_width
   return {
     'num_attention_heads': cell.heads,
     'num_key_value_heads': cell.groups,
     'head_dim': cell.head_width,
     'attention_bias': cell.biases,
-    'rope_parameters': {
-      'rope_type': 'default',
-      'rope_theta': cell.rotary,
-      'partial_rotary_factor': rotated / cell.head_width,
-    },
+    'rope_parameters': table.partial_rotary(cell),
   }
 
 

@@ -146,12 +146,7 @@ def _described_attention(config):
     'num_key_value_heads': cell.groups,
     'head_dim': cell.head_width,
     'attention_bias': cell.biases and cell.projection_bias,
-    'rope_parameters': {
-      'rope_type': 'default',
-      'rope_theta': cell.rotary,
-      'partial_rotary_factor': (cell.rotary_width or cell.head_width)
-      / cell.head_width,
-    },
+    'rope_parameters': table.partial_rotary(cell),
   }
   # A window beyond the rows is kept as it was, or is theirs.
   if cell.window < length or length >= WINDOW:
