@@ -65,6 +65,12 @@ OWN = {
     'model.experts.shared_width': 16,
     'cell.attention.head_width': 32,
   },
+  'long_range': {
+    'data.length': 64,
+    'evaluate.length': 64,
+    'data.word_problem.test_length': 64,
+    'data.word_problem.examples': 60,
+  },
   'memory_lab': TEXT | {'data.vocabulary': 300, 'cell.head_width': 4},
   'published': TEXT | {'data.vocabulary': 300},
   'recall': {

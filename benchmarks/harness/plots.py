@@ -72,6 +72,30 @@ class Plots:
     axes.tick_params(axis='y', labelsize=8)
     return self._save(axes, name, label)
 
+  def points(
+    self,
+    name: str,
+    panels: Mapping[str, Sequence[tuple[str, float, float]]],
+    labels: tuple[str, str],
+  ) -> str:
+    """Draws (label, x, y) points, a panel for each group; x is logarithmic."""
+    shown = {title: points for title, points in panels.items() if points}
+    figure = _figure(8.6, 3.2 * -(-len(shown) // 2))
+    grid = figure.subplots(-(-len(shown) // 2), 2, squeeze=False).ravel()
+    for axes, (title, points) in zip(grid, shown.items(), strict=False):
+      axes.set(title=title, xscale='log', ylim=(0, 1.05))
+      axes.set(xlabel=labels[0], ylabel=labels[1])
+      axes.grid(alpha=0.3)
+      axes.margins(x=0.15)
+      axes.plot([x for _, x, _ in points], [y for *_, y in points], 'o', ms=3)
+      for label, x, y in points:
+        axes.annotate(
+          label, (x, y), (2, 2), textcoords='offset points', fontsize=6
+        )
+    for axes in grid[len(shown) :]:
+      axes.remove()
+    return self._save(grid[0], name, ' against '.join(reversed(labels)))
+
   def _save(self, axes, name, title):
     file = f'{self._prefix}_{name}.png'
     if self._saves:
@@ -83,9 +107,13 @@ class Plots:
 
 def _axes(width, height):
   """The axes of a new figure, whose sizes are in inches."""
+  return _figure(width, height).subplots()
+
+
+def _figure(width, height):
   from matplotlib import figure  # slow to load, and suites import this module
 
-  return figure.Figure((width, height), layout='constrained').subplots()
+  return figure.Figure((width, height), layout='constrained')
 
 
 def _draw(series, labels, marker):

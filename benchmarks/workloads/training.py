@@ -97,10 +97,10 @@ class Training:
     sums = self.train(batch)
     return Step(ready - begin, time.perf_counter() - ready, sums)
 
-  def evaluate(self) -> dict[str, float]:
-    """The task's metrics on the validation split."""
+  def evaluate(self, split: str = 'validation') -> dict[str, float]:
+    """The task's metrics on a split."""
     return evaluate.evaluate(
-      self.programs, self.params, self.corpus, self.config, 'validation'
+      self.programs, self.params, self.corpus, self.config, split
     )
 
   def learn(self, steps: int) -> measure.Values:

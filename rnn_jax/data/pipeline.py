@@ -219,7 +219,7 @@ def training_batches(
   batches = (
     length_schedule.StagedBatches(stages) if data.length_schedule else stages[0]
   )
-  return _prefetched(batches, data, place)
+  return _prefetched(_unpacked(batches, corpus), data, place)
 
 
 def heldout_batches(
@@ -263,7 +263,7 @@ def heldout_batches(
     order = grain.MapDataset.source(chosen).map(order.__getitem__)
   examples = loader.Loader(order, workers=0)
   batches = shapes_lib.layout(data).make(examples, shapes, data)
-  return _prefetched(batches, data, place)
+  return _prefetched(_unpacked(batches, corpus), data, place)
 
 
 def heldout_examples(
@@ -416,6 +416,14 @@ def _evenly(total, count):
   """Returns at most `count` of range(total), evenly spaced."""
   count = min(count, total)
   return np.arange(count) * total // count
+
+
+def _unpacked(batches, corpus):
+  """Returns the batches as the task's `unpack` has them, if it has one."""
+  unpack = getattr(_task_module(corpus.task), 'unpack', None)
+  if unpack is None:
+    return batches
+  return Mapped(batches, functools.partial(unpack, corpus.tokenizer))
 
 
 def _prefetched(batches, data, place):

@@ -2,13 +2,17 @@
 
     ...=answer?...=answer
 
-An answer follows '=' and ends at '?' or at the end of the text. Text n depends
-only on (seed, n) and the options, not on the order of reading.
+An answer follows '=' and ends at '?' or at the end of the text; for task
+`tagging`, '=' is between characters and their labels. Text n depends only on
+(seed, n) and the options, not on the order of reading.
 """
 
 import dataclasses
 import string
 from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Generic
+from typing import TypeVar
 
 import numpy as np
 
@@ -21,7 +25,15 @@ LETTERS = string.ascii_lowercase
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Generated:
+  """How many documents there are."""
+
+  examples: int = config_lib.option(20_000, least=1)  # documents, in all splits
+  seed: int = config_lib.option(0, least=0, most=config_lib.MAX_SEED)
+
+
+@dataclasses.dataclass(frozen=True)
+class Options(Generated):
   """The content of a document, and the number of documents."""
 
   # Pairs of a key and a value; for copying: letters.
@@ -30,8 +42,6 @@ class Options:
   distance: int = config_lib.option(16, least=0)
   # Letters that they are drawn from.
   symbols: int = config_lib.option(8, least=1, most=26)
-  examples: int = config_lib.option(20_000, least=1)  # documents, in all splits
-  seed: int = config_lib.option(0, least=0, most=config_lib.MAX_SEED)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,17 +51,18 @@ class Config(config_lib.Data):
   synthetic: Options = Options()
 
 
-Maker = Callable[[np.random.Generator, Options], str]
+G = TypeVar('G', bound=Generated)
+Maker = Callable[[np.random.Generator, G], str]
 
 
-class Texts:
-  """The Reader of `synthetic.examples` texts, all of one length."""
+class Texts(Generic[G]):
+  """The Reader of `options.examples` texts, all of one length."""
 
   files: tuple[str, ...] = ()
   labels = None
   difficulties = None
 
-  def __init__(self, make: Maker, options: Options) -> None:
+  def __init__(self, make: Maker[G], options: G) -> None:
     self._make = make
     self._options = options
     self.sizes = np.full(options.examples, len(self._text(0)), np.int64)
@@ -68,8 +79,27 @@ class Texts:
     return self._make(rng, self._options).encode()
 
 
+class Written:
+  """The Reader of texts that are in memory, each with its class."""
+
+  files: tuple[str, ...] = ()
+  difficulties = None
+
+  def __init__(self, texts: Sequence[str], labels: Sequence[int]) -> None:
+    self._texts = [text.encode() for text in texts]
+    self.labels = np.array(labels)
+    self.sizes = np.array([len(text) for text in self._texts], np.int64)
+
+  @property
+  def names(self) -> tuple[str, ...]:
+    return tuple(map(str, range(len(self.sizes))))
+
+  def read(self, unit: int, start: int, stop: int) -> bytes:
+    return self._texts[unit][start:stop]
+
+
 def load(
-  data: Config, make: Maker, distinct: bool = False
+  data: Config, make: Maker[Options], distinct: bool = False
 ) -> dict[str, documents.Documents]:
   """Returns the texts of each split.
 
@@ -93,7 +123,7 @@ def load(
   return documents.split(texts, data.splits, 'document')
 
 
-def prompt(make: Maker, options: Options) -> str:
+def prompt(make: Maker[Options], options: Options) -> str:
   """Returns a text up to its first answer."""
   text = make(np.random.default_rng(options.seed), options)
   return text[: text.index(MARK) + 1]

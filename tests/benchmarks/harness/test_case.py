@@ -19,6 +19,7 @@ UNTIMED = {
   'corpus',
   'gpu',
   'gradient_flow',
+  'long_range',
   'memory',
   'meshes',
   'partitioner',

@@ -1,0 +1,66 @@
+"""Tasks whose answers need what was read long before, on generated texts.
+
+  python -m launch.train --config=configs/long_range.py:parity,gated_deltanet \\
+      --config.cell.max_beta=2 --workdir=runs/parity
+
+Before the comma is one of TASKS, after it a model of configs/recall.py, or
+nothing for simple_rnn. Models have two layers of width 64 without MLPs:
+
+  mqar            64 symbols, 4 pairs: the value of each key
+  parity, s5      64 letters: their running product. The test split has texts of
+                  256, so that `launch.evaluate --split=test` says whether what
+                  was learned holds on longer ones
+  listops         the value of nested operations, of 20 to 120 characters
+  digits          a digit's class from its 64 pixels, one after another
+
+docs/analysis.md has results.
+"""
+
+from configs import recall
+from rnn_jax import config as config_lib
+from rnn_jax import errors
+
+TASKS = {  # the source, and its options
+  'mqar': ('mqar', {}),
+  'parity': ('word_problem', {'word_problem.group': 'parity'}),
+  's5': ('word_problem', {'word_problem.group': 's5'}),
+  'listops': ('listops', {'length': 128, 'classes': tuple('0123456789')}),
+  'digits': (
+    'sequential_digits',
+    {'length': 80, 'classes': tuple('0123456789'), 'splits': (70, 10, 20)},
+  ),
+}
+
+
+def get_config(which='s5'):
+  """Returns the config of a task and a model.
+
+  Raises:
+    InputError: `which` doesn't begin with one of TASKS, or its model is not one
+      of configs/recall.py.
+  """
+  task, _, model = which.partition(',')
+  if task not in TASKS:
+    raise errors.InputError(
+      f'configs/long_range.py:{which}: begin with one of {sorted(TASKS)}, then '
+      'a comma and a cell'
+    )
+  source, options = TASKS[task]
+  config = recall.get_config(model or 'simple_rnn')
+  classifies = 'classes' in options
+  config_lib.override(
+    config,
+    {
+      'task.name': 'classification' if classifies else 'tagging',
+      'data.source': source,
+    },
+  )
+  if classifies:
+    config.task.pooling = 'last'
+    config.evaluate.criterion = 'errors'
+  if source == 'word_problem':
+    config.evaluate.length = config.data.word_problem.test_length
+  config_lib.override(config, {f'data.{k}': v for k, v in options.items()})
+  config.data.boundaries = (config.data.length,)
+  config.sample.new_tokens = 0
+  return config

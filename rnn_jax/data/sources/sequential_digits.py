@@ -1,0 +1,48 @@
+"""The handwritten digits of source `digits`, read pixel by pixel.
+
+A text has 64 characters, the gray levels 0 to 16 of 8 x 8 pixels as `a` to `q`,
+row by row; its class is the digit. A model sees the first pixel 63 steps before
+it answers. Source: Le, Jaitly and Hinton, "A Simple Way to Initialize Recurrent
+Networks of Rectified Linear Units", 2015, on MNIST.
+"""
+
+import dataclasses
+import typing
+
+from sklearn import datasets
+
+from rnn_jax import config as config_lib
+from rnn_jax import errors
+from rnn_jax.data.sources import digits
+from rnn_jax.data.text import documents
+from rnn_jax.data.text import synthetic
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(config_lib.Data):
+  """Options of the source, of section `data` of the config."""
+
+  names_classes: typing.ClassVar[bool] = True
+
+  def settle(self, task: config_lib.Task) -> typing.Self:
+    """Returns the options with the ten digits as classes."""
+    del task
+    return dataclasses.replace(self, classes=self.classes or digits.CLASSES)
+
+
+def load(data: config_lib.Data) -> dict[str, documents.Documents]:
+  """Returns the texts of each split.
+
+  Raises:
+    InputError: data.classes aren't the digits.
+  """
+  if data.classes != digits.CLASSES:
+    raise errors.InputError(
+      f"data.classes={data.classes!r}: data.source='sequential_digits' has "
+      f'{digits.CLASSES}: give those'
+    )
+  found = datasets.load_digits()
+  levels = found.images.astype(int).reshape(len(found.images), -1)
+  texts = [''.join(chr(ord('a') + n) for n in image) for image in levels]
+  reader = synthetic.Written(texts, found.target)
+  return documents.split(documents.whole(reader), data.splits, 'document')

@@ -1,0 +1,73 @@
+"""Tagging: predict a label after each character, from those read so far.
+
+    loss = - sum_t w_t log p(label_t | input_1 ... input_t)        in nats
+
+`accuracy` counts labels, `exact` runs of labels, all of which are right: whole
+texts if each character has a label.
+"""
+
+import dataclasses
+from typing import ClassVar
+
+from rnn_jax import config as config_lib
+from rnn_jax import errors
+from rnn_jax.data.text import tokenizer as tokenizer_lib
+from rnn_jax.data.text.examples import tagging as examples
+from rnn_jax.tasks import recall
+
+PLAIN = {  # values of options that don't look at an example's tokens
+  'curriculum': '',
+  'rarity_buckets': 1,
+  'feature_buckets': 1,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(recall.Config):
+  """Options of the task, section `task` of the config."""
+
+  writes_text: ClassVar[bool] = False
+
+  def check(self, config: config_lib.Config) -> None:
+    """Checks the options against each other and the whole config.
+
+    Raises:
+      InputError: names the key, the value and the remedy.
+    """
+    super().check(config)
+    data = config.data
+    if data.tokenizer != 'characters':
+      errors.refuse(
+        'data.tokenizer',
+        data.tokenizer,
+        f"task.name={self.name!r} labels characters: give 'characters'",
+      )
+    for key, plain in PLAIN.items():
+      if (value := getattr(data, key, plain)) != plain:
+        errors.refuse(
+          f'data.{key}',
+          value,
+          f'it needs the tokens of an example, and task.name={self.name!r} has '
+          f'pairs of them: give {plain!r}',
+        )
+
+
+make_examples = examples.make  # workers import that file, and no jax
+check_documents = examples.check
+unpack = examples.unpack
+
+
+def make(
+  config: config_lib.Config, tokenizer: tokenizer_lib.Tokenizer
+) -> 'Task':
+  """Returns the task of a Config."""
+  return Task(config, tokenizer)
+
+
+class Task(recall.Task):
+  """The model of a config and tokenizer, its loss and metrics."""
+
+  @property
+  def headline(self) -> tuple[str, str]:
+    """The metric to show during training: (key of summarize, short name)."""
+    return 'accuracy', 'labels right'
