@@ -16,19 +16,20 @@ from benchmarks.harness import tables
 from benchmarks.suites import cells
 
 STEPS = {
+  'parity': 400,
+  's5': 2000,
   'mqar': 1000,
-  'parity': 500,
-  's5': 1000,
-  'listops': 1000,
   'digits': 600,
+  'listops': 1000,
 }
 TITLES = {
-  'mqar': 'MQAR',
   'parity': 'parity',
   's5': 'S5',
-  'listops': 'ListOps',
+  'mqar': 'MQAR',
   'digits': 'digits',
+  'listops': 'ListOps',
 }
+SYMBOLS = 128  # of MQAR; published: 8,192, which take far more steps
 CELLS = {name: {} for name in cells.SIZES if ',' not in name} | {
   f'{name}, beta to 2': {'cell.max_beta': 2.0}
   for name in ('deltanet', 'gated_deltanet', 'kda')
@@ -72,6 +73,8 @@ def learn(
   source = long_range.TASKS[task][0]
   if options := raw.data.get(source):  # a digit can't be generated
     raw.data.splits = (95, 5, 0) if task in ('mqar', 'listops') else (90, 5, 5)
+    if task == 'mqar':
+      options.vocabulary = SYMBOLS
     options.examples = steps * raw.data.batch_size * 10 // 9 + 100
   with training.Training(raw) as run:
     values = run.learn(steps)
@@ -109,8 +112,8 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
 
 LONGER = 'parity', 's5'  # tasks that have a longer test split
 HEAD = (
-  'cell | weights | state per row | MQAR | parity, 64 | parity, 256 | S5, 64 | '
-  'S5, 256 | ListOps | digits'
+  'cell | weights | state per row | parity, 64 | parity, 256 | S5, 64 | S5, 256 | '
+  'MQAR | digits | ListOps'
 )
 
 

@@ -20,11 +20,11 @@ def test_shares_stand_beside_the_state(tmp_path):
   ]
   text = made.section(tmp_path, 'long_range', rows)
   lstm = (
-    '| lstm | 1,234 | 2.0 KiB | 25.0 % | 100.0 % | 75.0 % | - | - | - | - |'
+    '| lstm | 1,234 | 2.0 KiB | 100.0 % | 75.0 % | - | - | 25.0 % | - | - |'
   )
   assert lstm in text
   assert (
-    '| gla | 1,234 | 0.5 KiB | - | - | - | 12.5 % | 6.2 % | - | - |' in text
+    '| gla | 1,234 | 0.5 KiB | - | - | 12.5 % | 6.2 % | - | - | - |' in text
   )
   assert 's5: lstm: killed by it' in text
   assert text.count('](plots/') == 1
