@@ -424,12 +424,12 @@ def check_writes(config: config_lib.Config) -> None:
     InputError: it doesn't; the message says what to call instead.
   """
   if not config.task.writes_text:
-    errors.refuse(
-      'task.name',
-      config.task.name,
-      'its model predicts a class, not text: call predict, or use '
-      'launch.predict',
+    does = (
+      'predicts a class, not text: call predict, or use launch.predict'
+      if config.task.classifies
+      else 'writes no text: use launch.evaluate'
     )
+    errors.refuse('task.name', config.task.name, f'its model {does}')
 
 
 def _read(rows, produced, last):

@@ -160,11 +160,12 @@ def check_classifies(config: config_lib.Config) -> None:
     InputError: it doesn't; the message says what to call instead.
   """
   if not config.task.classifies:
-    errors.refuse(
-      'task.name',
-      config.task.name,
-      'its model writes text, no class: call generate, or use launch.generate',
+    does = (
+      'writes text, no class: call generate, or use launch.generate'
+      if config.task.writes_text
+      else 'predicts no class of a text: use launch.evaluate'
     )
+    errors.refuse('task.name', config.task.name, f'its model {does}')
 
 
 def shortest(p: np.float32) -> float:

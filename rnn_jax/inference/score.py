@@ -55,7 +55,8 @@ class Scorer:
       errors.refuse(
         'task.name',
         task.name,
-        'the model predicts classes, not the tokens of a text: use predict',
+        'the model predicts classes, not the tokens of a text: use '
+        + ('predict' if task.classifies else 'launch.evaluate'),
       )
     bounds.check_model(bundle.config, bundle.params, 'parameters')
     model = language_model.from_config(bundle.config, bundle.tokenizer.size)

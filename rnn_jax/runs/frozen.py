@@ -39,8 +39,8 @@ def read(
     ) from error
   if not bundle.config.task.writes_text:
     raise errors.InputError(
-      f"{named} predicts no tokens, its task.answer is 'pooled': give a "
-      'language model'
+      f'{named} predicts no text, its task is '
+      f'{bundle.config.task.name!r}: give a language model'
     )
   if bundle.tokenizer.spec() != tokenizer.spec():
     raise errors.InputError(

@@ -4,6 +4,8 @@ import pytest
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.inference import generate
+from rnn_jax.inference import predict
 from rnn_jax.training import evaluate
 from rnn_jax.training import loop
 
@@ -53,3 +55,15 @@ def test_what_needs_single_tokens_is_refused(key, value):
     match=f"{key}={value!r}: it |{key}={value!r}: task.name='tagging' labels",
   ):
     config_lib.parse(raw)
+
+
+@pytest.mark.parametrize(
+  ('check', 'message'),
+  (
+    (generate.check_writes, 'writes no text: use launch.evaluate'),
+    (predict.check_classifies, 'predicts no class of a text: use launch.eval'),
+  ),
+)
+def test_commands_that_have_no_use_for_it_say_which_one_has(check, message):
+  with pytest.raises(errors.InputError, match=message):
+    check(config_lib.parse(raw_config()))

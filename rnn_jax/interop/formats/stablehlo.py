@@ -39,7 +39,12 @@ def write(bundle: bundle_lib.Bundle, target: request.Target) -> None:
   batch_size = 1 if target.batch_size is None else target.batch_size
   platforms = target.platforms or PLATFORMS[:1]
   _check(batch_size, platforms)
-  writes = bundle.config.task.writes_text
+  task = bundle.config.task
+  if not (task.writes_text or task.classifies):
+    errors.refuse(
+      'task.name', task.name, 'its model writes no text and predicts no class'
+    )
+  writes = task.writes_text
   make = step_program.make if writes else class_program.make
   program = make(bundle, batch_size, platforms)
   interface = program.interface(batch_size)

@@ -33,6 +33,7 @@ import jax
 import numpy as np
 
 from rnn_jax import errors
+from rnn_jax.inference import generate
 from rnn_jax.inference import model as model_lib
 from rnn_jax.serving import engine as engine_lib
 from rnn_jax.serving import states
@@ -138,6 +139,8 @@ class Service:
       errors.refuse(
         'task.name', config.task.name, 'it reads images: use launch.predict'
       )
+    if not config.task.classifies:
+      generate.check_writes(config)
     self.options = options
     self.keys = keys or auth.Keys({})
     self.engine: engine_lib.Engine | None = None
