@@ -103,6 +103,7 @@ def test_every_seed_has_a_least_and_a_most():
     for (_, key), (_, limits) in LIMITED.items()
     if key.endswith('.seed')
   }
-  assert {*seeds} == {'train.seed', 'data.synthetic.seed'}
+  generated = ('synthetic', 'mqar', 'word_problem', 'listops')
+  assert {*seeds} == {'train.seed', *(f'data.{x}.seed' for x in generated)}
   for limits in seeds.values():
     assert limits['least'] == 0 and limits['most'] == 2**32 - 1
