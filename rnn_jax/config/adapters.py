@@ -61,7 +61,7 @@ def _check_pattern(key, pattern):
 
 
 def _check_alternatives(config):
-  mesh = config.mesh
+  mesh, options = config.mesh, config.adapters
   for key, wrong, remedy in (
     ('optimizer.frozen', config.optimizer.frozen, ()),
     ('pruning.sparsity', config.pruning.sparsity, 0.0),
@@ -69,7 +69,7 @@ def _check_alternatives(config):
     ('mesh.compression', mesh.compression, ''),
     *(
       (f'mesh.{axis}', getattr(mesh, axis) != 1, 1)
-      for axis in ('fsdp', 'expert', 'pipe', 'sequence', 'tensor')
+      for axis in ('expert', 'pipe', 'sequence', 'tensor')
     ),
   ):
     if wrong:
@@ -79,3 +79,10 @@ def _check_alternatives(config):
         getattr(getattr(config, section), name),
         f'not available with adapters.rank: give {remedy!r}',
       )
+  if options.dropout and mesh.fsdp != 1:
+    errors.refuse(
+      'adapters.dropout',
+      options.dropout,
+      f'not available with mesh.fsdp={mesh.fsdp}, as each device would leave '
+      'out the same rows of its share: give 0',
+    )

@@ -39,6 +39,8 @@ CELLS = {
 }
 # The state goes from batch to batch, that of the MLP too.
 CARRIED = 'simple_rnn, carried'
+# Its matrices are frozen, in 8 bits, and changed by adapters.
+ADAPTED = 'simple_rnn, adapted'
 ONE = {'data': 1}
 FORMS = {
   'copies': {'data': 4},
@@ -75,6 +77,7 @@ FORMS_OF = {
   'rwkv7': ('zero 3 and tensor',),  # all heads read its `shift`
   'mamba': ('zero 3, sequence and tensor',),  # all channels make k and q
   'hybrid': ('zero 3 and pipe', 'zero 3, sequence and tensor'),
+  ADAPTED: ('zero 3',),
   CARRIED: ('zero 3 and pipe', 'sequence and tensor'),
 }
 # In these the state begins on the mesh; in the others it is that of one device.
@@ -90,7 +93,8 @@ EVALUATED = (
 
 def config(cell, mesh, width=16):
   """Returns the Config of a small model of that cell on a mesh."""
-  carried, cell = cell == CARRIED, cell.partition(',')[0]
+  carried, adapted = cell == CARRIED, cell == ADAPTED
+  cell = cell.partition(',')[0]
   patterned = cell == 'hybrid'
   raw = config_lib.default((*CELLS[cell],) if patterned else cell)
   raw.data.update(length=LENGTH, batch_size=ROWS, layout='stream')
@@ -100,6 +104,8 @@ def config(cell, mesh, width=16):
   raw.model.mlp = 'channel_mix' if carried else 'swiglu'
   raw.cell.update(CELLS[cell])
   raw.model.layers = 4 if patterned else 2
+  if adapted:
+    raw.adapters.update(rank=2, base='int8')
   raw.mesh.update(mesh)
   raw.schedule.warmup_steps = 2
   raw.optimizer.eps = 1e-3  # else Adam turns rounding into whole steps
