@@ -25,8 +25,14 @@ ALL = (*QKV, 'o_proj', 'gate_proj', 'up_proj', 'down_proj')
 CASES = {
   'llama': ({}, ()),
   'llama3': ({'rope_scaling': folders.LLAMA3}, ()),
-  'linear': ({'rope_scaling': {'type': 'linear', 'factor': 2.0}}, ()),
-  'biased': ({'attention_bias': True, 'mlp_bias': True}, ALL),
+  'linear, biased': (
+    {
+      'rope_scaling': {'type': 'linear', 'factor': 2.0},
+      'attention_bias': True,
+      'mlp_bias': True,
+    },
+    ALL,
+  ),
   'qwen2': ({'model_type': 'qwen2', 'tie_word_embeddings': True}, QKV),
   'mistral': ({'model_type': 'mistral', 'sliding_window': 5}, ()),
   'qwen3': ({'model_type': 'qwen3', 'attention_bias': True}, (*QKV, 'o_proj')),
