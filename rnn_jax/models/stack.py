@@ -31,6 +31,7 @@ from rnn_jax.ops import devices
 from rnn_jax.ops import precision
 
 PyTree = Any
+RNGS = ('params', 'dropout', 'channels')
 
 
 def logical_axes(config: config_lib.Model) -> dict[str, str]:
@@ -216,12 +217,15 @@ class Stack(nn.Module):
       layer,
       variable_axes={experts.ROUTES: 0} | ({} if shared else {'params': 0}),
       variable_broadcast='params' if shared else False,
-      split_rngs={'params': not shared, 'dropout': True, 'channels': True},
+      split_rngs=dict.fromkeys(RNGS, True) | {'params': not shared},
       in_axes=(0, nn.broadcast),
       out_axes=0,
       length=length,
       # One program initializes all layers.
       unroll=1 if self.is_initializing() else min(self.config.unroll, length),
+      # Flax traces the layer twice to check what isn't stacked. Only random
+      # numbers depend on it, which it counts in both.
+      check_constancy_invariants=any(map(self.has_rng, RNGS)),
     )
 
   def _split(self, tree):

@@ -86,9 +86,10 @@ def read(source: request.Source) -> bundle_lib.Bundle:
   joined = (
     architecture.joined(config) if hasattr(architecture, 'joined') else []
   )
-  like = bundle_lib.flat(bundle_lib.like(config, tokenizer))
-  params = checkpoint.read(folder, tensors, like, joined)
-  bundle = bundle_lib.make(config, tokenizer, bundle_lib.nested(params))
+  like = bundle_lib.like(config, tokenizer)
+  params = checkpoint.read(folder, tensors, bundle_lib.flat(like), joined)
+  params = bundle_lib.nested(params)
+  bundle = bundle_lib.make(config, tokenizer, params, like)
   kept = _kept(folder)
   if halves := checkpoint.halves(folder, joined):
     kept[DTYPES] = json.dumps(halves)
