@@ -1,4 +1,7 @@
-"""docs/tour.ipynb runs from its first cell to its last."""
+"""docs/tour.ipynb runs from its first cell to its last.
+
+It has `launch.evaluate` and `launch.predict` as a user types them.
+"""
 
 import os
 import pathlib
