@@ -23,6 +23,7 @@ FIELDS = {
     'prefetch',
     'segment_bytes',
     'splits',
+    'workers',
   ),
   'train': (
     'checkpoint_every',
