@@ -60,7 +60,8 @@ def adapter(bundle, seed, **options):
 
 def rounded(bundle):
   """A model whose matrices were in 8 bits."""
-  params = int8_weights.unpack(int8_weights.pack(bundle.params))
+  packed = jax.jit(int8_weights.pack)(bundle.params)
+  params = jax.device_get(jax.jit(int8_weights.unpack)(packed))
   return dataclasses.replace(bundle, params=params)
 
 
