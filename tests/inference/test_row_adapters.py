@@ -76,8 +76,8 @@ def summed(bundle, given):
     return bundle.params
   options = given.config.adapters
   params, changes = bundle_lib.flat(bundle.params), {}
-  for name, x in bundle_lib.flat(given.changes).items():
-    name, _, side = name.rpartition('.')
+  for path, x in bundle_lib.flat(given.changes).items():
+    name, _, side = path.rpartition('.')
     changes.setdefault(name, {})[side] = np.float64(x)
   for name, x in changes.items():
     change = options.alpha / options.rank * x['a'] @ x['b']
