@@ -234,7 +234,9 @@ class Cell(base.Cell):
     # Not quantized: a step's form of these products isn't.
     policy = dataclasses.replace(self.policy, quantized='')
     contracted = (((2,), (0,)), ((), ()))
-    both = policy.dot_general(latent_BxLx1xP[:, :, 0], self.expand(), contracted)
+    both = policy.dot_general(
+      latent_BxLx1xP[:, :, 0], self.expand(), contracted
+    )
     both = both.reshape(*both.shape[:2], self.config.heads, -1)
     own, v = jnp.split(both, [self.config.key_width], -1)
     shared = jnp.broadcast_to(

@@ -39,8 +39,9 @@ Sources: Shazeer et al., "Outrageously Large Neural Networks: The
 Sparsely-Gated Mixture-of-Experts Layer", 2017; Fedus et al., "Switch
 Transformers: Scaling to Trillion Parameter Models with Simple and Efficient
 Sparsity", 2021 (J = 1, the balance); Liu et al., "DeepSeek-V3 Technical
-Report", 2024 (the balance of each row, sigmoids, b and groups); Qwen Team, "Qwen1.5-MoE: Matching 7B
-Model Performance with 1/3 Activated Parameters", 2024 (the shared expert).
+Report", 2024 (the balance of each row, sigmoids, b, groups); Qwen Team,
+"Qwen1.5-MoE: Matching 7B Model Performance with 1/3 Activated Parameters", 2024
+(the shared expert).
 """
 
 import dataclasses

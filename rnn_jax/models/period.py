@@ -56,6 +56,11 @@ class Fields(NamedTuple):
     )
 
 
+def fields(module: Any) -> Fields:
+  """Returns the fields of a block, a period, a stack or a model."""
+  return Fields(module.config, module.cell_config, module.plan, module.policy)
+
+
 def first(module: Any) -> Fields:
   """Returns the fields of a stack's first unit."""
   own = fields(module)
@@ -63,7 +68,7 @@ def first(module: Any) -> Fields:
 
 
 def others(module: Any) -> Fields:
-  """Returns the fields of a stack's other units, or of all if they are alike."""
+  """Returns the fields of a stack's other units; all may be alike."""
   own = fields(module)
   return own._replace(config=own.config.routed)
 

@@ -103,7 +103,10 @@ CASES = {
   for name in NAMES
   for n, options in enumerate(VARIANTS.get(name, ({},)))
 }
-REACH = {'attention-0': 3, 'latent_attention-0': 3}  # steps before its own that a step sees; else all
+REACH = {
+  'attention-0': 3,
+  'latent_attention-0': 3,
+}  # steps before its own that a step sees; else all
 SILENT = {'bdh-0'}  # the first step of a document sees nothing, and says so
 FIRST = [case for case in CASES if case.endswith('-0')]  # of each cell
 ALL = pytest.mark.parametrize('case', CASES)
