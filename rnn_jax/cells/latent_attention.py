@@ -206,8 +206,9 @@ class Cell(base.Cell):
     if self.plan.impl == 'scan':
       return base.scan_steps(self, state, u, starts_BxL)
     q, shared, latent = u
-    past = self._expand_past(state, q.dtype)
-    k, v = self._expand(shared, latent)
+    kernel = self.expand()
+    past = self._expand_past(kernel, state, q.dtype)
+    k, v = self._expand(kernel, shared, latent)
     _, y = attention.attend(past, q, k, v, self._options, starts_BxL)
     state = attention_ring.write(
       state, _steps(state), shared, latent, starts_BxL
@@ -229,14 +230,12 @@ class Cell(base.Cell):
     kernel = kernel.reshape(len(kernel), self.config.heads, -1)
     return jnp.split(kernel, [self.config.key_width], -1)
 
-  def _expand(self, shared_BxLx1xK, latent_BxLx1xP):
+  def _expand(self, kernel, shared_BxLx1xK, latent_BxLx1xP):
     """Returns the keys and values of each head."""
     # Not quantized: a step's form of these products isn't.
     policy = dataclasses.replace(self.policy, quantized='')
     contracted = (((2,), (0,)), ((), ()))
-    both = policy.dot_general(
-      latent_BxLx1xP[:, :, 0], self.expand(), contracted
-    )
+    both = policy.dot_general(latent_BxLx1xP[:, :, 0], kernel, contracted)
     both = both.reshape(*both.shape[:2], self.config.heads, -1)
     own, v = jnp.split(both, [self.config.key_width], -1)
     shared = jnp.broadcast_to(
@@ -244,13 +243,12 @@ class Cell(base.Cell):
     )
     return jnp.concatenate([shared.astype(own.dtype), own], -1), v
 
-  def _expand_past(self, state, dtype):
+  def _expand_past(self, kernel, state, dtype):
     """Returns a cache of each head's keys and values; zeros without a past."""
 
     def expand():
-      return self._expand(
-        *(x.astype(dtype) for x in (state.k_BxWxHxK, state.v_BxWxHxP))
-      )
+      shared, latent = (x.astype(dtype) for x in state[:2])
+      return self._expand(kernel, shared, latent)
 
     shapes = jax.eval_shape(expand)
     k, v = lax.cond(

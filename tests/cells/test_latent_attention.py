@@ -71,6 +71,19 @@ def test_it_equals_its_equations_in_rows_and_in_steps():
     np.testing.assert_allclose(got, want, rtol=0, atol=atol)
 
 
+def test_a_row_initializes_what_a_step_does():
+  made = equations.initial('latent_attention', window=WINDOW, **SIZES)
+  x, cell = (
+    draws.normal(2, 1, equations.D),
+    equations.made('latent_attention', window=WINDOW, **SIZES),
+  )
+  step = jax.eval_shape(cell.init, jax.random.key(0), cell.init_state(2), x)
+  assert jax.tree.map(jax.numpy.shape, made) == jax.tree.map(
+    jax.numpy.shape, step['params']
+  )
+  assert made['expand']['kernel'].any()
+
+
 def test_it_has_as_many_parameters_as_documented():
   D = equations.D
   direct = D * H * (R + K)
