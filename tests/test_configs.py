@@ -115,11 +115,6 @@ def delta_net(D, H, K, P, taps=4):
   ) + 2 * H
 
 
-def kimi(D, H, K, P, rank, taps=4):
-  own = 2 * D * H * (K + P) + D * H + taps * H * (2 * K + P)
-  return own + 2 * D * H * rank + H * rank * (K + P) + H * (1 + K + P)
-
-
 # 6 DeltaNets of 4 key heads and 8 value heads, 2 layers of attention with a
 # gate and norms; in each layer norms, a router, 8 experts and a gate, besides
 # the shared expert; a last norm, no bias of the head.
@@ -131,12 +126,25 @@ QWEN3_NEXT = (
   + (256 - 257)
 )
 
+# 6 Kimi Delta Attentions with maps of rank 32, 2 latent attentions of rank 64;
+# in each layer norms, in the first an MLP, in 7 a router with its bias and 8
+# experts besides the shared one; a last norm, no bias of the head.
+KIMI_LINEAR = (
+  6 * (256 * 4 * (3 * 32 + 1) + 4 * 4 * 3 * 32 + 4 * 32 * 256)
+  + 6 * (2 * 32 * 256 + 2 * 4 * 32**2 + 4 + 4 * 32 + 32)
+  + 2 * (256 * 4 * 48 + 256 * 80 + 64 + 64 * 4 * 64 + 4 * 32 * 256)
+  + 8 * 2 * 256
+  + 3 * 256 * (512 - 128)
+  + 7 * (8 * 256 + 8 + 8 * 3 * 256 * 128)
+  + (256 - 257)
+)
+
 
 @pytest.mark.parametrize(
   ('model', 'of_cells'),
   (
     ('qwen3_next', QWEN3_NEXT),
-    ('kimi_linear', 6 * kimi(256, 4, 32, 64, 16) + 2 * 4 * 256**2),
+    ('kimi_linear', KIMI_LINEAR),
     # Taps, their bias and dt, the rate and the skip of each head.
     (
       'samba',

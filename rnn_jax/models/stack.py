@@ -125,7 +125,8 @@ def _check_groups(plan, count):
 class Stack(nn.Module):
   """R units. The state is (the first's or None, the others' stacked).
 
-  The first block is separate if its input has another width.
+  The first unit is separate if its input has another width, or if its first
+  layers have no experts.
   """
 
   config: config_lib.Model
@@ -136,11 +137,11 @@ class Stack(nn.Module):
   def setup(self) -> None:
     self._check_stages()
     if self._first_differs:
-      self.first = blocks.Block(*period.fields(self))
+      self.first = period.unit(self.config)(*period.first(self))
     if self._scanned:
       # Parameters are initialized as if there was no remat.
       group = 0 if self.is_initializing() else self.plan.layers
-      layers = self._stacked(group)(*period.fields(self))
+      layers = self._stacked(group)(*period.others(self))
       if self.config.shared_layers:
         self.shared = layers
       else:
@@ -244,7 +245,8 @@ class Stack(nn.Module):
   @property
   def _first_differs(self):
     inner = self.config.embedding_width or self.config.width
-    return inner != self.config.width
+    dense = self.config.experts.dense_layers
+    return dense > 0 or inner != self.config.width
 
   @property
   def _scanned(self):

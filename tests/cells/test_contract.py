@@ -40,6 +40,10 @@ VARIANTS = {
     | {'rotary_width': 2, 'qk_norm': True, 'norm_plus_one': True}
     | {'output_gate': True},
   ),
+  'latent_attention': (
+    {'heads': 2, 'key_width': 3, 'shared_width': 2, 'value_width': 4}
+    | {'kv_rank': 5, 'query_rank': 4, 'window': 3, 'biases': True},
+  ),
   'gru': ({'state_width': 4}, {'reset': 'before'}),
   'lstm': ({'state_width': 4},),
   'min_lstm': ({'state_width': 4},),
@@ -96,7 +100,10 @@ CASES = {
   for name in NAMES
   for n, options in enumerate(VARIANTS.get(name, ({},)))
 }
-REACH = {'attention-0': 3}  # steps before its own that a step sees; else all
+REACH = {
+  'attention-0': 3,
+  'latent_attention-0': 3,
+}  # steps before its own that a step sees; else all
 SILENT = {'bdh-0'}  # the first step of a document sees nothing, and says so
 FIRST = [case for case in CASES if case.endswith('-0')]  # of each cell
 ALL = pytest.mark.parametrize('case', CASES)

@@ -58,6 +58,7 @@ FREE = {  # options of a model that its config.json doesn't describe
   'forget_biases',
   'unroll',
 }
+CONTEXTS = ('max_position_embeddings', 'model_max_length')
 CONTEXT = 4096  # tokens at most, without a config that says how many
 
 
@@ -138,7 +139,7 @@ def _config(keys, architecture, source, tokenizer):
     options |= {'task.name': 'dialogue'}
   raw = request.completed(_raw(options), source.config)
   if source.config is None:
-    context = keys.whole('max_position_embeddings', CONTEXT)
+    context = keys.whole(_context(keys.values), CONTEXT)
     raw['data']['length'] = min(context, CONTEXT)
   return config_lib.parse(_fitted(raw))
 
@@ -287,9 +288,15 @@ def _described(bundle):
   )
 
 
+def _context(keys):
+  """Returns the name of the longest context in a config.json."""
+  named = [name for name in CONTEXTS if name in keys]
+  return named[0] if named else CONTEXTS[0]
+
+
 def _complete(bundle, keys, model_type):
   theirs = {
-    'max_position_embeddings': bundle.config.data.length,
+    _context(keys): bundle.config.data.length,
     'eos_token_id': bundle.tokenizer.boundary,
     **keys,
     'model_type': model_type,
