@@ -188,13 +188,12 @@ def test_the_balance_is_that_of_the_real_steps_of_each_row():
   np.testing.assert_allclose(slopes, slope, rtol=0, atol=1e-6)
 
 
-def model(experts=None, layers=4, **changes):
+def model(experts=None, depth=4, **remat):
   raw = config_lib.default('gru')
   raw.data.length = L
-  raw.model.update(width=D, mlp_width=F, layers=layers)
+  raw.model.update(width=D, mlp_width=F, layers=depth)
   raw.model.experts.update(count=E, **experts or {})
-  for key, value in changes.items():
-    raw.remat[key] = value
+  raw.remat.update(remat)
   made = language_model.from_config(config_lib.parse(raw), V)
   tokens = np.random.default_rng(0).integers(V, size=(B, L))
   return made, tokens
@@ -214,7 +213,7 @@ def test_a_text_is_read_as_it_is_written():
 
 def test_the_first_layers_may_have_an_mlp():
   made, tokens = model(
-    layers=2,
+    depth=2,
     experts={
       'dense_layers': 1,
       'dense_width': 4,
