@@ -8,18 +8,20 @@ The name after the colon is one of MODELS:
   qwen3_next       3 Gated DeltaNet : 1 attention of grouped queries with norms
                    and a gate, whose positions rotate a quarter of a head, each
                    with experts, one of them shared (Qwen Team, 2025)
-  kimi_linear      3 Kimi Delta Attention : 1 attention without positions (Kimi
-                   Team, "Kimi Linear", 2025)
+  kimi_linear      3 Kimi Delta Attention : 1 latent attention without
+                   positions; an MLP in the first layer, in the others experts
+                   chosen by sigmoids, one of them shared (Kimi Team, "Kimi
+                   Linear", 2025)
   samba            Mamba-2 and attention over a window in turn (Ren et al.,
                    "Samba", 2024, with Mamba)
   recurrent_gemma  2 RG-LRU : 1 attention over a window, of one key and value
                    head, whose positions rotate half of a head (De et al.,
                    "Griffin", 2024)
 
-each with an MLP after every cell, as published. What isn't theirs: the sizes;
-kimi_linear has no mixture of experts, and its attention isn't compressed.
-Options of a cell are flags, as --config.cell.attention.window=128. A run of
-qwen3_next can be exported for transformers (docs/interop.md).
+each with an MLP after every cell, as published; what isn't theirs are the
+sizes. Options of a cell are flags, as --config.cell.attention.window=128. Runs
+of qwen3_next and kimi_linear can be exported for transformers
+(docs/interop.md).
 
 qwen3_next has 9.4 million parameters, 4.6 million of them active per token. Its
 2,000 steps take more than an hour on 2 CPU cores.
@@ -28,7 +30,6 @@ qwen3_next has 9.4 million parameters, 4.6 million of them active per token. Its
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 
-HEADS = {'heads': 4, 'key_width': 32, 'value_width': 64}
 MODELS = {  # the pattern, and other keys of the config
   'qwen3_next': (
     (*3 * ('gated_deltanet',), 'attention'),
@@ -59,11 +60,42 @@ MODELS = {  # the pattern, and other keys of the config
     },
   ),
   'kimi_linear': (
-    (*3 * ('kda',), 'attention'),
+    (*3 * ('kda',), 'latent_attention'),
     {
       'model.layers': 8,
-      'cell.kda': HEADS | {'rank': 16},
-      'cell.attention': {'heads': 4, 'head_width': 64, 'rotary': 0.0},
+      'model.mlp_width': 128,
+      'model.experts': {
+        'count': 8,
+        'per_token': 2,
+        'scores': 'sigmoid',
+        'correction': True,
+        'gate_scale': 2.446,
+        'shared_width': 128,
+        'shared_gate': False,
+        'dense_layers': 1,
+        'dense_width': 512,
+      },
+      'model.norm_scale': True,
+      'model.norm_epsilon': 1e-5,
+      'model.head_bias': False,
+      'cell.kda': {
+        'heads': 4,
+        'key_width': 32,
+        'value_width': 32,
+        'rank': 32,
+        'shared_gate': True,
+        'output_gate_bias': False,
+        'norm_scale': True,
+        'norm_epsilon': 1e-5,
+      },
+      'cell.latent_attention': {
+        'heads': 4,
+        'key_width': 32,
+        'shared_width': 16,
+        'value_width': 32,
+        'kv_rank': 64,
+        'rotary': 0.0,
+      },
     },
   ),
   'samba': (

@@ -260,7 +260,7 @@ def weights(raw: Any) -> int:
   from rnn_jax.models import language_model
 
   model = language_model.from_config(config_lib.parse(raw), CHARACTERS)
-  tokens = jax.ShapeDtypeStruct((1, 2), 'int32')
+  tokens = jax.ShapeDtypeStruct((1, 1), 'int32')
   state = jax.eval_shape(lambda: model.apply({}, 1, method='init_state'))
   shapes = jax.eval_shape(model.init, jax.random.key(0), state, tokens)
   return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))

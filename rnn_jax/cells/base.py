@@ -381,6 +381,7 @@ def _uniform(run, cell, state, blocks):
     split_rngs={'params': False},
     in_axes=1,
     out_axes=1,
+    check_constancy_invariants=cell.has_rng('params'),  # see models/stack.py
   )
   return chunks(cell, state, blocks)
 
@@ -409,6 +410,7 @@ def _scan(cell, state, inputs):
     split_rngs={'params': False},
     in_axes=1,
     out_axes=1,
+    check_constancy_invariants=cell.has_rng('params'),  # see models/stack.py
   )
   return run(cell, state, inputs)
 

@@ -6,9 +6,10 @@
 
 with A > 0 of each head and d of each key row. q, k, v and b follow from x as in
 `parts.delta`: a short convolution and a SiLU, queries and keys of norm 1. W_1
-and V_1 have `rank` rows of each head, rather than one set of rows for all of
-them, so that heads can be sharded. Shapes: q, k, a BxLxHxK, v, o BxLxHxP, b
-BxLxH, the state BxHxKxP and the inputs of the convolution, BxWxE.
+and V_1 have `rank` rows of each head, so that heads can be sharded. Pretrained
+models have the published form: with `shared_gate` all heads read the same W_1 x
+and V_1 x. Without `output_gate_bias` c is 0. Shapes: q, k, a BxLxHxK, v, o
+BxLxHxP, b BxLxH, the state BxHxKxP and the inputs of the convolution, BxWxE.
 Source: Kimi Team, "Kimi Linear: An Expressive, Efficient Attention
 Architecture", 2025.
 """
@@ -30,7 +31,9 @@ LOGICAL_AXES = delta.LOGICAL_AXES | {
   'decay_up': 'Hx_x_',
   'output_gate_up': 'Hx_x_',
   'output_gate_bias': 'Hx_',
+  '*_down/kernel': 'Dx_',
 }
+SHARED = ('decay', 'output_gate')  # parts with W_1 and V_1, the last ones
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +41,8 @@ class Config(delta.Config):
   """Options of the cell, section `cell` of a config."""
 
   rank: int = 16  # of a head's decays, and of its output gates
+  shared_gate: bool = False  # W_1 and V_1 of `rank` rows for all heads
+  output_gate_bias: bool = True  # c
 
   def check(self, config: config_lib.Config) -> None:
     """Checks the options against each other and the whole config.
@@ -47,11 +52,17 @@ class Config(delta.Config):
     """
     if self.rank < 1:
       self._refuse('rank', 'give 1 or more')
+    if self.shared_gate and config.mesh.tensor != 1:
+      self._refuse(
+        'shared_gate',
+        f'all heads share it, and mesh.tensor={config.mesh.tensor} devices '
+        'share the heads: give False, or mesh.tensor=1',
+      )
     super().check(config)
 
   @property
   def widths(self) -> dict[str, int]:
-    return super().widths | {'decay': self.rank, 'output_gate': self.rank}
+    return super().widths | dict.fromkeys(SHARED, self.rank)
 
 
 class Cell(delta.Cell):
@@ -68,9 +79,31 @@ class Cell(delta.Cell):
     self.output_gate_up = self.param(
       'output_gate_up', init, (H, config.rank, P)
     )
-    self.output_gate_bias = self.param(
-      'output_gate_bias', nn.initializers.zeros, (H, P)
-    )
+    if config.output_gate_bias:
+      self.output_gate_bias = self.param(
+        'output_gate_bias', nn.initializers.zeros, (H, P)
+      )
+    if config.shared_gate:
+      self.decay_down = self.dense(config.rank, use_bias=False)
+      self.output_gate_down = self.dense(config.rank, use_bias=False)
+
+  @property
+  def projected(self) -> dict[str, int]:
+    widths = self.config.widths
+    if not self.config.shared_gate:
+      return widths
+    return {name: x for name, x in widths.items() if name not in SHARED}
+
+  def project(self, x_BxLxD: jax.Array) -> jax.Array:
+    u = super().project(x_BxLxD)
+    if not self.config.shared_gate:
+      return u
+    shape = *u.shape[:-1], self.config.rank
+    low = [
+      jnp.broadcast_to(down(x_BxLxD)[:, :, None], shape)
+      for down in (self.decay_down, self.output_gate_down)
+    ]
+    return jnp.concatenate([u, *low], -1)
 
   def decay(self, parts: matrix.Parts) -> jax.Array:
     raw = by_head.product(parts['decay'], self.decay_up)
@@ -85,5 +118,6 @@ class Cell(delta.Cell):
     extra: jax.Array | None,
   ) -> jax.Array:
     raw = by_head.product(parts['output_gate'], self.output_gate_up)
-    gate = jax.nn.sigmoid(raw + self.output_gate_bias[None, None])
-    return self.gated(o_BxLxHxP, gate)
+    if self.config.output_gate_bias:
+      raw += self.output_gate_bias[None, None]
+    return self.gated(o_BxLxHxP, jax.nn.sigmoid(raw))

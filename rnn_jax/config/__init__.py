@@ -249,6 +249,18 @@ class Model:
     """Returns the options of a stack with only one of the pattern's cells."""
     return dataclasses.replace(self, cell=name, cells=())
 
+  @property
+  def dense(self) -> typing.Self:
+    """The options of one of the first layers, which have no experts."""
+    width = self.experts.dense_width
+    return dataclasses.replace(self, mlp_width=width, experts=Experts())
+
+  @property
+  def routed(self) -> typing.Self:
+    """The options of the layers after those."""
+    own = dataclasses.replace(self.experts, dense_layers=0, dense_width=0)
+    return dataclasses.replace(self, experts=own)
+
 
 @dataclasses.dataclass(frozen=True)
 class Vision:

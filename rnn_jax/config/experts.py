@@ -17,7 +17,15 @@ class Experts:
   # Weight of the loss that evens out how many tokens they get.
   balance: float = option(0.01, least=0)
   normalized: bool = True  # the gates of a token's experts sum to 1
+  scores: str = option('softmax', choices='models.experts:SCORES')
+  correction: bool = False  # the choice is by scores plus a bias per expert
+  groups: int = option(1, least=1)  # of experts, of which a token chooses some
+  groups_per_token: int = option(1, least=1)
+  gate_scale: float = option(1.0, above=0)  # of the gates, once they sum to 1
   shared_width: int = option(0, least=0)  # of an expert of all tokens; 0: none
+  shared_gate: bool = True  # it has a gate
+  dense_layers: int = option(0, least=0)  # the first ones, which have an MLP
+  dense_width: int = option(0, least=0)  # of that MLP
 
 
 def check(config: Any) -> None:
@@ -46,6 +54,10 @@ def check(config: Any) -> None:
       False,
       'it has no effect with model.experts.per_token=1: leave it at True',
     )
+  _check_groups(options)
+  if not options.shared_width and not options.shared_gate:
+    _refuse(options, 'shared_gate', 'shared_width=0 has none: leave it at True')
+  _check_dense(options, model)
   if not model.mlp_width:
     errors.refuse(
       'model.experts.count',
@@ -75,6 +87,61 @@ def check(config: Any) -> None:
     )
   if options.balance:
     _check_balance(config)
+
+
+def _check_groups(options):
+  if options.groups == 1:
+    if options.groups_per_token != 1:
+      _refuse(options, 'groups_per_token', 'groups=1 leaves no choice: give 1')
+    return
+  size, rest = divmod(options.count, options.groups)
+  if rest or size < 2:
+    _refuse(
+      options,
+      'groups',
+      f'it must divide model.experts.count={options.count} into groups of 2 or '
+      'more',
+    )
+  if options.groups_per_token >= options.groups:
+    _refuse(
+      options,
+      'groups_per_token',
+      f'give less than model.experts.groups={options.groups}, or 1 for both',
+    )
+  if options.per_token > (most := options.groups_per_token * size):
+    _refuse(options, 'per_token', f'a token chooses from {most} experts')
+
+
+def _check_dense(options, model):
+  layers = options.dense_layers
+  if bool(layers) != bool(options.dense_width):
+    _refuse(
+      options,
+      'dense_width',
+      f'model.experts.dense_layers={layers}: give both, or 0 for both',
+    )
+  if layers > (most := len(model.pattern)):
+    _refuse(
+      options,
+      'dense_layers',
+      f'only a period of model.cells can begin with them: give up to {most}',
+    )
+  if layers >= model.layers:
+    _refuse(
+      options,
+      'dense_layers',
+      f'no layer of model.layers={model.layers} has experts: give less',
+    )
+  if layers and model.shared_layers:
+    errors.refuse(
+      'model.shared_layers',
+      True,
+      f'model.experts.dense_layers={layers} differ from the others: give False',
+    )
+
+
+def _refuse(options, key, remedy):
+  errors.refuse(f'model.experts.{key}', getattr(options, key), remedy)
 
 
 def _check_absent(config):

@@ -50,10 +50,11 @@ def _check_tensor(config, rules):
   size = config.mesh.tensor
   if size == 1:
     return
-  shared = config.model.experts.shared_width
+  experts = config.model.experts
   lengths = [
     ('F', 'model.mlp_width', config.model.mlp_width),
-    ('F', 'model.experts.shared_width', shared),
+    ('F', 'model.experts.shared_width', experts.shared_width),
+    ('F', 'model.experts.dense_width', experts.dense_width),
   ]
   for section, cell in pattern.sections(config.cell):
     lengths.append(('H', f'{section}.heads', getattr(cell, 'heads', 0)))

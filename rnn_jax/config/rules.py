@@ -347,6 +347,8 @@ def _check_layer_remat(config):
   inner = config.model.embedding_width or config.model.width
   pattern = len(config.model.pattern)
   layers = config.model.layers - (inner != config.model.width)
+  if config.model.experts.dense_layers:
+    layers -= pattern  # the first period runs by itself
   if remat.stored_layers and not remat.layers:
     errors.refuse(
       'remat.stored_layers',

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 from numpy import typing as npt
-from scipy import stats
 
 RESAMPLES = 1000
 LEVEL = 0.95
@@ -32,6 +31,8 @@ def percentile(
   columns = tuple(np.asarray(column) for column in columns)
   if len(columns[0]) < 2:
     return [float(statistic(*columns))] * 2
+  from scipy import stats  # takes long to import
+
   result = stats.bootstrap(
     columns,
     statistic,

@@ -23,9 +23,10 @@ class LanguageModel(language_model.LanguageModel):
 
   def setup(self) -> None:
     super().setup()
-    count = 1 if self.config.shared_layers else self.config.periods
-    entries = count * period.fields(self).entries
-    self.layer = [blocks.Block(*own) for own in entries]
+    own = period.layers(self)
+    if self.config.shared_layers:
+      own = own[: len(self.config.pattern)]
+    self.layer = [blocks.Block(*one) for one in own]
 
   def init_state(self, B: int) -> Any:
     """Returns the state before a document, for B rows."""

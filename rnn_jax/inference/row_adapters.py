@@ -48,9 +48,15 @@ Table = dict[str, Factors]  # by the name of a parameter of `layers.unstack`
 
 
 def make_table(adapters: Sequence[bundle_lib.Adapter]) -> Table:
-  """Returns the table of adapters 1, 2, ... as NumPy arrays, {} for none."""
-  each = [_by_layer(adapter) for adapter in adapters]
-  most = max((x.config.adapters.rank for x in adapters), default=0)
+  """Returns the table of adapters 1, 2, ... as NumPy arrays, {} for none.
+
+  They are of one model, whose parameters are traced once.
+  """
+  if not adapters:
+    return {}
+  like = bundle_lib.like(adapters[0].config, adapters[0].tokenizer)
+  each = [_by_layer(adapter, like) for adapter in adapters]
+  most = max(x.config.adapters.rank for x in adapters)
   table = {}
   for name in sorted({name for own in each for name in own}):
     one = next(own[name] for own in each if name in own)
@@ -132,9 +138,13 @@ def check(model: nn.Module, params: PyTree, table: Table) -> None:
     )
 
 
-def _by_layer(adapter):
-  """Returns an adapter's Factors by the names of `layers.unstack`."""
-  like = bundle_lib.like(adapter.config, adapter.tokenizer)
+def _by_layer(adapter, like):
+  """Returns an adapter's Factors by the names of `layers.unstack`.
+
+  Args:
+    adapter: of a model.
+    like: the shapes of the model's parameters.
+  """
   # Of what isn't changed, only the axis of layers matters.
   flat = {
     name: np.zeros(x.shape[:1], np.float32)

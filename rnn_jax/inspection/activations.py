@@ -84,10 +84,9 @@ def layers_of(
   stream = period.begin(model, _enter(model, params, batch))
   plan = base.Plan('auto', model.plan.chunk_length)
   own_fields = period.fields(model)._replace(plan=plan)
-  entries = [blocks.Block(*own, parent=None) for own in own_fields.entries]
   by_layer, seen = _by_layer(params), []
-  for n in range(model.config.layers):
-    block = entries[n % len(entries)]
+  for n, fields in enumerate(period.layers(own_fields)):
+    block = blocks.Block(*fields, parent=None)
     # Layers that share their parameters have one entry.
     own = by_layer[f'layer_{n % len(by_layer)}']
     stream, layer = _run(block, own, stream, batch)

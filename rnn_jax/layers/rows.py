@@ -199,6 +199,7 @@ def _scan_held(cell, state, inputs):
     split_rngs={'params': False},
     in_axes=1,
     out_axes=1,
+    check_constancy_invariants=cell.has_rng('params'),  # see models/stack.py
   )
   return run(cell, state, inputs)
 

@@ -9,16 +9,26 @@ model.experts.normalized g_e = p_e for any J. Tokens are routed one by one, and
 none is dropped (ops/routed.py), so a text is read as it is written. Padding
 takes no other token's place.
 
+With scores='sigmoid' p = sigmoid(W_router x), which don't sum to 1. With a
+`correction` the J experts are those of the largest p + b, and g is still of p:
+b has no gradient and stays as it is. Of several `groups` of experts a token
+first chooses some, those with the largest sums of their two largest p + b, and
+then J experts of these groups. All g are times `gate_scale`.
+
 With model.experts.shared_width every token also runs one expert that it doesn't
-choose, whose gate is of one number, beside those above:
+choose, beside those above, whose gate is of one number, or 1 without a
+`shared_gate`:
 
     y = y + sigmoid(w x) mlp_shared(x)
+
+The first `dense_layers` have an MLP of `dense_width` instead (period.py).
 
 A loss keeps the experts busy. For n real tokens of a row and f_e, the share of
 their n J choices that are e,
 
     balance = E sum_e f_e (mean over the n tokens of p_e)        1 where even
 
+with p divided by their sum where that isn't 1,
 added up over layers. It is that of each row, times the weight of its
 predictions: so it adds up over rows, as the task's loss does, and doesn't
 depend on how a batch is split over devices or in time.
@@ -29,8 +39,9 @@ Sources: Shazeer et al., "Outrageously Large Neural Networks: The
 Sparsely-Gated Mixture-of-Experts Layer", 2017; Fedus et al., "Switch
 Transformers: Scaling to Trillion Parameter Models with Simple and Efficient
 Sparsity", 2021 (J = 1, the balance); Liu et al., "DeepSeek-V3 Technical
-Report", 2024 (the balance of each row); Qwen Team, "Qwen1.5-MoE: Matching 7B
-Model Performance with 1/3 Activated Parameters", 2024 (the shared expert).
+Report", 2024 (the balance of each row, sigmoids, b, groups); Qwen Team,
+"Qwen1.5-MoE: Matching 7B Model Performance with 1/3 Activated Parameters", 2024
+(the shared expert).
 """
 
 import dataclasses
@@ -51,9 +62,11 @@ from rnn_jax.ops import routed
 PyTree = Any
 Sums = dict[str, jax.Array]
 ROUTES = 'routes'  # the collection of what routers choose
+SCORES = ('softmax', 'sigmoid')
 METRICS = ('balance', 'busiest_expert', 'idle_experts')
 LOGICAL_AXES = {
   'experts/router/kernel': 'Dx_',
+  'experts/router_bias': '_',
   'experts/up/kernel': 'ExDxF',
   'experts/gate/kernel': 'ExDxF',
   'experts/down/kernel': 'ExFxD',
@@ -106,6 +119,8 @@ class Experts(nn.Module):
     width = self.config.experts.shared_width
     config = dataclasses.replace(self.config, mlp_width=width)
     y_BxLxD = mlp.Mlp(config, self.policy, name='shared')(x_BxLxD)
+    if not self.config.experts.shared_gate:
+      return y_BxLxD
     gate_BxLx1 = jax.nn.sigmoid(self._scores(1, 'shared_gate', x_BxLxD))
     return gate_BxLx1.astype(y_BxLxD.dtype) * y_BxLxD
 
@@ -123,20 +138,46 @@ class Experts(nn.Module):
   def _route(self, x_BxLxD):
     options = self.config.experts
     logits_BxLxE = self._scores(options.count, 'router', x_BxLxD)
-    p_BxLxE = jax.nn.softmax(logits_BxLxE)
-    gate_BxLxJ, chosen_BxLxJ = jax.lax.top_k(p_BxLxE, options.per_token)
+    if options.scores == 'softmax':
+      p_BxLxE = shares_BxLxE = jax.nn.softmax(logits_BxLxE)
+    else:
+      p_BxLxE = jax.nn.sigmoid(logits_BxLxE)
+      shares_BxLxE = p_BxLxE / _sum(p_BxLxE)
+    chosen_BxLxJ = self._choose(p_BxLxE)
+    gate_BxLxJ = jnp.take_along_axis(p_BxLxE, chosen_BxLxJ, -1)
     if options.per_token > 1 and options.normalized:
-      gate_BxLxJ /= jnp.sum(gate_BxLxJ, -1, keepdims=True)
+      gate_BxLxJ /= _sum(gate_BxLxJ)
+    gate_BxLxJ *= options.gate_scale
     if not self.is_initializing():
-      self.sow(ROUTES, 'p', p_BxLxE)  # if that is mutable
+      self.sow(ROUTES, 'p', shares_BxLxE)  # if that is mutable
       self.sow(ROUTES, 'chosen', chosen_BxLxJ)
     return chosen_BxLxJ, gate_BxLxJ
+
+  def _choose(self, p_BxLxE):
+    """Returns the experts of each token."""
+    options = self.config.experts
+    if options.correction:
+      zeros = nn.initializers.zeros
+      p_BxLxE += self.param('router_bias', zeros, (options.count,))[None, None]
+    if (groups := options.groups) > 1:
+      by_group = p_BxLxE.reshape(*p_BxLxE.shape[:2], groups, -1)
+      best_BxLxG = jnp.sum(jax.lax.top_k(by_group, 2)[0], -1)
+      _, kept = jax.lax.top_k(best_BxLxG, options.groups_per_token)
+      is_kept_BxLxG = jnp.any(jax.nn.one_hot(kept, groups, dtype=bool), -2)
+      by_group = jnp.where(is_kept_BxLxG[..., None], by_group, -jnp.inf)
+      p_BxLxE = by_group.reshape(p_BxLxE.shape)
+    return jax.lax.top_k(jax.lax.stop_gradient(p_BxLxE), options.per_token)[1]
 
   def _kernels(self, E, D, F):
     names = ('up', 'gate') if self.config.mlp in mlp.GATED else ('up',)
     return {name: Kernel((E, D, F), name=name)() for name in names} | {
       'down': Kernel((E, F, D), name='down')()
     }
+
+
+def _sum(p):
+  """Returns a sum to divide by: all sigmoids may be 0."""
+  return jnp.sum(p, -1, keepdims=True) + 1e-20
 
 
 class Kernel(nn.Module):

@@ -7,7 +7,8 @@ for cells c_1, ..., c_n
 
 Its parameters are entry_0, ..., entry_{n-1}, its state a tuple of theirs. With
 one cell the unit is the block itself. A stack scans over units, and so is
-compiled for one of them.
+compiled for one of them. Where the first layers have no experts, the first unit
+differs from the others, and runs before the scan.
 """
 
 from collections.abc import Callable
@@ -37,20 +38,45 @@ class Fields(NamedTuple):
 
   @property
   def entries(self) -> tuple['Fields', ...]:
-    """Those of the blocks of a unit."""
-    if not self.config.cells:
-      return (self,)
-    return tuple(
-      self._replace(
-        config=self.config.of_cell(name), cell_config=self.cell_config.of(name)
+    """Those of the blocks of a unit, the first one if it differs."""
+    config = self.config
+    own: tuple[Fields, ...] = (self,)
+    if config.cells:
+      own = tuple(
+        self._replace(
+          config=config.of_cell(name), cell_config=self.cell_config.of(name)
+        )
+        for name in config.cells
       )
-      for name in self.config.cells
+    if not (dense := config.experts.dense_layers):
+      return own
+    return tuple(
+      one._replace(config=one.config.dense if n < dense else one.config.routed)
+      for n, one in enumerate(own)
     )
 
 
 def fields(module: Any) -> Fields:
   """Returns the fields of a block, a period, a stack or a model."""
   return Fields(module.config, module.cell_config, module.plan, module.policy)
+
+
+def first(module: Any) -> Fields:
+  """Returns the fields of a stack's first unit."""
+  own = fields(module)
+  return own if own.config.cells else own.entries[0]
+
+
+def others(module: Any) -> Fields:
+  """Returns the fields of a stack's other units; all may be alike."""
+  own = fields(module)
+  return own._replace(config=own.config.routed)
+
+
+def layers(module: Any) -> tuple[Fields, ...]:
+  """Returns the fields of each layer's block."""
+  periods = module.config.periods
+  return fields(module).entries + (periods - 1) * others(module).entries
 
 
 class Period(nn.Module):

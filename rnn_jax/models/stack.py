@@ -31,6 +31,7 @@ from rnn_jax.ops import devices
 from rnn_jax.ops import precision
 
 PyTree = Any
+RNGS = ('params', 'dropout', 'channels')
 
 
 def logical_axes(config: config_lib.Model) -> dict[str, str]:
@@ -124,7 +125,8 @@ def _check_groups(plan, count):
 class Stack(nn.Module):
   """R units. The state is (the first's or None, the others' stacked).
 
-  The first block is separate if its input has another width.
+  The first unit is separate if its input has another width, or if its first
+  layers have no experts.
   """
 
   config: config_lib.Model
@@ -135,11 +137,11 @@ class Stack(nn.Module):
   def setup(self) -> None:
     self._check_stages()
     if self._first_differs:
-      self.first = blocks.Block(*period.fields(self))
+      self.first = period.unit(self.config)(*period.first(self))
     if self._scanned:
       # Parameters are initialized as if there was no remat.
       group = 0 if self.is_initializing() else self.plan.layers
-      layers = self._stacked(group)(*period.fields(self))
+      layers = self._stacked(group)(*period.others(self))
       if self.config.shared_layers:
         self.shared = layers
       else:
@@ -216,12 +218,15 @@ class Stack(nn.Module):
       layer,
       variable_axes={experts.ROUTES: 0} | ({} if shared else {'params': 0}),
       variable_broadcast='params' if shared else False,
-      split_rngs={'params': not shared, 'dropout': True, 'channels': True},
+      split_rngs=dict.fromkeys(RNGS, True) | {'params': not shared},
       in_axes=(0, nn.broadcast),
       out_axes=0,
       length=length,
       # One program initializes all layers.
       unroll=1 if self.is_initializing() else min(self.config.unroll, length),
+      # Flax traces the layer twice to check what isn't stacked. Only random
+      # numbers depend on it, which it counts in both.
+      check_constancy_invariants=any(map(self.has_rng, RNGS)),
     )
 
   def _split(self, tree):
@@ -240,7 +245,8 @@ class Stack(nn.Module):
   @property
   def _first_differs(self):
     inner = self.config.embedding_width or self.config.width
-    return inner != self.config.width
+    dense = self.config.experts.dense_layers
+    return dense > 0 or inner != self.config.width
 
   @property
   def _scanned(self):

@@ -65,8 +65,15 @@ def make(
   config: config_lib.Config,
   tokenizer: tokenizer_lib.Tokenizer,
   params: PyTree,
+  expected: PyTree | None = None,
 ) -> Bundle:
   """Returns a bundle whose config names the tokenizer's kind.
+
+  Args:
+    config: of the run.
+    tokenizer: of the run.
+    params: a tree of NumPy arrays.
+    expected: the result of `like`, if it is known.
 
   Raises:
     InputError: the parameters aren't those of the config's model.
@@ -76,8 +83,10 @@ def make(
   if kind in SIZED:
     data = dataclasses.replace(data, vocabulary=tokenizer.size)
   config = dataclasses.replace(config, data=data)
-  expected = {k: x.shape for k, x in flat(like(config, tokenizer)).items()}
-  check(flat(params), expected, 'the model')
+  if expected is None:
+    expected = like(config, tokenizer)
+  shapes = {name: x.shape for name, x in flat(expected).items()}
+  check(flat(params), shapes, 'the model')
   return Bundle(config, tokenizer, params)
 
 

@@ -26,7 +26,7 @@ def compare(name, options, equations):
   cell = made(name, **options)
   x, state = draws.normal(B, L, D), cell.init_state(B)
   variables = draws.parameters(cell.init, state, x)
-  _, got = jax.jit(cell.apply)(variables, state, x)
+  got, looked = jax.jit(functools.partial(_run, cell))(variables, x)
   params = jax.tree.map(np.float64, variables['params'])
   rows = [equations(params, row) for row in np.float64(x)]
   want, gates = zip(*rows, strict=True)
@@ -36,23 +36,29 @@ def compare(name, options, equations):
     want = want @ output['kernel'] + output.get('bias', 0.0)
   atol = CLOSE * abs(want).max()
   np.testing.assert_allclose(got, want, rtol=0, atol=atol)
-  _compare_gates(cell, variables, x, gates)
+  _compare_gates(looked, gates)
 
 
-def _compare_gates(cell, variables, x, want):
+def _run(cell, variables, x):
+  """Returns y of a row, and the gates of its steps with time first."""
+
+  def look(state, u):
+    return cell.apply(variables, state, u, method=_next_and_gates)
+
+  state = cell.init_state(B)
+  _, y = cell.apply(variables, state, x)
+  u = cell.apply(variables, x, method='project')
+  by_time = jax.tree.map(lambda u: u.swapaxes(0, 1), u)
+  return y, jax.lax.scan(look, state, by_time)[1]
+
+
+def _next_and_gates(cell, state, u):
+  return cell.step(state, u)[0], cell.gates(state, u)
+
+
+def _compare_gates(looked, want):
   """Compares the gates of a cell with those of each row."""
-
-  def look(cell, state, u):
-    return cell.step(state, u)[0], cell.gates(state, u)
-
-  u = jax.jit(functools.partial(cell.apply, method='project'))(variables, x)
-  run = jax.jit(functools.partial(cell.apply, method=look))
-  state, gates = cell.init_state(B), []
-  for t in range(L):
-    now = jax.tree.map(lambda u, t=t: u[:, t], u)
-    state, now_gates = run(variables, state, now)
-    gates.append(now_gates)
-  got = jax.tree.map(lambda *x: np.stack(x, 1), *jax.device_get(gates))
+  got = jax.tree.map(lambda x: np.asarray(x).swapaxes(0, 1), looked)
   assert got.values.keys() == want[0].keys()
   for name, values in got.values.items():
     np.testing.assert_allclose(values, [row[name] for row in want], atol=CLOSE)

@@ -1,8 +1,8 @@
 """What each cell promises, for every file of rnn_jax/cells.
 
 A new cell is tested here with its default options; a row in VARIANTS adds
-others, a row in IMPLS the implementations that it has besides the scan and
-what 'auto' chooses.
+others, a row in IMPLS the implementations that it has besides the scan of its
+steps and what 'auto' chooses.
 """
 
 import dataclasses
@@ -35,11 +35,14 @@ VARIANTS = {
     },
   ),
   'attention': (
-    {'heads': 2, 'head_width': 4, 'window': 3},
-    {'heads': 2, 'head_width': 3, 'window': 30, 'rotary': 0.0, 'biases': True},
+    {'heads': 2, 'head_width': 4, 'window': 3, 'biases': True},
     {'heads': 4, 'kv_heads': 2, 'head_width': 4, 'window': 30}
     | {'rotary_width': 2, 'qk_norm': True, 'norm_plus_one': True}
     | {'output_gate': True},
+  ),
+  'latent_attention': (
+    {'heads': 2, 'key_width': 3, 'shared_width': 2, 'value_width': 4}
+    | {'kv_rank': 5, 'query_rank': 4, 'window': 3, 'biases': True},
   ),
   'gru': ({'state_width': 4}, {'reset': 'before'}),
   'lstm': ({'state_width': 4},),
@@ -81,14 +84,12 @@ VARIANTS = {
   ),
 }
 IMPLS = {
-  'simple_rnn-0': ('chunked', 'associative'),
-  'simple_rnn-1': ('chunked',),
+  'simple_rnn-0': ('chunked',),
   'attention-0': ('blocked',),  # 'auto' is 'exact' for rows this short
   'attention-1': ('blocked',),
-  'attention-2': ('blocked',),
   'qrnn-0': ('chunked',),
-  'bdh-0': ('chunked', 'associative'),
-  'mamba-0': ('chunked', 'associative'),
+  'bdh-0': ('chunked',),
+  'mamba-0': ('chunked',),
   'mlstm-0': ('chunked',),
   'rg_lru-0': ('chunked',),
   'kda-0': ('chunked',),
@@ -99,7 +100,10 @@ CASES = {
   for name in NAMES
   for n, options in enumerate(VARIANTS.get(name, ({},)))
 }
-REACH = {'attention-0': 3}  # steps before its own that a step sees; else all
+REACH = {
+  'attention-0': 3,
+  'latent_attention-0': 3,
+}  # steps before its own that a step sees; else all
 SILENT = {'bdh-0'}  # the first step of a document sees nothing, and says so
 FIRST = [case for case in CASES if case.endswith('-0')]  # of each cell
 ALL = pytest.mark.parametrize('case', CASES)
@@ -116,9 +120,15 @@ class Example:
   cell: base.Cell
   variables: dict
   state: object
-  x: jax.Array
-  starts: jax.Array
-  step: Callable  # (state, x, starts) -> (state, y) of one step, compiled
+  x: np.ndarray
+  starts: np.ndarray
+  # A compiled function of (state, x, starts, gradients of the results) of one
+  # step. It returns (state, y), and gradients of parameters, state and x.
+  both_ways: Callable
+
+  def step(self, state, x, starts):
+    """Returns the state and y."""
+    return self.both_ways(state, x, starts, (self.state, 0 * x))[0]
 
 
 @functools.cache
@@ -128,15 +138,21 @@ def example(case):
   # Chunks of 4 compile faster than the usual 64.
   plan = base.Plan(chunk_length=4)
   cell = module.Cell(module.Config(**options), D, plan)
-  before, x = draws.normal(2, B, L, D)
+  before, x = np.asarray(draws.normal(2, B, L, D))
   variables = draws.parameters(cell.init, cell.init_state(B), x[:, :1])
-  starts = jnp.zeros((B, L), jnp.int32).at[0, 0].set(1).at[1, HALF].set(1)
-  none = jnp.zeros((B, 1), jnp.int32)
-  step = jax.jit(functools.partial(cell.apply, variables))
-  state = cell.init_state(B)
+  starts = np.zeros((B, L), np.int32)
+  starts[0, 0] = starts[1, HALF] = 1
+
+  @jax.jit
+  def both_ways(state, x, starts, slopes):
+    out, back = jax.vjp(lambda *x: cell.apply(*x, starts), variables, state, x)
+    return out, back(slopes)
+
+  given = Example(cell, variables, cell.init_state(B), x, starts, both_ways)
+  state = given.state
   for t in range(HALF):
-    state, _ = step(state, before[:, t : t + 1], none)
-  return Example(cell, variables, state, x, starts, step)
+    state, _ = given.step(state, before[:, t : t + 1], 0 * starts[:, :1])
+  return dataclasses.replace(given, state=state)
 
 
 @functools.cache
@@ -153,12 +169,17 @@ def row(case):
 
   @jax.jit
   def run(state, x, starts):
-    out, back = jax.vjp(
+    (new, y), back = jax.vjp(
       lambda *x: given.cell.apply(*x, starts), given.variables, state, x
     )
-    still = jax.tree.map(jnp.zeros_like, out[0])
-    slopes = jax.vmap(lambda d_y: back((still, d_y))[2])(each_step)
-    return out, back(jax.tree.map(jnp.cos, out)), slopes
+    # One pass, the last of which is that of both results' cosines.
+    of_state = jax.tree.map(
+      lambda s: jnp.zeros((B * L + 1, *s.shape)).at[-1].set(jnp.cos(s)), new
+    )
+    of_y = jnp.concatenate([each_step, jnp.cos(y)[None]])
+    slopes = jax.vmap(lambda *x: back(x))(of_state, of_y)
+    last = jax.tree.map(lambda x: x[-1], slopes)
+    return (new, y), last, slopes[2][:-1]
 
   return run
 
@@ -176,20 +197,34 @@ def both_ways(case, **plan):
   cell = given.cell.clone(plan=base.Plan(**plan))
 
   @jax.jit
-  def run(*inputs):
-    out, back = jax.vjp(lambda *x: cell.apply(*x, given.starts), *inputs)
+  def run(starts, *inputs):
+    out, back = jax.vjp(lambda *x: cell.apply(*x, starts), *inputs)
     return out, back(jax.tree.map(jnp.cos, out))
 
-  return run(given.variables, given.state, given.x)
+  return run(given.starts, given.variables, given.state, given.x)
 
 
-def scanned(case):
-  """`both_ways` of the scan, for a cell's first case with remat.
-
-  Its segments are of 4 steps; 2 are left over.
-  """
-  every = config_lib.remat_length('sqrt', L) if case in FIRST else 0
-  return both_ways(case, impl='scan', remat_every=every)
+@functools.cache
+def stepped(case):
+  """What `both_ways` returns, step by step."""
+  given, state = example(case), example(case).state
+  nows = [slice(t, t + 1) for t in range(L)]
+  states, y = [], []
+  for now in nows:
+    states.append(state)
+    state, y_now = given.step(state, given.x[:, now], given.starts[:, now])
+    y.append(y_now)
+  of_state, of_x = jax.tree.map(np.cos, state), []
+  of_variables = jax.tree.map(np.zeros_like, given.variables)
+  for before, now, y_now in reversed([*zip(states, nows, y, strict=True)]):
+    inputs = before, given.x[:, now], given.starts[:, now]
+    _, (own, of_state, d_x) = given.both_ways(
+      *inputs, (of_state, np.cos(y_now))
+    )
+    of_variables = jax.tree.map(np.add, of_variables, own)
+    of_x.insert(0, d_x)
+  out = state, np.concatenate(y, 1)
+  return out, (of_variables, of_state, np.concatenate(of_x, 1))
 
 
 def assert_close(got, want):
@@ -219,7 +254,7 @@ def by_steps(case, state, x, starts):
     now = slice(t, t + 1)
     state, y = example(case).step(state, x[:, now], starts[:, now])
     steps.append(y)
-  return state, jnp.concatenate(steps, 1)
+  return state, np.concatenate(steps, 1)
 
 
 @ALL
@@ -254,7 +289,7 @@ def test_a_step_depends_only_on_its_own_document_s_past(case):
   assert not slopes[0, :, 1].any() and not slopes[1, :, 0].any()
 
 
-@pytest.mark.parametrize('case', ('attention-2', 'gated_deltanet-1'))
+@pytest.mark.parametrize('case', ('attention-1', 'gated_deltanet-1'))
 def test_outputs_of_shards_of_heads_sum_to_the_whole(case):
   given, none = example(case), 0 * example(case).starts
   params = given.variables['params']
@@ -277,14 +312,36 @@ def test_outputs_of_shards_of_heads_sum_to_the_whole(case):
 
 @pytest.mark.slow
 @ALL
-def test_every_impl_has_the_scan_s_gradients(case):
-  scan = scanned(case)
-  assert_close(whole_row(case)[:2], scan)  # 'auto'
+def test_every_impl_has_the_gradients_of_the_steps(case):
+  assert_close(whole_row(case)[:2], stepped(case))  # 'auto'
   for impl in IMPLS.get(case, ()):
-    assert_close(both_ways(case, impl=impl, chunk_length=4), scan)
-  _, (_, of_state, _) = scan
+    assert_close(both_ways(case, impl=impl, chunk_length=4), stepped(case))
+  _, (_, of_state, _) = stepped(case)
   for leaf in jax.tree.leaves(of_state):
     assert not leaf[0].any()  # its first step begins a document
+
+
+class ScannedError(Exception):
+  """Its arguments are those of `base.scan_steps`."""
+
+
+@ALL
+def test_the_scan_is_one_of_the_cell_s_steps(case, monkeypatch):
+  def scan_steps(cell, *inputs):
+    raise ScannedError(cell.step.__func__, *inputs)
+
+  given = example(case)
+  cell = given.cell.clone(plan=base.Plan('scan'))
+  inputs = given.variables, given.x
+  u = jax.eval_shape(functools.partial(cell.apply, method='project'), *inputs)
+  monkeypatch.setattr(base, 'scan_steps', scan_steps)
+  with pytest.raises(ScannedError) as caught:
+    cell.apply(given.variables, given.state, given.x, given.starts)
+  step, *scanned = caught.value.args
+  assert step is type(cell).step
+  assert jax.tree.map(jnp.shape, scanned) == jax.tree.map(
+    jnp.shape, [given.state, u, given.starts]
+  )
 
 
 # Both schedules with one product a step (lstm, gru-0), and with several.
@@ -301,7 +358,7 @@ def test_every_impl_has_the_scan_s_gradients(case):
 def test_remat_of_native_steps_changes_no_gradient(case, schedule):
   plan = {'remat_every': 4, 'remat_schedule': schedule, 'remat_kept': 2}
   got = both_ways(case, impl='native', **plan)
-  assert_close(got, scanned(case))
+  assert_close(got, stepped(case))
 
 
 @pytest.mark.native
@@ -351,17 +408,18 @@ def test_auto_is_native_except_for_a_single_step(case, target):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-  ('case', 'schedule'),
+  ('case', 'schedule', 'every'),
   (
-    ('simple_rnn-0', 'logarithmic'),
-    ('attention-0', 'binomial'),
-    ('lstm-0', 'binomial'),
+    ('simple_rnn-0', 'logarithmic', 2),
+    ('attention-0', 'binomial', 2),
+    ('lstm-0', 'binomial', 2),
+    ('gla-0', 'uniform', 4),  # 2 steps are left over
+    ('simple_rnn-1', 'uniform', 0),
   ),
 )
-def test_a_remat_schedule_changes_no_gradient(case, schedule):
-  plan = {'remat_every': 2, 'remat_schedule': schedule, 'remat_kept': 2}
-  got = both_ways(case, impl='scan', **plan)
-  assert_close(got, scanned(case))
+def test_the_scan_has_the_gradients_of_the_steps(case, schedule, every):
+  plan = {'remat_every': every, 'remat_schedule': schedule, 'remat_kept': 2}
+  assert_close(both_ways(case, impl='scan', **plan), stepped(case))
 
 
 @ALL

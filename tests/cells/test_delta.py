@@ -180,6 +180,9 @@ def test_they_have_as_many_parameters_as_documented():
   )
   ranks = D * 2 * H * RANK + H * RANK * (K + P) + H * (1 + K + P)
   assert equations.count('kda', rank=RANK, **SIZES) == base + ranks
+  shared = {'shared_gate': True, 'output_gate_bias': False}
+  ranks -= D * 2 * (H - 1) * RANK + H * P
+  assert equations.count('kda', rank=RANK, **shared, **SIZES) == base + ranks
   own = 6 * D + D * 3 * H * RANK + H * RANK * (2 * K + P) + H * (5 * K + 2 * P)
   assert equations.count('rwkv7', rank=RANK, **SIZES) == (D * E + own + output)
 

@@ -6,6 +6,8 @@ from rnn_jax import config as config_lib
 from rnn_jax import errors
 
 EXPERTS = {'model.experts.count': 4, 'model.mlp_width': 8}
+GROUPS = {'model.experts.groups': 2, 'model.experts.groups_per_token': 2}
+DENSE = {'model.experts.dense_layers': 1, 'model.experts.dense_width': 5}
 
 
 def parsed(changes):
@@ -65,6 +67,58 @@ def parsed(changes):
     (
       EXPERTS | {'remat.segment': 64},
       'remat.segment=64: model.experts.balance is of whole rows',
+    ),
+    (
+      EXPERTS | GROUPS | {'model.experts.groups': 4},
+      'groups=4: it must divide model.experts.count=4 into groups of 2 or more',
+    ),
+    (
+      EXPERTS | GROUPS,
+      'groups_per_token=2: give less than model.experts.groups=2',
+    ),
+    (
+      EXPERTS | {'model.experts.groups_per_token': 2},
+      'groups_per_token=2: groups=1 leaves no choice: give 1',
+    ),
+    (
+      EXPERTS | {'model.experts.groups': 2, 'model.experts.per_token': 3},
+      'per_token=3: a token chooses from 2 experts',
+    ),
+    (
+      EXPERTS | {'model.experts.shared_gate': False},
+      'shared_gate=False: shared_width=0 has none: leave it at True',
+    ),
+    (
+      EXPERTS | {'model.experts.gate_scale': 0.0},
+      'gate_scale=0.0: give a number above 0',
+    ),
+    (
+      EXPERTS | {'model.experts.scores': 'relu'},
+      "scores='relu': choose one of",
+    ),
+    (
+      EXPERTS | {'model.experts.dense_layers': 1},
+      'dense_width=0: model.experts.dense_layers=1: give both, or 0 for both',
+    ),
+    (
+      EXPERTS | DENSE | {'model.experts.dense_layers': 2},
+      'dense_layers=2: only a period of model.cells can begin with them: .* 1',
+    ),
+    (
+      EXPERTS | DENSE | {'model.layers': 1},
+      'dense_layers=1: no layer of model.layers=1 has experts: give less',
+    ),
+    (
+      EXPERTS | DENSE | {'model.shared_layers': True},
+      'shared_layers=True: model.experts.dense_layers=1 differ from the others',
+    ),
+    (
+      EXPERTS | DENSE | {'mesh.tensor': 2},
+      'mesh.tensor=2: it must divide model.experts.dense_width=5',
+    ),
+    (
+      EXPERTS | DENSE | {'remat.layers': 2},
+      'remat.layers=2: it must divide 1 layers',
     ),
     (
       EXPERTS | {'task.name': 'dpo'},

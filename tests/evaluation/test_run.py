@@ -21,6 +21,7 @@ def test_scores_of_a_language_model_have_intervals_over_batches(tmp_path):
   raw.evaluate.every = 0
   workdir = tmp_path / 'run'
   loop.train(config_lib.parse(raw), str(workdir))
+  assert (workdir / 'loss.png').stat().st_size > 5000
   run = evaluate.Run.open(workdir)
   row = run_lib.evaluate_run(run, workdir, 'train')
   assert row['intervals'].keys() >= {'loss', 'perplexity', 'accuracy'}

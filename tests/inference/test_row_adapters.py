@@ -3,7 +3,6 @@
 import dataclasses
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -48,7 +47,10 @@ def adapter(bundle, seed, **options):
   options = {'rank': 2, 'alpha': 3.0, 'targets': EVERY} | options
   options = config_adapters.Adapters(**options)
   config = dataclasses.replace(bundle.config, adapters=options)
-  changes = adapters_lib.init(jax.random.key(0), bundle.params, options)
+  changes = jax.eval_shape(
+    lambda key: adapters_lib.init(key, bundle.params, options),
+    jax.random.key(0),
+  )
   rng = np.random.default_rng(seed)
   changes = jax.tree.map(
     lambda x: rng.normal(0, 0.3, x.shape).astype(np.float32), changes
@@ -58,7 +60,8 @@ def adapter(bundle, seed, **options):
 
 def rounded(bundle):
   """A model whose matrices were in 8 bits."""
-  params = int8_weights.unpack(int8_weights.pack(bundle.params))
+  packed = jax.jit(int8_weights.pack)(bundle.params)
+  params = jax.device_get(jax.jit(int8_weights.unpack)(packed))
   return dataclasses.replace(bundle, params=params)
 
 
@@ -68,12 +71,18 @@ def network(bundle):
 
 
 def summed(bundle, given):
-  """The parameters of a model with an adapter, layer by layer."""
-  params = bundle.params
-  if given is not None:
-    options = given.config.adapters
-    params = adapters_lib.merge(params, given.changes, options)
-  return layers.unstack(params)
+  """The parameters of a model with an adapter: W + alpha / r A B."""
+  if given is None:
+    return bundle.params
+  options = given.config.adapters
+  params, changes = bundle_lib.flat(bundle.params), {}
+  for path, x in bundle_lib.flat(given.changes).items():
+    name, _, side = path.rpartition('.')
+    changes.setdefault(name, {})[side] = np.float64(x)
+  for name, x in changes.items():
+    change = options.alpha / options.rank * x['a'] @ x['b']
+    params[name] = np.float32(params[name] + change)
+  return bundle_lib.nested(params)
 
 
 @pytest.mark.parametrize(
@@ -111,20 +120,24 @@ def test_a_row_steps_as_the_model_with_its_adapter(cells, changes):
     return jax.lax.scan(step, state, tokens_LxB)
 
   state, logits = run(params, table, order_B, tokens_LxB)
-  for n, given in enumerate(each):
-    rows = order_B == n
-    zeros = jnp.zeros(rows.sum(), jnp.int32)
-    none = jax.tree.map(np.zeros_like, table)
-    want = run(summed(bundle, given), none, zeros, tokens_LxB[:, rows])
-    got = jax.tree.map(lambda x: x[rows], state), logits[:, rows]  # noqa: B023
-    jax.tree.map(
-      lambda x, y: np.testing.assert_allclose(x, y, 2e-5, 2e-5), got, want
+  none = jax.tree.map(np.zeros_like, table)
+  merged = jax.jit(
+    lambda params, table, n: row_adapters.merged(
+      params, row_adapters.take(table, n)
     )
-    whole = row_adapters.merged(params, row_adapters.take(table, jnp.int32(n)))
+  )
+  for n, given in enumerate(each):
+    rows, own = order_B == n, layers.unstack(summed(bundle, given))
+    want, want_logits = run(own, none, order_B, tokens_LxB)
+    jax.tree.map(
+      lambda x, y: np.testing.assert_allclose(x[rows], y[rows], 2e-5, 2e-5),  # noqa: B023
+      (state, logits.swapaxes(0, 1)),
+      (want, want_logits.swapaxes(0, 1)),
+    )
     jax.tree.map(
       lambda x, y: np.testing.assert_allclose(x, y, 1e-6, 1e-6),
-      whole,
-      summed(bundle, given),
+      merged(params, table, np.int32(n)),
+      own,
     )
   assert np.abs(logits[:, 0] - logits[:, 1]).max() > 0.1
 

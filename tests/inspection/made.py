@@ -1,6 +1,7 @@
 """A tiny task with parameters, and batches of random tokens."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from rnn_jax import config as config_lib
@@ -25,10 +26,15 @@ def config(cell='simple_rnn', **changes):
 
 
 def task(config):
-  """Returns (the task of a Config, its parameters)."""
+  """Returns (the task of a Config, random parameters)."""
   module = config_lib.load('tasks', config.task.name, 'task.name')
   made = module.make(config, TOKENIZER)
-  return made, jax.jit(made.init_parameters)(jax.random.key(0))
+  rng = np.random.default_rng(0)
+  params = jax.tree.map(
+    lambda x: jnp.float32(rng.normal(0, 0.3, x.shape)),
+    jax.eval_shape(made.init_parameters, jax.random.key(0)),
+  )
+  return made, params
 
 
 def batch(lengths=(9, 9), steps=9):

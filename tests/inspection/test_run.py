@@ -66,7 +66,18 @@ def write(folder, config, at=4, where='checkpoints'):
   programs = programs_lib.from_config(
     plain, tokenizer.Bytes(), jax.local_devices()[:1]
   )
-  state = programs.init(0, 2).replace(step=np.int32(at))
+  rng = np.random.default_rng(0)
+  state = jax.tree.map(
+    lambda x: np.zeros(x.shape, x.dtype),
+    jax.eval_shape(lambda: programs.init(0, 2)),
+  )
+  state = state.replace(
+    step=np.int32(at),
+    rate_scale=np.float32(1),
+    params=jax.tree.map(
+      lambda x: rng.normal(0, 0.3, x.shape).astype(x.dtype), state.params
+    ),
+  )
   folder.mkdir()
   whole = workdir.dump(config_lib.to_dict(config))
   (folder / 'config.json').write_text(whole)

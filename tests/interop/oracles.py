@@ -650,3 +650,96 @@ def _gated_delta(state, name, h, keys):
     y[:, t] = np.einsum('bhkp,bhk->bhp', S, q[:, t]) / K**0.5
   y = state.rms(f'{name}.norm', y) * _silu(z)
   return state.linear(f'{name}.out_proj', y.reshape(B, L, -1))
+
+
+def kimi_linear(state, tokens, keys):
+  """Logits BxLxV of a Kimi Linear, by its config.json."""
+  state = _Tensors(state, keys['rms_norm_eps'])
+  x = state['model.embed_tokens.weight'][tokens]
+  kinds = zip(keys['layer_types'], keys['mlp_layer_types'], strict=True)
+  for n, (kind, mlp) in enumerate(kinds):
+    name = f'model.layers.{n}'
+    run = _latent if kind == 'full_attention' else _kimi_delta
+    h = state.rms(f'{name}.input_layernorm', x)
+    x = x + run(state, f'{name}.self_attn', h, keys)
+    h = state.rms(f'{name}.post_attention_layernorm', x)
+    if mlp == 'dense':
+      x = x + state.mlp(f'{name}.mlp', h)
+    else:
+      x = x + _kimi_experts(state, f'{name}.block_sparse_moe', h, keys)
+  return state.head('model.norm', 'model.embed_tokens', x)
+
+
+def _latent(state, name, h, keys):
+  """Latent attention: the keys of a head, and those of all heads."""
+  (B, L, _), H = h.shape, keys['num_attention_heads']
+  K, R = keys['qk_nope_head_dim'], keys['qk_rope_head_dim']
+
+  def norm(part, x):
+    x = x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-6)
+    return x * state[f'{name}.{part}_a_layernorm.weight']
+
+  q = h
+  if keys['q_lora_rank']:
+    q = norm('q', state.linear(f'{name}.q_a_proj', h))
+  part = 'q_b_proj' if keys['q_lora_rank'] else 'q_proj'
+  q = state.linear(f'{name}.{part}', q).reshape(B, L, H, K + R)
+  both = state.linear(f'{name}.kv_a_proj_with_mqa', h)
+  latent, shared = np.split(both, [keys['kv_lora_rank']], -1)
+  kv = state.linear(f'{name}.kv_b_proj', norm('kv', latent))
+  k, v = np.split(kv.reshape(B, L, H, -1), [K], -1)
+  scores = np.einsum('blhk,bmhk->bhlm', q[..., :K], k)
+  scores = scores + np.einsum('blhk,bmk->bhlm', q[..., K:], shared)
+  scores = np.where(np.tril(np.ones((L, L), bool)), scores, -np.inf)
+  p = np.exp(scores / (K + R) ** 0.5)
+  p = p / p.sum(-1, keepdims=True)
+  y = np.einsum('bhlm,bmhp->blhp', p, v)
+  return state.linear(f'{name}.o_proj', y.reshape(B, L, -1))
+
+
+def _kimi_delta(state, name, h, keys):
+  (B, L, _), H = h.shape, keys['linear_num_heads']
+  q, k, v = (
+    state.convolve(
+      f'{name}.{part}_conv1d', state.linear(f'{name}.{part}_proj', h)
+    ).reshape(B, L, H, -1)
+    for part in 'qkv'
+  )
+  q, k = (z / np.sqrt((z**2).sum(-1, keepdims=True) + 1e-6) for z in (q, k))
+  b = _sigmoid(state.linear(f'{name}.b_proj', h))
+  f, g = (
+    state.linear(f'{name}.{x}_b_proj', state.linear(f'{name}.{x}_a_proj', h))
+    for x in 'fg'
+  )
+  step = np.logaddexp(f + state[f'{name}.dt_bias'], 0).reshape(q.shape)
+  a = np.exp(-np.exp(state[f'{name}.A_log']) * step)
+  S, y = np.zeros((B, H, q.shape[-1], v.shape[-1])), np.zeros_like(v)
+  for t in range(L):
+    S = a[:, t, ..., None] * S
+    error = v[:, t] - np.einsum('bhkp,bhk->bhp', S, k[:, t])
+    S = S + k[:, t, ..., None] * (b[:, t, :, None] * error)[:, :, None]
+    y[:, t] = np.einsum('bhkp,bhk->bhp', S, q[:, t]) / q.shape[-1] ** 0.5
+  y = state.rms(f'{name}.o_norm', y) * _sigmoid(g).reshape(y.shape)
+  return state.linear(f'{name}.o_proj', y.reshape(B, L, -1))
+
+
+def _kimi_experts(state, name, h, keys):
+  """Token by token: the best groups, then the best experts of these."""
+  J, G = keys['num_experts_per_token'], keys['num_expert_group']
+  p, y = _sigmoid(state.linear(f'{name}.gate', h)), np.zeros_like(h)
+  bias = state[f'{name}.gate.e_score_correction_bias']
+  for at in np.ndindex(*h.shape[:2]):
+    groups = np.split(p[at] + bias, G)
+    order = np.argsort([-np.sort(group)[-2:].sum() for group in groups])
+    for group in order[keys['topk_group'] :]:
+      groups[group][:] = -np.inf
+    chosen = np.argsort(-np.concatenate(groups))[:J]
+    gates = p[at][chosen]
+    if keys['moe_renormalize']:
+      gates = gates / gates.sum()
+    for e, g in zip(chosen, keys['routed_scaling_factor'] * gates, strict=True):
+      one = f'{name}.experts.{e}'
+      units = _silu(state.linear(f'{one}.w1', h[at]))
+      units = units * state.linear(f'{one}.w3', h[at])
+      y[at] += g * state.linear(f'{one}.w2', units)
+  return y + state.mlp(f'{name}.shared_experts', h)

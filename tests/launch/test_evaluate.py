@@ -7,6 +7,7 @@ import pytest
 from rnn_jax import config as config_lib
 from rnn_jax.training import loop
 from tests.support import launchers
+from tests.support import shared
 from tests.support import tiny
 
 pytestmark = pytest.mark.slow
@@ -14,6 +15,12 @@ DIALOGUES = [
   {'turns': ['how are you', 'well and you', 'me too']},
   {'turns': ['where is it', 'over there']},
 ]
+
+
+@pytest.fixture(autouse=True, scope='module')
+def _shared():
+  with shared.programs():
+    yield
 
 
 @pytest.fixture(scope='module')
@@ -33,8 +40,8 @@ def workdir(tmp_path_factory):
 
 
 def test_scores_are_printed_and_written(workdir):
-  process = tiny.launch('evaluate', f'--workdir={workdir}', '--split=test')
-  code, out, err = tiny.finish(process)
+  flags = f'--workdir={workdir}', '--split=test'
+  code, out, err = launchers.run('evaluate', *flags)
   assert code == 0, err
   folder = workdir / 'evaluation' / 'test'
   row = json.loads((folder / 'scores.json').read_text())

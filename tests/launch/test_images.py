@@ -7,8 +7,15 @@ import PIL.Image
 import pytest
 
 from tests.support import launchers
+from tests.support import shared
 
 CLASSES = ('dark', 'light')
+
+
+@pytest.fixture(autouse=True, scope='module')
+def _shared():
+  with shared.programs():
+    yield
 
 
 def write_pictures(folder):

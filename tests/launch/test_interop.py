@@ -13,9 +13,16 @@ from rnn_jax.training import evaluate
 from rnn_jax.training import loop
 from tests.support import bundles
 from tests.support import launchers
+from tests.support import shared
 from tests.support import tiny
 
 pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True, scope='module')
+def _shared():
+  with shared.programs():
+    yield
 
 
 @pytest.fixture(name='raw')

@@ -45,7 +45,7 @@ def test_rows_keep_their_columns(run, answers, tmp_path):
   path = classifiers.write_rows(tmp_path / 'rows.jsonl', TEXTS, key='k')
   out = tmp_path / 'out.jsonl'
   flags = f'--workdir={run}', f'--input={path}', f'--output={out}'
-  code, _, err = tiny.finish(tiny.launch('predict', *flags))
+  code, _, err = launchers.run('predict', *flags)
   assert code == 0, err
   rows = classifiers.read_rows(out.read_text(encoding='utf-8'))
   assert answers_of(rows) == answers

@@ -11,6 +11,7 @@ import time
 import pytest
 
 from tests.support import launchers
+from tests.support import shared
 
 ROOT = pathlib.Path(__file__).parents[2]
 READ = """
@@ -21,6 +22,12 @@ print(sum(len(example['text']) > 0 for example in
           builder.as_data_source('train')))
 assert 'tensorflow' not in sys.modules and 'rnn_jax' not in sys.modules
 """
+
+
+@pytest.fixture(autouse=True, scope='module')
+def _shared():
+  with shared.programs():
+    yield
 
 
 def command(*arguments, **options):
@@ -103,7 +110,7 @@ def test_the_runner_and_its_options_are_flags(raw, tmp_path):
 
 def test_killed_half_way_it_leaves_no_dataset(tmp_path):
   path = tmp_path / 'many.txt'
-  path.write_text('\n'.join(f'line {n}' for n in range(200_000)))
+  path.write_text('\n'.join(f'line {n}' for n in range(50_000)))
   typed, options = command(
     '--name=toy', f'--input=train={path}', f'--data_dir={tmp_path}/data'
   )
@@ -129,6 +136,9 @@ SMALL = {
   'data.buckets': 1,
   'data.batch_size': 8,
   'model.width': 16,
+  'model.block': 'plain',
+  'model.mlp_width': 0,
+  'cell.preset': 'simple',
   'cell.heads': 2,
   'cell.key_width': 4,
   'cell.value_width': 4,

@@ -13,6 +13,7 @@ from rnn_jax.training import evaluate
 from tests.support import bucket as bucket_lib
 from tests.support import jobs
 from tests.support import launchers
+from tests.support import shared
 from tests.support import tiny
 
 pytestmark = [
@@ -23,6 +24,12 @@ pytestmark = [
 ]
 STEPS = 12
 FOLDER = f'gs://{bucket_lib.NAME}/demo'
+
+
+@pytest.fixture(autouse=True, scope='module')
+def _shared():
+  with shared.programs():
+    yield
 
 
 @pytest.fixture

@@ -16,10 +16,17 @@ from rnn_jax.runs.checkpoints import checkpoint
 from rnn_jax.training import programs as programs_lib
 from tests.support import jobs
 from tests.support import launchers
+from tests.support import shared
 from tests.support import tiny
 
 pytestmark = pytest.mark.slow
 STEPS = 40
+
+
+@pytest.fixture(autouse=True, scope='module')
+def _shared():
+  with shared.programs():
+    yield
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from rnn_jax import config as config_lib
+from rnn_jax.inference import layers as layers_lib
 from rnn_jax.models import experts as experts_lib
 from rnn_jax.models import language_model
 from rnn_jax.ops import precision
@@ -187,13 +188,12 @@ def test_the_balance_is_that_of_the_real_steps_of_each_row():
   np.testing.assert_allclose(slopes, slope, rtol=0, atol=1e-6)
 
 
-def model(**changes):
+def model(experts=None, depth=4, **remat):
   raw = config_lib.default('gru')
   raw.data.length = L
-  raw.model.update(width=D, mlp_width=F, layers=4)
-  raw.model.experts.count = E
-  for key, value in changes.items():
-    raw.remat[key] = value
+  raw.model.update(width=D, mlp_width=F, layers=depth)
+  raw.model.experts.update(count=E, **experts or {})
+  raw.remat.update(remat)
   made = language_model.from_config(config_lib.parse(raw), V)
   tokens = np.random.default_rng(0).integers(V, size=(B, L))
   return made, tokens
@@ -211,27 +211,70 @@ def test_a_text_is_read_as_it_is_written():
     np.testing.assert_allclose(logits[:, 0], whole[:, t], rtol=0, atol=1e-5)
 
 
+def test_the_first_layers_may_have_an_mlp():
+  made, tokens = model(
+    depth=2,
+    experts={
+      'dense_layers': 1,
+      'dense_width': 4,
+      'scores': 'sigmoid',
+      'correction': True,
+      'groups': 2,
+      'groups_per_token': 1,
+    },
+  )
+  state = made.bind({}).init_state(B)
+  params = draws.parameters(made.init, state, tokens[:, :2])['params']
+  first, rest = params['stack']['first'], params['stack']['blocks']
+  assert first['mlp']['up']['kernel'].shape == (D, 4) and 'mlp' not in rest
+  assert rest['experts']['up']['kernel'].shape == (1, E, D, F)
+
+  @jax.jit
+  @functools.partial(jax.value_and_grad, has_aux=True)
+  def run(params):
+    (_, y), sown = experts_lib.apply(made, params, state, tokens)
+    given = {'objective': jnp.sum(jnp.cos(y)), 'weight': jnp.float32(1)}
+    ones = jnp.ones((B, L))
+    sums = experts_lib.with_load(given, sown, ones, ones, made.config.experts)
+    return sums['objective'], (y, sums)
+
+  (_, (y, sums)), slopes = run(params)
+  # Near 1, since it is of probabilities that sum to 1.
+  assert 0.8 < sums['balance'] / (B * L) < 1.3
+  own = slopes['stack']['blocks']['experts']
+  assert not own['router_bias'].any() and own['router']['kernel'].all()
+  single = layers_lib.for_inference(made)
+  begin = single.apply({}, B, method='init_state')
+  apart = {'params': layers_lib.unstack(params)}
+  _, got = jax.jit(single.apply)(apart, begin, tokens)
+  assert_close(got, y)
+
+
+@functools.cache
+def loads(**remat):
+  """((the objective, sums), gradients) of a model."""
+  made, tokens = model(**remat)
+  state = made.bind({}).init_state(B)
+  params = draws.parameters(made.init, state, tokens[:, :2])['params']
+
+  @jax.jit
+  @functools.partial(jax.value_and_grad, has_aux=True)
+  def run(params):
+    (_, x), sown = experts_lib.apply(
+      made, params, state, tokens, method='features'
+    )
+    given = {'objective': jnp.sum(jnp.cos(x)), 'weight': jnp.float32(1)}
+    weights = jnp.ones((B, L))
+    sums = experts_lib.with_load(
+      given, sown, weights, weights, made.config.experts
+    )
+    return sums['objective'], sums
+
+  return run(params)
+
+
 @pytest.mark.parametrize(
   'remat', ({'layers': 2}, {'layers': 1, 'stored_layers': 1})
 )
 def test_groups_of_layers_route_alike(remat):
-  results = []
-  for made, tokens in (model(), model(**remat)):
-    state = made.bind({}).init_state(B)
-    params = draws.parameters(made.init, state, tokens[:, :2])['params']
-
-    @jax.jit
-    @functools.partial(jax.value_and_grad, has_aux=True)
-    def run(params, made=made, state=state, tokens=tokens):
-      (_, x), sown = experts_lib.apply(
-        made, params, state, tokens, method='features'
-      )
-      given = {'objective': jnp.sum(jnp.cos(x)), 'weight': jnp.float32(1)}
-      weights = jnp.ones((B, L))
-      sums = experts_lib.with_load(
-        given, sown, weights, weights, made.config.experts
-      )
-      return sums['objective'], sums
-
-    results.append(run(params))
-  assert_close(results[1], results[0])
+  assert_close(loads(**remat), loads())

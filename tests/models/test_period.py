@@ -20,7 +20,7 @@ from tests.support import draws
 
 B, L, V, D = 2, 12, 7, 8
 MIDDLE = 5  # where the second document of row 1 begins
-CELLS = ('rg_lru', 'rg_lru', 'attention')
+CELLS = ('lstm', 'lstm', 'attention')
 # Of the largest number of each array.
 CLOSE = 1e-5  # measured: 1e-6
 SLOPES = 3e-5  # measured: 1.4e-6, with jax 0.12 7e-6
@@ -30,8 +30,7 @@ def build(**changes):
   """A small hybrid of two periods, `section__key=value` changed."""
   raw = config_lib.default(CELLS)
   raw.model.update(width=D, layers=6, mlp_width=6)
-  raw.recurrence.chunk_length = 4  # compiles faster than 64
-  raw.cell.rg_lru.update(heads=2, head_width=4, convolution=3)
+  raw.cell.lstm.state_width = 4
   raw.cell.attention.update(heads=4, kv_heads=2, head_width=4, rotary_width=2)
   raw.cell.attention.window = 4
   for key, value in changes.items():
@@ -57,18 +56,22 @@ def drawn():
   return draws.parameters(model.init, fresh(model), inputs()[0])['params']
 
 
+def block_of(model, cell):
+  options = getattr(model.cell_config, cell)
+  config = dataclasses.replace(model.config, cell=cell, cells=())
+  return blocks.Block(config, options, base.Plan(), model.policy)
+
+
 def by_hand(model, params, state, tokens, starts):
   """(state, logits) of a loop over the layers, each a block of its own."""
   position, (first, stacked) = state
   x, new = params['embedding']['embedding'][tokens], []
+  runs = [jax.jit(block_of(model, cell).apply) for cell in CELLS]
   for n in range(model.config.layers):
     turn, entry = divmod(n, len(CELLS))
-    options = getattr(model.cell_config, CELLS[entry])
-    config = dataclasses.replace(model.config, cell=CELLS[entry], cells=())
-    block = blocks.Block(config, options, base.Plan(), model.policy)
     own = params['stack']['blocks'][f'entry_{entry}']
     own, old = jax.tree.map(lambda x, n=turn: x[n], (own, stacked[entry]))
-    x, state = block.apply({'params': own}, x, old, starts)
+    x, state = runs[entry]({'params': own}, x, old, starts)
     new.append(state)
   x = x / jnp.sqrt(jnp.mean(x * x, -1, keepdims=True) + 1e-6)
   logits = x @ params['head']['kernel'] + params['head']['bias'][None, None]
@@ -177,7 +180,7 @@ def test_all_parameters_have_logical_axes_and_matrices_8_bits():
   model = build()
   axes = fsdp.logical_axes(drawn(), model.logical_axes())
   stack = axes['stack']['blocks']
-  assert stack['entry_0']['cell']['decay'] == 'RxH'
+  assert stack['entry_0']['cell']['recurrent']['kernel'] == 'RxSx_'
   assert stack['entry_2']['cell']['projection']['kernel'] == 'RxDxH'
   packed = int8_weights.pack(drawn())
   like = int8_weights.like(packed, drawn())

@@ -23,6 +23,7 @@ def config(tmp_path):
   raw.train.update(steps=STEPS, log_every=1, checkpoint_every=STEPS)
   raw.model.mlp_width = 0
   raw.evaluate.every = 0
+  raw.metrics.writers = ()
   raw.sample.new_tokens = 0
   raw.optimizer.eps = 1e-3  # else Adam turns rounding into whole steps
   config_lib.parse(raw)

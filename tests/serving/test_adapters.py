@@ -9,7 +9,6 @@ import pytest
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data.text import turns
-from rnn_jax.models import adapters as adapters_lib
 from rnn_jax.serving import engine
 from rnn_jax.serving import requests
 from tests.inference import test_row_adapters as rows
@@ -58,8 +57,7 @@ def draw(seed, **changes):
 
 def summed(bundle, adapter):
   """The model with an adapter, as one of its own."""
-  options = adapter.config.adapters
-  params = adapters_lib.merge(bundle.params, adapter.changes, options)
+  params = rows.summed(bundle, adapter)
   config = dataclasses.replace(bundle.config, task=adapter.config.task)
   return dataclasses.replace(bundle, config=config, params=params)
 

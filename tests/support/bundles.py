@@ -43,7 +43,7 @@ def make(raw, tokenizer=None, seed=0):
   params = jax.tree.map(
     lambda x: rng.normal(0, 0.3, x.shape).astype(np.float32), like
   )
-  return bundle_lib.make(config, tokenizer, params)
+  return bundle_lib.make(config, tokenizer, params, like)
 
 
 def model(bundle):

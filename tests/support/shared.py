@@ -1,4 +1,7 @@
-"""Programs that the runs of a test file share: tracing takes most of a run."""
+"""Programs that the runs of a test file share: tracing takes most of a run.
+
+The runs draw no curve either.
+"""
 
 import contextlib
 import json
@@ -8,6 +11,7 @@ import jax
 
 from rnn_jax import config as config_lib
 from rnn_jax.runs import bundle as bundle_lib
+from rnn_jax.training import hooks as hooks_lib
 from rnn_jax.training import programs as programs_lib
 
 # What no program depends on: where batches come from, and when a run logs,
@@ -16,13 +20,20 @@ SECTIONS = 'evaluate', 'metrics', 'sample'
 FIELDS = {
   'data': (
     'boundaries',
+    'bucketing',
+    'buckets',
+    'feature_buckets',
+    'fit',
+    'layout',
     'length_multiple',
     'memory_gib',
     'path',
     'pool',
     'prefetch',
+    'rarity_buckets',
     'segment_bytes',
     'splits',
+    'workers',
   ),
   'train': (
     'checkpoint_every',
@@ -61,6 +72,7 @@ def programs():
 
   with (
     mock.patch.object(bundle_lib, 'like', shapes_of),
+    mock.patch.object(hooks_lib, 'draw_loss', lambda _: None),
     mock.patch.object(programs_lib, 'make_task', task_of),
     mock.patch.object(programs_lib, 'Programs', programs_of),
   ):

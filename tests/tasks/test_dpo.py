@@ -86,11 +86,38 @@ def test_a_row_is_both_sequences(framing):
     assert made.fits(0) == (len(made.make(0, 0)) > 0) == (length == least)
 
 
-def log_probabilities(bundle, ids, weights):
-  """log p in float64 of the counted ids of one sequence, by itself."""
-  z = np.float64(bundles.logits(bundle, [ids[:-1]]))[0]
-  logp = scipy.special.log_softmax(z, -1)[np.arange(len(weights)), ids[1:]]
-  return np.sum(logp * weights)
+def program(bundle):
+  """A function of (tokens, slopes Lx257): (logits Lx257, gradients)."""
+  model = bundles.model(bundle)
+
+  @jax.jit
+  def run(params, tokens, slopes):
+    state = model.apply({}, 1, method='init_state')
+    logits, back = jax.vjp(
+      lambda p: model.apply({'params': p}, state, tokens)[1], params
+    )
+    return logits, back(slopes)[0]
+
+  def pad(x, dtype):  # at the end: one program for all lengths
+    out = np.zeros((1, 40, *np.shape(x)[1:]), dtype)
+    out[0, : len(x)] = x
+    return out
+
+  def one(tokens, slopes):
+    out, gradients = run(
+      bundle.params, pad(tokens, np.int32), pad(slopes, np.float32)
+    )
+    return np.float64(out)[0, : len(tokens)], gradients
+
+  return one
+
+
+def log_probabilities(run, ids, weights):
+  """(log p in float64 of the counted ids of a sequence, p of all)."""
+  z, _ = run(ids[:-1], np.zeros((1, 257)))
+  logp = scipy.special.log_softmax(z, -1)
+  total = np.sum(logp[np.arange(len(weights)), ids[1:]] * weights)
+  return total, np.exp(logp)
 
 
 def packed(framing):
@@ -111,8 +138,8 @@ def test_loss_and_gradient_of_pairs_in_packed_rows(framing, tmp_path):
   reference = bundles.make(tiny.raw_config('x'), BYTES, seed=1)
   bundle_lib.write(reference, tmp_path / 'base')
   raw.task.reference = str(tmp_path / 'base')
-  own = bundles.make(raw, BYTES, seed=2)
-  task = dpo.make(own.config, BYTES).opened()
+  bundle = bundles.make(raw, BYTES, seed=2)
+  task = dpo.make(bundle.config, BYTES).opened()
   batch = packed(framing)
 
   def objective(params):
@@ -122,39 +149,25 @@ def test_loss_and_gradient_of_pairs_in_packed_rows(framing, tmp_path):
     return objective, sums
 
   run = jax.jit(jax.value_and_grad(objective, has_aux=True))
-  (got, sums), gradients = run(own.params)
-  model = bundles.model(own)
-
-  @jax.jit
-  def pull(params, tokens, slope):
-    state = model.apply({}, 1, method='init_state')
-    _, back = jax.vjp(
-      lambda p: model.apply({'params': p}, state, tokens)[1], params
-    )
-    return back(slope)[0]
+  (got, sums), gradients = run(bundle.params)
+  ours, theirs = program(bundle), program(reference)
 
   loss, hits, rewards, total = 0, 0, np.zeros(2), None
   for prompt, *replies in PAIRS:
     both = [sequence(framing, prompt, reply) for reply in replies]
-    gains = [
-      log_probabilities(own, *x) - log_probabilities(reference, *x)
-      for x in both
-    ]
+    own, other = (
+      [log_probabilities(run, *x) for x in both] for run in (ours, theirs)
+    )
+    gains = [a - b for (a, _), (b, _) in zip(own, other, strict=True)]
     margin = BETA * (gains[0] - gains[1])
     loss += np.log1p(np.exp(-margin))
     hits += margin > 0
     rewards += BETA * np.array(gains)
-    for sign, (ids, weights) in zip((1, -1), both, strict=True):
-      p = scipy.special.softmax(np.float64(bundles.logits(own, [ids[:-1]])), -1)
-      rise = (np.eye(257)[ids[1:]] - p[0]) * np.array(weights)[:, None]
+    for sign, (_, p), (ids, weights) in zip((1, -1), own, both, strict=True):
+      rise = (np.eye(257)[ids[1:]] - p) * np.array(weights)[:, None]
       slope = -sign * BETA * scipy.special.expit(-margin) * rise
-      # Of one length, padded at the end: one program.
-      padded = np.zeros((1, 40), np.int32)
-      padded[0, : len(ids) - 1] = ids[:-1]
-      full = np.zeros((1, 40, 257), np.float32)
-      full[0, : len(slope)] = slope
-      part = pull(own.params, padded, full)
-      total = part if total is None else jax.tree.map(jnp.add, total, part)
+      _, part = ours(ids[:-1], slope)
+      total = part if total is None else jax.tree.map(np.add, total, part)
   np.testing.assert_allclose(got, loss, rtol=1e-5)
   np.testing.assert_allclose(sums['loss'], loss, rtol=1e-5)
   assert (sums['weight'], sums['hits']) == (3, hits)
@@ -219,12 +232,13 @@ def test_a_run_prefers_what_was_chosen(rank, tmp_path, capsys):
   assert row['accuracy'] == 1 and row['loss'] < np.log(2)
   with pytest.raises(errors.InputError, match='--input=.*data.test_path'):
     evaluate.Run.open_on(str(run), raw.data.path)
-  if rank == 0:
-    shutil.rmtree(tmp_path / 'base')  # only training and evaluation read it
+  if rank:
+    return
+  shutil.rmtree(tmp_path / 'base')  # only training and evaluation read it
   bundle = bundle_lib.read(str(run), 'best')
   good, bad = score.Scorer(bundle).score(['1 key\nkey.', '1 key\nzz'])
   assert good.logprob > bad.logprob and good.token_count == 5
-  generate.Generator.from_bundle(bundle).generate(['1 key'])
+  assert generate.Generator.from_bundle(bundle).asks
 
 
 def test_a_reference_is_needed_and_must_fit(tmp_path):

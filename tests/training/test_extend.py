@@ -27,6 +27,7 @@ def _programs():
 def raw(tmp_path_factory):
   folder = tmp_path_factory.mktemp('extend')
   raw = tiny.raw_config(tiny.write_text(folder / 'text'))
+  raw.data.boundaries = (32,)
   raw.schedule.name = 'constant'
   raw.evaluate.every = 2
   raw.model.dropout = 0.1

@@ -34,6 +34,7 @@ def language(path, **changes):
   raw.data.path = path
   raw.data.tokenizer = 'characters'
   raw.data.length = 24
+  raw.data.layout = 'packed'  # one shape
   raw.model.layers = 1
   raw.train.steps = 2
   raw.evaluate.every = 0

@@ -65,7 +65,8 @@ def test_other_formats_have_no_loss_scale():
   assert loss_scale.factor(None, 100) == 1.0
   assert loss_scale.update(None, jnp.bool_(False), 3) == (None, False)
   assert loss_scale.metrics(None) == {}
-  programs, state = test_step.make()
+  programs = test_step.fresh()
+  state = jax.eval_shape(lambda: programs.init(0, 8))
   shapes = jax.eval_shape(programs.train_step, state, test_step.draw(0))
   assert shapes[0].loss_scale is None and 'loss_scale' not in shapes[1]
 
@@ -139,7 +140,7 @@ def _programs():
 def train(tmp_path, name, hooks=(), **changes):
   """The progress and the rows of a small run."""
   raw = tiny.raw_config(tiny.write_text(tmp_path / 'text'))
-  raw.train.update(steps=60, log_every=1, checkpoint_every=60)
+  raw.train.update(steps=60, log_every=20, checkpoint_every=60)
   raw.train.update(**changes)
   raw.optimizer.learning_rate = 1e-2
   raw.evaluate.every = 0
@@ -194,7 +195,12 @@ def test_a_run_that_overflows_at_the_start_recovers(tmp_path):
       trainer.state = trainer.state.replace(loss_scale=high)
 
   progress, rows = train(
-    tmp_path, 'run', [raise_scale], precision='float16', max_skipped_steps=1
+    tmp_path,
+    'run',
+    [raise_scale],
+    precision='float16',
+    max_skipped_steps=1,
+    log_every=1,
   )
   rows = [row for row in rows if row['split'] == 'train'][1:]
   scales = [row['loss_scale'] for row in rows]

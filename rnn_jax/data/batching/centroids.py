@@ -12,7 +12,6 @@ import warnings
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.cluster import vq
 
 from rnn_jax.data.batching import features
 from rnn_jax.data.batching import rarity
@@ -56,6 +55,8 @@ class Split:
 
 
 def _k_means(points_NxF, count):
+  from scipy.cluster import vq  # takes long to import
+
   ascending = np.argsort(points_NxF[:, features.RARITY], kind='stable')
   quantiles = (2 * np.arange(count) + 1) * len(points_NxF) // (2 * count)
   first = points_NxF[ascending[quantiles]]

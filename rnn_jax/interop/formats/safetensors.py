@@ -44,10 +44,10 @@ def read(source: request.Source) -> bundle_lib.Bundle:
   parts.check_known(config, str(source.path))
   config = config_lib.parse(config)
   arrays = tensors.read(source.path)
-  expected = bundle_lib.flat(bundle_lib.like(config, tokenizer))
-  shapes = {name: x.shape for name, x in expected.items()}
+  like = bundle_lib.like(config, tokenizer)
+  shapes = {name: x.shape for name, x in bundle_lib.flat(like).items()}
   bundle_lib.check(arrays, shapes, str(source.path))
-  return bundle_lib.make(config, tokenizer, bundle_lib.nested(arrays))
+  return bundle_lib.make(config, tokenizer, bundle_lib.nested(arrays), like)
 
 
 def write(bundle: bundle_lib.Bundle, target: request.Target) -> None:

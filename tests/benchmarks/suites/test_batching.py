@@ -5,6 +5,7 @@ import re
 import pytest
 
 from benchmarks.suites import batching
+from rnn_jax.training.memory import batch_size
 from tests.benchmarks import made
 
 SMALL = {'layers': 1, 'width': 16, 'mlp_width': 0, 'block': 'plain'}
@@ -40,11 +41,12 @@ def test_an_epoch_is_read_to_its_end(tmp_path, monkeypatch, data):
 
 
 def test_a_budget_decides_the_rows_and_steps_are_timed(tmp_path, monkeypatch):
+  monkeypatch.setattr(batch_size, 'rows_for_budget', lambda *_: 8)
   made.give_data(tmp_path, monkeypatch, 'a={path}:line')
   monkeypatch.setattr(batching, 'MODEL', SMALL)
   budget = {'tokens_per_batch': 0, 'memory_gib': 0.02, 'workers': 0}
   values = batching.epoch(1, 'a', budget | {'buckets': 1})
-  assert values['shapes'] == [(values['batch_tokens'] // 60, 60)]
+  assert values['shapes'] == [(8, 60)] and values['batch_tokens'] == 8 * 60
   assert values['trained_per_second'] > 0
 
 

@@ -93,6 +93,7 @@ def test_packed_sentences_fill_their_rows(tmp_path, fit):
   path.write_text(''.join(json.dumps({'text': text}) + '\n' for text in texts))
   raw = config.default()
   raw.data.update(source='jsonl', path=str(path), splits=(100, 0, 0))
+  raw.data.workers = 0
   raw.data.update(layout='packed', fit=fit, length=97, tokens_per_batch=4096)
   cfg = config.parse(raw)
   corpus = pipeline.Corpus.open(cfg, tmp_path)

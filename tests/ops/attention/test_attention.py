@@ -41,7 +41,7 @@ def oracle(q, k, v, starts, window, base=BASE, top_k=0, rotated=None):
   for b, t, h in np.ndindex(y.shape[:3]):
     begin = max([s for s in range(t + 1) if starts[b, s]] or [0])
     seen = np.arange(max(begin, t - window), t + 1)
-    turned = np.stack([turn(k[b, s, h], s - t, base, rotated) for s in seen])
+    turned = turn(k[b, seen, h], seen - t, base, rotated)
     scores = turned @ q[b, t, h] / np.sqrt(q.shape[-1])
     kept = np.argsort(-scores)[: top_k or None]
     weights = np.exp(scores[kept] - scores[kept].max())
@@ -50,12 +50,14 @@ def oracle(q, k, v, starts, window, base=BASE, top_k=0, rotated=None):
 
 
 def turn(x, position, base, rotated=None):
-  """One key turned back by its age; `base` 0 turns nothing."""
-  x, rest = np.split(x, [rotated or len(x)])
-  half = len(x) // 2
-  angle = position * base ** (-np.arange(half) / half) if base else 0.0
-  pairs = (x[:half] + 1j * x[half:]) * np.exp(1j * angle)
-  return np.concatenate([pairs.real, pairs.imag, rest])
+  """Keys NxK turned back by their ages; `base` 0 turns nothing."""
+  x, rest = np.split(x, [rotated or x.shape[1]], 1)
+  half = x.shape[1] // 2
+  speed = base ** (-np.arange(half) / half) if base else np.zeros(half)
+  pairs = (x[:, :half] + 1j * x[:, half:]) * np.exp(
+    1j * position[:, None] * speed
+  )
+  return np.concatenate([pairs.real, pairs.imag, rest], 1)
 
 
 def draw(length=L, seed=0, queries=H):
@@ -190,26 +192,43 @@ def test_gradients_equal_those_of_all_pairs(form, window):
     np.testing.assert_allclose(a, b, rtol=0, atol=CLOSE)
 
 
-# After a past, 'exact' is 'blocked'.
-@pytest.mark.parametrize('form', ('blocked', 'blocked, top 2'))
-def test_gradients_go_through_the_cache(form):
+def test_gradients_go_through_the_cache():
   *qkv, starts = draw()
+  form = FORMS['blocked, top 2']  # after a past, 'exact' is 'blocked'
 
   def loss(*x):
-    _, y = split(FORMS[form], 4, (0, 5, 6, 11), *x, starts=starts)
+    _, y = split(form, 4, (0, 5, 6, 11), *x, starts=starts)
     return jnp.sum(cotangent() * y)
 
   got = jax.jit(jax.grad(loss, (0, 1, 2)))(*qkv)
-  want = reference_gradients(4, FORMS[form].top_k)
+  want = reference_gradients(4, form.top_k)
   for a, b in zip(got, want, strict=True):
     np.testing.assert_allclose(a, b, rtol=0, atol=CLOSE)
 
 
+@functools.cache
+def grouped():
+  """(inputs, weights of y, y, [(a way of q, k or v, the slope along it)])."""
+  *qkv, starts = draw(queries=3 * H)
+  weights = np.random.default_rng(1).normal(size=(B, L, 3 * H, P))
+
+  def y(*inputs):
+    return oracle(*inputs, starts, 4, rotated=2)
+
+  rng, step, slopes = np.random.default_rng(2), 1e-6, []
+  for n, x in enumerate(qkv):
+    way = rng.normal(size=x.shape)
+    up, down = (
+      y(*qkv[:n], x + size * way, *qkv[n + 1 :]) for size in (step, -step)
+    )
+    slopes.append((way, np.sum(weights * (up - down)) / (2 * step)))
+  return (*qkv, starts), weights, y(*qkv), slopes
+
+
 @pytest.mark.parametrize('impl', ('exact', 'blocked'))
 def test_queries_share_keys_and_some_channels_are_rotated(impl):
-  *qkv, starts = draw(queries=3 * H)
+  (*qkv, starts), weights, want, along = grouped()
   options = attention.Options(impl, BASE, rotated=2, queries=4, keys=3)
-  weights = np.random.default_rng(1).normal(size=(B, L, 3 * H, P))
 
   def loss(*x):
     out = attention.attend(empty(4), *x, options, starts)
@@ -217,22 +236,14 @@ def test_queries_share_keys_and_some_channels_are_rotated(impl):
 
   run = jax.jit(jax.grad(loss, (0, 1, 2), has_aux=True))
   slopes, (last, got) = run(*qkv)
-  want = oracle(*qkv, starts, 4, rotated=2)
   np.testing.assert_allclose(got, want, rtol=0, atol=CLOSE)
   cache, parts = split(options, 4, range(12), *qkv, starts=starts)
   np.testing.assert_allclose(parts, want, rtol=0, atol=CLOSE)
   assert cache.k_BxWxHxK.shape == (B, 4, H, K)
   for a, b in zip(cache, last, strict=True):
     np.testing.assert_array_equal(a, b)
-  rng, step = np.random.default_rng(2), 1e-6
-  for n, slope in enumerate(slopes):
-    way = rng.normal(size=qkv[n].shape)
-    up, down = (
-      oracle(*qkv[:n], qkv[n] + size * way, *qkv[n + 1 :], starts, 4, rotated=2)
-      for size in (step, -step)
-    )
-    want = np.sum(weights * (up - down)) / (2 * step)
-    np.testing.assert_allclose(np.sum(slope * way), want, rtol=1e-5, atol=1e-5)
+  for slope, (way, rise) in zip(slopes, along, strict=True):
+    np.testing.assert_allclose(np.sum(slope * way), rise, rtol=1e-5, atol=1e-5)
 
 
 def slopes(form, window, b, *inputs):
@@ -265,7 +276,8 @@ def test_only_keys_with_the_highest_scores_get_gradients(form):
   by = slopes(form, 4, 0, q, k, v, 0 * starts)[2][:, 0, :, 0, 0]
   for t in range(L):
     first = max(t - 4, 0)
-    turned = [turn(k[0, s, 0], s - t, BASE) for s in range(first, t + 1)]
+    seen = np.arange(first, t + 1)
+    turned = turn(k[0, seen, 0], seen - t, BASE)
     best = first + np.argsort(-(turned @ q[0, t, 0]))[:2]
     assert np.flatnonzero(by[t]).tolist() == sorted(best)
 

@@ -162,16 +162,12 @@ def test_a_server_ends_in_order_and_its_states_outlive_a_kill(tmp_path):
     part.choices[0].text
     for part in client.completions.create(**body, stream=True)
   ]
-  expected, unpacked = (
-    model_lib.load(workdir, weights=weights).generate(
-      'the gate', max_new_tokens=20, seed=3
-    )[0]
-    for weights in ('int8', 'float32')
+  (expected,) = model_lib.load(workdir, weights='int8').generate(
+    'the gate', max_new_tokens=20, seed=3
   )
   assert ''.join(parts) == whole.choices[0].text == expected.text
   logprob = sum(whole.choices[0].logprobs.token_logprobs)
   assert logprob == pytest.approx(expected.logprob, rel=1e-5)
-  assert logprob != pytest.approx(unpacked.logprob, rel=1e-3)
   assert whole.usage.completion_tokens == 20
   vector = client.embeddings.create(model='run', input='a').data[0].embedding
   assert len(vector) == 12

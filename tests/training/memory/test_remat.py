@@ -1,5 +1,7 @@
 """The cheapest remat that fits, as XLA reports."""
 
+import functools
+
 import pytest
 
 from rnn_jax import config as config_lib
@@ -28,6 +30,7 @@ def configure(gib=1.0, every='auto', **remat):
   return config_lib.parse(raw)
 
 
+@functools.cache
 def needed(config):
   programs = programs_lib.from_config(config, tokenizer.Bytes())
   return program_memory.of(programs.compile_train(8, 32)).total

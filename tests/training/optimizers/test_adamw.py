@@ -120,9 +120,9 @@ def problem():
   return jax.tree.map(np.float32, params), (np.float32(inputs), labels)
 
 
-def trained_loss(moments, b2):
+def trained_loss(moments):
   """The mean loss of the last of some hundred steps of a small classifier."""
-  settings = test_optimizer.config(moments=moments, b2=b2)
+  settings = test_optimizer.config(moments=moments, b2=0.999)
   transform = optimizer.make(settings, optax.linear_schedule(1e-2, 1e-3, 400))
   params, batches = problem()
 
@@ -149,9 +149,8 @@ def trained_loss(moments, b2):
   return float(losses[-100:].mean())
 
 
-@pytest.mark.parametrize('b2', (0.99, 0.999))
-def test_coarser_moments_train_as_well(b2):
-  expected = trained_loss('float32', b2)
+def test_coarser_moments_train_as_well():
+  expected = trained_loss('float32')
   for moments in ('bfloat16', 'int8'):
     # Measured: 7e-4 at most.
-    assert trained_loss(moments, b2) == pytest.approx(expected, rel=0.003)
+    assert trained_loss(moments) == pytest.approx(expected, rel=0.003)

@@ -58,6 +58,7 @@ FREE = {  # options of a model that its config.json doesn't describe
   'forget_biases',
   'unroll',
 }
+CONTEXTS = ('max_position_embeddings', 'model_max_length')
 CONTEXT = 4096  # tokens at most, without a config that says how many
 
 
@@ -86,9 +87,10 @@ def read(source: request.Source) -> bundle_lib.Bundle:
   joined = (
     architecture.joined(config) if hasattr(architecture, 'joined') else []
   )
-  like = bundle_lib.flat(bundle_lib.like(config, tokenizer))
-  params = checkpoint.read(folder, tensors, like, joined)
-  bundle = bundle_lib.make(config, tokenizer, bundle_lib.nested(params))
+  like = bundle_lib.like(config, tokenizer)
+  params = checkpoint.read(folder, tensors, bundle_lib.flat(like), joined)
+  params = bundle_lib.nested(params)
+  bundle = bundle_lib.make(config, tokenizer, params, like)
   kept = _kept(folder)
   if halves := checkpoint.halves(folder, joined):
     kept[DTYPES] = json.dumps(halves)
@@ -137,7 +139,7 @@ def _config(keys, architecture, source, tokenizer):
     options |= {'task.name': 'dialogue'}
   raw = request.completed(_raw(options), source.config)
   if source.config is None:
-    context = keys.whole('max_position_embeddings', CONTEXT)
+    context = keys.whole(_context(keys.values), CONTEXT)
     raw['data']['length'] = min(context, CONTEXT)
   return config_lib.parse(_fitted(raw))
 
@@ -286,9 +288,15 @@ def _described(bundle):
   )
 
 
+def _context(keys):
+  """Returns the name of the longest context in a config.json."""
+  named = [name for name in CONTEXTS if name in keys]
+  return named[0] if named else CONTEXTS[0]
+
+
 def _complete(bundle, keys, model_type):
   theirs = {
-    'max_position_embeddings': bundle.config.data.length,
+    _context(keys): bundle.config.data.length,
     'eos_token_id': bundle.tokenizer.boundary,
     **keys,
     'model_type': model_type,

@@ -272,13 +272,19 @@ def of_cell(config: config_lib.Config, cell: str) -> config_lib.Config:
   return pattern_lib.of_cell(config, cell) if config.model.cells else config
 
 
-def layers(model: config_lib.Model) -> Iterator[tuple[str, int, str]]:
-  """Yields (prefix of our leaves, place on their first axis, cell) of each."""
-  pattern = model.pattern
+def layers(model: config_lib.Model) -> Iterator[tuple[str, int | None, str]]:
+  """Yields (prefix of our leaves, place on their first axis, cell) of each.
+
+  The place is None where the first period is separate.
+  """
+  pattern, differs = model.pattern, model.experts.dense_layers > 0
   for n in range(model.layers):
     entry = f'.{period.ENTRY}_{n % len(pattern)}' if model.cells else ''
     place, cell = n // len(pattern), pattern[n % len(pattern)]
-    yield f'stack.blocks{entry}', place, cell
+    if differs and not place:
+      yield f'stack.first{entry}', None, cell
+    else:
+      yield f'stack.blocks{entry}', place - differs, cell
 
 
 def ends(
@@ -311,7 +317,7 @@ class Dense(NamedTuple):
 
 
 def dense(
-  rows: Iterable[Dense], theirs: str, ours: str, layer: int
+  rows: Iterable[Dense], theirs: str, ours: str, layer: int | None
 ) -> list[Tensor]:
   """Returns the tensors of linear layers.
 
@@ -337,7 +343,7 @@ def others(
   rows: Iterable[tuple[str, tuple[int, ...], str, Callable[..., Any]]],
   theirs: str,
   ours: str,
-  layer: int,
+  layer: int | None,
 ) -> list[Tensor]:
   """Returns tensors that aren't linear layers.
 

@@ -574,6 +574,87 @@ def qwen3_next(kinds='lflf', experts=5):
   return draw(shapes)
 
 
+KIMI_LINEAR = {
+  'model_type': 'kimi_linear',
+  'vocab_size': V,
+  'hidden_size': 12,
+  'intermediate_size': 20,
+  'num_hidden_layers': 4,
+  'layer_types': ['linear_attention', 'full_attention'] * 2,
+  'mlp_layer_types': ['dense', *3 * ['sparse']],
+  'linear_num_heads': 2,
+  'linear_head_dim': 5,
+  'linear_conv_kernel_dim': 3,
+  'num_attention_heads': 3,
+  'qk_nope_head_dim': 4,
+  'qk_rope_head_dim': 3,
+  'v_head_dim': 5,
+  'kv_lora_rank': 7,
+  'q_lora_rank': 6,
+  'attention_bias': True,
+  'moe_intermediate_size': 7,
+  'num_shared_experts': 2,
+  'num_experts': 6,
+  'num_experts_per_token': 2,
+  'num_expert_group': 3,
+  'topk_group': 2,
+  'moe_renormalize': True,
+  'routed_scaling_factor': 1.7,
+  'rms_norm_eps': 1e-4,
+  'model_max_length': 32,
+}
+KIMI_DELTA = {
+  **{f'{part}_proj.weight': (10, 12) for part in 'qkv'},
+  **{f'{part}_conv1d.weight': (10, 1, 3) for part in 'qkv'},
+  **{f'{part}_a_proj.weight': (5, 12) for part in 'fg'},
+  **{f'{part}_b_proj.weight': (10, 5) for part in 'fg'},
+  'b_proj.weight': (2, 12),
+  'A_log': (1, 1, 2, 1),
+  'dt_bias': (10,),
+  'o_norm.weight': (5,),
+  'o_proj.weight': (12, 10),
+}
+LATENT_ATTENTION = {
+  'q_a_proj.weight': (6, 12),
+  'q_a_proj.bias': (6,),
+  'q_a_layernorm.weight': (6,),
+  'q_b_proj.weight': (21, 6),
+  'kv_a_proj_with_mqa.weight': (10, 12),
+  'kv_a_proj_with_mqa.bias': (10,),
+  'kv_a_layernorm.weight': (7,),
+  'kv_b_proj.weight': (27, 7),
+  'o_proj.weight': (12, 15),
+  'o_proj.bias': (12,),
+}
+
+
+def kimi_linear(kinds='lflf', dense=1):
+  """Tensors of KIMI_LINEAR; `kinds` is a letter for each layer."""
+  shapes = {
+    'model.embed_tokens.weight': (V, 12),
+    'model.norm.weight': (12,),
+    'lm_head.weight': (V, 12),
+  }
+  for n, kind in enumerate(kinds):
+    cell = KIMI_DELTA if kind == 'l' else LATENT_ATTENTION
+    own = {f'self_attn.{name}': shape for name, shape in cell.items()}
+    own |= {'input_layernorm.weight': (12,)}
+    own |= {'post_attention_layernorm.weight': (12,)}
+    mlps = {'mlp': 20} if n < dense else {'block_sparse_moe.shared_experts': 14}
+    for name, inner in mlps.items():
+      own |= {f'{name}.{x}_proj.weight': (inner, 12) for x in ('gate', 'up')}
+      own[f'{name}.down_proj.weight'] = 12, inner
+    if n >= dense:
+      own['block_sparse_moe.gate.weight'] = 6, 12
+      own['block_sparse_moe.gate.e_score_correction_bias'] = (6,)
+      for e in range(6):
+        name = f'block_sparse_moe.experts.{e}'
+        own |= {f'{name}.{x}.weight': (7, 12) for x in ('w1', 'w3')}
+        own[f'{name}.w2.weight'] = 12, 7
+    shapes |= {f'model.layers.{n}.{name}': x for name, x in own.items()}
+  return draw(shapes)
+
+
 def write(folder, keys, state, shards=1):
   """Writes a folder, as transformers does."""
   folder.mkdir(exist_ok=True)

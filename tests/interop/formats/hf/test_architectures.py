@@ -12,12 +12,13 @@ from configs import hybrid
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data.text import tokenizer
+from rnn_jax.interop.formats.hf import table
+from rnn_jax.interop.formats.hf.architectures import kimi_linear
 from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.training import loop
 from tests.interop import oracles
 from tests.interop.formats.hf import folders
 from tests.support import bundles
-from tests.support import launchers
 
 TOKENS = np.random.default_rng(1).integers(0, folders.V, (2, 18))
 QKV = ('q_proj', 'k_proj', 'v_proj')
@@ -25,8 +26,14 @@ ALL = (*QKV, 'o_proj', 'gate_proj', 'up_proj', 'down_proj')
 CASES = {
   'llama': ({}, ()),
   'llama3': ({'rope_scaling': folders.LLAMA3}, ()),
-  'linear': ({'rope_scaling': {'type': 'linear', 'factor': 2.0}}, ()),
-  'biased': ({'attention_bias': True, 'mlp_bias': True}, ALL),
+  'linear, biased': (
+    {
+      'rope_scaling': {'type': 'linear', 'factor': 2.0},
+      'attention_bias': True,
+      'mlp_bias': True,
+    },
+    ALL,
+  ),
   'qwen2': ({'model_type': 'qwen2', 'tie_word_embeddings': True}, QKV),
   'mistral': ({'model_type': 'mistral', 'sliding_window': 5}, ()),
   'qwen3': ({'model_type': 'qwen3', 'attention_bias': True}, (*QKV, 'o_proj')),
@@ -44,6 +51,7 @@ OTHERS = {
   'rwkv7': (oracles.rwkv7, folders.RWKV7),
   'recurrent_gemma': (oracles.recurrent_gemma, folders.RECURRENT_GEMMA),
   'qwen3_next': (oracles.qwen3_next, folders.QWEN3_NEXT),
+  'kimi_linear': (oracles.kimi_linear, folders.KIMI_LINEAR),
 }
 
 
@@ -60,6 +68,7 @@ def make(case):
       'rwkv7',
       'recurrent_gemma',
       'qwen3_next',
+      'kimi_linear',
     ):
       return oracle, keys, getattr(folders, case)()
     if case.startswith('mamba'):
@@ -265,6 +274,42 @@ def test_experts_may_be_joined(case, tmp_path):
     folders.read(folders.write(folder, keys, both))
 
 
+@pytest.mark.parametrize(('kinds', 'dense'), (('llf', 1), ('ff', 2)))
+def test_layers_of_kimi_linear(kinds, dense, tmp_path):
+  listed = {'l': 'kda_layers', 'f': 'full_attn_layers'}
+  given = {'head_dim': 5, 'num_heads': 2, 'short_conv_kernel_size': 3}
+  for kind, name in listed.items():
+    given[name] = [n + 1 for n, own in enumerate(kinds) if own == kind]
+  keys = folders.KIMI_LINEAR | {'num_hidden_layers': len(kinds)}
+  keys |= {'first_k_dense_replace': dense, 'linear_attn_config': given}
+  keys['topk_group'] = keys['num_expert_group']  # no choice
+  for name in ('layer_types', 'mlp_layer_types', 'linear_head_dim'):
+    del keys[name]
+  state = folders.kimi_linear(kinds, dense)
+  folder = folders.write(tmp_path / 'in', keys, state)
+  bundle = folders.read(folder)
+  assert bundle.config.model.pattern == {
+    'llf': ('kda', 'kda', 'latent_attention'),
+    'ff': ('latent_attention',),
+  }.get(kinds)
+  made_here = dataclasses.replace(bundle, kept={})
+  out = folders.export(made_here, tmp_path / 'made')
+  folders.assert_same(out, folder)
+  bundles.assert_same(folders.read(out), bundle)
+
+
+def test_all_wrong_tensors_of_a_kimi_linear_are_named(tmp_path):
+  state, name = folders.kimi_linear(), 'model.layers.{}.self_attn.o_proj.weight'
+  state[name.format(0)] = np.zeros((3, 12), 'float32')
+  del state[name.format(1)]
+  state['model.layers.1.extra'] = np.zeros(2, 'float32')
+  folder = folders.write(tmp_path / 'in', folders.KIMI_LINEAR, state)
+  with pytest.raises(errors.InputError) as caught:
+    folders.read(folder)
+  for named in (name.format(0), name.format(1), 'model.layers.1.extra'):
+    assert named in str(caught.value)
+
+
 def test_a_model_of_configs_is_a_qwen3_next(tmp_path):
   config, own = config_lib.parse(hybrid.get_config()), tokenizer.Bytes()
   like = bundle_lib.flat(bundle_lib.like(config, own))
@@ -274,6 +319,15 @@ def test_a_model_of_configs_is_a_qwen3_next(tmp_path):
   keys = json.loads((out / 'config.json').read_text())
   assert (keys['model_type'], keys['num_experts']) == ('qwen3_next', 8)
   back = folders.read(out).config
+  assert (back.model, back.cell) == (config.model, config.cell)
+
+
+def test_a_model_of_configs_is_a_kimi_linear():
+  config = config_lib.parse(hybrid.get_config('kimi_linear'))
+  keys = table.Keys('config.json', kimi_linear.describe(config, 'kimi_linear'))
+  raw = config_lib.default(config.model.cells)
+  config_lib.override(raw, kimi_linear.options(keys))
+  back = config_lib.parse(raw)
   assert (back.model, back.cell) == (config.model, config.cell)
 
 
@@ -375,6 +429,25 @@ def test_a_model_of_configs_is_a_qwen3_next(tmp_path):
       'shared_expert_intermediate_size=0: give 1 or more',
     ),
     ('qwen3_next', {'mlp_only_layers': [0]}, r'mlp_only_layers=\[0\]: only'),
+    ('kimi_linear', {'mla_use_nope': False}, 'mla_use_nope=False: only'),
+    ('kimi_linear', {'num_key_value_heads': 1}, r'heads=1: only \[3\]'),
+    ('kimi_linear', {'tie_word_embeddings': True}, 'embeddings=True: only'),
+    ('kimi_linear', {'num_hidden_layers': 3}, '=3: layer_types has 4'),
+    ('kimi_linear', {'layer_types': ['x'] * 4}, "layer_types='x': only"),
+    (
+      'kimi_linear',
+      {'mlp_layer_types': ['sparse', 'dense', 'sparse', 'sparse']},
+      "mlp_layer_types=.*only the first layers can be 'dense', at most 2",
+    ),
+    (
+      'kimi_linear',
+      {'linear_attn_config': {'kda_layers': [1, 2], 'full_attn_layers': [4]}}
+      | {'layer_types': None},
+      'linear_attn_config=.*give each of num_hidden_layers=4 once',
+    ),
+    ('kimi_linear', {'n_group': 4}, 'num_expert_group=4: it must divide'),
+    ('kimi_linear', {'num_experts_per_tok': 1}, 'moe_renormalize=True: num_ex'),
+    ('kimi_linear', {'n_shared_experts': 0}, 'shared_experts=0: give 1'),
     ('gla', {'use_short_conv': True}, r'use_short_conv=True: only \[False\]'),
     ('gla', {'clamp_min': -1.0}, 'clamp_min=-1.0: only null'),
     ('gla', {'num_kv_heads': 1}, r'num_kv_heads=1: only \[2\]'),
@@ -389,18 +462,10 @@ def test_variants_are_refused_by_name(case, keys, named, tmp_path):
 
 
 @pytest.mark.slow
-def test_an_rwkv7_writes_and_is_trained(tmp_path):
-  def run(*arguments):
-    code, out, err = launchers.run(*arguments)
-    assert code == 0, err
-    return out
-
-  own = folders.write(tmp_path / 'in', folders.RWKV7, folders.rwkv7())
-  form, workdir = '--format=hf', f'--workdir={tmp_path / "run"}'
-  run('convert', f'--input={own}', form, workdir)
-  out = run('generate', workdir, '--prompt=1 2 3', '--max_new_tokens=4')
-  assert len(out.split()) >= 4
-  bundle = bundle_lib.read(tmp_path / 'run', 'latest')
+def test_an_rwkv7_is_trained(tmp_path):
+  folder = folders.write(tmp_path / 'in', folders.RWKV7, folders.rwkv7())
+  bundle = folders.read(folder)
+  bundle_lib.write(bundle, tmp_path / 'run')
   raw = config_lib.default('rwkv7', source='text', layout='packed')
   for name in ('model', 'cell'):
     raw[name].update(config_lib.to_dict(bundle.config)[name])
@@ -411,13 +476,10 @@ def test_an_rwkv7_writes_and_is_trained(tmp_path):
   raw.schedule.warmup_steps = raw.sample.new_tokens = raw.evaluate.every = 0
   raw.train.steps = 1
   loop.train(config_lib.parse(raw), str(tmp_path / 'run'))
-  out = tmp_path / 'out'
-  run('export', workdir, form, f'--output={out}', '--checkpoint=latest')
-  state, trained = folders.stored(out), bundle_lib.read(tmp_path / 'run', 1)
-  assert not np.array_equal(
-    state['model.layers.0.ffn.x_k'],
-    folders.stored(own)['model.layers.0.ffn.x_k'],
-  )
+  trained = bundle_lib.read(tmp_path / 'run', 1)
+  state = folders.stored(folders.export(trained, tmp_path / 'out'))
+  name = 'model.layers.0.ffn.x_k'
+  assert not np.array_equal(state[name], folders.stored(folder)[name])
   want = oracles.rwkv7(state, TOKENS, folders.RWKV7)
   got = bundles.logits(trained, TOKENS)
   np.testing.assert_allclose(got, want, rtol=0, atol=1e-5)

@@ -79,6 +79,28 @@ CASES = {
     'linear_key_head_dim': 4,
     'linear_value_head_dim': 5,
   },
+  'KimiLinear': {
+    'hidden_size': 16,
+    'intermediate_size': 20,
+    'moe_intermediate_size': 12,
+    'num_hidden_layers': 4,
+    'layer_types': ['linear_attention', 'full_attention'] * 2,
+    'num_attention_heads': 3,
+    'num_key_value_heads': 3,
+    'kv_lora_rank': 10,
+    'qk_rope_head_dim': 4,
+    'qk_nope_head_dim': 6,
+    'v_head_dim': 5,
+    'linear_head_dim': 5,
+    'linear_num_heads': 2,
+    'num_local_experts': 6,
+    'num_experts_per_tok': 3,
+    'n_group': 3,
+    'topk_group': 2,
+    'bos_token_id': 0,
+    'eos_token_id': 1,
+    'pad_token_id': 2,
+  },
   'Mamba2': {
     'hidden_size': 16,
     'num_hidden_layers': 3,
@@ -114,22 +136,43 @@ def _made(request, tmp_path_factory):
   config = getattr(transformers, f'{name}Config')(**options, **CASES[kind])
   model = getattr(transformers, f'{name}ForCausalLM')(config).eval()
   with torch.no_grad():
-    for parameter in model.parameters():
-      parameter.add_(0.3 * torch.randn_like(parameter))
+    corrections = 'e_score_correction_bias'  # buffers
+    named = dict(model.named_parameters()) | dict(model.named_buffers())
+    for name, x in named.items():
+      if isinstance(x, torch.nn.Parameter) or name.endswith(corrections):
+        x.add_(0.3 * torch.randn_like(x))
   folder = tmp_path_factory.mktemp(kind)
   model.save_pretrained(folder, max_shard_size='8KB')
+  if kind == 'KimiLinear':
+    _publish(folder)
   with torch.no_grad(), pytest.MonkeyPatch.context() as patch:
     _call_their_own_functions(patch)
     want = model.double()(torch.from_numpy(TOKENS)).logits.numpy()
   return folder, want, folders.read(folder)
 
 
+def _publish(folder):
+  """Names a dense MLP as published folders do; both names are read."""
+  own, bundle = folders.stored(folder), folders.read(folder)
+  dense = 'layers.0.block_sparse_moe'
+  assert any(dense in name for name in own)
+  for path in folder.glob('model*'):
+    path.unlink()
+  state = {k.replace(dense, 'layers.0.mlp'): x for k, x in own.items()}
+  keys = json.loads((folder / 'config.json').read_text())
+  bundles.assert_same(folders.read(folders.write(folder, keys, state)), bundle)
+
+
 def _call_their_own_functions(patch):
   """Takes those of transformers where fla's kernels, which need a GPU, are."""
-  from transformers.models.qwen3_next import modeling_qwen3_next as modeling
+  from transformers.models.kimi_linear import modeling_kimi_linear
+  from transformers.models.qwen3_next import modeling_qwen3_next
 
-  name = 'torch_chunk_gated_delta_rule'
-  patch.setattr(modeling, name, inspect.unwrap(getattr(modeling, name)))
+  for modeling, name in (
+    (modeling_kimi_linear, 'chunk_kimi_delta_attention'),
+    (modeling_qwen3_next, 'torch_chunk_gated_delta_rule'),
+  ):
+    patch.setattr(modeling, name, inspect.unwrap(getattr(modeling, name)))
 
 
 def test_the_same_logits(made):

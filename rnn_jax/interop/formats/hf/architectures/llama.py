@@ -110,7 +110,7 @@ def tensors(config: config_lib.Config, vocabulary: int) -> list[table.Tensor]:
 
 
 def layer(
-  config: config_lib.Config, theirs: str, ours: str, place: int
+  config: config_lib.Config, theirs: str, ours: str, place: int | None
 ) -> list[table.Tensor]:
   """Returns the tensors of a layer of attention and MLP."""
   return [
@@ -120,7 +120,7 @@ def layer(
 
 
 def without_mlp(
-  config: config_lib.Config, theirs: str, ours: str, place: int
+  config: config_lib.Config, theirs: str, ours: str, place: int | None
 ) -> list[table.Tensor]:
   """Returns the tensors of a layer's attention and of its two norms."""
   width = config.model.width

@@ -145,7 +145,7 @@ def routed(
   model: config_lib.Model,
   theirs: str,
   ours: str,
-  place: int,
+  place: int | None,
   names: dict[str, str],
 ) -> list[table.Tensor]:
   """Returns the tensors of a layer's router and experts.
