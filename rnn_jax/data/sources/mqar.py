@@ -3,7 +3,7 @@
     k1 v1 k2 v2 ... x k2 x x k1 x = . . . . ... . v2 . . v1 .
 
 A text of `data.mqar.length` symbols begins with `pairs` pairs of a key and a
-value. Each key comes once more, g places of two symbols behind the pairs, where
+value. Each key comes once more, g places of two symbols after the pairs, where
 g is drawn from a power law, p(g) ~ g^(power - 1), and its label is the value.
 The symbols between them are random. Half of the vocabulary are keys, half are
 values. Source: Arora et al., "Zoology: Measuring and Improving Recall in

@@ -41,8 +41,8 @@ def load(data: config_lib.Data) -> dict[str, documents.Documents]:
       f"data.classes={data.classes!r}: data.source='sequential_digits' has "
       f'{digits.CLASSES}: give those'
     )
-  found = datasets.load_digits()
-  levels = found.images.astype(int).reshape(len(found.images), -1)
+  images = datasets.load_digits()
+  levels = images.data.astype(int)
   texts = [''.join(chr(ord('a') + n) for n in image) for image in levels]
-  reader = synthetic.Written(texts, found.target)
+  reader = synthetic.Written(texts, images.target)
   return documents.split(documents.whole(reader), data.splits, 'document')

@@ -1,12 +1,14 @@
 """The word problem of a group: the running product of its elements.
 
-    abba=1210            s_t = x_t s_{t-1}, s_0 the identity
+    0110=0100            s_t = x_t s_{t-1}, s_0 the identity
 
-Characters are the group's generators, or all of its elements, drawn alike;
-label t names the product of the first t, which a model tracks in its state. In
-a fixed number of layers, a recurrence whose state a diagonal matrix decays
-can't do so for `s5` at any length; `parity` needs a factor of -1.
-The test split has longer texts, of `data.word_problem.test_length`.
+The inputs are generators of the group, or any of its elements, all equally
+likely; label t is the product of the first t, which a model tracks in its
+state. Element n is character U+0100 + n (above: n), 0 the identity. The test
+split has longer texts, of `data.word_problem.test_length`.
+
+For `parity` a linear recurrence needs a factor of -1, and for `s5` at any
+length transitions that aren't diagonal.
 Sources: Liu et al., "Transformers Learn Shortcuts to Automata", 2023, for
 generators; Merrill, Petty and Sabharwal, "The Illusion of State in State-Space
 Models", 2024, for elements.
@@ -37,7 +39,8 @@ class Options(synthetic.Generated):
   """The content of a document, and the number of documents."""
 
   group: str = config_lib.option('s5', choices=tuple(GROUPS))
-  letters: str = config_lib.option(
+  # What words are written in.
+  alphabet: str = config_lib.option(
     'generators', choices=('generators', 'elements')
   )
   length: int = config_lib.option(64, least=1)  # letters of a text
@@ -69,12 +72,12 @@ def load(data: Config) -> dict[str, documents.Documents]:
 def make(rng: np.random.Generator, options: Options) -> str:
   """Returns one document."""
   product = products(options.group)
-  letters = (
-    product[:, 0]  # x e = x
-    if options.letters == 'elements'
+  alphabet = (
+    np.arange(len(product))
+    if options.alphabet == 'elements'
     else np.array(generators(options.group))
   )
-  drawn = letters[rng.integers(len(letters), size=options.length)]
+  drawn = rng.choice(alphabet, options.length)
   states = itertools.accumulate(drawn, lambda s, x: product[x, s], initial=0)
   return _spell(drawn) + synthetic.MARK + _spell([*states][1:])
 
@@ -83,17 +86,17 @@ def make(rng: np.random.Generator, options: Options) -> str:
 def elements(group: str) -> tuple[tuple[int, ...], ...]:
   """Returns the permutations of a group, the identity first."""
   size = len(GROUPS[group][0])
-  found = {tuple(range(size)): None}  # in order
-  new = [*found]
+  known = {tuple(range(size)): None}  # in order
+  new = [*known]
   while new:
     new = [
       one
       for x, s in itertools.product(GROUPS[group], new)
-      if (one := tuple(x[i] for i in s)) not in found
+      if (one := tuple(x[i] for i in s)) not in known
     ]
     new = [*dict.fromkeys(new)]
-    found |= dict.fromkeys(new)
-  return tuple(found)
+    known |= dict.fromkeys(new)
+  return tuple(known)
 
 
 @functools.cache

@@ -25,9 +25,9 @@ def composed(group, inputs):
 
 
 @pytest.mark.parametrize('group', ORDERS)
-@pytest.mark.parametrize('letters', ('generators', 'elements'))
-def test_labels_are_the_products_so_far(group, letters):
-  options = word_problem.Options(group=group, letters=letters, length=40)
+@pytest.mark.parametrize('alphabet', ('generators', 'elements'))
+def test_labels_are_the_products_so_far(group, alphabet):
+  options = word_problem.Options(group=group, alphabet=alphabet, length=40)
   used = set()
   for n in range(8):
     text = word_problem.make(np.random.default_rng(n), options)
@@ -37,7 +37,7 @@ def test_labels_are_the_products_so_far(group, letters):
     used.update(inputs)
   order = ORDERS[group]
   assert len({*word_problem.elements(group)}) == order
-  assert len(used) == 2 if letters == 'generators' else len(used) > order / 2
+  assert len(used) == 2 if alphabet == 'generators' else len(used) > order / 2
 
 
 def test_parity_counts_ones():
