@@ -1,11 +1,12 @@
-"""Compares each form of the recurrence with a float64 loop.
+"""Compares each form of the recurrences with a float64 loop.
 
     python -m launch.selfcheck
 
 Compares outputs, final state and every gradient on this machine's device, for
-gates of 0, 1 and in between, resets, several shapes and formats. Prints a table
-of errors and bounds and exits with 1 if an error exceeds its bound. One line
-says which C++ library is in use, or why it isn't available.
+gates of 0, 1 and in between, resets, several shapes and formats: of gated
+linear attention, the delta rule and its general form. Prints a table of errors
+and bounds and exits with 1 if an error exceeds its bound. One line says which
+C++ library is in use, or why it isn't available.
 """
 
 import sys
@@ -32,8 +33,8 @@ def main(argv):
     raise errors.InputError(f'impl={IMPL.value!r}: choose one of {names}')
   print(f'{jax.devices()[0].device_kind}, jax {jax.__version__}')
   print(library.describe(), flush=True)
-  form = '{:<12} {:>4} {:>7} {:<5} {:<7} {:<9} {:<9} {:>8} {:>8}  {}'
-  header = 'impl', 'L', 'KxP', 'decay', 'read', 'inputs', 'operands'
+  form = '{:<8} {:<12} {:>4} {:>7} {:<5} {:<7} {:<9} {:<9} {:>8} {:>8}  {}'
+  header = 'op', 'impl', 'L', 'KxP', 'decay', 'read', 'inputs', 'operands'
   header += 'error', 'bound'
   print(form.format(*header, 'worst'))
   failed = 0
@@ -42,6 +43,7 @@ def main(argv):
     failed += not result.passed
     print(
       form.format(
+        case.op,
         case.impl,
         case.L,
         f'{case.K}x{case.P}',

@@ -17,6 +17,7 @@ ROOMS = (
     'interop',
     'planning',
     'profiling',
+    'selfcheck',
     'serving',
   ),
   ('evaluation', 'inference', 'training'),

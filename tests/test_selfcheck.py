@@ -5,8 +5,12 @@ import numpy as np
 import pytest
 
 from rnn_jax import selfcheck
+from rnn_jax.ops import delta
 from rnn_jax.ops import gla
 from rnn_jax.ops.gla import pallas as gla_pallas
+from rnn_jax.selfcheck import base
+from rnn_jax.selfcheck import delta as delta_check
+from rnn_jax.selfcheck import gla as gla_check
 from tests.support import launchers
 from tests.support import tiny
 
@@ -15,16 +19,17 @@ from tests.support import tiny
 def test_every_implementation_is_checked():
   with gla_pallas.interpret():
     cases = list(selfcheck.cases())
-  impls = {case.impl for case in cases}
-  assert impls == set(gla.IMPLS) - {'auto'}
-  for impl in impls:
-    some = [case for case in cases if case.impl == impl]
+  for op, module in (('gla', gla), ('delta', delta), ('general', delta)):
+    of_op = [case for case in cases if case.op == op]
+    assert {case.impl for case in of_op} == {*module.IMPLS} - {'auto'}
+  for impl in {*gla.IMPLS} - {'auto'}:
+    some = [case for case in cases if (case.op, case.impl) == ('gla', impl)]
     assert {case.decay for case in some} == {'key', 'head'}
     assert {case.dtype for case in some} == {'float32', 'bfloat16'}
 
 
 def test_the_worst_tensor_is_named():
-  case = selfcheck.Case('scan', 3, 2, 2)
+  case = base.Case('scan', 3, 2, 2)
   result = selfcheck.check(case)
   assert result.passed and 0 < result.error <= result.bound
   assert 'gates ' in result.where
@@ -32,30 +37,46 @@ def test_the_worst_tensor_is_named():
 
 @pytest.mark.parametrize('tensor', ('y', 'd_q', 'd_loga'))
 def test_a_wrong_tensor_is_found(monkeypatch, tensor):
-  right = selfcheck.errors
+  right = gla_check.errors
 
   def wrong(*args, **options):
     by_row = right(*args, **options)
     by_row[tensor][4] = 2e-3
     return by_row
 
-  monkeypatch.setattr(selfcheck, 'errors', wrong)
-  result = selfcheck.check(selfcheck.Case('scan', 3, 2, 2))
+  monkeypatch.setattr(gla_check, 'errors', wrong)
+  result = selfcheck.check(base.Case('scan', 3, 2, 2))
   assert not result.passed and result.error == 2e-3
   assert result.where == f'{tensor}, gates zero, starts: first'
+
+
+@pytest.mark.parametrize('op', ('delta', 'general'))
+def test_a_wrong_form_of_the_delta_rule_is_found(monkeypatch, op):
+  case = base.Case('scan', 5, 3, 2, op=op)
+  assert selfcheck.check(case).passed
+  run = delta_check.RUN[op]
+
+  def wrong(state, q, *others, **options):
+    return run(state, 1.0001 * q, *others, **options)
+
+  monkeypatch.setitem(delta_check.RUN, op, wrong)
+  delta_check.both_ways.cache_clear()
+  result = selfcheck.check(case)
+  delta_check.both_ways.cache_clear()
+  assert not result.passed and result.where.startswith(('y', 'd_'))
 
 
 def test_nan_is_an_infinite_error():
   want = np.ones((2, 3))
   got = jnp.asarray(want).at[1, 1].set(jnp.nan)
-  assert selfcheck.relative(got, want, want).tolist() == [0, np.inf]
-  assert selfcheck.relative(want, 0 * want, 0 * want)[0] > 1e299
+  assert gla_check.relative(got, want, want).tolist() == [0, np.inf]
+  assert gla_check.relative(want, 0 * want, 0 * want)[0] > 1e299
 
 
 @pytest.mark.slow
 def test_the_command_prints_a_table_and_its_verdict():
   code, out, err = tiny.finish(tiny.launch('selfcheck', '--impl=step'))
   assert code == 0, err
-  assert '6 of 6 within their bounds' in out
+  assert '8 of 8 within their bounds' in out
   code, _, err = launchers.run('selfcheck', '--impl=best')
   assert code == 1 and "impl='best': choose one of" in err

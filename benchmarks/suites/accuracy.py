@@ -69,8 +69,8 @@ def largest(
 
   import jax
 
-  from rnn_jax import selfcheck
   from rnn_jax.ops.gla import pallas
+  from rnn_jax.selfcheck import gla as selfcheck
 
   worst = dict.fromkeys(selfcheck.GATES, 0.0)
   for decay in ('key', 'head'):
@@ -92,9 +92,9 @@ def largest_of_delta(L: int, operands: str) -> tables.Row:
   import jax
   import numpy as np
 
-  from rnn_jax import selfcheck
   from rnn_jax.ops import delta
   from rnn_jax.ops.delta import oracle
+  from rnn_jax.selfcheck import gla as selfcheck
 
   run = functools.partial(delta.recurrence, impl='chunked', operands=operands)
 

@@ -221,12 +221,12 @@ def _case(name, workload, parameters, repeats, timeout=LIMIT):
 
 
 def check(impl: str, count: int = 0) -> tables.Row:
-  """Checks an implementation as launch.selfcheck does; 0: all of its cases.
+  """Checks gla's `impl` as launch.selfcheck does; 0: all of its cases.
 
   Raises:
     RuntimeError: the device can't run any.
   """
-  from rnn_jax import selfcheck
+  from rnn_jax.selfcheck import gla as selfcheck
 
   chosen = [one for one in selfcheck.cases() if one.impl == impl]
   results = [selfcheck.check(one) for one in chosen[: count or None]]

@@ -50,7 +50,7 @@ def check(who: str, length: int = 130, device: str = 'cuda') -> measure.Values:
   Of its rows CHECKED, which every library can take, with bfloat16 inputs and
   K = P = 64.
   """
-  from rnn_jax import selfcheck
+  from rnn_jax.selfcheck import gla as selfcheck
 
   drawn = selfcheck.draw(length, 'key', 'bfloat16', K=64, P=64)
   rows = [selfcheck.row_names().index(name) for name in CHECKED]

@@ -6,7 +6,6 @@ import pytest
 from jax.sharding import PartitionSpec
 
 from rnn_jax import config as config_lib
-from rnn_jax import selfcheck
 from rnn_jax.cells import base
 from rnn_jax.ops import attention
 from rnn_jax.ops import causal_convolution
@@ -17,6 +16,7 @@ from rnn_jax.ops.gla import oracle as gla_oracle
 from rnn_jax.parallel import many_devices
 from rnn_jax.parallel import sequence
 from rnn_jax.profiling import hlo
+from rnn_jax.selfcheck import gla as selfcheck
 from rnn_jax.training.memory import program as program_memory
 from tests.ops import test_causal_convolution
 from tests.ops.attention import test_attention

@@ -4,9 +4,9 @@ import jax
 import numpy as np
 import pytest
 
-from rnn_jax import selfcheck
 from rnn_jax.ops import gla
 from rnn_jax.parallel import sequence
+from rnn_jax.selfcheck import gla as selfcheck
 from tests.parallel import sequence_shards
 from tests.support import virtual
 

@@ -17,14 +17,12 @@ from hypothesis import strategies as st
 from rnn_jax.native import library
 from rnn_jax.ops import delta
 from rnn_jax.ops.delta import oracle as delta_oracle
+from rnn_jax.selfcheck import delta as check
 from tests.support import differences
 from tests.support import loops
 
 DRAWN_CASES = int(os.environ.get('DRAWN_CASES', '20'))
-CLOSE = 2e-6  # of a tensor's largest number
-GATES = (-np.inf, -1e6, -100, -20, -1, -1e-3, 0)
-BETAS = (0, 0.3, 1, 1.7, 2)
-B = 8
+B = check.ROWS
 # form, impl, chunk_length, decay, (L, H, K, P)
 CASES = (
   ('delta', 'step', None, 'key', (1, 2, 3, 4)),
@@ -46,86 +44,28 @@ CASES_OPERANDS = (
   ('delta', 'tf32', 'key', 3e-2),  # measured: 1.5e-2
   ('general', 'bfloat16', 'key', 2e-2),  # 8.1e-3
 )
-RUN = {'delta': delta.recurrence, 'general': delta.general_recurrence}
 SOME = [c for c in CASES if c[1] != 'native' or not library.lacking()]
 
 
-def draw(form, decay, widths, seed):
-  """(inputs, starts, cotangents); a row for each kind of gate."""
-  rng, (L, H, K, P) = np.random.default_rng(seed), widths
-
-  def normal(*shape):
-    return rng.normal(size=(B, *shape)).astype(np.float32)
-
-  k = normal(L, H, K)
-  k /= np.linalg.norm(k, axis=-1, keepdims=True)
-  loga = rng.choice(GATES, (B, L, H, K if decay == 'key' else 1))
-  loga[:2] = 0  # nothing is forgotten
-  loga[2:5] = -rng.exponential(0.1, loga[2:5].shape)
-  loga[5] = -rng.exponential(5, loga[5].shape)
-  several = (rng.random((B, L)) < 0.1) & (np.arange(B) % 2 == 0)[:, None]
-  shared = normal(H, K, P), normal(L, H, K)
-  loga = loga.astype(np.float32)
-  if form == 'delta':
-    beta = rng.choice(BETAS, (B, L, H)).astype(np.float32)
-    beta[1] = 2  # a product of reflections
-    inputs = delta_oracle.Delta(*shared, k, normal(L, H, P), loga, beta)
-  else:
-    write = k * rng.choice(BETAS, k.shape).astype(np.float32) / 2
-    new = normal(L, H, K), normal(L, H, P)
-    inputs = delta_oracle.General(*shared, *new, loga, -k, write)
-  return inputs, several.astype(np.int32), (normal(H, K, P), normal(L, H, P))
-
-
-@functools.cache
-def both_ways(form, impl, chunk_length, operands='float32'):
-  """A compiled function: (state, y, *gradients)."""
-
-  @jax.jit
-  def run(inputs, starts, cotangents):
-    options = {
-      'impl': impl,
-      'chunk_length': chunk_length,
-      'operands': operands,
-    }
-    out, back = jax.vjp(
-      lambda *x: RUN[form](*x, starts_BxL=starts, **options), *inputs
-    )
-    return *out, *back(cotangents)
-
-  return run
-
-
-def errors_of(got, inputs, starts, cotangents):
-  """{name: the error of that tensor}."""
-  want = (
-    *delta_oracle.forward(inputs, starts),
-    *delta_oracle.backward(inputs, starts, *cotangents),
-  )
-  names = ('final state', 'y', *inputs._fields)
-  return {
-    name: abs(np.float64(a) - b).max() / abs(b).max(initial=1e-30)
-    for name, a, b in zip(names, got, want, strict=True)
-  }
-
-
 def assert_equals_the_oracle(got, *drawn):
-  errors = errors_of(got, *drawn)
-  assert all(error <= CLOSE for error in errors.values()), errors
+  errors = check.errors(got, *drawn)
+  assert all(error <= check.CLOSE for error in errors.values()), errors
 
 
 @pytest.mark.parametrize(('form', 'operands', 'decay', 'bound'), CASES_OPERANDS)
 def test_rounded_operands_cost_their_roundings(form, operands, decay, bound):
-  drawn = draw(form, decay, (70, 1, 16, 8), 0)
-  got = both_ways(form, 'chunked', 32, operands)(*drawn)
-  errors = errors_of(got, *drawn)
+  drawn = check.draw(form, decay, (70, 1, 16, 8), 0)
+  got = check.both_ways(form, 'chunked', 32, operands)(*drawn)
+  errors = check.errors(got, *drawn)
   assert all(error <= bound for error in errors.values()), errors
   assert errors['y'] > bound / 16  # they are rounded
 
 
 def test_the_tables_cover_both_forms_of_every_impl():
   named = {*delta.IMPLS} - {'auto', 'pallas'}  # test_pallas.py's
-  assert {case[:2] for case in CASES} == {(f, i) for f in RUN for i in named}
+  assert {case[:2] for case in CASES} == {
+    (f, i) for f in check.RUN for i in named
+  }
 
 
 @hypothesis.given(st.integers(0, 2**32 - 1))
@@ -135,15 +75,15 @@ def test_the_tables_cover_both_forms_of_every_impl():
 )
 def test_drawn_cases_equal_the_oracle(case, seed):
   form, impl, chunk_length, decay, widths = case
-  drawn = draw(form, decay, widths, seed)
-  got = both_ways(form, impl, chunk_length)(*drawn)
+  drawn = check.draw(form, decay, widths, seed)
+  got = check.both_ways(form, impl, chunk_length)(*drawn)
   assert_equals_the_oracle(got, *drawn)
 
 
-@pytest.mark.parametrize('form', RUN)
+@pytest.mark.parametrize('form', check.RUN)
 def test_the_oracle_s_gradients_are_finite_differences(form):
   inputs, starts, cotangents = jax.tree.map(
-    np.float64, draw(form, 'key', (5, 1, 2, 3), 0)
+    np.float64, check.draw(form, 'key', (5, 1, 2, 3), 0)
   )
   inputs = inputs._replace(loga=np.clip(inputs.loga, -3, -0.1))
   differences.check(
@@ -157,7 +97,7 @@ def test_the_oracle_s_gradients_are_finite_differences(form):
 
 
 def test_the_delta_rule_is_the_general_form_of_its_vectors():
-  x, starts, _ = draw('delta', 'key', (9, 2, 3, 4), 0)
+  x, starts, _ = check.draw('delta', 'key', (9, 2, 3, 4), 0)
   beta = x.beta[..., None]
   general = delta_oracle.General(
     *(x.state, x.q, beta * x.k, x.v, x.loga),
@@ -173,7 +113,7 @@ def test_the_delta_rule_is_the_general_form_of_its_vectors():
 
 
 def test_a_step_of_beta_1_replaces_what_its_key_holds():
-  (state, q, k, v, loga, _), _, _ = draw('delta', 'key', (1, 2, 3, 4), 0)
+  (state, q, k, v, loga, _), _, _ = check.draw('delta', 'key', (1, 2, 3, 4), 0)
   new, y = delta.recurrence(
     state, k, k, v, np.zeros_like(loga), np.ones((B, 1, 2))
   )
@@ -185,14 +125,14 @@ def test_a_step_of_beta_1_replaces_what_its_key_holds():
   )
 
 
-@pytest.mark.parametrize('form', RUN)
+@pytest.mark.parametrize('form', check.RUN)
 @pytest.mark.parametrize(
   'impl', ['scan', 'chunked', pytest.param('native', marks=pytest.mark.native)]
 )
 def test_another_document_changes_no_bit_and_gets_no_gradient(form, impl):
   widths = 12, 2, 3, 4
-  inputs, _, (d_state, d_y) = draw(form, 'head', widths, 0)
-  other, *_ = draw(form, 'head', widths, 1)
+  inputs, _, (d_state, d_y) = check.draw(form, 'head', widths, 0)
+  other, *_ = check.draw(form, 'head', widths, 1)
   inputs, other = (
     x._replace(loga=np.full_like(x.loga, -0.1)) for x in (inputs, other)
   )
@@ -205,7 +145,7 @@ def test_another_document_changes_no_bit_and_gets_no_gradient(form, impl):
     for a, b in zip(inputs[1:], other[1:], strict=True)
   ]
   changed = type(inputs)(other.state * 1e6, *mixed)
-  run = both_ways(form, impl, 4)
+  run = check.both_ways(form, impl, 4)
   state, y, *slopes = run(inputs, starts, (0 * d_state, d_y))
   other_state, other_y, *_ = run(changed, starts, (d_state, d_y))
   assert np.array_equal(state, other_state)
@@ -216,8 +156,8 @@ def test_another_document_changes_no_bit_and_gets_no_gradient(form, impl):
 
 
 def jaxpr(L, form='delta', **options):
-  inputs, *_ = draw(form, 'key', (L, 2, 3, 4), 0)
-  return jax.make_jaxpr(lambda *x: RUN[form](*x, **options))(*inputs)
+  inputs, *_ = check.draw(form, 'key', (L, 2, 3, 4), 0)
+  return jax.make_jaxpr(lambda *x: check.RUN[form](*x, **options))(*inputs)
 
 
 @pytest.mark.native
@@ -251,7 +191,7 @@ def test_the_chunked_form_scans_chunks(L, chunk_length, chunks):
 @pytest.mark.parametrize('impl', ['chunked', 'native'])
 def test_the_backward_pass_stores_one_state_per_chunk(impl):
   (L, H, K, P), chunk = (128, 2, 8, 8), 32
-  inputs, *_ = draw('delta', 'key', (L, H, K, P), 0)
+  inputs, *_ = check.draw('delta', 'key', (L, H, K, P), 0)
   run = functools.partial(delta.recurrence, impl=impl, chunk_length=chunk)
   back = jax.eval_shape(lambda *x: jax.vjp(run, *x)[1], *inputs)
   kept = [x.size for x in jax.tree.leaves(back) if x.shape[-2:] == (K, P)]
@@ -261,7 +201,7 @@ def test_the_backward_pass_stores_one_state_per_chunk(impl):
 
 @pytest.mark.native
 def test_a_mapped_axis_is_more_rows_of_one_call():
-  inputs, *_ = draw('delta', 'key', (9, 2, 3, 4), 0)
+  inputs, *_ = check.draw('delta', 'key', (9, 2, 3, 4), 0)
   run = functools.partial(delta.recurrence, impl='native')
   stacked = [jnp.stack([x, x[::-1]]) for x in inputs]
   program = jax.make_jaxpr(jax.vmap(run))(*stacked)
@@ -272,7 +212,7 @@ def test_a_mapped_axis_is_more_rows_of_one_call():
 
 
 def test_16_bit_inputs_are_computed_in_float32():
-  inputs, *_ = draw('delta', 'key', (9, 2, 3, 4), 0)
+  inputs, *_ = check.draw('delta', 'key', (9, 2, 3, 4), 0)
   short = [jnp.asarray(x, jnp.bfloat16) for x in inputs]
   run = functools.partial(delta.recurrence, impl='chunked')
   state, y = run(*short)
@@ -282,7 +222,7 @@ def test_16_bit_inputs_are_computed_in_float32():
 
 
 def given(**change):
-  inputs, *_ = draw('delta', 'key', (3, 2, 3, 4), 0)
+  inputs, *_ = check.draw('delta', 'key', (3, 2, 3, 4), 0)
   return inputs._replace(**change)
 
 
@@ -312,7 +252,7 @@ def test_bad_arguments_are_refused_by_name(inputs, options, error, message):
 
 
 def test_bad_vectors_of_the_general_form_are_refused_by_name():
-  inputs, *_ = draw('general', 'key', (3, 2, 3, 4), 0)
+  inputs, *_ = check.draw('general', 'key', (3, 2, 3, 4), 0)
   with pytest.raises(ValueError, match=r'read_BxLxHxK.*key width'):
     delta.general_recurrence(*inputs._replace(read=inputs.read[..., :2]))
 

@@ -1,6 +1,6 @@
 """The delta rule's kernel, interpreted on the CPU, and for a GPU without one.
 
-Gates and rates are those of test_delta.py; the oracle is in float64.
+Gates and rates are those of rnn_jax/selfcheck; the oracle is in float64.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from rnn_jax.ops import precision
 from rnn_jax.ops.delta import pallas as delta_pallas
 from rnn_jax.ops.gla import pallas as gla_pallas
 from rnn_jax.profiling import kernels
-from tests.ops.delta import test_delta
+from rnn_jax.selfcheck import delta as check
 from tests.ops.gla import test_pallas as test_gla_pallas
 from tests.support import loops
 
@@ -29,9 +29,9 @@ pytestmark = pytest.mark.filterwarnings(
 # several chunks, one states of several tiles, and one blocks of 2 steps; the
 # largest error in float32 is 4.1e-7.
 CASES = (
-  ('delta', 'float32', 'key', 16, (37, 2, 20, 5), test_delta.CLOSE),
-  ('general', 'float32', 'head', None, (40, 1, 65, 40), test_delta.CLOSE),
-  ('delta', 'float32', 'head', None, (9, 1, 4, 3), test_delta.CLOSE),
+  ('delta', 'float32', 'key', 16, (37, 2, 20, 5), check.CLOSE),
+  ('general', 'float32', 'head', None, (40, 1, 65, 40), check.CLOSE),
+  ('delta', 'float32', 'head', None, (9, 1, 4, 3), check.CLOSE),
   ('delta', 'tf32', 'key', None, (40, 1, 32, 16), 6e-3),  # measured: 2.9e-3
   ('general', 'bfloat16', 'key', None, (40, 1, 32, 16), 14e-3),  # 7.0e-3
 )
@@ -59,10 +59,10 @@ def _compile_in_a_hurry():
 def test_values_and_gradients_equal_the_oracle(
   form, operands, decay, chunk_length, widths, bound
 ):
-  drawn = test_delta.draw(form, decay, widths, 0)
+  drawn = check.draw(form, decay, widths, 0)
   with gla_pallas.interpret():
-    run = test_delta.both_ways(form, 'pallas', chunk_length, operands)
-    errors = test_delta.errors_of(run(*drawn), *drawn)
+    run = check.both_ways(form, 'pallas', chunk_length, operands)
+    errors = check.errors(run(*drawn), *drawn)
   assert all(error <= bound for error in errors.values()), errors
   if operands != 'float32':
     assert errors['y'] > bound / 64  # they are rounded
@@ -80,10 +80,10 @@ def shapes(form, L=40, K=16, P=16):
 
 
 def run(form, **options):
-  return functools.partial(test_delta.RUN[form], impl='pallas', **options)
+  return functools.partial(check.RUN[form], impl='pallas', **options)
 
 
-@pytest.mark.parametrize('form', test_delta.RUN)
+@pytest.mark.parametrize('form', check.RUN)
 def test_unsupported_inputs_are_refused_with_a_remedy(form):
   if not gla_pallas.runs_here():
     with pytest.raises(NotImplementedError, match="needs a GPU.*'chunked'"):
@@ -132,7 +132,7 @@ def pretended():
     yield
 
 
-@pytest.mark.parametrize('form', test_delta.RUN)
+@pytest.mark.parametrize('form', check.RUN)
 def test_a_pass_is_one_kernel(form):
   _, both = lowered(form, 'float32', True)
   assert both == {'delta_states', 'delta_states_reverse'}

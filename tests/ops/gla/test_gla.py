@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from rnn_jax import selfcheck
 from rnn_jax.native import library
 from rnn_jax.ops import gla
 from rnn_jax.ops.gla import oracle as gla_oracle
+from rnn_jax.selfcheck import gla as selfcheck
 
 # impl, L, chunk_length, read, decay
 CASES = (

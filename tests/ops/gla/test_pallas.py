@@ -9,11 +9,12 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from rnn_jax import selfcheck
 from rnn_jax.ops import gla
 from rnn_jax.ops import precision
 from rnn_jax.ops.gla import pallas as gla_pallas
 from rnn_jax.ops.gla.pallas import states as gla_pallas_states
+from rnn_jax.selfcheck import base
+from rnn_jax.selfcheck import gla as selfcheck
 
 # What jax 0.12 announces is said in docs/recurrence.md.
 pytestmark = [
@@ -75,7 +76,7 @@ def excess_errors(
   drawn = jax.tree.map(lambda x: x[rows], drawn)
   with gla_pallas.interpret(form):
     errors = selfcheck.errors(*drawn, 'pallas', read=read, operands=operands)
-  case = selfcheck.Case('pallas', L, K, P, decay, read, dtype, operands)
+  case = base.Case('pallas', L, K, P, decay, read, dtype, operands)
   assert {*errors} == {'state', 'y', *(f'd_{x}' for x in drawn[0]._fields)}
   return {
     f'{name}, {row}': float(error)

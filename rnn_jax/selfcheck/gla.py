@@ -1,4 +1,4 @@
-"""Compares each implementation of the recurrence with a float64 loop.
+"""Compares forms of the gated linear recurrence with a float64 loop.
 
 The rows of a batch have different gates and resets, so that one compilation
 covers all kinds. The error of a tensor (outputs, final state, gradients of all
@@ -10,7 +10,6 @@ than its terms. Where the size is 0, the result must be 0.
 import functools
 from collections.abc import Iterator
 from typing import Any
-from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -19,6 +18,7 @@ from rnn_jax.ops import gla
 from rnn_jax.ops import precision
 from rnn_jax.ops.gla import native as gla_native
 from rnn_jax.ops.gla import oracle as gla_oracle
+from rnn_jax.selfcheck import base
 
 GATES = {
   'sigmoid': lambda rng, shape: -np.logaddexp(0, -rng.normal(size=shape)),
@@ -64,34 +64,7 @@ BOUNDS_OF_OPERANDS = {
 Drawn = tuple[gla_oracle.Inputs, np.ndarray, tuple[np.ndarray, np.ndarray]]
 
 
-class Case(NamedTuple):
-  """An implementation at one shape."""
-
-  impl: str
-  L: int
-  K: int
-  P: int
-  decay: str = 'key'
-  read: str = 'after'
-  dtype: str = 'float32'
-  operands: str = 'float32'
-
-
-class Result(NamedTuple):
-  """The worst tensor of a case, relative to its bound."""
-
-  case: Case
-  error: float
-  bound: float
-  where: str
-
-  @property
-  def passed(self) -> bool:
-    """Whether the error is within its bound."""
-    return bool(self.error <= self.bound)
-
-
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[base.Case]:
   """Yields each implementation that this device can run, at several shapes."""
   for impl in implementations():
     lengths = (1,) if impl == 'step' else (1, 17, 130)
@@ -101,11 +74,11 @@ def cases() -> Iterator[Case]:
           read = gla.READS[L % 2]
           half = impl == 'pallas' and dtype == 'bfloat16'
           operands = 'bfloat16' if half else 'float32'
-          yield Case(impl, L, 3, 4, decay, read, dtype, operands)
-      yield Case(impl, lengths[-1], 32, 64, decay)
+          yield base.Case(impl, L, 3, 4, decay, read, dtype, operands)
+      yield base.Case(impl, lengths[-1], 32, 64, decay)
       if impl in precision.MULTIPLYING:
         for operands in BOUNDS_OF_OPERANDS:
-          yield Case(impl, lengths[-1], 32, 64, decay, operands=operands)
+          yield base.Case(impl, lengths[-1], 32, 64, decay, operands=operands)
 
 
 def implementations() -> list[str]:
@@ -119,21 +92,21 @@ def implementations() -> list[str]:
   return [impl for impl in BOUNDS if not lacking.get(impl)]
 
 
-def check(case: Case) -> Result:
+def check(case: base.Case) -> base.Result:
   """Runs one case."""
   drawn = draw(case.L, case.decay, case.dtype, K=case.K, P=case.P)
-  worst = Result(case, -1.0, 1.0, '')
+  worst = base.Result(case, -1.0, 1.0, '')
   found = errors(*drawn, case.impl, read=case.read, operands=case.operands)
   for name, by_row in found.items():
     bound = bound_of(case, name)
     row = int(np.argmax(by_row))
     if by_row[row] / bound > worst.error / worst.bound:
       where = f'{name}, gates {row_names()[row]}'
-      worst = Result(case, float(by_row[row]), bound, where)
+      worst = base.Result(case, float(by_row[row]), bound, where)
   return worst
 
 
-def bound_of(case: Case, tensor: str) -> float:
+def bound_of(case: base.Case, tensor: str) -> float:
   """Returns the largest error that `tensor` may have."""
   if case.operands == case.dtype == 'bfloat16':
     return BOUND_BFLOAT16_OPERANDS
