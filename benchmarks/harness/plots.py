@@ -11,6 +11,7 @@ from benchmarks.harness import tables
 TICKS = 12  # sizes that are each named on an axis
 FAR = 30  # times the shortest bar: longer ones need a logarithmic axis
 COLORS = 10  # of lines, before the next ones are dashed
+MARKS = 'os^DvP'  # of points, each with all colors
 
 Series = Mapping[str, Sequence[tuple[float, float]]]  # points by label
 
@@ -78,22 +79,36 @@ class Plots:
     panels: Mapping[str, Sequence[tuple[str, float, float]]],
     labels: tuple[str, str],
   ) -> str:
-    """Draws (label, x, y) points, a panel for each group; x is logarithmic."""
+    """Draws (label, x, y) points, a panel for each group; x is logarithmic.
+
+    A label has the same color and mark in all panels.
+    """
     shown = {title: points for title, points in panels.items() if points}
-    figure = _figure(8.6, 3.2 * -(-len(shown) // 2))
+    known = dict.fromkeys(
+      label for points in shown.values() for label, *_ in points
+    )
+    marks = {
+      label: {'color': f'C{n % COLORS}', 'marker': MARKS[n // COLORS]}
+      for n, label in enumerate(known)
+    }
+    figure = _figure(8.6, 2.6 * -(-len(shown) // 2))
     grid = figure.subplots(-(-len(shown) // 2), 2, squeeze=False).ravel()
     for axes, (title, points) in zip(grid, shown.items(), strict=False):
+      for label, x, y in points:
+        axes.plot(x, y, linestyle='', ms=5, label=label, **marks[label])
       axes.set(title=title, xscale='log', ylim=(0, 1.05))
       axes.set(xlabel=labels[0], ylabel=labels[1])
       axes.grid(alpha=0.3)
-      axes.margins(x=0.15)
-      axes.plot([x for _, x, _ in points], [y for *_, y in points], 'o', ms=3)
-      for label, x, y in points:
-        axes.annotate(
-          label, (x, y), (2, 2), textcoords='offset points', fontsize=6
-        )
     for axes in grid[len(shown) :]:
       axes.remove()
+    lines = {
+      line.get_label(): line for axes in grid for line in axes.get_lines()
+    }
+    figure.legend(
+      handles=[lines[label] for label in known],
+      loc='outside right upper',
+      fontsize=7,
+    )
     return self._save(grid[0], name, ' against '.join(reversed(labels)))
 
   def _save(self, axes, name, title):

@@ -34,6 +34,7 @@ SIZES = {  # the option that sets a cell's width
   'rhn': 'state_width',
   'qrnn': 'state_width',
   'attention': 'head_width',
+  'latent_attention': 'kv_rank',
   'bdh, normed': 'neurons',
   'retnet': 'value_width',
   'gla': 'value_width',
