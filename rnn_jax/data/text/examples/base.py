@@ -1,7 +1,9 @@
 """The contract of a maker of examples.
 
 A task's `make_examples(documents, tokenizer, options)` returns `Examples`; an
-example is an array of ids as in rnn_jax/data/batching/rows.py.
+example is an array of ids as in rnn_jax/data/batching/rows.py. If an id stands
+for a pair, the task's `unpack(tokenizer, batch)` returns the batch of what is
+read and what is predicted.
 """
 
 import dataclasses
