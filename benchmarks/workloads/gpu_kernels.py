@@ -80,25 +80,19 @@ def check_delta(
 ) -> measure.Values:
   """The largest errors of the delta rule, each relative to its tensor."""
   from rnn_jax.ops.delta import oracle
+  from rnn_jax.selfcheck import delta as selfcheck
 
   inputs, d_y = _draw((2, length, 2, 64, 64), 'delta')
   rng = np.random.default_rng(1)
   state, d_state = rng.standard_normal((2, 2, 2, 64, 64), np.float32)
   drawn = oracle.Delta(state, *inputs)
   starts = np.zeros((2, length))
-  want = (
-    *oracle.forward(drawn, starts),
-    *oracle.backward(drawn, starts, d_state, np.float32(d_y)),
-  )
   if _is_fla(who):
     got = _fla_vjp(who, drawn, (d_state, d_y), device)
   else:
     got = _jax_vjp(who, drawn, (d_state, d_y), device, 'delta')
-  names = 'state', 'y', *(f'd_{name}' for name in drawn._fields)
-  errors = {
-    name: float(abs(np.float64(x) - y).max() / abs(y).max())
-    for name, x, y in zip(names, [*got[0], *got[1]], want, strict=True)
-  }
+  cotangents = d_state, np.float32(d_y)
+  errors = selfcheck.errors([*got[0], *got[1]], drawn, starts, cotangents)
   return {
     'checks': 1,
     'passed': int(max(errors.values()) <= BOUND_DELTA),

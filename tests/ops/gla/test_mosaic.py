@@ -18,8 +18,8 @@ from tests.ops.gla import test_pallas
 pytestmark = pytest.mark.slow
 
 # L, K, P, read, decay, dtype, operands, rows. A tile has 64 of each; chunks
-# take turns in two places. A row takes a second, so that each kind of gate,
-# with several resets, is in one case; the first has all gates in one row.
+# take turns in two places. Rows are slow, so each kind of gate, with several
+# resets, is in one case only; the first has all gates in one row.
 CASES = (
   (130, 20, 16, 'after', 'key', 'float32', 'float32', slice(20, 21)),
   (17, 16, 80, 'before', 'head', 'float32', 'float32', slice(11, None, 6)),

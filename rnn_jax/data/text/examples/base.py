@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from rnn_jax import config as config_lib
+from rnn_jax.data.text import documents as documents_lib
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,3 +50,17 @@ class Examples(Protocol):
 
   def make(self, example: int, epoch: int) -> np.ndarray:
     """Returns the ids of an example; fewer than two if nothing is predicted."""
+
+
+class PerDocument:
+  """Examples of which each is a document; a subclass makes them."""
+
+  def __init__(self, documents: documents_lib.Documents) -> None:
+    self._documents = documents
+
+  def __len__(self) -> int:
+    return len(self._documents)
+
+  def document(self, example: int) -> int:
+    """Returns the number of the document that an example is from."""
+    return example

@@ -32,7 +32,7 @@ from rnn_jax.data.text.examples import base
 COLUMNS = 'prompt', 'chosen', 'rejected'
 
 
-class Pairs:
+class Pairs(base.PerDocument):
   """Makes examples, one per document, the same in every epoch."""
 
   def __init__(
@@ -41,20 +41,13 @@ class Pairs:
     tokenizer: tokenizer_lib.Tokenizer,
     options: base.Options,
   ) -> None:
-    self._documents = documents
+    super().__init__(documents)
     self._encoded = encoded.Encoded(documents, tokenizer, encoder(options.task))
     self._longest = options.length
     self._boundary = np.array([tokenizer.boundary])
     self._between, self._end = self._boundary[:0], self._boundary
     if _has_turns(options.task):
       self._between = self._end = turns.of(tokenizer).end
-
-  def __len__(self) -> int:
-    return len(self._documents)
-
-  def document(self, example: int) -> int:
-    """Returns the number of the document that an example is from."""
-    return example
 
   def make(self, example: int, epoch: int) -> np.ndarray:
     """Returns the ids of an example; none of a pair that doesn't fit."""

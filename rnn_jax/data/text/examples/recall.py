@@ -25,7 +25,7 @@ ANSWER = re.compile(
 )
 
 
-class Questions:
+class Questions(base.PerDocument):
   """Makes examples, one per document, the same in every epoch."""
 
   def __init__(
@@ -33,15 +33,8 @@ class Questions:
     documents: documents_lib.Documents,
     tokenizer: tokenizer_lib.Tokenizer,
   ) -> None:
-    self._documents = documents
+    super().__init__(documents)
     self._tokenizer = tokenizer
-
-  def __len__(self) -> int:
-    return len(self._documents)
-
-  def document(self, example: int) -> int:
-    """Returns the number of the document that an example is from."""
-    return example
 
   def make(self, example: int, epoch: int) -> np.ndarray:
     """Returns the ids of an example."""

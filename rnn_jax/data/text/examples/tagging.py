@@ -29,7 +29,7 @@ from rnn_jax.data.text.examples import base
 LARGEST = 2**15  # vocabulary, so that a pair is an int32
 
 
-class Tagged:
+class Tagged(base.PerDocument):
   """Makes examples, one per document, the same in every epoch."""
 
   def __init__(
@@ -37,15 +37,8 @@ class Tagged:
     documents: documents_lib.Documents,
     tokenizer: tokenizer_lib.Tokenizer,
   ) -> None:
-    self._documents = documents
+    super().__init__(documents)
     self._tokenizer = tokenizer
-
-  def __len__(self) -> int:
-    return len(self._documents)
-
-  def document(self, example: int) -> int:
-    """Returns the number of the document that an example is from."""
-    return example
 
   def make(self, example: int, epoch: int) -> np.ndarray:
     """Returns the ids of an example."""

@@ -272,6 +272,27 @@ def of_cell(config: config_lib.Config, cell: str) -> config_lib.Config:
   return pattern_lib.of_cell(config, cell) if config.model.cells else config
 
 
+def describe_layers(
+  config: config_lib.Config,
+  kinds: Mapping[str, str],
+  describe: Mapping[str, Callable[[Any], dict[str, Any]]],
+) -> dict[str, Any]:
+  """Returns layer_types of a hybrid, and the keys of its cells.
+
+  Args:
+    config: of the model.
+    kinds: {a kind in layer_types: our cell}.
+    describe: {our cell: what returns the keys of its options}.
+  """
+  keys: dict[str, Any] = {}
+  for cell, described in describe.items():
+    if cell in config.model.pattern:
+      keys |= described(of_cell(config, cell).cell)
+  by_cell = {cell: kind for kind, cell in kinds.items()}
+  cells = config.model.pattern * config.model.periods
+  return keys | {'layer_types': [by_cell[cell] for cell in cells]}
+
+
 def layers(model: config_lib.Model) -> Iterator[tuple[str, int | None, str]]:
   """Yields (prefix of our leaves, place on their first axis, cell) of each.
 

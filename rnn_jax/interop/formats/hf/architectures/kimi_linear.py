@@ -235,17 +235,14 @@ def _at_least(keys, name, default, least):
 def describe(config: config_lib.Config, model_type: str) -> dict[str, Any]:
   """Returns the keys of config.json that define the model."""
   del model_type
-  model, own = config.model, {}
-  cells = model.pattern * model.periods
-  if 'kda' in cells:
-    own |= _described_linear(table.of_cell(config, 'kda').cell)
-  if 'latent_attention' in cells:
-    own |= _described_attention(table.of_cell(config, 'latent_attention').cell)
-  by_cell = {cell: kind for kind, cell in KINDS.items()}
-  return own | {
+  model = config.model
+  describe_cells = {
+    'kda': _described_linear,
+    'latent_attention': _described_attention,
+  }
+  return table.describe_layers(config, KINDS, describe_cells) | {
     'architectures': ['KimiLinearForCausalLM'],
     'num_hidden_layers': model.layers,
-    'layer_types': [by_cell[cell] for cell in cells],
     'hidden_size': model.width,
     'hidden_act': 'silu',
     'rms_norm_eps': model.norm_epsilon or 1e-6,

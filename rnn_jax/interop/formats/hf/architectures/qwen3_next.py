@@ -123,17 +123,14 @@ def _mlp(keys):
 def describe(config: config_lib.Config, model_type: str) -> dict[str, Any]:
   """Returns the keys of config.json that define the model."""
   del model_type
-  model, own = config.model, {}
-  cells = model.pattern * model.periods
-  if 'gated_deltanet' in cells:
-    own |= _described_linear(table.of_cell(config, 'gated_deltanet').cell)
-  if 'attention' in cells:
-    own |= _described_attention(table.of_cell(config, 'attention').cell)
-  by_cell = {cell: kind for kind, cell in KINDS.items()}
-  return own | {
+  model = config.model
+  describe_cells = {
+    'gated_deltanet': _described_linear,
+    'attention': _described_attention,
+  }
+  return table.describe_layers(config, KINDS, describe_cells) | {
     'architectures': ['Qwen3NextForCausalLM'],
     'num_hidden_layers': model.layers,
-    'layer_types': [by_cell[cell] for cell in cells],
     'hidden_size': model.width,
     'hidden_act': 'silu',
     'rms_norm_eps': model.norm_epsilon or 1e-6,
