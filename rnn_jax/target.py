@@ -201,9 +201,23 @@ def using(name: str) -> Iterator[None]:
   before = _used, keeps
   _set(GPUS[name], False)  # such programs can't be read back
   try:
-    yield
+    with _described():
+      yield
   finally:
     _set(*before)
+
+
+def _described():
+  """Within, Pallas finds the name of the GPU of `using` as it lowers."""
+  # From jax 0.11 on Triton's lowering asks for it.
+  if jax.version.__version_info__ < (0, 11):
+    return contextlib.nullcontext()
+  device = jax.sharding.AbstractDevice(
+    device_kind=_used.title, num_cores=_used.cores, platform='gpu'
+  )
+  return jax.sharding.use_abstract_mesh(
+    jax.sharding.AbstractMesh((), (), abstract_device=device)
+  )
 
 
 def _set(gpu, keep_programs):

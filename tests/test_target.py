@@ -9,6 +9,7 @@ import pytest
 
 from rnn_jax import errors
 from rnn_jax import target
+from rnn_jax.parallel import axes
 from rnn_jax.planning import devices
 from rnn_jax.profiling import hlo
 from rnn_jax.profiling import kernels
@@ -17,6 +18,7 @@ from tests.support import launchers
 from tests.support import tiny
 
 COUNT = 16
+SIZES = (COUNT, *(1 for _ in axes.NAMES[1:]))
 
 
 @pytest.mark.parametrize('name', target.GPUS)
@@ -55,8 +57,7 @@ def _program(tmp_path_factory):
   folder = tmp_path_factory.mktemp('ptx')
   with target.using('h100'):
     mesh = jax.sharding.Mesh(
-      np.array(target.devices(COUNT)).reshape(COUNT, 1, 1, 1, 1),
-      ('data', 'fsdp', 'pipe', 'sequence', 'tensor'),
+      np.array(target.devices(COUNT)).reshape(SIZES), axes.NAMES
     )
     rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec('data'))
     whole = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
@@ -65,7 +66,7 @@ def _program(tmp_path_factory):
     run = jax.jit(lambda x, w: jnp.tanh(x @ w).sum(0), out_shardings=whole)
     with kernels.writing(folder) as options:
       compiled = target.compiled(run.trace(x, w), options)
-    parts = sent.of(hlo.Program(compiled.as_text()), (COUNT, 1, 1, 1, 1))
+    parts = sent.of(hlo.Program(compiled.as_text()), SIZES)
     return compiled, parts, kernels.read(folder)
 
 

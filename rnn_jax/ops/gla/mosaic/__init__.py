@@ -16,8 +16,8 @@ the gradient of the state after a chunk,
     dread = dy S^T     dwrite = v D^T         dscores = dy v^T (where j <= i)
 
 `states` and `outputs` run again, in reverse, for the first two; `meet` computes
-dread, dwrite and the gradient of total; `gradients` turns these into the
-gradients of q, k and log a.
+dread, dwrite and the gradient of total, the diagonal of S D^T; `gradients`
+turns these into the gradients of q, k and log a.
 
 All products, sums of log-decays too, are wgmma instructions on tiles of 64 x 64
 that TMA loads. Nothing is divided by a decay, and no exponent is positive: each

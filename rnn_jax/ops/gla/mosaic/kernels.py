@@ -324,7 +324,7 @@ def _meet(plan, inputs, outputs, s):
 
   dy, v, state, d_state = operands
 
-  # In a loop of its own, since registers are scarce.
+  # In a loop of its own, and sums in shared memory, since registers are scarce.
   @pl.when(keys == 0)
   def _():
     def add(values, d_scores):
@@ -338,8 +338,7 @@ def _meet(plan, inputs, outputs, s):
     s.d_read[...] = jax.lax.fori_loop(0, plan.P // TILE, add, tiles.zeros(plan))
     tiles.store((s.d_read, d_scores_ref.at[row * plan.N + n]))
 
-  def add(values, carry):
-    d_read, d_write, d_total = carry
+  def add(values, met):
     sources = (
       _to_chunk(plan, dy_ref, b, n, h, values),
       _to_chunk(plan, v_ref, b, n, h, values),
@@ -349,14 +348,14 @@ def _meet(plan, inputs, outputs, s):
     for source, to in zip(sources, operands, strict=True):
       tiles.fetch(s.of_values, *zip(source, to, strict=True))
     plgpu.barrier_wait(s.of_values)
-    d_read += tiles.dot(plan, dy, tiles.transposed(state))
-    d_write += tiles.dot(plan, v, tiles.transposed(d_state))
-    d_total += jnp.sum(tiles.read(state) * tiles.read(d_state), 1)
-    return d_read, d_write, d_total
+    s.d_read[...] += tiles.dot(plan, dy, tiles.transposed(state))
+    s.d_write[...] += tiles.dot(plan, v, tiles.transposed(d_state))
+    return met + tiles.dot(plan, state, tiles.transposed(d_state))
 
-  nothing = tiles.zeros(plan), tiles.zeros(plan), tiles.zeros(plan, 1)
-  sums = jax.lax.fori_loop(0, plan.P // TILE, add, nothing)
-  s.d_read[...], s.d_write[...], s.d_total[...] = sums
+  s.d_read[...] = s.d_write[...] = tiles.zeros(plan)
+  met = jax.lax.fori_loop(0, plan.P // TILE, add, tiles.zeros(plan))
+  i, j = tiles.pairs(plan)
+  s.d_total[...] = jnp.sum(jnp.where(i == j, met, 0.0), 1)
   here = b, tiles.at(n), h, tiles.at(keys)
   tiles.store(
     (s.d_read, d_read_ref.at[here]),
@@ -453,7 +452,7 @@ def _gradients(plan, inputs, outputs, s):
     gradient = decayed * decay
     dq_s[...] += jnp.where(late, gradient, 0.0)
     dk += jnp.where(late, 0.0, gradient)
-    add_to_decays(tiles.read(x) * decayed)
+    add_to_decays(_either(late, s.q, s.k) * gradient)
     return dk
 
   dk = jax.lax.fori_loop(0, LEVELS, level, dk)

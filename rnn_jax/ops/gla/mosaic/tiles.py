@@ -171,11 +171,6 @@ def write(refs: Sequence[Any], x: jax.Array) -> None:
     ref[...] = part
 
 
-def read(refs: Sequence[Any]) -> jax.Array:
-  """Returns the sum of parts, float32."""
-  return sum(ref[...].astype(jnp.float32) for ref in reversed(refs))
-
-
 class Transposed(NamedTuple):
   """A tile that is read by columns."""
 
@@ -238,10 +233,9 @@ def pairs(plan: Plan) -> tuple[jax.Array, jax.Array]:
   return indices(0), indices(1)
 
 
-def zeros(plan: Plan, axes: int = 2) -> jax.Array:
-  """Returns a tile of zeros, or a vector along its rows."""
-  x = jnp.zeros((TILE,) * axes, jnp.float32)
-  return _in_rows(plan, x) if axes == 2 else _along(plan, x, 0)
+def zeros(plan: Plan) -> jax.Array:
+  """Returns a tile of zeros."""
+  return _in_rows(plan, jnp.zeros((TILE, TILE), jnp.float32))
 
 
 def vector(plan: Plan, ref: Any, axis: int) -> jax.Array:
