@@ -246,7 +246,13 @@ def select(rows: list[tables.Row]) -> dict[str, tables.Rows]:
   """What was measured, else what was rehearsed, by platform and case."""
   measured = [row for row in rows if 'rehearsal' not in row]
   rehearsed = [row | {'quick': False} for row in rows if 'rehearsal' in row]
-  return tables.newest(measured) or tables.newest(rehearsed)
+  # What a rehearsal shows doesn't depend on the processor.
+  of_cases = tables.newest(rehearsed, of_one_device=False)
+  names = dict.fromkeys(case.name for case in cases(False))
+  return tables.newest(measured) or {
+    platform: {name: rows[name] for name in names | rows if name in rows}
+    for platform, rows in of_cases.items()
+  }
 
 
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
