@@ -63,8 +63,10 @@ OWN = {
     'model.cell': REFERENCE,  # the default, as `cells` says which
     'model.cells': ['gated_deltanet', 'gated_deltanet', 'attention'],
     'model.layers': 3,
-    'cell.gated_deltanet.heads': 2,  # steps of the width are small enough
-    'cell.gated_deltanet.key_width': 32,
+    # Narrow, so that enough weights are left for the size.
+    'cell.attention.head_width': 16,
+    'cell.gated_deltanet.heads': 2,
+    'cell.gated_deltanet.key_width': 16,
   },
 }
 RATES = (3e-3, 1e-3)  # the configs' own, and another

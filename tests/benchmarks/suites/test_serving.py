@@ -17,13 +17,14 @@ from rnn_jax.interop import request
 from rnn_jax.interop.formats import safetensors
 from tests.benchmarks import made
 
+TINY = serving.TINY | {'recurrence.impl': 'native'}  # compiles soon
 SIZE = {'weights': 12_345, 'state_bytes': 678}
 PROCESS = {'resident_bytes': 100 * 2**20, 'threads': 9, 'descriptors': 14}
 
 
 @pytest.fixture(scope='module', name='looped')
 def _looped():
-  return throughput.against_loop(1, 5, (16, 20), (3, 6), 2, serving.TINY)
+  return throughput.against_loop(1, 5, (16, 20), (3, 6), 2, TINY)
 
 
 def test_the_loop_and_the_engine_do_the_same_work(looped):
@@ -35,7 +36,7 @@ def test_the_loop_and_the_engine_do_the_same_work(looped):
 
 
 def test_tokens_have_gaps_while_prompts_arrive():
-  values = latency.between_tokens(1, 6, 40, 3, (16,), serving.TINY)
+  values = latency.between_tokens(1, 6, 40, 3, (16,), TINY)
   assert values['quiet']['gaps'] == values['arriving']['gaps'] == 2 * 6
   assert values['read_tokens_per_second'] > 0
   assert 0 < values['quiet']['p50'] <= values['quiet']['max']
@@ -51,7 +52,7 @@ def test_a_request_that_differs_among_others_is_counted(monkeypatch):
     return (tokens, 'other') if count == 3 else (tokens, texts)
 
   monkeypatch.setattr(exact, '_record', altered)
-  values = exact.alone_and_together(4, 2, overrides=serving.TINY)
+  values = exact.alone_and_together(4, 2, overrides=TINY)
   assert values['requests'] == 4 and values['tokens'] > 4
   assert values['different'] == 1
 
@@ -65,7 +66,7 @@ def test_a_text_that_parts_far_from_a_draw_has_a_large_gap(monkeypatch):
 
   monkeypatch.setattr(throughput, 'loop', altered)
   sizes = (16, 20), (3, 6)
-  values = same_texts.beside_loop(4, *sizes, 2, overrides=serving.TINY)
+  values = same_texts.beside_loop(4, *sizes, 2, overrides=TINY)
   assert values['same_texts'] == 3
   assert values['largest_gap'] > 0.1  # a third of the vocabulary is between
   assert values['largest_change'] < 0.01
@@ -79,7 +80,7 @@ def test_a_plain_server_writes_the_same_tokens(tmp_path):
   from benchmarks.workloads.serving import peer
   from benchmarks.workloads.serving import plain_server
 
-  bundle = model.make(serving.TINY | serving.FLOAT32)
+  bundle = model.make(TINY | serving.FLOAT32)
   path = tmp_path / 'model.safetensors'
   safetensors.write(bundle, request.Target(path))
   network = torch_residual.load(path, bundle.config.cell.heads)
