@@ -14,7 +14,6 @@ from rnn_jax.parallel import placement
 from rnn_jax.profiling import collectives
 from rnn_jax.profiling import workload
 from rnn_jax.runs.checkpoints import checkpoint
-from rnn_jax.tasks import language_modeling
 from rnn_jax.training import programs as programs_lib
 from rnn_jax.training import train_state
 from rnn_jax.training.memory import batch_size
@@ -113,15 +112,11 @@ def config(cell, mesh, width=16):
   return config_lib.parse(raw)
 
 
-def programs(cell, mesh, width=16):
-  """Returns that Config and its Programs, on the first devices."""
-  parsed = config(cell, mesh, width)
-  count = int(
-    np.prod([getattr(parsed.mesh, n) for n in mesh if n in axes.NAMES])
-  )
-  placed = mesh_lib.make(parsed.mesh, jax.devices()[:count])
-  task = language_modeling.make(parsed, tokenizer.Bytes())
-  return parsed, programs_lib.Programs(task, parsed, placed)
+def programs(parsed):
+  """Returns the Programs of a Config, on the first devices."""
+  sizes = [getattr(parsed.mesh, name) for name in axes.NAMES]
+  devices = jax.devices()[: int(np.prod(sizes))]
+  return programs_lib.from_config(parsed, tokenizer.Bytes(), devices)
 
 
 def draw(parsed, made, n):
@@ -141,7 +136,7 @@ def train_on(parsed, made, step, state, numbers):
   return state, losses
 
 
-def draw_state(made):
+def draw_state(made, rows=ROWS):
   """Returns a state with NumPy's numbers: initializers compile slowly."""
   rng = np.random.default_rng(0)
 
@@ -150,7 +145,7 @@ def draw_state(made):
       return rng.integers(-3, 4, x.shape, x.dtype)
     return rng.normal(scale=0.3, size=x.shape).astype(x.dtype)
 
-  shapes = jax.eval_shape(lambda: made.init(0, ROWS))
+  shapes = jax.eval_shape(lambda: made.init(0, rows))
   state = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
   params = jax.tree.map(parameter, shapes.params)
   return state.replace(params=params, rate_scale=np.float32(1))
@@ -165,7 +160,8 @@ class Trained:
   """
 
   def __init__(self, cell, form='', one=None):
-    self.parsed, self.made = programs(cell, FORMS.get(form, ONE))
+    self.parsed = config(cell, FORMS.get(form, ONE))
+    self.made = programs(self.parsed)
     self.step = self.made.compile_train(ROWS, LENGTH)
     ((self.shardings, _), _) = self.step.input_shardings
     if cell == BEGUN[0] and form in ('', BEGUN[1]):
@@ -190,6 +186,27 @@ class Trained:
 
   def place(self, state):
     return jax.device_put(state, self.shardings)
+
+
+def few_steps(parsed, draw_batch, first=None):
+  """Trains for some steps, on `draw_batch(n)`, and evaluates once.
+
+  Returns (first state, parameters, sums of each step, parameters on devices).
+  """
+  made = programs(parsed)
+  draw = lambda n: mesh_lib.put(draw_batch(n), made.batch_sharding)
+  batch = draw(0)
+  rows, length = batch.weights_BxL.shape
+  first = first or draw_state(made, rows)
+  step = made.compile_train(rows, length)
+  ((shardings, _), _) = step.input_shardings
+  state, sums = jax.device_put(first, shardings), []
+  for n in range(STEPS):
+    state, values = jax.block_until_ready(step(state, draw(n)))
+    sums.append(values['sums'])
+  sums.append(made.evaluate_step(state.params, None, draw(STEPS))[1])
+  sums = jax.tree.map(float, jax.device_get(sums))
+  return first, jax.device_get(state.params), sums, state.params
 
 
 def restored(folder, before, after):
@@ -232,7 +249,7 @@ def communication(compiled):
 def state_bytes(zero):
   """Returns bytes of one of eight devices, and of a single device."""
   mesh = {'data': 1, 'fsdp': virtual.DEVICES, 'zero': zero}
-  _, made = programs('min_lstm', mesh, width=256)
+  made = programs(config('min_lstm', mesh, width=256))
   state = jax.eval_shape(lambda: made.init(0, ROWS))
   where, params = made.placement, state.params
   parts = {
