@@ -213,13 +213,13 @@ def test_a_job_that_is_never_complete_ends(config, tmp_path):
       f'--coordinator=127.0.0.1:{jobs.free_port()}',
       '--processes=2',
       f'--process={number}',
-      '--connect_timeout=5',
+      '--connect_timeout=2',
       env=jobs.environment(),
     )
     for number in range(2)
   ]
   messages = (
-    r'after 5 s some processes have not joined \(coordinator 127.0.0.1',
+    r'after 2 s some processes have not joined \(coordinator 127.0.0.1',
     r'the coordinator 127.0.0.1:\d+ cannot be reached \(Connection refus',
   )
   for number, (code, out, err) in enumerate(jobs.finish(processes)):
