@@ -53,6 +53,7 @@ def test_the_answer_is_within_a_tenth_of_the_true_limit(raw, tmp_path):
 def test_the_default_budget_is_this_device_s(raw, tmp_path, monkeypatch):
   monkeypatch.setattr(host, 'available_bytes', lambda: 2**30)
   raw.train.accumulate = 4
+  raw.model.cell = 'min_lstm'  # a small program
   code, out, err = find(tmp_path, raw, '--json', '--length=16')
   assert code == 0, err
   assert 'rows of 16 tokens, vocabulary 257, float32, accumulate 4' in out

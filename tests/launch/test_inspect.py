@@ -15,9 +15,10 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope='module')
 def workdir(tmp_path_factory):
   folder = tmp_path_factory.mktemp('run')
-  raw = tiny.with_blocks(tiny.raw_config(tiny.write_text(folder / 'text')))
+  raw = tiny.raw_config(tiny.write_text(folder / 'text'))
+  # The smallest programs with gates and units.
+  raw.model.update(cell='min_lstm', layers=1, block='residual', mlp_width=16)
   raw.data.layout = 'stream'
-  raw.model.layers = 1
   raw.train.steps = 2
   raw.sample.new_tokens = raw.evaluate.every = 0
   loop.train(config_lib.parse(raw), str(folder / 'run'))
@@ -40,7 +41,7 @@ def test_a_report_is_printed_and_written(workdir):
   parts = [row['part'] for row in report['parts']]
   assert parts == ['embedding', 'layer 0', 'head']
   assert all(row['ratio'] > 0 for row in report['parts'])
-  assert [row['gate'] for row in report['gates']] == ['keep']
+  assert [row['gate'] for row in report['gates']] == ['keep', 'read', 'write']
   assert len(report['flow']) > 8 and len(report['units']) == 1
   text = (folder / 'inspection.md').read_text()
   for name in ('gradients', 'gates', 'states', 'flow'):

@@ -194,7 +194,10 @@ def few_steps(parsed, draw_batch, first=None):
   Returns (first state, parameters, sums of each step, parameters on devices).
   """
   made = programs(parsed)
-  draw = lambda n: mesh_lib.put(draw_batch(n), made.batch_sharding)
+
+  def draw(n):
+    return mesh_lib.put(draw_batch(n), made.batch_sharding)
+
   batch = draw(0)
   rows, length = batch.weights_BxL.shape
   first = first or draw_state(made, rows)
