@@ -65,8 +65,8 @@ FORMS = {
 }
 # Each form has a cell, and each cell a form: what a form does to a cell it does
 # to all. Layers are gathered by a cell's own logical axes, so zero 3 has each
-# cell that has some. Blocks of `simple_rnn` have norms and an MLP, whose matrices
-# are sharded too.
+# cell that has some. Blocks of `simple_rnn` have norms and an MLP, whose
+# matrices are sharded too.
 FORMS_OF = {
   'min_lstm': ('copies', 'zero 1', 'zero 2', 'zero 3', 'copies and 1f1b'),
   'simple_rnn': ('zero 3 and tensor',),
