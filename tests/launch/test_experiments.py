@@ -11,10 +11,11 @@ from rnn_jax.experiments import runner
 from rnn_jax.runs import metrics
 from rnn_jax.runs import workdir as workdir_lib
 from tests.experiments import made
+from tests.support import jobs
 from tests.support import launchers
 from tests.support import tiny
 
-STEPS = 200
+STEPS = 20
 
 
 @pytest.fixture(name='grid')
@@ -23,8 +24,8 @@ def _grid(tmp_path):
   raw = tiny.raw_config(tiny.write_text(tmp_path / 'text'))
   raw.train.steps = STEPS
   raw.train.log_every = 1
-  raw.train.checkpoint_every = 50
-  raw.evaluate.every = 100
+  raw.train.checkpoint_every = raw.evaluate.every = 10
+  raw.evaluate.batch_size = 64  # one batch has no interval
   raw.sample.new_tokens = 0
   raw.metrics.writers = ()
   config = tiny.write_config(tmp_path / 'config.py', raw)
@@ -79,7 +80,11 @@ def test_a_grid_is_cut_resumed_and_compared(grid, tmp_path):
     *('good/seed0', 'wide/seed0', 'good/seed1', 'wide/seed1'),
   ]
   assert not workdir.exists()
+  config = tmp_path / 'config.py'
+  text = config.read_text()
+  config.write_text(text + jobs.SLOW)
   _cut(grid, workdir)
+  config.write_text(text)
   _go_on(grid, workdir)
   _report(grid, workdir)
   _change(grid, workdir, tmp_path)
@@ -111,7 +116,7 @@ def _go_on(grid, workdir):
   assert row['scores']['split'] == 'validation'
   assert row['parameters'] == 9857
   held_out = [m for m in metrics.read(folder) if m['split'] == 'validation']
-  assert [m['step'] for m in held_out] == [100, 200]
+  assert [m['step'] for m in held_out] == [10, 20]
   assert row['scores']['loss'] == pytest.approx(held_out[-1]['loss'])
   log = (folder / 'run.log').read_text()
   assert log.index('SIGTERM: saved') < log.index('resumed at step')

@@ -31,9 +31,7 @@ def test_the_answer_is_within_a_tenth_of_the_true_limit(raw, tmp_path):
   tiny.with_blocks(raw)
   raw.data.length = 128
   raw.model.mlp_width = 128
-  config = tiny.write_config(tmp_path / 'config.py', raw)
-  flags = f'--config={config}', f'--memory_gib={GIB}', '--confirm'
-  code, out, err = tiny.finish(tiny.launch('find_batch_size', *flags))
+  code, out, err = find(tmp_path, raw, f'--memory_gib={GIB}', '--confirm')
   assert code == 0, err
   result = int(re.search(r'--config\.data\.batch_size=(\d+)$', out.strip())[1])
   rows = {}
@@ -55,6 +53,7 @@ def test_the_answer_is_within_a_tenth_of_the_true_limit(raw, tmp_path):
 def test_the_default_budget_is_this_device_s(raw, tmp_path, monkeypatch):
   monkeypatch.setattr(host, 'available_bytes', lambda: 2**30)
   raw.train.accumulate = 4
+  raw.model.cell = 'min_lstm'  # a small program
   code, out, err = find(tmp_path, raw, '--json', '--length=16')
   assert code == 0, err
   assert 'rows of 16 tokens, vocabulary 257, float32, accumulate 4' in out
@@ -97,7 +96,7 @@ def test_bad_input_is_one_line(raw, tmp_path, flags, message):
 
 
 def test_help_shows_flags_and_an_example():
-  code, out, err = launchers.run('find_batch_size', '--help')
+  code, out, err = tiny.finish(tiny.launch('find_batch_size', '--help'))
   assert code == 0, err
   assert 'python -m launch.find_batch_size --config=' in out
   for flag in ('--memory_gib', '--confirm', '--length'):

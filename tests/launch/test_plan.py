@@ -49,6 +49,7 @@ def test_a_plan_by_the_compiler_of_the_gpu_and_by_the_cpus():
 def test_a_mesh_is_searched_for_and_real_steps_run_beside(tmp_path):
   raw = tiny.raw_config('no dataset is read')
   raw.model.layers = raw.cell.heads = 1
+  raw.recurrence.impl = 'scan'  # the smallest program
   flags = '--devices=2', '--rows=8', '--target=cpu', '--confirm'
   config = tiny.write_config(tmp_path / 'config.py', raw)
   process = tiny.launch('plan', f'--config={config}', *flags)

@@ -14,7 +14,6 @@ from rnn_jax.parallel import placement
 from rnn_jax.profiling import collectives
 from rnn_jax.profiling import workload
 from rnn_jax.runs.checkpoints import checkpoint
-from rnn_jax.tasks import language_modeling
 from rnn_jax.training import programs as programs_lib
 from rnn_jax.training import train_state
 from rnn_jax.training.memory import batch_size
@@ -24,23 +23,23 @@ ROWS, LENGTH, STEPS = 16, 16, 3
 SAVED = 2  # the step of a checkpoint
 CELLS = {
   'simple_rnn': {'heads': 4, 'key_width': 4, 'value_width': 4},
-  'hybrid': {
-    'gla': {'heads': 4, 'key_width': 4, 'value_width': 4, 'rank': 4},
-    'attention': {'heads': 4, 'kv_heads': 2, 'head_width': 4, 'biases': True},
-  },
-  'lstm': {},
-  'gru': {},
-  'min_lstm': {},
-  'qrnn': {},
-  'rhn': {},
+  'gla': {'heads': 4, 'key_width': 4, 'value_width': 4, 'rank': 4},
+  'attention': {'heads': 4, 'kv_heads': 2, 'head_width': 4, 'biases': True},
   'rwkv7': {'heads': 4, 'key_width': 4, 'value_width': 4, 'rank': 4}
   | {'value_residual': True},
   'mamba': {'inner_width': 8, 'key_width': 4, 'rank': 2},
 }
+# Patterns of cells, a layer each: of steps through a row, and of whole rows.
+STEPPED = 'gru, lstm and rhn'
+LINEAR = 'gla, mamba and attention'
+PATTERNS = {
+  STEPPED: ('gru', 'lstm', 'rhn'),
+  LINEAR: ('gla', 'mamba', 'attention'),
+}
 # The state goes from batch to batch, that of the MLP too.
 CARRIED = 'simple_rnn, carried'
 # Its matrices are frozen, in 8 bits, and changed by adapters.
-ADAPTED = 'simple_rnn, adapted'
+ADAPTED = 'min_lstm, adapted'
 ONE = {'data': 1}
 FORMS = {
   'copies': {'data': 4},
@@ -66,44 +65,45 @@ FORMS = {
 }
 # Each form has a cell, and each cell a form: what a form does to a cell it does
 # to all. Layers are gathered by a cell's own logical axes, so zero 3 has each
-# cell that has some. The first cell has an MLP, whose matrices are sharded too.
+# cell that has some. Blocks of `simple_rnn` have norms and an MLP, whose
+# matrices are sharded too.
 FORMS_OF = {
-  'simple_rnn': ('zero 3', 'zero 3 and tensor'),
-  'lstm': ('copies and 1f1b',),
-  'gru': ('zero 2', 'zero 3'),
-  'min_lstm': ('copies', 'zero 3'),
+  'min_lstm': ('copies', 'zero 1', 'zero 2', 'zero 3', 'copies and 1f1b'),
+  'simple_rnn': ('zero 3 and tensor',),
   'qrnn': ('copies and sequence',),
-  'rhn': ('zero 1', 'zero 3'),
   'rwkv7': ('zero 3 and tensor',),  # all heads read its `shift`
-  'mamba': ('zero 3, sequence and tensor',),  # all channels make k and q
-  'hybrid': ('zero 3 and pipe', 'zero 3, sequence and tensor'),
+  STEPPED: ('zero 3 and pipe',),
+  LINEAR: ('zero 3, sequence and tensor',),  # all channels of mamba make k, q
   ADAPTED: ('zero 3',),
   CARRIED: ('zero 3 and pipe', 'sequence and tensor'),
 }
-# In these the state begins on the mesh; in the others it is that of one device.
-BEGUN = 'zero 3 and tensor', 'zero 3 and pipe'
+# In this one the state begins on the mesh; in others it is that of one device.
+BEGUN = CARRIED, 'zero 3 and pipe'
 # An evaluation follows: others read rows, gather and sum as one of these does.
 EVALUATED = (
-  *BEGUN,
-  'copies and 1f1b',
-  'copies and sequence',
-  'sequence and tensor',
+  BEGUN,
+  (CARRIED, 'sequence and tensor'),
+  ('min_lstm', 'copies and 1f1b'),
 )
 
 
 def config(cell, mesh, width=16):
   """Returns the Config of a small model of that cell on a mesh."""
   carried, adapted = cell == CARRIED, cell == ADAPTED
-  cell = cell.partition(',')[0]
-  patterned = cell == 'hybrid'
-  raw = config_lib.default((*CELLS[cell],) if patterned else cell)
+  cell = cell.removesuffix(', carried').removesuffix(', adapted')
+  cells = PATTERNS.get(cell, ())
+  raw = config_lib.default(cells or cell)
   raw.data.update(length=LENGTH, batch_size=ROWS, layout='stream')
   raw.data.carry_state = carried
-  mlp_width = 32 if cell == 'simple_rnn' else 0
-  raw.model.update(width=width, mlp_width=mlp_width, biases=True, norm='layer')
-  raw.model.mlp = 'channel_mix' if carried else 'swiglu'
-  raw.cell.update(CELLS[cell])
-  raw.model.layers = 4 if patterned else 2
+  raw.model.update(width=width, layers=2 * len(cells or [cell]), biases=True)
+  if cell == 'simple_rnn':
+    mlp = 'channel_mix' if carried else 'swiglu'
+    raw.model.update(mlp=mlp, mlp_width=32, norm='layer')
+  else:
+    raw.model.update(block='plain', mlp_width=0)  # the smallest programs
+  for name in cells:
+    raw.cell[name].update(CELLS.get(name, {}))
+  raw.cell.update({} if cells else CELLS.get(cell, {}))
   if adapted:
     raw.adapters.update(rank=2, base='int8')
   raw.mesh.update(mesh)
@@ -112,15 +112,11 @@ def config(cell, mesh, width=16):
   return config_lib.parse(raw)
 
 
-def programs(cell, mesh, width=16):
-  """Returns that Config and its Programs, on the first devices."""
-  parsed = config(cell, mesh, width)
-  count = int(
-    np.prod([getattr(parsed.mesh, n) for n in mesh if n in axes.NAMES])
-  )
-  placed = mesh_lib.make(parsed.mesh, jax.devices()[:count])
-  task = language_modeling.make(parsed, tokenizer.Bytes())
-  return parsed, programs_lib.Programs(task, parsed, placed)
+def programs(parsed):
+  """Returns the Programs of a Config, on the first devices."""
+  sizes = [getattr(parsed.mesh, name) for name in axes.NAMES]
+  devices = jax.devices()[: int(np.prod(sizes))]
+  return programs_lib.from_config(parsed, tokenizer.Bytes(), devices)
 
 
 def draw(parsed, made, n):
@@ -140,6 +136,21 @@ def train_on(parsed, made, step, state, numbers):
   return state, losses
 
 
+def draw_state(made, rows=ROWS):
+  """Returns a state with NumPy's numbers: initializers compile slowly."""
+  rng = np.random.default_rng(0)
+
+  def parameter(x):
+    if np.issubdtype(x.dtype, np.integer):
+      return rng.integers(-3, 4, x.shape, x.dtype)
+    return rng.normal(scale=0.3, size=x.shape).astype(x.dtype)
+
+  shapes = jax.eval_shape(lambda: made.init(0, rows))
+  state = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
+  params = jax.tree.map(parameter, shapes.params)
+  return state.replace(params=params, rate_scale=np.float32(1))
+
+
 class Trained:
   """A few steps of a cell on a mesh, from the first state of one device.
 
@@ -149,18 +160,22 @@ class Trained:
   """
 
   def __init__(self, cell, form='', one=None):
-    self.parsed, self.made = programs(cell, FORMS.get(form, ONE))
+    self.parsed = config(cell, FORMS.get(form, ONE))
+    self.made = programs(self.parsed)
     self.step = self.made.compile_train(ROWS, LENGTH)
     ((self.shardings, _), _) = self.step.input_shardings
-    begins = not one or form in BEGUN
-    state = self.made.init(0, ROWS) if begins else self.place(one.first)
+    if cell == BEGUN[0] and form in ('', BEGUN[1]):
+      state = self.made.init(0, ROWS)
+    else:
+      state = self.place(one.first if one else draw_state(self.made))
     self.first = jax.device_get(state)
     state, self.losses = self.train(state, range(SAVED))
     self.saved = jax.device_get(state)
     state, losses = self.train(state, range(SAVED, STEPS))
     self.losses += losses
     self.last = jax.device_get(state)
-    if {*EVALUATED}.intersection([form] if form else FORMS_OF[cell]):
+    forms = FORMS_OF[cell] if form == '' else (form,)
+    if any((cell, form) in EVALUATED for form in forms):
       batch = draw(self.parsed, self.made, STEPS)
       carry = self.made.init_carry(ROWS)
       _, sums = self.made.evaluate_step(state.params, carry, batch)
@@ -171,6 +186,30 @@ class Trained:
 
   def place(self, state):
     return jax.device_put(state, self.shardings)
+
+
+def few_steps(parsed, draw_batch, first=None):
+  """Trains for some steps, on `draw_batch(n)`, and evaluates once.
+
+  Returns (first state, parameters, sums of each step, parameters on devices).
+  """
+  made = programs(parsed)
+
+  def draw(n):
+    return mesh_lib.put(draw_batch(n), made.batch_sharding)
+
+  batch = draw(0)
+  rows, length = batch.weights_BxL.shape
+  first = first or draw_state(made, rows)
+  step = made.compile_train(rows, length)
+  ((shardings, _), _) = step.input_shardings
+  state, sums = jax.device_put(first, shardings), []
+  for n in range(STEPS):
+    state, values = jax.block_until_ready(step(state, draw(n)))
+    sums.append(values['sums'])
+  sums.append(made.evaluate_step(state.params, None, draw(STEPS))[1])
+  sums = jax.tree.map(float, jax.device_get(sums))
+  return first, jax.device_get(state.params), sums, state.params
 
 
 def restored(folder, before, after):
@@ -203,19 +242,17 @@ def largest_difference(a, b):
 
 
 def communication(compiled):
-  """Returns the collectives of a step: {opcode: largest bytes}."""
-  largest = {}
+  """Returns the collectives of a step: {opcode: bytes of each}."""
+  sizes = {}
   for operation in collectives.collectives(compiled.as_text()):
-    largest[operation.opcode] = max(
-      operation.bytes, largest.get(operation.opcode, 0)
-    )
-  return largest
+    sizes.setdefault(operation.opcode, []).append(operation.bytes)
+  return sizes
 
 
 def state_bytes(zero):
   """Returns bytes of one of eight devices, and of a single device."""
   mesh = {'data': 1, 'fsdp': virtual.DEVICES, 'zero': zero}
-  _, made = programs('simple_rnn', mesh, width=256)
+  made = programs(config('min_lstm', mesh, width=256))
   state = jax.eval_shape(lambda: made.init(0, ROWS))
   where, params = made.placement, state.params
   parts = {

@@ -2,17 +2,11 @@
 
 import importlib
 
-import jax
-import numpy as np
-
 from rnn_jax import config as config_lib
-from rnn_jax.data.text import tokenizer
-from rnn_jax.parallel import axes
-from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.profiling import workload
-from rnn_jax.training import programs as programs_lib
+from tests.parallel import forms
 
-ROWS, STEPS = 8, 3
+ROWS = 8
 ONE = {'data': 1}
 # What a form does to a model, it does with other forms beside it.
 FORMS = {
@@ -55,39 +49,22 @@ def config(model, mesh):
 
 
 def train(model, mesh, first=None):
-  """Returns (first state, parameters, losses) of steps and an evaluation."""
+  """Returns forms.few_steps of a model on a mesh."""
   parsed = config(model, mesh)
-  sizes = [getattr(parsed.mesh, name) for name in mesh if name in axes.NAMES]
-  devices = jax.devices()[: int(np.prod(sizes))]
-  made = programs_lib.from_config(parsed, tokenizer.Bytes(), devices)
-
-  def draw(n):
-    batch = workload.random_batch(parsed, 257, ROWS, n)
-    return mesh_lib.put(batch, made.batch_sharding)
-
-  first = first or jax.device_get(made.init(0, ROWS))
-  batch = draw(0)
-  step = made.compile_train(*batch.weights_BxL.shape)
-  ((shardings, _), _) = step.input_shardings
-  state, losses = jax.device_put(first, shardings), []
-  for n in range(STEPS):
-    state, values = jax.block_until_ready(step(state, draw(n)))
-    losses.append(float(values['sums']['loss']))
-  _, sums = made.evaluate_step(state.params, None, draw(STEPS))
-  losses.append(float(sums['loss']))
-  return first, jax.device_get(state.params), losses
+  return forms.few_steps(
+    parsed, lambda n: workload.random_batch(parsed, 257, ROWS, n), first
+  )
 
 
 def measure():
   """Differences of each form from one device: {case: (params, losses)}."""
   differences = {}
   for model, (form, mesh) in FORMS.items():
-    first, params, losses = train(model, ONE)
-    _, others, other_losses = train(model, mesh, first)
-    of_params = jax.tree.map(lambda a, b: np.max(np.abs(a - b)), params, others)
-    of_losses = np.max(np.abs(np.subtract(losses, other_losses)))
+    first, params, sums, _ = train(model, ONE)
+    _, others, other_sums, _ = train(model, mesh, first)
+    losses, other_losses = ([x['loss'] for x in y] for y in (sums, other_sums))
     differences[f'{model}, {form}'] = (
-      float(max(jax.tree.leaves(of_params))),
-      float(of_losses / losses[0]),
+      forms.largest_difference(params, others),
+      forms.largest_difference(losses, other_losses) / losses[0],
     )
   return differences

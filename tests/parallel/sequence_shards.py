@@ -40,6 +40,7 @@ COUNTS = ((8, 2, True), (4, 3, True), (2, 4, False))
 # 8 devices have a step each
 CELLS = {
   'simple_rnn': {
+    'preset': 'simple',
     'heads': 2,
     'key_width': 3,
     'value_width': 4,
@@ -211,9 +212,12 @@ def attention_errors(devices, steps, window, form):
   cache, both = after_past(by_starts, cache, (*past, begins), (*qkv, starts))
 
   def run(attend):
-    return lambda cache, sharded, starts: attend(
-      cache, *sharded, options, starts
-    )
+    def values(cache, sharded, starts):
+      result = attend(cache, *sharded, options, starts)
+      # Gradients through a short window are those of a cell, see CELLS.
+      return result if window > length else jax.lax.stop_gradient(result)
+
+    return values
 
   error, y = against_one(
     devices,
@@ -236,8 +240,8 @@ def counts(devices, steps, has_starts):
     out_specs=(WHOLE, SHARDED),
     check_vma=False,
   )
-  one = positions.count(state, devices * steps, starts)
-  return jax.device_get((jax.jit(run)(state, starts), one))
+  one = jax.jit(lambda *x: positions.count(x[0], devices * steps, x[1]))
+  return jax.device_get((jax.jit(run)(state, starts), one(state, starts)))
 
 
 def cell_of(name, settings, **plan):

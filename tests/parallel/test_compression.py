@@ -21,13 +21,10 @@ OPTIMIZED = {
   'xla_backend_optimization_level': 2,
   'xla_llvm_disable_expensive_passes': False,
 }
-CONSTANT = (20, 100)  # steps on a constant gradient
 SPOILED = (('d', np.nan), ('d', -np.inf), ('a', np.inf), ('c', np.nan))
-DESCENTS = (('int8', 1000, 0.5), ('top_k', 1000, 0.1))  # kind, steps, rate
-# Largest errors: of the mean of 100 sums of up to 42; of the mean of gradient
-# descent with error feedback; of that without. Measured for int8: 0.0037,
-# 1.6e-5, 0.0086; for top_k: 0.53, 0.0104, 1.38.
-BOUND = {'int8': 0.01, 'top_k': 1.0}
+DESCENTS = (('int8', 500, 0.5), ('top_k', 500, 0.1))  # kind, steps, rate
+# Largest errors of the mean of gradient descent with error feedback, and
+# without. Measured for int8: 3.1e-5, 0.0086; for top_k: 0.024, 1.38.
 REACHED = {'int8': 5e-5, 'top_k': 0.03}
 MISSED = {'int8': 4e-3, 'top_k': 0.5}
 
@@ -130,21 +127,13 @@ def descend(kind, steps, rate):
 
 
 def in_steps(reduce):
-  """Returns results of two steps, a constant gradient and bad numbers."""
+  """Returns results of two steps and of bad numbers."""
   start = compression.init({n: np.zeros(s) for n, s in SHAPES.items()}, DEVICES)
   first = reduce(start, gradients(0))
-  results = {
+  return {
     'steps': [first, reduce(first[0], gradients(1))],
     'spoiled': [reduce(start, spoiled(*case))[1] for case in SPOILED],
-    'means': [],
   }
-  feedback, total = start, 0
-  for n in range(CONSTANT[-1]):
-    feedback, summed = reduce(feedback, gradients(0))
-    total = jax.tree.map(np.add, total, summed) if n else summed
-    if n + 1 in CONSTANT:
-      results['means'].append(jax.tree.map(lambda x, n=n: x / (n + 1), total))
-  return results
 
 
 def run():
@@ -244,18 +233,6 @@ def test_small_leaves_are_summed_exactly(results, kind):
     assert not feedback[name].any()
     # Measured: 1.1e-6 of sums of up to 19.
     np.testing.assert_allclose(summed[name][0], exact[name], 0, 4e-6)
-
-
-@pytest.mark.parametrize('kind', compression.KINDS)
-def test_the_mean_of_sums_of_a_constant_gradient_converges(results, kind):
-  exact = summed64(gradients(0))
-  errors = [
-    max(np.abs(mean[name][0] - exact[name]).max() for name in LARGE)
-    for mean in results[kind]['means']
-  ]
-  assert errors[1] < BOUND[kind]
-  # By 1 / steps, or a fifth. Measured: 0.21 and 0.27.
-  assert errors[1] < 0.4 * errors[0]
 
 
 @pytest.mark.parametrize('kind', compression.KINDS)

@@ -7,9 +7,8 @@ from tests.support import virtual
 
 # Of the matrix RxExDxF, 2x4x16x8.
 OWN = {
-  'expert and tensor': (2, 2, 16, 4),
-  'zero 3 and expert': (2, 1, 8, 8),
-  'expert and sequence': (2, 1, 16, 8),
+  'zero 3 and expert': (2, 2, 8, 8),
+  'expert, sequence and tensor': (2, 2, 16, 4),
 }
 
 

@@ -1,11 +1,10 @@
-"""Plans of a tiny model on 16 virtual devices, printed as JSON.
+"""Plans of a tiny model on eight virtual devices, for test_program.py."""
 
-test_program.py runs it in a process of its own.
-"""
-
-import json
+import os
+from unittest import mock
 
 import jax
+import numpy as np
 
 from rnn_jax import config as config_lib
 from rnn_jax.planning import devices
@@ -13,6 +12,7 @@ from rnn_jax.planning import plan as plan_lib
 from rnn_jax.planning import predict
 from rnn_jax.planning import program
 from rnn_jax.planning import search
+from rnn_jax.training import train_state
 from tests.support import tiny
 
 ROWS = 32
@@ -26,6 +26,7 @@ MESHES = {
 def config():
   raw = tiny.raw_config('unused')
   raw.model.layers = 2
+  raw.recurrence.impl = 'scan'  # the smallest program
   return config_lib.parse(raw)
 
 
@@ -33,7 +34,10 @@ def read(sizes):
   """A compiled mesh, what its buffers take, and its gradients' bytes."""
   made = program.workload(program.with_mesh(config(), sizes))
   result, _ = program.compiled(made, ROWS)
-  state = made.programs.init(0, ROWS)
+  state = made.programs.parts_like(vars(train_state.TrainState(None)))
+  state = jax.tree.map(
+    lambda x: jax.device_put(np.zeros(x.shape, x.dtype), x.sharding), state
+  )
   batch = made.batch(ROWS)
   device = made.programs.mesh.devices.flat[-1]
   held = sum(
@@ -64,14 +68,12 @@ def candidates():
   ]
 
 
-def main():
-  program.claim(16)
-  values = {name: read(sizes) for name, sizes in MESHES.items()}
-  counted, state = program.of_one_device(config(), ROWS)
-  values['one device'] = {'flops': sum(counted.values()), 'state': state}
-  values['candidates'] = candidates()
-  print(json.dumps(values))
-
-
-if __name__ == '__main__':
-  main()
+def measure():
+  """Returns what the tests read of all meshes."""
+  with mock.patch.dict(os.environ):
+    program.claim(8)
+    values = {name: read(sizes) for name, sizes in MESHES.items()}
+    counted, state = program.of_one_device(config(), ROWS)
+    values['one device'] = {'flops': sum(counted.values()), 'state': state}
+    values['candidates'] = candidates()
+    return values

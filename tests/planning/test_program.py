@@ -1,24 +1,20 @@
 """Programs of virtual devices: bytes and operations, by hand."""
 
-import json
 import math
-import sys
 
 import pytest
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax import subprocesses
 from rnn_jax.planning import program
 from rnn_jax.planning import search
 from tests.support import tiny
+from tests.support import virtual
 
 
 @pytest.fixture(name='counts', scope='module')
 def _counts():
-  ended = subprocesses.run([sys.executable, '-m', 'tests.planning.programs'])
-  assert ended.code == 0, ended.err
-  return json.loads(ended.out[-1])
+  return virtual.call('tests.planning.programs', 'measure')
 
 
 def sent(counts, opcode, axis):
@@ -26,7 +22,7 @@ def sent(counts, opcode, axis):
   return sum(
     size
     for values, axes, size, *_ in counts['sent']
-    if (values, axes) == (opcode, [axis])
+    if (values, axes) == (opcode, (axis,))
   )
 
 
