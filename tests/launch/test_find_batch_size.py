@@ -31,7 +31,9 @@ def test_the_answer_is_within_a_tenth_of_the_true_limit(raw, tmp_path):
   tiny.with_blocks(raw)
   raw.data.length = 128
   raw.model.mlp_width = 128
-  code, out, err = find(tmp_path, raw, f'--memory_gib={GIB}', '--confirm')
+  config = tiny.write_config(tmp_path / 'config.py', raw)
+  flags = f'--config={config}', f'--memory_gib={GIB}', '--confirm'
+  code, out, err = tiny.finish(tiny.launch('find_batch_size', *flags))
   assert code == 0, err
   result = int(re.search(r'--config\.data\.batch_size=(\d+)$', out.strip())[1])
   rows = {}
@@ -96,7 +98,7 @@ def test_bad_input_is_one_line(raw, tmp_path, flags, message):
 
 
 def test_help_shows_flags_and_an_example():
-  code, out, err = tiny.finish(tiny.launch('find_batch_size', '--help'))
+  code, out, err = launchers.run('find_batch_size', '--help')
   assert code == 0, err
   assert 'python -m launch.find_batch_size --config=' in out
   for flag in ('--memory_gib', '--confirm', '--length'):

@@ -25,7 +25,7 @@ SPOILED = (('d', np.nan), ('d', -np.inf), ('a', np.inf), ('c', np.nan))
 DESCENTS = (('int8', 500, 0.5), ('top_k', 500, 0.1))  # kind, steps, rate
 # Largest errors of the mean of gradient descent with error feedback, and
 # without. Measured for int8: 3.1e-5, 0.0086; for top_k: 0.024, 1.38.
-REACHED = {'int8': 5e-5, 'top_k': 0.03}
+REACHED = {'int8': 1e-4, 'top_k': 0.06}
 MISSED = {'int8': 4e-3, 'top_k': 0.5}
 
 

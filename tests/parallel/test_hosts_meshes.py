@@ -37,10 +37,10 @@ def slow(config, tmp_path):
   return path
 
 
-def start(config, workdir, processes, devices, **mesh):
+def start(config, workdir, processes, devices, make=jobs.Process, **mesh):
   sizes = [f'--config.mesh.{axis}={size}' for axis, size in mesh.items()]
   flags = f'--config={config}', f'--workdir={workdir}', *sizes
-  return jobs.start('train', [flags] * processes, devices)
+  return jobs.start('train', [flags] * processes, devices, make)
 
 
 def losses(workdir):
@@ -65,8 +65,9 @@ def test_four_processes_and_then_two_end_like_one(config, slow, tmp_path):
   assert 'SIGTERM: saved at step' in results[0][1]
   assert [out for _, out, _ in results[1:]] == [''] * 3
 
-  # Two of two devices resume, each with a stage of the pipeline.
-  resumed = start(config, run, 2, 2, data=1, pipe=2, fsdp=2)
+  # Two of two devices resume, each with a stage of the pipeline; a user typed
+  # their commands.
+  resumed = start(config, run, 2, 2, tiny.launch, data=1, pipe=2, fsdp=2)
   results = jobs.finish(resumed)
   for code, _, err in results:
     assert code == 0, err
