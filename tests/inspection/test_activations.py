@@ -1,6 +1,7 @@
 """Gates, states and units against known values."""
 
 import dataclasses
+import functools
 import importlib
 
 import jax
@@ -19,6 +20,14 @@ from tests.inspection import made
 
 def look(task, params, batch):
   return jax.device_get(activations.layers_of(task.model, params, batch))
+
+
+def state_after(task, params, batch):
+  """The state after a batch."""
+  run = jax.jit(functools.partial(task.model.apply, method='features'))
+  before = task.init_state(2)
+  state, _ = run({'params': params}, before, batch.tokens_BxL, batch.starts_BxL)
+  return state
 
 
 def sigmoid(x):
@@ -127,13 +136,7 @@ def test_the_norm_of_a_state_is_that_of_the_model_s_final_state():
   task, params = made.task(config)
   batch = made.batch((9, 9))
   rows = summary.states([look(task, params, batch)])
-  (_, (_, state)), _ = task.model.apply(
-    {'params': params},
-    task.init_state(2),
-    batch.tokens_BxL,
-    batch.starts_BxL,
-    method='features',
-  )
+  _, (_, state) = state_after(task, params, batch)
   for row in rows:
     leaf = {'memory': state.memory_BxHxKxP, 'inputs': state.inputs}
     whole = np.asarray(leaf[row['state']][row['layer']], float)
@@ -157,13 +160,7 @@ def test_each_layer_of_a_hybrid_is_seen_as_its_cell():
   seen = look(task, params, batch)
   of_layers = [row['layer'] for row in summary.gates([seen])]
   assert of_layers == [0, 0, 2, 2]  # keep and write
-  (_, (_, ((state, _), _))), _ = task.model.apply(
-    {'params': params},
-    task.init_state(2),
-    batch.tokens_BxL,
-    batch.starts_BxL,
-    method='features',
-  )
+  _, (_, ((state, _), _)) = state_after(task, params, batch)
   last = {
     (row['layer'], row['state']): row['last'] for row in summary.states([seen])
   }

@@ -28,6 +28,10 @@ AXES = {
 }
 
 
+merge = jax.jit(adapters.merge, static_argnums=2)
+hold = jax.jit(adapters.hold, static_argnums=1)
+
+
 @pytest.fixture(name='model')
 def _model():
   shapes, tree = jax.tree.flatten(MODEL, is_leaf=lambda x: isinstance(x, tuple))
@@ -47,7 +51,7 @@ def drawn(model, given):
 def test_a_change_is_the_product_of_two_thin_matrices(model):
   given = options(targets=('.*/kernel', 'embedding/.*'))
   changes = drawn(model, given)
-  merged = adapters.merge(model, changes, given)
+  merged = merge(model, changes, given)
 
   def by_hand(x, a, b):
     x, a, b = map(np.float64, (x, a, b))
@@ -70,7 +74,7 @@ def test_a_change_is_the_product_of_two_thin_matrices(model):
 
 def test_a_new_change_is_none(model):
   changes = adapters.init(jax.random.key(0), model, options())
-  merged = adapters.merge(model, changes, options())
+  merged = merge(model, changes, options())
   jax.tree.map(np.testing.assert_array_equal, merged, model)
   a = changes['gates']['kernel']['a']
   assert a.shape == (3, 2, 5, 2)
@@ -81,7 +85,7 @@ def test_a_new_change_is_none(model):
 def test_dropout_leaves_out_inputs_and_keeps_the_mean(model):
   given = options(dropout=0.5)
   changes = drawn(model, given)
-  whole = adapters.merge(model, changes, given)['head']['kernel']
+  whole = merge(model, changes, given)['head']['kernel']
   keys = jax.random.split(jax.random.key(1), 2000)
   many = jax.jit(
     jax.vmap(
@@ -122,11 +126,11 @@ def test_what_is_trained_is_what_is_saved(model):
 def test_a_base_in_8_bits_is_what_changes_are_added_to(model):
   given = options(base='int8', trained=('head/.*',))
   changes = drawn(model, given)
-  held = adapters.hold(model, given)
+  held = hold(model, given)
   assert {*held['gates']['kernel']} == {'int8', 'scale'}
   assert held['gates']['kernel']['int8'].dtype == np.int8
   np.testing.assert_array_equal(held['head']['kernel'], model['head']['kernel'])
-  merged = adapters.merge(held, changes, given)
+  merged = merge(held, changes, given)
   w = np.float64(model['gates']['kernel'])
   scale = np.abs(w).max(-2, keepdims=True) / 127  # of a column
   rounded = scale * np.round(w / scale)
@@ -156,14 +160,16 @@ def test_a_pattern_without_a_match_is_refused(model, key):
 
 @pytest.mark.parametrize('base', ('float32', 'int8'))
 def test_layers_sum_their_own_matrices(base):
-  raw = tiny.with_blocks(tiny.raw_config(''))
-  raw.model.layers, raw.remat.layers = 4, 2
+  raw = tiny.raw_config('')
+  raw.model.update(block='residual', mlp_width=8, layers=4)
+  raw.recurrence.chunk_length = 4  # compiles faster than 64
+  raw.remat.layers = 2
   bundle = bundles.make(raw)
   model = language_model.from_config(bundle.config, bundle.tokenizer.size)
   # In layers, and outside of them.
   targets = '.*/(up|projection)/kernel', 'embedding/.*'
   given = options(base=base, dropout=0.5, targets=targets)
-  held = adapters.hold(bundle.params, given)
+  held = hold(bundle.params, given)
   changes = drawn(bundle.params, given)
   tokens = np.arange(12).reshape(2, 6)
 

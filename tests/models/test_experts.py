@@ -250,7 +250,6 @@ def test_the_first_layers_may_have_an_mlp():
   assert_close(got, y)
 
 
-@functools.cache
 def loads(**remat):
   """((the objective, sums), gradients) of a model."""
   made, tokens = model(**remat)
@@ -273,8 +272,5 @@ def loads(**remat):
   return run(params)
 
 
-@pytest.mark.parametrize(
-  'remat', ({'layers': 2}, {'layers': 1, 'stored_layers': 1})
-)
-def test_groups_of_layers_route_alike(remat):
-  assert_close(loads(**remat), loads())
+def test_groups_of_layers_route_alike():
+  assert_close(loads(layers=1, stored_layers=1), loads())

@@ -14,6 +14,9 @@ from rnn_jax.runs import bundle as bundle_lib
 from tests.support import bundles
 from tests.support import tiny
 
+pack = jax.jit(int8_weights.pack)
+unpack = jax.jit(int8_weights.unpack)
+
 
 def by_hand(x, axis):
   """An array rounded to 255 levels by the largest of each channel."""
@@ -24,8 +27,8 @@ def by_hand(x, axis):
 
 def test_each_channel_is_rounded_by_its_own_scale():
   bundle = bundles.make(tiny.with_blocks(tiny.raw_config('text')))
-  packed = int8_weights.pack(bundle.params)
-  got = bundle_lib.flat(jax.device_get(int8_weights.unpack(packed)))
+  packed = pack(bundle.params)
+  got = bundle_lib.flat(jax.device_get(unpack(packed)))
   kernels = 0
   for name, x in bundle_lib.flat(bundle.params).items():
     leaf = name.rpartition('.')[2]
@@ -35,7 +38,7 @@ def test_each_channel_is_rounded_by_its_own_scale():
     # A number half-way may go either way: none here does.
     np.testing.assert_allclose(got[name], want, rtol=0, atol=3e-7)
   assert kernels == 7
-  again = int8_weights.pack(int8_weights.unpack(packed))
+  again = pack(unpack(packed))
   jax.tree.map(
     lambda a, b: (
       np.testing.assert_array_equal(a, b)
@@ -64,14 +67,14 @@ def test_a_checkpoint_is_a_quarter_as_large_and_restores(tmp_path):
   bundle = bundles.make(published.get_config(), tokenizer_lib.Numbers(512))
   assert sum(x.size for x in jax.tree.leaves(bundle.params)) == 189_504
   bundle_lib.write(bundle, tmp_path / 'whole')
-  packed = jax.device_get(int8_weights.pack(bundle.params))
+  packed = jax.device_get(pack(bundle.params))
   eighth = bundle_lib.Bundle(bundle.config, bundle.tokenizer, packed)
   bundle_lib.write(eighth, tmp_path / 'packed')
   state = pathlib.Path('checkpoints', '0', 'state')
   whole, small = (size(tmp_path / n / state) for n in ('whole', 'packed'))
   assert whole / small >= 3.5, (whole, small)
   read = bundle_lib.read(tmp_path / 'packed', 'best')
-  want = jax.device_get(int8_weights.unpack(packed))
+  want = jax.device_get(unpack(packed))
   jax.tree.map(np.testing.assert_array_equal, read.params, want)
 
 

@@ -22,10 +22,10 @@ CLOSE = 5e-5  # measured: 1.2e-5, of the largest number of each array
 
 
 def make_task(segment, length=L, attention='dot', dropout=0.0):
-  raw = tiny.with_blocks(tiny.raw_config('unused'))
+  raw = tiny.raw_config('unused')
   raw.remat.segment = segment
   raw.data.length = length
-  raw.model.layers = 1
+  raw.model.update(block='residual', layers=1)
   raw.recurrence.chunk_length = 4  # compiles faster than 64
   raw.model.dropout = dropout
   raw.cell.attention = attention  # 'dot': a state of every kind

@@ -13,6 +13,7 @@ import pytest
 from rnn_jax import config as config_lib
 from rnn_jax.models import vision
 from tests.support import bdh_oracle
+from tests.support import draws
 
 pytestmark = pytest.mark.slow
 
@@ -42,21 +43,10 @@ def pictures():
   return rng.integers(0, 256, (ROWS, 8, 8, 3), np.uint8)
 
 
-@functools.cache
-def initial(parsed):
-  """(the model, its initial parameters)."""
-  model = vision.from_config(parsed)
-  init = jax.jit(model.init)
-  return model, init(jax.random.key(0), jnp.asarray(pictures()))['params']
-
-
 def made(parsed):
   """(the model, parameters away from their initial values)."""
-  model, params = initial(parsed)
-  rng = np.random.default_rng(1)
-  return model, jax.tree.map(
-    lambda x: x + 0.1 * rng.normal(size=x.shape).astype(np.float32), params
-  )
+  model = vision.from_config(parsed)
+  return model, draws.parameters(model.init, pictures())['params']
 
 
 @functools.cache
@@ -122,7 +112,8 @@ def test_v1_and_v2_are_the_same_function():
 def test_v1_and_v2_begin_differently():
   deviations = {}
   for name in ('v1', 'v2'):
-    _, params = initial(config(name))
+    init = jax.jit(vision.from_config(config(name)).init)
+    params = init(jax.random.key(0), pictures())['params']
     gate = params['stack']['shared']['cell']['gate']['kernel']
     deviations[name] = float(jnp.std(gate))
   # Xavier's of 8 to 16: sqrt(2 / 24).

@@ -4,6 +4,7 @@ import functools
 import random
 
 import jax
+import numpy as np
 
 from rnn_jax import config as config_lib
 from rnn_jax.data.text import tokenizer
@@ -12,8 +13,8 @@ from rnn_jax.models import language_model
 from rnn_jax.serving import engine
 from rnn_jax.serving import requests
 from rnn_jax.serving import sampler
-from tests.inference import models
 from tests.support import chats
+from tests.support import draws
 
 # Digits and JSON's own characters, so that constraints can be followed.
 LETTERS = 'abcdefgh '
@@ -31,6 +32,7 @@ CELLS = {
 }
 CHUNKS = 4, 8
 STEPS = 4
+TOKENS = np.zeros((1, 2), np.int32)
 
 
 @functools.cache
@@ -54,9 +56,13 @@ def generator(
   if learned:
     raw.model.update(positions='learned', max_positions=40)
     raw.data.length, raw.sample.new_tokens = 40, 8
+  raw.recurrence.chunk_length = 4  # compiles faster than 64
   config = config_lib.parse(raw)
   model = language_model.from_config(config, tokenizer.size)
-  params = models.init(model, seed)
+  state = model.apply({}, 1, method='init_state')
+  params = draws.parameters(model.init, state, TOKENS, seed=seed)['params']
+  # So that texts differ.
+  params['head'] = jax.tree.map(lambda x: 4 * x, params['head'])
   return generate.Generator(model, params, tokenizer, asks, weights)
 
 

@@ -23,9 +23,9 @@ PREFIXES = ('abcdef gh' * 3,)
 
 @pytest.fixture(scope='module', name='bundle')
 def _bundle():
-  return bundles.make(
-    rows.raw_config(models.CELLS['hybrid']), models.CHARACTERS
-  )
+  raw = rows.raw_config(layers=1)
+  raw.recurrence.chunk_length = 4  # compiles faster than 64
+  return bundles.make(raw, models.CHARACTERS)
 
 
 @pytest.fixture(scope='module', name='adapters')
@@ -166,7 +166,7 @@ def test_matrices_in_8_bits_have_adapters(bundle, adapters):
 
 
 def test_new_adapters_serve_new_requests(bundle, adapters):
-  served = make(bundle, adapters, slots=2)
+  served = make(bundle, adapters)
   new = adapters | {'x': rows.adapter(bundle, 5)}
   request = requests.Request('abc', 30, seed=1, adapter='x')
   before = models.alone(served, request)

@@ -31,7 +31,7 @@ def _served():
 @pytest.fixture(scope='module', name='talks')
 def _talks():
   """An engine whose model was trained on turns."""
-  return models.make(models.generator(asks=True), slots=2)
+  return models.make(models.generator(asks=True))
 
 
 def endless(prompt='abc', **changes):
@@ -67,9 +67,7 @@ def compilations():
   'settings',
   (
     sampling.Sampling(0.0),
-    sampling.Sampling(1.3),
-    sampling.Sampling(0.9, 5),
-    sampling.Sampling(1.0, 0, 0.8),
+    sampling.Sampling(0.9, 5, 0.8),
   ),
   ids=repr,
 )
@@ -111,7 +109,8 @@ def test_packed_weights_write_what_generate_does_with_them():
   options = generate.Options(max_new_tokens=25, seed=2)
   (wanted,) = packed.generate(['abc'], options).completions
   request = requests.Request(max_new_tokens=25, seed=2)
-  reply = models.make(packed, slots=2).generate(['abc'], request)[0]
+  served = models.make(packed, chunks=models.CHUNKS[1:])
+  (reply,) = served.generate(['abc'], request)
   (got,) = reply.completions
   assert got.ids == wanted.tokens
   np.testing.assert_allclose(got.logprob, wanted.logprob, rtol=1e-5)
@@ -139,7 +138,7 @@ def test_nothing_is_compiled_after_the_start():
 
 def test_the_next_turn_reads_only_what_is_new(talks):
   """And it gets the bits of a conversation that is read from its beginning."""
-  cold = models.make(models.generator(asks=True), slots=2, prefix_bytes=0)
+  cold = models.make(models.generator(asks=True), prefix_bytes=0)
   ids, known = talks.encode_turns(turns.alternate(['abc def'])), 0
   assert ids[0] == ids[-1] == models.CHARACTERS.boundary
   for n, new in enumerate(('gh', 'fed cba' * 4, 'a b c')):
@@ -185,7 +184,7 @@ def test_a_state_of_turns_continues_with_a_turn(talks):
 
 def test_a_state_between_turns_of_a_template_is_that_of_the_whole():
   made = models.generator(asks=True, template=chats.CHATML)
-  talks = models.make(made, slots=2)
+  talks = models.make(made, chunks=models.CHUNKS[1:])
   end = made.tokenizer.boundary
   said = [turns.Message('system', 'abc'), turns.Message('user', 'de')]
   whole = '<|im_start|>system\nabc<|im_end|>\n<|im_start|>user\nde<|im_end|>\n'
@@ -355,7 +354,7 @@ def test_a_listener_gets_all_tokens_and_may_fail(served):
 
 def test_new_parameters_serve_new_requests():
   old, new = models.generator(), models.generator(seed=1)
-  served, other = models.make(old, slots=2), models.make(new, slots=2)
+  served, other = models.make(old), models.make(new)
   request = requests.Request('abc', max_new_tokens=30, seed=1)
   before, after = (models.alone(x, request) for x in (served, other))
   assert before != after
@@ -402,7 +401,7 @@ def test_a_thread_serves_many_clients_and_drains():
 
 
 def test_a_close_ends_what_does_not_drain():
-  served = models.make(models.generator(), slots=2)
+  served = models.make(models.generator())
   with served.running(drain_seconds=0.05):
     handles = [served.submit(endless()) for _ in range(5)]
     while served.stats().active < 2:
@@ -467,7 +466,7 @@ def test_bad_options_are_refused(changes, message):
 
 
 def test_rows_that_differ_by_slot_are_refused(monkeypatch):
-  served = models.make(models.generator(), slots=2)
+  served = models.make(models.generator())
   decode = engine.programs_lib.Programs.decode
 
   def disturbed(self, *arguments):
@@ -477,7 +476,7 @@ def test_rows_that_differ_by_slot_are_refused(monkeypatch):
     return carry._replace(logits_BxV=logits), produced
 
   monkeypatch.setattr(engine.programs_lib.Programs, 'decode', disturbed)
-  with pytest.raises(errors.InputError, match='slots=2: on this device'):
+  with pytest.raises(errors.InputError, match='slots=4: on this device'):
     served.warm_up()
 
 

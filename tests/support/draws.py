@@ -10,12 +10,12 @@ def normal(*shape, seed=0):
   return jnp.asarray(np.random.default_rng(seed).normal(size=shape), 'float32')
 
 
-def parameters(init, *inputs):
+def parameters(init, *inputs, seed=0):
   """What `init(key, *inputs)` makes, away from the zeros and ones of its start.
 
   Those would hide mistakes: a bias that is not added.
   """
-  rng = np.random.default_rng(0)
+  rng = np.random.default_rng(seed)
 
   def draw(path, like):
     spread = rng.normal(size=like.shape)

@@ -8,6 +8,7 @@ import time
 
 from starlette import testclient
 
+from rnn_jax import config as config_lib
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.inference import model as model_lib
 from rnn_jax.serving import engine
@@ -16,8 +17,8 @@ from rnn_jax.serving.http import app as app_lib
 from rnn_jax.serving.http import auth
 from rnn_jax.serving.http import server as server_lib
 from rnn_jax.serving.http import service as service_lib
+from tests.inference import models
 from tests.support import bundles
-from tests.support import tiny
 
 ENGINE = engine.Options(slots=4, steps=4, chunks=(4, 16), queue=4)
 KEY = b'k' * 32
@@ -31,8 +32,13 @@ FOREVER = 10**6  # tokens that no test waits for
 
 
 def turns_model(tokenizer=None):
-  """A model of dialogues, with random parameters."""
-  raw = tiny.raw_config('gone')
+  """A model of dialogues, with random parameters.
+
+  Its network is that of tests/inference/runs.py, which is then compiled once.
+  """
+  raw = config_lib.default()
+  raw.model.update(layers=2, width=12)
+  raw.cell.update(models.CELLS['simple_rnn'])
   raw.task.update(name='dialogue', reply_tokens=20)
   raw.data.update(source='jsonl', field='turns', length=64)
   return model_lib.Model(

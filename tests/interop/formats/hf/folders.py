@@ -3,6 +3,7 @@
 Names and shapes are written here again, not taken from the code's tables.
 """
 
+import dataclasses
 import json
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from rnn_jax.interop import request
 from rnn_jax.interop import tensors
 from rnn_jax.interop.formats import hf
+from tests.support import bundles
 
 V = 61
 LLAMA = {
@@ -685,6 +687,20 @@ def stored(folder):
   """All tensors of a folder by name."""
   paths = sorted(folder.glob('*.safetensors'))
   return {k: x for path in paths for k, x in tensors.read(path).items()}
+
+
+def assert_comes_back(bundle, folder):
+  """Exported as it came, and as its config alone describes it."""
+  kept = export(bundle, folder.with_name('kept'))
+  assert_same(kept, folder)
+  made = dataclasses.replace(bundle, kept={})
+  made = export(made, folder.with_name('made'))
+  assert_same(made, folder)
+  bundles.assert_same(read(made), bundle)
+  before, after = (
+    json.loads((path / 'config.json').read_text()) for path in (folder, kept)
+  )
+  assert {name: after[name] for name in before} == before
 
 
 def assert_same(a, b):
