@@ -22,8 +22,8 @@ pytestmark = pytest.mark.slow
 # resets, and each of the others one kind.
 CASES = (
   (130, 20, 16, 'after', 'key', 'float32', 'float32', slice(20, 21)),
-  (3, 70, 16, 'after', 'key', 'bfloat16', 'bfloat16', slice(2, 9, 6)),
-  (17, 16, 80, 'before', 'head', 'float32', 'tf32', slice(5, None, 9)),
+  (3, 70, 16, 'after', 'key', 'bfloat16', 'bfloat16', slice(2, 15, 12)),
+  (17, 16, 80, 'before', 'head', 'float32', 'tf32', slice(5, None, 18)),
 )
 
 
