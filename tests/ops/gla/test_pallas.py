@@ -34,7 +34,7 @@ CASES = (
 )
 # States of several blocks.
 CASES_WIDE = (
-  (130, 128, 80, 'after', 'key', 'float32', 'float32'),
+  (130, 128, 48, 'after', 'key', 'float32', 'float32'),
   (33, 16, 80, 'before', 'head', 'float32', 'tf32'),
 )
 EVERY_GATE = slice(2, None, 3)  # the rows with several resets
