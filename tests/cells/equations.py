@@ -73,7 +73,7 @@ def made(name, **options):
 
 def initial(name, **options):
   """A cell's parameters at the start."""
-  cell, x = made(name, **options), draws.normal(B, L, D)
+  cell, x = made(name, **options), draws.normal(B, 1, D)
   run = jax.jit(cell.init)
   return run(jax.random.key(0), cell.init_state(B), x)['params']
 

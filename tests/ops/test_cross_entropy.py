@@ -69,10 +69,14 @@ def assert_close(got, want, tolerance=CLOSE):
   )
 
 
-@pytest.mark.parametrize('block', BLOCKS)
 @pytest.mark.parametrize(
-  ('smoothing', 'z_loss', 'cap'),
-  ((0.0, 0.0, 0.0), (0.2, 0.0, 0.0), (0.1, 0.3, 0.0), (0.1, 0.3, 1.5)),
+  ('block', 'smoothing', 'z_loss', 'cap'),
+  (
+    *((block, 0.1, 0.3, 1.5) for block in BLOCKS),
+    (2 * B * V, 0.0, 0.0, 0.0),
+    (2 * B * V, 0.2, 0.0, 0.0),
+    (2 * B * V, 0.1, 0.3, 0.0),
+  ),
 )
 def test_blocks_add_up_to_the_full_form(block, smoothing, z_loss, cap):
   values, targets = draw()

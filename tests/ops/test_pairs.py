@@ -59,12 +59,13 @@ def to_float32(arrays):
 )
 def test_past_is_the_recurrence(operands, tolerance):
   given = draw()
-  got = pairs.past(*to_float32(given), starts(), operands)
+  past = jax.jit(pairs.past, static_argnames='operands')
+  got = past(*to_float32(given), starts(), operands=operands)
   assert_close(got, stepped(*given, starts()), tolerance)
-  fresh, y = pairs.past(None, *to_float32(given)[1:], starts(), operands)
+  fresh, y = past(None, *to_float32(given)[1:], starts(), operands=operands)
   assert fresh is None
   assert_close(y, stepped(0 * given[0], *given[1:], starts())[1], tolerance)
-  none = pairs.past(*to_float32(given))
+  none = past(*to_float32(given))
   assert_close(none, stepped(*given, 0 * starts()))
 
 
@@ -78,8 +79,12 @@ def test_past_has_the_gradients_of_gla_without_decay():
     )
 
   def of(run):
-    out, back = jax.vjp(run, *given)
-    return back(jax.tree.map(jnp.cos, out))
+    @jax.jit
+    def gradients(*given):
+      out, back = jax.vjp(run, *given)
+      return back(jax.tree.map(jnp.cos, out))
+
+    return gradients(*given)
 
   assert_close(of(lambda *x: pairs.past(*x, starts())), of(by_gla))
 

@@ -44,7 +44,7 @@ def test_a_larger_pool_pads_less(tmp_path):
     corpus, cfg = corpora.unique_corpus(
       folder, layout=layout, length=304, **own
     )
-    batches = corpora.take(pipeline.training_batches(corpus, cfg), 96)
+    batches = corpora.take(pipeline.training_batches(corpus, cfg), 48)
     efficiencies.append(efficiency(batches))
   assert efficiencies == sorted(efficiencies)
   assert efficiencies[-1] > 1.5 * efficiencies[0]
@@ -64,7 +64,7 @@ def test_buckets_save_padding(tmp_path):
 @pytest.mark.parametrize(('layout', 'least'), (('packed', 0.9), ('stream', 1)))
 def test_little_of_a_batch_is_padding(tmp_path, layout, least):
   corpus, cfg = corpora.unique_corpus(tmp_path, layout=layout, batch_size=6)
-  batches = corpora.take(pipeline.training_batches(corpus, cfg), 100)
+  batches = corpora.take(pipeline.training_batches(corpus, cfg), 40)
   assert efficiency(batches) >= least
 
 

@@ -1,5 +1,6 @@
 """Token files change no batch, and a later start reads nothing else."""
 
+import contextlib
 import functools
 import json
 import os
@@ -17,6 +18,7 @@ from rnn_jax.data.sources import jsonl
 from rnn_jax.data.store import folder as folder_lib
 from rnn_jax.data.store import texts
 from rnn_jax.data.store import tokens
+from rnn_jax.data.store import workers
 from rnn_jax.data.text import tables
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from tests.support import chats
@@ -31,6 +33,7 @@ TOKENIZERS = {
   'bpe': BPE,
   'words': BPE | {'vocabulary': 60, 'pre_tokenizer': 'whitespace'},
 }
+MADE = 24  # batches of training that are compared
 TASKS = {
   'language_modeling': {},
   'classification': {'classes': ('a', 'b', 'c')},
@@ -91,7 +94,7 @@ def batches(corpus, cfg, owns=None):
   """Returns batches of training, and those of a held-out pass."""
   training = pipeline.training_batches(corpus, cfg, owns=owns)
   held_out = pipeline.heldout_batches(corpus, cfg, 'validation')
-  return [*corpora.take(training, 60), *held_out]
+  return [*corpora.take(training, MADE), *held_out]
 
 
 def refuse(*arguments):
@@ -101,9 +104,11 @@ def refuse(*arguments):
 @pytest.mark.parametrize(
   ('task', 'layout', 'kind'),
   (
-    *(('language_modeling', 'stream', kind) for kind in TOKENIZERS),
-    ('language_modeling', 'buckets', 'bpe'),
-    ('language_modeling', 'packed', 'words'),
+    ('language_modeling', 'stream', 'bytes'),
+    ('language_modeling', 'stream', 'bpe'),
+    ('language_modeling', 'stream', 'words'),
+    ('language_modeling', 'buckets', 'characters'),
+    ('language_modeling', 'packed', 'bpe'),
     ('classification', 'sorted', 'bpe'),
     ('dialogue', 'padded', 'bpe'),
     ('dialogue', 'buckets', 'words'),
@@ -142,7 +147,7 @@ def test_batches_are_those_without_files(
     own = batches(
       later, cfg, lambda rows, row, half=half: (row < rows / 2) == (half == 0)
     )
-    for batch, whole in zip(own[:60], expected[:60], strict=True):
+    for batch, whole in zip(own[:MADE], expected[:MADE], strict=True):
       middle = len(whole.tokens_BxL) // 2
       rows = slice(middle) if half == 0 else slice(middle, None)
       corpora.assert_same(
@@ -337,7 +342,11 @@ def test_processes_write_the_same_files(path, tmp_path, monkeypatch):
   monkeypatch.setattr(tokens, 'PART', 4000)
   monkeypatch.setattr(texts, 'WORTH_IT', 5000)
   monkeypatch.setattr(tokens, 'WORTH_IT', 5000)
-  open_corpus(path, tmp_path / 'run', cache=str(tmp_path / 'parallel'), **BPE)
+  shared = workers.Pool()  # each of three steps would start its own
+  monkeypatch.setattr(workers, 'Pool', lambda: contextlib.nullcontext(shared))
+  with shared:
+    open_corpus(path, tmp_path / 'run', cache=str(tmp_path / 'parallel'), **BPE)
+    assert shared._executor is not None
   # Workers have no part as small as here: where marks are differs.
   plain, parallel = (
     {

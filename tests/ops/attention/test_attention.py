@@ -122,8 +122,6 @@ def split(options, window, bounds, *qkv, starts=None):
   (
     ('exact', 4, True),
     ('blocked', 1, False),
-    ('blocked', 4, True),
-    ('blocked, top 2', 4, True),
   ),
 )
 def test_any_split_equals_the_whole(form, window, resets):
@@ -197,13 +195,19 @@ def test_gradients_go_through_the_cache():
   form = FORMS['blocked, top 2']  # after a past, 'exact' is 'blocked'
 
   def loss(*x):
-    _, y = split(form, 4, (0, 5, 6, 11), *x, starts=starts)
-    return jnp.sum(cotangent() * y)
+    cache, y = split(form, 4, (0, 5, 6, 11), *x, starts=starts)
+    return jnp.sum(cotangent() * y), (cache, y)
 
-  got = jax.jit(jax.grad(loss, (0, 1, 2)))(*qkv)
+  run = jax.jit(jax.grad(loss, (0, 1, 2), has_aux=True))
+  got, (cache, parts) = run(*qkv)
   want = reference_gradients(4, form.top_k)
   for a, b in zip(got, want, strict=True):
     np.testing.assert_allclose(a, b, rtol=0, atol=CLOSE)
+  whole = program('blocked, top 2', 4)
+  _, (last, y) = whole(*qkv, starts, cotangent())
+  np.testing.assert_allclose(parts, y, rtol=0, atol=CLOSE)
+  for a, b in zip(cache, last, strict=True):
+    np.testing.assert_array_equal(a, b)
 
 
 @functools.cache
@@ -237,11 +241,12 @@ def test_queries_share_keys_and_some_channels_are_rotated(impl):
   run = jax.jit(jax.grad(loss, (0, 1, 2), has_aux=True))
   slopes, (last, got) = run(*qkv)
   np.testing.assert_allclose(got, want, rtol=0, atol=CLOSE)
-  cache, parts = split(options, 4, range(12), *qkv, starts=starts)
-  np.testing.assert_allclose(parts, want, rtol=0, atol=CLOSE)
-  assert cache.k_BxWxHxK.shape == (B, 4, H, K)
-  for a, b in zip(cache, last, strict=True):
-    np.testing.assert_array_equal(a, b)
+  assert last.k_BxWxHxK.shape == (B, 4, H, K)
+  if impl == 'exact':  # a single step is the same in each form
+    cache, parts = split(options, 4, range(12), *qkv, starts=starts)
+    np.testing.assert_allclose(parts, want, rtol=0, atol=CLOSE)
+    for a, b in zip(cache, last, strict=True):
+      np.testing.assert_array_equal(a, b)
   for slope, (way, rise) in zip(slopes, along, strict=True):
     np.testing.assert_allclose(np.sum(slope * way), rise, rtol=1e-5, atol=1e-5)
 
@@ -311,7 +316,6 @@ def test_large_scores_leave_everything_finite(form):
   ('form', 'dtype', 'length'),
   (
     ('exact', jnp.bfloat16, L),
-    ('blocked', jnp.bfloat16, L),
     pytest.param('blocked', jnp.float16, L, marks=pytest.mark.float16),
     ('blocked', jnp.bfloat16, 1),
   ),

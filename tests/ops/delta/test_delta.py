@@ -41,8 +41,8 @@ CASES = (
 # form, operands, decay, bound. Products of reflections forget nothing, so that
 # their errors add up.
 CASES_OPERANDS = (
-  ('delta', 'tf32', 'key', 3e-2),  # measured: 1.5e-2
-  ('general', 'bfloat16', 'key', 2e-2),  # 8.1e-3
+  ('delta', 'tf32', 'key', 12e-3),  # measured: 5.6e-3
+  ('general', 'bfloat16', 'key', 1e-2),  # 4.7e-3
 )
 SOME = [c for c in CASES if c[1] != 'native' or not library.lacking()]
 
@@ -54,8 +54,8 @@ def assert_equals_the_oracle(got, *drawn):
 
 @pytest.mark.parametrize(('form', 'operands', 'decay', 'bound'), CASES_OPERANDS)
 def test_rounded_operands_cost_their_roundings(form, operands, decay, bound):
-  drawn = check.draw(form, decay, (70, 1, 16, 8), 0)
-  got = check.both_ways(form, 'chunked', 32, operands)(*drawn)
+  drawn = check.draw(form, decay, (40, 1, 16, 8), 0)
+  got = check.both_ways(form, 'chunked', 16, operands)(*drawn)
   errors = check.errors(got, *drawn)
   assert all(error <= bound for error in errors.values()), errors
   assert errors['y'] > bound / 16  # they are rounded
@@ -146,8 +146,9 @@ def test_another_document_changes_no_bit_and_gets_no_gradient(form, impl):
   ]
   changed = type(inputs)(other.state * 1e6, *mixed)
   run = check.both_ways(form, impl, 4)
-  state, y, *slopes = run(inputs, starts, (0 * d_state, d_y))
+  state, y, *slopes = jax.device_get(run(inputs, starts, (0 * d_state, d_y)))
   other_state, other_y, *_ = run(changed, starts, (d_state, d_y))
+  other_y = np.asarray(other_y)
   assert np.array_equal(state, other_state)
   assert np.array_equal(y[:, 7:], other_y[:, 7:])
   assert not slopes[0].any()
@@ -214,7 +215,7 @@ def test_a_mapped_axis_is_more_rows_of_one_call():
 def test_16_bit_inputs_are_computed_in_float32():
   inputs, *_ = check.draw('delta', 'key', (9, 2, 3, 4), 0)
   short = [jnp.asarray(x, jnp.bfloat16) for x in inputs]
-  run = functools.partial(delta.recurrence, impl='chunked')
+  run = jax.jit(functools.partial(delta.recurrence, impl='chunked'))
   state, y = run(*short)
   want_state, want_y = run(*(x.astype(jnp.float32) for x in short))
   assert state.dtype == jnp.float32 and np.array_equal(state, want_state)

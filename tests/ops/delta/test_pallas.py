@@ -27,13 +27,12 @@ pytestmark = pytest.mark.filterwarnings(
 
 # form, operands, decay, chunk_length, (L, H, K, P), bound. Of these, one has
 # several chunks, one states of several tiles, and one blocks of 2 steps; the
-# largest error in float32 is 4.1e-7.
+# largest error in float32 is 2.8e-7.
 CASES = (
   ('delta', 'float32', 'key', 16, (37, 2, 20, 5), check.CLOSE),
-  ('general', 'float32', 'head', None, (40, 1, 65, 40), check.CLOSE),
-  ('delta', 'float32', 'head', None, (9, 1, 4, 3), check.CLOSE),
-  ('delta', 'tf32', 'key', None, (40, 1, 32, 16), 6e-3),  # measured: 2.9e-3
-  ('general', 'bfloat16', 'key', None, (40, 1, 32, 16), 14e-3),  # 7.0e-3
+  ('general', 'float32', 'head', None, (20, 1, 65, 40), check.CLOSE),
+  ('delta', 'tf32', 'head', None, (9, 1, 4, 3), 6e-3),  # measured: 2.0e-3
+  ('general', 'bfloat16', 'key', None, (20, 1, 16, 8), 14e-3),  # 6.8e-3
 )
 
 # Other tests compile in a hurry, which here would cost registers.
@@ -136,7 +135,10 @@ def pretended():
 def test_a_pass_is_one_kernel(form):
   _, both = lowered(form, 'float32', True)
   assert both == {'delta_states', 'delta_states_reverse'}
-  programs = [lowered(form, x, False) for x in precision.RECURRENT]
+
+
+def test_each_format_of_operands_has_its_own_program():
+  programs = [lowered('delta', x, False) for x in precision.RECURRENT]
   assert all(names == {'delta_states'} for _, names in programs)
   assert len({text for text, _ in programs}) == len(programs)
 

@@ -20,20 +20,17 @@ CASES = (
   ('step', 1, 64, 'after', 'key'),
   ('step', 1, 64, 'before', 'head'),
   ('scan', 17, 64, 'after', 'key'),
-  ('scan', 65, 64, 'before', 'head'),
+  ('scan', 17, 64, 'before', 'head'),
   ('associative', 1, 64, 'after', 'key'),
   ('associative', 64, 64, 'after', 'head'),
-  ('chunked', 1, 16, 'after', 'key'),
   ('chunked', 2, 7, 'before', 'head'),
   ('chunked', 16, 16, 'after', 'head'),
   ('chunked', 17, 16, 'before', 'key'),
   ('chunked', 65, 64, 'after', 'key'),
   ('chunked', 65, 1, 'after', 'head'),
-  ('chunked', 130, 7, 'after', 'key'),
   ('chunked', 130, 16, 'before', 'head'),
   ('native', 1, None, 'after', 'key'),
   ('native', 33, 7, 'after', 'head'),
-  ('native', 130, None, 'after', 'key'),
   ('native', 130, 64, 'before', 'head'),
 )
 # H, K, P: rows wider than a vector, blocks of columns that are not full
@@ -49,7 +46,7 @@ CASES_BFLOAT16 = (
   ('step', 1, 64, 'after', 'key'),
   ('scan', 17, 64, 'after', 'key'),
   ('associative', 17, 64, 'after', 'key'),
-  ('chunked', 65, 64, 'after', 'key'),
+  ('chunked', 17, 16, 'after', 'key'),
   ('native', 65, 16, 'before', 'head'),
 )
 
@@ -99,9 +96,9 @@ def test_16_bit_inputs_cost_only_the_rounding_of_results(
   impl, L, chunk_length, read, decay
 ):
   drawn = selfcheck.draw(L, decay, 'bfloat16')
-  state, y = selfcheck.forward_and_backward(*drawn, impl, chunk_length, read)[0]
-  assert (state.dtype, y.dtype) == (jnp.float32, jnp.bfloat16)
-  errors = selfcheck.errors(*drawn, impl, chunk_length, read)
+  got = selfcheck.forward_and_backward(*drawn, impl, chunk_length, read)
+  assert [x.dtype for x in got[0]] == [jnp.float32, jnp.bfloat16]
+  errors = selfcheck.compare(jax.device_get(got), drawn, read)
   in_float32 = {name: errors.pop(name) for name in ('state', 'd_state')}
   assert excess(in_float32, selfcheck.BOUNDS[impl]) == {}
   assert excess(errors, selfcheck.BOUND_BFLOAT16) == {}

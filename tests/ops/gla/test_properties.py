@@ -28,7 +28,6 @@ NAMES = (
   'v_BxLxHxP',
   'loga_BxLxHxK',
 )
-CLOSE = 5e-6  # measured: 2.4e-6, of the largest number
 
 
 def draw(L, B=1, H=1, K=2, P=1, seed=0):
@@ -36,46 +35,30 @@ def draw(L, B=1, H=1, K=2, P=1, seed=0):
   rng = np.random.default_rng(seed)
 
   def normal(*shape):
-    return jnp.asarray(rng.normal(size=shape), jnp.float32)
+    return np.float32(rng.normal(size=shape))
 
-  loga = -jnp.asarray(rng.uniform(0.1, 2, (B, L, H, K)), jnp.float32)
+  loga = -np.float32(rng.uniform(0.1, 2, (B, L, H, K)))
   wide = normal(B, L, H, K), normal(B, L, H, K), normal(B, L, H, P)
   return normal(B, H, K, P), *wide, loga
 
 
-def cut(inputs, begin, end):
-  return tuple(x[:, begin:end] for x in inputs)
-
-
-def assert_close(got, want):
-  for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
-    np.testing.assert_allclose(a, b, rtol=0, atol=CLOSE * abs(b).max())
-
-
-# The shape of most tests, cut where a chunk doesn't end.
+# The shape of most tests.
 SHAPE = {'L': 12, 'B': 2, 'H': 2, 'K': 3, 'P': 4}
-HALF = 6
 EACH = pytest.mark.parametrize('impl', LONG)
 
 
 @functools.cache
-def both_ways(impl, read='after', in_two=False, starts=False):
+def both_ways(impl, read='after', starts=False):
   """A compiled function: (state, y), gradients of `sum(cotangents * them)`.
 
   Its arguments: cotangents, state, q, k, v, loga and, if wanted, starts.
   """
   run = functools.partial(gla.recurrence, impl=impl, chunk_length=4, read=read)
 
-  def in_halves(state, *inputs):
-    state, first = run(state, *cut(inputs, 0, HALF))
-    state, second = run(state, *cut(inputs, HALF, 12))
-    return state, jnp.concatenate([first, second], 1)
-
   @jax.jit
   def program(cotangents, *inputs):
     options = {'starts_BxL': inputs[5]} if starts else {}
-    f = in_halves if in_two else functools.partial(run, **options)
-    out, back = jax.vjp(f, *inputs[:5])
+    out, back = jax.vjp(functools.partial(run, **options), *inputs[:5])
     return out, back(cotangents)
 
   return program
@@ -98,8 +81,8 @@ def test_the_future_does_not_reach_the_past(impl, read):
   inputs, L = drawn(), SHAPE['L']
   slopes = []
   for t in range(L):
-    still, d_y = (jnp.zeros_like(x) for x in (inputs[0], inputs[3]))
-    d_y = d_y.at[0, t, 0, 0].set(1)
+    still, d_y = (np.zeros_like(x) for x in (inputs[0], inputs[3]))
+    d_y[0, t, 0, 0] = 1
     gradients = both_ways(impl, read)((still, d_y), *inputs)[1]
     slopes.append([np.asarray(x) for x in gradients[1:]])
   of_q, *of_others = (np.stack(x) for x in zip(*slopes, strict=True))
@@ -112,48 +95,20 @@ def test_the_future_does_not_reach_the_past(impl, read):
     assert not x[:, 1].any() and not x[:, :, :, 1].any()
 
 
-@pytest.mark.parametrize(
-  ('impl', 'read'),
-  (
-    ('scan', 'after'),
-    ('associative', 'after'),
-    *(('chunked', read) for read in gla.READS),
-    *(('native', read) for read in gla.READS),
-  ),
-)
-def test_a_carried_state_equals_one_pass_and_so_do_the_gradients(impl, read):
-  got, want = (
-    both_ways(impl, read, in_two)(cotangents(), *drawn())
-    for in_two in (True, False)
-  )
-  assert_close(got, want)
-
-
-@EACH
-def test_documents_in_one_row_equal_separate_documents(impl):
-  state, *inputs = drawn()
-  starts = jnp.zeros((2, 12), jnp.int32).at[:, jnp.array([0, HALF])].set(1)
-  run = jax.jit(functools.partial(gla.recurrence, impl=impl, chunk_length=4))
-  _, first = run(jnp.zeros_like(state), *cut(inputs, 0, HALF))
-  last, second = run(jnp.zeros_like(state), *cut(inputs, HALF, 12))
-  program = both_ways(impl, starts=True)
-  packed, _ = program(cotangents(), state, *inputs, starts)
-  assert_close(packed, (last, jnp.concatenate([first, second], 1)))
-
-
 @EACH
 def test_another_document_changes_no_bit_and_gets_no_gradient(impl):
   inputs, other = drawn(), drawn(seed=1)
-  starts = jnp.zeros((2, 12), jnp.int32).at[:, 7].set(1)
+  starts = np.zeros((2, 12), np.int32)
+  starts[:, 7] = 1
   run = both_ways(impl, starts=True)
   d_state, d_y = cotangents()
-  given = (0 * d_state, d_y.at[:, :7].set(0))
+  given = (0 * d_state, np.where(starts.cumsum(1)[..., None, None], d_y, 0))
   # All before step 7 is the other document's, the initial state too.
-  changed = [1e6 * other[0]]
+  changed = [np.float32(1e6) * other[0]]
   for x, z in zip(inputs[1:], other[1:], strict=True):
-    changed.append(x.at[:, :7].set(z[:, :7]))
-  (state, y), slopes = run(given, *inputs, starts)
-  (other_state, other_y), _ = run(given, *changed, starts)
+    changed.append(np.concatenate([z[:, :7], x[:, 7:]], 1))
+  (state, y), slopes = jax.device_get(run(given, *inputs, starts))
+  (other_state, other_y), _ = jax.device_get(run(given, *changed, starts))
   assert np.array_equal(state, other_state)
   assert np.array_equal(y[:, 7:], other_y[:, 7:])
   assert not slopes[0].any() and not slopes[4][:, 7].any()
@@ -163,7 +118,7 @@ def test_another_document_changes_no_bit_and_gets_no_gradient(impl):
 
 @EACH
 def test_no_starts_are_starts_of_zero(impl):
-  zeros = jnp.zeros((2, 12), jnp.int32)
+  zeros = np.zeros((2, 12), np.int32)
   without, _ = both_ways(impl)(cotangents(), *drawn())
   given, _ = both_ways(impl, starts=True)(cotangents(), *drawn(), zeros)
   for a, b in zip(without, given, strict=True):
