@@ -259,7 +259,7 @@ def test_each_config_s_steps_can_be_traced_for_its_data(name, folder, tmp_path):
 
 
 @pytest.mark.parametrize('name', TRAINED)
-def test_a_config_of_replies_and_one_of_images_train_to_their_end(name, folder, tmp_path):
+def test_replies_and_images_train_to_their_end(name, folder, tmp_path):
   changes = less_data(name, folder) | SMALLER | TRAINED[name]
   flags = [f'--config.{key}={value}' for key, value in changes.items()]
   with shared.programs():
