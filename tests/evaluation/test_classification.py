@@ -17,6 +17,7 @@ from rnn_jax.inference import predict as predict_lib
 from rnn_jax.training import evaluate
 from rnn_jax.training import loop
 from tests.support import corpora
+from tests.support import shared
 from tests.support import tiny
 
 TRUE = 'aaaabbbbcc'
@@ -93,8 +94,9 @@ def train(folder, **task):
   raw.evaluate.every = 0
   raw.train.checkpoint_every = 40
   workdir = folder / 'run'
-  loop.train(config_lib.parse(raw), str(workdir))
-  return evaluate.Run.open(workdir), workdir
+  with shared.programs():
+    loop.train(config_lib.parse(raw), str(workdir))
+    return evaluate.Run.open(workdir), workdir
 
 
 @pytest.mark.parametrize('answer', ('pooled', 'word'))

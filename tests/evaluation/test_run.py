@@ -17,6 +17,7 @@ from tests.support import tiny
 def test_scores_of_a_language_model_have_intervals_over_batches(tmp_path):
   raw = tiny.raw_config(tiny.write_text(tmp_path / 'text'))
   raw.train.steps = 2
+  raw.data.boundaries = (32,)
   raw.model.layers = 1
   raw.evaluate.every = 0
   workdir = tmp_path / 'run'

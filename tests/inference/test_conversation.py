@@ -1,59 +1,66 @@
 """Conversations: reading turns one by one equals one pass over all."""
 
+import copy
+
 import numpy as np
 import pytest
 
 from rnn_jax import errors
+from rnn_jax.data.text import tokenizer
 from rnn_jax.inference import conversation
 from rnn_jax.inference import generate
 from rnn_jax.inference import sampling
 from tests.inference import models
 from tests.support import chats
-from tests.support import dialogues
 
-TURNS = dialogues.TURNS
-
-
-@pytest.fixture(scope='module')
-def generator(tmp_path_factory):
-  workdir = dialogues.train(tmp_path_factory.mktemp('dialogue'))
-  return generate.Generator.from_workdir(workdir)
+TURNS = 'how are you', ' where is it\n', 'so?'
+BYTES = tokenizer.Bytes()
+PLAIN = {'model_block': 'plain', 'cell_preset': 'simple', 'model_layers': 1}
 
 
-def test_a_conversation_equals_one_pass_over_its_turns(generator):
-  options = generate.Options(20, sampling.Sampling(0.0))
-  talk = conversation.Conversation(generator, options)
-  pieces = []
-  assert talk.say(TURNS[0]) == TURNS[1]
-  reply = talk.say(f' {TURNS[2]}\n', lambda _, piece: pieces.append(piece))
-  assert reply == ''.join(pieces) == TURNS[3]
+@pytest.fixture(scope='module', name='generator')
+def _generator():
+  built = models.build(vocabulary=BYTES.size, **PLAIN)
+  return generate.Generator(*built, BYTES, asks=True)
+
+
+def greedy(most, **changes):
+  return generate.Options(most, sampling.Sampling(0.0), **changes)
+
+
+@pytest.mark.parametrize('bias', (-60, 60), ids=('cut off', 'ended'))
+def test_a_conversation_equals_one_pass_over_its_turns(generator, bias):
+  """A reply that was cut off ends before the next turn, too."""
+  own = copy.copy(generator)
+  head = generator.params['head']
+  bias_V = head['bias'].at[BYTES.boundary].add(bias)
+  own.params = generator.params | {'head': head | {'bias': bias_V}}
+  options = greedy(6, min_new_tokens=3)
+  talk = conversation.Conversation(own, options)
+  ids, replies = [BYTES.boundary], []
+  for turn in TURNS:
+    pieces = []
+    reply = talk.say(turn, lambda _, piece, to=pieces: to.append(piece))
+    ids += [*turn.strip().encode(), BYTES.boundary]
+    (whole,) = own.generate([np.array(ids)], options).completions
+    assert reply == ''.join(pieces) == whole.text
+    ends = whole.reason == 'boundary'
+    assert ends == (bias > 0) and len(whole.tokens) == (4 if ends else 6)
+    ids += [*whole.tokens, *[BYTES.boundary] * (not ends)]
+    replies.append(reply)
   talk.reset()
-  assert talk.say(TURNS[0]) == TURNS[1]
-  (asked,) = generator.generate([TURNS[0]], options).completions
-  assert asked.text == TURNS[1]
-
-
-def test_a_reply_that_was_cut_off_ends_before_the_next_turn(generator):
-  cut = conversation.Conversation(
-    generator, generate.Options(4, sampling.Sampling(0.0))
-  )
-  assert cut.say(TURNS[0]) == TURNS[1][:4]
-  reply = cut.say(TURNS[2])
-  text = f'{TURNS[0]}\n{TURNS[1][:4]}\n{TURNS[2]}'.split('\n')
-  ids = [generator.tokenizer.boundary]
-  for turn in text:
-    ids += [*turn.encode(), generator.tokenizer.boundary]
-  options = generate.Options(4, sampling.Sampling(0.0))
-  (whole,) = generator.generate([np.array(ids)], options).completions
-  assert reply == whole.text
+  assert talk.say(TURNS[0]) == replies[0]
+  (asked,) = own.generate([TURNS[0]], options).completions
+  assert asked.text == replies[0] and len({*replies}) > 1
 
 
 def test_an_invalid_turn_changes_nothing(generator, monkeypatch):
-  options = generate.Options(20, sampling.Sampling(0.0))
+  options = greedy(6)
   talk = conversation.Conversation(generator, options)
   with pytest.raises(errors.InputError, match="turn=' ': say something"):
     talk.say(' ')
-  assert talk.say(TURNS[0]) == TURNS[1]
+  (asked,) = generator.generate([TURNS[0]], options).completions
+  assert talk.say(TURNS[0]) == asked.text
   with pytest.raises(errors.InputError, match='stop=.*leave it out'):
     conversation.Conversation(generator, generate.Options(stop=('x',)))
   monkeypatch.setattr(generator, 'asks', False)
@@ -68,11 +75,10 @@ def test_a_question_does_not_continue_a_document(generator):
 
 
 def test_a_conversation_by_a_template_equals_one_pass_over_its_text():
-  tokenizer = chats.make(chats.CHATML)
-  plain = {'model_block': 'plain', 'cell_preset': 'simple'}
-  built = models.build(vocabulary=chats.SIZE, **plain)
-  generator = generate.Generator(*built, tokenizer, asks=True)
-  options = generate.Options(6, sampling.Sampling(0.0))
+  writer = chats.make(chats.CHATML)
+  built = models.build(vocabulary=chats.SIZE, **PLAIN)
+  generator = generate.Generator(*built, writer, asks=True)
+  options = greedy(6)
   talk = conversation.Conversation(generator, options)
   begin = '<|im_start|>system\nBe kind.<|im_end|>'
   ids = chats.ids(begin)
@@ -83,7 +89,7 @@ def test_a_conversation_by_a_template_equals_one_pass_over_its_text():
     (whole,) = generator.generate([np.array(ids)], options).completions
     assert reply == whole.text
     assert whole.reason == 'length'  # so that it lacks its end
-    ids += [*whole.tokens, tokenizer.boundary]
+    ids += [*whole.tokens, writer.boundary]
   (first,) = generator.generate(['hi'], options).completions
   talk.reset()
   assert talk.say('hi') == first.text

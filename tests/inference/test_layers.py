@@ -11,8 +11,6 @@ from rnn_jax.inference import layers
 from tests.inference import models
 
 VARIANTS = (
-  {'model_layers': 1},
-  {'model_block': 'plain', 'model_embedding_width': 8, 'model_layers': 1},
   {
     'model_mlp_width': 16,
     'model_mlp': 'gelu',
@@ -33,10 +31,10 @@ VARIANTS = (
   {
     'model_block': 'plain',
     'model_embedding_width': 8,
+    'model_layers': 1,
     'cell_attention': 'general',
     'cell_preset': 'simple',
     'recurrence_impl': 'scan',
-    'remat_every': 2,
   },
 )
 

@@ -17,6 +17,14 @@ from rnn_jax.models import int8_weights
 from rnn_jax.models import language_model
 from rnn_jax.runs import bundle as bundle_lib
 from tests.support import bundles
+from tests.support import shared
+
+
+@pytest.fixture(scope='module', autouse=True)
+def _programs():
+  with shared.programs():
+    yield
+
 
 CELLS = {
   'bdh': {'heads': 2, 'neurons': 8},
@@ -86,20 +94,29 @@ def summed(bundle, given):
 
 
 @pytest.mark.parametrize(
-  ('cells', 'changes'),
+  ('cells', 'targets', 'changes'),
   (
-    (CELLS, {'biases': True}),
-    (None, {'tied': True, 'positions': 'learned', 'logits_cap': 2.0}),
+    (CELLS, '.*/projection/kernel', {'block': 'plain', 'mlp_width': 0}),
+    (
+      None,
+      '.*/up/kernel',
+      {
+        'biases': True,
+        'tied': True,
+        'positions': 'learned',
+        'logits_cap': 2.0,
+      },
+    ),
   ),
   ids=('cells', 'tied'),
 )
-def test_a_row_steps_as_the_model_with_its_adapter(cells, changes):
+def test_a_row_steps_as_the_model_with_its_adapter(cells, targets, changes):
   bundle = bundles.make(raw_config(cells, **changes))
   model = network(bundle)
   each = [
     None,
     adapter(bundle, 1),
-    adapter(bundle, 2, rank=3, targets=('.*/up/kernel',)),
+    adapter(bundle, 2, rank=3, targets=(targets,)),
   ]
   table = row_adapters.make_table(each[1:])
   params = layers.unstack(bundle.params)

@@ -14,6 +14,8 @@ from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.training import hooks as hooks_lib
 from rnn_jax.training import programs as programs_lib
 
+# What parameters' shapes don't depend on.
+SHAPELESS = 'adapters', 'optimizer', 'schedule'
 # What no program depends on: where batches come from, and when a run logs,
 # evaluates and saves.
 SECTIONS = 'evaluate', 'metrics', 'sample'
@@ -65,7 +67,7 @@ def programs():
     return made[given]
 
   def shapes_of(config, tokenizer):
-    given = _part(config), json.dumps(tokenizer.spec())
+    given = _part(config, SHAPELESS), json.dumps(tokenizer.spec())
     if given not in shapes:
       shapes[given] = like(config, tokenizer)
     return jax.tree.map(lambda x: x, shapes[given])
@@ -79,11 +81,14 @@ def programs():
     yield
 
 
-def _part(config):
+def _part(config, without=()):
   """Returns what programs depend on, as JSON."""
   values = config_lib.to_dict(config)
-  for section in SECTIONS:
+  for section in (*SECTIONS, *without):
     values.pop(section)
+  if config.schedule.name == 'constant' and not config.pruning.sparsity:
+    for name in ('steps', 'epochs'):
+      values['train'].pop(name)
   for section, names in FIELDS.items():
     for name in names:
       values[section].pop(name, None)

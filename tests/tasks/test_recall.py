@@ -12,6 +12,13 @@ from rnn_jax.inference import sampling
 from rnn_jax.tasks import recall
 from rnn_jax.training import evaluate
 from rnn_jax.training import loop
+from tests.support import shared
+
+
+@pytest.fixture(scope='module', autouse=True)
+def _programs():
+  with shared.programs():
+    yield
 
 
 def test_an_answer_is_right_when_all_of_it_is():
@@ -32,11 +39,12 @@ def raw_config(cell, **options):
   raw.data.length = 32
   raw.data.boundaries = (32,)
   raw.data.workers = 0
+  raw.data.batch_size = 16
   raw.data.synthetic.update(pairs=2, distance=4, symbols=3, examples=400)
-  raw.model.update(layers=2, width=16)
-  raw.optimizer.learning_rate = 0.01
+  raw.model.update(layers=1, width=16, mlp_width=0)
+  raw.optimizer.learning_rate = 0.02
   raw.schedule.warmup_steps = 10
-  raw.train.update(steps=150, checkpoint_every=150, log_every=50)
+  raw.train.update(steps=100, checkpoint_every=100, log_every=50)
   raw.evaluate.every = 0
   return raw
 

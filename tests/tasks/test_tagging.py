@@ -8,19 +8,26 @@ from rnn_jax.inference import generate
 from rnn_jax.inference import predict
 from rnn_jax.training import evaluate
 from rnn_jax.training import loop
+from tests.support import shared
+
+
+@pytest.fixture(scope='module', autouse=True)
+def _programs():
+  with shared.programs():
+    yield
 
 
 def raw_config():
   raw = config_lib.default('lstm', task='tagging', source='word_problem')
-  raw.data.update(tokenizer='characters', length=8, workers=1, batch_size=16)
+  raw.data.update(tokenizer='characters', length=8, workers=0, batch_size=16)
   raw.data.boundaries = (8,)
   raw.data.word_problem.update(
     group='parity', length=8, test_length=16, examples=800
   )
   raw.model.update(layers=1, width=16, mlp_width=0)
-  raw.optimizer.learning_rate = 0.03
+  raw.optimizer.learning_rate = 0.06
   raw.schedule.warmup_steps = 10
-  raw.train.update(steps=150, checkpoint_every=150, log_every=50)
+  raw.train.update(steps=100, checkpoint_every=100, log_every=50)
   raw.evaluate.update(every=0, length=16)
   raw.sample.new_tokens = 0
   return raw

@@ -31,6 +31,7 @@ def raw(tmp_path_factory):
   raw.schedule.name = 'constant'
   raw.evaluate.every = 2
   raw.model.dropout = 0.1
+  raw.train.update_norms = True
   return raw
 
 
@@ -89,7 +90,6 @@ def test_a_finished_run_stays_finished_and_takes_no_fewer_steps(raw, runs):
 
 
 def test_a_run_of_epochs_takes_their_steps_and_may_become_longer(raw, tmp_path):
-  raw.train.update_norms = True
   once, _ = train(raw, tmp_path, 0, train__epochs=0.5)
   steps = once.planned_steps
   assert once.finished == 'all steps' and steps > 1

@@ -37,13 +37,18 @@ def language(path, **changes):
   raw.data.layout = 'packed'  # one shape
   raw.model.layers = 1
   raw.train.steps = 2
-  raw.evaluate.every = 0
+  raw.data.splits = (100, 0, 0)  # nothing to evaluate
   config_lib.override(raw, changes)
   return raw
 
 
 def classifier(path, **changes):
-  given = {'task.name': 'classification', 'data.classes': ('no', 'yes')}
+  given = {
+    'task.name': 'classification',
+    'data.classes': ('no', 'yes'),
+    'optimizer.frozen': ('body/embedding/.*',),
+    'train.steps': 3,
+  }
   return language(path, **given | changes)
 
 
@@ -88,12 +93,11 @@ def test_a_classifier_begins_with_a_language_model_once(
   run = tmp_path / 'language'
   shutil.copytree(source, run)
   init, workdir = origin.Init(str(run)), tmp_path / 'run'
-  frozen = {'optimizer.frozen': ('body/embedding/.*',)}
   # Fewer texts, whose characters are others: its tokenizer isn't trained.
   fewer = tmp_path / 'fewer.jsonl'
   fewer.write_text('\n'.join(map(json.dumps, TEXTS[:40])))
-  raw = classifier(str(fewer), **frozen)
-  raw.train.update(steps=3, checkpoint_every=2)
+  raw = classifier(str(fewer))
+  raw.train.checkpoint_every = 2
   with pytest.raises(InterruptedError):
     train(raw, workdir, init, stop_after=2)
   out = capsys.readouterr().out
@@ -197,15 +201,15 @@ def test_heads_of_other_classes_are_new(texts, source, tmp_path, monkeypatch):
   tokenizer = bundle.read(source, 'latest').tokenizer
   like = bundle.like(config, tokenizer)
   params = jax.tree.map(lambda x: np.ones(x.shape, x.dtype), like)
-  begun = tmp_path / 'classes'
-  bundle.write(bundle.Bundle(config, tokenizer, params), begun)
   for classes, new in (
     (('no', 'yes'), []),
     (('low', 'high'), ['head/bias', 'head/kernel']),
   ):
-    folder = tmp_path / classes[0]
-    raw = classifier(texts, **{'data.classes': classes})
-    started(monkeypatch, raw, folder, origin.Init(str(begun)))
+    begun, folder = (tmp_path / f'{x}-{classes[0]}' for x in ('begun', 'run'))
+    config = config_lib.parse(classifier(texts, **{'data.classes': classes}))
+    bundle.write(bundle.Bundle(config, tokenizer, params), begun)
+    init = origin.Init(str(begun))
+    started(monkeypatch, classifier(texts), folder, init)
     assert json.loads((folder / origin.NAME).read_text())['new'] == new
 
 

@@ -24,7 +24,7 @@ from tests.support import tiny
 
 PROGRAMS = programs_lib.Programs
 # All but the last have the same model, and so share programs: the first one's
-# are those of one shape.
+# are those of one shape. One layer trains as two do.
 LAYOUTS = {
   'packed': {},
   'buckets': {'data.boundaries': (28, 32)},
@@ -32,7 +32,9 @@ LAYOUTS = {
   # A hybrid, whose states are many, with the rest of what a run's next step can
   # depend on.
   'stream': {
+    'model.layers': 2,
     'model.cells': ('simple_rnn', 'lstm'),
+    'model.dropout': 0.1,
     'cell.simple_rnn.key_width': 4,
     'cell.simple_rnn.value_width': 4,
     'data.carry_state': True,
@@ -62,7 +64,7 @@ def configure(text, layout='packed'):
   raw.train.update(steps=8, log_every=2, checkpoint_every=4)
   raw.evaluate.every = 4
   raw.optimizer.learning_rate = 1e-2
-  raw.model.dropout = 0.1
+  raw.model.layers = 1
   raw.data.layout = layout
   config_lib.override(raw, LAYOUTS[layout])
   return raw
@@ -164,6 +166,7 @@ def test_a_resumed_float16_run_keeps_its_loss_scale(raw, tmp_path):
   raw.train.update(precision='float16', loss_scale=2.0**18, loss_scale_steps=2)
   raw.train.log_every = 1
   raw.evaluate.every = 0
+  raw.data.splits = (100, 0, 0)
   _, expected = train(raw, tmp_path / 'whole')
   train(raw, tmp_path / 'resumed', stop_after=6)
   _, params = train(raw, tmp_path / 'resumed')

@@ -17,19 +17,18 @@ def kinds(tree):
 
 
 def test_an_offloaded_run_is_the_same_to_the_bit(tmp_path):
-  changes = [('optimizer.moments', 'int8')]
-  expected, _ = test_step.run(changes, count=4)
+  # Has a momentum.
+  changes = [('optimizer.name', 'sgd'), ('model.layers', 1)]
+  expected, _ = test_step.run(changes, count=2)
   changes += [('optimizer.offload', True)]
   programs = test_step.fresh(changes)
   state = programs.init(0, 8)
-  for n in range(2):
-    state, _ = programs.train_step(state, test_step.draw(n))
+  state, _ = programs.train_step(state, test_step.draw(0))
   assert kinds(state.opt_state) == {'pinned_host'}
   assert 'pinned_host' not in kinds(state.params)
   state = restored(programs, state, tmp_path)
   assert kinds(state.opt_state) == {'pinned_host'}
-  for n in range(2, 4):
-    state, _ = programs.train_step(state, test_step.draw(n))
+  state, _ = programs.train_step(state, test_step.draw(1))
   assert programs.traces == 1 and programs._train_step._cache_size() == 1
   jax.tree.map(np.testing.assert_array_equal, jax.device_get(state), expected)
 

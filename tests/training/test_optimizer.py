@@ -28,7 +28,8 @@ def test_updates_are_proportional_to_the_rate(name):
   for rate in (1.0, 0.25):
     settings = config(name=name, weight_decay=0.5)
     transform = optimizer.make(settings, lambda step, rate=rate: rate)
-    updates, _ = transform.update(gradient, transform.init(params), params)
+    update = jax.jit(transform.update)
+    updates, _ = update(gradient, transform.init(params), params)
     scaled.append(updates['kernel'] / rate)
   np.testing.assert_allclose(*scaled, rtol=1e-5)
 
@@ -58,7 +59,7 @@ PARAMS = {
 def draw(seed):
   rng = np.random.default_rng(seed)
   return jax.tree.map(
-    lambda shape: jnp.float32(rng.normal(size=shape)),
+    lambda shape: np.float32(rng.normal(size=shape)),
     PARAMS,
     is_leaf=lambda x: isinstance(x, tuple),
   )
@@ -69,9 +70,10 @@ def moves(params, **changes):
   settings = config(name='sgd', b1=0.0, clip_norm=0.0, **changes)
   transform = optimizer.make(settings, lambda step: 1.0)
   state, new = transform.init(params), params
+  update = jax.jit(transform.update)
   for n in range(2):
-    updates, state = transform.update(draw(n + 1), state, new)
-    new = jax.tree.map(jnp.add, new, updates)
+    updates, state = update(draw(n + 1), state, new)
+    new = jax.tree.map(np.add, new, updates)
   return jax.tree.map(np.subtract, new, params)
 
 
@@ -82,7 +84,7 @@ def by_name(tree, function):
 
 
 def test_kernels_decay_and_what_patterns_name():
-  params, zeros = draw(0), jax.tree.map(jnp.zeros_like, draw(0))
+  params, zeros = draw(0), jax.tree.map(np.zeros_like, draw(0))
   named = (('.*/kernel', 0.0), ('.*/taps', 0.25), ('blocks/.*', 0.125))
   expected = {
     (): {'blocks/cell/kernel': 0.5},
@@ -93,7 +95,9 @@ def test_kernels_decay_and_what_patterns_name():
       name='sgd', b1=0.0, weight_decay=0.5, weight_decays=patterns
     )
     transform = optimizer.make(settings, lambda step: 1.0)
-    updates, _ = transform.update(zeros, transform.init(params), params)
+    updates, _ = jax.jit(transform.update)(
+      zeros, transform.init(params), params
+    )
     for path, x in jax.tree.leaves_with_path(updates):
       name = optimizer.parameter_name(path)
       param = params[path[0].key]
@@ -125,9 +129,10 @@ def test_a_multiplier_is_another_rate(name):
     settings = constant(name, **more)
     transform = optimizer.make(settings, lambda step, rate=rate: rate)
     state, new = transform.init(params), params
+    update = jax.jit(transform.update)
     for n in range(3):
-      updates, state = transform.update(draw(n + 1), state, new)
-      new = jax.tree.map(jnp.add, new, updates)
+      updates, state = update(draw(n + 1), state, new)
+      new = jax.tree.map(np.add, new, updates)
     results.append(new['embedding']['embedding'])
   np.testing.assert_allclose(*results, rtol=1e-6)
 
@@ -148,9 +153,9 @@ def test_frozen_parameters_have_no_state_and_no_part_in_the_clip():
   state = transform.init(params)
   sizes = {x.shape for x in jax.tree.leaves(state)}
   assert sizes == {(), (5, 3)}
-  gradient = jax.tree.map(lambda x: 1e6 * jnp.ones_like(x), params)
+  gradient = jax.tree.map(lambda x: 1e6 * np.ones_like(x), params)
   gradient['embedding']['embedding'] = draw(1)['embedding']['embedding'] / 100
-  updates, state = transform.update(gradient, state, params)
+  updates, state = jax.jit(transform.update)(gradient, state, params)
   for name in ('blocks', 'norm'):
     assert not any(x.any() for x in jax.tree.leaves(updates[name]))
   (mu,) = (

@@ -103,6 +103,7 @@ def test_the_sparsity_follows_the_cubic_and_zeros_stay():
 def test_a_run_ends_sparse_and_a_pruned_model_stays_so(tmp_path):
   raw = tiny.raw_config(tiny.write_text(tmp_path / 'text'))
   raw.data.boundaries = (32,)
+  raw.model.layers = 1
   raw.evaluate.every = 2
   raw.pruning.update(sparsity=0.5, end_step=8, every=3)
   run = tmp_path / 'run'

@@ -115,6 +115,7 @@ def _programs():
 def config(tmp_path_factory):
   raw = tiny.raw_config(tiny.write_text(tmp_path_factory.mktemp('text')))
   raw.data.boundaries = (32,)
+  raw.model.layers = 1
   raw.train.steps = STEPS
   raw.train.log_every = 1
   raw.train.checkpoint_every = 4

@@ -28,8 +28,10 @@ def _programs():
     yield
 
 
-def configure(gib=GIB):
+def configure(gib=GIB, optimizer='sgd'):
   raw = tiny.raw_config('unused')
+  raw.model.layers = 1
+  raw.optimizer.name = optimizer
   raw.data.memory_gib = gib
   return config_lib.parse(raw)
 
@@ -95,13 +97,14 @@ def test_a_budget_for_no_row_is_refused_with_what_is_needed():
 
 def test_a_budget_smaller_than_the_parameters_compiles_nothing(monkeypatch):
   monkeypatch.setattr(PROGRAMS, 'compile_train', None)
-  programs = programs_lib.from_config(configure(), tokenizer.Bytes())
+  config = configure(1e-5, 'adamw')
+  programs = programs_lib.from_config(config, tokenizer.Bytes())
   params, optimizer = batch_size.state_bytes(programs, 1)
   leaves = jax.tree.leaves(programs.parameters_like())
   assert params == sum(4 * x.size for x in leaves)
   assert 2 * params <= optimizer < 2.1 * params  # Adam's two moments
   with pytest.raises(errors.InputError) as raised:
-    batch_size.rows_for_budget(configure(1e-5), tokenizer.Bytes(), 1)
+    batch_size.rows_for_budget(config, tokenizer.Bytes(), 1)
   assert str(raised.value) == (
     'data.memory_gib=1e-05: parameters and optimizer state need '
     f'{params + optimizer:,} bytes ({(params + optimizer) / 2**30:.3g} GiB): '

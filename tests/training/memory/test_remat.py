@@ -26,6 +26,7 @@ def _programs():
 def configure(gib=1.0, every='auto', **remat):
   raw = tiny.raw_config('unused')
   raw.recurrence.impl = 'scan'
+  raw.optimizer.name = 'sgd'
   raw.remat.update(every=every, memory_gib=gib, **remat)
   return config_lib.parse(raw)
 

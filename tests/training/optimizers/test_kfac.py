@@ -143,9 +143,13 @@ def test_frozen_kernels_and_those_without_factors_are_left_to_others():
     settings, following.rate, following.STACKED, factors, frozen
   )
   params = jax.tree.map(np.float32, params)
-  updates, state = transform.update(
-    params, transform.init(params), params, factors=factors
-  )
+
+  @jax.jit
+  def step(params, factors):
+    begun = transform.init(params)
+    return transform.update(params, begun, params, factors=factors)
+
+  updates, state = step(params, factors)
   assert not np.any(updates['head']['kernel'])
   # Without any curvature yet: the gradient itself, of the length of a step.
   own = params['blocks']['kernel']

@@ -1,5 +1,7 @@
 """The state of every optimizer: its bytes, and that a checkpoint holds all."""
 
+import functools
+
 import grain
 import jax
 import jax.numpy as jnp
@@ -69,6 +71,7 @@ def test_a_run_resumes_from_a_checkpoint_bit_for_bit(name, tmp_path):
   )
 
 
+@functools.cache
 def parameters():
   """What makes a model's parameters, their shapes, and these by name."""
   raw = config_lib.default()
