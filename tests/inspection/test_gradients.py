@@ -17,7 +17,8 @@ RATE, DECAY = 0.01, 0.1
 def measured():
   """(programs, state, batch, gradients and updates) of a first step."""
   config = made.config(
-    model__mlp_width=5,
+    model__block='plain',
+    model__mlp_width=0,
     optimizer__learning_rate=RATE,
     optimizer__weight_decay=DECAY,
     optimizer__clip_norm=0.0,

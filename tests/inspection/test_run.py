@@ -9,8 +9,11 @@ import pytest
 
 from rnn_jax import config as config_lib
 from rnn_jax.data.text import tokenizer
+from rnn_jax.inspection import activations
+from rnn_jax.inspection import anatomy
 from rnn_jax.inspection import report
 from rnn_jax.inspection import run as run_lib
+from rnn_jax.inspection import summary
 from rnn_jax.models import int8_weights
 from rnn_jax.runs import bundle
 from rnn_jax.runs import workdir
@@ -56,7 +59,7 @@ def image_config(model):
 def text_config(folder):
   """The unparsed config of a small language model."""
   raw = tiny.raw_config(tiny.write_text(folder / 'text'))
-  raw.data.layout = 'stream'
+  raw.data.update(layout='stream', carry_state=True)
   return raw
 
 
@@ -95,22 +98,14 @@ def look(folder, count=1, which='best'):
   return values, report.markdown(values)
 
 
-@pytest.mark.parametrize(
-  ('model', 'units'),
-  (
-    ('bdh', [(0, 'cell', 32), (1, 'cell', 32)]),
-    ('vit', [(0, 'mlp', 12), (1, 'mlp', 12)]),
-  ),
-)
-def test_images_that_are_seen_whole_have_no_time(model, units, tmp_path):
-  params = write(tmp_path / 'run', image_config(model))
+def test_images_that_are_seen_whole_have_no_time(tmp_path):
+  params = write(tmp_path / 'run', image_config('vit'))
   values, text = look(tmp_path / 'run', count=2)
   assert values['batches'] == 2 and values['step'] == 4
   assert 100 < values['tokens'] < 200  # the second batch has padding
-  layers = ['layer 0'] if model == 'bdh' else ['layer 0', 'layer 1']
   parts = [row['part'] for row in values['parts']]
-  token = ['token'] * (model == 'vit')
-  assert parts[0] == 'patches' and {*layers, *token, 'head'} <= {*parts}
+  assert parts[0] == 'patches'
+  assert {'token', 'layer 0', 'layer 1', 'head'} <= {*parts}
   for row in values['parts']:
     assert row['gradient_norm'] > 0 and row['update_norm'] > 0
   kernel = np.linalg.norm(params['head']['kernel'])
@@ -118,12 +113,27 @@ def test_images_that_are_seen_whole_have_no_time(model, units, tmp_path):
   norm = rows['head', 'kernel']['weight_norm']
   assert norm == pytest.approx(kernel, rel=1e-5)
   rows = values['units']
-  assert [(row['layer'], row['of'], row['units']) for row in rows] == units
+  assert units_of(rows) == [(0, 'mlp', 12), (1, 'mlp', 12)]
   assert all(row['at_rest'] < 1 for row in rows)
   assert not values['recurrent']
   for key in ('gates', 'half_lives', 'states', 'flow'):
     assert not values[key]
   assert 'no distance in time' in text and '## Norm of the state' not in text
+
+
+def units_of(rows):
+  return [(row['layer'], row['of'], row['units']) for row in rows]
+
+
+def test_shared_layers_see_an_image_whole(tmp_path):
+  write(tmp_path / 'run', image_config('bdh'))
+  opened = run_lib.Run.open(tmp_path / 'run')
+  model, params = opened.programs.task.model, opened.state.params
+  assert 'shared' in params['stack'] and not anatomy.is_recurrent(model)
+  (batch,) = opened.batches('validation', 1)
+  seen = jax.device_get(activations.layers_of(model, params, batch))
+  rows = summary.units([seen], opened.config.model)
+  assert units_of(rows) == [(0, 'cell', 32), (1, 'cell', 32)]
 
 
 def test_images_that_are_read_in_a_row_have_gates_and_time(tmp_path):
@@ -135,15 +145,15 @@ def test_images_that_are_read_in_a_row_have_gates_and_time(tmp_path):
   assert values['recurrent'] and '## Gradient of the last loss' in text
 
 
-def test_a_student_is_inspected_without_its_teacher(tmp_path):
+def test_a_student_is_opened_without_its_teacher(tmp_path):
   """Its checkpoints are elsewhere, too."""
   raw = text_config(tmp_path)
-  raw.data.carry_state = True
   raw.distillation.teacher = str(tmp_path / 'gone')
   raw.train.checkpoint_dir = str(tmp_path / 'elsewhere')
   write(tmp_path / 'run', config_lib.parse(raw), where=tmp_path / 'elsewhere')
-  values, _ = look(tmp_path / 'run')
-  assert values['step'] == 4 and values['flow']
+  opened = run_lib.Run.open(tmp_path / 'run')
+  assert opened.step == opened.state.step == 4
+  assert not opened.config.distillation.teacher
 
 
 def test_a_model_without_a_run_is_at_step_0(tmp_path):
@@ -162,5 +172,6 @@ def test_a_model_without_a_run_is_at_step_0(tmp_path):
   values, _ = run_lib.measure(opened, 'validation', 1)
   rate = raw.optimizer.learning_rate / raw.schedule.warmup_steps
   assert values['learning_rate'] == pytest.approx(rate)
+  assert values['flow']
   for row in values['parts']:
     assert row['gradient_norm'] > 0 and 0 < row['ratio'] < 1
