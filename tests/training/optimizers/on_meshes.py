@@ -20,7 +20,7 @@ OF_STEPS = {
   'kfac': {'kfac': {'data': 2, 'sequence': 4}},
 }
 STEPS = 2
-CELL = forms.CARRIED  # the model without an MLP
+CELL = forms.CARRIED
 
 
 def measure():
@@ -34,7 +34,7 @@ def measure():
 
 def updated(name):
   """Runs only updates, with random gradients."""
-  _, made = forms.programs('simple_rnn', MESH)
+  made = forms.programs(forms.config('simple_rnn', MESH))
   where = made.placement
   rng = np.random.default_rng(0)
   params, *gradients = (
