@@ -89,17 +89,19 @@ def test_a_process_adds_the_seconds_of_earlier_ones(case, tmp_path):
 
 def test_an_interrupted_run_counts_what_it_lost(tmp_path):
   raw = tiny.raw_config(tiny.write_text(tmp_path / 'text'))
-  raw.train.log_every = 1
+  raw.model.layers = 1
+  raw.train.update(steps=4, log_every=1, checkpoint_every=2)
+  raw.evaluate.every = 2
   config, workdir = config_lib.parse(raw), tmp_path / 'run'
 
   def interrupt(trainer):
-    if trainer.step == 7:
+    if trainer.step == 3:
       raise InterruptedError
 
   with pytest.raises(InterruptedError):
     loop.train(config, str(workdir), hooks=[interrupt])
   kept = json.loads((workdir / goodput.NAME).read_text())
-  assert kept['step'] == 7  # a step after the best checkpoint
+  assert kept['step'] == 3  # a step after the best checkpoint
   assert sum(kept['shares'].values()) == pytest.approx(1, abs=1e-12)
   assert goodput.machine_of(workdir)['platform'] == jax.default_backend()
   assert goodput.machine_of(tmp_path / 'none') == {}

@@ -86,14 +86,23 @@ DAMAGES = (
 
 
 @pytest.mark.parametrize('damage', DAMAGES)
-def test_damage_is_skipped_and_the_step_saved_again(folder, warnings, damage):
+def test_damage_is_skipped(folder, reader, warnings, damage):
   damage(folder / '3')
-  writer, iterator = checkpoint.Checkpoints(folder, 1), saved.make_iterator()
-  step, state, _ = writer.restore(saved.like(saved.make_state(0)), iterator)
+  iterator = saved.make_iterator()
+  step, state, _ = reader.restore(saved.like(saved.make_state(0)), iterator)
   assert step == 2 and next(iterator) == next(saved.make_iterator(2))
   saved.assert_same(state, saved.make_state(2))
   assert len(warnings) == 1 and str(folder / '3') in warnings[0]
   assert folder.joinpath('3').is_dir()
+
+
+@pytest.mark.parametrize(
+  'damage', (flip_arrays, empty_the_folder, empty_the_folder_but_for_the_seal)
+)
+def test_a_damaged_step_is_saved_again(folder, warnings, damage):
+  damage(folder / '3')
+  writer = checkpoint.Checkpoints(folder, 1)
+  assert writer.restore(saved.make_state(0))[0] == 2
   writer.save(3, saved.make_state(33), saved.make_iterator(33), {})
   writer.close()
   assert len(warnings) == 2 and '3.replaced-1' in warnings[1]
