@@ -9,10 +9,12 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from rnn_jax import target
 from rnn_jax.ops import gla
 from rnn_jax.ops import precision
 from rnn_jax.ops.gla import pallas as gla_pallas
 from rnn_jax.ops.gla.pallas import states as gla_pallas_states
+from rnn_jax.profiling import kernels as kernels_lib
 from rnn_jax.selfcheck import base
 from rnn_jax.selfcheck import gla as selfcheck
 
@@ -39,6 +41,11 @@ CASES_WIDE = (
 )
 EVERY_GATE = slice(2, None, 3)  # the rows with several resets
 FORWARD = {'prepare', 'states', 'outputs'}
+# What the tests' settings turn off.
+OPTIMIZED = {
+  'xla_backend_optimization_level': 3,
+  'xla_llvm_disable_expensive_passes': False,
+}
 BACKWARD = FORWARD | {'score_gradients', 'meetings', 'prepare_backward'}
 
 
@@ -189,6 +196,28 @@ def test_all_kernels_are_lowered_for_a_gpu():
   assert len(programs) == len(precision.RECURRENT)
   _, kernels = lowered(3, 256, 256, 'key', 'bfloat16', 'bfloat16')
   assert kernels == BACKWARD | {'steps'}
+
+
+@pytest.mark.cuda
+@pytest.mark.slow
+@pytest.mark.parametrize('operands', precision.RECURRENT)
+def test_the_compiler_finds_registers(operands, tmp_path):
+  def both_ways(*arrays):
+    out, back = jax.vjp(
+      lambda *x: gla_pallas.run(*x, operands=operands), *arrays
+    )
+    return out, back(out)
+
+  with target.using('a100'), kernels_lib.writing(tmp_path) as options:
+    place = jax.sharding.SingleDeviceSharding(target.device())
+    arrays = [
+      jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place)
+      for x in drawn(130, 64, 64, 'key', jnp.float32)
+    ]
+    target.compiled(jax.jit(both_ways).trace(*arrays), options | OPTIMIZED)
+    made = [x for x in kernels_lib.read(tmp_path) if '_kernel' in x.name]
+  assert {x.name.partition('_kernel')[0] for x in made} == BACKWARD
+  assert not any(x.spilled for x in made)
 
 
 def test_short_sequences_run_in_one_kernel():

@@ -17,10 +17,11 @@ def _states_kernel(
   def advance(n, state):
     n = plan.N - 1 - n if reverse else n
     states_ref[n, :, :] = state.astype(states_ref.dtype)
-    steps = pl.ds(n * plan.chunk, plan.chunk)
     total = jnp.sum(total_ref[pl.ds(n * plan.subs, plan.subs), :], axis=0)
-    written = tiles.dot(plan, x_ref[steps, :], v_ref[steps, :], (0, 0))
-    return jnp.exp(total)[:, None] * state + written
+    state = jnp.exp(total)[:, None] * state
+    for steps in tiles.parts(plan, plan.chunk, n * plan.chunk):
+      state += tiles.dot(plan, x_ref[steps, :], v_ref[steps, :], (0, 0))
+    return state
 
   last_ref[...] = jax.lax.fori_loop(0, plan.N, advance, state_ref[...])
 
@@ -84,10 +85,13 @@ def _blocks(plan):
 def _outputs_kernel(
   x_ref, states_ref, scores_ref, v_ref, y_ref, *, plan, reverse
 ):
-  scores = scores_ref[...]
-  y = tiles.dot(plan, scores, v_ref[...], (0, 0) if reverse else (1, 0))
-  for start in range(0, plan.K, tiles.BLOCK):
-    keys = pl.ds(start, min(plan.K, tiles.BLOCK))
+  y = jnp.zeros(y_ref.shape, jnp.float32)
+  for steps in tiles.parts(plan, plan.chunk):
+    if reverse:
+      y += tiles.dot(plan, scores_ref[steps, :], v_ref[steps, :], (0, 0))
+    else:
+      y += tiles.dot(plan, scores_ref[:, steps], v_ref[steps, :])
+  for keys in tiles.parts(plan, plan.K):
     y += tiles.dot(plan, x_ref[:, keys], states_ref[keys, :])
   y_ref[...] = y.astype(y_ref.dtype)
 
@@ -122,8 +126,7 @@ def outputs(
 def _score_gradients_kernel(dy_ref, v_ref, d_scores_ref, *, plan):
   shape = plan.chunk, plan.chunk
   d_scores = jnp.zeros(shape, jnp.float32)
-  for start in range(0, plan.P, tiles.BLOCK):
-    columns = pl.ds(start, min(plan.P, tiles.BLOCK))
+  for columns in tiles.parts(plan, plan.P):
     d_scores += tiles.dot(plan, dy_ref[:, columns], v_ref[:, columns], (1, 1))
   i, j = (jax.lax.broadcasted_iota(jnp.int32, shape, n) for n in (0, 1))
   d_scores = jnp.where(j <= i, d_scores, 0.0)
@@ -159,8 +162,7 @@ def _meetings_kernel(
 ):
   d_read = d_write = jnp.zeros(d_read_ref.shape, jnp.float32)
   d_total = jnp.zeros(d_total_ref.shape, jnp.float32)
-  for start in range(0, plan.P, tiles.BLOCK):
-    columns = pl.ds(start, min(plan.P, tiles.BLOCK))
+  for columns in tiles.parts(plan, plan.P):
     state, d_state = states_ref[:, columns], d_states_ref[:, columns]
     d_read += tiles.dot(plan, dy_ref[:, columns], state, (1, 1))
     d_write += tiles.dot(plan, v_ref[:, columns], d_state, (1, 1))

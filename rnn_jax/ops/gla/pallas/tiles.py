@@ -52,6 +52,14 @@ class Plan(NamedTuple):
     return jnp.bfloat16 if self.operands == 'bfloat16' else jnp.float32
 
   @property
+  def terms(self) -> int:
+    """How many terms of its sums a matmul adds up at once.
+
+    On Ampere its operands are in registers, too.
+    """
+    return BLOCK if self.operands == 'bfloat16' else SUB
+
+  @property
   def warps(self) -> int:
     """Exact products don't use tensor cores and need twice the registers."""
     return 8 if self.operands == 'float32' else 4
@@ -122,6 +130,12 @@ def dot(
     precision=jax.lax.Precision.HIGHEST if exact else DEFAULT,
     preferred_element_type=jnp.float32,
   )
+
+
+def parts(plan: Plan, length: int, begin: jax.Array | int = 0) -> list[Any]:
+  """Returns the indices of `length` terms of a sum, as many as matmuls take."""
+  size = min(length, plan.terms)
+  return [pl.ds(begin + start, size) for start in range(0, length, size)]
 
 
 def sums(mask: jax.Array, x: jax.Array) -> jax.Array:
