@@ -21,6 +21,7 @@ compilation of ours, 10 to 25 seconds a program.
 """
 
 import dataclasses
+import itertools
 
 from benchmarks.harness import case
 from benchmarks.harness import plots as plots_lib
@@ -151,22 +152,17 @@ def _checks(quick):
 
 
 def _kernels(quick):
-  for number, shape in enumerate(SHAPES):
-    for name, who in WHO.items():
-      if name == CHUNKED and number:
+  for prefix, peers, shapes, rule in (
+    ('', WHO, SHAPES, {}),
+    (DELTA, DELTA_WHO, DELTA_SHAPES, {'rule': 'delta'}),
+  ):
+    for shape, (name, who) in itertools.product(shapes, peers.items()):
+      if name == CHUNKED and shape != shapes[0]:
         continue
       # Triton's interpreter takes seconds a step.
       small = [1, 16 if who in FLA else 64, 1, *shape[3:]]
-      size = {'shape': small if quick else shape}
-      label = f'{"x".join(map(str, shape))}: {name}'
-      yield _peer(label, 'passes', who, size, quick, REPEATS)
-  for number, shape in enumerate(DELTA_SHAPES):
-    for name, who in DELTA_WHO.items():
-      if name == CHUNKED and number:
-        continue
-      small = [1, 16 if who in FLA else 64, 1, *shape[3:]]
-      size = {'shape': small if quick else shape, 'rule': 'delta'}
-      label = f'{DELTA}{"x".join(map(str, shape))}: {name}'
+      size = {'shape': small if quick else shape, **rule}
+      label = f'{prefix}{"x".join(map(str, shape))}: {name}'
       yield _peer(label, 'passes', who, size, quick, REPEATS)
 
 

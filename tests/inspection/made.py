@@ -19,7 +19,6 @@ def config(cell='simple_rnn', **changes):
     raw.cell.update(heads=2, key_width=3, value_width=2)
   raw.data.update(length=16, batch_size=2)
   raw.schedule.warmup_steps = 0
-  raw.recurrence.chunk_length = 4  # compiles faster than 64
   for name, value in changes.items():
     section, _, key = name.partition('__')
     raw[section].update({key: value})

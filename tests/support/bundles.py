@@ -1,7 +1,5 @@
 """Small models as bundles, and their logits."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -55,10 +53,7 @@ def model(bundle):
 
 def logits(bundle, tokens):
   """Logits BxLxV of the bundle's model."""
-  config = bundle.config  # its chunks shorter: they compile faster than 64
-  recurrence = dataclasses.replace(config.recurrence, chunk_length=4)
-  config = dataclasses.replace(config, recurrence=recurrence)
-  built = model(dataclasses.replace(bundle, config=config))
+  built = model(bundle)
   state = built.apply({}, len(tokens), method='init_state')
   run = jax.jit(lambda params: built.apply(params, state, jnp.array(tokens)))
   return np.asarray(run({'params': bundle.params})[1])
