@@ -1,6 +1,7 @@
 """SimpleRNN against float64 NumPy models written from its equations."""
 
 import dataclasses
+import functools
 import types
 
 import jax
@@ -13,6 +14,7 @@ from rnn_jax import errors
 from rnn_jax.cells import base
 from rnn_jax.cells import simple_rnn
 from rnn_jax.models import language_model
+from tests.support import close
 from tests.support import draws
 from tests.support import loops
 
@@ -45,8 +47,7 @@ def float64(tree):
   return jax.tree.map(np.float64, tree)
 
 
-def assert_close(got, want):
-  np.testing.assert_allclose(got, want, rtol=0, atol=CLOSE * abs(want).max())
+assert_close = functools.partial(close.check, tolerance=CLOSE)
 
 
 def published(params, x, config):

@@ -1,7 +1,6 @@
 """A tiny task with parameters, and batches of random tokens."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from rnn_jax import config as config_lib
@@ -31,7 +30,7 @@ def task(config):
   made = module.make(config, TOKENIZER)
   rng = np.random.default_rng(0)
   params = jax.tree.map(
-    lambda x: jnp.float32(rng.normal(0, 0.3, x.shape)),
+    lambda x: np.float32(rng.normal(0, 0.3, x.shape)),
     jax.eval_shape(made.init_parameters, jax.random.key(0)),
   )
   return made, params

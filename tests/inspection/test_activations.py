@@ -211,8 +211,8 @@ def dragon():
   config = run.plain(config_lib.parse(raw))
   task, params = made.task(config)
   encoder = params['stack']['shared']['cell']['encoder']
-  encoder['kernel'] = encoder['kernel'].at[:, np.array([3, 12])].set(0)
-  return config, task, params
+  encoder['kernel'][:, [3, 12]] = 0
+  return config, task, jax.device_put(params)
 
 
 def test_layers_that_share_their_parameters_are_seen_one_by_one(dragon):

@@ -14,6 +14,7 @@ from rnn_jax import errors
 from rnn_jax import layers
 from rnn_jax.native import library
 from tests.cells import test_lstm
+from tests.support import close
 from tests.support import draws
 
 B, L, D, F = 3, 6, 5, 4
@@ -28,9 +29,7 @@ COMPUTED = {'value_width', 'head_width', 'window'}
 HIDDEN = {'state_width', 'dropout', 'fused', 'sees'}
 
 
-def assert_close(got, want):
-  for a, b in zip(*map(jax.tree.leaves, (got, want)), strict=True):
-    np.testing.assert_allclose(a, b, rtol=0, atol=CLOSE * max(1, abs(b).max()))
+assert_close = functools.partial(close.check, tolerance=CLOSE, floor=1)
 
 
 @ALL

@@ -9,6 +9,7 @@ import pytest
 
 from rnn_jax import errors
 from rnn_jax import layers
+from tests.support import close
 from tests.support import draws
 
 B, L, D, F = 4, 6, 3, 4
@@ -66,9 +67,7 @@ def by_steps(name, state, x, lengths, starts, reverse):
   return jax.tree.map(lambda *leaves: np.concatenate(leaves), *states), y
 
 
-def assert_close(got, want):
-  for a, b in zip(*map(jax.tree.leaves, (got, want)), strict=True):
-    np.testing.assert_allclose(a, b, rtol=0, atol=CLOSE * max(1, abs(b).max()))
+assert_close = functools.partial(close.check, tolerance=CLOSE, floor=1)
 
 
 @pytest.mark.parametrize(

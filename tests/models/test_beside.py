@@ -15,6 +15,7 @@ import pytest
 from rnn_jax import config as config_lib
 from rnn_jax.inference import layers
 from rnn_jax.models import language_model
+from tests.support import close
 from tests.support import draws
 
 B, L, V, D = 2, 9, 7, 6
@@ -83,9 +84,7 @@ def usual():
   return usual_program()(*drawn(), 1.0)
 
 
-def assert_close(got, want, close=CLOSE):
-  for a, b in zip(*map(jax.tree.leaves, (got, want)), strict=True):
-    np.testing.assert_allclose(a, b, rtol=0, atol=close * max(1, abs(b).max()))
+assert_close = functools.partial(close.check, tolerance=CLOSE, floor=1)
 
 
 @pytest.mark.slow
@@ -93,7 +92,7 @@ def test_rematerialized_layers_have_the_numbers_of_stored_ones():
   model = build(remat__layers=2, remat__stored_layers=2)
   out, slopes = program(model)(*drawn(), 1.0)
   assert_close(out, usual()[0])
-  assert_close(slopes, usual()[1], SLOPES)
+  assert_close(slopes, usual()[1], tolerance=SLOPES)
 
 
 def test_steps_of_layers_by_themselves_are_the_row():

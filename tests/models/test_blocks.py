@@ -16,6 +16,7 @@ from rnn_jax.models import blocks
 from rnn_jax.models import mlp as mlp_lib
 from rnn_jax.models import stack as stack_lib
 from rnn_jax.ops import precision
+from tests.support import close
 from tests.support import draws
 
 B, L, D, R = 2, 6, 8, 3
@@ -33,9 +34,7 @@ def build(E=D, **model):
   return stack, draws.parameters(stack.init, state, x, None), state, x
 
 
-def assert_close(got, want):
-  for a, b in zip(*map(jax.tree.leaves, (got, want)), strict=True):
-    np.testing.assert_allclose(a, b, rtol=0, atol=CLOSE * abs(b).max())
+assert_close = functools.partial(close.check, tolerance=CLOSE)
 
 
 def rms_norm(x):

@@ -12,6 +12,7 @@ from rnn_jax.inference import layers as layers_lib
 from rnn_jax.models import experts as experts_lib
 from rnn_jax.models import language_model
 from rnn_jax.ops import precision
+from tests.support import close
 from tests.support import draws
 
 B, L, D, F, E, V = 3, 7, 6, 5, 4, 11
@@ -89,9 +90,7 @@ def shared_by_hand(params, slopes, x, dy, dx):
   return g * (h @ own['down'])
 
 
-def assert_close(got, want):
-  for a, b in zip(*map(jax.tree.leaves, (got, want)), strict=True):
-    np.testing.assert_allclose(a, b, rtol=0, atol=CLOSE * abs(b).max())
+assert_close = functools.partial(close.check, tolerance=CLOSE)
 
 
 @pytest.mark.parametrize(

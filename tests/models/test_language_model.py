@@ -17,6 +17,7 @@ from rnn_jax.models import language_model
 from rnn_jax.ops import cross_entropy
 from rnn_jax.ops import precision
 from tests.support import bdh_oracle
+from tests.support import close
 from tests.support import draws
 
 B, L, V = 2, 12, 7
@@ -60,11 +61,7 @@ def tokens_and_starts():
   return tokens, jnp.zeros((B, L), jnp.int32).at[1, 5].set(1)
 
 
-def assert_close(got, want, tolerance=CLOSE):
-  got, want = np.float64(got), np.float64(want)
-  np.testing.assert_allclose(
-    got, want, rtol=0, atol=tolerance * abs(want).max()
-  )
+assert_close = functools.partial(close.check, tolerance=CLOSE)
 
 
 @pytest.mark.parametrize(
@@ -89,10 +86,10 @@ def test_prefill_and_steps_give_the_logits_of_one_pass(changes):
     parts.append(logits)
   assert whole.shape == (B, L, V)
   # A head's RMSNorm blows up the rounding of sums that nearly cancel.
-  assert_close(np.concatenate(parts, 1), whole, ROUNDED)
+  assert_close(np.concatenate(parts, 1), whole, tolerance=ROUNDED)
   # Row 1 is packed of two documents: the second one equals a row of its own.
   _, single = run(fresh(model), tokens[:, 5:], 0 * starts[:, 5:])
-  assert_close(whole[1, 5:], single[1], ROUNDED)
+  assert_close(whole[1, 5:], single[1], tolerance=ROUNDED)
 
 
 @pytest.mark.parametrize('multiplier', (0.0, 0.5))
@@ -252,4 +249,4 @@ def test_the_dragon_hatchling_equals_its_equations():
     y = bdh_oracle.layer(params['stack']['shared']['cell'], x, options)
     x = bdh_oracle.standard(x + bdh_oracle.standard(y))
   want = x @ params['head']['kernel']
-  assert_close(got, want, 2e-5)
+  assert_close(got, want, tolerance=2e-5)

@@ -19,6 +19,7 @@ from rnn_jax.models import int8_weights
 from rnn_jax.models import language_model
 from rnn_jax.models import period
 from rnn_jax.parallel import fsdp
+from tests.support import close
 from tests.support import draws
 
 B, L, V, D = 2, 14, 7, 8
@@ -107,11 +108,7 @@ def program():
   return loss_of(run)
 
 
-def assert_close(got, want, tolerance=CLOSE):
-  got, want = (jax.tree.leaves(tree) for tree in (got, want))
-  for a, b in zip(got, want, strict=True):
-    scale = max(abs(np.asarray(b)).max(), 1e-3)
-    np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * scale)
+assert_close = functools.partial(close.check, tolerance=CLOSE, floor=0.001)
 
 
 @pytest.mark.slow
@@ -121,7 +118,7 @@ def test_a_hybrid_is_its_layers_in_turn():
   for _ in range(2):  # from zeros, and from the state after a row
     got, want = (run(drawn(), state) for run in (program(), in_turn))
     assert jax.tree.structure(got) == jax.tree.structure(want)
-    assert_close(got, want, SLOPES)
+    assert_close(got, want, tolerance=SLOPES)
     _, (state, _) = got
 
 
@@ -174,7 +171,7 @@ def test_all_parameters_have_logical_axes_and_matrices_8_bits():
   like = int8_weights.like(packed, drawn())
   assert jax.tree.structure(like) == jax.tree.structure(packed)
   rounded = jax.jit(int8_weights.unpack)(packed)
-  assert_close(rounded, drawn(), 1 / 127)
+  assert_close(rounded, drawn(), tolerance=1 / 127)
 
 
 def test_the_state_of_a_period_has_its_axes():

@@ -1,10 +1,10 @@
 """Layers computed twice: the same numbers, less kept."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
 from rnn_jax import config as config_lib
@@ -15,6 +15,7 @@ from rnn_jax.models import blocks
 from rnn_jax.models import remat
 from rnn_jax.models import stack as stack_lib
 from rnn_jax.ops import precision
+from tests.support import close
 from tests.support import draws
 
 pytestmark = pytest.mark.slow
@@ -59,9 +60,7 @@ def result(*args, **kwargs):
   return program.lower().compile()(*arguments)
 
 
-def assert_close(got, want):
-  for a, b in zip(*map(jax.tree.leaves, (got, want)), strict=True):
-    np.testing.assert_allclose(a, b, rtol=0, atol=3e-6 * abs(b).max())
+assert_close = functools.partial(close.check, tolerance=3e-6)
 
 
 @pytest.fixture(scope='module')

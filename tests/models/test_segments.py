@@ -12,6 +12,7 @@ from rnn_jax.data.batching import batch as batch_lib
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.models import segments
 from rnn_jax.tasks import language_modeling
+from tests.support import close
 from tests.support import draws
 from tests.support import tiny
 
@@ -65,10 +66,7 @@ def given():
   return params, state
 
 
-def assert_close(got, want):
-  for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
-    atol = CLOSE * np.abs(b).max(initial=0)
-    np.testing.assert_allclose(a, b, rtol=0, atol=atol)
+assert_close = functools.partial(close.check, tolerance=CLOSE)
 
 
 def test_segments_that_drop_the_same_channels_add_up_to_the_row():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from rnn_jax.ops import gated
+from tests.support import close
 from tests.support import differences
 
 pytestmark = pytest.mark.native
@@ -73,7 +74,6 @@ def draw(kind, shape, seed=0):
 
 @functools.partial(jax.jit, static_argnums=0)
 def run(kind, inputs, starts=None):
-  inputs = [None if x is None else jnp.asarray(x, 'float32') for x in inputs]
   return gated.recurrence(kind, *inputs, starts_BxL=starts)
 
 
@@ -90,12 +90,10 @@ def both_ways(kind, inputs, starts, cotangents):
 
 
 def in_float32(inputs):
-  return [None if x is None else jnp.asarray(x, 'float32') for x in inputs]
+  return [None if x is None else np.float32(x) for x in inputs]
 
 
-def assert_close(got, want, name=''):
-  atol = CLOSE * abs(want).max()
-  np.testing.assert_allclose(got, want, rtol=0, atol=atol, err_msg=name)
+assert_close = functools.partial(close.check, tolerance=CLOSE)
 
 
 @pytest.mark.parametrize(('kind', 'shape'), CASES)
@@ -108,7 +106,7 @@ def test_values_and_gradients_equal_the_oracle(kind, shape):
   for name, a, b, want in zip(OUTPUTS, values, outputs, wanted, strict=True):
     assert (a is None) == (want is None)
     if want is not None:
-      assert_close(a, want, name)
+      assert_close(a, want, name=name)
       assert np.array_equal(a, b)
   differences.check(
     functools.partial(oracle, kind, starts),

@@ -72,12 +72,12 @@ def draw(kind, depth, shape, seed=0):
 
 
 def in_float32(inputs):
-  return [jnp.asarray(x, 'float32') for x in inputs]
+  return [np.float32(x) for x in inputs]
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def run(kind, depth, inputs, starts=None):
-  h, u, *weights = in_float32(inputs)
+  h, u, *weights = inputs
   return gated_layers.recurrence(
     kind,
     h,

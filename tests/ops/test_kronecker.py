@@ -33,7 +33,7 @@ def test_factors_of_a_network_are_sums_over_rows_without_padding(whole):
     log_probability = jax.nn.log_softmax(y)[jnp.arange(ROWS), labels]
     return -jnp.sum(weights * log_probability)
 
-  x32, params = jnp.float32(x), (jnp.float32(v), jnp.float32(w))
+  x32, params = np.float32(x), (np.float32(v), np.float32(w))
   sides = ((D, H), (H, V))
   blank = [[jnp.ones((n, n) if whole else n) for n in layer] for layer in sides]
   gradients, factors = jax.jit(jax.grad(loss, (0, 1)))(params, blank)
@@ -79,11 +79,11 @@ def test_directions_solve_the_published_damped_system(sides):
   a, g = spread(rows), 1e-4 * spread(columns, seed=1)
   gradient, damping = draw(rows, columns, seed=2), 1e-3
   given = [
-    jnp.float32(np.diag(x) if n < 0 else x)
+    np.float32(np.diag(x) if n < 0 else x)
     for x, n in zip((a, g), sides, strict=True)
   ]
   direction = kronecker.precondition(
-    jnp.float32(gradient),
+    np.float32(gradient),
     *(kronecker.inverse(factor, damping) for factor in given),
   )
   a, g = (

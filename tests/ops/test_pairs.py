@@ -1,5 +1,7 @@
 """Pairs of steps against the sums that define them."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 
 from rnn_jax.ops import gla
 from rnn_jax.ops import pairs
+from tests.support import close
 
 B, L, H, K, P = 2, 7, 2, 4, 3
 CLOSE = 2e-6  # measured: 4e-7 of the largest number of each array
@@ -44,14 +47,11 @@ def summed(q, k, v, weights):
   return np.einsum('bhlm,bmhp->blhp', scores, v)
 
 
-def assert_close(got, want, tolerance=CLOSE):
-  for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
-    scale = max(1, np.abs(b).max())
-    np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * scale)
+assert_close = functools.partial(close.check, tolerance=CLOSE, floor=1)
 
 
 def to_float32(arrays):
-  return [jnp.asarray(x, jnp.float32) for x in arrays]
+  return [np.float32(x) for x in arrays]
 
 
 @pytest.mark.parametrize(
@@ -61,10 +61,12 @@ def test_past_is_the_recurrence(operands, tolerance):
   given = draw()
   past = jax.jit(pairs.past, static_argnames='operands')
   got = past(*to_float32(given), starts(), operands=operands)
-  assert_close(got, stepped(*given, starts()), tolerance)
+  assert_close(got, stepped(*given, starts()), tolerance=tolerance)
   fresh, y = past(None, *to_float32(given)[1:], starts(), operands=operands)
   assert fresh is None
-  assert_close(y, stepped(0 * given[0], *given[1:], starts())[1], tolerance)
+  assert_close(
+    y, stepped(0 * given[0], *given[1:], starts())[1], tolerance=tolerance
+  )
   none = past(*to_float32(given))
   assert_close(none, stepped(*given, 0 * starts()))
 

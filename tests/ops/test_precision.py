@@ -13,6 +13,7 @@ import pytest
 from rnn_jax import target
 from rnn_jax.ops import precision
 from tests.ops import test_eight_bits
+from tests.support import draws
 
 # x, w and the contracted axes, as linen's layers ask for them.
 CONTRACTIONS = (
@@ -36,11 +37,6 @@ PLAIN = functools.partial(jax.lax.dot_general, precision='highest')
 HERE = sorted({*precision.POLICIES} - {'tf32'})
 
 
-def normal(*shape, seed=0):
-  draw = np.random.default_rng(seed).normal(size=shape)
-  return jnp.asarray(draw, jnp.float32)
-
-
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def both_ways(product, numbers, x, w, dy):
   """The product, and its gradients for dL/dproduct = dy."""
@@ -57,9 +53,9 @@ def test_values_and_gradients_are_those_of_the_product(
   x_shape, w_shape, x_axes, w_axes, operands, rows, monkeypatch
 ):
   monkeypatch.setattr(precision, 'ROWS', rows)
-  x, w = normal(*x_shape), normal(*w_shape, seed=1)
+  x, w = draws.normal(*x_shape), draws.normal(*w_shape, seed=1)
   exact = np.tensordot(np.float64(x), np.float64(w), (x_axes, w_axes))
-  dy = normal(*exact.shape, seed=2)
+  dy = draws.normal(*exact.shape, seed=2)
   numbers = ((x_axes, w_axes), ((), ()))
   ours = functools.partial(precision.dot_general, operands=operands)
   y, (dx, dw) = both_ways(ours, numbers, x, w, dy)
@@ -78,7 +74,7 @@ def assert_close(got, want, factors, operands):
 
 
 def test_16_bit_operands_are_rounded_once_and_added_in_32():
-  x, w = normal(3, 512), normal(512, 2, seed=1)
+  x, w = draws.normal(3, 512), draws.normal(512, 2, seed=1)
   numbers = (((1,), (0,)), ((), ()))
   got = precision.dot_general(x, w, numbers, 'bfloat16')
   rounded = (np.float64(z.astype(jnp.bfloat16)) for z in (x, w))
@@ -87,7 +83,7 @@ def test_16_bit_operands_are_rounded_once_and_added_in_32():
 
 
 def test_the_backward_pass_multiplies_in_16_bits_and_keeps_16_bits():
-  x, w = normal(5, 3), normal(3, 4, seed=1)
+  x, w = draws.normal(5, 3), draws.normal(3, 4, seed=1)
 
   def product(x, w):
     return precision.dot_general(x, w, (((1,), (0,)), ((), ())), 'bfloat16')
@@ -105,7 +101,7 @@ def test_the_backward_pass_multiplies_in_16_bits_and_keeps_16_bits():
 def test_dense_under_a_policy_stores_activations_in_its_format(policy):
   policy = precision.POLICIES[policy]
   dense = nn.Dense(4, dtype=policy.activations, dot_general=policy.dot_general)
-  x = normal(2, 5, 3).astype(policy.activations)
+  x = draws.normal(2, 5, 3).astype(policy.activations)
   params = dense.init(jax.random.key(0), x)
   assert dense.apply(params, x).dtype == policy.activations
   slopes = jax.jit(
@@ -124,7 +120,7 @@ def lowered_for_a_gpu(operands):
     )
     return y, back(y)
 
-  traced = jax.jit(both).trace(normal(5, 3), normal(3, 4))
+  traced = jax.jit(both).trace(draws.normal(5, 3), draws.normal(3, 4))
   return traced.lower(lowering_platforms=('cuda',)).as_text()
 
 
@@ -161,7 +157,11 @@ def test_tf32_needs_a_gpu_that_has_it(capability, has):
 @pytest.mark.parametrize('name', HERE)
 @pytest.mark.parametrize('kind', ('int8', 'fp8'))
 def test_a_quantized_policy_has_the_gradients_of_the_plain_one(name, kind):
-  x, w, dy = normal(6, 40), normal(40, 4, seed=1), normal(6, 4, seed=2)
+  x, w, dy = (
+    draws.normal(6, 40),
+    draws.normal(40, 4, seed=1),
+    draws.normal(6, 4, seed=2),
+  )
   results = []
   for quantized in ('', kind):
     policy = precision.policy(name, quantized)
@@ -192,7 +192,7 @@ def by_hand(x, w, kind):
 
 
 def test_batch_axes_are_refused_by_name():
-  x = normal(2, 3, 3)
+  x = draws.normal(2, 3, 3)
   numbers = (((2,), (1,)), ((0,), (0,)))
   with pytest.raises(NotImplementedError, match='no batch axes'):
     jax.grad(lambda x: precision.dot_general(x, x, numbers, 'float32').sum())(x)
@@ -205,7 +205,9 @@ def test_a_weight_gradient_of_many_rows_is_a_sum_of_parts(monkeypatch):
   def loss(w, x):
     return precision.dot_general(x, w, numbers, 'float32').sum()
 
-  traced = jax.make_jaxpr(jax.grad(loss))(normal(3, 5), normal(2, 6, 3))
+  traced = jax.make_jaxpr(jax.grad(loss))(
+    draws.normal(3, 5), draws.normal(2, 6, 3)
+  )
   assert ':f32[3,3,5]' in str(traced)  # 12 rows are three times 4
 
 
@@ -219,8 +221,12 @@ def rounded(x, operands):
 
 @pytest.mark.parametrize('operands', precision.RECURRENT)
 def test_a_recurrence_s_products_round_each_factor_once(operands):
-  spec, x, y = 'bij,bkj->bik', normal(2, 3, 64), normal(2, 5, 64, seed=1)
-  d = normal(2, 3, 5, seed=2)
+  spec, x, y = (
+    'bij,bkj->bik',
+    draws.normal(2, 3, 64),
+    draws.normal(2, 5, 64, seed=1),
+  )
+  d = draws.normal(2, 3, 5, seed=2)
   product = functools.partial(precision.einsum, spec, operands=operands)
   out, back = jax.vjp(jax.jit(product), x, y)
   x_, y_, d_ = (rounded(a, operands) for a in (x, y, d))

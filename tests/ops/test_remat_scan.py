@@ -35,7 +35,7 @@ def inputs(length=L):
   rng = np.random.default_rng(0)
 
   def draw(*shape):
-    return jnp.asarray(rng.standard_normal(shape), jnp.float32)
+    return np.float32(rng.standard_normal(shape))
 
   marks = jnp.zeros(length, jnp.int32).at[5].set(1)
   state = {'h': draw(D), 'c': draw(D)}

@@ -25,7 +25,7 @@ def rows(**columns):
 
 def logits(seed=0, scale=3.0):
   rng = np.random.default_rng(seed)
-  return jnp.array(rng.normal(0, scale, (B, V)), 'float32')
+  return np.float32(rng.normal(0, scale, (B, V)))
 
 
 choose = jax.jit(sampler.choose)

@@ -1,7 +1,6 @@
 """Small models as bundles, and their logits."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from rnn_jax import config as config_lib
@@ -54,9 +53,12 @@ def model(bundle):
 def logits(bundle, tokens):
   """Logits BxLxV of the bundle's model."""
   built = model(bundle)
-  state = built.apply({}, len(tokens), method='init_state')
-  run = jax.jit(lambda params: built.apply(params, state, jnp.array(tokens)))
-  return np.asarray(run({'params': bundle.params})[1])
+
+  def run(params):
+    state = built.apply({}, len(tokens), method='init_state')
+    return built.apply(params, state, np.array(tokens))
+
+  return np.asarray(jax.jit(run)({'params': bundle.params})[1])
 
 
 def assert_same(a, b):

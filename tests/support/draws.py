@@ -1,13 +1,12 @@
-"""Parameters and inputs from NumPy: jax.random compiles for every shape."""
+"""Parameters and inputs in NumPy: jax compiles an operation for each shape."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 
 def normal(*shape, seed=0):
   """Standard normal numbers in float32."""
-  return jnp.asarray(np.random.default_rng(seed).normal(size=shape), 'float32')
+  return np.float32(np.random.default_rng(seed).normal(size=shape))
 
 
 def parameters(init, *inputs, seed=0):
@@ -18,15 +17,11 @@ def parameters(init, *inputs, seed=0):
   rng = np.random.default_rng(seed)
 
   def draw(path, like):
-    spread = rng.normal(size=like.shape)
     name = path[-1].key
-    if name.endswith('bias'):
-      return jnp.asarray(0.2 * spread, like.dtype)
-    if name == 'scale':
-      return jnp.asarray(1 + 0.2 * spread, like.dtype)
-    if len(like.shape) == 1:
-      return jnp.asarray(0.2 * spread, like.dtype)
-    return jnp.asarray(spread * like.shape[-2] ** -0.5, like.dtype)
+    matrix = len(like.shape) > 1 and not name.endswith('bias')
+    spread = rng.normal(size=like.shape)
+    spread *= like.shape[-2] ** -0.5 if matrix and name != 'scale' else 0.2
+    return (spread + (name == 'scale')).astype(like.dtype)
 
   shapes = jax.eval_shape(init, jax.random.key(0), *inputs)
   return jax.tree_util.tree_map_with_path(draw, shapes)

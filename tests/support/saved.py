@@ -27,7 +27,7 @@ class Carry(typing.NamedTuple):
 @functools.cache
 def make_state(seed):
   rng = np.random.default_rng(seed)
-  w, b, m = (jnp.array(rng.normal(size=(24, 40)), 'float32') for _ in range(3))
+  w, b, m = jax.device_put([*np.float32(rng.normal(size=(3, 24, 40)))])
   params = {'w': w, 'b': b}
   return {
     'params': params,
@@ -35,7 +35,7 @@ def make_state(seed):
     'carry': [Carry(m.astype(jnp.bfloat16), (m, m > 0)), None],
     'key': jnp.array(rng.integers(2**32, size=2), 'uint32'),
     'skipped': jnp.int32(seed),
-    'scale': jnp.float32(seed / 3),
+    'scale': jnp.asarray(np.float32(seed / 3)),
     'half': jnp.bfloat16(1 / 3),
   }
 

@@ -80,7 +80,7 @@ def test_a_second_moment_above_0_stays_above_0():
 
 def test_a_tensor_in_chunks_is_the_tensor_whole(monkeypatch):
   rng = np.random.default_rng(0)
-  gradients = jnp.float32(rng.normal(size=(3, 180, 128)))  # 90 blocks, by 18
+  gradients = np.float32(rng.normal(size=(3, 180, 128)))  # 90 blocks, by 18
   results = []
   for chunk in (moments.CHUNK, 6144):
     monkeypatch.setattr(moments, 'CHUNK', chunk)

@@ -22,8 +22,8 @@ def config(**changes):
 def test_updates_are_proportional_to_the_rate(name):
   """A schedule scales them afterwards."""
   rng = np.random.default_rng(0)
-  params = {'kernel': jnp.float32(rng.normal(size=(130, 140)))}
-  gradient = {'kernel': jnp.float32(rng.normal(size=(130, 140)))}
+  params = {'kernel': np.float32(rng.normal(size=(130, 140)))}
+  gradient = {'kernel': np.float32(rng.normal(size=(130, 140)))}
   scaled = []
   for rate in (1.0, 0.25):
     settings = config(name=name, weight_decay=0.5)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from rnn_jax.ops.gla import projected as gla_projected
+from tests.support import close
 from tests.support import differences
 
 pytestmark = [pytest.mark.native, pytest.mark.slow]
@@ -114,12 +115,10 @@ def both_ways(layout, segment, starts, inputs, cotangents):
 
 
 def in_float32(inputs):
-  return [None if x is None else jnp.asarray(x, 'float32') for x in inputs]
+  return [None if x is None else np.float32(x) for x in inputs]
 
 
-def assert_close(got, want, name=''):
-  atol = CLOSE * abs(want).max(initial=0)
-  np.testing.assert_allclose(got, want, rtol=0, atol=atol, err_msg=name)
+assert_close = functools.partial(close.check, tolerance=CLOSE)
 
 
 @pytest.mark.parametrize('with_starts', (False, True))
@@ -136,7 +135,7 @@ def test_values_and_gradients_equal_the_oracle(case, with_starts):
   )
   wanted = oracle(layout, starts, *inputs)
   for name, a, b, want in zip('Syr', values, outputs, wanted, strict=True):
-    assert_close(a, want, name)
+    assert_close(a, want, name=name)
     assert np.array_equal(a, b)
   differences.check(
     functools.partial(oracle, layout, starts),
@@ -236,6 +235,6 @@ def test_shapes_that_disagree_are_named(wrong, message):
   layout, inputs, _, _ = draw(CASES[0])
   given = {'state_BxHxKxP': inputs[0], 'x_BxLxHxC': inputs[1]}
   given |= {name: np.zeros(shape) for name, shape in wrong.items()}
-  given = {name: jnp.asarray(x, 'float32') for name, x in given.items()}
+  given = {name: np.float32(x) for name, x in given.items()}
   with pytest.raises(ValueError, match=message):
     gla_projected.recurrence(layout, **given)

@@ -57,7 +57,7 @@ def test_parameters_follow_the_published_equations(moments, store, fraction):
   rng = np.random.default_rng(0)
   params = draw(rng)
   transform = optimizer.make(settings, schedule.make(settings).rate)
-  ours = jax.tree.map(jnp.float32, params)
+  ours = jax.tree.map(np.float32, params)
   state = transform.init(ours)
   update = jax.jit(transform.update)
   m = v = {name: np.zeros(shape) for name, shape in SHAPES.items()}

@@ -39,7 +39,7 @@ def _level(plan, n):
 
 
 def _decay(plan, border_s, logs, border):
-  tiles.write([border_s], tiles.ones(border))
+  tiles.write([border_s], jnp.where(border, 1.0, 0.0))
   return jnp.exp(tiles.dot(plan, [border_s], logs))
 
 
@@ -318,11 +318,9 @@ def _meet(plan, inputs, outputs, s):
   d_read_ref, d_write_ref, d_total_ref, d_scores_ref = outputs
   n, keys = jax.lax.axis_index('n'), jax.lax.axis_index('i')
   row, b, h = tiles.sequence(plan)
-  operands = [
+  operands = dy, v, state, d_state = [
     _parts(ref, plan.parts) for ref in (s.dy, s.v, s.states, s.d_states)
   ]
-
-  dy, v, state, d_state = operands
 
   # In a loop of its own, and sums in shared memory, since registers are scarce.
   @pl.when(keys == 0)

@@ -240,7 +240,8 @@ def zeros(plan: Plan) -> jax.Array:
 
 def vector(plan: Plan, ref: Any, axis: int) -> jax.Array:
   """Returns a vector in memory that runs along an axis of tiles."""
-  return _along(plan, ref[...], axis)
+  layout = plgpu.Layout.WGMMA.reduce(1 - axis)
+  return ref[...] if plan.interpret else plgpu.layout_cast(ref[...], layout)
 
 
 def repeated(vector: jax.Array, axis: int) -> jax.Array:
@@ -250,13 +251,3 @@ def repeated(vector: jax.Array, axis: int) -> jax.Array:
 
 def _in_rows(plan, x):
   return x if plan.interpret else plgpu.layout_cast(x, plgpu.Layout.WGMMA)
-
-
-def _along(plan, x, axis):
-  layout = plgpu.Layout.WGMMA.reduce(1 - axis)
-  return x if plan.interpret else plgpu.layout_cast(x, layout)
-
-
-def ones(where: jax.Array) -> jax.Array:
-  """Returns 1 where a condition holds, else 0."""
-  return jnp.where(where, 1.0, 0.0)
