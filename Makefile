@@ -6,9 +6,9 @@ VENV ?= .venv
 CONFIG ?= configs/stdlib_bytes.py
 WORKDIR ?= runs/stdlib_bytes
 TRAIN_FLAGS ?=
-# A file's tests stay together, for what they share; tests/conftest.py puts
-# the long files first.
-PYTEST_FLAGS ?= -n 2 --dist loadfile --no-loadscope-reorder
+# Three workers for two cores, as some tests wait. A file's tests stay together,
+# for what they share; tests/conftest.py puts the long files first.
+PYTEST_FLAGS ?= -n 3 --dist loadfile --no-loadscope-reorder
 QUICK ?= tests/ops tests/cells tests/config tests/tasks tests/models
 PIP_FLAGS ?=
 PYTHON_OTHER ?= python3.12
