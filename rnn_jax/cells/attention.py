@@ -77,7 +77,8 @@ class Config(base.Config):
   sees: str = 'past'  # or 'row': all of it, later steps included
   rotary: float = 10_000.0  # base of rotary positions; 0: no positions
   rotary_width: int = 0  # channels of a head that they rotate; 0: all
-  # (), (factor,) for all angles, or Llama 3's (factor, low, high, length).
+  # (), (factor,) for all angles, Llama 3's (factor, low, high, length), or
+  # YaRN's (factor, low, high, length, size).
   rotary_scaling: tuple[float, ...] = ()
   qk_norm: bool = False  # RMS norms of q and k, with scales all heads share
   norm_epsilon: float = 1e-6  # of these norms
@@ -162,8 +163,9 @@ class Config(base.Config):
     if (scaling := self.rotary_scaling) and not _is_scaling(*scaling):
       self._refuse(
         'rotary_scaling',
-        'give (), (factor,) or (factor, low, high, length), with a factor of '
-        '1 or more and 0 < low < high',
+        'give (), (factor,), (factor, low, high, length) or (factor, low, '
+        'high, length, size), with a factor of 1 or more, 0 < low < high, and '
+        'a length and a size above 0',
       )
 
   def _check_norms(self, config):
@@ -345,6 +347,6 @@ class Cell(base.Cell):
 
 
 def _is_scaling(factor, *band):
-  if factor < 1 or len(band) not in (0, 3):
+  if factor < 1 or len(band) not in (0, 3, 4):
     return False
-  return not band or (0 < band[0] < band[1] and band[2] > 0)
+  return not band or (0 < band[0] < band[1] and min(band[2:]) > 0)

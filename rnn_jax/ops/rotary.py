@@ -9,7 +9,9 @@ A model reaches beyond the rows of its training if its angles grow more slowly:
 a scaling (f,) divides all by f, and (f, low, high, length) those only of pairs
 that turn less than `low` times in `length` positions; a pair that turns more
 than `high` times keeps its angle, and between these the share that is divided
-falls linearly.
+falls linearly. With (f, low, high, length, size), as in YaRN's code, it falls
+linearly with i, between whole i, and the rotated channels are multiplied by
+`size`: a longer row needs a sharper softmax.
 
 The inner product of two rotated vectors depends only on the difference of their
 positions p. So p may be counted from any common origin: the first key of a row,
@@ -18,7 +20,8 @@ wrap around where the circle does, so that this is exact however large p is.
 Source: Su et al., "RoFormer: Enhanced Transformer with Rotary Position
 Embedding", 2021; Chen et al., "Extending Context Window of Large Language
 Models via Positional Interpolation", 2023; Grattafiori et al., "The Llama 3
-Herd of Models", 2024.
+Herd of Models", 2024; Peng et al., "YaRN: Efficient Context Window Extension of
+Large Language Models", 2023.
 """
 
 import functools
@@ -42,7 +45,8 @@ def rotate(
     position_BxL: integers; their B may be 1.
     base: above 1.
     rotated: how many of the first channels are rotated, an even number; 0: all.
-    scaling: (), (f,) or (f, low, high, length); see the module's docstring.
+    scaling: (), (f,), (f, low, high, length) or (f, low, high, length, size);
+      see the module's docstring.
   """
   x = x_BxLxHxK.astype(jnp.float32)
   width = rotated or x.shape[-1]
@@ -81,13 +85,15 @@ def angles(
 ) -> tuple[jax.Array, jax.Array]:
   """Returns the (cosines, sines) of `half` angles at each position.
 
-  Both are BxLx`half` in float32. Positions are integers.
+  Both are BxLx`half` in float32, times the size of the scaling. Positions are
+  integers.
   """
   parts = np.round(_turns(half, base, scaling) * 2.0**32).astype(np.uint32)
   angle = position_BxL.astype(jnp.uint32)[..., None] * parts[None, None]
   # From -pi to pi, where float32 has the most digits.
   angle = angle.astype(jnp.int32).astype(jnp.float32) * (2 * np.pi / 2**32)
-  return jnp.cos(angle), jnp.sin(angle)
+  size = scaling[4] if len(scaling) == 5 else 1.0
+  return size * jnp.cos(angle), size * jnp.sin(angle)
 
 
 @functools.cache
@@ -108,7 +114,14 @@ def _turns(half, base, scaling=()):
     return turns
   factor, *band = scaling
   kept = 0.0
-  if band:
+  if len(band) == 3:
     low, high, length = band
     kept = np.clip((length * turns - low) / (high - low), 0, 1)
+  elif band:
+    low, high, length, _ = band
+    # Where a pair turns so many times in `length`.
+    ends = np.log(length * turns[0] / np.array([high, low])) / np.log(base)
+    first = max(np.floor(half * ends[0]), 0)
+    last = min(np.ceil(half * ends[1]), 2 * half - 1)
+    kept = np.clip((last - np.arange(half)) / (last - first or 1e-3), 0, 1)
   return turns * (kept + (1 - kept) / factor)

@@ -60,7 +60,12 @@ def test_a_value_out_of_range_is_refused(key, value, remedy):
 
 
 def test_options_that_contradict_each_other_are_refused():
-  for scaling in ((0.5,), (8.0, 1.0), (8.0, 4.0, 1.0, 9.0)):
+  for scaling in (
+    (0.5,),
+    (8.0, 1.0),
+    (8.0, 4.0, 1.0, 9.0),
+    (8.0, 1.0, 4.0, 9.0, 0.0),
+  ):
     assert 'give (), (factor,)' in refusal(cell__rotary_scaling=scaling)
   assert refusal(cell__rotary=0.0, cell__rotary_scaling=(2.0,)) == (
     'cell.rotary_scaling=(2.0,): cell.rotary=0 rotates nothing: give ()'

@@ -194,6 +194,10 @@ def llama(state, tokens, keys):
   L, K = tokens.shape[1], keys['head_dim']
   angle = np.arange(L)[:, None] * _frequencies(keys, K)
   cos, sin = np.cos(angle)[None, :, None], np.sin(angle)[None, :, None]
+  scaling = keys.get('rope_scaling') or {}
+  if scaling.get('rope_type') == 'yarn':
+    sharper = 1 + np.log(scaling['factor']) / 10
+    cos, sin = sharper * cos, sharper * sin
 
   def rotate(x):
     a, b = np.split(x, 2, -1)
@@ -228,9 +232,18 @@ def _frequencies(keys, K):
   frequencies = keys['rope_theta'] ** (-2 * np.arange(K // 2) / K)
   scaling = keys.get('rope_scaling') or {'factor': 1}
   slow = frequencies / scaling['factor']
-  if scaling.get('rope_type') != 'llama3':
+  if 'rope_type' not in scaling:
     return slow
   length = scaling['original_max_position_embeddings']
+  if scaling['rope_type'] == 'yarn':
+    first, last = (
+      np.log(length / (2 * np.pi * scaling[f'beta_{end}']))
+      / np.log(keys['rope_theta'] ** (2 / K))
+      for end in ('fast', 'slow')
+    )
+    first, last = np.floor(first), np.ceil(last)
+    share = np.interp(np.arange(K // 2), [first, last], [1, 0])
+    return share * frequencies + (1 - share) * slow
   low, high = scaling['low_freq_factor'], scaling['high_freq_factor']
   own = []
   for fast, slower in zip(frequencies, slow, strict=True):

@@ -34,6 +34,16 @@ def test_scaled_angles():
     np.testing.assert_allclose(sin[0, 1], np.sin(angle), rtol=0, atol=1e-6)
 
 
+def test_scaled_angles_of_larger_vectors():
+  # Pairs turn 10 times and once in the length at i = .33 and 1.4.
+  scaling = 4, 1, 10, 20 * 2 * np.pi, 1.5
+  own = 500.0 ** (-np.arange(3) / 3)
+  want = 5 * own * np.array([1, (1 + 1 / 4) / 2, 1 / 4])
+  cos, sin = rotary.angles(np.array([[0, 5]]), 3, 500.0, scaling)
+  np.testing.assert_allclose(cos[0, 1], 1.5 * np.cos(want), rtol=0, atol=2e-6)
+  np.testing.assert_allclose(sin[0, 1], 1.5 * np.sin(want), rtol=0, atol=2e-6)
+
+
 def test_a_product_depends_only_on_the_difference_of_positions():
   q, k = np.random.default_rng(0).normal(size=(2, 1, 1, 1, 8))
   products = [

@@ -16,6 +16,7 @@ theirs. So one table reads and writes, and what it places returns bit for bit.
 
 import dataclasses
 import importlib
+import math
 import pathlib
 import pkgutil
 import types
@@ -43,6 +44,7 @@ ACTIVATIONS = {  # hidden_act and the gated MLP that has it
   'gelu': 'geglu',
   'gelu_pytorch_tanh': 'geglu_tanh',
 }
+LENGTH = 'original_max_position_embeddings'
 SCALINGS: dict[str, tuple[str, ...]] = {  # rope_type and what it needs
   'default': (),
   'linear': ('factor',),
@@ -50,7 +52,14 @@ SCALINGS: dict[str, tuple[str, ...]] = {  # rope_type and what it needs
     'factor',
     'low_freq_factor',
     'high_freq_factor',
-    'original_max_position_embeddings',
+    LENGTH,
+  ),
+  'yarn': (
+    'factor',
+    'beta_slow',
+    'beta_fast',
+    LENGTH,
+    'attention_factor',
   ),
 }
 
@@ -156,8 +165,23 @@ class Keys:
   def rotary_scaling(self) -> tuple[float, ...]:
     """Returns the scaling of rotary positions of a kind of SCALINGS."""
     given = self._rotary()
-    names = SCALINGS[given.values['rope_type']]
-    return tuple(given.number(name) for name in names)
+    kind = given.values['rope_type']
+    defaults = self._yarn(given) if kind == 'yarn' else {}
+    return tuple(given.number(x, defaults.get(x)) for x in SCALINGS[kind])
+
+  def _yarn(self, given):
+    """Returns what transformers takes for keys of YaRN that aren't given."""
+    given.one_of('truncate', (True,), True)
+    log = 0.1 * math.log(max(1, given.number('factor')))
+    scale, share = given.number('mscale', 0), given.number('mscale_all_dim', 0)
+    return {
+      'beta_slow': 1,
+      'beta_fast': 32,
+      LENGTH: self._get(LENGTH, self.values.get('max_position_embeddings')),
+      'attention_factor': (1 + scale * log) / (1 + share * log)
+      if scale and share
+      else 1 + log,
+    }
 
   def _rotary(self):
     old = {'rope_theta': self.values.get('rope_theta')}
@@ -392,8 +416,8 @@ def rotary(base: float, scaling: tuple[float, ...]) -> dict[str, Any]:
   kinds = {len(names): kind for kind, names in SCALINGS.items()}
   kind = kinds[len(scaling)]
   values: dict[str, Any] = dict(zip(SCALINGS[kind], scaling, strict=True))
-  if (length := SCALINGS['llama3'][-1]) in values:
-    values[length] = int(values[length])
+  if LENGTH in values:
+    values[LENGTH] = int(values[LENGTH])
   return {'rope_type': kind, 'rope_theta': base} | values
 
 

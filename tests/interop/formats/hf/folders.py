@@ -36,6 +36,13 @@ LLAMA3 = {  # of three frequencies: kept, between, slowed down
   'high_freq_factor': 4.0,
   'original_max_position_embeddings': 40,
 }
+YARN = {  # kept, between, slowed down
+  'rope_type': 'yarn',
+  'factor': 4.0,
+  'beta_fast': 3.0,
+  'beta_slow': 0.5,
+  'original_max_position_embeddings': 40,
+}
 LLAMA_LAYER = {
   'input_layernorm': (12,),
   'post_attention_layernorm': (12,),

@@ -26,6 +26,7 @@ ALL = (*QKV, 'o_proj', 'gate_proj', 'up_proj', 'down_proj')
 CASES = {
   'llama': ({}, ()),
   'llama3': ({'rope_scaling': folders.LLAMA3}, ()),
+  'yarn': ({'rope_scaling': folders.YARN}, ()),
   'linear, biased': (
     {
       'rope_scaling': {'type': 'linear', 'factor': 2.0},
@@ -136,7 +137,7 @@ def test_steps_and_packed_rows_of_rwkv7_are_the_row(tmp_path):
     return steps.swapaxes(0, 1), y.reshape(rows, length, -1)
 
   want = oracles.rwkv7(folders.rwkv7(), TOKENS, folders.RWKV7)
-  for got in run({'params': bundle.params}, jnp.array(TOKENS)):
+  for got in run({'params': bundle.params}, TOKENS):
     np.testing.assert_allclose(got, want, rtol=0, atol=1e-5)
 
 

@@ -128,7 +128,8 @@ def test_damaged_and_lacking_files_are_named(folder, tmp_path):
     ({'hidden_act': 'relu'}, "hidden_act='relu': only .*'silu'"),
     ({'rms_norm_eps': '1'}, "rms_norm_eps='1': give a number"),
     ({'tie_word_embeddings': 1}, 'tie_word_embeddings=1: give true or'),
-    ({'rope_scaling': {'type': 'yarn'}}, "rope_type='yarn': only"),
+    ({'rope_scaling': {'type': 'longrope'}}, "rope_type='longrope': only"),
+    ({'rope_scaling': {'type': 'yarn'}}, 'factor=None: give a number'),
   ],
 )
 def test_another_model_is_refused_by_name(folder, tmp_path, keys, named):

@@ -41,6 +41,13 @@ CASES = {
     'max_position_embeddings': 320,
     'rope_parameters': folders.LLAMA3 | {'rope_theta': 100.0},
   },
+  'Llama, YaRN': LLAMA
+  | {
+    'head_dim': 6,
+    'max_position_embeddings': 320,
+    'rope_parameters': folders.YARN
+    | {'rope_theta': 100.0, 'mscale': 1.0, 'mscale_all_dim': 0.5},
+  },
   'Qwen2': LLAMA | {'tie_word_embeddings': True},
   'Qwen3': LLAMA | {'head_dim': 6, 'rms_norm_eps': 1e-5},
   'Mistral': LLAMA | {'sliding_window': 4},
