@@ -24,7 +24,7 @@ def compare(name, options, equations):
   layer makes of h is added here.
   """
   cell = made(name, **options)
-  x, state = draws.normal(B, L, D), cell.init_state(B)
+  x, state = draws.normal(B, L, D), draws.computed(lambda: cell.init_state(B))
   variables = draws.parameters(cell.init, state, x)
   got, looked = jax.jit(functools.partial(_run, cell))(variables, x)
   params = jax.tree.map(np.float64, variables['params'])

@@ -136,7 +136,7 @@ def test_a_row_steps_as_the_model_with_its_adapter(cells, targets, changes):
 
     return jax.lax.scan(step, state, tokens_LxB)
 
-  state, logits = run(params, table, order_B, tokens_LxB)
+  state, logits = jax.device_get(run(params, table, order_B, tokens_LxB))
   none = jax.tree.map(np.zeros_like, table)
   merged = jax.jit(
     lambda params, table, n: row_adapters.merged(
@@ -145,7 +145,7 @@ def test_a_row_steps_as_the_model_with_its_adapter(cells, targets, changes):
   )
   for n, given in enumerate(each):
     rows, own = order_B == n, layers.unstack(summed(bundle, given))
-    want, want_logits = run(own, none, order_B, tokens_LxB)
+    want, want_logits = jax.device_get(run(own, none, order_B, tokens_LxB))
     jax.tree.map(
       lambda x, y: np.testing.assert_allclose(x[rows], y[rows], 2e-5, 2e-5),  # noqa: B023
       (state, logits.swapaxes(0, 1)),

@@ -44,7 +44,9 @@ def options(**changes):
 
 def drawn(model, given):
   """Changes that are not zero."""
-  changes = adapters.init(jax.random.key(0), model, given)
+  changes = jax.eval_shape(
+    lambda: adapters.init(jax.random.key(0), model, given)
+  )
   return jax.tree.map(lambda x: draws.normal(*x.shape), changes)
 
 

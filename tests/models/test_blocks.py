@@ -30,7 +30,7 @@ def build(E=D, **model):
   """A stack, its parameters and inputs of width E."""
   config = config_lib.Model(width=D, layers=R, **model)
   stack = stack_lib.Stack(config, *PARTS)
-  x, state = draws.normal(B, L, E), stack.init_state(B)
+  x, state = draws.normal(B, L, E), draws.computed(lambda: stack.init_state(B))
   return stack, draws.parameters(stack.init, state, x, None), state, x
 
 

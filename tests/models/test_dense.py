@@ -19,6 +19,7 @@ from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.profiling import workload
 from rnn_jax.training import programs as programs_lib
 from rnn_jax.training.optimizers import kfac
+from tests.support import draws
 
 pytestmark = pytest.mark.slow
 
@@ -166,8 +167,8 @@ def test_factors_of_a_recurrent_kernel_are_sums_over_steps(every):
   cell = lstm.Cell(lstm.Config(state_width=3), 3, plan)
   rng = np.random.default_rng(0)
   x, c = np.float32(rng.normal(size=(2, 2, 7, 3)))
-  state = cell.bind({}).init_state(2)
-  params = cell.init(jax.random.key(0), state, x)['params']
+  state = draws.computed(lambda: cell.bind({}).init_state(2))
+  params = draws.parameters(cell.init, state, x)['params']
   blank = dense.blank(params, ['recurrent/kernel'], 100)
 
   def loss(blank):
@@ -176,7 +177,7 @@ def test_factors_of_a_recurrent_kernel_are_sums_over_steps(every):
     return jnp.sum(c * y), y
 
   with dense.tagging():
-    factors, h = jax.jit(jax.grad(loss, has_aux=True))(blank)
+    factors, h = jax.device_get(jax.jit(jax.grad(loss, has_aux=True))(blank))
   before = np.float64(h[:, :-1]).reshape(-1, 3)  # h_0 = 0
   # Measured: 1e-7.
   np.testing.assert_allclose(

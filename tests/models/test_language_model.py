@@ -53,7 +53,7 @@ def outputs(model, variables):
 
 
 def fresh(model, rows=B):
-  return model.apply({}, rows, method='init_state')
+  return draws.computed(lambda: model.apply({}, rows, method='init_state'))
 
 
 def tokens_and_starts():

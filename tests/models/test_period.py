@@ -44,7 +44,7 @@ def build(**changes):
 
 
 def fresh(model, rows=B):
-  return model.apply({}, rows, method='init_state')
+  return draws.computed(lambda: model.apply({}, rows, method='init_state'))
 
 
 def inputs():
@@ -154,7 +154,7 @@ def test_shared_layers_share_a_period():
   variables = draws.parameters(model.init, fresh(model), tokens)
   stack = variables['params']['stack']
   assert {*stack['shared']} == {f'entry_{n}' for n in range(len(CELLS))}
-  repeated = jax.tree.map(lambda x: jnp.stack([x, x]), stack['shared'])
+  repeated = jax.tree.map(lambda x: np.stack([x, x]), stack['shared'])
   params = variables['params'] | {'stack': {'blocks': repeated}}
   _, got = jax.jit(model.apply)(variables, fresh(model), tokens, starts)
   _, (_, want) = program()(params, fresh(model))

@@ -3,11 +3,11 @@
 import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from rnn_jax.models import positions
+from tests.support import draws
 
 B, L, D = 2, 7, 6
 STARTS = np.zeros((B, L), np.int32)
@@ -18,7 +18,7 @@ WANTED = np.array([[4, 5, 6, 0, 1, 2, 3], [0, 1, 2, 3, 4, 0, 1]])
 
 def test_sinusoids_equal_numpy():
   at = np.array([[0, 1, 50, 4000]])
-  got = positions.sinusoids(jnp.asarray(at), D)
+  got = jax.jit(positions.sinusoids, static_argnums=1)(at, D)
   want = np.zeros((1, 4, D))
   for i in range(D // 2):
     angle = at * 10_000.0 ** (-2 * i / D)
@@ -31,8 +31,8 @@ def test_sinusoids_equal_numpy():
 def test_parts_of_a_document_have_the_positions_of_the_whole(kind):
   module = positions.Positions(kind, D, 16)
   x = np.random.default_rng(0).normal(size=(B, L, D)).astype(np.float32)
-  state = jnp.asarray(BEHIND)
-  variables = jax.jit(module.init)(jax.random.key(0), state, x, STARTS)
+  state = BEHIND
+  variables = draws.parameters(module.init, state, x, STARTS)
   run = jax.jit(functools.partial(module.apply, variables))
   end, whole = run(state, x, STARTS)
   np.testing.assert_array_equal(end, WANTED[:, -1] + 1)
@@ -47,7 +47,7 @@ def test_parts_of_a_document_have_the_positions_of_the_whole(kind):
 
 def test_positions_beyond_the_learned_table_are_nan():
   module = positions.Positions('learned', D, 3)
-  x = jnp.zeros((1, 4, D))
-  variables = module.init(jax.random.key(0), jnp.zeros(1, jnp.int32), x)
-  _, y = module.apply(variables, jnp.zeros(1, jnp.int32), x)
+  state, x = np.zeros(1, np.int32), np.zeros((1, 4, D), np.float32)
+  variables = draws.parameters(module.init, state, x)
+  _, y = jax.jit(module.apply)(variables, state, x)
   assert np.isfinite(y[:, :3]).all() and np.isnan(y[:, 3]).all()

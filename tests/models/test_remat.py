@@ -39,7 +39,7 @@ def build(dropout=0.0, shared_layers=False, **plan):
 
 def inputs(shared_layers=False):
   stack = build(shared_layers=shared_layers)
-  x, state = draws.normal(B, L, D), stack.init_state(B)
+  x, state = draws.normal(B, L, D), draws.computed(lambda: stack.init_state(B))
   return draws.parameters(stack.init, state, x, None), state, x
 
 

@@ -44,7 +44,7 @@ def build(model=None, plan=None):
 def draw():
   """Returns (params, head, x, states, starts) of all layers and rows."""
   stack, _ = build({}, {})
-  x, state = draws.normal(B, L, D), stack.init_state(B)
+  x, state = draws.normal(B, L, D), draws.computed(lambda: stack.init_state(B))
   params = draws.parameters(stack.init, state, x, None)['params']['blocks']
   state = jax.tree.map(lambda s: draws.normal(*s.shape, seed=1), state[1])
   starts = np.zeros((B, L), np.int32)

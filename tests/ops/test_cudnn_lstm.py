@@ -108,7 +108,7 @@ def test_numbers_and_gradients_are_the_scan_s(asked, starts):
   assert jax.tree.structure(got) == jax.tree.structure(want)
   for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
     assert a.dtype == jnp.float32
-    np.testing.assert_allclose(a, b, rtol=0, atol=CLOSE * abs(b).max())
+    np.testing.assert_allclose(a, b, rtol=0, atol=CLOSE * np.abs(b).max())
   assert {*asked} == {jax.lax.Precision.HIGHEST}
 
 

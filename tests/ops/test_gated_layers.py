@@ -103,8 +103,8 @@ def both_ways(kind, depth, inputs, starts, cotangents):
 def check(kind, depth, shape, seed=0):
   """Values and gradients of every input against the oracle."""
   inputs, starts, cotangents = draw(kind, depth, shape, seed)
-  outputs, kept, gradients = both_ways(
-    kind, depth, in_float32(inputs), starts, cotangents
+  outputs, kept, gradients = jax.device_get(
+    both_ways(kind, depth, in_float32(inputs), starts, cotangents)
   )
   wanted = oracle(kind, depth, starts, inputs)
   for got, other, want in zip(outputs, kept, wanted, strict=True):
@@ -197,13 +197,8 @@ def test_gates_reach_their_limits_and_pass_on_what_is_no_number(
 def test_inputs_of_16_bits_are_read_in_float32():
   for kind, depth in KINDS:
     (h, u, *weights), *_ = draw(kind, depth, (2, 3, 5))
-    u = jnp.asarray(u, jnp.bfloat16)
-    state, y = gated_layers.recurrence(
-      kind,
-      *(jnp.float32(h), u),
-      tuple(in_float32(weights[:depth])),
-      tuple(in_float32(weights[depth:])),
-    )
+    u = u.astype(jnp.bfloat16)
+    state, y = run(kind, depth, (h, u, *weights))
     inputs = h, np.float64(u), *weights
     want, _ = oracle(kind, depth, np.zeros((2, 3)), inputs)
     assert y.dtype == jnp.bfloat16 and state.dtype == jnp.float32

@@ -82,10 +82,13 @@ def test_directions_solve_the_published_damped_system(sides):
     np.float32(np.diag(x) if n < 0 else x)
     for x, n in zip((a, g), sides, strict=True)
   ]
-  direction = kronecker.precondition(
-    np.float32(gradient),
-    *(kronecker.inverse(factor, damping) for factor in given),
-  )
+
+  @jax.jit
+  def run(gradient, *factors):
+    inverses = (kronecker.inverse(factor, damping) for factor in factors)
+    return kronecker.precondition(gradient, *inverses)
+
+  direction = run(np.float32(gradient), *given)
   a, g = (
     np.diag(np.diag(x)) if n < 0 else x
     for x, n in zip((a, g), sides, strict=True)

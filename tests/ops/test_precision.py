@@ -102,8 +102,8 @@ def test_dense_under_a_policy_stores_activations_in_its_format(policy):
   policy = precision.POLICIES[policy]
   dense = nn.Dense(4, dtype=policy.activations, dot_general=policy.dot_general)
   x = draws.normal(2, 5, 3).astype(policy.activations)
-  params = dense.init(jax.random.key(0), x)
-  assert dense.apply(params, x).dtype == policy.activations
+  params = draws.parameters(dense.init, x)
+  assert jax.eval_shape(dense.apply, params, x).dtype == policy.activations
   slopes = jax.jit(
     jax.grad(lambda p: dense.apply(p, x).astype('float32').sum())
   )(params)

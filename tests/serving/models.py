@@ -59,7 +59,7 @@ def generator(
   raw.recurrence.chunk_length = 4  # compiles faster than 64
   config = config_lib.parse(raw)
   model = language_model.from_config(config, tokenizer.size)
-  state = model.apply({}, 1, method='init_state')
+  state = draws.computed(lambda: model.apply({}, 1, method='init_state'))
   params = draws.parameters(model.init, state, TOKENS, seed=seed)['params']
   # So that texts differ.
   params['head'] = jax.tree.map(lambda x: 4 * x, params['head'])

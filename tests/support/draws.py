@@ -9,6 +9,11 @@ def normal(*shape, seed=0):
   return np.float32(np.random.default_rng(seed).normal(size=shape))
 
 
+def computed(make):
+  """What `make()` returns, computed by one program."""
+  return jax.device_get(jax.jit(make)())
+
+
 def parameters(init, *inputs, seed=0):
   """What `init(key, *inputs)` makes, away from the zeros and ones of its start.
 
@@ -23,5 +28,6 @@ def parameters(init, *inputs, seed=0):
     spread *= like.shape[-2] ** -0.5 if matrix and name != 'scale' else 0.2
     return (spread + (name == 'scale')).astype(like.dtype)
 
-  shapes = jax.eval_shape(init, jax.random.key(0), *inputs)
+  key = jax.eval_shape(lambda: jax.random.key(0))
+  shapes = jax.eval_shape(init, key, *inputs)
   return jax.tree_util.tree_map_with_path(draw, shapes)

@@ -12,6 +12,7 @@ from rnn_jax.data.batching import rows as rows_lib
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.tasks import classification
 from rnn_jax.tasks import language_modeling
+from tests.support import draws
 from tests.support import tiny
 
 BYTES = tokenizer_lib.Bytes()
@@ -74,7 +75,8 @@ def packed():
 
 
 def run(task, params, batch):
-  state = task.init_state(batch.tokens_BxL.shape[0])
+  rows = len(batch.tokens_BxL)
+  state = draws.computed(lambda: task.init_state(rows))
   _, (sums, _) = jax.jit(task.loss)(params, state, batch)
   return sums
 
@@ -87,7 +89,8 @@ def sums_of(rows):
 
 
 def logits_of(task, params, batch):
-  state = task.init_state(batch.tokens_BxL.shape[0])
+  rows = len(batch.tokens_BxL)
+  state = draws.computed(lambda: task.init_state(rows))
   given = {'params': params}, state, batch.tokens_BxL, batch.starts_BxL
   return jax.jit(task.model.apply)(*given)[1]
 

@@ -34,7 +34,7 @@ def test_sums_and_carries_equal_those_of_the_whole(parts, with_first):
   state_axes = 'B', ('B' if with_first else None, 'RxB')
   key = jax.random.key(0)
   want, want_carry = run(carry, batch, key)
-  got, got_carry = accumulation.accumulate(
+  got, got_carry = jax.jit(accumulation.accumulate, static_argnums=(0, 1, 3))(
     run, parts, carry, state_axes, batch, key
   )
   np.testing.assert_allclose(got['sum'], want['sum'], rtol=1e-5)

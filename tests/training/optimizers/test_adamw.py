@@ -58,13 +58,13 @@ def test_parameters_follow_the_published_equations(moments, store, fraction):
   params = draw(rng)
   transform = optimizer.make(settings, schedule.make(settings).rate)
   ours = jax.tree.map(np.float32, params)
-  state = transform.init(ours)
+  state = jax.jit(transform.init)(ours)
   update = jax.jit(transform.update)
   m = v = {name: np.zeros(shape) for name, shape in SHAPES.items()}
   for step in range(6):
     gradient = draw(rng)
-    updates, state = update(jax.tree.map(jnp.float32, gradient), state, ours)
-    ours = jax.tree.map(jnp.add, ours, updates)
+    updates, state = update(jax.tree.map(np.float32, gradient), state, ours)
+    ours = jax.tree.map(np.add, ours, jax.device_get(updates))
     rate = test_schedule.reference_rate(settings, step)
     m = {n: 0.9 * m[n] + 0.1 * gradient[n] for n in m}
     v = {n: 0.99 * v[n] + 0.01 * gradient[n] ** 2 for n in v}
@@ -95,7 +95,7 @@ def test_float32_is_optax_s_adamw_to_the_bit():
   )
   ours = optimizer.make(settings, rate)
   rng = np.random.default_rng(1)
-  params, *gradients = (jax.tree.map(jnp.float32, draw(rng)) for _ in range(4))
+  params, *gradients = (jax.tree.map(np.float32, draw(rng)) for _ in range(4))
   states = [transform.init(params) for transform in (ours, theirs)]
   for gradient in gradients:
     updates = [None, None]
