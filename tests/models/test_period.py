@@ -108,7 +108,7 @@ def program():
   return loss_of(run)
 
 
-assert_close = functools.partial(close.check, tolerance=CLOSE, floor=0.001)
+assert_close = functools.partial(close.check, tolerance=CLOSE, floor=1e-3)
 
 
 @pytest.mark.slow

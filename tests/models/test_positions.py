@@ -31,12 +31,11 @@ def test_sinusoids_equal_numpy():
 def test_parts_of_a_document_have_the_positions_of_the_whole(kind):
   module = positions.Positions(kind, D, 16)
   x = np.random.default_rng(0).normal(size=(B, L, D)).astype(np.float32)
-  state = BEHIND
-  variables = draws.parameters(module.init, state, x, STARTS)
+  variables = draws.parameters(module.init, BEHIND, x, STARTS)
   run = jax.jit(functools.partial(module.apply, variables))
-  end, whole = run(state, x, STARTS)
+  end, whole = run(BEHIND, x, STARTS)
   np.testing.assert_array_equal(end, WANTED[:, -1] + 1)
-  middle, first = run(state, x[:, :4], STARTS[:, :4])
+  middle, first = run(BEHIND, x[:, :4], STARTS[:, :4])
   last, second = run(middle, x[:, 4:], STARTS[:, 4:])
   np.testing.assert_array_equal(last, end)
   np.testing.assert_array_equal(np.concatenate([first, second], 1), whole)
