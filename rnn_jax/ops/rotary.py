@@ -92,8 +92,8 @@ def angles(
   angle = position_BxL.astype(jnp.uint32)[..., None] * parts[None, None]
   # From -pi to pi, where float32 has the most digits.
   angle = angle.astype(jnp.int32).astype(jnp.float32) * (2 * np.pi / 2**32)
-  size = scaling[4] if len(scaling) == 5 else 1.0
-  return size * jnp.cos(angle), size * jnp.sin(angle)
+  cos, sin = jnp.cos(angle), jnp.sin(angle)
+  return (scaling[4] * cos, scaling[4] * sin) if scaling[4:] else (cos, sin)
 
 
 @functools.cache

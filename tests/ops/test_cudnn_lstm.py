@@ -19,6 +19,7 @@ from rnn_jax.cells import base
 from rnn_jax.cells import lstm
 from rnn_jax.ops import cudnn_lstm
 from rnn_jax.ops import precision
+from tests.support import close
 from tests.support import draws
 
 B, L, D, S = 2, 7, 5, 3
@@ -106,9 +107,8 @@ def test_numbers_and_gradients_are_the_scan_s(asked, starts):
   none = np.zeros((B, L), np.int32)
   want = scanned()(none if starts == 'none' else STARTS[starts])
   assert jax.tree.structure(got) == jax.tree.structure(want)
-  for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
-    assert a.dtype == jnp.float32
-    np.testing.assert_allclose(a, b, rtol=0, atol=CLOSE * np.abs(b).max())
+  close.check(got, want, CLOSE)
+  assert {x.dtype for x in jax.tree.leaves(got)} == {np.dtype('float32')}
   assert {*asked} == {jax.lax.Precision.HIGHEST}
 
 

@@ -85,6 +85,9 @@ CASES = {
     'linear_num_value_heads': 6,
     'linear_key_head_dim': 4,
     'linear_value_head_dim': 5,
+    'max_position_embeddings': 320,
+    'rope_parameters': folders.YARN
+    | {'rope_theta': 100.0, 'partial_rotary_factor': 0.75},
   },
   'KimiLinear': {
     'hidden_size': 16,
