@@ -9,6 +9,7 @@ docstrings of the running Python's standard library.
 """
 
 import ast
+import itertools
 import json
 import os
 import pathlib
@@ -42,7 +43,7 @@ def overrides(
   """
   if name == DOCSTRINGS:
     path, field = pathlib.Path(folder) / 'docstrings.jsonl', 'text'
-    texts = [*_docstrings()][: limit or None]
+    texts = itertools.islice(_docstrings(), limit or None)
     rows = (json.dumps({field: text}) + '\n' for text in texts)
     path.write_text(''.join(rows))
   elif name in (given := _given()):

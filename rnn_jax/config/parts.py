@@ -179,8 +179,13 @@ def _writers(raw):
 
 def names(folder: str) -> list[str]:
   """Lists the parts in `rnn_jax/<folder>`: its files except base.py."""
-  modules = pkgutil.iter_modules(_package(folder).__path__)
-  return sorted({m.name for m in modules if not m.ispkg} - {'base'})
+  return sorted(_files(*_package(folder).__path__) - {'base'})
+
+
+@functools.cache
+def _files(*folders):
+  """Returns the names of the modules in folders, read once."""
+  return {m.name for m in pkgutil.iter_modules(folders) if not m.ispkg}
 
 
 def _package(folder):

@@ -98,7 +98,7 @@ def to_config_dict(
 ) -> ml_collections.ConfigDict:
   """Returns a section's values as a locked ml_collections.ConfigDict."""
   out = kind()
-  hints = typing.get_type_hints(type(section))
+  hints = _hints(type(section))
   for field in dataclasses.fields(section):
     value = getattr(section, field.name)
     if dataclasses.is_dataclass(value):
@@ -122,7 +122,7 @@ def build(cls: type, raw: typing.Any, prefix: str) -> typing.Any:
   Raises:
     InputError: an unknown key, or a value of a wrong type.
   """
-  hints = typing.get_type_hints(cls)
+  hints = _hints(cls)
   keys = [field.name for field in dataclasses.fields(cls)]
   if not isinstance(raw, (dict, ml_collections.ConfigDict)):
     raise errors.InputError(f'{prefix[:-1]}={raw!r}: give keys: {keys}')
@@ -140,6 +140,9 @@ def build(cls: type, raw: typing.Any, prefix: str) -> typing.Any:
     else:
       values[key] = _convert(hint, value, prefix + key)
   return cls(**values)
+
+
+_hints = functools.cache(typing.get_type_hints)  # they are read slowly
 
 
 def _convert(hint, value, key):

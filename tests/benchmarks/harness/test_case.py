@@ -1,6 +1,7 @@
 """Suites name workloads that exist, with parameters that these take."""
 
 import ast
+import functools
 import json
 import pathlib
 import subprocess
@@ -92,6 +93,7 @@ def test_cases_are_compared_with_one_that_is_compared_with_none(name):
   assert getattr(suite, 'TIMED', False) == (name not in UNTIMED)
 
 
+@functools.cache
 def parameters(workload):
   """The names that a workload must be given, and may be; read, not imported."""
   module, _, name = workload.rpartition('.')
