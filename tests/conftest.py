@@ -15,7 +15,6 @@ from absl import flags
 from grain._src.python.dataset.transformations import shuffle
 
 from rnn_jax import compile_cache
-from rnn_jax import host
 from rnn_jax import target
 from rnn_jax.native import cache
 from rnn_jax.native import library
@@ -54,7 +53,6 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile('quick')
 
 
-MUCH = 2**30  # bytes of a worker
 KEPT = 30 * 24 * 3600  # seconds that a compiled program is kept
 # Begun last, one of their files would run by itself.
 LONG = ('parallel', 'launch', 'training', 'test_configs.py', 'test_tour.py')
@@ -151,10 +149,6 @@ flags.FLAGS.mark_as_parsed()
 
 @pytest.fixture(scope='module', autouse=True)
 def _memory():
-  """Programs of many files don't stay in memory together.
-
-  Those of a few may: what they trace alike is traced once.
-  """
+  """No file's programs stay in memory after it."""
   yield
-  if host.resident() > MUCH:
-    jax.clear_caches()
+  jax.clear_caches()

@@ -98,7 +98,8 @@ def to_config_dict(
 ) -> ml_collections.ConfigDict:
   """Returns a section's values as a locked ml_collections.ConfigDict."""
   out = kind()
-  hints = _hints(type(section))
+  cls: type = type(section)
+  hints = _hints(cls)
   for field in dataclasses.fields(section):
     value = getattr(section, field.name)
     if dataclasses.is_dataclass(value):
