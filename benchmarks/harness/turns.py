@@ -5,6 +5,9 @@ itself ready in a process of its own, and stops before each timed call until it
 has the turn. A round gives everyone one turn; what counts is the ratio of two
 times of the same round, its median over rounds and the interval of that.
 
+A turn ends when the process is idle: threads that have nothing to do spin for
+a while before they sleep, and would take that time from the next process.
+
 A turn that would be over in less than SHORTEST seconds is several calls, after
 one that isn't timed: the caches hold what the process before it left there.
 """
@@ -17,6 +20,9 @@ from multiprocessing import connection
 from typing import Any
 
 SHORTEST = 0.05  # seconds of a turn
+GLANCE = 0.02  # seconds between two looks at this process's own CPU time
+IDLE = 0.05  # of a core, at most
+PATIENCE = 2.0  # seconds, for what never is
 
 _pipe: connection.Connection | None = None
 
@@ -50,10 +56,21 @@ def _turn(run):
 def _turns(pipe, seconds) -> Iterator[None]:
   """Waits for each turn; says before how long the last one took."""
   while True:
+    _settle()
     pipe.send(seconds[-1] if seconds else None)
     if not pipe.recv():
       return
     yield
+
+
+def _settle():
+  """Waits until no thread of this process runs."""
+  end = time.perf_counter() + PATIENCE
+  while time.perf_counter() < end:
+    begin = time.process_time()
+    time.sleep(GLANCE)
+    if time.process_time() - begin < IDLE * GLANCE:
+      return
 
 
 def _seconds(run, calls):

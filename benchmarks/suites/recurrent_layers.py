@@ -235,6 +235,7 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   Speed is PyTorch's time over ours, of its fastest form.
   """
   yield tables.provenance(rows)
+  yield _behind(rows)
   for what, (shapes, impls) in KINDS.items():
     forms = CELL_FORMS if what == 'stepping' else ()
     head = [f'{what}, (B, L, D)', 'PyTorch', *(f'its {x}' for x in forms)]
@@ -249,11 +250,32 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   yield tables.unmeasured(cases(False), rows)
 
 
+def _behind(rows):
+  """Where PyTorch is faster than our fastest form, and how many times."""
+  slower, measured = [], 0
+  for what, (shapes, impls) in KINDS.items():
+    theirs = ['PyTorch']
+    theirs += [f'PyTorch, {x}' for x in CELL_FORMS] * (what == 'stepping')
+    for name in (_name(what, x, shape) for x in CELLS for shape in shapes):
+      best = _fastest(rows, name, theirs)
+      ratio = tables.ratio(_fastest(rows, name, impls), best)
+      measured += ratio is not None
+      if ratio is not None and ratio > 1:
+        slower.append(f'{name} ({tables.times(ratio)})')
+  faster = '; '.join(slower) or 'none'
+  return f'Cases where PyTorch is faster, of {measured}: {faster}.'
+
+
+def _fastest(rows, name, forms):
+  given = (tables.good(rows, f'{name}, {form}') for form in forms)
+  return min(filter(None, given), key=_median, default=None)
+
+
 def _line(rows, name, impls, forms):
-  theirs = tables.good(rows, f'{name}, PyTorch')
-  others = [tables.good(rows, f'{name}, PyTorch, {form}') for form in forms]
-  line = [name.partition(': ')[2], _time(theirs), *map(_time, others)]
-  best = min(filter(None, [theirs, *others]), key=_median, default=None)
+  theirs = ['PyTorch', *(f'PyTorch, {form}' for form in forms)]
+  times = (_time(tables.good(rows, f'{name}, {form}')) for form in theirs)
+  line = [name.partition(': ')[2], *times]
+  best = _fastest(rows, name, theirs)
   for impl in impls:
     ours = tables.good(rows, f'{name}, {impl}')
     line += [_time(ours), tables.speed(ours, best)]
