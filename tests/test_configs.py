@@ -66,6 +66,7 @@ OWN_DATA = {
     'data.synthetic.examples': 60,
   },
   'rotten_tomatoes': JSONL | {'data.vocabulary': 300},
+  'stdlib_bpe': TEXT | {'data.vocabulary': 300},
   'stdlib_bytes': TEXT,
   'tiny_shakespeare': TEXT,
 }

@@ -1,0 +1,46 @@
+"""A language model of Python's standard library, in byte pairs.
+
+    python -m launch.train --config=stdlib_bpe --workdir=runs/stdlib_bpe
+
+A token is about three bytes, so that the same time reads three times as much
+text. On unseen files it has 1.51 bits per byte after five minutes on 2 cores,
+where stdlib_bytes has 1.83 and gzip 1.86 (docs/results.md).
+"""
+
+from rnn_jax import config as config_lib
+
+
+def get_config():
+  """Returns the config."""
+  config = config_lib.default(layout='stream')
+
+  config.data.tokenizer = 'bpe'
+  config.data.vocabulary = 2048
+  config.data.carry_state = True
+  config.data.segment_bytes = 8192
+  config.data.length = 256
+  config.data.batch_size = 8
+  config.data.workers = 0
+
+  config.model.layers = 3
+  config.model.unroll = 3
+  config.model.width = 192
+  config.model.mlp_width = 384
+  config.cell.heads = 4
+  config.cell.key_width = 16
+  config.cell.value_width = 48
+  config.cell.decay = 'head'
+
+  config.optimizer.name = 'muon'
+  config.optimizer.learning_rate = 6e-3
+  config.schedule.warmup_steps = 100
+  config.schedule.final_learning_rate = 1e-4
+
+  config.train.steps = 1500
+  config.train.log_every = 50
+  config.train.checkpoint_every = 500
+  config.evaluate.every = 500
+  config.evaluate.batch_size = 32
+
+  config.sample.prompt = 'def '
+  return config
