@@ -47,7 +47,9 @@ def values_of(workdir: str | os.PathLike, name: str = '') -> tables.Row:
   measured = metrics.read(workdir)
   train = [row for row in measured if row['split'] == 'train']
   data = config_lib.parse(config).data
-  config['data']['path'] = pathlib.Path(data.path).name  # without its folder
+  for key in ('path', 'validation_path', 'test_path'):
+    if path := config['data'].get(key):
+      config['data'][key] = pathlib.Path(path).name  # without its folder
   run = evaluate.Run.open(workdir)
   return {
     'name': name or pathlib.Path(workdir).resolve().name,
