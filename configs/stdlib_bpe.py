@@ -1,6 +1,7 @@
 """A language model of Python's standard library, in byte pairs.
 
-    python -m launch.train --config=stdlib_bpe --workdir=runs/stdlib_bpe
+    python -m launch.train --config=configs/stdlib_bpe.py \\
+        --workdir=runs/stdlib_bpe
 
 A token is about three bytes, so that as many steps read three times as much
 text: on unseen files 1.51 bits per byte after five minutes on 2 cores, where
