@@ -5,8 +5,7 @@
         --workdir=runs/stdlib_bytes
 
 Every machine has this text; nothing is downloaded. Files are split as wholes,
-90 / 5 / 5 per cent, so that training reads no part of a held-out file. On a CPU
-with AMX or AVX512-BF16 add --config.train.precision=bfloat16_operands.
+90 / 5 / 5 per cent, so that training reads no part of a held-out file.
 """
 
 from rnn_jax import config as config_lib

@@ -38,7 +38,6 @@ def values_of(workdir: str | os.PathLike, name: str = '') -> tables.Row:
   """
   import jax
 
-  from rnn_jax import config as config_lib
   from rnn_jax.runs import metrics
   from rnn_jax.runs import workdir as workdir_lib
   from rnn_jax.training import evaluate
@@ -46,14 +45,13 @@ def values_of(workdir: str | os.PathLike, name: str = '') -> tables.Row:
   config = workdir_lib.load_config(workdir)
   measured = metrics.read(workdir)
   train = [row for row in measured if row['split'] == 'train']
-  data = config_lib.parse(config).data
   for key in ('path', 'validation_path', 'test_path'):
     if path := config['data'].get(key):
       config['data'][key] = pathlib.Path(path).name  # without its folder
   run = evaluate.Run.open(workdir)
   return {
     'name': name or pathlib.Path(workdir).resolve().name,
-    'source': data.source,
+    'source': config['data']['source'],
     'config': config,
     'parameters': sum(x.size for x in jax.tree.leaves(run.params)),
     'steps': train[-1]['step'],
