@@ -9,7 +9,9 @@ cap(z) is z, or s tanh(z / s), which stays within s (Bello et al., "Neural
 Combinatorial Optimization with Reinforcement Learning", 2016). Time is
 processed in blocks of steps. The gradients of a block are computed in the
 forward pass, together with its logits, so that neither pass holds more than
-one block and no logit is computed twice.
+one block and no logit is computed twice. `Options.sparse` is for batches most
+of whose steps have weight 0, as where only answers are predicted: the others
+are moved to the front, and the loop over blocks ends with the last of them.
 
 V may be sharded over devices (`Options.axis`): W and b are then a device's
 columns, and the sums are the same on all of them. The gradient of x is a
@@ -43,10 +45,14 @@ class Options:
   block: int = 0  # logits held at once; 0: what suits the device
   axis: str = ''  # a mapped axis of devices that shards V, in equal parts
   cap: float = 0.0  # s; 0: none
+  sparse: bool = False  # computes no logits where all of a block weigh 0
 
 
 class Sums(NamedTuple):
-  """Weighted sums over B and L. Only `loss` has gradients."""
+  """Weighted sums over B and L. Only `loss` has gradients.
+
+  With `Options.sparse` the gradient of a weight of 0 may be 0.
+  """
 
   loss: jax.Array
   nats: jax.Array  # without smoothing and z-loss
@@ -87,7 +93,21 @@ def sums(
     )
   if min(options.z_loss, options.block, options.cap) < 0:
     raise ValueError(f'{options}: give 0 or more')
-  return _sums(x_BxLxD, kernel_DxV, bias_V, targets_BxL, weights_BxL, options)
+  batch = x_BxLxD, targets_BxL, weights_BxL
+  x, targets, weights = _weighted_first(batch) if options.sparse else batch
+  return _sums(x, kernel_DxV, bias_V, targets, weights, options)
+
+
+def _weighted_first(batch):
+  """Returns a batch's steps as one row, those of weight 0 last."""
+  *_, weights = batch
+  order_N = jnp.argsort(weights.reshape(-1) == 0)
+
+  def ordered(array):
+    steps = array.reshape(-1, *array.shape[2:]).at[order_N]
+    return steps.get(mode='promise_in_bounds', unique_indices=True)[None]
+
+  return tuple(ordered(array) for array in batch)
 
 
 def cap(z_BxLxV: jax.Array, limit: float) -> jax.Array:
@@ -103,7 +123,7 @@ def _sums(x, kernel, bias, targets, weights, options):
     del z
     return jax.tree.map(jnp.add, total, _total(values, part[2]))
 
-  return _over_blocks(add, _zeros(), x, kernel, options)
+  return _over_blocks(add, _zeros(), weights, kernel, options)
 
 
 def _forward(x, kernel, bias, targets, weights, options):
@@ -133,9 +153,11 @@ def _forward(x, kernel, bias, targets, weights, options):
     jnp.zeros(bias.shape, jnp.float32),
     jnp.zeros(weights.shape, jnp.float32),
   )
-  total, *gradients = _over_blocks(add, zeros, x, kernel, options)
+  total, d_x, *rest = _over_blocks(add, zeros, weights, kernel, options)
+  if options.sparse:
+    d_x = jnp.where(weights[..., None] == 0, 0, d_x)  # else x, where skipped
   like = jnp.zeros(0, kernel.dtype), jnp.zeros(0, bias.dtype)
-  return total, (gradients, like, jnp.zeros(0, weights.dtype))
+  return total, ((d_x, *rest), like, jnp.zeros(0, weights.dtype))
 
 
 def _backward(options, residuals, cotangents):
@@ -244,15 +266,17 @@ def _cut(arrays, begin, length):
   return tuple(cut(array, begin, length, 1) for array in arrays)
 
 
-def _over_blocks(add, carry, x, kernel, options):
+def _over_blocks(add, carry, weights, kernel, options):
   """Runs carry = add(carry, begin, length) over blocks of time."""
-  B, L, _ = x.shape
+  B, L = weights.shape
   block = options.block or BLOCK.get(target.platform(), BLOCK_ELSEWHERE)
   longest = max(1, block // (B * kernel.shape[-1]))
   length = -(-L // -(-L // longest))  # the same number of blocks, balanced
-  whole = L // length
+  whole = needed = L // length
+  if options.sparse:
+    needed = jnp.minimum(whole, -(-jnp.count_nonzero(weights) // length))
   carry = jax.lax.fori_loop(
-    0, whole, lambda n, carry: add(carry, n * length, length), carry
+    0, needed, lambda n, carry: add(carry, n * length, length), carry
   )
   rest = L - whole * length
   return add(carry, whole * length, rest) if rest else carry

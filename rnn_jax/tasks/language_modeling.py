@@ -70,6 +70,7 @@ class Task(base.Task):
       config.train.label_smoothing,
       config.train.z_loss,
       self.model.policy.operands,
+      sparse=not config.task.predicts_all,
     )
     self._steps = config.remat.segment
     self._model_config = config.model

@@ -87,9 +87,55 @@ def test_blocks_add_up_to_the_full_form(block, smoothing, z_loss, cap):
     assert_close(gradients[name], want_gradients[name])
 
 
-def test_values_without_gradients_are_the_same():
+@pytest.mark.parametrize('share', (0.0, 0.2, 1.0))
+@pytest.mark.parametrize('block', (V, 4 * V, 5 * V, 10**6))
+def test_steps_without_weight_can_be_skipped(share, block):
   values, targets = draw()
-  options = cross_entropy.Options(block=2 * B * V)
+  drawn = np.random.default_rng(1).random((B, L)) < share
+  values['weights'] = np.where(drawn, values['weights'], 0)
+  unread = (values['weights'] == 0)[..., None]
+  values['x'] = np.where(unread, np.float32(30), values['x'])
+  options = cross_entropy.Options(0.1, 0.3, block=block, cap=1.5, sparse=True)
+  sums, gradients = both_ways(values, targets, options)
+  want, want_gradients = full(values, targets, 0.1, 0.3, 1.5)
+  for got, number in zip(sums, want, strict=True):
+    assert_close(got, np.asarray(number))
+  for name in NAMES[:3]:
+    assert_close(gradients[name], want_gradients[name])
+  weighted = values['weights'] != 0
+  assert_close(
+    np.where(weighted, gradients['weights'], 0),
+    np.where(weighted, want_gradients['weights'], 0),
+  )
+
+
+def test_skipped_steps_cost_nothing():
+  values, targets = draw()
+  values['weights'][:, 2:] = 0
+  options = cross_entropy.Options(block=V, sparse=True)
+  arguments = (*(values[n] for n in NAMES[:3]), targets, values['weights'])
+  blocks = []
+
+  def count(*x):
+    dot = cross_entropy.precision.dot
+
+    def counted(*y):
+      jax.debug.callback(lambda: blocks.append(1))
+      return dot(*y)
+
+    with pytest.MonkeyPatch.context() as patch:
+      patch.setattr(cross_entropy.precision, 'dot', counted)
+      return cross_entropy.sums(*x, options)
+
+  jax.block_until_ready(jax.jit(count)(*arguments))
+  jax.effects_barrier()
+  assert len(blocks) == np.count_nonzero(values['weights'])
+
+
+@pytest.mark.parametrize('sparse', (False, True))
+def test_values_without_gradients_are_the_same(sparse):
+  values, targets = draw()
+  options = cross_entropy.Options(block=2 * B * V, sparse=sparse)
   arguments = (*(values[n] for n in NAMES[:3]), targets, values['weights'])
   run = jax.jit(lambda *x: cross_entropy.sums(*x, options))
   for got, want in zip(
