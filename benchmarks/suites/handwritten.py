@@ -18,11 +18,14 @@ CHAINS = 'modules', 'checkpoint', 'by hand'
 TOKENS, WIDTHS = 8192, [192, 384]  # D and F
 COUNTS = ([8, 2], [32, 2])  # E and J
 EXPERTS = 'one MLP', 'routed', 'ragged_dot'
+HEAD = [32, 64, 128, 8192]  # B, L, D, V
+LOSSES = 'all logits', 'blocks', 'answers only'
+PLAIN = {'norm': CHAINS[0], 'loss': LOSSES[0]}  # by a group's first word
 
 
 def cases(quick: bool) -> list[case.Case]:
   """Each form of each operation at each size."""
-  return [*_chains(quick), *_experts(quick)]
+  return [*_chains(quick), *_experts(quick), *_losses(quick)]
 
 
 def _chains(quick):
@@ -56,12 +59,26 @@ def _experts(quick):
       )
 
 
+def _losses(quick):
+  for every in (1, 20):
+    which = f'1 step in {every}' if every > 1 else 'every step'
+    named = f'loss of {which} of 32x64, 8,192 outputs: '
+    for form in LOSSES:
+      yield case.Case(
+        named + form,
+        'workloads.handwritten.answers',
+        {'shape': [2, 8, 16, 32] if quick else HEAD, 'every': every}
+        | {'form': form},
+        base=named + LOSSES[0],
+      )
+
+
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   """Time and temporaries of each form, relative to the plain one."""
 
   def relative(row):
     group = row['case'].rpartition(': ')[0]
-    plain = CHAINS[0] if group.startswith('norm') else EXPERTS[0]
+    plain = PLAIN.get(group.partition(' ')[0], EXPERTS[0])
     return tables.relative(row, tables.good(rows, f'{group}: {plain}'))
 
   yield tables.provenance(rows)

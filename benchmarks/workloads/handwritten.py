@@ -13,6 +13,13 @@ Each is forward and backward of the sum of its outputs times fixed numbers.
     'routed'      ops/routed.py
     'ragged_dot'  `jax.lax.ragged_dot` of the sorted rows
     'one MLP'     one of J times the width: the same work without a choice
+
+`answers` is the loss of a linear head of V outputs where one step in `every` is
+predicted, as in a task whose texts end with an answer:
+
+    'all logits'    held at once, Optax's loss
+    'blocks'        ops/cross_entropy.py, of all steps
+    'answers only'  the same with `sparse`
 """
 
 import functools
@@ -20,9 +27,11 @@ import functools
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import optax
 
 from benchmarks.harness import measure
 from benchmarks.workloads import programs
+from rnn_jax.ops import cross_entropy
 from rnn_jax.ops import precision
 from rnn_jax.ops import routed
 
@@ -160,6 +169,50 @@ EXPERTS = {
   'routed': by_routed,
   'ragged_dot': by_ragged_dot,
   'one MLP': by_one_mlp,
+}
+
+
+def answers(
+  repeats: int, shape: list[int], every: int, form: str
+) -> measure.Values:
+  """Seconds and temporaries of a form.
+
+  Args:
+    repeats: how many are timed.
+    shape: B, L, D and V.
+    every: steps per predicted one.
+    form: see the module's docstring.
+  """
+  B, L, D, V = shape
+  x, kernel, bias = _draw([B, L, D], [D, V], [V])
+  targets = jnp.arange(B * L).reshape(B, L) % V
+  weights = (jnp.arange(B * L).reshape(B, L) % every == 0).astype(jnp.float32)
+  inputs = x, D**-0.5 * kernel, bias
+
+  def run(x, kernel, bias, batch):
+    return LOSSES[form](x, kernel, bias, *batch)
+
+  return _measured(repeats, run, inputs, (targets, weights), jnp.float32(1))
+
+
+def loss_of_all(x, kernel, bias, targets, weights):
+  """The loss, of logits held at once."""
+  multiply = precision.POLICIES['float32'].dot_general
+  z = multiply(x, kernel, (((2,), (0,)), ((), ()))) + bias[None, None]
+  nats = optax.softmax_cross_entropy_with_integer_labels(z, targets)
+  return jnp.sum(weights * nats)
+
+
+def loss_in_blocks(x, kernel, bias, targets, weights, sparse=False):
+  """The same of the package."""
+  options = cross_entropy.Options(sparse=sparse)
+  return cross_entropy.sums(x, kernel, bias, targets, weights, options).loss
+
+
+LOSSES = {
+  'all logits': loss_of_all,
+  'blocks': loss_in_blocks,
+  'answers only': functools.partial(loss_in_blocks, sparse=True),
 }
 
 

@@ -50,3 +50,19 @@ def test_experts_in_blocks_are_those_of_ragged_dot():
   forms = handwritten.by_routed, handwritten.by_ragged_dot
   for a, b in zip(*map(jax.tree.leaves, map(gradients, forms)), strict=True):
     np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize('every', (1, 3))
+def test_losses_are_the_same(every):
+  x, kernel, bias = handwritten._draw([2, 3, 4], [4, 5], [5])
+  targets = jnp.arange(6).reshape(2, 3) % 5
+  weights = (targets % every == 0).astype(jnp.float32)
+  want, *others = (
+    jax.jit(jax.value_and_grad(form, (0, 1, 2)))(
+      x, kernel, bias, targets, weights
+    )
+    for form in handwritten.LOSSES.values()
+  )
+  for got in others:
+    for a, b in zip(*map(jax.tree.leaves, (got, want)), strict=True):
+      np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-6)
