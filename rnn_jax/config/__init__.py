@@ -54,6 +54,7 @@ class Task(Part):
   per_token: ClassVar[bool] = False  # the loss is a sum over single tokens
   predicts_all: ClassVar[bool] = False  # tokens; texts may be split anywhere
   classifies: ClassVar[bool] = False  # documents have one of data.classes
+  labels_tokens: ClassVar[bool] = False  # each read token
   reads_images: ClassVar[bool] = False  # not tokens
   reads_logits: ClassVar[bool] = False  # of the whole vocabulary, at each step
   answers: ClassVar[bool] = False  # a boundary ends a prompt; a reply follows

@@ -1,4 +1,4 @@
-"""Probabilities of classes, by a classifier with a head; and pooled features.
+"""Probabilities of classes and pooled features; labels of tokens.
 
 Texts are right-aligned in a batch, as prompts are in `inference.decode`; the
 last step gives the class. See models/classifier.py and models/vision.py.
@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from rnn_jax.inference import decode
@@ -61,6 +62,25 @@ def probabilities(
   """
   program = functools.partial(text_probabilities, model, _placed(params))
   return _of_texts(program, texts, model.classes)
+
+
+def token_labels(
+  model: language_model.LanguageModel,
+  params: PyTree,
+  texts: Sequence[np.ndarray],
+  labels: int,
+) -> list[np.ndarray]:
+  """Returns the likeliest label after each token of each text, int32.
+
+  Args:
+    model: what predicts a label after each token.
+    params: its parameters, which may be packed in 8 bits.
+    texts: ids, each beginning with a boundary.
+    labels: how many of the model's outputs, the first ones, are labels.
+  """
+  program = functools.partial(_likeliest, model, labels, _placed(params))
+  rows = _rows_of_texts(program, texts)
+  return [row[-len(ids) :] for row, ids in zip(rows, texts, strict=True)]
 
 
 def text_features(
@@ -124,6 +144,13 @@ def pixel_probabilities(
   return jax.nn.softmax(model.apply(_variables(params), image_BxHxWxC))
 
 
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _likeliest(model, labels, params, tokens_BxL, starts_BxL):
+  state = model.apply({}, tokens_BxL.shape[0], method='init_state')
+  _, logits = model.apply(_variables(params), state, tokens_BxL, starts_BxL)
+  return jnp.argmax(logits[..., :labels], -1)
+
+
 @functools.partial(jax.jit, static_argnums=0)
 def _pooled(model, params, tokens_BxL, starts_BxL):
   inner, pool, _ = model.apply({}, tokens_BxL.shape[0], method='init_state')
@@ -162,12 +189,20 @@ def _of_texts(
   program: Callable[..., jax.Array], texts: Sequence[np.ndarray], width: int
 ) -> np.ndarray:
   """Returns the program's row of each text; `width` if there are none."""
+  rows = _rows_of_texts(program, texts)
+  return np.stack(rows) if rows else np.zeros((0, width), np.float32)
+
+
+def _rows_of_texts(
+  program: Callable[..., jax.Array], texts: Sequence[np.ndarray]
+) -> list[np.ndarray]:
+  """Returns the program's row of each text."""
   rows: list[Any] = [None] * len(texts)
   for chosen, filled in batches(texts):
     result = jax.device_get(program(*jax.device_put(decode.pad(filled))))
     for n, row in zip(chosen, result, strict=False):
       rows[n] = row
-  return np.stack(rows) if rows else np.zeros((0, width), np.float32)
+  return rows
 
 
 def _of_images(

@@ -424,11 +424,11 @@ def check_writes(config: config_lib.Config) -> None:
     InputError: it doesn't; the message says what to call instead.
   """
   if not config.task.writes_text:
-    does = (
-      'predicts a class, not text: call predict, or use launch.predict'
-      if config.task.classifies
-      else 'writes no text: use launch.evaluate'
-    )
+    if config.task.classifies or config.task.labels_tokens:
+      kind = 'a class' if config.task.classifies else 'labels'
+      does = f'predicts {kind}, not text: call predict, or use launch.predict'
+    else:
+      does = 'writes no text: use launch.evaluate'
     errors.refuse('task.name', config.task.name, f'its model {does}')
 
 

@@ -1,4 +1,4 @@
-"""Predicts the classes of texts or images: one function for every caller.
+"""Predicts classes of texts or images, or labels: one function for all callers.
 
     predictor = Predictor(config, tokenizer, params)
     predictor.predict(['a film to remember'])[0].label
@@ -37,15 +37,18 @@ class Prediction:
     probabilities: {class: p}, each p the shortest decimal that reads back as
       the same float32; {} of a model that writes its answer.
     written: what such a model wrote; None of others.
+    labels: of a model that labels each character of a text, these labels, a
+      character each; None of others.
   """
 
   label: str | None
   probabilities: dict[str, float]
   written: str | None = None
+  labels: str | None = None
 
 
 class Predictor:
-  """A classifier that is ready to predict."""
+  """A classifier, or a model of labels, that is ready to predict."""
 
   def __init__(
     self,
@@ -56,15 +59,19 @@ class Predictor:
     """Takes a run's model; parameters may be packed in 8 bits.
 
     Raises:
-      InputError: it doesn't classify.
+      InputError: it predicts neither classes nor labels.
     """
-    check_classifies(config)
+    check_predicts(config)
     self._config = config
     self._classes = config.data.classes
     self._model = bundle_lib.make_task(config, tokenizer).model
     self._params = params
     if config.task.reads_images:
       self._answer = self._classify_images
+      return
+    if config.task.labels_tokens:
+      self._tokenizer = tokenizer
+      self._answer = self._label
       return
     self._framing = examples_lib.Framing(
       tokenizer, config.task, config.data, config.data.length
@@ -79,10 +86,11 @@ class Predictor:
   def predict(self, inputs: Sequence[Input]) -> list[Prediction]:
     """Returns the Prediction of each text, or of each image.
 
-    A text too long for the model loses its end, as in training.
+    A text too long for a classifier loses its end, as in training.
 
     Raises:
-      InputError: an input is of the wrong kind, or no UTF-8 can be made of it.
+      InputError: an input is of the wrong kind, no UTF-8 can be made of it, or
+        the vocabulary or learned positions don't cover a text to label.
     """
     return self._answer(inputs)
 
@@ -138,6 +146,24 @@ class Predictor:
         rows[n] = Prediction(label, {}, written.text)
     return rows
 
+  def _label(self, texts):
+    boundary = [self._tokenizer.boundary]
+    encode = self._tokenizer.encode
+    rows = [np.append(boundary, encode(_text(text))) for text in texts]
+    model = self._config.model
+    longest = model.max_positions or self._config.data.length
+    for n, row in enumerate(rows):
+      if model.positions == 'learned' and len(row) > longest:
+        raise errors.InputError(
+          f'text {n} has {len(row) - 1} characters, and the model has learned '
+          f'positions for {longest - 1}: shorten it'
+        )
+    # The ids after these are no characters.
+    labels = self._tokenizer.unknown
+    ids = classify.token_labels(self._model, self._params, rows, labels)
+    decode = self._tokenizer.decode
+    return [Prediction(None, {}, labels=decode(each[1:])) for each in ids]
+
   def _questions(self, texts):
     return [self._framing.question(_text(text)) for text in texts]
 
@@ -153,17 +179,17 @@ class Predictor:
     return images
 
 
-def check_classifies(config: config_lib.Config) -> None:
-  """Checks that a config's model predicts classes.
+def check_predicts(config: config_lib.Config) -> None:
+  """Checks that a config's model predicts classes, or labels of a text.
 
   Raises:
     InputError: it doesn't; the message says what to call instead.
   """
-  if not config.task.classifies:
+  if not (config.task.classifies or config.task.labels_tokens):
     does = (
       'writes text, no class: call generate, or use launch.generate'
       if config.task.writes_text
-      else 'predicts no class of a text: use launch.evaluate'
+      else 'predicts neither a class nor labels: use launch.evaluate'
     )
     errors.refuse('task.name', config.task.name, f'its model {does}')
 

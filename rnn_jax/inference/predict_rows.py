@@ -1,10 +1,11 @@
 """Predictions for the rows of a file, as JSON lines while they are made.
 
 A line has `id`, the columns of the input, `label` and `probabilities` (or
-`written`, of a model that writes its answer). A given column of one of these
-names is kept as input_NAME. The id is the value in the column that `id` names,
-else in an existing column 'id', else the number of the row, from 0. Rows of an
-image model are files; their id is the path within the folder.
+`written`, of a model that writes its answer), or only `labels`, of a model that
+labels each character. A given column of one of these names is kept as
+input_NAME. The id is the value in the column that `id` names, else in an
+existing column 'id', else the number of the row, from 0. Rows of an image model
+are files; their id is the path within the folder.
 """
 
 import dataclasses
@@ -29,7 +30,7 @@ from rnn_jax.inference import predict
 CHUNK = 512  # rows that are read before their predictions are written
 ID = 'id'
 TEXT = 'text'  # the column of plain lines
-WRITTEN = (ID, 'label', 'probabilities', 'written')
+WRITTEN = (ID, 'label', 'probabilities', 'written', 'labels')
 RENAMED = 'input_'  # before a given column of such a name
 
 
@@ -71,11 +72,11 @@ def open_rows(request: Request, config: config_lib.Config) -> Iterator[Row]:
     config: of the run that predicts them.
 
   Raises:
-    InputError: the run doesn't classify, there is no such input, or its first
-      row can't be read. Later rows are read as they are taken, and a malformed
-      one raises then.
+    InputError: the run predicts no class and no labels, there is no such input,
+      or its first row can't be read. Later rows are read as they are taken, and
+      a malformed one raises then.
   """
-  predict.check_classifies(config)
+  predict.check_predicts(config)
   rows = (
     _images(request, config)
     if config.task.reads_images
@@ -93,7 +94,7 @@ def write_rows(
   """Predicts rows and writes a JSON line for each; returns their number.
 
   Args:
-    model: a classifier.
+    model: a classifier, or a model of labels.
     rows: of `open_rows`.
     write: called with the lines of up to CHUNK rows at a time.
 
@@ -218,7 +219,9 @@ def _plain(value, where):
 
 def _line(row, prediction):
   answer: dict[str, Any] = {'label': prediction.label}
-  if prediction.written is None:
+  if prediction.labels is not None:
+    answer = {'labels': prediction.labels}
+  elif prediction.written is None:
     answer['probabilities'] = prediction.probabilities
   else:
     answer['written'] = prediction.written

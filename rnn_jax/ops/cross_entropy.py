@@ -104,7 +104,7 @@ def _weighted_first(batch):
   order_N = jnp.argsort(weights.reshape(-1) == 0)
 
   def ordered(array):
-    steps = array.reshape(-1, *array.shape[2:]).at[order_N]
+    steps = jnp.reshape(array, (-1, *array.shape[2:])).at[order_N]
     return steps.get(mode='promise_in_bounds', unique_indices=True)[None]
 
   return tuple(ordered(array) for array in batch)

@@ -27,6 +27,7 @@ class Config(recall.Config):
   """Options of the task, section `task` of the config."""
 
   writes_text: ClassVar[bool] = False
+  labels_tokens: ClassVar[bool] = True
 
   def check(self, config: config_lib.Config) -> None:
     """Checks the options against each other and the whole config.
