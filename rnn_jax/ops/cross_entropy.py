@@ -104,8 +104,8 @@ def _weighted_first(batch):
   order_N = jnp.argsort(weights.reshape(-1) == 0)
 
   def ordered(array):
-    steps = jnp.reshape(array, (-1, *array.shape[2:])).at[order_N]
-    return steps.get(mode='promise_in_bounds', unique_indices=True)[None]
+    steps = jnp.asarray(array).reshape(-1, *array.shape[2:])
+    return steps[None].at[:, order_N].get(mode='promise_in_bounds')
 
   return tuple(ordered(array) for array in batch)
 
