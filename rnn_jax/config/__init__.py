@@ -65,6 +65,11 @@ class Task(Part):
   loss_per: ClassVar[str] = 'token'  # what the loss is a mean over
   predictor: ClassVar[str] = ''  # module of predictions (evaluation/run.py)
 
+  def merged(self, run: str, step: int) -> typing.Self:
+    """Returns the options of a run whose adapters changed this `run`'s step."""
+    del run, step
+    return self
+
   def check(self, config: 'Config') -> None:
     """Checks the options against each other and the whole config.
 

@@ -37,6 +37,7 @@ from rnn_jax.ops import devices
 PyTree = Any
 Options = config_adapters.Adapters
 KEY = 'adapters'  # of the changes, among the parameters of a run
+UNCHANGED = 'unchanged'  # the model's parameters, among those of a loss
 HELD = (  # what a layer sums to a matrix
   {'base', 'a', 'b'},
   {*int8_weights.PARTS, 'a', 'b'},

@@ -173,7 +173,12 @@ def read(workdir: str | os.PathLike, which: str | int) -> Bundle:
   bounds.check_model(config, expected, f'parameters of {workdir}')
   if config.adapters.rank:
     step, params = _merged(workdir, config, expected, which)
-    config = dataclasses.replace(config, adapters=config_adapters.Adapters())
+    record = origin.read(workdir)
+    config = dataclasses.replace(
+      config,
+      adapters=config_adapters.Adapters(),
+      task=config.task.merged(record['run'], record['step']),
+    )
   else:
     step, params = _restore(workdir, config, expected, which)
   return Bundle(config, tokenizer, params, step, _read_kept(workdir))

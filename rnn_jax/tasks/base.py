@@ -23,6 +23,8 @@ class Task:
   """
 
   model: Any
+  # Whether the loss reads what adapters change: models/adapters.py, UNCHANGED.
+  reads_unchanged: bool = False
   _steps: int  # of a segment, remat.segment; 0: the whole row
 
   def _segment(

@@ -7,7 +7,8 @@ y_w is the chosen and y_l the rejected reply to the same prompt, log pi(y) the
 sum of log p of its tokens and its end, and ref a trained model that stays as it
 is: the one that training begins with. It runs in the same program, on the same
 rows, so nothing is stored, and its log-probabilities are those of the text as
-the model itself reads it. beta (..) of a reply is its reward.
+the model itself reads it. With adapters it is the model without their changes,
+whose parameters are there already. beta (..) of a reply is its reward.
 Source: Rafailov et al., "Direct Preference Optimization", 2023.
 """
 
@@ -25,6 +26,7 @@ from rnn_jax.data.batching import batch as batch_lib
 from rnn_jax.data.text import encoded
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.data.text.examples import dpo as examples
+from rnn_jax.models import adapters
 from rnn_jax.models import language_model
 from rnn_jax.runs import frozen
 from rnn_jax.tasks import base
@@ -40,7 +42,8 @@ class Config(config_lib.Task):
 
   # How fast rewards grow with the log-probabilities.
   beta: float = config_lib.option(0.1, above=0)
-  reference: str = ''  # folder of the run that training begins with
+  # Folder of the run that training begins with; '': what adapters change.
+  reference: str = ''
   checkpoint: str = 'best'  # of it; or 'latest', or a step
   # 'turns': a boundary ends the prompt; 'text': the reply continues it.
   framing: str = config_lib.option('turns', choices=('turns', 'text'))
@@ -78,6 +81,18 @@ class Config(config_lib.Task):
         errors.refuse(
           key, value, f"not available with task.name='dpo': give {wanted!r}"
         )
+    if config.adapters.trained and not self.reference:
+      errors.refuse(
+        'adapters.trained',
+        config.adapters.trained,
+        "the reference would change with them: name it, task.reference='RUN'",
+      )
+
+  def merged(self, run: str, step: int) -> Self:
+    """Returns the options with the model that adapters changed as reference."""
+    if self.reference:
+      return self
+    return dataclasses.replace(self, reference=run, checkpoint=str(step))
 
 
 make_examples = examples.make  # workers import that file, and no jax
@@ -107,8 +122,11 @@ class Task(language_modeling.Task):
     super().__init__(config, tokenizer)
     self._config = config
     self._tokenizer = tokenizer
-    self._reference: Any = None
+    self._reference: Any = self.model
     self._constants: PyTree = None
+    self.reads_unchanged = bool(
+      config.adapters.rank and not config.task.reference
+    )
 
   def opened(self) -> Self:
     """Returns the task with its reference, which it reads.
@@ -117,9 +135,13 @@ class Task(language_modeling.Task):
       InputError: no run is named, or it doesn't fit, see runs/frozen.py.
     """
     options = self._config.task
+    if self.reads_unchanged:
+      return self
     if not options.reference:
       errors.refuse(
-        'task.reference', '', 'name the run that --init_from begins with'
+        'task.reference',
+        '',
+        'name the run that --init_from begins with, or give adapters.rank',
       )
     bundle = frozen.read(
       'task.reference',
@@ -138,8 +160,12 @@ class Task(language_modeling.Task):
     """Returns (state, sums) of the rows, which have one segment."""
     batch = separated(batch)
     rngs = self._rngs(key, n)
+    constants = self._constants
+    if self.reads_unchanged:
+      params = {**params}
+      constants = {'params': params.pop(adapters.UNCHANGED)}
     own_BxL = _log_probabilities(self.model, {'params': params}, batch, rngs)
-    fixed_BxL = _log_probabilities(self._reference, self._constants, batch, {})
+    fixed_BxL = _log_probabilities(self._reference, constants, batch, {})
     gains_BxL = own_BxL - jax.lax.stop_gradient(fixed_BxL)
     return state, pair_sums(
       gains_BxL, batch.weights_BxL, self._config.task.beta

@@ -142,14 +142,24 @@ def adjust_loss_scale(
 
 
 def merge_adapters(
-  loss_fn: step_lib.LossFn, options: adapters.Options
+  loss_fn: step_lib.LossFn, options: adapters.Options, unchanged: bool = False
 ) -> step_lib.LossFn:
-  """Returns the loss of a model's parameters and their low-rank changes."""
+  """Returns the loss of a model's parameters and their low-rank changes.
+
+  Args:
+    loss_fn: of the parameters W'.
+    options: section `adapters` of the config.
+    unchanged: whether the loss also reads the model that is changed, as
+      `adapters.UNCHANGED` among the parameters.
+  """
 
   def merged(params, state, batch, key):
     model, changes = adapters.split(params)
     own = None if key is None else jax.random.fold_in(key, ADAPTERS)
     params, summing = adapters.by_layer(model, changes, options, own)
+    if unchanged:
+      fixed, _ = adapters.by_layer(model, {}, options)
+      params = {**params, adapters.UNCHANGED: fixed}
     with summing:
       return loss_fn(params, state, batch, key)
 

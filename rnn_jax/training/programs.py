@@ -124,7 +124,9 @@ class Programs:
     )
     loss_fn = step_lib.make_loss_fn(task, carries)
     if config.adapters.rank:
-      loss_fn = gradients.merge_adapters(loss_fn, config.adapters)
+      loss_fn = gradients.merge_adapters(
+        loss_fn, config.adapters, task.reads_unchanged
+      )
     self._make_training(loss_fn)
     self._make_evaluation(loss_fn)
 

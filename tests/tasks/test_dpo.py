@@ -197,18 +197,16 @@ def write_pairs(folder):
   return str(path)
 
 
-@pytest.mark.slow
-def test_a_run_prefers_what_was_chosen(tmp_path, capsys):
-  """Its adapters change its model, and not the reference."""
+def write_runs(folder, *names):
+  """The config of a run with adapters on pairs, and runs to begin with."""
   raw = tiny.raw_config('gone')
   raw.model.layers = 1
   reference = bundles.make(raw, BYTES)
-  for name in ('base', 'reference'):
-    bundle_lib.write(reference, tmp_path / name)
+  for name in names:
+    bundle_lib.write(reference, folder / name)
   raw.task.name = 'dpo'
   raw.data.source = 'jsonl'
-  raw.task.reference = str(tmp_path / 'reference')
-  raw.data.path = write_pairs(tmp_path)
+  raw.data.path = write_pairs(folder)
   raw.data.length = 64
   raw.data.boundaries = (64,)
   raw.task.beta = 0.5
@@ -216,22 +214,38 @@ def test_a_run_prefers_what_was_chosen(tmp_path, capsys):
   raw.adapters.rank = 2
   raw.optimizer.learning_rate = 0.05
   raw.evaluate.every = 10
-  run = tmp_path / 'run'
-  init = origin.Init(str(tmp_path / 'base'), 'latest')
+  return raw
+
+
+def train(raw, folder):
+  """(what training returns, the scores) of a run that begins with `base`."""
+  init = origin.Init(str(folder.parent / 'base'), 'latest')
   start = loop.Start(init=init)
+  done = loop.train(config_lib.parse(raw), str(folder), start=start)
+  run = evaluate.Run.open(str(folder))
+  return done, evaluate.evaluate_run(run, 'validation')
+
+
+def margins_of(folder):
+  lines = (folder / 'metrics.jsonl').read_text().splitlines()
+  reports = map(json.loads, lines)
+  return [row['margin'] for row in reports if 'margin' in row]
+
+
+@pytest.mark.slow
+def test_a_run_prefers_what_was_chosen(tmp_path, capsys):
+  """Its adapters change its model, and not the reference."""
+  raw = write_runs(tmp_path, 'base', 'reference')
+  raw.task.reference = str(tmp_path / 'reference')
+  run = tmp_path / 'run'
   with shared.programs():
-    done = loop.train(config_lib.parse(raw), str(run), start=start)
-    row = evaluate.evaluate_run(evaluate.Run.open(str(run)), 'validation')
+    done, row = train(raw, run)
   assert done.finished == 'all steps' and done.skipped_steps == 0
   said = r', \d of 1\d sampled examples are left out: they need a longer data.l'
   assert re.search(said, capsys.readouterr().out)
   saved = json.loads((run / 'config.json').read_text())
   assert saved['data']['field'] == 'prompt,chosen,rejected'
-  reports = [
-    json.loads(line)
-    for line in (run / 'metrics.jsonl').read_text().splitlines()
-  ]
-  margins = [row['margin'] for row in reports if 'margin' in row]
+  margins = margins_of(run)
   assert margins[-1] > margins[0]
   assert row['accuracy'] == 1 and row['loss'] < np.log(2)
   with pytest.raises(errors.InputError, match='--input=.*data.test_path'):
@@ -243,12 +257,39 @@ def test_a_run_prefers_what_was_chosen(tmp_path, capsys):
   assert generate.Generator.from_bundle(bundle).asks
 
 
+@pytest.mark.slow
+def test_what_adapters_change_is_the_reference(tmp_path):
+  raw = write_runs(tmp_path, 'base')
+  raw.train.steps = 10
+  raw.adapters.dropout = 0.2
+  scores = {}
+  for name, held, reference in (
+    ('named', 'float32', str(tmp_path / 'base')),
+    ('itself', 'float32', ''),
+    ('rounded', 'int8', ''),
+  ):
+    raw.task.reference, raw.adapters.base = reference, held
+    _, scores[name] = train(raw, tmp_path / name)
+  margins = {name: np.array(margins_of(tmp_path / name)) for name in scores}
+  assert margins['named'][-1] > 0.1
+  np.testing.assert_allclose(
+    margins['itself'], margins['named'], rtol=1e-3, atol=1e-5
+  )
+  np.testing.assert_allclose(margins['rounded'], margins['named'], rtol=0.2)
+  assert scores['itself']['margin'] == pytest.approx(
+    scores['named']['margin'], rel=1e-3
+  )
+  raw.adapters.trained = ('norm/.*',)
+  with pytest.raises(errors.InputError, match='adapters.trained.*reference wo'):
+    config_lib.parse(raw)
+
+
 def test_a_reference_is_needed_and_must_fit(tmp_path):
   raw = raw_config()
   raw.task.reference = ''
   config = config_lib.parse(raw)
   with pytest.raises(
-    errors.InputError, match="task.reference='': name the run"
+    errors.InputError, match="task.reference='': name the run .* or give adap"
   ):
     dpo.make(config, BYTES).opened()
   raw.task.reference = str(tmp_path / 'absent')
