@@ -20,12 +20,12 @@ from benchmarks.harness import plots as plots_lib
 from benchmarks.harness import tables
 
 WORDS = r"(?u)[\w']+|[^\w\s]"  # and punctuation
-MODELS = {  # n-grams up to
-  'multinomial naive Bayes, words': ('naive_bayes', 1),
-  'multinomial naive Bayes, words and pairs': ('naive_bayes', 2),
-  'NBSVM, words': ('nbsvm', 1),
-  'NBSVM, words and pairs': ('nbsvm', 2),
+UNITS = {  # and the shortest and the longest run of them
+  'words': ('word', (1, 1)),
+  'words and pairs': ('word', (1, 2)),
+  '3 to 7 characters': ('char', (3, 7)),
 }
+MODELS = {'multinomial naive Bayes': 'naive_bayes', 'NBSVM': 'nbsvm'}
 PENALTY, INTERPOLATION = 1.0, 0.25  # of NBSVM, the published ones
 TRAIN, HELD_OUT = 'reviews', 'held_out'
 
@@ -35,12 +35,13 @@ def cases(quick: bool) -> list[case.Case]:
   del quick  # they take seconds
   linear = [
     case.Case(
-      name,
+      f'{name}, {units}',
       'suites.text_baselines.accuracy',
-      {'model': model, 'words': words},
+      {'model': model, 'units': units},
       repeats=0,
     )
-    for name, (model, words) in MODELS.items()
+    for name, model in MODELS.items()
+    for units in UNITS
   ]
   tokens = case.Case(
     'naive Bayes, tokens of the config',
@@ -50,11 +51,11 @@ def cases(quick: bool) -> list[case.Case]:
   return [*linear, tokens]
 
 
-def accuracy(model: str, words: int) -> tables.Row:
+def accuracy(model: str, units: str) -> tables.Row:
   """Trains on one file and counts right answers on the other."""
   (texts, labels), (asked, wanted) = _labelled(TRAIN), _labelled(HELD_OUT)
   fit = {'naive_bayes': _naive_bayes, 'nbsvm': _nbsvm}[model]
-  answers, features = fit(texts, labels, asked, words)
+  answers, features = fit(texts, labels, asked, units)
   return _row(answers, wanted, texts, features)
 
 
@@ -99,24 +100,20 @@ def _labelled(name: str) -> tuple[list[str], list[Any]]:
   return [row[data['field']] for row in rows], [row['label'] for row in rows]
 
 
-def _naive_bayes(texts, labels, asked, words):
+def _naive_bayes(texts, labels, asked, units):
   from sklearn import naive_bayes
-  from sklearn.feature_extraction import text as features
 
-  counts = features.CountVectorizer(token_pattern=WORDS, ngram_range=(1, words))
+  counts = _counter(units)
   model = naive_bayes.MultinomialNB().fit(counts.fit_transform(texts), labels)
   return model.predict(counts.transform(asked)), len(counts.vocabulary_)
 
 
-def _nbsvm(texts, labels, asked, words):
+def _nbsvm(texts, labels, asked, units):
   """Returns (answers, number of features), of two classes."""
   import numpy as np
   from sklearn import svm
-  from sklearn.feature_extraction import text as features
 
-  counts = features.CountVectorizer(
-    token_pattern=WORDS, ngram_range=(1, words), binary=True
-  )
+  counts = _counter(units, binary=True)
   x, labels = counts.fit_transform(texts), np.asarray(labels)
   classes = np.unique(labels)
   p, q = (1 + np.asarray(x[labels == c].sum(0))[0] for c in classes[::-1])
@@ -130,6 +127,15 @@ def _nbsvm(texts, labels, asked, words):
   scores = counts.transform(asked).multiply(ratio) @ mixed
   answers = classes[(scores + machine.intercept_[0] > 0).astype(int)]
   return answers, len(counts.vocabulary_)
+
+
+def _counter(units, binary=False):
+  from sklearn.feature_extraction import text as features
+
+  unit, lengths = UNITS[units]
+  return features.CountVectorizer(
+    token_pattern=WORDS, analyzer=unit, ngram_range=lengths, binary=binary
+  )
 
 
 def _row(answers: Sequence, wanted: Sequence, texts, features):
