@@ -25,10 +25,10 @@ def test_pairs_of_words_tell_a_negation(tmp_path, monkeypatch):
     f'held_out={tmp_path}/held_out.jsonl:text',
   )
   for model in ('naive_bayes', 'nbsvm'):
-    pairs = text_baselines.accuracy(model, 2)
+    pairs = text_baselines.accuracy(model, 'words and pairs')
     assert pairs['accuracy'] == 1
     assert (pairs['texts'], pairs['asked']) == (80, 3)
-    assert text_baselines.accuracy(model, 1)['features'] == 23
+    assert text_baselines.accuracy(model, 'words')['features'] == 23
     assert pairs['features'] > 23
 
 
