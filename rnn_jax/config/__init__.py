@@ -56,7 +56,6 @@ class Task(Part):
   classifies: ClassVar[bool] = False  # documents have one of data.classes
   labels_tokens: ClassVar[bool] = False  # each read token
   reads_images: ClassVar[bool] = False  # not tokens
-  reads_logits: ClassVar[bool] = False  # of the whole vocabulary, at each step
   answers: ClassVar[bool] = False  # a boundary ends a prompt; a reply follows
   columns: ClassVar[tuple[str, ...]] = ()  # of a row, together its document
   frames_as: ClassVar[str] = (

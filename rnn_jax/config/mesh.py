@@ -63,13 +63,6 @@ def _check_tensor(config, rules):
   for axis, key, length in lengths:
     if 'tensor' in rules.axes(axis) and length % size:
       _refuse('tensor', size, f'it must divide {key}={length}')
-  if config.task.reads_logits and 'tensor' in rules.axes('V'):
-    _refuse(
-      'tensor',
-      size,
-      f'task.name={config.task.name!r} reads all logits: leave V=tensor out of '
-      'mesh.rules',
-    )
 
 
 def _check_pipe(config):

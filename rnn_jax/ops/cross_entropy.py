@@ -51,12 +51,14 @@ class Options:
 class Sums(NamedTuple):
   """Weighted sums over B and L. Only `loss` has gradients.
 
-  With `Options.sparse` the gradient of a weight of 0 may be 0.
+  With `Options.sparse`, what a step of weight 0 has of `right_BxL` and of the
+  gradient of its weight has no meaning.
   """
 
   loss: jax.Array
   nats: jax.Array  # without smoothing and z-loss
   hits: jax.Array  # targets that no other logit exceeds
+  right_BxL: jax.Array  # which ones these are, as 0 and 1
 
 
 def sums(
@@ -94,20 +96,21 @@ def sums(
   if min(options.z_loss, options.block, options.cap) < 0:
     raise ValueError(f'{options}: give 0 or more')
   batch = x_BxLxD, targets_BxL, weights_BxL
-  x, targets, weights = _weighted_first(batch) if options.sparse else batch
-  return _sums(x, kernel_DxV, bias_V, targets, weights, options)
+  if not options.sparse:
+    x, targets, weights = batch
+    return _sums(x, kernel_DxV, bias_V, targets, weights, options)
+  order_N = jnp.argsort(weights_BxL.reshape(-1) == 0)
+  x, targets, weights = (_ordered(array, order_N) for array in batch)
+  result = _sums(x, kernel_DxV, bias_V, targets, weights, options)
+  (right_N,) = result.right_BxL
+  right_N = right_N.at[order_N].set(right_N, unique_indices=True)
+  return result._replace(right_BxL=right_N.reshape(weights_BxL.shape))
 
 
-def _weighted_first(batch):
-  """Returns a batch's steps as one row, those of weight 0 last."""
-  *_, weights = batch
-  order_N = jnp.argsort(weights.reshape(-1) == 0)
-
-  def ordered(array):
-    steps = jnp.asarray(array).reshape(-1, *array.shape[2:])
-    return steps[None].at[:, order_N].get(mode='promise_in_bounds')
-
-  return tuple(ordered(array) for array in batch)
+def _ordered(array, order_N):
+  """Returns the steps of BxL... as one row, in another order."""
+  steps = jnp.asarray(array).reshape(-1, *array.shape[2:])
+  return steps[None].at[:, order_N].get(mode='promise_in_bounds')
 
 
 def cap(z_BxLxV: jax.Array, limit: float) -> jax.Array:
@@ -121,9 +124,9 @@ def _sums(x, kernel, bias, targets, weights, options):
     part = _cut((x, targets, weights), begin, length)
     z, values = _values(kernel, bias, part, options)
     del z
-    return jax.tree.map(jnp.add, total, _total(values, part[2]))
+    return _added(total, values, part[2], begin)
 
-  return _over_blocks(add, _zeros(), weights, kernel, options)
+  return _over_blocks(add, _zeros(weights), weights, kernel, options)
 
 
 def _forward(x, kernel, bias, targets, weights, options):
@@ -139,7 +142,7 @@ def _forward(x, kernel, bias, targets, weights, options):
     d_part = d_part + 0 * d_kernel[0, 0]
     put = jax.lax.dynamic_update_slice_in_dim
     return (
-      jax.tree.map(jnp.add, total, _total(values, part[2])),
+      _added(total, values, part[2], begin),
       put(d_x, d_part.astype(x.dtype), begin, 1),
       d_kernel,
       d_bias + jnp.sum(d_z, (0, 1)),
@@ -147,7 +150,7 @@ def _forward(x, kernel, bias, targets, weights, options):
     )
 
   zeros = (
-    _zeros(),
+    _zeros(weights),
     x,
     jnp.zeros(kernel.shape, jnp.float32),
     jnp.zeros(bias.shape, jnp.float32),
@@ -247,14 +250,21 @@ def _logit_gradients(z, values, part, options):
   return d_z * (1 - (z / options.cap) ** 2) if options.cap else d_z
 
 
-def _total(values, weights):
+def _added(total, values, weights, begin):
+  """Returns the Sums with those of a block."""
   weights = weights.astype(jnp.float32)
-  summed = values.loss, values.nats, values.hits
-  return Sums(*(jnp.sum(weights * value) for value in summed))
+  put = jax.lax.dynamic_update_slice_in_dim
+  return Sums(
+    total.loss + jnp.sum(weights * values.loss),
+    total.nats + jnp.sum(weights * values.nats),
+    total.hits + jnp.sum(weights * values.hits),
+    put(total.right_BxL, values.hits, begin, 1),
+  )
 
 
-def _zeros():
-  return Sums(*[jnp.zeros((), jnp.float32)] * 3)
+def _zeros(weights):
+  zero = jnp.zeros((), jnp.float32)
+  return Sums(zero, zero, zero, jnp.zeros(weights.shape, jnp.float32))
 
 
 def _dot(x, w, contracted, options):

@@ -48,7 +48,6 @@ class Config(config_lib.Task):
   # 'turns': a boundary ends the prompt; 'text': the reply continues it.
   framing: str = config_lib.option('turns', choices=('turns', 'text'))
 
-  reads_logits: ClassVar[bool] = True
   loss_per: ClassVar[str] = 'pair'
   columns: ClassVar[tuple[str, ...]] = examples.COLUMNS
 

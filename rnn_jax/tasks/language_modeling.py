@@ -179,22 +179,16 @@ class Task(base.Task):
     if self._bytes_V is not None:
       bytes_BxL = jnp.asarray(self._bytes_V)[batch.targets_BxL]
       sums['bytes'] = jnp.sum(weights * bytes_BxL)
-    return sums | self.more_sums(x_BxLxD, head, batch)
+    return sums | self.more_sums(tokens.right_BxL, batch)
 
-  def more_sums(
-    self,
-    x_BxLxD: jax.Array,
-    head: tuple[jax.Array, jax.Array],
-    batch: batch_lib.Batch,
-  ) -> Sums:
+  def more_sums(self, right_BxL: jax.Array, batch: batch_lib.Batch) -> Sums:
     """Returns the sums that a task adds; {} here.
 
     Args:
-      x_BxLxD: the head's inputs.
-      head: (kernel_DxV, bias_V).
+      right_BxL: 1 where no logit exceeds the target's, of steps with weight.
       batch: Batch.
     """
-    del x_BxLxD, head, batch
+    del right_BxL, batch
     return {}
 
   def summarize(self, sums: dict[str, float]) -> dict[str, float]:

@@ -6,7 +6,6 @@ the true ones before it. An answer is a run of steps with weight.
 """
 
 import dataclasses
-from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +16,6 @@ from rnn_jax import errors
 from rnn_jax.data.batching import batch as batch_lib
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.data.text.examples import recall as examples
-from rnn_jax.ops import precision
 from rnn_jax.tasks import language_modeling
 
 Sums = dict[str, jax.Array]
@@ -26,8 +24,6 @@ Sums = dict[str, jax.Array]
 @dataclasses.dataclass(frozen=True)
 class Config(config_lib.Task):
   """Options of the task, section `task` of the config."""
-
-  reads_logits: ClassVar[bool] = True
 
   def check(self, config: config_lib.Config) -> None:
     """Checks the options against each other and the whole config.
@@ -55,20 +51,9 @@ def make(
 class Task(language_modeling.Task):
   """The model of a config and tokenizer, its loss and metrics."""
 
-  def more_sums(
-    self,
-    x_BxLxD: jax.Array,
-    head: tuple[jax.Array, jax.Array],
-    batch: batch_lib.Batch,
-  ) -> Sums:
+  def more_sums(self, right_BxL: jax.Array, batch: batch_lib.Batch) -> Sums:
     """Returns the numbers of answers and of right ones."""
-    kernel_DxV, bias_V = head
-    contract = (((2,), (0,)), ((), ()))
-    operands = self.model.policy.operands
-    logits = precision.dot_general(x_BxLxD, kernel_DxV, contract, operands)
-    logits = logits + bias_V[None, None]
-    right_BxL = jnp.argmax(logits, -1) == batch.targets_BxL
-    return count_answers(right_BxL, batch.weights_BxL > 0)
+    return count_answers(right_BxL > 0, batch.weights_BxL > 0)
 
   def summarize(self, sums: dict[str, float]) -> dict[str, float]:
     """Returns the metrics of total sums."""

@@ -37,10 +37,6 @@ def refusal(cell='simple_rnn', **changes):
       {'mesh__tensor': 2, 'cell__attention': 'dot'},
       'mesh.tensor=2: cell.attention reads all heads',
     ),
-    (
-      {'mesh__tensor': 2, 'task__name': 'recall'},
-      "mesh.tensor=2: task.name='recall' reads all logits: leave V=tensor",
-    ),
     ({'mesh__schedule': 'dual'}, "mesh.schedule='dual': choose one of"),
     (
       {'mesh__pipe': 2, 'mesh__schedule': '1f1b', 'remat__segment': 64},
