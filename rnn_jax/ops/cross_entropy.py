@@ -45,7 +45,7 @@ class Options:
   block: int = 0  # logits held at once; 0: what suits the device
   axis: str = ''  # a mapped axis of devices that shards V, in equal parts
   cap: float = 0.0  # s; 0: none
-  sparse: bool = False  # computes no logits where all of a block weigh 0
+  sparse: bool = False  # skips blocks of steps that all have weight 0
 
 
 class Sums(NamedTuple):
