@@ -28,6 +28,15 @@ MODEL = {  # turns any other config into this model
   'cell.decay': 'key',
   'cell.attention': 'none',
 }
+RECIPE = {  # how it was trained on a task
+  'data.batch_size': 32,
+  'train.steps': 0,
+  'train.epochs': 10.0,
+  'evaluate.patience': 5,
+  'optimizer.learning_rate': 1e-3,
+  'optimizer.weight_decay': 0.01,
+  'schedule.final_learning_rate': 1e-3,
+}
 
 
 def variants(recipe):

@@ -1,7 +1,8 @@
 """Operations written by hand, beside what XLA makes of the plain ones.
 
 One is in the package only where its row shows a gain: norm, activation and
-dropout in one operation; experts in blocks of their own rows.
+dropout in one operation; experts in blocks of their own rows; the loss of
+answers without other steps' logits.
 
   python -m benchmarks.run --suite=handwritten
 """

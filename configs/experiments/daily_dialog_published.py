@@ -20,21 +20,15 @@ from rnn_jax.experiments import grid
 
 EPOCH = 31  # steps: 976 pairs, 32 a step
 RECIPE = {
+  **published.RECIPE,
   'task.turns': 'first',
   'task.min_reply_tokens': 0,
   'task.reply_temperature': 0.0,
   'data.layout': 'buckets',
   'data.length': 256,
-  'data.batch_size': 32,
-  'train.steps': 0,
-  'train.epochs': 10.0,
   'train.precision': 'float32',
   'train.checkpoint_every': EPOCH,
   'evaluate.every': EPOCH,
-  'evaluate.patience': 5,
-  'optimizer.learning_rate': 1e-3,
-  'optimizer.weight_decay': 0.01,
-  'schedule.final_learning_rate': 1e-3,
 }
 
 

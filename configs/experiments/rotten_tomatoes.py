@@ -20,18 +20,12 @@ from rnn_jax.experiments import grid
 
 EPOCH = 267  # steps: 8,530 texts, 32 a step
 RECIPE = {
+  **published.RECIPE,
   'task.answer': 'word',
   'task.evidence': 0.0,
   'data.length': 80,  # room for the written class
-  'data.batch_size': 32,
-  'train.steps': 0,
-  'train.epochs': 10.0,
   'train.checkpoint_every': 700,
   'evaluate.every': EPOCH,
-  'evaluate.patience': 5,
-  'optimizer.learning_rate': 1e-3,
-  'optimizer.weight_decay': 0.01,
-  'schedule.final_learning_rate': 1e-3,
   'evaluate.criterion': 'loss',
 }
 ALONE = {

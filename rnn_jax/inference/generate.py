@@ -353,8 +353,7 @@ class Generator:
   @property
   def longest(self) -> int:
     """How many tokens learned positions allow; 0: any number."""
-    config = self.model.config
-    return config.max_positions if config.positions == 'learned' else 0
+    return self.model.longest
 
   def _prefill(self, ids, first, options, timing):
     """Reads a batch of prompts. Returns the loop's first carry."""

@@ -150,10 +150,9 @@ class Predictor:
     boundary = [self._tokenizer.boundary]
     encode = self._tokenizer.encode
     rows = [np.append(boundary, encode(_text(text))) for text in texts]
-    model = self._config.model
-    longest = model.max_positions or self._config.data.length
+    longest = self._model.longest
     for n, row in enumerate(rows):
-      if model.positions == 'learned' and len(row) > longest:
+      if longest and len(row) > longest:
         raise errors.InputError(
           f'text {n} has {len(row) - 1} characters, and the model has learned '
           f'positions for {longest - 1}: shorten it'

@@ -118,6 +118,12 @@ class LanguageModel(nn.Module):
     return self.positions.init_state(B) if self._has_positions else None
 
   @property
+  def longest(self) -> int:
+    """How many tokens learned positions allow; 0: any number."""
+    learned = self.config.positions == 'learned'
+    return self.config.max_positions if learned else 0
+
+  @property
   def _has_positions(self):
     return self.config.positions != 'none'
 

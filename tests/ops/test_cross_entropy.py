@@ -112,6 +112,30 @@ def test_steps_without_weight_can_be_skipped(share, block):
   )
 
 
+def test_a_sharded_vocabulary_may_skip_steps():
+  values, targets = draw()
+  values['weights'][1:, 2:] = 0
+  options = cross_entropy.Options(block=4 * V, axis='V', sparse=True)
+
+  @jax.jit
+  @functools.partial(jax.vmap, in_axes=(1, 0), axis_name='V')
+  def run(kernel, bias):  # of a device
+    rest = targets, values['weights'], options
+
+    def loss(*head):
+      return cross_entropy.sums(values['x'], *head, *rest).loss
+
+    return jax.value_and_grad(loss, (0, 1))(kernel, bias)
+
+  losses, (d_kernel, d_bias) = run(
+    np.reshape(values['kernel'], (D, V, 1)), values['bias'][:, None]
+  )
+  want, gradients = full(values, targets)
+  assert_close(losses, np.full(V, want[0]))
+  assert_close(d_kernel[:, :, 0].T, gradients['kernel'])
+  assert_close(d_bias[:, 0], gradients['bias'])
+
+
 def test_skipped_steps_cost_nothing():
   values, targets = draw()
   values['weights'][:, 2:] = 0
