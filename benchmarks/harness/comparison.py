@@ -32,7 +32,7 @@ def reference(quick: bool) -> Iterator[workers.Worker]:
   parameters = {'batch': 2, 'length': 32} if quick else {}
   workload = 'workloads.published_model.train_step'
   case = case_lib.Case('reference', workload, parameters)
-  with workers.Worker(case, takes_turns=True) as worker:
+  with workers.Worker(case, 'turns') as worker:
     worker.wait_for_request()
     if worker.result is not None:
       raise RuntimeError(f'no reference step: {worker.result}')
@@ -60,7 +60,7 @@ def run(
   with contextlib.ExitStack() as stack:
     members = []
     for case in cases:
-      members.append(stack.enter_context(workers.Worker(case, True)))
+      members.append(stack.enter_context(workers.Worker(case, 'turns')))
       members[-1].wait_for_request()
     first, last = _rounds(members, reference, until)
     results = [member.finish() for member in members]

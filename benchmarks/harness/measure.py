@@ -16,6 +16,7 @@ Values = dict[str, Any]  # of a row, or a case's parameters
 
 def seconds(run: Run) -> float:
   """How long one call takes."""
+  turns.alone()
   begin = time.perf_counter()
   run()
   return time.perf_counter() - begin
@@ -26,6 +27,7 @@ def repeat(run: Run, repeats: int, warmups: int = 1) -> Values:
 
   In a case that is compared with others, a call waits for its turn.
   """
+  turns.alone()
   for _ in range(warmups):
     run()
   return summarize(turns.timed(run, repeats))

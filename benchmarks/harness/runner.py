@@ -36,8 +36,8 @@ class Request:
 def run(request: Request) -> None:
   """Runs the cases, appends a row for each and prints a line.
 
-  Cases that are compared run together, in turns; all others one after the
-  other.
+  Cases that are compared run together, in turns; those of a suite that says how
+  many AT_ONCE start and compile side by side; all others run one after another.
 
   Raises:
     InputError: a suite that doesn't exist or can't run here, a wrong pattern
@@ -65,21 +65,22 @@ def run(request: Request) -> None:
       with activity.doing('preparing the reference step'):
         reference = stack.enter_context(comparison.reference(request.quick))
     written = set()
-    for group in together(pending, cases):
+    at_once = 1 if request.rehearse else getattr(suite, 'AT_ONCE', 1)
+    for group in _groups(pending, cases, at_once):
       if request.minutes and time.monotonic() - began > 60 * request.minutes:
         left = len({case.name for case in pending} - written)
         print(f'{left} cases are left for --resume', flush=True)
         break
-      others = f' and {len(group) - 1} compared with it'
+      others = f' and {len(group) - 1} beside it'
       with activity.doing(group[0].name + others * (len(group) > 1)):
         if request.rehearse:
           measured = [rehearsal.run(suite, case) for case in group]
         else:
           measured = _measure(group, reference, request.until)
-      for case, values in zip(group, measured, strict=True):
-        if case.name not in written:
-          _write(case, values, request, where)
-        written.add(case.name)
+        for case, values in zip(group, measured, strict=True):
+          if case.name not in written:
+            _write(case, values, request, where)
+          written.add(case.name)
 
 
 def share(percentage: str) -> float:
@@ -118,6 +119,15 @@ def together(
     for first in range(0, max(len(compared), 1), comparison.TOGETHER):
       part = compared[first : first + comparison.TOGETHER]
       yield [by_name[base], *part]
+
+
+def _groups(pending, cases, at_once):
+  if at_once == 1:
+    return together(pending, cases)
+  return (
+    pending[first : first + at_once]
+    for first in range(0, len(pending), at_once)
+  )
 
 
 def choose(cases: list[case_lib.Case], request: Request) -> list[case_lib.Case]:
@@ -184,7 +194,8 @@ def _pending(chosen, request, where):
 
 def _measure(group, reference, until):
   if reference is None:
-    return [workers.run(case) for case in group]
+    alone = len(group) == 1
+    return map(workers.run, group) if alone else workers.run_side_by_side(group)
   return comparison.run(group, reference, until)
 
 

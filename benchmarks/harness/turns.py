@@ -10,6 +10,9 @@ a while before they sleep, and would take that time from the next process.
 
 A turn that would be over in less than SHORTEST seconds is several calls, after
 one that isn't timed: the caches hold what the process before it left there.
+
+On a GPU, processes that start and compile side by side wait once instead, each
+before its first timed call: from then on it has the GPU alone, until it ends.
 """
 
 import math
@@ -25,12 +28,29 @@ IDLE = 0.05  # of a core, at most
 PATIENCE = 2.0  # seconds, for what never is
 
 _pipe: connection.Connection | None = None
+_gate: connection.Connection | None = None
 
 
 def join(descriptor: int) -> None:
   """Makes the first `timed` of this process take turns over that socket."""
   global _pipe  # noqa: PLW0603
   _pipe = connection.Connection(descriptor)
+
+
+def wait_at(descriptor: int) -> None:
+  """Makes the first `alone` of this process wait at that socket."""
+  global _gate  # noqa: PLW0603
+  _gate = connection.Connection(descriptor)
+
+
+def alone() -> None:
+  """Returns when no process beside this one computes, until this one ends."""
+  global _gate  # noqa: PLW0603
+  if _gate is not None:
+    with _gate as gate:
+      gate.send(None)
+      gate.recv()
+    _gate = None
 
 
 def timed(run: Callable[[], Any], repeats: int) -> list[float]:

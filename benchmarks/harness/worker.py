@@ -20,6 +20,7 @@ from launch import command
 CASE = flags.DEFINE_string('case', None, 'File of the case.', required=True)
 RESULT = flags.DEFINE_string('result', None, 'File to write.', required=True)
 TURNS = flags.DEFINE_integer('turns', -1, 'Descriptor of a socket of turns.py.')
+ALONE = flags.DEFINE_integer('alone', -1, 'The same, of a process that waits.')
 PEERS = {
   'torch': 'pip install -e .[peers]',
   'fastapi': 'pip install -e .[peers,serve]',
@@ -36,6 +37,8 @@ def main(argv: list[str]) -> None:
   _limit(case['core_limit'])
   if TURNS.value >= 0:
     turns.join(TURNS.value)
+  if ALONE.value >= 0:
+    turns.wait_at(ALONE.value)
   result = _run(case)
   part = pathlib.Path(RESULT.value + '.part')
   part.write_text(json.dumps(result))

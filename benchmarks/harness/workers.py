@@ -9,6 +9,8 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from collections.abc import Sequence
 from multiprocessing import connection
 
 from benchmarks.harness import case as case_lib
@@ -16,11 +18,17 @@ from benchmarks.harness import measure
 from rnn_jax import subprocesses
 
 ROOT = pathlib.Path(__file__).parents[2]
+SHARING = {'XLA_PYTHON_CLIENT_PREALLOCATE': 'false'}
 COMMAND = (sys.executable, '-m', 'benchmarks.harness.worker')
 
 
 class Worker:
   """The process of a case, started at once; closed by `with`.
+
+  Args:
+    case: what it measures.
+    waits: 'turns' if it takes turns, 'alone' if it waits once until it has the
+      device alone (turns.py), else ''.
 
   Attributes:
     case: what it measures.
@@ -29,7 +37,7 @@ class Worker:
       `failure` is then 'exception', 'killed' or 'timeout'.
   """
 
-  def __init__(self, case: case_lib.Case, takes_turns: bool = False) -> None:
+  def __init__(self, case: case_lib.Case, waits: str = '') -> None:
     self.case = case
     self.seconds: list[float] = []
     self.result: measure.Values | None = None
@@ -44,9 +52,9 @@ class Worker:
     flags = {'case': given, 'result': self._result}
     ours, theirs = socket.socketpair()
     with theirs:
-      if takes_turns:
-        flags['turns'] = theirs.fileno()
-      self._process = self._start(flags, [theirs.fileno()] * takes_turns)
+      if waits:
+        flags[waits] = theirs.fileno()
+      self._process = self._start(flags, [theirs.fileno()] * bool(waits))
     self._pipe = connection.Connection(ours.detach())
     self._close.callback(self._pipe.close)
     self._close.callback(self._kill)
@@ -95,7 +103,7 @@ class Worker:
     return subprocess.Popen(
       subprocesses.following(command),
       cwd=ROOT,
-      env=_variables(self.case),
+      env=_variables(self.case) | (SHARING if 'alone' in flags else {}),
       stdin=subprocess.DEVNULL,
       stdout=self._output,
       stderr=self._output,
@@ -122,6 +130,24 @@ def run(case: case_lib.Case) -> measure.Values:
   """The result of a case by itself, see Worker."""
   with Worker(case) as worker:
     return worker.finish()
+
+
+def run_side_by_side(
+  cases: Sequence[case_lib.Case],
+) -> Iterator[measure.Values]:
+  """Yields the results of cases that start and compile side by side.
+
+  Each waits before its first timed call until all others wait too or are done,
+  and then has the device alone; see turns.py.
+  """
+  with contextlib.ExitStack() as stack:
+    members = [stack.enter_context(Worker(case, 'alone')) for case in cases]
+    for member in members:
+      member.wait_for_request()
+    for member in members:
+      if member.result is None:
+        member.take_turn()
+      yield member.finish()
 
 
 def environment() -> measure.Values:

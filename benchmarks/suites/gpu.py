@@ -7,8 +7,8 @@ variants of the compiled step.
 
   python -m benchmarks.run --suite=gpu --resume [--minutes=8]
 
-A GPU isn't shared, so that cases don't take turns; each has its process, and
-its row as soon as it is done. Without a GPU, --rehearse runs all of it (see
+Each case has its process, and its row as soon as it is done. AT_ONCE of them
+start and compile side by side; then one after the other has the GPU alone. Without a GPU, --rehearse runs all of it (see
 harness/rehearsal.py). gpu_bundle.py packs what a machine without a network
 lacks.
 
@@ -33,6 +33,7 @@ from benchmarks.suites import targets
 from benchmarks.suites import xla_variants
 
 PLATFORM = 'gpu'
+AT_ONCE = 16
 AHEAD = (
   'workloads.gpu_kernels.passes',
   'workloads.published_model.forward',
@@ -107,8 +108,7 @@ VARIANTS = (
   'bfloat16',
   'XLA: no command buffers',
 )
-LIMIT = 180.0  # seconds of a case; most take 10
-SLOW = 420.0  # of what compiles many programs
+LIMIT = 420.0  # seconds of a case, those of the cases beside it included
 REPEATS = 10
 INTERPRETED = {'TRITON_INTERPRET': '1'}
 
@@ -129,7 +129,7 @@ def cases(quick: bool) -> list[case.Case]:
       platform='',
       base='',
       repeats=min(one.repeats, REPEATS),
-      timeout=one.timeout if one.timeout == SLOW else LIMIT,
+      timeout=LIMIT,
     )
     for one in listed
   ]
@@ -143,7 +143,7 @@ def compiles_ahead(one: case.Case) -> bool:
 def _checks(quick):
   for impl, count in CHECKED.items():
     size = {'impl': impl, 'count': 1 if quick else count}
-    yield _case(f'check: {impl}', 'suites.gpu.check', size, 0, SLOW)
+    yield _case(f'check: {impl}', 'suites.gpu.check', size, 0)
   for name, who in PEERS.items():
     yield _peer(f'check: {name}', 'check', who, {}, quick, 0)
   for name, who in DELTA_WHO.items():
@@ -172,7 +172,7 @@ def _peer(name, workload, who, size, quick, repeats):
   if who in FLA and quick:
     given, environment = given | {'device': 'cpu'}, INTERPRETED
   workload = f'workloads.gpu_kernels.{workload}'
-  made = _case(name, workload, given, repeats, SLOW)
+  made = _case(name, workload, given, repeats)
   return dataclasses.replace(made, environment=environment)
 
 
@@ -204,7 +204,7 @@ def _memory(quick):
   for name in MEMORY:
     config, rows = targets.CONFIGS[name]
     size = {'config': config, 'rows': 2 if quick else rows}
-    yield _case(f'memory: {name}', 'suites.targets.peak', size, 0, SLOW)
+    yield _case(f'memory: {name}', 'suites.targets.peak', size, 0)
 
 
 def _chosen(prefix, every, names):
@@ -213,8 +213,8 @@ def _chosen(prefix, every, names):
       yield dataclasses.replace(one, name=prefix + one.name)
 
 
-def _case(name, workload, parameters, repeats, timeout=LIMIT):
-  return case.Case(name, workload, parameters, repeats, timeout=timeout)
+def _case(name, workload, parameters, repeats):
+  return case.Case(name, workload, parameters, repeats)
 
 
 def check(impl: str, count: int = 0) -> tables.Row:

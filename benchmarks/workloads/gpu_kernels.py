@@ -11,6 +11,7 @@ impl of our recurrence, 'jla' for jax-linear-attention, which is compared in
 'gla', or a function of flash-linear-attention.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -18,10 +19,12 @@ import ml_dtypes
 import numpy as np
 
 from benchmarks.harness import measure
+from benchmarks.harness import turns
 from benchmarks.workloads import operators
 
 CALLS = 10
 WARMUPS = 3
+TUNING = {'warmup': 5, 'rep': 25}  # ms of each tile that fla tries
 BFLOAT16 = ml_dtypes.bfloat16
 BOUND_DELTA = 4e-2  # where nothing is forgotten, errors add up
 CHECKED = ('sigmoid, starts: none', 'nearly one, starts: none')
@@ -130,6 +133,7 @@ def _queued(call: Callable[[], Any], wait: Callable[[Any], Any], repeats: int):
       result = call()
     wait(result)
 
+  turns.alone()
   for _ in range(WARMUPS):
     run()
   seconds = [measure.seconds(run) / CALLS for _ in range(repeats)]
@@ -181,11 +185,11 @@ def _jax_passes(repeats, who, rule, inputs, cotangent):
 
   inputs, cotangent = jax.device_put((inputs, cotangent))
   program, values = programs.compile_ahead(jax.jit(both), inputs, cotangent)
+  alone, _ = programs.compile_ahead(jax.jit(forward), inputs)
   values |= _queued(
     lambda: program(inputs, cotangent), jax.block_until_ready, repeats
   )
   values |= programs.device_peak()
-  alone, _ = programs.compile_ahead(jax.jit(forward), inputs)
   timed = _queued(lambda: alone(inputs), jax.block_until_ready, repeats)
   return values | {'forward': timed}
 
@@ -216,6 +220,11 @@ def _fla_forward(who, device):
 
     # Triton's interpreter can't time the tiles that it could choose.
     autotuner.Autotuner._bench = lambda self, *inputs, **options: [0.0]
+  else:
+    from triton import testing
+
+    # About 300 tiles for each pair of widths, at 125 ms each by default.
+    testing.do_bench = functools.partial(testing.do_bench, **TUNING)
 
   function = getattr(gla if who.endswith('_gla') else gated_delta_rule, who)
 
@@ -244,6 +253,7 @@ def _fla_passes(repeats, who, inputs, cotangent, device):
     with torch.no_grad():
       return forward(None, *inputs)[1]
 
+  turns.alone()
   both()  # tunes its kernels, which takes memory
   if device == 'cuda':
     torch.cuda.reset_peak_memory_stats()
@@ -256,6 +266,7 @@ def _fla_passes(repeats, who, inputs, cotangent, device):
 def _fla_vjp(who, inputs, cotangents, device):
   import torch
 
+  turns.alone()  # it tunes its kernels by their times
   inputs = [_tensor(x, device).requires_grad_() for x in inputs]
   out = _fla_forward(who, device)(*inputs)
   cotangents = [

@@ -3,7 +3,8 @@
 Nothing falls back to them or from them: `check` refuses what they can't
 compute. The kernel itself masks rows without resets or a past, with or without
 a window. Several documents in one row, and steps after a past, need a mask of
-B L S numbers for all heads; in training cuDNN wants its sides to be even.
+B L S numbers for all heads. In training cuDNN wants its sides to be even, and
+an odd one gets a step that nobody sees.
 """
 
 from typing import NoReturn
@@ -66,10 +67,18 @@ def attend_masked(
   seen_BxLxS: jax.Array,
 ) -> jax.Array:
   """Returns y_BxLxHxP of queries that attend where `seen_BxLxS`."""
-  return jax.nn.dot_product_attention(
-    q_BxLxHxK,
-    k_BxSxHxK,
-    v_BxSxHxP,
-    mask=jnp.expand_dims(seen_BxLxS, 1),
-    implementation='cudnn',
+  length = q_BxLxHxK.shape[1]
+  q, k, v, seen = map(_even, (q_BxLxHxK, k_BxSxHxK, v_BxSxHxP, seen_BxLxS))
+  if seen.shape[2] % 2:
+    seen = jnp.pad(seen, ((0, 0), (0, 0), (0, 1)))
+  y = jax.nn.dot_product_attention(
+    q, k, v, mask=jnp.expand_dims(seen, 1), implementation='cudnn'
   )
+  return y[:, :length]
+
+
+def _even(x_BxL_):
+  """Returns x with its last step twice if the number of steps is odd."""
+  if x_BxL_.shape[1] % 2 == 0:
+    return x_BxL_
+  return jnp.concatenate([x_BxL_, x_BxL_[:, -1:]], 1)
