@@ -8,9 +8,9 @@ variants of the compiled step.
   python -m benchmarks.run --suite=gpu --resume [--minutes=8]
 
 Each case has its process, and its row as soon as it is done. AT_ONCE of them
-start and compile side by side; then one after the other has the GPU alone. Without a GPU, --rehearse runs all of it (see
-harness/rehearsal.py). gpu_bundle.py packs what a machine without a network
-lacks.
+start and compile side by side; then one after the other has the GPU alone.
+Without a GPU, --rehearse runs all of it (see harness/rehearsal.py).
+gpu_bundle.py packs what a machine without a network lacks.
 
 An estimate for an H100 with 16 cores, not measured: 25 minutes, of which a
 quarter is the start of 73 processes, a quarter flash-linear-attention's search
