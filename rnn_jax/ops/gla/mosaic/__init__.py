@@ -101,17 +101,16 @@ def _forward(plan, state, q, k, v, loga):
   v_parts = _operand(plan, v)
   states, last = kernels.states(plan, _rows(state), write, v_parts, total)
   y = kernels.outputs(plan, read, states, scores, v_parts)
-  # The backward pass recomputes read, write and scores, which is cheap beside
-  # storing three arrays of q's size. Recomputing the states would be slow.
-  return (last.reshape(state.shape), y), (q, k, v, loga, states)
+  kept = (read, write, total, scores) if plan.keeps else None
+  return (last.reshape(state.shape), y), (q, k, v, loga, states, kept)
 
 
 def _backward(plan, residuals, cotangents):
-  # Without a barrier, XLA merges the recomputation with the forward pass and
-  # stores the results after all.
-  q, k, v, loga, states = jax.lax.optimization_barrier(residuals)
+  # Without a barrier, XLA merges what is recomputed with the forward pass and
+  # stores it after all.
+  q, k, v, loga, states, kept = jax.lax.optimization_barrier(residuals)
   d_last, dy = cotangents
-  read, write, total, scores = kernels.prepare(plan, q, k, loga)
+  read, write, total, scores = kept or kernels.prepare(plan, q, k, loga)
   v_parts, dy_parts = _operand(plan, v), _operand(plan, dy)
   d_states, d_state = kernels.states(
     plan, _rows(d_last), read, dy_parts, total, reverse=True

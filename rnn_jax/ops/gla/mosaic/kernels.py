@@ -12,6 +12,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
@@ -19,40 +20,74 @@ from rnn_jax.ops.gla.mosaic import tiles
 
 TILE = tiles.TILE
 LEVELS = TILE.bit_length() - 1  # borders that halve 64, 32, ..., 2 steps
+WRITE, READ, HALVES = 0, 1, 2  # borders: the ends of a chunk, the first level
+BORDERS = HALVES + LEVELS
 
 
-def _level(plan, n):
-  """Returns masks of the border in the middle of pieces of 64, 32, ... steps.
+def _borders():
+  """Returns the masks of all borders, in the order in which they are used."""
+  i, j = np.indices((TILE, TILE))
+  halves = [TILE // 2 >> number for number in range(LEVELS)]
+  of_pieces = [
+    ((i ^ j) < half) & (((i & half) != 0) ^ (j > i)) for half in halves
+  ]
+  return jnp.asarray(np.stack([j > i, j <= i, *of_pieces]), jnp.bfloat16)
+
+
+def _fetch_border(s, borders_ref, number):
+  slot = jax.lax.rem(number, 2)
+  pair = borders_ref.at[number], s.border.at[slot]
+  tiles.fetch(s.of_border.at[slot], pair)
+
+
+def _border(s, number):
+  """Returns the mask of a border, once it is there."""
+  slot = jax.lax.rem(number, 2)
+  plgpu.barrier_wait(s.of_border.at[slot])
+  return s.border.at[slot]
+
+
+def _next_border(s, borders_ref, number, more=False):
+  """Fetches the border after the next one into the place of `number`.
+
+  `more`: after the last one follows the first.
+  """
+  after = number + 2
+
+  @pl.when((after < BORDERS) | more)
+  def _():
+    _fetch_border(s, borders_ref, jax.lax.rem(after, BORDERS))
+
+
+def _level(plan, number):
+  """Returns the level of a border: how far pieces and steps are apart.
 
   Returns:
-    late: the steps after it, in rows.
-    border: see the module's docstring.
-    across: the pairs of steps that it is the first to separate.
+    late: the steps after the border of their piece, nonzero in their rows.
+    i, j: a pair of steps is on the two sides of a border if i equals j ^ 1.
   """
-  # Shifted alike, so that a compiler doesn't keep what n leaves unchanged in
-  # registers.
-  i, j = (x + n * TILE for x in tiles.pairs(plan))
-  half = jax.lax.shift_right_logical(jnp.int32(TILE // 2), n)
-  late, apart = (i & half) != 0, i ^ j
-  border = (apart < half) & (late ^ (j > i))
-  return late, border, (apart >= half) & (apart < 2 * half)
+  bits = jnp.int32(LEVELS - 1) - (number - HALVES)
+  rows, columns = tiles.indices(plan)
+  i, j = (jax.lax.shift_right_logical(x, bits) for x in (rows, columns))
+  late = tiles.repeated(i & 1, 0)
+  return late != 0, tiles.repeated(i, 0), tiles.repeated(j, 1)
 
 
-def _decay(plan, border_s, logs, border):
-  tiles.write([border_s], jnp.where(border, 1.0, 0.0))
-  return jnp.exp(tiles.dot(plan, [border_s], logs))
+def _decay(plan, border, logs):
+  """Returns the decays of all steps from or to a border."""
+  return tiles.power(plan, tiles.dot(plan, [border], logs))
 
 
-def _logs(loga_s, logs_s):
+def _logs(plan, loga_s, logs_s):
   """Writes the operand of log-decays; returns it and their sum over time."""
   loga = jnp.maximum(loga_s[...], tiles.FORGOTTEN)
-  logs = _parts(logs_s, tiles.EXACT)
-  tiles.write(logs, loga)
+  logs = _parts(logs_s, plan.logs)
+  tiles.write(logs, loga * tiles.unit(plan))
   return logs, loga
 
 
 def _either(late, q_s, k_s):
-  return jnp.where(late, *(x[...].astype(jnp.float32) for x in (q_s, k_s)))
+  return jnp.where(late, q_s[...], k_s[...]).astype(jnp.float32)
 
 
 def _parts(ref, count):
@@ -75,83 +110,87 @@ def _to_pairs(plan, ref, row, n, *block):
 
 
 def _prepare(plan, inputs, outputs, s):
-  q_ref, k_ref, loga_ref = inputs
+  q_ref, k_ref, loga_ref, borders_ref = inputs
   read_ref, write_ref, total_ref, scores_ref = outputs
-  n, keys = jax.lax.axis_index('n'), jax.lax.axis_index('i')
+  n, widths = jax.lax.axis_index('n'), plan.K // TILE
   row, b, h = tiles.sequence(plan)
-  here = b, tiles.at(n), h, tiles.at(keys)
-  i, j = tiles.pairs(plan)
   x = _parts(s.x, plan.parts)
-  tiles.load(
-    s.barrier,
-    (q_ref.at[here], s.q),
-    (k_ref.at[here], s.k),
-    (loga_ref.at[here], s.loga),
-  )
-  logs, loga = _logs(s.loga, s.logs)
-  s.total[...] = jnp.sum(loga, 0)
 
-  def level(number, scores):
-    late, border, across = _level(plan, number)
-    decay = _decay(plan, s.border, logs, border)
-    tiles.write(x, _either(late, s.q, s.k) * decay)
-    met = tiles.dot(plan, x, tiles.transposed(x))
-    return scores + jnp.where(across & (i > j), met, 0.0)
+  def add(keys, scores):
+    here = b, tiles.at(n), h, tiles.at(keys)
+    tiles.load(
+      s.barrier,
+      (q_ref.at[here], s.q),
+      (k_ref.at[here], s.k),
+      (loga_ref.at[here], s.loga),
+    )
+    logs, loga = _logs(plan, s.loga, s.logs)
+    s.total[...] = jnp.sum(loga, 0)
 
-  scores = jax.lax.fori_loop(0, LEVELS, level, tiles.zeros(plan))
-  q, k = (ref[...].astype(jnp.float32) for ref in (s.q, s.k))
-  own = tiles.repeated(jnp.sum(q * k, 1), 0)
-  scores_s = s.loga
-  scores_s[...] = scores + jnp.where(i == j, own, 0.0)
-  for values, border, ref in (
-    (s.q, j <= i, read_ref),
-    (s.k, j > i, write_ref),
-  ):
-    decay = _decay(plan, s.border, logs, border)
-    tiles.write(x, values[...].astype(jnp.float32) * decay)
-    tiles.store(*zip(x, _to_chunk(plan, ref, b, n, h, keys), strict=True))
-  tiles.store(
-    (s.total, total_ref.at[row, n, tiles.at(keys)]),
-    (scores_s, scores_ref.at[row * plan.N + n, keys]),
-  )
+    def decay_to(number):
+      decay = _decay(plan, _border(s, number), logs)
+      _next_border(s, borders_ref, number, more=keys + 1 < widths)
+      return decay
+
+    for number, of, to in ((WRITE, s.k, write_ref), (READ, s.q, read_ref)):
+      decay = decay_to(jnp.int32(number))
+      tiles.write(x, of[...].astype(jnp.float32) * decay)
+      tiles.store(*zip(x, _to_chunk(plan, to, b, n, h, keys), strict=True))
+    tiles.store((s.total, total_ref.at[row, n, tiles.at(keys)]))
+
+    def level(number, scores):
+      late, i, j = _level(plan, number)
+      tiles.write(x, _either(late, s.q, s.k) * decay_to(number))
+      met = tiles.dot(plan, x, tiles.transposed(x))
+      return scores + jnp.where(late & (i == (j ^ 1)), met, 0.0)
+
+    q, k = (ref[...].astype(jnp.float32) for ref in (s.q, s.k))
+    own = tiles.repeated(jnp.sum(q * k, 1), 0)
+    scores += jnp.where(tiles.diagonal(plan), own, 0.0)
+    return jax.lax.fori_loop(HALVES, BORDERS, level, scores)
+
+  _fetch_border(s, borders_ref, jnp.int32(WRITE))
+  _fetch_border(s, borders_ref, jnp.int32(READ))
+  scores = add(jnp.int32(0), tiles.zeros(plan))
+  if widths > 1:
+    scores = jax.lax.fori_loop(1, widths, add, scores)
+  tiles.write(x, scores)
+  tiles.store(*zip(x, _to_pairs(plan, scores_ref, row, n), strict=True))
 
 
 def prepare(
   plan: tiles.Plan, q: jax.Array, k: jax.Array, loga: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-  """Returns (read, write, total, scores); see the package's docstring.
+) -> list[jax.Array]:
+  """Returns [read, write, total, scores]; see the package's docstring.
 
   read and write are operands (parts B)xLxHxK; total (B H)xNxK, the sums of
   log-decays; scores an operand (B H N parts)x64x64.
   """
   rows = plan.B * plan.H
   operand = (plan.parts * plan.B, plan.L, plan.H, plan.K), jnp.bfloat16
-  width = plan.K // TILE
-  read, write, total, scores = tiles.call(
+  return tiles.call(
     plan,
     _prepare,
-    {'n': plan.N, 'i': width},
-    [q, k, loga],
+    {'n': plan.N},
+    [q, k, loga, _borders()],
     [
       operand,
       operand,
       ((rows, plan.N, plan.K), jnp.float32),
-      ((rows * plan.N, width, TILE, TILE), jnp.float32),
+      ((rows * plan.N * plan.parts, TILE, TILE), jnp.bfloat16),
     ],
     {
       'q': tiles.tile(plan.stored),
       'k': tiles.tile(plan.stored),
       'loga': tiles.tile(jnp.float32),
-      'logs': tiles.operand(tiles.EXACT),
-      'border': tiles.operand(),
+      'logs': tiles.operand(plan.logs),
+      'border': tiles.operand(2),
       'x': tiles.operand(plan.parts),
       'total': plgpu.SMEM((TILE,), jnp.float32),
       'barrier': plgpu.Barrier(num_arrivals=3),
+      'of_border': plgpu.Barrier(num_barriers=2),
     },
   )
-  parts = tiles.split(jnp.sum(scores, 1), plan.parts)
-  scores = jnp.stack(parts, 1).reshape(-1, TILE, TILE)
-  return read, write, total, scores
 
 
 def _states(plan, inputs, outputs, s, *, reverse):
@@ -315,26 +354,37 @@ def outputs(
 
 def _meet(plan, inputs, outputs, s):
   dy_ref, v_ref, states_ref, d_states_ref = inputs
-  d_read_ref, d_write_ref, d_total_ref, d_scores_ref = outputs
+  d_read_ref, d_write_ref, d_total_ref, pairs_ref, own_ref = outputs
   n, keys = jax.lax.axis_index('n'), jax.lax.axis_index('i')
   row, b, h = tiles.sequence(plan)
   operands = dy, v, state, d_state = [
     _parts(ref, plan.parts) for ref in (s.dy, s.v, s.states, s.d_states)
   ]
 
+  i, j = tiles.pairs(plan)
+
   # In a loop of its own, and sums in shared memory, since registers are scarce.
   @pl.when(keys == 0)
   def _():
-    def add(values, d_scores):
+    def add(values, sums):
       tiles.load(
         s.of_scores,
         *zip(_to_chunk(plan, dy_ref, b, n, h, values), dy, strict=True),
         *zip(_to_chunk(plan, v_ref, b, n, h, values), v, strict=True),
       )
-      return d_scores + tiles.dot(plan, dy, tiles.transposed(v))
+      lower, upper = sums
+      lower += tiles.dot(plan, dy, tiles.transposed(v))
+      return lower, upper + tiles.dot(plan, v, tiles.transposed(dy))
 
-    s.d_read[...] = jax.lax.fori_loop(0, plan.P // TILE, add, tiles.zeros(plan))
-    tiles.store((s.d_read, d_scores_ref.at[row * plan.N + n]))
+    sums = tiles.zeros(plan), tiles.zeros(plan)
+    sums = jax.lax.fori_loop(0, plan.P // TILE, add, sums)
+    lower, upper = sums
+    s.d_total[...] = jnp.sum(jnp.where(i == j, lower, 0.0), 1)
+    tiles.write(dy, jnp.where(i > j, lower, jnp.where(i < j, upper, 0.0)))
+    tiles.store(
+      (s.d_total, own_ref.at[row * plan.N + n]),
+      *zip(dy, _to_pairs(plan, pairs_ref, row, n), strict=True),
+    )
 
   def add(values, met):
     sources = (
@@ -352,7 +402,6 @@ def _meet(plan, inputs, outputs, s):
 
   s.d_read[...] = s.d_write[...] = tiles.zeros(plan)
   met = jax.lax.fori_loop(0, plan.P // TILE, add, tiles.zeros(plan))
-  i, j = tiles.pairs(plan)
   s.d_total[...] = jnp.sum(jnp.where(i == j, met, 0.0), 1)
   here = b, tiles.at(n), h, tiles.at(keys)
   tiles.store(
@@ -369,10 +418,11 @@ def meet(
   states: jax.Array,
   d_states: jax.Array,
 ) -> list[jax.Array]:
-  """Returns the gradients of read, write, total and scores.
+  """Returns the gradients of read, write, e^total and scores.
 
-  Those of read and write are BxLxHxK; of e^total (B H)xNxK; of scores
-  (B H N)x64x64, those of later steps than the query's included.
+  Those of read and write are BxLxHxK; of e^total (B H)xNxK; of the scores of
+  each step with the steps before and after it an operand (B H N parts)x64x64,
+  and with itself (B H N)x64.
   """
   keys = (plan.B, plan.L, plan.H, plan.K), jnp.float32
   operand, rows = tiles.operand(plan.parts), plan.B * plan.H
@@ -385,7 +435,8 @@ def meet(
       keys,
       keys,
       ((rows, plan.N, plan.K), jnp.float32),
-      ((rows * plan.N, TILE, TILE), jnp.float32),
+      ((rows * plan.N * plan.parts, TILE, TILE), jnp.bfloat16),
+      ((rows * plan.N, TILE), jnp.float32),
     ],
     {
       'dy': operand,
@@ -403,11 +454,10 @@ def meet(
 
 def _gradients(plan, inputs, outputs, s):
   q_ref, k_ref, loga_ref, d_read_ref, d_write_ref, d_total_ref = inputs[:6]
-  pairs_ref, own_ref = inputs[6:]
+  pairs_ref, own_ref, borders_ref = inputs[6:]
   n, keys = jax.lax.axis_index('n'), jax.lax.axis_index('i')
   row, b, h = tiles.sequence(plan)
   here = b, tiles.at(n), h, tiles.at(keys)
-  i, j = tiles.pairs(plan)
   x, met, pairs = (_parts(ref, plan.parts) for ref in (s.x, s.met, s.pairs))
   tiles.fetch(
     s.of_keys,
@@ -418,43 +468,55 @@ def _gradients(plan, inputs, outputs, s):
     (own_ref.at[row * plan.N + n], s.own),
     *zip(_to_pairs(plan, pairs_ref, row, n), pairs, strict=True),
   )
+  _fetch_border(s, borders_ref, jnp.int32(WRITE))
+  _fetch_border(s, borders_ref, jnp.int32(READ))
   tiles.fetch(s.of_sum, (d_write_ref.at[here], s.sum))
   plgpu.barrier_wait(s.of_keys)
-  logs, loga = _logs(s.loga, s.logs)
+  logs, loga = _logs(plan, s.loga, s.logs)
   # From here on sums of gradients, since registers are scarce.
-  d_loga_s, dq_s, total = s.loga, s.sum, jnp.exp(jnp.sum(loga, 0))
+  d_loga_s, total = s.loga, jnp.exp(jnp.sum(loga, 0))
   through = tiles.vector(plan, s.total, 1) * total
   d_loga_s[...] = tiles.repeated(through, 1)
   own = tiles.repeated(tiles.vector(plan, s.own, 0), 0)
 
-  def add_to_decays(values):
+  def add_to_decays(number, border, values):
     tiles.write(x, values)
-    d_loga_s[...] += tiles.dot(plan, tiles.transposed([s.border]), x)
+    d_loga_s[...] += tiles.dot(plan, tiles.transposed([border]), x)
+    _next_border(s, borders_ref, number)
+
+  def at_end(number, of_s, to_s):
+    border = _border(s, number)
+    gradient = s.sum[...] * _decay(plan, border, logs)
+    add_to_decays(number, border, of_s[...].astype(jnp.float32) * gradient)
+    return gradient + own * to_s[...].astype(jnp.float32)
 
   plgpu.barrier_wait(s.of_sum)
-  dk = s.sum[...] * _decay(plan, s.border, logs, j > i)
-  add_to_decays(s.k[...].astype(jnp.float32) * dk)
-  dk += own * s.q[...].astype(jnp.float32)
+  dk = at_end(jnp.int32(WRITE), s.k, s.q)
   tiles.load(s.of_sum, (d_read_ref.at[here], s.sum))
-  dq = s.sum[...] * _decay(plan, s.border, logs, j <= i)
-  add_to_decays(s.q[...].astype(jnp.float32) * dq)
-  dq_s[...] = dq + own * s.k[...].astype(jnp.float32)
+  dq = at_end(jnp.int32(READ), s.q, s.k)
 
-  def level(number, dk):
-    late, border, across = _level(plan, number)
-    decay = _decay(plan, s.border, logs, border)
-    tiles.write(x, _either(late, s.q, s.k) * decay)
+  def level(number, sums):
+    dq, dk = sums
+    late, i, j = _level(plan, number)
+    border = _border(s, number)
+    decay = _decay(plan, border, logs)
+    near = _either(late, s.q, s.k) * decay
+    tiles.write(x, near)
     for source, to in zip(pairs, met, strict=True):
-      to[...] = jnp.where(across, source[...], jnp.bfloat16(0))
+      to[...] = jnp.where(i == (j ^ 1), source[...], jnp.bfloat16(0))
     decayed = tiles.dot(plan, met, x)
     gradient = decayed * decay
-    dq_s[...] += jnp.where(late, gradient, 0.0)
-    dk += jnp.where(late, 0.0, gradient)
-    add_to_decays(_either(late, s.q, s.k) * gradient)
-    return dk
+    is_late = jnp.where(late, 1.0, 0.0)
+    dq += is_late * gradient
+    dk += (1 - is_late) * gradient
+    if plan.fast:
+      add_to_decays(number, border, near * decayed)
+    else:  # registers are scarce
+      add_to_decays(number, border, _either(late, s.q, s.k) * gradient)
+    return dq, dk
 
-  dk = jax.lax.fori_loop(0, LEVELS, level, dk)
-  s.q[...] = dq_s[...].astype(s.q.dtype)
+  dq, dk = jax.lax.fori_loop(HALVES, BORDERS, level, (dq, dk))
+  s.q[...] = dq.astype(s.q.dtype)
   s.k[...] = dk.astype(s.k.dtype)
   dq_ref, dk_ref, d_loga_ref = outputs
   tiles.store(
@@ -472,21 +534,17 @@ def gradients(
   d_read: jax.Array,
   d_write: jax.Array,
   d_total: jax.Array,
-  d_scores: jax.Array,
+  pairs: jax.Array,
+  own: jax.Array,
 ) -> list[jax.Array]:
-  """Returns the gradients of q, k and loga, in their shapes."""
-  # From each step to its pairs on both sides, and to itself.
-  lower = jnp.tril(d_scores, -1)
-  parts = tiles.split(lower + lower.swapaxes(1, 2), plan.parts)
-  pairs = jnp.stack(parts, 1).reshape(-1, TILE, TILE)
-  own = jnp.diagonal(d_scores, axis1=1, axis2=2)
+  """Returns the gradients of q, k and loga, in their shapes; see `meet`."""
   shape, operand = (plan.B, plan.L, plan.H, plan.K), tiles.operand(plan.parts)
   vector = plgpu.SMEM((TILE,), jnp.float32)
   return tiles.call(
     plan,
     _gradients,
     {'n': plan.N, 'i': plan.K // TILE},
-    [q, k, loga, d_read, d_write, d_total, pairs, own],
+    [q, k, loga, d_read, d_write, d_total, pairs, own, _borders()],
     [(shape, plan.stored), (shape, plan.stored), (shape, jnp.float32)],
     {
       'q': tiles.tile(plan.stored),
@@ -497,10 +555,11 @@ def gradients(
       'x': operand,
       'met': operand,
       'pairs': operand,
-      'logs': tiles.operand(tiles.EXACT),
-      'border': tiles.operand(),
+      'logs': tiles.operand(plan.logs),
+      'border': tiles.operand(2),
       'own': vector,
       'of_keys': plgpu.Barrier(num_arrivals=5 + plan.parts),
       'of_sum': plgpu.Barrier(),
+      'of_border': plgpu.Barrier(num_barriers=2),
     },
   )

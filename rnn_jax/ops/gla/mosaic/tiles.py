@@ -7,6 +7,7 @@ of x_i y_j, i + j <= 2; what is left out is below 2^-22 of it.
 """
 
 import functools
+import math
 import types
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 TILE = 64
 FORGOTTEN = -1e4  # e^-1e4 is 0 in float32, and 0 times it is no NaN
 PARTS = {'bfloat16': 1, 'tf32': 2, 'float32': 3}  # 8, 16 and 24 bits
-EXACT = PARTS['float32']
+LOG2E = 1 / math.log(2)
 
 
 class Plan(NamedTuple):
@@ -43,6 +44,24 @@ class Plan(NamedTuple):
   def parts(self) -> int:
     """The number of bfloat16 tiles of an operand."""
     return PARTS[self.operands]
+
+  @property
+  def logs(self) -> int:
+    """The same of a tile of log-decays."""
+    return max(self.parts, 2)
+
+  @property
+  def keeps(self) -> bool:
+    """Whether the backward pass gets what `prepare` made, or makes it again.
+
+    In bfloat16 these are as large as q and k; in float32 three times as large.
+    """
+    return self.operands == 'bfloat16'
+
+  @property
+  def fast(self) -> bool:
+    """Whether a decay is the GPU's power of 2, exact to about 22 bits."""
+    return self.operands != 'float32'
 
   @property
   def stored(self) -> jax.typing.DTypeLike:
@@ -105,6 +124,7 @@ def call(
     scratch_types=[*scratch.values()],
     grid=(*grid.values(), plan.B * plan.H),
     grid_names=(*grid, 'row'),
+    compiler_params=plgpu.CompilerParams(approx_math=plan.fast),
     kernel_name=f'gla_{getattr(kernel, "func", kernel).__name__.strip("_")}',
     interpret=_interpreter() if plan.interpret else None,
   )(*inputs)
@@ -144,7 +164,7 @@ def store(*pairs: tuple[Any, Any]) -> None:
   plgpu.commit_smem()
   for source, to in pairs:
     plgpu.copy_smem_to_gmem(source, to)
-  plgpu.wait_smem_to_gmem(0)
+  plgpu.wait_smem_to_gmem(0, wait_read_only=True)
 
 
 # Operands and their products.
@@ -231,6 +251,33 @@ def pairs(plan: Plan) -> tuple[jax.Array, jax.Array]:
     return _in_rows(plan, iota)  # at once: Mosaic asks for its layout
 
   return indices(0), indices(1)
+
+
+def indices(plan: Plan) -> tuple[jax.Array, jax.Array]:
+  """Returns the indices of rows and of columns, as vectors along them."""
+
+  def along(axis):
+    iota = jax.lax.broadcasted_iota(jnp.int32, (TILE,), 0)
+    layout = plgpu.Layout.WGMMA.reduce(1 - axis)
+    return iota if plan.interpret else plgpu.layout_cast(iota, layout)
+
+  return along(0), along(1)
+
+
+def diagonal(plan: Plan) -> jax.Array:
+  """Returns where a tile's row is its column."""
+  rows, columns = indices(plan)
+  return repeated(rows, 0) == repeated(columns, 1)
+
+
+def unit(plan: Plan) -> float:
+  """Returns the unit of log-decays whose power is a decay."""
+  return LOG2E if plan.fast else 1.0
+
+
+def power(plan: Plan, x: jax.Array) -> jax.Array:
+  """Returns the decays of sums of log-decays in that unit."""
+  return jnp.exp2(x) if plan.fast else jnp.exp(x)
 
 
 def zeros(plan: Plan) -> jax.Array:
