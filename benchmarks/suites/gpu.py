@@ -41,7 +41,7 @@ AHEAD = (
   'workloads.decoding.step',
   'suites.targets.peak',
 )
-CHECKED = {'pallas': 0, 'chunked': 7}  # so many cases, 0: all
+CHECKED = {'pallas': ('float32', 'tf32', 'bfloat16'), 'chunked': ('float32',)}
 SHAPES = (  # B, L, H, K, P
   [4, 2048, 16, 128, 128],
   [8, 2048, 4, 64, 64],
@@ -141,9 +141,10 @@ def compiles_ahead(one: case.Case) -> bool:
 
 
 def _checks(quick):
-  for impl, count in CHECKED.items():
-    size = {'impl': impl, 'count': 1 if quick else count}
-    yield _case(f'check: {impl}', 'suites.gpu.check', size, 0)
+  for impl, formats in CHECKED.items():
+    for operands in formats:
+      given = {'impl': impl, 'operands': operands}
+      yield _case(f'check: {impl}, {operands}', 'suites.gpu.check', given, 0)
   for name, who in PEERS.items():
     yield _peer(f'check: {name}', 'check', who, {}, quick, 0)
   for name, who in DELTA_WHO.items():
@@ -217,16 +218,22 @@ def _case(name, workload, parameters, repeats):
   return case.Case(name, workload, parameters, repeats)
 
 
-def check(impl: str, count: int = 0) -> tables.Row:
-  """Checks gla's `impl` as launch.selfcheck does; 0: all of its cases.
+def check(impl: str, operands: str) -> tables.Row:
+  """Runs launch.selfcheck's longest cases of gla's `impl`, a decay per key.
 
   Raises:
     RuntimeError: the device can't run any.
   """
   from rnn_jax.selfcheck import gla as selfcheck
 
-  chosen = [one for one in selfcheck.cases() if one.impl == impl]
-  results = [selfcheck.check(one) for one in chosen[: count or None]]
+  asked = (impl, operands, 'key')
+  chosen = [
+    one
+    for one in selfcheck.cases()
+    if (one.impl, one.operands, one.decay) == asked
+  ]
+  longest = max((one.L for one in chosen), default=0)
+  results = [selfcheck.check(one) for one in chosen if one.L == longest]
   if not results:
     raise RuntimeError(f'{impl} does not run on this device')
   worst = max(results, key=lambda result: result.error / result.bound)

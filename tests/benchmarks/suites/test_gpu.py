@@ -69,7 +69,7 @@ def test_the_page_begins_with_where_a_peer_is_faster(tmp_path, monkeypatch):
   assert f'| {SHAPE} | {PEER} | 3.00 s' in text
   assert 'ValueError: no' in text
   assert '| published | 4.00 MiB | 2.00 MiB | 1.00 MiB |' in text
-  assert 'Not measured yet: `check: pallas`' in text
+  assert 'Not measured yet: `check: pallas, float32`' in text
 
 
 def test_a_rehearsal_has_a_page_until_something_is_measured(tmp_path):
