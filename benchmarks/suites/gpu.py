@@ -233,7 +233,7 @@ def check(impl: str, operands: str) -> tables.Row:
     if (one.impl, one.operands, one.decay) == asked
   ]
   longest = max((one.L for one in chosen), default=0)
-  results = [selfcheck.check(one) for one in chosen if one.L == longest]
+  results = [selfcheck.check(one) for one in chosen if longest == one.L]
   if not results:
     raise RuntimeError(f'{impl} does not run on this device')
   worst = max(results, key=lambda result: result.error / result.bound)
