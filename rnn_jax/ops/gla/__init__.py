@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 
 from rnn_jax import shapes
+from rnn_jax import target
 from rnn_jax.ops import precision
 from rnn_jax.ops.gla import chunked as gla_chunked
 from rnn_jax.ops.gla import native as gla_native
@@ -96,7 +97,8 @@ def recurrence(
     impl: one of IMPLS. A named one never falls back to another. 'native' needs
       a CPU and the library of rnn_jax/native, 'pallas' a GPU. 'auto' is 'step'
       for one step, else 'native' where it can run and `operands` are float32,
-      else 'chunked'.
+      'pallas' where it was measured to be faster (gla.pallas.is_faster) and no
+      chunk_length is given, else 'chunked'.
     chunk_length: steps between the states that 'chunked' and 'native' store for
       the backward pass. None: CHUNK and gla_native.SEGMENT. For 'chunked' a
       multiple of BLOCK is fastest.
@@ -120,7 +122,7 @@ def recurrence(
     operands = 'bfloat16' if half else 'float32'
   precision.check_recurrent(operands, impl)
   if impl == 'auto':
-    impl = _choose(length, v_BxLxHxP.dtype, operands)
+    impl = _choose(q_BxLxHxK, v_BxLxHxP, operands, chunk_length)
   if impl == 'step' and length != 1:
     raise NotImplementedError(
       f"impl='step' runs one step, not L={length}: use 'chunked' or 'scan'"
@@ -176,15 +178,26 @@ def _check(given):
     raise ValueError(f'chunk_length={given["chunk_length"]}: give 1 or more')
 
 
-def _choose(length, dtype, operands):
-  # 'chunked' on a GPU as well, until 'pallas' is measured to be as fast.
-  if length == 1:
+def _choose(q, v, operands, chunk_length):
+  if q.shape[1] == 1:
     impl = 'step'
+  elif operands == 'float32' and not gla_native.lacking(v.dtype):
+    impl = 'native'
+  elif chunk_length is None and _has_faster_kernels(q, v, operands):
+    impl = 'pallas'
   else:
-    chunked = operands != 'float32' or gla_native.lacking(dtype)
-    impl = 'chunked' if chunked else 'native'
-  _log_once(impl, operands if impl == 'chunked' else 'float32')
+    impl = 'chunked'
+  multiplying = impl in precision.MULTIPLYING
+  _log_once(impl, operands if multiplying else 'float32')
   return impl
+
+
+def _has_faster_kernels(q, v, operands):
+  if target.platform() != 'gpu':
+    return False  # without loading them
+  from rnn_jax.ops.gla import pallas as gla_pallas
+
+  return gla_pallas.is_faster(q, v, operands)
 
 
 @functools.cache

@@ -120,6 +120,25 @@ def form() -> str:
   return 'mosaic' if mosaic else 'triton'
 
 
+def is_faster(
+  q_BxLxHxK: jax.Array, v_BxLxHxP: jax.Array, operands: str
+) -> bool:
+  """Returns whether kernels are faster than 'chunked', as was measured.
+
+  That is so for Mosaic's in bfloat16 on an H100. They pad K, P and L to 64;
+  below half of that nothing was measured. Under a jax.shard_map that checks
+  which axes its arrays vary over, they can't run.
+  """
+  widths = q_BxLxHxK.shape[-1], v_BxLxHxP.shape[-1]
+  return (
+    form() == 'mosaic'
+    and operands == 'bfloat16'
+    and q_BxLxHxK.shape[1] >= CHUNK
+    and min(widths) >= CHUNK // 2
+    and not any(jax.typeof(x).mat.varying for x in (q_BxLxHxK, v_BxLxHxP))
+  )
+
+
 def recurrence(
   state_BxHxKxP: jax.Array,
   q_BxLxHxK: jax.Array,
