@@ -6,9 +6,9 @@
 
 A quote names a suite, a case, a key of its newest row ('held_out.loss' for
 nested ones) and how the number is written: a format of Python, 'percent',
-'minutes', 'MiB', or 'interval', the two ends of a ratio's interval. It may also
-name a report of docs/experiments, a variant and a metric: mean ± deviation over
-seeds.
+'minutes', 'seconds' (in ms or µs if they are few), 'MiB', or 'interval', the
+two ends of a ratio's interval. It may also name a report of docs/experiments, a
+variant and a metric: mean ± deviation over seeds.
 """
 
 import json
@@ -161,6 +161,8 @@ def _written(number, quote):
     return f'{100 * number:.1f} %'
   if quote.style == 'minutes':
     return f'{number / 60:.1f} min'
+  if quote.style == 'seconds':
+    return tables.seconds(number)
   if quote.style == 'MiB':
     return f'{number / 2**20:,.0f} MiB'
   try:

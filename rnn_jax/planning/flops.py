@@ -8,7 +8,7 @@ own account counts the body of a loop once.
 Inside a `shard_map` the count is one device's, as the shapes are; outside, one
 device is assumed to do all the work. Elementwise work is not counted, and the
 body of a `while` counts once; that of a layer's experts as often as in an even
-load.
+load, and that of a kernel as often as it has programs.
 """
 
 import collections
@@ -40,6 +40,9 @@ def _of(eqn) -> Mapping[str, float]:
     return {_format(eqn): _matmul(eqn)}
   if name == 'conv_general_dilated':
     return {_format(eqn): _convolution(eqn)}
+  if name == 'wgmma_ref':  # of our kernels, whose tiles are square
+    rows, columns = eqn.invars[0].aval.shape
+    return {eqn.invars[1].aval.dtype.name: 2 * rows * columns * rows}
   if name == 'ffi_call':
     return _native(eqn)
   if name == 'cond':
@@ -48,11 +51,17 @@ def _of(eqn) -> Mapping[str, float]:
   total = collections.Counter()
   for inner in _jaxprs(params.values()):
     total.update(count(inner))
-  times = params['length'] if name == 'scan' else _repeats(params)
+  times = _repeats(name, params)
   return {key: times * number for key, number in total.items()}
 
 
-def _repeats(params):
+def _repeats(primitive, params):
+  if primitive == 'scan':
+    return params['length']
+  if primitive == 'pallas_call':
+    return math.prod(params['grid_mapping'].grid)
+  if primitive == 'mpmd_map':  # the programs of a kernel of Mosaic's
+    return math.prod(params['meshes'][0].grid)
   name = params.get('name')
   return routed.repeats(name) if isinstance(name, str) else 1
 

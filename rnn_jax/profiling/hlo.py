@@ -118,6 +118,7 @@ class Program:
         # The end of an asynchronous operation names its computation again.
         if raw.opcode in CONTAINERS - {'async-done'}:
           todo += [(called, times * raw.iterations) for called in raw.called]
+    self._of_kernels = {re.sub(r'\W', '_', x): x for x in self.operations}
 
   def cost(self, name: str) -> tuple[float, float]:
     """Returns the least that an operation costs each time that it runs.
@@ -157,6 +158,14 @@ class Program:
       called = self._computations.get(name, {})
       flops += sum(self._matmuls(line, called) for line in called.values())
     return flops
+
+  def of_kernel(self, name: str) -> str:
+    """Returns the operation of a GPU's kernel, by the kernel's name.
+
+    XLA names a kernel after its operation, with '_' for what isn't a letter or
+    a digit. Kernels of libraries have names of their own.
+    """
+    return self._of_kernels.get(name, name)
 
   def is_container(self, name: str) -> bool:
     """Returns whether that operation's time is the time of others."""

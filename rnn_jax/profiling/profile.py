@@ -132,6 +132,7 @@ def describe(
     seconds: of each step, by the host's clock.
   """
   steps = len(seconds)
+  events = [e._replace(name=program.of_kernel(e.name)) for e in events]
   leaves = [e for e in events if not program.is_container(e.name)]
   named = [(program.module(e.name), e) for e in leaves]
   total = sum(e.end - e.start for e in leaves)

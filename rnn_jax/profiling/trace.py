@@ -16,6 +16,7 @@ import jax
 DEVICE = '/device:'
 STREAM = 'Stream'
 END = 'end: '
+AT_ONCE = 'command_buffer'  # XLA's name for a graph of kernels
 
 
 class Event(NamedTuple):
@@ -64,11 +65,17 @@ def read(path: pathlib.Path, program: str) -> list[Event]:
 
 
 def _of_streams(lines):
-  """Returns what ran on a GPU; a kernel of no operation keeps its own name."""
+  """Returns what ran on a GPU.
+
+  A kernel of no operation, or of many that are launched at once, keeps its own
+  name; hlo.Program.of_kernel knows the operation.
+  """
   events = []
   for line in lines:
     for event in line.events:
       operation = dict(event.stats).get('hlo_op', event.name)
+      if operation.startswith(AT_ONCE):
+        operation = event.name
       events.append(Event(operation, event.start_ns, event.end_ns))
   return events
 

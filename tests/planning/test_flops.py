@@ -7,12 +7,14 @@ import jax.numpy as jnp
 import pytest
 
 from rnn_jax import config as config_lib
+from rnn_jax import target
 from rnn_jax.cells import base
 from rnn_jax.cells import gru
 from rnn_jax.cells import lstm
 from rnn_jax.cells import rhn
 from rnn_jax.data.text import tokenizer
 from rnn_jax.native import library
+from rnn_jax.ops import gla
 from rnn_jax.ops import routed
 from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.planning import flops
@@ -172,3 +174,17 @@ def test_native_recurrences_count_as_the_scan_does(module, options):
     return flops.count(jax.make_jaxpr(loss)(variables))
 
   assert both_ways('native') == both_ways('scan')
+
+
+def test_kernels_count_as_often_as_they_have_programs(monkeypatch):
+  monkeypatch.setattr(target, '_used', target.GPUS['h100'])
+  B, L, H, K, P = 2, 128, 3, 128, 64
+  state, k, v = (jnp.zeros(x) for x in ((H, K, P), (L, H, K), (L, H, P)))
+  inputs = (jnp.stack([x] * B) for x in (state, k, k, v, k))
+  made = jax.make_jaxpr(
+    lambda *x: gla.recurrence(*x, impl='pallas', operands='bfloat16')
+  )(*inputs)
+  # Of a chunk of a head, two tiles of keys: 22 products of `prepare`, one of
+  # `states`, one of `outputs`; and scores times v.
+  products = B * H * L // 64 * (2 * (22 + 1 + 1) + 1)
+  assert flops.count(made) == {'bfloat16': products * 2 * 64**3}

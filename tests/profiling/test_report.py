@@ -22,7 +22,7 @@ def _profile():
     trace.Event('while.1', 0, 8e6),
     trace.Event('dot.1', 0, 2e6),
     trace.Event('dot.1', 4e6, 6e6),
-    trace.Event('fusion.1', 1e6, 3e6),
+    trace.Event('fusion_1', 1e6, 3e6),  # as a GPU's kernel is named
     trace.Event('memcpy', 9e6, 9.5e6),
   ]
   size = {'arguments': MIB, 'temporaries': 2 * MIB, 'outputs': 0}

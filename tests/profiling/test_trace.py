@@ -76,6 +76,7 @@ def test_streams_of_a_gpu(tmp_path):
     'Stream #13(Compute)': [
       ('sm90_xmma_gemm', 10, 5, op),
       ('loop_kernel', 20, 5, {}),
+      ('loop_fusion_1', 30, 5, op | {'hlo_op': 'command_buffer_1'}),
     ],
     'Stream #14(MemcpyH2D)': [('MemcpyH2D', 12, 8, {})],
     'XLA Modules': [('jit_step', 0, 100, {})],
@@ -90,6 +91,7 @@ def test_streams_of_a_gpu(tmp_path):
     trace.Event('gemm.1', 10, 15),
     trace.Event('MemcpyH2D', 12, 20),
     trace.Event('loop_kernel', 20, 25),
+    trace.Event('loop_fusion_1', 30, 35),
   ]
 
 
