@@ -63,8 +63,8 @@ def _level(plan, number):
   """Returns the level of a border: how far pieces and steps are apart.
 
   Returns:
-    late: the steps after the border of their piece, nonzero in their rows.
-    i, j: a pair of steps is on the two sides of a border if i equals j ^ 1.
+    late: the steps after the border of their piece, in rows.
+    i, j: a pair of steps is on the two sides of one border if i equals j ^ 1.
   """
   bits = jnp.int32(LEVELS - 1) - (number - HALVES)
   rows, columns = tiles.indices(plan)
