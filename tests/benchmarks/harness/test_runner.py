@@ -16,7 +16,7 @@ from rnn_jax import errors
 WORKER = """
 import json, os, signal, sys, time
 
-case, result = (flag.partition('=')[2] for flag in sys.argv[1:])
+case, result, *gate = (flag.partition('=')[2] for flag in sys.argv[1:])
 case = json.load(open(case))
 how = case['parameters'].get('how')
 if how == 'kill':
@@ -25,6 +25,18 @@ if how == 'exit':
   sys.exit('nothing works')
 if how == 'hang':
   time.sleep(600)
+if gate:
+  from multiprocessing import connection
+  def note(what):
+    with open(case['parameters']['log'], 'a') as log:
+      log.write(what + ' ')
+  note('ready')
+  pipe = connection.Connection(int(gate[0]))
+  pipe.send(None)
+  pipe.recv()
+  note('begin')
+  time.sleep(0.1)
+  note('end')
 values = {'median': 1.0, 'deviation': 0.0, 'repeats': case['repeats']}
 values['flags'] = os.environ.get('XLA_FLAGS')
 if case['rehearsal']:
@@ -113,6 +125,16 @@ def test_no_case_starts_after_the_minutes(folder, capsys):
   assert '3 cases are left for --resume' in capsys.readouterr().out
   made = run(folder, only='good|once|last', minutes=60.0, resume=True)
   assert len(made) == 3
+
+
+def test_cases_side_by_side_are_timed_one_by_one(folder, monkeypatch):
+  log = folder / 'log'
+  cases = [case_lib.Case(x, 'none.one', {'log': str(log)}) for x in 'abc']
+  suite = types.SimpleNamespace(cases=lambda quick: cases, AT_ONCE=2)
+  monkeypatch.setattr(case_lib, 'load', lambda name: suite)
+  assert [row['median'] for row in run(folder)] == [1.0] * 3
+  # The third is alone: it waits for nobody.
+  assert log.read_text().split() == ['ready'] * 2 + ['begin', 'end'] * 2
 
 
 def test_a_rehearsal_runs_small_and_compiles_whole(folder, monkeypatch, capsys):

@@ -8,6 +8,20 @@ from multiprocessing import connection
 from benchmarks.harness import turns
 
 
+def test_alone_waits_once():
+  ours, theirs = socket.socketpair()
+  pipe = connection.Connection(ours.detach())
+  turns.wait_at(theirs.detach())
+  process = threading.Thread(target=turns.alone)
+  process.start()
+  assert pipe.recv() is None
+  assert process.is_alive()
+  pipe.send(True)
+  process.join()
+  pipe.close()
+  turns.alone()  # it has the device
+
+
 def test_a_turn_ends_when_no_thread_of_it_runs(monkeypatch):
   monkeypatch.setattr(turns, 'GLANCE', 0.1)
   monkeypatch.setattr(turns, 'PATIENCE', 60.0)
