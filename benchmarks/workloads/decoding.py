@@ -156,6 +156,7 @@ def latency_of(raw: Any, steps: int) -> measure.Values:
   model = layers.for_inference(task.model)
   params = jax.jit(layers.unstack)(published_model.init(task))
   state = model.apply({}, 1, method='init_state')
+  state = jax.tree.map(jnp.copy, state)  # layers may share zeros: it's donated
   size = {'state_bytes': batch_size.tree_bytes(state)}
   return size | _latency(model, params, state, steps)
 
