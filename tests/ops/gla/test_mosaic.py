@@ -106,5 +106,7 @@ def test_the_compiler_finds_registers(operands, tmp_path):
   names = 'prepare', 'states', 'outputs', 'meet', 'gradients'
   for name in names:
     kernel = ours[f'gla_{name}']
-    assert kernel.spilled <= 16  # three registers: float32, by CUDA 12
+    # CUDA 12's assembler spills three registers of one kernel.
+    scarce = (name, operands) == ('gradients', 'float32')
+    assert kernel.spilled <= 12 * scarce
     assert kernel.shared <= target.GPUS['h100'].shared - target.KIB
