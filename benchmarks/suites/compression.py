@@ -1,44 +1,47 @@
 """Compressed models: perplexity, bytes on the disk, tokens per second.
 
-configs/stdlib_bytes.py is trained once for each way, then compressed that way.
+configs/stdlib_bytes.py is trained once, then compressed in each way. The models
+write in turns, as cases that are compared do.
 
-  python -m benchmarks.run --suite=compression     2 hours on 2 cores
+  python -m benchmarks.run --suite=compression     1 hour on 2 cores
 """
 
 import dataclasses
 import pathlib
 import statistics
 import tempfile
+from collections.abc import Iterator
+from collections.abc import Mapping
 from typing import Any
+from typing import NamedTuple
 
 from benchmarks.harness import case
+from benchmarks.harness import measure
 from benchmarks.harness import plots as plots_lib
+from benchmarks.harness import ratios
 from benchmarks.harness import tables
 
 TIMED = True
 
 QUICK = {'steps': 4, 'more_steps': 4, 'new_tokens': 8, 'small': True}
 SHARES = (0.5, 0.75, 0.9)
-PACKED = '8 bits: matrices'
+WHOLE = 'float32'
 
 
 def cases(quick: bool) -> list[case.Case]:
-  """For each way a model is trained, the same one, then compressed."""
-  small = QUICK if quick else {}
+  """One model, compressed in each way."""
   return [
     case.Case(
-      way,
+      'stdlib_bytes',
       'suites.compression.variants',
-      {'way': way, **small},
-      timeout=7200.0,
+      QUICK if quick else {},
+      timeout=4 * 3600.0,
     )
-    for way in WAYS
   ]
 
 
 def variants(
   repeats: int,
-  way: str,
   steps: int = 1500,
   more_steps: int = 300,
   new_tokens: int = 400,
@@ -47,27 +50,28 @@ def variants(
   """Trains the model, compresses it, and measures each variant.
 
   Args:
-    repeats: generations that are timed.
-    way: one of WAYS.
+    repeats: rounds in which each variant writes once.
     steps: of training, of a student too.
     more_steps: of training after or under pruning, at a tenth of the rate.
-    new_tokens: of a generation.
+    new_tokens: of a text that a variant writes.
     small: whether the model is a tiny one, for a rehearsal.
 
   Returns:
-    {'variants': {name: Job.measure()}, ...}
+    {'variants': {name: {**scores(), **write_in_turns()}}, ...}
   """
   with tempfile.TemporaryDirectory() as folder:
     raw = raw_config(steps, small)
-    job = Job(pathlib.Path(folder), raw, more_steps, repeats, new_tokens)
+    job = Job(pathlib.Path(folder), raw, more_steps)
     trained = train(raw, job.teacher, 'best')
-    measured = {'float32': job.measure(trained)}
-    measured.update(WAYS[way](job, trained))
+    made = {WHOLE: Made(job.write(trained))}
+    for way in WAYS:
+      made.update(way(job, trained))
+    found = {name: scores(one) for name, one in made.items()}
+    rates = write_in_turns(made, repeats, new_tokens)
   return {
-    'variants': measured,
+    'variants': {name: found[name] | rates[name] for name in made},
     'steps': steps,
     'more_steps': more_steps,
-    'bytes_of': 'parameters',
   }
 
 
@@ -95,15 +99,91 @@ def train(raw: Any, folder: pathlib.Path, which: str) -> Any:
   return bundle_lib.read(folder, which)
 
 
+class Made(NamedTuple):
+  """A work folder that holds one variant, and the weights it writes with."""
+
+  folder: pathlib.Path
+  weights: str = 'float32'
+
+
+def scores(made: Made) -> tables.Row:
+  """Perplexity, share of zeros, and bytes of a checkpoint's parameters."""
+  from rnn_jax.runs import bundle as bundle_lib
+  from rnn_jax.training import evaluate
+  from rnn_jax.training import pruning
+
+  run = evaluate.Run.open(str(made.folder), 'latest')
+  found = evaluate.evaluate_run(run, 'validation')
+  (state,) = (made.folder / 'checkpoints').glob('*/state')
+  files = (path for path in state.rglob('*') if path.is_file())
+  params = bundle_lib.read(made.folder, 'latest').params
+  return {
+    'perplexity': found['perplexity'],
+    'bytes': sum(path.stat().st_size for path in files),
+    'zeros': pruning.sparsity(params),
+  }
+
+
+def write_in_turns(
+  made: Mapping[str, Made], rounds: int, new_tokens: int
+) -> dict[str, tables.Row]:
+  """How fast each variant writes one row, greedily.
+
+  In a round each of them writes once, WHOLE first.
+
+  Returns:
+    {name: row}: `held_bytes` of the parameters meanwhile, the median
+    `tokens_per_second`, and the `ratio` of its time to that of WHOLE with the
+    ends of its interval, `ratio_low` and `ratio_high`.
+  """
+  from rnn_jax.inference import generate
+  from rnn_jax.training.memory import batch_size
+
+  generators = {
+    name: generate.Generator.from_workdir(one.folder, 'latest', one.weights)
+    for name, one in made.items()
+  }
+  seconds = {name: [] for name in made}
+  for number in range(1 + rounds):
+    for name, generator in generators.items():
+      taken = _seconds(generator, new_tokens)
+      if number:  # the first compiles
+        seconds[name].append(taken)
+  rates = {}
+  for name, generator in generators.items():
+    ratio = ratios.of(seconds[name], seconds[WHOLE])
+    rates[name] = {
+      'held_bytes': batch_size.tree_bytes(generator.params),
+      'tokens_per_second': new_tokens / statistics.median(seconds[name]),
+      'ratio': ratio.ratio,
+      'ratio_low': ratio.low,
+      'ratio_high': ratio.high,
+    }
+  return rates
+
+
+def _seconds(generator, new_tokens):
+  import numpy as np
+
+  from rnn_jax.inference import generate
+  from rnn_jax.inference import sampling
+
+  options = generate.Options(
+    max_new_tokens=new_tokens,
+    sampling=sampling.Sampling(temperature=0),
+    stop_at_boundary=False,
+  )
+  prompt = [np.array([generator.tokenizer.boundary], np.int32)]
+  return measure.seconds(lambda: generator.generate(prompt, options))
+
+
 @dataclasses.dataclass(frozen=True)
 class Job:
-  """Where models are, and how they are trained and measured."""
+  """Where models are, and how they are trained."""
 
   root: pathlib.Path
   raw: Any  # the config of the model that is compressed
   more_steps: int
-  repeats: int
-  new_tokens: int
 
   @property
   def teacher(self) -> pathlib.Path:
@@ -132,58 +212,12 @@ class Job:
     raw.pruning.update(changes)
     return train(raw, self.write(bundle), 'latest')
 
-  def measure(self, bundle: Any) -> tables.Row:
-    """Perplexity, tokens per second, share of zeros, and bytes: `bytes` are
-    those of a checkpoint of only the parameters, `held_bytes` those of the
-    parameters while writing.
-    """
-    return self.measure_folder(self.write(bundle))
 
-  def measure_folder(self, folder: pathlib.Path) -> tables.Row:
-    """The same of a bundle that `write` has written."""
-    from rnn_jax.runs import bundle as bundle_lib
-    from rnn_jax.training import evaluate
-    from rnn_jax.training import pruning
-
-    run = evaluate.Run.open(str(folder), 'latest')
-    scores = evaluate.evaluate_run(run, 'validation')
-    (state,) = (folder / 'checkpoints').glob('*/state')
-    files = (path for path in state.rglob('*') if path.is_file())
-    params = bundle_lib.read(folder, 'latest').params
-    return {
-      'perplexity': scores['perplexity'],
-      'bytes': sum(path.stat().st_size for path in files),
-      'zeros': pruning.sparsity(params),
-      **self.writing(folder, 'float32'),
-    }
-
-  def writing(self, folder: pathlib.Path, weights: str) -> tables.Row:
-    """New tokens of one row per second, the median of some generations."""
-    import numpy as np
-
-    from rnn_jax.inference import generate
-    from rnn_jax.inference import sampling
-    from rnn_jax.training.memory import batch_size
-
-    generator = generate.Generator.from_workdir(folder, 'latest', weights)
-    options = generate.Options(
-      max_new_tokens=self.new_tokens,
-      sampling=sampling.Sampling(temperature=0),
-      stop_at_boundary=False,
-    )
-    prompt = [np.array([generator.tokenizer.boundary], np.int32)]
-    rates = [
-      generator.generate(prompt, options).timing.tokens_per_second
-      for _ in range(1 + self.repeats)
-    ]
-    return {
-      'held_bytes': batch_size.tree_bytes(generator.params),
-      'tokens_per_second': statistics.median(rates[1:]),  # the first compiles
-    }
+Variants = Iterator[tuple[str, Made]]
 
 
-def _at_once(job, trained):
-  """8 bits, and the same share of zeros per layer."""
+def in_8_bits(job: Job, trained: Any) -> Variants:
+  """Matrices in 8 bits; held so while writing; with activations in 8 bits."""
   import jax
 
   from rnn_jax.models import int8_weights
@@ -191,34 +225,31 @@ def _at_once(job, trained):
   packed = int8_weights.pack(jax.device_put(trained.params))
   eighth = dataclasses.replace(trained, params=jax.device_get(packed))
   folder = job.write(eighth)
-  yield PACKED, (values := job.measure_folder(folder))
-  yield f'{PACKED}, held so', values | job.writing(folder, 'int8')
+  yield '8 bits: matrices', Made(folder)
+  yield '8 bits: matrices, held so', Made(folder, 'int8')
   training = dataclasses.replace(trained.config.train, quantized='int8')
   config = dataclasses.replace(trained.config, train=training)
   both = dataclasses.replace(eighth, config=config)
-  yield '8 bits: matrices and activations', job.measure(both)
-  yield from _pruned(job, trained, 'layer', 'zeros')
+  yield '8 bits: matrices and activations', Made(job.write(both))
 
 
-def _globally(job, trained):
-  yield from _pruned(job, trained, 'global', 'zeros, global')
-
-
-def _pruned(job, trained, scope, label):
+def pruned_at_once(job: Job, trained: Any) -> Variants:
+  """SHARES of zeros in each matrix or of all, without and with training."""
   import jax
 
   from rnn_jax.training import pruning
 
-  for share in SHARES:
-    params = pruning.prune(jax.device_put(trained.params), share, scope)
-    pruned = dataclasses.replace(trained, params=jax.device_get(params))
-    yield f'{share:.0%} {label}, at once', job.measure(pruned)
-    # The share that the zeros have from the start: nothing more is pruned.
-    later = job.train_on(pruned, {'sparsity': 1e-6, 'end_step': 1})
-    yield f'{share:.0%} {label}, trained on', job.measure(later)
+  for scope, label in (('layer', 'zeros'), ('global', 'zeros, global')):
+    for share in SHARES:
+      params = pruning.prune(jax.device_put(trained.params), share, scope)
+      pruned = dataclasses.replace(trained, params=jax.device_get(params))
+      yield f'{share:.0%} {label}, at once', Made(job.write(pruned))
+      # The share that the zeros have from the start: nothing more is pruned.
+      later = job.train_on(pruned, {'sparsity': 1e-6, 'end_step': 1})
+      yield f'{share:.0%} {label}, trained on', Made(job.write(later))
 
 
-def _gradually(job, trained):
+def pruned_gradually(job: Job, trained: Any) -> Variants:
   """As many steps as after pruning at once; a third of them with all zeros."""
   schedule = {
     'end_step': max(1, 2 * job.more_steps // 3),
@@ -226,11 +257,12 @@ def _gradually(job, trained):
   }
   for share in SHARES:
     later = job.train_on(trained, schedule | {'sparsity': share})
-    yield f'{share:.0%} zeros, gradual', job.measure(later)
+    yield f'{share:.0%} zeros, gradual', Made(job.write(later))
 
 
-def _distilled(job, trained):
+def distilled(job: Job, trained: Any) -> Variants:
   """A student of half the width, by itself and with the model as teacher."""
+  del trained  # the teacher, which is read from its work folder
   for name, teacher in (
     ('student alone', ''),
     ('student with its teacher', str(job.teacher)),
@@ -243,58 +275,38 @@ def _distilled(job, trained):
     ):
       raw[section][key] //= 2
     raw.distillation.teacher = teacher
-    yield name, job.measure(train(raw, job.new_folder(), 'best'))
+    student = train(raw, job.new_folder(), 'best')
+    yield name, Made(job.write(student))
 
 
-WAYS = {  # each yields (name, what was measured)
-  'stdlib_bytes': _at_once,
-  'stdlib_bytes, global': _globally,
-  'stdlib_bytes, gradual': _gradually,
-  'stdlib_bytes, distilled': _distilled,
-}
+WAYS = in_8_bits, pruned_at_once, pruned_gradually, distilled
 HEAD = (
   'model | zeros in matrices | perplexity | change | parameters on the disk | '
-  'times smaller | held while writing | tokens/s'
+  'times smaller | held while writing | tokens/s | time relative to float32'
 )
-SLOW = 0.5  # of the rate of models of as many bytes: something else ran
 
 
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
-  """A table for each way: what it costs and what it saves."""
+  """What each way costs and what it saves."""
   yield tables.provenance(rows)
-  for name, row in rows.items():
+  for row in rows.values():
     if 'variants' in row:
-      yield f'**{name}**'
       yield tables.table(HEAD, _lines(row))
   yield from tables.failures(rows)
-  yield tables.unmeasured(cases(False), rows)
 
 
 def _lines(row):
-  variants = row['variants']
-  whole = variants['float32']
-  for name, values in variants.items():
-    # Before rows said what their bytes are of, these held the optimizer too.
-    known = 'bytes_of' in row or not name.endswith('trained on')
+  whole = row['variants'][WHOLE]
+  for name, values in row['variants'].items():
+    low, high = (tables.digits(values[end]) for end in tables.ENDS)
     yield [
       name,
       f'{values["zeros"]:.1%}',
       f'{values["perplexity"]:.4f}',
       f'{values["perplexity"] / whole["perplexity"] - 1:+.2%}',
-      f'{values["bytes"]:,} bytes' if known else '-',
-      f'{whole["bytes"] / values["bytes"]:.2f}' if known else '-',
+      f'{values["bytes"]:,} bytes',
+      f'{whole["bytes"] / values["bytes"]:.2f}',
       f'{values["held_bytes"]:,} bytes',
-      _rate(values, variants),
+      tables.rate(values['tokens_per_second']),
+      f'{tables.times(values["ratio"])} ({low} to {high})',
     ]
-
-
-def _rate(values, variants):
-  """Tokens per second; marked where models of as many bytes are far faster."""
-  rates = [
-    other['tokens_per_second']
-    for other in variants.values()
-    if other['held_bytes'] == values['held_bytes']
-  ]
-  own = values['tokens_per_second']
-  slow = own < SLOW * statistics.median(rates)
-  return tables.rate(own) + (' (disturbed)' if slow else '')

@@ -30,20 +30,30 @@ def _job(tmp_path, monkeypatch):
   raw = compression.raw_config(4, True)
   raw.update_from_flattened_dict(FAST)
   raw.data.path = str(text)
-  return compression.Job(tmp_path, raw, more_steps=4, repeats=1, new_tokens=8)
+  return compression.Job(tmp_path, raw, more_steps=4)
 
 
 def test_zeros_stay_and_training_takes_no_more_bytes(job):
   with shared.programs():
     trained = compression.train(job.raw, job.teacher, 'best')
-    whole = job.measure(trained)
-    ways = dict(compression.WAYS['stdlib_bytes, global'](job, trained))
+    made = {compression.WHOLE: compression.Made(job.write(trained))}
+    made.update(compression.pruned_at_once(job, trained))
+    later = '50% zeros, global, trained on'
+    found = {
+      name: compression.scores(made[name])
+      for name in (compression.WHOLE, later)
+    }
+    rates = compression.write_in_turns(
+      {name: made[name] for name in found}, rounds=2, new_tokens=8
+    )
+  whole = found[compression.WHOLE]
   assert whole['zeros'] < 0.01
-  later = ways['50% zeros, global, trained on']
-  assert later['zeros'] == pytest.approx(0.5, abs=0.02)
+  assert found[later]['zeros'] == pytest.approx(0.5, abs=0.02)
   # AdamW's two moments would be twice the parameters besides.
-  assert later['bytes'] < 1.2 * whole['bytes']
-  assert later['held_bytes'] == whole['held_bytes']
+  assert found[later]['bytes'] < 1.2 * whole['bytes']
+  held = {name: row['held_bytes'] for name, row in rates.items()}
+  assert held[later] == held[compression.WHOLE]
+  assert rates[compression.WHOLE]['ratio'] == 1
 
 
 def test_a_student_has_half_the_width_without_and_with_its_teacher(
@@ -52,36 +62,36 @@ def test_a_student_has_half_the_width_without_and_with_its_teacher(
   monkeypatch.setattr(
     compression, 'train', lambda raw, folder, which: config_lib.parse(raw)
   )
-  monkeypatch.setattr(compression.Job, 'measure', lambda self, config: config)
-  way = compression.WAYS['stdlib_bytes, distilled']
-  untaught, taught = dict(way(job, None)).values()
+  monkeypatch.setattr(compression.Job, 'write', lambda self, config: config)
+  made = dict(compression.distilled(job, None))
+  untaught, taught = (one.folder for one in made.values())
   assert untaught.model == taught.model
   assert taught.model.width == job.raw.model.width // 2
   assert untaught.distillation.teacher == ''
   assert taught.distillation.teacher == str(job.teacher)
 
 
-def variant(bytes_, rate):
-  return {
-    'zeros': 0.5,
+def test_a_variant_is_a_line_beside_the_whole_model(tmp_path):
+  whole = {
+    'zeros': 0.0,
     'perplexity': 2.0,
-    'bytes': bytes_,
-    'held_bytes': 400,
-    'tokens_per_second': rate,
+    'bytes': 400,
+    'held_bytes': 500,
+    'tokens_per_second': 5000.0,
+    'ratio': 1.0,
+    'ratio_low': 1.0,
+    'ratio_high': 1.0,
   }
-
-
-def test_bytes_with_an_optimizer_are_left_out_and_slow_rows_marked(tmp_path):
-  variants = {
-    'float32': variant(400, 5000.0),
-    '50% zeros, at once': variant(200, 1300.0),
-    '50% zeros, trained on': variant(900, 4800.0),
+  half = whole | {
+    'zeros': 0.5,
+    'perplexity': 2.1,
+    'bytes': 200,
+    'ratio': 1.25,
+    'ratio_low': 1.2,
+    'ratio_high': 1.5,
   }
+  variants = {compression.WHOLE: whole, '50% zeros, at once': half}
   row = made.row('stdlib_bytes', variants=variants)
   text = made.section(tmp_path, 'compression', [row])
-  assert '| 200 bytes | 2.00 | 400 bytes | 1,300 (disturbed) |' in text
-  assert '| - | - | 400 bytes | 4,800 |' in text
-  assert '`stdlib_bytes, global`; `stdlib_bytes, gradual`' in text
-  row['bytes_of'] = 'parameters'
-  text = made.section(tmp_path, 'compression', [row])
-  assert '| 900 bytes | 0.44 | 400 bytes | 4,800 |' in text
+  line = '| 50.0% | 2.1000 | +5.00% | 200 bytes | 2.00 | 500 bytes | 5,000 | '
+  assert f'{line}1.25 x (1.20 to 1.50) |' in text
