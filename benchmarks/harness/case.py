@@ -22,6 +22,8 @@ a suite imports jax, PyTorch and what loads them inside of its workloads.
 import dataclasses
 import importlib
 import json
+import os
+import pathlib
 import pkgutil
 from types import ModuleType
 
@@ -29,6 +31,7 @@ from benchmarks.harness import measure
 from rnn_jax import errors
 
 PUBLISHED_WEIGHTS = 189_504
+PYTHON = 'BENCHMARK_PYTHON'  # the variable that other_python() reads
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,12 +48,19 @@ class Case:
   timeout: float = 900.0  # seconds, of a turn or of all without turns
   base: str = ''  # what it is compared with (comparison.py); its own name: ''
   rehearsal: str = ''  # how it is rehearsed (rehearsal.py); '': it isn't
+  interpreter: str = ''  # the Python that runs it; '': this one
 
   def identity(self) -> measure.Values:
     """What a row must agree in to be a row of this case; JSON-ready."""
     names = ('workload', 'parameters', 'environment', 'core_limit')
     identity = {name: getattr(self, name) for name in names}
     return json.loads(json.dumps({'case': self.name} | identity))
+
+
+def other_python() -> str:
+  """The interpreter of another environment, see suites/versions.py."""
+  default = pathlib.Path(__file__).parents[2] / '.venv-other' / 'bin' / 'python'
+  return os.environ.get(PYTHON) or str(default)
 
 
 def peaks(quick: bool) -> list[Case]:

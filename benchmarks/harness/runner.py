@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import os
 import re
+import shutil
 import time
 from collections.abc import Iterator
 
@@ -40,8 +41,8 @@ def run(request: Request) -> None:
   many AT_ONCE start and compile side by side; all others run one after another.
 
   Raises:
-    InputError: a suite that doesn't exist or can't run here, a wrong pattern
-      or number.
+    InputError: a suite that doesn't exist or can't run here, a wrong pattern,
+      number or interpreter.
   """
   began = time.monotonic()
   suite = case_lib.load(request.suite)
@@ -57,6 +58,7 @@ def run(request: Request) -> None:
   where = workers.environment()
   if not request.rehearse:
     _check_platform(suite, request.suite, where)
+  others = _other_environments(chosen)
   pending = [*_pending(chosen, request, where)]
   with contextlib.ExitStack() as stack:
     reference = None
@@ -71,15 +73,16 @@ def run(request: Request) -> None:
         left = len({case.name for case in pending} - written)
         print(f'{left} cases are left for --resume', flush=True)
         break
-      others = f' and {len(group) - 1} beside it'
-      with activity.doing(group[0].name + others * (len(group) > 1)):
+      beside = f' and {len(group) - 1} beside it'
+      with activity.doing(group[0].name + beside * (len(group) > 1)):
         if request.rehearse:
           measured = [rehearsal.run(suite, case) for case in group]
         else:
           measured = _measure(group, reference, request.until)
         for case, values in zip(group, measured, strict=True):
           if case.name not in written:
-            _write(case, values, request, where)
+            there = others.get(case.interpreter, where)
+            _write(case, values, request, there)
           written.add(case.name)
 
 
@@ -164,6 +167,21 @@ def _check_platform(suite, name, where):
       f'--suite={name!r} needs a {needed.upper()}, and jax finds only a '
       f'{where["platform"]} here: run it on a machine with one, or --rehearse'
     )
+
+
+def _other_environments(cases):
+  """{interpreter: its workers.environment()} of cases with another Python."""
+  found = {}
+  for interpreter in {case.interpreter for case in cases} - {''}:
+    if not shutil.which(interpreter):
+      errors.refuse(
+        case_lib.PYTHON,
+        interpreter,
+        'give the Python of an environment with rnn_jax; `make test-other` '
+        'creates one in .venv-other',
+      )
+    found[interpreter] = workers.environment(interpreter)
+  return found
 
 
 def _done(request, where):

@@ -97,7 +97,8 @@ class Worker:
 
   def _start(self, flags, descriptors):
     command = [
-      *COMMAND,
+      self.case.interpreter or COMMAND[0],
+      *COMMAND[1:],
       *(f'--{name}={value}' for name, value in flags.items()),
     ]
     return subprocess.Popen(
@@ -150,13 +151,21 @@ def run_side_by_side(
       yield member.finish()
 
 
-def environment() -> measure.Values:
+def environment(interpreter: str = '') -> measure.Values:
   """rows.environment() of a process such as the cases run in.
+
+  Args:
+    interpreter: see case_lib.Case.
 
   Raises:
     RuntimeError: it can't be started.
   """
-  probe = case_lib.Case('environment', 'harness.rows.environment', repeats=0)
+  probe = case_lib.Case(
+    'environment',
+    'harness.rows.environment',
+    repeats=0,
+    interpreter=interpreter,
+  )
   values = run(probe)
   if 'error' in values:
     raise RuntimeError(values['error'])

@@ -45,6 +45,8 @@ if case['rehearsal']:
 if case['workload'] == 'harness.rows.environment':
   values = {'device': 'a', 'platform': 'cpu', 'commit': 'c', 'cores': 8}
   values['process_peak_bytes'] = 1
+  if os.environ.get('OTHER'):
+    values['commit'] = 'of another'
 json.dump(values, open(result, 'w'))
 """
 CASES = [
@@ -95,6 +97,22 @@ def test_each_case_is_a_row_and_what_fails_says_how(folder):
   assert made['hangs']['error'] == 'not done after 0.5 s'
   assert made['too wide']['error'] == 'needs 9 cores: there are 8'
   assert made['last']['flags'] == '--a --b'
+
+
+def test_a_row_holds_the_versions_of_the_python_that_ran_it(
+  folder, monkeypatch
+):
+  other = folder / 'python'
+  other.write_text(f'#!/bin/sh\nOTHER=1 exec {sys.executable} "$@"\n')
+  case = case_lib.Case('there', 'none.one', interpreter=str(other))
+  suite = types.SimpleNamespace(cases=lambda quick: [CASES[0], case])
+  monkeypatch.setattr(case_lib, 'load', lambda name: suite)
+  with pytest.raises(errors.InputError) as raised:
+    run(folder)
+  assert str(raised.value).startswith(f"BENCHMARK_PYTHON='{other}': give the")
+  other.chmod(0o755)
+  here, there = run(folder)
+  assert here['commit'] == 'c' and there['commit'] == 'of another'
 
 
 def test_resume_measures_only_what_has_no_row(folder, monkeypatch, capsys):
