@@ -16,6 +16,7 @@ import functools
 import math
 import operator
 from collections.abc import Callable
+from collections.abc import Iterable
 from typing import Any
 
 from benchmarks.harness import case
@@ -277,6 +278,31 @@ HEAD = (
 )
 
 
+SPEEDS = ('tokens_per_second', 'temp_bytes', 'min', 'median', 'floor')
+
+
+def select(rows: Iterable[tables.Row]) -> dict[str, tables.Rows]:
+  """The newest rows of any machine, with speeds only of the last one.
+
+  What a model learns from the same batches doesn't depend on the machine.
+  """
+  rows = [*rows]
+  last = {
+    platform: {row['device'] for row in some.values()}
+    for platform, some in tables.newest(rows).items()
+  }
+  return {
+    platform: {
+      name: row
+      if row['device'] in last[platform]
+      else {key: row[key] for key in row if key not in SPEEDS}
+      for name, row in some.items()
+      if name.partition(': ')[0] in SIZES
+    }
+    for platform, some in tables.newest(rows, of_one_device=False).items()
+  }
+
+
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   """A table of all measures, and curves of losses.
 
@@ -343,6 +369,7 @@ def _spread(by_cell):
     row['median'] / row['min']
     for kinds in by_cell.values()
     for row in kinds['decoding'].values()
+    if 'median' in row
   ]
   if not apart:
     return ''
@@ -359,7 +386,8 @@ def _line(cell, kinds):
   rates = {rate: _loss(row) for rate, row in kinds['training'].items()}
   rate = min(rates, key=rates.get, default=None)
   others = [f'{r:g}: {loss:.3f}' for r, loss in rates.items() if r != rate]
-  speeds = [row['tokens_per_second'] for row in kinds['training'].values()]
+  trained = kinds['training'].values()
+  speeds = [row['tokens_per_second'] for row in trained if 'median' in row]
   return [
     cell,
     str(best.get('size') or '-'),
@@ -369,7 +397,7 @@ def _line(cell, kinds):
     ', '.join(others) or '-',
     tables.rate(max(speeds, default=None)),
     tables.mebibytes(best.get('temp_bytes')),
-    tables.seconds(decoded['min']) if decoded else '-',
+    tables.seconds(decoded['min']) if 'min' in decoded else '-',
     f'{decoded["state_bytes"] / 1024:,.1f} KiB' if decoded else '-',
     f'{100 * recalled["held_out"]["exact"]:.1f} %' if recalled else '-',
   ]

@@ -109,3 +109,23 @@ def test_the_report_puts_three_rows_in_a_line(tmp_path):
   assert 'Not measured yet: ' in text and 'qrnn, ' in text
   assert '200 steps on shakespeare' in text and 'at distance 16' in text
   assert (tmp_path / 'plots' / 'cells_cpu_loss.png').exists()
+
+
+def test_speeds_are_of_the_last_machine_and_losses_of_any(tmp_path):
+  def trained(cell, loss, device):
+    sizes = {'size': 8, 'weights': 99, 'held_out': {'loss': loss}}
+    speed = {'tokens_per_second': 5000.0, 'temp_bytes': 2**21, 'floor': 0.5}
+    given = {'steps': 200, 'data': 'shakespeare'}
+    row = made.row(f'{cell}: training', 0.5, parameters=given, **sizes, **speed)
+    return row | {'device': device}
+
+  rows = [
+    trained('gru', 1.5, 'one'),
+    trained('lstm', 1.25, 'one'),
+    trained('gru', 1.75, 'other'),
+    trained('of old', 1.0, 'other'),
+  ]
+  text = made.section(tmp_path, 'cells', rows)
+  assert '| gru | 8 | 99 | 0.003 | 1.750 | - | 5,000 | 2.00 MiB |' in text
+  assert '| lstm | 8 | 99 | 0.003 | 1.250 | - | - | - |' in text
+  assert 'of old' not in text and '1 of 2 rows, marked' in text
