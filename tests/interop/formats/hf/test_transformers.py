@@ -1,7 +1,6 @@
 """Models that transformers makes: its logits, and the same folder back."""
 
 import dataclasses
-import inspect
 import json
 
 import jax
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 import tokenizers
 
+from benchmarks.workloads import pretrained
 from rnn_jax import config as config_lib
 from rnn_jax.data.text import turns
 from rnn_jax.data.text.examples import base
@@ -135,54 +135,16 @@ CASES['xLSTM'] = {
 @pytest.fixture(scope='module', name='made', params=CASES)
 def _made(request, tmp_path_factory):
   """(Folder of transformers, its logits in float64, our bundle)."""
-  import torch
-  import transformers
-
-  torch.manual_seed(0)
   kind = request.param
   name = kind.partition(',')[0]
-  # Their other products of experts have no float64.
-  options = {'vocab_size': V, 'experts_implementation': 'eager'}
-  config = getattr(transformers, f'{name}Config')(**options, **CASES[kind])
-  model = getattr(transformers, f'{name}ForCausalLM')(config).eval()
-  with torch.no_grad():
-    corrections = 'e_score_correction_bias'  # buffers
-    named = dict(model.named_parameters()) | dict(model.named_buffers())
-    for name, x in named.items():
-      if isinstance(x, torch.nn.Parameter) or name.endswith(corrections):
-        x.add_(0.3 * torch.randn_like(x))
   folder = tmp_path_factory.mktemp(kind)
-  model.save_pretrained(folder, max_shard_size='8KB')
-  if kind == 'KimiLinear':
-    _publish(folder)
-  with torch.no_grad(), pytest.MonkeyPatch.context() as patch:
-    _call_their_own_functions(patch)
-    want = model.double()(torch.from_numpy(TOKENS)).logits.numpy()
-  return folder, want, folders.read(folder)
-
-
-def _publish(folder):
-  """Names a dense MLP as published folders do; both names are read."""
-  own, bundle = folders.stored(folder), folders.read(folder)
-  dense = 'layers.0.block_sparse_moe'
-  assert any(dense in name for name in own)
-  for path in folder.glob('model*'):
-    path.unlink()
-  state = {k.replace(dense, 'layers.0.mlp'): x for k, x in own.items()}
-  keys = json.loads((folder / 'config.json').read_text())
-  bundles.assert_same(folders.read(folders.write(folder, keys, state)), bundle)
-
-
-def _call_their_own_functions(patch):
-  """Takes those of transformers where fla's kernels, which need a GPU, are."""
-  from transformers.models.kimi_linear import modeling_kimi_linear
-  from transformers.models.qwen3_next import modeling_qwen3_next
-
-  for modeling, name in (
-    (modeling_kimi_linear, 'chunk_kimi_delta_attention'),
-    (modeling_qwen3_next, 'torch_chunk_gated_delta_rule'),
-  ):
-    patch.setattr(modeling, name, inspect.unwrap(getattr(modeling, name)))
+  sizes = {'vocab_size': V} | CASES[kind]
+  model = pretrained.write(name, sizes, folder, noise=0.2, max_shard_size='8KB')
+  bundle = folders.read(folder)
+  if kind == 'KimiLinear':  # either name of its dense MLP is read
+    pretrained.publish(folder)
+    bundles.assert_same(folders.read(folder), bundle)
+  return folder, pretrained.logits(model, TOKENS), bundle
 
 
 def test_the_same_logits(made):
