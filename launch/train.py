@@ -4,12 +4,12 @@
 
 Every key of the config is a flag: --config.train.steps=2000. The same command
 resumes a stopped run; with a larger --config.train.steps it extends one.
---init_from=FOLDER begins a new run with the parameters of another one. On
-several hosts (docs/scaling.md), run it on each host with --coordinator,
---processes and --process, or with --cluster. Three flags print or draw and
-don't train: --print_config shows every key and its value, --plot draws the
-learning curve of a run so far, and --plot_schedule or
---plot_schedule=FILE.png draws the learning rate by step.
+--init_from=FOLDER begins a new run with the parameters of another one, and
+--init_model with its model as well. On several hosts (docs/scaling.md), run it
+on each host with --coordinator, --processes and --process, or with --cluster.
+Three flags print or draw and don't train: --print_config shows every key and
+its value, --plot draws the learning curve of a run so far, and --plot_schedule
+or --plot_schedule=FILE.png draws the learning rate by step.
 """
 
 import concurrent.futures
@@ -57,6 +57,12 @@ INIT_CHECKPOINT = flags.DEFINE_string(
 INIT_OPTIMIZER = flags.DEFINE_bool(
   'init_optimizer', False, 'Take the state of its optimizer as well.'
 )
+INIT_MODEL = flags.DEFINE_bool(
+  'init_model',
+  False,
+  'Take its sections model, cell and vision, and its kind of tokenizer, in the '
+  "place of the config's.",
+)
 PLOT = flags.DEFINE_bool(
   'plot', False, 'Draw loss.png of the run in --workdir and exit.'
 )
@@ -87,6 +93,7 @@ def main(argv):
   # Imported here: the input pipeline's workers import this file too.
   from rnn_jax import config as config_lib
   from rnn_jax import errors
+  from rnn_jax.runs import origin
   from rnn_jax.runs import signals
   from rnn_jax.training import loop
 
@@ -108,6 +115,10 @@ def main(argv):
     return None
   if CONFIG.value is None:
     raise errors.InputError('--config is missing: name a file of configs/')
+  init = _init()
+  if INIT_MODEL.value:
+    _, given = command.config_given()
+    origin.take_model(CONFIG.value, init, WORKDIR.value, given)
   config = config_lib.parse(CONFIG.value)
   if PRINT_CONFIG.value:
     print(config_lib.to_json(config))
@@ -126,7 +137,7 @@ def main(argv):
       WORKDIR.value,
       hooks=[lambda trainer: kept.update(programs=trainer.programs)],
       stop=stop,
-      start=loop.Start(FROM_STEP.value, ACCEPT_NEW_DATA.value, _init()),
+      start=loop.Start(FROM_STEP.value, ACCEPT_NEW_DATA.value, init),
     )
     if progress.finished and not stop.name:
       _conclude(config, progress, _on_one_device(config, **kept))
@@ -141,9 +152,11 @@ def _init():
   run, which = INIT_FROM.value, INIT_CHECKPOINT.value
   if run:
     return origin.Init(run, which or 'best', INIT_OPTIMIZER.value)
-  if which or INIT_OPTIMIZER.value:
-    flag = '--init_checkpoint' if which else '--init_optimizer'
-    raise errors.InputError(f'{flag}: name the run with --init_from=FOLDER')
+  for flag in (INIT_CHECKPOINT, INIT_OPTIMIZER, INIT_MODEL):
+    if flag.value:
+      raise errors.InputError(
+        f'--{flag.name}: name the run with --init_from=FOLDER'
+      )
   return None
 
 

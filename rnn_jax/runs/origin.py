@@ -11,14 +11,17 @@ import dataclasses
 import json
 import os
 import pathlib
+from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 
+from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax import files
 from rnn_jax.runs import workdir as workdir_lib
 
 NAME = 'init.json'
+OF_MODEL = ('model', 'cell', 'vision')  # sections that parameters depend on
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +41,43 @@ class Init:
   def asked(self) -> dict[str, Any]:
     """Returns it as init.json has it."""
     return dataclasses.asdict(self) | {'run': os.path.abspath(self.run)}
+
+
+def take_model(
+  raw: Any,
+  init: Init,
+  workdir: str | os.PathLike | None,
+  given: Mapping[str, Any],
+) -> None:
+  """Gives a config the model of the run that it begins with.
+
+  A run that has begun has its model in its own config.json, and the other run
+  isn't read.
+
+  Args:
+    raw: the ConfigDict of a config file, which is changed: sections OF_MODEL
+      and the kind of tokenizer become those of the run.
+    init: what the command asks for.
+    workdir: the run's folder, or None.
+    given: {'section.key': value} of flags, which count more.
+
+  Raises:
+    InputError: no such run, it names modules that aren't imported, or the run
+      in `workdir` has begun with something else.
+  """
+  new = not workdir or is_new(init, workdir, raw.train.checkpoint_dir)
+  own = workdir_lib.load_config(init.run if new else workdir)
+  sections = {name: own[name] for name in OF_MODEL}
+  theirs = {
+    f'{section}.{key}': value
+    for section, keys in sections.items()
+    for key, value in keys.items()
+  }
+  theirs['data.tokenizer'] = own['data']['tokenizer']
+  config_lib.override(
+    raw,
+    theirs | {key: given[key] for key in given if key in theirs},
+  )
 
 
 def is_new(init: Init, workdir: str | os.PathLike, checkpoint_dir: str) -> bool:

@@ -118,7 +118,8 @@ def apply(
     listed = '\n  '.join(f'{name}: {why}' for name, why in _first(report.new))
     raise errors.InputError(
       f'--init_from={source.init.run!r}: no parameter of it fits this model:\n'
-      f'  {listed}\ngive the sections model and cell of its config.json'
+      f'  {listed}\ngive --init_model, or the sections model and cell of its '
+      'config.json'
     )
   _check_trained(report, config.adapters)
   taken = {name: theirs[found] for name, found in report.taken.items()}

@@ -11,9 +11,11 @@ import pytest
 
 from rnn_jax import config as config_lib
 from rnn_jax.data import pipeline
+from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.runs import metrics
 from rnn_jax.runs.checkpoints import checkpoint
 from rnn_jax.training import programs as programs_lib
+from tests.support import bundles
 from tests.support import jobs
 from tests.support import launchers
 from tests.support import shared
@@ -174,6 +176,10 @@ BAD = {
     ['--init_optimizer'],
     '--init_optimizer: name the run with --init_from=FOLDER',
   ),
+  'a model of no run': (
+    ['--init_model'],
+    '--init_model: name the run with --init_from=FOLDER',
+  ),
   'no run to begin with': (
     ['--init_from=/no/such/run'],
     "--init_from='/no/such/run': .*no such folder",
@@ -209,6 +215,19 @@ def test_print_config_shows_every_key_as_set(raw, tmp_path):
   assert shown['train']['steps'] == 77
   assert shown['model']['width'] == 16
   assert shown.keys() == set(config_lib.default().keys())
+
+
+def test_print_config_shows_the_model_that_a_run_begins_with(raw, tmp_path):
+  config = tiny.write_config(tmp_path / 'config.py', raw)
+  other = bundles.raw_published()
+  bundle_lib.write(bundles.make(other), tmp_path / 'other')
+  flags = f'--init_from={tmp_path / "other"}', '--init_model'
+  flags += '--print_config', '--config.model.width=12'
+  code, out, err = run(config, '', *flags)
+  assert code == 0, err
+  shown = json.loads(out)
+  assert shown['cell']['preset'] == other.cell.preset != raw.cell.preset
+  assert shown['model']['width'] == 12
 
 
 def test_plot_schedule_draws_and_trains_nothing(raw, tmp_path):
