@@ -65,8 +65,10 @@ def take_model(
     InputError: no such run, it names modules that aren't imported, or the run
       in `workdir` has begun with something else.
   """
-  new = not workdir or is_new(init, workdir, raw.train.checkpoint_dir)
-  own = workdir_lib.load_config(init.run if new else workdir)
+  run = init.run
+  if workdir and not is_new(init, workdir, raw.train.checkpoint_dir):
+    run = os.fspath(workdir)
+  own = workdir_lib.load_config(run)
   sections = {name: own[name] for name in OF_MODEL}
   theirs = {
     f'{section}.{key}': value

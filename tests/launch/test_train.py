@@ -226,7 +226,7 @@ def test_print_config_shows_the_model_that_a_run_begins_with(raw, tmp_path):
   code, out, err = run(config, '', *flags)
   assert code == 0, err
   shown = json.loads(out)
-  assert shown['cell']['preset'] == other.cell.preset != raw.cell.preset
+  assert shown['cell']['heads'] == other.cell.heads != raw.cell.heads
   assert shown['model']['width'] == 12
 
 
