@@ -1,7 +1,8 @@
 """Compressed models: perplexity, bytes on the disk, tokens per second.
 
 configs/stdlib_bytes.py is trained once, then compressed in each way. The models
-write in turns, as cases that are compared do.
+write in turns in one process; in every round the whole model writes first and
+last, and how these two differ is the noise floor.
 
   python -m benchmarks.run --suite=compression     1 hour on 2 cores
 """
@@ -21,11 +22,11 @@ from benchmarks.harness import plots as plots_lib
 from benchmarks.harness import ratios
 from benchmarks.harness import tables
 
-TIMED = True
-
 QUICK = {'steps': 4, 'more_steps': 4, 'new_tokens': 8, 'small': True}
 SHARES = (0.5, 0.75, 0.9)
 WHOLE = 'float32'
+LAST = 'float32, last'
+ROUNDS = 30
 
 
 def cases(quick: bool) -> list[case.Case]:
@@ -35,6 +36,7 @@ def cases(quick: bool) -> list[case.Case]:
       'stdlib_bytes',
       'suites.compression.variants',
       QUICK if quick else {},
+      ROUNDS,
       timeout=4 * 3600.0,
     )
   ]
@@ -57,7 +59,7 @@ def variants(
     small: whether the model is a tiny one, for a rehearsal.
 
   Returns:
-    {'variants': {name: {**scores(), **write_in_turns()}}, ...}
+    {'variants': {name: {**scores(), **write_in_turns()}}, 'noise': ..., ...}
   """
   with tempfile.TemporaryDirectory() as folder:
     raw = raw_config(steps, small)
@@ -67,11 +69,12 @@ def variants(
     for way in WAYS:
       made.update(way(job, trained))
     found = {name: scores(one) for name, one in made.items()}
-    rates = write_in_turns(made, repeats, new_tokens)
+    rates, noise = write_in_turns(made, repeats, new_tokens)
   return {
     'variants': {name: found[name] | rates[name] for name in made},
     'steps': steps,
     'more_steps': more_steps,
+    'noise': noise,
   }
 
 
@@ -126,15 +129,13 @@ def scores(made: Made) -> tables.Row:
 
 def write_in_turns(
   made: Mapping[str, Made], rounds: int, new_tokens: int
-) -> dict[str, tables.Row]:
+) -> tuple[dict[str, tables.Row], float]:
   """How fast each variant writes one row, greedily.
 
-  In a round each of them writes once, WHOLE first.
-
   Returns:
-    {name: row}: `held_bytes` of the parameters meanwhile, the median
-    `tokens_per_second`, and the `ratio` of its time to that of WHOLE with the
-    ends of its interval, `ratio_low` and `ratio_high`.
+    ({name: row}, the noise floor). A row has `held_bytes` of the parameters
+    meanwhile, the median `tokens_per_second`, and the `ratio` of its time to
+    that of WHOLE with the ends of its interval, `ratio_low` and `ratio_high`.
   """
   from rnn_jax.inference import generate
   from rnn_jax.training.memory import batch_size
@@ -143,9 +144,10 @@ def write_in_turns(
     name: generate.Generator.from_workdir(one.folder, 'latest', one.weights)
     for name, one in made.items()
   }
-  seconds = {name: [] for name in made}
+  turns = [*generators.items(), (LAST, generators[WHOLE])]
+  seconds = {name: [] for name, _ in turns}
   for number in range(1 + rounds):
-    for name, generator in generators.items():
+    for name, generator in turns:
       taken = _seconds(generator, new_tokens)
       if number:  # the first compiles
         seconds[name].append(taken)
@@ -159,7 +161,7 @@ def write_in_turns(
       'ratio_low': ratio.low,
       'ratio_high': ratio.high,
     }
-  return rates
+  return rates, ratios.of(seconds[LAST], seconds[WHOLE]).floor
 
 
 def _seconds(generator, new_tokens):
@@ -291,6 +293,10 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   yield tables.provenance(rows)
   for row in rows.values():
     if 'variants' in row:
+      yield (
+        f'Noise floor: {100 * row["noise"]:.1f} %, how far the first and the '
+        'last turn of the whole model in a round differ.'
+      )
       yield tables.table(HEAD, _lines(row))
   yield from tables.failures(rows)
 
