@@ -169,20 +169,17 @@ def _logits(bundle, tokens_BxL):
 def converting(repeats: int, sizes: tables.Row | None = None) -> tables.Row:
   """launch.convert of the large model: seconds, bytes, resident memory.
 
-  `growth` is how far its resident memory rises above that of the same command
-  before it reads a tensor.
+  `growth` is how far its peak is above that of the same command on a model of a
+  few kilobytes.
   """
+  with _large(SMALL['sizes']) as (folder, _):
+    least = _peak_of_converting(folder)
   with _large(sizes) as (folder, _):
     files = sum(x.stat().st_size for x in folder.glob('*.safetensors'))
-    flags = '--format=hf', f'--input={folder}'
-    least = _peak('launch.convert', '--format=hf', '--input=none')
     peaks = []
-
-    def run():
-      with tempfile.TemporaryDirectory() as made:
-        peaks.append(_peak('launch.convert', *flags, f'--workdir={made}/run'))
-
-    values = measure.repeat(run, repeats, warmups=1)
+    values = measure.repeat(
+      lambda: peaks.append(_peak_of_converting(folder)), repeats
+    )
   growth = max(peaks) - least
   return values | {'bytes': files, 'growth': growth, 'peak': max(peaks)}
 
@@ -198,26 +195,34 @@ def _large(sizes) -> Iterator[tuple[pathlib.Path, object]]:
     yield where, pretrained.write('Mamba2', given, where)
 
 
-# Prints the most resident bytes of a command, whatever it returns.
+# Prints the most resident bytes of a command.
 PEAK = """
 import resource, subprocess, sys
-subprocess.run([sys.executable, '-m', *sys.argv[1:]], capture_output=True)
+command = [sys.executable, '-m', *sys.argv[1:]]
+subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
 print(1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 """
 
 
-def _peak(*command):
+def _peak_of_converting(folder):
   import subprocess
 
   from benchmarks.harness import workers
 
-  result = subprocess.run(
-    [sys.executable, '-c', PEAK, *command],
-    cwd=workers.ROOT,
-    capture_output=True,
-    text=True,
-    check=True,
-  )
+  with tempfile.TemporaryDirectory() as made:
+    command = [
+      'launch.convert',
+      '--format=hf',
+      f'--input={folder}',
+      f'--workdir={made}/run',
+    ]
+    result = subprocess.run(
+      [sys.executable, '-c', PEAK, *command],
+      cwd=workers.ROOT,
+      capture_output=True,
+      text=True,
+      check=True,
+    )
   return int(result.stdout)
 
 

@@ -430,7 +430,6 @@ def _fill(bundle, folder):
     (folder / KEPT / name).write_text(text, encoding='utf-8')
   checkpoints = checkpoint.Checkpoints(folder / workdir_lib.CHECKPOINTS, keep=1)
   try:
-    params = jax.tree.map(np.asarray, bundle.params)
-    checkpoints.save(0, {'params': params}, None, {})
+    checkpoints.save_params(0, jax.tree.map(np.asarray, bundle.params))
   finally:
     checkpoints.close()

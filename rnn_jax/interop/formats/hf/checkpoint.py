@@ -33,7 +33,8 @@ SHARD = 2**30  # bytes of a file that is written
 DERIVED = ('.rotary_emb.inv_freq',)  # in older files; not parameters
 SKIPPED = ('mtp.',)  # heads that predict later tokens; transformers has none
 HEAD = 'lm_head.weight'
-FLOATS = ('F64', 'F32', 'F16', 'BF16')
+FLOATS = {'F64': 8, 'F32': 4, 'F16': 2, 'BF16': 2}  # their bytes
+MAPPED = 2**25  # bytes of a file that are in memory at a time
 HALVES = {'F16': 'float16', 'BF16': 'bfloat16'}
 assert ml_dtypes.bfloat16
 
@@ -44,6 +45,10 @@ class _Stored(NamedTuple):
   path: pathlib.Path
   shape: tuple[int, ...]
   dtype: str  # one of FLOATS
+
+  @property
+  def nbytes(self) -> int:
+    return FLOATS[self.dtype] * math.prod(self.shape)
 
 
 def read(
@@ -78,12 +83,28 @@ def read(
   bundle_lib.check(stored, expected, str(folder), shown=None)
   # What an architecture lacks stays at zero.
   arrays = {name: np.zeros(x.shape, np.float32) for name, x in like.items()}
-  for path in sorted({one.path for one in stored.values()}):
+  for path, names in _batches(stored):
     with _open(path) as file:
-      for name in [*file.keys()]:
-        if name in stored and stored[name].path == path:
-          _place(arrays, parts[name], file.get_tensor(name))
+      for name in names:
+        _place(arrays, parts[name], file.get_tensor(name))
   return arrays
+
+
+def _batches(stored):
+  """Yields (a file, names of tensors in it) of up to MAPPED bytes together.
+
+  An open file is mapped, and what was read of it stays in memory.
+  """
+  batch, size = [], 0
+  for name, one in sorted(stored.items(), key=lambda pair: pair[1].path):
+    nbytes = one.nbytes
+    if batch and (stored[batch[0]].path != one.path or size + nbytes > MAPPED):
+      yield stored[batch[0]].path, batch
+      batch, size = [], 0
+    batch.append(name)
+    size += nbytes
+  if batch:
+    yield stored[batch[0]].path, batch
 
 
 def halves(

@@ -49,6 +49,20 @@ def test_shards_and_one_file_are_the_same_model_and_come_back(
   bundles.assert_same(folders.read(out), bundle)
 
 
+def test_a_file_is_read_in_parts_of_limited_size(folder, monkeypatch):
+  bundle, opened = folders.read(folder), []
+  read = checkpoint._open
+
+  def count(path):
+    opened.append(path)
+    return read(path)
+
+  monkeypatch.setattr(checkpoint, 'MAPPED', 1000)
+  monkeypatch.setattr(checkpoint, '_open', count)
+  bundles.assert_same(folders.read(folder), bundle)
+  assert len(opened) > 10
+
+
 def test_a_model_of_ours_is_described_or_what_it_has_else_is_named(
   folder, tmp_path
 ):
