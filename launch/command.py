@@ -165,15 +165,21 @@ def _config_flags():
       yield match[1], value if equals else after
 
 
-def run(main):
+def run(main, *, keeps_memory=True):
   """Parses flags, runs `main(argv)` and exits the process.
 
   An error that the user can fix (an InputError, a wrong flag, a full disk)
   becomes one line on stderr and exit code 1; any other one is a defect, and
   its traceback begins with a sentence that says so. Implicit transfers to a
   device are errors.
+
+  Args:
+    main: the command.
+    keeps_memory: whether the process keeps what it frees, for the next step;
+      False: the command takes no steps.
   """
-  _keep_memory()
+  if keeps_memory:
+    _keep_memory()
   os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '1')
   with signal_thread.prompt_interrupts(), _one_line_errors(), _reported():
     app.run(_started(main), flags_parser=_parse)

@@ -68,4 +68,4 @@ def main(argv):
 
 
 if __name__ == '__main__':
-  command.run(main)
+  command.run(main, keeps_memory=False)
