@@ -1,5 +1,6 @@
 """A model without a run, in memory and as a work folder."""
 
+import copy
 import dataclasses
 import shutil
 
@@ -10,6 +11,7 @@ from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.runs import workdir
+from rnn_jax.runs.checkpoints import checkpoint
 from tests.support import bundles
 from tests.support import tiny
 
@@ -34,6 +36,23 @@ def test_a_folder_is_complete_or_absent(bundle, tmp_path, monkeypatch):
   with pytest.raises(errors.InputError, match='No space left on device'):
     bundle_lib.write(bundle, tmp_path / 'runs' / 'other')
   assert [path.name for path in (tmp_path / 'runs').iterdir()] == ['new']
+
+
+def test_parameters_are_written_in_chunks_and_without_a_copy(
+  bundle, tmp_path, monkeypatch
+):
+  def size(folder):
+    state = folder / 'checkpoints' / '0' / 'state'
+    return sum(path.stat().st_size for path in state.rglob('d/*'))
+
+  lent = np.zeros(3).view(checkpoint._Lent)
+  assert copy.deepcopy([lent])[0] is lent
+  bundle_lib.write(bundle, tmp_path / 'whole')
+  monkeypatch.setattr(checkpoint, 'CHUNK', 64)
+  bundle_lib.write(bundle, tmp_path / 'parts')
+  bundles.assert_same(bundle_lib.read(tmp_path / 'parts', 0), bundle)
+  # Each chunk is compressed by itself.
+  assert size(tmp_path / 'parts') > 1.1 * size(tmp_path / 'whole')
 
 
 def test_checkpoints_elsewhere_are_read_but_not_kept_in_the_config(
