@@ -18,24 +18,11 @@ from benchmarks.harness import case
 from benchmarks.harness import measure
 from benchmarks.harness import plots as plots_lib
 from benchmarks.harness import tables
+from benchmarks.workloads import pretrained
 
 TIMED = True
 PLATFORM = 'cpu'
 
-KINDS = (
-  'Llama',
-  'Qwen2',
-  'Qwen3',
-  'Mistral',
-  'Mixtral',
-  'Qwen3Moe',
-  'Mamba',
-  'Mamba2',
-  'xLSTM',
-  'RecurrentGemma',
-  'Qwen3Next',
-  'KimiLinear',
-)
 ROWS = 2
 SMALL = {'sizes': {'hidden_size': 32, 'num_heads': 1, 'num_hidden_layers': 2}}
 LARGE = 'Mamba-2, 130 million'
@@ -52,7 +39,7 @@ def cases(quick: bool) -> list[case.Case]:
     case.Case(
       f'logits: {kind}', 'suites.pretrained.compared', {'kind': kind}, repeats=0
     )
-    for kind in (KINDS[:1] if quick else KINDS)
+    for kind in [*pretrained.SIZES][: 1 if quick else None]
   ]
   small = SMALL if quick else {}
   listed.append(
@@ -78,7 +65,6 @@ def compared(kind: str) -> tables.Row:
   """
   import numpy as np
 
-  from benchmarks.workloads import pretrained
   from rnn_jax.interop.formats import hf
 
   shape = ROWS, pretrained.LENGTH
@@ -187,7 +173,6 @@ def converting(repeats: int, sizes: tables.Row | None = None) -> tables.Row:
 @contextlib.contextmanager
 def _large(sizes) -> Iterator[tuple[pathlib.Path, object]]:
   """A folder with the large model, and that model as PyTorch's."""
-  from benchmarks.workloads import pretrained
 
   with tempfile.TemporaryDirectory() as folder:
     where = pathlib.Path(folder, 'mamba2')
