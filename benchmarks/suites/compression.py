@@ -68,10 +68,12 @@ def variants(
     made = {WHOLE: Made(job.write(trained))}
     for way in WAYS:
       made.update(way(job, trained))
-    found = {name: scores(one) for name, one in made.items()}
+    found = {x: scores(x) for x in {one.folder for one in made.values()}}
     rates, noise = write_in_turns(made, repeats, new_tokens)
   return {
-    'variants': {name: found[name] | rates[name] for name in made},
+    'variants': {
+      name: found[one.folder] | rates[name] for name, one in made.items()
+    },
     'steps': steps,
     'more_steps': more_steps,
     'noise': noise,
@@ -109,17 +111,17 @@ class Made(NamedTuple):
   weights: str = 'float32'
 
 
-def scores(made: Made) -> tables.Row:
+def scores(folder: pathlib.Path) -> tables.Row:
   """Perplexity, share of zeros, and bytes of a checkpoint's parameters."""
   from rnn_jax.runs import bundle as bundle_lib
   from rnn_jax.training import evaluate
   from rnn_jax.training import pruning
 
-  run = evaluate.Run.open(str(made.folder), 'latest')
+  run = evaluate.Run.open(str(folder), 'latest')
   found = evaluate.evaluate_run(run, 'validation')
-  (state,) = (made.folder / 'checkpoints').glob('*/state')
+  (state,) = (folder / 'checkpoints').glob('*/state')
   files = (path for path in state.rglob('*') if path.is_file())
-  params = bundle_lib.read(made.folder, 'latest').params
+  params = bundle_lib.read(folder, 'latest').params
   return {
     'perplexity': found['perplexity'],
     'bytes': sum(path.stat().st_size for path in files),

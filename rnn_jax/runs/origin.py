@@ -69,11 +69,10 @@ def take_model(
   if workdir and not is_new(init, workdir, raw.train.checkpoint_dir):
     run = os.fspath(workdir)
   own = workdir_lib.load_config(run)
-  sections = {name: own[name] for name in OF_MODEL}
   theirs = {
     f'{section}.{key}': value
-    for section, keys in sections.items()
-    for key, value in keys.items()
+    for section in OF_MODEL
+    for key, value in own[section].items()
   }
   theirs['data.tokenizer'] = own['data']['tokenizer']
   config_lib.override(

@@ -40,7 +40,7 @@ def test_zeros_stay_and_training_takes_no_more_bytes(job):
     made.update(compression.pruned_at_once(job, trained))
     later = '50% zeros, global, trained on'
     found = {
-      name: compression.scores(made[name])
+      name: compression.scores(made[name].folder)
       for name in (compression.WHOLE, later)
     }
     rates, noise = compression.write_in_turns(
