@@ -1,4 +1,4 @@
-"""What cells keep: recall, state tracking and long range, against their states.
+"""What cells keep: state tracking and long range, against their states.
 
 The model is that of configs/long_range.py, with each cell at the width at which
 it has as many weights as SimpleRNN's, as in suite cells; some cells also with
@@ -19,18 +19,15 @@ from benchmarks.suites import cells
 STEPS = {
   'parity': 400,
   's5': 2000,
-  'mqar': 1000,
   'digits': 600,
   'listops': 1000,
 }
 TITLES = {
   'parity': 'parity',
   's5': 'S5',
-  'mqar': 'MQAR',
   'digits': 'digits',
   'listops': 'ListOps',
 }
-SYMBOLS = 128  # of MQAR; published: 8,192, which take far more steps
 CELLS = {name: {} for name in cells.SIZES if ',' not in name} | {
   f'{name}, beta to 2': {'cell.max_beta': 2.0}
   for name in ('deltanet', 'gated_deltanet', 'kda')
@@ -73,9 +70,7 @@ def learn(
   training.set_steps(raw, steps)
   source = long_range.TASKS[task][0]
   if options := raw.data.get(source):  # a digit can't be generated
-    raw.data.splits = (95, 5, 0) if task in ('mqar', 'listops') else (90, 5, 5)
-    if task == 'mqar':
-      options.vocabulary = SYMBOLS
+    raw.data.splits = (95, 5, 0) if task == 'listops' else (90, 5, 5)
     options.examples = steps * raw.data.batch_size * 10 // 9 + 100
   with training.Training(raw) as run:
     values = run.learn(steps)
@@ -119,7 +114,7 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
 LONGER = 'parity', 's5'  # tasks that have a longer test split
 HEAD = (
   'cell | weights | state per row | parity, 64 | parity, 256 | S5, 64 | '
-  'S5, 256 | MQAR | digits | ListOps'
+  'S5, 256 | digits | ListOps'
 )
 
 

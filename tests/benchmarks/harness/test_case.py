@@ -22,6 +22,7 @@ UNTIMED = {
   'gpu',
   'gradient_flow',
   'long_range',
+  'mqar',
   'memory',
   'meshes',
   'partitioner',

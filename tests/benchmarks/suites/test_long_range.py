@@ -14,18 +14,14 @@ def scored(case, accuracy, longer=None, **values):
 def test_shares_stand_beside_the_state(tmp_path):
   rows = [
     scored('parity: lstm', 1, 0.75, state_bytes=2048),
-    scored('mqar: lstm', 0.25, state_bytes=2048),
+    scored('digits: lstm', 0.25, state_bytes=2048),
     scored('s5: gla', 0.125, 0.0625, state_bytes=512),
     made.failed('s5: lstm', 'killed by it'),
   ]
   text = made.section(tmp_path, 'long_range', rows)
-  lstm = (
-    '| lstm | 1,234 | 2.0 KiB | 100.0 % | 75.0 % | - | - | 25.0 % | - | - |'
-  )
+  lstm = '| lstm | 1,234 | 2.0 KiB | 100.0 % | 75.0 % | - | - | 25.0 % | - |'
   assert lstm in text
-  assert (
-    '| gla | 1,234 | 0.5 KiB | - | - | 12.5 % | 6.2 % | - | - | - |' in text
-  )
+  assert '| gla | 1,234 | 0.5 KiB | - | - | 12.5 % | 6.2 % | - | - |' in text
   assert 's5: lstm: killed by it' in text
   assert text.count('](plots/') == 1
 

@@ -1,0 +1,181 @@
+"""Multi-query associative recall at its published sizes, for every cell.
+
+Arora et al., "Zoology: Measuring and Improving Recall in Efficient Language
+Models", 2023: 8,192 symbols; 64, 128 or 256 of them in a text, with 4, 8 or 16
+pairs to remember; two layers. The model is that of configs/long_range.py:mqar,
+with each cell at the width at which it has as many weights as SimpleRNN's; a
+cell whose state is a matrix has SimpleRNN's head and keys. The published recipe
+reads some 6 million texts at four rates; these models read 24,000 to 96,000.
+'untied' is SimpleRNN with a head of its own, 'small state' with four heads of
+16 x 16, 'forgets' with its usual gates: what the recipe owes to each. One seed;
+nothing is timed.
+
+  python -m benchmarks.run --suite=mqar       4 minutes a case on 1 core
+"""
+
+import operator
+from collections.abc import Iterable
+
+from benchmarks.harness import case
+from benchmarks.harness import plots as plots_lib
+from benchmarks.harness import tables
+from benchmarks.suites import cells
+
+SIZES = ((256, 16), (128, 8), (64, 4))  # symbols, pairs; the hardest first
+TOKENS = 4096  # of a batch
+STEPS = 1500
+RATES = (1e-2, 3e-3, 1e-3, 3e-4)
+CELLS = tuple(name for name in cells.SIZES if ',' not in name)
+REFERENCE = cells.REFERENCE
+MATRIX = {'cell.heads': 1, 'cell.key_width': 112}
+MATRICES = (
+  'retnet',
+  'gla',
+  'hgrn2',
+  'mamba2',
+  'mlstm',
+  'deltanet',
+  'gated_deltanet',
+  'kda',
+  'rwkv7',
+)
+ABLATIONS = {
+  'untied': {'model.tied': False},
+  'small state': {
+    'cell.heads': 4,
+    'cell.key_width': 16,
+    'cell.value_width': 16,
+  },
+  'forgets': {'cell.gate_bias': 3.0, 'cell.gate_spread': 2.0},
+}
+QUICK = {'model.width': 16, 'data.mqar.vocabulary': 64}
+
+
+def cases(quick: bool) -> list[case.Case]:
+  """The hardest size first, each at the rates from the highest down."""
+  wanted = [
+    (name, name, size, rate)
+    for size in SIZES
+    for rate in RATES
+    for name in CELLS
+  ]
+  wanted += [
+    (f'{REFERENCE}, {name}', REFERENCE, SIZES[0], RATES[0])
+    for name in ABLATIONS
+  ]
+  return [
+    case.Case(
+      f'{name}: {length}, {pairs} at {rate:g}',
+      'suites.mqar.learn',
+      {
+        'cell': cell,
+        'length': length,
+        'pairs': pairs,
+        'rate': rate,
+        'steps': 3 if quick else STEPS,
+        'overrides': _overrides(name) | (QUICK if quick else {}),
+      },
+      repeats=0,
+    )
+    for name, cell, (length, pairs), rate in wanted
+  ]
+
+
+def _overrides(name):
+  cell, _, ablation = name.partition(', ')
+  matrix = MATRIX if cell in MATRICES else {}
+  return matrix | ABLATIONS.get(ablation, {})
+
+
+def learn(
+  cell: str,
+  length: int,
+  pairs: int,
+  rate: float,
+  steps: int,
+  overrides: tables.Row,
+) -> tables.Row:
+  """Trains on fresh texts; right answers on held-out ones, bytes of state."""
+  from benchmarks.workloads import training
+  from configs import long_range
+  from rnn_jax import config as config_lib
+  from rnn_jax.training.memory import batch_size
+
+  def config(cell):
+    return long_range.get_config(f'mqar,{cell}')
+
+  size = cells.SIZES[cell]
+  raw = cells.sized(config, cell, size, overrides)
+  training.set_steps(raw, steps)
+  rows = max(1, TOKENS // length)
+  config_lib.override(
+    raw,
+    {
+      'data.length': length,
+      'data.boundaries': (length,),
+      'data.batch_size': rows,
+      'data.splits': (95, 5, 0),
+      'data.mqar.length': length,
+      'data.mqar.pairs': pairs,
+      'data.mqar.examples': steps * rows * 10 // 9 + 100,
+      'evaluate.tokens': 200_000,
+      'optimizer.learning_rate': rate,
+    },
+  )
+  with training.Training(raw) as run:
+    values = run.learn(steps)
+    state = run.programs.task.init_state(1)
+  return values | {
+    'state_bytes': batch_size.tree_bytes(state),
+    'size': operator.attrgetter(size)(raw.cell) if size else 0,
+  }
+
+
+def select(rows: Iterable[tables.Row]) -> dict[str, tables.Rows]:
+  """The newest rows of any machine: nothing is timed."""
+  return tables.newest(rows, of_one_device=False)
+
+
+def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
+  """Each cell at its best rate, and a picture against its state."""
+  yield tables.provenance(rows)
+  best = {}
+  for name, row in rows.items():
+    if 'error' in row:
+      continue
+    cell, _, rest = name.partition(': ')
+    size, _, rate = rest.partition(' at ')
+    share = row['held_out']['accuracy']
+    of_size = best.setdefault(cell, {})
+    if size not in of_size or share > of_size[size][0]:
+      of_size[size] = share, rate, row
+  sizes = [f'{length}, {pairs}' for length, pairs in SIZES]
+  head = ' | '.join(['cell', 'weights', 'state per row', *sizes])
+  yield tables.table(head, [_line(*pair, sizes) for pair in best.items()])
+  points = [
+    (cell, row['state_bytes'], share)
+    for cell, made in best.items()
+    for size, (share, _, row) in made.items()
+    if size == sizes[0]
+  ]
+  if points:
+    labels = 'bytes of state per row', 'share right'
+    yield plots.points('state', {'256 symbols, 16 pairs': points}, labels)
+  yield from tables.failures(rows)
+
+
+def _line(cell, made, sizes):
+  _, _, row = next(iter(made.values()))
+  return [
+    cell,
+    f'{row["weights"]:,}',
+    f'{row["state_bytes"] / 1024:,.1f} KiB',
+    *(_share(made.get(size)) for size in sizes),
+  ]
+
+
+def _share(found):
+  if not found:
+    return '-'
+  share, rate, _ = found
+  return f'{100 * share:.1f} % ({rate})'
