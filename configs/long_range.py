@@ -44,7 +44,7 @@ RECALL = {  # of mqar
   'optimizer.learning_rate': 1e-2,
   'train.steps': 1500,
 }
-KEEPING = {  # its simple_rnn: one large state, which starts by forgetting little
+KEEPING = {  # its simple_rnn: one large state that starts by forgetting little
   'heads': 1,
   'key_width': 112,
   'value_width': 64,
