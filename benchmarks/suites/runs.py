@@ -111,6 +111,16 @@ OF_TEXTS = {
   ),
   **LAST,
 }
+OF_CLASSES = {
+  **FIRST,
+  'tokens': lambda row: f'{row["tokens"] / 1e6:.2f} M',
+  **SPEED,
+  'tokens/s': _rate,
+  **SPLIT,
+  'accuracy': _held_out('accuracy'),
+  'nats per text': _held_out('loss'),
+  **LAST,
+}
 OF_PICTURES = {
   **FIRST,
   'pictures': lambda row: f'{row["tokens"]:,}',
@@ -123,17 +133,20 @@ OF_PICTURES = {
 }
 
 
+def _columns(row):
+  """Returns the columns of the table that has the row."""
+  if row['config']['data'].get('layout') == 'images':
+    return OF_PICTURES
+  return OF_TEXTS if 'bits_per_byte' in row['held_out'] else OF_CLASSES
+
+
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
-  """A table of runs on text and one of runs on pictures."""
-  for columns, of_pictures in ((OF_TEXTS, False), (OF_PICTURES, True)):
-    chosen = [
-      row
+  """A table each of runs on text, of classes of texts and of pictures."""
+  for columns in (OF_TEXTS, OF_CLASSES, OF_PICTURES):
+    lines = [
+      [row['name'], *(cell(row) for cell in columns.values())]
       for row in rows.values()
-      if (row['config']['data'].get('layout') == 'images') == of_pictures
+      if _columns(row) is columns
     ]
-    if chosen:
-      lines = [
-        [row['name'], *(cell(row) for cell in columns.values())]
-        for row in chosen
-      ]
+    if lines:
       yield tables.table(' | '.join(['run', *columns]), lines)
