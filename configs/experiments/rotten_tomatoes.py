@@ -31,7 +31,7 @@ RECIPE = {
 ALONE = {
   'task.evidence': 0.0,
   'model.token_dropout': 0.6,
-  'optimizer.learning_rate': 3e-3,
+  'optimizer.learning_rate': 2e-3,
   'train.steps': 1500,
 }
 
