@@ -94,8 +94,10 @@ def provenance(rows: Rows) -> str:
   versions = {name: v for row in values for name, v in row['versions'].items()}
   devices = dict.fromkeys(row['device'] for row in values)
   commits = dict.fromkeys(row['commit'] for row in values)
+  cores = last['cores']
   text = (
-    f'{" and ".join(devices)}, {last["cores"]} cores, Python {last["python"]}, '
+    f'{" and ".join(devices)}, {cores} core{"s" * (cores != 1)}, '
+    f'Python {last["python"]}, '
     + ', '.join(f'{name} {versions[name]}' for name in sorted(versions))
     + f'; commit {", ".join(commits)}; {last["time"][:10]}.'
   )
