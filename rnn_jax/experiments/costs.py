@@ -41,6 +41,8 @@ COSTS = (
 )
 MEMORY = ('step_bytes', 'peak_memory_bytes')  # rows' first of these counts
 TIME = ('step_seconds', 'seconds')
+# What another machine takes says nothing about a variant.
+OF_MACHINE = {'seconds', 'tokens_per_second', 'step_seconds', 'compile_seconds'}
 TITLES = {
   'step_bytes': 'Memory of a step',
   'peak_memory_bytes': 'Peak memory of a run',
@@ -49,9 +51,16 @@ TITLES = {
 }
 
 
-def present(rows: Iterable[dict[str, Any]]) -> list[Cost]:
-  """Returns the costs that any of the rows has."""
+def present(rows: Iterable[dict[str, Any]], one_machine: bool) -> list[Cost]:
+  """Returns the costs that any of the rows has.
+
+  Args:
+    rows: of runs.
+    one_machine: whether all are of the same; else times are left out.
+  """
   keys = {key for row in rows for key, value in row.items() if value}
+  if not one_machine:
+    keys -= OF_MACHINE
   return [cost for cost in COSTS if cost.key in keys]
 
 

@@ -186,15 +186,21 @@ def _bars(axes, values: Mapping[str, Mapping[str, Any]], looks, title, scale=1):
 def _costs(looks, summary):
   """Bars of the memory and the time of a step, if the runs were profiled."""
   memory, time = costs_lib.MEMORY[0], costs_lib.TIME[0]
-  if memory not in [cost['key'] for cost in summary['costs']]:
+  known = [cost['key'] for cost in summary['costs']]
+  if memory not in known:
     return None
+  wanted = [
+    (key, scale, label)
+    for key, scale, label in (
+      (memory, MIB, 'memory of a step (MiB)'),
+      (time, 1e-3, 'time of a step (ms)'),
+    )
+    if key in known
+  ]
   names = _finished(summary)
-  size = 9.6, 1.4 + 0.34 * len(names)
-  figure, panels = plots.panels(size, 1, 2, sharey=True)
-  for axes, key, scale, label in (
-    (panels[0, 0], memory, MIB, 'memory of a step (MiB)'),
-    (panels[0, 1], time, 1e-3, 'time of a step (ms)'),
-  ):
+  size = 4.8 * len(wanted), 1.4 + 0.34 * len(names)
+  figure, panels = plots.panels(size, 1, len(wanted), sharey=True)
+  for axes, (key, scale, label) in zip(panels[0], wanted, strict=True):
     values = {n: summary['variants'][n]['figures'][key] for n in names}
     _bars(axes, values, looks, f'{label}, lower is better', scale)
   return figure

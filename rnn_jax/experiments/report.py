@@ -236,6 +236,8 @@ def _provenance(summary):
   )
   commits = ', '.join(summary['commits']) or 'unknown'
   machines = ' and '.join(summary['machines'])
+  if len(summary['machines']) > 1:
+    machines += ', whose times are not compared'
   return f'Run on {machines}, with {versions}; commit {commits}.'
 
 

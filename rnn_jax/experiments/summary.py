@@ -1,7 +1,8 @@
 """Summarizes rows of runs: means over seeds, leaders, ratios.
 
 The deviation is that of a sample, sqrt(sum (x - mean)^2 / (n - 1)), and None
-for a single seed. A score that is missing or not finite is left out.
+for a single seed. A score that is missing or not finite is left out, and so are
+times if the runs are of several machines.
 """
 
 import math
@@ -30,7 +31,8 @@ def summarize(grid: grid_lib.Grid, rows: records.Rows) -> dict[str, Any]:
     "failures", "missing", "published", "machines", "versions", "commits"}.
   """
   rows = {k: row for k, row in sorted(rows.items()) if k[0] in grid.variants}
-  costs = costs_lib.present(rows.values())
+  machines = _distinct(map(_machine, rows.values()))
+  costs = costs_lib.present(rows.values(), len(machines) == 1)
   keys = [cost.key for cost in costs]
   variants = {
     name: _variant(grid, keys, [r for (v, _), r in rows.items() if v == name])
@@ -52,13 +54,16 @@ def summarize(grid: grid_lib.Grid, rows: records.Rows) -> dict[str, Any]:
     ],
     'missing': _missing(grid, rows),
     'published': grid.notes,
-    'machines': _distinct(
-      f'{row["device"]}, {row["cores"]} cores' if 'device' in row else UNNAMED
-      for row in rows.values()
-    ),
+    'machines': machines,
     'versions': _distinct(row['versions'] for row in rows.values()),
     'commits': _distinct(row['commit'] for row in rows.values()),
   }
+
+
+def _machine(row):
+  if 'device' not in row:
+    return UNNAMED
+  return f'{row["device"]}, {row["cores"]} core{"s" * (row["cores"] != 1)}'
 
 
 def _variant(grid, costs, rows):

@@ -29,7 +29,13 @@ def test_costs_are_read_by_the_names_that_a_profile_writes(tmp_path):
 
 def test_only_what_rows_have_is_shown():
   rows = [{'seconds': 1.0, 'step_bytes': None}, {'largest_batch': 3}]
-  shown = [cost._asdict() for cost in costs.present(rows)]
+  shown = [cost._asdict() for cost in costs.present(rows, True)]
   assert [cost['key'] for cost in shown] == ['seconds', 'largest_batch']
   assert costs.first(costs.MEMORY, shown) == 'peak_memory_bytes'
   assert costs.first(costs.TIME, shown) == 'seconds'
+
+
+def test_times_of_several_machines_are_left_out():
+  row = dict.fromkeys(costs.OF_MACHINE | {'parameters'}, 2.0)
+  (shown,) = costs.present([row], False)
+  assert shown.key == 'parameters'

@@ -103,6 +103,10 @@ def test_failures_variants_and_versions():
   on = {'device': 'a processor', 'cores': 2}
   row = made.row('wide', 0, {'loss': 1.0}) | on
   assert 'Run on a processor, 2 cores, with python' in page(made.rows(row))
+  other = made.row('narrow', 0, {'loss': 2.0}, device='another', cores=1)
+  both = page(made.rows(row, other))
+  assert 'another, 1 core and a processor, 2 cores, whose times are not' in both
+  assert 'peak MiB' in both and 'tokens/s' not in both
   assert "no finite 'accuracy'; its scores are loss" in page(
     made.rows(made.row('wide', 0, {'loss': 1.0}))
   )
