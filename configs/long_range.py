@@ -26,7 +26,13 @@ from rnn_jax import errors
 TASKS = {  # the source, and its options
   'mqar': (
     'mqar',
-    {'length': 256, 'mqar.length': 256, 'mqar.pairs': 16, 'batch_size': 16},
+    {
+      'length': 256,
+      'batch_size': 16,
+      'mqar.length': 256,
+      'mqar.pairs': 16,
+      'mqar.examples': 27_000,  # each read once
+    },
   ),
   'parity': ('word_problem', {'word_problem.group': 'parity'}),
   's5': ('word_problem', {'word_problem.group': 's5'}),
