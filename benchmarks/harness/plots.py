@@ -91,21 +91,24 @@ class Plots:
       label: {'color': f'C{n % COLORS}', 'marker': MARKS[n // COLORS]}
       for n, label in enumerate(known)
     }
-    figure = _figure(8.6, 2.6 * -(-len(shown) // 2))
-    grid = figure.subplots(-(-len(shown) // 2), 2, squeeze=False).ravel()
+    columns = min(2, len(shown))
+    lines = -(-len(shown) // columns)
+    figure = _figure(2.2 + 3.2 * columns, 2.6 * lines)
+    grid = figure.subplots(lines, columns, squeeze=False).ravel()
     for axes, (title, points) in zip(grid, shown.items(), strict=False):
       for label, x, y in points:
         axes.plot(x, y, linestyle='', ms=5, label=label, **marks[label])
-      axes.set(title=title, xscale='log', ylim=(0, 1.05))
+      axes.set_xscale('log', base=2)
+      axes.set(title=title, ylim=(0, 1.05))
       axes.set(xlabel=labels[0], ylabel=labels[1])
       axes.grid(alpha=0.3)
     for axes in grid[len(shown) :]:
       axes.remove()
-    lines = {
+    drawn = {
       line.get_label(): line for axes in grid for line in axes.get_lines()
     }
     figure.legend(
-      handles=[lines[label] for label in known],
+      handles=[drawn[label] for label in known],
       loc='outside right upper',
       fontsize=7,
     )
