@@ -10,6 +10,7 @@ config's; nothing is timed.
 
 import operator
 from collections.abc import Iterable
+from typing import Any
 
 from benchmarks.harness import case
 from benchmarks.harness import plots as plots_lib
@@ -60,7 +61,6 @@ def learn(
   """Trains on fresh texts; right answers on held-out ones, bytes of state."""
   from benchmarks.workloads import training
   from configs import long_range
-  from rnn_jax.training.memory import batch_size
 
   def config(cell):
     return long_range.get_config(f'{task},{cell}')
@@ -72,6 +72,14 @@ def learn(
   if options := raw.data.get(source):  # a digit can't be generated
     raw.data.splits = (95, 5, 0) if task == 'listops' else (90, 5, 5)
     options.examples = steps * raw.data.batch_size * 10 // 9 + 100
+  return trained(raw, size, steps)
+
+
+def trained(raw: Any, size: str, steps: int) -> tables.Row:
+  """Trains a config from `cells.sized`; what `learn` returns."""
+  from benchmarks.workloads import training
+  from rnn_jax.training.memory import batch_size
+
   with training.Training(raw) as run:
     values = run.learn(steps)
     if raw.data.splits[2]:

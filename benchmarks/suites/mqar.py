@@ -8,6 +8,7 @@ cell whose state is a matrix has SimpleRNN's head and keys. The published runs
 read 100,000 texts up to 64 times, of an easier form: one symbol fills the
 places between the keys, which are random here. These models read 24,000 to
 96,000.
+
 'untied' is SimpleRNN with a head of its own, 'small state' with four heads of
 16 x 16, 'forgets' with its usual gates: what the recipe owes to each. One seed;
 nothing is timed.
@@ -15,13 +16,13 @@ nothing is timed.
   python -m benchmarks.run --suite=mqar       4 minutes a case on 1 core
 """
 
-import operator
 from collections.abc import Iterable
 
 from benchmarks.harness import case
 from benchmarks.harness import plots as plots_lib
 from benchmarks.harness import tables
 from benchmarks.suites import cells
+from benchmarks.suites import long_range
 
 SIZES = ((256, 16), (128, 8), (64, 4))  # symbols, pairs; the hardest first
 TOKENS = 4096  # of a batch
@@ -99,12 +100,11 @@ def learn(
 ) -> tables.Row:
   """Trains on fresh texts; right answers on held-out ones, bytes of state."""
   from benchmarks.workloads import training
-  from configs import long_range
+  from configs import long_range as config_file
   from rnn_jax import config as config_lib
-  from rnn_jax.training.memory import batch_size
 
   def config(cell):
-    return long_range.get_config(f'mqar,{cell}')
+    return config_file.get_config(f'mqar,{cell}')
 
   size = cells.SIZES[cell]
   raw = cells.sized(config, cell, size, overrides)
@@ -124,13 +124,7 @@ def learn(
       'optimizer.learning_rate': rate,
     },
   )
-  with training.Training(raw) as run:
-    values = run.learn(steps)
-    state = run.programs.task.init_state(1)
-  return values | {
-    'state_bytes': batch_size.tree_bytes(state),
-    'size': operator.attrgetter(size)(raw.cell) if size else 0,
-  }
+  return long_range.trained(raw, size, steps)
 
 
 def select(rows: Iterable[tables.Row]) -> dict[str, tables.Rows]:
