@@ -181,6 +181,9 @@ def run(main, *, keeps_memory=True):
   if keeps_memory:
     _keep_memory()
   os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '1')
+  # With jax 0.11, a warning in each Triton kernel prints a stack trace, whose
+  # names llvm-symbolizer, where it is installed, looks up for seconds.
+  os.environ.setdefault('LLVM_DISABLE_SYMBOLIZATION', '1')
   with signal_thread.prompt_interrupts(), _one_line_errors(), _reported():
     app.run(_started(main), flags_parser=_parse)
 

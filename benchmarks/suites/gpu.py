@@ -2,8 +2,8 @@
 
 Checks first: a fast kernel that is wrong is worth nothing. Then the recurrence
 beside flash-linear-attention's and jax-linear-attention's, the delta rule, the
-published tables, memory as compiled and as allocated, decoding, and the
-variants of the compiled step.
+published tables, whole training steps of configs with their memory, decoding,
+and the variants of the compiled step.
 
   python -m benchmarks.run --suite=gpu --resume [--minutes=8]
 
@@ -21,6 +21,7 @@ done after 170 seconds.
 
 import dataclasses
 import itertools
+from typing import Any
 
 from benchmarks.harness import case
 from benchmarks.harness import plots as plots_lib
@@ -38,9 +39,10 @@ AHEAD = (
   'workloads.published_model.forward',
   'workloads.published_model.train_step',
   'workloads.decoding.step',
-  'suites.targets.peak',
+  'suites.gpu.step',
 )
 CHECKED = {'pallas': ('float32', 'tf32', 'bfloat16'), 'chunked': ('float32',)}
+CHECKED_WIDTHS = (64, 128)  # of keys and values, in bfloat16
 SHAPES = (  # B, L, H, K, P
   [4, 2048, 16, 128, 128],
   [8, 2048, 4, 64, 64],
@@ -89,7 +91,17 @@ PUBLISHED = (
   'generation: PyTorch, careful, stepwise',
 )
 TIMED_KINDS = ('forward: ', 'training: ', 'generation: ')
-MEMORY = ('stdlib_bytes', 'published', 'chatgot, gpt2, bfloat16')
+FLOAT32 = {'train.precision': 'float32'}
+STEPS = {  # arguments of configs.parse, rows
+  'stdlib_bytes': targets.CONFIGS['stdlib_bytes'],
+  'published': targets.CONFIGS['published'],
+  'chatgot, gpt2, bfloat16': targets.CONFIGS['chatgot, gpt2, bfloat16'],
+  'cifar10_bdh': (['cifar10_bdh', 'v2'], 256),
+  'cifar10_bdh, float32': (['cifar10_bdh', 'v2', FLOAT32], 256),
+  'cifar10_bdh, v1': (['cifar10_bdh', 'v1'], 256),
+  'cifar10_bdh, v2_softmax': (['cifar10_bdh', 'v2_softmax'], 256),
+  'cifar10_bdh, vit': (['cifar10_bdh', 'vit'], 256),
+}
 DECODE = (
   'one step',
   'loop, batch 1',
@@ -119,7 +131,7 @@ def cases(quick: bool) -> list[case.Case]:
     *_checks(quick),
     *_kernels(quick),
     *_published(quick),
-    *_memory(quick),
+    *_steps(quick),
     *_chosen('decode: ', decode.cases(False), DECODE),
     *_chosen('variant: ', xla_variants.cases(quick), VARIANTS),
   ]
@@ -145,6 +157,10 @@ def _checks(quick):
     for operands in formats:
       given = {'impl': impl, 'operands': operands}
       yield _case(f'check: {impl}, {operands}', 'suites.gpu.check', given, 0)
+  for width in CHECKED_WIDTHS:
+    given = {'who': 'pallas', 'width': width}
+    name = f'check: {KERNELS}, {width} x {width}'
+    yield _case(name, 'workloads.gpu_kernels.check', given, 0)
   for name, who in PEERS.items():
     yield _peer(f'check: {name}', 'check', who, {}, quick, 0)
   for name, who in DELTA_WHO.items():
@@ -201,11 +217,10 @@ def _published(quick):
       yield dataclasses.replace(one, name=whole.name, parameters=given)
 
 
-def _memory(quick):
-  for name in MEMORY:
-    config, rows = targets.CONFIGS[name]
+def _steps(quick):
+  for name, (config, rows) in STEPS.items():
     size = {'config': config, 'rows': 2 if quick else rows}
-    yield _case(f'memory: {name}', 'suites.targets.peak', size, 0)
+    yield _case(f'step: {name}', 'suites.gpu.step', size, REPEATS)
 
 
 def _chosen(prefix, every, names):
@@ -246,6 +261,37 @@ def check(impl: str, operands: str) -> tables.Row:
   }
 
 
+def step(repeats: int, config: list[Any], rows: int) -> tables.Row:
+  """A training step: its time, and its memory as compiled and as allocated.
+
+  Args:
+    repeats: how many steps are timed.
+    config: arguments of configs.parse.
+    rows: of a batch.
+  """
+  from benchmarks.harness import measure
+  from benchmarks.workloads import configs
+  from benchmarks.workloads import programs
+  from rnn_jax.profiling import workload
+  from rnn_jax.training.memory import program
+
+  parsed = configs.parse(*config)
+  made = workload.make(parsed)
+  compiled, values = programs.compile_traced(
+    lambda: made.programs.trace_train(rows, parsed.data.length)
+  )
+  runner = workload.Runner(made, rows, compiled)
+  values |= measure.repeat(lambda: runner.run(1), repeats, warmups=3)
+  source, peak = runner.peak()
+  return values | {
+    'total': program.of(compiled).total,
+    'device_peak_bytes': peak,
+    'source': source,
+    'length': parsed.data.length,
+    'rows_per_second': rows / values['median'],
+  }
+
+
 def select(rows: list[tables.Row]) -> dict[str, tables.Rows]:
   """What was measured, else what was rehearsed, by platform and case."""
   measured = [row for row in rows if 'rehearsal' not in row]
@@ -269,7 +315,7 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   yield from _compared(rows)
   if any(tables.with_prefix(rows, kind) for kind in TIMED_KINDS):
     yield from published.result_tables(rows)
-  yield from _allocated(tables.with_prefix(rows, 'memory: '))
+  yield from _whole_steps(tables.with_prefix(rows, 'step: '))
   if some := tables.with_prefix(rows, 'decode: '):
     yield '**Decoding** by the published model.'
     yield tables.by_row('what', some, DECODED)
@@ -337,18 +383,22 @@ def _passes(row, key):
   return {'case': row['case'], **row[key]}
 
 
-def _allocated(rows):
+def _whole_steps(rows):
   if not rows:
     return
   yield (
-    '**Memory of a training step**: as compiled for this GPU where it was '
-    "attached and where it wasn't (suite `targets`), and the most that was "
-    'allocated in three steps.'
+    '**Training steps** of configs on random batches: rows are texts or '
+    'pictures. Memory is the most that was allocated, as compiled for this '
+    "GPU, and as compiled where it wasn't attached (suite `targets`)."
   )
   yield tables.by_row(
     'config',
     rows,
     {
+      'rows': lambda row: f'{row["parameters"]["rows"]}',
+      'tokens of a row': lambda row: f'{row["length"]:,}',
+      'time': tables.timed,
+      'rows per second': lambda row: tables.rate(row['rows_per_second']),
       'allocated': lambda row: tables.mebibytes(row['device_peak_bytes']),
       'compiled': lambda row: tables.mebibytes(row['total']),
       'compiled without it': lambda row: tables.mebibytes(_predicted(row)),

@@ -77,35 +77,6 @@ def memory(config: list[Any], rows: int, targets: list[str]) -> tables.Row:
   return {'memory': memory, 'length': parsed.data.length}
 
 
-def peak(config: list[Any], rows: int) -> tables.Row:
-  """Bytes of a training step as compiled for this device, and as allocated.
-
-  Args:
-    config: arguments of configs.parse.
-    rows: of a batch.
-  """
-  from benchmarks.workloads import configs
-  from benchmarks.workloads import programs
-  from rnn_jax.profiling import workload
-  from rnn_jax.training.memory import program
-
-  parsed = configs.parse(*config)
-  made = workload.make(parsed)
-  compiled, values = programs.compile_traced(
-    lambda: made.programs.trace_train(rows, parsed.data.length)
-  )
-  runner = workload.Runner(made, rows, compiled)
-  runner.run(3)
-  size = program.of(compiled)
-  source, peak = runner.peak()
-  return values | {
-    'total': size.total,
-    'device_peak_bytes': peak,
-    'source': source,
-    'length': parsed.data.length,
-  }
-
-
 def predicted(parameters: tables.Row) -> list[tables.Row]:
   """The rows of `memory` with these parameters, the newest first."""
   from benchmarks.harness import rows

@@ -47,15 +47,17 @@ def passes(
   return _jax_passes(repeats, who, rule, inputs, cotangent)
 
 
-def check(who: str, length: int = 130, device: str = 'cuda') -> measure.Values:
-  """The largest errors of a peer as launch.selfcheck measures ours.
+def check(
+  who: str, length: int = 130, device: str = 'cuda', width: int = 64
+) -> measure.Values:
+  """The largest errors of kernels as launch.selfcheck measures ours.
 
   Of its rows CHECKED, which every library can take, with bfloat16 inputs and
-  K = P = 64.
+  keys and values of `width`.
   """
   from rnn_jax.selfcheck import gla as selfcheck
 
-  drawn = selfcheck.draw(length, 'key', 'bfloat16', K=64, P=64)
+  drawn = selfcheck.draw(length, 'key', 'bfloat16', K=width, P=width)
   rows = [selfcheck.row_names().index(name) for name in CHECKED]
   inputs, starts, cotangents = drawn
   inputs = type(inputs)(*(x[rows] for x in inputs))

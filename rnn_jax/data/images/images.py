@@ -96,13 +96,23 @@ def augment(
   pixels_HxWxC: np.ndarray, image: config.Image, rng: np.random.Generator
 ) -> np.ndarray:
   """Returns an image as training sees it: randomly moved and mirrored."""
-  down, right = rng.integers(0, 2 * image.crop + 1, 2)
+  down, right = rng.integers(0, 2 * image.crop + 1, 2) - image.crop
   mirrored = rng.random() < 0.5
-  if border := image.crop:
-    height, width, _ = pixels_HxWxC.shape
-    padded = np.pad(pixels_HxWxC, [(border, border)] * 2 + [(0, 0)])
-    pixels_HxWxC = padded[down : down + height, right : right + width]
+  if image.crop:
+    pixels_HxWxC = _moved(pixels_HxWxC, down, right)
   return pixels_HxWxC[:, ::-1] if image.flip and mirrored else pixels_HxWxC
+
+
+def _moved(pixels_HxWxC, down, right):
+  """The image that begins at (down, right); what lies outside is black."""
+  height, width, _ = pixels_HxWxC.shape
+  rows = slice(max(down, 0), height + min(down, 0))
+  columns = slice(max(right, 0), width + min(right, 0))
+  moved_HxWxC = np.zeros_like(pixels_HxWxC)
+  top, left = max(-down, 0), max(-right, 0)
+  part = pixels_HxWxC[rows, columns]
+  moved_HxWxC[top : top + part.shape[0], left : left + part.shape[1]] = part
+  return moved_HxWxC
 
 
 def blank(rows: int, image: config.Image) -> batch_lib.Batch:

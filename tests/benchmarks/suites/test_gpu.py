@@ -26,7 +26,7 @@ def test_configs_have_the_keys_that_cases_change(quick):
   for case in gpu.cases(quick):
     if case.workload.startswith('workloads.published_model.'):
       published_model.config(case.parameters.get('overrides'), 2, 32)
-    elif case.workload == 'suites.targets.peak':
+    elif case.workload == 'suites.gpu.step':
       configs.parse(*case.parameters['config'])
 
 
@@ -56,8 +56,11 @@ def test_the_page_begins_with_where_a_peer_is_faster(tmp_path, monkeypatch):
       passes(f'{OF_DELTA}: {DELTA_PEER}', 5.0, 0.5),
       made.failed(f'{SHAPE}: jax-linear-attention', 'ValueError: no', **ON_GPU),
       made.row(
-        'memory: published',
+        'step: published',
+        0.5,
         parameters=parameters,
+        length=512,
+        rows_per_second=64.0,
         total=2**21,
         device_peak_bytes=2**22,
         **{k: v for k, v in ON_GPU.items() if k != 'parameters'},
@@ -68,7 +71,7 @@ def test_the_page_begins_with_where_a_peer_is_faster(tmp_path, monkeypatch):
   assert f'{DELTA_PEER} at {OF_DELTA}, forward (' in text
   assert f'| {SHAPE} | {PEER} | 3.00 s' in text
   assert 'ValueError: no' in text
-  assert '| published | 4.00 MiB | 2.00 MiB | 1.00 MiB |' in text
+  assert '| 64 | 4.00 MiB | 2.00 MiB | 1.00 MiB |' in text
   assert 'Not measured yet: `check: pallas, float32`' in text
 
 

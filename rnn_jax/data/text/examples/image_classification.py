@@ -49,8 +49,9 @@ class Labelled:
       rng = np.random.default_rng((self._seed, epoch, example))
       pixels = pixels.reshape(images.shape(self._image))
       pixels = images.augment(pixels, self._image, rng).ravel()
-    label = self._labels[example]
-    return np.append(pixels.astype(np.int32), np.int32(label))
+    ids = np.empty(pixels.size + 1, np.int32)
+    ids[:-1], ids[-1] = pixels, self._labels[example]
+    return ids
 
 
 def make(
