@@ -62,13 +62,19 @@ def values_of(workdir: str | os.PathLike, name: str = '') -> tables.Row:
     ),
     'padding_efficiency': train[-1]['padding_efficiency'],
     'peak_memory_bytes': train[-1]['peak_memory_bytes'],
-    'validation_curve': [
-      (row['step'], round(row['loss'], 4))
-      for row in measured
-      if row['split'] == 'validation'
-    ],
+    'validation_curve': _curve(measured, 'loss'),
+    'accuracy_curve': _curve(measured, 'accuracy'),
     'held_out': evaluate.evaluate_run(run, ''),
   }
+
+
+def _curve(measured, key):
+  """(step, value) of each validation that has one."""
+  return [
+    (row['step'], round(row[key], 4))
+    for row in measured
+    if row['split'] == 'validation' and key in row
+  ]
 
 
 def select(rows: Iterable[tables.Row]) -> dict[str, tables.Rows]:
