@@ -17,6 +17,7 @@ ROOT = pathlib.Path(benchmarks.__path__[0])
 UNTIMED = {
   'faults',
   'accuracy',
+  'cell_rates',
   'compression',
   'corpus',
   'gpu',
