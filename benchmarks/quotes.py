@@ -95,19 +95,18 @@ def read(quote: Quote, source: Source) -> str:
 
 
 def row_of(quote: Quote, folder: pathlib.Path) -> tables.Row:
-  """Returns the newest row that a quote names.
+  """Returns the newest row that a quote names, of the first device with one.
 
   Raises:
     InputError: there is none, or it holds an error.
   """
   suite = case_lib.load(quote.source, '<!-- quote: SUITE -->, SUITE')
   select = getattr(suite, 'select', tables.newest)
-  chosen = [
-    row
+  by_device = (
+    [row for name, row in some.items() if quote.name in (name, row.get('name'))]
     for some in select(rows_lib.read(quote.source, folder)).values()
-    for name, row in some.items()
-    if quote.name in (name, row.get('name'))
-  ]
+  )
+  chosen = next(filter(None, by_device), [])
   if not chosen or 'error' in chosen[-1]:
     errors.refuse(
       '<!-- quote: ... -->', str(quote), f'measure it: --suite={quote.source}'

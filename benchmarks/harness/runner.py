@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 import os
 import re
 import shutil
@@ -37,8 +38,8 @@ class Request:
 def run(request: Request) -> None:
   """Runs the cases, appends a row for each and prints a line.
 
-  Cases that are compared run together, in turns; those of a suite that says how
-  many AT_ONCE start and compile side by side; all others run one after another.
+  Cases that are compared run together, in turns; so many as a suite's `at_once`
+  says of each start and compile side by side; all others run one after another.
 
   Raises:
     InputError: a suite that doesn't exist or can't run here, a wrong pattern,
@@ -67,7 +68,7 @@ def run(request: Request) -> None:
       with activity.doing('preparing the reference step'):
         reference = stack.enter_context(comparison.reference(request.quick))
     written = set()
-    at_once = 1 if request.rehearse else getattr(suite, 'AT_ONCE', 1)
+    at_once = None if request.rehearse else getattr(suite, 'at_once', None)
     for group in _groups(pending, cases, at_once):
       if request.minutes and time.monotonic() - began > 60 * request.minutes:
         left = len({case.name for case in pending} - written)
@@ -125,12 +126,14 @@ def together(
 
 
 def _groups(pending, cases, at_once):
-  if at_once == 1:
-    return together(pending, cases)
-  return (
-    pending[first : first + at_once]
-    for first in range(0, len(pending), at_once)
-  )
+  if at_once is None:
+    yield from together(pending, cases)
+    return
+  for number, alike in itertools.groupby(pending, at_once):
+    left = [*alike]
+    while left:
+      yield left[:number]
+      del left[:number]
 
 
 def choose(cases: list[case_lib.Case], request: Request) -> list[case_lib.Case]:

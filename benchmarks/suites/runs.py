@@ -147,7 +147,9 @@ def _columns(row):
 
 
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
-  """A table each of runs on text, of classes of texts and of pictures."""
+  """A table each of runs on text, of classes of texts and of pictures; then
+  the curves of pictures' runs that kept theirs.
+  """
   for columns in (OF_TEXTS, OF_CLASSES, OF_PICTURES):
     lines = [
       [row['name'], *(cell(row) for cell in columns.values())]
@@ -156,3 +158,10 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
     ]
     if lines:
       yield tables.table(' | '.join(['run', *columns]), lines)
+  curves = {
+    row['name']: [(step, 1 - share) for step, share in row['accuracy_curve']]
+    for row in rows.values()
+    if _columns(row) is OF_PICTURES and row.get('accuracy_curve')
+  }
+  if curves:
+    yield plots.losses('errors', curves, ('steps', 'validation error rate'))

@@ -148,7 +148,9 @@ def test_no_case_starts_after_the_minutes(folder, capsys):
 def test_cases_side_by_side_are_timed_one_by_one(folder, monkeypatch):
   log = folder / 'log'
   cases = [case_lib.Case(x, 'none.one', {'log': str(log)}) for x in 'abc']
-  suite = types.SimpleNamespace(cases=lambda quick: cases, AT_ONCE=2)
+  suite = types.SimpleNamespace(
+    cases=lambda quick: cases, at_once=lambda case: 2
+  )
   monkeypatch.setattr(case_lib, 'load', lambda name: suite)
   assert [row['median'] for row in run(folder)] == [1.0] * 3
   # The third is alone: it waits for nobody.

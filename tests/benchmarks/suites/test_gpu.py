@@ -2,6 +2,7 @@
 
 import pytest
 
+from benchmarks import quotes
 from benchmarks.harness import rehearsal
 from benchmarks.suites import gpu
 from benchmarks.suites import targets
@@ -12,6 +13,7 @@ from tests.benchmarks import made
 ON_GPU = {'platform': 'gpu', 'device': 'NVIDIA H100 80GB HBM3'}
 SHAPE = 'x'.join(map(str, gpu.SHAPES[0]))
 PEER = 'flash-linear-attention, chunk_gla'
+OTHERS = ['x'.join(map(str, shape)) for shape in gpu.SHAPES[1:]]
 OF_DELTA = f'{gpu.DELTA}{SHAPE}'
 DELTA_PEER = 'flash-linear-attention, chunk_gated_delta_rule'
 
@@ -55,6 +57,7 @@ def test_the_page_begins_with_where_a_peer_is_faster(tmp_path, monkeypatch):
       passes(f'{OF_DELTA}: {gpu.KERNELS}', 4.0, 1.0),
       passes(f'{OF_DELTA}: {DELTA_PEER}', 5.0, 0.5),
       made.failed(f'{SHAPE}: jax-linear-attention', 'ValueError: no', **ON_GPU),
+      *(passes(f'{one}: {gpu.KERNELS}', 4.0, 1.0) for one in OTHERS),
       made.row(
         'step: published',
         0.5,
@@ -73,6 +76,23 @@ def test_the_page_begins_with_where_a_peer_is_faster(tmp_path, monkeypatch):
   assert 'ValueError: no' in text
   assert '| 64 | 4.00 MiB | 2.00 MiB | 1.00 MiB |' in text
   assert 'Not measured yet: `check: pallas, float32`' in text
+
+
+def test_each_gpu_has_its_part_and_quotes_are_of_the_one_with_most(tmp_path):
+  one = {'device': 'NVIDIA H200', 'platform': 'gpu'}
+  kernel = f'{SHAPE}: {gpu.KERNELS}'
+  part = {'forward': made.row('', 1.0)}
+  rows = [
+    passes(kernel, 4.0, 1.0),
+    passes(f'{SHAPE}: {PEER}', 2.0, 3.0),
+    made.row(kernel, 8.0, **part, **one),
+  ]
+  text = made.section(tmp_path, 'gpu', rows)
+  h100, h200 = (text.index(name) for name in ('NVIDIA H100', 'NVIDIA H200'))
+  assert h100 < text.index('| 4.00 s') < h200 < text.index('| 8.00 s')
+  quote = quotes.parse(f'gpu :: {kernel} :: median :: seconds')
+  source = quotes.Source(tmp_path, tmp_path)
+  assert quotes.read(quote, source) == '4.00 s'
 
 
 def test_a_rehearsal_has_a_page_until_something_is_measured(tmp_path):

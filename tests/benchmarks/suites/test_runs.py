@@ -22,6 +22,7 @@ def test_a_run_is_recorded_without_its_folders(tmp_path):
   assert row['held_out']['split'] == 'test'
   assert 0 < row['held_out']['bits_per_byte'] < 10
   assert [step for step, _ in row['validation_curve']] == [4]
+  assert [step for step, _ in row['accuracy_curve']] == [4]
   assert str(tmp_path) not in json.dumps(row)
 
 
@@ -45,7 +46,8 @@ def test_every_run_is_shown_with_its_device(tmp_path):
     measured('a', 'an old processor'),
     measured('a', 'an old processor'),
     measured('a', 'a processor'),
-    measured('b', 'an old processor', 'images', CLASS_SCORES),
+    measured('b', 'an old processor', 'images', CLASS_SCORES)
+    | {'accuracy_curve': [(1, 0.25), (2, 0.5)]},
     measured('c', 'a processor', scores=CLASS_SCORES),
   ]
   text = made.section(tmp_path, 'runs', rows)
@@ -58,5 +60,6 @@ def test_every_run_is_shown_with_its_device(tmp_path):
     ('| b', 'an old processor'),
   ]
   assert '1.5000 | 1.5000 | 1.500, 1.500 | 1 MiB' in text
+  assert text.count('](plots/') == 1
   assert '60 | 1.0 min | 2 | test | 1.5000 | 1.5000 | 1 MiB' in text
   assert text.count('| accuracy | nats per text |') == 1
