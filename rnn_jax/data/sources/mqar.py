@@ -5,7 +5,8 @@
 A text of `data.mqar.length` symbols begins with `pairs` pairs of a key and a
 value. Each key comes once more, g places of two symbols after the pairs, where
 g is drawn from a power law, p(g) ~ g^(power - 1), and its label is the value.
-The symbols between them are random. Half of the vocabulary are keys, half are
+The symbols between them are random, or with filler 'one' all the first of the
+vocabulary, which then is no key. Half of the vocabulary are keys, half are
 values. Source: Arora et al., "Zoology: Measuring and Improving Recall in
 Efficient Language Models", 2023.
 """
@@ -30,6 +31,12 @@ class Options(synthetic.Generated):
   pairs: int = config_lib.option(4, least=1)
   vocabulary: int = config_lib.option(8192, least=4, most=16384)
   power: float = config_lib.option(0.01, above=0)
+  filler: str = config_lib.option('random', choices=('random', 'one'))
+
+  @property
+  def first_key(self) -> int:
+    """The number of the first symbol that may be a key."""
+    return int(self.filler == 'one')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +53,7 @@ class Config(config_lib.Data):
     """
     super().check(config)
     options = self.mqar
-    most = min(options.length // 4, options.vocabulary // 2)
+    most = min(options.length // 4, options.vocabulary // 2 - options.first_key)
     if options.pairs > most:
       errors.refuse(
         'data.mqar.pairs',
@@ -70,13 +77,16 @@ def load(data: Config) -> dict[str, documents.Documents]:
 def make(rng: np.random.Generator, options: Options) -> str:
   """Returns one document."""
   half, pairs = options.vocabulary // 2, options.pairs
-  keys = rng.choice(half, pairs, replace=False)
+  first = options.first_key
+  keys = first + rng.choice(half - first, pairs, replace=False)
   values = half + rng.choice(half, pairs, replace=False)
   places = (options.length - 2 * pairs) // 2
   weight = np.arange(1.0, places + 1) ** (options.power - 1)
   gaps = rng.choice(places, pairs, replace=False, p=weight / weight.sum())
   asked = 2 * pairs + 2 * gaps
-  symbols = rng.integers(options.vocabulary, size=options.length)
+  symbols = np.zeros(options.length, int)
+  if options.filler == 'random':
+    symbols = rng.integers(options.vocabulary, size=options.length)
   symbols[: 2 * pairs] = np.stack([keys, values], 1).ravel()
   symbols[asked] = keys
   labels = np.full(options.length, synthetic.FILLER)

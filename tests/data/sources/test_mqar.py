@@ -27,9 +27,25 @@ def test_labels_are_the_values_of_the_keys():
   assert np.median(gaps) < 8 and max(gaps) == 23
 
 
+def test_one_symbol_may_fill_the_places_between_keys():
+  options = mqar.Options(length=64, pairs=8, vocabulary=18, filler='one')
+  for n in range(20):
+    text = mqar.make(np.random.default_rng(n), options)
+    inputs, labels = text.split('=')
+    filler = chr(mqar.FIRST)
+    assert filler not in inputs[:16]
+    between = zip(inputs[16:], labels[16:], strict=True)
+    assert all(
+      (symbol == filler) == (label == '.') for symbol, label in between
+    )
+
+
 def test_pairs_without_room_are_refused():
   raw = config_lib.default(task='tagging', source='mqar')
   raw.data.tokenizer = 'characters'
   raw.data.mqar.update(length=16, pairs=5)
   with pytest.raises(errors.InputError, match='data.mqar.pairs=5: .* give 4'):
+    config_lib.parse(raw)
+  raw.data.mqar.update(length=64, pairs=8, vocabulary=16, filler='one')
+  with pytest.raises(errors.InputError, match='data.mqar.pairs=8: .* give 7'):
     config_lib.parse(raw)
