@@ -11,7 +11,6 @@ numbers, 'top_k_10' 10 % (see rnn_jax/parallel/compression.py).
 
 from rnn_jax.experiments import grid
 
-
 SHARED = {
   'data.length': 128,
   'model.width': 96,
