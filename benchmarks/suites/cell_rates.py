@@ -22,7 +22,6 @@ BEST = {  # by the rows of seed 0
   'simple_rnn': 3e-3,
   'qrnn': 6e-3,
   'mamba2': 3e-3,
-  'kda': 3e-3,
 }
 SEEDS = 5
 
