@@ -137,11 +137,16 @@ def _figure(quote, docs):
   path = docs / quote.source / 'report.json'
   try:
     variants = json.loads(path.read_text())['variants']
-    return variants[quote.name]['figures'][quote.key]
+    figure = variants[quote.name]['figures'][quote.key]
   except (OSError, KeyError) as error:
     raise errors.InputError(
       f'<!-- quote: {quote} -->: {path} has no such figure: {error}'
     ) from error
+  if figure['mean'] is None:
+    raise errors.InputError(
+      f'<!-- quote: {quote} -->: {path} has no run of that variant: make one'
+    )
+  return figure
 
 
 def _number(row, quote):

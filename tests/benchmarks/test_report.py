@@ -84,6 +84,10 @@ def test_numbers_of_sentences_come_from_rows(docs, tmp_path):
   page.write_text(quoted(mark))
   report.write(docs, tmp_path)
   assert page.read_text() == quoted(mark, '.500 ± .125')
+  figure['mean'] = None
+  (folder / 'report.json').write_text(json.dumps({'variants': variants}))
+  with pytest.raises(errors.InputError, match='has no run of that variant'):
+    report.write(docs, tmp_path)
 
 
 @pytest.mark.parametrize(
