@@ -90,6 +90,7 @@ def cases(quick: bool) -> list[case.Case]:
         'overrides': _overrides(name) | (QUICK if quick else {}),
       },
       repeats=0,
+      timeout=900.0 * LONGER,
     )
     for name, cell, (length, pairs), rate in wanted
   ]
