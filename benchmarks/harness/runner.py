@@ -38,8 +38,9 @@ class Request:
 def run(request: Request) -> None:
   """Runs the cases, appends a row for each and prints a line.
 
-  Cases that are compared run together, in turns; so many as a suite's `at_once`
-  says of each start and compile side by side; all others run one after another.
+  Cases that are compared run together, in turns. Where a suite has
+  `at_once(case)`, so many of them start and compile side by side. All others
+  run one after another.
 
   Raises:
     InputError: a suite that doesn't exist or can't run here, a wrong pattern,
