@@ -95,11 +95,8 @@ def _line(name, rows):
   ]
   if tried and min(tried)[1] != BEST[name]:
     raise RuntimeError(f'BEST[{name!r}] is {min(tried)[1]:g} by the rows')
-  weights = [
-    row['weights']
-    for label, row in rows.items()
-    if label.startswith(f'{name}:')
-  ]
+  of_cell = tables.with_prefix(rows, f'{name}: ')
+  weights = [row['weights'] for row in of_cell.values() if 'weights' in row]
   mean = statistics.fmean(losses) if losses else float('inf')
   spread = statistics.stdev(losses) if len(losses) > 1 else 0.0
   return mean, [

@@ -1,7 +1,7 @@
 """Whether the order or the length of training texts changes what is learned.
 
   python -m launch.experiments --grid=configs/experiments/orders.py \\
-      --workdir=runs/orders --seeds=0,1,2 --set=data.path=PATH/train.jsonl \\
+      --workdir=runs/orders --set=data.path=PATH/train.jsonl \\
       --set=data.validation_path=PATH/validation.jsonl
 
 The network of configs/rotten_tomatoes.py without its evidence, six epochs.

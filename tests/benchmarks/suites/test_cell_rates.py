@@ -19,11 +19,13 @@ def test_cells_are_shown_at_their_best_rate_the_lowest_loss_first(tmp_path):
     for place, (name, rate) in enumerate(cell_rates.BEST.items())
     for seed in (0, 1)
   ]
-  text = made.section(tmp_path, 'cell_rates', [*worse, *best])
+  label = f'{next(iter(cell_rates.BEST))}: 0.012, seed 0'
+  failed = made.failed(label, 'killed by it')
+  text = made.section(tmp_path, 'cell_rates', [failed, *worse, *best])
   lines = [line for line in text.splitlines() if '1,234' in line]
   assert [line.split(' | ')[0][2:] for line in lines] == [*cell_rates.BEST]
   assert ' | 3.000 | ' in lines[0] and '0.125 ± 0.177 | 2 |' in lines[0]
-  assert 'Not measured yet: ' in text
+  assert 'Not measured yet: ' in text and f'{label}: killed by it' in text
 
 
 def test_a_best_rate_that_rows_do_not_choose_is_refused(tmp_path):
