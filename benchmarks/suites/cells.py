@@ -131,6 +131,7 @@ def training(
 
   raw = sized(tiny_shakespeare.get_config, **model)
   raw.train.steps = steps
+  raw.optimizer.ema_decay = 0.0  # an average would lag behind in so few steps
   raw.schedule.warmup_steps = min(raw.schedule.warmup_steps, steps // 2)
   with tempfile.TemporaryDirectory() as folder:
     raw.data.update(datasets.overrides(data, folder, limit))

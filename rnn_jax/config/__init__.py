@@ -322,10 +322,21 @@ class Optimizer(Part):
   multipliers: tuple[tuple[str, float], ...] = ()  # (pattern, of the rate)
   frozen: tuple[str, ...] = ()  # patterns of parameters that never change
   clip_norm: float = option(1.0, least=0)  # 0: no clipping
+  # Of an exponential moving average of the parameters; 0: none.
+  ema_decay: float = option(0.0, below=1)
   offload: bool = False  # keep the state in host memory between steps
 
   whole_matrices: ClassVar[bool] = False  # parameters can't be sharded
   gradients_elsewhere: ClassVar[bool] = False  # not taken at the parameters
+
+  @property
+  def elsewhere(self) -> tuple[str, str | float] | None:
+    """The key, with its value, that moves gradients from the parameters."""
+    if self.gradients_elsewhere:
+      return 'optimizer.name', self.name
+    if self.ema_decay:
+      return 'optimizer.ema_decay', self.ema_decay
+    return None
 
   @property
   def blockwise_state(self) -> bool:
@@ -349,6 +360,7 @@ class Schedule(Part):
   warmup_steps: int = option(100, least=0)
 
   constant: ClassVar[bool] = False  # the peak, after the warm-up
+  rescales: ClassVar[bool] = False  # the rate, after evaluations
 
   def check(self, config: 'Config') -> None:
     """Checks the options against each other and the whole config.

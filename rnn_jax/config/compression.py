@@ -92,12 +92,11 @@ def _check_schedule(config):
       f'give a step after pruning.begin_step={pruning.begin_step} and before '
       f'train.steps={steps}',
     )
-  if config.optimizer.gradients_elsewhere:
+  if elsewhere := config.optimizer.elsewhere:
     errors.refuse(
-      'optimizer.name',
-      config.optimizer.name,
-      'it takes gradients at points that are not pruned: use another with '
-      'pruning.sparsity',
+      *elsewhere,
+      'it takes gradients at points that are not pruned: change it, or '
+      'give pruning.sparsity=0',
     )
   if not config.model.branch_scale:
     errors.refuse(

@@ -58,11 +58,11 @@ def open_source(
   folder = config.train.checkpoint_dir
   if init is None or not origin.is_new(init, workdir, folder):
     return None
-  if init.optimizer and config.optimizer.gradients_elsewhere:
+  if init.optimizer and (elsewhere := config.optimizer.elsewhere):
     errors.refuse(
       '--init_optimizer',
       True,
-      f'optimizer.name={config.optimizer.name!r} averages over the steps of '
+      f'{elsewhere[0]}={elsewhere[1]!r} averages over the steps of '
       'its own run: leave out the flag',
     )
   try:

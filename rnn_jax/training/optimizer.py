@@ -1,5 +1,8 @@
 """The optimizer of a config: one of `training/optimizers`, after a clip.
 
+With `optimizer.ema_decay`, the parameters are an average of its own
+(`training/averaging.py`).
+
 An optimizer is a file with its options, `Config`, and
 
     make(config, rate, stacked) -> optax.GradientTransformation
@@ -42,6 +45,7 @@ from rnn_jax import errors
 from rnn_jax.models import adapters
 from rnn_jax.models import dense
 from rnn_jax.models import int8_weights
+from rnn_jax.training import averaging
 
 PyTree = Any
 DECAYED = 'kernel'  # matrices; not embeddings, biases, norms, taps
@@ -68,6 +72,10 @@ def make(
   if config.optimizer.clip_norm:
     clip = optax.clip_by_global_norm(config.optimizer.clip_norm)
     transform = optax.chain(clip, transform)
+  if config.optimizer.ema_decay:
+    transform = averaging.average(
+      optax.with_extra_args_support(transform), config.optimizer.ema_decay
+    )
   if any(jax.tree.leaves(frozen)):
     transform = optax.selective_transform(transform, freeze_mask=frozen)
   return optax.with_extra_args_support(transform)
@@ -80,6 +88,10 @@ def gradient_point(
 
   None: they are taken at the parameters.
   """
+  if config.optimizer.ema_decay:
+    return lambda params, state: averaging.completed(
+      averaging.find(state, averaging.State).z, params
+    )
   point = getattr(_part(config), 'point', None)
   return point and (lambda params, state: point(config, params, state))
 

@@ -226,6 +226,11 @@ REFUSED = {
     {'optimizer.name': 'schedule_free', 'schedule.name': 'constant'},
     "optimizer.name='schedule_free' averages",
   ),
+  'an average of the parameters': (
+    ('RUN', 'best', True),
+    {'optimizer.ema_decay': 0.9},
+    'optimizer.ema_decay=0.9 averages',
+  ),
   'another optimizer': (
     ('RUN', 'best', True),
     {'optimizer.name': 'lion'},

@@ -17,8 +17,11 @@ def kinds(tree):
 
 
 def test_an_offloaded_run_is_the_same_to_the_bit(tmp_path):
-  # Has a momentum.
-  changes = [('optimizer.name', 'sgd'), ('model.layers', 1)]
+  changes = [  # a momentum, and the point where gradients are taken
+    ('optimizer.name', 'sgd'),
+    ('optimizer.ema_decay', 0.9),
+    ('model.layers', 1),
+  ]
   expected, _ = test_step.run(changes, count=2)
   changes += [('optimizer.offload', True)]
   programs = test_step.fresh(changes)

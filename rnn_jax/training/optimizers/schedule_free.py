@@ -22,7 +22,7 @@ import optax
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax.training import offload
+from rnn_jax.training import averaging
 from rnn_jax.training import optimizer
 from rnn_jax.training.optimizers import base
 
@@ -94,26 +94,10 @@ def point(
     params: x.
     state: of the optimizer that `training.optimizer.make` returns.
   """
-  leaves = jax.tree.leaves(state, is_leaf=_is_schedule_free)
-  (free,) = filter(_is_schedule_free, leaves)
-  z = jax.tree.map(offload.to_device, free.z)
-  free = free._replace(z=_fill_frozen(z, params))
+  free = averaging.find(state, optax.contrib.ScheduleFreeState)
+  free = free._replace(z=averaging.completed(free.z, params))
   return _between(config.optimizer.b1, params, free)
 
 
 def _between(b1, params, state):
   return jax.tree.map(lambda x, z: (1.0 - b1) * z + b1 * x, params, state.z)
-
-
-def _fill_frozen(z, params):
-  """Returns z with the frozen parameters filled in."""
-  return jax.tree.map(
-    lambda z, x: x if isinstance(z, optax.MaskedNode) else z,
-    z,
-    params,
-    is_leaf=lambda z: isinstance(z, optax.MaskedNode),
-  )
-
-
-def _is_schedule_free(x):
-  return isinstance(x, optax.contrib.ScheduleFreeState)

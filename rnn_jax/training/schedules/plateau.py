@@ -8,6 +8,7 @@ warm-up count, but change nothing.
 """
 
 import dataclasses
+from typing import ClassVar
 
 import optax
 
@@ -27,6 +28,8 @@ class Config(base.Falling):
   rise: float = config_lib.option(1.0, least=1)
   # Evaluations without a new best before it falls.
   patience: int = config_lib.option(5, least=1)
+
+  rescales: ClassVar[bool] = True
 
   def check(self, config: config_lib.Config) -> None:
     """Checks that the run has evaluations.

@@ -18,7 +18,9 @@ MESH = {'data': 1, 'fsdp': 4, 'zero': 1, 'tensor': 2}
 OF_STEPS = {
   'schedule_free': {'schedule_free': MESH},
   'kfac': {'kfac': {'data': 2, 'sequence': 4}},
+  'adamw': {'adamw, averaged': MESH},
 }
+CHANGES = {'adamw': {'ema_decay': 0.9}}
 STEPS = 2
 CELL = forms.CARRIED
 
@@ -72,7 +74,7 @@ def trained(name, meshes):
   for label, mesh in {'': forms.ONE, **meshes}.items():
     count = virtual.DEVICES if label else 1
     settings = forms.config(CELL, mesh)
-    own = following.config(name, eps=1e-3)
+    own = following.config(name, eps=1e-3, **CHANGES.get(name, {}))
     settings = dataclasses.replace(
       settings, optimizer=own.optimizer, schedule=own.schedule
     )

@@ -123,6 +123,7 @@ FORMULAS = {
   'radam': ({}, lambda named, count: 8 * count),
   'adabelief': ({}, lambda named, count: 8 * count),
   'lamb': ({}, lambda named, count: 8 * count),
+  'adamw, averaged': ({'ema_decay': 0.9}, lambda named, count: 12 * count),
   'schedule_free': ({}, lambda named, count: 8 * count),
   'muon': ({}, lambda named, count: 8 * count - 4 * matrices(named)),
   'kfac': (
