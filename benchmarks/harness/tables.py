@@ -1,5 +1,6 @@
 """Rows chosen and written as Markdown; what the reports share."""
 
+import functools
 import re
 import statistics
 from collections.abc import Callable
@@ -40,6 +41,9 @@ def newest(rows: Iterable[Row], of_one_device: bool = True) -> dict[str, Rows]:
       cases.pop(name, None)
       cases[name] = row
   return chosen
+
+
+newest_of_any_device = functools.partial(newest, of_one_device=False)
 
 
 def _platform(row):

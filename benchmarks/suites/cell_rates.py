@@ -9,7 +9,6 @@ more seeds, which are also those of the order of the text. Nothing is timed.
 """
 
 import statistics
-from collections.abc import Iterable
 
 from benchmarks.harness import case
 from benchmarks.harness import datasets
@@ -64,9 +63,7 @@ def _parameters(name, rate, seed, quick):
   }
 
 
-def select(rows: Iterable[tables.Row]) -> dict[str, tables.Rows]:
-  """The newest rows of any machine: nothing is timed."""
-  return tables.newest(rows, of_one_device=False)
+select = tables.newest_of_any_device  # nothing is timed
 
 
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:

@@ -8,8 +8,6 @@ so in one line that names the cause. Code of a stranger never runs.
   python -m benchmarks.run --suite=faults --quick --results=FOLDER
 """
 
-from collections.abc import Iterable
-
 from benchmarks.harness import case
 from benchmarks.harness import plots as plots_lib
 from benchmarks.harness import tables
@@ -115,9 +113,7 @@ def _case(name, workload, parameters):
   )
 
 
-def select(rows: Iterable[tables.Row]) -> dict[str, tables.Rows]:
-  """The newest row of each case: none depends on the device."""
-  return tables.newest(rows, of_one_device=False)
+select = tables.newest_of_any_device  # none depends on the device
 
 
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:

@@ -9,7 +9,6 @@ config's; nothing is timed.
 """
 
 import operator
-from collections.abc import Iterable
 from typing import Any
 
 from benchmarks.harness import case
@@ -91,9 +90,7 @@ def trained(raw: Any, size: str, steps: int) -> tables.Row:
   }
 
 
-def select(rows: Iterable[tables.Row]) -> dict[str, tables.Rows]:
-  """The newest rows of any machine: nothing is timed."""
-  return tables.newest(rows, of_one_device=False)
+select = tables.newest_of_any_device  # nothing is timed
 
 
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:

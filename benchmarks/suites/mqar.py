@@ -16,8 +16,6 @@ seed; nothing is timed.
   python -m benchmarks.run --suite=mqar       4 minutes a case on 1 core
 """
 
-from collections.abc import Iterable
-
 from benchmarks.harness import case
 from benchmarks.harness import plots as plots_lib
 from benchmarks.harness import tables
@@ -144,9 +142,7 @@ def learn(
   return long_range.trained(raw, size, steps)
 
 
-def select(rows: Iterable[tables.Row]) -> dict[str, tables.Rows]:
-  """The newest rows of any machine: nothing is timed."""
-  return tables.newest(rows, of_one_device=False)
+select = tables.newest_of_any_device  # nothing is timed
 
 
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:

@@ -6,7 +6,6 @@ The models have two layers of width 64, of 24,576 to 25,408 weights each.
   python -m benchmarks.run --suite=recall          45 minutes on 2 cores
 """
 
-from collections.abc import Iterable
 from typing import Any
 
 from benchmarks.harness import case
@@ -135,9 +134,7 @@ TITLES = {'recall': 'Associative recall', 'copying': 'Copying'}
 LEARNT = 0.9  # of the answers right
 
 
-def select(rows: Iterable[tables.Row]) -> dict[str, tables.Rows]:
-  """The newest rows of any machine: nothing is timed."""
-  return tables.newest(rows, of_one_device=False)
+select = tables.newest_of_any_device  # nothing is timed
 
 
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
