@@ -20,10 +20,10 @@ CELLS = {  # their options; other cells use their defaults
   'simple_rnn': {
     'heads': 4,
     'key_width': 16,
-    'value_width': 64,
+    'value_width': 48,
     'decay': 'head',
   },
-  'attention': {'heads': 4, 'head_width': 64},
+  'attention': {'heads': 4, 'head_width': 48},
 }
 
 
@@ -41,23 +41,24 @@ def get_config(cell='simple_rnn'):
   config.data.splits = (90, 10, 0)
   config.data.tokenizer = 'characters'
   config.data.carry_state = True
-  config.data.segment_bytes = 8192
+  config.data.segment_bytes = 2048
   config.data.length = 192
   config.data.batch_size = 16
   config.data.workers = 0
 
-  config.model.layers = 3
-  config.model.unroll = 3
-  config.model.width = 256
-  config.model.mlp_width = 512
-  config.model.dropout = 0.1
+  config.model.layers = 6
+  config.model.unroll = 6
+  config.model.width = 192
+  config.model.mlp_width = 384
+  config.model.dropout = 0.15
 
   config.optimizer.learning_rate = 3e-3
-  config.optimizer.weight_decay = 0.1
+  config.optimizer.weight_decay = 0.5
+  config.optimizer.ema_decay = 0.998
   config.schedule.warmup_steps = 100
   config.schedule.final_learning_rate = 1e-4
 
-  config.train.steps = 2500
+  config.train.steps = 3800
   config.train.precision = 'bfloat16_operands'
   config.train.log_every = 50
   config.train.checkpoint_every = 250

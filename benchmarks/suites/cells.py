@@ -1,11 +1,11 @@
 """All cells at one number of weights: loss, speed, memory, latency, recall.
 
-The model is that of configs/tiny_shakespeare.py on the first data set of
-benchmarks/harness/datasets.py; the reference is SimpleRNN, and every other cell
-gets the width at which the model comes nearest to as many weights. Each trains
-for as many steps on the same batches, and learns associative recall at one
-distance, with two rates: the config's, which a case doesn't name, and a lower
-one. OWN holds what a cell is given besides.
+The model is that of `text`, on the first data set of harness/datasets.py; the
+reference is SimpleRNN, and every other cell gets the width at which the model
+comes nearest to as many weights. Each trains for as many steps on the same
+batches, and learns associative recall at one distance, with two rates: the
+config's, which a case doesn't name, and a lower one. OWN holds what a cell is
+given besides.
 
   BENCHMARK_DATA=tiny_shakespeare=PATH/input.txt \\
       python -m benchmarks.run --suite=cells       2 hours on 2 cores
@@ -126,12 +126,10 @@ def training(
 
   from benchmarks.workloads import published_model
   from benchmarks.workloads import training as training_lib
-  from configs import tiny_shakespeare
   from rnn_jax.training.memory import program as program_memory
 
-  raw = sized(tiny_shakespeare.get_config, **model)
+  raw = sized(text, **model)
   raw.train.steps = steps
-  raw.optimizer.ema_decay = 0.0  # an average would lag behind in so few steps
   raw.schedule.warmup_steps = min(raw.schedule.warmup_steps, steps // 2)
   with tempfile.TemporaryDirectory() as folder:
     raw.data.update(datasets.overrides(data, folder, limit))
@@ -165,9 +163,8 @@ def _curve(losses):
 def decoding(model: tables.Row, steps: int = 1000) -> tables.Row:
   """Latency of one step of one row, called from Python; bytes of its state."""
   from benchmarks.workloads import decoding as decoding_lib
-  from configs import tiny_shakespeare
 
-  raw = sized(tiny_shakespeare.get_config, **model)
+  raw = sized(text, **model)
   return decoding_lib.latency_of(raw, steps) | _size(raw, model)
 
 
@@ -179,6 +176,19 @@ def recall(model: tables.Row, distance: int, steps: int) -> tables.Row:
   raw = sized(recall_config.get_config, **model)
   values = recall_suite.learn(raw, 'recall', {'distance': distance}, steps)
   return values | _size(raw, model)
+
+
+def text(cell: str) -> Any:
+  """configs/tiny_shakespeare.py, shallower and wider, for few steps."""
+  from configs import tiny_shakespeare
+
+  raw = tiny_shakespeare.get_config(cell)
+  raw.model.update(layers=3, unroll=3, width=256, mlp_width=512, dropout=0.1)
+  if cell == REFERENCE:
+    raw.cell.value_width = 64
+  raw.data.segment_bytes = 8192
+  raw.optimizer.update(weight_decay=0.1, ema_decay=0.0)
+  return raw
 
 
 def _size(raw, model):

@@ -6,13 +6,12 @@ import pytest
 
 from benchmarks.suites import cells
 from configs import recall
-from configs import tiny_shakespeare
 from rnn_jax import config as config_lib
 from tests.benchmarks import made
 
 
 def test_a_cell_gets_as_many_weights_as_the_reference(monkeypatch):
-  get = tiny_shakespeare.get_config
+  get = cells.text
   narrow = {'model.width': 16}
   wanted = cells.weights(cells.sized(get, cells.REFERENCE, '', narrow))
   raw = cells.sized(get, 'gru', 'state_width', narrow)
@@ -26,7 +25,7 @@ def test_a_cell_gets_as_many_weights_as_the_reference(monkeypatch):
 
 @pytest.mark.parametrize(
   ('what', 'config'),
-  (('training', tiny_shakespeare.get_config), ('recall', recall.get_config)),
+  (('training', cells.text), ('recall', recall.get_config)),
   ids=('training', 'recall'),
 )
 def test_the_dragon_hatchling_is_in_its_own_block(what, config):
