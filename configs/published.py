@@ -35,7 +35,6 @@ RECIPE = {  # how it was trained on a task
   'evaluate.patience': 5,
   'optimizer.learning_rate': 1e-3,
   'optimizer.weight_decay': 0.01,
-  'optimizer.ema_decay': 0.0,
   'schedule.final_learning_rate': 1e-3,
 }
 

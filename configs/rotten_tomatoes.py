@@ -46,7 +46,6 @@ def get_config():
   config.cell.value_width = 32
   config.cell.decay = 'head'
   config.optimizer.learning_rate = 5e-4
-  config.optimizer.ema_decay = 0.99
   config.schedule.warmup_steps = 20
   config.schedule.final_learning_rate = 1e-5
 

@@ -14,7 +14,6 @@ from rnn_jax.experiments import grid
 
 SHARED = {
   'task.evidence': 0.0,
-  'optimizer.ema_decay': 0.0,
   'optimizer.learning_rate': 2e-3,
   'train.steps': 800,
 }

@@ -12,9 +12,7 @@ batches of 32, 10 epochs at most, or until 5 of them have brought no lower loss;
 the checkpoint with the lowest loss. The published vocabulary isn't known; this
 is the config's. 'improved' is the config's model; 'improved_luong' adds
 attention over its past outputs; 'improved_alone' has no evidence of naive
-Bayes, and a higher rate and more steps to make up for it. 'last_improved' and
-'last_alone' are these two without the average of the parameters
-(optimizer.ema_decay).
+Bayes, and a higher rate and more steps to make up for it.
 """
 
 from configs import published
@@ -36,7 +34,6 @@ ALONE = {
   'optimizer.learning_rate': 2e-3,
   'train.steps': 1500,
 }
-LAST = {'optimizer.ema_decay': 0.0}  # the last parameters, not an average
 
 
 def get_grid():
@@ -44,12 +41,7 @@ def get_grid():
   return grid.Grid(
     title='SimpleRNN on Rotten Tomatoes',
     config='configs/rotten_tomatoes.py',
-    variants=published.variants(RECIPE)
-    | {
-      'improved_alone': ALONE,
-      'last_improved': LAST,
-      'last_alone': ALONE | LAST,
-    },
+    variants=published.variants(RECIPE) | {'improved_alone': ALONE},
     metrics=(
       ('accuracy', 'higher', 'accuracy'),
       ('macro_f1', 'higher', 'macro F1'),
