@@ -58,7 +58,7 @@ def values_of(workdir: str | os.PathLike, name: str = '') -> tables.Row:
     'tokens': sum(row['tokens'] for row in train),
     'seconds': sum(row['seconds'] for row in train),
     'tokens_per_second_median': statistics.median(
-      row['tokens_per_second'] for row in train[1:]
+      row['tokens_per_second'] for row in train[1:] or train
     ),
     'padding_efficiency': train[-1]['padding_efficiency'],
     'peak_memory_bytes': train[-1]['peak_memory_bytes'],
