@@ -11,7 +11,7 @@ from tests.support import tiny
 
 def test_a_run_is_recorded_without_its_folders(tmp_path):
   raw = tiny.raw_config(tiny.write_text(tmp_path / 'text'))
-  raw.train.update(steps=4, log_every=2)
+  raw.train.update(steps=4, log_every=4)  # one row of metrics
   raw.model.layers = 1
   raw.evaluate.every = 0
   raw.data.test_path = tiny.write_text(tmp_path / 'other', seed=1)
