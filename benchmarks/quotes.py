@@ -4,11 +4,11 @@
   <!-- quote: native :: training step: native :: ratio :: .2f -->.89<!-- end -->
   times as long.
 
-A quote names a suite, a case, a key of its newest row ('held_out.loss' for
-nested ones) and how the number is written: a format of Python, 'percent',
-'minutes', 'seconds' (in ms or µs if they are few), 'MiB', or 'interval', the
-two ends of a ratio's interval. It may also name a report of docs/experiments, a
-variant and a metric: mean ± deviation over seeds.
+A quote names a suite, a case, a key of its newest row ('held_out.loss' and
+'curve.3.1', counted from 0, for nested ones) and how the number is written: a
+format of Python, 'percent', 'minutes', 'seconds' (in ms or µs if they are few),
+'MiB', or 'interval', the two ends of a ratio's interval. It may also name a
+report of docs/experiments, a variant and a metric: mean ± deviation over seeds.
 """
 
 import json
@@ -152,12 +152,18 @@ def _figure(quote, docs):
 def _number(row, quote):
   value = row
   for part in quote.key.split('.'):
-    value = value.get(part) if isinstance(value, dict) else None
+    value = _part(value, part)
   if not isinstance(value, int | float):
     errors.refuse(
       '<!-- quote: ... -->', str(quote), f'choose a number of {[*row]}'
     )
   return value
+
+
+def _part(value, part):
+  if isinstance(value, list) and part.isdecimal():
+    return dict(enumerate(value)).get(int(part))
+  return value.get(part) if isinstance(value, dict) else None
 
 
 def _written(number, quote):

@@ -64,17 +64,20 @@ def quoted(mark, text=''):
 def test_numbers_of_sentences_come_from_rows(docs, tmp_path):
   row = made.row('main job: warm', 0.5, ratio=0.891, base='main job: cold')
   row |= {'ratio_low': 0.86, 'ratio_high': 1.0, 'share': {'all': 0.25}}
+  row['curve'] = [[1, 2.5], [2, 1.75]]
   made.write(tmp_path, 'first_step', [row])
   begin = 'first_step :: main job: warm'
   page = docs / 'page.md'
   page.write_text(
     f'It takes {quoted(f"{begin} :: ratio :: .2f", "9")} times '
     f'({quoted(f"{begin} :: ratio :: interval")}), '
-    f'{quoted(f"{begin} :: share.all :: percent")}.'
+    f'{quoted(f"{begin} :: share.all :: percent")}, '
+    f'{quoted(f"{begin} :: curve.1.1 :: .2f")}.'
   )
   assert report.write(docs, tmp_path) == [page]
   assert '-->.89<' in page.read_text() and '-->.86 to 1.00<' in page.read_text()
   assert '-->25.0 %<' in page.read_text()
+  assert '-->1.75<' in page.read_text()
   figure = {'mean': 0.5, 'deviation': 0.125}
   variants = {'simple': {'figures': {'accuracy': figure}}}
   folder = docs / 'experiments' / 'reviews'
@@ -98,12 +101,14 @@ def test_numbers_of_sentences_come_from_rows(docs, tmp_path):
     ('first_step :: nobody :: median :: .2f', 'measure it: --suite=first_step'),
     ('first_step :: main job: cold :: median :: .2f', 'measure it'),
     ('first_step :: main job: warm :: nothing :: .2f', 'choose a number of'),
+    ('first_step :: main job: warm :: curve.1.0 :: .2f', 'choose a number of'),
     ('first_step :: main job: warm :: median :: bogus', 'Invalid format'),
     ('experiments/none :: a :: b :: .2f', 'has no such figure'),
   ),
 )
 def test_a_quote_without_a_row_is_refused(docs, tmp_path, mark, message):
-  rows = [made.row('main job: warm', 0.5), made.failed('main job: cold', 'x')]
+  warm = made.row('main job: warm', 0.5) | {'curve': [[1, 2.5]]}
+  rows = [warm, made.failed('main job: cold', 'x')]
   made.write(tmp_path, 'first_step', rows)
   (docs / 'page.md').write_text(quoted(mark))
   with pytest.raises(errors.InputError, match=re.escape(message)):
