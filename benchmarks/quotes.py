@@ -161,8 +161,8 @@ def _number(row, quote):
 
 
 def _part(value, part):
-  if isinstance(value, list) and part.isdecimal():
-    return dict(enumerate(value)).get(int(part))
+  if isinstance(value, list):
+    value = {str(place): each for place, each in enumerate(value)}
   return value.get(part) if isinstance(value, dict) else None
 
 

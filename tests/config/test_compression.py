@@ -23,11 +23,22 @@ def test_impossible_schedules_are_refused(values, message):
     config_lib.parse(raw)
 
 
-def test_matrices_that_start_at_zero_are_refused():
+@pytest.mark.parametrize(
+  ('changes', 'message'),
+  (
+    ({'model.branch_scale': 0.0}, 'branch_scale=0.0: .* would stay 0'),
+    ({'optimizer.ema_decay': 0.9}, 'optimizer.ema_decay=0.9: it takes'),
+    (
+      {'optimizer.name': 'schedule_free', 'schedule.name': 'constant'},
+      "optimizer.name='schedule_free': it takes",
+    ),
+  ),
+)
+def test_options_with_pruning_are_refused(changes, message):
   raw = config_lib.default()
   raw.pruning.update(sparsity=0.5, end_step=10)
-  raw.model.branch_scale = 0.0
-  with pytest.raises(errors.InputError, match='would stay 0'):
+  config_lib.override(raw, changes)
+  with pytest.raises(errors.InputError, match=message):
     config_lib.parse(raw)
 
 
