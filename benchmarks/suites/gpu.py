@@ -102,6 +102,11 @@ STEPS = {  # arguments of configs.parse, rows
   'cifar10_bdh, v1': (['cifar10_bdh', 'v1'], 256),
   'cifar10_bdh, v2_softmax': (['cifar10_bdh', 'v2_softmax'], 256),
   'cifar10_bdh, vit': (['cifar10_bdh', 'vit'], 256),
+  'cifar10_bdh, unrolled': (['cifar10_bdh', 'v2', {'model.unroll': 6}], 256),
+  'cifar10_bdh, vit, unrolled': (
+    ['cifar10_bdh', 'vit', {'model.unroll': 12}],
+    256,
+  ),
 }
 DECODE = (
   'one step',
