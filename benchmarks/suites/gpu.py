@@ -93,6 +93,7 @@ PUBLISHED = (
 )
 TIMED_KINDS = ('forward: ', 'training: ', 'generation: ')
 FLOAT32 = {'train.precision': 'float32'}
+SCANNED = {'model.unroll': 1}
 STEPS = {  # arguments of configs.parse, rows
   'stdlib_bytes': targets.CONFIGS['stdlib_bytes'],
   'published': targets.CONFIGS['published'],
@@ -102,11 +103,8 @@ STEPS = {  # arguments of configs.parse, rows
   'cifar10_bdh, v1': (['cifar10_bdh', 'v1'], 256),
   'cifar10_bdh, v2_softmax': (['cifar10_bdh', 'v2_softmax'], 256),
   'cifar10_bdh, vit': (['cifar10_bdh', 'vit'], 256),
-  'cifar10_bdh, unrolled': (['cifar10_bdh', 'v2', {'model.unroll': 6}], 256),
-  'cifar10_bdh, vit, unrolled': (
-    ['cifar10_bdh', 'vit', {'model.unroll': 12}],
-    256,
-  ),
+  'cifar10_bdh, scanned': (['cifar10_bdh', 'v2', SCANNED], 256),
+  'cifar10_bdh, vit, scanned': (['cifar10_bdh', 'vit', SCANNED], 256),
 }
 DECODE = (
   'one step',
@@ -128,7 +126,7 @@ VARIANTS = (
 )
 LIMIT = 420.0  # seconds of a case, those of the cases beside it included
 REPEATS = 10
-FEW = 5  # rows of a GPU that was only asked for these
+FEW = 10  # rows of a GPU that was only asked for these
 INTERPRETED = {'TRITON_INTERPRET': '1'}
 
 
