@@ -50,7 +50,7 @@ def get_config(cell='simple_rnn'):
   config.model.unroll = 6
   config.model.width = 192
   config.model.mlp_width = 384
-  config.model.dropout = 0.15
+  config.model.dropout = 0.1
 
   config.optimizer.learning_rate = 3e-3
   config.optimizer.weight_decay = 0.5
