@@ -58,7 +58,7 @@ def get_config(cell='simple_rnn'):
   config.schedule.warmup_steps = 100
   config.schedule.final_learning_rate = 1e-4
 
-  config.train.steps = 3300
+  config.train.steps = 4200
   config.train.precision = 'bfloat16_operands'
   config.train.log_every = 50
   config.train.checkpoint_every = 250
