@@ -40,20 +40,29 @@ def draw(
   rows: records.Rows,
   workdir: str | pathlib.Path,
 ) -> list[tuple[str, str]]:
-  """Draws the figures that have data; returns (file, caption) of each."""
+  """Draws the figures that have data; returns (file, caption) of each.
+
+  One variant alone has curves, and nothing to compare.
+  """
   looks = styles(grid)
   figures = {
     'curves.png': (
       _curves(looks, curves(rows)),
       'validation loss against steps and seconds',
     ),
-    'scores.png': (_scores(grid, looks, summary), 'scores of the variants'),
-    'costs.png': (_costs(looks, summary), 'memory and time of a training step'),
-    'memory_quality.png': (
-      _memory(grid, looks, summary),
-      'peak memory against the main score',
-    ),
   }
+  if len(grid.variants) > 1:
+    figures |= {
+      'scores.png': (_scores(grid, looks, summary), 'scores of the variants'),
+      'costs.png': (
+        _costs(looks, summary),
+        'memory and time of a training step',
+      ),
+      'memory_quality.png': (
+        _memory(grid, looks, summary),
+        'peak memory against the main score',
+      ),
+    }
   return plots.save_all(figures, pathlib.Path(workdir))
 
 

@@ -110,7 +110,7 @@ def configs_of(path):
 @pytest.mark.parametrize('path', GRIDS, ids=lambda path: path.stem)
 def test_the_grids_of_the_checkout_make_whole_and_different_configs(path):
   variants = [repr(config) for config in configs_of(path).values()]
-  assert len(set(variants)) == len(variants) > 1
+  assert len(set(variants)) == len(variants) > 0
 
 
 def test_the_memory_lab_s_variants_are_what_their_names_say():

@@ -67,6 +67,14 @@ def test_the_figures_show_each_variant_in_its_color(tmp_path):
     assert (abs(pixels - shade).max(axis=-1) < 0.02).sum() > 1000, look
 
 
+def test_one_variant_has_curves_and_nothing_to_compare(tmp_path):
+  row = made.row('alone', 0, {'loss': 1.0}) | {'curve': [[1, 0.0, 1.0]]}
+  rows, grid = made.rows(row), made.grid(variants={'alone': {}}, baseline='')
+  comparison = summary.summarize(grid, rows)
+  drawn = plots.draw(grid, comparison, rows, tmp_path)
+  assert [name for name, _ in drawn] == ['curves.png']
+
+
 def test_no_legend_is_wider_than_its_figure():
   for count, letters in ((2, 5), (4, 14), (12, 28), (9, 40)):
     figure, axes = shared.panel((6.4, 4.4))
