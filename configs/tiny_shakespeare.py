@@ -9,7 +9,7 @@ simple_rnn. Its options are flags too, e.g. --config.cell.state_width=160
 (docs/cells.md).
 
 Training and evaluation carry the state from window to window. simple_rnn
-reaches 1.40 nats per character in 14 minutes on 2 cores (docs/results.md). For
+reaches 1.405 nats per character in 14 minutes on 2 cores (docs/results.md). For
 comparison, nanoGPT's Transformer with 10.7 M parameters reaches a validation
 loss of 1.4697 nats per character after its training on a GPU.
 """
