@@ -16,6 +16,7 @@ OUT_OF_MEMORY = r'RESOURCE_EXHAUSTED: Out of memory allocating (\d+) bytes'
 
 ENDS = 'ratio_low', 'ratio_high'
 NOISY = 0.05  # a floor of the noise that is too high
+NEAR = 0.25  # a claim is confirmed within this share of it
 
 Row = measure.Values
 Rows = dict[str, Row]  # by case
@@ -169,6 +170,13 @@ def ratio(row: Row | None, other: Row | None) -> float | None:
   elif other.get('base') == row['case']:
     quotient = 1 / other['ratio']
   return quotient * other.get('sequences', 1) / row.get('sequences', 1)
+
+
+def verdict(claimed: float, measured: float) -> str:
+  """'confirmed' or 'corrected', with the ratio that was measured."""
+  near = abs(measured / claimed - 1) <= NEAR
+  word = 'confirmed' if near else 'corrected'
+  return f'**{word}**, {measured:.3g} times here.'
 
 
 def good(rows: Rows, name: str) -> Row | None:

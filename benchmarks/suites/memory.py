@@ -38,7 +38,6 @@ TECHNIQUES = {
 }
 # Against its own baseline on a card of 4 GB: published, per cent saved.
 PUBLISHED = {'small': 64.8, 'gpt2': 78.1}
-NEAR = 0.25  # a claim is confirmed within this share of it
 
 
 def cases(quick: bool) -> list[case.Case]:
@@ -142,7 +141,7 @@ def _claim(size, totals):
   saved = {name: 1 - totals[name] / totals['plain, whole'] for name in needed}
   whole, claimed = saved[f'{PAIR}, whole'], PUBLISHED[size]
   verdict = 'corrected'
-  if abs(100 * whole / claimed - 1) <= NEAR:
+  if abs(100 * whole / claimed - 1) <= tables.NEAR:
     verdict = 'confirmed'
   apart = ', '.join(f'{part}: {saved[part]:.1%}' for part in parts)
   return (

@@ -181,7 +181,6 @@ COMPARED = {  # with our training step
   "the published code's indexing": 'PyTorch, indexed, separate',
   'the same with a history of states': 'PyTorch, history, separate',
 }
-NEAR = 0.25  # a claim is confirmed within this share of its ratio
 
 
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
@@ -292,7 +291,7 @@ def _speed_claim(rows, text, before, after):
   measured = tables.ratio(rows.get(before), rows.get(after))
   if measured is None:
     return f'{text}: not measured here.'
-  line = f'{text}: {_verdict(claimed, measured)}'
+  line = f'{text}: {tables.verdict(claimed, measured)}'
   if before.startswith(GENERATION):
     line += (
       ' Here both make 100 tokens; the published runs made 100 by full re-run '
@@ -301,18 +300,13 @@ def _speed_claim(rows, text, before, after):
   return line
 
 
-def _verdict(claimed, measured):
-  """'confirmed' or 'corrected', with the ratio that was measured."""
-  near = abs(measured / claimed - 1) <= NEAR
-  word = 'confirmed' if near else 'corrected'
-  return f'**{word}**, {measured:.3g} times here.'
-
-
 def _memory_claims(rows):
   """Checkpointing: less memory, as published, and once there is a gradient."""
   plain, kept = (PUBLISHED[f'forward: {name}'][1] for name in PAIR)
   forward, training = (_memory_ratio(rows, k) for k in ('forward', 'training'))
-  text = _verdict(plain / kept, forward) if forward else 'not measured here.'
+  text = (
+    tables.verdict(plain / kept, forward) if forward else 'not measured here.'
+  )
   yield (
     'Checkpointing divides the peak memory of a forward pass by '
     f'{plain / kept:.3g}: {text}'

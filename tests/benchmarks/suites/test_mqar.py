@@ -18,7 +18,9 @@ def test_a_cell_is_shown_at_its_best_rate(tmp_path):
     scored('gla: 64, 4 at 0.01', 1),
     scored('simple_rnn, untied: 256, 16 at 0.01', 0.125),
     made.failed('gla: 128, 8 at 0.01', 'killed by it'),
+    scored('simple_rnn: 256, 16 at 0.01', 1),
   ]
+  rows += [scored(f'{name}: 256, 16 at 0.01', 0.9) for name in mqar.SEEDS]
   text = made.section(tmp_path, 'mqar', rows)
   assert '| 256, 16 | 128, 8 | 64, 4 |' in text
   assert (
@@ -26,6 +28,8 @@ def test_a_cell_is_shown_at_its_best_rate(tmp_path):
   )
   assert '| simple_rnn, untied | 1,234 | 2.0 KiB | 12.5 % (0.01) |' in text
   assert 'gla: 128, 8 at 0.01: killed by it' in text
+  assert '5 seeds: 92.0 ± 4.5 %, the lowest 90.0 %' in text
+  assert '| simple_rnn, seed' not in text
   assert text.count('](plots/') == 1
 
 
