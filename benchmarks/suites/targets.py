@@ -1,6 +1,8 @@
 """The memory of training steps by the compilers of GPUs that aren't attached.
 
-Beside it what the CPU's compiler says of the same step. Nothing runs.
+Beside it what the CPU's compiler says of the same step, and the largest batches
+of pictures that fit in the memory for which Vision-BDH's recipe was published.
+Nothing runs.
 
   python -m benchmarks.run --suite=targets
 
@@ -31,11 +33,23 @@ CONFIGS = {  # arguments of configs.parse, rows
   ),
   'digits_bdh': (['digits_bdh'], 64),
 }
+LARGEST = 'largest batch: '
+GIB = 8.0  # the published GPU's memory
+FLOAT32 = {'train.precision': 'float32'}
+SCANNED = {'model.unroll': 1}
+PICTURES = {  # arguments of configs.parse
+  'v1, float32, layers scanned': ['v1', FLOAT32 | SCANNED],
+  'v1, float32': ['v1', FLOAT32],
+  'v2': ['v2', {}],
+  'v2, layers scanned': ['v2', SCANNED],
+  'v2_softmax': ['v2_softmax', {}],
+  'vit': ['vit', {}],
+}
 
 
 def cases(quick: bool) -> list[case.Case]:
-  """Each config."""
-  return [
+  """Each config, then the largest batches of pictures."""
+  listed = [
     case.Case(
       name,
       'suites.targets.memory',
@@ -48,6 +62,20 @@ def cases(quick: bool) -> list[case.Case]:
     )
     for name, (config, rows) in [*CONFIGS.items()][: 1 if quick else None]
   ]
+  listed += [
+    case.Case(
+      f'{LARGEST}{name}',
+      'suites.targets.largest',
+      {
+        'config': ['cifar10_bdh', *config],
+        'gib': GIB,
+        'target': TARGETS[0],
+      },
+      repeats=0,
+    )
+    for name, config in [*PICTURES.items()][: 1 if quick else None]
+  ]
+  return listed
 
 
 def memory(config: list[Any], rows: int, targets: list[str]) -> tables.Row:
@@ -77,6 +105,21 @@ def memory(config: list[Any], rows: int, targets: list[str]) -> tables.Row:
   return {'memory': memory, 'length': parsed.data.length}
 
 
+def largest(config: list[Any], gib: float, target: str) -> tables.Row:
+  """The rows of the largest batch that fits, by the target's compiler."""
+  from benchmarks.workloads import configs
+  from rnn_jax import target as target_lib
+  from rnn_jax.profiling import batch_size
+  from rnn_jax.profiling import workload
+  from rnn_jax.training.memory import batch_size as batch_size_lib
+
+  with target_lib.using(target):
+    made = workload.make(configs.parse(*config))
+    budget = batch_size_lib.gib(gib, 'gib')
+    found = batch_size.find(made, budget, confirm=False)
+  return {'largest': found.rows, 'total': found.memory[found.rows].total}
+
+
 def predicted(parameters: tables.Row) -> list[tables.Row]:
   """The rows of `memory` with these parameters, the newest first."""
   from benchmarks.harness import rows
@@ -92,12 +135,16 @@ select = tables.newest_of_any_device  # nothing is timed
 
 
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
-  """A table of all configs."""
+  """A table of all configs, and one of the largest batches."""
   del plots
+  found = tables.with_prefix(rows, LARGEST)
+  steps = {
+    name: row for name, row in rows.items() if not name.startswith(LARGEST)
+  }
   yield tables.provenance(rows)
   yield tables.by_row(
     'config',
-    rows,
+    steps,
     {
       'rows': lambda row: f'{row["parameters"]["rows"]} of {row["length"]:,}',
       **{name: _size(name) for name in TARGETS},
@@ -107,6 +154,14 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
       ),
     },
   )
+
+  if found:
+    yield f'Pictures of the largest batch in {GIB:g} GiB of an H100:'
+    yield tables.by_row(
+      'cifar10_bdh',
+      found,
+      {'pictures': lambda row: f'{row["largest"]:,}'},
+    )
 
 
 def _size(name):
