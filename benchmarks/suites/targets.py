@@ -137,7 +137,7 @@ select = tables.newest_of_any_device  # nothing is timed
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   """A table of all configs, and one of the largest batches."""
   del plots
-  found = tables.with_prefix(rows, LARGEST)
+  found = dict(sorted(tables.with_prefix(rows, LARGEST).items()))
   steps = {
     name: row for name, row in rows.items() if not name.startswith(LARGEST)
   }
