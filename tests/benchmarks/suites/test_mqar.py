@@ -24,9 +24,10 @@ def test_a_cell_is_shown_at_its_best_rate(tmp_path):
   text = made.section(tmp_path, 'mqar', rows)
   assert '| 256, 16 | 128, 8 | 64, 4 |' in text
   assert (
-    '| gla | 1,234 | 2.0 KiB | 50.0 % (0.003) | - | 100.0 % (0.01) |' in text
+    '| gla | 1,234 | 2.0 KiB | 50.0 % (0.003 of 2) | - | 100.0 % (0.01 of 1) |'
+    in text
   )
-  assert '| simple_rnn, untied | 1,234 | 2.0 KiB | 12.5 % (0.01) |' in text
+  assert '| simple_rnn, untied | 1,234 | 2.0 KiB | 12.5 % (0.01 of 1) |' in text
   assert 'gla: 128, 8 at 0.01: killed by it' in text
   assert '5 seeds: 92.0 ± 4.5 %, the lowest 90.0 %' in text
   assert '| simple_rnn, seed' not in text
