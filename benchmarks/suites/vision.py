@@ -81,8 +81,8 @@ def cases(quick: bool) -> list[case.Case]:
   softmax = {'weights': 'softmax'} | small
   return [
     *listed,
-    _theirs(BY_HAND, softmax, BATCHES),
-    _theirs(FUSED_ATTENTION, softmax | FUSED, BATCHES),
+    _theirs(BY_HAND, softmax, {}),
+    _theirs(FUSED_ATTENTION, softmax | FUSED, {}),
     _ours(f'{SOFTMAX}ours', FLOAT32, PICTURES, quick, 'v2_softmax'),
   ]
 
