@@ -92,19 +92,17 @@ PUBLISHED = (
   'generation: PyTorch, careful, stepwise',
 )
 TIMED_KINDS = ('forward: ', 'training: ', 'generation: ')
-FLOAT32 = {'train.precision': 'float32'}
-SCANNED = {'model.unroll': 1}
 STEPS = {  # arguments of configs.parse, rows
   'stdlib_bytes': targets.CONFIGS['stdlib_bytes'],
   'published': targets.CONFIGS['published'],
   'chatgot, gpt2, bfloat16': targets.CONFIGS['chatgot, gpt2, bfloat16'],
   'cifar10_bdh': (['cifar10_bdh', 'v2'], 256),
-  'cifar10_bdh, float32': (['cifar10_bdh', 'v2', FLOAT32], 256),
+  'cifar10_bdh, float32': (['cifar10_bdh', 'v2', targets.FLOAT32], 256),
   'cifar10_bdh, v1': (['cifar10_bdh', 'v1'], 256),
   'cifar10_bdh, v2_softmax': (['cifar10_bdh', 'v2_softmax'], 256),
   'cifar10_bdh, vit': (['cifar10_bdh', 'vit'], 256),
-  'cifar10_bdh, scanned': (['cifar10_bdh', 'v2', SCANNED], 256),
-  'cifar10_bdh, vit, scanned': (['cifar10_bdh', 'vit', SCANNED], 256),
+  'cifar10_bdh, scanned': (['cifar10_bdh', 'v2', targets.SCANNED], 256),
+  'cifar10_bdh, vit, scanned': (['cifar10_bdh', 'vit', targets.SCANNED], 256),
 }
 DECODE = (
   'one step',

@@ -18,6 +18,7 @@ from typing import Any
 from benchmarks.harness import case
 from benchmarks.harness import plots as plots_lib
 from benchmarks.harness import tables
+from benchmarks.suites import targets
 
 TIMED = True
 
@@ -36,10 +37,10 @@ THEIRS = {  # options of the network, and of its training
   'PyTorch, compiled': ({}, COMPILED),
   OPTIMIZED: (CACHED | LAST, BATCHES | FUSED | COMPILED),
 }
-FLOAT32 = {'train.precision': 'float32'}
+FLOAT32 = targets.FLOAT32
 OURS = {  # overrides of configs/cifar10_bdh.py, and rows of a batch
   'ours, batches of 8': (FLOAT32 | {'train.accumulate': 1}, 8),
-  'ours, layers scanned': (FLOAT32 | {'model.unroll': 1}, PICTURES),
+  'ours, layers scanned': (FLOAT32 | targets.SCANNED, PICTURES),
   'ours': (FLOAT32, PICTURES),
   'ours, bfloat16': ({}, PICTURES),
 }
