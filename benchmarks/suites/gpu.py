@@ -2,8 +2,8 @@
 
 Checks first: a fast kernel that is wrong is worth nothing. Then the recurrence
 beside flash-linear-attention's and jax-linear-attention's, the delta rule, the
-published tables, whole training steps of configs with their memory, decoding,
-and the variants of the compiled step.
+published tables, Vision-BDH's step at its full batches, whole training steps of
+configs with their memory, decoding, and the variants of the compiled step.
 
   python -m benchmarks.run --suite=gpu --resume [--minutes=8]
 
@@ -31,10 +31,12 @@ from benchmarks.harness import tables
 from benchmarks.suites import decode
 from benchmarks.suites import published
 from benchmarks.suites import targets
+from benchmarks.suites import vision
 from benchmarks.suites import xla_variants
 
 PLATFORM = 'gpu'
-KERNELS_AT_ONCE, PROGRAMS_AT_ONCE = 16, 4
+KERNELS_AT_ONCE, PROGRAMS_AT_ONCE = 16, 5
+COMPILE_SOON = ('workloads.gpu_kernels.', 'workloads.torch_')
 AHEAD = (
   'workloads.gpu_kernels.passes',
   'workloads.published_model.forward',
@@ -104,6 +106,7 @@ STEPS = {  # arguments of configs.parse, rows
   'cifar10_bdh, scanned': (['cifar10_bdh', 'v2', targets.SCANNED], 256),
   'cifar10_bdh, vit, scanned': (['cifar10_bdh', 'vit', targets.SCANNED], 256),
 }
+PICTURES = 256  # Vision-BDH's published batches: 64, and 2 x 128
 DECODE = (
   'one step',
   'loop, batch 1',
@@ -134,6 +137,7 @@ def cases(quick: bool) -> list[case.Case]:
     *_checks(quick),
     *_kernels(quick),
     *_published(quick),
+    *_vision(quick),
     *_steps(quick),
     *_chosen('decode: ', decode.cases(False), DECODE),
     *_chosen('variant: ', xla_variants.cases(quick), VARIANTS),
@@ -152,8 +156,8 @@ def cases(quick: bool) -> list[case.Case]:
 
 def at_once(one: case.Case) -> int:
   """How many cases like this one compile side by side."""
-  kernels = one.workload.startswith('workloads.gpu_kernels.')
-  return KERNELS_AT_ONCE if kernels else PROGRAMS_AT_ONCE
+  small = one.workload.startswith(COMPILE_SOON)
+  return KERNELS_AT_ONCE if small else PROGRAMS_AT_ONCE
 
 
 def compiles_ahead(one: case.Case) -> bool:
@@ -224,6 +228,14 @@ def _published(quick):
       if 'model' in given:
         given['model'] = given['model'] | device
       yield dataclasses.replace(one, name=whole.name, parameters=given)
+
+
+def _vision(quick):
+  size = (8, 'cpu') if quick else (PICTURES, 'cuda')
+  every = vision.cases_of(*size, quick)
+  # PyTorch's first: what is alike compiles side by side.
+  for one in sorted(every, key=lambda one: 'torch' not in one.workload):
+    yield dataclasses.replace(one, name=f'vision: {one.name}')
 
 
 def _steps(quick):
@@ -336,6 +348,9 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   if any(tables.with_prefix(rows, kind) for kind in TIMED_KINDS):
     yield from published.result_tables(rows)
   yield from _whole_steps(tables.with_prefix(rows, 'step: '))
+  if some := tables.with_prefix(rows, 'vision: '):
+    yield "**Vision-BDH's training step**, in float32 where nothing is said."
+    yield from vision.result_tables(some)
   if some := tables.with_prefix(rows, 'decode: '):
     yield '**Decoding** by the published model.'
     yield tables.by_row('what', some, DECODED)

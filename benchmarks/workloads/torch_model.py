@@ -103,12 +103,15 @@ def train_step(
 def _timed(run, repeats, sequences, length):
   run(SHORT)
   warmups = 1 if repeats > 2 else 0  # none of what takes minutes
-  values = _measured(run, repeats, warmups)
+  values = measured(run, repeats, warmups)
   rate = sequences * length / values['median']
   return values | {'sequences': sequences, 'tokens_per_second': rate}
 
 
-def _measured(run, repeats, warmups=1):
+def measured(
+  run: measure.Run, repeats: int, warmups: int = 1
+) -> measure.Values:
+  """`measure.with_memory` on the default device; a GPU's memory beside it."""
   if torch.get_default_device().type == 'cpu':
     return measure.with_memory(run, repeats, warmups)
 
@@ -137,7 +140,7 @@ def generate(
     with torch.inference_mode():
       assert make(network, prompt, new_tokens).shape[1] == prefix + new_tokens
 
-  values |= _measured(run, repeats)
+  values |= measured(run, repeats)
   return values | {'seconds_per_token': values['median'] / new_tokens}
 
 

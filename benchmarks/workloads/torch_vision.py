@@ -17,6 +17,7 @@ import dataclasses
 import torch
 
 from benchmarks.harness import measure
+from benchmarks.workloads import torch_model
 
 nn = torch.nn
 functional = torch.nn.functional
@@ -126,6 +127,8 @@ def train(
   accumulate: int = 1,
   fused: bool = False,
   compiled: bool = False,
+  bfloat16: bool = False,
+  device: str = 'cpu',
 ) -> measure.Values:
   """Forward and backward passes of so many pictures, and AdamW's steps.
 
@@ -137,9 +140,12 @@ def train(
     accumulate: passes of a step of the optimizer.
     fused: AdamW, by one kernel.
     compiled: the network, by torch.compile.
+    bfloat16: its matmuls and what follows them, by autocast.
+    device: 'cpu' or 'cuda'.
   """
   torch.manual_seed(0)
   torch.set_num_threads(measure.cores())
+  torch.set_default_device(device)
   options = Options(**model)
   network = Network(options)
   weights = sum(x.numel() for x in network.parameters())
@@ -156,13 +162,16 @@ def train(
 
   def run():
     for n, (some, wanted) in enumerate(batches, 1):
-      loss = functional.cross_entropy(apply(some), wanted) / accumulate
+      with torch.autocast(device, torch.bfloat16, enabled=bfloat16):
+        loss = functional.cross_entropy(apply(some), wanted) / accumulate
       loss.backward()
       if n % accumulate == 0:
         nn.utils.clip_grad_norm_(network.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
 
-  values = measure.with_memory(run, repeats)
+  if compiled:
+    run()
+  values = torch_model.measured(run, repeats)
   rate = pictures / values['median']
   return values | {'weights': weights, 'pictures_per_second': rate}
