@@ -77,16 +77,16 @@ class Network(nn.Module):
     B, L, D = x.shape
     shared = x[:, None]  # by all heads
     s = torch.relu(shared @ self.encoder)
-    rotated = rotate(s, self._angles())
+    rotated = rotate(s, self._angles(x.device))
     read = _norm(self._attend(rotated, shared.expand(-1, s.shape[1], -1, -1)))
     z = s * torch.relu(read @ self.gate)
     y = z.transpose(1, 2).reshape(B, L, -1) @ self.decoder
     return _norm(x + _norm(y))
 
-  def _angles(self):
+  def _angles(self, device):
     if self.options.cached:
       return self.cos, self.sin
-    return angles(self.options)
+    return angles(self.options, device)
 
   def _attend(self, rotated, values):
     options = self.options
@@ -98,10 +98,13 @@ class Network(nn.Module):
     return scores.softmax(-1) @ values
 
 
-def angles(options: Options) -> tuple[torch.Tensor, torch.Tensor]:
+def angles(
+  options: Options, device: torch.device | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
   """cos and sin of all steps and pairs of neurons, LxN/2 each."""
-  rates = BASE ** (-torch.arange(0, options.neurons, 2) / options.neurons)
-  turns = torch.outer(torch.arange(options.steps), rates)
+  pairs = torch.arange(0, options.neurons, 2, device=device)
+  rates = BASE ** (-pairs / options.neurons)
+  turns = torch.outer(torch.arange(options.steps, device=device), rates)
   return turns.cos(), turns.sin()
 
 
