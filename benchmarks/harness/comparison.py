@@ -4,8 +4,7 @@
   round 2:  reference, base, case, case, ..., reference
 
 Each is a process of its own and waits while another runs, see turns.py. The
-reference is a training step of the published model, the same for every suite,
-and the second of two: the first brings its data back into the caches.
+reference is a training step of the published model, the same for every suite.
 """
 
 import contextlib
@@ -80,21 +79,16 @@ def _rounds(members, reference, until):
   base = members[0]
   running = [member for member in members if member.result is None]
   while running:
-    first += _step(reference)
+    first += _steps(reference, 1)
     for member in running:
       member.take_turn()
-    last += _step(reference)
+    last += _steps(reference, 1)
     needed = [m for m in running if not _is_done(m, base, until)]
     # The base runs as long as another one does.
     if needed and base not in needed and base.result is None:
       needed.insert(0, base)
     running = needed
   return first, last
-
-
-def _step(reference):
-  """The time of the second of two steps."""
-  return _steps(reference, 2)[1:]
 
 
 def _steps(reference, count):

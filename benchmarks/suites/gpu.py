@@ -17,10 +17,11 @@ kernels and the checks take a minute. flash-linear-attention compiles about 300
 tiles for each pair of widths, which takes minutes more, and measures each for
 25 ms. For the matmuls of a whole model XLA compiles and times many tiles:
 thirteen such programs side by side weren't done after 170 seconds, nine not
-after 120; two whole training runs compiled theirs in 44 and 57. In float32 there
-is more to try: five steps of Vision-BDH took 118 to 162 seconds.
+after 120; two whole training runs compiled theirs in 44 and 57. float32 has
+more to try: five steps of Vision-BDH took 118 to 162 seconds.
 """
 
+import collections
 import dataclasses
 import itertools
 from typing import Any
@@ -128,7 +129,6 @@ VARIANTS = (
 )
 LIMIT = 420.0  # seconds of a case, those of the cases beside it included
 REPEATS = 10
-FEW = 10  # rows of a GPU that was only asked for these
 INTERPRETED = {'TRITON_INTERPRET': '1'}
 
 
@@ -360,8 +360,23 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
       some['default'] = rows[DEFAULT]
     yield '**Variants** of its training step, batch 32, length 512.'
     yield from xla_variants.result_tables(some)
-  if len(rows) > FEW:
-    yield tables.unmeasured(cases(False), rows)
+  yield _unmeasured(rows)
+
+
+def _unmeasured(rows):
+  """How many cases of each kind have no row of this GPU; or ''."""
+  every = collections.Counter(map(_kind, cases(False)))
+  left = collections.Counter(
+    _kind(one) for one in cases(False) if one.name not in rows
+  )
+  counts = (f'{kind} {left[kind]} of {every[kind]}' for kind in left)
+  return f'Not measured on this GPU: {"; ".join(counts)}.' if left else ''
+
+
+def _kind(one):
+  if one.workload == 'workloads.gpu_kernels.passes':
+    return 'kernels'
+  return one.name.partition(': ')[0]
 
 
 def _checked(rows):

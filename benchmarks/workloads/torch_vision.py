@@ -173,8 +173,8 @@ def train(
         optimizer.step()
         optimizer.zero_grad()
 
-  if compiled:
-    run()
+  if compiled and device != 'cpu':
+    run()  # compiles while others do, see turns.py
   values = torch_model.measured(run, repeats)
   rate = pictures / values['median']
   return values | {'weights': weights, 'pictures_per_second': rate}

@@ -74,7 +74,7 @@ def test_cases_take_turns_and_are_compared_round_by_round(folder):
   turns = folder.joinpath('log').read_text()
   # The reference begins and ends each round; 'one' takes no turns.
   around = 'r' * comparison.AROUND
-  rounds = 2 * ['rrbdfkrr'] + ['rrbdkrr'] + 3 * ['rrbdrr']
+  rounds = 2 * ['rbdfkr'] + ['rbdkr'] + 3 * ['rbdr']
   assert turns == around + ''.join(rounds) + 2 * around
   # However slow the machine was.
   double = made['double']
