@@ -32,6 +32,22 @@ def test_speed_ups_are_those_of_the_rounds(tmp_path):
   assert 'no compiler' in text
 
 
+def test_without_rounds_two_deviations_are_the_interval():
+  times = {
+    vision.FIRST: (1.0, 0.03),
+    vision.LARGER: (0.8, 0.01),
+    'PyTorch, fused AdamW': (0.95, 0.02),
+  }
+  rows = {
+    name: made.row(name, median, deviation=deviation)
+    for name, (median, deviation) in times.items()
+  }
+  _, found = vision.result_tables(rows)
+  assert '2 x 128 for 64, 1.3 times as fast: **confirmed**, 1.25' in found
+  assert 'Fused AdamW, 1.1 times as fast: **corrected**, none' in found
+  assert '(0.98 to 1.13 times)' in found
+
+
 def test_our_steps_take_as_many_pictures_as_theirs():
   listed = {case.name: case for case in vision.cases(quick=True)}
   values = vision.train(2, **listed['ours, small batches'].parameters)
