@@ -2,7 +2,7 @@
 
 <workdir>/runs.jsonl               a row for each run that ended
 <workdir>/<variant>/seed<k>/       a run's folder, with its run.log
-<workdir>/report.md, report.json, curves.png, scores.png, memory_quality.png
+<workdir>/report.md, report.json   and the plots that the rows allow
 """
 
 import dataclasses
