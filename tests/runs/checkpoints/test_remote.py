@@ -14,6 +14,7 @@ from rnn_jax.runs.checkpoints import checksums
 from rnn_jax.runs.checkpoints import remote
 from tests.support import bucket as bucket_lib
 from tests.support import saved
+from tests.support import waiting
 
 # Not imported here: it reads the environment once.
 pytestmark = pytest.mark.skipif(
@@ -92,11 +93,12 @@ def test_an_interrupted_save_is_not_a_checkpoint(written, bucket):
   reader = checkpoint.Checkpoints(written)
   assert reader.steps() == [1, 2]
   reader.close()
-  writer = checkpoint.Checkpoints(written, 2)  # it removes the rest
-  deadline = time.monotonic() + 60  # a thread of Orbax's does
-  while any(name.startswith('demo/3/') for name in tuple(bucket.objects)):
-    assert time.monotonic() < deadline, 'the interrupted step is still there'
-    time.sleep(0.01)
+  writer = checkpoint.Checkpoints(written, 2)  # a thread removes the rest
+  waiting.until(
+    lambda: (
+      not any(name.startswith('demo/3/') for name in tuple(bucket.objects))
+    )
+  )
   state, iterator = saved.make_state(7), saved.make_iterator()
   writer.save(3, state, iterator, {'held_out_loss': None})
   writer.close()

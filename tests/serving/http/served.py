@@ -4,7 +4,6 @@ import contextlib
 import json
 import socket
 import threading
-import time
 
 from starlette import testclient
 
@@ -95,14 +94,6 @@ def events(text):
   assert parts[-2:] == ['data: [DONE]', '']
   assert all(part.startswith('data: ') for part in parts[:-1])
   return [json.loads(part.removeprefix('data: ')) for part in parts[:-2]]
-
-
-def until(condition, seconds=20):
-  """Waits for a condition; fails if it doesn't come."""
-  end = time.monotonic() + seconds
-  while not condition():
-    assert time.monotonic() < end, 'it did not come'
-    time.sleep(0.01)
 
 
 def send(url, path, body, read=0):

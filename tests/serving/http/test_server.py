@@ -14,6 +14,7 @@ from tests.inference import runs
 from tests.serving.http import hostile
 from tests.serving.http import served
 from tests.support import tiny
+from tests.support import waiting
 
 LONG = {'prompt': 'a', 'max_tokens': served.FOREVER, 'ignore_eos': True}
 
@@ -46,10 +47,10 @@ def test_a_client_that_leaves_frees_its_slots(service, url, stream):
   ]
   for connection in connections:
     next(connection)
-  served.until(lambda: service.stats().active == served.ENGINE.slots)
+  waiting.until(lambda: service.stats().active == served.ENGINE.slots)
   for connection in connections:
     connection.close()
-  served.until(lambda: free(service))
+  waiting.until(lambda: free(service))
   assert service.stats().ended.get('cancelled', 0) >= 9
 
 
@@ -63,7 +64,7 @@ def test_a_full_queue_says_when_to_try_again(service, url):
       connections.append(served.send(url, '/v1/completions', LONG))
       next(connections[-1])
       before = service.stats().queued
-      served.until(lambda b=before: service.stats().queued > b or b, 2)
+      waiting.until(lambda b=before: service.stats().queued > b or b, 2)
     statuses = {}
     for _ in range(10):
       connections.append(served.send(url, '/v1/completions', LONG))
@@ -75,7 +76,7 @@ def test_a_full_queue_says_when_to_try_again(service, url):
   assert refused.json()['error']['type'] == 'rate_limit_error'
   for connection in connections:
     connection.close()
-  served.until(lambda: free(service))
+  waiting.until(lambda: free(service))
 
 
 def test_hostile_requests_do_no_harm(service, tmp_path):
@@ -88,7 +89,7 @@ def test_hostile_requests_do_no_harm(service, tmp_path):
       served.address(small) as url,
     ):
       statuses = hostile.run(url, 300)
-      served.until(lambda: free(small))
+      waiting.until(lambda: free(small))
   finally:
     logging.getLogger().removeHandler(errors)
   gc.collect()
@@ -130,7 +131,7 @@ def test_one_key_cannot_take_all(service, tmp_path):
       for headers, status in ((alice, 429), (bob, 200)):
         response = client.post('/v1/completions', json=short, headers=headers)
         assert response.status_code == status
-    served.until(lambda: free(limited))
+    waiting.until(lambda: free(limited))
     response = client.post('/v1/completions', json=short, headers=alice)
     assert response.status_code == 200
 
@@ -189,7 +190,7 @@ def test_a_server_ends_in_order_and_its_states_outlive_a_kill(tmp_path):
 
   thread = threading.Thread(target=write)
   thread.start()
-  served.until(lambda: httpx2.get(f'{url}/v1/status').json()['active'])
+  waiting.until(lambda: httpx2.get(f'{url}/v1/status').json()['active'])
   process.send_signal(signal.SIGTERM)
   thread.join()
   out, err = process.communicate(timeout=60)
