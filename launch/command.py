@@ -32,6 +32,7 @@ from rnn_jax import compile_cache
 from rnn_jax import errors
 from rnn_jax import shipped
 from rnn_jax import signal_thread
+from rnn_jax import streams
 
 HEADING = 'Common flags'
 COMPILATION_CACHE = flags.DEFINE_string(
@@ -171,7 +172,8 @@ def run(main, *, keeps_memory=True):
   An error that the user can fix (an InputError, a wrong flag, a full disk)
   becomes one line on stderr and exit code 1; any other one is a defect, and
   its traceback begins with a sentence that says so. Implicit transfers to a
-  device are errors.
+  device are errors. What can't be printed is dropped, see rnn_jax/streams.py;
+  a command whose result is what it prints calls `stdout_is_the_result` first.
 
   Args:
     main: the command.
@@ -184,7 +186,12 @@ def run(main, *, keeps_memory=True):
   # With jax 0.11, a warning in each Triton kernel prints a stack trace, whose
   # names llvm-symbolizer, where it is installed, looks up for seconds.
   os.environ.setdefault('LLVM_DISABLE_SYMBOLIZATION', '1')
-  with signal_thread.prompt_interrupts(), _one_line_errors(), _reported():
+  with (
+    streams.guarded(),
+    signal_thread.prompt_interrupts(),
+    _one_line_errors(),
+    _reported(),
+  ):
     app.run(_started(main), flags_parser=_parse)
 
 
@@ -295,12 +302,13 @@ def _keep_memory():
 @contextlib.contextmanager
 def _one_line_errors():
   try:
-    yield
+    try:
+      yield
+    finally:
+      sys.stdout.flush()  # the end of a result may be refused, too
   except KeyboardInterrupt:
     sys.exit(INTERRUPTED)
-  except BrokenPipeError:
-    # Python flushes stdout once more at exit.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+  except streams.ReaderGone:
     sys.exit(command_line.PIPE_CLOSED)
   except Exception as error:
     if line := errors.explain(error):
@@ -317,6 +325,7 @@ def _fail(message):
 def _parse(argv):
   """Returns the rest of argv after the flags; loads the config file."""
   if (HELP | HELP_FULL) & set(argv[1:]):
+    streams.stdout_is_the_result()
     print(usage.text(every=bool(HELP_FULL & set(argv[1:]))))
     sys.exit(0)
   try:

@@ -55,6 +55,7 @@ JSON = flags.DEFINE_bool('json', False, 'Print one JSON object.')
 def main(argv):
   from rnn_jax import errors
   from rnn_jax import files
+  from rnn_jax import streams
   from rnn_jax.evaluation import run as run_lib
   from rnn_jax.parallel import hosts as hosts_lib
   from rnn_jax.runs import progress
@@ -70,6 +71,8 @@ def main(argv):
     raise errors.InputError(
       '--accept_new_data=True: --input is new data: leave it out'
     )
+  if JSON.value:
+    streams.stdout_is_the_result()
   evaluate.check_split(SPLIT.value)
   which = checkpoint.parse_which(CHECKPOINT.value)
   with hosts.joined(stops_together=False):

@@ -101,7 +101,10 @@ def _request(grid):
 def _run(experiment):
   """Does what the flags ask for. Returns the exit code."""
   from rnn_jax import files
+  from rnn_jax import streams
 
+  if LIST.value or REPORT.value:
+    streams.stdout_is_the_result()
   if LIST.value:
     print(experiment.listing())
     return 0

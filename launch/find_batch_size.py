@@ -60,11 +60,13 @@ def main(argv):
 
 def _find():
   from rnn_jax import errors
+  from rnn_jax import streams
   from rnn_jax.profiling import batch_size
   from rnn_jax.profiling import trial
   from rnn_jax.profiling import workload as workload_lib
   from rnn_jax.training.memory import batch_size as batch_size_lib
 
+  streams.stdout_is_the_result()
   given = MEMORY_GIB.value
   if given is not None and not 0 < given < 2**40:
     raise errors.InputError(f'--memory_gib={given!r}: give more than 0')

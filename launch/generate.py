@@ -20,6 +20,7 @@ from rnn_jax import activity
 from rnn_jax import errors
 from rnn_jax import files
 from rnn_jax import standard_input
+from rnn_jax import streams
 
 PURPOSE = 'Use'
 WORKDIR = flags.DEFINE_string(
@@ -66,6 +67,7 @@ WEIGHTS = flags.DEFINE_enum(
 
 
 def main(_):
+  streams.stdout_is_the_result()
   prompts = _no_prompts() if CHAT.value else _prompts()
   from rnn_jax.inference import generate
   from rnn_jax.inference import sampling

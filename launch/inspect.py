@@ -28,6 +28,7 @@ JSON = flags.DEFINE_bool('json', False, 'Print one JSON object.')
 def main(argv):
   from rnn_jax import errors
   from rnn_jax import files
+  from rnn_jax import streams
   from rnn_jax.inspection import report
   from rnn_jax.inspection import run as run_lib
   from rnn_jax.runs.checkpoints import checkpoint
@@ -38,6 +39,8 @@ def main(argv):
     raise errors.InputError("--workdir is missing: name a run's folder")
   if BATCHES.value < 1:
     raise errors.InputError(f'--batches={BATCHES.value}: give 1 or more')
+  if JSON.value:
+    streams.stdout_is_the_result()
   split = evaluate.check_split(SPLIT.value) or 'validation'
   which = checkpoint.parse_which(CHECKPOINT.value)
   run = run_lib.Run.open(WORKDIR.value, which)

@@ -46,6 +46,7 @@ def main(argv):
 
   from rnn_jax import errors
   from rnn_jax import files
+  from rnn_jax import streams
   from rnn_jax.inference import model as model_lib
   from rnn_jax.runs.checkpoints import checkpoint
 
@@ -59,6 +60,8 @@ def main(argv):
       f'launch.lm_eval: the package lm-eval is missing or unfit ({error}): pip '
       "install 'rnn_jax[lm-eval]'"
     ) from error
+  if JSON.value:
+    streams.stdout_is_the_result()
   options = lm_eval.Options(
     tuple(TASKS.value), INCLUDE_PATH.value, SHOTS.value, LIMIT.value
   )

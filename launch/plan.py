@@ -48,6 +48,7 @@ def main(argv):
   from rnn_jax import bounds
   from rnn_jax import errors
   from rnn_jax import files
+  from rnn_jax import streams
   from rnn_jax import target
   from rnn_jax.planning import devices
   from rnn_jax.planning import plan
@@ -69,6 +70,7 @@ def main(argv):
       f'--target={TARGET.value}: --confirm runs steps on this machine: give '
       '--target=cpu, or drop it'
     )
+  streams.stdout_is_the_result()
   sizes = plan.parse_mesh(MESH.value)
   count = plan.count(sizes, DEVICES.value)
   config = workload.parse(CONFIG.value, LENGTH.value)

@@ -71,8 +71,10 @@ def main(argv):
 def _output():
   """Returns the file to write, as a context."""
   from rnn_jax import errors
+  from rnn_jax import streams
 
   if not OUTPUT.value:
+    streams.stdout_is_the_result()
     return contextlib.nullcontext(sys.stdout)
   try:
     return open(OUTPUT.value, 'x', encoding='utf-8')

@@ -43,11 +43,13 @@ HTML = flags.DEFINE_string('html', '', 'Write a coloured page to this file.')
 
 def main(argv):
   from rnn_jax import errors
+  from rnn_jax import streams
   from rnn_jax.inference import score_run
 
   del argv
   if not WORKDIR.value:
     raise errors.InputError("--workdir is missing: name a run's folder")
+  streams.stdout_is_the_result()
   options = score_run.Options(
     top_k=TOP_K.value,
     per_token=PER_TOKEN.value,

@@ -25,12 +25,14 @@ def main(argv):
 
   from rnn_jax import errors
   from rnn_jax import selfcheck
+  from rnn_jax import streams
   from rnn_jax.native import library
 
   chosen = [c for c in selfcheck.cases() if IMPL.value in ('', c.impl)]
   if not chosen:
     names = sorted({case.impl for case in selfcheck.cases()})
     raise errors.InputError(f'impl={IMPL.value!r}: choose one of {names}')
+  streams.stdout_is_the_result()
   print(f'{jax.devices()[0].device_kind}, jax {jax.__version__}')
   print(library.describe(), flush=True)
   form = '{:<8} {:<12} {:>4} {:>7} {:<5} {:<7} {:<9} {:<9} {:>8} {:>8}  {}'

@@ -93,12 +93,15 @@ def main(argv):
   # Imported here: the input pipeline's workers import this file too.
   from rnn_jax import config as config_lib
   from rnn_jax import errors
+  from rnn_jax import streams
   from rnn_jax.runs import origin
   from rnn_jax.runs import signals
   from rnn_jax.training import loop
 
   del argv
   looks = PRINT_CONFIG.value or PLOT_SCHEDULE.value
+  if looks or PLOT.value:
+    streams.stdout_is_the_result()
   if not WORKDIR.value and not looks:
     raise errors.InputError('--workdir is missing: name a folder for the run')
   if PLOT.value:

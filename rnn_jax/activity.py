@@ -5,8 +5,9 @@
         ...
         done(1)
 
-prints 'evaluating: 120 of 900 batches, 12 s' every ten seconds. The first line
-of a command comes within two seconds. Nobody has to guess whether it works.
+prints 'evaluating: 120 of 900 batches, started 12 s ago' every ten seconds. The
+first line of a command comes within two seconds. Nobody has to guess whether it
+works.
 """
 
 import contextlib
@@ -30,12 +31,12 @@ class _Activity:
   done: int = 0
 
   def line(self) -> str:
-    seconds = f'{time.monotonic() - self.begun:.0f} s'
+    since = f'started {time.monotonic() - self.begun:.0f} s ago'
     if not self.done and not self.total:
-      return f'{self.what}: {seconds}'
+      return f'{self.what}: {since}'
     of = f' of {self.total:,}' if self.total else ''
     part = f'{self.done:,}{of} {self.unit}'
-    return f'{self.what}: {part}, {seconds}'
+    return f'{self.what}: {part}, {since}'
 
 
 def _to_stderr(line: str) -> None:

@@ -9,9 +9,7 @@ with what the list says, and its PURPOSE is where the list says it.
 """
 
 import ast
-import contextlib
 import difflib
-import os
 import re
 import runpy
 import sys
@@ -20,7 +18,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import rnn_jax
+from rnn_jax import errors
 from rnn_jax import shipped
+from rnn_jax import streams
 
 PROGRAM = 'rnn-jax'
 PURPOSES = ('Train', 'Use', 'Data', 'Measure', 'Exchange', 'Other')
@@ -43,7 +43,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
   Args:
     arguments: of the process, if None.
   """
-  given = [*(sys.argv[1:] if arguments is None else arguments)]
+  with streams.guarded():
+    return _answer([*(sys.argv[1:] if arguments is None else arguments)])
+
+
+def _answer(given):
   if not given or given[0] in HELP:
     return _show(listing())
   if given[0] == '--version':
@@ -95,11 +99,15 @@ def as_typed(text: str) -> str:
 
 def _show(text):
   """Prints a text. Returns the exit code."""
-  with contextlib.suppress(BrokenPipeError):  # of `rnn-jax | head`
+  try:
+    streams.stdout_is_the_result()
     print(text, flush=True)
-    return 0
-  os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-  return PIPE_CLOSED
+  except streams.ReaderGone:  # of `rnn-jax | head`
+    return PIPE_CLOSED
+  except (errors.InputError, OSError) as error:
+    print(f'error: {errors.explain(error)}', file=sys.stderr)
+    return 1
+  return 0
 
 
 def _run(name, arguments):

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from typing import NoReturn
 
+REPEAT = 2.0  # seconds in which another signal means the same request
 GRACE = 4.0  # seconds in which the main thread may end by itself
 DONE = b'\0'  # tells the thread to end
 

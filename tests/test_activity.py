@@ -1,5 +1,6 @@
 """Lines of what goes on, when a command has been quiet."""
 
+import re
 import threading
 
 import pytest
@@ -27,7 +28,7 @@ def lines_of(capsys, count, body):
 def test_a_quiet_command_says_its_name(quick, capsys):
   with activity.reported('train'):
     lines = lines_of(capsys, 2, lambda: None)
-  assert all(line.startswith('train: ') for line in lines)
+  assert all(re.fullmatch(r'train: started \d+ s ago', line) for line in lines)
   assert len(lines) >= 2
 
 
@@ -36,7 +37,8 @@ def test_the_innermost_activity_is_named_with_its_count(quick, capsys):
     with activity.doing('evaluating', 900, 'batches') as done:
       done(120)
       lines = lines_of(capsys, 1, lambda: None)
-      assert lines[0].startswith('evaluating: 120 of 900 batches, ')
+      since = r'started \d+ s ago'
+      assert re.fullmatch(f'evaluating: 120 of 900 batches, {since}', lines[0])
     lines = lines_of(capsys, 2, lambda: None)
     assert lines[-1].startswith('evaluate: ')
 

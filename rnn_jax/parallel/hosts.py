@@ -34,6 +34,7 @@ from jax.experimental import multihost_utils
 from orbax.checkpoint import multihost
 
 from rnn_jax import errors
+from rnn_jax import streams
 from rnn_jax.parallel import clusters
 
 DAY = 24 * 3600  # if a wait ends early, a process is lost
@@ -284,8 +285,7 @@ def _keep_stdout():
   sys.stdout.flush()
   own = os.dup(1)
   os.dup2(2, 1)
-  encoding, handling = sys.stdout.encoding, sys.stdout.errors
-  sys.stdout = open(own, 'w', encoding=encoding, errors=handling)  # noqa: SIM115
+  sys.stdout = streams.replaced(own, sys.stdout)
 
 
 @contextlib.contextmanager

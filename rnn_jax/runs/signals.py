@@ -1,4 +1,7 @@
-"""SIGTERM, SIGINT (Ctrl-C) and SIGHUP stop a run, saved; a second one ends it.
+"""SIGTERM, SIGINT (Ctrl-C) and SIGHUP stop a run, saved; a later one ends it.
+
+Signals come in pairs: `timeout` sends two, a terminal that closes SIGHUP and
+SIGTERM. Those within REPEAT seconds are one request.
 
 The main thread may be in C code, where no handler is called: a thread sees the
 signals too (signal_thread.py). The main thread has GRACE seconds to stop
@@ -13,7 +16,9 @@ and asking it costs a step no communication. There only the loop stops a run.
 import contextlib
 import os
 import signal
+import sys
 import time
+import traceback
 import types
 from collections.abc import Callable
 from typing import Any
@@ -21,20 +26,24 @@ from typing import Self
 
 from jax.experimental import multihost_utils
 
+from rnn_jax import errors
 from rnn_jax import signal_thread
+from rnn_jax import streams
 from rnn_jax.parallel import hosts
 
 POLL = 0.1  # seconds between attempts to finish
 
 
 class StopRequest:
-  """Inside it the first signal is noted; a second one ends the process.
+  """Inside it the first signal is noted; a later one ends the process.
 
   Attributes:
     name: the signal, such as 'SIGTERM', or None.
     finish: called on another thread when the main thread hasn't stopped after
       GRACE seconds, and again until it returns True: everything is saved, and
-      the process ends. None: the main thread may take as long as it likes.
+      the process ends. An error ends it too, with its reason. None: the main
+      thread may take as long as it likes.
+    lost: says what is lost if the process ends at once.
   """
 
   SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -42,6 +51,7 @@ class StopRequest:
   def __init__(self) -> None:
     self.name: str | None = None
     self.finish: Callable[[], bool] | None = None
+    self.lost: Callable[[], str] | None = None
     self._together = False  # with other processes
     self._previous: dict[int, Callable[..., Any] | int | None] = {}
     self._watching = contextlib.ExitStack()
@@ -87,7 +97,7 @@ class StopRequest:
     while True:
       finish = None if self._together else self.finish
       late = time.monotonic() > came + signal_thread.GRACE
-      if late and finish is not None and finish():
+      if late and finish is not None and self._ends(finish):
         signal_thread.end_now(signal_thread.exit_code(self.name))
       polls = finish is not None and came < float('inf')
       for number in signal_thread.read(pipe, POLL if polls else None):
@@ -95,10 +105,43 @@ class StopRequest:
           return
         if number not in self.SIGNALS:
           continue
-        if came < float('inf'):
-          signal_thread.end_now(128 + number)
-        self.name = self.name or signal.Signals(number).name
-        came = time.monotonic()
+        if came == float('inf'):
+          came = time.monotonic()
+          self.name = self.name or signal.Signals(number).name
+          streams.hurry()  # a reader that doesn't read must not hold it
+        elif time.monotonic() > came + signal_thread.REPEAT:
+          self._end_unsaved(number)
+
+  def _ends(self, finish):
+    """Returns finish(); if it fails, the process ends with the reason."""
+    try:
+      return finish()
+    except BaseException as error:
+      try:
+        _report(error)
+      finally:
+        signal_thread.end_now(1)
+
+  def _end_unsaved(self, number):
+    """Ends the process at once, and says what is lost."""
+    try:
+      lost = self.lost() if self.lost is not None else ''
+      name = signal.Signals(number).name
+      line = f'{name} after {self.name}: ended at once'
+      _say(f'{line}: {lost}' if lost else line)
+    finally:
+      signal_thread.end_now(128 + number)
+
+
+def _report(error):
+  if line := errors.explain(error):
+    _say(f'error: {line}')
+  else:
+    _say(''.join(traceback.format_exception(error)))
+
+
+def _say(text):
+  print(text, file=sys.stderr, flush=True)
 
 
 def _is_ignored_hangup(number):

@@ -20,6 +20,7 @@ from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.runs import workdir as workdir_lib
 from rnn_jax.runs.checkpoints import checkpoint
+from rnn_jax.training import ahead as ahead_lib
 from rnn_jax.training import programs as programs_lib
 from rnn_jax.training.memory import least
 
@@ -89,7 +90,7 @@ def batch_sums(
     tokens=tokens,
   )
   carry: PyTree = None
-  sums = []
+  sums, ahead = [], ahead_lib.Ahead()
   try:
     with activity.doing(f'evaluating {split}', unit='batches') as done:
       for batch in batches:
@@ -97,7 +98,8 @@ def batch_sums(
           carry = programs.init_carry(batch.weights_BxL.shape[0])
         carry, batch_sum = programs.evaluate_step(params, carry, batch)
         sums.append(batch_sum)
-        done(1)
+        done(ahead.wait(batch_sum))
+      done(ahead.finish())
   finally:
     batches.close()
   return [jax.tree.map(float, batch) for batch in jax.device_get(sums)]

@@ -12,8 +12,6 @@ import contextlib
 import dataclasses
 import functools
 import os
-import sys
-import traceback
 from collections.abc import Callable
 from collections.abc import Iterable
 
@@ -23,7 +21,7 @@ from rnn_jax import activity
 from rnn_jax import bounds
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax import signal_thread
+from rnn_jax import streams
 from rnn_jax import target
 from rnn_jax.data import columns
 from rnn_jax.data import identity
@@ -105,6 +103,7 @@ def train(
     lambda: workdir_lib.open_for_training(workdir, given)
   )
   with contextlib.ExitStack() as stack:
+    stack.enter_context(streams.guarded())
     stack.enter_context(lock or contextlib.nullcontext())
     hosts.check_shared(f'{workdir}/{workdir_lib.CONFIG}')
     if found := columns.describe(unsettled.data, config.data):
@@ -120,7 +119,8 @@ def train(
     restore(trainer, source)
     stack.enter_context(_reporting(trainer))
     stop = stack.enter_context(stop or signals.StopRequest())
-    stop.finish = functools.partial(_stop, trainer, stop)
+    stop.finish = lambda: trainer.stop(stop.name or '')
+    stop.lost = trainer.lost
     hooks_lib.add_all(trainer, stop)
     for hook in hooks:
       trainer.add_hook(hook)
@@ -128,15 +128,20 @@ def train(
     trainer.clock.enter('steps')
     for hook in trainer.start_hooks():
       hook(trainer)
-    while not trainer.is_done:
-      trainer.next_batch()
-      with trainer.step_clock():
-        trainer.state, trainer.metrics = trainer.programs.train_step(
-          trainer.state, trainer.batch
-        )
-      trainer.step += 1
-      for hook in trainer.hooks_due():
-        hook(trainer)
+    with activity.doing(
+      'training', trainer.config.train.steps, 'steps'
+    ) as done:
+      done(trainer.step)
+      while not trainer.is_done:
+        trainer.next_batch()
+        with trainer.step_clock():
+          trainer.state, trainer.metrics = trainer.programs.train_step(
+            trainer.state, trainer.batch
+          )
+        trainer.step += 1
+        done(1)
+        for hook in trainer.hooks_due():
+          hook(trainer)
     for hook in trainer.end_hooks():
       hook(trainer)
     return trainer.progress
@@ -285,18 +290,6 @@ def _begin(trainer, state, source):
   folder = trainer.config.train.checkpoint_dir
   hosts.run_on_first(lambda: workdir_lib.keep_copies(trainer.workdir, folder))
   return state
-
-
-def _stop(trainer, request):
-  """Ends a run that is at rest; whether it was. See signals.StopRequest."""
-  try:
-    return trainer.stop(request.name)
-  except Exception as error:  # the thread must not end by itself
-    if line := errors.explain(error):
-      print(f'error: {line}', file=sys.stderr, flush=True)
-    else:
-      traceback.print_exc()
-    signal_thread.end_now(1)
 
 
 @contextlib.contextmanager

@@ -21,6 +21,7 @@ from rnn_jax.runs import goodput
 from rnn_jax.runs import metrics as metrics_lib
 from rnn_jax.runs import progress as progress_lib
 from rnn_jax.runs.checkpoints import checkpoint
+from rnn_jax.training import ahead as ahead_lib
 from rnn_jax.training import programs as programs_lib
 from rnn_jax.training import train_state
 
@@ -118,6 +119,7 @@ class Trainer:
   _start_hooks: list['Hook'] = dataclasses.field(default_factory=list)
   _end_hooks: list['Hook'] = dataclasses.field(default_factory=list)
   _compiled: set[tuple[int, ...]] = dataclasses.field(default_factory=set)
+  _ahead: ahead_lib.Ahead = dataclasses.field(default_factory=ahead_lib.Ahead)
   _busy: threading.Lock = dataclasses.field(default_factory=threading.Lock)
 
   def __post_init__(self) -> None:
@@ -174,11 +176,11 @@ class Trainer:
     """Times its body as a step, or as a compilation if one happens."""
     with self.clock.part('steps'):
       traces = self.programs.traces
-      with activity.doing(f'step {self.step + 1}'):
-        self._compile()
-        yield
-        if self.first_step_seconds is None:
-          jax.block_until_ready(self.metrics)
+      self._compile()
+      yield
+      self._ahead.wait(self.metrics)
+      if self.first_step_seconds is None:
+        self._ahead.finish()
       self.compiled = self.programs.traces > traces
       if self.compiled:
         self.clock.rename('compile')
@@ -212,6 +214,17 @@ class Trainer:
     for hook in self.end_hooks():
       hook(self)
     return True
+
+  def lost(self) -> str:
+    """Says which steps a process that ends now loses."""
+    saved = self.checkpoints.newest_complete() or 0
+    if saved >= self.step:
+      return f'nothing is lost, step {saved} is saved'
+    count = self.step - saved
+    after = f'the checkpoint of step {saved}' if saved else 'the start'
+    lost = f'{count:,} step{"s are" if count > 1 else " is"} lost'
+    then = 'resumes there' if saved else 'starts again'
+    return f'{lost}, all since {after}; the same command {then}'
 
   def _compile(self):
     """Compiles the step for a new shape of batches, at rest."""

@@ -32,7 +32,9 @@ def test_the_steps_of_a_run_are_seen_in_its_output():
     assert 'a, train: 15 of 20 steps' in activity._current[-1].line()
   with terminal.watching('a, evaluate') as see:
     see('a line')
-    assert activity._current[-1].line().startswith('a, evaluate: 0 s')
+    assert (
+      activity._current[-1].line().startswith('a, evaluate: started 0 s ago')
+    )
 
 
 def test_the_table_marks_the_best_and_their_equals():

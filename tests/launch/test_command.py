@@ -34,6 +34,7 @@ def main(_):
   from absl import logging as absl_logging
   import jax
   from rnn_jax import errors
+  from rnn_jax import streams
 
   logging.getLogger('chatty').info('clutter')
   absl_logging.info('clutter')
@@ -54,7 +55,9 @@ def main(_):
         for thread in os.listdir('/proc/self/task')
       }
       print([set(found) for found in threads])
-    case 'pipe':
+    case 'report' | 'result' as what:
+      if what == 'result':
+        streams.stdout_is_the_result()
       for _ in range(100_000):
         print('line')
   print('width', CONFIG.value and CONFIG.value.model.width)
@@ -226,9 +229,10 @@ def test_a_bug_keeps_its_traceback(folder, say, message):
 
 
 @pytest.mark.slow
-def test_a_closed_pipe_is_no_error(folder):
+@pytest.mark.parametrize(('say', 'code'), (('report', 0), ('result', 141)))
+def test_a_reader_that_leaves_ends_only_a_result(folder, say, code):
   process = subprocess.Popen(
-    [sys.executable, 'main.py', '--say=pipe'],
+    [sys.executable, 'main.py', f'--say={say}'],
     cwd=folder,
     env={**os.environ, 'PYTHONPATH': str(ROOT), 'JAX_PLATFORMS': 'cpu'},
     stdout=subprocess.PIPE,
@@ -239,7 +243,7 @@ def test_a_closed_pipe_is_no_error(folder):
   process.stdout.close()
   with process.stderr as stderr:
     assert stderr.read() == 'WARNING: heed this\n'
-  assert process.wait(timeout=300) == 141
+  assert process.wait(timeout=300) == code
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
-"""A signal stops a run between two steps; a second one ends the process."""
+"""A signal stops a run between two steps; a later one ends the process."""
 
+import errno
 import os
 import signal
 import threading
@@ -7,8 +8,10 @@ import time
 
 import pytest
 
+from rnn_jax import errors
 from rnn_jax import signal_thread
 from rnn_jax.runs import signals
+from tests.support import waiting
 
 # A thread that ends as the process would.
 pytestmark = pytest.mark.filterwarnings(
@@ -58,12 +61,63 @@ def test_the_first_signal_is_noted_and_the_handlers_are_restored(number):
   ('number', 'code'),
   ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)),
 )
-def test_a_second_signal_ends_the_process(number, code, ends):
+def test_a_later_signal_ends_the_process(
+  number, code, ends, monkeypatch, capsys
+):
+  monkeypatch.setattr(signal_thread, 'REPEAT', 0.0)
   with signals.StopRequest() as stop:
+    stop.lost = lambda: '3 steps are lost'
     os.kill(os.getpid(), signal.SIGTERM)
+    waiting.until(lambda: stop.name)
+    time.sleep(0.1)
     os.kill(os.getpid(), number)
     assert ends.happened.wait(60)
   assert ends.codes == [code] and stop.name == 'SIGTERM'
+  name = signal.Signals(number).name
+  said = f'{name} after SIGTERM: ended at once: 3 steps are lost\n'
+  assert capsys.readouterr().err == said
+
+
+@pytest.mark.parametrize('number', signals.StopRequest.SIGNALS)
+def test_a_pair_of_signals_is_one_request(number, ends):
+  with signals.StopRequest() as stop:
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(0.05)
+    os.kill(os.getpid(), number)
+    assert not ends.happened.wait(0.3)
+  assert stop.name == 'SIGTERM' and not ends.codes
+
+
+@pytest.mark.parametrize(
+  ('error', 'line'),
+  (
+    (errors.InputError('x=1: give 2'), 'error: x=1: give 2\n'),
+    (OSError(errno.ENOSPC, 'No space'), 'error: No space left on device'),
+    (RuntimeError('odd'), 'RuntimeError: odd\n'),
+    (
+      BrokenPipeError(errno.EPIPE, 'gone'),
+      'BrokenPipeError: [Errno 32]',
+    ),
+    (
+      BaseException('a library panicked'),
+      'BaseException: a library panicked\n',
+    ),
+  ),
+)
+def test_a_stop_that_fails_ends_the_process_with_its_reason(
+  error, line, ends, monkeypatch, capsys
+):
+  monkeypatch.setattr(signal_thread, 'GRACE', 0.0)
+
+  def fail():
+    raise error
+
+  with signals.StopRequest() as stop:
+    stop.finish = fail
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert ends.happened.wait(60)
+  assert ends.codes == [1]
+  assert line in capsys.readouterr().err
 
 
 def test_a_main_thread_that_does_not_stop_is_finished(ends, monkeypatch):

@@ -166,3 +166,21 @@ def test_a_stop_saves_and_the_run_resumes_exactly(
     assert step == uncut_step
     jax.tree.map(np.testing.assert_array_equal, params, uncut_params)
   assert not [*(workdir / 'checkpoints').glob('*replaced*')]
+
+
+def test_what_a_process_loses_that_ends_at_once(config, tmp_path):
+  said = []
+
+  def watch(trainer):
+    trainer.checkpoints.wait()
+    said.append(trainer.lost())
+
+  loop.train(config, tmp_path / 'run', hooks=[watch])
+  assert said[0] == (
+    '1 step is lost, all since the start; the same command starts again'
+  )
+  assert said[1] == 'nothing is lost, step 2 is saved'
+  assert said[2] == (
+    '1 step is lost, all since the checkpoint of step 2; the same command '
+    'resumes there'
+  )

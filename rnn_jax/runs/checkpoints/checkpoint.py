@@ -92,6 +92,15 @@ class Checkpoints:
     """Returns the steps of all checkpoints, damaged or not, ascending."""
     return sorted(self._manager.all_steps())
 
+  def newest_complete(self) -> int | None:
+    """Returns the newest step that is on disk; one being written isn't."""
+    if remote.is_remote(self.folder):
+      steps = [step for step in self.steps() if step != self._writing]
+    else:
+      names = (path.name for path in self.folder.iterdir())
+      steps = [int(name) for name in names if name.isdecimal()]
+    return max(steps, default=None)
+
   def save(
     self,
     step: int,
