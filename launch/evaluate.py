@@ -49,6 +49,9 @@ ACCEPT_NEW_DATA = flags.DEFINE_bool(
   False,
   'Evaluate on other documents than the run began with.',
 )
+VERIFY = flags.DEFINE_bool(
+  'verify', False, 'Check all token files of the data (data.cache) first.'
+)
 JSON = flags.DEFINE_bool('json', False, 'Print one JSON object.')
 
 
@@ -73,6 +76,10 @@ def main(argv):
     )
   if JSON.value:
     streams.stdout_is_the_result()
+  if INPUT.value and VERIFY.value:
+    raise errors.InputError(
+      '--verify=True: --input has no token files: leave it out'
+    )
   evaluate.check_split(SPLIT.value)
   which = checkpoint.parse_which(CHECKPOINT.value)
   with hosts.joined(stops_together=False):
@@ -82,7 +89,9 @@ def main(argv):
         WORKDIR.value, INPUT.value, split, which
       )
     else:
-      run = evaluate.Run.open(WORKDIR.value, which, ACCEPT_NEW_DATA.value)
+      run = evaluate.Run.open(
+        WORKDIR.value, which, ACCEPT_NEW_DATA.value, verify=VERIFY.value
+      )
     row = run_lib.evaluate_run(
       run, WORKDIR.value, split, LIMIT.value, BERTSCORE.value
     )

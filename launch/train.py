@@ -44,6 +44,9 @@ ACCEPT_NEW_DATA = flags.DEFINE_bool(
   False,
   'Resume on other documents than the run began with.',
 )
+VERIFY = flags.DEFINE_bool(
+  'verify', False, 'Check all token files of the data (data.cache) first.'
+)
 INIT_FROM = flags.DEFINE_string(
   'init_from',
   None,
@@ -140,7 +143,9 @@ def main(argv):
       WORKDIR.value,
       hooks=[lambda trainer: kept.update(programs=trainer.programs)],
       stop=stop,
-      start=loop.Start(FROM_STEP.value, ACCEPT_NEW_DATA.value, init),
+      start=loop.Start(
+        FROM_STEP.value, ACCEPT_NEW_DATA.value, init, VERIFY.value
+      ),
     )
     if progress.finished and not stop.name:
       _conclude(config, progress, _on_one_device(config, **kept))

@@ -43,6 +43,11 @@ GROUPS = {  # attempts by name of the case: who makes them, and what is tried
     'damage.files',
     'each file of a run emptied, cut, flipped, removed, extended, or a folder',
   ),
+  'kept corpus': (
+    'kept.corpus',
+    'each file of the token files, and their folder: bits, zeros, cuts, links, '
+    'pipes, other owners, before a training or an evaluation',
+  ),
   'changed data': (
     'changes.data',
     'texts that changed under a run, held-out copies, links to themselves',

@@ -30,6 +30,7 @@ from rnn_jax.data.batching import curriculum
 from rnn_jax.data.batching import length_schedule
 from rnn_jax.data.batching import rows as rows_lib
 from rnn_jax.data.batching import shapes as shapes_lib
+from rnn_jax.data.store import sealed
 from rnn_jax.data.store import texts
 from rnn_jax.data.store import tokens
 from rnn_jax.data.text import documents as documents_lib
@@ -55,6 +56,7 @@ class Corpus:
     config: config_lib.Config,
     workdir: str | os.PathLike,
     accept_new_data: bool = False,
+    verify: bool = False,
   ) -> 'Corpus':
     """Finds the documents; loads `workdir`/tokenizer.json, or makes it.
 
@@ -62,12 +64,24 @@ class Corpus:
       config: of the run.
       workdir: its folder.
       accept_new_data: the documents may be others than the run began with.
+      verify: checks all token files now, not as they are read.
 
     Raises:
       InputError: files are missing or aren't text, they are others than the
         run's, the task can't use the documents or the lengths of rows, or
         tokenizer.json is of another kind.
     """
+    try:
+      corpus = cls._open(config, workdir, accept_new_data)
+      if verify:
+        tokens.verify(corpus.documents)
+      return corpus
+    except sealed.DamagedError as error:
+      logging.warning('%s: token files are written again', error.args[0])
+      return cls._open(config, workdir, accept_new_data)
+
+  @classmethod
+  def _open(cls, config, workdir, accept_new_data):
     data = config.data
     documents = load_documents(config)
     digests = identity.of(documents)

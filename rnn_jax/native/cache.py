@@ -65,7 +65,7 @@ def folder(name: str = 'native') -> pathlib.Path:
     raise UnavailableError(
       f"{path} can't be created ({error.strerror}): set RNN_JAX_CACHE"
     ) from None
-  if not stat.S_ISDIR(status.st_mode) or not _is_own(status):
+  if not stat.S_ISDIR(status.st_mode) or not is_own(status):
     raise UnavailableError(
       f'others can write to {path}: delete it, or set RNN_JAX_CACHE'
     )
@@ -87,7 +87,7 @@ def find(where: pathlib.Path, key: dict) -> pathlib.Path | None:
   for path in sorted(where.glob(f'{digest(key)}-*.so')):
     try:
       status = path.lstat()
-      if not stat.S_ISREG(status.st_mode) or not _is_own(status):
+      if not stat.S_ISREG(status.st_mode) or not is_own(status):
         raise UnavailableError(f'others can write to {path}: delete it')
       if path.name == _name(key, path):
         with contextlib.suppress(OSError):  # a read-only folder
@@ -137,7 +137,8 @@ def _name(key, content):
   return f'{digest(key)}-{sha256(content)[:32]}.so'
 
 
-def _is_own(status):
+def is_own(status: os.stat_result) -> bool:
+  """Returns whether a file is the user's, and others can't write to it."""
   if not hasattr(os, 'getuid'):
     return True
   writable = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)

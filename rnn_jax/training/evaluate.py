@@ -122,6 +122,7 @@ class Run:
     which: checkpoint.Which = 'best',
     accept_new_data: bool = False,
     programs: programs_lib.Programs | None = None,
+    verify: bool = False,
   ) -> 'Run':
     """Restores a run's 'best' or 'latest' checkpoint, or that of a step.
 
@@ -131,13 +132,14 @@ class Run:
       accept_new_data: the documents may be others than the run began with.
       programs: those that trained the run, on one device and without a teacher:
         their evaluation step needn't be compiled again. None: new ones.
+      verify: checks all token files of the data, not as they are read.
 
     Raises:
       InputError: the run, the checkpoint or its data doesn't exist, or the data
         are others.
     """
     config = _local_config(workdir)
-    corpus = pipeline.Corpus.open(config, workdir, accept_new_data)
+    corpus = pipeline.Corpus.open(config, workdir, accept_new_data, verify)
     return cls._restore(config, corpus, workdir, which, programs)
 
   @classmethod

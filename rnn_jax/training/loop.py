@@ -62,11 +62,13 @@ class Start:
     accept_new_data: the run may resume on other documents than it began with,
       which are then its own.
     init: the run that a new run begins with, or None; read only once.
+    verify: checks all token files of the data, not as they are read.
   """
 
   from_step: int | None = None
   accept_new_data: bool = False
   init: origin.Init | None = None
+  verify: bool = False
 
 
 def train(
@@ -112,7 +114,7 @@ def train(
     initialize.check_adapters(source, workdir, config)
     if source:
       _say(initialize.settle_tokenizer(source, config, workdir))
-    opened = open_run(config, workdir, start.accept_new_data)
+    opened = open_run(config, workdir, start.accept_new_data, start.verify)
     trainer = stack.enter_context(contextlib.closing(opened))
     if start.from_step is not None:
       trainer.checkpoints.set_aside_after(start.from_step)
@@ -151,6 +153,7 @@ def open_run(
   config: config_lib.Config,
   workdir: str | os.PathLike,
   accept_new_data: bool = False,
+  verify: bool = False,
 ) -> Trainer:
   """Opens the data, the programs and the checkpoints of a run.
 
@@ -162,7 +165,7 @@ def open_run(
   multiple = mesh_lib.row_multiple(mesh, config.mesh) * config.train.accumulate
   least.check(config)
   corpus = hosts.run_on_first_then_others(
-    lambda: pipeline.Corpus.open(config, workdir, accept_new_data)
+    lambda: pipeline.Corpus.open(config, workdir, accept_new_data, verify)
   )
   hosts.run_on_first(lambda: identity.write(corpus.digests, workdir))
   config = batch_size.resolve(config, corpus.tokenizer, workdir, multiple)

@@ -1,8 +1,8 @@
 """Bytes and arrays in files, read by position.
 
 Memory holds only what was asked for: unlike with a map, no page of a file that
-was read stays resident in the process. Both pickle as their path, and are
-opened when they are first used.
+was read stays resident in the process. A file pickles as its path, and is
+opened when it is first used.
 """
 
 import os
@@ -10,6 +10,7 @@ import pathlib
 from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +18,15 @@ import numpy.typing as npt
 BLOCK = 2**20  # elements of an array that `blocks` yields at once
 
 
+class Content(Protocol):
+  """The bytes of a file: Bytes, or a sealed.File."""
+
+  def __len__(self) -> int: ...
+  def read(self, start: int, stop: int) -> bytes: ...
+
+
 class Bytes:
-  """A file of bytes."""
+  """A file of bytes that may change."""
 
   def __init__(self, path: str | os.PathLike) -> None:
     self.path = str(path)
@@ -54,12 +62,10 @@ class Array:
   NumPy array; so does `np.asarray`, which reads the whole.
   """
 
-  def __init__(
-    self, path: str | os.PathLike, dtype: npt.DTypeLike, count: int
-  ) -> None:
+  def __init__(self, content: Content, dtype: npt.DTypeLike) -> None:
     self.dtype = np.dtype(dtype)
-    self._count = count
-    self._bytes = Bytes(path)
+    self._count = len(content) // self.dtype.itemsize
+    self._bytes = content
 
   def __len__(self) -> int:
     return self._count
@@ -95,7 +101,7 @@ class Array:
 class Names(Sequence[str]):
   """Strings in a file of all of them, and the array of where each ends."""
 
-  def __init__(self, text: Bytes, ends: Array) -> None:
+  def __init__(self, text: Content, ends: Array) -> None:
     self._text = text
     self._ends = ends
 

@@ -1,10 +1,8 @@
-"""Where token files are, by what name, and how a folder of them appears.
+"""Where token files are, and by what name.
 
 `data.cache` names the folder; 'auto' is `tokens` in the user's cache, for data
-of LEAST bytes or more, and '' is none. A folder in it is built in a temporary
-one next to it and renamed, while a lock keeps other processes from building the
-same. INDEX, a JSON file that is written last, has the size of each file: a
-folder whose files have other sizes is built again.
+of LEAST bytes or more, and '' is none. A folder in it is a sealed one: damaged,
+it is built again. A lock keeps other processes from building the same.
 """
 
 import contextlib
@@ -13,7 +11,6 @@ import os
 import pathlib
 import shutil
 import time
-from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
 from typing import Any
@@ -24,16 +21,14 @@ from rnn_jax import activity
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax import files
+from rnn_jax.data.store import sealed
 from rnn_jax.native import cache
 
 LEAST = 64 * 2**20  # bytes of raw files; fewer are read fast enough
 AUTO = 'auto'
-INDEX = 'index.json'
 SAMPLES = 256  # blocks of the raw files that are part of their digest
 BLOCK = 8192  # bytes
 UNUSED_SECONDS = 30 * 24 * 3600
-
-Build = Callable[[pathlib.Path], dict[str, Any]]
 
 
 def root(data: config_lib.Data, raw_bytes: int) -> pathlib.Path | None:
@@ -92,7 +87,8 @@ def digest(
       for path, state in zip(paths, states, strict=True)
     ]
     _sample(blocks, paths, [state.st_size for state in states])
-  text = files.to_json([options, listed, blocks.hexdigest()], sort_keys=True)
+  made_of = [sealed.FORMAT, options, listed, blocks.hexdigest()]
+  text = files.to_json(made_of, sort_keys=True)
   return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
@@ -102,30 +98,32 @@ def total_bytes(given: Mapping[str, Iterable[str]]) -> int:
 
 
 def keep(
-  where: pathlib.Path, name: str, build: Build
-) -> tuple[pathlib.Path, dict[str, Any]] | None:
-  """Returns a folder and its index; what isn't there is built first.
+  where: pathlib.Path, name: str, build: sealed.Build
+) -> sealed.Folder | None:
+  """Returns a folder; what isn't there, or is damaged, is built first.
 
   Args:
     where: the folder that it is in.
     name: its own.
-    build: writes its files into an empty folder, and returns what is kept in
-      its index, JSON-ready.
+    build: see sealed.write.
 
   Returns:
     None if the disk doesn't take it, after a warning.
+
+  Raises:
+    InputError: it belongs to another user.
   """
   path = where / name
-  if (index := _index(path)) is not None:
-    return path, index
+  if (kept := _opened(path)) is not None:
+    return kept
   try:
     with activity.doing('waiting for the process that writes token files'):
       lock = contextlib.ExitStack()
       lock.enter_context(cache.lock(where, {'folder': name}))
     with lock:
-      if (index := _index(path)) is None:
-        shutil.rmtree(path, ignore_errors=True)  # damaged
-        index = _build(where, path, build)
+      if (kept := _opened(path, says=True)) is None:
+        sealed.remove(path)
+        kept = sealed.write(path, build)
   except OSError as error:
     logging.warning(
       '%s cannot be written (%s): the data are read and tokenized at each '
@@ -134,33 +132,22 @@ def keep(
       error.strerror or error,
     )
     return None
-  return path, index
+  return kept
 
 
-def _build(where, path, build):
-  with cache.workspace(where) as space:
-    new = space / 'new'
-    new.mkdir()
-    index = build(new)
-    sizes = {file.name: file.stat().st_size for file in new.iterdir()}
-    text = files.to_json(index | {'sizes': sizes})
-    (new / INDEX).write_text(text, encoding='utf-8')
-    os.replace(new, path)
-  return index
-
-
-def _index(path):
-  """Returns the index of a complete folder; None: it isn't one."""
+def _opened(path, says=False):
+  """Returns the folder; None: there is none, or not what was written."""
   try:
-    index = files.read_json(path / INDEX)
-    sizes = {name: (path / name).stat().st_size for name in index['sizes']}
-  except (OSError, ValueError, KeyError, TypeError):
+    kept = sealed.open_folder(path)
+  except FileNotFoundError:
     return None
-  if sizes != index['sizes']:
+  except sealed.DamagedError as error:
+    if says:
+      logging.warning('%s: token files are written again', error.args[0])
     return None
   with contextlib.suppress(OSError):  # it may be read-only
     os.utime(path)  # so that it isn't pruned
-  return index
+  return kept
 
 
 def _sample(blocks, paths, sizes):

@@ -8,13 +8,10 @@ train.names         their names, one after the other
 train.name_ends     where each ends, int64
 """
 
-import contextlib
 import dataclasses
 import hashlib
-import pathlib
 from collections.abc import Callable
 from collections.abc import Iterator
-from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 from typing import TypeVar
@@ -24,15 +21,15 @@ import numpy as np
 from rnn_jax import activity
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax import files
 from rnn_jax.data.store import arrays
 from rnn_jax.data.store import folder as folder_lib
+from rnn_jax.data.store import sealed
 from rnn_jax.data.store import workers
 from rnn_jax.data.text import documents as documents_lib
 
 T = TypeVar('T')
 
-FORMAT = 1  # of the files
+FORMAT = 2  # of the files
 PART = 16 * 2**20  # bytes of text that a worker reads at once
 MOST = 2**16  # documents in a part
 WORTH_IT = 2**27  # bytes that are faster copied by several processes
@@ -44,26 +41,23 @@ Splits = dict[str, documents_lib.Documents]
 class Reader:
   """The documents_lib.Reader of a split; a unit is a document of it."""
 
-  def __init__(
-    self, folder: pathlib.Path, split: str, index: Mapping[str, Any]
-  ) -> None:
-    own = index['splits'][split]
-    count = own['documents']
+  def __init__(self, folder: sealed.Folder, split: str) -> None:
+    own = folder.about['splits'][split]
 
     def array(name, dtype):
-      return arrays.Array(folder / f'{split}.{name}', dtype, count)
+      return arrays.Array(folder.files[f'{split}.{name}'], dtype)
 
     self.folder = folder
     self.split = split
-    self.files: tuple[str, ...] = tuple(index['files'])
-    self.text = arrays.Bytes(folder / f'{split}.text')
+    self.files: tuple[str, ...] = tuple(folder.about['files'])
+    self.text = folder.files[f'{split}.text']
     self.ends = array('ends', np.int64)
     self.labels: Any = own['labels'] and array('labels', own['labels'])
     self.difficulties: Any = own['difficulties'] and array(
       'difficulties', np.float64
     )
     self.names: Sequence[str] = arrays.Names(
-      arrays.Bytes(folder / f'{split}.names'), array('name_ends', np.int64)
+      folder.files[f'{split}.names'], array('name_ends', np.int64)
     )
 
   @property
@@ -129,15 +123,8 @@ class Stored(documents_lib.Documents):
 
   def remember(self, what: str, make: Callable[[], T]) -> T:
     digest = hashlib.sha256(what.encode()).hexdigest()[:16]
-    path = self.reader.folder / f'{self.reader.split}.fact-{digest}.json'
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-      known = files.read_json(path)
-      if known['what'] == what:
-        return known['value']
-    value = make()
-    with contextlib.suppress(OSError):  # then it is made at each start
-      files.write_whole(path, files.to_json({'what': what, 'value': value}))
-    return value
+    name = f'{self.reader.split}.fact-{digest}.json'
+    return sealed.remember(self.reader.folder.path / name, what, make)
 
   def with_tokens(self, tokens: Any) -> 'Stored':
     """Returns the same documents, whose ids are in files."""
@@ -176,10 +163,7 @@ def load(
   )
   if kept is None:
     return source.load(data)
-  path, index = kept
-  return {
-    split: Stored(Reader(path, split, index)) for split in documents_lib.SPLITS
-  }
+  return {split: Stored(Reader(kept, split)) for split in documents_lib.SPLITS}
 
 
 def _options(data, config):
@@ -255,7 +239,6 @@ def _write(folder, split, documents, pool):
       done(size)
   ends.close()
   return {
-    'documents': len(documents),
     'labels': dtype,
     'difficulties': difficulties is not None,
   }

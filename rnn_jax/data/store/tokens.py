@@ -14,7 +14,7 @@ A tokenizer whose ids don't determine the bytes of the text has no marks.
 import dataclasses
 import functools
 import hashlib
-import pathlib
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,13 +23,14 @@ import numpy as np
 from rnn_jax import activity
 from rnn_jax.data.store import arrays
 from rnn_jax.data.store import folder as folder_lib
+from rnn_jax.data.store import sealed
 from rnn_jax.data.store import texts
 from rnn_jax.data.store import workers
 from rnn_jax.data.text import documents as documents_lib
 from rnn_jax.data.text import encoded as encoded_lib
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 
-FORMAT = 1  # of the files
+FORMAT = 2  # of the files
 PART = 4 * 2**20  # bytes of text that a worker encodes at once
 WORTH_IT = 4 * PART  # bytes that are faster encoded by several processes
 PIECE = 2**14  # bytes that are encoded at once, where a cut changes nothing
@@ -42,26 +43,23 @@ class Tokens:
   """The ids of the documents of a split."""
 
   def __init__(
-    self,
-    folder: pathlib.Path,
-    split: str,
-    index: Mapping[str, Any],
-    text_ends: arrays.Array,
+    self, folder: sealed.Folder, split: str, text_ends: arrays.Array
   ) -> None:
-    own = index['splits'][split]
+    index = folder.about
+    self.folder = folder
     self._text_ends = text_ends
 
-    def array(name, dtype, count):
-      return arrays.Array(folder / f'{split}.{name}', dtype, own[count])
+    def array(name, dtype):
+      return arrays.Array(folder.files[f'{split}.{name}'], dtype)
 
     self._in_parts: bool = index['in_parts']
-    self._ids = array('ids', index['dtype'], 'ids')
-    self._ends = array('ends', np.int64, 'ends')
-    self._parts = array('parts', np.int64, 'documents')
+    self._ids = array('ids', index['dtype'])
+    self._ends = array('ends', np.int64)
+    self._parts = array('parts', np.int64)
     self._marks: arrays.Array | None = None
     if index['has_marks']:
-      self._marks = array('marks', np.int64, 'marks')
-      self._ahead = array('ahead', np.uint16, 'marks')
+      self._marks = array('marks', np.int64)
+      self._ahead = array('ahead', np.uint16)
       self._lengths = np.array(index['lengths'])
 
   def parts(self, n: int) -> list[np.ndarray]:
@@ -147,19 +145,41 @@ def load(
   if not tokenizer.keeps_ids or len(stored) < len(documents):
     return dict(documents)
   parts = encode_parts and f'{encode_parts.__module__}.{encode_parts.__name__}'
-  key = f'{FORMAT} {tokenizer.digest()} {parts}'
+  where = stored['train'].reader.folder.path
+  key = f'{FORMAT} {where.name} {tokenizer.digest()} {parts}'
   name = f'ids-{hashlib.sha256(key.encode()).hexdigest()[:32]}'
-  where = stored['train'].reader.folder
   kept = folder_lib.keep(
     where, name, lambda new: _build(new, stored, tokenizer, encode_parts)
   )
   if kept is None:
     return dict(documents)
-  path, index = kept
   return {
-    split: each.with_tokens(Tokens(path, split, index, each.reader.ends))
+    split: each.with_tokens(Tokens(kept, split, each.reader.ends))
     for split, each in stored.items()
   }
+
+
+def verify(documents: Mapping[str, documents_lib.Documents]) -> None:
+  """Checks all token files of documents; says how many bytes they have.
+
+  Raises:
+    DamagedError: they aren't what was written.
+  """
+  folders = {}
+  for each in documents.values():
+    if isinstance(each, texts.Stored):
+      folders[each.reader.folder.path] = each.reader.folder
+    if isinstance(each.tokens, Tokens):
+      folders[each.tokens.folder.path] = each.tokens.folder
+  with activity.doing('checking the token files'):
+    total = sum(folder.verify() for folder in folders.values())
+  print(
+    f'--verify: {total:,} bytes of token files are as they were written'
+    if folders
+    else '--verify: these data have no token files (data.cache)',
+    file=sys.stderr,  # stdout may be JSON
+    flush=True,
+  )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,7 +215,6 @@ def _build(folder, documents, tokenizer, encode_parts):
   index: dict[str, Any] = {
     'in_parts': encode_parts is not None,
     'dtype': dtype.name,
-    'splits': {},
   }
   exact = tokenizer.lossless and encode_parts is None
   with workers.Pool() as pool:
@@ -205,8 +224,7 @@ def _build(folder, documents, tokenizer, encode_parts):
         for part in _parts(each, tokenizer, encode_parts is None)
       )
       encoded = pool.ordered(_encode, parts, each.total_bytes >= WORTH_IT)
-      own, is_exact = _write(folder, split, dtype, encoded, each.total_bytes)
-      index['splits'][split] = own
+      is_exact = _write(folder, split, dtype, encoded, each.total_bytes)
       exact = exact and is_exact
   index['has_marks'] = exact
   if exact:
@@ -215,7 +233,7 @@ def _build(folder, documents, tokenizer, encode_parts):
 
 
 def _write(folder, split, dtype, encoded, total):
-  """Writes the files of a split; returns counts, and if marks are right."""
+  """Writes the files of a split; returns whether marks are right."""
   names = {'ids': dtype, 'ends': np.int64, 'parts': np.int64}
   names |= {'marks': np.int64, 'ahead': np.uint16}
   out = {n: arrays.Writer(folder / f'{split}.{n}', t) for n, t in names.items()}
@@ -229,11 +247,9 @@ def _write(folder, split, dtype, encoded, total):
       out['ids'].append(each.ids)
       exact = exact and each.is_exact
       done(each.size)
-  counts = {n: out[n].count for n in ('ids', 'ends', 'marks')}
-  counts['documents'] = out['parts'].count
   for writer in out.values():
     writer.close()
-  return counts, exact
+  return exact
 
 
 def _parts(documents, tokenizer, cuts_documents):

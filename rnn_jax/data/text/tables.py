@@ -320,7 +320,7 @@ def settle(data: D, classifies: bool, open_table: Callable[[str], Table]) -> D:
       return look(tables)
     name = folder_lib.digest(raw, {'columns of': data.source})
     kept = folder_lib.keep(where, name, lambda _: _look_at(files, open_table))
-    found = _look_at(files, open_table) if kept is None else kept[1]
+    found = _look_at(files, open_table) if kept is None else kept.about
     return {
       name: columns.Column(is_text, tuple(classes), is_label)
       for name, (is_text, classes, is_label) in found['columns'].items()

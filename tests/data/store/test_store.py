@@ -16,6 +16,7 @@ from rnn_jax.data import loader
 from rnn_jax.data import pipeline
 from rnn_jax.data.sources import jsonl
 from rnn_jax.data.store import folder as folder_lib
+from rnn_jax.data.store import sealed
 from rnn_jax.data.store import texts
 from rnn_jax.data.store import tokens
 from rnn_jax.data.store import workers
@@ -358,3 +359,69 @@ def test_processes_write_the_same_files(path, tmp_path, monkeypatch):
   )
   assert len(plain) == 3 * (4 + 2)  # of each split: the text's and the ids'
   assert plain == parallel
+
+
+KINDS = {  # of damage, by name
+  'a flipped bit': lambda content: bytes([content[0] ^ 1]) + content[1:],
+  'zeros': lambda content: bytes(len(content)),
+  'cut': lambda content: content[:-1],
+}
+
+
+@pytest.mark.parametrize('kind', KINDS)
+def test_damage_of_any_file_never_changes_a_batch(
+  path, tmp_path, monkeypatch, kind
+):
+  monkeypatch.setitem(globals(), 'MADE', 4)
+  path.write_text(''.join(path.read_text().splitlines(True)[:10]))
+  open_path = functools.partial(
+    open_corpus, path, tmp_path / 'run', cache=str(tmp_path / 'cache'), **BPE
+  )
+  expected = batches(*open_path())
+  (folder,) = (p for p in (tmp_path / 'cache').iterdir() if p.is_dir())
+  damaged = found = 0
+  names = [p.relative_to(folder) for p in folder.rglob('*') if p.is_file()]
+  # Facts first: they go with the files that they are about.
+  for name in sorted(names, key=lambda name: 'fact' not in str(name)):
+    content = (folder / name).read_bytes()
+    if not any(content):  # zeros, or nothing
+      continue
+    (folder / name).write_bytes(KINDS[kind](content))
+    damaged += 1
+    try:
+      made = batches(*open_path())
+    except sealed.DamagedError as error:
+      assert f'{name}: ' in str(error) and 'start again' in str(error)
+      found += 1
+      made = batches(*open_path())
+    corpora.assert_same(made, expected)
+  assert damaged > 20 and found < damaged
+  assert bool(found) == (kind != 'cut')
+
+
+def test_verify_writes_damaged_files_again(path, tmp_path, capsys, caplog):
+  def open_path():
+    raw = config_lib.default()
+    raw.data.update(
+      {'source': 'jsonl', 'path': str(path), 'cache': str(tmp_path / 'cache')}
+    )
+    cfg = config_lib.parse(raw)
+    return pipeline.Corpus.open(cfg, tmp_path / 'run', verify=True), cfg
+
+  open_path()
+  assert 'as they were written' in capsys.readouterr().err
+  (text,) = tmp_path.glob('cache/*/train.text')
+  before = text.read_bytes()
+  text.write_bytes(bytes(len(before)))
+  corpus, _ = open_path()
+  assert 'train.text: bytes 0 to' in caplog.text
+  assert 'written again' in caplog.text
+  assert b''.join(map(corpus.documents['train'].read, range(3))) in before
+
+
+def test_token_files_of_another_user_are_refused(path, tmp_path):
+  open_corpus(path, tmp_path / 'run', cache=str(tmp_path / 'cache'))
+  (folder,) = (p for p in (tmp_path / 'cache').iterdir() if p.is_dir())
+  folder.chmod(0o777)
+  with pytest.raises(errors.InputError, match='another user.*data.cache'):
+    open_corpus(path, tmp_path / 'run', cache=str(tmp_path / 'cache'))
