@@ -135,6 +135,7 @@ def main(_):
   from rnn_jax.serving.http import access_log
   from rnn_jax.serving.http import app as app_lib
   from rnn_jax.serving.http import auth
+  from rnn_jax.serving.http import connections
   from rnn_jax.serving.http import server
 
   keys = auth.read(KEYS_FILE.value)
@@ -145,6 +146,7 @@ def main(_):
     )
   bound = server.listen(HOST.value, PORT.value)
   log = access_log.AccessLog(ACCESS_LOG.value, LOG_TEXTS.value)
+  connections.available()  # refused before the model is loaded
   service = _service(keys)
   hosts = [*ALLOWED_HOSTS.value, HOST.value]
   if ALLOW_ANONYMOUS.value and not ALLOWED_HOSTS.value:
@@ -155,7 +157,9 @@ def main(_):
     service.running(DRAIN_SECONDS.value),
     activity.waiting(),
   ):
-    server.run(app, bound, functools.partial(_announce, service, bound), stop)
+    patience = server.patience(service.options.limits)
+    announce = functools.partial(_announce, service, bound)
+    server.run(app, bound, announce, patience, stop)
   sys.exit(signal_thread.exit_code(stop.name))
 
 

@@ -56,6 +56,8 @@ class Conversation:
       InputError: the turn is empty, or the vocabulary doesn't cover it; the
         conversation is unchanged.
     """
+    if not turn.strip():
+      errors.refuse('turn', turn, 'say something')
     framing = self._generator.framing
     said = framing.cleaned([turns.Message(turns.USER, turn)])
     ids = framing.prompt(said, self._ended)

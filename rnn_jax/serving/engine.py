@@ -234,14 +234,40 @@ class Engine:
       QueueFullError: too many requests wait.
       ClosedError: the engine was closed.
     """
+    return self.submit_all([(request, listener)])[0]
+
+  def submit_all(
+    self, asked: Sequence[tuple[requests.Request, requests.Listener | None]]
+  ) -> list[requests.Handle]:
+    """Queues requests, all or none. Returns their handles.
+
+    Args:
+      asked: requests, each with its listener.
+
+    Raises:
+      InputError: the model can't serve one, or there are more than the queue
+        holds.
+      QueueFullError: too many requests wait.
+      ClosedError: the engine was closed.
+    """
+    if len(asked) > self.options.queue:
+      errors.refuse(
+        'prompts',
+        len(asked),
+        f'give at most {self.options.queue}: that many '
+        'may wait for this server (--queue)',
+      )
+    jobs = [self._job(*each) for each in asked]
+    self._intake.submit(jobs)
+    return [job.handle for job in jobs]
+
+  def _job(self, request, listener):
     served, matcher = self._served.of(request.adapter), None
     ids = served.encode(request)
     if request.constraint is not None:
       matcher = served.grammars.matcher(request.constraint)
     handle = requests.Handle(len(ids), listener)
-    job = work.Job(request, ids, handle, matcher, served.adapter)
-    self._intake.submit(job)
-    return handle
+    return work.Job(request, ids, handle, matcher, served.adapter)
 
   def encode(self, request: requests.Request) -> np.ndarray:
     """Returns the ids that are read for a request, after its state.
@@ -250,6 +276,14 @@ class Engine:
       InputError: the model can't serve it.
     """
     return self._served.of(request.adapter).encode(request)
+
+  def beginning(self, adapter: str = '') -> np.ndarray:
+    """Returns the ids that a text begins with, before its own.
+
+    Raises:
+      InputError: there is no such adapter.
+    """
+    return self._served.of(adapter).beginning
 
   def encode_turns(
     self,

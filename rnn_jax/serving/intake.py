@@ -2,6 +2,7 @@
 
 import collections
 import threading
+from collections.abc import Sequence
 from concurrent import futures
 
 from rnn_jax.serving import requests
@@ -30,8 +31,8 @@ class Intake:
     self._reloads: collections.deque[Reload] = collections.deque()
     self._ended: collections.Counter[str] = collections.Counter()
 
-  def submit(self, job: work.Job) -> None:
-    """Queues a job.
+  def submit(self, jobs: Sequence[work.Job]) -> None:
+    """Queues jobs, all or none.
 
     Raises:
       QueueFullError: too many wait.
@@ -40,13 +41,14 @@ class Intake:
     with self._changed:
       if self.closed:
         raise requests.ClosedError('the engine is closed')
-      if len(self._queue) >= self._most:
+      if len(self._queue) + len(jobs) > self._most:
         raise requests.QueueFullError(
-          f'{len(self._queue)} requests wait, as many as may: try again later'
+          f'{len(self._queue)} requests wait, and {self._most} may: try again '
+          'later'
         )
-      self._queue.append(job)
-      self._live.add(job)
-      self.submitted += 1
+      self._queue.extend(jobs)
+      self._live.update(jobs)
+      self.submitted += len(jobs)
       self._changed.notify_all()
 
   def reload(self, served: served_lib.Served) -> futures.Future:

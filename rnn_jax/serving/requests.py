@@ -16,11 +16,11 @@ from collections.abc import Callable
 from collections.abc import Iterator
 
 import numpy as np
-from absl import logging
 
 from rnn_jax import errors
 from rnn_jax.inference import generate
 from rnn_jax.serving import constraint as constraint_lib
+from rnn_jax.serving import defects
 from rnn_jax.serving import sampler
 from rnn_jax.serving import states
 
@@ -46,7 +46,7 @@ class Request:
   prompt: str | np.ndarray = ''  # a text, or ids, which are read as they are
   max_new_tokens: int = 200  # 0: only read, with returns_state
   sampling: sampler.Sampling = sampler.Sampling()
-  seed: int = 0
+  seed: int = 0  # of 64 bits
   index: int = 0  # of the first completion among those of the seed
   n: int = 1  # completions, which share the read prompt
   stop: tuple[str, ...] = ()  # the text ends before any of these
@@ -66,10 +66,11 @@ class Request:
       errors.refuse('max_new_tokens', self.max_new_tokens, 'give 1 or more')
     generate.Options(
       max_new_tokens=max(self.max_new_tokens, 1),
-      seed=self.seed,
       stop=self.stop,
       min_new_tokens=self.min_new_tokens,
     )
+    if not -(2**63) <= self.seed < 2**63:
+      errors.refuse('seed', self.seed, 'give a whole number of 64 bits')
     if not 0 <= self.index < 2**31:
       errors.refuse('index', self.index, 'give 0 or more')
     if not 1 <= self.n <= MOST:
@@ -238,5 +239,5 @@ class Handle:
       return
     try:
       self._listener(tokens, ended)
-    except Exception:  # a client that has gone
-      logging.exception('the listener of a request failed')
+    except Exception as error:  # a client that has gone
+      defects.log('the listener of a request', error)

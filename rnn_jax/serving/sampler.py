@@ -90,7 +90,8 @@ class Rows(NamedTuple):
   """The options of B rows. Rows that aren't active are computed and ignored."""
 
   active_B: Column
-  seed_B: Column
+  seed_B: Column  # the low 32 bits
+  seed_high_B: Column  # the high 32 bits
   index_B: Column  # of the row among those of one seed
   temperature_B: Column
   top_k_B: Column
@@ -117,6 +118,7 @@ def make_table(B: int) -> Rows:
   return Rows(
     active_B=full(False, np.bool_),
     seed_B=full(0, np.uint32),
+    seed_high_B=full(0, np.uint32),
     index_B=full(0, np.uint32),
     temperature_B=full(1, np.float32),
     top_k_B=full(0, np.int32),
@@ -176,9 +178,17 @@ def words(vocabulary: int) -> int:
 
 
 def keys(rows: Rows) -> jax.Array:
-  """Returns a PRNG key for each row, those of inference/decode.py."""
-  fold = jax.vmap(lambda seed, n: jax.random.fold_in(jax.random.key(seed), n))
-  return fold(rows.seed_B, rows.index_B)
+  """Returns a PRNG key for each row.
+
+  Of seeds below 2**32 they are those of inference/decode.py.
+  """
+
+  def make(low, high, n):
+    key = jax.random.key(low)
+    key = jnp.where(high == 0, key, jax.random.fold_in(key, high))
+    return jax.random.fold_in(key, n)
+
+  return jax.vmap(make)(rows.seed_B, rows.seed_high_B, rows.index_B)
 
 
 def adjust(

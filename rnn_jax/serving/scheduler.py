@@ -13,9 +13,9 @@ import time
 
 import jax
 import numpy as np
-from absl import logging
 
 from rnn_jax import errors
+from rnn_jax.serving import defects
 from rnn_jax.serving import intake as intake_lib
 from rnn_jax.serving import prefixes
 from rnn_jax.serving import programs as programs_lib
@@ -96,7 +96,7 @@ class Scheduler:
     try:
       return self._step()
     except Exception as error:  # whatever it is, later requests are served
-      logging.exception('a step of the engine failed')
+      defects.log('a step of the engine', error)
       self.fail_all(error)
       return True
 
@@ -259,7 +259,7 @@ class Scheduler:
         if row.matcher is not None:
           self.slots.allow(slot)
       except Exception as error:  # the other requests continue
-        logging.exception('a request failed')
+        defects.log('a request', error)
         row.ended = True
         self._fail(row.job, error)
         continue

@@ -122,6 +122,13 @@ class Served:
     """The token that ends a segment of a text, or None."""
     return self.tokenizer.boundary if self.generator.asks else None
 
+  @property
+  def beginning(self) -> np.ndarray:
+    """The ids that a text begins with, before its own."""
+    if self.generator.asks:
+      return self.generator.framing.begin
+    return np.array([self.tokenizer.boundary], np.int32)
+
   def encode(self, request: requests.Request) -> np.ndarray:
     """Returns the ids that are read for a request, after its state.
 
@@ -183,8 +190,8 @@ class Served:
       reply: whether the next turn is the model's; False: others may follow.
 
     Raises:
-      InputError: the model wasn't trained on turns, a turn is empty, the
-        vocabulary doesn't cover one, or the chat template refuses them.
+      InputError: the model wasn't trained on turns, the vocabulary doesn't
+        cover one, or the chat template refuses them.
     """
     self.generator.check_asks()
     framing = self.generator.framing

@@ -216,7 +216,8 @@ def _options(row):
   sampling = request.sampling
   return sampler.Rows(
     active_B=True,
-    seed_B=request.seed,
+    seed_B=request.seed & 0xFFFFFFFF,
+    seed_high_B=request.seed >> 32 & 0xFFFFFFFF,
     index_B=request.index + row.choice,
     temperature_B=sampling.temperature,
     top_k_B=min(sampling.top_k, LARGEST),

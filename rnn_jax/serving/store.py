@@ -168,13 +168,14 @@ class FolderStore:
       self._database.execute('pragma synchronous = full')
       self._database.executescript(SCHEMA)
       os.chmod(folder / 'states.sqlite', 0o600)
-    except (OSError, sqlite3.Error) as error:
-      errors.refuse(
-        'store', str(folder), f'{error}: give a folder that can be written'
-      )
-    with self._transaction():
-      self._remove_old()
-    self._remove_orphans()
+      self._check_whole()
+      with self._transaction():
+        self._remove_old()
+      self._remove_orphans()
+    except sqlite3.DatabaseError as error:
+      _refuse_place(folder, error)
+    except (OSError, UnavailableError) as error:
+      _refuse_place(folder, error.__cause__ or error)
 
   def put(self, owner: str, content: bytes, tokens: int, model: str) -> Record:
     """See Store."""
@@ -233,7 +234,8 @@ class FolderStore:
     with self._transaction() as database:
       self._find(owner, state_id)
       database.execute('delete from states where id = ?', (state_id,))
-    (self._files / state_id).unlink(missing_ok=True)
+      # Last: if the file stays, so does the record.
+      (self._files / state_id).unlink(missing_ok=True)
 
   def close(self) -> None:
     """See Store."""
@@ -249,6 +251,12 @@ class FolderStore:
         yield self._database
     except (OSError, sqlite3.Error) as error:
       raise UnavailableError(f'the store of states fails: {error}') from error
+
+  def _check_whole(self):
+    """Raises sqlite3.DatabaseError if the database is damaged."""
+    (words,) = self._database.execute('pragma quick_check(1)').fetchone()
+    if words != 'ok':
+      raise sqlite3.DatabaseError(words.strip().splitlines()[-1])
 
   def _find(self, owner, state_id):
     row = self._database.execute(
@@ -285,7 +293,8 @@ class FolderStore:
       'delete from states where used < ? returning id', (before,)
     ).fetchall()
     for (name,) in names:
-      (self._files / name).unlink(missing_ok=True)
+      with contextlib.suppress(OSError):  # the next start tries again
+        (self._files / name).unlink(missing_ok=True)
 
   def _remove_orphans(self):
     """Removes files without a record, unless one is about to be written."""
@@ -414,6 +423,20 @@ def _check_quota(size, limits):
       f'your states would take {size:,} bytes, and {limits.bytes_per_owner:,} '
       'are allowed: delete some'
     )
+
+
+def _refuse_place(folder, error):
+  """Raises InputError: a folder of states can't be used."""
+  damaged = isinstance(error, sqlite3.DatabaseError) and not isinstance(
+    error, sqlite3.OperationalError
+  )
+  remedy = 'give a folder that can be written'
+  if damaged:
+    remedy = (
+      'its states.sqlite is damaged: move the folder away, or restore it from '
+      'a backup; the states in it are lost otherwise'
+    )
+  errors.refuse('store', str(folder), f'{error}: {remedy}')
 
 
 def _refuse_id(state_id):

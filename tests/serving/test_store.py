@@ -183,3 +183,39 @@ def test_a_store_that_fails_says_so(tmp_path):
 def test_a_place_that_cannot_be_used_is_refused(place, words):
   with pytest.raises(errors.InputError, match=words):
     store_lib.open_store(place)
+
+
+def test_a_record_stays_as_long_as_its_file(tmp_path):
+  store = store_lib.open_store(str(tmp_path), LIMITS)
+  record = store.put('alice', b'content', tokens=1, model='m')
+  path = tmp_path / 'blobs' / record.id
+  path.unlink()
+  path.mkdir()  # what can't be removed
+  with pytest.raises(store_lib.UnavailableError, match='store of states'):
+    store.delete('alice', record.id)
+  assert store.list('alice') == [record]
+  path.rmdir()
+  store.delete('alice', record.id)  # it is gone already
+  assert store.list('alice') == []
+  store.close()
+
+
+@pytest.mark.parametrize('damage', ['rubbish', 'middle', 'folder'])
+def test_a_damaged_database_is_named_at_the_start(tmp_path, damage):
+  store = store_lib.open_store(str(tmp_path), LIMITS)
+  for n in range(200):
+    store.put(f'owner{n}', b'', tokens=1, model='m' * 99)
+  store.close()
+  path = tmp_path / 'states.sqlite'
+  content = bytearray(path.read_bytes())
+  path.unlink()
+  if damage == 'folder':
+    path.mkdir()
+  else:
+    content[4096:] = os.urandom(len(content) - 4096)
+    path.write_bytes(b'no database' * 999 if damage == 'rubbish' else content)
+  words = 'unable to open' if damage == 'folder' else 'sqlite is damaged: move'
+  with pytest.raises(errors.InputError, match=words) as caught:
+    store_lib.open_store(str(tmp_path), LIMITS)
+  assert 'store=' in str(caught.value)
+  assert len(str(caught.value).splitlines()) == 1

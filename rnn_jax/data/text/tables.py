@@ -447,7 +447,8 @@ def _text_size(row, field, where):
           f'{where}: data.field={field!r}, item {number} is '
           f'{type(turn).__name__}, not text: fix it'
         )
-      _check_not_empty(len(turn.strip()), f'{field}[{number}]', where)
+      if not messages:
+        _check_not_empty(len(turn.strip()), f'{field}[{number}]', where)
       if messages and not isinstance(item['role'], str):
         raise errors.InputError(
           f'{where}: data.field={field!r}, item {number} has role='

@@ -9,7 +9,8 @@ of them read or written. Whatever reads turns asks here, so that training,
 evaluation and serving see the same ids.
 
 A document is a turn per line, the user's first, or a list of JSON with the role
-and the content of each.
+and the content of each. A turn of such a list may be empty, as a reply or a
+system message can be.
 """
 
 import json
@@ -93,14 +94,8 @@ class Framing:
     return np.concatenate(framed)[int(bool(ended)) :]
 
   def cleaned(self, messages: Sequence[Message]) -> list[Message]:
-    """Returns turns as they are read.
-
-    Raises:
-      InputError: a turn is empty.
-    """
-    cleaned = [Message(role, text.strip()) for role, text in messages]
-    _check_not_empty(messages)
-    return cleaned
+    """Returns turns as they are read; one may be empty."""
+    return [Message(role, text.strip()) for role, text in messages]
 
 
 class Chat(Framing):
@@ -144,7 +139,6 @@ class Chat(Framing):
     return ids
 
   def cleaned(self, messages: Sequence[Message]) -> list[Message]:
-    _check_not_empty(messages)
     return [*messages]  # a template strips what it wants stripped
 
   def _joined(self, messages, ended, reply):
@@ -208,9 +202,3 @@ def encode_documents(
   """Returns the ids of the parts of each document."""
   framing = of(tokenizer)
   return framing.encode([framing.parts(load(each)) for each in documents])
-
-
-def _check_not_empty(messages):
-  for message in messages:
-    if not message.content.strip():
-      errors.refuse('turn', message.content, 'say something')

@@ -5,6 +5,7 @@ an answer `seed`, with which it can be had again, and `state` if one was asked
 for.
 """
 
+import codecs
 import math
 import secrets
 import time
@@ -50,6 +51,7 @@ class Answer:
     self._texts = [''] * plan.choices
     self._logprobs: list[Any] = [self._no_logprobs() for _ in self._texts]
     self._begun = [False] * plan.choices
+    self._places = [_Places(0) for _ in self._texts]
     self._numbers = np.cumsum([0, *(each.n for each in plan.asked)])
 
   # The prompt.
@@ -64,18 +66,19 @@ class Answer:
     parts = []
     for number, ids in enumerate(self._plan.prompts):
       text = self._tokenizer.decode(ids)
-      entry = self._prompt_logprobs(ids, values[number])
+      entry = None
+      if self._plan.logprobs is not None:
+        entry = self._prompt_logprobs(number, values[number])
       for index in self._indices(number):
+        self._places[index] = _Places(len(text))
         self._add(index, text, entry)
         parts.append(self._part(index, text, entry, None))
     return parts
 
-  def _prompt_logprobs(self, ids, values):
-    if values is None:
-      return None
-    entry, offset = self._no_logprobs(), 0
-    first = 0 if ids[0] != self._tokenizer.boundary else 1
-    for n in range(first, len(ids)):
+  def _prompt_logprobs(self, number, values):
+    entry, places = self._no_logprobs(), _Places(0)
+    ids = self._plan.prompts[number]
+    for n in range(self._plan.added[number], len(ids)):
       logprob, best = None, None
       if n:
         logprob = _finite(values.logprob_L[n - 1])
@@ -86,8 +89,7 @@ class Answer:
             strict=True,
           )
         ]
-      self._append(entry, int(ids[n]), logprob, best, offset)
-      offset += len(self._tokenizer.decode([ids[n]]))
+      self._append(entry, int(ids[n]), logprob, best, places)
     return entry
 
   # New tokens.
@@ -102,13 +104,12 @@ class Answer:
       by_choice.setdefault(token.choice, []).append(token)
     for choice, own in by_choice.items():
       index = int(self._numbers[number]) + choice
-      offset = len(self._texts[index])
       entry = None if self._plan.logprobs is None else self._no_logprobs()
       for token in own:
         if entry is not None:
           best = [(i, _finite(p)) for i, p in token.alternatives]
-          self._append(entry, token.id, _finite(token.logprob), best, offset)
-        offset += len(token.text)
+          places = self._places[index]
+          self._append(entry, token.id, _finite(token.logprob), best, places)
       text = ''.join(token.text for token in own)
       self._add(index, text, entry)
       if text or entry is not None:
@@ -213,7 +214,7 @@ class Answer:
       'text_offset': [],
     }
 
-  def _append(self, entry, token, logprob, best, offset):
+  def _append(self, entry, token, logprob, best, places):
     if self._chat:
       entry['content'].append(
         self._named(token, logprob)
@@ -222,7 +223,8 @@ class Answer:
       return
     entry['tokens'].append(self._token_text(token))
     entry['token_logprobs'].append(logprob)
-    entry['text_offset'].append(offset)
+    raw = self._pieces.decode_bytes(token)
+    entry['text_offset'].append(places.next(raw))
     names = None
     if best is not None:
       # As at OpenAI, the token itself is among them.
@@ -254,6 +256,33 @@ class Answer:
     for name, values in entry.items():
       if values is not None:
         kept[name].extend(values)
+
+
+class _Places:
+  """Where each token begins in a text: at the character of its first byte."""
+
+  def __init__(self, begin: int) -> None:
+    """Takes the place of the text's first token."""
+    self._at = begin
+    self._decoder = codecs.getincrementaldecoder('utf-8')('replace')
+
+  def next(self, raw: bytes) -> int:
+    """Returns the place of the next token, of these bytes."""
+    begun = self._decoder.getstate()[0]
+    first = self._decoder.decode(raw[:1])
+    # A character that was cut off is one of its own, U+FFFD.
+    place = self._at + (bool(begun) and _is_cut(begun + raw[:1]))
+    self._at += len(first) + len(self._decoder.decode(raw[1:]))
+    return place
+
+
+def _is_cut(raw):
+  """Whether bytes neither are a character nor begin one."""
+  try:
+    codecs.getincrementaldecoder('utf-8')().decode(raw)
+  except UnicodeDecodeError:
+    return True
+  return False
 
 
 def _finite(logprob: Any) -> float | None:

@@ -15,12 +15,14 @@ from rnn_jax import errors
 from rnn_jax.serving import store as store_lib
 
 BAD = 'invalid_request_error'
-SHOWN = 300  # characters of a request's value that a message shows
+SHOWN = 300  # characters of a reason that a message shows
+LONGEST_SHOWN = 40  # characters of a value that a message shows
 # The arguments of rnn_jax by their fields, where these have other names.
 FIELDS = {
   'constraint.grammar': 'response_format',
   'max_new_tokens': 'max_tokens',
   'min_new_tokens': 'min_tokens',
+  'prompts': 'prompt',
   'text': 'prompt',
   'turn': 'messages',
 }
@@ -120,6 +122,8 @@ def of_fields(error: pydantic.ValidationError) -> ApiError:
   param = '.'.join(places) or None
   message, value = first['msg'].removeprefix('Value error, '), first['input']
   name = param or 'the body'
+  # Of two fields at once pydantic has the whole body, texts included.
+  given = f'={_shown(value)}' if param else ''
   if first['type'] == 'extra_forbidden':
     return bad_request(
       f'{name}: this server has no such field: leave it out',
@@ -129,7 +133,7 @@ def of_fields(error: pydantic.ValidationError) -> ApiError:
   if first['type'] == 'missing':
     return bad_request(f'{name} is missing: give it', param, 'missing')
   return bad_request(
-    f'{name}={_shown(value)}: {message[:SHOWN]}', param, 'invalid_value'
+    f'{name}{given}: {message[:SHOWN]}', param, 'invalid_value'
   )
 
 
@@ -139,8 +143,15 @@ def _is_field(part):
 
 
 def _shown(value):
+  """Returns a value as a message has it: no text that could be a prompt."""
+  if isinstance(value, list):
+    return f'(a list of {len(value):,})'
+  if isinstance(value, dict):
+    return '(an object)'
   shown = ascii(value)
-  return shown if len(shown) <= SHOWN else f'{shown[:SHOWN]}...'
+  if len(shown) <= LONGEST_SHOWN:
+    return shown
+  return f'(a {"text" if isinstance(value, str) else "number"})'
 
 
 def _field(message):

@@ -10,7 +10,6 @@ browser. For the same reason a body must be announced as JSON.
 """
 
 import asyncio
-import logging
 import secrets
 import time
 from collections.abc import Iterable
@@ -20,6 +19,7 @@ from starlette import responses
 from starlette import types
 
 from rnn_jax import files
+from rnn_jax.serving import defects
 from rnn_jax.serving.http import access_log
 from rnn_jax.serving.http import auth
 from rnn_jax.serving.http import errors as http_errors
@@ -35,8 +35,6 @@ HEADERS = {
   'Cache-Control': 'no-store',
 }
 CUT = 499  # in the log: the client had left
-
-logger = logging.getLogger('rnn_jax.serving')
 
 
 class Front:
@@ -209,7 +207,7 @@ class Front:
         entry['code'] = known.code
       return known
     entry['status'] = 500
-    logger.error('%s failed', entry['id'], exc_info=error)
+    defects.log(entry['id'], error)
     return http_errors.ApiError(
       500,
       f'a defect of the server, which has logged it as {entry["id"]}',

@@ -24,8 +24,9 @@ class Numbers(base.Routes):
 
   async def embeddings(self, request: Request) -> Response:
     form = await self._form(schemas.Embeddings, request)
-    count = await self._check_texts(form.input)
-    features = await self._compute(lambda model: model.embed([*form.input]))
+    texts = [self._text(each) for each in form.input]
+    count = await self._check_texts(texts)
+    features = await self._compute(lambda model: model.embed(texts))
     as_text = form.encoding_format == 'base64'
     data = [
       {
@@ -77,6 +78,19 @@ class Numbers(base.Routes):
       for n, each in enumerate(predictions)
     ]
     return self._list(request, data, count)
+
+  def _text(self, given):
+    """Returns a text, or that of tokens, if they are its tokens."""
+    if isinstance(given, str):
+      return given
+    tokenizer = self.service.model.bundle.tokenizer
+    if max(given) < tokenizer.size:
+      text = tokenizer.decode(given)
+      if tokenizer.encode_document(text).tolist() == [*given]:
+        return text
+    raise http_errors.bad_request(
+      'input: tokens that are no text of this model: give the text', 'input'
+    )
 
   async def _form(self, form, request):
     given = await self.form(form, request)

@@ -16,6 +16,7 @@ from rnn_jax.serving.http import schemas
 from rnn_jax.serving.http import service as service_lib
 
 COMPLETION_TOKENS = 16  # as at OpenAI
+SMALLEST_NUCLEUS = 1e-30  # a top_p that float32 can still multiply by
 ANY_OBJECT = '{"type": "object"}'
 
 
@@ -28,6 +29,7 @@ class Plan:
     adapter: which writes; '': the model itself.
     asked: the requests; none is submitted if no token is wanted.
     prompts: the ids that each reads, after its state.
+    added: how many of each the server has put before those of the client.
     logprobs: how many of the likeliest tokens to report; None: none, and no
       log-probabilities.
     echo: whether the answer begins with the prompt.
@@ -39,6 +41,7 @@ class Plan:
   adapter: str
   asked: tuple[requests.Request, ...]
   prompts: tuple[np.ndarray, ...]
+  added: tuple[int, ...]
   logprobs: int | None
   echo: bool
   writes: bool
@@ -68,11 +71,15 @@ def of_completions(
     raise http_errors.bad_request(
       'echo with a state, whose text is unknown: leave it out', 'echo'
     )
+  given = _given(service, owner, form)
+  adapter = service.adapter_of(form.model)
+  begin = service.writer.beginning(adapter)
+  if given is not None or form.continues:
+    begin = begin[:0]
   texts = [
-    each if isinstance(each, str) else np.array(each, np.int64)
+    each if isinstance(each, str) else _begun(each, begin)
     for each in form.prompt
   ]
-  given = _given(service, owner, form)
   return _plan(service, owner, form, given, texts, wanted, form.logprobs)
 
 
@@ -183,6 +190,14 @@ def _given(service, owner, form):
   return service.open_state(owner, form.state, adapter)
 
 
+def _begun(tokens, begin):
+  """Returns the ids of a prompt of tokens: they begin a text, as texts do."""
+  ids = np.array(tokens, np.int64)
+  if np.array_equal(ids[: len(begin)], begin):
+    return ids
+  return np.concatenate([begin, ids])
+
+
 def _plan(service, owner, form, given, texts, wanted, logprobs):
   count = form.n or 1
   if len(texts) * count > schemas.PROMPTS:
@@ -220,23 +235,35 @@ def _plan(service, owner, form, given, texts, wanted, logprobs):
     'deadline_seconds': limits.seconds,
     'adapter': adapter,
   }
-  asked, prompts = [], []
+  asked, prompts, added = [], [], []
   for index, text in enumerate(texts):
     request = requests.Request(prompt=text, index=index * count, **shared)
     ids = service.writer.encode(request)
     _check_length(service, ids)
     asked.append(request)
     prompts.append(ids)
+    added.append(_added(form, index, ids, service.writer.tokenizer.boundary))
   return Plan(
     owner,
     adapter,
     tuple(asked),
     tuple(prompts),
+    tuple(added),
     logprobs,
     bool(getattr(form, 'echo', None)),
     wanted > 0,
     seed,
   )
+
+
+def _added(form, index, ids, boundary):
+  """Returns how many ids of a prompt the client hasn't given."""
+  if not isinstance(form, schemas.Completions):
+    return 0
+  given = form.prompt[index]
+  if not isinstance(given, str):
+    return len(ids) - len(given)
+  return int(not form.continues and ids[:1].tolist() == [boundary])
 
 
 def _sampling(form):
@@ -253,6 +280,9 @@ def _sampling(form):
     )
     if getattr(form, name) is not None
   }
+  # As at OpenAI, a nucleus without mass is the most likely token.
+  if given.get('top_p') == 0:
+    given['top_p'] = SMALLEST_NUCLEUS
   bias = {int(name): x for name, x in (form.logit_bias or {}).items()}
   return sampler.Sampling(**given, logit_bias=bias)
 

@@ -39,17 +39,13 @@ class Running:
       InputError: the model can't serve one.
     """
     try:
-      for number, request in enumerate(asked):
-        self._handles.append(engine.submit(request, self._listener(number)))
+      self._handles = engine.submit_all(
+        [(request, self._listener(n)) for n, request in enumerate(asked)]
+      )
     except requests.QueueFullError as error:
-      self.cancel()
       raise http_errors.overloaded(str(error)) from None
     except requests.ClosedError:
-      self.cancel()
       raise http_errors.stopping() from None
-    except BaseException:
-      self.cancel()
-      raise
 
   def cancel(self) -> bool:
     """Ends what still runs; its slots are free after the engine's step.

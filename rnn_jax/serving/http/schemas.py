@@ -5,7 +5,9 @@ no effect here or there on the text, so that it is accepted (NO_EFFECT); or this
 server can't honour it, so that any value but a neutral one is refused by name
 (NEUTRAL). A field of no kind is refused as well.
 
-Types are strict: '1' is not a number, and 1 is not a truth.
+Types are strict: '1' is not a number, and 1 is not a truth. A null, or an empty
+list of an unknown name, is the same as no field, at any depth: clients send an
+answer's message back with all the fields that their library knows.
 """
 
 from typing import Annotated
@@ -33,19 +35,19 @@ NO_EFFECT = frozenset(
 )
 # Fields of OpenAI that change the answer in ways that this server lacks.
 NEUTRAL: dict[str, tuple[Any, ...]] = {
-  'audio': (None,),
-  'dimensions': (None,),
-  'function_call': (None, 'none'),
-  'functions': (None, []),
-  'modalities': (None, ['text']),
-  'moderation': (None,),
-  'prediction': (None,),
-  'reasoning_effort': (None, 'none'),
-  'suffix': (None, ''),
-  'tool_choice': (None, 'none'),
-  'tools': (None, []),
-  'verbosity': (None,),
-  'web_search_options': (None,),
+  'audio': (),
+  'dimensions': (),
+  'function_call': ('none',),
+  'functions': (),
+  'modalities': (['text'],),
+  'moderation': (),
+  'prediction': (),
+  'reasoning_effort': ('none',),
+  'suffix': ('',),
+  'tool_choice': ('none',),
+  'tools': (),
+  'verbosity': ('medium',),
+  'web_search_options': (),
 }
 STOPS = 16  # stop strings of a request
 PROMPTS = 128  # texts of a request
@@ -56,37 +58,51 @@ Count = Annotated[int, pydantic.Field(ge=0, le=LARGEST)]
 Real = Annotated[float, pydantic.Field(allow_inf_nan=False)]
 
 
-class Asked(pydantic.BaseModel):
-  """What all bodies share."""
+class Object(pydantic.BaseModel):
+  """An object of JSON, whatever its depth."""
 
   model_config = pydantic.ConfigDict(
     extra='forbid', strict=True, protected_namespaces=(), frozen=True
   )
+
+  @pydantic.model_validator(mode='before')
+  @classmethod
+  def _without_neutral(cls, value):
+    if not isinstance(value, dict):
+      return value
+    known = {x.alias or name for name, x in cls.model_fields.items()}
+    return {
+      name: each
+      for name, each in value.items()
+      if each is not None and (each != [] or name in known)
+    }
+
+
+class Asked(Object):
+  """What all bodies share."""
+
   model: str | None = None
 
 
-class StreamOptions(pydantic.BaseModel):
+class StreamOptions(Object):
   """What a stream has besides its text."""
 
-  model_config = pydantic.ConfigDict(extra='forbid', strict=True)
   include_usage: bool = False
   include_obfuscation: bool = False  # no effect
 
 
-class Schema(pydantic.BaseModel):
+class Schema(Object):
   """`response_format.json_schema`; its name and words have no effect."""
 
-  model_config = pydantic.ConfigDict(extra='forbid', strict=True)
-  schema_: dict[str, Any] | bool = pydantic.Field(alias='schema')
+  schema_: dict[str, Any] | bool = pydantic.Field(True, alias='schema')
   name: str | None = None
   description: str | None = None
   strict: bool | None = None
 
 
-class ResponseFormat(pydantic.BaseModel):
+class ResponseFormat(Object):
   """What the text must be."""
 
-  model_config = pydantic.ConfigDict(extra='forbid', strict=True)
   type: Literal['text', 'json_object', 'json_schema', 'regex']
   json_schema: Schema | None = None
   regex: str | None = None  # ours
@@ -107,7 +123,7 @@ class Writing(Asked):
   n: Annotated[int, pydantic.Field(ge=1, le=PROMPTS)] | None = None
   presence_penalty: Real | None = None
   response_format: ResponseFormat | None = None
-  seed: int | None = None
+  seed: Annotated[int, pydantic.Field(ge=-(2**63), lt=2**63)] | None = None
   stop: Any = None
   stream: bool | None = None
   stream_options: StreamOptions | None = None
@@ -127,9 +143,9 @@ class Writing(Asked):
   @pydantic.field_validator('stop')
   @classmethod
   def _check_stop(cls, value):
-    strings = [value] if isinstance(value, str) else value
-    if strings is None:
+    if value in (None, ''):
       return ()
+    strings = [value] if isinstance(value, str) else value
     if not isinstance(strings, list) or len(strings) > STOPS:
       raise ValueError(f'give a string, or a list of at most {STOPS}')
     _check_texts(strings)
@@ -148,7 +164,9 @@ class Writing(Asked):
   @pydantic.model_validator(mode='after')
   def _check_streaming(self):
     if self.stream_options is not None and not self.stream:
-      raise ValueError('stream_options without stream=true: leave them out')
+      raise http_errors.bad_request(
+        'stream_options without stream=true: leave them out', 'stream_options'
+      )
     return self
 
 
@@ -166,46 +184,41 @@ class Completions(Writing):
   @classmethod
   def _check_prompt(cls, value):
     """Returns a tuple of texts, or of tuples of ids."""
-    many = [value] if isinstance(value, str) else value
-    if not isinstance(many, list):
-      raise ValueError('give a text, a list of them, or tokens')
-    if many and all(_is_id(each) for each in many):
-      many = [many]
-    if not 0 < len(many) <= PROMPTS:
-      raise ValueError(f'give 1 to {PROMPTS} texts')
-    if all(isinstance(each, list) for each in many):
-      for each in many:
-        if not each or not all(_is_id(token) for token in each):
-          raise ValueError('a list of tokens has 1 or more whole numbers')
-        if not 0 <= min(each) <= max(each) <= LARGEST:
-          raise ValueError('a token is outside the vocabulary')
-      return tuple(tuple(each) for each in many)
-    _check_texts(many)
-    return tuple(many)
+    return _texts_or_tokens(value)
 
   @pydantic.model_validator(mode='after')
   def _check_best_of(self):
     if self.best_of not in (None, self.n or 1):
-      raise ValueError('best_of other than n is not supported: leave it out')
+      raise http_errors.bad_request(
+        f'best_of={self.best_of} with n={self.n or 1}: the server keeps all '
+        'texts that it writes: leave it out',
+        'best_of',
+      )
     return self
 
 
-class TextPart(pydantic.BaseModel):
+class TextPart(Object):
   """A part of a message's content."""
 
-  model_config = pydantic.ConfigDict(extra='forbid', strict=True)
   type: Literal['text']
   text: str
 
 
-class Message(pydantic.BaseModel):
-  """A turn. Names have no effect."""
+class Message(Object):
+  """A turn, which may be empty. Names have no effect."""
 
-  model_config = pydantic.ConfigDict(extra='forbid', strict=True)
   role: Literal['system', 'developer', 'user', 'assistant']
   content: Any
   name: str | None = None
-  refusal: None = None
+
+  @pydantic.model_validator(mode='before')
+  @classmethod
+  def _fill(cls, value):
+    # As at OpenAI, an answer may lack its text.
+    if isinstance(value, dict) and value.get('role') == 'assistant':
+      if value.get('content') is None:
+        return value | {'content': ''}
+    return value
 
   @pydantic.field_validator('content')
   @classmethod
@@ -217,8 +230,6 @@ class Message(pydantic.BaseModel):
         raise ValueError('the model reads parts of type "text" only') from None
       value = ''.join(part.text for part in parts)
     _check_texts([value])
-    if not value.strip():
-      raise ValueError('the turn is empty: say something')
     return value
 
 
@@ -243,9 +254,13 @@ class Chat(Writing):
   @pydantic.model_validator(mode='after')
   def _check_logprobs(self):
     if self.top_logprobs and not self.logprobs:
-      raise ValueError('top_logprobs without logprobs=true: leave it out')
+      raise http_errors.bad_request(
+        'top_logprobs without logprobs=true: leave it out', 'top_logprobs'
+      )
     if None not in (self.max_tokens, self.max_completion_tokens):
-      raise ValueError('give max_completion_tokens or max_tokens, not both')
+      raise http_errors.bad_request(
+        'give max_completion_tokens or max_tokens, not both', 'max_tokens'
+      )
     return self
 
 
@@ -264,10 +279,17 @@ class Texts(Asked):
     return tuple(many)
 
 
-class Embeddings(Texts):
+class Embeddings(Asked):
   """POST /v1/embeddings."""
 
+  input: Any
   encoding_format: Literal['float', 'base64'] | None = None
+
+  @pydantic.field_validator('input')
+  @classmethod
+  def _check_input(cls, value):
+    """Returns a tuple of texts, or of tuples of ids."""
+    return _texts_or_tokens(value)
 
 
 class Score(Texts):
@@ -300,9 +322,13 @@ class NewState(Asked):
       if getattr(self, name) is not None
     ]
     if len(given) > 1 or not given and self.state is None:
-      raise ValueError('give one of prompt, messages, completion')
+      raise http_errors.bad_request(
+        'give one of prompt, messages, completion', given[1] if given else None
+      )
     if self.completion is not None and self.state is not None:
-      raise ValueError('a completion has its own beginning: leave out state')
+      raise http_errors.bad_request(
+        'a completion has its own beginning: leave out state', 'state'
+      )
     return self
 
 
@@ -329,7 +355,7 @@ def parse(form: type[Form], body: bytes) -> Form:
       'the body is not a JSON object: give {"field": value}'
     )
   for name, neutral in NEUTRAL.items():
-    if name in given and given[name] not in neutral:
+    if name in given and given[name] not in (None, [], *neutral):
       raise http_errors.bad_request(
         f'{name}: this server cannot honour it: leave it out',
         name,
@@ -346,6 +372,26 @@ def parse(form: type[Form], body: bytes) -> Form:
     raise http_errors.of_fields(error) from None
 
 
+def _texts_or_tokens(value):
+  """Returns a tuple of texts, or of tuples of ids; raises ValueError."""
+  many = [value] if isinstance(value, str) else value
+  if not isinstance(many, list):
+    raise ValueError('give a text, a list of them, or tokens')
+  if many and all(_is_id(each) for each in many):
+    many = [many]
+  if not 0 < len(many) <= PROMPTS:
+    raise ValueError(f'give 1 to {PROMPTS} texts')
+  if all(isinstance(each, list) for each in many):
+    for each in many:
+      if not each or not all(_is_id(token) for token in each):
+        raise ValueError('a list of tokens has 1 or more whole numbers')
+      if not 0 <= min(each) <= max(each) <= LARGEST:
+        raise ValueError('a token is outside the vocabulary')
+    return tuple(tuple(each) for each in many)
+  _check_texts(many)
+  return tuple(many)
+
+
 def _is_id(value):
   return isinstance(value, int) and not isinstance(value, bool)
 
@@ -358,4 +404,4 @@ def _check_texts(values):
     try:
       value.encode()
     except UnicodeEncodeError:
-      raise ValueError('it has half a surrogate pair: fix it') from None
+      raise ValueError('it has an unpaired surrogate: fix it') from None

@@ -21,13 +21,14 @@ import uvicorn
 
 from rnn_jax import errors
 from rnn_jax import signal_thread
+from rnn_jax.serving.http import connections
 from rnn_jax.serving.http import service as service_lib
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 LAST = 5.0  # seconds after the drain in which answers may still be sent
-CONNECTIONS = 4096  # at once; beyond them 503
 POLL = 0.2
-IDLE = 30  # seconds that a connection without a request is kept
+SWEEP = 5  # ticks, of a tenth of a second, between two looks at connections
+GRACE = 30.0  # seconds for the rest of an answer, after the longest request
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -117,14 +118,22 @@ class _Server(uvicorn.Server):
     yield
 
   async def startup(self, sockets: Any = None) -> None:
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(connections.report_failure)
     await super().startup(sockets)
     self._announce()
+
+  async def on_tick(self, counter: int) -> bool:
+    if counter % SWEEP == 0:
+      connections.sweep(self.server_state.connections)
+    return await super().on_tick(counter)
 
 
 def run(
   app: Any,
   bound: socket.socket,
   announce: Callable[[], None],
+  patience: connections.Patience,
   stop: Stop | None = None,
 ) -> None:
   """Serves until a signal.
@@ -133,30 +142,46 @@ def run(
     app: the ASGI application.
     bound: from `listen`.
     announce: called once it listens.
+    patience: with clients.
     stop: what ends it; None: nothing does.
   """
-  server = make(app, announce)
+  server = make(app, announce, patience)
   if stop is not None:
     stop.ends(server)
   asyncio.run(server.serve([bound]))
 
 
-def make(app: Any, announce: Callable[[], None]) -> uvicorn.Server:
+def patience(limits: service_lib.Limits) -> connections.Patience:
+  """Returns the patience of a server with the limits of its requests.
+
+  Raises:
+    InputError: the process may open too few files.
+  """
+  return connections.Patience(
+    connections=connections.available(),
+    body=limits.body_seconds + LAST,  # the application says so before
+    answer=limits.body_seconds + limits.seconds + GRACE,
+  )
+
+
+def make(
+  app: Any, announce: Callable[[], None], patience: connections.Patience
+) -> uvicorn.Server:
   """Returns the server of an application; `should_exit` ends it."""
   # Its warnings are of requests that aren't HTTP: a stranger could fill a disk.
   logging.getLogger('uvicorn').setLevel(logging.ERROR)
   config = uvicorn.Config(
     app,
     loop='asyncio',
-    http='h11',
+    http=connections.protocol(patience),
     ws='none',
     lifespan='off',
     log_config=None,
     access_log=False,
     server_header=False,
     proxy_headers=False,
-    limit_concurrency=CONNECTIONS,
-    timeout_keep_alive=IDLE,
+    backlog=connections.BURST,
+    timeout_keep_alive=int(patience.idle + 2 * GRACE),  # a sweep comes first
     timeout_graceful_shutdown=int(LAST),
   )
   return _Server(config, announce)

@@ -9,6 +9,7 @@ from starlette import types
 
 from rnn_jax import files
 from rnn_jax.inference import surprise
+from rnn_jax.serving import defects
 from rnn_jax.serving.http import answers
 from rnn_jax.serving.http import base
 from rnn_jax.serving.http import errors as http_errors
@@ -137,7 +138,7 @@ class _Writing:
     except Exception as error:  # noqa: BLE001, the status has been sent
       failure = http_errors.of(error)
       if failure is None:
-        front.logger.error('%s failed', self._entry['id'], exc_info=error)
+        defects.log(self._entry['id'], error)
         failure = http_errors.ApiError(
           500, 'a defect of the server', 'server_error', None, 'defect'
         )

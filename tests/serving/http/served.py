@@ -1,6 +1,7 @@
 """Small models as servers, in this process."""
 
 import contextlib
+import dataclasses
 import json
 import socket
 import threading
@@ -73,11 +74,16 @@ def client(service, key='', **options):
 
 
 @contextlib.contextmanager
-def address(service):
+def address(service, **patience):
   """The URL of a service that listens at a port."""
+  limits = server_lib.patience(service.options.limits)
   listening = threading.Event()
   bound = server_lib.listen('127.0.0.1', 0)
-  server = server_lib.make(app_lib.make(service), listening.set)
+  server = server_lib.make(
+    app_lib.make(service),
+    listening.set,
+    dataclasses.replace(limits, **patience),
+  )
   thread = threading.Thread(target=server.run, args=([bound],))
   thread.start()
   assert listening.wait(30)

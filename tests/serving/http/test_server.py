@@ -69,7 +69,7 @@ def test_a_full_queue_says_when_to_try_again(service, url):
     for _ in range(10):
       connections.append(served.send(url, '/v1/completions', LONG))
       next(connections[-1])
-      response = client.post('/v1/completions', json={'prompt': ['a'] * 20})
+      response = client.post('/v1/completions', json={'prompt': ['a'] * 4})
       statuses[response.status_code] = response
   refused = statuses[429]
   assert int(refused.headers['Retry-After']) >= 1

@@ -6,6 +6,7 @@ import pytest
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data.text import tokenizer
+from rnn_jax.data.text import turns as turns_lib
 from rnn_jax.data.text.examples import base as examples_lib
 from rnn_jax.data.text.examples import dialogue
 from tests.support import corpora
@@ -54,3 +55,10 @@ def test_a_dialogue_of_one_turn_is_named():
   dialogue.check({'train': corpora.in_memory('a\nb')}, config)
   with pytest.raises(errors.InputError, match="1: 1 turn.*data.source='jsonl'"):
     dialogue.check({'train': corpora.in_memory('a\nb', 'alone\n ')}, config)
+
+
+def test_an_empty_turn_is_trained_with_its_end():
+  said = turns_lib.alternate(['ab', '', 'c'])
+  ids = make(turns_lib.dump(said))
+  read = [~EDGE, *(~x for x in b'ab'), ~EDGE]
+  assert ids.tolist() == [*read, EDGE, *b'c', EDGE]
