@@ -35,6 +35,17 @@ INPUT = flags.DEFINE_string(
   '',
   "A file to evaluate on, or 'prepared:NAME'; empty: a split of the run.",
 )
+DELIMITER = flags.DEFINE_string(
+  'delimiter',
+  '',
+  "Between the values of a CSV --input, as ';' or 'tab'; empty: by its header.",
+)
+MISSING_LABELS = flags.DEFINE_enum(
+  'missing_labels',
+  '',
+  ['', 'error', 'skip'],
+  "Rows of --input without a class; empty: the run's data.missing_labels.",
+)
 LIMIT = flags.DEFINE_integer(
   'limit', 0, 'Write predictions for the first N documents only; 0: all.'
 )
@@ -59,6 +70,7 @@ def main(argv):
   from rnn_jax import errors
   from rnn_jax import files
   from rnn_jax import streams
+  from rnn_jax.data import held_out
   from rnn_jax.evaluation import run as run_lib
   from rnn_jax.parallel import hosts as hosts_lib
   from rnn_jax.runs import progress
@@ -80,13 +92,18 @@ def main(argv):
     raise errors.InputError(
       '--verify=True: --input has no token files: leave it out'
     )
+  options = held_out.Options(DELIMITER.value, MISSING_LABELS.value)
+  if options != held_out.BY_CONFIG and not INPUT.value:
+    raise errors.InputError(
+      '--delimiter and --missing_labels are of --input: leave them out'
+    )
   evaluate.check_split(SPLIT.value)
   which = checkpoint.parse_which(CHECKPOINT.value)
   with hosts.joined(stops_together=False):
     split = SPLIT.value
     if INPUT.value:
       run, split = evaluate.Run.open_on(
-        WORKDIR.value, INPUT.value, split, which
+        WORKDIR.value, INPUT.value, split, which, options
       )
     else:
       run = evaluate.Run.open(

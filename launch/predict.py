@@ -8,10 +8,10 @@
 for JSON lines or lines of text from standard input, or, for a model of images,
 an image, a glob or a folder. Each row becomes a JSON line: `id`, the columns of
 the input, `label` and `probabilities`; a given column of such a name is kept as
-input_NAME. See docs/inference.md.
+input_NAME. With --output=*.csv, *.tsv or *.parquet it becomes a row of such a
+table. See docs/inference.md.
 """
 
-import contextlib
 import sys
 
 from absl import flags
@@ -26,7 +26,10 @@ INPUT = flags.DEFINE_string(
   'input', None, "File to predict, or '-'.", required=True
 )
 OUTPUT = flags.DEFINE_string(
-  'output', '', 'File to write; it must not exist yet; empty: standard output.'
+  'output',
+  '',
+  'File to write, .jsonl, .csv, .tsv or .parquet; it must not exist yet; '
+  'empty: JSON lines on standard output.',
 )
 FORMAT = flags.DEFINE_string(
   'format',
@@ -36,6 +39,11 @@ FORMAT = flags.DEFINE_string(
 )
 TEXT = flags.DEFINE_string(
   'text', '', "Column of the text; empty: the run's data.field, or 'text'."
+)
+DELIMITER = flags.DEFINE_string(
+  'delimiter',
+  '',
+  "Between the values of a CSV input, as ';' or 'tab'; empty: by its header.",
 )
 ID = flags.DEFINE_string(
   'id', '', "Column of the id; empty: 'id' if it exists, or the row's number."
@@ -47,45 +55,26 @@ CHECKPOINT = flags.DEFINE_string(
 
 def main(argv):
   from rnn_jax import config as config_lib
+  from rnn_jax import streams
   from rnn_jax.inference import model as model_lib
+  from rnn_jax.inference import predict_output
   from rnn_jax.inference import predict_rows
   from rnn_jax.runs import workdir as workdir_lib
 
   del argv
+  if not OUTPUT.value:
+    streams.stdout_is_the_result()
   config = config_lib.parse(workdir_lib.load_config(WORKDIR.value))
   request = predict_rows.Request(
-    INPUT.value, FORMAT.value, TEXT.value, ID.value
+    INPUT.value, FORMAT.value, TEXT.value, ID.value, DELIMITER.value
   )
+  predict_output.check(OUTPUT.value)
   rows = predict_rows.open_rows(request, config)
-  with _output() as file:
-
-    def write(lines):
-      file.write(lines)
-      file.flush()
-
+  delimiter = predict_rows.delimiter(request, config)
+  with predict_output.opened(OUTPUT.value, delimiter) as write:
     model = model_lib.load(WORKDIR.value, CHECKPOINT.value)
     count = predict_rows.write_rows(model, rows, write)
   print(f'{count:,} rows', file=sys.stderr)
-
-
-def _output():
-  """Returns the file to write, as a context."""
-  from rnn_jax import errors
-  from rnn_jax import streams
-
-  if not OUTPUT.value:
-    streams.stdout_is_the_result()
-    return contextlib.nullcontext(sys.stdout)
-  try:
-    return open(OUTPUT.value, 'x', encoding='utf-8')
-  except FileExistsError:
-    errors.refuse(
-      '--output', OUTPUT.value, 'it exists already: remove it, or name another'
-    )
-  except OSError as error:
-    errors.refuse(
-      '--output', OUTPUT.value, f'{error.strerror}: name another file'
-    )
 
 
 if __name__ == '__main__':

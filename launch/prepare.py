@@ -18,6 +18,7 @@ result:
 """
 
 import contextlib
+import functools
 
 from absl import flags
 
@@ -54,6 +55,23 @@ ENCODING = flags.DEFINE_string('encoding', 'utf-8', 'Encoding of text files.')
 SKIP_EMPTY = flags.DEFINE_bool(
   'skip_empty', False, 'Skip examples with an empty text, turn or list.'
 )
+TEXT = flags.DEFINE_string(
+  'text',
+  '',
+  "Column that must not be empty. Default: 'text', if present; else every "
+  "column of texts that isn't empty everywhere.",
+)
+MISSING_LABELS = flags.DEFINE_enum(
+  'missing_labels',
+  'error',
+  ['error', 'skip'],
+  'What to do about examples without a class.',
+)
+DELIMITER = flags.DEFINE_string(
+  'delimiter',
+  '',
+  "Between the values of CSV, as ';' or 'tab'; empty: by the header.",
+)
 DUPLICATES = flags.DEFINE_enum(
   'duplicates',
   'report',
@@ -81,8 +99,9 @@ def main(argv):
     raise errors.InputError('--name is missing: name the dataset')
   with contextlib.ExitStack() as stack:
     request = _request(tuple(_input(text, stack) for text in INPUT.value))
+    progress = functools.partial(_progress, stack)
     record, written = prepare.prepare(
-      request, _progress, RUNNER.value, RUNNER_OPTIONS.value
+      request, progress, RUNNER.value, RUNNER_OPTIONS.value
     )
   print(report.text(record, request.folder, written))
   if line := training.command(request, record):
@@ -105,7 +124,9 @@ def _request(inputs):
     tuple(CLASSES.value),
     SKIP_EMPTY.value,
     DUPLICATES.value,
-    examples.Options(DOCUMENT.value, ENCODING.value),
+    examples.Options(DOCUMENT.value, ENCODING.value, DELIMITER.value),
+    TEXT.value,
+    MISSING_LABELS.value,
   )
 
 
@@ -119,10 +140,14 @@ def _input(text, stack):
   return split + equals + stack.enter_context(standard_input.as_file(path))
 
 
-def _progress(iterable, label):
+def _progress(stack, iterable, label):
+  """Returns the iterable with a bar, which ends with `stack`.
+
+  An error that ends the command then has a line of its own.
+  """
   import tqdm
 
-  return tqdm.tqdm(iterable, label, unit='', leave=False)
+  return stack.enter_context(tqdm.tqdm(iterable, label, unit='', leave=False))
 
 
 if __name__ == '__main__':

@@ -16,6 +16,8 @@ written, so that a run opens without its data.
 
 import dataclasses
 import functools
+import itertools
+import re
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
@@ -34,6 +36,15 @@ ID = 'id'  # the column that names documents
 TEXT, IMAGE, LABEL = 'text', 'image', 'label'
 MOST = 1000  # classes; a column with more values is not one of classes
 SHOWN = 20  # columns in a message
+READS = (
+  'rnn_jax reads texts, dialogues, images and their labels, not yet series of '
+  'numbers'
+)
+SAMPLE = 1000  # values of a column that show what it has
+NOTHING = {'', '-', '?', 'na', 'n/a', 'nan', 'none', 'null'}  # of a column
+NUMBER = re.compile(r'[-+]?[0-9.,]*[0-9.]([eE][-+]?[0-9]+)?%?,?')
+BETWEEN = re.compile(r'[\s;|\[\]()]+')  # numbers of a value
+LOOKED_AT = 1000  # characters of a value
 
 D = TypeVar('D', bound=config_lib.Data)
 
@@ -126,6 +137,33 @@ def choose(
   return dataclasses.replace(data, classes=classes, **chosen)
 
 
+def check_not_numbers(field: str, values: Iterable[object]) -> None:
+  """Checks that the column of the text doesn't have mostly numbers.
+
+  Args:
+    field: its name.
+    values: of its rows; SAMPLE of them are looked at.
+
+  Raises:
+    InputError: more than half of those that have something are numbers.
+  """
+  count = numbers = 0
+  for value in itertools.islice(values, SAMPLE):
+    items = value if isinstance(value, list) else [value]
+    texts = [x[:LOOKED_AT].strip() for x in items if isinstance(x, str)]
+    texts = [x for x in texts if x.lower() not in NOTHING]
+    count += bool(texts)
+    numbers += bool(texts) and all(map(_has_numbers, texts))
+  if numbers > count / 2:
+    errors.refuse(
+      'data.field',
+      field,
+      f'{numbers} of its first {count} values are numbers, which would be read '
+      f'as texts, digit by digit; {READS}: name a column of texts, or give '
+      'data.numbers_as_text=True',
+    )
+
+
 def in_order(classes: Iterable[str]) -> tuple[str, ...]:
   """Returns the names of classes, sorted as numbers or alphabetically."""
   classes = set(classes)
@@ -172,6 +210,13 @@ def unique_ids(values: Iterable[object]) -> np.ndarray | None:
   return ids.array()
 
 
+def _has_numbers(text):
+  """Whether a text is numbers only, as '1.5', '1,5e-3' or '[0.1, 0.2]'."""
+  parts = [part for part in BETWEEN.split(text) if part]
+  is_digits = re.search('[0-9]', text) is not None
+  return is_digits and all(map(NUMBER.fullmatch, parts))
+
+
 def _usual(name, names):
   return name if name in names else ''
 
@@ -215,8 +260,8 @@ def _only_text(data, columns, others):
     errors.refuse(
       'data.field',
       '',
-      f'{data.source} has no column of {kind}s, only {_listed(columns)}: give '
-      'other data, or the data.layout for these',
+      f'{data.source} has no column of {kind}s, only {_listed(columns)}; '
+      f'{READS}: give other data, or the data.layout for these',
     )
   return _only(found, data, 'field', kind)
 

@@ -18,6 +18,7 @@ import re
 from typing import Any
 
 import numpy as np
+from absl import logging
 
 from rnn_jax import bounds
 from rnn_jax import config as config_lib
@@ -25,9 +26,11 @@ from rnn_jax import errors
 from rnn_jax.config import parts
 from rnn_jax.data import input_rows
 from rnn_jax.data.preparation import prepared
+from rnn_jax.data.sources import base
 from rnn_jax.data.sources import images
 from rnn_jax.data.sources import text
 from rnn_jax.data.sources import tfds
+from rnn_jax.data.tables import values
 from rnn_jax.data.text import documents as documents_lib
 
 FLAG = '--input'
@@ -53,8 +56,28 @@ class Rows:
     return self._texts[unit][start:stop]
 
 
+@dataclasses.dataclass(frozen=True)
+class Options:
+  """How rows are read.
+
+  Attributes:
+    delimiter: between the values of a CSV file; '': its header shows it.
+    missing_labels: what to do about a row without a class, 'error' or 'skip';
+      '': what the run's config says.
+  """
+
+  delimiter: str = ''
+  missing_labels: str = ''
+
+
+BY_CONFIG = Options()
+
+
 def open_documents(
-  given: str, split: str, config: config_lib.Config
+  given: str,
+  split: str,
+  config: config_lib.Config,
+  options: Options = BY_CONFIG,
 ) -> tuple[str, documents_lib.Documents]:
   """Returns the name of an input, for a folder, and its documents.
 
@@ -62,13 +85,15 @@ def open_documents(
     given: a file, a glob, a folder, or 'prepared:NAME'.
     split: of a prepared dataset; '': its test split, or the last that it has.
     config: of the run.
+    options: of rows.
 
   Raises:
     InputError: there is no such input, a row lacks a text or a class of the
-      run, or `split` has no effect.
+      run, or `split` or an option has no effect.
   """
   dataset = _dataset(given, config.data)
   if dataset is not None:
+    _check_no_rows(given, options)
     try:
       return _of_dataset(dataset[0], dataset[1], split, config.data)
     except errors.InputError as error:  # it names keys of the config
@@ -76,11 +101,13 @@ def open_documents(
   if split:
     errors.refuse('--split', split, f'only {PREPARED}NAME has splits: omit it')
   if config.task.reads_images:
+    _check_no_rows(given, options)
     documents = _of_images(given, config.data)
   elif given.lower().endswith(OF_LINES) or not os.path.exists(given):
+    _check_no_rows(given, options)
     documents = _of_text(given, config)
   else:
-    documents = _of_rows(given, config)
+    documents = _of_rows(given, config, options)
   return _name(os.path.basename(os.path.normpath(given))), documents
 
 
@@ -130,28 +157,66 @@ def _of_text(given, config):
   return documents_lib.whole(text.open_files(given, FLAG))
 
 
-def _of_rows(given, config):
-  source = input_rows.Source(given)
+def _check_no_rows(given, options):
+  """Raises InputError if an option of rows is given."""
+  for field in dataclasses.fields(options):
+    if value := getattr(options, field.name):
+      errors.refuse(
+        f'--{field.name}', value, f'{given} is no table of rows: leave it out'
+      )
+
+
+def _of_rows(given, config, options):
+  source = input_rows.Source(given, delimiter=options.delimiter)
   source.check()
   bounds.check(os.path.getsize(given), f'{FLAG}={given}', 'split the file')
   data = config.data
   field = getattr(data, 'field', '') or 'text'
   label = getattr(data, 'label', '') or 'label'
-  names, texts, labels = [], [], []
+  skips = _skips(data, options)
+  names, texts, labels, skipped = [], [], [], 0
   folder = os.path.join(os.path.dirname(given), '')
-  for example in source.rows():
-    content = input_rows.text_of(example, field).encode()
+  for where, row, _ in source.rows():
+    content = values.text_of(row, field, where).encode()
     if config.task.classifies:
-      if not content:
-        raise errors.InputError(
-          f'{example.where}: {field!r} is empty: fill it, or remove the row'
-        )
-      labels.append(input_rows.label_of(example, label, data.classes))
-    names.append(example.where.removeprefix(folder))
+      number = values.label_of(row, label, data.classes, where)
+      if number is None and skips:
+        skipped += 1
+        continue
+      _check_labelled(content, field, number, label, where)
+      labels.append(number)
+    names.append(where.removeprefix(folder))
     texts.append(content)
+  if skipped and not texts:
+    errors.refuse(FLAG, given, f'no row has a class in {label!r}: use predict')
+  if skipped:
+    logging.warning(
+      '%s: %s of %s rows have no %r and are left out',
+      given,
+      f'{skipped:,}',
+      f'{skipped + len(texts):,}',
+      label,
+    )
   if not any(texts):
     errors.refuse(FLAG, given, 'no row has any text: fill it')
   return documents_lib.whole(Rows(given, names, texts, labels))
+
+
+def _skips(data, options):
+  own = getattr(data, 'missing_labels', base.ERROR)
+  return (options.missing_labels or own) == base.SKIP
+
+
+def _check_labelled(content, field, number, label, where):
+  if number is None:
+    raise errors.InputError(
+      f'{where}: {label!r} is empty, and an evaluation needs the class: fill '
+      f'it, or leave out such rows with --missing_labels={base.SKIP}'
+    )
+  if not content:
+    raise errors.InputError(
+      f'{where}: {field!r} is empty: fill it, or remove the row'
+    )
 
 
 def _with_source(data: config_lib.Data, source: str, **changes: str) -> Any:

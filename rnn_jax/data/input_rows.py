@@ -4,7 +4,8 @@
     for example in rows: example.where, example.values
 
 The formats are those of launch.prepare (data/preparation/formats), with their
-limits. Standard input, '-', is JSON Lines or lines of text.
+limits; what the rows have in their columns is in data/tables/values.py.
+Standard input, '-', is JSON Lines or lines of text.
 """
 
 import dataclasses
@@ -12,21 +13,19 @@ import itertools
 import os
 import sys
 from collections.abc import Iterator
-from typing import Any
 
 from rnn_jax import errors
 from rnn_jax import standard_input
-from rnn_jax.data.preparation import classes as classes_lib
 from rnn_jax.data.preparation import examples
 from rnn_jax.data.preparation import inputs
-from rnn_jax.data.preparation import lines
 from rnn_jax.data.preparation.formats import jsonl
 from rnn_jax.data.preparation.formats import text
-from rnn_jax.data.text import documents
+from rnn_jax.data.tables import csv
+from rnn_jax.data.tables import lines
 
 STREAMS = {'jsonl': jsonl.parse, 'text': text.parse}  # formats of lines
 FORMATS = ('csv', 'jsonl', 'parquet', 'text')
-LONGEST = 64 * 2**20  # bytes of a line of standard input
+DELIMITER = '--delimiter'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,11 +35,13 @@ class Source:
   Attributes:
     path: a file, or '-'.
     format: one of FORMATS; '' shows in the name, or in the first line of '-'.
-    flag: what names it in messages.
+    delimiter: between the values of a CSV file; '': its header shows it.
+    flag: what names the path in messages.
   """
 
   path: str
   format: str = ''
+  delimiter: str = ''
   flag: str = '--input'
 
   def check(self) -> None:
@@ -51,7 +52,9 @@ class Source:
     """
     if self.format and self.format not in FORMATS:
       errors.refuse('--format', self.format, f'choose one of {FORMATS}')
+    csv.check_delimiter(self.delimiter, DELIMITER)
     if self.path == standard_input.DASH:
+      self._check_delimited('standard input')
       if self.format and self.format not in STREAMS:
         errors.refuse(
           '--format',
@@ -64,7 +67,8 @@ class Source:
       errors.refuse(self.flag, self.path, 'a folder: give a file')
     if not os.path.getsize(self.path):
       errors.refuse(self.flag, self.path, 'the file is empty: fill it')
-    self.known_format()
+    if self.known_format() != 'csv':
+      self._check_delimited(self.path)
 
   def known_format(self) -> str:
     """Returns the format, by the file's name if it isn't given.
@@ -93,7 +97,8 @@ class Source:
     """
     if self.path != standard_input.DASH:
       read = inputs.load_format(self.known_format()).read
-      yield from read(self.path, examples.Options())
+      options = examples.Options(delimiter=self.delimiter)
+      yield from read(self.path, options)
       return
     given = _standard_input()
     first = next(((w, line) for w, line in given if line.strip()), None)
@@ -101,6 +106,12 @@ class Source:
       raise errors.InputError(f'{self.flag}=-: standard input is empty')
     looks = 'jsonl' if first[1].lstrip().startswith('{') else 'text'
     yield from STREAMS[self.format or looks](itertools.chain([first], given))
+
+  def _check_delimited(self, name):
+    if self.delimiter:
+      errors.refuse(
+        DELIMITER, self.delimiter, f'{name} is not CSV, it has none: omit it'
+      )
 
 
 def check_exists(path: str, flag: str) -> None:
@@ -111,73 +122,8 @@ def check_exists(path: str, flag: str) -> None:
     )
 
 
-def text_of(example: examples.Example, column: str, flag: str = '') -> str:
-  """Returns the text in a column; of a list, a line for each item.
-
-  Args:
-    example: a row.
-    column: its name.
-    flag: which names another column; '': none does.
-
-  Raises:
-    InputError: there is no such column, or it has no text.
-  """
-  value = value_of(example, column, flag)
-  if isinstance(value, list) and all(isinstance(x, str) for x in value):
-    return documents.join_lines(value)
-  if not isinstance(value, str):
-    other = f', or name another column in {flag}' if flag else ''
-    raise errors.InputError(
-      f'{example.where}: {column!r} is {type(value).__name__}, not text: fix '
-      f'it{other}'
-    )
-  return value
-
-
-def value_of(example: examples.Example, column: str, flag: str = '') -> Any:
-  """Returns the value in a column; the arguments are those of `text_of`.
-
-  Raises:
-    InputError: there is no such column; the message lists those that exist.
-  """
-  if column not in example.values:
-    known = [*example.values]
-    remedy = (
-      f'name one of {known} in {flag}' if flag else f'rename one of {known}'
-    )
-    raise errors.InputError(f'{example.where}: no column {column!r}: {remedy}')
-  return example.values[column]
-
-
-def label_of(
-  example: examples.Example, column: str, classes: tuple[str, ...]
-) -> int:
-  """Returns the number of the class in a column, by its name or number.
-
-  Raises:
-    InputError: there is no such column, or it has another value.
-  """
-  value = value_of(example, column)
-  number = classes_lib.number(value, classes)
-  if number is None:
-    raise errors.InputError(
-      f"{example.where}: {column}={value!r} isn't one of the run's classes "
-      f'{[*classes]}, nor one of their numbers from 0: correct it'
-    )
-  return number
-
-
 def _standard_input():
   """Yields ('standard input:line', the line without its end)."""
-  number = 0
-  while line := sys.stdin.buffer.readline(LONGEST + 1):
-    number += 1
-    where = f'standard input:{number}'
-    if len(line) > LONGEST:
-      raise errors.InputError(
-        f'{where}: longer than {LONGEST:,} bytes: split it'
-      )
+  for where, line in lines.located(sys.stdin.buffer, 'standard input'):
     decoded = lines.decode(line.removesuffix(b'\n'), 'utf-8', where)
-    if number == 1:
-      decoded = decoded.removeprefix(lines.MARK)
     yield where, decoded.removesuffix('\r')

@@ -1,11 +1,12 @@
-"""Predictions for the rows of a file, as JSON lines while they are made.
+"""Predictions for the rows of a file, written while they are made.
 
-A line has `id`, the columns of the input, `label` and `probabilities` (or
+A row has `id`, the columns of the input, `label` and `probabilities` (or
 `written`, of a model that writes its answer), or only `labels`, of a model that
 labels each character. A given column of one of these names is kept as
-input_NAME. The id is the value in the column that `id` names, else in an
-existing column 'id', else the number of the row, from 0. Rows of an image model
-are files; their id is the path within the folder.
+input_NAME, and one with what JSON lacks, as bytes, is left out. The id is the
+value in the column that `id` names, else in an existing column 'id', else the
+number of the row, from 0. Rows of an image model are files; their id is the
+path within the folder.
 """
 
 import dataclasses
@@ -14,24 +15,29 @@ import decimal
 import glob
 import itertools
 import os
-from collections.abc import Callable
 from collections.abc import Iterator
 from typing import Any
+
+from absl import logging
 
 from rnn_jax import activity
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax import files
+from rnn_jax import standard_input
 from rnn_jax.data import input_rows
 from rnn_jax.data.preparation.formats import images as images_format
+from rnn_jax.data.tables import csv
+from rnn_jax.data.tables import values
 from rnn_jax.inference import model as model_lib
 from rnn_jax.inference import predict
+from rnn_jax.inference import predict_output
 
 CHUNK = 512  # rows that are read before their predictions are written
 ID = 'id'
 TEXT = 'text'  # the column of plain lines
 WRITTEN = (ID, 'label', 'probabilities', 'written', 'labels')
 RENAMED = 'input_'  # before a given column of such a name
+UNWRITABLE = object()  # in place of what JSON lacks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,12 +49,19 @@ class Request:
     format: of the file; '' shows in its name.
     text: the column of the text; '': the one that the run was trained on.
     id: the column of the id; '': 'id' if it exists, else the row's number.
+    delimiter: between the values of CSV; '': its header shows it.
   """
 
   input: str
   format: str = ''
   text: str = ''
   id: str = ''
+  delimiter: str = ''
+
+  @property
+  def source(self) -> input_rows.Source:
+    """Where rows of texts are."""
+    return input_rows.Source(self.input, self.format, self.delimiter)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,18 +101,30 @@ def open_rows(request: Request, config: config_lib.Config) -> Iterator[Row]:
   return itertools.chain([first], rows)
 
 
+def delimiter(request: Request, config: config_lib.Config) -> str:
+  """Returns what separates the values of a CSV input; ',' of another input.
+
+  Predictions in CSV are separated alike, so that they open where it does.
+  """
+  source = request.source
+  of_texts = not config.task.reads_images and source.path != standard_input.DASH
+  if not of_texts or source.known_format() != 'csv':
+    return ','
+  return csv.dialect(source.path, given=source.delimiter).delimiter
+
+
 def write_rows(
-  model: model_lib.Model, rows: Iterator[Row], write: Callable[[str], None]
+  model: model_lib.Model, rows: Iterator[Row], write: predict_output.Write
 ) -> int:
-  """Predicts rows and writes a JSON line for each; returns their number.
+  """Predicts rows and writes what is predicted of each; returns their number.
 
   Args:
     model: a classifier, or a model of labels.
     rows: of `open_rows`.
-    write: called with the lines of up to CHUNK rows at a time.
+    write: called with up to CHUNK rows at a time.
 
   Raises:
-    InputError: a row is malformed; the lines of those before it are written.
+    InputError: a row is malformed; those before it are written.
   """
   count = 0
   with activity.doing('predicting', unit='rows') as done:
@@ -107,7 +132,7 @@ def write_rows(
       if chunk:
         predictions = model.predict([row.content for row in chunk])
         pairs = zip(chunk, predictions, strict=True)
-        write(''.join(_line(row, prediction) for row, prediction in pairs))
+        write([_written(row, prediction) for row, prediction in pairs])
         count += len(chunk)
         done(len(chunk))
       if error is not None:
@@ -132,14 +157,16 @@ def _chunks(rows):
 
 def _texts(request, config):
   """Yields the rows of a table or of lines."""
-  source = input_rows.Source(request.input, request.format)
+  source = request.source
   source.check()
   trained = getattr(config.data, 'field', TEXT)
+  left_out: set[str] = set()
   for number, example in enumerate(source.rows()):
+    where, row, _ = example
     # Lines of plain text have this column only.
-    column = trained if trained in example.values else TEXT
-    text = input_rows.text_of(example, request.text or column, '--text')
-    yield Row(text, _columns(example, request.id, number))
+    column = trained if trained in row else TEXT
+    text = values.text_of(row, request.text or column, where, '--text')
+    yield Row(text, _columns(example, request.id, number, left_out))
 
 
 def _images(request, config):
@@ -148,6 +175,7 @@ def _images(request, config):
     ('--text', request.text),
     ('--id', request.id),
     ('--format', request.format),
+    ('--delimiter', request.delimiter),
   ):
     if value:
       errors.refuse(name, value, 'images are files, no table: leave it out')
@@ -179,45 +207,68 @@ def _image_files(given):
   yield from ((path, os.path.basename(path)) for path in paths)
 
 
-def _columns(example, id_column, number):
-  """Returns the columns of a row's line before the prediction."""
-  where, values, _ = example
+def _columns(example, id_column, number, left_out):
+  """Returns the columns of a row before the prediction.
+
+  Args:
+    example: the row.
+    id_column: the column of the id, or ''.
+    number: of the row.
+    left_out: columns that a warning has named; changed.
+  """
+  where, row, _ = example
   source = id_column or ID
-  if id_column or ID in values:
-    number = input_rows.value_of(example, source, '--id')
-  columns = {ID: _plain(number, where)}
-  for name, value in values.items():
+  identity = number
+  if id_column or ID in row:
+    identity = values.value_of(row, source, where, '--id')
+  columns = {ID: _plain(identity)}
+  if columns[ID] is UNWRITABLE:
+    raise errors.InputError(
+      f'{where}: {source!r} is {type(identity).__name__}, which JSON lacks: '
+      'name another column in --id'
+    )
+  for name, value in row.items():
     if name == source == ID:
       continue
     kept = f'{RENAMED}{name}' if name in WRITTEN else name
-    if kept != name and kept in values:
+    if kept != name and kept in row:
       raise errors.InputError(
         f'{where}: {name!r} would be kept as {kept!r}, which is a column too: '
         'rename one of them'
       )
-    columns[kept] = _plain(value, where)
+    columns[kept] = plain = _plain(value)
+    if plain is UNWRITABLE:
+      del columns[kept]
+      _warn_once(name, value, left_out)
   return columns
 
 
-def _plain(value, where):
-  """Returns a value as JSON has it; Parquet has others."""
+def _warn_once(name, value, left_out):
+  if name not in left_out:
+    left_out.add(name)
+    logging.warning(
+      'column %r is left out: JSON has no %s', name, type(value).__name__
+    )
+
+
+def _plain(value):
+  """Returns a value as JSON has it, or UNWRITABLE; Parquet has others."""
   if value is None or isinstance(value, (str, int, float)):
     return value
   if isinstance(value, dict):
-    return {str(key): _plain(x, where) for key, x in value.items()}
-  if type(value) is list:
-    return [_plain(x, where) for x in value]
+    listed = _plain([*value.values()])
+    known = listed is not UNWRITABLE
+    return dict(zip(map(str, value), listed, strict=True)) if known else listed
+  if type(value) in (list, tuple):  # an Image is a tuple, too
+    listed = [_plain(x) for x in value]
+    return UNWRITABLE if UNWRITABLE in listed else listed
   if isinstance(value, (datetime.date, datetime.time)):
     return value.isoformat()
-  if isinstance(value, decimal.Decimal):
-    return str(value)
-  raise errors.InputError(
-    f'{where}: JSON has no {type(value).__name__}: leave out the columns that '
-    'have some'
-  )
+  is_spelled = isinstance(value, (decimal.Decimal, datetime.timedelta))
+  return str(value) if is_spelled else UNWRITABLE
 
 
-def _line(row, prediction):
+def _written(row, prediction):
   answer: dict[str, Any] = {'label': prediction.label}
   if prediction.labels is not None:
     answer = {'labels': prediction.labels}
@@ -225,4 +276,4 @@ def _line(row, prediction):
     answer['probabilities'] = prediction.probabilities
   else:
     answer['written'] = prediction.written
-  return files.to_json(row.columns | answer, ensure_ascii=False) + '\n'
+  return row.columns | answer

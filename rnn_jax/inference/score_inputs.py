@@ -16,15 +16,16 @@ import sys
 from collections.abc import Iterator
 
 from rnn_jax import errors
-from rnn_jax import files
 from rnn_jax.data.sources import text as text_source
-from rnn_jax.data.text import documents
+from rnn_jax.data.tables import jsonl
+from rnn_jax.data.tables import lines as lines_lib
+from rnn_jax.data.tables import values
 
 STDIN = '-'
 COLUMN = 'text'
 LONGEST = 2**28  # bytes of a document
 LONGEST_LINE = 2**26  # bytes of a line
-NAMED = 10  # columns that a message names
+FLAG = '--column'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,13 +129,13 @@ def _read(path, inputs):
     if _has_rows(path, inputs):
       yield from _rows(file, name, inputs.column or COLUMN)
     elif inputs.lines:
-      for number, line in enumerate(_lines(file, name), 1):
-        where = f'{name}:{number}'
+      for where, line in lines_lib.located(file, name, LONGEST_LINE):
         content = line.removesuffix(b'\n').removesuffix(b'\r')
         yield Text(where, _utf8(content, where))
     else:
       content = file.read(LONGEST + 1)
       _check_size(len(content), name)
+      content = content[lines_lib.mark_size(content) :]
       yield Text(name, _utf8(content, name))
 
 
@@ -147,54 +148,11 @@ def _opened(path):
     errors.refuse('input', path, f'{error.strerror}: give a file, a glob or -')
 
 
-def _lines(file, path):
-  """Yields the lines of a file, each of a bounded length."""
-  number = 1
-  while line := file.readline(LONGEST_LINE + 1):
-    if len(line) > LONGEST_LINE:
-      raise errors.InputError(
-        f'{path}:{number}: a line has {LONGEST_LINE:,} bytes at most: shorten '
-        'it'
-      )
-    yield line
-    number += 1
-
-
-def _rows(file, path, column):
-  for number, line in enumerate(_lines(file, path), 1):
-    if not line.strip():
-      continue
-    where = f'{path}:{number}'
-    try:
-      row = files.from_json(line)
-    except ValueError as error:
-      raise errors.InputError(
-        f'{where}: not JSON: {error}: fix the row, or remove it'
-      ) from None
-    yield Text(where, _column(row, column, where))
-
-
-def _column(row, column, where):
-  """Returns a row's text, the turns of a list on lines of their own."""
-  if not isinstance(row, dict):
-    raise errors.InputError(
-      f'{where}: a row must be an object, not {type(row).__name__}: fix the '
-      'row, or remove it'
-    )
-  if column not in row:
-    raise errors.InputError(
-      f'{where}: no column {column!r}: name one of {[*row][:NAMED]} with '
-      '--column'
-    )
-  value = row[column]
-  if isinstance(value, list) and all(isinstance(x, str) for x in value):
-    value = documents.join_lines(value)
-  if not isinstance(value, str):
-    raise errors.InputError(
-      f'{where}: column {column!r} is {type(value).__name__}, not text: fix '
-      'the row, or name another with --column'
-    )
-  return _utf8(value, where)
+def _rows(file, name, column):
+  for where, line in lines_lib.located(file, name, LONGEST_LINE):
+    if line.strip():
+      row = jsonl.row_of_bytes(line, where)
+      yield Text(where, _utf8(values.text_of(row, column, where, FLAG), where))
 
 
 def _utf8(text, where):

@@ -104,8 +104,7 @@ class Layer(nn.Module):
     """
     if self.reverse:
       return self.scan(None, x, lengths=lengths, starts=starts)[1]
-    rows = rows_lib.Rows(x, lengths, starts)
-    rows.check()
+    rows = rows_lib.of(x, lengths, starts)
     rows = rows.cleared()
     # Steps don't see the padding after them.
     _, y = self.scan(None, rows.x, starts=rows.starts)
@@ -136,11 +135,10 @@ class Layer(nn.Module):
       InputError: a bad option, or arrays whose shapes don't fit.
       NotImplementedError: `impl` can't run here.
     """
-    rows = rows_lib.Rows(x, lengths, starts)
-    rows.check()
-    cell = self._cell(x)
+    rows = rows_lib.of(x, lengths, starts)
+    cell = self._cell(rows.x)
     if state is not None:
-      _check_state(cell, state, len(x))
+      _check_state(cell, state, len(rows.x))
     return rows_lib.run(cell, state, rows, self.reverse)
 
   def step(

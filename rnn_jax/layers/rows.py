@@ -82,6 +82,19 @@ class Rows(NamedTuple):
     return self._replace(x=self.clear(self.x), starts=starts)
 
 
+def of(x: Any, lengths: Any = None, starts: Any = None) -> Rows:
+  """Returns checked Rows; lists become arrays.
+
+  Raises:
+    InputError: shapes or dtypes that don't fit.
+  """
+  rows = Rows(
+    _array('x', x), _array('lengths', lengths), _array('starts', starts)
+  )
+  rows.check()
+  return rows
+
+
 def last(y_BxLxF: jax.Array, lengths: jax.Array | None = None) -> jax.Array:
   """Returns the last output of each row, BxF; 0 for a row of length 0.
 
@@ -94,12 +107,11 @@ def last(y_BxLxF: jax.Array, lengths: jax.Array | None = None) -> jax.Array:
   Raises:
     InputError: shapes or dtypes that don't fit.
   """
-  rows = Rows(y_BxLxF, lengths)
-  rows.check()
-  if lengths is None:
-    return y_BxLxF[:, -1]
-  index = jnp.maximum(lengths - 1, 0)[:, None, None]
-  return jnp.take_along_axis(rows.clear(y_BxLxF), index, 1)[:, 0]
+  rows = of(y_BxLxF, lengths)
+  if rows.lengths is None:
+    return rows.x[:, -1]
+  index = jnp.maximum(rows.lengths - 1, 0)[:, None, None]
+  return jnp.take_along_axis(rows.clear(rows.x), index, 1)[:, 0]
 
 
 def run(
@@ -218,6 +230,16 @@ def _select(flags_B, new, old):
     return jnp.where(flags, new, old)
 
   return jax.tree.map(select, new, old)
+
+
+def _array(name, value):
+  """Returns an array of a list; anything else as it is."""
+  if not isinstance(value, (list, tuple)):
+    return value
+  try:
+    return jnp.asarray(value)
+  except (TypeError, ValueError):
+    errors.refuse(name, value, 'give an array of numbers, as jnp.array makes')
 
 
 def _check(name, array, shape):

@@ -44,6 +44,8 @@ FREE = (
   'data.workers',
   'data.prefetch',
   'data.cache',
+  'data.delimiter',
+  'data.numbers_as_text',
   'mesh.*',
   'optimizer.offload',
   'train.log_every',

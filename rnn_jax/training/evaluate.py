@@ -149,6 +149,7 @@ class Run:
     given: str,
     split: str = '',
     which: checkpoint.Which = 'best',
+    options: held_out.Options = held_out.BY_CONFIG,
   ) -> tuple['Run', str]:
     """Restores a run to evaluate it on a file; its own data needn't exist.
 
@@ -157,6 +158,7 @@ class Run:
       given: the file, see data/held_out.py.
       split: of a prepared dataset, see there.
       which: 'best', 'latest' or a step.
+      options: how rows are read.
 
     Returns:
       The run, and the name of the split that the file is.
@@ -174,7 +176,7 @@ class Run:
         'with data.test_path, and give --split=test',
       )
     config = dataclasses.replace(config, data=config.data.refitted())
-    name, documents = held_out.open_documents(given, split, config)
+    name, documents = held_out.open_documents(given, split, config, options)
     corpus = pipeline.Corpus.of_documents(config, workdir, {name: documents})
     return cls._restore(config, corpus, workdir, which), name
 

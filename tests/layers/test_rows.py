@@ -169,6 +169,14 @@ def test_bad_options_of_bidirectional_are_refused(options, message):
     jax.eval_shape(layer.init, jax.random.key(0), jnp.zeros((B, L, D)))
 
 
+def test_lists_are_arrays():
+  y, n = draws.normal(B, L, F), np.asarray(LENGTHS).tolist()
+  got = layers.last(y.tolist(), n)
+  np.testing.assert_array_equal(got, layers.last(y, LENGTHS))
+  with pytest.raises(errors.InputError, match='lengths=.*give an array of num'):
+    layers.last(y, ['one', *n[1:]])
+
+
 def test_last_reads_the_last_real_step():
   y = draws.normal(B, L, F)
   np.testing.assert_array_equal(layers.last(y), y[:, -1])

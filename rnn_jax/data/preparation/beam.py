@@ -166,7 +166,7 @@ def _check(numbered, request, schema):
   schema = copy.deepcopy(schema)  # a worker has several inputs
   row = 0
   try:
-    for example in survey_lib.read(request, [one]):
+    for example in survey_lib.read(request, [one], schema, schema.skipped):
       yield None, ((number, row), survey_lib.observe(schema, example))
       row += 1
     yield None, ((number, row), schema)
@@ -219,7 +219,7 @@ def _encode(plan, request):
   encode = writer_lib.Encoder(plan.schema)
   path = functools.cache(plan.layout.path)
   ranks = dict(plan.ranks)
-  rows = survey_lib.read(request, [plan.input])
+  rows = survey_lib.read(request, [plan.input], plan.schema)
   for example, split in zip(rows, plan.splits, strict=True):
     rank = ranks[split]
     yield (

@@ -16,7 +16,8 @@ class Example(NamedTuple):
 
   Attributes:
     where: its location, such as 'file:line', for messages.
-    values: column to str, int, float, bool, Image, or a list of one of them.
+    values: column to str, int, float, bool, Image, or a list of one of them;
+      None: the file hides it.
     split: the split that the file assigns it to, or ''.
   """
 
@@ -31,3 +32,4 @@ class Options:
 
   document: str = 'line'  # in text files: 'line' or 'file'
   encoding: str = 'utf-8'
+  delimiter: str = ''  # of CSV; '': what the file shows

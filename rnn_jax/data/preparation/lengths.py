@@ -18,7 +18,7 @@ def count(example: examples.Example, label: str) -> dict[str, int]:
       continue
     if isinstance(value, list):
       counts[f'{name}: items'] = len(value)
-      if isinstance(value[0], str):
+      if value and isinstance(value[0], str):
         counts[words(name)] = sum(len(item.split()) for item in value)
     elif isinstance(value, str):
       counts[words(name)] = len(value.split())

@@ -47,6 +47,10 @@ class Request:
     label: the column of classes; None: 'label' if it exists; '': no classes.
     classes: names of the classes; (): those that occur.
     skip_empty: whether to skip examples with an empty text, turn or list.
+    text: the column that must not be empty; '': 'text' if it exists, else all
+      columns of texts that aren't empty everywhere.
+    missing_labels: what to do about examples without a class, 'error' or
+      'skip'; a test split may have none at all.
     duplicates: one of DUPLICATES.
     options: how files are read.
   """
@@ -62,6 +66,8 @@ class Request:
   skip_empty: bool = False
   duplicates: str = 'report'
   options: examples.Options = examples.Options()
+  text: str = ''
+  missing_labels: str = survey_lib.ERROR
 
   @property
   def folder(self) -> str:
@@ -173,13 +179,22 @@ def _asked(request, sources):
   """Returns what a dataset depends on, JSON-ready; not where it is."""
   asked = dataclasses.asdict(request) | {'inputs': sources}
   del asked['data_dir']
+  # What datasets of earlier versions don't name is as its default.
+  for part, key, default in (
+    (asked, 'text', ''),
+    (asked, 'missing_labels', survey_lib.ERROR),
+    (asked['options'], 'delimiter', ''),
+  ):
+    if part[key] == default:
+      del part[key]
   return json.loads(json.dumps(asked))
 
 
 def _difference(old, new):
   """Returns the options in which two requests differ."""
   old, new = map(_content, (old, new))
-  return ', '.join(sorted(key for key in new if old.get(key) != new[key]))
+  keys = old.keys() | new.keys()
+  return ', '.join(sorted(k for k in keys if old.get(k) != new.get(k)))
 
 
 def _content(asked):
@@ -211,7 +226,9 @@ def _in_this_process(request, inputs, folder, progress):
   layout = writer_lib.Layout(folder, request.name, survey.counts)
   splits = iter(survey.splits)
   writer = writer_lib.Writer(layout)
-  for example in progress(survey_lib.read(request, inputs), 'writing'):
+  for example in progress(
+    survey_lib.read(request, inputs, survey.schema), 'writing'
+  ):
     writer.add(next(splits), encode(example))
   writer.close()
   return survey, writer.sizes

@@ -14,6 +14,9 @@ def text(record: dict[str, Any], folder: str, written: bool) -> str:
     if by_class := record['examples_by_class'].get(split):
       values = ', '.join(f'{key} {value:,}' for key, value in by_class.items())
       lines.append(f'    {record["label"]}: {values}')
+  # Datasets of earlier versions don't say what was skipped.
+  for reason, count in record.get('skipped', {}).items():
+    lines.append(f'  {count:,} example(s) skipped: {reason}')
   for one in record['duplicates']:
     first, second = one['first'], one['second']
     where = 'twice in' if first == second else f'in {first} and'

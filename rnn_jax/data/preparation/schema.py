@@ -3,6 +3,7 @@
 A column is text, a number, an image, a class, or a list of texts or numbers.
 """
 
+import collections
 import dataclasses
 from collections.abc import Sequence
 
@@ -13,6 +14,8 @@ from rnn_jax.data.preparation import classes as classes_lib
 from rnn_jax.data.preparation import examples
 
 NUMBERS = (bool, int, float)
+MISSING = (None, '')  # labels of an example without a class
+UNLABELLED = -1  # the class of such an example, as TFDS has it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +38,8 @@ class Schema:
     seen: the names of the classes that occur.
     colored: the columns with an image that isn't gray.
     numbers: the columns that are text in the file and numbers in the dataset.
+    texts: the columns that must not be empty.
+    skipped: how many examples were left out, by reason.
   """
 
   columns: dict[str, Column]
@@ -44,6 +49,10 @@ class Schema:
   seen: set[str] = dataclasses.field(default_factory=set)
   colored: set[str] = dataclasses.field(default_factory=set)
   numbers: dict[str, type] = dataclasses.field(default_factory=dict)
+  texts: tuple[str, ...] = ()
+  skipped: collections.Counter = dataclasses.field(
+    default_factory=collections.Counter
+  )
 
   def check(self, example: examples.Example) -> None:
     """Checks an example and records its class.
@@ -64,6 +73,8 @@ class Schema:
       else:
         self.columns[name] = _widened(self.columns[name], value)
         _check_value(where, name, value, self.columns[name])
+        if name in self.texts:
+          _check_filled(where, name, value)
 
   def merge(self, other: 'Schema') -> None:
     """Adds what a schema with the same beginning has seen in other examples."""
@@ -72,6 +83,7 @@ class Schema:
         self.columns[name] = column
     self.seen |= other.seen
     self.colored |= other.colored
+    self.skipped.update(other.skipped)
     self.numbers = {
       name: float if float in (kind, other.numbers[name]) else int
       for name, kind in self.numbers.items()
@@ -88,21 +100,30 @@ class Schema:
       return
     if not self.is_given:
       self.classes = columns.in_order(self.seen)
+    if not self.seen:
+      raise errors.InputError(
+        f'--label={self.label!r}: no example has a class: name another column, '
+        "or give --label=''"
+      )
     if len(self.seen) < 2:
       raise errors.InputError(
         f'--label={self.label!r}: all examples are of one class, '
-        f"{next(iter(self.seen), '')!r}; give --label='' if this isn't "
+        f"{next(iter(self.seen))!r}; give --label='' if this isn't "
         'classification'
       )
 
   def class_of(self, label: object) -> int:
-    """Returns the number of the class of a label that passed `check`."""
+    """Returns the class of a label that passed `check`, or UNLABELLED."""
+    if label in MISSING:
+      return UNLABELLED
     number = classes_lib.number(label, self.classes)
     assert number is not None
     return number
 
   def _check_label(self, where, label):
-    if isinstance(label, (list, dict, float)) or label in (None, ''):
+    if label in MISSING:
+      return  # survey.conclude decides
+    if isinstance(label, (list, dict, float)):
       raise errors.InputError(
         f"{where}: {self.label}={label!r} isn't a class: give a name or a "
         'number'
@@ -131,21 +152,32 @@ def from_example(
   Raises:
     InputError: a value can't be stored, or column `label` is missing.
   """
+  label = label_of(first, label)
   columns = {
-    name: _column(first.where, name, value)
+    # A label may be missing, and any class is a text.
+    name: Column(str) if name == label else _column(first.where, name, value)
     for name, value in first.values.items()
   }
-  if label is None:
-    label = 'label' if 'label' in columns else ''
-  if label and label not in columns:
-    raise errors.InputError(
-      f'--label={label!r}: {first.where} has the columns {[*columns]}'
-    )
   if classes and not label:
     raise errors.InputError(
       f'--classes={",".join(classes)}: no column of classes: name it in --label'
     )
   return Schema(columns, label, tuple(classes), bool(classes))
+
+
+def label_of(first: examples.Example, label: str | None) -> str:
+  """Returns the column of classes; the arguments are those of from_example.
+
+  Raises:
+    InputError: there is no such column.
+  """
+  if label is None:
+    return 'label' if 'label' in first.values else ''
+  if label and label not in first.values:
+    raise errors.InputError(
+      f'--label={label!r}: {first.where} has the columns {[*first.values]}'
+    )
+  return label
 
 
 def _column(where, name, value):
@@ -179,12 +211,31 @@ def _check_value(where, name, value, column):
   if not column.is_list:
     _check_item(where, name, value, column.kind)
     return
-  if not isinstance(value, list) or not value:
+  if not isinstance(value, list):
     raise errors.InputError(
-      f'{where}: {name} must be a list that is not empty, not {value!r}'
+      f'{where}: {name} must be a list, not {value!r:.60}'
     )
   for number, item in enumerate(value):
     _check_item(where, f'{name}[{number}]', item, column.kind)
+
+
+def has_empty(value: object) -> bool:
+  """Returns whether a text, a list or an item of it is empty."""
+  if isinstance(value, list):
+    return not value or any(map(has_empty, value))
+  return isinstance(value, str) and not value.strip()
+
+
+def _check_filled(where, name, value):
+  if not has_empty(value):
+    return
+  if isinstance(value, list):
+    kept = [n for n, item in enumerate(value) if has_empty(item)]
+    name = f'{name}[{kept[0]}]' if kept else name
+  raise errors.InputError(
+    f'{where}: {name} is empty: fill it, skip such examples with --skip_empty, '
+    'or name the column of the text in --text'
+  )
 
 
 def _check_item(where, name, value, kind):
@@ -197,11 +248,6 @@ def _check_item(where, name, value, kind):
     raise errors.InputError(
       f'{where}: {name}={value!r:.60} is outside the range of 64-bit integers: '
       'correct it, or write it as text'
-    )
-  if kind is str and not value.strip():
-    raise errors.InputError(
-      f'{where}: {name} is empty: fill it, or skip such examples with '
-      '--skip_empty'
     )
   if kind is examples.Image:
     codec.check(value.content, f'{where}: {name}')

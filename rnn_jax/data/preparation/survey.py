@@ -10,6 +10,7 @@ from typing import Any
 from typing import NamedTuple
 
 from rnn_jax import errors
+from rnn_jax.data import columns
 from rnn_jax.data.preparation import channels
 from rnn_jax.data.preparation import examples
 from rnn_jax.data.preparation import inputs as inputs_lib
@@ -21,6 +22,9 @@ from rnn_jax.data.preparation import splits as splits_lib
 if TYPE_CHECKING:
   from rnn_jax.data.preparation import prepare
 
+ERROR, SKIP = 'error', 'skip'  # what to do about examples without a class
+EMPTY, MISSING_LABEL = 'empty text', 'no label'  # why examples are skipped
+
 
 class Fact(NamedTuple):
   """What the survey keeps of an example.
@@ -30,7 +34,7 @@ class Fact(NamedTuple):
     where: its location.
     split: that its file assigns it to, or ''.
     lengths: {name of the count: value}.
-    label: its class as the file has it, or None.
+    label: its class as the file has it; None: it has none.
   """
 
   content: bytes
@@ -75,6 +79,7 @@ class Survey:
         for split, count in self.labels.items()
         if self.schema.label
       },
+      'skipped': dict(self.schema.skipped),
       'duplicates': [dataclasses.asdict(each) for each in self.overlaps],
       'lengths': {
         split: lengths_lib.summary(counts)
@@ -84,14 +89,44 @@ class Survey:
 
 
 def read(
-  request: 'prepare.Request', inputs: Sequence[inputs_lib.Input]
+  request: 'prepare.Request',
+  inputs: Sequence[inputs_lib.Input],
+  schema: schema_lib.Schema,
+  skipped: collections.Counter | None = None,
 ) -> Iterator[examples.Example]:
-  """Yields the examples of the inputs, without empty ones if so requested."""
+  """Yields the examples of the inputs, without those to skip.
+
+  Args:
+    request: what says which to skip.
+    inputs: the files.
+    schema: of `begin`.
+    skipped: counts what is skipped, by reason.
+  """
+  for example in _all(request, inputs):
+    reason = _reason_to_skip(request, schema, example.values)
+    if not reason:
+      yield example
+    elif skipped is not None:
+      skipped[reason] += 1
+
+
+def _all(request, inputs):
   for one in inputs:
-    examples_of = inputs_lib.load_format(one.format).read
-    for example in examples_of(one.path, request.options):
-      if not (request.skip_empty and _is_empty(example)):
-        yield example._replace(split=one.split or example.split)
+    read_format = inputs_lib.load_format(one.format).read
+    for example in read_format(one.path, request.options):
+      yield example._replace(split=one.split or example.split)
+
+
+def _reason_to_skip(request, schema, values):
+  """Returns why an example is skipped, or ''."""
+  if request.skip_empty and any(
+    schema_lib.has_empty(values.get(name, '')) for name in schema.texts
+  ):
+    return EMPTY
+  if request.missing_labels == SKIP and schema.label:
+    if values.get(schema.label) in schema_lib.MISSING:
+      return MISSING_LABEL
+  return ''
 
 
 def run(
@@ -105,7 +140,7 @@ def run(
     InputError: as `begin`, `observe` and `conclude`.
   """
   schema = begin(request, inputs)
-  rows = progress(read(request, inputs), 'checking')
+  rows = progress(read(request, inputs, schema, schema.skipped), 'checking')
   return conclude(request, schema, [observe(schema, row) for row in rows])
 
 
@@ -117,9 +152,49 @@ def begin(
   Raises:
     InputError: it can't be read or stored, or there is none.
   """
-  for first in read(request, inputs):
-    return _schema(request, inputs, first)
-  raise errors.InputError(f'--input: {inputs[0].path} has no example')
+  schema = None
+  for first in _all(request, inputs):
+    label = schema_lib.label_of(first, request.label)
+    texts = _texts(request, inputs, first, label)
+    schema = schema_lib.Schema({}, label, (), False, texts=texts)
+    break
+  if schema is not None:
+    for first in read(request, inputs, schema):
+      return dataclasses.replace(
+        _schema(request, inputs, first), texts=schema.texts
+      )
+  left = 'that is not skipped' if schema is not None else ''
+  raise errors.InputError(
+    f'--input: {inputs[0].path} has no example {left}'.rstrip()
+  )
+
+
+def _texts(request, inputs, first, label):
+  """Returns the columns that must not be empty.
+
+  That is --text, else 'text' and lists, else each column that isn't empty
+  everywhere.
+  """
+  names = [name for name in first.values if name != label]
+  if request.text and request.text not in names:
+    raise errors.InputError(
+      f'--text={request.text!r}: {first.where} has the columns {names}'
+    )
+  if request.text:
+    return (request.text,)
+  if columns.TEXT in names:
+    lists = (name for name in names if isinstance(first.values[name], list))
+    return (columns.TEXT, *lists)
+  empty = set(names)
+  for example in _all(request, inputs):
+    empty -= {n for n, x in example.values.items() if not _is_empty(x)}
+    if not empty:
+      break
+  return tuple(name for name in names if name not in empty) or tuple(names)
+
+
+def _is_empty(value):
+  return value in ('', []) or isinstance(value, str) and not value.strip()
 
 
 def observe(schema: schema_lib.Schema, example: examples.Example) -> Fact:
@@ -149,10 +224,12 @@ def conclude(
     InputError: splits are missing or superfluous, or all examples are of one
       class; or splits overlap and the request refuses that.
   """
+  contents, where, given, lengths, labels = zip(*facts, strict=True)
+  if schema.label:
+    _refuse_unlabelled(schema.label, labels, where, given)
+  chosen = _splits(request, given, where, contents)
   schema.finish()
   numbers.finish(schema)
-  contents, where, given, lengths, labels = zip(*facts, strict=True)
-  chosen = _splits(request, given, where, contents)
   overlaps = splits_lib.overlaps(contents, where, chosen)
   _refuse_overlaps(request, overlaps)
   return Survey(
@@ -184,16 +261,6 @@ def _classes(request, inputs):
   if len(formats) > 1:
     return ()
   return getattr(inputs_lib.load_format(*formats), 'CLASSES', ())
-
-
-def _is_empty(example):
-  return any(map(_has_empty, example.values.values()))
-
-
-def _has_empty(value):
-  if isinstance(value, list):
-    return not value or any(map(_has_empty, value))
-  return isinstance(value, str) and not value.strip()
 
 
 def _splits(request, given, where, contents):
@@ -233,6 +300,22 @@ def _refuse_overlaps(request, overlaps):
     )
 
 
+def _refuse_unlabelled(label, labels, where, splits):
+  """Refuses examples without a class, unless it's the test split's secret."""
+  labelled = {
+    split
+    for split, value in zip(splits, labels, strict=True)
+    if value not in schema_lib.MISSING
+  }
+  for value, place, split in zip(labels, where, splits, strict=True):
+    hidden = split == 'test' and split not in labelled
+    if value in schema_lib.MISSING and not hidden:
+      raise errors.InputError(
+        f"{place}: {label}={value!r} isn't a class: give a name or a number, "
+        f'or skip such examples with --missing_labels={SKIP}'
+      )
+
+
 def _by_split(splits, lengths, excluded):
   by_split = {name: collections.defaultdict(list) for name in inputs_lib.SPLITS}
   for split, counts in zip(splits, lengths, strict=True):
@@ -245,5 +328,6 @@ def _by_split(splits, lengths, excluded):
 def _count_labels(schema, splits, labels):
   counts = collections.defaultdict(collections.Counter)
   for split, label in zip(splits, labels, strict=True):
-    counts[split][schema.classes[schema.class_of(label)]] += 1
+    if label not in schema_lib.MISSING:
+      counts[split][schema.classes[schema.class_of(label)]] += 1
   return dict(counts)

@@ -18,10 +18,14 @@ import typing
 from collections.abc import Callable
 
 import numpy as np
+from absl import logging
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data.text import documents as documents_lib
+
+ERROR, SKIP = 'error', 'skip'  # what to do about a row without a class
+UNLABELLED = -1  # the class of such a row
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +45,10 @@ class Columns(config_lib.Data):
   field: str = ''
   # Of the class, where there are classes; empty: 'label', or the only one.
   label: str = ''
+  # What to do about a row without a class where there are classes.
+  missing_labels: str = config_lib.option('error', choices=(ERROR, SKIP))
+  # Whether a column of numbers may be read as text, digit by digit.
+  numbers_as_text: bool = False
 
   names_classes: typing.ClassVar[bool] = True
 
@@ -90,7 +98,55 @@ def files_in(folder: str) -> list[str]:
 
 def is_unlabelled(split: str, labels: np.ndarray | None) -> bool:
   """Returns whether it's a test split whose classes are kept secret."""
-  return split == 'test' and labels is not None and bool(np.all(labels == -1))
+  if split != 'test' or labels is None:
+    return False
+  return bool(np.all(labels == UNLABELLED))
+
+
+def unlabelled(where: str, label: str) -> errors.InputError:
+  """Returns the error about a row without a class in column `label`."""
+  return errors.InputError(
+    f'{where}: data.label={label!r} is missing: fill it, or leave out '
+    f'such rows with data.missing_labels={SKIP!r}'
+  )
+
+
+def labelled(
+  sizes: np.ndarray, labels: np.ndarray, name: str, column: str, missing: str
+) -> np.ndarray:
+  """Returns labels, after what is to be done about those that are missing.
+
+  A test split may have none at all. Else rows without one are refused, or they
+  become empty, so that they are no documents, and a warning counts them.
+
+  Args:
+    sizes: bytes of each row's text; changed.
+    labels: the class of each row, UNLABELLED where there is none.
+    name: of the rows, as 'reviews/test'.
+    column: of the labels.
+    missing: what to do, ERROR or SKIP.
+
+  Raises:
+    InputError: rows have no class.
+  """
+  lacks = labels == UNLABELLED
+  if not lacks.any() or is_unlabelled(name.rpartition('/')[2], labels):
+    return labels
+  if missing != SKIP:
+    raise unlabelled(f'{name}:{int(np.argmax(lacks))}', column)
+  if lacks.all():
+    errors.refuse(
+      'data.label', column, f'no row of {name} has a class: name another'
+    )
+  sizes[lacks] = 0
+  logging.warning(
+    '%s: %s of %s rows have no %r and are left out',
+    name,
+    f'{lacks.sum():,}',
+    f'{len(labels):,}',
+    column,
+  )
+  return labels
 
 
 def image_options(data: config_lib.Data) -> config_lib.Image:

@@ -28,6 +28,7 @@ from rnn_jax.data import columns
 from rnn_jax.data.preparation import classes as classes_lib
 from rnn_jax.data.preparation import inputs
 from rnn_jax.data.sources import base
+from rnn_jax.data.tables import values as values_lib
 from rnn_jax.data.text import documents
 
 if typing.TYPE_CHECKING:
@@ -52,7 +53,13 @@ class Config(base.Columns):
     Raises:
       InputError: the dataset can't be opened, or the features leave a choice.
     """
-    return _settle(self, _open(self), task.classifies)
+    splits = _open(self)
+    settled = _settle(self, splits, task.classifies)
+    if not settled.numbers_as_text and splits:
+      rows = next(iter(splits.values()))
+      if settled.field in rows.column_names:
+        columns.check_not_numbers(settled.field, _values(rows, settled.field))
+    return settled
 
 
 class Rows:
@@ -131,20 +138,24 @@ class Rows:
     return columns.unique_ids(_values(rows, columns.ID))
 
   def _read_labels(self, rows, data):
-    values = _values(rows, data.label)
-    if _declared(rows.features[data.label]):
-      labels = [-1 if value is None else value for value in values]
-      if base.is_unlabelled(self._name.rpartition('/')[2], np.array(labels)):
-        return np.array(labels, np.int64)
-    else:
-      labels = [classes_lib.number(value, data.classes) for value in values]
+    declared = _declared(rows.features[data.label])
+    labels = [
+      _label(value, data.classes, bool(declared))
+      for value in _values(rows, data.label)
+    ]
     for n, number in enumerate(labels):
-      if number is None or not 0 <= number < len(data.classes):
+      if number is None or not base.UNLABELLED <= number < len(data.classes):
         raise errors.InputError(
           f'{self._where(n)}: data.label={data.label!r} is none of '
           f'data.classes={data.classes!r}: {REMEDY}'
         )
-    return np.array(labels, np.int64)
+    return base.labelled(
+      self.sizes,
+      np.array(labels, np.int64),
+      self._name,
+      data.label,
+      data.missing_labels,
+    )
 
   def _read_numbers(self, rows, column):
     values = list(_values(rows, column))
@@ -289,6 +300,13 @@ def _check_columns(rows, data):
       f'the classes of {data.source} in {data.label!r} are '
       f'{tuple(declared)}: give those, in that order',
     )
+
+
+def _label(value, classes, declared):
+  """Returns the number of a class, UNLABELLED, or None if it's neither."""
+  if value in values_lib.MISSING:
+    return base.UNLABELLED
+  return value if declared else classes_lib.number(value, classes)
 
 
 def _values(rows, column):

@@ -10,12 +10,14 @@ import typing
 from collections.abc import Iterator
 
 from rnn_jax import config as config_lib
-from rnn_jax import errors
-from rnn_jax import files
 from rnn_jax.data.sources import base
 from rnn_jax.data.sources import text
+from rnn_jax.data.tables import jsonl
+from rnn_jax.data.tables import lines
 from rnn_jax.data.text import documents
 from rnn_jax.data.text import tables
+
+BLOCK = 2**20  # bytes that are in memory at a time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,9 +54,11 @@ class JsonLines:
     """Yields the rows; raises InputError at one that isn't an object."""
     offset = self.start
     for number, line in enumerate(self._lines(), self.before + 1):
-      if line.strip():
-        row = _parse(line, f'{self.file}:{number}')
-        yield tables.Located(number, offset, len(line), row)
+      mark = lines.mark_size(line) if not offset else 0
+      if line[mark:].strip():
+        where = f'{self.file}:{number}'
+        row = jsonl.row_of_bytes(line[mark:], where)
+        yield tables.Located(number, offset + mark, len(line) - mark, row)
       offset += len(line)
 
   def parts(self, size: int) -> Iterator[tuple['JsonLines', int]]:
@@ -63,7 +67,8 @@ class JsonLines:
     with open(self.file, 'rb') as file:
       while start < end:
         file.seek(start + size - 1)
-        file.readline()  # to the end of the line that is cut
+        while file.tell() < end and not file.readline(BLOCK).endswith(b'\n'):
+          pass  # to the end of the line that is cut
         stop = min(file.tell(), end)
         yield JsonLines(self.file, start, stop), stop - start
         start = stop
@@ -78,9 +83,10 @@ class JsonLines:
 
   def _lines(self):
     with open(self.file, 'rb') as file:
+      lines.check_kind(file.read(lines.SEEN), self.file)
       file.seek(self.start)
       left = self.stop - self.start if self.stop >= 0 else -1
-      for line in file:
+      for line in lines.bounded(file, self.file, before=self.before):
         if not left:
           return
         yield line
@@ -88,7 +94,7 @@ class JsonLines:
 
   def parse(self, content: bytes) -> tables.Row:
     """Returns the row in these bytes."""
-    return files.from_json(content)
+    return jsonl.row_of_bytes(content, self.file)
 
 
 raw_files = text.raw_files
@@ -102,16 +108,3 @@ def load(data: Config) -> dict[str, documents.Documents]:
       an object with a text in `data.field` and a class in `data.label`.
   """
   return tables.load(data, JsonLines)
-
-
-def _parse(line, where):
-  """Returns a row, or raises InputError."""
-  try:
-    row = files.from_json(line)
-  except ValueError as error:
-    raise errors.InputError(f'{where}: not JSON: {error}') from None
-  if not isinstance(row, dict):
-    raise errors.InputError(
-      f'{where}: a row must be an object, not {type(row).__name__}'
-    )
-  return row

@@ -11,6 +11,7 @@ import numpy as np
 
 from rnn_jax import errors
 from rnn_jax.data.sources import base
+from rnn_jax.data.tables import lines
 from rnn_jax.data.text import documents
 
 BLOCK = 2**24  # bytes of a file in memory at a time
@@ -29,7 +30,9 @@ class Files:
     self.root = root
     self.labels = None
     self.difficulties = None
-    self.sizes = np.array([os.path.getsize(file) for file in files], np.int64)
+    self._marks = np.array([_mark_size(file) for file in files], np.int64)
+    sizes = np.array([os.path.getsize(file) for file in files], np.int64)
+    self.sizes = sizes - self._marks  # a byte order mark isn't text
     self.names = tuple(
       os.path.relpath(file, root).replace(os.sep, '/') for file in files
     )
@@ -40,11 +43,12 @@ class Files:
     part.files = tuple(self.files[unit] for unit in units)
     part.names = tuple(self.names[unit] for unit in units)
     part.sizes = self.sizes[units]
+    part._marks = self._marks[units]
     return part
 
   def read(self, unit: int, start: int, stop: int) -> bytes:
     with open(self.files[unit], 'rb') as file:
-      file.seek(start)
+      file.seek(int(self._marks[unit]) + start)
       return file.read(stop - start)
 
 
@@ -95,9 +99,11 @@ def match(path: str, key: str) -> list[str]:
   matches = [path] if os.path.exists(path) else glob.glob(path, recursive=True)
   files = _without_links([file for file in matches if os.path.isfile(file)])
   if not files:
+    held_out = key in ('data.validation_path', 'data.test_path')
     raise errors.InputError(
-      f'{key}={path!r}: no such file: give a file or a glob such as '
-      "'folder/**/*.txt'"
+      f'{key}={path!r}: no such file (searched in {os.getcwd()}): give a file '
+      "or a glob such as 'folder/**/*.txt'"
+      + (f", or {key}='' to split off data.path" if held_out else '')
     )
   for file in files:
     if not os.path.getsize(file):
@@ -115,10 +121,17 @@ def _without_links(matches):
   return sorted(by_target.values())
 
 
+def _mark_size(file):
+  with open(file, 'rb') as opened:
+    return lines.mark_size(opened.read(lines.SEEN))
+
+
 def check_text(file: str, key: str) -> None:
   """Raises InputError, with the byte offset, unless the file is UTF-8."""
   decoder, read = codecs.getincrementaldecoder('utf-8')(), 0
   with open(file, 'rb') as opened:
+    lines.check_kind(opened.read(lines.SEEN), f'{key}: {file}')
+    opened.seek(0)
     while True:
       content = opened.read(BLOCK)
       waiting = len(decoder.getstate()[0])  # of a character that was cut

@@ -45,7 +45,11 @@ class Config(base.Columns):
     Raises:
       InputError: as `load`, or the features leave a choice.
     """
-    return _settle(self, _open(self), task.classifies)
+    builder = _open(self)
+    settled = _settle(self, builder, task.classifies)
+    if not (settled.numbers_as_text or _reads_images(builder, settled)):
+      columns.check_not_numbers(settled.field, _texts(builder, settled.field))
+    return settled
 
 
 class Examples:
@@ -68,10 +72,12 @@ class Examples:
     self.labels: np.ndarray | None = None
     self.difficulties: np.ndarray | None = None
     if data.classes:
-      self.labels = labels = self._column(data.label, np.int64)
-      if not base.is_unlabelled(split, labels):
-        valid = (labels >= 0) & (labels < len(data.classes))
-        self._check_column(f'data.label={data.label!r}', labels, valid)
+      labels = self._column(data.label, np.int64)
+      valid = (labels >= base.UNLABELLED) & (labels < len(data.classes))
+      self._check_column(f'data.label={data.label!r}', labels, valid)
+      self.labels = base.labelled(
+        self.sizes, labels, self._prefix, data.label, data.missing_labels
+      )
     if data.difficulty:
       self.difficulties = numbers = self._column(data.difficulty, np.float64)
       key = f'data.difficulty={data.difficulty!r}'
@@ -236,6 +242,19 @@ def _settle(data, builder, classifies):
     return {name: _column(features[name], data) for name in sorted(features)}
 
   return columns.choose(data, classifies, sorted(features), look)
+
+
+def _texts(builder, field):
+  """Yields the texts of a column of the first split; none if it has others."""
+  if builder.info.features[field].np_dtype not in TEXT_KINDS:
+    return
+  given = [x for x in documents.SPLITS if x in builder.info.splits]
+  split = [*given, *builder.info.splits][0]
+  with prepared.quiet(), prepared.reading(builder, split):
+    for row in builder.as_data_source(split):
+      value = row[field]
+      listed = [value] if isinstance(value, bytes) else value
+      yield [text.decode(errors='replace') for text in listed]
 
 
 def _column(feature, data):

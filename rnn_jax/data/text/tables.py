@@ -1,16 +1,14 @@
 """Rows of files as documents, read by their offset: sources jsonl and csv.
 
-A document is the text in column `data.field` of a row; a list of texts becomes
-a document with one line per text, and a list of messages, {"role": "user",
-"content": "hi"}, what data/text/turns.py dumps. The texts of several columns,
-joined by commas in `data.field`, become a list of JSON. If `data.classes` names
-classes, `data.label` is read too. Documents are named by column `id` if every
-row has one of its own, and else by file and line.
+A document is the text in column `data.field` of a row, see data/tables/
+values.py. If `data.classes` names classes, `data.label` is read too; a row
+without one is an error, or skipped if `data.missing_labels` says so. Documents
+are named by column `id` if every row has one of its own, and else by file and
+line.
 """
 
 import array
 import copy
-import json
 import math
 import os
 from collections.abc import Callable
@@ -28,19 +26,19 @@ from rnn_jax import activity
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data import columns
-from rnn_jax.data.preparation import classes as classes_lib
 from rnn_jax.data.preparation import numbers
 from rnn_jax.data.sources import base
 from rnn_jax.data.sources import text
 from rnn_jax.data.store import arrays
 from rnn_jax.data.store import folder as folder_lib
 from rnn_jax.data.store import workers
+from rnn_jax.data.tables import values
 from rnn_jax.data.text import documents
-from rnn_jax.data.text import turns
 
 FEW = 64  # files that stay open
 PART = 2**25  # bytes of rows that a worker indexes at once
 WORTH_IT = 2**29  # bytes that are faster indexed by several processes
+FLAG = 'data.field'
 Row = dict[str, Any]
 D = TypeVar('D', bound=config_lib.Data)
 
@@ -95,6 +93,8 @@ class Options(Protocol):
   def classes(self) -> tuple[str, ...]: ...
   @property
   def difficulty(self) -> str: ...
+  @property
+  def missing_labels(self) -> str: ...
 
 
 class Rows:
@@ -130,6 +130,11 @@ class Rows:
       _joined(difficulties, np.float64) if data.difficulty else None
     )
     self.names = Names(self.files, self._locations, self._ids)
+    if self.labels is not None:
+      name = self.files[0] if len(tables) == 1 else f'{len(tables)} files'
+      self.labels = base.labelled(
+        self.sizes, self.labels, name, data.label, data.missing_labels
+      )
     # Of many files, each is opened when one of its rows is read.
     few = self.files if len(self.files) <= FEW else ()
     self._opened = tuple(map(arrays.Bytes, few))
@@ -152,7 +157,8 @@ class Rows:
       file = arrays.Bytes(self.files[index])
     content = file.read(offset, offset + length)
     row = self._tables[index].parse(content)
-    return _document(row, self._field).encode()[start:stop]
+    text = values.text_of(row, self._field, self.names[unit])
+    return text.encode()[start:stop]
 
 
 class _Index(NamedTuple):
@@ -220,7 +226,8 @@ def _index(table, data):
       difficulties.append(_difficulty(row.values, data, table, where))
     if data.classes:
       labels.append(_label(row.values, data, where))
-      _check_not_empty(sizes[-1], data.field, where)
+      if labels[-1] != base.UNLABELLED:
+        _check_not_empty(sizes[-1], data.field, where)
   return _Index(
     np.array(locations, np.int64).reshape(-1, 3),
     np.array(sizes, np.int64),
@@ -272,7 +279,7 @@ def load(
     InputError: no file matches, a file is empty or not UTF-8, or a row can't be
       read or lacks a text, class or difficulty.
   """
-  options: Any = settle(data, False, open_table)
+  options: Any = _settle(data, False, open_table)
 
   def open_rows(path, key):
     rows = Rows(_open(text.match(path, key), key, open_table), options)
@@ -292,9 +299,19 @@ def settle(data: D, classifies: bool, open_table: Callable[[str], Table]) -> D:
     open_table: returns the Table of a file.
 
   Raises:
-    InputError: a row can't be read, or there isn't exactly one column to
-      choose.
+    InputError: a row can't be read, there isn't exactly one column to choose,
+      or that of the text has numbers.
   """
+  settled: Any = _settle(data, classifies, open_table)
+  if not settled.numbers_as_text:
+    files = text.match(settled.path, 'data.path')
+    rows = (row.values for file in files for row in open_table(file).rows())
+    found = (row.get(settled.field) for row in rows)
+    columns.check_not_numbers(settled.field, found)
+  return settled
+
+
+def _settle(data, classifies, open_table):
   options: Any = data
   labelled = classifies or bool(options.classes)
   if options.field and (not labelled or (options.label and options.classes)):
@@ -307,18 +324,14 @@ def settle(data: D, classifies: bool, open_table: Callable[[str], Table]) -> D:
     tables = _open(files, 'data.path', open_table)
   else:
     tables = [open_table(file) for file in files]
-  try:
-    first = next((row for table in tables for row in table.rows()), None)
-  except UnicodeDecodeError:
-    _open(files, 'data.path', open_table)  # says where
-    raise
+  first = next((row for table in tables for row in table.rows()), None)
   if first is None:
     errors.refuse('data.path', options.path, 'no row has any text')
 
   def look_once():
     if where is None:
       return look(tables)
-    name = folder_lib.digest(raw, {'columns of': data.source})
+    name = folder_lib.digest(raw, _how(options))
     kept = folder_lib.keep(where, name, lambda _: _look_at(files, open_table))
     found = _look_at(files, open_table) if kept is None else kept.about
     return {
@@ -327,6 +340,13 @@ def settle(data: D, classifies: bool, open_table: Callable[[str], Table]) -> D:
     }
 
   return columns.choose(data, classifies, [*first.values], look_once)
+
+
+def _how(options):
+  """Returns what the columns of the files depend on."""
+  delimiter = getattr(options, 'delimiter', '')
+  given = {'delimiter': delimiter} if delimiter else {}
+  return {'columns of': options.source} | given
 
 
 def _look_at(files, open_table):
@@ -386,80 +406,19 @@ class _Seen:
 
 def _is_text(value):
   items = value if isinstance(value, list) else [value]
-  return all(isinstance(item, str) for item in items) or _is_messages(value)
-
-
-def _is_messages(value):
-  """Whether a value is a list of messages, each with a role."""
-  return (
-    isinstance(value, list)
-    and bool(value)
-    and all(isinstance(item, dict) and 'role' in item for item in value)
-  )
-
-
-def _text(value):
-  if _is_messages(value):
-    return turns.dump(
-      [turns.Message(each['role'], each['content']) for each in value]
-    )
-  return value if isinstance(value, str) else documents.join_lines(value)
-
-
-def _document(row, field):
-  """Returns the text of a row: of a column, or of several as a JSON list."""
-  if field in row:
-    return _text(row[field])
-  names = field.split(columns.JOIN)
-  return json.dumps([row[name] for name in names], ensure_ascii=False)
-
-
-def _check_columns(row, names, where):
-  """Raises InputError unless each of several columns has a text."""
-  for name in names:
-    if name not in row:
-      raise errors.InputError(
-        f'{where}: no field {name!r}, only {[*row]}: a row needs {names}'
-      )
-    if not isinstance(row[name], str):
-      raise errors.InputError(
-        f'{where}: {name!r} is {type(row[name]).__name__}, not text: fix it'
-      )
-    _check_not_empty(len(row[name].strip()), name, where)
+  return values.is_messages(value) or all(isinstance(x, str) for x in items)
 
 
 def _text_size(row, field, where):
   """Returns the bytes of a row's text, or raises InputError."""
-  if field not in row and columns.JOIN in field:
-    _check_columns(row, field.split(columns.JOIN), where)
-    return _utf8_size(_document(row, field), field, where)
+  size = _utf8_size(values.text_of(row, field, where, FLAG), field, where)
   if field not in row:
-    raise errors.InputError(
-      f'{where}: no field data.field={field!r}: choose one of {[*row]}'
-    )
-  value = row[field]
-  if isinstance(value, list):
-    messages = _is_messages(value)
-    for number, item in enumerate(value):
-      turn = item.get('content') if messages else item
-      if not isinstance(turn, str):
-        raise errors.InputError(
-          f'{where}: data.field={field!r}, item {number} is '
-          f'{type(turn).__name__}, not text: fix it'
-        )
-      if not messages:
-        _check_not_empty(len(turn.strip()), f'{field}[{number}]', where)
-      if messages and not isinstance(item['role'], str):
-        raise errors.InputError(
-          f'{where}: data.field={field!r}, item {number} has role='
-          f'{item["role"]!r}: give a text, such as "user"'
-        )
-  elif not isinstance(value, str):
-    raise errors.InputError(
-      f'{where}: data.field={field!r} is {type(value).__name__}: '
-      'choose a field with text'
-    )
-  return _utf8_size(_text(value), field, where)
+    for name in field.split(columns.JOIN):
+      _check_not_empty(len(row[name].strip()), name, where)
+  elif isinstance(row[field], list) and not values.is_messages(row[field]):
+    for number, item in enumerate(row[field]):
+      _check_not_empty(len(item.strip()), f'{field}[{number}]', where)
+  return size
 
 
 def _utf8_size(document, field, where):
@@ -497,11 +456,11 @@ def _difficulty(row, data, table, where):
 
 def _label(row, data, where):
   """Returns the number of a row's class, given by number or by name."""
-  value = row.get(data.label)
-  number = classes_lib.number(value, data.classes)
-  if number is not None:
-    return number
-  raise errors.InputError(
-    f"{where}: data.label={data.label!r} is {value!r}, which isn't in "
-    f'data.classes={data.classes!r}, nor one of their numbers from 0'
-  )
+  label = row.get(data.label)
+  if label in values.MISSING:
+    if data.missing_labels != base.SKIP:
+      raise base.unlabelled(where, data.label)
+    return base.UNLABELLED
+  number = values.label_of(row, data.label, data.classes, where)
+  assert number is not None
+  return number

@@ -12,6 +12,7 @@ from rnn_jax import errors
 from rnn_jax.data.preparation import beam
 from rnn_jax.data.preparation import inputs
 from rnn_jax.data.preparation import prepare
+from rnn_jax.data.preparation import schema
 from rnn_jax.data.preparation import writer
 from tests.support import eager_beam
 
@@ -124,7 +125,8 @@ def test_what_a_single_process_refuses_is_refused(runner, request_, changes):
 
 def test_an_input_that_a_worker_cannot_see_is_named(request_):
   lost = inputs.Input('/mnt/away.csv', 'train', 'csv')
-  ((_, (place, error)),) = beam._check((3, lost), request_, None)
+  empty = schema.Schema({}, '', (), False)
+  ((_, (place, error)),) = beam._check((3, lost), request_, empty)
   assert place == (3, 0)
   assert str(error) == (
     '/mnt/away.csv: No such file or directory: every worker must see the '

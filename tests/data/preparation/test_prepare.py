@@ -151,7 +151,7 @@ def test_given_splits_and_their_overlap(tmp_path):
       {'text': 'a', 'label': 0, 'turns': ['a', 7]},
       ':4: turns[1] is int 7, and',
     ),
-    ({'text': 'a', 'label': 0, 'turns': []}, ':4: turns must be a list that'),
+    ({'text': 'a', 'label': 0, 'turns': []}, ':4: turns is empty: fill it'),
     ({'text': 'a', 'label': 0}, ":4: columns ['text', 'label'], where the"),
     ({'text': 3, 'label': 0, 'turns': ['a']}, ':4: text is int 3, and str in'),
     ({'text': '\ud83d', 'label': 0, 'turns': ['a']}, ":4: 'text' has half a"),
@@ -249,6 +249,69 @@ def test_empty_examples_are_skipped_on_request(request_, tmp_path):
   request = changed(request_, inputs=(path,), skip_empty=True)
   record, _ = prepare.prepare(request)
   assert sum(record['examples'].values()) == 10
+
+
+def test_an_empty_column_skips_no_example(request_, tmp_path):
+  content = [{'body': f'b{n}', 'note': '', 'label': n % 2} for n in range(12)]
+  path = jsonl(tmp_path / 'a.jsonl', [*content, {**content[0], 'body': ' '}])
+  request = changed(request_, inputs=(path,), skip_empty=True)
+  record, _ = prepare.prepare(request)
+  assert sum(record['examples'].values()) == 12
+  assert record['skipped'] == {'empty text': 1}
+  with pytest.raises(errors.InputError, match='body is empty: fill it, skip'):
+    prepare.prepare(changed(request, name='other', skip_empty=False))
+
+
+def test_only_the_column_of_the_text_must_not_be_empty(request_, tmp_path):
+  notes = 'x', '', 'y'
+  content = [
+    {'body': f'b{n}', 'note': notes[n % 3], 'label': n % 2} for n in range(12)
+  ]
+  path = jsonl(tmp_path / 'a.jsonl', content)
+  request = changed(request_, inputs=(path,))
+  with pytest.raises(errors.InputError, match=':2: note is empty: .* --text'):
+    prepare.prepare(request)
+  record, _ = prepare.prepare(changed(request, text='body'))
+  assert sum(record['examples'].values()) == 12
+  with pytest.raises(errors.InputError, match="--text='x': .* has the columns"):
+    prepare.prepare(changed(request, name='other', text='x'))
+
+
+def test_examples_without_a_class_are_skipped_on_request(request_, tmp_path):
+  content = [*rows(10), {'text': 'a', 'label': None, 'turns': ['b']}]
+  path = jsonl(tmp_path / 'a.jsonl', content)
+  request = changed(request_, inputs=(path,))
+  with pytest.raises(
+    errors.InputError, match=':11: label=None .*missing_label'
+  ):
+    prepare.prepare(request)
+  record, _ = prepare.prepare(changed(request, missing_labels='skip'))
+  assert sum(record['examples'].values()) == 10
+  assert record['skipped'] == {'no label': 1}
+
+
+def test_a_test_split_may_hide_its_classes(request_, tmp_path):
+  train = jsonl(tmp_path / 'a.jsonl', rows(10))
+  hidden = [
+    {**row, 'text': f't{n}', 'label': None} for n, row in enumerate(rows(3))
+  ]
+  test = jsonl(tmp_path / 'b.jsonl', hidden)
+  inputs = f'train={train}', f'test={test}'
+  record, _ = prepare.prepare(changed(request_, inputs=inputs, shares=()))
+  assert record['examples'] == {'train': 10, 'test': 3}
+  labels = [row['label'] for row in read(request_, 'test')]
+  assert [*map(int, labels)] == [-1, -1, -1]
+
+
+def test_a_dataset_of_an_earlier_version_is_known_again(request_):
+  prepare.prepare(request_)
+  path = os.path.join(request_.folder, prepare.RECORD)
+  with open(path, encoding='utf-8') as file:
+    asked = json.load(file)['asked']
+  assert not {'text', 'missing_labels'} & asked.keys()
+  assert 'delimiter' not in asked['options']
+  with pytest.raises(errors.InputError, match='.missing_labels.: remove it'):
+    prepare.prepare(changed(request_, missing_labels='skip'))
 
 
 def test_a_failure_half_way_leaves_nothing(request_, monkeypatch):

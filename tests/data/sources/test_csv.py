@@ -73,7 +73,7 @@ def test_tabs_separate_values_of_tsv(tmp_path):
     ('text,label\n', 'no row has any text'),
     ('text,text\n', 'a.csv:1: .*name each column once'),
     ('text,label\na,b\na,b,c\n', 'a.csv:3: 3 columns, and the header has 2'),
-    ('text,label\na,x\nb,y\nc,\n', "a.csv:4: data.label='label' is ''"),
+    ('text,label\na,x\nb,y\nc,\n', "a.csv:4: data.label='label' is missing"),
     ('text,label\na,x\n,y\n', "a.csv:3: 'text' is empty"),
   ),
 )
@@ -88,3 +88,59 @@ def test_a_column_with_too_many_values_is_not_one_of_classes(tmp_path):
   (tmp_path / 'a.csv').write_text(f'text,label\n{rows}')
   with pytest.raises(errors.InputError, match="'label': .* more than 1,000"):
     settled(tmp_path / 'a.csv')
+
+
+def test_rows_of_a_spreadsheet_are_read_by_their_offset(tmp_path):
+  path = tmp_path / 'a.csv'
+  rows = 'id;text;label\r\n7;"a fine day; and\r\nmore";x\r\n8;nö;y\r\n'
+  path.write_bytes(f'\ufeff{rows}'.encode())
+  data = settled(path)
+  assert data.classes == ('x', 'y')
+  train = csv.load(data)['train']
+  read = [train.read(n).decode() for n in range(2)]
+  assert read == ['a fine day; and\r\nmore', 'nö']
+  assert train.names == ('7', '8')
+  path.write_bytes(rows.replace('\r\n', '\r').replace(';', '|').encode())
+  train = csv.load(section(path, delimiter='|', classes=('x', 'y')))['train']
+  assert train.read(1).decode() == 'nö' and train.labels.tolist() == [0, 1]
+
+
+def test_rows_without_a_class_are_skipped_on_request(tmp_path, caplog):
+  path = tmp_path / 'a.csv'
+  path.write_text('text,label\na,x\nb,\n,\nc,y\n')
+  data = settled(path, missing_labels='skip')
+  train = csv.load(data)['train']
+  assert [train.read(n) for n in range(len(train))] == [b'a', b'c']
+  assert train.labels.tolist() == [0, 1]
+  assert "2 of 4 rows have no 'label' and are left out" in caplog.text
+  path.write_text('text,label\na,\nb,\n')
+  with pytest.raises(errors.InputError, match='no row of .* has a class'):
+    csv.load(section(path, classes=('x', 'y'), missing_labels='skip'))
+
+
+@pytest.mark.parametrize(
+  'values',
+  (
+    ('1', '2.5', '-3'),
+    ('0.1 0.2', '[3, 4]', 'nan'),
+    ('1,5', '12%', '1e-3', '?'),
+  ),
+)
+def test_numbers_are_no_texts_unless_they_are_said_to_be(tmp_path, values):
+  path = tmp_path / 'a.csv'
+  rows = ''.join(f'"{value}",{n % 2}\n' for n, value in enumerate(values))
+  path.write_text(f'text,label\n{rows}')
+  with pytest.raises(errors.InputError, match='not yet series of numbers: na'):
+    settled(path)
+  assert settled(path, numbers_as_text=True).field == 'text'
+  path.write_text(f'text,label\n{rows}a film,1\nanother,0\nfine,1\nno,0\n')
+  assert settled(path).field == 'text'
+
+
+def test_columns_of_numbers_only_say_what_is_read(tmp_path):
+  path = tmp_path / 'a.csv'
+  path.write_text('x1,x2,label\n1,2,0\n3,4,1\n5,6,0\n7,8,1\n')
+  with pytest.raises(
+    errors.InputError, match='no column of texts.*not yet ser'
+  ):
+    settled(path)

@@ -48,8 +48,11 @@ def test_several_files_read_from_their_own_offsets(tmp_path):
   (
     ('{"text": ', 'a.jsonl:2: not JSON'),
     ('[1]', 'a.jsonl:2: a row must be an object, not list'),
-    ('{"body": "x"}', r"a.jsonl:2: no field data.field='text'.*\['body'\]"),
-    ('{"text": 3}', "a.jsonl:2: data.field='text' is int"),
+    (
+      '{"body": "x"}',
+      r"a.jsonl:2: no column 'text': .*\['body'\] in data.field",
+    ),
+    ('{"text": 3}', "a.jsonl:2: 'text' is int, not text: fix it"),
     ('{"text": "\\ud800"}', 'a.jsonl:2: .*surrogate'),
   ),
 )
@@ -104,7 +107,7 @@ def test_messages_keep_their_roles_and_lines(tmp_path):
     ({'role': 'user', 'content': None}, 'item 1 is NoneType, not text'),
     ({'role': 'user'}, 'item 1 is NoneType, not text'),
     ({'role': 3, 'content': 'a'}, 'item 1 has role=3: give a text'),
-    ({'content': 'a'}, 'item 0 is dict, not text'),
+    ({'content': 'a'}, r"'messages\[0\]' is dict, not text"),
   ),
 )
 def test_a_bad_message_is_named_by_file_and_line(tmp_path, message, named):
@@ -126,12 +129,18 @@ def test_classes_are_read_by_number_or_name(tmp_path):
 @pytest.mark.parametrize(
   ('row', 'message'),
   (
-    ({'text': 'x', 'label': 2}, "a.jsonl:2: data.label='label' is 2.*'yes'"),
-    ({'text': 'x', 'label': 'maybe'}, "is 'maybe', which isn't in"),
-    ({'text': 'x', 'label': True}, 'is True'),
-    ({'text': 'x'}, 'is None'),
+    (
+      {'text': 'x', 'label': 2},
+      "a.jsonl:2: label=2 isn't one of the classes .*'yes'",
+    ),
+    ({'text': 'x', 'label': 'maybe'}, "label='maybe' isn't one of"),
+    ({'text': 'x', 'label': True}, 'label=True isn.t one'),
+    ({'text': 'x'}, "data.label='label' is missing"),
     ({'text': '', 'label': 0}, "a.jsonl:2: 'text' is empty"),
-    ({'text': ['x', 3], 'label': 0}, 'a.jsonl:2: .*item 1 is int, not text'),
+    (
+      {'text': ['x', 3], 'label': 0},
+      r"a.jsonl:2: 'text\[1\]' is int, not text",
+    ),
     ({'text': ['x', ' '], 'label': 0}, r"a.jsonl:2: 'text\[1\]' is empty"),
   ),
 )
@@ -162,3 +171,24 @@ def test_an_index_of_parts_is_that_of_the_file(tmp_path, monkeypatch, size):
   path.write_text(path.read_text() + '\n{"text": 3}\n')
   with pytest.raises(errors.InputError, match=r'a\.jsonl:80: .* is int'):
     tables.Rows([table], data)
+
+
+def test_a_byte_order_mark_is_no_part_of_a_row(tmp_path):
+  path = tmp_path / 'a.jsonl'
+  path.write_bytes(b'\xef\xbb\xbf{"text": "a"}\n{"text": "b"}\n')
+  train = load(path)['train']
+  assert [train.read(n) for n in range(2)] == [b'a', b'b']
+
+
+@pytest.mark.parametrize(
+  ('content', 'message'),
+  (
+    (b'{"text": "a"}\r{"text": "b"}\r', 'a.jsonl:1: .*carriage returns only'),
+    (b'\x1f\x8b\x08\0', 'a.jsonl is a gzip file: unpack it with gunzip'),
+    ('{"text": "a"}\n'.encode('utf-16'), 'a.jsonl is text in UTF-16'),
+  ),
+)
+def test_the_cause_of_what_is_no_row_is_named(tmp_path, content, message):
+  (tmp_path / 'a.jsonl').write_bytes(content)
+  with pytest.raises(errors.InputError, match=message):
+    load(tmp_path / 'a.jsonl')

@@ -98,3 +98,19 @@ def test_one_file_splits_by_position(tmp_path):
     load(tmp_path / 'one.txt', splits=(90, 10, 0))
   splits = load(tmp_path / 'one.txt', splits=(90, 10, 0), split_by='position')
   assert [splits[name].total_bytes for name in splits] == [90, 10, 0]
+
+
+def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path):
+  write(tmp_path, a='\ufeffthe red cät'.encode(), b=b'plain')
+  train = load(tmp_path / '*.txt')['train']
+  read = [train.detached().read(n).decode() for n in range(2)]
+  assert read == ['the red cät', 'plain']
+  assert train.sizes.tolist() == [12, 5]
+  assert train.read(0, 4, 7) == b'red'
+
+
+def test_the_remedy_for_a_held_out_path_of_a_config_is_named(tmp_path):
+  write(tmp_path, a=b'a')
+  message = "validation_path='none.jsonl': no such file .searched in .*or .*=''"
+  with pytest.raises(errors.InputError, match=message):
+    load(tmp_path / 'a.txt', validation_path='none.jsonl')

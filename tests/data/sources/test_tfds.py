@@ -176,7 +176,7 @@ def write_unchecked(folder, **splits):
     (
       {'label': -1},
       {'classes': ('n', 'p')},
-      "data.label='label' has the invalid value -1",
+      "data.label='label' is missing",
     ),
     (
       {'n': float('nan')},

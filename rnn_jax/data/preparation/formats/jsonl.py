@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 
 from rnn_jax import errors
-from rnn_jax import files
 from rnn_jax.data.preparation import examples
-from rnn_jax.data.preparation import lines
+from rnn_jax.data.tables import jsonl
+from rnn_jax.data.tables import lines
 
 SUFFIXES = ('.jsonl', '.ndjson')
 
@@ -31,14 +31,7 @@ def parse(given: Iterable[tuple[str, str]]) -> Iterator[examples.Example]:
   for where, line in given:
     if not line.strip():
       continue
-    try:
-      row = files.from_json(line)
-    except ValueError as error:
-      raise errors.InputError(f'{where}: not JSON: {error}') from None
-    if not isinstance(row, dict):
-      raise errors.InputError(
-        f'{where}: a row must be an object, not {type(row).__name__}'
-      )
+    row = jsonl.row(line, where)
     if '\\u' in line:
       _check_surrogates(row, where)
     yield examples.Example(where, row)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from rnn_jax import errors
 from rnn_jax.data.preparation import examples
-from rnn_jax.data.preparation import lines
+from rnn_jax.data.tables import lines
 
 SUFFIXES = ('.pos', '.neg')
 CLASSES = ('neg', 'pos')

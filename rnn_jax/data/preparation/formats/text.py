@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 
 from rnn_jax.data.preparation import examples
-from rnn_jax.data.preparation import lines
+from rnn_jax.data.tables import lines
 
 SUFFIXES = ('.txt', '.text', '.md')
 

@@ -1,0 +1,201 @@
+"""Text files as anybody may have written them: one way to open and read them.
+
+    for where, line in read('notes.txt'): ...        'notes.txt:1', 'the line'
+
+A byte order mark isn't part of the text. A line is bounded while it is read. A
+byte that isn't text is named by its file and line, and so is what a file holds
+instead of text: a gzip file, an Excel workbook.
+"""
+
+import io
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from rnn_jax import errors
+
+MARK = '\ufeff'
+MARK_BYTES = MARK.encode()
+LONGEST = 2**28  # bytes of a line
+SEEN = 16  # bytes that show what a file is
+AS_TEXT = 'save it as text in UTF-8'
+UTF_16 = f'text in UTF-16: {AS_TEXT}, or use launch.prepare --encoding=utf-16'
+KINDS = (  # how files begin that aren't text, and what to say
+  (b'\x1f\x8b', 'a gzip file: unpack it with gunzip'),
+  (b'\xfd7zXZ\0', 'an xz file: unpack it with unxz'),
+  (b'\x28\xb5\x2f\xfd', 'a Zstandard file: unpack it with unzstd'),
+  (b'BZh91AY&SY', 'a bzip2 file: unpack it with bunzip2'),
+  (b'PK\x03\x04', f'a zip archive, as .xlsx is one: unpack it, or {AS_TEXT}'),
+  (b'\xd0\xcf\x11\xe0\xa1\xb1', f'a file of Excel or Word: {AS_TEXT}'),
+  (b'PAR1\x15', 'a Parquet file: name it *.parquet'),
+  (b'\xff\xfe', UTF_16),
+  (b'\xfe\xff', UTF_16),
+)
+
+
+def read(path: str, encoding: str = 'utf-8') -> Iterator[tuple[str, str]]:
+  """Yields ('file:line', the line without its end).
+
+  Raises:
+    InputError: a line is too long or can't be decoded; the message names the
+      file, the byte, and the line unless the encoding hides line ends.
+  """
+  for number, line in enumerate(Lines(path, encoding), 1):
+    yield f'{path}:{number}', line.removesuffix('\n').removesuffix('\r')
+
+
+def whole(path: str, encoding: str = 'utf-8') -> str:
+  """Returns the text of a file, without its byte order mark.
+
+  Raises:
+    InputError: it can't be decoded; the message names file and byte.
+  """
+  with open(path, 'rb') as file:
+    content = file.read()
+  check_kind(content[:SEEN], path, encoding)
+  return decode(content, encoding, path).removeprefix(MARK)
+
+
+class Lines:
+  """Iterates over the lines of a file, with their ends, and counts bytes.
+
+  Attributes:
+    bytes: how many bytes were read.
+  """
+
+  def __init__(
+    self,
+    path: str,
+    encoding: str = 'utf-8',
+    longest: int = LONGEST,
+    old_ends: bool = False,
+  ) -> None:
+    """Opens nothing yet.
+
+    Args:
+      path: of the file.
+      encoding: of its text.
+      longest: bytes of a line.
+      old_ends: whether a carriage return by itself ends a line, too.
+    """
+    self._path = path
+    self._encoding = encoding
+    self._longest = longest
+    self._old_ends = old_ends
+    self.bytes = 0
+
+  def __iter__(self) -> Iterator[str]:
+    if not _ends_lines_as_ascii(self._encoding):
+      text = whole(self._path, self._encoding)
+      yield from io.StringIO(text, newline='' if self._old_ends else '\n')
+      return
+    for number, line in enumerate(self._split(), 1):
+      self.bytes += len(line)
+      text = decode(line, self._encoding, f'{self._path}:{number}')
+      yield text.removeprefix(MARK) if number == 1 else text
+
+  def _split(self):
+    """Yields the lines as bytes."""
+    with open(self._path, 'rb') as file:
+      check_kind(file.read(SEEN), self._path, self._encoding)
+      file.seek(0)
+      for line in bounded(file, self._path, self._longest):
+        if self._old_ends and line.find(b'\r', 0, -2) >= 0:
+          yield from line.splitlines(True)
+        else:
+          yield line
+
+
+def bounded(
+  file: BinaryIO, name: str, longest: int = LONGEST, before: int = 0
+) -> Iterator[bytes]:
+  """Yields the lines of a file, with their ends.
+
+  Args:
+    file: where reading begins at its place.
+    name: of the file, for messages.
+    longest: bytes of a line.
+    before: lines that precede that place, for messages.
+
+  Raises:
+    InputError: a line is longer; no more of it is read.
+  """
+  number = before + 1
+  while line := file.readline(longest + 1):
+    if len(line) > longest:
+      raise errors.InputError(
+        f'{name}:{number}: a line has {longest:,} bytes at most: shorten it, '
+        'or end lines with a line feed'
+      )
+    yield line
+    number += 1
+
+
+def located(
+  file: BinaryIO, name: str, longest: int = LONGEST
+) -> Iterator[tuple[str, bytes]]:
+  """Yields (place, line with its end), without a byte order mark.
+
+  Args:
+    file: at its begin.
+    name: of the file, for messages.
+    longest: bytes of a line.
+
+  Raises:
+    InputError: the file holds no text, or a line is longer.
+  """
+  for number, line in enumerate(bounded(file, name, longest), 1):
+    start = 0
+    if number == 1:
+      check_kind(line[:SEEN], name)
+      start = mark_size(line)
+    yield f'{name}:{number}', line[start:]
+
+
+def mark_size(first: bytes) -> int:
+  """Returns the bytes of the mark that a file begins with, 0 without one.
+
+  Args:
+    first: the beginning of the file.
+  """
+  return len(MARK_BYTES) if first.startswith(MARK_BYTES) else 0
+
+
+def check_kind(first: bytes, path: str, encoding: str = 'utf-8') -> None:
+  """Checks that a file begins as text does.
+
+  Raises:
+    InputError: it is something else; says what and how it becomes text.
+  """
+  for begin, words in KINDS:
+    if first.startswith(begin) and (
+      words != UTF_16 or encoding.lower() in ('utf-8', 'utf8')
+    ):
+      raise errors.InputError(f'{path} is {words}')
+
+
+def decode(content: bytes, encoding: str, where: str) -> str:
+  """Returns the text of some bytes.
+
+  Raises:
+    InputError: they aren't text in that encoding, or it doesn't exist.
+  """
+  try:
+    return content.decode(encoding)
+  except UnicodeError as error:
+    place = f'byte {getattr(error, "start", 0)}'
+    raise errors.InputError(
+      f'{where}: {place} is not {encoding}: convert the file, or name its '
+      "encoding in launch.prepare, such as --encoding='cp1252'"
+    ) from None
+  except LookupError:
+    raise errors.InputError(
+      f"--encoding={encoding!r}: no such encoding: 'utf-8' is the usual one"
+    ) from None
+
+
+def _ends_lines_as_ascii(encoding):
+  """Whether a byte 10 is always the end of a line, unlike in UTF-16."""
+  try:
+    return '\n'.encode(encoding) == b'\n'
+  except (LookupError, UnicodeError):
+    return True  # `decode` raises the error
