@@ -1,10 +1,17 @@
 """Extras install by name; a build of a checkout holds commands and configs."""
 
+import os
 import pathlib
 import re
+import shutil
+import subprocess
+import sys
 import tomllib
+import zipfile
 
 import pytest
+
+import rnn_jax
 
 FILES = (
   'rnn_jax/__init__.py',
@@ -57,6 +64,95 @@ def test_an_editable_install_uses_the_checkout_s(command):
   command.editable_mode = True
   command.run()
   assert not any('commands' in name for name in built())
+
+
+@pytest.fixture(name='beside', scope='module')
+def _beside(tmp_path_factory):
+  """run(code) next to a clone that an editable install was made from."""
+  pytest.importorskip('setuptools')
+  parent, root = tmp_path_factory.mktemp('parent'), pathlib.Path(__file__)
+  clone, site = parent / 'rnn_jax', parent / 'site'
+  package = clone / 'rnn_jax'
+  package.mkdir(parents=True)
+  for name in ('pyproject.toml', 'README.md', 'LICENSE'):
+    shutil.copy(root.parents[1] / name, clone)
+  for name in ('__init__.py', '__main__.py', 'packaging.py', 'errors.py'):
+    shutil.copy(root.parents[1] / 'rnn_jax' / name, package)
+  backend = tomllib.loads((clone / 'pyproject.toml').read_text())
+  build = f'import {backend["build-system"]["build-backend"]} as backend\n'
+  build += f'print(backend.build_editable({str(parent)!r}))'
+  env = os.environ | {'PYTHONPATH': str(clone)}
+
+  def run(code, folder=parent, env=env | {'PYTHONPATH': str(site)}):
+    return subprocess.run(
+      [sys.executable, '-c', code],
+      cwd=folder,
+      env=env,
+      text=True,
+      check=False,
+      capture_output=True,
+    )
+
+  built = run(build, clone, env)
+  assert not built.returncode, built.stderr
+  with zipfile.ZipFile(parent / built.stdout.split()[-1]) as wheel:
+    wheel.extractall(site)
+  return run
+
+
+def test_a_script_next_to_the_clone_imports_the_checkout(beside):
+  ended = beside(
+    'import rnn_jax, importlib.util as util\n'
+    'from rnn_jax import errors\n'
+    'main = util.find_spec("rnn_jax.__main__")\n'
+    'for path in (rnn_jax.__file__, errors.__file__, main.origin):\n'
+    '  print(path)\n'
+    'print(rnn_jax.__version__)'
+  )
+  assert not ended.stderr
+  *paths, version = ended.stdout.split()
+  assert [x.split('/parent')[1].partition('/')[2] for x in paths] == [
+    'rnn_jax/rnn_jax/__init__.py',
+    'rnn_jax/rnn_jax/errors.py',
+    'rnn_jax/rnn_jax/__main__.py',
+  ]
+  assert version == rnn_jax.__version__
+
+
+def test_the_editable_wheel_records_each_file(beside):
+  ended = beside(
+    'import importlib.metadata as metadata, base64, hashlib\n'
+    'for file in metadata.files("rnn_jax"):\n'
+    '  if file.hash:\n'
+    '    digest = hashlib.sha256(file.locate().read_bytes()).digest()\n'
+    '    value = base64.urlsafe_b64encode(digest).decode().rstrip("=")\n'
+    '    assert value == file.hash.value, file\n'
+    '  print(file)'
+  )
+  assert not ended.stderr
+  names = {*ended.stdout.split()}
+  assert 'rnn_jax/__init__.py' in names
+  assert not [name for name in names if name.startswith('__editable__')]
+
+
+def test_a_checkout_in_the_current_folder_comes_first(beside, tmp_path):
+  other = tmp_path / 'rnn_jax/__init__.py'
+  other.parent.mkdir()
+  other.touch()
+  ended = beside('import rnn_jax; print(rnn_jax.__file__)', tmp_path)
+  assert ended.stdout.strip() == str(other)
+
+
+def test_a_checkout_that_is_gone_is_an_error_with_a_remedy(beside):
+  ended = beside(
+    'import pathlib, shutil\n'
+    'shutil.move("rnn_jax", "moved")\n'
+    'try:\n'
+    '  import rnn_jax\n'
+    'finally:\n'
+    '  shutil.move("moved", "rnn_jax")'
+  )
+  assert 'parent0/rnn_jax, which is gone: install it again' in ended.stderr
 
 
 def test_a_source_distribution_holds_what_a_wheel_needs(command):
