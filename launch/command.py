@@ -12,6 +12,7 @@ quickly.
 """
 
 import contextlib
+import copy
 import ctypes
 import importlib
 import logging as python_logging
@@ -78,11 +79,16 @@ MALLOC_OPTIONS = (
 flags.disclaim_key_flags()  # define_config's flag belongs to its caller
 
 
-def define_config(help_text):
+def define_config(help_text, prepare=None):
   """Defines --config, a config file, each key of which is a flag too.
 
   A key that names a part, as --config.optimizer.name=lion, brings the part's
   own keys, wherever it is in the command line.
+
+  Args:
+    help_text: what --help says.
+    prepare: of (the config, {key: text} of the flags of its keys), changes the
+      config before these flags do.
 
   Returns:
     The flag's holder.
@@ -98,14 +104,24 @@ def define_config(help_text):
       name, colon, argument = path.partition(':')
       name = shipped.find('--config', name)
       _check_is_python(path, name)
-      _see_current_folder()  # for what the config or its parts import
-      return _name_parts(super().parse(name + colon + argument))
+      see_current_folder()  # for what the config or its parts import
+      return _name_parts(super().parse(name + colon + argument), prepare)
 
   holder = config_flags.DEFINE_config_file(
     'config', None, help_text, flag_values=flags.FLAGS
   )
   flags.FLAGS['config'].parser = Parser('config')
   return holder
+
+
+def ahead(*holders):
+  """Returns the flags' values before absl has read the whole command line."""
+  values = flags.FlagValues()
+  values.set_gnu_getopt()
+  for holder in holders:
+    values[holder.name] = copy.deepcopy(flags.FLAGS[holder.name])
+  values(sys.argv, known_only=True)
+  return [values[holder.name].value for holder in holders]
 
 
 def config_given():
@@ -133,18 +149,20 @@ def _check_is_python(path, name):
     )
 
 
-def _see_current_folder():
+def see_current_folder():
   """Lets the user's modules be imported; they never hide another one."""
   if '' not in sys.path and os.getcwd() not in sys.path:
     sys.path.append(os.getcwd())
 
 
-def _name_parts(config):
+def _name_parts(config, prepare):
   from rnn_jax.config import parts
 
   if not isinstance(config, parts.Root):
     return config
   given = {key: value for key, value in _config_flags() if '.' in key}
+  if prepare:
+    prepare(config, given)
   parts.override(
     config,
     {
@@ -214,16 +232,21 @@ def _started(main):
     )
     jax.config.update('jax_transfer_guard', 'disallow')
     compile_cache.keep(COMPILATION_CACHE.value)
-    _import_modules()
+    import_modules(MODULES.value)
     return main(argv)
 
   return guarded
 
 
-def _import_modules():
-  if MODULES.value:
-    _see_current_folder()
-  for name in MODULES.value:
+def import_modules(names):
+  """Imports the modules of --modules.
+
+  Raises:
+    InputError: one can't be imported.
+  """
+  if names:
+    see_current_folder()
+  for name in names:
     try:
       importlib.import_module(name)
     except Exception as error:
@@ -324,6 +347,8 @@ def _fail(message):
 
 def _parse(argv):
   """Returns the rest of argv after the flags; loads the config file."""
+  if 'config' in flags.FLAGS:
+    _put_config_first(argv)
   if (HELP | HELP_FULL) & set(argv[1:]):
     streams.stdout_is_the_result()
     print(usage.text(every=bool(HELP_FULL & set(argv[1:]))))
@@ -340,6 +365,24 @@ def _parse(argv):
   if len(rest) > 1:
     _fail(f'unexpected argument {rest[1]!r}: flags begin with --')
   return rest
+
+
+def _put_config_first(argv):
+  """Puts --config before its keys, which ml_collections needs, in `argv` too.
+
+  It reads sys.argv itself.
+  """
+  for n, text in enumerate(argv[1:], 1):
+    if re.fullmatch('--?config', text):
+      moved = argv[n : n + 2]
+    elif re.match('--?config=', text):
+      moved = [text]
+    else:
+      continue
+    del argv[n : n + len(moved)]
+    argv[1:1] = moved
+    break
+  sys.argv[:] = argv
 
 
 def _input_error(error):

@@ -64,6 +64,7 @@ def main(argv):
   _check()
   if command.COMPILATION_CACHE.value is not None:
     os.environ['JAX_COMPILATION_CACHE_DIR'] = command.COMPILATION_CACHE.value
+  command.see_current_folder()  # for what the grid or its config import
   with _grid() as grid:
     sys.exit(_run(runner.Experiment(_request(grid))))
 
@@ -95,6 +96,7 @@ def _request(grid):
     skip=SKIP.value,
     seeds=tuple(map(int, SEEDS.value)),
     settings=tuple(SET.value),
+    modules=tuple(command.MODULES.value),
   )
 
 

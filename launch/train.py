@@ -24,8 +24,24 @@ from launch import command
 from launch import hosts
 
 PURPOSE = 'Train'
+
+
+def _take_model(config, given):
+  """With --init_model, gives the config the model of the run to begin with."""
+  from rnn_jax.runs import origin
+
+  workdir, modules, *flagged = command.ahead(WORKDIR, command.MODULES, *INIT)
+  if not flagged[-1]:
+    return
+  if init := _init(flagged):
+    folder = given.get('train.checkpoint_dir', config.train.checkpoint_dir)
+    command.import_modules(modules)
+    origin.take_model(config, init, workdir, folder)
+
+
 CONFIG = command.define_config(
-  'A name, as stdlib_bytes, or a file; each of its keys is a flag too.'
+  'A name, as stdlib_bytes, or a file; each of its keys is a flag too.',
+  _take_model,
 )
 WORKDIR = flags.DEFINE_string(
   'workdir', None, 'Folder of the run: checkpoints, metrics, tokenizer.'
@@ -64,8 +80,9 @@ INIT_MODEL = flags.DEFINE_bool(
   'init_model',
   False,
   'Take its sections model, cell and vision, and its kind of tokenizer, in the '
-  "place of the config's.",
+  "place of the config's; flags such as --config.model.dropout change them.",
 )
+INIT = INIT_FROM, INIT_CHECKPOINT, INIT_OPTIMIZER, INIT_MODEL
 PLOT = flags.DEFINE_bool(
   'plot', False, 'Draw loss.png of the run in --workdir and exit.'
 )
@@ -97,7 +114,6 @@ def main(argv):
   from rnn_jax import config as config_lib
   from rnn_jax import errors
   from rnn_jax import streams
-  from rnn_jax.runs import origin
   from rnn_jax.runs import signals
   from rnn_jax.training import loop
 
@@ -121,10 +137,7 @@ def main(argv):
     return None
   if CONFIG.value is None:
     raise errors.InputError('--config is missing: name a file of configs/')
-  init = _init()
-  if INIT_MODEL.value:
-    _, given = command.config_given()
-    origin.take_model(CONFIG.value, init, WORKDIR.value, given)
+  init = _init([flag.value for flag in INIT])
   config = config_lib.parse(CONFIG.value)
   if PRINT_CONFIG.value:
     print(config_lib.to_json(config))
@@ -152,16 +165,16 @@ def main(argv):
   return _end(stop.name)
 
 
-def _init():
-  """Returns the run to begin with, as the flags name it, or None."""
+def _init(given):
+  """Returns the run to begin with, as the values of INIT name it, or None."""
   from rnn_jax import errors
   from rnn_jax.runs import origin
 
-  run, which = INIT_FROM.value, INIT_CHECKPOINT.value
+  run, which, optimizer, _ = given
   if run:
-    return origin.Init(run, which or 'best', INIT_OPTIMIZER.value)
-  for flag in (INIT_CHECKPOINT, INIT_OPTIMIZER, INIT_MODEL):
-    if flag.value:
+    return origin.Init(run, which or 'best', optimizer)
+  for flag, value in zip(INIT[1:], given[1:], strict=True):
+    if value:
       raise errors.InputError(
         f'--{flag.name}: name the run with --init_from=FOLDER'
       )

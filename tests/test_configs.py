@@ -13,6 +13,7 @@ import pytest
 from rnn_jax import config as config_lib
 from rnn_jax import shipped
 from rnn_jax.data import columns
+from rnn_jax.data import pipeline
 from rnn_jax.data.sources import csv
 from rnn_jax.data.sources import jsonl
 from rnn_jax.data.text import tokenizer
@@ -50,6 +51,7 @@ OWN_DATA = {
   },
   'daily_dialog': JSONL | {'data.vocabulary': 300, 'data.length': 64},
   'digits_bdh': IMAGES,
+  'finetune': {'adapters.rank': 0},  # else it needs a run to begin with
   'gpt2': TEXT | {'data.vocabulary': 300, 'data.batch_size': 8},
   'hybrid': TEXT | {'data.boundaries': (32,), 'model.layers': 4},
   'long_range': {
@@ -170,6 +172,22 @@ def test_an_unknown_hybrid_is_named():
   module = importlib.import_module('configs.hybrid')
   with pytest.raises(ValueError, match="hybrid.py:griffin: choose one of .*'s"):
     module.get_config('griffin')
+
+
+def test_finetuning_reads_the_samples_of_its_form():
+  module = importlib.import_module('configs.finetune')
+  read = {}
+  for form in module.FORMS:
+    config = config_lib.parse(module.get_config(form))
+    documents = pipeline.load_documents(columns.settle(config))
+    read[config.task.name] = documents['train'].names
+  assert read['dialogue'][0] == 'D-01'
+  assert [*read['language_modeling']] == [
+    'story_one.txt',
+    'story_two.txt',
+  ]
+  with pytest.raises(ValueError, match="finetune.py:pairs: choose one of .*'t"):
+    module.get_config('pairs')
 
 
 def test_an_unknown_size_is_named():

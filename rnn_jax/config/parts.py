@@ -160,6 +160,13 @@ def check_known(raw: Mapping[str, Any], where: str) -> None:
       )
 
 
+def own_modules(raw: Mapping[str, Any]) -> tuple[str, ...]:
+  """Returns the modules of the user that a config names."""
+  given = (name for _, name in (*_single(chosen(raw)), *_writers(raw)))
+  modules = (name.partition(':')[0] for name in given)
+  return tuple(dict.fromkeys(name for name in modules if '.' in name))
+
+
 def _single(named):
   """Yields (key, name) of every single part."""
   for kind_key, given in named:
@@ -172,7 +179,7 @@ def _writers(raw):
   """Yields (key, name) of the writers of metrics, from raw values."""
   section = raw.get('metrics')
   given = section.get('writers') if isinstance(section, dict) else None
-  for name in given if isinstance(given, list) else ():
+  for name in given if isinstance(given, (list, tuple)) else ():
     if isinstance(name, str):
       yield 'metrics.writers', name
 

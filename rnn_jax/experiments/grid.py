@@ -144,8 +144,12 @@ def _check_variants(grid):
   if not grid.variants or not isinstance(grid.variants, dict):
     errors.refuse('variants', grid.variants, 'name one variant or more')
   for name, overrides in grid.variants.items():
-    if not re.fullmatch(r'[\w-]+', name, re.ASCII):
-      errors.refuse('variants', name, 'use only letters, digits, _ and -')
+    if not re.fullmatch(r'[\w-][\w.-]*', name, re.ASCII):
+      errors.refuse(
+        'variants',
+        name,
+        'it names a folder: use letters, digits, _, - and, not first, dots',
+      )
     if not isinstance(overrides, dict):
       errors.refuse(
         f'variants[{name!r}]', overrides, "give {'section.key': value}"

@@ -18,6 +18,7 @@ from rnn_jax import errors
 from rnn_jax import files
 from rnn_jax import signal_thread
 from rnn_jax import subprocesses
+from rnn_jax.config import parts
 from rnn_jax.data import columns
 from rnn_jax.data import pipeline
 from rnn_jax.experiments import costs as costs_lib
@@ -48,6 +49,7 @@ class Request:
   skip: str = ''
   seeds: tuple[int, ...] = ()  # empty: the grid's
   settings: tuple[str, ...] = ()  # 'section.key=value', for every run
+  modules: tuple[str, ...] = ()  # to import first, of each command
 
 
 class Experiment:
@@ -76,6 +78,7 @@ class Experiment:
     ]
     self.runs = plan.select(runs, request.only, request.skip)
     self.workdir = request.workdir
+    self._modules = request.modules
 
   def listing(self) -> str:
     """Returns a line for each run: its name and state."""
@@ -236,6 +239,10 @@ class Experiment:
         *run.flags,
       ],
     }
+    # A command that opens the run imports none that only its config names.
+    modules = dict.fromkeys(self._modules + parts.own_modules(run.config))
+    if modules:
+      flags[name].append(f'--modules={",".join(modules)}')
     return [sys.executable, '-m', 'rnn_jax', name, *flags[name]]
 
   def _conclude(self):

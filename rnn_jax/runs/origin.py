@@ -11,9 +11,10 @@ import dataclasses
 import json
 import os
 import pathlib
-from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
+
+import flax.traverse_util
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
@@ -47,7 +48,7 @@ def take_model(
   raw: Any,
   init: Init,
   workdir: str | os.PathLike | None,
-  given: Mapping[str, Any],
+  checkpoint_dir: str,
 ) -> None:
   """Gives a config the model of the run that it begins with.
 
@@ -59,26 +60,29 @@ def take_model(
       and the kind of tokenizer become those of the run.
     init: what the command asks for.
     workdir: the run's folder, or None.
-    given: {'section.key': value} of flags, which count more.
+    checkpoint_dir: `train.checkpoint_dir` of the new run.
 
   Raises:
     InputError: no such run, it names modules that aren't imported, or the run
       in `workdir` has begun with something else.
   """
   run = init.run
-  if workdir and not is_new(init, workdir, raw.train.checkpoint_dir):
+  if workdir and not is_new(init, workdir, checkpoint_dir):
     run = os.fspath(workdir)
   own = workdir_lib.load_config(run)
-  theirs = {
-    f'{section}.{key}': value
-    for section in OF_MODEL
-    for key, value in own[section].items()
-  }
+  theirs = dict(_of_model(own))
   theirs['data.tokenizer'] = own['data']['tokenizer']
-  config_lib.override(
-    raw,
-    theirs | {key: given[key] for key in given if key in theirs},
-  )
+  config_lib.override(raw, theirs)
+
+
+def _of_model(config):
+  """Yields (key, value) of OF_MODEL, with the defaults of a new run's rows."""
+  sections = {name: config[name] for name in OF_MODEL}
+  flat = flax.traverse_util.flatten_dict(sections, sep='.')
+  for key, value in flat.items():
+    # All of a row, as 0 means, of rows that may have another length here.
+    whole = key.endswith('.window') and value == config['data']['length']
+    yield key, 0 if whole else value
 
 
 def is_new(init: Init, workdir: str | os.PathLike, checkpoint_dir: str) -> bool:

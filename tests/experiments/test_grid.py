@@ -12,6 +12,8 @@ from tests.experiments import made
 BAD = {
   'no variants': ({'variants': {}}, 'variants={}: name one'),
   'a name that is no folder': ({'variants': {'a/b': {}}}, "variants='a/b'"),
+  'a hidden name': ({'variants': {'.5': {}}}, "variants='.5': .*not first"),
+  'a folder above': ({'variants': {'..': {}}}, "variants='..': it names a f"),
   'overrides that are no dict': ({'variants': {'a': 3}}, r"variants\['a'\]=3"),
   'no such baseline': ({'baseline': 'thin'}, "baseline='thin'.*'narrow'"),
   'no seeds': ({'seeds': ()}, r'seeds=\(\)'),
@@ -64,7 +66,8 @@ def test_a_contradiction_names_field_value_and_remedy(case):
 
 
 def test_a_good_grid_passes():
-  grid = made.grid(notes={'paper': {'loss': 2}})
+  variants = {'narrow': {}, 'lr-3e-4_v1.5': {}}
+  grid = made.grid(notes={'paper': {'loss': 2}}, variants=variants)
   grid_lib.check(grid)
   assert [metric.key for metric in grid.compared] == ['loss', 'accuracy']
 

@@ -309,3 +309,28 @@ def test_the_commands_of_a_run_are_those_that_a_user_types(tmp_path):
   assert typed['find_batch_size'][1:3] == ['--memory_gib=2.0', '--json']
   for name in ('profile', 'find_batch_size'):
     assert typed[name][-len(run.flags) :] == [*run.flags]
+
+
+def test_each_command_imports_the_modules_that_a_run_names(tmp_path):
+  cell = 'tests.support.own.average'
+  (tmp_path / 'grid.py').write_text(
+    'from tests.experiments import made\n'
+    'def get_grid():\n'
+    f'  return made.grid(variants={{"narrow": {{}}, "own-1.0": {{'
+    f'"model.cell": {cell!r}}}}}, baseline="narrow")\n'
+  )
+  request = runner.Request(
+    str(tmp_path / 'runs'),
+    grid=str(tmp_path / 'grid.py'),
+    modules=('mine', cell),
+    seeds=(0,),
+  )
+  experiment = runner.Experiment(request)
+  for name in experiment.grid.commands:
+    for run in experiment.runs:
+      assert f'--modules=mine,{cell}' in experiment._command(name, run)
+  request = dataclasses.replace(request, modules=())
+  experiment = runner.Experiment(request)
+  narrow, own = (experiment._command('evaluate', x) for x in experiment.runs)
+  assert f'--modules={cell}' in own
+  assert not [flag for flag in narrow if flag.startswith('--modules')]

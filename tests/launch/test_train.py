@@ -217,17 +217,29 @@ def test_print_config_shows_every_key_as_set(raw, tmp_path):
   assert shown.keys() == set(config_lib.default().keys())
 
 
-def test_print_config_shows_the_model_that_a_run_begins_with(raw, tmp_path):
-  config = tiny.write_config(tmp_path / 'config.py', raw)
-  other = bundles.raw_published()
+@pytest.mark.parametrize('config_is', ('first', 'last'))
+def test_flags_change_the_model_that_a_run_begins_with(
+  config_is, raw, tmp_path
+):
+  config = f'--config={tiny.write_config(tmp_path / "config.py", raw)}'
+  other = bundles.raw_attention()
+  other.model.positions = 'sinusoidal'
   bundle_lib.write(bundles.make(other), tmp_path / 'other')
-  flags = f'--init_from={tmp_path / "other"}', '--init_model'
-  flags += '--print_config', '--config.model.width=12'
-  code, out, err = run(config, '', *flags)
+  flags = (
+    '--config.cell.window=3',  # no key of the file's cell
+    '--config.model.dropout',
+    '0.25',
+    '--init_model',
+    f'--init_from={tmp_path / "other"}',
+    '--print_config',
+  )
+  order = (config, *flags) if config_is == 'first' else (*flags, config)
+  code, out, err = launchers.run('train', *order)
   assert code == 0, err
   shown = json.loads(out)
-  assert shown['cell']['heads'] == other.cell.heads != raw.cell.heads
-  assert shown['model']['width'] == 12
+  assert (shown['model']['cell'], shown['model']['width']) == ('attention', 8)
+  assert shown['model']['dropout'] == 0.25
+  assert shown['cell']['window'] == 3
 
 
 def test_plot_schedule_draws_and_trains_nothing(raw, tmp_path):

@@ -16,10 +16,10 @@ def write(raw, folder):
 
 
 def taken(init, workdir=None, given=None):
-  """A default config after `take_model`, with the flags' values set before."""
+  """A default config after `take_model`, and after flags."""
   raw = config_lib.default()
+  origin.take_model(raw, init, workdir, raw.train.checkpoint_dir)
   config_lib.override(raw, given or {})
-  origin.take_model(raw, init, workdir, given or {})
   return config_lib.parse(raw)
 
 
@@ -38,6 +38,31 @@ def test_model_and_tokenizer_are_those_of_the_run(pattern, tmp_path):
   assert (config.model, config.cell) == (wanted.model, wanted.cell)
   assert config.data.tokenizer == 'bytes'
   assert config.train == config_lib.parse(config_lib.default()).train
+
+
+@pytest.mark.parametrize(
+  ('window', 'length', 'expected'),
+  ((0, 64, 64), (32, 64, 32), (0, 700, 700), (128, 256, 256)),
+)
+def test_a_window_of_whole_rows_is_one_of_the_new_run_s(
+  window, length, expected, tmp_path
+):
+  raw = own_model('attention')
+  raw.data.length = 128
+  raw.cell.window = window
+  init = write(raw, tmp_path / 'other')
+  config = taken(init, given={'data.length': length})
+  assert config.cell.window == expected
+
+
+def test_cells_of_a_pattern_have_windows_of_their_own(tmp_path):
+  raw = own_model(('attention', 'latent_attention'))
+  raw.cell.latent_attention.window = 8
+  init = write(raw, tmp_path / 'other')
+  given = {'data.length': 16, 'cell.attention.head_width': 4}
+  cell = taken(init, given=given).cell
+  assert (cell.attention.window, cell.latent_attention.window) == (16, 8)
+  assert cell.attention.head_width == 4
 
 
 def test_flags_count_more(tmp_path):
