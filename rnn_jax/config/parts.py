@@ -423,7 +423,7 @@ class Root(ml_collections.ConfigDict):
       for key in [*section]:
         del section[key]
       for key, value in (new_defaults | kept).items():
-        ml_collections.ConfigDict.__setitem__(section, key, value)
+        values.put(section, new, key, value)
 
 
 def _defaults(cls):

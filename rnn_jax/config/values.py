@@ -99,17 +99,22 @@ def to_config_dict(
   """Returns a section's values as a locked ml_collections.ConfigDict."""
   out = kind()
   cls: type = type(section)
-  hints = _hints(cls)
   for field in dataclasses.fields(section):
     value = getattr(section, field.name)
     if dataclasses.is_dataclass(value):
-      out[field.name] = to_config_dict(value)
-    elif isinstance(hints[field.name], types.UnionType):
-      out[field.name] = ml_collections.config_dict.placeholder(object)
-      out[field.name] = value
-    else:
-      out[field.name] = value
+      value = to_config_dict(value)
+    put(out, cls, field.name, value)
   return out.lock()
+
+
+def put(
+  out: ml_collections.ConfigDict, cls: type, key: str, value: typing.Any
+) -> None:
+  """Sets a key of the dataclass `cls`, which keeps the types that it takes."""
+  set_item = ml_collections.ConfigDict.__setitem__
+  if isinstance(_hints(cls)[key], types.UnionType):
+    set_item(out, key, ml_collections.config_dict.placeholder(object))
+  set_item(out, key, value)
 
 
 def build(cls: type, raw: typing.Any, prefix: str) -> typing.Any:
@@ -154,6 +159,9 @@ def _convert(hint, value, key):
     kinds = typing.get_args(hint)
     if isinstance(value, str) and int in kinds and value.isdecimal():
       return int(value)
+    for kind in kinds:
+      if typing.get_origin(kind) is tuple and isinstance(value, (list, tuple)):
+        return _tuple(typing.get_args(kind), value, key)
   elif typing.get_origin(hint) is tuple:
     if isinstance(value, (list, tuple)):
       return _tuple(typing.get_args(hint), value, key)

@@ -85,7 +85,9 @@ def settle(config: config_lib.Config) -> config_lib.Config:
       f'that is all that data.source={data.source!r} has, and a classifier '
       'needs two: give other data',
     )
-  return dataclasses.replace(config, data=data)
+  config = dataclasses.replace(config, data=data)
+  config.task.check(config)  # with the classes that the data have
+  return config
 
 
 def describe(given: config_lib.Data, settled: config_lib.Data) -> str:

@@ -8,6 +8,9 @@ The second sum is the language model's (Dai and Le, "Semi-supervised Sequence
 Learning", 2015, in one stage rather than two). The target of a text's last step
 is V + class. With 'word' the language model writes the class.
 
+With task.class_weights a class's log p is multiplied by its weight, and the
+mean is over the weights: config/class_weights.py.
+
 With task.evidence = w the logits include the sum of the tokens' evidence, a
 trained table VxC that is initialized by naive Bayes on the training texts (Wang
 and Manning, "Baselines and Bigrams", 2012):
@@ -24,6 +27,7 @@ import numpy as np
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.config import class_weights
 from rnn_jax.data import pipeline
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.data.text.examples import classification as examples
@@ -38,7 +42,12 @@ from rnn_jax.tasks import language_modeling
 Sums = base.Sums
 PyTree = base.PyTree
 # Options of 'pooled' only, with their defaults.
-POOLED = {'pooling': 'mean', 'evidence': 0.0, 'text_weight': 0.0}
+POOLED = {
+  'pooling': 'mean',
+  'evidence': 0.0,
+  'text_weight': 0.0,
+  'class_weights': class_weights.NONE,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +62,8 @@ class Config(config_lib.Task):
   evidence: float = config_lib.option(0.0, least=0)
   # Weight of the text's loss.
   text_weight: float = config_lib.option(0.0, least=0)
+  # 'none', 'balanced' or a number for each class, of the class's loss.
+  class_weights: str | tuple[float, ...] = class_weights.NONE
 
   classifies: ClassVar[bool] = True
   answers: ClassVar[bool] = True
@@ -80,6 +91,7 @@ class Config(config_lib.Task):
         errors.refuse(
           f'task.{key}', value, "only task.answer='pooled' reads it"
         )
+    class_weights.check(self.class_weights, config.data.classes)
 
 
 make_examples = examples.make  # workers import that file, and no jax
@@ -109,6 +121,7 @@ class Task(base.Task):
     self._vocabulary = tokenizer.size
     self._text_weight = config.task.text_weight
     self._smoothing = config.train.label_smoothing
+    self._class_weights = class_weights.numbers(config.task.class_weights)
     self._text = cross_entropy.Options(
       0.0, config.train.z_loss, self.model.body.policy.operands
     )
@@ -151,7 +164,13 @@ class Task(base.Task):
     )
     classes_BxL = batch.targets_BxL - self._vocabulary
     weights_BxL = batch.weights_BxL * (classes_BxL >= 0)
-    sums = class_sums(logits_BxLxC, classes_BxL, weights_BxL, self._smoothing)
+    sums = class_sums(
+      logits_BxLxC,
+      classes_BxL,
+      weights_BxL,
+      self._smoothing,
+      self._class_weights,
+    )
     if self._text_weight:
       x_BxLxD, head = self.model.apply(
         {'params': params}, x_BxLxD, method='text_head'
@@ -206,8 +225,13 @@ def class_sums(
   classes_BxL: jax.Array,
   weights_BxL: jax.Array,
   smoothing: float,
+  class_weights: tuple[float, ...] = (),
 ) -> Sums:
-  """Returns weighted sums over steps with a class, a dict of scalars."""
+  """Returns weighted sums over steps with a class, a dict of scalars.
+
+  Only the objective has the weights of classes, and then 'objective_weight' is
+  their sum: what it is a mean over.
+  """
   logp_BxLxC = jax.nn.log_softmax(logits_BxLxC.astype(jnp.float32))
   C = logp_BxLxC.shape[-1]
   # Steps of weight 0 may have any class.
@@ -216,9 +240,15 @@ def class_sums(
   even_BxL = -jnp.mean(logp_BxLxC, -1)
   hits_BxL = jnp.argmax(logp_BxLxC, -1) == classes_BxL
   mixed_BxL = (1 - smoothing) * nats_BxL + smoothing * even_BxL
-  return {
+  sums = {
     'objective': jnp.sum(weights_BxL * mixed_BxL),
     'loss': jnp.sum(weights_BxL * nats_BxL),
     'weight': jnp.sum(weights_BxL),
     'hits': jnp.sum(weights_BxL * hits_BxL),
   }
+  if class_weights:
+    weights_C = jnp.array(class_weights, jnp.float32)
+    own_BxL = weights_BxL * jnp.sum(onehot_BxLxC * weights_C[None, None], -1)
+    sums['objective'] = jnp.sum(own_BxL * mixed_BxL)
+    sums['objective_weight'] = jnp.sum(own_BxL)
+  return sums

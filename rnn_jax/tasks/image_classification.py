@@ -2,6 +2,9 @@
 
     loss = - log p(class | image)        in nats
 
+With task.class_weights it is multiplied by the class's weight, and the mean is
+over the weights: config/class_weights.py.
+
 A batch has images and their classes; rows have one step.
 """
 
@@ -13,6 +16,7 @@ import jax.numpy as jnp
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.config import class_weights
 from rnn_jax.data.batching import batch as batch_lib
 from rnn_jax.data.images import images
 from rnn_jax.data.text import tokenizer as tokenizer_lib
@@ -30,6 +34,9 @@ PyTree = base.PyTree
 @dataclasses.dataclass(frozen=True)
 class Config(config_lib.Task):
   """Options of the task, section `task` of the config."""
+
+  # 'none', 'balanced' or a number for each class, of the class's loss.
+  class_weights: str | tuple[float, ...] = class_weights.NONE
 
   classifies: ClassVar[bool] = True
   reads_images: ClassVar[bool] = True
@@ -64,6 +71,7 @@ class Config(config_lib.Task):
         model.embedding_width,
         f'patches are model.width={model.width} wide: give 0',
       )
+    class_weights.check(self.class_weights, config.data.classes)
 
 
 make_examples = examples.make  # workers import that file, and no jax
@@ -135,6 +143,7 @@ class Task(base.Task):
       batch.label_B[:, None],
       batch.weights_BxL,
       self._config.train.label_smoothing,
+      class_weights.numbers(self._config.task.class_weights),
     )
     sums = experts.with_load(
       sums,

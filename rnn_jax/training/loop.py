@@ -23,6 +23,7 @@ from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax import streams
 from rnn_jax import target
+from rnn_jax.config import class_weights
 from rnn_jax.data import columns
 from rnn_jax.data import identity
 from rnn_jax.data import pipeline
@@ -170,6 +171,9 @@ def open_run(
   hosts.run_on_first(lambda: identity.write(corpus.digests, workdir))
   config = batch_size.resolve(config, corpus.tokenizer, workdir, multiple)
   config = epochs.resolve(config, corpus, multiple)
+  config = class_weights.resolve(config, corpus.documents['train'].labels)
+  if weighted := class_weights.describe(config):
+    _say(weighted)
   if counted := epochs.describe(config):
     _say(counted)
   if config.remat.every == 'auto':

@@ -69,7 +69,8 @@ def sum_gradients(
     key = _key_of_device(jax.random.wrap_key_data(key))
     (_, aux), grads = grad_fn(params, state, batch, key)
     sums, changes = _sum(aux.sums), aux.changes
-    weight = jnp.maximum(sums['weight'], LEAST_WEIGHT)
+    weight = sums.get('objective_weight', sums['weight'])
+    weight = jnp.maximum(weight, LEAST_WEIGHT)
     grads = fsdp.sum_gradients(
       grads, placement.logical_axes, placement.rules, rows
     )

@@ -34,7 +34,8 @@ class Aux(NamedTuple):
 
   Attributes:
     sums: scalars summed over the batch, with the key 'weight' for the sum of
-      weights and 'objective' for what is differentiated.
+      weights and 'objective' for what is differentiated; 'objective_weight',
+      if it is there, is what the objective is a mean over, else 'weight'.
     changes: fields of the TrainState after the batch, as {'carry': ...}.
     extra_args: extra arguments of the optimizer's update, see
       optax.GradientTransformationExtraArgs; few optimizers take any.

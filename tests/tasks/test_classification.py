@@ -5,6 +5,7 @@ import json
 
 import jax
 import numpy as np
+import pytest
 
 from rnn_jax import config as config_lib
 from rnn_jax.data import pipeline
@@ -12,6 +13,7 @@ from rnn_jax.data.batching import rows as rows_lib
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.tasks import classification
 from rnn_jax.tasks import language_modeling
+from rnn_jax.training import programs as programs_lib
 from tests.support import draws
 from tests.support import tiny
 
@@ -179,3 +181,61 @@ def test_evidence_starts_as_naive_bayes(tmp_path):
   logits = jax.vmap(lambda p: logits_of(task, p, batch))(both)
   expected = np.cumsum(table[batch.tokens_BxL], 1)
   np.testing.assert_allclose(logits[1] - logits[0], expected, atol=1e-5)
+
+
+def test_weights_of_classes_equal_numpy():
+  raw = configure(class_weights=(0.5, 3.0))
+  raw.train.label_smoothing = 0.2
+  task, params = make_task(raw)
+  batch = one_per_row()
+  sums, logits = run(task, params, batch), logits_of(task, params, batch)
+  last = np.array([len(ids) - 2 for ids in examples()])
+  logits = np.float64(logits)[np.arange(3), last]
+  logp = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+  nats = -logp[np.arange(3), CLASSES]
+  own = np.array([0.5, 3.0])[list(CLASSES)]
+  mixed = own @ (0.8 * nats - 0.2 * logp.mean(-1))
+  np.testing.assert_allclose(sums['objective'], mixed, rtol=1e-5)
+  np.testing.assert_allclose(sums['objective_weight'], own.sum(), rtol=1e-6)
+  # Scores are unweighted.
+  np.testing.assert_allclose(sums['loss'], nats.sum(), rtol=1e-5)
+  assert sums['weight'] == 3
+  assert 'objective_weight' not in sums_of(one_per_row)
+
+
+def test_weighted_gradients_of_parts_are_those_of_the_whole_batch():
+  gradients = []
+  batch = jax.tree.map(np.asarray, four_per_batch())
+  for parts in (1, 2):
+    raw = configure(class_weights=(0.25, 4.0))
+    raw.train.accumulate = parts
+    raw.optimizer.name = 'sgd'
+    raw.data.batch_size = 4
+    programs = programs_lib.from_config(config_lib.parse(raw), BYTES)
+    state = programs.init(0, 4)
+    own, _, sums = programs.compute_gradients(state, batch)
+    gradients.append(own)
+    weight = float(sums['objective_weight'])
+    assert weight == pytest.approx(3 * 4.0 + 0.25)
+  for a, b in zip(*map(jax.tree.leaves, gradients), strict=True):
+    np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+  # The mean over the weights: of the loss of single texts, weighted.
+  task, _ = make_task(configure(class_weights=(0.25, 4.0)))
+  params = jax.device_get(state.params)
+
+  def mean(params):
+    _, (sums, _) = task.loss(params, task.init_state(4), batch)
+    return sums['objective'] / 12.25
+
+  wanted = jax.jit(jax.grad(mean))(params)
+  for a, b in zip(*map(jax.tree.leaves, (gradients[0], wanted)), strict=True):
+    np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
+def four_per_batch():
+  """A row an example, and the first one again, of uneven classes."""
+  batch = rows_lib.blank(4, 9)
+  for row, ids in enumerate([*examples(), examples()[0]]):
+    rows_lib.write(batch, row, 0, np.append(~ids[:-1], ids[-1]))
+  batch.starts_BxL[:, 0] = 1
+  return batch

@@ -1,0 +1,94 @@
+"""Weights of the classes in a classifier's loss: `task.class_weights`.
+
+    objective = sum_i w(y_i) loss_i / sum_i w(y_i)
+
+'balanced' are N / (C N_c), of C classes in N training examples, N_c of class c:
+their mean over the examples is 1, and each class counts as much as another.
+Scores are unweighted.
+"""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from rnn_jax import errors
+
+KEY = 'task.class_weights'
+NONE, BALANCED = 'none', 'balanced'
+LEAST, MOST = 1e-6, 1e6
+
+Weights = str | tuple[float, ...]
+
+
+def check(given: Weights, classes: tuple[str, ...]) -> None:
+  """Checks the option, and the number of weights where classes are known.
+
+  Raises:
+    InputError: names the value and the remedy.
+  """
+  if isinstance(given, str):
+    if given not in (NONE, BALANCED):
+      errors.refuse(
+        KEY, given, f'give {NONE!r}, {BALANCED!r} or a number for each class'
+      )
+    return
+  if classes and len(given) != len(classes):
+    errors.refuse(
+      KEY,
+      given,
+      f'give one number for each of {len(classes)} classes, in the order of '
+      f'data.classes={classes!r:.200}',
+    )
+  if not all(LEAST <= weight <= MOST for weight in given):
+    errors.refuse(KEY, given, f'give numbers from {LEAST:g} to {MOST:g}')
+  if len(set(given)) < 2:
+    errors.refuse(
+      KEY, given, f'equal weights have no effect: give {NONE!r}, or others'
+    )
+
+
+def numbers(given: Weights) -> tuple[float, ...]:
+  """Returns a weight for each class; (): the loss has none.
+
+  What doesn't train has no need of those that `resolve` computes.
+  """
+  return () if isinstance(given, str) else given
+
+
+def balanced(labels_N: np.ndarray, classes: int) -> tuple[float, ...]:
+  """Returns the weight of each class; 1 of those that no example has.
+
+  Args:
+    labels_N: the class of each example; one below 0 doesn't count.
+    classes: how many there are.
+  """
+  labels_N = np.asarray(labels_N)
+  counts_C = np.bincount(labels_N[labels_N >= 0], minlength=classes)
+  present = counts_C > 0
+  even = counts_C.sum() / max(present.sum(), 1)
+  weights_C = np.where(present, even / np.maximum(counts_C, 1), 1.0)
+  return tuple(map(float, np.clip(weights_C, LEAST, MOST)))
+
+
+def resolve(config: Any, labels_N: np.ndarray | None) -> Any:
+  """Returns the config with numbers for 'balanced'.
+
+  Args:
+    config: of a run, whose classes are known.
+    labels_N: of its training examples.
+  """
+  if getattr(config.task, 'class_weights', NONE) != BALANCED:
+    return config
+  assert labels_N is not None  # see `check_documents` of the tasks
+  weights = balanced(labels_N, len(config.data.classes))
+  task = dataclasses.replace(config.task, class_weights=weights)
+  return dataclasses.replace(config, task=task)
+
+
+def describe(config: Any) -> str:
+  """Returns a line about the weights of a resolved config, or ''."""
+  given = numbers(getattr(config.task, 'class_weights', NONE))
+  pairs = zip(config.data.classes, given, strict=bool(given))
+  listed = ', '.join(f'{name} {weight:.3g}' for name, weight in pairs)
+  return f'{KEY}: {listed[:300]}' if given else ''

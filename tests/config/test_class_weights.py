@@ -1,0 +1,77 @@
+"""Weights of classes: balanced ones, and what is refused."""
+
+import math
+
+import numpy as np
+import pytest
+from sklearn.utils import class_weight
+
+from rnn_jax import config as config_lib
+from rnn_jax import errors
+from rnn_jax.config import class_weights
+from tests.config import test_config
+from tests.support import classifiers
+
+REFUSED = (
+  ('even', "give 'none', 'balanced' or a number for each class"),
+  ('(1.0, nan, 2.0)', "give 'none', 'balanced' or a number for each class"),
+  ((1.0, 2.0), 'give one number for each of 3 classes'),
+  ((), 'give one number for each of 3 classes'),
+  ((1.0, 2.0, 3.0, 4.0), "in the order of data.classes=.'bad', 'fair', 'good"),
+  ((1.0, 0.0, 2.0), 'give numbers from 1e-06 to 1e.06'),
+  ((1.0, -1.0, 2.0), 'give numbers from 1e-06 to 1e.06'),
+  ((1.0, 1e7, 2.0), 'give numbers from 1e-06 to 1e.06'),
+  ((1.0, math.nan, 2.0), 'give a finite number'),
+  ((1.0, math.inf, 2.0), 'give a finite number'),
+  ((1.0, '2', 3.0), "'2' is of type str: give float"),
+  ((1.0, True, 3.0), 'True is of type bool: give float'),
+  (2.0, 'of type float: give str'),
+  ((2, 2, 2), "equal weights have no effect: give 'none'"),
+)
+
+
+@pytest.mark.parametrize(('given', 'message'), REFUSED)
+def test_what_is_refused(given, message):
+  with pytest.raises(errors.InputError, match=message) as caught:
+    config_lib.parse(_changed(given))
+  assert str(caught.value).startswith('task.class_weights')
+  assert '\n' not in str(caught.value)
+
+
+@pytest.mark.parametrize('given', ('none', 'balanced', (1, 2.5, 1), [1, 2, 3]))
+def test_what_is_taken(given):
+  config = config_lib.parse(_changed(given))
+  again = config_lib.parse(config_lib.to_dict(config))
+  assert again.task.class_weights == config.task.class_weights
+  wanted = given if isinstance(given, str) else tuple(map(float, given))
+  assert config.task.class_weights == wanted
+
+
+def test_other_tasks_have_no_weights_of_classes():
+  message = test_config.refusal(
+    test_config.changed(task__class_weights='balanced')
+  )
+  assert message.startswith("task.class_weights='balanced': task.name=")
+  assert "choose one of ['classification', 'image_classification']" in message
+  raw = classifiers.raw_texts(answer='word', class_weights='balanced')
+  with pytest.raises(errors.InputError, match="answer='pooled' reads it"):
+    config_lib.parse(raw)
+
+
+def test_balanced_weights_are_scikit_learn_s():
+  labels = np.repeat([0, 1, 2], [70, 1, 9])
+  wanted = class_weight.compute_class_weight(
+    'balanced', classes=np.arange(3), y=labels
+  )
+  given = class_weights.balanced(labels, 3)
+  np.testing.assert_allclose(given, wanted, rtol=1e-12)
+  np.testing.assert_allclose(np.array(given)[labels].mean(), 1)
+  # Without a class, and with rows of none.
+  some = class_weights.balanced(np.append(labels, [-1, -1]), 4)
+  np.testing.assert_allclose(some, [*wanted, 1.0])
+
+
+def _changed(given):
+  raw = classifiers.raw_texts().to_dict()
+  raw['task']['class_weights'] = given
+  return raw
