@@ -10,6 +10,10 @@ BERTScore. Writes every prediction, the scores with their confidence intervals,
 and plots to WORKDIR/evaluation/SPLIT/. --json prints the scores as one JSON
 object.
 
+--calibrate fits a temperature on the validation split, or on the rows of
+--input, so that a classifier's probabilities agree with how often it is right.
+WORKDIR/calibration.json keeps it, and predictions use it from then on.
+
 --input evaluates on a file of your own, as a split of its own: rows with a text
 and a class (.jsonl, .csv, .tsv, .parquet), text, dialogues, images by class, or
 prepared:NAME. The run's data needn't exist, and the folder has the file's name.
@@ -55,6 +59,12 @@ BERTSCORE = flags.DEFINE_string(
   'Dialogue: folder of a model for BERTScore, or its name in the local cache; '
   'nothing is downloaded; empty: no BERTScore.',
 )
+CALIBRATE = flags.DEFINE_bool(
+  'calibrate',
+  False,
+  "Fit a temperature for a classifier's probabilities on the validation split, "
+  'and keep it in the run.',
+)
 ACCEPT_NEW_DATA = flags.DEFINE_bool(
   'accept_new_data',
   False,
@@ -99,6 +109,8 @@ def main(argv):
     )
   evaluate.check_split(SPLIT.value)
   which = checkpoint.parse_which(CHECKPOINT.value)
+  if CALIBRATE.value:
+    _check_calibrates()
   with hosts.joined(stops_together=False):
     split = SPLIT.value
     if INPUT.value:
@@ -109,17 +121,53 @@ def main(argv):
       run = evaluate.Run.open(
         WORKDIR.value, which, ACCEPT_NEW_DATA.value, verify=VERIFY.value
       )
-    row = run_lib.evaluate_run(
-      run, WORKDIR.value, split, LIMIT.value, BERTSCORE.value
-    )
+    if CALIBRATE.value:
+      row = _calibrate(run, split)
+    else:
+      row = run_lib.evaluate_run(
+        run, WORKDIR.value, split, LIMIT.value, BERTSCORE.value
+      )
     if not hosts_lib.is_first():
       return
   if JSON.value:
     print(files.to_json(row))
     return
+  if CALIBRATE.value:
+    print(_table(row))
+    return
   print(progress.evaluation_table(row))
   if scores := run_lib.table(row):
     print(scores)
+
+
+def _check_calibrates():
+  """Refuses what --calibrate can't do, and flags without an effect."""
+  from rnn_jax import config as config_lib
+  from rnn_jax import errors
+  from rnn_jax.evaluation import calibration
+  from rnn_jax.runs import workdir as workdir_lib
+
+  for flag in (LIMIT, BERTSCORE):
+    if flag.present:
+      errors.refuse(
+        f'--{flag.name}',
+        flag.value,
+        'it has no effect with --calibrate: leave it out',
+      )
+  config = config_lib.parse(workdir_lib.load_config(WORKDIR.value))
+  calibration.check(config.task, SPLIT.value, INPUT.value)
+
+
+def _calibrate(run, split):
+  from rnn_jax.evaluation import calibration
+
+  return calibration.calibrate_run(run, WORKDIR.value, split or 'validation')
+
+
+def _table(row):
+  from rnn_jax.evaluation import calibration
+
+  return calibration.table(row)
 
 
 if __name__ == '__main__':

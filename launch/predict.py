@@ -48,6 +48,9 @@ DELIMITER = flags.DEFINE_string(
 ID = flags.DEFINE_string(
   'id', '', "Column of the id; empty: 'id' if it exists, or the row's number."
 )
+THRESHOLD = flags.DEFINE_float(
+  'threshold', 0.0, 'Rows whose class has a lower probability have no label.'
+)
 CHECKPOINT = flags.DEFINE_string(
   'checkpoint', 'best', "'best', 'latest' or a step number."
 )
@@ -57,6 +60,7 @@ def main(argv):
   from rnn_jax import config as config_lib
   from rnn_jax import streams
   from rnn_jax.inference import model as model_lib
+  from rnn_jax.inference import predict
   from rnn_jax.inference import predict_output
   from rnn_jax.inference import predict_rows
   from rnn_jax.runs import workdir as workdir_lib
@@ -69,11 +73,12 @@ def main(argv):
     INPUT.value, FORMAT.value, TEXT.value, ID.value, DELIMITER.value
   )
   predict_output.check(OUTPUT.value)
+  predict.check_threshold(config, THRESHOLD.value)
   rows = predict_rows.open_rows(request, config)
   delimiter = predict_rows.delimiter(request, config)
   with predict_output.opened(OUTPUT.value, delimiter) as write:
     model = model_lib.load(WORKDIR.value, CHECKPOINT.value)
-    count = predict_rows.write_rows(model, rows, write)
+    count = predict_rows.write_rows(model, rows, write, THRESHOLD.value)
   print(f'{count:,} rows', file=sys.stderr)
 
 

@@ -20,9 +20,11 @@ from rnn_jax import plots
 from rnn_jax.evaluation import bertscore as bertscore_lib
 from rnn_jax.evaluation import intervals
 from rnn_jax.parallel import hosts
+from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.training import evaluate
 
 PEER = '#bbbbbb'
+SHORT = {'balanced_accuracy': 'balanced acc.'}
 NAMES = {
   'bits_per_byte': 'this model',
   'gzip': 'gzip -9',
@@ -30,11 +32,13 @@ NAMES = {
   'bertscore_precision': 'BERTScore P',
   'bertscore_recall': 'BERTScore R',
   'bertscore_f1': 'BERTScore F1',
+  'balanced_accuracy': 'balanced accuracy',
 }
+MACRO = 'macro_f1', 'balanced_accuracy'
 SHARES = (
   'accuracy',
   'exact',
-  'macro_f1',
+  *MACRO,
   'bleu',
   'rouge1',
   'rouge2',
@@ -68,10 +72,12 @@ def evaluate_run(
     and writes the files; the others have what is computed together.
 
   Raises:
-    InputError: there is no such split, it is empty, or BERTScore lacks
-      something; before anything is predicted.
+    InputError: there is no such split, it is empty, BERTScore lacks something,
+      or the run's calibration is damaged; before anything is predicted.
   """
   split = run.split(split)
+  temperature = bundle_lib.temperature_of(workdir, run.config, run.step)
+  run = dataclasses.replace(run, temperature=temperature)
   sums = run.batch_sums(split)
   row = evaluate.describe(run, split, sums)
   run = dataclasses.replace(run, params=hosts.gather_arrays(run.params))
@@ -83,6 +89,8 @@ def evaluate_run(
   folder.mkdir(parents=True, exist_ok=True)
   edges = intervals.of_batches(run.programs.task, sums)
   row['intervals'] = {n: edge for n, edge in edges.items() if n in row}
+  if temperature is not None:
+    row['temperature'] = temperature
   predictions = predictor.predict(run, split, limit) if predictor else []
   if predictions:
     # Before they are scored: they are what took the time.
@@ -102,17 +110,22 @@ def evaluate_run(
 def table(row: Mapping[str, Any]) -> str:
   """Returns lines with the scores, to follow those of the loss.
 
-  Those of single classes are only in scores.json.
+  Those of single classes are only in scores.json. Where classes are uneven,
+  those that count each class alike are first.
   """
-  edges = row.get('intervals', {})
-  lines = [
-    f'  {name:<14} {row[name]:.4f}   95 %: {edge[0]:.4f} to {edge[1]:.4f}'
+  edges, lines = row.get('intervals', {}), []
+  if row.get('uneven'):
+    lines.append(f'  macro scores first: {row["uneven"]}')
+    edges = {name: edges[name] for name in MACRO} | edges
+  lines += [
+    f'  {SHORT.get(name, name):<14} {row[name]:.4f}   '
+    f'95 %: {edge[0]:.4f} to {edge[1]:.4f}'
     for name, edge in edges.items()
     if not isinstance(edge, dict)
   ]
   lines += [
     f'  {name:<14} {row[name]:.4f}'
-    for name in ('distinct1', 'distinct2')
+    for name in ('distinct1', 'distinct2', 'ece', 'temperature')
     if name in row
   ]
   return '\n'.join(lines)
@@ -147,7 +160,8 @@ def draw_scores(row: Mapping[str, Any], path: pathlib.Path) -> None:
 
   Shares of 1 are one panel, bits per byte beside gzip's and xz's another.
   """
-  groups = {'share': SHARES}
+  first = MACRO if row.get('uneven') else ()
+  groups = {'share': (*first, *(x for x in SHARES if x not in first))}
   if 'bits_per_byte' in row:
     groups['bits per byte'] = 'bits_per_byte', 'gzip', 'xz'
   values = [{n: row[n] for n in names if n in row} for names in groups.values()]

@@ -5,7 +5,8 @@ last step gives the class. See models/classifier.py and models/vision.py.
 
 A text's numbers don't depend on the texts beside it: a batch has texts of one
 padded length, which follows from a text's own, and always the same number of
-rows, of which those that nobody asked for are copies.
+rows, of which those that nobody asked for are copies. Padded lengths are powers
+of two, so that texts up to L tokens need log2(L / 64) + 1 programs at most.
 """
 
 import collections
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -32,22 +34,48 @@ TOKENS = 2**15  # of a batch of long texts, about
 PyTree = Any
 
 
-def batches(
-  texts: Sequence[np.ndarray],
-) -> Iterator[tuple[list[int], list[np.ndarray]]]:
-  """Yields (numbers of texts, the texts that fill a batch, these first).
+class Batch(NamedTuple):
+  """Texts of one padded length.
 
-  The number of rows follows from the padded length only.
+  Attributes:
+    length: the padded one.
+    numbers: of the texts that were asked for.
+    texts: these, and copies up to the number of rows, which follows from the
+      padded length only.
+  """
+
+  length: int
+  numbers: list[int]
+  texts: list[np.ndarray]
+
+
+def padded_length(count: int) -> int:
+  """Returns the length to which a text of `count` ids is filled up.
+
+  It is 1 more than a power of two, as the last step reads no padding.
+  """
+  return 1 + max(decode.PREFILL_MULTIPLE, 1 << max(count - 2, 0).bit_length())
+
+
+def batches(
+  texts: Sequence[np.ndarray], padded: Callable[[int], int] = padded_length
+) -> Iterator[Batch]:
+  """Yields batches that have all texts.
+
+  Args:
+    texts: ids.
+    padded: from the number of ids to the padded length.
   """
   by_length = collections.defaultdict(list)
   for n, ids in enumerate(texts):
-    by_length[decode.padded_length(len(ids))].append(n)
+    by_length[padded(len(ids))].append(n)
   for length, numbers in sorted(by_length.items()):
     rows = max(1, min(ROWS, TOKENS // length))
     for begin in range(0, len(numbers), rows):
       chosen = numbers[begin : begin + rows]
       filled = [texts[n] for n in chosen]
-      yield chosen, filled + filled[:1] * (rows - len(chosen))
+      filled += filled[:1] * (rows - len(chosen))
+      yield Batch(length, chosen, filled)
 
 
 def probabilities(
@@ -62,6 +90,25 @@ def probabilities(
   """
   program = functools.partial(text_probabilities, model, _placed(params))
   return _of_texts(program, texts, model.classes)
+
+
+def logits(
+  model: classifier.Classifier, params: PyTree, texts: Sequence[np.ndarray]
+) -> np.ndarray:
+  """Returns what `probabilities` are the softmax of, NxC, float32."""
+  program = functools.partial(text_logits, model, _placed(params))
+  return _of_texts(program, texts, model.classes)
+
+
+def calibrated(logits_NxC: np.ndarray, temperature: float) -> np.ndarray:
+  """Returns softmax(logits / temperature), NxC, float32.
+
+  It is computed in float64. The order of a row's classes is that of its logits.
+  """
+  scaled_NxC = np.float64(logits_NxC) / temperature
+  scaled_NxC -= scaled_NxC.max(-1, keepdims=True, initial=-np.inf)
+  p_NxC = np.exp(scaled_NxC)
+  return np.float32(p_NxC / p_NxC.sum(-1, keepdims=True))
 
 
 def token_labels(
@@ -114,6 +161,14 @@ def image_probabilities(
   return _of_images(program, images, model.classes)
 
 
+def image_logits(
+  model: vision.Classifier, params: PyTree, images: Sequence[np.ndarray]
+) -> np.ndarray:
+  """Returns what `image_probabilities` are the softmax of, NxC, float32."""
+  program = functools.partial(pixel_logits, model, _placed(params))
+  return _of_images(program, images, model.classes)
+
+
 def image_features(
   model: vision.Classifier, params: PyTree, images: Sequence[np.ndarray]
 ) -> np.ndarray:
@@ -130,10 +185,26 @@ def text_probabilities(
   starts_BxL: jax.Array,
 ) -> jax.Array:
   """Returns probabilities_BxC of texts from `decode.pad`."""
+  return jax.nn.softmax(_last_logits(model, params, tokens_BxL, starts_BxL))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def text_logits(
+  model: classifier.Classifier,
+  params: PyTree,
+  tokens_BxL: jax.Array,
+  starts_BxL: jax.Array,
+) -> jax.Array:
+  """Returns logits_BxC of texts from `decode.pad`."""
+  last_BxC = _last_logits(model, params, tokens_BxL, starts_BxL)
+  return last_BxC.astype(jnp.float32)
+
+
+def _last_logits(model, params, tokens_BxL, starts_BxL):
   state = model.apply({}, tokens_BxL.shape[0], method='init_state')
   variables = _variables(params)
   _, logits = model.apply(variables, state, tokens_BxL, starts_BxL)
-  return jax.nn.softmax(logits[:, -1])
+  return logits[:, -1]
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -142,6 +213,15 @@ def pixel_probabilities(
 ) -> jax.Array:
   """Returns probabilities_BxC of images, bytes."""
   return jax.nn.softmax(model.apply(_variables(params), image_BxHxWxC))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def pixel_logits(
+  model: vision.Classifier, params: PyTree, image_BxHxWxC: jax.Array
+) -> jax.Array:
+  """Returns logits_BxC of images, bytes."""
+  logits_BxC = model.apply(_variables(params), image_BxHxWxC)
+  return logits_BxC.astype(jnp.float32)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -198,9 +278,10 @@ def _rows_of_texts(
 ) -> list[np.ndarray]:
   """Returns the program's row of each text."""
   rows: list[Any] = [None] * len(texts)
-  for chosen, filled in batches(texts):
-    result = jax.device_get(program(*jax.device_put(decode.pad(filled))))
-    for n, row in zip(chosen, result, strict=False):
+  for batch in batches(texts):
+    padded = jax.device_put(decode.pad(batch.texts, batch.length))
+    result = jax.device_get(program(*padded))
+    for n, row in zip(batch.numbers, result, strict=False):
       rows[n] = row
   return rows
 

@@ -4,14 +4,88 @@
     print(conversation.say('Hello .'))
 
 Each turn is read once, however long the conversation is, and only the state is
-kept, which is constant in size.
+kept, which is constant in size. `reply` answers a conversation that is given
+whole, in one pass.
 """
 
 from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+
+import numpy as np
 
 from rnn_jax import errors
 from rnn_jax.data.text import turns
 from rnn_jax.inference import generate
+from rnn_jax.inference import text as text_lib
+
+KEYS = 'role', 'content'  # of a message
+ROLES = turns.SYSTEM, turns.USER, turns.ASSISTANT
+
+
+def reply(
+  generator: generate.Generator,
+  messages: Sequence[Mapping[str, str]],
+  options: generate.Options,
+) -> text_lib.Completion:
+  """Returns the reply to the last of a conversation's messages.
+
+  Args:
+    generator: of a model that was trained on turns.
+    messages: dicts with 'role', one of ROLES, and 'content', the last one not
+      the assistant's.
+    options: of the reply.
+
+  Raises:
+    InputError: the model wasn't trained on turns, a message is malformed, the
+      vocabulary doesn't cover one, or learned positions the conversation.
+  """
+  generator.check_asks()
+  _check_no_stop(options)
+  ids = _framed(generator, parsed(messages), None)
+  return generator.generate([ids], options).completions[0]
+
+
+def parsed(messages: Sequence[Mapping[str, str]]) -> list[turns.Message]:
+  """Returns messages that a reply may follow.
+
+  Raises:
+    InputError: one is malformed, there is none, or the last is a reply.
+  """
+  if isinstance(messages, (str, bytes, Mapping)) or not messages:
+    errors.refuse(
+      'messages', messages, "give a list of {'role': ..., 'content': ...}"
+    )
+  known = []
+  for n, message in enumerate(messages):
+    if not isinstance(message, Mapping) or {*message} != {*KEYS}:
+      _refuse(n, message, f'give a dict with the keys {KEYS}')
+    role, content = (message[key] for key in KEYS)
+    if role not in ROLES:
+      _refuse(n, role, f'its role is one of {ROLES}')
+    if not isinstance(content, str):
+      _refuse(n, content, 'its content is a text')
+    known.append(turns.Message(role, content))
+  if known[-1].role == turns.ASSISTANT:
+    _refuse(len(known) - 1, turns.ASSISTANT, 'end with what it replies to')
+  return known
+
+
+def _refuse(number, value, remedy):
+  raise errors.InputError(f'messages[{number}]={value!r:.200}: {remedy}')
+
+
+def _framed(generator, said, ended) -> np.ndarray:
+  """Returns the ids of turns that a reply follows."""
+  framing = generator.framing
+  return framing.prompt(framing.cleaned(said), ended)
+
+
+def _check_no_stop(options):
+  if options.stop:
+    errors.refuse(
+      'stop', options.stop, 'a reply ends with its boundary: leave it out'
+    )
 
 
 class Conversation:
@@ -30,10 +104,7 @@ class Conversation:
         f'the model has learned positions for {generator.longest} tokens, and '
         "a conversation has no end: train one with model.positions='sinusoidal'"
       )
-    if options.stop:
-      errors.refuse(
-        'stop', options.stop, 'a reply ends with its boundary: leave it out'
-      )
+    _check_no_stop(options)
     self._generator = generator
     self._options = options
     self.reset()
@@ -58,9 +129,8 @@ class Conversation:
     """
     if not turn.strip():
       errors.refuse('turn', turn, 'say something')
-    framing = self._generator.framing
-    said = framing.cleaned([turns.Message(turns.USER, turn)])
-    ids = framing.prompt(said, self._ended)
+    said = [turns.Message(turns.USER, turn)]
+    ids = _framed(self._generator, said, self._ended)
     self._carry, completion = self._generator.extend(
       self._carry, ids, self._options, listener
     )

@@ -55,18 +55,21 @@ class Options:
   buffer: int = LEAST_BUFFER  # N: the most steps per call
 
 
-def pad(prompts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+def pad(
+  prompts: Sequence[np.ndarray], length: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
   """Right-aligns prompts. Returns (tokens_BxL, starts_BxL), int32.
 
-  L - 1 is a multiple of 64, or of more if it is above 512: few lengths, few
-  programs to compile.
+  Args:
+    prompts: ids.
+    length: L; 0: `padded_length` of the longest.
 
   Raises:
     ValueError: there are no prompts, or one has no tokens.
   """
   if not prompts or not all(len(prompt) for prompt in prompts):
     raise ValueError('prompts: give one or more, each of a token or more')
-  length = padded_length(max(len(prompt) for prompt in prompts))
+  length = length or padded_length(max(len(prompt) for prompt in prompts))
   tokens = np.zeros((len(prompts), length), np.int32)
   starts = np.zeros_like(tokens)
   for row, prompt in enumerate(prompts):
@@ -77,7 +80,11 @@ def pad(prompts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def padded_length(count: int) -> int:
-  """Returns the length L to which `pad` fills up a prompt of `count` ids."""
+  """Returns the length L to which `pad` fills up a prompt of `count` ids.
+
+  L - 1 is a multiple of 64, or of more if it is above 512: few lengths, few
+  programs to compile.
+  """
   multiple = max(PREFILL_MULTIPLE, (1 << (count - 1).bit_length()) // 16)
   return 1 + -(-(count - 1) // multiple) * multiple
 

@@ -4,6 +4,7 @@
 
     model = rnn_jax.load('runs/demo')
     model.generate('def main(', max_new_tokens=50)[0].text
+    model.chat([{'role': 'user', 'content': 'Hello .'}]).text
     model.predict(['a film to remember'])[0].label
     model.embed(['a text', 'another one'])
     model.score(['how likely is this?'])[0].bits_per_byte
@@ -17,6 +18,7 @@ import os
 import pathlib
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,6 +30,7 @@ from rnn_jax import errors
 from rnn_jax.data.images import images as images_lib
 from rnn_jax.data.preparation import archives
 from rnn_jax.inference import classify
+from rnn_jax.inference import conversation
 from rnn_jax.inference import generate as generate_lib
 from rnn_jax.inference import predict as predict_lib
 from rnn_jax.inference import sampling
@@ -134,8 +137,41 @@ class Model:
     options = _options(max_new_tokens, settings, seed, stop)
     return self.generator.stream(prompt, options)
 
+  def chat(
+    self,
+    messages: Sequence[Mapping[str, str]],
+    *,
+    max_new_tokens: int = 200,
+    temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    seed: int = 0,
+  ) -> text_lib.Completion:
+    """Replies to a conversation, as a model that was trained on dialogues.
+
+    Args:
+      messages: of the whole conversation, dicts with 'role' ('system', 'user'
+        or 'assistant') and 'content'; the last one isn't the assistant's.
+      max_new_tokens: of the reply, at most.
+      temperature: of the sampling; 0: the likeliest token, always.
+      top_k: sample from the k likeliest tokens; 0: from all.
+      top_p: sample from the likeliest tokens with this probability together.
+      seed: of the sampling.
+
+    Returns:
+      The reply, a Completion: text, tokens, reason and logprob; its prompt is
+      the text that was read.
+
+    Raises:
+      InputError: the model wasn't trained on dialogues, a message is malformed,
+        or an option is out of its range.
+    """
+    settings = sampling.Sampling(temperature, top_k, top_p)
+    options = _options(max_new_tokens, settings, seed, ())
+    return conversation.reply(self.generator, messages, options)
+
   def predict(
-    self, inputs: Input | Sequence[Input]
+    self, inputs: Input | Sequence[Input], *, threshold: float = 0.0
   ) -> list[predict_lib.Prediction]:
     """Predicts the class of texts, or of images.
 
@@ -143,15 +179,17 @@ class Model:
       inputs: one text or several. Of a model of images: arrays of uint8,
         height x width x channels, or paths of image files. A text too long for
         the model loses its end, as in training.
+      threshold: the label is None where its probability is lower.
 
     Returns:
       A Prediction for each input, of one input too. It doesn't depend on the
-      other inputs.
+      other inputs. Of a calibrated run, its probabilities are calibrated.
 
     Raises:
-      InputError: the model doesn't classify, or an input is of another kind.
+      InputError: the model doesn't classify, an input is of another kind, or
+        the threshold isn't from 0 to 1.
     """
-    return self._predictor.predict(self._inputs(inputs))
+    return self._predictor.predict(self._inputs(inputs), threshold)
 
   def embed(self, inputs: Input | Sequence[Input]) -> np.ndarray:
     """Returns the features of texts or images, NxD, float32.
@@ -247,8 +285,9 @@ class Model:
 
   @functools.cached_property
   def _predictor(self):
+    bundle = self.bundle
     return predict_lib.Predictor(
-      self.bundle.config, self.bundle.tokenizer, self._params
+      bundle.config, bundle.tokenizer, self._params, bundle.temperature
     )
 
   def _inputs(self, inputs):

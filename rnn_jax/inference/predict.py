@@ -19,10 +19,12 @@ from rnn_jax.data.images import images as images_lib
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.data.text.examples import classification as examples_lib
 from rnn_jax.inference import classify
+from rnn_jax.inference import decode
 from rnn_jax.inference import generate
 from rnn_jax.inference import sampling
 from rnn_jax.models import int8_weights
 from rnn_jax.runs import bundle as bundle_lib
+from rnn_jax.runs import calibration
 
 Input = str | bytes | np.ndarray  # a text, or the pixels HxWxC of an image
 
@@ -33,7 +35,7 @@ class Prediction:
 
   Attributes:
     label: the name of the likeliest class, or of the one that the model wrote;
-      None if that is no class's name.
+      None if that is no class's name, or the class is too unlikely.
     probabilities: {class: p}, each p the shortest decimal that reads back as
       the same float32; {} of a model that writes its answer.
     written: what such a model wrote; None of others.
@@ -55,8 +57,15 @@ class Predictor:
     config: config_lib.Config,
     tokenizer: tokenizer_lib.Tokenizer,
     params: Any,
+    temperature: float | None = None,
   ) -> None:
     """Takes a run's model; parameters may be packed in 8 bits.
+
+    Args:
+      config: of the run.
+      tokenizer: of the run.
+      params: its parameters.
+      temperature: of the probabilities; None: they aren't calibrated.
 
     Raises:
       InputError: it predicts neither classes nor labels.
@@ -66,6 +75,7 @@ class Predictor:
     self._classes = config.data.classes
     self._model = bundle_lib.make_task(config, tokenizer).model
     self._params = params
+    self._temperature = temperature
     if config.task.reads_images:
       self._answer = self._classify_images
       return
@@ -83,16 +93,39 @@ class Predictor:
       )
       self._answer = self._write
 
-  def predict(self, inputs: Sequence[Input]) -> list[Prediction]:
+  def predict(
+    self, inputs: Sequence[Input], threshold: float = 0.0
+  ) -> list[Prediction]:
     """Returns the Prediction of each text, or of each image.
 
     A text too long for a classifier loses its end, as in training.
 
+    Args:
+      inputs: texts or images.
+      threshold: a class of a lower probability is no label.
+
     Raises:
-      InputError: an input is of the wrong kind, no UTF-8 can be made of it, or
-        the vocabulary or learned positions don't cover a text to label.
+      InputError: an input is of the wrong kind, no UTF-8 can be made of it, the
+        vocabulary or learned positions don't cover a text to label, or as
+        `check_threshold`.
     """
-    return self._answer(inputs)
+    check_threshold(self._config, threshold)
+    answers = self._answer(inputs)
+    if not threshold:
+      return answers
+    return [_abstained(each, threshold) for each in answers]
+
+  def logits(self, inputs: Sequence[Input]) -> np.ndarray:
+    """Returns the logits of the classes for each input, NxC, float32.
+
+    Raises:
+      InputError: as `predict`.
+    """
+    if self._config.task.reads_images:
+      pixels = self._pixels(inputs)
+      return classify.image_logits(self._model, self._params, pixels)
+    ids = self._questions(inputs)
+    return classify.logits(self._model, self._params, ids)
 
   def embed(self, inputs: Sequence[Input]) -> np.ndarray:
     """Returns the pooled features of each input, NxD, float32.
@@ -107,24 +140,32 @@ class Predictor:
     return classify.text_features(self._model, self._params, ids)
 
   def _classify_texts(self, texts):
+    if self._temperature is not None:
+      return self._calibrated(texts)
     ids = self._questions(texts)
-    return self._likeliest(
-      classify.probabilities(self._model, self._params, ids)
-    )
+    p_NxC = classify.probabilities(self._model, self._params, ids)
+    return self._likeliest(p_NxC, p_NxC)
 
   def _classify_images(self, images):
+    if self._temperature is not None:
+      return self._calibrated(images)
     pixels = self._pixels(images)
-    return self._likeliest(
-      classify.image_probabilities(self._model, self._params, pixels)
-    )
+    p_NxC = classify.image_probabilities(self._model, self._params, pixels)
+    return self._likeliest(p_NxC, p_NxC)
 
-  def _likeliest(self, probabilities_NxC):
+  def _calibrated(self, inputs):
+    logits_NxC = self.logits(inputs)
+    p_NxC = classify.calibrated(logits_NxC, self._temperature)
+    return self._likeliest(logits_NxC, p_NxC)
+
+  def _likeliest(self, scores_NxC, p_NxC):
+    """Returns Predictions of the classes with the largest scores."""
     return [
       Prediction(
-        self._classes[int(np.argmax(row))],
-        dict(zip(self._classes, map(shortest, row), strict=True)),
+        self._classes[int(np.argmax(scores_C))],
+        dict(zip(self._classes, map(shortest, p_C), strict=True)),
       )
-      for row in probabilities_NxC
+      for scores_C, p_C in zip(scores_NxC, p_NxC, strict=True)
     ]
 
   def _write(self, texts):
@@ -132,14 +173,16 @@ class Predictor:
     # A lossy tokenizer writes its own form of a name.
     names = {tokenizer.decode(word): n for n, word in enumerate(words)}
     rows: list[Any] = [None] * len(texts)
-    for chosen, filled in classify.batches(self._questions(texts)):
+    questions = self._questions(texts)
+    # The generator pads by itself.
+    for batch in classify.batches(questions, decode.padded_length):
       options = generate.Options(
         max_new_tokens=max(map(len, words)),
         sampling=sampling.Sampling(0.0),
-        batch_size=len(filled),
+        batch_size=len(batch.texts),
       )
-      generation = self._generator.generate(filled, options)
-      for n, written in zip(chosen, generation.completions, strict=False):
+      completions = self._generator.generate(batch.texts, options).completions
+      for n, written in zip(batch.numbers, completions, strict=False):
         number = names.get(written.text)
         valid = number is not None and written.reason == 'boundary'
         label = self._classes[number] if valid else None
@@ -191,6 +234,27 @@ def check_predicts(config: config_lib.Config) -> None:
       else 'predicts neither a class nor labels: use launch.evaluate'
     )
     errors.refuse('task.name', config.task.name, f'its model {does}')
+
+
+def check_threshold(config: config_lib.Config, threshold: float) -> None:
+  """Checks a threshold of probabilities.
+
+  Raises:
+    InputError: it isn't from 0 to 1, or the model has no probabilities.
+  """
+  if not isinstance(threshold, (int, float)) or not 0 <= threshold <= 1:
+    errors.refuse('threshold', threshold, 'give a probability, from 0 to 1')
+  if threshold and not calibration.has_probabilities(config.task):
+    errors.refuse(
+      'threshold', threshold, 'the model has no probabilities: leave it out'
+    )
+
+
+def _abstained(prediction, threshold):
+  """Returns a prediction without the label of a class that is too unlikely."""
+  if max(prediction.probabilities.values()) >= threshold:
+    return prediction
+  return dataclasses.replace(prediction, label=None)
 
 
 def shortest(p: np.float32) -> float:

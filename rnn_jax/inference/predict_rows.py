@@ -114,7 +114,10 @@ def delimiter(request: Request, config: config_lib.Config) -> str:
 
 
 def write_rows(
-  model: model_lib.Model, rows: Iterator[Row], write: predict_output.Write
+  model: model_lib.Model,
+  rows: Iterator[Row],
+  write: predict_output.Write,
+  threshold: float = 0.0,
 ) -> int:
   """Predicts rows and writes what is predicted of each; returns their number.
 
@@ -122,6 +125,7 @@ def write_rows(
     model: a classifier, or a model of labels.
     rows: of `open_rows`.
     write: called with up to CHUNK rows at a time.
+    threshold: the label is null where its probability is lower.
 
   Raises:
     InputError: a row is malformed; those before it are written.
@@ -130,7 +134,8 @@ def write_rows(
   with activity.doing('predicting', unit='rows') as done:
     for chunk, error in _chunks(rows):
       if chunk:
-        predictions = model.predict([row.content for row in chunk])
+        contents = [row.content for row in chunk]
+        predictions = model.predict(contents, threshold=threshold)
         pairs = zip(chunk, predictions, strict=True)
         write([_written(row, prediction) for row, prediction in pairs])
         count += len(chunk)

@@ -27,6 +27,7 @@ from rnn_jax.config import adapters as config_adapters
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.models import adapters
 from rnn_jax.models import language_model
+from rnn_jax.runs import calibration
 from rnn_jax.runs import origin
 from rnn_jax.runs import workdir as workdir_lib
 from rnn_jax.runs.checkpoints import checkpoint
@@ -52,6 +53,8 @@ class Bundle:
     params: a tree of NumPy arrays like that of training.
     step: of the checkpoint that it was read from.
     kept: texts by file name, of the format that it came in.
+    temperature: of its probabilities of classes (runs/calibration.py); None:
+      they aren't calibrated.
   """
 
   config: config_lib.Config
@@ -59,6 +62,7 @@ class Bundle:
   params: PyTree
   step: int = 0
   kept: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  temperature: float | None = None
 
 
 def make(
@@ -165,7 +169,8 @@ def read(workdir: str | os.PathLike, which: str | int) -> Bundle:
     which: 'best', 'latest' or a step.
 
   Raises:
-    InputError: no such run or checkpoint, or the model doesn't fit in memory.
+    InputError: no such run or checkpoint, the model doesn't fit in memory, or
+      the run's calibration is damaged.
   """
   which = checkpoint.parse_which(which)
   config, tokenizer = _open(workdir)
@@ -181,7 +186,22 @@ def read(workdir: str | os.PathLike, which: str | int) -> Bundle:
     )
   else:
     step, params = _restore(workdir, config, expected, which)
-  return Bundle(config, tokenizer, params, step, _read_kept(workdir))
+  kept, temperature = _read_kept(workdir), temperature_of(workdir, config, step)
+  return Bundle(config, tokenizer, params, step, kept, temperature)
+
+
+def temperature_of(
+  workdir: str | os.PathLike, config: config_lib.Config, step: int
+) -> float | None:
+  """Returns the temperature of a checkpoint; None: it isn't calibrated.
+
+  Raises:
+    InputError: the run's calibration is damaged.
+  """
+  if not calibration.has_probabilities(config.task):
+    return None
+  seal = functools.partial(digest, workdir, config, step)
+  return calibration.of(workdir, step, seal)
 
 
 def _open(workdir):

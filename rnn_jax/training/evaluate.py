@@ -114,6 +114,7 @@ class Run:
   programs: programs_lib.Programs
   params: PyTree
   step: int
+  temperature: float | None = None  # see runs/bundle.py
 
   @classmethod
   def open(

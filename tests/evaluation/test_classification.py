@@ -45,7 +45,11 @@ def test_scores_match_a_count_by_hand():
     [0, 1, 1, 0],
   ]
   edges = {**scores['intervals']}
-  assert edges.keys() == {'accuracy', 'macro_f1', 'valid', 'f1'}
+  recall = (2 / 4 + 3 / 4 + 1 / 2) / 3
+  assert scores['balanced_accuracy'] == pytest.approx(recall)
+  assert edges.keys() == {
+    'accuracy', 'macro_f1', 'balanced_accuracy', 'valid', 'f1',
+  }  # fmt: skip
   each = edges.pop('f1')
   assert each.keys() == f1.keys()
   for name, (low, high) in edges.items():
@@ -150,3 +154,37 @@ def test_names_are_made_once(monkeypatch):
   rows = classification.predict(run, 'test', 0)
   assert [row['name'] for row in rows] == ['0', '1', '2']
   assert len(made) == 1
+
+
+@pytest.mark.parametrize(
+  ('counts', 'named'),
+  (
+    ((50, 50), ''),
+    ((75, 25), ''),
+    ((76, 24), 'b has 24.0% of the examples, and an even share is 50.0%'),
+    ((0, 9), 'a has 0.0% of the examples'),
+    ((30, 30, 30, 10), 'd has 10.0% of the examples, and an even share is 25'),
+    ((60, 14, 13, 13), 'a has 60.0% of the examples, and an even share is 25'),
+  ),
+)
+def test_uneven_classes_are_named(counts, named):
+  labels = np.repeat(np.arange(len(counts)), counts)
+  given = classification.uneven(labels, 'abcd'[: len(counts)])
+  assert given.startswith(named) and bool(given) == bool(named)
+
+
+def test_macro_scores_are_first_where_classes_are_uneven():
+  even = classification.scores(predictions(), ('a', 'b', 'c'))
+  rare = predictions('aaaaaaaaab', [*'aaaaaaaabb'])
+  uneven = classification.scores(rare, ('a', 'b'))
+  assert even['uneven'] == '' and uneven['uneven']
+  names = [
+    [line.split()[0] for line in run_lib.table(row).splitlines()]
+    for row in (even, uneven)
+  ]
+  assert names[0][0] == 'accuracy'
+  assert names[1][:3] == ['macro', 'macro_f1', 'balanced']
+  assert sorted(names[0]) == sorted(names[1][1:])
+  assert uneven['balanced_accuracy'] == pytest.approx((8 / 9 + 1) / 2)
+  wanted = metrics.balanced_accuracy_score([*TRUE], [str(x) for x in PREDICTED])
+  assert even['balanced_accuracy'] == pytest.approx(wanted)

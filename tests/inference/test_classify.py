@@ -62,3 +62,24 @@ def test_the_order_of_the_texts_is_kept(model_and_params):
 def test_without_texts_there_are_no_probabilities(model_and_params):
   model, params = model_and_params
   assert classify.probabilities(model, params, []).shape == (0, 3)
+
+
+def test_few_padded_lengths_whatever_the_texts():
+  lengths = [classify.padded_length(n) for n in range(1, 5000)]
+  assert all(n <= length for n, length in enumerate(lengths, 1))
+  assert {*lengths} == {1 + 2**k for k in range(6, 14)}
+  assert lengths == sorted(lengths)
+  # At most half of the steps, or 64, are padding.
+  assert all(length - n <= max(64, n) for n, length in enumerate(lengths, 1))
+
+
+def test_programs_are_as_many_as_padded_lengths(model_and_params):
+  model, params = model_and_params
+  classify.text_probabilities.clear_cache()
+  given = texts([1, 2, 33, 64, 65, 66, 67, 90, 100, 128, 129])
+  together = classify.probabilities(model, params, given)
+  assert classify.text_probabilities._cache_size() == 2
+  for n in (0, 4, 5, 7, 10):
+    alone = classify.probabilities(model, params, given[n : n + 1])
+    np.testing.assert_array_equal(alone[0], together[n])
+  assert classify.text_probabilities._cache_size() == 2

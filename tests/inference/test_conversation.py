@@ -93,3 +93,58 @@ def test_a_conversation_by_a_template_equals_one_pass_over_its_text():
   (first,) = generator.generate(['hi'], options).completions
   talk.reset()
   assert talk.say('hi') == first.text
+
+
+def messages(*texts):
+  return [
+    {'role': ('user', 'assistant')[n % 2], 'content': text}
+    for n, text in enumerate(texts)
+  ]
+
+
+def test_a_reply_to_messages_is_that_to_their_ids(generator):
+  options = greedy(6)
+  ids = [BYTES.boundary]
+  for text in ('how are you', 'well', 'so?'):
+    ids += [*text.encode(), BYTES.boundary]
+  given = messages('how are you', ' well ', 'so?')
+  (wanted,) = generator.generate([np.array(ids)], options).completions
+  assert conversation.reply(generator, given, options) == wanted
+  talk = conversation.Conversation(generator, options)
+  first = conversation.reply(generator, given[:1], options)
+  assert talk.say('how are you') == first.text
+
+
+def test_messages_by_a_template_are_its_text():
+  writer = chats.make(chats.CHATML)
+  built = models.build(vocabulary=chats.SIZE, **PLAIN)
+  generator = generate.Generator(*built, writer, asks=True)
+  text = (
+    '<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nhi<|im_end|>'
+    '\n<|im_start|>assistant\n'
+  )
+  ids = np.array(chats.ids(text))
+  (wanted,) = generator.generate([ids], greedy(6)).completions
+  given = [{'role': 'system', 'content': 'Be brief.'}, *messages('hi')]
+  assert conversation.reply(generator, given, greedy(6)) == wanted
+
+
+REFUSED = (
+  ([], r'messages=\[\]: give a list of'),
+  ('hi', "messages='hi': give a list of"),
+  ({'role': 'user', 'content': 'hi'}, 'messages=.*: give a list of'),
+  (['hi'], r"messages\[0\]='hi': give a dict with the keys"),
+  ([{'content': 'hi'}], r'messages\[0\]=.*: give a dict with the keys'),
+  ([{'role': 'user'}], r'messages\[0\]=.*: give a dict with the keys'),
+  (messages('hi', 'yes'), r"messages\[1\]='assistant': end with what it"),
+  ([{'role': 'me', 'content': 'a'}], r"messages\[0\]='me': its role is one"),
+  ([{'role': 'user', 'content': 3}], r'messages\[0\]=3: its content is a text'),
+  ([{'role': 'user', 'content': 'x' * 9**5, 'y': 1}], r'give a dict with'),
+)
+
+
+@pytest.mark.parametrize(('given', 'message'), REFUSED)
+def test_malformed_messages_are_refused(generator, given, message):
+  with pytest.raises(errors.InputError, match=message) as caught:
+    conversation.reply(generator, given, greedy(6))
+  assert len(str(caught.value)) < 400

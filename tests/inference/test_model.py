@@ -213,3 +213,19 @@ def test_weights_in_8_bits_are_those_of_the_bundle(classifier, writer):
   wanted = generate.Generator.from_bundle(writer.bundle, 'int8').params
   assert int8_weights.is_packed(generator.params)
   jax.tree.map(np.testing.assert_array_equal, generator.params, wanted)
+
+
+def test_a_dialogue_model_chats_and_others_refuse(writer, classifier):
+  raw = tiny.raw_config('gone')
+  raw.task.name = 'dialogue'
+  raw.model.update(layers=1, mlp_width=0)
+  model = model_lib.Model(bundles.make(raw, tokenizer_lib.Bytes()))
+  said = [{'role': 'user', 'content': 'how are you'}]
+  given = {'max_new_tokens': 8, 'seed': 3, **SAMPLING}
+  wanted = model.generate('how are you', **given)[0]
+  answer = model.chat(said, **given)
+  assert (answer.text, answer.tokens) == (wanted.text, wanted.tokens)
+  with pytest.raises(errors.InputError, match="wasn't trained on turns"):
+    writer.chat(said)
+  with pytest.raises(errors.InputError, match='call predict'):
+    classifier.chat(said)
