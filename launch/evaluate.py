@@ -80,33 +80,16 @@ def main(argv):
   from rnn_jax import errors
   from rnn_jax import files
   from rnn_jax import streams
-  from rnn_jax.data import held_out
-  from rnn_jax.evaluation import run as run_lib
   from rnn_jax.parallel import hosts as hosts_lib
-  from rnn_jax.runs import progress
   from rnn_jax.runs.checkpoints import checkpoint
   from rnn_jax.training import evaluate
 
   del argv
   if not WORKDIR.value:
     raise errors.InputError("--workdir is missing: name a run's folder")
-  if LIMIT.value < 0:
-    raise errors.InputError(f'--limit={LIMIT.value}: give 0 or more')
-  if INPUT.value and ACCEPT_NEW_DATA.value:
-    raise errors.InputError(
-      '--accept_new_data=True: --input is new data: leave it out'
-    )
+  _check_flags()
   if JSON.value:
     streams.stdout_is_the_result()
-  if INPUT.value and VERIFY.value:
-    raise errors.InputError(
-      '--verify=True: --input has no token files: leave it out'
-    )
-  options = held_out.Options(DELIMITER.value, MISSING_LABELS.value)
-  if options != held_out.BY_CONFIG and not INPUT.value:
-    raise errors.InputError(
-      '--delimiter and --missing_labels are of --input: leave them out'
-    )
   evaluate.check_split(SPLIT.value)
   which = checkpoint.parse_which(CHECKPOINT.value)
   if CALIBRATE.value:
@@ -115,59 +98,82 @@ def main(argv):
     split = SPLIT.value
     if INPUT.value:
       run, split = evaluate.Run.open_on(
-        WORKDIR.value, INPUT.value, split, which, options
+        WORKDIR.value, INPUT.value, split, which, _options()
       )
     else:
       run = evaluate.Run.open(
         WORKDIR.value, which, ACCEPT_NEW_DATA.value, verify=VERIFY.value
       )
-    if CALIBRATE.value:
-      row = _calibrate(run, split)
-    else:
-      row = run_lib.evaluate_run(
-        run, WORKDIR.value, split, LIMIT.value, BERTSCORE.value
-      )
+    act = _calibrated if CALIBRATE.value else _scored
+    row, text = act(run, split)
     if not hosts_lib.is_first():
       return
-  if JSON.value:
-    print(files.to_json(row))
-    return
-  if CALIBRATE.value:
-    print(_table(row))
-    return
-  print(progress.evaluation_table(row))
-  if scores := run_lib.table(row):
-    print(scores)
+  print(files.to_json(row) if JSON.value else text)
 
 
-def _check_calibrates():
-  """Refuses what --calibrate can't do, and flags without an effect."""
-  from rnn_jax import config as config_lib
+def _check_flags():
+  """Refuses flags without an effect."""
   from rnn_jax import errors
-  from rnn_jax.evaluation import calibration
-  from rnn_jax.runs import workdir as workdir_lib
+  from rnn_jax.data import held_out
 
+  if LIMIT.value < 0:
+    raise errors.InputError(f'--limit={LIMIT.value}: give 0 or more')
+  if INPUT.value and ACCEPT_NEW_DATA.value:
+    raise errors.InputError(
+      '--accept_new_data=True: --input is new data: leave it out'
+    )
+  if INPUT.value and VERIFY.value:
+    raise errors.InputError(
+      '--verify=True: --input has no token files: leave it out'
+    )
+  if _options() != held_out.BY_CONFIG and not INPUT.value:
+    raise errors.InputError(
+      '--delimiter and --missing_labels are of --input: leave them out'
+    )
   for flag in (LIMIT, BERTSCORE):
-    if flag.present:
+    if CALIBRATE.value and flag.present:
       errors.refuse(
         f'--{flag.name}',
         flag.value,
         'it has no effect with --calibrate: leave it out',
       )
+
+
+def _options():
+  """Returns how --input is read."""
+  from rnn_jax.data import held_out
+
+  return held_out.Options(DELIMITER.value, MISSING_LABELS.value)
+
+
+def _check_calibrates():
+  """Refuses a run, or a split, that can't be calibrated."""
+  from rnn_jax import config as config_lib
+  from rnn_jax.evaluation import calibration
+  from rnn_jax.runs import workdir as workdir_lib
+
   config = config_lib.parse(workdir_lib.load_config(WORKDIR.value))
   calibration.check(config.task, SPLIT.value, INPUT.value)
 
 
-def _calibrate(run, split):
+def _scored(run, split):
+  """Returns (the scores, their table); of the first process all of them."""
+  from rnn_jax.evaluation import run as run_lib
+  from rnn_jax.runs import progress
+
+  row = run_lib.evaluate_run(
+    run, WORKDIR.value, split, LIMIT.value, BERTSCORE.value
+  )
+  tables = progress.evaluation_table(row), run_lib.table(row)
+  return row, '\n'.join(filter(None, tables))
+
+
+def _calibrated(run, split):
+  """Returns (the calibration, its table); ({}, '') but of the first process."""
   from rnn_jax.evaluation import calibration
 
-  return calibration.calibrate_run(run, WORKDIR.value, split or 'validation')
-
-
-def _table(row):
-  from rnn_jax.evaluation import calibration
-
-  return calibration.table(row)
+  row = calibration.calibrate_run(run, WORKDIR.value, split or 'validation')
+  return row, calibration.table(row) if row else ''
 
 
 if __name__ == '__main__':
