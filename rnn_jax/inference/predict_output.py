@@ -24,6 +24,7 @@ from rnn_jax import files
 
 FLAG = '--output'
 PROBABILITIES = 'probabilities'
+LABEL = 'label'
 ENDS = '\t', '\n', '\r'  # what ends a value of .tsv
 NOT_TEXT = ('.xlsx', '.xls', '.gz', '.zip')
 
@@ -201,6 +202,11 @@ class _Parquet:
     try:
       table = pyarrow.Table.from_pylist([*rows], schema)
       if self._writer is None:
+        # The first rows may all be without a label.
+        n = table.schema.get_field_index(LABEL)
+        if n >= 0 and pyarrow.types.is_null(table.schema.field(n).type):
+          text = pyarrow.field(LABEL, pyarrow.string())
+          table = table.cast(table.schema.set(n, text))
         self._writer = parquet.ParquetWriter(self._file, table.schema)
       self._writer.write_table(table)
     except (pyarrow.ArrowException, TypeError, OverflowError) as error:

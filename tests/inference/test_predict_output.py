@@ -65,6 +65,18 @@ def test_parquet_has_the_types(tmp_path):
   assert len(parquet.read_table(tmp_path / 'b.parquet')) == 1
 
 
+@pytest.mark.parametrize('suffix', ('csv', 'parquet', 'jsonl'))
+def test_the_first_rows_may_have_no_label(tmp_path, suffix):
+  rows = [{'id': 0, 'label': None}, {'id': 1, 'label': 'good'}]
+  path = written(tmp_path / f'a.{suffix}', rows)
+  if suffix == 'parquet':
+    assert parquet.read_table(path).to_pylist() == rows
+  elif suffix == 'jsonl':
+    assert [*map(json.loads, path.read_text().splitlines())] == rows
+  else:
+    assert path.read_text() == 'id,label\n0,\n1,good\n'
+
+
 @pytest.mark.parametrize('name', ('a.jsonl', 'a.json', 'a'))
 def test_other_names_have_json_lines(tmp_path, name):
   text = written(tmp_path / name).read_text(encoding='utf-8')
