@@ -94,12 +94,15 @@ class Corpus:
     scale = _bytes_per_token(tokenizer, documents['train'])
     corpus = cls(config.task, documents, tokenizer, scale, digests)
     # Refuses rows that are too short now, not when their stage begins.
-    lengths = (
-      data.length,
-      *data.length_schedule,
-      data.heldout(config.evaluate).length,
-    )
+    heldout = data.heldout(config.evaluate)
+    lengths = data.length, *data.length_schedule, heldout.length
     corpus.examples(dataclasses.replace(data, length=min(lengths)), 'train')
+    for stage in length_schedule.stages(data):
+      corpus.check_predicts(stage.data, 'train')
+    if len(documents['validation']):
+      corpus.check_predicts(heldout, 'validation')
+    if len(documents['test']) and not corpus.predicts(heldout, 'test'):
+      logging.warning('%s, so it has no scores', corpus.lacks(heldout, 'test'))
     return corpus
 
   @classmethod
@@ -147,6 +150,48 @@ class Corpus:
     )
     return _task_module(self.task).make_examples(
       self.documents[split], self.tokenizer, options
+    )
+
+  def predicts(self, data: config_lib.Data, split: str) -> bool:
+    """Returns whether any token of a split is predicted.
+
+    A split of which all that the task asks for is hidden, or too long for a
+    row, would be read to its end for ever.
+    """
+    examples = self.examples(data, split)
+    made = (examples.make(n, 0) for n in range(len(examples)))
+    return any(rows_lib.predicted(ids) for ids in made)
+
+  def check_predicts(self, data: config_lib.Data, split: str) -> None:
+    """Refuses a split without anything to predict.
+
+    Raises:
+      InputError: it names the split, its files, and counts.
+    """
+    if self.predicts(data, split):
+      return
+    fits = getattr(self.examples(data, split), 'fits', None)
+    count = len(self.documents[split])
+    unfit = sum(not fits(n) for n in range(count)) if fits else 0
+    raise errors.InputError(
+      self.lacks(data, split)
+      + (
+        f': {unfit} are too long: give a longer data.length'
+        if unfit
+        else f', as task.name={self.task.name!r} does: correct them, or name '
+        'others'
+      )
+    )
+
+  def lacks(self, data: config_lib.Data, split: str) -> str:
+    """Returns that a split has nothing to predict, for a message."""
+    documents = self.documents[split]
+    files = documents.reader.files
+    named = f' of {files[0]}' if files else ''
+    more = f' and {len(files) - 1} more files' if len(files) > 1 else ''
+    return (
+      f'split={split!r}: none of its {len(documents)} documents{named}{more} '
+      f'has a token to predict in a row of {data.length}'
     )
 
 
@@ -299,9 +344,10 @@ def heldout_examples(
   if not tokens or not total:
     return np.arange(total), 1.0
   sample = _evenly(total, 64)
-  sizes = np.array([max(len(examples.make(int(n), 0)) - 1, 0) for n in sample])
+  made = [examples.make(int(n), 0) for n in sample]
+  sizes = np.array([max(len(ids) - 1, 0) for ids in made])
   count = min(int(-(-tokens // max(sizes.mean(), 1))), total)
-  filled = sample[sizes > 0]
+  filled = sample[[rows_lib.predicted(ids) > 0 for ids in made]]
   if count <= len(filled):  # a few: none of them may be empty
     return filled[_evenly(len(filled), count)], count / total
   return _evenly(total, count), count / total

@@ -70,8 +70,9 @@ def of_batches(
 
   Args:
     task: its `summarize` turns added sums into metrics.
-    sums: one entry per batch.
+    sums: one entry per batch; what predicts nothing isn't drawn.
   """
+  sums = [one for one in sums if one['weight']]
   if len(sums) < 2:
     return {}
   names = tuple(sums[0])

@@ -78,7 +78,7 @@ def batch_sums(
     For each batch the sums of the task's loss, see step.Aux.
 
   Raises:
-    InputError: the split is empty.
+    InputError: the split is empty, or has nothing to predict.
   """
   batches = pipeline.heldout_batches(
     corpus,
@@ -102,7 +102,16 @@ def batch_sums(
       done(ahead.finish())
   finally:
     batches.close()
-  return [jax.tree.map(float, batch) for batch in jax.device_get(sums)]
+  values = [jax.tree.map(float, batch) for batch in jax.device_get(sums)]
+  if not sum(batch['weight'] for batch in values):
+    corpus.check_predicts(config.data.heldout(config.evaluate), split)
+    errors.refuse(
+      'evaluate.tokens',
+      tokens,
+      f'what is read of split={split!r} has nothing to predict: give more, or '
+      '0 for all of it',
+    )
+  return values
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -205,14 +214,17 @@ class Run:
     return cls(bundle.config, corpus, programs, params, bundle.step)
 
   def split(self, name: str) -> str:
-    """Returns `name`; for '', 'test' if it has documents, else 'validation'.
+    """Returns `name`; for '', 'test' if it predicts any, else 'validation'.
 
     Raises:
       InputError: the split doesn't exist.
     """
     if name:
       return name if name in self.corpus.documents else check_split(name)
-    return 'test' if len(self.corpus.documents['test']) else 'validation'
+    data = self.config.data.heldout(self.config.evaluate)
+    has_documents = len(self.corpus.documents['test']) > 0
+    is_scored = has_documents and self.corpus.predicts(data, 'test')
+    return 'test' if is_scored else 'validation'
 
   def batch_sums(self, split: str, tokens: int = 0) -> list[dict[str, float]]:
     """Returns `batch_sums` of this run."""

@@ -359,7 +359,8 @@ def _summary(trainer, values):
     sums = jax.tree.map(
       lambda *x: sum(map(float, x)), *[value['sums'] for value in good]
     )
-    row = trainer.programs.task.summarize(sums)
+    if sums['weight']:  # else nothing was predicted: no figure
+      row = trainer.programs.task.summarize(sums)
   last = (good or values)[-1]
   row['gradient_norm'] = float(last['gradient_norm'])
   if 'squares' in last:
@@ -377,7 +378,11 @@ def _report(trainer, row, seconds_per_step):
   remaining = f'  {shown} left' if seconds_per_step else ''
   headline, name = task.headline
   if 'loss' not in row:
-    text = 'every step skipped: the loss or the gradient is not finite'
+    text = (
+      'no loss: nothing to predict in these steps'
+      if math.isfinite(row['gradient_norm'])
+      else 'every step skipped: the loss or the gradient is not finite'
+    )
   else:
     text = f'loss {row["loss"]:.4f}  {row[headline]:.4f} {name}'
   trainer.display.report(

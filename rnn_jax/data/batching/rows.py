@@ -59,6 +59,11 @@ def cut(ids: np.ndarray, length: int) -> list[np.ndarray]:
   return [ids[at : at + length + 1] for at in range(0, len(ids) - 1, length)]
 
 
+def predicted(ids: np.ndarray) -> int:
+  """Returns how many ids of an example are predicted."""
+  return int(np.count_nonzero(ids[1:] >= 0))
+
+
 def blank(rows: int, length: int) -> batch_lib.Batch:
   """Returns a batch of padding."""
   shape = rows, length

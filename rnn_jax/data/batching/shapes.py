@@ -136,8 +136,12 @@ def sample(
 
 
 def sample_lengths(corpus: Any, data: config_lib.Data, seed: int) -> list[int]:
-  """Returns the number of tokens that each row of the sample predicts."""
-  return [len(row) - 1 for row in sample(corpus, data, seed)]
+  """Returns the number of tokens of each row of the sample.
+
+  Where all of its examples are empty, others aren't: that of a full row.
+  """
+  lengths = [len(row) - 1 for row in sample(corpus, data, seed)]
+  return lengths or [data.length]
 
 
 @functools.lru_cache(maxsize=4)

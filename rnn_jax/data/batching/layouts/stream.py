@@ -96,9 +96,8 @@ class Stream(grain.DatasetIterator):
 
   def __next__(self) -> batch_lib.Batch:
     batch = rows_lib.blank(len(self._lanes), self._length)
-    for row, lane in enumerate(self._lanes):
-      self._fill(batch, row, lane)
-    if not batch.weights_BxL.any():
+    filled = [self._fill(batch, n, lane) for n, lane in enumerate(self._lanes)]
+    if not any(filled):
       raise StopIteration
     if not self._carry_state:
       batch.starts_BxL[:, 0] = 1
@@ -120,15 +119,17 @@ class Stream(grain.DatasetIterator):
     ]
 
   def _fill(self, batch, row, lane):
+    """Writes a lane's next window; returns the steps that it has."""
     at = 0
     while at < self._length:
       if lane.left <= 0 and not self._take(lane):
-        return
+        break
       batch.starts_BxL[row, at] |= lane.done == 0
       stop = min(lane.done + self._length - at, len(lane.ids) - 1)
       ids = lane.ids[lane.done : stop + 1]
       at = rows_lib.write(batch, row, at, ids)
       lane.done = stop
+    return at
 
   def _take(self, lane):
     """Gives a lane the next segment; returns False if none is left."""
