@@ -1,15 +1,34 @@
-"""Writing: files that are whole at any time, strict JSON, optional files."""
+"""Files: strangers' read with care, one's own whole at any time, strict JSON.
+
+What a stranger wrote is opened in one way (`regular`): it is a regular file,
+never a pipe or a device, and in the stranger's own folder, so that no link
+takes a file of yours along. It is bounded while it is read, for a size on disk
+proves nothing, and a text is UTF-8.
+"""
 
 import contextlib
 import json
 import math
 import os
 import pathlib
+import stat
 from collections.abc import Iterator
+from typing import IO
 from typing import Any
 
 from absl import logging
 
+LIMIT = 64 * 2**20  # bytes of a text that is read at once
+SMALL = 8 * 2**20  # bytes, of a file of settings
+BLOCK = 2**20  # bytes of a read
+KINDS = (  # what isn't a file
+  (stat.S_ISDIR, 'a folder'),
+  (stat.S_ISFIFO, 'a pipe'),
+  (stat.S_ISSOCK, 'a socket'),
+  (stat.S_ISCHR, 'a device'),
+  (stat.S_ISBLK, 'a device'),
+)
+_CAREFUL = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _missed: set[str] = set()  # paths that a warning has named
 
 
@@ -57,19 +76,117 @@ def from_json(text: str | bytes, finite: bool = True) -> Any:
     raise ValueError('it is nested too deep') from None
 
 
-def read_json(
-  path: str | os.PathLike, limit: int = 64 * 2**20, finite: bool = True
-) -> Any:
-  """Returns the value of a JSON file of at most `limit` bytes.
+def regular(
+  path: str | os.PathLike, within: str | os.PathLike | None = None
+) -> str:
+  """Returns the real path of a file that a stranger may have made.
+
+  Args:
+    path: of it.
+    within: the folder that it must be in, wherever its links lead; None: its
+      own. The hub keeps the files of `snapshots/REVISION` in `blobs` next to
+      `snapshots`, and links to these are followed.
 
   Raises:
-    ValueError: it is larger, or not JSON, see `from_json`.
-    OSError: it can't be read.
+    ValueError: it isn't a regular file, or its links leave the folder. The
+      message doesn't name the path.
+    OSError: there is none.
   """
   path = pathlib.Path(path)
-  if (size := path.stat().st_size) > limit:
-    raise ValueError(f'{size:,} bytes, and {limit:,} are allowed')
-  return from_json(path.read_text(encoding='utf-8'), finite)
+  folder = os.path.realpath(path.parent if within is None else within)
+  real = os.path.realpath(path)
+  mode = os.stat(real).st_mode  # before it is opened: a device may notice
+  if not stat.S_ISREG(mode):
+    kind = next((name for holds, name in KINDS if holds(mode)), 'special')
+    raise ValueError(f'it is {kind}, and must be a file')
+  if not any(_is_in(real, one) for one in (folder, *_blobs(folder))):
+    raise ValueError(f'it links to {real}, outside of {folder}')
+  return real
+
+
+def named(path: str | os.PathLike) -> str:
+  """Returns `within` for a file that the user names, whose links are meant."""
+  return os.path.dirname(os.path.realpath(path))
+
+
+def open_regular(
+  path: str | os.PathLike, within: str | os.PathLike | None = None
+) -> IO[bytes]:
+  """Opens such a file for reading; the arguments and errors of `regular`."""
+  real = regular(path, within)
+  file = os.fdopen(os.open(real, os.O_RDONLY | _CAREFUL), 'rb', buffering=0)
+  if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+    file.close()
+    raise ValueError('it is not a file any more')
+  return file
+
+
+def open_append(path: str | os.PathLike) -> IO[bytes]:
+  """Opens a file of a folder that a stranger may have made, to add to it.
+
+  Raises:
+    OSError: it can't be written, or is a link or a pipe.
+  """
+  flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | _CAREFUL
+  return os.fdopen(os.open(path, flags, 0o666), 'ab', buffering=0)
+
+
+def read_bytes(
+  path: str | os.PathLike,
+  limit: int = LIMIT,
+  within: str | os.PathLike | None = None,
+) -> bytes:
+  """Returns the content of such a file, of at most `limit` bytes.
+
+  Raises:
+    ValueError: as `regular`, or it has more bytes.
+    OSError: it can't be read.
+  """
+  parts, left = [], limit
+  with open_regular(path, within) as file:
+    if (size := os.fstat(file.fileno()).st_size) > limit:
+      raise ValueError(f'{size:,} bytes, and {limit:,} are allowed')
+    while left >= 0 and (part := file.read(min(BLOCK, left + 1))):
+      parts.append(part)
+      left -= len(part)
+  if left < 0:
+    raise ValueError(f'more than {limit:,} bytes, which are allowed')
+  return b''.join(parts)
+
+
+def read_text(
+  path: str | os.PathLike,
+  limit: int = LIMIT,
+  within: str | os.PathLike | None = None,
+) -> str:
+  """Returns such a text.
+
+  Raises:
+    ValueError: as `read_bytes`, or it isn't UTF-8.
+    OSError: it can't be read.
+  """
+  content = read_bytes(path, limit, within)
+  try:
+    return content.decode()
+  except UnicodeDecodeError as error:
+    raise ValueError(
+      f'byte {error.start:,} is not UTF-8 ({error.reason})'
+    ) from None
+
+
+def read_json(
+  path: str | os.PathLike,
+  limit: int = LIMIT,
+  finite: bool = True,
+  within: str | os.PathLike | None = None,
+) -> Any:
+  """Returns the value of such a file of JSON.
+
+  Raises:
+    ValueError: as `read_text`, or it isn't JSON, see `from_json`.
+    OSError: it can't be read.
+  """
+  return from_json(read_text(path, limit, within), finite)
 
 
 @contextlib.contextmanager
@@ -88,6 +205,18 @@ def may_be_missed(path: str | os.PathLike) -> Iterator[None]:
         path,
         error.strerror or error,
       )
+
+
+def _is_in(path, folder):
+  return os.path.commonpath((path, folder)) == folder
+
+
+def _blobs(folder):
+  """Yields where the hub has the files of a folder of a snapshot, or of it."""
+  place = pathlib.Path(folder)
+  for one in (place, *place.parents):
+    if one.parent.name == 'snapshots':
+      yield str(one.parent.parent / 'blobs')
 
 
 def _refuse_constant(name):

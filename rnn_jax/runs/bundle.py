@@ -23,6 +23,7 @@ import numpy as np
 from rnn_jax import bounds
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax import files
 from rnn_jax.config import adapters as config_adapters
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.models import adapters
@@ -172,12 +173,16 @@ def read(workdir: str | os.PathLike, which: str | int) -> Bundle:
     InputError: no such run or checkpoint, the model doesn't fit in memory, or
       the run's calibration is damaged.
   """
+  return _read(workdir, which, ())
+
+
+def _read(workdir, which, seen):
   which = checkpoint.parse_which(which)
   config, tokenizer = _open(workdir)
   expected = like(config, tokenizer)
   bounds.check_model(config, expected, f'parameters of {workdir}')
   if config.adapters.rank:
-    step, params = _merged(workdir, config, expected, which)
+    step, params = _merged(workdir, config, expected, which, seen)
     record = origin.read(workdir)
     config = dataclasses.replace(
       config,
@@ -216,7 +221,23 @@ def _open(workdir):
 def _read_kept(workdir):
   folder = pathlib.Path(workdir) / KEPT
   paths = sorted(folder.iterdir()) if folder.is_dir() else []
-  return {path.name: path.read_text(encoding='utf-8') for path in paths}
+  texts = {}
+  for path in paths:
+    try:
+      texts[path.name] = files.read_text(path, files.SMALL, within=workdir)
+    except (OSError, ValueError) as error:
+      raise errors.InputError(
+        f'{path}: {error}: put a copy of the file there, or remove it'
+      ) from error
+  return texts
+
+
+def keep(kept: Mapping[str, str], workdir: str | os.PathLike) -> None:
+  """Writes the files of another format into a run's folder."""
+  folder = pathlib.Path(workdir) / KEPT
+  for name, text in kept.items():
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(text, encoding='utf-8', newline='')
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -311,13 +332,14 @@ def _lasting(options, section='model'):
 
 
 def read_base(
-  workdir: str | os.PathLike, names: Iterable[str]
+  workdir: str | os.PathLike, names: Iterable[str], seen: tuple[str, ...] = ()
 ) -> dict[str, Any]:
   """Returns what a run with adapters took of the model that they change.
 
   Args:
     workdir: the run's folder.
     names: of the run's parameters, as 'stack/blocks/mlp/up/kernel'.
+    seen: runs with adapters that change the model of this one.
 
   Returns:
     Arrays by name.
@@ -333,8 +355,13 @@ def read_base(
     )
   run, step = record['run'], record['step']
   remedy = f'the adapters of {workdir} change step {step} of {run}'
+  seen = (*seen, os.path.realpath(workdir))
+  if os.path.realpath(run) in seen:
+    raise errors.InputError(
+      f'{remedy}, which leads back to itself: restore its {origin.NAME}'
+    )
   try:
-    base = read(run, step)
+    base = _read(run, step, seen)
     seal = digest(run, base.config, step)
   except (errors.InputError, OSError) as error:
     raise errors.InputError(
@@ -344,7 +371,14 @@ def read_base(
     raise errors.InputError(f'{remedy}, which is another checkpoint now')
   theirs = flax.traverse_util.flatten_dict(base.params, sep='/')
   ours = [*names]
-  return {name: theirs[name_in(name, ours, theirs)] for name in record['taken']}
+  taken = {name: name_in(name, ours, theirs) for name in record['taken']}
+  for name, theirs_name in taken.items():
+    if name not in ours or theirs_name not in theirs:
+      raise errors.InputError(
+        f'{pathlib.Path(workdir) / origin.NAME} is damaged (taken={name!r:.80} '
+        f'is not a parameter of both): restore a copy'
+      )
+  return {name: theirs[theirs_name] for name, theirs_name in taken.items()}
 
 
 def name_in(name: str, ours: Iterable[str], theirs: Iterable[str]) -> str:
@@ -365,14 +399,27 @@ def digest(
   """Returns the SHA-256 of a checkpoint's seal, which has its files' own."""
   folder = workdir_lib.checkpoint_folder(workdir, config.train.checkpoint_dir)
   seal = remote.path(folder) / str(step) / checksums.NAME
-  return hashlib.sha256(seal.read_bytes()).hexdigest()
+  try:
+    return hashlib.sha256(remote.read_bytes(seal)).hexdigest()
+  except ValueError as error:
+    raise errors.InputError(f'{seal}: {error}: restore a copy') from error
 
 
-def _merged(workdir, config, expected, which):
+def _merged(workdir, config, expected, which, seen):
   """Returns (step, parameters) of a run with adapters, merged."""
   step, saved = _restore_trained(workdir, config, expected, which)
   names = flax.traverse_util.flatten_dict(expected, sep='/')
-  frozen = read_base(workdir, names)
+  frozen = read_base(workdir, names, seen)
+  for name, x in names.items():
+    if name in frozen:
+      fits = frozen[name].shape == x.shape
+    else:
+      fits = adapters.is_trained(name, config.adapters)
+    if not fits:
+      raise errors.InputError(
+        f'{pathlib.Path(workdir) / origin.NAME} names a model in which {name} '
+        f'is missing or another than {x.shape}: restore a copy'
+      )
   params = flax.traverse_util.unflatten_dict(frozen, sep='/')
   params = adapters.hold(params, config.adapters)
   parts = adapters.split(adapters.completed(params, saved))
@@ -445,9 +492,7 @@ def _fill(bundle, folder):
   config = workdir_lib.dump(config_lib.to_dict(config))
   (folder / workdir_lib.CONFIG).write_text(config, encoding='utf-8')
   bundle.tokenizer.save(folder / 'tokenizer.json')
-  for name, text in bundle.kept.items():
-    (folder / KEPT).mkdir(exist_ok=True)
-    (folder / KEPT / name).write_text(text, encoding='utf-8')
+  keep(bundle.kept, folder)
   checkpoints = checkpoint.Checkpoints(folder / workdir_lib.CHECKPOINTS, keep=1)
   try:
     checkpoints.save_params(0, jax.tree.map(np.asarray, bundle.params))

@@ -22,6 +22,15 @@ from rnn_jax import files
 from rnn_jax.runs import workdir as workdir_lib
 
 NAME = 'init.json'
+TYPES = {
+  'run': (str,),
+  'checkpoint': (str, int),
+  'optimizer': (bool,),
+  'step': (int,),
+  'sha256': (str,),
+  'taken': (list,),
+  'new': (list,),
+}
 OF_MODEL = ('model', 'cell', 'vision')  # sections that parameters depend on
 
 
@@ -141,9 +150,34 @@ def write(
 
 
 def read(workdir: str | os.PathLike) -> dict[str, Any]:
-  """Returns the record; {} where a run has none, or a damaged one."""
+  """Returns the record; {} where a run has none.
+
+  Raises:
+    InputError: it is damaged; names the key that is wrong.
+  """
+  path = pathlib.Path(workdir) / NAME
   try:
-    record = files.read_json(pathlib.Path(workdir) / NAME)
-  except (OSError, ValueError):
+    record = files.read_json(path, files.SMALL)
+    _check(record)
+  except FileNotFoundError:
     return {}
-  return record if isinstance(record, dict) else {}
+  except OSError as error:
+    raise errors.InputError(f'{path}: {error.strerror}') from error
+  except ValueError as error:
+    raise errors.InputError(
+      f'{path} is damaged ({error}): restore a copy'
+    ) from error
+  return record
+
+
+def _check(record):
+  """Raises ValueError unless a record has the types that `write` writes."""
+  if not isinstance(record, dict):
+    raise ValueError('no object')
+  for name, kinds in TYPES.items():
+    if name not in record or type(record[name]) not in kinds:
+      raise ValueError(f'{name}={record.get(name)!r:.80}')
+    if kinds == (list,) and any(type(x) is not str for x in record[name]):
+      raise ValueError(f'{name} is no list of names')
+  if record['step'] < 0 or '\0' in record['run']:
+    raise ValueError(f'step={record["step"]!r}, run={record["run"]!r:.80}')

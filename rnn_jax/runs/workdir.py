@@ -209,7 +209,7 @@ def keep_copies(workdir: str | os.PathLike[str], checkpoint_dir: str) -> None:
         (target / name).write_text(path.read_text(encoding='utf-8'))
 
 
-def take_lock(folder: str | os.PathLike[str], name: str = '') -> IO[str]:
+def take_lock(folder: str | os.PathLike[str], name: str = '') -> IO[bytes]:
   """Returns the lock of an existing folder; close it to release it.
 
   Args:
@@ -221,7 +221,7 @@ def take_lock(folder: str | os.PathLike[str], name: str = '') -> IO[str]:
     OSError: the folder can't be written.
   """
   folder = pathlib.Path(folder)
-  lock = open(folder / LOCK, 'a')  # noqa: SIM115 (it outlives this call)
+  lock = files.open_append(folder / LOCK)  # it outlives this call
   try:
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
   except BlockingIOError as error:
@@ -347,16 +347,30 @@ def _settle_elsewhere(folder, given, config, trained):
           f'{name} holds checkpoints, but no {CONFIG} of their run: give a new '
           "folder, or copy the run's there"
         )
-      theirs = files.from_json((target / CONFIG).read_text())
+      theirs = _read_elsewhere(target / CONFIG)
       check_version(theirs.pop(VERSION, None), target / CONFIG)
       parts.check_known(theirs, str(target / CONFIG))
       _refuse_another(name, theirs, config, trained)
       for file in KEPT:
         if (target / file).exists() and not (folder / file).exists():
-          text = (target / file).read_text()
-          (folder / file).write_text(text, encoding='utf-8')
+          (folder / file).write_bytes(remote.read_bytes(target / file))
     target.mkdir(parents=True, exist_ok=True)
     (target / CONFIG).write_text(dump(config))
+
+
+def _read_elsewhere(path):
+  try:
+    config = files.from_json(remote.read_bytes(path))
+    if not isinstance(config, dict) or not isinstance(
+      config.get('train'), dict
+    ):
+      raise ValueError('it is of another program')
+  except ValueError as error:
+    raise errors.InputError(
+      f'{path} is damaged ({error}): restore a copy, or give another '
+      'train.checkpoint_dir'
+    ) from error
+  return config
 
 
 def _refuse_another(name, old, config, trained):
@@ -420,7 +434,8 @@ def _is_among(line, patterns):
 
 def _write(folder, config):
   temporary = folder / TEMPORARY
-  with open(temporary, 'w', encoding='utf-8') as file:
+  temporary.unlink(missing_ok=True)  # a link would lead elsewhere
+  with open(temporary, 'x', encoding='utf-8') as file:
     file.write(dump(config))
     file.flush()
     os.fsync(file.fileno())

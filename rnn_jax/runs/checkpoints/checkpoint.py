@@ -331,8 +331,8 @@ class Checkpoints:
 
   def _loss(self, step):
     try:
-      text = (self.folder / str(step) / 'progress' / 'metadata').read_text()
-      return _finite(files.from_json(text).get(METRIC))
+      path = self.folder / str(step) / 'progress' / 'metadata'
+      return _finite(files.from_json(remote.read_bytes(path)).get(METRIC))
     except (OSError, ValueError, TypeError, AttributeError):
       return None  # damaged; reported when it is restored
 

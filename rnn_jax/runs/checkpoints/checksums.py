@@ -6,6 +6,7 @@
 import hashlib
 import pathlib
 
+from rnn_jax import files
 from rnn_jax.runs.checkpoints import remote
 
 NAME = 'SHA256SUMS'
@@ -24,8 +25,9 @@ def damage(folder: pathlib.Path) -> str:
   """
   gone = FileNotFoundError if remote.is_remote(folder) else OSError
   try:
-    written, actual = (folder / NAME).read_text(), _sums(folder)
-  except (gone, UnicodeDecodeError) as error:
+    written = remote.read_bytes(folder / NAME).decode()
+    actual = _sums(folder)
+  except (gone, ValueError) as error:
     return f'it cannot be read ({error})'
   changed = set(written.splitlines()) ^ set(actual.splitlines())
   if not changed:
@@ -39,10 +41,16 @@ def _sums(folder):
   lines = []
   for item in folder.iterdir():
     for path in _files(item) if item.is_dir() else ():
-      with path.open('rb') as file:
+      with _open(path) as file:
         digest = hashlib.file_digest(file, 'sha256').hexdigest()
       lines.append((str(path.relative_to(folder)), digest))
   return ''.join(f'{digest}  {name}\n' for name, digest in sorted(lines))
+
+
+def _open(path):
+  if remote.is_remote(path):
+    return path.open('rb')
+  return files.open_regular(path, within=files.named(path))
 
 
 def _files(folder):

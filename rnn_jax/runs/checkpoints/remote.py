@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from etils import epath
 
 from rnn_jax import errors
+from rnn_jax import files
 
 SCHEME = 'gs://'
 SECONDS = 60  # until the bucket must have answered
@@ -66,6 +67,18 @@ def path(folder: str | os.PathLike[str]) -> pathlib.Path | epath.Path:
   _check_name(os.fspath(folder))
   _prepare()
   return epath.Path(folder)
+
+
+def read_bytes(file: pathlib.Path | epath.Path) -> bytes:
+  """Returns the content of a small file of a run.
+
+  Raises:
+    ValueError: as files.read_bytes.
+    OSError, or a client's error: it can't be read.
+  """
+  if is_remote(file):
+    return file.read_bytes()
+  return files.read_bytes(file, within=files.named(file))
 
 
 def reach(folder: str | os.PathLike[str], writes: bool) -> None:

@@ -22,6 +22,7 @@ from rnn_jax import files
 NAME = 'metrics.jsonl'
 DAMAGED = 'metrics.jsonl.damaged'
 
+MOST = 2**29  # bytes of a file of metrics
 Row = dict[str, Any]
 
 
@@ -38,7 +39,7 @@ class Writer:
     self._waiting = b''  # bytes that the disk hasn't taken yet
     try:
       self._keep(step)
-      self._file = open(self._path, 'ab', buffering=0)  # noqa: SIM115
+      self._file = files.open_append(self._path)
     except OSError as error:
       raise errors.InputError(
         errors.explain(error) or f'{self._path}: {error.strerror}'
@@ -63,8 +64,8 @@ class Writer:
     """Rewrites the file without later rows and damaged lines."""
     rows, damaged = parse(self._path)
     if damaged:
-      with open(self._path.with_name(DAMAGED), 'a', encoding='utf-8') as file:
-        file.writelines(f'{line}\n' for _, line in damaged)
+      with files.open_append(self._path.with_name(DAMAGED)) as file:
+        file.write(''.join(f'{line}\n' for _, line in damaged).encode())
     kept = [line for line, row in rows if row['step'] <= step]
     files.write_whole(self._path, ''.join(f'{line}\n' for line in kept))
 
@@ -77,9 +78,17 @@ def make(workdir: str | os.PathLike[str], step: int) -> Writer:
 def parse(
   path: pathlib.Path,
 ) -> tuple[list[tuple[str, Row]], list[tuple[int, str]]]:
-  """Returns [(line, row)], and [(number, line)] of the damaged lines."""
+  """Returns [(line, row)], and [(number, line)] of the damaged lines.
+
+  Raises:
+    InputError: it isn't a file, or is too large.
+  """
   rows, damaged = [], []
-  lines = path.read_text(errors='replace').split('\n') if path.exists() else []
+  try:
+    content = files.read_bytes(path, MOST) if path.exists() else b''
+  except ValueError as error:
+    raise errors.InputError(f'{path}: {error}: remove it') from error
+  lines = content.decode(errors='replace').split('\n')
   for number, line in enumerate(filter(None, lines), 1):
     try:
       row = files.from_json(line)

@@ -65,7 +65,7 @@ def resolve(
   if not config.data.memory_gib:
     return config
   path = pathlib.Path(workdir) / NAME
-  kept = hosts.broadcast(files.read_json(path) if path.exists() else None)
+  kept = hosts.broadcast(_read(path) if path.exists() else None)
   if kept is None:
     rows = rows_for_budget(config, tokenizer, multiple)
     # Other hosts may have other bytes: they use the first one's number.
@@ -75,6 +75,21 @@ def resolve(
   return dataclasses.replace(
     config, data=dataclasses.replace(config.data, **kept)
   )
+
+
+def _read(path):
+  try:
+    kept = files.read_json(path, files.SMALL)
+    if not isinstance(kept, dict) or [*kept] != ['tokens_per_batch']:
+      raise ValueError('it must have tokens_per_batch only')
+    tokens = kept['tokens_per_batch']
+    if type(tokens) is not int or tokens < 1:
+      raise ValueError(f'tokens_per_batch={tokens!r:.80}')
+  except (OSError, ValueError) as error:
+    raise errors.InputError(
+      f'{path} is damaged ({error}): restore a copy, or remove it'
+    ) from error
+  return kept
 
 
 def rows_for_budget(
