@@ -39,6 +39,7 @@ CONFIG = command.define_config(
 def main(argv):
   from rnn_jax import config as config_lib
   from rnn_jax import errors
+  from rnn_jax import files
   from rnn_jax.data.text import tokenizer
   from rnn_jax.interop import request
   from rnn_jax.runs import bundle as bundle_lib
@@ -54,7 +55,9 @@ def main(argv):
   source = request.Source(
     path,
     None if CONFIG.value is None else config_lib.parse(CONFIG.value),
-    tokenizer.load(TOKENIZER.value) if TOKENIZER.value else None,
+    tokenizer.load(TOKENIZER.value, files.named(TOKENIZER.value))
+    if TOKENIZER.value
+    else None,
   )
   bundle_lib.write(module.read(source), WORKDIR.value)
   print(WORKDIR.value)

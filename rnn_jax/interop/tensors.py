@@ -4,48 +4,113 @@ Tensors are NumPy arrays; PyTorch is imported only for its own files, which are
 read without running any code in them (`weights_only`).
 """
 
+import contextlib
+import math
 import os
 import pathlib
+import zipfile
+from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Mapping
+from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import safetensors
 import safetensors.numpy
 
+from rnn_jax import bounds
 from rnn_jax import errors
+from rnn_jax import files
 
 SAFE = '.safetensors'
 TORCH = ('.pt', '.pth', '.bin')
 NESTED = ('state_dict', 'model_state_dict', 'model')  # of a saved trainer
 
 
-def read(path: str | os.PathLike) -> dict[str, np.ndarray]:
+class Header(NamedTuple):
+  """A tensor that isn't read yet."""
+
+  shape: tuple[int, ...]
+
+
+def read(
+  path: str | os.PathLike,
+  within: str | os.PathLike | None = None,
+  check: Callable[[Mapping[str, Any]], object] | None = None,
+) -> dict[str, np.ndarray]:
   """Returns the tensors of a file by name; 16-bit floats as float32.
 
+  Args:
+    path: of the file.
+    within: as in files.regular.
+    check: of what has a `shape`, by name; called before tensors are read.
+
   Raises:
-    InputError: the file is missing, damaged or of another type, or is
-      PyTorch's and PyTorch isn't installed.
+    InputError: the file is missing, damaged, larger than the memory or of
+      another type, or is PyTorch's and PyTorch isn't installed.
   """
-  path = _existing(path)
+  path = pathlib.Path(path)
   check_kind(path)
-  tensors = _read_safe(path)[0] if path.suffix == SAFE else _read_torch(path)
+  if path.suffix != SAFE:
+    return _read_torch(path, within, check)
+  with open_safe(path, within) as file:
+    names = file.keys()
+    headers = {
+      name: Header(tuple(file.get_slice(name).get_shape())) for name in names
+    }
+    if check is not None:
+      check(headers)
+    _check_size(path, headers)
+    tensors = {name: file.get_tensor(name) for name in names}
   return {name: _wide(x) for name, x in tensors.items()}
 
 
-def read_metadata(path: str | os.PathLike) -> dict[str, str]:
-  """Returns the metadata of a .safetensors file.
+def read_metadata(
+  path: str | os.PathLike, within: str | os.PathLike | None = None
+) -> dict[str, str]:
+  """Returns the metadata of a .safetensors file; the arguments of `read`.
 
   Raises:
     InputError: the file is missing or damaged.
   """
-  return _read_safe(_existing(path))[1]
+  with open_safe(path, within) as file:
+    return file.metadata() or {}
 
 
-def _existing(path):
-  path = pathlib.Path(path)
-  if not path.is_file():
-    raise errors.InputError(f'{path}: no such file')
-  return path
+@contextlib.contextmanager
+def open_safe(
+  path: str | os.PathLike, within: str | os.PathLike | None = None
+) -> Iterator[Any]:
+  """Opens a .safetensors file, of which only the header is read.
+
+  Args:
+    path: of the file.
+    within: as in files.regular.
+
+  Raises:
+    InputError: it is missing or damaged, here or where it is used.
+  """
+  try:
+    real = files.regular(path, within)
+    with safetensors.safe_open(real, framework='numpy') as file:
+      yield file
+  except FileNotFoundError as error:
+    raise errors.InputError(f'{path}: no such file') from error
+  except errors.InputError:
+    raise
+  except (safetensors.SafetensorError, OSError, TypeError, ValueError) as error:
+    raise errors.InputError(
+      f"{path} isn't a valid .safetensors file ({error}): get it again"
+    ) from error
+
+
+def _check_size(path, tensors):
+  bounds.check(
+    sum(4 * math.prod(x.shape) for x in tensors.values()),
+    str(path),
+    'give a smaller model, or more memory',
+  )
 
 
 def write(
@@ -90,22 +155,15 @@ def check_kind(path: pathlib.Path) -> None:
     )
 
 
-def _read_safe(path):
-  try:
-    with safetensors.safe_open(path, framework='numpy') as file:
-      names = file.keys()
-      tensors = {name: file.get_tensor(name) for name in names}
-      return tensors, file.metadata() or {}
-  except (safetensors.SafetensorError, OSError, TypeError) as error:
-    raise errors.InputError(
-      f"{path} isn't a valid .safetensors file ({error}): get it again"
-    ) from error
-
-
-def _read_torch(path):
+def _read_torch(path, within, check):
   torch = _torch(path)
   try:
-    tensors = torch.load(path, map_location='cpu', weights_only=True)
+    real = files.regular(path, within)
+    tensors = torch.load(
+      real, map_location='cpu', weights_only=True, mmap=_is_plain_zip(real)
+    )
+  except FileNotFoundError as error:
+    raise errors.InputError(f'{path}: no such file') from error
   except Exception as error:  # PyTorch raises any exception of pickle.
     reason = str(error).partition('\n')[0]
     raise errors.InputError(
@@ -121,10 +179,28 @@ def _read_torch(path):
     raise errors.InputError(
       f'{path} has other things than named tensors: save model.state_dict()'
     )
+  if check is not None:
+    check(tensors)
+  _check_size(path, tensors)  # one may repeat a few numbers of the file
+  # Copies, as the file is mapped.
   return {
-    name: (x.float() if x.is_floating_point() else x).detach().numpy()
+    name: np.array((x.float() if x.is_floating_point() else x).detach())
     for name, x in tensors.items()
   }
+
+
+def _is_plain_zip(path):
+  """Whether tensors of a PyTorch file can be mapped.
+
+  Raises:
+    ValueError: members are compressed; PyTorch's own never are.
+  """
+  if not zipfile.is_zipfile(path):
+    return False
+  with zipfile.ZipFile(path) as archive:
+    if any(x.compress_type != zipfile.ZIP_STORED for x in archive.infolist()):
+      raise ValueError('its members are compressed')
+  return True
 
 
 def _torch(path):

@@ -11,6 +11,7 @@ Multitask Learners", 2019.
 """
 
 import hashlib
+import inspect
 import json
 import os
 import re
@@ -30,6 +31,7 @@ from rnn_jax import errors
 from rnn_jax import files
 from rnn_jax.data.text import chat_template
 from rnn_jax.data.text import documents as documents_lib
+from rnn_jax.data.text import tokenizer_file
 
 UNKNOWN = '<unknown>'
 SPACES = b' \n\t\r'
@@ -156,6 +158,9 @@ class Characters(Tokenizer):
   """A token is a character of the training text."""
 
   def __init__(self, characters: str) -> None:
+    known = isinstance(characters, str) and characters
+    if not known or [*characters] != sorted({*characters}):
+      raise ValueError('characters must be a text of each once, in order')
     table = [character.encode() for character in characters]
     super().__init__([*table, '\ufffd'.encode()])
     self.unknown = len(table)
@@ -182,6 +187,7 @@ class BytePairs(Tokenizer):
   keeps_ids = True
 
   def __init__(self, model: dict[str, Any]) -> None:
+    tokenizer_file.check(model)
     self._model = model
     self._tokenizer = _from_json(json.dumps(model))
     vocabulary = self._tokenizer.get_vocab()
@@ -225,8 +231,7 @@ class Numbers(Tokenizer):
   keeps_ids = True
 
   def __init__(self, size: int) -> None:
-    if not 2 <= size <= LARGEST:
-      raise ValueError(f'size={size!r}: give 2 to {LARGEST:,}')
+    _check_size(size)
     super().__init__(f' {n}'.encode() for n in range(size - 1))
 
   def encode_document(self, text: str | bytes) -> np.ndarray:
@@ -273,6 +278,10 @@ class Pretrained(Tokenizer):
     boundary: int,
     template: Mapping[str, Any] | None = None,
   ) -> None:
+    _check_size(size)
+    tokenizer_file.check(model, size)
+    if not tokenizer_file.is_id(boundary, size):
+      raise ValueError(f'its boundary {boundary!r} is not below {size}')
     self._model = model
     text = json.dumps(model)
     self._tokenizer, self._plain = _from_json(text), _from_json(text)
@@ -283,8 +292,6 @@ class Pretrained(Tokenizer):
     vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
     if (largest := max(vocabulary.values(), default=0)) >= size:
       raise ValueError(f'it has id {largest}, and the model {size} entries')
-    if not 0 <= boundary < size:
-      raise ValueError(f'its boundary {boundary} is not below {size}')
     added = model.get('added_tokens') or []
     over_bytes = _is_byte_level(model)
     table = [b''] * size
@@ -294,7 +301,7 @@ class Pretrained(Tokenizer):
       table[token['id']] = token['content'].encode()
     if template is not None:
       end = self._tokenizer.id_to_token(boundary)
-      self.template = chat_template.Template(**template, end=end)
+      self.template = chat_template.Template(**_checked(template), end=end)
     table[boundary] = b''
     self.lossless = over_bytes and _keeps_text(model)
     self.unknown = vocabulary.get(model['model'].get('unk_token'))
@@ -392,29 +399,45 @@ def train(data: config.Data, documents: documents_lib.Documents) -> Tokenizer:
   return _train_byte_pairs(texts, data)
 
 
-def load(path: str | os.PathLike) -> Tokenizer:
+def load(
+  path: str | os.PathLike, within: str | os.PathLike | None = None
+) -> Tokenizer:
   """Reads what `save` wrote.
+
+  Args:
+    path: of the file.
+    within: as in files.regular.
 
   Raises:
     InputError: the file is damaged.
   """
   try:
-    return from_spec(files.read_json(path))
-  except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    return from_spec(files.read_json(path, within=within))
+  except (OSError, ValueError) as error:
     raise errors.InputError(
       f"{path} isn't a tokenizer of rnn_jax ({error}): remove it, or choose "
       'another work folder'
     ) from None
 
 
-def from_spec(spec: Mapping[str, Any]) -> Tokenizer:
+def from_spec(spec: Any) -> Tokenizer:
   """Returns the tokenizer that a `Tokenizer.spec()` describes.
 
   Raises:
-    ValueError, KeyError, TypeError, AttributeError: it doesn't describe one.
+    ValueError: it doesn't describe one; names what is wrong.
   """
-  arguments = dict(spec)
-  return KINDS[arguments.pop('kind')](**arguments)
+  if not isinstance(spec, dict):
+    raise ValueError('it is no object')
+  kind = spec.get('kind')
+  if not isinstance(kind, str) or kind not in KINDS:
+    raise ValueError(f'kind={kind!r}: choose one of {[*KINDS]}')
+  made = KINDS[kind]
+  arguments = {name: x for name, x in spec.items() if name != 'kind'}
+  try:
+    inspect.signature(made).bind(**arguments)
+  except TypeError as error:
+    raise ValueError(f'of kind {kind!r}: {error}') from None
+  return made(**arguments)
 
 
 def byte_pairs(
@@ -489,6 +512,22 @@ def _train_byte_pairs(texts, data):
       f'need {trained.size}: give that or more'
     )
   return trained
+
+
+def _check_size(size):
+  if type(size) is not int or not 2 <= size <= LARGEST:
+    raise ValueError(f'size={size!r}: give 2 to {LARGEST:,}')
+
+
+def _checked(template):
+  """Returns the spec of a chat template, of which the types are right."""
+  if not isinstance(template, dict) or template.keys() != {'text', 'tokens'}:
+    raise ValueError('template must be an object of text and tokens')
+  tokens = template['tokens']
+  texts = [*tokens.values()] if isinstance(tokens, dict) else [None]
+  if not all(tokenizer_file.is_text(x) for x in (template['text'], *texts)):
+    raise ValueError('template: give texts')
+  return template
 
 
 def _from_json(model):
@@ -568,7 +607,10 @@ BYTE_NAMES = _byte_names()
 
 
 def _byte_token(token):
-  return bytes(BYTE_NAMES[character] for character in token)
+  try:
+    return bytes(BYTE_NAMES[character] for character in token)
+  except KeyError as error:
+    raise ValueError(f'{error} of token {token[:60]!r} names no byte') from None
 
 
 def _word_token(token):
@@ -578,7 +620,9 @@ def _word_token(token):
 
 def _is_byte_level(model):
   """Whether the tokens of a tokenizer.json are characters that name bytes."""
-  return any(part['type'] == 'ByteLevel' for part in _parts(model, 'decoder'))
+  return any(
+    part.get('type') == 'ByteLevel' for part in _parts(model, 'decoder')
+  )
 
 
 def _keeps_text(model):
@@ -590,7 +634,7 @@ def _keeps_text(model):
   return not (
     prefixed
     or model.get('normalizer')
-    or any(token['lstrip'] or token['rstrip'] for token in added)
+    or any(token.get('lstrip') or token.get('rstrip') for token in added)
   )
 
 

@@ -22,6 +22,7 @@ from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax import files
 from rnn_jax.data.text import tokenizer as tokenizer_lib
+from rnn_jax.interop import keys as keys_lib
 from rnn_jax.interop import request
 from rnn_jax.interop import tensors
 from rnn_jax.runs import bundle as bundle_lib
@@ -39,12 +40,12 @@ NEEDED = {  # what the cell `attention` computes, the default of transformers
   'scale_attn_by_inverse_layer_idx': False,
   'add_cross_attention': False,
 }
-SIZES = ('vocab_size', 'n_positions', 'n_embd', 'n_layer', 'n_head')
 FILES = ('model.safetensors', 'pytorch_model.bin')
 PREFIX = 'transformer.'
 NORMS = {'ln_1': 'cell_norm', 'ln_2': 'mlp_norm'}
 MASKS = ('.attn.bias', '.attn.masked_bias')  # in older files; not parameters
 BOUNDARY = '<|endoftext|>'
+EMBEDDING, HEAD = 'wte.weight', 'lm_head.weight'
 
 
 def read(source: request.Source) -> bundle_lib.Bundle:
@@ -58,79 +59,48 @@ def read(source: request.Source) -> bundle_lib.Bundle:
       don't fit its config.json.
   """
   folder = source.path
-  theirs = _read_json(folder / 'config.json')
-  _check(theirs, folder)
-  config = _config(theirs, source.config)
-  tokenizer = source.tokenizer or _tokenizer(folder, theirs['vocab_size'])
-  if tokenizer.size != theirs['vocab_size']:
+  keys = keys_lib.read(folder / 'config.json')
+  for name, value in NEEDED.items():
+    keys.one_of(name, (value,), value)
+  config = _config(keys, source.config)
+  size = keys.whole('vocab_size', least=2)
+  weights = _tensors(folder, size, config.model)
+  tokenizer = source.tokenizer or _tokenizer(folder, size)
+  if tokenizer.size != size:
     raise errors.InputError(
-      f'{folder}: config.json has vocab_size={theirs["vocab_size"]}, and the '
-      f'tokenizer {tokenizer.size} entries: give the tokenizer of this model'
+      f'{folder}: config.json has vocab_size={size}, and the tokenizer '
+      f'{tokenizer.size} entries: give the tokenizer of this model'
     )
-  weights = _tensors(folder, config.model.tied)
-  sizes = theirs['vocab_size'], config.model
-  bundle_lib.check(weights, _shapes(*sizes), str(folder))
   return bundle_lib.make(config, tokenizer, _to_ours(weights, config))
 
 
-def _read_json(path):
-  try:
-    return files.read_json(path)
-  except OSError as error:
-    raise errors.InputError(f'{path}: {error.strerror}') from error
-  except ValueError as error:
-    raise errors.InputError(
-      f"{path} isn't valid JSON ({error}): get it again"
-    ) from error
-
-
-def _check(theirs, folder):
-  path = folder / 'config.json'
-  for key, value in NEEDED.items():
-    if theirs.get(key, value) != value:
-      raise errors.InputError(
-        f'{path}: {key}={theirs[key]!r}: only GPT-2 models with {value!r} are '
-        'supported'
-      )
-  for key in SIZES:
-    if not isinstance(theirs.get(key), int):
-      raise errors.InputError(
-        f'{path}: {key}={theirs.get(key)!r}: give a whole number'
-      )
-  if (name := _activation(theirs)) not in ACTIVATIONS:
-    raise errors.InputError(
-      f'{path}: activation_function={name!r}: only {[*ACTIVATIONS]} are '
-      'supported'
-    )
-
-
-def _activation(theirs):
-  return theirs.get('activation_function', 'gelu_new')
-
-
-def _config(theirs, given):
+def _config(keys, given):
   """Returns the Config of a config.json; other sections are those `given`."""
-  width, heads = theirs['n_embd'], theirs['n_head']
-  longest = theirs['n_positions']
+  width, heads = keys.whole('n_embd'), keys.whole('n_head')
+  longest = keys.whole('n_positions')
+  if width % heads:
+    keys.refuse('n_head', heads, f'it must divide n_embd={width}')
   raw = config_lib.default('attention', layout='packed').to_dict()
   raw = request.completed(raw, given)
   if given is None:
     raw['data']['length'] = longest
     raw['sample']['new_tokens'] = min(200, longest // 2)
   raw['model'] |= {
-    'layers': theirs['n_layer'],
+    'layers': keys.whole('n_layer', most=keys_lib.LAYERS),
     'width': width,
-    'mlp_width': theirs.get('n_inner') or 4 * width,
-    'mlp': ACTIVATIONS[_activation(theirs)],
+    'mlp_width': keys.whole('n_inner', 4 * width),
+    'mlp': ACTIVATIONS[
+      keys.one_of('activation_function', ACTIVATIONS, 'gelu_new')
+    ],
     'norm': 'layer',
     'biases': True,
     'positions': 'learned',
     'max_positions': longest,
     'embedding_scale': 0.02,
     'kernel_scale': 0.02,
-    'dropout': float(theirs.get('resid_pdrop', 0.1)),
+    'dropout': keys.number('resid_pdrop', 0.1, most=0.999),
     'dropout_shape': 'elements',
-    'tied': theirs.get('tie_word_embeddings', True),
+    'tied': keys.flag('tie_word_embeddings', True),
     'tied_multiplier': 1.0,
   }
   raw['cell'] = {
@@ -140,45 +110,64 @@ def _config(theirs, given):
     'rotary': 0.0,
     'biases': True,
   }
-  return config_lib.parse(raw)
+  try:
+    return config_lib.parse(raw)
+  except errors.InputError as error:
+    raise errors.InputError(f'{keys.path}: {error}') from error
 
 
 def _tokenizer(folder, size):
   vocabulary, merges = folder / 'vocab.json', folder / 'merges.txt'
   if not (vocabulary.exists() and merges.exists()):
     return tokenizer_lib.Numbers(size)
-  entries = _read_json(vocabulary)
+  keys = keys_lib.read(vocabulary, files.LIMIT)
+  for name in keys.values:
+    keys.whole(name, least=0)
+  entries = dict(keys.values)
   if entries.get(BOUNDARY) != len(entries) - 1:
     raise errors.InputError(
       f'{vocabulary}: {BOUNDARY}={entries.get(BOUNDARY)!r} is not the last of '
       f'{len(entries)} entries, as in GPT-2: remove the file to use only ids'
     )
   del entries[BOUNDARY]
-  lines = merges.read_text(encoding='utf-8').splitlines()
-  pairs = [line.split(' ') for line in lines if line and line[:8] != '#version']
   try:
+    lines = files.read_text(merges).splitlines()
+    pairs = [x.split(' ') for x in lines if x and x[:8] != '#version']
     return tokenizer_lib.byte_pairs(entries, pairs)
-  except (ValueError, KeyError) as error:
+  except (OSError, ValueError, KeyError) as error:
     raise errors.InputError(
       f"{vocabulary} and {merges.name} aren't a byte-level BPE ({error}): get "
       'them again'
     ) from error
 
 
-def _tensors(folder, tied):
+def _tensors(folder, vocabulary, model):
   """Returns the tensors without prefix, masks and a second copy of wte."""
   paths = [folder / name for name in FILES if (folder / name).exists()]
   if not paths:
     raise errors.InputError(f'{folder}: it has none of {FILES}')
-  weights = {
+  shapes = _shapes(vocabulary, model)
+
+  def check(headers):
+    named = _parameters(headers)
+    if model.tied:  # what it has is compared below
+      named.pop(HEAD, None)
+    bundle_lib.check(named, shapes, str(folder))
+
+  weights = _parameters(tensors.read(paths[0], check=check))
+  if model.tied and np.array_equal(weights.get(HEAD, ()), weights[EMBEDDING]):
+    del weights[HEAD]
+  bundle_lib.check(weights, shapes, str(folder))
+  return weights
+
+
+def _parameters(by_name):
+  """Returns what is by name without prefix and masks."""
+  return {
     name.removeprefix(PREFIX): x
-    for name, x in tensors.read(paths[0]).items()
+    for name, x in by_name.items()
     if not name.endswith(MASKS)
   }
-  head, embedding = weights.get('lm_head.weight'), weights.get('wte.weight')
-  if tied and head is not None and np.array_equal(head, embedding):
-    del weights['lm_head.weight']
-  return weights
 
 
 def _shapes(vocabulary, model):

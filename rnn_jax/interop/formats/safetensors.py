@@ -7,6 +7,7 @@ JSON}: `launch.generate` needs nothing else.
 
 import json
 
+from rnn_jax import bounds
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax import files
@@ -27,7 +28,8 @@ def read(source: request.Source) -> bundle_lib.Bundle:
       config.
   """
   source.refuse('config', 'tokenizer')
-  metadata = tensors.read_metadata(source.path)
+  within = files.named(source.path)
+  metadata = tensors.read_metadata(source.path, within)
   if metadata.get('format') != NAME:
     raise errors.InputError(
       f'{source.path} was not written by launch.export: its metadata has '
@@ -37,16 +39,22 @@ def read(source: request.Source) -> bundle_lib.Bundle:
     config = files.from_json(metadata['config'])
     spec = files.from_json(metadata['tokenizer'])
     tokenizer = tokenizer_lib.from_spec(spec)
-  except (ValueError, KeyError, TypeError, AttributeError) as error:
+    if not isinstance(config, dict):
+      raise ValueError('config is no object')
+  except (ValueError, KeyError) as error:
     raise errors.InputError(
       f'{source.path}: its metadata is damaged ({error}): export it again'
     ) from error
   parts.check_known(config, str(source.path))
   config = config_lib.parse(config)
-  arrays = tensors.read(source.path)
   like = bundle_lib.like(config, tokenizer)
+  bounds.check_model(config, like, f'parameters of {source.path}')
   shapes = {name: x.shape for name, x in bundle_lib.flat(like).items()}
-  bundle_lib.check(arrays, shapes, str(source.path))
+  arrays = tensors.read(
+    source.path,
+    within,
+    lambda headers: bundle_lib.check(headers, shapes, str(source.path)),
+  )
   return bundle_lib.make(config, tokenizer, bundle_lib.nested(arrays), like)
 
 

@@ -17,6 +17,7 @@ import jax
 import numpy as np
 
 from rnn_jax import errors
+from rnn_jax import files
 from rnn_jax.cells import simple_rnn
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.interop import request
@@ -52,7 +53,7 @@ def read(source: request.Source) -> bundle_lib.Bundle:
       'configs/published.py, or a config like it'
     )
   _check(config)
-  weights = tensors.read(source.path)
+  weights = tensors.read(source.path, files.named(source.path))
   vocabulary = _vocabulary(weights, config, source.tokenizer)
   fused = any(name.endswith('.proj.weight') for name in weights)
   expected = _shapes(config, vocabulary, fused)

@@ -25,10 +25,14 @@ import shutil
 
 import flax.traverse_util
 
+from rnn_jax import bounds
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax import files
 from rnn_jax.data.text import chat_template
 from rnn_jax.data.text import tokenizer as tokenizer_lib
+from rnn_jax.data.text import tokenizer_file
+from rnn_jax.interop import keys as keys_lib
 from rnn_jax.interop import request
 from rnn_jax.interop.formats.hf import checkpoint
 from rnn_jax.interop.formats.hf import table
@@ -45,6 +49,7 @@ KEPT = (  # files that are written back as they were
   'special_tokens_map.json',
   TEMPLATE,
 )
+HALVES = (*checkpoint.HALVES.values(),)
 DTYPES = 'dtypes.json'  # kept as well, and not written: tensors of 16 bits
 FREE = {  # options of a model that its config.json doesn't describe
   'dropout',
@@ -73,28 +78,36 @@ def read(source: request.Source) -> bundle_lib.Bundle:
       supported, or the tensors don't fit config.json.
   """
   folder = source.path
-  keys = table.read_keys(folder / CONFIG)
+  keys = keys_lib.read(folder / CONFIG)
   architecture = table.find(keys)
+  vocabulary = keys.whole('vocab_size', least=2)
+  config = _config(keys, architecture, source)
+  found = _find(folder, config, architecture, vocabulary)
   tokenizer = source.tokenizer or _tokenizer(folder, keys, source.config)
-  config = _config(keys, architecture, source, tokenizer)
-  vocabulary = keys.whole('vocab_size')
   if tokenizer.size != vocabulary:
     raise errors.InputError(
       f'{folder}: config.json has vocab_size={vocabulary}, and the tokenizer '
       f'{tokenizer.size} entries: give the tokenizer of this model'
     )
+  if tokenizer.template:
+    config = _config(keys, architecture, source, {'task.name': 'dialogue'})
+  like = bundle_lib.like(config, tokenizer)
+  bounds.check_model(config, like, f'parameters of {folder}')
+  params = bundle_lib.nested(checkpoint.read(found, bundle_lib.flat(like)))
+  bundle = bundle_lib.make(config, tokenizer, params, like)
+  kept = _kept(folder)
+  if halves := checkpoint.halves(found):
+    kept[DTYPES] = json.dumps(halves)
+  return dataclasses.replace(bundle, kept=kept)
+
+
+def _find(folder, config, architecture, vocabulary):
+  """Returns where the tensors are, before anything of their size is made."""
   tensors = architecture.tensors(config, vocabulary)
   joined = (
     architecture.joined(config) if hasattr(architecture, 'joined') else []
   )
-  like = bundle_lib.like(config, tokenizer)
-  params = checkpoint.read(folder, tensors, bundle_lib.flat(like), joined)
-  params = bundle_lib.nested(params)
-  bundle = bundle_lib.make(config, tokenizer, params, like)
-  kept = _kept(folder)
-  if halves := checkpoint.halves(folder, joined):
-    kept[DTYPES] = json.dumps(halves)
-  return dataclasses.replace(bundle, kept=kept)
+  return checkpoint.find(folder, tensors, joined)
 
 
 def write(bundle: bundle_lib.Bundle, target: request.Target) -> None:
@@ -106,7 +119,7 @@ def write(bundle: bundle_lib.Bundle, target: request.Target) -> None:
   """
   target.refuse('batch_size', 'platforms')
   theirs, tensors = _described(bundle)
-  dtypes = json.loads(bundle.kept.get(DTYPES, '{}'))
+  dtypes = _dtypes(bundle.kept)
   if target.dtype is not None:
     dtypes = {tensor.name: target.dtype for tensor in tensors}
   theirs['dtype'] = _most(dtypes.get(x.name, 'float32') for x in tensors)
@@ -126,22 +139,65 @@ def write(bundle: bundle_lib.Bundle, target: request.Target) -> None:
     shutil.rmtree(part, ignore_errors=True)
 
 
+def _dtypes(kept):
+  """Returns the dtypes of 16 bits that a run's folder names."""
+  keys = _own(kept, DTYPES)
+  return {name: keys.one_of(name, HALVES, '') for name in keys.values}
+
+
+def _own(kept, name):
+  """Returns the keys of a file of JSON that a run's folder keeps."""
+  path = f'{bundle_lib.KEPT}/{name}'
+  try:
+    values = files.from_json(kept.get(name, '{}'), finite=False)
+    if not isinstance(values, dict):
+      raise ValueError('no object')
+  except ValueError as error:
+    raise errors.InputError(
+      f"{path} isn't valid JSON ({error}): remove it"
+    ) from error
+  return keys_lib.Keys(path, values)
+
+
 def _most(dtypes):
   """Returns the one that most tensors have."""
   ((dtype, _),) = collections.Counter(dtypes).most_common(1)
   return dtype
 
 
-def _config(keys, architecture, source, tokenizer):
-  """Returns the Config of a config.json; other sections are those given."""
+def _config(keys, architecture, source, others=None):
+  """Returns the Config of a config.json; other sections are those given.
+
+  `others` are options of ours by key that it doesn't have.
+  """
   options = architecture.options(keys)
-  if tokenizer.template:
-    options |= {'task.name': 'dialogue'}
-  raw = request.completed(_raw(options), source.config)
-  if source.config is None:
-    context = keys.whole(_context(keys.values), CONTEXT)
-    raw['data']['length'] = min(context, CONTEXT)
-  return config_lib.parse(_fitted(raw))
+  _check_sizes(keys, options)
+  try:
+    raw = request.completed(_raw(options | (others or {})), source.config)
+    if source.config is None:
+      context = keys.whole(_context(keys.values), CONTEXT)
+      raw['data']['length'] = min(context, CONTEXT)
+    return config_lib.parse(_fitted(raw))
+  except errors.InputError as error:
+    where = '' if str(error).startswith(str(keys.path)) else f'{keys.path}: '
+    raise errors.InputError(f'{where}{error}') from error
+
+
+def _check_sizes(keys, options):
+  """Refuses sizes that factors of theirs make too large."""
+  for name, value in options.items():
+    if type(value) is int and value > keys_lib.MOST:
+      keys.refuse(
+        name, value, f'its keys make that of it: at most {keys_lib.MOST:,}'
+      )
+  layers = options['model.layers']
+  count = layers * max(1, options.get('model.experts.count', 0))
+  if count > keys_lib.MATRICES:
+    keys.refuse(
+      'num_hidden_layers',
+      layers,
+      f'{count:,} experts in all layers, and {keys_lib.MATRICES:,} are enough',
+    )
 
 
 def _fitted(raw):
@@ -163,17 +219,18 @@ def _raw(options):
 
 def _tokenizer(folder, keys, given):
   path, size = folder / TOKENIZER, keys.whole('vocab_size')
+  template, boundary = None, _boundary(keys, size)
   if not path.exists():
     return tokenizer_lib.Numbers(size)
-  model = table.read_json(path)
-  template, boundary = None, _boundary(keys, size)
+  model = keys_lib.read(path, files.LIMIT).values
   try:
+    tokenizer_file.check(model, size)
     task = given and given.task
     has_turns = not task or task.answers and not task.classifies
     if has_turns and (text := _template(folder)):
       template, boundary = _read_template(folder, text, model)
     return tokenizer_lib.Pretrained(model, size, boundary, template)
-  except (ValueError, KeyError, TypeError, AttributeError) as error:
+  except ValueError as error:
     raise errors.InputError(
       f"{path}: it isn't a tokenizer that can be used ({error}): remove it to "
       'use only ids'
@@ -182,18 +239,36 @@ def _tokenizer(folder, keys, given):
 
 def _template(folder):
   """Returns the source of a chat template, '' for none."""
-  if (folder / TEMPLATE).is_file():
-    return (folder / TEMPLATE).read_text(encoding='utf-8')
-  text = _tokenizer_config(folder).get('chat_template') or ''
-  if isinstance(text, list):  # of several by name
-    named = {each['name']: each['template'] for each in text}
-    text = named.get('default', '')
-  return text
+  if (folder / TEMPLATE).exists():
+    return _text(folder, TEMPLATE)
+  keys = _tokenizer_config(folder)
+  if not isinstance(keys.get('chat_template'), list):
+    return keys.text('chat_template', '')
+  for each in keys.items('chat_template'):  # of several by name
+    if not isinstance(each, dict):
+      keys.refuse('chat_template', each, 'give {name, template}')
+    one = dataclasses.replace(keys, values=each)
+    if one.text('name') == 'default':
+      return one.text('template')
+  return ''
 
 
 def _tokenizer_config(folder):
   path = folder / TOKENIZER_CONFIG
-  return table.read_json(path) if path.is_file() else {}
+  return keys_lib.read(path) if path.exists() else keys_lib.Keys(path, {})
+
+
+def _text(folder, name):
+  """Returns the text of a small file of a folder."""
+  path = folder / name
+  try:
+    return files.read_text(path, files.SMALL)
+  except OSError as error:
+    raise errors.InputError(f'{path}: {error.strerror}') from error
+  except ValueError as error:
+    raise errors.InputError(
+      f'{path}: {error}: put a copy of the file there, or remove it'
+    ) from error
 
 
 def _read_template(folder, text, model):
@@ -202,7 +277,7 @@ def _read_template(folder, text, model):
   Raises:
     InputError: it can't frame turns.
   """
-  given = _tokenizer_config(folder)
+  given = _tokenizer_config(folder).values
   ids = {x['content']: x['id'] for x in model.get('added_tokens') or []}
   try:
     tokens = {}
@@ -237,18 +312,18 @@ def _write_tokenizer(bundle, folder):
 def _boundary(keys, size):
   """Returns the id that ends a text, else that which begins one."""
   for name in ('eos_token_id', 'bos_token_id'):
-    value = keys.values.get(name)
-    ids = value if isinstance(value, list) else [value]
-    if ids and isinstance(ids[0], int):
-      return ids[0]
+    if (value := keys.get(name)) is not None:
+      first = value[0] if isinstance(value, list) and value else value
+      one = dataclasses.replace(keys, values={name: first})
+      return one.whole(name, least=0, most=size - 1)
   return size - 1
 
 
 def _kept(folder):
   texts = {}
   for name in KEPT:
-    if (folder / name).is_file():
-      texts[name] = (folder / name).read_text(encoding='utf-8')
+    if (folder / name).exists():
+      texts[name] = _text(folder, name)
   return texts
 
 
@@ -263,7 +338,7 @@ def _described(bundle):
   Raises:
     InputError: names the options that the closest architecture lacks.
   """
-  source = json.loads(bundle.kept.get(CONFIG, '{}'))
+  source = _own(bundle.kept, CONFIG).values
   closest: list[str] | None = None
   for architecture, model_type in table.known(source.get('model_type')):
     if not {*bundle.config.model.pattern} <= {*architecture.CELLS}:
@@ -311,7 +386,7 @@ def _complete(bundle, keys, model_type):
 def _differences(config, architecture, theirs):
   """Returns the options of a model that its config.json doesn't describe."""
   try:
-    options = architecture.options(table.Keys(CONFIG, theirs))
+    options = architecture.options(keys_lib.Keys(CONFIG, theirs))
     raw = _fitted(request.completed(_raw(options), config))
     read = config_lib.parse(raw)
   except errors.InputError as error:

@@ -8,11 +8,9 @@ A file is read tensor by tensor, and written when its tensors are joined, in
 the dtypes that they were read in.
 """
 
-import contextlib
 import json
 import math
 import pathlib
-from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
@@ -20,9 +18,10 @@ from typing import NamedTuple
 
 import ml_dtypes  # so that NumPy has bfloat16
 import numpy as np
-import safetensors
 
 from rnn_jax import errors
+from rnn_jax import files
+from rnn_jax.interop import keys as keys_lib
 from rnn_jax.interop import tensors as tensors_lib
 from rnn_jax.interop.formats.hf import table
 from rnn_jax.runs import bundle as bundle_lib
@@ -34,6 +33,8 @@ DERIVED = ('.rotary_emb.inv_freq',)  # in older files; not parameters
 SKIPPED = ('mtp.',)  # heads that predict later tokens; transformers has none
 HEAD = 'lm_head.weight'
 FLOATS = {'F64': 8, 'F32': 4, 'F16': 2, 'BF16': 2}  # their bytes
+NAMED = 1000  # tensors that a message names
+SHARDS_NAMED = 10
 MAPPED = 2**25  # bytes of a file that are in memory at a time
 HALVES = {'F16': 'float16', 'BF16': 'bfloat16'}
 assert ml_dtypes.bfloat16
@@ -51,18 +52,28 @@ class _Stored(NamedTuple):
     return FLOATS[self.dtype] * math.prod(self.shape)
 
 
-def read(
+class Found(NamedTuple):
+  """The tensors of a folder, of which only the headers were read.
+
+  Attributes:
+    stored: where each is.
+    parts: the architecture's tensors that it has.
+  """
+
+  stored: dict[str, _Stored]
+  parts: dict[str, list[table.Tensor]]
+
+
+def find(
   folder: pathlib.Path,
   tensors: Sequence[table.Tensor],
-  like: Mapping[str, Any],
   joined: Sequence[table.Joined] = (),
-) -> dict[str, np.ndarray]:
-  """Returns our arrays by name, float32.
+) -> Found:
+  """Returns where the tensors of an architecture are.
 
   Args:
     folder: of the files.
     tensors: of the architecture.
-    like: shapes of ours by name.
     joined: what a folder may have in place of some of the tensors.
 
   Raises:
@@ -80,13 +91,26 @@ def read(
         del expected[name]
   if HEAD not in expected:
     stored.pop(HEAD, None)  # a second copy of the embedding
-  bundle_lib.check(stored, expected, str(folder), shown=None)
+  bundle_lib.check(stored, expected, str(folder), shown=NAMED)
+  return Found(stored, parts)
+
+
+def read(found: Found, like: Mapping[str, Any]) -> dict[str, np.ndarray]:
+  """Returns our arrays by name, float32.
+
+  Args:
+    found: the tensors.
+    like: shapes of ours by name.
+
+  Raises:
+    InputError: a file is damaged.
+  """
   # What an architecture lacks stays at zero.
   arrays = {name: np.zeros(x.shape, np.float32) for name, x in like.items()}
-  for path, names in _batches(stored):
+  for path, names in _batches(found.stored):
     with _open(path) as file:
       for name in names:
-        _place(arrays, parts[name], file.get_tensor(name))
+        _place(arrays, found.parts[name], file.get_tensor(name))
   return arrays
 
 
@@ -107,19 +131,13 @@ def _batches(stored):
     yield stored[batch[0]].path, batch
 
 
-def halves(
-  folder: pathlib.Path, joined: Sequence[table.Joined] = ()
-) -> dict[str, str]:
-  """Returns the dtypes of a folder's tensors of 16 bits by name.
-
-  Those of a tensor in `joined` are of its parts.
-  """
-  parts = {one.name: one.parts for one in joined}
+def halves(found: Found) -> dict[str, str]:
+  """Returns the dtypes of an architecture's tensors of 16 bits by name."""
   return {
-    part: HALVES[one.dtype]
-    for name, one in _stored(folder).items()
+    part.name: HALVES[one.dtype]
+    for name, one in found.stored.items()
     if one.dtype in HALVES
-    for part in parts.get(name, [name])
+    for part in found.parts[name]
   }
 
 
@@ -203,11 +221,13 @@ def _stored(folder):
   """Returns where each tensor is, except derived and skipped ones."""
   paths, where = [folder / WHOLE], None
   if (folder / INDEX).exists():
-    where = table.read_json(folder / INDEX).get('weight_map')
+    keys = keys_lib.read(folder / INDEX, files.LIMIT)
+    where = keys.section('weight_map').values
     paths = _files(folder, where)
-  if lacking := [path.name for path in paths if not path.is_file()]:
+  if lacking := [path.name for path in paths if not path.exists()]:
     also = '' if where else f', and no {INDEX}'
-    raise errors.InputError(f'{folder}: it has no {", ".join(lacking)}{also}')
+    listed = ', '.join(lacking[:SHARDS_NAMED])
+    raise errors.InputError(f'{folder}: it has no {listed}{also}')
   stored = {}
   for path in paths:
     with _open(path) as file:
@@ -225,29 +245,24 @@ def _stored(folder):
 
 
 def _files(folder, where):
-  names = sorted({*where.values()}) if isinstance(where, dict) else []
-  for name in names:
+  for name in where.values():
     # A folder's index names files of that folder only.
     if not isinstance(name, str) or pathlib.PurePath(name).name != name:
-      raise errors.InputError(f'{folder / INDEX}: {name!r} is not a file name')
-  if not names:
+      raise errors.InputError(
+        f'{folder / INDEX}: weight_map: {keys_lib.shown(name)} is not a file '
+        'name: get it again'
+      )
+  if not where:
     raise errors.InputError(f'{folder / INDEX}: no weight_map: get it again')
-  return [folder / name for name in names]
+  return [folder / name for name in sorted({*where.values()})]
 
 
 def _check_float(path, name, dtype):
   if dtype not in FLOATS:
     raise errors.InputError(
-      f'{path}: {name} is {dtype}: only {FLOATS} can be read'
+      f'{path}: {name} is {dtype}: only {[*FLOATS]} can be read'
     )
 
 
-@contextlib.contextmanager
-def _open(path) -> Iterator[Any]:
-  try:
-    with safetensors.safe_open(path, framework='numpy') as file:
-      yield file
-  except (safetensors.SafetensorError, OSError, TypeError) as error:
-    raise errors.InputError(
-      f"{path} isn't a valid .safetensors file ({error}): get it again"
-    ) from error
+def _open(path):
+  return tensors_lib.open_safe(path)

@@ -16,8 +16,6 @@ theirs. So one table reads and writes, and what it places returns bit for bit.
 
 import dataclasses
 import importlib
-import math
-import pathlib
 import pkgutil
 import types
 from collections.abc import Callable
@@ -31,10 +29,8 @@ from typing import NamedTuple
 import numpy as np
 
 from rnn_jax import config as config_lib
-from rnn_jax import errors
-from rnn_jax import files
-from rnn_jax.cells import attention
 from rnn_jax.config import pattern as pattern_lib
+from rnn_jax.interop import keys as keys_lib
 from rnn_jax.interop.formats.hf import architectures
 from rnn_jax.models import period
 
@@ -43,24 +39,6 @@ ACTIVATIONS = {  # hidden_act and the gated MLP that has it
   'swish': 'swiglu',
   'gelu': 'geglu',
   'gelu_pytorch_tanh': 'geglu_tanh',
-}
-LENGTH = 'original_max_position_embeddings'
-SCALINGS: dict[str, tuple[str, ...]] = {  # rope_type and what it needs
-  'default': (),
-  'linear': ('factor',),
-  'llama3': (
-    'factor',
-    'low_freq_factor',
-    'high_freq_factor',
-    LENGTH,
-  ),
-  'yarn': (
-    'factor',
-    'beta_slow',
-    'beta_fast',
-    LENGTH,
-    'attention_factor',
-  ),
 }
 
 
@@ -111,137 +89,6 @@ class Joined(NamedTuple):
   parts: list[str]  # names of Tensors
 
 
-@dataclasses.dataclass(frozen=True)
-class Keys:
-  """The keys of a config.json, of which wrong ones are refused by name."""
-
-  path: pathlib.Path | str
-  values: dict[str, Any]
-
-  def whole(self, name: str, default: int | None = None) -> int:
-    """Returns a whole number; null and a missing one are the default."""
-    value = self._get(name, default)
-    if not isinstance(value, int) or isinstance(value, bool):
-      self.refuse(name, value, 'give a whole number')
-    return value
-
-  def number(self, name: str, default: float | None = None) -> float:
-    """Returns a number; null and a missing one are the default."""
-    value = self._get(name, default)
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
-      self.refuse(name, value, 'give a number')
-    return float(value)
-
-  def flag(self, name: str, default: bool) -> bool:
-    """Returns a flag; null and a missing one are the default."""
-    value = self._get(name, default)
-    if not isinstance(value, bool):
-      self.refuse(name, value, 'give true or false')
-    return value
-
-  def one_of(self, name: str, allowed: Any, default: Any) -> Any:
-    """Returns a value that must be among the `allowed`."""
-    value = self._get(name, default)
-    if value not in allowed:
-      self.refuse(name, value, f'only {[*allowed]} are supported')
-    return value
-
-  def rotary(
-    self, kinds: Sequence[str] = ('default',), default: float = 10_000.0
-  ) -> float:
-    """Returns the base of rotary positions, named in either of two ways.
-
-    Args:
-      kinds: values of rope_type that are supported.
-      default: the base, unless the keys say.
-    """
-    given = self._rotary()
-    given.one_of('rope_type', kinds, 'default')
-    base = given.number('rope_theta', default)
-    if base <= 1:
-      given.refuse('rope_theta', base, 'give a number above 1')
-    return base
-
-  def rotary_scaling(self) -> tuple[float, ...]:
-    """Returns the scaling of rotary positions of a kind of SCALINGS."""
-    given = self._rotary()
-    kind = given.values['rope_type']
-    defaults = self._yarn(given) if kind == 'yarn' else {}
-    return tuple(given.number(x, defaults.get(x)) for x in SCALINGS[kind])
-
-  def _yarn(self, given):
-    """Returns what transformers takes for keys of YaRN that aren't given."""
-    given.one_of('truncate', (True,), True)
-    log = 0.1 * math.log(max(1, given.number('factor')))
-    scale, share = given.number('mscale', 0), given.number('mscale_all_dim', 0)
-    return {
-      'beta_slow': 1,
-      'beta_fast': 32,
-      LENGTH: self._get(LENGTH, self.values.get('max_position_embeddings')),
-      'attention_factor': (1 + scale * log) / (1 + share * log)
-      if scale and share
-      else 1 + log,
-    }
-
-  def _rotary(self):
-    old = {'rope_theta': self.values.get('rope_theta')}
-    given = self.values.get('rope_parameters') or {
-      **old,
-      **(self.values.get('rope_scaling') or {}),
-    }
-    kind = given.get('rope_type', given.get('type', 'default'))
-    return Keys(self.path, old | given | {'rope_type': kind})
-
-  def rotated(self, head: int, default: float) -> int:
-    """Returns how many of a head's channels rotate; 0: all.
-
-    Args:
-      head: its channels.
-      default: the share that rotates, unless the keys say.
-    """
-    name = 'partial_rotary_factor'
-    newer = Keys(self.path, self.values.get('rope_parameters') or {})
-    factor = newer.number(name, self.number(name, default))
-    rotated = int(head * factor)
-    if rotated % 2 or not 0 < rotated <= head:
-      self.refuse(
-        name, factor, f'{rotated} of {head} channels would be rotated'
-      )
-    return rotated % head
-
-  def refuse(self, name: str, value: Any, remedy: str) -> None:
-    """Raises InputError about a key."""
-    raise errors.InputError(f'{self.path}: {name}={value!r}: {remedy}')
-
-  def _get(self, name, default):
-    value = self.values.get(name)
-    return default if value is None else value
-
-
-def read_json(path: pathlib.Path) -> Any:
-  """Returns the value of a file.
-
-  Raises:
-    InputError: it can't be read, or isn't JSON of an object.
-  """
-  try:
-    value = files.read_json(path, finite=False)  # theirs has Infinity
-    if not isinstance(value, dict):
-      raise ValueError('no object')
-  except OSError as error:
-    raise errors.InputError(f'{path}: {error.strerror}') from error
-  except ValueError as error:
-    raise errors.InputError(
-      f"{path} isn't valid JSON ({error}): get it again"
-    ) from error
-  return value
-
-
-def read_keys(path: pathlib.Path) -> Keys:
-  """Returns the keys of a config.json, or raises InputError."""
-  return Keys(path, read_json(path))
-
-
 def known(first: str | None = None) -> list[tuple[types.ModuleType, str]]:
   """Returns (architecture, model_type) of all, those of `first` first."""
   listed = []
@@ -251,15 +98,15 @@ def known(first: str | None = None) -> list[tuple[types.ModuleType, str]]:
   return sorted(listed, key=lambda pair: pair[1] != first)
 
 
-def find(keys: Keys) -> types.ModuleType:
+def find(keys: keys_lib.Keys) -> types.ModuleType:
   """Returns the architecture of a config.json.
 
   Raises:
     InputError: there is none; the message lists those that there are.
   """
-  model_type = keys.values.get('model_type')
   by_type = {name: one for one, name in known()}
-  if model_type not in by_type:
+  model_type = keys.get('model_type')
+  if not isinstance(model_type, str) or model_type not in by_type:
     keys.refuse('model_type', model_type, f'choose one of {[*by_type]}')
   return by_type[model_type]
 
@@ -409,23 +256,6 @@ def scale(
 ) -> Tensor:
   """Returns the scale of a norm; `theirs` and `ours` are its names."""
   return Tensor(f'{theirs}.weight', (width,), f'{ours}.scale', layer=layer)
-
-
-def rotary(base: float, scaling: tuple[float, ...]) -> dict[str, Any]:
-  """Returns rope_parameters, the inverse of Keys.rotary and its scaling."""
-  kinds = {len(names): kind for kind, names in SCALINGS.items()}
-  kind = kinds[len(scaling)]
-  values: dict[str, Any] = dict(zip(SCALINGS[kind], scaling, strict=True))
-  if LENGTH in values:
-    values[LENGTH] = int(values[LENGTH])
-  return {'rope_type': kind, 'rope_theta': base} | values
-
-
-def partial_rotary(cell: attention.Config) -> dict[str, Any]:
-  """Returns rope_parameters with the share of channels that rotate."""
-  rotated = cell.rotary_width or cell.head_width
-  share = {'partial_rotary_factor': rotated / cell.head_width}
-  return rotary(cell.rotary, cell.rotary_scaling) | share
 
 
 def activation(mlp: str) -> str:

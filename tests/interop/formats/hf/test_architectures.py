@@ -13,7 +13,7 @@ from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data.batching import batch as batch_lib
 from rnn_jax.data.text import tokenizer
-from rnn_jax.interop.formats.hf import table
+from rnn_jax.interop import keys as keys_lib
 from rnn_jax.interop.formats.hf.architectures import kimi_linear
 from rnn_jax.runs import bundle as bundle_lib
 from tests.interop import oracles
@@ -313,7 +313,9 @@ def test_a_model_of_configs_is_a_qwen3_next(tmp_path):
 
 def test_a_model_of_configs_is_a_kimi_linear():
   config = config_lib.parse(hybrid.get_config('kimi_linear'))
-  keys = table.Keys('config.json', kimi_linear.describe(config, 'kimi_linear'))
+  keys = keys_lib.Keys(
+    'config.json', kimi_linear.describe(config, 'kimi_linear')
+  )
   raw = config_lib.default(config.model.cells)
   config_lib.override(raw, kimi_linear.options(keys))
   back = config_lib.parse(raw)
@@ -371,7 +373,7 @@ def test_a_model_of_configs_is_a_kimi_linear():
     ('rwkv7', {'attn': {'layers': [1]}}, 'attn=.*only null'),
     ('rwkv7', {'head_dim': 5}, 'head_dim=5: it must divide hidden_size=12'),
     ('rwkv7', {'num_heads': 3}, r'num_heads=3: only \[2\]'),
-    ('rwkv7', {'head_dim': None}, 'num_heads=None: it must divide'),
+    ('rwkv7', {'head_dim': None}, 'num_heads=None: give a whole'),
     (
       'rwkv7',
       {'value_dim': [12, 24, 24]},

@@ -20,6 +20,7 @@ import numpy as np
 
 from rnn_jax import config as config_lib
 from rnn_jax.cells.parts import delta
+from rnn_jax.interop import keys as keys_lib
 from rnn_jax.interop.formats.hf import table
 from rnn_jax.interop.formats.hf.architectures import llama
 
@@ -46,20 +47,19 @@ NEEDED = {  # what the cells compute
 }
 
 
-def options(keys: table.Keys) -> dict[str, Any]:
+def options(keys: keys_lib.Keys) -> dict[str, Any]:
   """Returns our options by key, or raises InputError about a key of theirs."""
   model_type, width = keys.values['model_type'], keys.whole('hidden_size')
   for name, value in (NEEDED[model_type] | {'use_short_conv': True}).items():
     keys.one_of(name, (value,), value)
-  if keys.values.get('attn'):
-    keys.refuse('attn', keys.values['attn'], 'only null is supported')
+  keys.absent('attn')
   tied = keys.flag('tie_word_embeddings', False)
   epsilon = keys.number('norm_eps', 1e-6)
   activation = keys.one_of('hidden_act', table.ACTIVATIONS, 'swish')
   negative = keys.flag('allow_neg_eigval', False)
   return {
     'model.cell': CELL_OF[model_type],
-    'model.layers': keys.whole('num_hidden_layers'),
+    'model.layers': keys.whole('num_hidden_layers', most=keys_lib.LAYERS),
     'model.width': width,
     'model.mlp_width': keys.whole(
       'intermediate_size', inner_width(keys, width)
@@ -71,14 +71,14 @@ def options(keys: table.Keys) -> dict[str, Any]:
     'model.tied_multiplier': float(tied),
     'model.head_bias': tied,  # a tied head has none
     **_heads(keys, width),
-    'cell.convolution': keys.whole('conv_size', 4),
+    'cell.convolution': keys.whole('conv_size', 4, most=keys_lib.TAPS),
     'cell.max_beta': 2.0 if negative else 1.0,
     'cell.norm_scale': True,
     'cell.norm_epsilon': epsilon,
   }
 
 
-def inner_width(keys: table.Keys, width: int) -> int:
+def inner_width(keys: keys_lib.Keys, width: int) -> int:
   """Returns the MLP's width: 2/3 of a ratio, rounded up to 256s."""
   inner = int(width * keys.whole('hidden_ratio', 4) * 2 / 3)
   return -(-inner // 256) * 256
@@ -100,7 +100,7 @@ def _heads(keys, width):
 
 
 def head_widths(
-  keys: table.Keys,
+  keys: keys_lib.Keys,
   heads: int,
   widths: tuple[float, float],
   expand: tuple[str, float],

@@ -17,6 +17,7 @@ import numpy as np
 
 from rnn_jax import config as config_lib
 from rnn_jax.cells import gla
+from rnn_jax.interop import keys as keys_lib
 from rnn_jax.interop.formats.hf import table
 from rnn_jax.interop.formats.hf.architectures import gated_deltanet
 
@@ -41,13 +42,12 @@ NEEDED = {  # what the cell computes
 ABSENT = ('attn', 'attnres_block_size', 'feature_map', 'clamp_min')
 
 
-def options(keys: table.Keys) -> dict[str, Any]:
+def options(keys: keys_lib.Keys) -> dict[str, Any]:
   """Returns our options by key, or raises InputError about a key of theirs."""
   for name, value in NEEDED.items():
     keys.one_of(name, (value,), value)
   for name in ABSENT:
-    if (value := keys.values.get(name)) is not None:
-      keys.refuse(name, value, 'only null is supported')
+    keys.absent(name)
   keys.one_of('gate_low_rank_dim', (RANK,), RANK)
   keys.one_of('gate_logit_normalizer', (ROOT,), ROOT)
   width, heads = keys.whole('hidden_size', 2048), keys.whole('num_heads', 4)
@@ -60,7 +60,7 @@ def options(keys: table.Keys) -> dict[str, Any]:
   inner = gated_deltanet.inner_width(keys, width)
   return {
     'model.cell': 'gla',
-    'model.layers': keys.whole('num_hidden_layers', 24),
+    'model.layers': keys.whole('num_hidden_layers', 24, most=keys_lib.LAYERS),
     'model.width': width,
     'model.mlp_width': keys.whole('intermediate_size', inner),
     'model.mlp': 'swiglu',

@@ -17,6 +17,7 @@ Source: Kimi Team, "Kimi Linear: An Expressive, Efficient Attention
 Architecture", 2025.
 """
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from rnn_jax import config as config_lib
 from rnn_jax.cells import kda
 from rnn_jax.cells import latent_attention
 from rnn_jax.cells.parts import delta
+from rnn_jax.interop import keys as keys_lib
 from rnn_jax.interop.formats.hf import table
 from rnn_jax.interop.formats.hf.architectures import gated_deltanet as fla
 from rnn_jax.interop.formats.hf.architectures import llama
@@ -59,11 +61,10 @@ EXPERTS = 'block_sparse_moe'
 EPSILON = 1e-6  # of the norms of latents
 
 
-def options(keys: table.Keys) -> dict[str, Any]:
+def options(keys: keys_lib.Keys) -> dict[str, Any]:
   """Returns our options by key, or raises InputError about a key of theirs."""
-  keys = table.Keys(
-    keys.path, {OLDER.get(k, k): x for k, x in keys.values.items()}
-  )
+  renamed = {OLDER.get(k, k): x for k, x in keys.values.items()}
+  keys = dataclasses.replace(keys, values=renamed)
   for name, value in NEEDED.items():
     keys.one_of(name, (value,), value)
   keys.one_of('hidden_act', ('silu', 'swish'), 'silu')  # the convolution's too
@@ -83,12 +84,9 @@ def options(keys: table.Keys) -> dict[str, Any]:
 
 def _kinds(keys, name, known, default):
   """Returns a list of a name for each layer."""
-  layers = keys.whole('num_hidden_layers', 27)
-  kinds = keys.values.get(name)
+  layers = keys.whole('num_hidden_layers', 27, most=keys_lib.LAYERS)
+  kinds = keys.names(name, [*known])
   kinds = default(layers) if kinds is None else kinds
-  for kind in kinds:
-    if kind not in known:
-      keys.refuse(name, kind, f'only {[*known]} are supported')
   if len(kinds) != layers:
     keys.refuse('num_hidden_layers', layers, f'{name} has {len(kinds)}')
   return kinds
@@ -96,17 +94,18 @@ def _kinds(keys, name, known, default):
 
 def _cells(keys):
   """Returns the cell of each layer."""
-  given = _linear_config(keys)
+  given = keys.section('linear_attn_config')
 
   def default(layers):
     linear, full = KINDS
     lists = {
-      linear: given.values.get('kda_layers'),
-      full: given.values.get('full_attn_layers'),
+      linear: given.items('kda_layers', layers),
+      full: given.items('full_attn_layers', layers),
     }
     if None in lists.values():
       return [full if n and n % 4 == 0 else linear for n in range(layers)]
-    listed = {n: kind for kind in lists for n in lists[kind]}
+    whole = all(type(n) is int for own in lists.values() for n in own)
+    listed = {n: kind for kind in lists for n in lists[kind]} if whole else {}
     if sorted(listed) != [*range(1, layers + 1)]:
       keys.refuse(
         'linear_attn_config',
@@ -119,20 +118,18 @@ def _cells(keys):
   return [KINDS[kind] for kind in kinds]
 
 
-def _linear_config(keys):
-  return table.Keys(keys.path, keys.values.get('linear_attn_config') or {})
-
-
 def _linear(keys, epsilon):
-  given = _linear_config(keys)
+  given = keys.section('linear_attn_config')
   defaults = {
-    'linear_head_dim': 128,
-    'linear_num_heads': 32,
-    'linear_conv_kernel_dim': 4,
+    'linear_head_dim': (128, keys_lib.MOST),
+    'linear_num_heads': (32, keys_lib.MOST),
+    'linear_conv_kernel_dim': (4, keys_lib.TAPS),
   }
   head, heads, taps = (
-    given.whole(OF_LINEAR[name], keys.whole(name, default))
-    for name, default in defaults.items()
+    given.whole(
+      OF_LINEAR[name], keys.whole(name, default, most=most), most=most
+    )
+    for name, (default, most) in defaults.items()
   )
   return {
     'heads': heads,
@@ -156,7 +153,7 @@ def _attention(keys):
     'shared_width': keys.whole('qk_rope_head_dim', 64),
     'value_width': keys.whole('v_head_dim', 128),
     'kv_rank': keys.whole('kv_lora_rank', 512),
-    'query_rank': keys.whole('q_lora_rank', 0),
+    'query_rank': keys.whole('q_lora_rank', 0, least=0),
     'rotary': 0.0,
     'norm_epsilon': EPSILON,
     'biases': keys.flag('attention_bias', False),
@@ -165,7 +162,7 @@ def _attention(keys):
 
 def _mlps(keys, period):
   """Returns the options of MLPs and experts."""
-  first = keys.whole('first_k_dense_replace', 1)
+  first = keys.whole('first_k_dense_replace', 1, least=0)
   name = 'mlp_layer_types'
   kinds = _kinds(
     keys,
@@ -183,10 +180,10 @@ def _mlps(keys, period):
       f"only the first layers can be 'dense', at most {period}, after which "
       'layer_types repeat',
     )
-  own = {'count': _at_least(keys, 'num_experts', 256, 2)}
+  own = {'count': keys.whole('num_experts', 256, 2, keys_lib.EXPERTS)}
   own |= _routing(keys, own['count'])
   width = keys.whole('moe_intermediate_size', 1024)
-  shared = _at_least(keys, 'num_shared_experts', 1, 1)
+  shared = keys.whole('num_shared_experts', 1)
   own |= {'shared_width': shared * width, 'shared_gate': False}
   if dense:
     own |= {'dense_layers': dense, 'dense_width': inner}
@@ -223,13 +220,6 @@ def _routing(keys, count):
     'groups_per_token': kept,
     'gate_scale': keys.number('routed_scaling_factor', 2.446),
   }
-
-
-def _at_least(keys, name, default, least):
-  value = keys.whole(name, default)
-  if value < least:
-    keys.refuse(name, value, f'give {least} or more')
-  return value
 
 
 def describe(config: config_lib.Config, model_type: str) -> dict[str, Any]:

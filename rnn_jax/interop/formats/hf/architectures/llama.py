@@ -12,13 +12,15 @@ from typing import Any
 
 from rnn_jax import config as config_lib
 from rnn_jax.cells import attention as attention_cell
+from rnn_jax.interop import keys as keys_lib
+from rnn_jax.interop.formats.hf import rotary
 from rnn_jax.interop.formats.hf import table
 
 MODEL_TYPES = ('llama', 'mistral', 'qwen2', 'qwen3')
 CELLS = ('attention',)
 
 
-def options(keys: table.Keys) -> dict[str, Any]:
+def options(keys: keys_lib.Keys) -> dict[str, Any]:
   """Returns our options by key, or raises InputError about a key of theirs."""
   heads = keys.whole('num_attention_heads')
   biases, output_bias = _biases(keys)
@@ -29,7 +31,7 @@ def options(keys: table.Keys) -> dict[str, Any]:
   activation = keys.one_of('hidden_act', table.ACTIVATIONS, 'silu')
   return {
     'model.cell': 'attention',
-    'model.layers': keys.whole('num_hidden_layers'),
+    'model.layers': keys.whole('num_hidden_layers', most=keys_lib.LAYERS),
     'model.width': keys.whole('hidden_size'),
     'model.mlp_width': keys.whole('intermediate_size'),
     'model.mlp': table.ACTIVATIONS[activation],
@@ -43,8 +45,8 @@ def options(keys: table.Keys) -> dict[str, Any]:
     'cell.head_width': keys.whole('head_dim', head_width),
     'cell.kv_heads': keys.whole('num_key_value_heads', heads),
     'cell.window': _window(keys),
-    'cell.rotary': keys.rotary((*table.SCALINGS,)),
-    'cell.rotary_scaling': keys.rotary_scaling(),
+    'cell.rotary': rotary.base(keys, (*rotary.SCALINGS,)),
+    'cell.rotary_scaling': rotary.scaling(keys),
     'cell.biases': biases,
     'cell.output_bias': output_bias,
     **({'cell.qk_norm': True, 'cell.norm_epsilon': epsilon} if normed else {}),
@@ -63,13 +65,11 @@ def _window(keys):
   model_type = keys.values['model_type']
   if model_type.startswith('qwen'):
     keys.one_of('use_sliding_window', (False,), False)
-    for kind in keys.values.get('layer_types') or ():
-      if kind != 'full_attention':
-        keys.refuse('layer_types', kind, "only 'full_attention' is supported")
+    keys.names('layer_types', ('full_attention',))
     return 0
   if model_type == 'llama' or keys.values.get('sliding_window', 1) is None:
     return 0
-  return keys.whole('sliding_window', 4096) - 1
+  return keys.whole('sliding_window', 4096, least=2) - 1
 
 
 def describe(config: config_lib.Config, model_type: str) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def describe(config: config_lib.Config, model_type: str) -> dict[str, Any]:
     'num_attention_heads': cell.heads,
     'num_key_value_heads': cell.groups,
     'head_dim': cell.head_width,
-    'rope_parameters': table.rotary(cell.rotary, cell.rotary_scaling),
+    'rope_parameters': rotary.described(cell.rotary, cell.rotary_scaling),
   }
 
 

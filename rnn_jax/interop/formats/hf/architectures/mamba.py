@@ -13,6 +13,7 @@ import numpy as np
 
 from rnn_jax import config as config_lib
 from rnn_jax.cells import mamba
+from rnn_jax.interop import keys as keys_lib
 from rnn_jax.interop.formats.hf import table
 from rnn_jax.interop.formats.hf.architectures import mamba2
 
@@ -20,7 +21,7 @@ MODEL_TYPES = ('mamba',)
 CELLS = ('mamba',)
 
 
-def options(keys: table.Keys) -> dict[str, Any]:
+def options(keys: keys_lib.Keys) -> dict[str, Any]:
   """Returns our options by key, or raises InputError about a key of theirs."""
   keys.one_of('hidden_act', ('silu', 'swish'), 'silu')
   keys.one_of('use_bias', (False,), False)
@@ -28,7 +29,7 @@ def options(keys: table.Keys) -> dict[str, Any]:
   tied = keys.flag('tie_word_embeddings', True)
   return {
     'model.cell': 'mamba',
-    'model.layers': keys.whole('num_hidden_layers'),
+    'model.layers': keys.whole('num_hidden_layers', most=keys_lib.LAYERS),
     'model.width': width,
     'model.norm_scale': True,
     'model.norm_epsilon': keys.number('layer_norm_epsilon', 1e-5),
@@ -38,16 +39,17 @@ def options(keys: table.Keys) -> dict[str, Any]:
     'cell.inner_width': expand * width,
     'cell.key_width': keys.whole('state_size', 16),
     'cell.rank': _rank(keys, width),
-    'cell.convolution': keys.whole('conv_kernel', 4),
+    'cell.convolution': keys.whole('conv_kernel', 4, most=keys_lib.TAPS),
     'cell.convolution_bias': keys.flag('use_conv_bias', True),
   }
 
 
 def _rank(keys, width):
   """Returns R, for which 'auto' is what ours is without one."""
-  if keys.values.get('time_step_rank') == 'auto':
-    keys = table.Keys(keys.path, {})
-  return keys.whole('time_step_rank', mamba.Config().of_width(width).rank)
+  default = mamba.Config().of_width(width).rank
+  if keys.get('time_step_rank') == 'auto':
+    return default
+  return keys.whole('time_step_rank', default)
 
 
 def describe(config: config_lib.Config, model_type: str) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import numpy as np
 
 from rnn_jax import config as config_lib
 from rnn_jax.cells import mamba2
+from rnn_jax.interop import keys as keys_lib
 from rnn_jax.interop.formats.hf import table
 
 MODEL_TYPES = ('mamba2',)
@@ -23,7 +24,7 @@ CELLS = ('mamba2',)
 MIXED = ('value', 'key', 'query')
 
 
-def options(keys: table.Keys) -> dict[str, Any]:
+def options(keys: keys_lib.Keys) -> dict[str, Any]:
   """Returns our options by key, or raises InputError about a key of theirs."""
   for name, value in (
     ('hidden_act', 'silu'),
@@ -41,7 +42,7 @@ def options(keys: table.Keys) -> dict[str, Any]:
   tied = keys.flag('tie_word_embeddings', False)
   return {
     'model.cell': 'mamba2',
-    'model.layers': keys.whole('num_hidden_layers'),
+    'model.layers': keys.whole('num_hidden_layers', most=keys_lib.LAYERS),
     'model.width': width,
     'model.norm_scale': True,
     'model.norm_epsilon': epsilon,
@@ -52,7 +53,7 @@ def options(keys: table.Keys) -> dict[str, Any]:
     'cell.key_width': keys.whole('state_size'),
     'cell.value_width': head,
     'cell.groups': keys.whole('n_groups', 8),
-    'cell.convolution': keys.whole('conv_kernel', 4),
+    'cell.convolution': keys.whole('conv_kernel', 4, most=keys_lib.TAPS),
     'cell.norm_scale': True,
     'cell.norm_epsilon': epsilon,
   }
@@ -60,12 +61,10 @@ def options(keys: table.Keys) -> dict[str, Any]:
 
 def _check_limits(keys):
   """Refuses limits of the step size dt, which ours doesn't have."""
-  limits = keys.values.get('time_step_limit') or (0.0, math.inf)
+  limits = keys.items('time_step_limit')
   # Infinity is written in either of two ways.
-  low, high = (
-    float(x['__float__']) if isinstance(x, dict) else x for x in limits
-  )
-  if low != 0 or high != math.inf:
+  known = [[0, math.inf], [0, {'__float__': 'Infinity'}]]
+  if limits and limits not in known:
     keys.refuse('time_step_limit', limits, 'only [0, Infinity] is supported')
 
 

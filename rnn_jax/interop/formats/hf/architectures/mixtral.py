@@ -16,6 +16,8 @@ Report", 2025.
 from typing import Any
 
 from rnn_jax import config as config_lib
+from rnn_jax.interop import keys as keys_lib
+from rnn_jax.interop.formats.hf import rotary
 from rnn_jax.interop.formats.hf import table
 from rnn_jax.interop.formats.hf.architectures import llama
 
@@ -27,7 +29,7 @@ NO_CHOICE = 'with one expert per token its gate would always be 1'
 QWEN = {name: f'{name}_proj' for name in ('gate', 'up', 'down')}
 
 
-def options(keys: table.Keys) -> dict[str, Any]:
+def options(keys: keys_lib.Keys) -> dict[str, Any]:
   """Returns our options by key, or raises InputError about a key of theirs."""
   if keys.values['model_type'] == 'mixtral':
     own = _of_mixtral(keys)
@@ -42,10 +44,10 @@ def options(keys: table.Keys) -> dict[str, Any]:
     'sliding_window': keys.values.get('sliding_window'),
     'model_type': LIKE[keys.values['model_type']],
   }
-  dense = llama.options(table.Keys(keys.path, keys.values | as_llama))
+  dense = llama.options(keys_lib.Keys(keys.path, keys.values | as_llama))
   return (
     dense
-    | {'cell.rotary': keys.rotary((*table.SCALINGS,), base)}
+    | {'cell.rotary': rotary.base(keys, (*rotary.SCALINGS,), base)}
     | own
     | {'model.experts.count': _count(keys, count)}
   )
@@ -55,10 +57,7 @@ def _count(keys, default):
   # transformers reads either name, and writes the newer one.
   names = [x for x in ('num_local_experts', 'num_experts') if x in keys.values]
   name = names[0] if names else 'num_local_experts'
-  count = keys.whole(name, default)
-  if count < 2:
-    keys.refuse(name, count, 'give 2 or more')
-  return count
+  return keys.whole(name, default, least=2, most=keys_lib.EXPERTS)
 
 
 def _of_mixtral(keys):
@@ -71,7 +70,7 @@ def _of_mixtral(keys):
 
 
 def of_qwen(
-  keys: table.Keys, per_token: int, normalized: bool
+  keys: keys_lib.Keys, per_token: int, normalized: bool
 ) -> dict[str, Any]:
   """Returns the options of experts but their count.
 
@@ -84,7 +83,8 @@ def of_qwen(
     InputError: a layer has another MLP, or gates are 1.
   """
   keys.one_of('decoder_sparse_step', (1,), 1)
-  keys.one_of('mlp_only_layers', ([],), [])
+  if listed := keys.items('mlp_only_layers'):
+    keys.refuse('mlp_only_layers', listed, 'only [] is supported')
   chosen = keys.whole('num_experts_per_tok', per_token)
   given = keys.flag('norm_topk_prob', normalized)
   if chosen == 1 and given:

@@ -20,6 +20,8 @@ import numpy as np
 from rnn_jax import config as config_lib
 from rnn_jax.cells import gated_deltanet
 from rnn_jax.cells.parts import delta
+from rnn_jax.interop import keys as keys_lib
+from rnn_jax.interop.formats.hf import rotary
 from rnn_jax.interop.formats.hf import table
 from rnn_jax.interop.formats.hf.architectures import gated_deltanet as fla
 from rnn_jax.interop.formats.hf.architectures import llama
@@ -30,7 +32,7 @@ CELLS = ('gated_deltanet', 'attention')
 KINDS = {'linear_attention': 'gated_deltanet', 'full_attention': 'attention'}
 
 
-def options(keys: table.Keys) -> dict[str, Any]:
+def options(keys: keys_lib.Keys) -> dict[str, Any]:
   """Returns our options by key, or raises InputError about a key of theirs."""
   keys.one_of('hidden_act', ('silu', 'swish'), 'silu')  # the convolution's too
   epsilon = keys.number('rms_norm_eps', 1e-6)
@@ -54,18 +56,12 @@ def options(keys: table.Keys) -> dict[str, Any]:
 
 def _cells(keys):
   """Returns the cell of each layer."""
-  layers = keys.whole('num_hidden_layers')
-  kinds = keys.values.get('layer_types')
+  layers = keys.whole('num_hidden_layers', most=keys_lib.LAYERS)
+  kinds = keys.names('layer_types', [*KINDS])
   if kinds is None:
-    name = 'full_attention_interval'
-    every = keys.whole(name, 4)
-    if every < 1:
-      keys.refuse(name, every, 'give 1 or more')
+    every = keys.whole('full_attention_interval', 4)
     linear, full = KINDS
     kinds = [linear if (n + 1) % every else full for n in range(layers)]
-  for kind in kinds:
-    if kind not in KINDS:
-      keys.refuse('layer_types', kind, f'only {[*KINDS]} are supported')
   if len(kinds) != layers:
     keys.refuse('num_hidden_layers', layers, f'layer_types has {len(kinds)}')
   return [KINDS[kind] for kind in kinds]
@@ -75,14 +71,14 @@ def _linear(keys):
   heads = keys.whole('linear_num_key_heads', 16)
   name = 'linear_num_value_heads'
   values = keys.whole(name, 32)
-  if heads < 1 or values < 1 or values % heads:
+  if values % heads:
     keys.refuse(name, values, f'linear_num_key_heads={heads} must divide it')
   return {
     'heads': heads,
     'value_heads': values if values > heads else 0,
     'key_width': keys.whole('linear_key_head_dim', 128),
     'value_width': keys.whole('linear_value_head_dim', 128),
-    'convolution': keys.whole('linear_conv_kernel_dim', 4),
+    'convolution': keys.whole('linear_conv_kernel_dim', 4, most=keys_lib.TAPS),
     'norm_scale': True,
   }
 
@@ -93,9 +89,9 @@ def _attention(keys):
     'heads': keys.whole('num_attention_heads', 16),
     'kv_heads': keys.whole('num_key_value_heads', 2),
     'head_width': head,
-    'rotary': keys.rotary((*table.SCALINGS,)),
-    'rotary_scaling': keys.rotary_scaling(),
-    'rotary_width': keys.rotated(head, 0.25),
+    'rotary': rotary.base(keys, (*rotary.SCALINGS,)),
+    'rotary_scaling': rotary.scaling(keys),
+    'rotary_width': rotary.rotated(keys, head, 0.25),
     'qk_norm': True,
     'norm_plus_one': True,
     'output_gate': True,
@@ -105,15 +101,12 @@ def _attention(keys):
 
 def _mlp(keys):
   """Returns the options of experts, or of an MLP if there are none."""
-  count = keys.whole('num_experts', 512)
+  count = keys.whole('num_experts', 512, 0, keys_lib.EXPERTS)
   if not count:
     return {'model.mlp_width': keys.whole('intermediate_size', 5632)}
   if count < 2:
     keys.refuse('num_experts', count, 'give 2 or more, or 0 for an MLP')
-  name = 'shared_expert_intermediate_size'
-  shared = keys.whole(name, 512)
-  if shared < 1:
-    keys.refuse(name, shared, 'give 1 or more')
+  shared = keys.whole('shared_expert_intermediate_size', 512)
   return mixtral.of_qwen(keys, per_token=10, normalized=True) | {
     'model.mlp_width': keys.whole('moe_intermediate_size', 512),
     'model.experts.count': count,
@@ -155,7 +148,7 @@ def _described_attention(cell):
     'num_key_value_heads': cell.groups,
     'head_dim': cell.head_width,
     'attention_bias': cell.biases,
-    'rope_parameters': table.partial_rotary(cell),
+    'rope_parameters': rotary.described_share(cell),
   }
 
 

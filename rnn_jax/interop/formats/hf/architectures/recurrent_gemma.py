@@ -21,6 +21,8 @@ import numpy as np
 
 from rnn_jax import config as config_lib
 from rnn_jax.cells import rg_lru
+from rnn_jax.interop import keys as keys_lib
+from rnn_jax.interop.formats.hf import rotary
 from rnn_jax.interop.formats.hf import table
 from rnn_jax.interop.formats.hf.architectures import llama
 
@@ -32,7 +34,7 @@ ACTIVATION = 'gelu_pytorch_tanh'
 WINDOW = 2048  # without attention_window_size
 
 
-def options(keys: table.Keys) -> dict[str, Any]:
+def options(keys: keys_lib.Keys) -> dict[str, Any]:
   """Returns our options by key, or raises InputError about a key of theirs."""
   keys.one_of('hidden_activation', (ACTIVATION,), ACTIVATION)
   width = keys.whole('hidden_size', 2560)
@@ -67,11 +69,8 @@ def options(keys: table.Keys) -> dict[str, Any]:
 
 def _cells(keys):
   """Returns the cell of each layer."""
-  kinds = keys.values.get('block_types') or PUBLISHED
-  for kind in kinds:
-    if kind not in BLOCKS:
-      keys.refuse('block_types', kind, f'only {[*BLOCKS]} are supported')
-  layers = keys.whole('num_hidden_layers', 26)
+  kinds = keys.names('block_types', [*BLOCKS]) or PUBLISHED
+  layers = keys.whole('num_hidden_layers', 26, most=keys_lib.LAYERS)
   return tuple(BLOCKS[kinds[n % len(kinds)]] for n in range(layers))
 
 
@@ -82,7 +81,7 @@ def _recurrent(keys, width):
   return {
     'heads': heads,
     'head_width': inner // heads,
-    'convolution': keys.whole('conv1d_width', 4),
+    'convolution': keys.whole('conv1d_width', 4, most=keys_lib.TAPS),
     'whole_start': True,
   }
 
@@ -90,16 +89,14 @@ def _recurrent(keys, width):
 def _attention(keys, width):
   heads = _heads(keys)
   head = keys.one_of('head_dim', (width // heads,), width // heads)
-  window = keys.whole('attention_window_size', WINDOW)
-  if window < 2:
-    keys.refuse('attention_window_size', window, 'give 2 or more')
+  window = keys.whole('attention_window_size', WINDOW, least=2)
   return {
     'heads': heads,
     'head_width': head,
     'kv_heads': keys.whole('num_key_value_heads', heads),
     'window': window - 1,
-    'rotary': keys.rotary(),
-    'rotary_width': keys.rotated(head, 0.5),
+    'rotary': rotary.base(keys),
+    'rotary_width': rotary.rotated(keys, head, 0.5),
     'biases': True,
     'projection_bias': keys.flag('attention_bias', False),
   }
@@ -146,7 +143,7 @@ def _described_attention(config):
     'num_key_value_heads': cell.groups,
     'head_dim': cell.head_width,
     'attention_bias': cell.biases and cell.projection_bias,
-    'rope_parameters': table.partial_rotary(cell),
+    'rope_parameters': rotary.described_share(cell),
   }
   # A window beyond the rows is kept as it was, or is theirs.
   if cell.window < length or length >= WINDOW:

@@ -15,12 +15,14 @@ Source: Peng et al., "RWKV-7 'Goose' with Expressive Dynamic State Evolution",
 2025.
 """
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 
 from rnn_jax import config as config_lib
 from rnn_jax.cells import rwkv7
+from rnn_jax.interop import keys as keys_lib
 from rnn_jax.interop.formats.hf import table
 
 MODEL_TYPES = ('rwkv7',)
@@ -37,12 +39,11 @@ RANKS = {  # of config.json, and theirs without it
 }
 
 
-def options(keys: table.Keys) -> dict[str, Any]:
+def options(keys: keys_lib.Keys) -> dict[str, Any]:
   """Returns our options by key, or raises InputError about a key of theirs."""
   for name, value in NEEDED.items():
     keys.one_of(name, (value,), value)
-  if keys.values.get('attn'):
-    keys.refuse('attn', keys.values['attn'], 'only null is supported')
+  keys.absent('attn')
   width, layers = keys.whole('hidden_size', 2048), _layers(keys)
   heads = _heads(keys, width)
   K = width // heads
@@ -76,23 +77,22 @@ def options(keys: table.Keys) -> dict[str, Any]:
 
 
 def _layers(keys):
-  return keys.whole('num_hidden_layers', 24)
+  return keys.whole('num_hidden_layers', 24, most=keys_lib.LAYERS)
 
 
 def _heads(keys, width):
   """Returns the number of heads, which head_dim or num_heads gives."""
   if keys.values.get('head_dim', 64) is None:
     name = 'num_heads'
-    heads = keys.whole(name, 0)
-    wrong = heads < 1 or width % heads
+    heads = keys.whole(name)
+    wrong = width % heads
   else:
     name = 'head_dim'
     K = keys.whole(name, 64)
-    wrong = K < 1 or width % K
-    heads = 0 if wrong else width // K
+    wrong = width % K
+    heads = width // K
   if wrong:
-    value = keys.values.get(name)
-    keys.refuse(name, value, f'it must divide hidden_size={width}')
+    keys.refuse(name, keys.get(name), f'it must divide hidden_size={width}')
   return keys.one_of('num_heads', (heads,), heads)
 
 
@@ -108,9 +108,10 @@ def _values(keys, width, layers):
   if given is None:
     return width
   each = given if isinstance(given, list) else [given] * layers
-  if len(each) != layers or len({*each}) != 1:
+  if len(each) != layers or any(x != each[0] for x in each):
     keys.refuse('value_dim', given, f'give one width for all {layers} layers')
-  value = table.Keys(keys.path, {'value_dim': each[0]}).whole('value_dim')
+  one = dataclasses.replace(keys, values={'value_dim': each[0]})
+  value = one.whole('value_dim')
   if value < width or value % width:
     keys.refuse('value_dim', value, f'give a multiple of hidden_size={width}')
   return value

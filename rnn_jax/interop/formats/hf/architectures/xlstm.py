@@ -17,6 +17,7 @@ import numpy as np
 
 from rnn_jax import config as config_lib
 from rnn_jax.cells import mlstm
+from rnn_jax.interop import keys as keys_lib
 from rnn_jax.interop.formats.hf import table
 from rnn_jax.interop.formats.hf.architectures import gated_deltanet
 
@@ -40,7 +41,7 @@ NEEDED = {  # what ours computes
 MULTIPLE = 64  # of the MLP's width, if not given
 
 
-def options(keys: table.Keys) -> dict[str, Any]:
+def options(keys: keys_lib.Keys) -> dict[str, Any]:
   """Returns our options by key, or raises InputError about a key of theirs."""
   for name, value in NEEDED.items():
     keys.one_of(name, (value,), value)
@@ -49,7 +50,9 @@ def options(keys: table.Keys) -> dict[str, Any]:
   heads = keys.whole('num_heads', 8)
   return {
     'model.cell': 'mlstm',
-    'model.layers': _either(keys, 'num_hidden_layers', 'num_blocks'),
+    'model.layers': _either(
+      keys, 'num_hidden_layers', 'num_blocks', keys_lib.LAYERS
+    ),
     'model.width': width,
     'model.mlp_width': _inner(keys, width),
     'model.mlp': 'swiglu',
@@ -68,10 +71,10 @@ def options(keys: table.Keys) -> dict[str, Any]:
   }
 
 
-def _either(keys, name, other):
+def _either(keys, name, other, most=keys_lib.MOST):
   """Returns a whole number that has two names, both of which may be given."""
-  first = name if keys.values.get(name) is not None else other
-  value = keys.whole(first)
+  first = name if keys.get(name) is not None else other
+  value = keys.whole(first, most=most)
   keys.one_of(other, (value,), value)
   return value
 
@@ -86,8 +89,6 @@ def _cap(keys, name, default):
 def _inner(keys, width):
   """Returns the MLP's width: a multiple of the model's, rounded up."""
   unit = keys.whole('ffn_round_up_to_multiple_of', MULTIPLE)
-  if unit < 1:
-    keys.refuse('ffn_round_up_to_multiple_of', unit, 'give 1 or more')
   factor = keys.number('ffn_proj_factor', 2.667)
   inner = int((width * factor + unit - 1) // unit * unit)
   if inner < 1:

@@ -1,0 +1,173 @@
+"""The keys of a stranger's file: each has its type and range when it is read.
+
+    keys.whole('num_hidden_layers', most=LAYERS)      a size: 1 or more
+    keys.section('linear_attn_config').whole('head_dim')
+
+What is wrong is refused by file, key and value. null is the same as a key that
+is missing. A size has a bound before anything is made of it, far above those of
+any model.
+"""
+
+import dataclasses
+import pathlib
+import reprlib
+from collections.abc import Iterable
+from collections.abc import Sequence
+from typing import Any
+from typing import NoReturn
+
+from rnn_jax import errors
+from rnn_jax import files
+
+MOST = 2**24  # of a width, a vocabulary, a length
+LAYERS = 4096
+TAPS = 256  # of a convolution
+EXPERTS = 2**14  # of a layer
+MATRICES = 2**18  # experts of all layers
+LARGEST = 1e12  # of a number
+LINE = 200  # characters of a value in a message
+_SHOWN = reprlib.Repr()
+_SHOWN.maxlist = _SHOWN.maxdict = _SHOWN.maxtuple = 8
+_SHOWN.maxstring = _SHOWN.maxother = _SHOWN.maxlong = 80
+
+
+@dataclasses.dataclass(frozen=True)
+class Keys:
+  """The keys of an object in a file."""
+
+  path: pathlib.Path | str
+  values: dict[str, Any]
+
+  def whole(
+    self,
+    name: str,
+    default: int | None = None,
+    least: int = 1,
+    most: int = MOST,
+  ) -> int:
+    """Returns a whole number from `least` to `most`."""
+    value = self.get(name, default)
+    if not isinstance(value, int) or isinstance(value, bool):
+      self.refuse(name, value, 'give a whole number')
+    self._check_range(name, value, least, most)
+    return value
+
+  def number(
+    self,
+    name: str,
+    default: float | None = None,
+    least: float = 0.0,
+    most: float = LARGEST,
+  ) -> float:
+    """Returns a finite number from `least` to `most`."""
+    value = self.get(name, default)
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+      self.refuse(name, value, 'give a number')
+    self._check_range(name, value, least, most)
+    return float(value)
+
+  def flag(self, name: str, default: bool) -> bool:
+    """Returns a flag."""
+    value = self.get(name, default)
+    if not isinstance(value, bool):
+      self.refuse(name, value, 'give true or false')
+    return value
+
+  def text(self, name: str, default: str | None = None) -> str:
+    """Returns a text."""
+    value = self.get(name, default)
+    if not isinstance(value, str):
+      self.refuse(name, value, 'give a text')
+    return value
+
+  def one_of(self, name: str, allowed: Iterable[Any], default: Any) -> Any:
+    """Returns a value that must be among the `allowed`, of the same type."""
+    value = self.get(name, default)
+    if not any(_is_same(value, one) for one in allowed):
+      self.refuse(name, value, f'only {[*allowed]} are supported')
+    return value
+
+  def absent(self, name: str) -> None:
+    """Refuses a key that has a value."""
+    if (value := self.get(name)) not in (None, {}, []):
+      self.refuse(name, value, 'only null is supported')
+
+  def section(self, name: str) -> 'Keys':
+    """Returns the keys of an object in it; none, if it is missing."""
+    value = self.get(name, {})
+    if not isinstance(value, dict):
+      self.refuse(name, value, 'give an object')
+    return dataclasses.replace(self, values=value)
+
+  def items(self, name: str, most: int = MOST) -> list[Any] | None:
+    """Returns a list of at most so many items; None, if it is missing."""
+    value = self.values.get(name)
+    if value is not None and not isinstance(value, list):
+      self.refuse(name, value, 'give a list')
+    if value and len(value) > most:
+      self.refuse(name, value, f'{len(value):,} items, and {most:,} are enough')
+    return value
+
+  def names(self, name: str, known: Sequence[str]) -> list[str] | None:
+    """Returns a list of names for layers, of those that are known."""
+    kinds = self.items(name, LAYERS)
+    for kind in kinds or ():
+      if kind not in known:
+        self.refuse(name, kind, f'only {[*known]} are supported')
+    return kinds
+
+  def _check_range(self, name, value, least, most):
+    if value > most:
+      self.refuse(name, value, f'give {most:,} or less')
+    if not value >= least:  # NaN is refused as well
+      self.refuse(name, value, f'give {least} or more')
+
+  def get(self, name: str, default: Any = None) -> Any:
+    """Returns a value of any type."""
+    value = self.values.get(name)
+    return default if value is None else value
+
+  def refuse(self, name: str, value: Any, remedy: str) -> NoReturn:
+    """Raises InputError about a key."""
+    raise errors.InputError(f'{self.path}: {name}={shown(value)}: {remedy}')
+
+
+def shown(value: Any) -> str:
+  """Returns a value for a message, in which a long one is cut."""
+  text = _SHOWN.repr(value)
+  return text if len(text) <= LINE else f'{text[:LINE]}...'
+
+
+def read(
+  path: pathlib.Path,
+  limit: int = files.SMALL,
+  within: pathlib.Path | None = None,
+) -> Keys:
+  """Returns the keys of a file of JSON.
+
+  Args:
+    path: of it.
+    limit: its bytes at most.
+    within: as in files.regular.
+
+  Raises:
+    InputError: it can't be read, or isn't JSON of an object.
+  """
+  try:
+    # Strangers' has Infinity.
+    value = files.read_json(path, limit, finite=False, within=within)
+    if not isinstance(value, dict):
+      raise ValueError('no object')
+  except OSError as error:
+    raise errors.InputError(f'{path}: {error.strerror}') from error
+  except ValueError as error:
+    raise errors.InputError(
+      f"{path} isn't valid JSON ({error}): get it again"
+    ) from error
+  return Keys(path, value)
+
+
+def _is_same(value, one):
+  """Whether values are equal, and both or neither are flags."""
+  alike = isinstance(value, bool) == isinstance(one, bool)
+  return alike and type(value) in (type(one), int, float) and value == one
