@@ -1,10 +1,10 @@
 """The section `adapters` of the config, and its rules."""
 
 import dataclasses
-import re
 from typing import Any
 
 from rnn_jax import errors
+from rnn_jax.config import name_patterns
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,15 +49,8 @@ def check(config: Any) -> None:
     errors.refuse('adapters.base', options.base, f'choose one of {BASES}')
   for key in 'targets', 'trained':
     for pattern in getattr(options, key):
-      _check_pattern(f'adapters.{key}', pattern)
+      name_patterns.check(f'adapters.{key}', pattern)
   _check_alternatives(config)
-
-
-def _check_pattern(key, pattern):
-  try:
-    re.compile(pattern)
-  except re.error as error:
-    errors.refuse(key, pattern, f'not a regular expression: {error}')
 
 
 def _check_alternatives(config):

@@ -1,9 +1,9 @@
 """The rules that all optimizers and schedules share."""
 
-import re
 from typing import Any
 
 from rnn_jax import errors
+from rnn_jax.config import name_patterns
 
 SHARDING = 'fsdp', 'expert', 'pipe', 'tensor'  # mesh axes that shard parameters
 PATTERNS = ('multipliers', 'weight_decays', 'frozen')
@@ -49,12 +49,7 @@ def _check_patterns(options):
   for key in PATTERNS:
     for given in getattr(options, key):
       pattern = given if isinstance(given, str) else given[0]
-      try:
-        re.compile(pattern)
-      except re.error as error:
-        errors.refuse(
-          f'optimizer.{key}', pattern, f'not a regular expression ({error})'
-        )
+      name_patterns.check(f'optimizer.{key}', pattern)
   for pattern, value in options.multipliers:
     if value <= 0:
       errors.refuse(

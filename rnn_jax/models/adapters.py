@@ -22,7 +22,6 @@ base has 4 bits.
 """
 
 import contextlib
-import re
 from typing import Any
 
 import flax.traverse_util
@@ -31,6 +30,7 @@ import jax.numpy as jnp
 
 from rnn_jax import errors
 from rnn_jax.config import adapters as config_adapters
+from rnn_jax.config import name_patterns
 from rnn_jax.models import int8_weights
 from rnn_jax.ops import devices
 
@@ -210,8 +210,9 @@ def _change(a, b, options):
 def is_trained(name: str, options: Options) -> bool:
   """Returns whether a run's parameter of this name is trained."""
   name = int8_weights.unpacked_name(name)
-  return name.startswith(f'{KEY}/') or any(
-    re.fullmatch(pattern, name) for pattern in options.trained
+  return (
+    name.startswith(f'{KEY}/')
+    or name_patterns.first_match(options.trained, name) is not None
   )
 
 
@@ -238,7 +239,7 @@ def _targets(params, options):
   for key in 'targets', 'trained':
     for pattern in getattr(options, key):
       among = matrices if key == 'targets' else _flat(params)
-      if not any(re.fullmatch(pattern, name) for name in among):
+      if not name_patterns.match_any(pattern, among):
         listed = '\n  '.join(among)
         errors.refuse(
           f'adapters.{key}',
@@ -249,7 +250,7 @@ def _targets(params, options):
   return {
     name: x
     for name, x in matrices.items()
-    if any(re.fullmatch(pattern, name) for pattern in options.targets)
+    if name_patterns.first_match(options.targets, name) is not None
     and not is_trained(name, options)
   }
 

@@ -30,11 +30,9 @@ FACTORED = True, and instead
 where `factors` are shapes; its updates take a batch's factors as `factors`.
 """
 
-import re
 import types
 from collections.abc import Callable
 from collections.abc import Collection
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -42,6 +40,7 @@ import optax
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.config import name_patterns
 from rnn_jax.models import adapters
 from rnn_jax.models import dense
 from rnn_jax.models import int8_weights
@@ -121,7 +120,7 @@ def factor_shapes(
   trained = {
     kernel
     for kernel in dense.kernels(init)
-    if first_match(patterns, kernel) is None
+    if name_patterns.first_match(patterns, kernel) is None
   }
   return jax.eval_shape(
     lambda: dense.blank(shapes, trained, config.optimizer.longest_side)
@@ -133,12 +132,6 @@ def parameter_name(path: jax.tree_util.KeyPath) -> str:
   return '/'.join(key.key for key in path)
 
 
-def first_match(patterns: Sequence[str], name: str) -> int | None:
-  """Returns the index of the first pattern that matches a name, or None."""
-  matches = (n for n, text in enumerate(patterns) if re.fullmatch(text, name))
-  return next(matches, None)
-
-
 def frozen_mask(config: config_lib.Config, params: PyTree) -> PyTree:
   """Returns a tree like `params`: True for those that never change."""
   patterns, options = config.optimizer.frozen, config.adapters
@@ -147,7 +140,7 @@ def frozen_mask(config: config_lib.Config, params: PyTree) -> PyTree:
     name = parameter_name(path)
     if options.rank:
       return not adapters.is_trained(name, options)
-    return first_match(patterns, name) is not None
+    return name_patterns.first_match(patterns, name) is not None
 
   return jax.tree.map_with_path(is_frozen, params)
 
@@ -166,7 +159,7 @@ def describe_frozen(config: config_lib.Config, params: PyTree) -> str:
   total = frozen = 0
   for path, leaf in jax.tree.leaves_with_path(params):
     name, total = parameter_name(path), total + leaf.size
-    if (n := first_match(patterns, name)) is not None:
+    if (n := name_patterns.first_match(patterns, name)) is not None:
       matched[n].append(f'{name} ({leaf.size:,})')
       frozen += leaf.size
   if not patterns:
@@ -211,12 +204,15 @@ def check_names(config: config_lib.Config, params: PyTree) -> None:
   }
   for key, patterns in given.items():
     for pattern in patterns:
-      if not any(re.fullmatch(pattern, name) for name in names):
+      if not name_patterns.match_any(pattern, names):
         raise errors.InputError(
           f'optimizer.{key}: {pattern!r} matches no parameter; a regular '
           f'expression must match the whole of one of\n  {listed}'
         )
-  if all(first_match(options.frozen, name) is not None for name in names):
+  if all(
+    name_patterns.first_match(options.frozen, name) is not None
+    for name in names
+  ):
     raise errors.InputError(
       f'optimizer.frozen={options.frozen!r}: nothing is left to train of\n  '
       f'{listed}'
@@ -233,7 +229,7 @@ def decayed(config: config_lib.Config) -> optax.GradientTransformation:
   patterns = [pattern for pattern, _ in options.weight_decays]
 
   def decay(name):
-    number = first_match(patterns, name)
+    number = name_patterns.first_match(patterns, name)
     if number is not None:
       return options.weight_decays[number][1]
     return options.weight_decay if name.split('/')[-1] == DECAYED else 0.0
@@ -258,7 +254,7 @@ def scaled(
   patterns = [pattern for pattern, _ in multipliers]
 
   def multiply(path, update):
-    number = first_match(patterns, parameter_name(path))
+    number = name_patterns.first_match(patterns, parameter_name(path))
     return update if number is None else multipliers[number][1] * update
 
   multiplied = optax.stateless(

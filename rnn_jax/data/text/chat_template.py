@@ -3,7 +3,8 @@
     read | written | read | written | ... | read
 
 The template is a program in Jinja's language that comes with a model, run in a
-sandbox as package transformers runs it. It renders all messages at once, and
+sandbox as package transformers runs it, with an end to what it may use
+(template_sandbox.py). It renders all messages at once, and
 what the model writes is found by rendering twice: the text of the messages
 before a turn of the assistant, with the prompt for a reply, has to begin the
 text that includes the turn. The rest up to the template's end token is written,
@@ -13,9 +14,7 @@ A state can't unread: a template that renders a turn in another way once others
 follow it, such as one that drops thoughts, is refused.
 """
 
-import datetime
 import functools
-import json
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -25,6 +24,8 @@ from typing import NamedTuple
 from rnn_jax import errors
 
 USER, ASSISTANT, SYSTEM = 'user', 'assistant', 'system'
+LONGEST = 300  # characters of a template's own message
+SHOWN = 16  # roles, and characters of each, in an error
 REMEDY = 'give a template that only appends to what it has rendered'
 
 
@@ -132,72 +133,68 @@ def names(text: str) -> set[str]:
   Raises:
     InputError: it isn't a template.
   """
-  import jinja2
   from jinja2 import meta
 
   try:
-    return meta.find_undeclared_variables(_environment().parse(text))
-  except jinja2.TemplateError as error:
-    raise _refused(str(error), 'correct it') from error
+    return meta.find_undeclared_variables(_environment().read(text))
+  except Exception as error:  # Jinja's own, and of what is nested too deep
+    raise _failed(error, '') from error
 
 
 def _refused(problem, remedy):
   return errors.InputError(f"the model's chat template: {problem}: {remedy}")
 
 
+def _failed(error, where):
+  """Returns the error of a template that can't be compiled or rendered."""
+  from rnn_jax.data.text import template_meter
+
+  words = ' '.join(str(error).split())[:LONGEST] or type(error).__name__
+  if isinstance(error, RecursionError):
+    words = 'it is nested, or calls itself, too deep'
+  remedy = 'give other turns, or edit it' if where else 'correct it'
+  if isinstance(error, (template_meter.Exceeded, RecursionError)):
+    remedy = 'give a template that does less'
+  line = _line(error)
+  return _refused(f'{f"line {line}: " if line else ""}{where}{words}', remedy)
+
+
+def _line(error):
+  """Returns the line of a template that an error is from, 0: not known."""
+  line, at = getattr(error, 'lineno', None) or 0, error.__traceback__
+  while at is not None:
+    if at.tb_frame.f_code.co_filename == '<template>':
+      line = at.tb_lineno
+    at = at.tb_next
+  return line
+
+
 def _render(text, tokens, messages, reply):
+  from rnn_jax.data.text import template_meter
+
+  given = [message._asdict() for message in messages]
   try:
-    return _compiled(text).render(
-      messages=[message._asdict() for message in messages],
-      add_generation_prompt=reply,
-      tools=None,
-      documents=None,
-      **tokens,
-    )
+    program = _compiled(text)
+    with template_meter.measured((given, tokens)):
+      return program.render(
+        messages=given,
+        add_generation_prompt=reply,
+        tools=None,
+        documents=None,
+        **tokens,
+      )
   except Exception as error:  # a template may raise anything
-    roles = [message.role for message in messages]
-    raise _refused(
-      f'it fails for turns of {roles}: {error}', 'give other turns, or edit it'
-    ) from error
+    roles = [message.role[:SHOWN] for message in messages[:SHOWN]]
+    raise _failed(error, f'it fails for turns of {roles}: ') from error
 
 
 @functools.lru_cache(maxsize=4)
 def _compiled(text):
-  return _environment().from_string(text)
+  return _environment().compiled(text)
 
 
 @functools.cache
 def _environment():
-  """Returns what transformers documents that a template may rely on."""
-  import jinja2
-  import jinja2.ext
-  import jinja2.nodes
-  import jinja2.sandbox
+  from rnn_jax.data.text import template_sandbox  # it needs Jinja
 
-  class Generation(jinja2.ext.Extension):
-    """{% generation %}...{% endgeneration %} stands for what is in it."""
-
-    tags = {'generation'}  # noqa: RUF012, Jinja's own form
-
-    def parse(self, parser):
-      line = next(parser.stream).lineno
-      body = parser.parse_statements(['name:endgeneration'], drop_needle=True)
-      return jinja2.nodes.Scope(body, lineno=line)
-
-  def raise_exception(message):
-    raise jinja2.TemplateError(message)
-
-  def to_json(value, **options):
-    return json.dumps(value, ensure_ascii=False, **options)
-
-  environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
-    trim_blocks=True,
-    lstrip_blocks=True,
-    extensions=[Generation, jinja2.ext.loopcontrols],
-  )
-  environment.filters['tojson'] = to_json
-  environment.globals['raise_exception'] = raise_exception
-  environment.globals['strftime_now'] = lambda form: (
-    datetime.datetime.now().strftime(form)
-  )
-  return environment
+  return template_sandbox.Environment()
