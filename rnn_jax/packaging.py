@@ -119,9 +119,14 @@ class BuildPy(build_py.build_py):
 
 
 def _sources():
-  """The files to copy, from the project's root, where builds run."""
+  """The files to copy, from the project's root, where builds run.
+
+  All of the folders, as a config may name a sample next to it, but what Python
+  and editors leave.
+  """
   return [
     path
     for folder in FOLDERS
-    for path in sorted(pathlib.Path(folder).rglob('*.py'))
+    for path in sorted(pathlib.Path(folder).rglob('*'))
+    if path.is_file() and path.suffix != '.pyc' and path.name[0] != '.'
   ]

@@ -18,7 +18,10 @@ FILES = (
   'launch/train.py',
   'configs/small.py',
   'configs/experiments/widths.py',
-  'configs/notes.txt',
+  'configs/samples/texts.csv',
+  'configs/__init__.py',
+  'configs/__pycache__/small.cpython-311.pyc',
+  'configs/.small.py.swp',
 )
 
 
@@ -41,7 +44,8 @@ def _command(tmp_path, monkeypatch):
 
 
 def built():
-  return {str(x.relative_to('lib')) for x in pathlib.Path('lib').rglob('*.py')}
+  files = pathlib.Path('lib').rglob('*')
+  return {str(x.relative_to('lib')) for x in files if x.is_file()}
 
 
 def test_a_wheel_holds_them_below_the_package(command):
@@ -55,6 +59,8 @@ def test_a_wheel_holds_them_below_the_package(command):
     f'{top}/launch/train.py',
     f'{top}/configs/small.py',
     f'{top}/configs/experiments/widths.py',
+    f'{top}/configs/samples/texts.csv',
+    f'{top}/configs/__init__.py',
   }
   copy = pathlib.Path('lib', top, 'launch/train.py')
   assert copy.read_text() == '# launch/train.py\n'
@@ -160,7 +166,7 @@ def test_a_source_distribution_holds_what_a_wheel_needs(command):
   given = {
     pathlib.PurePath(name).as_posix() for name in command.get_source_files()
   }
-  assert files - given == {'configs/notes.txt'}
+  assert files - given == {*FILES[-2:]}
 
 
 def test_the_extras_that_the_makefile_installs_are_found_by_any_pip():

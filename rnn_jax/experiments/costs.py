@@ -1,10 +1,14 @@
 """What a run costs: figures of a row of runs.jsonl other than scores.
 
 Every run's own metrics give seconds (of training, with the compilation),
-step_seconds and tokens_per_second (both without it), peak_memory_bytes and
-parameters. A grid with the command 'profile' adds the memory of a training step
-by launch.profile, and replaces step_seconds by its own; one with
-'find_batch_size' adds the rows that fit in the grid's memory_gib.
+step_seconds and tokens_per_second (both without it), step_bytes,
+peak_memory_bytes and parameters. step_bytes is the memory of the largest
+training step as its compiler counts it, the same in each run of a program:
+variants are compared by it. The peak of a process depends on what else it did
+and on the allocator, and is only shown. A grid with the command 'profile' adds
+the memory of the parts of a step by launch.profile, and replaces step_bytes and
+step_seconds by its own; one with 'find_batch_size' adds the rows that fit in
+the grid's memory_gib.
 """
 
 import pathlib
@@ -29,23 +33,24 @@ class Cost(NamedTuple):
 COSTS = (
   Cost('seconds', 'training s', 'lower'),
   Cost('tokens_per_second', 'tokens/s', 'higher'),
-  Cost('peak_memory_bytes', 'peak MiB', 'lower'),
+  Cost('step_bytes', 'step MiB, compiled', 'lower'),
+  Cost('peak_memory_bytes', 'process peak MiB', ''),
   Cost('parameters', 'parameters', ''),
   Cost('step_seconds', 'step s', 'lower'),
   Cost('compile_seconds', 'compile s', 'lower'),
   Cost('forward_bytes', 'forward MiB', 'lower'),
   Cost('kept_bytes', 'kept MiB', 'lower'),
   Cost('backward_bytes', 'backward MiB', 'lower'),
-  Cost('step_bytes', 'step MiB', 'lower'),
   Cost('largest_batch', 'largest batch', 'higher'),
 )
-MEMORY = ('step_bytes', 'peak_memory_bytes')  # rows' first of these counts
+# What is shown as memory and time: the first that rows have.
+MEMORY = ('step_bytes', 'peak_memory_bytes')
 TIME = ('step_seconds', 'seconds')
+RANKED = (('step_bytes',), 'memory'), (TIME, 'time')
 # What another machine takes says nothing about a variant.
 OF_MACHINE = {'seconds', 'tokens_per_second', 'step_seconds', 'compile_seconds'}
 TITLES = {
-  'step_bytes': 'Memory of a step',
-  'peak_memory_bytes': 'Peak memory of a run',
+  'step_bytes': 'Memory of a compiled step',
   'step_seconds': 'Time of a step',
   'seconds': 'Time of a training with its compilation',
 }

@@ -19,7 +19,6 @@ NOISE = {  # of the larger mean, where the spread is unknown
   'tokens_per_second': 0.1,
   'step_seconds': 0.1,
   'compile_seconds': 0.1,
-  'peak_memory_bytes': 0.05,
 }
 
 

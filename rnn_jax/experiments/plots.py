@@ -20,7 +20,7 @@ MARKERS = 'osD^vPX'
 MIB = 2**20
 MEMORY_LABELS = {
   'step_bytes': 'memory of a training step by the compiler (MiB)',
-  'peak_memory_bytes': 'peak memory (MiB)',
+  'peak_memory_bytes': 'peak memory of the process (MiB)',
 }
 
 Curve = list[tuple[int, float, float]]  # (step, training seconds, loss)
@@ -60,7 +60,7 @@ def draw(
       ),
       'memory_quality.png': (
         _memory(grid, looks, summary),
-        'peak memory against the main score',
+        'memory against the main score',
       ),
     }
   return plots.save_all(figures, pathlib.Path(workdir))

@@ -3,7 +3,8 @@
 A row is {"variant", "seed", "status": "done" or "failed", "error", "split",
 "commands", "scores", "seconds" (of training, with compilation), "step_seconds"
 and "tokens_per_second" (medians, without), "wall_seconds" (of the processes of
-the last call), "peak_memory_bytes", "parameters", "steps", "overrides",
+the last call), "step_bytes" (of a training step's program), "peak_memory_bytes"
+(of the process, or of the device), "parameters", "steps", "overrides",
 "config", "versions", "commit", "ended"}. If a run has several rows, the last
 counts.
 """
@@ -114,11 +115,13 @@ def measured(folder: pathlib.Path) -> dict[str, Any]:
   """Returns the figures in a run's own metrics; None for missing ones."""
   all_rows = metrics.read(folder)
   rows = [row for row in all_rows if row['split'] == 'train']
-  figures = dict.fromkeys(('steps', 'seconds', 'peak_memory_bytes'))
+  keys = 'steps', 'seconds', 'step_bytes', 'peak_memory_bytes'
+  figures = dict.fromkeys(keys)
   if rows:
     figures |= {
       'steps': rows[-1]['step'],
       'seconds': sum(row['seconds'] for row in rows),
+      'step_bytes': max(row.get('step_bytes') or 0 for row in rows) or None,
       'peak_memory_bytes': max(row['peak_memory_bytes'] for row in rows),
     }
   return figures | _rates(rows) | {'curve': _curve(all_rows)}

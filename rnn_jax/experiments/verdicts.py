@@ -20,7 +20,7 @@ def ranking(summary: dict[str, Any]) -> list[str]:
   if not baseline or len(_scored(summary)) < 2:
     return []
   lines = []
-  for keys, what in ((costs_lib.MEMORY, 'memory'), (costs_lib.TIME, 'time')):
+  for keys, what in costs_lib.RANKED:
     key = costs_lib.first(keys, summary['costs'])
     lines += _ranked(summary, key, what)
   return lines + _losers(summary)

@@ -1,12 +1,14 @@
 """Prints the probabilities of classes with an exported program.
 
+  python classify.py --text='I was charged twice' --text='Where is it?'
   python classify.py --tokens=72,105,33 --tokens=72
   python classify.py --image=digit.npy
 
 `launch.export --format=stablehlo` writes it next to the program of a classifier
-and its parameters; it needs jax and NumPy, nothing else. A text is given as ids
-without boundaries, which interface.json names and this script adds. An image is
-an array of uint8, height x width x channels, saved by numpy.save.
+and its parameters; it needs jax and NumPy, and for texts the package
+tokenizers. Ids are given without boundaries, which interface.json names and
+this script adds. An image is an array of uint8, height x width x channels,
+saved by numpy.save.
 """
 
 import argparse
@@ -48,17 +50,58 @@ def frame(
   return tokens_BxL, starts_BxL
 
 
+class Vocabulary:
+  """The ids of texts, by the folder's tokenizer.json.
+
+  Raises:
+    SystemExit: the package tokenizers isn't installed, or the model came
+      without a vocabulary.
+  """
+
+  def __init__(self, folder: pathlib.Path, boundary: int) -> None:
+    path = folder / 'tokenizer.json'
+    if not path.exists():
+      raise SystemExit(f'error: {path}: no such file: give ids, --tokens=1,2')
+    try:
+      import tokenizers
+    except ImportError:
+      raise SystemExit(
+        "error: a text needs the package 'tokenizers': pip install tokenizers"
+      ) from None
+    self._boundary = boundary
+    self._special, self._plain = (
+      tokenizers.Tokenizer.from_str(path.read_text(encoding='utf-8'))
+      for _ in range(2)
+    )
+    self._plain.encode_special_tokens = True
+    for each in (self._special, self._plain):
+      each.no_truncation()
+      each.no_padding()
+
+  def encode(self, text: str) -> list[int]:
+    """Returns the ids of a text; one with a boundary in it is plain text."""
+    ids = self._special.encode(text, add_special_tokens=False).ids
+    if self._boundary in ids:
+      ids = self._plain.encode(text, add_special_tokens=False).ids
+    return ids
+
+
 class Classifier:
   """An exported folder, opened."""
 
   def __init__(self, folder: str | pathlib.Path) -> None:
-    folder = pathlib.Path(folder)
+    self._folder = folder = pathlib.Path(folder)
     self.interface = json.loads((folder / 'interface.json').read_text())
     program = export.deserialize((folder / 'classify.stablehlo').read_bytes())
     self._shapes = [aval.shape for aval in program.in_avals]
     self._run = jax.jit(program.call)
     params = read_tensors(folder / 'parameters.safetensors')
     self._params = jax.device_put(params)
+
+  def encode(self, texts: list[str]) -> list[list[int]]:
+    """Returns the ids of texts, without boundaries."""
+    vocabulary = Vocabulary(self._folder, self.interface['boundary'])
+    return [vocabulary.encode(text) for text in texts]
 
   def texts(self, texts: list[list[int]]) -> np.ndarray:
     """Returns probabilities_NxC of texts, lists of ids."""
@@ -84,16 +127,38 @@ class Classifier:
     return np.asarray(self._run(self._params, *filled))[:count]
 
 
+def _ids(parser, text, interface):
+  """Returns ids separated by commas, or ends the program."""
+  parts = [part.strip() for part in text.split(',') if part.strip()]
+  wrong = [
+    part
+    for part in parts
+    if not part.isdecimal() or int(part) >= interface['vocabulary']
+  ]
+  if wrong:
+    parser.error(
+      f'--tokens={text}: {wrong[0]!r} is not an id: give numbers below '
+      f'{interface["vocabulary"]}, or --text'
+    )
+  return [int(part) for part in parts]
+
+
 def main() -> None:
   """Prints {class: probability} for each text or image."""
   parser = argparse.ArgumentParser()
   given = parser.add_mutually_exclusive_group(required=True)
+  given.add_argument('--text', action='append')
   given.add_argument('--tokens', action='append')
   given.add_argument('--image', action='append')
   values = parser.parse_args()
   classifier = Classifier(pathlib.Path(__file__).parent)
-  if values.tokens:
-    rows = [[int(t) for t in x.split(',') if t] for x in values.tokens]
+  reads = 'image' if 'boundary' not in classifier.interface else 'text'
+  if (reads == 'image') != bool(values.image):
+    parser.error(f'this classifier reads {reads}s: give --{reads}')
+  if values.text:
+    probabilities_NxC = classifier.texts(classifier.encode(values.text))
+  elif values.tokens:
+    rows = [_ids(parser, x, classifier.interface) for x in values.tokens]
     probabilities_NxC = classifier.texts(rows)
   else:
     images = [np.load(path, allow_pickle=False) for path in values.image]

@@ -15,6 +15,7 @@ from typing import Any
 import jax
 from jax import ad_checkpoint
 
+from rnn_jax import errors
 from rnn_jax.ops import devices
 from rnn_jax.parallel import axes
 from rnn_jax.parallel import rules as rules_lib
@@ -30,7 +31,7 @@ def logical_axes(params: PyTree, names: Mapping[str, str]) -> PyTree:
     names: logical axes by path, as {'mlp/*/kernel': 'DxF'}; the first match.
 
   Raises:
-    ValueError: a parameter without logical axes, or with too many or too few.
+    InputError: a parameter without logical axes, or with too many or too few.
   """
 
   def find(path, x):
@@ -40,12 +41,22 @@ def logical_axes(params: PyTree, names: Mapping[str, str]) -> PyTree:
         rank = len(own.partition('+')[0].split('x'))
         if rank == len(x.shape):
           return own
-        raise ValueError(f'{name} is {own!r} and has {len(x.shape)} axes')
-    raise ValueError(
+        raise errors.InputError(_wrong_rank(name, own, rank, x.shape))
+    raise errors.InputError(
       f'{name} has no logical axes: add them to LOGICAL_AXES of its file'
     )
 
   return jax.tree.map_with_path(find, params)
+
+
+def _wrong_rank(name, own, rank, shape):
+  stacked = own.startswith('Rx')  # over layers, which its file doesn't see
+  own, rank, shape = own[2 * stacked :], rank - stacked, shape[stacked:]
+  return (
+    f'{name} has {len(shape)} axes, of shape {tuple(shape)}, and {own!r} in '
+    f'LOGICAL_AXES of its file names {rank}: name each, joined by x, '
+    f'as {"x".join("DSFV"[: len(shape)])!r}, an axis without a name as _'
+  )
 
 
 def gather(

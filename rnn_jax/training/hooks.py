@@ -71,13 +71,15 @@ class Log:
     # (step, metrics on the devices, tokens with padding)
     self._window: list[tuple[int, dict[str, Any], int]] = []
     self._timed = 0  # steps of the window that weren't compiled
+    self._bytes: dict[tuple[int, ...], int | None] = {}  # by batch shape
     self._began = time.monotonic()
     self._spent = clock.seconds()  # up to the last row
 
   def record(self, trainer: Trainer) -> None:
     """Keeps the metrics of a step, without waiting for them."""
-    size = trainer.batch.weights_BxL.size
-    self._window.append((trainer.step, trainer.metrics, size))
+    weights_BxL = trainer.batch.weights_BxL
+    self._bytes.setdefault(weights_BxL.shape, 0)
+    self._window.append((trainer.step, trainer.metrics, weights_BxL.size))
     self._timed += not trainer.compiled
     trainer.display.advance()
 
@@ -116,12 +118,19 @@ class Log:
       'first_step_seconds': trainer.first_step_seconds,
       'compiled_programs': trainer.programs.traces,
       'skipped_steps': progress.skipped_steps,
+      'step_bytes': self._largest(trainer),
       'peak_memory_bytes': metrics_lib.peak_memory_bytes(),
     }
     trainer.writer.write(trainer.step, 'train', row)
     _report(trainer, row, self._seconds_per_step(spent))
     self._spent, self._timed = spent, 0
     self.restart()
+
+  def _largest(self, trainer):
+    """Returns the bytes of the largest step so far; None: they aren't known."""
+    for shape in [shape for shape, size in self._bytes.items() if size == 0]:
+      self._bytes[shape] = trainer.programs.train_bytes(*shape)
+    return max(filter(None, self._bytes.values()), default=None)
 
   def _since(self, part, spent):
     """Returns the seconds of a part of the run since the last row."""

@@ -4,6 +4,7 @@ Here the parts of a config become one training step and one evaluation step
 (training/step.py), which are jitted: a program for each shape of a batch.
 """
 
+import contextlib
 import functools
 from collections.abc import Iterable
 from collections.abc import Sequence
@@ -38,6 +39,7 @@ from rnn_jax.training import schedule as schedule_lib
 from rnn_jax.training import sizes
 from rnn_jax.training import step as step_lib
 from rnn_jax.training import train_state
+from rnn_jax.training.memory import program
 
 PyTree = Any
 TrainState = train_state.TrainState
@@ -74,6 +76,22 @@ def make_task(
   return tasks.make(config, tokenizer).opened()
 
 
+@contextlib.contextmanager
+def _named_cell(model):
+  """Adds the cell's name to an InputError about one of its parameters."""
+  try:
+    yield
+  except errors.InputError as error:
+    if '/cell/' not in str(error):
+      raise
+    named = (
+      f'model.cells={model.cells}'
+      if model.cells
+      else (f'model.cell={model.cell!r}')
+    )
+    raise errors.InputError(f'{named}: {error}') from error
+
+
 class Programs:
   """The training and evaluation steps of a run, compiled for each batch shape.
 
@@ -106,9 +124,10 @@ class Programs:
     # Jitted so that its trace serves the shapes and the initial state.
     self._init_parameters = jax.jit(self._parameters)
     shapes = jax.eval_shape(lambda: self._init_parameters(jax.random.key(0)))
-    self.placement = placement.Placement(
-      mesh, config.mesh, shapes, self._logical_axes(shapes)
-    )
+    with _named_cell(config.model):
+      self.placement = placement.Placement(
+        mesh, config.mesh, shapes, self._logical_axes(shapes)
+      )
     optimizer_lib.check_names(config, self.placement.shapes)
     _check_compression(config, mesh)
     carries = config.data.carry_state
@@ -317,6 +336,25 @@ class Programs:
   def compile_train(self, rows: int, length: int) -> jax.stages.Compiled:
     """Compiles the training step of a batch shape."""
     return target.compiled(self.trace_train(rows, length))
+
+  def train_bytes(self, rows: int, length: int) -> int | None:
+    """Returns the bytes that a training step takes of a device.
+
+    It is what the compiler reports of the program for this batch shape, which
+    must have run: nothing is compiled. None where it isn't known, as over
+    several devices.
+    """
+    if self.mesh.size > 1:
+      return None
+    traces = self.traces
+    traced = self.trace_train(rows, length)
+    if self.traces > traces:  # not the program that has run
+      self.traces = traces
+      return None
+    try:
+      return program.of(target.compiled(traced)).total
+    except NotImplementedError:
+      return None
 
   def trace_train(self, rows: int, length: int) -> jax.stages.Traced:
     """Traces the training step of a batch shape."""

@@ -1,8 +1,9 @@
 """What each cell promises, for every file of rnn_jax/cells.
 
-A new cell is tested here with its default options; a row in VARIANTS adds
-others, a row in IMPLS the implementations that it has besides the scan of its
-steps and what 'auto' chooses.
+A new cell is tested here with its default options, at the least width that its
+`check` accepts; a row in VARIANTS adds others, a row in IMPLS the
+implementations that it has besides the scan of its steps and what 'auto'
+chooses.
 """
 
 import dataclasses
@@ -14,7 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from rnn_jax import cells
 from rnn_jax import config as config_lib
+from rnn_jax import errors
 from rnn_jax.cells import base
 from rnn_jax.ops import precision
 from rnn_jax.parallel import fsdp
@@ -107,7 +110,8 @@ SILENT = {'bdh-0'}  # the first step of a document sees nothing, and says so
 SOME = ('lstm-0', 'gla-0', 'kda-0', 'attention-0', 'mamba-0')
 ALL = pytest.mark.parametrize('case', CASES)
 OTHER_POLICIES = 'bfloat16_operands', 'float16'
-B, L, D = 2, 10, 6
+WIDTHS = (6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+B, L = 2, 10
 HALF = L // 2  # where a document begins, within a chunk of 4
 CLOSE = 1e-5  # measured: 2.4e-6, of the largest number of each array
 
@@ -130,13 +134,27 @@ class Example:
     return self.both_ways(state, x, starts, (self.state, 0 * x))[0]
 
 
+def settled(name, options):
+  """The options and D of a cell in the narrowest model that may have it."""
+  for D in WIDTHS:
+    raw = config_lib.default(name)
+    raw.model.width = D
+    raw.cell.update(options)
+    try:
+      return config_lib.parse(raw).cell, D
+    except errors.InputError as error:
+      refusal = error
+  raise refusal
+
+
 @functools.cache
 def example(case):
   name, options = CASES[case]
   module = config_lib.load('cells', name, 'model.cell')
+  options, D = settled(name, options)
   # Chunks of 4 compile faster than the usual 64.
   plan = base.Plan(chunk_length=4)
-  cell = module.Cell(module.Config(**options), D, plan)
+  cell = module.Cell(options, D, plan)
   before, x = np.asarray(draws.normal(2, B, L, D))
   state = draws.computed(lambda: cell.init_state(B))
   variables = draws.parameters(cell.init, state, x[:, :1])
@@ -248,7 +266,8 @@ def test_documents_in_one_row_equal_separate_documents(case):
 
 @ALL
 def test_a_step_depends_only_on_its_own_document_s_past(case):
-  given, slopes = example(case), np.zeros((B, L, B, L, D))
+  given = example(case)
+  slopes = np.zeros((B, L, *given.x.shape))
   still = jax.tree.map(np.zeros_like, given.state)
   for b, t in np.ndindex(B, L):  # of the sum of each step's y
     one = np.zeros_like(given.x)
@@ -354,10 +373,11 @@ def test_remat_of_native_steps_changes_no_gradient(case, schedule):
 def test_native_is_refused_by_name_and_skipped_by_auto(name, options):
   message = 'multiplies in float32, not bfloat16'
   module = config_lib.load('cells', name, 'model.cell')
+  options, D = settled(name, options)
   x = draws.normal(B, L, D)
   for impl in ('auto', 'native'):
     cell = module.Cell(
-      module.Config(**options),
+      options,
       D,
       base.Plan(impl),
       precision.POLICIES['bfloat16'],
@@ -386,7 +406,7 @@ def test_auto_is_native_except_for_a_single_step(case, target):
   cell = example(case).cell.clone(plan=base.Plan('auto'))
   variables = example(case).variables
   for length, native in ((1, False), (2, True)):
-    x = draws.normal(B, length, D)
+    x = draws.normal(B, length, cell.width)
     program = jax.make_jaxpr(cell.apply)(variables, cell.init_state(B), x)
     assert (f'rnn_jax_{target}_forward' in str(program)) == native
 
@@ -418,8 +438,7 @@ def test_states_have_the_batch_first_and_begin_at_zero(case):
 @pytest.mark.parametrize('name', NAMES)
 def test_a_state_needs_no_parameters(name):
   module = config_lib.load('cells', name, 'model.cell')
-  settled = config_lib.parse(config_lib.default(name)).cell
-  cell = module.Cell(settled, D)
+  cell = module.Cell(*settled(name, {}))
   axes, states = zip(
     *(
       (c.state_axes(), jax.eval_shape(lambda c=c: c.init_state(1)))
@@ -466,6 +485,47 @@ def test_states_are_float32_under_every_policy(case, policy):
       assert (got.shape, got.dtype) == (old.shape, jnp.float32)
   for leaf in jax.tree.leaves((given.state, made)):
     assert leaf.dtype == jnp.float32
+
+
+HEADED = '''"""A cell whose heads divide the model's width."""
+
+import dataclasses
+
+from rnn_jax import errors
+from rnn_jax.cells.parts import vector
+
+LOGICAL_AXES = vector.LOGICAL_AXES
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(vector.Config):
+  heads: int = 4
+
+  def check(self, config):
+    super().check(config)
+    if config.model.width % self.heads or config.model.width < {least}:
+      errors.refuse('cell.heads', self.heads, 'they must divide model.width')
+
+
+class Cell(vector.Cell):
+  parts = 1
+'''
+
+
+@pytest.mark.parametrize('least', (1, 20, 10_000))
+def test_a_cell_has_a_width_that_its_check_accepts(
+  least, tmp_path, monkeypatch
+):
+  name = f'headed{least}'
+  (tmp_path / f'{name}.py').write_text(HEADED.format(least=least))
+  monkeypatch.setattr(cells, '__path__', [*cells.__path__, str(tmp_path)])
+  if least > WIDTHS[-1]:
+    with pytest.raises(errors.InputError, match='cell.heads=4: they must div'):
+      settled(name, {})
+    return
+  options, D = settled(name, {})
+  assert (options.heads, options.state_width) == (4, D)
+  assert {1: 8, 20: 24}[least] == D
 
 
 def test_the_tables_name_cells_that_exist():

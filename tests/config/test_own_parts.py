@@ -1,5 +1,6 @@
 """Parts outside of the package, one file each, named by their modules."""
 
+import importlib
 import sys
 
 import numpy as np
@@ -8,9 +9,11 @@ from absl import flags
 
 from launch import command
 from rnn_jax import config as config_lib
+from rnn_jax import errors
 from rnn_jax.config import parts
 from rnn_jax.runs import metrics
 from rnn_jax.training import loop
+from rnn_jax.training.memory import program as memory
 from tests.config import test_config
 
 OWN = {
@@ -70,6 +73,47 @@ def test_one_of_each_kind_trains_and_its_options_count(tmp_path):
   rates = [row['learning_rate'] for row in rows]
   expected = [1e-3 * 0.5 ** (step // 3) for step in range(8)]
   np.testing.assert_allclose(rates, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+  ('axes', 'message'),
+  (
+    ('DxSxS', "has 1 axes, of shape (16,), and 'DxSxS' in LOGICAL_AXES of "),
+    ('DxS', "and 'DxS' in LOGICAL_AXES of its file names 2: name each, joined"),
+  ),
+)
+def test_wrong_logical_axes_name_cell_parameter_and_ranks(
+  axes, message, monkeypatch, tmp_path
+):
+  cell = 'tests.support.own.average'
+  raw = raw_config()
+  config_lib.override(raw, {'model.cell': cell})
+  module = importlib.import_module(cell)
+  wrong = dict.fromkeys(module.LOGICAL_AXES, axes)
+  monkeypatch.setattr(module, 'LOGICAL_AXES', wrong)
+  with pytest.raises(errors.InputError) as caught:
+    loop.open_run(config_lib.parse(raw), tmp_path)
+  refusal = str(caught.value)
+  assert refusal.startswith(f'model.cell={cell!r}: stack/blocks/cell/'), refusal
+  assert message in refusal
+
+
+def test_the_memory_of_a_step_that_ran_is_known_without_compiling(tmp_path):
+  kept = {}
+  parsed = config_lib.parse(raw_config())
+  loop.train(parsed, str(tmp_path), hooks=[lambda x: kept.update(trainer=x)])
+  programs = kept['trainer'].programs
+  traces = programs.traces
+  (step_bytes,) = {
+    row['step_bytes']
+    for row in metrics.read(str(tmp_path))
+    if row['split'] == 'train'
+  }
+  shape = kept['trainer'].batch.weights_BxL.shape
+  compiled = memory.of(programs.compile_train(*shape))
+  assert step_bytes == compiled.total > 0
+  assert programs.train_bytes(1, 5) is None  # it never ran
+  assert programs.traces == traces
 
 
 def test_the_printed_config_has_their_sections_and_is_read_again():

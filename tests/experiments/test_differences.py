@@ -22,7 +22,6 @@ CASES = {
   'a time with one seed': ('seconds', (10.0,), (10.9,), False),
   'a longer time': ('seconds', (10.0,), (12.0,), True),
   'a time with known spread': ('seconds', (10.0, 10.1), (10.9, 11), True),
-  'memory of a process': ('peak_memory_bytes', (100,), (104,), False),
   'memory that is counted': ('step_bytes', (100,), (104,), True),
 }
 

@@ -46,7 +46,7 @@ def test_figures_of_a_run(tmp_path):
     {'step': 2, 'split': 'validation', 'loss': 2.0, 'best': 1.0},
     train
     | {'step': 4, 'seconds': 0.5, 'tokens_per_second': 40.0}
-    | {'peak_memory_bytes': 9},
+    | {'peak_memory_bytes': 9, 'step_bytes': 7},
     {'step': 4, 'split': 'validation', 'loss': 2.5, 'best': 0.0},
   ]
   made.write_metrics(tmp_path, measured)
@@ -55,6 +55,7 @@ def test_figures_of_a_run(tmp_path):
     'seconds': 5.0,
     'step_seconds': 0.875,  # of (1.5, 0.5 / 2): the first row compiled
     'tokens_per_second': 55.0,
+    'step_bytes': 7,
     'peak_memory_bytes': 9,
     'curve': [[2, 4.5, 2.0], [4, 5.0, 2.5]],
   }

@@ -35,7 +35,7 @@ def test_the_table_of_means():
   text = page()
   assert cells(text, 'variant') == [
     *('variant', 'runs', 'loss ↓', 'accuracy ↑', 'training s ↓'),
-    *('tokens/s ↑', 'peak MiB ↓', 'parameters'),
+    *('tokens/s ↑', 'process peak MiB', 'parameters'),
   ]
   # Deviations: sqrt 2, sqrt 0.005 = 0.0707, sqrt 8 = 2.828.
   assert cells(text, 'narrow') == [
@@ -106,7 +106,7 @@ def test_failures_variants_and_versions():
   other = made.row('narrow', 0, {'loss': 2.0}, device='another', cores=1)
   both = page(made.rows(row, other))
   assert 'another, 1 core and a processor, 2 cores, whose times are not' in both
-  assert 'peak MiB' in both and 'tokens/s' not in both
+  assert 'process peak MiB' in both and 'tokens/s' not in both
   assert "no finite 'accuracy'; its scores are loss" in page(
     made.rows(made.row('wide', 0, {'loss': 1.0}))
   )

@@ -241,7 +241,7 @@ def test_profiles_and_largest_batches_are_costs_of_the_row(drawing):
   kept = [row[f'{name}_bytes'] for name in ('kept', 'forward', 'backward')]
   assert kept == [5, 2**20, 2 * 2**20]
   page = (bench.workdir / 'report.md').read_text()
-  assert ' step MiB ↓ |' in page and ' 3.000 |' in page
+  assert ' step MiB, compiled ↓ |' in page and ' 3.000 |' in page
   assert (bench.workdir / 'costs.png').stat().st_size > 1000
 
 

@@ -54,7 +54,8 @@ def test_the_table_marks_the_best_and_their_equals():
   lines = [
     [x.strip() for x in line.split('|')[1:-1]] for line in text.split('\n')
   ]
-  assert lines[0] == ['variant', 'runs', 'loss', 'tokens/s', 'peak MiB']
+  heads = 'variant', 'runs', 'loss', 'tokens/s', 'process peak MiB'
+  assert lines[0] == [*heads]
   assert lines[2] == ['bad', '2', '3.050 ± 0.071', '2,000 ± 0', '3.000 ± 0.000']
   assert lines[3][2] == '2.050 ± 0.071 *' and lines[4][2] == '2.060 ± 0.071 *'
   assert text.endswith('\n* the best, or no difference seen from it')

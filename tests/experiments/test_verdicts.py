@@ -33,7 +33,7 @@ def test_the_best_of_those_that_keep_the_quality_is_named():
     )
   )
   assert lines == [
-    'Memory of a step, relative to plain: tiny 0.10, small 0.40, quick 1.20.',
+    'Memory of a compiled step, relative to plain: tiny 0.10, small 0.40, quick 1.20.',
     'Within 1% of the loss of `plain`, `small` takes the least memory: '
     '60.0% less.',
     'Time of a step, relative to plain: tiny 0.50, quick 0.80, small 1.50.',
@@ -48,7 +48,7 @@ def test_what_is_noise_has_no_rank():
     summarize(plain=(2.0, 100, 1), near=(2.0, 100, 0.95), slow=(2.0, 100, 2))
   )
   assert lines == [
-    'Memory of a step, relative to plain: no difference seen.',
+    'Memory of a compiled step, relative to plain: no difference seen.',
     'Time of a step, relative to plain: slow 2.00; no difference seen between '
     'near 0.95, plain 1.00.',
   ]
@@ -56,13 +56,14 @@ def test_what_is_noise_has_no_rank():
 
 def test_without_a_profile_no_time_is_called_that_of_a_step():
   grid = made.grid()
+  scores = {'loss': 2.0, 'accuracy': 0.5}
+  # Two processes of one variant have had 537.9 and 856.1 MiB.
   rows = made.rows(
-    made.row('narrow', 0, {'loss': 2.0, 'accuracy': 0.5}, seconds=10.0),
-    made.row('wide', 0, {'loss': 2.0, 'accuracy': 0.5}, seconds=30.0),
+    made.row('narrow', 0, scores, seconds=10.0, peak_memory_bytes=538 * MIB),
+    made.row('wide', 0, scores, seconds=30.0, peak_memory_bytes=856 * MIB),
   )
   lines = verdicts.ranking(summary_lib.summarize(grid, rows))
   assert lines == [
-    'Peak memory of a run, relative to narrow: no difference seen.',
     'Time of a training with its compilation, relative to narrow: wide 3.00.',
   ]
 

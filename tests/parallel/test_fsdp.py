@@ -24,7 +24,11 @@ def test_logical_axes_are_matched_by_path():
 @pytest.mark.parametrize(
   ('names', 'message'),
   (
-    ({'mlp/*': 'DxF'}, "mlp/up/bias is 'DxF' and has 1 axes"),
+    (
+      {'mlp/*': 'DxF'},
+      r"mlp/up/bias has 1 axes, of shape \(\d+,\), and 'DxF' in LOGICAL_AXES "
+      "of its file names 2: name each, joined by x, as 'D'",
+    ),
     (
       {'norm/*': 'D'},
       'mlp/up/bias has no logical axes: add them to LOGICAL_AXES',

@@ -7,7 +7,8 @@ that writes text it is the decoding step (interop/step_program.py):
     parameters.safetensors   params by name, float32
     state.safetensors        the state of rows that have read nothing
     interface.json           inputs and outputs by name, shape and dtype
-    tokenizer.json           the vocabulary, for other programs to read
+    tokenizer.json           the vocabulary, of package `tokenizers`; a
+                             vocabulary of numbers has none
     decode.py                a script that writes tokens with these
 
 Of a classifier with a head it is classify.stablehlo and classify.py
@@ -21,6 +22,7 @@ from rnn_jax import errors
 from rnn_jax import files
 from rnn_jax.interop import class_program
 from rnn_jax.interop import request
+from rnn_jax.interop import standard_tokenizer
 from rnn_jax.interop import step_program
 from rnn_jax.interop import tensors
 from rnn_jax.runs import bundle as bundle_lib
@@ -57,7 +59,11 @@ def write(bundle: bundle_lib.Bundle, target: request.Target) -> None:
       tensors.write(part / f'{name}.safetensors', arrays)
     text = files.to_json(interface, indent=1) + '\n'
     (part / 'interface.json').write_text(text, encoding='utf-8')
-    bundle.tokenizer.save(part / 'tokenizer.json')
+    if (
+      vocabulary := standard_tokenizer.describe(bundle.tokenizer)
+    ) is not None:
+      text = files.to_json(vocabulary, indent=1) + '\n'
+      (part / 'tokenizer.json').write_text(text, encoding='utf-8')
     script, name = program.script
     shutil.copyfile(script, part / name)
     os.replace(part, target.path)

@@ -94,15 +94,16 @@ def test_a_process_without_the_package_classifies_texts(tmp_path):
   bundle, folder = bundle_lib.read(run, 'best'), tmp_path / 'classify'
   stablehlo.write(bundle, request.Target(folder, 2))
   texts = ['a gate', 'the state reads ' * 20, '']  # the second one is cut
-  flags = [
-    f'--tokens={",".join(map(str, bundle.tokenizer.encode(text)))}'
-    for text in texts
-  ]
+  flags = [f'--text={text}' for text in texts]
   rows = [*map(json.loads, run_script(folder / 'classify.py', *flags))]
-  for row, wanted in zip(
-    rows, model_lib.Model(bundle).predict(texts), strict=True
-  ):
+  predicted = model_lib.Model(bundle).predict(texts)
+  for row, wanted in zip(rows, predicted, strict=True):
     assert row == pytest.approx(wanted.probabilities, rel=1e-4, abs=1e-6)
+  opened = standalone_classify.Classifier(folder)
+  ids = opened.encode(texts)
+  assert ids == [bundle.tokenizer.encode(text).tolist() for text in texts]
+  made = [[*row.values()] for row in rows]
+  np.testing.assert_allclose(opened.texts(ids), made, rtol=1e-6)
   interface = json.loads((folder / 'interface.json').read_text())
   assert interface['classes'] == [*classifiers.CLASSES]
   assert interface['longest'] == 128 - 2
