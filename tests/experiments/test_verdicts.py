@@ -33,7 +33,8 @@ def test_the_best_of_those_that_keep_the_quality_is_named():
     )
   )
   assert lines == [
-    'Memory of a compiled step, relative to plain: tiny 0.10, small 0.40, quick 1.20.',
+    'Memory of a compiled step, relative to plain: tiny 0.10, small 0.40, '
+    'quick 1.20.',
     'Within 1% of the loss of `plain`, `small` takes the least memory: '
     '60.0% less.',
     'Time of a step, relative to plain: tiny 0.50, quick 0.80, small 1.50.',

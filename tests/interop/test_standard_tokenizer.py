@@ -1,4 +1,4 @@
-"""The written tokenizer.json is read by package `tokenizers`, with equal ids."""
+"""Package `tokenizers` reads the tokenizer.json of an export: equal ids."""
 
 import json
 
