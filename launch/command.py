@@ -30,6 +30,7 @@ from launch import usage
 from rnn_jax import activity
 from rnn_jax import command_line
 from rnn_jax import compile_cache
+from rnn_jax import environment
 from rnn_jax import errors
 from rnn_jax import shipped
 from rnn_jax import signal_thread
@@ -151,8 +152,9 @@ def _check_is_python(path, name):
 
 def see_current_folder():
   """Lets the user's modules be imported; they never hide another one."""
-  if '' not in sys.path and os.getcwd() not in sys.path:
-    sys.path.append(os.getcwd())
+  with contextlib.suppress(FileNotFoundError):  # it was deleted
+    if '' not in sys.path and os.getcwd() not in sys.path:
+      sys.path.append(os.getcwd())
 
 
 def _name_parts(config, prepare):
@@ -198,6 +200,7 @@ def run(main, *, keeps_memory=True):
     keeps_memory: whether the process keeps what it frees, for the next step;
       False: the command takes no steps.
   """
+  environment.settle()
   if keeps_memory:
     _keep_memory()
   os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '1')

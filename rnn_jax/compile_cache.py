@@ -20,6 +20,8 @@ import stat
 
 from absl import logging
 
+from rnn_jax import environment
+
 _OPTION = 'jax_compilation_cache_dir'
 SHORTEST = 0.3  # seconds of a compilation that is worth a file
 
@@ -60,7 +62,9 @@ def own_folder(version: str) -> str:
   Args:
     version: of jaxlib.
   """
-  home = os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache')
+  home = environment.cache_home()
+  if not home:
+    return ''
   name = f'jaxlib-{version}-{processor()}'
   folder = pathlib.Path(home, 'rnn_jax', name)
   try:

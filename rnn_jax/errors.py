@@ -48,6 +48,8 @@ def explain(error: BaseException) -> str:
   """
   if isinstance(error, InputError):
     return str(error)
+  if isinstance(error, FileNotFoundError) and not _has_folder():
+    return 'the current folder was deleted: change to another one'
   if isinstance(error, OSError) and error.errno in REMEDIES:
     where = f'{error.filename}: ' if error.filename else ''
     return f'{where}{os.strerror(error.errno)}: {REMEDIES[error.errno]}'
@@ -63,3 +65,10 @@ def explain(error: BaseException) -> str:
       'the batch size or the length of rows'
     )
   return ''
+
+
+def _has_folder():
+  try:
+    return bool(os.getcwd())
+  except FileNotFoundError:
+    return False

@@ -2,6 +2,8 @@
 
 import contextlib
 import ctypes
+import math
+import os
 import pathlib
 import re
 import resource
@@ -49,6 +51,30 @@ def status(key: str) -> int:
     if line.startswith(key + ':'):
       return int(line.split()[1]) * 1024
   return process_peak()
+
+
+def free_descriptors() -> float:
+  """Returns how many files this process may still open; may be infinite."""
+  limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+  if limit == resource.RLIM_INFINITY:
+    return math.inf
+  with contextlib.suppress(OSError):
+    return limit - len(os.listdir('/dev/fd'))
+  return limit
+
+
+def check_descriptors(needed: int, what: str, remedy: str = '') -> None:
+  """Checks that the limit of open files leaves enough.
+
+  Raises:
+    InputError: it doesn't; the message begins with `what` and ends with
+      `remedy`.
+  """
+  if (free := free_descriptors()) < needed:
+    raise errors.InputError(
+      f'{what} needs {needed} open files, and the limit leaves {free}: raise '
+      f'it, ulimit -n{remedy}'
+    )
 
 
 def check_pinned(devices: Iterable[Any], setting: str) -> None:

@@ -1,6 +1,7 @@
 """What a user can fix becomes one line; a defect keeps its traceback."""
 
 import errno
+import os
 
 import pytest
 
@@ -50,3 +51,12 @@ def test_an_implementation_for_another_device_is_a_line():
     "recurrence.impl='pallas' needs a GPU, not cpu"
   )
   assert errors.explain(NotImplementedError('batch axes')) == ''
+
+
+def test_a_deleted_folder_is_named(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  tmp_path.rmdir()
+  with pytest.raises(FileNotFoundError) as raised:
+    os.getcwd()
+  line = 'the current folder was deleted: change to another one'
+  assert errors.explain(raised.value) == line

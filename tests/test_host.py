@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import sys
 
 import pytest
@@ -117,3 +118,14 @@ def test_growth_is_the_memory_that_was_touched():
 def test_a_limit_adds_to_what_the_process_has():
   ended = run(LIMITED)
   assert ended.code == 3, ended.err
+
+
+def test_free_descriptors_are_the_limit_less_the_open_ones(monkeypatch):
+  monkeypatch.setattr(resource, 'getrlimit', lambda _: (1000, 4000))
+  free = host.free_descriptors()
+  assert 0 < free < 1000
+  with open(os.devnull, 'rb'), open(os.devnull, 'rb'):
+    assert host.free_descriptors() == free - 2
+  unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+  monkeypatch.setattr(resource, 'getrlimit', lambda _: unlimited)
+  assert host.free_descriptors() == float('inf')

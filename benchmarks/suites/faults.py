@@ -48,6 +48,11 @@ GROUPS = {  # attempts by name of the case: who makes them, and what is tried
     'each file of the token files, and their folder: bits, zeros, cuts, links, '
     'pipes, other owners, before a training or an evaluation',
   ),
+  'other machines': (
+    'machines.commands_on_them',
+    'closed, full and left outputs, encodings, few descriptors, deleted '
+    'folders, a relative XDG_CACHE_HOME, unusual names, for 8 commands',
+  ),
   'changed data': (
     'changes.data',
     'texts that changed under a run, held-out copies, links to themselves',
@@ -60,6 +65,19 @@ COUNTED = {  # the workload, how many, how many in a rehearsal, what is tried
     3,
     1,
     'TERM, INT and HUP in 8 phases, then resumed; 10 s to end',
+  ),
+  'outputs that nobody reads': (
+    'stops.outputs',
+    79,
+    2,
+    'stdout and stderr closed, full, unread, or their reader gone, in 8 phases '
+    'with TERM, INT or HUP, then resumed; and without a signal',
+  ),
+  'pairs of signals': (
+    'stops.pairs',
+    27,
+    2,
+    'TERM, INT and HUP, another one 0.05, 0.6 or 2.5 s later, then resumed',
   ),
   'full disks': (
     'stops.disks',

@@ -12,12 +12,15 @@ import grain
 import numpy as np
 from absl import flags
 
+from rnn_jax import host
 from rnn_jax.data.store import workers
 
 GROUP = 16  # examples that a worker sends at once, as one array
 # Arrays of at least this many bytes go through shared memory. What a worker has
 # in its pipe must fit there (64 KiB): it doesn't end before the pipe is read.
 SHARED = 8192
+EACH = 8  # descriptors of a worker: its start, its queues
+FIXED = 5 + 12  # of all workers together, and of what else a run opens
 
 
 class Loader(grain.DatasetIterator):
@@ -59,6 +62,11 @@ class Loader(grain.DatasetIterator):
   def _start(self):
     if not self._workers:
       return map(self.make, range(self._position, len(self._examples)))
+    host.check_descriptors(
+      FIXED + self._workers * EACH,
+      f'data.workers={self._workers}',
+      ', or give data.workers=0',
+    )
     if not flags.FLAGS.is_parsed():
       flags.FLAGS.mark_as_parsed()  # Grain reads flags; scripts have none.
     self._groups = iter(self._from_workers(self._position // GROUP))

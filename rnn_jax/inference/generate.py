@@ -404,7 +404,7 @@ class Generator:
     if key not in self._programs:
       begin = time.perf_counter()
       static = (self.model,) if fixed is None else (self.model, fixed)
-      with activity.doing('compiling'):
+      with activity.doing('compiling the generator'):
         lowered = function.lower(*static, self.params, *arguments)
         self._programs[key] = lowered.compile()
         function.clear_cache()  # else jax keeps each trace

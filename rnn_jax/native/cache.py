@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 
+from rnn_jax import environment
 from rnn_jax import files
 
 try:
@@ -42,8 +43,8 @@ def root() -> pathlib.Path:
   """
   if named := os.environ.get('RNN_JAX_CACHE'):
     return pathlib.Path(named).absolute()
-  home = os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache')
-  if not os.path.isabs(home):
+  home = environment.cache_home()
+  if not home:
     raise UnavailableError('there is no home folder: set RNN_JAX_CACHE')
   return pathlib.Path(home, 'rnn_jax')
 

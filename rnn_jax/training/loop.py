@@ -21,6 +21,7 @@ from rnn_jax import activity
 from rnn_jax import bounds
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax import host
 from rnn_jax import streams
 from rnn_jax import target
 from rnn_jax.config import class_weights
@@ -51,6 +52,7 @@ from rnn_jax.training.memory import least
 from rnn_jax.training.memory import remat as remat_budget
 
 Trainer = trainer_lib.Trainer
+DESCRIPTORS = 20  # that a save and the rest of a run have open at once
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,6 +100,7 @@ def train(
       in a row, a validation loss, parameters.
   """
   agreement.check(config_lib.to_dict(config))
+  host.check_descriptors(DESCRIPTORS, 'training')
   unsettled = config
   config = hosts.run_on_first_then_others(lambda: columns.settle(unsettled))
   given = config_lib.to_dict(config)

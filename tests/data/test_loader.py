@@ -11,6 +11,7 @@ import grain
 import numpy as np
 import pytest
 
+from rnn_jax import errors
 from rnn_jax.data import loader
 from rnn_jax.data import pipeline
 from tests.support import corpora
@@ -124,3 +125,14 @@ def test_workers_serve_after_ctrl_c_and_end_with_a_killed_parent(tmp_path):
   assert int(done.stdout) == sum(int(b.tokens_BxL.sum()) for b in batches)
   assert not done.stderr
   assert done.returncode == -signal.SIGKILL
+
+
+def test_workers_that_the_limit_does_not_allow_are_refused(monkeypatch):
+  monkeypatch.setattr(loader.host, 'free_descriptors', lambda: 32)
+  order = loader.Loader(examples(), workers=2)
+  with pytest.raises(
+    errors.InputError, match=r'data\.workers=2 needs .* ulimit -n'
+  ):
+    next(order)
+  order = loader.Loader(examples(), workers=0)
+  assert next(order)[0] == 0

@@ -15,9 +15,11 @@ import tempfile
 import threading
 from collections.abc import Callable
 from collections.abc import Sequence
+from typing import Any
 
 from benchmarks.harness import measure
 from benchmarks.workloads.faults import base
+from rnn_jax.command_line import PIPE_CLOSED
 
 ROOT = pathlib.Path(__file__).parents[3]
 TIMEOUT = 20.0  # seconds until an attempt that still runs gets a SIGTERM
@@ -80,11 +82,15 @@ class Attempt:
     name: what is tried.
     launcher: of launch/.
     arguments: of it; or a function of a fresh folder that returns them.
-    expects: 'refusal', 'success', or 'either': whichever of the two is right
-      is up to the program, but it says so.
+    expects: 'refusal', 'success', 'quiet': what a closed pipe ends, without a
+      line; or 'either': whichever of refusal and success is right is up to
+      the program, but it says so.
     says: a pattern that the line of a refusal holds.
     check: of (folder, Ended), returns (kind of defect, words) or None.
     finding: the number of what it repeats; 0: none.
+    timeout: seconds.
+    environment: variables to set.
+    machine: what it meets, see machine.py.
   """
 
   name: str
@@ -96,6 +102,7 @@ class Attempt:
   finding: int = 0
   timeout: float = TIMEOUT
   environment: dict[str, str] = dataclasses.field(default_factory=dict)
+  machine: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 class Server:
@@ -120,6 +127,7 @@ class Server:
     signal: int = 0,
     environment: dict[str, str] | None = None,
     jump: float = 0.0,
+    machine: dict[str, Any] | None = None,
   ) -> Ended:
     """Runs a launcher to its end.
 
@@ -132,6 +140,7 @@ class Server:
       signal: 0: none.
       environment: variables to set.
       jump: seconds that its clock jumps, `delay` after it started.
+      machine: what it meets, see machine.py.
     """
     with tempfile.TemporaryDirectory() as folder:
       paths = {name: f'{folder}/{name}' for name in ('out', 'err')}
@@ -146,6 +155,7 @@ class Server:
         'signal': int(signal),
         'environment': environment or {},
         'jump': jump,
+        'machine': machine or {},
         **paths,
       }
       self._process.stdin.write(json.dumps(request) + '\n')
@@ -213,6 +223,7 @@ def run_all(
         arguments,
         attempt.timeout,
         environment=attempt.environment,
+        machine=attempt.machine,
       )
     finally:
       free.put(server)
@@ -273,7 +284,12 @@ def _checks(attempt, ended):
   yield 'crash', ended.code < 0 and not stopped, f'signal {-ended.code}: {last}'
   yield 'traceback', 'Traceback (most recent call last)' in ended.err, last
   yield 'memory', ended.peak > MEMORY, f'{ended.peak / 2**30:.1f} GiB: {last}'
-  yield 'quiet', ended.silence > SILENCE, f'{ended.silence:.0f} s: {last}'
+  if not attempt.machine.get('stdout'):  # there the lines would be
+    yield 'quiet', ended.silence > SILENCE, f'{ended.silence:.0f} s: {last}'
+  if attempt.expects == 'quiet':
+    quiet = ended.code == PIPE_CLOSED and not ended.error
+    yield 'misleading', not quiet, f'exit {ended.code}: {last}'
+    return
   if attempt.expects == 'refusal':
     yield 'hang', stopped, f'not refused within {attempt.timeout:g} s'
     yield 'silent', worked, ended.out[-100:]

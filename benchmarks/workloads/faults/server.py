@@ -4,7 +4,7 @@
 
 It reads a request per line, and writes how that launcher ended, both as JSON;
 commands.py is its client. A fork has run no program of jax yet, and imports the
-launcher itself, as `python -m` does.
+launcher itself, as `python -m` does. machine.py is what else it meets.
 """
 
 import ctypes
@@ -16,6 +16,8 @@ import runpy
 import signal
 import sys
 import time
+
+from benchmarks.workloads.faults import machine as machine_lib
 
 POLL = 0.02  # seconds
 GRACE = 12.0  # seconds from the signal to SIGKILL
@@ -36,21 +38,26 @@ def serve():
   for line in sys.stdin:
     request = json.loads(line)
     begin = time.monotonic()
+    readers = machine_lib.open_readers(request)
     child = os.fork()
     if not child:
       return request
-    print(json.dumps(_watch(child, request, begin)), flush=True)
+    print(json.dumps(_watch(child, request, begin, readers)), flush=True)
   return None
 
 
-def _watch(child, request, begin):
+def _watch(child, request, begin, readers):
   """Waits for the process, with the request's signal if it is due."""
+  for reader in readers:
+    reader.begin()
   files = [pathlib.Path(request[name]) for name in ('out', 'err')]
   asks = _Signal(request, files)
   seen, silent_since, silence = 0, begin, 0.0
   asked = killed = None
   while True:
     pid, status, usage = os.wait4(child, os.WNOHANG)
+    for reader in readers:
+      reader.read(asks.has_begun)
     now = time.monotonic()
     written = sum(path.stat().st_size for path in files)
     if written != seen or pid:
@@ -61,6 +68,8 @@ def _watch(child, request, begin):
     if asked is None and asks.is_due(now):
       asked = now
       os.kill(child, request['signal'])
+    if asked is not None and asks.is_second_due(now - asked):
+      os.kill(child, request['machine']['second'])
     if asked is None and now - begin > request['timeout']:
       asked = now
       os.kill(child, signal.SIGTERM)
@@ -68,6 +77,9 @@ def _watch(child, request, begin):
       killed = True
       os.killpg(child, signal.SIGKILL)
     time.sleep(POLL)
+  for reader in readers:
+    reader.read(enough=False)
+    reader.close()
   try:
     os.killpg(child, signal.SIGKILL)  # what it left running
     left = True
@@ -91,6 +103,19 @@ class _Signal:
   def __init__(self, request, files):
     self._request, self._files = request, files
     self._since = None
+    self._second = request['machine'].get('second')
+
+  @property
+  def has_begun(self):
+    """Whether the text has come."""
+    return self._since is not None
+
+  def is_second_due(self, seconds):
+    """Whether to send the second signal, once, so long after the first."""
+    if not self._second or seconds < self._request['machine']['gap']:
+      return False
+    self._second = None
+    return True
 
   def is_due(self, now):
     if self._since is None and any(
@@ -117,6 +142,7 @@ def become(request):
   # What it writes to a relative path goes with the request's files.
   os.chdir(pathlib.Path(request['out']).parent)
   os.environ.update(request['environment'])
+  machine_lib.settle(request)
   if request['jump']:
     _set_clock(request['delay'], request['jump'])
   name = f'launch.{request["launcher"]}'

@@ -53,6 +53,20 @@ PHASES = (  # a text of the output, where the phase begins
   ('the conclusion', LAST),
 )
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+SEEN = (  # outputs in which a phase can be seen, until it begins
+  {'stdout': 'gone'},
+  {'stdout': 'gone', 'stderr': 'gone'},
+  {'stdout': 'unread'},
+  {'stderr': 'closed'},
+  {'stderr': 'full'},
+  {'stderr': 'gone'},
+)
+UNSEEN = (  # outputs that nobody reads: a phase is an eighth of the time
+  {'stdout': 'closed'},
+  {'stdout': 'full'},
+  {'stdout': 'closed', 'stderr': 'closed', 'stdin': 'closed'},
+)
+GAPS = (0.05, 0.6, 2.5)  # seconds between two signals; one request below 2 s
 MEBIBYTES = 2**20
 ROWS = 1000  # to predict or to evaluate
 
@@ -100,6 +114,19 @@ def _failed(ended: commands.Ended) -> Defect:
     return 'hang', last
   if ended.code < 0 and not ended.signalled:
     return 'crash', f'signal {-ended.code}'
+  return None
+
+
+def _unsaved(workdir) -> Defect:
+  """Whether a run that a signal stopped has steps that it didn't save."""
+  try:
+    reached = json.loads((workdir / 'goodput.json').read_text())['step']
+  except FileNotFoundError:
+    return None  # before its first step
+  names = [path.name for path in (workdir / 'checkpoints').iterdir()]
+  saved = max((int(name) for name in names if name.isdecimal()), default=0)
+  if saved != reached:
+    return 'lost', f'stopped at step {reached}, saved at step {saved}'
   return None
 
 
@@ -175,20 +202,89 @@ def signals(count: int) -> measure.Values:
   return _tried(attempts)
 
 
-def _signalled(runs, text, delay, name):
+def _signalled(runs, text, delay, name, machine=None):
   def attempt(server, workdir):
-    ended = runs.train(server, workdir, after=text, delay=delay, signal=name)
+    ended = runs.train(
+      server, workdir, after=text, delay=delay, signal=name, machine=machine
+    )
     if defect := _failed(ended):
       return defect
     if not ended.signalled and ended.code == 0:
       return None  # it had ended before
     if ended.took > PROMPT:
       return 'hang', f'{ended.took:.1f} s after the signal'
-    if ended.code not in (128 + name, -name, 0):
+    names = {name, (machine or {}).get('second', name)}
+    allowed = {sign for x in names for sign in (128 + x, -x)}
+    if ended.code not in {0, *allowed}:
       return 'silent', f'exit {ended.code}'
+    if ended.code == 128 + name and 'ended at once' not in ended.err:
+      if defect := _unsaved(workdir):
+        return defect
     return runs.ends_well(server, workdir)
 
   return attempt
+
+
+def outputs(count: int) -> measure.Values:
+  """Outputs that nobody reads x phases with a signal, `count` in all."""
+
+  def attempts(runs, seconds):
+    every = [*_outputs(runs, seconds)]
+    for n in range(count):
+      yield every[n * len(every) // count]
+
+  return _tried(attempts)
+
+
+def _outputs(runs, seconds):
+  for phase, (name, text) in enumerate(PHASES):
+    for n, machine in enumerate((*SEEN, *UNSEEN)):
+      rng = random.Random(f'{phase}{n}')
+      asked = SIGNALS[(phase + n) % len(SIGNALS)]
+      after, delay = text, rng.uniform(0, 0.4)
+      if machine in UNSEEN:
+        after, delay = '', seconds * (phase + rng.random()) / len(PHASES)
+      yield (
+        f'{_words(machine)}: {asked.name} in {name}, {delay:.2f} s in',
+        _signalled(runs, after, delay, asked, machine),
+      )
+  for machine in (*SEEN, *UNSEEN):
+    if 'unread' not in machine.values():
+      yield f'{_words(machine)}: no signal', _unheard(runs, machine)
+
+
+def _words(machine):
+  return ', '.join(f'{key} {value}' for key, value in machine.items())
+
+
+def _unheard(runs, machine):
+  def attempt(server, workdir):
+    ended = runs.train(server, workdir, after='step 5/40', machine=machine)
+    if defect := _failed(ended):
+      return defect
+    if ended.code:
+      return 'lost', f'exit {ended.code}'
+    return runs.ends_well(server, workdir)
+
+  return attempt
+
+
+def pairs(count: int) -> measure.Values:
+  """Two signals, soon after one another and later, in each phase."""
+
+  def attempts(runs, seconds):
+    del seconds
+    kinds = [(a, b, gap) for gap in GAPS for a in SIGNALS for b in SIGNALS]
+    for number in range(count):
+      first, second, gap = kinds[number % len(kinds)]
+      phase, text = PHASES[number % len(PHASES)]
+      machine = {'second': second, 'gap': gap}
+      yield (
+        f'{first.name}, {second.name} {gap} s later, in {phase}',
+        _signalled(runs, text, 0.1, first, machine),
+      )
+
+  return _tried(attempts)
 
 
 def clocks(count: int) -> measure.Values:

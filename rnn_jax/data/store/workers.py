@@ -12,9 +12,12 @@ from collections.abc import Iterator
 from typing import Any
 from typing import TypeVar
 
+from rnn_jax import host
+
 P = TypeVar('P')
 R = TypeVar('R')
 
+DESCRIPTORS = 8  # that a worker process takes, and some to spare
 AHEAD = 2  # parts for each process that wait, or whose results do
 
 
@@ -42,13 +45,17 @@ class Pool:
     Args:
       function: of a module.
       parts: what each call takes; made when it is needed.
-      worth_it: whether it takes longer than starting processes does.
+      worth_it: whether it takes longer than starting processes does. Where the
+        limit of open files allows none, this process does it all.
     """
     count = len(os.sched_getaffinity(0))
     if count < 2 or not worth_it:
       yield from map(function, parts)
       return
     if self._executor is None:
+      if host.free_descriptors() < count * DESCRIPTORS:
+        yield from map(function, parts)
+        return
       self._executor = concurrent.futures.ProcessPoolExecutor(
         count, multiprocessing.get_context('spawn'), initializer=follow_parent
       )

@@ -1,4 +1,4 @@
-"""Space for checkpoints, and the errors of a full disk."""
+"""Space for checkpoints; errors of a full disk and of too few descriptors."""
 
 import contextlib
 import errno
@@ -22,6 +22,8 @@ FULL = {
   errno.EFBIG: 'File too large',
 }
 
+FEW = {errno.EMFILE: 'Too many open files'}
+
 
 def check_space(folder: str | os.PathLike[str], state: Any) -> None:
   """Raises InputError unless a tree of arrays fits on a folder's disk."""
@@ -35,23 +37,27 @@ def check_space(folder: str | os.PathLike[str], state: Any) -> None:
 
 @contextlib.contextmanager
 def clear_errors(folder: os.PathLike[str]) -> Iterator[None]:
-  """Turns errors of a full disk or a bucket into InputError."""
+  """Turns errors of a full disk, a bucket or a limit into InputError."""
   try:
     with remote.clear_errors(folder):
       yield
   except errors.InputError:
     raise
   except Exception as error:
-    if reason := _is_full(error):
+    if reason := _reason(error, FULL):
       raise errors.InputError(NO_SPACE.format(folder, reason)) from error
+    if reason := _reason(error, FEW):
+      remedy = errors.REMEDIES[errno.EMFILE]
+      raise errors.InputError(f'{folder}: {reason}: {remedy}') from error
     if isinstance(error, OSError):
       raise errors.InputError(f'{folder}: {error.strerror or error}') from error
     raise
 
 
-def _is_full(error):
+def _reason(error, reasons):
+  """Returns the text of one of the reasons that led to an error, or None."""
   while error is not None:
-    for code, text in FULL.items():
+    for code, text in reasons.items():
       if getattr(error, 'errno', None) == code or text in str(error):
         return text
     error = error.__cause__ or error.__context__

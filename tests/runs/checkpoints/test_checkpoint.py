@@ -169,6 +169,14 @@ def test_a_disk_that_fills_during_the_save(folder, monkeypatch, code):
   assert checkpoint.Checkpoints(folder).restore(saved.make_state(0))[0] == 4
 
 
+def test_too_few_descriptors_are_a_line(tmp_path):
+  text = 'RESOURCE_EXHAUSTED: ... [OS error 24: EMFILE Too many open files]'
+  line = 'Too many open files: raise the limit, ulimit -n'
+  with pytest.raises(errors.InputError, match=line):
+    with disk.clear_errors(tmp_path):
+      raise ValueError(text)
+
+
 def test_eight_devices():
   """Sharded arrays are restored sharded, and whole on one device."""
   folder = virtual.call('tests.runs.checkpoints.sharded', 'save')
