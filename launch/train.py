@@ -220,8 +220,11 @@ def _conclude(config, progress, programs):
       written = call(_write, sample, config.task.answers)
     if progress.best_loss is not None:
       run = evaluate.Run.open(WORKDIR.value, programs=programs)
-      row = evaluate.evaluate_run(run, '', config.evaluate.tokens)
+      tokens = evaluate.tokens_after(config, progress.real_tokens)
+      row = evaluate.evaluate_run(run, '', tokens)
       report(progress_lib.evaluation_table(row))
+      if row['fraction'] < 1:
+        report(f'  launch.evaluate --workdir={WORKDIR.value} reads all of it')
     if written:
       report(f'a sample after {sample.prompt!r}:\n{written()}')
 

@@ -156,6 +156,10 @@ class Data(Part):
     """Returns the lengths of rows, or None if they depend on the text."""
     return (self.length,)
 
+  def rows_of(self, tokens: int) -> int:
+    """Returns how many rows an example of so many predictions may take."""
+    return -(-tokens // self.length)
+
   def shortened(self, length: int) -> typing.Self:
     """Returns the options with rows of another length."""
     return dataclasses.replace(self, length=length)

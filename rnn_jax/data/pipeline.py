@@ -314,7 +314,7 @@ def heldout_batches(
       f'{config.data.splits!r}{files}'
     )
   data = config.data.heldout(config.evaluate)
-  shapes = shapes_lib.heldout_shapes(corpus, config, multiple)
+  shapes = heldout_shapes(corpus, config, split, multiple, tokens)
   # Starting workers takes longer than a held-out split takes one process.
   order = _order(corpus.examples(data, split), owns=owns)
   if tokens:
@@ -323,6 +323,41 @@ def heldout_batches(
   examples = loader.Loader(order, workers=0)
   batches = shapes_lib.layout(data).make(examples, shapes, data)
   return _prefetched(_unpacked(batches, corpus), data, place)
+
+
+def heldout_shapes(
+  corpus: Corpus,
+  config: config_lib.Config,
+  split: str,
+  multiple: int = 1,
+  tokens: int = 0,
+) -> tuple[tuple[int, int], ...]:
+  """Returns the (rows, length) of batches of a pass, by ascending length.
+
+  A split of few rows has no batches of `evaluate.batch_size`: the next power
+  of two times `multiple` is enough. So few shapes are ever compiled.
+
+  Args:
+    corpus: the documents.
+    config: of the run.
+    split: 'train', 'validation' or 'test'.
+    multiple: divides the number of rows of each batch.
+    tokens: that are read, see `heldout_examples`.
+
+  Raises:
+    InputError: a batch would have no row.
+  """
+  shapes = shapes_lib.heldout_shapes(corpus, config, multiple)
+  most = max(rows for rows, _ in shapes)
+  chosen, _ = heldout_examples(corpus, config, split, tokens)
+  if len(chosen) >= most:
+    return shapes
+  data = config.data.heldout(config.evaluate)
+  examples = corpus.examples(data, split)
+  made = (examples.make(int(n), 0) for n in chosen)
+  needed = sum(data.rows_of(max(len(ids) - 1, 0)) for ids in made)
+  enough = multiple * 2 ** max(-(-needed // multiple) - 1, 0).bit_length()
+  return tuple((min(rows, enough), length) for rows, length in shapes)
 
 
 def heldout_examples(

@@ -264,6 +264,21 @@ def check_split(split: str) -> str:
   return split
 
 
+def tokens_after(config: config_lib.Config, trained: int) -> int:
+  """Returns about how many tokens an evaluation after training reads; 0: all.
+
+  They are no more than were trained on: a short training isn't followed by a
+  longer evaluation.
+
+  Args:
+    config: of the run.
+    trained: tokens that it was trained on.
+  """
+  tokens = config.evaluate.tokens
+  # An image is one token in training, and its bytes in `heldout_examples`.
+  return tokens if config.data.holds_images else min(tokens, trained)
+
+
 def evaluate_run(run: Run, split: str, tokens: int = 0) -> dict[str, Any]:
   """Evaluates a run's parameters on a split, see `describe`.
 

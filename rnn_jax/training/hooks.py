@@ -15,7 +15,7 @@ import jax
 from rnn_jax import activity
 from rnn_jax import errors
 from rnn_jax import files
-from rnn_jax.data.batching import shapes as shapes_lib
+from rnn_jax.data import pipeline
 from rnn_jax.parallel import hosts
 from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.runs import goodput
@@ -328,7 +328,9 @@ def _compile_evaluation(trainer):
     return
   config, programs = trainer.config, trainer.programs
   multiple = mesh_lib.row_multiple(programs.mesh, config.mesh)
-  shapes = shapes_lib.heldout_shapes(trainer.corpus, config, multiple)
+  shapes = pipeline.heldout_shapes(
+    trainer.corpus, config, 'validation', multiple, config.evaluate.tokens
+  )
   if jax.process_count() > 1 or len(shapes) > 1:
     return
   # Traced here: in the background, a step's clock would count the trace.

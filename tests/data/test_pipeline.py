@@ -214,6 +214,34 @@ def test_held_out_rows_can_be_longer_or_shorter(tmp_path):
   assert sum(counts.values()) == len(corpora.UNIQUE) + len(corpora.SIZES)
 
 
+@pytest.mark.parametrize('layout', corpora.LAYOUTS)
+@pytest.mark.parametrize(('multiple', 'rows'), ((1, 64), (3, 48), (8, 64)))
+def test_a_split_of_few_rows_has_small_batches(
+  tmp_path, layout, multiple, rows
+):
+  corpus, cfg = corpora.unique_corpus(
+    tmp_path, layout=layout, evaluate={'batch_size': 512, 'length': 64}
+  )
+  shapes = pipeline.heldout_shapes(corpus, cfg, 'validation', multiple)
+  # 12 documents, of which 6 are longer than a row, or fill a lane in turn.
+  needed = {n for n, _ in shapes}
+  assert len(needed) == 1 and needed.pop() <= rows
+  batches = [
+    *pipeline.heldout_batches(corpus, cfg, 'validation', multiple=multiple)
+  ]
+  assert all(len(batch.tokens_BxL) % multiple == 0 for batch in batches)
+  counts = corpora.count_targets(batches)
+  assert sum(counts.values()) == len(corpora.UNIQUE) + len(corpora.SIZES)
+  part = pipeline.heldout_shapes(corpus, cfg, 'validation', multiple, 20)
+  assert {n for n, _ in part} <= {multiple, 4 * multiple}
+
+
+def test_a_split_of_many_rows_has_batches_of_all_rows(tmp_path):
+  corpus, cfg = corpora.unique_corpus(tmp_path, evaluate={'batch_size': 12})
+  shapes = pipeline.heldout_shapes(corpus, cfg, 'validation')
+  assert {rows for rows, _ in shapes} == {12}
+
+
 def test_an_empty_split_is_refused_with_the_remedy(tmp_path):
   corpus, cfg = corpora.unique_corpus(tmp_path)
   with pytest.raises(errors.InputError, match="'test' has no.*test_path"):

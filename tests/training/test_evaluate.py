@@ -113,6 +113,17 @@ def test_training_evaluates_a_part_and_says_so(tmp_path, capsys):
   assert 'of the split' not in progress.evaluation_table(whole)
 
 
+@pytest.mark.parametrize(
+  ('tokens', 'trained', 'read'), ((0, 50, 0), (90, 50, 50), (90, 500, 90))
+)
+def test_a_short_training_has_a_short_evaluation(
+  tmp_path, tokens, trained, read
+):
+  raw = make(tmp_path)
+  raw.evaluate.tokens = tokens
+  assert evaluate.tokens_after(config_lib.parse(raw), trained) == read
+
+
 def test_a_run_is_evaluated_from_its_folder(tmp_path):
   raw = make(tmp_path, layout='packed')
   raw.train.steps = 2
