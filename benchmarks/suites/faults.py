@@ -97,6 +97,14 @@ COUNTED = {  # the workload, how many, how many in a rehearsal, what is tried
     2,
     "Python's clock jumps by 400 days, forwards or back, at random moments",
   ),
+  'requests to the server': (
+    'clients.requests',
+    5000,
+    60,
+    'each field of each route at hostile values, changed and cut-off bytes, '
+    'clients that leave or never read, 300 idle ones where 256 files may be '
+    'open',
+  ),
 }
 GENERATION = 'varied calls of a generator'
 FEW = 3  # attempts of a group in a rehearsal

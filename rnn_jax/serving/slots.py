@@ -18,6 +18,7 @@ from rnn_jax.serving import sampler
 from rnn_jax.serving import work
 
 LARGEST = np.iinfo(np.int32).max
+STRONGEST = 1e30  # a temperature or a penalty, within float32
 
 
 @dataclasses.dataclass
@@ -219,11 +220,13 @@ def _options(row):
     seed_B=request.seed & 0xFFFFFFFF,
     seed_high_B=request.seed >> 32 & 0xFFFFFFFF,
     index_B=request.index + row.choice,
-    temperature_B=sampling.temperature,
+    temperature_B=min(sampling.temperature, STRONGEST),
     top_k_B=min(sampling.top_k, LARGEST),
     top_p_B=sampling.top_p,
     min_p_B=sampling.min_p,
-    repetition_B=sampling.repetition_penalty,
+    repetition_B=float(
+      np.clip(sampling.repetition_penalty, 1 / STRONGEST, STRONGEST)
+    ),
     presence_B=sampling.presence_penalty,
     frequency_B=sampling.frequency_penalty,
     biased_B=bool(sampling.logit_bias),

@@ -140,6 +140,7 @@ def _form(rng, prompt, new_tokens, seed):
     'max_tokens': new_tokens,
     'seed': seed,
     'ignore_eos': True,
+    'continues': True,  # the tokens are all that is read
   }
 
 

@@ -89,10 +89,18 @@ def serving(
 
 
 @contextlib.contextmanager
-def started(log: pathlib.Path, module: str, *flags: str) -> Iterator[Server]:
+def started(
+  log: pathlib.Path, module: str, *flags: str, files: int = 0
+) -> Iterator[Server]:
   """A server that `python -m module` is, whose stderr goes to a file.
 
   At the end it gets a SIGTERM, and `code` and `errors` are set.
+
+  Args:
+    log: the file.
+    module: of the server.
+    *flags: of its command line.
+    files: that it may open; 0: as many as this process.
 
   Raises:
     RuntimeError: it ended before it was ready.
@@ -100,7 +108,7 @@ def started(log: pathlib.Path, module: str, *flags: str) -> Iterator[Server]:
   begin = time.monotonic()
   with log.open('w') as stderr:
     process = subprocess.Popen(
-      [sys.executable, '-m', module, *flags],
+      [*_limited(files), sys.executable, '-m', module, *flags],
       cwd=workers.ROOT,
       env={**os.environ, 'JAX_ENABLE_COMPILATION_CACHE': 'true'},
       stdin=subprocess.DEVNULL,
@@ -124,6 +132,11 @@ def started(log: pathlib.Path, module: str, *flags: str) -> Iterator[Server]:
     if server is not None:
       server.code = code
       server.errors = log.read_text().count('Traceback')
+
+
+def _limited(files):
+  """The beginning of a command that may open so many files; 0: any."""
+  return ['sh', '-c', f'ulimit -n {files}; exec "$@"', 'sh'] if files else []
 
 
 class Client:

@@ -24,6 +24,7 @@ import resource
 import time
 from collections.abc import Iterable
 from typing import Any
+from typing import NamedTuple
 
 import h11
 from absl import logging
@@ -34,8 +35,8 @@ from rnn_jax import files
 from rnn_jax.serving import defects
 
 MOST = 4096  # connections, whatever the descriptors
-RESERVE = 128  # descriptors for files, stores and bursts of new connections
-BURST = 100  # connections that are accepted before one is looked at
+BURST = 512  # connections that are accepted before one is looked at
+RESERVE = 32  # descriptors for files and stores
 LEAST = 8  # connections that make a server
 EVERY = 60.0  # seconds between two lines of one kind
 WAITING = ('idle', 'head', 'body')  # for a request
@@ -47,12 +48,14 @@ class Patience:
 
   Attributes:
     connections: at once.
+    burst: of them that are accepted before one is looked at.
     idle, head, body: seconds in these phases.
     reading: seconds in which a client must read something.
     answer: seconds from a request's head until its answer has been read.
   """
 
   connections: int = MOST
+  burst: int = BURST
   idle: float = 30.0
   head: float = 10.0
   body: float = 40.0
@@ -60,17 +63,25 @@ class Patience:
   answer: float = 360.0
 
 
-def available() -> int:
+class Room(NamedTuple):
+  """How many connections there may be, as in Patience."""
+
+  connections: int
+  burst: int
+
+
+def available() -> Room:
   """Returns how many connections the process may have.
 
-  Its limit of open files is raised as far as the system allows.
+  Its limit of open files is raised as far as the system allows. Two bursts are
+  kept free: one is accepted while those that it ends are being closed.
 
   Raises:
     InputError: the limit is too low for a server.
   """
   soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
   used = len(os.listdir('/dev/fd')) if os.path.isdir('/dev/fd') else RESERVE
-  wanted = MOST + RESERVE + used
+  wanted = MOST + 2 * BURST + RESERVE + used
   if soft == resource.RLIM_INFINITY:
     soft = wanted
   limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
@@ -80,13 +91,15 @@ def available() -> int:
       soft = limit
     except (OSError, ValueError):
       pass  # it keeps what it has
-  count = min(MOST, soft - RESERVE - used)
+  free = soft - RESERVE - used
+  burst = min(max(free // 8, LEAST), BURST)
+  count = min(MOST, free - 2 * burst)
   if count < LEAST:
     raise errors.InputError(
       f'the limit of open files is {soft}: too low for connections: raise it '
-      f'to {RESERVE + used + LEAST} or more (ulimit -n 1024)'
+      f'to {RESERVE + used + 3 * LEAST} or more (ulimit -n 1024)'
     )
-  return count
+  return Room(count, burst)
 
 
 class Connection(h11_impl.H11Protocol):
@@ -199,6 +212,8 @@ class _Written:
     return getattr(self._transport, name)
 
   def write(self, data: bytes) -> None:
+    if self._transport.is_closing():
+      return  # asyncio would log each
     self.count += len(data)
     self._transport.write(data)
 

@@ -19,7 +19,6 @@ SHOWN = 300  # characters of a reason that a message shows
 LONGEST_SHOWN = 40  # characters of a value that a message shows
 # The arguments of rnn_jax by their fields, where these have other names.
 FIELDS = {
-  'constraint.grammar': 'response_format',
   'max_new_tokens': 'max_tokens',
   'min_new_tokens': 'min_tokens',
   'prompts': 'prompt',

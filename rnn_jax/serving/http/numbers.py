@@ -9,6 +9,7 @@ from typing import TypeVar
 import numpy as np
 from starlette import responses
 
+from rnn_jax import errors
 from rnn_jax.serving.http import base
 from rnn_jax.serving.http import errors as http_errors
 from rnn_jax.serving.http import front
@@ -127,9 +128,12 @@ class Numbers(base.Routes):
     return sum(counts)
 
   async def _compute(self, function: Callable[[Any], T]) -> T:
-    return await self.compute_in_thread(
-      functools.partial(self.service.compute, function)
-    )
+    try:
+      return await self.compute_in_thread(
+        functools.partial(self.service.compute, function)
+      )
+    except errors.InputError as error:
+      raise http_errors.bad_request(str(error), 'input') from None
 
 
 def _scored(number, score, with_tokens):

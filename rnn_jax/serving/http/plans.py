@@ -1,10 +1,13 @@
 """What a body asks of the engine: forms become the engine's requests."""
 
+import contextlib
 import dataclasses
 import secrets
+from collections.abc import Iterator
 
 import numpy as np
 
+from rnn_jax import errors
 from rnn_jax import files
 from rnn_jax.data.text import turns as turns_lib
 from rnn_jax.serving import constraint as constraint_lib
@@ -144,7 +147,7 @@ def of_state(
     deadline_seconds=service.options.limits.seconds,
     adapter=adapter,
   )
-  _check_length(service, service.writer.encode(request))
+  _check_length(service, service.writer.encode(request), form)
   return request
 
 
@@ -239,7 +242,7 @@ def _plan(service, owner, form, given, texts, wanted, logprobs):
   for index, text in enumerate(texts):
     request = requests.Request(prompt=text, index=index * count, **shared)
     ids = service.writer.encode(request)
-    _check_length(service, ids)
+    _check_length(service, ids, form)
     asked.append(request)
     prompts.append(ids)
     added.append(_added(form, index, ids, service.writer.tokenizer.boundary))
@@ -288,6 +291,7 @@ def _sampling(form):
 
 
 def _constraint(form):
+  """Returns what a form wants its text to be, or None."""
   wanted = form.response_format
   found = []
   if form.guided_json is not None:
@@ -307,16 +311,41 @@ def _constraint(form):
       'give one of response_format, guided_json, guided_regex',
       'response_format',
     )
-  return constraint_lib.Constraint(*found[0]) if found else None
+  if not found:
+    return None
+  with naming_constraint(form):
+    return constraint_lib.Constraint(*found[0])
 
 
-def _check_length(service, ids):
+@contextlib.contextmanager
+def naming_constraint(form: schemas.Writing) -> Iterator[None]:
+  """Inside it what is wrong with a constraint names the form's field.
+
+  Raises:
+    ApiError: in place of an InputError of a constraint.
+  """
+  try:
+    yield
+  except errors.InputError as error:
+    words = str(error)
+    if not words.startswith('constraint'):
+      raise
+    given = ('guided_json', 'guided_regex')
+    field = next(
+      (name for name in given if getattr(form, name) is not None),
+      'response_format',
+    )
+    words = words.removeprefix('constraint').removeprefix('.grammar')
+    raise http_errors.bad_request(field + words, field) from None
+
+
+def _check_length(service, ids, form):
   most = service.options.limits.prompt_tokens
   if len(ids) > most:
     raise http_errors.bad_request(
       f'the prompt has {len(ids):,} tokens, and {most:,} are allowed: give '
       'less, or make a state of its parts',
-      'prompt',
+      'messages' if getattr(form, 'messages', None) else 'prompt',
       'context_length_exceeded',
     )
 

@@ -314,6 +314,12 @@ class NewState(Asked):
   continues: bool | None = None
   form: Literal['id', 'bytes'] = 'id'
 
+  @pydantic.field_validator('prompt')
+  @classmethod
+  def _check_prompt(cls, value):
+    _check_texts([] if value is None else [value])
+    return value
+
   @pydantic.model_validator(mode='after')
   def _check_one(self):
     given = [

@@ -27,6 +27,7 @@ from rnn_jax.serving.http import service as service_lib
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 LAST = 5.0  # seconds after the drain in which answers may still be sent
 POLL = 0.2
+WAITING = 2048  # connections that the system keeps until they are accepted
 SWEEP = 5  # ticks, of a tenth of a second, between two looks at connections
 GRACE = 30.0  # seconds for the rest of an answer, after the longest request
 
@@ -121,6 +122,8 @@ class _Server(uvicorn.Server):
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(connections.report_failure)
     await super().startup(sockets)
+    for each in sockets or ():
+      each.listen(WAITING)  # more than are accepted at a time
     self._announce()
 
   async def on_tick(self, counter: int) -> bool:
@@ -157,8 +160,10 @@ def patience(limits: service_lib.Limits) -> connections.Patience:
   Raises:
     InputError: the process may open too few files.
   """
+  room = connections.available()
   return connections.Patience(
-    connections=connections.available(),
+    connections=room.connections,
+    burst=room.burst,
     body=limits.body_seconds + LAST,  # the application says so before
     answer=limits.body_seconds + limits.seconds + GRACE,
   )
@@ -180,7 +185,7 @@ def make(
     access_log=False,
     server_header=False,
     proxy_headers=False,
-    backlog=connections.BURST,
+    backlog=patience.burst,
     timeout_keep_alive=int(patience.idle + 2 * GRACE),  # a sweep comes first
     timeout_graceful_shutdown=int(LAST),
   )

