@@ -67,6 +67,7 @@ def commands_on_them(shared: base.Base) -> Iterator[commands.Attempt]:
   """Each command on each machine."""
   made = _commands(shared)
   yield from _outputs(made)
+  yield from _grids(shared)
   yield from _encodings(shared, made)
   yield from _limits(shared, made)
   yield from _folders(shared, made)
@@ -168,6 +169,30 @@ def _outputs(made):
         expects='success',
         check=_done,
       )
+
+
+def _grids(shared):
+  """A grid of two runs whose reader leaves at its first line."""
+  for machine in (
+    {'stdout': 'gone'},
+    {'stdin': 'closed', 'stdout': 'closed', 'stderr': 'closed'},
+  ):
+    yield commands.Attempt(
+      f'experiments: stdout {machine["stdout"]}',
+      'experiments',
+      lambda folder: [*shared.train(folder / 'grid'), '--seeds=0,1'],
+      machine=machine,
+      expects='success',
+      check=_both_ran,
+      timeout=4 * TIMEOUT,
+    )
+
+
+def _both_ran(folder, ended):
+  del ended
+  lines = (folder / 'grid' / 'runs.jsonl').read_text().splitlines()
+  done = [row['seed'] for row in map(json.loads, lines) if not row['error']]
+  return None if done == [0, 1] else ('lost', f'the runs of seeds {done} ended')
 
 
 def _done(folder, ended):

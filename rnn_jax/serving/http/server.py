@@ -2,7 +2,7 @@
 
 SIGTERM, SIGINT (Ctrl-C) and SIGHUP stop the server: /readyz says so at once,
 new requests get 503, and those that run have `drain_seconds`; after that they
-end with the text they have. A second signal ends the process at once. As other
+end with the text they have. A later signal ends the process at once. As other
 commands, it exits with 128 + the signal.
 """
 
@@ -52,7 +52,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 class Stop:
-  """Inside it the first signal drains the server, the second ends it.
+  """Inside it the first signal drains the server, a later one ends it.
 
   Attributes:
     name: of the first signal, such as 'SIGTERM', or None.
@@ -85,7 +85,7 @@ class Stop:
     self._server = server
 
   def _watch(self, pipe: int) -> None:
-    until = float('inf')
+    came = until = float('inf')
     while True:
       numbers = signal_thread.read(pipe, POLL if self.name else None)
       if signal_thread.DONE[0] in numbers:
@@ -95,8 +95,11 @@ class Stop:
       for number in numbers:
         if number not in SIGNALS:
           continue
+        if self.name and time.monotonic() < came + signal_thread.REPEAT:
+          continue  # signals come in pairs, see runs/signals.py
         if self.name or self._server is None:
           signal_thread.end_now(128 + number)
+        came = time.monotonic()
         self.name = signal.Signals(number).name
         until = time.monotonic() + self._drain_seconds + 2 * LAST
         threading.Thread(target=self._drain, daemon=True).start()
