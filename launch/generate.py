@@ -11,6 +11,7 @@ keys prompt, text, tokens, reason and logprob.
 
 import contextlib
 import dataclasses
+import pathlib
 import sys
 
 from absl import flags
@@ -165,16 +166,20 @@ def _prompts():
 
 
 def _lines(path):
+  from rnn_jax.data.tables import lines as lines_lib
+
   try:
     with standard_input.as_file(path) as name:
-      with open(name, encoding='utf-8', newline='\n') as file:
-        lines = file.read().removesuffix('\n').split('\n')
+      content = pathlib.Path(name).read_bytes()
   except OSError as error:
     raise errors.InputError(
       f'prompts_file={path!r}: {error.strerror}'
     ) from error
-  except UnicodeDecodeError as error:
-    raise errors.InputError(f'prompts_file={path!r}: {error}') from error
+  where = f'prompts_file={path!r}'
+  lines_lib.check_kind(content, where)
+  text = lines_lib.decode(content, 'utf-8', where)
+  text = text.removeprefix(lines_lib.MARK)
+  lines = text.removesuffix('\n').split('\n')
   lines = [line.removesuffix('\r') for line in lines]
   if lines == ['']:
     raise errors.InputError(f'prompts_file={path!r} is empty: give a prompt')

@@ -35,6 +35,11 @@ GROUPS = {  # attempts by name of the case: who makes them, and what is tried
     'JSON lines, CSV, Parquet, texts, links, pipes, given to predict and to '
     'evaluate --input',
   ),
+  "users' tables": (
+    'tables.tables',
+    'CSV, JSON lines, Parquet and texts as spreadsheets, data frames and hubs '
+    'write them, trained on, prepared, predicted, evaluated and scored',
+  ),
   "strangers' models": (
     'strangers.models',
     'safetensors and pickles, read as each format',

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from rnn_jax import errors
+from rnn_jax.data.text import turns
 from rnn_jax.inference import score_inputs
 
 
@@ -31,6 +32,18 @@ def test_files_are_documents_lines_or_rows(tmp_path):
     (f'{b}:3', b'x'),
   ]
   assert read(c, column='turns')[0] == (f'{c}:1', b'Hi\nyou there')
+
+
+def test_marks_are_no_text_and_messages_are_dialogues(tmp_path):
+  text, rows = tmp_path / 'a.txt', tmp_path / 'a.jsonl'
+  text.write_bytes(b'\xef\xbb\xbfone\ntwo')
+  said = [{'role': 'user', 'content': 'hi'}]
+  rows.write_text('\ufeff' + json.dumps({'text': 'a', 'messages': said}))
+  assert read(text) == [(str(text), b'one\ntwo')]
+  assert read(text, lines=True)[0] == (f'{text}:1', b'one')
+  assert read(rows) == [(f'{rows}:1', b'a')]
+  ((_, document),) = read(rows, column='messages')
+  assert turns.load(document) == [('user', 'hi')]
 
 
 def test_what_needs_no_reading_is_refused_at_once(tmp_path, monkeypatch):

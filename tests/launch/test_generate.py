@@ -101,7 +101,7 @@ def test_bad_flags_are_refused_before_any_work(values, message):
     (b'\n', 'is empty: give a prompt'),
     (b'a\n\nb\n', 'line 2 is empty'),
     (b'a\r\n\r\n', 'line 2 is empty'),
-    (b'a\nb\xff\n', 'position 3'),
+    (b'a\nb\xff\n', 'byte 3 is not utf-8'),
   ),
 )
 def test_bad_files_are_refused(tmp_path, content, message):

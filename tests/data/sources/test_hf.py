@@ -155,7 +155,11 @@ def test_dialogues_are_lists_of_texts(library, tmp_path):
     ({}, {'classes': ('neg', 'pos')}, r"are \('pos', 'neg'\): give those"),
     ({}, {'field': 'n'}, r"data.field='n': .* has text in \['body'\]"),
     ({'title': ['a', 'b']}, {}, r"in any of \['body', 'title'\]"),
-    ({'sentiment': [0, -1]}, {}, "saved/train:1: data.label='sentiment' is no"),
+    (
+      {'sentiment': [0, -1]},
+      {},
+      "saved/train:1: data.label='sentiment' is missing",
+    ),
     ({'n': [0.5, None]}, {'difficulty': 'n'}, 'saved/train:1: .* is None'),
   ),
 )
@@ -173,6 +177,27 @@ def test_a_test_split_of_secret_classes_is_left_out(library, tmp_path):
   library.DatasetDict(splits).save_to_disk(str(tmp_path / 'saved'))
   loaded = hf.load(section(tmp_path / 'saved').settle(TASK))
   assert len(loaded['test']) == 0
+
+
+@pytest.mark.peers
+def test_rows_of_secret_classes_are_skipped_on_request(library, tmp_path):
+  made(library, 4, sentiment=[0, -1, 1, None]).save_to_disk(
+    str(tmp_path / 'saved')
+  )
+  data = section(tmp_path / 'saved', missing_labels='skip').settle(TASK)
+  loaded = hf.load(data)
+  texts = [part.read(n) for part in loaded.values() for n in range(len(part))]
+  assert sorted(texts) == ['tëxt 0'.encode(), 'tëxt 2'.encode()]
+
+
+@pytest.mark.peers
+def test_a_column_of_numbers_is_no_text(library, tmp_path):
+  numbers = [str(n) for n in range(8)]
+  made(library, body=numbers).save_to_disk(str(tmp_path / 'saved'))
+  with pytest.raises(errors.InputError, match='not yet series of numbers'):
+    section(tmp_path / 'saved').settle(TASK)
+  given = section(tmp_path / 'saved', numbers_as_text=True).settle(TASK)
+  assert given.field == 'body'
 
 
 @pytest.mark.peers
