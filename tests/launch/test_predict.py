@@ -1,5 +1,6 @@
 """`launch.predict` and `launch.evaluate --input`, of a run without its data."""
 
+import csv
 import json
 
 import pyarrow
@@ -75,6 +76,33 @@ def test_formats(run, answers, tmp_path, suffix):
   numbered = [*range(len(TEXTS))]
   wanted = numbered if suffix == 'txt' else ids
   assert [row['id'] for row in rows] == wanted
+
+
+@pytest.mark.parametrize('suffix', ('csv', 'parquet'))
+def test_the_name_of_the_output_decides_its_format(run, tmp_path, suffix):
+  path, out = tmp_path / 'rows.csv', tmp_path / f'out.{suffix}'
+  path.write_text('\ufeffid;text;x\r\n' + 'n;"a; b";\r\n' * 3)
+  flags = f'--workdir={run}', f'--input={path}', f'--output={out}'
+  code, _, err = launchers.run('predict', *flags)
+  assert code == 0, err
+  if suffix == 'parquet':
+    rows = parquet.read_table(out).to_pylist()
+  else:
+    with out.open(encoding='utf-8', newline='') as file:
+      rows = list(csv.DictReader(file, delimiter=';'))
+    names = [f'probability_{name}' for name in classifiers.CLASSES]
+    assert [*rows[0]] == ['id', 'text', 'x', 'label', *names]
+  assert [row['text'] for row in rows] == ['a; b'] * 3
+  assert {row['label'] for row in rows} <= {*classifiers.CLASSES}
+
+
+def test_columns_that_json_lacks_are_left_out(run, tmp_path, caplog):
+  path = tmp_path / 'rows.parquet'
+  table = {'text': TEXTS[:2], 'blob': [b'x', b'y'], 'n': [1, 2]}
+  parquet.write_table(pyarrow.table(table), path)
+  rows = predicted(run, f'--input={path}')
+  assert [*rows[0]] == ['id', 'text', 'n', 'label', 'probabilities']
+  assert caplog.text.count("column 'blob' is left out: JSON has no bytes") == 1
 
 
 def test_standard_input_is_json_lines_or_text(run, answers):

@@ -100,6 +100,42 @@ def test_a_bad_line_is_one_line_of_error(raw, tmp_path):
   assert not os.path.exists(f'{tmp_path}/data/toy/1.0.0')
 
 
+def test_an_error_has_a_line_of_its_own_after_a_bar(tmp_path):
+  path = tmp_path / 'a.csv'
+  path.write_text('text;label\n' + 'a;b\n' * 9 + 'a;b;c\n')
+  code, _, err = launchers.run(
+    'prepare',
+    '--name=toy',
+    f'--input={path}',
+    '--splits=85,10,5',
+    f'--data_dir={tmp_path}/data',
+  )
+  assert code == 1 and 'checking' in err
+  last = err.splitlines()[-1]
+  assert last.startswith('error: ') and "separated by ';'" in last
+
+
+def test_a_table_of_a_spreadsheet_is_prepared(tmp_path):
+  path = tmp_path / 'a.csv'
+  rows = ''.join(f'text {n}|{"ab"[n % 2]}|\n' for n in range(40))
+  path.write_text(f'body|kind|note\n{rows}last||\n|a|\n')
+  code, out, err = launchers.run(
+    'prepare',
+    '--name=toy',
+    f'--input={path}',
+    '--splits=85,10,5',
+    f'--data_dir={tmp_path}/data',
+    '--delimiter=|',
+    '--label=kind',
+    '--missing_labels=skip',
+    '--skip_empty',
+  )
+  assert code == 0, err
+  assert '34 examples' in out
+  assert '1 example(s) skipped: no label' in out
+  assert '1 example(s) skipped: empty text' in out
+
+
 def test_the_runner_and_its_options_are_flags(raw, tmp_path):
   flags = '--name=toy', f'--input={raw}', f'--data_dir={tmp_path}/data'
   code, _, err = launchers.run('prepare', *flags, '--runner_options=--x=1')
