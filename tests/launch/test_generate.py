@@ -16,7 +16,7 @@ from tests.support import launchers
 from tests.support import tiny
 
 ROOT = pathlib.Path(__file__).parents[2]
-LETTERS = tokenizer.Characters('abcdef\n')
+LETTERS = tokenizer.Characters('\nabcdef')
 
 
 @pytest.fixture(scope='module', name='run')
