@@ -37,6 +37,7 @@ from rnn_jax.runs.checkpoints import remote
 
 SEPARATOR = '.'
 KEPT = 'converted_from'  # folder with the files of another format
+DTYPES = 'dtypes.json'  # among them: the tensors of 16 bits
 BODY = f'{language_model.BODY}/'
 SHOWN = 10  # tensors that a message names
 SIZED = ('bpe', 'numbers', 'pretrained')  # tokenizers that read data.vocabulary
@@ -233,7 +234,11 @@ def _read_kept(workdir):
 
 
 def keep(kept: Mapping[str, str], workdir: str | os.PathLike) -> None:
-  """Writes the files of another format into a run's folder."""
+  """Writes the files of another format into a run's folder.
+
+  A run that trains the model further keeps them but DTYPES: its numbers have
+  more digits.
+  """
   folder = pathlib.Path(workdir) / KEPT
   for name, text in kept.items():
     folder.mkdir(exist_ok=True)

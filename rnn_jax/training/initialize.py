@@ -172,10 +172,14 @@ def _replaced(programs, options, params, taken):
   """Returns a run's parameters, some of them replaced by arrays by name."""
   shardings = _flat(programs.placement.shardings('parameters'))
   taken = flax.traverse_util.unflatten_dict(taken, sep='/')
-  held = {
-    name: jax.device_put(x, shardings[name])
-    for name, x in _flat(adapters.hold(taken, options)).items()
-  }
+  held = _flat(adapters.hold(taken, options))
+  for name, x in held.items():
+    if x.shape != _flat(params)[name].shape:
+      raise errors.InputError(
+        f'{name} is {x.shape} in the model that the adapters change, and '
+        f'{_flat(params)[name].shape} in this run: restore its {origin.NAME}'
+      )
+  held = {name: jax.device_put(x, shardings[name]) for name, x in held.items()}
   return flax.traverse_util.unflatten_dict(_flat(params) | held, sep='/')
 
 
@@ -195,10 +199,13 @@ def _check_trained(report, options):
 def record(
   source: Source, report: '_Report', workdir: str | os.PathLike
 ) -> None:
-  """Writes the origin of a run into its folder."""
+  """Writes the origin of a run into its folder, and the files that it keeps."""
   step = source.bundle.step
   digest = bundle_lib.digest(source.init.run, source.bundle.config, step)
   names = [*report.taken], [*report.new]
+  kept = dict(source.bundle.kept)
+  kept.pop(bundle_lib.DTYPES, None)
+  bundle_lib.keep(kept, workdir)
   origin.write(source.init, workdir, step, digest, names)
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import shutil
 
 import jax
@@ -33,6 +34,7 @@ CHANGES = {
   'train.checkpoint_every': 2,
   'train.log_every': 1,
 }
+KEPT = {'generation_config.json': '{"eos_token_id": 5}'}
 
 
 @pytest.fixture(scope='module', autouse=True)
@@ -50,6 +52,7 @@ def _texts(tmp_path_factory):
 def _base(texts, tmp_path_factory):
   folder = tmp_path_factory.mktemp('base') / 'run'
   runs.train(runs.language(texts), folder)
+  bundle.keep({**KEPT, bundle.DTYPES: '{}'}, folder)
   return folder
 
 
@@ -86,6 +89,7 @@ def test_a_run_is_read_merged(base, whole):
   folder, trainer = whole
   merged = bundle.read(folder, 'latest')
   assert merged.config.adapters.rank == 0
+  assert merged.kept == KEPT  # dtypes are of the numbers before
   model = bundle.flat(bundle.read(base, 'best').params)
   changes = bundle.flat(jax.device_get(trainer.state.params['adapters']))
   for name, x in bundle.flat(merged.params).items():
@@ -152,10 +156,21 @@ def test_a_model_that_is_gone_or_another_is_named(base, whole, tmp_path):
   for changed, message in (
     ({'run': '/no/such/run'}, "of /no/such/run, which can't be read"),
     ({'sha256': 'f' * 64}, f'of {base}, which is another checkpoint now'),
+    ({'run': 3}, r'init.json is damaged \(run=3\)'),
+    ({'step': 'x'}, r"init.json is damaged \(step='x'\)"),
+    ({'step': True}, r'init.json is damaged \(step=True\)'),
+    ({'taken': ['x', 3]}, 'init.json is damaged .*taken is no list of names'),
+    ({'taken': ['x']}, r"init.json is damaged \(taken='x' is not a param"),
+    ({'taken': []}, 'init.json names a model in which .* is missing'),
+    ({'run': str(folder)}, 'which leads back to itself'),
   ):
     path.write_text(json.dumps(record | changed))
     with pytest.raises(errors.InputError, match=message):
       bundle.read(folder, 'best')
+  path.unlink()
+  os.mkfifo(path)
+  with pytest.raises(errors.InputError, match='damaged .it is a pipe'):
+    bundle.read(folder, 'best')
   path.unlink()
   with pytest.raises(errors.InputError, match='init.json is missing'):
     bundle.read(folder, 'best')

@@ -50,7 +50,6 @@ KEPT = (  # files that are written back as they were
   TEMPLATE,
 )
 HALVES = (*checkpoint.HALVES.values(),)
-DTYPES = 'dtypes.json'  # kept as well, and not written: tensors of 16 bits
 FREE = {  # options of a model that its config.json doesn't describe
   'dropout',
   'dropout_shape',
@@ -97,7 +96,7 @@ def read(source: request.Source) -> bundle_lib.Bundle:
   bundle = bundle_lib.make(config, tokenizer, params, like)
   kept = _kept(folder)
   if halves := checkpoint.halves(found):
-    kept[DTYPES] = json.dumps(halves)
+    kept[bundle_lib.DTYPES] = json.dumps(halves)
   return dataclasses.replace(bundle, kept=kept)
 
 
@@ -127,7 +126,7 @@ def write(bundle: bundle_lib.Bundle, target: request.Target) -> None:
   try:
     part.mkdir()
     for name, text in bundle.kept.items():
-      if name != DTYPES:
+      if name != bundle_lib.DTYPES:
         (part / name).write_text(text, encoding='utf-8')
     _dump(part / CONFIG, theirs)
     _write_tokenizer(bundle, part)
@@ -141,7 +140,7 @@ def write(bundle: bundle_lib.Bundle, target: request.Target) -> None:
 
 def _dtypes(kept):
   """Returns the dtypes of 16 bits that a run's folder names."""
-  keys = _own(kept, DTYPES)
+  keys = _own(kept, bundle_lib.DTYPES)
   return {name: keys.one_of(name, HALVES, '') for name in keys.values}
 
 
