@@ -68,7 +68,7 @@ def dump(state: State, key: bytes) -> bytes:
   header = {
     'model': state.model,
     'text': state.text,
-    'count': str(state.count),
+    'count': f'{state.count:020}',  # all states have one size
     'ended': str(int(state.ended)),
   }
   content = MAGIC + safetensors.numpy.save(arrays, header)

@@ -26,6 +26,7 @@ from starlette import types
 from starlette.middleware import cors as cors_lib
 
 from rnn_jax import errors
+from rnn_jax.serving import engine as engine_lib
 from rnn_jax.serving.http import access_log as access_log_lib
 from rnn_jax.serving.http import base
 from rnn_jax.serving.http import errors as http_errors
@@ -159,9 +160,7 @@ class _Routes(base.Routes):
 
   async def status(self, request: Request) -> Response:
     del request
-    stats = self.service.stats()
-    if stats is None:
-      return front.json_response({'ready': self.service.ready, 'slots': 0})
+    stats = self.service.stats() or engine_lib.Stats(0, 0, 0, {})
     return front.json_response(
       {
         'ready': self.service.ready,

@@ -59,7 +59,7 @@ class Keys:
     """Returns who asks, by the header of a request.
 
     Raises:
-      ApiError: 401, there is no key or it isn't known.
+      ApiError: 401, there is no key, or it isn't known; the codes differ.
     """
     if not self._owners:
       return ANYONE
@@ -69,13 +69,19 @@ class Keys:
     for digest, owner in self._owners.items():
       if hmac.compare_digest(digest, given):
         found = owner
-    if found is None or scheme.lower() != 'bearer':
+    if scheme.lower() != 'bearer' or not key.strip():
       raise http_errors.ApiError(
         401,
-        'give a key of this server in the header Authorization: Bearer KEY',
-        'invalid_request_error',
-        None,
-        'invalid_api_key',
+        'there is no API key: give one of this server in the header '
+        'Authorization: Bearer KEY',
+        code='missing_api_key',
+      )
+    if found is None:
+      raise http_errors.ApiError(
+        401,
+        "the API key isn't one of this server's: check it, or ask who runs the "
+        'server',
+        code='invalid_api_key',
       )
     return found
 

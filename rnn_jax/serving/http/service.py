@@ -210,14 +210,20 @@ class Service:
 
   @functools.cached_property
   def state_bytes(self) -> int:
-    """The size of a conversation's state, whatever its length."""
+    """The size of a conversation's state as it is kept, whatever its length."""
     if self.engine is None:
       return 0
     network = self.engine.generator.model
     shapes = jax.eval_shape(lambda: network.apply({}, 1, method='init_state'))
-    return sum(
-      math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(shapes)
+    blank = states.State(
+      model=self.engine.model_digest,
+      text='0' * len(self.engine.model_digest),
+      count=0,
+      ended=False,
+      leaves=tuple(np.zeros(x.shape, x.dtype) for x in jax.tree.leaves(shapes)),
+      logits_1xV=np.zeros((1, network.vocabulary), np.float32),
     )
+    return len(states.dump(blank, self._key))
 
   def cards(self) -> list[dict[str, Any]]:
     """Returns the model and its adapters as /v1/models lists them."""

@@ -1,4 +1,5 @@
 // The page of a server: writes with its model, and shows how sure the model was.
+// Of a classifier it shows the classes of a text, with their probabilities.
 //
 // A conversation is a list of turns; each has the text that was given, the
 // tokens that were made, and the state after them, which the page keeps as a
@@ -10,6 +11,7 @@ const EDGES = [0.5, 1, 2, 3, 4, 6, 8, 12]; // bits between two shades
 const TOP = 5; // alternatives that are asked for
 const LARGEST = 2 ** 20; // bytes of a state that the page keeps itself
 const EVERY = 1000; // milliseconds between two looks at the slots
+const CLASSES = 12; // that are shown of a text
 
 const $ = id => document.getElementById(id);
 const branches = [{name: '1', turns: []}];
@@ -31,12 +33,31 @@ async function ask(path, body, signal) {
     : {method: 'POST', headers: headers(), body: JSON.stringify(body), signal};
   const response = await fetch(path, options);
   if (response.ok) return response;
-  if (response.status === 401) $('entry').hidden = false;
   let message = 'The server answers with status ' + response.status;
+  let code = null;
   try {
-    message = (await response.json()).error.message;
+    ({message, code} = (await response.json()).error);
   } catch { /* not of this server */ }
+  if (response.status === 401) throw new WantsKey(code);
   throw new Error(message);
+}
+
+// The server doesn't know who asks: what the page says, in words for people.
+class WantsKey extends Error {
+  constructor(code) {
+    super(code === 'invalid_api_key'
+      ? 'The server does not know this key. Check it, or ask for another one.'
+      : '');
+    sessionStorage.removeItem('key');
+    $('entry').hidden = false;
+    $('composer').hidden = true;
+    $('key').focus();
+  }
+}
+
+function fail(error) {
+  $('error').textContent = error.message;
+  $('error').hidden = !error.message;
 }
 
 async function* events(response) {
@@ -170,6 +191,10 @@ function chats() {
   return model.capabilities.includes('chat');
 }
 
+function classifies() {
+  return !model.capabilities.includes('completions');
+}
+
 function size(count) {
   if (count < 2 ** 10) return count + ' B';
   if (count < 2 ** 20) return (count / 2 ** 10).toFixed(1) + ' KiB';
@@ -187,6 +212,7 @@ function draw() {
   fresh.title = 'A new conversation';
   fresh.onclick = () => fork(0);
   $('branches').append(fresh);
+  $('branches').hidden = classifies();
   $('turns').className = chats() ? 'chat' : 'flow';
   $('turns').replaceChildren(...current.turns.map(turn => turn.element));
 }
@@ -230,6 +256,30 @@ function settle(turn, state) {
     element('span', `${state.tokens} tokens read; the state has `
       + `${size(state.bytes)}`),
     button);
+}
+
+// The classes of a text, the most likely one first, as bars.
+async function classify(given) {
+  const turn = build(given);
+  const {data: [row]} = await (await ask('/v1/classify', {input: given})).json();
+  const all = Object.entries(row.probabilities).sort((a, b) => b[1] - a[1]);
+  for (const [label, p] of all.slice(0, CLASSES)) {
+    const bar = element('meter');
+    Object.assign(bar, {min: 0, max: 1, value: p});
+    bar.setAttribute('aria-label', label);
+    const line = element('div', undefined, 'class');
+    if (label === row.label) line.classList.add('best');
+    line.append(
+      element('span', label), bar, element('output', percent(Math.log(p))));
+    turn.made.append(line);
+  }
+  if (all.length > CLASSES) {
+    const rest = all.length - CLASSES;
+    turn.after.append(element('span', `and ${rest} less likely classes`));
+  }
+  current.turns.push(turn);
+  draw();
+  turn.element.scrollIntoView({block: 'end'});
 }
 
 function previous() {
@@ -295,8 +345,8 @@ async function write(given) {
 // The state of a turn that was stopped: its text is read once more.
 async function read(turn, before) {
   const what = chats()
-    ? {messages: [{role: 'user', content: turn.given}].concat(
-      turn.text.trim() ? [{role: 'assistant', content: turn.text}] : [])}
+    ? {messages: [{role: 'user', content: turn.given},
+      {role: 'assistant', content: turn.text}]}
     : {prompt: turn.given + turn.text};
   const body = {...what, ...before, form: form()};
   return (await ask('/v1/states', body)).json();
@@ -311,10 +361,9 @@ async function send(event) {
   $('stop').hidden = false;
   $('text').value = '';
   try {
-    await write(text);
+    await (classifies() ? classify(text) : write(text));
   } catch (error) {
-    $('error').textContent = error.message;
-    $('error').hidden = false;
+    fail(error);
     $('text').value = text;
     draw();
   }
@@ -327,6 +376,7 @@ async function send(event) {
 
 async function look() {
   const status = await (await ask('/v1/status')).json();
+  $('load').hidden = !status.slots;
   const slots = $('slots');
   slots.replaceChildren(...Array.from({length: status.slots}, (_, n) =>
     element('i', undefined, n < status.active ? 'used' : '')));
@@ -344,19 +394,18 @@ async function open(event) {
     const listed = await (await ask('/v1/models')).json();
     model = listed.data[0];
     $('entry').hidden = true;
-    const writes = model.capabilities.includes('completions');
-    $('composer').hidden = !writes;
+    $('composer').hidden = false;
+    $('options').hidden = $('scale').hidden = classifies();
     $('name').textContent = document.title = model.id;
-    $('facts').textContent = writes
-      ? `step ${model.step}; a conversation is ${size(model.state_bytes)}, `
-        + 'whatever its length'
-      : 'This model predicts classes: POST /v1/classify';
-    $('go').textContent = chats() ? 'Say' : 'Write';
+    $('facts').textContent = classifies()
+      ? `step ${model.step}; ${model.classes.length} classes`
+      : `step ${model.step}; a conversation is ${size(model.state_bytes)}, `
+        + 'whatever its length';
+    $('go').textContent = classifies() ? 'Classify' : chats() ? 'Say' : 'Write';
     draw();
     await look();
   } catch (error) {
-    $('error').textContent = error.message;
-    $('error').hidden = false;
+    fail(error);
   }
 }
 

@@ -328,7 +328,8 @@ def test_a_classifier_has_classes(tmp_path):
     response = client.post('/v1/completions', json={'prompt': 'a'})
     assert response.status_code == 400
     assert response.json()['error']['code'] == 'wrong_endpoint'
-    assert client.get('/v1/status').json()['slots'] == 0
+    status = client.get('/v1/status').json()
+    assert status['slots'] == status['active'] == status['queued'] == 0
 
 
 BAD = [
@@ -432,6 +433,8 @@ def test_keys_open_all_but_the_page_and_health(service):
         response = stranger.get(path, headers=headers)
         assert response.status_code == 401
         assert response.headers['WWW-Authenticate'] == 'Bearer'
+        known = 'invalid' if key.startswith('Bearer x') else 'missing'
+        assert response.json()['error']['code'] == f'{known}_api_key'
 
 
 def test_without_keys_only_names_of_this_machine_are_answered(chat):

@@ -3,22 +3,29 @@
 import asyncio
 import re
 
+import httpx2
 import pytest
 
+from rnn_jax.inference import model as model_lib
 from rnn_jax.inference import surprise_page
 from rnn_jax.serving.http import app
 from tests.serving.http import chromium
 from tests.serving.http import served
+from tests.support import classifiers
 
 TOKENS = 12
 SETTLED = '!running && !document.getElementById("go").disabled'
 
 
-@pytest.fixture(name='url', scope='module')
-def _url(tmp_path_factory):
+@pytest.fixture(name='needed', scope='module')
+def _needed():
   if chromium.program() is None:
     pytest.skip('needs Chromium: apt-get install chromium')
   pytest.importorskip('aiohttp')
+
+
+@pytest.fixture(name='url', scope='module')
+def _url(tmp_path_factory, needed):
   folder = tmp_path_factory.mktemp('states')
   with (
     served.service(served.turns_model(), folder) as service,
@@ -93,6 +100,63 @@ def test_the_page_shows_errors_and_stops(url):
       assert await page.value('current.turns[0].state.tokens') > 0
 
   asyncio.run(use())
+
+
+@pytest.mark.parametrize('keys', ['', served.KEYS])
+def test_the_page_of_a_classifier_shows_its_classes(needed, tmp_path, keys):
+  model = model_lib.load(classifiers.write_texts(tmp_path / 'run'))
+
+  async def use(url):
+    async with chromium.opened(url) as page:
+      await page.until('typeof branches != "undefined"')
+      if keys:
+        await open_with_keys(page)
+      await page.until('model')
+      assert await page.value('$("load").hidden')
+      assert 'undefined' not in await page.value('document.body.innerText')
+      await page.value(
+        '$("text").value = "the gate"; $("composer").requestSubmit()'
+      )
+      await page.until('document.querySelectorAll(".class").length')
+      shown = await page.value(
+        '[...document.querySelectorAll(".class")].map(x => ['
+        'x.querySelector("span").textContent, x.querySelector("meter").value])'
+      )
+      (want,) = model.predict(['the gate'])
+      assert dict(shown) == pytest.approx(want.probabilities)
+      assert shown[0][0] == want.label
+      best = 'document.querySelector(".best span").textContent'
+      assert await page.value(best) == want.label
+      # Its console has the answers of 401 that were provoked.
+      assert len(page.errors) == (2 if keys else 0)
+
+  with (
+    served.service(model, tmp_path / 'states', keys) as service,
+    served.address(service) as url,
+  ):
+    asyncio.run(use(url))
+
+
+async def open_with_keys(page):
+  """Opens a page that wants a key; first with a wrong one."""
+  await page.until('!$("entry").hidden')
+  text = await page.value('document.body.innerText')
+  assert 'has keys' in text and 'Authorization' not in text
+  assert await page.value('$("error").hidden && $("composer").hidden')
+  give = '$("key").value = {!r}; $("entry").requestSubmit()'
+  await page.value(give.format('x' * 20))
+  await page.until('!$("error").hidden')
+  assert 'does not know' in await page.value('$("error").textContent')
+  await page.value(give.format(served.ALICE))
+  await page.until('$("entry").hidden')
+
+
+def test_the_sizes_of_a_state_agree(url):
+  with httpx2.Client(base_url=url) as client:
+    (card,) = client.get('/v1/models').json()['data']
+    for prompt in ('a', 'a' * 1500):
+      made = client.post('/v1/states', json={'prompt': prompt}).json()
+      assert made['bytes'] == card['state_bytes']
 
 
 def test_the_page_loads_nothing_from_elsewhere():
