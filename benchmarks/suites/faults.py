@@ -58,6 +58,11 @@ GROUPS = {  # attempts by name of the case: who makes them, and what is tried
     'closed, full and left outputs, encodings, few descriptors, deleted '
     'folders, a relative XDG_CACHE_HOME, unusual names, for 8 commands',
   ),
+  'calibration and classes': (
+    'calibration.attempts',
+    'hostile calibration.json, thresholds, rows to calibrate on, and weights '
+    'of classes',
+  ),
   'changed data': (
     'changes.data',
     'texts that changed under a run, held-out copies, links to themselves',

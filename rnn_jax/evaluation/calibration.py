@@ -148,8 +148,10 @@ def calibrate_run(
     processes the first one has it and writes; the others have {}.
 
   Raises:
-    InputError: the split has no example.
+    InputError: the split has no example, no temperature fits, or a folder has
+      the file's name.
   """
+  calibration.check_writable(workdir)
   params = hosts.gather_arrays(run.params)
   if not hosts.is_first():
     return {}

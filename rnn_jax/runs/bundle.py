@@ -180,6 +180,8 @@ def read(workdir: str | os.PathLike, which: str | int) -> Bundle:
 def _read(workdir, which, seen):
   which = checkpoint.parse_which(which)
   config, tokenizer = _open(workdir)
+  if calibration.has_probabilities(config.task):
+    calibration.read(workdir)  # refuses a damaged one before the parameters
   expected = like(config, tokenizer)
   bounds.check_model(config, expected, f'parameters of {workdir}')
   if config.adapters.rank:

@@ -29,6 +29,7 @@ NAME = 'calibration.json'
 LEAST, MOST = 0.01, 100.0  # a temperature
 SEAL = 'seal'
 BYTES = 2**16  # of the file, at most
+LARGEST = 2**48  # a step, or a number of documents
 NAME_LENGTH = 255  # of a split
 REMEDY = 'remove it, or fit it again with launch.evaluate --calibrate'
 
@@ -59,16 +60,18 @@ class Calibration:
     """
     for field in dataclasses.fields(self):
       value = getattr(self, field.name)
-      if type(value) is not field.type:
-        raise ValueError(f'{field.name}={value!r:.60} is not {field.type}')
+      kind: Any = field.type
+      if type(value) is not kind:
+        raise ValueError(
+          f'{field.name}={value!r:.60} is not of type {kind.__name__}'
+        )
     if not LEAST <= self.temperature <= MOST:
       raise ValueError(
         f'temperature={self.temperature!r} is not from {LEAST} to {MOST}'
       )
-    if self.step < 0:
-      raise ValueError(f'step={self.step!r:.60} is below 0')
-    if self.documents < 1:
-      raise ValueError(f'documents={self.documents!r:.60} is below 1')
+    for name, least in (('step', 0), ('documents', 1)):
+      if not least <= getattr(self, name) <= LARGEST:
+        raise ValueError(f'{name} is not from {least} to 2**48')
     if not re.fullmatch('[0-9a-f]{64}', self.sha256):
       raise ValueError(f'sha256={self.sha256!r:.60} is not a digest')
     if len(self.split) > NAME_LENGTH:
@@ -83,8 +86,19 @@ def has_probabilities(task: config_lib.Task) -> bool:
 def write(calibration: Calibration, workdir: str | os.PathLike) -> None:
   """Writes a run's calibration.json."""
   values = dataclasses.asdict(calibration)
-  text = files.to_json(values | {SEAL: _seal(values)}, indent=1) + '\n'
+  text = files.to_json(values | {SEAL: seal(values)}, indent=1) + '\n'
   files.write_whole(pathlib.Path(workdir) / NAME, text)
+
+
+def check_writable(workdir: str | os.PathLike) -> None:
+  """Checks that no folder has the file's name.
+
+  Raises:
+    InputError: one does.
+  """
+  path = pathlib.Path(workdir) / NAME
+  if path.is_dir():
+    raise errors.InputError(f'{path} is a folder: remove it')
 
 
 def read(workdir: str | os.PathLike) -> Calibration | None:
@@ -141,14 +155,15 @@ def _parse(values: Any) -> Calibration:
   names = {field.name for field in dataclasses.fields(Calibration)}
   if not isinstance(values, dict) or {*values} != names | {SEAL}:
     raise ValueError(f'it has other keys than {sorted(names)} and {SEAL}')
-  seal = values.pop(SEAL)
+  given = values.pop(SEAL)
   found = Calibration(**values)
   found.check()
-  if seal != _seal(values):
+  if given != seal(values):
     raise ValueError(f'its values and its {SEAL} differ')
   return found
 
 
-def _seal(values):
+def seal(values: dict[str, Any]) -> str:
+  """Returns the SHA-256 of the values of a calibration, without its seal."""
   text = json.dumps(values, sort_keys=True)
   return hashlib.sha256(text.encode()).hexdigest()

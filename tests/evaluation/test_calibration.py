@@ -234,7 +234,7 @@ HOSTILE = (
 @pytest.mark.parametrize('changed', HOSTILE, ids=str)
 def test_values_of_a_stranger_are_refused(run, tmp_path, changed):
   values = VALUES | changed
-  text = json.dumps(values | {'seal': calibration_lib._seal(values)})
+  text = json.dumps(values | {'seal': calibration_lib.seal(values)})
   (tmp_path / calibration_lib.NAME).write_text(text)
   with pytest.raises(errors.InputError, match='is damaged .*: remove it, or'):
     calibration_lib.read(tmp_path)
