@@ -63,6 +63,10 @@ GROUPS = {  # attempts by name of the case: who makes them, and what is tried
     'hostile calibration.json, thresholds, rows to calibrate on, and weights '
     'of classes',
   ),
+  "users' steps": (
+    'users.steps',
+    'fine-tuning with flags in all orders, grids, modules, exports',
+  ),
   'changed data': (
     'changes.data',
     'texts that changed under a run, held-out copies, links to themselves',
