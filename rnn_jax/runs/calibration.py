@@ -111,9 +111,7 @@ def read(workdir: str | os.PathLike) -> Calibration | None:
   if not os.path.lexists(path):
     return None
   try:
-    if not path.is_file():
-      raise ValueError('not a file')
-    return _parse(files.read_json(path, BYTES))
+    return _parse(files.read_json(path, BYTES, within=workdir))
   except ValueError as error:
     raise errors.InputError(f'{path} is damaged ({error}): {REMEDY}') from error
   except OSError as error:

@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import os
 
 import numpy as np
 import pytest
@@ -292,3 +293,30 @@ def test_what_cannot_be_calibrated_is_refused_at_once(run, rows, tmp_path):
     code, _, err = launchers.run('predict', *flags)
     assert code == 1 and message in err and 'Traceback' not in err, err
   assert (run / workdir_lib.CONFIG).read_text() == before
+
+
+def test_only_a_file_of_the_folder_is_read(tmp_path):
+  path = tmp_path / 'run' / calibration_lib.NAME
+  path.parent.mkdir()
+  assert calibration_lib.read(path.parent) is None
+  other = tmp_path / 'other'
+  other.mkdir()
+  calibration_lib.write(calibration_lib.Calibration(**VALUES), other)
+  for make in (
+    path.mkdir,
+    lambda: os.mkfifo(path),
+    lambda: path.symlink_to('/dev/zero'),
+    lambda: path.symlink_to(path.name),
+    lambda: path.symlink_to('nothing'),
+    lambda: path.symlink_to(other / calibration_lib.NAME),
+    lambda: path.write_bytes(b' ' * 2**17),
+  ):
+    make()
+    with pytest.raises(errors.InputError, match='calibration.json.*: remove'):
+      calibration_lib.read(path.parent)
+    if path.is_dir():
+      with pytest.raises(errors.InputError, match='is a folder: remove it'):
+        calibration_lib.check_writable(path.parent)
+      path.rmdir()
+    else:
+      path.unlink()
