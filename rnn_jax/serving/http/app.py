@@ -4,6 +4,7 @@
 
 GET  /healthz /readyz /metrics    for what starts, feeds and watches the server
 GET  /                            the page
+GET  /openapi.json                what the routes below read
 GET  /v1/models /v1/status
 POST /v1/completions /v1/chat/completions /v1/embeddings     as at OpenAI
 POST /v1/score /v1/classify
@@ -34,6 +35,7 @@ from rnn_jax.serving.http import front
 from rnn_jax.serving.http import kept
 from rnn_jax.serving.http import metrics as metrics_lib
 from rnn_jax.serving.http import numbers
+from rnn_jax.serving.http import openapi
 from rnn_jax.serving.http import schemas
 from rnn_jax.serving.http import service as service_lib
 from rnn_jax.serving.http import writing
@@ -104,6 +106,7 @@ def _table(*shared):
     ('/readyz', own.ready, get),
     ('/metrics', own.prometheus, get),
     ('/', own.page, get),
+    ('/openapi.json', own.openapi, get),
     ('/v1/models', own.models, get),
     ('/v1/models/{name}', own.model, get),
     ('/v1/status', own.status, get),
@@ -148,6 +151,10 @@ class _Routes(base.Routes):
   async def page(self, request: Request) -> Response:
     del request
     return _Static.headed(responses.FileResponse(PAGE / 'index.html'))
+
+  async def openapi(self, request: Request) -> Response:
+    del request
+    return front.json_response(openapi.describe(self.service.options.name))
 
   async def models(self, request: Request) -> Response:
     del request

@@ -55,6 +55,30 @@ LARGEST = 2**31 - 1
 
 Form = TypeVar('Form', bound='Asked')
 Count = Annotated[int, pydantic.Field(ge=0, le=LARGEST)]
+# What values are whose checks are our own; for the description of the API.
+STRINGS = {'type': 'array', 'items': {'type': 'string'}, 'minItems': 1}
+TOKENS = {'type': 'array', 'items': {'type': 'integer'}, 'minItems': 1}
+SEVERAL = {'type': 'array', 'items': TOKENS, 'minItems': 1}
+OneOrMore = Annotated[
+  Any, pydantic.WithJsonSchema({'anyOf': [{'type': 'string'}, STRINGS]})
+]
+Given = Annotated[
+  Any,
+  pydantic.WithJsonSchema(
+    {'anyOf': [{'type': 'string'}, STRINGS, TOKENS, SEVERAL]}
+  ),
+]
+Content = Annotated[
+  Any,
+  pydantic.WithJsonSchema(
+    {
+      'anyOf': [
+        {'type': 'string'},
+        {'type': 'array', 'items': {'type': 'object'}},
+      ]
+    }
+  ),
+]
 Real = Annotated[float, pydantic.Field(allow_inf_nan=False)]
 
 
@@ -124,7 +148,7 @@ class Writing(Asked):
   presence_penalty: Real | None = None
   response_format: ResponseFormat | None = None
   seed: Annotated[int, pydantic.Field(ge=-(2**63), lt=2**63)] | None = None
-  stop: Any = None
+  stop: OneOrMore = None
   stream: bool | None = None
   stream_options: StreamOptions | None = None
   temperature: Real | None = None
@@ -173,7 +197,7 @@ class Writing(Asked):
 class Completions(Writing):
   """POST /v1/completions."""
 
-  prompt: Any = pydantic.Field('', validate_default=True)
+  prompt: Given = pydantic.Field('', validate_default=True)
   best_of: int | None = None
   echo: bool | None = None
   logprobs: Annotated[int, pydantic.Field(ge=0, le=20)] | None = None
@@ -208,7 +232,7 @@ class Message(Object):
   """A turn, which may be empty. Names have no effect."""
 
   role: Literal['system', 'developer', 'user', 'assistant']
-  content: Any
+  content: Content
   name: str | None = None
 
   @pydantic.model_validator(mode='before')
@@ -267,7 +291,7 @@ class Chat(Writing):
 class Texts(Asked):
   """A body with texts, one or several."""
 
-  input: Any
+  input: OneOrMore
 
   @pydantic.field_validator('input')
   @classmethod
@@ -282,7 +306,7 @@ class Texts(Asked):
 class Embeddings(Asked):
   """POST /v1/embeddings."""
 
-  input: Any
+  input: Given
   encoding_format: Literal['float', 'base64'] | None = None
 
   @pydantic.field_validator('input')

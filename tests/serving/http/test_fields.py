@@ -5,7 +5,9 @@ import json
 import numpy as np
 import pytest
 
+from benchmarks.workloads.faults import bodies
 from rnn_jax.serving.http import answers
+from rnn_jax.serving.http import schemas
 from tests.serving.http import served
 
 SECRET = 'a secret of the client '
@@ -234,3 +236,19 @@ def test_embeddings_are_of_tokens_too(client):
     response = post(client, '/v1/embeddings', {'input': wrong})
     assert response.status_code == 400
     assert response.json()['error']['param'] == 'input'
+
+
+def test_the_description_of_the_api_has_every_field(client):
+  described = client.get('/openapi.json').json()
+  assert described['openapi'].startswith('3.1')
+  forms = described['components']['schemas']
+  for path, form in bodies.FORMS.items():
+    body = described['paths'][path]['post']['requestBody']['content']
+    name = body['application/json']['schema']['$ref'].rpartition('/')[2]
+    fields = forms[name]['properties']
+    assert {*form} - {*fields} <= {*schemas.NEUTRAL, *schemas.NO_EFFECT}
+    for field in fields.values():
+      assert {'type', 'anyOf', '$ref'} & {*field}, field
+  texts = forms['Classify']['properties']['input']['anyOf']
+  assert [each['type'] for each in texts] == ['string', 'array']
+  assert forms['Classify']['required'] == ['input']

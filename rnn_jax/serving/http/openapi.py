@@ -1,0 +1,60 @@
+"""The description of the API at /openapi.json, made of the forms themselves.
+
+Its schemas are those by which bodies are checked (schemas.py), so that it can't
+say anything else. It describes requests; docs/serving.md has the answers.
+"""
+
+from typing import Any
+
+import rnn_jax
+from rnn_jax.serving.http import schemas
+
+FORMS: dict[str, type[schemas.Asked]] = {
+  '/v1/completions': schemas.Completions,
+  '/v1/chat/completions': schemas.Chat,
+  '/v1/embeddings': schemas.Embeddings,
+  '/v1/score': schemas.Score,
+  '/v1/classify': schemas.Classify,
+  '/v1/states': schemas.NewState,
+  '/admin/reload': schemas.Reload,
+}
+SUMMARIES = {
+  '/v1/completions': 'Continues a prompt, several prompts, or tokens.',
+  '/v1/chat/completions': 'Answers a turn.',
+  '/v1/embeddings': 'Features of texts.',
+  '/v1/score': 'How likely texts are.',
+  '/v1/classify': 'The classes of texts, each with its probability.',
+  '/v1/states': 'Reads a text and keeps the state after it.',
+  '/admin/reload': 'Serves another checkpoint of the run.',
+}
+PLACE = '#/components/schemas/{model}'
+
+
+def describe(name: str) -> dict[str, Any]:
+  """Returns the document for a server whose model has this name."""
+  parts: dict[str, Any] = {}
+  paths = {}
+  for path, form in FORMS.items():
+    schema = form.model_json_schema(ref_template=PLACE)
+    parts |= schema.pop('$defs', {})
+    parts[form.__name__] = schema
+    content = {'schema': {'$ref': PLACE.format(model=form.__name__)}}
+    paths[path] = {
+      'post': {
+        'summary': SUMMARIES[path],
+        'requestBody': {
+          'required': True,
+          'content': {'application/json': content},
+        },
+        'responses': {
+          '200': {'description': 'An object of JSON, or a stream of events.'},
+          '4XX': {'description': 'An error; `param` names the field.'},
+        },
+      }
+    }
+  return {
+    'openapi': '3.1.0',
+    'info': {'title': name, 'version': rnn_jax.__version__},
+    'paths': paths,
+    'components': {'schemas': parts},
+  }
