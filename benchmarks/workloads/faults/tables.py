@@ -205,7 +205,11 @@ def _encoded():
     ('an xz file', b'\xfd7zXZ\0' + bytes(80), 'xz'),
     ('text in UTF-16', table().encode('utf-16'), utf_16),
     ('text in big-endian UTF-16', '\ufeffa'.encode('utf-16-be'), utf_16),
-    ('text in cp1252', table().replace('末', '').encode('cp1252'), 'utf-8|UTF'),
+    (
+      'text in cp1252',
+      table().replace('末', '').encode('cp1252'),
+      'utf-8|UTF|JSON',
+    ),
   ):
     yield File(f'{name} as .csv', 'x.csv', content, no, says)
     yield File(f'{name} as .jsonl', 'x.jsonl', content, few, says)
@@ -330,7 +334,10 @@ def _labels():
     ('fractions', [f'{n / 7:.3f}' for n in range(12)]),
     ('German decimals', [f'"{n},5"' for n in range(12)]),
     ('series', [f'{n} {n + 1} {n + 2}' for n in range(12)]),
-    ('numbers with gaps', ['?' if n % 3 else str(n) for n in range(12)]),
+    (
+      'numbers with gaps',
+      ['?' + ' ' * n if n % 3 else str(n) for n in range(12)],
+    ),
   ):
     lines = (f'{x},{LABELS[n]}\n' for n, x in enumerate(values))
     content = ('text,label\n' + ''.join(lines)).encode()

@@ -157,7 +157,8 @@ def named(
     for row in rows:
       if not row:
         continue
-      if not len(own) <= len(row) <= len(names) or any(row[len(own) :]):
+      extra = row[len(own) :] if len(row) != len(own) else ()
+      if not len(own) <= len(row) <= len(names) or any(extra):
         raise errors.InputError(
           f'{dialect.path}:{dialect.line(rows)}: {len(row)} columns, and the '
           f'header has {len(own)}, {dialect.described}: {_remedy(dialect)}'

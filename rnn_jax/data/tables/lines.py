@@ -90,8 +90,11 @@ class Lines:
       return
     for number, line in enumerate(self._split(), 1):
       self.bytes += len(line)
-      text = decode(line, self._encoding, f'{self._path}:{number}')
-      yield text.removeprefix(MARK) if number == 1 else text
+      try:
+        text = line.decode(self._encoding)
+      except (UnicodeError, LookupError):
+        text = decode(line, self._encoding, f'{self._path}:{number}')
+      yield text if number > 1 else text.removeprefix(MARK)
 
   def _split(self):
     """Yields the lines as bytes."""
