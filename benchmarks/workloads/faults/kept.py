@@ -18,7 +18,8 @@ from benchmarks.workloads.faults import commands
 
 SAYS = 'start again, which writes these files again|another user'
 OTHER_USER = 54321
-READ = ('train.text', 'test.text', 'train.ids', 'test.ids', 'test.ends')
+EVERY = 'test.text', 'test.ids'  # what evaluation reads: all kinds of damage
+READ = (*EVERY, 'train.text', 'train.ids', 'test.ends', 'index.json')  # more
 TIMEOUT = 60.0  # seconds: some attempts write all files again
 
 
@@ -26,20 +27,28 @@ def corpus(shared: base.Base) -> Iterator[commands.Attempt]:
   """Damages token files, then trains or evaluates."""
   kept = _Kept(shared)
   for number, name in enumerate(kept.names()):
-    kinds = [*KINDS]
-    if name.rpartition('/')[2] not in (*READ, 'index.json'):
-      kinds = [kinds[(number + 4 * n) % len(kinds)] for n in range(3)]
+    file = name.rpartition('/')[2]
+    many = len(KINDS) if file in EVERY else 9
+    kinds = _some(number, many if file in READ else 2)
     for kind in kinds:
       yield kept.evaluated(f'{name}: {kind}', _of_file(name, kind))
-      if len(kinds) > 3:
+    if file in READ:
+      for kind in _some(number + 1, 4):
         yield kept.trained(f'{name}: {kind}', _of_file(name, kind))
-      if name in READ:
-        yield kept.evaluated(
-          f'{name}, verified: {kind}', _of_file(name, kind), '--verify'
-        )
+    if file == 'train.text':
+      for kind in _some(0, 4):
+        damage = _of_file(name, kind)
+        yield kept.evaluated(f'{name}, verified: {kind}', damage, '--verify')
   for name, damage in FOLDERS.items():
     yield kept.evaluated(f'the folder: {name}', damage)
     yield kept.trained(f'the folder: {name}', damage)
+
+
+def _some(number, count):
+  """Returns `count` of KINDS, evenly spread, others for another number."""
+  kinds = [*KINDS]
+  places = (number + n * len(kinds) // count for n in range(count))
+  return [kinds[place % len(kinds)] for place in places]
 
 
 class _Kept:
