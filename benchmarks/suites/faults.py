@@ -44,6 +44,24 @@ GROUPS = {  # attempts by name of the case: who makes them, and what is tried
     'strangers.models',
     'safetensors and pickles, read as each format',
   ),
+  "strangers' folders": (
+    'folders.folders',
+    'model folders with pipes, devices, links, sparse files, and the cache of '
+    'the hub',
+  ),
+  "strangers' values": (
+    'folders.values',
+    'each key of 16 architectures and GPT-2, tokenizers, templates and indices '
+    'of another type or size',
+  ),
+  "strangers' adapters": (
+    'adapters.runs',
+    'each key of init.json, and its files, opened by 3 commands',
+  ),
+  "strangers' special files": (
+    'adapters.files',
+    'each file of a run as a pipe, a socket, a device, a link out of it',
+  ),
   'damaged files': (
     'damage.files',
     'each file of a run emptied, cut, flipped, removed, extended, or a folder',
