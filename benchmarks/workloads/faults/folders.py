@@ -214,7 +214,7 @@ def values(shared: base.Base) -> Iterator[commands.Attempt]:
       f'convert --format=hf: {file}: {name}',
       'convert',
       _with('hf', file, _text(content)),
-      says=file,
+      says=f'{file}|in/config.json',
       check=keeps_out,
     )
   del shared

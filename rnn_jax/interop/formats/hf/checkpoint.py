@@ -34,6 +34,7 @@ SKIPPED = ('mtp.',)  # heads that predict later tokens; transformers has none
 HEAD = 'lm_head.weight'
 FLOATS = {'F64': 8, 'F32': 4, 'F16': 2, 'BF16': 2}  # their bytes
 NAMED = 1000  # tensors that a message names
+SHARDS = 4096  # files of a folder
 SHARDS_NAMED = 10
 MAPPED = 2**25  # bytes of a file that are in memory at a time
 HALVES = {'F16': 'float16', 'BF16': 'bfloat16'}
@@ -247,14 +248,21 @@ def _stored(folder):
 def _files(folder, where):
   for name in where.values():
     # A folder's index names files of that folder only.
-    if not isinstance(name, str) or pathlib.PurePath(name).name != name:
+    plain = isinstance(name, str) and pathlib.PurePath(name).name == name
+    if not plain or not name:
       raise errors.InputError(
         f'{folder / INDEX}: weight_map: {keys_lib.shown(name)} is not a file '
         'name: get it again'
       )
   if not where:
     raise errors.InputError(f'{folder / INDEX}: no weight_map: get it again')
-  return [folder / name for name in sorted({*where.values()})]
+  names = sorted({*where.values()})
+  if len(names) > SHARDS:
+    raise errors.InputError(
+      f'{folder / INDEX}: weight_map: {len(names):,} files, and {SHARDS:,} are '
+      'enough: get it again'
+    )
+  return [folder / name for name in names]
 
 
 def _check_float(path, name, dtype):
