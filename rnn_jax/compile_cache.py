@@ -9,6 +9,10 @@ turns on JAX's persistent compilation cache. The folder is, in this order: the
 argument, the one that JAX has (jax_compilation_cache_dir, or
 $JAX_COMPILATION_CACHE_DIR), and ~/.cache/rnn_jax/jaxlib-VERSION-PROCESSOR, or
 in $XDG_CACHE_HOME.
+
+JAX runs what the file of a program's key holds. Here each file also has a
+digest of the key and the program: one that is damaged, cut short or another's
+is compiled again, with a line.
 """
 
 import contextlib
@@ -17,6 +21,7 @@ import os
 import pathlib
 import platform
 import stat
+from typing import Any
 
 from absl import logging
 
@@ -24,6 +29,8 @@ from rnn_jax import environment
 
 _OPTION = 'jax_compilation_cache_dir'
 SHORTEST = 0.3  # seconds of a compilation that is worth a file
+SUFFIX = '-checked'  # of the keys of programs that have a digest
+DIGEST = hashlib.sha256().digest_size  # bytes, before the program
 
 
 def keep(folder: str | None = None) -> str:
@@ -45,11 +52,66 @@ def keep(folder: str | None = None) -> str:
   if folder is None:
     folder = own_folder(jax.lib.__version__)
   jax.config.update('jax_persistent_cache_min_compile_time_secs', SHORTEST)
-  if (folder or None) != before:
+  if _check_programs() or (folder or None) != before:
     jax.config.update(_OPTION, folder or None)
     # JAX looks for a folder only when it compiles for the first time.
     compilation_cache.reset_cache()
   return folder
+
+
+class Checked:
+  """JAX's cache of programs, each with a digest of its key and itself."""
+
+  def __init__(self, cache: Any) -> None:
+    """Takes the cache of JAX."""
+    self._cache = cache
+    self._path = cache._path if hasattr(cache, '_path') else cache.path
+
+  def get(self, key: str) -> bytes | None:
+    """Returns a program; None: there is none, or it isn't the key's."""
+    own = key + SUFFIX
+    found = self._cache.get(own)
+    if found is None:
+      return None
+    digest, program = found[:DIGEST], found[DIGEST:]
+    if digest == _digest(key, program):
+      return program
+    logging.warning(
+      'the compiled program %s in %s is damaged or another one: it is '
+      'compiled again',
+      own,
+      self._path,
+    )
+    with contextlib.suppress(OSError):
+      pathlib.Path(str(self._path), f'{own}-cache').unlink()
+    return None
+
+  def put(self, key: str, value: bytes) -> None:
+    """Keeps a program."""
+    self._cache.put(key + SUFFIX, _digest(key, value) + value)
+
+
+def _digest(key, program):
+  return hashlib.sha256(key.encode() + b'\0' + program).digest()
+
+
+def _check_programs():
+  """Makes JAX check its programs. Returns whether it didn't before."""
+  try:
+    from jax._src import compilation_cache as internal
+
+    make = internal.get_file_cache
+  except (ImportError, AttributeError):  # another version of JAX
+    return False
+  if getattr(make, '__name__', '') == 'get_checked':
+    return False
+
+  def get_checked(path):
+    found = make(path)
+    return found and (Checked(found[0]), found[1])
+
+  internal.get_file_cache = get_checked
+  return True
 
 
 def own_folder(version: str) -> str:

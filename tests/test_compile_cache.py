@@ -4,6 +4,8 @@ import os
 import pathlib
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
@@ -83,3 +85,38 @@ def test_a_home_without_room_for_programs_keeps_none(home, monkeypatch):
   monkeypatch.setenv('XDG_CACHE_HOME', str(home / 'file'))
   assert compile_cache.keep() == ''
   assert jax.config.jax_compilation_cache_dir is None
+
+
+@pytest.mark.parametrize('damage', ['swapped', 'flipped', 'cut'])
+def test_a_program_of_another_key_is_compiled_again(home, monkeypatch, damage):
+  monkeypatch.setattr(compile_cache, 'SHORTEST', 0.0)
+  jax.config.update('jax_persistent_cache_min_entry_size_bytes', 0)
+  folder = pathlib.Path(compile_cache.keep())
+  x = np.ones(7, np.float32)
+
+  def results():
+    jax.clear_caches()
+    compilation_cache.reset_cache()
+    # Of one shape: JAX would run either for the other.
+    return [jax.jit(f)(x).tolist() for f in (jnp.sin, jnp.cos, jnp.exp)]
+
+  before = results()
+  files = [*folder.glob(f'*{compile_cache.SUFFIX}-cache')]
+  assert len(files) >= 3
+  contents = [path.read_bytes() for path in files]
+  if damage == 'swapped':
+    contents = [*contents[1:], contents[0]]
+  elif damage == 'flipped':
+    contents = [x[:-5] + bytes([x[-5] ^ 1]) + x[-4:] for x in contents]
+  else:
+    contents = [x[: len(x) // 2] for x in contents]
+  for path, content in zip(files, contents, strict=True):
+    path.write_bytes(content)
+  warnings = []
+  monkeypatch.setattr(
+    compile_cache.logging, 'warning', lambda *words: warnings.append(words)
+  )
+  assert results() == before
+  assert len(warnings) >= 3
+  assert results() == before  # from whole files again
+  assert len(warnings) == len({words[1] for words in warnings})
