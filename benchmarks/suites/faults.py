@@ -40,6 +40,11 @@ GROUPS = {  # attempts by name of the case: who makes them, and what is tried
     'CSV, JSON lines, Parquet and texts as spreadsheets, data frames and hubs '
     'write them, trained on, prepared, predicted, evaluated and scored',
   ),
+  'texts that explode': (
+    'exploding.texts',
+    'patterns of names, chat templates and tokenizers that ask for more memory '
+    'or time than there is',
+  ),
   "strangers' models": (
     'strangers.models',
     'safetensors and pickles, read as each format',

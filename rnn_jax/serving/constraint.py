@@ -23,7 +23,11 @@ from rnn_jax.serving import sampler
 
 KINDS = ('json_schema', 'regex')
 LONGEST = 100_000  # characters of a grammar
+DEEPEST = 64  # levels of a schema
 SHOWN = 60
+LINE = 160  # characters of the library's words
+PATTERNS = 4  # that a text must match at once: their automaton is a product
+REMEDY = 'give a smaller one, or one without recursion'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,14 +51,7 @@ class Constraint:
         f'{len(self.grammar):,} characters: give at most {LONGEST:,}',
       )
     if self.kind == 'json_schema':
-      try:
-        json.loads(self.grammar)
-      except ValueError as error:
-        errors.refuse(
-          'constraint.grammar',
-          self.grammar[:SHOWN],
-          f"it isn't JSON ({error}): give a JSON schema",
-        )
+      _check_schema(self.grammar)
 
 
 class Grammars:
@@ -107,27 +104,105 @@ class Matcher:
     return made
 
   def allowed(self) -> np.ndarray:
-    """Returns the tokens that may come next, M words of 32 bits."""
+    """Returns the tokens that may come next, M words of 32 bits.
+
+    Raises:
+      InputError: the grammar takes more than it may.
+    """
     mask = np.zeros(sampler.words(self._size), np.uint32)
     if self._inner.is_stopped():
       mask[self._boundary // 32] = np.uint32(1 << self._boundary % 32)
       return mask
     given = self._inner.compute_bitmask()
+    if self._inner.is_error():
+      raise self._failed()
     return np.frombuffer(given, np.uint32)[: len(mask)]
 
   def read(self, tokens: Sequence[int]) -> None:
     """Reads new tokens.
 
     Raises:
+      InputError: the grammar takes more than it may.
       RuntimeError: one doesn't follow the grammar.
     """
     for token in tokens:
       if token == self._boundary and self._inner.is_stopped():
         return
-      if not self._inner.consume_token(token):
-        raise RuntimeError(
-          f'token {token} is outside the grammar: {self._inner.get_error()}'
-        )
+      if self._inner.consume_token(token):
+        continue
+      if 'limit' in _first_line(self._inner.get_error()):
+        raise self._failed()
+      raise RuntimeError(f'token {token} is outside the grammar')
+
+  def _failed(self):
+    # Of the library's words the first line has no text of the grammar.
+    return errors.InputError(
+      'constraint.grammar: it takes more than a server may spend on it '
+      f'({_first_line(self._inner.get_error())[:LINE]}): {REMEDY}'
+    )
+
+
+def _first_line(text):
+  return (text or '').strip().partition('\n')[0]
+
+
+def _check_schema(text):
+  """Checks that a text is JSON, and not nested deep.
+
+  Raises:
+    InputError: it isn't; the message has no text of what is nested.
+  """
+  try:
+    schema = json.loads(text)
+    level, rest = 0, [schema]
+  except ValueError as error:
+    errors.refuse(
+      'constraint.grammar',
+      text[:SHOWN],
+      f"it isn't JSON ({error}): give a JSON schema",
+    )
+  except RecursionError:
+    schema, level, rest = None, DEEPEST, [None]
+  while rest:
+    level += 1
+    if level > DEEPEST:
+      raise errors.InputError(
+        f'constraint.grammar: a schema that is nested more than {DEEPEST} '
+        'levels deep: give a flatter one'
+      )
+    inner = [x.values() if isinstance(x, dict) else x for x in rest]
+    rest = [
+      value
+      for values in inner
+      if not isinstance(values, str | int | float | None)
+      for value in values
+    ]
+  _check_patterns(schema)
+
+
+def _check_patterns(schema):
+  """Checks that no text must match many expressions at once."""
+  if isinstance(schema, dict) and isinstance(schema.get('allOf'), list):
+    if _patterns(schema['allOf']) > PATTERNS:
+      raise errors.InputError(
+        f'constraint.grammar: an allOf with more than {PATTERNS} patterns: '
+        'give one pattern for them'
+      )
+  inner = schema.values() if isinstance(schema, dict) else schema
+  if isinstance(inner, str | int | float | None):
+    return
+  for value in inner:
+    _check_patterns(value)
+
+
+def _patterns(value):
+  """Returns how many expressions of texts a value holds."""
+  if isinstance(value, list):
+    return sum(map(_patterns, value))
+  if not isinstance(value, dict):
+    return 0
+  own = sum(isinstance(value.get(key), str) for key in ('pattern', 'format'))
+  return own + sum(map(_patterns, value.values()))
 
 
 def _grammar(library, constraint):

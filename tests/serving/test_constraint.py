@@ -126,3 +126,50 @@ def test_a_missing_package_is_named(monkeypatch):
   grammars = constraint.Grammars(models.CHARACTERS)
   with pytest.raises(errors.InputError, match=r'rnn_jax\[constrain\]'):
     grammars.matcher(constraint.Constraint('regex', 'a'))
+
+
+def recursive(**changes):
+  inner = {'$ref': '#/$defs/a'}
+  return json.dumps({**inner, '$defs': {'a': changes}})
+
+
+@pytest.mark.parametrize(
+  ('grammar', 'words'),
+  (
+    ('[' * 50_000, 'nested more than 64 levels deep'),
+    ('[' * 49_000 + ']' * 49_000, 'nested more than 64 levels deep'),
+    ('{"not": ' * 100 + '{}' + '}' * 100, 'nested more than 64 levels deep'),
+    (
+      json.dumps({'allOf': [{'pattern': f'.*a.{{{n}}}'} for n in range(30)]}),
+      'an allOf with more than 4 patterns',
+    ),
+  ),
+)
+def test_a_schema_that_explodes_is_refused(grammar, words):
+  with pytest.raises(errors.InputError, match=words) as refused:
+    constraint.Constraint('json_schema', grammar)
+  assert str(refused.value).startswith('constraint.grammar')
+  assert '[[' not in str(refused.value) and '{"' not in str(refused.value)
+
+
+def test_a_recursion_without_an_end_is_refused_while_it_is_read():
+  kind = tokenizer.Bytes()
+  schema = recursive(
+    type='object',
+    properties={'secret': {'$ref': '#/$defs/a'}},
+    required=['secret'],
+  )
+  matcher = constraint.Grammars(kind).matcher(
+    constraint.Constraint('json_schema', schema)
+  )
+  with pytest.raises(errors.InputError, match='more than a server') as refused:
+    matcher.allowed()
+    matcher.read(kind.encode('{'))
+    matcher.allowed()
+  assert 'secret' not in str(refused.value)
+  # One with an end is followed.
+  schema = recursive(type='array', items={'$ref': '#/$defs/a'})
+  matcher = constraint.Grammars(kind).matcher(
+    constraint.Constraint('json_schema', schema)
+  )
+  matcher.read(kind.encode('[[],[[]]]'))

@@ -32,6 +32,7 @@ from rnn_jax import files
 from rnn_jax.data.text import chat_template
 from rnn_jax.data.text import documents as documents_lib
 from rnn_jax.data.text import tokenizer_file
+from rnn_jax.data.text import tokenizer_library
 
 UNKNOWN = '<unknown>'
 SPACES = b' \n\t\r'
@@ -189,8 +190,8 @@ class BytePairs(Tokenizer):
   def __init__(self, model: dict[str, Any]) -> None:
     tokenizer_file.check(model)
     self._model = model
-    self._tokenizer = _from_json(json.dumps(model))
-    vocabulary = self._tokenizer.get_vocab()
+    self._library = tokenizer_library.make(model)
+    vocabulary = self._library.vocabulary()
     tokens = sorted(vocabulary, key=vocabulary.__getitem__)
     self.lossless = UNKNOWN not in vocabulary
     self.unknown = vocabulary.get(UNKNOWN)
@@ -200,15 +201,10 @@ class BytePairs(Tokenizer):
 
   def encode_document(self, text: str | bytes) -> np.ndarray:
     string = _string(text)
-    return _ids(self._tokenizer.encode(string, add_special_tokens=False))
+    return self._library.encode([string])[0]
 
   def encode_documents(self, texts: Sequence[str | bytes]) -> list[np.ndarray]:
-    strings = [*map(_string, texts)]
-    # It doesn't make the places of tokens in the text.
-    encodings = self._tokenizer.encode_batch_fast(
-      strings, add_special_tokens=False
-    )
-    return [*map(_ids, encodings)]
+    return self._library.encode([*map(_string, texts)])
 
   def is_cut(self, text: bytes, at: int) -> bool:
     return self._splits_at_spaces and _begins_space(text, at)
@@ -283,13 +279,8 @@ class Pretrained(Tokenizer):
     if not tokenizer_file.is_id(boundary, size):
       raise ValueError(f'its boundary {boundary!r} is not below {size}')
     self._model = model
-    text = json.dumps(model)
-    self._tokenizer, self._plain = _from_json(text), _from_json(text)
-    self._plain.encode_special_tokens = True
-    for tokenizer in (self._tokenizer, self._plain):
-      tokenizer.no_truncation()
-      tokenizer.no_padding()
-    vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
+    self._library = tokenizer_library.make(model)
+    vocabulary = self._library.vocabulary()
     if (largest := max(vocabulary.values(), default=0)) >= size:
       raise ValueError(f'it has id {largest}, and the model {size} entries')
     added = model.get('added_tokens') or []
@@ -300,7 +291,7 @@ class Pretrained(Tokenizer):
     for token in added:
       table[token['id']] = token['content'].encode()
     if template is not None:
-      end = self._tokenizer.id_to_token(boundary)
+      end = {n: token for token, n in vocabulary.items()}.get(boundary)
       self.template = chat_template.Template(**_checked(template), end=end)
     table[boundary] = b''
     self.lossless = over_bytes and _keeps_text(model)
@@ -315,12 +306,12 @@ class Pretrained(Tokenizer):
     return [
       self._as_plain(string) if self.boundary in ids else ids
       for string, ids in zip(
-        strings, self._encode_special(strings), strict=True
+        strings, self._library.encode(strings), strict=True
       )
     ]
 
   def _as_plain(self, string):
-    return _ids(self._plain.encode(string, add_special_tokens=False))
+    return self._library.encode([string], special=False)[0]
 
   def encode_rendered(
     self, texts: Sequence[Sequence[str]]
@@ -331,13 +322,13 @@ class Pretrained(Tokenizer):
     which it continues the one before it, if that keeps its own.
     """
     parts = [part for text in texts for part in text]
-    alone = self._encode_special(parts)
+    alone = self._library.encode(parts)
     if self.lossless:
       return grouped(alone, texts)
     # These put a space before a text, which no part but the first has.
     before = [part for text in texts for part in ('', *text)[: len(text)]]
-    heads = self._encode_special(before)
-    wholes = self._encode_special(
+    heads = self._library.encode(before)
+    wholes = self._library.encode(
       [head + part for head, part in zip(before, parts, strict=True)]
     )
     continued = [
@@ -345,12 +336,6 @@ class Pretrained(Tokenizer):
       for own, head, whole in zip(alone, heads, wholes, strict=True)
     ]
     return grouped(continued, texts)
-
-  def _encode_special(self, strings):
-    encodings = self._tokenizer.encode_batch_fast(
-      strings, add_special_tokens=False
-    )
-    return [*map(_ids, encodings)]
 
   def spec(self) -> dict[str, Any]:
     template = {'template': self.template.spec()} if self.template else {}
@@ -528,17 +513,6 @@ def _checked(template):
   if not all(tokenizer_file.is_text(x) for x in (template['text'], *texts)):
     raise ValueError('template: give texts')
   return template
-
-
-def _from_json(model):
-  try:
-    return tokenizers.Tokenizer.from_str(model)
-  except Exception as error:  # the package raises nothing narrower
-    raise ValueError(str(error)) from error
-
-
-def _ids(encoding):
-  return np.array(encoding.ids, np.int32)
 
 
 def valid(text: str | bytes) -> str:
