@@ -291,7 +291,9 @@ class Pretrained(Tokenizer):
     for token in added:
       table[token['id']] = token['content'].encode()
     if template is not None:
-      end = {n: token for token, n in vocabulary.items()}.get(boundary)
+      end = next((x for x, n in vocabulary.items() if n == boundary), None)
+      if end is None:
+        raise ValueError(f'its boundary {boundary} has no token')
       self.template = chat_template.Template(**_checked(template), end=end)
     table[boundary] = b''
     self.lossless = over_bytes and _keeps_text(model)

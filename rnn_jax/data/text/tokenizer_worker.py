@@ -13,23 +13,24 @@ import os
 import resource
 import struct
 import sys
+from typing import IO
 
 MEMORY = 2 * 2**30  # bytes
 
 
-def read(stream):
+def read(stream: IO[bytes]) -> bytes:
   """Returns the next frame, b'' at the end."""
   size = stream.read(8)
   return stream.read(struct.unpack('<Q', size)[0]) if size else b''
 
 
-def write(stream, content):
+def write(stream: IO[bytes], content: bytes) -> None:
   """Writes a frame."""
   stream.write(struct.pack('<Q', len(content)) + content)
   stream.flush()
 
 
-def main():
+def main() -> None:
   """Answers until stdin ends."""
   os.environ |= {'TOKENIZERS_PARALLELISM': 'false', 'RUST_BACKTRACE': '0'}
   import numpy as np  # noqa: PLC0415, after the variables
