@@ -5,6 +5,7 @@ Each is small, and asks for more memory or time than a machine has.
 
 import json
 import pathlib
+import struct
 from collections.abc import Callable
 from collections.abc import Iterator
 from typing import Any
@@ -266,6 +267,8 @@ def _converted(template, model) -> Arguments:
     (path / 'config.json').write_text(json.dumps(CONFIG))
     (path / 'tokenizer.json').write_text(json.dumps(model))
     (path / 'chat_template.jinja').write_text(template)
+    empty = struct.pack('<Q', 2) + b'{}'  # it is read later
+    (path / 'model.safetensors').write_bytes(empty)
     return [
       f'--input={path}',
       '--format=hf',
