@@ -78,7 +78,10 @@ def take_model(
   run = init.run
   if workdir and not is_new(init, workdir, checkpoint_dir):
     run = os.fspath(workdir)
-  own = workdir_lib.load_config(run)
+  try:
+    own = workdir_lib.load_config(run)
+  except errors.InputError as error:
+    raise errors.InputError(f'--init_from={init.run!r}: {error}') from error
   theirs = dict(_of_model(own))
   theirs['data.tokenizer'] = own['data']['tokenizer']
   config_lib.override(raw, theirs)

@@ -93,23 +93,22 @@ def settle_tokenizer(
   return f'tokenizer: {kind}, {theirs.size:,} entries, of {run}'
 
 
-def apply(
+def match(
   source: Source,
   programs: programs_lib.Programs,
   config: config_lib.Config,
   tokenizer: tokenizer_lib.Tokenizer,
-  state: train_state.TrainState,
-) -> tuple[train_state.TrainState, '_Report']:
-  """Returns a new train state with what it takes of a run, and a report.
+) -> '_Report':
+  """Returns what a new run takes of another one; computes nothing.
 
   Raises:
-    InputError: no parameter matches, or the state of the optimizer doesn't.
+    InputError: no parameter matches, or one that isn't taken isn't trained.
   """
   theirs = _flat(source.bundle.params)
   ours = {
     name: x
     for name, x in _flat(
-      jax.eval_shape(int8_weights.unpack, state.params)
+      jax.eval_shape(int8_weights.unpack, programs.parameters_like())
     ).items()
     if not name.startswith(f'{adapters.KEY}/')
   }
@@ -122,12 +121,33 @@ def apply(
       'config.json'
     )
   _check_trained(report, config.adapters)
+  return report
+
+
+def apply(
+  report: '_Report',
+  programs: programs_lib.Programs,
+  config: config_lib.Config,
+  state: train_state.TrainState,
+) -> train_state.TrainState:
+  """Returns a new train state with what it takes of a run.
+
+  Args:
+    report: of `match`.
+    programs: of the new run.
+    config: of it.
+    state: its initial one.
+
+  Raises:
+    InputError: the state of the optimizer doesn't match.
+  """
+  source, theirs = report.source, _flat(report.source.bundle.params)
   taken = {name: theirs[found] for name, found in report.taken.items()}
   params = _replaced(programs, config.adapters, state.params, taken)
   state = programs.init_from(state, params)
   if source.init.optimizer:
     state = state.replace(opt_state=_optimizer_state(source, programs, report))
-  return state, report
+  return state
 
 
 def check_adapters(
@@ -192,14 +212,14 @@ def _check_trained(report, options):
       errors.refuse(
         'adapters.trained',
         options.trained,
-        f'{name} would stay random ({why}): add a pattern of its name',
+        f'{name} would stay random ({why}): give --init_model for a model of '
+        'the same sizes, or add a pattern of its name',
       )
 
 
-def record(
-  source: Source, report: '_Report', workdir: str | os.PathLike
-) -> None:
+def record(report: '_Report', workdir: str | os.PathLike) -> None:
   """Writes the origin of a run into its folder, and the files that it keeps."""
+  source = report.source
   step = source.bundle.step
   digest = bundle_lib.digest(source.init.run, source.bundle.config, step)
   names = [*report.taken], [*report.new]

@@ -244,6 +244,10 @@ def restore(trainer: Trainer, source: initialize.Source | None = None) -> None:
       f'{config.data.tokens_per_batch:,} tokens per batch'
     )
   _say(f'batches: {pipeline.describe(*data)}')
+  begins = None
+  if source:
+    tokenizer = trainer.corpus.tokenizer
+    begins = initialize.match(source, programs, config, tokenizer)
   # Compile while data and parameters load. Several processes must compile in
   # the same order, and which of several shapes comes first isn't known.
   if jax.process_count() == 1 and len(shapes) == 1:
@@ -279,8 +283,8 @@ def restore(trainer: Trainer, source: initialize.Source | None = None) -> None:
     state = programs.init_from_data(state, trainer.corpus)
     table = progress_lib.parameter_table(state.params)
     _say(f'parameters:\n{table}')
-    if source:
-      state = _begin(trainer, state, source)
+    if begins:
+      state = _begin(trainer, state, begins)
   if frozen := optimizer_lib.describe_frozen(config, state.params):
     _say(frozen)
   trainer.state = state
@@ -290,13 +294,11 @@ def restore(trainer: Trainer, source: initialize.Source | None = None) -> None:
   trainer.clock.resume(trainer.progress.parts, trainer.step, trainer.workdir)
 
 
-def _begin(trainer, state, source):
+def _begin(trainer, state, report):
   """Returns a new state with what it takes of a source, and reports that."""
-  state, report = initialize.apply(
-    source, trainer.programs, trainer.config, trainer.corpus.tokenizer, state
-  )
+  state = initialize.apply(report, trainer.programs, trainer.config, state)
   _say(str(report))
-  hosts.run_on_first(lambda: initialize.record(source, report, trainer.workdir))
+  hosts.run_on_first(lambda: initialize.record(report, trainer.workdir))
   folder = trainer.config.train.checkpoint_dir
   hosts.run_on_first(lambda: workdir_lib.keep_copies(trainer.workdir, folder))
   return state

@@ -73,7 +73,11 @@ def _finetuning(shared):
   run = f'--init_from={shared.run}'
   for name, flags, says in (
     ('no run', ('--init_model',), 'name the run with --init_from=FOLDER'),
-    ('no folder', ('--init_from=none', '--init_model'), 'no such folder'),
+    (
+      'no folder',
+      ('--init_from=none', '--init_model'),
+      "--init_from='none': .*no such folder",
+    ),
     ('a value of --init_model', (run, '--init_model=maybe'), 'init_model'),
     ('no run for adapters', (), 'name it with --init_from'),
     ('no model', (run,), 'give --init_model'),
