@@ -49,7 +49,7 @@ def runs(shared: base.Base) -> Iterator[commands.Attempt]:
         'generate',
         _special(made, name, kind),
         says=name,
-        check=folders.keeps_out,
+        check=folders.keeps_secret,
       )
   yield commands.Attempt(
     'generate: adapters that change their own model',
@@ -82,7 +82,7 @@ def files(shared: base.Base) -> Iterator[commands.Attempt]:
         'train',
         _special(shared.run, name, kind, shared),
         expects='either',
-        check=folders.keeps_out,
+        check=folders.keeps_secret,
         timeout=folders.TIMEOUT,
       )
       if not inner:
@@ -91,7 +91,7 @@ def files(shared: base.Base) -> Iterator[commands.Attempt]:
           'generate',
           _special(shared.run, name, kind),
           expects='either',
-          check=folders.keeps_out,
+          check=folders.keeps_secret,
         )
 
 

@@ -397,15 +397,26 @@ def write_secret(folder: pathlib.Path) -> None:
 def keeps_out(
   folder: pathlib.Path, ended: commands.Ended
 ) -> tuple[str, str] | None:
-  """Nothing from outside of the folder is in the run, or in the output."""
+  """Nothing from outside of a folder is in the run, or in the output."""
+  for path in (folder / 'run').rglob('*'):
+    if path.is_symlink():
+      return 'lost', f'{path.name} leads out of the run'
+  return keeps_secret(folder, ended)
+
+
+def keeps_secret(
+  folder: pathlib.Path, ended: commands.Ended
+) -> tuple[str, str] | None:
+  """The file of the user's is as it was, and no other file has its content."""
+  own = folder / 'secret'
+  if own.exists() and own.read_text() != json.dumps({'x': SECRET}):
+    return 'lost', 'the secret was changed'
   if SECRET in ended.out + ended.err:
     return 'lost', 'the secret is in the output'
-  run = folder / 'run'
-  for path in run.rglob('*') if run.exists() else ():
-    if path.is_symlink() or SECRET.encode() in (
-      path.read_bytes() if path.is_file() else b''
-    ):
-      return 'lost', f'{path.relative_to(run)} leads out of the run'
+  for path in (folder / 'run').rglob('*'):
+    read = path.is_file() and not path.is_symlink()
+    if read and SECRET.encode() in path.read_bytes():
+      return 'lost', f'{path.name} has the secret'
   return None
 
 
