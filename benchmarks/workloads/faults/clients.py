@@ -26,7 +26,7 @@ from benchmarks.workloads.serving import server as server_lib
 
 FILES = 256  # that the server may open
 MANY = 300  # connections: more than those files
-TIMEOUT = 20.0  # seconds of an answer
+TIMEOUT = 90.0  # seconds of an answer, with a compilation of its program
 ALIVE = 5.0  # seconds of /healthz
 BETWEEN = 20  # attempts from one good request to the next
 LOGGED = 20_000  # bytes that one attempt may add to the log
