@@ -161,8 +161,9 @@ class Server:
       self._process.stdin.write(json.dumps(request) + '\n')
       self._process.stdin.flush()
       answer = json.loads(self._process.stdout.readline())
+      encoding = request['machine'].get('encoding', 'utf-8')
       texts = {
-        name: pathlib.Path(path).read_text(errors='replace')
+        name: pathlib.Path(path).read_text(encoding, errors='replace')
         for name, path in paths.items()
       }
     return Ended(**texts, **answer)
