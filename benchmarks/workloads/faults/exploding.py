@@ -4,6 +4,7 @@ Each is small, and asks for more memory or time than a machine has.
 """
 
 import json
+import math
 import pathlib
 import struct
 from collections.abc import Callable
@@ -267,8 +268,7 @@ def _converted(template, model) -> Arguments:
     (path / 'config.json').write_text(json.dumps(CONFIG))
     (path / 'tokenizer.json').write_text(json.dumps(model))
     (path / 'chat_template.jinja').write_text(template)
-    empty = struct.pack('<Q', 2) + b'{}'  # it is read later
-    (path / 'model.safetensors').write_bytes(empty)
+    (path / 'model.safetensors').write_bytes(_zeros())
     return [
       f'--input={path}',
       '--format=hf',
@@ -276,6 +276,27 @@ def _converted(template, model) -> Arguments:
     ]
 
   return arguments
+
+
+def _zeros():
+  """Returns the tensors of a model of CONFIG, as safetensors."""
+  layer = {f'self_attn.{name}_proj': (8, 8) for name in 'qkvo'}
+  layer |= {f'mlp.{name}_proj': (8, 8) for name in ('gate', 'up', 'down')}
+  layer |= {'input_layernorm': (8,), 'post_attention_layernorm': (8,)}
+  shapes = {f'model.layers.0.{name}': shape for name, shape in layer.items()}
+  shapes |= {'model.embed_tokens': (300, 8), 'lm_head': (300, 8)}
+  shapes |= {'model.norm': (8,)}
+  header, at = {}, 0
+  for name, shape in shapes.items():
+    size = 4 * math.prod(shape)
+    header[f'{name}.weight'] = {
+      'dtype': 'F32',
+      'shape': [*shape],
+      'data_offsets': [at, at + size],
+    }
+    at += size
+  text = json.dumps(header).encode()
+  return struct.pack('<Q', len(text)) + text + bytes(at)
 
 
 def _opened(shared, model, flags) -> Arguments:
