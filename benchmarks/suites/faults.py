@@ -90,6 +90,10 @@ GROUPS = {  # attempts by name of the case: who makes them, and what is tried
     'users.steps',
     'fine-tuning with flags in all orders, grids, modules, exports',
   ),
+  'nothing to predict': (
+    'nothing.splits',
+    'pairs that fit no row, and splits whose labels are all hidden',
+  ),
   'changed data': (
     'changes.data',
     'texts that changed under a run, held-out copies, links to themselves',

@@ -178,8 +178,7 @@ class Corpus:
       + (
         f': {unfit} are too long: give a longer data.length'
         if unfit
-        else f', as task.name={self.task.name!r} does: correct them, or name '
-        'others'
+        else f' with task.name={self.task.name!r}: correct them, or name others'
       )
     )
 
@@ -188,7 +187,7 @@ class Corpus:
     documents = self.documents[split]
     files = documents.reader.files
     named = f' of {files[0]}' if files else ''
-    more = f' and {len(files) - 1} more files' if len(files) > 1 else ''
+    more = f' and {len(files) - 1} more' if len(files) > 1 else ''
     return (
       f'split={split!r}: none of its {len(documents)} documents{named}{more} '
       f'has a token to predict in a row of {data.length}'

@@ -108,7 +108,7 @@ def test_a_split_without_labels_is_refused_before_training(tmp_path, split):
   with pytest.raises(
     errors.InputError,
     match=f"split='{split}': none of its 2 documents of .*/{split}/0.txt and "
-    "1 more files .* task.name='tagging'",
+    "1 more .* task.name='tagging'",
   ):
     loop.train(tagged(tmp_path, splits), tmp_path / 'run')
   assert not (tmp_path / 'run' / 'metrics.jsonl').exists()
