@@ -75,8 +75,16 @@ def files(shared: base.Base) -> Iterator[commands.Attempt]:
   )
   for n, name in enumerate(names):
     inner = name.startswith('checkpoints')
-    kinds = KINDS[n % 3 :: 3] if inner else KINDS
-    for kind in kinds:
+    for kind in KINDS[n % 2 :: 2] if inner else KINDS:
+      yield commands.Attempt(
+        f'generate, {name} is {kind}',
+        'generate',
+        _special(shared.run, name, kind),
+        expects='either',
+        check=folders.keeps_secret,
+        timeout=folders.TIMEOUT,
+      )
+    for kind in () if inner else KINDS[::2]:
       yield commands.Attempt(
         f'train on, {name} is {kind}',
         'train',
@@ -85,14 +93,6 @@ def files(shared: base.Base) -> Iterator[commands.Attempt]:
         check=folders.keeps_secret,
         timeout=folders.TIMEOUT,
       )
-      if not inner:
-        yield commands.Attempt(
-          f'generate, {name} is {kind}',
-          'generate',
-          _special(shared.run, name, kind),
-          expects='either',
-          check=folders.keeps_secret,
-        )
 
 
 def run_of(shared: base.Base) -> pathlib.Path:
