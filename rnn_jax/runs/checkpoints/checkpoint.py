@@ -77,6 +77,7 @@ class Checkpoints:
     logging.get_absl_logger().addFilter(_not_orbax_or_wanted)
     remote.reach(folder, writes=keep is not None)
     self.folder = remote.path(folder)
+    checksums.refuse_special(self.folder)
     self._keep = keep
     self._writing: int | None = None  # the step that is being saved
     self._replaced: os.PathLike | None = None  # deleted after that

@@ -6,6 +6,7 @@
 import hashlib
 import pathlib
 
+from rnn_jax import errors
 from rnn_jax import files
 from rnn_jax.runs.checkpoints import remote
 
@@ -34,6 +35,19 @@ def damage(folder: pathlib.Path) -> str:
     return '' if written else f'{NAME} is empty'
   name = min(line.partition('  ')[2] for line in changed)
   return f'{name} {"changed" if (folder / name).exists() else "is missing"}'
+
+
+def refuse_special(folder: pathlib.Path) -> None:
+  """Refuses pipes and devices among checkpoints: a read of one may not end.
+
+  Raises:
+    InputError: names the first.
+  """
+  if remote.is_remote(folder):
+    return
+  for path in folder.rglob('*'):
+    if path.exists() and not (path.is_file() or path.is_dir()):
+      raise errors.InputError(f'{path} is not a file: remove it')
 
 
 def _sums(folder):
