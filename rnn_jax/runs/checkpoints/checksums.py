@@ -3,8 +3,11 @@
 `sha256sum -c SHA256SUMS` in the checkpoint's folder checks it too.
 """
 
+import contextlib
 import hashlib
+import os
 import pathlib
+import stat
 
 from rnn_jax import errors
 from rnn_jax import files
@@ -45,9 +48,12 @@ def refuse_special(folder: pathlib.Path) -> None:
   """
   if remote.is_remote(folder):
     return
-  for path in folder.rglob('*'):
-    if path.exists() and not (path.is_file() or path.is_dir()):
-      raise errors.InputError(f'{path} is not a file: remove it')
+  for root, _, names in os.walk(folder):  # passes over what another removes
+    for name in names:
+      path = os.path.join(root, name)
+      with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISREG(mode := os.stat(path).st_mode):
+          raise errors.InputError(f'{path} is not a file ({mode:o}): remove it')
 
 
 def _sums(folder):
