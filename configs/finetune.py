@@ -1,8 +1,8 @@
 """Fine-tuning of another run's model by adapters, on messages or on texts.
 
   python -m launch.convert --input=FOLDER --format=hf --workdir=runs/base
-  python -m launch.train --config=finetune --init_from=runs/base --init_model \\
-      --config.data.path=messages.jsonl --workdir=runs/tuned
+  python -m launch.train --config=configs/finetune.py --workdir=runs/tuned \\
+      --init_from=runs/base --init_model --config.data.path=messages.jsonl
   python -m launch.generate --chat --workdir=runs/tuned
 
 A row of messages.jsonl is {"messages": [{"role": "user", "content": "Hi"},

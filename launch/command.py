@@ -200,7 +200,7 @@ def run(main, *, keeps_memory=True):
     keeps_memory: whether the process keeps what it frees, for the next step;
       False: the command takes no steps.
   """
-  environment.settle()
+  environment.normalize()
   if keeps_memory:
     _keep_memory()
   os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '1')

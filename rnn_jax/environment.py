@@ -13,8 +13,8 @@ FOLDERS = (  # whose relative values the XDG specification has programs ignore
 )
 
 
-def settle() -> None:
-  """Settles names and folders, first of all that a command does.
+def normalize() -> None:
+  """Makes names and folders usual; a command does this before all else.
 
   A process whose file names are ASCII, under LC_ALL=POSIX with PYTHONUTF8=0,
   starts again in Python's UTF-8 mode: there a prompt and a folder are as the

@@ -25,18 +25,18 @@ def test_ascii_names_start_python_again_in_utf8_mode(
   name, started, monkeypatch
 ):
   monkeypatch.setattr(sys, 'getfilesystemencoding', lambda: name)
-  environment.settle()
+  environment.normalize()
   again = [sys.executable, '-m', 'launch.x', '--a=b']
   assert started == [(sys.executable, again)]
   assert os.environ[environment.MODE] == '1'
-  environment.settle()  # Python ignored the variable: it goes on
+  environment.normalize()  # Python ignored the variable: no second start
   assert len(started) == 1
 
 
 @pytest.mark.parametrize('name', ('utf-8', 'iso-8859-1'))
 def test_other_names_are_left(name, started, monkeypatch):
   monkeypatch.setattr(sys, 'getfilesystemencoding', lambda: name)
-  environment.settle()
+  environment.normalize()
   assert not started and os.environ[environment.MODE] == '0'
 
 
@@ -52,7 +52,7 @@ def test_relative_folders_are_ignored(monkeypatch, tmp_path):
   assert environment.cache_home() == str(home)
   assert compile_cache.own_folder('1').startswith(str(home))
   assert native_cache.root() == home / 'rnn_jax'
-  environment.settle()
+  environment.normalize()
   assert 'XDG_CACHE_HOME' not in os.environ
   assert os.environ['XDG_CONFIG_HOME'] == str(tmp_path)
   assert not [*(tmp_path / 'current').iterdir()]

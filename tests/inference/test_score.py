@@ -259,7 +259,7 @@ def words():
   (
     (BYTES, 'né\n', [b'n', b'\xc3', b'\xa9', b'\n', b'']),
     (
-      tokenizer_lib.Characters('ab\n'),
+      tokenizer_lib.Characters('\nab'),
       'aéb\n a',
       [b'a', 'é'.encode(), b'b', b'\n', b' ', b'a', b''],
     ),

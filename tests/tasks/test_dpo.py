@@ -322,7 +322,10 @@ def test_options_that_do_not_fit_are_refused(key, value):
 @pytest.mark.parametrize(
   ('row', 'message'),
   (
-    ({'prompt': 'a', 'chosen': 'b'}, r":2: no field 'rejected', only \['pro"),
+    (
+      {'prompt': 'a', 'chosen': 'b'},
+      r":2: no column 'rejected': name one of \['pro",
+    ),
     ({'prompt': 'a', 'chosen': 'b', 'rejected': ['c']}, "'rejected' is list"),
     ({'prompt': 'a', 'chosen': ' ', 'rejected': 'c'}, "'chosen' is empty"),
   ),

@@ -108,7 +108,7 @@ def test_the_page_of_a_classifier_shows_its_classes(needed, tmp_path, keys):
 
   async def use(url):
     async with chromium.opened(url) as page:
-      await page.until('typeof branches != "undefined"')
+      await page.until('typeof classifies == "function"')
       if keys:
         await open_with_keys(page)
       await page.until('model')

@@ -18,6 +18,7 @@ config.json made from its own config.
 """
 
 import collections
+import contextlib
 import dataclasses
 import json
 import os
@@ -222,13 +223,21 @@ def _tokenizer(folder, keys, given):
   if not path.exists():
     return tokenizer_lib.Numbers(size)
   model = keys_lib.read(path, files.LIMIT).values
-  try:
+  with _usable(path):
     tokenizer_file.check(model, size)
-    task = given and given.task
-    has_turns = not task or task.answers and not task.classifies
-    if has_turns and (text := _template(folder)):
-      template, boundary = _read_template(folder, text, model)
+  task = given and given.task
+  has_turns = not task or task.answers and not task.classifies
+  if has_turns and (text := _template(folder)):
+    template, boundary = _read_template(folder, text, model)
+  with _usable(path):
     return tokenizer_lib.Pretrained(model, size, boundary, template)
+
+
+@contextlib.contextmanager
+def _usable(path):
+  """Inside it a ValueError is about the tokenizer.json of this path."""
+  try:
+    yield
   except ValueError as error:
     raise errors.InputError(
       f"{path}: it isn't a tokenizer that can be used ({error}): remove it to "
