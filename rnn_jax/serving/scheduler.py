@@ -243,7 +243,11 @@ class Scheduler:
       if not self._ready:
         return
       job = self._ready[0]
-      self.slots.place(slot, job.next_row(self.served.pieces))
+      try:
+        self.slots.place(slot, job.next_row(self.served.pieces))
+      except errors.InputError as error:  # its constraint is too large
+        self._fail(job, error)
+        continue
       if job.placed == job.request.n:
         self._ready.popleft()
 
@@ -259,7 +263,8 @@ class Scheduler:
         if row.matcher is not None:
           self.slots.allow(slot)
       except Exception as error:  # the other requests continue
-        defects.log('a request', error)
+        if not isinstance(error, errors.InputError):
+          defects.log('a request', error)
         row.ended = True
         self._fail(row.job, error)
         continue

@@ -173,3 +173,32 @@ def test_a_recursion_without_an_end_is_refused_while_it_is_read():
     constraint.Constraint('json_schema', schema)
   )
   matcher.read(kind.encode('[[],[[]]]'))
+
+
+@pytest.mark.parametrize(
+  'grammar',
+  (
+    '{"$ref": "#"}',
+    recursive(
+      type='object',
+      properties={'secret': {'$ref': '#/$defs/a'}},
+      required=['secret'],
+    ),
+  ),
+  ids=('at its first token', 'later'),
+)
+def test_a_grammar_that_fails_ends_its_request_only(served, caplog, grammar):
+  free = models.draw(5, max_new_tokens=20)
+  failing = models.draw(
+    6,
+    n=2,
+    max_new_tokens=20,
+    constraint=constraint.Constraint('json_schema', grammar),
+  )
+  alone = models.alone(served, free)
+  handles = [served.submit(each) for each in (free, failing, free)]
+  models.finish(served, handles)
+  assert [models.record(handles[0]), models.record(handles[2])] == [alone] * 2
+  with pytest.raises(errors.InputError, match='more than a server'):
+    handles[1].result()
+  assert 'defect' not in caplog.text
