@@ -230,7 +230,7 @@ def _read_kept(workdir):
       texts[path.name] = files.read_text(path, files.SMALL, within=workdir)
     except (OSError, ValueError) as error:
       raise errors.InputError(
-        f'{path}: {error}: put a copy of the file there, or remove it'
+        f'{path}: {error}: put a text file there, or remove it'
       ) from error
   return texts
 

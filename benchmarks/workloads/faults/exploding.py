@@ -124,7 +124,7 @@ def texts(shared: base.Base) -> Iterator[commands.Attempt]:
       f'convert: a template {template[:60]!r} of {len(template):,} characters',
       'convert',
       _converted(template, tokenizer()),
-      says='chat template',
+      says='chat.template',
     )
   for name, changes in _tokenizers():
     for launcher, flags in (

@@ -275,7 +275,7 @@ def _text(folder, name):
     raise errors.InputError(f'{path}: {error.strerror}') from error
   except ValueError as error:
     raise errors.InputError(
-      f'{path}: {error}: put a copy of the file there, or remove it'
+      f'{path}: {error}: put a text file of the model there, or remove it'
     ) from error
 
 
