@@ -56,7 +56,7 @@ class Writing(base.Routes):
     if self.log.texts:
       tokenizer = self.service.engine.tokenizer
       entry['prompt'] = [*map(tokenizer.decode, plan.prompts)]
-    writing = _Writing(self, running, plan, answer, entry, form.return_state)
+    writing = _Writing(self, running, plan, answer, entry, form)
     if form.stream:
       options = form.stream_options
       usage = options is not None and options.include_usage
@@ -99,18 +99,18 @@ class Writing(base.Routes):
 class _Writing:
   """An answer that is being written."""
 
-  def __init__(self, routes, running, plan, answer, entry, return_state):
+  def __init__(self, routes, running, plan, answer, entry, form):
     self._routes = routes
     self._service = routes.service
     self._running = running
     self._plan = plan
     self._answer = answer
     self._entry = entry
-    self._return_state = return_state
+    self._form = form
 
   async def whole(self) -> dict[str, Any]:
     """Returns the answer when it is complete."""
-    async for number, tokens in self._running.tokens():
+    async for number, tokens in self._tokens():
       self._answer.add(number, tokens)
     replies = self._running.replies()
     _, choices = self._answer.end(replies)
@@ -125,7 +125,7 @@ class _Writing:
     try:
       for part in echoed:
         yield self._event([part], **usage)
-      async for number, tokens in self._running.tokens():
+      async for number, tokens in self._tokens():
         for part in self._answer.add(number, tokens):
           yield self._event([part], **usage)
       replies = self._running.replies()
@@ -147,6 +147,11 @@ class _Writing:
       yield f'data: {files.to_json(failure.body())}\n\n'
     yield DONE
 
+  async def _tokens(self):
+    with plans.naming_constraint(self._form):
+      async for each in self._running.tokens():
+        yield each
+
   def _event(self, choices, **more):
     return f'data: {files.to_json(self._answer.chunk(choices, **more))}\n\n'
 
@@ -167,13 +172,13 @@ class _Writing:
     ]
     if conversations:
       service.remember(plan.owner, self._answer.id, conversations)
-    if self._return_state is None or not replies:
+    if self._form.return_state is None or not replies:
       return {}
     (reply,) = replies
     if reply.state is None:  # it was ended before its time
       return {'state': None}
     kept = await base.thread(
-      service.keep_state, plan.owner, reply.state, self._return_state
+      service.keep_state, plan.owner, reply.state, self._form.return_state
     )
     return {'state': kept}
 

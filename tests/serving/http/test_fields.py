@@ -184,6 +184,17 @@ def test_an_error_names_a_field_and_quotes_no_text(client, path, body, param):
   assert SECRET.strip() not in response.text
 
 
+def test_a_constraint_that_fails_later_names_its_field(client):
+  body = {'prompt': 'a', 'max_tokens': 4, 'guided_json': {'$ref': '#'}}
+  response = post(client, '/v1/completions', body)
+  assert response.status_code == 400
+  error = response.json()['error']
+  assert error['param'] == 'guided_json'
+  assert error['message'].startswith('guided_json: it takes more than a server')
+  streamed = post(client, '/v1/completions', body | {'stream': True})
+  assert served.events(streamed.text)[-1]['error'] == error
+
+
 def test_a_prompt_begins_a_text_however_it_is_given(tmp_path):
   from rnn_jax.inference import model as model_lib
   from tests.inference import runs
