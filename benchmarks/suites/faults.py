@@ -4,7 +4,7 @@ Each attempt is a command in a process of its own. It must end as its group
 says: what works has the result of an undisturbed run, and what is refused says
 so in one line that names the cause. Code of a stranger never runs.
 
-  python -m benchmarks.run --suite=faults      40 minutes on 2 cores
+  python -m benchmarks.run --suite=faults
   python -m benchmarks.run --suite=faults --quick --results=FOLDER
 """
 

@@ -28,7 +28,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 LAST = 5.0  # seconds after the drain in which answers may still be sent
 POLL = 0.2
 WAITING = 2048  # connections that the system keeps until they are accepted
-SWEEP = 5  # ticks, of a tenth of a second, between two looks at connections
+SWEEP = 5  # ticks, of 0.1 s, between two sweeps over the connections
 GRACE = 30.0  # seconds for the rest of an answer, after the longest request
 
 
