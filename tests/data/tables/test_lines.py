@@ -37,6 +37,7 @@ def test_text_that_cannot_be_decoded_is_named_by_its_byte(tmp_path):
     ('text\n'.encode('utf-16'), 'text in UTF-16: save it as text in UTF-8'),
     (b'PAR1\x15\0', 'a Parquet file: name it'),
   ),
+  ids=('gzip', 'zip', 'utf-16', 'parquet'),
 )
 def test_what_is_no_text_is_named(tmp_path, content, words):
   path = tmp_path / 'a.csv'
