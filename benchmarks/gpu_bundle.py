@@ -79,7 +79,7 @@ def main(argv: list[str]) -> None:
   del argv
   from benchmarks.harness import rows
   from rnn_jax import errors
-  from rnn_jax import provenance
+  from rnn_jax.system import provenance
 
   folder = pathlib.Path(FOLDER.value or '')
   if not FOLDER.value or folder.exists():

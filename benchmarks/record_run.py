@@ -17,7 +17,7 @@ def main(argv: list[str]) -> None:
   del argv
   from benchmarks.harness import rows
   from benchmarks.suites import runs
-  from rnn_jax import files
+  from rnn_jax.system import files
 
   row = rows.append('runs', runs.values_of(WORKDIR.value, NAME.value))
   print(files.to_json(row, indent=1))

@@ -27,14 +27,14 @@ from absl import flags
 from absl import logging
 
 from launch import usage
-from rnn_jax import activity
 from rnn_jax import command_line
-from rnn_jax import compile_cache
-from rnn_jax import environment
 from rnn_jax import errors
-from rnn_jax import shipped
-from rnn_jax import signal_thread
-from rnn_jax import streams
+from rnn_jax.system import activity
+from rnn_jax.system import compile_cache
+from rnn_jax.system import environment
+from rnn_jax.system import shipped
+from rnn_jax.system import signal_thread
+from rnn_jax.system import streams
 
 HEADING = 'Common flags'
 COMPILATION_CACHE = flags.DEFINE_string(
@@ -192,8 +192,8 @@ def run(main, *, keeps_memory=True):
   An error that the user can fix (an InputError, a wrong flag, a full disk)
   becomes one line on stderr and exit code 1; any other one is a defect, and
   its traceback begins with a sentence that says so. Implicit transfers to a
-  device are errors. What can't be printed is dropped, see rnn_jax/streams.py;
-  a command whose result is what it prints calls `stdout_is_the_result` first.
+  device are errors. What can't be printed is dropped, see streams.py; a command
+  whose result is what it prints calls `stdout_is_the_result` first.
 
   Args:
     main: the command.

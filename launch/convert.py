@@ -39,10 +39,10 @@ CONFIG = command.define_config(
 def main(argv):
   from rnn_jax import config as config_lib
   from rnn_jax import errors
-  from rnn_jax import files
   from rnn_jax.data.text import tokenizer
   from rnn_jax.interop import request
   from rnn_jax.runs import bundle as bundle_lib
+  from rnn_jax.system import files
 
   del argv
   module = request.find(FORMAT.value, 'read')

@@ -72,8 +72,8 @@ def main(argv):
 @contextlib.contextmanager
 def _grid():
   """Yields the path of --grid's file; '' without one."""
-  from rnn_jax import shipped
-  from rnn_jax import standard_input
+  from rnn_jax.system import shipped
+  from rnn_jax.system import standard_input
 
   name = GRID.value or ''
   if name and name != standard_input.DASH:
@@ -102,8 +102,8 @@ def _request(grid):
 
 def _run(experiment):
   """Does what the flags ask for. Returns the exit code."""
-  from rnn_jax import files
-  from rnn_jax import streams
+  from rnn_jax.system import files
+  from rnn_jax.system import streams
 
   if LIST.value or REPORT.value:
     streams.stdout_is_the_result()

@@ -44,7 +44,7 @@ def main(argv):
   # Leave the GPU's memory to the process that runs the real steps.
   os.environ.setdefault('XLA_PYTHON_CLIENT_PREALLOCATE', 'false')
   from rnn_jax import errors
-  from rnn_jax import target
+  from rnn_jax.system import target
 
   del argv
   if CONFIG.value is None:
@@ -60,10 +60,10 @@ def main(argv):
 
 def _find():
   from rnn_jax import errors
-  from rnn_jax import streams
   from rnn_jax.profiling import batch_size
   from rnn_jax.profiling import trial
   from rnn_jax.profiling import workload as workload_lib
+  from rnn_jax.system import streams
   from rnn_jax.training.memory import batch_size as batch_size_lib
 
   streams.stdout_is_the_result()

@@ -17,11 +17,11 @@ import sys
 from absl import flags
 
 from launch import command
-from rnn_jax import activity
 from rnn_jax import errors
-from rnn_jax import files
-from rnn_jax import standard_input
-from rnn_jax import streams
+from rnn_jax.system import activity
+from rnn_jax.system import files
+from rnn_jax.system import standard_input
+from rnn_jax.system import streams
 
 PURPOSE = 'Use'
 WORKDIR = flags.DEFINE_string(

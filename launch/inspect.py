@@ -27,11 +27,11 @@ JSON = flags.DEFINE_bool('json', False, 'Print one JSON object.')
 
 def main(argv):
   from rnn_jax import errors
-  from rnn_jax import files
-  from rnn_jax import streams
   from rnn_jax.inspection import report
   from rnn_jax.inspection import run as run_lib
   from rnn_jax.runs.checkpoints import checkpoint
+  from rnn_jax.system import files
+  from rnn_jax.system import streams
   from rnn_jax.training import evaluate
 
   del argv

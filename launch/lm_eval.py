@@ -45,10 +45,10 @@ def main(argv):
   import pathlib
 
   from rnn_jax import errors
-  from rnn_jax import files
-  from rnn_jax import streams
   from rnn_jax.inference import model as model_lib
   from rnn_jax.runs.checkpoints import checkpoint
+  from rnn_jax.system import files
+  from rnn_jax.system import streams
 
   del argv
   if not WORKDIR.value:

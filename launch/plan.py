@@ -45,17 +45,17 @@ JSON = flags.DEFINE_bool('json', False, 'Print only the plan, as JSON.')
 
 
 def main(argv):
-  from rnn_jax import bounds
   from rnn_jax import errors
-  from rnn_jax import files
-  from rnn_jax import streams
-  from rnn_jax import target
   from rnn_jax.planning import devices
   from rnn_jax.planning import plan
   from rnn_jax.planning import program
   from rnn_jax.planning import report
   from rnn_jax.planning import search
   from rnn_jax.profiling import workload
+  from rnn_jax.system import bounds
+  from rnn_jax.system import files
+  from rnn_jax.system import streams
+  from rnn_jax.system import target
 
   del argv
   if CONFIG.value is None:

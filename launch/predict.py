@@ -58,12 +58,12 @@ CHECKPOINT = flags.DEFINE_string(
 
 def main(argv):
   from rnn_jax import config as config_lib
-  from rnn_jax import streams
   from rnn_jax.inference import model as model_lib
   from rnn_jax.inference import predict
   from rnn_jax.inference import predict_output
   from rnn_jax.inference import predict_rows
   from rnn_jax.runs import workdir as workdir_lib
+  from rnn_jax.system import streams
 
   del argv
   if not OUTPUT.value:

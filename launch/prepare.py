@@ -132,7 +132,7 @@ def _request(inputs):
 
 def _input(text, stack):
   """An --input, with a file in place of standard input until the end."""
-  from rnn_jax import standard_input
+  from rnn_jax.system import standard_input
 
   split, equals, path = text.rpartition('=')
   if path != standard_input.DASH:

@@ -39,10 +39,10 @@ LENGTH = flags.DEFINE_integer(
 
 def main(argv):
   from rnn_jax import errors
-  from rnn_jax import target
   from rnn_jax.profiling import profile
   from rnn_jax.profiling import report
   from rnn_jax.profiling import workload as workload_lib
+  from rnn_jax.system import target
 
   del argv
   if CONFIG.value is None:

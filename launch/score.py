@@ -43,8 +43,8 @@ HTML = flags.DEFINE_string('html', '', 'Write a coloured page to this file.')
 
 def main(argv):
   from rnn_jax import errors
-  from rnn_jax import streams
   from rnn_jax.inference import score_run
+  from rnn_jax.system import streams
 
   del argv
   if not WORKDIR.value:

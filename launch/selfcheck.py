@@ -25,8 +25,8 @@ def main(argv):
 
   from rnn_jax import errors
   from rnn_jax import selfcheck
-  from rnn_jax import streams
   from rnn_jax.native import library
+  from rnn_jax.system import streams
 
   chosen = [c for c in selfcheck.cases() if IMPL.value in ('', c.impl)]
   if not chosen:

@@ -130,13 +130,13 @@ def main(_):
     raise errors.InputError(
       f"{error.name} is missing: run pip install 'rnn_jax[serve]'"
     ) from None
-  from rnn_jax import activity
-  from rnn_jax import signal_thread
   from rnn_jax.serving.http import access_log
   from rnn_jax.serving.http import app as app_lib
   from rnn_jax.serving.http import auth
   from rnn_jax.serving.http import connections
   from rnn_jax.serving.http import server
+  from rnn_jax.system import activity
+  from rnn_jax.system import signal_thread
 
   keys = auth.read(KEYS_FILE.value)
   if HOST.value not in LOCAL and not keys and not ALLOW_ANONYMOUS.value:

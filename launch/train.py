@@ -113,8 +113,8 @@ def main(argv):
   # Imported here: the input pipeline's workers import this file too.
   from rnn_jax import config as config_lib
   from rnn_jax import errors
-  from rnn_jax import streams
   from rnn_jax.runs import signals
+  from rnn_jax.system import streams
   from rnn_jax.training import loop
 
   del argv
@@ -190,7 +190,7 @@ def _on_one_device(config, programs=None):
 
 def _end(stopped_by):
   """Returns the exit code; soon ends a process that a signal stopped."""
-  from rnn_jax import signal_thread
+  from rnn_jax.system import signal_thread
 
   code = signal_thread.exit_code(stopped_by)
   if stopped_by:

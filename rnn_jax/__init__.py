@@ -13,12 +13,13 @@ import importlib
 from typing import TYPE_CHECKING
 from typing import Any
 
+from rnn_jax.version import __version__
+
 if TYPE_CHECKING:
   from rnn_jax import layers as layers
   from rnn_jax import ops as ops
   from rnn_jax.inference.model import load as load
 
-__version__ = '0.2.0'
 __all__ = ['__version__', 'layers', 'load', 'ops']
 
 

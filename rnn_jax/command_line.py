@@ -17,10 +17,10 @@ import textwrap
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import rnn_jax
 from rnn_jax import errors
-from rnn_jax import shipped
-from rnn_jax import streams
+from rnn_jax import version
+from rnn_jax.system import shipped
+from rnn_jax.system import streams
 
 PROGRAM = 'rnn-jax'
 PURPOSES = ('Train', 'Use', 'Data', 'Measure', 'Exchange', 'Other')
@@ -51,7 +51,7 @@ def _answer(given):
   if not given or given[0] in HELP:
     return _show(listing())
   if given[0] == '--version':
-    return _show(f'{PROGRAM} {rnn_jax.__version__}')
+    return _show(f'{PROGRAM} {version.__version__}')
   name = given[0].replace('-', '_')
   if name not in shipped.names('launch') or not _read(name):
     print(f'error: {_unknown(given[0])}', file=sys.stderr)
@@ -70,7 +70,7 @@ def listing() -> str:
   found = commands()
   wide = max(len(command.name) for command in found)
   lines = [
-    f'{PROGRAM} {rnn_jax.__version__}: train and serve recurrent sequence '
+    f'{PROGRAM} {version.__version__}: train and serve recurrent sequence '
     'models in JAX',
     '',
     f'usage: {PROGRAM} COMMAND [--flag=value ...]',

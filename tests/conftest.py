@@ -14,10 +14,10 @@ import pytest
 from absl import flags
 from grain._src.python.dataset.transformations import shuffle
 
-from rnn_jax import compile_cache
-from rnn_jax import target
 from rnn_jax.native import cache
 from rnn_jax.native import library
+from rnn_jax.system import compile_cache
+from rnn_jax.system import target
 from tests.support import tiny
 from tests.support import virtual
 

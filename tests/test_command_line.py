@@ -9,7 +9,7 @@ import pytest
 
 import rnn_jax
 from rnn_jax import command_line
-from rnn_jax import shipped
+from rnn_jax.system import shipped
 
 ROOT = pathlib.Path(rnn_jax.__file__).parents[1]
 

@@ -11,7 +11,6 @@ import PIL.Image
 import pytest
 
 from rnn_jax import config as config_lib
-from rnn_jax import shipped
 from rnn_jax.data import columns
 from rnn_jax.data import pipeline
 from rnn_jax.data.sources import csv
@@ -19,6 +18,7 @@ from rnn_jax.data.sources import jsonl
 from rnn_jax.data.text import tokenizer
 from rnn_jax.data.text.examples import dialogue
 from rnn_jax.models import language_model
+from rnn_jax.system import shipped
 from rnn_jax.training import loop
 from rnn_jax.training import schedule
 from tests.support import launchers

@@ -28,6 +28,7 @@ ROOMS = (
   ('parallel',),
   ('ops',),
   ('native',),
+  ('system',),
 )
 
 

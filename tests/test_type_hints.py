@@ -19,6 +19,7 @@ ROOMS = (
   'training',
   'tasks',
   'config',
+  'system',
 )
 FILES = sorted(
   {

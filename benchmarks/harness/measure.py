@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.harness import turns
-from rnn_jax import host
+from rnn_jax.system import host
 
 Run = Callable[[], Any]  # ends when its work is done
 Values = dict[str, Any]  # of a row, or a case's parameters

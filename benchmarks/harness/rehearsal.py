@@ -74,8 +74,8 @@ def _run(case, how):
 @contextlib.contextmanager
 def mode(name: str) -> Iterator[None]:
   """Within, a workload is rehearsed that way; '' changes nothing."""
-  from rnn_jax import target
   from rnn_jax.ops.gla import pallas
+  from rnn_jax.system import target
 
   with contextlib.ExitStack() as stack:
     if name == INTERPRETED:

@@ -10,8 +10,8 @@ import pathlib
 import platform
 
 from benchmarks.harness import measure
-from rnn_jax import files
-from rnn_jax import provenance
+from rnn_jax.system import files
+from rnn_jax.system import provenance
 
 RESULTS = pathlib.Path(__file__).parents[1] / 'results'
 PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'numpy', 'torch')

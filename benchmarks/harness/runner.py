@@ -14,8 +14,8 @@ from benchmarks.harness import comparison
 from benchmarks.harness import rehearsal
 from benchmarks.harness import rows
 from benchmarks.harness import workers
-from rnn_jax import activity
 from rnn_jax import errors
+from rnn_jax.system import activity
 
 SAME = ('device', 'commit')  # what a row that --resume keeps agrees in
 

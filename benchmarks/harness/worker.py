@@ -63,7 +63,7 @@ def _run(case):
   import jax
 
   from benchmarks.harness import rehearsal
-  from rnn_jax import host
+  from rnn_jax.system import host
 
   # Made for training runs; here each case compiles, and data comes from NumPy.
   jax.config.update('jax_transfer_guard', 'allow')

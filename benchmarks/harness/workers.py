@@ -15,7 +15,7 @@ from multiprocessing import connection
 
 from benchmarks.harness import case as case_lib
 from benchmarks.harness import measure
-from rnn_jax import subprocesses
+from rnn_jax.system import subprocesses
 
 ROOT = pathlib.Path(__file__).parents[2]
 SHARING = {'XLA_PYTHON_CLIENT_PREALLOCATE': 'false'}

@@ -89,8 +89,8 @@ def memory(config: list[Any], rows: int, targets: list[str]) -> tables.Row:
   import os
 
   from benchmarks.workloads import configs
-  from rnn_jax import target as target_lib
   from rnn_jax.profiling import workload
+  from rnn_jax.system import target as target_lib
   from rnn_jax.training.memory import program
 
   os.environ['RNN_JAX_NATIVE'] = '0'  # GPUs don't have it either
@@ -108,9 +108,9 @@ def memory(config: list[Any], rows: int, targets: list[str]) -> tables.Row:
 def largest(config: list[Any], gib: float, target: str) -> tables.Row:
   """The rows of the largest batch that fits, by the target's compiler."""
   from benchmarks.workloads import configs
-  from rnn_jax import target as target_lib
   from rnn_jax.profiling import batch_size
   from rnn_jax.profiling import workload
+  from rnn_jax.system import target as target_lib
   from rnn_jax.training.memory import batch_size as batch_size_lib
 
   with target_lib.using(target):

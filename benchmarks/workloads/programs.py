@@ -9,8 +9,8 @@ import jax
 
 from benchmarks.harness import measure
 from benchmarks.harness import rehearsal
-from rnn_jax import target
 from rnn_jax.profiling import kernels
+from rnn_jax.system import target
 
 
 def compile_ahead(jitted: Any, *arguments: Any) -> tuple[Any, measure.Values]:

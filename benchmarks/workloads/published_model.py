@@ -19,9 +19,9 @@ from benchmarks.workloads import inputs
 from benchmarks.workloads import programs
 from benchmarks.workloads import variants
 from rnn_jax import config as config_lib
-from rnn_jax import target
 from rnn_jax.cells import simple_rnn
 from rnn_jax.data.batching import batch as batch_lib
+from rnn_jax.system import target
 from rnn_jax.tasks import language_modeling
 from rnn_jax.training import programs as programs_lib
 

@@ -61,6 +61,18 @@ def options(
       yield from options(value, f'{prefix}{field.name}.')
 
 
+def largest_sizes(config: typing.Any) -> str:
+  """Returns the three largest sizes of a model as 'model.width=128, ...'."""
+  sizes = {
+    f'{name}.{key}': value
+    for name in ('model', 'cell')
+    for key, value, _ in options(getattr(config, name))
+    if type(value) is int
+  }
+  largest = sorted(sizes, key=sizes.__getitem__, reverse=True)[:3]
+  return ', '.join(f'{key}={sizes[key]:,}' for key in largest)
+
+
 def check(section: typing.Any) -> None:
   """Checks each value against the limits of its `option`.
 

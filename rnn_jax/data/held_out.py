@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from rnn_jax import bounds
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.config import parts
@@ -32,6 +31,7 @@ from rnn_jax.data.sources import text
 from rnn_jax.data.sources import tfds
 from rnn_jax.data.tables import values
 from rnn_jax.data.text import documents as documents_lib
+from rnn_jax.system import bounds
 
 FLAG = '--input'
 PREPARED = 'prepared:'

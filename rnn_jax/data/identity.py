@@ -20,8 +20,8 @@ import numpy as np
 from absl import logging
 
 from rnn_jax import errors
-from rnn_jax import files
 from rnn_jax.data.text import documents as documents_lib
+from rnn_jax.system import files
 
 NAME = 'data.json'
 WHOLE = 8 * 2**20  # bytes

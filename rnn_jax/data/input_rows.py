@@ -15,13 +15,13 @@ import sys
 from collections.abc import Iterator
 
 from rnn_jax import errors
-from rnn_jax import standard_input
 from rnn_jax.data.preparation import examples
 from rnn_jax.data.preparation import inputs
 from rnn_jax.data.preparation.formats import jsonl
 from rnn_jax.data.preparation.formats import text
 from rnn_jax.data.tables import csv
 from rnn_jax.data.tables import lines
+from rnn_jax.system import standard_input
 
 STREAMS = {'jsonl': jsonl.parse, 'text': text.parse}  # formats of lines
 FORMATS = ('csv', 'jsonl', 'parquet', 'text')

@@ -12,8 +12,8 @@ import grain
 import numpy as np
 from absl import flags
 
-from rnn_jax import host
 from rnn_jax.data.store import workers
+from rnn_jax.system import host
 
 GROUP = 16  # examples that a worker sends at once, as one array
 # Arrays of at least this many bytes go through shared memory. What a worker has

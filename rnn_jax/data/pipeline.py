@@ -20,7 +20,6 @@ import grain
 import numpy as np
 from absl import logging
 
-from rnn_jax import activity
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data import identity
@@ -36,6 +35,7 @@ from rnn_jax.data.store import tokens
 from rnn_jax.data.text import documents as documents_lib
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.data.text.examples import base as examples_lib
+from rnn_jax.system import activity
 
 PROBED = 64  # examples whose sizes are asked for
 

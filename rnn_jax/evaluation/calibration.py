@@ -23,7 +23,6 @@ from scipy import optimize
 from scipy import special
 
 from rnn_jax import errors
-from rnn_jax import files
 from rnn_jax import plots
 from rnn_jax.evaluation import classification
 from rnn_jax.evaluation import reliability
@@ -32,6 +31,7 @@ from rnn_jax.inference import predict as predict_lib
 from rnn_jax.parallel import hosts
 from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.runs import calibration
+from rnn_jax.system import files
 from rnn_jax.training import evaluate
 
 THRESHOLDS = (0.0, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)

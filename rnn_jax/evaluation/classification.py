@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from sklearn import metrics
 
-from rnn_jax import activity
 from rnn_jax import errors
 from rnn_jax.data.images import images
 from rnn_jax.evaluation import intervals
 from rnn_jax.evaluation import reliability
 from rnn_jax.inference import predict as predict_lib
+from rnn_jax.system import activity
 from rnn_jax.training import evaluate
 
 INVALID = '(none)'

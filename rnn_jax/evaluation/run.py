@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from rnn_jax import errors
-from rnn_jax import files
 from rnn_jax import plots
 from rnn_jax.evaluation import bertscore as bertscore_lib
 from rnn_jax.evaluation import intervals
 from rnn_jax.parallel import hosts
 from rnn_jax.runs import bundle as bundle_lib
+from rnn_jax.system import files
 from rnn_jax.training import evaluate
 
 PEER = '#bbbbbb'

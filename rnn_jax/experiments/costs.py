@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
 
-from rnn_jax import files
+from rnn_jax.system import files
 
 PROFILE = 'profile'  # a folder in the run's folder
 

@@ -18,9 +18,9 @@ from typing import Any
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax import shipped
 from rnn_jax.config import parts
 from rnn_jax.experiments import grid as grid_lib
+from rnn_jax.system import shipped
 
 SEED = 'train.seed'
 

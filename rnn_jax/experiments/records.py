@@ -20,12 +20,12 @@ from typing import IO
 from typing import Any
 
 from rnn_jax import errors
-from rnn_jax import files
-from rnn_jax import provenance
 from rnn_jax.experiments import plan
 from rnn_jax.runs import goodput
 from rnn_jax.runs import metrics
 from rnn_jax.runs import workdir as workdir_lib
+from rnn_jax.system import files
+from rnn_jax.system import provenance
 
 NAME = 'runs.jsonl'
 PACKAGES = ('jax', 'flax')

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from rnn_jax import errors
-from rnn_jax import files
 from rnn_jax.experiments import differences
 from rnn_jax.experiments import grid as grid_lib
 from rnn_jax.experiments import plan
@@ -20,6 +19,7 @@ from rnn_jax.experiments import records
 from rnn_jax.experiments import summary as summary_lib
 from rnn_jax.experiments import verdicts
 from rnn_jax.profiling import report as tables
+from rnn_jax.system import files
 
 MIB = 2**20
 

@@ -15,9 +15,6 @@ from typing import Any
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax import files
-from rnn_jax import signal_thread
-from rnn_jax import subprocesses
 from rnn_jax.config import parts
 from rnn_jax.data import columns
 from rnn_jax.data import pipeline
@@ -31,6 +28,9 @@ from rnn_jax.experiments import terminal
 from rnn_jax.experiments import vary
 from rnn_jax.runs import signals
 from rnn_jax.runs import workdir as workdir_lib
+from rnn_jax.system import files
+from rnn_jax.system import signal_thread
+from rnn_jax.system import subprocesses
 
 FAILED = 1
 FINISHED = 'trained: '  # how launch.train begins its last message

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from typing import Any
 
-from rnn_jax import activity
 from rnn_jax.experiments import costs as costs_lib
 from rnn_jax.experiments import grid as grid_lib
 from rnn_jax.experiments import report
 from rnn_jax.profiling import report as tables
+from rnn_jax.system import activity
 
 STEP = re.compile(r'step (\d+)/\d+ ')  # as launch.train prints it
 MARK = ' *'

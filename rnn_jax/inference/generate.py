@@ -27,8 +27,6 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 
-from rnn_jax import activity
-from rnn_jax import bounds
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data.text import tokenizer as tokenizer_lib
@@ -41,6 +39,8 @@ from rnn_jax.models import int8_weights
 from rnn_jax.models import language_model
 from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.runs import workdir as workdir_lib
+from rnn_jax.system import activity
+from rnn_jax.system import bounds
 
 WEIGHTS = ('float32', 'int8')
 SLICE = 16  # tokens between two checks by the host

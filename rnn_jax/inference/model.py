@@ -25,7 +25,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from rnn_jax import compile_cache
 from rnn_jax import errors
 from rnn_jax.data.images import images as images_lib
 from rnn_jax.data.preparation import archives
@@ -39,6 +38,7 @@ from rnn_jax.inference import surprise
 from rnn_jax.inference import text as text_lib
 from rnn_jax.models import int8_weights
 from rnn_jax.runs import bundle as bundle_lib
+from rnn_jax.system import compile_cache
 
 # A text; of image models the pixels, HxWxC bytes, or the path of a file.
 Input = str | os.PathLike[str] | np.ndarray

@@ -20,7 +20,7 @@ from typing import Any
 from typing import BinaryIO
 
 from rnn_jax import errors
-from rnn_jax import files
+from rnn_jax.system import files
 
 FLAG = '--output'
 PROBABILITIES = 'probabilities'

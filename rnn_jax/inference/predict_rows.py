@@ -20,10 +20,8 @@ from typing import Any
 
 from absl import logging
 
-from rnn_jax import activity
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax import standard_input
 from rnn_jax.data import input_rows
 from rnn_jax.data.preparation.formats import images as images_format
 from rnn_jax.data.tables import csv
@@ -31,6 +29,8 @@ from rnn_jax.data.tables import values
 from rnn_jax.inference import model as model_lib
 from rnn_jax.inference import predict
 from rnn_jax.inference import predict_output
+from rnn_jax.system import activity
+from rnn_jax.system import standard_input
 
 CHUNK = 512  # rows that are read before their predictions are written
 ID = 'id'

@@ -20,15 +20,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rnn_jax import activity
-from rnn_jax import bounds
 from rnn_jax import errors
+from rnn_jax.config import values
 from rnn_jax.inference import framing
 from rnn_jax.inference import layers
 from rnn_jax.inference import surprise
 from rnn_jax.models import int8_weights
 from rnn_jax.models import language_model
 from rnn_jax.runs import bundle as bundle_lib
+from rnn_jax.system import activity
+from rnn_jax.system import bounds
 
 LENGTHS = 64, 256  # tokens of a chunk; a text's last one may be shorter
 TOKEN_BYTES = 32  # of a token on the host: its ids, values and place
@@ -58,7 +59,8 @@ class Scorer:
         'the model predicts classes, not the tokens of a text: use '
         + ('predict' if task.classifies else 'launch.evaluate'),
       )
-    bounds.check_model(bundle.config, bundle.params, 'parameters')
+    sizes = values.largest_sizes(bundle.config)
+    bounds.check_arrays(bundle.params, f'parameters with {sizes}')
     model = language_model.from_config(bundle.config, bundle.tokenizer.size)
     self._bundle = bundle
     self._model = layers.for_inference(model)

@@ -9,13 +9,13 @@ import pathlib
 from collections.abc import Iterator
 
 from rnn_jax import errors
-from rnn_jax import files
 from rnn_jax.inference import score as score_lib
 from rnn_jax.inference import score_inputs
 from rnn_jax.inference import score_report
 from rnn_jax.inference import surprise_page
 from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.runs.checkpoints import checkpoint as checkpoint_lib
+from rnn_jax.system import files
 
 ON_PAGE = 5  # likeliest tokens that a page shows, by default
 

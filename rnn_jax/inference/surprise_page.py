@@ -21,8 +21,8 @@ import unicodedata
 from collections.abc import Iterator
 from collections.abc import Sequence
 
-from rnn_jax import files
 from rnn_jax.inference import surprise
+from rnn_jax.system import files
 
 EDGES = (0.5, 1, 2, 3, 4, 6, 8, 12)  # bits between two levels of colour
 # (background, text) of each level.

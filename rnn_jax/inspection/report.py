@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import tensorboardX
 
-from rnn_jax import files
 from rnn_jax import plots
 from rnn_jax.inspection import anatomy
 from rnn_jax.inspection import curves
 from rnn_jax.inspection import summary
 from rnn_jax.profiling import report as tables
+from rnn_jax.system import files
 
 NAME = 'inspection'
 DIGITS = 6  # of numbers in the JSON file

@@ -17,7 +17,7 @@ from typing import Any
 from typing import NoReturn
 
 from rnn_jax import errors
-from rnn_jax import files
+from rnn_jax.system import files
 
 MOST = 2**24  # of a width, a vocabulary, a length
 LAYERS = 4096

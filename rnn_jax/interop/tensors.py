@@ -19,9 +19,9 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from rnn_jax import bounds
 from rnn_jax import errors
-from rnn_jax import files
+from rnn_jax.system import bounds
+from rnn_jax.system import files
 
 SAFE = '.safetensors'
 TORCH = ('.pt', '.pth', '.bin')

@@ -19,7 +19,6 @@ import jax.numpy as jnp
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax import target
 from rnn_jax.cells import base
 from rnn_jax.models import blocks
 from rnn_jax.models import positions
@@ -27,6 +26,7 @@ from rnn_jax.models import stack
 from rnn_jax.ops import cross_entropy
 from rnn_jax.ops import devices
 from rnn_jax.ops import precision
+from rnn_jax.system import target
 
 PyTree = Any
 BODY = 'body'  # a language model's name within another model

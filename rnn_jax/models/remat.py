@@ -25,10 +25,10 @@ from typing import Any
 import flax.linen as nn
 import jax
 
-from rnn_jax import host
-from rnn_jax import target
 from rnn_jax.cells import base
 from rnn_jax.ops import devices
+from rnn_jax.system import host
+from rnn_jax.system import target
 
 HIDDEN = 'hidden'
 KEEPABLE = ('matmuls', base.PROJECTED, base.KEPT, HIDDEN)

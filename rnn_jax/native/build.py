@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import jax
 
 from rnn_jax.native import cache
-from rnn_jax.native import processor
+from rnn_jax.system import processor
 
 # Without -fvisibility=hidden: XLA's macro for handlers doesn't export them.
 # Copies are of a few vectors: a call of memcpy takes longer than they do.

@@ -18,8 +18,8 @@ import tempfile
 import time
 from collections.abc import Iterator
 
-from rnn_jax import environment
-from rnn_jax import files
+from rnn_jax.system import environment
+from rnn_jax.system import files
 
 try:
   import fcntl

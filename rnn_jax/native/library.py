@@ -18,7 +18,7 @@ import jax
 from rnn_jax.native import build
 from rnn_jax.native import cache
 from rnn_jax.native import prebuilt
-from rnn_jax.native import processor
+from rnn_jax.system import processor
 
 SOURCES = (
   'gla.cc',

@@ -12,7 +12,7 @@ import re
 import jax
 
 from rnn_jax.native import cache
-from rnn_jax.native import processor
+from rnn_jax.system import processor
 
 FOLDER = pathlib.Path(__file__).parent / 'prebuilt'
 # Processor levels as compilers name them, the best first, with the features

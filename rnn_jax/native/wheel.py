@@ -17,11 +17,11 @@ import subprocess
 import sys
 import tempfile
 
-from rnn_jax import packaging
 from rnn_jax.native import build
 from rnn_jax.native import cache
 from rnn_jax.native import library
 from rnn_jax.native import prebuilt
+from rnn_jax.system import packaging
 
 ROOT = pathlib.Path(__file__).parents[2]
 FILES = ('pyproject.toml', 'README.md', 'LICENSE')

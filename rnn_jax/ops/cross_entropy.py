@@ -28,8 +28,8 @@ import jax
 import jax.numpy as jnp
 
 from rnn_jax import shapes
-from rnn_jax import target
 from rnn_jax.ops import precision
+from rnn_jax.system import target
 
 BLOCK = {'cpu': 2**19}  # logits held at once: 2 MiB stay in a core's cache
 BLOCK_ELSEWHERE = 2**25

@@ -24,8 +24,8 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import rnn
 
-from rnn_jax import target
 from rnn_jax.ops import precision
+from rnn_jax.system import target
 
 FORMATS = {
   'float32': jax.lax.Precision.HIGHEST,

@@ -31,7 +31,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from rnn_jax import target
+from rnn_jax.system import target
 
 ADA = (8, 9)  # the first compute capability of NVIDIA GPUs with e4m3 products
 

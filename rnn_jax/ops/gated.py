@@ -24,10 +24,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from rnn_jax import target
 from rnn_jax.native import library
 from rnn_jax.native import transforms
 from rnn_jax.ops import precision
+from rnn_jax.system import target
 
 
 class Kind(NamedTuple):

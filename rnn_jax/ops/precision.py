@@ -28,8 +28,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from rnn_jax import target
 from rnn_jax.ops import eight_bits
+from rnn_jax.system import target
 
 ROWS = 8192  # rows of a weight gradient's partial sum on a CPU
 AMPERE = 8  # the first compute capability of NVIDIA GPUs that has TF32

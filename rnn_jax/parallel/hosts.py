@@ -34,8 +34,8 @@ from jax.experimental import multihost_utils
 from orbax.checkpoint import multihost
 
 from rnn_jax import errors
-from rnn_jax import streams
 from rnn_jax.parallel import clusters
+from rnn_jax.system import streams
 
 DAY = 24 * 3600  # if a wait ends early, a process is lost
 FAREWELL = 5  # seconds that a failed process waits for others that failed too

@@ -28,7 +28,7 @@ reads and writes in its memory, or sends to others, in one direction.
            per pod, which has 6.4 Tb/s to others. float32 at the highest
            precision is six passes of bfloat16.
 
-Memories of GPUs and their bandwidths are those of rnn_jax/target.py, whose
+Memories of GPUs and their bandwidths are those of system/target.py, whose
 compiler they are planned with.
 
 `cpu` is this machine, measured at once: a large matmul, a large copy. Its
@@ -45,7 +45,7 @@ import jax
 import jax.numpy as jnp
 
 from rnn_jax import errors
-from rnn_jax import target
+from rnn_jax.system import target
 
 GIGA, TERA = 1e9, 1e12
 SIZE = 1024  # of the matmul that is measured, squared

@@ -1,6 +1,6 @@
 """Compiles a training step for a mesh and reads it; nothing runs.
 
-For a GPU it is the program of the target's compiler (rnn_jax/target.py). For
+For a GPU it is the program of the target's compiler (system/target.py). For
 other devices it is that of virtual CPU devices: call `claim` before jax finds
 its devices. What a device computes, sends and holds is read from the program.
 """
@@ -16,7 +16,6 @@ import jax
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax import target
 from rnn_jax.parallel import axes
 from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.parallel import pipeline
@@ -24,6 +23,7 @@ from rnn_jax.planning import flops as flops_lib
 from rnn_jax.profiling import hlo
 from rnn_jax.profiling import sent as sent_lib
 from rnn_jax.profiling import workload as workload_lib
+from rnn_jax.system import target
 from rnn_jax.training.memory import batch_size
 from rnn_jax.training.memory import program as program_memory
 

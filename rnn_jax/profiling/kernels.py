@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from rnn_jax import errors
-from rnn_jax import target
+from rnn_jax.system import target
 
 # Of the packages nvidia-cuda-nvcc-cu12 and nvidia-cuda-nvcc.
 ASSEMBLERS = 'cuda_nvcc/bin/ptxas', 'cu13/bin/ptxas'

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import jax
 
-from rnn_jax import target
 from rnn_jax.profiling import workload as workload_lib
+from rnn_jax.system import target
 from rnn_jax.training.memory import batch_size
 from rnn_jax.training.memory import program as program_memory
 

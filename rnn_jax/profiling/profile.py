@@ -23,8 +23,6 @@ from typing import Any
 
 import jax
 
-from rnn_jax import activity
-from rnn_jax import provenance
 from rnn_jax.parallel import axes
 from rnn_jax.profiling import hlo
 from rnn_jax.profiling import kernels as kernels_lib
@@ -32,6 +30,8 @@ from rnn_jax.profiling import parts as parts_lib
 from rnn_jax.profiling import sent as sent_lib
 from rnn_jax.profiling import trace as trace_lib
 from rnn_jax.profiling import workload as workload_lib
+from rnn_jax.system import activity
+from rnn_jax.system import provenance
 
 WARMUPS = 2
 SHOWN = 10

@@ -7,9 +7,9 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-from rnn_jax import files
 from rnn_jax import plots
 from rnn_jax.profiling import parts
+from rnn_jax.system import files
 
 NAME = 'profile'
 KERNELS = 10  # shown

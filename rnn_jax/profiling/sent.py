@@ -24,10 +24,10 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from rnn_jax import target
 from rnn_jax.parallel import axes
 from rnn_jax.profiling import collectives
 from rnn_jax.profiling import hlo
+from rnn_jax.system import target
 
 SHARED = {'data', 'fsdp'}  # axes along which only rows are split
 # The CPU's compiler sums 16-bit numbers in 32 bits, under this name; other

@@ -24,11 +24,11 @@ import jax
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax import files
-from rnn_jax import host
-from rnn_jax import subprocesses
-from rnn_jax import target
 from rnn_jax.profiling import workload as workload_lib
+from rnn_jax.system import files
+from rnn_jax.system import host
+from rnn_jax.system import subprocesses
+from rnn_jax.system import target
 from rnn_jax.training.memory import batch_size
 
 STEPS = 2

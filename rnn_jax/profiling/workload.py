@@ -15,13 +15,13 @@ import numpy as np
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax import host
-from rnn_jax import target
 from rnn_jax.data import columns
 from rnn_jax.data.batching import batch as batch_lib
 from rnn_jax.data.images import images
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.parallel import mesh as mesh_lib
+from rnn_jax.system import host
+from rnn_jax.system import target
 from rnn_jax.training import programs as programs_lib
 from rnn_jax.training.memory import batch_size
 

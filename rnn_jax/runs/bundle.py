@@ -20,11 +20,10 @@ import flax.traverse_util
 import jax
 import numpy as np
 
-from rnn_jax import bounds
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax import files
 from rnn_jax.config import adapters as config_adapters
+from rnn_jax.config import values
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.models import adapters
 from rnn_jax.models import language_model
@@ -34,6 +33,8 @@ from rnn_jax.runs import workdir as workdir_lib
 from rnn_jax.runs.checkpoints import checkpoint
 from rnn_jax.runs.checkpoints import checksums
 from rnn_jax.runs.checkpoints import remote
+from rnn_jax.system import bounds
+from rnn_jax.system import files
 
 SEPARATOR = '.'
 KEPT = 'converted_from'  # folder with the files of another format
@@ -183,7 +184,8 @@ def _read(workdir, which, seen):
   if calibration.has_probabilities(config.task):
     calibration.read(workdir)  # refuses a damaged one before the parameters
   expected = like(config, tokenizer)
-  bounds.check_model(config, expected, f'parameters of {workdir}')
+  sizes = values.largest_sizes(config)
+  bounds.check_arrays(expected, f'parameters of {workdir} with {sizes}')
   if config.adapters.rank:
     step, params = _merged(workdir, config, expected, which, seen)
     record = origin.read(workdir)

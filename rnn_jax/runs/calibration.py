@@ -23,7 +23,7 @@ from absl import logging
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax import files
+from rnn_jax.system import files
 
 NAME = 'calibration.json'
 LEAST, MOST = 0.01, 100.0  # a temperature

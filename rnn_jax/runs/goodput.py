@@ -23,8 +23,8 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 
-from rnn_jax import files
-from rnn_jax import provenance
+from rnn_jax.system import files
+from rnn_jax.system import provenance
 
 NAME = 'goodput.json'
 PARTS = (

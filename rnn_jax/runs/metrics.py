@@ -21,8 +21,8 @@ import jax
 from absl import logging
 
 from rnn_jax import config as config_lib
-from rnn_jax import host
 from rnn_jax.runs.writers import jsonl
+from rnn_jax.system import host
 
 KEY = 'metrics.writers'
 FOLDER = 'runs/writers'

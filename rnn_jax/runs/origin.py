@@ -18,8 +18,8 @@ import flax.traverse_util
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax import files
 from rnn_jax.runs import workdir as workdir_lib
+from rnn_jax.system import files
 
 NAME = 'init.json'
 TYPES = {

@@ -8,8 +8,8 @@ from typing import Any
 import jax
 import tqdm
 
-from rnn_jax import activity
 from rnn_jax.parallel import placement
+from rnn_jax.system import activity
 
 SCORES = (  # name, digits, unit
   ('loss', 4, ' nats'),

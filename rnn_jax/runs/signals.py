@@ -27,9 +27,9 @@ from typing import Self
 from jax.experimental import multihost_utils
 
 from rnn_jax import errors
-from rnn_jax import signal_thread
-from rnn_jax import streams
 from rnn_jax.parallel import hosts
+from rnn_jax.system import signal_thread
+from rnn_jax.system import streams
 
 POLL = 0.1  # seconds between attempts to finish
 

@@ -21,13 +21,13 @@ from typing import Any
 
 from absl import logging
 
-import rnn_jax
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax import files
+from rnn_jax import version
 from rnn_jax.config import parts
 from rnn_jax.config import values
 from rnn_jax.runs.checkpoints import remote
+from rnn_jax.system import files
 
 CONFIG = 'config.json'
 VERSION = 'version'  # key of that file
@@ -152,23 +152,23 @@ def load_config(workdir: str | os.PathLike[str]) -> dict[str, Any]:
   return config
 
 
-def check_version(version: str | None, path: str | os.PathLike[str]) -> None:
+def check_version(written: str | None, path: str | os.PathLike[str]) -> None:
   """Checks that this version of rnn_jax can read a run of another one.
 
   Args:
-    version: of the run, or None for one before 0.2.0.
+    written: the version of the run, or None for one before 0.2.0.
     path: of its config, for the message.
 
   Raises:
     InputError: it can't; the message names both versions.
   """
-  ours = rnn_jax.__version__
+  ours = version.__version__
   try:
-    fits = _numbers(OLDEST) <= _numbers(str(version)) <= _numbers(ours)
+    fits = _numbers(OLDEST) <= _numbers(str(written)) <= _numbers(ours)
   except ValueError:
     fits = False
   if not fits:
-    theirs = 'a version before 0.2.0' if version is None else version
+    theirs = 'a version before 0.2.0' if written is None else written
     raise errors.InputError(
       f'{path} is a run of rnn_jax {theirs}, and this is rnn_jax {ours}, which '
       f'reads those of {OLDEST} to {ours}: use that version'
@@ -177,12 +177,12 @@ def check_version(version: str | None, path: str | os.PathLike[str]) -> None:
 
 def dump(config: dict[str, Any]) -> str:
   """Returns the text of config.json."""
-  versioned = {VERSION: rnn_jax.__version__, **config}
+  versioned = {VERSION: version.__version__, **config}
   return json.dumps(versioned, indent=2) + '\n'
 
 
-def _numbers(version):
-  major, minor, patch = version.split('.')
+def _numbers(written):
+  major, minor, patch = written.split('.')
   return int(major), int(minor), int(patch)
 
 

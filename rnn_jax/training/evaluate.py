@@ -7,11 +7,10 @@ from typing import Any
 
 import jax
 
-from rnn_jax import activity
-from rnn_jax import bounds
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.config import compression as config_compression
+from rnn_jax.config import values
 from rnn_jax.data import held_out
 from rnn_jax.data import pipeline
 from rnn_jax.data.text import compressors
@@ -20,6 +19,8 @@ from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.runs import workdir as workdir_lib
 from rnn_jax.runs.checkpoints import checkpoint
+from rnn_jax.system import activity
+from rnn_jax.system import bounds
 from rnn_jax.training import ahead as ahead_lib
 from rnn_jax.training import programs as programs_lib
 from rnn_jax.training.memory import least
@@ -195,7 +196,8 @@ class Run:
     if config.adapters.rank:
       return cls._of_bundle(bundle_lib.read(workdir, which), corpus)
     programs = programs or programs_lib.from_config(config, corpus.tokenizer)
-    bounds.check_model(config, programs.parameters_like(), 'parameters')
+    sizes = values.largest_sizes(config)
+    bounds.check_arrays(programs.parameters_like(), f'parameters with {sizes}')
     folder = checkpoint.Checkpoints(
       workdir_lib.checkpoint_folder(workdir, config.train.checkpoint_dir)
     )

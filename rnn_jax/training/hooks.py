@@ -12,9 +12,7 @@ from typing import Any
 
 import jax
 
-from rnn_jax import activity
 from rnn_jax import errors
-from rnn_jax import files
 from rnn_jax.data import pipeline
 from rnn_jax.parallel import hosts
 from rnn_jax.parallel import mesh as mesh_lib
@@ -22,6 +20,8 @@ from rnn_jax.runs import goodput
 from rnn_jax.runs import metrics as metrics_lib
 from rnn_jax.runs import signals
 from rnn_jax.runs.checkpoints import iterator_state
+from rnn_jax.system import activity
+from rnn_jax.system import files
 from rnn_jax.training import evaluate as evaluate_lib
 from rnn_jax.training import finite
 from rnn_jax.training import sizes

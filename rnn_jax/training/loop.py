@@ -17,14 +17,10 @@ from collections.abc import Iterable
 
 import jax
 
-from rnn_jax import activity
-from rnn_jax import bounds
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax import host
-from rnn_jax import streams
-from rnn_jax import target
 from rnn_jax.config import class_weights
+from rnn_jax.config import values
 from rnn_jax.data import columns
 from rnn_jax.data import identity
 from rnn_jax.data import pipeline
@@ -39,6 +35,11 @@ from rnn_jax.runs import progress as progress_lib
 from rnn_jax.runs import signals
 from rnn_jax.runs import workdir as workdir_lib
 from rnn_jax.runs.checkpoints import checkpoint
+from rnn_jax.system import activity
+from rnn_jax.system import bounds
+from rnn_jax.system import host
+from rnn_jax.system import streams
+from rnn_jax.system import target
 from rnn_jax.training import epochs
 from rnn_jax.training import extend
 from rnn_jax.training import hooks as hooks_lib
@@ -191,10 +192,9 @@ def open_run(
   with activity.doing('building the model'):
     task = programs_lib.make_task(config, corpus.tokenizer)
     programs = programs_lib.Programs(task, config, mesh)
-  bounds.check_model(
-    config,
+  bounds.check_arrays(
     programs.parts_like(('params', 'opt_state')),
-    "parameters and the optimizer's state",
+    f"parameters and the optimizer's state with {values.largest_sizes(config)}",
   )
   if programs.follows_evaluations:
     _check_validation(corpus, config.schedule.name)

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from rnn_jax import host
+from rnn_jax.system import host
 
 
 def to_host(sharding: jax.sharding.Sharding) -> jax.sharding.Sharding:

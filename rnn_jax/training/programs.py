@@ -17,7 +17,6 @@ import optax
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax import target
 from rnn_jax.config import compiler
 from rnn_jax.data import pipeline
 from rnn_jax.data.batching import batch as batch_lib
@@ -29,6 +28,7 @@ from rnn_jax.parallel import fsdp
 from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.parallel import placement
 from rnn_jax.parallel import rules
+from rnn_jax.system import target
 from rnn_jax.training import gradients
 from rnn_jax.training import loss_scale
 from rnn_jax.training import offload

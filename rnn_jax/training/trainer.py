@@ -13,7 +13,6 @@ from typing import Any
 import grain
 import jax
 
-from rnn_jax import activity
 from rnn_jax import config as config_lib
 from rnn_jax.data import pipeline
 from rnn_jax.data.batching import batch as batch_lib
@@ -21,6 +20,7 @@ from rnn_jax.runs import goodput
 from rnn_jax.runs import metrics as metrics_lib
 from rnn_jax.runs import progress as progress_lib
 from rnn_jax.runs.checkpoints import checkpoint
+from rnn_jax.system import activity
 from rnn_jax.training import ahead as ahead_lib
 from rnn_jax.training import programs as programs_lib
 from rnn_jax.training import train_state

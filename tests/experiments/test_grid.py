@@ -4,9 +4,9 @@ import pytest
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax import subprocesses
 from rnn_jax.experiments import grid as grid_lib
 from rnn_jax.experiments import plan
+from rnn_jax.system import subprocesses
 from tests.experiments import made
 
 BAD = {

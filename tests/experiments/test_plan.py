@@ -5,9 +5,9 @@ import json
 import pytest
 
 from rnn_jax import errors
-from rnn_jax import subprocesses
 from rnn_jax.config import values
 from rnn_jax.experiments import plan
+from rnn_jax.system import subprocesses
 from tests.experiments import made
 
 

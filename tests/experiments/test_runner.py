@@ -10,12 +10,12 @@ import time
 import pytest
 
 from rnn_jax import errors
-from rnn_jax import subprocesses
 from rnn_jax.data import pipeline
 from rnn_jax.experiments import plots
 from rnn_jax.experiments import records
 from rnn_jax.experiments import runner
 from rnn_jax.runs import workdir
+from rnn_jax.system import subprocesses
 from tests.experiments import made
 from tests.support import tiny
 

@@ -1,9 +1,9 @@
 """The lines of a grid on the terminal, and its table."""
 
-from rnn_jax import activity
 from rnn_jax.experiments import grid as grid_lib
 from rnn_jax.experiments import summary as summary_lib
 from rnn_jax.experiments import terminal
+from rnn_jax.system import activity
 from tests.experiments import made
 
 LOSS = grid_lib.Metric('loss', 'lower', 'loss')

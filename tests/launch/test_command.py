@@ -34,7 +34,7 @@ def main(_):
   from absl import logging as absl_logging
   import jax
   from rnn_jax import errors
-  from rnn_jax import streams
+  from rnn_jax.system import streams
 
   logging.getLogger('chatty').info('clutter')
   absl_logging.info('clutter')

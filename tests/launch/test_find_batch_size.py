@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from rnn_jax import host
+from rnn_jax.system import host
 from tests.support import launchers
 from tests.support import tiny
 

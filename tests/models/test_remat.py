@@ -8,13 +8,13 @@ import jax.numpy as jnp
 import pytest
 
 from rnn_jax import config as config_lib
-from rnn_jax import host
 from rnn_jax.cells import base
 from rnn_jax.cells import simple_rnn
 from rnn_jax.models import blocks
 from rnn_jax.models import remat
 from rnn_jax.models import stack as stack_lib
 from rnn_jax.ops import precision
+from rnn_jax.system import host
 from tests.support import close
 from tests.support import draws
 

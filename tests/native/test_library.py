@@ -14,7 +14,7 @@ from rnn_jax.native import build
 from rnn_jax.native import cache
 from rnn_jax.native import library
 from rnn_jax.native import prebuilt
-from rnn_jax.native import processor
+from rnn_jax.system import processor
 
 SOURCES = ('one.cc', 'two.cc')
 needs_compiler = pytest.mark.skipif(

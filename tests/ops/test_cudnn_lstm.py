@@ -14,11 +14,11 @@ from jax.experimental import rnn
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax import target
 from rnn_jax.cells import base
 from rnn_jax.cells import lstm
 from rnn_jax.ops import cudnn_lstm
 from rnn_jax.ops import precision
+from rnn_jax.system import target
 from tests.support import close
 from tests.support import draws
 

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rnn_jax import target
 from rnn_jax.ops import precision
+from rnn_jax.system import target
 from tests.ops import test_eight_bits
 from tests.support import draws
 

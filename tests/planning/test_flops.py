@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import pytest
 
 from rnn_jax import config as config_lib
-from rnn_jax import target
 from rnn_jax.cells import base
 from rnn_jax.cells import gru
 from rnn_jax.cells import lstm
@@ -18,6 +17,7 @@ from rnn_jax.ops import gla
 from rnn_jax.ops import routed
 from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.planning import flops
+from rnn_jax.system import target
 from rnn_jax.training import programs as programs_lib
 from tests.support import tiny
 

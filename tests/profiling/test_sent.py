@@ -2,9 +2,9 @@
 
 import math
 
-from rnn_jax import target
 from rnn_jax.profiling import hlo
 from rnn_jax.profiling import sent
+from rnn_jax.system import target
 
 SCHEDULED = """HloModule jit_step, is_scheduled=true, num_partitions=4
 

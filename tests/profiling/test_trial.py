@@ -4,8 +4,8 @@ import pytest
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax import subprocesses
 from rnn_jax.profiling import trial
+from rnn_jax.system import subprocesses
 from rnn_jax.training.memory import batch_size
 from tests.support import tiny
 

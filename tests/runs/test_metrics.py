@@ -8,10 +8,10 @@ import pytest
 from tensorboardX.proto import event_pb2
 
 from rnn_jax import errors
-from rnn_jax import files
 from rnn_jax.config import parts
 from rnn_jax.runs import metrics
 from rnn_jax.runs.writers import jsonl
+from rnn_jax.system import files
 
 
 def test_rows_after_the_resumed_step_are_dropped(tmp_path):

@@ -9,8 +9,8 @@ import time
 import pytest
 
 from rnn_jax import errors
-from rnn_jax import signal_thread
 from rnn_jax.runs import signals
+from rnn_jax.system import signal_thread
 from tests.support import waiting
 
 # A thread that ends as the process would.

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from rnn_jax import config as config_lib
-from rnn_jax import signal_thread
 from rnn_jax.runs import metrics
 from rnn_jax.runs.checkpoints import checkpoint
+from rnn_jax.system import signal_thread
 from rnn_jax.training import evaluate
 from rnn_jax.training import loop
 from tests.support import shared

@@ -7,15 +7,15 @@ import tempfile
 from benchmarks.harness import measure
 from benchmarks.workloads.faults import base
 from benchmarks.workloads.faults import commands
-from rnn_jax import host
+from rnn_jax.system import host
 
 SETTLED = 0.2  # of the calls; the memory after them is the first
 
 
 def calls(count: int) -> measure.Values:
   """Resident bytes after a fifth of the calls, and after all of them."""
-  from rnn_jax import compile_cache
   from rnn_jax.inference import generate
+  from rnn_jax.system import compile_cache
 
   with tempfile.TemporaryDirectory() as folder:
     server = commands.Server()

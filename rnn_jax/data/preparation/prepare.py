@@ -15,14 +15,14 @@ from typing import Any
 from typing import Protocol
 from typing import TypeVar
 
-import rnn_jax
 from rnn_jax import errors
-from rnn_jax import files
+from rnn_jax import version
 from rnn_jax.data.preparation import examples
 from rnn_jax.data.preparation import inputs as inputs_lib
 from rnn_jax.data.preparation import lengths as lengths_lib
 from rnn_jax.data.preparation import survey as survey_lib
 from rnn_jax.data.preparation import writer as writer_lib
+from rnn_jax.system import files
 
 RECORD = 'preparation.json'
 HISTOGRAM = 'lengths.png'
@@ -123,7 +123,7 @@ def prepare(
         f'({difference}): remove it, or choose another --name'
       )
     return record, False
-  record = {'layout': LAYOUT, 'rnn_jax': rnn_jax.__version__, 'asked': asked}
+  record = {'layout': LAYOUT, 'rnn_jax': version.__version__, 'asked': asked}
   with writer_lib.moved_into_place(request.folder) as partial:
     survey, sizes = write(request, inputs, partial, progress)
     record |= survey.summary()

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from typing import Any
 
 from rnn_jax import errors
-from rnn_jax import files
 from rnn_jax.data.preparation import prepare
 from rnn_jax.data.text import documents
+from rnn_jax.system import files
 
 if TYPE_CHECKING:
   import tensorflow_datasets as tfds

@@ -14,17 +14,17 @@ import shlex
 from typing import TYPE_CHECKING
 from typing import Any
 
-import rnn_jax
 from rnn_jax.data import columns
 from rnn_jax.data.images import codec
 from rnn_jax.data.preparation import lengths
 from rnn_jax.data.preparation import prepare
 from rnn_jax.data.preparation import prepared
+from rnn_jax.system import shipped
 
 if TYPE_CHECKING:
   import tensorflow_datasets as tfds
 
-CONFIGS = pathlib.Path(rnn_jax.__file__).parents[1] / 'configs'
+CONFIGS = shipped.ROOT / 'configs'
 TURNS = 'turns'  # the column that daily_dialog.py reads
 PATCH = 4  # pixels: both configs of images cut them into such patches
 SIZE = 32  # pixels of each side that images get if theirs don't do

@@ -17,12 +17,12 @@ from typing import Any
 
 from absl import logging
 
-from rnn_jax import activity
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax import files
 from rnn_jax.data.store import sealed
 from rnn_jax.native import cache
+from rnn_jax.system import activity
+from rnn_jax.system import files
 
 LEAST = 64 * 2**20  # bytes of raw files; fewer are read fast enough
 AUTO = 'auto'

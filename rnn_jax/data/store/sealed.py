@@ -31,8 +31,8 @@ import google_crc32c
 import numpy as np
 
 from rnn_jax import errors
-from rnn_jax import files
 from rnn_jax.native import cache
+from rnn_jax.system import files
 
 FORMAT = 1
 INDEX = 'index.json'

@@ -18,7 +18,6 @@ from typing import TypeVar
 
 import numpy as np
 
-from rnn_jax import activity
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data.store import arrays
@@ -26,6 +25,7 @@ from rnn_jax.data.store import folder as folder_lib
 from rnn_jax.data.store import sealed
 from rnn_jax.data.store import workers
 from rnn_jax.data.text import documents as documents_lib
+from rnn_jax.system import activity
 
 T = TypeVar('T')
 

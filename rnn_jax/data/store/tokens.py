@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 
-from rnn_jax import activity
 from rnn_jax.data.store import arrays
 from rnn_jax.data.store import folder as folder_lib
 from rnn_jax.data.store import sealed
@@ -29,6 +28,7 @@ from rnn_jax.data.store import workers
 from rnn_jax.data.text import documents as documents_lib
 from rnn_jax.data.text import encoded as encoded_lib
 from rnn_jax.data.text import tokenizer as tokenizer_lib
+from rnn_jax.system import activity
 
 FORMAT = 2  # of the files
 PART = 4 * 2**20  # bytes of text that a worker encodes at once

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 from typing import TypeVar
 
-from rnn_jax import host
+from rnn_jax.system import host
 
 P = TypeVar('P')
 R = TypeVar('R')

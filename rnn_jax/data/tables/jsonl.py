@@ -3,8 +3,8 @@
 from typing import Any
 
 from rnn_jax import errors
-from rnn_jax import files
 from rnn_jax.data.tables import lines
+from rnn_jax.system import files
 
 OLD_ENDS = 'its lines end in carriage returns only: end them with line feeds'
 

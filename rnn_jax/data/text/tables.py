@@ -22,7 +22,6 @@ from typing import TypeVar
 
 import numpy as np
 
-from rnn_jax import activity
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data import columns
@@ -34,6 +33,7 @@ from rnn_jax.data.store import folder as folder_lib
 from rnn_jax.data.store import workers
 from rnn_jax.data.tables import values
 from rnn_jax.data.text import documents
+from rnn_jax.system import activity
 
 FEW = 64  # files that stay open
 PART = 2**25  # bytes of rows that a worker indexes at once

@@ -28,11 +28,11 @@ import tokenizers
 
 from rnn_jax import config
 from rnn_jax import errors
-from rnn_jax import files
 from rnn_jax.data.text import chat_template
 from rnn_jax.data.text import documents as documents_lib
 from rnn_jax.data.text import tokenizer_file
 from rnn_jax.data.text import tokenizer_library
+from rnn_jax.system import files
 
 UNKNOWN = '<unknown>'
 SPACES = b' \n\t\r'

@@ -20,12 +20,12 @@ import numpy as np
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax import files
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.interop import keys as keys_lib
 from rnn_jax.interop import request
 from rnn_jax.interop import tensors
 from rnn_jax.runs import bundle as bundle_lib
+from rnn_jax.system import files
 
 ACTIVATIONS = {
   'gelu_new': 'gelu_tanh',

@@ -7,15 +7,16 @@ JSON}: `launch.generate` needs nothing else.
 
 import json
 
-from rnn_jax import bounds
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax import files
 from rnn_jax.config import parts
+from rnn_jax.config import values
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.interop import request
 from rnn_jax.interop import tensors
 from rnn_jax.runs import bundle as bundle_lib
+from rnn_jax.system import bounds
+from rnn_jax.system import files
 
 NAME = 'rnn_jax'
 
@@ -48,7 +49,8 @@ def read(source: request.Source) -> bundle_lib.Bundle:
   parts.check_known(config, str(source.path))
   config = config_lib.parse(config)
   like = bundle_lib.like(config, tokenizer)
-  bounds.check_model(config, like, f'parameters of {source.path}')
+  sizes = values.largest_sizes(config)
+  bounds.check_arrays(like, f'parameters of {source.path} with {sizes}')
   shapes = {name: x.shape for name, x in bundle_lib.flat(like).items()}
   arrays = tensors.read(
     source.path,

@@ -19,13 +19,13 @@ import os
 import shutil
 
 from rnn_jax import errors
-from rnn_jax import files
 from rnn_jax.interop import class_program
 from rnn_jax.interop import request
 from rnn_jax.interop import standard_tokenizer
 from rnn_jax.interop import step_program
 from rnn_jax.interop import tensors
 from rnn_jax.runs import bundle as bundle_lib
+from rnn_jax.system import files
 
 PLATFORMS = ('cpu', 'cuda', 'rocm', 'tpu')
 

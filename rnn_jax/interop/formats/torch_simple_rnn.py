@@ -17,12 +17,12 @@ import jax
 import numpy as np
 
 from rnn_jax import errors
-from rnn_jax import files
 from rnn_jax.cells import simple_rnn
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.interop import request
 from rnn_jax.interop import tensors
 from rnn_jax.runs import bundle as bundle_lib
+from rnn_jax.system import files
 
 NEEDED = {  # the published model in keys of the config
   'model.cell': ('simple_rnn',),

@@ -12,7 +12,7 @@ from typing import NoReturn
 import jax
 import jax.numpy as jnp
 
-from rnn_jax import target
+from rnn_jax.system import target
 
 FORMATS = ('bfloat16', 'float16')
 WIDEST = 256  # channels of a head; 128 before compute capability 9.0

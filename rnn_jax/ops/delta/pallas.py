@@ -39,12 +39,12 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
-from rnn_jax import target
 from rnn_jax.ops import precision
 from rnn_jax.ops.delta import chunked as delta_chunked
 from rnn_jax.ops.gla import pallas as gla_pallas
 from rnn_jax.ops.gla.mosaic import tiles as mosaic_tiles
 from rnn_jax.ops.gla.pallas import tiles
+from rnn_jax.system import target
 
 HOPPER = 9  # compute capability
 LONGEST = 64  # steps of a block

@@ -22,10 +22,10 @@ import jax
 import jax.numpy as jnp
 
 from rnn_jax import shapes
-from rnn_jax import target
 from rnn_jax.ops import precision
 from rnn_jax.ops.gla import chunked as gla_chunked
 from rnn_jax.ops.gla import native as gla_native
+from rnn_jax.system import target
 
 IMPLS = (
   'auto',

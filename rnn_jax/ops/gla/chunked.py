@@ -32,8 +32,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rnn_jax import target
 from rnn_jax.ops import precision
+from rnn_jax.system import target
 
 BLOCK = 16
 SUB_BLOCK = 4

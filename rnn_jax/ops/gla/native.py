@@ -15,9 +15,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from rnn_jax import target
 from rnn_jax.native import library
 from rnn_jax.native import transforms
+from rnn_jax.system import target
 
 SEGMENT = 32  # steps between stored states, the fastest number
 

@@ -28,8 +28,8 @@ import jax
 import jax.numpy as jnp
 
 from rnn_jax import shapes
-from rnn_jax import target
 from rnn_jax.ops.linear_scan import native as linear_scan_native
+from rnn_jax.system import target
 
 IMPLS = ('auto', 'step', 'scan', 'associative', 'chunked', 'native')
 CHUNK = 128

@@ -7,9 +7,9 @@ of `linear_scan`. There are no second derivatives.
 import jax
 import jax.numpy as jnp
 
-from rnn_jax import target
 from rnn_jax.native import library
 from rnn_jax.native import transforms
+from rnn_jax.system import target
 
 
 def lacking() -> str:

@@ -32,7 +32,6 @@ from etils import epath
 from orbax.checkpoint import checkpoint_managers
 
 from rnn_jax import errors
-from rnn_jax import files
 from rnn_jax.config import values
 from rnn_jax.models import int8_weights
 from rnn_jax.parallel import hosts
@@ -41,6 +40,7 @@ from rnn_jax.runs.checkpoints import disk
 from rnn_jax.runs.checkpoints import error_feedback
 from rnn_jax.runs.checkpoints import iterator_state
 from rnn_jax.runs.checkpoints import remote
+from rnn_jax.system import files
 
 METRIC = 'held_out_loss'  # the key of `progress` that decides the best
 # Of parameters alone: what is encoded waits in memory for a file to be full.

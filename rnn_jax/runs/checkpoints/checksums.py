@@ -10,8 +10,8 @@ import pathlib
 import stat
 
 from rnn_jax import errors
-from rnn_jax import files
 from rnn_jax.runs.checkpoints import remote
+from rnn_jax.system import files
 
 NAME = 'SHA256SUMS'
 

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from etils import epath
 
 from rnn_jax import errors
-from rnn_jax import files
+from rnn_jax.system import files
 
 SCHEME = 'gs://'
 SECONDS = 60  # until the bucket must have answered

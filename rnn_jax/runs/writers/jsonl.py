@@ -17,7 +17,7 @@ from typing import Any
 from absl import logging
 
 from rnn_jax import errors
-from rnn_jax import files
+from rnn_jax.system import files
 
 NAME = 'metrics.jsonl'
 DAMAGED = 'metrics.jsonl.damaged'

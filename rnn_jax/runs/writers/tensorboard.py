@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from rnn_jax import files
+from rnn_jax.system import files
 
 FOLDER = 'tensorboard'
 

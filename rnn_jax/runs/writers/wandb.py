@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from rnn_jax import errors
-from rnn_jax import files
 from rnn_jax.runs import workdir as workdir_lib
+from rnn_jax.system import files
 
 PROJECT = 'rnn_jax'
 ID = 'wandb/id'

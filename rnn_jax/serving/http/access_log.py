@@ -15,7 +15,7 @@ from typing import Any
 from typing import TextIO
 
 from rnn_jax import errors
-from rnn_jax import files
+from rnn_jax.system import files
 
 TEXTS = 'prompt', 'completion'  # entries that are texts
 

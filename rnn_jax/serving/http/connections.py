@@ -31,8 +31,8 @@ from absl import logging
 from uvicorn.protocols.http import h11_impl
 
 from rnn_jax import errors
-from rnn_jax import files
 from rnn_jax.serving import defects
+from rnn_jax.system import files
 
 MOST = 4096  # connections, whatever the descriptors
 BURST = 512  # connections that are accepted before one is looked at

@@ -18,13 +18,13 @@ from starlette import requests
 from starlette import responses
 from starlette import types
 
-from rnn_jax import files
 from rnn_jax.serving import defects
 from rnn_jax.serving.http import access_log
 from rnn_jax.serving.http import auth
 from rnn_jax.serving.http import errors as http_errors
 from rnn_jax.serving.http import metrics as metrics_lib
 from rnn_jax.serving.http import service as service_lib
+from rnn_jax.system import files
 
 OPEN = ('/', '/page/', '/healthz', '/readyz')  # need no key
 LOCAL = ('localhost', '127.0.0.1', '[::1]', '::1')

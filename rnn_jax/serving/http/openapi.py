@@ -6,7 +6,7 @@ say anything else. It describes requests; docs/serving.md has the answers.
 
 from typing import Any
 
-import rnn_jax
+from rnn_jax import version
 from rnn_jax.serving.http import schemas
 
 FORMS: dict[str, type[schemas.Asked]] = {
@@ -54,7 +54,7 @@ def describe(name: str) -> dict[str, Any]:
     }
   return {
     'openapi': '3.1.0',
-    'info': {'title': name, 'version': rnn_jax.__version__},
+    'info': {'title': name, 'version': version.__version__},
     'paths': paths,
     'components': {'schemas': parts},
   }

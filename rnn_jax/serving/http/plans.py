@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from rnn_jax import errors
-from rnn_jax import files
 from rnn_jax.data.text import turns as turns_lib
 from rnn_jax.serving import constraint as constraint_lib
 from rnn_jax.serving import requests
@@ -17,6 +16,7 @@ from rnn_jax.serving import states
 from rnn_jax.serving.http import errors as http_errors
 from rnn_jax.serving.http import schemas
 from rnn_jax.serving.http import service as service_lib
+from rnn_jax.system import files
 
 COMPLETION_TOKENS = 16  # as at OpenAI
 SMALLEST_NUCLEUS = 1e-30  # a top_p that float32 can still multiply by

@@ -17,8 +17,8 @@ from typing import TypeVar
 
 import pydantic
 
-from rnn_jax import files
 from rnn_jax.serving.http import errors as http_errors
+from rnn_jax.system import files
 
 NO_EFFECT = frozenset(
   (

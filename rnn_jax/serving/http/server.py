@@ -20,9 +20,9 @@ from typing import Any
 import uvicorn
 
 from rnn_jax import errors
-from rnn_jax import signal_thread
 from rnn_jax.serving.http import connections
 from rnn_jax.serving.http import service as service_lib
+from rnn_jax.system import signal_thread
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 LAST = 5.0  # seconds after the drain in which answers may still be sent

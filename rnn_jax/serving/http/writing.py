@@ -7,7 +7,6 @@ import numpy as np
 from starlette import responses
 from starlette import types
 
-from rnn_jax import files
 from rnn_jax.inference import surprise
 from rnn_jax.serving import defects
 from rnn_jax.serving.http import answers
@@ -18,6 +17,7 @@ from rnn_jax.serving.http import plans
 from rnn_jax.serving.http import running as running_lib
 from rnn_jax.serving.http import schemas
 from rnn_jax.serving.http import service as service_lib
+from rnn_jax.system import files
 
 SMALL = 4096  # characters that the event loop encodes itself
 DONE = 'data: [DONE]\n\n'

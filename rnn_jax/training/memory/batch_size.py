@@ -24,9 +24,9 @@ import jax
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax import files
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.parallel import hosts
+from rnn_jax.system import files
 from rnn_jax.training import programs as programs_lib
 from rnn_jax.training.memory import program as program_memory
 

@@ -8,8 +8,8 @@ A batch of B rows of L tokens of width D needs at least
 and data.workers processes WORKER bytes each.
 """
 
-from rnn_jax import bounds
 from rnn_jax import config as config_lib
+from rnn_jax.system import bounds
 
 TOKEN = 12  # bytes: id, target and weight
 WORKER = 100 * 2**20  # bytes of a process that reads data

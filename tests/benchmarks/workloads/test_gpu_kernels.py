@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.harness import rehearsal
 from benchmarks.workloads import gpu_kernels
-from rnn_jax import target
+from rnn_jax.system import target
 
 SHAPE = (1, 32, 1, 64, 64)
 

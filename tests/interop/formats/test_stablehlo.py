@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from rnn_jax import errors
-from rnn_jax import subprocesses
 from rnn_jax.inference import model as model_lib
 from rnn_jax.interop import request
 from rnn_jax.interop import standalone
@@ -17,6 +16,7 @@ from rnn_jax.interop import standalone_classify
 from rnn_jax.interop import tensors
 from rnn_jax.interop.formats import stablehlo
 from rnn_jax.runs import bundle as bundle_lib
+from rnn_jax.system import subprocesses
 from tests.support import bundles
 from tests.support import classifiers
 from tests.support import tiny

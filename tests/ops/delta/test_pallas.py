@@ -11,12 +11,12 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from rnn_jax import target
 from rnn_jax.ops import precision
 from rnn_jax.ops.delta import pallas as delta_pallas
 from rnn_jax.ops.gla import pallas as gla_pallas
 from rnn_jax.profiling import kernels
 from rnn_jax.selfcheck import delta as check
+from rnn_jax.system import target
 from tests.ops.gla import test_pallas as test_gla_pallas
 from tests.support import loops
 

@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rnn_jax import target
 from rnn_jax.ops import gla
 from rnn_jax.ops import precision
 from rnn_jax.ops.gla import mosaic
 from rnn_jax.ops.gla import pallas as gla_pallas
 from rnn_jax.profiling import kernels
+from rnn_jax.system import target
 from tests.ops.gla import test_pallas
 
 pytestmark = pytest.mark.slow

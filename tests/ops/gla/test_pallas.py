@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from rnn_jax import target
 from rnn_jax.ops import gla
 from rnn_jax.ops import precision
 from rnn_jax.ops.gla import pallas as gla_pallas
@@ -17,6 +16,7 @@ from rnn_jax.ops.gla.pallas import states as gla_pallas_states
 from rnn_jax.profiling import kernels as kernels_lib
 from rnn_jax.selfcheck import base
 from rnn_jax.selfcheck import gla as selfcheck
+from rnn_jax.system import target
 
 # What jax 0.12 announces is said in docs/recurrence.md.
 pytestmark = [

@@ -8,8 +8,8 @@ import types
 
 import pytest
 
-from rnn_jax import signal_thread
 from rnn_jax.serving.http import server
+from rnn_jax.system import signal_thread
 
 # A thread that ends as the process would.
 pytestmark = pytest.mark.filterwarnings(

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from rnn_jax import errors
-from rnn_jax import files
 from rnn_jax.data.preparation import examples
+from rnn_jax.system import files
 
 SUFFIXES = ('.parquet',)
 ROWS = 1024  # that are Python's objects at a time

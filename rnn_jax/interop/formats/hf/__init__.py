@@ -26,10 +26,9 @@ import shutil
 
 import flax.traverse_util
 
-from rnn_jax import bounds
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax import files
+from rnn_jax.config import values
 from rnn_jax.data.text import chat_template
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.data.text import tokenizer_file
@@ -38,6 +37,8 @@ from rnn_jax.interop import request
 from rnn_jax.interop.formats.hf import checkpoint
 from rnn_jax.interop.formats.hf import table
 from rnn_jax.runs import bundle as bundle_lib
+from rnn_jax.system import bounds
+from rnn_jax.system import files
 
 CONFIG = 'config.json'
 TOKENIZER = 'tokenizer.json'
@@ -92,7 +93,8 @@ def read(source: request.Source) -> bundle_lib.Bundle:
   if tokenizer.template:
     config = _config(keys, architecture, source, {'task.name': 'dialogue'})
   like = bundle_lib.like(config, tokenizer)
-  bounds.check_model(config, like, f'parameters of {folder}')
+  sizes = values.largest_sizes(config)
+  bounds.check_arrays(like, f'parameters of {folder} with {sizes}')
   params = bundle_lib.nested(checkpoint.read(found, bundle_lib.flat(like)))
   bundle = bundle_lib.make(config, tokenizer, params, like)
   kept = _kept(folder)

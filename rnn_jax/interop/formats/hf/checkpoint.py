@@ -20,11 +20,11 @@ import ml_dtypes  # so that NumPy has bfloat16
 import numpy as np
 
 from rnn_jax import errors
-from rnn_jax import files
 from rnn_jax.interop import keys as keys_lib
 from rnn_jax.interop import tensors as tensors_lib
 from rnn_jax.interop.formats.hf import table
 from rnn_jax.runs import bundle as bundle_lib
+from rnn_jax.system import files
 
 WHOLE = 'model.safetensors'
 INDEX = f'{WHOLE}.index.json'

@@ -44,12 +44,12 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
-from rnn_jax import target
 from rnn_jax.ops import precision
 from rnn_jax.ops.gla import mosaic as gla_mosaic
 from rnn_jax.ops.gla.pallas import scores as kernel_scores
 from rnn_jax.ops.gla.pallas import states as kernel_states
 from rnn_jax.ops.gla.pallas import tiles
+from rnn_jax.system import target
 
 CHUNK = 64
 WIDEST = 256  # the largest K and P

@@ -4,7 +4,7 @@ import io
 import os
 import sys
 
-from rnn_jax import standard_input
+from rnn_jax.system import standard_input
 
 
 def test_a_dash_is_a_file_with_the_input_s_bytes(monkeypatch):

@@ -8,9 +8,9 @@ import platform
 import subprocess
 from collections.abc import Iterable
 
-from rnn_jax import shipped
-from rnn_jax import subprocesses
-from rnn_jax.native import processor
+from rnn_jax.system import processor
+from rnn_jax.system import shipped
+from rnn_jax.system import subprocesses
 
 
 @functools.cache

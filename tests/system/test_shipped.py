@@ -5,7 +5,7 @@ import pathlib
 import pytest
 
 from rnn_jax import errors
-from rnn_jax import shipped
+from rnn_jax.system import shipped
 
 
 def test_names_are_those_of_the_folder():

@@ -1,6 +1,6 @@
 """Compiled programs on disk, so that the next process needn't compile them.
 
-    from rnn_jax import compile_cache
+    from rnn_jax.system import compile_cache
 
     compile_cache.keep()
 
@@ -25,7 +25,7 @@ from typing import Any
 
 from absl import logging
 
-from rnn_jax import environment
+from rnn_jax.system import environment
 
 _OPTION = 'jax_compilation_cache_dir'
 SHORTEST = 0.3  # seconds of a compilation that is worth a file

@@ -29,7 +29,7 @@ FILES = (
 def _command(tmp_path, monkeypatch):
   """build_py of a checkout in the current folder."""
   setuptools = pytest.importorskip('setuptools')
-  from rnn_jax import packaging
+  from rnn_jax.system import packaging
 
   monkeypatch.chdir(tmp_path)
   for name in FILES:
@@ -76,14 +76,16 @@ def test_an_editable_install_uses_the_checkout_s(command):
 def _beside(tmp_path_factory):
   """run(code) next to a clone that an editable install was made from."""
   pytest.importorskip('setuptools')
-  parent, root = tmp_path_factory.mktemp('parent'), pathlib.Path(__file__)
+  parent = tmp_path_factory.mktemp('parent')
+  root = pathlib.Path(__file__).parents[2]
   clone, site = parent / 'rnn_jax', parent / 'site'
   package = clone / 'rnn_jax'
   package.mkdir(parents=True)
   for name in ('pyproject.toml', 'README.md', 'LICENSE'):
-    shutil.copy(root.parents[1] / name, clone)
-  for name in ('__init__.py', '__main__.py', 'packaging.py', 'errors.py'):
-    shutil.copy(root.parents[1] / 'rnn_jax' / name, package)
+    shutil.copy(root / name, clone)
+  shutil.copytree(root / 'rnn_jax' / 'system', package / 'system')
+  for name in ('__init__.py', '__main__.py', 'version.py', 'errors.py'):
+    shutil.copy(root / 'rnn_jax' / name, package)
   backend = tomllib.loads((clone / 'pyproject.toml').read_text())
   build = f'import {backend["build-system"]["build-backend"]} as backend\n'
   build += f'print(backend.build_editable({str(parent)!r}))'
@@ -170,7 +172,7 @@ def test_a_source_distribution_holds_what_a_wheel_needs(command):
 
 
 def test_the_extras_that_the_makefile_installs_are_found_by_any_pip():
-  root = pathlib.Path(__file__).parents[1]
+  root = pathlib.Path(__file__).parents[2]
   project = tomllib.loads((root / 'pyproject.toml').read_text())['project']
   extras = set(project['optional-dependencies'])
   # Pip 23 looks an extra up by its normalized name, "_" replaced by "-".

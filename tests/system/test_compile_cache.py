@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
-from rnn_jax import compile_cache
+from rnn_jax.system import compile_cache
 
 NAMES = (
   'jax_compilation_cache_dir',

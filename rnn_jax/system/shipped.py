@@ -10,7 +10,7 @@ import re
 
 from rnn_jax import errors
 
-_PACKAGE = pathlib.Path(__file__).parent
+_PACKAGE = pathlib.Path(__file__).parents[1]
 INSTALLED = (_PACKAGE / 'commands').is_dir()  # else this is a checkout
 # The folder that holds launch/ and configs/.
 ROOT = _PACKAGE / 'commands' if INSTALLED else _PACKAGE.parent

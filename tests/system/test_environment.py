@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from rnn_jax import compile_cache
-from rnn_jax import environment
 from rnn_jax.native import cache as native_cache
+from rnn_jax.system import compile_cache
+from rnn_jax.system import environment
 
 
 @pytest.fixture

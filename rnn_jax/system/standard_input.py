@@ -7,7 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 
-from rnn_jax import activity
+from rnn_jax.system import activity
 
 DASH = '-'
 NAME = 'standard_input'  # of the file, for messages

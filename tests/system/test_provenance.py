@@ -4,8 +4,8 @@ import platform
 
 import pytest
 
-from rnn_jax import provenance
-from rnn_jax.native import processor
+from rnn_jax.system import processor
+from rnn_jax.system import provenance
 
 X86 = 'processor: 0\nmodel name\t: AMD EPYC\nflags\t\t: sse2 avx'
 

@@ -13,9 +13,9 @@ import threading
 import pytest
 
 from rnn_jax import errors
-from rnn_jax import streams
+from rnn_jax.system import streams
 
-ROOT = pathlib.Path(streams.__file__).parents[1]
+ROOT = pathlib.Path(streams.__file__).parents[2]
 
 
 def text(descriptor, encoding='utf-8'):
@@ -150,7 +150,7 @@ def run(code, redirections, *, environment=None):
 CLOSED = """
   import os, sys
   from absl import logging
-  from rnn_jax import streams
+  from rnn_jax.system import streams
   with streams.guarded():
     print('out')
     print('err', file=sys.stderr)

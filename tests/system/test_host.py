@@ -8,14 +8,14 @@ import sys
 import pytest
 
 from rnn_jax import errors
-from rnn_jax import host
-from rnn_jax import subprocesses
+from rnn_jax.system import host
+from rnn_jax.system import subprocesses
 
 MIB = 2**20
 GROWING = """
 import json
 import numpy as np
-from rnn_jax import host
+from rnn_jax.system import host
 
 memory = host.Memory()
 kept = np.ones(64 * 2**20, np.uint8)
@@ -24,7 +24,7 @@ print(json.dumps(memory.values()))
 LIMITED = """
 import sys
 import numpy as np
-from rnn_jax import host
+from rnn_jax.system import host
 
 host.limit(64 * 2**20)
 np.ones(48 * 2**20, np.uint8)

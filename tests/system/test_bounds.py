@@ -4,10 +4,11 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from rnn_jax import bounds
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax import host
+from rnn_jax.config import values
+from rnn_jax.system import bounds
+from rnn_jax.system import host
 
 
 def test_a_size_above_the_memory_is_refused_with_both_numbers():
@@ -47,7 +48,8 @@ def test_devices_that_know_their_memory_are_added(monkeypatch):
 def test_a_model_that_is_too_large_names_its_largest_keys():
   config = config_lib.parse(config_lib.default())
   like = jax.ShapeDtypeStruct((2**40, 2**10), jnp.float32)
+  sizes = values.largest_sizes(config)
   with pytest.raises(
     errors.InputError, match=r'parameters with .*model\.width=128'
   ):
-    bounds.check_model(config, {'w': like}, 'parameters')
+    bounds.check_arrays({'w': like}, f'parameters with {sizes}')

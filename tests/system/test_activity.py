@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from rnn_jax import activity
+from rnn_jax.system import activity
 
 
 @pytest.fixture

@@ -87,7 +87,7 @@ def check_pinned(devices: Iterable[Any], setting: str) -> None:
   Raises:
     InputError: a device can't, or is only compiled for.
   """
-  from rnn_jax import target  # late: it loads jax, which others needn't
+  from rnn_jax.system import target  # late: it loads jax, which others needn't
 
   if target.used():
     raise errors.InputError(

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from rnn_jax import files
+from rnn_jax.system import files
 
 
 def special(path, kind):

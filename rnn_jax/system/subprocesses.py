@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import IO
 from typing import NamedTuple
 
-from rnn_jax import activity
-from rnn_jax import shipped
+from rnn_jax.system import activity
+from rnn_jax.system import shipped
 
 ROOT = shipped.ROOT  # has launch and configs
 LONGEST_ERROR = 600  # characters

@@ -8,10 +8,8 @@ from typing import Any
 
 import jax
 
-from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax import host
-from rnn_jax.config import values
+from rnn_jax.system import host
 
 
 def check(
@@ -37,28 +35,19 @@ def check(
     )
 
 
-def check_model(config: config_lib.Config, arrays: Any, what: str) -> None:
+def check_arrays(arrays: Any, what: str) -> None:
   """Checks that the devices can hold a model's arrays.
 
   Args:
-    config: of the run.
     arrays: a tree of them, or of their shapes.
     what: they are, for the message.
 
   Raises:
     InputError: they can't.
   """
-  sizes = {
-    f'{name}.{key}': value
-    for name in ('model', 'cell')
-    for key, value, _ in values.options(getattr(config, name))
-    if type(value) is int
-  }
-  largest = sorted(sizes, key=sizes.__getitem__, reverse=True)[:3]
-  named = ', '.join(f'{key}={sizes[key]:,}' for key in largest)
   check(
     sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(arrays)),
-    f'{what} with {named}',
+    what,
     'give a smaller model, or more devices',
     of_devices(),
   )

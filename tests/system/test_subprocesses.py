@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from rnn_jax import subprocesses
 from rnn_jax.runs import signals
+from rnn_jax.system import subprocesses
 
 
 def run(code, folder, **options):
@@ -120,7 +120,7 @@ def test_a_kill_of_this_process_ends_its_command(tmp_path):
     'time.sleep(60)'
   )
   code = (
-    'import sys; from rnn_jax import subprocesses\n'
+    'import sys; from rnn_jax.system import subprocesses\n'
     f'subprocesses.run([sys.executable, "-c", {command!r}])'
   )
   parent = subprocess.Popen([sys.executable, '-c', code], cwd=subprocesses.ROOT)
