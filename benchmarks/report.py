@@ -5,11 +5,12 @@
 README.md and every file of docs/ may hold
 <!-- benchmarks: NAME --> ... <!-- end -->: what is between them is replaced by
 the report of the suite NAME on the newest rows of its file in results/.
-Plots go to docs/plots. Numbers within sentences are quotes, see quotes.py.
+Plots go to docs/plots. Numbers within sentences are those of docs/figures.toml,
+see figures.py.
 
---check writes nothing. It fails if a page isn't what the rows say, a quote has
-no row, one of another config or a noisy one, or a page says outside of these
-marks that a claim is confirmed.
+--check writes nothing. It fails if a page isn't what the rows say, a figure has
+no place on its page, no row, one of another config or a noisy one, or a page
+says outside of these marks that a claim is confirmed.
 """
 
 import os
@@ -18,7 +19,7 @@ import re
 
 from absl import flags
 
-from benchmarks import quotes
+from benchmarks import figures
 from launch import command
 
 DOCS = flags.DEFINE_string('docs', '', 'Folder to write; empty: docs.')
@@ -55,19 +56,21 @@ def pages(docs: pathlib.Path) -> list[pathlib.Path]:
 def write(
   docs: str | os.PathLike, folder: str | os.PathLike
 ) -> list[pathlib.Path]:
-  """Renews the marked parts of the pages. Returns the paths it wrote.
+  """Renews the marked parts and the figures. Returns the paths it wrote.
 
   Raises:
-    InputError: no file holds a mark, or one names no suite or no row.
+    InputError: nothing is marked, or what is names no suite or no row.
   """
   from rnn_jax import errors
 
   written = []
   docs = pathlib.Path(docs)
+  source = figures.Source(docs, pathlib.Path(folder))
+  places = figures.load(docs)
   for path in pages(docs):
-    old = path.read_text()
-    if MARKED.search(old) or quotes.MARK.search(old):
-      path.write_text(renewed(old, docs, folder))
+    old, own = path.read_text(), places.get(_name(path, docs), [])
+    if own or MARKED.search(old):
+      path.write_text(renewed(old, own, source))
       written.append(path)
   if not written:
     raise errors.InputError(f'--docs={docs}: no file holds a mark to fill')
@@ -76,45 +79,42 @@ def write(
 
 def renewed(
   text: str,
-  docs: str | os.PathLike,
-  folder: str | os.PathLike,
+  places: list[figures.Place],
+  source: figures.Source,
   draw: bool = True,
 ) -> str:
-  """A page with its marked parts and quotes renewed."""
-  docs, folder = pathlib.Path(docs), pathlib.Path(folder)
+  """A page with its marked parts and its figures renewed."""
 
   def part(match):
     begin, name, end = match.groups()
-    return f'{begin}\n{section(name, docs, folder, draw)}\n\n{end}'
+    return f'{begin}\n{section(name, source, draw)}\n\n{end}'
 
-  source = quotes.Source(docs, folder)
-  return quotes.fill(MARKED.sub(part, text), source)
+  return figures.fill(MARKED.sub(part, text), places, source)
 
 
 def check(docs: pathlib.Path, folder: pathlib.Path) -> list[str]:
   """What is wrong with the pages, a line each."""
   lines = []
+  places = figures.load(docs)
+  source = figures.Source(docs, folder)
   for path in pages(docs):
-    text = path.read_text()
-    own = MARKED.sub('', text)
-    source = quotes.Source(docs, folder)
-    wrong = [*quotes.problems(text, source)]
-    if renewed(text, docs, folder, draw=False) != text:
+    text, own = path.read_text(), places.get(_name(path, docs), [])
+    wrong = [*figures.problems(own, source)]
+    if renewed(text, own, source, draw=False) != text:
       wrong.append('not what the rows say: run python -m benchmarks.report')
     wrong += [
       f'{match[0]!r} without a mark: a verdict comes from rows'
-      for match in VERDICT.finditer(own)
+      for match in VERDICT.finditer(MARKED.sub('', text))
     ]
     lines += [f'{path.name}: {line}' for line in wrong]
   return lines
 
 
-def section(
-  name: str,
-  docs: str | os.PathLike,
-  folder: str | os.PathLike,
-  draw: bool = True,
-) -> str:
+def _name(page, docs):
+  return page.relative_to(docs.parent).as_posix()
+
+
+def section(name: str, source: figures.Source, draw: bool = True) -> str:
   """The report of that suite as Markdown; its plots are drawn, if at all.
 
   Raises:
@@ -122,19 +122,16 @@ def section(
   """
   from benchmarks.harness import case
   from benchmarks.harness import plots
-  from benchmarks.harness import rows
-  from benchmarks.harness import tables
 
-  suite = case.load(name, '<!-- benchmarks: NAME -->, NAME')
-  select = getattr(suite, 'select', tables.newest)
-  selected = select(rows.read(name, folder))
+  selected = source.rows(name)
   if not selected:
     return f'Not measured yet: `python -m benchmarks.run --suite={name}`.'
+  suite = case.load(name)
   return '\n\n'.join(
     part
     for platform, chosen in selected.items()
     for part in suite.report(
-      chosen, plots.Plots(docs, f'{name}_{platform}', draw)
+      chosen, plots.Plots(source.docs, f'{name}_{platform}', draw)
     )
     if part
   )

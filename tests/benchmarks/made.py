@@ -3,6 +3,7 @@
 import json
 import pathlib
 
+from benchmarks import figures
 from benchmarks import report
 from benchmarks.harness import datasets
 
@@ -40,7 +41,7 @@ def write(folder, suite, rows):
 def section(folder, suite, rows):
   """The report of a suite on these rows; its pictures are in folder/plots."""
   write(folder, suite, rows)
-  return report.section(suite, folder, folder)
+  return report.section(suite, figures.Source(folder, folder))
 
 
 def give_data(folder, monkeypatch, text):

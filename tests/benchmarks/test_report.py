@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from benchmarks import figures
 from benchmarks import report
 from benchmarks.harness import rows as rows_lib
 from benchmarks.suites import first_step
@@ -38,7 +39,7 @@ def test_marked_parts_are_renewed_and_the_rest_is_kept(docs, tmp_path):
 
 
 def test_without_rows_a_part_says_how_to_measure(docs, tmp_path):
-  text = report.section('decode', docs, tmp_path)
+  text = report.section('decode', figures.Source(docs, tmp_path))
   assert text == 'Not measured yet: `python -m benchmarks.run --suite=decode`.'
 
 
@@ -46,7 +47,7 @@ def test_an_unknown_report_and_a_folder_without_marks_are_refused(docs):
   with pytest.raises(errors.InputError, match='no file holds a mark'):
     report.write(docs, docs)
   (docs / 'a.md').write_text('<!-- benchmarks: bogus -->\n<!-- end -->')
-  with pytest.raises(errors.InputError, match="NAME='bogus': choose one of"):
+  with pytest.raises(errors.InputError, match="suite='bogus': choose one of"):
     report.write(docs, docs)
 
 
@@ -57,8 +58,11 @@ def test_every_report_of_the_repository_is_what_its_rows_say():
   assert report.check(docs, rows_lib.RESULTS) == []
 
 
-def quoted(mark, text=''):
-  return f'<!-- quote: {mark} -->{text}<!-- end -->'
+def place(docs, text, *found):
+  """Adds an entry of page.md to figures.toml."""
+  with (docs / 'figures.toml').open('a') as file:
+    file.write('[["docs/page.md"]]\n')
+    file.write(f'text = {json.dumps(text)}\nfigures = {json.dumps(found)}\n')
 
 
 def test_numbers_of_sentences_come_from_rows(docs, tmp_path):
@@ -66,27 +70,41 @@ def test_numbers_of_sentences_come_from_rows(docs, tmp_path):
   row |= {'ratio_low': 0.86, 'ratio_high': 1.0, 'share': {'all': 0.25}}
   row['curve'] = [[1, 2.5], [2, 1.75]]
   made.write(tmp_path, 'first_step', [row])
-  begin = 'first_step :: main job: warm'
+  begin = 'first_step', 'main job: warm'
   page = docs / 'page.md'
-  page.write_text(
-    f'It takes {quoted(f"{begin} :: ratio :: .2f", "9")} times '
-    f'({quoted(f"{begin} :: ratio :: interval")}), '
-    f'{quoted(f"{begin} :: share.all :: percent")}, '
-    f'{quoted(f"{begin} :: curve.1.1 :: .2f")}.'
+  page.write_text('| job | 9 | It\ntakes 9 times (.9 to\n1), 0 %, 1.\n| 9 |')
+  place(docs, '| job | {} |', [*begin, 'share.all', 'percent'])
+  place(
+    docs,
+    'It takes {} times ({}), {}, {}. |',
+    [*begin, 'ratio', '.2f'],
+    [*begin, 'ratio', 'interval'],
+    [*begin, 'share.all', 'percent'],
+    [*begin, 'curve.1.1', '.2f'],
   )
   assert report.write(docs, tmp_path) == [page]
-  assert '-->.89<' in page.read_text() and '-->.86 to 1.00<' in page.read_text()
-  assert '-->25.0 %<' in page.read_text()
-  assert '-->1.75<' in page.read_text()
+  want = (
+    '| job | 25.0 % | It\ntakes .89 times (.86 to 1.00), 25.0 %, 1.75.\n| 9 |'
+  )
+  assert page.read_text() == want
+  # A number may be divided between lines.
+  page.write_text(want.replace('25.0 %,', '25.0\n%,'))
+  report.write(docs, tmp_path)
+  assert page.read_text() == want.replace('25.0 %,', '25.0\n%,')
+
+
+def test_numbers_of_sentences_come_from_reports_of_grids(docs, tmp_path):
   figure = {'mean': 0.5, 'deviation': 0.125}
   variants = {'simple': {'figures': {'accuracy': figure}}}
   folder = docs / 'experiments' / 'reviews'
   folder.mkdir(parents=True)
   (folder / 'report.json').write_text(json.dumps({'variants': variants}))
-  mark = 'experiments/reviews :: simple :: accuracy :: .3f'
-  page.write_text(quoted(mark))
+  page = docs / 'page.md'
+  page.write_text('It has 1 here.')
+  found = ['experiments/reviews', 'simple', 'accuracy', '.3f']
+  place(docs, 'It has {} here.', found)
   report.write(docs, tmp_path)
-  assert page.read_text() == quoted(mark, '.500 ± .125')
+  assert page.read_text() == 'It has .500 ± .125 here.'
   figure['mean'] = None
   (folder / 'report.json').write_text(json.dumps({'variants': variants}))
   with pytest.raises(errors.InputError, match='has no run of that variant'):
@@ -94,25 +112,58 @@ def test_numbers_of_sentences_come_from_rows(docs, tmp_path):
 
 
 @pytest.mark.parametrize(
-  ('mark', 'message'),
+  ('figure', 'message'),
   (
-    ('bogus :: a :: b :: c', "SUITE='bogus': choose one of"),
-    ('first_step :: main job: warm', 'write SUITE :: CASE :: KEY :: FORM'),
-    ('first_step :: nobody :: median :: .2f', 'measure it: --suite=first_step'),
-    ('first_step :: main job: cold :: median :: .2f', 'measure it'),
-    ('first_step :: main job: warm :: nothing :: .2f', 'choose a number of'),
-    ('first_step :: main job: warm :: curve.1.0 :: .2f', 'choose a number of'),
-    ('first_step :: main job: warm :: median :: bogus', 'Invalid format'),
-    ('experiments/none :: a :: b :: .2f', 'has no such figure'),
+    (('bogus', 'a', 'b', 'c'), "suite='bogus': choose one of"),
+    (('first_step', 'main job: warm'), 'give [suite, case, key, form]'),
+    (('first_step', 'nobody', 'median', '.2f'), 'it: --suite=first_step'),
+    (('first_step', 'main job: cold', 'median', '.2f'), 'no such row'),
+    (('first_step', 'main job: warm', 'nothing', '.2f'), 'choose a number of'),
+    (('first_step', 'main job: warm', 'curve.1.0', '.2f'), 'choose a number'),
+    (('first_step', 'main job: warm', 'median', 'bogus'), 'Invalid format'),
+    (('experiments/none', 'a', 'b', '.2f'), 'has no such figure'),
   ),
 )
-def test_a_quote_without_a_row_is_refused(docs, tmp_path, mark, message):
+def test_a_figure_without_a_row_is_refused(docs, tmp_path, figure, message):
   warm = made.row('main job: warm', 0.5) | {'curve': [[1, 2.5]]}
   rows = [warm, made.failed('main job: cold', 'x')]
   made.write(tmp_path, 'first_step', rows)
-  (docs / 'page.md').write_text(quoted(mark))
+  (docs / 'page.md').write_text('It has 1 here.')
+  place(docs, 'It has {} here.', figure)
   with pytest.raises(errors.InputError, match=re.escape(message)):
     report.write(docs, tmp_path)
+
+
+@pytest.mark.parametrize(
+  ('text', 'message'),
+  (
+    ('It had {} here.', "text='It had {} here.' is 0 times on its page"),
+    ('t{}e', "text='t{}e' is 2 times on its page"),
+    ('It has {}', 'begin and end it with words'),
+    ('It has 1 here.', 'has 0 {} and 1 figures'),
+  ),
+)
+def test_a_figure_without_a_place_is_refused(docs, tmp_path, text, message):
+  made.write(tmp_path, 'first_step', [made.row('main job: warm', 0.5)])
+  (docs / 'page.md').write_text('It has 1 here. t1e t2e')
+  place(docs, text, ['first_step', 'main job: warm', 'median', '.2f'])
+  with pytest.raises(errors.InputError, match=re.escape(message)):
+    report.check(docs, tmp_path)
+
+
+@pytest.mark.parametrize(
+  ('toml', 'message'),
+  (
+    ('[[', 'figures.toml: '),
+    ('[["docs/none.md"]]\n', "page 'docs/none.md': no such file"),
+    ('[["docs/page.md"]]\ntext = "a {} b"\n', 'give text and figures'),
+  ),
+)
+def test_a_damaged_list_of_figures_is_refused(docs, tmp_path, toml, message):
+  (docs / 'page.md').write_text('a 1 b')
+  (docs / 'figures.toml').write_text(toml)
+  with pytest.raises(errors.InputError, match=re.escape(message)):
+    report.check(docs, tmp_path)
 
 
 def test_a_check_names_what_the_rows_do_not_say(docs, tmp_path):
@@ -120,21 +171,23 @@ def test_a_check_names_what_the_rows_do_not_say(docs, tmp_path):
   row = made.row('main job: cold', 0.5, floor=0.01) | case.identity()
   made.write(tmp_path, 'first_step', [row])
   page = docs / 'page.md'
-  mark = 'first_step :: main job: cold :: median :: .1f'
-  page.write_text(quoted(mark, '.5'))
+  found = ['first_step', 'main job: cold', 'median', '.1f']
+  place(docs, 'It has {} here.', found)
+  page.write_text('It has .5 here.')
   assert not report.check(docs, tmp_path)
-  page.write_text(quoted(mark, '.4') + ' **confirmed**')
+  page.write_text('It has .4 here. **confirmed**')
   assert [
     line.rpartition(': ')[2] for line in report.check(docs, tmp_path)
   ] == [
     'run python -m benchmarks.report',
     'a verdict comes from rows',
   ]
-  page.write_text(quoted(mark, '.5'))
+  page.write_text('It has .5 here.')
   for changed, message in (
     ({'floor': 0.06}, 'its noise floor is 6 %'),
     ({'parameters': {'cached': True}}, 'the case has other parameters today'),
   ):
     made.write(tmp_path, 'first_step', [row | changed])
     (line,) = report.check(docs, tmp_path)
-    assert line.startswith('page.md: first_step ::') and message in line
+    assert line.startswith('page.md: figures.toml: ["first_step"')
+    assert message in line

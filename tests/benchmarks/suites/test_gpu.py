@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks import quotes
+from benchmarks import figures
 from benchmarks.harness import rehearsal
 from benchmarks.suites import gpu
 from benchmarks.suites import targets
@@ -80,7 +80,7 @@ def test_the_page_begins_with_where_a_peer_is_faster(tmp_path, monkeypatch):
   assert lacking in text and 'step 9 of 10' in text
 
 
-def test_each_gpu_has_its_part_and_quotes_are_of_the_one_with_most(tmp_path):
+def test_each_gpu_has_its_part_and_figures_are_of_the_one_with_most(tmp_path):
   one = {'device': 'NVIDIA H200', 'platform': 'gpu'}
   kernel = f'{SHAPE}: {gpu.KERNELS}'
   part = {'forward': made.row('', 1.0)}
@@ -92,9 +92,9 @@ def test_each_gpu_has_its_part_and_quotes_are_of_the_one_with_most(tmp_path):
   text = made.section(tmp_path, 'gpu', rows)
   h100, h200 = (text.index(name) for name in ('NVIDIA H100', 'NVIDIA H200'))
   assert h100 < text.index('| 4.00 s') < h200 < text.index('| 8.00 s')
-  quote = quotes.parse(f'gpu :: {kernel} :: median :: seconds')
-  source = quotes.Source(tmp_path, tmp_path)
-  assert quotes.read(quote, source) == '4.00 s'
+  figure = figures.Figure('gpu', kernel, 'median', 'seconds')
+  source = figures.Source(tmp_path, tmp_path)
+  assert figures.read(figure, source) == '4.00 s'
 
 
 def test_a_rehearsal_has_a_page_until_something_is_measured(tmp_path):
