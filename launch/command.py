@@ -224,8 +224,8 @@ def _reported():
 
 def _started(main):
   def guarded(argv):
-    _settle_memory()
-    _settle_cpus()
+    _pass_memory()
+    _pin_to_cpus()
     import jax
 
     if not flags.FLAGS['verbosity'].present:
@@ -259,7 +259,7 @@ def import_modules(names):
       ) from error
 
 
-def _settle_memory():
+def _pass_memory():
   """Passes the memory flags to XLA, which reads them when it finds a GPU.
 
   Raises:
@@ -285,7 +285,7 @@ def _settle_memory():
     os.environ['XLA_PYTHON_CLIENT_PREALLOCATE'] = text
 
 
-def _settle_cpus():
+def _pin_to_cpus():
   """Pins the process to --cpus; the threads that it starts inherit that.
 
   Raises:

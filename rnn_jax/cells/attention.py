@@ -183,7 +183,7 @@ class Config(base.Config):
       )
 
   def _check_row(self, config):
-    # A run's stored config has the window that `settle` returned.
+    # A run's stored config has the window that `resolve` returned.
     for key, allowed in (('window', (0, config.data.length)), ('top_k', (0,))):
       if getattr(self, key) not in allowed:
         self._refuse(key, "sees='row' sees all of it: give 0")
@@ -212,7 +212,7 @@ class Config(base.Config):
         f'{kernel} needs a multiple of 8, {attention_cudnn.WIDEST} at most',
       )
 
-  def settle(self, config: config_lib.Config) -> Self:
+  def resolve(self, config: config_lib.Config) -> Self:
     """Returns the options with data.length for a window of 0."""
     return dataclasses.replace(self, window=self.window or config.data.length)
 

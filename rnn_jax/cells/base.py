@@ -75,7 +75,7 @@ class Config:
     """
     raise NotImplementedError
 
-  def settle(self, config: config_lib.Config) -> Self:
+  def resolve(self, config: config_lib.Config) -> Self:
     """Returns the options, defaults that depend on `config` filled in."""
     del config
     return self

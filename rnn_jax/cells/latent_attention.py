@@ -105,7 +105,7 @@ class Config(base.Config):
     base.check_impl(config, IMPLS)
     base.check_steps(config)
 
-  def settle(self, config: config_lib.Config) -> Self:
+  def resolve(self, config: config_lib.Config) -> Self:
     """Returns the options with data.length for a window of 0."""
     return dataclasses.replace(self, window=self.window or config.data.length)
 

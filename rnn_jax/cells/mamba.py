@@ -80,7 +80,7 @@ class Config(base.Config):
         self._refuse(key, 'give 1 or more')
     self._check_dropout()
     base.check_impl(config, IMPLS)
-    width = self.settle(config).inner_width
+    width = self.resolve(config).inner_width
     if (shards := config.mesh.tensor) > 1 and width % shards:
       raise errors.InputError(
         f'mesh.tensor={shards}: it must divide the {width} channels of '
@@ -93,7 +93,7 @@ class Config(base.Config):
         'states: give 0'
       )
 
-  def settle(self, config: config_lib.Config) -> Self:
+  def resolve(self, config: config_lib.Config) -> Self:
     """Returns the options with the widths that follow from model.width."""
     return self.of_width(config.model.width)
 

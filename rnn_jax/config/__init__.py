@@ -123,7 +123,9 @@ class Data(Part):
   shapes_vary: ClassVar[bool] = False  # a run may not use all batch shapes
   same_rows: ClassVar[bool] = False  # batches of all lengths have the same
   # What each source declares:
-  names_classes: ClassVar[bool] = False  # `settle` finds those that are missing
+  names_classes: ClassVar[bool] = (
+    False  # `resolve` finds those that are missing
+  )
 
   def check(self, config: 'Config') -> None:
     """Checks the options against each other and the whole config.
@@ -132,7 +134,7 @@ class Data(Part):
       InputError: names the key, the value and the remedy.
     """
 
-  def settle(self, task: Task) -> typing.Self:
+  def resolve(self, task: Task) -> typing.Self:
     """Returns the options with those that only the data know.
 
     Raises:
@@ -540,7 +542,7 @@ def parse(raw: Mapping[str, typing.Any] | ml_collections.ConfigDict) -> Config:
   adapter_rules.check(config)
   expert_rules.check(config)
   mesh_rules.check(config)
-  return dataclasses.replace(config, cell=config.cell.settle(config))
+  return dataclasses.replace(config, cell=config.cell.resolve(config))
 
 
 def _build(raw):

@@ -56,13 +56,13 @@ class Options:
         key = f'cell.{section_name(name)}.'
         raise errors.InputError(re.sub(r'\bcell\.', key, str(error))) from None
 
-  def settle(self, config: Any) -> Self:
+  def resolve(self, config: Any) -> Self:
     """Returns the options, defaults that depend on `config` filled in."""
-    settled = {}
+    resolved = {}
     for name in dict.fromkeys(config.model.cells):
       own = of_cell(config, name)
-      settled[section_name(name)] = own.cell.settle(own)
-    return dataclasses.replace(self, **settled)
+      resolved[section_name(name)] = own.cell.resolve(own)
+    return dataclasses.replace(self, **resolved)
 
 
 def sections(cell: Any) -> list[tuple[str, Any]]:

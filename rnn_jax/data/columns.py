@@ -10,8 +10,8 @@ A config may leave three keys of section `data` empty, and the set fills them:
 
 A task may read several columns: `field` joins their names with commas. Where
 several columns are possible, the config has to name one. A source says
-what its columns are in `Config.settle`; training calls it before config.json is
-written, so that a run opens without its data.
+what its columns are in `Config.resolve`; training calls it before config.json
+is written, so that a run opens without its data.
 """
 
 import dataclasses
@@ -65,7 +65,7 @@ class Column:
   is_label: bool = False
 
 
-def settle(config: config_lib.Config) -> config_lib.Config:
+def resolve(config: config_lib.Config) -> config_lib.Config:
   """Returns the config with the columns and classes that its data have.
 
   Raises:
@@ -77,7 +77,7 @@ def settle(config: config_lib.Config) -> config_lib.Config:
     # The section's class combines those of a source and a layout.
     joined: dict[str, Any] = {'field': JOIN.join(config.task.columns)}
     data = dataclasses.replace(data, **joined)
-  data = data.settle(config.task)
+  data = data.resolve(config.task)
   if config.task.classifies and len(data.classes) < 2:
     errors.refuse(
       'data.classes',
@@ -90,21 +90,21 @@ def settle(config: config_lib.Config) -> config_lib.Config:
   return config
 
 
-def describe(given: config_lib.Data, settled: config_lib.Data) -> str:
-  """Returns a line with what `settle` found; '': the config had it all."""
+def describe(given: config_lib.Data, resolved: config_lib.Data) -> str:
+  """Returns a line with what `resolve` found; '': the config had it all."""
   found = []
   # Without classes nothing reads the label.
-  for key in KEYS if settled.classes else ('field',):
-    value = getattr(settled, key, '')
+  for key in KEYS if resolved.classes else ('field',):
+    value = getattr(resolved, key, '')
     if value != getattr(given, key, ''):
       shown = _listed(value) if isinstance(value, tuple) else repr(value)
       found.append(f'data.{key}={shown}')
   return f'found in the data: {", ".join(found)}' if found else ''
 
 
-def filled(config: dict[str, Any], settled: dict[str, Any]) -> dict[str, Any]:
-  """Returns a config's dict with the empty KEYS as in a settled one."""
-  data, known = config['data'], settled['data']
+def filled(config: dict[str, Any], resolved: dict[str, Any]) -> dict[str, Any]:
+  """Returns a config's dict with the empty KEYS as in a resolved one."""
+  data, known = config['data'], resolved['data']
   own = {key: known[key] for key in KEYS if key in known and not data.get(key)}
   return config | {'data': data | own}
 

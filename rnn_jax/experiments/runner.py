@@ -275,7 +275,7 @@ def check_data(runs: Iterable[plan.Run]) -> None:
       continue
     seen.add(key)
     try:
-      config = columns.settle(config_lib.parse(run.config))
+      config = columns.resolve(config_lib.parse(run.config))
       pipeline.load_documents(config)
     except errors.InputError as error:
       raise errors.InputError(f'variant {run.variant!r}: {error}') from error

@@ -185,7 +185,7 @@ class Layer(nn.Module):
     module = config_lib.load('cells', self.cell, 'model.cell')
     try:
       options = values.build(module.Config, self.cell_options(), '')
-      options = _settled(self.cell, options, self.features, plan, policy)
+      options = _resolved(self.cell, options, self.features, plan, policy)
     except errors.InputError as error:
       raise errors.InputError(f'{layer}: {error}') from None
     formats = precision.POLICIES[policy]
@@ -220,7 +220,7 @@ class Recurrence(Layer):
 
 
 @functools.cache
-def _settled(name, options, features, plan, policy):
+def _resolved(name, options, features, plan, policy):
   """Returns checked options, with the cell's own defaults filled in."""
   config = config_lib.Config(
     data=Data(),
@@ -232,7 +232,7 @@ def _settled(name, options, features, plan, policy):
   )
   values.check(options)
   options.check(config)
-  return options.settle(config)
+  return options.resolve(config)
 
 
 def _check_state(cell, state, B):

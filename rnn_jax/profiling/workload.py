@@ -145,7 +145,7 @@ def parse(raw: ml_collections.ConfigDict, length: int) -> config_lib.Config:
   """Parses a config, with rows of `length` tokens if that is above 0.
 
   Raises:
-    InputError: as `config.parse` and `columns.settle`.
+    InputError: as `config.parse` and `columns.resolve`.
   """
   if length:
     raw = raw.copy_and_resolve_references()
@@ -155,7 +155,7 @@ def parse(raw: ml_collections.ConfigDict, length: int) -> config_lib.Config:
   config = config_lib.parse(raw)
   # A model's head has the size of the classes.
   if config.task.classifies and not config.data.classes:
-    return columns.settle(config)
+    return columns.resolve(config)
   return config
 
 

@@ -73,7 +73,7 @@ def open_source(
     ) from error
 
 
-def settle_tokenizer(
+def take_tokenizer(
   source: Source, config: config_lib.Config, workdir: str | os.PathLike
 ) -> str:
   """Gives a new run the tokenizer of its source, if it is of the same kind.

@@ -102,8 +102,8 @@ def train(
   """
   agreement.check(config_lib.to_dict(config))
   host.check_descriptors(DESCRIPTORS, 'training')
-  unsettled = config
-  config = hosts.run_on_first_then_others(lambda: columns.settle(unsettled))
+  unresolved = config
+  config = hosts.run_on_first_then_others(lambda: columns.resolve(unresolved))
   given = config_lib.to_dict(config)
   hosts.run_on_first(lambda: metrics.check(config.metrics.writers))
   lock = hosts.run_on_first(
@@ -113,12 +113,12 @@ def train(
     stack.enter_context(streams.guarded())
     stack.enter_context(lock or contextlib.nullcontext())
     hosts.check_shared(f'{workdir}/{workdir_lib.CONFIG}')
-    if found := columns.describe(unsettled.data, config.data):
+    if found := columns.describe(unresolved.data, config.data):
       _say(found)
     source = initialize.open_source(start.init, workdir, config)
     initialize.check_adapters(source, workdir, config)
     if source:
-      _say(initialize.settle_tokenizer(source, config, workdir))
+      _say(initialize.take_tokenizer(source, config, workdir))
     opened = open_run(config, workdir, start.accept_new_data, start.verify)
     trainer = stack.enter_context(contextlib.closing(opened))
     if start.from_step is not None:

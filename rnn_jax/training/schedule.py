@@ -4,8 +4,8 @@ A schedule is a file with its options, `Config`, and
 
     make(config) -> Schedule
 
-whose step 0 is the first after the warm-up. The config that it gets is settled:
-its `schedule.warmup_steps` fit in its `train.steps`.
+whose step 0 is the first after the warm-up. The config that it gets is
+resolved: its `schedule.warmup_steps` fit in its `train.steps`.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ class Schedule:
   rescale: Callable[[int, float, int], float] | None = None
 
 
-def settle(config: config_lib.Config) -> config_lib.Config:
+def resolve(config: config_lib.Config) -> config_lib.Config:
   """Returns a config with a warm-up that fits in its steps.
 
   One that is longer than `train.steps`, as in a short trial of a config that is
@@ -45,19 +45,19 @@ def settle(config: config_lib.Config) -> config_lib.Config:
 
 
 def describe_warmup(config: config_lib.Config) -> str:
-  """Returns a line about a warm-up that `settle` shortens, or ''."""
+  """Returns a line about a warm-up that `resolve` shortens, or ''."""
   given, steps = config.schedule.warmup_steps, config.train.steps
   if given <= steps:
     return ''
   return (
     f'schedule.warmup_steps={given} is more than train.steps={steps}: the '
-    f'warm-up takes {settle(config).schedule.warmup_steps} steps'
+    f'warm-up takes {resolve(config).schedule.warmup_steps} steps'
   )
 
 
 def make(config: config_lib.Config) -> Schedule:
   """Returns the Schedule of a config. Step 0 has a rate above 0."""
-  config = settle(config)
+  config = resolve(config)
   options = config.schedule
   part = config_lib.load('training/schedules', options.name, 'schedule.name')
   schedule, warmup = part.make(config), options.warmup_steps

@@ -51,7 +51,7 @@ def test_the_default_has_every_key_and_parses_to_the_defaults(cell):
       assert made == config_lib.section(section.name) or made == parsed.cell
     else:
       assert made == type(made)() or made == parsed.model
-  assert parsed.cell == options().settle(parsed)
+  assert parsed.cell == options().resolve(parsed)
   assert parsed.model == config_lib.Model(cell=cell)
 
 

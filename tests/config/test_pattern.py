@@ -28,7 +28,7 @@ def test_each_distinct_cell_has_a_section():
   made = raw(cell__gla__rank=3, cell__attention__kv_heads=2)
   parsed = config_lib.parse(made)
   assert (parsed.cell.gla.rank, parsed.cell.attention.kv_heads) == (3, 2)
-  assert parsed.cell.attention.window == parsed.data.length  # settled
+  assert parsed.cell.attention.window == parsed.data.length  # resolved
   assert parsed.cell.of('gla') is parsed.cell.gla
   assert parsed.model.pattern == CELLS and parsed.model.periods == 2
   plain = config_lib.to_dict(parsed)

@@ -105,10 +105,10 @@ def test_empty_keys_are_filled_from_a_settled_config():
 def test_what_was_found_is_described():
   given = config.section('data', source='csv', label='y')
   found = {'field': 'body', 'classes': ('a', 'b')}
-  settled = config.section('data', source='csv', label='y', **found)
+  resolved = config.section('data', source='csv', label='y', **found)
   line = "found in the data: data.field='body', data.classes=['a', 'b']"
-  assert columns.describe(given, settled) == line
-  assert columns.describe(settled, settled) == ''
+  assert columns.describe(given, resolved) == line
+  assert columns.describe(resolved, resolved) == ''
   text = config.section('data', source='csv', field='text', label='label')
   line = "found in the data: data.field='text'"
   assert columns.describe(config.section('data', source='csv'), text) == line
@@ -120,4 +120,4 @@ def test_one_class_is_refused(tmp_path):
   given = {'source': 'csv', 'path': str(path)}
   parsed = config.parse({'task': {'name': 'classification'}, 'data': given})
   with pytest.raises(errors.InputError, match=r"data.classes=\('a',\): .*csv"):
-    columns.settle(parsed)
+    columns.resolve(parsed)

@@ -272,7 +272,7 @@ def settle(monkeypatch, gpu, **values):
   monkeypatch.setenv('XLA_PYTHON_CLIENT_MEM_FRACTION', '.3')
   monkeypatch.setattr(command, 'GPUS', ('/dev/null',) if gpu else ())
   with flagsaver.flagsaver(**values):
-    command._settle_memory()
+    command._pass_memory()
   return [os.environ.get(name) for name in names]
 
 

@@ -49,7 +49,7 @@ class Config(base.Config):
     base.check_impl(config, self.impls)
     self._check_sequence(config)
 
-  def settle(self, config: config_lib.Config) -> Self:
+  def resolve(self, config: config_lib.Config) -> Self:
     """Returns the options with model.width for a state_width of 0."""
     return dataclasses.replace(
       self, state_width=self.state_width or config.model.width

@@ -9,7 +9,7 @@ for the splits 'train', 'validation' and 'test'. A source of many files has
     raw_files(data) -> {what they are for: the files that documents are in}
 
 so that a large corpus is read once (rnn_jax/data/store). One whose data name
-their classes says so, `names_classes`, and finds them in `Config.settle`.
+their classes says so, `names_classes`, and finds them in `Config.resolve`.
 """
 
 import dataclasses

@@ -38,13 +38,13 @@ class Config(base.Files, base.Columns):
     super().check(config)
     csv.check_delimiter(self.delimiter, FLAG)
 
-  def settle(self, task: config_lib.Task) -> typing.Self:
+  def resolve(self, task: config_lib.Task) -> typing.Self:
     """Returns the options with the columns and the classes of the rows.
 
     Raises:
       InputError: a row can't be read, or they leave a choice.
     """
-    return tables.settle(self, task.classifies, _opener(self))
+    return tables.resolve(self, task.classifies, _opener(self))
 
 
 @dataclasses.dataclass(frozen=True)

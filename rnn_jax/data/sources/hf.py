@@ -47,19 +47,19 @@ class Config(base.Columns):
 
   subset: str = ''  # one of several of a name on the Hub, such as glue's 'mrpc'
 
-  def settle(self, task: config_lib.Task) -> typing.Self:
+  def resolve(self, task: config_lib.Task) -> typing.Self:
     """Returns the options with the columns and classes of the features.
 
     Raises:
       InputError: the dataset can't be opened, or the features leave a choice.
     """
     splits = _open(self)
-    settled = _settle(self, splits, task.classifies)
-    if not settled.numbers_as_text and splits:
+    resolved = _resolve(self, splits, task.classifies)
+    if not resolved.numbers_as_text and splits:
       rows = next(iter(splits.values()))
-      if settled.field in rows.column_names:
-        columns.check_not_numbers(settled.field, _values(rows, settled.field))
-    return settled
+      if resolved.field in rows.column_names:
+        columns.check_not_numbers(resolved.field, _values(rows, resolved.field))
+    return resolved
 
 
 class Rows:
@@ -182,7 +182,7 @@ def load(data: Config) -> dict[str, documents.Documents]:
       can't be used.
   """
   splits = _open(data)
-  data = _settle(data, splits, False)
+  data = _resolve(data, splits, False)
   short = os.path.basename(os.path.normpath(_name(data)))
   given = {
     name: documents.whole(Rows(rows, f'{short}/{name}', data))
@@ -238,7 +238,7 @@ def _open(data) -> dict[str, 'datasets.Dataset']:
   return {name: named[name] for name in documents.SPLITS if name in named}
 
 
-def _settle(data, splits, classifies):
+def _resolve(data, splits, classifies):
   rows = next(iter(splits.values()), None)
   if rows is None:
     return data  # `documents.complete` says that there is no split

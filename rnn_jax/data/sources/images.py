@@ -30,7 +30,7 @@ class Config(base.Files):
 
   names_classes: typing.ClassVar[bool] = True
 
-  def settle(self, task: config_lib.Task) -> typing.Self:
+  def resolve(self, task: config_lib.Task) -> typing.Self:
     """Returns the options with the classes that the folders are named after.
 
     Raises:

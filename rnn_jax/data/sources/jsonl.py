@@ -24,13 +24,13 @@ BLOCK = 2**20  # bytes that are in memory at a time
 class Config(base.Files, base.Columns):
   """Options of the source, of section `data` of the config."""
 
-  def settle(self, task: config_lib.Task) -> typing.Self:
+  def resolve(self, task: config_lib.Task) -> typing.Self:
     """Returns the options with the columns and the classes of the rows.
 
     Raises:
       InputError: a row can't be read, or they leave a choice.
     """
-    return tables.settle(self, task.classifies, JsonLines)
+    return tables.resolve(self, task.classifies, JsonLines)
 
 
 @dataclasses.dataclass(frozen=True)

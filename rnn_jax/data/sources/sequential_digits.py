@@ -24,7 +24,7 @@ class Config(config_lib.Data):
 
   names_classes: typing.ClassVar[bool] = True
 
-  def settle(self, task: config_lib.Task) -> typing.Self:
+  def resolve(self, task: config_lib.Task) -> typing.Self:
     """Returns the options with the ten digits as classes."""
     del task
     return dataclasses.replace(self, classes=self.classes or digits.CLASSES)

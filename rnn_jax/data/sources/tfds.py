@@ -39,17 +39,17 @@ class Config(base.Columns):
 
   data_dir: str = 'data'  # where datasets are prepared
 
-  def settle(self, task: config_lib.Task) -> typing.Self:
+  def resolve(self, task: config_lib.Task) -> typing.Self:
     """Returns the options with the columns and classes of the features.
 
     Raises:
       InputError: as `load`, or the features leave a choice.
     """
     builder = _open(self)
-    settled = _settle(self, builder, task.classifies)
-    if not (settled.numbers_as_text or _reads_images(builder, settled)):
-      columns.check_not_numbers(settled.field, _texts(builder, settled.field))
-    return settled
+    resolved = _resolve(self, builder, task.classifies)
+    if not (resolved.numbers_as_text or _reads_images(builder, resolved)):
+      columns.check_not_numbers(resolved.field, _texts(builder, resolved.field))
+    return resolved
 
 
 class Examples:
@@ -213,7 +213,7 @@ def open_split(
 def _checked(data):
   """Returns (section `data` with its columns, the dataset's builder)."""
   builder = _open(data)
-  data = _settle(data, builder, False)
+  data = _resolve(data, builder, False)
   _check_field(builder, data)
   if data.classes:
     _check_label(builder, data)
@@ -235,7 +235,7 @@ def _open(data):
   return prepared.open_dataset(_name(data), data.data_dir)
 
 
-def _settle(data, builder, classifies):
+def _resolve(data, builder, classifies):
   features = builder.info.features
 
   def look():

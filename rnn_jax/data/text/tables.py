@@ -279,7 +279,7 @@ def load(
     InputError: no file matches, a file is empty or not UTF-8, or a row can't be
       read or lacks a text, class or difficulty.
   """
-  options: Any = _settle(data, False, open_table)
+  options: Any = _resolve(data, False, open_table)
 
   def open_rows(path, key):
     rows = Rows(_open(text.match(path, key), key, open_table), options)
@@ -290,7 +290,7 @@ def load(
   return base.load_files(data, open_rows)
 
 
-def settle(data: D, classifies: bool, open_table: Callable[[str], Table]) -> D:
+def resolve(data: D, classifies: bool, open_table: Callable[[str], Table]) -> D:
   """Returns section `data` with its columns and classes, see columns.py.
 
   Args:
@@ -302,16 +302,16 @@ def settle(data: D, classifies: bool, open_table: Callable[[str], Table]) -> D:
     InputError: a row can't be read, there isn't exactly one column to choose,
       or that of the text has numbers.
   """
-  settled: Any = _settle(data, classifies, open_table)
-  if not settled.numbers_as_text:
-    files = text.match(settled.path, 'data.path')
+  resolved: Any = _resolve(data, classifies, open_table)
+  if not resolved.numbers_as_text:
+    files = text.match(resolved.path, 'data.path')
     rows = (row.values for file in files for row in open_table(file).rows())
-    found = (row.get(settled.field) for row in rows)
-    columns.check_not_numbers(settled.field, found)
-  return settled
+    found = (row.get(resolved.field) for row in rows)
+    columns.check_not_numbers(resolved.field, found)
+  return resolved
 
 
-def _settle(data, classifies, open_table):
+def _resolve(data, classifies, open_table):
   options: Any = data
   labelled = classifies or bool(options.classes)
   if options.field and (not labelled or (options.label and options.classes)):

@@ -35,7 +35,7 @@ class Config(base.Falling):
       InputError: names the key, the value and the remedy.
     """
     super().check(config)
-    warmup = schedule.settle(config).schedule.warmup_steps
+    warmup = schedule.resolve(config).schedule.warmup_steps
     left = config.train.steps - warmup
     # 0 steps: not known yet, see training/epochs.py.
     if config.train.steps and self.decay_steps > left:

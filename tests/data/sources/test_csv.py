@@ -24,9 +24,9 @@ def section(path, **options):
   return config.section('data', source='csv', path=str(path), **options)
 
 
-def settled(path, **options):
+def resolved(path, **options):
   data = section(path, **options)
-  return data.settle(config.section('task', name='classification'))
+  return data.resolve(config.section('task', name='classification'))
 
 
 @pytest.fixture(name='tickets')
@@ -37,7 +37,7 @@ def _tickets(tmp_path):
 
 
 def test_rows_are_read_with_their_ids_and_classes(tickets):
-  data = settled(tickets)
+  data = resolved(tickets)
   assert data.field == 'body' and data.label == 'kind'
   assert data.classes == ('billing', 'bug')
   train = pickle.loads(pickle.dumps(csv.load(data)['train']))
@@ -60,7 +60,7 @@ def test_a_difficulty_is_a_number_as_text(tickets):
 
 def test_tabs_separate_values_of_tsv(tmp_path):
   (tmp_path / 'a.tsv').write_text('text\tlabel\n"x\t1\ny, z\t0\n')
-  train = csv.load(settled(tmp_path / 'a.tsv'))['train']
+  train = csv.load(resolved(tmp_path / 'a.tsv'))['train']
   assert [train.read(n) for n in range(2)] == [b'"x', b'y, z']
   assert train.labels.tolist() == [1, 0]
   assert train.names == ('a.tsv:2', 'a.tsv:3')
@@ -80,21 +80,21 @@ def test_tabs_separate_values_of_tsv(tmp_path):
 def test_what_is_wrong_is_named(tmp_path, text, message):
   (tmp_path / 'a.csv').write_text(text)
   with pytest.raises(errors.InputError, match=message):
-    csv.load(settled(tmp_path / 'a.csv'))
+    csv.load(resolved(tmp_path / 'a.csv'))
 
 
 def test_a_column_with_too_many_values_is_not_one_of_classes(tmp_path):
   rows = ''.join(f't{n},{n}\n' for n in range(columns.MOST + 1))
   (tmp_path / 'a.csv').write_text(f'text,label\n{rows}')
   with pytest.raises(errors.InputError, match="'label': .* more than 1,000"):
-    settled(tmp_path / 'a.csv')
+    resolved(tmp_path / 'a.csv')
 
 
 def test_rows_of_a_spreadsheet_are_read_by_their_offset(tmp_path):
   path = tmp_path / 'a.csv'
   rows = 'id;text;label\r\n7;"a fine day; and\r\nmore";x\r\n8;nö;y\r\n'
   path.write_bytes(f'\ufeff{rows}'.encode())
-  data = settled(path)
+  data = resolved(path)
   assert data.classes == ('x', 'y')
   train = csv.load(data)['train']
   read = [train.read(n).decode() for n in range(2)]
@@ -108,7 +108,7 @@ def test_rows_of_a_spreadsheet_are_read_by_their_offset(tmp_path):
 def test_rows_without_a_class_are_skipped_on_request(tmp_path, caplog):
   path = tmp_path / 'a.csv'
   path.write_text('text,label\na,x\nb,\n,\nc,y\n')
-  data = settled(path, missing_labels='skip')
+  data = resolved(path, missing_labels='skip')
   train = csv.load(data)['train']
   assert [train.read(n) for n in range(len(train))] == [b'a', b'c']
   assert train.labels.tolist() == [0, 1]
@@ -131,10 +131,10 @@ def test_numbers_are_no_texts_unless_they_are_said_to_be(tmp_path, values):
   rows = ''.join(f'"{value}",{n % 2}\n' for n, value in enumerate(values))
   path.write_text(f'text,label\n{rows}')
   with pytest.raises(errors.InputError, match='not yet series of numbers: na'):
-    settled(path)
-  assert settled(path, numbers_as_text=True).field == 'text'
+    resolved(path)
+  assert resolved(path, numbers_as_text=True).field == 'text'
   path.write_text(f'text,label\n{rows}a film,1\nanother,0\nfine,1\nno,0\n')
-  assert settled(path).field == 'text'
+  assert resolved(path).field == 'text'
 
 
 def test_columns_of_numbers_only_say_what_is_read(tmp_path):
@@ -143,4 +143,4 @@ def test_columns_of_numbers_only_say_what_is_read(tmp_path):
   with pytest.raises(
     errors.InputError, match='no column of texts.*not yet ser'
   ):
-    settled(path)
+    resolved(path)

@@ -57,7 +57,7 @@ def test_a_saved_dataset_has_its_splits_columns_and_classes(library, tmp_path):
   }
   saved = str(tmp_path / 'saved')
   library.DatasetDict(splits).save_to_disk(saved)
-  data = section(saved).settle(TASK)
+  data = section(saved).resolve(TASK)
   assert (data.field, data.label, data.classes) == (
     'body',
     'sentiment',
@@ -129,7 +129,7 @@ def test_plain_folders_are_read_as_the_library_does(library, tmp_path, suffix):
   for split in ('train', 'test'):
     rows = [{'text': f'{split} {n}', 'label': 'ba'[n % 2]} for n in range(6)]
     write(folder / f'{split}.{suffix}', suffix, rows)
-  data = section(folder).settle(TASK)
+  data = section(folder).resolve(TASK)
   assert (data.field, data.label, data.classes) == ('text', 'label', ('a', 'b'))
   loaded = hf.load(data)
   assert len(loaded['test']) == 6 and len(loaded['validation']) == 1
@@ -167,7 +167,7 @@ def test_what_is_wrong_is_named(library, tmp_path, extra, options, message):
   dataset = made(library, 2, **extra)
   dataset.save_to_disk(str(tmp_path / 'saved'))
   with pytest.raises(errors.InputError, match=message):
-    hf.load(section(tmp_path / 'saved', **options).settle(TASK))
+    hf.load(section(tmp_path / 'saved', **options).resolve(TASK))
 
 
 @pytest.mark.peers
@@ -175,7 +175,7 @@ def test_a_test_split_of_secret_classes_is_left_out(library, tmp_path):
   hidden = made(library, 2, sentiment=[-1, -1])
   splits = {'train': made(library), 'test': hidden}
   library.DatasetDict(splits).save_to_disk(str(tmp_path / 'saved'))
-  loaded = hf.load(section(tmp_path / 'saved').settle(TASK))
+  loaded = hf.load(section(tmp_path / 'saved').resolve(TASK))
   assert len(loaded['test']) == 0
 
 
@@ -184,7 +184,7 @@ def test_rows_of_secret_classes_are_skipped_on_request(library, tmp_path):
   made(library, 4, sentiment=[0, -1, 1, None]).save_to_disk(
     str(tmp_path / 'saved')
   )
-  data = section(tmp_path / 'saved', missing_labels='skip').settle(TASK)
+  data = section(tmp_path / 'saved', missing_labels='skip').resolve(TASK)
   loaded = hf.load(data)
   texts = [part.read(n) for part in loaded.values() for n in range(len(part))]
   assert sorted(texts) == ['tëxt 0'.encode(), 'tëxt 2'.encode()]
@@ -195,8 +195,8 @@ def test_a_column_of_numbers_is_no_text(library, tmp_path):
   numbers = [str(n) for n in range(8)]
   made(library, body=numbers).save_to_disk(str(tmp_path / 'saved'))
   with pytest.raises(errors.InputError, match='not yet series of numbers'):
-    section(tmp_path / 'saved').settle(TASK)
-  given = section(tmp_path / 'saved', numbers_as_text=True).settle(TASK)
+    section(tmp_path / 'saved').resolve(TASK)
+  given = section(tmp_path / 'saved', numbers_as_text=True).resolve(TASK)
   assert given.field == 'body'
 
 

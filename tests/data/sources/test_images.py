@@ -230,8 +230,8 @@ def test_folders_are_the_classes(tmp_path, packed):
     path = shutil.make_archive(str(tmp_path / 'raw'), 'zip', path)
   options = {'source': 'images', 'layout': 'images', 'image': IMAGE}
   data = config.section('data', path=str(path), **options)
-  settled = data.settle(config.section('task', name='image_classification'))
-  assert settled.classes == ('cat', 'dog')
-  assert images.load(settled)['train'].labels is not None
+  resolved = data.resolve(config.section('task', name='image_classification'))
+  assert resolved.classes == ('cat', 'dog')
+  assert images.load(resolved)['train'].labels is not None
   given = config.section('data', path='', classes=('dog', 'cat'), **options)
-  assert given.settle(None).classes == ('dog', 'cat')
+  assert given.resolve(None).classes == ('dog', 'cat')

@@ -112,16 +112,16 @@ def test_columns_classes_and_ids_are_those_of_the_dataset(tmp_path):
   prepare.prepare(request)
   options = {'data_dir': str(tmp_path), 'splits': (75, 25, 0)}
   data = config.section('data', source='tfds:toy', **options)
-  settled = data.settle(config.section('task', name='classification'))
+  resolved = data.resolve(config.section('task', name='classification'))
   # `id` is text as well, and names the documents.
-  assert (settled.field, settled.label) == ('body', 'y')
-  assert settled.classes == ('n', 'p')
-  documents = pickle.loads(pickle.dumps(tfds.load(settled)))
+  assert (resolved.field, resolved.label) == ('body', 'y')
+  assert resolved.classes == ('n', 'p')
+  documents = pickle.loads(pickle.dumps(tfds.load(resolved)))
   read = {}
   for part in documents.values():
     labels = part.labels
     for n, name in enumerate(part.names):
-      read[name] = part.read(n).decode(), settled.classes[labels[n]]
+      read[name] = part.read(n).decode(), resolved.classes[labels[n]]
   assert read == {row['id']: (row['body'], row['y']) for row in rows}
 
 

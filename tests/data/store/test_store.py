@@ -311,10 +311,10 @@ def test_columns_are_looked_for_once(path, tmp_path, monkeypatch):
   options = {'cache': str(tmp_path / 'cache'), 'field': ''}
   raw = config_lib.default(task='classification')
   raw.data.update({'source': 'jsonl', 'path': str(path), **options})
-  settled = columns.settle(config_lib.parse(raw)).data
-  assert settled.classes == ('a', 'b', 'c') and settled.field == 'text'
+  resolved = columns.resolve(config_lib.parse(raw)).data
+  assert resolved.classes == ('a', 'b', 'c') and resolved.field == 'text'
   monkeypatch.setattr(tables, 'look', refuse)
-  assert columns.settle(config_lib.parse(raw)).data == settled
+  assert columns.resolve(config_lib.parse(raw)).data == resolved
 
 
 def test_a_full_disk_costs_only_the_files(path, tmp_path, monkeypatch, caplog):
