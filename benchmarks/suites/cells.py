@@ -126,7 +126,7 @@ def training(
 
   from benchmarks.workloads import published_model
   from benchmarks.workloads import training as training_lib
-  from rnn_jax.training.memory import program as program_memory
+  from rnn_jax.system import target
 
   raw = sized(text, **model)
   raw.train.steps = steps
@@ -147,7 +147,7 @@ def training(
     'held_out': held_out,
     'weights': published_model.count(run.params),
     'tokens_per_second': rows * length / values['median'],
-    'temp_bytes': program_memory.of(program).temporaries,
+    'temp_bytes': target.memory(program).temporaries,
   }
 
 

@@ -77,10 +77,10 @@ def step_memory(
   from benchmarks.workloads import configs
   from rnn_jax.ops import cross_entropy
   from rnn_jax.parallel import mesh as mesh_lib
+  from rnn_jax.system import target
   from rnn_jax.tasks import language_modeling
   from rnn_jax.training import programs as programs_lib
   from rnn_jax.training.memory import batch_size
-  from rnn_jax.training.memory import program as program_memory
 
   parsed = configs.parse(*config)
   if whole:
@@ -91,7 +91,7 @@ def step_memory(
   begin = time.perf_counter()
   program = programs.compile_train(batch, parsed.data.length)
   seconds = time.perf_counter() - begin
-  needed = program_memory.of(program)
+  needed = target.memory(program)
   params, optimizer = batch_size.state_bytes(programs, batch)
   return {
     'weights': params // 4,

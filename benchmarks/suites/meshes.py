@@ -73,14 +73,14 @@ def compare(cell: str, mesh: tables.Row) -> tables.Row:
   import numpy as np
 
   from rnn_jax.profiling import collectives
-  from rnn_jax.training.memory import program as program_memory
+  from rnn_jax.system import target
 
   one, wanted = _train(_config(cell, {}), jax.devices()[:1])
   programs, params = _train(_config(cell, mesh), jax.devices())
   temporaries = []
   for some in (one, programs):
     program = some.compile_train(ROWS, LENGTH)
-    temporaries.append(program_memory.of(program).temporaries)
+    temporaries.append(target.memory(program).temporaries)
   largest = max(float(np.abs(x).max()) for x in jax.tree.leaves(wanted))
   differences = jax.tree.map(
     lambda x, y: float(np.max(np.abs(x - y))), wanted, params

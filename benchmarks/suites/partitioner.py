@@ -79,9 +79,9 @@ def _compile(cell, impl, mesh):
   from rnn_jax.data.text import tokenizer
   from rnn_jax.parallel import mesh as mesh_lib
   from rnn_jax.profiling import collectives
+  from rnn_jax.system import target
   from rnn_jax.tasks import language_modeling
   from rnn_jax.training import programs as programs_lib
-  from rnn_jax.training.memory import program as program_memory
 
   raw = config_lib.default(cell)
   raw.data.update(length=LENGTH, batch_size=ROWS, layout='packed')
@@ -95,7 +95,7 @@ def _compile(cell, impl, mesh):
   programs = programs_lib.Programs(task, config, placed)
   compiled = programs.compile_train(ROWS, LENGTH)
   sent = collectives.wire_bytes(compiled.as_text())
-  return program_memory.of(compiled).temporaries, sum(sent.values())
+  return target.memory(compiled).temporaries, sum(sent.values())
 
 
 @contextlib.contextmanager

@@ -43,7 +43,8 @@ def fit(logits_NxC: np.ndarray, labels_N: np.ndarray) -> float:
   """Returns the temperature of least mean negative log-likelihood.
 
   Raises:
-    InputError: it isn't between calibration.LEAST and MOST: every label has the
+    InputError: it isn't between calibration.MIN_TEMPERATURE and
+      MAX_TEMPERATURE: every label has the
       largest logit, or the logits say nothing about the labels.
   """
   z_NxC = np.float64(logits_NxC)
@@ -54,7 +55,10 @@ def fit(logits_NxC: np.ndarray, labels_N: np.ndarray) -> float:
     p_NxC = special.softmax(math.exp(log_inverse) * z_NxC, -1)
     return float(np.mean(np.sum(p_NxC * z_NxC, -1) - label_N))
 
-  low, high = -math.log(calibration.MOST), -math.log(calibration.LEAST)
+  low, high = (
+    -math.log(calibration.MAX_TEMPERATURE),
+    -math.log(calibration.MIN_TEMPERATURE),
+  )
   if slope(high) <= 0:
     raise errors.InputError(
       f'--calibrate: all of {len(z_NxC):,} examples are predicted right, and '
@@ -67,7 +71,9 @@ def fit(logits_NxC: np.ndarray, labels_N: np.ndarray) -> float:
       'longer, or give more examples'
     )
   fitted = math.exp(-optimize.brentq(slope, low, high, xtol=1e-10))
-  return min(max(fitted, calibration.LEAST), calibration.MOST)
+  return min(
+    max(fitted, calibration.MIN_TEMPERATURE), calibration.MAX_TEMPERATURE
+  )
 
 
 def thresholds(

@@ -1,4 +1,8 @@
-"""The shardings of a train state on a mesh, and its bytes per device."""
+"""The shardings of a train state on a mesh, and its bytes per device.
+
+Arrays that only a step's update needs may be in the host's memory: a step moves
+them to the device and back. The numbers are the same.
+"""
 
 import functools
 import math
@@ -12,6 +16,7 @@ from rnn_jax.ops import devices
 from rnn_jax.parallel import fsdp
 from rnn_jax.parallel import many_devices
 from rnn_jax.parallel import rules as rules_lib
+from rnn_jax.system import host
 
 PyTree = Any
 
@@ -138,6 +143,21 @@ class Placement:
       out_specs=outputs,
       check_vma=False,
     )
+
+
+def to_host(sharding: jax.sharding.Sharding) -> jax.sharding.Sharding:
+  """Returns the same sharding in the host's memory, for `optimizer.offload`.
+
+  Raises:
+    InputError: the devices can't address the host's memory.
+  """
+  host.check_pinned(sharding.addressable_devices, 'optimizer.offload=True')
+  return sharding.with_memory_kind(host.PINNED)
+
+
+def to_device(tree: PyTree) -> PyTree:
+  """Moves arrays of a traced step to the device's memory."""
+  return jax.device_put(tree, jax.memory.Space.Device)
 
 
 def device_bytes(tree: PyTree, shardings: PyTree) -> int:

@@ -25,7 +25,6 @@ from rnn_jax.profiling import sent as sent_lib
 from rnn_jax.profiling import workload as workload_lib
 from rnn_jax.system import target
 from rnn_jax.training.memory import batch_size
-from rnn_jax.training.memory import program as program_memory
 
 FLAG = '--xla_force_host_platform_device_count'
 
@@ -51,7 +50,7 @@ class Program:
   parameters: int
   flops: dict[str, float]
   sent: tuple[sent_lib.Sent, ...]
-  memory: program_memory.ProgramMemory
+  memory: target.Memory
   bubble: float
   seconds: float
 
@@ -169,7 +168,7 @@ def compiled(
     parameters=parameters(made),
     flops=flops_lib.count(traced.jaxpr),
     sent=sent_lib.of(hlo.Program(executable.as_text()), sizes),
-    memory=program_memory.of(executable),
+    memory=target.memory(executable),
     bubble=bubble(made.config.mesh),
     seconds=time.perf_counter() - began,
   )

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from rnn_jax.profiling import trial
 from rnn_jax.profiling import workload as workload_lib
+from rnn_jax.system import target
 from rnn_jax.training.memory import batch_size
-from rnn_jax.training.memory import program as program_memory
 
 HEADER = 'rows', 'arguments', 'temporaries', 'outputs', 'total', 'of budget'
 TRIED = ('confirmed', 'peak seen')
@@ -30,7 +30,7 @@ class Result(NamedTuple):
 
   rows: int
   budget: batch_size.Budget
-  memory: dict[int, program_memory.ProgramMemory]
+  memory: dict[int, target.Memory]
   trials: list[trial.Trial]
 
 

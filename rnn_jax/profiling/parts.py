@@ -16,7 +16,6 @@ import jax
 from rnn_jax.profiling import workload as workload_lib
 from rnn_jax.system import target
 from rnn_jax.training.memory import batch_size
-from rnn_jax.training.memory import program as program_memory
 
 FORWARD, BACKWARD, STEP = 'forward', 'forward + backward', 'training step'
 
@@ -35,7 +34,7 @@ class Parts(NamedTuple):
 
   arrays: dict[str, int]
   kept: int
-  programs: dict[str, program_memory.ProgramMemory]
+  programs: dict[str, target.Memory]
   costs: dict[str, dict[str, float | None]]
   step: jax.stages.Compiled
   compile_seconds: float
@@ -71,7 +70,7 @@ def measure(
       'optimizer state': optimizer,
     },
     kept(workload, rows),
-    {name: program_memory.of(p) for name, p in programs.items()},
+    {name: target.memory(p) for name, p in programs.items()},
     {name: _cost(p) for name, p in programs.items()},
     programs[STEP],
     compile_seconds,
@@ -82,7 +81,7 @@ def kept(workload: workload_lib.Workload, rows: int) -> int:
   """Returns the bytes that the forward pass keeps for the backward pass."""
   parts = _parts(workload, rows)
   program = target.compiled(jax.jit(parts.keep).trace(*parts.arguments))
-  return program_memory.of(program).outputs
+  return target.memory(program).outputs
 
 
 class _Parts(NamedTuple):

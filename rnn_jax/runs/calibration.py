@@ -26,7 +26,7 @@ from rnn_jax import errors
 from rnn_jax.system import files
 
 NAME = 'calibration.json'
-LEAST, MOST = 0.01, 100.0  # a temperature
+MIN_TEMPERATURE, MAX_TEMPERATURE = 0.01, 100.0  # a temperature
 SEAL = 'seal'
 BYTES = 2**16  # of the file, at most
 LARGEST = 2**48  # a step, or a number of documents
@@ -39,7 +39,7 @@ class Calibration:
   """A temperature, and what it was fitted to.
 
   Attributes:
-    temperature: from LEAST to MOST.
+    temperature: from MIN_TEMPERATURE to MAX_TEMPERATURE.
     step: of the checkpoint.
     sha256: of the checkpoint's seal.
     split: where the examples are from.
@@ -65,9 +65,10 @@ class Calibration:
         raise ValueError(
           f'{field.name}={value!r:.60} is not of type {kind.__name__}'
         )
-    if not LEAST <= self.temperature <= MOST:
+    if not MIN_TEMPERATURE <= self.temperature <= MAX_TEMPERATURE:
       raise ValueError(
-        f'temperature={self.temperature!r} is not from {LEAST} to {MOST}'
+        f'temperature={self.temperature!r} is not from {MIN_TEMPERATURE} to '
+        f'{MAX_TEMPERATURE}'
       )
     for name, least in (('step', 0), ('documents', 1)):
       if not least <= getattr(self, name) <= LARGEST:

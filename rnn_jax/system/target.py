@@ -32,6 +32,7 @@ import math
 import re
 from collections.abc import Iterator
 from typing import Any
+from typing import NamedTuple
 
 import jax
 
@@ -283,6 +284,38 @@ def _devices(gpu, count):
       minor=minor,
     ),
   ).devices
+
+
+class Memory(NamedTuple):
+  """Bytes of each device that a program needs, as XLA reports them.
+
+  Outputs that reuse an argument's buffer, such as a donated train state, are
+  counted once, with the arguments.
+  """
+
+  arguments: int
+  temporaries: int
+  outputs: int
+
+  @property
+  def total(self) -> int:
+    return sum(self)
+
+
+def memory(program: jax.stages.Compiled) -> Memory:
+  """Returns the memory that a compiled program needs.
+
+  Raises:
+    NotImplementedError: the backend doesn't report it.
+  """
+  analysis = program.memory_analysis()
+  if analysis is None:
+    raise NotImplementedError("this backend doesn't report a program's memory")
+  return Memory(
+    analysis.argument_size_in_bytes,
+    analysis.temp_size_in_bytes,
+    analysis.output_size_in_bytes - analysis.alias_size_in_bytes,
+  )
 
 
 def compiled(

@@ -28,7 +28,7 @@ from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.data.text.examples import dpo as examples
 from rnn_jax.models import adapters
 from rnn_jax.models import language_model
-from rnn_jax.runs import frozen
+from rnn_jax.runs import reference_model
 from rnn_jax.tasks import base
 from rnn_jax.tasks import language_modeling
 
@@ -131,7 +131,7 @@ class Task(language_modeling.Task):
     """Returns the task with its reference, which it reads.
 
     Raises:
-      InputError: no run is named, or it doesn't fit, see runs/frozen.py.
+      InputError: no run is named, or it doesn't fit (runs/reference_model.py).
     """
     options = self._config.task
     if self.reads_unchanged:
@@ -142,7 +142,7 @@ class Task(language_modeling.Task):
         '',
         'name the run that --init_from begins with, or give adapters.rank',
       )
-    bundle = frozen.read(
+    bundle = reference_model.read(
       'task.reference',
       options.reference,
       options.checkpoint,

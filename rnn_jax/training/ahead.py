@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-MOST = 2  # results that the device may still owe
+MAX_OWED = 2  # results that the device may still owe
 
 PyTree = Any
 
@@ -23,7 +23,7 @@ class Ahead:
     self._owed: collections.deque[PyTree] = collections.deque()
 
   def wait(self, result: PyTree) -> int:
-    """Takes the newest result; waits until at most MOST are left to compute.
+    """Takes the newest result; waits until at most MAX_OWED are uncomputed.
 
     Args:
       result: arrays that no later call is donated.
@@ -32,7 +32,7 @@ class Ahead:
       The number of results that were waited for.
     """
     self._owed.append(result)
-    return self._wait_for(len(self._owed) - MOST)
+    return self._wait_for(len(self._owed) - MAX_OWED)
 
   def finish(self) -> int:
     """Waits for the rest. Returns how many they were."""

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from rnn_jax.training import offload
+from rnn_jax.parallel import placement
 
 PyTree = Any
 
@@ -68,7 +68,7 @@ def completed(z: PyTree, params: PyTree) -> PyTree:
   """Returns z of a state, on the device and with the frozen parameters."""
   return jax.tree.map(
     lambda z, x: x if isinstance(z, optax.MaskedNode) else z,
-    jax.tree.map(offload.to_device, z),
+    jax.tree.map(placement.to_device, z),
     params,
     is_leaf=lambda z: isinstance(z, optax.MaskedNode),
   )

@@ -21,7 +21,7 @@ from rnn_jax.data.batching import batch as batch_lib
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.models import language_model
 from rnn_jax.runs import bundle as bundle_lib
-from rnn_jax.runs import frozen
+from rnn_jax.runs import reference_model
 from rnn_jax.tasks import language_modeling
 
 PyTree = Any
@@ -33,11 +33,12 @@ def make(
   """Returns the task of a Config that names a teacher.
 
   Raises:
-    InputError: the teacher's run doesn't exist or doesn't fit, see frozen.py.
+    InputError: the teacher's run doesn't exist, or doesn't fit
+      (runs/reference_model.py).
   """
   options = config.distillation
   key, named = 'distillation.teacher', (options.teacher, options.checkpoint)
-  teacher = frozen.read(key, *named, config, tokenizer)
+  teacher = reference_model.read(key, *named, config, tokenizer)
   return Task(config, tokenizer, teacher)
 
 

@@ -23,9 +23,9 @@ from rnn_jax.runs.checkpoints import iterator_state
 from rnn_jax.system import activity
 from rnn_jax.system import files
 from rnn_jax.training import evaluate as evaluate_lib
-from rnn_jax.training import finite
-from rnn_jax.training import sizes
+from rnn_jax.training import train_state
 from rnn_jax.training import trainer as trainer_lib
+from rnn_jax.training import update_norms
 
 Trainer = trainer_lib.Trainer
 
@@ -233,7 +233,7 @@ class Save:
       )
       return
     state = trainer.state
-    if not finite.all_finite((state.params, state.opt_state)):
+    if not train_state.all_finite((state.params, state.opt_state)):
       raise errors.InputError(
         f'step {trainer.step} is not saved: its parameters or the state of the '
         f'optimizer are not finite: {_remedy(trainer)}'
@@ -375,7 +375,7 @@ def _summary(trainer, values):
   last = (good or values)[-1]
   row['gradient_norm'] = float(last['gradient_norm'])
   if 'squares' in last:
-    row |= sizes.describe(**last['squares'])
+    row |= update_norms.describe(**last['squares'])
   for name in ('learning_rate', 'loss_scale'):
     if name in values[-1]:
       row[name] = float(values[-1][name])

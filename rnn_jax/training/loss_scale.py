@@ -25,8 +25,8 @@ import jax.numpy as jnp
 
 from rnn_jax import config as config_lib
 
-LEAST = 1.0  # below it, a non-finite step isn't due to the scale
-MOST = 2.0**24  # the scale doubles up to this
+MIN_SCALE = 1.0  # below it, a non-finite step isn't due to the scale
+MAX_SCALE = 2.0**24  # the scale doubles up to this
 
 
 class LossScale(NamedTuple):
@@ -86,8 +86,10 @@ def update(
     return None, False
   good = jnp.where(finite, state.good + 1, 0)
   due = good >= steps
-  risen = jnp.where(due & (state.scale < MOST), 2 * state.scale, state.scale)
-  fallen = jnp.maximum(state.scale / 2, LEAST)
+  risen = jnp.where(
+    due & (state.scale < MAX_SCALE), 2 * state.scale, state.scale
+  )
+  fallen = jnp.maximum(state.scale / 2, MIN_SCALE)
   scale = jnp.where(finite, risen, fallen)
   return LossScale(scale, jnp.where(due, 0, good)), ~finite & (
     fallen < state.scale

@@ -23,7 +23,7 @@ from rnn_jax.training import train_state
 PyTree = Any
 BATCH_SPEC = batch_lib.Batch(*map(rules.batch_spec, batch_lib.LOGICAL_AXES))
 WHOLE = jax.sharding.PartitionSpec()
-LEAST_WEIGHT = 1e-8  # a batch of padding has a gradient of zeros
+MIN_WEIGHT = 1e-8  # a batch of padding has a gradient of zeros
 
 
 def gather_parameters(
@@ -70,7 +70,7 @@ def sum_gradients(
     (_, aux), grads = grad_fn(params, state, batch, key)
     sums, changes = _sum(aux.sums), aux.changes
     weight = sums.get('objective_weight', sums['weight'])
-    weight = jnp.maximum(weight, LEAST_WEIGHT)
+    weight = jnp.maximum(weight, MIN_WEIGHT)
     grads = fsdp.sum_gradients(
       grads, placement.logical_axes, placement.rules, rows
     )

@@ -31,15 +31,13 @@ from rnn_jax.parallel import rules
 from rnn_jax.system import target
 from rnn_jax.training import gradients
 from rnn_jax.training import loss_scale
-from rnn_jax.training import offload
 from rnn_jax.training import optimizer as optimizer_lib
 from rnn_jax.training import over_devices
 from rnn_jax.training import pruning
 from rnn_jax.training import schedule as schedule_lib
-from rnn_jax.training import sizes
 from rnn_jax.training import step as step_lib
 from rnn_jax.training import train_state
-from rnn_jax.training.memory import program
+from rnn_jax.training import update_norms
 
 PyTree = Any
 TrainState = train_state.TrainState
@@ -199,7 +197,9 @@ class Programs:
       self._schedule.rate,
       sum_over_devices,
       self._apply_updates,
-      sizes.measure if config.train.update_norms else sizes.ignore,
+      update_norms.measure
+      if config.train.update_norms
+      else update_norms.ignore,
     )
     if loss_scale.is_needed(config.train):
       train_step = gradients.adjust_loss_scale(
@@ -352,7 +352,7 @@ class Programs:
       self.traces = traces
       return None
     try:
-      return program.of(target.compiled(traced)).total
+      return target.memory(target.compiled(traced)).total
     except NotImplementedError:
       return None
 
@@ -397,7 +397,7 @@ class Programs:
     """Returns the step with its new state placed as the old one was."""
 
     def placed(state, batch):
-      opt_state = offload.to_device(state.opt_state)
+      opt_state = placement.to_device(state.opt_state)
       state, metrics = train_step(state.replace(opt_state=opt_state), batch)
       state = jax.lax.with_sharding_constraint(
         state, self._state_shardings(offloaded=False)
@@ -428,7 +428,7 @@ class Programs:
       jax.eval_shape(self._tx.init, self.placement.shapes)
     )
     if offloaded and self._config.optimizer.offload:
-      opt_state = jax.tree.map(offload.to_host, opt_state)
+      opt_state = jax.tree.map(placement.to_host, opt_state)
     whole = self.placement.replicated
     state = TrainState(
       params=self.placement.shardings('parameters'),

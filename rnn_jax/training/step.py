@@ -105,7 +105,7 @@ def make_train_step(
     sum_over_devices: turns the gradient function of a device's rows into that
       of the mean loss of the whole batch, see training/gradients.py.
     apply_updates: (state, updates) -> parameters.
-    measure_updates: (updates, parameters) -> further metrics, see sizes.py.
+    measure_updates: (updates, parameters) -> more metrics (update_norms.py).
   """
   grad_fn = sum_over_devices(differentiate(loss_fn))
 

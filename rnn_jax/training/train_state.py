@@ -4,8 +4,12 @@ from typing import Any
 
 import flax.struct
 import jax
+import jax.numpy as jnp
+import numpy as np
 import optax
 
+from rnn_jax.parallel import hosts
+from rnn_jax.parallel import placement
 from rnn_jax.training import loss_scale as loss_scale_lib
 
 PyTree = Any
@@ -51,3 +55,31 @@ class TrainState(flax.struct.PyTreeNode):
     """Returns the PRNG key of the next step."""
     assert self.key is not None and self.step is not None
     return jax.random.fold_in(jax.random.wrap_key_data(self.key), self.step)
+
+
+def all_finite(tree: PyTree) -> bool:
+  """Returns whether a tree of arrays has neither NaN nor infinity.
+
+  All of several processes must ask together, and get the same answer.
+  """
+  leaves = [
+    leaf
+    for leaf in jax.tree.leaves(tree)
+    if jnp.issubdtype(leaf.dtype, jnp.inexact)
+  ]
+  if jax.default_backend() != 'cpu':
+    return bool(jax.device_get(_on_devices(leaves)))
+  # NumPy reads a CPU's arrays in place; compiling takes longer than it saves.
+  finite = all(
+    np.isfinite(np.asarray(shard.data)).all()
+    for leaf in leaves
+    for shard in leaf.addressable_shards
+    if shard.replica_id == 0
+  )
+  return all(map(bool, hosts.gather('finite' if finite else '')))
+
+
+@jax.jit
+def _on_devices(leaves):
+  leaves = placement.to_device(leaves)  # they may be on the host
+  return jnp.stack([jnp.isfinite(x).all() for x in leaves]).all()

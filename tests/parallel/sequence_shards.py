@@ -17,7 +17,7 @@ from rnn_jax.parallel import many_devices
 from rnn_jax.parallel import sequence
 from rnn_jax.profiling import hlo
 from rnn_jax.selfcheck import gla as selfcheck
-from rnn_jax.training.memory import program as program_memory
+from rnn_jax.system import target
 from tests.ops import test_causal_convolution
 from tests.ops.attention import test_attention
 
@@ -294,7 +294,7 @@ def run_recurrence(recurrence):
 
 def allocated_bytes(compiled):
   """Returns temporaries and outputs, whose memory holds temporaries first."""
-  memory = program_memory.of(compiled)
+  memory = target.memory(compiled)
   return memory.temporaries + memory.outputs
 
 

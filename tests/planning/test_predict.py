@@ -10,7 +10,7 @@ from rnn_jax.planning import devices
 from rnn_jax.planning import predict
 from rnn_jax.planning import program
 from rnn_jax.profiling import sent
-from rnn_jax.training.memory import program as program_memory
+from rnn_jax.system import target
 
 # 1 Tera operations, 10 bytes, 100 bytes and 1,000 and 10 bytes per second.
 DEVICE = devices.Device(
@@ -34,7 +34,7 @@ MADE = program.Program(
     sent.Sent('all-reduce', ('data',), 30.0, 1, 30.0, math.inf, 0),
     sent.Sent('all-reduce', ('tensor',), 2000.0, 1, 0.0, math.inf, 0),
   ),
-  memory=program_memory.ProgramMemory(100, 800_000, 0),
+  memory=target.Memory(100, 800_000, 0),
   bubble=0.0,
   seconds=1.0,
 )
@@ -107,7 +107,7 @@ def test_computation_hides_no_more_than_its_own_time(traffic, flops):
 
 
 def test_a_tenth_of_the_memory_is_not_for_the_program():
-  full = program_memory.ProgramMemory(100_000, 800_001, 0)
+  full = target.Memory(100_000, 800_001, 0)
   made = dataclasses.replace(MADE, memory=full)
   assert not predict.predict(made, DEVICE, 1.0).fits
 

@@ -8,8 +8,8 @@ from rnn_jax import config as config_lib
 from rnn_jax.profiling import batch_size
 from rnn_jax.profiling import trial
 from rnn_jax.profiling import workload as workload_lib
+from rnn_jax.system import target
 from rnn_jax.training.memory import batch_size as batch_size_lib
-from rnn_jax.training.memory import program as program_memory
 from tests.support import tiny
 
 # 40 rows by the account below.
@@ -19,7 +19,7 @@ BUDGET = batch_size_lib.Budget(10_000, 'a budget')
 @pytest.fixture(name='workload')
 def _workload(monkeypatch):
   def account(_, rows):
-    return program_memory.ProgramMemory(1000, 200 * rows, 25 * rows)
+    return target.Memory(1000, 200 * rows, 25 * rows)
 
   monkeypatch.setattr(batch_size_lib.Search, '_memory', account)
   monkeypatch.setattr(batch_size_lib, 'state_bytes', lambda *_: (300, 600))

@@ -4,7 +4,7 @@ import jax
 import pytest
 
 from rnn_jax.profiling import parts
-from rnn_jax.training.memory import program as program_memory
+from rnn_jax.system import target
 from tests.profiling import test_workload
 
 ROWS = 16
@@ -38,7 +38,7 @@ def test_gradients_leave_forward_and_backward(plain):
   assert forward.outputs < params / 2 < params <= backward.outputs
   assert forward.total < backward.total
   step = result.programs[parts.STEP]
-  assert step == program_memory.of(result.step)
+  assert step == target.memory(result.step)
   assert step.arguments > params + result.arrays['optimizer state']
   assert (
     result.costs[parts.BACKWARD]['flops'] > result.costs[parts.FORWARD]['flops']

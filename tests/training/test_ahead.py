@@ -56,5 +56,5 @@ def test_training_and_evaluation_stay_two_ahead(waited, monkeypatch, tmp_path):
       hooks=[lambda trainer: seen.append((trainer.step, len(waited)))],
     )
   # The first step is waited for, as its time is reported.
-  assert seen[:7] == [(n, max(n - ahead_lib.MOST, 1)) for n in range(1, 8)]
-  assert evaluated[-1] <= ahead_lib.MOST < len(waited) - 8
+  assert seen[:7] == [(n, max(n - ahead_lib.MAX_OWED, 1)) for n in range(1, 8)]
+  assert evaluated[-1] <= ahead_lib.MAX_OWED < len(waited) - 8

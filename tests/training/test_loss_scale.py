@@ -46,7 +46,7 @@ def test_it_ends_at_1_where_a_skip_is_no_longer_its_fault():
 
 
 def test_doubling_ends_at_the_most_and_a_start_above_it_can_fall():
-  most = loss_scale.MOST
+  most = loss_scale.MAX_SCALE
   assert after(at(most), True, True, True) == (most, 0, False)
   assert after(at(most / 2), True, True, True) == (most, 0, False)
   assert after(at(4 * most), True, True, True) == (4 * most, 0, False)

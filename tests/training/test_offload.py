@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from rnn_jax import errors
+from rnn_jax.parallel import placement
 from rnn_jax.runs.checkpoints import checkpoint
-from rnn_jax.training import offload
 from rnn_jax.training import train_state
 from tests.support import saved
 from tests.training import test_step
@@ -65,7 +65,7 @@ class Sharding:
 
 def test_a_device_without_a_host_s_memory_is_refused():
   with pytest.raises(errors.InputError) as caught:
-    offload.to_host(Sharding())
+    placement.to_host(Sharding())
   assert str(caught.value) == (
     "optimizer.offload=True: Abacus has ['device'] memory, not 'pinned_host': "
     'give False'

@@ -13,9 +13,9 @@ from rnn_jax.data.batching import batch as batch_lib
 from rnn_jax.data.text import tokenizer
 from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.training import programs as programs_lib
-from rnn_jax.training import sizes
 from rnn_jax.training import step
 from rnn_jax.training import train_state
+from rnn_jax.training import update_norms
 from tests.support import tiny
 from tests.support import virtual
 
@@ -118,7 +118,7 @@ def test_a_step_is_the_rate_times_the_clipped_mean_gradient(carries):
     lambda step: rate,
     divide_by_weight,
     lambda state, updates: optax.apply_updates(state.params, updates),
-    sizes.measure,
+    update_norms.measure,
   )
   new, metrics = jax.jit(train_step)(state, batch)
   error = np.float64(1.5 * x - 0.5 - y)
@@ -133,7 +133,7 @@ def test_a_step_is_the_rate_times_the_clipped_mean_gradient(carries):
     np.testing.assert_allclose(new.params['line'][name], want, 1e-6)
   np.testing.assert_allclose(metrics['gradient_norm'], norm, 1e-6)
   np.testing.assert_allclose(metrics['learning_rate'], scale * rate, 1e-6)
-  row = sizes.describe(**metrics['squares'])
+  row = update_norms.describe(**metrics['squares'])
   moved = scale * rate * clip  # the clipped gradient has this norm
   for key in ('update_norm', 'update_norm/line'):
     np.testing.assert_allclose(row[key], moved, 1e-6)

@@ -22,7 +22,7 @@ from rnn_jax.system import files
 NAME = 'metrics.jsonl'
 DAMAGED = 'metrics.jsonl.damaged'
 
-MOST = 2**29  # bytes of a file of metrics
+MAX_BYTES = 2**29  # bytes of a file of metrics
 Row = dict[str, Any]
 
 
@@ -85,7 +85,7 @@ def parse(
   """
   rows, damaged = [], []
   try:
-    content = files.read_bytes(path, MOST) if path.exists() else b''
+    content = files.read_bytes(path, MAX_BYTES) if path.exists() else b''
   except ValueError as error:
     raise errors.InputError(f'{path}: {error}: remove it') from error
   lines = content.decode(errors='replace').split('\n')

@@ -1,7 +1,7 @@
 """The largest batch that fits in a given memory.
 
 A training step needs about a + b rows bytes of a device, as XLA reports
-(program.py). Two compilations with the longest rows give a and b, and
+(system/target.py). Two compilations with the longest rows give a and b, and
 
   rows = floor((budget - a) / b)
 
@@ -27,8 +27,8 @@ from rnn_jax import errors
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.parallel import hosts
 from rnn_jax.system import files
+from rnn_jax.system import target
 from rnn_jax.training import programs as programs_lib
-from rnn_jax.training.memory import program as program_memory
 
 NAME = 'memory.json'
 PROBES = 2, 6  # times the smallest number of rows
@@ -140,8 +140,8 @@ class Search:
       )
     return times * self.multiple
 
-  def _memory(self, rows: int) -> program_memory.ProgramMemory:
-    return program_memory.of(self._programs.compile_train(rows, self.length))
+  def _memory(self, rows: int) -> target.Memory:
+    return target.memory(self._programs.compile_train(rows, self.length))
 
 
 def state_bytes(programs: programs_lib.Programs, rows: int) -> tuple[int, int]:

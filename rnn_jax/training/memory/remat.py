@@ -2,9 +2,9 @@
 
 Each of PLANS stores less than the one before and recomputes more. The step of
 the largest batch is compiled with each, until its memory, as XLA reports
-(program.py), is within remat.memory_gib. Nothing runs. Plans that contradict
-the config, such as a schedule for a cell without steps, are skipped. Numbers
-don't depend on the choice, so a resumed run may choose again.
+(system/target.py), is within remat.memory_gib. Nothing runs. Plans that
+contradict the config, such as a schedule for a cell without steps, are skipped.
+Numbers don't depend on the choice, so a resumed run may choose again.
 """
 
 import dataclasses
@@ -14,9 +14,9 @@ from collections.abc import Iterable
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data.text import tokenizer as tokenizer_lib
+from rnn_jax.system import target
 from rnn_jax.training import programs as programs_lib
 from rnn_jax.training.memory import batch_size
-from rnn_jax.training.memory import program as program_memory
 
 PLANS = (
   {'every': 0},
@@ -49,7 +49,7 @@ def resolve(
   least = math.inf
   for candidate in filter(None, (_with(config, plan) for plan in PLANS)):
     programs = programs_lib.from_config(candidate, tokenizer)
-    needed = program_memory.of(programs.compile_train(rows, length)).total
+    needed = target.memory(programs.compile_train(rows, length)).total
     if needed <= budget.bytes:
       return candidate
     least = min(least, needed)

@@ -36,7 +36,9 @@ from rnn_jax.training import optimizer
 from rnn_jax.training.optimizers import base
 
 PyTree = Any
-LEAST = 1e-6  # of the largest eigenvalue, which float32 distinguishes from 0
+MIN_RATIO = (
+  1e-6  # of the largest eigenvalue, which float32 distinguishes from 0
+)
 TINY = 1e-30  # keeps a direction of zeros from a division by 0
 
 
@@ -200,7 +202,7 @@ def _power(matrix, power):
   if matrix.ndim == 1:
     return matrix**power
   values, vectors = jnp.linalg.eigh(matrix)
-  values = jnp.maximum(values, LEAST * values[-1:])
+  values = jnp.maximum(values, MIN_RATIO * values[-1:])
   return (vectors * values[None] ** power) @ vectors.T
 
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data.text import tokenizer
+from rnn_jax.system import target
 from rnn_jax.training import loop
 from rnn_jax.training import programs as programs_lib
 from rnn_jax.training.memory import batch_size
-from rnn_jax.training.memory import program as program_memory
 from tests.support import shared
 from tests.support import tiny
 
@@ -41,12 +41,8 @@ def test_the_budget_is_used_and_kept_to():
   rows = batch_size.rows_for_budget(config, tokenizer.Bytes(), 4)
   programs = programs_lib.from_config(config, tokenizer.Bytes())
   assert rows % 4 == 0
-  assert (
-    program_memory.of(programs.compile_train(rows, 32)).total <= GIB * 2**30
-  )
-  assert (
-    program_memory.of(programs.compile_train(rows + 4, 32)).total > GIB * 2**30
-  )
+  assert target.memory(programs.compile_train(rows, 32)).total <= GIB * 2**30
+  assert target.memory(programs.compile_train(rows + 4, 32)).total > GIB * 2**30
 
 
 def test_the_batch_of_a_run_is_kept_in_its_folder(tmp_path, monkeypatch):
@@ -91,7 +87,7 @@ def test_a_budget_for_no_row_is_refused_with_what_is_needed():
   assert 'and 2 row(s) of data.length=32' in message
   needed = float(re.search(r'tokens ([\d.e-]+) GiB', message)[1])
   assert needed * 2**30 == pytest.approx(
-    program_memory.of(programs.compile_train(2, 32)).total, rel=1e-2
+    target.memory(programs.compile_train(2, 32)).total, rel=1e-2
   )
 
 

@@ -7,9 +7,9 @@ import pytest
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data.text import tokenizer
+from rnn_jax.system import target
 from rnn_jax.training import loop
 from rnn_jax.training import programs as programs_lib
-from rnn_jax.training.memory import program as program_memory
 from rnn_jax.training.memory import remat as remat_budget
 from tests.support import shared
 from tests.support import tiny
@@ -34,7 +34,7 @@ def configure(gib=1.0, every='auto', **remat):
 @functools.cache
 def needed(config):
   programs = programs_lib.from_config(config, tokenizer.Bytes())
-  return program_memory.of(programs.compile_train(8, 32)).total
+  return target.memory(programs.compile_train(8, 32)).total
 
 
 def test_the_first_plan_that_fits_is_chosen():

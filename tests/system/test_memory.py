@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from rnn_jax.training.memory import program as program_memory
+from rnn_jax.system import target
 
 N = 4096  # floats, far above what XLA adds to align
 
@@ -11,7 +11,7 @@ N = 4096  # floats, far above what XLA adds to align
 def account(function, **options):
   like = jax.ShapeDtypeStruct((N,), jnp.float32)
   program = jax.jit(function, **options).lower(like, like).compile()
-  return program_memory.of(program)
+  return target.memory(program)
 
 
 def test_arguments_and_results_count():
