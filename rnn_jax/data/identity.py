@@ -53,7 +53,8 @@ def check(
   path = pathlib.Path(workdir) / NAME
   if not path.exists():
     return
-  try:
+  remedy = 'if the data are those that the run began with'
+  with files.reading(path, f'restore a copy, or delete it {remedy}'):
     saved = files.read_json(path)
     lines = [
       f'{split} {key}: {saved[split][key]} -> {value}'
@@ -61,11 +62,6 @@ def check(
       for key, value in values.items()
       if saved[split][key] != value
     ]
-  except (OSError, ValueError, KeyError, TypeError) as error:
-    raise errors.InputError(
-      f'{path} is damaged ({error}): restore a copy, or delete it if the data '
-      'are those that the run began with'
-    ) from error
   if not lines:
     return
   changed = '; '.join(lines)

@@ -153,17 +153,11 @@ def read(
   Raises:
     InputError: it can't be read, or isn't JSON of an object.
   """
-  try:
+  with files.reading(path, 'get it again'):
     # Strangers' has Infinity.
     value = files.read_json(path, limit, finite=False, within=within)
     if not isinstance(value, dict):
-      raise ValueError('no object')
-  except OSError as error:
-    raise errors.InputError(f'{path}: {error.strerror}') from error
-  except ValueError as error:
-    raise errors.InputError(
-      f"{path} isn't valid JSON ({error}): get it again"
-    ) from error
+      raise ValueError('not a JSON object')
   return Keys(path, value)
 
 

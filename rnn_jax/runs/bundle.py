@@ -228,12 +228,8 @@ def _read_kept(workdir):
   paths = sorted(folder.iterdir()) if folder.is_dir() else []
   texts = {}
   for path in paths:
-    try:
+    with files.reading(path, 'put a text file there, or remove it'):
       texts[path.name] = files.read_text(path, files.SMALL, within=workdir)
-    except (OSError, ValueError) as error:
-      raise errors.InputError(
-        f'{path}: {error}: put a text file there, or remove it'
-      ) from error
   return texts
 
 

@@ -111,12 +111,8 @@ def read(workdir: str | os.PathLike) -> Calibration | None:
   path = pathlib.Path(workdir) / NAME
   if not os.path.lexists(path):
     return None
-  try:
+  with files.reading(path, REMEDY):
     return _parse(files.read_json(path, BYTES, within=workdir))
-  except ValueError as error:
-    raise errors.InputError(f'{path} is damaged ({error}): {REMEDY}') from error
-  except OSError as error:
-    raise errors.InputError(f'{path}: {error.strerror}: {REMEDY}') from error
 
 
 def of(

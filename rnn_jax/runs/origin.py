@@ -159,17 +159,11 @@ def read(workdir: str | os.PathLike) -> dict[str, Any]:
     InputError: it is damaged; names the key that is wrong.
   """
   path = pathlib.Path(workdir) / NAME
-  try:
+  if not os.path.lexists(path):
+    return {}
+  with files.reading(path, 'restore a copy'):
     record = files.read_json(path, files.SMALL)
     _check(record)
-  except FileNotFoundError:
-    return {}
-  except OSError as error:
-    raise errors.InputError(f'{path}: {error.strerror}') from error
-  except ValueError as error:
-    raise errors.InputError(
-      f'{path} is damaged ({error}): restore a copy'
-    ) from error
   return record
 
 

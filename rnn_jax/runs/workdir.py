@@ -126,27 +126,21 @@ def load_config(workdir: str | os.PathLike[str]) -> dict[str, Any]:
       f'workdir={str(workdir)!r}: no such folder: train first with '
       f'python -m launch.train --workdir={workdir}'
     )
-  try:
-    config = files.read_json(path)
-    if not isinstance(config, dict):
-      raise ValueError('not a JSON object')
-    if not {'model', 'train'} <= config.keys():
-      raise errors.InputError(
-        f'{path} is of another program: it has no sections model and train: '
-        'give the --workdir of a launch.train; launch.convert reads models of '
-        'other programs'
-      )
-  except FileNotFoundError as error:
+  if not os.path.lexists(path):
     raise errors.InputError(
       f"workdir={str(workdir)!r} is not a run's folder: it has no {CONFIG}: "
       f'give the --workdir of a launch.train'
-    ) from error
-  except OSError as error:
-    raise errors.InputError(f'{path}: {error.strerror}') from error
-  except ValueError as error:
+    )
+  with files.reading(path, 'restore a copy, or use another --workdir'):
+    config = files.read_json(path)
+    if not isinstance(config, dict):
+      raise ValueError('not a JSON object')
+  if not {'model', 'train'} <= config.keys():
     raise errors.InputError(
-      f'{path} is damaged ({error}): restore a copy, or use another --workdir'
-    ) from error
+      f'{path} is of another program: it has no sections model and train: '
+      'give the --workdir of a launch.train; launch.convert reads models of '
+      'other programs'
+    )
   check_version(config.pop(VERSION, None), path)
   parts.check_known(config, str(path))
   return config
@@ -359,17 +353,13 @@ def _settle_elsewhere(folder, given, config, trained):
 
 
 def _read_elsewhere(path):
-  try:
+  remedy = 'restore a copy, or give another train.checkpoint_dir'
+  with files.reading(path, remedy):
     config = files.from_json(remote.read_bytes(path))
     if not isinstance(config, dict) or not isinstance(
       config.get('train'), dict
     ):
       raise ValueError('it is of another program')
-  except ValueError as error:
-    raise errors.InputError(
-      f'{path} is damaged ({error}): restore a copy, or give another '
-      'train.checkpoint_dir'
-    ) from error
   return config
 
 

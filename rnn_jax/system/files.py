@@ -18,6 +18,8 @@ from typing import Any
 
 from absl import logging
 
+from rnn_jax import errors
+
 LIMIT = 64 * 2**20  # bytes of a text that is read at once
 SMALL = 8 * 2**20  # bytes, of a file of settings
 BLOCK = 2**20  # bytes of a read
@@ -187,6 +189,27 @@ def read_json(
     OSError: it can't be read.
   """
   return from_json(read_text(path, limit, within), finite)
+
+
+@contextlib.contextmanager
+def reading(path: str | os.PathLike, remedy: str) -> Iterator[None]:
+  """Inside it a file is read and checked, and what fails is one line.
+
+  Args:
+    path: of the file.
+    remedy: what the user can do about it.
+
+  Raises:
+    InputError: in place of what the functions above raise, and of an error of
+      a missing key or a wrong type.
+  """
+  try:
+    yield
+  except OSError as error:
+    reason = error.strerror or error
+    raise errors.InputError(f'{path}: {reason}: {remedy}') from error
+  except (ValueError, KeyError, TypeError) as error:
+    raise errors.InputError(f'{path} is damaged ({error}): {remedy}') from error
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ import socket
 
 import pytest
 
+from rnn_jax import errors
 from rnn_jax.system import files
 
 
@@ -125,3 +126,26 @@ def test_nothing_is_added_to_what_a_link_leads_to(tmp_path):
   with files.open_append(tmp_path / 'new') as file:
     file.write(b'1')
   assert own.read_text() == 'mine'
+
+
+def test_what_a_file_lacks_is_one_line_with_its_path_and_a_remedy(tmp_path):
+  def read(name, content):
+    path = tmp_path / name
+    if content is not None:
+      path.write_bytes(content)
+    with pytest.raises(errors.InputError) as caught:
+      with files.reading(path, 'restore a copy'):
+        return files.read_json(path)['key']
+    return str(caught.value).removeprefix(f'{tmp_path}/')
+
+  assert read('a', None) == 'a: No such file or directory: restore a copy'
+  assert read('b', b'{}') == "b is damaged ('key'): restore a copy"
+  for content, says in (
+    (b'\xff', 'byte 0 is not UTF-8'),
+    (b'{', 'line 1 column 2'),
+    (b'3', 'not subscriptable'),
+  ):
+    message = read('c', content)
+    assert says in message
+    assert message.startswith('c is damaged (')
+    assert message.endswith('): restore a copy')

@@ -398,13 +398,8 @@ def load(
   Raises:
     InputError: the file is damaged.
   """
-  try:
+  with files.reading(path, 'remove it, or choose another work folder'):
     return from_spec(files.read_json(path, within=within))
-  except (OSError, ValueError) as error:
-    raise errors.InputError(
-      f"{path} isn't a tokenizer of rnn_jax ({error}): remove it, or choose "
-      'another work folder'
-    ) from None
 
 
 def from_spec(spec: Any) -> Tokenizer:

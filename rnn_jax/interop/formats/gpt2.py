@@ -130,15 +130,10 @@ def _tokenizer(folder, size):
       f'{len(entries)} entries, as in GPT-2: remove the file to use only ids'
     )
   del entries[BOUNDARY]
-  try:
+  with files.reading(merges, f'get it and {vocabulary.name} again'):
     lines = files.read_text(merges).splitlines()
     pairs = [x.split(' ') for x in lines if x and x[:8] != '#version']
     return tokenizer_lib.byte_pairs(entries, pairs)
-  except (OSError, ValueError, KeyError) as error:
-    raise errors.InputError(
-      f"{vocabulary} and {merges.name} aren't a byte-level BPE ({error}): get "
-      'them again'
-    ) from error
 
 
 def _tensors(folder, vocabulary, model):

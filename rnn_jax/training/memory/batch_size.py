@@ -78,17 +78,13 @@ def resolve(
 
 
 def _read(path):
-  try:
+  with files.reading(path, 'restore a copy, or remove it'):
     kept = files.read_json(path, files.SMALL)
     if not isinstance(kept, dict) or [*kept] != ['tokens_per_batch']:
       raise ValueError('it must have tokens_per_batch only')
     tokens = kept['tokens_per_batch']
     if type(tokens) is not int or tokens < 1:
       raise ValueError(f'tokens_per_batch={tokens!r:.80}')
-  except (OSError, ValueError) as error:
-    raise errors.InputError(
-      f'{path} is damaged ({error}): restore a copy, or remove it'
-    ) from error
   return kept
 
 

@@ -153,7 +153,9 @@ def test_a_vocabulary_too_small_for_the_alphabet_is_refused(kind, vocabulary):
 def test_a_damaged_file_is_named(tmp_path, content):
   path = tmp_path / 'tokenizer.json'
   path.write_text(content)
-  with pytest.raises(errors.InputError, match="json isn't a tokenizer"):
+  with pytest.raises(
+    errors.InputError, match='tokenizer.json is damaged .*: remove it'
+  ):
     tokenizer.load(path)
 
 
@@ -163,7 +165,9 @@ def test_a_damaged_model_is_named(tmp_path):
   spec = json.loads(path.read_text())
   spec['model'] = {'version': '1.0'}
   path.write_text(json.dumps(spec))
-  with pytest.raises(errors.InputError, match="json isn't a tokenizer"):
+  with pytest.raises(
+    errors.InputError, match='tokenizer.json is damaged .*: remove it'
+  ):
     tokenizer.load(path)
 
 

@@ -150,14 +150,10 @@ def _dtypes(kept):
 def _own(kept, name):
   """Returns the keys of a file of JSON that a run's folder keeps."""
   path = f'{bundle_lib.KEPT}/{name}'
-  try:
+  with files.reading(path, 'remove it'):
     values = files.from_json(kept.get(name, '{}'), finite=False)
     if not isinstance(values, dict):
-      raise ValueError('no object')
-  except ValueError as error:
-    raise errors.InputError(
-      f"{path} isn't valid JSON ({error}): remove it"
-    ) from error
+      raise ValueError('not a JSON object')
   return keys_lib.Keys(path, values)
 
 
@@ -271,14 +267,8 @@ def _tokenizer_config(folder):
 def _text(folder, name):
   """Returns the text of a small file of a folder."""
   path = folder / name
-  try:
+  with files.reading(path, 'put a text file of the model there, or remove it'):
     return files.read_text(path, files.SMALL)
-  except OSError as error:
-    raise errors.InputError(f'{path}: {error.strerror}') from error
-  except ValueError as error:
-    raise errors.InputError(
-      f'{path}: {error}: put a text file of the model there, or remove it'
-    ) from error
 
 
 def _read_template(folder, text, model):
