@@ -114,7 +114,7 @@ def test_another_model_is_refused_by_name(tmp_path):
       read(write(tmp_path / 'model', state, **{key: value}))
   folder = tmp_path / 'model'
   (folder / 'config.json').write_text('{')
-  with pytest.raises(errors.InputError, match='config.json isn.t valid JSON'):
+  with pytest.raises(errors.InputError, match='config.json is damaged'):
     read(folder)
   (folder / 'config.json').unlink()
   with pytest.raises(errors.InputError, match='config.json: No such file'):
