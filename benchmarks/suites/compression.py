@@ -300,7 +300,6 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
         'last turn of the whole model in a round differ.'
       )
       yield tables.table(HEAD, _lines(row))
-  yield from tables.failures(rows)
 
 
 def _lines(row):

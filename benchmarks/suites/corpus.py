@@ -293,7 +293,6 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   """A line for each corpus, and memory over time."""
   yield tables.provenance(rows)
   yield tables.by_row('corpus', rows, COLUMNS)
-  yield from tables.failures(rows)
   good = {name: row for name, row in rows.items() if 'error' not in row}
   for start in ('first', 'second'):
     series = {

@@ -109,7 +109,6 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
     series = {n: [*enumerate(row['norms'])][1:] for n, row in measured.items()}
     yield plots.lines('delay', series, ('T - t, steps', '|d loss_T / d x_t|'))
     yield '\n'.join(f'* {line}' for line in _outcome(octaves))
-  yield from tables.failures(rows)
 
 
 def _outcome(octaves):

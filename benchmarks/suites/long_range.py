@@ -113,7 +113,6 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   if any(points.values()):
     labels = 'bytes of state per row', 'share right'
     yield plots.points('state', points, labels)
-  yield from tables.failures(rows)
 
 
 LONGER = 'parity', 's5'  # tasks that have a longer test split

@@ -193,7 +193,6 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   if points:
     labels = 'bytes of state per row', 'share right'
     yield plots.points('state', {'256 symbols, 16 pairs': points}, labels)
-  yield from tables.failures(rows)
 
 
 def _best(rows):

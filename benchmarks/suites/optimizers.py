@@ -133,7 +133,6 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
     losses = {name: row['losses'] for name, row in best.items()}
     labels = 'step', 'training loss, nats per byte'
     yield plots.losses('losses', losses, labels)
-  yield from tables.failures(rows)
   yield tables.unmeasured(cases(False), rows)
 
 

@@ -291,5 +291,4 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
       f'memory grows by {tables.mebibytes(row["growth"])}, '
       f'{tables.times(row["growth"] / row["bytes"])} the file.'
     )
-  yield from tables.failures(rows)
   yield tables.unmeasured(cases(False), rows)

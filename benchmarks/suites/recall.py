@@ -168,7 +168,6 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
       labels = 'distance, characters', f'{title}, share right'
       yield plots.lines(source, series, labels, 'linear')
     yield '\n'.join(_outcome(curves))
-  yield from tables.failures(rows)
 
 
 def _cell(row):

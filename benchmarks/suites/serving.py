@@ -158,8 +158,6 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   for name, describe in PARAGRAPHS.items():
     if name in good:
       yield describe(good[name])
-  listed = {name: row for name, row in rows.items() if 'reference' not in name}
-  yield from tables.failures(listed)
 
 
 Measure = Callable[[tables.Row], float]

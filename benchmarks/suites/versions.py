@@ -105,7 +105,6 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   head += [f'temporaries, {name}' for name in (ours, theirs)]
   pairs = [(n, here[n], other[n + OTHER]) for n in here if n + OTHER in other]
   yield tables.table(' | '.join(head), [_line(*pair) for pair in pairs])
-  yield from tables.failures(rows)
   yield tables.unmeasured(cases(False), rows)
 
 

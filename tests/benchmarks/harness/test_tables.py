@@ -2,6 +2,7 @@
 
 import pytest
 
+from benchmarks.harness import case
 from benchmarks.harness import tables
 from tests.benchmarks import made
 
@@ -38,6 +39,20 @@ def test_a_table_has_a_line_for_each_row_and_errors_in_their_place():
     '| bad | x / y | - |'
   )
   assert [*tables.failures(rows)] == ['bad: x / y']
+  assert not [*tables.failures(rows, 'bad | x / y |')]
+  lacking = {'peer': made.row('peer', failure='missing', error='no torch')}
+  assert not [*tables.failures(lacking)]
+
+
+def test_cases_without_a_row_are_listed():
+  cases = [
+    case.Case('a', 'x'),
+    case.Case('b', 'x'),
+    case.Case('c', 'x', platform='gpu'),
+  ]
+  text = tables.unmeasured(cases, {'a': made.row('a', 1.0)})
+  assert text == 'Not measured yet: `b`.'
+  assert tables.unmeasured(cases[:1], {'a': made.row('a', 1.0)}) == ''
 
 
 def test_a_time_and_the_ratios_of_it_are_of_medians():

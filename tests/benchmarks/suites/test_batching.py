@@ -1,7 +1,5 @@
 """Batches of each kind are read to their end, and reported by data set."""
 
-import re
-
 import pytest
 
 from benchmarks.suites import batching
@@ -48,29 +46,3 @@ def test_a_budget_decides_the_rows_and_steps_are_timed(tmp_path, monkeypatch):
   values = batching.epoch(1, 'a', budget | {'buckets': 1})
   assert values['shapes'] == [(8, 60)] and values['batch_tokens'] == 8 * 60
   assert values['trained_per_second'] > 0
-
-
-def test_choices_of_batches_are_reported_by_data_set(tmp_path):
-  measured = {
-    'padding_efficiency': 0.875,
-    'shapes': [[8, 64], [4, 128]],
-    'possible_shapes': 3,
-    'batches': 12.5,
-    'tokens_per_second': 4321.0,
-    'trained_per_second': 1234.0,
-    'examples': 99,
-    'length': 128,
-  }
-  rows = []
-  for name in ('reviews', 'dialogs'):
-    same = {'parameters': {'name': name, 'data': {'tokens_per_batch': 512}}}
-    rows.append(made.row(f'{name}: padded', 0.5, **measured, **same))
-  rows.append(made.failed('dialogs: stream', 'no row', **same))
-  text = made.section(tmp_path, 'batching', rows)
-  assert text.count('99 examples, rows of 128 tokens at most, 512 tokens') == 2
-  line = '| padded | 87.5 % | 2 of 3 | 12 | 500 ms ± 0.00 µs | 4,321 | 1,234 |'
-  assert text.count(line) == 2
-  assert '| stream | no row | - | - | - | - | - |' in text
-  pictures = re.findall(r'\((plots/.*?\.png)\)', text)
-  assert len(pictures) == 2
-  assert all((tmp_path / picture).exists() for picture in pictures)

@@ -1,7 +1,5 @@
 """The page on rates and seeds: means at the best rate, which rows choose."""
 
-import pytest
-
 from benchmarks.suites import cell_rates
 from tests.benchmarks import made
 
@@ -26,10 +24,3 @@ def test_cells_are_shown_at_their_best_rate_the_lowest_loss_first(tmp_path):
   assert [line.split(' | ')[0][2:] for line in lines] == [*cell_rates.BEST]
   assert ' | 3.000 | ' in lines[0] and '0.125 ± 0.177 | 2 |' in lines[0]
   assert 'Not measured yet: ' in text and f'{label}: killed by it' in text
-
-
-def test_a_best_rate_that_rows_do_not_choose_is_refused(tmp_path):
-  (name, rate), *_ = cell_rates.BEST.items()
-  rows = [trained(name, rate, 0, 2.0), trained(name, 1e-3, 0, 1.0)]
-  with pytest.raises(RuntimeError, match='is 0.001 by the rows'):
-    made.section(tmp_path, 'cell_rates', rows)

@@ -5,7 +5,6 @@ import pytest
 from benchmarks.suites import compression
 from rnn_jax import config as config_lib
 from rnn_jax.training import hooks
-from tests.benchmarks import made
 from tests.support import shared
 
 FAST = {  # compiles in half the time
@@ -69,29 +68,3 @@ def test_a_student_has_half_the_width_without_and_with_its_teacher(
   assert taught.model.width == job.raw.model.width // 2
   assert untaught.distillation.teacher == ''
   assert taught.distillation.teacher == str(job.teacher)
-
-
-def test_a_variant_is_a_line_beside_the_whole_model(tmp_path):
-  whole = {
-    'zeros': 0.0,
-    'perplexity': 2.0,
-    'bytes': 400,
-    'held_bytes': 500,
-    'tokens_per_second': 5000.0,
-    'ratio': 1.0,
-    'ratio_low': 1.0,
-    'ratio_high': 1.0,
-  }
-  half = whole | {
-    'zeros': 0.5,
-    'perplexity': 2.1,
-    'bytes': 200,
-    'ratio': 1.25,
-    'ratio_low': 1.2,
-    'ratio_high': 1.5,
-  }
-  variants = {compression.WHOLE: whole, '50% zeros, at once': half}
-  row = made.row('stdlib_bytes', variants=variants, noise=0.02)
-  text = made.section(tmp_path, 'compression', [row])
-  line = '| 50.0% | 2.1000 | +5.00% | 200 bytes | 2.00 | 500 bytes | 5,000 | '
-  assert f'{line}1.25 x (1.20 to 1.50) |' in text

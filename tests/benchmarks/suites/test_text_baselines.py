@@ -3,7 +3,6 @@
 import json
 
 from benchmarks.suites import text_baselines
-from tests.benchmarks import made
 
 
 def _write(path, texts):
@@ -30,15 +29,3 @@ def test_pairs_of_words_tell_a_negation(tmp_path, monkeypatch):
     assert (pairs['texts'], pairs['asked']) == (80, 3)
     assert text_baselines.accuracy(model, 'words')['features'] == 23
     assert pairs['features'] > 23
-
-
-def test_the_best_is_first(tmp_path):
-  rows = [
-    made.row(
-      name, accuracy=accuracy, macro_f1=accuracy, features=5, texts=7, asked=2
-    )
-    for name, accuracy in (('poor', 0.6), ('good', 0.8))
-  ]
-  text = made.section(tmp_path, 'text_baselines', rows)
-  assert '| good | 0.8000 | 0.8000 | 5 | 7 | 2 |' in text
-  assert text.index('good') < text.index('poor')
