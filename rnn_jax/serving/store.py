@@ -7,12 +7,12 @@
 A state is bytes (serving/states.py writes them); an owner is the name of an API
 key. One owner's ids mean nothing to another. There are two places:
 
-    a folder      an SQLite file of records, and a file for each state
+    a folder      an SQLite file
     redis://...   a Redis server that several processes share
 
-Each state has the SHA-256 of its bytes in its record. In a folder the file is
-on disk, whole, before its record: a process that is killed at any time leaves
-at most a file without a record, which the next start removes.
+Each state has the SHA-256 of its bytes in its record. A state and its record
+are written in one transaction: a process that is killed at any time leaves
+both or neither.
 
 A state that nobody has read for `days` days is removed; 0 keeps all.
 """
@@ -35,14 +35,24 @@ from typing import Protocol
 from rnn_jax import errors
 
 DAY = 86400.0
-ORPHAN = 3600.0  # seconds after which a file without a record is removed
 ID = re.compile(r'state-[0-9a-f]{32}')
+COLUMNS = 'id, model, tokens, size, sha256, created'  # of a Record
+PRAGMAS = (
+  'auto_vacuum = full',  # what is removed frees space on the disk
+  'journal_mode = wal',
+  'synchronous = full',
+  'foreign_keys = on',
+)
+# Apart, so that a new time of use doesn't write a state again.
 SCHEMA = """
 create table if not exists states (
   id text primary key, owner text not null, model text not null,
   tokens integer not null, size integer not null, sha256 text not null,
   created real not null, used real not null) strict;
 create index if not exists states_by_owner on states (owner, created);
+create table if not exists contents (
+  id text primary key references states on delete cascade,
+  content blob not null) strict;
 """
 
 
@@ -154,24 +164,24 @@ class FolderStore:
 
   def __init__(self, folder: pathlib.Path, limits: Limits) -> None:
     self._limits = limits
-    self._files = folder / 'blobs'
     self._lock = threading.Lock()
+    path = folder / 'states.sqlite'
     try:
-      self._files.mkdir(mode=0o700, parents=True, exist_ok=True)
+      folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+      if not path.exists():  # SQLite's own files have the mode of this one
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
       self._database = sqlite3.connect(
-        folder / 'states.sqlite',
+        path,
         timeout=10,
         check_same_thread=False,
         isolation_level=None,  # transactions begin where the code says so
       )
-      self._database.execute('pragma journal_mode = wal')
-      self._database.execute('pragma synchronous = full')
+      for pragma in PRAGMAS:
+        self._database.execute(f'pragma {pragma}')
       self._database.executescript(SCHEMA)
-      os.chmod(folder / 'states.sqlite', 0o600)
       self._check_whole()
       with self._transaction():
         self._remove_old()
-      self._remove_orphans()
     except sqlite3.DatabaseError as error:
       _refuse_place(folder, error)
     except (OSError, UnavailableError) as error:
@@ -186,19 +196,13 @@ class FolderStore:
         'select coalesce(sum(size), 0) from states where owner = ?', (owner,)
       ).fetchone()
       _check_quota(row[0] + record.size, self._limits)
-      self._write(record.id, content)
       database.execute(
-        'insert into states values (?, ?, ?, ?, ?, ?, ?, ?)',
-        (
-          record.id,
-          owner,
-          model,
-          tokens,
-          record.size,
-          record.sha256,
-          record.created,
-          record.created,
-        ),
+        f'insert into states ({COLUMNS}, owner, used) '
+        'values (?, ?, ?, ?, ?, ?, ?, ?)',
+        (*dataclasses.astuple(record), owner, record.created),
+      )
+      database.execute(
+        'insert into contents values (?, ?)', (record.id, content)
       )
     return record
 
@@ -209,13 +213,9 @@ class FolderStore:
       database.execute(
         'update states set used = ? where id = ?', (time.time(), state_id)
       )
-    try:
-      content = (self._files / state_id).read_bytes()
-    except OSError as error:
-      raise DamagedError(
-        f'state={state_id!r}: its file cannot be read ({error.strerror}): '
-        'delete it, and make it again'
-      ) from error
+      (content,) = database.execute(
+        'select content from contents where id = ?', (state_id,)
+      ).fetchone() or (b'',)
     return record, _checked(record, content)
 
   def list(self, owner: str) -> list[Record]:
@@ -223,8 +223,7 @@ class FolderStore:
     with self._transaction() as database:
       self._remove_old()
       rows = database.execute(
-        'select id, model, tokens, size, sha256, created from states '
-        'where owner = ? order by created, id',
+        f'select {COLUMNS} from states where owner = ? order by created, id',
         (owner,),
       ).fetchall()
     return [Record(*row) for row in rows]
@@ -234,8 +233,6 @@ class FolderStore:
     with self._transaction() as database:
       self._find(owner, state_id)
       database.execute('delete from states where id = ?', (state_id,))
-      # Last: if the file stays, so does the record.
-      (self._files / state_id).unlink(missing_ok=True)
 
   def close(self) -> None:
     """See Store."""
@@ -253,58 +250,27 @@ class FolderStore:
       raise UnavailableError(f'the store of states fails: {error}') from error
 
   def _check_whole(self):
-    """Raises sqlite3.DatabaseError if the database is damaged."""
-    (words,) = self._database.execute('pragma quick_check(1)').fetchone()
+    """Raises sqlite3.DatabaseError if the records are damaged.
+
+    A state has a digest, and is checked when it is read.
+    """
+    (words,) = self._database.execute('pragma quick_check(states)').fetchone()
     if words != 'ok':
       raise sqlite3.DatabaseError(words.strip().splitlines()[-1])
 
   def _find(self, owner, state_id):
     row = self._database.execute(
-      'select id, model, tokens, size, sha256, created from states '
-      'where id = ? and owner = ?',
+      f'select {COLUMNS} from states where id = ? and owner = ?',
       (state_id, owner),
     ).fetchone()
     if row is None:
       _refuse_id(state_id)
     return Record(*row)
 
-  def _write(self, name, content):
-    part = self._files / f'{name}.part'
-    try:
-      with open(part, 'xb') as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-      os.replace(part, self._files / name)
-      folder = os.open(self._files, os.O_RDONLY)
-      try:
-        os.fsync(folder)
-      finally:
-        os.close(folder)
-    except OSError:
-      part.unlink(missing_ok=True)
-      raise
-
   def _remove_old(self):
-    if not self._limits.days:
-      return
-    before = time.time() - self._limits.days * DAY
-    names = self._database.execute(
-      'delete from states where used < ? returning id', (before,)
-    ).fetchall()
-    for (name,) in names:
-      with contextlib.suppress(OSError):  # the next start tries again
-        (self._files / name).unlink(missing_ok=True)
-
-  def _remove_orphans(self):
-    """Removes files without a record, unless one is about to be written."""
-    with self._transaction() as database:
-      known = {name for (name,) in database.execute('select id from states')}
-    for path in self._files.iterdir():
-      with contextlib.suppress(OSError):
-        old = path.stat().st_mtime < time.time() - ORPHAN
-        if path.name not in known and old:
-          path.unlink()
+    if self._limits.days:
+      before = time.time() - self._limits.days * DAY
+      self._database.execute('delete from states where used < ?', (before,))
 
 
 class RedisStore:

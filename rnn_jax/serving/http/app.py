@@ -31,13 +31,13 @@ from rnn_jax.serving import engine as engine_lib
 from rnn_jax.serving.http import access_log as access_log_lib
 from rnn_jax.serving.http import base
 from rnn_jax.serving.http import errors as http_errors
-from rnn_jax.serving.http import front
-from rnn_jax.serving.http import kept
 from rnn_jax.serving.http import metrics as metrics_lib
-from rnn_jax.serving.http import numbers
+from rnn_jax.serving.http import middleware as middleware_lib
 from rnn_jax.serving.http import openapi
 from rnn_jax.serving.http import schemas
+from rnn_jax.serving.http import scoring_routes
 from rnn_jax.serving.http import service as service_lib
+from rnn_jax.serving.http import state_routes
 from rnn_jax.serving.http import writing
 
 PAGE = pathlib.Path(__file__).parents[1] / 'page'
@@ -78,7 +78,7 @@ def make(
     )
   layers.append(
     middleware.Middleware(
-      front.Front,
+      middleware_lib.Guard,
       service=service,
       metrics=metrics,
       log=log,
@@ -99,7 +99,8 @@ def make(
 def _table(*shared):
   """Returns all routes of a service."""
   own, texts = _Routes(*shared), writing.Writing(*shared)
-  of_texts, states = numbers.Numbers(*shared), kept.Kept(*shared)
+  computing = scoring_routes.Scoring(*shared)
+  states = state_routes.States(*shared)
   get, post = ['GET'], ['POST']
   named = (
     ('/healthz', own.health, get),
@@ -112,9 +113,9 @@ def _table(*shared):
     ('/v1/status', own.status, get),
     ('/v1/completions', texts.write_completions, post),
     ('/v1/chat/completions', texts.write_chat, post),
-    ('/v1/embeddings', of_texts.embeddings, post),
-    ('/v1/score', of_texts.score, post),
-    ('/v1/classify', of_texts.classify, post),
+    ('/v1/embeddings', computing.embeddings, post),
+    ('/v1/score', computing.score, post),
+    ('/v1/classify', computing.classify, post),
     ('/v1/states', states.list_states, get),
     ('/v1/states', states.make_state, post),
     ('/v1/states/{id}', states.state, get),
@@ -134,13 +135,13 @@ class _Routes(base.Routes):
 
   async def health(self, request: Request) -> Response:
     del request
-    return front.json_response({'status': 'ok'})
+    return base.json_response({'status': 'ok'})
 
   async def ready(self, request: Request) -> Response:
     del request
     if not self.service.ready:
-      return front.respond(http_errors.stopping())
-    return front.json_response({'status': 'ready'})
+      return http_errors.respond(http_errors.stopping())
+    return base.json_response({'status': 'ready'})
 
   async def prometheus(self, request: Request) -> Response:
     del request
@@ -154,21 +155,21 @@ class _Routes(base.Routes):
 
   async def openapi(self, request: Request) -> Response:
     del request
-    return front.json_response(openapi.describe(self.service.options.name))
+    return base.json_response(openapi.describe(self.service.options.name))
 
   async def models(self, request: Request) -> Response:
     del request
     cards = await base.thread(self.service.cards)
-    return front.json_response({'object': 'list', 'data': cards})
+    return base.json_response({'object': 'list', 'data': cards})
 
   async def model(self, request: Request) -> Response:
     adapter = self.service.adapter_of(request.path_params['name'])
-    return front.json_response(await base.thread(self.service.card, adapter))
+    return base.json_response(await base.thread(self.service.card, adapter))
 
   async def status(self, request: Request) -> Response:
     del request
     stats = self.service.stats() or engine_lib.Stats(0, 0, 0, {})
-    return front.json_response(
+    return base.json_response(
       {
         'ready': self.service.ready,
         'slots': stats.slots,
@@ -190,7 +191,7 @@ class _Routes(base.Routes):
       )
     form = await self.form(schemas.Reload, request)
     step = await base.thread(self.service.reload, form.checkpoint)
-    return front.json_response({'object': 'reload', 'step': step})
+    return base.json_response({'object': 'reload', 'step': step})
 
 
 class _Static(staticfiles.StaticFiles):
@@ -213,7 +214,7 @@ async def _of_starlette(request: Request, error: Any) -> Response:
   messages = {404: 'there is no such path', 405: 'the path has other methods'}
   message = messages.get(error.status_code, str(error.detail))
   failure = http_errors.ApiError(error.status_code, message)
-  response = front.respond(failure)
+  response = http_errors.respond(failure)
   response.headers.update(error.headers or {})
   return response
 
@@ -223,4 +224,4 @@ async def _of_error(request: Request, error: Any) -> Response:
   assert failure is not None
   if failure.code:
     request.state.entry['code'] = failure.code
-  return front.respond(failure)
+  return http_errors.respond(failure)

@@ -15,12 +15,14 @@ import anyio
 import anyio.to_thread
 from starlette import concurrency
 from starlette import requests
+from starlette import responses
 
 from rnn_jax.serving.http import access_log
 from rnn_jax.serving.http import errors as http_errors
 from rnn_jax.serving.http import metrics as metrics_lib
 from rnn_jax.serving.http import schemas
 from rnn_jax.serving.http import service as service_lib
+from rnn_jax.system import files
 
 SPARE = 8  # threads that refuse what is too much
 
@@ -104,3 +106,8 @@ async def while_connected(
 async def thread(function: Callable[..., T], *arguments: Any) -> T:
   """Returns function(*arguments), called in a thread."""
   return await concurrency.run_in_threadpool(function, *arguments)
+
+
+def json_response(value: object) -> responses.Response:
+  """Returns an answer in JSON; NaN is null."""
+  return responses.Response(files.to_json(value), media_type='application/json')

@@ -10,11 +10,15 @@ import re
 from typing import Any
 
 import pydantic
+from starlette import responses
 
 from rnn_jax import errors
+from rnn_jax.serving import requests
 from rnn_jax.serving import store as store_lib
+from rnn_jax.system import files
 
 BAD = 'invalid_request_error'
+CUT = 499  # in the log: the client had left
 SHOWN = 300  # characters of a reason that a message shows
 LONGEST_SHOWN = 40  # characters of a value that a message shows
 # The arguments of rnn_jax by their fields, where these have other names.
@@ -58,11 +62,16 @@ class ApiError(Exception):
       }
     }
 
-  def headers(self) -> dict[str, str]:
-    """Returns the headers that belong to it."""
-    if self.retry_after is None:
-      return {}
-    return {'Retry-After': str(self.retry_after)}
+
+def respond(error: ApiError) -> responses.Response:
+  """Returns the answer of an error."""
+  headers = {}
+  if error.retry_after is not None:
+    headers['Retry-After'] = str(error.retry_after)
+  if error.status == 401:
+    headers['WWW-Authenticate'] = 'Bearer'
+  content = files.to_json(error.body())
+  return responses.Response(content, error.status, headers, 'application/json')
 
 
 def bad_request(
@@ -75,6 +84,11 @@ def bad_request(
 def overloaded(message: str, seconds: int = 1) -> ApiError:
   """Returns the error of a full queue, 429."""
   return ApiError(429, message, 'rate_limit_error', None, 'overloaded', seconds)
+
+
+def left() -> ApiError:
+  """Returns the error of a client that has left; only the log has it."""
+  return ApiError(CUT, 'the client has left')
 
 
 def stopping() -> ApiError:
@@ -97,6 +111,10 @@ def of(error: Exception, param: str | None = None) -> ApiError | None:
       result = error
     case pydantic.ValidationError():
       result = of_fields(error)
+    case requests.QueueFullError():
+      result = overloaded(str(error))
+    case requests.ClosedError():
+      result = stopping()
     case store_lib.NotFoundError():
       result = ApiError(404, str(error), BAD, 'state', 'state_not_found')
     case store_lib.DamagedError():

@@ -35,17 +35,12 @@ class Running:
     """Submits all requests or, if one is refused, none; from any thread.
 
     Raises:
-      ApiError: the queue is full, or the engine ends.
+      QueueFullError, ClosedError: it takes no more.
       InputError: the model can't serve one.
     """
-    try:
-      self._handles = engine.submit_all(
-        [(request, self._listener(n)) for n, request in enumerate(asked)]
-      )
-    except requests.QueueFullError as error:
-      raise http_errors.overloaded(str(error)) from None
-    except requests.ClosedError:
-      raise http_errors.stopping() from None
+    self._handles = engine.submit_all(
+      [(request, self._listener(n)) for n, request in enumerate(asked)]
+    )
 
   def cancel(self) -> bool:
     """Ends what still runs; its slots are free after the engine's step.
@@ -62,7 +57,7 @@ class Running:
     """Yields (number of the request, new tokens) until all have ended.
 
     Raises:
-      ApiError: the engine ended, or the time is over before any token.
+      ApiError: the time is over before any token.
       Exception: what made a request fail.
     """
     left = len(self._handles)
@@ -90,10 +85,7 @@ class Running:
     return listen
 
   def _check(self, handle):
-    try:
-      reply = handle.result(0)
-    except requests.ClosedError:
-      raise http_errors.stopping() from None
+    reply = handle.result(0)
     late = {'deadline', 'closed'} & {x.reason for x in reply.completions}
     if late and not reply.new_tokens:
       if 'closed' in late:

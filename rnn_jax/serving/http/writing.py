@@ -12,7 +12,6 @@ from rnn_jax.serving import defects
 from rnn_jax.serving.http import answers
 from rnn_jax.serving.http import base
 from rnn_jax.serving.http import errors as http_errors
-from rnn_jax.serving.http import front
 from rnn_jax.serving.http import plans
 from rnn_jax.serving.http import running as running_lib
 from rnn_jax.serving.http import schemas
@@ -63,10 +62,10 @@ class Writing(base.Routes):
       return _EventStream(writing.events(echoed, usage), running)
     try:
       async with base.while_connected(request, self.metrics):
-        return front.json_response(await writing.whole())
+        return base.json_response(await writing.whole())
     finally:
       running.cancel()
-    raise http_errors.ApiError(front.CUT, 'the client has left')
+    raise http_errors.left()
 
   async def _begin(self, begin, request, form):
     """Calls `begin`, in a thread if that may take long."""
@@ -222,4 +221,4 @@ class _EventStream(responses.StreamingResponse):
       await super().__call__(scope, receive, send)
     finally:
       if self._running.cancel():
-        scope['state']['entry']['status'] = front.CUT
+        scope['state']['entry']['status'] = http_errors.CUT

@@ -6,7 +6,6 @@ from starlette import responses
 
 from rnn_jax.serving.http import base
 from rnn_jax.serving.http import errors as http_errors
-from rnn_jax.serving.http import front
 from rnn_jax.serving.http import plans
 from rnn_jax.serving.http import running as running_lib
 from rnn_jax.serving.http import schemas
@@ -15,14 +14,14 @@ Request = base.Request
 Response = responses.Response
 
 
-class Kept(base.Routes):
+class States(base.Routes):
   """The routes."""
 
   async def list_states(self, request: Request) -> Response:
     store = self.service.stored()
     records = await base.thread(store.list, request.state.owner.name)
     data = [self.service.describe(record) for record in records]
-    return front.json_response({'object': 'list', 'data': data})
+    return base.json_response({'object': 'list', 'data': data})
 
   async def make_state(self, request: Request) -> Response:
     form = await self.form(schemas.NewState, request)
@@ -43,14 +42,14 @@ class Kept(base.Routes):
           raise http_errors.ApiError(
             408, 'the server had no time for the request', code='timeout'
           )
-        return front.json_response(
+        return base.json_response(
           await base.thread(
             self.service.keep_state, owner, reply.state, form.form
           )
         )
     finally:
       running.cancel()
-    raise http_errors.ApiError(front.CUT, 'the client has left')
+    raise http_errors.left()
 
   async def state(self, request: Request) -> Response:
     store = self.service.stored()
@@ -59,9 +58,9 @@ class Kept(base.Routes):
     )
     described = self.service.describe(record)
     described['data'] = base64.b64encode(data).decode()
-    return front.json_response(described)
+    return base.json_response(described)
 
   async def delete_state(self, request: Request) -> Response:
     store, name = self.service.stored(), request.path_params['id']
     await base.thread(store.delete, request.state.owner.name, name)
-    return front.json_response({'id': name, 'object': 'state', 'deleted': True})
+    return base.json_response({'id': name, 'object': 'state', 'deleted': True})

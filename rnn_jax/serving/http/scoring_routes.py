@@ -1,4 +1,4 @@
-"""Routes that say numbers of texts: /v1/embeddings, /v1/score, /v1/classify."""
+"""Routes that compute: /v1/embeddings, /v1/score, /v1/classify."""
 
 import base64
 import functools
@@ -12,7 +12,6 @@ from starlette import responses
 from rnn_jax import errors
 from rnn_jax.serving.http import base
 from rnn_jax.serving.http import errors as http_errors
-from rnn_jax.serving.http import front
 from rnn_jax.serving.http import schemas
 
 T = TypeVar('T')
@@ -20,7 +19,7 @@ Request = base.Request
 Response = responses.Response
 
 
-class Numbers(base.Routes):
+class Scoring(base.Routes):
   """The routes."""
 
   async def embeddings(self, request: Request) -> Response:
@@ -101,7 +100,7 @@ class Numbers(base.Routes):
   def _list(self, request, data, count):
     """Answers with a row for each text; they have `count` tokens."""
     request.state.entry['prompt_tokens'] = count
-    return front.json_response(
+    return base.json_response(
       {
         'object': 'list',
         'data': data,

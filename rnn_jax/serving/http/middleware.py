@@ -15,7 +15,6 @@ import time
 from collections.abc import Iterable
 
 from starlette import requests
-from starlette import responses
 from starlette import types
 
 from rnn_jax.serving import defects
@@ -24,7 +23,6 @@ from rnn_jax.serving.http import auth
 from rnn_jax.serving.http import errors as http_errors
 from rnn_jax.serving.http import metrics as metrics_lib
 from rnn_jax.serving.http import service as service_lib
-from rnn_jax.system import files
 
 OPEN = ('/', '/page/', '/healthz', '/readyz')  # need no key
 LOCAL = ('localhost', '127.0.0.1', '[::1]', '::1')
@@ -34,10 +32,9 @@ HEADERS = {
   'Cross-Origin-Resource-Policy': 'same-origin',
   'Cache-Control': 'no-store',
 }
-CUT = 499  # in the log: the client had left
 
 
-class Front:
+class Guard:
   """See the module's docstring."""
 
   def __init__(
@@ -69,7 +66,7 @@ class Front:
       'owner': None,
       'method': scope['method'],
       'path': scope['path'][:200],
-      'status': CUT,
+      'status': http_errors.CUT,
     }
     scope.setdefault('state', {})['entry'] = entry
     started = False
@@ -101,9 +98,9 @@ class Front:
     except Exception as error:  # noqa: BLE001, it becomes an answer
       failure = self._explain(error, entry)
       if not started:
-        await respond(failure)(scope, receive, send_on)
+        await http_errors.respond(failure)(scope, receive, send_on)
     except asyncio.CancelledError:
-      entry['status'] = CUT
+      entry['status'] = http_errors.CUT
       raise
     finally:
       if owner is not None:
@@ -201,7 +198,7 @@ class Front:
 
   def _explain(self, error, entry):
     if isinstance(error, requests.ClientDisconnect):
-      return http_errors.ApiError(CUT, 'the client has left')
+      return http_errors.left()
     if (known := http_errors.of(error)) is not None:
       if known.code:
         entry['code'] = known.code
@@ -215,23 +212,6 @@ class Front:
       None,
       'defect',
     )
-
-
-def respond(error: http_errors.ApiError) -> responses.Response:
-  """Returns the answer of an error."""
-  headers = error.headers()
-  if error.status == 401:
-    headers['WWW-Authenticate'] = 'Bearer'
-  return json_response(error.body(), error.status, headers)
-
-
-def json_response(
-  value: object, status: int = 200, headers: dict[str, str] | None = None
-) -> responses.Response:
-  """Returns an answer in JSON; NaN is null."""
-  return responses.Response(
-    files.to_json(value), status, headers, 'application/json'
-  )
 
 
 def _route(scope):
