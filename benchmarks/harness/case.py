@@ -13,10 +13,11 @@ it is refused elsewhere), compiles_ahead(case) (it can be rehearsed; whether the
 case's workload compiles for a GPU that isn't attached) and select(rows), in the
 place of tables.newest.
 
-A case names a workload: a function of that file or of benchmarks/workloads,
-which runs in a process of its own. The process that starts these must leave a
-GPU and the memory to them, and the report needs neither: both import suites, so
-a suite imports jax, PyTorch and what loads them inside of its workloads.
+A case names a workload: a function of that file, of benchmarks/workloads or of
+the fuzzer, tests/faults. It runs in a process of its own. The process that
+starts these must leave a GPU and the memory to them, and the report needs
+neither: both import suites, so a suite imports jax, PyTorch and what loads them
+inside of its workloads.
 """
 
 import dataclasses
@@ -31,6 +32,7 @@ from benchmarks.harness import measure
 from rnn_jax import errors
 
 PUBLISHED_WEIGHTS = 189_504
+FUZZER = 'tests.faults'
 PYTHON = 'BENCHMARK_PYTHON'  # the variable that other_python() reads
 
 
@@ -39,7 +41,7 @@ class Case:
   """One measurement, made in a process of its own."""
 
   name: str
-  workload: str  # 'folder.module.function' below benchmarks
+  workload: str  # 'folder.module.function' below benchmarks, or of FUZZER
   parameters: measure.Values = dataclasses.field(default_factory=dict)
   repeats: int = 10  # 0: the workload takes no such argument
   environment: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -76,6 +78,12 @@ def peaks(quick: bool) -> list[Case]:
   ]
 
 
+def module_of(workload: str) -> str:
+  """The module of a workload's function."""
+  module = workload.rpartition('.')[0]
+  return module if module.startswith(FUZZER) else f'benchmarks.{module}'
+
+
 def load(name: str, argument: str = '--suite') -> ModuleType:
   """The suite of that name, which `argument` gave.
 
@@ -83,7 +91,11 @@ def load(name: str, argument: str = '--suite') -> ModuleType:
     InputError: no such suite; the message lists those that exist.
   """
   package = importlib.import_module('benchmarks.suites')
-  names = sorted(m.name for m in pkgutil.iter_modules(package.__path__))
-  if name not in names:
-    errors.refuse(argument, name, f'choose one of {names}')
-  return importlib.import_module(f'benchmarks.suites.{name}')
+  modules = {
+    found.name: f'{package.__name__}.{found.name}'
+    for found in pkgutil.iter_modules(package.__path__)
+  }
+  modules['faults'] = f'{FUZZER}.suite'
+  if name not in modules:
+    errors.refuse(argument, name, f'choose one of {sorted(modules)}')
+  return importlib.import_module(modules[name])

@@ -14,6 +14,7 @@ import resource
 
 from absl import flags
 
+from benchmarks.harness import case as case_lib
 from benchmarks.harness import turns
 from launch import command
 
@@ -68,12 +69,13 @@ def _run(case):
   # Made for training runs; here each case compiles, and data comes from NumPy.
   jax.config.update('jax_transfer_guard', 'allow')
   jax.config.update('jax_enable_compilation_cache', False)
-  module, _, function = case['workload'].rpartition('.')
+  workload = case['workload']
   repeats = {'repeats': case['repeats']} if case['repeats'] else {}
   try:
     with rehearsal.mode(case['rehearsal']):
-      module = importlib.import_module(f'benchmarks.{module}')
-      values = getattr(module, function)(**repeats, **case['parameters'])
+      module = importlib.import_module(case_lib.module_of(workload))
+      run = getattr(module, workload.rpartition('.')[2])
+      values = run(**repeats, **case['parameters'])
   except rehearsal.Compiled as compiled:
     return compiled.values
   except Exception as error:

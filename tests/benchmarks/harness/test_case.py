@@ -34,7 +34,10 @@ UNTIMED = {
   'text_baselines',
 }
 FILES = sorted(
-  path.stem for path in (ROOT / 'suites').glob('*.py') if path.stem[0] != '_'
+  ['faults']
+  + [
+    path.stem for path in (ROOT / 'suites').glob('*.py') if path.stem[0] != '_'
+  ]
 )
 SUITES = [name for name in FILES if name != 'runs']
 IMPORTS = """
@@ -99,8 +102,9 @@ def test_cases_are_compared_with_one_that_is_compared_with_none(name):
 @functools.cache
 def parameters(workload):
   """The names that a workload must be given, and may be; read, not imported."""
-  module, _, name = workload.rpartition('.')
-  tree = ast.parse((ROOT / f'{module.replace(".", "/")}.py').read_text())
+  module, name = case_lib.module_of(workload), workload.rpartition('.')[2]
+  path = ROOT.parent / f'{module.replace(".", "/")}.py'
+  tree = ast.parse(path.read_text())
   (function,) = (
     node
     for node in tree.body

@@ -9,9 +9,9 @@ import time
 import httpx2
 import pytest
 
-from benchmarks.workloads.faults import bodies
 from rnn_jax import errors
 from rnn_jax.serving.http import connections
+from tests.faults import bodies
 from tests.serving.http import served
 from tests.support import waiting
 

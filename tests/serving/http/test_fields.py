@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from benchmarks.workloads.faults import bodies
 from rnn_jax.serving.http import answers
 from rnn_jax.serving.http import schemas
+from tests.faults import bodies
 from tests.serving.http import served
 
 SECRET = 'a secret of the client '

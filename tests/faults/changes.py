@@ -6,8 +6,8 @@ import shutil
 from collections.abc import Callable
 from collections.abc import Iterator
 
-from benchmarks.workloads.faults import base
-from benchmarks.workloads.faults import commands
+from tests.faults import base
+from tests.faults import commands
 
 OTHER = 'data are not those|documents|data.json'
 

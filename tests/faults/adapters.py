@@ -10,9 +10,9 @@ import pathlib
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarks.workloads.faults import base
-from benchmarks.workloads.faults import commands
-from benchmarks.workloads.faults import folders
+from tests.faults import base
+from tests.faults import commands
+from tests.faults import folders
 
 RANK = 2
 HOSTILE = (None, True, -1, 1.5, 10**20, '', '\0', 'x', [], {}, [3], ['x'])

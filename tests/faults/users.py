@@ -8,9 +8,9 @@ import itertools
 import json
 from collections.abc import Iterator
 
-from benchmarks.workloads.faults import base
-from benchmarks.workloads.faults import commands
-from benchmarks.workloads.faults import given
+from tests.faults import base
+from tests.faults import commands
+from tests.faults import given
 
 CELL = 'tests.support.own.average'
 GRID = '''"""A grid."""

@@ -9,8 +9,8 @@ import pathlib
 from collections.abc import Callable
 from collections.abc import Iterator
 
-from benchmarks.workloads.faults import base
-from benchmarks.workloads.faults import commands
+from tests.faults import base
+from tests.faults import commands
 
 DAMAGES = ('empty', 'cut', 'flip', 'missing', 'folder', 'longer')
 

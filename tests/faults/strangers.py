@@ -16,9 +16,9 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarks.workloads.faults import base
-from benchmarks.workloads.faults import commands
 from rnn_jax.config import parts
+from tests.faults import base
+from tests.faults import commands
 
 DEEP = '[' * 100_000
 PAYLOAD = """import pathlib

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarks.workloads.faults import base
-from benchmarks.workloads.faults import commands
+from tests.faults import base
+from tests.faults import commands
 
 HUGE = 4_000_000_000
 PATTERNS = (

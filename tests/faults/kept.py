@@ -13,8 +13,8 @@ import shutil
 from collections.abc import Callable
 from collections.abc import Iterator
 
-from benchmarks.workloads.faults import base
-from benchmarks.workloads.faults import commands
+from tests.faults import base
+from tests.faults import commands
 
 SAYS = 'start again, which writes these files again|another user'
 OTHER_USER = 54321
@@ -58,12 +58,8 @@ class _Kept:
     self._shared = shared
     self._folder = shared.folder / 'kept'
     self._cache = self._folder / 'cache'
-    server = commands.Server()
-    try:
-      if not self._folder.exists():
-        self._make(server)
-    finally:
-      server.close()
+    if not self._folder.exists():
+      self._make(shared.server)
     self._losses = _losses(self._folder / 'run')
     ended = json.loads((self._folder / 'evaluated.json').read_text())
     self._loss = ended['loss']

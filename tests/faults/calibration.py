@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.workloads.faults import base
-from benchmarks.workloads.faults import commands
-from benchmarks.workloads.faults import given
+from tests.faults import base
+from tests.faults import commands
+from tests.faults import given
 
 TEXTS = ('the gate reads', 'a key', 'the state writes a key and forgets')
 ROWS = ''.join(json.dumps({'text': text}) + '\n' for text in TEXTS).encode()

@@ -49,6 +49,7 @@ class Base:
     config: a config file of a small model on it.
     run: work folder of a run of that.
     canary: a file that code of a stranger would write.
+    server: starts commands quickly, see commands.Server.
   """
 
   folder: pathlib.Path
@@ -56,6 +57,7 @@ class Base:
   config: pathlib.Path
   run: pathlib.Path
   canary: pathlib.Path
+  server: Any = None
 
   @classmethod
   def make(cls, folder: pathlib.Path, server: Any) -> 'Base':
@@ -67,7 +69,8 @@ class Base:
     text = write_text(folder / 'text')
     config = folder / 'config.py'
     config.write_text(CONFIG.format(overrides=SMALL | {'data.path': text}))
-    shared = cls(folder, text, config, folder / 'run', folder / 'canary')
+    run, canary = folder / 'run', folder / 'canary'
+    shared = cls(folder, text, config, run, canary, server)
     ended = server.run('train', shared.train(shared.run), timeout=300)
     if ended.code:
       raise RuntimeError(f'the run that all share failed: {ended.err}')

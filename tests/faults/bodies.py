@@ -1,7 +1,4 @@
-"""Bodies, paths and bytes that a stranger sends to a server.
-
-tests/serving/http/hostile.py draws from them; clients.py tries all of them.
-"""
+"""Bodies, paths and bytes that a stranger sends to a server; see clients.py."""
 
 import random
 import socket

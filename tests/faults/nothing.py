@@ -3,8 +3,8 @@
 import json
 from collections.abc import Iterator
 
-from benchmarks.workloads.faults import base
-from benchmarks.workloads.faults import commands
+from tests.faults import base
+from tests.faults import commands
 
 LAYOUTS = 'buckets', 'packed', 'padded', 'sorted'
 SAYS = "split='{}': none of its .* has a token to predict"

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarks.workloads.faults import base
-from benchmarks.workloads.faults import commands
-from benchmarks.workloads.faults import given
+from tests.faults import base
+from tests.faults import commands
+from tests.faults import given
 
 TEXT = 'caf\u00e9 \u2013 \U0001f600'  # in no 7 bits, and in no 16
 TIMEOUT = 60.0  # seconds: what is well compiles programs

@@ -18,10 +18,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.harness import measure
-from benchmarks.workloads.faults import base
 from rnn_jax.command_line import PIPE_CLOSED
+from tests.faults import base
 
-ROOT = pathlib.Path(__file__).parents[3]
+ROOT = pathlib.Path(__file__).parents[2]
 TIMEOUT = 20.0  # seconds until an attempt that still runs gets a SIGTERM
 SILENCE = 12.0  # seconds without a line
 MEMORY = 4 * 2**30  # bytes, the most of any attempt
@@ -110,7 +110,7 @@ class Server:
 
   def __init__(self) -> None:
     self._process = subprocess.Popen(
-      [sys.executable, '-m', 'benchmarks.workloads.faults.server'],
+      [sys.executable, '-m', 'tests.faults.server'],
       cwd=ROOT,
       stdin=subprocess.PIPE,
       stdout=subprocess.PIPE,

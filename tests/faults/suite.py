@@ -4,8 +4,11 @@ Each attempt is a command in a process of its own. It must end as its group
 says: what works has the result of an undisturbed run, and what is refused says
 so in one line that names the cause. Code of a stranger never runs.
 
-  python -m benchmarks.run --suite=faults
-  python -m benchmarks.run --suite=faults --quick --results=FOLDER
+  python -m tests.faults [--only=REGEX]
+  python -m tests.faults --quick --results=FOLDER
+
+A row for each group goes to benchmarks/results/faults.jsonl, of which
+`python -m benchmarks.report` makes the table of docs/faults.md.
 """
 
 from benchmarks.harness import case
@@ -181,7 +184,7 @@ def cases(quick: bool) -> list[case.Case]:
 
 def _case(name, workload, parameters):
   return case.Case(
-    name, f'workloads.faults.{workload}', parameters, repeats=0, timeout=3600
+    name, f'{case.FUZZER}.{workload}', parameters, repeats=0, timeout=3600
   )
 
 

@@ -16,9 +16,9 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from benchmarks.workloads.faults import base
-from benchmarks.workloads.faults import commands
-from benchmarks.workloads.faults import given
+from tests.faults import base
+from tests.faults import commands
+from tests.faults import given
 
 TEXTS = (
   'the gate reads', 'a key, and a "state"; both', 'forgets\nit writes',

@@ -1,6 +1,6 @@
 """Runs launchers, each in a process forked from one that has imported jax.
 
-  python -m benchmarks.workloads.faults.server
+  python -m tests.faults.server
 
 It reads a request per line, and writes how that launcher ended, both as JSON;
 commands.py is its client. A fork has run no program of jax yet, and imports the
@@ -17,7 +17,7 @@ import signal
 import sys
 import time
 
-from benchmarks.workloads.faults import machine as machine_lib
+from tests.faults import machine as machine_lib
 
 POLL = 0.02  # seconds
 GRACE = 12.0  # seconds from the signal to SIGKILL

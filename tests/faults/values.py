@@ -4,8 +4,8 @@ import json
 import pathlib
 from collections.abc import Iterator
 
-from benchmarks.workloads.faults import base
-from benchmarks.workloads.faults import commands
+from tests.faults import base
+from tests.faults import commands
 
 INTEGERS = ('-1', '1000000000', '9223372036854775808', 'x')
 FLOATS = ('nan', 'inf', '-1', '1e300', '1e38')

@@ -19,10 +19,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from benchmarks.harness import measure
-from benchmarks.workloads.faults import base
-from benchmarks.workloads.faults import bodies
-from benchmarks.workloads.faults import commands
 from benchmarks.workloads.serving import server as server_lib
+from tests.faults import base
+from tests.faults import bodies
+from tests.faults import commands
 
 FILES = 256  # that the server may open
 MANY = 300  # connections: more than those files
@@ -181,6 +181,7 @@ def attempts() -> Iterator[Attempt]:
   yield from _mutations()
   yield from _wholes()
   yield from _paths()
+  yield from _headers()
   yield from _cuts()
   yield from _crowds()
 
@@ -278,6 +279,23 @@ def _sent(port, content):
   return bodies.send_bytes(f'http://127.0.0.1:{port}', content), b''
 
 
+def _headers():
+  """Names of other hosts, and bodies of another type."""
+  for host in ('localhost:1', 'evil', ''):
+    for method in bodies.METHODS:
+      head = _head(method, '/v1/models', host) + b'\r\n'
+      yield Attempt(
+        f'{method} of host {host!r}',
+        lambda port, head=head: _exchange(port, head, TIMEOUT),
+      )
+  for path, form in bodies.FORMS.items():
+    whole = _request(path, json.dumps(form).encode(), 'text/plain')
+    yield Attempt(
+      f'{path}: plain text',
+      lambda port, whole=whole: _exchange(port, whole, TIMEOUT),
+    )
+
+
 def _cuts():
   """A request that is cut off, by an end of the stream or a reset."""
   whole = _request('/v1/completions', json.dumps(STREAM).encode())
@@ -341,17 +359,14 @@ def _crowd(port, content, count):
     return _exchange(port, _head('GET', '/v1/models') + b'\r\n', TIMEOUT)
 
 
-def _head(method: str, path: str) -> bytes:
+def _head(method: str, path: str, host: str = '127.0.0.1') -> bytes:
   """The head of a request without its end."""
-  return f'{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n'.encode()
+  return f'{method} {path} HTTP/1.1\r\nHost: {host}\r\n'.encode()
 
 
-def _request(path: str, content: bytes) -> bytes:
-  return b'%sContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s' % (
-    _head('POST', path),
-    len(content),
-    content,
-  )
+def _request(path: str, content: bytes, kind='application/json') -> bytes:
+  head = _head('POST', path).decode() + f'Content-Type: {kind}\r\n'
+  return f'{head}Content-Length: {len(content)}\r\n\r\n'.encode() + content
 
 
 def _post(port: int, path: str, content: bytes) -> tuple[int, bytes]:

@@ -5,9 +5,9 @@ import random
 import tempfile
 
 from benchmarks.harness import measure
-from benchmarks.workloads.faults import base
-from benchmarks.workloads.faults import commands
 from rnn_jax.system import host
+from tests.faults import base
+from tests.faults import commands
 
 SETTLED = 0.2  # of the calls; the memory after them is the first
 

@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.workloads.faults import base
-from benchmarks.workloads.faults import commands
 from rnn_jax.interop import keys as keys_lib
 from rnn_jax.interop import tensors as tensors_lib
 from rnn_jax.interop.formats.hf import table
+from tests.faults import base
+from tests.faults import commands
 
 SECRET = 'the secret of the user'
 SPARSE = 3 * 2**30  # bytes, of which none is on the disk

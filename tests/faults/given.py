@@ -12,9 +12,9 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarks.workloads.faults import base
-from benchmarks.workloads.faults import commands
-from benchmarks.workloads.faults import strangers
+from tests.faults import base
+from tests.faults import commands
+from tests.faults import strangers
 
 CLASSES = ('bad', 'good')
 ROW = b'{"text": "the gate reads", "label": "good"}\n'

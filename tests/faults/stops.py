@@ -27,9 +27,9 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from benchmarks.harness import measure
-from benchmarks.workloads.faults import base
-from benchmarks.workloads.faults import commands
-from benchmarks.workloads.faults import given
+from tests.faults import base
+from tests.faults import commands
+from tests.faults import given
 
 STEPS = 40
 LONG = {

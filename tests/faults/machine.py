@@ -82,7 +82,7 @@ def settle(request):
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
   if machine.get('fresh'):
     name = f'launch.{request["launcher"]}'
-    root = pathlib.Path(__file__).parents[3]
+    root = pathlib.Path(__file__).parents[2]
     os.environ['PYTHONPATH'] = str(root)
     command = [sys.executable, '-m', name, *request['arguments']]
     os.execv(sys.executable, command)
