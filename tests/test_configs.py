@@ -11,7 +11,6 @@ import PIL.Image
 import pytest
 
 from rnn_jax import config as config_lib
-from rnn_jax.data import columns
 from rnn_jax.data import pipeline
 from rnn_jax.data.sources import csv
 from rnn_jax.data.sources import jsonl
@@ -20,6 +19,7 @@ from rnn_jax.data.text.examples import dialogue
 from rnn_jax.models import language_model
 from rnn_jax.system import shipped
 from rnn_jax.training import loop
+from rnn_jax.training import resolve
 from rnn_jax.training import schedule
 from tests.support import launchers
 from tests.support import shared
@@ -179,7 +179,7 @@ def test_finetuning_reads_the_samples_of_its_form():
   read = {}
   for form in module.FORMS:
     config = config_lib.parse(module.get_config(form))
-    documents = pipeline.load_documents(columns.resolve(config))
+    documents = pipeline.load_documents(resolve.of_data(config))
     read[config.task.name] = documents['train'].names
   assert read['dialogue'][0] == 'D-01'
   assert [*read['language_modeling']] == [
@@ -262,8 +262,9 @@ def test_each_config_s_steps_can_be_traced_for_its_data(name, folder, tmp_path):
   """The model has the size that it is shipped with: nothing is computed."""
   raw = importlib.import_module(f'configs.{name}').get_config()
   raw.update_from_flattened_dict(less_data(name, folder))
-  config = columns.resolve(config_lib.parse(raw))
-  with contextlib.closing(loop.open_run(config, tmp_path)) as trainer:
+  resolved = resolve.resolve(config_lib.parse(raw))
+  config = resolved.config
+  with contextlib.closing(loop.open_run(resolved, tmp_path)) as trainer:
     trainer.next_batch()
     rows_and_length = trainer.batch.weights_BxL.shape
     programs = trainer.programs
@@ -295,7 +296,7 @@ def test_replies_and_images_train_to_their_end(name, folder, tmp_path):
 
 def test_the_text_classifier_has_its_sample_beside_it():
   module = importlib.import_module('configs.text_classification')
-  config = columns.resolve(config_lib.parse(module.get_config()))
+  config = resolve.of_data(config_lib.parse(module.get_config()))
   assert config.data.classes == ('account', 'billing', 'bug', 'shipping')
   assert (config.data.field, config.data.label) == ('text', 'label')
   splits = csv.load(config.data)

@@ -114,7 +114,7 @@ def _open(name, data, limit, folder):
   """
   from rnn_jax import config as config_lib
   from rnn_jax.data import pipeline
-  from rnn_jax.training.memory import batch_size
+  from rnn_jax.training import resolve
 
   raw = config_lib.default()
   raw.data.splits = (100, 0, 0)
@@ -130,8 +130,8 @@ def _open(name, data, limit, folder):
     if shorter := tuple(n for n in data.get(key, ()) if n < longest):
       raw.data[key] = shorter + end
   config = config_lib.parse(raw)
-  corpus = pipeline.Corpus.open(config, folder)
-  return batch_size.resolve(config, corpus.tokenizer, folder, 1), corpus
+  resolved = resolve.resolve(config)
+  return resolved.config, resolved.corpus
 
 
 def _longest(corpus):

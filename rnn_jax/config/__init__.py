@@ -9,21 +9,26 @@ schedule), this file has the options that all parts of that kind share; the
 part's file adds the others, see `parts`.
 """
 
+import copy
 import dataclasses
+import functools
 import json
 import math
+import operator
 import typing
 from collections.abc import Mapping
 from typing import ClassVar
 
 import ml_collections
 
+from rnn_jax import errors
 from rnn_jax.config import adapters as adapter_rules
 from rnn_jax.config import compression
 from rnn_jax.config import experts as expert_rules
 from rnn_jax.config import mesh as mesh_rules
 from rnn_jax.config import parts
 from rnn_jax.config import pattern as pattern_lib
+from rnn_jax.config import resolve
 from rnn_jax.config import rules
 from rnn_jax.config import values
 from rnn_jax.config.experts import Experts as Experts
@@ -470,7 +475,10 @@ class Sample:
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-  """The config of a run. A part's section is the Config of the part's file."""
+  """The config of a run. A part's section is the Config of the part's file.
+
+  `given` has the values that keys had which `resolve` has filled in since.
+  """
 
   task: Task = Task()
   data: Data = Data()
@@ -489,6 +497,9 @@ class Config:
   evaluate: Evaluate = Evaluate()
   metrics: Metrics = Metrics()
   sample: Sample = Sample()
+  given: Mapping[str, typing.Any] = dataclasses.field(
+    default_factory=dict, hash=False
+  )
 
 
 def default(
@@ -531,24 +542,61 @@ def parse(raw: Mapping[str, typing.Any] | ml_collections.ConfigDict) -> Config:
   """
   raw = raw.to_dict() if isinstance(raw, ml_collections.ConfigDict) else raw
   config = _build(raw)
+  if filled := raw.get('given'):
+    given = values.flat(_build(as_given(raw)))
+    config = dataclasses.replace(config, given={k: given[k] for k in filled})
+  values.check(config)
+  config = resolve.of_config(config)
+  check(config)
+  return config
+
+
+def check(config: Config) -> None:
+  """Checks a Config: limits of values, and the rules between them.
+
+  Raises:
+    InputError: names the key, the value and the remedy.
+  """
   values.check(config)
   pattern_lib.check(config.model)
   rules.check(config)
-  for kind in parts.KINDS:
-    name = dict(parts.chosen(raw))[kind.key]
+  for kind, name in parts.chosen_by(config):
     part: typing.Any = parts.options(kind, name)
     part.check(getattr(config, kind.section), config)
   compression.check(config)
   adapter_rules.check(config)
   expert_rules.check(config)
   mesh_rules.check(config)
-  return dataclasses.replace(config, cell=config.cell.resolve(config))
+
+
+def as_given(raw: Mapping[str, typing.Any]) -> dict:
+  """Returns a config's dict with the values that filled keys had before.
+
+  Raises:
+    InputError: `given` has what isn't a key of it, or a part's name.
+  """
+  given = raw.get('given') or {}
+  before = copy.deepcopy({key: raw[key] for key in raw if key != 'given'})
+  try:
+    for key, value in given.items():
+      *path, name = key.split('.')
+      section: typing.Any = functools.reduce(operator.getitem, path, before)
+      if key in parts.BY_KEY or isinstance(section[name], dict):
+        raise KeyError(key)
+      section[name] = value
+  except (AttributeError, KeyError, TypeError) as error:
+    raise errors.InputError(
+      f'given={given!r:.200}: it must have keys of the config with the values '
+      'that they had'
+    ) from error
+  return before
 
 
 def _build(raw):
   """Returns the Config of raw values; checks only their types."""
   named = parts.chosen(raw)
-  rest = {key: raw[key] for key in raw if key not in parts.SECTIONS}
+  others = (*parts.SECTIONS, 'given')
+  rest = {key: raw[key] for key in raw if key not in others}
   config = values.build(Config, rest, '')
   sections = {}
   for name in parts.SECTIONS:

@@ -7,12 +7,12 @@ their mean over the examples is 1, and each class counts as much as another.
 Scores are unweighted.
 """
 
-import dataclasses
 from typing import Any
 
 import numpy as np
 
 from rnn_jax import errors
+from rnn_jax.config import values
 
 KEY = 'task.class_weights'
 NONE, BALANCED = 'none', 'balanced'
@@ -71,6 +71,11 @@ def balanced(labels_N: np.ndarray, classes: int) -> tuple[float, ...]:
   return tuple(map(float, np.clip(weights_C, LEAST, MOST)))
 
 
+def is_open(config: Any) -> bool:
+  """Whether the weights of a Config are still to be computed."""
+  return getattr(config.task, 'class_weights', NONE) == BALANCED
+
+
 def resolve(config: Any, labels_N: np.ndarray | None) -> Any:
   """Returns the config with numbers for 'balanced'.
 
@@ -78,17 +83,6 @@ def resolve(config: Any, labels_N: np.ndarray | None) -> Any:
     config: of a run, whose classes are known.
     labels_N: of its training examples.
   """
-  if getattr(config.task, 'class_weights', NONE) != BALANCED:
-    return config
   assert labels_N is not None  # see `check_documents` of the tasks
   weights = balanced(labels_N, len(config.data.classes))
-  task = dataclasses.replace(config.task, class_weights=weights)
-  return dataclasses.replace(config, task=task)
-
-
-def describe(config: Any) -> str:
-  """Returns a line about the weights of a resolved config, or ''."""
-  given = numbers(getattr(config.task, 'class_weights', NONE))
-  pairs = zip(config.data.classes, given, strict=bool(given))
-  listed = ', '.join(f'{name} {weight:.3g}' for name, weight in pairs)
-  return f'{KEY}: {listed[:300]}' if given else ''
+  return values.replaced(config, {KEY: weights})

@@ -17,9 +17,11 @@ import ast
 import dataclasses
 import functools
 import importlib
+import operator
 import pkgutil
 import sys
 import types
+from collections.abc import Iterator
 from collections.abc import Mapping
 from typing import Any
 from typing import NamedTuple
@@ -256,6 +258,13 @@ def chosen(raw: Mapping[str, Any]) -> Names:
   return tuple(chosen_names)
 
 
+def chosen_by(config: Any) -> Iterator[tuple[Kind, Name]]:
+  """Yields each kind with the name, or names, that a Config has."""
+  for kind in KINDS:
+    several = operator.attrgetter(kind.several)(config) if kind.several else ()
+    yield kind, several or operator.attrgetter(kind.key)(config)
+
+
 def section_class(section: str, named: Names) -> type:
   """Returns the dataclass of a section with these parts.
 
@@ -436,7 +445,8 @@ def to_config_dict(config: Any) -> Root:
   root = Root()
   for field in dataclasses.fields(config):
     value = getattr(config, field.name)
-    root[field.name] = values.to_config_dict(value, Section)
+    if dataclasses.is_dataclass(value):  # a section
+      root[field.name] = values.to_config_dict(value, Section)
   return root.lock()
 
 

@@ -23,7 +23,7 @@ def check(config: Any) -> None:
       the value and the remedy.
   """
   _check_task(config)
-  _check_length_of_run(config.train)
+  _check_length_of_run(config)
   _check_splits(config.data)
   _check_rows(config)
   _check_stride(config.task, config.data)
@@ -84,15 +84,21 @@ def _check_classes(data):
     )
 
 
-def _check_length_of_run(train):
-  if train.steps and train.epochs:
+def _given(config, key):
+  """Returns the value of a key before it was filled in."""
+  return config.given.get(key, _value(config, key))
+
+
+def _check_length_of_run(config):
+  epochs, steps = config.train.epochs, _given(config, 'train.steps')
+  if steps and epochs:
     errors.refuse(
       'train.epochs',
-      train.epochs,
-      f'train.steps={train.steps} is the length of the run: give one of them, '
+      epochs,
+      f'train.steps={steps} is the length of the run: give one of them, '
       'and 0 for the other',
     )
-  if not train.steps and not train.epochs:
+  if not steps and not epochs:
     errors.refuse('train.steps', 0, 'give 1 or more, or train.epochs instead')
 
 
@@ -107,11 +113,12 @@ def _check_splits(data):
 
 def _check_rows(config):
   data = config.data
-  if data.memory_gib and data.tokens_per_batch:
+  given = _given(config, 'data.tokens_per_batch')
+  if data.memory_gib and given:
     errors.refuse(
       'data.memory_gib',
       data.memory_gib,
-      f'it determines data.tokens_per_batch={data.tokens_per_batch}: give one '
+      f'it determines data.tokens_per_batch={given}: give one '
       'of them, and 0 for the other',
     )
   if 0 < data.tokens_per_batch < data.length * config.train.accumulate:
@@ -328,13 +335,14 @@ def _check_remat_schedule(config):
       remat.kept,
       f"only remat.schedule='binomial' reads it, not {name!r}: give 0",
     )
-  if (remat.every == 'auto') != bool(remat.memory_gib):
+  is_open = _given(config, 'remat.every') == 'auto'
+  if is_open != bool(remat.memory_gib):
     errors.refuse(
       'remat.memory_gib',
       remat.memory_gib,
       "it belongs to remat.every='auto': give both, or neither",
     )
-  if remat.every == 'auto' and config.data.memory_gib:
+  if is_open and config.data.memory_gib:
     errors.refuse(
       'remat.memory_gib',
       remat.memory_gib,

@@ -61,6 +61,27 @@ def options(
       yield from options(value, f'{prefix}{field.name}.')
 
 
+def flat(config: typing.Any) -> dict[str, typing.Any]:
+  """Returns {'section.key': value} of a Config's sections."""
+  return {
+    key: value
+    for key, value, _ in options(config)
+    if '.' in key and not dataclasses.is_dataclass(value)
+  }
+
+
+def replaced(
+  section: typing.Any, given: Mapping[str, typing.Any]
+) -> typing.Any:
+  """Returns a Config or a section with other values of {'section.key'}."""
+  own: dict[str, typing.Any] = {}
+  for key, value in given.items():
+    name, _, inner = key.partition('.')
+    held = own.get(name, getattr(section, name))
+    own[name] = replaced(held, {inner: value}) if inner else value
+  return dataclasses.replace(section, **own)
+
+
 def largest_sizes(config: typing.Any) -> str:
   """Returns the three largest sizes of a model as 'model.width=128, ...'."""
   sizes = {

@@ -29,8 +29,8 @@ import numpy as np
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.config import values
 
-KEYS = 'field', 'label', 'classes'  # of section `data`
 JOIN = ','  # between the columns whose texts make a document together
 ID = 'id'  # the column that names documents
 TEXT, IMAGE, LABEL = 'text', 'image', 'label'
@@ -74,9 +74,7 @@ def resolve(config: config_lib.Config) -> config_lib.Config:
   """
   data = config.data
   if config.task.columns and getattr(data, 'field', None) == '':
-    # The section's class combines those of a source and a layout.
-    joined: dict[str, Any] = {'field': JOIN.join(config.task.columns)}
-    data = dataclasses.replace(data, **joined)
+    data = values.replaced(data, {'field': JOIN.join(config.task.columns)})
   data = data.resolve(config.task)
   if config.task.classifies and len(data.classes) < 2:
     errors.refuse(
@@ -85,28 +83,7 @@ def resolve(config: config_lib.Config) -> config_lib.Config:
       f'that is all that data.source={data.source!r} has, and a classifier '
       'needs two: give other data',
     )
-  config = dataclasses.replace(config, data=data)
-  config.task.check(config)  # with the classes that the data have
-  return config
-
-
-def describe(given: config_lib.Data, resolved: config_lib.Data) -> str:
-  """Returns a line with what `resolve` found; '': the config had it all."""
-  found = []
-  # Without classes nothing reads the label.
-  for key in KEYS if resolved.classes else ('field',):
-    value = getattr(resolved, key, '')
-    if value != getattr(given, key, ''):
-      shown = _listed(value) if isinstance(value, tuple) else repr(value)
-      found.append(f'data.{key}={shown}')
-  return f'found in the data: {", ".join(found)}' if found else ''
-
-
-def filled(config: dict[str, Any], resolved: dict[str, Any]) -> dict[str, Any]:
-  """Returns a config's dict with the empty KEYS as in a resolved one."""
-  data, known = config['data'], resolved['data']
-  own = {key: known[key] for key in KEYS if key in known and not data.get(key)}
-  return config | {'data': data | own}
+  return dataclasses.replace(config, data=data)
 
 
 def choose(

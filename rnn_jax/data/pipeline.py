@@ -54,17 +54,19 @@ class Corpus:
   def open(
     cls,
     config: config_lib.Config,
-    workdir: str | os.PathLike,
+    workdir: str | os.PathLike | None,
     accept_new_data: bool = False,
     verify: bool = False,
+    tokenizer: tokenizer_lib.Tokenizer | None = None,
   ) -> 'Corpus':
     """Finds the documents; loads `workdir`/tokenizer.json, or makes it.
 
     Args:
       config: of the run.
-      workdir: its folder.
+      workdir: its folder; None: it has none yet, and nothing is written.
       accept_new_data: the documents may be others than the run began with.
       verify: checks all token files now, not as they are read.
+      tokenizer: None: that of the folder, or one made for the documents.
 
     Raises:
       InputError: files are missing or aren't text, they are others than the
@@ -72,21 +74,22 @@ class Corpus:
         tokenizer.json is of another kind.
     """
     try:
-      corpus = cls._open(config, workdir, accept_new_data)
+      corpus = cls._open(config, workdir, accept_new_data, tokenizer)
       if verify:
         tokens.verify(corpus.documents)
       return corpus
     except sealed.DamagedError as error:
       logging.warning('%s: token files are written again', error.args[0])
-      return cls._open(config, workdir, accept_new_data)
+      return cls._open(config, workdir, accept_new_data, tokenizer)
 
   @classmethod
-  def _open(cls, config, workdir, accept_new_data):
+  def _open(cls, config, workdir, accept_new_data, tokenizer):
     data = config.data
     documents = load_documents(config)
     digests = identity.of(documents)
-    identity.check(digests, workdir, accept_new_data)
-    tokenizer = _tokenizer(data, documents['train'], workdir)
+    if workdir is not None:
+      identity.check(digests, workdir, accept_new_data)
+    tokenizer = tokenizer or _tokenizer(data, documents['train'], workdir)
     parts = getattr(_task_module(config.task), 'parts', None)
     encode_parts = parts and parts(config.task)
     documents = tokens.load(documents, tokenizer, encode_parts)
@@ -567,7 +570,7 @@ def _order(examples, seed=None, ranked=None, owns=None):
 
 
 def _tokenizer(data, documents, workdir):
-  path = os.path.join(workdir, 'tokenizer.json')
+  path = '' if workdir is None else os.path.join(workdir, 'tokenizer.json')
   if not os.path.exists(path):
     with activity.doing('making the tokenizer'):
       options = (
@@ -581,8 +584,9 @@ def _tokenizer(data, documents, workdir):
         lambda: tokenizer_lib.train(data, documents).spec(),
       )
       tokenizer = tokenizer_lib.from_spec(spec)
-    os.makedirs(workdir, exist_ok=True)
-    tokenizer.save(path)
+    if path:
+      os.makedirs(workdir, exist_ok=True)
+      tokenizer.save(path)
     return tokenizer
   tokenizer = tokenizer_lib.load(path)
   kind = tokenizer.spec()['kind']

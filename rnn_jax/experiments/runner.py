@@ -16,7 +16,6 @@ from typing import Any
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.config import parts
-from rnn_jax.data import columns
 from rnn_jax.data import pipeline
 from rnn_jax.experiments import costs as costs_lib
 from rnn_jax.experiments import grid as grid_lib
@@ -31,6 +30,7 @@ from rnn_jax.runs import workdir as workdir_lib
 from rnn_jax.system import files
 from rnn_jax.system import signal_thread
 from rnn_jax.system import subprocesses
+from rnn_jax.training import resolve
 
 FAILED = 1
 FINISHED = 'trained: '  # how launch.train begins its last message
@@ -155,9 +155,7 @@ class Experiment:
       then = self._first_config(run, rows.get((variant, seed)))
       changes += [
         f'{run.name}: {line}'
-        for line in workdir_lib.fixed_differences(
-          then, columns.filled(run.config, then)
-        )
+        for line in workdir_lib.fixed_differences(then, run.config)
       ]
     if changes:
       listed = '\n  '.join(changes)
@@ -275,7 +273,7 @@ def check_data(runs: Iterable[plan.Run]) -> None:
       continue
     seen.add(key)
     try:
-      config = columns.resolve(config_lib.parse(run.config))
+      config = resolve.of_data(config_lib.parse(run.config))
       pipeline.load_documents(config)
     except errors.InputError as error:
       raise errors.InputError(f'variant {run.variant!r}: {error}') from error

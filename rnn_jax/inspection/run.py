@@ -17,7 +17,6 @@ import jax
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax.config import class_weights
 from rnn_jax.config import compression as config_compression
 from rnn_jax.data import pipeline
 from rnn_jax.data.batching import batch as batch_lib
@@ -72,7 +71,6 @@ class Run:
         'they change',
       )
     corpus = pipeline.Corpus.open(config, workdir, accept_new_data=True)
-    config = class_weights.resolve(config, corpus.documents['train'].labels)
     device = jax.local_devices()[:1]
     programs = programs_lib.from_config(config, corpus.tokenizer, device)
     folder = checkpoint.Checkpoints(

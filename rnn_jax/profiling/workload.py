@@ -15,7 +15,6 @@ import numpy as np
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax.data import columns
 from rnn_jax.data.batching import batch as batch_lib
 from rnn_jax.data.images import images
 from rnn_jax.data.text import tokenizer as tokenizer_lib
@@ -23,6 +22,7 @@ from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.system import host
 from rnn_jax.system import target
 from rnn_jax.training import programs as programs_lib
+from rnn_jax.training import resolve
 from rnn_jax.training.memory import batch_size
 
 
@@ -145,7 +145,7 @@ def parse(raw: ml_collections.ConfigDict, length: int) -> config_lib.Config:
   """Parses a config, with rows of `length` tokens if that is above 0.
 
   Raises:
-    InputError: as `config.parse` and `columns.resolve`.
+    InputError: as `config.parse` and `resolve.of_data`.
   """
   if length:
     raw = raw.copy_and_resolve_references()
@@ -155,7 +155,7 @@ def parse(raw: ml_collections.ConfigDict, length: int) -> config_lib.Config:
   config = config_lib.parse(raw)
   # A model's head has the size of the classes.
   if config.task.classifies and not config.data.classes:
-    return columns.resolve(config)
+    return resolve.of_data(config)
   return config
 
 

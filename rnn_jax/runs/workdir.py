@@ -36,7 +36,7 @@ LOCK = '.lock'
 LOG = 'run.log'
 TEMPORARY = 'config.json.tmp'
 CHECKPOINTS = 'checkpoints'
-KEPT = 'tokenizer.json', 'memory.json', 'data.json', 'init.json'
+KEPT = 'tokenizer.json', 'data.json', 'init.json'
 LENGTHS = 'steps', 'epochs'  # of a run, section `train`; they may grow
 BEGINNING = '0'  # the checkpoint of a model that launch.convert has read
 # A run may resume with other values of these: they don't change its result.
@@ -76,6 +76,45 @@ OF_TRAINING = (
 )
 
 
+def join(
+  workdir: str | os.PathLike[str], config: dict[str, Any]
+) -> dict[str, Any] | None:
+  """Checks that a folder is new, or that of this config's run.
+
+  A new folder of a run whose checkpoints are elsewhere gets what it needs to
+  resume.
+
+  Args:
+    workdir: path of the folder, which needn't exist.
+    config: of the run, open or resolved.
+
+  Returns:
+    The config that the run began with; None: nothing is trained yet.
+
+  Raises:
+    InputError: the folder isn't a run's, or belongs to a run with another
+      config, or that is damaged.
+  """
+  _refuse_bucket(workdir)
+  config = json.loads(json.dumps(config))  # tuples compare as the file's lists
+  given = config['train']['checkpoint_dir']
+  _refuse_patterns(checkpoint_folder(workdir, given))
+  folder = pathlib.Path(workdir)
+  try:
+    old = load_config(folder) if (folder / CONFIG).exists() else None
+    if old is None and folder.exists():
+      _refuse_if_used(folder)
+    trained = has_checkpoints(checkpoint_folder(folder, given))
+    if old:
+      _check_same(folder, old, config, trained)
+    if given and trained:
+      theirs = _join_elsewhere(folder, given, config)
+      old = old or theirs
+    return old if trained else None
+  except OSError as error:
+    raise _unusable(folder, error) from error
+
+
 def open_for_training(
   workdir: str | os.PathLike[str], config: dict[str, Any]
 ) -> contextlib.ExitStack:
@@ -90,22 +129,16 @@ def open_for_training(
       belongs to a run with another config, or another process trains in it.
       The folder is then unchanged.
   """
-  _refuse_bucket(workdir)
-  _refuse_patterns(
-    checkpoint_folder(workdir, config['train']['checkpoint_dir'])
-  )
+  join(workdir, config)
   folder = pathlib.Path(workdir)
-  config = json.loads(json.dumps(config))  # tuples compare as the file's lists
   try:
     folder.mkdir(parents=True, exist_ok=True)
-    if not (folder / CONFIG).exists():
-      _refuse_if_used(folder)
     with contextlib.ExitStack() as locks:
       locks.enter_context(take_lock(folder))
       elsewhere = config['train']['checkpoint_dir']
       if elsewhere and not remote.is_remote(elsewhere):
         locks.enter_context(_lock_checkpoints(elsewhere))
-      _settle_config(folder, config)
+      _begin(folder, config)
       return locks.pop_all()
   except OSError as error:
     raise _unusable(folder, error) from error
@@ -143,6 +176,12 @@ def load_config(workdir: str | os.PathLike[str]) -> dict[str, Any]:
     )
   check_version(config.pop(VERSION, None), path)
   parts.check_known(config, str(path))
+  try:
+    config_lib.as_given(config)
+  except errors.InputError as error:
+    raise errors.InputError(
+      f'{path} is damaged ({error}): restore a copy, or use another --workdir'
+    ) from error
   return config
 
 
@@ -259,9 +298,11 @@ def has_checkpoints(folder: str | os.PathLike[str]) -> bool:
 def fixed_differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
   """Returns `key: old -> new` of the differences that make another run.
 
+  Keys that were filled in are compared by what was given.
   A key that `old`, of an earlier version, lacks had its default.
   """
-  lines = values.differences(config_lib.completed(old), new)
+  before = config_lib.as_given(config_lib.completed(old))
+  lines = values.differences(before, config_lib.as_given(new))
   return [
     line
     for line in lines
@@ -303,53 +344,59 @@ def _refuse_if_used(folder):
     )
 
 
-def _settle_config(folder, config):
+def _check_same(folder, old, config, trained):
+  """Raises InputError unless a config is that of the run in a folder."""
   given = config['train']['checkpoint_dir']
-  old = load_config(folder) if (folder / CONFIG).exists() else None
-  trained = has_checkpoints(checkpoint_folder(folder, given))
+  before = old['train'].get('checkpoint_dir', '')
+  if before != given and not trained:
+    _refuse_leaving(checkpoint_folder(folder, before), given)
   steps = {path.name for path in (folder / CHECKPOINTS).glob('[0-9]*')}
-  begins = steps == {BEGINNING}
-  if old:
-    before = old['train'].get('checkpoint_dir', '')
-    if before != given and not trained:
-      _refuse_leaving(checkpoint_folder(folder, before), given)
-    if begins:
-      _check_model(folder, config)
-    else:
-      _refuse_another(f'workdir={str(folder)!r}', old, config, trained)
-  if not trained:
+  if steps == {BEGINNING}:
+    _check_model(folder, old, config)
+  else:
+    _refuse_another(f'workdir={str(folder)!r}', old, config, trained)
+
+
+def _begin(folder, config):
+  """Makes a locked folder that of a config's run."""
+  if join(folder, config) is None:
     # Nothing is trained yet: a wrong command may be corrected.
     for name in KEPT:
       (folder / name).unlink(missing_ok=True)
-  if given:
-    _settle_elsewhere(folder, given, config, trained)
-  if not old or values.differences(old, config):
+  if given := config['train']['checkpoint_dir']:
+    target = remote.path(given)
+    with remote.clear_errors(target):
+      target.mkdir(parents=True, exist_ok=True)
+      (target / CONFIG).write_text(dump(config))
+  old = load_config(folder) if (folder / CONFIG).exists() else None
+  if old is None or values.differences(old, config):
     _write(folder, config)
 
 
-def _settle_elsewhere(folder, given, config, trained):
-  """Makes `given` the folder of this run's checkpoints, or checks that it is.
+def _join_elsewhere(folder, given, config):
+  """Returns the config of the run with checkpoints in the folder `given`.
 
   A new work folder gets the files that it needs to resume.
   """
   target = remote.path(given)
   name = f'train.checkpoint_dir={given!r}'
   with remote.clear_errors(target):
-    if trained:
-      if not (target / CONFIG).exists():
-        raise errors.InputError(
-          f'{name} holds checkpoints, but no {CONFIG} of their run: give a new '
-          "folder, or copy the run's there"
-        )
-      theirs = _read_elsewhere(target / CONFIG)
-      check_version(theirs.pop(VERSION, None), target / CONFIG)
-      parts.check_known(theirs, str(target / CONFIG))
-      _refuse_another(name, theirs, config, trained)
-      for file in KEPT:
-        if (target / file).exists() and not (folder / file).exists():
-          (folder / file).write_bytes(remote.read_bytes(target / file))
-    target.mkdir(parents=True, exist_ok=True)
-    (target / CONFIG).write_text(dump(config))
+    if not (target / CONFIG).exists():
+      raise errors.InputError(
+        f'{name} holds checkpoints, but no {CONFIG} of their run: give a new '
+        "folder, or copy the run's there"
+      )
+    theirs = _read_elsewhere(target / CONFIG)
+    check_version(theirs.pop(VERSION, None), target / CONFIG)
+    parts.check_known(theirs, str(target / CONFIG))
+    _refuse_another(name, theirs, config, trained=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in KEPT:
+      if (target / file).exists() and not (folder / file).exists():
+        (folder / file).write_bytes(remote.read_bytes(target / file))
+  if not (folder / CONFIG).exists():
+    _write(folder, theirs)
+  return theirs
 
 
 def _read_elsewhere(path):
@@ -366,6 +413,7 @@ def _read_elsewhere(path):
 def _refuse_another(name, old, config, trained):
   if not trained:
     return
+  old, config = config_lib.as_given(old), config_lib.as_given(config)
   _refuse_less(name, old, config)
   longer = old | {
     'train': old['train'] | {key: config['train'][key] for key in LENGTHS}
@@ -399,9 +447,8 @@ def _refuse_leaving(before, given):
     )
 
 
-def _check_model(folder, config):
+def _check_model(folder, old, config):
   """Raises InputError unless a config is of the model in a folder."""
-  old = load_config(folder)
   lines = []
   for section in ('model', 'cell'):
     changed = values.differences(

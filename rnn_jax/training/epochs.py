@@ -10,12 +10,10 @@ have the same rows in each batch. A run ends after the last of these steps, to
 which learning rates refer as to `train.steps`.
 """
 
-import dataclasses
 import math
-from typing import Any
 
 from rnn_jax import config as config_lib
-from rnn_jax.config import compression
+from rnn_jax.config import values
 from rnn_jax.data import pipeline
 
 
@@ -28,24 +26,7 @@ def resolve(
     config: of the run, whose rows per batch are known.
     corpus: its documents.
     multiple: divides the rows of a batch.
-
-  Raises:
-    InputError: other options don't fit the number of steps.
   """
-  if not config.train.epochs:
-    return config
   epochs = config.train.epochs
   steps = math.ceil(pipeline.batches_in(epochs, corpus, config, multiple))
-  train: Any = dataclasses.replace(config.train, steps=max(steps, 1))
-  config = dataclasses.replace(config, train=train)
-  config.schedule.check(config)
-  compression.check(config)
-  return config
-
-
-def describe(config: config_lib.Config) -> str:
-  """Returns a line about the steps of a resolved config, or ''."""
-  train = config.train
-  if not train.epochs:
-    return ''
-  return f'train.epochs={train.epochs!r}: {train.steps:,} steps'
+  return values.replaced(config, {'train.steps': max(steps, 1)})

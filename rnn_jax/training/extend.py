@@ -5,13 +5,13 @@ makes an extended run, bit for bit, one that had the larger number from its
 start. One that does has fallen too early: it rises to that of the longer run.
 """
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from rnn_jax import config as config_lib
+from rnn_jax.config import resolve
+from rnn_jax.config import values
 from rnn_jax.training import schedule as schedule_lib
 from rnn_jax.training import trainer as trainer_lib
 
@@ -59,8 +59,8 @@ def describe(
     scale: of the rate, by evaluations so far.
   """
   steps, name = config.train.steps, config.schedule.name
-  train = dataclasses.replace(config.train, steps=before)
-  earlier = dataclasses.replace(config, train=train)
+  earlier = values.replaced(resolve.as_given(config), {'train.steps': before})
+  earlier = resolve.run(earlier, (resolve.WARMUP,))
   shown = np.unique(np.linspace(step, steps - 1, COMPARED).astype(np.int32))
   old, new = (scale * _rates(c, shown) for c in (earlier, config))
   text = f'extended from {before:,} to {steps:,} steps: '

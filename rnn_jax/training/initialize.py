@@ -8,7 +8,6 @@ heads of other classes, and what counts tokens of another vocabulary.
 
 import dataclasses
 import os
-import pathlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,7 +20,6 @@ from rnn_jax import errors
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.models import adapters
 from rnn_jax.models import int8_weights
-from rnn_jax.parallel import hosts
 from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.runs import origin
 from rnn_jax.runs import workdir as workdir_lib
@@ -73,24 +71,21 @@ def open_source(
     ) from error
 
 
-def take_tokenizer(
-  source: Source, config: config_lib.Config, workdir: str | os.PathLike
-) -> str:
-  """Gives a new run the tokenizer of its source, if it is of the same kind.
+def tokenizer_of(
+  source: Source, config: config_lib.Config
+) -> tuple[tokenizer_lib.Tokenizer | None, str]:
+  """Returns the tokenizer that a new run takes, and a line about it.
 
-  Returns:
-    A line that says so.
+  None: it is of another kind than the config's.
   """
   theirs, run = source.bundle.tokenizer, source.init.run
   kind = theirs.spec()['kind']
   if kind != config.data.tokenizer:
-    return (
+    return None, (
       f'data.tokenizer={config.data.tokenizer!r}, and {run} has {kind!r}: the '
       'vocabulary is new, and with it the embeddings'
     )
-  path = pathlib.Path(workdir, 'tokenizer.json')
-  hosts.run_on_first(lambda: theirs.save(path))
-  return f'tokenizer: {kind}, {theirs.size:,} entries, of {run}'
+  return theirs, f'tokenizer: {kind}, {theirs.size:,} entries, of {run}'
 
 
 def match(

@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import functools
 import os
+import pathlib
 from collections.abc import Callable
 from collections.abc import Iterable
 
@@ -19,9 +20,7 @@ import jax
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax.config import class_weights
 from rnn_jax.config import values
-from rnn_jax.data import columns
 from rnn_jax.data import identity
 from rnn_jax.data import pipeline
 from rnn_jax.ops import precision
@@ -40,17 +39,13 @@ from rnn_jax.system import bounds
 from rnn_jax.system import host
 from rnn_jax.system import streams
 from rnn_jax.system import target
-from rnn_jax.training import epochs
 from rnn_jax.training import extend
 from rnn_jax.training import hooks as hooks_lib
 from rnn_jax.training import initialize
 from rnn_jax.training import optimizer as optimizer_lib
 from rnn_jax.training import programs as programs_lib
-from rnn_jax.training import schedule
+from rnn_jax.training import resolve
 from rnn_jax.training import trainer as trainer_lib
-from rnn_jax.training.memory import batch_size
-from rnn_jax.training.memory import least
-from rnn_jax.training.memory import remat as remat_budget
 
 Trainer = trainer_lib.Trainer
 DESCRIPTORS = 20  # that a save and the rest of a run have open at once
@@ -102,10 +97,11 @@ def train(
   """
   agreement.check(config_lib.to_dict(config))
   host.check_descriptors(DESCRIPTORS, 'training')
-  unresolved = config
-  config = hosts.run_on_first_then_others(lambda: columns.resolve(unresolved))
-  given = config_lib.to_dict(config)
   hosts.run_on_first(lambda: metrics.check(config.metrics.writers))
+  source = initialize.open_source(start.init, workdir, config)
+  initialize.check_adapters(source, workdir, config)
+  resolved = resolve_run(config, workdir, start, source)
+  given = config_lib.to_dict(resolved.config)
   lock = hosts.run_on_first(
     lambda: workdir_lib.open_for_training(workdir, given)
   )
@@ -113,14 +109,9 @@ def train(
     stack.enter_context(streams.guarded())
     stack.enter_context(lock or contextlib.nullcontext())
     hosts.check_shared(f'{workdir}/{workdir_lib.CONFIG}')
-    if found := columns.describe(unresolved.data, config.data):
-      _say(found)
-    source = initialize.open_source(start.init, workdir, config)
-    initialize.check_adapters(source, workdir, config)
-    if source:
-      _say(initialize.take_tokenizer(source, config, workdir))
-    opened = open_run(config, workdir, start.accept_new_data, start.verify)
-    trainer = stack.enter_context(contextlib.closing(opened))
+    trainer = stack.enter_context(
+      contextlib.closing(open_run(resolved, workdir))
+    )
     if start.from_step is not None:
       trainer.checkpoints.set_aside_after(start.from_step)
     restore(trainer, source)
@@ -154,41 +145,54 @@ def train(
     return trainer.progress
 
 
-def open_run(
+def resolve_run(
   config: config_lib.Config,
   workdir: str | os.PathLike,
-  accept_new_data: bool = False,
-  verify: bool = False,
-) -> Trainer:
-  """Opens the data, the programs and the checkpoints of a run.
+  start: Start = Start(),
+  source: initialize.Source | None = None,
+) -> resolve.Resolved:
+  """Fills in a run's config and opens its data; leaves its folder as it is.
+
+  Args:
+    config: of the run.
+    workdir: path of its folder.
+    start: how it starts.
+    source: what a new run begins with.
 
   Raises:
-    InputError: bad data or config, or other data than the run began with.
+    InputError: bad data or config, a folder of another run, or other data than
+      the run began with.
+  """
+  given = config_lib.to_dict(config)
+  before = hosts.broadcast(
+    hosts.run_on_first(lambda: workdir_lib.join(workdir, given))
+  )
+  tokenizer = None
+  if source:
+    tokenizer, taken = initialize.tokenizer_of(source, config)
+    _say(taken)
+  folder = None if before is None else workdir
+  data = resolve.Data(folder, tokenizer, start.accept_new_data, start.verify)
+  resolved = resolve.resolve(config, data, before)
+  if filled := resolve.describe(resolved.config):
+    _say(filled)
+  return resolved
+
+
+def open_run(resolved: resolve.Resolved, workdir: str | os.PathLike) -> Trainer:
+  """Opens the programs, the batches and the checkpoints of a run.
+
+  Raises:
+    InputError: the machine can't hold them, or there are no batches.
   """
   clock = goodput.Clock()
+  config, corpus = resolved.config, resolved.corpus
   mesh = mesh_lib.make(config.mesh)
-  multiple = mesh_lib.row_multiple(mesh, config.mesh) * config.train.accumulate
-  least.check(config)
-  corpus = hosts.run_on_first_then_others(
-    lambda: pipeline.Corpus.open(config, workdir, accept_new_data, verify)
-  )
-  hosts.run_on_first(lambda: identity.write(corpus.digests, workdir))
-  config = batch_size.resolve(config, corpus.tokenizer, workdir, multiple)
-  config = epochs.resolve(config, corpus, multiple)
-  config = class_weights.resolve(config, corpus.documents['train'].labels)
-  if weighted := class_weights.describe(config):
-    _say(weighted)
-  if counted := epochs.describe(config):
-    _say(counted)
-  if config.remat.every == 'auto':
-    shapes = pipeline.batch_shapes(corpus, config, multiple)
-    config = remat_budget.resolve(config, corpus.tokenizer, shapes)
-    _say(f"remat.every='auto': {remat_budget.describe(config)}")
+  multiple = resolve.row_multiple(config)
+  hosts.run_on_first(lambda: _keep_data(corpus, workdir))
   quantized = config.train.quantized
   if emulated := precision.emulated(quantized, target.device()):
     _say(f'train.quantized={quantized!r}: {emulated}')
-  if shortened := schedule.describe_warmup(config):
-    _say(shortened)
   with activity.doing('building the model'):
     task = programs_lib.make_task(config, corpus.tokenizer)
     programs = programs_lib.Programs(task, config, mesh)
@@ -224,6 +228,15 @@ def open_run(
   )
 
 
+def _keep_data(corpus, workdir):
+  """Writes which data a run has, and its tokenizer."""
+  os.makedirs(workdir, exist_ok=True)
+  identity.write(corpus.digests, workdir)
+  path = pathlib.Path(workdir, 'tokenizer.json')
+  if not path.exists():
+    corpus.tokenizer.save(path)
+
+
 def restore(trainer: Trainer, source: initialize.Source | None = None) -> None:
   """Restores a run's newest checkpoint, or initializes the run.
 
@@ -238,11 +251,6 @@ def restore(trainer: Trainer, source: initialize.Source | None = None) -> None:
   config, programs = trainer.config, trainer.programs
   data = trainer.corpus, config, trainer.row_multiple
   shapes = pipeline.batch_shapes(*data)
-  if config.data.memory_gib:
-    _say(
-      f'data.memory_gib={config.data.memory_gib!r} holds '
-      f'{config.data.tokens_per_batch:,} tokens per batch'
-    )
   _say(f'batches: {pipeline.describe(*data)}')
   begins = None
   if source:

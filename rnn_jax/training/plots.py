@@ -108,7 +108,7 @@ def draw_schedule(
   plots.tick_ends(axes.yaxis)
   plots.tick_steps(axes, config.train.steps)
   title = config.schedule.name
-  warmup = schedule_lib.resolve(config).schedule.warmup_steps
+  warmup = config.schedule.warmup_steps
   if warmup:
     title += f' after {warmup} steps of warm-up'
   if schedule.rescale:

@@ -31,33 +31,8 @@ class Schedule:
   rescale: Callable[[int, float, int], float] | None = None
 
 
-def resolve(config: config_lib.Config) -> config_lib.Config:
-  """Returns a config with a warm-up that fits in its steps.
-
-  One that is longer than `train.steps`, as in a short trial of a config that is
-  meant for many, takes half of the steps instead.
-  """
-  options, steps = config.schedule, config.train.steps
-  if options.warmup_steps <= steps:
-    return config
-  options = dataclasses.replace(options, warmup_steps=steps // 2)
-  return dataclasses.replace(config, schedule=options)
-
-
-def describe_warmup(config: config_lib.Config) -> str:
-  """Returns a line about a warm-up that `resolve` shortens, or ''."""
-  given, steps = config.schedule.warmup_steps, config.train.steps
-  if given <= steps:
-    return ''
-  return (
-    f'schedule.warmup_steps={given} is more than train.steps={steps}: the '
-    f'warm-up takes {resolve(config).schedule.warmup_steps} steps'
-  )
-
-
 def make(config: config_lib.Config) -> Schedule:
   """Returns the Schedule of a config. Step 0 has a rate above 0."""
-  config = resolve(config)
   options = config.schedule
   part = config_lib.load('training/schedules', options.name, 'schedule.name')
   schedule, warmup = part.make(config), options.warmup_steps

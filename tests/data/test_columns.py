@@ -94,26 +94,6 @@ def test_ids_name_rows_if_each_has_its_own(values, ids):
   assert ids == (None if got is None else [x.decode() for x in got.tolist()])
 
 
-def test_empty_keys_are_filled_from_a_settled_config():
-  data = {'field': '', 'label': 'y', 'classes': [], 'path': 'new'}
-  known = {'field': 'body', 'label': 'x', 'classes': ['a', 'b'], 'path': 'old'}
-  got = columns.filled({'data': data, 'train': 1}, {'data': known})
-  assert got['data'] == data | {'field': 'body', 'classes': ['a', 'b']}
-  assert got['train'] == 1
-
-
-def test_what_was_found_is_described():
-  given = config.section('data', source='csv', label='y')
-  found = {'field': 'body', 'classes': ('a', 'b')}
-  resolved = config.section('data', source='csv', label='y', **found)
-  line = "found in the data: data.field='body', data.classes=['a', 'b']"
-  assert columns.describe(given, resolved) == line
-  assert columns.describe(resolved, resolved) == ''
-  text = config.section('data', source='csv', field='text', label='label')
-  line = "found in the data: data.field='text'"
-  assert columns.describe(config.section('data', source='csv'), text) == line
-
-
 def test_one_class_is_refused(tmp_path):
   path = tmp_path / 'a.csv'
   path.write_text('text,label\nx,a\ny,a\n')

@@ -202,7 +202,7 @@ def test_the_last_line_trains_a_classifier_whose_predictions_have_ids(tmp_path):
   train = 'train', *command[3:], *flags, f'--workdir={work}'
   code, out, err = launchers.run(*train)
   assert code == 0, err
-  assert "found in the data: data.label='label', data.classes=" in out
+  assert "resolved data.classes=('a', 'b'), data.label='label' (from " in out
   data = json.loads((work / 'config.json').read_text())['data']
   assert data['classes'] == ['a', 'b']
   assert (data['field'], data['label']) == ('note', 'label')

@@ -17,7 +17,9 @@ EPOCHS, CHARACTERS, DOCUMENTS = 5, sum(corpora.SIZES), len(corpora.SIZES)
 def resolved(corpus, cfg, count, multiple=1):
   train = config_lib.Train(steps=0, epochs=count)
   cfg = dataclasses.replace(cfg, train=train)
-  return epochs.resolve(cfg, corpus, multiple)
+  cfg = epochs.resolve(cfg, corpus, multiple)
+  config_lib.check(dataclasses.replace(cfg, given={'train.steps': 0}))
+  return cfg
 
 
 @pytest.mark.parametrize('layout', corpora.LAYOUTS)

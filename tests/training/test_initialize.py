@@ -186,7 +186,7 @@ def test_what_fits_only_by_its_shape_is_new(texts, source, tmp_path):
   bundle.write(bundle.Bundle(begun.config, other, begun.params), folder)
   with pytest.MonkeyPatch.context() as patch:
     # A tokenizer of the same kind is taken; this one isn't.
-    patch.setattr(loop.initialize, 'take_tokenizer', lambda *_: '')
+    patch.setattr(loop.initialize, 'tokenizer_of', lambda *_: (None, ''))
     started(patch, language(texts), tmp_path / 'a', origin.Init(str(folder)))
   record = json.loads((tmp_path / 'a' / origin.NAME).read_text())
   assert set(record['new']) == {

@@ -6,6 +6,7 @@ import pytest
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.config import resolve
 from rnn_jax.training import schedule
 
 
@@ -52,9 +53,10 @@ def test_a_warm_up_longer_than_the_run_takes_half_of_it(name):
   fitting = schedule.make(config(10, name=name))
   for step in range(20):
     assert made.rate(step) == fitting.rate(step)
-  line = schedule.describe_warmup(config(300, name=name))
-  assert 'schedule.warmup_steps=300' in line and 'takes 10 steps' in line
-  assert schedule.describe_warmup(config(20, name=name)) == ''
+  line = resolve.describe(config(300, name=name), (resolve.WARMUP,))
+  assert line == 'resolved schedule.warmup_steps=10 (from train.steps=20)'
+  assert config(300).given['schedule.warmup_steps'] == 300
+  assert resolve.describe(config(20, name=name), (resolve.WARMUP,)) == ''
 
 
 def test_a_decay_needs_room_after_a_warm_up_that_is_shortened():

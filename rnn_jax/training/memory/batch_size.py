@@ -11,11 +11,7 @@ tokens. Nothing runs, so nothing can run out of memory; the budget must leave
 out what other programs hold on the device.
 """
 
-import dataclasses
 import functools
-import json
-import os
-import pathlib
 from collections.abc import Callable
 from typing import Any
 from typing import NamedTuple
@@ -24,13 +20,12 @@ import jax
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.config import values
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.parallel import hosts
-from rnn_jax.system import files
 from rnn_jax.system import target
 from rnn_jax.training import programs as programs_lib
 
-NAME = 'memory.json'
 PROBES = 2, 6  # times the smallest number of rows
 GUESSES = 6  # batches that are compiled before bisection takes over
 FURTHEST = 100  # times the largest batch so far: the line may be wrong
@@ -51,41 +46,17 @@ def gib(number: float, key: str) -> Budget:
 def resolve(
   config: config_lib.Config,
   tokenizer: tokenizer_lib.Tokenizer,
-  workdir: str | os.PathLike,
   multiple: int,
 ) -> config_lib.Config:
   """Returns the Config with `data.tokens_per_batch` for `data.memory_gib`.
 
-  The number is kept in `workdir`: another compiler could give another one, and
-  a resumed run must have the same batches.
-
   Raises:
     InputError: `multiple` rows, the fewest, don't fit in the budget.
   """
-  if not config.data.memory_gib:
-    return config
-  path = pathlib.Path(workdir) / NAME
-  kept = hosts.broadcast(_read(path) if path.exists() else None)
-  if kept is None:
-    rows = rows_for_budget(config, tokenizer, multiple)
-    # Other hosts may have other bytes: they use the first one's number.
-    kept = hosts.broadcast({'tokens_per_batch': rows * config.data.length})
-    if hosts.is_first():
-      files.write_whole(path, json.dumps(kept) + '\n')
-  return dataclasses.replace(
-    config, data=dataclasses.replace(config.data, **kept)
-  )
-
-
-def _read(path):
-  with files.reading(path, 'restore a copy, or remove it'):
-    kept = files.read_json(path, files.SMALL)
-    if not isinstance(kept, dict) or [*kept] != ['tokens_per_batch']:
-      raise ValueError('it must have tokens_per_batch only')
-    tokens = kept['tokens_per_batch']
-    if type(tokens) is not int or tokens < 1:
-      raise ValueError(f'tokens_per_batch={tokens!r:.80}')
-  return kept
+  rows = rows_for_budget(config, tokenizer, multiple)
+  # Other hosts may have other bytes: they use the first one's number.
+  tokens = hosts.broadcast(rows * config.data.length)
+  return values.replaced(config, {'data.tokens_per_batch': tokens})
 
 
 def rows_for_budget(

@@ -7,12 +7,13 @@ contradict the config, such as a schedule for a cell without steps, are skipped.
 Numbers don't depend on the choice, so a resumed run may choose again.
 """
 
-import dataclasses
 import math
 from collections.abc import Iterable
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.config import resolve as resolve_lib
+from rnn_jax.config import values
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.system import target
 from rnn_jax.training import programs as programs_lib
@@ -59,18 +60,12 @@ def resolve(
   )
 
 
-def describe(config: config_lib.Config) -> str:
-  """Returns the chosen remat in the form of flags."""
-  options = dataclasses.asdict(config.remat)
-  chosen = [f'remat.{key}={value!r}' for key, value in options.items() if value]
-  return ', '.join(chosen)
-
-
 def _with(config, plan):
   """Returns the config with a plan, or None if they contradict each other."""
-  remat = dataclasses.replace(config.remat, memory_gib=0.0, **plan)
-  changed = dataclasses.replace(config, remat=remat)
+  plan = {f'remat.{key}': value for key, value in plan.items()}
+  changed = resolve_lib.recorded(config, values.replaced(config, plan))
   try:
-    return config_lib.parse(config_lib.to_dict(changed))
+    config_lib.check(changed)
   except errors.InputError:
     return None
+  return changed

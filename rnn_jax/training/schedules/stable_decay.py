@@ -35,8 +35,7 @@ class Config(base.Falling):
       InputError: names the key, the value and the remedy.
     """
     super().check(config)
-    warmup = schedule.resolve(config).schedule.warmup_steps
-    left = config.train.steps - warmup
+    left = config.train.steps - self.warmup_steps
     # 0 steps: not known yet, see training/epochs.py.
     if config.train.steps and self.decay_steps > left:
       errors.refuse(

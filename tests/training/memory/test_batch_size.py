@@ -1,6 +1,5 @@
 """The batch that a memory holds: as large as it can be, the same on resume."""
 
-import json
 import re
 
 import hypothesis
@@ -14,6 +13,7 @@ from rnn_jax.data.text import tokenizer
 from rnn_jax.system import target
 from rnn_jax.training import loop
 from rnn_jax.training import programs as programs_lib
+from rnn_jax.training import resolve
 from rnn_jax.training.memory import batch_size
 from tests.support import shared
 from tests.support import tiny
@@ -45,36 +45,23 @@ def test_the_budget_is_used_and_kept_to():
   assert target.memory(programs.compile_train(rows + 4, 32)).total > GIB * 2**30
 
 
-def test_the_batch_of_a_run_is_kept_in_its_folder(tmp_path, monkeypatch):
-  config = configure()
-  monkeypatch.setattr(batch_size, 'rows_for_budget', lambda *_: 6)
-  resolved = batch_size.resolve(config, tokenizer.Bytes(), tmp_path, 2)
-  assert resolved.data.tokens_per_batch == 6 * 32
-  kept = json.loads((tmp_path / batch_size.NAME).read_text())
-  assert kept == {'tokens_per_batch': 6 * 32}
-  monkeypatch.setattr(batch_size, 'rows_for_budget', lambda *_: 8)
-  assert batch_size.resolve(config, tokenizer.Bytes(), tmp_path, 2) == resolved
-
-
 def test_a_run_has_batches_of_its_budget(tmp_path, monkeypatch, capsys):
   raw = tiny.raw_config(tiny.write_text(tmp_path / 'text'))
   raw.data.memory_gib = GIB
   raw.data.boundaries = (16, 32)
   monkeypatch.setattr(batch_size, 'rows_for_budget', lambda *_: 6)
-  trainer = loop.open_run(config_lib.parse(raw), str(tmp_path / 'run'))
+  config = config_lib.parse(raw)
+  trainer = loop.open_run(resolve.resolve(config), str(tmp_path / 'run'))
   loop.restore(trainer)
   shape = next(trainer.batches).tokens_BxL.shape
   trainer.close()
   assert shape in ((6, 32), (12, 16))
   out = capsys.readouterr().out
-  assert 'data.memory_gib=0.004 holds 192 tokens per batch' in out
+  assert (
+    'resolved data.tokens_per_batch=192 (from data.memory_gib=0.004)'
+    in resolve.describe(trainer.config)
+  )
   assert '2 shapes: 6x32 ... 12x16' in out
-
-
-def test_without_a_budget_nothing_changes(tmp_path):
-  config = configure(0.0)
-  assert batch_size.resolve(config, tokenizer.Bytes(), tmp_path, 1) is config
-  assert not any(tmp_path.iterdir())
 
 
 def test_a_budget_for_no_row_is_refused_with_what_is_needed():

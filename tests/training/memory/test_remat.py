@@ -8,8 +8,8 @@ from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data.text import tokenizer
 from rnn_jax.system import target
-from rnn_jax.training import loop
 from rnn_jax.training import programs as programs_lib
+from rnn_jax.training import resolve
 from rnn_jax.training.memory import remat as remat_budget
 from tests.support import shared
 from tests.support import tiny
@@ -61,9 +61,12 @@ def test_a_budget_that_holds_no_plan_is_refused(monkeypatch):
   assert f'need {least / 2**30:.3g} GiB' in str(raised.value)
 
 
-def test_a_run_says_what_was_chosen(tmp_path, capsys):
+def test_a_run_says_what_was_chosen(tmp_path):
   raw = tiny.raw_config(tiny.write_text(tmp_path / 'text'))
   raw.remat.update(every='auto', memory_gib=2.0)
-  loop.open_run(config_lib.parse(raw), str(tmp_path / 'run')).close()
-  expected = "remat.every='auto': remat.schedule='uniform'"
-  assert expected in capsys.readouterr().out
+  raw.train.update(steps=0, epochs=2.0)
+  resolved = resolve.resolve(config_lib.parse(raw)).config
+  assert resolved.given == {'remat.every': 'auto', 'train.steps': 0}
+  line = 'resolved remat.every=0 (from remat.memory_gib=2.0)'
+  assert line in resolve.describe(resolved).splitlines()
+  assert config_lib.parse(config_lib.to_dict(resolved)) == resolved

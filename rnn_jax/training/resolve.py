@@ -1,0 +1,165 @@
+"""What a run's config leaves open, in the order in which it is filled in.
+
+    config -> columns and classes -> rows of a batch -> steps -> warm-up
+           -> weights of classes -> remat
+
+All of it comes before the run's folder is opened: what is refused here leaves
+no folder, and config.json has what was filled in. See config/resolve.py.
+"""
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from rnn_jax import config as config_lib
+from rnn_jax.config import class_weights
+from rnn_jax.config import resolve as resolve_lib
+from rnn_jax.data import columns
+from rnn_jax.data import pipeline
+from rnn_jax.data.text import tokenizer as tokenizer_lib
+from rnn_jax.parallel import hosts
+from rnn_jax.parallel import mesh as mesh_lib
+from rnn_jax.training import epochs
+from rnn_jax.training.memory import batch_size
+from rnn_jax.training.memory import least
+from rnn_jax.training.memory import remat
+
+Resolver = resolve_lib.Resolver
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+  """Which data a run reads, which isn't part of its config.
+
+  Attributes:
+    workdir: the folder of the run that resumes; None: a new run.
+    tokenizer: what a new run takes from another one, or None.
+    accept_new: the documents may be others than the run began with.
+    verify: checks all token files now, not as they are read.
+  """
+
+  workdir: str | os.PathLike | None = None
+  tokenizer: tokenizer_lib.Tokenizer | None = None
+  accept_new: bool = False
+  verify: bool = False
+
+
+class Known:
+  """What resolvers read besides the config."""
+
+  def __init__(self, data: Data) -> None:
+    self._data = data
+    self._corpus: pipeline.Corpus | None = None
+
+  def corpus(self, config: config_lib.Config) -> pipeline.Corpus:
+    """Returns the corpus, which is opened once the columns are known."""
+    if self._corpus is None:
+      least.check(config)
+      data = self._data
+      self._corpus = hosts.run_on_first_then_others(
+        lambda: pipeline.Corpus.open(
+          config, data.workdir, data.accept_new, data.verify, data.tokenizer
+        )
+      )
+    return self._corpus
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Resolved:
+  """A config with nothing left open, and the corpus that it was read from."""
+
+  config: config_lib.Config
+  corpus: pipeline.Corpus
+
+
+def resolve(
+  config: config_lib.Config,
+  data: Data = Data(),
+  before: Mapping[str, Any] | None = None,
+) -> Resolved:
+  """Fills in a config, and opens its corpus.
+
+  Args:
+    config: of `config.parse`.
+    data: which data to read.
+    before: config.json of the run that resumes.
+
+  Raises:
+    InputError: bad data, or values that what was filled in contradicts.
+  """
+  known = Known(data)
+  began = None if before is None else config_lib.parse(before)
+  for resolver in RESOLVERS:
+    config = resolve_lib.run(config, (resolver,), known, began)
+    config_lib.check(config)
+  return Resolved(config, known.corpus(config))
+
+
+def of_data(config: config_lib.Config) -> config_lib.Config:
+  """Fills in the columns and the classes; opens no corpus.
+
+  Raises:
+    InputError: as `resolve`.
+  """
+  config = resolve_lib.run(config, (COLUMNS,))
+  config_lib.check(config)
+  return config
+
+
+def describe(config: config_lib.Config) -> str:
+  """Returns a line for each of RESOLVERS that has filled in something."""
+  return resolve_lib.describe(config, RESOLVERS)
+
+
+def row_multiple(config: config_lib.Config) -> int:
+  """Returns what divides the rows of each batch: devices x accumulation."""
+  mesh = mesh_lib.make(config.mesh)
+  return mesh_lib.row_multiple(mesh, config.mesh) * config.train.accumulate
+
+
+def _columns(config, known):
+  del known
+  return hosts.run_on_first_then_others(lambda: columns.resolve(config))
+
+
+def _rows(config, known):
+  if not config.data.memory_gib:
+    return config
+  tokenizer = known.corpus(config).tokenizer
+  return batch_size.resolve(config, tokenizer, row_multiple(config))
+
+
+def _steps(config, known):
+  if not config.train.epochs:
+    return config
+  return epochs.resolve(config, known.corpus(config), row_multiple(config))
+
+
+def _weights(config, known):
+  if not class_weights.is_open(config):
+    return config
+  labels_N = known.corpus(config).documents['train'].labels
+  return class_weights.resolve(config, labels_N)
+
+
+def _remat(config, known):
+  if config.remat.every != 'auto':
+    return config
+  corpus = known.corpus(config)
+  shapes = pipeline.batch_shapes(corpus, config, row_multiple(config))
+  return remat.resolve(config, corpus.tokenizer, shapes)
+
+
+COLUMNS = Resolver(
+  ('the data',), ('data.field', 'data.label', 'data.classes'), _columns
+)
+RESOLVERS = (
+  resolve_lib.CELLS,
+  COLUMNS,
+  Resolver(('data.memory_gib',), ('data.tokens_per_batch',), _rows),
+  Resolver(('train.epochs', 'the data'), ('train.steps',), _steps),
+  resolve_lib.WARMUP,
+  Resolver(('the data',), ('task.class_weights',), _weights),
+  Resolver(('remat.memory_gib',), ('remat.*',), _remat),
+)
