@@ -28,6 +28,7 @@ from rnn_jax.inspection import gradients
 from rnn_jax.inspection import report
 from rnn_jax.inspection import summary
 from rnn_jax.parallel import mesh as mesh_lib
+from rnn_jax.runs import bundle
 from rnn_jax.runs import workdir as workdir_lib
 from rnn_jax.runs.checkpoints import checkpoint
 from rnn_jax.training import evaluate
@@ -36,8 +37,8 @@ from rnn_jax.training import schedule as schedule_lib
 from rnn_jax.training import train_state
 from rnn_jax.training.memory import least
 
-# The parts of a train state that the next update depends on.
-PARTS = 'params', 'opt_state', 'loss_scale', 'step', 'rate_scale', 'key'
+# What the next update depends on besides the parameters.
+REST = 'opt_state', 'loss_scale', 'step', 'rate_scale', 'key'
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -73,21 +74,15 @@ class Run:
     corpus = pipeline.Corpus.open(config, workdir, accept_new_data=True)
     device = jax.local_devices()[:1]
     programs = programs_lib.from_config(config, corpus.tokenizer, device)
-    folder = checkpoint.Checkpoints(
-      workdir_lib.checkpoint_folder(workdir, config.train.checkpoint_dir)
-    )
-    try:
-      if which == 0 or folder.steps() == [0]:
-        step, params = folder.restore_parameters(
-          programs.parameters_like(), which
-        )
-        state = programs.init_from(programs.init(config.train.seed, 1), params)
-      else:
-        like = programs.parts_like(PARTS)
-        step, parts = folder.restore_parts(like, which)
-        state = train_state.TrainState(**parts)
-    finally:
-      folder.close()
+    like = programs.parts_like(('params',))
+    step, fields = bundle.restore(workdir, config, like, which)
+    if step:
+      rest = programs.parts_like(REST)
+      fields |= bundle.restore(workdir, config, rest, step)[1]
+      state = train_state.TrainState(**fields)
+    else:  # a model without a run, see runs/bundle.py
+      state = programs.init(config.train.seed, 1)
+      state = programs.init_from(state, fields['params'])
     return cls(config, corpus, programs, state, step)
 
   def batches(self, split: str, count: int) -> Iterator[batch_lib.Batch]:

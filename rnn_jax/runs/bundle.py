@@ -33,6 +33,7 @@ from rnn_jax.runs import workdir as workdir_lib
 from rnn_jax.runs.checkpoints import checkpoint
 from rnn_jax.runs.checkpoints import checksums
 from rnn_jax.runs.checkpoints import remote
+from rnn_jax.runs.checkpoints import sections
 from rnn_jax.system import bounds
 from rnn_jax.system import files
 
@@ -161,7 +162,9 @@ def nested(leaves: dict[str, Any]) -> PyTree:
   return flax.traverse_util.unflatten_dict(leaves, sep=SEPARATOR)
 
 
-def read(workdir: str | os.PathLike, which: str | int) -> Bundle:
+def read(
+  workdir: str | os.PathLike, which: str | int, calibrated: bool = True
+) -> Bundle:
   """Returns the model of a run's checkpoint.
 
   A run with adapters has the model that they change, with their changes: one of
@@ -170,34 +173,99 @@ def read(workdir: str | os.PathLike, which: str | int) -> Bundle:
   Args:
     workdir: the run's folder.
     which: 'best', 'latest' or a step.
+    calibrated: whether its temperature is read as well.
 
   Raises:
     InputError: no such run or checkpoint, the model doesn't fit in memory, or
       the run's calibration is damaged.
   """
-  return _read(workdir, which, ())
+  if not calibrated:
+    return _read(workdir, which, ())
+  config, _ = _open(workdir)
+  if calibration.has_probabilities(config.task):
+    calibration.read(workdir)  # refuses a damaged one before the parameters
+  bundle = _read(workdir, which, ())
+  temperature = temperature_of(workdir, config, bundle.step)
+  return dataclasses.replace(bundle, temperature=temperature)
 
 
 def _read(workdir, which, seen):
-  which = checkpoint.parse_which(which)
   config, tokenizer = _open(workdir)
-  if calibration.has_probabilities(config.task):
-    calibration.read(workdir)  # refuses a damaged one before the parameters
-  expected = like(config, tokenizer)
+  wanted = like(config, tokenizer)
   sizes = values.largest_sizes(config)
-  bounds.check_arrays(expected, f'parameters of {workdir} with {sizes}')
-  if config.adapters.rank:
-    step, params = _merged(workdir, config, expected, which, seen)
+  bounds.check_arrays(wanted, f'parameters of {workdir} with {sizes}')
+  options = config.adapters
+  if options.rank:
+    wanted = {**wanted, adapters.KEY: _changes_like(wanted, options)}
+  step, state = restore(workdir, config, {'params': wanted}, which, seen)
+  params = state['params']
+  if options.rank:
+    merge = jax.jit(functools.partial(adapters.merge, options=options))
+    params = merge(*jax.device_put(adapters.split(params)))
     record = origin.read(workdir)
     config = dataclasses.replace(
       config,
       adapters=config_adapters.Adapters(),
       task=config.task.merged(record['run'], record['step']),
     )
-  else:
-    step, params = _restore(workdir, config, expected, which)
-  kept, temperature = _read_kept(workdir), temperature_of(workdir, config, step)
-  return Bundle(config, tokenizer, params, step, kept, temperature)
+  params, kept = jax.device_get(params), _read_kept(workdir)
+  return Bundle(config, tokenizer, params, step, kept)
+
+
+def restore(
+  workdir: str | os.PathLike,
+  config: config_lib.Config,
+  like: Mapping[str, PyTree],
+  which: str | int,
+  seen: tuple[str, ...] = (),
+) -> tuple[int, dict[str, PyTree]]:
+  """Reads fields of a train state from a run's checkpoint.
+
+  Args:
+    workdir: the run's folder.
+    config: of the run.
+    like: {name of a field: shapes, dtypes and shardings of what is read}.
+    which: 'best', 'latest' or a step.
+    seen: runs with adapters that change the model of this one.
+
+  Returns:
+    The step, and the fields by name; whole parameters of a run with adapters.
+
+  Raises:
+    InputError: no such checkpoint, it doesn't fit `like`, or the model that
+      adapters change isn't what it was.
+  """
+  checkpoints = checkpoint.Checkpoints(
+    workdir_lib.checkpoint_folder(workdir, config.train.checkpoint_dir)
+  )
+  try:
+    return checkpoints.read(
+      table(workdir, config, like, seen), checkpoint.parse_which(which)
+    )
+  finally:
+    checkpoints.close()
+
+
+def table(
+  workdir: str | os.PathLike,
+  config: config_lib.Config,
+  like: Mapping[str, PyTree],
+  seen: tuple[str, ...] = (),
+) -> tuple[sections.Section, ...]:
+  """Returns the sections of a run's fields, the arguments as of `restore`."""
+  plain = sections.of_state(like)
+  if not config.adapters.rank:
+    return plain
+
+  def read_model(shapes):
+    return _read_model(workdir, config.adapters, shapes, seen)
+
+  return tuple(
+    sections.Adapted(x.name, x.like, config.adapters, read_model)
+    if x.name == 'params'
+    else x
+    for x in plain
+  )
 
 
 def temperature_of(
@@ -280,7 +348,6 @@ def read_adapter(
     InputError: no such run or checkpoint; the run has no adapters, trains more
       than them, or changes another model or checkpoint.
   """
-  which = checkpoint.parse_which(which)
   config, tokenizer = _open(workdir)
   if not config.adapters.rank:
     raise errors.InputError(
@@ -294,10 +361,12 @@ def read_adapter(
       'one of its own'
     )
   _check_base(workdir, config, tokenizer, base, model)
-  step, saved = _restore_trained(
-    workdir, config, like(config, tokenizer), which
-  )
-  return Adapter(config, tokenizer, saved[adapters.KEY], step)
+  changes = _changes_like(like(config, tokenizer), config.adapters)
+  plain = dataclasses.replace(config, adapters=config_adapters.Adapters())
+  saved = {'params': {adapters.KEY: changes}}
+  step, state = restore(workdir, plain, saved, which)
+  changes = jax.device_get(state['params'][adapters.KEY])
+  return Adapter(config, tokenizer, changes, step)
 
 
 def _check_base(workdir, config, tokenizer, base, model):
@@ -336,14 +405,20 @@ def _lasting(options, section='model'):
   }
 
 
-def read_base(
-  workdir: str | os.PathLike, names: Iterable[str], seen: tuple[str, ...] = ()
-) -> dict[str, Any]:
+def _changes_like(params, options):
+  """Returns the shapes of the changes of a model's parameters."""
+  return jax.eval_shape(
+    lambda: adapters.init(jax.random.key(0), params, options)
+  )
+
+
+def _read_model(workdir, options, shapes, seen):
   """Returns what a run with adapters took of the model that they change.
 
   Args:
     workdir: the run's folder.
-    names: of the run's parameters, as 'stack/blocks/mlp/up/kernel'.
+    options: section `adapters` of its config.
+    shapes: of the run's parameters by name, as 'stack/blocks/mlp/up/kernel'.
     seen: runs with adapters that change the model of this one.
 
   Returns:
@@ -352,12 +427,38 @@ def read_base(
   Raises:
     InputError: the model's run doesn't exist or has changed.
   """
+  path = pathlib.Path(workdir) / origin.NAME
   record = origin.read(workdir)
   if not record:
     raise errors.InputError(
-      f'{pathlib.Path(workdir) / origin.NAME} is missing: it names the run '
-      'whose model the adapters change; put it back'
+      f'{path} is missing: it names the run whose model the adapters change; '
+      'put it back'
     )
+  theirs = flax.traverse_util.flatten_dict(
+    _read_base(workdir, record, seen).params, sep='/'
+  )
+  taken = {name: name_in(name, shapes, theirs) for name in record['taken']}
+  for name, other in taken.items():
+    if name not in shapes or other not in theirs:
+      raise errors.InputError(
+        f'{path} is damaged (taken={name!r:.80} is not a parameter of both): '
+        'restore a copy'
+      )
+  for name, x in shapes.items():
+    if name in taken:
+      fits = theirs[taken[name]].shape == x.shape
+    else:
+      fits = adapters.is_trained(name, options)
+    if not fits:
+      raise errors.InputError(
+        f'{path} names a model in which {name} is missing or another than '
+        f'{x.shape}: restore a copy'
+      )
+  return {name: theirs[other] for name, other in taken.items()}
+
+
+def _read_base(workdir, record, seen):
+  """Returns the Bundle that adapters change, if it is still what it was."""
   run, step = record['run'], record['step']
   remedy = f'the adapters of {workdir} change step {step} of {run}'
   seen = (*seen, os.path.realpath(workdir))
@@ -374,16 +475,7 @@ def read_base(
     ) from error
   if seal != record['sha256']:
     raise errors.InputError(f'{remedy}, which is another checkpoint now')
-  theirs = flax.traverse_util.flatten_dict(base.params, sep='/')
-  ours = [*names]
-  taken = {name: name_in(name, ours, theirs) for name in record['taken']}
-  for name, theirs_name in taken.items():
-    if name not in ours or theirs_name not in theirs:
-      raise errors.InputError(
-        f'{pathlib.Path(workdir) / origin.NAME} is damaged (taken={name!r:.80} '
-        f'is not a parameter of both): restore a copy'
-      )
-  return {name: theirs[theirs_name] for name, theirs_name in taken.items()}
+  return base
 
 
 def name_in(name: str, ours: Iterable[str], theirs: Iterable[str]) -> str:
@@ -408,49 +500,6 @@ def digest(
     return hashlib.sha256(remote.read_bytes(seal)).hexdigest()
   except ValueError as error:
     raise errors.InputError(f'{seal}: {error}: restore a copy') from error
-
-
-def _merged(workdir, config, expected, which, seen):
-  """Returns (step, parameters) of a run with adapters, merged."""
-  step, saved = _restore_trained(workdir, config, expected, which)
-  names = flax.traverse_util.flatten_dict(expected, sep='/')
-  frozen = read_base(workdir, names, seen)
-  for name, x in names.items():
-    if name in frozen:
-      fits = frozen[name].shape == x.shape
-    else:
-      fits = adapters.is_trained(name, config.adapters)
-    if not fits:
-      raise errors.InputError(
-        f'{pathlib.Path(workdir) / origin.NAME} names a model in which {name} '
-        f'is missing or another than {x.shape}: restore a copy'
-      )
-  params = flax.traverse_util.unflatten_dict(frozen, sep='/')
-  params = adapters.hold(params, config.adapters)
-  parts = adapters.split(adapters.completed(params, saved))
-  merge = jax.jit(functools.partial(adapters.merge, options=config.adapters))
-  return step, jax.device_get(merge(*jax.device_put(parts)))
-
-
-def _restore_trained(workdir, config, expected, which):
-  """Returns (step, what a run with adapters trains) of a checkpoint."""
-  options = config.adapters
-  changes = jax.eval_shape(
-    lambda: adapters.init(jax.random.key(0), expected, options)
-  )
-  saved = adapters.trained({**expected, adapters.KEY: changes}, options)
-  return _restore(workdir, config, saved, which)
-
-
-def _restore(workdir, config, expected, which):
-  checkpoints = checkpoint.Checkpoints(
-    workdir_lib.checkpoint_folder(workdir, config.train.checkpoint_dir)
-  )
-  try:
-    step, params = checkpoints.restore_parameters(expected, which)
-  finally:
-    checkpoints.close()
-  return step, jax.device_get(params)
 
 
 def write(bundle: Bundle, workdir: str | os.PathLike) -> None:

@@ -10,7 +10,6 @@ import jax
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.config import compression as config_compression
-from rnn_jax.config import values
 from rnn_jax.data import held_out
 from rnn_jax.data import pipeline
 from rnn_jax.data.text import compressors
@@ -20,7 +19,6 @@ from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.runs import workdir as workdir_lib
 from rnn_jax.runs.checkpoints import checkpoint
 from rnn_jax.system import activity
-from rnn_jax.system import bounds
 from rnn_jax.training import ahead as ahead_lib
 from rnn_jax.training import programs as programs_lib
 from rnn_jax.training.memory import least
@@ -193,27 +191,16 @@ class Run:
 
   @classmethod
   def _restore(cls, config, corpus, workdir, which, programs=None):
-    if config.adapters.rank:
-      return cls._of_bundle(bundle_lib.read(workdir, which), corpus)
+    bundle = bundle_lib.read(workdir, which, calibrated=False)
+    if config.adapters.rank:  # they are merged
+      programs, merged = None, bundle.config
+      config = dataclasses.replace(
+        config, adapters=merged.adapters, task=merged.task
+      )
     programs = programs or programs_lib.from_config(config, corpus.tokenizer)
-    sizes = values.largest_sizes(config)
-    bounds.check_arrays(programs.parameters_like(), f'parameters with {sizes}')
-    folder = checkpoint.Checkpoints(
-      workdir_lib.checkpoint_folder(workdir, config.train.checkpoint_dir)
-    )
-    try:
-      like = programs.parameters_like()
-      step, params = folder.restore_parameters(like, which)
-    finally:
-      folder.close()
-    return cls(config, corpus, programs, params, step)
-
-  @classmethod
-  def _of_bundle(cls, bundle, corpus):
-    programs = programs_lib.from_config(bundle.config, corpus.tokenizer)
     shardings = programs.placement.shardings('parameters')
-    params = jax.device_put(bundle.params, shardings)
-    return cls(bundle.config, corpus, programs, params, bundle.step)
+    params = mesh_lib.put(bundle.params, shardings)
+    return cls(config, corpus, programs, params, bundle.step)
 
   def split(self, name: str) -> str:
     """Returns `name`; for '', 'test' if it predicts any, else 'validation'.

@@ -19,7 +19,6 @@ from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.runs import goodput
 from rnn_jax.runs import metrics as metrics_lib
 from rnn_jax.runs import signals
-from rnn_jax.runs.checkpoints import iterator_state
 from rnn_jax.system import activity
 from rnn_jax.system import files
 from rnn_jax.training import evaluate as evaluate_lib
@@ -240,11 +239,14 @@ class Save:
       )
     trainer.progress.parts = trainer.clock.seconds()
     with trainer.clock.part('checkpoint'):
+      values = {
+        'data': trainer.data_state,
+        'progress': dataclasses.asdict(trainer.progress),
+      }
       trainer.checkpoints.save(
         trainer.step,
-        trainer.programs.saved(trainer.state),
-        iterator_state.Position(trainer.data_state),
-        dataclasses.asdict(trainer.progress),
+        trainer.sections,
+        trainer.state.entries() | values,
         replace=replace,
       )
     trainer.saved = trainer.step

@@ -23,7 +23,6 @@ from rnn_jax.models import int8_weights
 from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.runs import origin
 from rnn_jax.runs import workdir as workdir_lib
-from rnn_jax.runs.checkpoints import checkpoint
 from rnn_jax.training import programs as programs_lib
 from rnn_jax.training import train_state
 
@@ -51,9 +50,12 @@ def open_source(
 
   Raises:
     InputError: no such run or checkpoint, it names modules that aren't
-      imported, or `workdir` is of a run that began with something else.
+      imported, `workdir` is of a run that began with something else, or a new
+      run has adapters and no model that they change.
   """
   folder = config.train.checkpoint_dir
+  if init is None:
+    _check_adapters(workdir, config)
   if init is None or not origin.is_new(init, workdir, folder):
     return None
   if init.optimizer and (elsewhere := config.optimizer.elsewhere):
@@ -138,64 +140,28 @@ def apply(
   """
   source, theirs = report.source, _flat(report.source.bundle.params)
   taken = {name: theirs[found] for name, found in report.taken.items()}
-  params = _replaced(programs, config.adapters, state.params, taken)
+  taken = flax.traverse_util.unflatten_dict(taken, sep='/')
+  shardings = _flat(programs.placement.shardings('parameters'))
+  held = {
+    name: jax.device_put(x, shardings[name])
+    for name, x in _flat(adapters.hold(taken, config.adapters)).items()
+  }
+  params = adapters.completed(state.params, held)
   state = programs.init_from(state, params)
   if source.init.optimizer:
     state = state.replace(opt_state=_optimizer_state(source, programs, report))
   return state
 
 
-def check_adapters(
-  source: Source | None,
-  workdir: str | os.PathLike,
-  config: config_lib.Config,
-) -> None:
-  """Checks that a run with adapters has a model that they change.
-
-  Raises:
-    InputError: a new run has none.
-  """
-  if not config.adapters.rank or source:
-    return
+def _check_adapters(workdir, config):
+  """Checks that a run with adapters but without a source has begun."""
   folder = workdir_lib.checkpoint_folder(workdir, config.train.checkpoint_dir)
-  if not workdir_lib.has_checkpoints(folder):
+  if config.adapters.rank and not workdir_lib.has_checkpoints(folder):
     errors.refuse(
       'adapters.rank',
       config.adapters.rank,
       'adapters change the model of another run: name it with --init_from',
     )
-
-
-def restore_frozen(
-  programs: programs_lib.Programs,
-  options: adapters.Options,
-  state: train_state.TrainState,
-  workdir: str | os.PathLike,
-) -> train_state.TrainState:
-  """Returns a train state with the model that a run's adapters change.
-
-  Raises:
-    InputError: the model isn't what it was.
-  """
-  names = {int8_weights.unpacked_name(name) for name in _flat(state.params)}
-  taken = bundle_lib.read_base(workdir, names)
-  params = _replaced(programs, options, state.params, taken)
-  return state.replace(params=params)
-
-
-def _replaced(programs, options, params, taken):
-  """Returns a run's parameters, some of them replaced by arrays by name."""
-  shardings = _flat(programs.placement.shardings('parameters'))
-  taken = flax.traverse_util.unflatten_dict(taken, sep='/')
-  held = _flat(adapters.hold(taken, options))
-  for name, x in held.items():
-    if x.shape != _flat(params)[name].shape:
-      raise errors.InputError(
-        f'{name} is {x.shape} in the model that the adapters change, and '
-        f'{_flat(params)[name].shape} in this run: restore its {origin.NAME}'
-      )
-  held = {name: jax.device_put(x, shardings[name]) for name, x in held.items()}
-  return flax.traverse_util.unflatten_dict(_flat(params) | held, sep='/')
 
 
 def _check_trained(report, options):
@@ -295,17 +261,17 @@ def _optimizer_state(source, programs, report):
       f'{flag} lacks parameters of this model ({next(iter(report.new))}), and '
       'with them the state of their optimizer: leave out the flag'
     )
-  folder = checkpoint.Checkpoints(_checkpoints(source))
+  like = programs.parts_like(('opt_state',))
+  theirs = source.bundle
   try:
-    like = programs.parts_like(('opt_state',))
-    _, parts = folder.restore_parts(like, source.bundle.step)
+    _, parts = bundle_lib.restore(
+      source.init.run, theirs.config, like, theirs.step
+    )
   except errors.InputError as error:
     raise errors.InputError(
       f'{flag} has the state of another optimizer: give its section optimizer, '
       f'or leave out the flag: {error}'
     ) from error
-  finally:
-    folder.close()
   return jax.tree.map(
     _at_start, parts['opt_state'], is_leaf=_counts_steps_of_schedule
   )
@@ -320,12 +286,6 @@ def _at_start(x):
     return x
   return jax.tree.map(
     lambda n: jax.device_put(jax.numpy.zeros_like(n), n.sharding), x
-  )
-
-
-def _checkpoints(source):
-  return workdir_lib.checkpoint_folder(
-    source.init.run, source.bundle.config.train.checkpoint_dir
   )
 
 

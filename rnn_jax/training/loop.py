@@ -27,6 +27,7 @@ from rnn_jax.ops import precision
 from rnn_jax.parallel import hosts
 from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.runs import agreement
+from rnn_jax.runs import bundle
 from rnn_jax.runs import goodput
 from rnn_jax.runs import metrics
 from rnn_jax.runs import origin
@@ -34,6 +35,7 @@ from rnn_jax.runs import progress as progress_lib
 from rnn_jax.runs import signals
 from rnn_jax.runs import workdir as workdir_lib
 from rnn_jax.runs.checkpoints import checkpoint
+from rnn_jax.runs.checkpoints import sections
 from rnn_jax.system import activity
 from rnn_jax.system import bounds
 from rnn_jax.system import host
@@ -45,6 +47,7 @@ from rnn_jax.training import initialize
 from rnn_jax.training import optimizer as optimizer_lib
 from rnn_jax.training import programs as programs_lib
 from rnn_jax.training import resolve
+from rnn_jax.training import train_state
 from rnn_jax.training import trainer as trainer_lib
 
 Trainer = trainer_lib.Trainer
@@ -99,7 +102,6 @@ def train(
   host.check_descriptors(DESCRIPTORS, 'training')
   hosts.run_on_first(lambda: metrics.check(config.metrics.writers))
   source = initialize.open_source(start.init, workdir, config)
-  initialize.check_adapters(source, workdir, config)
   resolved = resolve_run(config, workdir, start, source)
   given = config_lib.to_dict(resolved.config)
   lock = hosts.run_on_first(
@@ -265,21 +267,20 @@ def restore(trainer: Trainer, source: initialize.Source | None = None) -> None:
   rows = max(rows for rows, _ in shapes)
   with activity.doing('initializing the parameters'):
     state = jax.block_until_ready(programs.init(config.train.seed, rows))
-  if trainer.checkpoints.steps() == [0]:  # see runs/bundle.py
-    like = programs.parameters_like()
-    _, params = trainer.checkpoints.restore_parameters(like, 0)
-    state = programs.init_from(state, params)
+  fields = bundle.table(trainer.workdir, config, state.shapes())
+  trainer.sections = (*fields, *sections.RECORDS)
+  steps = trainer.checkpoints.steps()
+  if steps == [0]:  # see runs/bundle.py
+    like = sections.of_state(programs.parts_like(('params',)))
+    _, saved = trainer.checkpoints.read(like, 0)
+    state = programs.init_from(state, saved['params'])
     _say(f"starts from the parameters of {trainer.workdir}'s checkpoint 0")
-  elif saved := trainer.checkpoints.restore(
-    programs.saved(state), trainer.batches
-  ):
-    trainer.step, entries, progress = saved
-    if config.adapters.rank:
-      state = initialize.restore_frozen(
-        programs, config.adapters, state, trainer.workdir
-      )
-    state = programs.completed(entries, state.params)
-    trainer.progress = trainer_lib.Progress(**progress)
+  elif steps:
+    trainer.step, saved = trainer.checkpoints.read(trainer.sections)
+    trainer.batches.set_state(saved.pop('data'))
+    trainer.batches.start_prefetch()
+    trainer.progress = trainer_lib.Progress(**saved.pop('progress'))
+    state = train_state.TrainState(**saved)
     before = extend.extend(config, trainer.progress, trainer.step)
     trainer.saved = trainer.step
     trainer.skipped_at_save = trainer.progress.skipped_steps

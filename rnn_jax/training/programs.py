@@ -251,25 +251,6 @@ class Programs:
     )
     return state.replace(opt_state=init(params))
 
-  def saved(self, state: TrainState) -> dict[str, PyTree]:
-    """Returns what a checkpoint holds of a state; not an adapters' model."""
-    entries, options = state.entries(), self._config.adapters
-    if options.rank:
-      entries |= {'params': adapters.trained(entries['params'], options)}
-    return entries
-
-  def completed(self, entries: dict[str, PyTree], like: PyTree) -> TrainState:
-    """Returns the state of a checkpoint's entries; the inverse of `saved`.
-
-    Args:
-      entries: as `saved` returns them.
-      like: parameters, which have those that aren't saved.
-    """
-    state = TrainState(**entries)
-    if not self._config.adapters.rank:
-      return state
-    return state.replace(params=adapters.completed(like, state.params))
-
   def rescale(self, state: TrainState, evaluations: int) -> TrainState:
     """Returns the state with the learning rate after an evaluation.
 

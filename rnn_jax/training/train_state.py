@@ -51,6 +51,13 @@ class TrainState(flax.struct.PyTreeNode):
     """Returns the fields by name; `TrainState(**entries)` is the inverse."""
     return dict(vars(self))
 
+  def shapes(self) -> dict[str, PyTree]:
+    """Returns the fields as jax.ShapeDtypeStructs with shardings."""
+    return jax.tree.map(
+      lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding),
+      self.entries(),
+    )
+
   def step_key(self) -> jax.Array:
     """Returns the PRNG key of the next step."""
     assert self.key is not None and self.step is not None

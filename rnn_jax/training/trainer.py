@@ -20,6 +20,7 @@ from rnn_jax.runs import goodput
 from rnn_jax.runs import metrics as metrics_lib
 from rnn_jax.runs import progress as progress_lib
 from rnn_jax.runs.checkpoints import checkpoint
+from rnn_jax.runs.checkpoints import sections as sections_lib
 from rnn_jax.system import activity
 from rnn_jax.training import ahead as ahead_lib
 from rnn_jax.training import programs as programs_lib
@@ -76,6 +77,7 @@ class Trainer:
     checkpoints: its checkpoints.
     clock: where its wall time goes.
     state: the train state, once it is restored.
+    sections: of its checkpoints.
     step: the number of steps taken.
     compiled: whether the last one had to be compiled first.
     batch: of the last step.
@@ -101,6 +103,7 @@ class Trainer:
   checkpoints: checkpoint.Checkpoints
   clock: goodput.Clock
   state: train_state.TrainState = dataclasses.field(init=False)
+  sections: tuple[sections_lib.Section, ...] = dataclasses.field(init=False)
   step: int = 0
   compiled: bool = False
   batch: batch_lib.Batch = dataclasses.field(init=False)

@@ -1,6 +1,5 @@
 """Writes a run's folder for the tests of generation."""
 
-import grain
 import jax
 
 from rnn_jax import config as config_lib
@@ -8,6 +7,7 @@ from rnn_jax.data.text import tokenizer
 from rnn_jax.runs import workdir
 from rnn_jax.runs.checkpoints import checkpoint
 from tests.inference import models
+from tests.support import saved
 
 
 def make(folder, kind=None, losses=(2.0, 1.0, 3.0), boundary_bias=0.0):
@@ -24,14 +24,13 @@ def make(folder, kind=None, losses=(2.0, 1.0, 3.0), boundary_bias=0.0):
   )
   kind.save(folder / 'tokenizer.json')
   checkpoints = checkpoint.Checkpoints(folder / 'checkpoints', keep=9)
-  iterator = iter(grain.MapDataset.range(9).to_iter_dataset())
   for step, loss in enumerate(losses, 1):
     progress = {} if loss is None else {'held_out_loss': loss}
     params = models.init(model, step)
     bias = params['head']['bias'].at[kind.boundary].add(boundary_bias)
     params['head'] = params['head'] | {'bias': bias}
     state = {'params': params}
-    checkpoints.save(step, state, iterator, progress)
+    saved.save(checkpoints, step, state, progress=progress)
   checkpoints.close()
   return folder
 

@@ -20,6 +20,7 @@ from rnn_jax.runs import workdir
 from rnn_jax.runs.checkpoints import checkpoint
 from rnn_jax.training import programs as programs_lib
 from tests.support import bundles
+from tests.support import saved
 from tests.support import tiny
 
 IMAGES = {
@@ -85,7 +86,7 @@ def write(folder, config, at=4, where='checkpoints'):
   whole = workdir.dump(config_lib.to_dict(config))
   (folder / 'config.json').write_text(whole)
   checkpoints = checkpoint.Checkpoints(folder / where, keep=1)
-  checkpoints.save(at, state.entries(), None, {})
+  saved.save(checkpoints, at, state.entries())
   checkpoints.close()
   return jax.device_get(state.params)
 

@@ -11,9 +11,9 @@ import pytest
 
 from rnn_jax import config as config_lib
 from rnn_jax.data import pipeline
+from rnn_jax.runs import bundle
 from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.runs import metrics
-from rnn_jax.runs.checkpoints import checkpoint
 from rnn_jax.training import programs as programs_lib
 from tests.support import bundles
 from tests.support import jobs
@@ -74,10 +74,9 @@ def read_params(raw, workdir):
   config = config_lib.parse(raw)
   corpus = pipeline.Corpus.open(config, workdir)
   programs = programs_lib.from_config(config, corpus.tokenizer)
-  folder = checkpoint.Checkpoints(f'{workdir}/checkpoints')
-  step, params = folder.restore_parameters(programs.parameters_like(), 'latest')
-  folder.close()
-  return step, jax.device_get(params)
+  like = programs.parts_like(('params',))
+  step, fields = bundle.restore(workdir, config, like, 'latest')
+  return step, jax.device_get(fields['params'])
 
 
 def cut_run(make, config, workdir, step, number, *flags):

@@ -2,7 +2,6 @@
 
 import tempfile
 
-import grain
 import jax
 import numpy as np
 
@@ -17,6 +16,7 @@ from rnn_jax.runs.checkpoints import checkpoint
 from rnn_jax.training import programs as programs_lib
 from rnn_jax.training import train_state
 from rnn_jax.training.memory import batch_size
+from tests.support import saved
 from tests.support import virtual
 
 ROWS, LENGTH, STEPS = 16, 16, 3
@@ -218,16 +218,15 @@ def restored(folder, before, after):
   Returns (whether it is the same, the parameters after the steps that follow).
   """
   folder = checkpoint.Checkpoints(folder, 1)
-  position = iter(grain.MapDataset.range(9).to_iter_dataset())
-  saved = before.place(before.saved)
-  folder.save(SAVED, saved.entries(), position, {})
+  placed = before.place(before.saved)
+  saved.save(folder, SAVED, placed.entries())
   folder.wait()
   like = jax.tree.map(
     lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place),
-    saved,
-    jax.tree.broadcast(after.shardings, saved),
+    placed,
+    jax.tree.broadcast(after.shardings, placed),
   )
-  _, entries, _ = folder.restore(like.entries())
+  _, entries, _ = saved.restore(folder, like.entries())
   folder.close()
   state = train_state.TrainState(**entries)
   same = jax.tree.map(np.array_equal, before.saved, jax.device_get(state))

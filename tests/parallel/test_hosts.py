@@ -11,8 +11,8 @@ import pytest
 
 from rnn_jax import config as config_lib
 from rnn_jax.data import pipeline
+from rnn_jax.runs import bundle
 from rnn_jax.runs import metrics
-from rnn_jax.runs.checkpoints import checkpoint
 from rnn_jax.training import programs as programs_lib
 from tests.support import jobs
 from tests.support import tiny
@@ -81,12 +81,11 @@ def wait_for(path):
 def saved_params(raw, workdir):
   parsed = config_lib.parse(raw)
   corpus = pipeline.Corpus.open(parsed, workdir)
-  like = programs_lib.from_config(parsed, corpus.tokenizer).parameters_like()
-  folder = checkpoint.Checkpoints(f'{workdir}/checkpoints')
-  step, params = folder.restore_parameters(like, 'latest')
-  folder.close()
+  made = programs_lib.from_config(parsed, corpus.tokenizer)
+  like = made.parts_like(('params',))
+  step, fields = bundle.restore(workdir, parsed, like, 'latest')
   assert step == STEPS
-  return jax.tree.leaves(jax.device_get(params))
+  return jax.tree.leaves(jax.device_get(fields['params']))
 
 
 def assert_same_training(raw, workdir, expected):

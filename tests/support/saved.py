@@ -10,6 +10,7 @@ import numpy as np
 import optax
 
 from rnn_jax.runs.checkpoints import checkpoint
+from rnn_jax.runs.checkpoints import sections
 
 OPTIMIZER = optax.chain(
   optax.clip_by_global_norm(1.0),
@@ -67,10 +68,37 @@ def assert_same(got, want):
     assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
 
 
+def save(writer, step, state, iterator=None, progress=None, **options):
+  """Saves a state, the position of an iterator and a run's progress."""
+  position = (iterator or make_iterator()).get_state()
+  return writer.save(
+    step,
+    (*sections.of_state(state), *sections.RECORDS),
+    state | {'data': position, 'progress': progress or {}},
+    **options,
+  )
+
+
+def restore(reader, like=None, iterator=None, which='latest'):
+  """Returns (step, state, progress); the iterator gets its position."""
+  like = like or make_state(0)
+  table = (*sections.of_state(like), *sections.RECORDS)
+  step, values = reader.read(table, which)
+  position, progress = values.pop('data'), values.pop('progress')
+  if iterator is not None:
+    iterator.set_state(position)
+  return step, values, progress
+
+
+def read(reader, like, which='best'):
+  """Returns the step and some fields of a state."""
+  return reader.read(sections.of_state(like), which)
+
+
 def save_all(folder, keep, losses):
   """Saves step -> loss; each step's state is made of the step."""
   checkpoints = checkpoint.Checkpoints(folder, keep)
   for step, loss in losses.items():
     progress = {'held_out_loss': loss, 'evaluations': step}
-    checkpoints.save(step, make_state(step), make_iterator(step), progress)
+    save(checkpoints, step, make_state(step), make_iterator(step), progress)
   checkpoints.close()

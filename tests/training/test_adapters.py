@@ -67,7 +67,7 @@ def _whole(texts, base, tmp_path_factory):
 def stored(folder, name='params'):
   """The names of a part of the newest checkpoint."""
   checkpoints = checkpoint.Checkpoints(folder / workdir_lib.CHECKPOINTS)
-  tree = checkpoints._stored(checkpoints.steps()[-1])[name]
+  tree = checkpoints.stored(checkpoints.steps()[-1])[name]
   checkpoints.close()
   paths = (path for path, _ in jax.tree.leaves_with_path(tree))
   return {jax.tree_util.keystr(x, simple=True, separator='.') for x in paths}

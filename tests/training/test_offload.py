@@ -39,10 +39,10 @@ def test_an_offloaded_run_is_the_same_to_the_bit(tmp_path):
 def restored(programs, state, folder):
   checkpoints = checkpoint.Checkpoints(folder, keep=1)
   try:
-    checkpoints.save(2, state.entries(), saved.make_iterator(), {})
+    saved.save(checkpoints, 2, state.entries())
     checkpoints.wait()
     like = programs.init(1, 8).entries()
-    _, entries, _ = checkpoints.restore(like)
+    _, entries, _ = saved.restore(checkpoints, like)
   finally:
     checkpoints.close()
   return train_state.TrainState(**entries)

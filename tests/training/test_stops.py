@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from rnn_jax import config as config_lib
+from rnn_jax.runs import bundle
 from rnn_jax.runs import metrics
-from rnn_jax.runs.checkpoints import checkpoint
 from rnn_jax.system import signal_thread
 from rnn_jax.training import evaluate
 from rnn_jax.training import loop
@@ -97,10 +97,8 @@ class DuringCompilation(Cut):
 
 def result(config, workdir):
   """(the parameters of the last and the best step, the losses) of a run."""
-  with_best = checkpoint.Checkpoints(workdir / 'checkpoints')
-  like = evaluate.Run.open(workdir).programs.parameters_like()
-  saved = [with_best.restore_parameters(like, x) for x in ('latest', 'best')]
-  with_best.close()
+  both = [bundle.read(workdir, which) for which in ('latest', 'best')]
+  saved = [(each.step, each.params) for each in both]
   rows = [(r['step'], r['split'], r['loss']) for r in metrics.read(workdir)]
   return saved, rows
 

@@ -1,9 +1,12 @@
 """Checkpoints of a run: saved in the background, checked when read.
 
-    <folder>/<step>/state/      a pytree of arrays (Orbax, OCDBT)
-    <folder>/<step>/data/       the position of the data iterator, if any (JSON)
+    <folder>/<step>/state/      the sections of arrays (Orbax, OCDBT)
+    <folder>/<step>/data/       the position in the data, if any (JSON)
     <folder>/<step>/progress/   a small JSON dict
     <folder>/<step>/SHA256SUMS  the seal: `sha256sum -c SHA256SUMS` checks it
+
+A checkpoint is a table of sections (sections.py), and a reader names those that
+it wants.
 
 Orbax writes a step under a temporary name and renames it when it is complete,
 so a killed process leaves no partial checkpoint under a step's name. Orbax
@@ -14,16 +17,18 @@ rename.
 
 Each of several processes writes its own part of the arrays, and the first one
 all the rest; the seal is written after all of them. All see one folder. The
-data iterator is the same in all of them, so any number of processes can resume.
+position in the data is the same in all of them, so any number of processes can
+resume.
 """
 
 import math
 import os
+from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 from typing import Literal
 from typing import cast
 
-import grain
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
@@ -32,14 +37,11 @@ from etils import epath
 from orbax.checkpoint import checkpoint_managers
 
 from rnn_jax import errors
-from rnn_jax.config import values
-from rnn_jax.models import int8_weights
 from rnn_jax.parallel import hosts
 from rnn_jax.runs.checkpoints import checksums
 from rnn_jax.runs.checkpoints import disk
-from rnn_jax.runs.checkpoints import error_feedback
-from rnn_jax.runs.checkpoints import iterator_state
 from rnn_jax.runs.checkpoints import remote
+from rnn_jax.runs.checkpoints import sections
 from rnn_jax.system import files
 
 METRIC = 'held_out_loss'  # the key of `progress` that decides the best
@@ -105,9 +107,8 @@ class Checkpoints:
   def save(
     self,
     step: int,
-    state: PyTree,
-    data_iterator: grain.DatasetIterator | iterator_state.Position | None,
-    progress: dict[str, Any],
+    table: Sequence[sections.Section],
+    values: Mapping[str, Any],
     *,
     replace: bool = False,
   ) -> bool:
@@ -115,9 +116,8 @@ class Checkpoints:
 
     Args:
       step: number of the checkpoint.
-      state: arrays; it and the iterator may change as soon as this returns.
-      data_iterator: at the position to resume from, or None.
-      progress: of JSON's types.
+      table: the sections that are written.
+      values: of the sections by name; they may change as soon as this returns.
       replace: the new checkpoint replaces one of the same step, which is
         deleted once the new one is on disk.
 
@@ -130,7 +130,7 @@ class Checkpoints:
       ValueError: the step is already saved, with another held-out loss.
     """
     self.wait()
-    loss = _finite(progress.get(METRIC))
+    loss = _finite(values['progress'].get(METRIC))
     if step in self._intact and not replace:
       if loss not in (None, self._losses[step]):
         raise ValueError(
@@ -138,6 +138,10 @@ class Checkpoints:
           f'not {loss}: evaluate before saving'
         )
       return False
+    written = {x.name: x.to_disk(values[x.name]) for x in table}
+    records = [x.name for x in table if isinstance(x, sections.Record)]
+    items = {name: ocp.args.JsonSave(written.pop(name)) for name in records}
+    state = _present(written)
     if hosts.broadcast(
       hosts.run_on_first(lambda: self._make_room(step, state, replace))
     ):
@@ -146,12 +150,7 @@ class Checkpoints:
       self._manager.reload()
     self._losses[step] = loss
     self._writing = step
-    items = {
-      'state': ocp.args.StandardSave(state),
-      'progress': ocp.args.JsonSave(progress),
-    }
-    if data_iterator is not None:
-      items['data'] = iterator_state.Save(data_iterator)
+    items['state'] = ocp.args.StandardSave(state)
     with disk.clear_errors(self.folder):
       self._manager.save(step, args=ocp.args.Composite(**items), force=True)
     return True
@@ -197,77 +196,27 @@ class Checkpoints:
       )
       self._manager.reload()
 
-  def restore(
-    self,
-    like: PyTree,
-    data_iterator: grain.DatasetIterator | None = None,
-    which: Which = 'latest',
-  ) -> tuple[int, PyTree, dict[str, Any]] | None:
-    """Reads the latest, the best or a given checkpoint.
+  def read(
+    self, table: Sequence[sections.Section], which: Which = 'latest'
+  ) -> tuple[int, dict[str, Any]]:
+    """Reads sections of the latest, the best or a given checkpoint.
 
     A damaged checkpoint is skipped with a warning: 'latest' then tries the next
     older one, 'best' the next best one, and finally those without an
     evaluation.
 
     Args:
-      like: arrays, or jax.ShapeDtypeStructs with a sharding.
-      data_iterator: is set to its position at the save.
+      table: the sections that are read, whatever others there are.
       which: 'latest', 'best' or a step.
 
     Returns:
-      The step, the state and the progress; None without a checkpoint.
+      The step, and the values of the sections by name.
 
     Raises:
-      InputError: every checkpoint is damaged, the given one is missing or
-        damaged, or an intact one doesn't fit `like`.
+      InputError: there is no checkpoint, all are damaged, the given one is
+        missing or damaged, or an intact one doesn't fit the table.
     """
-    items = {'progress': ocp.args.JsonRestore()}
-    if data_iterator is not None:
-      items['data'] = iterator_state.Restore(data_iterator)
-
-    def read(step):
-      stored = self._stored(step)
-      saved = error_feedback.as_saved(stored, like)
-      self._check_fit(step, stored, saved)
-      state = ocp.args.StandardRestore(saved)
-      args = ocp.args.Composite(state=state, **items)
-      return self._manager.restore(step, args=args)
-
-    result = self._first_intact(which, read)
-    if result is None:
-      return None
-    step, restored = result
-    state = error_feedback.resize(restored['state'], like)
-    return step, state, restored['progress']
-
-  def restore_parameters(
-    self, like: PyTree, which: Which = 'best'
-  ) -> tuple[int, PyTree]:
-    """Reads only `state['params']`, whatever else the state has.
-
-    Parameters packed in 8 bits (models/int8_weights.py) are unpacked.
-
-    Returns:
-      The step and the parameters, in the shape and sharding of `like`.
-
-    Raises:
-      InputError: as `restore`, or no checkpoint exists.
-    """
-    step, parts = self.restore_parts({'params': like}, which)
-    return step, parts['params']
-
-  def restore_parts(
-    self, like: dict[str, PyTree], which: Which = 'best'
-  ) -> tuple[int, dict[str, PyTree]]:
-    """Reads only the entries of a train state that `like` has.
-
-    Returns:
-      The step and {name: part}, in the shapes and shardings of `like`.
-
-    Raises:
-      InputError: as `restore_parameters`.
-    """
-    result = self._first_intact(which, lambda step: self._parts(step, like))
+    result = self._first_intact(which, lambda step: self._read(step, table))
     if result is None:
       where = f' --workdir={self.folder.parent}'
       raise errors.InputError(
@@ -332,8 +281,9 @@ class Checkpoints:
 
   def _loss(self, step):
     try:
-      path = self.folder / str(step) / 'progress' / 'metadata'
-      return _finite(files.from_json(remote.read_bytes(path)).get(METRIC))
+      return _finite(
+        _read_json(self.folder / str(step) / 'progress').get(METRIC)
+      )
     except (OSError, ValueError, TypeError, AttributeError):
       return None  # damaged; reported when it is restored
 
@@ -376,47 +326,29 @@ class Checkpoints:
       f'{sorted(candidates)}): restore a copy, or train in another --workdir'
     )
 
-  def _parts(self, step, like):
-    whole = self._stored(step)
-    stored = {name: whole.get(name) for name in like}
-    wanted = like
-    if 'params' in like:
-      packed = int8_weights.like(stored['params'], like['params'])
-      like = like | {'params': packed}
-    self._check_fit(step, stored, like)
-    args = ocp.args.PyTreeRestore(
-      item=like,
-      restore_args=ocp.checkpoint_utils.construct_restore_args(like),
-      partial_restore=True,
-    )
-    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
-      restored = reader.restore(self.folder / str(step) / 'state', args=args)
-    restored = jax.tree.map(  # without a sharding they are NumPy's
-      lambda x: x if isinstance(x, jax.Array) else jax.device_put(x), restored
-    )
-    if int8_weights.is_packed(params := restored.get('params')):
-      where = jax.tree.map(
-        lambda x: getattr(x, 'sharding', None), wanted['params']
-      )
-      unpack = jax.jit(int8_weights.unpack, out_shardings=where)
-      restored = restored | {'params': unpack(params)}
-    return restored
-
-  def _stored(self, step):
-    """Returns the saved tree with the metadata of its arrays as leaves."""
-    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
-      metadata = reader.metadata(self.folder / str(step) / 'state')
-    return metadata.item_metadata.tree
-
-  def _check_fit(self, step, stored, like):
-    # Orbax silently casts another dtype and fills in what is missing.
-    if lines := values.differences(_described(stored), _described(like)):
+  def _read(self, step, table):
+    """Returns the values of the sections of an intact checkpoint."""
+    folder, stored = self.folder / str(step), self.stored(step)
+    arrays = [x for x in table if not isinstance(x, sections.Record)]
+    if lines := [line for x in arrays for line in x.fits(stored.get(x.name))]:
       listed = '\n  '.join(lines[:10] + ['...'] * (len(lines) > 10))
       raise errors.InputError(
-        f'checkpoint {self.folder / str(step)} does not fit this run '
+        f'checkpoint {folder} does not fit this run '
         f'(saved -> requested):\n  {listed}\n'
         f'give the config that it was saved with'
       )
+    read = {x.name: x.shapes(stored.get(x.name)) for x in arrays}
+    read |= _read_arrays(folder / 'state', _present(read))
+    for x in table:
+      if isinstance(x, sections.Record):
+        read[x.name] = _read_json(folder / x.name)
+    return {x.name: x.from_disk(read[x.name]) for x in table}
+
+  def stored(self, step: int) -> dict[str, PyTree]:
+    """Returns the saved sections with the metadata of arrays as leaves."""
+    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
+      metadata = reader.metadata(self.folder / str(step) / 'state')
+    return metadata.item_metadata.tree
 
   def _make_room(self, step, state, replace):
     """Checks the disk's space and renames what has the step's name.
@@ -463,15 +395,29 @@ class _Preserve(checkpoint_managers.PreservationPolicy):
     return [info.step in preserved for info in checkpoints]
 
 
-def _described(tree):
-  """Returns {path: dtype(shape)}, whatever the kinds of containers."""
-  leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
-  return {
-    jax.tree_util.keystr(path, simple=True, separator='/'): (
-      f'{np.dtype(leaf.dtype)}{tuple(leaf.shape)}'
-    )
-    for path, leaf in leaves
-  }
+def _present(written):
+  """Returns the sections that have any array."""
+  return {name: x for name, x in written.items() if jax.tree.leaves(x)}
+
+
+def _read_arrays(folder, shapes):
+  """Returns the arrays of some sections, {} for none."""
+  if not shapes:
+    return {}
+  args = ocp.args.PyTreeRestore(
+    item=shapes,
+    restore_args=ocp.checkpoint_utils.construct_restore_args(shapes),
+    partial_restore=True,
+  )
+  with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
+    restored = reader.restore(folder, args=args)
+  return jax.tree.map(  # without a sharding they are NumPy's
+    lambda x: x if isinstance(x, jax.Array) else jax.device_put(x), restored
+  )
+
+
+def _read_json(folder):
+  return files.from_json(remote.read_bytes(folder / 'metadata'), finite=False)
 
 
 def _finite(loss):

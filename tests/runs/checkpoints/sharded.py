@@ -22,10 +22,10 @@ def save():
   folder = tempfile.mkdtemp()
   writer = checkpoint.Checkpoints(folder, 1)
   with jax.transfer_guard('disallow'):
-    writer.save(1, state, saved.make_iterator(), {})
-    _, got, _ = writer.restore(saved.like(state))
-    _, params = writer.restore_parameters(state['params'])
+    saved.save(writer, 1, state)
+    _, got, _ = saved.restore(writer, saved.like(state))
+    _, read = saved.read(writer, {'params': state['params']})
   saved.assert_same(got, state)
-  saved.assert_same(params, state['params'])
+  saved.assert_same(read['params'], state['params'])
   writer.close()
   return folder

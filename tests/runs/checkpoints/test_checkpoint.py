@@ -18,11 +18,13 @@ from rnn_jax.runs.checkpoints import disk
 from tests.support import saved
 from tests.support import virtual
 
+PARAMS = {'params': saved.make_state(0)['params']}
+
 
 def test_a_state_is_restored_bit_for_bit(reader):
   iterator = saved.make_iterator()
-  step, state, progress = reader.restore(
-    saved.like(saved.make_state(0)), iterator
+  step, state, progress = saved.restore(
+    reader, saved.like(saved.make_state(0)), iterator
   )
   assert step == 3
   assert progress == {'held_out_loss': None, 'evaluations': 3}
@@ -38,13 +40,13 @@ def test_a_save_takes_the_values_of_its_call(writer):
   )
   big = jnp.arange(2**21, dtype=jnp.float32)
   progress = {'held_out_loss': None, 'list': [1]}
-  writer.save(4, {**state, 'big': big}, iterator, progress)
+  saved.save(writer, 4, {**state, 'big': big}, iterator, progress)
   advance(big)
   next(iterator)
   progress['list'].append(2)
   wanted = {**saved.make_state(7), 'big': jnp.arange(2**21, dtype=jnp.float32)}
   writer.wait()
-  _, got, progress = writer.restore(saved.like(wanted), iterator)
+  _, got, progress = saved.restore(writer, saved.like(wanted), iterator)
   saved.assert_same(got, wanted)
   assert progress['list'] == [1]
   assert next(iterator) == next(saved.make_iterator(7))
@@ -60,16 +62,16 @@ def test_the_newest_and_the_best_are_kept(tmp_path):
 
 @pytest.mark.parametrize('which,step', (('latest', 3), ('best', 2), (1, 1)))
 def test_which(reader, which, step):
-  assert reader.restore(saved.make_state(0), which=which)[0] == step
-  got, params = reader.restore_parameters(saved.make_state(0)['params'], which)
+  assert saved.restore(reader, which=which)[0] == step
+  got, fields = saved.read(reader, PARAMS, which)
   assert got == step
-  saved.assert_same(params, saved.make_state(step)['params'])
+  saved.assert_same(fields['params'], saved.make_state(step)['params'])
 
 
 def test_parts_of_a_state_are_read_without_the_others(reader):
   names = 'params', 'optimizer', 'scale'
   like = {name: saved.make_state(0)[name] for name in names}
-  step, parts = reader.restore_parts(like, 1)
+  step, parts = saved.read(reader, like, 1)
   want = saved.make_state(1)
   assert step == 1
   saved.assert_same(parts, {name: want[name] for name in names})
@@ -78,26 +80,26 @@ def test_parts_of_a_state_are_read_without_the_others(reader):
 def test_best_without_a_loss_is_the_latest(tmp_path):
   saved.save_all(tmp_path, 3, {1: None, 2: None})
   reader = checkpoint.Checkpoints(tmp_path)
-  assert reader.restore(saved.make_state(0), which='best')[0] == 2
+  assert saved.restore(reader, which='best')[0] == 2
 
 
 def test_parameters_without_a_sharding_go_to_the_device(reader):
   params = saved.make_state(2)['params']
   bare = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), params)
-  saved.assert_same(reader.restore_parameters(bare)[1], params)
+  saved.assert_same(saved.read(reader, {'params': bare})[1]['params'], params)
 
 
 def test_nothing_to_restore(tmp_path):
   reader = checkpoint.Checkpoints(tmp_path / 'run' / 'checkpoints')
-  assert reader.restore(saved.make_state(0), saved.make_iterator()) is None
+  assert not reader.steps()
   with pytest.raises(errors.InputError, match='train first .*--workdir=.*run'):
-    reader.restore_parameters(saved.make_state(0)['params'])
+    saved.read(reader, PARAMS)
   assert not os.listdir(tmp_path)
 
 
 def test_a_missing_step(reader):
   with pytest.raises(errors.InputError, match=r'step 9 .*\[1, 2, 3\]'):
-    reader.restore(saved.make_state(0), which=9)
+    saved.restore(reader, which=9)
 
 
 @pytest.mark.parametrize(
@@ -114,25 +116,25 @@ def test_another_model_is_an_error_that_shows_the_difference(
   reader, change, line
 ):
   with pytest.raises(errors.InputError, match=f'does not fit(.|\n)*{line}'):
-    reader.restore(saved.make_state(0) | change)
+    saved.restore(reader, saved.make_state(0) | change)
 
 
 @pytest.mark.parametrize('name', ('w', 'b', 'c'))
 def test_other_parameters_are_an_error(reader, name):
   params = saved.make_state(0)['params'] | {name: jnp.zeros(2)}
   with pytest.raises(errors.InputError, match=f'params/{name}: '):
-    reader.restore_parameters(params)
+    saved.read(reader, {'params': params})
 
 
 def test_a_saved_step_is_not_written_twice(writer):
-  step, state, progress = writer.restore(saved.make_state(0), which=3)
-  assert not writer.save(step, state, saved.make_iterator(3), progress)
-  assert writer.save(4, state, saved.make_iterator(), {'held_out_loss': 1.0})
-  assert not writer.save(
-    4, state, saved.make_iterator(), {'held_out_loss': None}
+  step, state, progress = saved.restore(writer, which=3)
+  assert not saved.save(writer, step, state, saved.make_iterator(3), progress)
+  assert saved.save(
+    writer, 4, state, saved.make_iterator(), {'held_out_loss': 1.0}
   )
+  assert not saved.save(writer, 4, state, progress={'held_out_loss': None})
   with pytest.raises(ValueError, match='evaluate before saving'):
-    writer.save(4, state, saved.make_iterator(), {'held_out_loss': 0.5})
+    saved.save(writer, 4, state, progress={'held_out_loss': 0.5})
 
 
 def test_a_full_disk_is_noticed_before_the_save(writer, monkeypatch):
@@ -144,12 +146,12 @@ def test_a_full_disk_is_noticed_before_the_save(writer, monkeypatch):
     shutil, 'disk_usage', lambda _: shutil._ntuple_diskusage(2**40, 0, free[0])
   )
   with pytest.raises(errors.InputError) as caught:
-    writer.save(4, state, saved.make_iterator(), {})
+    saved.save(writer, 4, state)
   for text in (str(writer.folder), f'{needed:,}', f'{needed - 1:,}', 'command'):
     assert text in str(caught.value)
   assert sorted(os.listdir(writer.folder)) == ['1', '2', '3']
   free[0] = needed
-  assert writer.save(4, state, saved.make_iterator(), {})
+  assert saved.save(writer, 4, state)
 
 
 @pytest.mark.parametrize('code', sorted(disk.FULL))
@@ -161,12 +163,12 @@ def test_a_disk_that_fills_during_the_save(folder, monkeypatch, code):
 
   with monkeypatch.context() as patch:
     patch.setattr(checksums, '_sums', fail)
-    assert writer.save(4, saved.make_state(4), saved.make_iterator(), {})
+    assert saved.save(writer, 4, saved.make_state(4))
     with pytest.raises(errors.InputError, match='the last complete checkpoint'):
       writer.wait()
-  assert writer.save(4, saved.make_state(4), saved.make_iterator(), {})
+  assert saved.save(writer, 4, saved.make_state(4))
   writer.close()
-  assert checkpoint.Checkpoints(folder).restore(saved.make_state(0))[0] == 4
+  assert saved.restore(checkpoint.Checkpoints(folder))[0] == 4
 
 
 def test_too_few_descriptors_are_a_line(tmp_path):
@@ -181,7 +183,9 @@ def test_eight_devices():
   """Sharded arrays are restored sharded, and whole on one device."""
   folder = virtual.call('tests.runs.checkpoints.sharded', 'save')
   try:
-    _, got, _ = checkpoint.Checkpoints(folder).restore(saved.make_state(0))
+    _, got, _ = saved.restore(
+      checkpoint.Checkpoints(folder), saved.make_state(0)
+    )
   finally:
     shutil.rmtree(folder)
   saved.assert_same(got, saved.make_state(1))
@@ -194,18 +198,17 @@ def test_the_terminal_stays_quiet_and_the_process_ends(tmp_path):
     'import resource, signal\n'
     'absl.logging.set_verbosity("info")\n'
     'writer = checkpoint.Checkpoints(folder, 1)\n'
-    'writer.restore(saved.make_state(0))\n'
     'for step in (1, 2):\n'
-    '  writer.save(step, saved.make_state(step), saved.make_iterator(), {})\n'
-    'writer.restore(saved.make_state(0), saved.make_iterator())\n'
-    'writer.restore_parameters(saved.make_state(0)["params"])\n'
+    '  saved.save(writer, step, saved.make_state(step))\n'
+    'saved.restore(writer, saved.make_state(0), saved.make_iterator())\n'
+    'saved.read(writer, {"params": saved.make_state(0)["params"]})\n'
     'writer.close()\n'
     'absl.logging.info("ours")\n'
     'signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n'
     'resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000))\n'
     'writer = checkpoint.Checkpoints(folder, 1)\n'
-    'writer.restore(saved.make_state(0))\n'
-    'writer.save(3, saved.make_state(3), saved.make_iterator(), {})\n'
+    'saved.restore(writer)\n'
+    'saved.save(writer, 3, saved.make_state(3))\n'
     'try:\n'
     '  writer.close()\n'
     'except errors.InputError as error:\n'

@@ -21,7 +21,7 @@ def flip_arrays(step_folder):
 
 
 def flip_data(step_folder):
-  flip(next(step_folder.glob('data/process_*.json')))
+  flip(next(step_folder.glob('data/metadata')))
 
 
 def flip_progress(step_folder):
@@ -89,7 +89,9 @@ DAMAGES = (
 def test_damage_is_skipped(folder, reader, warnings, damage):
   damage(folder / '3')
   iterator = saved.make_iterator()
-  step, state, _ = reader.restore(saved.like(saved.make_state(0)), iterator)
+  step, state, _ = saved.restore(
+    reader, saved.like(saved.make_state(0)), iterator
+  )
   assert step == 2 and next(iterator) == next(saved.make_iterator(2))
   saved.assert_same(state, saved.make_state(2))
   assert len(warnings) == 1 and str(folder / '3') in warnings[0]
@@ -102,20 +104,23 @@ def test_damage_is_skipped(folder, reader, warnings, damage):
 def test_a_damaged_step_is_saved_again(folder, warnings, damage):
   damage(folder / '3')
   writer = checkpoint.Checkpoints(folder, 1)
-  assert writer.restore(saved.make_state(0))[0] == 2
-  writer.save(3, saved.make_state(33), saved.make_iterator(33), {})
+  assert saved.restore(writer)[0] == 2
+  saved.save(writer, 3, saved.make_state(33), saved.make_iterator(33), {})
   writer.close()
   assert len(warnings) == 2 and '3.replaced-1' in warnings[1]
   names = {path.name for path in folder.iterdir()}
   assert names == {'2', '3', '3.replaced-1'}  # the best, the newest
-  step, state, _ = checkpoint.Checkpoints(folder).restore(saved.make_state(0))
+  step, state, _ = saved.restore(
+    checkpoint.Checkpoints(folder), saved.make_state(0)
+  )
   assert step == 3
   saved.assert_same(state, saved.make_state(33))
 
 
 def test_if_the_best_is_damaged_the_next_best_is_read(folder, reader, warnings):
   flip_arrays(folder / '2')
-  assert reader.restore_parameters(saved.make_state(0)['params'])[0] == 1
+  params = {'params': saved.make_state(0)['params']}
+  assert saved.read(reader, params)[0] == 1
   assert len(warnings) == 1 and str(folder / '2') in warnings[0]
 
 
@@ -123,9 +128,9 @@ def test_damaged_checkpoints_do_not_count_among_the_newest(folder):
   (folder / '3').rename(folder / '30')
   flip_arrays(folder / '30')
   writer = checkpoint.Checkpoints(folder, 1)
-  assert writer.restore(saved.make_state(0))[0] == 2
+  assert saved.restore(writer)[0] == 2
   for step in (21, 22):
-    writer.save(step, saved.make_state(step), saved.make_iterator(), {})
+    saved.save(writer, step, saved.make_state(step))
   writer.close()
   assert writer.steps() == [2, 22, 30]  # the best, the newest, the damaged
 
@@ -134,23 +139,23 @@ def test_all_damaged(folder, reader, warnings):
   for step in ('1', '2', '3'):
     flip_arrays(folder / step)
   with pytest.raises(errors.InputError) as caught:
-    reader.restore(saved.make_state(0))
+    saved.restore(reader)
   assert str(folder) in str(caught.value) and len(warnings) == 3
 
 
 def test_a_named_step_has_no_substitute(folder, reader):
   flip_arrays(folder / '3')
   with pytest.raises(errors.InputError, match=r'steps \[3\]'):
-    reader.restore(saved.make_state(0), which=3)
+    saved.restore(reader, which=3)
 
 
 def test_what_a_killed_save_left_is_ignored_then_removed(folder):
   left = folder / '4.orbax-checkpoint-tmp'
   shutil.copytree(folder / '3', left)
-  assert checkpoint.Checkpoints(folder).restore(saved.make_state(0))[0] == 3
+  assert saved.restore(checkpoint.Checkpoints(folder))[0] == 3
   assert left.exists()  # another process may be writing it
   writer = checkpoint.Checkpoints(folder, 3)
-  assert writer.restore(saved.make_state(0))[0] == 3
-  writer.save(5, saved.make_state(5), saved.make_iterator(), {})
+  assert saved.restore(writer)[0] == 3
+  saved.save(writer, 5, saved.make_state(5))
   writer.close()
   assert not left.exists()

@@ -61,14 +61,14 @@ def test_a_bucket_keeps_what_a_disk_keeps(written, bucket):
   assert steps == {'1', '2', '3'}  # the newest two and the best
   reader = checkpoint.Checkpoints(written)
   iterator = saved.make_iterator()
-  step, state, progress = reader.restore(saved.make_state(0), iterator)
+  step, state, progress = saved.restore(reader, saved.make_state(0), iterator)
   assert step == 3 and progress['evaluations'] == 3
   saved.assert_same(state, saved.make_state(3))
   assert next(iterator) == next(saved.make_iterator(3))
   like = saved.like(saved.make_state(0)['params'])
-  step, params = reader.restore_parameters(like, 'best')
+  step, fields = saved.read(reader, {'params': like}, 'best')
   assert step == 1
-  saved.assert_same(params, saved.make_state(1)['params'])
+  saved.assert_same(fields['params'], saved.make_state(1)['params'])
   reader.close()
 
 
@@ -76,7 +76,7 @@ def test_a_damaged_object_is_named_and_skipped(written, bucket, warnings):
   name = next(n for n in sorted(bucket.objects) if '/3/state/d/' in n)
   bucket.put(name, b'x' + bucket.objects[name][1:])
   reader = checkpoint.Checkpoints(written)
-  step, state, _ = reader.restore(saved.make_state(0))
+  step, state, _ = saved.restore(reader)
   assert step == 2
   saved.assert_same(state, saved.make_state(2))
   reader.close()
@@ -100,9 +100,11 @@ def test_an_interrupted_save_is_not_a_checkpoint(written, bucket):
     )
   )
   state, iterator = saved.make_state(7), saved.make_iterator()
-  writer.save(3, state, iterator, {'held_out_loss': None})
+  saved.save(writer, 3, state, iterator, {'held_out_loss': None})
   writer.close()
-  _, got, _ = checkpoint.Checkpoints(written).restore(saved.make_state(0))
+  _, got, _ = saved.restore(
+    checkpoint.Checkpoints(written), saved.make_state(0)
+  )
   saved.assert_same(got, state)
 
 
@@ -110,10 +112,10 @@ def test_a_damaged_step_is_renamed_when_it_is_saved_again(written, bucket):
   name = next(n for n in sorted(bucket.objects) if '/3/state/d/' in n)
   bucket.put(name, b'')
   writer = checkpoint.Checkpoints(written, 2)
-  assert writer.restore(saved.make_state(0))[0] == 2
-  writer.save(3, saved.make_state(3), saved.make_iterator(), {})
+  assert saved.restore(writer)[0] == 2
+  saved.save(writer, 3, saved.make_state(3))
   writer.close()
-  assert checkpoint.Checkpoints(written).restore(saved.make_state(0))[0] == 3
+  assert saved.restore(checkpoint.Checkpoints(written))[0] == 3
   assert bucket.objects[name.replace('/3/', '/3.replaced-1/')] == b''
 
 
@@ -133,9 +135,9 @@ def test_a_lost_bucket_is_not_a_damaged_checkpoint(written, bucket):
   reader = checkpoint.Checkpoints(written)
   bucket.denied = True
   with pytest.raises(errors.InputError, match='again when the bucket answers'):
-    reader.restore(saved.make_state(0))
+    saved.restore(reader)
   bucket.denied = False
-  assert reader.restore(saved.make_state(0))[0] == 3
+  assert saved.restore(reader)[0] == 3
   reader.close()
 
 
@@ -143,7 +145,7 @@ def test_a_refused_save_is_an_error(written, bucket):
   writer = checkpoint.Checkpoints(written, 2)
   bucket.denied = True
   with pytest.raises(errors.InputError, match='the test says 403|Forbidden'):
-    writer.save(4, saved.make_state(4), saved.make_iterator(), {})
+    saved.save(writer, 4, saved.make_state(4))
     writer.wait()
   bucket.denied = False
   assert checkpoint.Checkpoints(written).steps() == [1, 2, 3]

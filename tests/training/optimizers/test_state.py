@@ -2,7 +2,6 @@
 
 import functools
 
-import grain
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,6 +15,7 @@ from rnn_jax.tasks import language_modeling
 from rnn_jax.training import optimizer
 from rnn_jax.training import programs as programs_lib
 from rnn_jax.training.memory import batch_size
+from tests.support import saved
 from tests.training.optimizers import following
 
 NAMES = config_lib.names('training/optimizers')
@@ -58,10 +58,9 @@ def test_a_run_resumes_from_a_checkpoint_bit_for_bit(name, tmp_path):
   state = begin(draw(0))
   for n in (1, 2):
     state = step(state, draw(n))
-  data = iter(grain.MapDataset.range(9).to_iter_dataset())
   with_folder = checkpoint.Checkpoints(tmp_path, 1)
-  with_folder.save(2, state, data, {})
-  _, restored, _ = with_folder.restore(begin(draw(7)))
+  saved.save(with_folder, 2, state)
+  _, restored, _ = saved.restore(with_folder, begin(draw(7)))
   with_folder.close()
   # Optax's own types come back as such.
   uninterrupted, resumed = step(state, draw(3)), step(restored, draw(3))
