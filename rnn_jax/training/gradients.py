@@ -1,16 +1,15 @@
-"""Wraps a run's loss and gradient function as its config says.
+"""The gradient of a batch's mean loss, over slices of its rows and all devices.
 
-A gradient function (step.GradFn) takes (params, state, batch, key) and returns
-((objective, Aux), gradients). In `wrap`, from the inside out:
+    g = (sum over slices and devices of d objective / dp) / sum of weights
 
-    of a device's rows    Kronecker factors; dividing by the loss scale;
-                          accumulation over slices of the rows
-    of the whole batch    the sum over devices (training/over_devices.py);
-                          averaging the factors; the point of the gradients
-
-Most runs need only the sum over devices.
+`MeanGradient` reads from the outside in: where the optimizer takes gradients,
+the sum over devices, slices of the rows (train.accumulate), and the objective
+of a slice, which is scaled in float16. Most runs need only the sum over
+devices. Kronecker factors (models/dense.py) are gradients with respect to
+parameters next to the kernels.
 """
 
+import contextlib
 import functools
 from typing import Any
 
@@ -18,127 +17,161 @@ import jax
 import jax.numpy as jnp
 
 from rnn_jax import config as config_lib
+from rnn_jax.data.batching import batch as batch_lib
 from rnn_jax.models import adapters
 from rnn_jax.models import dense
+from rnn_jax.parallel import compression
+from rnn_jax.parallel import fsdp
 from rnn_jax.parallel import placement as placement_lib
+from rnn_jax.parallel import rules
 from rnn_jax.training import accumulation
 from rnn_jax.training import loss_scale
 from rnn_jax.training import optimizer
 from rnn_jax.training import over_devices
 from rnn_jax.training import step as step_lib
+from rnn_jax.training import train_state
 
 PyTree = Any
 FACTORS = 'factors'  # K-FAC's name among sums and extra arguments
 ADAPTERS = 2**31 - 1  # folded into a step's key for their dropout
+MIN_WEIGHT = 1e-8  # a batch of padding has a gradient of zeros
+WHOLE = over_devices.WHOLE
 
 
-def prepare_loss(
-  loss_fn: step_lib.LossFn,
-  config: config_lib.Config,
-  placement: placement_lib.Placement,
-  factors: PyTree,
-) -> step_lib.LossFn:
-  """Returns the loss that a run differentiates.
+class MeanGradient:
+  """(state, batch) -> (Aux, gradients of the mean loss), see the module."""
 
-  Args:
-    loss_fn: of whole parameters, see step.make_loss_fn.
-    config: of the run.
-    placement: where its parameters are.
-    factors: shapes, see optimizer.factor_shapes.
-  """
-  logical_axes = placement.axes_outside_layers
-  logical_axes = dense.joined(
-    logical_axes, jax.tree.map(lambda _: '_', factors)
-  )
-  loss_fn = over_devices.gather_parameters(
-    loss_fn, logical_axes, placement.rules
-  )
-  if optimizer.freezes(config):
-    loss_fn = _stop_at_frozen(loss_fn, config)
-  if loss_scale.is_needed(config.train):
-    loss_fn = _scale_loss(loss_fn, _parts(config, placement))
-  return loss_fn
+  def __init__(
+    self,
+    loss_fn: step_lib.LossFn,
+    config: config_lib.Config,
+    placement: placement_lib.Placement,
+    state_axes: PyTree,
+    factors: PyTree,
+  ) -> None:
+    """Prepares the loss of a run; nothing is traced before a call.
 
+    Args:
+      loss_fn: of whole parameters, see step.make_loss_fn.
+      config: of the run.
+      placement: where its parameters are.
+      state_axes: logical axes of the recurrent state, None if not carried.
+      factors: shapes, see optimizer.factor_shapes.
+    """
+    self._config, self._placement = config, placement
+    self._state_axes, self._factors = state_axes, factors
+    logical_axes = dense.joined(
+      placement.axes_outside_layers, jax.tree.map(lambda _: '_', factors)
+    )
+    self._loss_fn = over_devices.gather_parameters(
+      loss_fn, logical_axes, placement.rules
+    )
+    self._scaled = loss_scale.is_needed(config.train)
+    devices = over_devices.batch_parts(placement.mesh)
+    self._parts = config.train.accumulate * devices  # that are differentiated
+    self._point = optimizer.gradient_point(config)
+    self._run = placement.run(self._of_device, *self._specs())
 
-def wrap(
-  grad_fn: step_lib.GradFn,
-  config: config_lib.Config,
-  placement: placement_lib.Placement,
-  state_axes: PyTree,
-  factors: PyTree,
-) -> step_lib.GradFn:
-  """Returns the gradient function of a run's whole batch, see the module.
+  def __call__(
+    self, state: train_state.TrainState, batch: batch_lib.Batch
+  ) -> tuple[step_lib.Aux, PyTree]:
+    params = state.params
+    if self._point:
+      params = self._point(params, state.opt_state)
+    key = jax.random.key_data(state.step_key())
+    bare = state.replace(params=None, opt_state=None)
+    aux, grads = self._run(params, bare, batch, key)
+    if self._factors:
+      aux = _with_factors(aux, _factor(state, batch))
+    return aux, grads
 
-  Args:
-    grad_fn: of what `prepare_loss` returns.
-    config: of the run.
-    placement: where its parameters are.
-    state_axes: logical axes of the recurrent state, None if not carried.
-    factors: shapes, see optimizer.factor_shapes.
-  """
-  if factors:
-    grad_fn = _sum_factors(grad_fn, factors)
-  if loss_scale.is_needed(config.train):
-    grad_fn = _unscale(grad_fn, _parts(config, placement))
-  if config.train.accumulate > 1:
-    grad_fn = accumulate(grad_fn, config.train.accumulate, state_axes)
-  carry_specs = placement.carry_specs(state_axes)
-  grad_fn = over_devices.sum_gradients(
-    grad_fn, placement, carry_specs, config.mesh
-  )
-  if factors:
-    grad_fn = _average_factors(grad_fn)
-  if point := optimizer.gradient_point(config):
-    grad_fn = _take_at(grad_fn, point)
-  return grad_fn
+  def _of_device(self, params, state, batch, key):
+    """Returns (Aux, gradients) of all rows, from a device's shards."""
+    key = over_devices.key_of_device(jax.random.wrap_key_data(key))
+    grad_fn = jax.value_and_grad(self._loss, has_aux=True, allow_int=True)
+    joined = self._with_blank_factors(params)
 
-
-def accumulate(
-  grad_fn: step_lib.GradFn, parts: int, state_axes: PyTree
-) -> step_lib.GradFn:
-  """Returns a gradient function that accumulates over slices of the rows.
-
-  Args:
-    grad_fn: of a summed loss.
-    parts: the number of slices; it divides the rows.
-    state_axes: logical axes of the recurrent state, None if not carried.
-  """
-
-  def accumulated(params, state, batch, key):
-    def run(carry, batch, key):
-      part = state.replace(carry=carry)
-      (_, aux), grads = grad_fn(params, part, batch, key)
-      return (grads, aux.sums), aux.changes['carry']
+    def of_rows(carry, batch, key):
+      rows = state.replace(carry=carry)
+      with dense.tagging() if self._factors else contextlib.nullcontext():
+        (_, aux), grads = grad_fn(joined, rows, batch, key)
+      grads = jax.tree.map(_zeros_of_whole, joined, grads)
+      return self._parted(grads, aux, params, rows, batch), aux.changes['carry']
 
     (grads, sums), carry = accumulation.accumulate(
-      run, parts, state.carry, state_axes, batch, key
+      of_rows,
+      self._config.train.accumulate,
+      state.carry,
+      self._state_axes,
+      batch,
+      key,
     )
-    aux = step_lib.Aux(sums, {'carry': carry})
-    return (sums['objective'], aux), grads
+    return self._summed(grads, sums, {'carry': carry}, state)
 
-  return accumulated
+  def _loss(self, params, state, batch, key):
+    """Returns (objective, Aux) of a slice of a device's rows."""
+    if optimizer.freezes(self._config):
+      frozen = optimizer.frozen_mask(self._config, params)
+      params = jax.tree.map(
+        lambda frozen, x: jax.lax.stop_gradient(x) if frozen else x,
+        frozen,
+        params,
+      )
+    objective, aux = self._loss_fn(params, state, batch, key)
+    if self._scaled:
+      objective = _factor(state, batch, self._parts) * objective
+    return objective, aux
 
+  def _with_blank_factors(self, params):
+    if not self._factors:
+      return params
+    return dense.joined(params, jax.tree.map(jnp.zeros_like, self._factors))
 
-def adjust_loss_scale(
-  train_step: step_lib.TrainStep, steps: int
-) -> step_lib.TrainStep:
-  """Returns a training step that lowers and raises its loss scale.
+  def _parted(self, grads, aux, params, state, batch):
+    """Returns (gradients of the parameters, sums) of a slice, unscaled."""
+    sums = aux.sums
+    if self._factors:
+      sums = sums | {FACTORS: _factors_in(grads, self._factors)}
+      grads = _like(params, grads)
+    if self._scaled:
+      factor = _factor(state, batch, self._parts)
+      grads = jax.tree.map(lambda g: g / factor, grads)
+    return grads, sums
 
-  Args:
-    train_step: its state has a LossScale.
-    steps: consecutive finite steps before the scale doubles.
-  """
-
-  def adjusted(state, batch):
-    new, metrics = train_step(state, batch)
-    scale, lowered = loss_scale.update(
-      state.loss_scale, metrics['finite'], steps
+  def _summed(self, grads, sums, changes, state):
+    """Returns (Aux, gradients of the mean loss) of all devices."""
+    options = self._config.mesh
+    compressed = options.compression
+    rows = tuple(x for x in rules.ROWS if not compressed or x != 'data')
+    sums = over_devices.total(sums)
+    weight = sums.get('objective_weight', sums['weight'])
+    weight = jnp.maximum(weight, MIN_WEIGHT)
+    grads = fsdp.sum_gradients(
+      grads, self._placement.logical_axes, self._placement.rules, rows
     )
-    skipped = jnp.where(lowered, state.skipped, new.skipped)
-    metrics |= {'skipped': skipped, **loss_scale.metrics(state.loss_scale)}
-    return new.replace(loss_scale=scale, skipped=skipped), metrics
+    grads = jax.tree.map(lambda g: g / weight, grads)
+    if compressed:
+      feedback, grads = compression.all_reduce(
+        state.error_feedback, grads, compressed, fraction=options.top_k_share
+      )
+      changes = changes | {'error_feedback': feedback}
+    return step_lib.Aux(sums, changes), grads
 
-  return adjusted
+  def _specs(self):
+    """Returns the PartitionSpecs of `_of_device`: arguments and results."""
+    specs = self._placement.specs
+    changes = {'carry': self._placement.carry_specs(self._state_axes)}
+    if self._config.mesh.compression:
+      changes['error_feedback'] = specs('error_feedback')
+    whole: dict[str, PyTree] = dict.fromkeys(
+      ('loss_scale', 'step', 'skipped', 'rate_scale', 'key'), WHOLE
+    )
+    state = train_state.TrainState(None, **whole, **changes)
+    aux: PyTree = step_lib.Aux(WHOLE, changes)  # type: ignore[arg-type]
+    return (
+      (specs('parameters'), state, over_devices.BATCH_SPEC, WHOLE),
+      (aux, specs('gradients')),
+    )
 
 
 def merge_adapters(
@@ -166,24 +199,10 @@ def merge_adapters(
   return merged
 
 
-def _stop_at_frozen(loss_fn, config):
-  """Makes the gradient of frozen parameters zero, at no cost."""
-
-  def stopped(params, state, batch, key):
-    params = jax.tree.map(
-      lambda frozen, x: jax.lax.stop_gradient(x) if frozen else x,
-      optimizer.frozen_mask(config, params),
-      params,
-    )
-    return loss_fn(params, state, batch, key)
-
-  return stopped
-
-
-def _parts(config, placement):
-  """Returns the number of equal parts that a batch is differentiated in."""
-  devices = over_devices.batch_parts(placement.mesh)
-  return config.train.accumulate * devices
+def _zeros_of_whole(x, gradient):
+  """Returns the gradient; of whole numbers, zeros."""
+  whole = jnp.issubdtype(x.dtype, jnp.integer)
+  return jnp.zeros(x.shape, jnp.float32) if whole else gradient
 
 
 def _factor(state, batch, parts=1):
@@ -191,65 +210,11 @@ def _factor(state, batch, parts=1):
   return loss_scale.factor(state.loss_scale, parts * batch.weights_BxL.size)
 
 
-def _scale_loss(loss_fn, parts):
-  def scaled(params, state, batch, key):
-    objective, aux = loss_fn(params, state, batch, key)
-    return _factor(state, batch, parts) * objective, aux
-
-  return scaled
-
-
-def _unscale(grad_fn, parts):
-  """Undoes `_scale_loss` in the gradients."""
-
-  def unscaled(params, state, batch, key):
-    values, grads = grad_fn(params, state, batch, key)
-    factor = _factor(state, batch, parts)
-    return values, jax.tree.map(lambda g: g / factor, grads)
-
-  return unscaled
-
-
-def _take_at(grad_fn, point):
-  """Takes gradients at another point than the parameters."""
-
-  def taken(params, state, batch, key):
-    return grad_fn(point(params, state.opt_state), state, batch, key)
-
-  return taken
-
-
-def _sum_factors(grad_fn, factors):
-  """Adds the Kronecker factors of a batch to its sums, see models/dense.py.
-
-  They are gradients with respect to parameters next to the kernels.
-  """
-
-  def summed(params, state, batch, key):
-    blank = jax.tree.map(jnp.zeros_like, factors)
-    with dense.tagging():
-      (objective, aux), grads = grad_fn(
-        dense.joined(params, blank), state, batch, key
-      )
-    sums = aux.sums | {FACTORS: _factors_in(grads, factors)}
-    return (objective, aux._replace(sums=sums)), _like(params, grads)
-
-  return summed
-
-
-def _average_factors(grad_fn):
+def _with_factors(aux, factor):
   """Turns summed factors into an argument of the optimizer's update."""
-
-  def averaged(params, state, batch, key):
-    (objective, aux), grads = grad_fn(params, state, batch, key)
-    sums = dict(aux.sums)
-    factors = dense.averaged(
-      sums.pop(FACTORS), sums['weight'], _factor(state, batch)
-    )
-    aux = aux._replace(sums=sums, extra_args={FACTORS: factors})
-    return (objective, aux), grads
-
-  return averaged
+  sums = dict(aux.sums)
+  factors = dense.averaged(sums.pop(FACTORS), sums['weight'], factor)
+  return aux._replace(sums=sums, extra_args={FACTORS: factors})
 
 
 def _factors_in(tree, factors):

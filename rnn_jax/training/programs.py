@@ -94,6 +94,11 @@ class Programs:
   """The training and evaluation steps of a run, compiled for each batch shape.
 
   Attributes:
+    train_step: (state, batch) -> (state, metrics); it donates the state.
+    compute_gradients: (state, batch) -> (gradients of the mean loss, parameter
+      updates, sums) of a step that isn't taken; the carry has the batch's rows.
+    evaluate_step: (params, carry, batch) -> (carry, sums) without dropout; it
+      donates the carry.
     task: what is trained.
     mesh: of the devices.
     placement: the shardings of the parameters and of what goes with them.
@@ -113,9 +118,6 @@ class Programs:
     """
     self.task, self.mesh, self._config = task, mesh, config
     self.traces = 0
-    # Virtual devices share one pool of threads: two steps in flight can each
-    # hold threads that the other's all-reduce waits for.
-    self._one_at_a_time = mesh.size > 1 and jax.default_backend() == 'cpu'
     self.batch_sharding = jax.tree.map(
       lambda spec: rules.sharding(mesh, spec), over_devices.BATCH_SPEC
     )
@@ -181,37 +183,23 @@ class Programs:
 
   def _make_training(self, loss_fn):
     config = self._config
-    loss_fn = gradients.prepare_loss(
-      loss_fn, config, self.placement, self._factors
-    )
-    sum_over_devices = functools.partial(
-      gradients.wrap,
-      config=config,
-      placement=self.placement,
-      state_axes=self._state_axes,
-      factors=self._factors,
-    )
-    train_step = step_lib.make_train_step(
-      loss_fn,
+    measure = update_norms.measure
+    parts = step_lib.Parts(
+      gradients.MeanGradient(
+        loss_fn, config, self.placement, self._state_axes, self._factors
+      ),
       self._tx,
       self._schedule.rate,
-      sum_over_devices,
       self._apply_updates,
-      update_norms.measure
-      if config.train.update_norms
-      else update_norms.ignore,
+      measure if config.train.update_norms else update_norms.ignore,
+      config.train.loss_scale_steps,
+      self._place,
     )
-    if loss_scale.is_needed(config.train):
-      train_step = gradients.adjust_loss_scale(
-        train_step, config.train.loss_scale_steps
-      )
-    compute_gradients = step_lib.make_compute_gradients(
-      loss_fn, self._tx, sum_over_devices
+    self._train_step = self._jit(step_lib.make_train_step(parts), (0,))
+    self.train_step = self._one_at_a_time(self._train_step)
+    self.compute_gradients = self._one_at_a_time(
+      self._jit(step_lib.make_compute_gradients(parts))
     )
-    self._train_step = self._jit(
-      self._keep_placement(train_step), donate_argnums=0
-    )
-    self._compute_gradients = self._jit(compute_gradients)
 
   def _make_evaluation(self, loss_fn):
     evaluate_step = step_lib.make_evaluate_step(
@@ -224,7 +212,8 @@ class Programs:
         carry_specs=self._carry_specs,
       ),
     )
-    self._evaluate_step = self._jit(evaluate_step, donate_argnums=1)
+    self._evaluate_step = self._jit(evaluate_step, (1,))
+    self.evaluate_step = self._one_at_a_time(self._evaluate_step)
 
   def init(self, seed: int, rows: int) -> TrainState:
     """Returns a new train state on the mesh, with a carry of `rows` rows."""
@@ -284,28 +273,6 @@ class Programs:
       name: _with_shardings(state[name], shardings[name]) for name in names
     }
 
-  def train_step(
-    self, state: TrainState, batch: batch_lib.Batch
-  ) -> tuple[TrainState, step_lib.Metrics]:
-    """Returns (state, metrics) of a training step; it donates `state`."""
-    return self._wait(self._train_step(state, batch))
-
-  def compute_gradients(
-    self, state: TrainState, batch: batch_lib.Batch
-  ) -> tuple[PyTree, PyTree, step_lib.Sums]:
-    """Returns (gradients of the mean loss, parameter updates, sums).
-
-    They are those of a training step that isn't taken; the carry has the
-    batch's rows.
-    """
-    return self._wait(self._compute_gradients(state, batch))
-
-  def evaluate_step(
-    self, params: PyTree, carry: PyTree, batch: batch_lib.Batch
-  ) -> tuple[PyTree, step_lib.Sums]:
-    """Returns (carry, sums) without dropout; it donates `carry`."""
-    return self._wait(self._evaluate_step(params, carry, batch))
-
   def init_carry(self, rows: int) -> PyTree:
     """Returns the carry before an evaluation; None if none is carried."""
     if not self._config.data.carry_state:
@@ -359,36 +326,36 @@ class Programs:
     )
     return _with_shardings(batch, self.batch_sharding)
 
-  def _wait(self, result):
-    return jax.block_until_ready(result) if self._one_at_a_time else result
+  def _one_at_a_time(self, jitted):
+    """Returns a function that waits for its results on virtual devices.
 
-  def _jit(self, function, donate_argnums=()):
+    They share one pool of threads: two steps in flight can each hold threads
+    that the other's all-reduce waits for.
+    """
+    if self.mesh.size == 1 or jax.default_backend() != 'cpu':
+      return jitted
+    return lambda *args: jax.block_until_ready(jitted(*args))
+
+  def _jit(self, function, donated=()):
     """Returns a jitted function whose traces are counted."""
 
+    @functools.wraps(function)
     def counted(*args):
       self.traces += 1
       return function(*args)
 
     options = compiler.options(self._config.train.compiler, target.platform())
-    return jax.jit(
-      counted, donate_argnums=donate_argnums, compiler_options=options
+    return jax.jit(counted, donate_argnums=donated, compiler_options=options)
+
+  def _place(self, state):
+    """Returns a step's new state, placed as the old one was."""
+    state = jax.lax.with_sharding_constraint(
+      state, self._state_shardings(offloaded=False)
     )
-
-  def _keep_placement(self, train_step):
-    """Returns the step with its new state placed as the old one was."""
-
-    def placed(state, batch):
-      opt_state = placement.to_device(state.opt_state)
-      state, metrics = train_step(state.replace(opt_state=opt_state), batch)
-      state = jax.lax.with_sharding_constraint(
-        state, self._state_shardings(offloaded=False)
-      )
-      opt_state = jax.device_put(
-        state.opt_state, self._state_shardings().opt_state
-      )
-      return state.replace(opt_state=opt_state), metrics
-
-    return placed
+    opt_state = jax.device_put(
+      state.opt_state, self._state_shardings().opt_state
+    )
+    return state.replace(opt_state=opt_state)
 
   def _apply_updates(self, state, updates):
     """Returns new parameters; frozen and pruned ones don't change."""

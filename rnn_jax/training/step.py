@@ -7,11 +7,11 @@ A task's loss is a weighted sum over tokens, so parts of a batch (on devices, or
 of accumulation) add up to the whole, and one division by the sum of the weights
 gives the mean.
 
-Nothing here depends on a mesh or on options that only some runs use:
-accumulation, a loss scale and others wrap the gradient function, see
-training/gradients.py. training/programs.py assembles the parts of a run.
+Nothing here depends on a mesh or on how a run takes its gradients, which
+training/gradients.py has. training/programs.py assembles the parts of a run.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 from typing import NamedTuple
@@ -21,6 +21,8 @@ import jax.numpy as jnp
 import optax
 
 from rnn_jax.data.batching import batch as batch_lib
+from rnn_jax.parallel import placement
+from rnn_jax.training import loss_scale
 from rnn_jax.training import train_state
 
 PyTree = Any
@@ -48,8 +50,6 @@ class Aux(NamedTuple):
 
 # (params, state, batch, key of the step) -> (objective, Aux)
 LossFn = Callable[..., tuple[jax.Array, Aux]]
-# The same arguments -> ((objective, Aux), gradients)
-GradFn = Callable[..., tuple[tuple[jax.Array, Aux], PyTree]]
 TrainStep = Callable[[TrainState, batch_lib.Batch], tuple[TrainState, Metrics]]
 # (params, carry, batch) -> (carry, sums)
 EvaluateStep = Callable[[PyTree, PyTree, batch_lib.Batch], tuple[PyTree, Sums]]
@@ -72,68 +72,83 @@ def make_loss_fn(task: Any, carries: bool) -> LossFn:
   return loss_fn
 
 
-def differentiate(loss_fn: LossFn) -> GradFn:
-  """Returns the gradient function of a loss; whole numbers have zeros."""
-  grad_fn = jax.value_and_grad(loss_fn, has_aux=True, allow_int=True)
+@dataclasses.dataclass(frozen=True, eq=False)
+class Parts:
+  """What a training step is made of.
 
-  def of_parameters(params, state, batch, key):
-    values, grads = grad_fn(params, state, batch, key)
-    return values, jax.tree.map(_zeros_of_whole, params, grads)
-
-  return of_parameters
-
-
-def _zeros_of_whole(x, gradient):
-  whole = jnp.issubdtype(x.dtype, jnp.integer)
-  return jnp.zeros(x.shape, jnp.float32) if whole else gradient
-
-
-def make_train_step(
-  loss_fn: LossFn,
-  tx: optax.GradientTransformationExtraArgs,
-  schedule: optax.Schedule,
-  sum_over_devices: Callable[[GradFn], GradFn],
-  apply_updates: Callable[[TrainState, PyTree], PyTree],
-  measure_updates: Callable[[PyTree, PyTree], dict[str, Any]],
-) -> TrainStep:
-  """Returns train_step(state, batch) -> (state, metrics), to be jitted.
-
-  Args:
-    loss_fn: the loss of a device's rows, see `make_loss_fn`.
+  Attributes:
+    gradients: (state, batch) -> (Aux, gradients of the batch's mean loss), see
+      training/gradients.py.
     tx: the optimizer, which clips gradients first.
-    schedule: step -> learning rate, for the metrics; `tx` applies it.
-    sum_over_devices: turns the gradient function of a device's rows into that
-      of the mean loss of the whole batch, see training/gradients.py.
+    rate: step -> learning rate, for the metrics; `tx` applies it.
     apply_updates: (state, updates) -> parameters.
     measure_updates: (updates, parameters) -> more metrics (update_norms.py).
+    loss_scale_steps: consecutive finite steps before a loss scale doubles.
+    place: returns a state where it is between steps.
   """
-  grad_fn = sum_over_devices(differentiate(loss_fn))
+
+  gradients: Callable[[TrainState, batch_lib.Batch], tuple[Aux, PyTree]]
+  tx: optax.GradientTransformationExtraArgs
+  rate: optax.Schedule
+  apply_updates: Callable[[TrainState, PyTree], PyTree]
+  measure_updates: Callable[[PyTree, PyTree], dict[str, Any]]
+  loss_scale_steps: int = 1
+  place: Callable[[TrainState], TrainState] = lambda state: state
+
+
+def make_train_step(parts: Parts) -> TrainStep:
+  """Returns train_step(state, batch) -> (state, metrics), to be jitted."""
 
   def train_step(state, batch):
-    (_, aux), grads = grad_fn(state.params, state, batch, state.step_key())
+    state = state.replace(opt_state=placement.to_device(state.opt_state))
+    aux, grads = parts.gradients(state, batch)
     grad_norm = optax.tree.norm(grads)
-    updates, opt_state = tx.update(
+    updates, opt_state = parts.tx.update(
       grads, state.opt_state, state.params, **aux.extra_args
     )
     updates = optax.tree.scale(state.rate_scale, updates)
-    params = apply_updates(state, updates)
+    params = parts.apply_updates(state, updates)
 
     finite = jnp.isfinite(aux.sums['objective']) & jnp.isfinite(grad_norm)
     new = state.replace(params=params, opt_state=opt_state, **aux.changes)
     new = jax.tree.map(lambda x, old: jnp.where(finite, x, old), new, state)
     skipped = jnp.where(finite, 0, state.skipped + 1)
+    scale, lowered = loss_scale.update(
+      state.loss_scale, finite, parts.loss_scale_steps
+    )
+    skipped = jnp.where(lowered, state.skipped, skipped)
     metrics = {
       'sums': aux.sums,
       'finite': finite,
       'skipped': skipped,
       'real_tokens': _real_tokens(batch),
       'gradient_norm': grad_norm,
-      'learning_rate': state.rate_scale * schedule(state.step),
-      **measure_updates(updates, state.params),
+      'learning_rate': state.rate_scale * parts.rate(state.step),
+      **parts.measure_updates(updates, state.params),
+      **loss_scale.metrics(state.loss_scale),
     }
-    return new.replace(step=state.step + 1, skipped=skipped), metrics
+    new = new.replace(step=state.step + 1, skipped=skipped, loss_scale=scale)
+    return parts.place(new), metrics
 
   return train_step
+
+
+def make_compute_gradients(
+  parts: Parts,
+) -> Callable[[TrainState, batch_lib.Batch], tuple[PyTree, PyTree, Sums]]:
+  """Returns (state, batch) -> (gradients of the mean loss, updates, sums).
+
+  They are those of a training step that isn't taken.
+  """
+
+  def compute_gradients(state, batch):
+    aux, grads = parts.gradients(state, batch)
+    updates, _ = parts.tx.update(
+      grads, state.opt_state, state.params, **aux.extra_args
+    )
+    return grads, optax.tree.scale(state.rate_scale, updates), aux.sums
+
+  return compute_gradients
 
 
 def make_evaluate_step(
@@ -142,7 +157,7 @@ def make_evaluate_step(
   """Returns evaluate_step(params, carry, batch) -> (carry, sums).
 
   Args:
-    loss_fn: as for `make_train_step`; without a key it has no dropout.
+    loss_fn: the loss of a device's rows; without a key it has no dropout.
     sum_over_devices: turns the evaluation step of a device's rows into that of
       the whole batch.
   """
@@ -153,28 +168,6 @@ def make_evaluate_step(
     return aux.changes['carry'], aux.sums
 
   return sum_over_devices(evaluate_step)
-
-
-def make_compute_gradients(
-  loss_fn: LossFn,
-  tx: optax.GradientTransformationExtraArgs,
-  sum_over_devices: Callable[[GradFn], GradFn],
-) -> Callable[[TrainState, batch_lib.Batch], tuple[PyTree, PyTree, Sums]]:
-  """Returns (state, batch) -> (gradients of the mean loss, updates, sums).
-
-  They are those of a training step that isn't taken; the arguments are those of
-  `make_train_step`.
-  """
-  grad_fn = sum_over_devices(differentiate(loss_fn))
-
-  def compute_gradients(state, batch):
-    (_, aux), grads = grad_fn(state.params, state, batch, state.step_key())
-    updates, _ = tx.update(
-      grads, state.opt_state, state.params, **aux.extra_args
-    )
-    return grads, optax.tree.scale(state.rate_scale, updates), aux.sums
-
-  return compute_gradients
 
 
 def _real_tokens(batch):

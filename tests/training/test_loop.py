@@ -17,6 +17,7 @@ from rnn_jax import errors
 from rnn_jax.data import pipeline
 from rnn_jax.runs import metrics
 from rnn_jax.training import evaluate
+from rnn_jax.training import hooks
 from rnn_jax.training import loop
 from rnn_jax.training import programs as programs_lib
 from tests.support import shared
@@ -334,18 +335,24 @@ def test_a_skipped_stretch_is_not_saved_and_an_earlier_step_is_taken_up(
 
 def skip_from(monkeypatch, first):
   """From this step on every step seems to be skipped, as a NaN does it."""
-  run = PROGRAMS.train_step
+  add_all = hooks.add_all
 
-  def skipping(programs, state, batch):
-    step = int(state.step) + 1
-    copy = jax.tree.map(jnp.copy, state)
-    new, values = run(programs, state, batch)
-    if step < first:
-      return new, values
-    skipped = {'finite': jnp.bool_(False), 'skipped': jnp.int32(1)}
-    return copy.replace(step=new.step), values | skipped
+  def add_all_and_skip(trainer, stop):
+    run = trainer.programs.train_step
 
-  monkeypatch.setattr(PROGRAMS, 'train_step', skipping)
+    def skipping(state, batch):
+      step = int(state.step) + 1
+      copy = jax.tree.map(jnp.copy, state)
+      new, values = run(state, batch)
+      if step < first:
+        return new, values
+      skipped = {'finite': jnp.bool_(False), 'skipped': jnp.int32(1)}
+      return copy.replace(step=new.step), values | skipped
+
+    monkeypatch.setattr(trainer.programs, 'train_step', skipping)
+    add_all(trainer, stop)
+
+  monkeypatch.setattr(hooks, 'add_all', add_all_and_skip)
 
 
 def spoil_at(step):

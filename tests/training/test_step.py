@@ -84,13 +84,16 @@ class Line:
     return loss, (sums, carry + 1)
 
 
-def divide_by_weight(grad_fn):
-  """What is left of the sum over devices on one device."""
+def mean_gradient(carries):
+  """What is left of training/gradients.py on one device."""
+  loss_fn = step.make_loss_fn(Line(), carries)
 
-  def mean(*args):
-    values, grads = grad_fn(*args)
-    weight = values[1].sums['weight']
-    return values, jax.tree.map(lambda g: g / weight, grads)
+  def mean(state, batch):
+    (_, aux), grads = jax.value_and_grad(loss_fn, has_aux=True)(
+      state.params, state, batch, state.step_key()
+    )
+    weight = aux.sums['weight']
+    return aux, jax.tree.map(lambda g: g / weight, grads)
 
   return mean
 
@@ -112,15 +115,14 @@ def test_a_step_is_the_rate_times_the_clipped_mean_gradient(carries):
     rate_scale=jnp.float32(scale),
     key=jax.random.key_data(jax.random.key(0)),
   )
-  train_step = step.make_train_step(
-    step.make_loss_fn(Line(), carries),
+  parts = step.Parts(
+    mean_gradient(carries),
     optax.with_extra_args_support(tx),
     lambda step: rate,
-    divide_by_weight,
     lambda state, updates: optax.apply_updates(state.params, updates),
     update_norms.measure,
   )
-  new, metrics = jax.jit(train_step)(state, batch)
+  new, metrics = jax.jit(step.make_train_step(parts))(state, batch)
   error = np.float64(1.5 * x - 0.5 - y)
   grads = {
     'a': (w * 2 * error * x).sum() / w.sum(),
