@@ -91,7 +91,7 @@ RUNNER_OPTIONS = flags.DEFINE_string(
 def main(argv):
   from rnn_jax import errors
   from rnn_jax.data.preparation import prepare
-  from rnn_jax.data.preparation import report
+  from rnn_jax.data.preparation import requests
   from rnn_jax.data.preparation import training
 
   del argv
@@ -103,17 +103,17 @@ def main(argv):
     record, written = prepare.prepare(
       request, progress, RUNNER.value, RUNNER_OPTIONS.value
     )
-  print(report.text(record, request.folder, written))
+  print(requests.report(record, request.folder, written))
   if line := training.command(request, record):
     print(f'to train on it:\n{line}')
 
 
 def _request(inputs):
-  from rnn_jax.data.preparation import examples
-  from rnn_jax.data.preparation import prepare
+  from rnn_jax.data.preparation import requests
   from rnn_jax.data.preparation import splits
+  from rnn_jax.data.tables import lines
 
-  return prepare.Request(
+  return requests.Request(
     NAME.value,
     DATA_DIR.value,
     inputs,
@@ -124,7 +124,7 @@ def _request(inputs):
     tuple(CLASSES.value),
     SKIP_EMPTY.value,
     DUPLICATES.value,
-    examples.Options(DOCUMENT.value, ENCODING.value, DELIMITER.value),
+    lines.Options(DOCUMENT.value, ENCODING.value, DELIMITER.value),
     TEXT.value,
     MISSING_LABELS.value,
   )

@@ -7,8 +7,9 @@
 
 Prints a row per text, as soon as it is made: the loss in nats per token, bits
 per byte next to gzip and xz, perplexity. A file is a text; with --lines a line
-is one, and in *.jsonl a row. --json prints one JSON object per text. --html
-draws how surprising each token is. docs/scoring.md says what the numbers mean.
+is one, and in a table (*.jsonl, *.csv, *.tsv, *.parquet) a row. --json prints
+one JSON object per text. --html draws how surprising each token is.
+docs/scoring.md says what the numbers mean.
 """
 
 from absl import flags
@@ -28,7 +29,7 @@ LINES = flags.DEFINE_bool('lines', False, 'Each line of a file is a text.')
 COLUMN = flags.DEFINE_string(
   'column',
   '',
-  "Column of the text in JSONL; empty: 'text'. With it, - is JSONL.",
+  "Column of the text in a table; empty: 'text'. With it, - is JSONL.",
 )
 TOP_K = flags.DEFINE_integer(
   'top_k',

@@ -1,6 +1,7 @@
 """Imports between the folders of rnn_jax point one way."""
 
 import ast
+import functools
 import graphlib
 import pathlib
 import subprocess
@@ -33,20 +34,46 @@ ROOMS = (
 
 
 def imported(path):
-  """Yields the folders and files of rnn_jax that a file imports."""
+  """Yields the modules of rnn_jax, or names in them, that a file imports."""
   for node in ast.walk(ast.parse(path.read_text(encoding='utf-8'))):
-    if isinstance(node, ast.ImportFrom) and node.module.startswith('rnn_jax'):
-      for name in node.names:
-        yield f'{node.module}.{name.name}'.split('.')[1]
+    if isinstance(node, ast.Import):
+      yield from (name.name for name in node.names)
+    elif isinstance(node, ast.ImportFrom) and node.module:
+      yield from (f'{node.module}.{name.name}' for name in node.names)
+
+
+@functools.cache
+def files():
+  """Returns {file of rnn_jax: the others that it imports}, as modules."""
+  names = {}
+  for path in ROOT.rglob('*.py'):
+    parts = path.relative_to(ROOT.parent).with_suffix('').parts
+    names[path] = '.'.join(x for x in parts if x != '__init__')
+  modules = {*names.values()}
+  graph = {}
+  for path, own in names.items():
+    others = {
+      name if name in modules else name.rpartition('.')[0]
+      for name in imported(path)
+    }
+    graph[own] = others & modules - {own}
+  return graph
 
 
 def rooms():
   """Returns {folder or file of rnn_jax: the others that it imports}."""
   graph = {}
-  for path in ROOT.rglob('*.py'):
-    room = path.relative_to(ROOT).parts[0].removesuffix('.py')
-    graph.setdefault(room, set()).update(set(imported(path)) - {room})
+  for own, others in files().items():
+    if own == ROOT.name:
+      continue
+    room = own.split('.')[1]
+    above = {other.split('.')[1] for other in others - {ROOT.name}}
+    graph.setdefault(room, set()).update(above - {room})
   return graph
+
+
+def test_no_two_files_import_each_other():
+  graphlib.TopologicalSorter(files()).prepare()
 
 
 def test_no_two_folders_import_each_other():

@@ -17,18 +17,16 @@ import os
 import re
 from typing import Any
 
-import numpy as np
 from absl import logging
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.config import parts
-from rnn_jax.data import input_rows
 from rnn_jax.data.preparation import prepared
-from rnn_jax.data.sources import base
 from rnn_jax.data.sources import images
 from rnn_jax.data.sources import text
 from rnn_jax.data.sources import tfds
+from rnn_jax.data.tables import rows
 from rnn_jax.data.tables import values
 from rnn_jax.data.text import documents as documents_lib
 from rnn_jax.system import bounds
@@ -36,24 +34,6 @@ from rnn_jax.system import bounds
 FLAG = '--input'
 PREPARED = 'prepared:'
 OF_LINES = ('.txt', '.text', '.md')
-
-
-class Rows:
-  """The Reader of texts in memory."""
-
-  difficulties = None
-
-  def __init__(
-    self, path: str, names: list[str], texts: list[bytes], labels: list[int]
-  ) -> None:
-    self.files = (path,)
-    self.names = tuple(names)
-    self.sizes = np.array([len(each) for each in texts], np.int64)
-    self.labels = np.array(labels, np.int64) if labels else None
-    self._texts = texts
-
-  def read(self, unit: int, start: int, stop: int) -> bytes:
-    return self._texts[unit][start:stop]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,14 +123,14 @@ def _of_dataset(name, data_dir, split, data):
 
 
 def _of_images(given, data):
-  input_rows.check_exists(given, FLAG)
+  rows.check_exists(given, FLAG)
   reader, _ = images.read(given, FLAG, _with_source(data, 'images'))
   return documents_lib.whole(reader)
 
 
 def _of_text(given, config):
   if config.task.classifies:
-    input_rows.check_exists(given, FLAG)
+    rows.check_exists(given, FLAG)
     errors.refuse(
       FLAG, given, 'a file of text has no classes: give a .jsonl or .csv'
     )
@@ -167,7 +147,7 @@ def _check_no_rows(given, options):
 
 
 def _of_rows(given, config, options):
-  source = input_rows.Source(given, delimiter=options.delimiter)
+  source = rows.Source(given, delimiter=options.delimiter)
   source.check()
   bounds.check(os.path.getsize(given), f'{FLAG}={given}', 'split the file')
   data = config.data
@@ -177,16 +157,17 @@ def _of_rows(given, config, options):
   names, texts, labels, skipped = [], [], [], 0
   folder = os.path.join(os.path.dirname(given), '')
   for where, row, _ in source.rows():
-    content = values.text_of(row, field, where).encode()
     if config.task.classifies:
-      number = values.label_of(row, label, data.classes, where)
-      if number is None and skips:
+      given_label = values.value_of(row, label, where)
+      number = values.class_of(given_label, label, data.classes, where)
+      if number == values.UNLABELLED and skips:
         skipped += 1
         continue
-      _check_labelled(content, field, number, label, where)
+      _check_labelled(number, label, where)
       labels.append(number)
     names.append(where.removeprefix(folder))
-    texts.append(content)
+    classifies = config.task.classifies
+    texts.append(values.filled_text(row, field, where, '', classifies))
   if skipped and not texts:
     errors.refuse(FLAG, given, f'no row has a class in {label!r}: use predict')
   if skipped:
@@ -199,23 +180,20 @@ def _of_rows(given, config, options):
     )
   if not any(texts):
     errors.refuse(FLAG, given, 'no row has any text: fill it')
-  return documents_lib.whole(Rows(given, names, texts, labels))
+  reader = documents_lib.InMemory(texts, labels or None, names, (given,))
+  return documents_lib.whole(reader)
 
 
 def _skips(data, options):
-  own = getattr(data, 'missing_labels', base.ERROR)
-  return (options.missing_labels or own) == base.SKIP
+  own = getattr(data, 'missing_labels', values.ERROR)
+  return (options.missing_labels or own) == values.SKIP
 
 
-def _check_labelled(content, field, number, label, where):
-  if number is None:
+def _check_labelled(number, label, where):
+  if number == values.UNLABELLED:
     raise errors.InputError(
       f'{where}: {label!r} is empty, and an evaluation needs the class: fill '
-      f'it, or leave out such rows with --missing_labels={base.SKIP}'
-    )
-  if not content:
-    raise errors.InputError(
-      f'{where}: {field!r} is empty: fill it, or remove the row'
+      f'it, or leave out such rows with --missing_labels={values.SKIP}'
     )
 
 

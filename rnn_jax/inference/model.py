@@ -26,8 +26,8 @@ import jax
 import numpy as np
 
 from rnn_jax import errors
+from rnn_jax.data.images import codec
 from rnn_jax.data.images import images as images_lib
-from rnn_jax.data.preparation import archives
 from rnn_jax.inference import classify
 from rnn_jax.inference import conversation
 from rnn_jax.inference import generate as generate_lib
@@ -347,7 +347,7 @@ def read_image(path: str | os.PathLike[str], image: Any) -> np.ndarray:
       the model reads and data.image.resize is False.
   """
   try:
-    archives.check_size(os.path.getsize(path), str(path))
+    codec.check_size(os.path.getsize(path), str(path))
     content = pathlib.Path(path).read_bytes()
   except OSError as error:
     raise errors.InputError(

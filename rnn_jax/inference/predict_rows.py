@@ -12,7 +12,6 @@ path within the folder.
 import dataclasses
 import datetime
 import decimal
-import glob
 import itertools
 import os
 from collections.abc import Iterator
@@ -22,14 +21,15 @@ from absl import logging
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax.data import input_rows
 from rnn_jax.data.preparation.formats import images as images_format
 from rnn_jax.data.tables import csv
+from rnn_jax.data.tables import rows as rows_lib
 from rnn_jax.data.tables import values
 from rnn_jax.inference import model as model_lib
 from rnn_jax.inference import predict
 from rnn_jax.inference import predict_output
 from rnn_jax.system import activity
+from rnn_jax.system import files
 from rnn_jax.system import standard_input
 
 CHUNK = 512  # rows that are read before their predictions are written
@@ -59,9 +59,9 @@ class Request:
   delimiter: str = ''
 
   @property
-  def source(self) -> input_rows.Source:
+  def source(self) -> rows_lib.Source:
     """Where rows of texts are."""
-    return input_rows.Source(self.input, self.format, self.delimiter)
+    return rows_lib.Source(self.input, self.format, self.delimiter)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,26 +190,19 @@ def _images(request, config):
 
 def _image_files(given):
   """Yields (path, name) of a file, of a glob's or of a folder's images."""
-  if os.path.isdir(given):
-    names = sorted(
-      os.path.relpath(os.path.join(folder, name), given).replace(os.sep, '/')
-      for folder, _, found in os.walk(given)
-      for name in found
-      if name.lower().endswith(images_format.READABLE)
-    )
-    if not names:
-      errors.refuse(
-        '--input',
-        given,
-        f'the folder has no image ({", ".join(images_format.READABLE)})',
-      )
-    yield from ((os.path.join(given, name), name) for name in names)
+  if not os.path.isdir(given):
+    if not (paths := files.matching(given)):
+      rows_lib.check_exists(given, '--input')
+    yield from ((path, os.path.basename(path)) for path in paths)
     return
-  exists = os.path.exists(given)
-  paths = [given] if exists else sorted(glob.glob(given, recursive=True))
+  suffixes = images_format.READABLE
+  paths = [x for x in files.below(given) if x.lower().endswith(suffixes)]
   if not paths:
-    input_rows.check_exists(given, '--input')
-  yield from ((path, os.path.basename(path)) for path in paths)
+    errors.refuse(
+      '--input', given, f'the folder has no image ({", ".join(suffixes)})'
+    )
+  for path in paths:
+    yield path, os.path.relpath(path, given).replace(os.sep, '/')
 
 
 def _columns(example, id_column, number, left_out):

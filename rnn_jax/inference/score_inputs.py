@@ -1,30 +1,32 @@
-"""The texts that launch.score reads: documents, lines, or rows of JSONL.
+"""The texts that launch.score reads: documents, lines, or rows of a table.
 
     for text in open_texts(Inputs(('notes.txt', 'rows.jsonl'))):
       print(text.id, len(text.content))
 
-A file *.jsonl has a text in a column of each row; any other file is a document,
-or a text per line. '-' is standard input. What can be checked without reading
-rows and lines is checked at once; those are read one at a time.
+A table (*.jsonl, *.csv, *.tsv, *.parquet) has a text in a column of each row;
+any other file is a document, or a text per line. '-' is standard input. What
+can be checked without reading rows and lines is checked at once; those are read
+one at a time.
 """
 
 import contextlib
 import dataclasses
-import glob
+import functools
+import itertools
 import os
 import sys
 from collections.abc import Iterator
 
 from rnn_jax import errors
 from rnn_jax.data.sources import text as text_source
-from rnn_jax.data.tables import jsonl
 from rnn_jax.data.tables import lines as lines_lib
+from rnn_jax.data.tables import rows as rows_lib
 from rnn_jax.data.tables import values
+from rnn_jax.system import files
+from rnn_jax.system import standard_input
 
-STDIN = '-'
 COLUMN = 'text'
 LONGEST = 2**28  # bytes of a document
-LONGEST_LINE = 2**26  # bytes of a line
 FLAG = '--column'
 
 
@@ -35,7 +37,7 @@ class Inputs:
   Attributes:
     paths: files, globs or '-'.
     lines: whether each line of a text file is a text.
-    column: of the text in JSONL rows; '': COLUMN. Standard input is JSONL if a
+    column: of the text in rows; '': COLUMN. Standard input is JSONL if a
       column is given.
   """
 
@@ -68,9 +70,8 @@ def open_texts(inputs: Inputs) -> Iterator[Text]:
   paths = [path for given in inputs.paths for path in _match(given)]
   if not paths:
     errors.refuse('input', '', 'give a file, a glob or -')
-  for path in paths:
-    _check(path, inputs)
-  return (text for path in paths for text in _read(path, inputs))
+  readers = [_reader(path, inputs) for path in paths]
+  return itertools.chain.from_iterable(read() for read in readers)
 
 
 def of_string(text: str) -> Text:
@@ -84,35 +85,57 @@ def of_string(text: str) -> Text:
 
 def _match(path):
   """Lists the files that a path or a glob matches, sorted."""
-  if path == STDIN or os.path.exists(path):
+  if path == standard_input.DASH or os.path.isdir(path):
     return [path]
-  matched = sorted(filter(os.path.isfile, glob.glob(path, recursive=True)))
-  if not matched:
+  if not (matched := files.matching(path)):
     errors.refuse('input', path, 'no such file: give a file, a glob or -')
   return matched
 
 
-def _has_rows(path, inputs):
-  return bool(inputs.column) if path == STDIN else path.endswith('.jsonl')
-
-
-def _check(path, inputs):
-  rows = _has_rows(path, inputs)
-  if inputs.column and not rows:
+def _reader(path, inputs):
+  """Returns what yields the texts of a file, after it was checked."""
+  form = 'jsonl' if path == standard_input.DASH and inputs.column else ''
+  if form or rows_lib.format_of(path) not in ('', 'text'):
+    if inputs.lines:
+      errors.refuse('lines', True, f'{path} is a table of rows: leave it out')
+    source = rows_lib.Source(path, form, flag='input')
+    source.check()
+    return functools.partial(_rows, source, inputs.column or COLUMN)
+  if inputs.column:
     errors.refuse(
       'column',
       inputs.column,
-      f'{path} is not *.jsonl, it has none: leave it out',
+      f'{path} is not a table, it has none: leave it out',
     )
-  if inputs.lines and rows:
-    errors.refuse('lines', True, f'{path} has rows of JSON: leave it out')
-  if path == STDIN:
-    return
   with _opened(path):
     pass
-  if not (rows or inputs.lines):
+  if inputs.lines:
+    return functools.partial(_lines, path)
+  if path != standard_input.DASH:
     _check_size(os.path.getsize(path), path)
     text_source.check_text(path, 'input')
+  return functools.partial(_document, path)
+
+
+def _rows(source, column):
+  for where, row, _ in source.rows():
+    text = values.text_of(row, column, where, FLAG)
+    yield Text(_printable(where), text.encode())
+
+
+def _lines(path):
+  with _opened(path) as file:
+    for where, line in lines_lib.located(file, _printable(path)):
+      content = line.removesuffix(b'\n').removesuffix(b'\r')
+      yield Text(where, _utf8(content, where))
+
+
+def _document(path):
+  name = _printable(path)
+  with _opened(path) as file:
+    content = file.read(LONGEST + 1)
+  _check_size(len(content), name)
+  yield Text(name, _utf8(content[lines_lib.mark_size(content) :], name))
 
 
 def _check_size(size, path):
@@ -122,25 +145,8 @@ def _check_size(size, path):
     )
 
 
-def _read(path, inputs):
-  """Yields the texts of a file."""
-  name = os.fsencode(path).decode(errors='backslashreplace')
-  with _opened(path) as file:
-    if _has_rows(path, inputs):
-      yield from _rows(file, name, inputs.column or COLUMN)
-    elif inputs.lines:
-      for where, line in lines_lib.located(file, name, LONGEST_LINE):
-        content = line.removesuffix(b'\n').removesuffix(b'\r')
-        yield Text(where, _utf8(content, where))
-    else:
-      content = file.read(LONGEST + 1)
-      _check_size(len(content), name)
-      content = content[lines_lib.mark_size(content) :]
-      yield Text(name, _utf8(content, name))
-
-
 def _opened(path):
-  if path == STDIN:
+  if path == standard_input.DASH:
     return contextlib.nullcontext(sys.stdin.buffer)
   try:
     return open(path, 'rb')
@@ -148,11 +154,10 @@ def _opened(path):
     errors.refuse('input', path, f'{error.strerror}: give a file, a glob or -')
 
 
-def _rows(file, name, column):
-  for where, line in lines_lib.located(file, name, LONGEST_LINE):
-    if line.strip():
-      row = jsonl.row_of_bytes(line, where)
-      yield Text(where, _utf8(values.text_of(row, column, where, FLAG), where))
+def _printable(name):
+  if name == standard_input.DASH:
+    return standard_input.NAME
+  return os.fsencode(name).decode(errors='backslashreplace')
 
 
 def _utf8(text, where):

@@ -7,6 +7,7 @@ proves nothing, and a text is UTF-8.
 """
 
 import contextlib
+import glob
 import json
 import math
 import os
@@ -104,6 +105,22 @@ def regular(
   if not any(_is_in(real, one) for one in (folder, *_blobs(folder))):
     raise ValueError(f'it links to {real}, outside of {folder}')
   return real
+
+
+def matching(pattern: str) -> list[str]:
+  """Returns the file of that path, else those that a glob matches, sorted."""
+  exists = os.path.exists(pattern)
+  paths = [pattern] if exists else glob.glob(pattern, recursive=True)
+  return sorted(path for path in paths if os.path.isfile(path))
+
+
+def below(folder: str) -> list[str]:
+  """Returns the files of a folder and of those below it, sorted."""
+  return sorted(
+    os.path.join(above, name)
+    for above, _, names in os.walk(folder)
+    for name in names
+  )
 
 
 def named(path: str | os.PathLike) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from rnn_jax.system import activity
 
 DASH = '-'
-NAME = 'standard_input'  # of the file, for messages
+NAME = 'standard input'  # in messages
 
 
 @contextlib.contextmanager
@@ -25,7 +25,7 @@ def as_file(path: str, suffix: str = '') -> Iterator[str]:
     yield path
     return
   with tempfile.TemporaryDirectory() as folder:
-    name = os.path.join(folder, NAME + suffix)
+    name = os.path.join(folder, NAME.replace(' ', '_') + suffix)
     with open(name, 'wb') as file, activity.waiting():
       shutil.copyfileobj(sys.stdin.buffer, file)
     yield name

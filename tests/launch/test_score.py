@@ -129,7 +129,7 @@ def test_standard_input_as_typed(run, wanted):
   )
   assert code == 0
   assert json.loads(out)['loss'] == wanted[0].loss
-  assert json.loads(out)['id'] == '-:1'
+  assert json.loads(out)['id'] == 'standard input:1'
 
 
 @pytest.mark.parametrize(

@@ -14,22 +14,8 @@ UNIQUE = [chr(0x4E00 + n) for n in range(900)]
 SIZES = (1, 2, 5, 17, 40, 64, 90, 200, 3, 130, 48, 300)  # characters, sum 900
 
 
-class Texts:
-  """A Reader of texts in memory."""
-
-  def __init__(self, *texts):
-    self.texts = [text.encode() for text in texts]
-    self.files = self.names = tuple(map(str, range(len(texts))))
-    self.labels = None
-    self.difficulties = None
-    self.sizes = np.array([len(text) for text in self.texts], np.int64)
-
-  def read(self, unit, start, stop):
-    return self.texts[unit][start:stop]
-
-
 def in_memory(*texts):
-  return documents.whole(Texts(*texts))
+  return documents.whole(documents.InMemory(texts))
 
 
 def unique_texts():

@@ -13,6 +13,27 @@ if TYPE_CHECKING:
   import PIL.Image
 
 PIXELS = 2**26  # of an image, at most: decoded they take 4 bytes each
+LARGEST = 256 * 2**20  # bytes of a file, or of a member of an archive
+
+
+def check_size(size: int, where: str) -> None:
+  """Checks the size of a file before it is read, in an archive unpacked.
+
+  Members of an archive, which a stranger packed, are read one at a time and
+  never written to disk under their own names.
+
+  Args:
+    size: bytes.
+    where: the archive and the member, for the message.
+
+  Raises:
+    InputError: it is larger than any image or batch should be.
+  """
+  if size > LARGEST:
+    raise errors.InputError(
+      f'{where}: {size:,} bytes unpacked, and {LARGEST:,} are allowed: unpack '
+      'it yourself, and give the folder'
+    )
 
 
 @contextlib.contextmanager

@@ -10,6 +10,9 @@ import re
 from types import ModuleType
 
 from rnn_jax import errors
+from rnn_jax.data.preparation import formats
+from rnn_jax.data.tables import rows
+from rnn_jax.system import files as files_lib
 
 SPLITS = ('train', 'validation', 'test')
 ALIASES = {'training': 'train', 'valid': 'validation', 'val': 'validation'}
@@ -67,38 +70,28 @@ def load_format(name: str) -> ModuleType:
   Raises:
     InputError: no format has that name.
   """
+  if name in rows.FORMATS:
+    return rows.FORMATS[name]
   if name not in _formats():
     raise errors.InputError(f'--format={name!r}: choose one of {_formats()}')
-  return importlib.import_module(f'{_package().__name__}.{name}')
+  return importlib.import_module(f'{formats.__name__}.{name}')
 
 
 def digest(path: str) -> str:
   """Returns the SHA-256 of a file, or of a folder's names and contents."""
-  total = hashlib.sha256()
   if not os.path.isdir(path):
-    _add_file(total, path)
-    return total.hexdigest()
-  for folder, folders, files in os.walk(path):
-    folders.sort()
-    for name in sorted(files):
-      file = os.path.join(folder, name)
-      total.update(os.path.relpath(file, path).encode() + b'\0')
-      _add_file(total, file)
+    with open(path, 'rb') as opened:
+      return hashlib.file_digest(opened, 'sha256').hexdigest()
+  total = hashlib.sha256()
+  for file in files_lib.below(path):
+    name = os.path.relpath(file, path)
+    total.update(f'{name}\0{digest(file)}\0'.encode(errors='replace'))
   return total.hexdigest()
 
 
-def _add_file(total, path):
-  with open(path, 'rb') as file:
-    while block := file.read(1 << 20):
-      total.update(block)
-
-
-def _package():
-  return importlib.import_module('rnn_jax.data.preparation.formats')
-
-
 def _formats():
-  return sorted(m.name for m in pkgutil.iter_modules(_package().__path__))
+  own = (module.name for module in pkgutil.iter_modules(formats.__path__))
+  return sorted([*rows.FORMATS, *own])
 
 
 def _parse(argument):
@@ -119,8 +112,7 @@ def _parse(argument):
 def _files(path, argument, format_name):
   if os.path.isdir(path):
     return _files_of_folder(path, format_name)
-  matches = [path] if os.path.exists(path) else glob.glob(path, recursive=True)
-  files = sorted(file for file in matches if os.path.isfile(file))
+  files = files_lib.matching(path)
   if not files:
     raise errors.InputError(
       f'--input={argument!r}: no such file: give a file, a folder or a glob '

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from rnn_jax.data.preparation import examples
+from rnn_jax.data.tables import values as values_lib
 
 
 def words(column: str) -> str:
@@ -10,7 +10,7 @@ def words(column: str) -> str:
   return f'{column}: words'
 
 
-def count(example: examples.Example, label: str) -> dict[str, int]:
+def count(example: values_lib.Row, label: str) -> dict[str, int]:
   """Counts words of texts and items of lists, except in column `label`."""
   counts = {}
   for name, value in example.values.items():

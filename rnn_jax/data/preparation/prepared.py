@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from typing import Any
 
 from rnn_jax import errors
-from rnn_jax.data.preparation import prepare
+from rnn_jax.data.preparation import requests
 from rnn_jax.data.text import documents
 from rnn_jax.system import files
 
@@ -126,8 +126,8 @@ def _versions(path):
 def _open(folder):
   import tensorflow_datasets as tfds
 
-  if os.path.exists(os.path.join(folder, prepare.RECORD)):
-    prepare.read_record(folder)
+  if os.path.exists(os.path.join(folder, requests.RECORD)):
+    requests.read_record(folder)
   _check_features(os.path.join(folder, FEATURES))
   try:
     return tfds.builder_from_directory(folder)
@@ -140,15 +140,11 @@ def _open(folder):
 
 def _check_features(path):
   """Refuses features of a class that isn't TFDS's own."""
-  try:
-    features = files.read_json(path)
-  except FileNotFoundError:
+  if not os.path.lexists(path):
     return  # TFDS says what is missing
-  except (OSError, ValueError) as error:
-    raise errors.InputError(
-      f'{path}: not readable as JSON ({_first_line(error)}): prepare the '
-      'dataset again, see launch.prepare --help'
-    ) from None
+  remedy = 'prepare the dataset again, see launch.prepare --help'
+  with files.reading(path, remedy):
+    features = files.read_json(path)
   for name in _class_names(features):
     if not (isinstance(name, str) and name.startswith(TRUSTED)):
       raise errors.InputError(

@@ -5,22 +5,22 @@ A column is text, a number, an image, a class, or a list of texts or numbers.
 
 import collections
 import dataclasses
+import io
+import math
 from collections.abc import Sequence
 
 from rnn_jax import errors
 from rnn_jax.data import columns
 from rnn_jax.data.images import codec
-from rnn_jax.data.preparation import classes as classes_lib
-from rnn_jax.data.preparation import examples
+from rnn_jax.data.tables import values as values_lib
 
 NUMBERS = (bool, int, float)
-MISSING = (None, '')  # labels of an example without a class
-UNLABELLED = -1  # the class of such an example, as TFDS has it
+REMEDY = 'skip such examples with --skip_empty, or name the column in --text'
 
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-  """The kind of a column: str, bool, int, float or examples.Image."""
+  """The kind of a column: str, bool, int, float or values_lib.Image."""
 
   kind: type
   is_list: bool = False
@@ -54,8 +54,8 @@ class Schema:
     default_factory=collections.Counter
   )
 
-  def check(self, example: examples.Example) -> None:
-    """Checks an example and records its class.
+  def observe(self, example: values_lib.Row) -> None:
+    """Checks an example, and records its class and what its columns have.
 
     Raises:
       InputError: a column is missing, superfluous, empty or of another kind,
@@ -74,7 +74,42 @@ class Schema:
         self.columns[name] = _widened(self.columns[name], value)
         _check_value(where, name, value, self.columns[name])
         if name in self.texts:
-          _check_filled(where, name, value)
+          values_lib.check_filled(value, name, where, REMEDY)
+
+    self._observe_colors(values)
+    self._observe_numbers(values)
+
+  def assume_numbers(self) -> None:
+    """Assumes that columns of texts are integers until others are observed.
+
+    For files without types, such as CSV. A column is numeric if each of its
+    values is a number: 12, -0.5 or 1e-3, but not 007, which is a name. Column
+    'text' stays text, and so do labels.
+    """
+    for name, column in self.columns.items():
+      if column == Column(str) and name not in (self.label, columns.TEXT):
+        self.numbers[name] = int
+
+  def _observe_numbers(self, values):
+    for name in [*self.numbers]:
+      value = values[name]
+      if values_lib.INTEGER.fullmatch(value):
+        continue
+      if values_lib.is_number(value) and math.isfinite(float(value)):
+        self.numbers[name] = float
+      else:
+        del self.numbers[name]
+
+  def _observe_colors(self, values):
+    for name, column in self.columns.items():
+      if column.kind is values_lib.Image and name not in self.colored:
+        value = values[name]
+        if not all(map(_is_gray, value if column.is_list else [value])):
+          self.colored.add(name)
+
+  def channels(self, column: str) -> int:
+    """Returns the channels of a column's images: 1 if all of them are gray."""
+    return 3 if column in self.colored else 1
 
   def merge(self, other: 'Schema') -> None:
     """Adds what a schema with the same beginning has seen in other examples."""
@@ -91,11 +126,13 @@ class Schema:
     }
 
   def finish(self) -> None:
-    """Sets the names of the classes, sorted as numbers or alphabetically.
+    """Sets the columns of numbers and the names of the classes, in order.
 
     Raises:
       InputError: all examples are of one class.
     """
+    for name, kind in self.numbers.items():
+      self.columns[name] = Column(kind)
     if not self.label:
       return
     if not self.is_given:
@@ -113,15 +150,11 @@ class Schema:
       )
 
   def class_of(self, label: object) -> int:
-    """Returns the class of a label that passed `check`, or UNLABELLED."""
-    if label in MISSING:
-      return UNLABELLED
-    number = classes_lib.number(label, self.classes)
-    assert number is not None
-    return number
+    """Returns the class of a label that was observed, or UNLABELLED."""
+    return values_lib.class_of(label, self.label, self.classes, '')
 
   def _check_label(self, where, label):
-    if label in MISSING:
+    if label in values_lib.MISSING:
       return  # survey.conclude decides
     if isinstance(label, (list, dict, float)):
       raise errors.InputError(
@@ -129,18 +162,16 @@ class Schema:
         'number'
       )
     if self.is_given:
-      number = classes_lib.number(label, self.classes)
-      if number is None:
-        raise errors.InputError(
-          f'{where}: {self.label}={label!r} is outside the classes '
-          f'{[*self.classes]}: correct it, or add it to --classes'
+      label = self.classes[
+        values_lib.class_of(
+          label, self.label, self.classes, where, 'or add it to --classes'
         )
-      label = self.classes[number]
+      ]
     self.seen.add(str(label))
 
 
 def from_example(
-  first: examples.Example, label: str | None, classes: Sequence[str]
+  first: values_lib.Row, label: str | None, classes: Sequence[str]
 ) -> Schema:
   """Returns the schema of the first example.
 
@@ -165,7 +196,7 @@ def from_example(
   return Schema(columns, label, tuple(classes), bool(classes))
 
 
-def label_of(first: examples.Example, label: str | None) -> str:
+def label_of(first: values_lib.Row, label: str | None) -> str:
   """Returns the column of classes; the arguments are those of from_example.
 
   Raises:
@@ -181,7 +212,7 @@ def label_of(first: examples.Example, label: str | None) -> str:
 
 
 def _column(where, name, value):
-  kinds = (str, *NUMBERS, examples.Image)
+  kinds = (str, *NUMBERS, values_lib.Image)
   if isinstance(value, list):
     if not value:
       raise errors.InputError(
@@ -219,23 +250,11 @@ def _check_value(where, name, value, column):
     _check_item(where, f'{name}[{number}]', item, column.kind)
 
 
-def has_empty(value: object) -> bool:
-  """Returns whether a text, a list or an item of it is empty."""
-  if isinstance(value, list):
-    return not value or any(map(has_empty, value))
-  return isinstance(value, str) and not value.strip()
+def _is_gray(image):
+  import PIL.Image
 
-
-def _check_filled(where, name, value):
-  if not has_empty(value):
-    return
-  if isinstance(value, list):
-    kept = [n for n, item in enumerate(value) if has_empty(item)]
-    name = f'{name}[{kept[0]}]' if kept else name
-  raise errors.InputError(
-    f'{where}: {name} is empty: fill it, skip such examples with --skip_empty, '
-    'or name the column of the text in --text'
-  )
+  with PIL.Image.open(io.BytesIO(image.content)) as opened:
+    return PIL.Image.getmodebase(opened.mode) == 'L'
 
 
 def _check_item(where, name, value, kind):
@@ -249,5 +268,5 @@ def _check_item(where, name, value, kind):
       f'{where}: {name}={value!r:.60} is outside the range of 64-bit integers: '
       'correct it, or write it as text'
     )
-  if kind is examples.Image:
+  if kind is values_lib.Image:
     codec.check(value.content, f'{where}: {name}')

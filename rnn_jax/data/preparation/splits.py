@@ -9,11 +9,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from rnn_jax import errors
-from rnn_jax.data.preparation import examples
 from rnn_jax.data.preparation import inputs
+from rnn_jax.data.tables import values as values_lib
 
 
-def content_hash(example: examples.Example, label: str) -> bytes:
+def content_hash(example: values_lib.Row, label: str) -> bytes:
   """Returns a hash of an example without its label."""
   total = hashlib.sha256()
   for name in sorted(example.values):
@@ -24,7 +24,7 @@ def content_hash(example: examples.Example, label: str) -> bytes:
 
 
 def _text(value):
-  if isinstance(value, examples.Image):
+  if isinstance(value, values_lib.Image):
     return hashlib.sha256(value.content).hexdigest()
   if isinstance(value, list):
     return '\1'.join(map(_text, value))

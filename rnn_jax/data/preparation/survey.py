@@ -5,24 +5,18 @@ import dataclasses
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 from typing import Any
 from typing import NamedTuple
 
 from rnn_jax import errors
 from rnn_jax.data import columns
-from rnn_jax.data.preparation import channels
-from rnn_jax.data.preparation import examples
 from rnn_jax.data.preparation import inputs as inputs_lib
 from rnn_jax.data.preparation import lengths as lengths_lib
-from rnn_jax.data.preparation import numbers
+from rnn_jax.data.preparation import requests
 from rnn_jax.data.preparation import schema as schema_lib
 from rnn_jax.data.preparation import splits as splits_lib
+from rnn_jax.data.tables import values as values_lib
 
-if TYPE_CHECKING:
-  from rnn_jax.data.preparation import prepare
-
-ERROR, SKIP = 'error', 'skip'  # what to do about examples without a class
 EMPTY, MISSING_LABEL = 'empty text', 'no label'  # why examples are skipped
 
 
@@ -89,11 +83,11 @@ class Survey:
 
 
 def read(
-  request: 'prepare.Request',
+  request: requests.Request,
   inputs: Sequence[inputs_lib.Input],
   schema: schema_lib.Schema,
   skipped: collections.Counter | None = None,
-) -> Iterator[examples.Example]:
+) -> Iterator[values_lib.Row]:
   """Yields the examples of the inputs, without those to skip.
 
   Args:
@@ -120,19 +114,19 @@ def _all(request, inputs):
 def _reason_to_skip(request, schema, values):
   """Returns why an example is skipped, or ''."""
   if request.skip_empty and any(
-    schema_lib.has_empty(values.get(name, '')) for name in schema.texts
+    values_lib.empty_part(name, values.get(name, '')) for name in schema.texts
   ):
     return EMPTY
-  if request.missing_labels == SKIP and schema.label:
-    if values.get(schema.label) in schema_lib.MISSING:
+  if request.missing_labels == values_lib.SKIP and schema.label:
+    if values.get(schema.label) in values_lib.MISSING:
       return MISSING_LABEL
   return ''
 
 
 def run(
-  request: 'prepare.Request',
+  request: requests.Request,
   inputs: Sequence[inputs_lib.Input],
-  progress: 'prepare.Progress',
+  progress: requests.Progress,
 ) -> Survey:
   """Reads the inputs once.
 
@@ -145,7 +139,7 @@ def run(
 
 
 def begin(
-  request: 'prepare.Request', inputs: Sequence[inputs_lib.Input]
+  request: requests.Request, inputs: Sequence[inputs_lib.Input]
 ) -> schema_lib.Schema:
   """Returns the schema of the first example.
 
@@ -187,25 +181,23 @@ def _texts(request, inputs, first, label):
     return (columns.TEXT, *lists)
   empty = set(names)
   for example in _all(request, inputs):
-    empty -= {n for n, x in example.values.items() if not _is_empty(x)}
+    empty -= {n for n, x in example.values.items() if not _is_blank(x)}
     if not empty:
       break
   return tuple(name for name in names if name not in empty) or tuple(names)
 
 
-def _is_empty(value):
-  return value in ('', []) or isinstance(value, str) and not value.strip()
+def _is_blank(value):
+  return value == [] or isinstance(value, str) and not value.strip()
 
 
-def observe(schema: schema_lib.Schema, example: examples.Example) -> Fact:
+def observe(schema: schema_lib.Schema, example: values_lib.Row) -> Fact:
   """Checks an example, and records in the schema what it shows of columns.
 
   Raises:
     InputError: the example doesn't fit the columns.
   """
-  schema.check(example)
-  channels.observe(schema, example)
-  numbers.observe(schema, example)
+  schema.observe(example)
   return Fact(
     splits_lib.content_hash(example, schema.label),
     example.where,
@@ -216,7 +208,7 @@ def observe(schema: schema_lib.Schema, example: examples.Example) -> Fact:
 
 
 def conclude(
-  request: 'prepare.Request', schema: schema_lib.Schema, facts: Iterable[Fact]
+  request: requests.Request, schema: schema_lib.Schema, facts: Iterable[Fact]
 ) -> Survey:
   """Returns the survey of all examples, in order of reading.
 
@@ -229,7 +221,6 @@ def conclude(
     _refuse_unlabelled(schema.label, labels, where, given)
   chosen = _splits(request, given, where, contents)
   schema.finish()
-  numbers.finish(schema)
   overlaps = splits_lib.overlaps(contents, where, chosen)
   _refuse_overlaps(request, overlaps)
   return Survey(
@@ -249,7 +240,7 @@ def _schema(request, inputs, first):
     first, request.label, _classes(request, inputs)
   )
   if all(getattr(each, 'UNTYPED', False) for each in formats):
-    numbers.assume(schema)
+    schema.assume_numbers()
   return schema
 
 
@@ -305,14 +296,14 @@ def _refuse_unlabelled(label, labels, where, splits):
   labelled = {
     split
     for split, value in zip(splits, labels, strict=True)
-    if value not in schema_lib.MISSING
+    if value not in values_lib.MISSING
   }
   for value, place, split in zip(labels, where, splits, strict=True):
     hidden = split == 'test' and split not in labelled
-    if value in schema_lib.MISSING and not hidden:
+    if value in values_lib.MISSING and not hidden:
       raise errors.InputError(
         f"{place}: {label}={value!r} isn't a class: give a name or a number, "
-        f'or skip such examples with --missing_labels={SKIP}'
+        f'or skip such examples with --missing_labels={values_lib.SKIP}'
       )
 
 
@@ -328,6 +319,6 @@ def _by_split(splits, lengths, excluded):
 def _count_labels(schema, splits, labels):
   counts = collections.defaultdict(collections.Counter)
   for split, label in zip(splits, labels, strict=True):
-    if label not in schema_lib.MISSING:
+    if label not in values_lib.MISSING:
       counts[split][schema.classes[schema.class_of(label)]] += 1
   return dict(counts)

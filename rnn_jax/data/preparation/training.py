@@ -17,8 +17,8 @@ from typing import Any
 from rnn_jax.data import columns
 from rnn_jax.data.images import codec
 from rnn_jax.data.preparation import lengths
-from rnn_jax.data.preparation import prepare
 from rnn_jax.data.preparation import prepared
+from rnn_jax.data.preparation import requests
 from rnn_jax.system import shipped
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ SEEN = 200  # images whose size is read
 Flags = dict[str, Any]  # key of the config to its value
 
 
-def command(request: prepare.Request, record: dict[str, Any]) -> str:
+def command(request: requests.Request, record: dict[str, Any]) -> str:
   """Returns a line for a shell, or '' if no config fits the columns.
 
   Args:

@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 
 from rnn_jax import errors
-from rnn_jax.data.preparation import channels
-from rnn_jax.data.preparation import examples
+from rnn_jax.data.images import codec
+from rnn_jax.data.images import images
 from rnn_jax.data.preparation import schema as schema_lib
+from rnn_jax.data.tables import values as values_lib
 
 if TYPE_CHECKING:
   import tensorflow_datasets as tfds
 
-VERSION = '1.0.0'
 SHARD = 50_000  # examples
 KINDS = {bool: np.bool_, int: np.int64, float: np.float64}
 
@@ -41,8 +41,8 @@ def features_of(schema: schema_lib.Schema) -> 'tfds.features.FeaturesDict':
       continue
     if column.kind is str:
       feature = tfds.features.Text()
-    elif column.kind is examples.Image:
-      shape = None, None, channels.count(schema, name)
+    elif column.kind is values_lib.Image:
+      shape = None, None, schema.channels(name)
       feature = tfds.features.Image(shape=shape)
     else:
       feature = tfds.features.Scalar(KINDS[column.kind])
@@ -64,7 +64,7 @@ class Encoder:
       self._features.get_serialized_info()
     )
 
-  def __call__(self, example: examples.Example) -> bytes:
+  def __call__(self, example: values_lib.Row) -> bytes:
     """Returns the serialized tf.train.Example, the same in every process."""
     encoded = self._features.encode_example(
       {name: self._plain(name, value) for name, value in example.values.items()}
@@ -79,12 +79,28 @@ class Encoder:
       return self._schema.class_of(value)
     if isinstance(value, list):
       return [self._plain(name, item) for item in value]
-    if isinstance(value, examples.Image):
-      count = channels.count(self._schema, name)
-      return io.BytesIO(channels.encode(value, count))
+    if isinstance(value, values_lib.Image):
+      return io.BytesIO(_with_channels(value, self._schema.channels(name)))
     if name in self._schema.numbers:
       return self._schema.numbers[name](value)
     return value
+
+
+def _with_channels(image, channels):
+  """Returns an image's file, re-encoded as PNG unless it has these channels.
+
+  TFDS needs one number for the whole column: an image in another mode (palette,
+  transparency, 16 bits per pixel) is converted.
+  """
+  import PIL.Image
+
+  mode = images.MODES[channels]
+  with PIL.Image.open(io.BytesIO(image.content)) as opened:
+    if opened.mode == mode:
+      return image.content
+    file = io.BytesIO()
+    codec.in_mode(opened, mode).save(file, 'PNG')
+  return file.getvalue()
 
 
 @dataclasses.dataclass(frozen=True)

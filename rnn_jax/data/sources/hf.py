@@ -18,18 +18,16 @@ import dataclasses
 import os
 import re
 import typing
+from collections.abc import Iterator
 from typing import Any
-
-import numpy as np
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data import columns
-from rnn_jax.data.preparation import classes as classes_lib
 from rnn_jax.data.preparation import inputs
 from rnn_jax.data.sources import base
-from rnn_jax.data.tables import values as values_lib
 from rnn_jax.data.text import documents
+from rnn_jax.system import files
 
 if typing.TYPE_CHECKING:
   import datasets
@@ -38,7 +36,6 @@ ON_HUB = re.compile(r'\w[\w.-]*(/\w[\w.-]*)?')
 SAVED = 'dataset_dict.json', 'state.json'  # one of them is in a saved folder
 BATCH = 1000  # rows that are in memory at a time
 KINDS = 'string', 'large_string', 'bool', 'int8', 'int16', 'int32', 'int64'
-REMEDY = 'correct the dataset, or leave the row out'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,11 +55,13 @@ class Config(base.Columns):
     if not resolved.numbers_as_text and splits:
       rows = next(iter(splits.values()))
       if resolved.field in rows.column_names:
-        columns.check_not_numbers(resolved.field, _values(rows, resolved.field))
+        columns.check_not_numbers(
+          resolved.field, _values(rows, resolved.field, self.source)
+        )
     return resolved
 
 
-class Rows:
+class Rows(base.Split):
   """The Reader of one split; a unit is a row.
 
   Args:
@@ -71,107 +70,33 @@ class Rows:
     data: section `data`, with its columns.
 
   Raises:
-    InputError: a column is missing, or a row has no text, class or difficulty
-      where one is needed.
+    InputError: as base.Split, or the file of a column is damaged.
   """
 
   def __init__(self, rows: 'datasets.Dataset', name: str, data: Config) -> None:
-    self.files = (name,)
-    self._name = name
-    self._field = data.field
-    _check_columns(rows, data)
-    self._texts = rows.select_columns([data.field])
-    self.sizes = self._read_sizes(bool(data.classes))
-    self._ids = self._read_ids(rows)
-    self.labels = self._read_labels(rows, data) if data.classes else None
-    self.difficulties: np.ndarray | None = None
-    if data.difficulty:
-      self.difficulties = self._read_numbers(rows, data.difficulty)
+    names = rows.column_names
+    texts = [name for name, x in rows.features.items() if _is_text(x)]
+    declared = None
+    if data.label in names:
+      declared = _declared(rows.features[data.label])
+    base.check_columns(data, names, texts, declared)
+    self._rows = rows
+    super().__init__(name, data, names, declared is not None)
+    self._rows = rows.select_columns([data.field])
 
-  @property
-  def names(self) -> tuple[str, ...]:
-    """The ids of the rows, or the split and the number of each."""
-    if self._ids is not None:
-      return tuple(name.decode() for name in self._ids.tolist())
-    return tuple(map(self._where, range(len(self.sizes))))
+  def column(self, name: str) -> Iterator[Any]:
+    """Yields what each row has; whole batches, not rows, are Python's."""
+    return _values(self._rows, name, self._name)
 
-  def read(self, unit: int, start: int, stop: int) -> bytes:
-    """Returns bytes of the text of a row."""
-    value = self._texts[int(unit)][self._field]
-    return _text(value).encode()[start:stop]
-
-  def _where(self, n):
-    return f'{self._name}:{n}'
-
-  def _read_sizes(self, labelled):
-    """Returns the bytes of each text; whole batches, not rows, are Python's."""
-    import pyarrow
-
-    sizes = []
-    for table in self._texts.with_format('arrow').iter(BATCH):
-      column = table.column(self._field)
-      try:
-        column.validate(full=True)
-      except pyarrow.ArrowInvalid as error:
-        where = self._where(len(sizes))
-        raise errors.InputError(
-          f'{where}: {self._field!r} is damaged there or soon after '
-          f'({_first_line(error)}): copy it again'
-        ) from None
-      for value in column.to_pylist():
-        sizes.append(self._size(value, labelled, len(sizes)))
-    return np.array(sizes, np.int64)
-
-  def _size(self, value, labelled, n):
-    items = value if isinstance(value, list) else [value or '']
-    filled = items and all(item and item.strip() for item in items)
-    if not filled and (labelled or isinstance(value, list) and items):
-      raise errors.InputError(
-        f'{self._where(n)}: {self._field!r} is empty, or an item of it is: '
-        f'{REMEDY}'
-      )
-    return len(_text(value).encode())
-
-  def _read_ids(self, rows):
-    if columns.ID not in rows.column_names:
-      return None
-    return columns.unique_ids(_values(rows, columns.ID))
-
-  def _read_labels(self, rows, data):
-    declared = _declared(rows.features[data.label])
-    labels = [
-      _label(value, data.classes, bool(declared))
-      for value in _values(rows, data.label)
-    ]
-    for n, number in enumerate(labels):
-      if number is None or not base.UNLABELLED <= number < len(data.classes):
-        raise errors.InputError(
-          f'{self._where(n)}: data.label={data.label!r} is none of '
-          f'data.classes={data.classes!r}: {REMEDY}'
-        )
-    return base.labelled(
-      self.sizes,
-      np.array(labels, np.int64),
-      self._name,
-      data.label,
-      data.missing_labels,
-    )
-
-  def _read_numbers(self, rows, column):
-    values = list(_values(rows, column))
-    for n, value in enumerate(values):
-      if type(value) not in (int, float) or not np.isfinite(value):
-        raise errors.InputError(
-          f'{self._where(n)}: data.difficulty={column!r} is {value!r}: give a '
-          'number'
-        )
-    return np.array(values, np.float64)
+  def value(self, unit: int) -> Any:
+    """Returns the text of a row, or a list of texts."""
+    return self._rows[int(unit)][self._field]
 
 
 def raw_files(data: Config) -> dict[str, list[str]]:
   """Returns the files of a folder; those of a name on the Hub aren't known."""
   name = _name(data)
-  return {'source': base.files_in(name)} if os.path.isdir(name) else {}
+  return {'source': files.below(name)} if os.path.isdir(name) else {}
 
 
 def load(data: Config) -> dict[str, documents.Documents]:
@@ -188,19 +113,11 @@ def load(data: Config) -> dict[str, documents.Documents]:
     name: documents.whole(Rows(rows, f'{short}/{name}', data))
     for name, rows in splits.items()
   }
-  if 'test' in given and base.is_unlabelled('test', given['test'].labels):
-    del given['test']
-  return documents.complete(given, data)
+  return base.complete(given, data)
 
 
 def _name(data):
-  name = data.source.partition(':')[2]
-  if not name:
-    raise errors.InputError(
-      f'data.source={data.source!r}: name a dataset or a folder, as in '
-      "'hf:rotten_tomatoes'"
-    )
-  return name
+  return base.name_of(data, 'hf:rotten_tomatoes')
 
 
 def _open(data) -> dict[str, 'datasets.Dataset']:
@@ -278,47 +195,26 @@ def _is_text(feature):
   return getattr(inner, 'dtype', None) in ('string', 'large_string')
 
 
-def _check_columns(rows, data):
-  texts = [name for name, x in rows.features.items() if _is_text(x)]
-  if data.field not in texts:
-    errors.refuse(
-      'data.field', data.field, f'{data.source} has text in {texts}'
-    )
-  for key in ('label', 'difficulty') if data.classes else ('difficulty',):
-    name = getattr(data, key)
-    if name and name not in rows.column_names:
-      errors.refuse(
-        f'data.{key}', name, f'{data.source} has {rows.column_names}'
-      )
-  if not data.classes:
-    return
-  declared = _declared(rows.features[data.label])
-  if declared and tuple(declared) != data.classes:
-    errors.refuse(
-      'data.classes',
-      data.classes,
-      f'the classes of {data.source} in {data.label!r} are '
-      f'{tuple(declared)}: give those, in that order',
-    )
+def _values(rows, column, name):
+  """Yields the values of a column, a batch at a time.
 
+  Raises:
+    InputError: its file is damaged; the message begins with `name`.
+  """
+  import pyarrow
 
-def _label(value, classes, declared):
-  """Returns the number of a class, UNLABELLED, or None if it's neither."""
-  if value in values_lib.MISSING:
-    return base.UNLABELLED
-  return value if declared else classes_lib.number(value, classes)
-
-
-def _values(rows, column):
-  """Yields the values of a column, a batch at a time."""
-  for batch in rows.select_columns([column]).iter(BATCH):
-    yield from batch[column]
-
-
-def _text(value):
-  if isinstance(value, list):
-    return documents.join_lines(value)
-  return value or ''
+  before = 0
+  for table in rows.select_columns([column]).with_format('arrow').iter(BATCH):
+    values = table.column(column)
+    try:
+      values.validate(full=True)
+    except pyarrow.ArrowInvalid as error:
+      raise errors.InputError(
+        f'{name}:{before}: {column!r} is damaged there or soon after '
+        f'({_first_line(error)}): copy it again'
+      ) from None
+    yield from values.to_pylist()
+    before += len(values)
 
 
 def _first_line(error):

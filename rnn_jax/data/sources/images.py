@@ -18,9 +18,9 @@ from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data import columns
 from rnn_jax.data.images import images
-from rnn_jax.data.preparation import examples
 from rnn_jax.data.preparation import inputs
 from rnn_jax.data.sources import base
+from rnn_jax.data.tables import lines
 from rnn_jax.data.text import documents
 
 
@@ -136,7 +136,7 @@ def read(
   examples_of = _format(path, key).read
   image = base.image_options(data)
   pixels, labels, names, splits = [], [], [], []
-  for where, values, split in examples_of(path, examples.Options()):
+  for where, values, split in examples_of(path, lines.Options()):
     name = where.removeprefix(f'{path}: ')
     labels.append(_class(values['label'], where, data))
     pixels.append(images.decode(values['image'].content, image, where))

@@ -69,7 +69,7 @@ def load(data: Config) -> dict[str, documents.Documents]:
       'give those'
     )
   made = [make(n, data.listops) for n in range(data.listops.examples)]
-  texts = documents.whole(synthetic.Written(*zip(*made, strict=True)))
+  texts = documents.whole(documents.InMemory(*zip(*made, strict=True)))
   return documents.split(texts, data.splits, 'document')
 
 

@@ -15,7 +15,6 @@ from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data.sources import digits
 from rnn_jax.data.text import documents
-from rnn_jax.data.text import synthetic
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,5 +43,5 @@ def load(data: config_lib.Data) -> dict[str, documents.Documents]:
   images = datasets.load_digits()
   levels = images.data.astype(int)
   texts = [''.join(chr(ord('a') + n) for n in image) for image in levels]
-  reader = synthetic.Written(texts, images.target)
+  reader = documents.InMemory(texts, images.target)
   return documents.split(documents.whole(reader), data.splits, 'document')

@@ -4,7 +4,6 @@ subfolders)."""
 import codecs
 import copy
 import dataclasses
-import glob
 import os
 
 import numpy as np
@@ -13,6 +12,7 @@ from rnn_jax import errors
 from rnn_jax.data.sources import base
 from rnn_jax.data.tables import lines
 from rnn_jax.data.text import documents
+from rnn_jax.system import files as files_lib
 
 BLOCK = 2**24  # bytes of a file in memory at a time
 
@@ -96,8 +96,7 @@ def match(path: str, key: str) -> list[str]:
   """
   if not path:
     raise errors.InputError(f'{key}={path!r}: give a file or a glob')
-  matches = [path] if os.path.exists(path) else glob.glob(path, recursive=True)
-  files = _without_links([file for file in matches if os.path.isfile(file)])
+  files = _without_links(files_lib.matching(path))
   if not files:
     held_out = key in ('data.validation_path', 'data.test_path')
     raise errors.InputError(

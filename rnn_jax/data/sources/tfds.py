@@ -15,6 +15,7 @@ which `launch.prepare` writes. /CONFIG and :VERSION may follow NAME, as in TFDS.
 
 import dataclasses
 import typing
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
@@ -28,8 +29,8 @@ from rnn_jax.data.images import images
 from rnn_jax.data.preparation import prepared
 from rnn_jax.data.sources import base
 from rnn_jax.data.text import documents
+from rnn_jax.system import files
 
-REMEDY = 'prepare the dataset again without such examples'
 TEXT_KINDS = (object, np.str_)
 
 
@@ -52,90 +53,43 @@ class Config(base.Columns):
     return resolved
 
 
-class Examples:
+class Examples(base.Split):
   """The Reader of one split; a unit is an example."""
 
   def __init__(
     self,
     source: Sequence[Mapping[str, Any]],
     name: str,
-    split: str,
     data: Config,
+    features: Mapping[str, Any],
   ) -> None:
-    self.files = (f'{name}/{split}',)
     self._source = source
-    self._field = data.field
-    self._prefix = f'{name}/{split}'
-    self._with_classes = bool(data.classes)
-    self.sizes = self._count()
-    self._ids = self._read_ids()
-    self.labels: np.ndarray | None = None
-    self.difficulties: np.ndarray | None = None
-    if data.classes:
-      labels = self._column(data.label, np.int64)
-      valid = (labels >= base.UNLABELLED) & (labels < len(data.classes))
-      self._check_column(f'data.label={data.label!r}', labels, valid)
-      self.labels = base.labelled(
-        self.sizes, labels, self._prefix, data.label, data.missing_labels
-      )
-    if data.difficulty:
-      self.difficulties = numbers = self._column(data.difficulty, np.float64)
-      key = f'data.difficulty={data.difficulty!r}'
-      self._check_column(key, numbers, np.isfinite(numbers))
+    declares = bool(_declared(features, data))
+    super().__init__(name, data, [*features], declares)
 
-  @property
-  def names(self) -> tuple[str, ...]:
-    """The ids of the examples, or the split and the number of each."""
-    if self._ids is not None:
-      return tuple(name.decode() for name in self._ids.tolist())
-    return tuple(map(self._where, range(len(self.sizes))))
+  def column(self, name: str) -> Iterator[Any]:
+    """Yields what each example has in a column."""
+    for n, row in enumerate(self._source):
+      yield self._plain(row[name], name, n)
 
-  def read(self, unit: int, start: int, stop: int) -> bytes:
-    return self._text(unit)[start:stop]
+  def value(self, unit: int) -> Any:
+    """Returns the text of an example, or a list of texts."""
+    return self._plain(self._source[unit][self._field], self._field, unit)
 
-  def _where(self, n):
-    return f'{self._prefix}:{n}'
-
-  def _read_ids(self):
-    """Returns what names the examples; None: nothing names each of them."""
-    rows = (row.get(columns.ID) for row in self._source)
-    return columns.unique_ids(map(_plain, rows))
-
-  def _count(self):
-    rows = (row[self._field] for row in self._source)
-    sizes = [self._size(value, n) for n, value in enumerate(rows)]
-    return np.array(sizes, np.int64)
-
-  def _size(self, value, n):
-    """Returns the bytes of a text that is fit for training, or raises."""
-    is_list = not isinstance(value, bytes)
-    try:
-      texts = [text.decode() for text in (value if is_list else [value])]
-    except UnicodeDecodeError:
-      raise errors.InputError(
-        f'{self._where(n)}: {self._field!r} is not UTF-8: {REMEDY}'
-      ) from None
-    empty = not texts or not all(map(str.strip, texts))
-    if empty and (self._with_classes or (is_list and texts)):
-      reason = 'has an empty item' if is_list and texts else 'is empty'
-      raise errors.InputError(
-        f'{self._where(n)}: {self._field!r} {reason}: {REMEDY}'
-      )
-    return len(_joined(value))
-
-  def _check_column(self, key, values, valid):
-    if len(wrong := np.flatnonzero(~valid)):
-      raise errors.InputError(
-        f'{self._where(wrong[0])}: {key} has the invalid value '
-        f'{values[wrong[0]]}: {REMEDY}'
-      )
-
-  def _column(self, name, dtype):
-    values = (row[name] for row in self._source)
-    return np.fromiter(values, dtype, len(self._source))
-
-  def _text(self, n):
-    return _joined(self._source[n][self._field])
+  def _plain(self, value, name, n):
+    """Returns a value of Python's types."""
+    if isinstance(value, bytes):
+      try:
+        return value.decode()
+      except UnicodeDecodeError:
+        raise errors.InputError(
+          f'{self._where(n)}: {name!r} is not UTF-8: {base.REMEDY}'
+        ) from None
+    if isinstance(value, np.generic):
+      return value.item()
+    if isinstance(value, (list, np.ndarray)):
+      return [self._plain(x, name, n) for x in value]
+    return value
 
 
 class ImageExamples(Examples):
@@ -145,18 +99,19 @@ class ImageExamples(Examples):
     self,
     source: Sequence[Mapping[str, Any]],
     name: str,
-    split: str,
     data: Config,
+    features: Mapping[str, Any],
   ) -> None:
     self._image = base.image_options(data)
-    super().__init__(source, name, split, data)
+    super().__init__(source, name, data, features)
 
   def read(self, unit: int, start: int, stop: int) -> bytes:
     content = self._source[unit][self._field]
     pixels = images.decode(content, self._image, self._where(unit))
     return pixels.tobytes()[start:stop]
 
-  def _count(self):
+  def _read_sizes(self, labelled):
+    del labelled
     for n, row in enumerate(self._source):
       images.check(row[self._field], self._image, self._where(n))
     size = int(np.prod(images.shape(self._image)))
@@ -169,7 +124,7 @@ def raw_files(data: Config) -> dict[str, list[str]]:
   Raises:
     InputError: the dataset isn't prepared in `data.data_dir`.
   """
-  return {'data_dir': base.files_in(str(_open(data).data_dir))}
+  return {'data_dir': files.below(str(_open(data).data_dir))}
 
 
 def load(data: Config) -> dict[str, documents.Documents]:
@@ -187,9 +142,7 @@ def load(data: Config) -> dict[str, documents.Documents]:
     for split in documents.SPLITS
     if split in builder.info.splits
   }
-  if 'test' in given and base.is_unlabelled('test', given['test'].labels):
-    del given['test']
-  return documents.complete(given, data)
+  return base.complete(given, data)
 
 
 def open_split(
@@ -214,21 +167,15 @@ def _checked(data):
   """Returns (section `data` with its columns, the dataset's builder)."""
   builder = _open(data)
   data = _resolve(data, builder, False)
-  _check_field(builder, data)
-  if data.classes:
-    _check_label(builder, data)
-  if data.difficulty:
-    _check_difficulty(builder, data)
+  features = builder.info.features
+  readable = [n for n in sorted(features) if _is_readable(features[n])]
+  declared = _declared(features, data)
+  base.check_columns(data, sorted(features), readable, declared)
   return data, builder
 
 
 def _name(data):
-  name = data.source.partition(':')[2]
-  if not name:
-    raise errors.InputError(
-      f"data.source={data.source!r}: name the dataset, as in 'tfds:reviews'"
-    )
-  return name
+  return base.name_of(data, 'tfds:reviews')
 
 
 def _open(data):
@@ -267,28 +214,16 @@ def _column(feature, data):
   return columns.Column(is_text, names, bool(names))
 
 
-def _plain(value):
-  """Returns an id of an example as Python has it."""
-  if isinstance(value, bytes):
-    return value.decode(errors='replace')
-  return int(value) if isinstance(value, (int, np.integer)) else value
+def _is_readable(feature):
+  """Whether a feature has texts or images."""
+  return feature.np_dtype in TEXT_KINDS or _is_image(feature)
 
 
-def _joined(value):
-  if isinstance(value, bytes):
-    return value
-  return documents.join_lines(text.decode() for text in value).encode()
-
-
-def _check_field(builder, data):
-  features = builder.info.features
-  texts = sorted(n for n in features if features[n].np_dtype in TEXT_KINDS)
-  if data.field not in texts and not _reads_images(builder, data):
-    images_in = sorted(n for n in features if _is_image(features[n]))
-    raise errors.InputError(
-      f'data.field={data.field!r}: {data.source} has text in {texts}'
-      + (f' and images in {images_in}' if images_in else '')
-    )
+def _declared(features, data):
+  """Returns the classes that the label's feature declares, or None."""
+  if data.label not in features:
+    return None
+  return getattr(features[data.label], 'names', None)
 
 
 def _reads_images(builder, data):
@@ -301,45 +236,15 @@ def _is_image(feature):
   return type(feature).__name__ == 'Image'  # TFDS is slow to import
 
 
-def _check_label(builder, data):
-  """Checks that the dataset numbers its classes as `data.classes` does."""
-  features = builder.info.features
-  if data.label not in features:
-    raise errors.InputError(
-      f'data.label={data.label!r}: {data.source} has the columns '
-      f'{sorted(features)}'
-    )
-  names = getattr(features[data.label], 'names', None)
-  if names is None or tuple(names) != data.classes:
-    raise errors.InputError(
-      f'data.classes={data.classes!r}: the classes of {data.source} in '
-      f'{data.label!r} are {names and tuple(names)}: give those, in that order'
-    )
-
-
-def _check_difficulty(builder, data):
-  features = builder.info.features
-  numbers = [
-    name
-    for name in features
-    if features[name].shape == ()
-    and np.issubdtype(features[name].np_dtype, np.number)
-  ]
-  if data.difficulty not in numbers:
-    raise errors.InputError(
-      f'data.difficulty={data.difficulty!r}: {data.source} has numbers in '
-      f'{numbers}'
-    )
-
-
 def _documents(builder, name, split, data):
+  name, features = f'{name}/{split}', builder.info.features
   with prepared.quiet(), prepared.reading(builder, split):
     if not _reads_images(builder, data):
       source = builder.as_data_source(split)
-      return documents.whole(Examples(source, name, split, data))
+      return documents.whole(Examples(source, name, data, features))
     base.check_image_layout(data)
     import tensorflow_datasets as tfds
 
     encoded = {data.field: tfds.decode.SkipDecoding()}
     source = builder.as_data_source(split, decoders=encoded)
-    return documents.whole(ImageExamples(source, name, split, data))
+    return documents.whole(ImageExamples(source, name, data, features))

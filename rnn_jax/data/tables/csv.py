@@ -9,8 +9,11 @@ in any of the three ways. A first name that is missing, as of pandas' index, is
 
 import csv
 import dataclasses
+import io
 import itertools
+import os
 import re
+import typing
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -18,8 +21,11 @@ from typing import Any
 
 from rnn_jax import errors
 from rnn_jax.data.tables import lines as lines_lib
+from rnn_jax.data.tables import values as values_lib
 
 TABS = '.tsv'
+SUFFIXES = ('.csv', TABS)
+UNTYPED = True  # only the values show which columns are numbers
 SEPARATORS = ',;\t'  # that a header shows; the first one, if it shows none
 NAMES = {'tab': '\t', '\\t': '\t'}  # how shells and configs write a tab
 LONGEST = 2**26  # bytes of a line, characters of a value: csv takes 16 for each
@@ -72,6 +78,83 @@ class Dialect:
     return f'separated by {self.delimiter!r} ({self.origin})'
 
 
+def read(path: str, options: lines_lib.Options) -> Iterator[values_lib.Row]:
+  """Yields the rows of a file, of strings.
+
+  Raises:
+    InputError: there is no header, a row has another number of columns, or the
+      file can't be decoded.
+  """
+  how = dialect(path, options.encoding, options.delimiter)
+  rows = how.rows(_lines(path, options.encoding))
+  for line, row in named(rows, header(rows, how), how):
+    yield values_lib.Row(f'{path}:{line}', row)
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+  """A file whose rows are read by their offsets.
+
+  Attributes:
+    file: its path.
+    header: the names of its columns.
+    dialect: how it separates values.
+  """
+
+  file: str
+  header: tuple[str, ...]
+  dialect: Dialect
+  is_typed: typing.ClassVar[bool] = False
+
+  def rows(self) -> Iterator[values_lib.Located]:
+    """Yields the rows; raises InputError at one with too many values."""
+    consumed = _lines(self.file)
+    reader = self.dialect.rows(consumed)
+    header(reader, self.dialect)
+    offset = consumed.bytes
+    for line, row in named(reader, self.header, self.dialect):
+      # The reader takes no line of the next row: the bytes end with this one.
+      length = consumed.bytes - offset
+      yield values_lib.Located(line, offset, length, row)
+      offset = consumed.bytes
+
+  def parts(self, size: int) -> Iterator[tuple['Table', int]]:
+    """Yields itself: a line end within quotes may be anywhere in a file."""
+    del size
+    yield self, os.path.getsize(self.file)
+
+  def lines(self) -> int:
+    """Returns 0: no part follows."""
+    return 0
+
+  def after(self, lines: int) -> 'Table':
+    """Returns itself, the first part."""
+    assert not lines
+    return self
+
+  def parse(self, content: bytes) -> dict[str, Any]:
+    """Returns the row in these bytes, which may follow blank lines."""
+    text = io.StringIO(content.decode(), newline='')
+    rows = self.dialect.row_reader(text)
+    return next(named(rows, self.header, self.dialect))[1]
+
+
+def open_table(file: str, delimiter: str, flag: str) -> Table:
+  """Returns the Table of a file.
+
+  Args:
+    file: its path.
+    delimiter: between its values; '': what the header shows.
+    flag: the option that the delimiter is from.
+
+  Raises:
+    InputError: its first line doesn't name each column once.
+  """
+  how = dialect(file, given=delimiter, flag=flag)
+  names = header(how.rows(_lines(file)), how)
+  return Table(file, tuple(names), how)
+
+
 def check_delimiter(given: str, flag: str) -> str:
   """Returns the character that an option names; '': the header shows it.
 
@@ -106,7 +189,7 @@ def dialect(
     InputError: the first line can't be read, or `given` is no delimiter.
   """
   given = check_delimiter(given, flag)
-  first = next(iter(lines_lib.Lines(path, encoding, LONGEST, True)), '')
+  first = next(iter(_lines(path, encoding)), '')
   line = SEPARATOR_LINE.fullmatch(first)
   skipped = int(line is not None)
   has_tabs = path.lower().endswith(TABS)
@@ -167,6 +250,10 @@ def named(
   except csv.Error as error:
     where = f'{dialect.path}:{dialect.line(rows)}'
     raise _error(error, where) from None
+
+
+def _lines(file, encoding='utf-8'):
+  return lines_lib.Lines(file, encoding, LONGEST, old_ends=True)
 
 
 def _own(names):

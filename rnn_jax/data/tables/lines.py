@@ -7,6 +7,7 @@ byte that isn't text is named by its file and line, and so is what a file holds
 instead of text: a gzip file, an Excel workbook.
 """
 
+import dataclasses
 import io
 from collections.abc import Iterator
 from typing import BinaryIO
@@ -30,6 +31,21 @@ KINDS = (  # how files begin that aren't text, and what to say
   (b'\xff\xfe', UTF_16),
   (b'\xfe\xff', UTF_16),
 )
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+  """How files of rows are read.
+
+  Attributes:
+    document: what is a row of plain text, 'line' or 'file'.
+    encoding: of text.
+    delimiter: between the values of CSV; '': what the file shows.
+  """
+
+  document: str = 'line'
+  encoding: str = 'utf-8'
+  delimiter: str = ''
 
 
 def read(path: str, encoding: str = 'utf-8') -> Iterator[tuple[str, str]]:

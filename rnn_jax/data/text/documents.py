@@ -55,6 +55,35 @@ class Reader(Protocol):
     """Returns bytes `start` to `stop` of the unit's text, UTF-8."""
 
 
+class InMemory:
+  """The Reader of texts in memory.
+
+  Args:
+    texts: of the units.
+    labels: the class of each; None: they have none.
+    names: of each; None: their numbers.
+    files: that they are from.
+  """
+
+  difficulties = None
+
+  def __init__(
+    self,
+    texts: Iterable[str],
+    labels: Sequence[int] | None = None,
+    names: Sequence[str] | None = None,
+    files: Iterable[str] = (),
+  ) -> None:
+    self._texts = [text.encode() for text in texts]
+    self.labels = None if labels is None else np.array(labels, np.int64)
+    self.names = tuple(names or map(str, range(len(self._texts))))
+    self.files = tuple(files)
+    self.sizes = np.array([len(text) for text in self._texts], np.int64)
+
+  def read(self, unit: int, start: int, stop: int) -> bytes:
+    return self._texts[unit][start:stop]
+
+
 class Tokens(Protocol):
   """The ids of documents, see rnn_jax/data/store/tokens.py."""
 

@@ -10,7 +10,6 @@ An answer follows '=' and ends at '?' or at the end of the text; for task
 import dataclasses
 import string
 from collections.abc import Callable
-from collections.abc import Sequence
 from typing import Generic
 from typing import TypeVar
 
@@ -77,25 +76,6 @@ class Texts(Generic[G]):
   def _text(self, n):
     rng = np.random.default_rng((self._options.seed, n))
     return self._make(rng, self._options).encode()
-
-
-class Written:
-  """The Reader of texts that are in memory, each with its class."""
-
-  files: tuple[str, ...] = ()
-  difficulties = None
-
-  def __init__(self, texts: Sequence[str], labels: Sequence[int]) -> None:
-    self._texts = [text.encode() for text in texts]
-    self.labels = np.array(labels)
-    self.sizes = np.array([len(text) for text in self._texts], np.int64)
-
-  @property
-  def names(self) -> tuple[str, ...]:
-    return tuple(map(str, range(len(self.sizes))))
-
-  def read(self, unit: int, start: int, stop: int) -> bytes:
-    return self._texts[unit][start:stop]
 
 
 def load(

@@ -12,6 +12,7 @@ from rnn_jax import errors
 from rnn_jax.data.preparation import beam
 from rnn_jax.data.preparation import inputs
 from rnn_jax.data.preparation import prepare
+from rnn_jax.data.preparation import requests
 from rnn_jax.data.preparation import schema
 from rnn_jax.data.preparation import writer
 from tests.support import eager_beam
@@ -50,7 +51,7 @@ def _request(tmp_path):
   paths = tuple(f'{tmp_path}/{n}.csv' for n in range(3))
   splits = 'train', 'train', 'test'
   named = tuple(f'{s}={path}' for s, path in zip(splits, paths, strict=True))
-  return prepare.Request('toy', str(tmp_path / 'single'), named)
+  return requests.Request('toy', str(tmp_path / 'single'), named)
 
 
 def changed(request, **values):

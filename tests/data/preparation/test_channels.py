@@ -6,6 +6,7 @@ import tensorflow_datasets
 
 from rnn_jax import config
 from rnn_jax.data.preparation import prepare
+from rnn_jax.data.preparation import requests
 from rnn_jax.data.sources import tfds
 
 COLORS = {
@@ -36,7 +37,7 @@ def write(folder, modes):
     path.parent.mkdir(parents=True, exist_ok=True)
     make(mode, number).save(path)
   path = str(folder / 'raw')
-  request = prepare.Request('toy', str(folder), (path,))
+  request = requests.Request('toy', str(folder), (path,))
   prepare.prepare(request)
   builder = tensorflow_datasets.builder_from_directory(request.folder)
   images = builder.as_data_source('train')

@@ -1,7 +1,7 @@
 """Words and items of examples, counted and plotted."""
 
-from rnn_jax.data.preparation import examples
 from rnn_jax.data.preparation import lengths
+from rnn_jax.data.tables import values as values_lib
 
 
 def test_words_and_items_are_counted_and_labels_are_not():
@@ -12,7 +12,7 @@ def test_words_and_items_are_counted_and_labels_are_not():
     'label': 'very good',
     'score': 3,
   }
-  assert lengths.count(examples.Example('f:1', values, ''), 'label') == {
+  assert lengths.count(values_lib.Row('f:1', values, ''), 'label') == {
     'text: words': 3,
     'turns: items': 2,
     'turns: words': 3,

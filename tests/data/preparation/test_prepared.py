@@ -10,6 +10,7 @@ from rnn_jax import config
 from rnn_jax import errors
 from rnn_jax.data.preparation import prepare
 from rnn_jax.data.preparation import prepared
+from rnn_jax.data.preparation import requests
 from rnn_jax.data.preparation.formats import cifar10
 from rnn_jax.data.sources import tfds
 from tests.data.preparation.formats import files
@@ -32,7 +33,7 @@ def test_a_name_that_tfds_knows_means_the_dataset_on_disk(tmp_path):
   batch = {b'data': pixels, b'labels': [3, 0, 9, 3, 0, 9]}
   path = tmp_path / 'cifar-10-python.tar.gz'
   files.cifar10(path, batch)
-  prepare.prepare(prepare.Request('cifar10', str(tmp_path), (str(path),)))
+  prepare.prepare(requests.Request('cifar10', str(tmp_path), (str(path),)))
   splits = test_tfds.load(
     tmp_path,
     'tfds:cifar10',
@@ -136,5 +137,5 @@ def test_features_that_are_no_json_are_named(tmp_path):
   test_tfds.write(tmp_path, test_tfds.SPLITS)
   path = tmp_path / 'toy/1.0.0/features.json'
   path.write_text('[' * 100_000)
-  with pytest.raises(errors.InputError, match=r'features\.json: not readable'):
+  with pytest.raises(errors.InputError, match=r'features.json is damaged'):
     name_of(tmp_path, 'toy')

@@ -1,4 +1,4 @@
-"""What several schemas have seen of parts of the rows."""
+"""The columns that rows show: numbers, and what several schemas have seen."""
 
 import copy
 import io
@@ -6,16 +6,15 @@ import io
 import PIL.Image
 import pytest
 
-from rnn_jax.data.preparation import examples
-from rnn_jax.data.preparation import numbers
 from rnn_jax.data.preparation import schema as schema_lib
 from rnn_jax.data.preparation import survey
+from rnn_jax.data.tables import values as values_lib
 
 
 def image(mode):
   file = io.BytesIO()
   PIL.Image.new(mode, (2, 2)).save(file, 'PNG')
-  return examples.Image(file.getvalue())
+  return values_lib.Image(file.getvalue())
 
 
 # `given` is typed; `int`, `float` and `text` are what their spellings become.
@@ -31,13 +30,11 @@ ROWS = [
 @pytest.mark.parametrize('colored', range(4))
 def test_parts_merge_into_what_one_schema_sees(cuts, colored):
   rows = [
-    examples.Example(
-      '', row | {'picture': image('RGB' if n == colored else 'L')}
-    )
+    values_lib.Row('', row | {'picture': image('RGB' if n == colored else 'L')})
     for n, row in enumerate(ROWS)
   ]
   begun = schema_lib.from_example(rows[0], None, ())
-  numbers.assume(begun)
+  begun.assume_numbers()
   whole = copy.deepcopy(begun)
   for row in rows:
     survey.observe(whole, row)
@@ -51,3 +48,36 @@ def test_parts_merge_into_what_one_schema_sees(cuts, colored):
   assert whole.numbers == {'int': int, 'float': float}
   assert whole.columns['given'].kind is float
   assert (whole.seen, whole.colored) == ({'a', 'b', 'c'}, {'picture'})
+
+
+def kind(*values, name='n'):
+  """Returns the kind of a column of these values."""
+  rows = [values_lib.Row('f', {name: value}, '') for value in values]
+  made = schema_lib.from_example(rows[0], '', ())
+  made.assume_numbers()
+  for row in rows:
+    made.observe(row)
+  made.finish()
+  return made.columns[name].kind
+
+
+@pytest.mark.parametrize(
+  ('values', 'expected'),
+  (
+    (('12', '-3', '0'), int),
+    (('12', '-0.5'), float),
+    (('1e-3', '2.5E+4'), float),
+    (('12', '007'), str),
+    (('12', ''), str),
+    (('1.0e400', '1'), str),  # beyond float64
+    (('9' * 18,), int),
+    (('9' * 19, '1'), str),  # it would lose digits
+    (('1', 'a', '2'), str),
+  ),
+)
+def test_a_column_is_numeric_if_each_value_is_a_number(values, expected):
+  assert kind(*values) is expected
+
+
+def test_a_column_named_text_stays_text():
+  assert kind('12', '13', name='text') is str

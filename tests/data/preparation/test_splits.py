@@ -5,8 +5,8 @@ import collections
 import pytest
 
 from rnn_jax import errors
-from rnn_jax.data.preparation import examples
 from rnn_jax.data.preparation import splits
+from rnn_jax.data.tables import values as values_lib
 
 
 @pytest.mark.parametrize('text', ('85,10', 'a,b,c', '90,20,-10', '80,10,5'))
@@ -36,7 +36,7 @@ def test_a_split_of_less_than_one_example_is_refused():
 
 def test_contents_are_compared_without_their_label():
   def hashed(**values):
-    return splits.content_hash(examples.Example('f:1', values, ''), 'label')
+    return splits.content_hash(values_lib.Row('f:1', values, ''), 'label')
 
   assert hashed(text='a', label='1') == hashed(label='2', text='a')
   assert hashed(text='a') != hashed(text='b')

@@ -7,12 +7,13 @@ import PIL.Image
 import pytest
 
 from rnn_jax.data.preparation import prepare
+from rnn_jax.data.preparation import requests
 from rnn_jax.data.preparation import training
 
 
 def flags(tmp_path, name, inputs, **options):
   """Returns {flag: value} of the command, without those that all have."""
-  request = prepare.Request(name, str(tmp_path), inputs, **options)
+  request = requests.Request(name, str(tmp_path), inputs, **options)
   record, _ = prepare.prepare(request)
   line = training.command(request, record)
   assert '\n' not in line

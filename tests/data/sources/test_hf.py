@@ -25,7 +25,7 @@ def test_the_package_that_is_missing_is_named(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize('name', ('', '/no/such/folder', './none', 'a/b/c'))
 def test_what_is_no_folder_and_no_name_is_refused(name):
-  with pytest.raises(errors.InputError, match='name a dataset|no such folder'):
+  with pytest.raises(errors.InputError, match='name the data|no such'):
     hf.load(section(name))
 
 
@@ -84,7 +84,7 @@ def test_texts_stay_in_mapped_files(library, tmp_path):
   data = section(tmp_path / 'saved', field='body', splits=(75, 25, 0))
   loaded = hf.load(data)
   assert len(loaded['train']) == 6 and len(loaded['validation']) == 2
-  texts = loaded['train'].reader._texts.data
+  texts = loaded['train'].reader._rows.data
   assert type(texts).__name__ == 'MemoryMappedTable'
   assert loaded['train'].labels is None
 
@@ -153,7 +153,7 @@ def test_dialogues_are_lists_of_texts(library, tmp_path):
   (
     ({'body': ['a', ' ']}, {}, "saved/train:1: 'body' is empty"),
     ({}, {'classes': ('neg', 'pos')}, r"are \('pos', 'neg'\): give those"),
-    ({}, {'field': 'n'}, r"data.field='n': .* has text in \['body'\]"),
+    ({}, {'field': 'n'}, r"data.field='n': .* can be read are \['body'\]"),
     ({'title': ['a', 'b']}, {}, r"in any of \['body', 'title'\]"),
     (
       {'sentiment': [0, -1]},

@@ -11,6 +11,7 @@ from rnn_jax import config
 from rnn_jax import errors
 from rnn_jax.data.images import images as images_lib
 from rnn_jax.data.preparation import prepare
+from rnn_jax.data.preparation import requests
 from rnn_jax.data.sources import images
 from rnn_jax.data.sources import tfds
 from tests.data.images import test_images
@@ -124,7 +125,7 @@ def test_cifar10s_tarball_is_read(tmp_path):
 def test_a_prepared_dataset_has_the_same_images(tmp_path):
   written = write(tmp_path / 'raw', ('train', 'test'))
   inputs = (str(tmp_path / 'raw'),)
-  prepare.prepare(prepare.Request('pets', str(tmp_path), inputs))
+  prepare.prepare(requests.Request('pets', str(tmp_path), inputs))
   options = {
     'source': 'tfds:pets',
     'data_dir': str(tmp_path),
@@ -142,7 +143,7 @@ def test_a_prepared_dataset_has_the_same_images(tmp_path):
   for split in splits.values():
     for n in range(len(split)):
       assert split.labels[n] == labels[split.read(n)]
-  with pytest.raises(errors.InputError, match=r"and images in \['image'\]"):
+  with pytest.raises(errors.InputError, match=r"are \['image'\]: name one"):
     load(tfds, '', **options | {'field': 'text'})
 
 

@@ -9,7 +9,8 @@ import pytest
 from rnn_jax import config
 from rnn_jax import errors
 from rnn_jax.data.sources import jsonl
-from rnn_jax.data.text import tables
+from rnn_jax.data.tables import indexed
+from rnn_jax.data.tables import jsonl as jsonl_lib
 from rnn_jax.data.text import turns
 
 
@@ -160,17 +161,17 @@ def test_an_index_of_parts_is_that_of_the_file(tmp_path, monkeypatch, size):
     for n in range(40)
   ]
   path.write_text('\n\n'.join(lines))
-  monkeypatch.setattr(tables, 'PART', size)
-  table, data = jsonl.JsonLines(str(path)), jsonl.Config(field='text')
-  rows = tables.Rows([table, table], data)
+  monkeypatch.setattr(indexed, 'PART', size)
+  table, data = jsonl_lib.Table(str(path)), jsonl.Config(field='text')
+  rows = indexed.Rows([table, table], data)
   want = [(row.line, row.offset, row.length) for row in table.rows()]
   np.testing.assert_array_equal(rows._locations[:, 1:], want * 2)
   assert rows._ids is None  # each comes twice
   names = [f'r{n}' for n in range(40) if lines[n]]
-  assert [*tables.Rows([table], data).names] == names
+  assert [*indexed.Rows([table], data).names] == names
   path.write_text(path.read_text() + '\n{"text": 3}\n')
   with pytest.raises(errors.InputError, match=r'a\.jsonl:80: .* is int'):
-    tables.Rows([table], data)
+    indexed.Rows([table], data)
 
 
 def test_a_byte_order_mark_is_no_part_of_a_row(tmp_path):

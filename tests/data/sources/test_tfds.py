@@ -8,11 +8,12 @@ import pytest
 
 from rnn_jax import config
 from rnn_jax import errors
-from rnn_jax.data.preparation import examples
 from rnn_jax.data.preparation import prepare
+from rnn_jax.data.preparation import requests
 from rnn_jax.data.preparation import schema
 from rnn_jax.data.preparation import writer
 from rnn_jax.data.sources import tfds
+from rnn_jax.data.tables import values
 
 SPLITS = {'train': 6, 'validation': 2, 'test': 1}
 
@@ -28,7 +29,7 @@ def write(folder, splits, name='toy'):
     path = folder / f'{name}-{split}.jsonl'
     path.write_text('\n'.join(map(json.dumps, rows)))
     inputs.append(f'{split}={path}')
-  prepare.prepare(prepare.Request(name, str(folder), tuple(inputs)))
+  prepare.prepare(requests.Request(name, str(folder), tuple(inputs)))
   return folder
 
 
@@ -70,7 +71,7 @@ def test_a_missing_validation_split_is_taken_from_training(tmp_path):
     ({'source': 'tfds:nothing'}, 'see launch.prepare --help'),
     (
       {'field': 'n'},
-      r"data.field='n': tfds:toy has text in \['text', 'turns'\]",
+      r"data.field='n': .*toy that can be read are \['text', 'turns'\]",
     ),
   ),
 )
@@ -91,7 +92,7 @@ def test_classes_are_those_of_the_dataset(tmp_path):
   path = tmp_path / 'rows.jsonl'
   path.write_text('\n'.join(map(json.dumps, rows)))
   prepare.prepare(
-    prepare.Request('toy', str(tmp_path), (f'train={path}',), label='label')
+    requests.Request('toy', str(tmp_path), (f'train={path}',), label='label')
   )
   options = {'splits': (100, 0, 0), 'classes': ('n', 'p')}
   train = load(tmp_path, **options)['train']
@@ -108,7 +109,9 @@ def test_columns_classes_and_ids_are_those_of_the_dataset(tmp_path):
   rows = [{'id': f'r{n}', 'body': f't{n}', 'y': 'pn'[n % 2]} for n in range(4)]
   path = tmp_path / 'rows.jsonl'
   path.write_text('\n'.join(map(json.dumps, rows)))
-  request = prepare.Request('toy', str(tmp_path), (f'train={path}',), label='y')
+  request = requests.Request(
+    'toy', str(tmp_path), (f'train={path}',), label='y'
+  )
   prepare.prepare(request)
   options = {'data_dir': str(tmp_path), 'splits': (75, 25, 0)}
   data = config.section('data', source='tfds:toy', **options)
@@ -132,7 +135,7 @@ def test_an_image_of_another_size_is_named_at_the_start(tmp_path):
     size = (8, 8) if n < 3 else (8, 9)
     PIL.Image.new('RGB', size, (n, 0, 0)).save(path)
   raw = str(tmp_path / 'raw')
-  prepare.prepare(prepare.Request('toy', str(tmp_path), (raw,)))
+  prepare.prepare(requests.Request('toy', str(tmp_path), (raw,)))
   image = config.Image(size=8)
   with pytest.raises(errors.InputError, match='toy/train:3: 8 x 9 pixels'):
     load(tmp_path, field='image', image=image)
@@ -162,7 +165,7 @@ def write_unchecked(folder, **splits):
   written = writer.Writer(layout)
   for split, rows in splits.items():
     for row in rows:
-      written.add(split, encode(examples.Example('', ROW | row)))
+      written.add(split, encode(values.Row('', ROW | row)))
   written.close()
   layout.write_metadata(made, written.sizes, '')
 
@@ -170,9 +173,9 @@ def write_unchecked(folder, **splits):
 @pytest.mark.parametrize(
   ('row', 'options', 'message'),
   (
-    ({'text': ' '}, {'classes': ('n', 'p')}, "'text' is empty: prepare the"),
+    ({'text': ' '}, {'classes': ('n', 'p')}, "'text' is empty: fill it"),
     ({'turns': []}, {'classes': ('n', 'p')}, "'turns' is empty"),
-    ({'turns': ['a', '']}, {}, "'turns' has an empty item"),
+    ({'turns': ['a', '']}, {}, "'turns[1]' is empty"),
     (
       {'label': -1},
       {'classes': ('n', 'p')},
@@ -181,7 +184,7 @@ def write_unchecked(folder, **splits):
     (
       {'n': float('nan')},
       {'difficulty': 'n'},
-      "data.difficulty='n' has the invalid value nan",
+      "data.difficulty='n' is nan: give a number",
     ),
   ),
 )

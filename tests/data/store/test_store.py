@@ -20,7 +20,7 @@ from rnn_jax.data.store import sealed
 from rnn_jax.data.store import texts
 from rnn_jax.data.store import tokens
 from rnn_jax.data.store import workers
-from rnn_jax.data.text import tables
+from rnn_jax.data.tables import indexed
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from tests.support import chats
 from tests.support import corpora
@@ -313,7 +313,7 @@ def test_columns_are_looked_for_once(path, tmp_path, monkeypatch):
   raw.data.update({'source': 'jsonl', 'path': str(path), **options})
   resolved = columns.resolve(config_lib.parse(raw)).data
   assert resolved.classes == ('a', 'b', 'c') and resolved.field == 'text'
-  monkeypatch.setattr(tables, 'look', refuse)
+  monkeypatch.setattr(indexed, 'look', refuse)
   assert columns.resolve(config_lib.parse(raw)).data == resolved
 
 
@@ -337,8 +337,8 @@ def test_a_folder_that_cannot_be_made_is_refused(path, tmp_path):
 def test_processes_write_the_same_files(path, tmp_path, monkeypatch):
   open_corpus(path, tmp_path / 'run', cache=str(tmp_path / 'plain'), **BPE)
   monkeypatch.setattr(os, 'sched_getaffinity', lambda _: {0, 1})
-  monkeypatch.setattr(tables, 'PART', 1000)
-  monkeypatch.setattr(tables, 'WORTH_IT', 5000)
+  monkeypatch.setattr(indexed, 'PART', 1000)
+  monkeypatch.setattr(indexed, 'WORTH_IT', 5000)
   monkeypatch.setattr(texts, 'PART', 2000)
   monkeypatch.setattr(tokens, 'PART', 4000)
   monkeypatch.setattr(texts, 'WORTH_IT', 5000)

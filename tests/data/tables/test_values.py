@@ -1,4 +1,4 @@
-"""The text and the class of a row."""
+"""The text, the class and the number of a row."""
 
 import pytest
 
@@ -33,10 +33,56 @@ def test_what_is_no_text_is_named(row, column, message):
     values.text_of(row, column, 'x:1', '--text')
 
 
-def test_labels():
-  classes = ('no', 'yes')
-  row = {'a': 'yes', 'b': 0, 'c': None, 'd': '', 'e': -1}
-  numbers = [values.label_of(row, name, classes, 'x:1') for name in 'abcd']
-  assert numbers == [1, 0, None, None]
-  with pytest.raises(errors.InputError, match="x:1: e=-1 isn't one of the cl"):
-    values.label_of(row, 'e', classes, 'x:1')
+@pytest.mark.parametrize(
+  ('names', 'labels', 'numbers'),
+  (
+    (('no', 'yes'), ('yes', 1, '0', 'no'), (1, 1, 0, 0)),
+    (('no', 'yes'), (None, ''), (values.UNLABELLED, values.UNLABELLED)),
+    (('1', '2', '3'), ('1', 2, '3'), (0, 1, 2)),
+    (('3', '2', '1', '0'), (0, '1', 3), (3, 2, 0)),
+    (('False', 'True'), (True, 'False'), (1, 0)),
+  ),
+)
+def test_a_name_takes_precedence_over_a_number(names, labels, numbers):
+  got = (values.class_of(label, 'a', names, 'x:1') for label in labels)
+  assert tuple(got) == numbers
+
+
+@pytest.mark.parametrize(
+  ('names', 'label'),
+  (
+    (('no', 'yes'), 2),
+    (('no', 'yes'), -1),
+    (('no', 'yes'), True),
+    (('no', 'yes'), 1.0),
+    (('no', 'yes'), ['no']),
+    (('1', '2', '3'), 0),
+  ),
+)
+def test_other_labels_are_invalid(names, label):
+  with pytest.raises(errors.InputError, match="x:1: a=.* isn't one of the cl"):
+    values.class_of(label, 'a', names, 'x:1')
+
+
+def test_a_difficulty_is_a_finite_number_or_its_spelling():
+  got = [values.number_of(x, 'a', 'x:1', 'key') for x in (3, 0.5, '-1e3')]
+  assert got == [3, 0.5, -1000]
+  for bad in (True, 'much', None, float('nan'), 'inf', ''):
+    with pytest.raises(errors.InputError, match="x:1: key='a' is .*: give a n"):
+      values.number_of(bad, 'a', 'x:1', 'key')
+
+
+@pytest.mark.parametrize(
+  ('value', 'part'),
+  (
+    ('a', ''),
+    (' \n', 'x'),
+    ([], 'x'),
+    (['a', ' '], 'x[1]'),
+    ([3], ''),
+    (0, ''),
+    ([{'role': 'user', 'content': ''}], ''),
+  ),
+)
+def test_what_is_empty_is_named(value, part):
+  assert values.empty_part('x', value) == part

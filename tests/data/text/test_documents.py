@@ -17,7 +17,7 @@ def texts_of(part):
 
 
 def test_a_part_of_a_document_is_read_relative_to_the_document():
-  reader = corpora.Texts('0123456789')
+  reader = documents.InMemory(['0123456789'])
   one = documents.Documents(reader, *np.array([[0], [2], [8]]))
   assert one.read(0) == b'234567'
   assert one.read(0, 1, 3) == b'34'
@@ -44,7 +44,7 @@ def test_a_split_by_document_gives_each_document_to_one_split(texts, shares):
 def test_a_split_by_document_depends_only_on_the_names():
   texts = [f'text {n}' for n in range(40)]
   splits = documents.split(corpora.in_memory(*texts), (50, 25, 25), 'document')
-  reader = corpora.Texts(*reversed(texts))
+  reader = documents.InMemory(reversed(texts))
   reader.names = tuple(reversed(reader.names))
   again = documents.split(documents.whole(reader), (50, 25, 25), 'document')
   for name in documents.SPLITS:

@@ -14,8 +14,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from rnn_jax import errors
-from rnn_jax.data.preparation import archives
-from rnn_jax.data.preparation import examples
+from rnn_jax.data.images import codec
+from rnn_jax.data.tables import lines
+from rnn_jax.data.tables import values as values_lib
 
 SUFFIXES = ('.tar.gz', '.tgz', '.tar')
 BATCHES = {f'data_batch_{n}': 'train' for n in range(1, 6)}
@@ -50,7 +51,7 @@ class _Unpickler(pickle.Unpickler):
     return super().find_class(module, name)
 
 
-def read(path: str, options: examples.Options) -> Iterator[examples.Example]:
+def read(path: str, options: lines.Options) -> Iterator[values_lib.Row]:
   """Yields {'image', 'label'}, with the split by the name of the batch.
 
   Raises:
@@ -65,7 +66,7 @@ def read(path: str, options: examples.Options) -> Iterator[examples.Example]:
         name = os.path.basename(member.name)
         if not member.isfile() or name not in missing:
           continue
-        archives.check_size(member.size, f'{path}: {name}')
+        codec.check_size(member.size, f'{path}: {name}')
         if (file := tar.extractfile(member)) is not None:
           yield from _batch(file.read(), path, name, missing.pop(name))
   except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
@@ -103,7 +104,7 @@ def _batch(content, path, name, split):
     # Part of the name, whose hash decides the split of source 'images'.
     where = f'{path}: {name}, picture {number}'
     values = {'image': _png(image), 'label': label}
-    yield examples.Example(where, values, split)
+    yield values_lib.Row(where, values, split)
 
 
 def _class(label):
@@ -117,4 +118,4 @@ def _png(pixels):
 
   file = io.BytesIO()
   PIL.Image.fromarray(pixels.transpose(1, 2, 0)).save(file, 'PNG')
-  return examples.Image(file.getvalue())
+  return values_lib.Image(file.getvalue())

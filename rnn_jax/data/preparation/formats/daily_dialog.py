@@ -7,14 +7,14 @@ Dataset", 2017.
 from collections.abc import Iterator
 
 from rnn_jax import errors
-from rnn_jax.data.preparation import examples
 from rnn_jax.data.tables import lines
+from rnn_jax.data.tables import values
 
 SUFFIXES = ()  # .txt is plain text unless --format names this one
 END_OF_TURN = '__eou__'
 
 
-def read(path: str, options: examples.Options) -> Iterator[examples.Example]:
+def read(path: str, options: lines.Options) -> Iterator[values.Row]:
   """Yields {'turns': [...]} for each line that is not blank.
 
   Raises:
@@ -30,4 +30,4 @@ def read(path: str, options: examples.Options) -> Iterator[examples.Example]:
     turns = [turn.strip() for turn in line.split(END_OF_TURN)]
     if not turns[-1]:
       turns.pop()
-    yield examples.Example(where, {'turns': turns})
+    yield values.Row(where, {'turns': turns})

@@ -15,9 +15,11 @@ from collections.abc import Iterator
 from absl import logging
 
 from rnn_jax import errors
-from rnn_jax.data.preparation import archives
-from rnn_jax.data.preparation import examples
+from rnn_jax.data.images import codec
 from rnn_jax.data.preparation import inputs
+from rnn_jax.data.tables import lines
+from rnn_jax.data.tables import values as values_lib
+from rnn_jax.system import files
 
 SUFFIXES = ('.zip',)
 READABLE = ('.jpg', '.jpeg', '.png')
@@ -25,7 +27,7 @@ OTHERS = ('.webp', '.bmp', '.gif', '.tif', '.tiff', '.avif', '.heic')
 HIDDEN = re.compile(r'(^|/)(__MACOSX/|\.(?!/))')  # from file managers
 
 
-def read(path: str, options: examples.Options) -> Iterator[examples.Example]:
+def read(path: str, options: lines.Options) -> Iterator[values_lib.Row]:
   """Yields {'image', 'label'}, sorted by name.
 
   Raises:
@@ -41,8 +43,8 @@ def read(path: str, options: examples.Options) -> Iterator[examples.Example]:
         f'{where}: not in a folder: the folder of an image is its class'
       )
     split = _split(parents, where)
-    values = {'image': examples.Image(content), 'label': parents[-1]}
-    yield examples.Example(where, values, split)
+    values = {'image': values_lib.Image(content), 'label': parents[-1]}
+    yield values_lib.Row(where, values, split)
 
 
 def classes(path: str) -> set[str]:
@@ -117,11 +119,8 @@ def _warn(skipped, remedy):
 
 
 def _folder_names(root):
-  return [
-    os.path.relpath(os.path.join(folder, name), root).replace(os.sep, '/')
-    for folder, _, files in os.walk(root)
-    for name in files
-  ]
+  paths = (os.path.relpath(path, root) for path in files.below(root))
+  return [path.replace(os.sep, '/') for path in paths]
 
 
 def _folder(root):
@@ -138,7 +137,7 @@ def _zip_names(path):
 def _zip(path):
   with _opened(path) as file:
     for name in _image_names(path, file.namelist()):
-      archives.check_size(file.getinfo(name).file_size, f'{path}: {name}')
+      codec.check_size(file.getinfo(name).file_size, f'{path}: {name}')
       yield name, file.read(name)
 
 

@@ -7,15 +7,15 @@ replaces the default encoding. Source: Pang and Lee, "Seeing stars", 2005.
 from collections.abc import Iterator
 
 from rnn_jax import errors
-from rnn_jax.data.preparation import examples
 from rnn_jax.data.tables import lines
+from rnn_jax.data.tables import values
 
 SUFFIXES = ('.pos', '.neg')
 CLASSES = ('neg', 'pos')
 ENCODING = 'cp1252'
 
 
-def read(path: str, options: examples.Options) -> Iterator[examples.Example]:
+def read(path: str, options: lines.Options) -> Iterator[values.Row]:
   """Yields a sentence with its label for each line that is not blank.
 
   Raises:
@@ -26,8 +26,8 @@ def read(path: str, options: examples.Options) -> Iterator[examples.Example]:
     raise errors.InputError(
       f'{path}: the files of this format end in .pos and .neg'
     )
-  default = examples.Options().encoding
+  default = lines.Options().encoding
   encoding = ENCODING if options.encoding == default else options.encoding
   for where, line in lines.read(path, encoding):
     if line.strip():
-      yield examples.Example(where, {'text': line.strip(), 'label': suffix})
+      yield values.Row(where, {'text': line.strip(), 'label': suffix})

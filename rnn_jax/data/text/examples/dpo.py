@@ -7,7 +7,7 @@ template frames the turns itself: prompts and replies are then parts of its text
 (turns.py), and the boundary, its end token, is only before the first. Only
 replies and the boundaries that end them are predicted. So each is a run of
 steps with weight, and after the first of a pair a sequence begins of its own. A
-document is a list of JSON (data/text/tables.py). A prompt too long for a row
+document is a list of JSON (data/tables/values.py). A prompt too long for a row
 loses its beginning, the same in both sequences; a pair whose replies are too
 long by themselves is left out.
 """

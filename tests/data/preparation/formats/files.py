@@ -9,13 +9,13 @@ import PIL.Image
 import pytest
 
 from rnn_jax import errors
-from rnn_jax.data.preparation import examples
 from rnn_jax.data.preparation import inputs
+from rnn_jax.data.tables import lines
 
 
 def read(name, path, **options):
   module = inputs.load_format(name)
-  return list(module.read(str(path), examples.Options(**options)))
+  return list(module.read(str(path), lines.Options(**options)))
 
 
 def values(name, path, **options):

@@ -4,7 +4,7 @@ import zipfile
 
 import pytest
 
-from rnn_jax.data.preparation import archives
+from rnn_jax.data.images import codec
 from tests.data.preparation.formats import files
 
 
@@ -120,7 +120,7 @@ def test_a_damaged_image_in_a_zip_is_refused(tmp_path):
 
 def test_a_large_member_is_refused_before_it_is_read(tmp_path, monkeypatch):
   path = zipped(tmp_path / 'a.zip', ['cat/1.png', 'dog/1.png'])
-  monkeypatch.setattr(archives, 'LARGEST', 10)
+  monkeypatch.setattr(codec, 'LARGEST', 10)
   assert 'bytes unpacked, and 10 are allowed' in files.refusal('images', path)
 
 

@@ -9,7 +9,6 @@ line.
 
 import array
 import copy
-import math
 import os
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -25,7 +24,6 @@ import numpy as np
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data import columns
-from rnn_jax.data.preparation import numbers
 from rnn_jax.data.sources import base
 from rnn_jax.data.sources import text
 from rnn_jax.data.store import arrays
@@ -39,17 +37,7 @@ FEW = 64  # files that stay open
 PART = 2**25  # bytes of rows that a worker indexes at once
 WORTH_IT = 2**29  # bytes that are faster indexed by several processes
 FLAG = 'data.field'
-Row = dict[str, Any]
 D = TypeVar('D', bound=config_lib.Data)
-
-
-class Located(NamedTuple):
-  """A row and where it is: its line, its offset and its length in bytes."""
-
-  line: int
-  offset: int
-  length: int
-  values: Row
 
 
 class Table(Protocol):
@@ -63,7 +51,7 @@ class Table(Protocol):
   def is_typed(self) -> bool:
     """Whether it tells numbers from text."""
 
-  def rows(self) -> Iterator[Located]:
+  def rows(self) -> Iterator[values.Located]:
     """Yields the rows; raises InputError at one that can't be read."""
 
   def parts(self, size: int) -> Iterator[tuple['Table', int]]:
@@ -78,7 +66,7 @@ class Table(Protocol):
   def after(self, lines: int) -> 'Table':
     """Returns the same part, which so many lines of the file precede."""
 
-  def parse(self, content: bytes) -> Row:
+  def parse(self, content: bytes) -> dict[str, Any]:
     """Returns the row in these bytes, which were a row before."""
 
 
@@ -157,8 +145,8 @@ class Rows:
       file = arrays.Bytes(self.files[index])
     content = file.read(offset, offset + length)
     row = self._tables[index].parse(content)
-    text = values.text_of(row, self._field, self.names[unit])
-    return text.encode()[start:stop]
+    document = values.text_of(row, self._field, self.names[unit])
+    return document.encode()[start:stop]
 
 
 class _Index(NamedTuple):
@@ -220,14 +208,18 @@ def _index(table, data):
   for row in table.rows():
     where = f'{table.file}:{row.line}'
     locations.extend(row[:3])
-    sizes.append(_text_size(row.values, data.field, where))
+    number = _label(row.values, data, where) if data.classes else None
+    labelled = number not in (None, values.UNLABELLED)
+    document = values.filled_text(row.values, data.field, where, FLAG, labelled)
+    sizes.append(len(document.encode()))
     ids.add(row.values.get(columns.ID))
-    if data.difficulty:
-      difficulties.append(_difficulty(row.values, data, table, where))
-    if data.classes:
-      labels.append(_label(row.values, data, where))
-      if labels[-1] != base.UNLABELLED:
-        _check_not_empty(sizes[-1], data.field, where)
+    if number is not None:
+      labels.append(number)
+    if name := data.difficulty:
+      given = row.values.get(name)
+      difficulties.append(
+        values.number_of(given, name, where, 'data.difficulty')
+      )
   return _Index(
     np.array(locations, np.int64).reshape(-1, 3),
     np.array(sizes, np.int64),
@@ -389,7 +381,7 @@ class _Seen:
       return
     self._count += 1
     self._texts &= _is_text(value)
-    self._numbers &= not is_typed and numbers.is_number(value)
+    self._numbers &= not is_typed and values.is_number(value)
     if type(value) not in (str, int, bool):
       self._classes = None
     elif self._classes is not None:
@@ -409,58 +401,9 @@ def _is_text(value):
   return values.is_messages(value) or all(isinstance(x, str) for x in items)
 
 
-def _text_size(row, field, where):
-  """Returns the bytes of a row's text, or raises InputError."""
-  size = _utf8_size(values.text_of(row, field, where, FLAG), field, where)
-  if field not in row:
-    for name in field.split(columns.JOIN):
-      _check_not_empty(len(row[name].strip()), name, where)
-  elif isinstance(row[field], list) and not values.is_messages(row[field]):
-    for number, item in enumerate(row[field]):
-      _check_not_empty(len(item.strip()), f'{field}[{number}]', where)
-  return size
-
-
-def _utf8_size(document, field, where):
-  try:
-    return len(document.encode())
-  except UnicodeEncodeError:
-    raise errors.InputError(
-      f'{where}: data.field={field!r} has half a surrogate pair: fix it'
-    ) from None
-
-
-def _check_not_empty(size, column, where):
-  if not size:
-    raise errors.InputError(
-      f'{where}: {column!r} is empty: fill it, or remove the row'
-    )
-
-
-def _difficulty(row, data, table, where):
-  """Returns a row's difficulty."""
-  value = row.get(data.difficulty)
-  number = value
-  if isinstance(value, str) and not table.is_typed:
-    try:
-      number = float(value)
-    except ValueError:
-      number = None
-  if type(number) not in (int, float) or not math.isfinite(number):
-    raise errors.InputError(
-      f'{where}: data.difficulty={data.difficulty!r} is {value!r}: give a '
-      'number'
-    )
-  return float(number)
-
-
 def _label(row, data, where):
   """Returns the number of a row's class, given by number or by name."""
   label = row.get(data.label)
-  if label in values.MISSING:
-    if data.missing_labels != base.SKIP:
-      raise base.unlabelled(where, data.label)
-    return base.UNLABELLED
-  number = values.label_of(row, data.label, data.classes, where)
-  assert number is not None
-  return number
+  if label in values.MISSING and data.missing_labels != values.SKIP:
+    raise base.unlabelled(where, data.label)
+  return values.class_of(label, data.label, data.classes, where)

@@ -1,11 +1,9 @@
-"""Rows that a user gives to a trained model: from a file, or as they arrive.
+"""Rows of any format, each with its place: the one door to tables.
 
-    rows = open_rows('reviews.csv')
-    for example in rows: example.where, example.values
+    for where, values, _ in Source('reviews.csv').rows(): ...
 
-The formats are those of launch.prepare (data/preparation/formats), with their
-limits; what the rows have in their columns is in data/tables/values.py.
-Standard input, '-', is JSON Lines or lines of text.
+A format is a file here with SUFFIXES and `read`. What rows have in their
+columns is in values.py. Standard input, '-', is JSON Lines or lines of text.
 """
 
 import dataclasses
@@ -13,18 +11,24 @@ import itertools
 import os
 import sys
 from collections.abc import Iterator
+from types import ModuleType
 
 from rnn_jax import errors
-from rnn_jax.data.preparation import examples
-from rnn_jax.data.preparation import inputs
-from rnn_jax.data.preparation.formats import jsonl
-from rnn_jax.data.preparation.formats import text
 from rnn_jax.data.tables import csv
+from rnn_jax.data.tables import jsonl
 from rnn_jax.data.tables import lines
+from rnn_jax.data.tables import parquet
+from rnn_jax.data.tables import text
+from rnn_jax.data.tables import values
 from rnn_jax.system import standard_input
 
+FORMATS: dict[str, ModuleType] = {
+  'csv': csv,
+  'jsonl': jsonl,
+  'parquet': parquet,
+  'text': text,
+}
 STREAMS = {'jsonl': jsonl.parse, 'text': text.parse}  # formats of lines
-FORMATS = ('csv', 'jsonl', 'parquet', 'text')
 DELIMITER = '--delimiter'
 
 
@@ -51,10 +55,10 @@ class Source:
       InputError: there isn't, it is empty, or its format isn't known.
     """
     if self.format and self.format not in FORMATS:
-      errors.refuse('--format', self.format, f'choose one of {FORMATS}')
+      errors.refuse('--format', self.format, f'choose one of {(*FORMATS,)}')
     csv.check_delimiter(self.delimiter, DELIMITER)
     if self.path == standard_input.DASH:
-      self._check_delimited('standard input')
+      self._check_delimited(standard_input.NAME)
       if self.format and self.format not in STREAMS:
         errors.refuse(
           '--format',
@@ -78,27 +82,25 @@ class Source:
     """
     if self.format:
       return self.format
-    for name in FORMATS:
-      if self.path.lower().endswith(inputs.load_format(name).SUFFIXES):
-        return name
-    suffixes = [s for n in FORMATS for s in inputs.load_format(n).SUFFIXES]
+    if name := format_of(self.path):
+      return name
+    suffixes = [s for each in FORMATS.values() for s in each.SUFFIXES]
     return errors.refuse(
       self.flag,
       self.path,
       f"its name doesn't show its format: name it one of {suffixes}, or give "
-      f'--format, one of {FORMATS}',
+      f'--format, one of {(*FORMATS,)}',
     )
 
-  def rows(self) -> Iterator[examples.Example]:
+  def rows(self) -> Iterator[values.Row]:
     """Yields the rows.
 
     Raises:
       InputError: as `check`; or a row is malformed, after those before it.
     """
     if self.path != standard_input.DASH:
-      read = inputs.load_format(self.known_format()).read
-      options = examples.Options(delimiter=self.delimiter)
-      yield from read(self.path, options)
+      options = lines.Options(delimiter=self.delimiter)
+      yield from FORMATS[self.known_format()].read(self.path, options)
       return
     given = _standard_input()
     first = next(((w, line) for w, line in given if line.strip()), None)
@@ -114,6 +116,13 @@ class Source:
       )
 
 
+def format_of(path: str) -> str:
+  """Returns the format that a file's name shows, or ''."""
+  name = path.lower()
+  shown = (n for n, each in FORMATS.items() if name.endswith(each.SUFFIXES))
+  return next(shown, '')
+
+
 def check_exists(path: str, flag: str) -> None:
   """Raises InputError unless there is such a file or folder."""
   if not os.path.exists(path):
@@ -124,6 +133,6 @@ def check_exists(path: str, flag: str) -> None:
 
 def _standard_input():
   """Yields ('standard input:line', the line without its end)."""
-  for where, line in lines.located(sys.stdin.buffer, 'standard input'):
+  for where, line in lines.located(sys.stdin.buffer, standard_input.NAME):
     decoded = lines.decode(line.removesuffix(b'\n'), 'utf-8', where)
     yield where, decoded.removesuffix('\r')

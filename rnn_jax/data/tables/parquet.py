@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from rnn_jax import errors
-from rnn_jax.data.preparation import examples
+from rnn_jax.data.tables import lines
+from rnn_jax.data.tables import values as values_lib
 from rnn_jax.system import files
 
 SUFFIXES = ('.parquet',)
@@ -20,8 +21,8 @@ HIDDEN = (None, -1)  # labels of rows whose class is kept secret
 Classes = dict[str, list[str]]
 
 
-def read(path: str, options: examples.Options) -> Iterator[examples.Example]:
-  """Yields an example for each row.
+def read(path: str, options: lines.Options) -> Iterator[values_lib.Row]:
+  """Yields the rows.
 
   Raises:
     InputError: the file isn't a complete Parquet file, or a value or a label is
@@ -45,7 +46,7 @@ def read(path: str, options: examples.Options) -> Iterator[examples.Example]:
         number += 1
         row = dict(zip(columns, values, strict=True))
         where = f'{path}: row {number}'
-        yield examples.Example(where, _named(row, classes, where))
+        yield values_lib.Row(where, _named(row, classes, where))
   except (pyarrow.ArrowException, OSError) as error:
     reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
     raise errors.InputError(
@@ -151,7 +152,7 @@ def _named(row, classes, where):
 def _plain(value):
   """Returns a value, or the Image of a hub's {'bytes': ..., 'path': ...}."""
   if isinstance(value, dict) and isinstance(value.get('bytes'), bytes):
-    return examples.Image(value['bytes'])
+    return values_lib.Image(value['bytes'])
   if isinstance(value, (datetime.date, datetime.time)):
     return value.isoformat()
   return value
