@@ -221,10 +221,10 @@ def _folders(given):
 
 def _read_adapters(folders, model):
   """Returns the adapters of a model, by name."""
-  from rnn_jax.runs import bundle
+  from rnn_jax.runs import adapter
 
   return {
-    name: bundle.read_adapter(folder, 'best', WORKDIR.value, model.bundle)
+    name: adapter.read(folder, 'best', WORKDIR.value, model.bundle)
     for name, folder in folders.items()
   }
 

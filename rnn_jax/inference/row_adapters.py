@@ -31,6 +31,7 @@ from rnn_jax.cells.parts import by_head
 from rnn_jax.inference import decode
 from rnn_jax.inference import layers
 from rnn_jax.models import language_model
+from rnn_jax.runs import adapter as adapter_lib
 from rnn_jax.runs import bundle as bundle_lib
 
 PyTree = Any
@@ -47,7 +48,7 @@ class Factors(NamedTuple):
 Table = dict[str, Factors]  # by the name of a parameter of `layers.unstack`
 
 
-def make_table(adapters: Sequence[bundle_lib.Adapter]) -> Table:
+def make_table(adapters: Sequence[adapter_lib.Adapter]) -> Table:
   """Returns the table of adapters 1, 2, ... as NumPy arrays, {} for none.
 
   They are of one model, whose parameters are traced once.

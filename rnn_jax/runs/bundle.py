@@ -181,7 +181,7 @@ def read(
   """
   if not calibrated:
     return _read(workdir, which, ())
-  config, _ = _open(workdir)
+  config, _ = open_folder(workdir)
   if calibration.has_probabilities(config.task):
     calibration.read(workdir)  # refuses a damaged one before the parameters
   bundle = _read(workdir, which, ())
@@ -190,13 +190,13 @@ def read(
 
 
 def _read(workdir, which, seen):
-  config, tokenizer = _open(workdir)
+  config, tokenizer = open_folder(workdir)
   wanted = like(config, tokenizer)
   sizes = values.largest_sizes(config)
   bounds.check_arrays(wanted, f'parameters of {workdir} with {sizes}')
   options = config.adapters
   if options.rank:
-    wanted = {**wanted, adapters.KEY: _changes_like(wanted, options)}
+    wanted = {**wanted, adapters.KEY: changes_like(wanted, options)}
   step, state = restore(workdir, config, {'params': wanted}, which, seen)
   params = state['params']
   if options.rank:
@@ -282,7 +282,9 @@ def temperature_of(
   return calibration.of(workdir, step, seal)
 
 
-def _open(workdir):
+def open_folder(
+  workdir: str | os.PathLike,
+) -> tuple[config_lib.Config, tokenizer_lib.Tokenizer]:
   """Returns the config and the tokenizer of a run."""
   config = config_lib.parse(workdir_lib.load_config(workdir))
   path = pathlib.Path(workdir) / 'tokenizer.json'
@@ -313,99 +315,7 @@ def keep(kept: Mapping[str, str], workdir: str | os.PathLike) -> None:
     (folder / name).write_text(text, encoding='utf-8', newline='')
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Adapter:
-  """What a run with adapters has trained, without the model that it changes.
-
-  Attributes:
-    config: of the run.
-    tokenizer: of the run, which is the model's.
-    changes: a tree of NumPy arrays, as models/adapters.py has it.
-    step: of the checkpoint that it was read from.
-  """
-
-  config: config_lib.Config
-  tokenizer: tokenizer_lib.Tokenizer
-  changes: PyTree
-  step: int
-
-
-def read_adapter(
-  workdir: str | os.PathLike,
-  which: str | int,
-  base: str | os.PathLike,
-  model: Bundle,
-) -> Adapter:
-  """Returns the changes of a run with adapters, for the model of another run.
-
-  Args:
-    workdir: the folder of the run with adapters.
-    which: 'best', 'latest' or a step of it.
-    base: the folder of the model's run, wherever it is now.
-    model: a bundle that was read from there.
-
-  Raises:
-    InputError: no such run or checkpoint; the run has no adapters, trains more
-      than them, or changes another model or checkpoint.
-  """
-  config, tokenizer = _open(workdir)
-  if not config.adapters.rank:
-    raise errors.InputError(
-      f'{workdir}: adapters.rank=0: the run has no adapters; give one that '
-      'launch.train made with adapters.rank and --init_from'
-    )
-  if config.adapters.trained:
-    raise errors.InputError(
-      f'{workdir}: adapters.trained={config.adapters.trained!r}: parameters '
-      "that it trains whole can't be held beside the model's: give the run as "
-      'one of its own'
-    )
-  _check_base(workdir, config, tokenizer, base, model)
-  changes = _changes_like(like(config, tokenizer), config.adapters)
-  plain = dataclasses.replace(config, adapters=config_adapters.Adapters())
-  saved = {'params': {adapters.KEY: changes}}
-  step, state = restore(workdir, plain, saved, which)
-  changes = jax.device_get(state['params'][adapters.KEY])
-  return Adapter(config, tokenizer, changes, step)
-
-
-def _check_base(workdir, config, tokenizer, base, model):
-  """Checks that a run with adapters changes this model."""
-  record = origin.read(workdir)
-  if record.get('sha256') != digest(base, model.config, model.step):
-    known = f'step {record["step"]} of {record["run"]}' if record else 'nothing'
-    raise errors.InputError(
-      f'the adapters of {workdir} change {known}, which is not step '
-      f'{model.step} of {base}: give that run and that checkpoint'
-    )
-  ours, theirs = (
-    _lasting(x.model) | _lasting(x.cell, 'cell') for x in (config, model.config)
-  )
-  for name in ours:
-    if ours[name] != theirs.get(name):
-      raise errors.InputError(
-        f'{workdir}: {name}={ours[name]!r}, and {theirs.get(name)!r} in '
-        f'{base}: it was trained as another model; give the run as one of its '
-        'own'
-      )
-  if tokenizer.spec() != model.tokenizer.spec():
-    raise errors.InputError(
-      f'{workdir} and {base} have different tokenizers: give the run as one of '
-      'its own'
-    )
-
-
-def _lasting(options, section='model'):
-  """Returns the options of a section that training and inference share."""
-  values = flax.traverse_util.flatten_dict(dataclasses.asdict(options), sep='.')
-  return {
-    f'{section}.{name}': value
-    for name, value in values.items()
-    if 'dropout' not in name
-  }
-
-
-def _changes_like(params, options):
+def changes_like(params: PyTree, options: config_adapters.Adapters) -> PyTree:
   """Returns the shapes of the changes of a model's parameters."""
   return jax.eval_shape(
     lambda: adapters.init(jax.random.key(0), params, options)

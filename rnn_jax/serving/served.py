@@ -18,6 +18,7 @@ from rnn_jax.data.text import turns
 from rnn_jax.inference import generate
 from rnn_jax.inference import row_adapters
 from rnn_jax.models import int8_weights
+from rnn_jax.runs import adapter as adapter_lib
 from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.serving import constraint
 from rnn_jax.serving import programs
@@ -25,7 +26,7 @@ from rnn_jax.serving import requests
 from rnn_jax.serving import states
 from rnn_jax.serving import work
 
-Adapters = Mapping[str, bundle_lib.Adapter]
+Adapters = Mapping[str, adapter_lib.Adapter]
 
 
 class Served:

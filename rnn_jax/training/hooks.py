@@ -47,10 +47,8 @@ def add_all(trainer: Trainer, stop: signals.StopRequest) -> None:
   trainer.add_hook(save.if_best)
   trainer.add_hook(save, every=config.train.checkpoint_every)
   trainer.add_hook(Stop(stop))
-  trainer.add_start_hook(evaluate.again)
-  trainer.add_start_hook(save.again)
-  for hook in (log.write, save, save.wait, report_end, draw_loss):
-    trainer.add_end_hook(hook)
+  trainer.start_hooks += [evaluate.again, save.again]
+  trainer.end_hooks += [log.write, save, save.wait, report_end, draw_loss]
 
 
 def first_step(trainer: Trainer) -> None:

@@ -98,39 +98,17 @@ def train(
       checkpoint of `from_step`, or numbers that aren't finite: too many steps
       in a row, a validation loss, parameters.
   """
-  agreement.check(config_lib.to_dict(config))
-  host.check_descriptors(DESCRIPTORS, 'training')
-  hosts.run_on_first(lambda: metrics.check(config.metrics.writers))
-  source = initialize.open_source(start.init, workdir, config)
-  resolved = resolve_run(config, workdir, start, source)
-  given = config_lib.to_dict(resolved.config)
-  lock = hosts.run_on_first(
-    lambda: workdir_lib.open_for_training(workdir, given)
-  )
-  with contextlib.ExitStack() as stack:
-    stack.enter_context(streams.guarded())
-    stack.enter_context(lock or contextlib.nullcontext())
-    hosts.check_shared(f'{workdir}/{workdir_lib.CONFIG}')
-    trainer = stack.enter_context(
-      contextlib.closing(open_run(resolved, workdir))
-    )
-    if start.from_step is not None:
-      trainer.checkpoints.set_aside_after(start.from_step)
-    restore(trainer, source)
-    stack.enter_context(_reporting(trainer))
-    stop = stack.enter_context(stop or signals.StopRequest())
-    stop.finish = lambda: trainer.stop(stop.name or '')
-    stop.lost = trainer.lost
+  stop = stop or signals.StopRequest()
+  with _opened(config, workdir, start) as trainer, _stoppable(trainer, stop):
     hooks_lib.add_all(trainer, stop)
     for hook in hooks:
       trainer.add_hook(hook)
 
     trainer.clock.enter('steps')
-    for hook in trainer.start_hooks():
+    for hook in trainer.start_hooks:
       hook(trainer)
-    with activity.doing(
-      'training', trainer.config.train.steps, 'steps'
-    ) as done:
+    steps = trainer.config.train.steps
+    with activity.doing('training', steps, 'steps') as done:
       done(trainer.step)
       while not trainer.is_done:
         trainer.next_batch()
@@ -142,9 +120,40 @@ def train(
         done(1)
         for hook in trainer.hooks_due():
           hook(trainer)
-    for hook in trainer.end_hooks():
+    for hook in trainer.end_hooks:
       hook(trainer)
     return trainer.progress
+
+
+@contextlib.contextmanager
+def _opened(config, workdir, start):
+  """Opens and restores a run; its folder is locked, and closed at the end."""
+  agreement.check(config_lib.to_dict(config))
+  host.check_descriptors(DESCRIPTORS, 'training')
+  hosts.run_on_first(lambda: metrics.check(config.metrics.writers))
+  source = initialize.open_source(start.init, workdir, config)
+  resolved = resolve_run(config, workdir, start, source)
+  given = config_lib.to_dict(resolved.config)
+  lock = hosts.run_on_first(
+    lambda: workdir_lib.open_for_training(workdir, given)
+  )
+  with streams.guarded(), lock or contextlib.nullcontext():
+    hosts.check_shared(f'{workdir}/{workdir_lib.CONFIG}')
+    with contextlib.closing(open_run(resolved, workdir)) as trainer:
+      if start.from_step is not None:
+        trainer.checkpoints.set_aside_after(start.from_step)
+      restore(trainer, source)
+      with _reporting(trainer):
+        yield trainer
+
+
+@contextlib.contextmanager
+def _stoppable(trainer, stop):
+  """Inside it signals stop the run, saved."""
+  with stop:
+    stop.finish = lambda: trainer.stop(stop.name or '')
+    stop.lost = trainer.lost
+    yield
 
 
 def resolve_run(
@@ -250,14 +259,13 @@ def restore(trainer: Trainer, source: initialize.Source | None = None) -> None:
     InputError: all checkpoints are damaged, they don't fit the config, or
       nothing of the source does.
   """
-  config, programs = trainer.config, trainer.programs
-  data = trainer.corpus, config, trainer.row_multiple
+  config, programs, corpus = trainer.config, trainer.programs, trainer.corpus
+  data = corpus, config, trainer.row_multiple
   shapes = pipeline.batch_shapes(*data)
   _say(f'batches: {pipeline.describe(*data)}')
-  begins = None
+  taken = None
   if source:
-    tokenizer = trainer.corpus.tokenizer
-    begins = initialize.match(source, programs, config, tokenizer)
+    taken = initialize.match(source, programs, config, corpus.tokenizer)
   # Compile while data and parameters load. Several processes must compile in
   # the same order, and which of several shapes comes first isn't known.
   if jax.process_count() == 1 and len(shapes) == 1:
@@ -270,30 +278,12 @@ def restore(trainer: Trainer, source: initialize.Source | None = None) -> None:
   fields = bundle.table(trainer.workdir, config, state.shapes())
   trainer.sections = (*fields, *sections.RECORDS)
   steps = trainer.checkpoints.steps()
-  if steps == [0]:  # see runs/bundle.py
-    like = sections.of_state(programs.parts_like(('params',)))
-    _, saved = trainer.checkpoints.read(like, 0)
-    state = programs.init_from(state, saved['params'])
-    _say(f"starts from the parameters of {trainer.workdir}'s checkpoint 0")
-  elif steps:
-    trainer.step, saved = trainer.checkpoints.read(trainer.sections)
-    trainer.batches.set_state(saved.pop('data'))
-    trainer.batches.start_prefetch()
-    trainer.progress = trainer_lib.Progress(**saved.pop('progress'))
-    state = train_state.TrainState(**saved)
-    before = extend.extend(config, trainer.progress, trainer.step)
-    trainer.saved = trainer.step
-    trainer.skipped_at_save = trainer.progress.skipped_steps
-    _say(f'resumed at step {trainer.step}')
-    if before:
-      scale = float(jax.device_get(state.rate_scale))
-      _say(extend.describe(config, before, trainer.step, scale))
+  if not steps:
+    state = _begun(trainer, state, taken)
+  elif steps == [0]:
+    state = _from_model(trainer, state)
   else:
-    state = programs.init_from_data(state, trainer.corpus)
-    table = progress_lib.parameter_table(state.params)
-    _say(f'parameters:\n{table}')
-    if begins:
-      state = _begin(trainer, state, begins)
+    state = _resumed(trainer)
   if frozen := optimizer_lib.describe_frozen(config, state.params):
     _say(frozen)
   trainer.state = state
@@ -303,13 +293,42 @@ def restore(trainer: Trainer, source: initialize.Source | None = None) -> None:
   trainer.clock.resume(trainer.progress.parts, trainer.step, trainer.workdir)
 
 
-def _begin(trainer, state, report):
-  """Returns a new state with what it takes of a source, and reports that."""
-  state = initialize.apply(report, trainer.programs, trainer.config, state)
-  _say(str(report))
-  hosts.run_on_first(lambda: initialize.record(report, trainer.workdir))
+def _begun(trainer, state, taken):
+  """Returns the state of a new run, with what it takes of another one."""
+  state = trainer.programs.init_from_data(state, trainer.corpus)
+  _say(f'parameters:\n{progress_lib.parameter_table(state.params)}')
+  if not taken:
+    return state
+  state = initialize.apply(taken, trainer.programs, trainer.config, state)
+  _say(str(taken))
+  hosts.run_on_first(lambda: initialize.record(taken, trainer.workdir))
   folder = trainer.config.train.checkpoint_dir
   hosts.run_on_first(lambda: workdir_lib.keep_copies(trainer.workdir, folder))
+  return state
+
+
+def _from_model(trainer, state):
+  """Returns the state of a new run in the folder of a model (bundle.py)."""
+  like = sections.of_state(trainer.programs.parts_like(('params',)))
+  _, saved = trainer.checkpoints.read(like, 0)
+  _say(f"starts from the parameters of {trainer.workdir}'s checkpoint 0")
+  return trainer.programs.init_from(state, saved['params'])
+
+
+def _resumed(trainer):
+  """Returns the state of the newest checkpoint, whose position others get."""
+  trainer.step, saved = trainer.checkpoints.read(trainer.sections)
+  trainer.batches.set_state(saved.pop('data'))
+  trainer.batches.start_prefetch()
+  progress = trainer.progress = trainer_lib.Progress(**saved.pop('progress'))
+  state = train_state.TrainState(**saved)
+  before = extend.extend(trainer.config, progress, trainer.step)
+  trainer.saved = trainer.step
+  trainer.skipped_at_save = progress.skipped_steps
+  _say(f'resumed at step {trainer.step}')
+  if before:
+    scale = float(jax.device_get(state.rate_scale))
+    _say(extend.describe(trainer.config, before, trainer.step, scale))
   return state
 
 

@@ -92,6 +92,8 @@ class Trainer:
     first_step_seconds: from `opened` to the end of the first step, or None.
     writer: of metrics; only the first process's writes to disk.
     display: of progress; only the first process's prints.
+    start_hooks: called once, before the first step of this process.
+    end_hooks: called once, when training ends or a signal stops it.
   """
 
   config: config_lib.Config
@@ -118,9 +120,9 @@ class Trainer:
   first_step_seconds: float | None = None
   writer: Any = dataclasses.field(default_factory=metrics_lib.NoWriter)
   display: Any = dataclasses.field(default_factory=progress_lib.NoDisplay)
+  start_hooks: list['Hook'] = dataclasses.field(default_factory=list)
+  end_hooks: list['Hook'] = dataclasses.field(default_factory=list)
   _hooks: list[tuple['Hook', int]] = dataclasses.field(default_factory=list)
-  _start_hooks: list['Hook'] = dataclasses.field(default_factory=list)
-  _end_hooks: list['Hook'] = dataclasses.field(default_factory=list)
   _compiled: set[tuple[int, ...]] = dataclasses.field(default_factory=set)
   _ahead: ahead_lib.Ahead = dataclasses.field(default_factory=ahead_lib.Ahead)
   _busy: threading.Lock = dataclasses.field(default_factory=threading.Lock)
@@ -136,27 +138,11 @@ class Trainer:
     """
     self._hooks.append((hook, every))
 
-  def add_start_hook(self, hook: 'Hook') -> None:
-    """Calls `hook(trainer)` once, before the first step of this process."""
-    self._start_hooks.append(hook)
-
-  def add_end_hook(self, hook: 'Hook') -> None:
-    """Calls `hook(trainer)` once, when training ends or a signal stops it."""
-    self._end_hooks.append(hook)
-
   def hooks_due(self) -> Iterator['Hook']:
     """Yields the hooks to call after the step that was just taken."""
     for hook, every in self._hooks:
       if self.at_last_step or (every and self.step % every == 0):
         yield hook
-
-  def start_hooks(self) -> Iterator['Hook']:
-    """Yields the hooks to call at the start."""
-    yield from self._start_hooks
-
-  def end_hooks(self) -> Iterator['Hook']:
-    """Yields the hooks to call at the end."""
-    yield from self._end_hooks
 
   @property
   def at_last_step(self) -> bool:
@@ -203,7 +189,7 @@ class Trainer:
   def stop(self, name: str) -> bool:
     """Ends a run that is at rest, for another thread than the loop's.
 
-    The loop never goes on after that.
+    The loop takes no step after that.
 
     Args:
       name: of the signal that asked for it.
@@ -214,7 +200,7 @@ class Trainer:
     if not self._busy.acquire(blocking=False):
       return False
     self.stopped_by = name
-    for hook in self.end_hooks():
+    for hook in self.end_hooks:
       hook(self)
     return True
 

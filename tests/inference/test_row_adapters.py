@@ -15,6 +15,7 @@ from rnn_jax.inference import row_adapters
 from rnn_jax.models import adapters as adapters_lib
 from rnn_jax.models import int8_weights
 from rnn_jax.models import language_model
+from rnn_jax.runs import adapter as adapter_lib
 from rnn_jax.runs import bundle as bundle_lib
 from tests.support import bundles
 from tests.support import shared
@@ -63,7 +64,7 @@ def adapter(bundle, seed, **options):
   changes = jax.tree.map(
     lambda x: rng.normal(0, 0.3, x.shape).astype(np.float32), changes
   )
-  return bundle_lib.Adapter(config, bundle.tokenizer, changes, 0)
+  return adapter_lib.Adapter(config, bundle.tokenizer, changes, 0)
 
 
 def rounded(bundle):

@@ -13,6 +13,7 @@ from rnn_jax import errors
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.models import adapters
 from rnn_jax.models import int8_weights
+from rnn_jax.runs import adapter
 from rnn_jax.runs import bundle
 from rnn_jax.runs import origin
 from rnn_jax.runs import workdir as workdir_lib
@@ -217,14 +218,14 @@ def test_a_server_reads_the_changes_only(base, whole, tmp_path):
   model = bundle.read(base, 'best')
   moved = tmp_path / 'moved'  # the model may be anywhere
   shutil.copytree(base, moved)
-  read = bundle.read_adapter(folder, 'latest', moved, model)
+  read = adapter.read(folder, 'latest', moved, model)
   assert (read.step, read.config.adapters.rank) == (6, RANK)
   want = jax.device_get(trainer.state.params['adapters'])
   jax.tree.map(np.testing.assert_array_equal, read.changes, want)
 
   def refuses(message, workdir=folder, model=model, where=base):
     with pytest.raises(errors.InputError, match=message):
-      bundle.read_adapter(workdir, 'best', where, model)
+      adapter.read(workdir, 'best', where, model)
 
   refuses('adapters.rank=0: the run has no adapters', base)
   step = bundle.read(folder, 'latest')
