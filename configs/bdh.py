@@ -26,7 +26,7 @@ def get_config(size='base'):
   layers, width, neurons = SIZES[size]
   config = config_lib.default('bdh', layout='stream')
 
-  config.data.segment_bytes = 8192
+  config.data.segment_tokens = 8192
   config.data.length = 256
   config.data.batch_size = 8
   config.data.workers = 0

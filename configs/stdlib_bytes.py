@@ -16,7 +16,7 @@ def get_config():
   config = config_lib.default(layout='stream')
 
   config.data.carry_state = True
-  config.data.segment_bytes = 8192
+  config.data.segment_tokens = 8192
   config.data.length = 256
   config.data.batch_size = 8
   config.data.workers = 0

@@ -41,7 +41,7 @@ def get_config(cell='simple_rnn'):
   config.data.splits = (90, 10, 0)
   config.data.tokenizer = 'characters'
   config.data.carry_state = True
-  config.data.segment_bytes = 2048
+  config.data.segment_tokens = 2048
   config.data.length = 192
   config.data.batch_size = 16
   config.data.workers = 0
@@ -65,7 +65,7 @@ def get_config(cell='simple_rnn'):
   config.evaluate.every = 250
   config.evaluate.batch_size = 4
   config.evaluate.length = 192
-  config.evaluate.segment_bytes = 32768
+  config.evaluate.segment_tokens = 32768
 
   config.sample.prompt = 'ROMEO:\n'
   config.sample.new_tokens = 400

@@ -186,7 +186,7 @@ def text(cell: str) -> Any:
   raw.model.update(layers=3, unroll=3, width=256, mlp_width=512, dropout=0.1)
   if cell == REFERENCE:
     raw.cell.value_width = 64
-  raw.data.segment_bytes = 8192
+  raw.data.segment_tokens = 8192
   raw.optimizer.update(weight_decay=0.1, ema_decay=0.0)
   return raw
 

@@ -90,7 +90,7 @@ def raw_config(steps: int, small: bool) -> Any:
   raw.schedule.warmup_steps = min(100, steps // 2)
   if small:
     raw.model.update(layers=1, width=16, mlp_width=16)
-    raw.data.update(length=32, segment_bytes=512, splits=(98, 1, 1))
+    raw.data.update(length=32, segment_tokens=512, splits=(98, 1, 1))
   return raw
 
 

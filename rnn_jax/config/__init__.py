@@ -163,10 +163,6 @@ class Data(Part):
     """Returns the lengths of rows, or None if they depend on the text."""
     return (self.length,)
 
-  def rows_of(self, tokens: int) -> int:
-    """Returns how many rows an example of so many predictions may take."""
-    return -(-tokens // self.length)
-
   def shortened(self, length: int) -> typing.Self:
     """Returns the options with rows of another length."""
     return dataclasses.replace(self, length=length)
@@ -184,9 +180,9 @@ class Data(Part):
     """Returns the options for other documents than those they were made for."""
     return self
 
-  def window_bytes(self, bytes_per_token: float) -> int:
-    """Returns the bytes of the windows that documents are split into."""
-    return max(1, int(self.length * bytes_per_token))
+  def window_length(self) -> int:
+    """Returns the tokens of the windows that examples are split into."""
+    return self.length
 
 
 def _data(given):
@@ -446,9 +442,9 @@ class Evaluate:
   tokens: int = option(1_000_000, least=0)
   batch_size: int = option(32, least=1)
   length: int = option(0, least=0)  # tokens per row; 0: data.length
-  segment_bytes: int = option(
+  segment_tokens: int = option(
     0, least=0
-  )  # layout 'stream'; 0: data.segment_bytes
+  )  # layout 'stream'; 0: data.segment_tokens
   # Of the best checkpoint; 'errors': the error rate.
   criterion: str = option('loss', choices=('loss', 'errors'))
   # Evaluations without a new best before a stop; 0: never.

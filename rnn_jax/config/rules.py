@@ -49,10 +49,10 @@ def _check_task(config):
     )
   if task.classifies:
     _check_classes(data)
-  if config.evaluate.segment_bytes and not data.cuts_documents:
+  if config.evaluate.segment_tokens and not data.cuts_documents:
     errors.refuse(
-      'evaluate.segment_bytes',
-      config.evaluate.segment_bytes,
+      'evaluate.segment_tokens',
+      config.evaluate.segment_tokens,
       f'data.layout={data.layout!r} does not use it: give 0',
     )
   if task.predicts_all:

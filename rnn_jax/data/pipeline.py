@@ -5,8 +5,7 @@ A large corpus is read and tokenized once, into files (data/store).
 Batch sizes are those of the whole job. With several processes, each one lays
 out all of every batch, so that an iterator's state and the shapes of batches
 don't depend on the number of processes, and makes the rows that its devices
-take (parallel/mesh.py). Of the others it needs the number of ids: where only
-making them gives that, they are made, too.
+take (parallel/mesh.py). Of the others it needs the number of ids.
 """
 
 import dataclasses
@@ -29,6 +28,7 @@ from rnn_jax.data.batching import curriculum
 from rnn_jax.data.batching import length_schedule
 from rnn_jax.data.batching import rows as rows_lib
 from rnn_jax.data.batching import shapes as shapes_lib
+from rnn_jax.data.batching import windows as windows_lib
 from rnn_jax.data.store import sealed
 from rnn_jax.data.store import texts
 from rnn_jax.data.store import tokens
@@ -37,7 +37,7 @@ from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.data.text.examples import base as examples_lib
 from rnn_jax.system import activity
 
-PROBED = 64  # examples whose sizes are asked for
+PROBED = 64  # windows that are looked at for what they predict
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -47,8 +47,8 @@ class Corpus:
   task: config_lib.Task
   documents: dict[str, documents_lib.Documents]
   tokenizer: tokenizer_lib.Tokenizer
-  bytes_per_token: float
   digests: identity.Identity = dataclasses.field(default_factory=dict)
+  _made: dict[Any, Any] = dataclasses.field(default_factory=dict)
 
   @classmethod
   def open(
@@ -94,8 +94,7 @@ class Corpus:
     encode_parts = parts and parts(config.task)
     documents = tokens.load(documents, tokenizer, encode_parts)
     _warn_of_unknown(tokenizer, documents)
-    scale = _bytes_per_token(tokenizer, documents['train'])
-    corpus = cls(config.task, documents, tokenizer, scale, digests)
+    corpus = cls(config.task, documents, tokenizer, digests)
     # Refuses rows that are too short now, not when their stage begins.
     heldout = data.heldout(config.evaluate)
     lengths = data.length, *data.length_schedule, heldout.length
@@ -137,8 +136,7 @@ class Corpus:
       raise errors.InputError(f'{path} is missing: train first')
     tokenizer = tokenizer_lib.load(path)
     _warn_of_unknown(tokenizer, documents)
-    scale = _bytes_per_token(tokenizer, first)
-    return cls(config.task, documents, tokenizer, scale)
+    return cls(config.task, documents, tokenizer)
 
   def examples(
     self, data: config_lib.Data, split: str, seed: int | None = None
@@ -147,12 +145,23 @@ class Corpus:
 
     Without a `seed` every epoch is the same.
     """
-    window_bytes = data.window_bytes(self.bytes_per_token)
-    options = examples_lib.Options(
-      self.task, data, data.length, window_bytes, seed
-    )
-    return _task_module(self.task).make_examples(
-      self.documents[split], self.tokenizer, options
+    key = data, split, seed
+    if key not in self._made:
+      options = examples_lib.Options(self.task, data, data.length, seed)
+      self._made[key] = _task_module(self.task).make_examples(
+        self.documents[split], self.tokenizer, options
+      )
+    return self._made[key]
+
+  def windows(
+    self, data: config_lib.Data, split: str, seed: int | None = None
+  ) -> windows_lib.Windows:
+    """Returns the windows of a split's examples; the arguments are those."""
+    return windows_lib.Windows(
+      self.examples(data, split, seed).lengths,
+      data.window_length(),
+      data.stride,
+      seed if self.task.predicts_all else None,
     )
 
   def predicts(self, data: config_lib.Data, split: str) -> bool:
@@ -162,7 +171,9 @@ class Corpus:
     row, would be read to its end for ever.
     """
     examples = self.examples(data, split)
-    made = (examples.make(n, 0) for n in range(len(examples)))
+    if self.task.predicts_all:
+      return bool((examples.lengths > 1).any())
+    made = map(examples.read, range(len(examples.lengths)))
     return any(rows_lib.predicted(ids) for ids in made)
 
   def check_predicts(self, data: config_lib.Data, split: str) -> None:
@@ -173,9 +184,7 @@ class Corpus:
     """
     if self.predicts(data, split):
       return
-    fits = getattr(self.examples(data, split), 'fits', None)
-    count = len(self.documents[split])
-    unfit = sum(not fits(n) for n in range(count)) if fits else 0
+    unfit = np.sum(self.examples(data, split).lengths == 0)
     raise errors.InputError(
       self.lacks(data, split)
       + (
@@ -218,31 +227,31 @@ def load_documents(
   return documents
 
 
-class Example:
-  """The map from a position of the shuffled order to an example's ids.
+class Row:
+  """The map from a position of the shuffled order to the ids of a window.
 
-  With `owns` they are Deferred, where their number is known.
+  With `owns` they are Deferred.
   """
 
   def __init__(
     self,
     examples: examples_lib.Examples,
-    per_epoch: int,
+    windows: windows_lib.Windows,
     owns: rows_lib.Owns | None = None,
   ) -> None:
     self._examples = examples
-    self._per_epoch = per_epoch
+    self._windows = windows
     self._owns = owns
-    self._size = getattr(examples, 'size', None)
 
-  def __call__(self, position: int, example: int) -> rows_lib.Ids:
-    epoch = position // self._per_epoch
-    make = functools.partial(self._examples.make, example, epoch)
-    if self._owns is not None and self._size is not None:
-      size = self._size(example, epoch)
-      if size is not None:
-        return rows_lib.Deferred(size, functools.cache(make), self._owns)
-    return make()
+  def __call__(self, position: int, window: int) -> rows_lib.Ids:
+    epoch = position // len(self._windows)
+    place = self._windows.at(np.array([window]), epoch)
+    example, start, stop = (int(x[0]) for x in place)
+    read = functools.partial(self._examples.read, example, start, stop, epoch)
+    if self._owns is not None:
+      size = max(stop - start, 0)
+      return rows_lib.Deferred(size, functools.cache(read), self._owns)
+    return read()
 
 
 def _task_module(task: config_lib.Task) -> types.ModuleType:
@@ -318,7 +327,7 @@ def heldout_batches(
   data = config.data.heldout(config.evaluate)
   shapes = heldout_shapes(corpus, config, split, multiple, tokens)
   # Starting workers takes longer than a held-out split takes one process.
-  order = _order(corpus.examples(data, split), owns=owns)
+  order = _order(corpus, data, split, owns=owns)
   if tokens:
     chosen, _ = heldout_examples(corpus, config, split, tokens)
     order = grain.MapDataset.source(chosen).map(order.__getitem__)
@@ -355,9 +364,8 @@ def heldout_shapes(
   if len(chosen) >= most:
     return shapes
   data = config.data.heldout(config.evaluate)
-  examples = corpus.examples(data, split)
-  made = (examples.make(int(n), 0) for n in chosen)
-  needed = sum(data.rows_of(max(len(ids) - 1, 0)) for ids in made)
+  _, start, stop = corpus.windows(data, split).at(chosen)
+  needed = int(np.sum(stop - start > 1))
   enough = multiple * 2 ** max(-(-needed // multiple) - 1, 0).bit_length()
   return tuple((min(rows, enough), length) for rows, length in shapes)
 
@@ -365,25 +373,30 @@ def heldout_shapes(
 def heldout_examples(
   corpus: Corpus, config: config_lib.Config, split: str, tokens: int
 ) -> tuple[np.ndarray, float]:
-  """Returns evenly spaced examples of a held-out split, and their fraction.
+  """Returns evenly spaced windows of a held-out split, and their fraction.
 
-  Their number is derived from the mean size of up to 64 examples, so that the
-  tokens read are about the given number.
+  Their number is derived from their mean size, so that the tokens read are
+  about the given number.
 
   Args:
     corpus: the documents.
     config: of the run.
     split: 'train', 'validation' or 'test'.
-    tokens: to read; 0: all examples.
+    tokens: to read; 0: all windows.
   """
-  examples = corpus.examples(config.data.heldout(config.evaluate), split)
-  total = len(examples)
+  data = config.data.heldout(config.evaluate)
+  examples, windows = corpus.examples(data, split), corpus.windows(data, split)
+  total = len(windows)
   if not tokens or not total:
     return np.arange(total), 1.0
-  sample = _evenly(total, 64)
-  made = [examples.make(int(n), 0) for n in sample]
-  sizes = np.array([max(len(ids) - 1, 0) for ids in made])
-  count = min(int(-(-tokens // max(sizes.mean(), 1))), total)
+  # An image is one token in training, and its bytes here.
+  if data.holds_images:
+    mean = len(examples.read(0)) - 1
+  else:
+    mean = np.maximum(examples.lengths - 1, 0).sum() / total
+  count = min(int(-(-tokens // max(mean, 1))), total)
+  sample = _evenly(total, PROBED)
+  made = map(examples.read, *(x.tolist() for x in windows.at(sample)))
   filled = sample[[rows_lib.predicted(ids) > 0 for ids in made]]
   if count <= len(filled):  # a few: none of them may be empty
     return filled[_evenly(len(filled), count)], count / total
@@ -446,7 +459,7 @@ def describe(
     f'{data.layout}, {"at most " * data.shapes_vary}'
     f'{len(shapes)} shape{"s" * (len(shapes) > 1)}: {" ... ".join(ends)}'
   )
-  summary += _left_out(corpus.examples(data, 'train'))
+  summary += _left_out(corpus.examples(data, 'train').lengths)
   if not data.pads:
     return f'{summary}, no padding'
   lengths = shapes_lib.sample_lengths(corpus, data, seed)
@@ -462,14 +475,11 @@ def describe(
   )
 
 
-def _left_out(examples):
-  """Returns ', 3 of 64 sampled examples ...', or '' if all fit."""
-  if not (fits := getattr(examples, 'fits', None)):
-    return ''
-  sample = _evenly(len(examples), PROBED)
-  lost = sum(not fits(int(n)) for n in sample)
+def _left_out(lengths):
+  """Returns ', 3 of 64 examples ...', or '' if all fit."""
+  lost = int(np.sum(lengths == 0))
   return (
-    f', {lost} of {len(sample)} sampled examples are left out: they need a '
+    f', {lost:,} of {len(lengths):,} examples are left out: they need a '
     'longer data.length'
     if lost
     else ''
@@ -532,41 +542,32 @@ def _prefetched(batches, data, place):
 
 def _training_order(corpus, data, seed, owns):
   """Returns the endless order, examples of an epoch, and who makes them."""
-  examples = corpus.examples(data, 'train', seed)
+  count = len(corpus.windows(data, 'train', seed))
   ranked = None
   if data.curriculum:
     hard = curriculum.hard(corpus, data, seed)
-    ranked = curriculum.Order(np.arange(len(examples)), hard, seed, data)
-  if owns is None or not _sizes_are_known(examples):
-    return _order(examples, seed, ranked), len(examples), data.workers
+    ranked = curriculum.Order(np.arange(count), hard, seed, data)
+  order = _order(corpus, data, 'train', seed, ranked, owns)
   # What is deferred can't be sent to this process, and isn't worth it.
-  return _order(examples, seed, ranked, owns), len(examples), 0
+  return order, count, data.workers if owns is None else 0
 
 
-def _sizes_are_known(examples):
-  """Returns whether examples have sizes before they are made.
-
-  Some lack them: windows that are cut within a word. Those of empty ones, 0,
-  are always known.
-  """
-  size = getattr(examples, 'size', lambda example, epoch: None)
-  chosen = _evenly(len(examples), PROBED)
-  return any(size(int(n), 0) for n in chosen)
-
-
-def _order(examples, seed=None, ranked=None, owns=None):
-  """Returns the examples: endless and shuffled, or one pass without a seed.
+def _order(corpus, data, split, seed=None, ranked=None, owns=None):
+  """Returns the windows: endless and shuffled, or one pass without a seed.
 
   `ranked`, a curriculum.Order, replaces the shuffle.
   """
-  if not len(examples):
+  windows = corpus.windows(data, split, seed)
+  if not len(windows):
     raise errors.InputError('the text has nothing to predict: give more')
-  order = grain.MapDataset.range(len(examples))
+  order = grain.MapDataset.range(len(windows))
   if ranked is not None:
     order = order.repeat().map_with_index(ranked)
   elif seed is not None:
     order = order.shuffle(seed % 2**32).repeat()
-  return order.map_with_index(Example(examples, len(examples), owns))
+  return order.map_with_index(
+    Row(corpus.examples(data, split, seed), windows, owns)
+  )
 
 
 def _tokenizer(data, documents, workdir):
@@ -623,15 +624,3 @@ def _first_uncovered(tokenizer, documents):
     if uncovered := tokenizer.uncovered(text):
       return documents.name(n), ''.join(sorted(uncovered))
   return None
-
-
-def _bytes_per_token(tokenizer, documents):
-  """Measures up to 64 evenly spaced training documents, 16 KiB of each."""
-  step = -(-len(documents) // 64)
-  sizes = tokens = 0
-  for n in range(0, len(documents), step):
-    text = documents.read(n, 0, 16384)
-    text = text.decode(errors='ignore')
-    sizes += len(text.encode())
-    tokens += len(tokenizer.encode_document(text))
-  return sizes / max(tokens, 1)

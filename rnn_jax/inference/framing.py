@@ -160,11 +160,11 @@ def _example(config, tokenizer, content):
   longest = 4 * len(content) + 16  # no token is shorter than a byte
   if tokenizer.template and task.answers:
     longest = MOST  # a template writes any number of tokens
-  options = base.Options(task, config.data, longest, longest, None)
+  options = base.Options(task, config.data, longest, None)
   reader = _Text(content)
   whole = np.array([0]), np.array([0]), reader.sizes
   documents = documents_lib.Documents(reader, *whole)
-  return task, tasks.make_examples(documents, tokenizer, options).make(0, 0)
+  return task, tasks.make_examples(documents, tokenizer, options).read(0)
 
 
 class _Text:

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax.data.text import encoded
+from rnn_jax.data.store import tokens as tokens_lib
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.data.text import turns
 from rnn_jax.data.text.examples import dialogue as examples
@@ -50,7 +50,7 @@ make_examples = examples.make  # workers import that file, and no jax
 check_documents = examples.check
 
 
-def parts(task: config_lib.Task) -> encoded.EncodeParts:
+def parts(task: config_lib.Task) -> tokens_lib.EncodeParts:
   """Returns what encodes the parts of documents."""
   del task
   return turns.encode_documents

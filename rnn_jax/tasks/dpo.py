@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data.batching import batch as batch_lib
-from rnn_jax.data.text import encoded
+from rnn_jax.data.store import tokens as tokens_lib
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.data.text.examples import dpo as examples
 from rnn_jax.models import adapters
@@ -98,7 +98,7 @@ make_examples = examples.make  # workers import that file, and no jax
 check_documents = examples.check
 
 
-def parts(task: config_lib.Task) -> encoded.EncodeParts:
+def parts(task: config_lib.Task) -> tokens_lib.EncodeParts:
   """Returns what encodes the parts of documents."""
   return examples.encoder(task)
 

@@ -14,6 +14,7 @@ from jax import lax
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data.batching import batch as batch_lib
+from rnn_jax.data.store import tokens as tokens_lib
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.data.text.examples import recall as examples
 from rnn_jax.tasks import language_modeling
@@ -39,6 +40,12 @@ class Config(config_lib.Task):
 
 make_examples = examples.make  # workers import that file, and no jax
 check_documents = examples.check
+
+
+def parts(task: config_lib.Task) -> tokens_lib.EncodeParts:
+  """Returns what encodes the parts of documents."""
+  del task
+  return examples.encode_parts
 
 
 def make(

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.data.store import tokens as tokens_lib
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.data.text.examples import tagging as examples
 from rnn_jax.tasks import recall
@@ -56,6 +57,12 @@ class Config(recall.Config):
 make_examples = examples.make  # workers import that file, and no jax
 check_documents = examples.check
 unpack = examples.unpack
+
+
+def parts(task: config_lib.Task) -> tokens_lib.EncodeParts:
+  """Returns what encodes the parts of documents."""
+  del task
+  return examples.encode_parts
 
 
 def make(

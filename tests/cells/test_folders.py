@@ -18,7 +18,7 @@ from tests.support import tiny
 PAGE = tiny.ROOT / 'docs' / 'cells.md'
 SMALL = {
   'data.length': 16,
-  'data.segment_bytes': 64,
+  'data.segment_tokens': 64,
   'data.batch_size': 2,
   'model.layers': 1,
   'model.width': 8,

@@ -19,7 +19,7 @@ OF_ANOTHER_PART = (
   ({'data__layout': 'buckets'}, 'data.fit', 'best'),
   ({'data__layout': 'packed'}, 'data.buckets', 8),
   ({'data__layout': 'packed'}, 'data.boundaries', (256,)),
-  ({'data__layout': 'packed'}, 'data.segment_bytes', 8),
+  ({'data__layout': 'packed'}, 'data.segment_tokens', 8),
   ({'data__layout': 'packed'}, 'data.image', {}),
   ({'data__source': 'text'}, 'data.field', 'text'),
   ({'data__source': 'jsonl'}, 'data.data_dir', 'data'),
@@ -55,7 +55,7 @@ WITHOUT_EFFECT = (
     True,
     "block 'normed' norms its inputs: give False",
   ),
-  ({}, 'evaluate.segment_bytes', 99, "data.layout='buckets' does not use it"),
+  ({}, 'evaluate.segment_tokens', 99, "data.layout='buckets' does not use it"),
   ({'model__cell': 'bdh'}, 'remat.every', 16, "use 'scan'"),
   ({'model__cell': 'bdh'}, 'remat.every', 'sqrt', "use 'scan'"),
 )

@@ -18,15 +18,15 @@ POOLED = ('padded', 'sorted')
 
 def read_but_not_yielded(state, corpus, cfg):
   """Returns the counts of waiting tokens, and the examples of an epoch."""
-  examples = corpus.examples(cfg.data, 'train', cfg.train.seed)
-  order = pipeline._order(examples, cfg.train.seed)
+  seed = cfg.train.seed
+  order = pipeline._order(corpus, cfg.data, 'train', seed)
   counts = collections.Counter()
   for position, done in state.get('lanes', []):
     counts.update(order[position][done + 1 :].tolist())
   waiting = jax.tree.leaves([state.get(k, []) for k in ('waiting', 'left')])
   for position, row in np.array(waiting, int).reshape(-1, 2):
     counts.update(rows.cut(order[position], cfg.data.length)[row][1:].tolist())
-  return counts, len(examples)
+  return counts, len(corpus.windows(cfg.data, 'train', seed))
 
 
 def yielded_of_a_pool(state, corpus, cfg):
@@ -288,11 +288,6 @@ def test_held_out_characters_that_were_not_trained_are_named(tmp_path, caplog):
     pipeline.heldout_batches(corpus, cfg, 'validation')
   )
   assert counts[corpus.tokenizer.unknown] == 1
-
-
-def test_windows_are_scaled_by_the_bytes_of_a_token(tmp_path):
-  corpus, _ = corpora.unique_corpus(tmp_path)
-  assert corpus.bytes_per_token == 3
 
 
 def test_no_text_to_train_on_is_refused(tmp_path):

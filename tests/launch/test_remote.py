@@ -35,7 +35,7 @@ def _shared():
 @pytest.fixture
 def config(tmp_path):
   raw = tiny.raw_config(tiny.write_text(tmp_path / 'text'))
-  raw.data.update(layout='stream', carry_state=True, segment_bytes=90)
+  raw.data.update(layout='stream', carry_state=True, segment_tokens=90)
   raw.train.update(steps=STEPS, log_every=1, checkpoint_every=3)
   raw.evaluate.every = 0
   raw.sample.new_tokens = 5

@@ -36,7 +36,7 @@ def raw(tmp_path):
   raw = tiny.raw_config(tiny.write_text(tmp_path / 'text'))
   raw.data.layout = 'stream'
   raw.data.carry_state = True
-  raw.data.segment_bytes = 90
+  raw.data.segment_tokens = 90
   raw.data.workers = 1
   raw.train.steps = STEPS
   raw.train.log_every = 1

@@ -26,7 +26,7 @@ def raw(tmp_path_factory):
   raw = tiny.raw_config(tiny.write_text(folder / 'text'))
   raw.data.layout = 'stream'
   raw.data.carry_state = True
-  raw.data.segment_bytes = 90
+  raw.data.segment_tokens = 90
   raw.train.steps = STEPS
   raw.train.log_every = 1
   raw.train.checkpoint_every = 4

@@ -19,7 +19,7 @@ STEPS = 10
 @pytest.fixture
 def config(tmp_path):
   raw = tiny.raw_config(tiny.write_text(tmp_path / 'text'))
-  raw.data.update(layout='stream', carry_state=True, segment_bytes=90)
+  raw.data.update(layout='stream', carry_state=True, segment_tokens=90)
   raw.train.update(steps=STEPS, log_every=1, checkpoint_every=STEPS)
   raw.model.mlp_width = 0
   raw.evaluate.every = 0

@@ -55,7 +55,7 @@ def unique_corpus(folder, **options):
   }
   settings.update(options)
   if settings.get('layout') == 'stream':
-    settings['segment_bytes'] = 100
+    settings['segment_tokens'] = 100
   settings['evaluate'] = dict(settings['evaluate'])
   cfg = configure(**settings)
   return pipeline.Corpus.open(cfg, folder / 'work'), cfg

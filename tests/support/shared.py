@@ -33,7 +33,7 @@ FIELDS = {
     'pool',
     'prefetch',
     'rarity_buckets',
-    'segment_bytes',
+    'segment_tokens',
     'splits',
     'workers',
   ),

@@ -54,7 +54,7 @@ def document(*texts):
 
 def make_examples(framing, length, *pairs):
   config = config_lib.parse(raw_config(framing))
-  options = base.Options(config.task, config.data, length, 4 * length, None)
+  options = base.Options(config.task, config.data, length, None)
   documents = corpora.in_memory(*(document(*pair) for pair in pairs))
   return examples.make(documents, BYTES, options)
 
@@ -73,18 +73,19 @@ def test_a_row_is_both_sequences(framing):
   (first, weights), (second, others) = (
     sequence(framing, prompt, reply) for reply in (chosen, rejected)
   )
-  ids = make_examples(framing, 64, *PAIRS).make(0, 0)
+  ids = make_examples(framing, 64, *PAIRS).read(0)
   assert np.maximum(ids, ~ids).tolist() == first + second[1:]
   assert (ids[1:] >= 0).tolist() == [x == 1 for x in weights + others]
   # The prompt loses its beginning, or the pair is left out.
-  short = make_examples(framing, len(ids) - 5, PAIRS[0]).make(0, 0)
+  short = make_examples(framing, len(ids) - 5, PAIRS[0]).read(0)
   assert len(short) == len(ids) - 4
   plain = np.maximum(short, ~short).tolist()
   assert bytes(plain[1:7]).decode() == prompt[2:]
   least = len(ids) - 1 - 2 * (len(prompt) - 1)  # with one byte of the prompt
   for length in (least, least - 1):
     made = make_examples(framing, length, PAIRS[0])
-    assert made.fits(0) == (len(made.make(0, 0)) > 0) == (length == least)
+    assert len(made.read(0)) == made.lengths[0]
+    assert (made.lengths[0] > 0) == (length == least)
 
 
 def program(bundle):
@@ -125,9 +126,9 @@ def packed():
   """Rows of one pair and of two."""
   made = make_examples('turns', 64, *PAIRS)
   batch = rows_lib.blank(2, 80)
-  end = rows_lib.write(batch, 0, 0, made.make(1, 0))
-  rows_lib.write(batch, 0, end, made.make(2, 0))
-  rows_lib.write(batch, 1, 3, made.make(0, 0))
+  end = rows_lib.write(batch, 0, 0, made.read(1))
+  rows_lib.write(batch, 0, end, made.read(2))
+  rows_lib.write(batch, 1, 3, made.read(0))
   batch.starts_BxL[[0, 0, 1], [0, end, 3]] = 1
   return jax.tree.map(jnp.array, batch)
 
@@ -241,7 +242,7 @@ def test_a_run_prefers_what_was_chosen(tmp_path, capsys):
   with shared.programs():
     done, row = train(raw, run)
   assert done.finished == 'all steps' and done.skipped_steps == 0
-  said = r', \d of 1\d sampled examples are left out: they need a longer data.l'
+  said = r', \d of 1\d examples are left out: they need a longer data.l'
   assert re.search(said, capsys.readouterr().out)
   saved = json.loads((run / 'config.json').read_text())
   assert saved['data']['field'] == 'prompt,chosen,rejected'

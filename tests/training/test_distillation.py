@@ -108,7 +108,7 @@ def test_a_run_learns_from_a_teacher_and_is_read_without_it(tmp_path):
   raw.schedule.warmup_steps = 0
   raw.evaluate.every = 0
   raw.model.update(layers=1, width=8)
-  raw.data.update(layout='stream', segment_bytes=64, carry_state=True)
+  raw.data.update(layout='stream', segment_tokens=64, carry_state=True)
   raw.train.accumulate = 2
   raw.distillation.teacher = str(tmp_path / 'teacher')
   run = tmp_path / 'student'

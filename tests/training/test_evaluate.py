@@ -31,8 +31,8 @@ def make(tmp_path, **data):
 
 @pytest.mark.parametrize('batch_size', (1, 3, 16))
 def test_every_token_counts_once_whatever_the_batch(batch_size, tmp_path):
-  raw = make(tmp_path, layout='stream', carry_state=True, segment_bytes=20)
-  raw.evaluate.segment_bytes = 10**6  # else a state is zeroed within documents
+  raw = make(tmp_path, layout='stream', carry_state=True, segment_tokens=20)
+  raw.evaluate.segment_tokens = 10**6  # else a state is zeroed within documents
   losses = []
   for rows, length in ((2, 32), (batch_size, 20)):
     raw.evaluate.batch_size = rows

@@ -39,7 +39,7 @@ LAYOUTS = {
     'cell.simple_rnn.key_width': 4,
     'cell.simple_rnn.value_width': 4,
     'data.carry_state': True,
-    'data.segment_bytes': 100,
+    'data.segment_tokens': 100,
     'optimizer.learning_rate': 3.0,  # too high to improve for long
     'schedule.name': 'plateau',
     'schedule.patience': 1,

@@ -106,7 +106,8 @@ class Order:
 def hard(corpus: Any, data: config_lib.Data, seed: int) -> np.ndarray:
   """Returns for each training example whether it is in the harder half.
 
-  Makes every example once, except for 'column'. The seed breaks ties.
+  Reads every example once, except for 'column' and 'length'. The seed breaks
+  ties.
 
   Args:
     corpus: a pipeline.Corpus.
@@ -117,7 +118,8 @@ def hard(corpus: Any, data: config_lib.Data, seed: int) -> np.ndarray:
     InputError: the source has no numbers.
   """
   examples = corpus.examples(data, 'train', seed)
-  numbers = range(len(examples))
+  windows = corpus.windows(data, 'train', seed)
+  example, start, stop = windows.at(np.arange(len(windows)))
   if data.curriculum == 'column':
     column = corpus.documents['train'].difficulties
     if column is None:
@@ -125,10 +127,13 @@ def hard(corpus: Any, data: config_lib.Data, seed: int) -> np.ndarray:
         f'data.difficulty={data.difficulty!r}: data.source={data.source!r} has '
         "no columns: use 'jsonl' or 'tfds:NAME'"
       )
-    difficulty = column[[examples.document(n) for n in numbers]]
+    difficulty = column[example]
+  elif data.curriculum == 'length':
+    difficulty = stop - start
   else:
     measure = _measure(corpus, data, seed)
-    each = np.array([measure(examples.make(n, 0)) for n in numbers])
+    places = map(np.ndarray.tolist, (example, start, stop))
+    each = np.array([measure(ids) for ids in map(examples.read, *places)])
     difficulty = combined(each) if data.curriculum == 'combined' else each
   shuffled = np.random.default_rng(seed).permutation(len(difficulty))
   ascending = shuffled[np.argsort(difficulty[shuffled], kind='stable')]
@@ -145,8 +150,6 @@ def combined(features_NxF: np.ndarray) -> np.ndarray:
 
 
 def _measure(corpus, data, seed) -> Callable[[np.ndarray], Any]:
-  if data.curriculum == 'length':
-    return len
   unigram = shapes.unigram(corpus, data, seed)
   if data.curriculum == 'rarity':
     return unigram.rarity

@@ -108,7 +108,7 @@ def batches_per_epoch(
   Raises:
     InputError: as `training_shapes`.
   """
-  examples = len(corpus.examples(data, 'train', seed))
+  examples = len(corpus.windows(data, 'train', seed))
   shapes = training_shapes(corpus, data, seed, multiple)
   if data.holds_images:
     return examples / shapes[0][0]
@@ -126,12 +126,14 @@ def sample(
 ) -> tuple[np.ndarray, ...]:
   """Returns the ids of a sample of training rows, the same for a seed."""
   examples = corpus.examples(data, 'train', seed)
-  count = min(SAMPLE, len(examples))
-  chosen = np.random.default_rng(seed).choice(len(examples), count, False)
+  windows = corpus.windows(data, 'train', seed)
+  count = min(SAMPLE, len(windows))
+  chosen = np.random.default_rng(seed).choice(len(windows), count, False)
+  places = zip(*(x.tolist() for x in windows.at(chosen)), strict=True)
   return tuple(
     row
-    for example in chosen
-    for row in rows_lib.cut(examples.make(int(example), 0), data.length)
+    for example, start, stop in places
+    for row in rows_lib.cut(examples.read(example, start, stop), data.length)
   )
 
 

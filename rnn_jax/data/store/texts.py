@@ -127,7 +127,7 @@ class Stored(documents_lib.Documents):
     return sealed.remember(self.reader.folder.path / name, what, make)
 
   def with_tokens(self, tokens: Any) -> 'Stored':
-    """Returns the same documents, whose ids are in files."""
+    """Returns the same documents with their ids."""
     return Stored(self.reader, tokens)
 
   def select(self, chosen: np.ndarray) -> documents_lib.Documents:

@@ -1,21 +1,23 @@
-"""The ids of a corpus in one file for each split, see the package.
+"""The ids of a split's documents, one after the other: a column.
 
-    train.ids      of all documents, in turn, in the fewest bits
-    train.ends     where those of each document end, int64; of each part, if
-                   documents are encoded in parts, such as a dialogue's turns
-    train.parts    then: where the parts of each document end, int64
-    train.marks    for every STEP bytes of the text, the first token that begins
-                   there or later, int64
-    train.ahead    how many bytes later, uint16
+    ids     of all documents, in turn, in the fewest bits
+    ends    where those of each document end; of each part, if documents are
+            encoded in parts, such as a dialogue's turns
+    parts   then: where the parts of each document end
 
-A tokenizer whose ids don't determine the bytes of the text has no marks.
+Where the documents are in files (see the package), the columns are, too, as
+`train.ids`, `train.ends` and `train.parts`; those of other documents are in
+memory. The ids of bytes are the bytes, so the text itself is their column.
 """
 
 import dataclasses
 import functools
 import hashlib
 import sys
+from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,136 +28,156 @@ from rnn_jax.data.store import sealed
 from rnn_jax.data.store import texts
 from rnn_jax.data.store import workers
 from rnn_jax.data.text import documents as documents_lib
-from rnn_jax.data.text import encoded as encoded_lib
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.system import activity
 
-FORMAT = 2  # of the files
+FORMAT = 3  # of the files
 PART = 4 * 2**20  # bytes of text that a worker encodes at once
 WORTH_IT = 4 * PART  # bytes that are faster encoded by several processes
 PIECE = 2**14  # bytes that are encoded at once, where a cut changes nothing
 NEAR = 4096  # bytes that are read to find such a cut
-STEP = 1024  # bytes of text from mark to mark
 SPEC = 'tokenizer.json'
+NOTHING = np.zeros(0, np.int64)
+
+EncodeParts = Callable[
+  [tokenizer_lib.Tokenizer, Sequence[bytes]], Sequence[Sequence[np.ndarray]]
+]
+Column = np.ndarray | arrays.Array
 
 
 class Tokens:
-  """The ids of the documents of a split."""
+  """The ids of the documents of a split.
+
+  Args:
+    ids: of all documents, in turn.
+    ends: of each part in them, or of each document.
+    parts: where each document's parts end in `ends`; None: it is one part.
+    folder: that they are in, if they are in files.
+  """
 
   def __init__(
-    self, folder: sealed.Folder, split: str, text_ends: arrays.Array
+    self,
+    ids: Column,
+    ends: Column,
+    parts: Column | None = None,
+    folder: sealed.Folder | None = None,
   ) -> None:
-    index = folder.about
+    self._ids, self._ends, self._parts = ids, ends, parts
     self.folder = folder
-    self._text_ends = text_ends
 
-    def array(name, dtype):
-      return arrays.Array(folder.files[f'{split}.{name}'], dtype)
+  def __len__(self) -> int:
+    return len(self._ends if self._parts is None else self._parts)
 
-    self._in_parts: bool = index['in_parts']
-    self._ids = array('ids', index['dtype'])
-    self._ends = array('ends', np.int64)
-    self._parts = array('parts', np.int64)
-    self._marks: arrays.Array | None = None
-    if index['has_marks']:
-      self._marks = array('marks', np.int64)
-      self._ahead = array('ahead', np.uint16)
-      self._lengths = np.array(index['lengths'])
+  def __getstate__(self) -> dict[str, Any]:
+    made = {'part_sizes', 'part_ends', 'sizes'}
+    return {k: x for k, x in self.__dict__.items() if k not in made}
+
+  @functools.cached_property
+  def part_sizes(self) -> np.ndarray:
+    """The number of ids of each part of all documents, in turn."""
+    return np.diff(np.asarray(self._ends), prepend=0)
+
+  @functools.cached_property
+  def part_ends(self) -> np.ndarray:
+    """Where the parts of each document end among all of them."""
+    if self._parts is None:
+      return np.arange(1, len(self) + 1)
+    return np.asarray(self._parts)
+
+  @functools.cached_property
+  def sizes(self) -> np.ndarray:
+    """The number of ids of each document."""
+    before = np.concatenate([[0], np.cumsum(self.part_sizes)])
+    return np.diff(before[self.part_ends], prepend=0)
 
   def parts(self, n: int) -> list[np.ndarray]:
-    """Returns the ids of each part of document `n`."""
-    start, ends = self._ends_of(n)
+    """Returns the ids of each part of document `n`, int32."""
+    first, last = (
+      (n, n + 1) if self._parts is None else arrays.span(self._parts, n)
+    )
+    before = max(first - 1, 0)
+    ends = self._ends[before:last]
+    start, ends = (int(ends[0]), ends[1:]) if first else (0, ends)
     if not len(ends):
       return []
     return np.split(self._read(start, int(ends[-1])), ends[:-1] - start)
 
-  def counts(self, n: int) -> list[int]:
-    """Returns the number of ids of each part of document `n`."""
-    start, ends = self._ends_of(n)
-    return np.diff(ends, prepend=start).tolist()
-
-  def between(self, n: int, start: int, stop: int) -> np.ndarray | None:
-    """Returns ids of a range of document `n`, and before them the one there.
-
-    Args:
-      n: the document.
-      start: the first byte; before that of the document is no id.
-      stop: the byte after the last.
-
-    Returns:
-      None if no token begins at one of them, or that isn't known.
-    """
-    span = self._span(n, start, stop)
-    return None if span is None else self._read(*span)
-
-  def count_between(self, n: int, start: int, stop: int) -> int | None:
-    """Returns the number of ids that `between` returns, or None."""
-    span = self._span(n, start, stop)
-    return None if span is None else span[1] - span[0]
-
-  def _ends_of(self, n):
-    """Returns where the ids of a document begin, and where its parts end."""
-    first, last = arrays.span(self._parts, n) if self._in_parts else (n, n + 1)
-    before = max(first - 1, 0)
-    ends = self._ends[before:last]
-    return (int(ends[0]), ends[1:]) if first else (0, ends)
-
-  def _span(self, n, start, stop):
-    """Returns the range of ids of `between`, or None."""
-    if self._marks is None:
-      return None
-    origin, _ = arrays.span(self._text_ends, n)
-    first, last = self._at(origin + start), self._at(origin + stop)
-    if first is None or last is None:
-      return None
-    return first - (start > 0), last
-
-  def _at(self, byte):
-    """Returns the token that begins at a byte of the text, or None."""
-    mark = byte // STEP
-    if mark == len(self._marks):
-      return len(self._ids)  # the text ends here
-    token = int(self._marks[mark])
-    left = byte - mark * STEP - int(self._ahead[mark])
-    if left <= 0:
-      return None if left else token
-    lengths = self._lengths[self._ids[token : token + left]]
-    ends = np.cumsum(lengths)
-    n = int(np.searchsorted(ends, left))
-    return token + n + 1 if n < len(ends) and ends[n] == left else None
+  def read(self, n: int, start: int, stop: int) -> np.ndarray:
+    """Returns ids `start` to `stop` of document `n`, which is one part."""
+    first, last = arrays.span(self._ends, n)
+    return self._read(first + start, min(first + stop, last))
 
   def _read(self, start, stop):
     return self._ids[start:stop].astype(np.int32)
 
 
-def load(
-  documents: Mapping[str, documents_lib.Documents],
+def of(
+  documents: documents_lib.Documents,
   tokenizer: tokenizer_lib.Tokenizer,
-  encode_parts: encoded_lib.EncodeParts | None,
-) -> dict[str, documents_lib.Documents]:
-  """Returns documents whose ids are kept, if it is worth it.
+  encode_parts: EncodeParts | None = None,
+) -> Tokens:
+  """Returns the ids that documents come with, or encodes them into memory.
 
   Args:
-    documents: of each split.
+    documents: of a split.
     tokenizer: of the ids.
     encode_parts: returns the ids of the parts of each of some documents, a
       function of a module; None: a document is one part.
   """
+  if documents.tokens is not None:
+    return documents.tokens
+  if tokenizer.ids_are_bytes and encode_parts is None:
+    text = b''.join(map(documents.read, range(len(documents))))
+    return Tokens(np.frombuffer(text, np.uint8), np.cumsum(documents.sizes))
+  memory = _Memory()
+  for part in _parts(documents, tokenizer, encode_parts):
+    memory.append(_encode(part, tokenizer))
+  dtype = _dtype(tokenizer)
+  ids = np.concatenate([x.astype(dtype) for x in memory.ids] or [NOTHING])
+  ends = np.concatenate([NOTHING, *memory.ends])
+  parts = np.concatenate([NOTHING, *memory.parts])
+  return Tokens(ids, ends, None if encode_parts is None else parts)
+
+
+def load(
+  documents: Mapping[str, documents_lib.Documents],
+  tokenizer: tokenizer_lib.Tokenizer,
+  encode_parts: EncodeParts | None,
+) -> dict[str, documents_lib.Documents]:
+  """Returns documents with their ids, which files keep if they keep the text.
+
+  Args:
+    documents: of each split.
+    tokenizer: of the ids.
+    encode_parts: as in `of`.
+  """
+  kept = None
   stored = {n: x for n, x in documents.items() if isinstance(x, texts.Stored)}
-  if not tokenizer.keeps_ids or len(stored) < len(documents):
-    return dict(documents)
-  parts = encode_parts and f'{encode_parts.__module__}.{encode_parts.__name__}'
-  where = stored['train'].reader.folder.path
-  key = f'{FORMAT} {where.name} {tokenizer.digest()} {parts}'
-  name = f'ids-{hashlib.sha256(key.encode()).hexdigest()[:32]}'
-  kept = folder_lib.keep(
-    where, name, lambda new: _build(new, stored, tokenizer, encode_parts)
-  )
-  if kept is None:
-    return dict(documents)
+  if stored and tokenizer.ids_are_bytes and encode_parts is None:
+    return {
+      split: each.with_tokens(
+        Tokens(arrays.Array(each.reader.text, np.uint8), each.reader.ends)
+      )
+      for split, each in stored.items()
+    }
+  if stored:
+    parts = (
+      encode_parts and f'{encode_parts.__module__}.{encode_parts.__name__}'
+    )
+    where = stored['train'].reader.folder.path
+    key = f'{FORMAT} {where.name} {tokenizer.digest()} {parts}'
+    name = f'ids-{hashlib.sha256(key.encode()).hexdigest()[:32]}'
+    kept = folder_lib.keep(
+      where, name, lambda new: _build(new, stored, tokenizer, encode_parts)
+    )
+  if kept is not None:
+    return {
+      split: each.with_tokens(_opened(kept, split))
+      for split, each in stored.items()
+    }
   return {
-    split: each.with_tokens(Tokens(kept, split, each.reader.ends))
-    for split, each in stored.items()
+    split: each.with_tokens(of(each, tokenizer, encode_parts))
+    for split, each in documents.items()
   }
 
 
@@ -169,7 +191,7 @@ def verify(documents: Mapping[str, documents_lib.Documents]) -> None:
   for each in documents.values():
     if isinstance(each, texts.Stored):
       folders[each.reader.folder.path] = each.reader.folder
-    if isinstance(each.tokens, Tokens):
+    if each.tokens is not None and each.tokens.folder is not None:
       folders[each.tokens.folder.path] = each.tokens.folder
   with activity.doing('checking the token files'):
     total = sum(folder.verify() for folder in folders.values())
@@ -184,98 +206,117 @@ def verify(documents: Mapping[str, documents_lib.Documents]) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class _Part:
-  """Documents, or a range of the bytes of one, that a worker encodes."""
+  """Documents, or a range of the bytes of one, that are encoded at once."""
 
-  documents: texts.Stored
+  documents: documents_lib.Documents
   first: int
   last: int
-  start: int  # in the split's text
-  stop: int
-  spec: str  # the file of the tokenizer
-  encode_parts: encoded_lib.EncodeParts | None
+  start: int  # in the only document
+  stop: int | None  # None: they are whole
+  encode_parts: EncodeParts | None
+
+  def ends(self):
+    """Whether the last document ends here."""
+    return self.stop is None or self.stop == int(
+      self.documents.sizes_of(self.first, self.last)[0]
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class _Encoded:
-  """What a worker returns; places count from the part's begin."""
+  """The ids of a _Part; places count from its begin."""
 
-  size: int
+  size: int  # bytes
   ids: np.ndarray
-  ends: np.ndarray  # of parts of documents; of a cut one, only at its end
+  ends: np.ndarray  # of the parts of documents that end here
   parts: np.ndarray
-  marks: np.ndarray
-  ahead: np.ndarray
-  is_exact: bool  # the ids determine the bytes
+
+
+class _Memory:
+  """Columns, as lists of arrays of places from the begin of the split."""
+
+  def __init__(self):
+    self.ids, self.ends, self.parts = [], [], []
+    self._ids = self._ends = 0
+
+  def append(self, each):
+    self.ids.append(each.ids)
+    self.ends.append(self._ids + each.ends)
+    self.parts.append(self._ends + each.parts)
+    self._ids += len(each.ids)
+    self._ends += len(each.ends)
+
+
+def _dtype(tokenizer):
+  return np.min_scalar_type(max(tokenizer.size - 1, 0))
+
+
+def _opened(folder, split):
+  def array(name, dtype):
+    return arrays.Array(folder.files[f'{split}.{name}'], dtype)
+
+  return Tokens(
+    array('ids', folder.about['dtype']),
+    array('ends', np.int64),
+    array('parts', np.int64) if folder.about['in_parts'] else None,
+    folder,
+  )
 
 
 def _build(folder, documents, tokenizer, encode_parts):
   spec = folder / SPEC
   tokenizer.save(spec)
-  dtype = np.min_scalar_type(max(tokenizer.size - 2, 0))
-  index: dict[str, Any] = {
-    'in_parts': encode_parts is not None,
-    'dtype': dtype.name,
-  }
-  exact = tokenizer.lossless and encode_parts is None
+  dtype = _dtype(tokenizer)
   with workers.Pool() as pool:
     for split, each in documents.items():
-      parts = (
-        _Part(*part, str(spec), encode_parts)
-        for part in _parts(each, tokenizer, encode_parts is None)
-      )
-      encoded = pool.ordered(_encode, parts, each.total_bytes >= WORTH_IT)
-      is_exact = _write(folder, split, dtype, encoded, each.total_bytes)
-      exact = exact and is_exact
-  index['has_marks'] = exact
-  if exact:
-    index['lengths'] = tokenizer.byte_lengths().tolist()
-  return index
+      parts = _parts(each, tokenizer, encode_parts)
+      encode = functools.partial(_encode_by_spec, str(spec))
+      encoded = pool.ordered(encode, parts, each.total_bytes >= WORTH_IT)
+      _write(folder, split, dtype, encoded, each.total_bytes)
+  return {'in_parts': encode_parts is not None, 'dtype': dtype.name}
 
 
 def _write(folder, split, dtype, encoded, total):
-  """Writes the files of a split; returns whether marks are right."""
+  """Writes the files of a split."""
   names = {'ids': dtype, 'ends': np.int64, 'parts': np.int64}
-  names |= {'marks': np.int64, 'ahead': np.uint16}
   out = {n: arrays.Writer(folder / f'{split}.{n}', t) for n, t in names.items()}
-  exact = True
   with activity.doing(f'tokenizing ({split})', total, 'bytes') as done:
     for each in encoded:
       out['parts'].append(out['ends'].count + each.parts)
       out['ends'].append(out['ids'].count + each.ends)
-      out['marks'].append(out['ids'].count + each.marks)
-      out['ahead'].append(each.ahead)
       out['ids'].append(each.ids)
-      exact = exact and each.is_exact
       done(each.size)
   for writer in out.values():
     writer.close()
-  return exact
 
 
-def _parts(documents, tokenizer, cuts_documents):
-  """Yields (documents, first, last, start, stop) of each _Part."""
-  for first, last, start in texts.ranges(documents, PART):
-    stop = documents.span(last - 1)[1]
-    cuts = [start, stop]
-    if cuts_documents and last - first == 1:
-      for at in range(start + PART, stop, PART):
-        cut = _next_cut(documents, tokenizer, at, stop)
-        if cut > cuts[-2]:
-          cuts.insert(-1, cut)
-    for begin, end in zip(cuts, cuts[1:], strict=False):
+def _parts(documents, tokenizer, encode_parts) -> Iterator[_Part]:
+  """Yields the parts of a split, in turn."""
+  for first, last, _ in texts.ranges(documents, PART):
+    size = int(documents.sizes_of(first, last).sum())
+    if encode_parts is not None or last - first > 1 or size <= PART:
+      yield _Part(documents, first, last, 0, None, encode_parts)
+      continue
+    cuts = [0]
+    for at in range(PART, size, PART):
+      cut = _next_cut(documents, first, tokenizer, at, size)
+      if cut > cuts[-1]:
+        cuts.append(cut)
+    for begin, end in zip(cuts, [*cuts[1:], size], strict=True):
       if begin < end:
-        yield documents, first, last, begin, end
+        yield _Part(documents, first, last, begin, end, None)
 
 
-def _next_cut(documents, tokenizer, at, stop):
+def _next_cut(documents, n, tokenizer, at, size):
   """Returns the first place from `at` on where a cut changes no token."""
-  while at < stop:
-    text = documents.reader.text.read(at - NEAR, min(at + NEAR, stop))
-    for place in range(NEAR, len(text)):
+  while at < size:
+    begin = max(at - NEAR, 0)
+    text = documents.read(n, begin, min(at + NEAR, size))
+    for place in range(at - begin, len(text)):
       if tokenizer.is_cut(text, place):
-        return at + place - NEAR
+        return begin + place
     at += NEAR
-  return stop
+  return size
 
 
 @functools.lru_cache(maxsize=2)
@@ -283,46 +324,34 @@ def _tokenizer(spec):
   return tokenizer_lib.load(spec)
 
 
-def _encode(part):
+def _encode_by_spec(spec, part):
+  return _encode(part, _tokenizer(spec))
+
+
+def _encode(part, tokenizer):
   """Returns the _Encoded of a _Part."""
-  documents, tokenizer = part.documents, _tokenizer(part.spec)
+  listed = [
+    part.documents.read(n, part.start, part.stop)
+    for n in range(part.first, part.last)
+  ]
+  size = sum(map(len, listed))
   if part.encode_parts is not None:
-    listed = part.encode_parts(
-      tokenizer, [documents.read(n) for n in range(part.first, part.last)]
-    )
-    ids = [each for parts in listed for each in parts]
-    counts = np.array([*map(len, listed)], np.int64)
-    sizes = np.array([*map(len, ids)], np.int64)
-    joined = np.concatenate([np.zeros(0, np.int32), *ids])
-    nothing = np.zeros(0, np.int64)
-    size = part.stop - part.start
-    ends = np.cumsum(sizes)
-    return _Encoded(
-      size, joined, ends, np.cumsum(counts), nothing, nothing, False
-    )
-  text = documents.reader.text.read(part.start, part.stop)
-  ends = documents.reader.ends[part.first : part.last] - part.start
-  whole = ends[ends <= len(text)]  # those that end in this part
-  pieces, of_document, begin = [], [], 0
-  for n, end in enumerate([*whole.tolist(), len(text)]):
-    for piece in _pieces(text[begin:end], tokenizer):
-      pieces.append(piece)
-      of_document.append(n)
-    begin = end
-  ids = tokenizer.encode_documents(pieces)
+    parts = part.encode_parts(tokenizer, listed)
+    ids = [each for document in parts for each in document]
+    ends = np.cumsum(np.array([*map(len, ids)], np.int64))
+    counts = np.array([*map(len, parts)], np.int64)
+    return _Encoded(size, _joined(ids), ends, np.cumsum(counts))
+  pieces = [[*_pieces(text, tokenizer)] for text in listed]
+  ids = tokenizer.encode_documents([x for each in pieces for x in each])
+  of_document = np.repeat(np.arange(len(pieces)), [*map(len, pieces)])
   sizes = np.array([*map(len, ids)], np.int64)
-  counts = np.bincount(of_document, sizes, len(whole) + 1).astype(np.int64)
-  joined = np.concatenate([np.zeros(0, np.int32), *ids])
-  marks, ahead, exact = _marks(part, text, joined, tokenizer)
-  return _Encoded(
-    len(text),
-    joined,
-    np.cumsum(counts)[: len(whole)],
-    np.arange(1, len(whole) + 1),
-    marks,
-    ahead,
-    exact,
-  )
+  counts = np.bincount(of_document, sizes, len(pieces)).astype(np.int64)
+  ends = np.cumsum(counts) if part.ends() else NOTHING
+  return _Encoded(size, _joined(ids), ends, np.arange(1, len(ends) + 1))
+
+
+def _joined(ids):
+  return np.concatenate([np.zeros(0, np.int32), *ids])
 
 
 def _pieces(text, tokenizer):
@@ -334,20 +363,3 @@ def _pieces(text, tokenizer):
       end += 1
     yield text[begin:end].decode()
     begin = end
-
-
-def _marks(part, text, ids, tokenizer):
-  """Returns the marks in a part, and whether ids determine the bytes."""
-  nothing = np.zeros(0, np.int64)
-  if not tokenizer.lossless:
-    return nothing, nothing, False
-  ends = np.cumsum(tokenizer.byte_lengths()[ids])
-  if (int(ends[-1]) if len(ends) else 0) != len(text):
-    return nothing, nothing, False
-  starts = np.concatenate([[0], ends])
-  if len(ends) and np.diff(starts).max() >= 2**16:
-    return nothing, nothing, False
-  first = -(-part.start // STEP) * STEP
-  places = np.arange(first, part.stop, STEP) - part.start
-  marks = np.searchsorted(starts, places)
-  return marks, starts[marks] - places, True

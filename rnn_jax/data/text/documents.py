@@ -14,6 +14,7 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
+from typing import Any
 from typing import Protocol
 from typing import TypeVar
 
@@ -84,27 +85,18 @@ class InMemory:
     return self._texts[unit][start:stop]
 
 
-class Tokens(Protocol):
-  """The ids of documents, see rnn_jax/data/store/tokens.py."""
-
-  def parts(self, n: int) -> list[np.ndarray]: ...
-  def counts(self, n: int) -> list[int]: ...
-  def between(self, n: int, start: int, stop: int) -> np.ndarray | None: ...
-  def count_between(self, n: int, start: int, stop: int) -> int | None: ...
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class Documents:
   """Document n is bytes starts[n] to stops[n] of unit units[n].
 
-  `tokens` are their ids in files, see rnn_jax/data/store, or None.
+  `tokens` are their ids, a store.tokens.Tokens; None: they aren't made yet.
   """
 
   reader: Reader
   units: np.ndarray
   starts: np.ndarray
   stops: np.ndarray
-  tokens: Tokens | None = None
+  tokens: Any = None
 
   def __len__(self) -> int:
     return len(self.units)
@@ -171,6 +163,10 @@ class Documents:
     """
     del what
     return make()
+
+  def with_tokens(self, tokens: Any) -> 'Documents':
+    """Returns the same documents with their ids."""
+    return dataclasses.replace(self, tokens=tokens)
 
   def select(self, chosen: np.ndarray) -> 'Documents':
     """Returns the documents of an array of indices or a mask."""

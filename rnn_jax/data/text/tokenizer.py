@@ -48,15 +48,13 @@ class Tokenizer:
     boundary: the id of the document boundary.
     unknown: the id for what the vocabulary lacks; None if it lacks nothing.
     lossless: whether decoding restores the text.
-    whole_words: whether text is best cut before a space.
-    keeps_ids: whether encoding takes so long that ids are worth keeping.
+    ids_are_bytes: whether the ids of a text are its bytes.
     template: the chat template that frames turns, or None.
   """
 
   unknown: int | None = None
   lossless = True
-  whole_words = False
-  keeps_ids = False
+  ids_are_bytes = False
   template: chat_template.Template | None = None
 
   def __init__(
@@ -102,15 +100,6 @@ class Tokenizer:
     del text, at
     return False
 
-  def count(self, size: int) -> int | None:
-    """Returns how many ids a text of `size` bytes has; None: it depends."""
-    del size
-    return None
-
-  def byte_lengths(self) -> np.ndarray:
-    """Returns how many bytes the text of each id has."""
-    return np.array([*map(len, self._table)])
-
   def uncovered(self, text: str) -> set[str]:
     """Returns the characters of a text that the vocabulary lacks."""
     del text
@@ -142,14 +131,13 @@ class Tokenizer:
 class Bytes(Tokenizer):
   """A token is a byte of UTF-8."""
 
+  ids_are_bytes = True
+
   def __init__(self) -> None:
     super().__init__(bytes([i]) for i in range(256))
 
   def encode_document(self, text: str | bytes) -> np.ndarray:
     return np.frombuffer(_bytes(text), np.uint8).astype(np.int32)
-
-  def count(self, size: int) -> int:
-    return size
 
   def spec(self) -> dict[str, Any]:
     return {'kind': 'bytes'}
@@ -174,6 +162,9 @@ class Characters(Tokenizer):
     ids = np.searchsorted(self._codes, codes).clip(max=unknown - 1)
     return np.where(self._codes[ids] == codes, ids, unknown).astype(np.int32)
 
+  def is_cut(self, text: bytes, at: int) -> bool:
+    return 0 < at < len(text) and text[at] & 0xC0 != 0x80
+
   def uncovered(self, text: str) -> set[str]:
     return set(text) - set(self._characters)
 
@@ -183,9 +174,6 @@ class Characters(Tokenizer):
 
 class BytePairs(Tokenizer):
   """A token is a frequent string, of bytes or (lossy) of words."""
-
-  whole_words = True
-  keeps_ids = True
 
   def __init__(self, model: dict[str, Any]) -> None:
     tokenizer_file.check(model)
@@ -223,8 +211,6 @@ class Numbers(Tokenizer):
   """
 
   lossless = False  # several spaces become one
-  whole_words = True
-  keeps_ids = True
 
   def __init__(self, size: int) -> None:
     _check_size(size)
@@ -263,9 +249,6 @@ class Pretrained(Tokenizer):
   Raises:
     ValueError: the tokenizer has more entries, or doesn't name a token's bytes.
   """
-
-  whole_words = True
-  keeps_ids = True
 
   def __init__(
     self,

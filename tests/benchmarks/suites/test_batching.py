@@ -13,7 +13,7 @@ SMALL = {'layers': 1, 'width': 16, 'mlp_width': 0, 'block': 'plain'}
   'data',
   (
     {'layout': 'sorted', 'pool': 2},
-    {'layout': 'stream', 'segment_bytes': 64},
+    {'layout': 'stream', 'segment_tokens': 64},
     {'boundaries': (20, 64)},
     {'length_schedule': (16, 100)},
     {

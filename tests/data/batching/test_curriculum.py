@@ -86,9 +86,10 @@ def test_the_combined_difficulty_is_the_sum_in_standard_deviations():
 def test_long_examples_are_hard(tmp_path):
   corpus, cfg = corpora.unique_corpus(tmp_path, curriculum='length')
   hard = curriculum.hard(corpus, cfg.data, 0)
-  examples = corpus.examples(cfg.data, 'train', 0)
-  lengths = np.array([len(examples.make(n, 0)) for n in range(len(examples))])
-  assert hard.sum() == len(examples) - len(examples) // 2
+  windows = corpus.windows(cfg.data, 'train', 0)
+  _, start, stop = windows.at(np.arange(len(windows)))
+  lengths = stop - start
+  assert hard.sum() == len(windows) - len(windows) // 2
   assert lengths[hard].min() >= lengths[~hard].max()
 
 
@@ -151,8 +152,8 @@ def write_rows(folder, numbers):
 def test_a_column_says_which_documents_are_hard(tmp_path):
   corpus, cfg = write_rows(tmp_path, (0.5, 7, -1, 3))
   hard = curriculum.hard(corpus, cfg.data, 0)
-  examples = corpus.examples(cfg.data, 'train', 0)
-  hard_documents = {examples.document(n) for n in np.flatnonzero(hard)}
+  windows = corpus.windows(cfg.data, 'train', 0)
+  hard_documents = {*windows.at(np.flatnonzero(hard))[0].tolist()}
   assert len(hard) > 4 and hard_documents == {1, 3}
 
 

@@ -12,7 +12,6 @@ from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data import columns
 from rnn_jax.data import identity
-from rnn_jax.data import loader
 from rnn_jax.data import pipeline
 from rnn_jax.data.sources import jsonl
 from rnn_jax.data.store import folder as folder_lib
@@ -50,7 +49,6 @@ def small(monkeypatch):
   monkeypatch.setattr(tokens, 'PART', 200)
   monkeypatch.setattr(tokens, 'PIECE', 30)
   monkeypatch.setattr(tokens, 'NEAR', 40)
-  monkeypatch.setattr(tokens, 'STEP', 16)
 
 
 def text_of(rng, sizes=(1, 5, 20, 200)):
@@ -120,7 +118,7 @@ def test_batches_are_those_without_files(
 ):
   data = {**TOKENIZERS[kind], **TASKS[task], 'layout': layout}
   if layout == 'stream':
-    data['segment_bytes'] = 200
+    data['segment_tokens'] = 200
   if task != 'language_modeling':
     data['length'] = 64
   plain, cfg = open_corpus(path, tmp_path / 'run', task, **data)
@@ -129,13 +127,13 @@ def test_batches_are_those_without_files(
   data['cache'] = str(tmp_path / 'cache')
   first, cfg = open_corpus(path, tmp_path / 'run', task, **data)
   monkeypatch.setattr(jsonl, 'load', refuse)
-  # What the files have needs no encoding; windows may be cut within words.
-  if task != 'language_modeling' and kind == 'bpe':
-    monkeypatch.setattr(tokenizer_lib.BytePairs, 'encode_documents', refuse)
+  if task == 'language_modeling':  # others encode the names of classes
+    for part in (tokenizer_lib.BytePairs, tokenizer_lib.Characters):
+      monkeypatch.setattr(part, 'encode_document', refuse)
+  monkeypatch.setattr(tokenizer_lib.BytePairs, 'encode_documents', refuse)
   later, _ = open_corpus(path, tmp_path / 'run', task, **data)
   for corpus in (first, later):
     assert corpus.digests == plain.digests
-    assert corpus.bytes_per_token == plain.bytes_per_token
     corpora.assert_same(batches(corpus, cfg), expected)
     for split, documents in corpus.documents.items():
       before = plain.documents[split]
@@ -182,33 +180,6 @@ def test_parts_of_a_chat_template_come_from_the_files(
   corpora.assert_same(batches(later, cfg), expected)
 
 
-def test_windows_come_from_the_files(path, tmp_path, monkeypatch):
-  path.write_text(path.read_text().replace('x' * 90, ' y '))
-  data = BPE | {'layout': 'stream', 'segment_bytes': 400}
-  corpus, cfg = open_corpus(
-    path, tmp_path / 'run', cache=str(tmp_path / 'cache'), **data
-  )
-  encoded = []
-  encode = tokenizer_lib.BytePairs.encode_document
-
-  def count(self, text):
-    encoded.append(len(text))
-    return encode(self, text)
-
-  examples = corpus.examples(cfg.data, 'train', 0)
-  monkeypatch.setattr(tokenizer_lib.BytePairs, 'encode_document', count)
-  made = [examples.make(n, 0) for n in range(len(examples))]
-  sizes = [examples.size(n, 0) for n in range(len(examples))]
-  known = [
-    (size, len(ids))
-    for size, ids in zip(sizes, made, strict=True)
-    if size is not None
-  ]
-  assert all(size == count for size, count in known)
-  assert len(known) > 0.6 * len(made)
-  assert sum(encoded) < 0.5 * corpus.documents['train'].total_bytes
-
-
 def test_rows_of_other_processes_are_not_made(path, tmp_path, monkeypatch):
   corpus, cfg = open_corpus(
     path,
@@ -218,34 +189,16 @@ def test_rows_of_other_processes_are_not_made(path, tmp_path, monkeypatch):
     **BPE,
     **TASKS['classification'],
   )
-  made = []
+  read = []
   examples = type(corpus.examples(cfg.data, 'train', 0))
-  make = examples.make
-  monkeypatch.setattr(examples, 'make', lambda *a: made.append(a) or make(*a))
+  whole = examples.read
+  monkeypatch.setattr(examples, 'read', lambda *a: read.append(a) or whole(*a))
   training = pipeline.training_batches(
     corpus, cfg, owns=lambda rows, row: row == 0
   )
-  before = len(made)  # those of the sample that bucket lengths come from
+  before = len(read)  # those of the sample that bucket lengths come from
   rows = sum(len(batch.tokens_BxL) for batch in corpora.take(training, 20))
-  assert 0 < len(made) - before < rows / 2
-
-
-@pytest.mark.parametrize(('cached', 'workers'), ((False, 1), (True, 0)))
-def test_workers_make_texts_unless_rows_are_skipped(
-  path, tmp_path, monkeypatch, cached, workers
-):
-  corpus, cfg = open_corpus(
-    path, tmp_path, cache=str(tmp_path / 'cache') * cached, workers=1, **BPE
-  )
-  given, make = [], loader.Loader
-  monkeypatch.setattr(
-    loader, 'Loader', lambda order, count: given.append(count) or make(order, 0)
-  )
-  training = pipeline.training_batches(
-    corpus, cfg, owns=lambda rows, row: row == 0
-  )
-  training.close()
-  assert given == [workers]
+  assert 0 < len(read) - before < rows / 2
 
 
 @pytest.mark.parametrize('change', ('content', 'time', 'option', 'size'))
@@ -348,7 +301,6 @@ def test_processes_write_the_same_files(path, tmp_path, monkeypatch):
   with shared:
     open_corpus(path, tmp_path / 'run', cache=str(tmp_path / 'parallel'), **BPE)
     assert shared._executor is not None
-  # Workers have no part as small as here: where marks are differs.
   plain, parallel = (
     {
       str(file.relative_to(tmp_path / name)): file.read_bytes()

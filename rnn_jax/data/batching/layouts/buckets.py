@@ -128,13 +128,11 @@ def make(
 
 def _check_first(corpus, data, seed):
   """Raises InputError if all rows, not only the sample's, are longer."""
-  examples, first = corpus.examples(data, 'train', seed), data.boundaries[0]
-  shortest = data.length
-  for example in range(len(examples)):
-    for row in rows_lib.cut(examples.make(example, 0), data.length):
-      shortest = min(shortest, len(row) - 1)
-    if shortest <= first:
-      return
+  windows = corpus.windows(data, 'train', seed)
+  _, start, stop = windows.at(np.arange(len(windows)))
+  shortest = np.min((stop - start - 1)[stop - start > 1], initial=data.length)
+  if shortest <= data.boundaries[0]:
+    return
   raise errors.InputError(
     f'data.boundaries={data.boundaries!r}: the first one is below the shortest '
     f'of all rows, {shortest} tokens: begin with {shortest} or more'

@@ -26,11 +26,6 @@ class Config(config_lib.Data):
   holds_images: ClassVar[bool] = True
   pads: ClassVar[bool] = False
 
-  def rows_of(self, tokens: int) -> int:
-    """Returns 1: an image is a row."""
-    del tokens
-    return 1
-
   def check(self, config: config_lib.Config) -> None:
     """Checks the options against each other and the whole config.
 

@@ -28,8 +28,8 @@ class Config(config_lib.Data):
 
   # Keep the state between windows; only this layout makes it an option.
   carry_state: bool = False  # type: ignore[misc]
-  # Bytes of a segment, which one row reads in sequence.
-  segment_bytes: int = config_lib.option(16384, least=1)
+  # Tokens of a segment, which one row reads in sequence.
+  segment_tokens: int = config_lib.option(16384, least=1)
 
   cuts_documents: ClassVar[bool] = True
   restarts: ClassVar[bool] = True
@@ -39,18 +39,12 @@ class Config(config_lib.Data):
     """Returns a copy for a held-out pass."""
     return dataclasses.replace(
       super().heldout(evaluate),
-      segment_bytes=evaluate.segment_bytes or self.segment_bytes,
+      segment_tokens=evaluate.segment_tokens or self.segment_tokens,
     )
 
-  def rows_of(self, tokens: int) -> int:
-    """Returns 1: a lane reads an example to its end."""
-    del tokens
-    return 1
-
-  def window_bytes(self, bytes_per_token: float) -> int:
-    """Returns the bytes of a segment of a document that is cut."""
-    del bytes_per_token
-    return self.segment_bytes
+  def window_length(self) -> int:
+    """Returns the tokens of a segment, which a lane reads to its end."""
+    return self.segment_tokens
 
 
 def make(

@@ -1,9 +1,14 @@
-"""The contract of a maker of examples.
+"""The contract of examples: a column of lengths, and ids by position.
 
-A task's `make_examples(documents, tokenizer, options)` returns `Examples`; an
-example is an array of ids as in rnn_jax/data/batching/rows.py. If an id stands
-for a pair, the task's `unpack(tokenizer, batch)` returns the batch of what is
-read and what is predicted.
+A task's `make_examples(documents, tokenizer, options)` returns `Examples`.
+Example n is what the task makes of document n: int32 ids, of which a model
+reads `ids[:-1]` and predicts `ids[1:]`. An id that it reads but doesn't predict
+is stored as `~id`, which is negative; its weight is 0. If an id stands for a
+pair, the task's `unpack(tokenizer, batch)` returns the batch of what is read
+and what is predicted.
+
+What an example is made of comes tokenized (rnn_jax/data/store/tokens.py). Where
+a task encodes a document in parts, its `parts(task)` returns what does that.
 """
 
 import dataclasses
@@ -12,7 +17,7 @@ from typing import Protocol
 import numpy as np
 
 from rnn_jax import config as config_lib
-from rnn_jax.data.text import documents as documents_lib
+from rnn_jax.data.store import tokens as tokens_lib
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,44 +28,47 @@ class Options:
     task: section `task` of the config.
     data: section `data` of the config.
     length: ids that a row can predict.
-    window_bytes: bytes of a window of a document that is cut.
-    seed: of cuts and augmentation; without one every epoch is the same.
+    seed: of augmentation; without one every epoch is the same.
   """
 
   task: config_lib.Task
   data: config_lib.Data
   length: int
-  window_bytes: int
   seed: int | None
 
 
 class Examples(Protocol):
-  """Makes examples; their number is the same in each epoch.
+  """The examples of a split.
 
-  Some also have `size(example, epoch)`: how many ids `make` returns, or None if
-  that isn't known before they are made. And some have `fits(example)`: whether
-  an example fits a row; those that don't are left out, and a run says so.
+  Attributes:
+    lengths: ids of each; below 2 nothing of it is predicted, and 0 says that a
+      row has no room for it.
   """
 
-  def __len__(self) -> int:
-    """Returns the number of examples in an epoch."""
+  lengths: np.ndarray
 
-  def document(self, example: int) -> int:
-    """Returns the number of the document that an example is from."""
-
-  def make(self, example: int, epoch: int) -> np.ndarray:
-    """Returns the ids of an example; fewer than two if nothing is predicted."""
+  def read(
+    self, n: int, start: int = 0, stop: int | None = None, epoch: int = 0
+  ) -> np.ndarray:
+    """Returns ids `start` to `stop` of example `n`; images vary by epoch."""
 
 
-class PerDocument:
-  """Examples of which each is a document; a subclass makes them."""
+class Framed:
+  """Examples that are short, and framed as a whole; a subclass makes them."""
 
-  def __init__(self, documents: documents_lib.Documents) -> None:
-    self._documents = documents
+  def __init__(self, tokens: tokens_lib.Tokens, lengths: np.ndarray) -> None:
+    self._tokens = tokens
+    self.lengths = lengths
 
-  def __len__(self) -> int:
-    return len(self._documents)
+  def read(
+    self, n: int, start: int = 0, stop: int | None = None, epoch: int = 0
+  ) -> np.ndarray:
+    """Returns ids `start` to `stop` of example `n`."""
+    del epoch
+    if not self.lengths[n]:
+      return np.zeros(0, np.int32)
+    return self.frame(n, self._tokens.parts(n)).astype(np.int32)[start:stop]
 
-  def document(self, example: int) -> int:
-    """Returns the number of the document that an example is from."""
-    return example
+  def frame(self, n: int, parts: list[np.ndarray]) -> np.ndarray:
+    """Returns the ids of an example, given those of its document's parts."""
+    raise NotImplementedError

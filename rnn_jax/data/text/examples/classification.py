@@ -24,8 +24,8 @@ from absl import logging
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.data.store import tokens as tokens_lib
 from rnn_jax.data.text import documents as documents_lib
-from rnn_jax.data.text import encoded
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.data.text.examples import base
 
@@ -74,8 +74,8 @@ class Framing:
     return np.concatenate([boundary, ids, boundary]).astype(np.int32)
 
 
-class Labelled:
-  """Makes examples, one per document, the same in every epoch.
+class Labelled(base.Framed):
+  """The examples of documents.
 
   Raises:
     InputError: a row has no room for a text and its class, or a document has no
@@ -89,40 +89,25 @@ class Labelled:
     options: base.Options,
   ) -> None:
     check_labels(documents, options.data)
-    self._documents = documents
-    self._labels = _labels(documents)
-    self._encoded = encoded.Encoded(documents, tokenizer)
+    self._labels = np.asarray(_labels(documents))
     # Only tasks with these options make these examples.
     task = typing.cast(Any, options.task)
     self._predict_text = task.text_weight > 0
     self._framing = Framing(tokenizer, task, options.data, options.length)
+    tokens = tokens_lib.of(documents, tokenizer)
+    answers = np.array([*map(len, self._framing.answers)])
+    read = np.minimum(tokens.sizes, self._framing.room) + 2
+    super().__init__(tokens, read + answers[self._labels])
 
-  def __len__(self) -> int:
-    return len(self._documents)
+  def frame(self, n: int, parts: list[np.ndarray]) -> np.ndarray:
+    """Returns the ids of an example, given those of its text."""
+    question = self._framing.frame(parts[0])
+    question = question if self._predict_text else ~question
+    return np.append(question, self._framing.answers[self._labels[n]])
 
-  def document(self, example: int) -> int:
-    """Returns the number of the document that an example is from."""
-    return example
-
-  def size(self, example: int, epoch: int) -> int | None:
-    """Returns how many ids an example has; None: they have to be made."""
-    del epoch
-    counts = self._encoded.counts(example)
-    if counts is None:
-      return None
-    answer = self._framing.answers[self._labels[example]]
-    return min(counts[0], self._framing.room) + 2 + len(answer)
-
-  def make(self, example: int, epoch: int) -> np.ndarray:
-    """Returns the ids of an example."""
-    del epoch
-    answer = self._framing.answers[self._labels[example]]
-    return np.concatenate([self.question(example), answer]).astype(np.int32)
-
-  def question(self, example: int) -> np.ndarray:
-    """Returns the ids before an answer; of those not predicted, ~id."""
-    question = self._framing.frame(self._encoded.whole(example))
-    return question if self._predict_text else ~question
+  def question(self, n: int) -> np.ndarray:
+    """Returns the ids that are read before an answer."""
+    return self._framing.frame(self._tokens.parts(n)[0])
 
 
 def _labels(documents):

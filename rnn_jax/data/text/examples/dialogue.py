@@ -20,15 +20,15 @@ import numpy as np
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.data.store import tokens as tokens_lib
 from rnn_jax.data.text import documents as documents_lib
-from rnn_jax.data.text import encoded
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.data.text import turns
 from rnn_jax.data.text.examples import base
 
 
-class Dialogues:
-  """Makes examples, one per document, the same in every epoch."""
+class Dialogues(base.Framed):
+  """The examples of documents."""
 
   def __init__(
     self,
@@ -36,28 +36,17 @@ class Dialogues:
     tokenizer: tokenizer_lib.Tokenizer,
     options: base.Options,
   ) -> None:
-    self._documents = documents
     self._framing = turns.of(tokenizer)
-    self._encoded = encoded.Encoded(
-      documents, tokenizer, turns.encode_documents
-    )
     self._longest = options.length
     # Only task 'dialogue' makes these examples.
     self._pair = typing.cast(Any, options.task).turns == 'first'
+    tokens = tokens_lib.of(documents, tokenizer, turns.encode_documents)
+    counts = np.split(tokens.part_sizes, tokens.part_ends)[:-1]
+    lengths = [self._length(each.tolist()) for each in counts]
+    super().__init__(tokens, np.array(lengths, np.int64))
 
-  def __len__(self) -> int:
-    return len(self._documents)
-
-  def document(self, example: int) -> int:
-    """Returns the number of the document that an example is from."""
-    return example
-
-  def size(self, example: int, epoch: int) -> int | None:
-    """Returns how many ids an example has; None: they have to be made."""
-    del epoch
-    counts = self._encoded.counts(example)
-    if counts is None:
-      return None
+  def _length(self, counts):
+    """Returns how many ids an example has, given those of its parts."""
     end = len(self._framing.end)
     sizes = [count + end for count in (counts[:2] if self._pair else counts)]
     if not sizes:
@@ -66,12 +55,10 @@ class Dialogues:
     sizes = [len(self._framing.begin), *sizes]
     return min(sum(sizes[: self._kept(sizes)]), self._longest + 1)
 
-  def make(self, example: int, epoch: int) -> np.ndarray:
-    """Returns the ids of an example."""
-    del epoch
-    parts = self.parts(example)
-    if not parts:
-      return np.zeros(0, np.int32)
+  def frame(self, n: int, parts: list[np.ndarray]) -> np.ndarray:
+    """Returns the ids of an example, given those of its document's parts."""
+    del n
+    parts = self._framed(parts)
     # ~ids are only read.
     ids = [
       part if self._framing.is_written(n) else ~part
@@ -79,11 +66,13 @@ class Dialogues:
     ]
     ids = [~self._framing.begin, *ids]
     kept = self._kept([len(x) for x in ids])
-    return np.concatenate(ids[:kept])[: self._longest + 1].astype(np.int32)
+    return np.concatenate(ids[:kept])[: self._longest + 1]
 
-  def parts(self, example: int) -> list[np.ndarray]:
+  def parts(self, n: int) -> list[np.ndarray]:
     """Returns the ids of each part of a dialogue, see turns.py."""
-    parts = self._encoded.parts(example)
+    return self._framed(self._tokens.parts(n))
+
+  def _framed(self, parts):
     parts = parts[:2] if self._pair else parts
     ids = [np.concatenate([part, self._framing.end]) for part in parts]
     if ids:

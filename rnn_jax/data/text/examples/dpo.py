@@ -23,17 +23,18 @@ import numpy as np
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.data.store import tokens as tokens_lib
 from rnn_jax.data.text import documents as documents_lib
-from rnn_jax.data.text import encoded
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.data.text import turns
 from rnn_jax.data.text.examples import base
 
 COLUMNS = 'prompt', 'chosen', 'rejected'
+REPLIES = 2
 
 
-class Pairs(base.PerDocument):
-  """Makes examples, one per document, the same in every epoch."""
+class Pairs(base.Framed):
+  """The examples of documents; a pair that doesn't fit a row has no ids."""
 
   def __init__(
     self,
@@ -41,39 +42,30 @@ class Pairs(base.PerDocument):
     tokenizer: tokenizer_lib.Tokenizer,
     options: base.Options,
   ) -> None:
-    super().__init__(documents)
-    self._encoded = encoded.Encoded(documents, tokenizer, encoder(options.task))
-    self._longest = options.length
     self._boundary = np.array([tokenizer.boundary])
     self._between, self._end = self._boundary[:0], self._boundary
     if _has_turns(options.task):
       self._between = self._end = turns.of(tokenizer).end
+    tokens = tokens_lib.of(documents, tokenizer, encoder(options.task))
+    prompts, *replies = tokens.part_sizes.reshape(-1, 1 + REPLIES).T
+    fixed = REPLIES * (len(self._between) + len(self._end)) + sum(replies)
+    # How many ids of a prompt fit before each of its replies.
+    self._room = np.minimum((options.length - fixed) // REPLIES, prompts)
+    lengths = 1 + fixed + REPLIES * self._room
+    super().__init__(tokens, np.where(self._room > 0, lengths, 0))
 
-  def make(self, example: int, epoch: int) -> np.ndarray:
-    """Returns the ids of an example; none of a pair that doesn't fit."""
-    del epoch
-    prompt, *replies = self._encoded.parts(example)
-    room = self._room(replies)
-    if room < 1 or not len(prompt):
-      return np.zeros(0, np.int32)
+  def frame(self, n: int, parts: list[np.ndarray]) -> np.ndarray:
+    """Returns the ids of an example, given those of its document's parts."""
+    prompt, *replies = parts
     chosen, rejected = (np.append(ids, self._end) for ids in replies)
     # ~ids are only read.
-    question = ~np.concatenate([prompt[-room:], self._between])
+    question = ~np.concatenate([prompt[-self._room[n] :], self._between])
     return np.concatenate(
       [~self._boundary, question, chosen, question, rejected]
-    ).astype(np.int32)
-
-  def fits(self, example: int) -> bool:
-    """Returns whether the replies leave room for a prompt."""
-    return self._room(self._encoded.parts(example)[1:]) >= 1
-
-  def _room(self, replies):
-    """Returns how many ids of a prompt fit beside its replies."""
-    ends = len(replies) * (len(self._between) + len(self._end))
-    return (self._longest - sum(map(len, replies)) - ends) // 2
+    )
 
 
-def encoder(task: config_lib.Task) -> encoded.EncodeParts:
+def encoder(task: config_lib.Task) -> tokens_lib.EncodeParts:
   """Returns what encodes the prompt and the two replies of documents."""
   return encode_turns if _has_turns(task) else encode_texts
 

@@ -19,7 +19,7 @@ from rnn_jax.data.text.examples import classification
 
 
 class Labelled:
-  """Makes examples, one per document.
+  """The examples of documents: an image has one prediction.
 
   Raises:
     InputError: a document has no class.
@@ -33,24 +33,21 @@ class Labelled:
     self._labels = np.asarray(documents.labels)
     self._image = sources_base.image_options(options.data)
     self._seed = options.seed
+    self.lengths = np.full(len(documents), 2)
 
-  def __len__(self) -> int:
-    return len(self._documents)
-
-  def document(self, example: int) -> int:
-    """Returns the number of the document that an example is from."""
-    return example
-
-  def make(self, example: int, epoch: int) -> np.ndarray:
-    """Returns the pixels of an example as ids, and its class."""
-    content = self._documents.read(example)
+  def read(
+    self, n: int, start: int = 0, stop: int | None = None, epoch: int = 0
+  ) -> np.ndarray:
+    """Returns the pixels of an image as ids, and its class."""
+    del start, stop
+    content = self._documents.read(n)
     pixels = np.frombuffer(content, np.uint8)
     if self._seed is not None:
-      rng = np.random.default_rng((self._seed, epoch, example))
+      rng = np.random.default_rng((self._seed, epoch, n))
       pixels = pixels.reshape(images.shape(self._image))
       pixels = images.augment(pixels, self._image, rng).ravel()
     ids = np.empty(pixels.size + 1, np.int32)
-    ids[:-1], ids[-1] = pixels, self._labels[example]
+    ids[:-1], ids[-1] = pixels, self._labels[n]
     return ids
 
 

@@ -1,25 +1,47 @@
-"""Language modeling: a window of a document is an example, see windows.py."""
+"""Language modeling: a whole document, from boundary to boundary."""
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from rnn_jax import config as config_lib
+from rnn_jax.data.store import tokens as tokens_lib
 from rnn_jax.data.text import documents as documents_lib
 from rnn_jax.data.text import tokenizer as tokenizer_lib
-from rnn_jax.data.text import windows
 from rnn_jax.data.text.examples import base
+
+
+class Whole:
+  """The examples; of a long one only what is asked for is read."""
+
+  def __init__(self, tokens: tokens_lib.Tokens, boundary: int) -> None:
+    self._tokens = tokens
+    self._boundary = boundary
+    self.lengths = tokens.sizes + 2
+
+  def read(
+    self, n: int, start: int = 0, stop: int | None = None, epoch: int = 0
+  ) -> np.ndarray:
+    """Returns ids `start` to `stop` of example `n`."""
+    del epoch
+    length = int(self.lengths[n])
+    stop = length if stop is None else min(stop, length)
+    ids = np.full(max(stop - start, 0), self._boundary, np.int32)
+    first, last = max(start, 1), min(stop, length - 1)
+    if first < last:
+      within = self._tokens.read(n, first - 1, last - 1)
+      ids[first - start : last - start] = within
+    return ids
 
 
 def make(
   documents: documents_lib.Documents,
   tokenizer: tokenizer_lib.Tokenizer,
   options: base.Options,
-) -> windows.Windows:
-  """Returns the windows of documents."""
-  size, data = options.window_bytes, options.data
-  stride = max(size * data.stride // data.length, data.stride > 0)
-  return windows.Windows(
-    documents, tokenizer, size, options.seed, min(stride, size)
-  )
+) -> Whole:
+  """Returns the examples of documents."""
+  del options
+  return Whole(tokens_lib.of(documents, tokenizer), tokenizer.boundary)
 
 
 def check(

@@ -10,11 +10,13 @@ from what they ask for.
 import functools
 import re
 from collections.abc import Mapping
+from collections.abc import Sequence
 
 import numpy as np
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.data.store import tokens as tokens_lib
 from rnn_jax.data.text import documents as documents_lib
 from rnn_jax.data.text import synthetic
 from rnn_jax.data.text import tokenizer as tokenizer_lib
@@ -25,28 +27,36 @@ ANSWER = re.compile(
 )
 
 
-class Questions(base.PerDocument):
-  """Makes examples, one per document, the same in every epoch."""
+class Questions(base.Framed):
+  """The examples of documents."""
 
-  def __init__(
-    self,
-    documents: documents_lib.Documents,
-    tokenizer: tokenizer_lib.Tokenizer,
-  ) -> None:
-    super().__init__(documents)
-    self._tokenizer = tokenizer
+  def __init__(self, tokens: tokens_lib.Tokens, boundary: int) -> None:
+    super().__init__(tokens, tokens.sizes + 1)
+    self._begin = np.array([~boundary])
 
-  def make(self, example: int, epoch: int) -> np.ndarray:
-    """Returns the ids of an example."""
-    del epoch
-    text, end = self._documents.read(example).decode(), 0
-    encode = self._tokenizer.encode_document
-    ids = [np.array([~self._tokenizer.boundary])]
-    for answer in ANSWER.finditer(text):
-      ids += [~encode(text[end : answer.start(1)]), encode(answer[1])]
-      end = answer.end()
-    ids.append(~encode(text[end:]))
-    return np.concatenate(ids).astype(np.int32)
+  def frame(self, n: int, parts: list[np.ndarray]) -> np.ndarray:
+    """Returns the ids of an example, given those of its document's parts."""
+    del n
+    ids = [part if k % 2 else ~part for k, part in enumerate(parts)]
+    return np.concatenate([self._begin, *ids])
+
+
+def encode_parts(
+  tokenizer: tokenizer_lib.Tokenizer, documents: Sequence[bytes]
+) -> list[list[np.ndarray]]:
+  """Returns the ids of what is read and of answers, in turn, of documents."""
+  return [
+    tokenizer.encode_documents(_parts(each.decode())) for each in documents
+  ]
+
+
+def _parts(text):
+  """Returns what is before an answer, the answer, and so on to the end."""
+  parts, end = [], 0
+  for answer in ANSWER.finditer(text):
+    parts += [text[end : answer.start(1)], answer[1]]
+    end = answer.end()
+  return [*parts, text[end:]]
 
 
 def make(
@@ -56,7 +66,8 @@ def make(
 ) -> Questions:
   """Returns the examples of documents."""
   del options
-  return Questions(documents, tokenizer)
+  tokens = tokens_lib.of(documents, tokenizer, encode_parts)
+  return Questions(tokens, tokenizer.boundary)
 
 
 def check(

@@ -15,12 +15,14 @@ for a vocabulary of V, which `unpack` takes apart in a batch.
 
 import functools
 from collections.abc import Mapping
+from collections.abc import Sequence
 
 import numpy as np
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data.batching import batch as batch_lib
+from rnn_jax.data.store import tokens as tokens_lib
 from rnn_jax.data.text import documents as documents_lib
 from rnn_jax.data.text import synthetic
 from rnn_jax.data.text import tokenizer as tokenizer_lib
@@ -29,26 +31,35 @@ from rnn_jax.data.text.examples import base
 LARGEST = 2**15  # vocabulary, so that a pair is an int32
 
 
-class Tagged(base.PerDocument):
-  """Makes examples, one per document, the same in every epoch."""
+class Tagged(base.Framed):
+  """The examples of documents."""
 
   def __init__(
-    self,
-    documents: documents_lib.Documents,
-    tokenizer: tokenizer_lib.Tokenizer,
+    self, tokens: tokens_lib.Tokens, tokenizer: tokenizer_lib.Tokenizer
   ) -> None:
-    super().__init__(documents)
+    super().__init__(tokens, tokens.sizes // 3 + 1)
     self._tokenizer = tokenizer
 
-  def make(self, example: int, epoch: int) -> np.ndarray:
-    """Returns the ids of an example."""
-    del epoch
-    inputs, labels = parts(self._documents.read(example).decode())
-    encode = self._tokenizer.encode_document
-    pairs = encode(labels) * self._tokenizer.size + encode(inputs)
-    asked = np.array([label != synthetic.FILLER for label in labels])
-    pairs = np.where(asked, pairs, ~pairs)
-    return np.append(~self._tokenizer.boundary, pairs).astype(np.int32)
+  def frame(self, n: int, parts: list[np.ndarray]) -> np.ndarray:
+    """Returns the ids of an example, given those of its document's parts."""
+    del n
+    inputs, labels, is_asked = parts
+    pairs = labels * self._tokenizer.size + inputs
+    pairs = np.where(is_asked, pairs, ~pairs)
+    return np.append(~self._tokenizer.boundary, pairs)
+
+
+def encode_parts(
+  tokenizer: tokenizer_lib.Tokenizer, documents: Sequence[bytes]
+) -> list[list[np.ndarray]]:
+  """Returns ids of inputs, of labels, and 1 where a label is asked for."""
+  encoded = []
+  for document in documents:
+    inputs, labels = parts(document.decode())
+    is_asked = np.array([label != synthetic.FILLER for label in labels], int)
+    ids = tokenizer.encode_documents([inputs, labels])
+    encoded.append([*ids, is_asked])
+  return encoded
 
 
 def parts(text: str) -> tuple[str, str]:
@@ -84,7 +95,8 @@ def make(
       f"task.name='tagging': the texts have {tokenizer.size} characters, more "
       f'than the {LARGEST} that it can tell apart'
     )
-  return Tagged(documents, tokenizer)
+  tokens = tokens_lib.of(documents, tokenizer, encode_parts)
+  return Tagged(tokens, tokenizer)
 
 
 def check(

@@ -30,14 +30,13 @@ def make(length=32, **task):
     config_lib.section('task', name='classification', **task),
     config_lib.section('data', classes=('no', 'yes')),
     length,
-    length,
     None,
   )
   return classification.make(documents(), BYTES, options)
 
 
 def test_a_head_predicts_the_class_only_at_the_last_step():
-  ids = make().make(1, 0)
+  ids = make().read(1)
   assert ids.dtype == np.int32
   np.testing.assert_array_equal(
     np.maximum(ids, ~ids), [EDGE, *b'good', EDGE, BYTES.size + 1]
@@ -46,11 +45,11 @@ def test_a_head_predicts_the_class_only_at_the_last_step():
 
 
 def test_the_text_is_predicted_too_where_it_has_a_weight():
-  assert (make(text_weight=0.1).make(1, 0) >= 0).all()
+  assert (make(text_weight=0.1).read(1) >= 0).all()
 
 
 def test_a_written_class_is_predicted_with_its_end():
-  ids = make(answer='word').make(1, 0)
+  ids = make(answer='word').read(1)
   np.testing.assert_array_equal(
     np.maximum(ids, ~ids), [EDGE, *b'good', EDGE, *b'yes', EDGE]
   )
@@ -59,7 +58,7 @@ def test_a_written_class_is_predicted_with_its_end():
 
 @pytest.mark.parametrize('answer', ('pooled', 'word'))
 def test_a_text_that_is_too_long_loses_its_end_not_its_class(answer):
-  ids = make(length=7, answer=answer).make(2, 0)
+  ids = make(length=7, answer=answer).read(2)
   assert len(ids) <= 8
   assert ids[-1] == (EDGE if answer == 'word' else BYTES.size + 1)
   assert (
@@ -70,7 +69,7 @@ def test_a_text_that_is_too_long_loses_its_end_not_its_class(answer):
 
 @pytest.mark.parametrize(('answer', 'least'), (('word', 6), ('pooled', 3)))
 def test_a_row_without_room_for_a_text_is_refused(answer, least):
-  ids = make(length=least, answer=answer).make(2, 0)
+  ids = make(length=least, answer=answer).read(2)
   assert len(ids) == least + 1 and ~ids[1] == ord('g')
   for length in range(1, least):
     message = rf'rows of {length} tokens .*answer={answer!r}: give {least} or'
@@ -121,7 +120,7 @@ def test_a_test_split_without_labels_is_refused_when_it_is_used(maker, caplog):
   classification.check({'train': documents(), 'test': unlabelled}, config)
   assert "'test' cannot be evaluated: 0: its class is -1" in caplog.text
   options = examples_lib.Options(
-    config_lib.section('task', name='classification'), config.data, 32, 32, None
+    config_lib.section('task', name='classification'), config.data, 32, None
   )
   with pytest.raises(errors.InputError, match='^0: .*or use another split'):
     maker.make(unlabelled, BYTES, options)

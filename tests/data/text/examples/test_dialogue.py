@@ -20,10 +20,12 @@ def make(text='hi\nhello\nbye', length=64, turns='all'):
     config_lib.section('task', name='dialogue', turns=turns),
     config_lib.section('data'),
     length,
-    length,
     None,
   )
-  return dialogue.make(corpora.in_memory(text), BYTES, options).make(0, 0)
+  made = dialogue.make(corpora.in_memory(text), BYTES, options)
+  ids = made.read(0)
+  assert made.lengths.tolist() == [len(ids)]
+  return ids
 
 
 def test_every_turn_but_the_first_is_predicted_with_its_end():

@@ -1,6 +1,5 @@
 """Answers are predicted, the rest is only read."""
 
-import numpy as np
 import pytest
 
 from rnn_jax import config
@@ -15,7 +14,9 @@ BYTES = tokenizer.Bytes()
 
 def predicted(text, kind=BYTES):
   """Returns the text with '_' for what is only read."""
-  made = recall.make(corpora.in_memory(text), kind, None).make(0, 0)
+  examples = recall.make(corpora.in_memory(text), kind, None)
+  made = examples.read(0)
+  assert examples.lengths.tolist() == [len(made)]
   batch = rows.blank(1, 40)
   stop = rows.write(batch, 0, 0, made)
   assert kind.decode(batch.tokens_BxL[0, 1:stop]) == text[: stop - 1]
@@ -53,9 +54,3 @@ def test_documents_that_cannot_be_learned_are_refused():
     recall.check({'train': good, 'test': bare}, cfg)
   with pytest.raises(errors.InputError, match="=3: document '0' has 4 char"):
     recall.check({'train': corpora.in_memory('ab=c')}, cfg)
-
-
-def test_the_same_in_every_epoch():
-  maker = recall.make(corpora.in_memory('a=b', 'cd=e'), BYTES, None)
-  assert len(maker) == 2
-  np.testing.assert_array_equal(maker.make(1, 0), maker.make(1, 5))

@@ -16,9 +16,11 @@ KIND = tokenizer.Characters('.=XYZabc')
 def batch_of(*texts):
   """A batch with a row for each text."""
   maker = tagging.make(corpora.in_memory(*texts), KIND, None)
+  lengths = [len(maker.read(n)) for n in range(len(texts))]
+  assert maker.lengths.tolist() == lengths
   batch = rows.blank(len(texts), 6)
   for n in range(len(texts)):
-    rows.write(batch, n, 0, maker.make(n, 0))
+    rows.write(batch, n, 0, maker.read(n))
   return tagging.unpack(KIND, batch)
 
 

@@ -283,9 +283,9 @@ def test_turns_are_those_of_apply_chat_template(template, tmp_path):
       messages, return_dict=True, return_assistant_tokens_mask=True
     )
     task = config_lib.section('task', name='dialogue')
-    options = base.Options(task, bundle.config.data, 500, 500, None)
+    options = base.Options(task, bundle.config.data, 500, None)
     document = corpora.in_memory(turns.dump(said))
-    ids = dialogue.make(document, bundle.tokenizer, options).make(0, 0)
+    ids = dialogue.make(document, bundle.tokenizer, options).read(0)
     count = len(ids)
     assert np.maximum(ids, ~ids).tolist() == want['input_ids'][:count]
     assert (ids >= 0).tolist() == [x == 1 for x in want['assistant_masks']][
