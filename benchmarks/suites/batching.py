@@ -100,7 +100,7 @@ def epoch(
   trained = programs_lib.from_config(config, corpus.tokenizer)
   return _summary(trained, *zip(*epochs, strict=True)) | {
     'possible_shapes': len(pipeline.batch_shapes(corpus, config)),
-    'examples': len(corpus.examples(config.data, 'train')),
+    'examples': len(corpus.windows(config.data, 'train', 0)),
     'length': config.data.length,
     'batch_tokens': config.data.tokens_per_batch,
   }
@@ -148,7 +148,7 @@ def _ends(corpus, data, epochs):
   stages = length_schedule.stages(data)
   for number in range(epochs):
     now = max(n for n, stage in enumerate(stages) if stage.first <= number)
-    per_epoch = len(corpus.examples(stages[now].data, 'train'))
+    per_epoch = len(corpus.windows(stages[now].data, 'train', 0))
     yield now, (number + 1) * per_epoch
 
 

@@ -184,7 +184,7 @@ class Corpus:
     """
     if self.predicts(data, split):
       return
-    unfit = np.sum(self.examples(data, split).lengths == 0)
+    unfit = self.examples(data, split).unfit
     raise errors.InputError(
       self.lacks(data, split)
       + (
@@ -459,7 +459,7 @@ def describe(
     f'{data.layout}, {"at most " * data.shapes_vary}'
     f'{len(shapes)} shape{"s" * (len(shapes) > 1)}: {" ... ".join(ends)}'
   )
-  summary += _left_out(corpus.examples(data, 'train').lengths)
+  summary += _left_out(corpus.examples(data, 'train'))
   if not data.pads:
     return f'{summary}, no padding'
   lengths = shapes_lib.sample_lengths(corpus, data, seed)
@@ -475,13 +475,12 @@ def describe(
   )
 
 
-def _left_out(lengths):
+def _left_out(examples):
   """Returns ', 3 of 64 examples ...', or '' if all fit."""
-  lost = int(np.sum(lengths == 0))
   return (
-    f', {lost:,} of {len(lengths):,} examples are left out: they need a '
-    'longer data.length'
-    if lost
+    f', {examples.unfit:,} of {len(examples.lengths):,} examples are left out: '
+    'they need a longer data.length'
+    if examples.unfit
     else ''
   )
 

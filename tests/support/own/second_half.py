@@ -6,6 +6,8 @@ from typing import ClassVar
 import numpy as np
 
 from rnn_jax import config
+from rnn_jax.data.store import tokens as tokens_lib
+from rnn_jax.data.text.examples import base
 from rnn_jax.tasks import language_modeling
 
 
@@ -18,28 +20,19 @@ class Config(config.Task):
   per_token: ClassVar[bool] = True
 
 
-class Halves:
-  """Makes examples; as many as documents."""
+class Halves(base.Framed):
+  """The examples of documents."""
 
   def __init__(self, documents, tokenizer, options):
-    self._documents, self._tokenizer = documents, tokenizer
-    self._begin, self._length = options.task.begin, options.length
+    tokens = tokens_lib.of(documents, tokenizer)
+    super().__init__(tokens, np.minimum(tokens.sizes, options.length) + 1)
+    self._boundary, self._begin = tokenizer.boundary, options.task.begin
 
-  def __len__(self):
-    return len(self._documents)
-
-  def document(self, example):
-    """Returns the number of the document that an example is of."""
-    return example
-
-  def make(self, example, epoch):
+  def frame(self, n, parts):
     """Returns the ids of an example; ~id is read and not predicted."""
-    del epoch
-    text = self._documents.read(example)
-    ids = self._tokenizer.encode_document(text)[: self._length]
-    ids = np.concatenate([[self._tokenizer.boundary], ids])
+    ids = np.append(self._boundary, parts[0][: self.lengths[n] - 1])
     cut = 1 + int(self._begin * (len(ids) - 1))
-    return np.concatenate([~ids[:cut], ids[cut:]]).astype(np.int32)
+    return np.concatenate([~ids[:cut], ids[cut:]])
 
 
 make_examples = Halves

@@ -41,11 +41,12 @@ class Examples(Protocol):
   """The examples of a split.
 
   Attributes:
-    lengths: ids of each; below 2 nothing of it is predicted, and 0 says that a
-      row has no room for it.
+    lengths: ids of each; below 2 nothing of it is predicted.
+    unfit: how many a row has no room for: they are left out.
   """
 
   lengths: np.ndarray
+  unfit: int
 
   def read(
     self, n: int, start: int = 0, stop: int | None = None, epoch: int = 0
@@ -59,6 +60,7 @@ class Framed:
   def __init__(self, tokens: tokens_lib.Tokens, lengths: np.ndarray) -> None:
     self._tokens = tokens
     self.lengths = lengths
+    self.unfit = 0
 
   def read(
     self, n: int, start: int = 0, stop: int | None = None, epoch: int = 0

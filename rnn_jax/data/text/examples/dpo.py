@@ -53,6 +53,7 @@ class Pairs(base.Framed):
     self._room = np.minimum((options.length - fixed) // REPLIES, prompts)
     lengths = 1 + fixed + REPLIES * self._room
     super().__init__(tokens, np.where(self._room > 0, lengths, 0))
+    self.unfit = int(np.sum(self._room <= 0))
 
   def frame(self, n: int, parts: list[np.ndarray]) -> np.ndarray:
     """Returns the ids of an example, given those of its document's parts."""

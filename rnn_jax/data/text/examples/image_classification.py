@@ -25,6 +25,8 @@ class Labelled:
     InputError: a document has no class.
   """
 
+  unfit = 0
+
   def __init__(
     self, documents: documents_lib.Documents, options: base.Options
   ) -> None:

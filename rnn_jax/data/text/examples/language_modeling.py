@@ -14,6 +14,8 @@ from rnn_jax.data.text.examples import base
 class Whole:
   """The examples; of a long one only what is asked for is read."""
 
+  unfit = 0
+
   def __init__(self, tokens: tokens_lib.Tokens, boundary: int) -> None:
     self._tokens = tokens
     self._boundary = boundary
