@@ -49,7 +49,6 @@ def example(tokenizer, document, length=400, **task):
     config_lib.section('task', name='dialogue', **task),
     config_lib.section('data'),
     length,
-    length,
     None,
   )
   return dialogue.make(corpora.in_memory(document), tokenizer, options)
@@ -64,23 +63,23 @@ def row(parts):
 def test_only_what_the_assistant_writes_is_predicted(tokenizer):
   name, tokenizer = tokenizer
   made = example(tokenizer, turns.dump(BRIEF))
-  np.testing.assert_array_equal(made.make(0, 0), row(PARTS[name]))
+  np.testing.assert_array_equal(made.read(0), row(PARTS[name]))
   first = example(tokenizer, turns.dump(BRIEF), turns='first')
-  np.testing.assert_array_equal(first.make(0, 0), row(PARTS[name][:2]))
+  np.testing.assert_array_equal(first.read(0), row(PARTS[name][:2]))
   # Whole turns stay, and nothing that is only read is last.
   size = len(row(PARTS[name][:3]))
-  short = example(tokenizer, turns.dump(BRIEF), size).make(0, 0)
+  short = example(tokenizer, turns.dump(BRIEF), size).read(0)
   np.testing.assert_array_equal(short, row(PARTS[name][:2]))
   # A first part that is too long for its reply loses its beginning.
   size -= len(chats.ids(PARTS[name][2])) + 3
-  short = example(tokenizer, turns.dump(BRIEF), size).make(0, 0)
+  short = example(tokenizer, turns.dump(BRIEF), size).read(0)
   np.testing.assert_array_equal(short, row(PARTS[name][:2])[2:])
   asks = turns.dump([*BRIEF, turns.Message('user', 'bye')])
   np.testing.assert_array_equal(
-    example(tokenizer, asks).make(0, 0), row(PARTS[name])
+    example(tokenizer, asks).read(0), row(PARTS[name])
   )
   alone = turns.dump([turns.Message('user', 'a'), turns.Message('user', 'b')])
-  assert not len(example(tokenizer, alone).make(0, 0))
+  assert not len(example(tokenizer, alone).read(0))
 
 
 def test_a_prompt_is_the_beginning_of_a_row(tokenizer):
@@ -121,7 +120,7 @@ def test_lines_are_of_the_user_and_the_assistant_in_turn():
 def test_without_a_template_turns_have_boundaries_whatever_their_role():
   tokenizer = tokenizer_lib.Bytes()
   end = tokenizer.boundary
-  ids = example(tokenizer, turns.dump(BRIEF[:3])).make(0, 0)
+  ids = example(tokenizer, turns.dump(BRIEF[:3])).read(0)
   want = [end, *b'Be brief.', end, *b'hi', end, *b'hello', end]
   np.testing.assert_array_equal(np.maximum(ids, ~ids), want)
   np.testing.assert_array_equal(ids >= 0, [0] * 11 + [1] * 9)
