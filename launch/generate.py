@@ -99,7 +99,9 @@ def main(_):
     return
   for completion in generator.generate(prompts, options).completions:
     if JSON.value:
-      print(files.to_json(dataclasses.asdict(completion), ensure_ascii=False))
+      described = dataclasses.asdict(completion)
+      described['logprob'] = completion.logprob
+      print(files.to_json(described, ensure_ascii=False))
     else:
       asked, text = completion.prompt, completion.text
       print(progress.sample(asked, text, generator.asks))

@@ -203,24 +203,26 @@ class _Decoder:
     self.model = layers.for_inference(task.model)
     params = published_model.init(task)
     self.params = jax.jit(layers.unstack)(params)
+    self._weights = decode.Weights(self.params)
     self._prompts = decode.pad(list(inputs.tokens(batch, prefix)[:, :-1]))
-    self._keys = decode.row_keys(
-      jnp.uint32(0), jnp.arange(batch, dtype=jnp.uint32)
-    )
-    self._batch = batch
+    self._table = sampling.make_table(batch)
+    for row in range(batch):
+      sampling.put(self._table, row, sampling.line(GREEDY))
+    self._table.limit_B[:] = sampling.MAX_COUNT
     self.values = _weights(params)
 
   def prefill(self):
     """The carry after the prompts."""
     prompts = jax.device_put(self._prompts)
-    return decode.prefill(self.model, self.params, *prompts, self._keys)
+    return decode.prefill(self.model, self._weights, *prompts)
 
   def decode(self, carry, count):
     """Makes `count` tokens per row."""
-    options = decode.Options(GREEDY, None, decode.buffer_size(count))
-    done = jnp.zeros(self._batch, bool)
+    kind = GREEDY.kind(self.model.vocabulary)
+    options = decode.Options(kind, decode.buffer_size(count))
+    packed = sampling.pack(self._table)
     _, produced = decode.decode(
-      self.model, options, self.params, carry, done, jnp.int32(count)
+      self.model, options, self._weights, carry, packed, jnp.int32(count)
     )
     return produced
 

@@ -111,7 +111,8 @@ class Conversation:
 
   def reset(self) -> None:
     """Forgets all turns."""
-    self._carry = self._generator.begin(self._options)
+    self._state = self._generator.begin()
+    self._turns = 0  # of the model
     self._ended: bool | None = None  # whether the last reply has its end
 
   def say(
@@ -131,8 +132,9 @@ class Conversation:
       errors.refuse('turn', turn, 'say something')
     said = [turns.Message(turns.USER, turn)]
     ids = _framed(self._generator, said, self._ended)
-    self._carry, completion = self._generator.extend(
-      self._carry, ids, self._options, listener
+    self._state, completion = self._generator.extend(
+      self._state, ids, self._turns, self._options, listener
     )
+    self._turns += 1
     self._ended = completion.reason == 'boundary'  # else it was cut off
     return completion.text

@@ -1,16 +1,22 @@
-"""From prompts to tokens: one pass over the prompts, then one step per token.
+"""From prompts to tokens: the step and the loop of all that writes text.
 
-Prompts of several lengths are right-aligned in one batch, and `starts` zeroes
+    empty     a batch that has read nothing
+    prefill   prompts of several lengths, in one pass
+    read      more tokens of rows, step by step
+    decode    up to `count` new tokens of every row, without a visit to the host
+
+A command's batch (generate.py) and a server's slots (serving/programs.py) run
+the same loop; they differ in when they call it, and in the kind of options that
+it is compiled for. Prompts are right-aligned in one batch, and `starts` zeroes
 each row's state at its first token, so that padding leaves no trace. From then
 on only the state is needed, which is constant in size.
 
-Shapes: tokens and starts BxL, logits BxV, the keys and `done` B; the buffer of
-new tokens is BxN. Any model works that takes (state, tokens, starts) and
-returns (state, logits); `inference.layers` has the fastest form. Parameters may
-be packed in 8 bits (models/int8_weights.py) and stay packed between steps.
+Shapes: tokens and starts BxL, logits BxV; new tokens BxN. Any model works that
+takes (state, tokens, starts) and returns (state, logits); `inference.layers`
+has the fastest form. Parameters may be packed in 8 bits
+(models/int8_weights.py) and stay packed between steps.
 """
 
-import dataclasses
 import functools
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -22,37 +28,61 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rnn_jax.inference import sampling as sampling_lib
+from rnn_jax.inference import row_adapters
+from rnn_jax.inference import sampler
+from rnn_jax.inference import sampling
 from rnn_jax.models import int8_weights
 
 PREFILL_MULTIPLE = 64
-LEAST_BUFFER = 16
+MIN_BUFFER = 16
+
+
+class Weights(NamedTuple):
+  """What a model computes with; of several adapters, of which 0 is none."""
+
+  params: Any
+  adapters: row_adapters.Table = {}
+
+  @property
+  def models(self) -> int:
+    """The number of models: one for each adapter, and the model itself."""
+    leaves = jax.tree.leaves(self.adapters)
+    return leaves[0].shape[0] if leaves else 1
 
 
 class Carry(NamedTuple):
-  """What one call of `decode` passes to the next; it is donated."""
+  """What B rows carry from step to step; it is donated."""
 
   state: Any
   logits_BxV: jax.Array  # of the next token
-  keys_B: jax.Array  # one PRNG key per row, always the same
-  position: jax.Array  # new tokens so far, a scalar
+  position_B: jax.Array  # new tokens so far
+  memory: sampler.Memory | None = None  # None: no row has penalties or biases
 
 
 class Produced(NamedTuple):
-  """New tokens. After `made` steps the buffers' contents are undefined."""
+  """New tokens of each row: the first `made_B` count. K: the most likely."""
 
+  made_B: jax.Array
   tokens_BxN: jax.Array
   logprobs_BxN: jax.Array  # under the model, whatever the sampling
-  made: jax.Array
+  best_BxNxK: jax.Array
+  best_logprobs_BxNxK: jax.Array
 
 
-@dataclasses.dataclass(frozen=True)
-class Options:
-  """The static options of a decode loop."""
+class Options(NamedTuple):
+  """What is fixed when a loop is compiled."""
 
-  sampling: sampling_lib.Sampling = sampling_lib.Sampling()
-  boundary: int | None = None  # the token that ends a row, if any
-  buffer: int = LEAST_BUFFER  # N: the most steps per call
+  kind: sampling.Kind
+  buffer: int = MIN_BUFFER  # N: the most steps per call
+
+
+class _Loop(NamedTuple):
+  """The loop's own variables."""
+
+  step: jax.Array
+  done_B: jax.Array
+  carry: Carry
+  produced: Produced
 
 
 def pad(
@@ -91,53 +121,74 @@ def padded_length(count: int) -> int:
 
 def buffer_size(count: int) -> int:
   """Returns a power of 2 >= `count`: few sizes, few programs."""
-  return max(LEAST_BUFFER, 1 << (count - 1).bit_length())
+  return max(MIN_BUFFER, 1 << (count - 1).bit_length())
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def fresh(model: nn.Module) -> Any:
+  """Returns the state of one row that has read nothing."""
+  return model.apply({}, 1, method='init_state')
+
+
+def empty(model: nn.Module, B: int, remembers: bool = False) -> Carry:
+  """Returns the carry of B rows that have read nothing.
+
+  Args:
+    model: whose state it has.
+    B: rows.
+    remembers: whether rows may have penalties or biases.
+  """
+  V = model.vocabulary
+  memory = None
+  if remembers:
+    memory = sampler.Memory(
+      jnp.zeros((B, V), jnp.bool_),
+      jnp.zeros((B, V), jnp.int32),
+      jnp.zeros((B, V)),
+    )
+  state = model.apply({}, B, method='init_state')
+  return Carry(state, jnp.zeros((B, V)), jnp.zeros(B, jnp.int32), memory)
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def prefill(
   model: nn.Module,
-  params: dict,
+  weights: Weights,
   tokens_BxL: jax.Array,
   starts_BxL: jax.Array,
-  keys_B: jax.Array,
 ) -> Carry:
-  """Reads prompts from `pad` in one pass."""
-  state = model.apply({}, tokens_BxL.shape[0], method='init_state')
-  if tokens_BxL.shape[1] > 1:
-    # These logits are unused: XLA removes them.
-    state, _ = apply(
-      model, params, state, tokens_BxL[:, :-1], starts_BxL[:, :-1]
-    )
-  state, logits = apply(
-    model, params, state, tokens_BxL[:, -1:], starts_BxL[:, -1:]
-  )
-  return Carry(state, logits[:, 0], keys_B, jnp.int32(0))
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def begin(model: nn.Module, vocabulary: int, keys_B: jax.Array) -> Carry:
-  """Returns the carry of rows that have read nothing; `read` is next."""
-  B = keys_B.shape[0]
+  """Reads prompts from `pad` in one pass, without adapters."""
+  B, L = tokens_BxL.shape
   state = model.apply({}, B, method='init_state')
-  return Carry(state, jnp.zeros((B, vocabulary)), keys_B, jnp.int32(0))
+  run = functools.partial(apply, model, weights.params)
+  if L > 1:
+    # These logits are unused: XLA removes them.
+    state, _ = run(state, tokens_BxL[:, :-1], starts_BxL[:, :-1])
+  state, logits = run(state, tokens_BxL[:, -1:], starts_BxL[:, -1:])
+  return Carry(state, logits[:, 0], jnp.zeros(B, jnp.int32))
 
 
-@functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
+@functools.partial(jax.jit, static_argnums=0)
 def read(
   model: nn.Module,
-  params: dict,
-  carry: Carry,
+  weights: Weights,
+  state: Any,
   tokens_N: jax.Array,
   count: jax.Array,
-) -> Carry:
-  """Reads `count` more tokens into the state of one row, step by step."""
+  adapter: jax.Array | None = None,
+) -> tuple[Any, jax.Array]:
+  """Reads `count` tokens into the state of one row, step by step.
+
+  Returns:
+    (state, logits_1xV).
+  """
+  run = stepping(model, weights, None if adapter is None else adapter[None])
 
   def advance(n, carry):
-    state, logits = apply(model, params, carry.state, tokens_N[n][None, None])
-    return carry._replace(state=state, logits_BxV=logits[:, 0])
+    return run(carry[0], tokens_N[n][None])
 
-  return jax.lax.fori_loop(0, count, advance, carry)
+  nothing = jnp.zeros((1, model.vocabulary))
+  return jax.lax.fori_loop(0, count, advance, (state, nothing))
 
 
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
@@ -145,8 +196,31 @@ def step(
   model: nn.Module, params: dict, state: Any, token_B: jax.Array
 ) -> tuple[Any, jax.Array]:
   """Runs one step. Returns (state, logits_BxV); the old state is donated."""
-  state, logits = apply(model, params, state, token_B[:, None])
-  return state, logits[:, 0]
+  return stepping(model, Weights(params))(state, token_B)
+
+
+def stepping(
+  model: nn.Module, weights: Weights, adapter_B: jax.Array | None = None
+) -> Callable[[Any, jax.Array], tuple[Any, jax.Array]]:
+  """Returns (state, token_B) -> (state, logits_BxV), rows with adapters.
+
+  Args:
+    model: the model.
+    weights: what it computes with.
+    adapter_B: the adapter of each row; needed if there are any.
+  """
+  own = {}
+  if weights.adapters:
+    own = row_adapters.take(weights.adapters, adapter_B)
+
+  def run(state, token_B):
+    with row_adapters.applied(own):
+      state, logits_BxLxV = apply(
+        model, weights.params, state, token_B[:, None]
+      )
+    return state, logits_BxLxV[:, 0]
+
+  return run
 
 
 def apply(
@@ -171,76 +245,80 @@ def apply(
   )
 
 
-@jax.jit
-def row_keys(seed: jax.Array, rows_B: jax.Array) -> jax.Array:
-  """Returns keys_B, a PRNG key per row, from a seed and uint32 row numbers."""
-  return jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(seed), rows_B)
-
-
 @functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=3)
 def decode(
   model: nn.Module,
   options: Options,
-  params: dict,
+  weights: Weights,
   carry: Carry,
-  done_B: jax.Array,
+  packed: sampling.Packed,
   count: jax.Array,
-  least: jax.Array | None = None,
-  numbers: sampling_lib.Numbers | None = None,
+  allowed_BxM: jax.Array | None = None,
 ) -> tuple[Carry, Produced]:
-  """Makes up to `count` tokens per row in one loop on the device.
+  """Makes up to `count` tokens of each active row in one loop on the device.
+
+  A row ends with its boundary or at its limit; the loop ends when all have.
 
   Args:
     model: the model.
     options: what is fixed at compilation.
-    params: its parameters.
+    weights: what the model computes with.
     carry: from `prefill` or the previous call; donated.
-    done_B: rows that have ended. The loop ends when all have.
+    packed: the options of the rows, which `options.kind` covers.
     count: steps, at most options.buffer; a scalar.
-    least: steps before a row may end; a scalar, or None: 0.
-    numbers: of the sampling; None: those of `options.sampling`.
+    allowed_BxM: what constrained rows may choose, see sampler.py; None: no row
+      is constrained.
 
   Returns:
     (carry, the tokens made).
   """
-  shape = (done_B.shape[0], options.buffer)
-  nothing = Produced(
-    jnp.zeros(shape, jnp.int32), jnp.zeros(shape), jnp.int32(0)
-  )
+  rows = sampling.unpack(packed)
+  run = stepping(model, weights, rows.adapter_B)
+  keys_B = sampler.keys(rows)
+  nothing = _nothing(len(keys_B), options)
 
   def unfinished(loop):
-    _, done_B, produced = loop
-    return (produced.made < count) & ~jnp.all(done_B)
+    return (loop.step < count) & ~jnp.all(loop.done_B)
 
   def advance(loop):
-    return _advance(model, options, params, least, numbers, *loop)
+    return _advance(run, options.kind, rows, keys_B, allowed_BxM, loop)
 
-  loop = jax.lax.while_loop(unfinished, advance, (carry, done_B, nothing))
-  return loop[0], loop[2]
+  loop = _Loop(jnp.int32(0), ~rows.active_B, carry, nothing)
+  loop = jax.lax.while_loop(unfinished, advance, loop)
+  return loop.carry, loop.produced
 
 
-def _advance(model, options, params, least, numbers, carry, done_B, produced):
-  """Makes one token per row: the body of `decode`."""
-  allowed_BxV = carry.logits_BxV
-  if least is not None and options.boundary is not None:
-    early = jnp.where(produced.made < least, -jnp.inf, 0.0)
-    allowed_BxV = allowed_BxV.at[:, options.boundary].add(early)
-  keys = jax.vmap(jax.random.fold_in, (0, None))(carry.keys_B, carry.position)
-  token_B = sampling_lib.sample(keys, allowed_BxV, options.sampling, numbers)
-  logprob_B = _logprob(carry.logits_BxV, token_B)
-  if options.boundary is not None:
-    done_B = done_B | (token_B == options.boundary)
-  state, logits = apply(model, params, carry.state, token_B[:, None])
-  put = jax.lax.dynamic_update_slice_in_dim
-  produced = Produced(
-    put(produced.tokens_BxN, token_B[:, None], produced.made, 1),
-    put(produced.logprobs_BxN, logprob_B[:, None], produced.made, 1),
-    produced.made + 1,
+def _nothing(B, options):
+  N, K = options.buffer, options.kind.alternatives
+  return Produced(
+    jnp.zeros(B, jnp.int32),
+    jnp.zeros((B, N), jnp.int32),
+    jnp.zeros((B, N)),
+    jnp.zeros((B, N, K), jnp.int32),
+    jnp.zeros((B, N, K)),
   )
-  carry = Carry(state, logits[:, 0], carry.keys_B, carry.position + 1)
-  return carry, done_B, produced
 
 
-def _logprob(logits_BxV, token_B):
-  chosen = jnp.take_along_axis(logits_BxV, token_B[:, None], -1)[:, 0]
-  return chosen - jax.nn.logsumexp(logits_BxV, -1)
+def _advance(run, kind, rows, keys_B, allowed_BxM, loop):
+  """Makes one token of each row: the body of `decode`."""
+  state, logits_BxV, position_B, memory = loop.carry
+  z_BxV = logits_BxV
+  if kind.adjusts:
+    z_BxV = sampler.adjust(z_BxV, rows, position_B, memory, allowed_BxM)
+  keys_B = jax.vmap(jax.random.fold_in)(keys_B, position_B)
+  token_B = sampler.choose(keys_B, z_BxV, rows, kind)
+  made = token_B, *sampler.logprobs(logits_BxV, token_B, rows, kind)
+  state, logits_BxV = run(state, token_B)
+
+  def put(buffer, x):
+    return jax.lax.dynamic_update_slice_in_dim(buffer, x[:, None], loop.step, 1)
+
+  buffers = map(put, loop.produced[1:], made)
+  produced = Produced(loop.produced.made_B + ~loop.done_B, *buffers)
+  position_B = position_B + 1
+  if memory is not None:
+    each = jnp.arange(len(token_B)), token_B
+    memory = memory._replace(count_BxV=memory.count_BxV.at[each].add(1))
+  ended_B = (token_B == rows.boundary_B) | (position_B >= rows.limit_B)
+  carry = Carry(state, logits_BxV, position_B, memory)
+  return _Loop(loop.step + 1, loop.done_B | ended_B, carry, produced)

@@ -23,6 +23,8 @@ import time
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
+from typing import Any
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -33,6 +35,7 @@ from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.data.text import turns
 from rnn_jax.inference import decode
 from rnn_jax.inference import layers
+from rnn_jax.inference import sampler
 from rnn_jax.inference import sampling as sampling_lib
 from rnn_jax.inference import text as text_lib
 from rnn_jax.models import int8_weights
@@ -50,37 +53,18 @@ TOKEN_BYTES = 48  # of a new token and its log probability, in lists
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(text_lib.Options):
   """How to continue each prompt.
 
   Raises:
     InputError: a value is out of its range, on construction.
   """
 
-  max_new_tokens: int = 200
-  sampling: sampling_lib.Sampling = sampling_lib.Sampling()
-  seed: int = 0
-  stop: tuple[str, ...] = ()  # the text ends before any of these
-  stop_at_boundary: bool = True  # end with the document
-  min_new_tokens: int = 0  # before a document may end
   continues: bool = False  # prompts are within a document, not at its start
   batch_size: int = 64  # prompts at a time
 
   def __post_init__(self):
-    if self.max_new_tokens < 1:
-      errors.refuse('max_new_tokens', self.max_new_tokens, 'give 1 or more')
-    if not 0 <= self.seed < 2**32:
-      errors.refuse(
-        'seed', self.seed, 'give a whole number from 0 to 2**32 - 1'
-      )
-    if not 0 <= self.min_new_tokens <= self.max_new_tokens:
-      errors.refuse(
-        'min_new_tokens',
-        self.min_new_tokens,
-        f'give 0 to max_new_tokens={self.max_new_tokens}',
-      )
-    if '' in self.stop:
-      errors.refuse('stop', '', 'an empty string is everywhere: leave it out')
+    super().__post_init__()
     if self.batch_size < 1:
       errors.refuse('batch_size', self.batch_size, 'give 1 or more')
 
@@ -107,6 +91,15 @@ class Generation:
 
   completions: tuple[text_lib.Completion, ...]
   timing: Timing
+
+
+class _Loop(NamedTuple):
+  """Rows that are written together."""
+
+  rows: list[text_lib.Row]
+  first: int  # the index of the first row among those of the seed
+  options: Options
+  whole: bool  # whether nobody waits for parts of the texts
 
 
 class Generator:
@@ -215,21 +208,25 @@ class Generator:
       'give fewer',
     )
     ids = [self.encode(prompt, options.continues) for prompt in prompts]
-    self.check_positions(max(map(len, ids)), options.max_new_tokens)
+    self.check(max(map(len, ids)), options)
     timing, rows = Timing(), []
     with activity.doing('generating', len(prompts), 'texts') as done:
       for begin in range(0, len(prompts), options.batch_size):
-        batch = slice(begin, begin + options.batch_size)
-        batch_rows = [self._row(prompt, options) for prompt in prompts[batch]]
-        carry = self._prefill(ids[batch], begin, options, timing)
+        batch = ids[begin : begin + options.batch_size]
+        carry = self._prefill(batch, options, timing)
+        batch_rows = self._rows(len(batch), options)
         notify = listener and functools.partial(_notify, listener, begin)
-        whole = not options.stop and notify is None
-        for _ in self._slices(batch_rows, carry, options, whole, timing):
+        loop = _Loop(batch_rows, begin, options, notify is None)
+        for _ in self._slices(loop, carry, timing):
           _show(batch_rows, notify)
         rows += batch_rows
         done(len(batch_rows))
     timing.new_tokens = sum(len(row.tokens) for row in rows)
-    return Generation(tuple(row.completion() for row in rows), timing)
+    completions = [
+      row.completion(prompt=self._text(prompt))
+      for row, prompt in zip(rows, prompts, strict=True)
+    ]
+    return Generation((*completions,), timing)
 
   def stream(
     self,
@@ -245,56 +242,60 @@ class Generator:
       InputError: as `generate`, before the first part.
     """
     ids = self.encode(prompt, options.continues)
-    self.check_positions(len(ids), options.max_new_tokens)
-    return self._parts(self._row(prompt, options), ids, options)
+    self.check(len(ids), options)
+    return self._parts(ids, options)
 
-  def _parts(self, row, ids, options):
-    timing = Timing()
-    carry = self._prefill([ids], 0, options, timing)
-    for _ in self._slices([row], carry, options, False, timing):
-      if text := row.new_text():
+  def _parts(self, ids, options):
+    timing, rows = Timing(), self._rows(1, options)
+    carry = self._prefill([ids], options, timing)
+    for _ in self._slices(_Loop(rows, 0, options, False), carry, timing):
+      if text := rows[0].new_text():
         yield text
 
-  def begin(self, options: Options) -> decode.Carry:
-    """Returns the carry of one row that has read nothing yet."""
-    rows_B = np.zeros(1, np.uint32)
-    seed, rows_B = jax.device_put((np.uint32(options.seed), rows_B))
-    return decode.begin(
-      self.model, self.tokenizer.size, decode.row_keys(seed, rows_B)
-    )
+  def begin(self) -> Any:
+    """Returns the state of one row that has read nothing yet."""
+    return decode.fresh(self.model)
 
   def extend(
     self,
-    carry: decode.Carry,
+    state: Any,
     ids: np.ndarray,
+    index: int,
     options: Options,
     listener: Callable[[int, str], None] | None = None,
-  ) -> tuple[decode.Carry, text_lib.Completion]:
+  ) -> tuple[Any, text_lib.Completion]:
     """Reads more ids into the state of one row and continues them.
 
+    Args:
+      state: from `begin`, or of the call before.
+      ids: what is read.
+      index: of the text among those of the seed.
+      options: how to continue it.
+      listener: as of `generate`.
+
     Returns:
-      (carry, completion): the carry has read the new tokens too.
+      (state, completion): the state has read the new tokens too.
     """
     timing = Timing()
     filled = np.zeros(decode.buffer_size(len(ids)), np.int32)
     filled[: len(ids)] = ids
-    arguments = (carry, *jax.device_put((filled, np.int32(len(ids)))))
+    arguments = (state, *jax.device_put((filled, np.int32(len(ids)))))
     read = self._program(decode.read, None, arguments, timing)
-    row = self._row(ids, options)
-    carry = read(self.params, *arguments)
-    whole = not options.stop and listener is None
+    state, logits_1xV = read(self._weights, *arguments)
+    carry = decode.Carry(state, logits_1xV, jax.device_put(np.zeros(1, 'i4')))
+    carry = self._remember(carry, [ids], options)
+    rows = self._rows(1, options)
+    loop = _Loop(rows, index, options, listener is None)
     last = carry
-    for last in self._slices([row], carry, options, whole, timing):  # noqa: B007
-      _show([row], listener)
-    return last, row.completion()
+    for last in self._slices(loop, carry, timing):  # noqa: B007
+      _show(rows, listener)
+    return last.state, rows[0].completion()
 
-  def _row(self, prompt, options):
-    boundary = self._ending(options)
-    return text_lib.Row(prompt, self.tokenizer, options.stop, boundary)
+  def _rows(self, count, options):
+    return [text_lib.Row(self.tokenizer, options) for _ in range(count)]
 
-  def _ending(self, options):
-    """Returns the token that ends a text, or None."""
-    return self.tokenizer.boundary if options.stop_at_boundary else None
+  def _text(self, prompt):
+    return prompt if isinstance(prompt, str) else self.tokenizer.decode(prompt)
 
   def encode(
     self, prompt: str | np.ndarray, continues: bool = False
@@ -335,66 +336,76 @@ class Generator:
         "task.name='dialogue'"
       )
 
-  def check_positions(self, read: int, new: int) -> None:
-    """Checks that learned positions allow `new` tokens after `read` ones.
+  def check(self, read: int, options: text_lib.Options) -> None:
+    """Checks that the model can continue `read` tokens in this way.
 
     Raises:
-      InputError: they don't.
+      InputError: learned positions are too few, or a bias is of no token.
     """
-    longest = self.longest
-    if longest and read + new - 1 > longest:
+    longest, new = self.longest, options.max_new_tokens
+    # A request that only reads makes no token.
+    if longest and read + max(new, 1) - 1 > longest:
       errors.refuse(
         'max_new_tokens',
         new,
         f'after {read} tokens, the model has learned positions for only '
         f'{max(longest + 1 - read, 0)} more',
       )
+    for token in options.sampling.logit_bias:
+      if not 0 <= token < self.tokenizer.size:
+        errors.refuse(
+          'logit_bias', token, f'give tokens 0 to {self.tokenizer.size - 1}'
+        )
 
   @property
   def longest(self) -> int:
     """How many tokens learned positions allow; 0: any number."""
     return self.model.longest
 
-  def _prefill(self, ids, first, options, timing):
+  @property
+  def _weights(self):
+    return decode.Weights(self.params)
+
+  def _prefill(self, ids, options, timing):
     """Reads a batch of prompts. Returns the loop's first carry."""
     timing.prompt_tokens += sum(map(len, ids))
-    rows = np.arange(first, first + len(ids), dtype=np.uint32)
-    tokens_BxL, starts_BxL, seed, rows_B = jax.device_put(
-      (*decode.pad(ids), np.uint32(options.seed), rows)
-    )
-    inputs = tokens_BxL, starts_BxL, decode.row_keys(seed, rows_B)
+    inputs = jax.device_put(decode.pad(ids))
     prefill = self._program(decode.prefill, None, inputs, timing)
     begin = time.perf_counter()
-    carry = jax.block_until_ready(prefill(self.params, *inputs))
+    carry = jax.block_until_ready(prefill(self._weights, *inputs))
     timing.prefill_seconds += time.perf_counter() - begin
-    return carry
+    return self._remember(carry, ids, options)
 
-  def _slices(self, rows, carry, options, whole, timing):
-    """Runs the rows to their ends, in `whole` calls or slice by slice.
+  def _remember(self, carry, ids, options):
+    """Adds what penalties and biases need of prompts."""
+    memory = sampler.remember(ids, options.sampling, self.tokenizer.size)
+    return carry._replace(memory=jax.device_put(memory))
+
+  def _slices(self, loop, carry, timing):
+    """Runs rows to their ends, in `loop.whole` calls or slice by slice.
 
     Yields the carry after each call, whose tokens the rows have read.
     """
-    most = min(options.max_new_tokens, LONGEST) if whole else SLICE
-    fixed = decode.Options(
-      options.sampling.kind(),
-      self._ending(options),
-      decode.buffer_size(min(most, options.max_new_tokens)),
-    )
-    left, least = options.max_new_tokens, options.min_new_tokens
-    while left and not all(row.reason for row in rows):
-      done_B = np.array([bool(row.reason) for row in rows])
-      needed = np.int32(max(least, 0)) if options.min_new_tokens else None
-      inputs = (done_B, np.int32(min(left, most)), needed)
-      numbers = options.sampling.numbers()
-      arguments = (carry, *jax.device_put((*inputs, numbers)))
+    options, rows = loop.options, loop.rows
+    whole = loop.whole and not options.stop
+    most = min(LONGEST if whole else SLICE, options.max_new_tokens)
+    adjusts = options.min_new_tokens > 0
+    kind = options.sampling.kind(self.tokenizer.size, adjusts)
+    fixed = decode.Options(kind, decode.buffer_size(most))
+    table = sampling_lib.make_table(len(rows))
+    for n in range(len(rows)):
+      line = options.line(loop.first + n, self.tokenizer.boundary)
+      sampling_lib.put(table, n, line)
+    while not all(row.reason for row in rows):
+      table.active_B[:] = [not row.reason for row in rows]
+      inputs = sampling_lib.pack(table), np.int32(most)
+      arguments = (carry, *jax.device_put(inputs))
       program = self._program(decode.decode, fixed, arguments, timing)
       begin = time.perf_counter()
-      carry, produced = program(self.params, *arguments)
+      carry, produced = program(self._weights, *arguments)
       produced = jax.device_get(produced)
       timing.decode_seconds += time.perf_counter() - begin
-      least -= most
-      left -= min(left, most)
-      _read(rows, produced, last=not left)
+      _read(rows, produced)
       yield carry
 
   def _program(self, function, fixed, arguments, timing):
@@ -405,7 +416,7 @@ class Generator:
       begin = time.perf_counter()
       static = (self.model,) if fixed is None else (self.model, fixed)
       with activity.doing('compiling the generator'):
-        lowered = function.lower(*static, self.params, *arguments)
+        lowered = function.lower(*static, self._weights, *arguments)
         self._programs[key] = lowered.compile()
         function.clear_cache()  # else jax keeps each trace
       self.compilations += 1
@@ -431,16 +442,14 @@ def check_writes(config: config_lib.Config) -> None:
     errors.refuse('task.name', config.task.name, f'its model {does}')
 
 
-def _read(rows, produced, last):
+def _read(rows, produced):
   """Gives the rows that haven't ended their new tokens."""
-  made = int(produced.made)
-  for index, row in enumerate(rows):
+  for n, row in enumerate(rows):
     if not row.reason:
-      row.read(
-        produced.tokens_BxN[index, :made],
-        produced.logprobs_BxN[index, :made],
-        last,
-      )
+      made = produced.made_B[n]
+      tokens = produced.tokens_BxN[n, :made].tolist()
+      row.advance(tokens)
+      row.write(tokens, produced.logprobs_BxN[n, :made].tolist())
 
 
 def _show(rows, notify):

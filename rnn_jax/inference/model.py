@@ -92,9 +92,9 @@ class Model:
     Args:
       prompts: one text or several; '' is the start of a document.
       max_new_tokens: at most, of each.
-      temperature: of the sampling; 0: the likeliest token, always.
-      top_k: sample from the k likeliest tokens; 0: from all.
-      top_p: sample from the likeliest tokens with this probability together.
+      temperature: of the sampling; 0: the most likely token, always.
+      top_k: sample from the k most likely tokens; 0: from all.
+      top_p: sample from the most likely tokens with this probability together.
       seed: of the sampling. A prompt's text follows from it, from the prompt
         and from the prompt's position in the list.
       stop: strings, before any of which a text ends.
@@ -153,9 +153,9 @@ class Model:
       messages: of the whole conversation, dicts with 'role' ('system', 'user'
         or 'assistant') and 'content'; the last one isn't the assistant's.
       max_new_tokens: of the reply, at most.
-      temperature: of the sampling; 0: the likeliest token, always.
-      top_k: sample from the k likeliest tokens; 0: from all.
-      top_p: sample from the likeliest tokens with this probability together.
+      temperature: of the sampling; 0: the most likely token, always.
+      top_k: sample from the k most likely tokens; 0: from all.
+      top_p: sample from the most likely tokens with this probability together.
       seed: of the sampling.
 
     Returns:
@@ -224,7 +224,7 @@ class Model:
 
     Args:
       texts: one document or several, see docs/scoring.md.
-      top_k: how many of the likeliest tokens to return for each token.
+      top_k: how many of the most likely tokens to return for each token.
 
     Returns:
       A Score for each text, of one text too. It doesn't depend on the others.

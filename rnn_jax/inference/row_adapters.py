@@ -28,8 +28,8 @@ import numpy as np
 
 from rnn_jax import errors
 from rnn_jax.cells.parts import by_head
-from rnn_jax.inference import decode
 from rnn_jax.inference import layers
+from rnn_jax.models import int8_weights
 from rnn_jax.models import language_model
 from rnn_jax.runs import adapter as adapter_lib
 from rnn_jax.runs import bundle as bundle_lib
@@ -126,8 +126,9 @@ def check(model: nn.Module, params: PyTree, table: Table) -> None:
   def step(params, table):
     state = model.apply({}, B, method='init_state')
     tokens = jnp.zeros((B, 1), jnp.int32)
+    params = {'params': int8_weights.unpack(params)}
     with applied(take(table, jnp.zeros(B, jnp.int32)), seen):
-      return decode.apply(model, params, state, tokens)
+      return model.apply(params, state, tokens)
 
   jax.eval_shape(step, params, table)
   if lacking := sorted({*table} - seen):

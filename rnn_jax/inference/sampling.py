@@ -1,46 +1,57 @@
-"""Samples the next token from its logits.
+"""How tokens are chosen: options, and the table of a batch's on the device.
 
-    p = softmax(logits / temperature), restricted to the top_k likeliest
-    tokens, and of those to the nucleus: the smallest set of likeliest tokens
-    whose mass reaches top_p, at least one.
+    z = (logits + bias, penalties, minimum length, allowed tokens) of the row
+    p = softmax(z / temperature), restricted to the top_k most likely tokens,
+        of these to the nucleus (the smallest set of them whose mass reaches
+        top_p, at least one), and of these to p >= min_p max(p)
 
-Shapes: logits BxV, keys and tokens B. Temperature 0 takes the likeliest.
-Source: Holtzman et al., "The Curious Case of Neural Text Degeneration", 2020.
+sampler.py computes it. Penalties: a repetition penalty r divides positive
+logits of tokens that the prompt or the text has, and multiplies negative ones
+(Keskar et al., "CTRL", 2019); presence and frequency penalties are subtracted
+once, or once for each occurrence among the new tokens. Nucleus: Holtzman et
+al., "The Curious Case of Neural Text Degeneration", 2020. min_p: Nguyen et al.,
+"Turning Up the Heat: Min-p Sampling", 2024.
+
+Shapes: a row's options B.
 """
 
 import dataclasses
 import math
+from collections.abc import Mapping
+from typing import Any
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from rnn_jax import errors
 
-LEAST_WIDTH = 16  # tokens that a program with top_k sorts at least
-COLDEST = 1e-30  # a temperature that float32 can still divide by
-
-
-class Numbers(NamedTuple):
-  """Sampling's values as arguments of a program, scalars."""
-
-  temperature: jax.Array | np.ndarray | float
-  top_k: jax.Array | np.ndarray | int
-  top_p: jax.Array | np.ndarray | float
+GREEDY, ALL = -1, 0  # widths that sort nothing
+MIN_WIDTH = 16  # tokens that a program with top_k sorts at least
+WIDTH = 64  # tokens that the program of all options sorts for a small top_k
+ALTERNATIVES = 20  # the most alternatives that a step reports
+MAX_BIAS = 100.0  # of a bias or a penalty; larger ones say the same
+MAX_COUNT = np.iinfo(np.int32).max
+HOTTEST = 1e30  # a temperature or a penalty, within float32
 
 
 @dataclasses.dataclass(frozen=True)
 class Sampling:
-  """How a token is chosen.
+  """How the tokens of a text are chosen.
 
   Raises:
     InputError: a value is out of its range, on construction.
   """
 
-  temperature: float = 1.0  # 0: the likeliest token
+  temperature: float = 1.0  # 0: the most likely token
   top_k: int = 0  # 0: all tokens
   top_p: float = 1.0  # in (0, 1]
+  min_p: float = 0.0  # in [0, 1], of the most likely token's probability
+  repetition_penalty: float = 1.0  # above 1 makes repetitions rarer
+  presence_penalty: float = 0.0
+  frequency_penalty: float = 0.0
+  logit_bias: Mapping[int, float] = dataclasses.field(
+    default_factory=dict, hash=False
+  )
 
   def __post_init__(self):
     if not 0 <= self.temperature < math.inf:
@@ -51,77 +62,164 @@ class Sampling:
       errors.refuse('top_k', self.top_k, 'give 1 or more, or 0 for all tokens')
     if not 0 < self.top_p <= 1:
       errors.refuse('top_p', self.top_p, 'give a number in (0, 1]')
+    if not 0 <= self.min_p <= 1:
+      errors.refuse('min_p', self.min_p, 'give a number in [0, 1]')
+    if not 0 < self.repetition_penalty < math.inf:
+      errors.refuse(
+        'repetition_penalty',
+        self.repetition_penalty,
+        'give a finite number above 0; 1 is no penalty',
+      )
+    limited = {
+      'presence_penalty': self.presence_penalty,
+      'frequency_penalty': self.frequency_penalty,
+    } | {f'logit_bias[{token}]': x for token, x in self.logit_bias.items()}
+    for name, value in limited.items():
+      if not abs(value) <= MAX_BIAS:
+        errors.refuse(name, value, f'give -{MAX_BIAS:g} to {MAX_BIAS:g}')
 
-  def kind(self) -> 'Sampling':
-    """Returns what all settings have whose tokens one program can sample."""
+  @property
+  def counts_tokens(self) -> bool:
+    """Whether it depends on which tokens the prompt or the text has."""
+    penalties = self.presence_penalty, self.frequency_penalty
+    return self.repetition_penalty != 1 or any(penalties)
+
+  def kind(self, vocabulary: int, adjusts: bool = False) -> 'Kind':
+    """Returns the kind of program that samples with it, and no other way.
+
+    Args:
+      vocabulary: V.
+      adjusts: whether anything else changes the logits.
+    """
+    width = ALL
     if not self.temperature:
-      return Sampling(0.0)
-    width = max(LEAST_WIDTH, 1 << (self.top_k - 1).bit_length())
-    return Sampling(
-      top_k=width if self.top_k else 0, top_p=0.5 if self.top_p < 1 else 1.0
+      width = GREEDY
+    elif self.top_k:
+      width = max(MIN_WIDTH, 1 << (self.top_k - 1).bit_length())
+    elif self.top_p < 1:
+      width = vocabulary
+    adjusts |= self.counts_tokens or bool(self.logit_bias)
+    return Kind((min(width, vocabulary),), adjusts, 0)
+
+
+class Kind(NamedTuple):
+  """What a program can sample: the less, the faster.
+
+  Rows of several widths are in branches, each of which runs if any row needs
+  it; a row gets the same bits either way, because its own numbers never pass
+  through the branches of others.
+  """
+
+  widths: tuple[int, ...]  # GREEDY, ALL, or tokens that are sorted; rising
+  adjusts: bool  # whether logits may change before
+  alternatives: int  # most likely tokens to report, at most
+
+
+def any_kind(vocabulary: int) -> Kind:
+  """Returns the kind of a program for rows with any options."""
+  widths = {GREEDY, ALL, min(WIDTH, vocabulary), vocabulary}
+  return Kind((*sorted(widths),), True, min(ALTERNATIVES, vocabulary))
+
+
+Column = Any  # an array with a value for each row; of `line`, a value
+
+
+class Rows(NamedTuple):
+  """The options of B rows. Rows that aren't active are computed and ignored."""
+
+  active_B: Column
+  seed_B: Column  # the low 32 bits
+  seed_high_B: Column  # the high 32 bits
+  index_B: Column  # of the row among those of one seed
+  temperature_B: Column
+  top_k_B: Column
+  top_p_B: Column
+  min_p_B: Column
+  repetition_B: Column
+  presence_B: Column
+  frequency_B: Column
+  biased_B: Column
+  constrained_B: Column
+  limit_B: Column  # new tokens, at most
+  least_B: Column  # before the boundary may come
+  boundary_B: Column  # the token that ends the row; -1: none
+  alternatives_B: Column  # most likely tokens to report
+  adapter_B: Column  # of the model that makes the logits
+
+
+# A row that isn't active, with the types of its columns.
+UNUSED = Rows(
+  active_B=np.bool_(False),
+  seed_B=np.uint32(0),
+  seed_high_B=np.uint32(0),
+  index_B=np.uint32(0),
+  temperature_B=np.float32(1),
+  top_k_B=np.int32(0),
+  top_p_B=np.float32(1),
+  min_p_B=np.float32(0),
+  repetition_B=np.float32(1),
+  presence_B=np.float32(0),
+  frequency_B=np.float32(0),
+  biased_B=np.bool_(False),
+  constrained_B=np.bool_(False),
+  limit_B=np.int32(0),
+  least_B=np.int32(0),
+  boundary_B=np.int32(-1),
+  alternatives_B=np.int32(0),
+  adapter_B=np.int32(0),
+)
+
+
+def make_table(B: int) -> Rows:
+  """Returns the options of B rows that aren't active, on the host."""
+  return Rows(*(np.full(B, value, value.dtype) for value in UNUSED))
+
+
+def line(settings: Sampling) -> Rows:
+  """Returns an active row with these settings and no others."""
+  return UNUSED._replace(
+    active_B=True,
+    temperature_B=min(settings.temperature, HOTTEST),
+    top_k_B=min(settings.top_k, MAX_COUNT),
+    top_p_B=settings.top_p,
+    min_p_B=settings.min_p,
+    repetition_B=float(
+      np.clip(settings.repetition_penalty, 1 / HOTTEST, HOTTEST)
+    ),
+    presence_B=settings.presence_penalty,
+    frequency_B=settings.frequency_penalty,
+    biased_B=bool(settings.logit_bias),
+  )
+
+
+def put(table: Rows, row: int, values: Rows) -> None:
+  """Writes a row into a table on the host."""
+  for column, value in zip(table, values, strict=True):
+    column[row] = value
+
+
+class Packed(NamedTuple):
+  """Rows as two arrays, whose transfer costs less than that of many."""
+
+  whole_NxB: Column  # int32; seeds by their bits
+  real_NxB: Column  # float32
+
+
+def pack(rows: Rows) -> Packed:
+  """Returns options on the host as two new arrays."""
+  whole = [x for x in rows if x.dtype != np.float32]
+  real = [x for x in rows if x.dtype == np.float32]
+  return Packed(
+    np.stack([np.asarray(x).astype(np.int32) for x in whole]), np.stack(real)
+  )
+
+
+def unpack(packed: Packed) -> Rows:
+  """Returns the options in a program; the inverse of `pack`."""
+  whole, real = iter(packed.whole_NxB), iter(packed.real_NxB)
+  return Rows(
+    *(
+      next(real) if x.dtype == np.float32 else next(whole).astype(x.dtype)
+      for x in UNUSED
     )
-
-  def numbers(self) -> Numbers:
-    """Returns the arguments that go with a program of its `kind`."""
-    top_k = min(self.top_k, np.iinfo(np.int32).max)
-    values = np.float32(self.temperature), np.int32(top_k)
-    return Numbers(*values, np.float32(self.top_p))
-
-
-def sample(
-  keys_B: jax.Array,
-  logits_BxV: jax.Array,
-  settings: Sampling,
-  numbers: Numbers | None = None,
-) -> jax.Array:
-  """Returns token_B in int32. A row depends only on its own key and logits.
-
-  Ties between equal logits go to the lower id, in the top k and when greedy.
-
-  Args:
-    keys_B: a PRNG key per row.
-    logits_BxV: of the next token.
-    settings: how to choose it.
-    numbers: of other settings of the same `kind`, which is then all that counts
-      of `settings`; None: those of `settings`.
-  """
-  if settings.temperature == 0:
-    return jnp.argmax(logits_BxV, -1).astype(jnp.int32)
-  temperature, top_k, top_p = numbers or settings.numbers()
-  # With the maximum at 0, a low temperature gives -inf, never inf - inf.
-  logits = logits_BxV - jnp.max(logits_BxV, -1, keepdims=True)
-  logits = logits / jnp.maximum(temperature, COLDEST)
-  uniform_B = jax.vmap(jax.random.uniform)(keys_B)
-  vocabulary = logits.shape[-1]
-  k = min(settings.top_k or vocabulary, vocabulary)
-  if not settings.top_k and settings.top_p == 1:
-    return draw(uniform_B, jnp.exp(logits))
-  logits, tokens = jax.lax.top_k(logits, k)
-  weights = jnp.exp(logits)
-  if settings.top_k:
-    weights = jnp.where(jnp.arange(k) < top_k, weights, 0.0)
-  if settings.top_p < 1:
-    weights = nucleus(weights, top_p)
-  chosen = draw(uniform_B, weights)
-  return jnp.take_along_axis(tokens, chosen[:, None], -1)[:, 0]
-
-
-def nucleus(
-  falling_weights: jax.Array, top_p: jax.Array | np.ndarray | float
-) -> jax.Array:
-  """Zeroes the weights after those whose share of the sum reaches `top_p`."""
-  mass = jnp.cumsum(falling_weights, -1)
-  mass_before = jnp.pad(mass[:, :-1], [(0, 0), (1, 0)])
-  return jnp.where(mass_before < top_p * mass[:, -1:], falling_weights, 0.0)
-
-
-def draw(uniform_B: jax.Array, weights: jax.Array) -> jax.Array:
-  """Returns the index whose share of the weights a number in [0, 1) hits.
-
-  One random number per row; the Gumbel-max trick needs one per token.
-  """
-  ends = jnp.cumsum(weights, -1)
-  # Rounded sums may decrease slightly: still never choose a weight of 0.
-  ends = jnp.where(weights > 0, ends, -1.0)
-  target = uniform_B * jnp.max(ends, -1)
-  return jnp.argmax(ends > target[:, None], -1).astype(jnp.int32)
+  )

@@ -1,4 +1,4 @@
-"""Turns tokens into text as they are made.
+"""How a text is continued: its options, and its tokens as text.
 
 A part of a text ends between characters even if a token ends within one, and
 never shows any of a stop string: what may yet become one is held back. The
@@ -13,79 +13,166 @@ from typing import Protocol
 
 import numpy as np
 
+from rnn_jax import errors
 from rnn_jax.data.text import tokenizer as tokenizer_lib
+from rnn_jax.inference import sampling as sampling_lib
+
+LOW = 2**32 - 1  # bits of a seed
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+  """How a prompt is continued.
+
+  Raises:
+    InputError: a value is out of its range, on construction.
+  """
+
+  max_new_tokens: int = 200
+  sampling: sampling_lib.Sampling = sampling_lib.Sampling()
+  seed: int = 0  # of 64 bits
+  stop: tuple[str, ...] = ()  # the text ends before any of these
+  stop_at_boundary: bool = True  # end with the document
+  min_new_tokens: int = 0  # before a document may end
+
+  def __post_init__(self):
+    self._check(1)
+
+  def _check(self, least):
+    if self.max_new_tokens < least:
+      errors.refuse('max_new_tokens', self.max_new_tokens, 'give 1 or more')
+    if not -(2**63) <= self.seed < 2**63:
+      errors.refuse('seed', self.seed, 'give a whole number of 64 bits')
+    if not 0 <= self.min_new_tokens <= self.max_new_tokens:
+      errors.refuse(
+        'min_new_tokens',
+        self.min_new_tokens,
+        f'give 0 to max_new_tokens={self.max_new_tokens}',
+      )
+    if '' in self.stop:
+      errors.refuse('stop', '', 'an empty string is everywhere: leave it out')
+
+  def line(self, index: int, boundary: int) -> sampling_lib.Rows:
+    """Returns a row's line of the table that a program reads.
+
+    Args:
+      index: of the row among those of the seed.
+      boundary: the token that ends a document.
+    """
+    return sampling_lib.line(self.sampling)._replace(
+      seed_B=self.seed & LOW,
+      seed_high_B=self.seed >> 32 & LOW,
+      index_B=index,
+      limit_B=min(self.max_new_tokens, sampling_lib.MAX_COUNT),
+      least_B=min(self.min_new_tokens, sampling_lib.MAX_COUNT),
+      boundary_B=boundary if self.stop_at_boundary else -1,
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class Completion:
-  """The continuation of a prompt."""
+  """One continuation of a prompt.
 
-  prompt: str
-  text: str  # without the prompt and the stop string
+  `text` lacks the prompt and the stop string and, of a text that ended before
+  its time, what may yet have become one or a character.
+  """
+
+  text: str
   tokens: tuple[int, ...]  # all new ones, with the token that ended the text
-  reason: str  # why it ended: 'length', 'boundary' or 'stop'
-  logprob: float  # of these tokens under the model, whatever the sampling
+  logprobs: tuple[float, ...]  # of each, under the model
+  reason: str  # why it ended: 'length', 'boundary', 'stop', see serving too
+  prompt: str = ''  # of a generator
+
+  @property
+  def logprob(self) -> float:
+    """Of all its tokens under the model, whatever the sampling."""
+    return float(np.sum(self.logprobs, dtype=np.float64))
+
+
+class Pieces:
+  """The bytes of tokens, as the tokenizer has them, but faster.
+
+  Attributes:
+    boundary: the token that ends a document.
+  """
+
+  def __init__(self, tokenizer: tokenizer_lib.Tokenizer) -> None:
+    self.boundary = tokenizer.boundary
+    self._pieces = [tokenizer.decode_bytes([n]) for n in range(tokenizer.size)]
+
+  def decode_bytes(self, ids: int | Sequence[int]) -> bytes:
+    """Returns the bytes of one token or several."""
+    if isinstance(ids, int):
+      return self._pieces[ids]
+    return b''.join([self._pieces[n] for n in ids])
 
 
 class Decodes(Protocol):
-  """What a Writer needs of a tokenizer."""
+  """What a Row needs of a tokenizer."""
+
+  @property
+  def boundary(self) -> int: ...
 
   def decode_bytes(self, ids: int | Sequence[int]) -> bytes: ...
 
 
 class Row:
-  """A prompt that is being continued in a batch.
+  """A text that is being written.
 
   Attributes:
-    reason: as a completion's; '' until the text has ended.
-    tokens: all new ones so far.
+    made: tokens that the device has made; the text may lag behind.
+    tokens: those that the text has.
+    logprobs: of each.
+    reason: why it ended; '' until it did.
   """
 
-  def __init__(
-    self,
-    prompt: str | np.ndarray,
-    tokenizer: tokenizer_lib.Tokenizer,
-    stop: Iterable[str],
-    boundary: int | None,
-  ):
-    """Takes a text or ids; `stop` strings and the token `boundary` end it."""
-    if isinstance(prompt, np.ndarray):
-      prompt = tokenizer.decode(prompt)
-    self.tokens = []
+  def __init__(self, pieces: Decodes, options: Options) -> None:
+    self.made = 0
+    self.tokens: list[int] = []
+    self.logprobs: list[float] = []
     self.reason = ''
-    self._prompt = prompt
-    self._writer = Writer(tokenizer, stop)
-    self._logprob = 0.0
+    self._limit = options.max_new_tokens
+    self._boundary = pieces.boundary if options.stop_at_boundary else None
+    self._writer = Writer(pieces, options.stop)
     self._shown = 0
-    self._boundary = boundary
 
-  def read(self, tokens: np.ndarray, logprobs: np.ndarray, last: bool) -> None:
-    """Reads a slice of new tokens, the `last` one or not."""
-    ids = tokens.tolist()
-    ended = self._boundary in ids
-    if ended:
-      ids = ids[: ids.index(self._boundary) + 1]
-    count = self._writer.write(ids)
-    if ended or last:
+  def advance(self, tokens: Sequence[int]) -> None:
+    """Counts tokens that the device made, and sets `reason` at the end."""
+    self.made += len(tokens)
+    if len(tokens) and tokens[-1] == self._boundary:
+      self.reason = 'boundary'
+    elif self.made >= self._limit:
+      self.reason = 'length'
+
+  def write(self, tokens: Sequence[int], logprobs: Sequence[float]) -> int:
+    """Writes tokens that the device made, up to a stop string.
+
+    Returns:
+      How many it wrote.
+    """
+    count = self._writer.write(tokens)
+    self.tokens += tokens[:count]
+    self.logprobs += logprobs[:count]
+    if self.reason and len(self.tokens) == self.made:
       self._writer.finish()
-    self.tokens += ids[:count]
-    self._logprob += float(np.sum(logprobs[:count], dtype=np.float64))
     if self._writer.stopped:
       self.reason = 'stop'
-    elif ended:
-      self.reason = 'boundary'
-    elif last:
-      self.reason = 'length'
+    return count
 
   def new_text(self) -> str:
     """Returns the text since the last call."""
     shown, self._shown = self._shown, len(self._writer.text)
     return self._writer.text[shown:]
 
-  def completion(self) -> Completion:
-    """Returns the Completion so far."""
-    tokens, text = tuple(self.tokens), self._writer.text
-    return Completion(self._prompt, text, tokens, self.reason, self._logprob)
+  def completion(self, reason: str = '', prompt: str = '') -> Completion:
+    """Returns the Completion so far; `reason` is why it ends early."""
+    return Completion(
+      self._writer.text,
+      tuple(self.tokens),
+      tuple(self.logprobs),
+      reason or self.reason,
+      prompt,
+    )
 
 
 class Writer:

@@ -19,7 +19,7 @@ import numpy as np
 
 from rnn_jax import errors
 from rnn_jax.data.text import tokenizer as tokenizer_lib
-from rnn_jax.serving import sampler
+from rnn_jax.inference import sampler
 
 KINDS = ('json_schema', 'regex')
 LONGEST = 100_000  # characters of a grammar

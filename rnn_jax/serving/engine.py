@@ -2,7 +2,8 @@
 
     engine = Engine(bundle, Options(slots=16))
     with engine.running():
-      handle = engine.submit(Request('def main(', max_new_tokens=50))
+      ids = engine.model().encode('def main(')
+      handle = engine.submit(ids, requests.Options(max_new_tokens=50))
       print(handle.result().completions[0].text)
 
 A request waits in a queue (intake.py), its prompt is read chunk by chunk
@@ -31,8 +32,6 @@ from concurrent import futures
 import numpy as np
 
 from rnn_jax import errors
-from rnn_jax.data.text import tokenizer as tokenizer_lib
-from rnn_jax.data.text import turns
 from rnn_jax.inference import generate as generate_lib
 from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.serving import intake as intake_lib
@@ -42,7 +41,6 @@ from rnn_jax.serving import reading
 from rnn_jax.serving import requests
 from rnn_jax.serving import scheduler as scheduler_lib
 from rnn_jax.serving import served as served_lib
-from rnn_jax.serving import states
 from rnn_jax.serving import work
 
 NAP = 0.5  # seconds after which an idle engine looks again
@@ -140,50 +138,13 @@ class Engine:
   def _served(self):
     return self._scheduler.served if self._scheduler else self._first
 
-  @property
-  def generator(self) -> generate_lib.Generator:
-    """The model, with the parameters that serve now."""
-    return self._served.generator
-
-  @property
-  def tokenizer(self) -> tokenizer_lib.Tokenizer:
-    """The model's."""
-    return self._served.tokenizer
-
-  @property
-  def pieces(self) -> work.Pieces:
-    """The bytes of its tokens."""
-    return self._served.pieces
-
-  @property
-  def adapters(self) -> tuple[str, ...]:
-    """The names of the adapters."""
-    return self._served.names
-
-  @property
-  def model_digest(self) -> str:
-    """A digest of all that the model's numbers follow from, in hexadecimal."""
-    return self._served.digest
-
-  def digest_of(self, adapter: str) -> str:
-    """Returns `model_digest` of an adapter; '': of the model itself.
+  def model(self, adapter: str = '') -> served_lib.Served:
+    """Returns what serves now: an adapter, or the model itself.
 
     Raises:
       InputError: there is no such adapter.
     """
-    return self._served.of(adapter).digest
-
-  def asks(self, adapter: str = '') -> bool:
-    """Returns whether the model or an adapter was trained on turns.
-
-    Raises:
-      InputError: there is no such adapter.
-    """
-    return self._served.of(adapter).generator.asks
-
-  def name_of(self, digest: str) -> str | None:
-    """Returns the adapter that a digest is of, '': the model, None: neither."""
-    return self._served.name_of(digest)
+    return self._served.of(adapter)
 
   def warm_up(self) -> int:
     """Compiles all programs and checks that rows agree.
@@ -199,9 +160,9 @@ class Engine:
   def _built(self):
     """Returns what makes the steps."""
     if self._scheduler is None:
-      options, generator = self.options, self.generator
+      options = self.options
       programs = programs_lib.Programs(
-        generator.model,
+        self._first.generator.model,
         self._first.weights,
         options.slots,
         options.steps,
@@ -220,13 +181,15 @@ class Engine:
 
   def submit(
     self,
-    request: requests.Request,
+    ids: np.ndarray,
+    options: requests.Options = requests.Options(),  # noqa: B008, frozen
     listener: requests.Listener | None = None,
   ) -> requests.Handle:
     """Queues a request. Returns its handle.
 
     Args:
-      request: what to continue, and how.
+      ids: what is read, as `model().encode` returns it of a text.
+      options: how to continue it.
       listener: see requests.Handle.
 
     Raises:
@@ -234,91 +197,30 @@ class Engine:
       QueueFullError: too many requests wait.
       ClosedError: the engine was closed.
     """
-    return self.submit_all([(request, listener)])[0]
+    job = self.model(options.adapter).job(ids, options)
+    job.handle.listener = listener
+    self.submit_all([job])
+    return job.handle
 
-  def submit_all(
-    self, asked: Sequence[tuple[requests.Request, requests.Listener | None]]
-  ) -> list[requests.Handle]:
-    """Queues requests, all or none. Returns their handles.
+  def submit_all(self, jobs: Sequence[work.Job]) -> None:
+    """Queues the jobs of requests, all or none.
 
     Args:
-      asked: requests, each with its listener.
+      jobs: from `model().job`.
 
     Raises:
-      InputError: the model can't serve one, or there are more than the queue
-        holds.
+      InputError: there are more than the queue holds.
       QueueFullError: too many requests wait.
       ClosedError: the engine was closed.
     """
-    if len(asked) > self.options.queue:
+    if len(jobs) > self.options.queue:
       errors.refuse(
         'prompts',
-        len(asked),
+        len(jobs),
         f'give at most {self.options.queue}: that many '
         'may wait for this server (--queue)',
       )
-    jobs = [self._job(*each) for each in asked]
     self._intake.submit(jobs)
-    return [job.handle for job in jobs]
-
-  def _job(self, request, listener):
-    served, matcher = self._served.of(request.adapter), None
-    ids = served.encode(request)
-    if request.constraint is not None:
-      matcher = served.grammars.matcher(request.constraint)
-    handle = requests.Handle(len(ids), listener)
-    return work.Job(request, ids, handle, matcher, served.adapter)
-
-  def encode(self, request: requests.Request) -> np.ndarray:
-    """Returns the ids that are read for a request, after its state.
-
-    Raises:
-      InputError: the model can't serve it.
-    """
-    return self._served.of(request.adapter).encode(request)
-
-  def beginning(self, adapter: str = '') -> np.ndarray:
-    """Returns the ids that a text begins with, before its own.
-
-    Raises:
-      InputError: there is no such adapter.
-    """
-    return self._served.of(adapter).beginning
-
-  def encode_turns(
-    self,
-    messages: Sequence[turns.Message],
-    ended: bool | None = None,
-    reply: bool = True,
-    adapter: str = '',
-  ) -> np.ndarray:
-    """Returns the ids of turns, framed as in training: see served.py.
-
-    Raises:
-      InputError: the model can't read them.
-    """
-    return self._served.of(adapter).encode_turns(messages, ended, reply)
-
-  def export_state(self, state: states.State, key: bytes) -> bytes:
-    """Returns a reply's state as signed bytes, see states.py.
-
-    Raises:
-      InputError: the key is empty.
-    """
-    return states.dump(state, key)
-
-  def import_state(
-    self, data: bytes, key: bytes, adapter: str = ''
-  ) -> states.State:
-    """Returns the state of bytes from `export_state` of the same model.
-
-    Raises:
-      InputError: they are damaged, signed with another key, or of another
-        model.
-    """
-    state = states.load(data, key)
-    self._served.of(adapter).check_state(state)
-    return state
 
   def reload(
     self,
@@ -367,7 +269,7 @@ class Engine:
   def generate(
     self,
     prompts: Sequence[str | np.ndarray],
-    request: requests.Request = requests.Request(),  # noqa: B008, frozen
+    options: requests.Options = requests.Options(),  # noqa: B008, frozen
   ) -> list[requests.Reply]:
     """Continues prompts. Returns a reply for each.
 
@@ -376,18 +278,24 @@ class Engine:
 
     Args:
       prompts: texts or ids.
-      request: how to continue them; its own prompt is unused.
+      options: how to continue them.
 
     Raises:
       InputError: the model can't serve one.
     """
+    model = self.model(options.adapter)
     handles: list[requests.Handle] = []
     for n, prompt in enumerate(prompts):
-      index = request.index + n * request.n
-      asked = dataclasses.replace(request, prompt=prompt, index=index)
+      ids = (
+        model.encode(prompt, options.state)
+        if isinstance(prompt, str)
+        else prompt
+      )
+      index = options.index + n * options.n
+      own = dataclasses.replace(options, index=index)
       while len(handles) == n:
         try:
-          handles.append(self.submit(asked))
+          handles.append(self.submit(ids, own))
         except requests.QueueFullError:
           self._make_progress()
     while not all(handle.done for handle in handles):

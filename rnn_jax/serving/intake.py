@@ -2,6 +2,7 @@
 
 import collections
 import threading
+import time
 from collections.abc import Sequence
 from concurrent import futures
 
@@ -46,6 +47,8 @@ class Intake:
           f'{len(self._queue)} requests wait, and {self._most} may: try again '
           'later'
         )
+      for job in jobs:
+        job.submitted = time.monotonic()
       self._queue.extend(jobs)
       self._live.update(jobs)
       self.submitted += len(jobs)

@@ -15,8 +15,6 @@ from typing import Any
 
 import jax
 
-from rnn_jax.serving import reading
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Entry:
@@ -52,15 +50,16 @@ class Store:
     self._lock = threading.Lock()
     self._counts = Counts()
 
-  def longest(
-    self, chunks: Sequence[reading.Chunk]
-  ) -> tuple[int, Entry | None]:
-    """Returns (chunks that needn't be read, the state after them or None)."""
+  def longest(self, keys: Sequence[bytes]) -> tuple[int, Entry | None]:
+    """Returns (chunks that needn't be read, the state after them or None).
+
+    Args:
+      keys: of a text's chunks; b'' where the state after one isn't stored.
+    """
     with self._lock:
-      for count in range(len(chunks), 0, -1):
-        chunk = chunks[count - 1]
-        if chunk.kept and (entry := self._entries.get(chunk.key)):
-          self._entries.move_to_end(chunk.key)
+      for count in range(len(keys), 0, -1):
+        if entry := self._entries.get(keys[count - 1]):
+          self._entries.move_to_end(keys[count - 1])
           self._counts.hits += 1
           return count, entry
       self._counts.misses += 1

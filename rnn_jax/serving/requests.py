@@ -1,11 +1,11 @@
 """What a client asks of an engine, and what it gets.
 
-    handle = engine.submit(Request('def main(', max_new_tokens=50))
+    handle = engine.submit(ids, Options(max_new_tokens=50))
     for token in handle:
       print(token.text, end='')
     reply = handle.result()
 
-A request is checked on construction; what depends on the model is checked on
+Options are checked on construction; what depends on the model is checked on
 submission. A handle is for one reader and may be cancelled from any thread.
 """
 
@@ -15,16 +15,14 @@ import threading
 from collections.abc import Callable
 from collections.abc import Iterator
 
-import numpy as np
-
 from rnn_jax import errors
-from rnn_jax.inference import generate
+from rnn_jax.inference import sampling
+from rnn_jax.inference import text as text_lib
 from rnn_jax.serving import constraint as constraint_lib
 from rnn_jax.serving import defects
-from rnn_jax.serving import sampler
 from rnn_jax.serving import states
 
-MOST = 128  # completions of one request
+MAX_COMPLETIONS = 128  # completions of one request
 
 
 class QueueFullError(RuntimeError):
@@ -36,24 +34,16 @@ class ClosedError(RuntimeError):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Request:
-  """A prompt and how to continue it.
+class Options(text_lib.Options):
+  """How a prompt is continued, by which model, and from where.
 
   Raises:
     InputError: a value is out of its range, on construction.
   """
 
-  prompt: str | np.ndarray = ''  # a text, or ids, which are read as they are
-  max_new_tokens: int = 200  # 0: only read, with returns_state
-  sampling: sampler.Sampling = sampler.Sampling()
-  seed: int = 0  # of 64 bits
   index: int = 0  # of the first completion among those of the seed
   n: int = 1  # completions, which share the read prompt
-  stop: tuple[str, ...] = ()  # the text ends before any of these
-  stop_at_boundary: bool = True  # end with the document
-  min_new_tokens: int = 0  # before a document may end
-  continues: bool = False  # the prompt is within a document, not at its start
-  alternatives: int = 0  # the likeliest tokens to report at each step
+  alternatives: int = 0  # the most likely tokens to report at each step
   constraint: constraint_lib.Constraint | None = None
   state: states.State | None = None  # what the prompt continues
   returns_state: bool = False  # after the text, if it ends in its time
@@ -61,23 +51,15 @@ class Request:
   adapter: str = ''  # the name of one of the engine's; '': the model itself
 
   def __post_init__(self):
-    least = 0 if self.returns_state else 1
-    if self.max_new_tokens < least:
-      errors.refuse('max_new_tokens', self.max_new_tokens, 'give 1 or more')
-    generate.Options(
-      max_new_tokens=max(self.max_new_tokens, 1),
-      stop=self.stop,
-      min_new_tokens=self.min_new_tokens,
-    )
-    if not -(2**63) <= self.seed < 2**63:
-      errors.refuse('seed', self.seed, 'give a whole number of 64 bits')
+    # A state may be that of the prompt.
+    self._check(0 if self.returns_state else 1)
     if not 0 <= self.index < 2**31:
       errors.refuse('index', self.index, 'give 0 or more')
-    if not 1 <= self.n <= MOST:
-      errors.refuse('n', self.n, f'give 1 to {MOST}')
-    if not 0 <= self.alternatives <= sampler.ALTERNATIVES:
+    if not 1 <= self.n <= MAX_COMPLETIONS:
+      errors.refuse('n', self.n, f'give 1 to {MAX_COMPLETIONS}')
+    if not 0 <= self.alternatives <= sampling.ALTERNATIVES:
       errors.refuse(
-        'alternatives', self.alternatives, f'give 0 to {sampler.ALTERNATIVES}'
+        'alternatives', self.alternatives, f'give 0 to {sampling.ALTERNATIVES}'
       )
     if self.returns_state and self.n > 1:
       errors.refuse('returns_state', True, f'n={self.n}: give n=1')
@@ -116,27 +98,6 @@ class Token:
   alternatives: tuple[tuple[int, float], ...] = ()  # (id, logprob), falling
 
 
-@dataclasses.dataclass(frozen=True)
-class Completion:
-  """One continuation of the prompt.
-
-  `reason` is why it ended: 'length', 'boundary', 'stop', or before its time
-  'deadline', 'cancelled' or 'closed'. `text` lacks the stop string, and, of a
-  text that ended before its time, what may yet have become one or a character.
-  `ids` has all tokens.
-  """
-
-  text: str
-  ids: tuple[int, ...]
-  logprobs: tuple[float, ...]
-  reason: str
-
-  @property
-  def logprob(self) -> float:
-    """Of all its tokens under the model."""
-    return float(np.sum(self.logprobs, dtype=np.float64))
-
-
 @dataclasses.dataclass
 class Timing:
   """Seconds since the submission; None: it didn't happen."""
@@ -149,9 +110,13 @@ class Timing:
 
 @dataclasses.dataclass(frozen=True)
 class Reply:
-  """All completions of a request."""
+  """All completions of a request.
 
-  completions: tuple[Completion, ...]
+  The reason of a completion that ended before its time is 'deadline',
+  'cancelled' or 'closed'.
+  """
+
+  completions: tuple[text_lib.Completion, ...]
   prompt_tokens: int
   cached_tokens: int  # of the prompt, whose state was stored
   timing: Timing
@@ -160,7 +125,7 @@ class Reply:
   @property
   def new_tokens(self) -> int:
     """Tokens of all completions."""
-    return sum(len(completion.ids) for completion in self.completions)
+    return sum(len(completion.tokens) for completion in self.completions)
 
 
 Listener = Callable[[tuple[Token, ...], bool], None]
@@ -170,20 +135,14 @@ class Handle:
   """A submitted request. Iterating it yields Tokens until all have come.
 
   Attributes:
-    prompt_tokens: how many tokens are read for it.
+    listener: called in the engine's thread; it must not block. It gets new
+      tokens, and whether the request has ended; afterwards `result` returns at
+      once.
   """
 
-  def __init__(
-    self, prompt_tokens: int, listener: Listener | None = None
-  ) -> None:
-    """Takes a `listener`, called in the engine's thread; it must not block.
-
-    It gets new tokens, and whether the request has ended; afterwards `result`
-    returns at once.
-    """
-    self.prompt_tokens = prompt_tokens
+  def __init__(self, listener: Listener | None = None) -> None:
     self.cancelled = False
-    self._listener = listener
+    self.listener = listener
     self._parts: queue.SimpleQueue[tuple[Token, ...] | None]
     self._parts = queue.SimpleQueue()
     self._done = threading.Event()
@@ -235,9 +194,9 @@ class Handle:
     self._notify((), True)
 
   def _notify(self, tokens, ended):
-    if self._listener is None:
+    if self.listener is None:
       return
     try:
-      self._listener(tokens, ended)
+      self.listener(tokens, ended)
     except Exception as error:  # a client that has gone
       defects.log('the listener of a request', error)

@@ -19,7 +19,7 @@ from rnn_jax.serving import defects
 from rnn_jax.serving import intake as intake_lib
 from rnn_jax.serving import prefixes
 from rnn_jax.serving import programs as programs_lib
-from rnn_jax.serving import reader as reader_lib
+from rnn_jax.serving import reading
 from rnn_jax.serving import requests
 from rnn_jax.serving import served as served_lib
 from rnn_jax.serving import slots as slots_lib
@@ -61,9 +61,9 @@ class Scheduler:
     """
     self.served = served
     self.programs = programs
-    self.slots = slots_lib.Slots(programs)
+    self.slots = slots_lib.Slots(programs, served.tokenizer.boundary)
     self.slots.check(served.weights)
-    self.reader = reader_lib.Reader(programs, store)
+    self.reader = reading.Reader(programs, store)
     self.store = store
     self.abandoned = False
     self.totals: collections.Counter[str] = collections.Counter()
@@ -71,14 +71,14 @@ class Scheduler:
     self.first_token = collections.deque(maxlen=RECENT)
     self._read_seconds = read_seconds
     self._intake = intake
-    self._current: reader_lib.Reading | None = None
+    self._current: reading.Reading | None = None
     self._ready: collections.deque[work.Job] = collections.deque()
-    self._wanted: collections.deque[reader_lib.Reading] = collections.deque()
-    self._later: collections.deque[reader_lib.Reading]
+    self._wanted: collections.deque[reading.Reading] = collections.deque()
+    self._later: collections.deque[reading.Reading]
     self._later = collections.deque(maxlen=LATER)
 
   def _served(self, job):
-    return self.served.of(job.request.adapter)
+    return self.served.of(job.options.adapter)
 
   @property
   def waiting(self) -> int:
@@ -132,7 +132,7 @@ class Scheduler:
         if row is not None and row.job is job:
           self.slots.free(slot)
           self._end(row, reason)
-      while job.placed < job.request.n:
+      while job.placed < job.options.n:
         self._end(job.next_row(self.served.pieces), reason)
 
   def _forget(self, job):
@@ -232,7 +232,7 @@ class Scheduler:
     job = current.job
     job.read, job.key = current.entry, current.key
     job.timing.read = job.seconds()
-    if job.request.max_new_tokens:
+    if job.options.max_new_tokens:
       self._ready.append(job)
     else:
       self._end(job.next_row(self.served.pieces), 'length')
@@ -248,7 +248,7 @@ class Scheduler:
       except errors.InputError as error:  # its constraint is too large
         self._fail(job, error)
         continue
-      if job.placed == job.request.n:
+      if job.placed == job.options.n:
         self._ready.popleft()
 
   # New tokens.
@@ -259,7 +259,7 @@ class Scheduler:
       if row is None or row.ended:
         continue
       try:
-        self._give(row, call.of(slot, row.job.request.alternatives))
+        self._give(row, call.of(slot, row.job.options.alternatives))
         if row.matcher is not None:
           self.slots.allow(slot)
       except Exception as error:  # the other requests continue
@@ -274,7 +274,7 @@ class Scheduler:
         self._end(row, row.reason)
 
   def _give(self, row, made):
-    tokens = row.write(*made)
+    tokens = row.records(*made)
     if not tokens:
       return
     timing = row.job.timing
@@ -293,7 +293,7 @@ class Scheduler:
     if not job.done:
       return
     job.timing.ended = job.seconds()
-    if job.request.returns_state and reason in IN_TIME:
+    if job.options.returns_state and reason in IN_TIME:
       ids = job.text_ids(0)
       self._wanted.append(
         self.reader.text(self._served(job), job, ids, self._state_read)
@@ -305,7 +305,7 @@ class Scheduler:
   def _state_read(self, current):
     """The text of a request that wants its state has been read."""
     job = current.job
-    given, ids = job.request.state, job.text_ids(0)
+    given, ids = job.options.state, job.text_ids(0)
     ended = given is not None and given.ended
     if len(ids):
       ended = bool(ids[-1] == self.served.tokenizer.boundary)
@@ -341,7 +341,9 @@ class Scheduler:
     if boundary is None or not self.store.limit:
       return
     for choice, completion in enumerate(job.completions):
-      if completion.reason not in ('boundary', 'length') or not completion.ids:
+      if (
+        completion.reason not in ('boundary', 'length') or not completion.tokens
+      ):
         continue
       ids = job.text_ids(choice)
       if ids[-1] != boundary:

@@ -15,13 +15,14 @@ import numpy as np
 from rnn_jax import errors
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.data.text import turns
+from rnn_jax.inference import decode
 from rnn_jax.inference import generate
 from rnn_jax.inference import row_adapters
+from rnn_jax.inference import text as text_lib
 from rnn_jax.models import int8_weights
 from rnn_jax.runs import adapter as adapter_lib
 from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.serving import constraint
-from rnn_jax.serving import programs
 from rnn_jax.serving import requests
 from rnn_jax.serving import states
 from rnn_jax.serving import work
@@ -65,7 +66,7 @@ class Served:
     self.digest = states.digest(source.params, *map(repr, facts), spec)
     self.root = _root(self.digest, chunks)
     self.grammars = constraint.Grammars(self.tokenizer)
-    self.pieces = work.Pieces(self.tokenizer)
+    self.pieces = text_lib.Pieces(self.tokenizer)
     leaves = jax.eval_shape(lambda: model.apply({}, 1, method='init_state'))
     shapes = [(x.shape, x.dtype) for x in jax.tree.leaves(leaves)]
     self._state_shapes = [*shapes, ((1, self.tokenizer.size), np.float32)]
@@ -79,7 +80,7 @@ class Served:
           f"{name!r} was trained with adapters.base='int8': give 'int8'",
         )
     table = row_adapters.make_table([*adapters.values()])
-    self.weights = programs.Weights(source.params, jax.device_put(table))
+    self.weights = decode.Weights(source.params, jax.device_put(table))
     self.adapter = 0
     self.names = (*adapters,)
     self._all = {'': self}  # those that share parameters, by name
@@ -119,51 +120,66 @@ class Served:
     return self.generator.tokenizer
 
   @property
+  def asks(self) -> bool:
+    """Whether it was trained on turns."""
+    return self.generator.asks
+
+  @property
   def segment_end(self) -> int | None:
     """The token that ends a segment of a text, or None."""
-    return self.tokenizer.boundary if self.generator.asks else None
+    return self.tokenizer.boundary if self.asks else None
 
   @property
   def beginning(self) -> np.ndarray:
     """The ids that a text begins with, before its own."""
-    if self.generator.asks:
+    if self.asks:
       return self.generator.framing.begin
     return np.array([self.tokenizer.boundary], np.int32)
 
-  def encode(self, request: requests.Request) -> np.ndarray:
-    """Returns the ids that are read for a request, after its state.
+  def encode(
+    self,
+    prompt: str,
+    state: states.State | None = None,
+    continues: bool = False,
+  ) -> np.ndarray:
+    """Returns the ids that are read for a text.
+
+    Args:
+      prompt: the text.
+      state: what it follows; None: nothing.
+      continues: whether it is within a document, not at its start.
+
+    Raises:
+      InputError: the vocabulary doesn't cover it, or it can't be continued.
+    """
+    if state is None:
+      return self.generator.encode(prompt, continues)
+    if not self.asks or not prompt:
+      return self.tokenizer.encode(prompt)
+    said = [turns.Message(turns.USER, prompt)]
+    return self.generator.framing.prompt(said, state.ended)
+
+  def job(self, ids: np.ndarray, options: requests.Options) -> work.Job:
+    """Returns a request that the model can serve; it is the one check of all.
+
+    Args:
+      ids: what is read, after the state.
+      options: how it is continued.
 
     Raises:
       InputError: the model can't serve it.
     """
-    state = request.state
-    if state is None:
-      ids = self.generator.encode(request.prompt, request.continues)
-      if not len(ids):
-        errors.refuse('prompt', request.prompt, 'there is nothing to read')
-    else:
-      self.check_state(state)
-      ids = self._encode_after(state, request.prompt)
     self._check_ids(ids)
-    before = state.count if state is not None else 0
-    # A request that only reads makes no token.
-    new = max(request.max_new_tokens, 1)
-    self.generator.check_positions(before + len(ids), new)
-    for token in request.sampling.logit_bias:
-      if not 0 <= token < self.tokenizer.size:
-        errors.refuse(
-          'logit_bias', token, f'give tokens 0 to {self.tokenizer.size - 1}'
-        )
-    return ids.astype(np.int32)
-
-  def _encode_after(self, state, prompt):
-    if isinstance(prompt, np.ndarray):
-      return prompt
-    ids = self.tokenizer.encode(prompt)
-    if not self.generator.asks or not len(ids):
-      return ids
-    said = [turns.Message(turns.USER, prompt)]
-    return self.generator.framing.prompt(said, state.ended)
+    count, matcher = len(ids), None
+    if options.state is not None:
+      self.check_state(options.state)
+      count += options.state.count
+    elif not len(ids):
+      errors.refuse('prompt', '', 'there is nothing to read')
+    self.generator.check(count, options)
+    if options.constraint is not None:
+      matcher = self.grammars.matcher(options.constraint)
+    return work.Job(ids.astype(np.int32), options, matcher, self.adapter)
 
   def _check_ids(self, ids):
     size = self.tokenizer.size
@@ -197,6 +213,17 @@ class Served:
     self.generator.check_asks()
     framing = self.generator.framing
     return framing.prompt(framing.cleaned(messages), ended, reply)
+
+  def load_state(self, data: bytes, key: bytes) -> states.State:
+    """Returns the state of bytes from `states.dump`.
+
+    Raises:
+      InputError: they are damaged, signed with another key, or of another
+        model.
+    """
+    state = states.load(data, key)
+    self.check_state(state)
+    return state
 
   def check_state(self, state: states.State) -> None:
     """Checks that a state is this model's.
@@ -235,7 +262,7 @@ class Served:
     same &= new.generator.model == self.generator.model
     same &= new.names == self.names
     same &= all(
-      new.of(name).generator.asks == self.of(name).generator.asks
+      new.of(name).asks == self.of(name).asks
       for name in ('', *self.names)
       if same
     )

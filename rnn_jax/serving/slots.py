@@ -13,12 +13,11 @@ import jax
 import numpy as np
 
 from rnn_jax import errors
+from rnn_jax.inference import decode
+from rnn_jax.inference import sampler
+from rnn_jax.inference import sampling
 from rnn_jax.serving import programs as programs_lib
-from rnn_jax.serving import sampler
 from rnn_jax.serving import work
-
-LARGEST = np.iinfo(np.int32).max
-STRONGEST = 1e30  # a temperature or a penalty, within float32
 
 
 @dataclasses.dataclass
@@ -29,20 +28,20 @@ class Call:
   made_B: list[int]
   tokens_BxN: list[list[int]]
   logprobs_BxN: list[list[float]]
-  likeliest_BxNxK: list | None  # (token, log-probability)
+  best_BxNxK: list | None  # (token, log-probability)
 
   def of(
     self, slot: int, alternatives: int
   ) -> tuple[list[int], list[float], list[tuple[tuple[int, float], ...]]]:
-    """Returns a row's tokens, log-probabilities and likeliest tokens."""
+    """Returns a row's tokens, log-probabilities and most likely tokens."""
     made = self.made_B[slot]
-    likeliest = []
+    best = []
     if alternatives:
-      assert self.likeliest_BxNxK is not None
-      best = self.likeliest_BxNxK[slot][:made]
-      likeliest = [tuple(pairs[:alternatives]) for pairs in best]
+      assert self.best_BxNxK is not None
+      pairs = self.best_BxNxK[slot][:made]
+      best = [tuple(each[:alternatives]) for each in pairs]
     tokens, logprobs = self.tokens_BxN[slot], self.logprobs_BxN[slot]
-    return tokens[:made], logprobs[:made], likeliest
+    return tokens[:made], logprobs[:made], best
 
 
 class Slots:
@@ -53,16 +52,17 @@ class Slots:
     calls, steps: how many were made.
   """
 
-  def __init__(self, programs: programs_lib.Programs) -> None:
-    """Takes the programs."""
+  def __init__(self, programs: programs_lib.Programs, boundary: int) -> None:
+    """Takes the programs, and the token that ends a document."""
     B = programs.slots
     self.rows: list[work.Row | None] = [None] * B
     self.calls = 0
     self.steps = 0
     self._programs = programs
+    self._boundary = boundary
     self._most = programs.steps
-    self._table = sampler.make_table(B)
-    self._table_on_device: sampler.Packed | None = None
+    self._table = sampling.make_table(B)
+    self._table_on_device: sampling.Packed | None = None
     shape = B, sampler.words(programs.vocabulary)
     self._allowed_BxM = np.zeros(shape, np.uint32)
     self._none_allowed = jax.device_put(
@@ -81,7 +81,7 @@ class Slots:
     """Whether a row's next token depends on the host."""
     return bool(self._table.constrained_B.any())
 
-  def check(self, weights: programs_lib.Weights) -> None:
+  def check(self, weights: decode.Weights) -> None:
     """Makes the same tokens in all slots, and compares all numbers.
 
     Raises:
@@ -90,16 +90,16 @@ class Slots:
     programs, count = self._programs, self._most
     chunk = np.arange(programs.sizes[0], dtype=np.int32) % programs.vocabulary
     last = programs.models - 1
-    state, logits = programs.read(weights, programs.fresh, chunk, last)
-    row = programs_lib.Row(state, logits, programs.none_V, programs.zeros_V)
+    state, logits = programs.read(weights, programs.blank.state, chunk, last)
+    row = programs.blank._replace(state=state, logits_BxV=logits)
     carry = programs.empty()
     for slot in range(programs.slots):
       carry = programs.place(carry, slot, row)
-    table = sampler.make_table(programs.slots)
+    table = sampling.make_table(programs.slots)
     table.active_B[:] = True
     table.limit_B[:] = count
     table.adapter_B[:] = last
-    rows = jax.device_put(sampler.pack(table), programs.device)
+    rows = jax.device_put(sampling.pack(table), programs.device)
     made = programs.decode(weights, carry, rows, self._none_allowed, count)
     for x in jax.tree.leaves(jax.device_get(made)):
       if x[:1].tobytes() * len(x) != x.tobytes():
@@ -113,26 +113,23 @@ class Slots:
   def place(self, slot: int, row: work.Row) -> None:
     """Puts a row whose prompt was read into a free slot."""
     job, programs = row.job, self._programs
-    request, entry = job.request, job.read
+    options, entry = job.options, job.read
     assert entry is not None
-    sampling = request.sampling
-    prompt, bias = programs.none_V, programs.zeros_V
-    if sampling.counts_tokens:
-      prompt = np.zeros(programs.vocabulary, bool)
-      prompt[job.ids] = True
-      prompt = jax.device_put(prompt, programs.device)
-    if sampling.logit_bias:
-      bias = np.zeros(programs.vocabulary, np.float32)
-      bias[[*sampling.logit_bias]] = [*sampling.logit_bias.values()]
-      bias = jax.device_put(bias, programs.device)
-    self._carry = programs.place(
-      self._carry,
-      slot,
-      programs_lib.Row(entry.state, entry.logits_1xV, prompt, bias),
+    one = programs.blank._replace(
+      state=entry.state, logits_BxV=entry.logits_1xV
     )
+    memory = sampler.remember([job.ids], options.sampling, programs.vocabulary)
+    if memory is not None:
+      one = one._replace(memory=jax.device_put(memory, programs.device))
+    self._carry = programs.place(self._carry, slot, one)
     self.rows[slot] = row
-    for column, value in zip(self._table, _options(row), strict=True):
-      column[slot] = value
+    line = options.line(options.index + row.choice, self._boundary)
+    line = line._replace(
+      constrained_B=row.matcher is not None,
+      alternatives_B=options.alternatives,
+      adapter_B=job.adapter,
+    )
+    sampling.put(self._table, slot, line)
     self._table_on_device = None
     self.allow(slot)
 
@@ -160,17 +157,17 @@ class Slots:
     """Returns the slots that hold no row."""
     return [slot for slot, row in enumerate(self.rows) if row is None]
 
-  def begin(self, weights: programs_lib.Weights) -> bool:
+  def begin(self, weights: decode.Weights) -> bool:
     """Begins a call. Returns False if there is no row."""
     left = [
-      row.job.request.max_new_tokens - row.made for row in self.rows if row
+      row.job.options.max_new_tokens - row.made for row in self.rows if row
     ]
     if not left:
       return False
     programs, constrained = self._programs, self.constrained
     count = 1 if constrained else min(self._most, max(left))
     if self._table_on_device is None:
-      packed = sampler.pack(self._table)  # a copy, which the device may keep
+      packed = sampling.pack(self._table)  # a copy, which the device may keep
       self._table_on_device = jax.device_put(packed, programs.device)
     allowed = self._none_allowed
     if constrained:
@@ -192,13 +189,13 @@ class Slots:
     if self._begun is None:
       return None
     (produced, rows), self._begun = self._begun, None
-    wanted = any(row and row.job.request.alternatives for row in rows)
+    wanted = any(row and row.job.options.alternatives for row in rows)
     made_B, tokens, logprobs, *best = jax.device_get(
       tuple(produced) if wanted else produced[:3]
     )
     call = Call(rows, made_B.tolist(), tokens.tolist(), logprobs.tolist(), None)
     if wanted:
-      call.likeliest_BxNxK = [
+      call.best_BxNxK = [
         [[*zip(*pair, strict=True)] for pair in zip(*row, strict=True)]
         for row in zip(*(x.tolist() for x in best), strict=True)
       ]
@@ -208,32 +205,3 @@ class Slots:
         if row.reason and self.rows[slot] is row:
           self.free(slot)
     return call
-
-
-def _options(row):
-  """Returns a row's line of the table."""
-  job = row.job
-  request = job.request
-  sampling = request.sampling
-  return sampler.Rows(
-    active_B=True,
-    seed_B=request.seed & 0xFFFFFFFF,
-    seed_high_B=request.seed >> 32 & 0xFFFFFFFF,
-    index_B=request.index + row.choice,
-    temperature_B=min(sampling.temperature, STRONGEST),
-    top_k_B=min(sampling.top_k, LARGEST),
-    top_p_B=sampling.top_p,
-    min_p_B=sampling.min_p,
-    repetition_B=float(
-      np.clip(sampling.repetition_penalty, 1 / STRONGEST, STRONGEST)
-    ),
-    presence_B=sampling.presence_penalty,
-    frequency_B=sampling.frequency_penalty,
-    biased_B=bool(sampling.logit_bias),
-    constrained_B=row.matcher is not None,
-    limit_B=min(request.max_new_tokens, LARGEST),
-    least_B=min(request.min_new_tokens, LARGEST),
-    boundary_B=row.boundary if request.stop_at_boundary else -1,
-    alternatives_B=request.alternatives,
-    adapter_B=job.adapter,
-  )

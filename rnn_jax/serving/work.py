@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.inference import text as text_lib
 from rnn_jax.serving import constraint
 from rnn_jax.serving import prefixes
@@ -16,7 +15,9 @@ class Job:
   """A request from its submission to its reply.
 
   Attributes:
-    request, ids, handle: what is asked, what is read for it, who waits.
+    ids, options: what is read, and how it is continued.
+    handle: of who waits.
+    submitted: when, in seconds of time.monotonic.
     adapter: the number of its adapter; 0: the model itself.
     root: the key of the state that the ids follow (reading.py).
     base: that state; None before the reading begins.
@@ -29,39 +30,38 @@ class Job:
 
   def __init__(
     self,
-    request: requests.Request,
     ids: np.ndarray,
-    handle: requests.Handle,
+    options: requests.Options,
     matcher: constraint.Matcher | None,
     adapter: int,
   ) -> None:
-    self.request = request
-    self.adapter = adapter
     self.ids = ids
-    self.handle = handle
+    self.options = options
+    self.adapter = adapter
+    self.handle = requests.Handle()
+    self.submitted = 0.0
     self.root = b''
     self.base: prefixes.Entry | None = None
     self.read: prefixes.Entry | None = None
     self.key = b''
     self.placed = 0
-    self.completions: list[requests.Completion | None] = [None] * request.n
+    self.completions: list[text_lib.Completion | None] = [None] * options.n
     self.cached_tokens = 0
     self.timing = requests.Timing()
     self._matcher = matcher
-    self._submitted = time.monotonic()
 
   def seconds(self) -> float:
     """Returns the seconds since the submission."""
-    return time.monotonic() - self._submitted
+    return time.monotonic() - self.submitted
 
   def early_end(self) -> str:
     """Returns why the request ends before its time; '' if it doesn't."""
     if self.handle.cancelled:
       return 'cancelled'
-    late = self.request.deadline_seconds
+    late = self.options.deadline_seconds
     return 'deadline' if late is not None and self.seconds() > late else ''
 
-  def next_row(self, pieces: 'Pieces') -> 'Row':
+  def next_row(self, pieces: text_lib.Pieces) -> 'Row':
     """Returns the row of the next completion."""
     matcher = self._matcher.copy() if self._matcher else None
     self.placed += 1
@@ -76,100 +76,50 @@ class Job:
     """Returns the ids of the prompt and of a finished completion."""
     completion = self.completions[choice]
     assert completion is not None
-    return np.concatenate([self.ids, np.array(completion.ids, np.int32)])
+    return np.concatenate([self.ids, np.array(completion.tokens, np.int32)])
 
 
-class Pieces:
-  """The bytes of tokens, as a Writer asks a tokenizer for them, but faster."""
-
-  def __init__(self, tokenizer: tokenizer_lib.Tokenizer) -> None:
-    """Takes the tokenizer, whose boundary is `boundary`."""
-    self.boundary = tokenizer.boundary
-    self._pieces = [tokenizer.decode_bytes([n]) for n in range(tokenizer.size)]
-
-  def decode_bytes(self, ids: int | Sequence[int]) -> bytes:
-    """Returns the bytes of one token or several."""
-    if isinstance(ids, int):
-      return self._pieces[ids]
-    return b''.join([self._pieces[n] for n in ids])
-
-
-class Row:
+class Row(text_lib.Row):
   """A completion that is being made.
 
   Attributes:
     job, choice: whose it is.
-    made: tokens that the device has made; the text may lag behind.
-    reason: why the device ended it; '' until it did.
     ended: whether it gets no more tokens.
     matcher: of a constraint, or None.
-    boundary: the token that ends it, where the request says so.
   """
 
   def __init__(
     self,
     job: Job,
     choice: int,
-    pieces: Pieces,
+    pieces: text_lib.Pieces,
     matcher: constraint.Matcher | None,
   ) -> None:
+    super().__init__(pieces, job.options)
     self.job = job
     self.choice = choice
     self.matcher = matcher
-    self.made = 0
-    self.reason = ''
     self.ended = False
-    self._ids: list[int] = []
-    self._logprobs: list[float] = []
-    self._writer = text_lib.Writer(pieces, job.request.stop)
-    self._shown = 0
-    self.boundary = pieces.boundary
 
-  def advance(self, tokens: Sequence[int]) -> None:
-    """Counts tokens that the device made, and sets `reason` at the end."""
-    self.made += len(tokens)
-    request = self.job.request
-    ends = request.stop_at_boundary and len(tokens)
-    if ends and tokens[-1] == self.boundary:
-      self.reason = 'boundary'
-    elif self.made >= request.max_new_tokens:
-      self.reason = 'length'
-
-  def write(
+  def records(
     self,
     tokens: Sequence[int],
     logprobs: Sequence[float],
-    likeliest: Sequence[tuple[tuple[int, float], ...]],
+    best: Sequence[tuple[tuple[int, float], ...]],
   ) -> tuple[requests.Token, ...]:
-    """Reads tokens up to a stop string. Returns the records of those it read.
+    """Writes tokens up to a stop string. Returns the records of those.
 
     Raises:
       RuntimeError: a token doesn't follow the constraint.
     """
-    records = []
+    made = []
     for n, token in enumerate(tokens):
-      self._writer.write((token,))
-      self._ids.append(token)
-      self._logprobs.append(logprobs[n])
-      if self.reason and n + 1 == len(tokens):
-        self._writer.finish()
-      best = likeliest[n] if likeliest else ()
-      records.append(
-        requests.Token(self.choice, token, self._new_text(), logprobs[n], best)
-      )
-      if self._writer.stopped:
-        self.reason = 'stop'
+      self.write(tokens[n : n + 1], logprobs[n : n + 1])
+      others = best[n] if best else ()
+      text = self.new_text()
+      made.append(requests.Token(self.choice, token, text, logprobs[n], others))
+      if self.reason == 'stop':
         break
     if self.matcher is not None:
-      self.matcher.read([record.id for record in records])
-    return tuple(records)
-
-  def completion(self, reason: str) -> requests.Completion:
-    """Returns what was written."""
-    return requests.Completion(
-      self._writer.text, tuple(self._ids), tuple(self._logprobs), reason
-    )
-
-  def _new_text(self):
-    shown, self._shown = self._shown, len(self._writer.text)
-    return self._writer.text[shown:]
+      self.matcher.read([record.id for record in made])
+    return (*made,)

@@ -8,6 +8,7 @@ import pytest
 from rnn_jax.inference import decode
 from rnn_jax.inference import sampling
 from tests.inference import models
+from tests.inference import tables
 
 GREEDY = sampling.Sampling(temperature=0)
 LENGTHS = (1, 5, 70, 2)
@@ -40,22 +41,28 @@ def naive(model, params, prompt, count):
   return tokens[len(prompt) :], np.stack(logits)
 
 
-def prefill(model, params, batch=None, first=0):
+def prefill(model, params, batch=None):
   batch = prompts() if batch is None else batch
-  rows_B = first + jnp.arange(len(batch), dtype=jnp.uint32)
-  keys_B = decode.row_keys(jnp.uint32(3), rows_B)
-  return decode.prefill(model, params, *decode.pad(batch), keys_B)
+  return decode.prefill(model, decode.Weights(params), *decode.pad(batch))
 
 
-def run(model, params, options, count, slices=1):
+def loop(model, params, settings, carry, count, first=0, **columns):
+  """Returns (carry, the tokens made) of one call."""
+  rows = range(first, first + len(carry.position_B))
+  options = decode.Options(settings.kind(models.VOCABULARY))
+  packed = tables.packed(settings, rows, seed=3, **columns)
+  weights = decode.Weights(params)
+  return decode.decode(model, options, weights, carry, packed, count)
+
+
+def run(model, params, settings, count, slices=1):
   """Returns the tokens of `prompts()`, made in equal slices."""
   carry = prefill(model, params)
   parts = []
   for _ in range(slices):
-    carry, produced = decode.decode(
-      model, options, params, carry, jnp.zeros(4, bool), count // slices
-    )
-    parts.append(produced.tokens_BxN[:, : produced.made])
+    carry, made = loop(model, params, settings, carry, count // slices)
+    assert made.made_B.tolist() == [count // slices] * len(LENGTHS)
+    parts.append(made.tokens_BxN[:, : count // slices])
   return np.concatenate(parts, 1)
 
 
@@ -71,7 +78,7 @@ def test_padding_leaves_no_trace(changes):
 @pytest.mark.parametrize('changes', VARIANTS, ids=str)
 def test_greedy_tokens_and_logits_are_those_of_full_passes(changes):
   model, params = models.build(**changes)
-  tokens = run(model, params, decode.Options(GREEDY), 12)
+  tokens = run(model, params, GREEDY, 12)
   carry = prefill(model, params)
   state, stepped = carry.state, [carry.logits_BxV]
   for t in range(11):
@@ -86,29 +93,23 @@ def test_greedy_tokens_and_logits_are_those_of_full_passes(changes):
 
 def test_slices_make_the_tokens_of_one_call():
   model, params = models.build()
-  options = decode.Options(WARM)
-  whole = run(model, params, options, 12)
-  np.testing.assert_array_equal(run(model, params, options, 12, 3), whole)
+  whole = run(model, params, WARM, 12)
+  np.testing.assert_array_equal(run(model, params, WARM, 12, 3), whole)
   assert len(np.unique(whole)) > 20
 
 
 def test_a_row_does_not_depend_on_its_neighbours():
   model, params = models.build()
-  options = decode.Options(WARM)
-  together = run(model, params, options, 12)
+  together = run(model, params, WARM, 12)
   for row in (1, 3):  # padded less than together
-    carry = prefill(model, params, prompts()[row : row + 1], row)
-    _, single = decode.decode(
-      model, options, params, carry, jnp.zeros(1, bool), 12
-    )
+    carry = prefill(model, params, prompts()[row : row + 1])
+    _, single = loop(model, params, WARM, carry, 12, row)
     np.testing.assert_array_equal(single.tokens_BxN[0, :12], together[row])
 
 
 def test_log_probabilities_are_the_model_s():
   model, params = models.build()
-  options = decode.Options(WARM)
-  carry = prefill(model, params)
-  _, made = decode.decode(model, options, params, carry, jnp.zeros(4, bool), 9)
+  _, made = loop(model, params, WARM, prefill(model, params), 9)
   for row, prompt in enumerate(prompts()):
     new = np.asarray(made.tokens_BxN[row, :9])
     logits = models.full_pass(model, params, [*prompt, *new])
@@ -119,24 +120,29 @@ def test_log_probabilities_are_the_model_s():
 
 def test_the_loop_ends_when_all_rows_are_done():
   model, params = models.build()
-  tokens = run(model, params, decode.Options(GREEDY), 16)
-  # All rows must reach the boundary, except those that are done.
-  boundary = int(tokens[2, 3])
-  options = decode.Options(GREEDY, boundary)
-  for done, made in (([1, 1, 0, 1], 4), ([1, 1, 1, 1], 0), ([0, 0, 0, 1], 16)):
+  tokens = run(model, params, GREEDY, 16)
+  # A row ends with its own boundary or at its limit, or isn't active.
+  boundary_B = [-1, -1, tokens[2, 3], -1]
+  first = tokens[2].tolist().index(tokens[2, 3]) + 1
+  for active_B, limit_B, made_B in (
+    ([0, 0, 1, 0], 99, [0, 0, first, 0]),
+    ([0, 0, 0, 0], 99, [0, 0, 0, 0]),
+    ([1, 1, 1, 0], [5, 99, 99, 99], [5, 16, first, 0]),
+  ):
+    columns = {'active': active_B, 'limit': limit_B, 'boundary': boundary_B}
     carry = prefill(model, params)
-    done_B = jnp.array(done, bool)
-    _, out = decode.decode(model, options, params, carry, done_B, 16)
-    assert out.made == made
-    np.testing.assert_array_equal(out.tokens_BxN[2, :made], tokens[2, :made])
+    after, out = loop(model, params, GREEDY, carry, 16, **columns)
+    assert out.made_B.tolist() == made_B
+    assert after.position_B.tolist() == [max(made_B)] * 4
+    np.testing.assert_array_equal(
+      out.tokens_BxN[2, : made_B[2]], tokens[2, : made_B[2]]
+    )
 
 
 def test_the_old_state_is_donated():
   model, params = models.build()
   carry = prefill(model, params)
-  after, _ = decode.decode(
-    model, decode.Options(GREEDY), params, carry, jnp.zeros(4, bool), 3
-  )
+  after, _ = loop(model, params, GREEDY, carry, 3)
   assert all(x.is_deleted() for x in jax.tree.leaves(carry.state))
   decode.step(model, params, after.state, jnp.zeros(4, jnp.int32))
   assert all(x.is_deleted() for x in jax.tree.leaves(after.state))

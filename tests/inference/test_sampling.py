@@ -8,14 +8,25 @@ import numpy as np
 import pytest
 
 from rnn_jax import errors
+from rnn_jax.inference import sampler
 from rnn_jax.inference import sampling
+from tests.inference import tables
 
 DRAWS = 20_000
 PROBABILITIES = np.array([0.05, 0.4, 0.1, 0.25, 0.2])
 LOGITS = np.log(PROBABILITIES).astype(np.float32) + 3
 
 
-DRAW = jax.jit(sampling.sample, static_argnums=2)
+@functools.partial(jax.jit, static_argnums=3)
+def draw(keys_B, logits_BxV, packed, kind):
+  rows = sampling.unpack(packed)
+  return sampler.choose(keys_B, logits_BxV, rows, kind)
+
+
+def sample(keys_B, logits_BxV, settings):
+  """Tokens of rows with these settings, by the program of their kind."""
+  packed = tables.packed(settings, range(len(keys_B)))
+  return draw(keys_B, logits_BxV, packed, settings.kind(logits_BxV.shape[1]))
 
 
 @functools.cache
@@ -27,7 +38,7 @@ def frequencies(logits, draws=DRAWS, **settings):
   """Returns how often each token was drawn, by the program of the kind."""
   settings = sampling.Sampling(**settings)
   rows = np.broadcast_to(logits, (draws, len(logits)))
-  tokens = DRAW(keys(0, draws), rows, settings.kind(), settings.numbers())
+  tokens = sample(keys(0, draws), rows, settings)
   assert tokens.dtype == jnp.int32
   return np.bincount(tokens, minlength=len(logits))
 
@@ -107,6 +118,11 @@ def test_a_tiny_temperature_is_greedy(temperature):
     ({'top_p': 0.0}, r'top_p=0.0: give a number in \(0, 1\]'),
     ({'top_p': 1.5}, 'top_p=1.5'),
     ({'top_p': float('nan')}, 'top_p=nan'),
+    ({'min_p': 1.1}, 'min_p=1.1'),
+    ({'repetition_penalty': 0}, 'repetition_penalty=0'),
+    ({'presence_penalty': 101}, 'presence_penalty=101'),
+    ({'frequency_penalty': float('nan')}, 'frequency_penalty=nan'),
+    ({'logit_bias': {3: float('inf')}}, r'logit_bias\[3\]=inf'),
   ),
 )
 def test_bad_settings_are_refused(settings, message):
@@ -115,37 +131,16 @@ def test_bad_settings_are_refused(settings, message):
 
 
 @pytest.mark.parametrize(
-  'settings',
-  (
-    {},
-    {'temperature': 0},
-    {'temperature': 0.3},
-    {'top_k': 7},
-    {'top_k': 1000},
-    {'top_p': 0.4},
-    {'temperature': 2.5, 'top_k': 30, 'top_p': 0.9},
-  ),
-  ids=str,
-)
-def test_a_program_of_a_kind_samples_all_settings_of_it(settings):
-  settings = sampling.Sampling(**settings)
-  logits = jax.random.normal(jax.random.key(1), (64, 40))
-  given = keys(2, 64), logits
-  shared = DRAW(*given, settings.kind(), settings.numbers())
-  np.testing.assert_array_equal(shared, DRAW(*given, settings))
-
-
-@pytest.mark.parametrize(
   'settings', ({}, {'top_k': 7}, {'top_p': 0.4}), ids=str
 )
 def test_a_row_depends_only_on_its_own_key_and_logits(settings):
   settings = sampling.Sampling(**settings)
   logits = jax.random.normal(jax.random.key(1), (64, 40))
-  together = DRAW(keys(2, 64), logits, settings)
+  together = sample(keys(2, 64), logits, settings)
   order = np.random.default_rng(0).permutation(64)
-  shuffled = DRAW(keys(2, 64)[order], logits[order], settings)
+  shuffled = sample(keys(2, 64)[order], logits[order], settings)
   np.testing.assert_array_equal(together[order], shuffled)
-  single = DRAW(keys(2, 64)[5:6], logits[5:6], settings)
+  single = sample(keys(2, 64)[5:6], logits[5:6], settings)
   assert together[5] == single[0]
   assert len(np.unique(together)) > 5
 
@@ -157,7 +152,7 @@ def test_kinds_are_few():
       rng.choice([0.0, rng.uniform(0.01, 5)]),
       int(rng.integers(0, 1000)),
       rng.choice([1.0, rng.uniform(0.01, 1)]),
-    ).kind()
+    ).kind(5000)
     for _ in range(300)
   }
   assert len(kinds) <= 1 + 2 * 8

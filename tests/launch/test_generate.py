@@ -82,7 +82,7 @@ def test_a_file_gives_a_prompt_a_line_and_samples_repeat_it(
     ({'prompt': 'a', 'top_k': -1}, 'top_k=-1'),
     ({'prompt': 'a', 'temperature': -0.1}, 'temperature=-0.1'),
     ({'prompt': 'a', 'max_new_tokens': 0}, 'max_new_tokens=0'),
-    ({'prompt': 'a', 'seed': -1}, 'seed=-1'),
+    ({'prompt': 'a', 'top_k': -1}, 'top_k=-1'),
     ({'prompt': 'a', 'stop': ['']}, "stop=''"),
     ({'prompt': 'a'}, "workdir='absent'"),
     ({'prompt': 'a', 'workdir': str(ROOT)}, "is not a run's folder"),

@@ -1,5 +1,6 @@
 """Small models, engines and random requests for the tests of serving."""
 
+import dataclasses
 import functools
 import random
 
@@ -9,10 +10,10 @@ import numpy as np
 from rnn_jax import config as config_lib
 from rnn_jax.data.text import tokenizer
 from rnn_jax.inference import generate
+from rnn_jax.inference import sampling
 from rnn_jax.models import language_model
 from rnn_jax.serving import engine
 from rnn_jax.serving import requests
-from rnn_jax.serving import sampler
 from tests.support import chats
 from tests.support import draws
 
@@ -92,7 +93,7 @@ def draw_sampling(rng):
     }
   if rng.random() < 0.2:
     values['logit_bias'] = {rng.randrange(20): rng.choice((-5.0, 5.0))}
-  return sampler.Sampling(**values)
+  return sampling.Sampling(**values)
 
 
 def text(rng, longest):
@@ -107,7 +108,6 @@ def draw(seed, prefixes=(), **changes):
   if prefixes and rng.random() < 0.5:
     prompt = rng.choice(prefixes) + prompt
   values = {
-    'prompt': prompt,
     'max_new_tokens': rng.randint(1, 20),
     'sampling': draw_sampling(rng),
     'seed': rng.randrange(2**32),
@@ -117,7 +117,26 @@ def draw(seed, prefixes=(), **changes):
     'alternatives': rng.choice((0, 0, 3)),
   }
   values['min_new_tokens'] = rng.choice((0, values['max_new_tokens'] // 2))
-  return requests.Request(**values | changes)
+  return ask(prompt, **values | changes)
+
+
+def ask(prompt='', **options):
+  """A request: a prompt, a text or ids, and its options."""
+  return prompt, requests.Options(**options)
+
+
+def changed(request, **changes):
+  """A request with other options."""
+  prompt, options = request
+  return prompt, dataclasses.replace(options, **changes)
+
+
+def submit(served, request, listener=None):
+  """The handle of a request."""
+  prompt, options = request
+  if isinstance(prompt, str):
+    prompt = served.model(options.adapter).encode(prompt, options.state)
+  return served.submit(prompt, options, listener)
 
 
 def record(handle):
@@ -127,7 +146,7 @@ def record(handle):
   ]
   # Several completions of a request arrive in any order.
   tokens.sort(key=lambda token: token[0])
-  texts = [(c.text, c.ids, c.reason) for c in handle.result().completions]
+  texts = [(c.text, c.tokens, c.reason) for c in handle.result().completions]
   return tokens, texts
 
 
@@ -139,7 +158,7 @@ def finish(served, handles):
 
 def alone(served, request):
   """The record of a request that has the engine to itself."""
-  handle = served.submit(request)
+  handle = submit(served, request)
   finish(served, [handle])
   return record(handle)
 

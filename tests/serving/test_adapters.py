@@ -11,6 +11,7 @@ from rnn_jax import errors
 from rnn_jax.data.text import turns
 from rnn_jax.serving import engine
 from rnn_jax.serving import requests
+from rnn_jax.serving import states
 from tests.inference import test_row_adapters as rows
 from tests.serving import models
 from tests.support import bundles
@@ -64,7 +65,8 @@ def summed(bundle, adapter):
 
 def write(served, request):
   """The completion of a request."""
-  (reply,) = served.generate([request.prompt], request)
+  prompt, options = request
+  (reply,) = served.generate([prompt], options)
   return reply.completions[0]
 
 
@@ -79,7 +81,7 @@ def test_a_request_is_the_same_among_others_adapters(bundle, adapters, served):
     while order or not all(handle.done for handle in handles.values()):
       for _ in range(min(rng.choice((0, 1, 3)), len(order))):
         index, (request, _) = order.pop()
-        handles[index] = served.submit(request)
+        handles[index] = models.submit(served, request)
       served.step()
     for index, handle in handles.items():
       assert models.record(handle) == wanted[index][1], wanted[index][0]
@@ -93,14 +95,16 @@ def test_an_adapter_writes_as_the_model_with_the_sums(
   own = engine.Engine(summed(bundle, adapters[name]), served.options)
   other = False
   for seed in range(6):
-    request = requests.Request('fed cab', 12, seed=seed, stop_at_boundary=False)
+    request = models.ask(
+      'fed cab', max_new_tokens=12, seed=seed, stop_at_boundary=False
+    )
     got, want, base = (
-      write(each, dataclasses.replace(request, adapter=adapter))
+      write(each, models.changed(request, adapter=adapter))
       for each, adapter in ((served, name), (own, ''), (served, ''))
     )
-    assert got.ids == want.ids
+    assert got.tokens == want.tokens
     np.testing.assert_allclose(got.logprobs, want.logprobs, 0, 2e-5)
-    other |= got.ids != base.ids
+    other |= got.tokens != base.tokens
   assert other
 
 
@@ -108,7 +112,7 @@ def test_a_beginning_is_read_for_each_adapter(served):
   prompt = 'hgfedcba' * 2
   for cached in (0, len(prompt)):
     for name in NAMES:
-      request = requests.Request(max_new_tokens=1, adapter=name)
+      request = requests.Options(max_new_tokens=1, adapter=name)
       (reply,) = served.generate([prompt], request)
       # What asks may know the boundary before any question.
       assert (
@@ -117,34 +121,34 @@ def test_a_beginning_is_read_for_each_adapter(served):
 
 
 def test_a_state_is_of_its_adapter(bundle, adapters, served):
-  asked = requests.Request(max_new_tokens=5, returns_state=True, adapter='x')
+  asked = requests.Options(max_new_tokens=5, returns_state=True, adapter='x')
   (reply,) = served.generate(['abc'], asked)
-  data = served.export_state(reply.state, KEY)
+  data = states.dump(reply.state, KEY)
   other = make(bundle, adapters)
-  state = other.import_state(data, KEY, 'x')
-  after = requests.Request('de', 9, state=state, adapter='x')
+  state = other.model('x').load_state(data, KEY)
+  after = models.ask('de', max_new_tokens=9, state=state, adapter='x')
   assert models.alone(other, after) == models.alone(served, after)
   with pytest.raises(errors.InputError, match="it is that of 'x': ask that"):
-    served.import_state(data, KEY)
+    served.model().load_state(data, KEY)
   with pytest.raises(errors.InputError, match="it is that of 'x': ask that"):
-    served.submit(dataclasses.replace(after, adapter='y'))
+    models.submit(served, models.changed(after, adapter='y'))
   base = dataclasses.replace(asked, adapter='')
   (reply,) = served.generate(['abc'], base)
   with pytest.raises(errors.InputError, match='it has no adapter: ask that'):
-    served.submit(dataclasses.replace(after, state=reply.state))
+    models.submit(served, models.changed(after, state=reply.state))
 
 
 def test_turns_are_an_adapters_own(served):
-  assert served.asks('y') and not served.asks() and not served.asks('x')
+  assert [served.model(name).asks for name in NAMES] == [False, False, True]
   said = turns.alternate(['abc'])
-  ids = served.encode_turns(said, adapter='y')
+  ids = served.model('y').encode_turns(said)
   assert ids[0] == ids[-1] == models.CHARACTERS.boundary
   with pytest.raises(errors.InputError, match="wasn't trained on turns"):
-    served.encode_turns(said, adapter='x')
+    served.model('x').encode_turns(said)
   with pytest.raises(
     errors.InputError, match=r"adapter='z': give one of \('x'"
   ):
-    served.submit(requests.Request('abc', adapter='z'))
+    models.submit(served, models.ask('abc', adapter='z'))
 
 
 def test_matrices_in_8_bits_have_adapters(bundle, adapters):
@@ -154,27 +158,27 @@ def test_matrices_in_8_bits_have_adapters(bundle, adapters):
   adapters = adapters | {'x': trained}
   served = make(bundle, adapters, weights='int8')
   rounded = rows.rounded(bundle)
-  request = requests.Request('fed cab', 12, seed=1, adapter='x')
+  request = models.ask('fed cab', max_new_tokens=12, seed=1, adapter='x')
   own = engine.Engine(
     summed(rounded, adapters['x']),
     dataclasses.replace(served.options, weights='float32'),
   )
   got = write(served, request)
-  want = write(own, dataclasses.replace(request, adapter=''))
-  assert got.ids == want.ids
+  want = write(own, models.changed(request, adapter=''))
+  assert got.tokens == want.tokens
   np.testing.assert_allclose(got.logprobs, want.logprobs, 0, 2e-5)
 
 
 def test_new_adapters_serve_new_requests(bundle, adapters):
   served = make(bundle, adapters)
   new = adapters | {'x': rows.adapter(bundle, 5)}
-  request = requests.Request('abc', 30, seed=1, adapter='x')
+  request = models.ask('abc', max_new_tokens=30, seed=1, adapter='x')
   before = models.alone(served, request)
-  digest = served.digest_of('x')
+  digest = served.model('x').digest
   done = served.reload(bundle, new)
   assert models.alone(served, request) != before
   assert done.result(0) is None
-  assert served.digest_of('x') != digest
+  assert served.model('x').digest != digest
   for wrong in ({}, {'z': new['x'], 'y': new['y']}):
     with pytest.raises(errors.InputError, match='reload: the model differs'):
       served.reload(bundle, wrong)

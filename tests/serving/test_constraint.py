@@ -10,9 +10,9 @@ import tokenizers
 
 from rnn_jax import errors
 from rnn_jax.data.text import tokenizer
+from rnn_jax.inference import sampling
 from rnn_jax.serving import constraint
 from rnn_jax.serving import requests
-from rnn_jax.serving import sampler
 from tests.serving import models
 
 SCHEMA = json.dumps(
@@ -72,13 +72,13 @@ def test_random_allowed_tokens_make_a_text_of_the_grammar(kind, name):
 
 def test_a_served_text_follows_its_constraint(served):
   asked = [
-    requests.Request(
+    models.ask(
       'ab',
       n=2,
       max_new_tokens=200,
       seed=seed,
       alternatives=2,
-      sampling=sampler.Sampling(temperature=temperature),
+      sampling=sampling.Sampling(temperature=temperature),
       constraint=constraint.Constraint(*rule),
     )
     for seed, temperature in ((1, 1.0), (2, 0.5))
@@ -87,14 +87,14 @@ def test_a_served_text_follows_its_constraint(served):
   alone = [models.alone(served, request) for request in asked]
   free = models.draw(5, max_new_tokens=20)
   free_alone = models.alone(served, free)
-  handles = [served.submit(request) for request in (*asked, free)]
+  handles = [models.submit(served, request) for request in (*asked, free)]
   models.finish(served, handles)
   records = [models.record(handle) for handle in handles]
   assert records == [*alone, free_alone]
   for request, (_, texts) in zip(asked, alone, strict=True):
     for text, _, reason in texts:
       assert reason == 'boundary'
-      if request.constraint.kind == 'regex':
+      if request[1].constraint.kind == 'regex':
         assert re.fullmatch(EXPRESSION, text)
       else:
         assert json.loads(text).keys() == {'a', 'b'}
@@ -112,11 +112,11 @@ def test_bad_constraints_are_refused(served):
       constraint.Constraint(*rule)
   for rule in (('regex', '('), ('json_schema', '{"type": "nonsense"}')):
     with pytest.raises(errors.InputError, match="llguidance can't follow it"):
-      served.submit(requests.Request(constraint=constraint.Constraint(*rule)))
+      models.submit(served, models.ask(constraint=constraint.Constraint(*rule)))
   rule = constraint.Constraint('regex', 'a')
   for changes in ({'min_new_tokens': 1}, {'stop_at_boundary': False}):
     with pytest.raises(errors.InputError, match='constrain'):
-      requests.Request(constraint=rule, **changes)
+      requests.Options(constraint=rule, **changes)
   with pytest.raises(errors.InputError, match="'numbers' of this model loses"):
     constraint.Grammars(tokenizer.Numbers(9)).matcher(rule)
 
@@ -196,7 +196,7 @@ def test_a_grammar_that_fails_ends_its_request_only(served, caplog, grammar):
     constraint=constraint.Constraint('json_schema', grammar),
   )
   alone = models.alone(served, free)
-  handles = [served.submit(each) for each in (free, failing, free)]
+  handles = [models.submit(served, each) for each in (free, failing, free)]
   models.finish(served, handles)
   assert [models.record(handles[0]), models.record(handles[2])] == [alone] * 2
   with pytest.raises(errors.InputError, match='more than a server'):

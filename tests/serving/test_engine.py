@@ -1,7 +1,6 @@
 """An engine's life: what it serves, refuses, drops and survives."""
 
 import contextlib
-import dataclasses
 import threading
 import time
 
@@ -15,7 +14,6 @@ from rnn_jax.inference import generate
 from rnn_jax.inference import sampling
 from rnn_jax.serving import engine
 from rnn_jax.serving import requests
-from rnn_jax.serving import sampler
 from rnn_jax.serving import work
 from tests.serving import models
 from tests.support import chats
@@ -37,7 +35,13 @@ def _talks():
 def endless(prompt='abc', **changes):
   """A request that ends only with its length."""
   values = {'max_new_tokens': 10**6, 'stop_at_boundary': False, **changes}
-  return requests.Request(prompt, **values)
+  return models.ask(prompt, **values)
+
+
+def write(served, request):
+  """The reply to a request, and to nothing else."""
+  prompt, options = request
+  return served.generate([prompt], options)[0]
 
 
 def idle(served):
@@ -68,6 +72,14 @@ def compilations():
   (
     sampling.Sampling(0.0),
     sampling.Sampling(0.9, 5, 0.8),
+    sampling.Sampling(
+      0.9,
+      min_p=0.05,
+      repetition_penalty=1.3,
+      presence_penalty=0.5,
+      frequency_penalty=0.2,
+      logit_bias={3: 2.0, 5: -3.0},
+    ),
   ),
   ids=repr,
 )
@@ -76,11 +88,9 @@ def test_tokens_are_those_of_generate(served, settings):
     max_new_tokens=30, sampling=settings, seed=4, stop=('ab',), min_new_tokens=6
   )
   wanted = models.generator().generate(PROMPTS, options).completions
-  asked = requests.Request(
+  asked = requests.Options(
     max_new_tokens=30,
-    sampling=sampler.Sampling(
-      settings.temperature, settings.top_k, settings.top_p
-    ),
+    sampling=settings,
     seed=4,
     stop=('ab',),
     min_new_tokens=6,
@@ -88,16 +98,16 @@ def test_tokens_are_those_of_generate(served, settings):
   replies = served.generate(PROMPTS, asked)
   for reply, other in zip(replies, wanted, strict=True):
     (completion,) = reply.completions
-    assert completion.ids == other.tokens
+    assert completion.tokens == other.tokens
     assert completion.text == other.text
     assert completion.reason == other.reason
     np.testing.assert_allclose(completion.logprob, other.logprob, rtol=1e-5)
 
 
 def test_completions_of_a_request_are_rows_of_its_seed(served):
-  (reply,) = served.generate(['abc'], requests.Request(n=6, seed=8))
+  (reply,) = served.generate(['abc'], requests.Options(n=6, seed=8))
   wanted = models.generator().generate(['abc'] * 6, generate.Options(seed=8))
-  ids = [completion.ids for completion in reply.completions]
+  ids = [completion.tokens for completion in reply.completions]
   assert ids == [completion.tokens for completion in wanted.completions]
   assert len(set(ids)) == 6
   assert reply.new_tokens == sum(map(len, ids))
@@ -108,11 +118,11 @@ def test_packed_weights_write_what_generate_does_with_them():
   packed = models.generator(weights='int8')
   options = generate.Options(max_new_tokens=25, seed=2)
   (wanted,) = packed.generate(['abc'], options).completions
-  request = requests.Request(max_new_tokens=25, seed=2)
+  request = requests.Options(max_new_tokens=25, seed=2)
   served = models.make(packed, chunks=models.CHUNKS[1:])
   (reply,) = served.generate(['abc'], request)
   (got,) = reply.completions
-  assert got.ids == wanted.tokens
+  assert got.tokens == wanted.tokens
   np.testing.assert_allclose(got.logprob, wanted.logprob, rtol=1e-5)
 
 
@@ -124,14 +134,14 @@ def test_nothing_is_compiled_after_the_start():
     assert count == len(models.CHUNKS) + 5
     assert made
     made.clear()
-    handles = [served.submit(models.draw(seed)) for seed in range(30)]
+    handles = [models.submit(served, models.draw(seed)) for seed in range(30)]
     models.finish(served, handles)
     asked = endless('abc', max_new_tokens=3, returns_state=True)
-    state = served.generate(['abc'], asked)[0].state
-    served.generate(['de'], endless(max_new_tokens=3, state=state))
+    state = write(served, asked).state
+    write(served, endless('de', max_new_tokens=3, state=state))
     served.reload(second)
     idle(served)
-    served.generate(['abc'], endless(max_new_tokens=3))
+    write(served, endless(max_new_tokens=3))
     assert not made
     assert served.stats().compiled == count
 
@@ -139,45 +149,46 @@ def test_nothing_is_compiled_after_the_start():
 def test_the_next_turn_reads_only_what_is_new(talks):
   """And it gets the bits of a conversation that is read from its beginning."""
   cold = models.make(models.generator(asks=True), prefix_bytes=0)
-  ids, known = talks.encode_turns(turns.alternate(['abc def'])), 0
+  ids, known = talks.model().encode_turns(turns.alternate(['abc def'])), 0
   assert ids[0] == ids[-1] == models.CHARACTERS.boundary
   for n, new in enumerate(('gh', 'fed cba' * 4, 'a b c')):
-    request = requests.Request(ids, max_new_tokens=20, seed=n)
-    handle = talks.submit(request)
+    request = models.ask(ids, max_new_tokens=20, seed=n)
+    handle = models.submit(talks, request)
     models.finish(talks, [handle])
     assert models.record(handle) == models.alone(cold, request)
     reply = handle.result()
     assert reply.cached_tokens == known
     idle(talks)
-    said = np.array(reply.completions[0].ids, np.int32)
+    said = np.array(reply.completions[0].tokens, np.int32)
     if said[-1] != models.CHARACTERS.boundary:
       said = np.append(said, np.int32(models.CHARACTERS.boundary))
     known = len(ids) + len(said)
     ids = np.concatenate(
-      [ids, said, talks.encode_turns(turns.alternate([new]), True)]
+      [ids, said, talks.model().encode_turns(turns.alternate([new]), True)]
     )
-  state = talks.generate([ids], endless(max_new_tokens=0, returns_state=True))
-  assert state[0].state.ended
-  assert state[0].state.count == len(ids)
+  read = endless(ids, max_new_tokens=0, returns_state=True)
+  state = write(talks, read).state
+  assert state.ended
+  assert state.count == len(ids)
 
 
 def test_a_state_of_turns_continues_with_a_turn(talks):
-  likely = sampler.Sampling(logit_bias={models.CHARACTERS.boundary: 6.0})
-  asked = requests.Request(
+  likely = sampling.Sampling(logit_bias={models.CHARACTERS.boundary: 6.0})
+  asked = models.ask(
     'abc', max_new_tokens=99, returns_state=True, seed=1, sampling=likely
   )
-  handle = talks.submit(asked)
+  handle = models.submit(talks, asked)
   models.finish(talks, [handle])
   reply = handle.result()
   ids = np.concatenate(
     [
-      talks.encode(asked),
-      np.array(reply.completions[0].ids, np.int32),
-      talks.encode_turns(turns.alternate(['de']), reply.state.ended),
+      talks.model().encode('abc'),
+      np.array(reply.completions[0].tokens, np.int32),
+      talks.model().encode_turns(turns.alternate(['de']), reply.state.ended),
     ]
   )
-  whole = models.alone(talks, requests.Request(ids, max_new_tokens=9))
-  after = requests.Request('de', max_new_tokens=9, state=reply.state)
+  whole = models.alone(talks, models.ask(ids, max_new_tokens=9))
+  after = models.ask('de', max_new_tokens=9, state=reply.state)
   assert reply.state.ended  # else the two are read in different chunks
   assert models.alone(talks, after) == whole
 
@@ -189,49 +200,49 @@ def test_a_state_between_turns_of_a_template_is_that_of_the_whole():
   said = [turns.Message('system', 'abc'), turns.Message('user', 'de')]
   whole = '<|im_start|>system\nabc<|im_end|>\n<|im_start|>user\nde<|im_end|>\n'
   whole = chats.ids(whole + '<|im_start|>assistant\n')
-  assert talks.encode_turns(said).tolist() == whole
+  assert talks.model().encode_turns(said).tolist() == whole
   # A state after the system's turn, one after a reply, one after half of it.
-  read = talks.encode_turns(said[:1], None, False)
-  asked = requests.Request(read, max_new_tokens=0, returns_state=True)
-  state = talks.generate([read], asked)[0].state
+  read = talks.model().encode_turns(said[:1], None, False)
+  asked = models.ask(read, max_new_tokens=0, returns_state=True)
+  state = write(talks, asked).state
   for bias, reason in ((50.0, 'boundary'), (-50.0, 'length')):
-    asked = requests.Request(
-      talks.encode_turns(said[1:], state.ended),
+    asked = models.ask(
+      talks.model().encode_turns(said[1:], state.ended),
       max_new_tokens=3,
       returns_state=True,
-      sampling=sampler.Sampling(logit_bias={end: bias}),
+      sampling=sampling.Sampling(logit_bias={end: bias}),
       state=state,
     )
-    handle = talks.submit(asked)
+    handle = models.submit(talks, asked)
     models.finish(talks, [handle])
     reply = handle.result()
     (completion,) = reply.completions
     assert completion.reason == reason
     assert reply.state.ended == (reason == 'boundary')
-    after = requests.Request('fg', max_new_tokens=9, state=reply.state)
-    ids = [*whole, *completion.ids] + [end] * (reason == 'length')
+    after = models.ask('fg', max_new_tokens=9, state=reply.state)
+    ids = [*whole, *completion.tokens] + [end] * (reason == 'length')
     ids += chats.ids(
       '\n<|im_start|>user\nfg<|im_end|>\n<|im_start|>assistant\n'
     )
-    continued = talks.encode(after)
-    assert ids == [*whole, *completion.ids, *continued]
+    continued = talks.model().encode('fg', reply.state)
+    assert ids == [*whole, *completion.tokens, *continued]
     if reason == 'boundary':  # else the two are read in different chunks
-      one = requests.Request(np.array(ids), max_new_tokens=9)
+      one = models.ask(np.array(ids), max_new_tokens=9)
       assert models.alone(talks, after) == models.alone(talks, one)
 
 
 def test_turns_are_checked(served, talks):
   with pytest.raises(errors.InputError, match="wasn't trained on turns"):
-    served.encode_turns(turns.alternate(['a']))
-  end = talks.tokenizer.boundary
-  ids = talks.encode_turns(turns.alternate(['a', ' ', 'b']))
-  a, b = (talks.tokenizer.encode(text) for text in 'ab')
+    served.model().encode_turns(turns.alternate(['a']))
+  end = talks.model().tokenizer.boundary
+  ids = talks.model().encode_turns(turns.alternate(['a', ' ', 'b']))
+  a, b = (talks.model().tokenizer.encode(text) for text in 'ab')
   assert ids.tolist() == [end, *a, end, end, *b, end]
 
 
 def test_free_slots_are_filled_in_the_time_for_reading():
   served = models.make(models.generator(), read_seconds=600.0)
-  handles = [served.submit(endless()) for _ in range(6)]
+  handles = [models.submit(served, endless()) for _ in range(6)]
   served.step()
   assert served.stats().active == 4
   for handle in handles:
@@ -242,7 +253,9 @@ def test_free_slots_are_filled_in_the_time_for_reading():
 
 
 def test_a_cancelled_request_frees_its_slot_at_the_next_step(served):
-  handles = [served.submit(endless(n=2, stop=('never',))) for _ in range(3)]
+  handles = [
+    models.submit(served, endless(n=2, stop=('never',))) for _ in range(3)
+  ]
   while served.stats().active < 4:
     served.step()
   first, second, third = handles
@@ -256,8 +269,8 @@ def test_a_cancelled_request_frees_its_slot_at_the_next_step(served):
   for choice, completion in enumerate(reply.completions):
     tokens = [token for token in everything if token.choice == choice]
     assert ''.join(token.text for token in tokens) == completion.text
-    assert tuple(token.id for token in tokens) == completion.ids
-    assert completion.ids
+    assert tuple(token.id for token in tokens) == completion.tokens
+    assert completion.tokens
   assert served.stats().active == 4  # the third request had waited for it
   first.cancel()
   third.cancel()
@@ -267,16 +280,18 @@ def test_a_cancelled_request_frees_its_slot_at_the_next_step(served):
 
 
 def test_a_request_ends_at_its_deadline(served, monkeypatch):
-  late = served.submit(endless(deadline_seconds=50, n=5))  # one has no slot
+  late = models.submit(
+    served, endless(deadline_seconds=50, n=5)
+  )  # one has no slot
   while not served.stats().new_tokens or served.stats().active < 4:
     served.step()
   served.step()
-  queued = served.submit(endless(deadline_seconds=50))
-  patient = served.submit(endless(max_new_tokens=3))
+  queued = models.submit(served, endless(deadline_seconds=50))
+  patient = models.submit(served, endless(max_new_tokens=3))
   with monkeypatch.context() as patch:
     patch.setattr(work.Job, 'seconds', lambda _: 51.0)
     served.step()
-  made = [len(c.ids) for c in late.result(0).completions]
+  made = [len(c.tokens) for c in late.result(0).completions]
   assert min(made[:4]) > 0 and made[4] == 0
   for handle in (late, queued):
     reasons = {c.reason for c in handle.result(0).completions}
@@ -288,25 +303,25 @@ def test_a_request_ends_at_its_deadline(served, monkeypatch):
 def test_a_full_queue_refuses_and_recovers():
   served = models.make(models.generator(), queue=2)
   asked = endless(max_new_tokens=2)
-  handles = [served.submit(asked) for _ in range(2)]
+  handles = [models.submit(served, asked) for _ in range(2)]
   with pytest.raises(requests.QueueFullError, match='2 requests wait'):
-    served.submit(asked)
+    models.submit(served, asked)
   assert served.stats().queued == 2
   models.finish(served, handles)
-  assert len(served.generate(['a'] * 9, asked)) == 9
+  assert len(served.generate(['a'] * 9, asked[1])) == 9
 
 
 def test_a_failure_ends_one_request(served, monkeypatch):
-  write = work.Row.write
+  records = work.Row.records
 
   def fail(self, tokens, *rest):
-    if self.job.request.seed == 666:
+    if self.job.options.seed == 666:
       raise OSError('the disk is on fire')
-    return write(self, tokens, *rest)
+    return records(self, tokens, *rest)
 
-  monkeypatch.setattr(work.Row, 'write', fail)
+  monkeypatch.setattr(work.Row, 'records', fail)
   good, bad = (
-    served.submit(endless(max_new_tokens=30, seed=seed, n=2))
+    models.submit(served, endless(max_new_tokens=30, seed=seed, n=2))
     for seed in (1, 666)
   )
   models.finish(served, [good, bad])
@@ -315,7 +330,7 @@ def test_a_failure_ends_one_request(served, monkeypatch):
   with pytest.raises(OSError, match='on fire'):
     list(bad)
   monkeypatch.undo()
-  again = served.submit(endless(max_new_tokens=30, seed=1, n=2))
+  again = models.submit(served, endless(max_new_tokens=30, seed=1, n=2))
   models.finish(served, [again])
   assert models.record(good) == models.record(again)
   assert served.stats().active == 0
@@ -324,7 +339,7 @@ def test_a_failure_ends_one_request(served, monkeypatch):
 def test_the_engine_survives_a_call_that_fails(served, monkeypatch):
   request = models.draw(1, max_new_tokens=12)
   wanted = models.alone(served, request)
-  bad = [served.submit(endless()) for _ in range(6)]
+  bad = [models.submit(served, endless()) for _ in range(6)]
   served.step()
   served.step()
 
@@ -348,7 +363,7 @@ def test_a_listener_gets_all_tokens_and_may_fail(served):
     heard.append((tokens, ended))
     raise RuntimeError('the client has gone')
 
-  handle = served.submit(endless(max_new_tokens=10), listen)
+  handle = models.submit(served, endless(max_new_tokens=10), listen)
   models.finish(served, [handle])
   assert [token for tokens, _ in heard for token in tokens] == [*handle]
   assert [ended for _, ended in heard] == [False] * (len(heard) - 1) + [True]
@@ -357,24 +372,22 @@ def test_a_listener_gets_all_tokens_and_may_fail(served):
 def test_new_parameters_serve_new_requests():
   old, new = models.generator(), models.generator(seed=1)
   served, other = models.make(old), models.make(new)
-  request = requests.Request('abc', max_new_tokens=30, seed=1)
+  request = models.ask('abc', max_new_tokens=30, seed=1)
   before, after = (models.alone(x, request) for x in (served, other))
   assert before != after
-  state = served.generate(
-    ['abc'], endless(max_new_tokens=0, returns_state=True)
-  )[0].state
-  running = served.submit(request)
+  state = write(served, endless(max_new_tokens=0, returns_state=True)).state
+  running = models.submit(served, request)
   served.step()
   done = served.reload(new)
-  waiting = served.submit(request)
-  stale = served.submit(endless(max_new_tokens=5, state=state))
+  waiting = models.submit(served, request)
+  stale = models.submit(served, endless(max_new_tokens=5, state=state))
   models.finish(served, [running, waiting, stale])
   assert done.result(0) is None
   assert models.record(running) == before
   assert models.record(waiting) == after
   with pytest.raises(errors.InputError, match='state of model'):
     stale.result()
-  assert served.model_digest == other.model_digest
+  assert served.model().digest == other.model().digest
   with pytest.raises(errors.InputError, match='reload: the model differs'):
     served.reload(models.generator('lstm'))
 
@@ -385,19 +398,19 @@ def test_a_thread_serves_many_clients_and_drains():
   got = {}
 
   def ask(seed):
-    got[seed] = models.record(served.submit(models.draw(seed)))
+    got[seed] = models.record(models.submit(served, models.draw(seed)))
 
   with served.running():
     clients = [threading.Thread(target=ask, args=(seed,)) for seed in wanted]
     for client in clients:
       client.start()
-    last = served.submit(endless(max_new_tokens=300))
+    last = models.submit(served, endless(max_new_tokens=300))
     for client in clients:
       client.join()
   assert got == wanted
   assert last.result(0).completions[0].reason == 'length'
   with pytest.raises(requests.ClosedError):
-    served.submit(endless())
+    models.submit(served, endless())
   names = [thread.name for thread in threading.enumerate()]
   assert 'engine' not in names
 
@@ -405,14 +418,14 @@ def test_a_thread_serves_many_clients_and_drains():
 def test_a_close_ends_what_does_not_drain():
   served = models.make(models.generator())
   with served.running(drain_seconds=0.05):
-    handles = [served.submit(endless()) for _ in range(5)]
+    handles = [models.submit(served, endless()) for _ in range(5)]
     while served.stats().active < 2:
       time.sleep(0.01)
     with pytest.raises(TimeoutError, match='still running'):
       handles[0].result(0)
   for handle in handles:
     assert handle.result(0).completions[0].reason == 'closed'
-  assert handles[0].result().completions[0].ids
+  assert handles[0].result().completions[0].tokens
 
 
 def test_requests_that_the_model_cannot_serve_are_refused(served):
@@ -426,10 +439,10 @@ def test_requests_that_the_model_cannot_serve_are_refused(served):
     (np.zeros(0, np.int32), 'nothing to read'),
   ):
     with pytest.raises(errors.InputError, match=message):
-      served.submit(requests.Request(prompt))
-  biased = sampler.Sampling(logit_bias={size: 1.0})
+      models.submit(served, models.ask(prompt))
+  biased = sampling.Sampling(logit_bias={size: 1.0})
   with pytest.raises(errors.InputError, match=f'logit_bias={size}'):
-    served.submit(requests.Request(sampling=biased))
+    models.submit(served, models.ask(sampling=biased))
   assert not served.step()
 
 
@@ -448,7 +461,7 @@ def test_requests_that_the_model_cannot_serve_are_refused(served):
 )
 def test_bad_requests_are_refused(changes, message):
   with pytest.raises(errors.InputError, match=message):
-    requests.Request(**changes)
+    requests.Options(**changes)
 
 
 @pytest.mark.parametrize(
@@ -498,10 +511,10 @@ def test_states_are_bounded_while_requests_come(served):
 
 def test_prompts_of_others_wait_for_one_chunk_at_most(served):
   """A long prompt doesn't hold up the rows that make tokens."""
-  row = served.submit(endless(max_new_tokens=400))
+  row = models.submit(served, endless(max_new_tokens=400))
   while served.stats().active < 1:
     served.step()
-  long = served.submit(endless('abcdefgh' * 20, max_new_tokens=2))
+  long = models.submit(served, endless('abcdefgh' * 20, max_new_tokens=2))
   while not long.done:
     before = served.stats()
     served.step()
@@ -514,17 +527,17 @@ def test_prompts_of_others_wait_for_one_chunk_at_most(served):
 
 def test_learned_positions_limit_the_length():
   served = models.make(models.generator('positions'), chunks=(8,))
-  longest = served.generator.longest
+  longest = served.model().generator.longest
   assert longest == 40
   for count in (1, 30, longest):
     asked = endless(
       np.zeros(count, np.int32), max_new_tokens=longest + 1 - count
     )
-    (reply,) = served.generate([asked.prompt], asked)
+    reply = write(served, asked)
     assert np.isfinite(reply.completions[0].logprob)
     with pytest.raises(errors.InputError, match='learned positions'):
-      served.submit(dataclasses.replace(asked, max_new_tokens=longest + 1))
+      models.submit(served, models.changed(asked, max_new_tokens=longest + 1))
   read = endless(np.zeros(30, np.int32), max_new_tokens=0, returns_state=True)
-  state = served.generate([read.prompt], read)[0].state
+  state = write(served, read).state
   with pytest.raises(errors.InputError, match='only 11 more'):
-    served.submit(endless('', state=state, max_new_tokens=12))
+    models.submit(served, endless('', state=state, max_new_tokens=12))

@@ -41,9 +41,11 @@ def test_a_request_is_the_same_with_neighbours(wanted, served):
     while order or not all(h.done for h in [*handles.values(), *others]):
       for _ in range(min(rng.choice((0, 0, 1, 3)), len(order))):
         index, (request, _) = order.pop()
-        handles[index] = served.submit(request)
+        handles[index] = models.submit(served, request)
         if rng.random() < 0.3:
-          others.append(served.submit(models.draw(rng.randrange(10**6))))
+          others.append(
+            models.submit(served, models.draw(rng.randrange(10**6)))
+          )
       if others and rng.random() < 0.2:
         rng.choice(others).cancel()
       served.step()

@@ -3,38 +3,31 @@
 import numpy as np
 
 from rnn_jax.serving import prefixes
-from rnn_jax.serving import reading
 
 
 def entry(size=10):
   return prefixes.Entry((np.zeros(size, np.int8),), np.zeros((1, 0)))
 
 
-def chunks(*keys, kept=True):
-  return [reading.Chunk(np.zeros(1, np.int32), key, kept) for key in keys]
-
-
 def test_the_longest_beginning_is_returned():
   store, first, second = prefixes.Store(100), entry(), entry()
   store.put(b'a', first)
   store.put(b'c', second)
-  assert store.longest(chunks(b'a', b'b', b'c', b'd')) == (3, second)
-  assert store.longest(chunks(b'a', b'b')) == (1, first)
-  assert store.longest(chunks(b'x')) == (0, None)
-  assert store.longest(chunks(b'a', kept=False)) == (0, None)
+  assert store.longest([b'a', b'b', b'c', b'd']) == (3, second)
+  assert store.longest([b'a', b'b']) == (1, first)
+  assert store.longest([b'x']) == (0, None)
+  assert store.longest([b'a', b'']) == (1, first)
   counts = store.counts
-  assert (counts.hits, counts.misses) == (2, 2)
+  assert (counts.hits, counts.misses) == (3, 1)
 
 
 def test_the_entry_used_longest_ago_goes_first():
   store = prefixes.Store(30)
   for key in (b'a', b'b', b'c'):
     store.put(key, entry())
-  store.longest(chunks(b'a'))
+  store.longest([b'a'])
   store.put(b'd', entry())
-  left = [
-    key for key in (b'a', b'b', b'c', b'd') if store.longest(chunks(key))[0]
-  ]
+  left = [key for key in (b'a', b'b', b'c', b'd') if store.longest([key])[0]]
   assert left == [b'a', b'c', b'd']
   counts = store.counts
   assert (counts.entries, counts.nbytes, counts.evictions) == (3, 30, 1)

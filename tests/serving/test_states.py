@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from rnn_jax import errors
-from rnn_jax.serving import requests
 from rnn_jax.serving import states
 from tests.serving import models
 
@@ -23,7 +22,7 @@ def _other():
 
 
 def ask(served, prompt, **changes):
-  handle = served.submit(requests.Request(prompt, **changes))
+  handle = models.submit(served, models.ask(prompt, **changes))
   models.finish(served, [handle])
   return handle
 
@@ -36,8 +35,8 @@ def _reply(served):
 
 
 def test_a_state_continues_in_another_engine(served, other, reply):
-  data = served.export_state(reply.state, KEY)
-  read = other.import_state(data, KEY)
+  data = states.dump(reply.state, KEY)
+  read = other.model().load_state(data, KEY)
   assert models.bits(read.leaves) == models.bits(reply.state.leaves)
   records = [
     models.record(ask(engine, 'gh', state=state, n=2, max_new_tokens=12))
@@ -51,8 +50,8 @@ def test_a_state_is_that_of_reading_its_text(served, other, reply):
   """It is read in the same chunks as the whole text, not decoded."""
   ids = np.concatenate(
     [
-      served.encode(requests.Request('abc def')),
-      np.array(reply.completions[0].ids, np.int32),
+      served.model().encode('abc def'),
+      np.array(reply.completions[0].tokens, np.int32),
     ]
   )
   read = ask(other, ids, max_new_tokens=0, returns_state=True).result()
@@ -62,41 +61,41 @@ def test_a_state_is_that_of_reading_its_text(served, other, reply):
   assert models.bits(read.state.logits_1xV) == models.bits(
     reply.state.logits_1xV
   )
-  assert read.completions[0].ids == ()
+  assert read.completions[0].tokens == ()
 
 
 def test_an_empty_prompt_continues_a_state(other, reply):
   whole = ask(
     other, '', state=reply.state, max_new_tokens=5, stop_at_boundary=False
   ).result()
-  assert len(whole.completions[0].ids) == 5
+  assert len(whole.completions[0].tokens) == 5
   assert whole.prompt_tokens == 0
 
 
 def test_damaged_bytes_are_refused(served, reply):
-  data = served.export_state(reply.state, KEY)
+  data = states.dump(reply.state, KEY)
   for place in range(0, len(data), 37):
     damaged = bytearray(data)
     damaged[place] ^= 1
     with pytest.raises(errors.InputError, match='signature is wrong'):
-      served.import_state(bytes(damaged), KEY)
+      served.model().load_state(bytes(damaged), KEY)
   for cut in (0, 1, 31, 40, len(data) - 1):
     with pytest.raises(errors.InputError, match='signature is wrong'):
-      served.import_state(data[:cut], KEY)
+      served.model().load_state(data[:cut], KEY)
 
 
 def test_other_keys_and_models_are_refused(served, reply):
-  data = served.export_state(reply.state, KEY)
+  data = states.dump(reply.state, KEY)
   with pytest.raises(errors.InputError, match='signature is wrong'):
-    served.import_state(data, b'x' * 32)
+    served.model().load_state(data, b'x' * 32)
   for key in (b'', ''):
     with pytest.raises(errors.InputError, match='key='):
-      served.export_state(reply.state, key)
+      states.dump(reply.state, key)
   foreign = models.make(models.generator('hybrid', seed=1))
   with pytest.raises(errors.InputError, match='state of model'):
-    foreign.import_state(data, KEY)
+    foreign.model().load_state(data, KEY)
   with pytest.raises(errors.InputError, match='state of model'):
-    foreign.submit(requests.Request('a', state=reply.state))
+    models.submit(foreign, models.ask('a', state=reply.state))
 
 
 def test_a_digest_depends_on_values_shapes_and_facts():

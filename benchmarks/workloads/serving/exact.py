@@ -7,9 +7,9 @@ import numpy as np
 from benchmarks.harness import measure
 from benchmarks.workloads.serving import model as model_lib
 from rnn_jax.inference import generate
+from rnn_jax.inference import sampling
 from rnn_jax.serving import engine as engine_lib
 from rnn_jax.serving import requests as requests_lib
-from rnn_jax.serving import sampler
 
 PREFIXES = 4  # beginnings that half of the prompts share
 
@@ -26,7 +26,7 @@ def alone_and_together(
   Together: on an engine that stores states, in another order, in bursts, with
   further requests between them, some of which are cancelled. All that a client
   gets is compared: ids, texts, reasons, bits of log-probabilities, and the
-  likeliest alternatives.
+  most likely alternatives.
   """
   bundle = model_lib.make(overrides)
   source = generate.Generator.from_bundle(bundle, weights)
@@ -66,8 +66,7 @@ def _draw(seed, begins):
   if rng.random() < 0.5:
     ids = np.concatenate([rng.choice(begins), ids])
   new = rng.randint(1, 40)
-  return requests_lib.Request(
-    ids,
+  return ids, requests_lib.Options(
     max_new_tokens=new,
     sampling=_sampling(rng),
     seed=rng.randrange(2**32),
@@ -92,11 +91,11 @@ def _sampling(rng):
     values['frequency_penalty'] = rng.choice((0.0, -0.5))
   if rng.random() < 0.2:
     values['logit_bias'] = {rng.randrange(256): rng.choice((-5.0, 5.0))}
-  return sampler.Sampling(**values)
+  return sampling.Sampling(**values)
 
 
 def _alone(engine, request):
-  handle = engine.submit(request)
+  handle = engine.submit(*request)
   while not handle.done:
     engine.step()
   return _record(handle)
@@ -112,10 +111,10 @@ def _together(engine, asked, begins):
       if engine.stats().queued >= engine.options.queue - 2:
         break
       number, request = order.pop()
-      handles[number] = engine.submit(request)
+      handles[number] = engine.submit(*request)
       if rng.random() < 0.2:
         drawn = _draw(rng.randrange(10**6, 10**9), begins)
-        others.append(engine.submit(drawn))
+        others.append(engine.submit(*drawn))
     if others and rng.random() < 0.2:
       rng.choice(others[-4:]).cancel()
     engine.step()
@@ -130,5 +129,5 @@ def _record(handle):
     (x.choice, x.id, x.text, x.logprob.hex(), x.alternatives) for x in handle
   ]
   tokens.sort(key=lambda token: token[0])  # completions come in any order
-  texts = [(c.text, c.ids, c.reason) for c in handle.result().completions]
+  texts = [(c.text, c.tokens, c.reason) for c in handle.result().completions]
   return tokens, texts

@@ -23,6 +23,7 @@ from rnn_jax.data.text import turns as turns_lib
 from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.serving import engine as engine_lib
 from rnn_jax.serving import requests as requests_lib
+from rnn_jax.serving import states
 
 KEY = b'of this comparison only, 32 bytes'
 LETTERS = 'abcdefghijklmnopqrstuvwxyz     '
@@ -49,7 +50,7 @@ def to_another_process(
     for seed in range(conversations):
       turns = [_turn(rng, words), _turn(rng, 100)]
       state, ids = _begin(engine, turns, new_tokens)
-      data = engine.export_state(state, KEY)
+      data = states.dump(state, KEY)
       sizes.append(len(data))
       asked.append(
         {
@@ -65,7 +66,7 @@ def to_another_process(
     command = [sys.executable, '-m', __name__, name]
     subprocess.run(command, cwd=workers.ROOT, check=True)
     there = json.loads((folder / 'answers.json').read_text())
-    facts = model_lib.facts(engine.generator)
+    facts = model_lib.facts(engine.model().generator)
   return facts | {
     'conversations': conversations,
     'tokens': sum(len(ids) for ids, _ in here),
@@ -89,14 +90,15 @@ def _turn(rng, longest):
 
 def _begin(engine, turns, new_tokens):
   """The state after a turn and its answer; the ids up to the next answer."""
-  first = engine.encode_turns(turns_lib.alternate(turns[:1]))
-  request = requests_lib.Request(
+  model = engine.model()
+  first = model.encode_turns(turns_lib.alternate(turns[:1]))
+  options = requests_lib.Options(
     max_new_tokens=new_tokens, returns_state=True, stop_at_boundary=True
   )
-  (reply,) = engine.generate([first], request)
-  answer = reply.completions[0].ids
-  ended = answer[-1] == engine.tokenizer.boundary
-  second = engine.encode_turns(turns_lib.alternate(turns[1:]), ended)
+  (reply,) = engine.generate([first], options)
+  answer = reply.completions[0].tokens
+  ended = answer[-1] == model.tokenizer.boundary
+  second = model.encode_turns(turns_lib.alternate(turns[1:]), ended)
   answer = np.array(answer, np.int32)
   return reply.state, np.concatenate([first, answer, second])
 
@@ -104,18 +106,18 @@ def _begin(engine, turns, new_tokens):
 def _answer(engine, prompt, seed, new_tokens, state=None):
   """[ids, the bits of their log-probabilities], as JSON has them."""
   handle = engine.submit(
-    requests_lib.Request(
-      prompt, max_new_tokens=new_tokens, seed=seed, state=state
-    )
+    prompt,
+    requests_lib.Options(max_new_tokens=new_tokens, seed=seed, state=state),
   )
   while not handle.done:
     engine.step()
   (completion,) = handle.result().completions
-  return [[*completion.ids], [x.hex() for x in completion.logprobs]]
+  return [[*completion.tokens], [x.hex() for x in completion.logprobs]]
 
 
 def _continue(engine, asked):
-  state = engine.import_state(base64.b64decode(asked['state']), KEY)
+  data = base64.b64decode(asked['state'])
+  state = engine.model().load_state(data, KEY)
   return _answer(
     engine, asked['turn'], asked['seed'], asked['new_tokens'], state
   )

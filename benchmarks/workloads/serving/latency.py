@@ -76,7 +76,7 @@ class _Load:
     self._coming = None
     self.read = 0  # tokens of the prompts that arrived, in counted rounds
     self._writers = [
-      engine.submit(self._request(16, ENDLESS), self._listener(times))
+      engine.submit(*self._request(16, ENDLESS), self._listener(times))
       for times in self._times
     ]
     while not all(self._times):
@@ -84,8 +84,8 @@ class _Load:
 
   def _request(self, length, new):
     prompt = model_lib.prompt(self._rng, length)
-    return requests_lib.Request(
-      prompt, max_new_tokens=new, stop_at_boundary=False
+    return prompt, requests_lib.Options(
+      max_new_tokens=new, stop_at_boundary=False
     )
 
   def _listener(self, times):
@@ -99,7 +99,7 @@ class _Load:
     before = engine.stats().read_tokens
     while min(map(len, self._times)) <= count:
       if arrive and (self._coming is None or self._coming.done):
-        self._coming = engine.submit(self._request(self._length, 1))
+        self._coming = engine.submit(*self._request(self._length, 1))
       engine.step()
     self.read += engine.stats().read_tokens - before
     gaps = [
@@ -152,7 +152,7 @@ def first_token(
   def ask(begin):
     ids = np.concatenate([begin, model_lib.prompt(rng, suffix)])
     (reply,) = engine.generate(
-      [ids], requests_lib.Request(max_new_tokens=1, stop_at_boundary=False)
+      [ids], requests_lib.Options(max_new_tokens=1, stop_at_boundary=False)
     )
     return reply.timing.first_token, reply.cached_tokens
 

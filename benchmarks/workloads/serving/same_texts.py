@@ -20,6 +20,8 @@ from benchmarks.harness import measure
 from benchmarks.workloads.serving import model as model_lib
 from benchmarks.workloads.serving import throughput
 from rnn_jax.inference import decode
+from rnn_jax.inference import sampler
+from rnn_jax.inference import sampling
 from rnn_jax.serving import engine as engine_lib
 
 
@@ -42,11 +44,11 @@ def beside_loop(
   parted = [
     (request, text, other)
     for request, text, other in zip(asked, ours, theirs, strict=True)
-    if text.ids != other
+    if text.tokens != other
   ]
   values = {
     'requests': requests,
-    'tokens': sum(len(text.ids) for text in ours),
+    'tokens': sum(len(text.tokens) for text in ours),
     'same_texts': requests - len(parted),
   }
   if parted:
@@ -56,14 +58,18 @@ def beside_loop(
 
 def _compare(source, parted):
   """Returns the largest gap, and differences of log-probabilities."""
-  places = [_first(text.ids, other) for _, text, other in parted]
+  places = [_first(text.tokens, other) for _, text, other in parted]
   texts = [
-    np.concatenate([request.prompt, np.array(text.ids[:place], np.int32)])
-    for (request, text, _), place in zip(parted, places, strict=True)
+    np.concatenate([ids, np.array(text.tokens[:place], np.int32)])
+    for ((ids, _), text, _), place in zip(parted, places, strict=True)
   ]
-  rows = np.array([request.index for request, *_ in parted], np.uint32)
-  keys = decode.row_keys(np.uint32(parted[0][0].seed), rows)
-  read = decode.prefill(source.model, source.params, *decode.pad(texts), keys)
+  table = sampling.make_table(len(parted))
+  for row, ((_, options), *_) in enumerate(parted):
+    line = options.line(options.index, source.tokenizer.boundary)
+    sampling.put(table, row, line)
+  weights = decode.Weights(source.params)
+  read = decode.prefill(source.model, weights, *decode.pad(texts))
+  keys = sampler.keys(table)
   keys = jax.vmap(jax.random.fold_in)(keys, np.array(places, np.uint32))
   uniform = np.asarray(jax.vmap(jax.random.uniform)(keys), np.float64)
   logprobs = np.asarray(jax.nn.log_softmax(read.logits_BxV), np.float64)
@@ -71,7 +77,7 @@ def _compare(source, parted):
   gaps, changes = [], []
   for row, (_, text, other) in enumerate(parted):
     place = places[row]
-    chosen = text.ids[place]
+    chosen = text.tokens[place]
     a, b = sorted((chosen, other[place]))
     below, above = uniform[row] - ends[row, a], ends[row, b - 1] - uniform[row]
     gaps.append(max(below, above, 0.0))

@@ -50,9 +50,9 @@ def against_loop(
     served.append(measure.seconds(lambda: serve(engine, asked)))
     looped.append(measure.seconds(lambda: loop(source, asked, slots)))
   after = engine.stats()
-  tokens = sum(request.max_new_tokens for request in asked)
+  tokens = sum(options.max_new_tokens for _, options in asked)
   for batch in _batches(asked, slots):
-    rows += len(batch) * max(request.max_new_tokens for request in batch)
+    rows += len(batch) * max(options.max_new_tokens for _, options in batch)
   other = measure.summarize(looped)
   values = measure.summarize(served)
   places = (after.steps - before.steps) * slots
@@ -62,7 +62,7 @@ def against_loop(
     | {
       'loop': other,
       'tokens': tokens,
-      'prompt_tokens': sum(len(request.prompt) for request in asked),
+      'prompt_tokens': sum(len(ids) for ids, _ in asked),
       'tokens_per_second': tokens / values['median'],
       'loop_tokens_per_second': tokens / other['median'],
       'loop_row_tokens_per_second': rows / other['median'],
@@ -75,14 +75,16 @@ def against_loop(
 
 
 def draw(count, prompts, outputs, slots):
-  """Returns random requests, whose draws follow from a row of `slots`."""
+  """Returns random (ids, options), whose draws follow from a row of `slots`."""
   rng = np.random.default_rng(0)
   return [
-    requests_lib.Request(
+    (
       model_lib.prompt(rng, rng.integers(prompts[0], prompts[1] + 1)),
-      max_new_tokens=int(rng.integers(outputs[0], outputs[1] + 1)),
-      index=n % slots,  # the row of its batch
-      stop_at_boundary=False,
+      requests_lib.Options(
+        max_new_tokens=int(rng.integers(outputs[0], outputs[1] + 1)),
+        index=n % slots,  # the row of its batch
+        stop_at_boundary=False,
+      ),
     )
     for n in range(count)
   ]
@@ -94,7 +96,7 @@ def _batches(asked, size):
 
 def serve(engine, asked):
   """Returns each request's completion, by the engine."""
-  handles = [engine.submit(request) for request in asked]
+  handles = [engine.submit(*request) for request in asked]
   for handle in handles:
     while not handle.done:
       engine.step()
@@ -106,18 +108,18 @@ def loop(source, asked, size):
   made = []
   for batch in _batches(asked, size):
     options = generate.Options(
-      max_new_tokens=max(request.max_new_tokens for request in batch),
+      max_new_tokens=max(options.max_new_tokens for _, options in batch),
       stop_at_boundary=False,
       batch_size=size,
     )
-    prompts = [request.prompt for request in batch]
+    prompts = [ids for ids, _ in batch]
     texts = source.generate(prompts, options).completions
     made += [
-      tuple(text.tokens[: request.max_new_tokens])
-      for request, text in zip(batch, texts, strict=True)
+      tuple(text.tokens[: own.max_new_tokens])
+      for (_, own), text in zip(batch, texts, strict=True)
     ]
   return made
 
 
 def _same(ours, theirs):
-  return sum(a.ids == b for a, b in zip(ours, theirs, strict=True))
+  return sum(a.tokens == b for a, b in zip(ours, theirs, strict=True))

@@ -15,11 +15,14 @@ from typing import Any
 import numpy as np
 
 from rnn_jax.inference import surprise
+from rnn_jax.inference import text as text_lib
 from rnn_jax.serving import requests
 from rnn_jax.serving.http import plans
 from rnn_jax.serving.http import service as service_lib
 
-LEAST = -9999.0  # what OpenAI writes for a log-probability of minus infinity
+MIN_LOGPROB = (
+  -9999.0
+)  # what OpenAI writes for a log-probability of minus infinity
 FINISHED = {
   'boundary': 'stop',
   'stop': 'stop',
@@ -45,14 +48,12 @@ class Answer:
     self._plan = plan
     self._service = service
     self._created = int(time.time())
-    self._tokenizer = service.writer.tokenizer
-    self._pieces = service.writer.pieces
-    self._digest = service.writer.digest_of(plan.adapter)[:16]
+    self._model = service.writer(plan.adapter)
     self._texts = [''] * plan.choices
     self._logprobs: list[Any] = [self._no_logprobs() for _ in self._texts]
     self._begun = [False] * plan.choices
     self._places = [_Places(0) for _ in self._texts]
-    self._numbers = np.cumsum([0, *(each.n for each in plan.asked)])
+    self._numbers = np.cumsum([0, *(job.options.n for job in plan.jobs)])
 
   # The prompt.
 
@@ -64,8 +65,8 @@ class Answer:
         None without log-probabilities.
     """
     parts = []
-    for number, ids in enumerate(self._plan.prompts):
-      text = self._tokenizer.decode(ids)
+    for number, job in enumerate(self._plan.jobs):
+      text = self._model.tokenizer.decode(job.ids)
       entry = None
       if self._plan.logprobs is not None:
         entry = self._prompt_logprobs(number, values[number])
@@ -77,7 +78,7 @@ class Answer:
 
   def _prompt_logprobs(self, number, values):
     entry, places = self._no_logprobs(), _Places(0)
-    ids = self._plan.prompts[number]
+    ids = self._plan.jobs[number].ids
     for n in range(self._plan.added[number], len(ids)):
       logprob, best = None, None
       if n:
@@ -123,14 +124,14 @@ class Answer:
     parts, choices = [], []
     completions = [each for reply in replies for each in reply.completions]
     if not self._plan.writes:
-      completions = [requests.Completion('', (), (), 'length')] * len(
+      completions = [text_lib.Completion('', (), (), 'length')] * len(
         self._texts
       )
     for index, completion in enumerate(completions):
       shown = self._texts[index]
       if self._plan.echo:
         number = int(np.searchsorted(self._numbers, index, 'right')) - 1
-        prompt = self._tokenizer.decode(self._plan.prompts[number])
+        prompt = self._model.tokenizer.decode(self._plan.jobs[number].ids)
         shown = shown[len(prompt) :]
       rest = completion.text[len(shown) :]
       self._texts[index] += rest
@@ -155,7 +156,7 @@ class Answer:
 
   def usage(self, replies: Sequence[requests.Reply]) -> dict[str, Any]:
     """Returns how many tokens were read and made."""
-    read = sum(map(len, self._plan.prompts))
+    read = sum(len(job.ids) for job in self._plan.jobs)
     new = sum(reply.new_tokens for reply in replies) * self._plan.writes
     cached = sum(reply.cached_tokens for reply in replies)
     return {
@@ -175,7 +176,7 @@ class Answer:
       'object': kind,
       'created': self._created,
       'model': self._service.name(self._plan.adapter),
-      'system_fingerprint': self._digest,
+      'system_fingerprint': self._model.digest[:16],
       'seed': self._plan.seed,
     }
 
@@ -223,7 +224,7 @@ class Answer:
       return
     entry['tokens'].append(self._token_text(token))
     entry['token_logprobs'].append(logprob)
-    raw = self._pieces.decode_bytes(token)
+    raw = self._model.pieces.decode_bytes(token)
     entry['text_offset'].append(places.next(raw))
     names = None
     if best is not None:
@@ -235,7 +236,7 @@ class Answer:
 
   def _token_text(self, token):
     """Returns a token's text, or 'bytes:\\xe2' of incomplete characters."""
-    raw = self._pieces.decode_bytes(token)
+    raw = self._model.pieces.decode_bytes(token)
     try:
       return raw.decode()
     except UnicodeDecodeError:
@@ -245,7 +246,7 @@ class Answer:
     return {
       'token': self._token_text(token),
       'logprob': logprob,
-      'bytes': [*self._pieces.decode_bytes(token)],
+      'bytes': [*self._model.pieces.decode_bytes(token)],
     }
 
   def _add(self, index, text, entry):
@@ -287,4 +288,4 @@ def _is_cut(raw):
 
 def _finite(logprob: Any) -> float | None:
   value = float(logprob)
-  return None if math.isnan(value) else max(value, LEAST)
+  return None if math.isnan(value) else max(value, MIN_LOGPROB)

@@ -1,4 +1,4 @@
-"""What a body asks of the engine: forms become the engine's requests."""
+"""What a body asks of the engine: forms become jobs, prompts become ids."""
 
 import contextlib
 import dataclasses
@@ -9,10 +9,12 @@ import numpy as np
 
 from rnn_jax import errors
 from rnn_jax.data.text import turns as turns_lib
+from rnn_jax.inference import sampling
 from rnn_jax.serving import constraint as constraint_lib
 from rnn_jax.serving import requests
-from rnn_jax.serving import sampler
+from rnn_jax.serving import served as served_lib
 from rnn_jax.serving import states
+from rnn_jax.serving import work
 from rnn_jax.serving.http import errors as http_errors
 from rnn_jax.serving.http import schemas
 from rnn_jax.serving.http import service as service_lib
@@ -25,15 +27,15 @@ ANY_OBJECT = '{"type": "object"}'
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Plan:
-  """A request to the engine for each prompt.
+  """A job of the engine for each prompt.
 
   Attributes:
     owner: who asks.
     adapter: which writes; '': the model itself.
-    asked: the requests; none is submitted if no token is wanted.
-    prompts: the ids that each reads, after its state.
-    added: how many of each the server has put before those of the client.
-    logprobs: how many of the likeliest tokens to report; None: none, and no
+    jobs: with the ids that each reads, after its state; none is submitted if no
+      token is wanted.
+    added: how many ids of each the server has put before those of the client.
+    logprobs: how many of the most likely tokens to report; None: none, and no
       log-probabilities.
     echo: whether the answer begins with the prompt.
     writes: whether new tokens are wanted.
@@ -42,8 +44,7 @@ class Plan:
 
   owner: str
   adapter: str
-  asked: tuple[requests.Request, ...]
-  prompts: tuple[np.ndarray, ...]
+  jobs: tuple[work.Job, ...]
   added: tuple[int, ...]
   logprobs: int | None
   echo: bool
@@ -53,7 +54,7 @@ class Plan:
   @property
   def choices(self) -> int:
     """How many texts the answer has."""
-    return sum(request.n for request in self.asked)
+    return sum(job.options.n for job in self.jobs)
 
 
 def of_completions(
@@ -75,15 +76,9 @@ def of_completions(
       'echo with a state, whose text is unknown: leave it out', 'echo'
     )
   given = _given(service, owner, form)
-  adapter = service.adapter_of(form.model)
-  begin = service.writer.beginning(adapter)
-  if given is not None or form.continues:
-    begin = begin[:0]
-  texts = [
-    each if isinstance(each, str) else _begun(each, begin)
-    for each in form.prompt
-  ]
-  return _plan(service, owner, form, given, texts, wanted, form.logprobs)
+  model = service.writer(service.adapter_of(form.model))
+  prompts = [_read(model, form, given, each) for each in form.prompt]
+  return _plan(service, owner, form, given, prompts, wanted, form.logprobs)
 
 
 def of_chat(
@@ -97,33 +92,32 @@ def of_chat(
   adapter = service.adapter_of(form.model)
   _check_chats(service, adapter)
   given = _given(service, owner, form)
-  ids = turns(service, form.messages, given, adapter, reply=True)
+  model = service.writer(adapter)
+  ids = turns(model, form.messages, given, reply=True)
   wanted = form.max_completion_tokens
   wanted = form.max_tokens if wanted is None else wanted
   if wanted is None:
     wanted = service.options.limits.new_tokens
-    longest = service.writer.generator.longest
+    longest = model.generator.longest
     if longest:
       wanted = max(1, min(wanted, longest + 1 - len(ids)))
   if not wanted:
     raise http_errors.bad_request('max_tokens=0: give 1 or more', 'max_tokens')
   logprobs = (form.top_logprobs or 0) if form.logprobs else None
-  return _plan(service, owner, form, given, [ids], wanted, logprobs)
+  return _plan(service, owner, form, given, [(ids, 0)], wanted, logprobs)
 
 
 def of_state(
   service: service_lib.Service, owner: str, form: schemas.NewState
-) -> requests.Request:
-  """Returns the request that reads what a new state is of.
+) -> work.Job:
+  """Returns the job that reads what a new state is of.
 
   Raises:
     ApiError, InputError: as `of_completions`.
   """
-  prompt: str | np.ndarray = ''
   adapter = service.adapter_of(form.model)
   if form.completion is not None:
-    conversation = service.recall(owner, form.completion, form.choice)
-    own, given, prompt = conversation
+    own, given, ids = service.recall(owner, form.completion, form.choice)
     if form.model is not None and own != adapter:
       raise http_errors.bad_request(
         f'model={form.model!r}: the completion is of {service.name(own)!r}: '
@@ -133,29 +127,29 @@ def of_state(
     adapter = own
   else:
     given = _given(service, owner, form)
+  model = service.writer(adapter)
   if form.messages is not None:
     _check_chats(service, adapter)
-    prompt = turns(service, form.messages, given, adapter, reply=False)
-  elif form.prompt is not None:
-    prompt = form.prompt
-  request = requests.Request(
-    prompt,
-    max_new_tokens=0,
-    continues=bool(form.continues),
-    state=given,
-    returns_state=True,
-    deadline_seconds=service.options.limits.seconds,
-    adapter=adapter,
+    ids = turns(model, form.messages, given, reply=False)
+  elif form.completion is None:
+    ids = model.encode(form.prompt or '', given, bool(form.continues))
+  _check_length(service, ids, form)
+  return model.job(
+    ids,
+    requests.Options(
+      max_new_tokens=0,
+      state=given,
+      returns_state=True,
+      deadline_seconds=service.options.limits.seconds,
+      adapter=adapter,
+    ),
   )
-  _check_length(service, service.writer.encode(request), form)
-  return request
 
 
 def turns(
-  service: service_lib.Service,
+  model: served_lib.Served,
   messages: list[schemas.Message],
   given: states.State | None,
-  adapter: str,
   reply: bool,
 ) -> np.ndarray:
   """Returns the ids of turns.
@@ -163,10 +157,9 @@ def turns(
   Without a chat template a system message is a turn as any other.
 
   Args:
-    service: of the model.
+    model: which reads them.
     messages: the turns.
     given: the state that they follow, if there is one.
-    adapter: which reads them; '': the model itself.
     reply: whether the model's turn is next.
 
   Raises:
@@ -174,14 +167,13 @@ def turns(
       them.
   """
   roles = {'developer': turns_lib.SYSTEM}  # OpenAI's newer name
-  return service.writer.encode_turns(
+  return model.encode_turns(
     [
       turns_lib.Message(roles.get(each.role, each.role), each.content)
       for each in messages
     ],
     None if given is None else given.ended,
     reply,
-    adapter,
   )
 
 
@@ -193,19 +185,26 @@ def _given(service, owner, form):
   return service.open_state(owner, form.state, adapter)
 
 
-def _begun(tokens, begin):
-  """Returns the ids of a prompt of tokens: they begin a text, as texts do."""
-  ids = np.array(tokens, np.int64)
+def _read(model, form, given, prompt):
+  """Returns a prompt's ids, and how many of them the client hasn't given."""
+  if isinstance(prompt, str):
+    ids = model.encode(prompt, given, bool(form.continues))
+    begins = ids[:1].tolist() == [model.tokenizer.boundary]
+    return ids, int(begins and not form.continues)
+  ids, begin = np.array(prompt, np.int64), model.beginning
+  # Tokens begin a text, as texts do.
+  if given is not None or form.continues:
+    return ids, 0
   if np.array_equal(ids[: len(begin)], begin):
-    return ids
-  return np.concatenate([begin, ids])
+    return ids, 0
+  return np.concatenate([begin, ids]), len(begin)
 
 
-def _plan(service, owner, form, given, texts, wanted, logprobs):
+def _plan(service, owner, form, given, prompts, wanted, logprobs):
   count = form.n or 1
-  if len(texts) * count > schemas.PROMPTS:
+  if len(prompts) * count > schemas.PROMPTS:
     raise http_errors.bad_request(
-      f'n={count} for {len(texts)} prompts: give at most {schemas.PROMPTS} '
+      f'n={count} for {len(prompts)} prompts: give at most {schemas.PROMPTS} '
       'texts in all',
       'n',
     )
@@ -216,7 +215,7 @@ def _plan(service, owner, form, given, texts, wanted, logprobs):
       'max_tokens',
     )
   keeps = form.return_state is not None
-  if keeps and len(texts) * count > 1:
+  if keeps and len(prompts) * count > 1:
     raise http_errors.bad_request(
       'return_state of several texts: give one prompt and n=1', 'return_state'
     )
@@ -230,7 +229,6 @@ def _plan(service, owner, form, given, texts, wanted, logprobs):
     'stop': form.stop or (),
     'stop_at_boundary': not form.ignore_eos,
     'min_new_tokens': form.min_tokens or 0,
-    'continues': bool(getattr(form, 'continues', None)),
     'alternatives': logprobs or 0,
     'constraint': _constraint(form),
     'state': given,
@@ -238,35 +236,22 @@ def _plan(service, owner, form, given, texts, wanted, logprobs):
     'deadline_seconds': limits.seconds,
     'adapter': adapter,
   }
-  asked, prompts, added = [], [], []
-  for index, text in enumerate(texts):
-    request = requests.Request(prompt=text, index=index * count, **shared)
-    ids = service.writer.encode(request)
+  model, jobs = service.writer(adapter), []
+  for index, (ids, _) in enumerate(prompts):
     _check_length(service, ids, form)
-    asked.append(request)
-    prompts.append(ids)
-    added.append(_added(form, index, ids, service.writer.tokenizer.boundary))
+    options = requests.Options(index=index * count, **shared)
+    with naming_constraint(form):
+      jobs.append(model.job(ids, options))
   return Plan(
     owner,
     adapter,
-    tuple(asked),
-    tuple(prompts),
-    tuple(added),
+    tuple(jobs),
+    tuple(added for _, added in prompts),
     logprobs,
     bool(getattr(form, 'echo', None)),
     wanted > 0,
     seed,
   )
-
-
-def _added(form, index, ids, boundary):
-  """Returns how many ids of a prompt the client hasn't given."""
-  if not isinstance(form, schemas.Completions):
-    return 0
-  given = form.prompt[index]
-  if not isinstance(given, str):
-    return len(ids) - len(given)
-  return int(not form.continues and ids[:1].tolist() == [boundary])
 
 
 def _sampling(form):
@@ -287,7 +272,7 @@ def _sampling(form):
   if given.get('top_p') == 0:
     given['top_p'] = SMALLEST_NUCLEUS
   bias = {int(name): x for name, x in (form.logit_bias or {}).items()}
-  return sampler.Sampling(**given, logit_bias=bias)
+  return sampling.Sampling(**given, logit_bias=bias)
 
 
 def _constraint(form):

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 
 from rnn_jax.serving import engine as engine_lib
 from rnn_jax.serving import requests
+from rnn_jax.serving import work
 from rnn_jax.serving.http import errors as http_errors
 
 
@@ -30,17 +31,18 @@ class Running:
     self._handles: list[requests.Handle] = []
 
   def submit(
-    self, engine: engine_lib.Engine, asked: tuple[requests.Request, ...]
+    self, engine: engine_lib.Engine, jobs: tuple[work.Job, ...]
   ) -> None:
     """Submits all requests or, if one is refused, none; from any thread.
 
     Raises:
       QueueFullError, ClosedError: it takes no more.
-      InputError: the model can't serve one.
+      InputError: there are more than its queue holds.
     """
-    self._handles = engine.submit_all(
-      [(request, self._listener(n)) for n, request in enumerate(asked)]
-    )
+    for n, job in enumerate(jobs):
+      job.handle.listener = self._listener(n)
+    engine.submit_all(jobs)
+    self._handles = [job.handle for job in jobs]
 
   def cancel(self) -> bool:
     """Ends what still runs; its slots are free after the engine's step.

@@ -36,6 +36,7 @@ from rnn_jax import errors
 from rnn_jax.inference import generate
 from rnn_jax.inference import model as model_lib
 from rnn_jax.serving import engine as engine_lib
+from rnn_jax.serving import served as served_lib
 from rnn_jax.serving import states
 from rnn_jax.serving import store as store_lib
 from rnn_jax.serving.http import auth
@@ -176,9 +177,8 @@ class Service:
 
   # What the model can do.
 
-  @property
-  def writer(self) -> engine_lib.Engine:
-    """The engine.
+  def writer(self, adapter: str = '') -> served_lib.Served:
+    """Returns the model that writes, or one of its adapters.
 
     Raises:
       ApiError: the model writes no text.
@@ -187,7 +187,7 @@ class Service:
       raise http_errors.bad_request(
         'this model predicts classes: use /v1/classify', None, 'wrong_endpoint'
       )
-    return self.engine
+    return self.engine.model(adapter)
 
   @property
   def writes(self) -> bool:
@@ -196,7 +196,7 @@ class Service:
 
   def chats(self, adapter: str = '') -> bool:
     """Returns whether it, or an adapter, was trained on turns."""
-    return self.engine is not None and self.engine.asks(adapter)
+    return self.engine is not None and self.engine.model(adapter).asks
 
   @property
   def classifies(self) -> bool:
@@ -213,11 +213,12 @@ class Service:
     """The size of a conversation's state as it is kept, whatever its length."""
     if self.engine is None:
       return 0
-    network = self.engine.generator.model
+    served = self.engine.model()
+    network = served.generator.model
     shapes = jax.eval_shape(lambda: network.apply({}, 1, method='init_state'))
     blank = states.State(
-      model=self.engine.model_digest,
-      text='0' * len(self.engine.model_digest),
+      model=served.digest,
+      text='0' * len(served.digest),
       count=0,
       ended=False,
       leaves=tuple(np.zeros(x.shape, x.dtype) for x in jax.tree.leaves(shapes)),
@@ -231,7 +232,8 @@ class Service:
 
   def card(self, adapter: str) -> dict[str, Any]:
     """Returns the model, '', or an adapter as /v1/models/ID shows it."""
-    engine, own = self.engine, not adapter
+    own = not adapter
+    written = self.engine.model(adapter) if self.engine else None
     source = self.model.bundle if own else self.adapters[adapter]
     return {
       'id': self.name(adapter),
@@ -240,7 +242,7 @@ class Service:
       'owned_by': 'rnn_jax',
       'parent': None if own else self.options.name,
       'step': source.step,
-      'digest': engine.digest_of(adapter) if engine else None,
+      'digest': written.digest if written else None,
       'capabilities': [
         name
         for name, has in (
@@ -254,7 +256,7 @@ class Service:
       ],
       'classes': [*self.model.classes],
       'vocabulary': self.model.bundle.tokenizer.size,
-      'longest': engine.generator.longest if engine else None,
+      'longest': written.generator.longest if written else None,
       'state_bytes': self.state_bytes,
     }
 
@@ -435,7 +437,7 @@ class Service:
           'state', given[:40], 'give an id, or the base64 that you were given'
         )
     try:
-      return self.writer.import_state(data, self._owner_key(owner), adapter)
+      return self.writer(adapter).load_state(data, self._owner_key(owner))
     except errors.InputError as error:
       raise http_errors.bad_request(
         str(error), 'state', 'state_refused'
@@ -455,7 +457,7 @@ class Service:
       QuotaError: the owner has too many.
       UnavailableError: the store fails.
     """
-    data = self.writer.export_state(state, self._owner_key(owner))
+    data = states.dump(state, self._owner_key(owner))
     if form == 'bytes':
       return {
         'object': 'state',
@@ -477,14 +479,17 @@ class Service:
       'bytes': record.size,
       'digest': record.sha256,
       'model': self._name_of(record.model),
-      'current': self.engine is not None
-      and self.engine.name_of(record.model) is not None,
+      'current': self._adapter_of(record.model) is not None,
       'created': int(record.created),
     }
 
   def _name_of(self, digest):
     """Returns for clients whose digest it is; of old ones, the model's name."""
-    return self.name(self.engine and self.engine.name_of(digest) or '')
+    return self.name(self._adapter_of(digest) or '')
+
+  def _adapter_of(self, digest):
+    """Returns the adapter of a digest, '': the model, None: an old one."""
+    return self.engine.model().name_of(digest) if self.engine else None
 
   def stored(self) -> store_lib.Store:
     """Returns the store.

@@ -29,8 +29,8 @@ class States(base.Routes):
     running = running_lib.Running()
 
     def begin():
-      asked = plans.of_state(self.service, owner, form)
-      running.submit(self.service.engine, (asked,))
+      job = plans.of_state(self.service, owner, form)
+      running.submit(self.service.engine, (job,))
 
     await base.thread(begin)
     try:

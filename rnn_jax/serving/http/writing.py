@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator
 from typing import Any
 
-import numpy as np
 from starlette import responses
 from starlette import types
 
@@ -46,15 +45,14 @@ class Writing(base.Routes):
       answer = answers.Answer(self.service, plan, chat)
       echoed = self._echo(plan, answer) if plan.echo else []
       if plan.writes:
-        with plans.naming_constraint(form):
-          running.submit(self.service.engine, plan.asked)
+        running.submit(self.service.engine, plan.jobs)
       return plan, answer, echoed
 
     plan, answer, echoed = await self._begin(begin, request, form)
-    entry['prompt_tokens'] = sum(map(len, plan.prompts))
+    entry['prompt_tokens'] = sum(len(job.ids) for job in plan.jobs)
     if self.log.texts:
-      tokenizer = self.service.engine.tokenizer
-      entry['prompt'] = [*map(tokenizer.decode, plan.prompts)]
+      tokenizer = self.service.writer().tokenizer
+      entry['prompt'] = [tokenizer.decode(job.ids) for job in plan.jobs]
     writing = _Writing(self, running, plan, answer, entry, form)
     if form.stream:
       options = form.stream_options
@@ -79,7 +77,7 @@ class Writing(base.Routes):
 
   def _echo(self, plan, answer):
     """Returns the parts of the prompts, with their log-probabilities."""
-    values: list[surprise.Values | None] = [None] * len(plan.prompts)
+    values: list[surprise.Values | None] = [None] * len(plan.jobs)
     if plan.logprobs is not None:
       self.service.check_whole(self.service.name(plan.adapter))
       if not self.service.scores:
@@ -88,8 +86,10 @@ class Writing(base.Routes):
         )
       values = self.service.compute(
         lambda model: [
-          model.scorer.values(ids, plan.logprobs) if len(ids) > 1 else None
-          for ids in plan.prompts
+          model.scorer.values(job.ids, plan.logprobs)
+          if len(job.ids) > 1
+          else None
+          for job in plan.jobs
         ]
       )
     return answer.echo(values)
@@ -158,18 +158,14 @@ class _Writing:
     """Notes what the answer took. Returns what it has besides its texts."""
     plan, service = self._plan, self._service
     self._measure(replies)
-    conversations = [
-      service_lib.Conversation(
-        plan.adapter,
-        request.state,
-        np.concatenate([ids, np.array(completion.ids, np.int32)]),
-      )
-      for request, ids, reply in zip(
-        plan.asked, plan.prompts, replies, strict=bool(replies)
-      )
-      for completion in reply.completions
-    ]
-    if conversations:
+    if replies:
+      conversations = [
+        service_lib.Conversation(
+          plan.adapter, job.options.state, job.text_ids(choice)
+        )
+        for job in plan.jobs
+        for choice in range(job.options.n)
+      ]
       service.remember(plan.owner, self._answer.id, conversations)
     if self._form.return_state is None or not replies:
       return {}
@@ -197,7 +193,7 @@ class _Writing:
     for reply in replies:
       timing = reply.timing
       if timing.ended is not None and timing.first_token is not None:
-        longest = max(len(x.ids) for x in reply.completions)
+        longest = max(len(x.tokens) for x in reply.completions)
         if longest > 1:
           took = timing.ended - timing.first_token
           metrics.between_tokens.observe(took / (longest - 1))

@@ -279,15 +279,15 @@ def test_roles_are_those_of_the_request():
   reply = '<|start|>assistant<|end|>\n\n'
   messages = [{'role': role, 'content': text} for role, text in said]
   chat = schemas.Chat(messages=messages)
-  (ids,) = plans.of_chat(asked, '', chat).prompts
-  assert ids.tolist() == chats.ids(f'<s>{want}{reply}')
+  (job,) = plans.of_chat(asked, '', chat).jobs
+  assert job.ids.tolist() == chats.ids(f'<s>{want}{reply}')
   new = schemas.NewState(messages=messages)
-  ids = plans.of_state(asked, '', new).prompt
-  assert ids.tolist() == chats.ids(f'<s>{want}')
+  job = plans.of_state(asked, '', new)
+  assert job.ids.tolist() == chats.ids(f'<s>{want}')
   simple = schemas.Completions(prompt='hi')
-  (ids,) = plans.of_completions(asked, '', simple).prompts
+  (job,) = plans.of_completions(asked, '', simple).jobs
   want = f'<s><|start|>user<|end|>\n\nhi<|eot|>{reply}'
-  assert ids.tolist() == chats.ids(want)
+  assert job.ids.tolist() == chats.ids(want)
 
 
 def test_numbers_of_texts_are_those_of_the_model(client, service):

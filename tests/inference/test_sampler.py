@@ -1,21 +1,20 @@
-"""Sampling with options for each row."""
+"""Sampling with options for each row; test_sampling.py has the frequencies."""
+
+import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
-from rnn_jax import errors
-from rnn_jax.inference import decode
+from rnn_jax.inference import sampler
 from rnn_jax.inference import sampling
-from rnn_jax.serving import sampler
 
 B, V = 6, 70
 
 
 def rows(**columns):
   """Options of B rows."""
-  table = sampler.make_table(B)
+  table = sampling.make_table(B)
   table.active_B[:] = True
   table.seed_B[:] = np.arange(B) + 7
   for name, values in columns.items():
@@ -28,20 +27,24 @@ def logits(seed=0, scale=3.0):
   return np.float32(rng.normal(0, scale, (B, V)))
 
 
-choose = jax.jit(sampler.choose)
+ANY = sampling.any_kind(V)
+choose = jax.jit(functools.partial(sampler.choose, kind=ANY))
 adjust = jax.jit(sampler.adjust)
 keys = jax.jit(sampler.keys)
 
 
-def test_keys_are_those_of_generate():
-  table = rows(index_B=range(B))
+def test_keys_follow_from_seed_and_index():
+  table = rows(index_B=range(B), seed_high_B=[0, 0, 0, 7, 7, 8])
   table.seed_B[:] = 5
-  wanted = decode.row_keys(np.uint32(5), np.arange(B, dtype=np.uint32))
-  got = keys(table)
-  assert np.array_equal(*map(jax.random.key_data, (got, wanted)))
+  low = jax.random.key(5)
+  for n, got in enumerate(keys(table)):
+    high = int(table.seed_high_B[n])
+    key = jax.random.fold_in(low, high) if high else low
+    wanted = jax.random.fold_in(key, n)
+    assert np.array_equal(*map(jax.random.key_data, (got, wanted)))
 
 
-def test_tokens_are_those_of_inference_in_any_mixture():
+def test_tokens_are_those_of_a_program_of_one_kind_in_any_mixture():
   """Every row has options of its own; some need a sort, some don't."""
   kinds = (
     sampling.Sampling(0.0),
@@ -51,7 +54,7 @@ def test_tokens_are_those_of_inference_in_any_mixture():
     sampling.Sampling(1.0, 0, 0.6),
     sampling.Sampling(2.0, 30, 0.8),
   )
-  plain = jax.jit(sampling.sample, static_argnums=2)
+  plain = jax.jit(sampler.choose, static_argnums=3)
   differ = 0
   for seed in range(25):
     z = logits(seed)
@@ -63,7 +66,10 @@ def test_tokens_are_those_of_inference_in_any_mixture():
     table.seed_B[:] = seed
     table.index_B[:] = range(B)
     key_B = keys(table)
-    wanted = [int(plain(key_B, z, kind)[n]) for n, kind in enumerate(kinds)]
+    wanted = [
+      int(plain(key_B, z, table, kind.kind(V))[n])
+      for n, kind in enumerate(kinds)
+    ]
     got = choose(key_B, z, table).tolist()
     assert got == wanted
     differ += len(set(got)) > 2
@@ -144,16 +150,16 @@ def test_log_probabilities_are_the_models():
   z = logits()
   token_B = jnp.arange(B, dtype=jnp.int32)
   reference = np.asarray(jax.nn.log_softmax(z))
-  run = jax.jit(sampler.logprobs)
+  run = jax.jit(functools.partial(sampler.logprobs, kind=ANY))
   for wanted in (0, 4):
     table = rows(alternatives_B=wanted, temperature_B=0.1)
     chosen_B, best_BxK, best_logprob_BxK = run(z, token_B, table)
     np.testing.assert_allclose(
       chosen_B, reference[range(B), range(B)], rtol=1e-5
     )
-    assert best_BxK.shape == (B, sampler.ALTERNATIVES)
+    assert best_BxK.shape == (B, sampling.ALTERNATIVES)
     if wanted:
-      order = np.argsort(-reference)[:, : sampler.ALTERNATIVES]
+      order = np.argsort(-reference)[:, : sampling.ALTERNATIVES]
       assert best_BxK.tolist() == order.tolist()
       np.testing.assert_allclose(
         best_logprob_BxK, np.take_along_axis(reference, order, 1), rtol=1e-5
@@ -162,32 +168,16 @@ def test_log_probabilities_are_the_models():
       assert not np.any(best_BxK)
 
 
-@pytest.mark.parametrize(
-  ('changes', 'message'),
-  (
-    ({'temperature': -1}, 'temperature=-1'),
-    ({'min_p': 1.1}, 'min_p=1.1'),
-    ({'repetition_penalty': 0}, 'repetition_penalty=0'),
-    ({'presence_penalty': 101}, 'presence_penalty=101'),
-    ({'frequency_penalty': float('nan')}, 'frequency_penalty=nan'),
-    ({'logit_bias': {3: float('inf')}}, r'logit_bias\[3\]=inf'),
-  ),
-)
-def test_bad_options_are_refused(changes, message):
-  with pytest.raises(errors.InputError, match=message):
-    sampler.Sampling(**changes)
-
-
 def test_packed_options_are_the_same():
   rng = np.random.default_rng(0)
-  table = sampler.make_table(B)
+  table = sampling.make_table(B)
   for column in table:
     column[:] = rng.integers(0, 2, B) if column.dtype == bool else rng.random(B)
     if column.dtype in (np.int32, np.uint32):
       limits = np.iinfo(column.dtype)
       column[:] = rng.integers(limits.min, limits.max, B, endpoint=True)
   table.seed_B[0] = 2**32 - 1
-  unpacked = jax.jit(sampler.unpack)(sampler.pack(table))
+  unpacked = jax.jit(sampling.unpack)(sampling.pack(table))
   for got, wanted in zip(unpacked, table, strict=True):
     assert got.dtype == wanted.dtype
     assert np.asarray(got).tobytes() == wanted.tobytes()
