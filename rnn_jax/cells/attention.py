@@ -76,17 +76,25 @@ class Config(base.Config):
   top_k: int = 0  # the number of highest scores in the softmax; 0: all
   sees: str = 'past'  # or 'row': all of it, later steps included
   rotary: float = 10_000.0  # base of rotary positions; 0: no positions
-  rotary_width: int = 0  # channels of a head that they rotate; 0: all
+  # Channels of a head that they rotate; 0: all.
+  rotary_width: int = config_lib.option(0, needs='cell.rotary')
   # (), (factor,) for all angles, Llama 3's (factor, low, high, length), or
   # YaRN's (factor, low, high, length, size).
-  rotary_scaling: tuple[float, ...] = ()
-  qk_norm: bool = False  # RMS norms of q and k, with scales all heads share
-  norm_epsilon: float = 1e-6  # of these norms
-  norm_plus_one: bool = False  # these scales are 1 + their parameters
+  rotary_scaling: tuple[float, ...] = config_lib.option((), needs='cell.rotary')
+  # RMS norms of q and k, with scales that all heads share.
+  qk_norm: bool = config_lib.option(False, excludes='mesh.tensor!=1')
+  # Of these norms.
+  norm_epsilon: float = config_lib.option(1e-6, above=0, needs='cell.qk_norm')
+  # These scales are 1 + their parameters.
+  norm_plus_one: bool = config_lib.option(False, needs='cell.qk_norm')
   output_gate: bool = False  # y times sigmoid(W x)
   biases: bool = False  # on q, k, v and the output
-  projection_bias: bool = True  # with `biases`: on q, k and v too
-  output_bias: bool = True  # with `biases`: on the output too
+  projection_bias: bool = config_lib.option(  # on q, k and v too
+    True, needs='cell.biases'
+  )
+  output_bias: bool = config_lib.option(  # on the output too
+    True, needs='cell.biases'
+  )
   dropout: float = 0.0  # on y
 
   def check(self, config: config_lib.Config) -> None:
@@ -107,7 +115,6 @@ class Config(base.Config):
       self._refuse('kv_heads', f'mesh.tensor={shards} must divide it')
     self._check_biases()
     self._check_rotary()
-    self._check_norms(config)
     self._check_dropout()
     base.check_sight(self.sees, config)
     if self.sees == 'row':
@@ -135,9 +142,6 @@ class Config(base.Config):
     return dataclasses.replace(own, kv_heads=self.kv_heads // shards)
 
   def _check_biases(self):
-    for key in ('projection_bias', 'output_bias'):
-      if not (self.biases or getattr(self, key)):
-        self._refuse(key, 'cell.biases=False has none: give True')
     if not (self.projection_bias or self.output_bias):
       self._refuse(
         'biases',
@@ -146,10 +150,6 @@ class Config(base.Config):
 
   def _check_rotary(self):
     if not self.rotary:
-      if self.rotary_width:
-        self._refuse('rotary_width', 'cell.rotary=0 rotates nothing: give 0')
-      if self.rotary_scaling:
-        self._refuse('rotary_scaling', 'cell.rotary=0 rotates nothing: give ()')
       return
     if self.rotary <= 1:
       self._refuse('rotary', 'give a number above 1, or 0 for no positions')
@@ -166,20 +166,6 @@ class Config(base.Config):
         'give (), (factor,), (factor, low, high, length) or (factor, low, '
         'high, length, size), with a factor of 1 or more, 0 < low < high, and '
         'a length and a size above 0',
-      )
-
-  def _check_norms(self, config):
-    if self.norm_epsilon <= 0:
-      self._refuse('norm_epsilon', 'give a number above 0')
-    for key in ('norm_epsilon', 'norm_plus_one'):
-      default = getattr(type(self)(), key)
-      if not self.qk_norm and getattr(self, key) != default:
-        self._refuse(key, f'cell.qk_norm=False has no norms: give {default}')
-    if self.qk_norm and config.mesh.tensor != 1:
-      self._refuse(
-        'qk_norm',
-        f'all heads share its scales, and mesh.tensor={config.mesh.tensor} '
-        'devices share the heads: give False, or mesh.tensor=1',
       )
 
   def _check_row(self, config):

@@ -63,9 +63,12 @@ class Config:
   Attributes:
     multiplying: values of recurrence.impl whose matmuls have operands in the
       format of recurrence.operands.
+    excludes: conditions with which the cell isn't available, see
+      config/conditions.py.
   """
 
   multiplying: ClassVar[tuple[str, ...]] = ()
+  excludes: ClassVar[tuple[str, ...]] = ()
 
   def check(self, config: config_lib.Config) -> None:
     """Checks the options against each other and the whole config.

@@ -38,7 +38,8 @@ class Config(matrix.Config):
   """Options of the cell, section `cell` of a config."""
 
   rank: int = 16  # of a head's gates
-  shared_gate: bool = False  # one W_1 of `rank` rows for all heads
+  # One W_1 of `rank` rows for all heads.
+  shared_gate: bool = config_lib.option(False, excludes='mesh.tensor!=1')
   temperature: float = 16.0  # tau
 
   def check(self, config: config_lib.Config) -> None:
@@ -51,12 +52,6 @@ class Config(matrix.Config):
       self._refuse('rank', 'give 1 or more')
     if self.temperature <= 0:
       self._refuse('temperature', 'give a number above 0')
-    if self.shared_gate and config.mesh.tensor != 1:
-      self._refuse(
-        'shared_gate',
-        f'all heads share it, and mesh.tensor={config.mesh.tensor} devices '
-        'share the heads: give False, or mesh.tensor=1',
-      )
     super().check(config)
 
   @property

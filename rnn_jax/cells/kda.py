@@ -41,7 +41,8 @@ class Config(delta.Config):
   """Options of the cell, section `cell` of a config."""
 
   rank: int = 16  # of a head's decays, and of its output gates
-  shared_gate: bool = False  # W_1 and V_1 of `rank` rows for all heads
+  # W_1 and V_1 of `rank` rows for all heads.
+  shared_gate: bool = config_lib.option(False, excludes='mesh.tensor!=1')
   output_gate_bias: bool = True  # c
 
   def check(self, config: config_lib.Config) -> None:
@@ -52,12 +53,6 @@ class Config(delta.Config):
     """
     if self.rank < 1:
       self._refuse('rank', 'give 1 or more')
-    if self.shared_gate and config.mesh.tensor != 1:
-      self._refuse(
-        'shared_gate',
-        f'all heads share it, and mesh.tensor={config.mesh.tensor} devices '
-        'share the heads: give False, or mesh.tensor=1',
-      )
     super().check(config)
 
   @property

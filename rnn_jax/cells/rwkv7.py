@@ -80,9 +80,14 @@ class Config(base.Config):
   rank: int = 16  # of a head's decays, and of what has 0 below
   rate_rank: int = 0  # of the rates a
   gate_rank: int = 0  # of the output gates
-  value_rank: int = 0  # of what mixes values with those of the first layer
-  shared_gate: bool = False  # one set of such rows for all heads
-  value_residual: bool = False  # values are mixed with the first layer's
+  # Of what mixes values with those of the first layer.
+  value_rank: int = config_lib.option(0, needs='cell.value_residual')
+  # One set of such rows for all heads.
+  shared_gate: bool = config_lib.option(False, excludes='mesh.tensor!=1')
+  # Values are mixed with the first layer's.
+  value_residual: bool = config_lib.option(
+    False, excludes=('model.layers=1', 'mesh.pipe!=1')
+  )
   norm_epsilon: float = 64e-5  # added to the variance of a head's outputs
   # Added to the squared length of a head's keys.
   key_epsilon: float = delta_parts.EPSILON
@@ -106,37 +111,12 @@ class Config(base.Config):
       if getattr(self, key) <= 0:
         self._refuse(key, 'give a number above 0')
     self._check_dropout()
-    self._check_shared(config)
     delta_parts.check_recurrence(config)
     model = config.model
     if model.embedding_width not in (0, model.width):
       raise errors.InputError(
         f"model.embedding_width={model.embedding_width}: model.cell='rwkv7' "
         f'stores inputs of one width: give model.width={model.width}, or 0'
-      )
-
-  def _check_shared(self, config):
-    mesh = config.mesh
-    if self.shared_gate and mesh.tensor != 1:
-      self._refuse(
-        'shared_gate',
-        f'all heads share it, and mesh.tensor={mesh.tensor} devices share the '
-        'heads: give False, or mesh.tensor=1',
-      )
-    if self.value_rank and not self.value_residual:
-      self._refuse(
-        'value_rank',
-        'it has no effect without cell.value_residual: leave it at 0',
-      )
-    if self.value_residual and config.model.layers == 1:
-      self._refuse(
-        'value_residual', 'model.layers=1 has no later layer: give False'
-      )
-    if self.value_residual and mesh.pipe != 1:
-      self._refuse(
-        'value_residual',
-        f"mesh.pipe={mesh.pipe} stages don't send each other values: give "
-        'False, or mesh.pipe=1',
       )
 
   @property

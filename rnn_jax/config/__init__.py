@@ -24,6 +24,7 @@ import ml_collections
 from rnn_jax import errors
 from rnn_jax.config import adapters as adapter_rules
 from rnn_jax.config import compression
+from rnn_jax.config import conditions
 from rnn_jax.config import experts as expert_rules
 from rnn_jax.config import mesh as mesh_rules
 from rnn_jax.config import parts
@@ -38,11 +39,18 @@ from rnn_jax.config.parts import override as override
 from rnn_jax.config.parts import section as section
 from rnn_jax.config.values import option as option
 
+FLOAT16 = "train.precision='float16'"
 MAX_SEED = 2**32 - 1  # jax.random.key takes no more: 2**32 would be 0
 
 
 class Part:
-  """Base of the sections that name a part, whose file adds options."""
+  """Base of the sections that name a part, whose file adds options.
+
+  Attributes:
+    excludes: conditions with which the part isn't available: `conditions`.
+  """
+
+  excludes: ClassVar[tuple[str, ...]] = ()
 
   if typing.TYPE_CHECKING:
 
@@ -99,19 +107,28 @@ class Data(Part):
   )
   length: int = option(256, least=1)  # tokens of the longest row
   # Tokens from a window of a text to the next; 0: `length`, no overlap.
-  stride: int = option(0, least=0)
+  stride: int = option(
+    0, least=0, excludes=('task.predicts_all=False', 'data.cuts_documents')
+  )
   batch_size: int = option(32, least=1)  # rows
   # Above 0: rows = tokens_per_batch // length.
   tokens_per_batch: int = option(0, least=0)
   # Above 0: memory of a device, which determines tokens_per_batch.
-  memory_gib: float = option(0.0, least=0)
+  memory_gib: float = option(0.0, least=0, excludes='data.tokens_per_batch')
   length_schedule: tuple[int, ...] = ()  # lengths of rows before `length`
-  length_schedule_epochs: int = option(1, least=1)  # of each length
+  length_schedule_epochs: int = option(  # of each length
+    1, least=1, needs='data.length_schedule'
+  )
   # Easy examples first, by this difficulty.
   curriculum: str = option('', choices='data.batching.curriculum:KINDS')
-  difficulty: str = ''  # the column of numbers for curriculum 'column'
-  curriculum_shares: tuple[int, ...] = (80, 60, 40)  # percent easy, by stage
-  curriculum_epochs: int = option(5, least=1)  # of each stage but the last
+  # The column of numbers.
+  difficulty: str = option('', needs="data.curriculum='column'")
+  curriculum_shares: tuple[int, ...] = option(  # percent easy, by stage
+    (80, 60, 40), needs='data.curriculum'
+  )
+  curriculum_epochs: int = option(  # of each stage but the last
+    5, least=1, needs='data.curriculum'
+  )
   workers: int = option(1, least=0)  # processes that read and tokenize
   prefetch: int = option(2, least=0)  # batches that are made in advance
   # Folder of token files; 'auto': the user's cache, for large data; '': none.
@@ -214,20 +231,31 @@ class Model:
   shared_layers: bool = False  # all layers have the same parameters
   width: int = option(128, least=1)
   embedding_width: int = option(0, least=0)  # 0: width; only 'plain' can differ
-  mlp_width: int = option(0, least=0)  # 0: no MLP between cells
+  mlp_width: int = option(  # 0: no MLP between cells
+    0, least=0, needs="model.block='residual'"
+  )
   mlp: str = option('swiglu', choices='models.mlp:ACTIVATIONS')
-  swish_beta: float = 1.0  # of mlp 'swiglu' and 'swish': x sigmoid(beta x)
+  swish_beta: float = option(  # x sigmoid(beta x)
+    1.0, needs=('model.mlp_width', 'model.mlp=models.mlp:WITH_BETA')
+  )
   experts: Experts = Experts()
   norm: str = option('rms', choices='models.blocks:NORMS')
-  norm_scale: bool = False  # of 'rms'; 'layer' has one
-  norm_plus_one: bool = False  # that scale is 1 + its parameter
+  norm_scale: bool = option(False, needs="model.norm='rms'")  # 'layer' has one
+  # That scale is 1 + its parameter.
+  norm_plus_one: bool = option(False, needs='model.norm_scale')
   # Added to the mean square; 0: 1e-6 for 'rms', 1e-5 for others.
   norm_epsilon: float = option(0.0, least=0)
-  embedding_norm: bool = False  # a norm of the first layer's inputs
+  embedding_norm: bool = option(  # a norm of the first layer's inputs
+    False,
+    needs="model.block=('residual', 'plain')",
+    excludes='task.reads_images',
+  )
   biases: bool = False  # of the MLP's matrices
   # Added to the embedding.
   positions: str = option('none', choices='models.positions:KINDS')
-  max_positions: int = option(0, least=0)  # learned ones; 0: data.length
+  max_positions: int = option(  # 0: data.length
+    0, least=0, needs="model.positions='learned'"
+  )
   embedding_scale: float = option(1.0, least=0)  # initial standard deviation
   embedding_multiplier: float = 1.0  # of the embeddings of tokens
   # Initial standard deviation; 0: by the width.
@@ -241,9 +269,9 @@ class Model:
   tied: bool = False  # the head is the transposed embedding
   # Of the embedding as a head; 0: width ** -0.5.
   tied_multiplier: float = option(0.0, least=0)
-  head_bias: bool = True  # of the head
+  head_bias: bool = option(True, excludes='model.tied')  # of the head
   # s of the logits s tanh(z / s), which stay within s; 0: they are z.
-  logits_cap: float = option(0.0, least=0)
+  logits_cap: float = option(0.0, least=0, excludes='task.reads_images')
   # Layers per iteration of the layer scan, or periods of `cells`.
   unroll: int = option(1, least=1)
 
@@ -278,9 +306,12 @@ class Model:
 class Vision:
   """How images become rows of patches, and rows classes."""
 
-  patch: int = option(4, least=1)  # pixels of each side
+  # Pixels of each side.
+  patch: int = option(4, least=1, needs='task.reads_images')
   # 'mean' of a row's steps; 'token': an extra first one.
-  pooling: str = option('mean', choices=('mean', 'token'))
+  pooling: str = option(
+    'mean', choices=('mean', 'token'), needs='task.reads_images'
+  )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -301,17 +332,26 @@ class Recurrence:
 class Remat:
   """Which states are stored for the backward pass; it recomputes the others."""
 
-  every: int | str = 0  # store the state every K steps; 'sqrt'; 'auto'; 0: all
+  # Store the state every K steps; 'sqrt'; 'auto'; 0: all.
+  every: int | str = option(0, excludes="recurrence.impl='associative'")
   # Which of these states are stored.
-  schedule: str = option('uniform', choices='ops.remat_schedules:NAMES')
-  kept: int = option(0, least=0)  # states at a time, for 'binomial'; 0: log2
-  memory_gib: float = option(0.0, least=0)  # of a device, for every='auto'
+  schedule: str = option(
+    'uniform', choices='ops.remat_schedules:NAMES', needs='remat.every'
+  )
+  # States at a time; 0: log2.
+  kept: int = option(0, least=0, needs="remat.schedule='binomial'")
+  memory_gib: float = option(  # of a device
+    0.0, least=0, needs="remat.every='auto'", excludes='data.memory_gib'
+  )
   # Steps of the whole model at a time; 0: all.
   segment: int = option(0, least=0)
   layers: int = option(0, least=0)  # store every k-th layer's input; 0: all
-  stored_layers: int = option(0, least=0)  # store all of so many between groups
-  keep: tuple[str, ...] = ()  # also stored, within layers: models/remat.py
-  offload: bool = False  # store what `keep` names in host memory
+  # Store all of so many between groups.
+  stored_layers: int = option(0, least=0, needs='remat.layers')
+  # Also stored, within layers: models/remat.py.
+  keep: tuple[str, ...] = option((), needs='remat.layers')
+  # Store what `keep` names in host memory.
+  offload: bool = option(False, needs='remat.keep')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -330,7 +370,11 @@ class Optimizer(Part):
   frozen: tuple[str, ...] = ()  # patterns of parameters that never change
   clip_norm: float = option(1.0, least=0)  # 0: no clipping
   # Of an exponential moving average of the parameters; 0: none.
-  ema_decay: float = option(0.0, below=1)
+  ema_decay: float = option(
+    0.0,
+    below=1,
+    excludes=('optimizer.gradients_elsewhere', 'schedule.rescales'),
+  )
   offload: bool = False  # keep the state in host memory between steps
 
   whole_matrices: ClassVar[bool] = False  # parameters can't be sharded
@@ -382,11 +426,14 @@ class Train:
   """The run."""
 
   steps: int = option(1000, least=0)  # optimizer steps; 0: by `epochs`
-  epochs: float = option(0.0, least=0)  # over the training text; 0: by `steps`
+  # Over the training text; 0: by `steps`.
+  epochs: float = option(0.0, least=0, excludes='train.steps')
   seed: int = option(0, least=0, most=MAX_SEED)
   precision: str = option('float32', choices='ops.precision:POLICIES')
-  loss_scale: float = 32768.0  # initially; only for precision 'float16'
-  loss_scale_steps: int = option(2000, least=1)  # finite steps to double it
+  loss_scale: float = option(32768.0, needs=FLOAT16)  # initially
+  loss_scale_steps: int = option(  # finite steps to double it
+    2000, least=1, needs=FLOAT16
+  )
   # Matmuls of the forward pass: 'fp8' is e4m3, see ops/eight_bits.py.
   quantized: str = option('', choices=('', 'int8', 'fp8'))
   compiler: str = option('default', choices='config.compiler:NAMES')
@@ -413,9 +460,18 @@ class Mesh:
 
   data: int = -1  # copies of the model, each with its rows of a batch
   fsdp: int = 1  # rows, and the train state as `zero` says
-  expert: int = 1  # rows, and the experts of a layer
-  pipe: int = 1  # groups of layers
-  sequence: int = 1  # shards of time
+  # Rows, and the experts of a layer.
+  expert: int = option(1, needs='model.experts.count')
+  # Groups of layers.
+  pipe: int = option(1, excludes=('model.shared_layers', 'model.experts.count'))
+  sequence: int = option(  # shards of time
+    1,
+    excludes=(
+      'task.per_token=False',
+      'remat.segment',
+      "recurrence.impl='scan'",
+    ),
+  )
   tensor: int = 1  # heads, columns of the MLP, vocabulary
   zero: int = 3  # 1: the optimizer's state, 2: and gradients, 3: and parameters
   rules: tuple[str, ...] = (  # LOGICAL_AXIS=MESH_AXIS, see parallel/rules.py
@@ -427,10 +483,17 @@ class Mesh:
     'F=tensor',
     'V=tensor',
   )
-  micro_batches: int = 0  # of a device's rows, in a pipeline; 0: `pipe`
-  schedule: str = 'gpipe'  # of a pipeline; '1f1b' needs less memory
-  compression: str = ''  # of gradients summed over data: 'int8' or 'top_k'
-  top_k_share: float = 0.01  # fraction of a gradient's numbers sent per step
+  # Of a device's rows; 0: `pipe`.
+  micro_batches: int = option(0, least=0, needs='mesh.pipe>1')
+  # '1f1b' needs less memory.
+  schedule: str = option(
+    'gpipe', choices='parallel.pipeline:SCHEDULES', needs='mesh.pipe>1'
+  )
+  # Of gradients summed over data: 'int8' or 'top_k'.
+  compression: str = option('', choices=('', 'int8', 'top_k'))
+  top_k_share: float = option(  # fraction of a gradient's numbers per step
+    0.01, above=0, most=1, needs="mesh.compression='top_k'"
+  )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -442,9 +505,9 @@ class Evaluate:
   tokens: int = option(1_000_000, least=0)
   batch_size: int = option(32, least=1)
   length: int = option(0, least=0)  # tokens per row; 0: data.length
-  segment_tokens: int = option(
-    0, least=0
-  )  # layout 'stream'; 0: data.segment_tokens
+  segment_tokens: int = option(  # 0: data.segment_tokens
+    0, least=0, needs='data.cuts_documents'
+  )
   # Of the best checkpoint; 'errors': the error rate.
   criterion: str = option('loss', choices=('loss', 'errors'))
   # Evaluations without a new best before a stop; 0: never.
@@ -555,9 +618,16 @@ def check(config: Config) -> None:
   """
   values.check(config)
   pattern_lib.check(config.model)
+  for field in dataclasses.fields(config):
+    section = getattr(config, field.name)
+    own = isinstance(section, pattern_lib.Options)  # checks its cells' options
+    if dataclasses.is_dataclass(section) and not own:
+      conditions.check(config, field.name)
   rules.check(config)
   for kind, name in parts.chosen_by(config):
     part: typing.Any = parts.options(kind, name)
+    if isinstance(name, str):
+      conditions.check_part(config, part, f'{kind.key}={name!r}')
     part.check(getattr(config, kind.section), config)
   compression.check(config)
   adapter_rules.check(config)

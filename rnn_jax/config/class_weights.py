@@ -16,7 +16,7 @@ from rnn_jax.config import values
 
 KEY = 'task.class_weights'
 NONE, BALANCED = 'none', 'balanced'
-LEAST, MOST = 1e-6, 1e6
+MIN_WEIGHT, MAX_WEIGHT = 1e-6, 1e6
 
 Weights = str | tuple[float, ...]
 
@@ -40,8 +40,10 @@ def check(given: Weights, classes: tuple[str, ...]) -> None:
       f'give one number for each of {len(classes)} classes, in the order of '
       f'data.classes={classes!r:.200}',
     )
-  if not all(LEAST <= weight <= MOST for weight in given):
-    errors.refuse(KEY, given, f'give numbers from {LEAST:g} to {MOST:g}')
+  if not all(MIN_WEIGHT <= weight <= MAX_WEIGHT for weight in given):
+    errors.refuse(
+      KEY, given, f'give numbers from {MIN_WEIGHT:g} to {MAX_WEIGHT:g}'
+    )
   if len(set(given)) < 2:
     errors.refuse(
       KEY, given, f'equal weights have no effect: give {NONE!r}, or others'
@@ -68,7 +70,7 @@ def balanced(labels_N: np.ndarray, classes: int) -> tuple[float, ...]:
   present = counts_C > 0
   even = counts_C.sum() / max(present.sum(), 1)
   weights_C = np.where(present, even / np.maximum(counts_C, 1), 1.0)
-  return tuple(map(float, np.clip(weights_C, LEAST, MOST)))
+  return tuple(map(float, np.clip(weights_C, MIN_WEIGHT, MAX_WEIGHT)))
 
 
 def is_open(config: Any) -> bool:

@@ -5,29 +5,43 @@ import math
 from typing import Any
 
 from rnn_jax import errors
+from rnn_jax.config.values import option
 
-SCOPES = ('layer', 'global')
+SPARSITY, TEACHER = 'pruning.sparsity', 'distillation.teacher'
 
 
 @dataclasses.dataclass(frozen=True)
 class Pruning:
   """Setting the smallest numbers of matrices to 0: training/pruning.py."""
 
-  sparsity: float = 0.0  # final fraction of zeros; 0: no pruning
-  scope: str = 'layer'  # the same fraction in each matrix; or 'global'
-  begin_step: int = 0
-  end_step: int = 0  # when the sparsity is reached
-  every: int = 50  # steps between prunings
+  # Final fraction of zeros; 0: no pruning.
+  sparsity: float = option(0.0, below=1)
+  # The same fraction in each matrix; or 'global'.
+  scope: str = option('layer', choices=('layer', 'global'), needs=SPARSITY)
+  begin_step: int = option(0, least=0, needs=SPARSITY)
+  # When the sparsity is reached.
+  end_step: int = option(0, least=0, needs=SPARSITY)
+  every: int = option(50, least=1, needs=SPARSITY)  # steps between prunings
 
 
 @dataclasses.dataclass(frozen=True)
 class Distillation:
   """A trained model's predictions as targets: training/distillation.py."""
 
-  teacher: str = ''  # a run's work folder; '': none
-  checkpoint: str = 'best'  # or 'latest', or a step
-  alpha: float = 0.5  # weight of the text's loss; 1 - alpha: the teacher's
-  temperature: float = 2.0
+  teacher: str = option(  # a run's work folder; '': none
+    '',
+    excludes=(
+      'task.per_token=False',
+      'remat.segment',
+      'mesh.pipe!=1',
+      'mesh.sequence!=1',
+      'mesh.tensor!=1',
+    ),
+  )
+  checkpoint: str = option('best', needs=TEACHER)  # or 'latest', or a step
+  # Weight of the text's loss; 1 - alpha: the teacher's.
+  alpha: float = option(0.5, least=0, most=1, needs=TEACHER)
+  temperature: float = option(2.0, above=0, needs=TEACHER)
 
 
 def check(config: Any) -> None:
@@ -36,50 +50,8 @@ def check(config: Any) -> None:
   Raises:
     InputError: names the key, the value and the remedy.
   """
-  pruning = config.pruning
-  if pruning.scope not in SCOPES:
-    errors.refuse('pruning.scope', pruning.scope, f'choose one of {SCOPES}')
-  if not 0 <= pruning.sparsity < 1:
-    errors.refuse(
-      'pruning.sparsity', pruning.sparsity, 'give a number in [0, 1)'
-    )
-  for key, least in (('begin_step', 0), ('every', 1)):
-    if (value := getattr(pruning, key)) < least:
-      errors.refuse(f'pruning.{key}', value, f'give {least} or more')
-  if pruning.sparsity:
+  if config.pruning.sparsity:
     _check_schedule(config)
-  _check_distillation(config)
-
-
-def _check_distillation(config):
-  distillation, mesh = config.distillation, config.mesh
-  if not 0 <= distillation.alpha <= 1:
-    errors.refuse(
-      'distillation.alpha', distillation.alpha, 'give a number in [0, 1]'
-    )
-  if distillation.temperature <= 0:
-    errors.refuse(
-      'distillation.temperature',
-      distillation.temperature,
-      'give a number above 0',
-    )
-  if not distillation.teacher:
-    return
-  for key, wrong, remedy in (
-    ('task.name', not config.task.per_token, 'language_modeling'),
-    ('remat.segment', config.remat.segment, 0),
-    ('mesh.pipe', mesh.pipe != 1, 1),
-    ('mesh.sequence', mesh.sequence != 1, 1),
-    ('mesh.tensor', mesh.tensor != 1, 1),
-  ):
-    if wrong:
-      section, _, name = key.partition('.')
-      value = getattr(getattr(config, section), name)
-      errors.refuse(
-        key,
-        value,
-        f'not available with a distillation.teacher: give {remedy!r}',
-      )
 
 
 def _check_schedule(config):

@@ -6,9 +6,7 @@ from typing import Any
 from rnn_jax import errors
 from rnn_jax.config import pattern
 from rnn_jax.parallel import axes
-from rnn_jax.parallel import compression
 from rnn_jax.parallel import mesh as mesh_lib
-from rnn_jax.parallel import pipeline
 from rnn_jax.parallel import rules as rules_lib
 
 
@@ -66,27 +64,9 @@ def _check_tensor(config, rules):
 
 
 def _check_pipe(config):
-  size, model = config.mesh.pipe, config.model
-  if config.mesh.micro_batches < 0:
-    _refuse('micro_batches', config.mesh.micro_batches, 'give 0 or more')
-  schedule = config.mesh.schedule
-  if schedule not in pipeline.SCHEDULES:
-    _refuse('schedule', schedule, f'choose one of {pipeline.SCHEDULES}')
+  size, model, schedule = config.mesh.pipe, config.model, config.mesh.schedule
   if size == 1:
-    for key in ('micro_batches', 'schedule'):
-      value, default = (
-        getattr(config.mesh, key),
-        getattr(type(config.mesh)(), key),
-      )
-      if value != default:
-        _refuse(
-          key,
-          value,
-          f'it has no effect without mesh.pipe: leave it at {default!r}',
-        )
     return
-  if model.shared_layers:
-    _refuse('pipe', size, 'model.shared_layers=True has a single layer: give 1')
   if schedule == '1f1b' and not config.task.writes_text:
     _refuse(
       'schedule', schedule, f"task.name={config.task.name!r} needs 'gpipe'"
@@ -110,10 +90,6 @@ def _check_sequence(config):
   size, data = config.mesh.sequence, config.data
   if size == 1:
     return
-  if not config.task.per_token:
-    _refuse(
-      'sequence', size, f'task.name={config.task.name!r} needs whole rows'
-    )
   if (lengths := data.row_lengths()) is None:
     _refuse(
       'sequence',
@@ -124,10 +100,6 @@ def _check_sequence(config):
   lengths += [config.evaluate.length] * bool(config.evaluate.length)
   if wrong := [n for n in lengths if n % size]:
     _refuse('sequence', size, f'it must divide the rows of {wrong[0]} tokens')
-  if config.remat.segment:
-    _refuse('sequence', size, 'remat.segment also splits rows: give only one')
-  if config.recurrence.impl == 'scan':
-    _refuse('sequence', size, "recurrence.impl='scan' needs whole rows")
 
 
 def _check_moments(config, rules):
@@ -143,11 +115,7 @@ def _check_moments(config, rules):
 
 
 def _check_compression(mesh, rules):
-  kind, fraction = mesh.compression, mesh.top_k_share
-  if kind not in ('', *compression.KINDS):
-    _refuse('compression', kind, f"choose one of {compression.KINDS}, or ''")
-  if not 0 < fraction <= 1:
-    _refuse('top_k_share', fraction, 'give a number in (0, 1]')
+  kind = mesh.compression
   if not kind:
     return
   if mesh.data == 1:

@@ -16,7 +16,6 @@ def check(config: Any) -> None:
     InputError: names the key, the value and the remedy.
   """
   _check_patterns(config.optimizer)
-  _check_average(config.optimizer, config.schedule)
   sharded = [axis for axis in SHARDING if getattr(config.mesh, axis) != 1]
   if config.optimizer.whole_matrices and sharded:
     errors.refuse(
@@ -24,24 +23,6 @@ def check(config: Any) -> None:
       getattr(config.mesh, sharded[0]),
       f'optimizer.name={config.optimizer.name!r} needs whole matrices: give 1 '
       'and shard only rows, by mesh.data, or use another optimizer',
-    )
-
-
-def _check_average(optimizer, schedule):
-  if not optimizer.ema_decay:
-    return
-  if optimizer.gradients_elsewhere:
-    errors.refuse(
-      'optimizer.ema_decay',
-      optimizer.ema_decay,
-      f'optimizer.name={optimizer.name!r} averages by itself: give 0',
-    )
-  if schedule.rescales:
-    errors.refuse(
-      'optimizer.ema_decay',
-      optimizer.ema_decay,
-      f'schedule.name={schedule.name!r} would scale what the average moves by: '
-      'give 0, or another schedule',
     )
 
 

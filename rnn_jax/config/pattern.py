@@ -15,6 +15,7 @@ from typing import Any
 from typing import Self
 
 from rnn_jax import errors
+from rnn_jax.config import conditions
 
 
 def section_name(cell: str) -> str:
@@ -51,6 +52,8 @@ class Options:
     for name in dict.fromkeys(config.model.cells):
       own = of_cell(config, name)
       try:
+        conditions.check(own, 'cell')
+        conditions.check_part(own, own.cell, f'model.cell={name!r}')
         own.cell.check(own)
       except errors.InputError as error:
         key = f'cell.{section_name(name)}.'

@@ -1,6 +1,5 @@
 """The rules of a config: fields that must agree."""
 
-import dataclasses
 import math
 import operator
 from typing import Any
@@ -23,13 +22,12 @@ def check(config: Any) -> None:
       the value and the remedy.
   """
   _check_task(config)
-  _check_length_of_run(config)
+  _check_length_of_run(config.train)
   _check_splits(config.data)
   _check_rows(config)
-  _check_stride(config.task, config.data)
+  _check_stride(config.data)
   _check_order(config.data)
   _check_model(config)
-  _check_vision(config)
   _check_operands(config)
   _check_remat(config)
   _check_loss_scale(config.train)
@@ -49,12 +47,6 @@ def _check_task(config):
     )
   if task.classifies:
     _check_classes(data)
-  if config.evaluate.segment_tokens and not data.cuts_documents:
-    errors.refuse(
-      'evaluate.segment_tokens',
-      config.evaluate.segment_tokens,
-      f'data.layout={data.layout!r} does not use it: give 0',
-    )
   if task.predicts_all:
     return
   if data.cuts_documents:
@@ -84,21 +76,8 @@ def _check_classes(data):
     )
 
 
-def _given(config, key):
-  """Returns the value of a key before it was filled in."""
-  return config.given.get(key, _value(config, key))
-
-
-def _check_length_of_run(config):
-  epochs, steps = config.train.epochs, _given(config, 'train.steps')
-  if steps and epochs:
-    errors.refuse(
-      'train.epochs',
-      epochs,
-      f'train.steps={steps} is the length of the run: give one of them, '
-      'and 0 for the other',
-    )
-  if not steps and not epochs:
+def _check_length_of_run(train):
+  if not train.steps and not train.epochs:
     errors.refuse('train.steps', 0, 'give 1 or more, or train.epochs instead')
 
 
@@ -113,14 +92,6 @@ def _check_splits(data):
 
 def _check_rows(config):
   data = config.data
-  given = _given(config, 'data.tokens_per_batch')
-  if data.memory_gib and given:
-    errors.refuse(
-      'data.memory_gib',
-      data.memory_gib,
-      f'it determines data.tokens_per_batch={given}: give one '
-      'of them, and 0 for the other',
-    )
   if 0 < data.tokens_per_batch < data.length * config.train.accumulate:
     errors.refuse(
       'data.tokens_per_batch',
@@ -137,27 +108,13 @@ def _check_rows(config):
     )
 
 
-def _check_stride(task, data):
-  if not data.stride:
-    return
+def _check_stride(data):
   if data.stride > data.length:
     errors.refuse(
       'data.stride',
       data.stride,
       f'tokens between windows would be skipped: give up to data.length='
       f'{data.length}, or 0',
-    )
-  if not task.predicts_all:
-    errors.refuse(
-      'data.stride',
-      data.stride,
-      f'task.name={task.name!r} has whole examples, not windows: give 0',
-    )
-  if data.cuts_documents:
-    errors.refuse(
-      'data.stride',
-      data.stride,
-      f'rows of data.layout={data.layout!r} follow each other: give 0',
     )
 
 
@@ -169,17 +126,6 @@ def _check_order(data):
       data.length_schedule,
       f'give rising lengths between 0 and data.length={data.length}',
     )
-  if not data.length_schedule:
-    _check_idle(
-      data, 'data', ('length_schedule_epochs',), 'data.length_schedule'
-    )
-  if not data.curriculum:
-    _check_idle(
-      data,
-      'data',
-      ('curriculum_shares', 'curriculum_epochs'),
-      'data.curriculum',
-    )
   if data.length_schedule and data.carry_state:
     for key in ('tokens_per_batch', 'memory_gib'):
       if value := getattr(data, key):
@@ -190,11 +136,9 @@ def _check_order(data):
           'data.carry_state keeps one state per row: give 0 and '
           'data.batch_size, or no data.length_schedule',
         )
-  if (data.curriculum == 'column') != bool(data.difficulty):
+  if data.curriculum == 'column' and not data.difficulty:
     errors.refuse(
-      'data.difficulty',
-      data.difficulty,
-      "data.curriculum='column' needs the name of a column, others don't",
+      'data.difficulty', '', "data.curriculum='column' needs a column: name it"
     )
   percentages = data.curriculum_shares
   if not percentages or min(percentages) < 1 or max(percentages) > 99:
@@ -216,40 +160,12 @@ def _check_model(config):
     errors.refuse(
       'model.tied', True, 'a tied head needs embedding_width = width'
     )
-  if model.block != 'residual' and model.mlp_width:
-    errors.refuse(
-      'model.mlp_width',
-      model.mlp_width,
-      f"block {model.block!r} has no MLP: give 0, or block 'residual'",
-    )
   if model.shared_layers and inner != model.width:
     errors.refuse(
       'model.shared_layers',
       True,
       f'the first of layers with embedding_width={inner} differs from the '
       'others: give 0',
-    )
-  with_beta = values.choices_of('models.mlp:WITH_BETA')
-  if model.mlp not in with_beta or not model.mlp_width:
-    needed = f'model.mlp_width and a model.mlp of {with_beta}'
-    _check_idle(model, 'model', ('swish_beta',), needed)
-  if model.norm != 'rms':
-    _check_idle(model, 'model', ('norm_scale',), "model.norm='rms'")
-  if not model.norm_scale:
-    needed = 'model.norm_scale=True'
-    _check_idle(model, 'model', ('norm_plus_one',), needed)
-  if config.task.reads_images:
-    keys = 'logits_cap', 'embedding_norm'
-    _check_idle(model, 'model', keys, 'a task that reads tokens')
-  if model.embedding_norm and model.block not in ('residual', 'plain'):
-    errors.refuse(
-      'model.embedding_norm',
-      True,
-      f'block {model.block!r} norms its inputs: give False',
-    )
-  if model.tied and not model.head_bias:
-    errors.refuse(
-      'model.head_bias', False, 'a tied head has no bias: give True'
     )
   _check_positions(config)
 
@@ -261,11 +177,8 @@ def _check_positions(config):
     errors.refuse(
       'model.width', inner, 'sinusoidal positions need an even number'
     )
-  if model.positions != 'learned':
-    _check_idle(model, 'model', ('max_positions',), "model.positions='learned'")
-    return
-  if config.task.reads_images:
-    return  # one position per patch
+  if model.positions != 'learned' or config.task.reads_images:
+    return  # of images, one position per patch
   longest = model.max_positions or data.length
   for key in ('data.length', 'evaluate.length'):
     if (length := _value(config, key)) > longest:
@@ -308,46 +221,16 @@ def _check_operands(config):
 
 
 def _check_remat(config):
-  every, recurrence = config.remat.every, config.recurrence
+  every = config.remat.every
   if isinstance(every, str) and every not in ('auto', 'sqrt'):
     errors.refuse(
       'remat.every', every, "give a number of steps, 'auto' or 'sqrt'"
     )
   if not isinstance(every, str) and every < 0:
     errors.refuse('remat.every', every, 'give 0 or more')
-  if every and recurrence.impl == 'associative':
-    errors.refuse(
-      'remat.every', every, "recurrence.impl='associative' stores all states"
-    )
-  _check_remat_schedule(config)
+  if every == 'auto' and not config.remat.memory_gib:
+    errors.refuse('remat.memory_gib', 0.0, "remat.every='auto' needs it")
   _check_layer_remat(config)
-
-
-def _check_remat_schedule(config):
-  remat = config.remat
-  if (name := remat.schedule) != 'uniform' and not remat.every:
-    errors.refuse(
-      'remat.schedule', name, 'remat.every=0 stores all states: give more'
-    )
-  if remat.kept and name != 'binomial':
-    errors.refuse(
-      'remat.kept',
-      remat.kept,
-      f"only remat.schedule='binomial' reads it, not {name!r}: give 0",
-    )
-  is_open = _given(config, 'remat.every') == 'auto'
-  if is_open != bool(remat.memory_gib):
-    errors.refuse(
-      'remat.memory_gib',
-      remat.memory_gib,
-      "it belongs to remat.every='auto': give both, or neither",
-    )
-  if is_open and config.data.memory_gib:
-    errors.refuse(
-      'remat.memory_gib',
-      remat.memory_gib,
-      'data.memory_gib fills the memory with rows: give one of them',
-    )
 
 
 def _check_layer_remat(config):
@@ -357,12 +240,6 @@ def _check_layer_remat(config):
   layers = config.model.layers - (inner != config.model.width)
   if config.model.experts.dense_layers:
     layers -= pattern  # the first period runs by itself
-  if remat.stored_layers and not remat.layers:
-    errors.refuse(
-      'remat.stored_layers',
-      remat.stored_layers,
-      'remat.layers=0 stores all layers: give 1 or more',
-    )
   for key in ('layers', 'stored_layers'):
     if (count := getattr(remat, key)) % pattern:
       errors.refuse(
@@ -380,35 +257,14 @@ def _check_layer_remat(config):
   keepable = values.choices_of('models.remat:KEEPABLE')
   if unknown := [name for name in remat.keep if name not in keepable]:
     errors.refuse('remat.keep', unknown, f'choose from {keepable}')
-  if remat.keep and not remat.layers:
-    errors.refuse(
-      'remat.keep', remat.keep, 'remat.layers=0 stores all inputs: give more'
-    )
-  if remat.offload and not remat.keep:
-    errors.refuse('remat.offload', True, 'remat.keep names nothing to offload')
   if remat.offload and 'matmuls' in remat.keep and len(remat.keep) > 1:
     errors.refuse(
       'remat.keep', remat.keep, "remat.offload: give only 'matmuls', or others"
     )
 
 
-def _check_vision(config):
-  if not config.task.reads_images:
-    keys = (field.name for field in dataclasses.fields(config.vision))
-    _check_idle(
-      config.vision, 'vision', keys, "task.name='image_classification'"
-    )
-
-
 def _check_loss_scale(train):
   scale = train.loss_scale
-  if train.precision != 'float16':
-    _check_idle(
-      train,
-      'train',
-      ('loss_scale', 'loss_scale_steps'),
-      "train.precision='float16'",
-    )
   if train.precision == 'float16' and not scale:
     errors.refuse(
       'train.loss_scale',
@@ -422,16 +278,3 @@ def _check_loss_scale(train):
       scale,
       'give a power of two, 1 or more, which does not round',
     )
-
-
-def _check_idle(section, name, keys, without):
-  """Refuses keys that have no effect without another one."""
-  defaults = type(section)()
-  for key in keys:
-    value, default = getattr(section, key), getattr(defaults, key)
-    if value != default:
-      errors.refuse(
-        f'{name}.{key}',
-        value,
-        f'it has no effect without {without}: leave it at {default!r}',
-      )

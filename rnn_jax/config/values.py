@@ -28,6 +28,8 @@ def option(
   below: float | None = None,
   above: float | None = None,
   choices: Sequence[T] | str = (),
+  needs: str | tuple[str, ...] = (),
+  excludes: str | tuple[str, ...] = (),
 ) -> T:
   """Returns a dataclass field with limits of its values.
 
@@ -39,6 +41,8 @@ def option(
     above: numbers must be larger, as float32.
     choices: the allowed values, or where they are defined: a module of rnn_jax
       and a name in it, as in 'ops.pooling:KINDS'.
+    needs: conditions without which it has no effect: config/conditions.py.
+    excludes: conditions with which it isn't available.
   """
   limits = {
     'least': least,
@@ -46,6 +50,8 @@ def option(
     'below': below,
     'above': above,
     'choices': choices,
+    'needs': (needs,) if isinstance(needs, str) else needs,
+    'excludes': (excludes,) if isinstance(excludes, str) else excludes,
   }
   return dataclasses.field(default=default, metadata=limits)
 

@@ -34,7 +34,7 @@ from rnn_jax.config import values
 JOIN = ','  # between the columns whose texts make a document together
 ID = 'id'  # the column that names documents
 TEXT, IMAGE, LABEL = 'text', 'image', 'label'
-MOST = 1000  # classes; a column with more values is not one of classes
+MAX_CLASSES = 1000  # classes; a column with more values is not one of classes
 SHOWN = 20  # columns in a message
 READS = (
   'rnn_jax reads texts, dialogues, images and their labels, not yet series of '
@@ -212,8 +212,8 @@ def _classes(label, column):
     errors.refuse(
       'data.label',
       label,
-      f'it has no classes, or more than {MOST:,}: name another column, or give '
-      'data.classes',
+      f'it has no classes, or more than {MAX_CLASSES:,}: name another column, '
+      'or give data.classes',
     )
   return column.classes
 

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.cells import base
+from rnn_jax.config import conditions
 from rnn_jax.config import values
 from rnn_jax.layers import rows as rows_lib
 from rnn_jax.ops import precision
@@ -231,6 +232,7 @@ def _resolved(name, options, features, plan, policy):
     train=config_lib.Train(precision=policy),
   )
   values.check(options)
+  conditions.check(config, 'cell')
   options.check(config)
   return options.resolve(config)
 

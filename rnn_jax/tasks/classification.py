@@ -26,7 +26,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from rnn_jax import config as config_lib
-from rnn_jax import errors
 from rnn_jax.config import class_weights
 from rnn_jax.data import pipeline
 from rnn_jax.data.text import tokenizer as tokenizer_lib
@@ -42,12 +41,7 @@ from rnn_jax.tasks import language_modeling
 Sums = base.Sums
 PyTree = base.PyTree
 # Options of 'pooled' only, with their defaults.
-POOLED = {
-  'pooling': 'mean',
-  'evidence': 0.0,
-  'text_weight': 0.0,
-  'class_weights': class_weights.NONE,
-}
+POOLED = "task.answer='pooled'"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,13 +51,17 @@ class Config(config_lib.Task):
   # 'pooled': a head computes the class; 'word': the model writes it.
   answer: str = config_lib.option('pooled', choices=('pooled', 'word'))
   # Of a text's states; 'concat': all of them.
-  pooling: str = config_lib.option('mean', choices='ops.pooling:KINDS')
+  pooling: str = config_lib.option(
+    'mean', choices='ops.pooling:KINDS', needs=POOLED
+  )
   # Initial weight of naive Bayes; 0: no evidence.
-  evidence: float = config_lib.option(0.0, least=0)
+  evidence: float = config_lib.option(0.0, least=0, needs=POOLED)
   # Weight of the text's loss.
-  text_weight: float = config_lib.option(0.0, least=0)
+  text_weight: float = config_lib.option(0.0, least=0, needs=POOLED)
   # 'none', 'balanced' or a number for each class, of the class's loss.
-  class_weights: str | tuple[float, ...] = class_weights.NONE
+  class_weights: str | tuple[float, ...] = config_lib.option(
+    class_weights.NONE, needs=POOLED
+  )
 
   classifies: ClassVar[bool] = True
   answers: ClassVar[bool] = True
@@ -85,12 +83,6 @@ class Config(config_lib.Task):
     Raises:
       InputError: names the key, the value and the remedy.
     """
-    for key, default in POOLED.items():
-      value = getattr(self, key)
-      if self.answer == 'word' and value != default:
-        errors.refuse(
-          f'task.{key}', value, "only task.answer='pooled' reads it"
-        )
     class_weights.check(self.class_weights, config.data.classes)
 
 

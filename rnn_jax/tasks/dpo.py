@@ -50,6 +50,13 @@ class Config(config_lib.Task):
 
   loss_per: ClassVar[str] = 'pair'
   columns: ClassVar[tuple[str, ...]] = examples.COLUMNS
+  excludes: ClassVar[tuple[str, ...]] = (
+    'remat.segment',
+    'mesh.pipe!=1',
+    'mesh.tensor!=1',
+    'train.label_smoothing',
+    'train.z_loss',
+  )
 
   @property
   def answers(self) -> bool:  # type: ignore[override]  # by `framing`
@@ -67,19 +74,6 @@ class Config(config_lib.Task):
     Raises:
       InputError: names the key, the value and the remedy.
     """
-    for key, wanted in {
-      'remat.segment': 0,
-      'mesh.pipe': 1,
-      'mesh.tensor': 1,
-      'train.label_smoothing': 0.0,
-      'train.z_loss': 0.0,
-    }.items():
-      section, _, name = key.partition('.')
-      value = getattr(getattr(config, section), name)
-      if value != wanted:
-        errors.refuse(
-          key, value, f"not available with task.name='dpo': give {wanted!r}"
-        )
     if config.adapters.trained and not self.reference:
       errors.refuse(
         'adapters.trained',

@@ -6,13 +6,13 @@ the true ones before it. An answer is a run of steps with weight.
 """
 
 import dataclasses
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from rnn_jax import config as config_lib
-from rnn_jax import errors
 from rnn_jax.data.batching import batch as batch_lib
 from rnn_jax.data.store import tokens as tokens_lib
 from rnn_jax.data.text import tokenizer as tokenizer_lib
@@ -26,16 +26,8 @@ Sums = dict[str, jax.Array]
 class Config(config_lib.Task):
   """Options of the task, section `task` of the config."""
 
-  def check(self, config: config_lib.Config) -> None:
-    """Checks the options against each other and the whole config.
-
-    Raises:
-      InputError: names the key, the value and the remedy.
-    """
-    if config.remat.segment:
-      errors.refuse(
-        'remat.segment', config.remat.segment, 'it would split answers: give 0'
-      )
+  # They would split answers.
+  excludes: ClassVar[tuple[str, ...]] = ('remat.segment',)
 
 
 make_examples = examples.make  # workers import that file, and no jax

@@ -10,17 +10,10 @@ import dataclasses
 from typing import ClassVar
 
 from rnn_jax import config as config_lib
-from rnn_jax import errors
 from rnn_jax.data.store import tokens as tokens_lib
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.data.text.examples import tagging as examples
 from rnn_jax.tasks import recall
-
-PLAIN = {  # values of options that don't look at an example's tokens
-  'curriculum': '',
-  'rarity_buckets': 1,
-  'feature_buckets': 1,
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,28 +23,14 @@ class Config(recall.Config):
   writes_text: ClassVar[bool] = False
   labels_tokens: ClassVar[bool] = True
 
-  def check(self, config: config_lib.Config) -> None:
-    """Checks the options against each other and the whole config.
-
-    Raises:
-      InputError: names the key, the value and the remedy.
-    """
-    super().check(config)
-    data = config.data
-    if data.tokenizer != 'characters':
-      errors.refuse(
-        'data.tokenizer',
-        data.tokenizer,
-        f"task.name={self.name!r} labels characters: give 'characters'",
-      )
-    for key, plain in PLAIN.items():
-      if (value := getattr(data, key, plain)) != plain:
-        errors.refuse(
-          f'data.{key}',
-          value,
-          f'it needs the tokens of an example, and task.name={self.name!r} has '
-          f'pairs of them: give {plain!r}',
-        )
+  # It labels characters, and examples are pairs of tokens.
+  excludes: ClassVar[tuple[str, ...]] = (
+    *recall.Config.excludes,
+    "data.tokenizer!='characters'",
+    'data.curriculum',
+    'data.rarity_buckets>1',
+    'data.feature_buckets>1',
+  )
 
 
 make_examples = examples.make  # workers import that file, and no jax

@@ -46,12 +46,7 @@ def refusal(**values):
     ('rotary_width', 34, 'give up to cell.head_width=32'),
     ('kv_heads', 3, 'it must divide cell.heads=4'),
     ('kv_heads', -1, 'give 0 or more'),
-    ('norm_epsilon', 0.0, 'give a number above 0'),
-    ('norm_epsilon', 1e-5, 'cell.qk_norm=False has no norms: give 1e-06'),
-    ('norm_plus_one', True, 'cell.qk_norm=False has no norms: give False'),
     ('dropout', 1.0, 'give a number in [0, 1)'),
-    ('output_bias', False, 'cell.biases=False has none: give True'),
-    ('projection_bias', False, 'cell.biases=False has none: give True'),
   ),
 )
 def test_a_value_out_of_range_is_refused(key, value, remedy):
@@ -67,23 +62,16 @@ def test_options_that_contradict_each_other_are_refused():
     (8.0, 1.0, 4.0, 9.0, 0.0),
   ):
     assert 'give (), (factor,)' in refusal(cell__rotary_scaling=scaling)
-  assert refusal(cell__rotary=0.0, cell__rotary_scaling=(2.0,)) == (
-    'cell.rotary_scaling=(2.0,): cell.rotary=0 rotates nothing: give ()'
+  assert refusal(cell__qk_norm=True, cell__norm_epsilon=0.0) == (
+    'cell.norm_epsilon=0.0: give a number above 0 as float32'
   )
   values = {'cell__projection_bias': False, 'cell__output_bias': False}
   assert refusal(cell__biases=True, **values) == (
     'cell.biases=True: neither cell.projection_bias nor cell.output_bias has '
     'one: give False'
   )
-  assert refusal(cell__rotary=0.0, cell__rotary_width=4) == (
-    'cell.rotary_width=4: cell.rotary=0 rotates nothing: give 0'
-  )
   assert refusal(cell__kv_heads=2, mesh__tensor=4) == (
     'cell.kv_heads=2: mesh.tensor=4 must divide it'
-  )
-  assert refusal(cell__qk_norm=True, mesh__tensor=2) == (
-    'cell.qk_norm=True: all heads share its scales, and mesh.tensor=2 devices '
-    'share the heads: give False, or mesh.tensor=1'
   )
 
 

@@ -228,36 +228,6 @@ def test_heads_on_several_devices_share_no_scale():
     config_lib.parse(raw)
 
 
-@pytest.mark.parametrize(
-  ('options', 'changes', 'message'),
-  (
-    (
-      {'shared_gate': True},
-      {'mesh.tensor': 2},
-      'cell.shared_gate=True: all heads share it, and mesh.tensor=2 devices',
-    ),
-    (
-      {'value_residual': True},
-      {'mesh.pipe': 2},
-      "cell.value_residual=True: mesh.pipe=2 stages don't send each other",
-    ),
-    (
-      {'value_residual': True},
-      {'model.layers': 1},
-      'cell.value_residual=True: model.layers=1 has no later layer',
-    ),
-  ),
-)
-def test_what_layers_or_heads_of_rwkv7_share_is_on_one_device(
-  options, changes, message
-):
-  raw = config_lib.default('rwkv7')
-  raw.cell.update(options)
-  config_lib.override(raw, changes)
-  with pytest.raises(errors.InputError, match=message):
-    config_lib.parse(raw)
-
-
 def test_rwkv7_stores_inputs_of_one_width():
   raw = config_lib.default('rwkv7')
   raw.model.update(block='plain', embedding_width=32)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from rnn_jax import config as config_lib
-from rnn_jax import errors
 from rnn_jax.cells import base
 from tests.cells import equations
 from tests.support import draws
@@ -282,7 +281,7 @@ def test_mlstm_s_forms_equal_its_steps_for_any_gate(impl):
     ('mamba2', 'cell', 'convolution', 0, 'give 1 tap or more'),
     ('mamba', 'cell', 'inner_width', -1, 'or 0 for one by model.width'),
     ('mamba', 'cell', 'key_width', 0, 'give 1 or more'),
-    ('mamba', 'mesh', 'tensor', 3, 'the 256 channels of cell.inner_width=0'),
+    ('mamba', 'mesh', 'tensor', 3, 'the 256 channels of cell.inner_width=256'),
     ('mamba', 'recurrence', 'impl', 'pallas', "has \\('auto', 'scan'"),
     ('mlstm', 'cell', 'gate_cap', -1.0, 'cell.gate_cap=-1.0: give 0 or more'),
     ('mlstm', 'cell', 'norm', 'standard', "choose one of \\('rms', 'layer'"),
@@ -294,14 +293,6 @@ def test_mlstm_s_forms_equal_its_steps_for_any_gate(impl):
 def test_bad_options_are_refused_by_name(cell, section, key, value, message):
   refusal = equations.refusal(cell, section, key, value)
   assert re.search(message, refusal), refusal
-
-
-def test_heads_that_share_a_gate_s_map_are_not_sharded():
-  raw = config_lib.default('gla')
-  raw.cell.shared_gate, raw.mesh.tensor = True, 2
-  message = 'cell.shared_gate=True: all heads share it, and mesh.tensor=2'
-  with pytest.raises(errors.InputError, match=message):
-    config_lib.parse(raw)
 
 
 def test_they_have_as_many_parameters_as_documented():

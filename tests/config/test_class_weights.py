@@ -54,7 +54,9 @@ def test_other_tasks_have_no_weights_of_classes():
   assert message.startswith("task.class_weights='balanced': task.name=")
   assert "choose one of ['classification', 'image_classification']" in message
   raw = classifiers.raw_texts(answer='word', class_weights='balanced')
-  with pytest.raises(errors.InputError, match="answer='pooled' reads it"):
+  with pytest.raises(
+    errors.InputError, match="without task.answer='pooled': leave"
+  ):
     config_lib.parse(raw)
 
 

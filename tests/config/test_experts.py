@@ -20,20 +20,11 @@ def parsed(changes):
   ('changes', 'message'),
   (
     (
-      {'model.experts.balance': 0.1},
-      'model.experts.balance=0.1: it has no effect with model.experts.count=0',
-    ),
-    (
-      {'model.experts.shared_width': 8},
-      'model.experts.shared_width=8: it has no effect with model.experts.count',
-    ),
-    (
       EXPERTS | {'model.experts.shared_width': 5, 'mesh.tensor': 2},
       'mesh.tensor=2: it must divide model.experts.shared_width=5',
     ),
-    ({'mesh.expert': 2}, 'mesh.expert=2: model.experts.count=0 has nothing'),
     (
-      {'model.experts.count': 1},
+      {'model.experts.count': 1, 'model.mlp_width': 8},
       'model.experts.count=1: a router needs a choice: give 2 or more, or 0',
     ),
     (
@@ -41,26 +32,12 @@ def parsed(changes):
       'model.experts.per_token=5: give at most model.experts.count=4',
     ),
     (
-      EXPERTS
-      | {'model.experts.per_token': 1, 'model.experts.normalized': False},
-      'model.experts.normalized=False: it has no effect with model.experts.per',
-    ),
-    (
-      EXPERTS | {'model.mlp_width': 0},
-      'model.experts.count=4: model.mlp_width=0 has no MLP',
-    ),
-    (EXPERTS | {'model.biases': True}, 'model.biases=True: experts have none'),
-    (
       EXPERTS | {'model.mlp': 'channel_mix'},
       "model.mlp='channel_mix': it reads the step before, and tokens choose",
     ),
     (
       EXPERTS | {'remat.layers': 1, 'remat.keep': ('hidden',)},
       "remat.keep=\\('hidden',\\): experts always compute 'hidden' again",
-    ),
-    (
-      EXPERTS | {'mesh.pipe': 2},
-      'mesh.pipe=2: not available with model.experts: give 1',
     ),
     (EXPERTS | {'mesh.expert': 3}, 'mesh.expert=3: it must divide model.exp'),
     (EXPERTS | {'mesh.expert': -1, 'mesh.data': 1}, 'mesh.expert=-1: give its'),
@@ -77,16 +54,8 @@ def parsed(changes):
       'groups_per_token=2: give less than model.experts.groups=2',
     ),
     (
-      EXPERTS | {'model.experts.groups_per_token': 2},
-      'groups_per_token=2: groups=1 leaves no choice: give 1',
-    ),
-    (
       EXPERTS | {'model.experts.groups': 2, 'model.experts.per_token': 3},
       'per_token=3: a token chooses from 2 experts',
-    ),
-    (
-      EXPERTS | {'model.experts.shared_gate': False},
-      'shared_gate=False: shared_width=0 has none: leave it at True',
     ),
     (
       EXPERTS | {'model.experts.gate_scale': 0.0},
@@ -107,10 +76,6 @@ def parsed(changes):
     (
       EXPERTS | DENSE | {'model.layers': 1},
       'dense_layers=1: no layer of model.layers=1 has experts: give less',
-    ),
-    (
-      EXPERTS | DENSE | {'model.shared_layers': True},
-      'shared_layers=True: model.experts.dense_layers=1 differ from the others',
     ),
     (
       EXPERTS | DENSE | {'mesh.tensor': 2},

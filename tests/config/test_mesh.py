@@ -47,7 +47,6 @@ def refusal(cell='simple_rnn', **changes):
       {'mesh__data': 1, 'mesh__compression': 'int8'},
       "mesh.compression='int8': mesh.data=1 has nothing to sum",
     ),
-    ({'mesh__top_k_share': 0.0}, 'mesh.top_k_share=0.0: give a number in'),
     ({'mesh__pipe': 4}, 'mesh.pipe=4: it must divide model.layers=2'),
     (
       {'mesh__sequence': 2},
@@ -56,14 +55,6 @@ def refusal(cell='simple_rnn', **changes):
     (
       {'mesh__sequence': 3, 'data__layout': 'packed'},
       'mesh.sequence=3: it must divide the rows of 256 tokens',
-    ),
-    (
-      {
-        'mesh__sequence': 2,
-        'data__layout': 'packed',
-        'recurrence__impl': 'scan',
-      },
-      "mesh.sequence=2: recurrence.impl='scan' needs whole rows",
     ),
     (
       {'mesh__fsdp': 2, 'optimizer__moments': 'int8'},

@@ -28,18 +28,6 @@ CHANGES = (
     "optimizer.b1=0.0: optimizer.name='schedule_free' takes",
   ),
   (
-    {
-      'optimizer__name': 'schedule_free',
-      'optimizer__ema_decay': 0.9,
-      'schedule__name': 'constant',
-    },
-    "optimizer.ema_decay=0.9: optimizer.name='schedule_free' averages",
-  ),
-  (
-    {'optimizer__ema_decay': 0.9, 'schedule__name': 'plateau'},
-    "optimizer.ema_decay=0.9: schedule.name='plateau' would scale",
-  ),
-  (
     {'optimizer__name': 'lion', 'optimizer__moments': 'int8'},
     "optimizer.moments='int8': optimizer.name='lion' has no such key",
   ),
@@ -58,10 +46,6 @@ CHANGES = (
   (
     {'optimizer__name': 'kfac', 'mesh__rules': ('D=fsdp+data',)},
     r"mesh.rules=\('D=fsdp\+data',\): optimizer.name='kfac' has factors",
-  ),
-  (
-    {'optimizer__name': 'kfac', 'mesh__compression': 'int8'},
-    "mesh.compression='int8': optimizer.name='kfac' sums its factors",
   ),
   (
     {'optimizer__damping': 0.1},

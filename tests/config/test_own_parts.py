@@ -12,9 +12,9 @@ from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.config import parts
 from rnn_jax.runs import metrics
+from rnn_jax.system import target
 from rnn_jax.training import loop
 from rnn_jax.training import resolve
-from rnn_jax.training.memory import program as memory
 from tests.config import test_config
 
 OWN = {
@@ -111,7 +111,7 @@ def test_the_memory_of_a_step_that_ran_is_known_without_compiling(tmp_path):
     if row['split'] == 'train'
   }
   shape = kept['trainer'].batch.weights_BxL.shape
-  compiled = memory.of(programs.compile_train(*shape))
+  compiled = target.memory(programs.compile_train(*shape))
   assert step_bytes == compiled.total > 0
   assert programs.train_bytes(1, 5) is None  # it never ran
   assert programs.traces == traces

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from rnn_jax import config as config_lib
-from rnn_jax import errors
 from rnn_jax.data import pipeline
 from rnn_jax.inference import generate
 from rnn_jax.inference import sampling
@@ -77,12 +76,3 @@ def _answers_as_evaluated(workdir, config, scores):
   # The last answer of each text is half of all.
   assert abs(np.mean(right) - scores['exact']) < 0.3
   assert np.mean(right) > 0.5
-
-
-def test_segments_that_would_split_answers_are_refused():
-  raw = raw_config('attention')
-  raw.remat.segment = 8
-  with pytest.raises(
-    errors.InputError, match='remat.segment=8: it would split'
-  ):
-    config_lib.parse(raw)

@@ -57,25 +57,6 @@ def test_parity_is_learned_and_holds_on_longer_texts(tmp_path):
   assert rnn_jax.load(tmp_path).predict(text)[0].labels == want
 
 
-@pytest.mark.parametrize(
-  ('key', 'value'),
-  (
-    ('data.tokenizer', 'bytes'),
-    ('data.curriculum', 'rarity'),
-    ('data.rarity_buckets', 2),
-    ('remat.segment', 4),
-  ),
-)
-def test_what_needs_single_tokens_is_refused(key, value):
-  raw = raw_config()
-  config_lib.override(raw, {key: value})
-  with pytest.raises(
-    errors.InputError,
-    match=f"{key}={value!r}: it |{key}={value!r}: task.name='tagging' labels",
-  ):
-    config_lib.parse(raw)
-
-
 def test_commands_that_write_say_which_one_labels():
   with pytest.raises(
     errors.InputError, match='predicts labels, not text: call'

@@ -264,12 +264,6 @@ def test_a_server_reads_the_changes_only(base, whole, tmp_path):
     ({'adapters.targets': ('(',)}, r"adapters.targets='\(': not a regular"),
     ({'adapters.base': 'int4'}, r"adapters.base='int4': choose one of"),
     ({'adapters.dropout': 1.0}, r'adapters.dropout=1.0: give a number in'),
-    ({'optimizer.frozen': ('head/.*',)}, r'optimizer.frozen=.*give \(\)'),
-    ({'mesh.pipe': 2}, 'mesh.pipe=2: not available with adapters.rank: give 1'),
-    (
-      {'mesh.fsdp': 2, 'adapters.dropout': 0.1},
-      'adapters.dropout=0.1: not available with mesh.fsdp=2, .* give 0',
-    ),
   ),
 )
 def test_what_has_no_meaning_is_refused(

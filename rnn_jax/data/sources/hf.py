@@ -181,7 +181,7 @@ def _column(rows, name, is_named) -> columns.Column:
   classes: list[str] = []
   if few or is_named:
     values = [x for x in rows.unique(name) if x is not None and x != '']
-    classes = [*map(str, values)] if len(values) <= columns.MOST else []
+    classes = [*map(str, values)] if len(values) <= columns.MAX_CLASSES else []
   return columns.Column(_is_text(feature), columns.in_order(classes), few)
 
 

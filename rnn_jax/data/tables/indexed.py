@@ -386,7 +386,7 @@ class _Seen:
       self._classes = None
     elif self._classes is not None:
       self._classes.add(str(value))
-      if len(self._classes) > columns.MOST:
+      if len(self._classes) > columns.MAX_CLASSES:
         self._classes = None
 
   def column(self):

@@ -57,6 +57,8 @@ class Config(base.Adam):
   damping: float = config_lib.option(1e-2, least=1e-5)
 
   whole_matrices: ClassVar[bool] = True  # for their inverses
+  # Its factors, more numbers than the gradients, are summed without.
+  excludes: ClassVar[tuple[str, ...]] = ('mesh.compression',)
 
   def check(self, config: config_lib.Config) -> None:
     """Checks that the factors are of whole kernels, and summed exactly.
@@ -71,13 +73,6 @@ class Config(base.Adam):
         mesh.rules,
         f'optimizer.name={self.name!r} has factors of whole kernels: shard no '
         "axis over 'data', or use another optimizer",
-      )
-    if mesh.compression:
-      errors.refuse(
-        'mesh.compression',
-        mesh.compression,
-        f'optimizer.name={self.name!r} sums its factors, which are more '
-        "numbers than the gradients, without compression: give ''",
       )
 
 

@@ -84,7 +84,7 @@ def test_what_is_wrong_is_named(tmp_path, text, message):
 
 
 def test_a_column_with_too_many_values_is_not_one_of_classes(tmp_path):
-  rows = ''.join(f't{n},{n}\n' for n in range(columns.MOST + 1))
+  rows = ''.join(f't{n},{n}\n' for n in range(columns.MAX_CLASSES + 1))
   (tmp_path / 'a.csv').write_text(f'text,label\n{rows}')
   with pytest.raises(errors.InputError, match="'label': .* more than 1,000"):
     resolved(tmp_path / 'a.csv')

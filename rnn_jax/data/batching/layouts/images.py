@@ -23,6 +23,10 @@ class Config(config_lib.Data):
   length: int = config_lib.option(1, least=1)
   image: config_lib.Image = config_lib.Image()
 
+  excludes: ClassVar[tuple[str, ...]] = (
+    "data.tokenizer!='bytes'",
+    'data.curriculum',
+  )
   holds_images: ClassVar[bool] = True
   pads: ClassVar[bool] = False
 
@@ -40,14 +44,6 @@ class Config(config_lib.Data):
         errors.refuse(
           key, value, f'an image is a row of one step: give {wanted[-1]}'
         )
-    if self.tokenizer != 'bytes':
-      errors.refuse(
-        'data.tokenizer', self.tokenizer, "images need 'bytes': give that"
-      )
-    if self.curriculum:
-      errors.refuse(
-        'data.curriculum', self.curriculum, "images have none: give ''"
-      )
     _check_image(self.image)
 
 
