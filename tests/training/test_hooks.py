@@ -7,6 +7,7 @@ import pytest
 
 from rnn_jax.runs import goodput
 from rnn_jax.training import hooks
+from rnn_jax.training import log as log_lib
 from rnn_jax.training import trainer as trainer_lib
 
 
@@ -89,7 +90,7 @@ class Clock:
 
 def test_the_time_left_is_that_of_steps_without_compilation():
   clock = Clock()
-  log = hooks.Log(clock)
+  log = log_lib.Log(clock)
   trainer = make(1000)
   trainer.batch = types.SimpleNamespace(weights_BxL=np.zeros((2, 3)))
   trainer.metrics = {}
@@ -98,7 +99,7 @@ def test_the_time_left_is_that_of_steps_without_compilation():
     log.record(trainer)
   clock.spent |= {'compile': 90.0, 'evaluation': 5.0, 'steps': 5.0, 'data': 1.0}
   assert log._seconds_per_step(clock.seconds()) == 2.0
-  log = hooks.Log(clock)
+  log = log_lib.Log(clock)
   trainer.compiled = True
   log.record(trainer)
   assert log._seconds_per_step(clock.seconds()) == 0.0
