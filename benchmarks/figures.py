@@ -11,7 +11,8 @@ A figure names a suite, a case, a key of its newest row ('held_out.loss' and
 'curve.3.1', counted from 0, for nested ones) and how the number is written: a
 format of Python, 'percent', 'minutes', 'seconds' (in ms or µs if they are few),
 'MiB', or 'interval', the two ends of a ratio's interval. It may also name a
-report of docs/experiments, a variant and a metric: mean ± deviation over seeds.
+report of docs/experiments, a variant and a metric: mean ± deviation over seeds,
+or with 'accuracy.3' the value of seed 3.
 """
 
 import functools
@@ -126,9 +127,9 @@ def read(figure: Figure, source: Source) -> str:
     InputError: there is no such row or key, or the format is wrong.
   """
   if figure.source.startswith(REPORTS):
-    scores = _of_report(figure, source.docs)
-    both = scores['mean'], scores['deviation']
-    return ' ± '.join(_written(number, figure) for number in both)
+    both = (x for x in _of_report(figure, source.docs) if x is not None)
+    texts = [_written(number, figure) for number in both]
+    return ' ± '.join([*(x.removesuffix(' %') for x in texts[:-1]), texts[-1]])
   row = row_of(figure, source)
   if figure.style == 'interval':
     ends = (_number(row, figure._replace(key=end)) for end in tables.ENDS)
@@ -206,19 +207,25 @@ def _is_current(figure, row):
 
 
 def _of_report(figure, docs):
+  """Returns (mean, deviation), or (the value of a seed, None)."""
   path = docs / figure.source / 'report.json'
   try:
     variants = json.loads(path.read_text())['variants']
-    scores = variants[figure.name]['figures'][figure.key]
+    scores = variants[figure.name]['figures']
+    if figure.key in scores:
+      found = scores[figure.key]['mean'], scores[figure.key]['deviation']
+    else:
+      key, _, seed = figure.key.rpartition('.')
+      found = scores[key]['values'][seed], None
   except (OSError, KeyError) as error:
     raise errors.InputError(
       f'{figure}: {path} has no such figure: {error}'
     ) from error
-  if scores['mean'] is None:
+  if found[0] is None:
     raise errors.InputError(
       f'{figure}: {path} has no run of that variant: run one'
     )
-  return scores
+  return found
 
 
 def _number(row, figure):

@@ -5,8 +5,9 @@
 README.md and every file of docs/ may hold
 <!-- benchmarks: NAME --> ... <!-- end -->: what is between them is replaced by
 the report of the suite NAME on the newest rows of its file in results/.
-Plots go to docs/plots. Numbers within sentences are those of docs/figures.toml,
-see figures.py.
+Plots go to docs/plots. <!-- experiments: NAME --> is that of a grid, see
+grids.py. Numbers within sentences are those of docs/figures.toml, see
+figures.py.
 
 --check writes nothing. It fails if a page isn't what the rows say, a figure has
 no place on its page, no row, one of another config or a noisy one, or a page
@@ -29,7 +30,7 @@ ROWS = flags.DEFINE_string(
 )
 CHECK = flags.DEFINE_bool('check', False, 'Compare the pages with the rows.')
 MARKED = re.compile(
-  r'(<!-- benchmarks: (\w+) -->\n).*?(<!-- end -->)', re.DOTALL
+  r'(<!-- (benchmarks|experiments): (\w+) -->\n).*?(<!-- end -->)', re.DOTALL
 )
 VERDICT = re.compile(r'\*\*(confirmed|corrected)\*\*')
 
@@ -62,10 +63,11 @@ def write(
   Raises:
     InputError: nothing is marked, or what is names no suite or no row.
   """
+  from benchmarks import grids
   from rnn_jax import errors
 
-  written = []
   docs = pathlib.Path(docs)
+  written = grids.write(docs)
   source = figures.Source(docs, pathlib.Path(folder))
   places = figures.load(docs)
   for path in pages(docs):
@@ -86,8 +88,12 @@ def renewed(
 ) -> str:
   """A page with its marked parts and its figures renewed."""
 
+  from benchmarks import grids
+
   def part(match):
-    begin, name, end = match.groups()
+    begin, kind, name, end = match.groups()
+    if kind == grids.FOLDER:
+      return f'{begin}\n{grids.section(name, source.docs)}\n\n{end}'
     return f'{begin}\n{section(name, source, draw)}\n\n{end}'
 
   return figures.fill(MARKED.sub(part, text), places, source)
@@ -95,7 +101,9 @@ def renewed(
 
 def check(docs: pathlib.Path, folder: pathlib.Path) -> list[str]:
   """What is wrong with the pages, a line each."""
-  lines = []
+  from benchmarks import grids
+
+  lines = [*grids.problems(docs)]
   places = figures.load(docs)
   source = figures.Source(docs, folder)
   for path in pages(docs):

@@ -1,4 +1,4 @@
-"""A training run in memory, for what is measured on its steps or its model."""
+"""A training run in memory, for what is measured on its steps."""
 
 import functools
 import tempfile
@@ -7,39 +7,14 @@ from typing import Any
 from typing import NamedTuple
 
 import jax
-import ml_collections
 
 from benchmarks.harness import measure
-from benchmarks.workloads import published_model
-from configs import recall
 from rnn_jax import config as config_lib
 from rnn_jax.data import pipeline
 from rnn_jax.data.batching import batch as batch_lib
 from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.training import evaluate
 from rnn_jax.training import programs as programs_lib
-
-# Names of the reports: a model of configs/recall.py, and options of its cell.
-MODELS = {
-  'SimpleRNN': ('simple_rnn', {}),
-  'SimpleRNN, simple': ('simple', {}),
-  'attention, window 32': ('attention', {'window': 32}),
-  'attention, full': ('attention', {}),
-}
-
-
-def raw_config(model: str) -> ml_collections.ConfigDict:
-  """The config of one of MODELS, to be changed further."""
-  name, options = MODELS[model]
-  raw = recall.get_config(name)
-  raw.cell.update(options)
-  return raw
-
-
-def set_steps(raw: ml_collections.ConfigDict, steps: int) -> None:
-  """Makes a config one of so many steps; of 0, one that can be parsed."""
-  raw.train.steps = max(1, steps)
-  raw.schedule.warmup_steps = min(raw.schedule.warmup_steps, raw.train.steps)
 
 
 class Step(NamedTuple):
@@ -53,7 +28,7 @@ class Step(NamedTuple):
 class Training:
   """A run of a config without a work folder; closed by `with`."""
 
-  def __init__(self, raw: ml_collections.ConfigDict):
+  def __init__(self, raw: Any):
     self.config = config = config_lib.parse(raw)
     with tempfile.TemporaryDirectory() as folder:
       self.corpus = pipeline.Corpus.open(config, folder)
@@ -97,19 +72,8 @@ class Training:
     sums = self.train(batch)
     return Step(ready - begin, time.perf_counter() - ready, sums)
 
-  def evaluate(self, split: str = 'validation') -> dict[str, float]:
-    """The task's metrics on a split."""
+  def evaluate(self) -> dict[str, float]:
+    """The task's metrics on the validation split."""
     return evaluate.evaluate(
-      self.programs, self.params, self.corpus, self.config, split
+      self.programs, self.params, self.corpus, self.config, 'validation'
     )
-
-  def learn(self, steps: int) -> measure.Values:
-    """Trains and evaluates; for 0 steps neither. Returns a row's values."""
-    done = [self.step() for _ in range(steps)]
-    values = {'weights': published_model.count(self.params), 'steps': steps}
-    if steps:
-      values |= {
-        'training_seconds': sum(step.waiting + step.seconds for step in done),
-        'held_out': self.evaluate(),
-      }
-    return values

@@ -2,7 +2,8 @@
 
 Every run's own metrics give seconds (of training, with the compilation),
 step_seconds and tokens_per_second (both without it), step_bytes,
-peak_memory_bytes and parameters. step_bytes is the memory of the largest
+peak_memory_bytes, parameters and state_bytes (of one row's recurrent state).
+step_bytes is the memory of the largest
 training step as its compiler counts it, the same in each run of a program:
 variants are compared by it. The peak of a process depends on what else it did
 and on the allocator, and is only shown. A grid with the command 'profile' adds
@@ -36,6 +37,7 @@ COSTS = (
   Cost('step_bytes', 'step MiB, compiled', 'lower'),
   Cost('peak_memory_bytes', 'process peak MiB', ''),
   Cost('parameters', 'parameters', ''),
+  Cost('state_bytes', 'state of a row KiB', ''),
   Cost('step_seconds', 'step s', 'lower'),
   Cost('compile_seconds', 'compile s', 'lower'),
   Cost('forward_bytes', 'forward MiB', 'lower'),

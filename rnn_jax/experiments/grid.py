@@ -9,6 +9,9 @@ A grid file has a function `get_grid()` that returns a Grid:
       metrics=(('bits_per_byte', 'lower', 'bits per byte'),),
       baseline='narrow',
     )
+
+A variant may have another config than the grid's, {'config': 'long_range:s5'}.
+With `axes` variants are compared in a table of lines and columns.
 """
 
 import dataclasses
@@ -21,15 +24,18 @@ from typing import Any
 from typing import NamedTuple
 
 from rnn_jax import errors
+from rnn_jax.experiments import axes as axes_lib
 
-COMMANDS = ('train', 'evaluate', 'profile', 'find_batch_size')
+COMMANDS = ('train', 'evaluate', 'inspect', 'profile', 'find_batch_size')
 DIRECTIONS = ('higher', 'lower')
 SPLITS = ('train', 'validation', 'test')
 
 
 class Metric(NamedTuple):
-  """A score of launch.evaluate --json, and which way is better."""
+  """A score of launch.evaluate or launch.inspect, and which way is better."""
 
+  # 'accuracy' of the grid's split, 'test.accuracy' of another, or 'flow.64' of
+  # launch.inspect: the gradient that reaches 64 to 127 steps back.
   key: str
   better: str  # 'higher' or 'lower'
   label: str
@@ -40,14 +46,15 @@ class Grid:
   """What a grid file returns."""
 
   title: str
-  config: str  # path of a config file
+  config: str  # path of a config file, 'configs/long_range.py:s5,gru'
   variants: dict[str, dict[str, Any]]  # name -> {'model.width': 64}
   metrics: tuple[tuple[str, str, str], ...]  # Metric's fields, the main first
   baseline: str = ''  # the variant that ratios refer to; empty: no ratios
   seeds: tuple[int, ...] = (0, 1, 2)
   commands: tuple[str, ...] = ('train', 'evaluate')  # some of COMMANDS
   memory_gib: float = 0.0  # of a device, for 'find_batch_size'
-  split: str = 'validation'  # what evaluate reads
+  split: str = 'validation'  # what evaluate reads first
+  axes: axes_lib.Axes = axes_lib.Axes()  # of the variants' names
   # Published figures to draw beside ours, label -> {metric: value}.
   notes: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
 
@@ -55,6 +62,14 @@ class Grid:
   def compared(self) -> tuple[Metric, ...]:
     """The metrics, the main one first."""
     return tuple(Metric(*metric) for metric in self.metrics)
+
+  @property
+  def splits(self) -> tuple[str, ...]:
+    """What evaluate reads: `split`, then those that metrics name."""
+    named = (metric.key.partition('.')[0] for metric in self.compared)
+    return tuple(
+      dict.fromkeys((self.split, *(x for x in named if x in SPLITS)))
+    )
 
 
 def load(path: str) -> Grid:
@@ -74,8 +89,8 @@ def load(path: str) -> Grid:
   return grid
 
 
-def call(path: str, function: str, argument: str) -> Any:
-  """Returns what a function of a Python file returns.
+def call(path: str, function: str, argument: str, *values: str) -> Any:
+  """Returns what a function of a Python file returns for some values.
 
   Raises:
     InputError: a missing file or function, or an error in it.
@@ -90,7 +105,7 @@ def call(path: str, function: str, argument: str) -> Any:
     # second and has the same size.
     names = runpy.run_path(path)
     if function in names:
-      return names[function]()
+      return names[function](*values)
   except Exception as error:
     raise errors.InputError(
       f'{given}: {function}() fails, {type(error).__name__}: {error}: correct '
@@ -143,12 +158,15 @@ def check_seeds(seeds: Sequence[int], argument: str) -> None:
 def _check_variants(grid):
   if not grid.variants or not isinstance(grid.variants, dict):
     errors.refuse('variants', grid.variants, 'name one variant or more')
+  parts = grid.axes.names
   for name, overrides in grid.variants.items():
-    if not re.fullmatch(r'[\w-][\w.-]*', name, re.ASCII):
+    part = r'[\w-][\w.-]*'
+    if not re.fullmatch('/'.join([part] * len(parts)), name, re.ASCII):
       errors.refuse(
         'variants',
         name,
-        'it names a folder: use letters, digits, _, - and, not first, dots',
+        f'it names a folder for each of {"/".join(parts)}: use letters, '
+        'digits, _, - and, not first, dots',
       )
     if not isinstance(overrides, dict):
       errors.refuse(

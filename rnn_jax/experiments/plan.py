@@ -8,6 +8,7 @@ import ast
 import copy
 import dataclasses
 import difflib
+import functools
 import json
 import pathlib
 import re
@@ -23,6 +24,7 @@ from rnn_jax.experiments import grid as grid_lib
 from rnn_jax.system import shipped
 
 SEED = 'train.seed'
+CONFIG = 'config'  # the key of a variant that has a config of its own
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Run:
   Attributes:
     variant: its name in the grid.
     seed: of the run.
-    overrides: {dotted key: value}, without the seed.
+    overrides: {dotted key: value}, without the seed; CONFIG may be a key.
     config: the whole config as JSON has it.
     flags: of launch.train, except --workdir.
   """
@@ -71,13 +73,14 @@ def make(
   Raises:
     InputError: a wrong config file, setting, or override of any variant.
   """
-  path = find(grid.config)
-  raw = grid_lib.call(path, 'get_config', 'config')
+  load_once = functools.cache(load)
   pairs = [pair(text) for text in settings]
   given = dict(common or {})
 
   def plan(variant, seed):
-    overrides = grid.variants[variant]
+    overrides = dict(grid.variants[variant])
+    config = overrides.pop(CONFIG, grid.config)
+    path, raw = load_once(config)
     if twice := sorted(given.keys() & overrides.keys()):
       raise errors.InputError(
         f'--config.{twice[0]}={given[twice[0]]!r}: variant {variant!r} sets '
@@ -89,8 +92,11 @@ def make(
         f'--set={twice[0]}={every[twice[0]]!r}: variant {variant!r} sets it '
         'too: change it in the grid'
       )
-    return _run(path, raw, variant, seed, overrides | given | every)
+    run = _run(path, raw, variant, seed, overrides | given | every)
+    own = {} if config == grid.config else {CONFIG: config}
+    return dataclasses.replace(run, overrides=own | run.overrides)
 
+  load_once(grid.config)
   for variant in grid.variants:
     plan(variant, 0)
   return plan
@@ -228,6 +234,23 @@ def _keys(raw, prefix=''):
       yield from _keys(value, f'{prefix}{key}.')
     else:
       yield prefix + key
+
+
+def load(config: str) -> tuple[str, parts.Root]:
+  """Returns (a config as --config takes it, what its file returns).
+
+  Args:
+    config: as for `find`, and after a colon what its get_config is given.
+
+  Raises:
+    InputError: there is no such file, or an error in it.
+  """
+  name, colon, given = config.partition(':')
+  path = find(name)
+  values = [given] if colon else []
+  return path + colon + given, grid_lib.call(
+    path, 'get_config', 'config', *values
+  )
 
 
 def find(config: str) -> str:

@@ -4,9 +4,9 @@ A row is {"variant", "seed", "status": "done" or "failed", "error", "split",
 "commands", "scores", "seconds" (of training, with compilation), "step_seconds"
 and "tokens_per_second" (medians, without), "wall_seconds" (of the processes of
 the last call), "step_bytes" (of a training step's program), "peak_memory_bytes"
-(of the process, or of the device), "parameters", "steps", "overrides",
-"config", "versions", "commit", "ended"}. If a run has several rows, the last
-counts.
+(of the process, or of the device), "parameters", "state_bytes", "steps",
+"overrides", "config", "versions", "commit", "ended"}. If a run has several
+rows, the last counts.
 """
 
 import datetime

@@ -25,6 +25,7 @@ from rnn_jax.experiments import report
 from rnn_jax.experiments import summary as summary_lib
 from rnn_jax.experiments import terminal
 from rnn_jax.experiments import vary
+from rnn_jax.inspection import curves
 from rnn_jax.runs import signals
 from rnn_jax.runs import workdir as workdir_lib
 from rnn_jax.system import files
@@ -34,6 +35,7 @@ from rnn_jax.training import resolve
 
 FAILED = 1
 FINISHED = 'trained: '  # how launch.train begins its last message
+OF_MODEL = 'parameters', 'state_bytes'  # what launch.evaluate says of it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,14 +182,19 @@ class Experiment:
   def _execute(self, run, stop):
     """Executes a run. Returns its row, which is useless if it was stopped."""
     error, scores, costs, seconds = '', {}, {}, 0.0
+    calls = [
+      (name, split)
+      for name in self.grid.commands
+      for split in (self.grid.splits if name == 'evaluate' else ('',))
+    ]
     folder = self._folder(run)
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / workdir_lib.LOG, 'a', encoding='utf-8') as log:
-      for name in self.grid.commands:
+      for name, split in calls:
         steps = run.config['train']['steps'] if name == 'train' else 0
         with terminal.watching(f'{run.name}, {name}', steps) as see:
           ended = subprocesses.run(
-            self._command(name, run),
+            self._command(name, run, split),
             variables=subprocesses.environment() | {'PYTHONUNBUFFERED': '1'},
             log=log,
             show=see,
@@ -195,13 +202,17 @@ class Experiment:
           )
         seconds += ended.seconds
         error, figures = _figures(name, ended, folder)
-        if name in ('train', 'evaluate'):
+        if split not in ('', self.grid.split):
+          scores |= {f'{split}.{key}': x for key, x in figures.items()}
+        elif name in ('train', 'evaluate'):
           scores = figures
+        elif name == 'inspect':
+          scores |= figures
         else:
           costs |= figures
         if error or stop.name:
           break
-    parameters = scores.pop('parameters', None)
+    costs |= {key: scores.pop(key, None) for key in OF_MODEL}
     return {
       'variant': run.variant,
       'seed': run.seed,
@@ -211,20 +222,20 @@ class Experiment:
       'commands': self.grid.commands,
       'scores': {} if error else scores,
       'wall_seconds': seconds,
-      'parameters': parameters,
       **records.describe(run, self.workdir),
       **costs,
     }
 
-  def _command(self, name, run):
+  def _command(self, name, run, split):
     workdir = self._folder(run)
     flags = {
       'train': [f'--workdir={workdir}', *run.flags],
       'evaluate': [
         f'--workdir={workdir}',
-        f'--split={self.grid.split}',
+        f'--split={split}',
         '--json',
       ],
+      'inspect': [f'--workdir={workdir}', '--json'],
       # A cached program would seem to compile at once.
       'profile': [
         f'--workdir={workdir / costs_lib.PROFILE}',
@@ -300,4 +311,7 @@ def _figures(
     return "its last line isn't a JSON object", {}
   if name == 'find_batch_size':
     values = {'largest_batch': values.get('rows')}
+  if name == 'inspect':
+    octaves = curves.octaves(values['flow'])
+    values = {f'flow.{delay}': norm for delay, norm in octaves.items()}
   return '', values

@@ -9,6 +9,7 @@ import math
 import statistics
 from typing import Any
 
+from rnn_jax.experiments import axes as axes_lib
 from rnn_jax.experiments import costs as costs_lib
 from rnn_jax.experiments import differences
 from rnn_jax.experiments import grid as grid_lib
@@ -25,10 +26,11 @@ def summarize(grid: grid_lib.Grid, rows: records.Rows) -> dict[str, Any]:
     rows: from records.read.
 
   Returns:
-    {"title", "split", "baseline", "metrics", "costs", "variants": {name:
-    {"done", "failed", "overrides", "figures": {key: {"mean", "deviation",
-    "values"}}, "ratios": {key: to the baseline's mean}}}, "leaders",
-    "failures", "missing", "published", "machines", "versions", "commits"}.
+    {"title", "split", "baseline", "metrics", "costs", "axes", "variants":
+    {name: {"done", "failed", "overrides", "figures": {key: {"mean",
+    "deviation", "values"}}, "ratios": {key: to the baseline's mean}}},
+    "leaders" (of each metric in each column), "failures", "missing",
+    "published", "machines", "versions", "commits"}.
   """
   rows = {k: row for k, row in sorted(rows.items()) if k[0] in grid.variants}
   machines = _distinct(map(_machine, rows.values()))
@@ -45,8 +47,13 @@ def summarize(grid: grid_lib.Grid, rows: records.Rows) -> dict[str, Any]:
     'baseline': grid.baseline,
     'metrics': [metric._asdict() for metric in grid.compared],
     'costs': [cost._asdict() for cost in costs],
+    'axes': grid.axes._asdict(),
     'variants': variants,
-    'leaders': [_leader(metric, variants) for metric in grid.compared],
+    'leaders': [
+      {'metric': metric.key, 'column': column} | _leader(metric, of_column)
+      for metric in grid.compared
+      for column, of_column in _columns(grid.axes, metric, variants).items()
+    ],
     'failures': [
       {'variant': variant, 'seed': seed, 'error': row['error']}
       for (variant, seed), row in rows.items()
@@ -111,8 +118,17 @@ def _add_ratios(variants, baseline):
         variant['ratios'][key] = figure['mean'] / base[key]['mean']
 
 
+def _columns(axes, metric, variants):
+  """Returns {column: {line: its best variant}}."""
+  columns = axes_lib.cells(axes, metric._asdict(), variants)
+  return {
+    column: {line: variants[cell.variant] for line, cell in of_column.items()}
+    for column, of_column in columns.items()
+  }
+
+
 def _leader(metric, variants):
-  """Returns the order in a metric, and how far the first two are apart.
+  """Returns the order in a metric, its means, and how far two are apart.
 
   `level` has the variants that the first one doesn't differ from, itself
   included. `spread` is that of the first two; `exceeds` is whether they differ,
@@ -125,7 +141,7 @@ def _leader(metric, variants):
     key=lambda name: figures[name]['mean'],
     reverse=metric.better == 'higher',
   )
-  leader = {'metric': key, 'order': order}
+  leader = {'order': order, 'means': {n: figures[n]['mean'] for n in order}}
   if len(order) > 1:
     first, second = (figures[name] for name in order[:2])
     spread = differences.spread(first, second)
@@ -141,12 +157,15 @@ def _leader(metric, variants):
 
 def _missing(grid, rows):
   """Returns the scores that finished runs lack, with those that they have."""
+  lacking = {}
+  for (variant, seed), row in rows.items():
+    for metric in grid.compared:
+      if row['status'] == 'done' and not _finite(row['scores'].get(metric.key)):
+        found = lacking.setdefault((metric.key, *row['scores']), [])
+        found.append([variant, seed])
   return [
-    {'variant': variant, 'seed': seed, 'metric': metric.key}
-    | {'scores': [*row['scores']]}
-    for (variant, seed), row in rows.items()
-    for metric in grid.compared
-    if row['status'] == 'done' and not _finite(row['scores'].get(metric.key))
+    {'metric': metric, 'scores': scores, 'runs': runs}
+    for (metric, *scores), runs in lacking.items()
   ]
 
 

@@ -52,7 +52,7 @@ def make(
   Raises:
     InputError: an unknown key, a value of a wrong type, or one given twice.
   """
-  raw = grid_lib.call(plan.find(config), 'get_config', '--config')
+  _, raw = plan.load(config)
   texts = dict(_split(text) for text in variations)
   if len(texts) < len(variations):
     keys = ','.join(text.partition('=')[0] for text in variations)

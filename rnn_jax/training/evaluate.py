@@ -21,6 +21,7 @@ from rnn_jax.runs.checkpoints import checkpoint
 from rnn_jax.system import activity
 from rnn_jax.training import ahead as ahead_lib
 from rnn_jax.training import programs as programs_lib
+from rnn_jax.training.memory import batch_size
 from rnn_jax.training.memory import least
 
 PyTree = Any
@@ -298,14 +299,17 @@ def describe(
 
   Returns:
     A dict: split, step, the task's metrics, tokens (predictions), fraction,
-    documents, parameters. For language modelling also bytes, and where the
-    metrics have bits_per_byte of the whole split, those of gzip and xz.
+    documents, parameters, state_bytes (of a row's recurrent state). For
+    language modelling also bytes, and where the metrics have bits_per_byte of
+    the whole split, those of gzip and xz.
   """
   values = metrics(run.programs.task, sums)
   held_out = run.corpus.documents[split]
   row = {'split': split, 'step': run.step, **values, 'fraction': fraction}
   row['documents'] = len(held_out)
   row['parameters'] = sum(leaf.size for leaf in jax.tree.leaves(run.params))
+  state = jax.eval_shape(lambda: run.programs.task.init_state(1))
+  row['state_bytes'] = batch_size.tree_bytes(state)
   if not run.config.task.predicts_all:
     row.pop('bits_per_byte', None)  # targets are only part of the text
     return row

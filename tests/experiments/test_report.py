@@ -107,7 +107,7 @@ def test_failures_variants_and_versions():
   both = page(made.rows(row, other))
   assert 'another, 1 core and a processor, 2 cores, whose times are not' in both
   assert 'process peak MiB' in both and 'tokens/s' not in both
-  assert "no finite 'accuracy'; its scores are loss" in page(
+  assert "wide/seed0: no finite 'accuracy'; the scores are loss" in page(
     made.rows(made.row('wide', 0, {'loss': 1.0}))
   )
 

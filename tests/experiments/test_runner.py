@@ -30,6 +30,7 @@ class Bench:
     self.workdir = folder / 'runs'
     self.behave = {}  # name of a run -> as made.FAKE has it
     self.started = []  # (command, name of a run)
+    self.splits = []  # of those
     self.grid()
     monkeypatch.setattr(runner.Experiment, '_command', self._command)
 
@@ -52,8 +53,9 @@ class Bench:
   def rows(self):
     return records.read(self.workdir)
 
-  def _command(self, name, run):
+  def _command(self, name, run, split):
     self.started.append((name, run.name))
+    self.splits.append(split)
     behave = self.behave.get(run.name, 'good')
     return made.fake(name, self.workdir / run.name, behave, 2 + run.seed)
 
@@ -80,7 +82,8 @@ def test_every_run_is_trained_evaluated_and_kept(bench):
     (name, run) for run in ALL for name in ('train', 'evaluate')
   ]
   row = bench.rows()['narrow', 1]
-  assert row['scores'] == {'loss': 3.0} and row['parameters'] == 7
+  assert row['scores'] == {'loss': 3.0}
+  assert (row['parameters'], row['state_bytes']) == (7, 64)
   assert row['seconds'] == 1.0 and row['tokens_per_second'] == 20.0
   assert row['peak_memory_bytes'] == 2**20 and row['steps'] == 2
   assert row['wall_seconds'] > 0 and row['error'] == ''
@@ -191,6 +194,22 @@ def test_another_split_is_evaluated_without_training_again(bench):
   assert bench.rows()['narrow', 0]['split'] == 'test'
 
 
+def test_metrics_name_further_splits_and_the_gradient_that_reaches_back(bench):
+  metrics = (
+    ('loss', 'lower', 'loss'),
+    ('test.loss', 'lower', 'loss of test'),
+    ('flow.2', 'higher', 'from 2'),
+  )
+  commands = ('train', 'evaluate', 'inspect')
+  bench.grid(metrics=metrics, commands=commands, seeds=(0,))
+  assert bench.go(only='wide') == 0
+  assert bench.splits == ['', 'validation', 'test', '']
+  row = bench.rows()['wide', 0]
+  assert (row['scores']['loss'], row['scores']['test.loss']) == (2.0, 2.0)
+  assert (row['scores']['flow.1'], row['scores']['flow.2']) == (0.5, 0.25)
+  assert (row['parameters'], row['state_bytes']) == (7, 64)
+
+
 def test_without_evaluate_the_curve_has_the_scores(bench):
   bench.grid(commands=('train',))
   assert bench.go(only='narrow/seed0') == 0
@@ -292,7 +311,8 @@ def test_the_commands_of_a_run_are_those_that_a_user_types(tmp_path):
   (tmp_path / 'grid.py').write_text(
     'from tests.experiments import made\n'
     'def get_grid():\n'
-    '  commands = ("train", "evaluate", "profile", "find_batch_size")\n'
+    '  commands = ("train", "evaluate", "inspect", "profile",\n'
+    '    "find_batch_size")\n'
     '  return made.grid(commands=commands, memory_gib=2.0)\n'
   )
   experiment = runner.Experiment(
@@ -301,7 +321,7 @@ def test_the_commands_of_a_run_are_those_that_a_user_types(tmp_path):
   run = experiment.runs[0]
   folder = f'{tmp_path}/runs/narrow/seed0'
   typed = {
-    name: experiment._command(name, run)[3:]
+    name: experiment._command(name, run, 'validation')[3:]
     for name in experiment.grid.commands
   }
   assert typed['train'] == ['train', f'--workdir={folder}', *run.flags]
@@ -328,9 +348,11 @@ def test_each_command_imports_the_modules_that_a_run_names(tmp_path):
   experiment = runner.Experiment(request)
   for name in experiment.grid.commands:
     for run in experiment.runs:
-      assert f'--modules=mine,{cell}' in experiment._command(name, run)
+      assert f'--modules=mine,{cell}' in experiment._command(name, run, '')
   request = dataclasses.replace(request, modules=())
   experiment = runner.Experiment(request)
-  narrow, own = (experiment._command('evaluate', x) for x in experiment.runs)
+  narrow, own = (
+    experiment._command('evaluate', x, 'test') for x in experiment.runs
+  )
   assert f'--modules={cell}' in own
   assert not [flag for flag in narrow if flag.startswith('--modules')]

@@ -84,14 +84,19 @@ def test_failures_and_scores_that_are_missing_or_not_finite():
   assert result['failures'] == [
     {'variant': 'wide', 'seed': 7, 'error': 'train: it broke'}
   ]
-  assert [(m['seed'], m['metric']) for m in result['missing']] == [
-    (0, 'loss'),
-    (0, 'accuracy'),
-    (1, 'accuracy'),
+  assert [(m['runs'], m['metric']) for m in result['missing']] == [
+    ([['narrow', 0]], 'loss'),
+    ([['narrow', 0]], 'accuracy'),
+    ([['narrow', 1]], 'accuracy'),
   ]
   assert result['missing'][0]['scores'] == ['loss', 'f1']
   figures = result['variants']['narrow']['figures']
   assert figures['loss']['values'] == {1: 3.0}
   assert figures['accuracy']['mean'] is None
-  assert result['leaders'][1] == {'metric': 'accuracy', 'order': []}
+  assert result['leaders'][1] == {
+    'metric': 'accuracy',
+    'column': '',
+    'order': [],
+    'means': {},
+  }
   assert json.dumps(result, allow_nan=False)
