@@ -72,8 +72,34 @@ def rooms():
   return graph
 
 
+def folders():
+  """Returns {folder, or file of a room: the others that it imports}.
+
+  A package's own file is by itself: to list what lies in a folder isn't to
+  import it.
+  """
+  graph = {}
+  for own, others in files().items():
+    above = {unit(other) for other in others} - {unit(own)}
+    graph.setdefault(unit(own), set()).update(above)
+  return graph
+
+
+def unit(module):
+  """Returns the folder that a file lies in; of a room's own files, the file."""
+  parts = module.split('.')
+  is_package = ROOT.parent.joinpath(*parts).is_dir()
+  return (
+    module if is_package or len(parts) < 4 else f'{module.rpartition(".")[0]}/'
+  )
+
+
 def test_no_two_files_import_each_other():
   graphlib.TopologicalSorter(files()).prepare()
+
+
+def test_no_two_folders_of_a_room_import_each_other():
+  graphlib.TopologicalSorter(folders()).prepare()
 
 
 def test_no_two_folders_import_each_other():

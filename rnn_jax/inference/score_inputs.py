@@ -18,7 +18,6 @@ import sys
 from collections.abc import Iterator
 
 from rnn_jax import errors
-from rnn_jax.data.sources import text as text_source
 from rnn_jax.data.tables import lines as lines_lib
 from rnn_jax.data.tables import rows as rows_lib
 from rnn_jax.data.tables import values
@@ -113,7 +112,7 @@ def _reader(path, inputs):
     return functools.partial(_lines, path)
   if path != standard_input.DASH:
     _check_size(os.path.getsize(path), path)
-    text_source.check_text(path, 'input')
+    lines_lib.check(path, 'input')
   return functools.partial(_document, path)
 
 

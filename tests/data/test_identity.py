@@ -10,6 +10,7 @@ from rnn_jax import errors
 from rnn_jax.data import identity
 from rnn_jax.data import pipeline
 from rnn_jax.data.sources import text
+from rnn_jax.data.tables import lines
 from rnn_jax.data.text import documents as documents_lib
 from tests.support import tiny
 
@@ -109,7 +110,7 @@ def test_a_damaged_record_is_one_line(content, config, tmp_path):
 
 def test_links_do_not_multiply_files(folder):
   (folder / 'loop').symlink_to(folder)
-  files = text.match(f'{folder}/**/*.txt', 'data.path')
+  files = lines.match(f'{folder}/**/*.txt', 'data.path')
   assert files == sorted(str(path) for path in folder.glob('*.txt'))
 
 

@@ -6,17 +6,13 @@ import hashlib
 import importlib
 import os
 import pkgutil
-import re
 from types import ModuleType
 
 from rnn_jax import errors
 from rnn_jax.data.preparation import formats
 from rnn_jax.data.tables import rows
+from rnn_jax.data.text import documents
 from rnn_jax.system import files as files_lib
-
-SPLITS = ('train', 'validation', 'test')
-ALIASES = {'training': 'train', 'valid': 'validation', 'val': 'validation'}
-ALIASES |= {'dev': 'validation', 'development': 'validation'}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,13 +22,6 @@ class Input:
   path: str
   split: str
   format: str
-
-
-def split_of(name: str) -> str:
-  """Returns the split that a file's or folder's name begins with, or ''."""
-  first = re.split(r'[-_.]', name.lower())[0]
-  first = ALIASES.get(first, first)
-  return first if first in SPLITS else ''
 
 
 def find(arguments: list[str], format_name: str) -> list[Input]:
@@ -97,14 +86,14 @@ def _formats():
 def _parse(argument):
   """Returns (split, path); a path may contain '='."""
   split, sign, path = argument.partition('=')
-  if sign and split in SPLITS:
+  if sign and split in documents.SPLITS:
     return split, path
   if sign and not (
     os.path.exists(argument) or glob.glob(argument, recursive=True)
   ):
     raise errors.InputError(
       f"--input={argument!r}: no such file, and the split {split!r} isn't one "
-      f'of {SPLITS}'
+      f'of {documents.SPLITS}'
     )
   return '', argument
 
@@ -129,7 +118,9 @@ def _files(path, argument, format_name):
 def _split_below(root, file):
   """Returns the split in the name of a file or of its folder, or ''."""
   folder, name = os.path.split(os.path.relpath(file, root))
-  return split_of(name) or split_of(os.path.basename(folder))
+  return documents.split_of(name) or documents.split_of(
+    os.path.basename(folder)
+  )
 
 
 def _files_of_folder(path, format_name):

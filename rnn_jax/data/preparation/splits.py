@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from rnn_jax import errors
-from rnn_jax.data.preparation import inputs
 from rnn_jax.data.tables import values as values_lib
+from rnn_jax.data.text import documents
 
 
 def content_hash(example: values_lib.Row, label: str) -> bytes:
@@ -65,7 +65,7 @@ def assign(
   groups = collections.Counter(contents)
   order = list(groups)
   wanted = [
-    name for name, n in zip(inputs.SPLITS, percentages, strict=True) if n
+    name for name, n in zip(documents.SPLITS, percentages, strict=True) if n
   ]
   if len(order) < len(wanted):
     raise errors.InputError(
@@ -77,7 +77,7 @@ def assign(
   count = 0
   for content in order:
     index = int(np.searchsorted(edges[:2], count, side='right'))
-    chosen[content] = inputs.SPLITS[index]
+    chosen[content] = documents.SPLITS[index]
     count += groups[content]
   if missing := [name for name in wanted if name not in chosen.values()]:
     raise errors.InputError(
@@ -126,12 +126,12 @@ def overlaps(
     for first, second, example in _pairs(by_split):
       count, shown = pairs.get((first, second), (0, example))
       pairs[first, second] = count + 1, shown
-  order = itertools.combinations_with_replacement(inputs.SPLITS, 2)
+  order = itertools.combinations_with_replacement(documents.SPLITS, 2)
   return [Overlap(*pair, *pairs[pair]) for pair in order if pair in pairs]
 
 
 def _pairs(by_split):
-  names = sorted(by_split, key=inputs.SPLITS.index)
+  names = sorted(by_split, key=documents.SPLITS.index)
   for n, first in enumerate(names):
     if len(by_split[first]) > 1:
       yield first, first, tuple(by_split[first][:2])

@@ -16,6 +16,7 @@ from rnn_jax.data.preparation import requests
 from rnn_jax.data.preparation import schema as schema_lib
 from rnn_jax.data.preparation import splits as splits_lib
 from rnn_jax.data.tables import values as values_lib
+from rnn_jax.data.text import documents
 
 EMPTY, MISSING_LABEL = 'empty text', 'no label'  # why examples are skipped
 
@@ -60,7 +61,7 @@ class Survey:
   def counts(self) -> dict[str, int]:
     """{split: number of examples}, in the order of SPLITS."""
     counts = collections.Counter(self.splits)
-    return {name: counts[name] for name in inputs_lib.SPLITS if counts[name]}
+    return {name: counts[name] for name in documents.SPLITS if counts[name]}
 
   def summary(self) -> dict[str, Any]:
     """Returns the survey's part of preparation.json."""
@@ -308,7 +309,7 @@ def _refuse_unlabelled(label, labels, where, splits):
 
 
 def _by_split(splits, lengths, excluded):
-  by_split = {name: collections.defaultdict(list) for name in inputs_lib.SPLITS}
+  by_split = {name: collections.defaultdict(list) for name in documents.SPLITS}
   for split, counts in zip(splits, lengths, strict=True):
     for name, value in counts.items():
       if name not in excluded:

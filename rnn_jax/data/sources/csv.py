@@ -53,7 +53,7 @@ def load(data: Config) -> dict[str, documents.Documents]:
     InputError: no file matches, a file is empty or not UTF-8, its header or a
       row is malformed, or a row lacks a text or a class.
   """
-  return indexed.load(data, _opener(data))
+  return base.load_files(data, indexed.opener(data, _opener(data)))
 
 
 def _opener(data) -> Callable[[str], csv.Table]:

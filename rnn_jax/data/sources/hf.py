@@ -24,8 +24,8 @@ from typing import Any
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data import columns
-from rnn_jax.data.preparation import inputs
 from rnn_jax.data.sources import base
+from rnn_jax.data.tables import typed
 from rnn_jax.data.text import documents
 from rnn_jax.system import files
 
@@ -61,7 +61,7 @@ class Config(base.Columns):
     return resolved
 
 
-class Rows(base.Split):
+class Rows(typed.Split):
   """The Reader of one split; a unit is a row.
 
   Args:
@@ -70,7 +70,7 @@ class Rows(base.Split):
     data: section `data`, with its columns.
 
   Raises:
-    InputError: as base.Split, or the file of a column is damaged.
+    InputError: as typed.Split, or the file of a column is damaged.
   """
 
   def __init__(self, rows: 'datasets.Dataset', name: str, data: Config) -> None:
@@ -79,7 +79,7 @@ class Rows(base.Split):
     declared = None
     if data.label in names:
       declared = _declared(rows.features[data.label])
-    base.check_columns(data, names, texts, declared)
+    typed.check_columns(data, names, texts, declared)
     self._rows = rows
     super().__init__(name, data, names, declared is not None)
     self._rows = rows.select_columns([data.field])
@@ -150,7 +150,7 @@ def _open(data) -> dict[str, 'datasets.Dataset']:
     opened = {'train': opened}
   # A format that somebody saved, such as torch's, would change the values.
   named = {
-    inputs.ALIASES.get(n, n): x.with_format(None) for n, x in opened.items()
+    documents.ALIASES.get(n, n): x.with_format(None) for n, x in opened.items()
   }
   return {name: named[name] for name in documents.SPLITS if name in named}
 

@@ -38,4 +38,4 @@ def load(data: Config) -> dict[str, documents.Documents]:
     InputError: no file matches, a file is empty or not UTF-8, or a line isn't
       an object with a text in `data.field` and a class in `data.label`.
   """
-  return indexed.load(data, jsonl.Table)
+  return base.load_files(data, indexed.opener(data, jsonl.Table))

@@ -28,6 +28,7 @@ from rnn_jax.data import columns
 from rnn_jax.data.images import images
 from rnn_jax.data.preparation import prepared
 from rnn_jax.data.sources import base
+from rnn_jax.data.tables import typed
 from rnn_jax.data.text import documents
 from rnn_jax.system import files
 
@@ -53,7 +54,7 @@ class Config(base.Columns):
     return resolved
 
 
-class Examples(base.Split):
+class Examples(typed.Split):
   """The Reader of one split; a unit is an example."""
 
   def __init__(
@@ -83,7 +84,7 @@ class Examples(base.Split):
         return value.decode()
       except UnicodeDecodeError:
         raise errors.InputError(
-          f'{self._where(n)}: {name!r} is not UTF-8: {base.REMEDY}'
+          f'{self._where(n)}: {name!r} is not UTF-8: {typed.REMEDY}'
         ) from None
     if isinstance(value, np.generic):
       return value.item()
@@ -170,7 +171,7 @@ def _checked(data):
   features = builder.info.features
   readable = [n for n in sorted(features) if _is_readable(features[n])]
   declared = _declared(features, data)
-  base.check_columns(data, sorted(features), readable, declared)
+  typed.check_columns(data, sorted(features), readable, declared)
   return data, builder
 
 

@@ -24,13 +24,11 @@ import numpy as np
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data import columns
-from rnn_jax.data.sources import base
-from rnn_jax.data.sources import text
 from rnn_jax.data.store import arrays
 from rnn_jax.data.store import folder as folder_lib
 from rnn_jax.data.store import workers
+from rnn_jax.data.tables import lines as lines_lib
 from rnn_jax.data.tables import values
-from rnn_jax.data.text import documents
 from rnn_jax.system import activity
 
 FEW = 64  # files that stay open
@@ -120,7 +118,7 @@ class Rows:
     self.names = Names(self.files, self._locations, self._ids)
     if self.labels is not None:
       name = self.files[0] if len(tables) == 1 else f'{len(tables)} files'
-      self.labels = base.labelled(
+      self.labels = values.labelled(
         self.sizes, self.labels, name, data.label, data.missing_labels
       )
     # Of many files, each is opened when one of its rows is read.
@@ -258,28 +256,31 @@ class Names(Sequence[str]):
     )
 
 
-def load(
-  data: base.Files, open_table: Callable[[str], Table]
-) -> dict[str, documents.Documents]:
-  """Returns the documents of each split; rows with an empty text are skipped.
+def opener(
+  data: D, open_table: Callable[[str], Table]
+) -> Callable[[str, str], Rows]:
+  """Returns what opens the rows of (path, config key that names it).
+
+  It raises InputError if no file matches, a file is empty or not UTF-8, or a
+  row can't be read or lacks a text, class or difficulty.
 
   Args:
-    data: section `data` of a source with the options of base.Columns too.
+    data: section `data` of a source with the options of base.Columns.
     open_table: returns the Table of a file.
 
   Raises:
-    InputError: no file matches, a file is empty or not UTF-8, or a row can't be
-      read or lacks a text, class or difficulty.
+    InputError: as `resolve`.
   """
   options: Any = _resolve(data, False, open_table)
 
   def open_rows(path, key):
-    rows = Rows(_open(text.match(path, key), key, open_table), options)
+    files = lines_lib.match(path, key)
+    rows = Rows(_open(files, key, open_table), options)
     if not rows.sizes.any():
       raise errors.InputError(f'{key}={path!r}: no row has any text')
     return rows
 
-  return base.load_files(data, open_rows)
+  return open_rows
 
 
 def resolve(data: D, classifies: bool, open_table: Callable[[str], Table]) -> D:
@@ -296,7 +297,7 @@ def resolve(data: D, classifies: bool, open_table: Callable[[str], Table]) -> D:
   """
   resolved: Any = _resolve(data, classifies, open_table)
   if not resolved.numbers_as_text:
-    files = text.match(resolved.path, 'data.path')
+    files = lines_lib.match(resolved.path, 'data.path')
     rows = (row.values for file in files for row in open_table(file).rows())
     found = (row.get(resolved.field) for row in rows)
     columns.check_not_numbers(resolved.field, found)
@@ -308,7 +309,7 @@ def _resolve(data, classifies, open_table):
   labelled = classifies or bool(options.classes)
   if options.field and (not labelled or (options.label and options.classes)):
     return data
-  files = text.match(options.path, 'data.path')
+  files = lines_lib.match(options.path, 'data.path')
   raw = {'path': files}
   # What the columns of a large corpus are is looked at once, too.
   where = folder_lib.root(data, folder_lib.total_bytes(raw))
@@ -354,7 +355,7 @@ def _look_at(files, open_table):
 
 def _open(files, key, open_table):
   for file in files:
-    text.check_text(file, key)
+    lines_lib.check(file, key)
   return [open_table(file) for file in files]
 
 
@@ -405,5 +406,5 @@ def _label(row, data, where):
   """Returns the number of a row's class, given by number or by name."""
   label = row.get(data.label)
   if label in values.MISSING and data.missing_labels != values.SKIP:
-    raise base.unlabelled(where, data.label)
+    raise values.unlabelled(where, data.label)
   return values.class_of(label, data.label, data.classes, where)

@@ -7,16 +7,20 @@ byte that isn't text is named by its file and line, and so is what a file holds
 instead of text: a gzip file, an Excel workbook.
 """
 
+import codecs
 import dataclasses
 import io
+import os
 from collections.abc import Iterator
 from typing import BinaryIO
 
 from rnn_jax import errors
+from rnn_jax.system import files as files_lib
 
 MARK = '\ufeff'
 MARK_BYTES = MARK.encode()
 LONGEST = 2**28  # bytes of a line
+BLOCK = 2**24  # bytes of a file in memory at a time
 SEEN = 16  # bytes that show what a file is
 AS_TEXT = 'save it as text in UTF-8'
 UTF_16 = f'text in UTF-16: {AS_TEXT}, or use launch.prepare --encoding=utf-16'
@@ -122,6 +126,59 @@ class Lines:
           yield from line.splitlines(True)
         else:
           yield line
+
+
+def match(path: str, key: str) -> list[str]:
+  """Lists the files that a path or a glob matches, sorted.
+
+  Raises:
+    InputError: no file matches, or one is empty.
+  """
+  if not path:
+    raise errors.InputError(f'{key}={path!r}: give a file or a glob')
+  files = _without_links(files_lib.matching(path))
+  if not files:
+    held_out = key in ('data.validation_path', 'data.test_path')
+    raise errors.InputError(
+      f'{key}={path!r}: no such file (searched in {os.getcwd()}): give a file '
+      "or a glob such as 'folder/**/*.txt'"
+      + (f", or {key}='' to split off data.path" if held_out else '')
+    )
+  for file in files:
+    if not os.path.getsize(file):
+      raise errors.InputError(
+        f'{key}={path!r}: {file} is empty: fill it or leave it out'
+      )
+  return files
+
+
+def _without_links(matches):
+  """Returns each file once, sorted, though links may lead to it again."""
+  by_target: dict[str, str] = {}
+  for path in sorted(map(os.path.abspath, matches), key=lambda x: (len(x), x)):
+    by_target.setdefault(os.path.realpath(path), path)
+  return sorted(by_target.values())
+
+
+def check(file: str, key: str) -> None:
+  """Raises InputError, with the byte offset, unless the file is UTF-8."""
+  decoder, read = codecs.getincrementaldecoder('utf-8')(), 0
+  with open(file, 'rb') as opened:
+    check_kind(opened.read(SEEN), f'{key}: {file}')
+    opened.seek(0)
+    while True:
+      content = opened.read(BLOCK)
+      waiting = len(decoder.getstate()[0])  # of a character that was cut
+      try:
+        decoder.decode(content, not content)
+      except UnicodeDecodeError as error:
+        raise errors.InputError(
+          f'{key}: {file} is not UTF-8 at byte offset '
+          f'{read - waiting + error.start}: convert it or leave it out'
+        ) from None
+      if not content:
+        return
+      read += len(content)
 
 
 def bounded(

@@ -17,6 +17,9 @@ from collections.abc import Mapping
 from typing import Any
 from typing import NamedTuple
 
+import numpy as np
+from absl import logging
+
 from rnn_jax import errors
 from rnn_jax.data import columns
 from rnn_jax.data.text import documents
@@ -165,6 +168,59 @@ def _numbers(classes):
   if any(map(str.isdecimal, classes)):
     return names
   return {str(n): n for n in range(len(classes))} | names
+
+
+def is_unlabelled(split: str, labels: np.ndarray | None) -> bool:
+  """Returns whether it's a test split whose classes are kept secret."""
+  if split != 'test' or labels is None:
+    return False
+  return bool(np.all(labels == UNLABELLED))
+
+
+def unlabelled(where: str, label: str) -> errors.InputError:
+  """Returns the error about a row without a class in column `label`."""
+  return errors.InputError(
+    f'{where}: data.label={label!r} is missing: fill it, or leave out '
+    f'such rows with data.missing_labels={SKIP!r}'
+  )
+
+
+def labelled(
+  sizes: np.ndarray, labels: np.ndarray, name: str, column: str, missing: str
+) -> np.ndarray:
+  """Returns labels, after what is to be done about those that are missing.
+
+  A test split may have none at all. Else rows without one are refused, or they
+  become empty, so that they are no documents, and a warning counts them.
+
+  Args:
+    sizes: bytes of each row's text; changed.
+    labels: the class of each row, UNLABELLED where there is none.
+    name: of the rows, as 'reviews/test'.
+    column: of the labels.
+    missing: what to do, ERROR or SKIP.
+
+  Raises:
+    InputError: rows have no class.
+  """
+  lacks = labels == UNLABELLED
+  if not lacks.any() or is_unlabelled(name.rpartition('/')[2], labels):
+    return labels
+  if missing != SKIP:
+    raise unlabelled(f'{name}:{int(np.argmax(lacks))}', column)
+  if lacks.all():
+    errors.refuse(
+      'data.label', column, f'no row of {name} has a class: name another'
+    )
+  sizes[lacks] = 0
+  logging.warning(
+    '%s: %s of %s rows have no %r and are left out',
+    name,
+    f'{lacks.sum():,}',
+    f'{len(labels):,}',
+    column,
+  )
+  return labels
 
 
 def number_of(value: Any, column: str, where: str, key: str) -> float:

@@ -10,6 +10,7 @@ import dataclasses
 import filecmp
 import hashlib
 import os
+import re
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -27,6 +28,15 @@ T = TypeVar('T')
 
 AT_ONCE = 2**20  # documents whose sizes are in memory at a time
 SPLITS = ('train', 'validation', 'test')
+ALIASES = {'training': 'train', 'valid': 'validation', 'val': 'validation'}
+ALIASES |= {'dev': 'validation', 'development': 'validation'}
+
+
+def split_of(name: str) -> str:
+  """Returns the split that a file's or folder's name begins with, or ''."""
+  first = re.split(r'[-_.]', name.lower())[0]
+  first = ALIASES.get(first, first)
+  return first if first in SPLITS else ''
 
 
 class Reader(Protocol):

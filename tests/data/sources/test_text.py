@@ -5,6 +5,7 @@ import pytest
 from rnn_jax import config
 from rnn_jax import errors
 from rnn_jax.data.sources import text
+from rnn_jax.data.tables import lines
 
 
 def write(folder, **contents):
@@ -85,9 +86,9 @@ def test_an_empty_file_is_named(tmp_path):
 def test_undecodable_bytes_are_named_with_their_offset(
   tmp_path, monkeypatch, block
 ):
-  monkeypatch.setattr(text, 'BLOCK', block)
+  monkeypatch.setattr(lines, 'BLOCK', block)
   write(tmp_path, bad='abcdé'.encode() + b'\xff.', good='aé末é'.encode())
-  text.check_text(str(tmp_path / 'good.txt'), 'data.path')
+  lines.check(str(tmp_path / 'good.txt'), 'data.path')
   with pytest.raises(errors.InputError, match='bad.txt is not UTF-8.* 6'):
     load(tmp_path / 'bad.txt')
 

@@ -16,9 +16,9 @@ from absl import logging
 
 from rnn_jax import errors
 from rnn_jax.data.images import codec
-from rnn_jax.data.preparation import inputs
 from rnn_jax.data.tables import lines
 from rnn_jax.data.tables import values as values_lib
+from rnn_jax.data.text import documents
 from rnn_jax.system import files
 
 SUFFIXES = ('.zip',)
@@ -64,7 +64,7 @@ def _parents(name):
 
 def _split(parents, where):
   """Returns the split that a folder above the class names, or ''."""
-  named = {inputs.split_of(name): name for name in parents[:-1]}
+  named = {documents.split_of(name): name for name in parents[:-1]}
   named.pop('', None)
   if len(named) > 1:
     raise errors.InputError(
@@ -81,7 +81,9 @@ def _check_classes(path, names):
     if parents := _parents(name):
       split = _split(parents, f'{path}: {name}')
       classes.setdefault(split, set()).add(parents[-1])
-  first, *others = [name for name in inputs.SPLITS if name in classes] or ['']
+  first, *others = [name for name in documents.SPLITS if name in classes] or [
+    ''
+  ]
   for other in others:
     if differing := sorted(classes[other] ^ classes[first]):
       one = differing[0]
