@@ -59,12 +59,18 @@ def explain(error: BaseException) -> str:
   if isinstance(error, (MemoryError, RuntimeError)) and (
     OUT_OF_MEMORY.search(text)
   ):
-    first = str(error).splitlines()[0][:200] if str(error) else ''
+    reason = f' ({first_line(error)})' if str(error) else ''
     return (
-      f"the machine's memory ran out{f' ({first})' if first else ''}: lower "
-      'the batch size or the length of rows'
+      f"the machine's memory ran out{reason}: lower the batch size or the "
+      'length of rows'
     )
   return ''
+
+
+def first_line(error: BaseException, longest: int = 200) -> str:
+  """Returns the first line of an error's message, or its type: for a reason."""
+  lines = str(error).strip().splitlines() or [type(error).__name__]
+  return lines[0][:longest].rstrip('.:')
 
 
 def _has_folder():

@@ -23,7 +23,7 @@ from rnn_jax import errors
     (MemoryError(), "the machine's memory ran out: lower the batch size"),
     (
       RuntimeError('RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.\nx'),
-      'memory ran out (RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.):',
+      'memory ran out (RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes):',
     ),
   ),
 )

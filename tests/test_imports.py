@@ -88,10 +88,9 @@ def folders():
 def unit(module):
   """Returns the folder that a file lies in; of a room's own files, the file."""
   parts = module.split('.')
-  is_package = ROOT.parent.joinpath(*parts).is_dir()
-  return (
-    module if is_package or len(parts) < 4 else f'{module.rpartition(".")[0]}/'
-  )
+  if len(parts) < 4 or ROOT.parent.joinpath(*parts).is_dir():
+    return module
+  return f'{module.rpartition(".")[0]}/'
 
 
 def test_no_two_files_import_each_other():

@@ -22,6 +22,7 @@ from absl import logging
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.config import parts
+from rnn_jax.data import columns
 from rnn_jax.data.preparation import prepared
 from rnn_jax.data.sources import images
 from rnn_jax.data.sources import text
@@ -33,7 +34,6 @@ from rnn_jax.system import bounds
 
 FLAG = '--input'
 PREPARED = 'prepared:'
-OF_LINES = ('.txt', '.text', '.md')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +83,7 @@ def open_documents(
   if config.task.reads_images:
     _check_no_rows(given, options)
     documents = _of_images(given, config.data)
-  elif given.lower().endswith(OF_LINES) or not os.path.exists(given):
+  elif rows.format_of(given) == 'text' or not os.path.exists(given):
     _check_no_rows(given, options)
     documents = _of_text(given, config)
   else:
@@ -151,8 +151,8 @@ def _of_rows(given, config, options):
   source.check()
   bounds.check(os.path.getsize(given), f'{FLAG}={given}', 'split the file')
   data = config.data
-  field = getattr(data, 'field', '') or 'text'
-  label = getattr(data, 'label', '') or 'label'
+  field = getattr(data, 'field', '') or columns.TEXT
+  label = getattr(data, 'label', '') or columns.LABEL
   skips = _skips(data, options)
   names, texts, labels, skipped = [], [], [], 0
   folder = os.path.join(os.path.dirname(given), '')

@@ -82,7 +82,7 @@ def open_scorer(name: str) -> Scorer:
     raise
   except (OSError, ValueError) as error:
     raise errors.InputError(
-      f'--bertscore={name!r}: {str(error).splitlines()[0]}: name a folder '
+      f'--bertscore={name!r}: {errors.first_line(error)}: name a folder '
       'with a model and its tokenizer, or a model in the local cache'
     ) from None
   scorer.scores([{'predicted': 'a', 'reference': 'a'}])

@@ -292,7 +292,7 @@ def evaluate(model: Model, options: Options) -> dict[str, Any]:
   except (ConnectionError, FileNotFoundError) as error:
     raise errors.InputError(
       f"tasks={','.join(options.tasks)!r}: the data can't be read, "
-      f'{str(error).splitlines()[0]}: check the network, or give tasks whose '
+      f'{errors.first_line(error)}: check the network, or give tasks whose '
       'data are here'
     ) from error
   assert results is not None  # of the first process, and there is only one

@@ -276,7 +276,7 @@ def _text(text):
     return text if isinstance(text, bytes) else text.encode()
   except UnicodeEncodeError:
     raise errors.InputError(
-      f'text {ascii(text[:60])} has half a surrogate pair: fix it'
+      f'text {ascii(text[:60])} has an unpaired surrogate: fix it'
     ) from None
 
 

@@ -212,7 +212,7 @@ class _Parquet:
     except (pyarrow.ArrowException, TypeError, OverflowError) as error:
       raise errors.InputError(
         f'{FLAG}={self._path!r}: the rows of {rows[0]["id"]!r} and after have '
-        f'other columns or types ({str(error).splitlines()[0][:100]}): name a '
+        f'other columns or types ({errors.first_line(error, 100)}): name a '
         '*.jsonl'
       ) from None
 

@@ -18,13 +18,13 @@ import sys
 from collections.abc import Iterator
 
 from rnn_jax import errors
+from rnn_jax.data import columns
 from rnn_jax.data.tables import lines as lines_lib
 from rnn_jax.data.tables import rows as rows_lib
 from rnn_jax.data.tables import values
 from rnn_jax.system import files
 from rnn_jax.system import standard_input
 
-COLUMN = 'text'
 LONGEST = 2**28  # bytes of a document
 FLAG = '--column'
 
@@ -36,7 +36,7 @@ class Inputs:
   Attributes:
     paths: files, globs or '-'.
     lines: whether each line of a text file is a text.
-    column: of the text in rows; '': COLUMN. Standard input is JSONL if a
+    column: of the text in rows; '': 'text'. Standard input is JSONL if a
       column is given.
   """
 
@@ -99,7 +99,7 @@ def _reader(path, inputs):
       errors.refuse('lines', True, f'{path} is a table of rows: leave it out')
     source = rows_lib.Source(path, form, flag='input')
     source.check()
-    return functools.partial(_rows, source, inputs.column or COLUMN)
+    return functools.partial(_rows, source, inputs.column or columns.TEXT)
   if inputs.column:
     errors.refuse(
       'column',

@@ -165,7 +165,7 @@ def _read_torch(path, within, check):
   except FileNotFoundError as error:
     raise errors.InputError(f'{path}: no such file') from error
   except Exception as error:  # PyTorch raises any exception of pickle.
-    reason = str(error).partition('\n')[0]
+    reason = errors.first_line(error)
     raise errors.InputError(
       f"{path} isn't a file of PyTorch's tensors ({reason}): save "
       'model.state_dict()'

@@ -182,7 +182,7 @@ def test_what_a_model_can_not_do_is_one_line(writer, classifier, tmp_path):
     (lambda: classifier.generate('a'), 'a class, not text: call predict'),
     (lambda: classifier.stream('a'), 'a class, not text: call predict'),
     (lambda: classifier.predict([3]), 'int 3 is not a text'),
-    (lambda: classifier.predict('\ud800'), 'half a surrogate pair'),
+    (lambda: classifier.predict('\ud800'), 'an unpaired surrogate'),
     (lambda: rnn_jax.load(tmp_path / 'none'), 'no such folder'),
     (lambda: rnn_jax.load(tmp_path, weights='int4'), "weights='int4': choose"),
   ):

@@ -79,8 +79,9 @@ def reading(builder: 'tfds.core.DatasetBuilder', split: str) -> Iterator[None]:
   except Exception as error:
     first, *others = map(os.fspath, builder.info.splits[split].filepaths)
     files = f'{first} or one of {len(others)} more' if others else first
+    reason = errors.first_line(error)
     raise errors.InputError(
-      f'{files}: cut off or damaged ({_first_line(error)}): {_again(builder)}'
+      f'{files}: cut off or damaged ({reason}): {_again(builder)}'
     ) from None
 
 
@@ -133,8 +134,8 @@ def _open(folder):
     return tfds.builder_from_directory(folder)
   except Exception as error:
     raise errors.InputError(
-      f'{folder}: incomplete dataset ({_first_line(error)}): remove it and '
-      'prepare it again, see launch.prepare --help'
+      f'{folder}: incomplete dataset ({errors.first_line(error)}): remove it '
+      'and prepare it again, see launch.prepare --help'
     ) from None
 
 
@@ -183,7 +184,7 @@ def _open_by_tfds(name, data_dir, source):
     if os.path.isdir(builder.data_dir) and builder.info.splits:
       return builder
   except Exception as error:
-    reason = _first_line(error)
+    reason = errors.first_line(error)
   raise errors.InputError(f'{source}: {reason}: see launch.prepare --help')
 
 
@@ -200,8 +201,3 @@ def _again(builder):
     f'copy it again, or remove {os.fspath(builder.data_dir)} and prepare it '
     'again, see launch.prepare --help'
   )
-
-
-def _first_line(error):
-  lines = str(error).strip().splitlines()
-  return (lines or [type(error).__name__])[0].rstrip('.')

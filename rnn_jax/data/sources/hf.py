@@ -143,8 +143,8 @@ def _open(data) -> dict[str, 'datasets.Dataset']:
   except Exception as error:
     raise errors.InputError(
       f'data.source={data.source!r}: datasets cannot open it '
-      f'({_first_line(error)}): check the name, data.subset and the network, '
-      'or give a folder'
+      f'({errors.first_line(error)}): check the name, data.subset and the '
+      'network, or give a folder'
     ) from None
   if isinstance(opened, datasets.Dataset):
     opened = {'train': opened}
@@ -211,12 +211,7 @@ def _values(rows, column, name):
     except pyarrow.ArrowInvalid as error:
       raise errors.InputError(
         f'{name}:{before}: {column!r} is damaged there or soon after '
-        f'({_first_line(error)}): copy it again'
+        f'({errors.first_line(error)}): copy it again'
       ) from None
     yield from values.to_pylist()
     before += len(values)
-
-
-def _first_line(error):
-  lines = str(error).strip().splitlines()
-  return (lines or [type(error).__name__])[0].rstrip('.')

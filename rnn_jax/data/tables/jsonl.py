@@ -48,8 +48,8 @@ def row(line: str, where: str) -> dict[str, Any]:
     where: its place, for messages.
 
   Raises:
-    InputError: it isn't one, and the message says what it is; or it has half a
-      character, which JSON can encode but UTF-8 can't.
+    InputError: it isn't one, and the message says what it is; or it has an
+      unpaired surrogate, which JSON can encode but UTF-8 can't.
   """
   try:
     value = files.from_json(line)
@@ -72,7 +72,7 @@ def _check_surrogates(row, where):
       json.dumps([column, value], ensure_ascii=False).encode()
     except UnicodeEncodeError:
       raise errors.InputError(
-        f'{where}: {ascii(column)} has half a surrogate pair: fix it'
+        f'{where}: {ascii(column)} has an unpaired surrogate: fix it'
       ) from None
 
 

@@ -48,7 +48,7 @@ def read(path: str, options: lines.Options) -> Iterator[values_lib.Row]:
         where = f'{path}: row {number}'
         yield values_lib.Row(where, _named(row, classes, where))
   except (pyarrow.ArrowException, OSError) as error:
-    reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+    reason = errors.first_line(error)
     raise errors.InputError(
       f'{path}: incomplete Parquet file: {reason}: copy it again'
     ) from None

@@ -19,7 +19,7 @@ def test_jsonl(tmp_path):
   assert files.values('jsonl', path) == [{'text': 'a'}]
   path.write_text('{"text": "\\ud83d\\ude00"}\n{"turns": ["a", "\\ud83d"]}\n')
   assert files.refusal('jsonl', path) == (
-    f"{path}:2: 'turns' has half a surrogate pair: fix it"
+    f"{path}:2: 'turns' has an unpaired surrogate: fix it"
   )
   path.write_bytes(b'{"text": "a"}\n{"text": "\xff"}\n')
   assert files.refusal('jsonl', path).startswith(

@@ -70,8 +70,8 @@ def read(path: str, options: lines.Options) -> Iterator[values_lib.Row]:
         if (file := tar.extractfile(member)) is not None:
           yield from _batch(file.read(), path, name, missing.pop(name))
   except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
-    # The first line; the others repeat the reason for each compression.
-    reason = str(error).partition('\n')[0].rstrip(':')
+    # The other lines repeat the reason for each compression.
+    reason = errors.first_line(error)
     raise errors.InputError(
       f'{path}: truncated or not a tarball ({reason}): download it again'
     ) from None
