@@ -114,19 +114,19 @@ def _request(inputs):
   from rnn_jax.data.tables import lines
 
   return requests.Request(
-    NAME.value,
-    DATA_DIR.value,
-    inputs,
-    FORMAT.value,
-    splits.percentages(SPLITS.value) if SPLITS.value else (),
-    SEED.value,
-    LABEL.value,
-    tuple(CLASSES.value),
-    SKIP_EMPTY.value,
-    DUPLICATES.value,
-    lines.Options(DOCUMENT.value, ENCODING.value, DELIMITER.value),
-    TEXT.value,
-    MISSING_LABELS.value,
+    name=NAME.value,
+    data_dir=DATA_DIR.value,
+    inputs=inputs,
+    format=FORMAT.value,
+    shares=splits.percentages(SPLITS.value) if SPLITS.value else (),
+    seed=SEED.value,
+    label=LABEL.value,
+    classes=tuple(CLASSES.value),
+    skip_empty=SKIP_EMPTY.value,
+    duplicates=DUPLICATES.value,
+    options=lines.Options(DOCUMENT.value, ENCODING.value, DELIMITER.value),
+    text=TEXT.value,
+    missing_labels=MISSING_LABELS.value,
   )
 
 

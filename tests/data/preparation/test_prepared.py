@@ -13,8 +13,8 @@ from rnn_jax.data.preparation import prepared
 from rnn_jax.data.preparation import requests
 from rnn_jax.data.preparation.formats import cifar10
 from rnn_jax.data.sources import tfds
-from tests.data.preparation.formats import files
 from tests.data.sources import test_tfds
+from tests.support import files
 
 
 def move(folder, old, new):

@@ -15,7 +15,7 @@ from rnn_jax.data.preparation import requests
 from rnn_jax.data.sources import images
 from rnn_jax.data.sources import tfds
 from tests.data.images import test_images
-from tests.data.preparation.formats import files
+from tests.support import files
 
 IMAGE = config.Image(size=4)
 RNG = np.random.default_rng(0)

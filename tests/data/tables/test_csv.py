@@ -5,7 +5,7 @@ import pytest
 from rnn_jax import errors
 from rnn_jax.data.tables import csv
 from rnn_jax.data.tables import lines
-from tests.data.preparation.formats import files
+from tests.support import files
 
 ROWS = [{'id': '7', 'text': 'a, b; "c"\nd'}, {'id': '8', 'text': 'ü'}]
 

@@ -2,7 +2,7 @@
 
 import json
 
-from tests.data.preparation.formats import files
+from tests.support import files
 
 
 def test_jsonl(tmp_path):

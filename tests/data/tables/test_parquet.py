@@ -8,7 +8,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from tests.data.preparation.formats import files
+from tests.support import files
 
 
 def test_parquet_as_a_hub_publishes_it(tmp_path):

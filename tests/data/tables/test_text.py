@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.data.preparation.formats import files
+from tests.support import files
 
 
 @pytest.mark.parametrize('encoding', ('utf-16', 'utf-16-le', 'utf-32', 'cp037'))

@@ -6,7 +6,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from tests.data.preparation.formats import files
+from tests.support import files
 
 
 def test_cifar10s_tarball(tmp_path):

@@ -1,6 +1,6 @@
 """The original dialogues."""
 
-from tests.data.preparation.formats import files
+from tests.support import files
 
 
 def test_the_original_daily_dialog(tmp_path):

@@ -5,7 +5,7 @@ import zipfile
 import pytest
 
 from rnn_jax.data.images import codec
-from tests.data.preparation.formats import files
+from tests.support import files
 
 
 def zipped(path, names):

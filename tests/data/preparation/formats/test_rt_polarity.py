@@ -1,6 +1,6 @@
 """The original film reviews."""
 
-from tests.data.preparation.formats import files
+from tests.support import files
 
 
 def test_the_original_rt_polarity(tmp_path):
