@@ -7,6 +7,7 @@ Source: Krizhevsky et al., "ImageNet Classification with Deep Convolutional
 Neural Networks", 2012.
 """
 
+import typing
 from collections.abc import Iterable
 from collections.abc import Sequence
 
@@ -48,6 +49,26 @@ class InMemoryImages:
 
   def read(self, unit: int, start: int, stop: int) -> bytes:
     return self.pixels[unit].tobytes()[start:stop]
+
+
+def options_of(data: config.Data) -> config.Image:
+  """Returns `data.image`, which layout 'images' adds to section `data`."""
+  return typing.cast(typing.Any, data).image
+
+
+def check_layout(data: config.Data) -> None:
+  """Checks that the layout of a source of images is for images.
+
+  Raises:
+    InputError: it isn't; names both.
+  """
+  if not data.holds_images:
+    errors.refuse(
+      'data.source',
+      data.source,
+      f'it has images, and data.layout={data.layout!r} is for tokens: give '
+      "data.layout='images'",
+    )
 
 
 def shape(image: config.Image) -> tuple[int, int, int]:

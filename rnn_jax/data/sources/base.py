@@ -108,23 +108,3 @@ def load_files(
   ]
   percentages[0] = 100 - sum(percentages[1:])
   return documents_lib.split(documents, percentages, data.split_by) | held_out
-
-
-def image_options(data: config_lib.Data) -> config_lib.Image:
-  """Returns `data.image`, which layout 'images' adds to section `data`."""
-  return typing.cast(typing.Any, data).image
-
-
-def check_image_layout(data: config_lib.Data) -> None:
-  """Checks that the layout of a source of images is for images.
-
-  Raises:
-    InputError: it isn't; names both.
-  """
-  if not data.holds_images:
-    errors.refuse(
-      'data.source',
-      data.source,
-      f'it has images, and data.layout={data.layout!r} is for tokens: give '
-      "data.layout='images'",
-    )

@@ -14,7 +14,6 @@ from sklearn import datasets
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data.images import images
-from rnn_jax.data.sources import base
 from rnn_jax.data.text import documents
 
 SIZE, LEVELS = 8, 16
@@ -39,7 +38,7 @@ class Config(config_lib.Data):
       InputError: names the key, the value and the remedy.
     """
     del config
-    base.check_image_layout(self)
+    images.check_layout(self)
 
 
 def load(data: config_lib.Data) -> dict[str, documents.Documents]:
@@ -48,7 +47,7 @@ def load(data: config_lib.Data) -> dict[str, documents.Documents]:
   Raises:
     InputError: data.image or data.classes don't match the digits.
   """
-  image = base.image_options(data)
+  image = images.options_of(data)
   if images.shape(image) != (SIZE, SIZE, 1):
     raise errors.InputError(
       f'data.image.size={image.size}, data.image.channels={image.channels}: '

@@ -50,7 +50,7 @@ class Config(base.Files):
       InputError: names the key, the value and the remedy.
     """
     del config
-    base.check_image_layout(self)
+    images.check_layout(self)
 
 
 def load(data: Config) -> dict[str, documents.Documents]:
@@ -134,7 +134,7 @@ def read(
     InputError: as `load`; `key` is the config key that a message names.
   """
   examples_of = _format(path, key).read
-  image = base.image_options(data)
+  image = images.options_of(data)
   pixels, labels, names, splits = [], [], [], []
   for where, values, split in examples_of(path, lines.Options()):
     name = where.removeprefix(f'{path}: ')

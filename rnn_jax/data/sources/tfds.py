@@ -103,7 +103,7 @@ class ImageExamples(Examples):
     data: Config,
     features: Mapping[str, Any],
   ) -> None:
-    self._image = base.image_options(data)
+    self._image = images.options_of(data)
     super().__init__(source, name, data, features)
 
   def read(self, unit: int, start: int, stop: int) -> bytes:
@@ -243,7 +243,7 @@ def _documents(builder, name, split, data):
     if not _reads_images(builder, data):
       source = builder.as_data_source(split)
       return documents.whole(Examples(source, name, data, features))
-    base.check_image_layout(data)
+    images.check_layout(data)
     import tensorflow_datasets as tfds
 
     encoded = {data.field: tfds.decode.SkipDecoding()}

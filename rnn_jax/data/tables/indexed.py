@@ -274,8 +274,8 @@ def opener(
   options: Any = _resolve(data, False, open_table)
 
   def open_rows(path, key):
-    files = lines_lib.match(path, key)
-    rows = Rows(_open(files, key, open_table), options)
+    tables = [open_table(file) for file in lines_lib.match(path, key)]
+    rows = Rows(tables, options)
     if not rows.sizes.any():
       raise errors.InputError(f'{key}={path!r}: no row has any text')
     return rows
@@ -313,10 +313,7 @@ def _resolve(data, classifies, open_table):
   raw = {'path': files}
   # What the columns of a large corpus are is looked at once, too.
   where = folder_lib.root(data, folder_lib.total_bytes(raw))
-  if where is None:
-    tables = _open(files, 'data.path', open_table)
-  else:
-    tables = [open_table(file) for file in files]
+  tables = [open_table(file) for file in files]
   first = next((row for table in tables for row in table.rows()), None)
   if first is None:
     errors.refuse('data.path', options.path, 'no row has any text')
@@ -325,8 +322,8 @@ def _resolve(data, classifies, open_table):
     if where is None:
       return look(tables)
     name = folder_lib.digest(raw, _how(options))
-    kept = folder_lib.keep(where, name, lambda _: _look_at(files, open_table))
-    found = _look_at(files, open_table) if kept is None else kept.about
+    kept = folder_lib.keep(where, name, lambda _: _look_at(tables))
+    found = _look_at(tables) if kept is None else kept.about
     return {
       name: columns.Column(is_text, tuple(classes), is_label)
       for name, (is_text, classes, is_label) in found['columns'].items()
@@ -342,21 +339,14 @@ def _how(options):
   return {'columns of': options.source} | given
 
 
-def _look_at(files, open_table):
+def _look_at(tables):
   """Returns what the columns may be used for, of JSON's types."""
-  seen = look(_open(files, 'data.path', open_table))
   return {
     'columns': {
       name: (column.is_text, column.classes, column.is_label)
-      for name, column in seen.items()
+      for name, column in look(tables).items()
     }
   }
-
-
-def _open(files, key, open_table):
-  for file in files:
-    lines_lib.check(file, key)
-  return [open_table(file) for file in files]
 
 
 def look(tables: Sequence[Table]) -> Mapping[str, columns.Column]:

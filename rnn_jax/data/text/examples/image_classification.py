@@ -11,7 +11,6 @@ import numpy as np
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data.images import images
-from rnn_jax.data.sources import base as sources_base
 from rnn_jax.data.text import documents as documents_lib
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.data.text.examples import base
@@ -33,7 +32,7 @@ class Labelled:
     classification.check_labels(documents, options.data)
     self._documents = documents
     self._labels = np.asarray(documents.labels)
-    self._image = sources_base.image_options(options.data)
+    self._image = images.options_of(options.data)
     self._seed = options.seed
     self.lengths = np.full(len(documents), 2)
 
@@ -72,7 +71,7 @@ def check(
     InputError: they aren't images of the config's size, the source has no
       classes, or training has only one class.
   """
-  image = sources_base.image_options(config.data)
+  image = images.options_of(config.data)
   size = int(np.prod(images.shape(image)))
   for split in documents.values():
     if np.any(split.sizes != size):
