@@ -57,6 +57,12 @@ def completed(
   """
   sections = config_lib.to_dict(given) if given else {}
   own = {name: raw[name] for name in OF_MODEL}
+  filled = sections.get('given', {})  # {'data.length': ..., ...}
+  own['given'] = {
+    key: value
+    for key, value in filled.items()
+    if key.partition('.')[0] not in OF_MODEL
+  }
   return raw | sections | own
 
 

@@ -200,11 +200,11 @@ def _check_sizes(keys, options):
 
 def _fitted(raw):
   """Returns a raw config without windows that are longer than its rows."""
-  flat = flax.traverse_util.flatten_dict(raw, sep='.')
-  for key, value in flat.items():
-    if key.startswith('cell.') and key.endswith('.window'):
-      flat[key] = value if value <= flat['data.length'] else 0
-  return flax.traverse_util.unflatten_dict(flat, sep='.')
+  cell = flax.traverse_util.flatten_dict(raw['cell'])
+  for path, value in cell.items():
+    if path[-1] == 'window' and value > raw['data']['length']:
+      cell[path] = 0
+  return raw | {'cell': flax.traverse_util.unflatten_dict(cell)}
 
 
 def _raw(options):

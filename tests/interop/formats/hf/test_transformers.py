@@ -48,8 +48,16 @@ CASES = {
     'rope_parameters': folders.YARN
     | {'rope_theta': 100.0, 'mscale': 1.0, 'mscale_all_dim': 0.5},
   },
+  'Llama, linear': LLAMA
+  | {
+    'attention_bias': True,
+    'mlp_bias': True,
+    'rope_parameters': {'rope_type': 'linear', 'factor': 2.0}
+    | {'rope_theta': 100.0},
+  },
   'Qwen2': LLAMA | {'tie_word_embeddings': True},
-  'Qwen3': LLAMA | {'head_dim': 6, 'rms_norm_eps': 1e-5},
+  'Qwen3': LLAMA
+  | {'head_dim': 6, 'rms_norm_eps': 1e-5, 'attention_bias': True},
   'Mistral': LLAMA | {'sliding_window': 4},
   'Mixtral': LLAMA
   | {'num_local_experts': 4, 'sliding_window': 4, 'head_dim': 6},
@@ -70,6 +78,14 @@ CASES = {
     'num_hidden_layers': 3,
     'state_size': 6,
     'time_step_rank': 3,
+  },
+  'Mamba, plain': {
+    'hidden_size': 16,
+    'num_hidden_layers': 2,
+    'state_size': 6,
+    'time_step_rank': 'auto',
+    'use_conv_bias': False,
+    'tie_word_embeddings': False,
   },
   'Qwen3Next': {
     'hidden_size': 16,
@@ -98,6 +114,8 @@ CASES = {
     'num_attention_heads': 3,
     'num_key_value_heads': 3,
     'kv_lora_rank': 10,
+    'q_lora_rank': 7,
+    'attention_bias': True,
     'qk_rope_head_dim': 4,
     'qk_nope_head_dim': 6,
     'v_head_dim': 5,
