@@ -47,8 +47,7 @@ def test_the_checkpoint_of_transformers(tied, tmp_path):
   import transformers
 
   torch.manual_seed(0)
-  sizes = {name: oracles.GPT2[name] for name in gpt2.SIZES}
-  config = transformers.GPT2Config(**sizes, tie_word_embeddings=tied)
+  config = transformers.GPT2Config(**oracles.GPT2, tie_word_embeddings=tied)
   model = transformers.GPT2LMHeadModel(config).eval()
   with torch.no_grad():
     for parameter in model.parameters():
