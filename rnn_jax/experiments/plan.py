@@ -77,6 +77,7 @@ def make(
   pairs = [pair(text) for text in settings]
   given = dict(common or {})
 
+  @functools.cache
   def plan(variant, seed):
     overrides = dict(grid.variants[variant])
     config = overrides.pop(CONFIG, grid.config)

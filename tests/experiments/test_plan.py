@@ -85,7 +85,7 @@ BAD_OVERRIDES = {
   'a wrong type': ({'model.width': 'wide'}, "variant 'x': model.width='wide'"),
   'a contradiction': (
     {'model.block': 'plain'},
-    "variant 'x': model.mlp_width=384: block 'plain' has no MLP",
+    "variant 'x': model.mlp_width=384: it has no effect without",
   ),
   'a seed': ({'train.seed': 3}, "train.seed=3 of variant 'x'"),
 }
