@@ -354,7 +354,8 @@ def _parse(argv):
     _put_config_first(argv)
   if (HELP | HELP_FULL) & set(argv[1:]):
     streams.stdout_is_the_result()
-    print(usage.text(every=bool(HELP_FULL & set(argv[1:]))))
+    every = bool(HELP_FULL & set(argv[1:]))
+    print(usage.text(every=every, keys=_config_keys()))
     sys.exit(0)
   try:
     rest = flags.FLAGS(argv)
@@ -368,6 +369,21 @@ def _parse(argv):
   if len(rest) > 1:
     _fail(f'unexpected argument {rest[1]!r}: flags begin with --')
   return rest
+
+
+def _config_keys():
+  """Returns the keys of the config in --config with their limits, or None."""
+  if 'config' not in flags.FLAGS:
+    return None
+  try:
+    (raw,) = ahead(flags.FLAGS['config'])
+  except flags.Error:  # a wrong flag or config: help is what was asked for
+    return None
+  if raw is None:
+    return None
+  from rnn_jax import config as config_lib
+
+  return config_lib.usage(raw)
 
 
 def _put_config_first(argv):

@@ -3,6 +3,7 @@
 import inspect
 import sys
 import textwrap
+from collections.abc import Iterable
 
 from absl import flags
 
@@ -13,7 +14,7 @@ REPEATED = '; repeat this option to specify a list of values'  # absl's words
 INDENT = 23  # of a flag's help
 
 
-def text(*, every: bool) -> str:
+def text(*, every: bool, keys: Iterable[tuple[str, str]] | None = None) -> str:
   """Returns the help of the program that runs.
 
   A module of launch/ that defines flags for several commands names them by its
@@ -21,6 +22,8 @@ def text(*, every: bool) -> str:
 
   Args:
     every: whether to show the flags of all libraries too.
+    keys: each key of the config in --config, and what limits its values; None:
+      no config is given.
   """
   main = sys.modules['__main__']
   doc = inspect.cleandoc(main.__doc__ or f'Usage: {sys.argv[0]} [flags]')
@@ -28,6 +31,11 @@ def text(*, every: bool) -> str:
   own, shared, others = _groups()
   parts += [_section('Flags', own)] if own else []
   parts += [_section(heading, group) for heading, group in shared]
+  if keys:
+    lines = [_entry(f'  --config.{key}', about) for key, about in keys]
+    parts.append('\n'.join(['Keys of the config:', *lines]))
+  elif 'config' in flags.FLAGS:
+    parts.append('With --config, --help shows its keys too.')
   if every:
     parts += [_section(f'Flags of {name}', group) for name, group in others]
   else:
@@ -57,12 +65,13 @@ def _section(heading, group):
 
 def _line(flag):
   negative = '[no]' if flag.boolean and flag.default is not False else ''
-  left = f'  --{negative}{flag.name}'
-  wrapped = textwrap.wrap(
-    ' '.join(filter(None, (_sentence(flag.help), _default(flag)))),
-    WIDTH - INDENT,
-    break_on_hyphens=False,
-  )
+  about = ' '.join(filter(None, (_sentence(flag.help), _default(flag))))
+  return _entry(f'  --{negative}{flag.name}', about)
+
+
+def _entry(left, about):
+  """Returns lines with a flag at the left, and what is said of it."""
+  wrapped = textwrap.wrap(about, WIDTH - INDENT, break_on_hyphens=False)
   gap = ' ' * INDENT
   if len(left) < INDENT - 1 and wrapped:
     left = left.ljust(INDENT) + wrapped.pop(0)

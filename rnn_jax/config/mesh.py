@@ -1,13 +1,60 @@
-"""The rules of the config's section `mesh` that don't need devices."""
+"""The section `mesh` of the config, and its rules that don't need devices."""
 
+import dataclasses
 import math
 from typing import Any
 
 from rnn_jax import errors
 from rnn_jax.config import pattern
+from rnn_jax.config.values import option
 from rnn_jax.parallel import axes
 from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.parallel import rules as rules_lib
+
+
+@dataclasses.dataclass(frozen=True)
+class Mesh:
+  """The sizes of the mesh's axes (parallel/axes.py), and what they shard.
+
+  One size may be -1: all devices that the others leave.
+  """
+
+  data: int = -1  # copies of the model, each with its rows of a batch
+  fsdp: int = 1  # rows, and the train state as `zero` says
+  # Rows, and the experts of a layer.
+  expert: int = option(1, needs='model.experts.count')
+  # Groups of layers.
+  pipe: int = option(1, excludes=('model.shared_layers', 'model.experts.count'))
+  sequence: int = option(  # shards of time
+    1,
+    excludes=(
+      'task.per_token=False',
+      'remat.segment',
+      "recurrence.impl='scan'",
+    ),
+  )
+  tensor: int = 1  # heads, columns of the MLP, vocabulary
+  zero: int = 3  # 1: the optimizer's state, 2: and gradients, 3: and parameters
+  rules: tuple[str, ...] = (  # LOGICAL_AXIS=MESH_AXIS, see parallel/rules.py
+    'R=pipe',
+    'D=fsdp',
+    'S=fsdp',
+    'E=expert',
+    'H=tensor',
+    'F=tensor',
+    'V=tensor',
+  )
+  # Of a device's rows; 0: `pipe`.
+  micro_batches: int = option(0, least=0, needs='mesh.pipe>1')
+  # '1f1b' needs less memory.
+  schedule: str = option(
+    'gpipe', choices='parallel.pipeline:SCHEDULES', needs='mesh.pipe>1'
+  )
+  # Of gradients summed over data: 'int8' or 'top_k'.
+  compression: str = option('', choices=('', 'int8', 'top_k'))
+  top_k_share: float = option(  # fraction of a gradient's numbers per step
+    0.01, above=0, most=1, needs="mesh.compression='top_k'"
+  )
 
 
 def check(config: Any) -> None:

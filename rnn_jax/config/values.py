@@ -16,6 +16,7 @@ import numpy as np
 from rnn_jax import errors
 
 T = typing.TypeVar('T')
+LIMITS = {'least': 'from', 'most': 'to', 'below': 'below', 'above': 'above'}
 LARGEST = float(np.finfo(np.float32).max)  # programs compute in float32
 LARGEST_INTEGER = 2**48  # sums and products of a few still fit in 64 bits
 
@@ -121,6 +122,20 @@ def check(section: typing.Any) -> None:
         errors.refuse(key, value, f'give a number above {above} as float32')
     if type(value) is int and abs(value) > LARGEST_INTEGER:
       errors.refuse(key, value, 'give a whole number of at most 2**48')
+
+
+def describe(rules: Mapping[str, typing.Any]) -> str:
+  """Returns what an option's metadata says of its values; '': nothing."""
+  texts = []
+  if given := rules.get('choices'):
+    texts.append('one of ' + ', '.join(map(repr, choices_of(given))))
+  for name, words in LIMITS.items():
+    if rules.get(name) is not None:
+      texts.append(f'{words} {rules[name]}')
+  for name, words in (('needs', 'needs'), ('excludes', 'not with')):
+    if others := rules.get(name):
+      texts.append(f'{words} {", ".join(others)}')
+  return '; '.join(texts)
 
 
 def choices_of(given: Sequence[typing.Any] | str) -> tuple[typing.Any, ...]:

@@ -126,6 +126,15 @@ def test_a_part_is_not_available_with_what_it_excludes(
   assert f': not available with {named}: give ' in str(caught.value)
 
 
+def test_help_shows_the_limits_and_conditions_of_every_key():
+  shown = dict(config_lib.usage(config_lib.default()))
+  assert len(shown) == len(values.flat(BASE))
+  assert shown['mesh.micro_batches=0'] == 'from 0; needs mesh.pipe>1'
+  assert shown["remat.schedule='uniform'"].endswith('; needs remat.every')
+  assert shown['train.epochs=0.0'] == 'from 0; not with train.steps'
+  assert shown["mesh.compression=''"] == "one of '', 'int8', 'top_k'"
+
+
 def test_checks_read_the_conditions_of_options_and_parts():
   raw = test_config.changed
   for change, words in (
