@@ -155,7 +155,10 @@ def test_given_splits_and_their_overlap(tmp_path):
     ({'text': 'a', 'label': 0, 'turns': []}, ":4: 'turns' is empty: fill it"),
     ({'text': 'a', 'label': 0}, ":4: columns ['text', 'label'], where the"),
     ({'text': 3, 'label': 0, 'turns': ['a']}, ':4: text is int 3, and str in'),
-    ({'text': '\ud83d', 'label': 0, 'turns': ['a']}, ":4: 'text' has half a"),
+    (
+      {'text': '\ud83d', 'label': 0, 'turns': ['a']},
+      ":4: 'text' has an unpaired",
+    ),
   ),
 )
 def test_a_bad_example_is_named_by_file_line_and_column(
