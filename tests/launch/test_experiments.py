@@ -209,7 +209,7 @@ def test_variants_of_the_command_line(tmp_path, monkeypatch):
   monkeypatch.setattr(
     runner.Experiment,
     '_command',
-    lambda self, name, run: made.fake(name, self.workdir + '/' + run.name),
+    lambda self, name, run, _: made.fake(name, f'{self.workdir}/{run.name}'),
   )
   raw = tiny.raw_config(tiny.write_text(tmp_path / 'text'))
   flags = (
