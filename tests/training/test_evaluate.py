@@ -136,7 +136,7 @@ def test_a_run_is_evaluated_from_its_folder(tmp_path):
   assert row['step'] == 2
   assert row['gzip'] > 0 and row['xz'] > 0
   assert row['parameters'] == 9857
-  assert row['state_bytes'] == 4 * 3 * 2 * 4 * 4  # float32, layers, heads, K, P
+  assert row['state_bytes'] == 4 * 2 * 2 * 4 * 4  # float32, layers, heads, K, P
   assert evaluate.evaluate_run(run, '')['split'] == 'test'
   assert json.loads(json.dumps(row)) == row
   with pytest.raises(errors.InputError, match="--split='tset'.*'test'"):
