@@ -16,6 +16,7 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import functools
+import json
 import pathlib
 
 from absl import flags
@@ -140,7 +141,9 @@ def main(argv):
   init = _init([flag.value for flag in INIT])
   config = config_lib.parse(CONFIG.value)
   if PRINT_CONFIG.value:
-    print(config_lib.to_json(config))
+    shown = config_lib.to_dict(config)
+    shown.pop('given')  # nothing is filled in yet
+    print(json.dumps(shown, indent=2))
     return None
   if path := PLOT_SCHEDULE.value:
     from rnn_jax.training import plots

@@ -189,11 +189,8 @@ def to_dict(config: Config) -> dict:
 
 
 def to_json(config: Config) -> str:
-  """Returns the config as indented JSON; `given` only if it has anything."""
-  shown = to_dict(config)
-  if not config.given:
-    del shown['given']
-  return json.dumps(shown, indent=2)
+  """Returns the config as indented JSON."""
+  return json.dumps(to_dict(config), indent=2)
 
 
 def completed(raw: Mapping[str, typing.Any]) -> dict:
