@@ -191,36 +191,6 @@ def test_they_have_as_many_parameters_as_documented():
   assert equations.count('rwkv7', rank=RANK, **SIZES) == (D * E + own + output)
 
 
-@pytest.mark.parametrize(
-  ('cell', 'section', 'key', 'value', 'message'),
-  (
-    ('deltanet', 'cell', 'heads', 0, 'give 1 or more'),
-    ('deltanet', 'cell', 'convolution', -1, 'give the number of taps, or 0'),
-    ('deltanet', 'cell', 'max_beta', 3.0, 'give a number above 0, up to 2'),
-    ('gated_deltanet', 'cell', 'value_heads', -4, 'give 0 or more'),
-    ('gated_deltanet', 'cell', 'value_heads', 6, 'cell.heads=4 must divide it'),
-    ('kda', 'cell', 'rank', 0, 'give 1 or more'),
-    ('kda', 'cell', 'norm_epsilon', 0.0, 'give a number above 0'),
-    ('rwkv7', 'cell', 'rank', 0, 'give 1 or more'),
-    ('rwkv7', 'cell', 'gate_rank', -1, 'give 1 or more, or 0 for cell.rank=16'),
-    ('rwkv7', 'cell', 'value_rank', 3, 'it has no effect without cell.value_r'),
-    ('rwkv7', 'cell', 'norm_epsilon', 0.0, 'give a number above 0'),
-    ('rwkv7', 'cell', 'key_epsilon', 0.0, 'give a number above 0'),
-    ('kda', 'mesh', 'sequence', 2, "model.cell='kda' runs a row on one device"),
-    (
-      'rwkv7',
-      'recurrence',
-      'impl',
-      'associative',
-      "model.cell='rwkv7' has ('auto'",
-    ),
-  ),
-)
-def test_bad_options_are_refused(cell, section, key, value, message):
-  refusal = equations.refusal(cell, section, key, value)
-  assert refusal.startswith(f'{section}.{key}={value!r}: {message}')
-
-
 def test_heads_on_several_devices_share_no_scale():
   raw = config_lib.default('gated_deltanet')
   raw.cell.norm_scale, raw.mesh.tensor = True, 2

@@ -2,7 +2,6 @@
 
 import jax
 import numpy as np
-import pytest
 
 from tests.cells import equations
 from tests.support import draws
@@ -95,22 +94,3 @@ def test_it_has_as_many_parameters_as_documented():
   assert equations.count(
     'latent_attention', query_rank=2, biases=True, **sizes
   ) == (low + rest + biases)
-
-
-@pytest.mark.parametrize(
-  ('section', 'key', 'value', 'message'),
-  (
-    ('cell', 'kv_rank', 0, 'give 1 or more'),
-    ('cell', 'query_rank', -1, 'give 0 or more'),
-    ('cell', 'rotary', 1.0, 'give a number above 1, or 0 for no positions'),
-    ('cell', 'shared_width', 3, 'rotary positions need an even number'),
-    ('cell', 'norm_epsilon', 0.0, 'give a number above 0'),
-    ('cell', 'dropout', 1.0, 'give a number in [0, 1)'),
-    ('cell', 'window', 257, 'above data.length=256: give 0 for all of a row'),
-    ('mesh', 'sequence', 2, "model.cell='latent_attention' runs a row on one"),
-    ('recurrence', 'impl', 'cudnn', "has ('auto', 'scan', 'exact', 'blocked')"),
-  ),
-)
-def test_a_value_out_of_range_is_refused(section, key, value, message):
-  error = equations.refusal('latent_attention', section, key, value)
-  assert error.startswith(f'{section}.{key}={value!r}: ') and message in error
