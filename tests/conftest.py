@@ -55,7 +55,14 @@ hypothesis.settings.load_profile('quick')
 
 KEPT = 30 * 24 * 3600  # seconds that a compiled program is kept
 # Begun last, one of their files would run by itself.
-LONG = ('parallel', 'launch', 'training', 'test_configs.py', 'test_tour.py')
+LONG = (
+  'parallel',
+  'launch',
+  'training',
+  'faults',
+  'test_configs.py',
+  'test_tour.py',
+)
 
 
 def pytest_collection_modifyitems(items):

@@ -203,6 +203,7 @@ def test_weights_of_classes_equal_numpy():
   assert 'objective_weight' not in sums_of(one_per_row)
 
 
+@pytest.mark.slow
 def test_weighted_gradients_of_parts_are_those_of_the_whole_batch():
   gradients = []
   batch = jax.tree.map(np.asarray, four_per_batch())

@@ -219,12 +219,15 @@ def write_runs(folder, *names):
 
 
 def train(raw, folder):
-  """(what training returns, the scores) of a run that begins with `base`."""
+  """What training returns, of a run that begins with `base`."""
   init = origin.Init(str(folder.parent / 'base'), 'latest')
   start = loop.Start(init=init)
-  done = loop.train(config_lib.parse(raw), str(folder), start=start)
-  run = evaluate.Run.open(str(folder))
-  return done, evaluate.evaluate_run(run, 'validation')
+  with shared.programs():
+    return loop.train(config_lib.parse(raw), str(folder), start=start)
+
+
+def scores(folder):
+  return evaluate.evaluate_run(evaluate.Run.open(str(folder)), 'validation')
 
 
 def margins_of(folder):
@@ -239,8 +242,7 @@ def test_a_run_prefers_what_was_chosen(tmp_path, capsys):
   raw = write_runs(tmp_path, 'base', 'reference')
   raw.task.reference = str(tmp_path / 'reference')
   run = tmp_path / 'run'
-  with shared.programs():
-    done, row = train(raw, run)
+  done, row = train(raw, run), scores(run)
   assert done.finished == 'all steps' and done.skipped_steps == 0
   said = r', \d of 1\d examples are left out: they need a longer data.l'
   assert re.search(said, capsys.readouterr().out)
@@ -263,23 +265,22 @@ def test_what_adapters_change_is_the_reference(tmp_path):
   raw = write_runs(tmp_path, 'base')
   raw.train.steps = 10
   raw.adapters.dropout = 0.2
-  scores = {}
+  margins = {}
   for name, held, reference in (
     ('named', 'float32', str(tmp_path / 'base')),
     ('itself', 'float32', ''),
     ('rounded', 'int8', ''),
   ):
     raw.task.reference, raw.adapters.base = reference, held
-    _, scores[name] = train(raw, tmp_path / name)
-  margins = {name: np.array(margins_of(tmp_path / name)) for name in scores}
+    train(raw, tmp_path / name)
+    margins[name] = np.array(margins_of(tmp_path / name))
   assert margins['named'][-1] > 0.1
   np.testing.assert_allclose(
     margins['itself'], margins['named'], rtol=1e-3, atol=1e-5
   )
   np.testing.assert_allclose(margins['rounded'], margins['named'], rtol=0.2)
-  assert scores['itself']['margin'] == pytest.approx(
-    scores['named']['margin'], rel=1e-3
-  )
+  again, named = (scores(tmp_path / name) for name in ('itself', 'named'))
+  assert again['margin'] == pytest.approx(named['margin'], rel=1e-3)
   raw.adapters.trained = ('norm/.*',)
   with pytest.raises(errors.InputError, match='adapters.trained.*reference wo'):
     config_lib.parse(raw)

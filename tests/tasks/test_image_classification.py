@@ -44,6 +44,7 @@ def batch(parsed, n=0):
   return batch_lib.Batch(*(x if x is None else jnp.asarray(x) for x in made))
 
 
+@pytest.mark.slow
 def test_sums_are_those_of_a_softmax_and_padding_changes_no_gradient():
   parsed = config(**{'train.label_smoothing': 0.1})
   task, given = image_classification.make(parsed, None), batch(parsed)
