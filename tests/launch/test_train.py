@@ -3,7 +3,6 @@
 import json
 import re
 import signal
-import time
 
 import jax
 import numpy as np
@@ -58,18 +57,6 @@ def start(make, config, workdir, *more):
   return make('train', *flags, env=jobs.environment())
 
 
-def wait_for_step(process, workdir, step):
-  """Returns when the run has come that far; fails if it ends before."""
-  end = time.monotonic() + 240
-  while time.monotonic() < end:
-    rows = metrics.read(workdir)
-    if rows and rows[-1]['step'] >= step:
-      return
-    assert process.poll() is None, process.communicate()
-    time.sleep(0.02)
-  raise AssertionError(f'no step {step} in time')
-
-
 def read_params(raw, workdir):
   config = config_lib.parse(raw)
   corpus = pipeline.Corpus.open(config, workdir)
@@ -82,7 +69,7 @@ def read_params(raw, workdir):
 def cut_run(make, config, workdir, step, number, *flags):
   """A run that gets a signal at a step. Returns (code, stdout, stderr)."""
   process = start(make, config, workdir, *flags)
-  wait_for_step(process, workdir, step)
+  jobs.wait_for_step([process], workdir, step)
   process.send_signal(number)
   return tiny.finish(process)
 

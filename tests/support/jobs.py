@@ -135,7 +135,7 @@ def finish(processes):
 
 def wait_for_step(processes, workdir, step):
   """Returns when the run has come that far; fails if a process ends before."""
-  end = time.monotonic() + 240
+  end = time.monotonic() + 1200
   while time.monotonic() < end:
     rows = metrics.read(workdir)
     if rows and rows[-1]['step'] >= step:

@@ -89,7 +89,7 @@ def launch(name, *flags, env=None, **options):
   )
 
 
-def finish(process, timeout=300):
+def finish(process, timeout=1200):
   """Waits for a process. Returns (exit code, stdout, stderr)."""
   out, err = process.communicate(timeout=timeout)
   return process.returncode, out, err

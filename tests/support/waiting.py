@@ -3,7 +3,7 @@
 import time
 
 
-def until(condition, seconds=20):
+def until(condition, seconds=120):
   """Waits for a condition; fails if it doesn't come."""
   end = time.monotonic() + seconds
   while not condition():
