@@ -43,8 +43,8 @@ def config(tmp_path):
   return tiny.write_config(tmp_path / 'config.py', raw)
 
 
-def start(config, workdir, environment, *flags, make=jobs.Process):
-  return make(
+def start(config, workdir, environment, *flags):
+  return jobs.Process(
     'train',
     f'--config={config}',
     f'--workdir={workdir}',
@@ -108,7 +108,6 @@ def test_a_bucket_out_of_reach_ends_the_run_with_a_message(config, tmp_path):
     tmp_path / 'run',
     nobody.variables,
     f'--config.train.checkpoint_dir={FOLDER}',
-    make=tiny.launch,
   )
   code, out, err = tiny.finish(process)
   assert code == 1

@@ -69,7 +69,7 @@ def test_a_full_queue_says_when_to_try_again(service, url):
       connections.append(served.send(url, '/v1/completions', LONG))
       next(connections[-1])
       before = service.stats().queued
-      waiting.until(lambda b=before: service.stats().queued > b or b, 2)
+      waiting.until(lambda b=before: service.stats().queued > b or b)
     statuses = {}
     for _ in range(10):
       connections.append(served.send(url, '/v1/completions', LONG))
