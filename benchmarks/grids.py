@@ -16,6 +16,7 @@ from rnn_jax.experiments import grid as grid_lib
 from rnn_jax.experiments import records
 from rnn_jax.experiments import report
 from rnn_jax.experiments import summary
+from rnn_jax.experiments import tables
 from rnn_jax.system import files
 from rnn_jax.system import shipped
 
@@ -52,7 +53,7 @@ def section(name: str, docs: pathlib.Path) -> str:
   shown = [name for name in SHOWN if (folder / name).exists()]
   parts = [
     report.provenance(kept),
-    *report.results(kept),
+    *tables.results(kept),
     *(f'![{kept["title"]}]({FOLDER}/{name}/{file})' for file in shown),
     f'[Report]({FOLDER}/{name}/report.md), with what each run changes.',
   ]

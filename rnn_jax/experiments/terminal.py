@@ -13,8 +13,8 @@ from typing import Any
 
 from rnn_jax.experiments import costs as costs_lib
 from rnn_jax.experiments import grid as grid_lib
-from rnn_jax.experiments import report
-from rnn_jax.profiling import report as tables
+from rnn_jax.experiments import tables
+from rnn_jax.profiling import report as profile_report
 from rnn_jax.system import activity
 
 STEP = re.compile(r'step (\d+)/\d+ ')  # as launch.train prints it
@@ -46,7 +46,7 @@ class Progress:
     if row['status'] == 'failed':
       result = f'failed: {row["error"]}'
     else:
-      result = f'{self._main.label} {report.shown(self._main.key, score)}'
+      result = f'{self._main.label} {tables.shown(self._main.key, score)}'
     line = f'{self._number(0)} {name}: {result}, {_time(self._seconds[-1])}'
     if left := self._runs - len(self._seconds):
       line += f'; about {_time(left * statistics.fmean(self._seconds))} left'
@@ -88,20 +88,20 @@ def table(summary: dict[str, Any]) -> str:
     if cost['key'] in ('tokens_per_second', memory)
   ]
   best = {
-    m['key']: report.best(m, summary['variants']) for m in summary['metrics']
+    m['key']: tables.best(m, summary['variants']) for m in summary['metrics']
   }
   lines = []
   for name, variant in summary['variants'].items():
     if not variant['done'] + variant['failed']:
       continue
     marked = [
-      report.cell(key, variant) + (MARK if name in names else '')
+      tables.cell(key, variant) + (MARK if name in names else '')
       for key, names in best.items()
     ]
-    others = [report.cell(cost['key'], variant) for cost in costs]
-    lines.append([name, report.runs(variant), *marked, *others])
+    others = [tables.cell(cost['key'], variant) for cost in costs]
+    lines.append([name, tables.runs(variant), *marked, *others])
   heads = [column['label'] for column in (*summary['metrics'], *costs)]
-  text = '\n'.join(tables.table(['variant', 'runs', *heads], lines))
+  text = '\n'.join(profile_report.table(['variant', 'runs', *heads], lines))
   legend = f'{MARK.strip()} the best, or no difference seen from it'
   return f'{text}\n{legend}' if any(best.values()) else text
 
